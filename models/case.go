@@ -17,8 +17,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Case is what is trained and how. Its JSON is the form that a case has in every
-// file of vprof; fields that are absent there are zero here.
+// Case is the model to train and its training options. Its JSON is the form of a case in every file of vprof; fields
+// absent there are zero here.
 type Case struct {
 	Model string `json:"model"`
 	// Task is what the model is trained for, one of its Tasks; absent if there is no choice.
@@ -81,8 +81,8 @@ type Case struct {
 // case's JSON, so keys of one version of vprof are keys of the next.
 type Key string
 
-// Key returns the case's identity. A setting that is left out and one that is given the
-// model's default differ; [Model.Canonical] makes them the same.
+// Key returns the case's identity. An omitted setting and one with the model's default value differ; [Model.Canonical]
+// makes them the same.
 func (c Case) Key() Key {
 	text, err := json.Marshal(c)
 	if err != nil {
@@ -136,7 +136,7 @@ func ParseRelease(text string) (string, error) {
 	return s.Release(), nil
 }
 
-// Precision returns the type of the arithmetic, and of the weights if that is another.
+// Precision returns the type of arithmetic, and the type of the weights if it differs.
 func (c Case) Precision() string {
 	switch {
 	case c.AMP != NoAutocast && c.Weights != "":
@@ -170,8 +170,8 @@ var inTorch = map[string]string{"bfloat16": "bf16", "float16": "fp16", "half": "
 // Precisions returns all values of [Autocast].
 func Precisions() []Autocast { return []Autocast{NoAutocast, "fp16", "bf16"} }
 
-// Precisions returns the precisions in which a model with the weights of a case may train. Autocast
-// in fp16 needs a GradScaler, which accepts no gradients of weights in half precision.
+// Precisions returns the precisions in which a model with the case's weights can train. Autocast in fp16 needs a
+// GradScaler, which does not accept gradients of half-precision weights.
 func (c Case) Precisions() []Autocast {
 	if c.Weights == FP32 || c.LoRA != nil || c.TrainedWeights != "" {
 		return Precisions()
@@ -241,8 +241,8 @@ func (w WeightType) String() string {
 	return string(w)
 }
 
-// Description is the definition of a model that the registry does not list, as JSON: the values of its configuration
-// file, or its graph. Cases refer to it by its hash. The zero value stands for a model of the registry.
+// Description is the JSON definition of a model that the registry does not list: its configuration file or its graph.
+// Cases refer to it by its hash. The zero value means a model of the registry.
 type Description struct{ text, hash string }
 
 // Describe makes the description of a text.
@@ -292,7 +292,7 @@ type Difference struct {
 	Case Case
 }
 
-// Differences returns the fields in which two cases differ, in the order in which a line about a case says them.
+// Differences returns the fields in which two cases differ, in the order of a line that describes a case.
 func Differences(a, b Case) []Difference {
 	last := map[string]int{} // of several fields in one object of the file, the last says it as a whole
 	for i := range fields {

@@ -45,8 +45,8 @@ func (m Model) ReadsText() bool {
 	return !slices.Contains([]string{"image", "clip", "spectrogram", "anchor"}, m.BatchUnit)
 }
 
-// targetCaveats returns the caveats about the targets of adapters: names that no module has, which peft
-// ignores silently where other targets are found, and modules whose adapters are not recorded.
+// targetCaveats returns warnings about the targets of adapters: names that match no module, which peft ignores if other
+// targets match, and modules whose adapters are not recorded.
 func (m Model) targetCaveats(c Case) []string {
 	if c.LoRA == nil || len(c.LoRA.Targets) == 0 {
 		return nil

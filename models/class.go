@@ -16,8 +16,8 @@ type Class struct {
 	Size, Seq int
 }
 
-// OfTransformers returns a class of transformers with some values of its configuration, where the others are
-// transformers' defaults, for inputs as large as the settings say.
+// OfTransformers returns a class of transformers with some values of its configuration (the others have their defaults)
+// and inputs of the sizes in the settings.
 func OfTransformers(class string, s Settings, config map[string]any) Class {
 	config["architectures"] = []string{class}
 	text, err := json.Marshal(config)
@@ -27,7 +27,7 @@ func OfTransformers(class string, s Settings, config map[string]any) Class {
 	return Class{Spec: "hf:" + string(text), Size: int(s["image-size"]), Seq: int(s["seq-len"])}
 }
 
-// ClassOf returns the class that a complete case trains. The reason reports why there is none, empty if there is one.
+// ClassOf returns the class that a complete case trains, or the reason why there is none.
 func (m Model) ClassOf(c Case) (class Class, reason string) {
 	if m.Class == nil {
 		return class, m.Name + " is no class of a library; capture your own code, as docs/compile.md has it"
@@ -43,7 +43,7 @@ func (m Model) ClassOf(c Case) (class Class, reason string) {
 	return class, ""
 }
 
-// capturedBy describes what records the step of a case under torch.compile, or why nothing does.
+// capturedBy returns the command that records the case's step under torch.compile, or the reason why none does.
 func (m Model) capturedBy(c Case) string {
 	switch _, reason := m.ClassOf(c); {
 	case m.Description != (Description{}):

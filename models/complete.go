@@ -21,9 +21,9 @@ func (m Model) Usual() Case {
 	return c
 }
 
-// Complete fills what c leaves open (stage, batch, accumulation, settings) with the model's defaults and checks the
-// rest. What "" and false mean for precision, weights, checkpointing and optimizer is a choice already, so those stay
-// as they are. The error is a [*CaseError].
+// Complete fills the fields that c leaves open (stage, batch, accumulation, settings) with the model's defaults and
+// checks the others. In precision, weights, checkpointing and optimizer, "" and false are already choices and stay. The
+// error is a [*CaseError].
 func (m Model) Complete(c Case) (Case, error) {
 	c = m.filled(c)
 	if field, reason := c.checkFields(); reason != "" {
@@ -71,7 +71,7 @@ func (m Model) filled(c Case) Case {
 	return c
 }
 
-// changed returns the key of the first field in which a completed case differs from the single case of a recorded run;
+// changed returns the key of the first field in which a completed case differs from the only case of a recorded run;
 // empty if none does. Allocator settings may differ.
 func (m Model) changed(c Case) string {
 	if !m.Recorded {
@@ -111,8 +111,8 @@ func CheckAccumulate(n int) error {
 	return nil
 }
 
-// Canonical returns a complete case without the settings that have the model's own values, as in files: however a case
-// was asked for, it is the same then.
+// Canonical returns a complete case as in files: without settings that equal the model's defaults. Two ways to write
+// the same case then give the same result.
 func (m Model) Canonical(c Case) Case {
 	own := Settings{}
 	for _, s := range m.Settings {
@@ -145,7 +145,7 @@ var libraries = map[string]func(m Model, c Case) bool{
 	"cudnn":        func(Model, Case) bool { return true },
 }
 
-// stackOf returns the releases of a case that change what it needs. Of a model from a configuration, releases that are
+// stackOf returns the releases of a case that affect its memory. For a model from a configuration, releases that are
 // not named are the newest known.
 func (m Model) stackOf(c Case) stack.Libraries {
 	all := maps.Clone(c.Stack)

@@ -36,8 +36,8 @@ var optimizerConflicts = []Conflict{
 		"vprof supports {this optimizer} only on one GPU and under ddp; leave out --strategy, or use another"),
 }
 
-// otherObjective reports whether the objective is another than the next token. LLaMA-Factory's reward model is not
-// counted: it trains a value head, and few rules hold for it.
+// otherObjective reports whether the objective is not the next token. LLaMA-Factory's reward model does not count,
+// since it trains a value head and few of the rules apply to it.
 func (k *choice) otherObjective() bool {
 	o := k.Objective
 	return !o.IsZero() && (o.Name != Reward || o.As != AsLLaMAFactory)

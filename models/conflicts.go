@@ -102,11 +102,11 @@ func (k *choice) fill(reason string) string {
 	})
 }
 
-// stages returns the number of ranks of a pipeline, and each how many GPUs share a stage.
+// stages returns the number of ranks of a pipeline.
 func (k *choice) stages() int64 { return k.s.PipelineRanks(k.GPUs) }
 func (k *choice) each() int64   { return int64(k.GPUs) / k.stages() }
 
-// named reports whether the strategy is one of some.
+// named reports whether the strategy has one of these names.
 func (k *choice) named(names ...string) bool { return slices.Contains(names, k.s.Name) }
 
 // nextToken reports whether the model learns the next token.

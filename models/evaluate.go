@@ -7,8 +7,8 @@ import (
 	"github.com/vprof/vprof/internal/options"
 )
 
-// Evaluation is what a trainer does between training steps: batches without gradients, in evaluation mode, as in
-// transformers' Trainer. The zero value is what the model's own system does.
+// Evaluation describes the evaluation between training steps: batches without gradients, in evaluation mode, as in
+// transformers' Trainer. The zero value is the evaluation of the model's own system.
 type Evaluation struct {
 	// Batch is the number of samples of a batch; zero is the batch size of the model's system, or of training.
 	Batch int

@@ -40,7 +40,7 @@ type Field struct {
 	absent string
 }
 
-// form is how a field is read from text, and written: empty for what the model decides.
+// form describes how a field is parsed and written; the text is empty if the model decides the value.
 type form struct {
 	parse func(text string) (func(*Case), error)
 	text  func(c *Case) string
@@ -57,7 +57,7 @@ const (
 	GroupOutput Group = "Output"
 )
 
-// Change is a value of a field, which was read and is valid by itself.
+// Change is a parsed value of a field, which is valid by itself.
 type Change struct {
 	Field *Field
 	// Text is the value as it was written.
@@ -65,7 +65,7 @@ type Change struct {
 	set  func(*Case)
 }
 
-// Parse reads a value of the field. The error describes what may stand there.
+// Parse reads a value of the field. The error names the valid values.
 func (f *Field) Parse(text string) (Change, error) {
 	set, err := f.parse(text)
 	return Change{f, text, set}, err
@@ -85,7 +85,7 @@ func (f *Field) About() string {
 	return f.JSON
 }
 
-// Help returns the usage with the given values in place of {values}, or else with the table's values.
+// Help returns the field's usage text, with the given values (or the table's) in place of {values}.
 func (f *Field) Help(values []string) string {
 	if values == nil && f.Values != nil {
 		values = f.Values()
@@ -131,8 +131,8 @@ func FieldNamed(name string) *Field {
 	return nil
 }
 
-// checkFields returns the first field whose value no flag could set, and normalizes the spelling of all others. Cases
-// from files and from code thus meet the same rules as cases from flags.
+// checkFields returns the first field whose value no flag could set, and normalizes the spelling of the others. Cases
+// from files and from code thus follow the same rules as cases from flags.
 func (c *Case) checkFields() (field, reason string) {
 	for i := range fields {
 		f := &fields[i]
@@ -213,7 +213,7 @@ func typed[T fmt.Stringer](read func(string) (T, error), at func(*Case) *T) form
 	return valued(read, at, T.String)
 }
 
-// pointed returns the form of a part that a case may lack.
+// pointed returns the form of an optional part of a case.
 func pointed[T any](read func(string) (T, error), at func(*Case) **T, write func(*T) string) form {
 	parse := func(text string) (func(*Case), error) {
 		value, err := read(text)
@@ -266,7 +266,7 @@ func fixed(words string) func(*Case, string) string {
 	return func(*Case, string) string { return words }
 }
 
-// Words describes what a case has of the field, in a line about the case; empty if it is not worth a word.
+// Words returns the text for the field in a line that describes a case; empty if it is not shown.
 func (f *Field) Words(c *Case) string {
 	text := f.text(c)
 	if f.say == nil || text == "" {

@@ -326,7 +326,7 @@ var fields = []Field{
 	},
 }
 
-// settingField returns a setting that several models have. All settings are said together.
+// settingField returns the field of a setting that several models have. Settings are described together.
 func settingField(name, usage string, main bool) Field {
 	return Field{
 		Name: name, JSON: "settings", Group: GroupWhat, Main: main, Usage: usage + " (default: the model's)",
@@ -334,13 +334,13 @@ func settingField(name, usage string, main bool) Field {
 	}
 }
 
-// key returns the field without a flag of its own.
+// key returns the field without a flag of its own, which --set reaches.
 func key(f Field) Field {
 	f.Key = true
 	return f
 }
 
-// parseLoss reads a loss, and the output that it is of: "mse:logits".
+// parseLoss reads a loss and optionally the output it is computed from: "mse:logits".
 func parseLoss(text string) (func(*Case), error) {
 	loss, output, more := strings.Cut(text, ":")
 	return func(c *Case) {
@@ -447,7 +447,7 @@ func parseFloat8(text string) (string, error) {
 	return recipe, nil
 }
 
-// parseBytes returns a function that reads what stays on the GPU for the whole training.
+// parseBytes returns a parser of a size that stays allocated on the GPU for the whole training.
 func parseBytes(of func(*Case) *int64) func(text string) (func(*Case), error) {
 	return func(text string) (func(*Case), error) {
 		n, err := bytesize.Parse(text)

@@ -11,8 +11,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Levers are the settings of a [Case] with which people make fine-tuning fit into memory,
-// besides its precision, adapters and optimizer. The zero value uses none of them.
+// Levers are the memory-saving options of a [Case], besides its precision, adapters and optimizer. The zero value uses
+// none of them.
 type Levers struct {
 	// Quantize is how bitsandbytes holds the frozen linear layers below adapters, one of [Quantizations].
 	Quantize string `json:"quantize,omitempty"`
@@ -99,16 +99,16 @@ type LeverSet struct {
 // withExperts is the suffix of a quantization that also applies to the experts of mixtures.
 const withExperts = "+experts"
 
-// Quantizations returns the values of [Levers.Quantize]: 4-bit NormalFloat, the same with its scales quantized again,
-// and LLM.int8(); then the same of experts, too, whose weights are in no linear layer.
+// Quantizations returns the values of [Levers.Quantize]: 4-bit NormalFloat, the same with quantized scales, and
+// LLM.int8(); and the same three with the experts quantized too, whose weights are in no linear layer.
 func Quantizations() []string {
 	return []string{"nf4", "nf4-dq", "int8", "nf4" + withExperts, "nf4-dq" + withExperts, "int8" + withExperts}
 }
 
-// Packing returns the quantization of linear layers, of [Levers.Quantize].
+// Packing returns the quantization of linear layers in [Levers.Quantize].
 func (l Levers) Packing() string { return strings.TrimSuffix(l.Quantize, withExperts) }
 
-// AlsoExperts returns the quantization of linear layers and of the experts of a mixture, of [Levers.Quantize].
+// AlsoExperts returns the [Levers.Quantize] that quantizes both linear layers and the experts of a mixture.
 func (l Levers) AlsoExperts() string { return l.Packing() + withExperts }
 
 // PacksExperts reports whether the experts of a mixture are quantized as well.
@@ -120,8 +120,8 @@ const (
 	ClipNone = "none"
 )
 
-// Recompute is how checkpointing does it: "" and "non-reentrant" are PyTorch's default in every layer, "every=N" is
-// that in every N-th, and "selective=mm/2,sdpa" that with the results of some operators kept.
+// Recompute selects a kind of checkpointing: "" and "non-reentrant" are PyTorch's default for every layer, "every=N" is
+// the default for every N-th layer, and "selective=mm/2,sdpa" keeps the results of some operators.
 type Recompute string
 
 // Reentrant is torch.utils.checkpoint's reentrant variant. ReentrantTrained runs again layers alone that have something
@@ -164,7 +164,7 @@ func ParseRecompute(text string) (Recompute, error) {
 		nonReentrant, Reentrant, ReentrantTrained)
 }
 
-// Reentrant reports whether it is the reentrant variant, in whatever layers.
+// Reentrant reports whether checkpointing is reentrant, in all or in some layers.
 func (r Recompute) Reentrant() bool { return r == Reentrant || r == ReentrantTrained }
 
 // EveryLayers returns the N of every=N; 1 if every layer is recomputed.
@@ -242,8 +242,8 @@ var cublasBuffers = regexp.MustCompile(`:(\d{1,9}):(\d{1,4})`)
 // mostCublasPairs bounds the pairs, so that their sum is no longer than an int64.
 const mostCublasPairs = 8
 
-// cublasBytes returns the workspace that PyTorch allocates for a CUBLAS_WORKSPACE_CONFIG, in bytes: the sum of all
-// buffers (parseChosenWorkspaceSize in ATen/cuda/CublasHandlePool.cpp).
+// cublasBytes returns the workspace that PyTorch allocates for a value of CUBLAS_WORKSPACE_CONFIG, in bytes: the sum of
+// all buffers (parseChosenWorkspaceSize in ATen/cuda/CublasHandlePool.cpp).
 func cublasBytes(config string) (bytes int64) {
 	for _, pair := range cublasBuffers.FindAllStringSubmatch(config, mostCublasPairs) {
 		size, _ := strconv.ParseInt(pair[1], 10, 64)
@@ -307,8 +307,8 @@ func (l Levers) Skew() float64 {
 	return 1
 }
 
-// Tiles is in how many parts, one after the other, feed-forward layers see the tokens of a
-// row, and again in backward (axolotl's tiled_mlp). Zero is that they see all at once.
+// Tiles is the number of parts in which feed-forward layers process the tokens of a row, one after the other, in
+// forward and backward (axolotl's tiled_mlp). Zero means all tokens at once.
 type Tiles int64
 
 // AutoTiles is as many parts as axolotl takes if it is not told: one for every 32768 tokens.

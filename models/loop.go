@@ -1,6 +1,6 @@
 package models
 
-// Loop names which tensors a training loop keeps of a step. The model's output, besides the loss, holds the logits,
+// Loop names which tensors of a step a training loop keeps. Besides the loss, the model's output holds the logits,
 // which are often the largest tensor of the step.
 type Loop string
 
@@ -45,8 +45,8 @@ const (
 
 func cacheWords() []string { return []string{yes, no} }
 
-// Caches reports whether the model returns keys and values. Models of transformers return them by default
-// (use_cache), unless layers are recomputed. Its Trainer, and the trainers built on it, turn the cache off.
+// Caches reports whether the model returns keys and values. Models of transformers do so by default (use_cache) unless
+// layers are recomputed. Its Trainer, and trainers based on it, turn the cache off.
 func (c *Case) Caches() bool {
 	if c.UseCache != "" {
 		return c.UseCache == yes
@@ -57,8 +57,8 @@ func (c *Case) Caches() bool {
 	return (c.Loop == LoopFunction || c.Loop == LoopPlain) && !c.Checkpointing && c.Objective.IsZero()
 }
 
-// KeepingMost returns a complete case with the plain loop, which keeps most of a step alive; false where the case
-// names its loop, or the model has no choice.
+// KeepingMost returns a complete case with the plain loop, which keeps most tensors of a step; false if the case names
+// its loop or the model has no choice.
 func (m *Model) KeepingMost(c Case) (Case, bool) {
 	if c.Loop != "" {
 		return c, false
@@ -68,8 +68,8 @@ func (m *Model) KeepingMost(c Case) (Case, bool) {
 	return c, reason == ""
 }
 
-// scoresOfStages reports whether the last stage of a pipeline passes logits to a loss_fn, although the model can
-// compute its loss itself.
+// scoresOfStages reports whether the last stage of a pipeline passes logits to a loss_fn although the model can compute
+// its own loss.
 func scoresOfStages(m *Model, c *Case) bool {
 	return m.Levers.Loop == LoopTrainer && c.Strategy != nil && c.Strategy.Name == PP && c.Loop == LoopFunction
 }

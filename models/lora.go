@@ -13,8 +13,8 @@ import (
 	"github.com/vprof/vprof/internal/options"
 )
 
-// LoRA are low-rank adapters of linear layers of a frozen model, as
-// peft.LoraConfig describes them, or what another method of peft puts there.
+// LoRA describes low-rank adapters of the linear layers of a frozen model, as peft.LoraConfig does, or the adapters of
+// another method of peft.
 type LoRA struct {
 	// Method is another method than LoRA, and Options are what its configuration says besides what all methods have:
 	// the layers, and modules to save. Rank and what follows up to Dropout are of LoRA alone.
@@ -60,7 +60,7 @@ type LoRA struct {
 	Tokens []int64
 }
 
-// RankPattern is the rank of layers whose paths, or ends of them from a dot on, are matched by a regular expression.
+// RankPattern is the rank of the layers whose paths match a regular expression, fully or at their end after a dot.
 type RankPattern struct {
 	Expression string
 	Rank       int64
@@ -173,7 +173,7 @@ var loraOptions = options.Table[LoRA]{
 	options.Of("match", parseExpression, func(l *LoRA) *string { return &l.Match }, unchanged),
 }
 
-// loraNumber returns a number that LoRA always writes, and other methods never.
+// loraNumber returns the option of a number that is always written for LoRA, and never for other methods.
 func loraNumber(key string, least, most int64, at func(*LoRA) *int64) options.Option[LoRA] {
 	o := options.Count(key, least, most, at).For("")
 	o.Write = func(l *LoRA) string {
@@ -192,7 +192,7 @@ func (l *LoRA) setMethod(name string) error {
 	return nil
 }
 
-// methodText returns the method with its own options behind it.
+// methodText returns the method followed by its own options.
 func (l *LoRA) methodText() string {
 	text := l.Method
 	for _, key := range slices.Sorted(maps.Keys(l.Options)) {
@@ -338,12 +338,12 @@ func (l *LoRA) chooses() func(path string) bool {
 	}
 }
 
-// Names reports whether a layer is chosen by a name or an expression, and not as one of all linear layers.
+// Names reports whether a layer is chosen by name or expression, and not as one of all linear layers.
 func (l *LoRA) Names(path string) bool {
 	return (l.Match != "" || len(l.Targets) > 0) && !l.All() && l.Adapts()(path)
 }
 
-// endsIn reports whether a path is one of some names, or ends in one from a dot on.
+// endsIn reports whether a path equals one of some names, or ends in one after a dot.
 func endsIn(path string, names []string) bool {
 	return slices.ContainsFunc(names, func(name string) bool {
 		return path == name || strings.HasSuffix(path, "."+name)
@@ -393,7 +393,7 @@ func (l *LoRA) All() bool {
 // Listed reports whether all linear layers get adapters, and no other parameter, see [LinearLayers].
 func (l *LoRA) Listed() bool { return slices.Contains(l.Targets, LinearLayers) }
 
-// Wanted returns the beginning of an error where no layer gets an adapter: which layers were wanted.
+// Wanted returns the layers that were requested, as the beginning of the error that none gets an adapter.
 func (l *LoRA) Wanted() string {
 	if l.Match != "" {
 		return "no linear layer's path is matched by " + l.Match

@@ -1,4 +1,4 @@
-// Package models is the registry: a name becomes a case builder. Each system has a package of its own below this one.
+// Package models is the registry of models and their cases. Each system has a package of its own below this one.
 package models
 
 import (
@@ -96,8 +96,8 @@ type Model struct {
 	Build func(Case) (Trainer, error)
 }
 
-// Trainer is a complete training system (model, loss, optimizer) for one case. One whose steps were
-// recorded elsewhere has their program, and plays it: see [trace.Tape.Play].
+// Trainer is a complete training system (model, loss, optimizer) for one case. If its steps were recorded elsewhere, it
+// plays their program: see [trace.Tape.Play].
 type Trainer interface {
 	// Counts returns the element counts of the model; it needs no recording.
 	Counts() Counts
@@ -194,7 +194,7 @@ type Options struct {
 	Annotate bool
 }
 
-// A Curriculum is the order in which a model's own project trains: parts that differ in settings.
+// A Curriculum is the sequence of stages in which a model's own project trains, with different settings.
 type Curriculum struct {
 	// EffectiveBatch is the number of samples of an optimizer step that the project aims at.
 	EffectiveBatch int
@@ -210,8 +210,8 @@ type CurriculumPart struct {
 	Settings Settings
 }
 
-// FirstDifference returns the first key in files, in alphabetical order, under which two cases have values that are not
-// the same to a function; empty if there is none. Values that are absent from a file are nil.
+// FirstDifference returns the first key in files, in alphabetical order, whose values in two cases differ according to
+// same; empty if none do. Absent values are nil.
 func FirstDifference(a, b Case, same func(key string, a, b json.RawMessage) bool) string {
 	one, other := a.values(), b.values()
 	keys := maps.Clone(one)

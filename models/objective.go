@@ -8,8 +8,8 @@ import (
 	"github.com/vprof/vprof/internal/options"
 )
 
-// Objective is what a language model learns from pairs of answers, or from answers that
-// were judged, in place of the next token. The zero value is the next token.
+// Objective is what a language model learns instead of the next token: pairs of answers, or judged answers. The zero
+// value is the next token.
 type Objective struct {
 	// Name is one of [Objectives].
 	Name string
@@ -133,7 +133,7 @@ func (o *Objective) UnmarshalText(text []byte) error { return unmarshal(o, text,
 // Refers reports whether the objective compares with a reference.
 func (o Objective) Refers() bool { return o.Name == DPO || o.Name == KTO || o.Reference }
 
-// Rows returns how many rows a batch has for each sample: a pair is two.
+// Rows returns the number of rows in a batch for each sample; a pair has two.
 func (o Objective) Rows() int64 {
 	if o.Packed || o.Name == "" || o.Name == KTO || o.Generates() || o.Distills() {
 		return 1
@@ -141,8 +141,8 @@ func (o Objective) Rows() int64 {
 	return 2
 }
 
-// ReferenceModel reports whether a second model, frozen, is in memory with the one that is trained.
-// With adapters the reference is the model without them.
+// ReferenceModel reports whether a second, frozen model is in memory. With adapters, the reference is the model without
+// them.
 func (c Case) ReferenceModel() bool {
 	return c.Objective.Refers() && !c.Objective.Precomputed && c.LoRA == nil
 }

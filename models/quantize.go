@@ -6,8 +6,8 @@ import (
 	"github.com/vprof/vprof/internal/options"
 )
 
-// QAT is torchao's training for quantization: linear layers round their weights and inputs
-// to few bits, in the types that they have. The zero value rounds nothing.
+// QAT is torchao's quantization-aware training: linear layers round their weights and inputs to few bits, in their own
+// types. The zero value rounds nothing.
 type QAT struct {
 	// Name is one of [QATs].
 	Name string

@@ -28,8 +28,8 @@ func (r RankRange) String() string {
 // mostCompared is the largest number of ranks that are recorded one by one and compared.
 const mostCompared = 64
 
-// DifferentRanks records a case's ranks and returns one range for each different program. Of replicas (HSDP) it has
-// only the ranks of the first replica.
+// DifferentRanks records a case's ranks and returns a range of ranks for each different program. With replicas (HSDP)
+// it returns only the ranks of the first replica.
 func (m Model) DifferentRanks(c Case, gpu trace.GPU, o Options) ([]RankRange, error) {
 	c, err := m.Complete(c)
 	if err != nil {
@@ -72,7 +72,7 @@ func (m Model) DifferentRanks(c Case, gpu trace.GPU, o Options) ([]RankRange, er
 // rankRecorder records a rank.
 type rankRecorder func(rank int64) (*program.Program, error)
 
-// eachRank compares every rank with the one before.
+// eachRank compares every rank with the previous one.
 func eachRank(world int64, record rankRecorder) ([]RankRange, error) {
 	var out []RankRange
 	var last *program.Program

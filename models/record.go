@@ -80,8 +80,8 @@ func (m Model) RecordComplete(c Case, gpu trace.GPU, o Options) (rec *Recording,
 	return rec, nil
 }
 
-// recovered makes an error of the panic that stops a recording, and of one in a graph that came from elsewhere, which
-// nothing has checked as a whole; other panics go on.
+// recovered returns an error for the panic that stops a recording, and for a panic in a graph from a user's file, which
+// is not fully checked; other panics continue.
 func (m Model) recovered(what any, ctx context.Context, rec *Recording, err error) (*Recording, error) {
 	switch what {
 	case nil:
@@ -96,7 +96,7 @@ func (m Model) recovered(what any, ctx context.Context, rec *Recording, err erro
 		"report it)", m.Name, what)
 }
 
-// rulesOf returns a release's rules under what the case sets of its libraries.
+// rulesOf returns a release's rules with the case's releases of libraries.
 func rulesOf(c Case, release *stack.Stack) trace.Rules {
 	rules := release.Rules()
 	if c.CublasWorkspace != "" {
@@ -106,8 +106,8 @@ func rulesOf(c Case, release *stack.Stack) trace.Rules {
 	return rules
 }
 
-// recordWorst records the ranks of a pipeline that differ, and returns the one that needs most. A step takes as long as
-// the stages with the most arithmetic; of a device map as long as all GPUs one after the other.
+// recordWorst records the different ranks of a pipeline, and returns the one that needs the most memory. The step's
+// time is the time of the stages with the most arithmetic, and for a device map the sum over all GPUs.
 func (m Model) recordWorst(c Case, gpu trace.GPU, o Options) (*Recording, error) {
 	var worst *Recording
 	most, flops, busiest, all := int64(-1), int64(0), int64(0), int64(0)
@@ -145,9 +145,8 @@ func (m Model) recordWorst(c Case, gpu trace.GPU, o Options) (*Recording, error)
 	return worst, nil
 }
 
-// ranksToRecord returns the ranks of a pipeline, without ranks that do the same work as an earlier
-// rank: the earlier one holds at least as many micro-batches at a time, in any schedule. It returns
-// all ranks where their work is unknown.
+// ranksToRecord returns the ranks of a pipeline without ranks that do the same work as an earlier one, which holds at
+// least as many micro-batches at a time in any schedule. If their work is unknown, it returns all ranks.
 func (m Model) ranksToRecord(c Case, gpu trace.GPU) (ranks []int64) {
 	does := m.ranksOf(c, gpu)
 	stages := c.Strategy.PipelineRanks(c.GPUs)
@@ -161,7 +160,7 @@ func (m Model) ranksToRecord(c Case, gpu trace.GPU) (ranks []int64) {
 	return ranks
 }
 
-// ranksOf describes what each rank of a pipeline does, nil where that cannot be told.
+// ranksOf describes the work of each rank of a pipeline, nil if it is unknown.
 func (m Model) ranksOf(c Case, gpu trace.GPU) []string {
 	trainer, err := m.Build(c)
 	release, unknown := c.Release()
@@ -179,8 +178,8 @@ func (m Model) ranksOf(c Case, gpu trace.GPU) []string {
 	return does
 }
 
-// Steps returns the number of steps until further ones are alike: the first, and one with the optimizer's state
-// present. DDP's static graphs have a third, before which buckets are rebuilt.
+// Steps returns the number of steps to record until all further ones are equal: the first, and one with the optimizer's
+// state. DDP's static graphs need a third, since buckets are rebuilt before it.
 func (c *Case) Steps() int {
 	switch {
 	case c.FirstStep:

@@ -13,8 +13,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// Registry is the list of known models, with the sources of users' models.
-// Package models/all makes the one that the program uses; tests make their own.
+// Registry is the list of known models, with the sources of users' models. Package models/all makes the program's
+// registry; tests make their own.
 type Registry struct {
 	models  []Model
 	index   map[string]int
@@ -146,7 +146,7 @@ func (r *Registry) Of(c Case, d Description) (m Model, err error) {
 	return r.kept(m, err)
 }
 
-// kept returns a model that a source made, remembered as the latest.
+// kept returns a model from a source, and remembers it as the latest one.
 func (r *Registry) kept(m Model, err error) (Model, error) {
 	if err == nil {
 		r.latest.Store(&m)
@@ -164,7 +164,7 @@ func (r *Registry) Record(c Case, gpu trace.GPU, o Options) (*Recording, error) 
 	return m.Record(c, gpu, o)
 }
 
-// An UnknownModelError reports that no model has a name, and which come near it.
+// An UnknownModelError reports that no model has a name, and which names are similar.
 type UnknownModelError struct {
 	Name    string
 	Nearest []string

@@ -10,7 +10,7 @@ import (
 	"github.com/vprof/vprof/internal/nearest"
 )
 
-// Setting is a number that a model leaves to the case: the length of a sequence, the number of layers.
+// Setting is a number of a model that the case chooses: the length of a sequence, the number of layers.
 type Setting struct {
 	// Name is its name on the command line: "seq-len".
 	Name string `json:"name"`
@@ -43,7 +43,7 @@ type Fraction struct{ Num, Den int64 }
 // Settings are the values of settings by name.
 type Settings map[string]int64
 
-// settings fills what s leaves open and checks the rest.
+// settings fills the settings that s leaves open with defaults and checks the others.
 func (m Model) settings(s Settings) (Settings, error) {
 	if len(m.Settings) == 0 && len(s) == 0 {
 		return nil, nil
@@ -75,7 +75,7 @@ func (m Model) settings(s Settings) (Settings, error) {
 	return full, nil
 }
 
-// sides replaces image-size by height and width, for models that have both and no such setting.
+// sides replaces image-size by height and width, for models with these settings and no image-size.
 func (m Model) sides(s Settings) Settings {
 	has := func(name string) bool {
 		return slices.ContainsFunc(m.Settings, func(d Setting) bool { return d.Name == name })

@@ -91,7 +91,7 @@ type Strategy struct {
 	Init Init
 }
 
-// Init is where a model is before fully_shard or parallelize_module.
+// Init is the device of a model before fully_shard or parallelize_module.
 type Init string
 
 // Places of a model other than the meta device.
@@ -125,8 +125,8 @@ const (
 	DeviceMap = "device-map"
 )
 
-// TensorWays returns the plans by which ranks share layers: parallelize_module of the blocks' linear layers, or
-// transformers' (base_model_tp_plan). The latter also shards embeddings by tokens and the output layer; its Trainer
+// TensorWays returns the plans by which ranks shard layers: parallelize_module of the blocks' linear layers, or
+// transformers' base_model_tp_plan. The latter also shards the embeddings by tokens and the output layer; its Trainer
 // clips and steps the parameters of each mesh separately.
 func TensorWays() []string { return []string{"torch", "transformers"} }
 
@@ -167,7 +167,7 @@ func (s *Strategy) SharesWeights() bool {
 // it: all parameters are gathered at once.
 const RootAlone = "none"
 
-// RootAlone reports whether the root alone is wrapped.
+// RootAlone reports whether only the root is wrapped.
 func (s *Strategy) RootAlone() bool { return len(s.Wrap) == 1 && s.Wrap[0] == RootAlone }
 
 // WrapsEnds reports whether the modules around the blocks are wrapped as [Ends] describes, as in transformers' own
@@ -192,9 +192,9 @@ func (s *Strategy) DeepSpeed() bool {
 	return s != nil && (s.Name == ZeRO2 || s.Name == ZeRO3 || s.Engine != "")
 }
 
-// Communicators returns the number of groups of ranks that a rank communicates with. NCCL makes a communicator for
-// each group at its first collective. Groups share layers, sequences or experts, hold replicas, or share the rest. The
-// number is at least one, except for a device map, which communicates by plain copies.
+// Communicators returns the number of groups of ranks that a rank communicates with. NCCL makes a communicator for each
+// group at its first collective. Groups share layers, sequences or experts, hold replicas, or are the remaining ranks.
+// The number is at least one, except for a device map, which communicates by plain copies.
 func (s *Strategy) Communicators(gpus int) int {
 	if s.Name == DeviceMap {
 		return 0
@@ -210,9 +210,9 @@ func (s *Strategy) Communicators(gpus int) int {
 	return max(1, n)
 }
 
-// Batches returns the number of batches that all ranks train on in the time in which one rank trains on its own. Ranks
-// of one tensor-parallel group, or of one group that shares sequences, count as one. For a pipeline it is its
-// micro-batches times the number of pipelines.
+// Batches returns the number of batches that all ranks process while one rank processes its own. Ranks of a
+// tensor-parallel group, or of a group that shares sequences, count as one. For a pipeline it is its micro-batches
+// times the number of pipelines.
 func (c Case) Batches() int {
 	s := c.Strategy
 	switch {
@@ -240,8 +240,8 @@ func (s *Strategy) MicroBatches(gpus int) int {
 // Samples returns how many samples all ranks see in one step of the optimizer, with micro- batches of a size on each.
 func (c Case) Samples(batch int) int { return batch * max(1, c.Accumulate) * c.Batches() }
 
-// Bubble returns the time of a step relative to the time that its work takes: at least 1, and more in a pipeline, whose
-// stages wait for the first micro-batch to arrive and for the last one to return.
+// Bubble returns the time of a step relative to its work alone: 1, or more in a pipeline, whose stages wait for the
+// first micro-batch to arrive and for the last one to return.
 func (s *Strategy) Bubble(gpus int) float64 {
 	if s.Name != PP {
 		return 1

@@ -176,7 +176,7 @@ func (s *Strategy) setOffload(value string) (err error) {
 	return err
 }
 
-// parseSize reads a size of ZeRO, in elements; none at all is as good as one.
+// parseSize reads a size of ZeRO in elements; zero counts as one.
 func parseSize(value string) (int64, error) {
 	n, err := options.Within(value, 0, 1<<50)
 	return max(1, n), err

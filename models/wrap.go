@@ -76,8 +76,7 @@ func parseWraps(value string) ([]string, error) {
 	return all, nil
 }
 
-// ReshardAmong returns the number of ranks that share parameters out again after forward, zero where reshard is no
-// number.
+// ReshardAmong returns the number of ranks that share parameters after forward, zero if reshard is not a number.
 func (s *Strategy) ReshardAmong() int64 {
 	n, err := strconv.ParseInt(s.Reshard, 10, 64)
 	if err != nil {

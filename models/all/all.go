@@ -1,5 +1,4 @@
-// Package all puts the models of all systems together. It is apart from
-// package models because the systems need the types of that.
+// Package all is the list of the models of all systems. It is not part of package models, which the systems import.
 package all
 
 import (

@@ -1,5 +1,5 @@
-// Package bert is BERT and RoBERTa as transformers builds them: the encoder, and its training as a masked language
-// model and as a classifier. Linear layers are held as layers, so that adapters can take their places.
+// Package bert is BERT and RoBERTa as in transformers: the encoder, and its training as a masked language model and as
+// a classifier. Linear layers are fields of type Layer, so that adapters can replace them.
 package bert
 
 import (
@@ -35,8 +35,8 @@ type Config struct {
 
 func (c Config) activation() *nn.Func { return hf.Activation(cmp.Or(c.Activation, "gelu")) }
 
-// embeddings sum the embeddings of tokens, positions and token types. RoBERTa
-// has the table of positions in another place.
+// embeddings sum the embeddings of tokens, positions and token types. RoBERTa declares its position table in another
+// order.
 type embeddings struct {
 	nn.Module
 	WordEmbeddings                          nn.Layer
@@ -102,13 +102,13 @@ type selfAttention struct {
 	eager             bool
 }
 
-// call gives its weights, too, if attention is eager.
+// call returns the output and, if attention is eager, the attention weights.
 func (a *selfAttention) call(f *frame, x, mask *tensor) (y, weights *tensor) {
 	g := f.ModuleFrame(a, x, mask)
 	return g.ReturnPair(hf.SelfAttention(g, a, x, mask, a.Query, a.Key, a.Value, a.headSize, a.dropout, a.eager))
 }
 
-// output ends both halves of a layer: projection, dropout, and the norm of the sum with what came in.
+// output ends each half of a layer: projection, dropout, and the norm of its sum with the residual.
 type output struct {
 	nn.Module
 	Dense     nn.Layer
@@ -197,7 +197,7 @@ func (e *encoder) call(f *frame, x, mask *tensor, checkpointing bool) *tensor {
 	return g.Return(x)
 }
 
-// pooler takes the first token.
+// pooler computes its result from the first token.
 type pooler struct {
 	nn.Module
 	Dense nn.Layer

@@ -194,8 +194,8 @@ type distilClassification struct {
 	Dropout                   *nn.Dropout
 }
 
-// DistilledClassification returns the task of telling something of each sequence with
-// DistilBERT. dropout is that before the classifier.
+// DistilledClassification returns the sequence classification task of DistilBERT; dropout is the probability before the
+// classifier.
 func DistilledClassification(c DistilledConfig, classes hf.Classes, dropout float64, text hf.Text) *hf.TextTask {
 	m := NewDistilled(c)
 	net := &distilClassification{

@@ -131,7 +131,7 @@ func (n *classifier) task(inputs *nn.Embedding, classes hf.Classes, text hf.Text
 	return t
 }
 
-// TokenClassification returns the task of telling something of each token.
+// TokenClassification returns the token classification task.
 func TokenClassification(c Config, classes hf.Classes, dropout *nn.Dropout, text hf.Text) *hf.TextTask {
 	m := New(c)
 	net := &classifier{Dropout: dropout, Classifier: nn.NewLinear(c.Width, classes.Count, true)}

@@ -15,7 +15,7 @@ import (
 //go:embed ask.py
 var AskScript string
 
-// Asking names the cuDNN that is asked about convolutions.
+// Asking names the Python whose cuDNN answers questions about convolutions.
 type Asking struct {
 	// Python is the interpreter whose cuDNN is asked; empty is the PATH's. Library is a libcudnn.so.9 in its place.
 	Python, Library string
@@ -32,9 +32,9 @@ const (
 	productless = "9.26"
 )
 
-// Ask asks cuDNN for the workspaces of convolutions on GPUs of a generation, as [cudnn.Generation] has it. It returns
-// the version that answered ("9.19") and the bytes of each, -1 where it has no engine. The error is a [*RefusedError]
-// if the user can do something about it.
+// Ask asks cuDNN for the workspaces of convolutions on a [cudnn.Generation] of GPUs. It returns the version of cuDNN
+// that answered ("9.19") and the bytes of each workspace, -1 if cuDNN has no engine. The error is a [*RefusedError] if
+// the user can fix the cause.
 func (a Asking) Ask(ctx context.Context, generation int, questions []oracle.Question) (version string,
 	workspaces []int64, err error,
 ) {

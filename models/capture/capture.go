@@ -1,5 +1,5 @@
-// Package capture makes .pt2 files of people's own models. It runs a script of ours in the user's Python, where the
-// model and its libraries are; vprof itself executes nothing of the model.
+// Package capture makes .pt2 files of users' models. It runs a script of vprof in the user's Python, where the model
+// and its libraries are installed; vprof itself executes none of the model's code.
 package capture
 
 import (
@@ -86,7 +86,7 @@ type Outcome struct {
 // SameCommand names, in a refusal, the command that records a step in place of a graph.
 const SameCommand = "the same command with --step"
 
-// A RefusedError is something in the user's hands that stands against a capture.
+// A RefusedError is a reason why a capture fails that the user can change.
 type RefusedError struct {
 	// What is wrong, and what to Do about it; Do may be empty.
 	What string `json:"error"`
@@ -103,7 +103,7 @@ func (e *RefusedError) Error() string {
 // Usage marks the error as bad input.
 func (e *RefusedError) Usage() bool { return true }
 
-// Run captures a model. The error is a [*RefusedError] if the user can do something about it.
+// Run captures a model. The error is a [*RefusedError] if the user can fix the cause.
 func Run(ctx context.Context, o Options) (*Outcome, error) {
 	s := program{name: "vprof_capture.py", text: Script(), purpose: "capture", python: o.Python, verbose: o.Verbose}
 	made := new(Outcome)

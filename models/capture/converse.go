@@ -28,7 +28,7 @@ type Conversation struct {
 	answers *bufio.Scanner
 }
 
-// Converse begins to ask cuDNN about GPUs of a [cudnn.Generation]. The error reports why there is no cuDNN to ask.
+// Converse starts asking cuDNN about GPUs of a [cudnn.Generation]. The error says why no cuDNN is available.
 func (a Asking) Converse(ctx context.Context, generation int) (*Conversation, error) {
 	python, err := find(a.Python)
 	if err != nil {
@@ -53,7 +53,7 @@ func (a Asking) Converse(ctx context.Context, generation int) (*Conversation, er
 	return c, nil
 }
 
-// unpack writes what asking takes into a folder, and returns the arguments of Python.
+// unpack writes the files of the asking program into a folder, and returns the arguments for Python.
 func (a Asking) unpack(dir string, generation int) ([]string, error) {
 	files, err := askFiles(generation)
 	if err != nil {
@@ -104,13 +104,13 @@ type Engine struct {
 	Notes []int
 }
 
-// UnmarshalJSON reads a list of both.
+// UnmarshalJSON reads an engine from a list of two values.
 func (e *Engine) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, &[]any{&e.Workspace, &e.Notes})
 }
 
-// Engines returns all of cuDNN's engines for a convolution, in the order of its heuristics: its proposals, and its
-// fallbacks, which PyTorch tries when none of the others runs.
+// Engines returns all of cuDNN's engines for a convolution, in the order of its heuristics: the proposed ones, and the
+// fallbacks, which PyTorch tries if none of the others runs.
 func (c *Conversation) Engines(q oracle.Question) (proposed, fallbacks []Engine, err error) {
 	err = c.ask("all "+q.String(), &[]*[]Engine{&proposed, &fallbacks})
 	return proposed, fallbacks, err
@@ -135,7 +135,7 @@ func (c *Conversation) ask(q string, answer any) error {
 	return json.Unmarshal(c.answers.Bytes(), answer)
 }
 
-// Close ends Python.
+// Close ends the Python process.
 func (c *Conversation) Close() {
 	if c.to != nil {
 		_ = c.to.Close() // Python ends then

@@ -13,7 +13,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
 )
 
-// An Oracle asks the cuDNN of the Python that captured models about convolutions when they are needed, and stores the
+// An Oracle answers questions about convolutions with the cuDNN of the Python that captured models. It stores the
 // answers in a folder of the user's.
 type Oracle struct {
 	// Folder has the interpreter's name and the answers of earlier processes.
@@ -41,8 +41,8 @@ const (
 	answersFile = "answers.json"
 )
 
-// Remember stores the path of the interpreter whose cuDNN is asked from now on. It is never read from files that others
-// may have made, since it is run.
+// Remember stores the path of the Python interpreter whose cuDNN answers from now on. The path is never read from files
+// that others may have written, because the interpreter is executed.
 func (o *Oracle) Remember(python string) error {
 	path, err := find(python)
 	if err != nil {
@@ -119,7 +119,7 @@ func (o *Oracle) answer(t *teller) cudnn.Answer {
 	}
 }
 
-// converse reports whether there is a cuDNN of the teller's version. It is looked for once.
+// converse reports whether a cuDNN of the teller's version is available. It looks for one only once.
 func (o *Oracle) converse(t *teller) bool {
 	if t.talk != nil || t.silent {
 		return !t.silent
@@ -133,7 +133,7 @@ func (o *Oracle) converse(t *teller) bool {
 	return !t.silent
 }
 
-// Close ends the conversations and keeps what they brought. The error is that of writing.
+// Close ends the conversations and stores their answers. An error comes from writing.
 func (o *Oracle) Close(ctx context.Context) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

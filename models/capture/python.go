@@ -17,8 +17,8 @@ import (
 	"github.com/vprof/vprof/internal/tail"
 )
 
-// program is a Python program of ours and how it is run. It leaves its result, or
-// why there is none, in the file that --result names.
+// program is a Python program of vprof and how it is run. It writes its result, or the reason for a failure, to the
+// file that --result names.
 type program struct {
 	name, text string
 	// purpose is the first part of error messages.
@@ -31,8 +31,8 @@ type program struct {
 	verbose bool
 }
 
-// run runs the script with arguments, which may name files in the folder that they are given, and reads its result. The
-// error is a [*RefusedError] if the user can do something about it.
+// run runs the script with arguments, which may name files in the folder passed to args, and reads its result. The
+// error is a [*RefusedError] if the user can fix the cause.
 func (s *program) run(ctx context.Context, args func(dir string) []string, result any) error {
 	err := s.execute(ctx, args, result)
 	if refused := (*RefusedError)(nil); err == nil || errors.As(err, &refused) {

@@ -19,7 +19,7 @@ import (
 //go:embed steps.py
 var stepScript string
 
-// Compile is how a model's step is compiled, and what it is recorded for.
+// Compile holds the options of torch.compile, and the precisions and batch sizes to record.
 type Compile struct {
 	// Form is one of [recorded.Forms] or [recorded.Eager], Loss the name of a loss or empty for the model's own.
 	Form, Loss string
@@ -51,7 +51,7 @@ func (c *Compile) Points() []Point {
 	return all
 }
 
-// StepRecorder is a command that records steps, with a folder of its own, where PyTorch finds a GPU, real or not.
+// StepRecorder is a command that records steps on a real or simulated GPU, with a folder of its own.
 type StepRecorder struct {
 	// Args are Python, the script and its arguments.
 	Args   []string
@@ -59,7 +59,7 @@ type StepRecorder struct {
 	points []Point
 }
 
-// Record writes the files of a recorder of steps into a folder, which Close removes.
+// Record writes the files of a step recorder into a folder, which Close removes.
 func (o Options) Record(c Compile, points []Point) (*StepRecorder, error) {
 	python, err := find(o.Python)
 	if err != nil {
@@ -84,7 +84,7 @@ func (o Options) Record(c Compile, points []Point) (*StepRecorder, error) {
 	return &StepRecorder{append(args, o.args()...), dir, points}, nil
 }
 
-// Result adds the recordings of the command to a file. The error is a [*RefusedError] if the user can act on it.
+// Result adds the command's recordings to a file. The error is a [*RefusedError] if the user can fix the cause.
 func (c *StepRecorder) Result(all *recorded.File) error {
 	for _, p := range c.points {
 		var h recorded.Header

@@ -1,6 +1,5 @@
-// Package gemma has the decoder of Gemma 4 as transformers builds it, alone and within the
-// multimodal models, trained on text. Its layers may look tokens up in tables of their own,
-// and its last layers may take keys and values from earlier ones.
+// Package gemma has the decoder of Gemma 4 as in transformers, alone and inside the multimodal models, trained on text.
+// Its layers may have their own token embeddings, and the last layers may reuse keys and values of earlier ones.
 package gemma
 
 import (
@@ -59,8 +58,8 @@ type Layer struct {
 // Experts is the size of the mixture next to a feed-forward half.
 type Experts struct{ Count, PerToken, Inner int64 }
 
-// decoderInputs is what a decoder begins with: token embeddings [batch, length, width], embeddings of all layers
-// [batch, length, layers, width], and what the model around it has made: positions and masks, where made says so.
+// decoderInputs are the inputs of a decoder: token embeddings [batch, length, width], embeddings of all layers [batch,
+// length, layers, width], and, if made is set, the positions and masks that the surrounding model has computed.
 type decoderInputs struct {
 	embeds, perLayer *tensor
 	made             bool
@@ -115,10 +114,10 @@ type state struct {
 	shared         [2]keysValues
 }
 
-// keysValues are the keys and values of a kind of layers that later ones share.
+// keysValues are the keys and values that later layers of the same kind share.
 type keysValues struct{ key, value *trace.Slot }
 
-// masks binds positions and masks, if the model around has not.
+// masks computes positions and masks, unless the surrounding model has.
 func (m *textModel) masks(g *frame, in decoderInputs, padding *tensor, text hf.Text) *state {
 	s := &state{positions: in.positions, mask: [2]*tensor{in.full, in.window}}
 	if !in.made {
@@ -162,7 +161,7 @@ func (c *Config) flashTakes(kind int) bool {
 	return !slices.ContainsFunc(c.Layers, func(l Layer) bool { return l.kind() == kind && l.HeadSize > widest })
 }
 
-// angles binds the cosines and sines of both kinds of layers, and slots for what they share.
+// angles computes the cosines and sines for both kinds of layers, and the slots for shared keys and values.
 func (m *textModel) angles(g *frame, s *state, x *tensor) {
 	for kind := range s.cos {
 		if m.RotaryEmb.Kinds[kind] == nil {

@@ -1,5 +1,5 @@
-// Package gpt is GPT-2 as transformers builds it, trained as a causal language model and as a classifier. Linear layers
-// are held as layers, so that adapters can take their places.
+// Package gpt is GPT-2 as in transformers, trained as a causal language model and as a classifier. Linear layers are
+// fields of type Layer, so that adapters can replace them.
 package gpt
 
 import (
@@ -65,8 +65,8 @@ func (a *attention) call(f *frame, x, mask *tensor) (y, weights *tensor) {
 	return g.ReturnPair(y, weights)
 }
 
-// eagerAttention follows eager_attention_forward of GPT-2. Releases with causal buffers replace scores by them, and add
-// a mask if there is one.
+// eagerAttention follows eager_attention_forward of GPT-2. Releases with causal buffers replace scores by their values,
+// and add a mask if there is one.
 func eagerAttention(f *frame, causal *nn.Buffer, q, k, v, mask *tensor, dropout float64) (y, weights *tensor) {
 	g := f.FuncFrame(q, k, v, mask)
 	weights = g.Let(q.Matmul(k.Transpose(2, 3)).MulScalar())
@@ -189,7 +189,7 @@ func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	return hf.CausalLM(names, m, m, nn.Table(m.Wte), head, text)
 }
 
-// Classification returns the task of classifying sequences. padToken reports whether the model knows its padding token.
+// Classification returns the sequence classification task. padToken: the configuration has a padding token.
 func Classification(c Config, classes hf.Classes, padToken bool, text hf.Text) *hf.TextTask {
 	c.Cache = text.Cache
 	m := New(c)

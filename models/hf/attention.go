@@ -53,8 +53,8 @@ func Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) *tensor {
 	return g.Return(g.Set(&y, y.Transpose(1, 2).Contiguous()))
 }
 
-// Attend computes attention in the frame of an attention module, which holds the results: the ones of [EagerAttention]
-// if eager is set, else the output of [Attention] without weights.
+// Attend computes attention in the frame of an attention module, which holds the results: [EagerAttention] if eager is
+// set, else [Attention] without weights.
 func Attend(f *frame, q, k, v, mask *tensor, o AttentionOptions, eager bool) (y, weights *tensor) {
 	if eager {
 		y, weights = EagerAttention(f, q, k, v, mask, o, false)
@@ -64,9 +64,8 @@ func Attend(f *frame, q, k, v, mask *tensor, o AttentionOptions, eager bool) (y,
 	return f.Let(Attention(f, q, k, v, mask, o)), nil
 }
 
-// EagerAttention follows eager_attention_forward over [batch, heads, length, head size]: scores
-// are computed and kept, and with softcap their size is held down by a tanh. The results are [batch, length, heads,
-// head size], and the weights.
+// EagerAttention follows eager_attention_forward over [batch, heads, length, head size]: the scores are computed and
+// kept; softcap limits them by a tanh. It returns [batch, length, heads, head size] and the attention weights.
 func EagerAttention(f *frame, q, k, v, mask *tensor, o AttentionOptions, softcap bool) (y, weights *tensor) {
 	g := f.FuncFrame(q, k, v, mask)
 	keys, values := k, v
@@ -94,8 +93,8 @@ func EagerAttention(f *frame, q, k, v, mask *tensor, o AttentionOptions, softcap
 	return g.ReturnPair(y, weights)
 }
 
-// SinkAttention follows eager_attention_forward of GPT-OSS: [EagerAttention] whose softmax includes a sink for each
-// head [heads], which has no value.
+// SinkAttention follows eager_attention_forward of GPT-OSS: [EagerAttention] whose softmax includes a learned sink
+// logit for each head [heads], without a value.
 func SinkAttention(f *frame, q, k, v, mask, sinks *tensor, o AttentionOptions) (y, weights *tensor) {
 	g := f.FuncFrame(q, k, v, mask)
 	keys, values := k, v

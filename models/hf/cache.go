@@ -25,14 +25,14 @@ func CacheOf(c models.Case) *Cache {
 	return nil
 }
 
-// begin empties the cache at the beginning of a call. The call's frame keeps the tensors that layers add.
+// begin empties the cache at the beginning of a call; the call's frame owns the tensors that layers add.
 func (c *Cache) begin(model *frame) {
 	if c != nil {
 		*c = Cache{model: model, off: c.off}
 	}
 }
 
-// over shares the cache among several calls, in a frame that keeps its tensors; end stops the sharing.
+// over keeps one cache for several calls, in a frame that owns its tensors; end stops this.
 func (c *Cache) over(f *frame) (end func()) {
 	before := *c
 	*c = Cache{model: f}
@@ -71,7 +71,7 @@ func (c *Cache) add(at int, x *tensor) {
 	c.model.Set(&c.kept[at], trace.Cat(-2, c.kept[at], x))
 }
 
-// grow adds tokens to all layers, as calls do.
+// grow adds tokens to all layers, as that many calls do.
 func (c *Cache) grow(tokens int64) {
 	for i, x := range c.kept {
 		g := c.model.FuncFrame()
@@ -80,7 +80,7 @@ func (c *Cache) grow(tokens int64) {
 	}
 }
 
-// Packing tells functions that make masks whether rows hold several sequences.
+// Packing tells mask functions whether rows hold several sequences.
 type Packing int
 
 const (
@@ -101,8 +101,8 @@ func (p Packing) WithoutPositions() Packing {
 	return p
 }
 
-// givesMasks reports whether the model gets a padding mask, as collators of the Trainer pass one, in a release that
-// does not skip masks of rows without padding.
+// givesMasks reports whether the model receives a padding mask. The Trainer's collators pass one, but releases may drop
+// it if no row is padded.
 func givesMasks(c models.Case) bool {
 	return !c.Libraries().SkipsMasks && (c.Loop == "" || c.Loop == models.LoopTrainer) &&
 		!c.On(packedSetting) && !c.On(flatSetting)

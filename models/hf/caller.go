@@ -6,7 +6,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// caller calls a language model for its scores, from which a loss is computed outside of it.
+// caller calls a language model for its logits, from which a loss is computed outside of the model.
 type caller struct {
 	net     any
 	decoder Decoder
@@ -28,7 +28,7 @@ func (c *caller) logits(f *frame, b TextBatch) *tensor {
 	return g.Return(logits)
 }
 
-// scores returns logits in the precision of training.
+// scores returns the logits in the training precision.
 func (c *caller) scores(f *frame, b TextBatch) *tensor { return c.text.autocast(f, b, c.logits) }
 
 // logs returns the results of [tiledLogs] for a batch with labels.
@@ -42,8 +42,8 @@ func (c *caller) logs(f *frame, b TextBatch, types ...trace.DType) (all []*tenso
 	return all
 }
 
-// autocast calls a model in the precision of training, as accelerate wraps forward: what autocast has computed comes
-// back in fp32.
+// autocast calls a model in the training precision, as accelerate wraps forward: results of autocast are converted to
+// fp32.
 func (t Text) autocast(f *frame, b TextBatch, call func(*frame, TextBatch) *tensor) (y *tensor) {
 	on := false
 	train.Autocast(f.Tape(), t.AMP, func() {
@@ -58,7 +58,7 @@ func (t Text) autocast(f *frame, b TextBatch, call func(*frame, TextBatch) *tens
 	return y
 }
 
-// states calls visit with the embeddings, the result of each layer but the last, and the model's final states. visit
+// states calls visit with the embeddings, the result of each layer except the last, and the final hidden states; visit
 // may keep them. It returns the logits.
 func (c *caller) states(f *frame, b TextBatch, visit func(x *tensor)) *tensor {
 	shown := c.text

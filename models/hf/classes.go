@@ -51,8 +51,8 @@ func ClassesSetting(usual int64) models.Setting {
 // ClassesOf reads the number of classes of a case.
 func ClassesOf(c models.Case) int64 { return c.Settings[classesSetting] }
 
-// Labels makes the labels of a batch of n rows: class numbers [n], or a number for
-// each row [n] or for each row and class [n, Count].
+// Labels makes the labels of a batch of n rows: class indices [n], a number for each row [n], or one for each row and
+// class [n, Count].
 func (c *Classes) Labels(t *trace.Tape, n int64) *tensor {
 	switch {
 	case c.Problem == OneOf:
@@ -64,7 +64,7 @@ func (c *Classes) Labels(t *trace.Tape, n int64) *tensor {
 	}
 }
 
-// Loss returns the loss of a model for sequence classification, from its scores [n, Count].
+// Loss returns the loss of a sequence classification model from its logits [n, Count].
 func (c *Classes) Loss(logits, labels *tensor) *tensor {
 	switch {
 	case c.Problem == AnyOf:
@@ -82,9 +82,9 @@ func (c *Classes) Loss(logits, labels *tensor) *tensor {
 var errNoPadding = errors.New(
 	"ValueError: Cannot handle batch sizes > 1 if no padding token is defined: pad_token_id is not set")
 
-// lastTokenScores picks the scores [batch, classes] of the last token of each row that is not padding, from scores
-// [batch, length, classes] of all tokens, as a decoder's classification model does in its frame. Without a padding
-// token it is the last token, and the batch has a single row.
+// lastTokenScores selects the logits [batch, classes] of the last token of each row that is not padding from logits
+// [batch, length, classes], as a decoder's classification model does in its frame. Without a padding token the batch
+// must have one row, whose last token is selected.
 func lastTokenScores(f *frame, ids, scores *tensor, padToken bool) *tensor {
 	t := f.Tape()
 	if !padToken {
@@ -124,8 +124,8 @@ func HeadDropout(c models.Case, p float64) *nn.Dropout {
 	return nn.NewDropout(p)
 }
 
-// TokenClassification returns the task of telling something of each token
-// (GenericForTokenClassification). states returns the hidden states of the last layer.
+// TokenClassification returns the token classification task (GenericForTokenClassification). states returns the hidden
+// states of the last layer.
 func TokenClassification(net any, inputs *nn.Embedding, head TokenHead, classes Classes, text Text,
 	states func(f *frame, b TextBatch) *tensor,
 ) *TextTask {
@@ -144,7 +144,7 @@ func TokenClassification(net any, inputs *nn.Embedding, head TokenHead, classes 
 	}
 }
 
-// tokenLoss follows ForTokenClassification, or where scores are not brought to fp32 what BERT does.
+// tokenLoss follows ForTokenClassification, or BERT's loss if logits are not converted to fp32 (whole).
 func tokenLoss(f *frame, logits, labels *tensor, whole bool) *tensor {
 	rows := logits.View(-1, logits.Size(-1))
 	if !whole {

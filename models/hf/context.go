@@ -53,8 +53,8 @@ func (c Context) shard(f *frame, b *TextBatch) {
 	}
 }
 
-// shrink resizes a batch as context_parallel does: the buffers hold whole sequences, and their beginnings the rank's
-// tokens (Tensor.resize_). Labels are shifted before.
+// shrink resizes a batch as context_parallel does (Tensor.resize_): the buffers of whole sequences remain, and the
+// rank's tokens are at their beginning. Labels are shifted before.
 func (c Context) shrink(f *frame, b *TextBatch) {
 	n, length := b.IDs.Size(0), b.IDs.Size(1)
 	if length%(2*c.Ranks) != 0 {
@@ -132,8 +132,8 @@ func (c Context) Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) 
 	return g.Return(y)
 }
 
-// byHeads follows DeepSpeed's Ulysses as in ms-swift: ranks exchange tokens for heads, each attends over all tokens
-// with some of the heads, and heads come back for tokens.
+// byHeads follows DeepSpeed's Ulysses as in ms-swift: ranks exchange tokens for heads, each computes attention over all
+// tokens for some of the heads, and they exchange back.
 func (c Context) byHeads(f *frame, q, k, v *tensor, o AttentionOptions) *tensor {
 	if k.Size(1)%c.Ranks != 0 {
 		f.Tape().Raise(
@@ -149,8 +149,8 @@ func (c Context) byHeads(f *frame, q, k, v *tensor, o AttentionOptions) *tensor 
 	return g.Return(g.Apply(c.exchange(false), y)[0])
 }
 
-// exchange follows _SeqAllToAll over [batch, length, heads, head size]: a rank gives heads for
-// tokens, or tokens for heads.
+// exchange follows _SeqAllToAll over [batch, length, heads, head size]: a rank exchanges heads for tokens (forTokens),
+// or tokens for heads.
 func (c Context) exchange(forTokens bool) *trace.Function {
 	return &trace.Function{
 		Name: "_SeqAllToAllBackward",
@@ -193,10 +193,10 @@ func (c Context) allToAll(f *frame, x *tensor, forTokens bool) *tensor {
 	return g.Return(y)
 }
 
-// flash are the kernels of flash-attn 2 over some heads: what they allocate besides what they are given.
+// flash records the kernels of flash-attn 2 over some heads: their allocations besides the inputs.
 type flash struct{ f *frame }
 
-// forward gives the result, shaped as q, and its log-sum-exp.
+// forward returns the result, shaped as q, and its log-sum-exp.
 func (k flash) forward(q *tensor, keys int64, lse ...int64) (y, sums *tensor) {
 	t := k.f.Tape()
 	y = k.f.Let(t.Empty(q.DType(), q.Shape()...))

@@ -16,7 +16,7 @@ type Decoder interface {
 	Call(f *frame, ids, padding *tensor, text Text) *tensor
 }
 
-// forBatch returns the text of a batch, and refuses what tensor-parallel ranks cannot share.
+// forBatch returns the text of a batch; it raises an error if tensor-parallel ranks cannot share the batch.
 func (t Text) forBatch(f *frame, b TextBatch) Text {
 	switch {
 	case t.TokenRanks > 1 && b.IDs.Size(1)%t.TokenRanks != 0:
@@ -38,7 +38,7 @@ func (t Text) checkLinearLoss(f *frame) {
 	}
 }
 
-// headed is a model with what a task puts on it, as the classes of transformers for tasks hold both.
+// headed is a decoder with the head of a task, like transformers' ...For... classes.
 type headed struct {
 	nn.Module
 	nn.Names
@@ -126,8 +126,8 @@ func (t *TextTask) objective(c *caller) {
 	}
 }
 
-// plainWeight returns the weight of an output layer that is not called: of one with an adapter
-// the library reads it as well, and trains no adapter.
+// plainWeight returns the weight of an output layer that a loss reads without calling the layer. An adapter of the
+// layer is then neither used nor trained.
 func plainWeight(f *frame, output nn.Layer) *tensor {
 	if nn.Base(output) != nn.Trained(output) {
 		f.Tape().Raise(
@@ -144,7 +144,7 @@ func (t Text) scores(f *frame, output nn.Layer, x *tensor) *tensor {
 	return f.Call(output, x)
 }
 
-// adjustScores scales logits, as Granite does, and caps them by a tanh, as Gemma 2 does, if the model is such a one.
+// adjustScores scales logits, as Granite does, or caps them by a tanh, as Gemma 2 does, if the model is one of these.
 func (t Text) adjustScores(f *frame, scores **tensor) {
 	if t.ScoreScaled {
 		f.Set(scores, (*scores).MulScalar())

@@ -5,9 +5,9 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// generalized learns from the scores that a teacher gives to answers, by the generalized Jensen-Shannon divergence, as
-// GKD of ms-swift 4.6 does (swift/rlhf_trainers/gkd_trainer.py, gkd_loss.py): scores of the tokens that count are
-// picked, scaled, and compared in chunks, in their own type.
+// generalized is the loss of GKD: the generalized Jensen-Shannon divergence between the logits of student and teacher,
+// as in ms-swift 4.6 (swift/rlhf_trainers/gkd_trainer.py, gkd_loss.py). Logits of the answers' tokens are selected,
+// scaled, and compared in chunks, in their own type.
 type generalized struct {
 	task   *TextTask
 	answer int64
@@ -31,7 +31,7 @@ func (d *generalized) loss(f *frame, b TextBatch) *tensor {
 	return g.Return(g.Let(total).DivScalar())
 }
 
-// active returns the scores [tokens, vocabulary] of tokens whose next one counts, all of the answers.
+// active returns the logits [tokens, vocabulary] of the tokens whose next token counts: the answers' tokens.
 func (d *generalized) active(f *frame, scores *tensor) *tensor {
 	n := scores.Size(0) * d.answer
 	g := f.FuncFrame(scores)

@@ -9,8 +9,8 @@ import (
 const flexBlock = 128
 
 // FlexMask follows create_block_mask, compiled, for a causal mask. It returns tensors [batch, blocks] and [batch,
-// blocks, blocks], of the key blocks of each query block and the reverse, and the tensors that the mask function reads,
-// which live as long. Chunked selects a mask of chunks.
+// blocks, blocks] (the key blocks of each query block, and the reverse), and the tensors that the mask function reads,
+// which live as long. chunked selects a mask of chunks.
 func FlexMask(f *frame, batch int64, positions, padding *tensor, packed Packing, chunked bool) []*tensor {
 	g := f.CallFrame(positions, padding)
 	var read []*tensor

@@ -16,9 +16,9 @@ func CallLayer(f *frame, m any, checkpointing bool, forward func(f *frame, args 
 	return callLayer(f, m, checkpointing, false, forward, args, nil)
 }
 
-// callLayer calls a GradientCheckpointingLayer with some arguments by position and others by name. Checkpointing, in
-// its reentrant variant or not, saves the former, by the hooks in force; the latter are held by the function that it
-// calls again, where no hook sees them (_NoopSaveInputs of torch.utils.checkpoint).
+// callLayer calls a GradientCheckpointingLayer with some arguments by position and others by name. Checkpointing,
+// reentrant or not, saves the former under the current hooks; the closure that it calls again holds the latter, where
+// no hook sees them (_NoopSaveInputs of torch.utils.checkpoint).
 func callLayer(f *frame, m any, checkpointing, reentrant bool, forward func(f *frame, args []*tensor) *tensor, inputs,
 	named []*tensor,
 ) *tensor {
@@ -49,7 +49,7 @@ func WithoutNil(args ...*tensor) []*tensor {
 	return slices.DeleteFunc(slices.Clone(args), func(x *tensor) bool { return x == nil })
 }
 
-// withNone inserts nil, which stands for None, where all has it among the arguments in.
+// withNone inserts nil (None) into in at the positions where all has it.
 func withNone(in, all []*tensor) []*tensor {
 	out := make([]*tensor, len(all))
 	for i, x := range all {
@@ -60,8 +60,8 @@ func withNone(in, all []*tensor) []*tensor {
 	return out
 }
 
-// CallLayer calls layer i of a decoder, to which transformers gives the inputs by position and the rest by name.
-// Checkpointing saves the former as its inputs; the latter are held by the function that it calls again.
+// CallLayer calls layer i of a decoder, to which transformers passes inputs by position and rest by name. Checkpointing
+// saves the former; the closure that it calls again holds the latter.
 func (t Text) CallLayer(f *frame, i int, m any, forward func(f *frame, args []*tensor) *tensor, inputs []*tensor,
 	named ...*tensor,
 ) *tensor {
@@ -81,7 +81,7 @@ func (t Text) CallLayer(f *frame, i int, m any, forward func(f *frame, args []*t
 	return y
 }
 
-// selfContained are layers whose calls may give nothing but their output, such as scores of a router for the loss.
+// selfContained are layers that report whether calls return only their output, and not also router logits for the loss.
 type selfContained interface {
 	ModulePath() *trace.Path
 	SelfContained() bool

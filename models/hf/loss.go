@@ -9,7 +9,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// CausalLMLoss follows ForCausalLMLoss: in fp32, every token predicts the next.
+// CausalLMLoss follows ForCausalLMLoss: the cross entropy in fp32, where every token predicts the next one.
 func CausalLMLoss(f *frame, logits, labels *tensor) *tensor {
 	return shiftedLoss(f, logits, labels, crossEntropy)
 }
@@ -43,13 +43,12 @@ type OwnLoss struct {
 	Unconverted bool
 }
 
-// of reports whether the model computes its loss itself under the rules of the release.
+// of reports whether the model computes its own loss in the release of the recording.
 func (o OwnLoss) of(f *frame) bool {
 	return f.Tape().Rules().Libraries.SharedFunctions < max(o.Until, trace.SharedByLlama)
 }
 
-// shiftedLoss computes a loss of logits in fp32, flattened to rows, and of the shifted labels; the last label of a row
-// is ignored.
+// shiftedLoss computes the loss of flattened fp32 logits and shifted labels; the last label of a row is ignored.
 func shiftedLoss(f *frame, logits, labels *tensor, of func(f *frame, source, target *tensor) *tensor) *tensor {
 	g := f.FuncFrame(logits, labels)
 	g.Set(&logits, logits.To(trace.F32))
@@ -73,8 +72,7 @@ func cutLoss(f *frame, logits, labels *tensor, of func(f *frame, source, target 
 	return g.Return(of(g, logits, g.Set(&labels, labels.View(-1))))
 }
 
-// OutputLoss is a cross entropy that computes scores from hidden states [..., width] by
-// itself, for some tokens at a time.
+// OutputLoss is a cross entropy that computes logits from hidden states [..., width] itself, for some tokens at a time.
 type OutputLoss struct {
 	// Output gives the scores.
 	Output nn.Layer
@@ -86,8 +84,8 @@ type OutputLoss struct {
 
 // Chunked records the LinearCrossEntropyLoss of torchtune 0.7 (torchtune/modules/loss/cross_entropy_loss.py): tokens
 // are split by tensor_split, and the logits of one chunk exist at a time. Autograd keeps the log-softmax of every
-// chunk, so only the logits and their copies are saved. No label is ignored, not even the last of a row, which
-// torchtune leaves out.
+// chunk, so only the logits and their copies are saved. All labels count, also the last of a row, which torchtune
+// leaves out.
 func (l OutputLoss) Chunked(f *trace.Frame, x, labels *trace.Tensor, chunks int64) *trace.Tensor {
 	t, g := f.Tape(), f.FuncFrame(x, labels)
 	if !l.OwnLabels {
@@ -150,16 +148,16 @@ func (l OutputLoss) Linear(f *trace.Frame, x, weight, labels *trace.Tensor) *tra
 	return g.Return(g.LinearCrossEntropy(x, weight, labels))
 }
 
-// EndWithLoss ends the frame of a model that returns an output object with a loss. The other tensors of the object,
-// such as the logits, live as long as the training loop keeps the object.
+// EndWithLoss ends the frame of a model that returns an output object with a loss. The object's other tensors, such as
+// the logits, live as long as the training loop keeps it.
 func EndWithLoss(f *frame, loss *tensor, rest ...*tensor) *tensor {
 	return Text{}.EndWithLoss(f, loss, rest...)
 }
 
-// Begin begins the frame of a model that returns a cache, if the text has one.
+// Begin starts the frame of a model; its cache, if any, is emptied.
 func (t Text) Begin(f *frame) { t.Cache.begin(f) }
 
-// EndWithLoss calls [EndWithLoss] for a model that returns its cache, too, if the text has one.
+// EndWithLoss calls [EndWithLoss]; the output also has the text's cache, if there is one.
 func (t Text) EndWithLoss(f *frame, loss *tensor, rest ...*tensor) *tensor {
 	all, cache := append([]*tensor{loss}, rest...), t.Cache.Returned()
 	f.End(append(slices.Clip(all), cache...)...)

@@ -22,14 +22,14 @@ func BidirectionalMask(f *frame, x, padding *tensor, padded, eager bool) *tensor
 }
 
 // CausalMask follows create_causal_mask, given the positions [1 or batch, length] of the tokens and a padding mask
-// [batch, length], or nil for none. With one, some row is padded. Without, PyTorch reads from the positions whether
-// several sequences are packed into a row and makes no mask if none are, since the attention kernels know plain
-// causality; packed says so here.
+// [batch, length], or nil. A padding mask means that some row is padded. Without one, PyTorch reads from the positions
+// whether rows hold several packed sequences and makes no mask if not, since attention kernels are causal by
+// themselves; here packed says so.
 func CausalMask(f *frame, batch int64, positions, padding *tensor, packed Packing) *tensor {
 	return sequenceMask(f, batch, positions, padding, packed, false, notLater, sdpaMask)
 }
 
-// EagerCausalMask follows create_causal_mask for eager attention, which always needs one: of numbers, in the type of x.
+// EagerCausalMask follows create_causal_mask for eager attention, which always needs one: additive, in the type of x.
 func EagerCausalMask(f *frame, x, positions, padding *tensor, packed Packing) *tensor {
 	return sequenceMask(f, x.Size(0), positions, padding, packed, true, notLater, eagerMask(x.DType()))
 }
@@ -45,22 +45,22 @@ func EagerChunkMask(f *frame, x, positions, padding *tensor, packed Packing) *te
 	return orderedMask(f, x.Size(0), positions, padding, packed, true, withinChunk, asItIs, eagerMask(x.DType()))
 }
 
-// WindowMask follows create_sliding_window_causal_mask: tokens see those before them
-// up to a distance. A sequence as long as that needs a mask in any case.
+// WindowMask follows create_sliding_window_causal_mask: tokens attend to earlier ones up to a distance. A sequence of
+// that length always needs a mask.
 func WindowMask(f *frame, batch int64, positions, padding *tensor, packed Packing, window int64) *tensor {
 	return sequenceMask(f, batch, positions, padding, packed, positions.Size(1) >= window,
 		allOf(withinWindow, notLater), sdpaMask)
 }
 
-// ChunkMask follows create_chunked_causal_mask: tokens see those before them in their chunk. A
-// sequence as long as that needs a mask in any case.
+// ChunkMask follows create_chunked_causal_mask: tokens attend to earlier ones of their chunk. A sequence longer than a
+// chunk always needs a mask.
 func ChunkMask(f *frame, batch int64, positions, padding *tensor, packed Packing, chunk int64) *tensor {
 	needed := positions.Size(1) >= chunk
 	return orderedMask(f, batch, positions, padding, packed, needed, withinChunk, asItIs, sdpaMask)
 }
 
-// BlockMask follows create_causal_mask or, with a window above zero, create_sliding_window_causal_mask, given blocks
-// [batch, length] of tokens that see each other both ways: then there is a mask in any case. Blocks may be nil.
+// BlockMask follows create_causal_mask or, with a window above zero, create_sliding_window_causal_mask. blocks [batch,
+// length] marks tokens that attend to each other in both directions, which always needs a mask; it may be nil.
 func BlockMask(f *frame, batch int64, positions, padding, blocks *tensor, packed Packing, window int64) *tensor {
 	switch {
 	case blocks == nil && window == 0:
@@ -76,8 +76,8 @@ func BlockMask(f *frame, batch int64, positions, padding, blocks *tensor, packed
 	return orderedMask(f, batch, positions, padding, packed, true, always(mask), overlay, sdpaMask)
 }
 
-// sequenceMask computes a mask function for all queries and keys, in the form that attention needs, if rows are padded
-// or packed, or if it is needed anyway.
+// sequenceMask evaluates a mask function for all queries and keys, in the form that attention needs, if rows are padded
+// or packed, or if the mask is always needed.
 func sequenceMask(
 	f *frame, batch int64, positions, padding *tensor, packed Packing, needed bool, mask maskFunction, form maskForm,
 ) *tensor {
@@ -89,14 +89,14 @@ func always(mask maskFunction) maskMaker {
 	return func(*frame, int64, *tensor) maskFunction { return mask }
 }
 
-// asItIs overlays a function with nothing.
+// asItIs returns the mask function unchanged.
 func asItIs(mask maskFunction) maskFunction { return mask }
 
-// maskMaker makes a function for rows with a padding mask.
+// maskMaker returns a mask function for rows with a padding mask.
 type maskMaker func(f *frame, batch int64, padding *tensor) maskFunction
 
-// orderedMask computes [sequenceMask] for a function that reads tensors, combined by overlay before the padding mask is
-// applied.
+// orderedMask follows [sequenceMask] for tensors; overlay combines it with others before the padding
+// mask is applied.
 func orderedMask(
 	f *frame, batch int64, positions, padding *tensor, packed Packing, needed bool, of maskMaker,
 	overlay func(maskFunction) maskFunction, form maskForm,
@@ -189,7 +189,7 @@ func sameBlock(blocks *tensor) maskFunction {
 	}
 }
 
-// remapped follows remap_positions_for_packed_sequence: mask sees positions within sequences.
+// remapped follows remap_positions_for_packed_sequence: the mask function gets positions within sequences.
 func remapped(positions *tensor, mask maskFunction) maskFunction {
 	return func(f *frame, i indices) *tensor {
 		query, key := positions.Index(i.batch, i.query), positions.Index(i.batch, i.key)
@@ -204,7 +204,7 @@ func notLater(_ *frame, i indices) *tensor { return i.key.Gt(i.query) }
 // withinWindow follows sliding_window_overlay.
 func withinWindow(_ *frame, i indices) *tensor { return i.key.Gt(i.query.AddScalar()) }
 
-// withinChunk follows chunked_causal_mask_function, whose chunks begin where a row's padding on the left ends.
+// withinChunk follows chunked_causal_mask_function. Chunks begin after a row's padding on the left.
 func withinChunk(f *frame, batch int64, padding *tensor) maskFunction {
 	left := f.Let(leftPadding(f, batch, padding))
 	chunk := func(i indices, of *tensor) *tensor { return of.Sub(left.Index(i.batch)).FloorDivide(trace.IntNumber) }

@@ -77,8 +77,7 @@ func NewFrequencies(headSize int64) *Frequencies {
 	return &Frequencies{InvFreq: nn.NewBuffer(trace.F32, half), OriginalInvFreq: nn.NewBuffer(trace.F32, half)}
 }
 
-// RotateHalf follows rotate_half: the halves of x's last dimension change places, and the former second half is
-// negated.
+// RotateHalf follows rotate_half: it swaps the halves of x's last dimension and negates the former second half.
 func RotateHalf(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(x)
 	half := x.Size(-1) / 2

@@ -8,12 +8,12 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// policy learns from answers that the model has generated, and their advantages: what the GRPOTrainer of TRL does
-// once the answers are there (trl/trainer/grpo_trainer.py). The answers of all micro-batches of a step come and are
-// scored together. That of ms-swift does the same, and logs no entropies.
+// policy learns from answers that the model has generated and their advantages, as TRL's GRPOTrainer does after
+// generation (trl/trainer/grpo_trainer.py). The answers of all micro-batches of a step are scored together. ms-swift's
+// trainer does the same and logs no entropies.
 //
-// Kinds of its loss (grpo, dapo, cispo, sapo, a weight for each sequence) differ in tensors
-// [rows, tokens of an answer]; recorded is the clipped one.
+// Kinds of its loss (grpo, dapo, cispo, sapo, a weight for each sequence) differ only in tensors [rows, tokens of an
+// answer]; the clipped one is recorded.
 type policy struct {
 	task      *TextTask
 	objective models.Objective
@@ -25,7 +25,7 @@ type policy struct {
 	rows, micro int64
 }
 
-// load brings prompts and answers to the device: n for each micro-batch.
+// load copies prompts and answers to the device, n for each micro-batch.
 func (p *policy) load(fresh func(op string, shape ...int64) *tensor, tape *trace.Tape, n int64) {
 	p.rows = n
 	all, answer := n*p.task.Micro, p.objective.Answer()
@@ -35,9 +35,9 @@ func (p *policy) load(fresh func(op string, shape ...int64) *tensor, tape *trace
 	p.advantages = tape.Hold(tape.New("sub", program.Batch, trace.F32, all))
 }
 
-// score computes what _generate_and_score_completions computes of the answers before the first
-// micro-batch, without gradients: log-probabilities of the model, if more than one step
-// learns from them or vLLM has generated them, and log-probabilities of the reference.
+// score follows the part of _generate_and_score_completions before the first micro-batch, without gradients:
+// log-probabilities of the model, if several steps learn from the answers or vLLM has generated them, and of the
+// reference.
 func (p *policy) score(f *frame) {
 	p.micro = 0
 	if !p.objective.Old && !p.objective.Reference {
@@ -75,8 +75,8 @@ func (p *policy) perTokenAlone(f *frame, ids, padding *tensor, model *caller) *t
 		p.objective.As))
 }
 
-// perToken follows _get_per_token_logps_and_entropies of ids [n, length]: log-probabilities [n, tokens of an answer], a
-// micro-batch at a time. The scores of one are held while the next is in the model.
+// perToken follows _get_per_token_logps_and_entropies of ids [n, length]: log-probabilities [n, tokens of an answer],
+// one micro-batch at a time. The logits of one are still held while the model runs on the next.
 func (p *policy) perToken(f *frame, ids, mask *tensor, model *caller, entropy bool) *tensor {
 	answer, rules := p.objective.Answer(), f.Tape().Rules().Libraries
 	g := f.FuncFrame(ids, mask)
@@ -153,8 +153,8 @@ func (p *policy) loss(f *frame) *tensor {
 const mostGrowths = 512
 
 // Generate implements [train.Generating]: GenerationMixin.generate of n tokens after each row of the batch. The first
-// call has all tokens of a row, each later one a token, and the cache grows by a token a call: of the calls between the
-// second and the last that alone is recorded.
+// call processes all tokens of a row, each later one a single token, and the cache grows by a token with each call. Of
+// the calls after the second, only the last is recorded.
 func (t *TextTask) Generate(f *trace.Frame, n int64) {
 	if t.next == nil || t.Cache == nil || t.tuned != nil {
 		f.Tape().Raise(errors.New("evaluate: vprof does not record generation with this task"))

@@ -8,9 +8,9 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// preferences is the loss of an objective over the scores of a language model: that of
-// TRL 1.8 (trl/trainer/dpo_trainer.py, kto_trainer.py and, of trl/experimental, orpo and
-// cpo), or of a trainer that computes log-probabilities in another way.
+// preferences is the loss of a preference objective over the logits of a language model: TRL 1.8's
+// (trl/trainer/dpo_trainer.py, kto_trainer.py, and orpo and cpo in trl/experimental), or of a trainer that
+// computes log-probabilities in another way.
 type preferences struct {
 	objective models.Objective
 	task      *TextTask
@@ -97,13 +97,13 @@ func (p *preferences) unrecorded(f *frame, b TextBatch, model *caller) (logps *t
 	return logps
 }
 
-// judges reports whether LLaMA-Factory's KTO trainer makes the step.
+// judges reports whether the step is that of LLaMA-Factory's KTO trainer.
 func (p *preferences) judges() bool {
 	return p.objective.Name == models.KTO && p.objective.As == models.AsLLaMAFactory
 }
 
-// judged follows concatenated_forward of LLaMA-Factory's KTO trainer: the logits of the batch are held while logits of
-// unrelated answers are computed. f holds copies of the logits of good and of bad answers.
+// judged follows concatenated_forward of LLaMA-Factory's KTO trainer. The logits of the batch are still held while the
+// logits of unrelated answers are computed. f holds copies of the logits of good and of bad answers.
 func (p *preferences) judged(f *frame, b TextBatch, model *caller) (logps *tensor) {
 	g := f.FuncFrame(b.IDs)
 	logits, logps := p.forward(g, b, model)
@@ -166,8 +166,8 @@ func selectiveLogSoftmax(f *frame, logits, labels *tensor, trainer string) *tens
 	return g.Return(y)
 }
 
-// compared returns the loss of objectives that compare with a reference model (DPO, KTO).
-// The reference's scores are held as long as the model's.
+// compared returns the loss of objectives with a reference model (DPO, KTO). The reference's logits live as long as the
+// model's.
 func (p *preferences) compared(f *frame, b TextBatch, logps, kl *tensor) *tensor {
 	ratios := logps
 	if !p.objective.Precomputed {
@@ -196,9 +196,9 @@ func (p *preferences) compared(f *frame, b TextBatch, logps, kl *tensor) *tensor
 	return f.Let(parts[0].Sub(parts[1])).MulScalar().LogSigmoid().Neg().Mean(false)
 }
 
-// alone returns the loss of objectives without a reference model (ORPO, CPO): odds or
-// margins, and the cross entropy of the chosen answers where the trainer's function has
-// one, which comes before log-probabilities. SimPO is CPOTrainer with cpo_alpha=0.
+// alone returns the loss of objectives without a reference model (ORPO, CPO): odds or margins, and the cross entropy of
+// the chosen answers if the trainer has one, which it computes before the log-probabilities. SimPO is CPOTrainer with
+// cpo_alpha=0.
 func (p *preferences) alone(f *frame, b TextBatch) *tensor {
 	if p.objective.As != "" {
 		_, logps := p.forward(f, b, p.task.model)
@@ -246,9 +246,9 @@ func entropies(f *frame, logits *tensor) {
 	g.End()
 }
 
-// metrics computes what TRL logs of the logits: the entropy, of a copy in one piece, and the mean logits of chosen and
-// of rejected answers. For pairs these are views of a batch; for judged answers they are indexed first, and half of
-// them are assumed to be chosen.
+// metrics computes what TRL logs of the logits: the entropy, from a single copy, and the mean logits of chosen and
+// rejected answers. For pairs these are views of the batch; for judged answers they are indexed, and half of the
+// answers are assumed to be chosen.
 func (p *preferences) metrics(f *frame, logits *tensor) {
 	f.Tape().NoGrad(func() {
 		g := f.FuncFrame()

@@ -7,7 +7,7 @@ import (
 )
 
 // gathered follows Llama3FlashAttnVarlenFunc of ring-flash-attn 0.1 with heads_k_stride=1, over query, key and value
-// [local length, heads, head size]: one head of keys and values after the other is gathered from all ranks.
+// [local length, heads, head size]: the heads of keys and values are gathered from all ranks one after the other.
 func (c Context) gathered() *trace.Function {
 	return sharedAttention("Llama3FlashAttnVarlenFuncBackward", c.gatheredForward, c.gatheredBackward)
 }

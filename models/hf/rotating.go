@@ -2,10 +2,10 @@ package hf
 
 import "github.com/vprof/vprof/profiler/trace"
 
-// rotating returns attention under PyTorch's context_parallel (torch/distributed/tensor/experimental/_context_parallel,
-// _templated_ring_attention) over query, key and value [batch, heads, local length, head size], with its defaults: keys
-// and values of all ranks are gathered at once. Each rank has one part of the head and one of the tail of a sequence,
-// which balances the work. The results of the blocks are combined in fp32.
+// rotating returns attention under PyTorch's context_parallel with its defaults (_templated_ring_attention in
+// torch/distributed/tensor/experimental/_context_parallel), over query, key and value [batch, heads, local length, head
+// size]: keys and values of all ranks are gathered at once. Each rank has a part from the beginning and one from the
+// end of a sequence, which balances the work. The results of the blocks are combined in fp32.
 func (c Context) rotating() *trace.Function {
 	return &trace.Function{
 		Name: "ScaledDotProductFlashAttentionBackward0",
@@ -26,7 +26,7 @@ func (c Context) rotating() *trace.Function {
 	}
 }
 
-// rotated returns the attention interface with it.
+// rotated returns the attention interface with [Context.rotating].
 func (c Context) rotated(f *frame, q, k, v *tensor, o AttentionOptions) *tensor {
 	g := f.FuncFrame(q, k, v)
 	if o.Groups > 1 && o.RepeatKV {
@@ -37,8 +37,8 @@ func (c Context) rotated(f *frame, q, k, v *tensor, o AttentionOptions) *tensor 
 	return g.Return(g.Set(&y, y.Transpose(1, 2).Contiguous()))
 }
 
-// rotation is one call of it: key and value of a step, all keys and values of all ranks, and the tensor that was
-// joined last.
+// rotation is the state of one call: keys and values of a step, keys and values of all ranks, and the last tensor that
+// was joined.
 type rotation struct {
 	Context
 	f                       *frame
@@ -91,7 +91,7 @@ func (r *rotation) turn(i int64, keep bool) {
 	}
 }
 
-// forward gives the result, its log-sum-exp, and what the first step has for random numbers.
+// forward returns the result, its log-sum-exp, and the random state of the first step's kernel.
 func (r *rotation) forward() []*tensor {
 	var y, lse, out, sums, state, unused *tensor
 	var kept []*tensor
@@ -118,7 +118,7 @@ func (r *rotation) forward() []*tensor {
 	return append([]*tensor{out.To(y.DType()), sums.Squeeze(-1)}, kept...)
 }
 
-// merge follows _SDPAMerger.step: of late blocks the second half of the tokens alone.
+// merge follows _SDPAMerger.step; late blocks update only the second half of the tokens.
 func (r *rotation) merge(y, lse *tensor, late bool, out, sums **tensor) {
 	g := r.f.FuncFrame(y, lse)
 	wide := g.Let(y.To(trace.F32))
@@ -153,7 +153,7 @@ func added(f *frame, x, part *tensor, i int) *tensor {
 	return g.Return(trace.Cat(tokens, halves...))
 }
 
-// backward follows _templated_ring_attention_backward: gradients of keys and values go round in fp32.
+// backward follows _templated_ring_attention_backward: gradients of keys and values are passed around the ring in fp32.
 func (r *rotation) backward(y, lse, grad *tensor) []*tensor {
 	f := r.f
 	var dq, dk, dv, blockQ, blockK, blockV, sums, arriving, sent *tensor

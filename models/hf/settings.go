@@ -17,7 +17,7 @@ const (
 	HeadSetting = "head"
 )
 
-// LengthSetting returns the number of tokens of a row.
+// LengthSetting returns the setting of the number of tokens in a row.
 func LengthSetting(usual, most int64) models.Setting {
 	return models.Setting{
 		Name: lengthSetting, Usage: "tokens of a sequence", Length: true, Default: min(usual, most),
@@ -48,8 +48,8 @@ func FlatSetting() models.Setting {
 		"1 if all sequences of a batch are in one row without padding (padding_free), 0 if each has a row")
 }
 
-// An Implementation of attention is a value of transformers' attn_implementation that a case may choose
-// in place of the one that a model is loaded with.
+// An Implementation of attention is a value of transformers' attn_implementation that a case can choose instead of the
+// model's own.
 type Implementation string
 
 // The implementations, by the names of their settings.
@@ -69,7 +69,7 @@ var implementationUsage = map[Implementation]string{
 		"fused attention does",
 }
 
-// Setting lets a case choose the implementation.
+// Setting returns the setting by which a case chooses the implementation.
 func (i Implementation) Setting() models.Setting {
 	return models.Switch(string(i), 0, implementationUsage[i])
 }
@@ -84,7 +84,7 @@ const PackedNote = "rows that hold one sequence each need no attention mask, and
 // SharedLabels is the name of the setting of labels.
 const SharedLabels = "shared-labels"
 
-// SharedLabelsSetting returns the setting that makes the labels the very tensor of the token ids.
+// SharedLabelsSetting returns the setting by which the labels are the same tensor as the token ids.
 func SharedLabelsSetting() models.Setting {
 	const usage = "1 if labels are the very tensor of the token ids (labels=input_ids), 0 if they are another, " +
 		"as data collators make them"
@@ -97,7 +97,7 @@ func Head() models.Setting {
 		"alone, whose result is summed up, as benchmarks of layers time them")
 }
 
-// LossSettings returns the settings of how a language model's logits and their loss are computed.
+// LossSettings returns the settings of a language model's logits and loss.
 func LossSettings() []models.Setting {
 	return append(ChunkSettings(),
 		models.Switch(keptSetting, 0, "1 if --set chunked-loss has the scores of all chunks at a time, as torchtune's "+
@@ -145,12 +145,12 @@ func ChunkSettings() []models.Setting {
 	}
 }
 
-// LossSettingNames returns their names.
+// LossSettingNames returns the names of [LossSettings].
 func LossSettingNames() []string {
 	return []string{chunksSetting, keptSetting, fusedSetting, linearSetting, plainSetting, trlSetting}
 }
 
-// CheckLoss finds settings of the loss that do not go together, and reports why.
+// CheckLoss returns the first setting of the loss that contradicts another, and the reason.
 func CheckLoss(c models.Case) (setting, reason string) {
 	if c.On(plainSetting) && (!c.Liger || c.On(fusedSetting)) {
 		return plainSetting, "is about --liger without its fused loss; leave it out, or give --liger alone"
@@ -198,8 +198,8 @@ func ReadsHead(c models.Case) bool {
 	return tiles || chunks || fusedLoss(c) || c.On(linearSetting)
 }
 
-// LigerLoss reports whether liger-kernel's replacement of modules (--liger) brings the fused loss, and not its own
-// setting.
+// LigerLoss reports whether the fused loss comes from liger-kernel's replacement of modules (--liger), not from a
+// setting of its own.
 func LigerLoss(c models.Case) bool { return fusedLoss(c) && !c.On(fusedSetting) }
 
 // TextOf reads the settings of a case.
@@ -229,7 +229,7 @@ func TextOf(c models.Case) Text {
 	}
 }
 
-// tensorRanks returns the number of ranks of a tensor-parallel group if its strategy has a property, else zero.
+// tensorRanks returns the number of ranks in a tensor-parallel group if does holds for its strategy, else zero.
 func tensorRanks(c models.Case, does func(s *models.Strategy) bool) int64 {
 	if c.Strategy == nil || !does(c.Strategy) {
 		return 0

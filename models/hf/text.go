@@ -10,8 +10,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Text is how a model over token ids is trained: what its rows are, what of a step runs again, how scores and their
-// loss are computed, and what ranks share.
+// Text is how a model over token ids is trained: the rows, recomputation, logits and loss, and how ranks share the
+// step.
 type Text struct {
 	Rows
 	Recomputation
@@ -78,7 +78,7 @@ type ExpertSharing struct {
 	Tensor int64
 }
 
-// Recomputation is which layers run again in backward (activation checkpointing).
+// Recomputation is the set of layers that run again in backward (activation checkpointing).
 type Recomputation struct {
 	// Checkpointing recomputes every layer, or every Every-th.
 	Checkpointing bool
@@ -88,7 +88,7 @@ type Recomputation struct {
 	Reentrant, TrainedOnly bool
 }
 
-// Scores is how the logits and their loss are computed.
+// Scores describes how the logits and the loss are computed.
 type Scores struct {
 	// ScoreCap holds the scores down by a tanh; ScoreScaled scales them.
 	ScoreCap, ScoreScaled bool
@@ -113,16 +113,16 @@ type Scores struct {
 	Headless bool
 }
 
-// whole reports whether the output layer gives the scores of all tokens at once.
+// whole reports whether the output layer computes the logits of all tokens at once.
 func (s Scores) whole() bool {
 	return !s.FusedLoss && !s.LinearLoss && s.LossChunks < 2 && !s.TiledLoss && !s.CheckpointedLoss && !s.Headless
 }
 
-// OfModel reports whether the model itself computes logits and loss, in its usual way.
+// OfModel reports whether the model itself computes logits and loss, without a replacement.
 func (t Text) OfModel() bool { return t.whole() && t.Objective.IsZero() }
 
-// TextBatch is a batch of token ids [n, length]; Padding is its attention mask or nil, Labels has one for each token or
-// one for each row. Keep is the number of last tokens that scores are computed for (logits_to_keep), zero for all.
+// TextBatch is a batch of token ids [n, length]. Padding is its attention mask or nil. Labels has one for each token or
+// for each row. Keep is the number of last tokens whose logits are computed (logits_to_keep), zero for all.
 type TextBatch struct {
 	IDs, Padding, Labels *tensor
 	// Positions are the positions of tokens [1 or batch, length], nil where the model counts them.
@@ -170,7 +170,7 @@ type TextTask struct {
 	tuned *peft.Site
 }
 
-// Extra is input that comes with texts, such as images.
+// Extra is an additional input of texts, such as images.
 type Extra interface {
 	// Load brings that of some rows to the device.
 	Load(t *trace.Tape, rows int64)

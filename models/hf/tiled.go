@@ -9,7 +9,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Tiles reports whether feed-forward layers see a part of the tokens at a time.
+// Tiles describes whether feed-forward layers process the tokens in tiles.
 type Tiles struct {
 	// Count is the number of parts, [models.AutoTiles] one for every 32768 tokens; zero is a single part.
 	Count int64
@@ -74,7 +74,7 @@ type tiledBackward struct {
 	output, part, last *tensor
 }
 
-// run gives the gradient of x.
+// run returns the gradient of x.
 func (b *tiledBackward) run(n int64, saved *tensor) *tensor {
 	f, t := b.f, b.f.Tape()
 	x := f.Let(saved.Detach())

@@ -23,8 +23,8 @@ func tiledLoss(f *frame, x, weight, labels *tensor) *tensor {
 	return g.Return(logs[0].Neg().Sum(false).DivScalar())
 }
 
-// loggedLoss follows compute_loss of SFTTrainer up to 1.14, of scores that the model returns: what is logged are their
-// entropies, and which tokens are right.
+// loggedLoss follows compute_loss of TRL's SFTTrainer up to 1.14, on logits that the model returns: it logs their
+// entropies and the share of right tokens.
 func (c *caller) loggedLoss(f *frame, b TextBatch) (loss *tensor) {
 	t, g := f.Tape(), f.FuncFrame(b.IDs, b.Padding, b.Labels)
 	logits := g.Let(c.text.autocast(g, b, func(f *frame, b TextBatch) *tensor {
@@ -95,7 +95,7 @@ func tiles(types []trace.DType) *trace.Function {
 	}
 }
 
-// tileGradients follows its backward: gradients of hidden states and of the weight add up in fp32.
+// tileGradients follows its backward: gradients of hidden states and of the weight are summed in fp32.
 func tileGradients(f *frame, ctx *trace.FunctionContext, d trace.DType, grad *tensor) []*tensor {
 	t, of := f.Tape(), []*tensor{ctx.Saved(0), ctx.Saved(1)}
 	sums := make([]*tensor, 3)
@@ -121,8 +121,8 @@ func tileGradients(f *frame, ctx *trace.FunctionContext, d trace.DType, grad *te
 	return sums
 }
 
-// forTiles computes scores in a precision, tile by tile in one buffer. Each is shown with its part of the weight and of
-// the hidden states, unless show is nil; f holds these until the next, as Python's variables do.
+// forTiles computes logits in a precision, tile by tile in one buffer. It passes each tile with its part of the weight
+// and of the hidden states to show, unless that is nil; f holds these until the next tile, as Python's variables do.
 func forTiles(f *frame, d trace.DType, x, weight *tensor, show func(scores *tensor, others ...*tensor)) {
 	t, n, words := f.Tape(), x.Size(0), weight.Size(0)
 	buffer := f.Let(t.Empty(d, min(n, tileTokens), tileWords))
@@ -145,8 +145,8 @@ func forTiles(f *frame, d trace.DType, x, weight *tensor, show func(scores *tens
 	}
 }
 
-// kernelLogs follows selective_log_softmax_and_entropy of TRL 1.14: a kernel computes log-probabilities and entropies
-// of scores [rows, tokens, vocabulary], and one the gradient of the scores.
+// kernelLogs follows selective_log_softmax_and_entropy of TRL 1.14: one kernel computes log-probabilities and entropies
+// of logits [rows, tokens, vocabulary], another the gradient of the logits.
 func kernelLogs(f *frame, logits, labels *tensor) *tensor {
 	return f.Apply(&trace.Function{
 		Name: "_LogProbEntropyFunctionBackward",
@@ -168,8 +168,8 @@ func kernelLogs(f *frame, logits, labels *tensor) *tensor {
 	}, logits, labels)[0]
 }
 
-// checkpointedLoss follows _chunked_cross_entropy_loss of SFTTrainer of TRL 1.7 to 1.14: chunks of tokens whose scores
-// backward computes again. All tokens count.
+// checkpointedLoss follows _chunked_cross_entropy_loss of SFTTrainer of TRL 1.7 to 1.14: chunks of tokens whose logits
+// backward recomputes. All tokens count.
 func checkpointedLoss(f *frame, x, weight, labels *tensor, adjust func(f *frame, scores **tensor)) *tensor {
 	t, g := f.Tape(), f.FuncFrame(x, labels)
 	g.Set(&x, x.Slice(1, 0, x.Size(1)-1).Reshape(-1, x.Size(-1)))
@@ -191,7 +191,7 @@ func checkpointedLoss(f *frame, x, weight, labels *tensor, adjust func(f *frame,
 	return g.Return(total.DivScalar())
 }
 
-// chunkLoss follows _chunk: the loss of some tokens, how many are right, and their entropy.
+// chunkLoss follows _chunk: the loss of some tokens, the number of right ones, and their entropy.
 func chunkLoss(f *frame, x, weight, labels *tensor, adjust func(f *frame, scores **tensor)) []*tensor {
 	g := f.FuncFrame(x, weight, labels)
 	var scores *tensor

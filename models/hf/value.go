@@ -6,7 +6,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// valueHead is the ValueHead of TRL: a number for each token, from the states of the last layer.
+// valueHead is TRL's ValueHead: it computes a number for each token from the states of the last layer.
 type valueHead struct {
 	nn.Module
 	Dropout *nn.Dropout
@@ -20,7 +20,7 @@ func newValueHead(width int64) *valueHead {
 	return &valueHead{Dropout: nn.NewDropout(valueHeadDropout), Summary: nn.NewLinear(width, 1, true)}
 }
 
-// Forward gives values [rows, length, 1].
+// Forward returns values [rows, length, 1].
 func (h *valueHead) Forward(f *frame, x *tensor) *tensor {
 	x = f.Let(f.Call(h.Dropout, x))
 	f.Set(&x, x.To(h.Summary.Weight.DType))
@@ -34,9 +34,9 @@ type valuedModel struct {
 	VHead           *valueHead
 }
 
-// valued learns which of two answers is the better one, from the value of its last token: what LLaMA-Factory 0.9.6 does
-// in stage rm (train/rm/trainer.py) with TRL's AutoModelForCausalLMWithValueHead, which computes logits, too, and holds
-// the states of all layers until it returns.
+// valued is the loss of LLaMA-Factory 0.9.6's reward model (stage rm, train/rm/trainer.py), which learns which of two
+// answers is better from the value of the last token. TRL's AutoModelForCausalLMWithValueHead also computes logits, and
+// holds the states of all layers until it returns.
 type valued struct {
 	model *caller
 	net   *valuedModel
@@ -54,7 +54,7 @@ func (v *valued) loss(f *frame, b TextBatch) *tensor {
 	return g.Return(parts[0].To(trace.F32).Sub(parts[1].To(trace.F32)).LogSigmoid().Mean(false).Neg())
 }
 
-// values returns those [rows, length] of all tokens, in the precision of training.
+// values returns the values [rows, length] of all tokens, in the training precision.
 func (v *valued) values(f *frame, b TextBatch) *tensor {
 	var value, logits *tensor
 	on := false

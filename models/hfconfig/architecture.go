@@ -77,7 +77,7 @@ func refusing(field, reason string, is func(models.Case) bool) rule {
 // caveat adds notes that some cases have besides their results.
 func (a *architecture) caveat(notes func(models.Case) []string) { a.caveats = append(a.caveats, notes) }
 
-// tasks makes the task of a case, with the frozen model that it is compared with.
+// tasks makes the task of a case, with its teacher or reference model.
 func (a *architecture) tasks(c models.Case) train.Task {
 	t := a.task(c)
 	text, ok := t.(*hf.TextTask)

@@ -17,7 +17,7 @@ func (a *architecture) flashed(c llama.Config) {
 	}
 }
 
-// chosen returns a configuration as in the settings of a case.
+// chosen returns a configuration with the settings of a case applied.
 func (d relative) chosen(c llama.Config, k models.Case) llama.Config {
 	rules := k.Libraries()
 	if c.AttentionCap && !hf.Eager.Chosen(k) && !rules.EagerCaps && rules.SharedFunctions >= trace.SharedByMistral {

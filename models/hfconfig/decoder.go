@@ -43,7 +43,7 @@ func decoder(name string, layers, width, classes int64, length models.Setting) a
 	}
 }
 
-// onlyDecoders returns the settings of decoders that one task alone has a use for.
+// onlyDecoders returns the settings of decoders that apply to a single task, by task.
 func onlyDecoders() map[string][]string {
 	only := maps.Clone(onlyClassification)
 	for _, name := range append(hf.LossSettingNames(), hf.SharedLabels, "flat", hf.HeadSetting) {

@@ -10,8 +10,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// encoder returns what all text encoders share: the sizes of their batches, and the
-// settings. positions is how many tokens a row can have.
+// encoder returns what all text encoders share: the sizes of their batches, and the settings. positions is the largest
+// number of tokens in a row.
 func encoder(name string, layers, width, positions, classes int64) architecture {
 	return architecture{
 		summary: fmt.Sprintf("%s encoder, %d layers of width %d", name, layers, width),
@@ -48,7 +48,7 @@ func (r *reader) problem(labels int64) func(classes int64) hf.Problem {
 	return func(int64) hf.Problem { return known[given] }
 }
 
-// heads checks that the heads share out the width.
+// heads checks that the number of heads divides the width.
 func (r *reader) heads(key string, heads int64, widthKey string, width int64) {
 	r.must(width%heads == 0, key, "%d heads do not divide %s %d", heads, widthKey, width)
 }

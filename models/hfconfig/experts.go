@@ -57,10 +57,10 @@ func (d relative) mixture(c llama.Config, a *architecture) {
 	})
 }
 
-// converted returns the adapters that peft makes if named layers are stored in parameters of the experts in
-// transformers 5 (convert_peft_config_for_transformers): adapters of those parameters, with twice the rank where two
-// layers are one parameter, and of no other layer of these names. peft counts these names in all-linear, and in a list
-// of the names of all linear layers.
+// converted returns the adapters that peft makes if the named layers are parameters of experts in transformers 5
+// (convert_peft_config_for_transformers): adapters of those parameters, with twice the rank if two layers are one
+// parameter, and none of other layers with these names. peft counts these names in all-linear, and in a list of the
+// names of all linear layers.
 func (d relative) converted(l models.LoRA, listed bool) (out models.LoRA, reason string) {
 	if l.Match != "" || l.Method != "" {
 		return l, d.expression(l)
@@ -117,8 +117,8 @@ func chosen(first bool, a, b string) string {
 	return b
 }
 
-// expression returns why a regular expression that matches layers stored in parameters is refused: peft converts its
-// matches to names, which match more.
+// expression returns the reason why a regular expression that matches layers stored in parameters is refused: peft
+// converts its matches to names, which match more layers.
 func (d relative) expression(l models.LoRA) string {
 	if l.Method != "" { // which peft converts nothing of
 		return ""

@@ -27,8 +27,8 @@ var hubName = regexp.MustCompile(`^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$`)
 // fileOfModel matches files that look like a name of the hub, "folder/model.pt".
 var fileOfModel = regexp.MustCompile(`\.(json|py|pt2?|pth|ckpt|bin|safetensors|onnx|vprof)$`)
 
-// located returns the path of the config.json for a path or a name of the hub. It expands "~/", which no shell does
-// behind "hf:".
+// located returns the path of the config.json for a path or a name on the hub. It expands "~/", which shells do not
+// expand after "hf:".
 func located(path string) string {
 	if rest, ok := strings.CutPrefix(filepath.ToSlash(path), "~/"); ok {
 		if home, err := os.UserHomeDir(); err == nil {
@@ -106,7 +106,7 @@ func (r *reader) name() string {
 	return cmp.Or(name, "model")
 }
 
-// plain keeps the characters that a name may have, at most 64.
+// plain keeps only characters that a model's name may have, at most 64.
 func plain(name string) string {
 	const most = 64
 	name = strings.Map(func(c rune) rune {

@@ -46,7 +46,7 @@ const (
 	ctc            = "ctc"
 )
 
-// Tasks returns the names of what models are trained for.
+// Tasks returns the names of all tasks, such as causal-lm.
 func Tasks() []string {
 	return []string{causalLM, maskedLM, classification, tokens, transcription, ctc}
 }
@@ -63,8 +63,8 @@ func Source() models.Source {
 	}
 }
 
-// Open makes the model of a config.json, or of the one in a folder, also of a model
-// name of the hub: by the hub's caches, by [OfHub], or as [hub.Online] fetches it. The error is a [*input.FormatError].
+// Open makes the model of a config.json, of the one in a folder, or of a model name on the hub, which is looked up in
+// the hub's caches, by [OfHub], or online if [hub.Online] is set. The error is a [*input.FormatError].
 func Open(path string) (models.Model, error) {
 	if path == "" {
 		return models.Model{}, input.FileErrorf(Scheme+":", "names no file; use %s:path/to/config.json", Scheme)
@@ -151,7 +151,7 @@ func parse(file, name string, data []byte) (models.Model, error) {
 	return m, r.affordable(m)
 }
 
-// affordable finds models so large that sizes of their steps would mean nothing.
+// affordable returns an error for models that are too large to record.
 func (r *reader) affordable(m models.Model) error {
 	c := m.Default
 	c.Task = m.Tasks[0]

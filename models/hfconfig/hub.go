@@ -17,8 +17,8 @@ import (
 //go:embed hub.json
 var hubConfigs []byte
 
-// A hubConfig is the configuration of a model on the hub, where it was read, and when; or the name of another model
-// that has the same, with the source of that unless it is the other's.
+// A hubConfig is the configuration of a model on the hub, with its source and date; or the name of another model with
+// the same configuration, with a source of its own if it has one.
 type hubConfig struct {
 	Same   string          `json:"same"`
 	Source string          `json:"source"`
@@ -35,7 +35,7 @@ var ofHub = sync.OnceValue(func() map[string]hubConfig {
 	return all
 })
 
-// Named returns all configurations that the binary has by the names of their models.
+// Named returns the names and configurations of all models that the binary has.
 func Named() map[string]any {
 	all := map[string]any{}
 	for name := range ofHub() {
@@ -54,8 +54,7 @@ func OfHub(name string) (config []byte, known bool) {
 	return c.Config, known
 }
 
-// hubEntry returns the entry of a name, whose case does not matter, as on the hub, with the configuration of the model
-// that has the same.
+// hubEntry returns the entry of a name in upper or lower case, with the configuration of the model it refers to.
 func hubEntry(name string) (c hubConfig, known bool) {
 	c, known = ofHub()[name]
 	if !known {

@@ -54,7 +54,7 @@ func (s *vision) with(w llama.Wrapper, c models.Case) llama.Wrapper {
 	return w
 }
 
-// seeing adds the settings of images, and a caveat of what is counted of them; s is nil where vprof records no step on
+// seeing adds the settings of images, and a note on which of them are counted; s is nil if vprof records no steps on
 // images.
 func (a *architecture) seeing(senses string, s *vision) {
 	alone := fmt.Sprintf("this is a step on text alone: the towers' weights are there, and what %s add is not counted",
@@ -127,7 +127,7 @@ func (s *vision) check(c models.Case) (setting, reason string) {
 	return "", ""
 }
 
-// visionQwen returns the reader of a tower that takes images of any size; read reads its configuration.
+// visionQwen returns the reader of a tower for images of any size; read reads its configuration.
 func visionQwen(read func(r *reader) tower.Size) func(r *reader) *vision {
 	return func(r *reader) *vision {
 		s := read(r)
@@ -141,7 +141,7 @@ func visionQwen(read func(r *reader) tower.Size) func(r *reader) *vision {
 	}
 }
 
-// visionLlava reads CLIP's tower; images that Pixtral's tower sees are not described.
+// visionLlava reads CLIP's tower; vprof does not describe images for Pixtral's tower.
 func visionLlava(r *reader) *vision {
 	s, kind := r.llavaVision()
 	if kind != "clip_vision_model" {

@@ -224,7 +224,7 @@ func readSmolLM3(r *reader, c *llama.Config) {
 	}
 }
 
-// notNull says of what transformers has by default whether the file leaves it: by another value than null, or by none.
+// notNull reports whether a key for which transformers has a default keeps it or has another value than null.
 func (r *reader) notNull(key string) bool {
 	value, _, ok := r.get(key)
 	return !ok || !null(value)
@@ -241,7 +241,7 @@ func (r *reader) qwenWindows(c *llama.Config) {
 	c.Windowed = r.attentionTypes(c, slidingAttention, func(i int64) bool { return c.Window > 0 && i >= from })
 }
 
-// windows reads which layers use windowed attention: from layer_types, or else the usual layers.
+// windows reads which layers use windowed attention: from layer_types, or else by usual.
 func (r *reader) windows(c *llama.Config, window int64, usual func(layer int64) bool) {
 	c.Window = r.sizeOr("sliding_window", window, 0, mostPositions)
 	c.Windowed = r.attentionTypes(c, slidingAttention, usual)
@@ -276,8 +276,7 @@ func (r *reader) layersOf(key string, c *llama.Config, kind, other string, usual
 	})
 }
 
-// attentionTypes returns the layers whose tokens attend to a part of those before them: by layer_types, or else by
-// usual.
+// attentionTypes returns the layers with limited (sliding) attention: by layer_types, or else by usual.
 func (r *reader) attentionTypes(c *llama.Config, sliding string, usual func(layer int64) bool) []bool {
 	some := r.layersOf("layer_types", c, sliding, fullAttention, usual)
 	r.must(c.Window > 0 || r.words("layer_types") == nil || !slices.Contains(some, true), "layer_types",
@@ -285,9 +284,8 @@ func (r *reader) attentionTypes(c *llama.Config, sliding string, usual func(laye
 	return some
 }
 
-// rotary reads how positions are turned into angles, to which memory is indifferent as long as the angles are computed
-// once, and which part of each head they turn; there may be others than all only if some is set. Layers of several
-// kinds may have their own.
+// rotary reads the options of rotary positions: the rotated share of each head, which may be below one only if some is
+// set. How angles are computed does not affect memory. Layers of several kinds may have their own options.
 func (r *reader) rotary(part float64, some bool) float64 {
 	for _, key := range []string{"rope_parameters", "rope_scaling"} {
 		value, name, ok := r.get(key)

@@ -73,7 +73,7 @@ func llama4(a *architecture) {
 // isRouter reports whether layers of a name are routers.
 func isRouter(name string) bool { return name[strings.LastIndexByte(name, '.')+1:] == "router" }
 
-// withoutLigerLoss refuses the loss that liger-kernel has for the decoder alone.
+// withoutLigerLoss refuses liger-kernel's loss, which it has only for the decoder alone.
 func withoutLigerLoss(a *architecture) {
 	a.refuse("liger", "what liger-kernel's fused loss gives has no router_logits, which "+
 		"Llama4ForConditionalGeneration of transformers 5.23 asks for; leave the loss to PyTorch with "+

@@ -10,8 +10,8 @@ import (
 	"github.com/vprof/vprof/models/llama"
 )
 
-// withoutKernels adds a note to every result: layers are recorded as transformers runs them without the kernels of
-// other packages.
+// withoutKernels adds a note to every result: layers are recorded as transformers runs them if other packages' kernels
+// are not installed.
 func (a *architecture) withoutKernels(what, packages string) {
 	a.note(fmt.Sprintf("%s is recorded as transformers runs it in PyTorch alone; with the kernels of %s a step "+
 		"needs less", what, packages))
@@ -63,8 +63,8 @@ func readQwen3Next(r *reader, c *llama.Config) {
 	r.sparseLayers(c)
 }
 
-// excludeFromAdapters refuses adapters where peft does: Mamba's kernels read the layer's weight directly and would not
-// run an adapter.
+// excludeFromAdapters refuses adapters of a layer as peft does: Mamba's kernels read the layer's weight directly and
+// would ignore an adapter.
 func (a *architecture) excludeFromAdapters(path string) {
 	a.refuse("lora", fmt.Sprintf("peft puts no adapters beside %s of Mamba models; name other layers, such as "+
 		"target=in_proj", path[strings.LastIndexByte(path, '.')+1:]),
@@ -111,7 +111,7 @@ func readNemotronH(r *reader, c *llama.Config) {
 	c.Mamba = m
 }
 
-// either returns the first of two keys that the file has, or the second.
+// either returns the first of two keys if the file has it, else the second.
 func (r *reader) either(first, second string) string {
 	if _, ok := r.raw[first]; ok {
 		return first

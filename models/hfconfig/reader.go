@@ -93,14 +93,14 @@ func (r *reader) wrong(key, format string, args ...any) {
 	}
 }
 
-// must notes a rule that is broken.
+// must records an error for the key unless a rule holds.
 func (r *reader) must(holds bool, key, format string, args ...any) {
 	if !holds {
 		r.wrong(key, format, args...)
 	}
 }
 
-// get finds the value of a key, and the name under which the file has it.
+// get returns the value of a key, and the name under which the file has it.
 func (r *reader) get(key string) (value json.RawMessage, name string, ok bool) {
 	for _, name := range []string{r.aliases[key], key} {
 		if value, ok := r.raw[name]; ok && name != "" {
@@ -321,7 +321,7 @@ func (r *reader) labels() int64 {
 	return int64(len(labels))
 }
 
-// common checks the keys that all configurations have, of which vprof supports only the usual values.
+// common refuses values of keys of all configurations that vprof does not support.
 func (r *reader) common() {
 	if !r.dequantized() && r.stored() == "" {
 		r.refuseStored()
@@ -334,7 +334,7 @@ func (r *reader) common() {
 	r.refuse("per_layer_config")
 }
 
-// weights reads the type of the weights, in which transformers 5 loads and makes a model (dtype "auto").
+// weights returns the type of the weights, in which transformers 5 loads a model (dtype "auto").
 func (r *reader) weights() string {
 	for _, key := range []string{"dtype", "torch_dtype"} {
 		if value, _, ok := r.get(key); ok && !null(value) {
@@ -400,9 +400,9 @@ var mostOf = map[string]int64{
 	"Channels": mostChannels, "Bins": mostChannels, "Kernel": mostKernel, "Patch": mostImage,
 }
 
-// fields sets fields of a configuration, to which c points, by rows of text: "QKVBias+OutputBias=attention_bias:false"
-// sets two fields to the value of that key, by default false, and "!Untied=tie_word_embeddings:true" sets one to the
-// opposite. Whole numbers are sizes, others probabilities, and words the names of functions.
+// fields sets fields of a configuration c (a pointer) by rows of text. "QKVBias+OutputBias=attention_bias:false" sets
+// two fields to the value of that key, false by default; "!Untied=tie_word_embeddings:true" sets one to the opposite.
+// Whole numbers are sizes, others probabilities, and words the names of functions.
 func (r *reader) fields(c any, rows string) {
 	for row := range strings.FieldsSeq(rows) {
 		names, key, _ := strings.Cut(row, "=")

@@ -30,7 +30,7 @@ const (
 	separateSetting = "separate-projections"
 )
 
-// variants returns the settings that make a difference to a configuration.
+// variants returns the settings that affect a configuration.
 func variants(c llama.Config) []models.Setting {
 	var all []models.Setting
 	if c.KVHeads < c.Heads && !c.Eager && c.Latent.Rank == 0 {

@@ -9,11 +9,11 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// stored is a quantization that a model's weights are stored in, as [models.Levers] name
-// it; empty for none, or for one that vprof does not describe.
+// stored is the quantization of a model's stored weights, by the names of [models.Levers]; empty for none, or for one
+// that vprof does not describe.
 type stored string
 
-// stored reads quantization_config, bitsandbytes' alone.
+// stored reads quantization_config, and accepts only bitsandbytes'.
 func (r *reader) stored() stored {
 	var q struct {
 		Method string `json:"quant_method"`
@@ -37,7 +37,7 @@ func (r *reader) stored() stored {
 	return ""
 }
 
-// check finds a case that has the weights in another way.
+// check returns the field and reason of a case whose quantization differs from the stored weights.
 func (s stored) check(c models.Case) (field, reason string) {
 	switch {
 	case s == "":
@@ -77,7 +77,7 @@ var otherLayers = map[string]string{
 	"quanto": "optimum-quanto", "torchao": "torchao",
 }
 
-// refuseStored refuses weights that something else has quantized.
+// refuseStored refuses weights that another library has quantized.
 func (r *reader) refuseStored() {
 	const key, instead = "quantization_config",
 		"; to train adapters beside the same model as bitsandbytes holds it, take the config.json of the weights " +

@@ -111,7 +111,7 @@ func (r *reader) llavaVision() (s tower.Size, kind string) {
 	return s, kind
 }
 
-// visual returns the reader of a tower under that name; read reads its configuration.
+// visual returns the reader of a tower named visual; read reads its configuration.
 func visual(read func(*reader) tower.Size, made func(tower.Size) *nn.Parts) func(*reader,
 	llama.Config) func() llama.Wrapper {
 	return func(r *reader, _ llama.Config) func() llama.Wrapper {
@@ -207,7 +207,7 @@ func towersMllama(r *reader, text llama.Config) func() llama.Wrapper {
 	}
 }
 
-// mllamaVision reads a tower that sees tiles, and which of its layers hand on their states.
+// mllamaVision reads a tower that processes images in tiles, and the numbers of the layers whose states it returns.
 func (r *reader) mllamaVision() (s tower.Size, t tower.Tiled, states []int64) {
 	v := r.sub("vision_config")
 	v.aliases = map[string]string{"num_attention_heads": "attention_heads"}

@@ -158,7 +158,7 @@ func (w wrapper) decoder(t *reader) (d relative, kind string) {
 	return d, kind
 }
 
-// readMllama reads a decoder in which some layers attend to images; a step on text alone leaves them out.
+// readMllama reads a decoder with cross-attention layers to images; a step on text alone skips these layers.
 func readMllama(r *reader, c *llama.Config) {
 	c.ExtraTokens = 8
 	c.AttentionDropout = r.probability("dropout", 0)

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Kernels is what liger-kernel 0.8 puts in place of one file of transformers (apply_liger_kernel_to_llama and its
-// like), as far as this package describes it.
+// Kernels are the replacements by liger-kernel 0.8 in one file of transformers (apply_liger_kernel_to_llama and
+// similar), as far as vprof describes them.
 type Kernels struct {
 	// Norm is the class of the file's norms and what takes their place; Gated is the class of
 	// feed-forward layers whose product of activation and values is one kernel.
@@ -92,15 +92,15 @@ func Of(class string) (k Kernels, name string, ok bool) {
 	return k, name, ok
 }
 
-// Undescribed reports whether liger-kernel replaces classes of the file that a class is of by
-// kernels that this package does not describe, vision-language models among them.
+// Undescribed reports whether liger-kernel replaces classes in the class's file by kernels that vprof does not
+// describe, such as vision-language models'.
 func Undescribed(class string) bool {
 	folder, name := fileOf(class)
 	return slices.Contains(others, folder) || files[folder].Norm != "" &&
 		strings.HasSuffix(name, "ForConditionalGeneration")
 }
 
-// fileOf returns the folder of a class of transformers, "" of other classes, and the class's name.
+// fileOf returns the folder of a class of transformers ("" for other classes) and the class's name.
 func fileOf(class string) (folder, name string) {
 	rest, ok := strings.CutPrefix(class, "transformers.models.")
 	if !ok {

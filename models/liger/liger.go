@@ -1,5 +1,5 @@
-// Package liger is liger-kernel 0.8: kernels of Triton in place of what the decoders of transformers compute in
-// several, and a loss that never holds all scores. Names and statements follow its Python code.
+// Package liger is liger-kernel 0.8: fused Triton kernels for operators of transformers' decoders, and a loss that
+// never holds all logits. Names and statements follow its Python code.
 package liger
 
 import (

@@ -38,8 +38,8 @@ func chunkRows(n, width, vocabulary int64) int64 {
 	return min(rows, n)
 }
 
-// fusedLinearCrossEntropy follows LigerFusedLinearCrossEntropyFunction, of hidden states [n, width], a weight
-// [vocabulary, width] and labels [n]. Gradients are computed on the way, so that backward only hands them over.
+// fusedLinearCrossEntropy follows LigerFusedLinearCrossEntropyFunction of hidden states [n, width], a weight
+// [vocabulary, width] and labels [n]. Forward already computes the gradients, so that backward only returns them.
 func fusedLinearCrossEntropy() *trace.Function {
 	return &trace.Function{
 		Name: "LigerFusedLinearCrossEntropyFunctionBackward", AMP: true,
@@ -90,7 +90,7 @@ func lossAndGradients(f *frame, x, weight, labels *tensor, weightNeeds bool) (lo
 }
 
 // chunkGradients computes the logits of some rows, their gradients in place, and from these the gradients of the rows
-// and the weight. scores is memory for the logits, nil where autocast makes each product allocate its own.
+// and the weight. scores is memory for the logits, nil if each product allocates its own under autocast.
 func chunkGradients(f *frame, scores, x, weight, dx, dw *tensor) {
 	t := f.Tape()
 	g := f.FuncFrame(x)

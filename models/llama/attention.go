@@ -94,7 +94,7 @@ func (a *attention) plain(f *frame, x *tensor, in inputs) (y, weights *tensor) {
 	return g.ReturnPair(y, weights)
 }
 
-// gated gives the heads of the query and their gate.
+// gated returns the heads of the query and their gate.
 func (a *attention) gated(f *frame, x *tensor) (q, gate *tensor) {
 	size := a.c.HeadSize
 	parts := f.LetAll(f.Call(a.QProj, x).View(x.Size(0), x.Size(1), -1, 2*size).Chunk(2, -1))
@@ -123,7 +123,7 @@ func (a *attention) attend(f *frame, q, k, v *tensor, in inputs) (y, weights *te
 	return a.c.attend(f, q, k, v, in, o)
 }
 
-// attend returns the attention interface of models without sinks. Fused attention gives nil weights.
+// attend returns the attention interface of models without sinks. Fused attention returns nil weights.
 func (c *Config) attend(f *frame, q, k, v *tensor, in inputs, o hf.AttentionOptions) (y, weights *tensor) {
 	switch {
 	case c.Eager:
@@ -134,8 +134,8 @@ func (c *Config) attend(f *frame, q, k, v *tensor, in inputs, o hf.AttentionOpti
 	return hf.Attention(f, q, k, v, in.mask, o), nil
 }
 
-// attendAndProject returns the end of an attention module, in its frame, which holds the results:
-// heads are put side by side and projected.
+// attendAndProject returns the end of an attention module, in its frame, which holds the results: heads are
+// concatenated and projected.
 func (c *Config) attendAndProject(f *frame, q, k, v *tensor, in inputs, o hf.AttentionOptions, output nn.Layer) (y,
 	weights *tensor,
 ) {
@@ -178,8 +178,8 @@ func (a *attention) project(f *frame, x *tensor) (q, k, v *tensor) {
 	return q, k, v
 }
 
-// projected projects x to query, key and value first, and then holds them within bounds or
-// normalizes query and key, as OLMo and Cohere do.
+// projected projects x to query, key and value first, and then clamps them or normalizes query and key, as OLMo and
+// Cohere do.
 func (a *attention) projected(f *frame, x *tensor) (q, k, v *tensor) {
 	q, k, v = f.Let(f.Call(a.QProj, x)), f.Let(f.Call(a.KProj, x)), f.Let(f.Call(a.VProj, x))
 	f.Set(&q, f.Call(a.QNorm, q.View(q.Size(0), q.Size(1), -1, a.c.HeadSize)).View(q.Size(0), q.Size(1), -1))
@@ -190,7 +190,7 @@ func (a *attention) projected(f *frame, x *tensor) (q, k, v *tensor) {
 	return q, k, v
 }
 
-// heads projects x and normalizes it, if that comes here.
+// heads projects x, and normalizes it if the model does so before splitting it into heads.
 func (a *attention) heads(f *frame, project, norm nn.Layer, x *tensor) *tensor {
 	y := f.Call(project, x)
 	if a.c.QKNorm == HeadsNorm {
@@ -233,7 +233,7 @@ func (m *Model) attentions() (all []peft.Attention) {
 // AddPrompt implements [peft.Attention].
 func (a *attention) AddPrompt(p *peft.Prompt) { a.prompt = p }
 
-// adapted follows AdaptedAttention.forward: what the tokens of a prompt add to the attention module's result.
+// adapted follows AdaptedAttention.forward: it adds the attention to the tokens of a prompt to the module's result.
 func (a *attention) adapted(f *frame, x *tensor, in inputs) *tensor {
 	g := f.CallFrame(x, in.mask, in.positions, in.cos, in.sin)
 	inner := inputs{x: x, mask: in.mask, positions: in.positions, cos: in.cos, sin: in.sin}

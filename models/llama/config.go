@@ -5,7 +5,7 @@ import (
 	"github.com/vprof/vprof/models/nn"
 )
 
-// Config has the fields of a decoder's configuration that affect memory. What is left out is as in Llama.
+// Config has the fields of a decoder's configuration that affect memory. The zero value of a field means Llama.
 type Config struct {
 	Sizes
 	Biases
@@ -71,8 +71,8 @@ type Biases struct {
 	QKVBias, OutputBias, MLPBias, HeadBias bool
 }
 
-// Dropouts are probabilities: of attention weights, of the embeddings, and of what the halves of a
-// layer give, which is applied in the layer or, with DropoutInside, in its halves.
+// Dropouts are probabilities: of attention weights, of the embeddings, and of the results of a layer's halves, which is
+// applied in the layer or, with DropoutInside, in its halves.
 type Dropouts struct {
 	AttentionDropout, EmbedDropout, ResidualDropout float64
 	DropoutInside                                   bool
@@ -101,7 +101,7 @@ type Scaling struct {
 	QueryScaled bool
 }
 
-// Kernels are how a case has attention and layers computed.
+// Kernels are the implementations of attention and layers that a case selects.
 type Kernels struct {
 	// Liger has the kernels of liger-kernel compute norms, rotary positions and feed-forward layers.
 	Liger bool
@@ -139,7 +139,7 @@ const (
 	Llama4Norm Norm = "Llama4Norm"
 )
 
-// Order is where the norms of a layer stand.
+// Order names the positions of the norms in a layer.
 type Order string
 
 const (
@@ -159,7 +159,7 @@ const (
 	NemotronBlock Order = "NemotronBlock"
 )
 
-// QKNorm names which normalization query and key have, and where.
+// QKNorm names the normalization of query and key, and its position.
 type QKNorm string
 
 const (
@@ -197,7 +197,7 @@ const (
 	Ungated MLP = "Ungated"
 )
 
-// Rotary describes how positions turn query and key.
+// Rotary describes how positions rotate query and key.
 type Rotary struct {
 	// Size is the number of elements of a head that are rotated; zero means all.
 	Size int64
@@ -237,8 +237,7 @@ type LayerFlags []bool
 
 func (s LayerFlags) has(i int) bool { return i < len(s) && s[i] }
 
-// kinds reports whether layer i has attention, and whether it has a mixer, which applies the mask of padded rows
-// itself.
+// kinds reports whether layer i has attention, and whether it has a mixer, which applies the padding mask itself.
 func (c *Config) kinds(i int) (attends, recurs bool) {
 	if kind, ok := c.blocks(i); ok {
 		return kind == AttentionBlock, kind == MixerBlock
@@ -247,14 +246,14 @@ func (c *Config) kinds(i int) (attends, recurs bool) {
 	return !recurs, recurs
 }
 
-// PlainAttention reports whether attention is all that mixes tokens, in every layer, and is
-// that of transformers' attention interface with rotary positions: neither latent, nor with sinks or a cap.
+// PlainAttention reports whether every layer uses transformers' attention interface with rotary positions and nothing
+// else mixes tokens: neither latent attention, nor sinks, nor a cap.
 func (c *Config) PlainAttention() bool {
 	return c.Attends() && c.Latent.Rank == 0 && !c.Sinks && !c.AttentionCap
 }
 
-// Splits reports whether ranks can share each projection of attention and feed-forward layers by its rows or columns
-// and gather nothing between: no projection is several in one.
+// Splits reports whether ranks can shard each projection of attention and feed-forward layers by rows or columns
+// without communication between them: no projection combines several.
 func (c *Config) Splits() bool {
 	return c.PlainAttention() && c.QKV != OneProjection && c.MLP != FusedGated
 }

@@ -5,7 +5,7 @@ import (
 	"github.com/vprof/vprof/models/nn"
 )
 
-// crossAttention is MllamaTextCrossAttention. A step on text alone leaves out the layers that attend to images.
+// crossAttention is MllamaTextCrossAttention. A step on text alone skips the layers that attend to images.
 type crossAttention struct {
 	nn.Module
 	QProj, KProj, VProj, OProj nn.Layer
@@ -13,7 +13,7 @@ type crossAttention struct {
 	c                          *Config
 }
 
-// call attends from x [rows, length, width] to the states of images.
+// call computes attention of x [rows, length, width] to the states of images.
 func (a *crossAttention) call(f *frame, x, states, mask *tensor) *tensor {
 	g := f.ModuleFrame(a, x, states, mask)
 	rows, heads := x.Size(0), func(y *tensor) *tensor {
@@ -31,8 +31,8 @@ func (a *crossAttention) call(f *frame, x, states, mask *tensor) *tensor {
 	return g.Return(g.Set(&y, g.Call(a.OProj, y)))
 }
 
-// crossing follows MllamaCrossAttentionDecoderLayer.forward: it takes hidden states, states of
-// images, their mask, and which tokens see any.
+// crossing follows MllamaCrossAttentionDecoderLayer.forward, with hidden states, states of images, their mask, and
+// which tokens attend to any image.
 func (l *layer) crossing(f *frame, args []*tensor) *tensor {
 	x, rows := args[0], args[3]
 	residual := f.Let(x)

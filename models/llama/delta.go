@@ -8,7 +8,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
-// DeltaNet gives layers linear attention by the gated delta rule in place of attention.
+// DeltaNet holds the sizes of linear attention by the gated delta rule, which some layers use.
 type DeltaNet struct {
 	Layers                                   LayerFlags
 	KeyHeads, ValueHeads, KeySize, ValueSize int64
@@ -54,7 +54,7 @@ func newDeltaNet(c *Config) *deltaNet {
 	return n
 }
 
-// call maps hidden states to the same shape; mask is that of padded rows, or nil.
+// call maps hidden states to the same shape; mask is the padding mask, or nil.
 func (d *deltaNet) call(f *frame, x, mask *tensor) *tensor {
 	g := f.ModuleFrame(d, x, mask)
 	s := d.c.DeltaNet
@@ -86,8 +86,8 @@ func (d *deltaNet) call(f *frame, x, mask *tensor) *tensor {
 	return g.Return(g.Let(g.Call(d.OutProj, y)))
 }
 
-// project binds query, key and value of x with channels before tokens [batch, channels, length], the gate [batch,
-// length, value heads, size], beta and decay [batch, length, value heads].
+// project computes query, key and value of x in one tensor [batch, channels, length], the gate [batch, length, value
+// heads, size], beta and decay [batch, length, value heads].
 func (d *deltaNet) project(f *frame, x *tensor) (mixed, z, b, a *tensor) {
 	s, batch, length := d.c.DeltaNet, x.Size(0), x.Size(1)
 	if s.Fused {
@@ -160,7 +160,7 @@ func (d *deltaNet) rule(f *frame, query, key, value, decay, beta *tensor) *tenso
 	return g.Return(g.Set(&y, y.Transpose(1, 2).ToContiguous(dtype)))
 }
 
-// rebind runs "a, b = (made(x) for x in (a, b))": all results are computed before a name is bound.
+// rebind runs "a, b = (made(x) for x in (a, b))": all results are computed before a name is rebound.
 func rebind(f *frame, made func(x *tensor) *tensor, names ...**tensor) {
 	fresh := lists.Map(names, func(x **tensor) *tensor { return f.Let(made(*x)) })
 	for i, x := range names {
@@ -169,8 +169,8 @@ func rebind(f *frame, made func(x *tensor) *tensor, names ...**tensor) {
 	}
 }
 
-// chunks binds what the two phases of the rule give, within chunks and from each to the next. Its names
-// live on in the frame of the rule.
+// chunks computes the two phases of the rule: within chunks, and from each chunk to the next. Its variables live on in
+// the frame of the rule.
 func (d *deltaNet) chunks(f *frame, query, key **tensor, keys, values, decay *tensor) *tensor {
 	s, t := d.c.DeltaNet, f.Tape()
 	mask := f.Let(t.Filled("ones", trace.Bool, deltaChunk, deltaChunk).Triu())
@@ -249,7 +249,7 @@ func (d *deltaNet) ruleByRows(f *frame, query, key, value, decay, beta *tensor) 
 	return g.Return(g.Set(&y, y.Transpose(1, 2).Contiguous().To(dtype)))
 }
 
-// rows computes chunks of tokens: the inverse of each chunk's system, a row after the other, and the states.
+// rows processes chunks of tokens: the inverse of each chunk's system, one row after the other, and the states.
 func (d *deltaNet) rows(f *frame, query, key, value, keys, values, decay *tensor) *tensor {
 	t := f.Tape()
 	mask := f.Let(t.Filled("ones", trace.Bool, deltaChunk, deltaChunk).Triu())

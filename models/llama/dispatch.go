@@ -8,8 +8,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// SharedExperts returns the number of experts of a layer that can be distributed over ranks (expert parallelism), or
-// zero for models for which vprof does not support this.
+// SharedExperts returns the number of experts in a layer that can be distributed over ranks (expert parallelism), or
+// zero for models that vprof does not support with it.
 func (c *Config) SharedExperts() int64 {
 	e := c.Experts
 	if e.Clamped || e.NoGate || c.Llama4.Enabled {
@@ -18,10 +18,10 @@ func (c *Config) SharedExperts() int64 {
 	return e.Count
 }
 
-// local returns how many experts the rank has.
+// local returns the number of the rank's experts.
 func (e Experts) local() int64 { return e.Count / max(1, e.Ranks) }
 
-// width returns how wide an expert is on the rank.
+// width returns the inner width of an expert on the rank.
 func (e Experts) width() int64 {
 	if e.Ranks > 0 {
 		return e.Inner
@@ -29,8 +29,8 @@ func (e Experts) width() int64 {
 	return ceil.Div(e.Inner, max(1, e.Tensor))
 }
 
-// received returns the number of tokens that a rank receives if every rank has this number of tokens. Each token is
-// sent once if it chooses at least one of the rank's experts. Choices are equally likely, times the skew.
+// received returns the number of tokens that a rank receives if each rank has this many. A token is sent once if it
+// chooses at least one of the rank's experts. All choices are equally likely, times the expert load factor.
 func (e Experts) received(tokens int64) int64 {
 	missed := 1.0
 	for i := range e.PerToken {
@@ -55,7 +55,7 @@ func (e *ExpertWeights) dispatched(f *frame, x, chosen, weights *tensor) *tensor
 	return g.Return(g.Set(&out, out.To(own)))
 }
 
-// masked follows _grouped_mm_local: choices of other ranks' experts count as the first expert, with no weight.
+// masked follows _grouped_mm_local: choices of other ranks' experts become the first expert with weight zero.
 func (e *ExpertWeights) masked(f *frame, x, chosen, weights *tensor) *tensor {
 	g := f.FuncFrame(x, chosen, weights)
 	h := g.FuncFrame(chosen, weights)
@@ -86,7 +86,7 @@ func (e *ExpertWeights) exchanged(f *frame, x, chosen, weights *tensor) *tensor 
 	return g.Return(out.To(x.DType()))
 }
 
-// ran returns the experts' own forward with local weights.
+// ran runs the experts' own forward with local weights.
 func (e *ExpertWeights) ran(f *frame, x, chosen, weights *tensor, local []*tensor) *tensor {
 	g := f.FuncFrame(x, chosen, weights)
 	return g.Return(e.products(g, x, chosen, weights, local))
@@ -108,7 +108,7 @@ func (e *ExpertWeights) local(g *frame) []*tensor {
 }
 
 // summed follows MoeExpertsParallel of transformers: each rank of a tensor-parallel group has a part of every expert,
-// and what these give is summed over the ranks.
+// and their results are summed over the ranks.
 func (e *ExpertWeights) summed(f *frame, x, chosen, weights *tensor) *tensor {
 	g, ranks := f.ModuleFrame(e, x, chosen, weights), e.c.Experts.Tensor
 	g.Set(&x, x.SumGradient(ranks))
@@ -117,8 +117,8 @@ func (e *ExpertWeights) summed(f *frame, x, chosen, weights *tensor) *tensor {
 	return g.Return(y.SumInPlace(ranks))
 }
 
-// dispatch follows _dispatch_tokens. It returns the rows for the rank's experts, the numbers of their experts, weights
-// of one, the order in which the rank's own pairs were sent, and their weights. Ranks with the same tokens share them.
+// dispatch follows _dispatch_tokens. It returns the rows for the rank's experts, the indices of their experts, weights
+// of one, the order in which the rank's own pairs were sent, and their weights. Ranks with the same tokens divide them.
 func (e *ExpertWeights) dispatch(f *frame, x, chosen, weights *tensor) (tokens, numbers, ones, order, share *tensor) {
 	g := f.FuncFrame(x, chosen, weights)
 	t, n := g.Tape(), e.c.Experts.Ranks
@@ -148,7 +148,7 @@ func (e *ExpertWeights) dispatch(f *frame, x, chosen, weights *tensor) (tokens, 
 }
 
 // weighed follows _combine_tokens: the experts' results for the rank's own pairs, in the order of its tokens. All ranks
-// that have the same tokens gather the rows.
+// with the same tokens gather the rows.
 func (e *ExpertWeights) weighed(f *frame, y, order, weights *tensor, rows int64) *tensor {
 	g := f.FuncFrame(y, order, weights)
 	back := g.Let(y.AllToAll(e.c.Experts.Ranks, order.Size(0)))
@@ -163,14 +163,14 @@ func (e *ExpertWeights) weighed(f *frame, y, order, weights *tensor, rows int64)
 }
 
 // arriving returns the number of token-expert pairs that a rank receives if every rank sends this many: the same number
-// where experts are chosen equally often, times the skew. A token chooses each expert at most once.
+// if experts are chosen equally often, times the expert load factor. A token chooses each expert at most once.
 func (e Experts) arriving(pairs int64) int64 {
 	most := float64(e.Ranks) * min(1, float64(e.local())/float64(e.PerToken))
 	return int64(math.Round(float64(pairs) * min(e.Skew, most)))
 }
 
-// send follows _DeepEPDispatch: tokens, the numbers of their experts and weights are sent to other ranks; in backward
-// the gradients are returned.
+// send follows _DeepEPDispatch: it sends tokens, the indices of their experts and weights to other ranks; backward
+// returns the gradients.
 func (e *ExpertWeights) send(tokens int64) *trace.Function {
 	return &trace.Function{
 		Name: "_DeepEPDispatchBackward",
@@ -203,8 +203,8 @@ func (e *ExpertWeights) send(tokens int64) *trace.Function {
 	}
 }
 
-// combine follows _DeepEPCombine: results of experts are returned to the ranks of the tokens; in backward gradients are
-// sent to the experts.
+// combine follows _DeepEPCombine: it returns results of experts to the tokens' ranks; backward sends gradients to the
+// experts.
 func (e *ExpertWeights) combine(tokens int64) *trace.Function {
 	exchange := func(f *frame, x *tensor, rows int64) []*tensor {
 		from := f.Let(x.Contiguous())

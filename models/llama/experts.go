@@ -178,7 +178,7 @@ type ExpertWeights struct {
 	c                                                          *Config
 }
 
-// NewExperts makes the weights of the experts that c.Experts describes.
+// NewExperts makes the expert weights for c.Experts.
 func NewExperts(c *Config) *ExpertWeights {
 	e := c.Experts
 	if e.Clamped {
@@ -212,7 +212,7 @@ func (e *ExpertWeights) PackParameters(pack func(*nn.Parameter) *nn.Parameter) {
 	*in, e.DownProj = pack(*in), pack(e.DownProj)
 }
 
-// in returns the weight that tokens meet first.
+// in returns the field of the first weight that is applied to tokens.
 func (e *ExpertWeights) in() **nn.Parameter {
 	if e.c.Experts.NoGate {
 		return &e.UpProj
@@ -231,8 +231,8 @@ func (e *ExpertWeights) Wrap(wrap nn.WrapParameter) {
 	e.Wrappers = e.Wrappers.Wrapping(wrap("down_proj", e.DownProj, swapped))
 }
 
-// Call returns the forward pass: every token of x [tokens, width] goes through the experts whose numbers are in chosen
-// [tokens, experts per token], and the results are summed by weights of the same shape.
+// Call runs the experts: every token of x [tokens, width] goes through the experts in chosen [tokens, experts per
+// token], and the results are summed with weights of the same shape.
 func (e *ExpertWeights) Call(f *frame, x, chosen, weights *tensor) *tensor {
 	call := e.grouped
 	switch {
@@ -248,15 +248,15 @@ func (e *ExpertWeights) Call(f *frame, x, chosen, weights *tensor) *tensor {
 	})[0]
 }
 
-// grouped follows grouped_mm_experts_forward: tokens [tokens, width] are brought into the order of
-// their experts. Nothing in it has a size that depends on how many tokens an expert sees.
+// grouped follows grouped_mm_experts_forward: tokens [tokens, width] are sorted by their experts. No size in it depends
+// on how many tokens an expert gets.
 func (e *ExpertWeights) grouped(f *frame, x, chosen, weights *tensor) *tensor {
 	g := f.ModuleFrame(e, x, chosen, weights)
 	return g.Return(e.products(g, x, chosen, weights, nil))
 }
 
-// products follows grouped_mm_experts_forward in its frame; local are the weights where they are DTensors outside of
-// it. Where a rank has a part of the experts, rows of others are masked.
+// products follows grouped_mm_experts_forward in its frame; local are the local tensors of weights that are DTensors.
+// If the rank has only some experts, rows of other experts are masked.
 func (e *ExpertWeights) products(g *frame, x, chosen, weights *tensor, local []*tensor) *tensor {
 	t, part := g.Tape(), local != nil && e.c.Experts.Ranks > 1
 	access := func(i int, p *nn.Parameter) *tensor {
@@ -311,7 +311,7 @@ func (e *ExpertWeights) products(g *frame, x, chosen, weights *tensor, local []*
 	return out
 }
 
-// ends binds where the tokens of each expert end, among those in order.
+// ends computes the end of each expert's tokens in the sorted order.
 func (e *ExpertWeights) ends(f *frame, sorted *tensor) *tensor {
 	t := f.Tape()
 	numbers := f.Let(sorted.To(trace.I32))
@@ -320,7 +320,7 @@ func (e *ExpertWeights) ends(f *frame, sorted *tensor) *tensor {
 	return f.Let(counts.CumSumTo(trace.I32, 0))
 }
 
-// biases binds the biases of the experts of tokens in order, if there are any.
+// biases selects the experts' biases for the sorted tokens, if there are any.
 func (e *ExpertWeights) biases(f *frame, of *nn.Parameter, sorted *tensor) *tensor {
 	if of == nil {
 		return nil
@@ -349,7 +349,7 @@ func clamped(f *frame, x *tensor) *tensor {
 	return g.Return(g.Let(up.AddScalar().Mul(glu)))
 }
 
-// linear follows _grouped_linear, which autocast does not reach; bias may be nil.
+// linear follows _grouped_linear, which autocast does not affect; bias may be nil.
 func (e *ExpertWeights) linear(f *frame, x, weight, bias, ends *tensor) *tensor {
 	g := f.FuncFrame(x, bias)
 	if !e.c.Experts.Clamped {
@@ -367,14 +367,14 @@ func (e *ExpertWeights) linear(f *frame, x, weight, bias, ends *tensor) *tensor 
 	return g.Return(y)
 }
 
-// Groups are the groups that experts are divided into: a router chooses the best Chosen of
-// Count groups first, and then experts among those.
+// Groups divides experts into groups: a router first chooses the best Chosen of Count groups, and then experts in
+// those.
 type Groups struct {
 	Count, Chosen int64
 }
 
-// grouped follows DeepseekV3TopkRouter.forward over tokens [tokens, width]: a sigmoid of scores
-// in fp32, to which a bias is added for the choice.
+// grouped follows DeepseekV3TopkRouter.forward over tokens [tokens, width]: a sigmoid of fp32 scores, to which a bias
+// is added for the choice.
 func (r *router) grouped(f *frame, x *tensor) (scores, weights, chosen *tensor) {
 	e := r.c.Experts
 	scores = f.Let(x.To(trace.F32).Linear(r.Weight.Access(f).To(trace.F32), nil))
@@ -396,7 +396,7 @@ func (r *router) grouped(f *frame, x *tensor) (scores, weights, chosen *tensor) 
 	return scores, weights, chosen
 }
 
-// outside tells of each token which experts are not of the groups that are best by scores [tokens, groups].
+// outside returns a mask of the experts, for each token, that are not in its best groups by scores [tokens, groups].
 func (r *router) outside(f *frame, byGroup *tensor) *tensor {
 	e := r.c.Experts
 	best, groups := byGroup.TopK(e.Groups.Chosen, -1)
@@ -408,7 +408,7 @@ func (r *router) outside(f *frame, byGroup *tensor) *tensor {
 	return trace.Compare("bitwise_not", inside.To(trace.Bool))
 }
 
-// greedy follows DeepseekV2TopkRouter.forward: a softmax of scores in fp32, of all experts or of the best groups.
+// greedy follows DeepseekV2TopkRouter.forward: a softmax of fp32 scores, of all experts or of the best groups.
 func (r *router) greedy(f *frame, x *tensor) (scores, weights, chosen *tensor) {
 	e := r.c.Experts
 	scores = f.Let(x.To(trace.F32).Linear(r.Weight.Access(f).To(trace.F32), nil))

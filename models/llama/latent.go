@@ -21,8 +21,8 @@ type Latent struct {
 	Interleaved bool
 }
 
-// selfAttention is the attention of a decoder layer. It gives its weights, too, which the
-// layer's frame holds, if it is eager.
+// selfAttention is the attention of a decoder layer. If it is eager, it also returns its weights, which the layer's
+// frame holds.
 type selfAttention interface {
 	call(f *frame, x *tensor, in inputs) (y, weights *tensor)
 }
@@ -89,7 +89,7 @@ func (l *latent) call(f *frame, x *tensor, in inputs) (y, weights *tensor) {
 	return g.ReturnPair(y, weights)
 }
 
-// queries projects x.
+// queries projects x to the queries.
 func (l *latent) queries(f *frame, x *tensor) *tensor {
 	if l.QProj != nil {
 		return f.Call(l.QProj, x)
@@ -97,7 +97,7 @@ func (l *latent) queries(f *frame, x *tensor) *tensor {
 	return f.Call(l.QBProj, f.Call(l.QALayernorm, f.Call(l.QAProj, x)))
 }
 
-// applyRotary rotates the parts of query and key that have positions.
+// applyRotary rotates the parts of query and key that encode positions.
 func (l *latent) applyRotary(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
 	switch {
 	case l.c.Rotary.Complex:
@@ -144,8 +144,8 @@ func complexPairs(x *tensor) *tensor {
 	return x.To(trace.F32).Reshape(pairs...).ViewAsComplex()
 }
 
-// expand follows expand_kv: keys and values of all heads, from vectors [batch, 1, length, rank]
-// and the part of keys that has been turned.
+// expand follows expand_kv: keys and values of all heads, from vectors [batch, 1, length, rank] and the rotated part of
+// keys.
 func (l *latent) expand(f *frame, x, turned *tensor) (key, value *tensor) {
 	g := f.FuncFrame(x, turned)
 	s, batch, length := l.c.Latent, x.Size(0), x.Size(2)

@@ -43,15 +43,15 @@ func newLayer(c *Config, i int) *layer {
 	return l
 }
 
-// inputs are the arguments of a decoder layer: hidden states [batch, length, width], and, each nil
-// where there is none, the attention mask, the positions of tokens, cosines and sines, the mask of
-// padded rows, and the tensors of a block mask of flex_attention.
+// inputs are the arguments of a decoder layer: hidden states [batch, length, width], and, each possibly nil, the
+// attention mask, the positions of tokens, cosines and sines, the padding mask, and the tensors of a flex_attention
+// block mask.
 type inputs struct {
 	x, mask, positions, cos, sin, rows *tensor
 	blocks                             []*tensor
 }
 
-// An order is how a decoder layer of transformers is laid out: which norms it has and its forward pass.
+// An order is the structure of a decoder layer in transformers: its norms and its forward pass.
 type order struct {
 	norms   func(l *layer, norm func() nn.Layer)
 	forward func(l *layer, f *frame, in inputs) *tensor

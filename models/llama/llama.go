@@ -1,7 +1,6 @@
-// Package llama is the Llama family of decoders as transformers builds them, trained as causal language models and as
-// classifiers. The others of the family differ from Llama in what [Config] names: kinds of norms and where they stand,
-// of projections, of feed-forward layers, and how positions turn queries. Linear layers are held as layers, so that
-// adapters can take their places.
+// Package llama is the Llama family of decoders as in transformers, trained as causal language models and as
+// classifiers. [Config] holds the differences from Llama: kinds and positions of norms, projections, feed-forward
+// layers, rotary positions. Linear layers are fields of type Layer, so that adapters can replace them.
 package llama
 
 import (
@@ -53,7 +52,7 @@ func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	return g.Return(m.runLayers(g, tower.DecoderInputs{Embeds: embeds}, padding, text))
 }
 
-// run works like [Model.Call], from token embeddings, or from ids where layers of cross-attention see the images.
+// run works like [Model.Call], from token embeddings, or from ids if layers have cross-attention to images.
 func (m *Model) run(f *frame, ids *tensor, seen tower.DecoderInputs, padding *tensor, text hf.Text) *tensor {
 	args := []*tensor{seen.Embeds, padding, seen.Positions, seen.ImageTokens, seen.Full, seen.Window}
 	g := f.CallFrame(slices.Concat(args, seen.Deepstack, seen.Cross)...)
@@ -135,7 +134,7 @@ func (m *Model) positionIDs(g *frame, seen tower.DecoderInputs, embeds *tensor, 
 	return g.Set(&positions, positions.Unsqueeze(0))
 }
 
-// angles binds the cosines and sines for every kind of layers; nil if layers have their own.
+// angles computes the cosines and sines for every kind of layers; nil if layers compute their own.
 func (m *Model) angles(f *frame, x, positions *tensor) (cos, sin []*tensor) {
 	if m.RotaryEmb == nil {
 		return []*tensor{nil}, []*tensor{nil}
@@ -150,8 +149,8 @@ func (m *Model) angles(f *frame, x, positions *tensor) (cos, sin []*tensor) {
 	return cos, sin
 }
 
-// masks returns the masks of full attention and of a part of what is before a token; nil where the
-// kernels need none or no layer does.
+// masks returns the masks of full attention and of limited attention (windows, chunks); nil if the kernels or the
+// layers need none.
 func (m *Model) masks(f *frame, embeds, positions, padding *tensor, packed hf.Packing) (full, part *tensor) {
 	c := m.c
 	if c.Flex {
@@ -187,8 +186,8 @@ func (m *Model) blockMasks(f *frame, embeds, positions, padding *tensor, packed 
 	return blocks
 }
 
-// fullyMasked reports whether a mask of full causal attention is made, partlyMasked whether one of a window or of
-// chunks is.
+// fullyMasked reports whether the model makes a mask of full causal attention, partlyMasked whether it makes one of a
+// window or of chunks.
 func (c *Config) fullyMasked() bool {
 	return c.AlwaysFullMask || len(c.Windowed) == 0 || slices.Contains(c.Windowed, false)
 }
@@ -204,7 +203,7 @@ func (m *Model) fullMask(f *frame, embeds, positions, padding *tensor, packed hf
 	return hf.CausalMask(f, embeds.Size(0), positions, padding, packed)
 }
 
-// partMask returns the mask of a window, or of chunks.
+// partMask returns the mask of a sliding window, or of chunks.
 func (m *Model) partMask(f *frame, embeds, positions, padding *tensor, packed hf.Packing) *tensor {
 	switch {
 	case m.c.Eager && m.c.Llama4.Chunked:
@@ -217,7 +216,7 @@ func (m *Model) partMask(f *frame, embeds, positions, padding *tensor, packed hf
 	return hf.WindowMask(f, embeds.Size(0), positions, padding, packed, m.c.Window)
 }
 
-// applyTraining takes over what a case says of how the model is trained.
+// applyTraining applies the training options of a case.
 func (c *Config) applyTraining(text hf.Text) {
 	c.Liger, c.Tiles, c.Context, c.Cache = text.Liger, text.Tiles, text.Context, text.Cache
 	c.Experts.ExpertSharing = text.Experts
@@ -243,7 +242,7 @@ func (m *Model) head() *nn.Linear {
 	return head
 }
 
-// Classification returns the task of classifying sequences. padToken reports whether the model knows its padding token.
+// Classification returns the sequence classification task. padToken: the configuration has a padding token.
 func Classification(c Config, classes hf.Classes, padToken bool, text hf.Text) *hf.TextTask {
 	c.applyTraining(text)
 	m := New(c)
@@ -259,7 +258,7 @@ type tokenClassifier struct {
 	Score   nn.Layer
 }
 
-// TokenClassification returns the task of telling something of each token.
+// TokenClassification returns the token classification task.
 func TokenClassification(c Config, classes hf.Classes, dropout *nn.Dropout, text hf.Text) *hf.TextTask {
 	c.applyTraining(text)
 	m := New(c)

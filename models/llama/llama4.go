@@ -37,7 +37,7 @@ func newLlama4Attention(c *Config, i int) *llama4Attention {
 	}
 }
 
-// call takes complex numbers for cosines.
+// call gets complex numbers in place of cosines.
 func (a *llama4Attention) call(f *frame, x *tensor, in inputs) (y, weights *tensor) {
 	g := f.ModuleFrame(a, x, in.mask, in.positions, in.cos)
 	batch, length := x.Size(0), x.Size(1)
@@ -115,7 +115,7 @@ func (l *layer) llama4(f *frame, in inputs) *tensor {
 	return f.Set(&x, residual.Add(x.View(residual.Shape()...)))
 }
 
-// llama4Experts is Llama4TextMoe: every expert sees every token, times the weight that it has for it.
+// llama4Experts is Llama4TextMoe: every expert processes every token, scaled by the token's weight for it.
 type llama4Experts struct {
 	nn.Module
 	Experts      everyExpert
@@ -158,7 +158,7 @@ func (s *llama4Experts) call(f *frame, x *tensor) (y, scores *tensor) {
 	return g.ReturnPair(y, scores)
 }
 
-// scorer is Llama4Router, a linear layer that gives two results: quantizers pass it by.
+// scorer is Llama4Router, a linear layer with two results, which quantizers skip.
 type scorer struct {
 	nn.Module
 	Weight *nn.Parameter
@@ -177,8 +177,7 @@ func (s *scorer) call(f *frame, x *tensor) (weights, scores *tensor) {
 	return g.ReturnPair(weights, scores)
 }
 
-// everyExpert are the experts of a layer, which take what each sees one after the other:
-// rows [experts * tokens, width].
+// everyExpert are the experts of a layer, whose inputs are rows [experts * tokens, width], one expert after the other.
 type everyExpert interface {
 	call(f *frame, x *tensor) *tensor
 }
@@ -205,7 +204,7 @@ func (e *batchedExperts) PackParameters(pack func(*nn.Parameter) *nn.Parameter) 
 	e.GateUpProj, e.DownProj = pack(e.GateUpProj), pack(e.DownProj)
 }
 
-// Wrap implements [nn.WrapsParameters]; peft takes the weights for [experts, out, in].
+// Wrap implements [nn.WrapsParameters]; peft treats the weights as [experts, out, in].
 func (e *batchedExperts) Wrap(wrap nn.WrapParameter) {
 	e.Wrappers = e.Wrappers.Wrapping(wrap("gate_up_proj", e.GateUpProj, true))
 	e.Wrappers = e.Wrappers.Wrapping(wrap("down_proj", e.DownProj, true))

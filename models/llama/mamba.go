@@ -8,7 +8,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
-// Mamba is the size of a Mamba 2 mixer; no heads mean none.
+// Mamba is the size of a Mamba 2 mixer; zero heads mean none.
 type Mamba struct {
 	Heads, HeadSize, Groups, State int64
 	// Kernel is the number of tokens that the convolution covers, Chunk the number that the scan processes at a time.
@@ -40,7 +40,7 @@ func newMixer(c *Config) *mixer {
 	}
 }
 
-// call maps hidden states to the same shape; mask is that of padded rows, or nil.
+// call maps hidden states to the same shape; mask is the padding mask, or nil.
 func (m *mixer) call(f *frame, x, mask *tensor) *tensor {
 	g := f.ModuleFrame(m, x, mask)
 	s, d := m.c.Mamba, x.DType()
@@ -72,7 +72,7 @@ func unpadded(f *frame, x, mask *tensor) *tensor {
 	return g.Return(x)
 }
 
-// newCausalConv returns a convolution over the tokens up to each, with a kernel of each channel's own.
+// newCausalConv returns a depthwise convolution over earlier tokens.
 func newCausalConv(channels, kernel int64, bias bool) *nn.Conv {
 	return nn.NewConv(channels, channels, nn.ConvOptions{
 		Kernel: []int64{kernel}, Padding: []int64{kernel - 1}, Groups: channels, NoBias: !bias,
@@ -126,7 +126,7 @@ func (m *mixer) scan(f *frame, x, steps, a, b, c *tensor) *tensor {
 	return g.Return(y)
 }
 
-// states returns the states that chunks pass to each other, and the resulting output.
+// states returns the states that chunks pass on, and the resulting output.
 func (m *mixer) states(f *frame, x, b, c, summed *tensor) (states, across *tensor) {
 	decay := f.Let(summed.Slice(-1, summed.Size(-1)-1, summed.Size(-1)).Sub(summed).Exp())
 	decayed := f.Let(b.Mul(decay.Permute(0, -2, -1, 1).Unsqueeze(-1)))
@@ -159,7 +159,7 @@ func (m *mixer) chunks(f *frame, x *tensor, pad int64) *tensor {
 	return g.Return(x.Reshape(shape...))
 }
 
-// segmentSum follows segment_sum: sums of x [..., length] between any two places.
+// segmentSum follows segment_sum: sums of x [..., length] between any two positions.
 func segmentSum(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
 	t, n := g.Tape(), x.Size(-1)

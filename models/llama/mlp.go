@@ -41,7 +41,7 @@ func (m *mlp) Forward(f *frame, x *tensor) *tensor {
 	return hf.Tiled(f, x, m.c.Tiles, m.Parameters(), m.whole)
 }
 
-// whole sees all of x at once.
+// whole processes all of x at once.
 func (m *mlp) whole(f *frame, x *tensor) *tensor {
 	y := f.Let(m.forward(f, x))
 	if m.c.DropoutInside {

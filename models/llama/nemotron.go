@@ -59,7 +59,7 @@ func (l *layer) nemotron(f *frame, in inputs) *tensor {
 	return f.Set(&x, residual.Add(x))
 }
 
-// plainExperts is NemotronHMoE: experts without gates, which may see narrower tokens.
+// plainExperts is NemotronHMoE: experts without gates, whose tokens may be projected to a smaller width.
 type plainExperts struct {
 	nn.Module
 	Experts       *ExpertWeights

@@ -18,7 +18,7 @@ func newNorm(c *Config, width int64) nn.Layer {
 	return &norm{Weight: nn.NewParameter(width), kind: c.Norm, liger: c.Liger}
 }
 
-// norm is a norm that transformers writes out.
+// norm is a norm that transformers composes of several operators.
 type norm struct {
 	nn.Module
 	Weight *nn.Parameter

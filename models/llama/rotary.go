@@ -75,7 +75,7 @@ func (m *rotary) grids(f *frame, x, positions *tensor) (cos, sin *tensor) {
 	return g.ReturnPair(cos, sin)
 }
 
-// recomposed follows recomposition_frequencies: a part of the angles from each grid.
+// recomposed follows recomposition_frequencies: each grid contributes a part of the angles.
 func (m *rotary) recomposed(f *frame, freq *tensor) *tensor {
 	g := f.FuncFrame(freq)
 	parts := g.LetAll(freq.Chunk(m.r.Grids, -1))
@@ -140,7 +140,7 @@ func rotateHalves(f *frame, x, cos, sin *tensor) *tensor {
 	return g.Return(trace.Cat(-1, first, second))
 }
 
-// rotateParts follows apply_rotary_pos_emb that turns the beginning of each head.
+// rotateParts follows apply_rotary_pos_emb for models that rotate only the beginning of each head.
 func (r Rotary) rotateParts(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
 	g := f.FuncFrame(q, k, cos, sin)
 	g.Set(&cos, cos.Unsqueeze(1))

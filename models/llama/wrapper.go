@@ -6,8 +6,8 @@ import (
 	"github.com/vprof/vprof/models/tower"
 )
 
-// Wrapper is what a multimodal model has besides its decoder: modules that a
-// step on text alone holds and never calls, and how one on images calls them.
+// Wrapper holds the modules of a multimodal model besides its decoder, which a step on text alone never calls, and how
+// a step on images calls them.
 type Wrapper struct {
 	// Decoder is the name of the decoder, "language_model" if empty.
 	Decoder       string
@@ -18,8 +18,8 @@ type Wrapper struct {
 	Vision tower.Vision
 }
 
-// wrapped is the model around a decoder, without the output layer, as Mistral3Model is.
-// Trained on text alone, it does nothing but call the decoder.
+// wrapped is the model around a decoder, without the output layer, like Mistral3Model. With text alone it only calls
+// the decoder.
 type wrapped struct {
 	nn.Module
 	Names
@@ -45,8 +45,8 @@ func (w *wrapped) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	return g.Return(w.LanguageModel.Call(g, ids, padding, text))
 }
 
-// ConditionalGeneration returns the task of predicting each next token of a text with a decoder
-// among other modules. The step does not call those, so that they get no gradient.
+// ConditionalGeneration returns the task of predicting each next token of a text with the decoder of a multimodal
+// model. The step does not call the other modules, so they get no gradient.
 func ConditionalGeneration(c Config, w Wrapper, text hf.Text) *hf.TextTask {
 	c.applyTraining(text)
 	m := New(c)

@@ -90,7 +90,7 @@ func newTrainer(c models.Case) *trainer {
 // batch is a batch of the loader.
 type batch struct{ anchor, positive, negatives tokens }
 
-// load brings n anchors with their positives and negatives to the device.
+// load copies n anchors with their positives and negatives to the device.
 func (t *trainer) load(tape *trace.Tape, anchors int) *batch {
 	n := int64(anchors)
 	return &batch{t.tokens(tape, n), t.tokens(tape, n), t.tokens(tape, n*t.negatives)}
@@ -104,7 +104,7 @@ func (t *trainer) tokens(tape *trace.Tape, n int64) (x tokens) {
 	return x
 }
 
-// names are the local names of the training loop.
+// names are the local variables of the training loop.
 type names struct {
 	a, p, n                          outputs
 	near, far, logits, contrast      *tensor

@@ -34,8 +34,8 @@ const maxPositions = 512
 // adapters are the LoRA options of every encoder.
 var adapters = nn.LoRA{Rank: 8, Dropout: 0.1}
 
-// network is the embedder: an encoder for each channel, a mixture of experts
-// over their pooled states, and the way onto the hyperboloid.
+// network is the embedder: an encoder for each channel, a mixture of experts over their pooled states, and the
+// projection to the hyperboloid.
 type network struct {
 	nn.Module
 	Encoders   []*bert.Model
@@ -46,8 +46,8 @@ type network struct {
 	checkpointing bool
 }
 
-// newNetwork leaves encoders in evaluation mode, as models that were loaded are, where checkpointing would do nothing;
-// with checkpointing they are in training mode. Adapters have dropout in both cases if adapterDropout is set.
+// newNetwork returns the network. With checkpointing the encoders are in training mode; otherwise they stay in
+// evaluation mode, as loaded models are. Adapters have dropout in both cases if adapterDropout is set.
 func newNetwork(checkpointing, adapterDropout bool) *network {
 	n := &network{
 		Moe:        newMixture(channels * width),
@@ -77,14 +77,14 @@ type tokens [channels]struct{ ids, mask *tensor }
 // outputs are the network's results for n texts: embedding [n, 386], probs [n, 4] and idx [n, 2] of the gate.
 type outputs struct{ embedding, euclid, probs, idx *tensor }
 
-// let binds a name to all of o.
+// let binds names to all outputs.
 func (o *outputs) let(f *frame) {
 	for _, x := range []*tensor{o.embedding, o.euclid, o.probs, o.idx} {
 		f.Let(x)
 	}
 }
 
-// del unbinds it.
+// del unbinds the names of all outputs.
 func (o *outputs) del(f *frame) {
 	for _, x := range []**tensor{&o.embedding, &o.euclid, &o.probs, &o.idx} {
 		f.Del(x)
@@ -113,7 +113,7 @@ func (n *network) call(f *frame, in *tokens) outputs {
 	return o
 }
 
-// mixture sends every row to two of four experts.
+// mixture routes every row to two of four experts.
 type mixture struct {
 	nn.Module
 	Gate    *nn.Linear

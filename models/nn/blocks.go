@@ -56,7 +56,7 @@ func (t *Tree) below(path string) int64 {
 	return n
 }
 
-// Below reports whether a name is that of something in a module.
+// Below reports whether a name belongs to a part of a module.
 func Below(name, module string) bool {
 	return module == "" || len(name) > len(module) && name[:len(module)] == module && name[len(module)] == '.'
 }

@@ -25,8 +25,8 @@ type DeviceMap struct {
 var ErrNotOnGPUs = errors.New("from_pretrained leaves a part of the model on the host, where it does not train; " +
 	"take more GPUs, or more of their memory")
 
-// Devices returns the numbers of the GPUs that a model is on, by the paths of modules and parameters that are on one as
-// a whole: infer_auto_device_map. What is added to the model later (adapters) does not count.
+// Devices returns the GPU of each module and parameter that is on one GPU as a whole, by its path:
+// infer_auto_device_map. Modules that are added later (adapters) are not included.
 func (t *Tree) Devices(m DeviceMap) (map[string]int, error) {
 	root, memory := t.deviceModules(m), slices.Clone(m.Memory)
 	if !m.Sequential && len(memory) > 1 {
@@ -45,8 +45,8 @@ func (t *Tree) Devices(m DeviceMap) (map[string]int, error) {
 	return i.on, i.run(root)
 }
 
-// deviceModule is a module, or a parameter of one, with the bytes of its parameters and buffers. Its first children are
-// parameters; parameters counts them.
+// deviceModule is a module, or a parameter of one, with the bytes of its parameters and buffers. The first children are
+// the module's own parameters; parameters is their number.
 type deviceModule struct {
 	path       string
 	bytes      int64
@@ -102,7 +102,7 @@ func splitPath(path string) (parent, own string) {
 
 func (m *deviceModule) splits() bool { return !m.whole && len(m.children) > m.parameters }
 
-// balance records get_balanced_memory: all GPUs but the last get an equal part of the model and room for a block.
+// balance records get_balanced_memory: all GPUs except the last get an equal part of the model and room for a block.
 func (m *deviceModule) balance(memory []int64, lowZero bool) {
 	shares, last := int64(len(memory)), len(memory)-1
 	if lowZero {
@@ -125,7 +125,7 @@ func (m *deviceModule) balance(memory []int64, lowZero bool) {
 	}
 }
 
-// largest returns the most bytes of a module that is counted.
+// largest returns the bytes of the largest module for which counts holds.
 func (m *deviceModule) largest(counts func(*deviceModule) bool) (bytes int64) {
 	if counts(m) {
 		bytes = m.bytes
@@ -190,7 +190,7 @@ func (i *inference) reserve() (bytes int64) {
 	return bytes
 }
 
-// partners returns the modules left that share a parameter with m.
+// partners returns the unplaced modules that share a parameter with m.
 func (i *inference) partners(m *deviceModule) (out []*deviceModule) {
 	for _, names := range i.tied {
 		for k, name := range names {
@@ -205,7 +205,7 @@ func (i *inference) partners(m *deviceModule) (out []*deviceModule) {
 	return out
 }
 
-// splitPartner puts the children of a module that shares a parameter with m in its place.
+// splitPartner replaces a module that shares a parameter with m by its children.
 func (i *inference) splitPartner(m *deviceModule, partners []*deviceModule) bool {
 	for _, p := range partners {
 		if p.splits() {

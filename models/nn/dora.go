@@ -31,7 +31,7 @@ func (l *LoRALinear) peftDoRA(f *trace.Frame, x, result *trace.Tensor) *trace.Te
 	return g.Return(result.Add(g.Let(l.doraDelta(g, x, base))))
 }
 
-// doraDelta records DoraLinearLayer.forward. base is the layer's result, nil where dropout has changed the input.
+// doraDelta records DoraLinearLayer.forward. base is the layer's result, nil if dropout has changed the input.
 func (l *LoRALinear) doraDelta(f *trace.Frame, x, base *trace.Tensor) *trace.Tensor {
 	g := f.ModuleFrame(l.Magnitude, x, base)
 	delta := g.Let(l.delta(g))

@@ -7,8 +7,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// FakeQuantization is how torchao's training for quantization rounds weights of linear
-// layers to 4 bits, and inputs to 8 bits for each token, in the types that they have.
+// FakeQuantization describes torchao's quantization-aware training: weights of linear layers are rounded to 4 bits, and
+// inputs to 8 bits for each token, in their own types.
 type FakeQuantization struct {
 	// Group is how many weights of a row share a scale.
 	Group int64
@@ -18,9 +18,9 @@ type FakeQuantization struct {
 }
 
 // FakeQuantizeLinears replaces the linear layers with wanted paths, except the excluded ones, by torchao's
-// FakeQuantizedLinear. It returns the number of replaced layers, and of layers that were not replaced because groups do
-// not divide their inputs. The legacy kind skips layers that share their weight with embeddings, since torchtune does
-// not call those as modules.
+// FakeQuantizedLinear. It returns the number of replaced layers, and of layers that stay because groups do not divide
+// their inputs. The legacy kind skips layers that share their weight with embeddings, which torchtune does not call as
+// modules.
 func FakeQuantizeLinears(model any, q FakeQuantization, wanted func(path string) bool,
 	excluded ...Layer,
 ) (replaced, undivided int) {

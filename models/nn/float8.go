@@ -8,8 +8,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Float8Linear is torchao.float8's, of release 0.17, with one scale for each tensor, which is found anew in every pass:
-// inputs, weights and gradients are cast for each product, in eager steps by way of fp32.
+// Float8Linear is torchao.float8's layer, of release 0.17, with one scale for each tensor, computed in every pass:
+// inputs, weights and gradients are cast for each product; in eager steps the cast goes through fp32.
 type Float8Linear struct {
 	Module
 	Weight, Bias *Parameter

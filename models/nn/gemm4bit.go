@@ -5,9 +5,9 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// fusedGemm4bit reports _gemm_4bit_use_custom_cuda of bitsandbytes 0.50: whether a product of m rows with a packed
-// weight [n, k] runs in one kernel. Otherwise the weight is unpacked first. The kernel is for few rows; batches of
-// training usually have more.
+// fusedGemm4bit reports whether bitsandbytes 0.50 multiplies m rows with a packed weight [n, k] in one kernel
+// (_gemm_4bit_use_custom_cuda). Otherwise it unpacks the weight first. The kernel is for few rows; training usually has
+// more.
 func fusedGemm4bit(b trace.GPU, d trace.DType, m, n, k int64) bool {
 	const always, never = 4, 1536
 	switch {
@@ -45,7 +45,7 @@ func fusedGemm4bit(b trace.GPU, d trace.DType, m, n, k int64) bool {
 	return m <= largeWeightRows(b.Capability, sms, blocks, n, k)
 }
 
-// smallWeightRows returns up to how many rows the kernel is faster for weights below 4 Mi elements.
+// smallWeightRows returns the largest number of rows for which the kernel is faster, for weights below 4 Mi elements.
 func smallWeightRows(capability int, sms, blocks, m, n, k int64) int64 {
 	ampere, hopper := capability == 80, capability == 90
 	turing, fast := capability == 75, ampere || hopper
@@ -76,7 +76,7 @@ func smallWeightRows(capability int, sms, blocks, m, n, k int64) int64 {
 	return 0
 }
 
-// tallWeightUnpacks returns the six and seven rows for which unpacking is faster.
+// tallWeightUnpacks returns which of six and seven rows are faster with unpacking.
 func tallWeightUnpacks(capability int, sms, blocks, m, n, k int64) bool {
 	ampere, hopper := capability == 80, capability == 90
 	if !ampere && !hopper || m < 6 || blocks < pick(hopper, 36, 48) {
@@ -86,7 +86,7 @@ func tallWeightUnpacks(capability int, sms, blocks, m, n, k int64) bool {
 	return k > n && below75 || k == n && (ampere && below60 || hopper && below75 && !below60)
 }
 
-// largeWeightRows returns up to how many rows the kernel is faster for larger weights.
+// largeWeightRows returns the largest number of rows for which the kernel is faster, for larger weights.
 func largeWeightRows(capability int, sms, blocks, n, k int64) int64 {
 	half := blocks >= sms/2
 	switch capability {

@@ -7,7 +7,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Layer is a module of one tensor.
+// Layer is a module that maps one tensor to one.
 type Layer = trace.Module
 
 // Linear is torch.nn.Linear.
@@ -184,7 +184,7 @@ type Sequential struct {
 // NewSequential chains layers.
 func NewSequential(layers ...Layer) *Sequential { return &Sequential{Layers: layers} }
 
-// Forward runs the layers in order; the result of each is bound to the name the one before was.
+// Forward runs the layers in order and rebinds one name to each result.
 func (s *Sequential) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	for _, l := range s.Layers {
 		f.Set(&x, f.Call(l, x))
@@ -227,8 +227,8 @@ func (e *Embedding) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	return e.Lookup(x, e.Weight.T())
 }
 
-// Lookup maps indices to rows of a table that stands in place of the layer's own, and applies the layer's scale and the
-// hook of [Embedding.RequireGrads].
+// Lookup maps indices to rows of a table that replaces the layer's own, and applies the layer's scale and the hook of
+// [Embedding.RequireGrads].
 func (e *Embedding) Lookup(x, table *trace.Tensor) *trace.Tensor {
 	y := x.Embedding(table)
 	if e.EmbedScale != nil {
@@ -238,7 +238,7 @@ func (e *Embedding) Lookup(x, table *trace.Tensor) *trace.Tensor {
 	return y
 }
 
-// CallCheckpointed calls a module, and with checkpointing again in backward.
+// CallCheckpointed calls a module; with checkpointing, backward calls it again.
 func CallCheckpointed(f *trace.Frame, m trace.Module, x *trace.Tensor, checkpointing bool) *trace.Tensor {
 	if !checkpointing {
 		return f.Call(m, x)

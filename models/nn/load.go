@@ -9,7 +9,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Loading is how from_pretrained brings a model to the device.
+// Loading holds the options by which from_pretrained brings a model to the device.
 type Loading struct {
 	// Read is the type that parameters are read in. With Widen frozen ones that are not packed are copied to fp32 one
 	// after the other then, which is peft's prepare_model_for_kbit_training.
@@ -74,7 +74,7 @@ func (t *Tree) Load(tape *trace.Tape, l Loading) {
 // smallSegment is the size in bytes of the segment that PyTorch's allocator gets for small tensors.
 const smallSegment = 2 << 20
 
-// warmUp allocates and frees the bytes that the model needs, without the bytes that are already reserved.
+// warmUp allocates and frees a block of the model's bytes, less the bytes already reserved.
 func (l Loading) warmUp(tape *trace.Tape, bytes int64) {
 	if l.Asks {
 		tape.Release(tape.Hold(tape.New("to_device", program.Temporaries, trace.I64, 1)))
@@ -85,7 +85,7 @@ func (l Loading) warmUp(tape *trace.Tape, bytes int64) {
 	tape.Release(tape.Hold(tape.New("empty", program.Temporaries, trace.U8, bytes)))
 }
 
-// of returns the type that a parameter is read in.
+// of returns the type in which a parameter is loaded.
 func (l Loading) of(p *Parameter) trace.DType {
 	if l.Widen && p.load == nil && p.DType == trace.F32 {
 		return l.Read
@@ -93,7 +93,7 @@ func (l Loading) of(p *Parameter) trace.DType {
 	return p.DType
 }
 
-// LoadKey returns a name in a form that sorts as in transformers: part by part, numbers by their value and first.
+// LoadKey returns a key by which names sort as in transformers: part by part, numbers first and by value.
 func LoadKey(name string) string {
 	parts := strings.Split(name, ".")
 	for i, p := range parts {

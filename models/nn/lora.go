@@ -65,7 +65,7 @@ type Conv1D struct {
 	Weight, Bias *Parameter
 }
 
-// NewConv1D takes its output first, as the original.
+// NewConv1D returns a layer; like the original it takes the output size first.
 func NewConv1D(out, in int64) *Conv1D {
 	return &Conv1D{Weight: NewParameter(in, out), Bias: NewParameter(out)}
 }
@@ -131,7 +131,7 @@ func (l *LoRALinear) Disable(off bool) { l.off = off }
 // Frozen returns the wrapped layer.
 func (l *LoRALinear) Frozen() Layer { return l.BaseLayer }
 
-// MoveLater excludes adapters, and copies of modules, when the model is moved to a device: [MoveAdapters] moves them.
+// MoveLater excludes adapters and copies of modules from the model's move to a device: [MoveAdapters] moves them later.
 func MoveLater(adapters []Adapter, saved []*Layer) {
 	for _, l := range adapters {
 		for _, p := range l.Trained() {
@@ -145,7 +145,7 @@ func MoveLater(adapters []Adapter, saved []*Layer) {
 	}
 }
 
-// AdapterType gives the parameters of adapters a type.
+// AdapterType sets the type of the parameters of adapters.
 func AdapterType(adapters []Adapter, d trace.DType) {
 	for _, l := range adapters {
 		for _, p := range l.Trained() {
@@ -154,9 +154,8 @@ func AdapterType(adapters []Adapter, d trace.DType) {
 	}
 }
 
-// MoveAdapters moves adapters to the device of the model, as peft does when it adds them one
-// after the other: in the type of what they wrap, then copies of modules, and then all of the model's adapters in fp32
-// (autocast_adapter_dtype).
+// MoveAdapters moves adapters to the model's device as peft does when it adds them one after the other: first in the
+// type of the wrapped layer, then copies of modules, and finally all of the adapters in fp32 (autocast_adapter_dtype).
 func MoveAdapters(tape *trace.Tape, model *Tree, adapters []Adapter) {
 	for _, l := range adapters {
 		d := l.BaseType()
@@ -192,7 +191,7 @@ func MoveAdapters(tape *trace.Tape, model *Tree, adapters []Adapter) {
 	}
 }
 
-// Moved is an adapter with something to do once its parameters are on the device.
+// Moved is an adapter with a hook that runs once its parameters are on the device.
 type Moved interface{ AfterMove(t *trace.Tape) }
 
 // Forward maps [..., in] to [..., out] in the dtype of the base layer's result. The adapter casts its input to the
@@ -217,9 +216,9 @@ func (l *LoRALinear) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 }
 
 // AdaptLinears records peft.get_peft_model(model, LoraConfig(...)). It freezes the model, a pointer to a struct that
-// embeds [Module]. It wraps in adapters the linear layers that o.Adapts or o.Named chooses, without the excluded ones,
-// such as the output layer of a language model. It returns the adapters in the order of the layers. It can replace
-// fields, and elements of lists, of type [Layer].
+// embeds [Module], and wraps the linear layers that o.Adapts or o.Named chooses, except the excluded ones, such as the
+// output layer of a language model. It returns the adapters in the order of the layers. It replaces fields, and
+// elements of lists, of type [Layer].
 func AdaptLinears(model any, o LoRA, excluded ...Layer) []Adapter {
 	Freeze(model)
 	var made []Adapter
@@ -243,7 +242,7 @@ func AdaptLinears(model any, o LoRA, excluded ...Layer) []Adapter {
 	return made
 }
 
-// Matches reports whether a path is a name, or ends in it from a dot on: so peft looks for target_modules.
+// Matches reports whether a path equals a name or ends in it after a dot, which is how peft matches target_modules.
 func Matches(path, name string) bool { return path == name || strings.HasSuffix(path, "."+name) }
 
 // LinearPaths returns the paths of the layers that [AdaptLinears] could wrap, in their order.
@@ -263,7 +262,7 @@ func Linears(model any) map[string]*Linear {
 	return all
 }
 
-// WalkLinears visits the fields and list elements of a model that hold linear layers and could hold others.
+// WalkLinears visits the replaceable fields and list elements of a model that hold linear layers.
 func WalkLinears(model any, excluded []Layer, visit func(v reflect.Value, path string)) {
 	w := &layerWalk{visit: visit, excluded: excluded, wanted: func(l Layer, _ string) bool {
 		_, projects := l.(Projection)
@@ -286,7 +285,7 @@ func holders(model any, wanted func(l Layer, path string) bool) (found []*Layer)
 	return found
 }
 
-// layerWalk visits the fields and list elements of a model that hold layers that are wanted.
+// layerWalk visits the fields and list elements of a model that hold wanted layers.
 type layerWalk struct {
 	seen   map[uintptr]bool
 	wanted func(l Layer, path string) bool
@@ -337,7 +336,7 @@ func (w *layerWalk) walk(v reflect.Value, path string) {
 	}
 }
 
-// place visits a field or element that holds any layer.
+// place visits a field or element that can hold any layer.
 func (w *layerWalk) place(v reflect.Value, path string) {
 	if v.IsNil() {
 		return

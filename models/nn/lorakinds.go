@@ -2,7 +2,7 @@ package nn
 
 import "github.com/vprof/vprof/profiler/trace"
 
-// LoRAEmbedding is peft's lora.Embedding with one adapter: a frozen table, and a narrow one that a matrix widens.
+// LoRAEmbedding is peft's lora.Embedding with one adapter: a frozen table, and a low-rank table followed by a matrix.
 type LoRAEmbedding struct {
 	Module
 	BaseLayer *Embedding
@@ -40,8 +40,8 @@ func (l *LoRAEmbedding) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	return f.Set(&result, result.To(dtype))
 }
 
-// LoRAConv is peft's lora.Conv2d and its kin with one adapter: a frozen convolution and, parallel to it, one to fewer
-// channels and one of a single point.
+// LoRAConv is peft's lora.Conv2d and similar with one adapter: a frozen convolution and, parallel to it, a convolution
+// to fewer channels followed by one of size 1.
 type LoRAConv struct {
 	Module
 	BaseLayer   *Conv
@@ -81,7 +81,7 @@ func (l *LoRAConv) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	return f.Set(&result, result.To(dtype))
 }
 
-// adapterOf wraps a layer that is not linear in an adapter of a rank, nil where peft has none for it.
+// adapterOf wraps a layer that is not linear in an adapter of a rank, nil if peft has none for it.
 func adapterOf(l Layer, o LoRA, rank int64) Adapter {
 	switch l := l.(type) {
 	case *Embedding:

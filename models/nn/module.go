@@ -50,8 +50,7 @@ func (n Names) TorchName(own string) string {
 	return own
 }
 
-// Parameter is a trained tensor: its shape is known from the start, the tensor
-// when the model has been moved to a device.
+// Parameter is a trained tensor: the shape is known at once, the tensor only after the model has moved to a device.
 type Parameter struct {
 	*trace.Tensor
 	Dims   []int64
@@ -99,7 +98,7 @@ type Buffer struct {
 	tree     *Tree // the last that has the buffer
 }
 
-// NewBufferOfWeights returns a buffer of the type that the weights have.
+// NewBufferOfWeights returns a buffer in the type of the model's weights.
 func NewBufferOfWeights(dims ...int64) *Buffer {
 	return &Buffer{Dims: dims, DType: trace.F32, OfWeights: true}
 }
@@ -146,15 +145,15 @@ type Tree struct {
 // parameterName is the path of a module and what it calls a parameter.
 type parameterName struct{ module, own string }
 
-// tiedParameter is a parameter that a further module has, which calls it own and finds it at a field.
+// tiedParameter is a parameter that another module shares under the name own, in the field at.
 type tiedParameter struct {
 	p           *Parameter
 	module, own string
 	at          **Parameter
 }
 
-// Untie gives the other modules that share a parameter a parameter of their own. It returns the new parameter, without
-// a tensor, and its name; nil if no module shares it.
+// Untie gives each other module that shares a parameter a copy of its own. It returns the new parameter, without a
+// tensor, and its name; nil if no module shares it.
 func (t *Tree) Untie(p *Parameter) (own *Parameter, name string) {
 	for _, s := range t.tied {
 		if s.p != p || s.at == nil {
@@ -168,7 +167,7 @@ func (t *Tree) Untie(p *Parameter) (own *Parameter, name string) {
 	return own, name
 }
 
-// Sharing returns the paths of the further modules that have a parameter, which is named after the first.
+// Sharing returns the paths of the other modules that share a parameter, which is named after the first one.
 func (t *Tree) Sharing(p *Parameter) (modules []string) {
 	for _, s := range t.tied {
 		if s.p == p {
@@ -183,7 +182,7 @@ func (t *Tree) Names() []string {
 	return lists.Map(t.names, func(n parameterName) string { return join(n.module, n.own) })
 }
 
-// mover is a layer with work to do after its parameters have moved to a device.
+// mover is a layer with a hook that runs after its parameters have moved to a device.
 type mover interface{ afterMove(t *trace.Tape) }
 
 // NewTree walks a model: a pointer to a struct that embeds [Module].
@@ -226,7 +225,7 @@ func (t *Tree) walk(v reflect.Value, path string) {
 	}
 }
 
-// enter reports whether a layer, which v points to, is met for the first time.
+// enter reports whether a layer (v points to it) is visited for the first time.
 func (t *Tree) enter(v reflect.Value, layer any, path string) bool {
 	m, ok := layer.(interface{ base() *Module })
 	if !ok {
@@ -246,7 +245,7 @@ func (t *Tree) enter(v reflect.Value, layer any, path string) bool {
 	return true
 }
 
-// module visits the fields of a layer, which v is.
+// module visits the fields of a layer v.
 func (t *Tree) module(v reflect.Value, layer any, path string) {
 	parameters, buffers := len(t.Parameters), len(t.Buffers)
 	if l, ok := layer.(interface {
@@ -305,7 +304,7 @@ func (t *Tree) parameter(p *Parameter, module, own string, at **Parameter) {
 	}
 }
 
-// buffer adds a buffer once, whichever modules share it.
+// buffer adds a buffer once, even if several modules share it.
 func (t *Tree) buffer(b *Buffer, module string) {
 	if b != nil && b.tree != t {
 		b.tree = t
@@ -408,7 +407,7 @@ func (t *Tree) To(tape *trace.Tape) {
 	}
 }
 
-// bring moves a parameter or a buffer, or runs the function that follows a layer's.
+// bring moves a parameter or a buffer, or runs a layer's hook.
 func (*Tree) bring(tape *trace.Tape, moved any) {
 	switch x := moved.(type) {
 	case *Parameter:

@@ -59,7 +59,7 @@ func (m *MultiheadAttention) Attend(f *trace.Frame, query, key, value *trace.Ten
 	return g.ReturnPair(y, weights)
 }
 
-// transposed swaps batch and length; tensors that were one stay one.
+// transposed swaps batch and length; arguments that are the same tensor stay the same.
 func transposed(f *trace.Frame, query, key, value *trace.Tensor) (q, k, v *trace.Tensor) {
 	q, k, v = query, key, value
 	f.Set(&q, query.Transpose(1, 0))
@@ -136,8 +136,8 @@ func (m *MultiheadAttention) forward(f *trace.Frame, query, key, value *trace.Te
 	return g.ReturnPair(out, weights)
 }
 
-// fused records attention of [batch*heads, length, size] by scaled_dot_product_attention, which gives no weights:
-// [length*batch, embedding]. All names stay bound in g.
+// fused records attention of [batch*heads, length, size] by scaled_dot_product_attention, without weights. The result
+// is [length*batch, embedding]. All variables stay bound in g.
 func (m *MultiheadAttention) fused(g *trace.Frame, batch int64, q, k, v *trace.Tensor,
 	a trace.AttentionArgs,
 ) *trace.Tensor {
@@ -209,8 +209,8 @@ func unpack(f *trace.Frame, x *trace.Tensor, n int64) *trace.Tensor {
 	return f.Set(&x, x.View(l, b, n, e).Unsqueeze(0).Transpose(0, -2).Squeeze(-2).Contiguous())
 }
 
-// fast reports whether PyTorch runs one fused operator in place of the usual ones: in evaluation of self-attention when
-// nothing requires a gradient. (PyTorch can do so with masks, too; here they take the usual way.)
+// fast reports whether PyTorch runs one fused operator instead: for self-attention in evaluation if nothing requires a
+// gradient. (PyTorch can do so with masks, too; here masks use the usual path.)
 func (m *MultiheadAttention) fast(query, key, value *trace.Tensor, a MultiheadArgs) bool {
 	t := query.Tape()
 	_, autocast := t.Autocasting()

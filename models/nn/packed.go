@@ -26,8 +26,8 @@ type packed4bit struct {
 	shared *bool
 }
 
-// newPacked4bit packs a weight for layers that compute in a dtype. Weights in fp32 are in that dtype only since peft's
-// prepare_model_for_kbit_training, which skips packed weights: these were loaded in the compute dtype.
+// newPacked4bit packs a weight for layers that compute in a dtype. An fp32 weight was loaded in that dtype: peft's
+// prepare_model_for_kbit_training, which converts the others, skips packed weights.
 func newPacked4bit(from *Parameter, double bool, compute trace.DType, shared *bool) *packed4bit {
 	if from.DType == trace.F32 {
 		stored := *from
@@ -65,8 +65,8 @@ func (p *packed4bit) quantize(t *trace.Tape) {
 	f.End()
 }
 
-// keepPacked replaces the parameter by its packed form on the device. If a model comes to the device in parts,
-// transformers moves the packed form back to the host until its part is loaded; its scales stay
+// keepPacked replaces the parameter by its packed form on the device. If a model moves to the device in parts,
+// transformers moves the packed form back to the host until its part is loaded; the scales stay
 // (_load_state_dict_into_meta_model with FSDP or DeepSpeed's stage 3).
 func (p *Parameter) keepPacked(t *trace.Tape, packed *trace.Tensor) {
 	if t.Unplacing() {
@@ -101,7 +101,7 @@ func (p *packed4bit) dequantize(f *trace.Frame) *trace.Tensor {
 	return g.Return(p.unpacked(t, p.unpacks, absmax))
 }
 
-// unpacked returns the weight in a type of floating point.
+// unpacked returns the weight in a floating-point type.
 func (p *packed4bit) unpacked(t *trace.Tape, d trace.DType, absmax *trace.Tensor) *trace.Tensor {
 	w := t.Empty(d, p.from.Dims...)
 	t.Kernel("dequantize_4bit", 2*w.Numel(), []*trace.Tensor{w}, []*trace.Tensor{p.weight.Tensor, absmax})
@@ -148,8 +148,8 @@ type PacksParameters interface {
 	PackParameters(pack func(*Parameter) *Parameter)
 }
 
-// PackExperts quantizes the parameters of the [PacksParameters] of a tree, as bitsandbytes.nn.parametrize and axolotl's
-// moe_quant do: an access of the module's attribute unpacks them.
+// PackExperts quantizes the parameters of a tree's [PacksParameters], as bitsandbytes.nn.parametrize and axolotl's
+// moe_quant do: reading the module's attribute unpacks them.
 func PackExperts(t *Tree, q *Quantizer) (found bool) {
 	for _, l := range t.packs {
 		found = true
@@ -173,7 +173,7 @@ func (q *Quantizer) parameter(p *Parameter) *Parameter {
 	return weight
 }
 
-// unpacking is torch.nn.utils.parametrize of a packed parameter, with its cache, turned by hooks.
+// unpacking is torch.nn.utils.parametrize of a packed parameter, with a cache that hooks turn on and off.
 type unpacking struct {
 	dequantize func(f *trace.Frame) *trace.Tensor
 	// from is the parameter that is packed.
@@ -183,8 +183,8 @@ type unpacking struct {
 	stuck *bool
 }
 
-// Access returns the parameter as code of its module reads it: a packed one is unpacked, without autograd. f is the
-// frame of the module's forward pass; the cache keeps the unpacked tensor until it ends.
+// Access returns the parameter as its module's code reads it: a packed one is unpacked without autograd. f is the frame
+// of the module's forward pass; the cache keeps the unpacked tensor until the frame ends.
 func (p *Parameter) Access(f *trace.Frame) *trace.Tensor {
 	if p.wrapper != nil && p.wrapper.around != nil {
 		return p.wrapper.access(f)
@@ -203,9 +203,9 @@ func (p *Parameter) Access(f *trace.Frame) *trace.Tensor {
 	return w
 }
 
-// Accessed ends the forward pass of a module that has accessed parameters as values. A
-// recomputation that stops early in it leaves it by an exception, past the hook that turns
-// the cache off: it then stays on, and whatever is unpacked stays in memory.
+// Accessed ends the forward pass of a module that has read parameters as values. A recomputation that stops early
+// inside leaves by an exception and skips the hook that turns the cache off: the cache then stays on, and all unpacked
+// tensors stay in memory.
 func Accessed(t *trace.Tape, params []*Parameter, values []*trace.Tensor) {
 	if !t.Unwinding() {
 		return

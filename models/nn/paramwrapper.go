@@ -7,8 +7,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
-// ParamWrapper is peft's lora.ParamWrapper with one adapter: a low-rank bottleneck for a parameter of a module, with a
-// rank of its own for each expert. A forward pass of the module sees the parameter with the adapter's product added.
+// ParamWrapper is peft's lora.ParamWrapper with one adapter: a low-rank pair for a parameter of a module, with a rank
+// for each expert. A forward pass of the module reads the parameter plus the adapter's product.
 type ParamWrapper struct {
 	Module
 	LoraA *Linear `torch:"lora_A.default"`
@@ -56,9 +56,9 @@ func (w *ParamWrapper) BaseType() trace.DType { return w.whole.DType }
 // Disable implements [Adapter].
 func (w *ParamWrapper) Disable(off bool) { w.off = off }
 
-// prepare makes what the parametrization adds to the parameter: two factors of a product (get_delta_factors), or, for a
-// matrix or a packed parameter, the product itself. peft 0.21 makes factors there, too, but never takes such a
-// parametrization off a parameter that has another, and raises in the second step; what is recorded is peft 0.19.
+// prepare computes what the parametrization adds to the parameter: two factors of a product (get_delta_factors), or,
+// for a matrix or a packed parameter, the product itself. peft 0.21 makes factors there, too, but never removes such a
+// parametrization from a parameter that has another, and raises in the second step; so peft 0.19 is recorded.
 func (w *ParamWrapper) prepare(f *trace.Frame) {
 	if len(w.whole.Dims) == 2 {
 		delta := w.LoraB.Weight.Matmul(w.LoraA.Weight.Tensor).MulScalar()
@@ -119,8 +119,8 @@ func (w *ParamWrapper) sum(of *trace.Tensor) (y *trace.Tensor) {
 	return y
 }
 
-// value binds the parameter as in the module without its wrappers. What is packed is unpacked at each access, except
-// from within a wrapper, where the cache is on.
+// value returns the parameter as in the module without wrappers. A packed parameter is unpacked at each read, except
+// within a wrapper, where the cache is on.
 func (w *ParamWrapper) value(f *trace.Frame) (x *trace.Tensor) {
 	switch {
 	case w.of.unpack == nil:
@@ -137,8 +137,8 @@ func (w *ParamWrapper) value(f *trace.Frame) (x *trace.Tensor) {
 }
 
 // register records register_parametrization, which computes the sum once to check its shape and type. inside reports
-// whether another wrapper surrounds it. A packed parameter's cache then has the value without this adapter, so that the
-// module never sees the adapter.
+// whether another wrapper surrounds it. The cache of a packed parameter then holds the value without this adapter, so
+// that the module never uses the adapter.
 func (w *ParamWrapper) register(f *trace.Frame, inside bool) {
 	w.inside = inside
 	w.prepare(f)
@@ -191,8 +191,8 @@ func (w *Wrappers) Around(f *trace.Frame, args []*trace.Tensor,
 	return y
 }
 
-// access returns the parameter as the module sees it within its wrappers: made at the first
-// access, and kept until the outermost returns.
+// access returns the parameter as the module reads it within its wrappers: computed at the first read, and kept until
+// the outermost wrapper returns.
 func (w *ParamWrapper) access(f *trace.Frame) *trace.Tensor {
 	if w.adapted == nil {
 		g := f.FuncFrame()
@@ -225,9 +225,9 @@ func (w *Wrappers) Wrapping(around *ParamWrapper) *Wrappers {
 	}
 }
 
-// AdaptParameters wraps in adapters the parameters of experts whose names, or ends of names, are those given, as peft
-// does for target_parameters. rank is by the parameter's name; scaled reports whether alpha is not the rank. It returns
-// the adapters in the order of the parameters, and names for which there is none.
+// AdaptParameters wraps in adapters the parameters of experts with the given names, or ends of names, as peft does for
+// target_parameters. rank returns a rank by the parameter's name; scaled reports whether alpha differs from the rank.
+// It returns the adapters in the order of the parameters, and names without a parameter.
 func AdaptParameters(model any, names []string, rank func(own string) int64, scaled bool) (made []Adapter,
 	missing []string,
 ) {

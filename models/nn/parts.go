@@ -7,9 +7,9 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Parts is a module with named children and parameters, under PyTorch's names. It is for modules that a text-only step
-// holds and never calls, such as towers for images, for modules whose children have names that no struct can have, and
-// for modules that call their children one after the other ([NewChain]). Callers find children by name ([Parts.At]).
+// Parts is a module with named children and parameters, under PyTorch's names. It is used for modules that a text-only
+// step holds and never calls, such as image towers, for children whose names no struct field can have, and for modules
+// that call their children one after the other ([NewChain]). Callers find children by name ([Parts.At]).
 type Parts struct {
 	Module
 	names    []string
@@ -48,10 +48,10 @@ func (p *Parts) Put(name string, w *Parameter) {
 	p.own, p.weights = append(p.own, name), append(p.weights, w)
 }
 
-// PutBuffer gives the module a buffer that there is already.
+// PutBuffer registers an existing buffer.
 func (p *Parts) PutBuffer(b *Buffer) { p.buffers = append(p.buffers, b) }
 
-// Moved registers f to run when the module and its children have come to a device.
+// Moved registers f to run when the module and its children have moved to a device.
 func (p *Parts) Moved(f func(t *trace.Tape)) { p.moved = f }
 
 func (p *Parts) afterMove(t *trace.Tape) {
@@ -66,7 +66,7 @@ func (p *Parts) Buffer(d trace.DType, dims ...int64) *Parts {
 	return p
 }
 
-// BufferOfWeights gives the module a buffer of the type that weights have.
+// BufferOfWeights gives the module a buffer in the type of the weights.
 func (p *Parts) BufferOfWeights(dims ...int64) *Parts {
 	p.buffers = append(p.buffers, NewBufferOfWeights(dims...))
 	return p
@@ -117,10 +117,10 @@ func (p *Parts) Parameters() []*Parameter { return p.weights }
 // Buffers returns the module's own.
 func (p *Parts) Buffers() []*Buffer { return p.buffers }
 
-// Held returns the module's own buffer of a place.
+// Held returns the module's i-th own buffer.
 func (p *Parts) Held(i int) *trace.Tensor { return p.buffers[i].T() }
 
-// Forward implements [Layer] for [NewChain]; a step that calls other parts describes the model wrongly.
+// Forward implements [Layer] for [NewChain]; for other parts it panics, since a step must not call them.
 func (p *Parts) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	if !p.chained {
 		panic("nn: " + p.path.Name + " is held and never called")

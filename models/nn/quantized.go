@@ -8,7 +8,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Quantization is how bitsandbytes holds the weights of linear layers.
+// Quantization is the format in which bitsandbytes stores the weights of linear layers.
 type Quantization uint8
 
 // The quantizations.
@@ -35,7 +35,7 @@ func QuantizeLinears(model any, q *Quantizer, excluded ...Layer) (replaced int) 
 	return replaced
 }
 
-// Quantizer makes the layers of one model that bitsandbytes holds.
+// Quantizer replaces layers of one model by bitsandbytes'.
 type Quantizer struct {
 	q       Quantization
 	compute trace.DType
@@ -44,13 +44,13 @@ type Quantizer struct {
 	early   bool // see [Quantizer.Early]
 }
 
-// NewQuantizer begins with a model; compute is the type that 4-bit layers compute in.
+// NewQuantizer returns the quantizer of a model; compute is the type in which 4-bit layers compute.
 func NewQuantizer(q Quantization, compute trace.DType) *Quantizer {
 	return &Quantizer{q: q, compute: compute}
 }
 
-// Early selects the 4-bit layers of bitsandbytes 0.42. They unpack to fp16 first, whatever they compute in, and keep
-// their inputs for a backward that does not use them.
+// Early selects the 4-bit layers of bitsandbytes 0.42, which always unpack to fp16 first and keep their inputs for a
+// backward that does not use them.
 func (q *Quantizer) Early() { q.early = true }
 
 // layer returns a linear layer as bitsandbytes holds it, with the bias of l.
@@ -109,7 +109,7 @@ func (l *Linear4bit) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	return y.To(dtype)
 }
 
-// castBias brings a frozen bias to the type that the layer computes in, for good (bias.data = bias.data.to(x.dtype)).
+// castBias converts a frozen bias permanently to the compute type (bias.data = bias.data.to(x.dtype)).
 func (l *Linear4bit) castBias(t *trace.Tape) {
 	b := l.Bias
 	if b == nil || !b.Frozen || b.DType == l.compute {

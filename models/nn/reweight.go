@@ -6,7 +6,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Reweighted is a layer whose weight can be computed anew for each call.
+// Reweighted is a layer whose weight can be replaced for each call.
 type Reweighted interface {
 	Layer
 	weight() *Parameter
@@ -26,7 +26,7 @@ func (c *Conv) bias() *Parameter { return c.Bias }
 
 func (c *Conv) forwardWith(w, x *trace.Tensor) *trace.Tensor { return x.Conv(w, c.Bias.T(), c.args) }
 
-// Computed is the weight as a plain attribute of a module: it lives until the next call assigns it anew.
+// Computed is a weight that is a plain attribute of a module: it lives until the next call assigns a new one.
 type Computed struct {
 	// Last is the weight of the last call, nil before the first.
 	Last *trace.Tensor
@@ -37,7 +37,7 @@ func (c *Computed) set(x *trace.Tensor) *trace.Tensor {
 	return x
 }
 
-// holdInstead replaces an attribute by another tensor, and releases the former one, if any.
+// holdInstead assigns a tensor to an attribute, and releases the old one, if any.
 func holdInstead(t *trace.Tape, attribute **trace.Tensor, x *trace.Tensor) {
 	old := *attribute
 	*attribute = t.Hold(x)
@@ -45,8 +45,8 @@ func holdInstead(t *trace.Tape, attribute **trace.Tensor, x *trace.Tensor) {
 }
 
 // SpectralNorm is a layer under torch.nn.utils.spectral_norm: before each call its weight is divided by an estimate of
-// its largest singular value and assigned to the layer, where it lives until the next call. The hook takes the weight
-// out of the layer and puts it back under another name, after the bias.
+// its largest singular value and assigned to the layer, where it lives until the next call. The hook renames the
+// original weight and moves it behind the bias.
 type SpectralNorm struct {
 	Module
 	Computed
@@ -94,15 +94,15 @@ func (s *SpectralNorm) compute(f *trace.Frame) *trace.Tensor {
 	return g.Return(weight.Div(sigma))
 }
 
-// lengths returns the parameter for the lengths of a weight along dimension dim.
+// lengths returns the parameter for the norms of a weight along dimension dim.
 func lengths(l Reweighted, dim int) *Parameter {
 	dims := slices.Repeat([]int64{1}, len(l.weight().Dims))
 	dims[dim] = l.weight().Dims[dim]
 	return NewParameter(dims...)
 }
 
-// WeightParametrization is a layer under torch.nn.utils.parametrizations.weight_norm: the weight is a property,
-// computed whenever it is read, and its parts have moved to a child.
+// WeightParametrization is a layer under torch.nn.utils.parametrizations.weight_norm: the weight is a property that is
+// computed at each read, and its two parts are parameters of a child.
 type WeightParametrization struct {
 	Module
 	layer            Reweighted
@@ -110,13 +110,13 @@ type WeightParametrization struct {
 	Parametrizations *struct{ Weight *WeightParts }
 }
 
-// WeightParts are the lengths of a weight and its directions.
+// WeightParts are the norms of a weight and its directions.
 type WeightParts struct {
 	Module
 	Original0, Original1 *Parameter
 }
 
-// NewWeightParametrization wraps a layer; the lengths are taken along dimension dim.
+// NewWeightParametrization wraps a layer; the norms are taken along dimension dim.
 func NewWeightParametrization(l Reweighted, dim int) *WeightParametrization {
 	return &WeightParametrization{
 		layer: l, Bias: l.bias(),

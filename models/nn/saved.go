@@ -26,8 +26,8 @@ func NewModulesToSave(l Layer) *ModulesToSave {
 	return &ModulesToSave{OriginalModule: l, Saved: saved}
 }
 
-// Places returns the fields and list elements of type [Layer] that hold layers of the given names, or ends of paths,
-// and can be replaced. missing are the names without a layer.
+// Places returns the replaceable fields and list elements (of type [Layer]) that hold layers of the given names, or
+// ends of paths. missing are the names without a layer.
 func Places(model any, names []string) (places []*Layer, missing []string) {
 	found := map[string]bool{}
 	places = holders(model, func(l Layer, path string) bool {
@@ -55,7 +55,7 @@ func Trained(l Layer) Layer {
 	return l
 }
 
-// Base returns the layer that stands below a copy or an adapter.
+// Base returns the layer below a copy or an adapter.
 func Base(l Layer) Layer {
 	l = Trained(l)
 	if a, ok := l.(interface{ Frozen() Layer }); ok {
@@ -64,7 +64,7 @@ func Base(l Layer) Layer {
 	return l
 }
 
-// Table returns the embedding layer that stands below a copy or an adapter.
+// Table returns the embedding layer below a copy or an adapter.
 func Table(l Layer) *Embedding { return Base(l).(*Embedding) }
 
 // BiasOf returns the bias of a linear layer, nil if it has none.
@@ -83,7 +83,7 @@ func BiasOf(l Layer) *trace.Tensor {
 // Disable turns the copy off, or on again.
 func (m *ModulesToSave) Disable(off bool) { m.off = off }
 
-// Forward returns the copy's.
+// Forward calls the copy.
 func (m *ModulesToSave) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	if m.off {
 		return f.Call(m.OriginalModule, x)
@@ -91,8 +91,8 @@ func (m *ModulesToSave) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	return f.Call(m.Saved, x)
 }
 
-// copied returns copy.deepcopy of a module that has not been moved to a device: its parameters, buffers and children
-// are copies, all else is shared.
+// copied returns copy.deepcopy of a module that has not moved to a device: parameters, buffers and children are copied,
+// everything else is shared.
 func copied(v reflect.Value) reflect.Value {
 	switch v.Kind() {
 	case reflect.Interface:

@@ -92,7 +92,7 @@ func (l *TransformerEncoderLayer) Forward(f *trace.Frame, x *trace.Tensor) *trac
 	return l.Masked(f, x, TransformerMasks{})
 }
 
-// Masked runs the layer in the frame of its call, where x is bound, as an argument is.
+// Masked runs the layer in the frame of its call, where the argument x is bound.
 func (l *TransformerEncoderLayer) Masked(f *trace.Frame, x *trace.Tensor, m TransformerMasks) *trace.Tensor {
 	m.KeyPadding = canonicalMask(f, m.KeyPadding, x)
 	m.Mask = canonicalMask(f, m.Mask, x)

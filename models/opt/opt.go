@@ -1,5 +1,5 @@
-// Package opt is OPT as transformers builds it, trained as a causal language model and as a
-// classifier. Linear layers are held as layers, so that adapters can take their positionEmbeds.
+// Package opt is OPT as in transformers, trained as a causal language model and as a classifier. Linear layers are
+// fields of type Layer, so that adapters can replace them.
 package opt
 
 import (
@@ -74,8 +74,8 @@ func (a *attention) call(f *frame, x, mask *tensor) (y, weights *tensor) {
 	return g.ReturnPair(y, weights)
 }
 
-// clampedAttention follows the eager OPTAttention before transformers 4.50, which raises masked scores to the least
-// number of their type and keeps them: their backward compares them again, twice.
+// clampedAttention follows the eager OPTAttention before transformers 4.50, which clamps masked scores to the smallest
+// number of their type and keeps them; backward compares them twice again.
 func clampedAttention(f *frame, q, k, v, mask *tensor, dropout float64) (y, weights *tensor) {
 	g := f.FuncFrame(q, k, v, mask)
 	weights = g.Let(q.Matmul(k.Transpose(2, 3)).Add(mask))

@@ -1,5 +1,5 @@
-// Package peft has the methods of peft other than LoRA: what each puts in place of a frozen layer, and what its forward
-// pass, and with it autograd, makes of that. It follows peft 0.21.
+// Package peft has the methods of peft other than LoRA: the parameters that each adds to a frozen layer, and its
+// forward pass. It follows peft 0.21.
 package peft
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// method is one of peft's methods other than LoRA, at a frozen layer.
+// method is one of peft's methods other than LoRA, for a frozen layer.
 type method struct {
 	name string
 	// options are the keys of its configuration that affect memory, with their defaults and, where the value is one of
@@ -52,7 +52,7 @@ type Config struct {
 // options are values by their keys, as text.
 type options map[string]string
 
-// NewConfig reads the options of a method; others have peft's defaults. The error names what there is.
+// NewConfig reads the options of a method; others have peft's defaults. The error names the valid ones.
 func NewConfig(name string, given map[string]string) (Config, error) {
 	m, ok := methods[name]
 	if !ok {
@@ -100,7 +100,7 @@ func dropoutOf(keys []string) string {
 	return keys[i]
 }
 
-// withoutEffect reports whether a key changes no allocation of a step: keys about initialization, scaling and saving.
+// withoutEffect reports whether a key changes no allocation of a step: keys for initialization, scaling and saving.
 func withoutEffect(key string) bool {
 	parts := []string{"alpha", "init", "scaling", "seed", "save_", "prng_key", "eps", "lambda", "beta"}
 	contained := func(part string) bool { return strings.Contains(key, part) }
@@ -111,7 +111,7 @@ func withoutEffect(key string) bool {
 	}, key)
 }
 
-// sameType reports whether a value of an option is a number where its default is one, and a boolean where that is one.
+// sameType reports whether the value of an option has the type of its default: number, boolean or text.
 func sameType(standard, value string) bool {
 	if _, err := strconv.ParseFloat(standard, 64); err == nil {
 		n, err := strconv.ParseFloat(value, 64)
@@ -148,7 +148,7 @@ func (o options) count(key string) int64 { return int64(o.number(key)) }
 // on returns an option that is a boolean.
 func (o options) on(key string) bool { return strings.EqualFold(o.text(key), "true") }
 
-// positive returns the error of options that must be whole numbers above zero and are not.
+// positive returns an error if one of these options is not a whole number above zero.
 func (o options) positive(keys ...string) error {
 	for _, key := range keys {
 		if o.number(key) < 1 {
@@ -158,7 +158,7 @@ func (o options) positive(keys ...string) error {
 	return nil
 }
 
-// divides returns the error of a number that must divide the widths given and does not.
+// divides returns an error if a number does not divide all of the given widths.
 func divides(what string, n int64, widths ...int64) error {
 	for _, w := range widths {
 		if n < 1 || w%n != 0 {

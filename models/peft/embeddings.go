@@ -22,7 +22,7 @@ type table struct {
 	attentions []Attention
 }
 
-// Words is the part of a model that methods at the input embeddings change.
+// Words holds the parts of a model that methods at the input embeddings change.
 type Words struct {
 	Embeddings *nn.Embedding
 	// Output is the layer that gives logits.
@@ -44,10 +44,10 @@ func (t *table) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	return f.Call(t.Embeddings, x)
 }
 
-// AtEmbeddings reports whether the method is at the input embeddings, and not at linear layers.
+// AtEmbeddings reports whether the method adapts the input embeddings, and not linear layers.
 func (c Config) AtEmbeddings() bool { return c.method.atEmbeddings }
 
-// ForLanguageModels reports whether the method is recorded in language models alone, of which a row is one text.
+// ForLanguageModels reports whether the method is recorded only in language models whose rows are single texts.
 func (c Config) ForLanguageModels() bool { return c.method.name != "trainable_tokens" }
 
 // AdaptEmbeddings follows peft.get_peft_model with a method at the input embeddings of a frozen model: it replaces the
@@ -104,7 +104,7 @@ func (s *Site) addPTuning() error {
 	return s.positive("num_virtual_tokens")
 }
 
-// addLSTM gives the encoder of virtual tokens recurrent layers in both directions.
+// addLSTM adds a bidirectional LSTM to the encoder of virtual tokens.
 func (s *Site) addLSTM(hidden int64) {
 	const gates = 4
 	in := s.out
@@ -160,7 +160,7 @@ func (s *Site) recur(f *frame, x *tensor) *tensor {
 	return g.Return(y)
 }
 
-// prompted looks embeddings up and puts the embeddings of virtual tokens before them, which an encoder may compute.
+// prompted looks up embeddings and prepends the embeddings of virtual tokens, which an encoder may compute.
 func (s *Site) prompted(f *frame, ids *tensor) *tensor {
 	rows := f.Let(f.Call(s.BaseLayer, ids))
 	g, n := f.FuncFrame(), s.count("num_virtual_tokens")
@@ -194,7 +194,7 @@ func (s *Site) addTrainableTokens() error {
 	return nil
 }
 
-// merged follows get_merged_weights: a copy of the table with the rows that are trained.
+// merged follows get_merged_weights: a copy of the table with the trained rows.
 func (s *Site) merged(f *frame) *tensor {
 	g, w, delta := f.FuncFrame(), s.embeddings().Weight.T(), s.w("trainable_tokens_delta")
 	index := g.Let(g.Tape().New("to_device", program.Temporaries, trace.I64, delta.Size(0)))
@@ -226,13 +226,13 @@ func (l *tiedTokens) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 // lookedUp returns the unchanged embeddings.
 func (s *Site) lookedUp(f *frame, ids *tensor) *tensor { return f.Call(s.BaseLayer, ids) }
 
-// Attention is an attention module that takes a prompt of LLaMA-Adapter.
+// Attention is an attention module that can have a prompt of LLaMA-Adapter.
 type Attention interface{ AddPrompt(p *Prompt) }
 
-// Prompt has tokens [1, tokens, width] that a layer attends to besides the row, and a gate [1] for what comes of it.
+// Prompt has tokens [1, tokens, width] to which a layer also attends, and a gate [1] that scales the result.
 type Prompt struct{ Weight, Gate *nn.Parameter }
 
-// addPrompts puts a prompt at each of the last layers, in the type of the weights.
+// addPrompts adds a prompt to each of the last layers, in the type of the weights.
 func (s *Site) addPrompts() error {
 	all := s.BaseLayer.(*table).attentions
 	if len(all) == 0 {

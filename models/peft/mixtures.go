@@ -11,8 +11,8 @@ import (
 
 // Methods with several products of low rank at a layer: side by side, or mixed for each row.
 
-// addAdaMSS gives a site a product for each group of the layer's outputs. Which outputs are in a group is found by
-// clustering the weight, which needs its values: here all groups have one size.
+// addAdaMSS adds a product for each group of the layer's outputs. peft finds the groups by clustering the weight's
+// values; here all groups have one size.
 func (s *Site) addAdaMSS() error {
 	if err := s.positive("r", "num_subspaces", "subspace_rank"); err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 
 // Methods whose sites share matrices or vectors.
 
-// shareVeRA makes two frozen matrices that are as wide as the widest of the layers. The first has n rows per rank.
+// shareVeRA makes two frozen matrices as wide as the widest of the layers. The first has n rows per rank.
 func shareVeRA(n int64) func(sites []*Site) {
 	return func(sites []*Site) {
 		in, out := widest(sites)
@@ -163,7 +163,7 @@ func (s *Site) addTinyLoRA() error {
 	return s.positive("r", "u")
 }
 
-// shareTinyLoRA makes weight_tying neighboring layers share a vector.
+// shareTinyLoRA makes neighboring layers share a vector, as many as weight_tying sets.
 func shareTinyLoRA(sites []*Site) {
 	n := len(sites)
 	groups := max(1, int(math.RoundToEven(float64(n)*(1-sites[0].number("weight_tying")))))
@@ -221,8 +221,8 @@ func (s *Site) frodPlaces() int64 {
 	return max(1, min(int64(float64(s.in*s.in)*s.number("sparse_rate")), s.in*(s.in-1)))
 }
 
-// shareFRoD brings the basis that layers of one name share to the device, with the places that are trained: of a
-// model that came there with its adapters. Else each layer copies them there in each forward pass.
+// shareFRoD copies the basis that layers of one name share, and the positions of trained elements, to the device, if
+// the model moved there with its adapters. Otherwise each layer copies them in each forward pass.
 func shareFRoD(sites []*Site) {
 	first := map[string]*Site{}
 	for _, s := range sites {
@@ -278,7 +278,7 @@ func (s *Site) frod(f *frame, x *tensor) *tensor {
 	return result
 }
 
-// frodBasis returns the shared basis, and the places of what is trained.
+// frodBasis returns the shared basis and the positions of the trained elements.
 func (s *Site) frodBasis(f *frame, dtype trace.DType, places int64) (basis, indices *tensor) {
 	if s.text("frod_V") == "gpu" {
 		return f.Let(s.shared[0].To(dtype)), f.Let(s.shared[1].Tensor)

@@ -11,7 +11,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Site is a frozen layer with what a method has put in its place.
+// Site is a frozen layer with the parameters that a method adds to it.
 type Site struct {
 	nn.Module
 	BaseLayer nn.Projection
@@ -33,9 +33,8 @@ type Site struct {
 	disabled bool
 }
 
-// Adapt follows peft.get_peft_model with a method at linear layers: it freezes the model and replaces the
-// linear layers whose paths are wanted, without the excluded ones. The error names a layer that
-// the method does not take with these options.
+// Adapt follows peft.get_peft_model with a method at linear layers: it freezes the model and replaces the linear layers
+// with wanted paths, except excluded ones. The error names a layer that the method does not support with these options.
 func Adapt(model any, c Config, wanted func(path string) bool, excluded ...nn.Layer) (made []nn.Adapter, err error) {
 	nn.Freeze(model)
 	var sites []*Site
@@ -117,7 +116,7 @@ func (s *Site) addDeclared() error {
 	return nil
 }
 
-// dimension returns one of a row: a size, or a product or quotient of two.
+// dimension returns a dimension of the method's row: a size, or a product or quotient of two.
 func (s *Site) dimension(text string) (int64, error) {
 	if of, by, ok := strings.Cut(text, "/"); ok {
 		if err := divides(by, s.size(by), s.size(of)); err != nil {
@@ -182,7 +181,7 @@ func (s *Site) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	return s.method.forward(s, f, x)
 }
 
-// weight gives the site a parameter.
+// weight adds a parameter to the site.
 func (s *Site) weight(name string, dims ...int64) { s.Own.Own(name, dims...) }
 
 // parameter returns the parameter of a name, the site's own or a borrowed one; nil if there is none.

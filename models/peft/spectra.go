@@ -10,7 +10,7 @@ import (
 
 // Methods that train coefficients of a transform.
 
-// addSpectrum adds n_frequency coefficients, each at a place of the weight.
+// addSpectrum adds n_frequency trained coefficients, each for one element of the weight's spectrum.
 func (s *Site) addSpectrum() error {
 	n := s.count("n_frequency")
 	s.weight(s.method.name+"_spectrum", n)
@@ -32,7 +32,7 @@ func (s *Site) fourierFT(f *frame, x *tensor) *tensor {
 	})
 }
 
-// waveft transforms coefficients at some places of a matrix back from wavelets of the family db1.
+// waveft computes the inverse wavelet transform (db1) of coefficients at some positions of a matrix.
 func (s *Site) waveft(f *frame, x *tensor) *tensor {
 	return s.withWeight(f, x, func(g *frame) *tensor {
 		h, t, spectrum := g.FuncFrame(), g.Tape(), s.w("waveft_spectrum")

@@ -31,7 +31,7 @@ func (s *Site) addBDLoRA() error {
 	return s.positive("r")
 }
 
-// named reports whether an option that is a list of names joined by "+" has one that the layer's path ends in.
+// named reports whether an option, a list of names joined by "+", has a name that ends the layer's path.
 func (s *Site) named(key string) bool {
 	names := strings.Split(s.text(key), "+")
 	return slices.ContainsFunc(names, func(name string) bool { return nn.Matches(s.path, name) })
@@ -214,7 +214,7 @@ func (s *Site) osf(f *frame, x *tensor) *tensor {
 	return f.Set(&result, result.Add(delta.To(dtype)))
 }
 
-// ranked returns the layer's rank from rank_pattern ("q_proj:2944+k_proj:896"), or else the rank option, zero if it is
+// ranked returns the layer's rank from rank_pattern ("q_proj:2944+k_proj:896"), or else the option key, zero if that is
 // none.
 func (s *Site) ranked(key string) (int64, error) {
 	if pattern := s.text("rank_pattern"); pattern != none {

@@ -83,7 +83,7 @@ func (s *Site) addLoKr() error {
 	return s.positive("r")
 }
 
-// factor adds a matrix, or two of low rank where that is smaller.
+// factor adds a matrix, or two low-rank ones if these are smaller.
 func (s *Site) factor(name string, rows, columns, r int64, splits bool) {
 	if splits && 2*r < max(rows, columns) {
 		s.weight(name+"_a", rows, r)
@@ -211,8 +211,8 @@ func (s *Site) miss(f *frame, x *tensor) *tensor {
 	return f.Set(&result, result.To(dtype))
 }
 
-// gloraPath returns the tensor of a path of GLoRA: its parameters or, if it has none, the next stored buffer, at place,
-// which advances.
+// gloraPath returns the tensor of a path of GLoRA: its parameter, or without one the stored buffer at *place, which it
+// then advances.
 func (s *Site) gloraPath(f *frame, name, kind string, place *int) *tensor {
 	var y *tensor
 	switch {
@@ -307,15 +307,15 @@ func (s *Site) addSHiRA() error {
 	return s.positive("r")
 }
 
-// shira adds values at places of the weight, given as a sparse tensor.
+// shira adds values to elements of the weight, as a sparse tensor.
 func (s *Site) shira(f *frame, x *tensor) *tensor {
 	base, values := s.plain(), s.w("shira_weight")
 	weight := f.Let(f.Apply(s.sparseSum(), values.MulScalar())[0])
 	return f.Let(x.Linear(weight, base.Bias.T()))
 }
 
-// sparseSum returns weight.clone() += torch.sparse_coo_tensor(indices, values), as
-// add_out_dense_sparse_cuda does it where the values are of another type than the weight.
+// sparseSum returns weight.clone() += torch.sparse_coo_tensor(indices, values), as add_out_dense_sparse_cuda computes
+// it if the types of values and weight differ.
 func (s *Site) sparseSum() *trace.Function {
 	w := s.plain().Weight.T()
 	return &trace.Function{

@@ -15,8 +15,8 @@ const (
 	incoming = "torch.ops.aten.empty_like.default"
 )
 
-// ownBackward is a call of an autograd.Function whose backward stands in the graph, behind its forward: markers of the
-// arguments, forward, incoming gradients, backward, markers of the gradients that it gives.
+// ownBackward is a call of an autograd.Function whose backward is in the graph, after its forward: markers of the
+// arguments, forward, incoming gradients, backward, markers of the gradients that it returns.
 type ownBackward struct {
 	// region is all of it; its inputs are forward's.
 	*region
@@ -33,7 +33,7 @@ type ownBackward struct {
 }
 
 // capturedFunctions returns the calls that "vprof capture" has recorded, with node indices in place of node numbers.
-// Calls that do not fit the graph are left out.
+// Calls that do not match the graph are left out.
 func capturedFunctions(p *export.Program) []export.FunctionCall {
 	if p.Extra == nil {
 		return nil
@@ -164,13 +164,13 @@ func (f *ownBackward) take(of []aten.Value) (keep []*trace.Tensor, at []int32) {
 	return keep, at
 }
 
-// like is what a tensor is like that may be gone.
+// like holds the shape and type of a tensor that may be freed already.
 type like struct {
 	dtype trace.DType
 	shape []int64
 }
 
-// ownFunction runs a Function, and its own backward when gradients come.
+// ownFunction runs a Function, and its own backward when gradients arrive.
 func (w *walker) ownFunction(f *ownBackward) {
 	inputs, at := w.inputsOf(f.region)
 	known := slices.Clone(w.values)

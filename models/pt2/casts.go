@@ -9,10 +9,10 @@ import (
 	"github.com/vprof/vprof/models/pt2/export"
 )
 
-// followTypes makes casts follow the dtypes of a run. Export writes the dtype of a cast as it was in the export: where
-// a model in fp32 has x.to(input_dtype), the graph has fp32, which is wrong under autocast and with weights in half
-// precision. So a cast that changed nothing in the export, and whose source line names no dtype, casts to the dtype of
-// the module's argument.
+// followTypes makes casts follow the dtypes of a run. An exported graph has the dtype that a cast had during export:
+// for x.to(input_dtype) in an fp32 model that is fp32, which is wrong under autocast and with half-precision weights.
+// So a cast that changed nothing during export, and whose source line names no dtype, casts to the dtype of the
+// module's argument.
 func followTypes(p *export.Program) {
 	marks := typeMarks(p)
 	follow(p)
@@ -21,7 +21,7 @@ func followTypes(p *export.Program) {
 	}
 }
 
-// typeMarks returns the types that a capture has seen under autocast.
+// typeMarks returns the types that a capture has observed under autocast.
 func typeMarks(p *export.Program) map[*export.Argument]export.UnderAutocast {
 	out := map[*export.Argument]export.UnderAutocast{}
 	if p.Extra == nil {
@@ -139,8 +139,8 @@ func namesType(n *export.Node) bool {
 	return source == "" || slices.ContainsFunc(typeNames, func(t string) bool { return strings.Contains(source, t) })
 }
 
-// calledWith returns the values from outside that the call of node i's module has
-// used so far, but for parameters and buffers.
+// calledWith returns the outside values that the call of node i's module has used so far, except parameters and
+// buffers.
 func calledWith(p *export.Program, i int) []export.Argument {
 	stack := p.Nodes[i].Stack
 	first := i
@@ -167,10 +167,10 @@ func calledWith(p *export.Program, i int) []export.Argument {
 
 func isPrefix(a, b []string) bool { return len(a) <= len(b) && slices.Equal(a, b[:len(a)]) }
 
-// restoreCastArguments undoes an effect of tracing. A cast that changes nothing returns its argument itself, and export
-// names tensors by their identity: once such a cast has run, the graph refers to the argument by the name of the cast,
-// also where the model's code uses the argument, such as the residual stream around a norm. Where a use is outside of
-// the code that made the cast, and the argument was made outside of it, too, it refers to the argument again.
+// restoreCastArguments undoes an effect of tracing. A cast that changes nothing returns its argument, and export names
+// tensors by identity: after such a cast, the graph uses the cast's name for the argument everywhere, even where the
+// model's code uses the argument itself, such as the residual stream around a norm. Uses outside of the code that made
+// the cast refer to the argument again, if the argument was also made outside of it.
 func restoreCastArguments(p *export.Program) {
 	born := make([]int, p.Values)
 	for i := range born {
@@ -200,8 +200,8 @@ func restoreCastArguments(p *export.Program) {
 	}
 }
 
-// likeArgument replaces x by the cast's argument in y.type_as(x) where x was renamed by a cast inside another
-// expression, such as norm(x.float()).
+// likeArgument replaces x by the cast's argument in y.type_as(x) if a cast inside another expression has renamed x, as
+// in norm(x.float()).
 func likeArgument(n *export.Node, means map[int32]int32, p *export.Program, born []int) {
 	if n.Target != "torch.ops.aten.type_as.default" || len(n.Trace) == 0 {
 		return
@@ -223,7 +223,7 @@ func likeArgument(n *export.Node, means map[int32]int32, p *export.Program, born
 	}
 }
 
-// hasWord reports whether a line has a word that no longer one ends in, nor begins with.
+// hasWord reports whether a line contains a word, not as a part of a longer one.
 func hasWord(line, word string) bool {
 	part := func(c byte) bool { return c == '_' || c|0x20 >= 'a' && c|0x20 <= 'z' || c >= '0' && c <= '9' }
 	for at := 0; ; {
@@ -254,7 +254,7 @@ func castOf(n *export.Node) (x, y int32) {
 	return -1, -1
 }
 
-// rename replaces results of casts by their arguments where node i means these.
+// rename replaces results of casts by their arguments, if node i uses the arguments.
 func rename(a *export.Argument, means map[int32]int32, i int, p *export.Program, born []int) {
 	if a.Kind == export.Ref {
 		for range len(means) {
@@ -271,9 +271,9 @@ func rename(a *export.Argument, means map[int32]int32, i int, p *export.Program,
 	}
 }
 
-// withinExpression reports whether the result of a cast is used in the same expression and gets no name, and another
-// line of the same function uses the tensor that was cast:
-// variance = x.to(torch.float32).pow(2).mean(-1), and then x * torch.rsqrt(variance).
+// withinExpression reports whether the result of a cast is used only in the same expression, and another line of the
+// same function uses the tensor that was cast, as in: variance = x.to(torch.float32).pow(2).mean(-1), and then x *
+// torch.rsqrt(variance).
 func withinExpression(cast, use *export.Node) bool {
 	depth := len(cast.Trace) - 1
 	if len(use.Trace) <= depth {
@@ -289,9 +289,9 @@ func withinExpression(cast, use *export.Node) bool {
 
 var goesOn = regexp.MustCompile(`(\w+)\.(?:to\([\w.]*\)|float\(\))\.\w+\(`)
 
-// usedOutside reports whether node use is outside of the code that made the cast at node c, and the argument of the
-// cast was made outside of it: the code ended before use and began after the argument was made. The code is
-// the module's call, or, if the line of source does not show the cast, the function that the line calls.
+// usedOutside reports whether node use and the argument of the cast at node c are both outside of the code that made
+// the cast: the code ended before use and began after the argument was made. The code is the module's call, or, if the
+// source line does not show the cast, the function that the line calls.
 func usedOutside(p *export.Program, c, argument, use int) bool {
 	n := &p.Nodes[c]
 	source := n.Trace[len(n.Trace)-1].Source

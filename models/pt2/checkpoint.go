@@ -30,8 +30,7 @@ func parsePatterns(text string) patterns {
 	return lists.Present(strings.Split(text, ","), strings.TrimSpace)
 }
 
-// match returns the index of the first pattern that matches a name, -1 if none does. An invalid pattern matches
-// nothing.
+// match returns the index of the first pattern that matches a name, else -1. An invalid pattern matches nothing.
 func (ps patterns) match(name string) int {
 	return slices.IndexFunc(ps, func(p string) bool {
 		ok, err := path.Match(strings.ReplaceAll(p, "[!", "[^"), name)
@@ -39,8 +38,8 @@ func (ps patterns) match(name string) int {
 	})
 }
 
-// regions finds the calls of the modules that patterns name; of modules within
-// modules the outermost counts. A pattern of no module is an error.
+// regions finds the calls of the modules that patterns match; of nested modules the outermost counts. A pattern that
+// matches no module is an error.
 func regions(p *export.Program, blocks string) ([]region, error) {
 	globs := parsePatterns(blocks)
 	found := make([]bool, len(globs))
@@ -145,7 +144,7 @@ func (w *walker) checkpoint(r *region) {
 	w.returned(r, outs, results)
 }
 
-// inputsOf returns the tensors that go into a region, and the values that they are.
+// inputsOf returns the tensors that a region reads from outside, and their values.
 func (w *walker) inputsOf(r *region) (inputs []*trace.Tensor, at []int32) {
 	for _, v := range r.inputs {
 		if x := w.tensor(v); x != nil {
@@ -191,7 +190,7 @@ func (w *walker) returned(r *region, outs []*trace.Tensor, results []aten.Value)
 	}
 }
 
-// recomputed runs a region under the kind of checkpointing that the case has.
+// recomputed runs a region under the case's kind of checkpointing.
 func (w *walker) recomputed(module string, run func(*trace.Frame, []*trace.Tensor) []*trace.Tensor,
 	inputs []*trace.Tensor,
 ) []*trace.Tensor {

@@ -13,7 +13,7 @@ import (
 	"github.com/vprof/vprof/models/pt2/export"
 )
 
-// dimensions are the sizes that a program leaves open: the batch, and others that are settings.
+// dimensions are the symbolic sizes of a program: the batch, and others, which are settings.
 type dimensions struct {
 	// batch is its symbol, "" if the file has one size, fixed.
 	batch  string
@@ -34,8 +34,8 @@ type dimensions struct {
 // most is the upper bound of a dimension without a bound of its own.
 const most = 1 << 24
 
-// findDimensions finds the batch: the dimension that the capture names, or the first dimension of the first input whose
-// size is a symbol. The other symbols become settings.
+// findDimensions finds the batch: the dimension named by the capture, or the first dimension of the first input with a
+// symbolic size. The other symbols become settings.
 func findDimensions(p *export.Program) *dimensions {
 	d := &dimensions{symbols: map[string]string{}}
 	var at map[string]int
@@ -61,8 +61,8 @@ func findDimensions(p *export.Program) *dimensions {
 	return d
 }
 
-// findBatch finds the symbol of the batch, which is in one dimension of each input. It returns the batch's symbol and
-// others of the same name.
+// findBatch finds the symbol of the batch, which is one dimension of each input. It also returns the names already
+// used.
 func (d *dimensions) findBatch(p *export.Program, at map[string]int) (seen map[string]bool) {
 	for _, symbol := range slices.Sorted(maps.Keys(d.named)) {
 		if d.named[symbol].Name == "batch" && d.batch == "" {
@@ -223,8 +223,8 @@ func (d *dimensions) batches() []int {
 	return out
 }
 
-// check returns an error for a batch size outside the bounds of the file. A lower bound of 2 is ignored: torch.export
-// sets it because it does not tell a size of 1 from a constant.
+// check returns an error for a batch size outside the file's bounds. A lower bound of 2 is ignored: torch.export sets
+// it because it treats a size of 1 as a constant.
 func (d *dimensions) check(file string, c models.Case) error {
 	wrong := func(format string, args ...any) error {
 		return c.Wrong("batch", format, args...)
@@ -245,8 +245,8 @@ func (d *dimensions) check(file string, c models.Case) error {
 	return nil
 }
 
-// scale returns a program that was exported with a fixed batch at another batch size, if it is known which of its sizes
-// follow the batch; else it returns the program unchanged.
+// scale changes a program that was exported with a fixed batch to another batch size, if it is known which sizes depend
+// on the batch; otherwise it returns the program unchanged.
 func (d *dimensions) scale(p *export.Program, batch int64) (*export.Program, error) {
 	if d.batch != "" || d.affine == nil || batch == d.affine.Exported {
 		return p, nil

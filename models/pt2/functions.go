@@ -14,10 +14,10 @@ import (
 )
 
 // customFunctions finds the calls of autograd.Functions (Name.apply(...)) in a graph: the nodes that ran in the
-// Function's forward. Calls that follow each other on one line are taken together.
+// Function's forward. Consecutive calls on one line are one call.
 //
-// Autograd does not look into a Function: what its forward makes for itself goes
-// with it, and its backward is Python code, which an exported graph does not have.
+// Autograd does not record the operators inside a Function: the temporaries of its forward end with it, and its
+// backward is Python code, which an exported graph does not have.
 func customFunctions(p *export.Program) []export.FunctionCall {
 	var out []export.FunctionCall
 	around := aroundCallers(p)
@@ -65,8 +65,8 @@ type caller struct {
 	frames int
 }
 
-// applicationOf finds the outermost line of a stack that has Name.apply( and whose callee is called forward. Lines of
-// PyTorch itself do not count.
+// applicationOf finds the outermost line of a stack that contains Name.apply( and whose callee is named forward. Lines
+// of PyTorch itself do not count.
 func applicationOf(stack []export.Frame) application {
 	for i := 0; i+1 < len(stack); i++ {
 		if !strings.Contains(stack[i].Source, ".apply(") || strings.Contains(stack[i].File, "-packages/torch/") {
@@ -100,9 +100,9 @@ func forwards(frames []export.Frame) (n int) {
 	return n
 }
 
-// aroundCallers returns the number of modules around each line that applies a Function: around the node that is in the
-// fewest. A module that the line calls as well, as in proj(Name.apply(x)), has a forward for each module that its nodes
-// are in beyond those; a Function's nodes have one more.
+// aroundCallers returns, for each line that applies a Function, the number of modules around it: the fewest around any
+// of its nodes. A module that the line also calls, as in proj(Name.apply(x)), adds a frame named forward for each
+// further module; a Function's nodes have one frame more than that.
 func aroundCallers(p *export.Program) map[caller]int {
 	around := map[caller]int{}
 	for i := range p.Nodes {
@@ -120,7 +120,7 @@ func aroundCallers(p *export.Program) map[caller]int {
 	return around
 }
 
-// functionRegion returns the nodes of a call of an autograd.Function, with the parameters that go into it.
+// functionRegion returns the nodes of a call of an autograd.Function, with the parameters that it reads.
 func functionRegion(p *export.Program, c export.FunctionCall) *region {
 	r := &region{begin: c.Begin, end: c.End}
 	r.borders(p)
@@ -134,8 +134,8 @@ func functionRegion(p *export.Program, c export.FunctionCall) *region {
 	return r
 }
 
-// function runs the nodes of an autograd.Function. Where the graph does not have its backward, that is taken to need
-// the Function's tensor arguments and to make a gradient of each in one kernel.
+// function runs the nodes of an autograd.Function. If the graph does not have its backward, backward is assumed to need
+// the Function's tensor arguments and to compute their gradients in one kernel.
 func (w *walker) function(fn function) {
 	if fn.own != nil {
 		w.ownFunction(fn.own)

@@ -28,7 +28,7 @@ type graph struct {
 	leaves map[int32]bool
 }
 
-// of returns the graph with another program of the same nodes.
+// of returns the graph with another program that has the same nodes.
 func (g *graph) of(p *export.Program) *graph {
 	out := *g
 	out.Program, out.calls = p, slices.Clone(g.calls)
@@ -63,14 +63,14 @@ type call struct {
 	module *place
 }
 
-// place tells the recorder where it is, see [trace.Frame.In].
+// place is a module as the recorder's frame needs it, see [trace.Frame.In].
 type place struct{ path trace.Path }
 
 // ModulePath returns the path of a module.
 func (p *place) ModulePath() *trace.Path { return &p.path }
 
-// prepare looks up the operators of a program, and of the programs of the first forward. The latter are dropped if some
-// operator is unknown; in the former that is an [*UnknownOperatorsError].
+// prepare looks up the operators of a program, and of the programs of the first forward. An unknown operator in the
+// former is an [*UnknownOperatorsError]; the latter are dropped.
 func prepare(p *export.Program) (*graph, error) {
 	g, err := prepareGraph(p, p)
 	if err != nil {
@@ -181,7 +181,7 @@ func (g *graph) markCalls() {
 	}
 }
 
-// findLeaves finds the values that forward has require gradients.
+// findLeaves finds the values on which forward calls requires_grad_().
 func (g *graph) findLeaves() {
 	if g.Extra == nil || len(g.Extra.Leaves) == 0 {
 		return
@@ -202,8 +202,8 @@ const item = "torch.ops.aten.item.default"
 // row is x[i]. The index may be a number that depends on data.
 const row = "torch.ops.aten.select.int"
 
-// checksAlone returns for each node whether it is a check of the graph, or computes a number that only checks use, and
-// indices of single rows.
+// checksAlone returns for each node whether it is a check of the graph, or computes only numbers for checks and indices
+// of single rows.
 func checksAlone(p *export.Program) []bool {
 	out := make([]bool, len(p.Nodes))
 	taken := make([]bool, p.Values) // by something else than a check
@@ -331,7 +331,7 @@ func (g *graph) assignData() {
 	}
 }
 
-// uses names which nodes of a program make and use its values.
+// uses lists the nodes of a program that compute and use its values.
 type uses struct {
 	maker  []int   // the node that makes a value, -1 if none does
 	takers [][]int // the nodes that have a value as an argument of its own, in order

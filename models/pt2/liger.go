@@ -208,7 +208,7 @@ func span(p *export.Program, c export.KernelCall) (*kernel, *region) {
 }
 
 // withKernels returns the graph with liger-kernel's kernels. A kernel runs in place of the last node that it replaces,
-// and releases all values that the replaced nodes release.
+// and then releases the values that the replaced nodes release.
 func (g *graph) withKernels() *graph {
 	p := *g.Program
 	p.Nodes = slices.Clone(p.Nodes)

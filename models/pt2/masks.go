@@ -8,10 +8,10 @@ import (
 	"github.com/vprof/vprof/models/pt2/export"
 )
 
-// dropMasks removes attention masks that exist only because the graph was traced. The functions of transformers that
-// make masks return None where a mask would hide nothing, and where a causal mask equals attention's is_causal, but not
-// while a model is traced (masking_utils.py: _ignore_bidirectional_mask_sdpa, _ignore_causal_mask_sdpa). Such a mask
-// depends only on positions: a mask of padding or of packed sequences has other inputs.
+// dropMasks removes attention masks that exist only because the graph was traced. transformers' mask functions return
+// None if a mask would hide nothing, or if a causal mask equals attention's is_causal, but not while a model is traced
+// (masking_utils.py: _ignore_bidirectional_mask_sdpa, _ignore_causal_mask_sdpa). Such a mask depends only on positions:
+// a mask of padding or of packed sequences has other inputs.
 func dropMasks(p *export.Program) {
 	for i := 0; i < len(p.Nodes); i++ {
 		end := i
@@ -111,7 +111,7 @@ func positions(nodes []export.Node) (made map[int32]bool, causal, ok bool) {
 	return made, causal, causal != all
 }
 
-// forAllRows keeps a causal mask unexpanded where attention adds a position bias: one mask for all rows of the batch
+// forAllRows leaves a causal mask unexpanded if attention adds a position bias: one mask for all rows of the batch
 // (create_position_bias_mask).
 func forAllRows(p *export.Program, begin, end int) {
 	for i := begin; i < end; i++ {
@@ -121,7 +121,7 @@ func forAllRows(p *export.Program, begin, end int) {
 	}
 }
 
-// bypass replaces the result of a node by its argument self everywhere, and removes the node.
+// bypass replaces a node's result by its argument self everywhere, and removes the node.
 func bypass(p *export.Program, n *export.Node) {
 	if v, x := result(n), inputOf(n, "self"); v >= 0 && x >= 0 {
 		replace(p, v, x)
@@ -134,7 +134,7 @@ const (
 	where     = "torch.ops.aten.where.ScalarOther"
 )
 
-// masksWith reports whether a node does no more with an argument than to mask.
+// masksWith reports whether a node uses an argument only as a mask.
 func masksWith(n *export.Node, argument string) bool {
 	return n.Target == attention && argument == "attn_mask" || n.Target == where && argument == "condition"
 }
@@ -152,7 +152,7 @@ func unmask(p *export.Program, n *export.Node, causal bool) {
 	n.Inputs = kept
 }
 
-// replace makes everything use another value instead of one.
+// replace makes all nodes use another value instead of old.
 func replace(p *export.Program, old, other int32) {
 	var fix func(a *export.Argument)
 	fix = func(a *export.Argument) {

@@ -27,7 +27,7 @@ type weight struct {
 // tensor returns the weight's tensor on the device; nil if another layer has replaced it.
 func (w *weight) tensor() *trace.Tensor { return cmp.Or(w.Parameter.T(), w.Buffer.T()) }
 
-// site is a linear layer of the model, in whose place a memory-saving option may put another.
+// site is a linear layer of the model that a memory-saving option may replace.
 type site struct {
 	*nn.Linear
 	in   *nn.Parts
@@ -105,8 +105,8 @@ func newModules(p *export.Program) *modules {
 	return m
 }
 
-// keyOf returns the identity of an input tensor: the first of its tied names. Constants, whose names are numbers in a
-// graph, also have their sizes and types.
+// keyOf returns the identity of an input tensor: the first of its tied names. For constants, whose names are numbers of
+// a graph, the identity includes sizes and types.
 func keyOf(in *export.Input, tied map[string]string) string {
 	if in.Role == export.Constant {
 		return fmt.Sprint(in.Name, in.Sizes, in.Type)
@@ -125,7 +125,7 @@ func (m *modules) add(p *export.Program, in *export.Input) *weight {
 	return w
 }
 
-// addFirst finds the tensors of a graph of the first forward, and adds constants that it alone takes.
+// addFirst finds the tensors of a graph of the first forward, and adds constants that only that graph reads.
 func (m *modules) addFirst(p *export.Program, byName map[string]*weight, tied map[string]string, root *branch) {
 	first := &modules{of: map[int32]*weight{}, sites: map[int32]*site{}}
 	m.first[p] = first
@@ -144,8 +144,8 @@ func (m *modules) addFirst(p *export.Program, byName map[string]*weight, tied ma
 	}
 }
 
-// written reports whether a constant is a literal in the code, such as torch.tensor([1, 2]), of which each forward
-// makes a tensor.
+// written reports whether a constant is a literal in the code, such as torch.tensor([1, 2]), which each forward creates
+// again.
 func written(p *export.Program, constant int32) bool {
 	found := false
 	for i := range p.Nodes {
@@ -174,8 +174,8 @@ func newWeight(in *export.Input) *weight {
 	return w
 }
 
-// denseStrides returns the strides of a tensor whose dimensions lie one inside the other in another order than
-// their own, as in matrices of linear algebra: .to(device) keeps them. They are nil for all others.
+// denseStrides returns the strides of a dense tensor whose dimensions are in another order in memory, such as matrices
+// of linear algebra: .to(device) preserves them. They are nil for all others.
 func denseStrides(in *export.Input, dims []int64) []int64 {
 	if len(in.Strides) != len(dims) {
 		return nil
@@ -203,7 +203,7 @@ func denseStrides(in *export.Input, dims []int64) []int64 {
 	return strides
 }
 
-// findSites finds the linear layers: modules with a weight, and perhaps a bias, that operators of linear layers take.
+// findSites finds the linear layers: modules with a weight, and optionally a bias, that linear operators read.
 func (m *modules) findSites(p *export.Program, root *branch) {
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
@@ -225,8 +225,8 @@ func (m *modules) findSites(p *export.Program, root *branch) {
 	}
 }
 
-// ownerOf returns the path of the linear layer that a node calls: the module that has the weight, if it is tied under
-// the module's own name.
+// ownerOf returns the path of the linear layer that a node calls: the module with the weight, or the module under whose
+// name the weight is tied.
 func ownerOf(w *weight, n *export.Node, p *export.Program) string {
 	for i := range p.Inputs {
 		if in := &p.Inputs[i]; in.Name == n.Module+".weight" && slices.Contains(w.values, in.Value) {
@@ -305,8 +305,8 @@ func (b *branch) parts() *nn.Parts {
 func parent(name string) string { return name[:max(strings.LastIndexByte(name, '.'), 0)] }
 
 // ties groups the names of parameters that share a tensor; each maps to the first name of its group. Files of vprof
-// capture list them. In other files export has replaced a tied parameter by its last name everywhere: the others are
-// unused, and a module uses a parameter of another.
+// capture list them. In other files export has replaced a tied parameter by its last name everywhere: the other names
+// are unused, and a module uses a parameter of another.
 func ties(p *export.Program) map[string]string {
 	group := map[string]string{}
 	join := func(a, b string) {
@@ -342,7 +342,7 @@ func ties(p *export.Program) map[string]string {
 	return inOrder(p, group)
 }
 
-// inOrder names each group by the first of its names in the order of inputs.
+// inOrder names each group by its first name in the order of inputs.
 func inOrder(p *export.Program, group map[string]string) map[string]string {
 	first := map[string]string{}
 	out := map[string]string{}

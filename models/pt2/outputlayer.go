@@ -84,7 +84,7 @@ func newSeeker(g *graph) *seeker {
 }
 
 // findOutputLayer finds the output layer from the result that the loss is computed from: the loss itself, or logits
-// whose cross entropy is computed over all tokens, with unshifted labels. The error describes what was found instead.
+// whose cross entropy is computed over all tokens with unshifted labels. The error describes what it found instead.
 func findOutputLayer(g *graph, result int32, returnsLoss bool) (*outputLayer, error) {
 	s := newSeeker(g)
 	scores := result
@@ -107,7 +107,7 @@ func findOutputLayer(g *graph, result int32, returnsLoss bool) (*outputLayer, er
 	return &s.found, s.labels(inputOf(&s.p.Nodes[s.found.loss], "target"))
 }
 
-// crossEntropy finds the one cross entropy of a program.
+// crossEntropy finds the program's only cross entropy.
 func (s *seeker) crossEntropy(result int32) (*export.Node, error) {
 	for i := range s.p.Nodes {
 		if s.p.Nodes[i].Target != crossEntropy {
@@ -172,7 +172,7 @@ func (s *seeker) scores(v int32) error {
 	return nil
 }
 
-// goes returns an error if another node than next uses a value that will be removed.
+// goes returns an error if a node other than next uses a value that will be removed.
 func (s *seeker) goes(v int32, next int) error {
 	for _, i := range s.takers[v] {
 		if i != next {
@@ -192,7 +192,7 @@ func alone(n *export.Node) bool {
 	return other == nil || other.Kind == export.Integer || other.Kind == export.Real
 }
 
-// layer checks the layer: its weight is a parameter, which no other layer has.
+// layer checks the layer: its weight must be a parameter that no other layer shares.
 func (s *seeker) layer(n *export.Node) error {
 	s.found.gone[s.found.linear] = true
 	weight := inputOf(n, "weight")
@@ -230,7 +230,7 @@ func sliced(n *export.Node) (start, end int64, ok bool) {
 	return start, end, known && ends && steps && step == 1
 }
 
-// keepsAll reports whether a slice keeps everything.
+// keepsAll reports whether a slice selects everything.
 func keepsAll(n *export.Node) bool {
 	start, end, ok := sliced(n)
 	return ok && start == 0 && end == math.MaxInt64
@@ -243,8 +243,8 @@ func cutsLast(n *export.Node) bool {
 	return ok && known && start == 0 && end == -1 && (d == 1 || d == -2)
 }
 
-// labels follows the targets of the cross entropy to the labels of the batch: from where
-// they are no longer brought into its form.
+// labels follows the targets of the cross entropy back to the batch's labels, past the nodes that only reshape or shift
+// them.
 func (s *seeker) labels(v int32) error {
 	if v < 0 {
 		return errors.New("the cross entropy has no labels")
@@ -269,8 +269,8 @@ func (s *seeker) labels(v int32) error {
 	return nil
 }
 
-// shapes reports whether a node brings labels into the form of the cross entropy, and notes whether it appends a
-// label, or removes the first one.
+// shapes reports whether a node only brings labels into the form of the cross entropy, and records whether it appends a
+// label or removes the first one.
 func shapes(n *export.Node, padded, shifted *bool) bool {
 	if inputOf(n, "self") < 0 {
 		return false
@@ -289,8 +289,8 @@ func shapes(n *export.Node, padded, shifted *bool) bool {
 	}
 }
 
-// without returns the program without the output layer. Values that its nodes release are released by the node of the
-// loss, or with forward's frame if the logits were returned.
+// without returns the program without the output layer. Values that its nodes release are released by the loss's node,
+// or at the end of forward's frame if the logits were returned.
 func (l *outputLayer) without(g *graph) *graph {
 	p := *g.Program
 	p.Nodes = slices.Clone(p.Nodes)

@@ -23,7 +23,7 @@ const (
 	ligerLoss   = "liger"
 )
 
-// readsTokens reports whether a program takes sequences of whole numbers, as language models do.
+// readsTokens reports whether a program's input are sequences of whole numbers, as in language models.
 func readsTokens(p *export.Program) bool {
 	for i := range p.Inputs {
 		if in := &p.Inputs[i]; in.Role == export.UserInput && !in.Number && in.Type == export.Long &&
@@ -150,8 +150,8 @@ func (h *head) check() error {
 	return nil
 }
 
-// wrapped returns an error if a wrapped module, other than the model itself, contains nodes of the output layer, whose
-// calls would move.
+// wrapped returns an error if a wrapped module, other than the model itself, contains nodes of the output layer, which
+// then run elsewhere.
 func (h *head) wrapped(wraps []*wrapped) error {
 	for _, c := range wraps {
 		for i := range h.l.gone {
@@ -178,7 +178,7 @@ func (h *head) of(f *trace.Frame, x, labels *trace.Tensor) *trace.Tensor {
 	return h.loss.Chunked(f, x, labels, h.t.c.Settings[chunkedLoss])
 }
 
-// Forward maps hidden states [rows, width] to scores [rows, classes].
+// Forward maps hidden states [rows, width] to logits [rows, classes].
 func (h *head) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	if s := h.t.sites[h.weight]; s != nil {
 		return s.layer().Forward(f, x)

@@ -101,8 +101,8 @@ func goesToLinear(p *export.Program, u uses, v int32) bool {
 	return found
 }
 
-// assigned returns the trace of a product's line as if that line gave the factor's name another
-// value, as the cast's own does: y = y.to(self.weight.dtype).
+// assigned returns the trace of a product's line as if that line assigned the factor's name, as the cast does: y =
+// y.to(self.weight.dtype).
 func assigned(trace []export.Frame) []export.Frame {
 	out := slices.Clone(trace)
 	last := &out[len(out)-1]

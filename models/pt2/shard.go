@@ -10,7 +10,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// shapes runs forward on a separate tape, and returns the shape of each value of the graph that is a tensor.
+// shapes runs forward on a separate tape, and returns the shapes of the graph's values that are tensors.
 func (t *task) shapes(scratch *trace.Tape, net *nn.Tree) [][]int64 {
 	net.To(scratch)
 	t.Load(scratch, int64(t.c.Batch))
@@ -29,8 +29,8 @@ func (t *task) shapes(scratch *trace.Tape, net *nn.Tree) [][]int64 {
 	return shapes
 }
 
-// localize replaces the sizes among the arguments of a call by sizes of the part of the
-// tensor that the rank has, or of a tensor of another batch.
+// localize changes the sizes in a call's arguments: from the whole tensor's to the rank's part, or from
+// the exported batch to another one.
 func (w *walker) localize(n *export.Node, given []aten.Arg) {
 	if len(n.Inputs) == 0 || len(n.Outputs) == 0 {
 		return
@@ -78,7 +78,7 @@ type part struct {
 	single bool
 }
 
-// partOf compares the shape of a rank's tensor with the whole one's.
+// partOf compares the shape of a rank's tensor with the whole tensor's.
 func partOf(shape, whole []int64) (part, bool) {
 	p := part{whole: whole, dim: -1}
 	if len(shape) != len(whole) {
@@ -104,8 +104,8 @@ func (p part) of(n int64) int64 {
 	return n * p.has / p.wholly
 }
 
-// reshaped returns the rank's part of another shape of the whole tensor. The sharded dimension lies in the one with the
-// same stride.
+// reshaped returns the rank's part of another shape of the whole tensor. The sharded dimension is the one with the same
+// stride.
 func (p part) reshaped(to []int64) []int64 {
 	before := int64(1) // elements of the dimensions outside
 	for _, n := range p.whole[:p.dim] {
@@ -122,7 +122,7 @@ func (p part) reshaped(to []int64) []int64 {
 	return out
 }
 
-// cut scales the bounds of a slice along the dimension that ranks share.
+// cut scales the bounds of a slice along the sharded dimension.
 func (p part) cut(given []aten.Arg) {
 	for i := range given {
 		switch given[i].Name {

@@ -55,7 +55,7 @@ func open(path string, o asked.Oracle) (m models.Model, err error) {
 	return newModel(path, Scheme+":"+strings.TrimSuffix(filepath.Base(path), Suffix), string(config), p, o)
 }
 
-// read reads the program of a file, and what cuDNN answered, which lies next to it.
+// read reads the program of a file, and cuDNN's answers from the file beside it.
 func read(path string) (*export.Program, error) {
 	p, err := export.Open(path)
 	if err != nil {
@@ -79,8 +79,8 @@ func restore(name, config string, o asked.Oracle) (models.Model, error) {
 	return newModel(name, name, config, p, o)
 }
 
-// complete corrects the dtypes of a program, removes what only tracing added, and finds what the nodes do not contain:
-// lifetimes of values, and blocks, Functions and kernels of the model.
+// complete corrects the dtypes of a program, removes artifacts of tracing, and finds what the nodes lack: lifetimes of
+// values, and blocks, Functions and kernels of the model.
 func complete(file string, p *export.Program) error {
 	p.First = slices.DeleteFunc(p.First, func(first *export.Program) bool { return complete(file, first) != nil })
 	followTypes(p)
@@ -179,8 +179,8 @@ func halfWeights(p *export.Program) models.WeightType {
 	return models.FP32
 }
 
-// caveats returns warnings about a graph that is incomplete: an exported graph has the operators of a custom
-// autograd.Function's forward, but neither its saved tensors nor its backward.
+// caveats returns warnings about an incomplete graph: an exported graph has the operators of a custom
+// autograd.Function's forward, but not its saved tensors and backward.
 func caveats(file string, p *export.Program, d *dimensions) func(models.Case) []string {
 	lines := leftOut(p)
 	return func(c models.Case) []string {
@@ -212,7 +212,7 @@ func caveats(file string, p *export.Program, d *dimensions) func(models.Case) []
 	}
 }
 
-// begins reports whether the first forward of a case is planned from its own graph.
+// begins reports whether the case's first forward has its own graph.
 func begins(p *export.Program, c models.Case) bool {
 	return c.Strategy == nil && slices.ContainsFunc(p.First, func(first *export.Program) bool {
 		return findDimensions(first).check("", c) == nil

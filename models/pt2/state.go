@@ -11,8 +11,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// kept is a value that a module still refers to after forward (self.attention = a), and the number of the
-// node of the next forward behind which another takes its place.
+// kept is a value that a module refers to after forward (self.attention = a), and the node of the next forward after
+// which another value replaces it.
 type kept struct {
 	value, until int32
 	// input is the index of the input by which the next forward gets it (self.memory = f(self.memory)), -1 if it does
@@ -67,7 +67,7 @@ func keptOf(p, next *export.Program) (out []kept) {
 	return out
 }
 
-// madeFirst returns the inputs that the first forward makes.
+// madeFirst returns the inputs that only the first forward creates.
 func madeFirst(p *export.Program) (inputs []int) {
 	for _, first := range p.First {
 		if first.Extra == nil {
@@ -86,12 +86,12 @@ func madeFirst(p *export.Program) (inputs []int) {
 // never is the node behind which nothing is replaced.
 const never = -1
 
-// inputNamed returns the place of the input with a name in the graph, -1 if there is none.
+// inputNamed returns the index of the graph's input with a name, -1 if there is none.
 func inputNamed(p *export.Program, name string) int {
 	return slices.IndexFunc(p.Inputs, func(in export.Input) bool { return named(p, in, name) })
 }
 
-// madeByName returns the results of nodes by name. An input or alias may have the same name; those are not in it.
+// madeByName returns the results of nodes by name. Inputs and aliases with the same names are not included.
 func madeByName(p *export.Program) map[string]int32 {
 	out := map[string]int32{}
 	for i := range p.Nodes {
@@ -109,9 +109,8 @@ func named(p *export.Program, in export.Input, name string) bool {
 	return in.Value >= 0 && p.Names[in.Value] == name
 }
 
-// findState finds the values that the modules of a graph keep for the next forward. It removes the copies that
-// torch.export puts at the end of the graph for buffers that forward replaces: PyTorch makes the module refer to the
-// new tensor.
+// findState finds the values that a graph's modules keep for the next forward. It removes the copies that torch.export
+// adds at the end of the graph for buffers that forward replaces: in PyTorch the module refers to the new tensor.
 func (g *graph) findState(next *export.Program) {
 	g.kept = keptOf(g.Program, next)
 	for k := range g.kept {
@@ -142,8 +141,8 @@ func (g *graph) findState(next *export.Program) {
 
 const copyInPlace = "torch.ops.aten.copy_.default"
 
-// madeByForward returns the inputs of the graph that no module holds before the model has run: tensors in the size of
-// the batch that each forward stores for the next one, and tensors that only the first forward makes.
+// madeByForward returns the inputs of the graph that no module holds before the model has run: tensors with a batch
+// dimension that each forward stores for the next one, and tensors that only the first forward creates.
 func madeByForward(p *export.Program) map[int32]bool {
 	out := map[int32]bool{}
 	for _, k := range keptOf(p, p) {
@@ -157,7 +156,7 @@ func madeByForward(p *export.Program) map[int32]bool {
 	return out
 }
 
-// takeState sets the values that modules keep from the forward before, and notes what buffers begin with.
+// takeState sets the values that modules keep from the previous forward, and the initial values of buffers.
 func (w *walker) takeState() {
 	w.keeping = slices.Clone(w.g.kept)
 	if w.then != nil {
@@ -211,7 +210,7 @@ func shapeOf(in *export.Input) []int64 {
 	return shape
 }
 
-// hold keeps a value that modules keep: x.detach() before x is freed, or x with its graph.
+// hold keeps a value for modules: x.detach() before x is freed, or x with its graph.
 func (w *walker) hold(v int32) {
 	if len(w.keeping) == 0 || v < 0 || !w.Training() || w.tensor(v) == nil {
 		return
@@ -247,7 +246,7 @@ func (w *walker) keep() {
 	}
 }
 
-// begin runs the first forward pass if it does more than later ones, which use the state that it leaves.
+// begin runs the first forward pass if it differs from later ones, which use the state that it leaves.
 func (t *task) begin(b *task, f *trace.Frame, results *[]*trace.Tensor, loss **trace.Tensor) *trace.Tensor {
 	b.inputGrads, b.kept, b.inputs = t.inputGrads, nil, make([]*trace.Tensor, len(b.g.Inputs))
 	for i, in := range b.g.Inputs {
@@ -270,7 +269,7 @@ func (t *task) begin(b *task, f *trace.Frame, results *[]*trace.Tensor, loss **t
 	return out
 }
 
-// replace releases state of the previous forward pass that is replaced after a node.
+// replace releases state of the previous forward that is replaced after a node.
 func (w *walker) replace(node int32) {
 	w.kept = slices.DeleteFunc(w.kept, func(k kept) bool {
 		gone := k.until == node && (k.input < 0 || w.Training())

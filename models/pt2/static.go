@@ -11,8 +11,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// infer finds the sizes that depend on the batch in a file of torch.export that has a single batch size. In a file of
-// vprof capture without such sizes, the graph differs between batch sizes.
+// infer finds the sizes that depend on the batch in a file of torch.export with a single batch size. A file of vprof
+// capture already has them, or its graph differs between batch sizes.
 func (d *dimensions) infer(g *graph) {
 	if !d.free() && g.Extra == nil && d.fixed > 0 {
 		d.affine = inferBatch(g, int64(d.fixed))
@@ -20,11 +20,10 @@ func (d *dimensions) infer(g *graph) {
 	}
 }
 
-// inferBatch finds which sizes follow the batch in a program that was exported without dynamic shapes, so that it has
-// the sizes of one batch: the first dimension of inputs that has as many samples, and those arguments of nodes that
-// another batch asks for where forward runs with twice as many, by the rule that [task.localize] has for a rank's
-// part. What is created or repeated as often as there are samples is taken to follow them, unless forward runs only
-// if it does not. It is nil where forward does not run either way.
+// inferBatch finds the sizes that depend on the batch in a program that was exported without dynamic shapes: the first
+// dimension of inputs with the batch's size, and those arguments that must change for forward to run with twice as many
+// samples, by the rule of [task.localize]. Tensors that are created or repeated in the batch's size are assumed to
+// depend on it, unless forward runs only otherwise. The result is nil if forward does not run either way.
 func inferBatch(g *graph, batch int64) *export.Batch {
 	out := &export.Batch{Exported: batch}
 	for _, in := range g.Inputs {
@@ -67,8 +66,8 @@ func (t *task) forward(batch int64) (shapes [][]int64, err error) {
 	return shapes, err
 }
 
-// follower takes down which arguments follow the batch while forward runs with to samples. Created reports whether
-// tensors which are made in a size of the exported batch follow it; err is why an argument cannot follow.
+// follower collects the arguments that depend on the batch while forward runs with to samples. created reports whether
+// tensors created in the exported batch's size depend on it; err is the reason why an argument cannot.
 type follower struct {
 	*export.Batch
 	created bool
@@ -93,7 +92,7 @@ func (f *follower) resize(n *export.Node, given []aten.Arg) {
 // creating are the operators that make a tensor of a size that is said.
 var creating = strings.Fields("arange empty full new_empty new_full new_ones new_zeros ones rand randn zeros")
 
-// sized returns a size with its first dimension that is the batch's as in the other batch.
+// sized returns a size whose first dimension, if it is the batch's, is the other batch's.
 func (f *follower) sized(size aten.Value) aten.Value {
 	switch size := size.(type) {
 	case int64:
@@ -128,7 +127,7 @@ func (f *follower) repeat(name string, given []aten.Arg, i int) {
 	}
 }
 
-// note notes an argument that differs from the file.
+// note records an argument that differs from the file.
 func (f *follower) note(n *export.Node, i int, value aten.Value) {
 	arg := &n.Inputs[i]
 	follow := func(index int, was, is int64) {

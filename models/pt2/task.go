@@ -88,7 +88,7 @@ func newTrainer(g *graph, d *dimensions, c models.Case) (models.Trainer, error) 
 	return trainer, t.sized(c.Batch)
 }
 
-// makeFirst makes the tasks of the first forward, which share the modules. They are not used with ranks or stages.
+// makeFirst makes the tasks of the first forward, which share the modules. Ranks and stages do not use them.
 func (t *task) makeFirst() {
 	for _, g := range t.plain.first {
 		sizes := findDimensions(g.Program)
@@ -108,7 +108,7 @@ var autocasts = map[models.Autocast]trace.DType{"bf16": trace.BF16, "fp16": trac
 
 var halves = map[models.WeightType]trace.DType{"bf16": trace.BF16, "fp16": trace.F16}
 
-// sized gives the graph a batch's sizes, and replaces its nodes for the case. The error is a [*models.CaseError].
+// sized sets the sizes of a batch in the graph, and replaces nodes for the case. The error is a [*models.CaseError].
 func (t *task) sized(batch int) error {
 	wrong := func(field string, err error) error {
 		return &models.CaseError{Model: t.c.Model, Field: field, Reason: err.Error()}
@@ -156,8 +156,8 @@ func (t *task) Saved() []*nn.Layer { return nil }
 // whose inputs do not require gradients.
 func (t *task) RequireInputGrads() { t.inputGrads = t.c.Recompute == models.Reentrant }
 
-// Unpacked implements [train.Graph]: replace_with_bnb_linear of transformers replaces modules, and
-// what shares its weight with something else is no linear layer alone.
+// Unpacked implements [train.Graph]: transformers' replace_with_bnb_linear replaces modules, and layers that share
+// their weight with other modules are not replaced.
 func (t *task) Unpacked() (layers []nn.Layer) {
 	shared := map[int32]bool{}
 	for i := range t.plain.Nodes {
@@ -320,7 +320,7 @@ func (t *task) inputsChannelsLast(tape *trace.Tape) {
 // mostSize is the upper bound of a dimension of the batch.
 const mostSize = 1 << 40
 
-// walker returns one at the beginning of the graph, in a frame, with weights and inputs in place.
+// walker returns a walker at the beginning of the graph, in a frame, with weights and inputs set.
 func (t *task) walker(g *trace.Frame) *walker {
 	w := &walker{task: t, frame: g, values: make([]aten.Value, t.g.Values), wraps: t.wraps}
 	if t.Training() {

@@ -9,8 +9,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// walker runs the nodes of a graph on a tape. Each tensor is held by its values:
-// the frame has a name for every one that Python still refers to.
+// walker runs the nodes of a graph on a tape. The frame has a name for every value that Python still refers to.
 type walker struct {
 	*task
 	frame  *trace.Frame
@@ -71,7 +70,7 @@ func (w *walker) run(begin, end int) {
 	}
 }
 
-// forget ends the hold on a value, unless it is the caller's of the region that runs.
+// forget releases a value, unless it belongs to the caller of the running region.
 func (w *walker) forget(v int32) {
 	if w.inside == nil || !w.inside.outside(v) {
 		w.hold(v)
@@ -79,7 +78,7 @@ func (w *walker) forget(v int32) {
 	}
 }
 
-// end ends the frame's hold on a value.
+// end releases the frame's reference to a value.
 func (w *walker) end(v int32) {
 	if x := w.tensor(v); x != nil {
 		w.frame.Del(&x)
@@ -87,7 +86,7 @@ func (w *walker) end(v int32) {
 	w.values[v] = nil
 }
 
-// tensor returns a value that is one, nil of others.
+// tensor returns a value if it is a tensor, else nil.
 func (w *walker) tensor(v int32) *trace.Tensor {
 	x, _ := w.values[v].(*trace.Tensor)
 	return x
@@ -169,7 +168,7 @@ func (w *walker) call(n *export.Node, c *call) {
 	w.bind(n, out)
 }
 
-// arguments returns the arguments of an operator's call: with the sizes of the rank's part, and without dropout in
+// arguments returns the arguments of an operator's call, with the sizes of the rank's part, and without dropout in
 // evaluation.
 func (w *walker) arguments(n *export.Node, c *call) []aten.Arg {
 	given := make([]aten.Arg, len(n.Inputs))
@@ -212,8 +211,8 @@ func (w *walker) compute(n *export.Node, c *call, args aten.Args) (out []aten.Va
 // moved is the prefix of the operators that move a tensor to another device.
 const moved = "torch.ops.aten.to."
 
-// countMasks counts for the recorder how many elements of masks among the arguments are true, or how many elements
-// of self differ or are not zero.
+// countMasks tells the recorder how many elements of mask arguments are true, or how many elements of self are nonzero
+// or unique.
 func countMasks(given []aten.Arg, count export.Count, batch int64) {
 	var self, masks []*trace.Tensor
 	for _, a := range given {
@@ -248,8 +247,8 @@ const (
 // slice is the operator of indexing by a range.
 const slice = "torch.ops.aten.slice.Tensor"
 
-// wholeSlice returns the result of x[:], which Python's indexing does not slice; nil for all
-// else. A graph has it as a slice where sizes were open, or where an older PyTorch wrote it (2.6 does).
+// wholeSlice returns the result of x[:], which Python does not slice; nil for other slices. Graphs have it if sizes
+// were dynamic, or if an older PyTorch (2.6) wrote them.
 func wholeSlice(n *export.Node, a *aten.Args) []aten.Value {
 	if n.Target != slice || a.Int("step") != 1 || !a.IsNone("start") && a.Int("start") != 0 {
 		return nil
@@ -352,7 +351,7 @@ func (w *walker) value(a export.Argument, typ string) aten.Value {
 	}
 }
 
-// typeOf returns the type of the first tensor of floating point, the type of the model's weights if there is none.
+// typeOf returns the type of the first floating-point tensor, or of the model's weights if there is none.
 func (w *walker) typeOf(values []export.Argument) aten.Value {
 	for _, a := range values {
 		if x := w.tensor(a.Ref); x != nil && x.DType().IsFloat() {
@@ -427,8 +426,7 @@ func (w *walker) fail(n *export.Node, err error) {
 	w.frame.Tape().Raise(err)
 }
 
-// evaluate changes the arguments of a call to what they are after model.eval(): dropout
-// and batch normalization look at the module's mode.
+// evaluate changes a call's arguments to those after model.eval(), which dropout and batch normalization depend on.
 func evaluate(given []aten.Arg) {
 	for i := range given {
 		switch given[i].Name {

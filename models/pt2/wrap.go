@@ -22,13 +22,13 @@ type wrapped struct {
 	casts []castArgument
 }
 
-// castArgument is a value's tensor and what the module gets in its place.
+// castArgument is the tensor of a value, and its cast copy that the module gets.
 type castArgument struct {
 	value    int32
 	own, got *trace.Tensor
 }
 
-// Wrap implements [train.Graph]. Layers that memory-saving options have put in are called as modules are.
+// Wrap implements [train.Graph]. Layers that memory-saving options have added are called as modules.
 func (t *task) Wrap(tape *trace.Tape, net *nn.Tree, r *train.Ranks) error {
 	t.ranks = r
 	for _, m := range slices.Sorted(maps.Keys(r.Wrappers)) {
@@ -73,7 +73,7 @@ func (t *task) Sharing() map[string][]string {
 	return out
 }
 
-// calls finds the calls of a module; all of a program is one of the root.
+// calls finds the calls of a module; the root's only call is the whole program.
 func calls(p *export.Program, module string) []region {
 	var out []region
 	last := false

@@ -16,10 +16,9 @@ import (
 // such as the buffers of a reduction that Inductor splits at one size and not at the other.
 const mostUnmatched = 0.05
 
-// AtBatch returns the recording of a precision at a batch size, interpolated between two recordings where there is none
-// of that size. The order of events is taken from the first of [File.neighbors], since what Inductor fuses and
-// the order in which it schedules kernels depend on sizes. Each allocation is matched with one of the other
-// recording, and its size is interpolated linearly.
+// AtBatch returns the recording of a precision at a batch size, interpolated from two recordings if there is none. The
+// order of events comes from the first of [File.neighbors], since Inductor's fusions and the order of its kernels
+// depend on sizes. Each allocation is matched with one of the other recording, and its size is interpolated linearly.
 func (f *File) AtBatch(amp string, batch int) (*Recording, error) {
 	if f.last == nil {
 		return f.interpolated(amp, batch)
@@ -33,7 +32,7 @@ func (f *File) AtBatch(amp string, batch int) (*Recording, error) {
 	return p.Recording, p.err
 }
 
-// planned is the last result of [File.AtBatch], which a plan needs several times.
+// planned is the last result of [File.AtBatch], since a plan needs it several times.
 type planned struct {
 	*Recording
 	amp   string
@@ -55,8 +54,8 @@ func (f *File) interpolated(amp string, batch int) (*Recording, error) {
 	return near.interpolate(far, batch, f.Steps.Form == Eager)
 }
 
-// reordered returns the recording of [File.AtBatch] in the order of the recording whose batch size is less near. It is
-// nil where this size was recorded or is not between the two, and where both have one order.
+// reordered returns the recording of [File.AtBatch] in the event order of the farther recording. It is nil if this size
+// was recorded or is not between the two, or if both have the same order.
 func (f *File) reordered(amp string, batch int) *Recording {
 	near, far, err := f.neighbors(amp, batch)
 	if err != nil || (batch-near.Batch)*(batch-far.Batch) >= 0 || near.steps[1].sameCourse(&far.steps[1]) {
@@ -77,8 +76,8 @@ func (f *File) in(amp string) []*Recording {
 	return all
 }
 
-// neighbors returns the recordings of a precision at the batch sizes next to the given one. near is the one in which
-// Inductor fuses as at this size, or else the nearer one. A recording at this very size is returned as both.
+// neighbors returns the recordings of a precision at the nearest batch sizes. near is the one in which Inductor fuses
+// as at this size, or else the nearer one. A recording of this very size is returned as both.
 func (f *File) neighbors(amp string, batch int) (near, far *Recording, err error) {
 	all := f.in(amp)
 	if i := slices.IndexFunc(all, func(r *Recording) bool { return r.Batch == batch }); i >= 0 {
@@ -124,7 +123,7 @@ func (r *Recording) splitsOtherwise(batch int) (n int) {
 }
 
 // Missing returns batch sizes between the recorded ones of a precision at which Inductor splits reductions in a way
-// that no recording shows: the largest size of each way.
+// that no recording has: the largest size of each way.
 func (f *File) Missing(amp string) []int {
 	all := f.in(amp)
 	largest, known := map[string]int{}, map[string]bool{}
@@ -153,8 +152,8 @@ func (s *Step) kept() []string {
 	return slices.Sorted(slices.Values(all))
 }
 
-// node returns the node of the graph whose result an allocation is made for: the first in "mul_34 > gelu_3". It is
-// empty for a buffer that Inductor numbers ("buf28"): its number differs where sizes change the order of kernels.
+// node returns the graph's node whose result an allocation holds: the first in "mul_34 > gelu_3". It is empty for a
+// buffer that Inductor numbers ("buf28"), since the number changes with the order of kernels.
 func (s *Step) node(n int) string {
 	node, _, _ := strings.Cut(s.name(n), " > ")
 	if strings.HasPrefix(node, "buf") {
@@ -163,8 +162,8 @@ func (s *Step) node(n int) string {
 	return node
 }
 
-// interpolate returns the recording at a batch size between, or beyond, this one and another. It is an error if more
-// than [mostUnmatched] of a step has no counterpart in the other. Eager steps run their lines in the same order.
+// interpolate returns the recording at a batch size between, or beyond, this one and another. It is an error if a share
+// of more than [mostUnmatched] of a step has no counterpart. Eager steps run their lines in the same order.
 func (r *Recording) interpolate(far *Recording, batch int, eager bool) (*Recording, error) {
 	out := *r
 	out.Batch = batch
@@ -198,8 +197,8 @@ func (r *Recording) interpolate(far *Recording, batch int, eager bool) (*Recordi
 	return &out, nil
 }
 
-// convolutionsAt returns the convolutions of a step at another batch size, scaled with it, without any whose samples
-// would not be a whole number.
+// convolutionsAt returns the convolutions of a step, scaled to another batch size, without any whose number of samples
+// would not be whole.
 func (s *Step) convolutionsAt(batch, other int64) []Convolution {
 	var all []Convolution
 	for _, c := range s.Convolutions {
@@ -211,8 +210,8 @@ func (s *Step) convolutionsAt(batch, other int64) []Convolution {
 	return all
 }
 
-// used returns for each allocation whether another event comes between it and its free. For workspaces of libraries
-// there is none: they depend on the algorithm that a library selects for the batch size, and need no counterpart.
+// used returns for each allocation whether another event comes between it and its free. None does for workspaces of
+// libraries: these depend on the algorithm for the batch size, and need no counterpart.
 func (s *Step) used() []bool {
 	used := make([]bool, len(s.Allocations))
 	for i, n := range s.Order {
@@ -223,7 +222,7 @@ func (s *Step) used() []bool {
 	return used
 }
 
-// A matchKey is what two allocations at different batch sizes must share to be counterparts: the line of code, and the
+// A matchKey must be equal for two allocations at different batch sizes to be counterparts: the line of code, and the
 // phases (0 forward, 1 backward, 2 the rest) in which they are allocated and freed; -1 for never.
 type matchKey struct {
 	line                 string
@@ -259,7 +258,7 @@ type matching struct {
 	taken    []bool // whether each allocation of the other step is one
 }
 
-// left returns the allocations of both steps that are not matched yet, by their keys and in their order.
+// left returns the unmatched allocations of both steps, by key and in order.
 func left[K comparable](m *matching, key func(s *Step, n int) K) map[K]*[2][]int {
 	groups := map[K]*[2][]int{}
 	add := func(side int, s *Step, n int) {
@@ -282,15 +281,15 @@ func left[K comparable](m *matching, key func(s *Step, n int) K) map[K]*[2][]int
 	return groups
 }
 
-// pair matches allocations with others, in their order.
+// pair matches allocations with others, in order.
 func (m *matching) pair(both *[2][]int) {
 	for i := range min(len(both[0]), len(both[1])) {
 		m.found[both[0][i]], m.taken[both[1][i]] = both[1][i], true
 	}
 }
 
-// matchByName matches gradients of the same parameter, and allocations for results of the same node of the graph, whose
-// sizes follow one expression. Where a graph runs several times, as compiled blocks do, they match in order.
+// matchByName matches gradients of the same parameter, and results of the same graph node, whose sizes follow one
+// expression. If a graph runs several times, as compiled blocks do, they match in order.
 func (m *matching) matchByName() {
 	gradients := map[*Step]map[int]string{m.own: m.own.parameters(), m.far: m.far.parameters()}
 	for name, both := range left(m, func(s *Step, n int) string { return gradients[s][n] }) {
@@ -306,7 +305,7 @@ func (m *matching) matchByName() {
 	}
 }
 
-// parameters returns by allocation the parameter whose gradient lies there.
+// parameters returns the parameter whose gradient is in each allocation.
 func (s *Step) parameters() map[int]string {
 	names := map[int]string{}
 	for _, g := range slices.Backward(s.Gradients) {
@@ -315,11 +314,11 @@ func (s *Step) parameters() map[int]string {
 	return names
 }
 
-// counterparts returns for each allocation its counterpart in the step at another batch size, -1 for none. Steps of the
-// same course match event by event, others by name first. Of the rest, among allocations of one key, sizes proportional
-// to the batch are matched first, then allocations of equal size; the rest are matched in the order of their sizes, or,
-// if one step has more of them and both are eager, in the order in which they come. What Inductor fuses depends on
-// sizes, and with it the line that it names, so that what is left may have its counterpart at another line.
+// counterparts returns for each allocation its counterpart in the step at another batch size, -1 for none. Steps with
+// the same course match event by event, others by name first. Of the remaining allocations with equal keys, sizes
+// proportional to the batch match first, then equal sizes; then the order of sizes decides, or the order in time if one
+// step has more of them and both are eager. Inductor's fusions, and the lines it names, depend on sizes, so the last
+// ones may match across lines.
 func (s *Step) counterparts(far *Step, batch, farBatch int64, eager bool) []int {
 	m := &matching{s, far, make([]int, len(s.Allocations)), make([]bool, len(far.Allocations))}
 	same := s.sameCourse(far)
@@ -379,7 +378,7 @@ func (s *Step) sortBySize(all []int) {
 	})
 }
 
-// sameCourse reports whether two steps differ in nothing but sizes.
+// sameCourse reports whether two steps differ only in sizes.
 func (s *Step) sameCourse(other *Step) bool {
 	if !slices.Equal(s.Order, other.Order) || s.Forward != other.Forward || s.Backward != other.Backward {
 		return false
@@ -395,8 +394,8 @@ func (s *Step) sameCourse(other *Step) bool {
 // mostPairs bounds the table of [matching.matchInOrder]: 64 MiB.
 const mostPairs = 1 << 24
 
-// matchInOrder matches allocations with allocations of the other step in the same order, as many as possible, if the
-// size is between equal and proportional to the batch.
+// matchInOrder matches as many allocations as possible with ones of the other step in the same order, if the size is
+// between equal and proportional to the batch.
 func (m *matching) matchInOrder(own, others []int, batch, farBatch int64) {
 	fits := func(n, o int) bool {
 		size := m.own.Allocations[n].Bytes

@@ -16,7 +16,7 @@ import (
 // Schema is the format of files.
 const Schema = "vprof.program/v1"
 
-// File is a run that is over, or the steps of a model that were recorded at some batch sizes.
+// File is a complete run, or the steps of a model that were recorded at some batch sizes.
 type File struct {
 	Header
 	Recordings []*Recording `json:"recordings"`
@@ -93,7 +93,7 @@ type Recording struct {
 	steps [2]Step
 }
 
-// A Note tells what a buffer of a recorded step holds.
+// A Note describes the content of a buffer of a recorded step.
 type Note struct {
 	// At is the number of instructions before it.
 	At int

@@ -79,7 +79,7 @@ func (f *File) stepCaveats(c models.Case) []string {
 	return all
 }
 
-// Line returns a sentence about whether sizes between the recordings of a precision follow from them in a line.
+// Line returns a sentence about how linear the recorded peaks of a precision are in the batch size.
 func (f *File) Line(amp string) string {
 	switch name, off := models.Autocast(amp), f.offTheLine(amp); {
 	case len(f.batches(amp)) < 3:
@@ -96,8 +96,8 @@ func (f *File) Line(amp string) string {
 	}
 }
 
-// offTheLine returns the largest difference, as a share, between the peak of a recording and the peak that follows from
-// its neighbors in a precision; infinite where nothing follows.
+// offTheLine returns the largest relative difference between a recording's peak and the peak interpolated from its
+// neighbors; infinite if nothing can be interpolated.
 func (f *File) offTheLine(amp string) float64 {
 	most := 0.0
 	all := f.in(amp)

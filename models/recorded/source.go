@@ -71,7 +71,7 @@ func open(file, name string, content []byte, o asked.Oracle) (m models.Model, er
 	return m, err
 }
 
-// runModel returns the model of a run that is over.
+// runModel returns the model of a complete run.
 func runModel(f *File, name string) (models.Model, error) {
 	torch, err := models.ParseRelease(f.Torch)
 	if err != nil {
@@ -103,7 +103,7 @@ func caveatsOfRun(h *Header) []string {
 	return all
 }
 
-// run is a run that is over: its program is on the tape already.
+// run plays a complete run: its program is already on the tape.
 type run struct{ p *program.Program }
 
 // Counts implements [models.Trainer].

@@ -29,13 +29,13 @@ type Step struct {
 	asked []Convolution // whose workspaces cuDNN is asked about, at a batch size that was not recorded
 }
 
-// Allocation is an allocation and its place: an index of the recording's sites.
+// Allocation is an allocation and its index in the recording's sites.
 type Allocation struct {
 	Bytes int64
 	Site  uint32
 }
 
-// Place is the place of a tensor: an allocation, -1 for none, and the bytes before it there.
+// Place is the position of a tensor: an allocation, -1 for none, and the offset in bytes.
 type Place struct {
 	Allocation int
 	Offset     int64
@@ -47,15 +47,15 @@ type Gradient struct {
 	Parameter string
 }
 
-// Convolution is a direction of a convolution: the place of its workspace in a step's order, the allocation that is the
-// workspace, -1 for none, and the question for cuDNN.
+// Convolution is one direction of a convolution: the position of its workspace in a step's order, the workspace's
+// allocation, -1 for none, and the question for cuDNN.
 type Convolution struct {
 	Place, Workspace int
 	Question         oracle.Question
 }
 
-// name returns the nodes of the compiled graph whose results are in an allocation one after the other,
-// "mul_34 > gelu_3"; empty if they are unknown.
+// name returns the compiled graph's nodes whose results an allocation holds, one after the other, "mul_34 > gelu_3";
+// empty if unknown.
 func (s *Step) name(n int) string { return s.sites[s.Allocations[n].Site].Op }
 
 // line returns the line of the model that an allocation is for.
@@ -83,14 +83,14 @@ func (r *Recording) part(phase program.Phase) *Step {
 	return nil
 }
 
-// home is where a buffer of a recording is allocated: a step, nil for none, and the number of the allocation there.
+// home is where a buffer is allocated: a step, nil for none, and the number of the allocation in it.
 type home struct {
 	step *Step
 	n    int
 }
 
-// divide divides a recording into set-up and two steps, and checks its notes. What the first step leaves and the second
-// frees is freed at the end of the first.
+// divide divides a recording into set-up and two steps, and checks its notes. A buffer that the second step frees and
+// the first allocated is freed at the end of the first.
 func (r *Recording) divide(of *Steps) error {
 	p := r.Program
 	r.setup, r.steps = Step{sites: p.Sites}, [2]Step{{sites: p.Sites}, {sites: p.Sites}}
@@ -136,7 +136,7 @@ func (r *Recording) event(s *Step, in program.Instruction, homes []home) {
 	}
 }
 
-// note adds a note to a step. Buffers of other steps count as none.
+// note adds a note to a step. Notes about buffers of other steps are dropped.
 func (s *Step) note(n *Note, homes []home) error {
 	if s == nil {
 		return nil
@@ -172,7 +172,7 @@ func (s *Step) note(n *Note, homes []home) error {
 	return nil
 }
 
-// checkSteps checks the places of tensors in each step.
+// checkSteps checks the positions of tensors in each step.
 func (r *Recording) checkSteps(of *Steps) error {
 	sizes := map[string]int64{}
 	held := slices.Concat(of.Parameters, of.Buffers)
@@ -205,13 +205,13 @@ func (r *Recording) checkSteps(of *Steps) error {
 	return nil
 }
 
-// fits reports whether bytes have room in a place that the step never frees.
+// fits reports whether an allocation that the step never frees has room for the bytes at a position.
 func (s *Step) fits(at Place, bytes int64) bool {
 	size := s.Allocations[at.Allocation].Bytes
 	return at.Offset >= 0 && size <= mostSize && bytes <= size-at.Offset && !slices.Contains(s.Order, ^at.Allocation)
 }
 
-// peak returns the most that the allocations of a step hold at a time, in bytes.
+// peak returns the largest number of bytes that a step's allocations hold at one time.
 func (s *Step) peak() int64 {
 	var now, most int64
 	for _, n := range s.Order {
@@ -225,9 +225,9 @@ func (s *Step) peak() int64 {
 	return most
 }
 
-// classes returns the class of each allocation of a step: what is allocated in forward and freed in backward is an
-// activation, what is freed earlier is temporary, and what is never freed and is no gradient is a library's workspace.
-// The model's results are activations where the loop keeps them.
+// classes returns the class of each allocation of a step: buffers allocated in forward and freed in backward are
+// activations, those freed earlier temporary, and those never freed, except gradients, workspaces of libraries. The
+// model's results are activations if the loop keeps them.
 func (s *Step) classes(keeps bool) []program.Class {
 	classes := make([]program.Class, len(s.Allocations))
 	forward := 0 // allocations of the forward pass

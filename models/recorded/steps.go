@@ -27,8 +27,8 @@ func FileOfListed(folder string, m models.Model, c models.Case) string {
 	return filepath.Join(folder, strings.Join(words, ",")+Suffix)
 }
 
-// CompiledSteps returns the steps that were recorded under torch.compile: of users' models beside their files, of
-// listed ones in a folder; an empty one has none. The oracle answers about the convolutions of batch sizes that were
+// CompiledSteps returns the steps recorded under torch.compile: for users' models from the file beside the model's, for
+// listed models from a folder (none if it is empty). o is asked about the convolutions of batch sizes that were
 // not recorded; it may be nil.
 func CompiledSteps(folder string, o asked.Oracle) models.Steps {
 	return func(m models.Model, c models.Case, content []byte) (models.Model, error) {
@@ -136,7 +136,7 @@ func (f *File) missing(c, usual models.Case) string {
 	return f.differs(c, usual)
 }
 
-// differs returns how a case differs from the recorded one; empty if the step does not depend on the difference.
+// differs returns how a case differs from the recorded one; empty if the step is the same.
 func (f *File) differs(c, usual models.Case) string {
 	if c.Loss != f.Steps.Loss && c.Loss != usual.Loss {
 		return "recorded with another loss"
@@ -169,8 +169,8 @@ func (f *File) differs(c, usual models.Case) string {
 	return ""
 }
 
-// alike reports whether two values of a field do not decide the step: it is [leftOpen], or they are equal or both mean
-// its default, absent or a zero value.
+// alike reports whether two values of a field give the same step: it is [leftOpen], or they are equal, or each is
+// absent, zero or the default.
 func alike(key string, a, b json.RawMessage) bool {
 	nothing := func(v json.RawMessage) bool {
 		return len(v) == 0 || slices.Contains([]string{`""`, "false", "0", "1", `"full"`}, string(v))

@@ -72,7 +72,7 @@ type loop struct {
 	now        *played       // the step whose variables are bound
 }
 
-// played is a step as far as it has been played.
+// played is a step that has been partly played.
 type played struct {
 	*Step
 	first  bool
@@ -80,9 +80,8 @@ type played struct {
 	places map[int]*Convolution // of its convolutions that cuDNN is asked about, by their places
 }
 
-// play plays the recorded forward and backward passes, and sets the gradients that they leave. Tensors of the previous
-// step are freed when its variables are bound to the new results. The scaler, nil if there is none, scales the loss in
-// between.
+// play plays the recorded forward and backward passes, and sets the resulting gradients. Tensors of the previous step
+// are freed when its variables are rebound. The scaler, nil if there is none, scales the loss in between.
 func (l *loop) play(r *Recording, scaler *optim.GradScaler) {
 	s := &r.steps[min(l.count, len(r.steps)-1)]
 	p := &played{
@@ -112,20 +111,20 @@ func (l *loop) play(r *Recording, scaler *optim.GradScaler) {
 	l.tape.Mark("backward")
 }
 
-// setGrad sets a parameter's gradient, unless it has one from the micro-batch before.
+// setGrad sets a parameter's gradient, unless the previous micro-batch has set it.
 func (l *loop) setGrad(p, at *trace.Tensor, offset int64) {
 	if p.Grad() == nil {
 		l.tape.NoGrad(func() { p.SetGrad(lying(at, p.DType(), p.Shape(), offset)) })
 	}
 }
 
-// lying returns a tensor that is in an allocation, behind some bytes.
+// lying returns a tensor in an allocation, at an offset in bytes.
 func lying(in *trace.Tensor, d trace.DType, dims []int64, offset int64) *trace.Tensor {
 	strides := trace.DenseStrides(dims, lists.Ascending(len(dims)))
 	return in.ViewType(d).AsStrided(dims, strides, offset/d.Size())
 }
 
-// place brings a model to the device as it was recorded.
+// place allocates a model on the device as it was recorded.
 func (s *Step) place(tape *trace.Tape, net *nn.Tree) {
 	classes := make([]program.Class, len(s.Allocations))
 	for _, n := range s.Order {
@@ -192,8 +191,8 @@ func (l *loop) events(p *played, from, to int) {
 // Unnamed is the operator of an allocation of compiled code whose graph node is unknown: the function that allocates.
 const Unnamed = "empty_strided"
 
-// end plays the frees at the end of a step, when the variables of its tensors are deleted. What the first step leaves
-// allocated stays for good. What later steps leave is freed, since the next step allocates its own.
+// end plays the frees at the end of a step, when the variables of its tensors are deleted. Allocations that the first
+// step leaves stay for good. What later steps leave is freed, since the next step allocates its own.
 func (l *loop) end() {
 	p := l.now
 	if p == nil {

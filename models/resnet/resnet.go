@@ -22,7 +22,7 @@ func conv(in, out, kernel, stride int64) *nn.Conv {
 	})
 }
 
-// shortcut returns the projection of a block's input, nil where the input is added unchanged.
+// shortcut returns the projection of a block's input, nil if the input is added unchanged.
 func shortcut(in, out, stride int64) *nn.Sequential {
 	if in == out && stride == 1 {
 		return nil

@@ -151,8 +151,8 @@ func (l *loop) step() {
 	train.Return(l.f, l.lossG)
 }
 
-// probeAccuracy runs both networks without gradients on fresh noise and the batch: the discriminator's accuracy there
-// decides how often it is trained. The results keep their names.
+// probeAccuracy runs both networks without gradients on new noise and the batch: the discriminator's accuracy there
+// decides how often it is trained. The results stay bound to their names.
 func (l *loop) probeAccuracy() {
 	m, f := l.t.model, l.f
 	l.Tape.NoGrad(func() {
@@ -206,7 +206,7 @@ func (l *loop) trainDiscriminator(last bool) {
 	l.learn("d", l.lossD, l.optD, l.t.critics, "d_optimizer", last)
 }
 
-// learn runs backward from a loss whose forward pass is over, and in the last micro-batch a step.
+// learn runs backward from a loss, and in the last micro-batch an optimizer step.
 func (l *loop) learn(of string, loss *trace.Tensor, o *optim.Optimizer, trained []*nn.Parameter, phase string,
 	last bool,
 ) {

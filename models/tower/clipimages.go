@@ -6,7 +6,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Squares runs CLIP's or SigLIP's tower on images, all of the size that the tower is made for.
+// Squares runs CLIP's or SigLIP's tower on images of the size that the tower is made for.
 type Squares struct {
 	Tower *nn.Parts
 	Size  Size
@@ -23,8 +23,8 @@ type Squares struct {
 	grads         bool
 }
 
-// States are the hidden states of a tower for images [images, places, width]: Chosen is the output of the selected
-// layer, nil for none, and Last the final output, after the last norm where the tower has one there.
+// States are the hidden states of a tower for images [images, patches, width]: Chosen is the output of the selected
+// layer, nil for none, and Last the final output, after the last norm if the tower has one there.
 type States struct{ Chosen, Last *tensor }
 
 // Load implements [Vision].
@@ -103,7 +103,7 @@ func (s States) held() []*tensor {
 	return []*tensor{s.Last, s.Chosen}
 }
 
-// patchEmbeddings follows forward of the embeddings of patches.
+// patchEmbeddings follows forward of the patch embeddings.
 func (q *Squares) patchEmbeddings(f *frame) *tensor {
 	m := q.Tower.Part("embeddings")
 	return callModule(f, m, []*tensor{q.pixels}, func(g *frame) *tensor {
@@ -152,8 +152,8 @@ func LlavaProjected(p *nn.Parts, activation string, cut bool) func(f *frame, sta
 	}
 }
 
-// Gemma3Projected returns the forward pass of Gemma3MultiModalProjector: patches are averaged over squares, tokens of
-// them along each side of an image.
+// Gemma3Projected returns the forward pass of Gemma3MultiModalProjector: patches are averaged over squares, with the
+// given number of tokens along each side of an image.
 func Gemma3Projected(p *nn.Parts, s Size, tokens int64) func(f *frame, states States) *tensor {
 	return func(f *frame, states States) *tensor {
 		return callModule(f, p, []*tensor{states.Last}, func(g *frame) *tensor {

@@ -50,14 +50,14 @@ func Gemma4(s GemmaVision) *nn.Parts {
 	return p
 }
 
-// scales adds norms that have a weight alone.
+// scales adds norms that have only a weight.
 func scales(p *nn.Parts, width int64, names ...string) {
 	for _, name := range names {
 		p.Add(name, scale(width))
 	}
 }
 
-// Conformer is the size of the tower for sound of Gemma 4.
+// Conformer is the size of Gemma 4's audio tower.
 type Conformer struct {
 	Width, Layers, Heads int64
 	// Channels are the channels of the two convolutions that come first, Bins the frequencies that
@@ -68,7 +68,7 @@ type Conformer struct {
 	Clipped      bool
 }
 
-// subsample adds the convolutions that come first.
+// subsample adds the convolutions at the beginning.
 func (s Conformer) subsample(p *nn.Parts) {
 	c := p.In("subsample_conv_projection")
 	in := int64(1)

@@ -54,7 +54,7 @@ type Tiles struct {
 	grads                        bool
 }
 
-// ReplacesTokens implements [Vision]: layers of their own attend to the images.
+// ReplacesTokens implements [Vision]: images do not replace tokens; layers of their own attend to them.
 func (q *Tiles) ReplacesTokens() bool { return false }
 
 // Load implements [Vision].
@@ -99,7 +99,7 @@ func (q *Tiles) patchType() trace.DType {
 	return nn.Base(q.Tower.At("patch_embedding")).(*nn.Conv).Weight.DType
 }
 
-// encodeImages follows forward of MllamaVisionModel: [rows, images, tiles, places, width of all states].
+// encodeImages follows forward of MllamaVisionModel: [rows, images, tiles, patches, width of all states].
 func (q *Tiles) encodeImages(f *frame) *tensor {
 	s, p := q.Size, q.Tower
 	rows, images, tiles := q.pixels.Size(0), q.pixels.Size(1), q.Tiled.Tiles
@@ -173,7 +173,7 @@ func (q *Tiles) placed(f *frame, m *nn.Parts, x *tensor) *tensor {
 	})
 }
 
-// mask follows _prepare_aspect_ratio_attention_mask: numbers for every pair of places of n images.
+// mask follows _prepare_aspect_ratio_attention_mask: an additive mask for every pair of patches of n images.
 func (q *Tiles) mask(f *frame, n, padded int64) *tensor {
 	d := q.patchType()
 	g := f.FuncFrame(q.tiles)
@@ -218,7 +218,7 @@ func (q *Tiles) layer(f *frame, l *nn.Parts, x, mask *tensor, gated bool) *tenso
 	return f.Set(&x, residual.Add(x))
 }
 
-// StatesWithin reports whether all states are of layers that there are.
+// StatesWithin reports whether all state numbers are numbers of existing layers.
 func StatesWithin(states []int64, layers int64) bool {
 	return !slices.ContainsFunc(states, func(i int64) bool { return i >= layers })
 }

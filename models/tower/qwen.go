@@ -31,12 +31,12 @@ func qwen2(s Size, norm func() nn.Layer, mlp func(m *nn.Parts)) *nn.Parts {
 	return p
 }
 
-// joined adds an attention that projects to query, key and value in one.
+// joined adds an attention module with one projection for query, key and value.
 func joined(l *nn.Parts, width int64, bias bool) {
 	l.In("attn").Add("qkv", nn.NewLinear(width, 3*width, bias)).Add("proj", nn.NewLinear(width, width, bias))
 }
 
-// Qwen3VL returns Qwen3VLVisionModel, and Qwen3.5's, whose last layer alone speaks to the decoder.
+// Qwen3VL returns Qwen3VLVisionModel, or Qwen3.5's, in which only the last layer passes features to the decoder.
 func Qwen3VL(s Size) *nn.Parts {
 	p := &nn.Parts{}
 	p.In("patch_embed").Add("proj", patches(s.Channels, s.Width, true, s.Frames, s.Patch, s.Patch))
@@ -60,7 +60,7 @@ func Qwen3VL(s Size) *nn.Parts {
 	return p
 }
 
-// GLM4V returns Glm4vVisionModel; inner is the width of the feed-forward half of what merges.
+// GLM4V returns Glm4vVisionModel; inner is the feed-forward width of its merger.
 func GLM4V(s Size, inner int64) *nn.Parts {
 	p := &nn.Parts{}
 	p.In("embeddings").Add("position_embedding", nn.NewEmbedding(s.Positions, s.Width))

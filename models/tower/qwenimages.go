@@ -8,7 +8,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Qwen is the image encoder of Qwen2-VL, Qwen2.5-VL and Qwen3-VL. Images' sides are any multiples of a token's square.
+// Qwen is the image encoder of Qwen2-VL, Qwen2.5-VL and Qwen3-VL. Image sides may be any multiples of a token's square.
 type Qwen struct {
 	Tower    *nn.Parts
 	Size     Size
@@ -144,7 +144,7 @@ func (q *Qwen) encodeImages(f *frame, pixels *tensor, text hf.Text) (last, merge
 	return x, merged, deep
 }
 
-// patched returns the forward of what makes a row of each patch.
+// patched returns the forward of the layer that embeds patches.
 func (q *Qwen) patched(f *frame, pixels *tensor) *tensor {
 	s, m := q.Size, q.Tower.Part("patch_embed")
 	y := callModule(f, m, []*tensor{pixels}, func(g *frame) *tensor {
@@ -197,7 +197,7 @@ func (q *Qwen) angles(f *frame, positions *tensor) (cos, sin *tensor) {
 	return g.ReturnPair(cos, sin)
 }
 
-// windows returns the numbers of patches of each window of an image.
+// windows returns the numbers of patches in each window of an image.
 func (q *Qwen) windows() (lengths []int64) {
 	n, side := q.side()/q.Size.Merge, q.Size.Window/q.Size.Patch/q.Size.Merge
 	for y := int64(0); y < n; y += side {
@@ -208,7 +208,7 @@ func (q *Qwen) windows() (lengths []int64) {
 	return lengths
 }
 
-// block takes patches, where spans end, cosines and sines; the patches of each span see each other.
+// block runs a layer on patches, the ends of spans, cosines and sines; patches attend only within their span.
 func (q *Qwen) block(f *frame, l *nn.Parts, args []*tensor, spans []int64) *tensor {
 	x, attn := args[0], l.Part("attn")
 	lengths := slices.Repeat(spans, int(q.images()))
@@ -280,7 +280,7 @@ func rotateHalf(f *frame, x *tensor) *tensor {
 	return g.Return(trace.Cat(-1, x2.Neg(), x1))
 }
 
-// merged makes one token of the patches of each square.
+// merged merges the patches of each square into one token.
 func (q *Qwen) merged(f *frame, m *nn.Parts, x *tensor) *tensor {
 	square := q.Size.Width * q.Size.Merge * q.Size.Merge
 	return callModule(f, m, []*tensor{x}, func(g *frame) *tensor {
@@ -302,8 +302,8 @@ func (q *Qwen) merged(f *frame, m *nn.Parts, x *tensor) *tensor {
 	})
 }
 
-// interpolation follows get_vision_interpolation_indices_and_weights: of each patch the four
-// nearest places [patches, 4], and how much they count.
+// interpolation follows get_vision_interpolation_indices_and_weights: for each patch the four nearest positions
+// [patches, 4], and their weights.
 func (q *Qwen) interpolation(f *frame) (taps, weights *tensor) {
 	n := q.images() * q.side() * q.side()
 	return f.Let(f.Tape().Zeros(trace.I64, n, 4)), f.Let(f.Tape().Zeros(trace.F32, n, 4))

@@ -1,6 +1,6 @@
-// Package tower has what multimodal models have besides the decoder: the towers that encode images or sound, and the
-// projectors after them. They are known by what they hold, under the names of transformers 5.23. A step on text alone
-// holds their weights and never calls them; a [Vision] calls those for images.
+// Package tower has the modules of multimodal models besides the decoder: the towers that encode images or sound, and
+// the projectors after them, under the names of transformers 5.23. A step on text alone holds their weights and never
+// calls them; a [Vision] calls them for images.
 package tower
 
 import (
@@ -16,7 +16,7 @@ type (
 	tensor = trace.Tensor
 )
 
-// Size is the size of a tower. What a kind of tower has no use for is zero.
+// Size is the size of a tower. Values that a kind of tower does not have are zero.
 type Size struct {
 	Width, Inner, Layers, Heads int64
 	// Channels, Patch and Image describe the input: colors, and pixels along a side; Frames is the number of images
@@ -43,13 +43,13 @@ type Size struct {
 	FeatureLayer int64
 }
 
-// rmsNorm is a norm that has a weight alone, as Llama's.
+// rmsNorm is a norm with only a weight, like Llama's.
 type rmsNorm struct {
 	nn.Module
 	Weight *nn.Parameter
 }
 
-// scale returns a norm that has a weight alone.
+// scale returns a norm with only a weight.
 func scale(width int64) *rmsNorm { return &rmsNorm{Weight: nn.NewParameter(width)} }
 
 // Forward keeps the shape.
@@ -59,7 +59,7 @@ func (n *rmsNorm) Forward(f *frame, x *tensor) *tensor {
 	return n.Weight.Mul(x.To(d))
 }
 
-// patches returns a convolution of patches that lie side by side.
+// patches returns a convolution over adjacent patches.
 func patches(in, out int64, bias bool, kernel ...int64) nn.Layer {
 	return nn.NewConv(in, out, nn.ConvOptions{Kernel: kernel, Stride: kernel, NoBias: !bias})
 }
@@ -115,7 +115,7 @@ func Siglip(s Size) *nn.Parts {
 	return p
 }
 
-// PaddleOCR returns PaddleOCRVisionTransformer: SigLIP's with rotary positions besides.
+// PaddleOCR returns PaddleOCRVisionTransformer: SigLIP's with rotary positions in addition.
 func PaddleOCR(s Size) *nn.Parts {
 	p := Siglip(s)
 	inverse(p, s.Width/s.Heads/4)
@@ -144,7 +144,7 @@ func siglipEncoder(p *nn.Parts, s Size) {
 	head.In("mlp").Add("fc1", nn.NewLinear(s.Width, s.Inner, true)).Add("fc2", nn.NewLinear(s.Inner, s.Width, true))
 }
 
-// CLIP returns CLIPVisionModel, with a place for the class of an image.
+// CLIP returns CLIPVisionModel, with a class token for each image.
 func CLIP(s Size) *nn.Parts {
 	p := &nn.Parts{}
 	p.In("embeddings").Own("class_embedding", s.Width).Add("patch_embedding",
@@ -169,7 +169,7 @@ func Pixtral(s Size) *nn.Parts {
 	return p
 }
 
-// Llama4 returns Llama4VisionModel, with a place for the class of an image; s.Inner is the width of its adapter, too.
+// Llama4 returns Llama4VisionModel, with a class token for each image; s.Inner is also the width of its adapter.
 func Llama4(s Size) *nn.Parts {
 	places := s.Positions + 1
 	p := (&nn.Parts{}).Own("class_embedding", s.Width).Own("positional_embedding_vlm", places, s.Width)

@@ -11,7 +11,7 @@ import (
 // Pictures are a batch's images: how many a row of Length tokens has, and the pixels of their sides.
 type Pictures struct{ PerRow, Side, Length int64 }
 
-// Vision puts images among the tokens of a batch.
+// Vision encodes a batch's images and inserts them among the tokens.
 type Vision interface {
 	// Load brings the images of some rows to the device.
 	Load(t *trace.Tape, rows int64)
@@ -86,14 +86,14 @@ func callModule(f *frame, m any, args []*tensor, body func(g *frame) *tensor) *t
 	return g.Return(body(g))
 }
 
-// feedForward returns a feed-forward half of two layers with a function between them.
+// feedForward runs a feed-forward half of two layers with an activation between them.
 func feedForward(f *frame, m *nn.Parts, first, activation, second string, x *tensor) *tensor {
 	return callModule(f, m, []*tensor{x}, func(g *frame) *tensor {
 		return g.Call(m.At(second), g.Call(hf.Activation(activation), g.Call(m.At(first), x)))
 	})
 }
 
-// feedForwardInSteps returns the same for a class that binds the result of each step to a name.
+// feedForwardInSteps follows [feedForward] for a class that binds the result of each step to a name.
 func feedForwardInSteps(f *frame, m *nn.Parts, activation string, x *tensor) *tensor {
 	return callModule(f, m, []*tensor{x}, func(g *frame) *tensor {
 		g.Pass(&x, m.At("fc1"), hf.Activation(activation), m.At("fc2"))
@@ -101,8 +101,8 @@ func feedForwardInSteps(f *frame, m *nn.Parts, activation string, x *tensor) *te
 	})
 }
 
-// selfAttention follows forward of an attention module that projects query, key and value one by one, and the result by
-// the layer output. splitLast splits heads after all three projections.
+// selfAttention follows forward of an attention module with separate projections of query, key and value, and a layer
+// named output for the result. splitLast splits heads after all three projections.
 func selfAttention(f *frame, m *nn.Parts, x, mask *tensor, s Size, output string, splitLast bool) *tensor {
 	heads := func(y *tensor) *tensor { return hf.Heads(y, s.Width/s.Heads) }
 	return callModule(f, m, []*tensor{x, mask}, func(g *frame) *tensor {

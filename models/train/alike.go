@@ -12,9 +12,9 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// stagesOf describes what each rank of a pipeline does, from p, a forward pass of the whole model. Ranks with equal
+// stagesOf describes the work of each rank of a pipeline, from p, a forward pass of the whole model. Ranks with equal
 // descriptions run the same kernels on the same sizes, and exchange tensors of the same sizes with their neighbors.
-// places are the indices of the instructions at which stages begin, trained the weights that are not frozen.
+// places are the indices of the instructions at which stages begin; trained are the weights that are not frozen.
 func stagesOf(c models.Case, p *program.Program, places []int, trained []*trace.Tensor) []string {
 	all := len(places)
 	f := fingerprints{

@@ -18,8 +18,8 @@ const (
 	subGroupSize       = 1_000_000_000
 )
 
-// Place runs to, which moves a model to the device, as the case's strategy does. Under ZeRO-3, and under fully_shard by
-// default, no memory is allocated for the weights yet, since they come to the device in parts.
+// Place calls to, which moves a model to the device, under the case's strategy. Under ZeRO-3, and under fully_shard by
+// default, no memory is allocated for the weights yet, since they move to the device in parts.
 func Place(t *trace.Tape, c models.Case, to func()) {
 	if s := c.Strategy; s != nil && s.Init != models.InitDevice &&
 		(s.SharesWeights() || s.SharesStages(c.GPUs)) {
@@ -101,7 +101,7 @@ func wrapping(z *distributed.ZeRO3) *Ranks {
 	return r
 }
 
-// frozen3 returns stage 3 of an untrained model, as TRL's prepare_deepspeed sets it up: nothing is fetched ahead.
+// frozen3 returns stage 3 of an untrained model as TRL's prepare_deepspeed sets it up, without prefetching.
 func frozen3(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout) (*Ranks, error) {
 	fetch := distributed.Fetching{
 		Persist: 10 * width(l), Reuse: mostReuseDistance, Live: mostLiveParameters, Frozen: true, Serial: s.Serial,

@@ -47,8 +47,8 @@ func (t *taskTrainer) Validate(tape *trace.Tape, n int) error {
 	})
 }
 
-// evaluationLoop records Trainer.evaluation_loop with metrics. A batch's logits live until the next has returned its
-// own, and are then joined with earlier ones (nested_concat, which makes scalars vectors of one).
+// evaluationLoop records Trainer.evaluation_loop with metrics. A batch's logits live until the next batch has returned
+// its own, and are then concatenated with earlier ones (nested_concat, which turns scalars into vectors of one).
 func (t *taskTrainer) evaluationLoop(f *trace.Frame) {
 	var scores, all []*trace.Tensor
 	for range t.c.Evaluate.Scores {
@@ -73,8 +73,8 @@ func atLeast1D(x *trace.Tensor) *trace.Tensor {
 	return x.View(1)
 }
 
-// predict records Trainer.prediction_step, and returns the logits of a batch. Under autocast accelerate makes all that
-// a model returns fp32 (convert_outputs_to_fp32).
+// predict records Trainer.prediction_step, and returns the logits of a batch. Under autocast accelerate converts all
+// outputs to fp32 (convert_outputs_to_fp32).
 func (t *taskTrainer) predict(tape *trace.Tape) []*trace.Tensor {
 	f := tape.Frame()
 	var loss *trace.Tensor
@@ -116,7 +116,7 @@ func (t *taskTrainer) predict(tape *trace.Tape) []*trace.Tensor {
 	return scores
 }
 
-// Generating is a task whose model can write on.
+// Generating is a task whose model can generate text.
 type Generating interface {
 	// Generate adds n tokens to each row of the batch that was loaded last, in the precision of training.
 	Generate(f *trace.Frame, n int64)

@@ -13,7 +13,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// Layout describes a model on the device for a strategy.
+// Layout describes a model on the device, as strategies need it.
 type Layout struct {
 	// Params are all parameters, in the order of parameters().
 	Params []distributed.Param
@@ -55,13 +55,13 @@ func (l *Layout) params(net *nn.Tree, wanted func(*nn.Parameter) bool) {
 }
 
 // tiesShards reports whether weights are tied after they are sharded, as from_pretrained(distributed_config) does.
-// fully_shard then has two parameters over one shard, each with its own all-gather and reduction.
+// fully_shard then has two parameters with one shard, each with its own all-gather and reduction.
 func tiesShards(c models.Case) bool {
 	s := c.Strategy
 	return s.TPBy != "" && s.Init != models.InitDevice && int64(c.GPUs) > s.TP
 }
 
-// inOrderOfNames numbers parameters as from_pretrained loads them.
+// inOrderOfNames numbers parameters in the order in which from_pretrained loads them.
 func (l *Layout) inOrderOfNames() {
 	order := make([]*distributed.Param, len(l.Params))
 	for i := range l.Params {

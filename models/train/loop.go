@@ -8,7 +8,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// Variables holds what a training loop keeps of a step: the model's output and its loss.
+// Variables holds the tensors that a training loop keeps of a step: the model's output and its loss.
 type Variables struct {
 	*trace.Frame
 	Outputs []*trace.Tensor
@@ -20,12 +20,12 @@ type Variables struct {
 	every, step int
 }
 
-// Variables returns the variables of the case's loop; own is the loop of a source, for cases that name none.
+// Variables returns the variables of the case's loop; own is the default for cases that name none.
 func (s *Session) Variables(c models.Case, own models.Loop) *Variables {
 	return &Variables{loop: cmp.Or(c.Loop, own), zero: cmp.Or(c.ZeroGrad, models.ZeroGradAfter), every: c.EmptyCache}
 }
 
-// Begin begins a step. At the top level of a script the variables of the step before are still bound.
+// Begin starts a step. At the top level of a script, the variables of the previous step are still bound.
 func (n *Variables) Begin(t *trace.Tape, opt *optim.Optimizer) {
 	if n.zero == models.ZeroGradBefore {
 		opt.ZeroGrad()
@@ -38,7 +38,7 @@ func (n *Variables) Begin(t *trace.Tape, opt *optim.Optimizer) {
 	}
 }
 
-// AfterForward runs what follows the forward pass of a micro-batch: Lightning frees the gradients of the last step
+// AfterForward records what follows a micro-batch's forward pass: Lightning frees the gradients of the previous step
 // there, and transformers' Trainer empties the allocator's cache.
 func (n *Variables) AfterForward(micro int, opt *optim.Optimizer) {
 	if n.zero == models.ZeroGradBetween && micro == 0 {
@@ -49,7 +49,7 @@ func (n *Variables) AfterForward(micro int, opt *optim.Optimizer) {
 	}
 }
 
-// AfterLoss frees what the model returned once the loss is computed, in a loop that keeps the loss alone.
+// AfterLoss frees the model's output after the loss was computed, if the loop keeps only the loss.
 func (n *Variables) AfterLoss() {
 	n.Tape().Returned(n.Outputs...)
 	if n.KeepsLossAlone() && len(n.Outputs) > 0 {
@@ -60,7 +60,7 @@ func (n *Variables) AfterLoss() {
 // KeepsLossAlone reports whether the loop keeps the loss and no other output, as transformers' Trainer does.
 func (n *Variables) KeepsLossAlone() bool { return n.loop == models.LoopTrainer }
 
-// EndStep ends a step after the optimizer's: gradients go, and the variables of a function.
+// EndStep ends a step after the optimizer's: it frees gradients, and the variables of a function.
 func (n *Variables) EndStep(t *trace.Tape, opt *optim.Optimizer) {
 	if n.zero == models.ZeroGradAfter {
 		opt.ZeroGrad()

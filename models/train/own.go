@@ -63,8 +63,7 @@ func (o *Own[B]) Record(tape *trace.Tape, steps int) error {
 	})
 }
 
-// Validate implements [models.Validator], as loops do it that have net.eval(), torch.no_grad() and
-// the precision of training.
+// Validate implements [models.Validator] for loops with net.eval(), torch.no_grad() and the training precision.
 func (o *Own[B]) Validate(tape *trace.Tape, n int) error {
 	var b B
 	return validate(tape, o.Net, o.Case, func() { b = o.Load(tape, n) }, func(f *trace.Frame) { o.Losses(f, b) })

@@ -14,8 +14,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// Pipeline is the stages that one rank has of a pipeline: one, or several of an interleaved
-// schedule (torch.distributed.pipelining).
+// Pipeline is the stages of one rank of a pipeline: one, or several under an interleaved schedule
+// (torch.distributed.pipelining).
 type Pipeline struct {
 	tape     *trace.Tape
 	micro    int
@@ -64,7 +64,7 @@ type Crossing struct {
 	Trains bool
 }
 
-// Pass is a micro-batch between its forward and its backward. All of it is held.
+// Pass holds the tensors of a micro-batch between its forward and its backward.
 type Pass struct {
 	// Roots are the leaves whose gradients are sent back.
 	Roots []*trace.Tensor
@@ -76,8 +76,8 @@ type Pass struct {
 }
 
 // NewPipeline makes the stages of a case's rank. If a rank has several stages, their numbers differ by the number of
-// ranks. Blocks are divided among the stages. Stage makes the stage from block "from" to before block "to"; empty names
-// mean the first and the last stage.
+// ranks. Blocks are divided among the stages. stage makes the stage from block "from" up to, not including, block "to";
+// empty names mean the first and the last stage.
 func NewPipeline(tape *trace.Tape, c models.Case, blocks []string,
 	stage func(from, to string) (*Stage, error),
 ) (*Pipeline, error) {
@@ -108,8 +108,8 @@ func NewPipeline(tape *trace.Tape, c models.Case, blocks []string,
 	return p, nil
 }
 
-// Cuts returns the blocks that the stages of a case begin with, and one more entry after the last.
-// The first and the last entry are empty.
+// Cuts returns the first block of each stage, and one more entry after the last. The first and the last entry are
+// empty.
 func Cuts(c models.Case, blocks []string) ([]string, error) {
 	s := c.Strategy
 	stages := int(s.PipelineRanks(c.GPUs)) * s.StagesOfRank()
@@ -159,7 +159,7 @@ func (p *Pipeline) Optimizer(s *Session, c models.Case, own optim.Config,
 	return s.OptimizerOf(c, own, nil, trained)
 }
 
-// Prepare allocates the example inputs and outputs that stages are made with, and the batch of every micro-batch, by
+// Prepare allocates the example inputs and outputs with which stages are made, and the batch of every micro-batch, by
 // load. An output with the shape and type of an input shares its example.
 func (p *Pipeline) Prepare(load func()) {
 	for _, st := range p.stages {
@@ -189,7 +189,7 @@ func (c Crossing) looksLike(other Crossing) bool {
 // late reports whether stages allocate received tensors on arrival, and free tensors after sending.
 func (p *Pipeline) late() bool { return p.tape.Rules().StagesReceiveLate }
 
-// buffers returns one for each crossing.
+// buffers allocates a buffer for each crossing.
 func (p *Pipeline) buffers(of []Crossing, c program.Class) (out []*trace.Tensor) {
 	for _, x := range of {
 		b := p.tape.Hold(p.tape.New("empty_memory_format", c, x.DType, x.Shape...))
@@ -307,7 +307,7 @@ func (p *Pipeline) forward(st *Stage, s *Session, i int) {
 	st.passes[i] = pass
 }
 
-// release frees outputs that were sent. Backward begins where they were made.
+// release frees outputs that were sent; backward begins at the operators that computed them.
 func (p *Pipeline) release() {
 	for _, pass := range p.unsent {
 		for i, x := range pass.Outs {
@@ -375,8 +375,8 @@ func (p *Pipeline) backward(st *Stage, s *Session, i int) {
 	p.sent = append(p.sent, sent...)
 }
 
-// keepGraph keeps what the graph behind a loss holds that is computed outside of the stage: what the micro-batch
-// received, by its AccumulateGrad. A loss that the stage computes is cut off from its graph after backward (detach_).
+// keepGraph keeps the tensors that a loss's graph holds from outside the stage: the micro-batch's received inputs, by
+// their AccumulateGrad. A loss that the stage computes is detached after backward (detach_).
 func (st *Stage) keepGraph(t *trace.Tape, pass *Pass, i int) {
 	for k, x := range st.received[i] {
 		if len(pass.Scores) > 0 && st.Inputs[k].Trains {

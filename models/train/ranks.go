@@ -13,7 +13,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// Ranks is a model as in one rank of several. On one GPU it is nil, and its methods do nothing.
+// Ranks is a model under a strategy, as one rank sees it. On one GPU it is nil, and its methods do nothing.
 type Ranks struct {
 	// Parameters are the optimizer's parameters, in the order of parameters().
 	Parameters []*trace.Tensor
@@ -37,7 +37,7 @@ type Ranks struct {
 	finish func()
 }
 
-// distribute puts a model under the strategy of a case, as one rank does.
+// distribute applies the case's strategy to a model, as one rank does.
 func distribute(t *trace.Tape, c models.Case, l Layout) (*Ranks, error) {
 	s := c.Strategy
 	w := distributed.World{Size: int64(c.GPUs)}
@@ -92,7 +92,7 @@ func dataParallel(t *trace.Tape, w distributed.World, s *models.Strategy, l Layo
 	return r, nil
 }
 
-// replicated returns the parameters that all ranks have, which excludes distributed experts.
+// replicated returns the parameters that all ranks have: all except distributed experts.
 func replicated(s *models.Strategy, all []distributed.Param) []distributed.Param {
 	return lists.Filter(all, func(p distributed.Param) bool {
 		return s.EP == 0 || !strings.Contains(p.Name, expertsInside)
@@ -124,7 +124,7 @@ func (r *Ranks) Groups(trained []*trace.Tensor) (groups [][]*trace.Tensor) {
 	return groups
 }
 
-// Begin begins micro-batch i of n.
+// Begin starts micro-batch i of n.
 func (r *Ranks) Begin(i, n int) {
 	if r != nil && r.sync != nil {
 		r.sync(r.each || i == n-1)
@@ -159,7 +159,7 @@ func sharesReference(c models.Case) bool {
 	return c.Strategy != nil && (c.Strategy.Name == models.FSDP2 || c.Strategy.Name == models.ZeRO3)
 }
 
-// blocks returns the modules that are wrapped, and that stages begin with, unless the case names others.
+// blocks returns the modules that are wrapped and at which stages begin, unless the case names others.
 func (t *taskTrainer) blocks() []string {
 	if t.graph != nil {
 		return t.graph.Blocks()
@@ -242,8 +242,8 @@ func (t *taskTrainer) ofStage() distributed.World {
 	return distributed.World{Size: ranks, Rank: *s.Rank % ranks}
 }
 
-// parallelizeAll shards the layers of all stages of a pipeline, also of other ranks' stages, whose outputs have the
-// shape in which they compute.
+// parallelizeAll shards the layers of all stages of a pipeline, including other ranks' stages, which run on tensors
+// without memory.
 func (t *taskTrainer) parallelizeAll(tape *trace.Tape) {
 	if t.c.Strategy.TP == 0 {
 		return
@@ -277,9 +277,8 @@ func (s *Session) wrap(_ *trace.Tape, net *nn.Tree, r *Ranks) error {
 	return nil
 }
 
-// sinking is DDP around a model in Go, which copies all that the model returns while it
-// looks for parameters that are not used (_DDPSink). The caller's are the copies, and what
-// the model returned ends: one of the two is left, here the latter.
+// sinking is DDP around a model in Go if it looks for unused parameters: it copies the model's outputs (_DDPSink). The
+// caller gets the copies; one of the two is freed, here the original.
 type sinking struct {
 	trace.Wrapper
 	tape  *trace.Tape
@@ -312,8 +311,8 @@ func (r *Ranks) ParameterType() (d trace.DType, cast bool) {
 	return r.Wrappers[""].Inputs()
 }
 
-// LeaveRoot ends the forward pass of the whole model where no frame belongs to its call. It returns the results that
-// the caller gets: copies of the frame's results where DDP looks for unused parameters. Results may be nil.
+// LeaveRoot ends the forward pass of the whole model if no frame belongs to its call. It returns the caller's results:
+// copies of the frame's if DDP looks for unused parameters. Results may be nil.
 func (r *Ranks) LeaveRoot(f *trace.Frame, results []*trace.Tensor) []*trace.Tensor {
 	if r == nil || r.Wrappers[""] == nil {
 		return results

@@ -10,9 +10,9 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// layers is a stage of a model of layers: the blocks from one to another, with what comes
-// before them in the first stage and after them in the last. Other ranks run the rest of
-// the model's code, which tells what crosses the boundaries.
+// layers is a stage of a model of layers: a range of blocks, with the code before them in the first stage and the code
+// after them in the last. Other ranks run the rest of the model's code, which shows the tensors that cross the
+// boundaries.
 type layers struct {
 	t        *taskTrainer
 	tape     *trace.Tape
@@ -56,7 +56,7 @@ func (t *taskTrainer) enter(block string, args []*trace.Tensor) {
 	}
 }
 
-// gates puts one before every block of a model.
+// gates puts a gate before every block of a model.
 func (t *taskTrainer) gates(tape *trace.Tape, blocks []string) {
 	if t.graph == nil {
 		for _, b := range blocks {
@@ -81,8 +81,8 @@ func (t *taskTrainer) compute(s *Session, f *trace.Frame) (loss, result *trace.T
 	return loss, result
 }
 
-// survey finds the tensors that cross a boundary between stages, by a pass over shapes on a separate tape: tensors that
-// the blocks behind the boundary read and that code before it made. It implements [trace.StageBoundary].
+// survey finds the tensors that cross a boundary between stages, by a pass over shapes on a separate tape: tensors
+// computed before the boundary that blocks after it read. It implements [trace.StageBoundary].
 type survey struct {
 	known     map[any]bool // the model's own storages, and whether the stage uses them
 	inside    bool
@@ -126,8 +126,8 @@ func (s *survey) ReceiveLeaf(x *trace.Tensor) {
 // Send implements [trace.StageBoundary].
 func (s *survey) Send(*trace.Tensor) bool { return false }
 
-// survey finds the tensors that cross the boundary in front of block from, and the parameters and buffers that are used
-// from there to before block to. Empty names mean the first and the last stage.
+// survey finds the tensors that cross the boundary before block from, and the parameters and buffers that are used from
+// there up to block to. Empty names mean the first and the last stage.
 func (t *taskTrainer) survey(tape *trace.Tape, blocks []string, from, to string) (*survey, error) {
 	scratch := trace.New(tape.GPU(), *tape.Rules(), trace.Options{})
 	defer scratch.Finish()
@@ -285,7 +285,7 @@ func (l *layers) Send(x *trace.Tensor) bool {
 	return true
 }
 
-// stages is a trainer of a pipeline. Its schedules train and never validate. It implements [models.Staged].
+// stages is the trainer of a pipeline. Its schedules only train, and do not validate. It implements [models.Staged].
 type stages struct{ t *taskTrainer }
 
 // Counts implements [models.Trainer].
@@ -294,8 +294,8 @@ func (s stages) Counts() models.Counts { return s.t.Counts() }
 // Record implements [models.Trainer].
 func (s stages) Record(tape *trace.Tape, steps int) error { return s.t.recordPipeline(tape, steps) }
 
-// computeIn gives all weights the type in which ranks of a stage compute and send, until the returned function
-// restores the types of the rank's own weights.
+// computeIn sets the type of all weights to that in which the ranks of a stage compute and send, until the returned
+// function restores the types of the rank's own weights.
 func (t *taskTrainer) computeIn() (own func()) {
 	was := make([]trace.DType, len(t.net.Parameters))
 	for i, p := range t.net.Parameters {
@@ -312,8 +312,8 @@ func (t *taskTrainer) computeIn() (own func()) {
 	}
 }
 
-// ofStages returns the trained parameters of a rank's stages, and the parameters whose gradients are clipped, once
-// other ranks have their parts of the stages.
+// ofStages returns the trained parameters of a rank's stages, and the parameters whose gradients are clipped, after they are
+// divided among ranks.
 func (t *taskTrainer) ofStages(s *Session, p *Pipeline) (trained, clipped []*trace.Tensor) {
 	if !t.c.Strategy.SharesStages(t.c.GPUs) {
 		own := slices.DeleteFunc(slices.Clone(t.net.Parameters), func(p *nn.Parameter) bool { return p.Away })

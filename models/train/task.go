@@ -13,8 +13,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// Task is a model with its batch and its loss, trained in the usual way: AdamW
-// over what is trainable, gradients clipped to a norm, one loss.
+// Task is a model with its batch and loss that is trained in the usual way: AdamW over the trainable parameters,
+// gradients clipped to a norm, one loss.
 type Task interface {
 	// Model is what [nn.NewTree] takes, Head the layer that stage "head" trains.
 	Model() any
@@ -38,7 +38,7 @@ type Adaptable interface {
 	RequireInputGrads()
 }
 
-// Worded is a task over tokens, whose input embeddings methods of peft can adapt.
+// Worded is a task over tokens, whose input embeddings peft's methods can adapt.
 type Worded interface {
 	// AdaptEmbeddings puts a method of peft at the input embeddings. The error describes what it does not take.
 	AdaptEmbeddings(c peft.Config) (nn.Adapter, error)
@@ -63,13 +63,13 @@ type Comparing interface {
 	ReferenceModel() any
 }
 
-// Valued is a task with a head of values around its model, wholly trained, in fp32, beside any adapters.
+// Valued is a task with a value head around its model, trained as a whole, in fp32, in addition to any adapters.
 type Valued interface {
 	// Valued are the model with the head and the head, as [nn.NewTree] takes them; nil if there is none.
 	Valued() (model, head any)
 }
 
-// whole returns all that a task trains.
+// whole returns everything that a task trains.
 func whole(task Task, c models.Case) any {
 	v, ok := task.(Valued)
 	if !ok {
@@ -94,7 +94,7 @@ type Preparing interface {
 }
 
 // Graph is a task whose model is a list of operator calls, as in exports: its modules hold parameters and the layers
-// that memory-saving options replace, and none of them is called as a whole. The task itself reports where calls of its
+// that memory-saving options replace, but are never called as a whole. The task itself reports where calls of its
 // modules begin and end.
 type Graph interface {
 	Adaptable
@@ -115,15 +115,15 @@ type Graph interface {
 	Compute(f *trace.Frame, results *[]*trace.Tensor, loss **trace.Tensor) (of *trace.Tensor)
 }
 
-// Casting is a task that enters the precision of training by itself.
+// Casting is a task that enters the training precision by itself.
 type Casting interface {
 	// Casts reports whether it does: each call of a model is a region of autocast, as
 	// accelerate wraps forward, and what follows the call is outside.
 	Casts() bool
 }
 
-// Model completes an entry of the registry for a model that is trained as a task, usually with batches of a size. Its
-// freeze stages are to train all of it, or its last layer alone.
+// Model completes a registry entry for a model that is trained as a task, with a default batch size. Its freeze stages
+// train either the whole model or only its last layer.
 func Model(m models.Model, batch int, task func(models.Case) Task) models.Model {
 	m.Stages, m.Distributes = []string{"full", "head"}, true
 	m.Default.Model, m.Default.Stage, m.Default.Batch, m.Default.Accumulate = m.Name, m.Stages[0], batch, 1
@@ -237,7 +237,7 @@ func multiplyInFloat8(task Task, c models.Case) error {
 	return nil
 }
 
-// trainOnly freezes what the case does not choose by name.
+// trainOnly freezes the parameters that the case does not name.
 func trainOnly(net *nn.Tree, c models.Case) error {
 	if c.TrainOnly == "" {
 		return nil
@@ -410,7 +410,7 @@ func (t *taskTrainer) step(s *Session, opt *optim.Optimizer, f *Variables) {
 	f.EndStep(s.Tape, opt)
 }
 
-// noGrad returns the error that PyTorch raises in backward, with its reason where vprof can tell it.
+// noGrad returns the error that PyTorch raises in backward, with the reason if vprof knows it.
 func noGrad(c models.Case) error {
 	why := "the loss hangs on nothing that is trained; where an autograd.Function of the model trains parameters " +
 		"that are not its arguments, record its steps: vprof capture --step"

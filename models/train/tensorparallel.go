@@ -13,8 +13,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace/distributed"
 )
 
-// plan names the linear layers of a block that tensor parallelism splits column by column
-// and row by row, by the ends of their paths.
+// plan names the linear layers of a block that tensor parallelism splits by columns and by rows, by the ends of their
+// paths.
 type plan struct{ columns, rows []string }
 
 // plans are the plans of transformers' models (base_model_tp_plan) that split linear layers and gather nothing between
@@ -69,8 +69,8 @@ func tensorParallel(t *trace.Tape, w distributed.World, s *models.Strategy, l La
 	return r, err
 }
 
-// parallelize applies parallelize_module to each block, and to what stands around the blocks. It returns the shared
-// layers and the styles to put around modules.
+// parallelize applies parallelize_module to each block, and to the layers around the blocks. It returns the shared
+// layers and the styles of modules.
 func parallelize(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout) (shared []distributed.Shared,
 	styles map[string]trace.Style, err error,
 ) {
@@ -166,7 +166,7 @@ func outsideBlocks(s *models.Strategy, l Layout) (layers []distributed.Shared, s
 	return layers, styles, missingModules(s, l, found)
 }
 
-// missingModules names which modules of the plan a model does not have.
+// missingModules returns an error if a model lacks modules of the plan.
 func missingModules(s *models.Strategy, l Layout, found map[string]int) error {
 	blocks := len(l.Blocks)
 	switch {
@@ -188,7 +188,7 @@ func missingModules(s *models.Strategy, l Layout, found map[string]int) error {
 	return nil
 }
 
-// paramsOf returns the places of parameters by their names.
+// paramsOf returns pointers to parameters by their names.
 func paramsOf(l Layout) map[string]**trace.Tensor {
 	params := map[string]**trace.Tensor{}
 	for _, p := range l.Params {
@@ -203,7 +203,7 @@ func trained(l Layout) []*trace.Tensor {
 	return lists.Filter(all, (*trace.Tensor).RequiresGrad)
 }
 
-// splitLayers returns the linear layers of the blocks that ranks share: in each block those column by column first.
+// splitLayers returns the sharded linear layers of the blocks; in each block those split by columns come first.
 func splitLayers(s *models.Strategy, l Layout) ([]distributed.Shared, error) {
 	params := paramsOf(l)
 	chosen := planOf(s, l)

@@ -1,5 +1,5 @@
-// Package train has what the training loops of all systems share: autocast and loss scaling, clipping, the optimizer's
-// step. Names and order follow the loops' PyTorch code.
+// Package train has the common parts of all systems' training loops: autocast and loss scaling, clipping, the
+// optimizer's step. Names and order follow the loops' PyTorch code.
 package train
 
 import (
@@ -58,7 +58,7 @@ func (s *Session) Optimizer(c models.Case, own optim.Config, groups ...[]*nn.Par
 	return s.OptimizerOf(c, own, nil, lists.Map(groups, Tensors)...)
 }
 
-// OptimizerOf returns the optimizer of tensors. Ranks that share the optimizer's state each keep a part.
+// OptimizerOf returns the optimizer of tensors. Ranks that shard the optimizer's state each keep a part.
 func (s *Session) OptimizerOf(c models.Case, own optim.Config, r *Ranks,
 	groups ...[]*trace.Tensor,
 ) (*optim.Optimizer, error) {
@@ -106,8 +106,7 @@ func (s *Session) projects(c optim.Config, p *trace.Tensor) bool {
 	})
 }
 
-// CheckProjected finds an optimizer that projects gradients, but of none of the parameters.
-// The error is a [*models.CaseError].
+// CheckProjected returns an error for an optimizer that would project no parameter's gradient, a [*models.CaseError].
 func (s *Session) CheckProjected(c models.Case, params []*trace.Tensor) error {
 	own, err := optim.Named(c.Optimizer)
 	if c.Optimizer == "" || err != nil || !own.Low() || slices.ContainsFunc(params, func(p *trace.Tensor) bool {
@@ -119,8 +118,8 @@ func (s *Session) CheckProjected(c models.Case, params []*trace.Tensor) error {
 		c.Optimizer)
 }
 
-// InBackward gives each parameter its own optimizer, which steps as soon as backward has accumulated the gradient, and
-// frees it.
+// InBackward gives each parameter its own optimizer, which steps as soon as backward has accumulated its gradient, and
+// then frees the gradient.
 func (s *Session) InBackward(c models.Case, own optim.Config, params []*trace.Tensor) error {
 	c.InBackward = false // of each of them
 	for _, p := range params {
@@ -141,7 +140,7 @@ func (s *Session) Forward(c models.Case, f func()) {
 	s.Autocast(func() { s.Saving(c, f) })
 }
 
-// Saving runs f; where the case offloads activations, what autograd saves in f is kept in the host's memory.
+// Saving runs f; if the case offloads activations, autograd saves tensors of f in the host's memory.
 func (s *Session) Saving(c models.Case, f func()) {
 	if c.Offload {
 		s.Tape.SaveOnCPU(c.Loop == models.LoopTrainer, f)
@@ -175,7 +174,7 @@ func (s *Session) Backward(loss *trace.Tensor) {
 	loss.Backward()
 }
 
-// Step runs one update: unscale, clip, step, update the scale. Clipped are those to clip, nil for none.
+// Step runs one update: unscale, clip, step, update the scale. clipped are the parameters to clip, nil for none.
 func (s *Session) Step(o *optim.Optimizer, clipped []*nn.Parameter) {
 	var tensors []*trace.Tensor
 	if clipped != nil {

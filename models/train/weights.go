@@ -8,7 +8,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// castWeights gives floating-point weights the type of the case; without one they keep their own.
+// castWeights sets the type of floating-point weights to the case's; without one they keep their own.
 func castWeights(tree *nn.Tree, w models.WeightType) {
 	if w == "" {
 		return
@@ -39,8 +39,8 @@ func dtypeOf[T ~string](name T) trace.DType {
 
 var quantizations = map[string]nn.Quantization{"nf4": nn.NF4, "nf4-dq": nn.NF4Double, "int8": nn.Int8}
 
-// referenceWeights returns the type of the weights of a model that is compared with. LLaMA-Factory
-// loads models in the precision of training, and brings only what is trained to fp32.
+// referenceWeights returns the weight type of the reference model. LLaMA-Factory loads models in the training
+// precision, and converts only trained weights to fp32.
 func referenceWeights(c models.Case) models.WeightType {
 	o := c.Objective
 	if c.AMP != models.NoAutocast && o.As == models.AsLLaMAFactory {
@@ -49,7 +49,7 @@ func referenceWeights(c models.Case) models.WeightType {
 	return c.Weights
 }
 
-// loading returns how from_pretrained brings the model to the device.
+// loading returns the options of from_pretrained by which the model is loaded to the device.
 func (t *taskTrainer) loading() nn.Loading {
 	return nn.Loading{
 		Read: computeType(t.c), Widen: t.c.Quantize != "" && dtypeOf(t.c.Weights) == trace.F32,

@@ -62,7 +62,7 @@ func groupsOf(s *models.Strategy, l Layout) ([]distributed.Group, error) {
 	return groups, nil
 }
 
-// member returns the number of the module of a group's call that has a parameter.
+// member returns the index of the module in a group's call that has a parameter.
 func member(g distributed.Group, name string) int {
 	for i, m := range g.With {
 		if nn.Below(name, m) {
@@ -105,7 +105,7 @@ func wrapsOf(s *models.Strategy, l Layout) (calls []distributed.Group, err error
 	return calls, nil
 }
 
-// matching returns the modules that the patterns of a wrap match, without modules that another wrap has named.
+// matching returns the modules that a wrap's patterns match, without modules that another wrap names.
 func (l Layout) matching(w models.Wrap, seen map[string]bool) (found []string, err error) {
 	for _, pattern := range w.Patterns {
 		matching := Matching(pattern, l.Modules)
@@ -133,7 +133,7 @@ var (
 
 // ends returns the wraps of the modules around a model's blocks: its embeddings, and the last norm with the output
 // layer, which are not resharded after forward. A layer that shares the embeddings' weights is wrapped with them
-// (fsdp2_prepare_model of accelerate). The norm is a child of the base model; peft's wrappers hide it.
+// (fsdp2_prepare_model of accelerate). The norm is a child of the base model, which peft's wrappers hide.
 func (l Layout) ends() []models.Wrap {
 	var embedding, norm, output string
 	base := ""
@@ -181,8 +181,8 @@ func apart(call []string) error {
 	return nil
 }
 
-// untied returns an error if a wrap contains a weight, but not all modules that share it: fully_shard would give each a
-// parameter of its own.
+// untied returns an error if a wrap contains a shared weight but not all modules that share it: fully_shard would give
+// each its own parameter.
 func untied(s *models.Strategy, l Layout, groups []distributed.Group) error {
 	if len(s.Wrap) == 0 || s.RootAlone() {
 		return nil
@@ -205,8 +205,8 @@ func untied(s *models.Strategy, l Layout, groups []distributed.Group) error {
 // owner returns the path of the module that has a parameter.
 func owner(name string) string { return name[:max(strings.LastIndexByte(name, '.'), 0)] }
 
-// afterChildren numbers modules, given in the order of modules(), so that each module follows its children: fully_shard
-// collects parameters in that order.
+// afterChildren numbers modules, given in the order of modules(), so that each module comes after its children:
+// fully_shard collects parameters in that order.
 func afterChildren(modules []string) map[string]int {
 	numbers := map[string]int{}
 	var open []string

@@ -36,7 +36,7 @@ func Models() []models.Model {
 	}, 8, segmentation)}
 }
 
-// check needs sizes that halve at every level, or skips would not fit.
+// check returns an error for image sizes that cannot be halved at every level, since skip connections would not match.
 func check(c models.Case) error {
 	if c.Settings["image-size"]%(1<<(levels-1)) != 0 {
 		return c.Wrong("image-size", "it must be a multiple of 16: the image is halved four times")
@@ -54,7 +54,7 @@ func doubleConv(in, out int64) *nn.Sequential {
 		conv(out), nn.NewBatchNorm(out), nn.NewReLUInPlace())
 }
 
-// uNet goes down the levels and up again, with a skip at each.
+// uNet has five levels down and up again, with a skip connection at each.
 type uNet struct {
 	nn.Module
 	Down  []*nn.Sequential

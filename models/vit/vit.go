@@ -1,6 +1,6 @@
-// Package vit is the Vision Transformer as transformers builds it: with the two-value regression head of a
-// music-emotion notebook, in the stages of its unfreezing, and as an image classifier. Linear layers are held as
-// layers, so that adapters can take their places.
+// Package vit is the Vision Transformer as in transformers: with the two-value regression head of a music-emotion
+// notebook, in the stages of its unfreezing, and as an image classifier. Linear layers are fields of type Layer, so
+// that adapters can replace them.
 package vit
 
 import (
@@ -156,8 +156,8 @@ func New(c Config, pooling bool) *Model {
 	return m
 }
 
-// Call maps images [batch, channels, size, size] to hidden states [batch,
-// tokens, width]. What the pooler makes is not returned.
+// Call maps images [batch, channels, size, size] to hidden states [batch, tokens, width]. The pooler's result is not
+// returned.
 func (m *Model) Call(f *frame, pixels *tensor, checkpointing bool) *tensor {
 	g := f.CallFrame(pixels)
 	embedded := g.Let(g.Call(m.Embeddings, pixels))
@@ -201,7 +201,7 @@ func (m *imageClassifier) call(f *frame, pixels, labels *tensor, classes hf.Clas
 	return hf.EndWithLoss(g, loss, logits)
 }
 
-// Classification returns the task of telling something of each image.
+// Classification returns the image classification task.
 func Classification(c Config, classes hf.Classes, checkpointing bool) train.Adaptable {
 	net := &imageClassifier{Vit: New(c, false), Classifier: nn.NewLinear(c.Width, classes.Count, true)}
 	return &train.Supervised{

@@ -107,7 +107,7 @@ func (q *quantizer) call(f *frame, z *tensor) (quantized, loss, perplexity *tens
 	return quantized, l, p
 }
 
-// follow moves the averages towards this batch.
+// follow updates the moving averages with this batch.
 func (q *quantizer) follow(f *frame, hot, flat *tensor) {
 	n := f.Let(hot.Sum(false, 0))
 	s := f.Let(hot.T().Matmul(flat))

@@ -1,5 +1,5 @@
-// Package wav2vec2 is wav2vec 2.0 as transformers builds it, trained to recognize speech with the CTC loss. Linear
-// layers are held as layers, so that adapters can take their places.
+// Package wav2vec2 is wav2vec 2.0 as in transformers, trained to recognize speech with the CTC loss. Linear layers are
+// fields of type Layer, so that adapters can replace them.
 package wav2vec2
 
 import (
@@ -93,8 +93,8 @@ func newFeatureEncoder(c Config) *featureEncoder {
 	return &featureEncoder{ConvLayers: lists.Times(len(c.Conv), func(i int) *convLayer { return newConvLayer(c, i) })}
 }
 
-// call maps samples [batch, time] to features [batch, channels, frames]. In
-// training its input requires a gradient, for the sake of checkpointing.
+// call maps samples [batch, time] to features [batch, channels, frames]. In training its input requires a gradient, as
+// checkpointing needs.
 func (e *featureEncoder) call(f *frame, samples *tensor, checkpointing bool) *tensor {
 	g := f.CallFrame(samples)
 	x := g.Let(samples.Unsqueeze(1))

@@ -27,7 +27,7 @@ func Settings() []models.Setting {
 	}
 }
 
-// CheckClip finds clips too short for the convolutions. The reason is empty if they are not.
+// CheckClip returns the setting and reason of clips that are too short for the convolutions; both are empty otherwise.
 func (c Config) CheckClip(k models.Case) (setting, reason string) {
 	length := sampleRate * k.Settings[secondsSetting]
 	for i, l := range c.Conv {
@@ -40,8 +40,8 @@ func (c Config) CheckClip(k models.Case) (setting, reason string) {
 	return "", ""
 }
 
-// Recognition returns the task of recognizing labels in clips of the sizes of a case, which has [Settings]. To
-// transformers the model has no input embeddings, and so no output embeddings.
+// Recognition returns the task of recognizing labels in clips of the sizes in the case's [Settings]. transformers sees
+// no input embeddings in the model, and so no output embeddings.
 func Recognition(c Config, k models.Case) train.Adaptable {
 	net := newRecognizer(c)
 	return &train.Supervised{

@@ -1,5 +1,5 @@
-// Package whisper is Whisper as transformers builds it, trained to transcribe clips of speech. Linear layers are held
-// as layers, so that adapters can take their places.
+// Package whisper is Whisper as in transformers, trained to transcribe clips of speech. Linear layers are fields of
+// type Layer, so that adapters can replace them.
 package whisper
 
 import (
@@ -33,7 +33,7 @@ type Config struct {
 	TrainedPositions bool
 }
 
-// attention is WhisperAttention: of a sequence with itself, or with the encoder's result.
+// attention is WhisperAttention: self-attention, or attention to the encoder's result.
 type attention struct {
 	nn.Module
 	KProj, VProj, QProj, OutProj nn.Layer

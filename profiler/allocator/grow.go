@@ -30,7 +30,7 @@ func (e *OOMError) Error() string {
 
 func inMiB(n int64) string { return fmt.Sprintf("%.2f MiB", float64(n)/mib) }
 
-// segmentSize returns the segment to get for a block of size bytes.
+// segmentSize returns the size of the segment to allocate for a block of size bytes.
 func (a *Allocator) segmentSize(size int64) int64 {
 	switch {
 	case size <= smallSize:

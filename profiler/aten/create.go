@@ -53,8 +53,8 @@ var creation = family{
 	},
 }
 
-// made returns a tensor of the given size, whose values the called operator sets; its type is otherwise unless the call
-// has one.
+// made returns a tensor of the given size, whose values the called operator sets. Its type is the argument dtype, or
+// else otherwise.
 func (a *Args) made(otherwise trace.DType, size ...int64) *tensor {
 	return a.tape.Filled(a.op.base(), a.DType("dtype", otherwise), size...)
 }
@@ -116,10 +116,10 @@ func like(a *Args) *tensor {
 	return x.FilledLike(op, d)
 }
 
-// overwritten fills its argument.
+// overwritten records an operator that overwrites all values of its argument.
 func overwritten(a *Args) *tensor { return a.first(0).FillInPlace(a.op.base()) }
 
-// triangle returns the places of a triangle of a matrix: rows and columns.
+// triangle records tril_indices or triu_indices: the rows and columns of a triangle of a matrix.
 func triangle(a *Args) *tensor {
 	rows, columns, offset := a.Int("row"), a.Int("col"), a.Int("offset")
 	n := int64(0)

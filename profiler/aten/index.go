@@ -54,7 +54,7 @@ var indexing = family{
 	"embedding":      with((*tensor).Embedding, "indices", "weight"),
 }
 
-// indexType returns the type of places among sorted values.
+// indexType returns the type of positions in a sorted tensor: int32 if out_int32 is set, else int64.
 func (a *Args) indexType() trace.DType {
 	if a.Bool("out_int32") {
 		return trace.I32

@@ -91,7 +91,7 @@ func (a *Args) filledN(n int64) *tensor {
 	return a.Tape().Filled("fft_fftfreq", a.DType("dtype", trace.F32), n)
 }
 
-// frames returns the options that both directions have; a missing hop is a quarter of a frame.
+// frames returns the options that stft and istft share; hop_length defaults to a quarter of a frame.
 func (a *Args) frames() ops.STFTArgs {
 	n := a.Int("n_fft")
 	s := ops.STFTArgs{

@@ -80,8 +80,8 @@ func qualified(name string) string {
 	return "aten::" + name
 }
 
-// rowBody returns the body of an operator that is a row of the recorder. Its overload for numbers
-// is taken where a number stands in for a tensor.
+// rowBody returns the body of an operator that is a row of the recorder. If an argument is a number in place of a
+// tensor, it uses the overload for numbers.
 func rowBody(o *trace.Operator, inPlace bool) body {
 	return func(a *Args) []Value {
 		xs, n, lacking := a.operands()

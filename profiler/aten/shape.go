@@ -271,8 +271,8 @@ func asStrided(a *Args) *tensor {
 	return x.AsStrided(a.Ints("size"), a.Ints("stride"), offset)
 }
 
-// view records x.view(size). An exported graph leaves out contiguous() of a tensor that was contiguous where it was
-// exported, and need not be on a GPU: attention lays out its result otherwise there.
+// view records x.view(size), or a copy if strides forbid a view: the graph may come from an export without a GPU, where
+// attention's result was contiguous and contiguous() was left out.
 func view(a *Args) *tensor {
 	x, size := a.first(0), a.Ints("size")
 	if !x.Viewable(size...) {

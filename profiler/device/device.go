@@ -92,8 +92,8 @@ type Event interface {
 	Close() error
 }
 
-// A Kernel is the work of one launch: the bytes to read and write and the operations to
-// compute, so that a synthetic kernel costs what the op it stands for costs.
+// A Kernel is the work of one launch: the bytes to read and write and the operations to compute. A synthetic kernel
+// with this work takes as long as the op that it replaces.
 type Kernel struct {
 	Work      program.Work
 	Precision program.Precision
@@ -124,8 +124,8 @@ func (k Kernel) Traffic() int64 {
 	return lists.Sum(k.Reads, bytes) + lists.Sum(k.Writes, bytes)
 }
 
-// An UnusableError reports that a GPU that was asked for cannot be used, and what can be done about it. It is about the
-// machine, not about the program: no driver, no such device, a GPU that others have to themselves.
+// An UnusableError reports why a requested GPU cannot be used, and what to do. The cause is the machine, not the
+// program: no driver, no such device, a GPU that another process uses exclusively.
 type UnusableError struct {
 	// Device is the requested device: "cuda:0", or "cuda" for all.
 	Device string

@@ -30,8 +30,8 @@ const SearchedBatch = 4096
 // defaultRisk is the probability that a need exceeds the upper end of a 95 % interval.
 const defaultRisk = 0.025
 
-// Need returns the number of bytes of an estimate that must not exceed [Budget.Limit]: the upper end of its device
-// bytes, or with a risk that quantile, without managed memory, which the driver takes away where there is no room.
+// Need returns the bytes of an estimate that must not exceed [Budget.Limit]: the upper end of its device bytes, or with
+// a risk that quantile. Managed memory does not count, since the driver moves it to the host when memory is short.
 func (b Budget) Need(e Estimate) int64 {
 	value, high := e.Device.Value-e.Paged.Value, e.Device.High-e.Paged.High
 	if b.Risk == 0 || b.Risk == defaultRisk {
@@ -50,7 +50,7 @@ func (b Budget) Limit() int64 {
 	return b.Memory
 }
 
-// Reason is why a batch is not safe, in a word for machines; empty if it is safe.
+// Reason is a keyword for why a batch is not safe; empty if it is safe.
 type Reason string
 
 // The reasons.

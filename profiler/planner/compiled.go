@@ -7,9 +7,9 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// compiledModel holds what torch.compile made of the memory of one model's steps, over the forms in which it was
-// compiled (the model alone, with its loss, block by block). Values are shares of the eager step's bytes, less the
-// bytes that no compiler changes: weights, buffers, the optimizer's state and the batch.
+// compiledModel holds how torch.compile changed the memory of one model's steps, for each form of compilation (the
+// model alone, with its loss, block by block). Values are shares of the eager step's bytes, without the bytes that no
+// compiler changes: weights, buffers, optimizer state and batch.
 type compiledModel struct {
 	of string
 	// text reports whether the model learns tokens: a compiler keeps scores and their softmax in half, or not at all.
@@ -58,8 +58,8 @@ const (
 	physicalAI      = "open-edge-platform/physical-ai-studio pull request 477"
 )
 
-// Compiled describes how far a step under torch.compile may be from the eager one, which is replayed where there is no
-// recording of the compiled one. The zero value is an eager step.
+// Compiled describes the uncertainty of a compiled step without a recording, whose eager step is replayed instead. The
+// zero value is an eager step.
 type Compiled struct {
 	// Allocated and Reserved are relative to the bytes that a compiler can change.
 	Allocated, Reserved Residual

@@ -119,10 +119,10 @@ func (c Coefficients) List() []Coefficient {
 	return append(list, allocated, reserved)
 }
 
-// source returns the records behind the intervals, and in how many of them they held.
+// source names the records that the intervals come from, and how many of them lie within.
 func (c *Coefficients) source() string { return SourceOf(c.Allocated, c.Reserved) }
 
-// SourceOf returns the records behind two residuals of a group, and in how many of them they held.
+// SourceOf names the records that two residuals of a group come from, and how many of them lie within.
 func SourceOf(allocated, reserved Residual) string {
 	if reserved.Apart == "" {
 		return allocated.Source()

@@ -200,7 +200,7 @@ func ContextOf(gpu device.GPU) Coefficient {
 	}
 }
 
-// Run returns the estimate of a step that ran on a GPU whose context was not measured, of the bytes that it reserved.
+// Run returns the estimate of a step that ran and reserved the given bytes on a GPU whose context was not measured.
 func Run(gpu device.GPU, reserved int64) Estimate {
 	e := Estimate{Reserved: Interval{reserved, reserved, reserved}}
 	e.Device = Interval{reserved + gpu.Context, reserved + gpu.Context, reserved + gpu.Context}.by(contextStdErr)

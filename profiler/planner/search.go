@@ -73,7 +73,7 @@ func gap(batch int) int {
 	return gap
 }
 
-// sizeOf returns the size that a batch is judged as: the smallest that is no smaller.
+// sizeOf returns the size that represents a batch: the smallest that is at least as large.
 func sizeOf(batch int) int {
 	g := gap(batch)
 	return (batch + g - 1) / g * g
@@ -218,8 +218,8 @@ func (s *Search) edge() (int, error) {
 	}
 }
 
-// edge is a search for the last size that fits: fits is one that does, or below
-// all, and fails one that does not, or above all.
+// edge is a search for the last size that fits. fits is a size that fits, or one below all sizes; fails is one that
+// does not, or one above all.
 type edge struct {
 	*Search
 	fits, fails int

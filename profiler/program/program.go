@@ -94,16 +94,16 @@ type Wait struct {
 	Event  uint32
 }
 
-// Product is Batch matrix products of [M, K] with [K, N]. Of a [Normalization] it is
-// M groups that have a mean each, of Batch stretches of N elements; K is zero.
+// Product is a batch of matrix products of [M, K] with [K, N]. For a [Normalization] it is M groups with a mean each,
+// made of Batch runs of N elements; K is zero.
 type Product struct {
 	M, N, K, Batch int64
 	// Window is the geometry of a convolution in two dimensions.
 	Window Window
 }
 
-// Window is how the filters of a convolution in two dimensions lie over its images: the input, or of a transposed
-// convolution the output. All is in pixels; the zero value is no window.
+// Window is the geometry of a two-dimensional convolution's filters over its images: the input, or the output of a
+// transposed convolution. Sizes are in pixels; the zero value is no window.
 type Window struct {
 	Images, Height, Width int64
 	// TapsY and TapsX are the extent of a filter.
@@ -178,7 +178,7 @@ func (p Precision) String() string {
 	return "unknown"
 }
 
-// Site is where an allocation or an operator happened, in the words of PyTorch.
+// Site is where an allocation or an operator happened, by PyTorch's names.
 type Site struct {
 	// Op is the operator called from the model or by the autograd node.
 	Op string
@@ -230,8 +230,8 @@ func (p *Program) ProductOf(op *Op) Product {
 	return p.Products[op.Product-1]
 }
 
-// Traffic returns the bytes that a rank sends over its links in a collective: in a ring every byte of the whole is sent
-// once for each of the other ranks, divided among them; an all-reduce sends twice as much. It is zero for other ops.
+// Traffic returns the bytes that a rank sends over its links in a collective. In a ring every byte is sent once to each
+// other rank, and the ranks share this work; an all-reduce sends twice as much. It is zero for other ops.
 func (p *Program) Traffic(op *Op) int64 {
 	if op.Group < 2 {
 		return 0
@@ -282,7 +282,7 @@ func (p *Program) Live() iter.Seq2[Instruction, int64] {
 	}
 }
 
-// Peak returns the most that the program holds at a time, in bytes as requested.
+// Peak returns the largest number of requested bytes that are allocated at one time.
 func (p *Program) Peak() (peak int64) {
 	for _, now := range p.Live() {
 		peak = max(peak, now)

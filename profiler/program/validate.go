@@ -2,9 +2,8 @@ package program
 
 import "fmt"
 
-// Validate checks what every program must keep to: tables are indexed within their bounds, a buffer is allocated once
-// and before anything else happens to it, is freed at most once and not used after. The error names the first
-// instruction that does not.
+// Validate checks that tables are indexed within their bounds, and that each buffer is allocated once before its first
+// use, freed at most once and not used afterwards. The error names the first wrong instruction.
 func (p *Program) Validate() error {
 	v := validator{p: p, state: make([]bufferState, len(p.Buffers)), recorded: make([]bool, len(p.Events))}
 	for at, i := range p.Instructions {

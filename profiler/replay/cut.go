@@ -8,8 +8,8 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Steps are the training steps of a program, cut at the places where a training loop gets its next batch. There a
-// [Loop] may continue with the steps of another program of the same model, whose batches have another length.
+// Steps are the training steps of a program, cut where a training loop loads its next batch. There a [Loop] can
+// continue with the steps of another program of the same model, whose batches have another length.
 type Steps struct {
 	setup *part
 	// steps holds the recorded steps. The last stands for all that follow: the first allocates the optimizer's state.
@@ -19,8 +19,7 @@ type Steps struct {
 // at returns the n-th step.
 func (s *Steps) at(n int) *cutStep { return &s.steps[min(n, len(s.steps)-1)] }
 
-// A cutStep is a training step: its micro-batches, and the rest after them. It has the first micro-batch, and one that
-// stands for all others.
+// A cutStep is a training step: its first micro-batch, one that represents all others, and the rest after them.
 type cutStep struct {
 	batches []*part
 	rest    *part
@@ -29,7 +28,7 @@ type cutStep struct {
 // batch returns the part of the i-th micro-batch.
 func (s *cutStep) batch(i int) *part { return s.batches[min(i, len(s.batches)-1)] }
 
-// A part is a stretch of a program by itself. Its buffers have numbers of their own.
+// A part is a section of a program with its own numbering of buffers.
 type part struct {
 	actions []action
 	// enter holds the buffers that live when it begins, leave the buffers that live when it ends, in the order of their

@@ -59,7 +59,7 @@ func (l *Loop) Step(ctx context.Context, batches ...*Steps) error {
 // Stats returns the allocator's statistics, with peaks since the loop began.
 func (l *Loop) Stats() allocator.Stats { return l.heap.Stats() }
 
-// carryOut carries out a part.
+// carryOut executes a part.
 func (l *Loop) carryOut(ctx context.Context, p *part) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -91,8 +91,8 @@ func (l *Loop) malloc(b program.Buffer) (*allocator.Block, error) {
 	return l.heap.MallocOn(allocator.Stream(b.Stream), b.Bytes)
 }
 
-// enter finds the block of each buffer that lives when a part begins: buffers of a class have one order in all programs
-// of a model. Blocks unknown to the part stay in l.live.
+// enter finds the block of each buffer that is allocated when a part begins: buffers of a class have the same order in
+// all programs of a model. Blocks unknown to the part stay in l.live.
 func (l *Loop) enter(p *part) error {
 	var known [program.NumClasses]int
 	l.blocks = append(l.blocks[:0], make([]*allocator.Block, len(p.buffers))...)

@@ -122,9 +122,8 @@ type measurer struct {
 	kernel device.Kernel  // its slices are used for one launch after the other
 }
 
-// watch replays once and checks the memory: how much of the GPU is in use, how much of it NVML reports, that no memory
-// is allocated twice, and that all of it can be written and read. Checks take time, which a simulated device does not
-// count.
+// watch replays once and checks the memory: how much of the GPU is in use, how much NVML reports, that no memory is
+// allocated twice, and that all of it can be written and read. Only a real device is checked in ways that take time.
 func (w *measurer) watch(ctx context.Context) error {
 	l := &ledger{program: w.program}
 	if !w.computed {
@@ -278,7 +277,7 @@ func (w *measurer) record(event uint32) error {
 	return err
 }
 
-// await holds up a stream of the device.
+// await makes a stream of the device wait for an event.
 func (w *measurer) await(wait program.Wait) error {
 	s, ok := w.device.(device.Streamer)
 	switch {

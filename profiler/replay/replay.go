@@ -254,7 +254,7 @@ func changesMemory(k program.Kind) bool {
 	return k == program.Alloc || k == program.Free || k == program.EmptyCache
 }
 
-// queue hands an event or a wait to the device.
+// queue passes an event or a wait to the device.
 func (r *replayer) queue(in program.Instruction) error {
 	h := &r.options.Hooks
 	switch {
@@ -392,7 +392,7 @@ func (r *replayer) finish() {
 	r.result.Peak = r.moment(r.peak.instruction, r.peak.reserved)
 }
 
-// giveBack frees what still lives and gives every segment back.
+// giveBack frees all live buffers and releases every segment.
 func (r *replayer) giveBack() error {
 	r.heap.SetTrace(nil)
 	for i, b := range r.blocks {

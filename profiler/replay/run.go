@@ -131,8 +131,7 @@ type PhaseUsage struct {
 // Whole returns the peak of the run.
 func (r *Run) Whole() PhaseUsage { return PhaseUsage{r.Max, r.OOM != nil} }
 
-// EndOf returns the memory in use at the end of a step's last phase, or of its last phase with a name; zero if there is
-// none.
+// EndOf returns the memory in use at the end of a step's last phase, or of its last phase with a name; else zero.
 func (r *Run) EndOf(step int, name string) PhaseUsage {
 	if r.missed(step, name) {
 		return PhaseUsage{r.Max, true}
@@ -160,7 +159,7 @@ func (r *Run) PeakOf(step int, name string) PhaseUsage {
 	return PhaseUsage{u, false}
 }
 
-// missed reports whether the run ended before a phase of a step did; before the step, if the phase has no name.
+// missed reports whether the run ended before a phase of a step did; without a phase name, before the step did.
 func (r *Run) missed(step int, name string) bool {
 	if r.OOM == nil || r.OOM.Phase.Step > step {
 		return false

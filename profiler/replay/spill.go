@@ -17,8 +17,8 @@ type Spill struct {
 	Moved int64 `json:"moved"`
 }
 
-// SpillOf replays a program on a GPU with room for a number of bytes of segments. Later segments are in the host's
-// memory until they are released, since what such drivers move between the two is not documented.
+// SpillOf replays a program on a GPU with room for the given bytes of segments. Later segments stay in the host's
+// memory until they are released; how such drivers move memory between the two is not documented.
 func SpillOf(ctx context.Context, p *program.Program, config allocator.Config, room int64, rising bool, step int) (
 	Spill, error,
 ) {
@@ -47,7 +47,7 @@ func SpillOf(ctx context.Context, p *program.Program, config allocator.Config, r
 	return Spill{memory.most, total}, err
 }
 
-// spilling is memory of which segments beyond the room are the host's.
+// spilling is a memory source whose segments beyond the room lie in the host's memory.
 type spilling struct {
 	*allocator.Memory
 	room int64 // what is left of it

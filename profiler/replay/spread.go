@@ -11,9 +11,9 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Spread is the range of the reserved bytes of a program when the order of its frees, and where they are not known
-// to the byte its sizes, are perturbed a little, or addresses come in the other order. A real run differs from its
-// recording in such details, and the caching allocator may answer a small difference with a whole segment.
+// Spread is the range of a program's reserved bytes under small changes: another order of frees, other sizes where a
+// batch's sizes are only known approximately, addresses in the other order. A real run differs from its recording in
+// such details, and the caching allocator may need a whole segment more for a small difference.
 type Spread struct {
 	Low  int64 `json:"low"`
 	High int64 `json:"high"`
@@ -33,10 +33,9 @@ const (
 
 var perturbedSizes = [...]float64{.985, .99, .995, 1.005, 1.01, 1.015}
 
-// SpreadOf replays a program on memory without a limit whose addresses rise or fall, with the order of its frees
-// perturbed, and with its sizes perturbed where a batch's sizes are not known to the byte; once as it is, with
-// addresses in the other order; and once with workspaces of convolutions that are larger by so many bytes, if any.
-// Equal programs have equal spreads.
+// SpreadOf replays a program several times without a memory limit, at rising or falling addresses: as it is, with the
+// addresses in the other order, with the order of frees changed (and sizes, if sizes is set), and with convolution
+// workspaces larger by the given bytes. Equal programs have equal spreads.
 func SpreadOf(ctx context.Context, p *program.Program, config allocator.Config, sizes, rising bool, workspace int64) (
 	Spread, error,
 ) {
@@ -82,7 +81,7 @@ func SpreadOf(ctx context.Context, p *program.Program, config allocator.Config, 
 // isConvolution reports whether a workspace of the site serves a convolution.
 func isConvolution(s program.Site) bool { return s.Native == "run_conv_plan" }
 
-// An event is an instruction that changes the memory, as a replay with no other interest reads it.
+// An event is an instruction that changes the memory, without what a perturbed replay does not need.
 type event struct {
 	kind program.Kind
 	// scaled reports whether the size depends on the batch, convolution that it is a workspace of one.
@@ -93,7 +92,7 @@ type event struct {
 	bytes int64
 }
 
-// eventsOf returns the events of a program, with or without a say which are workspaces, and the number of places.
+// eventsOf returns the events of a program, with workspaces marked if workspaces is set, and the number of positions.
 func eventsOf(p *program.Program, workspaces bool) (events []event, most int) {
 	events, places := make([]event, 0, len(p.Instructions)), make([]uint32, len(p.Buffers))
 	var left []uint32
@@ -134,7 +133,7 @@ type perturbed struct {
 	due, allocations uint64
 }
 
-// A lateFree is the free of a block that comes before an allocation of that number.
+// A lateFree is the free of a block that is delayed until before the allocation with a number.
 type lateFree struct {
 	block  *allocator.Block
 	before uint64

@@ -24,8 +24,8 @@ func (v *verification) end(e entry) error {
 	return nil
 }
 
-// touching writes and reads the buffers that no op touches: libraries' workspaces, scratch of reductions, data that
-// come from the host. So every byte handed out is really used, and a driver that overcommits memory shows it.
+// touching writes and reads the buffers that no op uses: libraries' workspaces, scratch of reductions, data from the
+// host. All memory is then really used, which exposes a driver that overcommits.
 type touching struct {
 	device  device.Device
 	program *program.Program

@@ -155,7 +155,7 @@ func (s *Stack) With(l Libraries) *Stack {
 	return &other
 }
 
-// rulesOf returns the rules of releases of libraries; of one that is not named the newest rules.
+// rulesOf returns the rules of the releases of libraries; the newest rules for a library without a release.
 func rulesOf(l Libraries) (rules trace.Libraries) {
 	for _, known := range libraries {
 		at, unknown := parse(l[known.name])
@@ -168,7 +168,7 @@ func rulesOf(l Libraries) (rules trace.Libraries) {
 	return rules
 }
 
-// mustParse reads a release that was read before, or stands in this package.
+// mustParse parses a release that was checked before or is a constant of this package; it panics on an error.
 func mustParse(release string) version {
 	v, err := parse(release)
 	if err != nil {

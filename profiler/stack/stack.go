@@ -1,8 +1,8 @@
-// Package stack knows releases of PyTorch and of the libraries beside it, and the rules by which they take memory.
+// Package stack has the releases of PyTorch and its libraries, and their rules for allocating memory.
 //
-// Rules are written down as differences. A release has one small file, torch2_15.go, with what begins in it; the rules
-// of a release are the rules of all releases up to it. Data that rules are made of are in folders next to them: cudnn
-// has the choices of cuDNN, by version.
+// Rules are written as differences. A release has one small file, such as torch2_15.go, with its changes; the rules of
+// a release are the changes of all releases up to it. Data of rules are in folders: cudnn has the choices of cuDNN, by
+// version.
 package stack
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn"
 )
 
-// Versions are the versions of PyTorch and NVIDIA's libraries of a training step. What is not known is empty.
+// Versions are the versions of PyTorch and NVIDIA's libraries in a training step. Unknown ones are empty.
 type Versions struct {
 	Torch  string `json:"torch"`
 	CUDA   string `json:"cuda,omitempty"`
@@ -53,7 +53,7 @@ func (s *Stack) Rules() trace.Rules { return s.rules }
 // Allocator returns the rules for allocator settings.
 func (s *Stack) Allocator() allocator.Rules { return s.allocator }
 
-// Notes names the release whose rules are used, if the release itself was not measured, or its version of cuDNN not
+// Notes names the release whose rules are used instead, if the release itself was not measured or its cuDNN was not
 // queried.
 func (s *Stack) Notes() (notes []string) {
 	switch {

@@ -186,7 +186,7 @@ func (n *Node) release() {
 	}
 }
 
-// gather ends a node without references and pushes the nodes that only it referred to.
+// gather destroys a node without references and pushes the nodes that only it referred to.
 func (n *Node) gather(t *Tape, stack []*Node) []*Node {
 	if n.flags&isLeafNode != 0 {
 		n.leaf.Release()
@@ -219,8 +219,8 @@ func (n *Node) releaseSaved() {
 	n.forget()
 }
 
-// Gradients is the activation of a node's derivative: the gradients of the node's outputs, the
-// tensors that the forward saved, and the gradients of its inputs, which the derivative gives.
+// Gradients is the state of a node's backward call: the gradients of the node's outputs, the tensors that forward
+// saved, and the gradients of its inputs, which the call computes.
 type Gradients struct {
 	*Call
 	node *Node

@@ -59,7 +59,7 @@ func (h *savedHooks) hold(t *Tape, x *Tensor) saved {
 func (h *savedHooks) push(k savedHook) { h.stack = append(h.stack, k) }
 func (h *savedHooks) pop()             { h.stack = h.stack[:len(h.stack)-1] }
 
-// packed replaces a saved tensor that will be computed again (checkpoint's _Holder).
+// packed is a placeholder for a saved tensor that will be recomputed (checkpoint's _Holder).
 type packed struct {
 	region *region
 	value  *Tensor // present between recomputation and use
@@ -86,7 +86,7 @@ type region struct {
 	outputs bool
 }
 
-// pack adds a holder and keeps nothing.
+// pack adds a holder and keeps no tensor.
 func (r *region) pack(t *Tape, x *Tensor) saved {
 	p := &packed{region: r}
 	r.holders = append(r.holders, p)
@@ -211,7 +211,7 @@ func (f *Frame) Checkpoint(fn func(f *Frame, inputs []*Tensor) *Tensor, inputs .
 	return f.CheckpointClosure(nil, fn, inputs...)
 }
 
-// CheckpointClosure runs Checkpoint of a function that captures variables; they live until it last runs.
+// CheckpointClosure runs Checkpoint of a function that captures tensors, which live until its last run.
 func (f *Frame) CheckpointClosure(captured []*Tensor, fn func(f *Frame, inputs []*Tensor) *Tensor,
 	inputs ...*Tensor,
 ) *Tensor {
@@ -258,7 +258,7 @@ func (f *Frame) checkpoint(captured []*Tensor, fn func(f *Frame, inputs []*Tenso
 // Unwinding reports whether a recomputation has all that it needs, so that the model's code no longer runs in PyTorch.
 func (t *Tape) Unwinding() bool { return t.autograd.hooks.unwinding }
 
-// RunHook runs the code of a hook. A checkpoint does not run it again, and it may behave differently the second time.
+// RunHook runs the code of a hook. A recomputation does not run it again.
 func (t *Tape) RunHook(f func()) {
 	begun, last := t.activations, t.autograd.hooks.stopping
 	t.autograd.hooks.stopping = false
@@ -267,8 +267,8 @@ func (t *Tape) RunHook(f func()) {
 }
 
 // CheckpointReentrant records torch.utils.checkpoint.checkpoint(fn, *inputs, use_reentrant=True). It runs fn without
-// autograd; a node of the graph runs all of fn again, and backward through it. Nothing is differentiated unless an
-// input requires a gradient. Captured tensors, some of them nil, live as long as fn may run again.
+// autograd. In backward a node runs all of fn again with autograd, and then backward through it; without an input that
+// requires a gradient nothing is differentiated. Captured tensors, some of them nil, live as long as fn may run again.
 func (f *Frame) CheckpointReentrant(fn func(f *Frame, inputs []*Tensor) *Tensor, captured []*Tensor,
 	inputs ...*Tensor,
 ) *Tensor {

@@ -74,7 +74,7 @@ func (x *Tensor) RealPart() *Tensor {
 	return x.tape.header(x.store, F32, x.tape.layout(x.shape, doubled(x.strides)), 2*x.offset)
 }
 
-// doubled returns the strides of complex numbers in units of real ones.
+// doubled converts strides in complex elements to strides in real ones.
 func doubled(strides []int64) []int64 {
 	out := make([]int64, len(strides), len(strides)+1)
 	for d, s := range strides {

@@ -171,8 +171,8 @@ func (t *Tape) findWorkspaces(k convCall) [][]int64 {
 	return sizes
 }
 
-// modeledPlan returns the plan that the rules estimate for a GPU by its number, after the GPUs before it. Plans of one
-// generation differ only where the memory of one is too small for an engine.
+// modeledPlan returns the plan that the rules estimate for the GPU with a number. before holds the plans of the GPUs
+// before it; within a generation plans differ only if the memory is too small for an engine.
 func (t *Tape) modeledPlan(k convCall, gpu int, before []cudnn.Plan) cudnn.Plan {
 	same := func(a, b GPU) bool { return cudnn.Generation(a.cudnn()) == cudnn.Generation(b.cudnn()) }
 	own := t.gpus.all[gpu]

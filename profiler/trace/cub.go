@@ -58,8 +58,8 @@ func (gpu GPU) radixStorage(cub *CUB, s radixSort) int64 {
 	return cubBlob(portions*passes*radixDigits*8, blocks*radixDigits*4, keys, values, portions*passes*4)
 }
 
-// radixSpine returns the number of digit counts of a sort that sweeps its input up and down, on GPUs before Hopper for
-// keys of less than four bytes: a row of digits for every block, five blocks for each that fits the GPU.
+// radixSpine returns the number of digit counters of a radix sort in several passes (GPUs before Hopper, keys of less
+// than four bytes): a row of digits for every block, and five blocks for each that fits the GPU at one time.
 func (gpu GPU) radixSpine(s radixSort) int64 {
 	const threads, subscription, scanTile = 512, 5, 512 * 23 / 2
 	digits := int64(128)
@@ -70,8 +70,8 @@ func (gpu GPU) radixSpine(s radixSort) int64 {
 	return blocks*digits + scanTile
 }
 
-// reduceByCUB records a sum of 32-bit integers (DeviceReduce). One block sums a single tile;
-// otherwise each of several times as many blocks as fit the GPU writes a partial sum.
+// reduceByCUB records a sum of 32-bit integers (DeviceReduce). One block sums a single tile. For more tiles, several
+// times as many blocks as fit the GPU each write a partial sum.
 func (t *Tape) reduceByCUB(sum, x *Tensor) {
 	const threads, items, subscription = 256, 16, 5
 	bytes := int64(1)
@@ -97,7 +97,7 @@ func (t *Tape) scratchFor(bytes, n int64, outs, ins []*Tensor) {
 	c.Finish()
 }
 
-// RadixSort sorts keys, by the given number of low bits, and values with them, nil for none.
+// RadixSort sorts keys by their lowest bits, and reorders values (nil for none) with them.
 func (t *Tape) RadixSort(sortedKeys, sortedValues, keys, values *Tensor, bits int) {
 	s := radixSort{n: keys.numel, key: keys.dtype.Size(), bits: bits}
 	if values != nil {

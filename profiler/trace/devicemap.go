@@ -6,8 +6,8 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// spread is a model with modules on several GPUs of one process; the tape records one GPU. Tensors of the others have
-// shapes but no memory, and belong to the same graph. An operator runs on the GPU of its arguments.
+// spread is a model whose modules are on several GPUs of one process; the tape records one of them. Tensors of other
+// GPUs have shapes but no memory, and belong to the same graph. An operator runs on the GPU of its arguments.
 type spread struct {
 	// home is the GPU of batches and of the model's outputs.
 	home StagePart
@@ -30,7 +30,7 @@ func (x *Tensor) part() StagePart {
 	return OwnStage
 }
 
-// goTo runs what follows on the GPU of x, until the returned function is called, under [Tape.Spread].
+// goTo switches to the GPU of x until the returned function is called, under [Tape.Spread].
 func (t *Tape) goTo(x *Tensor) (back func()) {
 	if t.ranks.spread == nil || x == nil {
 		return func() {}
@@ -87,7 +87,7 @@ func (f *Frame) enterModule(p *Path) {
 	}
 }
 
-// Here returns an argument of the frame's module on the module's own GPU. Nil stays nil.
+// Here copies an argument of the frame's module to the module's GPU. Nil stays nil.
 func (f *Frame) Here(x *Tensor) *Tensor {
 	if !f.placed || x == nil {
 		return x
@@ -99,7 +99,7 @@ func (f *Frame) Here(x *Tensor) *Tensor {
 	return y
 }
 
-// AllHere returns several arguments as [Frame.Here] does.
+// AllHere copies several arguments as [Frame.Here] does.
 func (f *Frame) AllHere(args []*Tensor) []*Tensor {
 	if !f.placed {
 		return args

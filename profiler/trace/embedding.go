@@ -85,10 +85,10 @@ const (
 	BagMax
 )
 
-// EmbeddingBag records torch.embedding_bag(weight, indices, offsets): for each bag of indices, which begin at its
-// offset, the sum, mean or maximum of those rows of the weight [rows, width]. Samples may have weights of their own,
-// nil for none. With last, the last offset is where the last bag ends. The results are output [bags, width],
-// offset2bag, bag_size and max_indices.
+// EmbeddingBag records torch.embedding_bag(weight, indices, offsets): for each bag of indices, which begins at its
+// offset, the sum, mean or maximum of these rows of weight [rows, width]. samples holds the weights of samples, nil for
+// none. If last is set, the last offset is the end of the last bag. The results are output [bags, width], offset2bag,
+// bag_size and max_indices.
 func (weight *Tensor) EmbeddingBag(indices, offsets *Tensor, mode BagMode, samples *Tensor, last bool) []*Tensor {
 	c := weight.tape.Begin("_embedding_bag", weight, indices, offsets, samples)
 	bags, width := offsets.numel, weight.Size(1)

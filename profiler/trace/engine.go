@@ -221,7 +221,7 @@ func (g *graphTask) deliver(e edge, x *Tensor) {
 	c.Finish()
 }
 
-// runWhere runs a node on the GPU that has its gradients.
+// runWhere runs a node on the GPU of its gradients.
 func (g *graphTask) runWhere(n *Node) {
 	var of *Tensor
 	for _, x := range n.incoming() {

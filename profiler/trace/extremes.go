@@ -19,7 +19,7 @@ func (x *Tensor) extreme(op, node string, keep bool, dims []int) *Tensor {
 		func(b *Gradients) { b.Give(0, extremeGrad(b.Grad, b.Saved(1), b.Saved(0), keep, dims)) }))
 }
 
-// extremeGrad shares the gradient among all that are equal to the result (scale_grad_by_count).
+// extremeGrad divides the gradient equally among all elements that equal the result (scale_grad_by_count).
 func extremeGrad(grad, result, self *Tensor, keep bool, dims []int) *Tensor {
 	c := grad.tape.Begin("scale_grad_by_count", grad, result, self)
 	if !keep {
@@ -72,8 +72,8 @@ func (x *Tensor) MaxDim(keep bool, dim int) (values, indices *Tensor) {
 	return c.EndPair(values, indices)
 }
 
-// selectionGrad records value_selecting_reduction_backward: zeros, with the
-// gradient scattered into the places that were selected.
+// selectionGrad records value_selecting_reduction_backward: zeros, into which the gradient is scattered at the selected
+// indices.
 func selectionGrad(grad *Tensor, shape []int64) *Tensor {
 	c := grad.tape.Begin("value_selecting_reduction_backward", grad)
 	z := c.t.Alloc(grad.dtype, shape...)

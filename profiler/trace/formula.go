@@ -201,7 +201,7 @@ func called(name string, args []operand) func(xs []*Tensor) *Tensor {
 	panic("trace: formula calls unknown function " + name)
 }
 
-// coded returns a function of formulas that is no row, nil if there is none of the name.
+// coded returns the function with a name that formulas call and that is Go code, not a row; nil if there is none.
 func coded(name string) func(xs []*Tensor) *Tensor {
 	switch name {
 	case "conj":

@@ -7,10 +7,10 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// gpus are the GPUs that a recording serves: its own, and [Options.Others]. On most GPUs a step differs only in the
-// scratch memory of some kernels, so that one recording serves all. Where PyTorch or a library reads a property of the
+// gpus are the GPUs that a recording serves: its own and [Options.Others]. On most GPUs a step differs only in the
+// scratch memory of some kernels, so one recording serves them all. Where PyTorch or a library reads a property of the
 // GPU, the recorder compares it on all of them ([OnGPU], [Tape.sizedByGPU]). A GPU that would behave differently is
-// lost: it needs a recording of its own.
+// dropped: it needs a recording of its own.
 type gpus struct {
 	// all begins with the recording's own GPU.
 	all  []GPU
@@ -31,7 +31,7 @@ func newGPUs(own GPU, others []GPU) gpus {
 	return b
 }
 
-// OnGPU returns a property of the tape's GPU. Other GPUs with another value are lost.
+// OnGPU returns a property of the tape's GPU. Other GPUs with another value are dropped from the recording.
 func OnGPU[T comparable](t *Tape, of func(GPU) T) T {
 	own := of(t.gpus.all[0])
 	for i, b := range t.gpus.all[1:] {
@@ -103,7 +103,7 @@ func (b *gpus) programs(p *program.Program) *Others {
 	return o
 }
 
-// On returns the program on another GPU, by number, made anew; nil if that GPU needs a recording of its own.
+// On builds the program on another GPU, by number; nil if that GPU needs a recording of its own.
 func (o *Others) On(other int) *program.Program {
 	if !o.Serves(other) {
 		return nil

@@ -68,7 +68,7 @@ func (x *Tensor) SetItem(values *Tensor, indices ...*Tensor) {
 	c.Finish()
 }
 
-// putAt writes values to the places that the indices pick.
+// putAt writes values to the elements that the indices select.
 func (x *Tensor) putAt(indices []*Tensor, values *Tensor, accumulate bool) {
 	if accumulate {
 		x.accumulateAt(indices, values, true)
@@ -97,7 +97,7 @@ func indexPutGradients(values *Tensor, accumulate bool) func(b *Gradients) {
 	)
 }
 
-// indicesGiven returns the indices of dimensions that are not taken whole.
+// indicesGiven returns the indices that are not nil.
 func indicesGiven(indices []*Tensor) []*Tensor {
 	out := lists.Filter(indices, func(i *Tensor) bool { return i != nil })
 	return out
@@ -212,7 +212,7 @@ func (x *Tensor) IndexPutInPlace(indices []*Tensor, values *Tensor, accumulate b
 	return c.End(x.rederived("IndexPutBackward0", inputs{x, values}, indices, indexPutGradients(values, accumulate)))
 }
 
-// Search records torch.searchsorted and bucketize: for each element of x a place in sorted boundaries.
+// Search records torch.searchsorted and bucketize: for each element of x its position in sorted boundaries.
 func (x *Tensor) Search(boundaries *Tensor, out DType) *Tensor {
 	c := x.tape.Begin("searchsorted", x, boundaries)
 	y := c.Let(c.t.Alloc(out, x.shape...))
@@ -220,7 +220,7 @@ func (x *Tensor) Search(boundaries *Tensor, out DType) *Tensor {
 	return c.End(y)
 }
 
-// ScatterSum records x.scatter_reduce(d, index, src, "sum"); without x itself its places are not counted.
+// ScatterSum records x.scatter_reduce(d, index, src, "sum"). withSelf is include_self: whether x's own elements count.
 func (x *Tensor) ScatterSum(index, src *Tensor, withSelf bool) *Tensor {
 	c := x.tape.Begin("scatter_reduce_two", x, index, src)
 	y := x.scattered("scatter_reduce_two", index, src)
@@ -240,7 +240,7 @@ func (x *Tensor) ScatterSum(index, src *Tensor, withSelf bool) *Tensor {
 	}))
 }
 
-// InterleavedPlaces records torch.repeat_interleave(x) of counts x, whose sum is size.
+// InterleavedPlaces records torch.repeat_interleave(x) of counts x, whose sum is size: the index of each repetition.
 func (x *Tensor) InterleavedPlaces(size int64) *Tensor {
 	c := x.tape.Begin("repeat_interleave_Tensor", x)
 	total := c.Let(x.scan("cumsum", I64, 0))
@@ -255,8 +255,7 @@ func (x *Tensor) RepeatInterleaveBy(counts *Tensor, d int, size int64) *Tensor {
 	return c.End(x.IndexSelect(d, counts.InterleavedPlaces(size)))
 }
 
-// PickDim returns an operator that picks one value along a dimension, such as
-// x.median(d): the values and where they were.
+// PickDim records an operator that selects one value along a dimension, like x.median(d): the values and their indices.
 func (x *Tensor) PickDim(keep bool, d int) (values, indices *Tensor) {
 	c := x.tape.Begin("median_dim", x)
 	shape, _ := x.reducedShape([]int{d}, keep)
@@ -266,7 +265,7 @@ func (x *Tensor) PickDim(keep bool, d int) (values, indices *Tensor) {
 	return c.EndPair(values, indices)
 }
 
-// CumMax records x.cummax(d) and x.cummin(d): the values and where they were.
+// CumMax records x.cummax(d) and x.cummin(d): the values and their indices.
 func (x *Tensor) CumMax() (values, indices *Tensor) {
 	c := x.tape.Begin("cummax", x)
 	values, indices = c.Let(c.t.Alloc(x.dtype, x.shape...)), c.Let(c.t.Alloc(I64, x.shape...))
@@ -275,8 +274,8 @@ func (x *Tensor) CumMax() (values, indices *Tensor) {
 	return c.EndPair(values, indices)
 }
 
-// IndexReduce records x.index_reduce(d, index, source, how) for "mean", "amax" and "amin"; without x
-// itself its rows are not counted.
+// IndexReduce records x.index_reduce(d, index, source, how) for "mean", "amax" and "amin". withSelf is include_self:
+// whether x's own rows count.
 func (x *Tensor) IndexReduce(how string, d int, index, source *Tensor, withSelf bool) *Tensor {
 	t := x.tape
 	c := t.Begin("index_reduce", x, index, source)

@@ -2,8 +2,8 @@ package trace
 
 import "slices"
 
-// rebase makes n the node of x after an in-place operator (rebase_history). If x is a view, its base is what has
-// changed: the base then comes from a CopySlices node that runs n for the part the view shows.
+// rebase makes n the node of x after an in-place operator (rebase_history). If x is a view, the operator has changed
+// its base: the base's node is then a CopySlices node that runs n for the view's part.
 func (x *Tensor) rebase(n *Node) {
 	x.store.version++
 	n.addOutput(x)
@@ -73,7 +73,7 @@ func (b *Gradients) runInner(grad *Tensor) []*Tensor {
 	return res
 }
 
-// refresh makes the node of a view anew after its base or another view of it was written to in place.
+// refresh makes a new node for a view after its base or another view of it was overwritten.
 func (x *Tensor) refresh() {
 	base := x.view
 	x.version = x.store.version

@@ -6,8 +6,8 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// interpreter is the part of a tape that tracks the code that runs: the activations of
-// operators, Python frames, and the module, class and stream that new buffers get.
+// interpreter is the part of a tape that tracks the running code: activations of operators, Python frames, and the
+// module, class and stream of new buffers.
 type interpreter struct {
 	*scope
 	calls  []*Call // the stack of activations, of which depth are running
@@ -102,7 +102,7 @@ func (t *Tape) Steps(n int) iter.Seq[int] {
 // Step returns the number of the current step.
 func (t *Tape) Step() int { return t.step }
 
-// soFar returns the program of what the tape's own GPU has done. It is valid until the recording continues.
+// soFar returns the program recorded so far for the tape's own GPU. It is valid until the recording continues.
 func (t *Tape) soFar() *program.Program {
 	p := t.prog
 	t.gpus.programs(&p)

@@ -40,8 +40,8 @@ func (x *Tensor) normRows(dims int) []int64 {
 	return rows
 }
 
-// layerNormBackward records layer_norm_backward_cuda and the backward of rms_norm. The inputs of the node are x and
-// then params. The caller owns a reference to each result.
+// layerNormBackward records layer_norm_backward_cuda and the backward of rms_norm. The node's inputs are x and then
+// params. The caller owns the results.
 func layerNormBackward(b *Gradients, x *Tensor, stats, params []*Tensor) []*Tensor {
 	t, g := b.t, b.Grad
 	c := t.Begin("native_layer_norm_backward", g)

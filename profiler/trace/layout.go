@@ -200,8 +200,8 @@ func (g geometry) permutes() bool {
 	return true
 }
 
-// SuggestsChannelsLast implements suggest_memory_format() == channels_last: the strides say so, not merely allow it
-// (is_channels_last_strides_2d and _3d of c10/core/MemoryFormat.h).
+// SuggestsChannelsLast implements suggest_memory_format() == channels_last: the strides must imply the format, not only
+// allow it (is_channels_last_strides_2d and _3d of c10/core/MemoryFormat.h).
 func (x *Tensor) SuggestsChannelsLast() bool {
 	n := len(x.shape)
 	if n != 4 && n != 5 || x.strides[1] == 0 {

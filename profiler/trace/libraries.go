@@ -27,14 +27,14 @@ func (l *libraries) init(warm bool) {
 	}
 }
 
-// UseBLAS allocates the workspace of a product by cuBLAS, after its result. Where handles keep
-// workspaces, only the first product of a thread does; else each product, while it runs.
+// UseBLAS allocates the workspace of a cuBLAS product, after its result. If handles keep workspaces, only the first
+// product of a thread allocates one; otherwise each does while it runs.
 func (t *Tape) UseBLAS() {
 	t.libraries.use(t, &t.libraries.blas, t.rules.Products.BLAS.On)
 }
 
-// useLt allocates the workspace of cuBLASLt, which adds the bias of linear layers. Where handles
-// keep workspaces, its handle is a cuBLAS handle.
+// useLt allocates the workspace of cuBLASLt, which adds the bias of linear layers. If handles keep workspaces, it is
+// the workspace of a cuBLAS handle.
 func (t *Tape) useLt() {
 	p := &t.rules.Products
 	if !p.PerCall {

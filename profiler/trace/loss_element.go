@@ -113,7 +113,7 @@ func (x *Tensor) BCELoss(target *Tensor, r Reduction) *Tensor {
 		func(b *Gradients) { bceBackward(b, b.Saved(0), b.Saved(1)) }))
 }
 
-// bceBackward records binary_cross_entropy_backward and its sister for the target.
+// bceBackward records binary_cross_entropy_backward and the gradient of the target.
 func bceBackward(b *Gradients, x, target *Tensor) {
 	if b.Needs(0) {
 		b.Give(0, callBackwardKernel("binary_cross_entropy_backward", x, target))

@@ -39,7 +39,7 @@ func (a *Tensor) mm(b *Tensor) *Tensor {
 		mmBackward))
 }
 
-// multipliable raises, as PyTorch does, for matrices that do not fit each other.
+// multipliable raises PyTorch's error for matrices whose shapes do not match.
 func (t *Tape) multipliable(a, b *Tensor) {
 	if a.shape[1] != b.shape[0] {
 		t.Raise(fmt.Errorf("RuntimeError: mat1 and mat2 shapes cannot be multiplied (%dx%d and %dx%d)",
@@ -119,7 +119,7 @@ func mmGrad2(grad, a *Tensor, b *layout) *Tensor {
 // AddMM records torch.addmm(bias, a, b).
 func (bias *Tensor) AddMM(a, b *Tensor) *Tensor { return bias.AddMMScaled(a, b, Factors{}) }
 
-// Factors reports which factors of beta * x + alpha * a @ b are not one: each then is one of the gradients, too.
+// Factors reports which factors in beta * x + alpha * a @ b are not one. Such a factor also multiplies the gradient.
 type Factors struct{ Beta, Alpha bool }
 
 // scaledIf multiplies a gradient with a factor, if it is not one.
@@ -189,7 +189,7 @@ func (x *Tensor) Linear(weight, bias *Tensor) *Tensor {
 	return x.linearOf(weight, bias, false)
 }
 
-// OverrideLinear replaces torch.nn.functional.linear, whose bias may be nil, with f.
+// OverrideLinear replaces torch.nn.functional.linear with f; f's bias may be nil.
 func (t *Tape) OverrideLinear(f func(f *Frame, x, weight, bias *Tensor) *Tensor) { t.linear = f }
 
 // linearOf records Linear with a rank's part of the weight. If the result is a part of a sum over ranks, the bias is

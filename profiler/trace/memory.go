@@ -98,9 +98,8 @@ func (t *Tape) list(x *Tensor) {
 	t.temps = append(t.temps, x)
 }
 
-// retire delays the reuse of a tensor whose last reference is gone until 64 others have
-// ended, so that a model that still uses it is detected. Tensors that end while a
-// recomputation unwinds are not reused, because the unwinding still reads them.
+// retire delays the reuse of a tensor without references until 64 others have ended, so a model that still uses it is
+// detected. Tensors that end while a recomputation unwinds are not reused, since the unwinding code still reads them.
 func (t *Tape) retire(x *Tensor) {
 	if t.autograd.hooks.unwinding {
 		return
@@ -170,7 +169,7 @@ func (x *Tensor) detached() *Tensor { return x.tape.header(x.store, x.dtype, x.l
 // scratch allocates scratch memory of a library or kernel as a temporary of the running activation.
 func (t *Tape) scratch(bytes int64) *Tensor { return t.Alloc(U8, bytes) }
 
-// AllocWorkspace allocates scratch memory of a library in its class.
+// AllocWorkspace allocates scratch memory of a library, in the class of workspaces.
 func (t *Tape) AllocWorkspace(bytes int64) *Tensor {
 	w := t.scratch(bytes)
 	w.classify(program.Workspace)

@@ -2,9 +2,9 @@ package trace
 
 // Node is a step of the backward graph: it turns gradients of an operator's outputs into gradients of its inputs.
 //
-// The graphs of large models do not fit a processor's cache, so a node is small: it has room for most operators'
-// tensors, and its fields are in the order of their use. The first 64 bytes, a line of the cache, suffice for a walk
-// through the graph, and the next for running a node that saves nothing.
+// The graphs of large models exceed a processor's cache, so a node is small: it has room for most operators' tensors,
+// and its fields are in the order of their use. A walk through the graph reads only the first 64 bytes (a cache line),
+// and running a node that saves nothing only the next.
 type Node struct {
 	edges  [3]edge // of the inputs; a zero edge where no gradient is needed
 	visit  int32   // the call of backward that was here last
@@ -230,7 +230,7 @@ type (
 	outputs = []*Tensor
 )
 
-// Derive makes the node of an operator that has computed outs, if autograd follows it.
+// Derive makes the node of an operator that has computed outs, if autograd follows the operator.
 func (t *Tape) Derive(outs outputs, name string, in inputs, kept saves, gradients func(b *Gradients)) {
 	n := t.record(name, in...)
 	if n == nil {

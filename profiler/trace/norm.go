@@ -36,7 +36,7 @@ func (t *Tape) launchNorm(y *Tensor, flops int64, ins ...*Tensor) *program.Op {
 	return t.Launch(program.Normalization, flops*y.numel, []*Tensor{y}, ins)
 }
 
-// launchNormOf records one over groups of y's elements, as [program.Product] has them.
+// launchNormOf records a normalization over groups of y's elements, described as in [program.Product].
 func (t *Tape) launchNormOf(groups program.Product, y *Tensor, flops int64, ins ...*Tensor) {
 	t.setProduct(t.launchNorm(y, flops, ins...), groups)
 }

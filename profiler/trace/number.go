@@ -12,7 +12,7 @@ const (
 	ComplexNumber
 )
 
-// with returns the type of a result of a tensor and a number: the tensor's, unless the number has a higher kind.
+// with returns the result type of a tensor and a number: the tensor's, unless the number's kind is higher.
 func (n Number) with(d DType) DType {
 	switch {
 	case n == ComplexNumber:

@@ -119,21 +119,21 @@ func (x *Tensor) SumGradient(ranks int64) *Tensor {
 	})
 }
 
-// OwnRows records redistribute(Shard(0)) of rows that all ranks have, and to_local(): a copy of the rank's rows. Their
-// gradient is gathered.
+// OwnRows records redistribute(Shard(0)) of rows that all ranks have, and to_local(): a copy of the rank's rows.
+// Backward gathers their gradient.
 func (x *Tensor) OwnRows(ranks int64) *Tensor {
 	rows := x.shape[0]
 	return x.redistributed("split", func(x *Tensor) *Tensor { return x.ownRows(ranks) },
 		func(g *Tensor) *Tensor { return g.allRows(ranks, rows) })
 }
 
-// AllRows records full_tensor() of rows that the ranks share.
+// AllRows records full_tensor() of rows that are sharded over the ranks.
 func (x *Tensor) AllRows(ranks, rows int64) *Tensor {
 	return x.redistributed("all_gather_into_tensor", func(x *Tensor) *Tensor { return x.allRows(ranks, rows) },
 		func(g *Tensor) *Tensor { return g.ownRows(ranks) })
 }
 
-// ownRows returns the rows of the first rank, which has the most if the number of ranks does not divide them.
+// ownRows returns the rows of the first rank, which has the most if the number of rows is not divisible.
 func (x *Tensor) ownRows(ranks int64) *Tensor {
 	f := x.tape.funcFrame(x)
 	return f.Return(f.Let(x.Narrow(0, 0, ceil.Div(x.shape[0], ranks))).Clone())

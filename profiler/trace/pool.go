@@ -97,8 +97,8 @@ func (x *Tensor) MaxPoolIndices(args PoolArgs) (y, indices *Tensor) {
 	return c.EndPair(x.poolWithIndices(args))
 }
 
-// AdaptiveMaxPoolIndices records adaptive_max_pool1d, 2d or 3d to the given spatial
-// sizes, with the places of the maxima.
+// AdaptiveMaxPoolIndices records adaptive_max_pool1d, 2d or 3d to the given spatial sizes, with the indices of the
+// maxima.
 func (x *Tensor) AdaptiveMaxPoolIndices(sizes ...int64) (y, indices *Tensor) {
 	c := x.tape.Begin("adaptive_max_pool", x)
 	if len(sizes) == 1 {
@@ -146,7 +146,7 @@ func (x *Tensor) AdaptiveMaxPool(sizes ...int64) *Tensor {
 	return c.End(y)
 }
 
-// poolWithIndices keeps the place of each maximum, as 64-bit indices.
+// poolWithIndices records a max pooling that keeps the 64-bit index of each maximum.
 func (x *Tensor) poolWithIndices(args PoolArgs) (y, indices *Tensor) {
 	c := x.tape.Begin("max_pool_with_indices", x)
 	shape, last := args.OutShape(x), x.SuggestsChannelsLast()
@@ -226,8 +226,8 @@ func (x *Tensor) adaptiveAvgPool(sizes []int64) *Tensor {
 	return c.End(y)
 }
 
-// MaxUnpool records max_unpool2d or 3d to the given spatial sizes: x at the places of indices,
-// zeros elsewhere. Its kernels need contiguous tensors.
+// MaxUnpool records max_unpool2d or 3d to the given spatial sizes: x at the given indices, zeros elsewhere. Its kernels
+// need contiguous tensors.
 func (x *Tensor) MaxUnpool(indices *Tensor, sizes ...int64) *Tensor {
 	t := x.tape
 	c := t.Begin("max_unpool", x, indices)
@@ -249,8 +249,7 @@ func (x *Tensor) MaxUnpool(indices *Tensor, sizes ...int64) *Tensor {
 	}))
 }
 
-// FractionalMaxPool records fractional_max_pool2d or 3d: the maxima of windows that begin at
-// random places, and where they were.
+// FractionalMaxPool records fractional_max_pool2d or 3d: the maxima of windows at random positions, and their indices.
 func (x *Tensor) FractionalMaxPool(samples *Tensor, sizes ...int64) (y, indices *Tensor) {
 	t := x.tape
 	c := t.Begin("fractional_max_pool", x, samples)

@@ -40,8 +40,8 @@ func (c *Call) matmul(a, b *Tensor) *Tensor {
 	return c.broadcastProduct(a, b)
 }
 
-// shouldFold reports whether the batch of the larger operand goes into the rows of one matrix product (should_fold):
-// always if the smaller requires a gradient, else as large as the batch; otherwise only if no copy is needed.
+// shouldFold reports whether the batch of the larger operand is folded into the rows of one matrix product
+// (should_fold): always if the smaller operand requires a gradient; otherwise only if that needs no copy.
 func shouldFold(a, b *Tensor) bool {
 	large, small := a, b
 	if len(b.shape) > len(a.shape) {
@@ -291,9 +291,9 @@ func (x *Tensor) AddR(a, b *Tensor) *Tensor {
 		)))
 }
 
-// GroupedMM records torch.nn.functional.grouped_mm(x, weight, offs=ends): the rows of x [rows, in] come in groups that
-// end where ends [groups] says, and each group is multiplied by its matrix of weight [groups, in, out]. How rows are
-// shared out does not matter to memory.
+// GroupedMM records torch.nn.functional.grouped_mm(x, weight, offs=ends). The rows of x [rows, in] form groups that end
+// at the rows in ends [groups], and each group is multiplied by its matrix of weight [groups, in, out]. The lengths of
+// the groups do not affect memory.
 func (x *Tensor) GroupedMM(weight, ends *Tensor) *Tensor {
 	c := x.tape.Begin("_grouped_mm", x, weight, ends)
 	y := c.t.groupedProduct(x, weight, x.shape[0], weight.shape[2])

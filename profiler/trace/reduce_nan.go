@@ -13,7 +13,7 @@ func (x *Tensor) NanSum(keep bool, dims ...int) *Tensor {
 	}))
 }
 
-// NanMean records x.nanmean(dims, keepdim): nansum over how many are numbers.
+// NanMean records x.nanmean(dims, keepdim): nansum divided by the number of elements that are not NaN.
 func (x *Tensor) NanMean(keep bool, dims ...int) *Tensor {
 	c := x.tape.Begin("nanmean", x)
 	count := c.Let(x.IsNaN().CompareScalar("logical_not").Sum(keep, dims...))
@@ -107,7 +107,7 @@ func (x *Tensor) BinCount(weights *Tensor, bins int64) *Tensor {
 	return c.End(y)
 }
 
-// Mode records x.mode(d, keepdim): the values that are most often there, and their places.
+// Mode records x.mode(d, keepdim): the most frequent values and their indices.
 func (x *Tensor) Mode(keep bool, d int) (values, indices *Tensor) {
 	c := x.tape.Begin("mode", x)
 	shape, _ := x.reducedShape([]int{d}, keep)

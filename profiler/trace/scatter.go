@@ -11,14 +11,14 @@ import (
 
 // Operators that take elements of x from places that an index names, or write to them.
 
-// gathered returns a fresh tensor of elements of x, at the places that index names.
+// gathered returns a new tensor of the elements of x at the positions in index.
 func (c *Call) gathered(x, index *Tensor, shape ...int64) *Tensor {
 	y := c.Let(c.t.Alloc(x.dtype, shape...))
 	c.t.Launch(program.Index, y.numel, []*Tensor{y}, []*Tensor{x.Touched(y.numel), index})
 	return y
 }
 
-// putInto records zeros, made by the given operator, into which the elements of g are written at places.
+// putInto records zeros, made by the given operator, into which the elements of g are written at positions places.
 func (g *Tensor) putInto(op, zeros string, shape []int64, places *Tensor) *Tensor {
 	c := g.tape.Begin(op, g)
 	z := c.Let(c.t.Filled(zeros, g.dtype, shape...))
@@ -53,7 +53,7 @@ func (x *Tensor) Take(index *Tensor) *Tensor {
 		}))
 }
 
-// writing is an operator that writes to places of x that an index names, in place or in a copy.
+// writing is an operator that writes elements of x at the positions of an index, in place or in a copy.
 type writing struct {
 	// op is the name of the functional form, with the overload behind a dot.
 	op, node string
@@ -224,7 +224,7 @@ func (x *Tensor) OneHot(classes int64) *Tensor {
 }
 
 // MaskedScatter records x.masked_scatter(mask, source): x with the elements of source, in order, where the mask is set.
-// All of source is taken to be used, as where images' features replace their tokens.
+// The recorder assumes that all of source is used, as when images' features replace their tokens.
 func (x *Tensor) MaskedScatter(mask, source *Tensor) *Tensor {
 	c := x.tape.Begin("masked_scatter", x, mask, source)
 	shape := broadcast(x, mask)
@@ -243,8 +243,8 @@ func (x *Tensor) MaskedScatter(mask, source *Tensor) *Tensor {
 	)))
 }
 
-// maskedSelected records masked_scatter_backward: grad.masked_select(mask) in the shape of the
-// source, by way of the places where the mask is set (nonzero).
+// maskedSelected records masked_scatter_backward: grad.masked_select(mask) in the shape of the source, by the indices
+// where the mask is set (nonzero).
 func (g *Tensor) maskedSelected(mask *Tensor, shape []int64) *Tensor {
 	c := g.tape.Begin("masked_scatter_backward", g, mask)
 	wide := c.Let(mask.Expand(g.shape...).ContiguousUntracked())
@@ -259,8 +259,8 @@ func (g *Tensor) maskedSelected(mask *Tensor, shape []int64) *Tensor {
 	return c.End(y)
 }
 
-// ScatterReduce records x.scatter_reduce(d, index, src, how) for "prod", "mean", "amax"
-// and "amin"; without x itself its places are not counted.
+// ScatterReduce records x.scatter_reduce(d, index, src, how) for "prod", "mean", "amax" and "amin". withSelf is
+// include_self: whether x's own elements count.
 func (x *Tensor) ScatterReduce(how string, index, src *Tensor, withSelf bool) *Tensor {
 	t := x.tape
 	c := t.Begin("scatter_reduce_two", x, index, src)
@@ -283,7 +283,7 @@ func (x *Tensor) ScatterReduce(how string, index, src *Tensor, withSelf bool) *T
 	}))
 }
 
-// scatterCounts records the divisors of means: how many numbers meet in each place.
+// scatterCounts records the divisors of means: the number of values that are combined in each element.
 func (x *Tensor) scatterCounts(index, src *Tensor) {
 	c := x.tape.Begin("scatter_reduce_two", x)
 	ones := c.Let(src.OnesLike())

@@ -70,7 +70,7 @@ type asyncCollective struct {
 	input  *Tensor
 }
 
-// releasesWhenRead keeps the input of a collective until its result, y, is read. Code of other ranks reads nothing.
+// releasesWhenRead keeps the input of a collective until its result y is read. Code of other ranks reads no tensors.
 func (y *Tensor) releasesWhenRead(input *Tensor) {
 	if !y.tape.ranks.here() {
 		return
@@ -93,7 +93,7 @@ func (t *Tape) waitForRead() {
 	}
 }
 
-// reads reports whether a running operator has such a storage's tensor as argument.
+// reads reports whether a running operator has a tensor as argument whose storage satisfies such.
 func (t *Tape) reads(such func(s *storage) bool) bool {
 	for _, c := range t.calls[:t.depth] {
 		for _, x := range c.args[:c.nargs] {

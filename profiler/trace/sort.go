@@ -136,8 +136,8 @@ func topKOverBlocks(rows, n int64) bool {
 	}
 }
 
-// topKOverBlocks records mbtopk::launch: digit by digit it counts how the elements
-// of each block fall, finds the k-th value of each row, and gathers.
+// topKOverBlocks records mbtopk::launch: it counts, digit by digit, how many elements of each block have each value,
+// finds the k-th value of each row, and gathers the elements.
 func (x *Tensor) topKOverBlocks(rows, n int64, values, indices *Tensor) {
 	// Constants of mbtopk; a block of its kernel needs 40 registers a thread,
 	// of the 65,536 that every multiprocessor has.
@@ -161,7 +161,7 @@ func (x *Tensor) topKOverBlocks(rows, n int64, values, indices *Tensor) {
 	c.Finish()
 }
 
-// topKKey returns the unsigned integer that topk compares values of type d as.
+// topKKey returns the unsigned integer type by which topk compares values of type d.
 func topKKey(d DType) DType {
 	if d.Size() == 8 {
 		return I64

@@ -54,8 +54,8 @@ func (t *Tape) StagePass(b StageBoundary, received map[uint32]*Tensor, skipped S
 	t.ranks.pipeline = pipeline{boundary: b, received: received, skipped: skipped}
 }
 
-// CallOrSkip runs the call of a module with x from which only the output remains. One operator
-// replaces a call that is known to run in another stage without a boundary.
+// CallOrSkip runs call, a module's call with x whose only remaining tensor is its output. If the call is known to run
+// in another stage and to cross no boundary, one operator replaces it.
 func (t *Tape) CallOrSkip(p *Path, x *Tensor, call func() *Tensor) *Tensor {
 	b := &t.ranks.pipeline
 	if b.skipped == nil || b.part == OwnStage {
@@ -127,7 +127,7 @@ func (x *Tensor) OnHost() bool {
 // Number numbers the storages of earlier stages, which have no memory.
 func (x *Tensor) Number() uint32 { return x.store.buffer }
 
-// Storage identifies the storage of x as long as it lives.
+// Storage returns an identifier of the storage of x, valid while it lives.
 func (x *Tensor) Storage() any { return x.store }
 
 // StorageBytes returns the size of the storage that x is a view of.
@@ -170,7 +170,7 @@ func (x *Tensor) isSent() bool {
 	return !x.store.blank && c != program.Weights && c != program.Buffers && c != program.Batch
 }
 
-// followAcross reports a tensor that becomes the input of a node to the boundary.
+// followAcross reports to the boundary that a tensor becomes the input of a node.
 func (t *Tape) followAcross(x *Tensor) {
 	b := &t.ranks.pipeline
 	if x.node == nil || b.part == EarlierStages {

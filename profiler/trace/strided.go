@@ -31,7 +31,7 @@ func (g geometry) spanning() geometry {
 	return out
 }
 
-// overlaps reports whether two elements may share a place (_maybe_overlapping_memory).
+// overlaps reports whether two elements may have the same address (_maybe_overlapping_memory).
 func (g geometry) overlaps() bool {
 	order := lists.Ascending(len(g.shape))
 	slices.SortFunc(order, func(a, b int) int { return int(g.strides[a] - g.strides[b]) })
@@ -52,9 +52,9 @@ func (x *Tensor) asStrided(part geometry, offset int64) *Tensor {
 		func(b *Gradients) { b.Give(0, b.Grad.asStridedBackward(whole, part, offset-from)) })
 }
 
-// asStridedBackward records as_strided_backward: zeros as large as the storage, with g copied to where the view was, or
-// added up there element by element if some of the view share a place. The offset is the distance from the first
-// element of the whole to the first of the view.
+// asStridedBackward records as_strided_backward: zeros as large as the storage, to which g is copied at the view's
+// positions, or added if elements of the view overlap. The offset is the distance from the first element of the whole
+// to the first of the view.
 func (g *Tensor) asStridedBackward(whole, part geometry, offset int64) *Tensor {
 	c := g.tape.Begin("as_strided_backward", g)
 	grad := c.Let(g)

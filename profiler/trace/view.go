@@ -6,9 +6,9 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// viewOf makes a view of x with an autograd node whose gradient is back(grad). It holds the tensor it is a view of,
-// whether grad mode is on or not (ViewInfo::base_): its storage then has two holders, and gradients that arrive as
-// views are not added up in place.
+// viewOf makes a view of x with an autograd node whose gradient is back(grad). The view keeps a reference to its base
+// even without grad mode (ViewInfo::base_). Its storage then has two holders, so gradients that arrive as views are not
+// accumulated in place.
 func (x *Tensor) viewOf(op, node string, shape, strides []int64, offset int64, back func(b *Gradients)) *Tensor {
 	return x.viewAs(op, node, x.tape.layout(shape, strides), offset, back)
 }

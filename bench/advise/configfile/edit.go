@@ -80,8 +80,8 @@ func (e Edit) missing() error {
 // maxFile is the size of the largest file that is taken for a configuration.
 const maxFile = 4 << 20
 
-// Splice sets the values in data and leaves every other byte alone. An edit that would change nothing leaves all. The
-// error joins a [*KeyError] for each edit that failed, or says that data is not of the format.
+// Splice sets the values in data and leaves every other byte unchanged. The error joins a [*KeyError] for each edit
+// that failed, or says that data is not of the format.
 func Splice(f Format, data []byte, edits []Edit) ([]byte, error) {
 	switch {
 	case len(data) > maxFile:
@@ -128,7 +128,7 @@ func Splice(f Format, data []byte, edits []Edit) ([]byte, error) {
 	return out, nil
 }
 
-// absent returns the error for a missing key, which names what the file has in its place.
+// absent returns the error for a missing key, which names the keys that the file has there.
 func (e Edit) absent(f Format, data []byte, p path) error {
 	var v any
 	var depth int
@@ -158,7 +158,7 @@ func (e Edit) absent(f Format, data []byte, p path) error {
 // path is a path taken apart.
 type path []string
 
-// ValidPath returns what is wrong with a path of keys.
+// ValidPath returns an error for an invalid path of keys.
 func ValidPath(s string) error {
 	_, err := parsePath(s)
 	return err
@@ -217,7 +217,7 @@ func kindOf(v any) kind {
 	panic(fmt.Sprintf("configfile: a value of type %T", v)) // our caller's bug
 }
 
-// choose picks the value for a place that holds a value of kind old.
+// choose returns the value to write in place of a value of kind old.
 func (e Edit) choose(old kind, shown string) (any, error) {
 	for _, v := range []any{e.Value, e.Or} {
 		if v == nil {
@@ -238,7 +238,7 @@ func (e Edit) choose(old kind, shown string) (any, error) {
 // items is a list of one value.
 type items []any
 
-// literal returns a value as all three formats write it; a text in double quotes.
+// literal returns a value as all three formats write it; text is in double quotes.
 func literal(v any) (string, error) {
 	switch v := v.(type) {
 	case bool:
@@ -259,12 +259,12 @@ func literal(v any) (string, error) {
 	panic(fmt.Sprintf("configfile: a value of type %T", v))
 }
 
-// replace puts text in place of data[from:to].
+// replace replaces data[from:to] by text.
 func replace(data []byte, from, to int, text string) []byte {
 	return slices.Concat(data[:from], []byte(text), data[to:])
 }
 
-// checked returns the spliced document if reading it gives what was meant: the old document with one change.
+// checked returns the spliced document if parsing it gives the intended result: the old document with one change.
 func (e Edit) checked(f Format, data, out []byte, change func(before any) bool) ([]byte, error) {
 	before, err := decode(f, data)
 	after, wrong := decode(f, out)
@@ -288,7 +288,7 @@ func lookup(v any, p path) (any, bool) {
 	return v, true
 }
 
-// put sets a value below lists and maps, which it adds where they are missing.
+// put sets a value below lists and maps, and adds missing ones.
 func put(v any, p path, value any) bool {
 	switch at := v.(type) {
 	case map[string]any:

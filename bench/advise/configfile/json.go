@@ -65,7 +65,7 @@ func findJSON(data []byte, p path) (raw jsontext.Value, end, times int) {
 	}
 }
 
-// insertJSON adds keys, each within the one before it, behind the entries of the object that lacks the first.
+// insertJSON adds nested keys after the entries of the object that lacks the first.
 func insertJSON(data []byte, p path, e Edit, before any) ([]byte, error) {
 	has := 0
 	for v := before; has < len(p)-1; has++ {
@@ -123,7 +123,7 @@ func readJSON(data []byte) (any, error) {
 	return integers(v), nil
 }
 
-// integers makes int64 of the numbers that are.
+// integers converts whole numbers to int64.
 func integers(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

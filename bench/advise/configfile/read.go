@@ -17,8 +17,8 @@ func (e *GroupError) Error() string {
 	return fmt.Sprintf("%s: %s: is not a single value", e.File, e.Path)
 }
 
-// Read reads single values of a file: an int64, float64, bool or string for every path that the file has, and nothing
-// for those it has not. A value of another kind is a [*GroupError].
+// Read reads single values of a file: an int64, float64, bool or string for every path in the file; missing paths are
+// left out. A value of another kind is a [*GroupError].
 func Read(file string, paths []string) (map[string]any, error) {
 	root, err := open(file)
 	if err != nil {
@@ -47,13 +47,13 @@ func Read(file string, paths []string) (map[string]any, error) {
 	return values, nil
 }
 
-// Value reads the single value at a path, as [Read] does; nil if the file has none there.
+// Value reads the single value at a path, as [Read] does; nil if it is missing.
 func Value(file, at string) (any, error) {
 	have, err := Read(file, []string{at})
 	return have[at], err
 }
 
-// Keys returns the paths of all that a file holds and that is not a group, in order.
+// Keys returns the paths of all values in a file that are not groups, in order.
 func Keys(file string) ([]string, error) {
 	root, err := open(file)
 	keys := leaves(nil, root, "")

@@ -107,7 +107,7 @@ func valueTOML(parser *unstable.Parser, x *unstable.Node, above, p path, e Edit)
 	return at, true, nil
 }
 
-// spliceAt puts the value of an edit at a place.
+// spliceAt writes the value of an edit at a position.
 func spliceAt(f Format, data []byte, p path, e Edit, at place) ([]byte, error) {
 	value, err := e.choose(at.kind, string(data[at.from:at.to]))
 	if err != nil {

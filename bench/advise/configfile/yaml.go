@@ -72,7 +72,7 @@ type yamlSplice struct {
 	aliased map[*yaml.Node]*yaml.Node
 }
 
-// aliases finds the aliases below a node by what they repeat.
+// aliases finds the aliases below a node, with the nodes that they repeat.
 func aliases(n *yaml.Node) map[*yaml.Node]*yaml.Node {
 	found := map[*yaml.Node]*yaml.Node{}
 	var walk func(*yaml.Node)
@@ -89,8 +89,7 @@ func aliases(n *yaml.Node) map[*yaml.Node]*yaml.Node {
 	return found
 }
 
-// find goes down the path. A nil node means that its parent lacks the keys of
-// the rest of the path and that they may be added.
+// find follows the path. A nil node means that its parent lacks the remaining keys, and that they may be added.
 func (s *yamlSplice) find(n *yaml.Node, p path) (parent, node *yaml.Node, lacking path, err error) {
 	for i, key := range p {
 		if again, ok := s.aliased[n]; ok {
@@ -171,7 +170,7 @@ func merges(n *yaml.Node, key string) bool {
 	return false
 }
 
-// scalar follows an alias to what it repeats.
+// scalar returns the node that an alias repeats, or the node itself.
 func scalar(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
 		return n.Alias
@@ -212,7 +211,7 @@ func excerpt(n *yaml.Node) string {
 	return n.Value
 }
 
-// sameYAML reports whether the node has the value already.
+// sameYAML reports whether the node already has the value.
 func sameYAML(n *yaml.Node, value any) bool {
 	n = scalar(n)
 	switch v := value.(type) {
@@ -278,7 +277,7 @@ func yamlText(value any, style yaml.Style) (string, error) {
 // oldBoolean are words that YAML 1.1 readers, PyYAML among them, take for yes and no.
 var oldBoolean = regexp.MustCompile(`^(?i:y|n|yes|no|on|off)$`)
 
-// offset returns where line and column, both from 1 and the column in characters, stand in the data.
+// offset returns the byte offset of a line and a column (counted from 1, the column in characters) in the data.
 func offset(data []byte, line, column int) (int, bool) {
 	at := 0
 	for ; line > 1; line-- {
@@ -316,7 +315,7 @@ func nextLine(data []byte) int {
 	return -1
 }
 
-// content returns where the text of a node begins, after its anchor and tag.
+// content returns the offset of a node's text after its anchor and tag.
 func (s *yamlSplice) content(n *yaml.Node) (int, error) {
 	at, ok := offset(s.data, n.Line, n.Column)
 	if !ok {
@@ -335,7 +334,7 @@ func (s *yamlSplice) content(n *yaml.Node) (int, error) {
 	return at, nil
 }
 
-// end returns where the text of a node that begins at from ends.
+// end returns the offset at which the text of a node ends that begins at from.
 func (s *yamlSplice) end(n *yaml.Node, from int) (int, error) {
 	rest := s.data[from:]
 	multi := s.wrong("is a text of several lines in line %d; change it by hand", n.Line)

@@ -8,8 +8,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// insert adds keys, each within the one before it, to a mapping that lacks the
-// first: in a block after the last entry, in braces before the first.
+// insert adds nested keys to a mapping that lacks the first: in a block after the last entry, in braces before the
+// first.
 func (s *yamlSplice) insert(m *yaml.Node, keys path) ([]byte, error) {
 	words := make([]string, len(keys))
 	for i, key := range keys {
@@ -132,7 +132,7 @@ func (s *yamlSplice) addItem(root *yaml.Node, p path) ([]byte, error) {
 	return out, nil
 }
 
-// behindItems returns the document with a line for an item behind a list in a block, nil if that is no place for one.
+// behindItems returns the document with a line for a new item after a block list, nil if a line cannot be added there.
 func (s *yamlSplice) behindItems(list *yaml.Node, word string) []byte {
 	start, ok := offset(s.data, list.Line, 1)
 	dash, okDash := offset(s.data, list.Line, list.Column)

@@ -1,5 +1,5 @@
-// Package diagnose finds what is wrong with a training run from what was observed: a
-// log of memory over time, a snapshot of PyTorch's allocator, or a run of a report.
+// Package diagnose finds problems of a training run in observations: a log of memory over time, a snapshot of PyTorch's
+// allocator, or a run of a report.
 package diagnose
 
 import (
@@ -246,7 +246,7 @@ func Run(d report.Device, u *report.Run) []report.Finding {
 	return found
 }
 
-// Script finds what a script that was run leaves behind with every step, and whether it fits without being safe.
+// Script finds memory that a script leaves behind with every step, and scripts that fit without being safe.
 func Script(s *report.Script) (found []report.Finding) {
 	if s.Unsafe != "" {
 		found = append(found, report.Finding{

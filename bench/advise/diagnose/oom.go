@@ -25,7 +25,7 @@ type shortage struct {
 // missing returns how many bytes were missing, assuming that the cache was not fragmented.
 func (s shortage) missing() int64 { return max(0, s.want-s.free-s.cached) }
 
-// evidence returns the request that failed, and what would have fitted.
+// evidence describes the request that failed, and the largest one that would have fitted.
 func (s shortage) evidence() []string {
 	lines := phrase.List{"asked for " + bytesize.Format(s.want) + phrase.After(" at ", s.where)}
 	if s.free+s.cached == 0 {
@@ -41,7 +41,7 @@ func (s shortage) evidence() []string {
 	return lines
 }
 
-// advice returns what to do, the cheapest first.
+// advice returns remedies, the cheapest first.
 func (s shortage) advice() []string {
 	var todo phrase.List
 	enough, grows := s.cached > 0 && s.cached+s.free >= s.want, s.held+s.want
@@ -57,7 +57,7 @@ func (s shortage) advice() []string {
 // NameTheModel is the advice to users who have not named the model to vprof.
 const NameTheModel = "--model and --batch with this command show what each remedy would save"
 
-// holders returns what has the memory, for people.
+// holders describes the places that hold the memory, for people.
 func holders(of string, places []snapshot.Site) []string {
 	var lines phrase.List
 	for _, p := range places[:min(len(places), mostHolders)] {
@@ -69,7 +69,7 @@ func holders(of string, places []snapshot.Site) []string {
 // mostHolders is how many places are listed.
 const mostHolders = 5
 
-// outOfMemory returns a snapshot's failed request, the largest holders, and what to do.
+// outOfMemory returns the finding for a snapshot's failed request, with the largest holders and remedies.
 func outOfMemory(s snapshot.Summary) report.Finding {
 	f := report.Finding{Kind: "out of memory", Problem: true, What: "an allocation failed"}
 	if s.OOMs > 1 {
@@ -105,7 +105,7 @@ func Errors(messages []oomtext.Message) []report.Finding {
 	return found
 }
 
-// HostMemory returns the finding of a text about a process that was killed because host memory ran out.
+// HostMemory returns the finding for a log line about a process that was killed because host memory ran out.
 func HostMemory(line string) report.Finding {
 	return report.Finding{
 		Kind: "out of host memory", Problem: true,

@@ -1,5 +1,5 @@
-// Package remedy tries out what would make a training step need less memory: each
-// remedy is the case with one change, replayed.
+// Package remedy simulates changes that reduce the memory of a training step: each remedy is the case with one change,
+// replayed.
 package remedy
 
 import (
@@ -107,11 +107,10 @@ func Of(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (*Step, e
 	return &Step{s, gpu, batch, step.IntervalOf(l.Allocated), step.IntervalOf(l.Device)}, nil
 }
 
-// Remedies returns the mitigations for a step, each planned: what it saves of the device
-// bytes, what is then needed, and whether that is safe. Remedies that are then safe come first, then
-// the others that help; each kind by its cost to the user. Left out are remedies that save nothing, and
-// the ones that PyTorch or the model refuses. Beyond are the bytes that the process holds in addition to the step. The
-// first remedy removes them, and with every other one they stay.
+// Remedies returns the mitigations for a step with their simulated savings of device bytes, the remaining need, and
+// whether that is safe. Remedies that make the step safe come first, then the others that help; each group is sorted by
+// its cost to the user. Remedies that save nothing, or that PyTorch or the model refuses, are left out. beyond is the
+// memory of the process besides the step, in bytes: the first remedy removes it, with all others it stays.
 func (n *Step) Remedies(ctx context.Context, beyond int64) ([]report.Remedy, error) {
 	s, gpu, batch := n.setup, n.gpu, n.batch
 	system, known, err := systems.Lookup(s.Model().Name)
@@ -152,7 +151,7 @@ func (n *Step) Remedies(ctx context.Context, beyond int64) ([]report.Remedy, err
 	return out, nil
 }
 
-// tried returns the case after a mitigation, on a GPU of which the process holds further bytes.
+// tried returns the result of a mitigation, on a GPU where the process holds further bytes.
 func tried(ctx context.Context, s *step.Setup, gpu device.GPU, m mitigation, beyond int64) (report.Remedy, error) {
 	out := report.Remedy{What: m.what}
 	c := s.Case()
@@ -177,8 +176,8 @@ func tried(ctx context.Context, s *step.Setup, gpu device.GPU, m mitigation, bey
 	return out, nil
 }
 
-// A Peak is the most memory that a log, a snapshot or an error shows of a training process, in bytes: what its tensors
-// held, or with Device what the driver counted.
+// A Peak is the highest memory of a training process in a log, snapshot or error, in bytes: of its tensors, or, with
+// Device, as the driver counted.
 type Peak struct {
 	Bytes  int64
 	Device bool
@@ -190,8 +189,8 @@ const (
 	beyondShare = 0.1
 )
 
-// Beyond compares a peak with the step. It returns the bytes that are not the step's, with the finding; zero where the
-// peak lies within the estimate.
+// Beyond compares a peak with the step. It returns the bytes that the step does not explain, with the finding; zero if
+// the peak lies within the estimate.
 func (n *Step) Beyond(seen Peak) (int64, report.Finding) {
 	need, what := n.allocated, "tensors held"
 	if seen.Device {
@@ -215,8 +214,8 @@ func (n *Step) Beyond(seen Peak) (int64, report.Finding) {
 	}
 }
 
-// Enlarge describes what a quarter more samples a batch would need: the advice for a
-// GPU that is not full; empty if PyTorch or the model refuses such a batch.
+// Enlarge describes the memory of a batch that is a quarter larger, as advice for a GPU that is not full; empty if
+// PyTorch or the model refuses that batch.
 func (n *Step) Enlarge(ctx context.Context) (string, error) {
 	then, err := Of(ctx, n.setup, n.gpu, n.batch+max(1, n.batch/4))
 	if step.Refused(err) {

@@ -10,7 +10,7 @@ import (
 	"github.com/vprof/vprof/internal/input"
 )
 
-// Fact is a key that bears on memory and holds nothing that vprof recommends.
+// Fact is a key that affects memory and that vprof does not recommend values for.
 type Fact struct {
 	Path string `yaml:"path"`
 	// Model is the pattern, for [fmt.Sprintf], of the model that the value names.
@@ -30,8 +30,8 @@ type Unplanned struct {
 	Why   string
 }
 
-// ReadFacts reads what else in a project's configuration bears on the memory of a model: its settings by name, and
-// values that are not planned, values of unknown keys among them. A file of another model is an [*input.FormatError].
+// ReadFacts reads the other keys of a project's configuration that affect memory: the model's settings by name, and
+// values that are not planned, including unknown keys. A file of another model is an [*input.FormatError].
 func (s System) ReadFacts(config, model string) (settings map[string]int64, unplanned []Unplanned, err error) {
 	settings = map[string]int64{}
 	keys, err := configfile.Keys(config)
@@ -86,8 +86,8 @@ func (s System) paths() (all []string) {
 	return all
 }
 
-// locate returns the path at which a file has a key: its own or, if that is missing, one that ends in the same name,
-// since users may name a model where the project does not look.
+// locate returns the path of a key in a file: its own, or if that is missing, one that ends in the same name, since
+// users may write a key where the project does not read it.
 func (s System) locate(path string, keys []string) string {
 	if slices.Contains(keys, path) {
 		return path
@@ -103,8 +103,8 @@ func (s System) locate(path string, keys []string) string {
 // last returns the name of a key.
 func last(path string) string { return path[strings.LastIndexByte(path, '.')+1:] }
 
-// whyIgnored returns why a key that may affect memory is not read: the file has it where the
-// project does not look, or it is none of the project's. It is empty of keys that are read or harmless.
+// whyIgnored returns the reason why a key that may affect memory is not read: it is at a place that the project does
+// not read, or not a key of the project. The reason is empty for keys that are read or harmless.
 func (s System) whyIgnored(key string, keys, read []string) string {
 	if slices.Contains(read, key) {
 		return ""
@@ -142,9 +142,9 @@ func (f Fact) scaled(v any) (int64, bool) {
 	return int64(n), ok && n >= 1 && n < 1<<31
 }
 
-// Of finds the system that a file configures, by the key of its batch size and, if it has a family of models, another
-// of its keys. The model is one that the file trains: the family, as redimnet-*, if the file does not name it. It is
-// false if the file is of none.
+// Of finds the system that a file configures, by the key of its batch size and, for a family of models, another of its
+// keys. model is the file's model, or the family, such as redimnet-*, if the file does not name it. found is false if
+// no system matches.
 func Of(config string) (model string, found bool) {
 	all, err := All()
 	if err != nil {

@@ -13,9 +13,8 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// Read reads the values in a project's configuration file, config, by their names: the values of
-// [Names], and of settings. Values that the project does not read from its configuration are
-// left out; for those missing in the file the project's own default is returned.
+// Read reads the values in a project's configuration file by their names: [Names] and settings. Missing
+// values are the project's defaults; values that the project does not read from its configuration are left out.
 func (s System) Read(config string) (map[string]any, error) {
 	var paths []string
 	for _, k := range s.Keys {
@@ -56,8 +55,8 @@ type Part struct {
 	Settings    models.Settings
 }
 
-// ReadParts reads the parts of a project's curriculum from the files that stand beside its configuration, or with
-// written, as [System.Files] writes them. Missing files and keys are left out.
+// ReadParts reads the parts of a project's curriculum from the files beside its configuration, or, with written, as
+// [System.Files] writes them. Missing files and keys are left out.
 func (s System) ReadParts(config string, written bool) ([]Part, error) {
 	var parts []Part
 	for _, stage := range s.Stages {
@@ -88,7 +87,7 @@ func (s System) ReadParts(config string, written bool) ([]Part, error) {
 	return parts, nil
 }
 
-// Largest returns the largest settings of the parts that a model stands for.
+// Largest returns the largest settings among the parts of a curriculum that use a model.
 func Largest(parts []Part, model string) models.Settings {
 	settings := models.Settings{}
 	for _, p := range parts {
@@ -101,8 +100,8 @@ func Largest(parts []Part, model string) models.Settings {
 	return settings
 }
 
-// ReadMapped takes values from any other file, by "name=path" pairs as of [Map]. Precision may be a yes or no, a number
-// of bits or a name with one in it. A key that the file does not have is an error.
+// ReadMapped reads values from any other file, by "name=path" pairs as in [Map]. Precision may be true or false, a
+// number of bits or a name with a number. A key that the file lacks is an error.
 func ReadMapped(config string, pairs []string) (map[string]any, error) {
 	values := map[string]any{}
 	for _, pair := range pairs {
@@ -124,7 +123,7 @@ func ReadMapped(config string, pairs []string) (map[string]any, error) {
 	return values, nil
 }
 
-// precision returns a file's precision in vprof's words.
+// precision converts a file's precision to vprof's name of it.
 func precision(v any) (string, error) {
 	switch s := strings.ToLower(fmt.Sprint(v)); {
 	case s == "false" || s == "no" || s == "none" || strings.Contains(s, "32"):
@@ -137,7 +136,7 @@ func precision(v any) (string, error) {
 	return "", fmt.Errorf("%v is not a precision; use none, fp16 or bf16", v)
 }
 
-// translate returns a value of the file in our words.
+// translate converts a value of the file to vprof's.
 func (k Key) translate(name string, v any) (any, error) {
 	if len(k.Values) == 0 {
 		return inOurTerms(name, v)
@@ -153,7 +152,7 @@ func (k Key) translate(name string, v any) (any, error) {
 	return nil, fmt.Errorf("%v is none of %s", v, strings.Join(words, ", "))
 }
 
-// inOurTerms returns a value of a file in the terms of vprof's flags; settings of models stay as they are.
+// inOurTerms converts a value of a file to a value of vprof's flag; settings of models stay unchanged.
 func inOurTerms(name string, v any) (any, error) {
 	n, isNumber := v.(int64)
 	_, isBool := v.(bool)

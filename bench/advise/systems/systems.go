@@ -1,5 +1,5 @@
-// Package systems lists where the projects of the shipped models keep batch size, micro-batches, precision and
-// checkpointing: in which keys of which files, or in which lines of a notebook.
+// Package systems lists the files of listed models' projects that hold batch size, micro-batches, precision and
+// checkpointing: the keys of configuration files, or the lines of notebooks.
 package systems
 
 import (
@@ -41,7 +41,7 @@ type System struct {
 	Patches int `yaml:"patches"`
 }
 
-// Key is the place of a value in a configuration file.
+// Key is the position of a value in a configuration file.
 type Key struct {
 	Path string `yaml:"path"`
 	// Default is the value that the project uses if the key is missing: the key is then added only for another value.
@@ -59,7 +59,7 @@ type Stage struct {
 	Set map[string]int64 `yaml:"set"`
 }
 
-// path returns where the file is if the configuration is at config.
+// path returns the file's path if the configuration is at config.
 func (s Stage) path(config string) string {
 	return filepath.Join(filepath.Dir(config), filepath.FromSlash(s.File))
 }
@@ -71,7 +71,7 @@ type Values struct {
 	Effective int
 }
 
-// Names returns the values that a key can hold, besides settings of a model.
+// Names returns the names of the values that a key can hold, besides settings of a model.
 func Names() []string { return []string{"batch", "accumulate", "amp", "checkpointing", "effective"} }
 
 // value returns one of the values by its name.
@@ -122,7 +122,7 @@ type File struct {
 	Optional bool
 }
 
-// Left returns the keys of values that the project does not read, which stay as they are.
+// Left returns the keys that the project does not read, whose values stay as they are.
 func (s System) Left() (keys []string) {
 	for _, name := range s.Unread {
 		if key, ok := s.Keys[name]; ok {
@@ -171,7 +171,7 @@ func (k Key) edit(name string, v Values) (configfile.Edit, error) {
 	return e, nil
 }
 
-// written returns the value that the file uses for one of ours; nil if it has none.
+// written converts one of vprof's values to the file's; nil if there is none.
 func (k Key) written(ours any) any {
 	if len(k.Values) > 0 && ours != nil {
 		ours = k.Values[fmt.Sprint(ours)]
@@ -191,8 +191,8 @@ func parsePair(pair string) (name, at string, err error) {
 	return name, at, nil
 }
 
-// Map makes the edits of "name=path" pairs for any other file. Precision is
-// written as a yes or no where the file has one.
+// Map returns the edits for "name=path" pairs in any other file. Precision is written as true or false if the file has
+// a boolean there.
 func Map(pairs []string, v Values) ([]configfile.Edit, error) {
 	var edits []configfile.Edit
 	for _, pair := range pairs {
@@ -217,7 +217,7 @@ func Map(pairs []string, v Values) ([]configfile.Edit, error) {
 	return edits, nil
 }
 
-// Paste returns the snippet with the values in it; empty if the system has none.
+// Paste returns the snippet to paste, with the values; empty if the system has none.
 func (s System) Paste(v Values) (string, error) {
 	t, err := template.New("snippet").Option("missingkey=error").Parse(s.Snippet)
 	if err != nil {

@@ -21,9 +21,8 @@ func Mapped(pairs []string, name string) bool {
 	return slices.ContainsFunc(pairs, func(pair string) bool { return strings.HasPrefix(pair, name+"=") })
 }
 
-// ReadUsual reads what a configuration fixes of checkpointing, micro-batches and precision where no pair of "name=path"
-// names the key: under the keys that transformers and Lightning use, in the group that has the batch. Values whose keys
-// are missing are left out.
+// ReadUsual reads checkpointing, micro-batches and precision from a configuration under the keys of transformers and
+// Lightning, in the group of the batch size, unless "name=path" pairs name their keys. Missing values are left out.
 func ReadUsual(config string, pairs []string) (map[string]any, error) {
 	group := ""
 	for _, pair := range pairs {
@@ -56,8 +55,8 @@ func ReadUsual(config string, pairs []string) (map[string]any, error) {
 	return values, nil
 }
 
-// readValue returns the value at a path of a file, nil if it has none; bf16 that is on is the precision. DeepSpeed's
-// configurations have a group there, which is switched on and off in it.
+// readValue returns the value at a path of a file, nil if it has none; bf16: true gives "bf16". In DeepSpeed's files
+// the path is a group with a switch.
 func readValue(config, at string) (any, error) {
 	v, err := configfile.Value(config, at)
 	if errors.As(err, new(*configfile.GroupError)) {

@@ -30,7 +30,7 @@ type launch struct {
 	task string
 }
 
-// tuner returns the fact of what a command of litgpt trains.
+// tuner returns the fact that a command of litgpt implies about what is trained.
 func tuner(name string) facts { return facts{"tuner": {value: name}} }
 
 // launches are the programs that start trainers by themselves.
@@ -68,7 +68,7 @@ var modules = map[string][]string{
 	"swift.cli.rlhf":    {"swift", "rlhf"},
 }
 
-// moduleCommand returns the words of the command that a module is: of TRL, trl.scripts.TASK; nil for others.
+// moduleCommand returns the command that a Python module stands for, such as TRL's trl.scripts.TASK; nil for others.
 func moduleCommand(module string) []string {
 	if task, ok := strings.CutPrefix(module, "trl.scripts."); ok {
 		return []string{"trl", task}
@@ -146,8 +146,8 @@ func parseCommand(args []string) (*document, error) {
 	return d, nil
 }
 
-// environment takes the variables of a command that say something about memory. Which GPUs there are is often said to
-// the shell in which vprof runs, as it would run the command.
+// environment reads the command's environment variables that affect memory. The GPUs may also be set in vprof's own
+// shell, which would start the command.
 func (d *document) environment(vars map[string]token) {
 	for _, name := range slices.Sorted(maps.Keys(vars)) {
 		fact, ok := map[string]string{
@@ -172,8 +172,8 @@ const cublasWorkspace = "cublas-workspace"
 // visibleGPUs is the variable by which CUDA shows only some GPUs.
 const visibleGPUs = "CUDA_VISIBLE_DEVICES"
 
-// visible counts the GPUs that the command sees, where it does not say how many it trains on: most launchers
-// and trainers' own commands start a process on each.
+// visible reads the number of visible GPUs if the command does not set a number of processes: most launchers and
+// trainers start a process on each.
 func (d *document) visible(v token, where string) {
 	n := len(strings.Split(strings.Trim(v.text, ", "), ","))
 	if n == 1 || d.facts["gpus"].value != "" || d.sharing != nil && d.sharing.root.own("num_processes") != nil {
@@ -193,7 +193,7 @@ func (d *document) visible(v token, where string) {
 
 var variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
 
-// assignments takes the variables off the beginning of a command.
+// assignments removes the leading variable assignments from a command.
 func assignments(c []token) (env map[string]token, rest []token) {
 	env = map[string]token{}
 	for len(c) > 0 && (variable.MatchString(c[0].text) || c[0].text == "export" || c[0].text == "env") {
@@ -205,7 +205,7 @@ func assignments(c []token) (env map[string]token, rest []token) {
 	return env, c
 }
 
-// fromWords reads the arguments of a trainer; nil if the command is another.
+// fromWords reads the arguments of a trainer; nil if the command starts another program.
 func fromWords(file string, c []token) *document {
 	if len(c) > 0 && slices.Contains(wrappers, programName(c[0].text)) {
 		for i := range c[1:] {
@@ -256,7 +256,7 @@ func (l launch) document(file string, c []token) *document {
 	return d
 }
 
-// started returns the keys and values of the arguments of a program that a launcher starts: a Python file or a module
+// started returns the keys and values of the arguments of the program that a launcher starts: a Python file or a module
 // (-m). It is nil if the command names neither.
 func started(file string, starter []string, c []token) *document {
 	for at, t := range c {
@@ -291,7 +291,7 @@ func started(file string, starter []string, c []token) *document {
 	return nil
 }
 
-// configuration tells a configuration file from an argument.
+// configuration reports whether an argument is the name of a configuration file.
 func configuration(name string) bool {
 	return !strings.HasPrefix(name, "-") &&
 		slices.Contains([]string{".yaml", ".yml", ".json", ".toml"}, strings.ToLower(filepath.Ext(name)))
@@ -392,7 +392,7 @@ func arguments(c []token) *value {
 	return root
 }
 
-// word returns an argument as trainers read it.
+// word converts an argument as trainers do: to a kind and its text.
 func word(s string) (kind, string) {
 	switch strings.ToLower(s) {
 	case "true", "yes":

@@ -73,7 +73,7 @@ const (
 	expression = `\*()[]|^$`
 )
 
-// compose makes the settings of the facts.
+// compose turns facts into settings.
 func (c *Config) compose() error {
 	if m, ok := c.facts["model"]; ok {
 		if strings.Contains(m.value, "$") {
@@ -100,7 +100,7 @@ func (c *Config) compose() error {
 	return c.settle()
 }
 
-// settle makes the settings of complete facts.
+// settle turns complete facts into settings.
 func (c *Config) settle() error {
 	for _, name := range flags {
 		f, ok := c.facts[name]
@@ -151,7 +151,7 @@ func (c *Config) Recompute() models.Recompute {
 	return ""
 }
 
-// Batching returns how batches are made of samples of different lengths: "padded", "grouped", or "packed".
+// Batching returns how batches are made of samples of different lengths: "padded", "grouped" or "packed".
 func (c *Config) Batching() string {
 	switch {
 	case c.facts["packing"].value == "true":
@@ -162,8 +162,8 @@ func (c *Config) Batching() string {
 	return "padded"
 }
 
-// PadToMultiple returns the number of tokens whose multiples batches are padded to: the full length
-// (seq-len) where every batch is padded to that, 1 for no padding beyond the longest sample.
+// PadToMultiple returns the number to whose multiples batches are padded, in tokens: the full length (seq-len) if every
+// batch is padded to that, 1 for padding only to the longest sample.
 func (c *Config) PadToMultiple() string {
 	if c.facts["to-length"].value == "true" {
 		return cmp.Or(c.facts["seq-len"].value, "1")
@@ -171,8 +171,8 @@ func (c *Config) PadToMultiple() string {
 	return cmp.Or(c.facts["multiple"].value, "1")
 }
 
-// shard adds the options of fully_shard, or of FullyShardedDataParallel, to the strategy: whether gathered weights go
-// after forward, and how many groups of GPUs hold a whole model each.
+// shard adds the options of fully_shard, or of FullyShardedDataParallel, to the strategy: whether gathered weights are
+// freed after forward, and the number of replicas.
 func (c *Config) shard() error {
 	s, ok := c.facts["strategy"]
 	if !ok || !strings.HasPrefix(s.value, "fsdp") {
@@ -216,8 +216,8 @@ func (c *Config) shard() error {
 	return nil
 }
 
-// shards returns the options of fully_shard about where shards are, how weights arrive, and what is wrapped; flat
-// reports whether the trainer has FSDP of flat parameters, whose loading and wraps are others.
+// shards returns the options of fully_shard about the device of shards, the loading of weights, and the wrapped
+// modules; flat reports whether the trainer uses FullyShardedDataParallel, which has other loading and wrapping.
 func (c *Config) shards(flat bool) (list phrase.List) {
 	loading, ends := c.facts["loading"].value, c.facts["wrap"].value == models.Ends && !flat
 	list.If(c.facts["shards"].value == "host", "offload=all")
@@ -231,8 +231,8 @@ func (c *Config) shards(flat bool) (list phrase.List) {
 // unfrozenRange matches rows that may follow a pattern of axolotl. Gradients of others are set to zero.
 var unfrozenRange = regexp.MustCompile(`\[\d*:?\d*\]$`)
 
-// unfreeze makes a regular expression of axolotl's patterns of the parameters that are
-// trained: dots are dots but for those before a plus, and names begin with them.
+// unfreeze converts axolotl's patterns of trained parameters to a regular expression: dots match literally except
+// before a plus, and names begin with the pattern.
 func (c *Config) unfreeze() error {
 	f, ok := c.facts["unfrozen"]
 	if !ok || f.value == "" {
@@ -262,7 +262,7 @@ func (c *Config) evaluation() error {
 	return nil
 }
 
-// round adds to training for quantization how many weights share a scale.
+// round adds the group size of quantization-aware training.
 func (c *Config) round() error {
 	if q, g := c.facts["qat"], c.facts["qat-group"]; q.value != "" && g.value != "" {
 		c.facts.extend("qat", "group="+g.value)
@@ -286,8 +286,8 @@ func (c *Config) prefer() error {
 // sizes of DeepSpeed's ZeRO, by the facts that are the options of its strategies.
 var zeroSizes = []string{"bucket", "prefetch", "persist", "reuse", "live", "part"}
 
-// deepSpeed adds DeepSpeed's options to the strategy. Its engine trains in the type of the
-// weights, with master weights in fp32, where other loops have autocast.
+// deepSpeed adds DeepSpeed's options to the strategy. Its engine trains in the type of the weights, with fp32 master
+// weights, instead of autocast.
 func (c *Config) deepSpeed() error {
 	s, ok := c.facts["strategy"]
 	if !ok || !strings.HasPrefix(s.value, "zero") {
@@ -331,7 +331,7 @@ func (c *Config) deepSpeed() error {
 	return nil
 }
 
-// elements reads a number of elements as in DeepSpeed's JSON: "5e8", or "auto". None at all is as good as one.
+// elements reads a number of elements as in DeepSpeed's JSON: "5e8", or "auto". Zero counts as one.
 func elements(text string) (string, error) {
 	if text == "auto" {
 		return text, nil

@@ -7,20 +7,20 @@ import (
 	"strings"
 )
 
-// fact is something that a configuration says, in vprof's words.
+// fact is a value that a configuration sets, in vprof's terms.
 type fact struct {
 	value string
 	// from is the key in a file or the flag that gave the value; the zero Key if it is the trainer's default.
 	from Key
 }
 
-// facts maps names to values. Most have the name of the flag that they set: "batch". Rules and flags are made from the
-// others ("tuner", "lora-r").
+// facts maps names to values. Most are names of flags, such as "batch". Others ("tuner", "lora-r") are inputs of
+// rules and of composed flags.
 type facts map[string]fact
 
 func (f facts) set(name, value string, from Key) { f[name] = fact{value, from} }
 
-// extend adds options behind the value of a fact, as in "fsdp2:mp=bf16,cp=2".
+// extend appends options to the value of a fact, as in "fsdp2:mp=bf16,cp=2".
 func (f facts) extend(name string, options ...string) {
 	v, separator := f[name], ":"
 	if strings.Contains(v.value, ":") {
@@ -32,8 +32,8 @@ func (f facts) extend(name string, options ...string) {
 	}
 }
 
-// options returns what the flag of a memory-saving option takes behind its name, in pairs of an option and the fact
-// that has its value. Those without a value, or with one that is false or zero, are left out.
+// options returns the options of a memory-saving flag, from pairs of an option and the fact with its value. Those
+// without a value, or with one that is false or zero, are left out.
 func (f facts) options(pairs ...string) (list []string) {
 	for i := 0; i < len(pairs); i += 2 {
 		if v := f[pairs[i+1]].value; v != "false" && strings.Trim(v, "0.") != "" {
@@ -50,7 +50,7 @@ var counts = []string{
 	totalBatch, globalBatch, "empty-cache", "eval-batch", "eval-scores", "new-tokens",
 }
 
-// checked returns the fault in the value of a fact; empty if there is none.
+// checked returns the error in the value of a fact; empty if there is none.
 func checked(name, value string) string {
 	if !slices.Contains(counts, name) || name == "gpus" && strings.HasPrefix(value, "$") {
 		return ""
@@ -61,7 +61,7 @@ func checked(name, value string) string {
 	return ""
 }
 
-// whole returns the value of a fact that is a whole number from the least on, and another where nothing says it.
+// whole returns the value of a fact that is a whole number of at least least, or otherwise if it is not set.
 func (c *Config) whole(name string, otherwise, least int) (int, error) {
 	const most = 1 << 30
 	f := c.facts[name]
@@ -75,7 +75,7 @@ func (c *Config) whole(name string, otherwise, least int) (int, error) {
 	return n, nil
 }
 
-// matches reports whether the facts are as a rule says.
+// matches reports whether the facts satisfy a rule's condition.
 func (f facts) matches(when map[string]Any) bool {
 	for name, values := range when {
 		is := f[name].value

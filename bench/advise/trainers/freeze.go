@@ -27,7 +27,7 @@ const frozenTowers = "frozen-towers"
 // mostLayers bounds the numbers of layers that are chosen and that models have.
 const mostLayers = 4096
 
-// freezes reports whether it takes the model's number of layers to say which parameters are trained.
+// freezes reports whether the trained parameters depend on the model's number of layers.
 func (c *Config) freezes() bool { return c.facts["tuner"].value == "freeze" }
 
 // checkFreeze returns an error if the choice of layers is invalid.
@@ -44,9 +44,8 @@ func (c *Config) checkFreeze() error {
 
 func (f fact) wrong(format string, args ...any) error { return f.from.wrong(format, args...) }
 
-// ChooseLayers completes the settings with the parameters that are trained, and with the stages of a pipeline, where
-// the files say by the model's number of layers which. The model is described by a config.json
-// or a folder that has one. The error is a [*input.FormatError].
+// ChooseLayers adds settings that depend on the model's number of layers: the trained parameters, and the stages of a
+// pipeline. The model is a config.json or a folder with one. The error is a [*input.FormatError].
 func (c *Config) ChooseLayers(model string) error {
 	if err := c.cutStages(model); err != nil {
 		return err
@@ -102,7 +101,7 @@ func (c *Config) freezeTowers(model string) error {
 // languageModel is in the names of what a model with towers has beside them.
 const languageModel = `language_model|text_model|lm_head`
 
-// trainedLayers returns the indices of the layers that are trained, of count.
+// trainedLayers returns the indices of the trained layers among count.
 func (c *Config) trainedLayers(count int) (ids []string, err error) {
 	f := c.facts[freezeLayers]
 	n, _ := strconv.Atoi(f.value)

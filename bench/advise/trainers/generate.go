@@ -7,8 +7,8 @@ import (
 	"github.com/vprof/vprof/internal/phrase"
 )
 
-// generate makes the settings of training on answers that are generated: how long prompts and answers are, which
-// log-probabilities come before the step, and what vLLM leaves of the GPU.
+// generate adds the settings of training on generated answers: the lengths of prompts and answers, the
+// log-probabilities computed before the step, and the memory that vLLM leaves.
 func (c *Config) generate() error {
 	if o := c.facts["objective"].value; o != "grpo" && o != "gkd" {
 		return nil
@@ -48,8 +48,8 @@ func (c *Config) generate() error {
 	return nil
 }
 
-// outdated reports whether answers may come from an earlier state of the model than the one
-// that learns from them: several steps learn from the same answers, or the answers of vLLM are weighted.
+// outdated reports whether answers may come from an earlier state of the model: several steps learn from the same
+// answers, or answers of vLLM are weighted.
 func (c *Config) outdated() (bool, error) {
 	if c.facts["old"].value == "true" {
 		return true, nil
@@ -70,7 +70,7 @@ func (c *Config) malformed(f fact, reason string) error {
 	return c.placed(f.from).wrong("%q %s", f.value, reason)
 }
 
-// placed returns the key with the trainer's own file where it names no file.
+// placed returns the key, with the trainer's own file if it names none.
 func (c *Config) placed(k Key) Key {
 	k.File = cmp.Or(k.File, c.File)
 	return k

@@ -12,7 +12,7 @@ import (
 	"github.com/vprof/vprof/models/hfconfig"
 )
 
-// Model is what a configuration trains: a folder, or a repository of a hub.
+// Model is the model of a configuration: a folder, or a repository of a hub.
 type Model struct {
 	Name, Revision string
 	// Folder is the path of the model's files in the configuration; empty if it gives none.
@@ -23,9 +23,9 @@ type Model struct {
 // usualName is how transformers calls the description of a model.
 const usualName = "config.json"
 
-// Find finds the model's config.json: in the folder that the name is, seen from here or from the configuration's
-// folder, or in the caches of Hugging Face's hub and of ModelScope's. A name that [hfconfig.OfHub] has stands for
-// itself. Others are fetched by [hub.Online]; the error names the command that does.
+// Find finds the model's config.json: in the folder of that name, relative to the working directory or the
+// configuration's folder, or in the caches of the Hugging Face hub and of ModelScope. A name that [hfconfig.OfHub]
+// knows needs no file. Others are fetched by [hub.Online]; the error names the command that fetches.
 func (m Model) Find() (path string, err error) {
 	for _, dir := range append(m.folders(), m.snapshots()...) {
 		path := filepath.Join(dir, usualName)
@@ -87,8 +87,8 @@ func (m Model) snapshots() []string {
 // trustRemote is the key by which all trainers let a repository's own code describe the model.
 const trustRemote = "trust_remote_code"
 
-// CheckRemoteCode notes where the trainer may train other code than transformers' own: the
-// file trusts the model's repository, and its config.json names classes there.
+// CheckRemoteCode adds a note if the trainer may train other code than transformers' own: the file trusts the model's
+// repository, and its config.json names classes there.
 func (c *Config) CheckRemoteCode(model string) {
 	v := c.doc.root.at(trustRemote)
 	if v == nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/vprof/vprof/internal/nearest"
 )
 
-// reader takes the facts from the keys of a document.
+// reader converts the keys of a document to facts.
 type reader struct {
 	doc    *document
 	table  *Table
@@ -52,7 +52,7 @@ func (r *reader) key(key string, e entry) error {
 	return nil
 }
 
-// counts reports whether a group of keys is read, as the document says it in others.
+// counts reports whether a group of keys applies, according to the document's other keys.
 func (r *reader) counts(key string) bool {
 	for other, values := range r.table.Only[key] {
 		if v := r.doc.root.at(other); v != nil && !slices.Contains(values, v.text) {
@@ -62,7 +62,7 @@ func (r *reader) counts(key string) bool {
 	return true
 }
 
-// file reads the file that a key names. Its keys become keys of the group with the name of that key.
+// file reads the file that a key names, as the group with the name of that key.
 func (r *reader) file(key string, e entry) error {
 	d, err := open(resolvePath(r.doc.file, e.value.text))
 	if err != nil {
@@ -81,7 +81,7 @@ func (r *reader) keyOf(e entry, key string) Key {
 	return Key{r.doc.file, e.line, key}
 }
 
-// row takes the facts of one key.
+// row adds the facts of one key.
 func (r *reader) row(key string, row Row, e entry) error {
 	v, err := r.resolved(key, e.value, 0)
 	if err != nil {
@@ -119,7 +119,7 @@ func (r *reader) row(key string, row Row, e entry) error {
 	return nil
 }
 
-// words takes the facts that words stand for.
+// words adds the facts that a key's words imply.
 func (r *reader) words(row Row, v *value, texts []string, from Key) error {
 	if len(texts) > 1 && !row.Each {
 		return from.wrong("is %s, where one value is expected", v.excerpt())
@@ -148,7 +148,7 @@ func (r *reader) words(row Row, v *value, texts []string, from Key) error {
 	return nil
 }
 
-// word returns what a value of the file means. A number means itself where one is expected.
+// word returns the meaning of a file's value. A number means itself if a number is expected.
 func (row Row) word(text string) (w Words, ok bool) {
 	for _, t := range []string{text, strings.ToLower(text)} {
 		if w, ok = row.Words[t]; ok {
@@ -167,7 +167,7 @@ func (row Row) word(text string) (w Words, ok bool) {
 	return w, ok
 }
 
-// addFacts adds the facts that one word stands for.
+// addFacts adds the facts that one word implies.
 func (r *reader) addFacts(row Row, word string, w Words, from Key) error {
 	if w.Own != "" {
 		r.facts.set(row.Is, w.Own, from)
@@ -190,8 +190,8 @@ func (r *reader) addFacts(row Row, word string, w Words, from Key) error {
 	return nil
 }
 
-// knownWords returns the accepted words of a key. If there are many, it returns the words
-// nearest to the given one and the number of the others.
+// knownWords returns the accepted words of a key. If there are many, it returns the words nearest to the given one and
+// the number of the others.
 func knownWords(given string, words map[string]Words) string {
 	const most = 8
 	var names []string
@@ -249,7 +249,7 @@ func (c *Config) rules(t *Table, f facts) error {
 }
 
 // follow sets a fact that a rule names, unless it has a value: to a text, to the value of another fact ("=name"), or
-// with one more item of a list ("+item").
+// with another item of a list ("+item").
 func (f facts) follow(name, v string, at Key) {
 	from := at
 	if more, adds := strings.CutPrefix(v, "+"); adds {

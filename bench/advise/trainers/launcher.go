@@ -57,7 +57,7 @@ func (d *document) launch(starter []string, options *value) {
 	d.facts.set("gpus", count, Key{d.file, ranks.line, "--" + ranks.key})
 }
 
-// accelerate makes a configuration of the options of "accelerate launch", which stand over the file that they name.
+// accelerate makes a configuration of the options of "accelerate launch", which override the file that they name.
 func (d *document) accelerate(options *value) {
 	s := &document{file: d.file, command: true, trainer: "accelerate", root: &value{kind: group}}
 	for _, e := range options.entries {
@@ -89,8 +89,8 @@ func (d *document) accelerate(options *value) {
 	}
 }
 
-// acceleratesOwn returns the file that "accelerate config" has left on this machine, by which accelerate goes
-// where no other is named; empty if there is none.
+// acceleratesOwn returns the file that "accelerate config" has written on this machine, which accelerate uses if no
+// other is named; empty if there is none.
 func acceleratesOwn() string {
 	home, err := os.UserHomeDir()
 	if err != nil {

@@ -15,7 +15,7 @@ const (
 // expertsInside is the fact that the ranks that share out the experts are a part of the ranks that shard the weights.
 const expertsInside = "experts-inside"
 
-// mesh finds how many GPUs train from the sizes of their mesh, where the file says how many share weights or experts.
+// mesh computes the number of GPUs from the sizes of their mesh, if the file sets how many share weights or experts.
 func (c *Config) mesh() error {
 	sizes := []string{meshShard, meshCopies, meshTensor, meshContext, meshPipeline, meshExperts}
 	from, given := c.facts[meshShard]
@@ -46,8 +46,8 @@ func (c *Config) mesh() error {
 // globalBatch is the fact of the samples that all ranks take before a step.
 const globalBatch = "global-batch"
 
-// accumulations finds how many batches a rank takes before a step from the samples that all ranks take, where the file
-// gives how many GPUs train.
+// accumulations computes the number of batches of a rank before an optimizer step from the samples of all ranks, if the
+// file sets the number of GPUs.
 func (c *Config) accumulations() error {
 	all, given := c.facts[globalBatch]
 	if !given {
@@ -72,7 +72,7 @@ func (c *Config) accumulations() error {
 	return nil
 }
 
-// share adds to the strategy how many ranks share each sequence, and how, and how many share out the experts.
+// share adds to the strategy how many ranks share each sequence, and how, and how many share the experts.
 func (c *Config) share() error {
 	for _, of := range [][2]string{{meshContext, "cp"}, {meshExperts, "ep"}} {
 		if _, ok := c.facts[of[0]]; ok && c.facts["strategy"].value != "" {

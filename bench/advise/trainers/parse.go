@@ -31,7 +31,7 @@ func open(path string) (*document, error) {
 	return parse(path, data)
 }
 
-// parse reads data as what the file's suffix says: JSON, TOML, a shell script, or else YAML.
+// parse reads data in the format of the file's suffix: JSON, TOML, a shell script, or else YAML.
 func parse(path string, data []byte) (*document, error) {
 	d := &document{file: path}
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))

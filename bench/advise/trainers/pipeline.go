@@ -26,7 +26,7 @@ const (
 // schedules maps torchtitan's names, in lower case, to the pipeline schedules that vprof records.
 var schedules = map[string]string{"": "1f1b", "1f1b": "1f1b", "gpipe": "gpipe", "interleaved1f1b": models.Interleaved}
 
-// pipeline makes the strategy a pipeline, whose stages ranks share by the strategy. Batch is then a micro-batch.
+// pipeline turns the strategy into a pipeline whose stages are shared by the strategy. The batch then is a micro-batch.
 func (c *Config) pipeline() error {
 	n, ok := c.facts[meshPipeline]
 	if !ok {
@@ -95,9 +95,9 @@ func (c *Config) rowsOfPipeline(v Values) []configfile.Edit {
 	return []configfile.Edit{{Path: path, Value: int64(n) * int64(v.Batch), Create: true}}
 }
 
-// cutStages completes the strategy of a pipeline with the layers that its stages begin with, as in torchtitan
-// (generate_llm_fqn_per_model_part): the embeddings and the output layer count as layers, and what is left over when
-// they are shared out goes to the first stages.
+// cutStages adds the first layers of the stages to a pipeline's strategy, as torchtitan computes them
+// (generate_llm_fqn_per_model_part): the embeddings and the output layer count as layers, and the remainder of the
+// division goes to the first stages.
 func (c *Config) cutStages(model string) error {
 	n := c.facts[meshPipeline]
 	at := slices.IndexFunc(c.Settings, func(s Setting) bool { return s.Flag == "strategy" })

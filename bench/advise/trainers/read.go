@@ -51,20 +51,20 @@ type Config struct {
 	groups int64
 }
 
-// UnknownKey is a key that a trainer's table lacks, and the one it may have meant; empty if none is near.
+// UnknownKey is a key that a trainer's table lacks, and the most similar known key; empty if none is similar.
 type UnknownKey struct {
 	Key
 	Near, Trainer string
 }
 
-// Key is where a value stands: a key of a file.
+// Key is the position of a value: a key of a file.
 type Key struct {
 	File string
 	Line int
 	Path string
 }
 
-// String returns where the key is, and which.
+// String returns the file and the key.
 func (k Key) String() string {
 	return (&input.FormatError{File: k.File, Line: k.Line, Key: k.Path}).Error()
 }
@@ -171,7 +171,7 @@ func (c *Config) add(flag, value string, from Key) error {
 // totalBatch is the fact of a batch that counts the micro-batches of a step.
 const totalBatch = "total-batch"
 
-// divide finds the number of micro-batches where the file has the batch of a step.
+// divide computes the number of micro-batches if the file sets the batch of a step.
 func (c *Config) divide() {
 	f, ok := c.facts[totalBatch]
 	if _, given := c.facts["accumulate"]; !ok || given {
@@ -182,7 +182,7 @@ func (c *Config) divide() {
 	c.facts.set("accumulate", strconv.Itoa(max(1, c.total/max(1, batch))), f.from)
 }
 
-// overFile puts the arguments of a command line over the configuration that it names.
+// overFile applies the arguments of a command line to the configuration file that it names.
 func (d *document) overFile() (*document, error) {
 	if d.config == "" {
 		return d, nil
@@ -210,8 +210,8 @@ func (d *document) overFile() (*document, error) {
 	return file, nil
 }
 
-// alone applies a file of DeepSpeed or accelerate that comes without a trainer's file: flags describe the training, and
-// the file also sets the precision.
+// alone applies a file of DeepSpeed or accelerate without a trainer's file: flags describe the training, and the file
+// also sets the precision.
 func (c *Config) alone(d *document) {
 	t := tableOf(d)
 	c.table, c.doc, c.File, c.Trainer, c.Version, c.Several = t, d, d.file, t.Trainer, t.Version, t.Several
@@ -228,8 +228,8 @@ func (c *Config) alone(d *document) {
 		"%s: optimizer: is not read; --optimizer names the one that is planned", d.file)
 }
 
-// tableOf returns the table of a document; nil if it is of no trainer that vprof knows. A file that the Trainer's
-// table recognizes is TRL's where its keys, its script or the user name one of TRL's tasks.
+// tableOf returns the table of a document; nil if no known trainer matches. A file that the Trainer's table recognizes
+// belongs to TRL if its keys, its script or the user name one of TRL's tasks.
 func tableOf(d *document) *Table {
 	t := Named(d.trainer)
 	for _, other := range Tables() {
@@ -304,8 +304,8 @@ func (c *Config) take(d *document) error {
 	return nil
 }
 
-// unknownTrainer returns the error for a file of no known trainer. It names the trainer that has most of the keys and
-// what the file lacks of it, or else all trainers.
+// unknownTrainer returns the error for a file of no known trainer. It names the trainer with the most matching keys and
+// the missing ones, or else all trainers.
 func unknownTrainer(d *document) error {
 	var names []string
 	var like *Table
@@ -331,7 +331,7 @@ func unknownTrainer(d *document) error {
 		strings.Join(ways, "; "), misspelled(d, []*Table{like}))
 }
 
-// misspelled names the key that may have been meant, of those by which a trainer is recognized.
+// misspelled returns the most similar key among those by which trainers are recognized.
 func misspelled(d *document, tables []*Table) string {
 	var signs []string
 	known := func(key string) bool { return false }

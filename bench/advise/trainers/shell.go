@@ -144,7 +144,7 @@ func (s *scanner) quoted(quote byte) error {
 	return s.d.wrong(from, "", "a quote is not closed")
 }
 
-// expand puts in the value of a variable of the script; others stay.
+// expand inserts the value of a variable of the script; others stay as they are written.
 func (s *scanner) expand() {
 	rest := s.text[s.at+1:]
 	if strings.HasPrefix(rest, "(") {
@@ -205,8 +205,8 @@ func (s *scanner) substitute(rest string) {
 	s.put("$" + whole)
 }
 
-// sum works out numbers, or variables, and the signs between them, from left to right:
-// scripts share out a batch that way, by division alone.
+// sum evaluates numbers, or variables, and the operators between them, from left to right: scripts divide batches that
+// way.
 func (s *scanner) sum(text string) (int, bool) {
 	inner, ok := strings.CutPrefix(strings.Trim(text, "()"), "expr ")
 	if !ok && !strings.HasPrefix(text, "((") {

@@ -32,7 +32,7 @@ var strangers = sync.OnceValue(func() (all []stranger) {
 	return all
 })
 
-// unplanned returns an error about a program that vprof recognizes and does not plan; nil if it is none.
+// unplanned returns an error for a program that vprof recognizes and does not plan; nil for others.
 func unplanned(d *document) error {
 	for _, s := range strangers() {
 		begins := func(name string) bool { return strings.HasPrefix(d.script, name) }
@@ -49,7 +49,7 @@ func (s stranger) refuse(d *document) error {
 		"whose keys vprof does not know; vprof run takes the command that starts it: vprof run -- COMMAND"))
 }
 
-// startedBy returns the error about a command of a program that is not planned; nil if it is none.
+// startedBy returns the error for a command of a program that is not planned; nil for others.
 func startedBy(file string, c []token) error {
 	for _, s := range strangers() {
 		for _, words := range s.Commands {

@@ -16,8 +16,8 @@ const (
 	plainLoss = "plain-loss=1"
 )
 
-// Described returns the name under which vprof opens the model that is trained, with its teacher; the model's
-// config.json must be on this machine.
+// Described returns the name under which vprof opens the trained model, with its teacher; the model's config.json must
+// be on this machine.
 func (c *Config) Described() (string, error) {
 	path, err := c.Model.Find()
 	if err != nil || c.Teacher.Name == "" {
@@ -27,8 +27,8 @@ func (c *Config) Described() (string, error) {
 	return hfconfig.Scheme + ":" + path + hfconfig.TeacherMark + teacher, err
 }
 
-// Shared returns the settings with those about several GPUs as they are for a number of them: "" leaves it to the file.
-// Where neither the file nor the caller describes how the work is shared, the trainer's own way is added.
+// Shared returns the settings for a number of GPUs; "" uses the file's number. If neither the file nor the caller names
+// a strategy, the trainer's own is added.
 func (c *Config) Shared(gpus string, chosen bool) ([]Setting, error) {
 	var out []Setting
 	for _, s := range c.Settings {
@@ -90,7 +90,7 @@ func (c *Config) Suited(m models.Model, settings []Setting) ([]Setting, error) {
 	return out, nil
 }
 
-// ligerOf leaves of liger-kernel what vprof describes for the model: of most the loss alone.
+// ligerOf reduces liger-kernel's setting to what vprof supports for the model, which for most is only the loss.
 func (c *Config) ligerOf(m models.Model, lossDescribed bool, settings []Setting) []Setting {
 	if m.Levers.Liger || !lossDescribed {
 		return settings

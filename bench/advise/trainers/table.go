@@ -78,7 +78,7 @@ type Row struct {
 	Like string `yaml:"like"`
 }
 
-// Words are facts by name: one word is the row's own fact.
+// Words maps names of facts to values; a single word is the value of the row's own fact.
 type Words struct {
 	// Own is the value of the row's own fact.
 	Own string
@@ -97,7 +97,7 @@ func (w *Words) UnmarshalYAML(n *yaml.Node) error {
 	return n.Decode(&w.Facts)
 }
 
-// Rule sets facts, refuses or notes where others are as it says.
+// Rule sets facts, refuses, or adds a note if other facts satisfy its condition.
 type Rule struct {
 	// When are facts and the values that they may have; "" stands for a fact that nothing gave, "*" for one that
 	// something gave. Unless excepts such facts.
@@ -194,7 +194,7 @@ var tables = sync.OnceValues(func() ([]*Table, error) {
 	return all, nil
 })
 
-// liken copies to each row the models that the words of its Like row name.
+// liken copies to each row the words of the row that its Like names.
 func (t *Table) liken() {
 	for key, row := range t.Keys {
 		if row.Like == "" {
@@ -230,7 +230,7 @@ func (t *Table) recognizes(d *document) bool {
 	})
 }
 
-// harmless reports whether a key, or a group that it is in, changes nothing.
+// harmless reports whether a key, or a group that it is in, has no effect on memory.
 func (t *Table) harmless(key string) bool {
 	return slices.ContainsFunc(t.Harmless, func(h string) bool {
 		if begins, ok := strings.CutSuffix(h, "*"); ok {

@@ -11,7 +11,7 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// Task is one of the trainings that a trainer has: of TRL the next token, DPO, GRPO and others, which share most keys.
+// Task is one kind of training of a trainer. TRL's are the next token, DPO, GRPO and others, which share most keys.
 type Task struct {
 	// Name is the word of commands and of file names ("dpo"), Names are further words of file names.
 	Name  string   `yaml:"name"`
@@ -26,7 +26,7 @@ type Task struct {
 	Refuse string `yaml:"refuse"`
 }
 
-// task takes the facts of the document's task.
+// task adds the facts of the document's task.
 func (r *reader) task() error {
 	task, from, err := r.config.task(r.doc, r.table)
 	switch {
@@ -41,9 +41,9 @@ func (r *reader) task() error {
 	return nil
 }
 
-// task returns the task of a document: the one that the command or the user names, the only one that has all its
-// keys, or else the one of these tasks that the script's imports, its name, the file's name or its folder names. It
-// returns nil for a trainer with one task, and an error where several are possible and nothing names one.
+// task returns the task of a document: the one that the command or the user names, or the only one with all of its
+// keys, or the one named by the script's imports, its name, the file's name or its folder. It returns nil for a trainer
+// with one task, and an error if several are possible.
 func (c *Config) task(d *document, t *Table) (task *Task, from Key, err error) {
 	from = Key{File: d.file}
 	if len(t.Tasks) == 0 {
@@ -96,7 +96,7 @@ func (k *Task) is(word string) bool {
 	return word != "" && (k.Name == word || k.Facts["objective"] == word)
 }
 
-// byKeys returns the tasks that have all keys of a document, and the keys of it that some task lacks.
+// byKeys returns the tasks that have all keys of a document, and the document's keys that some tasks lack.
 func (t *Table) byKeys(d *document) (left []*Task, signs []Key, err error) {
 	for i := range t.Tasks {
 		left = append(left, &t.Tasks[i])
@@ -122,8 +122,8 @@ func (t *Table) byKeys(d *document) (left []*Task, signs []Key, err error) {
 	return left, signs, nil
 }
 
-// named returns the one of the tasks that is named by the classes in the document's script, or else by the name of
-// the script, the file or its folder, and what names it; nil if nothing does.
+// named returns the task that the trainer classes in the document's script name, or else the name of the script, the
+// file or its folder, and what named it; nil if nothing does.
 func named(tasks []*Task, d *document) (task *Task, what string) {
 	classes := trainerClasses(d.source)
 	imported := lists.Filter(tasks, func(k *Task) bool { return slices.Contains(classes, k.Class) })

@@ -47,7 +47,7 @@ type tomlReader struct {
 // line returns the line number of a node.
 func (t *tomlReader) line(n *unstable.Node) int { return t.parser.Shape(n.Raw).Start.Line }
 
-// bounded refuses documents that hold or nest too much.
+// bounded returns an error for documents that are too large or too deeply nested.
 func (t *tomlReader) bounded(line, depth int) error {
 	if t.count++; t.count > mostValues || depth > mostDepth {
 		return t.d.wrong(line, "", "nests its values too deep, or has too many")
@@ -55,7 +55,7 @@ func (t *tomlReader) bounded(line, depth int) error {
 	return nil
 }
 
-// within returns the group under a key, which is made where it is not there; of an array of tables the last.
+// within returns the group under a key, and adds it if it is missing; for an array of tables, the last one.
 func (t *tomlReader) within(at *value, key *unstable.Node) (*value, error) {
 	name, line := string(key.Data), t.line(key)
 	in := at.own(name)

@@ -29,7 +29,7 @@ const (
 	group
 )
 
-// value is a value of a file, with where it stands.
+// value is a value of a file, with its line.
 type value struct {
 	kind kind
 	// text is a scalar as in tables: true and false for all spellings of a boolean, whole numbers in decimal.
@@ -40,8 +40,8 @@ type value struct {
 	entries []entry
 }
 
-// entry is a key of a group with its value. A key that stands twice has its last
-// value, as in Python; twice is then the line of an earlier one.
+// entry is a key of a group with its value. A repeated key has its last value, as in Python; twice is then the line of
+// an earlier one.
 type entry struct {
 	key   string
 	line  int

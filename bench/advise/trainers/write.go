@@ -31,8 +31,8 @@ func (c *Config) Turns(flag string) bool {
 	return false
 }
 
-// turned returns the edits that set the keys of the given memory-saving options, in the order of
-// their names. It skips options that the configuration sets already.
+// turned returns the edits that set the keys of memory-saving options, in the order of their names. It skips options
+// that the configuration sets already.
 func (c *Config) turned(levers map[string]string) (edits []configfile.Edit, err error) {
 	for _, name := range slices.Sorted(maps.Keys(levers)) {
 		if c.facts[name].value == levers[name] {
@@ -52,7 +52,7 @@ func (c *Config) turned(levers map[string]string) (edits []configfile.Edit, err 
 	return edits, nil
 }
 
-// literal returns a word of a table as in a file: a switch, a number, or the word.
+// literal converts a word of a table to a file's value: a boolean, a number, or the word.
 func literal(word string) any {
 	if on, err := strconv.ParseBool(word); err == nil && len(word) > 1 {
 		return on
@@ -63,8 +63,8 @@ func literal(word string) any {
 	return word
 }
 
-// Effective returns the number of samples of an optimizer step that the configuration
-// asks for on so many GPUs; 0 if it does not say.
+// Effective returns the number of samples in an optimizer step by the configuration on this number of GPUs; 0 if
+// unknown.
 func (c *Config) Effective(gpus int) int {
 	n := max(1, gpus)
 	if c.facts[meshPipeline].value != "" { // whose ranks have one batch together
@@ -81,11 +81,11 @@ func (c *Config) Effective(gpus int) int {
 	return n
 }
 
-// Writable reports whether values can be written into the file. Values of a command line are pasted by the user.
+// Writable reports whether values can be written into the file. Command lines are printed for the user to paste.
 func (c *Config) Writable() bool { return !c.doc.command }
 
-// Edits returns the changes of the configuration file that make it say the values, by
-// the table that it was read by. What it says already stays as it is.
+// Edits returns the edits that set the values in the configuration file, by its trainer's table. Values that are
+// already set stay.
 func (c *Config) Edits(v Values) ([]configfile.Edit, error) {
 	var edits []configfile.Edit
 	for _, name := range []string{"batch", "accumulate", "checkpointing"} {
@@ -101,7 +101,7 @@ func (c *Config) Edits(v Values) ([]configfile.Edit, error) {
 	return slices.Concat(edits, c.rowsOfPipeline(v), turned), err
 }
 
-// Again reads the configuration as it is with other contents of the trainer's own file.
+// Again reads the configuration with other contents of the trainer's own file.
 func (c *Config) Again(data []byte) (*Config, error) {
 	docs := slices.Clone(c.docs)
 	for i, d := range docs {
@@ -117,8 +117,8 @@ func (c *Config) Again(data []byte) (*Config, error) {
 	return read(docs)
 }
 
-// Decides returns the key that says a setting, by its flag, or a fact: in the file, or the one that
-// would say it there; empty if vprof knows none.
+// Decides returns the key that sets a setting (named by its flag) or a fact: the key in the file, or the one to add;
+// empty if vprof knows none.
 func (c *Config) Decides(flag string) string {
 	for _, s := range c.Settings {
 		if s.Flag == flag && s.From.Path != "" {
@@ -146,7 +146,7 @@ func (c *Config) Decides(flag string) string {
 	return ""
 }
 
-// Paste returns the arguments of the command line that say the values.
+// Paste returns the command-line arguments that set the values.
 func (c *Config) Paste(v Values) (string, error) {
 	var words []string
 	for _, name := range []string{"batch", "accumulate", "checkpointing"} {

@@ -80,8 +80,8 @@ type result struct {
 	err     error
 }
 
-// recordingKey identifies the recordings that records can share. Allocator settings are
-// not part of it: they only matter to the replay.
+// recordingKey is equal for records that can share a recording. It does not include allocator settings, which matter
+// only to the replay.
 type recordingKey struct {
 	c     models.Key
 	gpu   string
@@ -109,8 +109,8 @@ func shareRecordings(records []reference.Record) [][]int {
 	return groups
 }
 
-// stepsOf returns the number of steps that make a replay comparable with all records of a case. An OOM record stops
-// early, but only because PyTorch did.
+// stepsOf returns the number of recorded steps at which a replay is comparable with all records of a case. An OOM
+// record has fewer, because PyTorch stopped.
 func stepsOf(r *reference.Record) int {
 	if r.Status == reference.OK {
 		return r.Steps()
@@ -199,8 +199,8 @@ func optional(s string) *string {
 	return &s
 }
 
-// fill completes a row by an outcome. Bytes are compared only where PyTorch got through:
-// an OOM record shows how far it came, not what it needs.
+// fill completes a row by an outcome. Bytes are compared only if PyTorch finished: an OOM record shows how far it came,
+// not what it needs.
 func fill(row *report.AccuracyRow, rec *reference.Record, o *Outcome) {
 	row.Estimate.OOM, row.Estimate.Allocated, row.Estimate.Reserved = o.OOM, o.Allocated, o.Reserved
 	if rec.Status != reference.OK {
@@ -242,7 +242,7 @@ func relative(estimate, reference, negligible int64) float64 {
 	return share
 }
 
-// samePhases returns our phases of the reference's steps; nil if they are others, or in another order.
+// samePhases returns the replay's phases that match the reference's steps; nil if they differ in name or order.
 func samePhases(ref, ours []reference.Phase) []reference.Phase {
 	steps := map[int]bool{}
 	for _, p := range ref {

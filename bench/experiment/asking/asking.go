@@ -14,7 +14,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
 )
 
-// Topic is the questions that are put to cuDNN for the GPUs of one architecture, without duplicates.
+// Topic is the set of questions for cuDNN about the GPUs of one architecture, without duplicates.
 type Topic struct {
 	// Generation is the GPUs' architecture, as [cudnn.Generation] has it.
 	Generation int

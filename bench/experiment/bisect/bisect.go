@@ -34,8 +34,8 @@ type Search struct {
 // mostTries bounds the positions that are tried in a range whose middle is unusable.
 const mostTries = 5
 
-// Steps returns the changes from position 0 to the last, in order. The values of the two must be usable. Changes
-// between two positions of one value, which cancel each other, are not found.
+// Steps returns the changes from position 0 to the last, in order. Both ends must be usable. Changes that cancel each
+// other between positions with equal values are not found.
 func (s *Search) Steps(last int) ([]Step, error) {
 	s.left(2 + tries(last))
 	first, err := s.Value(0)
@@ -98,7 +98,7 @@ func (s *Search) left(values int) {
 	}
 }
 
-// tries returns the number of values that must be computed to find one change among a number of neighbors.
+// tries returns the number of values to compute to find one change among a number of neighbors.
 func tries(neighbors int) int { return bits.Len(uint(max(neighbors-1, 0))) }
 
 // Change is a package with its releases in two environments.
@@ -185,8 +185,8 @@ func (f *Finder) Find() ([]Cause, error) {
 	return all, nil
 }
 
-// releases returns the releases of one package at which the peak changes, with the other packages at the releases in
-// beside.
+// releases returns the releases of one package at which the peak changes; beside has the releases of the other
+// packages.
 func (f *Finder) releases(c Change, beside Pins) ([]Cause, error) {
 	all, err := f.Releases(c.Package)
 	if err != nil {

@@ -53,8 +53,8 @@ func (i *Installer) Base(ctx context.Context) (Pins, error) {
 	return i.base, nil
 }
 
-// Wanted returns the packages of an environment: the packages of a lock file, also at a commit (uv.lock@HEAD~1),
-// or the base with some packages in other releases ("trl==1.10 peft==0.18") and with what those need.
+// Wanted returns the packages of an environment: a lock file's, optionally of a commit (uv.lock@HEAD~1), or the
+// base with some packages in other releases ("trl==1.10 peft==0.18") and their dependencies.
 func (i *Installer) Wanted(ctx context.Context, spec string) (Pins, error) {
 	base, err := i.Base(ctx)
 	if err != nil {
@@ -147,8 +147,8 @@ func (i *Installer) Folder(ctx context.Context, name, release string) (string, e
 	return dir, nil
 }
 
-// Folders returns the folders that make the base the wanted environment, to be put before its own. Libraries of NVIDIA
-// are left out, since stubs stand in their place. Packages that the base lacks are left out unless they are named.
+// Folders returns the folders to put before the base environment's own so that it becomes the wanted one. NVIDIA's
+// libraries are left out, since stubs replace them, as are packages that the base lacks, unless they are named.
 func (i *Installer) Folders(ctx context.Context, pins Pins, named []string) (folders []string, err error) {
 	base, err := i.Base(ctx)
 	if err != nil {

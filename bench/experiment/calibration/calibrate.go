@@ -48,8 +48,8 @@ type Calibration struct {
 	Now   time.Time
 }
 
-// Run fits coefficients to the runs. It returns an error for bad input where runs do not belong together, differ from
-// their case, are too few or give values that no GPU has. Runs that do not determine the coefficients give a
+// Run fits coefficients to the runs. Runs that do not belong together, differ from their case, are too few or give
+// impossible values are errors of bad input. Runs that do not determine the coefficients give a
 // [*calibrate.ConditionError].
 func (c *Calibration) Run(ctx context.Context) (*report.Calibration, *coefficients.Entry, error) {
 	if err := together(c.Runs, c.Pool); err != nil {
@@ -125,7 +125,7 @@ func (c *Calibration) fit(ctx context.Context, gpu device.GPU, seen []calibrate.
 	return fitted, nil
 }
 
-// bare reports whether the runs are of vprof's own process, which loads none of PyTorch's libraries.
+// bare reports whether the runs are of vprof's own process, which does not load PyTorch's libraries.
 func (c *Calibration) bare() bool { return c.Runs[0].Bare }
 
 // setupKey identifies runs of the same case at different batch sizes.
@@ -135,8 +135,8 @@ func setupKey(o Observed) models.Key {
 	return k.Key()
 }
 
-// observe replays the step of every run. It returns the timed steps of synthetic kernels (true) and of others, and the
-// coefficients of a plan without any calibration.
+// observe replays the step of every run. It also returns the timed steps, of synthetic kernels (true) and of others,
+// and the coefficients of a plan without calibration.
 func (c *Calibration) observe(ctx context.Context, gpu device.GPU) ([]calibrate.Observation,
 	map[bool][]calibrate.Timed, planner.Coefficients, error,
 ) {

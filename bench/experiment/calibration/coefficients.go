@@ -33,8 +33,8 @@ func numbersByEntry(f *coefficients.File) map[string]map[string]coefficients.Num
 // hostEntry is the name of the host's number, and of the entry that it is listed under.
 const hostEntry = "host"
 
-// speeds returns the efficiencies of an entry by name: "efficiency:matmul", or "synthetic
-// efficiency:matmul" of kernels that stand for PyTorch's.
+// speeds returns the efficiencies of an entry by name: "efficiency:matmul", or "synthetic efficiency:matmul" for
+// vprof's own kernels.
 func speeds(e *coefficients.Entry) map[string]coefficients.Number {
 	all := map[string]coefficients.Number{}
 	for prefix, of := range map[string]map[string]coefficients.Number{

@@ -70,7 +70,7 @@ var levels = [][]planner.Term{
 	{planner.ContextBytes, planner.DeviceSlack, planner.CommunicationShare},
 }
 
-// enough finds coefficients that were learned from too few runs.
+// enough returns an error for coefficients that were learned from too few runs.
 func enough(r *calibrate.Result) error {
 	for _, level := range levels {
 		n := 0

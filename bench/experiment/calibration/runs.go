@@ -54,9 +54,9 @@ type Observed struct {
 	StepSeconds float64
 }
 
-// ReadObserved reads the runs of a report or of reference records. Two kinds of runs are left out, since their peaks
-// are not what the case needs: runs that ran out of memory, and runs that had to free cached memory, whose peak is the
-// size of the GPU. The error is a [*input.FormatError] unless reading itself failed.
+// ReadObserved reads the runs of a report or of reference records. It leaves out runs that ran out of memory and runs
+// that had to free cached memory, since their peak is the GPU's size and not the case's need. The error is a
+// [*input.FormatError] unless reading itself failed.
 func ReadObserved(r io.Reader, name string) ([]Observed, coefficients.Input, error) {
 	data, in, err := readInput(r, name)
 	if err != nil {
@@ -100,9 +100,9 @@ func readInput(r io.Reader, name string) ([]byte, coefficients.Input, error) {
 	return data, coefficients.Input{File: name, SHA256: hex.EncodeToString(sum[:])}, err
 }
 
-// ReadSnapshotRun reads a memory snapshot of PyTorch as a run of the case on a GPU. What the driver adds it does not
-// show, and where no events were recorded it has no peak of the allocated bytes. The error is a [*input.FormatError]
-// unless reading itself failed.
+// ReadSnapshotRun reads a memory snapshot of PyTorch as a run of the case on a GPU. It does not show what the driver
+// adds, and has no peak of allocated bytes unless events were recorded. The error is a [*input.FormatError] unless
+// reading itself failed.
 func ReadSnapshotRun(r io.Reader, name string, c models.Case, gpu string) (Observed, coefficients.Input, error) {
 	data, in, err := readInput(r, name)
 	if err != nil {
@@ -214,8 +214,8 @@ func observed(r *report.Report, name string) []Observed {
 	return runs
 }
 
-// Apart shares runs out by what must not mix: the GPU's kind, its driver, and
-// whether they were measured, in the order in which these first come.
+// Apart divides runs into groups that must not be mixed: by the kind of GPU, its driver, and whether they were
+// measured, in order of appearance.
 func Apart(runs []Observed) [][]Observed {
 	type kind struct {
 		gpu       string
@@ -282,9 +282,9 @@ func fromScripts(data []byte, name string, c models.Case, gpu string, in *coeffi
 	return runs, nil
 }
 
-// ReadDescribedRuns reads files that do not say what was trained, which the caller then says: the case c on GPUs called
-// gpu. They are a report of "vprof run", a memory snapshot of PyTorch, or a monitor's log of one GPU or of the GPUs of
-// several ranks, returned in their order. Only a report has its own GPU; gpu may then be empty. The error is a
+// ReadDescribedRuns reads files that do not record the case, which the caller passes: c on GPUs called gpu. They are a
+// report of "vprof run", a memory snapshot of PyTorch, or a monitor's log of one GPU or of the GPUs of several ranks,
+// whose runs are returned in order. Only a report records its GPU; gpu may then be empty. The error is a
 // [*input.FormatError] unless reading itself failed.
 func ReadDescribedRuns(r io.Reader, name string, c models.Case, gpu string) ([]Observed, coefficients.Input, error) {
 	data, in, err := readInput(r, name)

@@ -58,8 +58,8 @@ func Of(s *step.Setup, gpu device.GPU, batch int) []report.Claim {
 	return out
 }
 
-// Answered returns all values that guides give for a model, each with vprof's own figure for the same conditions, on
-// the claim's GPU or else the one given. A claim of conditions that PyTorch refuses is answered with the refusal.
+// Answered returns all values that guides give for a model, each with vprof's own for the same conditions, on the
+// claim's GPU or else the given one. If PyTorch refuses the conditions, the answer is the refusal.
 func Answered(ctx context.Context, m models.Model, gpu device.GPU, residuals step.Residuals) ([]report.Claim, error) {
 	a := &answers{model: m, residuals: residuals, known: map[projectionKey]*projection{}}
 	var out []report.Claim
@@ -79,8 +79,8 @@ func Answered(ctx context.Context, m models.Model, gpu device.GPU, residuals ste
 	return out, nil
 }
 
-// eachStage returns claims with those about the time of any stage once for each stage of the model: a range over stages
-// would also hold the times between them, which no stage takes.
+// eachStage returns the claims, with one for each stage in place of a claim about the time of any stage: a range over
+// stages would also contain times that no stage takes.
 func eachStage(m models.Model, all []guides.Claim) (out []guides.Claim) {
 	for _, c := range all {
 		if c.Of != guides.Time || c.Stage != "" {
@@ -116,7 +116,7 @@ type projection struct {
 	time    steptime.Estimate
 }
 
-// duration returns the time that a claim about a case is compared with: of a step, or of the steps over its samples.
+// duration returns vprof's time for a claim about a case: of a step, or of the steps over its samples.
 func (o *projection) duration(c guides.Claim, k models.Case) steptime.Estimate {
 	if c.Samples == 0 {
 		return o.time
@@ -241,7 +241,7 @@ func (o *projection) value(c guides.Claim) float64 {
 	return float64(o.Device.Value)
 }
 
-// phase returns the allocated bytes when the last phase of a name begins and ends.
+// phase returns the allocated bytes at the beginning and the end of the last phase with a name.
 func (o *projection) phase(name string) (begin, end int64) {
 	for i, p := range slices.Backward(o.run.Phases) {
 		if p.Name != name {

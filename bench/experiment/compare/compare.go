@@ -46,7 +46,7 @@ type Amounts struct {
 	Identity, UUID string
 }
 
-// Read reads a report (runs where it has some, else estimates), reference records or a snapshot of PyTorch.
+// Read reads a report (its runs if it has some, else estimates), reference records or a snapshot of PyTorch.
 func Read(r io.Reader, name, label string) (*Side, error) {
 	head := make([]byte, 4096)
 	n, err := io.ReadFull(r, head)
@@ -141,8 +141,8 @@ func (s *Side) reports(r io.Reader, name string) error {
 	return nil
 }
 
-// amountsOf begins the amounts of a case at a batch size on a kind of GPU; their values are filled in by the caller.
-// Two steps are compared if they share one of the names and the GPU.
+// amountsOf returns the amounts of a case at a batch size on a kind of GPU, whose values the caller fills in. Two steps
+// are compared if they share one of the names and the GPU.
 func amountsOf(c models.Case, batch int, gpu string) Amounts {
 	a := Amounts{Of: fmt.Sprintf("%s, batch %d", c, batch), Case: c, Batch: batch}
 	a.GPU, a.Torch = gpu, c.ReleaseName()
@@ -150,9 +150,9 @@ func amountsOf(c models.Case, batch int, gpu string) Amounts {
 	return a
 }
 
-// Sides puts b beside a. Differences are relative to a; a row is over the tolerance if the larger side is off by more
-// than that. Batch, if not zero, chooses the steps of that batch size. Where each side has one step of the same model,
-// trained otherwise, the comparison describes what differs and, by price, what it costs.
+// Sides compares a and b. Differences are relative to a; a row is over the tolerance if the larger side exceeds the
+// smaller by more. batch, if not zero, selects the steps of that batch size. If each side has one step of the same
+// model with different options, the comparison lists the options that differ and, by price, their cost in memory.
 func Sides(a, b *Side, tolerance float64, batch int, price Price) (*report.Comparison, error) {
 	out := &report.Comparison{
 		Schema: report.ComparisonSchema, A: a.Label, B: b.Label, Tolerance: tolerance, Rows: []report.ComparisonRow{},
@@ -193,8 +193,8 @@ func ofBatch(steps []Amounts, batch int) []Amounts {
 	return slices.DeleteFunc(slices.Clone(steps), func(s Amounts) bool { return s.Batch != batch && s.Of != "" })
 }
 
-// pair compares steps of one name: on the same GPU where both sides have it, else on GPUs of one kind. GPUs of
-// different kinds are compared only where each side has one GPU. The same holds for releases of PyTorch.
+// pair compares steps with the same name: on the same GPU if both sides have it, else on GPUs of one kind. GPUs of
+// different kinds are compared only if each side has one GPU. The same holds for releases of PyTorch.
 func pair(out *report.Comparison, as, bs []Amounts) {
 	several := gpusOf(as) > 1 || gpusOf(bs) > 1
 	step := func(a Amounts) string { return a.Of }
@@ -227,9 +227,8 @@ func pair(out *report.Comparison, as, bs []Amounts) {
 	}
 }
 
-// nearest matches steps that are the same one to one, steps of the nearest GPUs first
-// and none whose GPUs are less near than least. For each of as it returns the index of
-// its match in bs, -1 without one, and for each of bs whether it has a match.
+// nearest matches equal steps one to one, steps of the nearest GPUs first, and none whose GPUs are less similar than
+// least. For each of as it returns the index of its match in bs, or -1, and for each of bs whether it has a match.
 func nearest(as, bs []Amounts, least int, same func(x, y Amounts) bool) (matched []int, used []bool) {
 	matched, used = slices.Repeat([]int{-1}, len(as)), make([]bool, len(bs))
 	for nearness := samePhysicalGPU; nearness >= least; nearness-- {
@@ -264,7 +263,7 @@ func (a Amounts) gpuMatch(b Amounts) int {
 	return otherGPU
 }
 
-// releaseOf returns the release of PyTorch that all steps are of; empty if there is none.
+// releaseOf returns the release of PyTorch of all steps; empty if they differ.
 func releaseOf(steps []Amounts) string {
 	if len(steps) == 0 || slices.ContainsFunc(steps, func(s Amounts) bool { return s.Torch != steps[0].Torch }) {
 		return ""
@@ -303,14 +302,14 @@ func snapshotOf(label string, s *snapshot.Summary) report.SnapshotSummary {
 // Price estimates the device memory in bytes of training a case with a batch size on a GPU of the catalog, by name.
 type Price func(c models.Case, batch int, gpu string) (int64, error)
 
-// oneModel reports whether each side is one step, and both train the same model.
+// oneModel reports whether each side has one step, and both train the same model.
 func oneModel(as, bs []Amounts) bool {
 	return len(as) == 1 && len(bs) == 1 && as[0].Case.Model != "" && as[0].Case.Model == bs[0].Case.Model
 }
 
-// changes lists what differs from step a to step b: fields of the case, the batch size, the GPU. They are applied to
-// a one after another, and the cost of each is the difference in device memory that it makes then. After the first
-// whose cost cannot be simulated no further cost is given, since it would include that one's.
+// changes lists the differences from step a to step b: fields of the case, the batch size, the GPU. They are applied to
+// a one after another, and each one's cost is the resulting difference in device memory. After a change whose cost
+// cannot be simulated, no further cost is given, since it would include that one's.
 func changes(a, b Amounts, price Price) []report.Change {
 	type state struct {
 		c     models.Case

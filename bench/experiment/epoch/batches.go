@@ -26,7 +26,7 @@ const (
 // Batchings returns all values of [Batching].
 func Batchings() []Batching { return []Batching{Padded, Grouped, Packed} }
 
-// A plan is the batches of an epoch that are replayed, and totals over the epoch.
+// A plan is the batches of an epoch to replay, and totals over the epoch.
 type plan struct {
 	// lengths has an element for each batch, in the order of training: the length in
 	// tokens to which all its rows are padded.
@@ -43,8 +43,8 @@ type plan struct {
 	p95, p99, p999 int64
 }
 
-// epoch plans an epoch of batches of a size: no batch is longer than a limit, at which samples are cut off, and no more
-// than most are planned. Where an epoch has more, the one with the longest sample is the last.
+// epoch plans an epoch of batches of a size. Samples are cut at limit, and at most most batches are planned; if an
+// epoch has more, the last planned one is the batch with the longest sample.
 func (l *Lengths) epoch(r *rand.Rand, size int, limit int64, most int) plan {
 	samples := l.samples(r)
 	p := plan{samples: len(samples), batches: ceil.Div(len(samples), size)}
@@ -76,7 +76,7 @@ func (l *Lengths) epoch(r *rand.Rand, size int, limit int64, most int) plan {
 	return p
 }
 
-// Spread returns n lengths that represent an epoch's samples, the longest too, in a random order, always the same.
+// Spread returns n lengths that represent an epoch's samples, including the longest, in a fixed random order.
 func (l *Lengths) Spread(n int) []int64 {
 	r := rand.New(rand.NewPCG(1, 1)) //nolint:gosec // the order of samples is no secret
 	samples := l.samples(r)
@@ -101,7 +101,7 @@ func (p *plan) add(batch []int32, multiple, limit int64) {
 
 func (l *Lengths) padded(length, limit int64) int64 { return padded(length, l.Multiple, limit) }
 
-// padded returns a length as a multiple, within the limit.
+// padded returns a length rounded up to a multiple, within the limit.
 func padded(length, multiple, limit int64) int64 {
 	if multiple > 1 {
 		length = ceil.Multiple(length, multiple)
@@ -109,8 +109,8 @@ func padded(length, multiple, limit int64) int64 {
 	return min(length, limit)
 }
 
-// group orders samples as get_length_grouped_indices of transformers does: within stretches of up to fifty batches the
-// longest first, and the longest of all before everything else.
+// group orders samples as get_length_grouped_indices of transformers does: within groups of up to fifty batches the
+// longest first, and the longest of all at the beginning.
 func group(samples []int32, size int) {
 	const batches = 50
 	stretch := max(min(len(samples)/(4*size), batches), 1) * size
@@ -143,8 +143,8 @@ func (l *Lengths) pack(p *plan, sorted []int32, size int, limit int64, most int)
 	p.lengths = slices.Repeat([]int64{limit}, min(p.batches, most))
 }
 
-// freeSpace are the rows that are being filled, by the tokens that they have room for: a tree
-// of how many rows there are in each half of the sizes, and in each half of that.
+// freeSpace counts the rows being filled, by their free tokens: a tree with the number of rows in each half of the
+// sizes, in each half of that, and so on.
 type freeSpace struct {
 	tree []int32
 	base int // where the leaves begin, one for each size

@@ -49,7 +49,7 @@ const (
 	fewestSteps, mostSteps = 40, 5000
 )
 
-// Quick returns the options with narrower bounds: a first look, which finds most batches that run out of memory.
+// Quick returns the options with smaller limits: a first look, which finds most batches that run out of memory.
 func (o Options) Quick() Options {
 	o.Epochs, o.Actions = quickEpochs, quickActions
 	return o
@@ -128,10 +128,10 @@ type experiment struct {
 	recorded map[int64]*replay.Steps
 }
 
-// random returns an epoch's random numbers. The seed is the epoch's alone, so that results can be repeated.
+// random returns the random numbers of an epoch. The seed is the epoch's number, so that results are reproducible.
 func random(epoch int) *rand.Rand { return rand.New(rand.NewPCG(uint64(epoch), 2026)) } //nolint:gosec // no secret
 
-// plan plans the epochs: as many steps of each as the bounds allow.
+// plan plans the epochs: as many steps of each as the limits allow.
 func (e *experiment) plan(ctx context.Context) error {
 	first := e.lengths.epoch(random(0), e.batch, e.limit, 1)
 	longest := max(e.lengths.padded(first.longest, e.limit), e.setting.Min)
@@ -155,8 +155,8 @@ func (e *experiment) plan(ctx context.Context) error {
 	return nil
 }
 
-// round rounds the lengths of the plans up to a multiple, so that few enough are
-// recorded, and to what the model takes at least.
+// round rounds the plans' lengths up to a multiple, so that few are recorded, and to the shortest length that the model
+// accepts.
 func (e *experiment) round() {
 	for multiple := max(e.lengths.Multiple, 1); ; multiple *= 2 {
 		different := map[int64]bool{}
@@ -194,8 +194,8 @@ func (l *Lengths) batchOf(m models.Model, c models.Case, setting string, batch i
 	return c
 }
 
-// Longest returns the case with batches of the greatest length that usual epochs over the data set
-// have, at most the length that the case allows. The error means bad input.
+// Longest returns the case with batches of the greatest length in usual epochs over the data set, at most the case's
+// length. The error means bad input.
 func (l *Lengths) Longest(m models.Model, c models.Case) (models.Case, error) {
 	setting, err := settingOf(m, l.Setting)
 	if err != nil {
@@ -212,7 +212,7 @@ func (l *Lengths) Longest(m models.Model, c models.Case) (models.Case, error) {
 	return l.batchOf(m, c, setting.Name, c.Batch, longest), nil
 }
 
-// Worst returns the case with batches of the length that needed most memory in replayed epochs.
+// Worst returns the case with batches of the length that needed the most memory in replayed epochs.
 func (l *Lengths) Worst(m models.Model, c models.Case, of *report.Lengths) models.Case {
 	return l.batchOf(m, c, of.Setting, c.Batch, of.WorstLength)
 }
@@ -293,8 +293,8 @@ func (e *experiment) report(ctx context.Context, s *step.Setup) (*report.Lengths
 	return out, nil
 }
 
-// most estimates what the device shows when most is reserved, given a sample of the worst
-// batch; nil where memory runs out. Managed memory is not in it.
+// most estimates the device bytes at the highest reserved bytes, from a sample of the worst batch; nil if memory runs
+// out. It does not include managed memory.
 func (e *experiment) most(s *step.Setup, worst planner.Sample, all report.Epochs) (*report.Interval, error) {
 	if all.OutOfMemory > 0 {
 		return nil, nil
@@ -304,7 +304,7 @@ func (e *experiment) most(s *step.Setup, worst planner.Sample, all report.Epochs
 	return new(step.IntervalOf(most.Device)), err
 }
 
-// describe fills in what the report says of the data set and batches: lengths, padding, steps.
+// describe returns the report's description of the data set and batches: lengths, padding, steps.
 func (e *experiment) describe() *report.Lengths {
 	out := &report.Lengths{
 		Simulated: true, Source: e.lengths.Source, Setting: e.setting.Name, Batching: string(e.lengths.Batching),

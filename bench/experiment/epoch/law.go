@@ -12,7 +12,7 @@ import (
 	"github.com/vprof/vprof/internal/options"
 )
 
-// Law is a distribution that the lengths of a data set are drawn by.
+// Law is a distribution from which the lengths of a data set are drawn.
 type Law struct {
 	// Name is [LogNormal], [Normal], [Uniform] or [Quantiles].
 	Name string `json:"name"`
@@ -29,7 +29,7 @@ type Law struct {
 	Points []Quantile `json:"points,omitempty"`
 }
 
-// Quantile is a point of a distribution: a share of all samples is not longer than a length.
+// Quantile is a point of a distribution: the share of samples that are at most as long as a length.
 type Quantile struct {
 	Share  float64 `json:"share"`
 	Length float64 `json:"length"`
@@ -53,9 +53,9 @@ const usualSamples = 10_000
 // quantile95 is the 95th percentile of the standard normal distribution.
 const quantile95 = 1.6448536269514722
 
-// parseLaw reads "lognormal:mean=512,p95=1500,max=4096,samples=50000"; ok reports whether the text begins as a law
-// does. Of mean and median one is given; uniform:min=64,max=512 has neither, and of
-// quantiles:p50=300,p99=2000,p99.9=4096,max=8192 all but max may be left out.
+// parseLaw reads "lognormal:mean=512,p95=1500,max=4096,samples=50000"; ok reports whether the text begins with a
+// distribution's name. lognormal needs mean or median; uniform:min=64,max=512 has neither; in
+// quantiles:p50=300,p99=2000,p99.9=4096,max=8192 only max is required.
 func parseLaw(text string) (law *Law, ok bool, err error) {
 	name, rest, ok := strings.Cut(text, ":")
 	if !ok || !slices.Contains([]string{LogNormal, Normal, Uniform, Quantiles}, name) {
@@ -75,7 +75,7 @@ func parseLaw(text string) (law *Law, ok bool, err error) {
 	return law, true, nil
 }
 
-// givenKeys holds the values of the keys of a law.
+// givenKeys holds the values of the keys of a distribution.
 type givenKeys map[string]float64
 
 var lawKeys = options.Table[givenKeys]{
@@ -84,7 +84,7 @@ var lawKeys = options.Table[givenKeys]{
 	lawKey("p99.9", Quantiles), lawKey("min"), lawKey("max"), lawKey("samples"),
 }
 
-// lawKey returns a key of some laws, or of all.
+// lawKey returns a key of the named distributions, or of all.
 func lawKey(key string, laws ...string) options.Option[givenKeys] {
 	return options.Option[givenKeys]{Key: key, Names: laws, Read: func(g *givenKeys, text string) error {
 		v, err := strconv.ParseFloat(text, 64)
@@ -170,7 +170,7 @@ func (l *Law) check() error {
 	return nil
 }
 
-// quantile returns the length that a share of all samples is below, on the lines between the points.
+// quantile returns the length below which a share of all samples lies, interpolated linearly between the points.
 func (l *Law) quantile(share float64) float64 {
 	at, _ := slices.BinarySearchFunc(l.Points, share,
 		func(p Quantile, s float64) int { return cmp.Compare(p.Share, s) })

@@ -1,5 +1,5 @@
-// Package epoch answers what an epoch needs whose samples differ in length: which batch is the worst, how the
-// allocator's cache grows from step to step, and how likely it is that memory runs out.
+// Package epoch simulates epochs whose samples differ in length: which batch needs the most memory, how the allocator's
+// cache grows from step to step, and how likely it is that memory runs out.
 package epoch
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/vprof/vprof/models/hf"
 )
 
-// Lengths are how long the samples of a data set are, and how batches are made of them. Its JSON is a part of jobs.
+// Lengths describe the lengths of a data set's samples, and how batches are made of them. Its JSON is a part of jobs.
 type Lengths struct {
 	// Source is the file or the law that the user named.
 	Source string `json:"source"`
@@ -46,8 +46,8 @@ const (
 	maxFile    = 256 << 20
 )
 
-// ParseLengths reads a law such as "lognormal:mean=512,p95=1500", or the name of a file
-// with a length on each line, or a length and the number of its samples: "512,1000".
+// ParseLengths reads a distribution such as "lognormal:mean=512,p95=1500", or the name of a file whose lines have a
+// length, or a length and the number of its samples: "512,1000".
 func ParseLengths(text string) (*Lengths, error) {
 	if law, ok, err := parseLaw(text); ok {
 		if err != nil {
@@ -133,7 +133,7 @@ func parseCount(line string) (Count, error) {
 	return c, nil
 }
 
-// mask turns padding on in a case whose batches have some.
+// mask turns on padding in a case whose batches have some.
 func (l *Lengths) mask(m models.Model, batch int, s models.Settings) {
 	padded := l.Masked && batch > 1 && l.Batching != Packed
 	if padded && slices.ContainsFunc(m.Settings, func(s models.Setting) bool { return s.Name == hf.Padding }) {
@@ -141,7 +141,7 @@ func (l *Lengths) mask(m models.Model, batch int, s models.Settings) {
 	}
 }
 
-// samples returns the lengths of all samples of a data set, in no order. Of a law they are drawn.
+// samples returns the lengths of all samples of a data set, in no order. A distribution's lengths are drawn.
 func (l *Lengths) samples(r *rand.Rand) []int32 {
 	if l.Law != nil {
 		return l.Law.draw(r)

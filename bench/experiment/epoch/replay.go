@@ -28,8 +28,8 @@ type outcome struct {
 	oomLength int64
 }
 
-// beyond reports whether memory ran out, cached memory was freed, or more was reserved than a limit in bytes; a limit
-// of zero is none.
+// beyond reports whether memory ran out, cached memory was freed, or more was reserved than a limit in bytes; zero
+// means no limit.
 func (o outcome) beyond(bytes int64) bool {
 	return bytes > 0 && (o.oomStep > 0 || o.retries > 0 || o.peak > bytes)
 }
@@ -70,7 +70,7 @@ func (e *experiment) epochs(ctx context.Context, conf allocator.Config) (report.
 // steps returns the number of optimizer steps for a number of batches.
 func (e *experiment) steps(batches int) int { return ceil.Div(batches, e.microBatches) }
 
-// epoch replays the steps of an epoch in an allocator of its own.
+// epoch replays the steps of an epoch in a new allocator.
 func (e *experiment) epoch(ctx context.Context, conf allocator.Config, lengths []int64) (o outcome, err error) {
 	simulated, err := sim.New(e.gpu, e.options.Others)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-// Search finds the largest batch with which epochs over samples of different lengths get through.
+// Search finds the largest batch with which epochs over samples of different lengths complete.
 type Search struct {
 	// Setup is the case with samples as long as may be, and Judge has the GPU and the budget.
 	Setup   *step.Setup
@@ -27,8 +27,8 @@ type Search struct {
 	Seen map[int]*report.Lengths
 }
 
-// Largest returns the largest batch up to one and its number of micro-batches. A quick look leads there, and all epochs
-// must then agree. Both are zero if there is none.
+// Largest returns the largest batch up to a given one, and its number of micro-batches. Quick epochs find a candidate,
+// which all epochs must then confirm. Both are zero if there is none.
 func (s *Search) Largest(ctx context.Context, to int) (batch, steps int, err error) {
 	limit := s.Judge.Budget.Limit()
 	replayed := maps.Clone(s.Seen)

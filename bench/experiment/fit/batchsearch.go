@@ -54,7 +54,7 @@ func (s *Search) batchSearch(setup *step.Setup, gpu device.GPU) (*batchSearch, e
 // SeqLen is the setting that a search for the longest row goes along.
 const SeqLen = "seq-len"
 
-// alongRows makes the search try lengths of sequences, up to the longest that the model accepts.
+// alongRows makes the search vary the length of sequences, up to the longest that the model accepts.
 func (q *batchSearch) alongRows(s *Search) error {
 	i := slices.IndexFunc(s.Model.Settings, func(set models.Setting) bool { return set.Name == SeqLen })
 	if i < 0 {
@@ -67,8 +67,8 @@ func (q *batchSearch) alongRows(s *Search) error {
 	return nil
 }
 
-// setupOf returns the case with a number of micro-batches, and the batch size, that a size of the search stands for:
-// the size is the batch itself, or the length of rows.
+// setupOf returns the case with a number of micro-batches, and the batch size, for a size of the search: the size is
+// the batch, or the length of sequences.
 func (q *batchSearch) setupOf(size, accumulate int) (*step.Setup, int) {
 	setup := q.setup.Accumulating(accumulate)
 	if q.row == 0 {
@@ -80,11 +80,11 @@ func (q *batchSearch) setupOf(size, accumulate int) (*step.Setup, int) {
 	return setup.For(c), q.row
 }
 
-// judged returns the number of a step's micro-batches to record for its verdict.
+// judged returns the number of micro-batches to record for the verdict on a step.
 func judged(micro int) int { return min(micro, step.MostMicro) }
 
-// find returns the size to use, a batch or the length of rows, and its number of micro-batches, and the largest
-// size with that many. Both sizes are zero if nothing fits.
+// find returns the size to use, a batch or a length, its number of micro-batches, and the largest size with that
+// number. Both sizes are zero if nothing fits.
 func (q *batchSearch) find(ctx context.Context, effective, steps int) (batch, largest, n int, err error) {
 	if effective == 0 {
 		largest, err = q.largest(ctx, steps, q.max)
@@ -110,8 +110,7 @@ func (q *batchSearch) find(ctx context.Context, effective, steps int) (batch, la
 	}
 }
 
-// share divides an effective batch among micro-batches, of two samples at least where PyTorch refuses one, as batch
-// norm does.
+// share divides an effective batch into micro-batches, of at least two samples if PyTorch refuses one (batch norm).
 func (q *batchSearch) share(ctx context.Context, effective, largest int) (batch, steps int, err error) {
 	batch, steps = planner.Split(effective, largest, q.multiple)
 	if batch > 1 || largest < 2 {
@@ -134,7 +133,7 @@ func rounded(batch, multiple int) int {
 	return batch - batch%multiple
 }
 
-// largest returns the largest batch within the budget, up to one, with a number of micro-batches; zero if none is.
+// largest returns the largest batch within the budget, up to a limit, with a number of micro-batches; zero if none is.
 func (q *batchSearch) largest(ctx context.Context, micro, to int) (int, error) {
 	// Few micro-batches are recorded while batch sizes are tried, and as many as plan and smoke record at the end.
 	looked := step.RecordedSteps(micro)
@@ -176,7 +175,7 @@ func (q *batchSearch) search(s *planner.Search) (int, error) {
 // describedBatch returns the batch to describe: the one found, else the given one, else 1.
 func (q *batchSearch) describedBatch(batch int) int { return cmp.Or(batch, q.given, 1) }
 
-// try judges a size with a number of recorded micro-batches, in the part of a curriculum that needs most.
+// try judges a size with a number of recorded micro-batches, in the part of a curriculum that needs the most.
 func (q *batchSearch) try(ctx context.Context, size, accumulate int) (*judge.Judgement, error) {
 	setup, batch := q.setupOf(size, accumulate)
 	cases := []*step.Setup{setup}
@@ -192,8 +191,8 @@ func (q *batchSearch) seconds(ctx context.Context, d *judge.Judgement) (float64,
 	return seconds(q.speed, load), err
 }
 
-// describe completes the choice with the estimate and the time of the size that was found; if
-// nothing fits, with the estimate of the smallest one.
+// describe adds the estimate and the time of the size that was found to the choice; if nothing fits, the estimate of
+// the smallest one.
 func (q *batchSearch) describe(ctx context.Context, out *report.Choice, found, steps int) error {
 	size := q.describedBatch(found)
 	d, err := q.try(ctx, size, judged(steps))

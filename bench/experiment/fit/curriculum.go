@@ -14,8 +14,8 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-// Profiles returns recommendations for the parts of the curriculum of the model's project, with the precision of its
-// authors, within the budget of the search on its one GPU. The search or else the project gives the effective batch.
+// Profiles returns recommendations for the stages of a project's curriculum, in its authors' precision, within the
+// search's budget on its single GPU. The effective batch is the search's, or else the project's.
 func Profiles(ctx context.Context, s Search, lookup func(string) (models.Model, error)) ([]report.Profile, error) {
 	s.Effective = cmp.Or(s.Effective, s.Model.Curriculum.EffectiveBatch)
 	parts := s.Model.Curriculum.Parts

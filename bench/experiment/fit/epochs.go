@@ -11,8 +11,7 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// longest returns a case with the longest samples that there are, if they differ in length:
-// what a batch size is searched for.
+// longest returns the case for which a batch size is searched: with the longest samples, if they differ in length.
 func (s *Search) longest(c models.Case) (models.Case, error) {
 	if s.Lengths == nil {
 		return c, nil
@@ -24,8 +23,8 @@ func (s *Search) longest(c models.Case) (models.Case, error) {
 	return k, err
 }
 
-// survive replays epochs over the lengths of the data set with the recommended choices, for each stage and for all of
-// them together. If one runs out of memory, its batch is reduced to the largest that completes the epochs. A choice
+// survive replays epochs over the data set's lengths with the recommended choices, for each stage and for all of them
+// together. If an epoch runs out of memory, the batch is reduced to the largest that completes the epochs. A choice
 // that is then slower than another loses its recommendation, until every recommended choice completes them.
 func (s *Search) survive(ctx context.Context, f *report.Fit) error {
 	gpus := s.gpus()

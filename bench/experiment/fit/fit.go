@@ -1,4 +1,4 @@
-// Package fit finds the largest batch that is safe on a GPU, for every way to train.
+// Package fit finds the largest safe batch on a GPU for every configuration of training.
 package fit
 
 import (
@@ -70,8 +70,8 @@ type Search struct {
 	Progress progress.Func
 }
 
-// Slots are how many configurations are searched at a time by all searches that share
-// them: each holds recordings, so that more than there are cores only cost memory.
+// Slots limits how many configurations all searches together process at a time: each holds recordings, so more than
+// there are cores only costs memory.
 type Slots chan struct{}
 
 // NewSlots returns a slot for each core.
@@ -87,9 +87,9 @@ func (s Slots) take() (giveBack func()) {
 }
 
 // Run finds the largest batch within the budget for every configuration on every GPU, and recommends the fastest for
-// each stage of a GPU: the one with the most samples per second, or the plainest strategy that is as fast. What it
-// recommends has been replayed on the simulated GPU at that very batch. A configuration that PyTorch or the model
-// refuses is part of the result, unless all are: then the first's error is returned.
+// each stage and GPU: the one with the most samples per second, or the simplest strategy that is equally fast. Each
+// recommendation has been replayed on the simulated GPU at its batch. Configurations that PyTorch or the model refuses
+// are part of the result, unless all are refused: then the first's error is returned.
 func Run(ctx context.Context, s Search) (*report.Fit, error) {
 	f := s.begin()
 	s.Evidence = s.Sharing(s.GPUs)
@@ -129,8 +129,8 @@ func Run(ctx context.Context, s Search) (*report.Fit, error) {
 	return f, nil
 }
 
-// conclude replays what is recommended and was not looked at as closely as it is judged, and looks for the smallest
-// number of GPUs where strategies are searched.
+// conclude replays recommendations that were only interpolated, and finds the smallest number of GPUs if strategies are
+// searched.
 func (s *Search) conclude(ctx context.Context, f *report.Fit) error {
 	fits := slices.ContainsFunc(f.Choices, func(c report.Choice) bool { return c.Fits() })
 	g, ctx := errgroup.WithContext(ctx)
@@ -147,7 +147,7 @@ func (s *Search) conclude(ctx context.Context, f *report.Fit) error {
 	return g.Wait()
 }
 
-// begin returns the result before any configuration was looked at.
+// begin returns the result before any configuration was tried.
 func (s *Search) begin() *report.Fit {
 	f := &report.Fit{
 		Schema: report.FitSchema, Model: s.Model.Name, BatchUnit: s.Model.BatchUnit,
@@ -172,7 +172,7 @@ func (s *Search) begin() *report.Fit {
 	return f
 }
 
-// look fills in the choices: from lines on several GPUs, exactly on one.
+// look fills in the choices: interpolated on several GPUs, exact on one.
 func (s *Search) look(ctx context.Context, f *report.Fit) (*survey, error) {
 	v := &survey{search: s, choices: f.Choices, refusals: make([]error, len(f.Choices))}
 	if s.surveys() {
@@ -181,7 +181,7 @@ func (s *Search) look(ctx context.Context, f *report.Fit) (*survey, error) {
 	return v, s.exactly(ctx, v)
 }
 
-// exactly replays every configuration on every GPU as often as finding its largest batch takes.
+// exactly replays every configuration on every GPU as often as the search for its largest batch needs.
 func (s *Search) exactly(ctx context.Context, v *survey) error {
 	begin := planner.Start{Batch: s.Model.Default.Batch}
 	gpus := make([]device.GPU, len(v.choices))
@@ -197,7 +197,7 @@ func (s *Search) exactly(ctx context.Context, v *survey) error {
 		})
 }
 
-// rank sorts the choices and recommends the first that fits of every stage.
+// rank sorts the choices and recommends the first one that fits in each stage.
 func rank(f *report.Fit, stages []string) {
 	dropRefused(f)
 	for i := range f.Choices {
@@ -248,7 +248,7 @@ func rank(f *report.Fit, stages []string) {
 const asFast = 0.99
 
 // plainer reports whether the first of two equally fast choices is simpler for users: it is trained as its authors do,
-// or has fewer memory-saving options, or only a strategy with fewer options.
+// or has fewer memory-saving options, or a strategy with fewer options.
 func plainer(a, b *report.Choice) bool {
 	like := a.Case.Case
 	like.Strategy = b.Case.Strategy
@@ -261,8 +261,8 @@ func plainer(a, b *report.Choice) bool {
 	return turned(a) < turned(b)
 }
 
-// turned counts the memory-saving settings (liger, 8-bit optimizers, ...) that a choice has turned on. Pages are one
-// beside the eight bits: their moves over the bus where memory is short are in no estimate.
+// turned counts the memory-saving options that a choice has turned on (liger, 8-bit optimizers, ...). A paged 8-bit
+// optimizer counts two, since no estimate includes its transfers when memory is short.
 func turned(c *report.Choice) (n int) {
 	for _, t := range turns() {
 		if t.is(&c.Case.Case) {
@@ -275,8 +275,8 @@ func turned(c *report.Choice) (n int) {
 	return n
 }
 
-// choice finds the largest batch size of one configuration on one GPU, from where the search begins. refused reports
-// why PyTorch or the model would not train it.
+// choice finds the largest batch size of one configuration on one GPU, starting at begin. refused is the reason why
+// PyTorch or the model would not train it.
 func (s *Search) choice(ctx context.Context, gpu device.GPU, c models.Case, begin planner.Start) (out report.Choice,
 	refused, err error,
 ) {
@@ -327,7 +327,7 @@ func (s *Search) refuse(gpu device.GPU, c models.Case, cause error) (report.Choi
 	}, cause, nil
 }
 
-// notAdvised returns why a configuration is not recommended on a GPU even where it is fastest; empty if it may be.
+// notAdvised returns why a configuration is not recommended on a GPU even if it is the fastest; empty if it may be.
 func (s *Search) notAdvised(gpu device.GPU, c models.Case) string {
 	if c.AMP == "bf16" && gpu.EmulatesBF16() {
 		return fmt.Sprintf("is emulated on compute capability %v", gpu.Capability)

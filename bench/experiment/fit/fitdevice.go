@@ -10,9 +10,8 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-// onDevice measures the recommended choices, for each stage and for all of them together. A choice that turns out
-// slower than another, or does not fit, loses its recommendation to the next, until every recommended choice was
-// measured.
+// onDevice measures the recommended choices, for each stage and for all of them together. A choice that is slower than
+// another, or does not fit, loses its recommendation to the next, until every recommended choice was measured.
 func (s *Search) onDevice(ctx context.Context, f *report.Fit) error {
 	f.Devices[0] = step.DeviceOn(s.Device)
 	for i := range f.Choices {
@@ -35,8 +34,7 @@ func (s *Search) onDevice(ctx context.Context, f *report.Fit) error {
 	}
 }
 
-// next returns a choice that is recommended, or of the configuration recommended for all
-// stages, and was not measured yet; nil if there is none.
+// next returns a recommended choice that was not measured yet; nil if there is none.
 func next(f *report.Fit, measured map[string]bool) *report.Choice {
 	overall, ok := f.Overall(f.Devices[0].Name)
 	for i := range f.Choices {

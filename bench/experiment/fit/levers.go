@@ -10,7 +10,7 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// A turn is a memory-saving option that a search may turn.
+// A turn is a memory-saving option that a search may turn on.
 type turn struct {
 	name string
 	// flag is the command line's flag that fixes it.
@@ -51,8 +51,8 @@ func turns() []turn {
 	}
 }
 
-// Levered returns the cases with combinations of memory-saving options, the case itself first: every combination that
-// makes sense for the model, of options that no flag fixes.
+// Levered returns the cases with combinations of memory-saving options, the case itself first: all useful combinations
+// for the model, of options that no flag fixes.
 func Levered(m models.Model, c models.Case, fixed func(flag string) bool) []models.Case {
 	cases := []models.Case{c}
 	for _, t := range turns() {
@@ -77,7 +77,7 @@ func Turned(flag string, c *models.Case) bool {
 	return slices.ContainsFunc(turns(), func(t turn) bool { return t.flag == flag && t.is(c) })
 }
 
-// worthwhile reports whether a memory-saving option could spare much in a case of a model: the state and the gradients
+// worthwhile reports whether a memory-saving option could save much in a case of a model: the state and the gradients
 // of adapters are small, and few models are mixtures of experts.
 func worthwhile(t turn, m models.Model, c models.Case) bool {
 	switch t.flag {
@@ -91,8 +91,8 @@ func worthwhile(t turn, m models.Model, c models.Case) bool {
 	return true
 }
 
-// excluded reports whether one memory-saving option of a case is impossible or useless with another: activations that
-// are recomputed need no offloading.
+// excluded reports whether a memory-saving option of a case is impossible or useless together with another: recomputed
+// activations need no offloading.
 func excluded(t turn, c *models.Case) bool {
 	switch t.flag {
 	case "optimizer":
@@ -121,7 +121,7 @@ func (s *Search) explain(ctx context.Context, f *report.Fit) (err error) {
 	return nil
 }
 
-// waterfall replays a choice at its batch without its memory-saving options, and then with one after the other.
+// waterfall replays a choice at its batch without memory-saving options, and then adds one after the other.
 func (s *Search) waterfall(ctx context.Context, gpu device.GPU, c *report.Choice) ([]report.Lever, error) {
 	whole := c.Case.Case
 	k := whole

@@ -16,12 +16,12 @@ import (
 // AnyStrategy is the strategy of a search that goes through several.
 const AnyStrategy = "auto"
 
-// StrategiesFor returns the strategies that a search of a case of a model goes through on so many GPUs. Parameters in
-// half precision are for cases without autocast, which they replace. Tensor parallelism is for cases that PyTorch would
-// not refuse, which clips no gradients over two meshes; where ranks can share tokens and scores, too, they do (as in
-// torchtitan), and clip. Groups have eight ranks at most, as machines have GPUs. Pipelines have as many micro-batches
-// as stages; of several machines each may be a stage, too. What comes out best is looked at more closely, see [finer].
-// The experts of mixtures are shared out, and rows that are long.
+// StrategiesFor returns the strategies that a search tries for a case of a model on a number of GPUs. Half-precision
+// parameters are tried only for cases without autocast, which they replace. Tensor parallelism is tried only if PyTorch
+// supports it: it does not clip gradients over two meshes. If ranks can also share tokens and logits, they do (as in
+// torchtitan), and clip. Groups have at most eight ranks, like the GPUs of a machine. Pipelines have as many
+// micro-batches as stages; with several machines, each may be a stage. Experts and long sequences are also divided.
+// [finer] varies the best strategies.
 func StrategiesFor(m models.Model, c models.Case, gpus int) []string {
 	all := []string{"ddp:bucket_view=true", "zero1:bucket_view=true", "fsdp2", "fsdp2:reshard=false", "fsdp2:wrap=none"}
 	half := c.AMP == models.NoAutocast && c.Weights == models.FP32
@@ -34,8 +34,8 @@ func StrategiesFor(m models.Model, c models.Case, gpus int) []string {
 	return append(all, pipelines(m, c, gpus, half)...)
 }
 
-// pipelines returns the strategies with one GPU for each stage and, on several machines, those with a machine for each
-// stage, whose GPUs share it by fully_shard or tensor parallelism.
+// pipelines returns the strategies with one GPU for each stage and, with several machines, those with a machine for
+// each stage, whose GPUs share it by fully_shard or tensor parallelism.
 func pipelines(m models.Model, c models.Case, gpus int, half bool) (all []string) {
 	if gpus < 2 || c.AMP == "fp16" || c.Accumulate > 1 || c.Offload || !c.Objective.IsZero() {
 		return nil
@@ -57,7 +57,7 @@ func pipelines(m models.Model, c models.Case, gpus int, half bool) (all []string
 	return all
 }
 
-// tensorParallel returns the strategies of tensor parallelism that are searched.
+// tensorParallel returns the strategies of tensor parallelism to search.
 func tensorParallel(m models.Model, c models.Case, gpus int, half bool) (all []string) {
 	if c.LoRA != nil || c.Quantize != "" {
 		return nil
@@ -85,8 +85,8 @@ func tensorParallel(m models.Model, c models.Case, gpus int, half bool) (all []s
 	return all
 }
 
-// expertParallel returns the strategies that share out experts: over as many ranks of a node as can be, with groups of
-// them left for fully_shard, or over all of them.
+// expertParallel returns the strategies that divide experts: over as many ranks of a node as possible, with groups of
+// them left for fully_shard, or over all ranks.
 func expertParallel(m models.Model, c models.Case, gpus int) (all []string) {
 	if m.Levers.Experts == 0 || c.Quantize != "" {
 		return nil
@@ -130,8 +130,8 @@ const (
 	sharedExperts = "expert parallelism"
 )
 
-// selective names the kind of parallelism of a strategy that only some models can have; empty for strategies that
-// all can.
+// selective returns the kind of parallelism of a strategy that only some models support; empty for strategies that all
+// do.
 func selective(s *models.Strategy) string {
 	switch {
 	case s == nil:
@@ -146,8 +146,8 @@ func selective(s *models.Strategy) string {
 	return ""
 }
 
-// dropRefused removes strategies that only a search of all strategies has tried and that the model does not support,
-// with the reason if nothing is left of a strategy.
+// dropRefused removes strategies that a search of all strategies has added and that the model does not support, and
+// reports the reason if no variant of a strategy is left.
 func dropRefused(f *report.Fit) {
 	if f.Parallel == nil || f.Parallel.Strategy != AnyStrategy {
 		return
@@ -176,7 +176,7 @@ func dropRefused(f *report.Fit) {
 // batchesOf returns the number of batches that the GPUs of a case train on at a time.
 func (s *Search) batchesOf(c models.Case) int { return max(1, c.Batches()) }
 
-// surveys reports whether configurations are read off lines, and what is recommended is confirmed.
+// surveys reports whether configurations are interpolated, and only recommendations are replayed.
 func (s *Search) surveys() bool {
 	return s.Ranks.Strategy == AnyStrategy || !s.SeqLen && len(s.GPUs) > 1 &&
 		len(s.GPUs)*max(s.Whole, len(s.Cases)) > mostExact
@@ -214,8 +214,8 @@ func (s *Search) leastGPUs(ctx context.Context) (int, error) {
 	}
 }
 
-// frugal returns the cases that need the least memory, the most frugal first. Of cases that differ by checkpointing and
-// by what fully_shard keeps alone there is the most frugal one.
+// frugal returns the cases that need the least memory, the smallest need first; of cases that differ only in
+// checkpointing and options of fully_shard, only the smallest.
 func frugal(cases []models.Case) []models.Case {
 	cases = slices.Clone(cases)
 	slices.SortStableFunc(cases, func(a, b models.Case) int { return cmp.Compare(frugality(b), frugality(a)) })
@@ -235,7 +235,7 @@ func frugal(cases []models.Case) []models.Case {
 	})
 }
 
-// frugality describes how likely configurations are to need little memory.
+// frugality estimates how little memory a configuration is likely to need.
 func frugality(c models.Case) int {
 	n := 0
 	if c.Checkpointing {
@@ -248,7 +248,7 @@ func frugality(c models.Case) int {
 	return n
 }
 
-// fitsOne reports whether one sample of a case fits. What PyTorch refuses does not.
+// fitsOne reports whether one sample of a case fits; a case that PyTorch refuses does not.
 func (s *Search) fitsOne(ctx context.Context, c models.Case) (bool, error) {
 	setup, err := step.New(s.Model, c, s.Evidence)
 	if err == nil {

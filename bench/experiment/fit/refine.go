@@ -12,8 +12,7 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// refine looks more closely at what came out best of a search of strategies: other options of
-// the same strategies, in the same configurations.
+// refine searches around the best strategies: other options of the same strategies, in the same configurations.
 func (s *Search) refine(ctx context.Context, f *report.Fit) error {
 	seen := map[models.Key]bool{}
 	for _, c := range f.Choices {
@@ -77,17 +76,17 @@ func keyOf(c models.Case) models.Key {
 }
 
 // leader is a case whose neighbors are searched. Both values are samples per second: possible if no pipeline stage ever
-// waited, enough to be worth the search.
+// waited, and enough to be worth the search.
 type leader struct {
 	models.Case
 	possible, enough float64
 }
 
-// leaders returns the cases to look around, of every stage on every GPU: the fastest of each strategy, and of
-// fully_shard the fastest with and the fastest without checkpointing. Left out are those much slower than the fastest
-// of all; a pipeline is compared as if its stages never waited for each other (see [models.Strategy.Bubble]), since
-// more micro-batches come near to that. A pipeline that does not fit with single samples does not with more of them
-// either, whose buffers and outputs come on top, nor with more stages a rank, which hold more samples at a time.
+// leaders returns the cases to search around, for every stage on every GPU: the fastest of each strategy, and for
+// fully_shard the fastest with and without checkpointing. Cases much slower than the fastest of all are left out; a
+// pipeline is compared as if its stages never waited (see [models.Strategy.Bubble]), since more micro-batches come
+// close to that. A pipeline that does not fit with single samples does not fit with more micro-batches, which add
+// buffers and outputs, nor with more stages per rank, which hold more samples at a time.
 func leaders(f *report.Fit) []leader {
 	type kind struct {
 		device, stage, strategy string
@@ -133,7 +132,7 @@ func leaders(f *report.Fit) []leader {
 // looked around: finer options seldom gain more than the rest.
 const nearlyAsFast = 0.9
 
-// better reports whether a choice trains faster than another, or needs less where neither fits.
+// better reports whether a choice trains faster than another, or needs less memory if neither fits.
 func better(a, b report.Choice) bool {
 	if n := cmp.Compare(a.SamplesPerSecond, b.SamplesPerSecond); n != 0 {
 		return n > 0
@@ -167,8 +166,8 @@ func (s *Search) finer(l leader) []string {
 	return out
 }
 
-// finerPipelines tries more micro-batches, several stages a rank, and of stages that ranks share what they may keep
-// and fewer of them.
+// finerPipelines tries more micro-batches, several stages per rank, and for stages that ranks share, other resharding
+// and fewer GPUs per stage.
 func (s *Search) finerPipelines(c models.Case, try func(change func(o *models.Strategy))) {
 	stages := c.Strategy.PipelineRanks(c.GPUs)
 	for _, times := range []int64{2, 4} {
@@ -184,7 +183,7 @@ func (s *Search) finerPipelines(c models.Case, try func(change func(o *models.St
 	}
 }
 
-// finerShards tries what fully_shard may keep, replicate, reduce and wrap.
+// finerShards tries other values of fully_shard's reshard, replicate, reduce and wrap.
 func (s *Search) finerShards(c models.Case, try func(change func(o *models.Strategy))) {
 	for _, reshard := range []string{"", "auto", "false"} {
 		try(func(o *models.Strategy) { o.Reshard = reshard })
@@ -205,9 +204,9 @@ func (s *Search) finerShards(c models.Case, try func(change func(o *models.Strat
 // gpusOfNode is the usual number of GPUs of one machine, within which links are fast.
 const gpusOfNode = 8
 
-// wraps returns patterns of modules that fully_shard might wrap. By default it wraps the modules of
-// the longest list (the blocks). Tried are all lists of modules, large modules that are in no
-// list (embeddings, the output layer), and large modules inside the blocks.
+// wraps returns patterns of modules that fully_shard could wrap. By default it wraps the modules of the longest list
+// (the blocks). The patterns add all lists of modules, large modules outside of lists (embeddings, the output layer),
+// and large modules inside the blocks.
 func (s *Search) wraps(c models.Case) [][]string {
 	c, err := s.Model.Complete(c)
 	if err != nil {

@@ -20,11 +20,10 @@ import (
 	"github.com/vprof/vprof/profiler/planner/steptime"
 )
 
-// A survey estimates every configuration on every GPU from few recordings: three batch sizes of each configuration,
-// with straight lines between them, on one GPU for all of its kind. What differs between GPUs of a kind is scratch
-// space of some kernels, and kinds mostly share a recording, too. On one GPU alone the survey tries the batch sizes
-// that a search for the largest tries first. A survey is good for finding what to look at; whatever is recommended is
-// replayed for itself.
+// A survey estimates every configuration on every GPU from few recordings: three batch sizes of each configuration, on
+// one GPU for all of its kind, interpolated linearly. GPUs of a kind differ only in scratch memory of some kernels, and
+// kinds mostly share a recording, too. On a single GPU the survey tries the batch sizes that a search for the largest
+// tries first. A survey selects candidates; each recommendation is replayed by itself.
 type survey struct {
 	search *Search
 	// choices holds the choices, GPU after GPU.
@@ -32,8 +31,8 @@ type survey struct {
 	refusals []error
 }
 
-// run fills in all choices. Libraries choose kernels by the compute capability, and PyTorch refuses some by it, so
-// that the GPUs of a kind have the same.
+// run fills in all choices. Libraries choose kernels by the compute capability, and PyTorch refuses some by it, so the
+// GPUs of a kind have the same.
 func (v *survey) run(ctx context.Context) error {
 	kinds := step.Kinds(v.search.GPUs)
 	done := v.search.Progress.Counting("configurations", len(kinds)*len(v.search.Cases))
@@ -52,8 +51,8 @@ func (v *survey) run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// alike returns the cases by number: those without autocast behind the one in bf16 that is otherwise the same, as its
-// steps may be.
+// alike groups the cases, by number: a case without autocast follows the bf16 case that is otherwise equal, since their
+// steps may be equal.
 func (v *survey) alike() (all [][]int) {
 	of := map[models.Key]int{}
 	for i, c := range v.search.Cases {
@@ -76,8 +75,8 @@ func (v *survey) alike() (all [][]int) {
 	return all
 }
 
-// configurations fills in the choices of cases that may be alike: where autocast changes nothing of the first, the
-// choices of the others are read off its lines.
+// configurations fills in the choices of cases that may be equal: if autocast changes nothing in the first, the others
+// use its recordings.
 func (v *survey) configurations(ctx context.Context, kinds [][]int, alike []int) error {
 	lines, err := v.configuration(ctx, kinds, alike[0], nil)
 	if slices.ContainsFunc(lines, func(l line) bool { return l.cast }) {
@@ -91,8 +90,8 @@ func (v *survey) configurations(ctx context.Context, kinds [][]int, alike []int)
 	return err
 }
 
-// line is the recordings of one configuration at a few batch sizes, which estimates for
-// all GPUs of an architecture are interpolated from.
+// line holds the recordings of one configuration at a few batch sizes, from which estimates for all GPUs of an
+// architecture are interpolated.
 type line struct {
 	batches []int
 	samples map[int]planner.Sample
@@ -102,8 +101,8 @@ type line struct {
 	cast bool
 }
 
-// configuration fills in the choices of one configuration on all GPUs, which are given by kind: off known lines, or
-// else off lines that it draws. It returns the lines; nil if the configuration is refused on some GPUs.
+// configuration fills in the choices of one configuration on all GPUs, grouped by kind, by interpolation: from known
+// lines, or else from new ones. It returns the lines; nil if the configuration is refused on some GPUs.
 func (v *survey) configuration(ctx context.Context, kinds [][]int, at int, known []line) (lines []line, err error) {
 	s, c := v.search, v.search.Cases[at]
 	steps := c.Accumulate
@@ -145,7 +144,7 @@ func (v *survey) configuration(ctx context.Context, kinds [][]int, at int, known
 	return lines, nil
 }
 
-// draw tries a configuration at a few batch sizes, on the first GPU of each kind.
+// draw records a configuration at a few batch sizes, on the first GPU of each kind.
 func (v *survey) draw(ctx context.Context, setup *step.Setup, kinds [][]int) ([]line, error) {
 	s, batches := v.search, v.batches()
 	lines := make([]line, len(kinds))
@@ -172,8 +171,8 @@ func (v *survey) draw(ctx context.Context, setup *step.Setup, kinds [][]int) ([]
 	return lines, nil
 }
 
-// approach tries a configuration on one GPU: at the batch sizes that a search for the
-// largest looks at until there are enough for a line, which the search ends on.
+// approach records a configuration on one GPU at the batch sizes of a search for the largest, until there are enough
+// for a line.
 func (v *survey) approach(ctx context.Context, setup *step.Setup, gpu device.GPU) ([]line, error) {
 	s, timed := v.search, []device.GPU{gpu}
 	q, err := s.batchSearch(setup, gpu)
@@ -229,7 +228,7 @@ func (v *survey) estimator(setup *step.Setup, gpu device.GPU,
 	return p.Estimate, err
 }
 
-// batches returns the sizes to try: from the smallest GPUs' to the largest ones'.
+// batches returns the sizes to try, from the smallest GPUs' sizes to the largest GPUs'.
 func (v *survey) batches() []int {
 	s := v.search
 	var batches []int
@@ -256,7 +255,7 @@ func (v *survey) add(l *line, batch int, r *step.Result, timed []device.GPU) err
 	return nil
 }
 
-// seconds estimates the time of a step from the work that it has for a GPU; zero where the GPU's speed is not known.
+// seconds estimates the time of a step from its work on a GPU; zero if the GPU's speed is not known.
 func seconds(speed steptime.Efficiency, load steptime.Load) float64 {
 	if !load.Known() {
 		return 0
@@ -321,9 +320,9 @@ func (l line) at(batch, index int) float64 {
 	return max(first+slope*float64(batch-a), first*min(1, float64(batch)/float64(a)))
 }
 
-// confirm replays each recommended choice of a survey at its own batch size and GPU, and replaces the values. Where one
-// then does not fit, what comes next of its stage is recommended, and replayed as well. Returned are the replays by the
-// places of the choices that they replace, and by their own.
+// confirm replays each recommended choice of a survey at its own batch size and GPU, and replaces the estimates. If one
+// does not fit, the next choice of its stage is recommended and replayed as well. It returns the replays by the keys of
+// the choices that they replace, and by their own.
 func (s *Search) confirm(ctx context.Context, f *report.Fit) (confirmed map[string]report.Choice, err error) {
 	confirmed = map[string]report.Choice{}
 	for settled := !s.surveys(); !settled; settled = settle(f, s.Model.Stages, confirmed) {

@@ -132,7 +132,7 @@ func contents(f *zip.File, most uint64) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// noArchive returns the error for a file that is no zip archive: it names the kind of file that it looks like.
+// noArchive returns the error for a file that is not a zip archive. It names the kind of file that it seems to be.
 func noArchive(r io.ReaderAt, size int64) error {
 	head := make([]byte, 8)
 	n, _ := r.ReadAt(head, 0)

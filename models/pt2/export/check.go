@@ -8,8 +8,8 @@ const (
 	mostInput = 1 << 40 // elements of one dimension
 )
 
-// check returns an error for a program that torch.export cannot have written: values that are used before they are made
-// (so also cycles), values that are made twice, tensors of impossible sizes.
+// check returns an error for a program that torch.export cannot have written: values that are used before they are
+// computed (which excludes cycles), values computed twice, tensors of impossible sizes.
 func (p *Program) check() error {
 	made := make([]bool, p.Values)
 	for i := range p.Inputs {
@@ -35,7 +35,7 @@ func (p *Program) check() error {
 	return nil
 }
 
-// checkNode checks that a node uses values that are made, and marks its results as made.
+// checkNode checks that a node reads only computed values, and marks its results as computed.
 func (p *Program) checkNode(n *Node, made []bool) error {
 	for _, a := range n.Inputs {
 		if v := unmade(made, a.Argument); v >= 0 {
@@ -72,7 +72,7 @@ func (in *Input) check() error {
 	return nil
 }
 
-// unmade returns the first value in an argument that no node has made yet, -1 if there is none.
+// unmade returns the first value in an argument that no node has computed yet, -1 if there is none.
 func unmade(made []bool, a Argument) int32 {
 	if a.Kind == Ref && !made[a.Ref] {
 		return a.Ref

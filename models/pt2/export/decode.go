@@ -35,7 +35,7 @@ type modulePath struct {
 	classes     []string
 }
 
-// graph is a graph being read: its names, and where its parts stand.
+// graph is a graph that is being read: its names, and the positions of its parts in the text.
 type graph struct {
 	prefix string
 	names  map[string]int32
@@ -157,8 +157,8 @@ func (d *decoder) graph(g *graph) {
 	d.graphs = d.graphs[:len(d.graphs)-1]
 }
 
-// valueOf returns the number of a name in the innermost graph. It is assigned when the name first appears: outputs of a
-// graph precede its nodes.
+// valueOf returns the number of a name in the innermost graph. It is assigned at the name's first appearance: outputs
+// of a graph precede its nodes.
 func (d *decoder) valueOf(name string) int32 {
 	g := d.graphs[len(d.graphs)-1]
 	n, ok := g.names[name]

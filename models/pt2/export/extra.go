@@ -11,8 +11,8 @@ import (
 // extraVersion is the version of [Extra] that this package reads.
 const extraVersion = 1
 
-// Extra is what "vprof capture" has seen of a model in Python and the graph does
-// not say. Every part may be absent; its source is there for people to read.
+// Extra is what "vprof capture" has observed of a model in Python and the graph lacks. Every part is optional; source
+// lines are for readers.
 type Extra struct {
 	Version int `json:"version"`
 	// Dies says when Python released values; nil if that was not observed.
@@ -67,7 +67,7 @@ func inOrder[T any](data []byte, to *T) error {
 	return json.Unmarshal(data, &fields)
 }
 
-// TypeMark says of an argument of a node whether it is half precision under autocast.
+// TypeMark reports whether an argument of a node is half precision under autocast.
 type TypeMark struct {
 	Node     int32
 	Argument string
@@ -86,7 +86,7 @@ type AttentionMark struct {
 // UnmarshalJSON reads [12, ["math"]].
 func (m *AttentionMark) UnmarshalJSON(data []byte) error { return inOrder(data, m) }
 
-// Count is the number of true elements of a node's mask: a polynomial of the batch, plus True for each Among.
+// Count is the number of true elements of a node's mask: a polynomial of the batch, plus True of each Among elements.
 type Count struct {
 	Node                  int32
 	Least, Linear, Square int64
@@ -103,7 +103,7 @@ func (c Count) Of(n, batch int64) int64 {
 // UnmarshalJSON reads [12, 0, 0, 0, 3, 4].
 func (c *Count) UnmarshalJSON(data []byte) error { return inOrder(data, c) }
 
-// OtherWay is a batch at which forward does something else than in the graph, and the first line of it.
+// OtherWay is a batch size at which forward differs from the graph, and the first line that differs.
 type OtherWay struct {
 	Batch int64
 	Line  string
@@ -128,7 +128,7 @@ type CustomFunction struct {
 	Line string `json:"line"`
 }
 
-// State is an input of the graph, the value that forward puts in its place, and whether it is half precision under
+// State is an input of the graph, the value that forward replaces it by, and whether it is half precision under
 // autocast from the first forward on.
 type State struct {
 	Input, Value string
@@ -138,8 +138,8 @@ type State struct {
 // UnmarshalJSON reads ["b_memory", "add_3", true].
 func (s *State) UnmarshalJSON(data []byte) error { return inOrder(data, s) }
 
-// Death is the values, by name and in order, whose last Python reference went after a node of the graph had run; Node
-// is its index. Detached reports whether the reference was to x.detach(), which keeps only the memory.
+// Death lists the values, by name and in order, whose last Python reference was dropped after a node of the graph had
+// run; Node is its index. Detached reports whether the reference was to x.detach(), which keeps only the memory.
 type Death struct {
 	Node     int32
 	Values   []string
@@ -149,8 +149,8 @@ type Death struct {
 // UnmarshalJSON reads [12, ["conv2d_3", "relu"]] and [12, ["std"], true].
 func (d *Death) UnmarshalJSON(data []byte) error { return inOrder(data, d) }
 
-// Host is what is in the host's memory when the model trains on a GPU: the results of nodes, and tensors, by the values
-// that they are, that modules keep without having registered them (self.positions = torch.arange(n)).
+// Host lists what is in the host's memory when the model trains on a GPU: results of nodes, and tensors that modules
+// hold without registering them (self.positions = torch.arange(n)), by their values.
 type Host struct {
 	Nodes []int32  `json:"nodes,omitempty"`
 	Kept  []string `json:"kept,omitempty"`
@@ -164,7 +164,7 @@ type Batch struct {
 	Args     []AffineArg   `json:"args"`
 }
 
-// AffineInput is a dimension of an input of A + B * batch.
+// AffineInput is an input dimension whose size is A + B * batch.
 type AffineInput struct {
 	Name      string
 	Dimension int
@@ -174,7 +174,7 @@ type AffineInput struct {
 // UnmarshalJSON reads ["x", 0, 0, 1].
 func (a *AffineInput) UnmarshalJSON(data []byte) error { return inOrder(data, a) }
 
-// AffineArg is an integer among the arguments of a node of A + B * batch.
+// AffineArg is an integer argument of a node that is A + B * batch.
 type AffineArg struct {
 	Node  int32
 	Name  string

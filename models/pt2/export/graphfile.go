@@ -13,7 +13,7 @@ import (
 // graphFormat names what Describe writes.
 const graphFormat = "vprof.graph/v2"
 
-// description is a program in a result file: the entries of the archive that are read, compressed, and what cuDNN said.
+// description is a program in a result file: the archive's entries that vprof reads, compressed, and cuDNN's answers.
 type description struct {
 	Format string        `json:"format"`
 	Model  []byte        `json:"model"`
@@ -21,8 +21,7 @@ type description struct {
 	Asked  asked.Answers `json:"asked,omitempty"`
 }
 
-// Describe describes a program that was read in a JSON object, so that results of it can be looked into where its file
-// is not.
+// Describe returns a JSON object from which [Restore] reads the program, so results can be examined without its file.
 func (p *Program) Describe() ([]byte, error) {
 	d := description{Format: graphFormat, Asked: p.Asked}
 	var err error
@@ -35,7 +34,7 @@ func (p *Program) Describe() ([]byte, error) {
 	return json.Marshal(d)
 }
 
-// Restore reads the program that Describe has described, as [Read] does.
+// Restore reads the program from the result of [Program.Describe], as [Read] does.
 func Restore(data []byte) (*Program, error) {
 	var d description
 	if err := json.Unmarshal(data, &d); err != nil {

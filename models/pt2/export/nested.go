@@ -14,8 +14,8 @@ type nested struct {
 	at int
 }
 
-// nodeInputs reads the arguments of a call, and the nodes of the graph among
-// them if the operator does no more than run it.
+// nodeInputs reads the arguments of a call. If the operator only runs a graph among them, it also reads that graph's
+// nodes.
 func (d *decoder) nodeInputs(n *Node) *nested {
 	var inner *nested
 	runs := n.Target == setGrad || n.Target == autocast || n.Target == checkpoint
@@ -77,7 +77,7 @@ func (d *decoder) close(n *Node, in *nested) {
 	d.p.Nodes = append(d.p.Nodes, Node{Block: Close, Number: d.numbered - 1, Module: n.Module, Class: n.Class})
 }
 
-// alias notes that two arguments are one value.
+// alias records that two arguments are the same value.
 func (d *decoder) alias(a, b Argument) {
 	if a.Kind == Ref && b.Kind == Ref && a.Ref != b.Ref {
 		d.same[a.Ref] = b.Ref
@@ -108,7 +108,7 @@ func blockOf(n *Node) Block {
 	}
 }
 
-// resolve replaces values that have several numbers by one of them.
+// resolve gives values with several numbers a single one.
 func (d *decoder) resolve() {
 	if len(d.same) == 0 {
 		return

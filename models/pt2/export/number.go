@@ -102,7 +102,7 @@ func Compute(name string, args ...Number) (Number, error) {
 	return functions[name].compute(args)
 }
 
-// fold computes numbers one after the other: whole as long as all are.
+// fold applies a function to numbers one after the other; the result is whole if all of them are.
 func fold(ints func(a, b int64) (int64, error), floats func(a, b float64) float64) func([]Number) (Number, error) {
 	return func(args []Number) (Number, error) {
 		out := args[0]

@@ -109,8 +109,8 @@ const (
 	BFloat16 ScalarType = 13
 )
 
-// FunctionCall is the nodes from Begin to End, which ran in the forward of an
-// autograd.Function. Line is the line of the model that called it.
+// FunctionCall is the nodes from Begin to End, which ran in the forward of an autograd.Function. Line is the model's
+// line that called it.
 type FunctionCall struct {
 	Name  string `json:"name"`
 	Line  string `json:"line"`
@@ -123,7 +123,7 @@ type FunctionCall struct {
 	Gives    []bool `json:"gives,omitempty"`
 }
 
-// KernelCall is the nodes from Begin to End, in whose place liger-kernel has a kernel.
+// KernelCall is the nodes from Begin to End, which a kernel of liger-kernel replaces.
 type KernelCall struct {
 	Kernel Kernel
 	Begin  int
@@ -176,7 +176,7 @@ type Argument struct {
 	Autocast UnderAutocast
 }
 
-// UnderAutocast describes what becomes of a type under autocast, if that was observed.
+// UnderAutocast describes how a type changes under autocast, if that was observed.
 type UnderAutocast int8
 
 // A type of the code stays, a tensor's type (x.to(y.dtype)) is half precision where the tensor is.
@@ -219,8 +219,8 @@ type Node struct {
 	Dies []int32
 }
 
-// Block reports whether a node is a call, or opens or closes a block of Python's with statement
-// (no_grad, autocast), which surrounds the nodes between.
+// Block reports whether a node is a call, or the beginning or end of a Python with statement (no_grad, autocast) around
+// the nodes between.
 type Block uint8
 
 // The blocks; each is closed by a Close.
@@ -267,7 +267,7 @@ func parseTrace(text string) []Frame {
 	return out
 }
 
-// ownLine returns the innermost line outside of PyTorch's own modules, which say nothing about the model.
+// ownLine returns the innermost line outside of PyTorch's own modules.
 func ownLine(trace []Frame) string {
 	for i := len(trace) - 1; i >= 0; i-- {
 		f := trace[i]

@@ -127,7 +127,7 @@ func (s *scanner) skip() {
 	}
 }
 
-// part is a value that is read later, and the place of its first byte.
+// part is a value that is read later, and the position of its first byte.
 type part struct {
 	value jsontext.Value
 	at    int64
@@ -143,7 +143,7 @@ func (s *scanner) later() part {
 	return part{v.Clone(), s.base + s.json.InputOffset() - int64(len(v))}
 }
 
-// read calls object for each key of a part that was passed before; without one it does nothing.
+// read calls object for each key of a part that was skipped before; without one it does nothing.
 func (s *scanner) read(p part, member func(key string)) {
 	if s.err != nil || p.value == nil {
 		return

@@ -69,7 +69,7 @@ type treeSpec struct {
 }
 
 // resultNames returns the names of the leaves of a structure of results: keys of dicts and fields of dataclasses,
-// numbers elsewhere; a lone result has none. A structure that is not understood has no names.
+// numbers elsewhere; a single result has none. An unknown structure has no names.
 func resultNames(spec string) []string {
 	var version json.RawMessage
 	var root treeSpec
@@ -150,7 +150,7 @@ func (d *decoder) finish(g *graph) {
 	}
 }
 
-// metas reads types and sizes of the inputs and the results, which may stand after the nodes.
+// metas reads types and sizes of the inputs and the results, which may come after the nodes.
 func (d *decoder) metas(g *graph, wanted map[int32]int) {
 	results := map[int32]*Result{}
 	for i := range d.p.Results {

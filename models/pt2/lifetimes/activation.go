@@ -61,9 +61,9 @@ func (t *tracer) enter(n *export.Node) {
 	t.prev = n
 }
 
-// shared returns the number of running activations that a call is inside. A frame with the same line is the same frame.
-// If its line has changed, it continues, and the functions that it called have returned. Where the modules differ, the
-// frame of the first other module is a new one.
+// shared returns the number of running activations that a call is inside. Frames with the same line are the same. If
+// the line has changed, the activation continues, and functions that it called have returned. If the modules differ,
+// the frame of the first other module is new.
 func (t *tracer) shared(n *export.Node) int {
 	s := 0
 	for s < len(t.stack) && s < len(n.Trace) {
@@ -89,7 +89,7 @@ func (t *tracer) shared(n *export.Node) int {
 	return s
 }
 
-// frameOf returns the frame of the call of module m of a node's stack: each has one forward.
+// frameOf returns the frame of module m in a node's stack: each module has one forward.
 func frameOf(n *export.Node, m int) int {
 	seen := 0
 	for i := range n.Trace {
@@ -104,7 +104,7 @@ func frameOf(n *export.Node, m int) int {
 	return len(n.Trace)
 }
 
-// leave ends the innermost activation: its names are released, in the order in which they were bound, then its
+// leave ends the innermost activation: it releases the names in the order in which they were bound, and then the
 // arguments. The caller gets the result.
 func (t *tracer) leave() {
 	a := t.stack[len(t.stack)-1]
@@ -192,7 +192,7 @@ func (a *activation) bind(t *tracer, result []int32) {
 	}
 }
 
-// leaving returns the values that the statement's calls have made and later nodes use.
+// leaving returns the values computed by the statement's calls that later nodes use.
 func (a *activation) leaving(t *tracer) []int32 {
 	return lists.Union(nil, lists.Filter(a.made, func(v int32) bool { return t.last[v] > t.now })...)
 }
@@ -214,8 +214,8 @@ func (a *activation) set(t *tracer, b binding) {
 	a.names = append(a.names, b)
 }
 
-// infer finds the name of a value whose binding statement was not seen, such as "residual = x": the value has lost its
-// name and is used again, in a statement with one unknown name.
+// infer finds the name of a value whose binding statement was not seen, such as "residual = x": the value has no name
+// left and is used again, in a statement with one unknown name.
 func (a *activation) infer(t *tracer, v int32) {
 	if t.count[v] > 0 || !t.named[v] {
 		return

@@ -1,15 +1,10 @@
 // Package lifetimes finds when Python releases the values of an exported graph.
 //
-// A graph has values without names, but each of its calls has a stack trace with the text of the source lines. From
-// these the activations of forward methods are reconstructed, and the statements in them: which name a result is bound
-// to, and when that name is bound anew. References are then counted as Python counts them:
+// A graph has values without names, but each call has a stack trace with source lines. From these the package
+// reconstructs the activations of forward methods and their statements: the name that a result is bound to, and when
+// the name is rebound. It then counts references as Python does:
 //
-//   - a name holds what it is bound to until it is bound anew or its activation
-//     ends;
-//   - the call of a module holds its arguments until it returns;
-//   - what has no name is gone once it has been used;
-//   - nothing goes before its last use: what then has no visible holder
-//     has an invisible one (a list, an alias), and goes with that use.
+// - a name holds its value until it is rebound or its activation ends;
 //
 // Since torch 2.8 traces have the frames of forward methods alone, so that names in functions that forward calls are
 // not seen: their values count as having none.
@@ -120,8 +115,8 @@ func (t *tracer) node(i int) {
 	}
 }
 
-// use notes that the innermost activation uses a value: the activation below
-// the value's home has it for an argument, until it returns.
+// use records that the innermost activation uses a value: the activation below the value's own holds it as an argument
+// until it returns.
 func (t *tracer) use(v int32) {
 	if t.fixed[v] || len(t.stack) == 0 {
 		return
@@ -144,7 +139,7 @@ func (t *tracer) use(v int32) {
 	home.infer(t, v)
 }
 
-// hold counts a reference more to each value, and release one less.
+// hold adds a reference to each value, and release drops one.
 func (t *tracer) hold(values ...int32) {
 	for _, v := range values {
 		t.count[v]++

@@ -8,8 +8,8 @@ import (
 	"github.com/vprof/vprof/models/pt2/export"
 )
 
-// observed sets the lifetimes that were seen in a run of forward. A value that no entry names lives to the end of the
-// step. A value without a name, which was added to the graph later, lives until its last use.
+// observed sets the lifetimes that a run of forward has shown. A value without an entry lives to the end of the step.
+// An unnamed value that was added to the graph later lives until its last use.
 func observed(p *export.Program) error {
 	at := map[int32]int{-1: 0}
 	for i := range p.Nodes {
@@ -80,7 +80,7 @@ func lastUses(p *export.Program) []int {
 	return last
 }
 
-// aliases are the values that are one tensor in Python: what an operator in place returns is its argument.
+// aliases are the values that are one tensor in Python: an in-place operator returns its argument.
 type aliases map[int32][]int32
 
 func aliasesOf(p *export.Program) aliases {

@@ -55,7 +55,7 @@ func parse(text string) statement {
 	return s
 }
 
-// cutAssignment splits "x = f(y)" and "x += y" at the sign, if there is one outside of all brackets.
+// cutAssignment splits "x = f(y)" and "x += y" at the operator, if there is one outside of brackets.
 func cutAssignment(text string) (left, right string, ok bool) {
 	depth := 0
 	for i := 0; i < len(text); i++ {

@@ -146,8 +146,8 @@ func (d *Device) makeContext() error {
 // defers registers f for Close, which calls it before the functions registered earlier.
 func (d *Device) defers(f func() error) { d.undo = append(d.undo, f) }
 
-// Close implements [device.Device]. After a failure that took the context the driver has everything back once the
-// context is released, so nothing else is tried.
+// Close implements [device.Device]. If a failure has destroyed the context, releasing it frees everything, so Close
+// does nothing else.
 func (d *Device) Close() error {
 	var errs []error
 	if d.lost == nil {
@@ -162,7 +162,7 @@ func (d *Device) Close() error {
 	return errors.Join(errs...)
 }
 
-// giveBack releases memory that the holder of the device has not released.
+// giveBack frees the memory that the user of the device has not freed.
 func (d *Device) giveBack() error {
 	var errs []error
 	for _, e := range d.events {
@@ -187,8 +187,8 @@ func (d *Device) Name() string { return d.name }
 // GPU implements [device.Device].
 func (d *Device) GPU() device.GPU { return d.gpu }
 
-// check turns a driver call's result into a [*CallError], and notes if it took the context. Once the context is lost,
-// each call fails for that reason; calls of Close are no failures any more.
+// check converts the error of a driver call to a [*CallError], and records whether the context was destroyed. Once it
+// is, every call fails with that error, except calls of Close, which succeed.
 func (d *Device) check(call string, bytes int64, err error) error {
 	switch {
 	case err == nil, d.lost != nil && d.closing:
@@ -203,7 +203,7 @@ func (d *Device) check(call string, bytes int64, err error) error {
 	return err
 }
 
-// join returns the errors as one. Once the context is lost they say the same, and the first is enough.
+// join joins errors. Once the context is destroyed they are all the same, and join returns the first.
 func (d *Device) join(errs ...error) error {
 	if d.lost != nil {
 		return cmp.Or(errs...)
@@ -300,7 +300,7 @@ func (d *Device) Unmap(addr uint64, size int64) error {
 	return d.gone(d.pages, addr, d.check("cuMemUnmap", size, cudalib.Unmap(addr, size)))
 }
 
-// Release implements [allocator.PagedSource]. Pages that a failure has left in the range are taken back first.
+// Release implements [allocator.PagedSource]. It first unmaps pages that a failure has left in the range.
 func (d *Device) Release(addr uint64, size int64) error {
 	for page, bytes := range d.pages {
 		if page >= addr && page < addr+uint64(size) {
@@ -312,8 +312,8 @@ func (d *Device) Release(addr uint64, size int64) error {
 	return d.gone(d.ranges, addr, d.check("cuMemAddressFree", size, cudalib.FreeAddresses(addr, size)))
 }
 
-// gone records that the memory at an address is released, unless releasing failed. A lost context releases all memory,
-// so then it is no failure.
+// gone forgets the allocation at an address unless freeing it failed. A destroyed context has freed all memory, so then
+// an error is ignored.
 func (d *Device) gone(from map[uint64]int64, addr uint64, err error) error {
 	if d.lost != nil {
 		err = nil
@@ -324,7 +324,7 @@ func (d *Device) gone(from map[uint64]int64, addr uint64, err error) error {
 	return err
 }
 
-// drain waits for work that may still use memory about to go.
+// drain waits for queued work that may still use memory that is about to be freed.
 func (d *Device) drain() error {
 	if !d.queued || d.lost != nil {
 		return nil

@@ -200,8 +200,8 @@ const (
 	computeExclusive  = 3
 )
 
-// describe fills in what the driver says of a GPU. What it does not say,
-// rates above all, comes from the catalog, where the product is in it.
+// describe returns the GPU as the driver reports it. Missing values, mainly rates, come from the catalog if it has the
+// product.
 func describe(id cu.Device) (device.GPU, error) {
 	name, err := id.Name()
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 // inLibrary matches the frame of a goroutine in a call of the driver or of NVML, in a stack trace of Go's runtime.
 var inLibrary = regexp.MustCompile(`_Cfunc_(?:vprof_)?(cu[A-Z]\w*|nvml[A-Z]\w*)\(`)
 
-// Watch reports calls of the driver and of NVML that do not return, after each period in which one was under way and no
-// other began, with its name and the time that it has lasted at least. A GPU that has failed may leave a call without
-// an answer, and only the end of the process ends it. Watch returns when ctx is done.
+// Watch reports calls of the driver and of NVML that hang. After each period in which a call was running and no other
+// began, it reports the call's name and its minimum duration so far. A failed GPU may leave a call without an answer
+// until the process ends. Watch returns when ctx is done.
 func Watch(ctx context.Context, period time.Duration, report func(call string, waited time.Duration)) {
 	tick := time.NewTicker(period)
 	defer tick.Stop()

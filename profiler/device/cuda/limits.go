@@ -29,7 +29,7 @@ const hostShare = 8
 // window crashes, and the step with it.
 const displayShare = 512 << 20
 
-// limits asks what the GPU's memory is, and whether kernels have a time limit.
+// limits reads the size of the GPU's memory and whether kernels have a time limit.
 func (d *Device) limits() error {
 	_, err := os.Stat(wslNode)
 	d.spills = err == nil
@@ -61,7 +61,7 @@ const shortLaunch = 50 * time.Millisecond
 // mostUnknown is that many operations of the slowest GPUs there are kernels for, for GPUs whose rates are not known.
 const mostUnknown = 50e9
 
-// most returns the number of operations of one launch in a precision, zero if there is no limit.
+// most returns the largest number of operations of one launch in a precision, zero if there is no limit.
 func (d *Device) most(p program.Precision) int64 {
 	if !d.timed {
 		return 0

@@ -42,8 +42,8 @@ const (
 	sliceID = "MIG-"
 )
 
-// observe finds the GPU in NVML and describes what is in use on it, in bytes, or -1 if NVML does not tell. That NVML is
-// missing or does not know the GPU is no failure: it only adds to what the driver says.
+// observe finds the GPU in NVML and returns the bytes in use on it, or -1 if NVML does not report them. A missing NVML
+// is no error, since the driver's values suffice.
 func (d *Device) observe() int64 {
 	id := d.identify()
 	library, err := nvml.Open()
@@ -78,14 +78,14 @@ func (d *Device) observe() int64 {
 	return memory.Held(d.gpu.Memory)
 }
 
-// used returns the memory of the GPU that is in use, by whomever.
+// used returns the bytes of the GPU's memory that all processes use.
 func (d *Device) used() (int64, error) {
 	free, err := d.Available()
 	return d.gpu.Memory - free, err
 }
 
-// sizeContext separates the context from memory that others held before. If that is unknown, the context has the
-// catalog's size, or more by at most the catalog's error; the rest is others'.
+// sizeContext sets the context's size to the memory in use less the bytes in use before. If these are unknown, the
+// context has the catalog's size, or up to the catalog's error more; other processes have the rest.
 func (d *Device) sizeContext(before int64) error {
 	used, err := d.used()
 	d.baseline.OthersKnown = before >= 0 && before <= used
@@ -136,9 +136,8 @@ func (d *Device) Neighbors() []device.Neighbor {
 	return neighbors
 }
 
-// unlisted returns the memory that was in use when the device was opened and belongs to none of the listed processes,
-// in bytes; zero if it is less than a context, so that no process computes with it. On a GPU with a display it is the
-// desktop's.
+// unlisted returns the bytes that were in use when the device was opened and belong to no listed process; zero if they
+// are fewer than a context has, since then no process computes. On a GPU with a display they are the desktop's.
 func (d *Device) unlisted(others []nvml.Process) int64 {
 	left := d.baseline.Others
 	for _, p := range others {
@@ -153,9 +152,8 @@ func (d *Device) unlisted(others []nvml.Process) int64 {
 	return left
 }
 
-// processes tells this process from the others on the GPU; own is nil if it cannot be told. NVML lists processes by the
-// numbers of the host, so in a container none has the number that this one knows itself by. It is then the one that
-// came since the context was made.
+// processes separates this process from the others on the GPU; own is nil if it cannot be identified. NVML lists
+// processes by the host's IDs, so in a container own is the process that appeared when the context was made.
 func (d *Device) processes() (own *nvml.Process, others []nvml.Process) {
 	if d.watched == nil || d.strangers == nil {
 		return nil, nil

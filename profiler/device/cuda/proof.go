@@ -24,8 +24,8 @@ const (
 	trialBytes   = 8192 + 4*operandBytes
 )
 
-// prove runs kernels whose results are known. A driver that does not run them is simulated, whatever its name. A GPU
-// with other results gives a [*device.DefectError]: its measurements cannot be trusted.
+// prove runs kernels whose results are known. A driver that does not run them is simulated, whatever its name. Wrong
+// results are a [*device.DefectError]: the GPU's measurements cannot be trusted.
 func (d *Device) prove() (err error) {
 	addr, err := d.getForTrial(trialBytes)
 	if err != nil {

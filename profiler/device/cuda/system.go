@@ -7,9 +7,8 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// Present returns the file in a folder of devices, "/dev", by which a machine shows that it has a
-// GPU of NVIDIA's, whether or not a driver works or this binary can drive one: the driver's own
-// or that of WSL2. It is empty without either.
+// Present returns the file in dev (such as "/dev") that shows an NVIDIA GPU: the driver's own or that of WSL2; empty if
+// there is none. The driver may still not work, or this binary may lack CUDA.
 func Present(dev string) string {
 	for _, name := range []string{"nvidiactl", "dxg"} {
 		file := filepath.Join(dev, name)

@@ -38,8 +38,8 @@ func check(call string, code api.Return) error {
 	return &CallError{call, code}
 }
 
-// untold reports whether a failure only means that this GPU, this driver or this user does not get an answer. An
-// invalid argument is a slice that has no figure of its own: handles and buffers are go-nvml's.
+// untold reports whether a failure only means that this GPU, driver or user cannot get the value. That includes an
+// invalid argument, which NVML returns for values that a slice does not have.
 func untold(code api.Return) bool {
 	switch code {
 	case api.ERROR_NOT_SUPPORTED, api.ERROR_NO_PERMISSION, api.ERROR_FUNCTION_NOT_FOUND, api.ERROR_NOT_FOUND,
@@ -54,7 +54,7 @@ type Library struct {
 	api api.Interface
 }
 
-// Open loads and initializes NVML. Close gives it back.
+// Open loads and initializes NVML. Close shuts it down.
 func Open() (*Library, error) {
 	if err := nvmllib.Load(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoDriver, err)
@@ -62,7 +62,7 @@ func Open() (*Library, error) {
 	return OpenWith(api.New(api.WithLibraryPath(nvmllib.Path())))
 }
 
-// OpenWith initializes an NVML, as tests have their own.
+// OpenWith initializes the given NVML, such as a test's.
 func OpenWith(a api.Interface) (*Library, error) {
 	// After a failed nvmlInit nothing must be called, nvmlShutdown included.
 	if err := check("nvmlInit", a.Init()); err != nil {
@@ -71,7 +71,7 @@ func OpenWith(a api.Interface) (*Library, error) {
 	return &Library{a}, nil
 }
 
-// Close gives NVML back.
+// Close shuts NVML down.
 func (l *Library) Close() error { return check("nvmlShutdown", l.api.Shutdown()) }
 
 // Versions returns the installed versions of the driver and its libraries.
@@ -359,8 +359,7 @@ func printable(name string) string {
 	}, name)
 }
 
-// Read reads everything. The error is a failure of the GPU, such as one that fell off the bus, not a value that it does
-// not have.
+// Read reads everything. The error is a failure of the GPU, like one that fell off the bus, not a value that it lacks.
 func (b *GPU) Read() (Reading, error) {
 	var r Reading
 	var err error

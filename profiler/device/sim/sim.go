@@ -13,8 +13,8 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Device is a simulated GPU. Memory goes in the driver's granules of 2 MiB, at
-// addresses that only rise, so that none is given twice.
+// Device is a simulated GPU. Memory is allocated in the driver's granules of 2 MiB at rising addresses, so that no
+// address is used twice.
 type Device struct {
 	*allocator.Memory
 	gpu device.GPU

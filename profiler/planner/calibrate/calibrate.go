@@ -49,7 +49,7 @@ func (o Observation) estimated(c planner.Coefficients) int64 {
 	return t.Allocated
 }
 
-// communication returns the share of the assumed bytes of NCCL, one unless it was learned.
+// communication returns the learned share of the bytes that NCCL is assumed to need; one if no run showed it.
 func communication(c planner.Coefficients) float64 {
 	if k := c.Term(planner.CommunicationShare); k.Name != "" {
 		return k.Value

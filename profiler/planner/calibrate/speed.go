@@ -43,9 +43,9 @@ func grouped(of func(program.Work) int, launch int) (g [steptime.NumWorks + 1]in
 // timeNoise is the relative standard error of a step's time: clocks and temperature alone move it by some percent.
 const timeNoise = 0.03
 
-// FitSpeed corrects efficiencies by steps that were timed. Steps that the host held up correct what it takes for a
-// kernel, by one factor. The others correct kernels, with as many factors as they determine: for products, for other
-// kernels and for launches; for kernels and for launches; or one for all.
+// FitSpeed corrects efficiencies by timed steps. Steps that waited for the host correct the host's time for a kernel by
+// one factor. The others correct the kernels by as many factors as the times determine: for products, other kernels and
+// launches; for kernels and launches; or one for all.
 func FitSpeed(steps []Timed, from steptime.Efficiency) (steptime.Efficiency, error) {
 	if len(steps) == 0 {
 		return from, errors.New("there are no times to learn from")

@@ -96,9 +96,8 @@ func (s *system) design(terms []planner.Term) (matrix, []float64) {
 	return a, a.normalize()
 }
 
-// condition returns the condition number of the design. Columns are not weighted for it: what a design can distinguish
-// must not depend on how large a memory is known how well. It is infinite where there are fewer distinct rows than
-// terms.
+// condition returns the condition number of the design. Its rows are not weighted, since what a design can distinguish
+// does not depend on how precise the measurements are. It is infinite if there are fewer distinct rows than terms.
 func (s *system) condition(terms []planner.Term) float64 {
 	if len(s.rows) < len(terms) {
 		return math.Inf(1)
@@ -164,9 +163,8 @@ func covariance(a matrix, spread float64) (matrix, error) {
 	return c, nil
 }
 
-// Advise picks, from candidates in ascending batch sizes, the run that would best separate constant from growing memory
-// in addition to the finished runs: the smallest that separates well enough, else the best one. Zero means that none
-// would.
+// Advise returns, of candidates in ascending batch sizes, the run that together with the finished ones best separates
+// constant from growing memory: the smallest that separates well enough, else the best. Zero means that none does.
 func Advise(ran, candidates []planner.Sample) int {
 	best, lowest := 0, float64(maxCondition)
 	for _, c := range candidates {

@@ -122,8 +122,8 @@ func (f *File) Put(e Entry) {
 	slices.SortFunc(f.Entries, func(a, b Entry) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// Speed corrects efficiencies by the entry. They are the GPU's and hold for
-// every model. What the dispatch takes was in the steps that they were fitted to.
+// Speed corrects efficiencies by the entry. They belong to the GPU and hold for every model. Time in the host's
+// dispatch is already part of them.
 func (e *Entry) Speed(s *steptime.Efficiency) {
 	numbers, kind := e.Relative, "speed:"
 	if len(numbers) == 0 {
@@ -158,8 +158,8 @@ func timeOf(s *steptime.Efficiency, name string) *planner.Coefficient {
 	return nil
 }
 
-// SetSpeed puts efficiencies of PyTorch's kernels, or of synthetic ones, into the entry. Times of launches that no run
-// corrected are left out, so that the host's are read.
+// SetSpeed puts efficiencies of PyTorch's kernels, or of synthetic ones, into the entry. Launch times that no run
+// corrected are left out, so that the host's measured time applies.
 func (e *Entry) SetSpeed(s steptime.Efficiency, synthetic bool) {
 	numbers, assumed := map[string]Number{}, steptime.Assumed()
 	for _, name := range times {

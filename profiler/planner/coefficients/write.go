@@ -94,10 +94,10 @@ func layOut(n *yaml.Node, depth int) {
 	}
 }
 
-// Add puts an entry into the file at path, in place of one of the same name, or into a new file. The file is replaced
-// whole or not at all, whatever happens, and what stood there is kept next to it, in the first of PATH.backup,
-// PATH.backup.1, ... that is free. Several can add at once. It returns the name of the backup; empty if there was no
-// file. A file that cannot be read is a [*input.FormatError] and stays.
+// Add puts an entry into the file at path, or into a new file; it replaces an entry of the same name. The file is
+// replaced atomically, and its old content is saved in the first free of PATH.backup, PATH.backup.1, and so on. Several
+// processes can add at once. Add returns the backup's name; empty if there was no file. A file that cannot be read is a
+// [*input.FormatError] and is not changed.
 func Add(ctx context.Context, path, tool string, e Entry) (backup string, err error) {
 	return update(ctx, path, tool, func(f *File) { f.Put(e) })
 }

@@ -80,7 +80,7 @@ type Estimate struct {
 // Exceeds reports whether the machine may have too little memory.
 func (e Estimate) Exceeds() bool { return e.Memory > 0 && e.High > e.Memory }
 
-// Hopeless reports whether it has too little for certain.
+// Hopeless reports whether the machine certainly has too little memory.
 func (e Estimate) Hopeless() bool { return e.Memory > 0 && e.Low > e.Memory }
 
 // Estimate returns the need at its peak, with onGPU bytes of the managed memory on the GPU. A GPU with unified memory

@@ -181,8 +181,8 @@ func (b *limits) seconds(p *program.Program, op *program.Op, bytes int64) float6
 // without tiles.
 const narrow = 2
 
-// convolution returns the time of a convolution that moves its bytes in some seconds. Channels first costs more:
-// PyTorch's own depthwise kernels compute on CUDA cores, kernels of groups are slower, and kernels of tensor cores
+// convolution returns the time of a convolution whose memory traffic takes the given seconds. Channels first costs
+// more: PyTorch's own depthwise kernels compute on CUDA cores, grouped kernels are slower, and tensor-core kernels
 // transpose their operands.
 func (b *limits) convolution(op *program.Op, x program.Product, moved float64) float64 {
 	stream := moved / b.class[op.Work]

@@ -109,7 +109,7 @@ func (l Load) plus(m Load) Load {
 	return l
 }
 
-// Roofline returns the time below which the GPU cannot do the step, in seconds.
+// Roofline returns a lower bound of the step's time on the GPU, in seconds.
 func (l Load) Roofline() float64 {
 	sum := 0.0
 	for _, s := range l.Seconds {

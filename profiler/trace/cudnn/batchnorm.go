@@ -31,10 +31,9 @@ func (n BatchNorm) tiles(passes int64) (tiles, columns, padded int64) {
 	return ceil.Div(n.Rows, passes*normThreads/lanes), columns, columns * lanes * width
 }
 
-// Forward returns the workspace of the forward pass in bytes. Each tile leaves two sums per channel,
-// and a flag; there are a counter per column of tiles, and a fixed area. It was found from the
-// twelve different sizes of the recorded vectors, which it gives exactly, as [BatchNorm.Backward]
-// does; they do not report whether the number of multiprocessors matters.
+// Forward returns the workspace of the forward pass in bytes: two sums per channel and a flag for each tile, a counter
+// per column of tiles, and a fixed area. The formula gives exactly the twelve different sizes in the recorded vectors,
+// as [BatchNorm.Backward] does. Whether it depends on the number of multiprocessors is unknown.
 func (n BatchNorm) Forward() int64 {
 	passes := int64(2)
 	if n.Half {

@@ -102,8 +102,8 @@ const (
 	wgrad
 )
 
-// problem is a convolution direction brought to cuDNN's terms: x is the image
-// side (c channels), y the feature side (k channels), w the filter.
+// problem is one direction of a convolution in cuDNN's terms: x is the image side (c channels), y the feature side (k
+// channels), w the filter.
 type problem struct {
 	Config
 	kind   kind
@@ -115,9 +115,9 @@ type problem struct {
 	es     int64 // bytes per element
 }
 
-// Canonical returns the call of cuDNN that direction d of c is. PyTorch runs 1-D convolutions as 2-D ones with one row,
-// the forward of a transposed convolution as the data gradient of the ordinary one from its output to its input, and
-// its gradient of the input as that one's forward. Sizes left out are computed.
+// Canonical returns the cuDNN call for direction d of c. PyTorch runs 1-D convolutions as 2-D ones with one row. It
+// runs the forward pass of a transposed convolution as the data gradient of the ordinary convolution from its output to
+// its input, and its input gradient as that convolution's forward pass. Missing sizes are computed.
 func Canonical(c Config, d Direction) (Config, Direction) {
 	for i := range c.Dim {
 		if c.Out[i] == 0 {

@@ -57,7 +57,7 @@ const groupedChannels = 8
 // vectorBytes is the width of the loads of tensor-core kernels.
 const vectorBytes = 16
 
-// habits are the differences between the copies that an engine makes and the usual ones.
+// habits are the ways in which an engine's copies differ from the usual ones.
 type habits struct {
 	pad padding
 	// contiguousResult engines write the result where it belongs.

@@ -65,7 +65,7 @@ func (r *Rules) Explain(c Config, d Direction, gpu GPU) Plan {
 	return Plan{Allocations: list(copied, 0)}
 }
 
-// choose asks the rules for an operation.
+// choose applies the rules for an operation.
 func (a *architecture) choose(p *problem, f []float32) Choice {
 	half := 0
 	if p.DType != F32 {
@@ -100,10 +100,10 @@ func (r *Rules) OnDevice(c Config, d Direction, gpu GPU, bytes int64) (workspace
 	return p.bytes(choice), runs
 }
 
-// summedBySample reports whether [SampleSums] runs in place of an engine of so many bytes. Filters of 7x7 points that
-// are not strided always do, wherever peaks of PyTorch 2.11 on an RTX 3090 and an A100 tell (ConvNeXt, CAFormer and
-// MambaOut, whose convolutions find channels last). Of others it is one of several choices, and cuDNN's answer holds
-// unless that copies the image with every channel padded to a group: where the kernel could run, no recorded call does.
+// summedBySample reports whether [SampleSums] runs in place of an engine with a workspace of the given bytes. It always
+// runs for 7x7 filters without stride, by peaks of PyTorch 2.11 on an RTX 3090 and an A100 (ConvNeXt, CAFormer and
+// MambaOut in channels-last). For other filters cuDNN's answer holds, unless that engine copies the image with every
+// channel padded to a group: no recorded call does so where SampleSums can run.
 func (p *problem) summedBySample(bytes int64) bool {
 	const padded = 4
 	return p.sumsBySample() && (p.K[0] == 7 && !p.strided() || bytes > padded*p.N*p.c*p.xs*p.es)
@@ -132,10 +132,9 @@ func (p *problem) weightCopy(d Direction) int64 {
 // (supportsBFloat16ConvolutionWithCuDNNv8 in ATen's CUDAHooks.cpp).
 const bf16Capability = 80
 
-// withoutCuDNN returns the plan of PyTorch's own convolution (slow_conv2d and its like): native depthwise kernels, else
-// a matrix product of each sample with its windows laid out as columns, in a buffer that all samples use in turn.
-// Groups are convolved one after the other on copies, and the results are concatenated. The plan holds the allocations
-// that are alive together at the last group.
+// withoutCuDNN returns the plan of PyTorch's own convolution (slow_conv2d and similar): native depthwise kernels, or a
+// matrix product for each sample, whose windows are columns of a buffer that all samples share. Groups are computed in
+// turn on copies, and the results are concatenated. The plan holds the allocations that are alive at the last group.
 func (p *problem) withoutCuDNN() Plan {
 	if p.Groups > 1 && p.cg == 1 {
 		return Plan{}

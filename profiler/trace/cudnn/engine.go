@@ -103,7 +103,7 @@ func (e Engine) String() string {
 	return "unknown"
 }
 
-// can reports whether engines of class e exist for the problem, by what algorithms need, not what heuristics prefer.
+// can reports whether engines of class e exist for the problem, by the limits of their algorithms.
 func (p *problem) can(e Engine) bool {
 	switch e {
 	case Looped, LoopedSerial, Grouped, GroupPairs:
@@ -272,8 +272,8 @@ func (p *problem) offsetTables() int64 {
 	return ceil.Multiple(4*(p.xs+coordinates)+16*(p.taps+2), 128)
 }
 
-// pointOffsets returns the tables of the 5x_cudnn kernels: 6 bytes for each point of the result and an end mark, in
-// pieces of 128 bytes, and 17 more of those for the filter of a dgrad.
+// pointOffsets returns the bytes of the tables of the 5x_cudnn kernels: 6 for each point of the result and an end mark,
+// in pieces of 128 bytes; a dgrad has 17 more such pieces for its filter.
 func (p *problem) pointOffsets() int64 {
 	if p.kind == dgrad {
 		return ceil.Multiple(6*p.xs+1, 128) + 17*128
@@ -289,8 +289,8 @@ func align(n int64) int64 {
 	return n + copyAlign
 }
 
-// folded returns the room of a strided dgrad that folds each stride into channels: y keeps its points, x has the points
-// of y (and one more where the kernel reaches over) times stride channels, and the kernel shrinks alike.
+// folded returns the workspace of a strided dgrad that folds each stride into channels: y keeps its points, x has the
+// points of y (and one more if the kernel overlaps) times stride channels, and the kernel shrinks likewise.
 func (p *problem) folded() int64 {
 	xPoints, taps, fold := int64(1), int64(1), int64(1)
 	for i := range p.Dim {

@@ -16,15 +16,15 @@ type Ensemble struct {
 	splits   []splits // by variant
 }
 
-// splits vote on how often a variant splits the reduction; without votes it does not.
+// splits holds the votes on how often a variant splits the reduction; without votes it does not split.
 type splits struct {
 	votes  *forest.Forest
 	counts []int64 // by class of the votes
 }
 
-// newEnsemble joins the votes on variants with the votes on their splits, whose classes are counts. A variant has the
-// name of a choice without splits. If its kernel splits the reduction, a number follows the name, since each such
-// variant has habits of its own: "copies", "copies/64x128@3".
+// newEnsemble joins the votes on variants with the votes on their splits, whose classes are counts. A variant is named
+// like a choice without splits, such as "copies". If its kernel splits the reduction, a number follows
+// ("copies/64x128@3"), since each such variant has its own rules for the number of splits.
 func newEnsemble(variants *forest.Forest, counts map[string]*forest.Forest) (*Ensemble, error) {
 	v := &Ensemble{
 		variants: variants,
@@ -104,8 +104,8 @@ func DecodeEnsemble(b []byte) (v *Ensemble, rest []byte, err error) {
 	return v, b, err
 }
 
-// Corrected are the rules of one operation: ensembles, of which each but the first learned where
-// those before it are wrong: it chooses [Kept] where they are right.
+// Corrected are the rules of one operation: ensembles, each of which corrects those before it. It was trained where
+// they are wrong, and votes [Kept] where they are right.
 type Corrected []*Ensemble
 
 // DecodeRules reads ensembles, one at least, that lie one after the other.
@@ -124,7 +124,7 @@ func DecodeRules(b []byte) (Corrected, error) {
 	return c, nil
 }
 
-// Choose asks the last corrections first.
+// Choose applies the last correction first.
 func (c Corrected) Choose(x []float32) Choice {
 	for i := len(c) - 1; i > 0; i-- {
 		if choice := c[i].Choose(x); choice.Engine != Kept {

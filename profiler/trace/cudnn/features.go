@@ -85,8 +85,8 @@ func flag(b bool) float32 {
 	return 0
 }
 
-// generation maps a capability to the nearest one the rules were found on. B200
-// (100, 103) is taken for Hopper, which it resembles more than 120: a guess.
+// generation maps a capability to the nearest one for which rules were found. B200 (100, 103) uses Hopper's rules,
+// since it resembles Hopper more than 120: a guess.
 func generation(capability int) int {
 	switch {
 	case capability < 80:

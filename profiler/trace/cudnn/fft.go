@@ -30,7 +30,7 @@ func (p *problem) fft(e Engine) int64 {
 	return 8 * points * (batch*(p.cg+p.kg) + p.cg*p.kg) * min(p.Groups, concurrentGroups)
 }
 
-// side returns the side of the square that holds an image with the borders of the filter, a power of two.
+// side returns the side of the square that holds an image and the border that the filter needs, a power of two.
 func (p *problem) side() int64 {
 	side := int64(1)
 	for i := range p.Dim {
@@ -39,8 +39,8 @@ func (p *problem) side() int64 {
 	return side
 }
 
-// turnsFFT returns the workspace bytes of an FFT engine with two regions and a copy of y. Each region holds the spectra
-// of x and y together, or the spectra of w. Channels-last tensors are all copied first.
+// turnsFFT returns the workspace bytes of an FFT engine with two regions and a copy of y. A region holds the spectra of
+// x and y, or the spectra of w. All channels-last tensors are copied first.
 func (p *problem) turnsFFT() int64 {
 	side := p.side()
 	spectra := 8 * side * (side/2 + 1) * 2 * max(p.N*(p.cg+p.kg), p.cg*p.kg)

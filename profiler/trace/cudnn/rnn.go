@@ -36,9 +36,9 @@ const (
 	rnnRecorded        = 10 * 10 // capability from which on the sizes match recordings
 )
 
-// Reserve returns the space in bytes that a forward pass in training keeps for backward. It holds per
-// step and hidden unit one value of a simple RNN, six of a GRU, five of an LSTM, and one between
-// layers; with dropout a bit for each input of a layer behind the first, in each of its directions.
+// Reserve returns the bytes that a forward pass in training keeps for backward: per step and hidden unit one value of a
+// simple RNN, six of a GRU, five of an LSTM, and one between layers. With dropout, each layer after the first also has
+// a bit for each of its inputs, in each of its directions.
 func (r RNN) Reserve() int64 {
 	kept := r.kept()
 	space := r.Element*r.steps()*r.Hidden*r.Directions*(kept*r.Layers+r.Layers-1) + rnnSlack
@@ -50,7 +50,7 @@ func (r RNN) Reserve() int64 {
 
 func (r RNN) kept() int64 { return [...]int64{1, 6, 5}[r.Mode] }
 
-// states returns the number of tensors that a layer hands from step to step.
+// states returns the number of state tensors that a layer passes from step to step.
 func (r RNN) states() int64 { return [...]int64{1, 1, 2}[r.Mode] }
 
 // steps returns the number of time steps, summed over the sequences of the batch.
@@ -127,7 +127,7 @@ func (r RNN) forward() int64 {
 }
 
 // backward returns the elements of a backward pass: gradients of the layers' inputs and outputs, and packed copies of
-// padded inputs and outputs. Several layers in one direction run behind each other within a window of steps.
+// padded inputs and outputs. Several layers in one direction run at the same time, each some steps behind the next.
 func (r RNN) backward() int64 {
 	d, states := r.Directions, r.states()
 	steps, layers, widest := r.steps(), r.Batch*r.Hidden*r.Layers, max(r.Inputs, r.Hidden)
@@ -158,9 +158,9 @@ func (r RNN) window() int64 {
 	return max(8, ahead) + r.Layers*ahead
 }
 
-// recorded returns the elements of a pass forward and one backward as they were on an RTX 5060 Ti: the inputs and
-// outputs of all layers, products of the gates, and states. They are read off recordings of ten layers (each kind with
-// one layer, GRU and LSTM with two bidirectional ones, for training and not), which they give to the byte.
+// recorded returns the elements of a forward and a backward pass as recorded on an RTX 5060 Ti: the inputs and outputs
+// of all layers, products of the gates, and states. The formula gives all ten recordings to the byte (each kind with
+// one layer, GRU and LSTM with two bidirectional ones, in training and evaluation).
 func (r RNN) recorded() (forward, backward int64) {
 	layers, d, gates, states, hidden := r.Layers, r.Directions, r.Mode.Gates(), r.states(), r.Hidden
 	all, widest := r.Inputs+(layers-1)*d*hidden, r.Inputs

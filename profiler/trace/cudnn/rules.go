@@ -50,8 +50,8 @@ func RuleFile(generation int, operation string, half bool) string {
 	return fmt.Sprintf("sm%d-%s-%s", generation, operation, precision)
 }
 
-// CorrectionsFile returns the name of the file of corrections to such rules. A release whose answers nearly equal
-// another one's has only corrections. The file is optional.
+// CorrectionsFile returns the name of the optional file of corrections to such rules. A release with nearly the same
+// answers as another has only corrections.
 func CorrectionsFile(generation int, operation string, half bool) string {
 	return RuleFile(generation, operation, half) + "-corrections"
 }
@@ -61,7 +61,7 @@ func DeviceRuleFile(generation int, operation string) string {
 	return fmt.Sprintf("sm%d-%s-device", generation, operation)
 }
 
-// DeviceVote returns the class of device rules for whether such a kernel runs.
+// DeviceVote returns the class by which rules for such kernels vote on whether one runs.
 func DeviceVote(runs bool) int {
 	if runs {
 		return 1

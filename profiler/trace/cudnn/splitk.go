@@ -2,8 +2,8 @@ package cudnn
 
 import "github.com/vprof/vprof/internal/ceil"
 
-// partials returns the workspace, besides the copies, of a split-k reduction: partial results in fp32, summed
-// afterwards, and the counters that order the summing. What the engines keep differs:
+// partials returns the workspace of a split-k reduction without its copies: partial results in fp32, which are summed
+// afterwards, and the counters that order the summing. It depends on the engine:
 //
 //   - xmma kernels keep whole tiles of the kernel's size and a counter for each,
 //     and one more set of counters (4*(splits+1) bytes a tile);

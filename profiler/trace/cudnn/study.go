@@ -39,7 +39,7 @@ func (s Study) Bytes(c Choice) int64 { return s.p.bytes(c) }
 // Splits reports whether engines of class e may split the reduction.
 func (s Study) Splits(e Engine) bool { return e.splits() }
 
-// Tiled reports whether what engines of class e keep of a split reduction depends on their tile.
+// Tiled reports whether the workspace of a split reduction depends on the tile, for engines of class e.
 func (s Study) Tiled(e Engine) bool { return e == Serial || e == LoopedSerial || e == Hopper }
 
 // Can reports whether engine class e exists for the case.

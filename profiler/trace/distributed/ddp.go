@@ -204,7 +204,7 @@ func (d *DDP) rebuild() {
 	d.makeBuckets(assigned)
 }
 
-// sendBuffers brings the first rank's buffers to the others (_distributed_broadcast_coalesced).
+// sendBuffers broadcasts the first rank's buffers (_distributed_broadcast_coalesced).
 func (d *DDP) sendBuffers() {
 	if len(d.buffers) == 0 {
 		return
@@ -246,7 +246,7 @@ func (d *DDP) accumulated(i int) {
 	}
 }
 
-// bringToBucket copies a gradient to its place (mark_variable_ready_dense).
+// bringToBucket copies a gradient into its bucket (mark_variable_ready_dense).
 func (d *DDP) bringToBucket(i int) {
 	x, view := d.params[i], d.views[i]
 	if g := x.Grad(); g != nil && !g.SharesStorage(view) {
@@ -274,11 +274,11 @@ func (d *DDP) reduceLate() {
 	}
 }
 
-// Sinks reports whether the results of the forward pass that has ended are copied, so
-// that their gradients pass through DDP first (_DDPSink).
+// Sinks reports whether the results of the last forward pass are copied, so that their gradients pass through DDP first
+// (_DDPSink).
 func (d *DDP) Sinks() bool { return d.expects && (d.options.FindUnused || d.delayed) }
 
-// finish waits for the reductions and brings the sums to the gradients (finalize_backward).
+// finish waits for the reductions and copies the sums to the gradients (finalize_backward).
 func (d *DDP) finish() {
 	t := d.tape
 	if d.delayed {

@@ -8,8 +8,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// DeepSpeed are the options of DeepSpeed's ZeRO that its stages share. The stages follow deepspeed/runtime/zero of
-// release 0.19.8, on an optimizer whose states the device holds or the host does.
+// DeepSpeed holds the options that the stages of DeepSpeed's ZeRO share. The stages follow deepspeed/runtime/zero of
+// release 0.19.8. The optimizer's state is on the device or on the host.
 type DeepSpeed struct {
 	// Bucket is reduce_bucket_size, in elements; zero is DeepSpeed's own.
 	Bucket int64
@@ -36,8 +36,8 @@ func (o DeepSpeed) bucket() int64 {
 	return defaultReduce
 }
 
-// masters are the weights that the optimizer steps, in fp32, a tensor for each part, and
-// what brings gradients to them. Without any the host has them.
+// masters are the fp32 weights that the optimizer updates, a tensor for each part, and how gradients reach them. There
+// are none if the host has them.
 type masters struct {
 	tape  *trace.Tape
 	parts []*trace.Tensor
@@ -101,8 +101,8 @@ func (s span) overlap(o span) int64 { return max(0, min(s.end, o.end)-max(s.begi
 // aligned returns n rounded up to a multiple that all ranks share equally.
 func aligned(n, ranks int64) int64 { return ceil.Div(n, 2*ranks) * 2 * ranks }
 
-// Partition shares parameters out among ranks as ZeroRedundancyOptimizer does: the largest first, each to the rank that
-// has least. A rank's optimizer steps through its own in this order.
+// Partition divides parameters among ranks as ZeroRedundancyOptimizer does: the largest first, each to the rank with
+// the fewest elements. A rank's optimizer steps its parameters in this order.
 func Partition(params []*trace.Tensor, ranks int64) [][]*trace.Tensor {
 	sorted := slices.Clone(params)
 	slices.SortStableFunc(sorted, func(a, b *trace.Tensor) int { return int(b.Numel() - a.Numel()) })

@@ -1,7 +1,7 @@
-// Package distributed records what a rank allocates when several train a model together: PyTorch's fully_shard (FSDP2),
-// DistributedDataParallel and ZeroRedundancyOptimizer. Each follows its original in PyTorch 2.11 statement by statement
-// (torch/distributed/fsdp/_fully_shard, torch/csrc/distributed/c10d/reducer.cpp, torch/distributed/optim). DeepSpeed's
-// ZeRO follows DeepSpeed 0.19.8. NCCL's own allocations are not in a recording.
+// Package distributed records what one rank allocates when several train a model together: PyTorch's fully_shard
+// (FSDP2), DistributedDataParallel and ZeroRedundancyOptimizer. Each follows its original in PyTorch 2.11 statement by
+// statement (torch/distributed/fsdp/_fully_shard, torch/csrc/distributed/c10d/reducer.cpp, torch/distributed/optim).
+// DeepSpeed's ZeRO follows DeepSpeed 0.19.8. NCCL's own allocations are not recorded.
 package distributed
 
 import (

@@ -21,7 +21,7 @@ const (
 // streamNames holds the names of [trace.Tape.Streams].
 var streamNames = []string{"compute", "all-gather copy-in", "reduce-scatter", "all-gather", "all-reduce"}
 
-// Reshard describes what becomes of whole parameters after forward.
+// Reshard describes when the whole parameters are freed after forward.
 type Reshard uint8
 
 // The values of fully_shard's reshard_after_forward.
@@ -241,7 +241,7 @@ func (f *FSDP) placeInOrder() {
 	}
 }
 
-// arrive brings parameters to the device as a whole, until arrived.
+// arrive copies whole parameters to the device, where they stay until arrived.
 func (f *FSDP) arrive(params ...*shardedParam) {
 	for _, s := range params {
 		f.arriving = append(f.arriving, f.tape.Hold(f.tape.New("to", program.Weights, s.dtype, s.shape...)))
@@ -329,7 +329,7 @@ func (f *FSDP) enter(g *ParamGroup) {
 	f.tape.WaitStream(f.allGather(), computeStream)
 }
 
-// leave ends a forward pass, and frees what its gathers have kept for copies.
+// leave ends a forward pass, and frees the gathered buffers that copies still needed.
 func (f *FSDP) leave() {
 	if g := f.gathered; g != nil {
 		f.gathered = nil
@@ -339,13 +339,13 @@ func (f *FSDP) leave() {
 	f.outermost = nil
 }
 
-// streamsWait holds up the streams that gather until an event of the computing one.
+// streamsWait makes the gathering streams wait for an event of the compute stream.
 func (f *FSDP) streamsWait(event uint32) {
 	f.tape.WaitEvent(f.copyIn(), event)
 	f.tape.WaitEvent(f.allGather(), event)
 }
 
-// afterBackward records the end of backward: the reductions that groups have left.
+// afterBackward records the end of backward: reductions that are not finished.
 func (f *FSDP) afterBackward() {
 	for _, g := range f.groups {
 		if g.phase != afterBackward {
@@ -364,7 +364,7 @@ func (f *FSDP) afterBackward() {
 	f.forget()
 }
 
-// forget ends the hold on the input of the reduce-scatter that was in flight.
+// forget releases the input of the reduce-scatter that was in flight.
 func (f *FSDP) forget() {
 	if r := f.reducing; r != nil {
 		f.reducing = nil
@@ -373,8 +373,8 @@ func (f *FSDP) forget() {
 	}
 }
 
-// Check finds a group that was wrapped and whose module is never called: its parameters
-// are never whole. It is called after a step.
+// Check returns an error for a wrapped group whose module is never called, so that its parameters are never gathered.
+// It is called after a step.
 func (f *FSDP) Check() error {
 	for _, g := range f.groups {
 		for _, s := range g.params {

@@ -300,7 +300,7 @@ func (f *FSDP1) finish() {
 // freesInBackward reports whether backward frees whole parameters (_should_free_in_backward).
 func (f *FSDP1) freesInBackward() bool { return f.syncs || f.options.Reshard == ReshardAll }
 
-// prefetch gathers the unit that backward needs next, if this is the moment for it.
+// prefetch gathers the unit that backward needs next, if now is the configured moment.
 func (u *FlatUnit) prefetch(now string) {
 	f := u.fsdp
 	if f.options.Prefetch != now || u.at < 1 {
@@ -312,7 +312,7 @@ func (u *FlatUnit) prefetch(now string) {
 	}
 }
 
-// use gathers the whole parameter, for which the computing stream waits.
+// use gathers the whole parameter and makes the compute stream wait for it.
 func (u *FlatUnit) use() {
 	if !u.prefetched {
 		u.unshard()
@@ -345,7 +345,7 @@ func (u *FlatUnit) unshard() {
 	})
 }
 
-// free ends the use of the whole parameter, whose memory is freed if on is set.
+// free ends the use of the whole parameter, and frees its memory if on is set.
 func (u *FlatUnit) free(on bool) {
 	if on && u.whole {
 		u.flat.FreeStorage()

@@ -52,7 +52,7 @@ func (g *ParamGroup) unshard() {
 	g.gathered = out
 }
 
-// copyIn brings the rank's shards to their place in the output.
+// copyIn copies the rank's shards to their part of the output.
 func (g *ParamGroup) copyIn(out *gathered) {
 	f, t := g.fsdp, g.fsdp.tape
 	frame := t.Frame()
@@ -159,7 +159,7 @@ func (g *ParamGroup) wait() {
 	}
 }
 
-// copyAlone copies parameters that no other rank shares, where a world has replicas and no shards.
+// copyAlone copies parameters that the rank has whole: in a world with replicas and no shards.
 func (g *ParamGroup) copyAlone() {
 	t := g.fsdp.tape
 	frame := t.Frame()

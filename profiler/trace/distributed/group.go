@@ -271,7 +271,7 @@ func (g *ParamGroup) postBackward() {
 	f.reducing = g.reduce(with, grads)
 }
 
-// own returns the part of gradient x to reduce, if another group's ranks share the parameter. It takes over x.
+// own returns the part of gradient x to reduce if ranks of another group share the parameter. It takes ownership of x.
 func (s *shardedParam) own(x *trace.Tensor) *trace.Tensor {
 	t := x.Tape()
 	y := x
@@ -283,7 +283,7 @@ func (s *shardedParam) own(x *trace.Tensor) *trace.Tensor {
 	return y
 }
 
-// accumulate adds a gradient to what earlier micro-batches have left in the type of the reduction.
+// accumulate adds a gradient to the sum of earlier micro-batches, which has the type of the reduction.
 func (s *shardedParam) accumulate() {
 	if s.accumulated == nil || s.whole.Grad() == nil {
 		return

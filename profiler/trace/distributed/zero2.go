@@ -38,8 +38,8 @@ type ZeRO2 struct {
 	summing      []bool // parameters whose gradients of several the host sums
 }
 
-// HeaviestRank returns the rank whose part of the flat buffer touches most elements of
-// parameters: it keeps the gradients of those whole.
+// HeaviestRank returns the rank whose part of the flat buffer overlaps parameters with most elements: it keeps the
+// whole gradients of these.
 func HeaviestRank(params []Param, ranks int64) (heaviest int64) {
 	total := int64(0)
 	for _, p := range params {
@@ -173,7 +173,7 @@ func (z *ZeRO2) Masters() []*trace.Tensor { return z.masters.parts }
 // Sync sets whether the next micro-batch is the last one of a step.
 func (z *ZeRO2) Sync(on bool) { z.last, z.several = on, z.several || !on }
 
-// mine reports whether some of a parameter is this rank's.
+// mine reports whether the rank owns a part of a parameter.
 func (z *ZeRO2) mine(i int) bool { return z.spans[i].overlap(z.own) > 0 }
 
 // setup makes the buckets of a backward (setup_buckets).

@@ -188,7 +188,7 @@ func (z *ZeRO3) partition(p Param) *zeroParam {
 	return q
 }
 
-// own sets the memory of the rank's part of a parameter if there is only one rank, which has all of it.
+// own sets the rank's part of a parameter if there is only one rank, which owns all of it.
 func (z *ZeRO3) own(q *zeroParam, part *trace.Tensor, at int64) {
 	if z.world.Size > 1 {
 		return
@@ -261,9 +261,9 @@ func (z *ZeRO3) offload(h *trace.Host) {
 	h.Pin(&h.Gradients, total*z.dtype.Size())
 }
 
-// hold makes the master weights of each group, by a copy in fp32 that ends with the next one, and for a moment their
-// gradients (_create_fp32_partitions, initialize_optimizer_states). Weights in fp32 are copied too: DeepSpeed means to
-// leave them where they are, and compares a torch.device with a string, which are never equal.
+// hold makes the fp32 master weights of each group, each by a copy that lives until the next one is made, and
+// temporarily their gradients (_create_fp32_partitions, initialize_optimizer_states). fp32 weights are copied too:
+// DeepSpeed compares a torch.device with a string, which are never equal, to find out that no copy is needed.
 func (z *ZeRO3) hold(d trace.DType) {
 	t, largest := z.tape, int64(0)
 	t.NoGrad(func() {

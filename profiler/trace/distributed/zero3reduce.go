@@ -46,7 +46,7 @@ func (z *ZeRO3) reduce() {
 	z.members, z.elements = nil, 0
 }
 
-// deliver brings a reduced part to where the rank keeps it (partition_grads).
+// deliver copies a reduced part to where the rank keeps it (partition_grads).
 func (z *ZeRO3) deliver(q *zeroParam, flat *trace.Tensor) {
 	t := z.tape
 	f := t.Frame()
@@ -78,8 +78,8 @@ func (z *ZeRO3) finish() {
 	z.known, z.used, z.ahead, z.within = true, 0, 0, 0
 }
 
-// Step steps the groups of the optimizer one after the other, each by a step of the optimizer, which passes over master
-// weights without a gradient; clip is whether the norm of the gradients is computed.
+// Step steps the optimizer's groups one after the other with step, which skips master weights without a gradient. clip
+// reports whether the norm of the gradients is computed.
 func (z *ZeRO3) Step(clip bool, step func()) {
 	t := z.tape
 	z.persistent(z.free)
@@ -109,8 +109,8 @@ func (z *ZeRO3) Step(clip bool, step func()) {
 	}
 }
 
-// persistent goes through the small parameters that stay between modules: all are released before the
-// optimizer steps, and gathered anew behind it (_partition_all_parameters, _post_step).
+// persistent calls f for each small parameter that stays gathered between modules: they are released before the
+// optimizer's step and gathered again after it (_partition_all_parameters, _post_step).
 func (z *ZeRO3) persistent(f func(q *zeroParam)) {
 	for _, m := range z.modules {
 		for _, q := range m.params {

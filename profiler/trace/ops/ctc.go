@@ -49,8 +49,8 @@ func ctcTable(x *tensor, targets *tensor) *tensor {
 	return x.Tape().Alloc(x.DType(), x.Shape()[1], x.Shape()[0], 2*targets.Shape()[1]+1)
 }
 
-// ctcLengths brings the lengths of inputs and targets and the offsets of the
-// targets to the device; the offsets belong to a local that is older.
+// ctcLengths copies the lengths of inputs and targets and the offsets of the targets to the device. The offsets belong
+// to an older local variable, so they are freed last.
 func ctcLengths(c *call, batch int64) {
 	t := c.Tape()
 	inputs, targets, offsets := t.Alloc(trace.I64, batch), t.Alloc(trace.I64, batch), t.Alloc(trace.I64, batch)
@@ -66,8 +66,8 @@ func ctcForward(x *tensor, targets *tensor) (alpha, loss *tensor) {
 	return c.EndPair(alpha, loss)
 }
 
-// ctcGrad records _ctc_loss_backward. For long inputs the gradient of the blanks is computed otherwise: by a reduction
-// over every other column of the tables.
+// ctcGrad records _ctc_loss_backward. For long inputs it computes the gradient of the blanks in another way: by a
+// reduction over every other column of the tables.
 func ctcGrad(grad, x, targets, loss, alpha *tensor, zeroInfinity bool) *tensor {
 	c := x.Tape().Begin("_ctc_loss_backward", grad, x, targets)
 	steps, batch, labels := x.Shape()[0], x.Shape()[1], x.Shape()[2]

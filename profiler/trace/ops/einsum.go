@@ -8,8 +8,8 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// Einsum records torch.einsum, of "bhid,bhjd->bhij" or "...d,d->..." for example. Operands are contracted from left to
-// right, each pair as one batched matrix product. Of a letter that an operand has twice it takes the diagonal.
+// Einsum records torch.einsum with an equation such as "bhid,bhjd->bhij" or "...d,d->...". Operands are contracted from
+// left to right, each pair as one batched matrix product. If an operand has a letter twice, its diagonal is taken.
 func Einsum(equation string, operands ...*tensor) *tensor {
 	return EinsumAlong(nil, equation, operands...)
 }
@@ -198,8 +198,8 @@ func (e *contraction) uses(ops []*tensor) []int {
 	return uses
 }
 
-// finished finds the labels that can be summed when a and b are contracted,
-// because no other operand has them: labels of both, of a alone, of b alone.
+// finished finds the labels that can be summed when a and b are contracted, because no other operand has them: labels
+// of both, of only a, of only b.
 func (e *contraction) finished(uses []int, a, b *tensor) (both, onlyA, onlyB []int) {
 	for d := e.kept; d < len(e.labels); d++ {
 		inA, inB := a.Shape()[d] != 1, b.Shape()[d] != 1

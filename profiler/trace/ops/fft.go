@@ -25,8 +25,8 @@ func fftR2C(x *tensor, dims ...int) *tensor {
 		func(b *backward) { b.Give(0, fftR2CBackward(b.Grad, whole, dims)) }))
 }
 
-// fftR2CBackward records fft_r2c_backward: the missing half is padded with zeros,
-// transformed, and the real part seen in the complex result.
+// fftR2CBackward records fft_r2c_backward: the missing half is padded with zeros and transformed, and the result is a
+// view of the real part.
 func fftR2CBackward(g *tensor, whole []int64, dims []int) *tensor {
 	c := g.Tape().Begin("fft_r2c_backward", g)
 	full := c.Let(c.Tape().Alloc(trace.C64, whole...))
@@ -84,7 +84,7 @@ func collapses(x *tensor, dims []int) bool {
 	return ok
 }
 
-// sorted returns dims in the order of their strides, except the last fixed ones.
+// sorted returns dims in the order of their strides; the last fixed ones stay in place.
 func sorted(x *tensor, dims []int, fixed int) []int {
 	out := slices.Clone(dims)
 	slices.SortStableFunc(out[:len(out)-fixed], func(a, b int) int {

@@ -66,7 +66,7 @@ func checkInfo(x *tensor) {
 	c.Finish()
 }
 
-// checked returns a result after it has checked the info that it comes with.
+// checked checks info and returns x, the result that came with it.
 func checked(c *call, x, info *tensor) *tensor {
 	c.LetAll([]*tensor{x, info})
 	checkInfo(info)
@@ -107,8 +107,8 @@ const (
 	luByTriangles
 )
 
-// luSolverFor chooses by the number of matrices, their size and the right-hand sides of
-// each (lu_solve_kernel), as PyTorch 2.11 was seen to.
+// luSolverFor chooses a solver by the number of matrices, their size and the right-hand sides of each
+// (lu_solve_kernel), as observed in PyTorch 2.11.
 func luSolverFor(batch, n, k int64, adjoint bool) luSolver {
 	few := batch <= 2
 	switch {
@@ -206,8 +206,8 @@ func luSolveBy(x *tensor, lu *tensor, left, adjoint bool) *tensor {
 	return c.End(y)
 }
 
-// LinalgSolve records torch.linalg.solve(a, b, left=left): x of a @ x = b, or of x @ a = b. A b
-// with as many dimensions as a batch of vectors has is one.
+// LinalgSolve records torch.linalg.solve(a, b, left=left): the x of a @ x = b, or of x @ a = b. b is a batch of vectors
+// if it has one dimension less than a.
 func LinalgSolve(a *tensor, b *tensor, left bool) *tensor {
 	c := a.Tape().Begin("linalg_solve", a, b)
 	x, info := LinalgSolveEx(a, b, left)

@@ -21,7 +21,7 @@ func parity(pivots *tensor) *tensor {
 	return c.End(odd)
 }
 
-// LinalgDet records torch.linalg.det(x): the diagonal's product of an LU factorization, with a sign.
+// LinalgDet records torch.linalg.det(x): the product of the diagonal of an LU factorization, with a sign.
 func LinalgDet(x *tensor) *tensor {
 	t := x.Tape()
 	c := t.Begin("_linalg_det", x)
@@ -39,7 +39,7 @@ func LinalgDet(x *tensor) *tensor {
 
 func diagonal(x *tensor) *tensor { return x.Diagonal(0, -2, -1) }
 
-// spreadAlong gives each matrix of a batch x's number n times: x.unsqueeze(-1).expand(.., n).
+// spreadAlong repeats the number of each matrix of a batch n times: x.unsqueeze(-1).expand(.., n).
 func spreadAlong(x *tensor, n int64) *tensor {
 	return x.Unsqueeze(-1).Expand(append(append([]int64(nil), x.Shape()...), n)...)
 }

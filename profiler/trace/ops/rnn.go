@@ -95,8 +95,8 @@ func flattenHalf(c *call, weights []*tensor) []*tensor {
 	return views
 }
 
-// FlattenRNNWeights records torch._cudnn_rnn_flatten_weight: the weights become
-// views of one fresh buffer, and their own go.
+// FlattenRNNWeights records torch._cudnn_rnn_flatten_weight: the weights become views of one new buffer, and their old
+// storages are freed.
 func FlattenRNNWeights(t *tape, weights []*tensor) {
 	flat := t.New("_cudnn_rnn_flatten_weight", program.Weights, weights[0].DType(), trace.TotalNumel(weights)).Retain()
 	at := int64(0)

@@ -10,7 +10,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Multinomial records torch.multinomial(x, n, replacement): n places of each row, drawn with the weights x.
+// Multinomial records torch.multinomial(x, n, replacement): n indices of each row, drawn with the probabilities x.
 func Multinomial(x *tensor, n int64, replacement bool) *tensor {
 	c := x.Tape().Begin("multinomial", x)
 	y := c.Let(c.Tape().Alloc(trace.I64, lists.With(x.Shape(), x.Dim(-1), n)...))
@@ -62,7 +62,7 @@ func checkSums(x *tensor, caller *call) {
 	caller.Drop(caller.Let(c.Tape().Alloc(trace.Bool)))
 }
 
-// RandPerm records torch.randperm(n): random keys are sorted, and the places with them.
+// RandPerm records torch.randperm(n): random keys are sorted together with their indices.
 func RandPerm(t *tape, n int64, d trace.DType) *tensor {
 	c := t.Begin("randperm")
 	y := c.Let(t.Alloc(d, n))

@@ -139,7 +139,7 @@ func vanishes(x *tensor) *tensor {
 	return c.End(x.Abs().Min().CompareScalar("lt"))
 }
 
-// isTrue records is_scalar_tensor_true: whether x equals a tensor that is.
+// isTrue records is_scalar_tensor_true: a comparison of x with a tensor that is true.
 func isTrue(x *tensor) {
 	c := x.Tape().Begin("is_scalar_tensor_true", x)
 	for range 3 { // true itself, the comparison, and whether all of it is
@@ -148,8 +148,8 @@ func isTrue(x *tensor) {
 	c.Finish()
 }
 
-// overlapped records unfold_backward(x, [rows, length], 1, frame, hop) of x [rows, frames, frame]:
-// frames are added up where they lie.
+// overlapped records unfold_backward(x, [rows, length], 1, frame, hop) of x [rows, frames, frame]: overlapping frames
+// are added.
 func overlapped(x *tensor, length, hop int64) *tensor {
 	c := x.Tape().Begin("unfold_backward", x)
 	y := c.Let(c.Tape().Zeros(x.DType(), x.Shape()[0], length))
@@ -187,8 +187,8 @@ func InverseHermitianFFT(x *tensor, sizes []int64, dims ...int) *tensor {
 // windowFLOPs is the number of operations of a value of a window: Bessel functions are series.
 const windowFLOPs = 40
 
-// Window records torch.kaiser_window(n, periodic) and the like, made with so many tensors of its size
-// beside it; one that is periodic is computed with one number more.
+// Window records torch.kaiser_window(n, periodic) and similar functions, which allocate the given number of temporary
+// tensors of the window's size. A periodic window is computed with one element more.
 func Window(t *tape, op string, n int64, periodic bool, tensors int) *tensor {
 	c := t.Begin(op)
 	if periodic {

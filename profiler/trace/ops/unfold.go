@@ -40,8 +40,8 @@ func unfoldShape(a trace.PoolArgs, x *tensor) []int64 {
 	return a.OutShape(x)
 }
 
-// likeThenResized returns a result made like x and then resized: a larger one gets a new storage before the first is
-// freed, a smaller one keeps it.
+// likeThenResized returns a result that is first made like x and then resized: a larger shape gets a new storage before
+// the first one is freed, a smaller one keeps the first.
 func likeThenResized(x *tensor, c *call, shape []int64) *tensor {
 	t := x.Tape()
 	c.Let(x.ContiguousUntracked())

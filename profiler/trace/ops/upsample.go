@@ -79,8 +79,8 @@ func AffineGrid(x *tensor, size []int64, alignCorners bool) *tensor {
 	}))
 }
 
-// baseGrid records make_base_grid_4D or 5D: the places of the points of size [N, C, D, H, W], without D in images, each
-// followed by a one.
+// baseGrid records make_base_grid_4D or 5D: the coordinates of the points of size [N, C, D, H, W] (images have no D),
+// each followed by a one.
 func baseGrid(t *tape, d trace.DType, size []int64, alignCorners bool) *tensor {
 	c := t.Begin("affine_grid_base")
 	dims := len(size) - 2
@@ -103,8 +103,8 @@ func fromMinusOne(t *tape, d trace.DType, n int64, alignCorners bool) *tensor {
 	return c.End(places)
 }
 
-// GridSample records torch.nn.functional.grid_sample(x, grid) of images [N, C, H, W]
-// at places [N, Hout, Wout, 2], or of volumes.
+// GridSample records torch.nn.functional.grid_sample(x, grid) of images [N, C, H, W] at the points grid [N, Hout, Wout,
+// 2], or of volumes.
 func GridSample(x *tensor, grid *tensor) *tensor {
 	t := x.Tape()
 	c := t.Begin("grid_sampler", x, grid)

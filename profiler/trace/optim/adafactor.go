@@ -30,8 +30,8 @@ func initAdafactor(o *Optimizer, s *slot) {
 	s.state[colVar] = o.keep(reduced(n - 2))
 }
 
-// foreachAdafactor steps the matrices first if the first parameter is one, as PyTorch groups them. Python names of the
-// first group live on in the second.
+// foreachAdafactor steps matrices and vectors in two groups, as PyTorch does: the group of the first parameter goes
+// first. Python variables of the first group live on in the second.
 func foreachAdafactor(o *Optimizer, f *trace.Frame, l *batch) {
 	var updates []*trace.Tensor
 	for _, part := range splitByRank(l) {
@@ -58,7 +58,7 @@ func foreachAdafactor(o *Optimizer, f *trace.Frame, l *batch) {
 	}
 }
 
-// splitByRank parts matrices from vectors, in order of appearance.
+// splitByRank separates matrices from vectors; the group of the first parameter comes first.
 func splitByRank(l *batch) []batch {
 	var out []batch
 	at := [2]int{-1, -1}
@@ -76,7 +76,7 @@ func splitByRank(l *batch) []batch {
 	return out
 }
 
-// normsToHost reads the norm of each tensor back.
+// normsToHost copies the norm of each tensor to the host.
 func normsToHost(f *trace.Frame, xs []*trace.Tensor) {
 	for _, x := range xs {
 		f.Discard(trace.VectorNorm(x, false))

@@ -13,8 +13,8 @@ const (
 	lowSecond = expAvgSq
 )
 
-// Project makes the optimizer use projected gradients, by matrices of its rank, for the parameters that wanted selects.
-// They form separate groups and are stepped last. It returns their number.
+// Project makes the optimizer project the gradients of the parameters that wanted selects, by matrices of its rank.
+// These parameters form separate groups and are stepped last. Project returns their number.
 func (o *Optimizer) Project(wanted func(p *trace.Tensor) bool) int {
 	n := 0
 	for k, group := range o.groups {
@@ -35,8 +35,8 @@ func (o *Optimizer) Project(wanted func(p *trace.Tensor) bool) int {
 // Low reports whether the algorithm projects gradients of matrices.
 func (c *Config) Low() bool { return c.Rank > 0 }
 
-// matrix makes the matrix of a parameter where there is none yet. (It is made again every 200
-// steps.) Its rows are singular vectors of the gradient.
+// matrix makes the projection matrix of a parameter unless there is one; its rows are singular vectors of the gradient.
+// (GaLore makes it again every 200 steps.)
 func (o *Optimizer) matrix(f *trace.Frame, s *slot, grad *trace.Tensor) {
 	if s.state[lowMatrix] != nil {
 		return
@@ -123,7 +123,7 @@ func (o *Optimizer) moments(s *slot, grad *trace.Tensor) {
 	}
 }
 
-// average2 updates the moments and is the root of the second.
+// average2 updates both moments and returns the square root of the second.
 func average2(s *slot, grad *trace.Tensor) *trace.Tensor {
 	trace.Update("add__Tensor", 2, trace.Update("mul__Tensor", 1, s.state[lowFirst]), grad)
 	trace.Update("addcmul_", 3, trace.Update("mul__Tensor", 1, s.state[lowSecond]), grad)

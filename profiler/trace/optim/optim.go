@@ -41,7 +41,7 @@ const (
 	None Algorithm = "none"
 )
 
-// Implementation is which of PyTorch's loops runs.
+// Implementation selects one of PyTorch's loops over parameters: single-tensor, foreach or fused.
 type Implementation uint8
 
 // The implementations.
@@ -54,8 +54,7 @@ const (
 	Fused
 )
 
-// Config is an optimizer and the options of it that memory depends on.
-// Coefficients do not matter, only whether they are zero.
+// Config is an optimizer and its options that memory depends on. Of coefficients only matters whether they are zero.
 type Config struct {
 	Algorithm      Algorithm
 	Implementation Implementation
@@ -71,7 +70,7 @@ type Config struct {
 	Target string
 }
 
-// Moments returns the number of state tensors of a parameter's size of an optimizer that steps on the host.
+// Moments returns the number of state tensors of a parameter's size, for an optimizer that steps on the host.
 func (c Config) Moments() int64 {
 	switch {
 	case c.Algorithm == SGD && !c.Momentum, c.Algorithm == Adafactor, c.Algorithm == AdafactorHF, c.Algorithm == None:
@@ -152,8 +151,8 @@ var rules = map[Algorithm]rule{
 // initNothing serves algorithms without state on the device, or with state that the step allocates.
 func initNothing(*Optimizer, *slot) {}
 
-// New returns the optimizer of the given configuration over groups of parameters. It updates only the parameters in
-// share, in that order, and has state only for them, as one of several ranks does; a nil share is all parameters.
+// New returns the optimizer of the given configuration over groups of parameters. It updates, and has state for, only
+// the parameters in share, in that order, as one of several ranks does; a nil share means all parameters.
 func New(t *trace.Tape, c Config, share []*trace.Tensor, groups ...[]*trace.Tensor) (*Optimizer, error) {
 	r, known := rules[c.Algorithm]
 	if !known {

@@ -8,7 +8,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// GradScaler is torch.amp.GradScaler, seeing no overflow: every step is taken.
+// GradScaler is torch.amp.GradScaler under the assumption that no gradient overflows, so that every step is taken.
 type GradScaler struct {
 	tape   *trace.Tape
 	held   *trace.Frame
@@ -17,7 +17,7 @@ type GradScaler struct {
 	found  []foundInf // by optimizer, since the last Update
 }
 
-// foundInf is the flag that unscaling an optimizer's gradients leaves.
+// foundInf records that the gradients of an optimizer were unscaled and checked for infinities.
 type foundInf struct {
 	of       *Optimizer
 	flag     *trace.Tensor
@@ -105,7 +105,7 @@ func (s *GradScaler) Step(o *Optimizer) {
 	o.Step()
 }
 
-// stepFused hands scale and flag to an optimizer that knows of them.
+// stepFused passes scale and flag to an optimizer that accepts them.
 func (s *GradScaler) stepFused(o *Optimizer) {
 	f := s.tape.Frame()
 	if s.state(o) == nil {

@@ -117,7 +117,7 @@ func (p *planter) root(b *Branch) {
 	p.question(b, Features)
 }
 
-// needed returns the first branch below b that questions before do not decide.
+// needed returns the first branch below b that the questions above it do not already answer.
 func (p *planter) needed(b *Branch) *Branch {
 	for !b.Leaf() {
 		r := p.rooms[b.Feature]

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// A code is prefix codes for one kind of symbol, one for each context that the symbol may have.
+// A code names the prefix codes of one kind of symbol, one for each context of the symbol.
 type code int
 
 const (

@@ -66,8 +66,8 @@ func (c *Cuts) rooms() (r roomsOf) {
 	return r
 }
 
-// questionContext returns the context of a question below one of a feature, or of [Features] at the root. Trees after
-// the first ask about half of the features.
+// questionContext returns the context of a question whose parent asks about a feature, or of the root ([Features]).
+// Trees after the first use about half of the features.
 func questionContext(parent int, first bool) int {
 	if first {
 		return parent

@@ -17,8 +17,8 @@ var gpus embed.FS
 //go:embed stub/*.so
 var stubs embed.FS
 
-// GPU returns the description of a GPU, for cuDNN: of one architecture, by the generation that [cudnn.Generation]
-// gives. GPUs of one architecture get the same answers.
+// GPU returns a description of a GPU that cuDNN reads, for an architecture by [cudnn.Generation]. GPUs of one
+// architecture get the same answers.
 func GPU(generation int) []byte {
 	text, err := gpus.ReadFile(fmt.Sprintf("ask/boards/sm%d.json", generation))
 	if err != nil {

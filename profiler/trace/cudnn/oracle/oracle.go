@@ -1,5 +1,5 @@
-// Package oracle writes and reads the questions that cuDNN itself is asked: which engine it would take for a
-// convolution, and how much workspace that needs. Directory ask has the program that asks; its README describes how.
+// Package oracle writes and reads questions for cuDNN itself: which engine it would choose for a convolution, and the
+// engine's workspace. Directory ask has the program that asks them; its README describes how.
 package oracle
 
 import (
