@@ -92,9 +92,9 @@ func (r *Report) stackNote() string {
 		return ""
 	}
 	s := largest.StackRange
-	return fmt.Sprintf("the figures above hold for the releases in the title. With other releases (%s), loops or trainers, "+
-		"as in runs that others report, it may need %s to %s allocated and %s to %s on the device (batch %d: %s); from "+
-		"%s. Name your releases: --stack uv.lock.", strings.Join(s.Over, ", "),
+	return fmt.Sprintf("the figures above hold for the releases in the title. With other releases (%s), loops or "+
+		"trainers, as in runs that others report, it may need %s to %s allocated and %s to %s on the device "+
+		"(batch %d: %s); from %s. Name your releases: --stack uv.lock.", strings.Join(s.Over, ", "),
 		bytesize.Format(s.Allocated.Low), bytesize.Format(s.Allocated.High), bytesize.Format(s.Device.Low),
 		bytesize.Format(s.Device.High), largest.Batch, s.Verdict, s.Intervals)
 }

@@ -75,7 +75,7 @@ func TestLongFilesAreNotRead(t *testing.T) {
 }
 
 func TestLinesOfOtherFilesAreNotQuoted(t *testing.T) {
-	require.Equal(t, `"modle"`, input.Quote("modle"))
+	require.Equal(t, `"batch-sz"`, input.Quote("batch-sz"))
 	for _, line := range []string{"root:*:20228:0:99999:7:::", "$6$salt$hash", strings.Repeat("x", 41)} {
 		require.Equal(t, `"..."`, input.Quote(line))
 	}

@@ -2,7 +2,6 @@ package trace
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/vprof/vprof/profiler/trace/cudnn"
 )
@@ -67,13 +66,19 @@ const (
 	FusedByOPT                    // OPT and DistilBERT
 )
 
+// sharers are the groups by the model that a JSON file names them after.
+var sharers = map[string]Sharers{
+	"Llama": SharedByLlama, "Starcoder2": SharedByStarcoder2, "Mistral": SharedByMistral, "GPT-NeoX": SharedByNeoX,
+	"BERT": FusedByBERT, "GPT": FusedByGPT, "RoBERTa": FusedByRoBERTa, "OPT": FusedByOPT,
+}
+
 // UnmarshalText reads the model that a group is named after: "Mistral".
 func (s *Sharers) UnmarshalText(text []byte) error {
-	i := slices.Index([]string{"Llama", "Starcoder2", "Mistral", "GPT-NeoX", "BERT", "GPT", "RoBERTa", "OPT"}, string(text))
-	if i < 0 {
+	by, known := sharers[string(text)]
+	if !known {
 		return fmt.Errorf("%q is not a group of models", text)
 	}
-	*s = 1 + Sharers(i)%SharedByNeoX // four groups of either kind
+	*s = by
 	return nil
 }
 
