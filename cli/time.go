@@ -62,7 +62,8 @@ func newTimeCmd(a *app) *cobra.Command {
 	f.Int64Var(&o.dataset, "dataset-size", 0, "samples `n` of an epoch")
 	f.Float64Var(&o.epochs, "epochs", 0, "epochs `n` of training")
 	f.StringVar(&o.price, "price", "",
-		"`price` of a GPU, like 0.35/h, for the cost of training; of several, rtx-4090=0.35/h,h100=2.50/h")
+		"`price` of a GPU, like 0.35/h or $0.35/h, for the cost of training (of one epoch without --epochs); of several, "+
+			"rtx-4090=0.35/h,h100=2.50/h")
 	o.seen.register(f)
 	f.StringVar(&o.stages, "stages", "",
 		"stages and their epochs, as a `list` like frozen:5,full:50 (instead of --stage and --epochs)")
@@ -106,7 +107,8 @@ func runTime(ctx context.Context, o *timeOptions) error {
 		}
 		r, err := t.Run(ctx, gpus)
 		if err == nil {
-			r.Tool, r.Started, r.Price, r.Prices = tool(), started, price, prices
+			r.Tool, r.Started = tool(), started
+			r.SetPrices(price, prices)
 		}
 		return r, err
 	})
@@ -173,7 +175,7 @@ func (o *timeOptions) perHour(gpus []device.GPU) (all float64, each map[string]f
 		if !named {
 			text = name
 		}
-		v, err := strconv.ParseFloat(strings.TrimSuffix(text, "/h"), 64)
+		v, err := strconv.ParseFloat(strings.TrimLeft(strings.TrimSuffix(text, "/h"), "$€£"), 64)
 		if err != nil || !(v > 0 && v <= 1e6) {
 			return 0, nil, usagef("--price: %q is not a price an hour; write it like 0.35/h, or rtx-4090=0.35/h", item)
 		}
@@ -190,9 +192,9 @@ func (o *timeOptions) perHour(gpus []device.GPU) (all float64, each map[string]f
 		}
 		each[gpu.Name] = v
 	}
-	if o.dataset == 0 || o.epochs == 0 && o.stages == "" {
+	if o.dataset == 0 {
 		return 0, nil, usagef("--price: the cost needs the time of training; add --dataset-size, and --epochs or " +
-			"--stages")
+			"--stages for more than one epoch")
 	}
 	return all, each, nil
 }
@@ -203,10 +205,12 @@ func (o *timeOptions) check() error {
 		return usagef("--batch: %d is not a batch size; the smallest is 1", o.batch)
 	case o.c.flags.Changed("dataset-size") && (o.dataset < 1 || o.dataset > 1<<50):
 		return usagef("--dataset-size: %d is not a number of samples", o.dataset)
-	case !(o.epochs >= 0 && o.epochs <= 1e9):
+	case o.c.flags.Changed("epochs") && !(o.epochs > 0 && o.epochs <= 1e9):
 		return usagef("--epochs: %v is not a number of epochs", o.epochs)
 	case o.stages != "" && (o.c.flags.Changed("epochs") || o.c.flags.Changed("stage")):
 		return usagef("--stages names the stages and their epochs; remove --stage and --epochs")
+	case o.c.flags.Changed("price") && o.stages == "":
+		o.epochs = cmp.Or(o.epochs, 1)
 	}
 	return nil
 }

@@ -106,7 +106,8 @@ func (r *Registry) Names() []string {
 	return lists.Map(r.models, func(m Model) string { return m.Name })
 }
 
-// Lookup finds a model by its exact name, or opens what a source has under it.
+// Lookup finds a model by its name, or opens what a source has under it. A name that only one model has but for case
+// and punctuation is that model's: "resnet-50", or a name of a source without its scheme.
 // The error is an [*UnknownModelError], or the source's.
 func (r *Registry) Lookup(name string) (Model, error) {
 	if s, ref, ok := r.source(name); ok {
@@ -122,6 +123,11 @@ func (r *Registry) Lookup(name string) (Model, error) {
 		if s.Names != nil {
 			names = append(names, s.Names()...)
 		}
+	}
+	bare := func(n string) string { return nearest.Fold(n[strings.IndexByte(n, ':')+1:]) }
+	alike := lists.Filter(names, func(n string) bool { return bare(n) == nearest.Fold(name) })
+	if len(alike) == 1 {
+		return r.Lookup(alike[0])
 	}
 	return Model{}, &UnknownModelError{Name: name, Nearest: nearest.Names(name, names, 3)}
 }

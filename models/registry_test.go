@@ -56,6 +56,15 @@ func TestUnknownModelNamesTheNearest(t *testing.T) {
 	require.ErrorContains(t, err, "vprof models")
 }
 
+func TestCaseAndPunctuationOfAModelsNameDoNotMatter(t *testing.T) {
+	r := NewRegistry([]Model{{Name: "redimnet-b2"}, {Name: "a-b"}, {Name: "ab"}})
+	m, err := r.Lookup("ReDimNet_B2")
+	require.NoError(t, err)
+	require.Equal(t, "redimnet-b2", m.Name)
+	_, err = r.Lookup("a_b")
+	require.ErrorContains(t, err, "near it: a-b, ab")
+}
+
 func TestTwoModelsOfOneNameAreABug(t *testing.T) {
 	require.Panics(t, func() { NewRegistry([]Model{toyModel("a")}, []Model{toyModel("a")}) })
 }

@@ -3,6 +3,7 @@ package models
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,9 +16,10 @@ import (
 func ParseStrategy(text string) (s Strategy, err error) {
 	name, list, more := strings.Cut(text, ":")
 	switch name = strings.ToLower(name); {
-	case name == "fsdp":
+	case slices.Contains([]string{"fsdp", "full_shard", "deepspeed"}, name):
 		return s, fmt.Errorf("there is no strategy %q: PyTorch's fully_shard is %s, and %s:replicate=N has N copies "+
-			"of the model; FullyShardedDataParallel is %s", name, FSDP2, hsdp, FSDP1)
+			"of the model; FullyShardedDataParallel is %s; DeepSpeed's stages are %s to %s", name, FSDP2, hsdp, FSDP1,
+			ZeRO1, ZeRO3)
 	case name == hsdp && !strings.Contains(","+list, ",replicate="):
 		return s, fmt.Errorf("%s shards within groups of GPUs, and each group has a copy of the model; say "+
 			"how many copies, like %s:replicate=2", hsdp, hsdp)

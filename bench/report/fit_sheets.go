@@ -225,7 +225,8 @@ func (f *Fit) parallelNotes() []string {
 		return nil
 	}
 	notes.Add("values are for each GPU, from one recorded rank. NCCL's memory (without a coefficient for it) and "+
-		"communication at 0.7 of the links' %.0f GB/s, overlapped with kernels, are assumptions.", p.Bandwidth/1e9)
+		"communication at the share of the links' %.0f GB/s that collectives reach (docs/time.md), overlapped with "+
+		"kernels, are assumptions.", p.Bandwidth/1e9)
 	notes.If(len(p.Searched) > 0, "searched, with every precision and checkpointing above: %s.",
 		strings.Join(p.Searched, " "))
 	notes.If(len(p.Around) > 0, "and with the best of them: %s.", strings.Join(p.Around, " "))

@@ -72,7 +72,10 @@ func (l *Largest) String() string {
 
 // criterion returns the condition of a search in words.
 func (l *Largest) criterion() string {
-	return map[bool]string{true: "safe", false: "not out of memory"}[l.Safe]
+	if l.Safe {
+		return "safe"
+	}
+	return "not out of memory"
 }
 
 // String returns the op, phase and tensor of the failed allocation.

@@ -41,6 +41,13 @@ type Seconds struct {
 	High    float64 `json:"high_seconds"`
 }
 
+// Cost is an amount in the currency of the price, and the range that it is expected in.
+type Cost struct {
+	Amount float64 `json:"amount"`
+	Low    float64 `json:"low"`
+	High   float64 `json:"high"`
+}
+
 // TimeRow is a training stage on a GPU; stage "all" sums up the others.
 type TimeRow struct {
 	Device string `json:"device"`
@@ -68,6 +75,8 @@ type TimeRow struct {
 	Epoch            *Seconds `json:"epoch,omitempty"`
 	Epochs           float64  `json:"epochs,omitempty"`
 	Total            *Seconds `json:"total,omitempty"`
+	// Cost is the price of Total on all GPUs that train together; absent if the time or the price is not known.
+	Cost *Cost `json:"cost,omitempty"`
 	// Workspaces counts the convolutions whose workspace cuDNN answered; absent where it was not asked about the model.
 	Workspaces *Workspaces `json:"convolution_workspaces,omitempty"`
 	// Checkpointing is the cost of recomputing activations at this batch size.
@@ -84,9 +93,9 @@ type Checkpointing struct {
 
 // Sheets implements [Document].
 func (t *Times) Sheets() []Sheet {
-	columns := "gpu | memory> | stage | batch> | needs> | step> | samples/s ~> | epoch> | training> | checkpointing"
 	priced := t.Price > 0 || len(t.Prices) > 0
-	columns += phrase.If(priced, " | cost>")
+	columns := "gpu | memory>-2 | stage | batch> | needs> | step> | samples/s ~> | epoch> | training> | checkpointing-1" +
+		phrase.If(priced, " | cost>")
 	s := Sheet{Title: t.Case.String(), Columns: Columns(columns)}
 	for _, r := range t.Rows {
 		d, _ := find(t.Devices, r.Device)
@@ -97,7 +106,7 @@ func (t *Times) Sheets() []Sheet {
 			s.Row(d.GPU, d.Memory, r.Stage, r.cells())
 		}
 		if priced {
-			s.set("cost", t.cost(d.GPU, r.Total))
+			s.set("cost", r.Cost.String())
 		}
 	}
 	s.Notes.Add("estimated time on the GPU alone, without data loading, validation, logging and saving checkpoints. %s",
@@ -110,10 +119,12 @@ func (t *Times) Sheets() []Sheet {
 			waiting = lists.Union(waiting, d.GPU)
 		}
 	}
+	s.Notes.If(priced && t.Case.GPUs > 1, "cost: of all %d GPUs.", t.Case.GPUs)
 	s.Notes.If(len(waiting) > 0, "held up by the host, which launches kernels more slowly than the GPU runs them: "+
 		"%s; a larger batch or torch.compile costs little there.", strings.Join(waiting, ", "))
 	s.Notes.If(t.Case.Strategy != nil, "%d GPUs train %d batches of that size at a time; communication runs at "+
-		"0.7 of the links' speed, overlapped with kernels that do not wait for it.", t.Case.GPUs, t.Case.Batches())
+		"the share of the links' speed that collectives reach (docs/time.md), overlapped with kernels that do not "+
+		"wait for it.", t.Case.GPUs, t.Case.Batches())
 	var answers workspaceAnswers
 	for _, r := range t.Rows {
 		answers.add(r.Batch, r.Workspaces)
@@ -129,14 +140,25 @@ func (t *Times) Sheets() []Sheet {
 	return []Sheet{s}
 }
 
-// cost returns the price of a training on a GPU with its range; "-" if the time or the price is not known.
-func (t *Times) cost(gpu string, total *Seconds) string {
-	price := cmp.Or(t.Prices[gpu], t.Price)
-	if total == nil || price == 0 {
+// SetPrices adds the price of a GPU-hour, of each GPU by its name or of all, and what the training of each row costs.
+func (t *Times) SetPrices(all float64, each map[string]float64) {
+	t.Price, t.Prices = all, each
+	for i := range t.Rows {
+		r := &t.Rows[i]
+		d, _ := find(t.Devices, r.Device)
+		perSecond := cmp.Or(each[d.GPU], all) / 3600 * float64(max(1, t.Case.GPUs))
+		if r.Total != nil && perSecond > 0 {
+			r.Cost = &Cost{perSecond * r.Total.Seconds, perSecond * r.Total.Low, perSecond * r.Total.High}
+		}
+	}
+}
+
+// String returns the amount with its range; "-" if it is not known.
+func (c *Cost) String() string {
+	if c == nil {
 		return "-"
 	}
-	perSecond := price / 3600 * float64(max(1, t.Case.GPUs))
-	return fmt.Sprintf("%.2f [%.2f, %.2f]", perSecond*total.Seconds, perSecond*total.Low, perSecond*total.High)
+	return fmt.Sprintf("%.2f [%.2f, %.2f]", c.Amount, c.Low, c.High)
 }
 
 // unsafe returns a note for each batch that is not safe.
@@ -226,6 +248,6 @@ func (t *Times) Data() Data {
 	lines := linesOf(*t, func(t *Times) *[]TimeRow { return &t.Rows })
 	return Data{lines, Rows(`model=case_model device stage batch fits device_bytes
 		step_seconds step_low_seconds step_high_seconds roofline_seconds samples_per_second
-		epoch_seconds epochs total_seconds checkpointing_time checkpointing_bytes=checkpointing_device_bytes
-		gpus strategy rank`, rows, t, t.Case.words())}
+		epoch_seconds epochs total_seconds cost_amount cost_low cost_high
+		checkpointing_time checkpointing_bytes=checkpointing_device_bytes gpus strategy rank`, rows, t, t.Case.words())}
 }

@@ -248,13 +248,14 @@ func rank(f *report.Fit, stages []string) {
 const asFast = 0.99
 
 // plainer reports whether the first of two equally fast choices is simpler for users: it is trained as its authors do,
-// or has fewer memory-saving options, or a strategy with fewer options.
+// or has fewer memory-saving options, or a strategy with fewer options that needs no more memory.
 func plainer(a, b *report.Choice) bool {
 	like := a.Case.Case
 	like.Strategy = b.Case.Strategy
 	switch {
 	case a.Case.Strategy != nil && b.Case.Strategy != nil:
-		return keyOf(like) == keyOf(b.Case.Case) && len(a.Case.Strategy.String()) < len(b.Case.Strategy.String())
+		return keyOf(like) == keyOf(b.Case.Case) && len(a.Case.Strategy.String()) < len(b.Case.Strategy.String()) &&
+			a.Estimate.Device.Bytes <= b.Estimate.Device.Bytes
 	case a.Own != b.Own:
 		return a.Own
 	}
@@ -339,7 +340,7 @@ func (s *Search) notAdvised(gpu device.GPU, c models.Case) string {
 }
 
 // own reports whether the case is trained as the model's authors do: with their precision,
-// settings, optimizer and checkpointing.
+// settings, optimizer and checkpointing, and without a strategy that the search chose.
 func (s *Search) own(c models.Case) bool {
 	d, err := s.Model.Complete(s.Model.Default)
 	if err != nil {
@@ -351,6 +352,6 @@ func (s *Search) own(c models.Case) bool {
 			return false
 		}
 	}
-	return c.AMP == d.AMP && c.Weights == d.Weights && c.Checkpointing == d.Checkpointing &&
+	return c.Strategy == nil && c.AMP == d.AMP && c.Weights == d.Weights && c.Checkpointing == d.Checkpointing &&
 		c.Optimizer == d.Optimizer && c.Levers == d.Levers && c.LoRA == nil && c.Task == d.Task
 }
