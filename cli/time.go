@@ -62,8 +62,8 @@ func newTimeCmd(a *app) *cobra.Command {
 	f.Int64Var(&o.dataset, "dataset-size", 0, "samples `n` of an epoch")
 	f.Float64Var(&o.epochs, "epochs", 0, "epochs `n` of training")
 	f.StringVar(&o.price, "price", "",
-		"`price` of a GPU, like 0.35/h or $0.35/h, for the cost of training (of one epoch without --epochs); of several, "+
-			"rtx-4090=0.35/h,h100=2.50/h")
+		"`price` of a GPU, like 0.35/h or $0.35/h, for the cost of training (of one epoch without --epochs); of "+
+			"several, rtx-4090=0.35/h,h100=2.50/h")
 	o.seen.register(f)
 	f.StringVar(&o.stages, "stages", "",
 		"stages and their epochs, as a `list` like frozen:5,full:50 (instead of --stage and --epochs)")

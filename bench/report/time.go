@@ -94,8 +94,8 @@ type Checkpointing struct {
 // Sheets implements [Document].
 func (t *Times) Sheets() []Sheet {
 	priced := t.Price > 0 || len(t.Prices) > 0
-	columns := "gpu | memory>-2 | stage | batch> | needs> | step> | samples/s ~> | epoch> | training> | checkpointing-1" +
-		phrase.If(priced, " | cost>")
+	columns := "gpu | memory>-2 | stage | batch> | needs> | step> | samples/s ~> | epoch>" + phrase.If(priced, "-3") +
+		" | training> | checkpointing-1" + phrase.If(priced, " | cost>")
 	s := Sheet{Title: t.Case.String(), Columns: Columns(columns)}
 	for _, r := range t.Rows {
 		d, _ := find(t.Devices, r.Device)
