@@ -269,7 +269,7 @@ type eventPrinter struct {
 	at    int64 // when a step was printed, in microseconds since 1970
 }
 
-// stepPace is how often a step after the third is printed, in microseconds.
+// stepPace is the least time between steps that are printed, after the third, in microseconds.
 const stepPace = 2_000_000
 
 func (p *eventPrinter) print(e script.Event) {

@@ -101,7 +101,7 @@ func (o *smokeOptions) judge(s *report.Smoke, started time.Time, before *report.
 			return usagef("--watch-baseline %s: %w", o.baseline, err)
 		}
 	}
-	s.Passed = s.Safe && (s.Baseline == nil || len(s.Baseline.Grown) == 0)
+	s.Passed = s.Safe && !s.Grown()
 	if err := o.out.finish(s); err != nil {
 		return err
 	}

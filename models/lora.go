@@ -96,8 +96,8 @@ var loraNames = map[string]string{
 
 // ParseLoRA reads options like "r=8,alpha=16,dropout=0.05,target=all-linear". Elements of lists are joined by "+", or
 // follow each other: "target=q_proj,v_proj". A number alone is the rank. Keys of peft's LoraConfig mean the options. A
-// regular expression, "match=REGEX", comes last, and "method=NAME" of another method of peft first. Options that are not
-// given have peft's defaults: rank 8, alpha 8, no dropout; all linear layers.
+// regular expression, "match=REGEX", comes last, and "method=NAME" of another method of peft first. Options that are
+// not given have peft's defaults: rank 8, alpha 8, no dropout; all linear layers.
 func ParseLoRA(text string) (LoRA, error) {
 	l := LoRA{Rank: 8, Alpha: 8}
 	if _, err := strconv.Atoi(text); err == nil {

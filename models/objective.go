@@ -8,8 +8,8 @@ import (
 	"github.com/vprof/vprof/internal/options"
 )
 
-// Objective is what a language model learns instead of the next token: pairs of answers, or judged answers. The zero
-// value is the next token.
+// Objective describes the training of a language model: on pairs of answers, or on judged answers. The zero value is
+// the prediction of the next token.
 type Objective struct {
 	// Name is one of [Objectives].
 	Name string

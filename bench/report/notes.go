@@ -229,7 +229,7 @@ func (r *Report) besidesNote() string {
 // slowWords explains [Slow].
 const slowWords = "fits slowly: only because PyTorch frees cached memory and allocates it again."
 
-// marks are what the signs of cells mean.
+// marks has the signs of cells in tables, and their meaning.
 var marks = [][2]string{
 	{"*", "not safe: over the share of the memory that may be filled, or because of a smaller batch or an evaluation"},
 	{"?", "tight: the upper end of the estimate exceeds the GPU's memory"},

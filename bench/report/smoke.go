@@ -111,6 +111,9 @@ func (b *Baseline) String() string {
 		phrase.If(len(b.Changed) > 0, " (%s)", strings.Join(b.Changed, ", ")), b.Grown[0])
 }
 
+// Grown reports whether anything needs more than in the baseline; false without one.
+func (s *Smoke) Grown() bool { return s.Baseline != nil && len(s.Baseline.Grown) > 0 }
+
 // Growth is a value that grew.
 type Growth struct {
 	Name   string `json:"name"`
@@ -178,7 +181,7 @@ func (s *Smoke) Verdict() string {
 	}
 	what := fmt.Sprintf("%s%s on %s: %s %s, %s may be filled",
 		s.Case.Model, s.batchWords(), s.Device.GPU, w.Name, needs, bytesize.Format(s.Limit))
-	grown := s.Baseline != nil && len(s.Baseline.Grown) > 0
+	grown := s.Grown()
 	what += phrase.If(grown && !s.Safe, "; %v", s.Baseline)
 	switch {
 	case s.Safe && grown:

@@ -110,7 +110,7 @@ func givesMasks(c models.Case) bool {
 
 // IsEager reports whether attention of a model is eager: chosen so, or by default in releases of transformers before
 // PyTorch's fused attention served its group of models.
-func IsEager(c models.Case, by trace.Sharers) bool {
+func IsEager(c models.Case, by trace.Fused) bool {
 	return Eager.Chosen(c) || c.Libraries().FusedAttention < by
 }
 

@@ -97,7 +97,7 @@ func (p *preferences) unrecorded(f *frame, b TextBatch, model *caller) (logps *t
 	return logps
 }
 
-// judges reports whether the step is that of LLaMA-Factory's KTO trainer.
+// judges reports whether LLaMA-Factory's KTO trainer makes the step.
 func (p *preferences) judges() bool {
 	return p.objective.Name == models.KTO && p.objective.As == models.AsLLaMAFactory
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Text is how a model over token ids is trained: the rows, recomputation, logits and loss, and how ranks share the
-// step.
+// Text describes the training of a model over token ids: rows, recomputation, logits and loss, and the ranks' shares
+// of the step.
 type Text struct {
 	Rows
 	Recomputation
@@ -158,7 +158,7 @@ type TextTask struct {
 	// next gives the logits of the tokens that follow a batch; nil of tasks that generate nothing.
 	next  func(f *trace.Frame, b TextBatch) *trace.Tensor
 	batch TextBatch
-	// Extra is what a batch has besides its texts; nil for most.
+	// Extra has tensors of a batch beside its texts; nil for most.
 	Extra Extra
 	// valued is the model with a head of values; nil for most.
 	valued *valuedModel

@@ -242,7 +242,7 @@ func AdaptLinears(model any, o LoRA, excluded ...Layer) []Adapter {
 	return made
 }
 
-// Matches reports whether a path equals a name or ends in it after a dot, which is how peft matches target_modules.
+// Matches reports whether a path equals a name or ends in it after a dot, as peft matches target_modules.
 func Matches(path, name string) bool { return path == name || strings.HasSuffix(path, "."+name) }
 
 // LinearPaths returns the paths of the layers that [AdaptLinears] could wrap, in their order.

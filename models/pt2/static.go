@@ -21,7 +21,7 @@ func (d *dimensions) infer(g *graph) {
 }
 
 // inferBatch finds the sizes that depend on the batch in a program that was exported without dynamic shapes: the first
-// dimension of inputs with the batch's size, and those arguments that must change for forward to run with twice as many
+// dimension of inputs with the batch's size, and the arguments that must change for forward to run with twice as many
 // samples, by the rule of [task.localize]. Tensors that are created or repeated in the batch's size are assumed to
 // depend on it, unless forward runs only otherwise. The result is nil if forward does not run either way.
 func inferBatch(g *graph, batch int64) *export.Batch {

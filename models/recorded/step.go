@@ -226,8 +226,8 @@ func (s *Step) peak() int64 {
 }
 
 // classes returns the class of each allocation of a step: buffers allocated in forward and freed in backward are
-// activations, those freed earlier temporary, and those never freed, except gradients, workspaces of libraries. The
-// model's results are activations if the loop keeps them.
+// activations, buffers freed earlier are temporary, and buffers never freed, except gradients, are workspaces of
+// libraries. The model's results are activations if the loop keeps them.
 func (s *Step) classes(keeps bool) []program.Class {
 	classes := make([]program.Class, len(s.Allocations))
 	forward := 0 // allocations of the forward pass

@@ -312,8 +312,8 @@ func (t *taskTrainer) computeIn() (own func()) {
 	}
 }
 
-// ofStages returns the trained parameters of a rank's stages, and the parameters whose gradients are clipped, after they are
-// divided among ranks.
+// ofStages returns the trained parameters of a rank's stages, and the parameters whose gradients are clipped, after
+// they are divided among ranks.
 func (t *taskTrainer) ofStages(s *Session, p *Pipeline) (trained, clipped []*trace.Tensor) {
 	if !t.c.Strategy.SharesStages(t.c.GPUs) {
 		own := slices.DeleteFunc(slices.Clone(t.net.Parameters), func(p *nn.Parameter) bool { return p.Away })

@@ -45,7 +45,7 @@ const (
 	NoneInTF32
 )
 
-// Sharers are models that share functions, or PyTorch's fused attention: a group, and all groups before it.
+// Sharers are models that share functions: a group, and all groups before it.
 type Sharers uint8
 
 // The groups that share functions, in the order in which releases of transformers changed them.
@@ -57,29 +57,42 @@ const (
 	SharedByNeoX               // all of GPT-NeoX
 )
 
-// The groups that PyTorch's fused attention serves by default, in that order. Attention of later groups is eager.
-const (
-	FusedByLlama   Sharers = iota // decoders like Llama, and all models that no group names
-	FusedByBERT                   // BERT
-	FusedByGPT                    // GPT-2 and GPT-NeoX
-	FusedByRoBERTa                // RoBERTa, XLM-RoBERTa, CamemBERT and Phi-3
-	FusedByOPT                    // OPT and DistilBERT
-)
-
-// sharers are the groups by the model that a JSON file names them after.
-var sharers = map[string]Sharers{
-	"Llama": SharedByLlama, "Starcoder2": SharedByStarcoder2, "Mistral": SharedByMistral, "GPT-NeoX": SharedByNeoX,
-	"BERT": FusedByBERT, "GPT": FusedByGPT, "RoBERTa": FusedByRoBERTa, "OPT": FusedByOPT,
+// UnmarshalText reads the model that a group is named after: "Mistral".
+func (s *Sharers) UnmarshalText(text []byte) (err error) {
+	*s, err = groupOf(text, map[string]Sharers{
+		"Llama": SharedByLlama, "Starcoder2": SharedByStarcoder2, "Mistral": SharedByMistral, "GPT-NeoX": SharedByNeoX,
+	})
+	return err
 }
 
-// UnmarshalText reads the model that a group is named after: "Mistral".
-func (s *Sharers) UnmarshalText(text []byte) error {
-	by, known := sharers[string(text)]
+// Fused are models that PyTorch's fused attention serves by default: a group, and all groups before it. Attention of
+// later groups is eager.
+type Fused uint8
+
+// The groups, in the order in which releases of transformers gave them fused attention.
+const (
+	FusedByLlama   Fused = iota // decoders like Llama, and all models that no group names
+	FusedByBERT                 // BERT
+	FusedByGPT                  // GPT-2 and GPT-NeoX
+	FusedByRoBERTa              // RoBERTa, XLM-RoBERTa, CamemBERT and Phi-3
+	FusedByOPT                  // OPT and DistilBERT
+)
+
+// UnmarshalText reads the model that a group is named after: "RoBERTa".
+func (m *Fused) UnmarshalText(text []byte) (err error) {
+	*m, err = groupOf(text, map[string]Fused{
+		"BERT": FusedByBERT, "GPT": FusedByGPT, "RoBERTa": FusedByRoBERTa, "OPT": FusedByOPT,
+	})
+	return err
+}
+
+// groupOf returns the group that is named after a model.
+func groupOf[T any](model []byte, groups map[string]T) (T, error) {
+	group, known := groups[string(model)]
 	if !known {
-		return fmt.Errorf("%q is not a group of models", text)
+		return group, fmt.Errorf("%q is not a group of models", model)
 	}
-	*s = by
-	return nil
+	return group, nil
 }
 
 // Libraries are how libraries beside PyTorch compute a step; zero is the oldest known release of each.
@@ -88,7 +101,7 @@ type Libraries struct {
 	// do so themselves: most have logits in fp32 in place of the logits, and copy heads only where there is a mask.
 	SharedFunctions Sharers
 	// FusedAttention are the models whose attention is not eager by default.
-	FusedAttention Sharers
+	FusedAttention Fused
 	// ShiftsLabels: the loss of a causal model shifts the labels, else it copies scores less the last of each row.
 	ShiftsLabels bool
 	// ReadsPositions: masks are made of the positions of tokens, so that sequences of one row do not see each other.

@@ -84,7 +84,7 @@ type step struct {
 	Command []string `json:"command"`
 	Exit    int      `json:"exit_code"`
 	Seconds float64  `json:"seconds"`
-	// Verdict is what a failure tells about the GPU; empty without a failure.
+	// Verdict reports whether a failure shows a fault of the GPU; empty without a failure.
 	Verdict verdict `json:"verdict,omitempty"`
 }
 

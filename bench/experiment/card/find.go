@@ -197,6 +197,12 @@ func joined(lines []string, at int) (string, int) {
 	return line, at
 }
 
+// stepsIn reports whether the source of a script trains. A module may be installed and have no file here.
+func stepsIn(script string) bool {
+	source, err := os.ReadFile(script)
+	return err == nil && steps().Match(source)
+}
+
 // commandOf returns the training command of a line; nil if it has none.
 func commandOf(dir, name, line string, known map[string]string) *Command {
 	m := starts().FindStringSubmatch(line)
@@ -205,8 +211,7 @@ func commandOf(dir, name, line string, known map[string]string) *Command {
 	}
 	script := cmp.Or(scripts().FindString(m[2]), modules().FindString(m[2]))
 	base, in := filepath.Base(script), folderOf(dir, name, script)
-	source, _ := os.ReadFile(filepath.Join(dir, in, script)) // a module may be installed
-	trainer := trains().MatchString(base) || steps().Match(source)
+	trainer := trains().MatchString(base) || stepsIn(filepath.Join(dir, in, script))
 	if !trainer || others().MatchString(base) || in == "" || frameworks().MatchString(line) {
 		return nil
 	}

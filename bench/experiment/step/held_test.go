@@ -48,8 +48,8 @@ func TestWhatIsHeldAtThePeak(t *testing.T) {
 	require.Empty(t, step.AtPeak(&program.Program{}).Lines(5))
 }
 
-// What saves allocate is found by their phase, with what their lines allocate before it, and replayed away. Buffers that
-// each batch of an evaluation frees are no outputs that it keeps.
+// Buffers of a save are found by its phase, with other buffers of their lines, and a replay leaves them out. Buffers
+// that each batch of an evaluation frees are not outputs that it keeps.
 func TestBuffersOfSavesAndEvaluations(t *testing.T) {
 	p := &program.Program{
 		Sites: []program.Site{{Where: "a.py:1:train"}, {Where: "a.py:2:save"}, {Where: "a.py:3:validate"}},

@@ -11,7 +11,7 @@ import (
 // extraVersion is the version of [Extra] that this package reads.
 const extraVersion = 1
 
-// Extra is what "vprof capture" has observed of a model in Python and the graph lacks. Every part is optional; source
+// Extra has observations of "vprof capture" in Python that the graph of a model lacks. Every part is optional; source
 // lines are for readers.
 type Extra struct {
 	Version int `json:"version"`

@@ -55,15 +55,15 @@ func (a matrix) residual(x, b vector) vector {
 	return r
 }
 
-// decomposition is the singular value decomposition of a matrix: its product with the columns of v, which are orthogonal
-// and of length 1, is the columns of u, which are orthogonal and as long as the singular values.
+// decomposition is the singular value decomposition of a matrix: its product with the columns of v, which are
+// orthogonal and of length 1, is the columns of u, which are orthogonal and as long as the singular values.
 type decomposition struct {
 	u, v   matrix
 	values vector
 }
 
-// decompose rotates pairs of columns of a until all are orthogonal (one-sided Jacobi: Hestenes, Inversion of matrices by
-// biorthogonalization, 1958).
+// decompose rotates pairs of columns of a until all are orthogonal (one-sided Jacobi: Hestenes, Inversion of matrices
+// by biorthogonalization, 1958).
 func (a matrix) decompose() decomposition {
 	d := decomposition{u: make(matrix, len(a)), v: newMatrix(len(a), len(a)), values: make(vector, len(a))}
 	for j, column := range a {

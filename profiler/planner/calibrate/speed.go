@@ -120,9 +120,12 @@ func scaled(e steptime.Efficiency, g [steptime.NumWorks + 1]int, factors []float
 // hostScaled multiplies what the host takes for a kernel by the geometric mean of measured over estimated times.
 func hostScaled(e steptime.Efficiency, steps []Timed) steptime.Efficiency {
 	logs := lists.Map(steps, func(s Timed) float64 { return math.Log(s.Seconds / e.Host(&s.Load)) })
-	ones, n := vector(slices.Repeat([]float64{1}, len(logs))), float64(len(logs))
-	mean := ones.dot(logs) / n
-	deviation := matrix{ones}.residual(vector{mean}, logs).length() / math.Sqrt(n-1)
+	var mean float64
+	for _, v := range logs {
+		mean += v / float64(len(logs))
+	}
+	apart := vector(lists.Map(logs, func(v float64) float64 { return v - mean }))
+	deviation := apart.length() / math.Sqrt(float64(len(logs)-1))
 	if len(steps) == 1 {
 		deviation = e.Dispatch.StdErr / e.Dispatch.Value
 	}
