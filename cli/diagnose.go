@@ -64,11 +64,15 @@ func runDiagnose(ctx context.Context, o *diagnoseOptions, paths []string) error 
 	if err != nil {
 		return err
 	}
-	if o.c.model != "" {
-		for i := range d.Findings {
-			f := &d.Findings[i]
-			f.Advice = slices.DeleteFunc(f.Advice, func(text string) bool { return text == diagnose.NameTheModel })
-		}
+	helps := d.Now == nil || slices.ContainsFunc(d.Remedies, func(r report.Remedy) bool {
+		return strings.HasPrefix(r.What, diagnose.Allocator)
+	})
+	for i := range d.Findings {
+		f := &d.Findings[i]
+		f.Advice = slices.DeleteFunc(f.Advice, func(text string) bool {
+			return text == diagnose.NameTheModel && o.c.model != "" ||
+				strings.HasPrefix(text, diagnose.Allocator) && !helps
+		})
 	}
 	if err := o.out.finish(d); err != nil {
 		return err
@@ -153,9 +157,9 @@ func (o *diagnoseOptions) diagnose(ctx context.Context, d *report.Diagnosis, pat
 		}
 	default:
 		err = input.FileErrorf(name,
-			"unknown format; need a report of vprof, a memory snapshot of PyTorch, the text of an "+
-				"OutOfMemoryError or of a process killed for memory, or a log of vprof monitor or "+
-				"nvidia-smi with its header")
+			"no OutOfMemoryError, and no process killed for memory, is in it; other than such a text, need a "+
+				"report of vprof, a memory snapshot of PyTorch, or a log of vprof monitor or nvidia-smi with its "+
+				"header")
 	}
 	return err
 }
@@ -319,8 +323,13 @@ func (o *diagnoseOptions) remedyFor(ctx context.Context, d *report.Diagnosis, se
 	var err error
 	switch {
 	case o.target.given():
+		seen := gpu
 		gpu, err = o.target.chosen()
 		d.GPU = ""
+		off := seen.Memory - gpu.Memory
+		if seen.Memory > 0 && max(off, -off) > max(acrossDrivers, gpu.Memory/ofTheWhole) {
+			d.GPU = fmt.Sprintf("the memory of %s, not the file's %s", gpu.Name, bytesize.Format(seen.Memory))
+		}
 	case gpu.Name == "":
 		d.GPU = "unknown GPU: choose it with --gpu to get remedies with their savings"
 		return nil
@@ -333,7 +342,12 @@ func (o *diagnoseOptions) remedyFor(ctx context.Context, d *report.Diagnosis, se
 		return err
 	}
 	beyond, finding := now.Beyond(o.seen)
-	if beyond > 0 { // what the other findings' advice would not remove
+	leak := slices.IndexFunc(d.Findings, func(f report.Finding) bool { return f.Kind == "leak" })
+	switch {
+	case beyond > 0 && leak >= 0: // the same bytes
+		d.Findings[leak].Evidence = append(d.Findings[leak].Evidence, finding.What)
+		d.Findings[leak].Evidence = append(d.Findings[leak].Evidence, finding.Evidence...)
+	case beyond > 0: // what the other findings' advice would not remove
 		finding.Problem = d.Short()
 		d.Findings = slices.Insert(d.Findings, 0, finding)
 		if enlarge >= 0 {
@@ -354,6 +368,7 @@ func (o *diagnoseOptions) remedyFor(ctx context.Context, d *report.Diagnosis, se
 		}
 	}
 	if d.Short() {
+		d.Now = new(now.Now(beyond))
 		d.Remedies, err = now.Remedies(ctx, beyond)
 	}
 	return err

@@ -264,15 +264,6 @@ func (o *timeOptions) timedStage(gpus []device.GPU, stage string, epochs float64
 		return out, err
 	}
 	parts, err := flags.otherParts(m, c)
-	if err != nil {
-		return out, err
-	}
 	out.Setup = out.Setup.WithParts(parts)
-	if c.Checkpointing = !c.Checkpointing; !c.Checkpointing {
-		c.Recompute, c.Blocks = "", ""
-	}
-	if out.Other, err = step.New(m, c, evidence); step.Refused(err) {
-		out.Other, err = nil, nil
-	}
 	return out, err
 }

@@ -24,8 +24,8 @@ type Setting struct {
 	Default int64 `json:"default"`
 	Min     int64 `json:"min"`
 	Max     int64 `json:"max"`
-	// Lower is the share of its value that the system's guide recommends when memory is
-	// short; zero for a setting that it does not name.
+	// Lower is the share of its value to try when memory is short, as the system's guide recommends; zero for a
+	// setting that is not to change.
 	Lower Fraction `json:"-"`
 }
 

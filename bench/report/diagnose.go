@@ -18,8 +18,9 @@ type Diagnosis struct {
 	Tool     Tool      `json:"tool"`
 	Of       string    `json:"of"`
 	Findings []Finding `json:"findings"`
-	// Remedies are in the order to try them; absent if it is not known what was trained.
-	Remedies []Remedy `json:"remedies,omitempty"`
+	// Remedies are in the order to try them, Now the device bytes without; absent if it is not known what was trained.
+	Remedies []Remedy  `json:"remedies,omitempty"`
+	Now      *Interval `json:"now_device,omitempty"`
 	// Case is the case that the remedies were estimated for, and GPU how its GPU was found, or that
 	// it was not; absent where the user or the file names it.
 	Case string `json:"case,omitempty"`
@@ -107,6 +108,9 @@ func (d *Diagnosis) Sheets() []Sheet {
 // remedySheet returns a row for each remedy.
 func (d *Diagnosis) remedySheet() Sheet {
 	r := Sheet{Title: "remedies for " + d.Case, Columns: Columns("remedy | saves> | then needs> | verdict")}
+	if d.Now != nil {
+		r.Row("now", "", d.Now.High, "")
+	}
 	for _, remedy := range d.Remedies {
 		what := remedy.What + phrase.If(remedy.Needs != "", " (needs %s)", remedy.Needs) +
 			phrase.After(", ", remedy.How)
@@ -118,9 +122,9 @@ func (d *Diagnosis) remedySheet() Sheet {
 		return r
 	}
 	r.Notes.Add(
-		"estimated device bytes at the peak, each remedy alone, in the order to try them; then needs: the upper end.")
+		"device bytes at the peak, by the upper ends of the estimates, each remedy alone, in the order to try them.")
 	r.Notes.If(!slices.ContainsFunc(d.Remedies, func(r Remedy) bool { return r.Unsafe == "" }),
-		"none is enough alone; vprof fit searches for the largest batch with several together.")
+		"none is enough alone; vprof fit --levers searches for the largest batch with several together.")
 	r.Notes.If(d.GPU != "", "%s.", d.GPU)
 	return r
 }

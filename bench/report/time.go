@@ -79,23 +79,13 @@ type TimeRow struct {
 	Cost *Cost `json:"cost,omitempty"`
 	// Workspaces counts the convolutions whose workspace cuDNN answered; absent where it was not asked about the model.
 	Workspaces *Workspaces `json:"convolution_workspaces,omitempty"`
-	// Checkpointing is the cost of recomputing activations at this batch size.
-	Checkpointing *Checkpointing `json:"checkpointing,omitempty"`
-}
-
-// Checkpointing compares recomputing activations with keeping them.
-type Checkpointing struct {
-	// Time is the relative growth of a step's time.
-	Time float64 `json:"time"`
-	// Memory is the difference in device bytes, negative if it saves some.
-	Memory int64 `json:"device_bytes"`
 }
 
 // Sheets implements [Document].
 func (t *Times) Sheets() []Sheet {
 	priced := t.Price > 0 || len(t.Prices) > 0
 	columns := "gpu | memory>-2 | stage | batch> | needs> | step> | samples/s ~> | epoch>" + phrase.If(priced, "-3") +
-		" | training> | checkpointing-1" + phrase.If(priced, " | cost>")
+		" | training>" + phrase.If(priced, " | cost>")
 	s := Sheet{Title: t.Case.String(), Columns: Columns(columns)}
 	for _, r := range t.Rows {
 		d, _ := find(t.Devices, r.Device)
@@ -198,20 +188,7 @@ func (r TimeRow) cells() []string {
 	}
 	return []string{
 		batch, bytesize.Format(r.Memory), r.Step.String(), speed, r.Epoch.String(), r.Total.String(),
-		r.Checkpointing.String(),
 	}
-}
-
-// String returns the cost in time and the bytes saved; "-" if they are not known.
-func (c *Checkpointing) String() string {
-	if c == nil {
-		return "-"
-	}
-	word := "saves "
-	if c.Memory > 0 {
-		word = "costs "
-	}
-	return fmt.Sprintf("%+.0f %% time, %s%s", 100*c.Time, word, bytesize.Format(max(c.Memory, -c.Memory)))
 }
 
 // String returns the time with its range, in the unit that suits it.
@@ -249,5 +226,5 @@ func (t *Times) Data() Data {
 	return Data{lines, Rows(`model=case_model device stage batch fits device_bytes
 		step_seconds step_low_seconds step_high_seconds roofline_seconds samples_per_second
 		epoch_seconds epochs total_seconds cost_amount cost_low cost_high
-		checkpointing_time checkpointing_bytes=checkpointing_device_bytes gpus strategy rank`, rows, t, t.Case.words())}
+		gpus strategy rank`, rows, t, t.Case.words())}
 }

@@ -21,7 +21,7 @@ const (
 func LengthSetting(usual, most int64) models.Setting {
 	return models.Setting{
 		Name: lengthSetting, Usage: "tokens of a sequence", Length: true, Default: min(usual, most),
-		Min: 1, Max: most,
+		Min: 1, Max: most, Lower: models.Fraction{Num: 1, Den: 2},
 	}
 }
 

@@ -141,7 +141,7 @@ func use(peak, total int64) []report.Finding {
 	return nil
 }
 
-// Snapshot finds problems in a snapshot of PyTorch's allocator.
+// Snapshot finds problems in a snapshot of PyTorch's allocator; without any it returns the peak, and what is in use.
 func Snapshot(s snapshot.Summary) []report.Finding {
 	var found []report.Finding
 	if s.OOMs > 0 {
@@ -151,7 +151,16 @@ func Snapshot(s snapshot.Summary) []report.Finding {
 		found = append(found, f)
 	}
 	// What a peak left in the cache is no fragment, so the peaks are compared.
-	return append(found, fragmentation(cache{s.PeakAllocated, s.PeakReserved, s.Free, s.LargestFree, s.Failed})...)
+	found = append(found, fragmentation(cache{s.PeakAllocated, s.PeakReserved, s.Free, s.LargestFree, s.Failed})...)
+	if len(found) > 0 {
+		return found
+	}
+	return []report.Finding{{
+		Kind: "no problem",
+		What: fmt.Sprintf("tensors held %s at most, the allocator %s", bytesize.Format(s.PeakAllocated),
+			bytesize.Format(s.PeakReserved)),
+		Evidence: holders("line", s.Sites),
+	}}
 }
 
 // Limits of growth from step to step in a snapshot, whose bytes are exact.

@@ -50,7 +50,10 @@ func TestRunsAreDiagnosed(t *testing.T) {
 }
 
 func TestSnapshotsAreDiagnosed(t *testing.T) {
-	require.Empty(t, Snapshot(snapshot.Summary{PeakAllocated: 900 * steptest.MiB, PeakReserved: 1000 * steptest.MiB}))
+	healthy := Snapshot(snapshot.Summary{PeakAllocated: 900 * steptest.MiB, PeakReserved: 1000 * steptest.MiB})
+	require.Equal(t, []string{"no problem"}, kinds(healthy))
+	require.False(t, healthy[0].Problem)
+	require.Equal(t, "tensors held 900.00 MiB at most, the allocator 1000.00 MiB", healthy[0].What)
 	require.Equal(t, []string{"out of memory", "fragmentation"},
 		kinds(Snapshot(snapshot.Summary{
 			PeakAllocated: 400 * steptest.MiB, PeakReserved: 1000 * steptest.MiB,
@@ -113,9 +116,9 @@ func TestSnapshotsOfSeveralStepsShowWhatLeaks(t *testing.T) {
 	require.Contains(t, found[0].Evidence[0], "10 steps leave 90.00 MiB more and more, 10.00 MiB a step")
 	require.Equal(t, []string{"11 blocks in use, 110.00 MiB, come from train.py:12 main"}, found[0].Evidence[1:])
 	s.Troughs = stays
-	require.Empty(t, Snapshot(s))
+	require.Equal(t, []string{"no problem"}, kinds(Snapshot(s)))
 	s.Troughs = grows[:7]
-	require.Empty(t, Snapshot(s), "five steps are no trend")
+	require.Equal(t, []string{"no problem"}, kinds(Snapshot(s)), "five steps are no trend")
 }
 
 // 300 MiB are free and 100 are asked for, but no piece has more than 60.

@@ -20,6 +20,8 @@ type shortage struct {
 	// held counts the bytes of tensors.
 	held  int64
 	where string
+	// old reports whether PyTorch is older than expandable segments.
+	old bool
 }
 
 // missing returns how many bytes were missing, assuming that the cache was not fragmented.
@@ -45,14 +47,20 @@ func (s shortage) evidence() []string {
 func (s shortage) advice() []string {
 	var todo phrase.List
 	enough, grows := s.cached > 0 && s.cached+s.free >= s.want, s.held+s.want
-	todo.If(enough, "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: the free memory is in pieces, which that avoids")
-	todo.If(!enough && s.cached >= noticeable,
-		"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: a part of what was missing lay in the cache in pieces")
+	why := "a part of what was missing lay in the cache in pieces"
+	if enough {
+		why = "the free memory is in pieces, which that avoids"
+	}
+	todo.If(enough || s.cached >= noticeable, "%s%s: %s%s",
+		Allocator, report.ExpandableSegments, why, phrase.If(s.old, " (from PyTorch 2.1)"))
 	todo.If(s.missing() > 0 && grows > s.missing(), "a batch that is smaller by %.0f %% or more, in more "+
 		"micro-batches: so much if all that tensors have grows with the batch, which weights and state do not",
 		math.Ceil(100*float64(s.missing())/float64(grows)))
 	return append(todo, "vprof fit finds the largest batch that is safe", NameTheModel)
 }
+
+// Allocator begins advice about the settings of PyTorch's allocator.
+const Allocator = "PYTORCH_CUDA_ALLOC_CONF="
 
 // NameTheModel is the advice to users who have not named the model to vprof.
 const NameTheModel = "--model and --batch with this command show what each remedy would save"
@@ -143,7 +151,10 @@ func errorOf(m oomtext.Message) report.Finding {
 	if m.Allowed > 0 {
 		free = max(0, min(free, m.Allowed-m.Allocated-m.Cached))
 	}
-	s := shortage{want: m.Tried, free: free, cached: m.Cached, largest: -1, held: m.Allocated, where: m.Where}
+	s := shortage{
+		want: m.Tried, free: free, cached: m.Cached, largest: -1, held: m.Allocated, where: m.Where,
+		old: m.Old,
+	}
 	evidence := phrase.List(s.evidence())
 	evidence.If(m.Allocated > 0, "tensors held %s%s%s", bytesize.Format(m.Allocated),
 		phrase.If(m.Pools > 0, ", %s of it in private pools (CUDA graphs)", bytesize.Format(m.Pools)),

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/vprof/vprof/bench/advise/systems"
 	"github.com/vprof/vprof/bench/experiment/step"
@@ -31,57 +32,45 @@ type mitigation struct {
 
 // mitigations returns the changes that guides advise to save memory, ordered by cost: first free ones, then changes
 // that cost time, precision, and finally training quality.
-func mitigations(s *step.Setup, batch int) []mitigation {
-	var all []mitigation
-	if !s.Allocator().Expandable {
-		conf := report.ExpandableSegments
-		if old := s.Case().AllocConf; old != "" {
-			conf = old + "," + conf
+func mitigations(s *step.Setup, gpu device.GPU, batch int) (all []mitigation) {
+	c, m, half := s.Case(), s.Model(), batch/2
+	add := func(holds bool, what, reads string, batch int, change func(*models.Case)) {
+		if holds {
+			all = append(all, mitigation{what, batch, reads, change})
 		}
-		all = append(all, mitigation{
-			what: "PYTORCH_CUDA_ALLOC_CONF=" + conf, batch: batch,
-			change: func(c *models.Case) { c.AllocConf = conf },
-		})
 	}
-	half, micro := batch/2, 2*s.Case().Accumulate
-	if half > 0 {
-		all = append(all, mitigation{
-			what:  fmt.Sprintf("batch %d with %d micro-batches a step: as many samples a step as now", half, micro),
-			batch: half, reads: "accumulate", change: func(c *models.Case) { c.Accumulate = micro },
-		})
+	micro, packed := 2*c.Accumulate, c.AlsoExperts()
+	conf := strings.TrimPrefix(c.AllocConf+","+report.ExpandableSegments, ",")
+	text, autocast := c.Settings["seq-len"] > 1, models.Autocast("fp16") // of models of transformers
+	if text && !gpu.EmulatesBF16() {
+		autocast = "bf16"
 	}
-	if !s.Case().Checkpointing {
-		all = append(all, mitigation{"gradient checkpointing", batch, "checkpointing", func(c *models.Case) {
-			c.Checkpointing = true
-		}})
-	}
-	if s.Case().AMP == models.NoAutocast {
-		all = append(all, mitigation{"autocast in fp16", batch, "amp", func(c *models.Case) { c.AMP = "fp16" }})
-	}
-	if c := s.Case(); c.Quantize != "" && !c.PacksExperts() && s.Model().Levers.Experts > 0 {
-		packed := c.AlsoExperts()
-		all = append(all, mitigation{
-			"the experts packed, too: --quantize " + packed, batch, "", func(c *models.Case) { c.Quantize = packed },
-		})
-	}
-	if s.Case().Dataset > 0 {
-		all = append(all, mitigation{
-			"the data set on the host, one batch at a time on the GPU", batch, "",
-			func(c *models.Case) { c.Dataset = 0 },
-		})
-	}
-	if half > 0 {
-		all = append(all, mitigation{what: fmt.Sprintf("batch %d instead of %d", half, batch), batch: half})
-	}
-	for _, setting := range s.Model().Settings {
-		if now := s.Case().Settings[setting.Name]; now > 1 && setting.Lower.Num > 0 {
+	add(!s.Allocator().Expandable, "PYTORCH_CUDA_ALLOC_CONF="+conf, "", batch,
+		func(c *models.Case) { c.AllocConf = conf })
+	add(half > 0, fmt.Sprintf("batch %d with %d micro-batches a step: as many samples a step as now", half, micro),
+		"accumulate", half, func(c *models.Case) { c.Accumulate = micro })
+	add(!c.Checkpointing, "gradient checkpointing", "checkpointing", batch,
+		func(c *models.Case) { c.Checkpointing = true })
+	add(c.AMP == models.NoAutocast && c.Weights == models.FP32, "autocast in "+string(autocast), "amp", batch,
+		func(c *models.Case) { c.AMP = autocast })
+	add(c.Quantize != "" && !c.PacksExperts() && m.Levers.Experts > 0, "the experts packed, too: --quantize "+packed,
+		"", batch, func(c *models.Case) { c.Quantize = packed })
+	add(c.Dataset > 0, "the data set on the host, one batch at a time on the GPU", "", batch,
+		func(c *models.Case) { c.Dataset = 0 })
+	add(text && (c.Optimizer == "" || strings.HasPrefix(c.Optimizer, "adamw")),
+		"an 8-bit optimizer: --optimizer adamw8bit", "", batch, func(c *models.Case) { c.Optimizer = "adamw8bit" })
+	add(text && c.Weights == models.FP32 && c.Quantize == "" && autocast == "bf16",
+		"weights in bf16: --weights bf16", "", batch,
+		func(c *models.Case) { c.Weights, c.AMP = "bf16", models.NoAutocast })
+	add(text && m.Adapts && c.LoRA == nil && c.TrainOnly == "", "adapters alone trained: --lora r=16", "", batch,
+		func(c *models.Case) { c.LoRA = &models.LoRA{Rank: 16, Alpha: 16} })
+	add(half > 0, fmt.Sprintf("batch %d instead of %d", half, batch), "", half, nil)
+	for _, setting := range m.Settings {
+		if now := c.Settings[setting.Name]; now > 1 && setting.Lower.Num > 0 {
 			to := now * setting.Lower.Num / setting.Lower.Den
-			all = append(all, mitigation{
-				fmt.Sprintf("%s %d instead of %d", setting.Name, to, now), batch, "",
-				func(c *models.Case) {
-					c.Settings = maps.Clone(c.Settings)
-					c.Settings[setting.Name] = to
-				},
+			add(true, fmt.Sprintf("%s %d instead of %d", setting.Name, to, now), "", batch, func(c *models.Case) {
+				c.Settings = maps.Clone(c.Settings)
+				c.Settings[setting.Name] = to
 			})
 		}
 	}
@@ -108,9 +97,10 @@ func Of(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (*Step, e
 }
 
 // Remedies returns the mitigations for a step with their simulated savings of device bytes, the remaining need, and
-// whether that is safe. Remedies that make the step safe come first, then the others that help; each group is sorted by
-// its cost to the user. Remedies that save nothing, or that PyTorch or the model refuses, are left out. beyond is the
-// memory of the process besides the step, in bytes: the first remedy removes it, with all others it stays.
+// whether that is safe. Remedies that make the step safe come first, by their cost to the user, then the others, by
+// what they save. Remedies that save nothing, or less than a hundredth without being enough, or that PyTorch or the
+// model refuses, are left out. beyond is the memory of the process besides the step, in bytes: the first remedy removes
+// it, with all others it stays.
 func (n *Step) Remedies(ctx context.Context, beyond int64) ([]report.Remedy, error) {
 	s, gpu, batch := n.setup, n.gpu, n.batch
 	system, known, err := systems.Lookup(s.Model().Name)
@@ -129,7 +119,7 @@ func (n *Step) Remedies(ctx context.Context, beyond int64) ([]report.Remedy, err
 		r.Saves = beyond
 		out = append(out, r)
 	}
-	for _, m := range mitigations(s, batch) {
+	for _, m := range mitigations(s, gpu, batch) {
 		r, err := tried(ctx, s, gpu, m, beyond)
 		if step.Refused(err) {
 			continue
@@ -137,7 +127,8 @@ func (n *Step) Remedies(ctx context.Context, beyond int64) ([]report.Remedy, err
 		if err != nil {
 			return nil, err
 		}
-		if r.Saves = n.device.Bytes + beyond - r.Then.Bytes; r.Saves <= 0 {
+		now := n.device.High + beyond
+		if r.Saves = now - r.Then.High; r.Saves <= 0 || r.Unsafe != "" && r.Saves < now/100 {
 			continue
 		}
 		if known && m.reads != "" && !system.Reads(m.reads) {
@@ -146,9 +137,18 @@ func (n *Step) Remedies(ctx context.Context, beyond int64) ([]report.Remedy, err
 		out = append(out, r)
 	}
 	slices.SortStableFunc(out, func(a, b report.Remedy) int {
+		if a.Unsafe != "" && b.Unsafe != "" {
+			return cmp.Compare(b.Saves, a.Saves)
+		}
 		return cmp.Or(report.TrueFirst(a.Unsafe == "", b.Unsafe == ""), report.TrueFirst(a.Needs == "", b.Needs == ""))
 	})
 	return out, nil
+}
+
+// Now returns the device bytes of the step and of what else the process holds.
+func (n *Step) Now(beyond int64) report.Interval {
+	d := n.device
+	return report.Interval{Bytes: d.Bytes + beyond, Low: d.Low + beyond, High: d.High + beyond}
 }
 
 // tried returns the result of a mitigation, on a GPU where the process holds further bytes.

@@ -36,7 +36,7 @@ func TestRemediesSaveWhatTheCaseWouldNeedLess(t *testing.T) {
 	helped := true
 	for _, r := range remedies {
 		saves[r.What] = r.Saves
-		require.Equal(t, now.Loops[0].Device.Value-r.Saves, r.Then.Bytes)
+		require.Equal(t, step.IntervalOf(now.Loops[0].Device).High-r.Saves, r.Then.High)
 		require.Positive(t, r.Saves)
 		require.True(t, r.Unsafe != "" || float64(r.Then.High) <= planner.DefaultMargin*float64(card.Memory), r.What)
 		require.True(t, helped || r.Unsafe != "", "what is enough comes first")

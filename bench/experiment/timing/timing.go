@@ -24,8 +24,6 @@ type Stage struct {
 	Name   string
 	Epochs float64
 	Setup  *step.Setup
-	// Other is the same case with checkpointing the other way round, to show what it costs; nil to leave that out.
-	Other *step.Setup
 }
 
 // Table is the input of a time estimate: stages, batch size and data set.
@@ -185,23 +183,6 @@ func (t *Table) row(ctx context.Context, gpu device.GPU, stage Stage,
 		row.Epoch = new(report.Seconds(epoch))
 		if stage.Epochs > 0 {
 			row.Total = new(report.Seconds(epoch.Times(stage.Epochs)))
-		}
-	}
-	if stage.Other != nil {
-		other, err := timed(ctx, judge.Default(stage.Other, gpu, 0), row.Batch, speed)
-		if step.Refused(err) {
-			return row, nil
-		}
-		if err != nil {
-			return row, err
-		}
-		with, without := other, one
-		if stage.Setup.Case().Checkpointing {
-			with, without = one, other
-		}
-		row.Checkpointing = &report.Checkpointing{
-			Time:   with.time.Seconds/without.time.Seconds - 1,
-			Memory: with.judged.Device.Bytes - without.judged.Device.Bytes,
 		}
 	}
 	return row, nil

@@ -28,6 +28,8 @@ type Message struct {
 	// Allocated is what tensors held, Pools the part of it in private pools (CUDA
 	// graphs), and Cached what the allocator held beyond.
 	Allocated, Pools, Cached int64
+	// Old reports whether a release until 2.0 wrote the message; those have no expandable segments.
+	Old bool
 	// Where is the line that asked, the last of the traceback outside of PyTorch; empty without one.
 	Where string
 }
@@ -64,7 +66,9 @@ var parts = []struct {
 	{pattern.Of(size + ` is reserved by PyTorch but unallocated`), func(m *Message, n int64) { m.Cached = n }},
 	// Until 2.0: (GPU 0; 7.79 GiB total capacity; 6.52 GiB already allocated; 17.06 MiB free; 6.65 GiB reserved in
 	// total by PyTorch)
-	{pattern.Of(`GPU [0-9]{1,4}; ` + size + ` total capacity`), func(m *Message, n int64) { m.Total = n }},
+	{pattern.Of(`GPU [0-9]{1,4}; ` + size + ` total capacity`), func(m *Message, n int64) {
+		m.Total, m.Old = n, true
+	}},
 	{pattern.Of(size + ` already allocated`), func(m *Message, n int64) { m.Allocated = n }},
 	{pattern.Of(size + ` free;`), func(m *Message, n int64) { m.Free = n }},
 	{pattern.Of(size + ` cached\)`), func(m *Message, n int64) { m.Cached = n }},

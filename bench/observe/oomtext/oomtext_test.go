@@ -50,11 +50,11 @@ func TestEveryWordingIsRead(t *testing.T) {
 		"RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 8.00 GiB total capacity; 6.50 GiB " +
 			"already allocated; 17.00 MiB free; 6.75 GiB reserved in total by PyTorch) If reserved memory is >> " +
 			"allocated memory try setting max_split_size_mb to avoid fragmentation.": {
-			Rank: -1, GPU: 0, Tried: 20 * mib, Total: 8 * gib, Free: 17 * mib, Allocated: 6.5 * gib, Cached: 256 * mib,
+			Rank: -1, GPU: 0, Old: true, Tried: 20 * mib, Total: 8 * gib, Free: 17 * mib, Allocated: 6.5 * gib, Cached: 256 * mib,
 		},
 		"RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 2; 8.00 GiB total capacity; 6.50 GiB " +
 			"already allocated; 17.00 MiB free; 90.00 MiB cached)": {
-			Rank: -1, GPU: 2, Tried: 20 * mib, Total: 8 * gib, Free: 17 * mib, Allocated: 6.5 * gib, Cached: 90 * mib,
+			Rank: -1, GPU: 2, Old: true, Tried: 20 * mib, Total: 8 * gib, Free: 17 * mib, Allocated: 6.5 * gib, Cached: 90 * mib,
 		},
 		// In a container the process does not know its own number, and stands among the others.
 		"torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 112.00 MiB. GPU 0 has a total capacity " +
