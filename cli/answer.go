@@ -23,6 +23,7 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/phrase"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
@@ -194,15 +195,28 @@ var errSeveral = usagef("torch and rank: a request is for one release of PyTorch
 
 // planned returns the answer to a request for a plan.
 func (s verbAnswer) planned() *report.Response {
-	plan, single := s.document.(*report.Report)
-	if s.document != nil && !single {
+	plans := s.plans()
+	if len(plans) > 1 {
 		s = refuse(errSeveral)
 	}
 	answer := &report.Response{Schema: report.ResponseSchema, ExitCode: int(s.code), Message: s.message}
-	if single {
-		answer.Of(plan)
+	if len(plans) == 1 {
+		answer.Of(plans...)
 	}
 	return answer
+}
+
+// plans returns the plans of an answer: one, or one of each release or rank that was asked for.
+func (s verbAnswer) plans() []*report.Report {
+	switch d := s.document.(type) {
+	case *report.Report:
+		return []*report.Report{d}
+	case report.Releases:
+		return d
+	case report.Ranks:
+		return lists.Map(d, func(rank report.RankPlan) *report.Report { return rank.Plan })
+	}
+	return nil
 }
 
 // programs returns the app that answers other Go programs. It opens no GPU, and runs Python only for --stack.

@@ -67,18 +67,18 @@ func describe(properties map[string]any, columns string) {
 // structured returns the answer for programs in at most half of [longestAnswer], without the last points if need be.
 func (s verbAnswer) structured(verb string) json.RawMessage {
 	answer := map[string]any{"schema": report.ResponseSchema, "exit_code": s.code}
-	points := s.points(verb)
+	var points []any
+	if verb == "plan" {
+		plan := report.Response{ExitCode: int(s.code)}
+		plan.Of(s.plans()...)
+		answer["fits"], answer["exit_code"], points = plan.Fits, plan.ExitCode, report.Values(plan.Points)
+	} else {
+		points = s.points(verb)
+	}
 	if d, ok := s.document.(*report.Smoke); ok {
 		answer["safe"], answer["passed"], answer["limit_bytes"] = d.Safe, d.Passed, d.Limit
 		if !d.Safe {
 			answer["largest_batch"] = d.LargestBatch
-		}
-	}
-	if verb == "plan" {
-		fits := func(p any) bool { return p.(report.ResponsePoint).Fits }
-		answer["fits"] = !slices.ContainsFunc(points, func(p any) bool { return !fits(p) })
-		if !slices.ContainsFunc(points, fits) {
-			answer["exit_code"] = exitNegative
 		}
 	}
 	kept, room := []json.RawMessage{}, longestAnswer/2-120
@@ -95,24 +95,8 @@ func (s verbAnswer) structured(verb string) json.RawMessage {
 	return text
 }
 
-// points returns the rows of a verb's result by the columns of [agentRows]; of plans, their points.
+// points returns the rows of a verb's result by the columns of [agentRows].
 func (s verbAnswer) points(verb string) []any {
-	var answer report.Response
-	switch d := s.document.(type) {
-	case *report.Report:
-		answer.Of(d)
-	case report.Releases:
-		for _, plan := range d {
-			answer.Of(plan)
-		}
-	case report.Ranks:
-		for _, rank := range d {
-			answer.Of(rank.Plan)
-		}
-	}
-	if verb == "plan" {
-		return report.Values(answer.Points)
-	}
 	table := s.document.Data().CSV
 	return lists.Map(table[1:], func(row []string) any {
 		point := map[string]any{}

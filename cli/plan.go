@@ -185,24 +185,17 @@ func (o *planOptions) run(ctx context.Context, here *job.Local, jobs [][]job.Job
 	default:
 		err = o.out.finish(plans)
 	}
-	if err == nil && nothingFits(plans) {
-		fmt.Fprintln(o.app.stderr,
-			"vprof: nothing of this fits; vprof fit with the same model and GPU finds a batch that does, fit "+
-				"--levers settings that need less memory")
+	var answer report.Response
+	answer.Of(plans...)
+	if err == nil && !slices.ContainsFunc(answer.Points, func(p report.ResponsePoint) bool { return p.Safe }) {
+		what := "is safe"
+		if answer.ExitCode != 0 {
+			what = "fits"
+		}
+		fmt.Fprintf(o.app.stderr, "vprof: nothing of this %s; vprof fit with the same model and GPU finds a batch that "+
+			"is safe, fit --levers settings that need less memory\n", what)
 	}
 	return err
-}
-
-// nothingFits reports whether no batch of any plan fits its GPU.
-func nothingFits(plans report.Releases) bool {
-	for _, r := range plans {
-		if slices.ContainsFunc(r.Points, func(p report.Point) bool {
-			return p.Estimate == nil || p.Estimate.Verdict != report.DoesNotFit
-		}) {
-			return false
-		}
-	}
-	return true
 }
 
 // cases returns the case of the flags by each release of PyTorch that --torch names,
@@ -307,7 +300,8 @@ func (o *planOptions) printRequests(plans report.Releases) error {
 			return err
 		}
 	}
-	if nothingFits(plans) {
+	var answer report.Response
+	if answer.Of(plans...); answer.ExitCode != 0 {
 		return negative{errors.New("no row fits, so a job with the request above would run out of memory")}
 	}
 	return nil

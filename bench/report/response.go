@@ -2,7 +2,8 @@ package report
 
 import (
 	"io"
-	"slices"
+
+	"github.com/vprof/vprof/internal/lists"
 )
 
 // ResponseSchema names the format of [Response].
@@ -51,32 +52,35 @@ type ResponsePoint struct {
 	HostUpper int64 `json:"host_upper_bytes,omitempty"`
 }
 
-// Of takes the answer from a plan.
-func (a *Response) Of(r *Report) {
-	a.Report, a.Confidence, a.Fits = r, confidence, len(r.Points) > 0
-	for _, p := range r.Points {
-		point := ResponsePoint{
-			Batch:  p.Batch,
-			GPUs:   max(1, r.Case.GPUs),
-			Reason: p.Verdict(),
-			Fits:   p.Verdict() == Fits,
+// Of takes the answer from plans: of a case, or of its releases or ranks. It concludes from all of their points.
+func (a *Response) Of(plans ...*Report) {
+	a.Confidence = confidence
+	for _, r := range plans {
+		a.Report = r // which is not written where there are several
+		for _, p := range r.Points {
+			a.Points = append(a.Points, r.responsePoint(p))
 		}
-		if d, ok := r.Find(p.Device); ok {
-			point.GPU = d.GPU
-		}
-		if p.Estimate != nil {
-			point.Device, point.Upper = p.Estimate.Device.Bytes, p.Estimate.Device.High
-			point.Safe, point.Unsafe = p.Estimate.safe(), p.Estimate.Unsafe
-			if h := p.Estimate.Host; h != nil {
-				point.Host, point.HostUpper = h.Bytes, h.High
-			}
-		}
-		a.Fits = a.Fits && point.Fits
-		a.Points = append(a.Points, point)
 	}
-	if !slices.ContainsFunc(a.Points, func(p ResponsePoint) bool { return p.Fits }) {
+	fitting := lists.Filter(a.Points, func(p ResponsePoint) bool { return p.Fits })
+	a.Fits = len(fitting) > 0 && len(fitting) == len(a.Points)
+	if len(fitting) == 0 {
 		a.ExitCode = negativeVerdict
 	}
+}
+
+// responsePoint returns a point of the plan for programs.
+func (r *Report) responsePoint(p Point) ResponsePoint {
+	d, _ := r.Find(p.Device)
+	out := ResponsePoint{
+		GPU: d.GPU, Batch: p.Batch, GPUs: max(1, r.Case.GPUs), Reason: p.Verdict(), Fits: p.Verdict() == Fits,
+	}
+	if e := p.Estimate; e != nil {
+		out.Device, out.Upper, out.Safe, out.Unsafe = e.Device.Bytes, e.Device.High, e.safe(), e.Unsafe
+		if e.Host != nil {
+			out.Host, out.HostUpper = e.Host.Bytes, e.Host.High
+		}
+	}
+	return out
 }
 
 // WriteResponse writes a response as JSON: for people to read, or in a line.
