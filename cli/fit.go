@@ -165,6 +165,9 @@ func (o *fitOptions) run(ctx context.Context, s fit.Search) (*report.Fit, error)
 	bar := startProgress(o.app, false)
 	s.Progress = bar.step
 	f, err := fit.Run(ctx, s)
+	if err == nil && s.Device == nil {
+		err = o.ranged(ctx, s, f)
+	}
 	if err != nil {
 		cancel()
 	}
@@ -176,6 +179,16 @@ func (o *fitOptions) run(ctx context.Context, s fit.Search) (*report.Fit, error)
 	f.Tool, f.Started, f.Budget.Preset = tool(), started.Truncate(time.Second), o.budget.preset
 	f.Profiles = profiles
 	return f, profilesErr
+}
+
+// ranged gives choices recommended for the one GPU of a search the range of runs that others report.
+func (o *fitOptions) ranged(ctx context.Context, s fit.Search, f *report.Fit) (err error) {
+	for i := range f.Choices {
+		if c := &f.Choices[i]; c.Recommended && len(s.GPUs) == 1 && err == nil {
+			c.StackRange, err = o.c.reportedRange(ctx, s.Model, c.Case.Case, s.Evidence, s.GPUs[0], c.Batch, s.Progress)
+		}
+	}
+	return err
 }
 
 // profiles returns recommendations for the project's curriculum, where it has one.

@@ -85,6 +85,9 @@ func runSmoke(cmd *cobra.Command, o *smokeOptions) (err error) {
 	bar := startProgress(o.app, false)
 	t.Progress = bar.step
 	s, err := smoke.Run(cmd.Context(), t)
+	if err == nil && t.Device == nil {
+		s.StackRange, err = o.c.reportedRange(cmd.Context(), t.Model, t.Case, t.Evidence, t.GPU, s.Batch, bar.step)
+	}
 	bar.end()
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"github.com/vprof/vprof/bench/judge"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/progress"
+	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/stack"
@@ -27,11 +28,11 @@ type release struct{ library, version string }
 // releases returns the releases by whose rules a plan's points are also judged, each changed alone, and in words their
 // ranges. They are releases of all libraries that the case depends on where the flags name no stack, and otherwise of
 // libraries whose named release was not measured.
-func (o *planOptions) releases(libraries stack.Libraries) (all []release, over []string) {
+func (f *caseFlags) releases(libraries stack.Libraries) (all []release, over []string) {
 	unknown := libraries.Unknown()
 	for _, name := range slices.Sorted(maps.Keys(libraries)) {
 		versions := stack.Rulings(name)
-		if versions == nil || o.c.stack.value != "" && !slices.Contains(unknown, name) {
+		if versions == nil || f.stack.value != "" && !slices.Contains(unknown, name) {
 			continue
 		}
 		over = append(over, fmt.Sprintf("%s %s to %s", name, versions[0], stack.Newest(name)))
@@ -42,17 +43,41 @@ func (o *planOptions) releases(libraries stack.Libraries) (all []release, over [
 	return all, over
 }
 
-// ranged judges a report's points by the rules of other releases. Where flags name no stack, points get the range of
-// runs that others report ([report.StackRange]); where they name an unmeasured release, intervals widen to it.
+// ranged judges a report's points by the rules of other releases.
 func (o *planOptions) ranged(ctx context.Context, here *job.Local, r *report.Report, jobs []job.Job,
 	tell progress.Func,
 ) error {
-	releases, over := o.releases(r.Case.Stack)
-	if len(releases) == 0 || len(r.Points) > mostRanged {
+	if len(r.Points) > mostRanged {
+		return nil
+	}
+	for _, j := range jobs {
+		for i := range r.Points {
+			if p := &r.Points[i]; p.Estimate != nil && p.Device == step.SimName(*j.Target.GPU) {
+				setup, err := step.Of(here.Models, j.Case, here.Evidence)
+				if err == nil {
+					err = o.c.rangeOver(ctx, setup, *j.Target.GPU, p, tell)
+				}
+				if err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// rangeOver judges a point by the rules of other releases. Where flags name no stack, the point gets the range of runs
+// that others report ([report.StackRange]); where they name an unmeasured release, its intervals widen to it.
+func (f *caseFlags) rangeOver(ctx context.Context, setup *step.Setup, gpu device.GPU, p *report.Point,
+	tell progress.Func,
+) error {
+	libraries := setup.Case().Stack
+	releases, over := f.releases(libraries)
+	if len(releases) == 0 {
 		return nil
 	}
 	var reported *report.Reported
-	if r.Case.Stack.Unknown() == nil {
+	if libraries.Unknown() == nil {
 		a, b, err := planner.Reported()
 		if err != nil {
 			return err
@@ -61,25 +86,30 @@ func (o *planOptions) ranged(ctx context.Context, here *job.Local, r *report.Rep
 			Allocated: [2]float64{a.Low, a.High}, Reserved: [2]float64{b.Low, b.High}, Source: planner.SourceOf(a, b),
 		}
 	}
-	for _, j := range jobs {
-		setup, err := step.Of(here.Models, j.Case, here.Evidence)
-		if err != nil {
-			return err
-		}
-		for i := range r.Points {
-			p := &r.Points[i]
-			if p.Estimate == nil || p.Device != step.SimName(*j.Target.GPU) {
-				continue
-			}
-			others, err := byReleases(ctx, setup, *j.Target.GPU, p, releases, tell)
-			if err != nil {
-				return err
-			}
-			on, _ := r.Find(p.Device)
-			p.Range(over, others, reported, on.Memory)
-		}
+	others, err := byReleases(ctx, setup, gpu, p, releases, tell)
+	if err == nil {
+		p.Range(over, others, reported, gpu.Memory)
 	}
-	return nil
+	return err
+}
+
+// reportedRange returns the range of runs that others report of a batch; nil where flags name a stack, or the case
+// depends on none.
+func (f *caseFlags) reportedRange(ctx context.Context, m models.Model, c models.Case, e step.Evidence, gpu device.GPU,
+	batch int, tell progress.Func,
+) (*report.StackRange, error) {
+	if f.stack.value != "" || len(c.Stack) == 0 {
+		return nil, nil
+	}
+	setup, err := step.New(m, c, e)
+	if err != nil {
+		return nil, err
+	}
+	p := report.Point{Batch: batch}
+	if p.Estimate, err = estimate(ctx, setup, gpu, batch); err == nil {
+		err = f.rangeOver(ctx, setup, gpu, &p, tell)
+	}
+	return p.StackRange, err
 }
 
 // byReleases returns the estimates of a point by the rules of other releases, in the training loop that it is judged

@@ -109,6 +109,8 @@ type Choice struct {
 	EffectiveBatch int `json:"effective_batch"`
 	// Estimate is for Batch, or for the smallest batch if none fits.
 	Estimate *Estimate `json:"estimate,omitempty"`
+	// StackRange is the range of runs that others report at Batch, where the choice is recommended; see [Point].
+	StackRange *StackRange `json:"stack_range,omitempty"`
 	// Utilization is Estimate.Device over the device's memory.
 	Utilization float64 `json:"utilization"`
 	// StepSeconds is an estimate of the time of one optimizer step, and SamplesPerSecond what follows from it.

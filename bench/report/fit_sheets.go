@@ -128,6 +128,7 @@ func (f *Fit) notes() []string {
 		notes.Add("+ the search ends at %s.", end)
 	}
 	for _, c := range f.Choices {
+		notes.Text(c.StackRange.note(c.Batch))
 		if c.Estimate != nil && c.Estimate.OtherLoop != nil {
 			loops = append(loops, c.Estimate.Loop)
 		}

@@ -33,6 +33,8 @@ type Smoke struct {
 	// Intervals names the records from which the ranges of the needs were computed, and gives how many of them ranges
 	// of the others held; absent of measured checks.
 	Intervals string `json:"intervals,omitempty"`
+	// StackRange is the range of the training step in runs that others report; see [Point].
+	StackRange *StackRange `json:"stack_range,omitempty"`
 	// Safe reports whether every check is within the limit.
 	Safe bool `json:"safe"`
 	// Passed reports whether it is safe and nothing has grown since the baseline: the command's exit code is 0.
@@ -247,6 +249,7 @@ func (s *Smoke) Sheets() []Sheet {
 		sheet.Notes.Add("%s", s.Host.note(s.Batch))
 	}
 	sheet.Notes.If(s.Intervals != "", "needs are upper ends of ranges from %s.", s.Intervals)
+	sheet.Notes.Text(s.StackRange.note(s.Batch))
 	sheet.Notes.If(s.Streamed > 0,
 		"with the %s of data on the host and one batch at a time on the GPU, the training step needs %s",
 		bytesize.Format(s.Case.Dataset), bytesize.Format(s.Streamed))

@@ -86,15 +86,19 @@ func (i Interval) with(other Interval) Interval {
 
 // stackNote returns the range over releases of the point with the largest batch; empty if none has one.
 func (r *Report) stackNote() string {
-	largest, ok := lists.Most(lists.Filter(r.Points, func(p Point) bool { return p.StackRange != nil }),
+	largest, _ := lists.Most(lists.Filter(r.Points, func(p Point) bool { return p.StackRange != nil }),
 		func(p Point) int64 { return int64(p.Batch) })
-	if !ok {
+	return largest.StackRange.note(largest.Batch)
+}
+
+// note returns the range of a batch in words; empty without one.
+func (s *StackRange) note(batch int) string {
+	if s == nil {
 		return ""
 	}
-	s := largest.StackRange
-	return fmt.Sprintf("the figures above hold for the releases in the title. With other releases (%s), loops or "+
-		"trainers, as in runs that others report, it may need %s to %s allocated and %s to %s on the device "+
+	return fmt.Sprintf("the values above are for the newest known releases. With others (%s), loops or trainers that "+
+		"differ, as in runs that others report, it may need %s to %s allocated and %s to %s on the device "+
 		"(batch %d: %s); from %s. Name your releases: --stack uv.lock.", strings.Join(s.Over, ", "),
 		bytesize.Format(s.Allocated.Low), bytesize.Format(s.Allocated.High), bytesize.Format(s.Device.Low),
-		bytesize.Format(s.Device.High), largest.Batch, s.Verdict, s.Intervals)
+		bytesize.Format(s.Device.High), batch, s.Verdict, s.Intervals)
 }

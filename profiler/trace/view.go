@@ -141,6 +141,12 @@ func ViewStrides(dst, old, oldStrides, shape []int64) ([]int64, bool) {
 		return strides, true
 	}
 	d := len(shape) - 1
+	if Numel(old) == 0 { // its strides do not matter
+		for d--; d >= 0; d-- {
+			strides[d] = strides[d+1] * max(shape[d+1], 1)
+		}
+		return strides, true
+	}
 	base := oldStrides[len(old)-1]
 	chunk, viewed := int64(1), int64(1)
 	for i := len(old) - 1; i >= 0; i-- {

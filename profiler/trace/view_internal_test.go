@@ -84,6 +84,13 @@ func TestViewKeepsOrderOfElements(t *testing.T) {
 	})
 }
 
+// A tensor without elements has a view in any shape without elements, with the strides of a contiguous one.
+func TestViewOfNothing(t *testing.T) {
+	strides, ok := ViewStrides(nil, []int64{2, 0, 3}, []int64{30, 3, 1}, []int64{0, 3})
+	require.True(t, ok)
+	require.Equal(t, []int64{3, 1}, strides)
+}
+
 // Two elements share a place only if overlaps says that they may.
 func TestOverlapIsSeen(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
