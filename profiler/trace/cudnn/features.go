@@ -1,8 +1,6 @@
 package cudnn
 
 import (
-	_ "embed"
-
 	"github.com/vprof/vprof/internal/ceil"
 	"github.com/vprof/vprof/profiler/trace/cudnn/forest"
 )
@@ -13,11 +11,6 @@ const numFeatures = forest.Features
 // features are the quantities that rules compare, in the order of features.txt. They are sizes of the implicit matrix
 // product, its tiles, alignments and the shape's proportions: what a heuristic that never saw the shape could use.
 type features [numFeatures]float32
-
-// featureText names and describes the features, each in a line.
-//
-//go:embed features.txt
-var featureText string
 
 // features computes the values of all features of a problem.
 func (p *problem) features() (f features) {

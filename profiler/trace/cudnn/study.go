@@ -1,10 +1,6 @@
 package cudnn
 
-import (
-	"strings"
-
-	"github.com/vprof/vprof/internal/lists"
-)
+import "github.com/vprof/vprof/internal/lists"
 
 // Study exposes the data from which the rules are learned, for command fit and for tests: the features of a case and
 // the workspace of each choice.
@@ -12,14 +8,6 @@ type Study struct{ p problem }
 
 // NewStudy prepares a case.
 func NewStudy(c Config, d Direction, gpu GPU) Study { return Study{newProblem(c, d, &gpu)} }
-
-// FeatureNames returns the names of the features, in order.
-func FeatureNames() []string {
-	return lists.Map(strings.Split(strings.TrimSpace(featureText), "\n"), func(line string) string {
-		name, _, _ := strings.Cut(line, " ")
-		return name
-	})
-}
 
 // Features returns the values the rules compare.
 func (s Study) Features() []float32 {

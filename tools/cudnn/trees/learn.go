@@ -101,9 +101,21 @@ func vote(trees []*forest.Branch, n int, name func(class int) string) forest.Gro
 		number[class] = int(names.of(name(class)))
 	}
 	for i := range trees {
-		trees[i] = trees[i].Merge(number)
+		trees[i] = merged(trees[i], number)
 	}
 	return forest.Grown{Classes: names.all, Trees: trees}
+}
+
+// merged renumbers the classes of the leaves below b, and joins neighbors whose classes become equal.
+func merged(b *forest.Branch, number []int) *forest.Branch {
+	if b.Leaf() {
+		return &forest.Branch{Class: number[b.Class]}
+	}
+	less, other := merged(b.Less, number), merged(b.Other, number)
+	if less.Leaf() && other.Leaf() && less.Class == other.Class {
+		return less
+	}
+	return &forest.Branch{Feature: b.Feature, Threshold: b.Threshold, Less: less, Other: other}
 }
 
 // classes numbers values in the order of their first use.

@@ -209,13 +209,21 @@ func TestNoLeafHasFewerCasesThanItNeeds(t *testing.T) {
 			for _, c := range cases {
 				behind[leafOf(tree, c.study.Features())]++
 			}
-			require.Len(t, behind, tree.Leaves(), "every leaf has a case")
+			require.Len(t, behind, leaves(tree), "every leaf has a case")
 			require.Greater(t, len(behind), 1)
 			for _, n := range behind {
 				require.GreaterOrEqual(t, n, support)
 			}
 		}
 	}
+}
+
+// leaves counts the leaves below b.
+func leaves(b *forest.Branch) int {
+	if b.Leaf() {
+		return 1
+	}
+	return leaves(b.Less) + leaves(b.Other)
 }
 
 // leafOf returns the leaf of a tree for a sample.
@@ -314,7 +322,7 @@ func TestAReleaseThatDiffersHasCorrectionsAlone(t *testing.T) {
 func TestRanksCountTheCutsThatAreNotAbove(t *testing.T) {
 	cases, _ := label(manyMadeUp(t, 4, 30))
 	table := tabulate(cases)
-	require.Len(t, table.cuts, len(cudnn.FeatureNames()))
+	require.Len(t, table.cuts, forest.Features)
 	for f, cuts := range table.cuts {
 		require.IsIncreasing(t, append([]float32{-1}, cuts...), "all values are above")
 		for i, c := range cases {
@@ -391,4 +399,38 @@ func TestVotesNameEachClassOnce(t *testing.T) {
 	require.Equal(t, forest.Grown{
 		Classes: []string{"a"}, Trees: []*forest.Branch{leaf(0)},
 	}, named("a", "a", "a"))
+}
+
+func TestMergedTreesAnswerTheSameInNewNumbersWithNoMoreLeaves(t *testing.T) {
+	const classes = 4
+	var drawn func(t *rapid.T, depth int) *forest.Branch
+	drawn = func(t *rapid.T, depth int) *forest.Branch {
+		if depth == 0 || rapid.Bool().Draw(t, "leaf") {
+			return &forest.Branch{Class: rapid.IntRange(0, classes-1).Draw(t, "class")}
+		}
+		return &forest.Branch{
+			Feature: rapid.IntRange(0, 3).Draw(t, "feature"), Threshold: rapid.Float32Range(0, 1).Draw(t, "threshold"),
+			Less: drawn(t, depth-1), Other: drawn(t, depth-1),
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		tree := drawn(t, 5)
+		numbers := rapid.SliceOfN(rapid.IntRange(0, 2), classes, classes).Draw(t, "numbers")
+		joined := merged(tree, numbers)
+		require.LessOrEqual(t, leaves(joined), leaves(tree))
+		require.True(t, apart(joined), "neighbors of one class are joined")
+		for range 8 {
+			x := rapid.SliceOfN(rapid.Float32Range(0, 1), 4, 4).Draw(t, "features")
+			require.Equal(t, numbers[leafOf(tree, x).Class], leafOf(joined, x).Class, "%v", x)
+		}
+	})
+}
+
+// apart reports whether no two leaves of one class are neighbors.
+func apart(b *forest.Branch) bool {
+	if b.Leaf() {
+		return true
+	}
+	return apart(b.Less) && apart(b.Other) &&
+		(!b.Less.Leaf() || !b.Other.Leaf() || b.Less.Class != b.Other.Class)
 }

@@ -25,26 +25,6 @@ type Grown struct {
 // Leaf reports whether b is a leaf.
 func (b *Branch) Leaf() bool { return b.Less == nil }
 
-// Leaves counts the leaves below b.
-func (b *Branch) Leaves() int {
-	if b.Leaf() {
-		return 1
-	}
-	return b.Less.Leaves() + b.Other.Leaves()
-}
-
-// Merge renumbers the classes of the leaves below b, and joins neighbors whose classes become equal.
-func (b *Branch) Merge(classes []int) *Branch {
-	if b.Leaf() {
-		return &Branch{Class: classes[b.Class]}
-	}
-	less, other := b.Less.Merge(classes), b.Other.Merge(classes)
-	if less.Leaf() && other.Leaf() && less.Class == other.Class {
-		return less
-	}
-	return &Branch{Feature: b.Feature, Threshold: b.Threshold, Less: less, Other: other}
-}
-
 // thresholds appends the threshold of b and of each branch below it to the list of the branch's feature. It skips
 // NaN, which is above all values and needs no question.
 func (b *Branch) thresholds(of *[Features][]float32) {

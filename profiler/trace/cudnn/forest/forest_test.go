@@ -178,30 +178,6 @@ func TestForestsVoteAsTheyWereWritten(t *testing.T) {
 	})
 }
 
-func TestMergedTreesAnswerTheSameInNewNumbersWithNoMoreLeaves(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		d := drawn(t)
-		tree := d.tree(5)
-		numbers := rapid.SliceOfN(rapid.IntRange(0, 2), d.classes, d.classes).Draw(t, "numbers")
-		merged := tree.Merge(numbers)
-		require.LessOrEqual(t, merged.Leaves(), tree.Leaves())
-		require.True(t, apart(merged), "neighbors of one class are joined")
-		for range 8 {
-			x := d.features()
-			require.Equal(t, numbers[walk(tree, x)], walk(merged, x), "%v", x)
-		}
-	})
-}
-
-// apart reports whether no two leaves of one class are neighbors.
-func apart(b *forest.Branch) bool {
-	if b.Leaf() {
-		return true
-	}
-	return apart(b.Less) && apart(b.Other) &&
-		(!b.Less.Leaf() || !b.Other.Leaf() || b.Less.Class != b.Other.Class)
-}
-
 // Trees with branches that are skipped by their length and by reading them, and one whose levels are narrow.
 func TestLargeForestsVoteAsTheirTreesDo(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
