@@ -108,7 +108,7 @@ func TestTheCacheGrowsOverLengths(t *testing.T) {
 // A search that ends at the first epoch beyond a limit finds what all epochs say of it.
 func TestAnEpochBeyondALimitEndsTheReplays(t *testing.T) {
 	s := setupOf(t, "llama-tiny", models.Case{Settings: models.Settings{"seq-len": 512, "packed": 0}})
-	l := lengths(t, "lognormal:mean=100,p95=300,samples=160", epoch.Padded)
+	l := lengths(t, "lognormal:mean=100,p95=300,samples=48", epoch.Padded)
 	gpu := catalogGPU(t, "a100-80")
 	all, err := epoch.Run(t.Context(), s, gpu, 4, l, few)
 	require.NoError(t, err)
