@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -81,9 +82,10 @@ func (o *Outcome) remedies(ctx context.Context, run *report.Run, held step.Held)
 		add("outputs of the evaluation brought to the host batch by batch ("+line+
 			"; eval_accumulation_steps of a Trainer)", estimate, min(kept, run.Allocated-evaluation))
 	}
-	if bytes, line := scores(held); bytes > 0 {
-		add("F.scaled_dot_product_attention in place of scores and masks ("+line+")", estimate,
-			min(bytes, run.Allocated-other))
+	for _, change := range rewrites {
+		if bytes, line := matching(held, change.line(), change.near()); bytes > 0 {
+			add(change.what+" ("+line+")", estimate, min(bytes, run.Allocated-other))
+		}
 	}
 	conf, saved := o.allocator(), step.Saved(o.Program)
 	there, err := saved.Without(ctx, step.Plentiful(o.GPU), conf)
@@ -129,21 +131,31 @@ func peaksBeside(phases []report.Phase) (training, evaluation int64) {
 	return training, evaluation
 }
 
-// scoring matches source lines that compute scores or masks, and attention what lines around them have where these are
-// attention's. place has the file and the number of file:line:function.
-var (
-	scoring   = pattern.Of(`\b(masked_fill|softmax|baddbmm|where)_?\(`)
-	place     = pattern.Of(`^(.*):(\d+):[^:]*$`)
-	attention = pattern.Of(`(?i)att(n|en[dt]|_|\b)`)
-)
+// rewrites are changes of lines of the user's source: of lines that match line and have near a match of near.
+var rewrites = []struct {
+	what       string
+	line, near func() *regexp.Regexp
+}{
+	{
+		"F.scaled_dot_product_attention in place of scores and masks",
+		pattern.Of(`\b(masked_fill|softmax|baddbmm|where)_?\(`), pattern.Of(`(?i)att(n|en[dt]|_|\b)`),
+	},
+	{
+		"one tensor after the other, or a _foreach function that ends in _, in place of copies of all",
+		pattern.Of(`\b_foreach_\w*[a-z0-9]\(`), pattern.Of(``),
+	},
+}
+
+// place has the file and the number of file:line:function.
+var place = pattern.Of(`^(.*):(\d+):[^:]*$`)
 
 // around is the number of lines before and after one that belong to the same computation.
 const around = 8
 
-// scores returns the bytes that lines of the user's attention hold, and the line with most.
-func scores(held step.Held) (sum int64, most string) {
+// matching returns the bytes that matching lines of the user hold, and the line with most.
+func matching(held step.Held, line, near *regexp.Regexp) (sum int64, most string) {
 	for _, c := range held.Lines(20) {
-		if text, near := source(c.Name); scoring().MatchString(text) && attention().MatchString(near) {
+		if text, around := source(c.Name); line.MatchString(text) && near.MatchString(around) {
 			if sum += c.Bytes; most == "" {
 				most = c.Name
 			}

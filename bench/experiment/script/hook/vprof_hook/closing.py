@@ -33,8 +33,8 @@ SAVED = 4 << 30
 
 
 # Further steps run for up to SEEK seconds of CPU time if the script has a line that evaluates or saves and did not run
-# yet, or if growing memory is freed soon. If the sizes of later batches are unknown, they run until the peak has not
-# risen (by the factor RISE) for LOOK * SEEK seconds. They end after MOST steps or ALLOCATIONS allocations.
+# yet, or if growing memory is freed soon, or if the peak rises (by the factor RISE) in the first LOOK * SEEK of them.
+# They end after MOST steps or ALLOCATIONS allocations.
 SEEK = float(os.environ.get("VPROF_SEEK", "8"))
 LOOK, RISE = 0.25, 1.02
 MOST, ALLOCATIONS = 400, 150_000
@@ -134,8 +134,10 @@ class Closing:
             last = self.steps("steps") + STEPS
             return watch.step() < last if STEPS < last <= MOST else now < self.sought - SEEK * (1 - LOOK)
         if watch.memory.top() > RISE * self.top:
-            self.looked, self.top = now + SEEK * LOOK, watch.memory.top()
-        if not watch.longest.known and now < self.looked:
+            # A second rise shows that steps differ: then they are looked at for the whole time.
+            self.looked = self.sought if self.top and not self.ended else now + SEEK * LOOK
+            self.top = watch.memory.top()
+        if now < self.looked:
             return True
         lines = [line for line in self.unseen().values() if line]
         user = memory.frame_of_user(frame, watch.memory.libraries)

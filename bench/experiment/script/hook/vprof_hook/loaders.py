@@ -35,7 +35,6 @@ class Longest:
         self.shape = []  # shape of the largest tensor in the largest batch
         self.kept = None  # a copy of the largest batch, for trials
         self.waiting = []  # longest batches that were not trained on yet
-        self.known = False  # whether later batches are known to be no larger
         self.given = 0  # number of training batches loaded
         self.handed = None  # the step at which the last longest batch was returned
         self.began = 0  # the step at which the search began
@@ -93,6 +92,9 @@ class Longest:
                 # A batch with few elements may hold the longest sample; it is not the one for trials.
                 if 2 * size > self.largest:
                     self.kept = copy.copy(batch)
+                self.row = max(self.row, math.prod(shape[1:]))
+                if size > self.largest:
+                    self.largest, self.shape = size, shape
                 return batch
         return self.note(own())
 
@@ -123,7 +125,6 @@ class Longest:
         try:
             scan = Scan(self.torch, loader, began + self.seconds)
             batches, why = scan.longest(), scan.why
-            self.known = not why or scan.alike
             for indices in batches:
                 batch = scan.load(indices)
                 if self.is_larger(*shape_of(self.torch, batch)):
@@ -164,13 +165,12 @@ class Scan:
     def __init__(self, torch, loader, until):
         self.torch, self.loader, self.until = torch, loader, until
         self.why = ""  # why not all samples were read; empty if all were
-        self.alike = False  # whether the samples that were not read are taken to have the same size
         self.read = self.samples = 0
         self.dataset = copy.copy(loader.dataset)
 
     def longest(self):
-        """Returns the indices of the batch with most elements and, if it is another one, of the batch with the longest
-        sample. Elements include padding to the longest sample.
+        """Returns the indices of the batch with most elements and, if these are other ones, of the batch with the
+        longest sample and of the one with most elements without padding, which some scripts concatenate.
         """
         data = self.torch.utils.data
         if isinstance(self.dataset, data.IterableDataset):
@@ -183,23 +183,23 @@ class Scan:
         batches = self.batches()
         if not batches:
             return []
-        most = longest = None
+        best = {}  # (rank, indices) of the batch that is first by each of the three
         sizes = {}
         for indices in batches:
             of = [self.size(i, sizes) for i in indices]
             if None in of:
                 break  # the deadline has passed
             highest = max(of, default=0)
-            if most is None or len(of) * highest > most[0]:
-                most = (len(of) * highest, indices)
-            if longest is None or (highest, len(of)) > longest[0]:
-                longest = ((highest, len(of)), indices)
+            for kind, rank in ("padded", len(of) * highest), ("sample", (highest, len(of))), ("sum", sum(of)):
+                if kind not in best or rank > best[kind][0]:
+                    best[kind] = rank, indices
             if self.read == ALIKE and len(set(sizes.values())) == 1:
-                self.alike, self.why = True, "%d samples of one size were taken for all" % ALIKE
+                self.why = "%d samples of one size were taken for all" % ALIKE
                 return []
-        found = [most[1]] if most else []
-        if longest and longest[1] != found[0]:
-            found.append(longest[1])
+        found = []
+        for _, indices in best.values():
+            if indices not in found:
+                found.append(indices)
         return found
 
     def batches(self):

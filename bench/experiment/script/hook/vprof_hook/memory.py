@@ -33,6 +33,7 @@ class Memory:
         self.earlier = {}  # peaks by device, in the current phase before the script reset its peaks
         self.since = {}  # peaks since the script's last reset, by (device, statistic, pool)
         self.labels = program.Labels()
+        self.before = 0  # allocated bytes on the reported device when the current phase began
         self.tops = {}  # the peak of allocated bytes by (step, name of the phase)
 
     # Peaks.
@@ -83,6 +84,7 @@ class Memory:
             at = events.now()
             self.labels.add("mark", step, phase, device, at=at)
             events.send("mark", at=at, gpu=device, step=step, phase=phase, used=total - free, **facts)
+        self.before = self.allocated()
 
     def keep(self, device, stats):
         """Stores the peaks for the script before the hook resets them."""
@@ -142,7 +144,7 @@ class Memory:
 
     def apart(self):
         """Returns (number, from 1, of the step whose forward or backward pass has the highest peak, bytes by which it
-        exceeds the usual steps and all other phases); (0, 0) unless at most a tenth of the steps peak that high.
+        exceeds the usual steps and all other phases); (0, 0) unless at most a quarter of the steps peak that high.
         """
         peaks, rest = {}, [0]
         for (step, phase), peak in self.tops.items():
@@ -151,7 +153,7 @@ class Memory:
             else:
                 rest.append(peak)
         steps = sorted(peaks, key=peaks.get)
-        few = len(steps) // 10 + 1
+        few = max(1, len(steps) // 4)
         if len(steps) <= 2 * few or peaks[steps[-1 - few]] > APART * peaks[steps[-1]]:
             return 0, 0
         return steps[-1] + 1, peaks[steps[-1]] - max(*rest, peaks[steps[-1 - few]])

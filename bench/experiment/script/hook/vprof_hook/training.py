@@ -9,7 +9,7 @@ import sys
 import traceback
 import weakref
 
-from . import busy, compiling, events, growth, holders, libraries, loaders
+from . import busy, compiling, copies, events, growth, holders, libraries, loaders
 from .closing import Closing
 from .memory import Memory
 from .timing import Times
@@ -48,6 +48,7 @@ class Watch:
         self.gathering = False  # whether state_dict() was called and the save that may follow has not begun
         self.closing = Closing(self)
         self.trials = Trials(self)
+        self.copies = copies.Copies(self)
         self.times = Times(self)
         self.longest = loaders.Longest(torch, self)
         self.growth = growth.Growth()
@@ -102,6 +103,8 @@ class Watch:
             self.settle()
             if phase == "backward":
                 self.memory.label_batch(sys._getframe(1))
+            if phase == "saving" and not gathered:
+                self.copies.note(args, sys._getframe(1))
             if not gathered:
                 self.begin(phase)
             try:
@@ -339,6 +342,7 @@ class Watch:
         if not steps and self.alone:
             steps, kinds = [self.alone], ["no optimizer"]
         self.send_apart()
+        self.copies.send()
         trace, failure = self.memory.write()
         backends, total = getattr(self.torch, "backends", None), self.closing.steps(reason)
         rise, later = self.rise(total)

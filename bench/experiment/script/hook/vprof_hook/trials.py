@@ -50,7 +50,8 @@ class Trials:
         self.name = ""
         self.base = 0  # peak of the unchanged step, in bytes
         self.stepped = set()  # optimizers that have stepped during this trial
-        self.autocast = self.loss = False  # whether the script uses autocast, and a cross-entropy over at least CLASSES classes
+        # Whether the script uses autocast, a cross-entropy over at least CLASSES classes, and attention that returns weights.
+        self.autocast = self.loss = self.weights = False
 
     def trained(self):
         """Returns the parameters of all optimizers."""
@@ -102,6 +103,7 @@ class Trials:
             self.queue.extend(self.losses())
             if not self.autocast:
                 self.queue.extend(self.casts())
+            self.queue.extend(self.attentions())
         events.send("tried", text=self.name, peak_allocated=peak, allocated=self.base)
         self.next()
 
@@ -120,9 +122,11 @@ class Trials:
     # Changes. Each generator yields (text, change); change applies the option and returns the function that undoes it.
 
     def observe(self):
-        """Changes nothing; detects whether the script uses autocast and a cross-entropy over many classes."""
-        torch = self.torch
-        enter, loss = torch.autocast.__enter__, torch.nn.functional.cross_entropy
+        """Changes nothing; detects whether the script uses autocast, a cross-entropy over many classes, and attention
+        that returns weights.
+        """
+        torch, attention = self.torch, self.torch.nn.MultiheadAttention
+        enter, loss, attend = torch.autocast.__enter__, torch.nn.functional.cross_entropy, attention.forward
 
         def entered(context):
             self.autocast = True
@@ -133,10 +137,15 @@ class Trials:
             self.loss |= logits.dim() == 2 and logits.shape[-1] >= CLASSES
             return loss(logits, *args, **kwargs)
 
-        torch.autocast.__enter__, torch.nn.functional.cross_entropy = entered, computed
+        @functools.wraps(attend)
+        def attended(module, query, key, value, key_padding_mask=None, need_weights=True, *args, **kwargs):
+            self.weights |= need_weights
+            return attend(module, query, key, value, key_padding_mask, need_weights, *args, **kwargs)
+
+        torch.autocast.__enter__, torch.nn.functional.cross_entropy, attention.forward = entered, computed, attended
 
         def undo():
-            torch.autocast.__enter__, torch.nn.functional.cross_entropy = enter, loss
+            torch.autocast.__enter__, torch.nn.functional.cross_entropy, attention.forward = enter, loss, attend
 
         return undo
 
@@ -280,6 +289,25 @@ class Trials:
             return undo
 
         yield 'torch.autocast("cuda", torch.bfloat16)', change
+
+    def attentions(self):
+        """Yields need_weights=False for attention that returns its weights. A script that uses them fails in this trial,
+        which therefore is the last.
+        """
+        if not self.weights:
+            return
+        attention = self.torch.nn.MultiheadAttention
+        own = attention.forward
+
+        @functools.wraps(own)
+        def forward(module, query, key, value, key_padding_mask=None, need_weights=True, *args, **kwargs):
+            return own(module, query, key, value, key_padding_mask, False, *args, **kwargs)
+
+        def change():
+            attention.forward = forward
+            return lambda: setattr(attention, "forward", own)
+
+        yield "need_weights=False for nn.MultiheadAttention", change
 
     # Copies of the model, found without a trial.
 
