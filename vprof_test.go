@@ -121,14 +121,14 @@ func TestErrorsSayInASentenceWhatIsWrong(t *testing.T) {
 	torn := filepath.Join(t.TempDir(), "torn.yaml")
 	require.NoError(t, os.WriteFile(torn, []byte("a: [1"), 0o600))
 	for want, r := range map[string]vprof.Request{
-		`unknown model "gtp2"; near it: gpt2`:              {Model: "gtp2"},
-		`unknown GPU "rtx-4091"`:                           {Model: "gpt2", GPU: []string{"rtx-4091"}},
-		`0 is not a batch size; the smallest is 1`:         {Model: "gpt2", Batch: []int{0}},
-		`--gpu-memory: 24 B is less than the CUDA context`: {Model: "gpt2", GPUMemory: 24},
-		`export: requests for plan have no such option`:    {Options: map[string]any{"export": "a.json"}},
-		`model: given twice`:                               {Model: "gpt2", Options: map[string]any{"model": "vit"}},
-		`json: unsupported type`:                           {Options: map[string]any{"model": func() {}}},
-		`torch and rank: a request is for one release`:     {Model: "gpt2", Torch: "2.14,2.15"},
+		`unknown model "gtp2"; near it: gpt2`:                 {Model: "gtp2"},
+		`unknown GPU "rtx-4091"`:                              {Model: "gpt2", GPU: []string{"rtx-4091"}},
+		`0 is not a batch size; the smallest is 1`:            {Model: "gpt2", Batch: []int{0}},
+		`--gpu-memory: 24 B is less than the CUDA context`:    {Model: "gpt2", GPUMemory: 24},
+		`export: requests for plan have no such option`:       {Options: map[string]any{"export": "a.json"}},
+		`model: given twice`:                                  {Model: "gpt2", Options: map[string]any{"model": "vit"}},
+		`json: unsupported type`:                              {Options: map[string]any{"model": func() {}}},
+		`torch and rank: a request may name only one release`: {Model: "gpt2", Torch: "2.14,2.15"},
 		"torn.yaml":            {Files: []string{torn}},
 		"nor the hub's caches": {Model: "hf:nobody/nothing"},
 	} {

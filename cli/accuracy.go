@@ -116,7 +116,7 @@ func (o *accuracyOptions) read() ([]reference.Record, error) {
 		}
 	}
 	if len(errs) == 0 && len(records) == 0 {
-		return nil, usagef("no records to compare with")
+		return nil, usagef("no reference records given; name files of them")
 	}
 	return records, errors.Join(errs...)
 }
@@ -274,7 +274,7 @@ func (a *app) planned(ctx context.Context, command, folder string) (*report.Esti
 		return nil, err
 	}
 	if rest := cmd.Flags().Args(); len(rest) > 0 {
-		return nil, usagef("%s: %q belongs to no flag", command, rest[0])
+		return nil, usagef("%s: unexpected argument %q; it accepts only flags here", command, rest[0])
 	}
 	m, cases, own, err := o.cases()
 	if err != nil {

@@ -92,7 +92,7 @@ func valuesOf(v any) ([]string, error) {
 		for _, each := range v {
 			text, ok := scalar(each)
 			if !ok {
-				return nil, errors.New("lists may hold only numbers and strings")
+				return nil, errors.New("a list may hold only numbers and strings")
 			}
 			all = append(all, text)
 		}
@@ -100,14 +100,14 @@ func valuesOf(v any) ([]string, error) {
 		for _, key := range slices.Sorted(maps.Keys(v)) {
 			text, ok := scalar(v[key])
 			if !ok {
-				return nil, fmt.Errorf("%s is neither a number nor a string", key)
+				return nil, fmt.Errorf("%s: need numbers or strings as values", key)
 			}
 			all = append(all, key+"="+text)
 		}
 	default:
 		text, ok := scalar(v)
 		if !ok {
-			return nil, fmt.Errorf("%v is not a valid value of an option", v)
+			return nil, fmt.Errorf("invalid value %v: need a string, number, boolean or list", v)
 		}
 		all = []string{text}
 	}
@@ -137,7 +137,7 @@ func requestOf(text []byte) (r request, err error) {
 	}
 	more, given := r[moreOptions].(map[string]any)
 	if _, has := r[moreOptions]; has && !given {
-		return nil, usagef("%s: not an object of options by name", moreOptions)
+		return nil, usagef("%s: need an object of options by name", moreOptions)
 	}
 	delete(r, moreOptions)
 	for name, v := range more {
@@ -191,7 +191,7 @@ func (a *app) runVerb(
 }
 
 // errSeveral is the error of a request whose answer is several plans.
-var errSeveral = usagef("torch and rank: a request is for one release of PyTorch and one rank")
+var errSeveral = usagef("torch and rank: a request may name only one release of PyTorch and one rank")
 
 // planned returns the answer to a request for a plan.
 func (s verbAnswer) planned() *report.Response {

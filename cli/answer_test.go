@@ -79,10 +79,10 @@ func TestWhatIsWrongWithARequestIsAnAnswer(t *testing.T) {
 	for i, want := range []string{
 		"not a JSON object",
 		"moddel: requests for plan have no such option; did you mean model?", "export: requests for plan have no such option",
-		"model: <nil> is not a valid value",
-		"set: images is neither a number nor a string", `unknown model "resnet81"; near it: resnet18`,
-		"batch: lists may hold only numbers and strings", "torch and rank: a request is for one release of PyTorch",
-		"model: given twice", "more: not an object of options by name",
+		"model: invalid value <nil>",
+		"set: images: need numbers or strings as values", `unknown model "resnet81"; near it: resnet18`,
+		"batch: a list may hold only numbers and strings", "torch and rank: a request may name only one release of PyTorch",
+		"model: given twice", "more: need an object of options by name",
 	} {
 		require.Equal(t, int(exitUsage), answers[i+1].ExitCode)
 		require.Contains(t, answers[i+1].Message, want)

@@ -58,7 +58,7 @@ func (f *applyFlags) check(gpus int) error {
 	case f.trainer != nil && f.config != "" && len(f.pairs) == 0:
 		return usagef("--config-path: vprof writes the recommendation into %s; remove the flag", f.trainer.File)
 	case len(f.pairs) > 0 && f.config == "":
-		return usagef("--map: name the file with --config-path")
+		return usagef("--map needs a file to read; name it with --config-path")
 	}
 	return nil
 }
@@ -220,7 +220,7 @@ func (f *applyFlags) paste(to io.Writer, s systems.System, v systems.Values) err
 		return err
 	}
 	if f.config != "" {
-		return usagef("--config-path: %s is configured by %s; run without it and paste", s.Project, s.Where)
+		return usagef("--config-path: vprof does not edit %s of %s; omit the flag and paste", s.Where, s.Project)
 	}
 	_, err = fmt.Fprintf(to, "\npaste into %s of %s:\n\n%s", s.Where, s.Project, text)
 	return err

@@ -38,9 +38,9 @@ type budgetFlags struct {
 func (b *budgetFlags) register(cmd *cobra.Command) {
 	b.flags = cmd.Flags()
 	b.flags.StringVar(&b.margin, "safety-margin", fmt.Sprint(planner.DefaultMargin),
-		"`share` of the memory that a step may need at most, or its name: "+strings.Join(presetNames(), ", "))
+		"largest `share` of the memory that a step may need, or a name: "+strings.Join(presetNames(), ", "))
 	b.flags.StringVar(&b.risk, "risk", "",
-		"instead: the `probability` that a step needs more than all of the memory, like 1%")
+		"instead of --safety-margin: accepted `probability` that a step needs more than the memory, like 1%")
 	complete(cmd, "safety-margin", presetNames)
 }
 
@@ -55,7 +55,7 @@ func (b *budgetFlags) budget() (planner.Budget, error) {
 			return out, usagef("--risk: %w", err)
 		}
 		if out.Risk == 0 {
-			return out, usagef("--risk: no estimate is certain; use a probability like 1%%")
+			return out, usagef("--risk: need a probability above 0, like 1%%")
 		}
 	} else if margin, named := marginOf[b.margin]; named {
 		out.Margin, b.preset = margin, b.margin
@@ -74,7 +74,7 @@ func parseShare(s string) (float64, error) {
 	number, percent := strings.CutSuffix(s, "%")
 	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
 	if err != nil {
-		return 0, fmt.Errorf("%q is not a share like 1%% or 0.01", s)
+		return 0, fmt.Errorf("invalid %q: need a share like 1%% or 0.01", s)
 	}
 	if percent {
 		v /= 100
@@ -102,7 +102,7 @@ func parseMemory(s string, gpu int64) (int64, error) {
 	}
 	part, err := strconv.ParseFloat(percent, 64)
 	if err != nil || !(part > 0 && part <= 100) {
-		return 0, fmt.Errorf("%q is not a part of the GPU from 0%% to 100%%", s)
+		return 0, fmt.Errorf("invalid %q: need a share of the GPU from 0%% to 100%%", s)
 	}
 	return int64(part / 100 * float64(gpu)), nil
 }

@@ -74,12 +74,12 @@ func newCalibrateCmd(a *app) *cobra.Command {
 		"torch=2.11.0,cuda=13.0,cudnn=9.19,driver=580, or a file of packages or a Python, as in vprof plan"
 	f.BoolVar(&o.pool, "pool", false, "fit one set of coefficients to runs of several models")
 	f.BoolVar(&o.allowSimulated, "allow-simulated", false,
-		"also fit to simulated devices and drivers; the entry is marked")
+		"also fit to runs on simulated GPUs; the entry is marked as simulated")
 	f.BoolVar(&o.force, "force", false,
-		"also fit to runs that differ too much from their replay, or are too few")
+		"also fit to too few runs, or to runs that differ too much from their replay")
 	f.BoolVar(&o.dryRun, "dry-run", false, "write nothing")
-	f.BoolVar(&o.host, "host", false, "measure this machine's host, without a GPU or runs: "+
-		"how long PyTorch takes to launch kernels")
+	f.BoolVar(&o.host, "host", false, "measure how long PyTorch takes to launch kernels on this machine, "+
+		"without a GPU or runs")
 	f.StringVar(&o.python, "python", "", "with --host, Python `interpreter` that has PyTorch (default: python3)")
 	o.batch.register(cmd, "all in the runs")
 	o.out.register(cmd)
@@ -135,7 +135,7 @@ func (o *calibrateOptions) read() ([]calibration.Observed, []coefficients.Input,
 		}
 		all = slices.DeleteFunc(all, func(r calibration.Observed) bool { return !wanted(r) })
 		if len(all) == 0 {
-			return nil, nil, usagef("%s: the flags select no run (batches in the file: %v)",
+			return nil, nil, usagef("%s: no run matches the flags (batches in the file: %v)",
 				arg, in.Batches)
 		}
 		if all[0].Simulated && !o.allowSimulated {
@@ -262,7 +262,7 @@ func (a *app) openCoefficients(args []string) (*coefficients.File, error) {
 		}
 		f, _, err := (&coefficientFlag{set[coefficientsFlag].Value}).load()
 		if f == nil && err == nil {
-			err = usagef("name a coefficients file: no %s here or above names one", projectFile)
+			err = usagef("name a coefficients file; no %s in this folder or above it names one", projectFile)
 		}
 		return f, err
 	}
@@ -285,7 +285,7 @@ const (
 // calibrateHost measures what this machine's host takes to launch kernels, and keeps it in the coefficients file.
 func (o *calibrateOptions) calibrateHost(ctx context.Context) error {
 	if len(o.runs) > 0 {
-		return usagef("--host: this machine is measured, and no runs are read; leave out %s", o.runs[0])
+		return usagef("--host measures this machine and reads no runs; leave out %s", o.runs[0])
 	}
 	gpu, err := device.Lookup("h100")
 	if err != nil {

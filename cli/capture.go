@@ -65,7 +65,7 @@ func (o *captureOptions) register(cmd *cobra.Command) {
 	f.StringVar(&o.InputsFrom, "inputs-from", "",
 		"`function` that returns an example of the inputs, as file.py:name or pkg.module:name")
 	f.StringVar(&o.Task, "task", "",
-		"what a model of transformers is trained for, such as causal-lm (default: what its configuration says)")
+		"task of a model of transformers, such as causal-lm (default: the one of its configuration)")
 	f.StringVar(&o.Attention, "attention", "", "attn_implementation of a model of transformers, such as eager")
 	f.IntVar(&o.Size, "size", 0, "height and width of images in `pixels` (default: the model's own)")
 	f.IntVar(&o.Seq, "seq", 0, "`tokens` of a text to export with (default 256)")
@@ -74,12 +74,12 @@ func (o *captureOptions) register(cmd *cobra.Command) {
 	f.StringVar(&o.gpus, "ask-cudnn", "",
 		"ask the cuDNN of your Python for the workspaces of convolutions on `GPUs` like rtx-3090,a100-40, or none "+
 			"(default: one of each architecture since Ampere, if there is a cuDNN; see vprof capture ask)")
-	f.StringVar(&o.library, "cudnn", "", "ask this libcudnn.so.9: a `file`")
+	f.StringVar(&o.library, "cudnn", "", "`file` of the libcudnn.so.9 to ask, instead of your Python's")
 	o.compile.register(cmd)
 	o.settings.register(f)
 	f.Lookup("set").Usage = "a setting of a model that vprof lists, as `name=value` like seq-len=256; may be repeated"
 	f.BoolVar(&o.print, "print-script", false, "print the Python script and do nothing")
-	f.BoolVar(&o.Verbose, "verbose", false, "show everything that Python says, and each attempt that failed")
+	f.BoolVar(&o.Verbose, "verbose", false, "show all output of Python, and each failed attempt")
 }
 
 func runCapture(ctx context.Context, o *captureOptions, args []string) error {
@@ -95,7 +95,7 @@ func runCapture(ctx context.Context, o *captureOptions, args []string) error {
 		return recordListed(ctx, o)
 	}
 	if len(o.settings.pairs) > 0 {
-		return usagef("--set: %s is no listed model; give its sizes with --seq, --size or --input", o.Spec)
+		return usagef("--set: %s is not a listed model; give its sizes with --seq, --size or --input", o.Spec)
 	}
 	if o.Output == "" {
 		o.Output = captureName(o.Spec)

@@ -17,7 +17,7 @@ import (
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/capture"
 	"github.com/vprof/vprof/models/pt2"
-	"github.com/vprof/vprof/models/pt2/asked"
+	"github.com/vprof/vprof/models/pt2/cudnnanswers"
 	"github.com/vprof/vprof/profiler/stack"
 )
 
@@ -59,17 +59,17 @@ func newCaptureAskCmd(a *app) *cobra.Command {
 	o.target.register(cmd, "`GPUs`: a list like rtx-3090,a100-40, or all (see vprof gpus)")
 	cmd.Flags().StringVar(&o.asker.Python, "python", "",
 		"Python `interpreter` whose cuDNN is asked (default: python3 or python of the PATH)")
-	cmd.Flags().StringVar(&o.asker.Library, "cudnn", "", "ask this libcudnn.so.9 instead: a `file`")
-	cmd.Flags().BoolVar(&o.again, "again", false, "ask about convolutions that have an answer, too")
+	cmd.Flags().StringVar(&o.asker.Library, "cudnn", "", "`file` of the libcudnn.so.9 to ask, instead of your Python's")
+	cmd.Flags().BoolVar(&o.again, "again", false, "also ask about convolutions that already have an answer")
 	cmd.Flags().BoolVar(&print, "print-script", false, "print the Python script that asks and do nothing")
-	cmd.Flags().BoolVar(&o.asker.Verbose, "verbose", false, "show everything that Python says")
+	cmd.Flags().BoolVar(&o.asker.Verbose, "verbose", false, "show all output of Python")
 	return cmd
 }
 
 func (o *askOptions) run(ctx context.Context) error {
 	file := strings.TrimPrefix(o.c.model, pt2.Scheme+":")
 	if filepath.Ext(file) != pt2.Suffix {
-		return usagef("%s: cuDNN is asked about .pt2 files (vprof capture makes one)", o.c.model)
+		return usagef("%s: need a .pt2 file (vprof capture makes one)", o.c.model)
 	}
 	m, c, err := o.c.resolve(o.app)
 	if err != nil {
@@ -160,7 +160,7 @@ func ask(ctx context.Context, a *app, asker capture.Asking, q question) error {
 	if err != nil {
 		return err
 	}
-	file := asked.FileOf(q.file)
+	file := cudnnanswers.FileOf(q.file)
 	bar := startProgress(a, asker.Verbose)
 	defer bar.end()
 	for i, t := range topics {
@@ -178,13 +178,13 @@ func ask(ctx context.Context, a *app, asker capture.Asking, q question) error {
 		if err != nil {
 			return err
 		}
-		s := asked.Set{CuDNN: version, Capability: t.Generation, Bytes: map[string]int64{}}
+		s := cudnnanswers.Set{CuDNN: version, Capability: t.Generation, Bytes: map[string]int64{}}
 		for i, n := range bytes {
 			if n >= 0 {
 				s.Bytes[t.Questions[i].String()] = n
 			}
 		}
-		if err := asked.Save(ctx, file, s); err != nil {
+		if err := cudnnanswers.Save(ctx, file, s); err != nil {
 			return err
 		}
 		if a.oracle != nil && asker.Library == "" {

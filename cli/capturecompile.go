@@ -40,7 +40,7 @@ func (f *compileFlags) register(cmd *cobra.Command) {
 	flags.StringSliceVar(&f.AMP, "amp", []string{"bf16"},
 		"with --compile or --step, `precisions` of autocast to record: none, fp16, bf16")
 	flags.IntSliceVar(&f.Batches, "batch", nil,
-		"with --compile or --step, batch `sizes` to record; sizes between and beyond follow from two (default 16,128; "+
+		"with --compile or --step, batch `sizes` to record; two give the others by interpolation (default 16,128; "+
 			"with --step 4,16,64)")
 	flags.StringVar(&f.Loss, "loss", "",
 		"with --compile or --step, the loss of a model that returns none: a `name` that --loss of vprof plan takes")
@@ -232,9 +232,9 @@ func recordListed(ctx context.Context, o *captureOptions) error {
 	own.Spec, own.Python, own.Verbose = "", "", false
 	switch {
 	case o.compile.Form == "" || o.compile.step:
-		return usagef("%s is a model that vprof describes; --compile records its compiled step", m.Name)
+		return usagef("%s is a listed model; use --compile to record its compiled step", m.Name)
 	case !reflect.DeepEqual(own, capture.Options{}) || o.compile.Loss != "":
-		return usagef("%s is a model that vprof describes, with its inputs and loss; choose sizes by --set", m.Name)
+		return usagef("%s is a listed model with its own inputs and loss; choose sizes by --set", m.Name)
 	}
 	c := models.Case{}
 	if c.Settings, err = o.settings.values(nil); err != nil {

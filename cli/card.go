@@ -44,10 +44,10 @@ func newCardCmd(a *app) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.gpu, "gpu", "b200", "the `GPU` that is simulated; it should hold every setting")
+	f.StringVar(&o.gpu, "gpu", "b200", "the `GPU` to simulate; its memory should hold every setting")
 	f.StringVar(&o.folder, "output", "vprof-card", "the `folder` of the card, from which an interrupted one resumes")
-	f.BoolVar(&o.yes, "yes", false, "run the command that was found in DIR")
-	f.DurationVar(&o.limit, "time", 10*time.Minute, "start no setting after this `time`, and end the one that runs")
+	f.BoolVar(&o.yes, "yes", false, "run the training command found in DIR without asking")
+	f.DurationVar(&o.limit, "time", 10*time.Minute, "stop after this `time`, and end the setting that is running")
 	complete(cmd, "gpu", device.Names)
 	o.without.Weights, o.without.Data = true, true
 	o.without.registerData(cmd)

@@ -45,7 +45,7 @@ func runCompare(ctx context.Context, o *compareOptions, args []string) error {
 		return usagef("--batch: %d is not a batch size; the smallest is 1", o.batch)
 	}
 	if args[0] == "-" && args[1] == "-" {
-		return usagef("standard input cannot be both files")
+		return usagef("only one of the two files can be - (standard input)")
 	}
 	var sides [2]*compare.Side
 	for i, arg := range args {
@@ -124,7 +124,7 @@ func (a *app) readSide(arg string) (*compare.Side, error) {
 func parseTolerance(s string) (float64, error) {
 	v, err := parseShare(strings.TrimSpace(s))
 	if err == nil && !(v >= 0 && v <= 100) {
-		err = fmt.Errorf("%q is not between 0 and 100", s)
+		err = fmt.Errorf("invalid %q: need a percentage from 0 to 100", s)
 	}
 	return v, err
 }

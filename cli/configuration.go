@@ -36,9 +36,9 @@ type configuration struct {
 func (f *caseFlags) takeProject(cmd *cobra.Command, files []string, model string) error {
 	switch {
 	case len(files) > 1:
-		return usagef("%s: name one file; the files beside %s are found", cmd.CommandPath(), files[0])
+		return usagef("%s: name one file; vprof finds the files that belong to %s", cmd.CommandPath(), files[0])
 	case f.model == "" && strings.Contains(model, "*"):
-		return usagef("%s: does not name its model; name one of %s with --model", files[0], model)
+		return usagef("%s: the model is not named in it; choose one of %s with --model", files[0], model)
 	case f.model == "":
 		f.model = model
 	}
@@ -48,7 +48,7 @@ func (f *caseFlags) takeProject(cmd *cobra.Command, files []string, model string
 		return nil
 	}
 	if flag.Changed {
-		return usagef("--config-path: %s is named as well; give one file", files[0])
+		return usagef("--config-path and the argument %s both name a file; give one", files[0])
 	}
 	return f.flags.Set("config-path", files[0])
 }
@@ -169,7 +169,7 @@ func checkNames(m models.Model, values map[string]any) error {
 	}
 	for name, v := range values {
 		if !slices.Contains(names, name) {
-			return fmt.Errorf("--map: there is no %q to read; use %s", name, strings.Join(names, ", "))
+			return fmt.Errorf("--map: vprof cannot read %q; use %s", name, strings.Join(names, ", "))
 		}
 		if _, isNumber := v.(int64); !isNumber && !slices.Contains([]string{"amp", "checkpointing"}, name) {
 			return fmt.Errorf("--map: %s: %v is not a whole number", name, v)

@@ -401,7 +401,7 @@ func TestVerifyTriesRealMemory(t *testing.T) {
 
 	got := command(t, "sweep", "--model", "toy", "--device", "sim:t4", "--verify")
 	require.Equal(t, exitUsage, got.code)
-	require.Contains(t, got.stderr, "sim:t4 has no memory to write to")
+	require.Contains(t, got.stderr, "sim:t4 is simulated and has no memory to write to")
 }
 
 // A driver that runs no kernels is simulated in every output, and has nothing to verify; one whose products are wrong
@@ -430,7 +430,7 @@ func TestADriverWithoutKernelsAndASickGPUAreNamed(t *testing.T) {
 		"simulated Tesla T4")
 	got := command(t, "sweep", "--model", "toy", "--batch", "8", "--device", "cuda:0", "--verify")
 	require.Equal(t, exitFailure, got.code)
-	require.Contains(t, got.stderr, "cuda:0: its driver runs no kernels, so no pattern can be written or found again")
+	require.Contains(t, got.stderr, "cuda:0: the driver cannot run kernels, so memory cannot be verified")
 	require.Contains(t, command(t, "doctor").stdout,
 		"cuda:0 is simulated: its driver runs no kernels")
 	require.Contains(t, command(t, "doctor", "--format", "json").stdout, `"simulated": true`)

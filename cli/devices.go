@@ -88,7 +88,7 @@ func detectByNVML(index int) (localGPU, error) {
 		return localGPU{}, err
 	}
 	if index >= len(gpus) {
-		return localGPU{}, fmt.Errorf("NVML lists %d GPUs that CUDA_VISIBLE_DEVICES leaves", len(gpus))
+		return localGPU{}, fmt.Errorf("only %d GPUs are visible (CUDA_VISIBLE_DEVICES)", len(gpus))
 	}
 	m, err := gpus[index].Memory()
 	if err != nil {

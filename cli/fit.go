@@ -55,18 +55,18 @@ func newFitCmd(a *app) *cobra.Command {
 	o.group.register(cmd)
 	f := cmd.Flags()
 	f.StringVar(&o.over, "search", "batch",
-		"`what` to search the largest of: batch, or seq-len, the longest row that fits at --batch")
+		"`what` to maximize: batch, or seq-len, the longest sequence that fits at --batch")
 	complete(cmd, "search", func() []string { return searches })
 	f.IntVar(&o.effective, "target-effective-batch", 0,
-		"samples `n` that an optimizer step should see (default: any; the accumulation stays)")
+		"number `n` of samples in an optimizer step, by accumulation (default: any)")
 	f.IntVar(&o.maxBatch, "max-batch", planner.SearchedBatch, "largest batch `n` to try")
 	f.IntVar(&o.batch, "batch", 0,
-		"which configurations hold batch `n`, and how fast they are (default: the largest batch of each)")
-	f.IntVar(&o.multiple, "batch-multiple", 1, "batches that are multiples of `n`, 8 for tensor cores")
+		"show which configurations fit batch `n`, and their speed (default: the largest batch of each)")
+	f.IntVar(&o.multiple, "batch-multiple", 1, "try only batches that are multiples of `n`, such as 8 for tensor cores")
 	f.StringArrayVar(&o.tune, "tune", nil,
 		"also search a setting of the model, as `name=values` with values like 8..24+8 (repeatable)")
 	f.BoolVar(&o.levers, "levers", false,
-		"search the levers that make fine-tuning fit: liger-kernel, 8-bit and paged optimizers, the optimizer in "+
+		"search the memory-saving options: liger-kernel, 8-bit and paged optimizers, the optimizer in "+
 			"backward, quantized layers, offload; and explain what each saves")
 	f.StringVar(&o.page, "page", "", "also write an HTML page to `file`")
 	o.seen.register(f)
@@ -100,10 +100,10 @@ func runFit(cmd *cobra.Command, o *fitOptions) (err error) {
 		return err
 	}
 	if s.Lengths != nil && s.SeqLen {
-		return usagef("--lengths and --search seq-len both choose the longest sequence; give one of them")
+		return usagef("--lengths and --search seq-len both set the longest sequence; give one of them")
 	}
 	if s.Lengths != nil && (len(s.GPUs) > 1 || s.Device != nil || s.Ranks.Strategy == fit.AnyStrategy) {
-		return usagef("--lengths: epochs are replayed for one simulated GPU and one strategy; name " +
+		return usagef("--lengths works with one simulated GPU and one strategy; name " +
 			"one with --gpu, and leave out --device, --profile and --strategy auto")
 	}
 	if done, err := o.part.instead(func() error { return o.shard(ctx, s) }); done {

@@ -18,10 +18,10 @@ import (
 // checkBatches returns an error for batch flags that are out of range or contradict each other.
 func (o *fitOptions) checkBatches() error {
 	if o.effective < 0 || o.maxBatch < 1 {
-		return usagef("--target-effective-batch and --max-batch are numbers of samples; the smallest is 1")
+		return usagef("--target-effective-batch and --max-batch: need 1 or more samples")
 	}
 	if o.batch < 0 || o.batch > models.MaxBatch || o.multiple < 1 || o.multiple > models.MaxBatch {
-		return usagef("--batch and --batch-multiple are numbers of samples; the smallest is 1, the largest %d",
+		return usagef("--batch and --batch-multiple: need 1 to %d samples",
 			models.MaxBatch)
 	}
 	if o.batch > 0 && (o.effective > 0 || o.multiple > 1 || o.c.flags.Changed("max-batch")) {
@@ -57,7 +57,7 @@ func (o *fitOptions) search(ctx context.Context) (s fit.Search, err error) {
 		return s, err
 	}
 	if o.effective < 0 || o.effective > mostEffective {
-		return s, usagef("--target-effective-batch: %d is more samples than any step sees; the largest is %d",
+		return s, usagef("--target-effective-batch: %d is above the largest number of samples in a step, %d",
 			o.effective, mostEffective)
 	}
 	parts := s.Parts
@@ -152,14 +152,14 @@ func sum(s models.Settings) (n int64) {
 func (o *fitOptions) checkSearch() error {
 	switch {
 	case !slices.Contains(searches, o.over):
-		return usagef("--search: there is no search for %q; use %s", o.over, strings.Join(searches, " or "))
+		return usagef("--search: cannot search for %q; use %s", o.over, strings.Join(searches, " or "))
 	case o.over != fit.SeqLen:
 		return nil
 	case o.effective > 0 || o.multiple > 1 || o.c.flags.Changed("max-batch"):
-		return usagef("--search seq-len keeps the batch (--batch); leave --target-effective-batch, " +
+		return usagef("--search seq-len does not change the batch (--batch); leave --target-effective-batch, " +
 			"--batch-multiple and --max-batch out")
 	case o.c.fixed(fit.SeqLen):
-		return usagef("--seq-len is what --search seq-len looks for; leave one of them out")
+		return usagef("--seq-len sets the length that --search seq-len looks for; leave one of them out")
 	case o.apply.apply:
 		return usagef("--apply writes batches; with --search seq-len write the length into the file yourself")
 	case o.group.gpus > 1 && o.group.strategy == fit.AnyStrategy:
@@ -189,12 +189,12 @@ func (o *fitOptions) cases(m models.Model, c models.Case) ([]models.Case, error)
 		return nil, err
 	}
 	if held["accumulate"] && o.effective > 0 {
-		return nil, usagef("--target-effective-batch: name the key of the number of micro-batches with --map " +
+		return nil, usagef("--target-effective-batch: name the file's key for the number of micro-batches with --map " +
 			"accumulate=path.to.key")
 	}
 	if o.levers {
 		if len(o.tune) > 0 {
-			return nil, usagef("--levers and --tune: search one of the two")
+			return nil, usagef("--levers and --tune exclude each other; give one")
 		}
 		cases := fit.Levered(m, c, func(flag string) bool {
 			return o.c.fixed(flag) || held[flag] || o.apply.unwritable(flag)
@@ -242,7 +242,7 @@ func (o *fitOptions) tuned(settings models.Settings) ([]models.Settings, error) 
 		name, list, ok := strings.Cut(t, "=")
 		name = strings.ReplaceAll(name, "_", "-") // as in Python
 		if !ok || name == "" {
-			return nil, usagef("--tune: %q is not name=values", t)
+			return nil, usagef("--tune: invalid %q: need name=values", t)
 		}
 		if strings.Contains(list, "..") && !strings.ContainsAny(list, "x+") {
 			list += "+1"

@@ -80,8 +80,8 @@ func (f *matrixFlags) register(cmd *cobra.Command) {
 	flags.StringSliceVar(&f.sort, "sort", nil,
 		"sort by `columns`, -NAME from the largest down: "+strings.Join(report.MatrixColumns(), ", "))
 	flags.StringArrayVar(&f.filter, "filter", nil,
-		"only cells that meet a `condition` like gpu=a100*, fits!=fits or needs<16, in GiB (repeatable)")
-	flags.StringSliceVar(&f.columns, "columns", nil, "a row for each cell, with these `columns`")
+		"only cases and GPUs that meet a `condition` like gpu=a100*, fits!=fits or needs<16, in GiB (repeatable)")
+	flags.StringSliceVar(&f.columns, "columns", nil, "a row for each case on each GPU, with these `columns`")
 	flags.StringVar(&f.page, "page", "", "also write an HTML page to `file`")
 }
 
@@ -182,7 +182,7 @@ func newFleetRunCmd(a *app) *cobra.Command {
 		RunE:  func(cmd *cobra.Command, args []string) error { return runFleet(cmd.Context(), o, args[0]) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.on, "on", "", "`engine`: local, local:N, slurm, kubernetes")
+	f.StringVar(&o.on, "on", "", "`engine` to run on: local, local:N (processes), slurm, kubernetes")
 	folderFlag(cmd, &o.dir)
 	f.BoolVar(&o.apply, "apply", false, "with --on kubernetes: apply the manifests with kubectl, and wait")
 	f.DurationVar(&o.poll, "poll", 2*time.Second, "`time` between two checks of the tasks")
@@ -198,10 +198,10 @@ func parseEngine(on string) (name string, most int, err error) {
 	switch {
 	case name == fleet.OnLocal && given:
 		if most, err = strconv.Atoi(many); err != nil || most < 1 || most > 1024 {
-			return "", 0, usagef("--on: %q is not a number of processes, like local:4", many)
+			return "", 0, usagef("--on: invalid number of processes %q: write local:4", many)
 		}
 	case given || !slices.Contains([]string{fleet.OnLocal, fleet.OnSlurm, fleet.OnKubernetes}, name):
-		return "", 0, usagef("--on: %q is neither local, local:N, slurm nor kubernetes", on)
+		return "", 0, usagef("--on: unknown engine %q: need local, local:N, slurm or kubernetes", on)
 	}
 	return name, most, nil
 }
@@ -222,7 +222,7 @@ func runFleet(ctx context.Context, o *fleetRunOptions, path string) (err error) 
 		return err
 	}
 	if units = leftOut(o.app, units); len(units) == 0 {
-		return usagef("%s: no case can run", path)
+		return usagef("%s: none of the cases can be planned", path)
 	}
 	if name == fleet.OnKubernetes {
 		if err := kubernetes.Check(path, c.Kubernetes); err != nil {

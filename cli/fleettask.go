@@ -33,7 +33,7 @@ func newFleetTaskCmd(a *app) *cobra.Command {
 
 func runFleetTask(ctx context.Context, a *app, part *shardFlags, path string) error {
 	if given, err := part.parse(); err != nil || !given {
-		return errors.Join(err, usagef("--shard is missing"))
+		return errors.Join(err, usagef("--shard is missing; fleet run gives it to each task"))
 	}
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -51,7 +51,7 @@ func runFleetTask(ctx context.Context, a *app, part *shardFlags, path string) er
 		return usagef("%s was created by vprof %s, this is %s; use the same version", f.Dir, f.Tool.Version,
 			tool().Version)
 	case part.part.Of != b.Tasks:
-		return usagef("--shard: %v, and %s has %d tasks", part.part, b.Key, b.Tasks)
+		return usagef("--shard: %v does not match %s, which has %d tasks", part.part, b.Key, b.Tasks)
 	}
 	from, to := part.part.Range(b.Jobs)
 	jobs, err := f.Jobs(b, from, to)

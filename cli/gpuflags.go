@@ -117,8 +117,8 @@ func (f *gpuFlags) gpus() ([]device.GPU, error) {
 			return nil, err
 		}
 		if slices.ContainsFunc(gpus, func(g device.GPU) bool { return g.Name == gpu.Name }) {
-			return nil, usagef("--gpu: %s is listed twice; several GPUs that train together are --gpus N --strategy",
-				gpu.Name)
+			return nil, usagef(
+				"--gpu: %s is listed twice; for several GPUs that train together use --gpus N --strategy", gpu.Name)
 		}
 		gpus = append(gpus, gpu)
 	}
@@ -185,7 +185,7 @@ func parseDevice(text string) (deviceName, error) {
 	case kind == "cuda":
 		index, err := strconv.Atoi(which)
 		if err != nil || index < 0 {
-			return deviceName{}, usagef("--device: %q is not a GPU index; use cuda:0 for the first", which)
+			return deviceName{}, usagef("--device: invalid GPU index %q; use cuda:0 for the first", which)
 		}
 		return deviceName{real: true, index: index}, nil
 	case kind == "sim" && !given:
@@ -194,7 +194,7 @@ func parseDevice(text string) (deviceName, error) {
 		_, err := device.Lookup(which)
 		return deviceName{gpu: which}, err
 	}
-	return deviceName{}, usagef("--device: %q is neither cuda:N nor sim:NAME (list GPUs with \"vprof gpus\")", text)
+	return deviceName{}, usagef("--device: invalid %q: need cuda:N or sim:NAME (list GPUs with \"vprof gpus\")", text)
 }
 
 // resolveDevice returns the device of --device: a GPU of this machine, or a simulated GPU, which replaces --gpu. With
@@ -209,7 +209,7 @@ func (f *gpuFlags) resolveDevice(real bool, flags string) (deviceName, error) {
 	}
 	switch {
 	case real && !named.real:
-		return named, usagef("--device %s simulates a GPU, but other flags need a GPU of this machine", f.device)
+		return named, usagef("--device %s is a simulated GPU, but other flags need a real GPU; use cuda:N", f.device)
 	case named.real && f.given():
 		return named, usagef("%s a GPU of this machine; remove --gpu, --gpu-spec and --gpu-memory", flags)
 	case f.device != "" && f.flags.Changed("gpu"):

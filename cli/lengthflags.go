@@ -21,12 +21,12 @@ type lengthFlags struct {
 func (f *lengthFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.source, "lengths", "",
-		"replay epochs over samples of different `lengths`: a file of them, or a law such as "+
+		"replay epochs over samples of different `lengths`: a file of them, or a distribution such as "+
 			"lognormal:mean=512,p95=1500")
 	flags.StringVar(&f.batching, "batching", string(epoch.Padded),
 		"how batches are made of samples: `kind` is padded (to the longest of each), grouped (by length), packed "+
 			"(several to a row)")
-	flags.Int64Var(&f.multiple, "pad-to-multiple-of", 1, "the length of batches is a multiple of `n`")
+	flags.Int64Var(&f.multiple, "pad-to-multiple-of", 1, "pad the length of batches to a multiple of `n`")
 	complete(cmd, "batching", func() []string {
 		return lists.Map(epoch.Batchings(), func(b epoch.Batching) string { return string(b) })
 	})
@@ -45,7 +45,7 @@ func (f *lengthFlags) applyTrainer(cmd *cobra.Command, c *caseFlags) error {
 			continue
 		}
 		if err := cmd.Flags().Set(flag, value); err != nil {
-			return usagef("%s: %q is no value of --%s", c.trainer.File, value, flag)
+			return usagef("%s: vprof cannot use %q for --%s; give the flag", c.trainer.File, value, flag)
 		}
 	}
 	return nil
@@ -61,7 +61,7 @@ func (f *lengthFlags) read(cmd *cobra.Command, c *caseFlags, m models.Model) (*e
 		return nil, err
 	}
 	if !slices.Contains(epoch.Batchings(), epoch.Batching(f.batching)) {
-		return nil, usagef("--batching: there is no %q; use padded, grouped or packed", f.batching)
+		return nil, usagef("--batching: unknown %q; use padded, grouped or packed", f.batching)
 	}
 	const most = 1 << 16
 	if f.multiple < 1 || f.multiple > most {

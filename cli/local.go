@@ -76,10 +76,10 @@ const autoUsage = "use this machine's GPU, minus the memory of other processes"
 func (l *localFlags) register(cmd *cobra.Command, b *gpuFlags) {
 	f := cmd.Flags()
 	f.BoolVar(&l.auto, "auto", false, autoUsage)
-	f.BoolVar(&l.profile, "profile", false, "as --auto, and measure the recommendation on the GPU first")
+	f.BoolVar(&l.profile, "profile", false, "like --auto, and also measure the recommendation on the GPU")
 	b.registerDevice(cmd,
 		"`device` to measure on, like cuda:0, or sim:NAME to simulate, like --gpu")
-	f.StringVar(&l.others, "other-processes", "", "memory of other processes, a `size` like 1GiB")
+	f.StringVar(&l.others, "other-processes", "", "assume that other processes use this `size` of memory, like 1GiB")
 }
 
 // close closes the GPU.
@@ -116,7 +116,7 @@ func (l *localFlags) gpus(a *app, b *gpuFlags) ([]device.GPU, int64, error) {
 		gpus, err := b.gpus()
 		for _, g := range gpus {
 			if others >= g.Memory-g.Context {
-				return nil, 0, usagef("--other-processes: nothing is left of the %s of %s",
+				return nil, 0, usagef("--other-processes: no memory is left of the %s of %s; give less",
 					bytesize.Format(g.Memory), g.Name)
 			}
 		}

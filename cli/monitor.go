@@ -49,8 +49,8 @@ func newMonitorCmd(a *app) *cobra.Command {
 	f.StringVar(&o.gpu, "gpu", "all", "`GPUs`: numbers like 0,2, or all")
 	f.IntSliceVar(&o.pids, "pid", nil, "watch these processes only: `numbers`")
 	f.BoolVar(&o.once, "once", false, "print one sample of each GPU and exit")
-	f.BoolVarP(&o.quiet, "quiet", "q", false, "nothing on standard output")
-	f.BoolVar(&o.plain, "plain", false, "print lines on a terminal, too")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "print nothing on standard output")
+	f.BoolVar(&o.plain, "plain", false, "print lines also on a terminal, instead of a live view")
 	f.DurationVar(&o.interval, "interval", time.Second, "`time` between samples, 1ms or more")
 	f.BoolVar(&o.burst, "burst", false, "also read the memory every millisecond, for short peaks")
 	f.DurationVar(&o.length, "for", 0, "stop after this `time` (default: at an interrupt)")
@@ -114,17 +114,17 @@ func (o *monitorOptions) check(command []string) error {
 	case slices.ContainsFunc(o.pids, func(pid int) bool { return pid < 1 }):
 		return usagef("--pid: %d is not a process ID", slices.Min(o.pids))
 	case o.once && len(command) > 0:
-		return usagef("--once takes one sample; leave it out to watch a command")
+		return usagef("--once cannot watch a command; remove one of the two")
 	case o.length > 0 && len(command) > 0:
-		return usagef("--for: a command is watched to its end; remove the flag")
+		return usagef("--for does not apply to a command, which is watched to its end; remove the flag")
 	case o.run != "" && len(command) == 0:
 		return usagef("--run compares the peak of a command; give one after --")
 	case len(o.pids) > 0 && len(command) > 0:
-		return usagef("--pid: the command itself is watched; remove the flag")
+		return usagef("--pid does not apply to a command, which is watched itself; remove the flag")
 	case o.csv == "-" && o.jsonl == "-":
 		return usagef("--csv and --jsonl cannot both go to standard output")
 	case (o.csv == "-" || o.jsonl == "-") && len(command) > 0:
-		return usagef("standard output belongs to the command; name a file for samples")
+		return usagef("--csv and --jsonl: the command uses standard output; name a file for samples")
 	}
 	if o.above == "" {
 		return nil

@@ -59,7 +59,7 @@ func TestMonitorReadsTheDriver(t *testing.T) {
 	require.Len(t, samples, 1)
 	require.Equal(t, int64(15<<30), *samples[0].Watched)
 	_, stderr := watchDriver(t, exitNegative, "--once", "--fail-above", "95%")
-	require.Contains(t, stderr, "gpu 1 is above 95%")
+	require.Contains(t, stderr, "GPU 1 used more memory than --fail-above 95%")
 }
 
 // The driver goes away in the middle and refuses to start once: the monitor

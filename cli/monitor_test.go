@@ -109,7 +109,7 @@ func TestMonitorFailsAboveItsLimit(t *testing.T) {
 		a.gpus = watching(fullGPU{})
 		require.Equal(t, want, run(t.Context(), a, []string{"monitor", "--once", "--fail-above", limit}), limit)
 		if want == exitNegative {
-			require.Contains(t, stderr.String(), "gpu 0 is above "+limit)
+			require.Contains(t, stderr.String(), "GPU 0 used more memory than --fail-above "+limit)
 		}
 	}
 }
@@ -351,7 +351,7 @@ func TestAlarmEndsTheCommand(t *testing.T) {
 	script := `trap "echo saved > ` + left + `; exit 1" INT; while :; do sleep 0.05; done`
 	args := []string{"monitor", "--interval", "5ms", "--fail-above", "1GiB", "--", "sh", "-c", script}
 	require.Equal(t, exitNegative, run(t.Context(), a, args))
-	require.Contains(t, stderr.String(), "gpu 0 is above 1GiB: 1.07 GiB")
+	require.Contains(t, stderr.String(), "GPU 0 used more memory than --fail-above 1GiB: 1.07 GiB")
 	require.FileExists(t, left, "it was asked to end and did")
 }
 

@@ -56,7 +56,7 @@ func (w *watch) sample(now time.Time) error {
 	}
 	for _, s := range seen.Samples {
 		if w.options.above.exceeded(s) {
-			return negative{fmt.Errorf("gpu %d is above %s: %s of %s in use", s.GPU, w.options.above,
+			return negative{fmt.Errorf("GPU %d used more memory than --fail-above %s: %s of %s", s.GPU, w.options.above,
 				bytesize.Format(s.Highest), bytesize.Format(s.Total))}
 		}
 		if s.Error != "" && w.options.once {

@@ -63,13 +63,13 @@ func planCmd(a *app) (*cobra.Command, *planOptions) {
 	o.lengths.register(cmd)
 	o.part.register(cmd.Flags(), "request", "auto")
 	cmd.Flags().StringVar(&o.request, "request", "",
-		"print how to ask a `scheduler` for the memory, by the upper end of the estimate: "+
+		"print the memory request for a `scheduler`, by the upper end of the estimate: "+
 			strings.Join(fleet.Requests(), ", "))
 	complete(cmd, "request", fleet.Requests)
 	cmd.Flags().StringVar(&o.requestFile, "json-request", "",
 		"answer the request in a JSON `file` (- for standard input): an object of options by name, \"files\" for "+
 			"trainers' files")
-	cmd.Flags().BoolVar(&o.requestLines, "json-lines", false, "with --json-request, answer each line")
+	cmd.Flags().BoolVar(&o.requestLines, "json-lines", false, "with --json-request, read one request from each line")
 	o.out.register(cmd)
 	return cmd, o
 }
@@ -104,7 +104,7 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 		return err
 	}
 	if lengths != nil && len(cases) > 1 {
-		return usagef("--lengths: %q are several releases; epochs are replayed by one", o.c.torch)
+		return usagef("--lengths needs one release of PyTorch; --torch %q names several", o.c.torch)
 	}
 	here := &job.Local{Models: o.app.models(), Evidence: evidence.Sharing(gpus)}
 	if o.c.ranks.rank == allRanks && o.c.ranks.gpus > 1 {
@@ -126,7 +126,7 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 	warnings := step.Unsupported(gpus, of...)
 	if done, err := o.part.instead(func() error {
 		if len(jobs) > 1 {
-			return usagef("--torch: %q are several releases; a plan in shards needs one", o.c.torch)
+			return usagef("--torch: a plan in shards needs one release; %q names several", o.c.torch)
 		}
 		return o.shard(ctx, here, jobs[0], warnings)
 	}); done {
@@ -138,7 +138,7 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 // answerRequests answers the requests of a file.
 func (o *planOptions) answerRequests(ctx context.Context) error {
 	if o.requestFile == "" {
-		return usagef("--json-lines: say where the requests are with --json-request FILE, or - for standard input")
+		return usagef("--json-lines needs the file of requests: --json-request FILE, or - for standard input")
 	}
 	f, name, err := o.app.open(o.requestFile)
 	if err != nil {
@@ -165,7 +165,7 @@ func (o *planOptions) gpus() ([]device.GPU, error) {
 	}
 	gpu := found.GPU
 	if gpu.Memory -= found.Others; gpu.Memory <= gpu.Context {
-		return nil, negative{fmt.Errorf("other processes hold %s of %s and leave nothing to train in",
+		return nil, negative{fmt.Errorf("other processes use %s of %s, which leaves no memory for training",
 			bytesize.Format(found.Others), gpu.Product)}
 	}
 	gpu, err = o.target.withHostMemory(gpu)
@@ -315,9 +315,9 @@ func (o *planOptions) planRanks(ctx context.Context, here *job.Local, m models.M
 	case len(cases) > 1:
 		return usagef("--rank: a table of all ranks shows one release of PyTorch; --torch lists %d", len(cases))
 	case o.request != "":
-		return usagef("--request asks for the memory of one rank, and --rank %s shows several", allRanks)
+		return usagef("--request needs one rank, and --rank %s shows several; name one", allRanks)
 	case o.lengths.source != "":
-		return usagef("--lengths: an epoch of samples is replayed for one rank; name it with --rank")
+		return usagef("--lengths needs one rank; name it with --rank")
 	}
 	if done, err := o.part.instead(func() error {
 		return usagef("--shard: a table of all ranks cannot be split")

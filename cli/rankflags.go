@@ -27,7 +27,7 @@ type rankFlags struct {
 func (f *rankFlags) register(cmd *cobra.Command) {
 	f.registerGroup(cmd, models.DDP, models.FieldNamed("strategy").Help(nil))
 	f.flags.StringVar(&f.rank, "rank", "",
-		"the rank `n` that is looked at, or all of which plan makes a table (default: the one that needs most)")
+		"rank `n` to estimate, or all for a table of plan (default: the one that needs most)")
 	complete(cmd, "strategy", models.Strategies)
 }
 
@@ -37,16 +37,16 @@ func (f *rankFlags) registerGroup(cmd *cobra.Command, strategy, usage string) {
 	f.flags.IntVar(&f.gpus, "gpus", 1, models.FieldNamed("gpus").Usage)
 	f.flags.StringVar(&f.strategy, "strategy", strategy, usage)
 	f.flags.Float64Var(&f.link, "link", 0,
-		"speed at which a GPU sends to others, in `GB/s` (default: the GPU's NVLink, else PCIe)")
+		"speed of a GPU's link to the others, in `GB/s` (default: the GPU's NVLink, else PCIe)")
 }
 
 // check finds numbers that are impossible, and flags that are about several GPUs where there is one.
 func (f *rankFlags) check() error {
 	if f.gpus < 1 {
-		return usagef("--gpus: %d is not a number of GPUs", f.gpus)
+		return usagef("--gpus: %d: need 1 or more", f.gpus)
 	}
 	if f.link < 0 || f.flags.Changed("link") && !(f.link > 0) {
-		return usagef("--link: %v is not a speed; give GB/s, like 450 of an H100's NVLink", f.link)
+		return usagef("--link: %v: need GB/s above 0, such as 450 for an H100's NVLink", f.link)
 	}
 	if f.flags.Changed("link") && !f.linkable {
 		return usagef("--link: this command uses the GPU's own links; plan, smoke, time and fit accept another")
@@ -85,21 +85,21 @@ func (f *rankFlags) apply(c *models.Case) error {
 	if f.flags.Changed("rank") && f.rank != allRanks {
 		rank, err := strconv.ParseInt(f.rank, 10, 64)
 		if err != nil {
-			return usagef("--rank: %q is neither a rank nor %s", f.rank, allRanks)
+			return usagef("--rank: invalid %q: need a number or %s", f.rank, allRanks)
 		}
 		if rank < 0 || rank >= int64(f.gpus) {
 			return usagef("--rank: there is no rank %d of %d; ranks begin with 0", rank, f.gpus)
 		}
 		if s.Rank != nil && *s.Rank != rank {
-			return usagef("--rank: %d, and --strategy says rank=%d; name one of them", rank, *s.Rank)
+			return usagef("--rank is %d, and --strategy has rank=%d; give one of them", rank, *s.Rank)
 		}
 		s.Rank = &rank
 	}
 	if f.rank == allRanks && !f.tabled {
-		return usagef("--rank: only plan shows all ranks; name one")
+		return usagef("--rank all works only with plan; name one rank")
 	}
 	if f.rank == allRanks && s.Rank != nil {
-		return usagef("--rank: %s asks for all ranks, and --strategy names one", allRanks)
+		return usagef("--rank %s shows all ranks, and --strategy has rank=N; give one of them", allRanks)
 	}
 	c.GPUs, c.Strategy = f.gpus, &s
 	return nil

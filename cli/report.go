@@ -40,7 +40,7 @@ func newReportCmd(a *app) *cobra.Command {
 		RunE:  func(cmd *cobra.Command, args []string) error { return runReport(cmd.Context(), o, args) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.to, "to", "", "`form`: "+strings.Join(viewNames(), ", ")+
+	f.StringVar(&o.to, "to", "", "output `format`: "+strings.Join(viewNames(), ", ")+
 		" (default: by the suffix of --output, or page)")
 	f.StringVarP(&o.path, "output", "o", "",
 		"`file` to write; - is standard output (default: report.html for a page, plot.svg for a picture, else -)")
@@ -136,7 +136,7 @@ func (o *reportOptions) view() (view, error) {
 		}
 		at := slices.IndexFunc(all, func(v view) bool { return v.name == name })
 		if at < 0 {
-			return view{}, usagef("--to: no form %q; use %s", o.to, strings.Join(viewNames(), ", "))
+			return view{}, usagef("--to: unknown format %q; use %s", o.to, strings.Join(viewNames(), ", "))
 		}
 		return all[at], nil
 	case o.path == "" || o.path == "-":
@@ -144,7 +144,7 @@ func (o *reportOptions) view() (view, error) {
 	}
 	at := slices.IndexFunc(all, func(v view) bool { return slices.Contains(v.suffixes, suffix) })
 	if at < 0 {
-		return view{}, usagef("-o %s: the suffix names no form; use .html or .svg, or name one with --to", o.path)
+		return view{}, usagef("-o %s: the suffix names no format; use .html or .svg, or name one with --to", o.path)
 	}
 	return all[at], nil
 }
@@ -158,7 +158,7 @@ func rowsAs(f report.Format) maker {
 		}
 		for _, r := range runs {
 			if len(r.Points) == 0 {
-				return nil, usagef("%s: the run holds no batch size", r.Case.Model)
+				return nil, usagef("%s: the file holds no result for any batch size", r.Case.Model)
 			}
 		}
 		return func(w io.Writer) error { return report.Write(w, f, report.Several(runs)) }, nil
@@ -207,7 +207,7 @@ func (o *reportOptions) picture(p *page.Picture, err error) (writer, error) {
 func (o *reportOptions) oneRun(ctx context.Context, paths []string) (*report.Report, error) {
 	runs, err := readRuns(ctx, o.app, paths)
 	if err == nil && len(runs) != 1 {
-		err = usagef("this form shows one run; there are %d", len(runs))
+		err = usagef("this format shows one run, and %d are given; choose one", len(runs))
 	}
 	if err != nil {
 		return nil, err
@@ -256,7 +256,7 @@ func pageOf(ctx context.Context, o *reportOptions, paths []string) (writer, erro
 	sides := byCase(runs)
 	if o.sideBySide {
 		if len(runs) != 2 {
-			return nil, usagef("--side-by-side shows two runs; these are %d", len(runs))
+			return nil, usagef("--side-by-side needs two runs; %d are given", len(runs))
 		}
 		sides = [][]*report.Report{runs[:1], runs[1:]}
 	}

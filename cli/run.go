@@ -64,10 +64,10 @@ func (o *runOptions) register(cmd *cobra.Command) {
 	o.target.registerDevice(cmd, "run on this `device` and measure: cuda:0; or sim:NAME, as --gpu")
 	f.BoolVar(&o.both, "both", false, "simulate this machine's GPU, run on it, too, and compare")
 	f.SetInterspersed(false) // what follows the command is its own
-	f.StringVar(&o.steps, "steps", "", "end training after so many `steps` of each optimizer, or all (default: 3, and "+
-		"the longest batches of the data set)")
+	f.StringVar(&o.steps, "steps", "", "end training after this many `steps` of each optimizer, or all (default: 3, "+
+		"and the longest batches of the data set)")
 	f.StringVar(&o.command.Until, "until", "",
-		"go on until an `event`: eval, save, or end, which lets the script end by itself")
+		"run until an `event`: eval, save, or end (the script's own end)")
 	f.DurationVar(&o.command.Timeout, "timeout", 0, "end the command after this `time`")
 	f.BoolVar(&o.command.KeepFiles, "keep-files", false,
 		"keep what the script saves, and let experiment trackers record")
@@ -76,14 +76,14 @@ func (o *runOptions) register(cmd *cobra.Command) {
 	f.Float64Var(&o.command.ActivationBudget, "activation-memory-budget", 0,
 		"the `share` of activations that torch.compile keeps for backward (default: the script's)")
 	f.StringVar(&o.command.InductorCache, "inductor-cache", "",
-		"keep what torch.compile has compiled and tuned in a `folder` for further runs, which tune nothing again; "+
-			"none: nothing ran before (default: other commands that vprof ran on the GPU have tuned)")
-	f.IntVar(&o.command.GPUs, "gpus", 1, "`number` of ranks that the script believes in; one of them is run")
+		"`folder` where torch.compile caches its code and autotuning for later runs; none for a fresh machine, which "+
+			"tunes first (default: a cache that vprof keeps per GPU)")
+	f.IntVar(&o.command.GPUs, "gpus", 1, "`number` of ranks in the script's job; one of them is run")
 	f.StringVar(&o.rank, "rank", "0", "with --gpus, the `number` of the rank that is run, or all, one after the other")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "hide the command's output and the progress")
 	o.without.register(cmd)
 	f.StringVar(&o.record, "record", "",
-		"keep what was allocated in a `file` like train.vprof, which other verbs take as a model: vprof plan "+
+		"store the allocations in a `file` like train.vprof, which other commands accept as a model: vprof plan "+
 			"--model train.vprof --gpu all")
 	f.BoolVar(&o.print, "print-hook", false, "print the Python that runs beside the script and do nothing")
 	complete(cmd, "until", func() []string { return untilEvents })
@@ -116,7 +116,7 @@ func runCommand(ctx context.Context, o *runOptions, args []string) error {
 		return err
 	}
 	if o.record != "" && len(all) > 1 {
-		return usagef("--record keeps one run, and the flags name %d; name one GPU and one rank", len(all))
+		return usagef("--record stores one run, and the flags name %d; name one GPU and one rank", len(all))
 	}
 	started := o.app.now().UTC()
 	var runs report.Runs
@@ -257,7 +257,7 @@ func unpackStubs() (string, error) {
 func cacheFolder(name string) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("no cache folder: %w; set HOME or XDG_CACHE_HOME", err)
+		return "", fmt.Errorf("cannot find a cache folder: %w; set HOME or XDG_CACHE_HOME", err)
 	}
 	return filepath.Join(cache, "vprof", name), nil
 }
@@ -311,7 +311,7 @@ func endOf(o *script.Outcome, r *report.Report) error {
 			" before it imported PyTorch (name the Python that trains: vprof run -- venv/bin/python train.py)")
 		return fmt.Errorf("the command failed with exit code %d%s%s%s", o.ExitCode, early, after, why)
 	case script.TimedOut:
-		return fmt.Errorf("the command was ended after %v (--timeout)", o.Timeout)
+		return fmt.Errorf("the command was stopped after %v (--timeout)", o.Timeout)
 	case script.NoCUDA:
 		switch torch := o.Torch(); {
 		case torch.CUDA != "":
@@ -325,7 +325,7 @@ func endOf(o *script.Outcome, r *report.Report) error {
 	case script.NoGPU:
 		return noGPUError{fmt.Sprintf("PyTorch %s of %s finds none", o.Torch().Version, o.Torch().Python), instead}
 	case script.Untrained:
-		return usagef("nothing was put on the GPU; %s", o.Seen())
+		return usagef("the command put no tensor on the GPU; %s", o.Seen())
 	}
 	if g := r.Script.Growth; g.Fills() {
 		return negative{errors.New("the script " + g.String())}

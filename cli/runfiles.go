@@ -116,14 +116,14 @@ func replan(ctx context.Context, a *app, t report.Tried) (*report.Report, error)
 // replaying its case again gives the same one. Batch zero is the largest that ran and fits, or else the smallest.
 func profileOf(ctx context.Context, a *app, r *report.Report, batch int) (*profile.Profile, error) {
 	if len(r.Points) == 0 {
-		return nil, usagef("%s: the run has no batch size in it", r.Case.Model)
+		return nil, usagef("%s: the file holds no result for any batch size", r.Case.Model)
 	}
 	if batch == 0 {
 		batch = largestFit(r)
 	}
 	at := slices.IndexFunc(r.Points, func(p report.Point) bool { return p.Batch == batch })
 	if at < 0 {
-		return nil, usagef("--batch: the run has no batch size %d; it has %v", batch, r.Batches())
+		return nil, usagef("--batch: the run has no batch size %d, only %v", batch, r.Batches())
 	}
 	d, _ := r.Find(r.Points[at].Device)
 	setup, gpu, err := a.setupOf(r.Case, d)

@@ -116,8 +116,8 @@ func TestATimedScriptCorrectsTheTimesOfItsGPU(t *testing.T) {
 	require.Contains(t, vprof(slices.Concat(estimate, []string{"--coefficients", "coefficients.yaml"})...), ",0.7,")
 
 	for file, reason := range map[string]string{
-		"run.json":   "does not say what it trains; name the batch size with BATCH=run.json",
-		"8=run.json": "is of rtx-3060, not of t4; leave --gpu out",
+		"run.json":   "does not name its model; name the batch size with BATCH=run.json",
+		"8=run.json": "is a run on rtx-3060, not on t4; leave --gpu out",
 	} {
 		args := []string{"calibrate", file, "--model", "bdslw-spoter", "--gpu", "t4"}
 		require.Equal(t, exitUsage, run(t.Context(), a, args), file)
@@ -148,7 +148,7 @@ func TestCalibrateHost(t *testing.T) {
 	require.Regexp(t, fmt.Sprintf(`"speed:dispatch",\s+"value": %.8f`, 2*dispatch), stdout, "twice the table's")
 
 	for reason, args := range map[string][]string{
-		"there is no Python called ./nowhere; name yours with --python": {"--python", "./nowhere"},
+		"no Python interpreter ./nowhere found; name yours with --python": {"--python", "./nowhere"},
 		"leave out run.json": {"run.json"},
 		"true cannot train on the simulated GPU (no cuda): need PyTorch": {"--python", "true"},
 	} {

@@ -61,7 +61,7 @@ func substitute(words []string, values map[string]string) ([]string, error) {
 				if mark == "{batch}" {
 					how = "--batch"
 				}
-				missing = usagef("no value for %s; set it with %s", mark, how)
+				missing = usagef("the command has %s; set its value with %s", mark, how)
 			}
 			return value
 		})

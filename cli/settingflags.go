@@ -61,7 +61,7 @@ func (f *settingFlags) values(patch models.Patch) (models.Settings, error) {
 	}
 	for _, name := range namedSettings() {
 		if _, twice := s[name]; twice && f.flags.Changed(name) {
-			return nil, usagef("--%s: given with --set, too", name)
+			return nil, usagef("--%s is also given by --set; give one", name)
 		}
 	}
 	return s, nil
@@ -79,7 +79,7 @@ func (f *settingFlags) read(flag string, patch models.Patch) (models.Settings, e
 		}
 		switch {
 		case !ok || name == "" || strings.TrimSpace(value) == "":
-			return nil, usagef("%s: %q is not name=value", flag, pair)
+			return nil, usagef("%s: invalid %q: need name=value", flag, pair)
 		case seen[name]:
 			return nil, usagef("%s %s: given twice", flag, name)
 		}
@@ -91,7 +91,7 @@ func (f *settingFlags) read(flag string, patch models.Patch) (models.Settings, e
 			continue
 		}
 		if f.flags.Lookup(name) != nil && !slices.Contains(namedSettings(), name) {
-			return nil, usagef("%s %s: this is a flag; write --%s %s", flag, name, name, value)
+			return nil, usagef("%s %s: this name is a flag; write --%s %s", flag, name, name, value)
 		}
 		n, err := strconv.ParseInt(value, 10, 64)
 		if err != nil {

@@ -26,7 +26,7 @@ type shardFlags struct {
 func (f *shardFlags) register(flags *pflag.FlagSet, whole ...string) {
 	f.flags, f.whole = flags, slices.Concat(whole, []string{"export", "format"})
 	flags.StringVar(&f.shard, "shard", "",
-		"run `part` i/n of the work, i from 0; auto in a job array (see vprof fleet merge)")
+		"run `part` i/n of the work, i from 0; auto reads it in a job array (see vprof fleet merge)")
 	flags.StringVar(&f.into, "into", "shards", "`folder` for the result of --shard")
 }
 

@@ -51,12 +51,12 @@ func newSmokeCmd(a *app) *cobra.Command {
 	f.StringArrayVar(&o.longest, "longest", nil, "a setting of the longest sample, as `name=value` (repeatable)")
 	o.lengths.register(cmd)
 	f.BoolVar(&o.run, "run", false,
-		"run the command behind -- on the simulated GPU, as vprof run does, instead of reading it")
-	f.StringVar(&o.until, "until", "", "with --run, go on until an `event`: eval, save or end")
+		"run the command after -- on the simulated GPU, as vprof run does, instead of reading its options")
+	f.StringVar(&o.until, "until", "", "with --run, run until an `event`: eval, save or end")
 	complete(cmd, "until", func() []string { return untilEvents })
-	f.BoolVar(&o.json, "json", false, "the same as --format json")
+	f.BoolVar(&o.json, "json", false, "short for --format json")
 	f.StringVar(&o.baseline, "watch-baseline", "", "also compare with `file`, an earlier result of --format json")
-	f.StringVar(&o.tolerance, "tolerance", "1%", "growth since the baseline that does not matter, as a `share`")
+	f.StringVar(&o.tolerance, "tolerance", "1%", "accepted growth since the baseline, as a `share`")
 	return o.out.register(cmd)
 }
 
@@ -128,10 +128,10 @@ func (o *smokeOptions) test() (t smoke.Test, err error) {
 		return t, err
 	}
 	if o.batch < 0 || o.validation < 0 {
-		return t, usagef("--batch and --validation-batch are numbers of samples; the smallest is 1")
+		return t, usagef("--batch and --validation-batch: need 1 or more samples")
 	}
 	if len(o.c.config.pairs) > 0 && o.c.config.path == "" {
-		return t, usagef("--map: name the file with --config-path")
+		return t, usagef("--map needs a file to read; name it with --config-path")
 	}
 	if o.batch > 0 {
 		c.Batch = o.batch
@@ -143,7 +143,7 @@ func (o *smokeOptions) test() (t smoke.Test, err error) {
 	}
 	o.out.defaultGPU = o.target.defaultGPU(s.GPUs)
 	if len(s.GPUs) != 1 {
-		return t, usagef("--gpu: a smoke test is for one GPU")
+		return t, usagef("--gpu: a smoke test needs one GPU; name one")
 	}
 	t = smoke.Test{
 		Model: m, Case: c, GPU: s.GPUs[0], Budget: s.Budget, Others: s.Others, Evidence: s.Evidence, Device: s.Device,
@@ -164,7 +164,7 @@ func (o *smokeOptions) test() (t smoke.Test, err error) {
 // begin reads the earlier result to compare with, nil if none is asked for.
 func (o *smokeOptions) begin() (before *report.Smoke, tolerance float64, err error) {
 	if tolerance, err = parseShare(o.tolerance); err != nil || tolerance < 0 {
-		return nil, 0, usagef("--tolerance: %q is not a share like 1%%", o.tolerance)
+		return nil, 0, usagef("--tolerance: invalid %q: need a share like 1%%", o.tolerance)
 	}
 	if o.baseline != "" {
 		f, err := input.OpenFile(o.baseline)
@@ -190,7 +190,7 @@ func (o *smokeOptions) judgeRun(cmd *cobra.Command) error {
 	}
 	r := o.c.ran
 	if len(r.Points) == 0 || r.Points[0].Run == nil || len(r.Devices) == 0 {
-		return usagef("%s: the command %s before a step was seen: nothing can be judged", o.c.flags.Arg(0),
+		return usagef("%s: the command %s before its first training step, so there is no verdict", o.c.flags.Arg(0),
 			r.Script.Result)
 	}
 	budget, err := o.budget.budget()

@@ -31,7 +31,7 @@ func parseReleases(ctx context.Context, value string) (releases, error) {
 	case missing != nil && strings.Contains(value, "="):
 		return listedReleases(value)
 	case missing != nil:
-		return releases{}, usagef("%q is neither a list like transformers=5.12,trl=1.16 nor a file", value)
+		return releases{}, usagef("invalid %q: need a list like transformers=5.12,trl=1.16 or a file", value)
 	}
 	names := append([]string{"torch"}, stack.LibraryNames()...)
 	var found map[string]string
@@ -48,7 +48,7 @@ func parseReleases(ctx context.Context, value string) (releases, error) {
 		return releases{}, usageError{err}
 	}
 	if len(found) == 0 {
-		return releases{}, usagef("%s names no release of torch, %s", value,
+		return releases{}, usagef("%s: no release of torch, %s in it", value,
 			strings.Join(stack.LibraryNames(), ", "))
 	}
 	r := releases{torch: found["torch"]}
@@ -109,11 +109,11 @@ func (f *caseFlags) of(library string) bool {
 // checkStack returns an error if --stack lists a library that the case does not depend on.
 func (f *caseFlags) checkStack(c models.Case) error {
 	if f.stack.driver != "" && !f.calibrates {
-		return usagef("--stack: driver is for vprof calibrate; no estimate depends on it")
+		return usagef("--stack: driver=N works only with vprof calibrate; no estimate depends on it")
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.stack.libraries)) {
 		if _, matters := c.Stack[name]; !matters && f.stack.listed {
-			return usagef("--stack: nothing of %s depends on the release of %s; leave it out", c.Model, name)
+			return usagef("--stack: the memory of %s does not depend on the release of %s; leave it out", c.Model, name)
 		}
 	}
 	return nil

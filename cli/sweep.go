@@ -57,17 +57,17 @@ func newSweepCmd(a *app) *cobra.Command {
 	o.out.register(cmd)
 	f := cmd.Flags()
 	o.part.register(f, "resume", "find-max")
-	f.BoolVar(&o.conditions.FindMax, "find-max", false, "go on, by halving, to the largest batch that runs")
+	f.BoolVar(&o.conditions.FindMax, "find-max", false, "continue by bisection to the largest batch that runs")
 	f.IntVar(&o.conditions.WarmUp, "warm-up", 1,
-		"further `runs` of every batch size before the timed runs (real GPUs)")
+		"untimed `runs` of every batch size before the timed ones (real GPUs)")
 	f.IntVar(&o.conditions.Repeat, "repeat", 5, "timed `runs` of every batch size (real GPUs)")
 	f.BoolVar(&o.conditions.Verify, "verify", false,
-		"first write a pattern into every tensor and see that it stays (real GPUs)")
+		"first write a pattern into every tensor and check that it is not overwritten (real GPUs)")
 	f.StringVar(&o.leave, "leave", "", "memory to leave free on a GPU, as `size` like 1GiB or 0 (default: 1GiB "+
 		"where other processes compute on it, 512MiB with a display, else 0)")
 	f.StringVar(&o.tolerance, "tolerance", "", "end with code 3 where a GPU needs more or less than estimated by "+
 		"more than this `difference`, like 2% (default: 5% for the verdict, without the code)")
-	f.StringVar(&o.resume, "resume", "", "go on with the sweep of `file`, JSON or JSON Lines, and write to it")
+	f.StringVar(&o.resume, "resume", "", "resume the sweep in `file` (JSON or JSON Lines), and write to it")
 	return cmd
 }
 
@@ -168,7 +168,7 @@ func (o *sweepOptions) openDevice(name string) (d device.Device, err error) {
 }
 
 func (*sweepOptions) unverifiable(device string) error {
-	return usagef("--verify: %s has no memory to write to; use a real GPU", device)
+	return usagef("--verify: %s is simulated and has no memory to write to; use a real GPU", device)
 }
 
 // check reads the file to continue with, and refuses flags that make no sense.
@@ -176,7 +176,7 @@ func (o *sweepOptions) check() error {
 	const most = 1000
 	for flag, n := range map[string]int{"--warm-up": o.conditions.WarmUp, "--repeat": o.conditions.Repeat - 1} {
 		if n < 0 || n > most {
-			return usagef("%s: out of range; at most %d runs", flag, most)
+			return usagef("%s: out of range: need at most %d runs", flag, most)
 		}
 	}
 	var err error

@@ -59,8 +59,8 @@ func newTimeCmd(a *app) *cobra.Command {
 	f.Lookup("gpu").DefValue = guideGPUs
 	o.target.gpu = guideGPUs
 	f.IntVar(&o.batch, "batch", 0, "batch `size` (default: the largest that is safe on each GPU)")
-	f.Int64Var(&o.dataset, "dataset-size", 0, "samples `n` of an epoch")
-	f.Float64Var(&o.epochs, "epochs", 0, "epochs `n` of training")
+	f.Int64Var(&o.dataset, "dataset-size", 0, "number `n` of samples in an epoch")
+	f.Float64Var(&o.epochs, "epochs", 0, "number `n` of training epochs")
 	f.StringVar(&o.price, "price", "",
 		"`price` of a GPU, like 0.35/h or $0.35/h, for the cost of training (of one epoch without --epochs); of "+
 			"several, rtx-4090=0.35/h,h100=2.50/h")
@@ -136,7 +136,7 @@ func (f *measuredFlag) read(batch, gpus int) (timing.Measured, error) {
 	}
 	switch {
 	case err != nil || d <= 0 || m.Batch < 0 || m.Batch > 1<<20 || other && m.Batch == 0:
-		return m, usagef("--measured: %q is not the time of a step; write it like 0.42s, or 0.42s@8 with its batch",
+		return m, usagef("--measured: invalid %q: write the time of a step like 0.42s, or 0.42s@8 with its batch",
 			f.text)
 	case m.Batch == 0:
 		return m, usagef("--measured: the batch of the step is missing; add --batch 8, or write %s@8", text)
@@ -177,7 +177,7 @@ func (o *timeOptions) perHour(gpus []device.GPU) (all float64, each map[string]f
 		}
 		v, err := strconv.ParseFloat(strings.TrimLeft(strings.TrimSuffix(text, "/h"), "$€£"), 64)
 		if err != nil || !(v > 0 && v <= 1e6) {
-			return 0, nil, usagef("--price: %q is not a price an hour; write it like 0.35/h, or rtx-4090=0.35/h", item)
+			return 0, nil, usagef("--price: invalid %q: write a price an hour like 0.35/h, or rtx-4090=0.35/h", item)
 		}
 		if !named {
 			all = v
@@ -185,7 +185,7 @@ func (o *timeOptions) perHour(gpus []device.GPU) (all float64, each map[string]f
 		}
 		gpu, err := device.Lookup(name)
 		if err == nil && !slices.ContainsFunc(gpus, func(g device.GPU) bool { return g.Name == gpu.Name }) {
-			err = errors.New("it is not one of --gpu")
+			err = errors.New("this GPU is not one of --gpu")
 		}
 		if err != nil {
 			return 0, nil, usagef("--price %s: %w", name, err)
@@ -204,9 +204,9 @@ func (o *timeOptions) check() error {
 	case o.c.flags.Changed("batch") && (o.batch < 1 || o.batch > 1<<20):
 		return usagef("--batch: %d is not a batch size; the smallest is 1", o.batch)
 	case o.c.flags.Changed("dataset-size") && (o.dataset < 1 || o.dataset > 1<<50):
-		return usagef("--dataset-size: %d is not a number of samples", o.dataset)
+		return usagef("--dataset-size: %d: need 1 or more samples", o.dataset)
 	case o.c.flags.Changed("epochs") && !(o.epochs > 0 && o.epochs <= 1e9):
-		return usagef("--epochs: %v is not a number of epochs", o.epochs)
+		return usagef("--epochs: %v: need a number above 0, up to 1e9", o.epochs)
 	case o.stages != "" && (o.c.flags.Changed("epochs") || o.c.flags.Changed("stage")):
 		return usagef("--stages names the stages and their epochs; remove --stage and --epochs")
 	case o.c.flags.Changed("price") && o.stages == "":
@@ -226,7 +226,7 @@ func (o *timeOptions) timedStages(gpus []device.GPU) ([]timing.Stage, error) {
 		name, n, ok := strings.Cut(strings.TrimSpace(item), ":")
 		epochs, err := strconv.ParseFloat(n, 64)
 		if !ok || name == "" || err != nil || !(epochs > 0) || math.IsInf(epochs, 1) {
-			return nil, usagef("--stages: %q is not STAGE:EPOCHS", item)
+			return nil, usagef("--stages: invalid %q: need STAGE:EPOCHS", item)
 		}
 		s, err := o.timedStage(gpus, name, epochs)
 		if err != nil {

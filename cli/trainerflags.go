@@ -66,7 +66,7 @@ func (f *caseFlags) takesTrainer(cmd *cobra.Command, a *app, searched func() []s
 func (f *caseFlags) openTrainer(cmd *cobra.Command, a *app, args []string, at int) (err error) {
 	switch {
 	case at > 0:
-		return usagef("%s: give files before --, or a command behind it, not both", cmd.CommandPath())
+		return usagef("%s: give either files before -- or a command after it", cmd.CommandPath())
 	case at == 0:
 		f.trainer, err = trainers.Command(args, f.patch["objective"].Text)
 		var wrong *input.FormatError
@@ -146,7 +146,7 @@ func (f *caseFlags) modelOf(t *trainers.Config) (words []string, err error) {
 	case f.model != "":
 		return nil, nil
 	case t.Model.Name == "":
-		return nil, usagef("%s: does not name the model that is trained; name it with --model", t.File)
+		return nil, usagef("%s: the file does not name the model; name it with --model", t.File)
 	}
 	if f.model, err = t.Described(); err != nil {
 		return nil, err

@@ -32,20 +32,20 @@ func (w *withoutFlags) register(cmd *cobra.Command) {
 func (w *withoutFlags) registerData(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&w.lengths, "lengths", "", "of absent data, the `lengths` of samples in tokens: a file of them, or a "+
-		"law such as lognormal:mean=512,p95=1500 (default: what the script cuts)")
+		"distribution such as lognormal:mean=512,p95=1500 (default: the length to which the script cuts)")
 	f.StringVar(&w.Shapes, "data-shapes", "", "a `file` of JSON with the columns, images and "+
 		"samples of absent data (see vprof help run)")
 	f.BoolVar(&w.fetch, "fetch", false,
-		"with placeholders, fetch configurations and headers of weights, and no values, from HF_ENDPOINT")
+		"with placeholders, fetch only configurations and headers of weights from HF_ENDPOINT, no values")
 }
 
 // resolve returns the placeholders that the flags describe.
 func (w *withoutFlags) resolve() (_ script.Without, err error) {
 	switch {
 	case w.fetch && !w.Any():
-		return w.Without, usagef("--fetch is for placeholders: add --without-weights or --without-data")
+		return w.Without, usagef("--fetch works only with --without-weights or --without-data; add one")
 	case (w.lengths != "" || w.Shapes != "") && !w.Data:
-		return w.Without, usagef("--lengths and --data-shapes are for placeholders of data: add --without-data")
+		return w.Without, usagef("--lengths and --data-shapes work only with --without-data; add it")
 	}
 	if w.lengths != "" {
 		l, err := epoch.ParseLengths(w.lengths)

@@ -94,7 +94,7 @@ func CheckBatch(n int) error {
 	case n < 1:
 		return fmt.Errorf("%d is not a batch size; the smallest is 1", n)
 	case n > MaxBatch:
-		return fmt.Errorf("%d is more than any batch (%d)", n, MaxBatch)
+		return fmt.Errorf("%d is above the largest batch size, %d", n, MaxBatch)
 	}
 	return nil
 }
@@ -103,9 +103,9 @@ func CheckBatch(n int) error {
 func CheckAccumulate(n int) error {
 	switch {
 	case n < 1:
-		return fmt.Errorf("%d is not a number of micro-batches; the smallest is 1", n)
+		return fmt.Errorf("%d micro-batches: need 1 or more", n)
 	case n > mostAccumulated:
-		return fmt.Errorf("%d micro-batches are too many to record one by one; all after the second allocate the "+
+		return fmt.Errorf("%d micro-batches are too many to record; all after the second allocate the "+
 			"same, so use %d", n, mostAccumulated)
 	}
 	return nil

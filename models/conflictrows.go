@@ -9,13 +9,13 @@ var modelConflicts = []Conflict{
 	refuse("weights", "a model in fp32", func(k *choice) bool { return k.Weights != "" && !k.m.HalfWeights },
 		"this model is planned only with weights in fp32; text models of transformers also with {weights}"),
 	refuse("task", "a model with one task", func(k *choice) bool { return k.Task != "" && len(k.m.Tasks) == 0 },
-		"this model has one task; the models of configurations (hf:config.json) have a choice"),
+		"this model has one task, which cannot be chosen; models of configurations (hf:config.json) have several"),
 	refuse("task", "a model without the task",
 		func(k *choice) bool { return k.Task != "" && !slices.Contains(k.m.Tasks, k.Task) },
 		"there is no task \"{task}\"; its tasks are {all tasks}"),
 	refuse("loss", "a model with its own loss",
 		func(k *choice) bool { return (k.Loss != "" || k.Output != "") && len(k.m.Losses) == 0 },
-		"this model has one loss, its own; exported models (.pt2) have a choice"),
+		"this model has its own loss, which cannot be chosen; exported models (.pt2) have several"),
 	refuse("loss", "a model without the loss",
 		func(k *choice) bool { return k.Loss != "" && !slices.Contains(k.m.Losses, k.Loss) },
 		"there is no loss \"{loss}\"; use {all losses}"),
@@ -23,7 +23,7 @@ var modelConflicts = []Conflict{
 		"this model has freeze stages instead: {all stages}"),
 	refuse("checkpoint", "a model with its own checkpointing",
 		func(k *choice) bool { return k.Blocks != "" && !k.m.Free },
-		"this model recomputes fixed modules; exported models (.pt2) have a choice"),
+		"the modules that this model recomputes cannot be chosen; in exported models (.pt2) they can"),
 	refuse("lora", "a model without adapters", func(k *choice) bool { return k.LoRA != nil && !k.m.Adapts },
 		"vprof does not know how to put adapters into this model; it does for models of transformers"),
 }
@@ -55,18 +55,18 @@ var objectiveConflicts = []Conflict{
 		"LLaMA-Factory's reward model is a language model with a value head; use --task causal-lm"),
 	refuse("objective", "reward with task",
 		func(k *choice) bool { return k.otherObjective() && k.Objective.Name == Reward && k.Task != rewardTask },
-		"a reward is a score of a whole answer; add --task classification --set classes=1"),
+		"a reward model gives a whole answer one score; add --task classification --set classes=1"),
 	refuse("objective", "task", func(k *choice) bool {
 		return k.otherObjective() && k.Objective.Name != Reward && k.Task != preferenceTask
 	},
-		"{this objective} is learnt by a language model; use --task causal-lm"),
+		"{this objective} trains a language model; use --task causal-lm"),
 	refuse("objective", "packed without as=ms-swift",
 		func(k *choice) bool { return k.otherObjective() && k.Objective.Packed && k.Objective.As != AsSwift },
-		"packed: pairs in one row are ms-swift's; add as=ms-swift"),
+		"packed: only ms-swift packs pairs into one sequence; add as=ms-swift"),
 	refuse("objective", "packed with the settings padding, packed", func(k *choice) bool {
 		return k.otherObjective() && k.Objective.Packed && (k.On("padding") || k.On("packed"))
 	},
-		"packed pairs have neither padding nor a mask; leave out padding=1 and packed=1"),
+		"packed pairs have no padding and no mask; leave out padding=1 and packed=1"),
 	refuse("liger", "objective", func(k *choice) bool { return k.otherObjective() && k.Liger },
 		"vprof does not support liger-kernel's preference losses"),
 	refuse("objective", "a reference model with tp, fsdp1", func(k *choice) bool {
@@ -89,12 +89,12 @@ var objectiveConflicts = []Conflict{
 var trainOnlyConflicts = []Conflict{
 	refuse("trained-weights", "types but fp32",
 		func(k *choice) bool { return k.TrainedWeights != "" && k.TrainedWeights != fp32 },
-		"\"{trained-weights}\" is not fp32; the type of all weights is --weights"),
+		"\"{trained-weights}\" is not possible: need fp32; set the type of all weights with --weights"),
 	refuse("trained-weights", "no train-only",
 		func(k *choice) bool { return k.TrainedWeights != "" && k.TrainOnly == "" },
-		"all weights are trained; their type is --weights (--train-only freezes some)"),
+		"all weights are trained, so set their type with --weights, or freeze some with --train-only"),
 	refuse("trained-weights", "strategy but ddp", func(k *choice) bool { return k.TrainedWeights != "" && k.shards() },
-		"strategies that shard weights need one type for all; leave it out, or use ddp"),
+		"strategies that shard weights need one type for all weights; leave trained-weights out, or use ddp"),
 	refuse("train-only", "a model with its own freeze stages",
 		func(k *choice) bool { return k.TrainOnly != "" && k.m.Levers.Loop == "" },
 		"this model has fixed freeze stages; models of transformers and exported models (.pt2) have a choice of "+
@@ -202,7 +202,7 @@ var evaluationConflicts = []Conflict{
 		"generation (new-tokens) needs sequences without padding; leave out padding"),
 	refuse("evaluate", "scores with a model with its own loop",
 		func(k *choice) bool { return k.Evaluate.Scores > 0 && k.m.Levers.Loop == "" },
-		"the scores that are kept for metrics belong to transformers' Trainer; "+
+		"only transformers' Trainer stores logits for metrics (scores); "+
 			ownLoop),
 }
 
@@ -225,15 +225,15 @@ var otherConflicts = []Conflict{
 		"{checkpointing} is a kind of checkpointing and needs checkpointing on"),
 	refuse("checkpointing", "a model with its own checkpointing",
 		func(k *choice) bool { return k.Recompute != "" && !k.m.Levers.Recompute },
-		"this model has one kind of checkpointing; decoders of transformers and exported models (.pt2) have a choice"),
+		"this model has one kind of checkpointing; only decoders of transformers and exported models (.pt2) have more"),
 	refuse("optimizer-in-backward", "strategy", func(k *choice) bool { return k.InBackward && k.Strategy != nil },
-		"vprof supports it only on one GPU; leave out --strategy"),
+		"vprof supports an optimizer in backward only on one GPU; leave out --strategy"),
 	refuse("optimizer-in-backward", "amp fp16", func(k *choice) bool { return k.InBackward && k.AMP == "fp16" },
 		"the loss scaler must see all gradients before a step; use bf16"),
 	refuse("clip", "optimizer-in-backward", func(k *choice) bool { return k.InBackward && k.Clip == ClipNorm },
 		"the norm of all gradients is not known while the optimizer steps in backward; leave out clipping"),
 	refuse("routing", "no strategy with ep=N", func(k *choice) bool { return k.Routing != "" && k.s.EP == 0 },
-		"it sets how many tokens a rank with a part of the experts gets, and needs a strategy with ep=N"),
+		"routing sets how many tokens a rank's experts get, which needs expert parallelism; add ep=N to --strategy"),
 	refuse("offload", "a model with its own loop", func(k *choice) bool { return k.m.Levers.Loop == "" && k.Offload },
 		ownLoop),
 	refuse("optimizer-in-backward", "a model with its own loop",

@@ -48,7 +48,7 @@ func ParseEvaluation(text string) (e Evaluation, err error) {
 		return e, fmt.Errorf("%w, as in batch=8,scores=4 or batch=8,new-tokens=128; or none", err)
 	}
 	if e.Scores > 0 && e.NewTokens > 0 {
-		return e, errors.New("scores and new-tokens: a trainer that generates takes no scores; give one of them")
+		return e, errors.New("scores and new-tokens: a trainer that generates text stores no logits; leave out one")
 	}
 	return e, nil
 }

@@ -36,7 +36,7 @@ func TestBadEvaluationsAreNamed(t *testing.T) {
 		"batch=0":               `batch: "0" is not a whole number from 1`,
 		"scores=1000":           `scores: "1000" is not a whole number from 1 to 256`,
 		"batch=8,batch=8":       "batch: given twice",
-		"scores=2,new-tokens=8": "a trainer that generates takes no scores",
+		"scores=2,new-tokens=8": "a trainer that generates text stores no logits",
 	} {
 		_, err := ParseEvaluation(text)
 		require.ErrorContains(t, err, want, text)

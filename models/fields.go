@@ -380,7 +380,7 @@ func checkpointingText(c *Case) string {
 func parseEmptyCache(text string) (func(*Case), error) {
 	n, err := parseCount(strings.TrimPrefix(text, everyPrefix))
 	if err == nil && n < 0 {
-		err = fmt.Errorf("%d is not a number of steps", n)
+		err = fmt.Errorf("invalid number of steps %d: need 0 or more", n)
 	}
 	return func(c *Case) { c.EmptyCache = n }, err
 }
@@ -392,7 +392,7 @@ const mostWorkers = 1024
 func within(what string, least, most int) func(int) error {
 	return func(n int) error {
 		if n < least || n > most {
-			return fmt.Errorf("%d is not a number of %s from %d to %d", n, what, least, most)
+			return fmt.Errorf("invalid number of %[2]s %[1]d: need %[3]d to %[4]d", n, what, least, most)
 		}
 		return nil
 	}
@@ -427,14 +427,14 @@ func parseOptimizer(text string) (string, error) {
 
 func parseClip(text string) (string, error) {
 	if text != ClipNorm && text != ClipNone {
-		return "", fmt.Errorf("%q is neither norm nor none", text)
+		return "", fmt.Errorf("invalid %q: need norm or none", text)
 	}
 	return text, nil
 }
 
 func parseTrainOnly(text string) (string, error) {
 	if _, err := regexp.Compile(text); err != nil {
-		return "", fmt.Errorf("%q is not a regular expression of Go, which has no look-ahead", text)
+		return "", fmt.Errorf("%q is not a regular expression of Go (RE2, without look-ahead)", text)
 	}
 	return text, nil
 }
@@ -452,7 +452,7 @@ func parseBytes(of func(*Case) *int64) func(text string) (func(*Case), error) {
 	return func(text string) (func(*Case), error) {
 		n, err := bytesize.Parse(text)
 		if err == nil && (n < 0 || n > mostHeld) {
-			err = fmt.Errorf("%d bytes are more than a GPU could hold", n)
+			err = fmt.Errorf("%d bytes are more than the memory of any GPU", n)
 		}
 		if err == nil && 0 < n && n < 1<<16 { // no data set: the unit was forgotten
 			err = fmt.Errorf("%q is only %d bytes; write a unit, as in 3.2GiB", text, n)

@@ -152,7 +152,7 @@ func ParseRecompute(text string) (Recompute, error) {
 	case every:
 		k, err := strconv.Atoi(n)
 		if err != nil || k < 1 || k > mostLayersApart {
-			return "", fmt.Errorf("%q is not a number of layers from 1 to %d; write every=2 for every second layer", n,
+			return "", fmt.Errorf("invalid number of layers %q: need 1 to %d, as in every=2 for every second layer", n,
 				mostLayersApart)
 		}
 		if k == 1 {
@@ -194,13 +194,13 @@ func parseKept(text string) (all []trace.Kept, err error) {
 		k := trace.Kept{Op: name, Every: 1}
 		if every {
 			if k.Every, err = strconv.Atoi(n); err != nil || k.Every < 2 || k.Every > mostLayersApart {
-				return nil, fmt.Errorf("selective: %q: write mm/2 to compute every second one again", word)
+				return nil, fmt.Errorf("selective: invalid %q: write mm/2 to recompute every second mm", word)
 			}
 		}
 		if !slices.Contains(trace.KeptOperators(), name) || slices.ContainsFunc(all, func(o trace.Kept) bool {
 			return o.Op == name
 		}) {
-			return nil, fmt.Errorf("selective: %q: name operators once each, of %s", word,
+			return nil, fmt.Errorf("selective: %q is repeated or unknown; use %s", word,
 				strings.Join(trace.KeptOperators(), ", "))
 		}
 		all = append(all, k)
@@ -257,7 +257,7 @@ func parseCublasWorkspace(text string) (string, error) {
 	const most = 1 << 40
 	pairs := cublasBuffers.FindAllString(text, mostCublasPairs)
 	if strings.Join(pairs, "") != text || cublasBytes(text) > most {
-		return "", fmt.Errorf("%q is not :KIB:COUNT, like :4096:8 or :16:8", text)
+		return "", fmt.Errorf("invalid %q: need :KIB:COUNT, like :4096:8 or :16:8", text)
 	}
 	return text, nil
 }
@@ -283,18 +283,18 @@ func parseRouting(text string) (string, error) {
 	f, err := strconv.ParseFloat(factor, 64)
 	switch {
 	case skewed && (err != nil || !(f >= 1) || math.IsInf(f, 1)):
-		return "", fmt.Errorf("%q is not %sF; F, 1 or more, is the rank's number of tokens relative to balanced "+
-			"routing", text, skewedRouting)
+		return "", fmt.Errorf("invalid %q: need %sF; F, 1 or more, is the rank's number of tokens relative to "+
+			"balanced routing", text, skewedRouting)
 	case !skewed && text != balancedRouting && text != worstRouting:
-		return "", fmt.Errorf("%q is neither %s, %s nor %sF", text, balancedRouting, worstRouting, skewedRouting)
+		return "", fmt.Errorf("invalid %q: need %s, %s or %sF", text, balancedRouting, worstRouting, skewedRouting)
 	case text == balancedRouting:
 		return "", nil
 	}
 	return text, nil
 }
 
-// Skew returns the load factor of a rank's experts: the tokens that arrive, by the number for evenly chosen ones.
-func (l Levers) Skew() float64 {
+// ExpertLoad returns the load factor of a rank's experts: the tokens that arrive, by the number for evenly chosen ones.
+func (l Levers) ExpertLoad() float64 {
 	if factor, skewed := strings.CutPrefix(l.Routing, skewedRouting); skewed {
 		f, err := strconv.ParseFloat(factor, 64)
 		if err == nil {
@@ -326,7 +326,7 @@ func ParseTiles(text string) (Tiles, error) {
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 1 || n > mostTiles {
-		return 0, fmt.Errorf("%q is neither %s nor a number of tiles from 1 to %d", text, autoTiles, mostTiles)
+		return 0, fmt.Errorf("invalid %q: need %s or a number of tiles from 1 to %d", text, autoTiles, mostTiles)
 	}
 	return Tiles(n), nil
 }

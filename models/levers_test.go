@@ -35,7 +35,7 @@ func TestLeversThatContradictAreExplained(t *testing.T) {
 		"it: quantize: quantized layers cannot be trained; train adapters beside them with --lora":                       {Levers: Levers{Quantize: "nf4"}},
 		"it: checkpointing: reentrant is a kind of checkpointing and needs checkpointing on":                             {Levers: Levers{Recompute: Reentrant}},
 		"it: optimizer-in-backward: the loss scaler must see all gradients before a step; use bf16":                      {AMP: "fp16", Levers: Levers{InBackward: true}},
-		`it: clip: "value" is neither norm nor none`:                                                                     {Levers: Levers{Clip: "value"}},
+		`it: clip: invalid "value": need norm or none`:                                                                   {Levers: Levers{Clip: "value"}},
 		"it: clip: the norm of all gradients is not known while the optimizer steps in backward; leave out clipping":     {Levers: Levers{InBackward: true, Clip: ClipNorm}},
 	} {
 		_, err := m.Complete(c)
@@ -61,8 +61,8 @@ func TestLeversThatContradictAreExplained(t *testing.T) {
 		},
 		"it: offload: this model has its own training loop; models of transformers and exported models " +
 			"(.pt2) have a choice": {Levers: Levers{Offload: true}},
-		"it: checkpointing: this model has one kind of checkpointing; decoders of transformers and exported " +
-			"models (.pt2) have a choice": {Checkpointing: true, Levers: Levers{Recompute: Reentrant}},
+		"it: checkpointing: this model has one kind of checkpointing; only decoders of transformers and " +
+			"exported models (.pt2) have more": {Checkpointing: true, Levers: Levers{Recompute: Reentrant}},
 	} {
 		_, err := m.Complete(c)
 		require.EqualError(t, err, want)

@@ -221,7 +221,7 @@ func (l *LoRA) targetText() string {
 func parseDropout(text string) (float64, error) {
 	p, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(p >= 0 && p < 1) {
-		return 0, fmt.Errorf("%q is not a probability below 1", text)
+		return 0, fmt.Errorf("invalid %q: need a probability from 0 to below 1", text)
 	}
 	return p, nil
 }
@@ -248,7 +248,7 @@ func parseDoRA(text string) (string, error) {
 
 func parseExpression(text string) (string, error) {
 	if _, err := regexp.Compile(text); err != nil || text == "" {
-		return "", fmt.Errorf("%q is not a regular expression of Go, which has no look-ahead", text)
+		return "", fmt.Errorf("%q is not a regular expression of Go (RE2, without look-ahead)", text)
 	}
 	return text, nil
 }
@@ -283,7 +283,7 @@ func parsePatterns(text string) (patterns []RankPattern, err error) {
 	for part := range strings.SplitSeq(text, "+") {
 		i := strings.LastIndexByte(part, ':')
 		if i < 1 {
-			return nil, fmt.Errorf("%q is not a layer's name and a rank, as in down_proj:64", part)
+			return nil, fmt.Errorf("invalid %q: need a layer's name and a rank, as in down_proj:64", part)
 		}
 		rank, err := options.Within(part[i+1:], 1, maxRank)
 		if err != nil {

@@ -76,7 +76,7 @@ func ParseObjective(text string) (o Objective, err error) {
 			"training script on the simulated GPU and reports exactly what it needs", name)
 	}
 	if slices.Contains(lossesOfDPO, text) {
-		return o, fmt.Errorf("%s is a loss of DPO (loss_type) and needs what the others do; use --objective dpo", text)
+		return o, fmt.Errorf("%s is a loss_type of DPO with the same memory as the others; use --objective dpo", text)
 	}
 	err = objectiveOptions.ReadNamed(&o, &o.Name, "objective", text, Objectives())
 	return o, err

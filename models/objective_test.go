@@ -41,7 +41,7 @@ func TestBadObjectivesAreNamed(t *testing.T) {
 		"gkd:as=torchtune":           `gkd has no option "as"`,
 		"grpo:old,old":               "old: given twice",
 		"orpo:precomputed":           `orpo has no option "precomputed"`,
-		"apo_zero":                   `apo_zero is a loss of DPO (loss_type) and needs what the others do; use`,
+		"apo_zero":                   `apo_zero is a loss_type of DPO with the same memory as the others; use`,
 	} {
 		_, err := ParseObjective(text)
 		require.ErrorContains(t, err, want, text)
@@ -76,9 +76,9 @@ func TestObjectivesThatCannotBeAreExplained(t *testing.T) {
 	}
 	dpo := Levers{Objective: Objective{Name: DPO}}
 	for want, c := range map[string]Case{
-		"it: objective: a reward is a score of a whole answer": {Levers: Levers{Objective: Objective{Name: Reward}}},
-		"it: objective: dpo is learnt by a language model":     {Task: "classification", Levers: dpo},
-		"it: liger: vprof does not support liger-kernel's":     {Levers: Levers{Liger: true, Objective: dpo.Objective}},
+		"it: objective: a reward model gives a whole answer": {Levers: Levers{Objective: Objective{Name: Reward}}},
+		"it: objective: dpo trains a language model":         {Task: "classification", Levers: dpo},
+		"it: liger: vprof does not support liger-kernel's":   {Levers: Levers{Liger: true, Objective: dpo.Objective}},
 		"vprof does not support a reference model under tensor": {
 			Levers: Levers{Objective: dpo.Objective, Clip: ClipNone},
 			GPUs:   4, Strategy: &Strategy{Name: TP, TP: 2},

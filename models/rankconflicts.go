@@ -24,19 +24,19 @@ var rankConflicts = []Conflict{
 	refuse("strategy", "pp with accumulate", func(k *choice) bool { return k.named(PP) && k.Accumulate > 1 },
 		"a pipeline's micro-batches are set in the strategy (micro=N), not by accumulation"),
 	refuse("strategy", "pp with amp fp16", func(k *choice) bool { return k.named(PP) && k.AMP == "fp16" },
-		"the schedule of a pipeline runs backward itself, without a GradScaler's scale; take bf16"),
+		"a pipeline's schedule runs backward without a GradScaler, which fp16 needs; use bf16"),
 	refuse("strategy", "pp with objective", func(k *choice) bool { return k.named(PP) && !k.Objective.IsZero() },
-		"the stages of a pipeline compute the loss of the next token; leave out the objective, or take another "+
+		"the stages of a pipeline compute the loss of the next token; leave out the objective, or use another "+
 			"strategy"),
 	refuse("strategy", "pp with offload", func(k *choice) bool { return k.named(PP) && k.Offload },
-		"the schedule of a pipeline runs forward itself, without hooks that save to the host; leave out offloading"),
+		"a pipeline's schedule runs forward without the hooks that offload activations; leave out offloading"),
 }
 
 // deviceMapConflicts are models that one process spreads over its GPUs, with other ways to train.
 var deviceMapConflicts = []Conflict{
 	refuse("strategy", "device-map with a .pt2 model",
 		func(k *choice) bool { return k.named(DeviceMap) && k.m.Foreign },
-		"a .pt2 model is one graph without the hooks that move tensors from GPU to GPU; take the model by name or "+
+		"a .pt2 model is one graph without the hooks that move tensors from GPU to GPU; use the model by name or "+
 			"hf:, or \"vprof run\""),
 	refuse("strategy", "device-map with objective",
 		func(k *choice) bool { return k.named(DeviceMap) && !k.Objective.IsZero() },
@@ -95,7 +95,7 @@ var expertConflicts = []Conflict{
 		"expert parallelism (ep) with context parallelism (cp) needs fsdp2 or pp, and cp_by=torch"),
 	refuse("strategy", "ep with fsdp2",
 		func(k *choice) bool { return k.s.EP > 0 && k.named(FSDP2) && int64(k.GPUs) == k.s.EP && k.s.EPBy == "" },
-		"with ep={ep} on {gpus} GPUs nothing is left over which fully_shard could shard the experts; take a "+
+		"with ep={ep} on {gpus} GPUs fully_shard has no ranks left to shard the experts over; use a "+
 			"multiple of {ep} GPUs, or ddp:ep={ep}"),
 	refuse("strategy", "ep with ddp",
 		func(k *choice) bool { return k.s.EP > 0 && k.named(DDP) && int64(k.GPUs) != k.s.EP },
@@ -107,16 +107,16 @@ var expertConflicts = []Conflict{
 // deepSpeedConflicts are ways to train that DeepSpeed's engine does itself.
 var deepSpeedConflicts = []Conflict{
 	refuse("strategy", "DeepSpeed with amp", func(k *choice) bool { return k.s.DeepSpeed() && k.AMP != NoAutocast },
-		"DeepSpeed brings the model to the type that it trains in, with master weights in fp32, and autocast is "+
-			"off: --amp none --weights bf16"),
+		"DeepSpeed trains without autocast, on weights in bf16 or fp16 with fp32 master weights; use "+
+			"--amp none --weights bf16"),
 	refuse("strategy", "fsdp1 with int8",
 		func(k *choice) bool { return k.named(FSDP1) && strings.HasPrefix(k.Quantize, "int8") },
-		"FullyShardedDataParallel flattens no weights in 8-bit integers (ValueError: Cannot flatten integer dtype "+
+		"FullyShardedDataParallel cannot flatten 8-bit integers (ValueError: Cannot flatten integer dtype "+
 			"tensors); quantize to nf4, or use fsdp2"),
 	refuse("strategy", "zero3 with quantize", func(k *choice) bool { return k.named(ZeRO3) && k.Quantize != "" },
 		"ZeRO-3 does not shard weights that bitsandbytes has quantized; use zero2 or fsdp2"),
 	refuse("strategy", "DeepSpeed with offload", func(k *choice) bool { return k.s.DeepSpeed() && k.Offload },
-		"vprof supports DeepSpeed without hooks that save to the host; leave out --set offload"),
+		"vprof supports DeepSpeed without offloaded activations; leave out --set offload"),
 }
 
 // tensor reports whether ranks share layers, and tokens whether they also share tokens or logits.
@@ -137,7 +137,7 @@ var tensorConflicts = []Conflict{
 			(k.Clip == ClipNorm || k.Clip == "" && !k.m.Free)
 	},
 		"clip_grad_norm_ raises under tensor parallelism (\"All operands in aten.stack.default must have the same "+
-			"mesh\") unless all parameters are shared; take sequence=true, or train with --clip none"),
+			"mesh\") unless all parameters are shared; use sequence=true, or train with --clip none"),
 	refuse("strategy", "sequence, loss, tp_by with a model without plain attention",
 		func(k *choice) bool { return k.tokens() && !k.m.Levers.Context },
 		"sequence, loss and tp_by of tensor parallelism need a decoder of transformers with plain attention "+
@@ -155,8 +155,8 @@ var tensorConflicts = []Conflict{
 		return k.tensor() && !k.s.Sequence && k.s.TPBy == "" && k.each() == k.s.TP &&
 			k.opt.Implementation != optim.SingleTensor
 	},
-		"with tp={tp} on {gpus} GPUs nothing is left for fully_shard, and PyTorch's optimizers refuse a mix of "+
-			"sharded and plain parameters; take a multiple of {tp} GPUs, sequence=true, which leaves no parameter "+
+		"with tp={tp} on {gpus} GPUs no ranks are left for fully_shard, and PyTorch's optimizers refuse a mix of "+
+			"sharded and plain parameters; use a multiple of {tp} GPUs, sequence=true, which leaves no parameter "+
 			"plain, or --optimizer adamw-single (foreach=False), which steps them one by one"),
 }
 
@@ -205,8 +205,8 @@ var shapeConflicts = []Conflict{
 		return k.named(FSDP1) && (k.s.Reshard == "auto" || k.s.ReshardAmong() > 0 || k.s.WrapsEnds() ||
 			slices.ContainsFunc(k.s.Wraps(), several))
 	},
-		"FullyShardedDataParallel has one module in a unit and keeps all or none after forward (reshard=true|false); "+
-			"fsdp2 has the others"),
+		"FullyShardedDataParallel wraps one module in a unit, and frees all units after forward or none "+
+			"(reshard=true|false); use fsdp2"),
 	refuse("strategy", "reshard=N with tp", func(k *choice) bool { return k.s.ReshardAmong() > 0 && k.s.TP > 0 },
 		"reshard={reshard}: PyTorch reshards to fewer ranks only without tensor parallelism; use true, false or auto"),
 	refuse("strategy", "reshard=N with ep", func(k *choice) bool { return k.s.ReshardAmong() > 0 && k.s.EP > 0 },
@@ -226,32 +226,32 @@ var shapeConflicts = []Conflict{
 		"{gpus} GPUs in groups of {tp} (tp={tp}) cannot be divided into {replicate} replicas"),
 	refuse("strategy", "tp with replicate over all GPUs",
 		func(k *choice) bool { return k.named(TP) && int64(k.GPUs) == k.s.TP*k.s.Replicate },
-		"with tp={tp} and replicate={replicate} on {gpus} GPUs nothing is left for fully_shard; take a multiple of "+
+		"with tp={tp} and replicate={replicate} on {gpus} GPUs no ranks are left for fully_shard; use a multiple of "+
 			"{gpus} GPUs, or leave out replicate"),
 	refuse("strategy", "pp that does not divide the GPUs",
 		func(k *choice) bool { return k.named(PP) && int64(k.GPUs)%k.stages() != 0 },
-		"{gpus} GPUs cannot be divided into {ranks} stages that as many share (pp={ranks})"),
+		"{gpus} GPUs cannot be divided evenly among {ranks} stages (pp={ranks})"),
 	refuse("strategy", "pp with init but host",
 		func(k *choice) bool { return k.named(PP) && k.s.Init != "" && k.s.Init != InitHost },
 		"stages are made on the meta device, or in the host's memory with the whole model (init=host); init={init} "+
 			"needs fully_shard of a whole model"),
 	refuse("strategy", "micro below the stages",
 		func(k *choice) bool { return k.named(PP) && k.s.Micro > 0 && k.s.Micro < k.stages() },
-		"{micro} micro-batches do not fill a pipeline of {ranks} stages; take at least as many"),
+		"{micro} micro-batches do not fill a pipeline of {ranks} stages; use at least as many"),
 	refuse("strategy", "schedule=interleaved with shared stages",
 		func(k *choice) bool { return k.named(PP) && k.each() > 1 && k.s.Schedule == Interleaved },
-		"stages of {GPUs of a stage} GPUs need one stage on each rank; leave out schedule=interleaved"),
+		"schedule=interleaved needs stages of one GPU, and here each has {GPUs of a stage}; leave it out"),
 	refuse("strategy", "tp, cp, replicate that do not divide a stage", func(k *choice) bool {
 		return k.named(PP) && k.each()%(max(1, k.s.TP)*max(1, k.s.CP)*max(1, k.s.Replicate)) != 0
 	},
 		"{GPUs of a stage} GPUs of a stage cannot be divided by the product of tp, cp and replicate"),
 	refuse("strategy", "replicate over a whole stage",
 		func(k *choice) bool { return k.named(PP) && k.each() > 1 && k.each() == k.s.Replicate*max(1, k.s.TP) },
-		"with replicate={replicate} on {GPUs of a stage} GPUs of a stage nothing is left for fully_shard; take "+
+		"with replicate={replicate} on {GPUs of a stage} GPUs of a stage no ranks are left for fully_shard; use "+
 			"more GPUs, or leave out replicate"),
 	refuse("strategy", "reshard, mp, reduce with one GPU a stage", func(k *choice) bool {
 		return k.named(PP) && k.each() == 1 && (k.s.Reshard != "" || k.s.MP != "" || k.s.Reduce != "")
 	},
-		"reshard, mp and reduce are fully_shard's, and each stage has one GPU; say how many stages {gpus} GPUs "+
-			"make with pp=N"),
+		"reshard, mp and reduce need fully_shard, and each stage has one GPU; set fewer stages than {gpus} GPUs "+
+			"with pp=N"),
 }

@@ -37,7 +37,7 @@ func (m Model) DifferentRanks(c Case, gpu trace.GPU, o Options) ([]RankRange, er
 	}
 	s := c.Strategy
 	if s == nil {
-		return nil, errors.New("one GPU has no other rank")
+		return nil, errors.New("--rank all needs several GPUs; set --gpus")
 	}
 	record := func(rank int64) (*program.Program, error) {
 		one := *s
@@ -63,7 +63,7 @@ func (m Model) DifferentRanks(c Case, gpu trace.GPU, o Options) ([]RankRange, er
 	}
 	if world > mostCompared {
 		return nil,
-			fmt.Errorf("each of %d ranks of %s differs, and at most %d are compared; name one with "+
+			fmt.Errorf("all %d ranks of %s differ, and vprof compares at most %d; name one with "+
 				"--rank", world, s.Name, mostCompared)
 	}
 	return eachRank(world, record)

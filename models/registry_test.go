@@ -91,9 +91,9 @@ func TestImpossibleCaseNamesTheFieldAndTheChoices(t *testing.T) {
 	}{
 		{Case{Stage: "half"}, `toy: stage: there is no stage "half"; its stages are full, frozen`},
 		{Case{Batch: -1}, "toy: batch: -1 is not a batch size; the smallest is 1"},
-		{Case{Accumulate: -2}, "toy: accumulate: -2 is not a number of micro-batches"},
+		{Case{Accumulate: -2}, "toy: accumulate: -2 micro-batches: need 1 or more"},
 		{Case{Accumulate: math.MaxInt}, "toy: accumulate: 9223372036854775807 micro-batches are too many"},
-		{Case{Batch: math.MaxInt}, "toy: batch: 9223372036854775807 is more than any batch (1048576)"},
+		{Case{Batch: math.MaxInt}, "toy: batch: 9223372036854775807 is above the largest batch size, 1048576"},
 		{Case{AMP: "fp8"}, `toy: amp: there is no precision "fp8"; use none, fp16 or bf16`},
 		{Case{Optimizer: "adamv"}, `toy: optimizer: there is no optimizer "adamv"; near it: adamw`},
 	} {

@@ -128,12 +128,12 @@ func TestStrategyErrorsNameTheKey(t *testing.T) {
 		"fsdp2:mp=bf16,mp=bf16":     "mp: given twice",
 		"fsdp2:replicate=0":         `replicate: "0" is not a whole number`,
 		"fsdp2:reshard=maybe":       `reshard: "maybe" is none of true, false, auto`,
-		"fsdp2:reshard=0":           "reshard: 0 is not a number of ranks",
+		"fsdp2:reshard=0":           "reshard: 0 ranks: need 1",
 		"fsdp2:wrap=h.*+":           "has an empty name",
 		"fsdp2:wrap=norm::head":     "has an empty pattern",
-		"fsdp2:wrap=h.*/0":          `h.*/0: after the slash, give the number of modules that are wrapped together: "0" is not a whole number`,
-		"fsdp2:wrap=h.*+none":       "none excludes other patterns",
-		"fsdp2:wrap=ends+h.*":       "ends excludes other patterns",
+		"fsdp2:wrap=h.*/0":          `h.*/0: need the number of modules that are wrapped together after the slash: "0" is not a whole number`,
+		"fsdp2:wrap=h.*+none":       "none applies to all modules",
+		"fsdp2:wrap=ends+h.*":       "ends applies to all modules",
 		"ddp:bucket_cap_mb=1e3":     `bucket_cap_mb: "1e3" is not a whole number`,
 		"tp:tp=2,tp_by=megatron":    `tp_by: "megatron" is none of torch, transformers`,
 		"tp:tp=1":                   `tp: "1" is not a whole number`,
@@ -143,7 +143,7 @@ func TestStrategyErrorsNameTheKey(t *testing.T) {
 		"zero2:prefetch=1":          `zero2 has no option "prefetch", only fsdp1, zero3`,
 		"zero3:bucket=-1":           `bucket: "-1" is not a whole number`,
 		"zero3:live=auto":           `live: "auto" is not a whole number`,
-		"zero2:bucket=0":            `bucket: "0" is not a size; DeepSpeed's buckets have at least one element`,
+		"zero2:bucket=0":            `bucket: invalid size "0": need at least one element in DeepSpeed's buckets`,
 	} {
 		_, err := ParseStrategy(text)
 		require.ErrorContains(t, err, want, text)
@@ -165,7 +165,7 @@ func TestStrategiesThatRanksCannotFollowAreRefused(t *testing.T) {
 		"fsdp2:replicate=4,reshard=4":              "reshard=4: it must divide the 2 ranks",
 		"fsdp2:ep=2,reshard=2":                     "expert parallelism (ep=2) needs true, false or auto",
 		"fsdp1:wrap=a:b":                           "one module in a unit",
-		"fsdp1:reshard=auto":                       "keeps all or none after forward",
+		"fsdp1:reshard=auto":                       "frees all units after forward or none",
 		"fsdp1:replicate=8":                        "shards nothing over one rank",
 		"tp:tp=2,reshard=2":                        "PyTorch reshards to fewer ranks only without tensor parallelism",
 	} {
@@ -175,7 +175,7 @@ func TestStrategiesThatRanksCannotFollowAreRefused(t *testing.T) {
 		require.Contains(t, reason, want, text)
 	}
 	_, reason := choiceOf(&Model{Distributes: true}, &Case{Strategy: &Strategy{Name: DDP}}).first(rankConflicts)
-	require.Contains(t, reason, " is not a number of GPUs")
+	require.Contains(t, reason, "invalid number of GPUs ")
 }
 
 func TestStrategiesComeBackFromTheirText(t *testing.T) {

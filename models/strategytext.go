@@ -194,7 +194,7 @@ func parseAutoSize(value string) (int64, error) {
 
 func parseBucket(value string) (int64, error) {
 	if n, err := strconv.ParseInt(value, 10, 64); err == nil && n == 0 {
-		return 0, fmt.Errorf("%q is not a size; DeepSpeed's buckets have at least one element", value)
+		return 0, fmt.Errorf("invalid size %q: need at least one element in DeepSpeed's buckets", value)
 	}
 	return parseAutoSize(value)
 }
@@ -225,7 +225,7 @@ func parseMemory(value string) (sizes []int64, err error) {
 	for text := range strings.SplitSeq(value, "+") {
 		n, err := bytesize.Parse(text)
 		if err == nil && n < 1 {
-			err = fmt.Errorf("%q is no memory of a GPU", text)
+			err = fmt.Errorf("invalid memory %q of a GPU: need a size like 10GiB", text)
 		}
 		if err != nil {
 			return nil, err

@@ -47,7 +47,7 @@ func parseWrap(text string) (Wrap, error) {
 		n, err := options.Within(number, 1, mostModules)
 		if err != nil {
 			return Wrap{},
-				fmt.Errorf("%s: after the slash, give the number of modules that are wrapped together: %w", text, err)
+				fmt.Errorf("%s: need the number of modules that are wrapped together after the slash: %w", text, err)
 		}
 		w.Each = int(n)
 	}
@@ -66,7 +66,7 @@ func parseWraps(value string) ([]string, error) {
 			err = wrong
 		}
 		if err == nil && len(all) > 1 && slices.Contains([]string{RootAlone, Ends}, w.Patterns[0]) {
-			err = fmt.Errorf("%s excludes other patterns: it decides for all modules",
+			err = fmt.Errorf("%s applies to all modules; leave out other patterns",
 				w.Patterns[0])
 		}
 	}
@@ -89,7 +89,7 @@ func (s *Strategy) ReshardAmong() int64 {
 func parseReshard(value string) (string, error) {
 	if n, err := strconv.ParseInt(value, 10, 64); err == nil {
 		if n < 1 || n > mostRanks {
-			return "", fmt.Errorf("%d is not a number of ranks from 1 to %d", n, mostRanks)
+			return "", fmt.Errorf("%d ranks: need 1 to %d", n, mostRanks)
 		}
 		return strconv.FormatInt(n, 10), nil
 	}

@@ -48,7 +48,7 @@ func (f *Folder) Results(each func(b GPUTasks, r Result) error) error {
 				return &input.FormatError{File: f.Path(b), Reason: fmt.Sprintf("job %d: %v", unit, err)}
 			}
 			if r.Report != nil && len(r.Report.Devices) > 1 {
-				return input.FileErrorf(f.Path(b), "job %d: a sweep of several GPUs", unit)
+				return input.FileErrorf(f.Path(b), "job %d is a sweep of several GPUs: need one GPU", unit)
 			}
 			return each(b, r)
 		}); err != nil {
@@ -65,7 +65,7 @@ func (f *Folder) shards(b GPUTasks) (*shard.Set, error) {
 	case errors.As(err, new(*shard.FolderError)), errors.Is(err, fs.ErrNotExist):
 		return nil, nil
 	case err == nil && (set.Hash != b.Hash || set.Of != b.Tasks):
-		err = input.Errorf("%s: its shards are of another fleet; use another folder (--dir)", f.Path(b))
+		err = input.Errorf("%s: the shards here belong to another fleet; use another folder (--dir)", f.Path(b))
 	}
 	return set, err
 }

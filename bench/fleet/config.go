@@ -194,7 +194,7 @@ func (c *Case) take(key, value *yaml.Node) error {
 	}
 	f := models.FieldNamed(key.Value)
 	if f == nil { // behind an alias, whose keys are checked where it stands
-		return fmt.Errorf("line %d: there is no key %q", key.Line, key.Value)
+		return fmt.Errorf("line %d: unknown key %q", key.Line, key.Value)
 	}
 	var text *string
 	if err := value.Decode(&text); err != nil || text == nil {
@@ -229,7 +229,7 @@ func Read(r io.Reader, file string) (*Config, error) {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	if len(data) > maxConfig {
-		return nil, input.FileErrorf(file, "longer than %d MiB; this is not a fleet", maxConfig>>20)
+		return nil, input.FileErrorf(file, "longer than %d MiB, the most that a fleet file has", maxConfig>>20)
 	}
 	c := &Config{source: data}
 	if err := yamlkeys.Decode(file, data, c); err != nil {

@@ -169,7 +169,7 @@ func TestTasksAreBegunAgainByTheirExitCodes(t *testing.T) {
 	require.NoError(t, release())
 
 	_, err = Prepare(dir, OnSlurm, c, units, nil, report.Tool{Version: "v2"}, time.Time{})
-	require.ErrorContains(t, err, "was made by vprof v1, this is v2")
+	require.ErrorContains(t, err, "created by vprof v1, this is v2")
 	require.NoError(t, os.Remove(dir+"/fleet.json"))
 	_, err = Open(dir)
 	require.ErrorIs(t, err, os.ErrNotExist)

@@ -221,8 +221,8 @@ func Prepare(dir, engine string, c *Config, units []Unit, learned *coefficients.
 	case err != nil:
 		return nil, err
 	case was.Tool != tool:
-		return nil, input.Errorf("%s: was made by vprof %s, this is %s; continue with that one, or use another folder "+
-			"(--dir)", dir, was.Tool.Version, tool.Version)
+		return nil, input.Errorf("%s: created by vprof %s, this is %s; continue with that version, or use another "+
+			"folder (--dir)", dir, was.Tool.Version, tool.Version)
 	case was.Engine != engine:
 		return nil, input.Errorf("%s: runs on %s, not on %s; use another folder (--dir)", dir, was.Engine, engine)
 	case !sameJobs(was.GPUs, f.GPUs):
@@ -324,7 +324,7 @@ func Open(dir string) (*Folder, error) {
 			}
 		}
 		if f.GPUs[i].GPU == "" {
-			return nil, input.Errorf("%s: its fleet.yaml has no GPU %s; it was changed", dir, f.GPUs[i].Key)
+			return nil, input.Errorf("%s: fleet.yaml has lost GPU %s; use another folder (--dir)", dir, f.GPUs[i].Key)
 		}
 	}
 	return f, nil

@@ -76,7 +76,7 @@ func Read(r io.Reader) (Job, error) {
 		return j, err
 	}
 	if len(text) > maxJob {
-		return j, fmt.Errorf("job: longer than %d MiB", maxJob>>20)
+		return j, fmt.Errorf("job: the JSON is longer than %d MiB", maxJob>>20)
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
@@ -84,7 +84,7 @@ func Read(r io.Reader) (Job, error) {
 		return Job{}, fmt.Errorf("job: %w", err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return Job{}, errors.New("job: more data follows it")
+		return Job{}, errors.New("job: text follows the end of the JSON")
 	}
 	return j, j.check()
 }
@@ -96,23 +96,23 @@ const maxJob = 256 << 20
 func (j Job) check() error {
 	switch {
 	case j.Schema != Schema:
-		return fmt.Errorf("job: its schema is %q, not %s", j.Schema, Schema)
+		return fmt.Errorf("job: the schema is %q: need %s", j.Schema, Schema)
 	case j.Kind != report.Plan && j.Kind != report.Sweep:
-		return fmt.Errorf("job: its kind is %q, neither plan nor sweep", j.Kind)
+		return fmt.Errorf("job: the kind is %q: need plan or sweep", j.Kind)
 	case j.Case.Model == "":
-		return errors.New("job: its case names no model")
+		return errors.New("job: the case names no model")
 	case (j.Target.Device == "") == (j.Target.GPU == nil):
-		return errors.New("job: its target is either a device or a GPU to simulate")
+		return errors.New("job: the target must be either a device or a GPU to simulate")
 	case j.Kind == report.Plan && j.Target.GPU == nil:
 		return errors.New("job: a plan needs a simulated GPU")
 	case j.Target.GPU != nil && j.Target.GPU.Memory <= j.Target.GPU.Context:
-		return fmt.Errorf("job: a GPU with %d bytes of memory is too small", j.Target.GPU.Memory)
+		return fmt.Errorf("job: the GPU has %d bytes of memory, less than its CUDA context", j.Target.GPU.Memory)
 	case j.Kind != report.Plan && j.Lengths != nil:
-		return errors.New("job: lengths of samples are for a plan")
+		return errors.New("job: only a plan may have lengths of samples")
 	case len(j.Batches) == 0:
-		return errors.New("job: it names no batch size")
+		return errors.New("job: no batch size is named")
 	case j.Case.Description().Hash() != j.Case.ConfigHash:
-		return errors.New("job: the description of its model is not the one that its case names")
+		return errors.New("job: the description of the model does not have the case's config_hash")
 	}
 	for _, b := range j.Batches {
 		if err := models.CheckBatch(b); err != nil {

@@ -85,22 +85,22 @@ func TestReadSaysWhatIsWrongWithAJob(t *testing.T) {
 	text, err := json.Marshal(Plan(toyCase(t), gpus(t, "t4"), []int{2})[0])
 	require.NoError(t, err)
 	for _, c := range [][3]string{
-		{"vprof.job/v1", "vprof.job/v9", `its schema is "vprof.job/v9", not vprof.job/v1`},
-		{`"plan"`, `"dance"`, `its kind is "dance"`},
-		{`"toy"`, `""`, "its case names no model"},
+		{"vprof.job/v1", "vprof.job/v9", `the schema is "vprof.job/v9": need vprof.job/v1`},
+		{`"plan"`, `"dance"`, `the kind is "dance"`},
+		{`"toy"`, `""`, "the case names no model"},
 		{`"fp16"`, `"fp8"`, `there is no precision "fp8"`},
 		{`"target":{`, `"target":{"device":"cuda:0",`, "either a device or a GPU"},
-		{"[2]", "[]", "names no batch size"},
+		{"[2]", "[]", "no batch size is named"},
 		{"[2]", "[0]", "0 is not a batch size"},
-		{"[2]", "[4611686018427387904]", "job: 4611686018427387904 is more than any batch (1048576)"},
+		{"[2]", "[4611686018427387904]", "job: 4611686018427387904 is above the largest batch size, 1048576"},
 		{`"batches"`, `"sizes"`, `unknown field "sizes"`},
-		{`"stage"`, `"config_sha256":"00","stage"`, "not the one that its case names"},
+		{`"stage"`, `"config_sha256":"00","stage"`, "does not have the case's config_hash"},
 	} {
 		_, err := Read(strings.NewReader(strings.Replace(string(text), c[0], c[1], 1)))
 		require.ErrorContains(t, err, c[2])
 	}
 	_, err = Read(strings.NewReader(string(text) + "{}"))
-	require.ErrorContains(t, err, "more data follows it")
+	require.ErrorContains(t, err, "text follows the end of the JSON")
 }
 
 // However the jobs are shared out, each is in one part, and the parts merge to what one process gives.
@@ -174,9 +174,9 @@ func TestReportsOfDifferentWorkDoNotMerge(t *testing.T) {
 	smaller := run(toyCase(t), report.Plan, "t4", 16)
 	smaller.Devices[0].Memory /= 2
 	for want, r := range map[string]*report.Report{
-		"one is a plan, another a sweep":  run(toyCase(t), report.Sweep, "h200", 8),
-		"one is of toy":                   run(other, report.Plan, "h200", 8),
-		"batch 8 on sim:t4 appears twice": run(toyCase(t), report.Plan, "t4", 8),
+		"one report is a plan, another a sweep": run(toyCase(t), report.Sweep, "h200", 8),
+		"one report is of toy":                  run(other, report.Plan, "h200", 8),
+		"batch 8 on sim:t4 appears twice":       run(toyCase(t), report.Plan, "t4", 8),
 	} {
 		_, err := report.Merge(one, r)
 		require.True(t, input.Bad(err), want)

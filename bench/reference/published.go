@@ -64,16 +64,16 @@ func ReadPublished(r io.Reader, name string) (rows []Published, ok bool, err err
 func (p *Published) check() error {
 	switch {
 	case p.Bytes < 0 || p.Rounding < 0 || p.Bytes == 0 && p.Missing == "":
-		return fmt.Errorf("published_bytes: %d with a rounding of %d is no amount", p.Bytes, p.Rounding)
+		return fmt.Errorf("published_bytes: invalid %d with a rounding of %d", p.Bytes, p.Rounding)
 	case !slices.Contains(Kinds(), p.Kind):
-		return fmt.Errorf("kind: %q is none of %s", p.Kind, strings.Join(Kinds(), ", "))
+		return fmt.Errorf("kind: %q: need one of %s", p.Kind, strings.Join(Kinds(), ", "))
 	case p.Source == "":
 		return errors.New("source: missing; give the place of the measurement")
 	case cmp.Or(p.Command, p.Missing) == "":
 		return errors.New("command: missing; give the plan of the same step, or name in \"missing\" what vprof " +
 			"cannot plan")
 	case p.Command != "" && !strings.HasPrefix(p.Command, "plan "):
-		return fmt.Errorf("command: %q is not a plan", p.Command)
+		return fmt.Errorf("command: %q: need a command that begins with plan", p.Command)
 	}
 	return nil
 }

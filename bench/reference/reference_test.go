@@ -119,7 +119,7 @@ func TestDamageIsNamedByFileLineAndField(t *testing.T) {
 		"batch zero": {swap(`"batch":4`, `"batch":0`), "toy.jsonl:2: batch: 0 is not a batch size"},
 		"batch too large": {
 			swap(`"batch":4`, `"batch":4611686018427387904`),
-			"toy.jsonl:2: batch: 4611686018427387904 is more than any batch (1048576)",
+			"toy.jsonl:2: batch: 4611686018427387904 is above the largest batch size, 1048576",
 		},
 		"no time of a step": {
 			swap(`"status"`, `"step_ms":0,"status"`),
@@ -141,7 +141,7 @@ func TestDamageIsNamedByFileLineAndField(t *testing.T) {
 		"error unsaid":   {swap(`"ok"`, `"error"`), "toy.jsonl:2: error: missing"},
 		"accumulate zero": {
 			swap(`"accumulate":1`, `"accumulate":0`),
-			"toy.jsonl:2: accumulate: 0 is not a number of micro-batches",
+			"toy.jsonl:2: accumulate: 0 micro-batches: need 1 or more",
 		},
 		"accumulate large": {
 			swap(`"accumulate":1`, `"accumulate":4611686018427387904`),

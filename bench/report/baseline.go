@@ -43,13 +43,13 @@ func ReadSmoke(file string, r io.Reader) (*Smoke, error) {
 func (s *Smoke) check() error {
 	switch {
 	case s.Schema != SmokeSchema:
-		return fmt.Errorf("schema %q is not %s", s.Schema, SmokeSchema)
+		return fmt.Errorf("the schema is %q: need %s", s.Schema, SmokeSchema)
 	case s.Case.Model == "":
-		return errors.New("it names no model")
+		return errors.New("the case names no model")
 	case s.Device.GPU == "" || s.Device.Memory <= 0 || s.Limit <= 0 || s.Limit > s.Device.Memory:
-		return errors.New("it names no GPU, or its limit exceeds the GPU's memory")
+		return errors.New("no GPU is named, or the limit exceeds the GPU's memory")
 	case len(s.Checks) == 0:
-		return errors.New("it has no checks")
+		return errors.New("checks is empty")
 	}
 	if err := cmp.Or(models.CheckBatch(s.Batch), checkAccumulate(s.Case.Case), s.Device.check()); err != nil {
 		return err
@@ -65,10 +65,10 @@ func (s *Smoke) check() error {
 		safe = safe && (c.Safe || c.Aside)
 	}
 	if safe != s.Safe {
-		return errors.New("its verdict contradicts its checks")
+		return errors.New("safe contradicts the verdicts of the checks")
 	}
 	if !s.Safe {
-		return errors.New("it is not safe itself; a baseline must be the result of a safe run")
+		return errors.New("this result is not safe; a baseline must be the result of a safe run")
 	}
 	return s.checkComponents()
 }
@@ -77,12 +77,12 @@ func (s *Smoke) check() error {
 func (c Check) check(limit int64) error {
 	if c.Allocated <= 0 || c.Allocated > c.Reserved || c.Reserved > c.Device || c.Device > maxBytes || c.Need < 0 ||
 		c.Need > maxBytes {
-		return fmt.Errorf("%d bytes allocated, %d reserved, %d on the device, %d needed: these "+
-			"contradict each other", c.Allocated, c.Reserved, c.Device, c.Need)
+		return fmt.Errorf("%d bytes allocated, %d reserved, %d on the device, %d needed: need 0 < "+
+			"allocated <= reserved <= device", c.Allocated, c.Reserved, c.Device, c.Need)
 	}
 	strained := c.Lengths != nil && c.Lengths.Epochs.Strained()
 	if c.Safe && (c.Need > limit || c.OOM != nil || !c.Fits || strained) {
-		return errors.New("it is marked safe, but its numbers are not")
+		return errors.New("the check is marked safe, but its numbers exceed the limit")
 	}
 	return c.Lengths.check()
 }
@@ -110,17 +110,17 @@ func (c Check) about() string {
 func (s *Smoke) Compare(before *Smoke, file string, tolerance float64) error {
 	was, is := before.Case, s.Case
 	if was.Model != is.Model || was.Task != is.Task || before.Device.GPU != s.Device.GPU || was.Stage != is.Stage {
-		return fmt.Errorf("it tests %s, stage %s on %s, not %s, stage %s on %s",
+		return fmt.Errorf("the baseline tests %s, stage %s on %s, not %s, stage %s on %s",
 			was.Model, was.Stage, before.Device.GPU, is.Model, is.Stage, s.Device.GPU)
 	}
 	if before.Batch > s.Batch {
-		return fmt.Errorf("it tests batch %d, which would hide growth at batch %d; make a new one",
+		return fmt.Errorf("the baseline tests batch %d, above batch %d, and would hide growth; make a new one",
 			before.Batch, s.Batch)
 	}
 	for _, pair := range [][2][]Check{{s.Checks, before.Checks}, {before.Checks, s.Checks}} {
 		for _, c := range pair[0] {
 			if !slices.ContainsFunc(pair[1], func(b Check) bool { return b.about() == c.about() }) {
-				return fmt.Errorf("check %q is not in both; make a new one", c.about())
+				return fmt.Errorf("check %q is not in both results; make a new baseline", c.about())
 			}
 		}
 	}

@@ -32,21 +32,21 @@ func good() *Smoke {
 
 func TestBaselineThatCouldHideGrowthIsRefused(t *testing.T) {
 	for want, change := range map[string]func(s *Smoke){
-		"schema":                               func(s *Smoke) { s.Schema = Schema },
-		"no model":                             func(s *Smoke) { s.Case.Model = "" },
-		"0 is not a batch size":                func(s *Smoke) { s.Batch = 0 },
-		"more than any batch":                  func(s *Smoke) { s.Batch = 1 << 62 },
-		"micro-batches are too many":           func(s *Smoke) { s.Case.Accumulate = 1 << 62 },
-		"no GPU":                               func(s *Smoke) { s.Limit = 2000 },
-		"it has no checks":                     func(s *Smoke) { s.Checks = nil },
-		"appears twice":                        func(s *Smoke) { s.Checks[1] = s.Checks[0] },
-		"contradict each other":                func(s *Smoke) { s.Checks[1].Device = 1 << 62 },
-		"80 bytes allocated, 0 reserved":       func(s *Smoke) { s.Checks[1].Reserved = 0 },
-		"marked safe, but its numbers are not": func(s *Smoke) { s.Checks[1].Need = 950 },
-		"verdict contradicts":                  func(s *Smoke) { s.Checks[1].Safe = false },
-		"not safe itself":                      func(s *Smoke) { s.Checks[1].Safe, s.Safe = false, false },
-		"components do not sum to the":         func(s *Smoke) { s.Components = s.Components[:1] },
-		"weights has -1 bytes":                 func(s *Smoke) { s.Components[0].Bytes = -1 },
+		"schema":                          func(s *Smoke) { s.Schema = Schema },
+		"no model":                        func(s *Smoke) { s.Case.Model = "" },
+		"0 is not a batch size":           func(s *Smoke) { s.Batch = 0 },
+		"above the largest batch":         func(s *Smoke) { s.Batch = 1 << 62 },
+		"micro-batches are too many":      func(s *Smoke) { s.Case.Accumulate = 1 << 62 },
+		"no GPU":                          func(s *Smoke) { s.Limit = 2000 },
+		"checks is empty":                 func(s *Smoke) { s.Checks = nil },
+		"appears twice":                   func(s *Smoke) { s.Checks[1] = s.Checks[0] },
+		"allocated <= reserved <= device": func(s *Smoke) { s.Checks[1].Device = 1 << 62 },
+		"80 bytes allocated, 0 reserved":  func(s *Smoke) { s.Checks[1].Reserved = 0 },
+		"marked safe, but its numbers exceed the limit": func(s *Smoke) { s.Checks[1].Need = 950 },
+		"safe contradicts":           func(s *Smoke) { s.Checks[1].Safe = false },
+		"this result is not safe":    func(s *Smoke) { s.Checks[1].Safe, s.Safe = false, false },
+		"components must sum to the": func(s *Smoke) { s.Components = s.Components[:1] },
+		"weights has -1 bytes":       func(s *Smoke) { s.Components[0].Bytes = -1 },
 	} {
 		s := good()
 		change(s)

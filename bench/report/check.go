@@ -16,13 +16,13 @@ const maxBytes = 1 << 60
 func (r *Report) check() error {
 	switch {
 	case r.Schema != Schema:
-		return fmt.Errorf("its schema is %q", r.Schema)
+		return fmt.Errorf("the schema is %q: need %s", r.Schema, Schema)
 	case r.Kind != Plan && r.Kind != Sweep:
-		return fmt.Errorf("its kind is %q", r.Kind)
+		return fmt.Errorf("the kind is %q: need plan or sweep", r.Kind)
 	case r.Case.Model == "":
-		return errors.New("its case names no model")
+		return errors.New("the case names no model")
 	case r.Case.Dataset < 0:
-		return errors.New("its case has negative numbers")
+		return errors.New("the case has a negative number of samples")
 	}
 	if err := checkAccumulate(r.Case.Case); err != nil {
 		return err
@@ -71,13 +71,13 @@ func (r *Report) checkPoints() error {
 
 func (d Device) check() error {
 	if d.Memory < 0 || d.Context < 0 || d.Context > d.Memory {
-		return fmt.Errorf("device %q has %d bytes of memory and %d of context", d.Name, d.Memory, d.Context)
+		return fmt.Errorf("device %q: %d bytes of memory must include the context's %d", d.Name, d.Memory, d.Context)
 	}
 	const most = 1 << 16 // far more than any GPU has
 	if least, highest := min(d.SMs, d.ThreadsPerSM, d.MHz), max(d.SMs, d.ThreadsPerSM, d.MHz); least < 0 ||
 		highest > most {
-		return fmt.Errorf("device %q has %d multiprocessors of %d threads at %d MHz", d.Name, d.SMs, d.ThreadsPerSM,
-			d.MHz)
+		return fmt.Errorf("device %q: %d multiprocessors, %d threads each, %d MHz: need 0 to %d", d.Name, d.SMs,
+			d.ThreadsPerSM, d.MHz, most)
 	}
 	return nil
 }
@@ -89,7 +89,7 @@ func (p *Point) check(r *Report) error {
 	}
 	switch {
 	case !known:
-		return fmt.Errorf("batch %d is of device %q, which it does not describe", p.Batch, p.Device)
+		return fmt.Errorf("batch %d names device %q, which is not among the devices", p.Batch, p.Device)
 	case p.Estimate == nil && p.Run == nil:
 		return fmt.Errorf("batch %d has neither an estimate nor a run", p.Batch)
 	}
@@ -105,7 +105,7 @@ func (p *Point) check(r *Report) error {
 
 func (i *Interval) check(name string) error {
 	if i != nil && (i.Low < 0 || i.Low > i.Bytes || i.Bytes > i.High || i.High > maxBytes) {
-		return fmt.Errorf("%s has %d bytes, from %d to %d", name, i.Bytes, i.Low, i.High)
+		return fmt.Errorf("%s: %d bytes must lie in the interval from %d to %d", name, i.Bytes, i.Low, i.High)
 	}
 	return nil
 }
@@ -115,10 +115,10 @@ func (e *Estimate) check() error {
 		return nil
 	}
 	if !slices.Contains(verdicts, e.Verdict) {
-		return fmt.Errorf("its estimate has the verdict %q", e.Verdict)
+		return fmt.Errorf("the estimate's verdict is %q: need one of %q", e.Verdict, verdicts)
 	}
 	if o := e.OtherLoop; o != nil && (o.Device < 0 || o.Device > maxBytes) {
-		return fmt.Errorf("its estimate: other_loop has %d bytes", o.Device)
+		return fmt.Errorf("its estimate: other_loop has %d bytes, out of range", o.Device)
 	}
 	return cmp.Or(
 		e.Host.check(), e.Evaluation.check(),
@@ -133,7 +133,7 @@ func sum(name string, parts []Component, of string, total int64) error {
 	var sum int64
 	for i, c := range parts {
 		if c.Bytes < 0 || c.Bytes > maxBytes {
-			return fmt.Errorf("%s: %s has %d bytes", name, c.Name, c.Bytes)
+			return fmt.Errorf("%s: %s has %d bytes, out of range", name, c.Name, c.Bytes)
 		}
 		if slices.ContainsFunc(parts[:i], func(other Component) bool { return other.Name == c.Name }) {
 			return fmt.Errorf("%s: %s appears twice", name, c.Name)
@@ -143,7 +143,7 @@ func sum(name string, parts []Component, of string, total int64) error {
 		}
 	}
 	if sum != total {
-		return fmt.Errorf("%s do not sum to the %d bytes of %s", name, total, of)
+		return fmt.Errorf("%s must sum to the %d bytes of %s", name, total, of)
 	}
 	return nil
 }
@@ -159,13 +159,13 @@ func (u *Run) check() error {
 	case max(u.Reserved, u.Device, u.Others, u.Process) > maxBytes:
 		return fmt.Errorf("its run has more than %d bytes", int64(maxBytes))
 	case u.Requested > u.Allocated:
-		return fmt.Errorf("its run has %d bytes requested of %d allocated", u.Requested, u.Allocated)
+		return fmt.Errorf("its run has more bytes requested (%d) than allocated (%d)", u.Requested, u.Allocated)
 	case u.Allocated > u.Reserved:
-		return fmt.Errorf("its run has %d bytes allocated of %d reserved", u.Allocated, u.Reserved)
+		return fmt.Errorf("its run has more bytes allocated (%d) than reserved (%d)", u.Allocated, u.Reserved)
 	case u.Device > 0 && u.Reserved > u.Device:
-		return fmt.Errorf("its run has %d bytes reserved of %d on the device", u.Reserved, u.Device)
+		return fmt.Errorf("its run has more bytes reserved (%d) than on the device (%d)", u.Reserved, u.Device)
 	case u.Fits && u.OOM != nil:
-		return errors.New("its run fits and ran out of memory")
+		return errors.New("its run is marked both as fitting and as out of memory")
 	case min(u.WarmUp, u.Repeat, u.Verified) < 0 || u.Retries < 0:
 		return errors.New("its run has negative counts")
 	}
@@ -175,7 +175,7 @@ func (u *Run) check() error {
 		}
 	}
 	if t := u.Step; t != nil && (t.Least < 0 || t.Least > t.Seconds || t.Seconds > t.Most || t.SamplesPerSecond < 0) {
-		return fmt.Errorf("its run has steps of %v s, from %v to %v s", t.Seconds, t.Least, t.Most)
+		return fmt.Errorf("its run: step time %v s must be from %v s to %v s", t.Seconds, t.Least, t.Most)
 	}
 	if len(u.Classes) == 0 {
 		return nil
@@ -187,8 +187,8 @@ func (u *Run) checkPhase(p Phase) error {
 	if min(int64(p.Step), p.Allocated, p.Reserved) < 0 || p.Seconds < 0 ||
 		p.Allocated > p.PeakAllocated || p.Reserved > p.PeakReserved || p.PeakAllocated > u.Allocated ||
 		p.PeakReserved > u.Reserved {
-		return fmt.Errorf("its run: phase %d:%s has %d bytes allocated, at most %d of the run's %d, and %d "+
-			"reserved, at most %d of %d",
+		return fmt.Errorf("its run: phase %d:%s: need allocated <= peak <= the run's peak (%d, %d, %d bytes), and "+
+			"the same for reserved (%d, %d, %d)",
 			p.Step, p.Name, p.Allocated, p.PeakAllocated, u.Allocated, p.Reserved, p.PeakReserved, u.Reserved)
 	}
 	return nil

@@ -58,7 +58,7 @@ func (e *Evaluation) check() error {
 		return nil
 	}
 	if !slices.Contains(verdicts, e.Verdict) {
-		return fmt.Errorf("its evaluation has the verdict %q", e.Verdict)
+		return fmt.Errorf("the evaluation's verdict is %q: need one of %q", e.Verdict, verdicts)
 	}
 	return cmp.Or(
 		e.Allocated.check("its evaluation: allocated"), e.Reserved.check("its evaluation: reserved"),

@@ -113,7 +113,7 @@ func ReadTried(file string, data []byte) ([]Tried, error) {
 	for _, t := range all {
 		if t.Batch < 1 || t.Batch > models.MaxBatch || t.Device.Memory <= 0 || t.Case.Model == "" {
 			return nil, input.FileErrorf(file,
-				"batch %d of %q on %q is not a case", t.Batch, t.Case.Model,
+				"batch %d of %q on %q is not a complete case; run fit again to write the file", t.Batch, t.Case.Model,
 				t.Device.Name)
 		}
 	}

@@ -56,7 +56,7 @@ func ParseFormat(name string) (Format, error) {
 			return f.format, nil
 		}
 	}
-	return "", fmt.Errorf("there is no format %q; use %s", name, strings.Join(Formats(), ", "))
+	return "", fmt.Errorf("unknown format %q; use %s", name, strings.Join(Formats(), ", "))
 }
 
 // FormatOf finds the format that a file's suffix stands for.

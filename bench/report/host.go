@@ -38,7 +38,7 @@ func (h *HostMemory) check() error {
 	}
 	var sum Interval
 	if len(h.Parts) == 0 {
-		return errors.New("its estimate: host has no parts")
+		return errors.New("its estimate: the parts of host memory are missing")
 	}
 	for _, p := range h.Parts {
 		if err := p.check("its estimate: host: " + p.Name); err != nil {
@@ -47,7 +47,7 @@ func (h *HostMemory) check() error {
 		sum = Interval{sum.Bytes + p.Bytes, sum.Low + p.Low, sum.High + p.High}
 	}
 	if sum != h.Interval {
-		return fmt.Errorf("its estimate: the parts of host sum to %d bytes, not %d", sum.Bytes, h.Bytes)
+		return fmt.Errorf("its estimate: the parts of host memory sum to %d bytes: need %d", sum.Bytes, h.Bytes)
 	}
 	return h.Interval.check("its estimate: host")
 }

@@ -187,9 +187,9 @@ func (l *Lengths) check() error {
 	e := &l.Epochs
 	switch {
 	case l.Worst == nil:
-		return errors.New("its lengths have no worst batch")
+		return errors.New("lengths: the worst batch is missing")
 	case e.Count < 1 || e.OutOfMemory < 0 || e.OutOfMemory > e.Count:
-		return fmt.Errorf("%d of %d epochs are out of memory", e.OutOfMemory, e.Count)
+		return fmt.Errorf("lengths: invalid number of epochs that ran out of memory: %d of %d", e.OutOfMemory, e.Count)
 	}
 	return l.Worst.check()
 }

@@ -184,7 +184,7 @@ func condition(text string) (func(MatrixCell) bool, error) {
 		}
 	}
 	if op == "" {
-		return nil, fmt.Errorf("%q is no condition, like gpu=a100* or needs<16", text)
+		return nil, fmt.Errorf("invalid condition %q: write it like gpu=a100* or needs<16", text)
 	}
 	name, want := strings.TrimSpace(text[:at]), strings.TrimSpace(text[at+len(op):])
 	c, err := columnNamed(name)

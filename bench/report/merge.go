@@ -69,7 +69,7 @@ func (r *Report) end(parts []*Report) error {
 	case !stopped && r.Largest == nil:
 		return nil
 	case len(r.Devices) > 1:
-		return errors.New("sweeps that ran out of memory merge only within one GPU")
+		return errors.New("sweeps that ran out of memory can be merged only for one GPU")
 	}
 	slices.SortStableFunc(r.Points, func(a, b Point) int { return cmp.Compare(a.Batch, b.Batch) })
 	failed := slices.IndexFunc(r.Points, func(p Point) bool { return p.Run != nil && !p.Run.Fits })
@@ -88,14 +88,14 @@ func (r *Report) end(parts []*Report) error {
 func (r *Report) add(part *Report) error {
 	switch {
 	case r.Kind != part.Kind:
-		return fmt.Errorf("one is a %s, another a %s", r.Kind, part.Kind)
+		return fmt.Errorf("one report is a %s, another a %s", r.Kind, part.Kind)
 	case !r.Case.Same(part.Case):
-		return fmt.Errorf("one is of %s, another of %s", r.Case, part.Case)
+		return fmt.Errorf("one report is of %s, another of %s", r.Case, part.Case)
 	}
 	for _, d := range part.Devices {
 		known, ok := r.Find(d.Name)
 		if ok && known != d {
-			return fmt.Errorf("%s is %s in one and %s in another", d.Name, known, d)
+			return fmt.Errorf("device %s is %s in one report and %s in another", d.Name, known, d)
 		}
 		if !ok {
 			r.Devices = append(r.Devices, d)

@@ -32,8 +32,8 @@ func TestReadSaysWhatIsWrongWithAFile(t *testing.T) {
 		{"", "is empty"},
 		{"  \n", "is empty"},
 		{"not json", "value 1 is not a vprof.report/v1 report"},
-		{`{"schema":"vprof.gpus/v1"}`, `its schema is "vprof.gpus/v1"`},
-		{`{"schema":"vprof.report/v1","kind":"dream"}`, `its kind is "dream"`},
+		{`{"schema":"vprof.gpus/v1"}`, `the schema is "vprof.gpus/v1"`},
+		{`{"schema":"vprof.report/v1","kind":"dream"}`, `the kind is "dream"`},
 		{`{"schema":"vprof.report/v1","kind":"plan"}`, "names no model"},
 		{
 			`{"schema":"vprof.report/v1","kind":"plan","case":{"model":"m"},"points":[{"batch":0}]}`,
@@ -41,7 +41,7 @@ func TestReadSaysWhatIsWrongWithAFile(t *testing.T) {
 		},
 		{
 			`{"schema":"vprof.report/v1","kind":"plan","case":{"model":"m"},"points":[{"batch":4611686018427387904}]}`,
-			"4611686018427387904 is more than any batch (1048576)",
+			"4611686018427387904 is above the largest batch size, 1048576",
 		},
 		{
 			`{"schema":"vprof.report/v1","kind":"plan","case":{"model":"m","accumulate":4611686018427387904}}`,
@@ -49,11 +49,11 @@ func TestReadSaysWhatIsWrongWithAFile(t *testing.T) {
 		},
 		{
 			`{"schema":"vprof.report/v1","kind":"plan","case":{"model":"m","accumulate":-1}}`,
-			"-1 is not a number of micro-batches",
+			"-1 micro-batches: need 1 or more",
 		},
 		{
 			`{"schema":"vprof.report/v1","kind":"plan","case":{"model":"m"},"points":[{"batch":8,"device":"x"}]}`,
-			`batch 8 is of device "x"`,
+			`batch 8 names device "x"`,
 		},
 		{
 			`{"schema":"vprof.report/v1","kind":"plan","case":{"model":"m"},"devices":[{"name":"x"}],"points":[{"batch":8,"device":"x"}]}`, "neither an estimate nor a run",
@@ -82,44 +82,44 @@ func TestReadChecksWhatTheFormatPromises(t *testing.T) {
 		"from 999999999999 to": func(r map[string]any) {
 			at(r, "points", 0, "estimate", "allocated")["low_bytes"] = 999999999999
 		},
-		"estimate: device has": func(r map[string]any) {
+		"estimate: device: -1 bytes must lie": func(r map[string]any) {
 			at(r, "points", 0, "estimate", "device")["bytes"] = -1
 		},
-		"components do not sum to": func(r map[string]any) {
+		"components must sum to": func(r map[string]any) {
 			at(r, "points", 0, "estimate", "components", 0)["bytes"] = 1
 		},
 		"has -1 bytes": func(r map[string]any) {
 			at(r, "points", 0, "estimate", "components", 0)["bytes"] = -1
 		},
-		"the verdict \"sure\"": func(r map[string]any) {
+		"the estimate's verdict is \"sure\"": func(r map[string]any) {
 			at(r, "points", 0, "estimate")["verdict"] = "sure"
 		},
-		"classes do not sum to": func(r map[string]any) {
+		"classes must sum to": func(r map[string]any) {
 			at(r, "points", 0, "run", "classes", 0)["bytes"] = 1
 		},
 		"negative bytes": func(r map[string]any) {
 			at(r, "points", 0, "run")["requested_bytes"] = -5
 		},
-		"requested of": func(r map[string]any) {
+		"more bytes requested": func(r map[string]any) {
 			at(r, "points", 0, "run")["requested_bytes"] = 1 << 50
 		},
 		"more than 1152921504606846976 bytes": func(r map[string]any) {
 			at(r, "points", 0, "run")["device_bytes"] = int64(1) << 62
 		},
-		"fits and ran out of memory": func(r map[string]any) {
+		"both as fitting and as out of memory": func(r map[string]any) {
 			at(r, "points", 0, "run")["oom"] = map[string]any{"want_bytes": 1}
 		},
-		"phase 0:forward has 999999999999999 bytes": func(r map[string]any) {
+		"phase 0:forward: need allocated <= peak": func(r map[string]any) {
 			at(r, "points", 0, "run")["phases"] = []any{map[string]any{
 				"step": 0, "phase": "forward",
 				"allocated_bytes": 999999999999999,
 			}}
 		},
-		"steps of 3 s, from 4 to 5 s": func(r map[string]any) {
+		"step time 3 s must be from 4 s to 5 s": func(r map[string]any) {
 			at(r, "points", 0, "run")["step"] = map[string]any{"seconds": 3, "least_seconds": 4, "most_seconds": 5}
 		},
-		"of memory and":                       func(r map[string]any) { at(r, "devices", 0)["memory_bytes"] = 1 },
-		"-1 is not a number of micro-batches": func(r map[string]any) { at(r, "case")["accumulate"] = -1 },
+		"must include the context":         func(r map[string]any) { at(r, "devices", 0)["memory_bytes"] = 1 },
+		"-1 micro-batches: need 1 or more": func(r map[string]any) { at(r, "case")["accumulate"] = -1 },
 	} {
 		text := b.String()
 		if change == nil {

@@ -241,7 +241,7 @@ func TestFormatNamesAndSuffixesAreKnown(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Markdown, f)
 	_, err = ParseFormat("yaml")
-	require.ErrorContains(t, err, `no format "yaml"; use table, json, jsonl, csv, markdown`)
+	require.ErrorContains(t, err, `unknown format "yaml"; use table, json, jsonl, csv, markdown`)
 	for path, want := range map[string]Format{
 		"a.json": JSON, "b/c.JSONL": JSONL, "x.csv": CSV, "x.md": Markdown,
 		"x.txt": Table,

@@ -154,11 +154,11 @@ func ReadDir(dir string) (*Set, error) {
 		}
 		switch {
 		case h.Tool != s.Tool:
-			return nil, input.Errorf("%s: was made by vprof %s, and %s by %s; run the older ones again with one "+
+			return nil, input.Errorf("%s: created by vprof %s, and %s by %s; run the older shards again with one "+
 				"version", path, nameOf(h.Tool), filepath.Base(first), nameOf(s.Tool))
 		case h.Plan != s.Plan || h.Of != s.Of:
-			return nil, input.Errorf("%s: is of another plan than %s: %s of %d units in %d shards, not %s of %d in "+
-				"%d; a folder holds one plan", path, filepath.Base(first), h.Verb, h.Units, h.Of, s.Verb, s.Units, s.Of)
+			return nil, input.Errorf("%s: belongs to another plan than %s: %s of %d units in %d shards, not %s of %d "+
+				"in %d; use another folder", path, filepath.Base(first), h.Verb, h.Units, h.Of, s.Verb, s.Units, s.Of)
 		}
 		state := &s.states[h.Shard]
 		switch {

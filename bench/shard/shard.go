@@ -93,7 +93,7 @@ func Parse(s string, getenv func(string) string) (Part, error) {
 	if which != Auto {
 		p, err := parse(which, many)
 		if err == nil && !given {
-			err = fmt.Errorf("%q is not i/n, like 0/4", s)
+			err = fmt.Errorf("invalid shard %q: need i/n, like 0/4", s)
 		}
 		return p, err
 	}
@@ -103,12 +103,12 @@ func Parse(s string, getenv func(string) string) (Part, error) {
 	if index := getenv("JOB_COMPLETION_INDEX"); index != "" {
 		if !given {
 			return Part{},
-				fmt.Errorf("JOB_COMPLETION_INDEX is %s, and Kubernetes does not say of how many; use auto/n", index)
+				fmt.Errorf("JOB_COMPLETION_INDEX is %s, and the number of shards is not set; use auto/n", index)
 		}
 		return parse(index, many)
 	}
 	return Part{},
-		fmt.Errorf("auto: neither SLURM_ARRAY_TASK_ID nor JOB_COMPLETION_INDEX is set; say which with i/n, like 0/4")
+		fmt.Errorf("auto: neither SLURM_ARRAY_TASK_ID nor JOB_COMPLETION_INDEX is set; name the shard as i/n, like 0/4")
 }
 
 // ofArray returns a task of Slurm's, whose numbers may begin anywhere and have steps.
@@ -118,7 +118,7 @@ func ofArray(id, many string, getenv func(string) string) (Part, error) {
 	for i, text := range []string{id, first, step} {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 0 || i == 2 && n == 0 {
-			return Part{}, fmt.Errorf("SLURM_ARRAY_TASK_ID, _MIN and _STEP are %q, %q and %q", id, first, step)
+			return Part{}, fmt.Errorf("SLURM_ARRAY_TASK_ID, _MIN and _STEP: invalid %q, %q and %q", id, first, step)
 		}
 		numbers[i] = n
 	}
@@ -134,9 +134,9 @@ func parse(which, many string) (Part, error) {
 	n, errN := strconv.Atoi(many)
 	switch {
 	case err != nil || errN != nil:
-		return Part{}, fmt.Errorf("%q is not i/n, like 0/4", which+"/"+many)
+		return Part{}, fmt.Errorf("invalid shard %q: need i/n, like 0/4", which+"/"+many)
 	case n < 1 || n > MaxShards:
-		return Part{}, fmt.Errorf("%d shards; there can be 1 to %d", n, MaxShards)
+		return Part{}, fmt.Errorf("%d shards: need 1 to %d", n, MaxShards)
 	case i < 0 || i >= n:
 		return Part{}, fmt.Errorf("%d/%d: shards count from 0, so the last of %d is %d/%d", i, n, n, n-1, n)
 	}
@@ -157,11 +157,11 @@ func (h Header) check() error {
 	from, to := Part{h.Shard, max(1, h.Of)}.Range(h.Units)
 	switch {
 	case h.Schema != Schema:
-		return fmt.Errorf("its schema is %q, not %s", h.Schema, Schema)
+		return fmt.Errorf("the schema is %q: need %s", h.Schema, Schema)
 	case h.Of < 1 || h.Of > MaxShards || h.Shard < 0 || h.Shard >= h.Of:
-		return fmt.Errorf("its shard number %d of %d is out of range", h.Shard, h.Of)
+		return fmt.Errorf("shard number %d of %d is out of range", h.Shard, h.Of)
 	case h.Units < 0 || h.From != from || h.To != to:
-		return fmt.Errorf("units %d to %d of %d are not what shard %d of %d holds", h.From, h.To, h.Units,
+		return fmt.Errorf("units %d to %d of %d do not belong to shard %d of %d", h.From, h.To, h.Units,
 			h.Shard, h.Of)
 	}
 	return nil

@@ -64,11 +64,11 @@ func Open(dir string, h Header) (*File, error) {
 func (h Header) same(path string, other Header) error {
 	switch {
 	case h.Tool != other.Tool:
-		return input.Errorf("%s: was made by vprof %s, this is %s; use another folder, or remove it", path,
+		return input.Errorf("%s: created by vprof %s, this is %s; use another folder, or remove the file", path,
 			nameOf(h.Tool), nameOf(other.Tool))
 	case h.Plan != other.Plan:
-		return input.Errorf("%s: is of another plan (%s of %d units, not %s of %d: other flags, files or models); use "+
-			"another folder, or remove it", path, h.Verb, h.Units, other.Verb, other.Units)
+		return input.Errorf("%s: belongs to another plan (%s of %d units, not %s of %d: other flags, files or "+
+			"models); use another folder, or remove the file", path, h.Verb, h.Units, other.Verb, other.Units)
 	}
 	return nil
 }
@@ -76,7 +76,7 @@ func (h Header) same(path string, other Header) error {
 // resume continues the file of an earlier process. A last line that is incomplete is cut off.
 func (s *File) resume() error {
 	if err := lock(s.f); err != nil {
-		return fmt.Errorf("%s: another process is at work on this shard; wait for it, or end it", s.path+unfinished)
+		return fmt.Errorf("%s: another process is writing this shard; wait for it, or stop it", s.path+unfinished)
 	}
 	s.next = s.header.From
 	r := newReader(s.path+unfinished, s.f)

@@ -78,9 +78,9 @@ func parse(s string) (int64, error) {
 	switch {
 	case ok:
 	case strings.HasPrefix(suffix, ","):
-		return 0, fmt.Errorf("unknown unit %q; write a point for the comma, as in 16.5GiB", suffix)
+		return 0, fmt.Errorf("unknown unit %q; write a decimal point, as in 16.5GiB", suffix)
 	default:
-		return 0, fmt.Errorf("unknown unit %q; K, M, G and T are powers of 1024, as KiB is, KB of 1000", suffix)
+		return 0, fmt.Errorf("unknown unit %q; use KiB to TiB (or K to T), or KB to TB for powers of 1000", suffix)
 	}
 	// Rationals, not floats: 0.1 GB is 100,000,000 bytes, and int64 values above 2^53 keep their last digits.
 	exact, ok := new(big.Rat).SetString(number)
@@ -91,7 +91,7 @@ func parse(s string) (int64, error) {
 	exact.Add(exact, big.NewRat(1, 2))
 	whole := new(big.Int).Quo(exact.Num(), exact.Denom())
 	if !whole.IsInt64() {
-		return 0, errors.New("is more than any memory holds")
+		return 0, errors.New("is too large: need less than 2^63 bytes")
 	}
 	return whole.Int64(), nil
 }

@@ -61,8 +61,8 @@ func TestParseErrorsNameTheInputAndTheCure(t *testing.T) {
 		{"16 GiBs", `unknown unit "GiBs"`},
 		{"16,5G", `unknown unit ",5G"`},
 		{"0x10", `unknown unit "x10"`},
-		{"9223372036854775808", "more than any memory holds"},
-		{"9000000T", "more than any memory holds"},
+		{"9223372036854775808", "need less than 2^63 bytes"},
+		{"9000000T", "need less than 2^63 bytes"},
 		{strings.Repeat("1", 100), "too many digits"},
 	}
 	for _, tt := range tests {

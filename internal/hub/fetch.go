@@ -90,7 +90,7 @@ func (c *Client) Fetch(name, revision, file string) (path string, err error) {
 	case err != nil:
 		return "", unreachable(c.Endpoint, err)
 	case len(data) > mostBytes:
-		return "", fmt.Errorf("%s of %s has more than %d MiB on the hub", file, name, mostBytes>>20)
+		return "", fmt.Errorf("%s of %s on the hub is larger than the limit of %d MiB", file, name, mostBytes>>20)
 	}
 	return keep(name, revision, response.Header.Get("X-Repo-Commit"), file, data)
 }
@@ -112,7 +112,7 @@ func (c *Client) get(ctx context.Context, address string) (*http.Response, error
 		}
 		commit = cmp.Or(commit, next.Response.Header.Get("X-Repo-Commit"))
 		if len(before) > 5 {
-			return errors.New("more than five redirects")
+			return errors.New("the server redirected more than five times")
 		}
 		return nil
 	}}
@@ -154,7 +154,7 @@ func keep(name, revision, commit, file string, data []byte) (string, error) {
 		}
 	}
 	if !filepath.IsLocal(commit) || !filepath.IsLocal(file) {
-		return "", fmt.Errorf("%q is no revision", commit)
+		return "", fmt.Errorf("invalid revision %q: need a branch, tag or commit", commit)
 	}
 	path := filepath.Join(repository, "snapshots", commit, file)
 	return path, write(path, data)

@@ -62,13 +62,13 @@ func status(code int) http.HandlerFunc {
 // Whatever the hub answers, nothing is written outside the cache, and a file is whole or absent.
 func TestBadAnswersLeaveNothing(t *testing.T) {
 	for name, answer := range map[string]http.HandlerFunc{
-		"has more than 4 MiB": func(w http.ResponseWriter, _ *http.Request) {
+		"is larger than the limit of 4 MiB": func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = w.Write([]byte(strings.Repeat("x", mostBytes+1)))
 		},
 		"gated, private or misspelled": status(http.StatusForbidden),
 		"no model org/name":            status(http.StatusNotFound),
 		"the hub answered 503":         status(http.StatusServiceUnavailable),
-		"more than five redirects": func(w http.ResponseWriter, r *http.Request) {
+		"the server redirected more than five times": func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, r.URL.Path+"x", http.StatusFound)
 		},
 	} {

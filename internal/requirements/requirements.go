@@ -17,7 +17,7 @@ import (
 )
 
 // ErrNotFound reports that no file of a project names the package.
-var ErrNotFound = errors.New("no release is asked for")
+var ErrNotFound = errors.New("no release is required")
 
 // mostBytes of a file are read: lock files of large projects have a few MiB.
 const mostBytes = 64 << 20
@@ -133,7 +133,7 @@ func Installed(ctx context.Context, python string, names []string) (map[string]s
 	defer cancel()
 	text, err := exec.CommandContext(ctx, python, "-c", listing).Output()
 	if err != nil {
-		return nil, fmt.Errorf("%s does not list its packages: %w", python, err)
+		return nil, fmt.Errorf("cannot list the packages of %s: %w", python, err)
 	}
 	return versions("", text, names), nil
 }

@@ -105,7 +105,7 @@ func Arguments(arch int, name string) (int, bool) {
 // asked for, or to leave some threads of a block waiting for the others.
 func Run(l Launch) error {
 	if n, ok := Arguments(l.Arch, l.Name); !ok || n != 8*len(l.Args) {
-		return fmt.Errorf("%s on sm_%d: %d bytes of arguments, the kernel takes %d", l.Name, l.Arch, 8*len(l.Args), n)
+		return fmt.Errorf("%s on sm_%d: %d bytes of arguments: need %d", l.Name, l.Arch, 8*len(l.Args), n)
 	}
 	name := C.CString(l.Name)
 	defer C.free(unsafe.Pointer(name))

@@ -6,7 +6,7 @@ import (
 	"github.com/vprof/vprof/models/hfconfig"
 	"github.com/vprof/vprof/models/naics"
 	"github.com/vprof/vprof/models/pt2"
-	"github.com/vprof/vprof/models/pt2/asked"
+	"github.com/vprof/vprof/models/pt2/cudnnanswers"
 	"github.com/vprof/vprof/models/recorded"
 	"github.com/vprof/vprof/models/redimnet"
 	"github.com/vprof/vprof/models/resnet"
@@ -20,9 +20,9 @@ import (
 // Models returns the registry of all models that vprof describes.
 func Models() *models.Registry { return Consulting(nil, "") }
 
-// Consulting returns [Models] with an oracle that answers questions about convolutions of .pt2 files (nil for none),
-// and a folder of steps recorded under torch.compile (empty for none).
-func Consulting(o asked.Oracle, steps string) *models.Registry {
+// Consulting returns [Models] with the source of cuDNN's answers for .pt2 files (nil for none) and a folder of steps
+// recorded under torch.compile (empty for none).
+func Consulting(o cudnnanswers.Source, steps string) *models.Registry {
 	return WithFiles(models.NewRegistry(
 		redimnet.Models(),
 		vqvae.Models(),
@@ -37,7 +37,7 @@ func Consulting(o asked.Oracle, steps string) *models.Registry {
 }
 
 // WithFiles adds the sources of users' models, and the compiled steps in a folder.
-func WithFiles(r *models.Registry, o asked.Oracle, steps string) *models.Registry {
+func WithFiles(r *models.Registry, o cudnnanswers.Source, steps string) *models.Registry {
 	for _, s := range []models.Source{
 		hfconfig.Source(), pt2.Source(o), recorded.Source(o),
 	} {

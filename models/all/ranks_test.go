@@ -72,8 +72,8 @@ func TestTensorParallelRanksHaveTheirPart(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"tp:tp=2,col=q,row=o": "no linear layer of the blocks is called q, o",
-		"tp:tp=8,col=q":       "nothing is left for fully_shard",
-		"tp:tp=4,replicate=2": "nothing is left for fully_shard; take a multiple of 8 GPUs, or leave out replicate",
+		"tp:tp=8,col=q":       "no ranks are left for fully_shard",
+		"tp:tp=4,replicate=2": "no ranks are left for fully_shard; use a multiple of 8 GPUs, or leave out replicate",
 		"tp:tp=3":             "8 GPUs cannot be divided into groups of 3",
 		"tp:col=q_proj":       "needs the number of ranks",
 	} {
@@ -124,11 +124,11 @@ func TestParametersThatFewerRanksShare(t *testing.T) {
 	require.Equal(t, most[",reshard=1"], most[",reshard=false"])
 	require.Less(t, most[""], most[",wrap=model.layers.*/2"])
 	for text, want := range map[string]string{
-		",wrap=model.layers.*+model.layers.1:model.norm": "layers.1 is wrapped twice, and once together with others",
-		",wrap=model.layers.0:model.layers.*":            "layers.0 is wrapped twice",
-		",wrap=model.layers.0:model.layers.0.*": "lies in model.layers.0, and the two cannot be wrapped " +
+		",wrap=model.layers.*+model.layers.1:model.norm": "two entries wrap model.layers.1, one of them with",
+		",wrap=model.layers.0:model.layers.*":            "two entries wrap model.layers.0",
+		",wrap=model.layers.0:model.layers.0.*": "is part of model.layers.0, and the two cannot be wrapped " +
 			"together",
-		",wrap=model.norm:nothing": `"nothing" names no module`,
+		",wrap=model.norm:nothing": `no module matches "nothing"`,
 	} {
 		_, err := record(text)
 		require.ErrorContains(t, err, want, text)

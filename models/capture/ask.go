@@ -61,7 +61,7 @@ func (a Asking) Ask(ctx context.Context, generation int, questions []oracle.Ques
 		return "", nil, err
 	}
 	if len(answer.Bytes) != len(questions) || answer.CuDNN == "" {
-		return "", nil, fmt.Errorf("asking cuDNN: %d questions have %d answers", len(questions), len(answer.Bytes))
+		return "", nil, fmt.Errorf("cuDNN: asked %d questions, got %d answers", len(questions), len(answer.Bytes))
 	}
 	return answer.CuDNN, answer.Bytes, nil
 }

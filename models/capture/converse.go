@@ -83,7 +83,7 @@ func (c *Conversation) start() (err error) {
 	}
 	c.answers = bufio.NewScanner(out)
 	if !c.answers.Scan() {
-		return fmt.Errorf("%s has no cuDNN to ask", c.cmd.Path)
+		return fmt.Errorf("%s has no cuDNN; name a Python with PyTorch for CUDA", c.cmd.Path)
 	}
 	c.Version = strings.TrimSpace(c.answers.Text())
 	return nil

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/vprof/vprof/models/pt2/asked"
+	"github.com/vprof/vprof/models/pt2/cudnnanswers"
 	"github.com/vprof/vprof/profiler/trace/cudnn"
 	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
 )
@@ -24,13 +24,13 @@ type Oracle struct {
 	mu     sync.Mutex
 	opened bool
 	python string
-	known  asked.Answers
+	known  cudnnanswers.Answers
 	told   []*teller
 }
 
 // teller holds the answers of one version of cuDNN for one generation of GPUs.
 type teller struct {
-	asked.Set
+	cudnnanswers.Set
 	before cudnn.Answer
 	talk   *Conversation
 	silent bool // there is nobody to ask
@@ -57,7 +57,7 @@ func (o *Oracle) Remember(python string) error {
 	return os.WriteFile(filepath.Join(o.Folder, pythonFile), []byte(path+"\n"), 0o600)
 }
 
-// Answers returns an [asked.Oracle]; nil if no Python was remembered.
+// Answers implements [cudnnanswers.Source]; the result is nil if no Python was remembered.
 func (o *Oracle) Answers(version string, generation int) cudnn.Answer {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -71,7 +71,7 @@ func (o *Oracle) Answers(version string, generation int) cudnn.Answer {
 		}
 	}
 	t := &teller{
-		Set:    asked.Set{CuDNN: version, Capability: generation, Bytes: map[string]int64{}},
+		Set:    cudnnanswers.Set{CuDNN: version, Capability: generation, Bytes: map[string]int64{}},
 		before: o.known.For(version, generation),
 	}
 	o.told = append(o.told, t)
@@ -93,7 +93,7 @@ func (o *Oracle) open() {
 		o.python = ""
 		return
 	}
-	o.known, _ = asked.Read(filepath.Join(o.Folder, answersFile))
+	o.known, _ = cudnnanswers.Read(filepath.Join(o.Folder, answersFile))
 }
 
 // answer returns a function that answers from the stored answers, or else asks cuDNN.
@@ -148,7 +148,7 @@ func (o *Oracle) Close(ctx context.Context) error {
 			}
 		}
 		if len(t.Bytes) > 0 {
-			failed = errors.Join(failed, asked.Save(ctx, filepath.Join(o.Folder, answersFile), t.Set))
+			failed = errors.Join(failed, cudnnanswers.Save(ctx, filepath.Join(o.Folder, answersFile), t.Set))
 		}
 	}
 	o.told = nil

@@ -82,7 +82,7 @@ func read(path, python string, ended error, last string, result any) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		if ended == nil {
-			ended = errors.New("it ended without a result")
+			ended = errors.New("the script ended without a result")
 		}
 		return fmt.Errorf("%s: %w: %s (--verbose shows its output)", python, ended, last)
 	}

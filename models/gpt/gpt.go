@@ -175,7 +175,7 @@ func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 }
 
 // names are the module names of GPT2LMHeadModel and GPT2ForSequenceClassification.
-var names = nn.Names{"model": "transformer"}
+var names = nn.TorchNames{"model": "transformer"}
 
 // CausalLM returns the task of predicting each next token.
 func CausalLM(c Config, text hf.Text) *hf.TextTask {

@@ -58,8 +58,8 @@ func (c Context) shard(f *frame, b *TextBatch) {
 func (c Context) shrink(f *frame, b *TextBatch) {
 	n, length := b.IDs.Size(0), b.IDs.Size(1)
 	if length%(2*c.Ranks) != 0 {
-		f.Tape().Raise(fmt.Errorf("cp: context_parallel splits sequences into %d parts, two for each rank, and "+
-			"%d tokens are no multiple of that; use another length", 2*c.Ranks, length))
+		f.Tape().Raise(fmt.Errorf("cp: context_parallel splits sequences into %d parts, two for each rank; "+
+			"%d tokens are not a multiple of that: use another length", 2*c.Ranks, length))
 	}
 	for _, x := range []**tensor{&b.IDs, &b.Labels, &b.Positions} {
 		if *x != nil {
@@ -111,7 +111,7 @@ func (c Context) Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) 
 	}
 	if c.By == models.RingOfTorch {
 		if !q.DType().IsHalf() {
-			f.Tape().Raise(errors.New("cp: vprof records context_parallel with FlashAttention, which takes half " +
+			f.Tape().Raise(errors.New("cp: vprof records context_parallel with FlashAttention, which needs half " +
 				"precision; train in bf16"))
 		}
 		return c.rotated(f, q, k, v, o)
@@ -122,7 +122,7 @@ func (c Context) Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) 
 	if c.By == models.Llama3 {
 		if q.Size(0) != 1 {
 			f.Tape().Raise(
-				fmt.Errorf("cp: ring-flash-attn's llama3 attention needs a batch of 1; use it, or cp_by=%s",
+				fmt.Errorf("cp: ring-flash-attn's llama3 attention needs --batch 1; set it, or use cp_by=%s",
 					models.Ring))
 		}
 		y = g.Let(g.Apply(c.gathered(), q.Squeeze(0), k.Squeeze(0), v.Squeeze(0))[0]).Unsqueeze(0)
@@ -232,7 +232,7 @@ func expertSharing(c models.Case) ExpertSharing {
 		return ExpertSharing{}
 	}
 	return ExpertSharing{
-		Ranks: c.Strategy.EP, AllToAll: c.Strategy.EPBy == models.TorchExperts, Skew: c.Skew(),
+		Ranks: c.Strategy.EP, AllToAll: c.Strategy.EPBy == models.TorchExperts, Load: c.ExpertLoad(),
 		Tensor: tensorRanks(c, func(s *models.Strategy) bool { return s.TPBy != "" }),
 	}
 }

@@ -41,16 +41,16 @@ func (t Text) checkLinearLoss(f *frame) {
 // headed is a decoder with the head of a task, like transformers' ...For... classes.
 type headed struct {
 	nn.Module
-	nn.Names
+	nn.TorchNames
 	Model         any
 	LmHead, Score nn.Layer
 }
 
-// CausalLM returns the task of predicting each next token with a decoder and an output layer. names are
-// the names in the classes of transformers where they are not model and lm_head; holder holds the
-// decoder there, and is the decoder itself for most.
-func CausalLM(names nn.Names, holder any, m Decoder, inputs *nn.Embedding, output nn.Layer, text Text) *TextTask {
-	net := &headed{Names: names, Model: holder, LmHead: output}
+// CausalLM returns the task of predicting each next token with a decoder and an output layer. names has the names in
+// transformers' classes that are not model and lm_head; holder is the module that holds the decoder, mostly the decoder
+// itself.
+func CausalLM(names nn.TorchNames, holder any, m Decoder, inputs *nn.Embedding, output nn.Layer, text Text) *TextTask {
+	net := &headed{TorchNames: names, Model: holder, LmHead: output}
 	return CausalLMOf(net, m, inputs, &net.LmHead, text)
 }
 
@@ -158,11 +158,11 @@ func (t Text) adjustScores(f *frame, scores **tensor) {
 }
 
 // SequenceClassification returns the task of predicting classes, or a number, for each row with a decoder and a linear
-// layer of scores, see [CausalLM]. padToken reports whether the model knows which token is padding.
-func SequenceClassification(names nn.Names, holder any, m Decoder, inputs *nn.Embedding, width int64, classes Classes,
-	padToken bool, text Text,
+// layer, see [CausalLM]. padToken reports whether the configuration has a padding token.
+func SequenceClassification(names nn.TorchNames, holder any, m Decoder, inputs *nn.Embedding, width int64,
+	classes Classes, padToken bool, text Text,
 ) *TextTask {
-	net := &headed{Names: names, Model: holder, Score: nn.NewLinear(width, classes.Count, false)}
+	net := &headed{TorchNames: names, Model: holder, Score: nn.NewLinear(width, classes.Count, false)}
 	score := &net.Score
 	return &TextTask{
 		Text: text, Net: net, Inputs: inputs, Output: *score, Classes: &classes, Heads: []*nn.Layer{score},

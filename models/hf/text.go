@@ -70,9 +70,9 @@ type ExpertSharing struct {
 	Ranks int64
 	// AllToAll has them exchange pairs of tokens and experts by all-to-all ([models.TorchExperts]), not by DeepEP.
 	AllToAll bool
-	// Skew is how many times as many tokens come to the rank as if all experts were chosen equally often, 1 or
+	// Load is the number of tokens that come to the rank, relative to experts that are chosen equally often: 1 or
 	// more; as many as its group has at most.
-	Skew float64
+	Load float64
 	// Tensor is how many ranks share linear layers by transformers' plan and see the same tokens, zero none: each sends
 	// its share of the tokens to the ranks of their experts, and where none share these out has a part of every expert.
 	Tensor int64

@@ -54,7 +54,7 @@ func (d relative) attention(c llama.Config, a *architecture) {
 // eager adds the choice of eager attention.
 func (a *architecture) eager() {
 	a.settings = append(a.settings, hf.Eager.Setting())
-	a.refuse("eager", "attention is eager or served by FlashAttention; choose one", func(c models.Case) bool {
+	a.refuse("eager", "attention is either eager or FlashAttention; choose one", func(c models.Case) bool {
 		return hf.Eager.Chosen(c) && hf.Flash.Chosen(c)
 	})
 }
@@ -72,6 +72,6 @@ func (a *architecture) flexed(dropout float64) {
 	})
 	a.refuse("flex", fmt.Sprintf("transformers raises \"flex_attention does not support dropout\", and "+
 		"attention_dropout is %g", dropout), func(c models.Case) bool { return hf.Flex.Chosen(c) && dropout > 0 })
-	a.refuse("flex", "attention is served by flex_attention, or it is eager, or FlashAttention serves it; choose one",
+	a.refuse("flex", "attention is either eager, flex_attention or FlashAttention; choose one",
 		func(c models.Case) bool { return hf.Flex.Chosen(c) && (hf.Eager.Chosen(c) || hf.Flash.Chosen(c)) })
 }

@@ -17,9 +17,9 @@ func TestWrongConfigurationsAreExplained(t *testing.T) {
 	for config, want := range map[string]string{
 		`[1]`:                     `not a JSON object, as a config.json of transformers is`,
 		`null`:                    `not a JSON object, as a config.json of transformers is`,
-		`{}`:                      `model_type: absent: it says what the model is, like "llama"`,
+		`{}`:                      `model_type: missing: it must name the architecture, like "llama"`,
 		`{"model_type": "xlnet"}`: refusal("xlnet"),
-		`{"model_type": 5}`:       `model_type: 5 is not a name like "llama"`,
+		`{"model_type": 5}`:       `model_type: 5: need a name like "llama"`,
 
 		`{"model_type": "gemma3", "text_config": 5}`:                                             `text_config: 5 is not a configuration`,
 		`{"model_type": "gemma3", "text_config": {"hidden_size": 0}}`:                            `text_config.hidden_size: 0 is out of range: from 1 to 65536`,
@@ -82,7 +82,7 @@ func TestWrongConfigurationsAreExplained(t *testing.T) {
 		`{"model_type": "qwen2", "layer_types": ["full_attention"]}`:                            `layer_types: has 1 layers; num_hidden_layers is 32`,
 		`{"model_type": "qwen2", "num_hidden_layers": 1, "layer_types": ["sliding_attention"]}`: `layer_types: sliding_attention without a window: use_sliding_window and sliding_window say there is none`,
 
-		`{"model_type": "llama", "hidden_size": 65536, "num_hidden_layers": 512, "intermediate_size": 1048576}`: `describes a model of 114353470767104 parameters; vprof takes 1099511627776 at the most`,
+		`{"model_type": "llama", "hidden_size": 65536, "num_hidden_layers": 512, "intermediate_size": 1048576}`: `describes a model of 114353470767104 parameters; vprof accepts at most 1099511627776`,
 
 		`{"model_type": "vit", "image_size": 225}`:                       `image_size: 225 is not a multiple of patch_size 16`,
 		`{"model_type": "vit", "image_size": [224, 192]}`:                `image_size: [224, 192] is not square, and vprof supports only square ones`,
@@ -112,7 +112,7 @@ func TestSyntaxErrorsNameTheLine(t *testing.T) {
 
 func TestFilesThatCannotBeReadAreNamed(t *testing.T) {
 	_, err := Open("")
-	require.EqualError(t, err, "hf:: names no file; use hf:path/to/config.json")
+	require.EqualError(t, err, "hf:: the path is missing; use hf:path/to/config.json")
 	_, err = Open(filepath.Join(t.TempDir(), "none.json"))
 	require.ErrorContains(t, err, "none.json: no such file")
 	_, err = Open(t.TempDir())
@@ -120,7 +120,7 @@ func TestFilesThatCannotBeReadAreNamed(t *testing.T) {
 	large := filepath.Join(t.TempDir(), "large.json")
 	require.NoError(t, os.WriteFile(large, make([]byte, mostBytes+1), 0o600))
 	_, err = Open(large)
-	require.ErrorContains(t, err, "large.json: has more than 16 MiB; a config.json has not")
+	require.ErrorContains(t, err, "large.json: is larger than 16 MiB; name a config.json")
 }
 
 // Cases of a configuration have rules, too.

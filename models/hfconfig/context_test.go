@@ -92,7 +92,7 @@ func TestSequencesThatCannotBeShared(t *testing.T) {
 	require.ErrorContains(t, shared(models.Strategy{Name: models.FSDP2, CP: 8}, 8, 1, 0),
 		"8 ranks cannot share 4 heads of keys and values evenly")
 	require.ErrorContains(t, shared(models.Strategy{Name: models.FSDP2, CP: 2, CPBy: models.Llama3}, 8, 2, 0),
-		"needs a batch of 1")
+		"needs --batch 1")
 	require.ErrorContains(t, shared(models.Strategy{Name: models.FSDP2, CP: 2}, 8, 2, 1), "takes no mask")
 	require.ErrorContains(t, shared(models.Strategy{Name: models.DDP, CP: 3}, 8, 1, 0),
 		"8 GPUs cannot be divided into groups of 3 that share a sequence (cp=3)")
@@ -152,7 +152,7 @@ func TestExpertsThatRanksShareOut(t *testing.T) {
 	for reason, s := range map[string]models.Strategy{
 		"3 ranks cannot share out 8 experts evenly (ep=3)":                                   {Name: models.DDP, EP: 3},
 		"DistributedDataParallel with expert parallelism needs experts over all ranks: ep=4": {Name: models.DDP, EP: 2},
-		"with ep=4 on 4 GPUs nothing is left over which fully_shard could shard":             {Name: models.FSDP2, EP: 4},
+		"with ep=4 on 4 GPUs fully_shard has no ranks left to":                               {Name: models.FSDP2, EP: 4},
 		"with cp or replicate needs ep_by=torch; leave out cp and replic": {
 			Name: models.FSDP2,
 			EP:   2, CP: 2,

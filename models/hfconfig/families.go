@@ -113,9 +113,9 @@ func (r *reader) family() (kind string, f family, err error) {
 	value, _, ok := r.get("model_type")
 	switch {
 	case !ok:
-		return "", f, input.KeyErrorf(r.file, "model_type", "absent: it says what the model is, like \"llama\"")
+		return "", f, input.KeyErrorf(r.file, "model_type", "missing: it must name the architecture, like \"llama\"")
 	case json.Unmarshal(value, &kind) != nil:
-		return "", f, input.KeyErrorf(r.file, "model_type", "%s is not a name like \"llama\"", excerpt(value))
+		return "", f, input.KeyErrorf(r.file, "model_type", "%s: need a name like \"llama\"", excerpt(value))
 	}
 	if f, ok = familyOf(kind); !ok {
 		return "", f, input.KeyErrorf(r.file, "model_type", "vprof does not describe %s; \"vprof run -- python "+

@@ -72,7 +72,7 @@ func read(path string) ([]byte, error) {
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, mostBytes+1))
 	if err == nil && len(data) > mostBytes {
-		err = input.FileErrorf(path, "has more than %d MiB; a config.json has not", mostBytes>>20)
+		err = input.FileErrorf(path, "is larger than %d MiB; name a config.json", mostBytes>>20)
 	}
 	return data, err
 }

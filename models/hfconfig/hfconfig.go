@@ -67,7 +67,7 @@ func Source() models.Source {
 // the hub's caches, by [OfHub], or online if [hub.Online] is set. The error is a [*input.FormatError].
 func Open(path string) (models.Model, error) {
 	if path == "" {
-		return models.Model{}, input.FileErrorf(Scheme+":", "names no file; use %s:path/to/config.json", Scheme)
+		return models.Model{}, input.FileErrorf(Scheme+":", "the path is missing; use %s:path/to/config.json", Scheme)
 	}
 	path, teacher, taught := strings.Cut(path, TeacherMark)
 	path = located(path)
@@ -127,7 +127,7 @@ func parse(file, name string, data []byte) (models.Model, error) {
 		})
 	}
 	a.rule(packed.check)
-	a.refuse("task", fmt.Sprintf("the configuration's architectures say %s, which vprof does not know how to train; "+
+	a.refuse("task", fmt.Sprintf("the configuration's architectures name %s, which vprof cannot train; "+
 		"choose with --task: %s", strings.Join(instead, ", "), strings.Join(tasks, ", ")),
 		func(c models.Case) bool { return c.Task == "" })
 	a.caveats = slices.Insert(a.caveats, 0, packed.caveat)
@@ -164,7 +164,7 @@ func (r *reader) affordable(m models.Model) error {
 		return err
 	}
 	if n := trainer.Counts().Total; n > mostParameters {
-		return input.FileErrorf(r.file, "describes a model of %d parameters; vprof takes %d at the most", n,
+		return input.FileErrorf(r.file, "describes a model of %d parameters; vprof accepts at most %d", n,
 			int64(mostParameters))
 	}
 	return nil

@@ -315,8 +315,8 @@ func TestArchitecturesNameTheTask(t *testing.T) {
 	m := model(t, `{"model_type": "wav2vec2", "architectures": ["Wav2Vec2ForPreTraining"]}`)
 	_, err := m.Complete(models.Case{})
 	require.EqualError(t, err,
-		"hf:it: task: the configuration's architectures say Wav2Vec2ForPreTraining, which vprof does not know how "+
-			"to train; choose with --task: ctc")
+		"hf:it: task: the configuration's architectures name Wav2Vec2ForPreTraining, which vprof cannot "+
+			"train; choose with --task: ctc")
 	_, err = m.Complete(models.Case{Task: ctc})
 	require.NoError(t, err)
 }

@@ -26,7 +26,7 @@ type vision struct {
 	// tokens returns the number of tokens of an image with a side in pixels.
 	tokens func(side int64) int64
 	// of makes the vision part from the multimodal model around the decoder.
-	of func(w llama.Wrapper, p tower.Pictures, c models.Case) tower.Vision
+	of func(w llama.Wrapper, p tower.ImageBatch, c models.Case) tower.Vision
 	// crosses reports whether layers of the decoder attend to what the tower makes.
 	crosses bool
 	tiles   int64 // that an image is cut into
@@ -34,12 +34,12 @@ type vision struct {
 	without string
 }
 
-// pictures returns the number of images in a row of a case, and their height and width.
-func (s *vision) pictures(c models.Case) tower.Pictures {
+// images returns the number of images in a row of a case, and their height and width.
+func (s *vision) images(c models.Case) tower.ImageBatch {
 	if s == nil {
-		return tower.Pictures{}
+		return tower.ImageBatch{}
 	}
-	p := tower.Pictures{PerRow: c.Settings[imagesSetting], Side: s.side, Length: hf.TextOf(c).Length}
+	p := tower.ImageBatch{PerRow: c.Settings[imagesSetting], Side: s.side, Length: hf.TextOf(c).Length}
 	if !s.fixed {
 		p.Side = c.Settings[sideSetting]
 	}
@@ -48,7 +48,7 @@ func (s *vision) pictures(c models.Case) tower.Pictures {
 
 // with returns the wrapper of a case's model, with its images.
 func (s *vision) with(w llama.Wrapper, c models.Case) llama.Wrapper {
-	if p := s.pictures(c); p.PerRow > 0 {
+	if p := s.images(c); p.PerRow > 0 {
 		w.Vision = s.of(w, p, c)
 	}
 	return w
@@ -78,7 +78,7 @@ func (a *architecture) seeing(senses string, s *vision) {
 			})
 	}
 	a.caveat(func(c models.Case) (all []string) {
-		p := s.pictures(c)
+		p := s.images(c)
 		if p.PerRow == 0 {
 			return append(all, alone+"; --set images=1 has an image in every row")
 		}
@@ -95,7 +95,7 @@ func (a *architecture) seeing(senses string, s *vision) {
 
 // check returns the setting and the reason if a case's images are impossible.
 func (s *vision) check(c models.Case) (setting, reason string) {
-	p := s.pictures(c)
+	p := s.images(c)
 	switch {
 	case p.PerRow == 0:
 		return "", ""
@@ -134,8 +134,8 @@ func visionQwen(read func(r *reader) tower.Size) func(r *reader) *vision {
 		return &vision{
 			side:   448,
 			tokens: func(side int64) int64 { return tower.QwenTokens(s, side) },
-			of: func(w llama.Wrapper, p tower.Pictures, _ models.Case) tower.Vision {
-				return &tower.Qwen{Tower: w.Before.Part("visual"), Size: s, Pictures: p}
+			of: func(w llama.Wrapper, p tower.ImageBatch, _ models.Case) tower.Vision {
+				return &tower.Qwen{Tower: w.Before.Part("visual"), Size: s, Images: p}
 			},
 		}
 	}
@@ -155,9 +155,9 @@ func visionLlava(r *reader) *vision {
 	}
 	return &vision{
 		side: s.Image, fixed: true, tokens: func(int64) int64 { return tokens },
-		of: func(w llama.Wrapper, p tower.Pictures, _ models.Case) tower.Vision {
+		of: func(w llama.Wrapper, p tower.ImageBatch, _ models.Case) tower.Vision {
 			return &tower.Squares{
-				Tower: w.Before.Part("vision_tower"), Size: s, Classed: true, Pictures: p,
+				Tower: w.Before.Part("vision_tower"), Size: s, Classed: true, Images: p,
 				Projected: tower.LlavaProjected(w.Before.Part("multi_modal_projector"), activation, cut),
 			}
 		},
@@ -179,9 +179,9 @@ func visionGemma3(r *reader) *vision {
 		return made
 	}
 	window := r.sub("text_config").size("sliding_window", 4096, mostPositions)
-	made.of = func(w llama.Wrapper, p tower.Pictures, c models.Case) tower.Vision {
+	made.of = func(w llama.Wrapper, p tower.ImageBatch, c models.Case) tower.Vision {
 		q := &tower.Squares{
-			Tower: w.Before.Part("vision_tower"), Size: s, Pictures: p,
+			Tower: w.Before.Part("vision_tower"), Size: s, Images: p,
 			Projected: tower.Gemma3Projected(w.Before.Part("multi_modal_projector"), s, side),
 		}
 		if !hf.Flash.Chosen(c) {
@@ -201,10 +201,10 @@ func visionMllama(r *reader) *vision {
 			"(intermediate_layers_indices), each of one of the %d layers", out, len(states)+1, s.Width, s.Layers)
 	}
 	made.crosses, made.tiles = true, t.Tiles
-	made.of = func(w llama.Wrapper, p tower.Pictures, _ models.Case) tower.Vision {
+	made.of = func(w llama.Wrapper, p tower.ImageBatch, _ models.Case) tower.Vision {
 		return &tower.Tiles{
 			Tower: w.Before.Part("vision_model"), Projector: w.After, Size: s, Tiled: t,
-			States: states, Pictures: p,
+			States: states, Images: p,
 		}
 	}
 	return made

@@ -59,7 +59,7 @@ func llama4(a *architecture) {
 		"1 if experts are lists of linear layers, as axolotl's llama4_linearized_experts has them, 0 if they are "+
 			"parameters of all"))
 	a.settings = append(a.settings, hf.Flash.Setting())
-	a.refuse("lora", "peft puts an adapter in the place of the router, too, a linear layer that gives two results, "+
+	a.refuse("lora", "peft also puts an adapter in place of the router, a linear layer with two results, "+
 		"and the step fails; name the other layers, such as q_proj+k_proj+v_proj+o_proj", func(c models.Case) bool {
 		return c.LoRA != nil && c.LoRA.Match == "" &&
 			(len(c.LoRA.Targets) == 0 || slices.ContainsFunc(c.LoRA.Targets, isRouter))
@@ -75,8 +75,8 @@ func isRouter(name string) bool { return name[strings.LastIndexByte(name, '.')+1
 
 // withoutLigerLoss refuses liger-kernel's loss, which it has only for the decoder alone.
 func withoutLigerLoss(a *architecture) {
-	a.refuse("liger", "what liger-kernel's fused loss gives has no router_logits, which "+
-		"Llama4ForConditionalGeneration of transformers 5.23 asks for; leave the loss to PyTorch with "+
+	a.refuse("liger", "the output of liger-kernel's fused loss has no router_logits, which "+
+		"Llama4ForConditionalGeneration of transformers 5.23 reads; use PyTorch's loss with "+
 		"--set plain-loss=1", hf.LigerLoss)
 }
 

@@ -115,5 +115,5 @@ func TestTheFusedLossIsOfTrainingAlone(t *testing.T) {
 	_, err = ofAllScores(models.Case{
 		Levers: models.Levers{Evaluate: evaluation}, Settings: models.Settings{"chunked-loss": 4},
 	})
-	require.ErrorContains(t, err, "the model returns its loss and no scores")
+	require.ErrorContains(t, err, "the model returns its loss and no logits")
 }

@@ -66,7 +66,7 @@ func readQwen3Next(r *reader, c *llama.Config) {
 // excludeFromAdapters refuses adapters of a layer as peft does: Mamba's kernels read the layer's weight directly and
 // would ignore an adapter.
 func (a *architecture) excludeFromAdapters(path string) {
-	a.refuse("lora", fmt.Sprintf("peft puts no adapters beside %s of Mamba models; name other layers, such as "+
+	a.refuse("lora", fmt.Sprintf("peft adds no adapters to %s of Mamba models; name other layers, such as "+
 		"target=in_proj", path[strings.LastIndexByte(path, '.')+1:]),
 		func(c models.Case) bool { return c.LoRA != nil && c.LoRA.Adapts()(path) })
 }

@@ -81,7 +81,7 @@ func TestOptimizersThatDoNotGoWithTheRest(t *testing.T) {
 			Levers: models.Levers{TrainOnly: "embed_tokens"},
 		},
 		"rank: \"none\" is not a whole number": {Optimizer: "galore-adamw:rank=none"},
-		"optimizer muon takes no options":      {Optimizer: "muon:rank=2"},
+		"optimizer muon has no options":        {Optimizer: "muon:rank=2"},
 		"needs whole gradients": {
 			Optimizer: "galore-adamw",
 			Strategy:  &models.Strategy{Name: "fsdp2"}, GPUs: 2,

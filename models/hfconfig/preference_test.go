@@ -101,7 +101,7 @@ func TestTrainedLayersRequestWhatPyTorchDoes(t *testing.T) {
 	}
 	for want, c := range map[string]models.Case{
 		"trained-weights: all weights are trained": {Levers: models.Levers{TrainedWeights: "fp32"}},
-		`trained-weights: "bf16" is not fp32`: {Levers: models.Levers{
+		`trained-weights: "bf16" is not possible`: {Levers: models.Levers{
 			TrainOnly:      "layers",
 			TrainedWeights: "bf16",
 		}},

@@ -70,7 +70,7 @@ func TestListedLayersLeaveExpertsOut(t *testing.T) {
 func TestAdaptersBesideMambaAreThosePeftTakes(t *testing.T) {
 	m := open(t, "nemotron_h")
 	_, err := m.Complete(models.Case{LoRA: &models.LoRA{Rank: 4}})
-	require.ErrorContains(t, err, "lora: peft puts no adapters beside out_proj of Mamba models")
+	require.ErrorContains(t, err, "lora: peft adds no adapters to out_proj of Mamba models")
 	_, err = m.Complete(models.Case{LoRA: &models.LoRA{Rank: 4, Targets: []string{"q_proj", "in_proj"}}})
 	require.NoError(t, err)
 	require.Contains(t, m.Caveats(m.Default)[0], "Mamba is recorded as transformers runs it in PyTorch alone")
@@ -80,11 +80,11 @@ func TestAdaptersBesideMambaAreThosePeftTakes(t *testing.T) {
 func TestLlama4IsRefusedWhatFails(t *testing.T) {
 	m := open(t, "llama4")
 	for want, c := range map[string]models.Case{
-		"flash: transformers has no FlashAttention for Llama 4": {Settings: models.Settings{"flash": 1}},
-		"lora: peft puts an adapter in the place of the router": {LoRA: &models.LoRA{Rank: 4}},
-		"liger: what liger-kernel's fused loss gives has no":    {Levers: models.Levers{Liger: true}},
-		"flex: attention is served by flex_attention, or it is": {Settings: models.Settings{"flex": 1, "eager": 1}},
-		"plain-loss: is about --liger without its fused loss":   {Settings: models.Settings{"plain-loss": 1}},
+		"flash: transformers has no FlashAttention for Llama 4":  {Settings: models.Settings{"flash": 1}},
+		"lora: peft also puts an adapter in place of the router": {LoRA: &models.LoRA{Rank: 4}},
+		"liger: the output of liger-kernel's fused loss has":     {Levers: models.Levers{Liger: true}},
+		"flex: attention is either eager, flex_attention or":     {Settings: models.Settings{"flex": 1, "eager": 1}},
+		"plain-loss: is about --liger without its fused loss":    {Settings: models.Settings{"plain-loss": 1}},
 	} {
 		_, err := m.Complete(c)
 		require.ErrorContains(t, err, want)

@@ -13,7 +13,7 @@ import (
 // attention is causal self attention with rotary positions; several heads of the query may share one of key and value.
 type attention struct {
 	nn.Module
-	Names
+	TorchNames
 	QkvProj                    nn.Layer // instead of the three
 	QProj, KProj, VProj, OProj nn.Layer
 	Sinks                      *nn.Parameter
@@ -27,7 +27,7 @@ type attention struct {
 
 func newAttention(c *Config, i int) *attention {
 	query, shared := c.Heads*c.HeadSize, c.KVHeads*c.HeadSize
-	a := &attention{Names: c.Names, c: c, rotates: c.rotates(i)}
+	a := &attention{TorchNames: c.Names, c: c, rotates: c.rotates(i)}
 	if c.QKV == ThreeProjections {
 		a.QProj = nn.NewLinear(c.Width, query, c.QKVBias)
 		a.KProj, a.VProj = nn.NewLinear(c.Width, shared, c.QKVBias), nn.NewLinear(c.Width, shared, c.QKVBias)
@@ -112,8 +112,8 @@ func (a *attention) attend(f *frame, q, k, v *tensor, in inputs) (y, weights *te
 	}
 	if a.c.Context.On() {
 		if a.c.Eager {
-			f.Tape().Raise(errors.New("cp: ranks that share sequences attend by FlashAttention, and this model's " +
-				"attention is written out; say --set flash=1"))
+			f.Tape().Raise(errors.New("cp: ranks that share sequences need FlashAttention, and this model's " +
+				"attention is eager; add --set flash=1"))
 		}
 		return a.c.Context.Attention(f, q, k, v, mask, o), nil
 	}

@@ -58,7 +58,7 @@ type Config struct {
 	// OwnLoss is the loss of releases in which the model shares no function for it.
 	OwnLoss hf.OwnLoss
 	// Names maps Llama's names of modules to other ones.
-	Names Names
+	Names TorchNames
 }
 
 // Sizes are counts of tokens, layers and heads, and widths of the residual stream, a head and the feed-forward half.
@@ -229,8 +229,8 @@ const (
 	ByNumber Scale = "ByNumber"
 )
 
-// Names are the names of modules in PyTorch, by the names that they have here.
-type Names = nn.Names
+// TorchNames maps the names of modules here to their names in PyTorch.
+type TorchNames = nn.TorchNames
 
 // LayerFlags marks layers; nil marks none.
 type LayerFlags []bool

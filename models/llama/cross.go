@@ -49,7 +49,7 @@ func (l *layer) crossing(f *frame, args []*tensor) *tensor {
 func newCrossing(c *Config) *layer {
 	query, shared := c.Heads*c.HeadSize, c.KVHeads*c.HeadSize
 	return &layer{
-		Names: c.Names, c: c,
+		TorchNames: c.Names, c: c,
 		CrossAttn: &crossAttention{
 			QProj: nn.NewLinear(c.Width, query, false), KProj: nn.NewLinear(c.Width, shared, false),
 			VProj: nn.NewLinear(c.Width, shared, false),

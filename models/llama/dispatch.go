@@ -36,7 +36,7 @@ func (e Experts) received(tokens int64) int64 {
 	for i := range e.PerToken {
 		missed *= float64(e.Count-e.local()-i) / float64(e.Count-i)
 	}
-	share := min(1, (1-max(0, missed))*e.Skew)
+	share := min(1, (1-max(0, missed))*e.Load)
 	return int64(math.Round(float64(tokens*e.Ranks) * share))
 }
 
@@ -166,7 +166,7 @@ func (e *ExpertWeights) weighed(f *frame, y, order, weights *tensor, rows int64)
 // if experts are chosen equally often, times the expert load factor. A token chooses each expert at most once.
 func (e Experts) arriving(pairs int64) int64 {
 	most := float64(e.Ranks) * min(1, float64(e.local())/float64(e.PerToken))
-	return int64(math.Round(float64(pairs) * min(e.Skew, most)))
+	return int64(math.Round(float64(pairs) * min(e.Load, most)))
 }
 
 // send follows _DeepEPDispatch: it sends tokens, the indices of their experts and weights to other ranks; backward

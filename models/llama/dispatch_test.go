@@ -11,24 +11,24 @@ import (
 )
 
 func TestTokensThatComeToARank(t *testing.T) {
-	one := Experts{Count: 8, PerToken: 1, ExpertSharing: hf.ExpertSharing{Ranks: 4, Skew: 1}}
+	one := Experts{Count: 8, PerToken: 1, ExpertSharing: hf.ExpertSharing{Ranks: 4, Load: 1}}
 	require.EqualValues(t, 100, one.received(100), "every token has one expert")
-	all := Experts{Count: 8, PerToken: 8, ExpertSharing: hf.ExpertSharing{Ranks: 4, Skew: 1}}
+	all := Experts{Count: 8, PerToken: 8, ExpertSharing: hf.ExpertSharing{Ranks: 4, Load: 1}}
 	require.EqualValues(t, 400, all.received(100), "every token goes to every rank")
-	require.EqualValues(t, 7432, Experts{Count: 128, PerToken: 8, ExpertSharing: hf.ExpertSharing{Ranks: 4, Skew: 1}}.received(2048),
+	require.EqualValues(t, 7432, Experts{Count: 128, PerToken: 8, ExpertSharing: hf.ExpertSharing{Ranks: 4, Load: 1}}.received(2048),
 		"1 - C(96,8)/C(128,8) of 8192")
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.SampledFrom([]int64{2, 4, 8}).Draw(t, "ranks")
-		e := Experts{Count: n * rapid.Int64Range(1, 16).Draw(t, "local"), ExpertSharing: hf.ExpertSharing{Ranks: n, Skew: 1}}
+		e := Experts{Count: n * rapid.Int64Range(1, 16).Draw(t, "local"), ExpertSharing: hf.ExpertSharing{Ranks: n, Load: 1}}
 		e.PerToken = rapid.Int64Range(1, e.Count).Draw(t, "each")
 		tokens := rapid.Int64Range(1, 4096).Draw(t, "tokens")
 		got := e.received(tokens)
 		require.LessOrEqual(t, got, tokens*n)
 		require.GreaterOrEqual(t, got, tokens*n/e.Count, "one expert at least")
-		e.Skew = rapid.Float64Range(1, 100).Draw(t, "skew")
+		e.Load = rapid.Float64Range(1, 100).Draw(t, "skew")
 		require.GreaterOrEqual(t, e.received(tokens), got)
 		require.LessOrEqual(t, e.received(tokens), tokens*n)
-		e.Skew = math.Inf(1)
+		e.Load = math.Inf(1)
 		require.Equal(t, tokens*n, e.received(tokens), "all tokens of the group")
 	})
 }

@@ -52,7 +52,7 @@ func (c *Config) sparse(i int) bool { return c.Experts.Count > 0 && !c.Experts.D
 // sparse is Qwen2MoeSparseMoeBlock, and the blocks of other mixtures.
 type sparse struct {
 	nn.Module
-	Names
+	TorchNames
 	Gate             *router
 	Experts          *ExpertWeights
 	SharedExpert     *mlp
@@ -62,7 +62,7 @@ type sparse struct {
 
 func newSparse(c *Config) *sparse {
 	s := &sparse{
-		Names: c.Names, Gate: &router{Weight: nn.NewParameter(c.Experts.Count, c.Width), c: c},
+		TorchNames: c.Names, Gate: &router{Weight: nn.NewParameter(c.Experts.Count, c.Width), c: c},
 		Experts: NewExperts(c), c: c,
 	}
 	if c.Experts.Shared > 0 {

@@ -5,7 +5,7 @@ import "github.com/vprof/vprof/models/nn"
 // layer is a decoder layer.
 type layer struct {
 	nn.Module
-	Names
+	TorchNames
 	SelfAttn                               selfAttention
 	Mamba                                  *mixer
 	LinearAttn                             *deltaNet
@@ -25,7 +25,7 @@ func newLayer(c *Config, i int) *layer {
 	if c.CrossAttention.has(i) {
 		return newCrossing(c)
 	}
-	l := &layer{Names: c.Names, c: c}
+	l := &layer{TorchNames: c.Names, c: c}
 	if c.DeltaNet.Layers.has(i) {
 		l.LinearAttn = newDeltaNet(c)
 	} else {

@@ -22,7 +22,7 @@ type (
 // Model is LlamaModel.
 type Model struct {
 	nn.Module
-	Names
+	TorchNames
 	EmbedTokens nn.Layer
 	Layers      []*layer
 	Norm        nn.Layer
@@ -34,7 +34,7 @@ type Model struct {
 // New builds the model.
 func New(c Config) *Model {
 	embedding := nn.NewEmbedding(c.Vocab+c.ExtraTokens, c.Width)
-	m := &Model{Names: c.Names, EmbedTokens: embedding, embedding: embedding, Norm: newNorm(&c, c.Width), c: &c}
+	m := &Model{TorchNames: c.Names, EmbedTokens: embedding, embedding: embedding, Norm: newNorm(&c, c.Width), c: &c}
 	if !c.NoRotary {
 		m.RotaryEmb = newRotary(&c)
 	}
@@ -252,7 +252,7 @@ func Classification(c Config, classes hf.Classes, padToken bool, text hf.Text) *
 // tokenClassifier is LlamaForTokenClassification.
 type tokenClassifier struct {
 	nn.Module
-	Names
+	TorchNames
 	Model   *Model
 	Dropout *nn.Dropout
 	Score   nn.Layer
@@ -263,7 +263,7 @@ func TokenClassification(c Config, classes hf.Classes, dropout *nn.Dropout, text
 	c.applyTraining(text)
 	m := New(c)
 	net := &tokenClassifier{
-		Names: c.Names, Model: m, Dropout: dropout,
+		TorchNames: c.Names, Model: m, Dropout: dropout,
 		Score: nn.NewLinear(c.Width, classes.Count, true),
 	}
 	head := hf.TokenHead{Dropout: dropout, Score: &net.Score, Whole: true}

@@ -9,7 +9,7 @@ import (
 // mlp is the feed-forward half of a layer.
 type mlp struct {
 	nn.Module
-	Names
+	TorchNames
 	GateProj, GateUpProj, UpProj, DownProj nn.Layer // as c.MLP names them
 	ActFn                                  nn.Layer
 	c                                      *Config
@@ -19,7 +19,7 @@ func newMLP(c *Config) *mlp { return newMLPOf(c, c.Inner) }
 
 func newMLPOf(c *Config, inner int64) *mlp {
 	m := &mlp{
-		Names: c.Names, DownProj: nn.NewLinear(inner, c.Width, c.MLPBias),
+		TorchNames: c.Names, DownProj: nn.NewLinear(inner, c.Width, c.MLPBias),
 		ActFn: hf.Activation(c.Activation), c: c,
 	}
 	switch c.MLP {

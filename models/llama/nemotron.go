@@ -29,7 +29,7 @@ func (c *Config) blocks(i int) (kind Block, ok bool) {
 
 // newBlock returns NemotronHBlock.
 func newBlock(c *Config, i int, kind Block) *layer {
-	l := &layer{Names: c.Names, c: c, InputLayernorm: newNorm(c, c.Width)}
+	l := &layer{TorchNames: c.Names, c: c, InputLayernorm: newNorm(c, c.Width)}
 	switch kind {
 	case AttentionBlock:
 		l.SelfAttn = newSelfAttention(c, i)

@@ -22,7 +22,7 @@ type Wrapper struct {
 // the decoder.
 type wrapped struct {
 	nn.Module
-	Names
+	TorchNames
 	Before        *nn.Parts `torch:""`
 	LanguageModel *Model
 	After         *nn.Parts `torch:""`
@@ -52,11 +52,11 @@ func ConditionalGeneration(c Config, w Wrapper, text hf.Text) *hf.TextTask {
 	m := New(c)
 	model := &wrapped{Before: w.Before, LanguageModel: m, After: w.After, vision: w.Vision}
 	if w.Decoder != "" {
-		model.Names = Names{"language_model": w.Decoder}
+		model.TorchNames = TorchNames{"language_model": w.Decoder}
 	}
 	head := m.head()
 	if w.WithHead {
-		return causalLMWithHead(w, &languageModel{Names: c.Names, Model: m, LmHead: head}, text)
+		return causalLMWithHead(w, &languageModel{TorchNames: c.Names, Model: m, LmHead: head}, text)
 	}
 	text.ScoreCap, text.ScoreScaled = c.ScoreCap, c.ScoreScaled
 	task := hf.CausalLM(nil, model, model, m.embedding, head, text)
@@ -69,7 +69,7 @@ func ConditionalGeneration(c Config, w Wrapper, text hf.Text) *hf.TextTask {
 // languageModel is Llama4ForCausalLM.
 type languageModel struct {
 	nn.Module
-	Names
+	TorchNames
 	Model  *Model
 	LmHead nn.Layer
 }

@@ -22,8 +22,8 @@ type DeviceMap struct {
 }
 
 // ErrNotOnGPUs reports that a model has no room on all GPUs together.
-var ErrNotOnGPUs = errors.New("from_pretrained leaves a part of the model on the host, where it does not train; " +
-	"take more GPUs, or more of their memory")
+var ErrNotOnGPUs = errors.New("from_pretrained would put a part of the model on the host, where it cannot train; " +
+	"use more GPUs, or more of their memory")
 
 // Devices returns the GPU of each module and parameter that is on one GPU as a whole, by its path:
 // infer_auto_device_map. Modules that are added later (adapters) are not included.

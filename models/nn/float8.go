@@ -39,7 +39,7 @@ func (l *Float8Linear) AdapterType() trace.DType { return l.Weight.DType }
 
 // errFloat8 is the error that PyTorch raises.
 var errFloat8 = errors.New("RuntimeError: torch._scaled_mm is only supported on CUDA devices with compute " +
-	"capability >= 9.0 or 8.9; take a GPU of Ada, Hopper or Blackwell, or leave out --set float8")
+	"capability >= 9.0 or 8.9; use a GPU of Ada, Hopper or Blackwell, or leave out --set float8")
 
 // Forward maps [..., in] to [..., out].
 func (l *Float8Linear) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {

@@ -38,12 +38,12 @@ func (m *Module) Parameters() (below []*Parameter) {
 
 func (m *Module) base() *Module { return m }
 
-// Names are the names of modules in PyTorch, by the names that they have here. A module that embeds them has its
-// children under those names.
-type Names map[string]string
+// TorchNames maps the names of a module's children here to their names in PyTorch. A module that embeds it renames its
+// children.
+type TorchNames map[string]string
 
-// TorchName returns the name of a module in PyTorch, its own unless there is another.
-func (n Names) TorchName(own string) string {
+// TorchName returns the name of a child in PyTorch, its own if it is not listed.
+func (n TorchNames) TorchName(own string) string {
 	if other, ok := n[own]; ok {
 		return other
 	}

@@ -56,8 +56,8 @@ type options map[string]string
 func NewConfig(name string, given map[string]string) (Config, error) {
 	m, ok := methods[name]
 	if !ok {
-		return Config{}, fmt.Errorf("vprof has no rules for the method %s of peft; there are %s, and \"vprof run\" "+
-			"takes any", name, strings.Join(Methods(), ", "))
+		return Config{}, fmt.Errorf("vprof has no rules for the method %s of peft; use one of %s, or \"vprof run\", "+
+			"which supports all", name, strings.Join(Methods(), ", "))
 	}
 	values, keys := options{}, []string{}
 	for field := range strings.FieldsSeq(m.options) {
@@ -75,12 +75,12 @@ func NewConfig(name string, given map[string]string) (Config, error) {
 		choices := strings.Split(standard, "|")
 		switch {
 		case !ok:
-			return Config{}, fmt.Errorf("%s has no option %s that affects memory; there are %s", name, key,
+			return Config{}, fmt.Errorf("%s has no option %s that affects memory; use one of %s", name, key,
 				strings.Join(keys, ", "))
 		case len(choices) > 1 && !slices.Contains(choices, value):
-			return Config{}, fmt.Errorf("%s=%s of %s is not one of %s", key, value, name, strings.Join(choices, ", "))
+			return Config{}, fmt.Errorf("%s: %s=%s: need one of %s", name, key, value, strings.Join(choices, ", "))
 		case !sameType(standard, value):
-			return Config{}, fmt.Errorf("%s=%s of %s cannot be read; it is something like %s", key, value, name,
+			return Config{}, fmt.Errorf("invalid %s=%s of %s: need a value like %s", key, value, name,
 				standard)
 		}
 		values[key] = value

@@ -29,11 +29,11 @@ func TestConfigRefuses(t *testing.T) {
 		given  map[string]string
 		says   string
 	}{
-		{"lora2", nil, "vprof has no rules for the method lora2 of peft; there are adalora, "},
-		{"boft", map[string]string{"boft_P": "tpu"}, "boft_P=tpu of boft is not one of gpu, cpu"},
-		{"loha", map[string]string{"rank": "8"}, "loha has no option rank that affects memory; there are r"},
-		{"loha", map[string]string{"r": "eight"}, "r=eight of loha cannot be read; it is something like 8"},
-		{"oft", map[string]string{"use_cayley_neumann": "2"}, "use_cayley_neumann=2 of oft cannot be read"},
+		{"lora2", nil, "vprof has no rules for the method lora2 of peft; use one of adalora, "},
+		{"boft", map[string]string{"boft_P": "tpu"}, "boft: boft_P=tpu: need one of gpu, cpu"},
+		{"loha", map[string]string{"rank": "8"}, "loha has no option rank that affects memory; use one of r"},
+		{"loha", map[string]string{"r": "eight"}, "invalid r=eight of loha: need a value like 8"},
+		{"oft", map[string]string{"use_cayley_neumann": "2"}, "invalid use_cayley_neumann=2 of oft: need"},
 	} {
 		_, err := NewConfig(c.method, c.given)
 		require.ErrorContains(t, err, c.says)

@@ -60,7 +60,7 @@ func AdaptEmbeddings(model any, c Config, w Words) (*Site, error) {
 	}
 	places := nn.HoldersOf(model, w.Embeddings)
 	if len(places) == 0 {
-		return nil, errors.New("vprof cannot add it to the embeddings of this model; use \"vprof run\"")
+		return nil, errors.New("vprof cannot add this method to the embeddings of this model; use \"vprof run\"")
 	}
 	for _, p := range places {
 		*p = s
@@ -187,7 +187,7 @@ func (s *Site) prompted(f *frame, ids *tensor) *tensor {
 func (s *Site) addTrainableTokens() error {
 	n := int64(len(strings.Split(s.text("token_indices"), "+")))
 	if s.text("token_indices") == none || n > s.in {
-		return fmt.Errorf("token_indices are numbers of the %d tokens, joined by \"+\"", s.in)
+		return fmt.Errorf("token_indices: need numbers below the vocabulary size %d, joined by \"+\"", s.in)
 	}
 	s.weight("trainable_tokens_delta", n, s.out)
 	s.Own.Buffer(trace.F32, n, s.out) // trainable_tokens_original
@@ -243,8 +243,8 @@ func (s *Site) addPrompts() error {
 	for _, key := range []string{"adapter_len", "adapter_layers"} {
 		n, err := strconv.ParseInt(s.text(key), 10, 64)
 		if err != nil || n < 1 || key == "adapter_layers" && n > int64(len(all)) {
-			return fmt.Errorf("%s=%s: give the tokens of a prompt and the number of last layers, of %d, that have "+
-				"one, as in adapter_len=10,adapter_layers=2", key, s.text(key), len(all))
+			return fmt.Errorf("invalid %s=%s: adapter_len is the prompt's tokens, adapter_layers how many of %d "+
+				"layers have a prompt, as in adapter_len=10,adapter_layers=2", key, s.text(key), len(all))
 		}
 		numbers[key] = n
 	}

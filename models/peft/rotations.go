@@ -74,7 +74,7 @@ func (s *Site) cayleyNeumann(f *frame, n int64) *tensor {
 func (s *Site) addBOFT() error {
 	n := s.count("boft_block_size")
 	if s.count("boft_n_butterfly_factor") != 1 {
-		return errors.New("vprof has rules for boft_n_butterfly_factor=1, which is peft's default")
+		return errors.New("vprof supports only boft_n_butterfly_factor=1, peft's default")
 	}
 	if err := divides("boft_block_size", n, s.in); err != nil {
 		return err

@@ -158,7 +158,7 @@ func (s *Site) addTinyLoRA() error {
 	s.Own.Buffer(trace.F32, r, s.in).Buffer(trace.F32, s.out, r).Buffer(trace.F32, u, r, r)
 	s.weight("tinylora_v", u)
 	if tied := s.number("weight_tying"); tied < 0 || tied > 1 {
-		return fmt.Errorf("weight_tying=%s is no share from 0 to 1", s.text("weight_tying"))
+		return fmt.Errorf("weight_tying=%s: need a share from 0 to 1", s.text("weight_tying"))
 	}
 	return s.positive("r", "u")
 }
@@ -202,13 +202,13 @@ func (s *Site) unilora(f *frame, x *tensor) *tensor {
 
 func (s *Site) addFRoD() error {
 	if s.on("runtime_offload_base_weight") && s.number("frod_dropout") > 0 {
-		return errors.New("peft leaves no weight on the host where frod_dropout multiplies by it; leave out one")
+		return errors.New("frod_dropout needs the weights that runtime_offload_base_weight moves to the host")
 	}
 	if s.on("runtime_offload_base_weight") {
 		s.plain().Weight.Away = true // on the host
 	}
 	if rate := s.number("sparse_rate"); rate <= 0 || rate > 1 {
-		return fmt.Errorf("sparse_rate=%s is no share above 0 and up to 1", s.text("sparse_rate"))
+		return fmt.Errorf("sparse_rate=%s: need a share above 0 and up to 1", s.text("sparse_rate"))
 	}
 	s.weight("frod_lambda_s_values", s.frodPlaces())
 	s.weight("frod_lambda_l", s.in)
@@ -241,8 +241,8 @@ func shareFRoD(sites []*Site) {
 func (s *Site) frod(f *frame, x *tensor) *tensor {
 	dtype, places, lead := x.DType(), s.frodPlaces(), x.Shape()[:x.NDim()-1]
 	if dtype == trace.F32 {
-		f.Tape().Raise(errors.New("lora: peft multiplies by a sparse matrix there, for which vprof has no rules; " +
-			"FRoD in bf16 or fp16 makes it dense"))
+		f.Tape().Raise(errors.New("lora: in fp32 peft's FRoD multiplies by a sparse matrix, for which vprof has no " +
+			"rules; train in bf16 or fp16, where it is dense"))
 	}
 	linear, dropped := s.plain(), x
 	var result, base *tensor

@@ -185,7 +185,7 @@ func (s *Site) addOSF() error {
 	high = min(cmp.Or(high, least/2), least)
 	low := least - high
 	if low == 0 {
-		return fmt.Errorf("effective_rank=%d leaves nothing to train of a layer of %d x %d", high, s.in, s.out)
+		return fmt.Errorf("effective_rank=%d is too large for a layer of %d x %d; use less", high, s.in, s.out)
 	}
 	s.weight("U_low", s.out, low)
 	s.weight("S_low", low)
@@ -222,7 +222,7 @@ func (s *Site) ranked(key string) (int64, error) {
 			name, rank, _ := strings.Cut(entry, ":")
 			n, err := strconv.ParseInt(rank, 10, 64)
 			if err != nil || n < 1 {
-				return 0, fmt.Errorf("rank_pattern: %q is not a layer's name and a rank, as in q_proj:2944", entry)
+				return 0, fmt.Errorf("rank_pattern: invalid %q: need LAYER:RANK, like q_proj:2944", entry)
 			}
 			if strings.Contains(s.path, name) && s.method.name == "osf" || nn.Matches(s.path, name) {
 				return n, nil

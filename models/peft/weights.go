@@ -302,7 +302,7 @@ func (s *Site) addSHiRA() error {
 	s.weight("shira_weight", n)
 	s.Own.Buffer(trace.I32, 2, n) // shira_indices
 	if all := s.in * s.out; n > all {
-		return fmt.Errorf("peft raises an error: r=%d makes %d places of the %d of the weight", s.count("r"), n, all)
+		return fmt.Errorf("peft raises an error: r=%d trains %d elements, and the weight has %d", s.count("r"), n, all)
 	}
 	return s.positive("r")
 }

@@ -64,7 +64,7 @@ func capturedFunctions(p *export.Program) []export.FunctionCall {
 func ownBackwardOf(p *export.Program, c export.FunctionCall) (*ownBackward, error) {
 	f := &ownBackward{region: &region{begin: c.Begin, end: c.End}, call: c, gives: map[int32]int32{}}
 	wrong := func(i int) (*ownBackward, error) {
-		return nil, fmt.Errorf("autograd.Function %s: node %d is not what a capture writes there", c.Name, i)
+		return nil, fmt.Errorf("autograd.Function %s: unexpected node %d; capture the model again", c.Name, i)
 	}
 	marked := func(i int, target string) (of, made int32, ok bool) {
 		if i < c.Begin || i >= c.End || p.Nodes[i].Target != target {

@@ -256,7 +256,7 @@ func (d *dimensions) scale(p *export.Program, batch int64) (*export.Program, err
 	for _, a := range d.affine.Inputs {
 		i := slices.IndexFunc(out.Inputs, func(in export.Input) bool { return named(p, in, a.Name) })
 		if i < 0 || a.Dimension < 0 || a.Dimension >= len(out.Inputs[i].Sizes) {
-			return nil, fmt.Errorf("dimension %d of %q depends on the batch, and the graph does not have it",
+			return nil, fmt.Errorf("extra/vprof.json: the graph has no dimension %d of %q; capture again",
 				a.Dimension, a.Name)
 		}
 		out.Inputs[i].Sizes = slices.Clone(out.Inputs[i].Sizes)
@@ -272,7 +272,7 @@ func (d *dimensions) scale(p *export.Program, batch int64) (*export.Program, err
 	for _, a := range d.affine.Args {
 		i, known := at[a.Node]
 		if !known || !setInt(out.Nodes[i].Inputs, a, a.A+a.B*batch) {
-			return nil, fmt.Errorf("argument %q of node %d depends on the batch, and the graph does not have it",
+			return nil, fmt.Errorf("extra/vprof.json: the graph has no argument %q of node %d; capture again",
 				a.Name, a.Node)
 		}
 	}

@@ -134,8 +134,8 @@ func prepareGraph(p, next *export.Program) (*graph, error) {
 	g.functions = map[int]function{}
 	for _, f := range p.Functions {
 		if f.Begin < 0 || f.Begin >= f.End || f.End > len(p.Nodes) {
-			return nil, fmt.Errorf("autograd.Function %s covers nodes %d to %d of %d", f.Name, f.Begin,
-				f.End, len(p.Nodes))
+			return nil, fmt.Errorf("extra/vprof.json: autograd.Function %s: no nodes %d to %d among %d", f.Name,
+				f.Begin, f.End, len(p.Nodes))
 		}
 		if f.Backward == 0 {
 			g.functions[f.Begin] = function{f.Name, functionRegion(p, f), nil}
@@ -149,7 +149,7 @@ func prepareGraph(p, next *export.Program) (*graph, error) {
 	}
 	for _, k := range p.Kernels {
 		if k.Begin < 0 || k.Begin >= k.End || k.End > len(p.Nodes) {
-			return nil, fmt.Errorf("kernel %s covers nodes %d to %d of %d", k.Kernel, k.Begin,
+			return nil, fmt.Errorf("extra/vprof.json: kernel %s: no nodes %d to %d among %d", k.Kernel, k.Begin,
 				k.End, len(p.Nodes))
 		}
 	}

@@ -262,7 +262,7 @@ func (k *kernel) call(n *export.Node) func(w *walker) []aten.Value {
 		in := make([]*trace.Tensor, len(k.inputs))
 		for i, v := range k.inputs {
 			if in[i] = w.tensor(v); in[i] == nil {
-				w.fail(n, errors.New("liger-kernel is given no tensor here"))
+				w.fail(n, errors.New("liger-kernel needs a tensor here, and the graph has none"))
 			}
 		}
 		out := lists.Map(k.run(w.frame, in), func(x *trace.Tensor) aten.Value { return x })
@@ -338,7 +338,7 @@ func (t *task) useLiger() error {
 	for _, c := range t.g.Kernels {
 		for _, r := range t.regions {
 			if (r.begin <= c.Begin && c.Begin < r.end) != (r.begin < c.End && c.End <= r.end) {
-				return fmt.Errorf("liger-kernel has one kernel for %s and what is around it; leave it out of "+
+				return fmt.Errorf("liger-kernel fuses %s with the operators around it; leave it out of "+
 					"--set checkpoint=", t.g.Nodes[c.Begin].Module)
 			}
 		}

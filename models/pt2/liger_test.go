@@ -143,7 +143,7 @@ func TestLigerThatAGraphCannotHave(t *testing.T) {
 			"hf-bert-tiny", same,
 			models.Case{Settings: models.Settings{"fused-loss": 1}},
 		},
-		"kernel rms-norm covers nodes 1 to 100000": {"hf-qwen3-tiny", func(p *export.Program) {
+		"kernel rms-norm: no nodes 1 to 100000": {"hf-qwen3-tiny", func(p *export.Program) {
 			p.Kernels[0].Begin, p.Kernels[0].End = 1, 100000
 		}, models.Case{Levers: on}},
 	} {

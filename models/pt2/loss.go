@@ -108,10 +108,10 @@ func checkLoss(name string, r export.Result) error {
 		return fmt.Errorf("the output has type %s, which has no gradients; choose another with --output",
 			d.Torch())
 	case name == Output && r.Dims != 0:
-		return fmt.Errorf("the output has %d dimensions, and a loss has none; use another loss, sum for instance",
+		return fmt.Errorf("the output has %d dimensions, and a loss must be a scalar; use another loss, such as sum",
 			r.Dims)
 	case (name == CrossEntropy || name == TokenCrossEntropy) && r.Dims < 2:
-		return fmt.Errorf("the output has %d dimensions; cross entropy needs one of the batch and one of the classes",
+		return fmt.Errorf("the output has %d dimensions; cross entropy needs two, the batch and the classes",
 			r.Dims)
 	}
 	return nil

@@ -90,7 +90,7 @@ func property(of func(x *trace.Tensor, d int) int64, args []aten.Value) (aten.Va
 		x, _ = args[0].(*trace.Tensor)
 	}
 	if x == nil {
-		return nil, errors.New("it needs the size of a value that is not a tensor")
+		return nil, errors.New("the size of a value that is not a tensor is not defined")
 	}
 	if len(args) == 1 {
 		return of(x, 0), nil

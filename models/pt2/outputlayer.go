@@ -166,7 +166,7 @@ func (s *seeker) scores(v int32) error {
 		s.found.gone[i] = true
 		v, next = inputOf(n, "self"), i
 		if v < 0 {
-			return fmt.Errorf("%s takes no tensor", describe(n))
+			return fmt.Errorf("%s has no tensor as input", describe(n))
 		}
 	}
 	return nil
@@ -177,10 +177,10 @@ func (s *seeker) goes(v int32, next int) error {
 	for _, i := range s.takers[v] {
 		if i != next {
 			if s.found.loss < 0 {
-				return fmt.Errorf("%s needs the logits, too; leave out --loss if it is the loss of the model itself",
+				return fmt.Errorf("%s also reads the logits; leave out --loss if the model computes this loss itself",
 					describe(&s.p.Nodes[i]))
 			}
-			return fmt.Errorf("%s needs the logits or labels, too", describe(&s.p.Nodes[i]))
+			return fmt.Errorf("%s also reads the logits or labels", describe(&s.p.Nodes[i]))
 		}
 	}
 	return nil
@@ -200,7 +200,7 @@ func (s *seeker) layer(n *export.Node) error {
 		return in.Role == export.Parameter && in.Value == weight
 	})
 	if at < 0 || s.found.x < 0 {
-		return fmt.Errorf("the weight of %s is computed", describe(n))
+		return fmt.Errorf("the weight of %s is not a parameter but computed", describe(n))
 	}
 	for _, i := range s.takers[weight] {
 		if i != s.found.linear && s.p.Nodes[i].Target == linear {

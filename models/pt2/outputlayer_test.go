@@ -141,11 +141,11 @@ func TestLossesInChunksThatAGraphCannotHave(t *testing.T) {
 			"hf-qwen3-tiny", twice,
 			models.Case{Settings: chunks},
 		},
-		"to.dtype needs the logits, too; leave out --loss": {
+		"to.dtype also reads the logits; leave out --loss": {
 			"hf-qwen3-tiny", same,
 			models.Case{Settings: chunks, Loss: pt2.TokenCrossEntropy, Output: "logits"},
 		},
-		"cross-entropy of 3 dimensions, not a cross entropy of every tok": {
+		"cross-entropy over 3 dimensions, not a cross entropy of tok": {
 			"own-gpt-8x768", same,
 			models.Case{Settings: chunks},
 		},

@@ -62,13 +62,13 @@ func (t *task) chunkLoss() (setting string, err error) {
 	}
 	if t.c.Loss != Output && t.c.Loss != TokenCrossEntropy &&
 		(t.c.Loss != CrossEntropy || t.g.Results[t.output].Dims != 2) {
-		return setting, fmt.Errorf("the loss is %s of %d dimensions, not a cross entropy of every token; use --loss %s",
+		return setting, fmt.Errorf("the loss is %s over %d dimensions, not a cross entropy of tokens; use --loss %s",
 			t.c.Loss, t.g.Results[t.output].Dims, TokenCrossEntropy)
 	}
 	l, err := findOutputLayer(t.g, t.g.Results[t.output].Value, t.c.Loss == Output)
 	if err != nil {
-		return setting, fmt.Errorf("a chunked loss needs a linear layer that gives logits and their cross entropy, "+
-			"and in this graph %w", err)
+		return setting, fmt.Errorf("a chunked loss needs a linear layer whose result are logits, and their cross "+
+			"entropy, and in this graph %w", err)
 	}
 	h := &head{t: t, l: l, setting: setting, weight: inputOf(&t.g.Nodes[l.linear], "weight")}
 	if err := h.check(); err != nil {
@@ -136,7 +136,7 @@ func (h *head) check() error {
 		return errors.New(
 			"vprof supports chunked losses of exported models without pipelines; use another --strategy")
 	case h.l.loss < 0:
-		return errors.New("ranks gather the output layer within the model, which returns its logits; use a model " +
+		return errors.New("ranks gather the output layer within the model, which returns logits; use a model " +
 			"that returns its loss, or --strategy ddp")
 	}
 	for i := range h.l.gone {

@@ -45,7 +45,7 @@ func TestStagesShareOutTheModel(t *testing.T) {
 	require.Equal(t, int64(3), *worst.Case.Strategy.Rank) // that with the scores of every token
 	_, err = m.Record(models.Case{Batch: 2, Loss: pt2.TokenCrossEntropy, Accumulate: 1, GPUs: 9, Strategy: &s}, gpu,
 		models.Options{})
-	require.ErrorContains(t, err, "has at least a block in each, and the model has 8")
+	require.ErrorContains(t, err, "needs a block in each, and the model has 8")
 }
 
 // Ranks of an interleaved pipeline have several stages, between them every parameter once,
@@ -80,7 +80,7 @@ func TestInterleavedStagesShareOutTheModel(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, r.Program.Validate())
 		_, err = record(s, func(c *models.Case) { c.AMP = "fp16" })
-		require.ErrorContains(t, err, "take bf16")
+		require.ErrorContains(t, err, "use bf16")
 	}
 
 	zero := int64(0)
@@ -98,7 +98,7 @@ func TestInterleavedStagesShareOutTheModel(t *testing.T) {
 	require.Less(t, peaks["checkpointed"+models.Interleaved], peaks["plain"+models.Interleaved])
 
 	_, err = record(models.Strategy{Name: models.PP, Rank: &zero, Schedule: models.Interleaved, Stages: 5}, plain)
-	require.ErrorContains(t, err, "a pipeline of 10 stages has at least a block in each, and the model has 8")
+	require.ErrorContains(t, err, "a pipeline of 10 stages needs a block in each, and the model has 8")
 	_, err = record(models.Strategy{Name: models.PP, Rank: &zero, Micro: 5, Schedule: models.Interleaved}, plain)
 	require.ErrorContains(t, err, "5 micro-batches cannot be divided among 2 ranks in 2 rounds")
 	_, err = record(models.Strategy{Name: models.PP, Rank: &zero, Stages: 2}, plain)

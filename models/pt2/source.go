@@ -11,7 +11,7 @@ import (
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/hf"
-	"github.com/vprof/vprof/models/pt2/asked"
+	"github.com/vprof/vprof/models/pt2/cudnnanswers"
 	"github.com/vprof/vprof/models/pt2/export"
 	"github.com/vprof/vprof/models/pt2/lifetimes"
 )
@@ -23,9 +23,9 @@ const (
 	Suffix = ".pt2"
 )
 
-// Source opens files for a registry. The oracle is asked about convolutions that the answers
-// next to a file lack; it may be nil.
-func Source(o asked.Oracle) models.Source {
+// Source opens files for a registry. o is asked about convolutions that the answers file beside a model lacks; it
+// may be nil.
+func Source(o cudnnanswers.Source) models.Source {
 	return models.Source{
 		Scheme: Scheme, Suffix: Suffix,
 		Open:    func(path string) (models.Model, error) { return open(path, o) },
@@ -33,7 +33,7 @@ func Source(o asked.Oracle) models.Source {
 	}
 }
 
-func open(path string, o asked.Oracle) (m models.Model, err error) {
+func open(path string, o cudnnanswers.Source) (m models.Model, err error) {
 	defer func() {
 		if what := recover(); what != nil {
 			reason := fmt.Sprintf(
@@ -42,7 +42,7 @@ func open(path string, o asked.Oracle) (m models.Model, err error) {
 		}
 	}()
 	if path == "" {
-		return models.Model{}, input.FileErrorf(Scheme+":", "names no file; use --model path/to/model.pt2")
+		return models.Model{}, input.FileErrorf(Scheme+":", "the path is missing; use --model path/to/model.pt2")
 	}
 	p, err := read(path)
 	if err != nil {
@@ -61,14 +61,14 @@ func read(path string) (*export.Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.Asked, err = asked.Read(asked.FileOf(path)); err != nil {
+	if p.Asked, err = cudnnanswers.Read(cudnnanswers.FileOf(path)); err != nil {
 		return nil, err
 	}
 	return p, complete(path, p)
 }
 
 // restore makes a model of the description in a result.
-func restore(name, config string, o asked.Oracle) (models.Model, error) {
+func restore(name, config string, o cudnnanswers.Source) (models.Model, error) {
 	p, err := export.Restore([]byte(config))
 	if err != nil {
 		return models.Model{}, &input.FormatError{File: name, Reason: err.Error()}
@@ -95,7 +95,7 @@ func complete(file string, p *export.Program) error {
 }
 
 // newModel makes the entry of the registry for a program.
-func newModel(file, name, config string, p *export.Program, o asked.Oracle) (models.Model, error) {
+func newModel(file, name, config string, p *export.Program, o cudnnanswers.Source) (models.Model, error) {
 	p.Oracle = o
 	g, err := prepare(p)
 	var unknown *UnknownOperatorsError

@@ -135,7 +135,7 @@ func (f *follower) note(n *export.Node, i int, value aten.Value) {
 			return
 		}
 		if was%f.Exported != 0 || was/f.Exported*f.to != is {
-			f.err = fmt.Errorf("%s of node %d is %d, which is no multiple of the batch", arg.Name, n.Number, was)
+			f.err = fmt.Errorf("%s of node %d is %d, which is not a multiple of the batch", arg.Name, n.Number, was)
 			return
 		}
 		f.Args = append(f.Args, export.AffineArg{Node: n.Number, Name: arg.Name, Index: index, B: was / f.Exported})

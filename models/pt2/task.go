@@ -204,7 +204,7 @@ func (t *task) recompute() (field string, err error) {
 		return "", nil
 	case t.c.Blocks == "":
 		return "checkpointing",
-			errors.New("there is no list of equal modules; name those to recompute with --set checkpoint=PATTERNS")
+			errors.New("the model has no list of equal modules; name some with --set checkpoint=PATTERNS")
 	}
 	if t.regions, err = regions(t.plain.Program, t.c.Blocks); err != nil {
 		return "checkpoint", err
@@ -220,7 +220,7 @@ func ofConfigurations(c models.Case) (field string, err error) {
 		return "checkpointing",
 			errors.New("vprof records reentrant-trained in models of transformers (hf:config.json); use reentrant")
 	case c.TrainedWeights != "":
-		return "trained-weights", errors.New("a graph has the types of its weights; export it with the types of " +
+		return "trained-weights", errors.New("the graph fixes the types of its weights; export it with the types of " +
 			"training")
 	}
 	return "", nil
@@ -283,7 +283,7 @@ func (t *task) Load(tape *trace.Tape, n int64) {
 		for d, s := range in.Sizes {
 			n, err := s.Eval(t.symbols)
 			if err == nil && (n < 0 || n > mostSize) {
-				err = fmt.Errorf("%d is no size", n)
+				err = fmt.Errorf("size %d: need 0 to %d", n, int64(mostSize))
 			}
 			if err != nil {
 				tape.Raise(fmt.Errorf("%s: dimension %d: %w", in.Name, d, err))

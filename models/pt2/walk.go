@@ -273,7 +273,7 @@ func typeOf(op *aten.Operator, name string) string {
 // bind sets the values of a node's results.
 func (w *walker) bind(n *export.Node, results []aten.Value) {
 	if len(results) < len(n.Outputs) {
-		w.fail(n, fmt.Errorf("%d results where the file says %d", len(results), len(n.Outputs)))
+		w.fail(n, fmt.Errorf("got %d results, the file has %d", len(results), len(n.Outputs)))
 	}
 	for i, o := range n.Outputs {
 		switch o.Kind {
@@ -282,7 +282,7 @@ func (w *walker) bind(n *export.Node, results []aten.Value) {
 		case export.List:
 			xs, ok := results[i].([]*trace.Tensor)
 			if !ok || len(xs) != len(o.List) {
-				w.fail(n, fmt.Errorf("a list of %d tensors where the file says %d", len(xs), len(o.List)))
+				w.fail(n, fmt.Errorf("got a list of %d tensors, the file has %d", len(xs), len(o.List)))
 			}
 			for k, e := range o.List {
 				if e.Kind == export.Ref {

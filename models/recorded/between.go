@@ -46,8 +46,8 @@ func (f *File) interpolated(amp string, batch int) (*Recording, error) {
 		return near, err
 	}
 	if f.Steps.Budget > 0 && !slices.Equal(near.steps[1].kept(), far.steps[1].kept()) {
-		return nil, fmt.Errorf("cannot interpolate to batch %d: with an activation_memory_budget other tensors are "+
-			"kept "+
+		return nil, fmt.Errorf("cannot interpolate to batch %d: with an activation_memory_budget different tensors "+
+			"are kept "+
 			"for backward at batch %d than at %d; record this size with --batch of vprof capture", batch, near.Batch,
 			far.Batch)
 	}

@@ -94,7 +94,7 @@ func TestNamesGoBeforeSizes(t *testing.T) {
 	require.NoError(t, err, "the same are kept")
 	f.Recordings[1].steps[1].Allocations[1].Site = 3
 	_, err = f.AtBatch("bf16", 16)
-	require.ErrorContains(t, err, "other tensors are kept")
+	require.ErrorContains(t, err, "different tensors are kept")
 }
 
 // What Inductor fuses, and the line that it names, may be other ones at another batch size.

@@ -140,9 +140,9 @@ func (h *Header) check() (key string, err error) {
 	case h.Schema != Schema:
 		return "schema", errors.New("is not " + Schema + ", the format that vprof run writes and this vprof reads")
 	case h.Name == "":
-		return "name", errors.New("is empty: it names what ran")
+		return "name", errors.New("is empty: need the name of the model or command")
 	case h.Allocated < 0 || h.Reserved < h.Allocated:
-		return "reserved_bytes", fmt.Errorf("%d, with %d allocated", h.Reserved, h.Allocated)
+		return "reserved_bytes", fmt.Errorf("%d is less than the %d allocated bytes", h.Reserved, h.Allocated)
 	}
 	release, err := stack.Lookup(h.Torch)
 	if err != nil {
@@ -155,7 +155,7 @@ func (h *Header) check() (key string, err error) {
 		return "", nil
 	}
 	if f := h.Steps.Form; f != Eager && !slices.Contains(Forms(), f) {
-		return "form", fmt.Errorf("is %q, and none of %s, %s", f, strings.Join(Forms(), ", "), Eager)
+		return "form", fmt.Errorf("is %q: need one of %s, %s", f, strings.Join(Forms(), ", "), Eager)
 	}
 	for _, t := range slices.Concat(h.Steps.Parameters, h.Steps.Buffers, h.Steps.Inputs) {
 		if _, err := t.bytes(1); err != nil {
@@ -185,7 +185,7 @@ func (f *File) check() (key string, err error) {
 			return at, err
 		}
 		if len(r.Program.Phases) == 0 {
-			return at, errors.New("has no phase, so that nothing is known of its steps")
+			return at, errors.New("has no phases, which mark the steps")
 		}
 		if f.Steps != nil {
 			if err := r.divide(f.Steps); err != nil {
@@ -215,7 +215,7 @@ func (t *Tensor) bytes(batch int64) (int64, error) {
 	n := d.Size()
 	for _, s := range t.at(batch) {
 		if s < 0 || s > mostDim || n > 0 && s > mostSize/n {
-			return 0, fmt.Errorf("%v is no shape", t.Shape)
+			return 0, fmt.Errorf("invalid shape %v: a size is negative or too large", t.Shape)
 		}
 		n *= s
 	}

@@ -8,11 +8,11 @@ import (
 
 	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
-	"github.com/vprof/vprof/models/pt2/asked"
+	"github.com/vprof/vprof/models/pt2/cudnnanswers"
 )
 
-// stepModel returns the model of recorded eager steps, whose cases vary only in fields that are [leftOpen].
-func stepModel(f *File, name string, o asked.Oracle) (models.Model, error) {
+// stepModel returns the model of recorded eager steps. Its cases may change only fields that are [leftOpen].
+func stepModel(f *File, name string, o cudnnanswers.Source) (models.Model, error) {
 	torch, err := models.ParseRelease(f.Torch)
 	if err != nil {
 		return models.Model{}, err

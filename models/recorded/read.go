@@ -80,12 +80,12 @@ func (r *Recording) check() error {
 	}
 	for _, phase := range p.Phases {
 		if phase.Step < -1 || phase.Step > maxStep || phase.Name == "" {
-			return fmt.Errorf("phase %q of step %d; set-up is -1, the first step 0", phase.Name, phase.Step)
+			return fmt.Errorf("phase %q: invalid step %d: need -1 (set-up) or more", phase.Name, phase.Step)
 		}
 	}
 	for i := range p.Ops {
 		if p.Ops[i].FLOPs < 0 {
-			return fmt.Errorf("op %d has %d FLOPs", i, p.Ops[i].FLOPs)
+			return fmt.Errorf("op %d has a negative number of FLOPs, %d", i, p.Ops[i].FLOPs)
 		}
 	}
 	for _, n := range r.Notes {
@@ -94,7 +94,7 @@ func (r *Recording) check() error {
 		}
 	}
 	if !slices.IsSortedFunc(r.Notes, func(a, b Note) int { return a.At - b.At }) {
-		return errors.New("notes are not in order")
+		return errors.New("notes are not in the order of instructions")
 	}
 	return nil
 }

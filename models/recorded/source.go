@@ -11,7 +11,7 @@ import (
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/models"
-	"github.com/vprof/vprof/models/pt2/asked"
+	"github.com/vprof/vprof/models/pt2/cudnnanswers"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -23,15 +23,15 @@ const (
 	Suffix = ".vprof"
 )
 
-// Source opens files for a registry: runs that are over, and eager steps. The oracle is asked about the convolutions of
-// batch sizes that were not recorded; it may be nil. Errors are [*input.FormatError] or errors of reading.
-func Source(o asked.Oracle) models.Source {
+// Source opens files for a registry: complete runs, and eager steps. o is asked about the convolutions of batch
+// sizes that were not recorded; it may be nil. Errors are [*input.FormatError] or errors of reading.
+func Source(o cudnnanswers.Source) models.Source {
 	return models.Source{
 		Scheme: Scheme, Suffix: Suffix,
 		Open: func(path string) (models.Model, error) {
 			if path == "" {
 				return models.Model{}, input.FileErrorf(Scheme+":",
-					"names no file; use --model path/to/model%s", Suffix)
+					"the path is missing; use --model path/to/model%s", Suffix)
 			}
 			content, err := input.ReadFile(path)
 			if err != nil {
@@ -49,8 +49,8 @@ func Source(o asked.Oracle) models.Source {
 	}
 }
 
-// open makes the model of a file's content, which is its description as a string of JSON.
-func open(file, name string, content []byte, o asked.Oracle) (m models.Model, err error) {
+// open makes the model of a file from its content, which is also the model's description.
+func open(file, name string, content []byte, o cudnnanswers.Source) (m models.Model, err error) {
 	f, err := Read(bytes.NewReader(content), file)
 	switch {
 	case err != nil:
@@ -61,7 +61,7 @@ func open(file, name string, content []byte, o asked.Oracle) (m models.Model, er
 		m, err = stepModel(f, name, o)
 	default:
 		return m, input.KeyErrorf(file, "form",
-			"is %s: a compiled step, which --torch-compile takes from beside the model's own file", f.Steps.Form)
+			"is %s, a compiled step: name the model's file beside it, with --torch-compile", f.Steps.Form)
 	}
 	if err != nil {
 		return m, err

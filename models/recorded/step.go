@@ -177,12 +177,12 @@ func (r *Recording) checkSteps(of *Steps) error {
 	sizes := map[string]int64{}
 	held := slices.Concat(of.Parameters, of.Buffers)
 	if len(r.setup.Held) != len(held) {
-		return fmt.Errorf("set-up places %d tensors, and the model has %d", len(r.setup.Held), len(held))
+		return fmt.Errorf("set-up allocates %d of the model's tensors: need all %d", len(r.setup.Held), len(held))
 	}
 	for i, t := range held {
 		n, err := t.bytes(1)
 		if err != nil || r.setup.Held[i].Allocation >= 0 && !r.setup.fits(r.setup.Held[i], n) {
-			return fmt.Errorf("set-up leaves no room for %q", t.Name)
+			return fmt.Errorf("the allocation of %q in set-up is missing or too small", t.Name)
 		}
 		sizes[t.Name] = n
 	}
@@ -198,7 +198,7 @@ func (r *Recording) checkSteps(of *Steps) error {
 		}
 		for _, g := range s.Gradients {
 			if n, known := sizes[g.Parameter]; !known || !s.fits(g.Place, n) {
-				return fmt.Errorf("step %d leaves no room for the gradient of %q", k, g.Parameter)
+				return fmt.Errorf("step %d: the gradient of %q is missing or too small", k, g.Parameter)
 			}
 		}
 	}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/models"
-	"github.com/vprof/vprof/models/pt2/asked"
+	"github.com/vprof/vprof/models/pt2/cudnnanswers"
 	"github.com/vprof/vprof/profiler/stack"
 )
 
@@ -30,7 +30,7 @@ func FileOfListed(folder string, m models.Model, c models.Case) string {
 // CompiledSteps returns the steps recorded under torch.compile: for users' models from the file beside the model's, for
 // listed models from a folder (none if it is empty). o is asked about the convolutions of batch sizes that were
 // not recorded; it may be nil.
-func CompiledSteps(folder string, o asked.Oracle) models.Steps {
+func CompiledSteps(folder string, o cudnnanswers.Source) models.Steps {
 	return func(m models.Model, c models.Case, content []byte) (models.Model, error) {
 		usual, path := m.Default, ""
 		switch {
@@ -68,8 +68,8 @@ func asTrained(c models.Case, own models.Loop) models.Case {
 	return c
 }
 
-// planning returns a model whose compiled steps are planned by a file, recorded of its usual case.
-func (f *File) planning(m models.Model, usual models.Case, o asked.Oracle) models.Model {
+// planning returns a model whose compiled steps come from a file, which was recorded with the settings of usual.
+func (f *File) planning(m models.Model, usual models.Case, o cudnnanswers.Source) models.Model {
 	if m.Class == nil { // of a listed model other sizes are recorded in other files
 		m.Settings = f.recordedSizes(m.Settings)
 	}

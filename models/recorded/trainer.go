@@ -7,7 +7,7 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/nn"
-	"github.com/vprof/vprof/models/pt2/asked"
+	"github.com/vprof/vprof/models/pt2/cudnnanswers"
 	"github.com/vprof/vprof/models/train"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
@@ -15,7 +15,7 @@ import (
 )
 
 // newTrainer trains a model whose forward and backward were recorded. The oracle may be nil.
-func newTrainer(f *File, r *Recording, c models.Case, o asked.Oracle) models.Trainer {
+func newTrainer(f *File, r *Recording, c models.Case, o cudnnanswers.Source) models.Trainer {
 	net := &nn.Parts{}
 	l := &loop{parameters: map[string]*nn.Parameter{}, keeps: c.Loop != models.LoopTrainer}
 	for _, site := range r.Program.Sites {
@@ -34,7 +34,7 @@ func newTrainer(f *File, r *Recording, c models.Case, o asked.Oracle) models.Tra
 	own.Place = func(tape *trace.Tape) { r.setup.place(tape, own.Net) }
 	own.Load = func(tape *trace.Tape, n int) *loop {
 		if release, err := c.Release(); err == nil && o != nil && len(r.steps[1].asked) > 0 {
-			asked.Answers(nil).With(o).Answer(tape, release.Versions().CuDNN)
+			cudnnanswers.Answers(nil).With(o).Answer(tape, release.Versions().CuDNN)
 		}
 		l.tape, l.count, l.now = tape, 0, nil
 		for i := range f.Steps.Inputs {

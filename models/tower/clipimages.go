@@ -11,8 +11,8 @@ type Squares struct {
 	Tower *nn.Parts
 	Size  Size
 	// Classed reports whether the tower is CLIP's, with a place for the class of an image.
-	Classed  bool
-	Pictures Pictures
+	Classed bool
+	Images  ImageBatch
 	// Projected projects the states of the tower to the tokens of all images.
 	Projected func(f *frame, states States) *tensor
 	// Masked makes the masks of a decoder whose tokens of an image see each other both ways, of
@@ -30,9 +30,9 @@ type States struct{ Chosen, Last *tensor }
 // Load implements [Vision].
 func (q *Squares) Load(t *trace.Tape, rows int64) {
 	s := q.Size
-	q.pixels = batchOf(t, trace.F32, rows*q.Pictures.PerRow, s.Channels, s.Image, s.Image)
+	q.pixels = batchOf(t, trace.F32, rows*q.Images.PerRow, s.Channels, s.Image, s.Image)
 	if q.Masked != nil {
-		q.kinds = batchOf(t, trace.I64, rows, q.Pictures.Length)
+		q.kinds = batchOf(t, trace.I64, rows, q.Images.Length)
 	}
 }
 

@@ -47,8 +47,8 @@ type Tiles struct {
 	Size      Size
 	Tiled     Tiled
 	// States are the layers whose states are handed on besides the last one's.
-	States   []int64
-	Pictures Pictures
+	States []int64
+	Images ImageBatch
 
 	pixels, shapes, tiles, among *tensor
 	grads                        bool
@@ -59,11 +59,11 @@ func (q *Tiles) ReplacesTokens() bool { return false }
 
 // Load implements [Vision].
 func (q *Tiles) Load(t *trace.Tape, rows int64) {
-	s, n := q.Size, q.Pictures.PerRow
+	s, n := q.Size, q.Images.PerRow
 	q.pixels = batchOf(t, trace.F32, rows, n, q.Tiled.Tiles, s.Channels, s.Image, s.Image)
 	q.shapes = batchOf(t, trace.I64, rows, n)
 	q.tiles = batchOf(t, trace.I64, rows, n, q.Tiled.Tiles)
-	q.among = batchOf(t, trace.I64, rows, q.Pictures.Length, n, q.Tiled.Tiles)
+	q.among = batchOf(t, trace.I64, rows, q.Images.Length, n, q.Tiled.Tiles)
 }
 
 // RequireGrads implements [Vision].
@@ -85,7 +85,7 @@ func (q *Tiles) crossMask(f *frame, places int64) (mask, rows *tensor) {
 	g := f.FuncFrame(q.among)
 	b, d := q.among.Size(0), q.patchType()
 	mask = g.Let(q.among.RepeatInterleave(places, 3))
-	g.Set(&mask, mask.View(b, q.Pictures.Length, -1))
+	g.Set(&mask, mask.View(b, q.Images.Length, -1))
 	g.Set(&mask, mask.Unsqueeze(1))
 	inverted := g.Let(mask.To(trace.F32).RSubScalar().To(d))
 	g.Set(&mask, inverted.MaskedFill(inverted.To(trace.Bool)))

@@ -10,9 +10,9 @@ import (
 
 // Qwen is the image encoder of Qwen2-VL, Qwen2.5-VL and Qwen3-VL. Image sides may be any multiples of a token's square.
 type Qwen struct {
-	Tower    *nn.Parts
-	Size     Size
-	Pictures Pictures
+	Tower  *nn.Parts
+	Size   Size
+	Images ImageBatch
 	// Pixels, Grid and Kinds are pixel_values, image_grid_thw and mm_token_type_ids.
 	pixels, grid, kinds *tensor
 	grads               bool
@@ -32,17 +32,17 @@ func squares(s Size, side int64) int64 {
 }
 
 // side returns the number of patches along a side.
-func (q *Qwen) side() int64 { return squares(q.Size, q.Pictures.Side) * q.Size.Merge }
+func (q *Qwen) side() int64 { return squares(q.Size, q.Images.Side) * q.Size.Merge }
 
 // images returns the number of images in the batch.
 func (q *Qwen) images() int64 { return q.grid.Size(0) }
 
 // Load implements [Vision].
 func (q *Qwen) Load(t *trace.Tape, rows int64) {
-	s, n := q.Size, rows*q.Pictures.PerRow
+	s, n := q.Size, rows*q.Images.PerRow
 	q.pixels = batchOf(t, trace.F32, n*q.side()*q.side(), s.Channels*s.Frames*s.Patch*s.Patch)
 	q.grid = batchOf(t, trace.I64, n, 3)
-	q.kinds = batchOf(t, trace.I64, rows, q.Pictures.Length)
+	q.kinds = batchOf(t, trace.I64, rows, q.Images.Length)
 }
 
 // RequireGrads implements [Vision]. transformers does not find the first module of Qwen3VLVisionModel, so it has no

@@ -8,8 +8,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Pictures are a batch's images: how many a row of Length tokens has, and the pixels of their sides.
-type Pictures struct{ PerRow, Side, Length int64 }
+// ImageBatch is the shape of a batch's images: how many a row of Length tokens has, and their side in pixels.
+type ImageBatch struct{ PerRow, Side, Length int64 }
 
 // Vision encodes a batch's images and inserts them among the tokens.
 type Vision interface {

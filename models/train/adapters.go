@@ -111,8 +111,8 @@ func adapters(a Adaptable, c models.Case, o nn.LoRA, excluded []nn.Layer) ([]nn.
 		return nil, errors.New("vprof records methods of peft other than LoRA in models of transformers; leave out " +
 			"method, or use \"vprof run\"")
 	case c.Quantize != "" || !c.QAT.IsZero() || c.Float8 != "" || c.Strategy != nil || c.Liger:
-		return nil, errors.New("vprof records methods of peft other than LoRA on one GPU, beside weights that are " +
-			"neither packed nor rounded, and without liger-kernel; leave those out, or use \"vprof run\"")
+		return nil, errors.New("vprof records methods of peft other than LoRA only on one GPU, without quantized " +
+			"weights and liger-kernel; leave those out, or use \"vprof run\"")
 	}
 	t, err := peft.NewConfig(c.LoRA.Method, c.LoRA.Options)
 	switch {

@@ -147,7 +147,7 @@ func (s stages) Ranks(scratch *trace.Tape) (ranks []string, err error) {
 		f.End()
 		t.onBlock = nil
 		if len(places) != len(cuts)-1 {
-			scratch.Raise(errors.New("blocks of a pipeline follow each other, and are called once"))
+			scratch.Raise(errors.New("a pipeline needs blocks that are called once, one after the other"))
 		}
 		ranks = stagesOf(t.c, p, places, Tensors(Trainable(t.net.Parameters)))
 	})

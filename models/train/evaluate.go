@@ -123,8 +123,8 @@ type Generating interface {
 }
 
 // errNoWords is of models that generate nothing.
-var errNoWords = errors.New("evaluate: this model generates no words; leave out new-tokens")
+var errNoWords = errors.New("evaluate: this model cannot generate text; leave out new-tokens")
 
 // errNoScores is of losses that compute scores by themselves.
-var errNoScores = errors.New("evaluate: the model returns its loss and no scores, so there are none to keep; " +
+var errNoScores = errors.New("evaluate: the model returns its loss and no logits that scores could store; " +
 	"leave out scores")

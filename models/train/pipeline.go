@@ -115,7 +115,7 @@ func Cuts(c models.Case, blocks []string) ([]string, error) {
 	stages := int(s.PipelineRanks(c.GPUs)) * s.StagesOfRank()
 	if len(blocks) < stages {
 		return nil,
-			fmt.Errorf("a pipeline of %d stages has at least a block in each, and the model has %d; use fewer GPUs",
+			fmt.Errorf("a pipeline of %d stages needs a block in each, and the model has %d blocks; use fewer GPUs",
 				stages, len(blocks))
 	}
 	out := make([]string, stages+1)
@@ -126,7 +126,7 @@ func Cuts(c models.Case, blocks []string) ([]string, error) {
 		return out, nil
 	}
 	if len(s.Split) != stages-1 {
-		return nil, fmt.Errorf("split: %d stages have %d cuts between them, and %s has %d", stages, stages-1,
+		return nil, fmt.Errorf("split: %d stages need %d cuts between them, and %s has %d", stages, stages-1,
 			strings.Join(s.Split, "+"), len(s.Split))
 	}
 	last := 0
@@ -137,11 +137,11 @@ func Cuts(c models.Case, blocks []string) ([]string, error) {
 		}
 		switch {
 		case at < 0:
-			return nil, fmt.Errorf("split: there is no block %s; they are %s to %s, or 0 to %d", name, blocks[0],
+			return nil, fmt.Errorf("split: unknown block %s; the blocks are %s to %s, or 0 to %d", name, blocks[0],
 				blocks[len(blocks)-1], len(blocks)-1)
 		case at <= last:
-			return nil, fmt.Errorf("split: %s leaves no block in front of it; every stage has one, and cuts come in "+
-				"order", name)
+			return nil, fmt.Errorf("split: %s leaves a stage without blocks; every stage needs one, and cuts must be "+
+				"in order", name)
 		}
 		last, out[i+1] = at, blocks[at]
 	}

@@ -264,7 +264,7 @@ func (s *Session) wrap(_ *trace.Tape, net *nn.Tree, r *Ranks) error {
 	for m, w := range r.Wrappers {
 		p := net.Path(m)
 		if p == nil {
-			return errors.New("there is no module " + m + " to wrap")
+			return errors.New("the model has no module " + m + " to wrap")
 		}
 		if m == "" && r.sinks != nil {
 			w = sinking{w, s.Tape, r.sinks}

@@ -262,7 +262,7 @@ func (l *layers) forward(s *Session, received []*trace.Tensor) *Pass {
 
 // Receive implements [trace.StageBoundary].
 func (l *layers) Receive(x *trace.Tensor) {
-	l.tape.Raise(fmt.Errorf("a stage reads a tensor of %v that it did not receive", x.Shape()))
+	l.tape.Raise(fmt.Errorf("a pipeline stage reads a tensor of shape %v that it did not receive", x.Shape()))
 }
 
 // ReceiveLeaf implements [trace.StageBoundary].

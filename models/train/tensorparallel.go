@@ -173,17 +173,17 @@ func missingModules(s *models.Strategy, l Layout, found map[string]int) error {
 	case !s.Sequence && !s.ParallelLoss && s.TPBy == "":
 		return nil
 	case found[outputLayer] != 1:
-		return fmt.Errorf("tp: the plan shares the output layer %s, and the model has none", outputLayer)
+		return fmt.Errorf("tp: transformers' plan shards the output layer %s, and the model has none", outputLayer)
 	case s.TPBy != "" && found[embeddings] != 1:
-		return fmt.Errorf("tp: transformers' plan shares the embeddings %s, and the model has others", embeddings)
+		return fmt.Errorf("tp: transformers' plan shards the embeddings %s, which the model does not have", embeddings)
 	case s.TPBy != "":
 		return nil
 	case len(l.Sharing[outputLayer+".weight"]) > 0, len(l.Sharing["model."+embeddings+".weight"]) > 0:
-		return errors.New("tp: embeddings and output layer share a weight, of which parallelize_module makes two; " +
-			"take a model whose weights are not tied, or leave out sequence and loss")
+		return errors.New("tp: parallelize_module makes two weights of the one that embeddings and output layer " +
+			"share; use a model whose weights are not tied, or leave out sequence and loss")
 	case s.Sequence && (found[embeddings] != 1 || found[halves[0]] != blocks || found[halves[1]] != blocks):
-		return fmt.Errorf("tp: the plan of sequence parallelism knows blocks with %s, norms, and embeddings %s, and "+
-			"the model has others; leave out sequence", strings.Join(halves, " and "), embeddings)
+		return fmt.Errorf("tp: sequence parallelism needs blocks with %s, norms, and embeddings %s, and "+
+			"the model has other modules; leave out sequence", strings.Join(halves, " and "), embeddings)
 	}
 	return nil
 }
@@ -233,13 +233,13 @@ func splitLayers(s *models.Strategy, l Layout) ([]distributed.Shared, error) {
 		return out, nil
 	case len(l.Blocks) == 0:
 		return nil,
-			errors.New("tp: the model has no list of equal modules that holds a fifth of its parameters; take " +
+			errors.New("tp: the model has no list of equal modules that holds a fifth of its parameters; use " +
 				"another strategy")
 	}
 	inside := slices.DeleteFunc(slices.Clone(l.Linears), func(m string) bool { return !nn.Below(m, l.Blocks[0]) })
 	if len(inside) == 0 {
-		return nil, errors.New("tp: the model's blocks have no linear layers (nn.Linear), which parallelize_module " +
-			"shares out; take another strategy")
+		return nil, errors.New("tp: the model's blocks have no nn.Linear layers for parallelize_module to " +
+			"shard; use another strategy")
 	}
 	return nil, fmt.Errorf("tp: no linear layer of the blocks is called %s; name yours with col=... and row=..., as "+
 		"in %s", strings.Join(slices.Concat(plan[0].names, plan[1].names), ", "), inside[len(inside)/2])

@@ -110,14 +110,14 @@ func (l Layout) matching(w models.Wrap, seen map[string]bool) (found []string, e
 	for _, pattern := range w.Patterns {
 		matching := Matching(pattern, l.Modules)
 		if len(matching) == 0 {
-			return nil, fmt.Errorf("wrap: %q names no module; modules are named like %s", pattern,
+			return nil, fmt.Errorf("wrap: no module matches %q; modules are named like %s", pattern,
 				l.Modules[len(l.Modules)/2])
 		}
 		for _, m := range matching {
 			if !seen[m] {
 				found = append(found, m)
 			} else if w.Each != 1 {
-				return nil, fmt.Errorf("wrap: %s is wrapped twice, and once together with others; name it once", m)
+				return nil, fmt.Errorf("wrap: two entries wrap %s, one of them with other modules; name it once", m)
 			}
 			seen[m] = true
 		}
@@ -173,7 +173,7 @@ func apart(call []string) error {
 	for _, m := range call {
 		for _, outer := range call {
 			if m != outer && nn.Below(m, outer) {
-				return fmt.Errorf("wrap: %s lies in %s, and the two cannot be wrapped together; name one of them", m,
+				return fmt.Errorf("wrap: %s is part of %s, and the two cannot be wrapped together; name one of them", m,
 					outer)
 			}
 		}
@@ -193,8 +193,8 @@ func untied(s *models.Strategy, l Layout, groups []distributed.Group) error {
 				if !slices.ContainsFunc(append([]string{g.Module}, g.With...), func(own string) bool {
 					return m == own || nn.Below(m, own)
 				}) {
-					return fmt.Errorf("wrap: %s holds %s, which %s shares and fully_shard would then give a copy of "+
-						"its own; leave it to the root", g.Module, p.Name, m)
+					return fmt.Errorf("wrap: %s holds %s, which it shares with %s; fully_shard would make a copy of "+
+						"it. Leave the module to the root", g.Module, p.Name, m)
 				}
 			}
 		}

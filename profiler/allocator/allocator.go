@@ -104,12 +104,12 @@ func New(source Source, config Config) (*Allocator, error) {
 	a.config, a.source, a.limit = config, source, -1
 	if config.LargeSegment <= minLargeAlloc || config.MaxSplit < config.LargeSegment ||
 		config.MaxNonSplitRounding < config.LargeSegment {
-		return nil, fmt.Errorf("allocator: %+v is not a configuration; start from DefaultConfig", config)
+		return nil, fmt.Errorf("allocator: invalid configuration %+v; start from DefaultConfig", config)
 	}
 	if config.Expandable {
 		paged, ok := source.(PagedSource)
 		if !ok {
-			return nil, fmt.Errorf("allocator: expandable segments need a source that maps pages, %T does not", source)
+			return nil, fmt.Errorf("allocator: expandable segments need a source that maps pages, not %T", source)
 		}
 		a.paged = paged
 	}

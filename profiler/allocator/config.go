@@ -134,7 +134,7 @@ func (r Rules) split(s string) ([]setting, error) {
 			}
 			value, rest = value[:end+1], value[end+1:]
 			if rest != "" && rest[0] != ',' {
-				return nil, fmt.Errorf("allocator configuration: %s: %q follows the list", key, rest)
+				return nil, fmt.Errorf("allocator configuration: %s: unexpected %q after the list", key, rest)
 			}
 			rest = strings.TrimPrefix(rest, ",")
 		} else {
@@ -166,23 +166,23 @@ var parsers = map[string]func(c *Config, value string) error{
 	"roundup_power2_divisions":     into(parseRoundup, func(c *Config) *[16]uint64 { return &c.Roundup }),
 	"backend": func(_ *Config, v string) error {
 		if v == "cudaMallocAsync" {
-			return errors.New("cudaMallocAsync is not modeled, only native is")
+			return errors.New("vprof models only native, not cudaMallocAsync")
 		}
 		if v != "native" {
-			return fmt.Errorf("%q is not native or cudaMallocAsync", v)
+			return fmt.Errorf("invalid %q: need native or cudaMallocAsync", v)
 		}
 		return nil
 	},
 	"pinned_num_register_threads": func(_ *Config, v string) error {
 		n, err := parseCount(v)
 		if err != nil || !isPowerOf2(n) || n > 128 {
-			return fmt.Errorf("%q is not a power of two up to 128", v)
+			return fmt.Errorf("invalid %q: need a power of two up to 128", v)
 		}
 		return nil
 	},
 	"pinned_reserve_segment_size_mb": func(_ *Config, v string) error {
 		if n, err := parseCount(v); err != nil || n == 0 {
-			return fmt.Errorf("%q is not a whole number above 0", v)
+			return fmt.Errorf("invalid %q: need a whole number above 0", v)
 		}
 		return nil
 	},
@@ -191,12 +191,12 @@ var parsers = map[string]func(c *Config, value string) error{
 	"expandable_segments_reserve_by_class": func(_ *Config, v string) error {
 		list, isList := strings.CutPrefix(v, "[")
 		if !isList {
-			return fmt.Errorf("%q is not a list like [serving:0.25,loading:40G]", v)
+			return fmt.Errorf("invalid %q: need a list like [serving:0.25,loading:40G]", v)
 		}
 		for entry := range strings.SplitSeq(strings.TrimSuffix(list, "]"), ",") {
 			class, size, _ := strings.Cut(entry, ":")
 			if _, err := parseExtent(size); err != nil || class == "" {
-				return fmt.Errorf("%q is not CLASS:SHARE or CLASS:SIZE like serving:0.25 or loading:40G", entry)
+				return fmt.Errorf("invalid %q: need CLASS:SHARE or CLASS:SIZE, like serving:0.25 or loading:40G", entry)
 			}
 		}
 		return nil
@@ -229,7 +229,7 @@ func checked[T any](parse func(v string) (T, error)) func(c *Config, v string) e
 func parseThreshold(v string) (float64, error) {
 	f, err := strconv.ParseFloat(v, 64)
 	if err != nil || !(f > 0 && f < 1) {
-		return 0, fmt.Errorf("%q is not a number between 0 and 1, both excluded", v)
+		return 0, fmt.Errorf("invalid %q: need a number above 0 and below 1", v)
 	}
 	return f, nil
 }
@@ -237,7 +237,7 @@ func parseThreshold(v string) (float64, error) {
 func parseFraction(v string) (float64, error) {
 	f, err := strconv.ParseFloat(v, 64)
 	if err != nil || !(f >= 0 && f <= 1) {
-		return 0, fmt.Errorf("%q is not a number from 0 to 1", v)
+		return 0, fmt.Errorf("invalid %q: need a number from 0 to 1", v)
 	}
 	return f, nil
 }
@@ -248,7 +248,7 @@ func parseExtent(v string) (e Extent, err error) {
 	n, err := strconv.ParseFloat(number, 64)
 	switch {
 	case err != nil || !(n > 0) || math.IsInf(n, 0):
-		return e, fmt.Errorf("%q is not a share of the memory or a size like 40G, above 0", v)
+		return e, fmt.Errorf("invalid %q: need a share of the memory or a size like 40G, above 0", v)
 	case isSize:
 		e.Bytes = int64(min(n*gib, math.MaxInt64/2))
 	default:
@@ -259,7 +259,7 @@ func parseExtent(v string) (e Extent, err error) {
 
 func parseBool(v string) (bool, error) {
 	if v != "True" && v != "False" {
-		return false, fmt.Errorf("%q is not True or False", v)
+		return false, fmt.Errorf("invalid %q: need True or False", v)
 	}
 	return v == "True", nil
 }
@@ -272,7 +272,7 @@ func parseMiB(v string, least int64) (int64, error) {
 		return 0, err
 	}
 	if n < uint64(least) {
-		return 0, fmt.Errorf("%s is too small, it must be at least %d MiB", v, least)
+		return 0, fmt.Errorf("%s is too small: need at least %d MiB", v, least)
 	}
 	return int64(min(n, math.MaxInt64/mib)) * mib, nil
 }
@@ -284,7 +284,7 @@ func parseRoundup(v string) (divisions [16]uint64, err error) {
 	if !isList {
 		d, err := parseCount(v)
 		if err != nil || !isPowerOf2(d) {
-			return divisions, fmt.Errorf("%q is not a power of two", v)
+			return divisions, fmt.Errorf("invalid %q: need a power of two", v)
 		}
 		for i := range divisions {
 			divisions[i] = d
@@ -300,7 +300,7 @@ func parseRoundup(v string) (divisions [16]uint64, err error) {
 		key, value, _ := strings.Cut(entry, ":")
 		d, err := parseCount(value)
 		if err != nil || d != 0 && !isPowerOf2(d) {
-			return divisions, fmt.Errorf("%q: the divisions are not 0 or a power of two", entry)
+			return divisions, fmt.Errorf("%q: the divisions must be 0 or a power of two", entry)
 		}
 		if key == ">" {
 			for i := last + 1; i < len(divisions); i++ {
@@ -310,7 +310,7 @@ func parseRoundup(v string) (divisions [16]uint64, err error) {
 		}
 		size, err := parseCount(key)
 		if err != nil || !isPowerOf2(size) {
-			return divisions, fmt.Errorf("%q: the size is not a power of two", entry)
+			return divisions, fmt.Errorf("%q: the size must be a power of two", entry)
 		}
 		last = min(bits.Len64(size)-1, len(divisions)-1)
 		if first { // sizes below the first key share its divisions
@@ -327,7 +327,7 @@ func parseRoundup(v string) (divisions [16]uint64, err error) {
 func parseCount(v string) (uint64, error) {
 	n, err := strconv.ParseUint(v, 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("%q is not a whole number", v)
+		return 0, fmt.Errorf("invalid %q: need a whole number", v)
 	}
 	return n, nil
 }

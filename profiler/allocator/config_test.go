@@ -17,14 +17,14 @@ import (
 // misread are configurations that PyTorch accepts by mistake: it skips any
 // token where a colon or comma belongs, and ignores what follows a number.
 var misread = map[string]string{
-	"max_split_size_mb:128.7":                      "not a whole number",
-	"max_split_size_mb:128abc":                     "not a whole number",
-	"max_split_size_mb:-1":                         "not a whole number",
-	"max_split_size_mb:+25":                        "not a whole number",
+	"max_split_size_mb:128.7":                      "need a whole number",
+	"max_split_size_mb:128abc":                     "need a whole number",
+	"max_split_size_mb:-1":                         "need a whole number",
+	"max_split_size_mb:+25":                        "need a whole number",
 	"max_split_size_mb,128":                        "max_split_size_mb: no value",
 	"garbage_collection_threshold:0.5x":            "garbage_collection_threshold",
-	"roundup_power2_divisions:[256:2]x":            `"x" follows the list`,
-	"max_split_size_mb:128,max_split_size_mb:256a": "not a whole number",
+	"roundup_power2_divisions:[256:2]x":            `unexpected "x" after the list`,
+	"max_split_size_mb:128,max_split_size_mb:256a": "need a whole number",
 }
 
 // TestConfigIsReadAsPyTorchReadsIt compares with what the library of torch 2.11.0+cu130 made of the same strings.
@@ -77,19 +77,19 @@ func TestConfigIsReadAsPyTorchReadsIt(t *testing.T) {
 
 func TestConfigErrorNamesTheKey(t *testing.T) {
 	for conf, want := range map[string]string{
-		"max_split_size_mb:19": "max_split_size_mb: 19 is too small, it must be at least " +
+		"max_split_size_mb:19": "max_split_size_mb: 19 is too small: need at least " +
 			"20 MiB",
-		"max_split_size_mb:30,large_segment_size_mb:40": "max_split_size_mb: 30 is too small, it must be at least " +
+		"max_split_size_mb:30,large_segment_size_mb:40": "max_split_size_mb: 30 is too small: need at least " +
 			"40 MiB",
-		"large_segment_size_mb:10":         "large_segment_size_mb: 10 is too small, it must be at least 11 MiB",
-		"expandable_segments:true":         `expandable_segments: "true" is not True or False`,
+		"large_segment_size_mb:10":         "large_segment_size_mb: 10 is too small: need at least 11 MiB",
+		"expandable_segments:true":         `expandable_segments: invalid "true": need True or False`,
 		"expandable_segments:True,foo:1":   `unrecognized key "foo"`,
 		"max_split_size_mb=128":            `unrecognized key "max_split_size_mb=128"`,
-		"garbage_collection_threshold:1":   `garbage_collection_threshold: "1" is not a number between 0 and 1`,
-		"per_process_memory_fraction:1.5":  `per_process_memory_fraction: "1.5" is not a number from 0 to 1`,
-		"roundup_power2_divisions:[256:3]": `roundup_power2_divisions: "256:3": the divisions are not 0 or a power of two`,
+		"garbage_collection_threshold:1":   `garbage_collection_threshold: invalid "1": need a number above 0`,
+		"per_process_memory_fraction:1.5":  `per_process_memory_fraction: invalid "1.5": need a number from 0 to 1`,
+		"roundup_power2_divisions:[256:3]": `roundup_power2_divisions: "256:3": the divisions must be 0 or a power of two`,
 		"roundup_power2_divisions:[256:2":  "roundup_power2_divisions: the list has no closing bracket",
-		"backend:cudaMallocAsync":          "backend: cudaMallocAsync is not modeled",
+		"backend:cudaMallocAsync":          "backend: vprof models only native, not cudaMallocAsync",
 	} {
 		_, err := allocator.ParseConfig(conf)
 		require.ErrorContains(t, err, want, conf)
@@ -145,12 +145,12 @@ func TestARequestIsRejectedEarly(t *testing.T) {
 
 func TestErrorsOfNewerSettingsNameTheKey(t *testing.T) {
 	for conf, want := range map[string]string{
-		"expandable_segments_reserve:0":                  `"0" is not a share of the memory or a size`,
-		"expandable_segments_reserve:12X":                `"12X" is not a share`,
-		"expandable_segments_reserve_by_class:[a:0.5,b]": `"b" is not CLASS:SHARE or CLASS:SIZE`,
-		"expandable_segments_reserve_by_class:0.5":       `"0.5" is not a list`,
-		"throw_on_cudamalloc_oom:1":                      `"1" is not True or False`,
-		"pinned_max_cached_size_mb:-1":                   `"-1" is not a whole number`,
+		"expandable_segments_reserve:0":                  `invalid "0": need a share of the memory or a size`,
+		"expandable_segments_reserve:12X":                `invalid "12X": need a share`,
+		"expandable_segments_reserve_by_class:[a:0.5,b]": `invalid "b": need CLASS:SHARE or CLASS:SIZE`,
+		"expandable_segments_reserve_by_class:0.5":       `invalid "0.5": need a list`,
+		"throw_on_cudamalloc_oom:1":                      `invalid "1": need True or False`,
+		"pinned_max_cached_size_mb:-1":                   `invalid "-1": need a whole number`,
 	} {
 		_, err := allocator.ParseConfig(conf)
 		key, _, _ := strings.Cut(conf, ":")

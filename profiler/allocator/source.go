@@ -91,7 +91,7 @@ func (m *Memory) Put(_ uint64, size int64) error {
 // Reserve implements [PagedSource].
 func (m *Memory) Reserve(size int64) (uint64, error) {
 	if size > addressSpace {
-		return 0, fmt.Errorf("a range of %d bytes does not fit into the address space", size)
+		return 0, fmt.Errorf("a range of %d bytes is larger than the address space", size)
 	}
 	return m.advance(size), nil
 }
@@ -111,7 +111,7 @@ func (m *Memory) Release(uint64, int64) error { return nil }
 func (m *Memory) take(size int64) error {
 	n := granules(size)
 	if size > addressSpace || n > m.Free() {
-		return fmt.Errorf("%w: %d bytes asked for, %d free", ErrOutOfMemory, size, m.Free())
+		return fmt.Errorf("%w: %d bytes requested, %d free", ErrOutOfMemory, size, m.Free())
 	}
 	m.used += n
 	m.peak = max(m.peak, m.used)

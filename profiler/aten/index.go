@@ -73,7 +73,7 @@ func picked(a *Args) *tensor {
 // mask returns an index that may be a mask. How many elements it picks depends on the data, so the caller must set it.
 func (a *Args) mask(x *tensor) *tensor {
 	if x != nil && (x.DType() == trace.Bool || x.DType() == trace.U8) && !x.TrueIsKnown() {
-		a.Tape().Raise(errors.New("the size of what a boolean mask picks depends on the data"))
+		a.Tape().Raise(errors.New("the size of a boolean mask's result depends on the data, which vprof lacks"))
 	}
 	return x
 }
@@ -81,7 +81,7 @@ func (a *Args) mask(x *tensor) *tensor {
 // nonzero records x.nonzero(), see [Args.mask].
 func nonzero(a *Args) *tensor {
 	if x := a.first(0); !x.TrueIsKnown() {
-		a.Tape().Raise(errors.New("how many elements are not zero depends on the data"))
+		a.Tape().Raise(errors.New("the number of nonzero elements depends on the data, which vprof lacks"))
 	}
 	return a.first(0).Nonzero()
 }
@@ -90,7 +90,7 @@ func nonzero(a *Args) *tensor {
 func unique(a *Args) []*tensor {
 	x := a.first(0)
 	if !x.TrueIsKnown() {
-		a.Tape().Raise(errors.New("how many elements differ depends on the data"))
+		a.Tape().Raise(errors.New("the number of unique elements depends on the data, which vprof lacks"))
 	}
 	return x.Unique(x.Trues(), a.Bool("return_inverse"), a.Bool("return_counts"))
 }
@@ -103,7 +103,7 @@ func scatterReduce(a *Args) *tensor {
 	case "prod", "mean", "amax", "amin":
 		return x.ScatterReduce(how, index, src, withSelf)
 	default:
-		a.Tape().Raise(fmt.Errorf("reduce=%q is not one of sum, prod, mean, amax and amin", how))
+		a.Tape().Raise(fmt.Errorf("invalid reduce=%q: need sum, prod, mean, amax or amin", how))
 		return nil
 	}
 }
@@ -120,7 +120,7 @@ func scatterReduceInPlace(a *Args) *tensor {
 // outputSize returns the size that a call must pass, since it otherwise depends on the data.
 func (a *Args) outputSize() int64 {
 	if a.IsNone("output_size") {
-		a.Tape().Raise(errors.New("without output_size the size of the result depends on the data"))
+		a.Tape().Raise(errors.New("output_size is missing, and without it the size of the result depends on the data"))
 	}
 	return a.Int("output_size")
 }

@@ -26,7 +26,7 @@ var linearAlgebra = family{
 	"linalg_lu_factor":                 ops.LUFactor,
 	"linalg_qr": func(a *Args) (q, r *tensor) {
 		if a.Text("mode") == "r" {
-			a.Tape().Raise(errors.New("linalg_qr is supported only with its Q, not for mode='r'"))
+			a.Tape().Raise(errors.New("linalg_qr is not supported for mode='r'; use a mode that returns Q"))
 		}
 		return ops.LinalgQR(a.first(0), a.Text("mode") == "complete")
 	},

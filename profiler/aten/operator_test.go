@@ -106,7 +106,7 @@ func TestBadCallsAreErrors(t *testing.T) {
 		{"view.default", `got string, the schema needs SymInt[]`, func(f *trace.Frame) []Arg {
 			return []Arg{{"self", input(f, 2)}, {"size", "2"}}
 		}},
-		{"mm.default", "do not go together", func(f *trace.Frame) []Arg {
+		{"mm.default", "contradict each other", func(f *trace.Frame) []Arg {
 			return []Arg{{"self", input(f, 2)}, {"mat2", input(f, 2)}}
 		}},
 	} {

@@ -48,7 +48,7 @@ func (s *Schema) index(name string) int {
 func ParseSchema(text string) (*Schema, error) {
 	open := strings.IndexByte(text, '(')
 	if open <= 0 {
-		return nil, fmt.Errorf("schema %q: no argument list", text)
+		return nil, fmt.Errorf("schema %q: the argument list is missing", text)
 	}
 	s := new(Schema)
 	s.Name, s.Overload, _ = strings.Cut(text[:open], ".")
@@ -66,13 +66,13 @@ func ParseSchema(text string) (*Schema, error) {
 			return nil, fmt.Errorf("schema %q: %w", text, err)
 		}
 		if s.index(a.Name) >= 0 {
-			return nil, fmt.Errorf("schema %q: two arguments %q", text, a.Name)
+			return nil, fmt.Errorf("schema %q: argument %q appears twice", text, a.Name)
 		}
 		s.Arguments = append(s.Arguments, a)
 	}
 	returns, ok := strings.CutPrefix(strings.TrimSpace(rest), "->")
 	if !ok {
-		return nil, fmt.Errorf("schema %q: no -> after the arguments", text)
+		return nil, fmt.Errorf("schema %q: -> after the arguments is missing", text)
 	}
 	if s.Returns, err = parseReturns(strings.TrimSpace(returns)); err != nil {
 		return nil, fmt.Errorf("schema %q: %w", text, err)
@@ -85,7 +85,7 @@ func parseArgument(field string) (Argument, error) {
 	declaration, value, hasDefault := strings.Cut(field, "=")
 	space := strings.LastIndexByte(strings.TrimSpace(declaration), ' ')
 	if space < 0 {
-		return Argument{}, fmt.Errorf("argument %q has no type or no name", field)
+		return Argument{}, fmt.Errorf("argument %q: type or name is missing", field)
 	}
 	typ, err := plainType(declaration[:space])
 	if err != nil {
@@ -121,7 +121,7 @@ func parseReturns(text string) ([]string, error) {
 		out = append(out, typ)
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("no return type")
+		return nil, fmt.Errorf("the return type is missing")
 	}
 	return out, nil
 }
@@ -145,7 +145,7 @@ func plainType(text string) (string, error) {
 	}
 	typ := strings.TrimSpace(out.String())
 	if depth != 0 || typ == "" || strings.ContainsAny(typ, " \t\n") {
-		return "", fmt.Errorf("%q is no type", text)
+		return "", fmt.Errorf("unknown type %q", text)
 	}
 	return typ, nil
 }

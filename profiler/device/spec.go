@@ -138,16 +138,16 @@ func (g GPU) check() error {
 	const mostSMs, mostMemory, mostRate = 1024, 1 << 42, 1e18
 	switch {
 	case g.Memory < 64*mib || g.Memory > mostMemory:
-		return fmt.Errorf("memory: %s; want 64 MiB to 4 TiB, like 16GiB", bytesize.Format(g.Memory))
+		return fmt.Errorf("memory: %s: need 64 MiB to 4 TiB, like 16GiB", bytesize.Format(g.Memory))
 	case g.Context < 0 || g.Context >= g.Memory:
-		return fmt.Errorf("context: %s is not less than the memory of %s", bytesize.Format(g.Context),
+		return fmt.Errorf("context: %s must be less than the memory of %s", bytesize.Format(g.Context),
 			bytesize.Format(g.Memory))
 	case g.Capability < 30 || g.Capability > 200:
-		return fmt.Errorf("compute_capability: %v; want 3.0 to 20.0, like 8.9", g.Capability)
+		return fmt.Errorf("compute_capability: %v: need 3.0 to 20.0, like 8.9", g.Capability)
 	case g.SMs < 1 || g.SMs > mostSMs:
-		return fmt.Errorf("multiprocessors: %d; want 1 to %d", g.SMs, mostSMs)
+		return fmt.Errorf("multiprocessors: %d: need 1 to %d", g.SMs, mostSMs)
 	case g.ThreadsPerSM < 32 || g.ThreadsPerSM > 4096:
-		return fmt.Errorf("threads_per_multiprocessor: %d; want 32 to 4096", g.ThreadsPerSM)
+		return fmt.Errorf("threads_per_multiprocessor: %d: need 32 to 4096", g.ThreadsPerSM)
 	}
 	for name, rate := range map[string]float64{
 		"bandwidth_gb_per_s": g.Bandwidth, "fp32_tflops": g.Peak.FP32, "tf32_tflops": g.Peak.TF32,
@@ -155,7 +155,7 @@ func (g GPU) check() error {
 		"bf16_tflops": g.Peak.BF16, "fp64_tflops": g.Peak.FP64,
 	} {
 		if !(rate >= 0 && rate <= mostRate) {
-			return fmt.Errorf("%s: %v is not a rate; need a number from 0 to %g", name, rate, mostRate)
+			return fmt.Errorf("%s: invalid rate %v: need a number from 0 to %g", name, rate, mostRate)
 		}
 	}
 	return nil

@@ -39,7 +39,7 @@ func TestWhatNoGPUCanBeIsRefused(t *testing.T) {
 		"name: x\nlike: t4\nmultiprocessors: -1":         "multiprocessors: -1",
 		"name: x\nlike: t4\ncompute_capability: .nan":    "compute_capability",
 		"name: x\nlike: t4\naddresses: up":               `addresses: "up"; need rising or falling`,
-		"name: x\nlike: t4\nfp32_tflops: .inf":           "fp32_tflops: +Inf is not a rate",
+		"name: x\nlike: t4\nfp32_tflops: .inf":           "fp32_tflops: invalid rate +Inf",
 		"name: x\nmemory: 4GiB\ncompute_capability: 7.5": "multiprocessors: 0",
 		"name: x\nname: y":                               "already defined",
 		strings.Repeat("#", 1<<17):                       "longer than",

@@ -104,11 +104,11 @@ func (b Budget) Bound(r Reason) int64 {
 func (b Budget) Check() error {
 	switch {
 	case b.Memory <= 0:
-		return fmt.Errorf("there are %d bytes of memory to fill", b.Memory)
+		return fmt.Errorf("memory: %d bytes: need more than 0", b.Memory)
 	case b.Risk == 0 && (b.Margin <= 0 || b.Margin > 1 || math.IsNaN(b.Margin)):
-		return fmt.Errorf("a margin of %v is not a share of the memory above 0 and up to 1", b.Margin)
+		return fmt.Errorf("margin %v: need a share of the memory above 0 and up to 1", b.Margin)
 	case b.Risk != 0 && (b.Risk < 0 || b.Risk >= 0.5 || math.IsNaN(b.Risk)):
-		return fmt.Errorf("a risk of %v is not a probability above 0 and below 0.5", b.Risk)
+		return fmt.Errorf("risk %v: need a probability above 0 and below 0.5", b.Risk)
 	}
 	return nil
 }

@@ -54,7 +54,7 @@ type relative struct{ allocated, reserved float64 }
 // replay that fails, with its error.
 func Draw(batches []int, replay func(batch int) (Sample, error)) (*Curve, error) {
 	if len(batches) == 0 {
-		return nil, errors.New("planner: no batch sizes to draw a curve through")
+		return nil, errors.New("planner: a curve needs at least one batch size")
 	}
 	batches = slices.Clone(batches)
 	slices.Sort(batches)

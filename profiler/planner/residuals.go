@@ -24,7 +24,7 @@ type Residual struct {
 	Apart string `json:"-"`
 }
 
-// Source returns the records behind the range, and in how many of them it held when they were left out.
+// Source names the records that the range comes from, and how many of them lay within when they were left out.
 func (r Residual) Source() string {
 	from := fmt.Sprintf("%d reference records of %s; ", r.Records, r.Group)
 	if r.Apart == "" {
@@ -130,7 +130,7 @@ func populationOf(group string) (allocated, reserved Residual, err error) {
 	}
 	i := slices.IndexFunc(f.Groups, func(g residualGroup) bool { return g.Group == group })
 	if i < 0 {
-		return allocated, reserved, fmt.Errorf("planner: residuals: no group of %s", group)
+		return allocated, reserved, fmt.Errorf("planner: published.json has no residuals of group %s", group)
 	}
 	return f.Groups[i].Allocated, f.Groups[i].Reserved, nil
 }
@@ -141,7 +141,7 @@ func readResiduals(data []byte) (*residualFile, error) {
 		return nil, fmt.Errorf("planner: residuals: %w", err)
 	}
 	if f.Schema != residualSchema {
-		return nil, fmt.Errorf("planner: residuals: schema %q is not %s", f.Schema, residualSchema)
+		return nil, fmt.Errorf("planner: residuals: the schema is %q: need %s", f.Schema, residualSchema)
 	}
 	for i := range f.Groups {
 		g := &f.Groups[i]
@@ -173,7 +173,7 @@ func (f *residualFile) of(s Subject) (allocated, reserved Residual, known bool, 
 		return allocated, reserved, true, err
 	}
 	if len(f.Groups) == 0 {
-		return allocated, reserved, false, fmt.Errorf("planner: residuals: no group for %s", s.Model)
+		return allocated, reserved, false, fmt.Errorf("planner: there are no residuals for model %s", s.Model)
 	}
 	group := f.Groups[0]
 	for _, g := range f.Groups {

@@ -70,8 +70,8 @@ func TestWhatIsModeledWidensTheIntervalOfCapturedModels(t *testing.T) {
 func TestDamagedResidualsAreRefused(t *testing.T) {
 	for data, want := range map[string]string{
 		"{":                               "residuals: unexpected end",
-		`{"schema":"other"}`:              `schema "other" is not vprof.residuals/v3`,
-		`{"schema":"vprof.residuals/v3"}`: "no group for toy",
+		`{"schema":"other"}`:              `the schema is "other": need vprof.residuals/v3`,
+		`{"schema":"vprof.residuals/v3"}`: "no residuals for model toy",
 	} {
 		_, _, err := residualsIn([]byte(data), Subject{Model: "toy", Release: "2.11"})
 		require.ErrorContains(t, err, want)

@@ -81,7 +81,7 @@ func sizeOf(batch int) int {
 
 func (s *Search) check() error {
 	if s.From < 1 || s.To < s.From {
-		return fmt.Errorf("planner: no batch sizes from %d to %d", s.From, s.To)
+		return fmt.Errorf("planner: the range of batch sizes from %d to %d is empty or below 1", s.From, s.To)
 	}
 	return nil
 }

@@ -331,7 +331,7 @@ func (p *Precision) UnmarshalText(text []byte) error { return parse(p, text, pre
 func parse[T ~uint8](to *T, text []byte, names []string) error {
 	i := slices.Index(names, string(text))
 	if i < 0 {
-		return fmt.Errorf("there is no %q; it is one of %s", text, strings.Join(names, ", "))
+		return fmt.Errorf("unknown name %q: need one of %s", text, strings.Join(names, ", "))
 	}
 	*to = T(i)
 	return nil

@@ -46,7 +46,7 @@ func (v *validator) instruction(i Instruction) error {
 		return v.launch(i.Arg)
 	case Mark:
 		if int(i.Arg) >= len(v.p.Phases) {
-			return fmt.Errorf("mark: there is no phase %d", i.Arg)
+			return fmt.Errorf("mark: phase %d is not in the table of phases", i.Arg)
 		}
 	case EmptyCache:
 	case Record:
@@ -54,7 +54,7 @@ func (v *validator) instruction(i Instruction) error {
 	case Await:
 		return v.await(i.Arg)
 	default:
-		return fmt.Errorf("unknown kind %d", i.Kind)
+		return fmt.Errorf("unknown kind of instruction %d", i.Kind)
 	}
 	return nil
 }
@@ -66,13 +66,13 @@ func (v *validator) alloc(b uint32) error {
 	buffer := v.p.Buffers[b]
 	switch {
 	case buffer.Bytes <= 0:
-		return fmt.Errorf("alloc: buffer %d has %d bytes", b, buffer.Bytes)
+		return fmt.Errorf("alloc: buffer %d has %d bytes: need 1 or more", b, buffer.Bytes)
 	case buffer.Class >= NumClasses:
-		return fmt.Errorf("alloc: buffer %d is of unknown class %d", b, buffer.Class)
+		return fmt.Errorf("alloc: buffer %d has the unknown class %d", b, buffer.Class)
 	case int(buffer.Site) >= len(v.p.Sites):
-		return fmt.Errorf("alloc: buffer %d is from unknown site %d", b, buffer.Site)
+		return fmt.Errorf("alloc: buffer %d names the unknown site %d", b, buffer.Site)
 	case !v.known(buffer.Stream):
-		return fmt.Errorf("alloc: buffer %d is of unknown stream %d", b, buffer.Stream)
+		return fmt.Errorf("alloc: buffer %d names the unknown stream %d", b, buffer.Stream)
 	}
 	v.state[b] = allocated
 	return nil
@@ -80,28 +80,28 @@ func (v *validator) alloc(b uint32) error {
 
 func (v *validator) launch(op uint32) error {
 	if int(op) >= len(v.p.Ops) {
-		return fmt.Errorf("launch: there is no op %d", op)
+		return fmt.Errorf("launch: op %d is not in the table of ops", op)
 	}
 	o := v.p.Ops[op]
 	if o.Work >= numWorks || o.Precision >= numPrecisions || int(o.Site) >= len(v.p.Sites) {
-		return fmt.Errorf("launch: op %d is of unknown work, precision or site", op)
+		return fmt.Errorf("launch: op %d has an unknown class of work, precision or site", op)
 	}
 	if !v.known(o.Stream) {
-		return fmt.Errorf("launch: op %d is in unknown stream %d", op, o.Stream)
+		return fmt.Errorf("launch: op %d names the unknown stream %d", op, o.Stream)
 	}
 	if int(o.Product) > len(v.p.Products) {
-		return fmt.Errorf("launch: op %d is product %d of %d", op, o.Product, len(v.p.Products))
+		return fmt.Errorf("launch: op %d names matrix product %d of %d", op, o.Product, len(v.p.Products))
 	}
 	for _, span := range []Span{o.Reads, o.Writes} {
 		if span.From > span.To || int(span.To) > len(v.p.Operands) {
-			return fmt.Errorf("launch: op %d has operands %d to %d of %d", op, span.From, span.To, len(v.p.Operands))
+			return fmt.Errorf("launch: op %d names operands %d to %d of %d", op, span.From, span.To, len(v.p.Operands))
 		}
 		for _, x := range v.p.Operands[span.From:span.To] {
 			if err := v.expect(x.Buffer, allocated); err != nil {
 				return fmt.Errorf("launch: op %d: %w", op, err)
 			}
 			if size := v.p.Buffers[x.Buffer].Bytes; x.Bytes < 0 || x.Bytes > size {
-				return fmt.Errorf("launch: op %d touches %d bytes of buffer %d, which has %d", op, x.Bytes,
+				return fmt.Errorf("launch: op %d accesses %d bytes of buffer %d, which has only %d", op, x.Bytes,
 					x.Buffer, size)
 			}
 		}
@@ -111,7 +111,7 @@ func (v *validator) launch(op uint32) error {
 
 func (v *validator) expect(b uint32, want bufferState) error {
 	if int(b) >= len(v.state) {
-		return fmt.Errorf("there is no buffer %d", b)
+		return fmt.Errorf("buffer %d is not in the table of buffers", b)
 	}
 	if v.state[b] != want {
 		return fmt.Errorf("buffer %d is %v", b, v.state[b])
@@ -125,11 +125,11 @@ func (v *validator) known(s Stream) bool { return int(s) < max(1, len(v.p.Stream
 func (v *validator) record(event uint32) error {
 	switch {
 	case int(event) >= len(v.p.Events):
-		return fmt.Errorf("record: there is no event %d", event)
+		return fmt.Errorf("record: event %d is not in the table of events", event)
 	case !v.known(v.p.Events[event].Stream):
-		return fmt.Errorf("record: event %d is of unknown stream %d", event, v.p.Events[event].Stream)
+		return fmt.Errorf("record: event %d names the unknown stream %d", event, v.p.Events[event].Stream)
 	case v.recorded[event]:
-		return fmt.Errorf("record: event %d a second time", event)
+		return fmt.Errorf("record: event %d is recorded twice", event)
 	}
 	v.recorded[event] = true
 	return nil
@@ -137,12 +137,12 @@ func (v *validator) record(event uint32) error {
 
 func (v *validator) await(wait uint32) error {
 	if int(wait) >= len(v.p.Waits) {
-		return fmt.Errorf("wait: there is no wait %d", wait)
+		return fmt.Errorf("wait: wait %d is not in the table of waits", wait)
 	}
 	w := v.p.Waits[wait]
 	switch {
 	case !v.known(w.Stream):
-		return fmt.Errorf("wait: %d is of unknown stream %d", wait, w.Stream)
+		return fmt.Errorf("wait: wait %d names the unknown stream %d", wait, w.Stream)
 	case int(w.Event) >= len(v.recorded) || !v.recorded[w.Event]:
 		return fmt.Errorf("wait: event %d is not recorded yet", w.Event)
 	}

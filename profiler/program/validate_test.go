@@ -54,25 +54,25 @@ func TestUnsoundProgramIsNamed(t *testing.T) {
 			p.Instructions[1], p.Instructions[2] = p.Instructions[2], p.Instructions[1]
 		}, "instruction 1: launch: op 0: buffer 1 is not allocated yet"},
 		{"freed twice", func(p *Program) { p.Instructions[5].Arg = 1 }, "instruction 5: free: buffer 1 is freed"},
-		{"no such buffer", func(p *Program) { p.Instructions[0].Arg = 9 }, "alloc: there is no buffer 9"},
-		{"no such op", func(p *Program) { p.Instructions[2].Arg = 9 }, "launch: there is no op 9"},
-		{"no such phase", func(p *Program) { p.Instructions[3].Arg = 9 }, "mark: there is no phase 9"},
-		{"no such kind", func(p *Program) { p.Instructions[3].Kind = 99 }, "unknown kind 99"},
+		{"no such buffer", func(p *Program) { p.Instructions[0].Arg = 9 }, "alloc: buffer 9 is not in the table"},
+		{"no such op", func(p *Program) { p.Instructions[2].Arg = 9 }, "launch: op 9 is not in the table"},
+		{"no such phase", func(p *Program) { p.Instructions[3].Arg = 9 }, "mark: phase 9 is not in the table"},
+		{"no such kind", func(p *Program) { p.Instructions[3].Kind = 99 }, "unknown kind of instruction 99"},
 		{"no bytes", func(p *Program) { p.Buffers[0].Bytes = 0 }, "buffer 0 has 0 bytes"},
 		{"no such class", func(p *Program) { p.Buffers[0].Class = NumClasses }, "unknown class"},
 		{"no such site", func(p *Program) { p.Buffers[0].Site = 3 }, "unknown site 3"},
-		{"no such product", func(p *Program) { p.Ops[0].Product = 1 }, "op 0 is product 1 of 0"},
+		{"no such product", func(p *Program) { p.Ops[0].Product = 1 }, "op 0 names matrix product 1 of 0"},
 		{"no such operand", func(p *Program) { p.Ops[0].Writes.To = 3 }, "operands 1 to 3 of 2"},
-		{"no such stream of a buffer", func(p *Program) { p.Buffers[0].Stream = 1 }, "buffer 0 is of unknown stream 1"},
-		{"no such stream of an op", func(p *Program) { p.Ops[0].Stream = 1 }, "op 0 is in unknown stream 1"},
+		{"no such stream of a buffer", func(p *Program) { p.Buffers[0].Stream = 1 }, "buffer 0 names the unknown stream 1"},
+		{"no such stream of an op", func(p *Program) { p.Ops[0].Stream = 1 }, "op 0 names the unknown stream 1"},
 		{"no such event", func(p *Program) {
 			p.Instructions[3] = Instruction{Record, 0}
-		}, "record: there is no event 0"},
+		}, "record: event 0 is not in the table"},
 		{"an event twice", func(p *Program) {
 			p.Events = []Event{{}}
 			p.Instructions = []Instruction{{Record, 0}, {Record, 0}}
-		}, "instruction 1: record: event 0 a second time"},
-		{"no such wait", func(p *Program) { p.Instructions[3] = Instruction{Await, 0} }, "wait: there is no wait 0"},
+		}, "instruction 1: record: event 0 is recorded twice"},
+		{"no such wait", func(p *Program) { p.Instructions[3] = Instruction{Await, 0} }, "wait: wait 0 is not in the table"},
 		{"waited for before", func(p *Program) {
 			p.Events, p.Waits = []Event{{}}, []Wait{{}}
 			p.Instructions[3] = Instruction{Await, 0}
@@ -80,10 +80,10 @@ func TestUnsoundProgramIsNamed(t *testing.T) {
 		{"a wait of no stream", func(p *Program) {
 			p.Events, p.Waits = []Event{{}}, []Wait{{Stream: 2}}
 			p.Instructions = []Instruction{{Record, 0}, {Await, 0}}
-		}, "wait: 0 is of unknown stream 2"},
+		}, "wait 0 names the unknown stream 2"},
 		{"more than it has", func(p *Program) {
 			p.Operands[1].Bytes = 17
-		}, "touches 17 bytes of buffer 1, which has 16"},
+		}, "accesses 17 bytes of buffer 1, which has only 16"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -79,7 +79,7 @@ func Cut(p *program.Program, microBatches int) (*Steps, error) {
 		from = i + 1
 	}
 	if c.err == nil && (s.setup == nil || len(s.steps) < 2) {
-		c.err = errors.New("the program needs a set-up and two training steps")
+		c.err = errors.New("the program must have a set-up and two training steps")
 	}
 	if c.err != nil {
 		return nil, fmt.Errorf("replay: %w", c.err)
@@ -92,7 +92,7 @@ func Cut(p *program.Program, microBatches int) (*Steps, error) {
 
 // ErrUnsteady reports that the last step of a recording does not end with the buffers that it began with, so that it
 // cannot represent further steps. A recording of more steps may be steady.
-var ErrUnsteady = errors.New("replay: the last recorded step does not end with the memory it began with")
+var ErrUnsteady = errors.New("replay: the last recorded step must end with the same buffers it began with")
 
 // steady reports whether the last step, which represents all further ones, leaves as many buffers of each class as it
 // found.
@@ -163,7 +163,7 @@ func (c *cutter) backwards(from, to, microBatches int) []int {
 	}
 	each := len(ends) / microBatches
 	if each == 0 || len(ends)%microBatches != 0 {
-		c.err = fmt.Errorf("a step has %d backward passes, which do not divide into %d micro-batches",
+		c.err = fmt.Errorf("the %d backward passes of a step cannot be divided among %d micro-batches",
 			len(ends), microBatches)
 		return nil
 	}
@@ -196,7 +196,7 @@ func (c *cutter) part(from, to int) *part {
 		case program.Free:
 			n, lives := number[in.Arg]
 			if !lives {
-				c.err = fmt.Errorf("buffer %d is freed but does not live", in.Arg)
+				c.err = fmt.Errorf("buffer %d is freed but not allocated", in.Arg)
 				return p
 			}
 			p.actions = append(p.actions, action{in.Kind, n})

@@ -39,7 +39,7 @@ func NewLoop(o Options) (*Loop, error) {
 // optimizer's state. An allocation that does not fit is an [*allocator.OOMError] and ends the loop.
 func (l *Loop) Step(ctx context.Context, batches ...*Steps) error {
 	if len(batches) == 0 {
-		return errors.New("replay: a step without a batch")
+		return errors.New("replay: a step needs at least one micro-batch")
 	}
 	if l.steps == 0 {
 		if err := l.carryOut(ctx, batches[0].setup); err != nil {
@@ -135,7 +135,7 @@ func (l *Loop) change(h *holding, b program.Buffer) error {
 		*h = holding{block, b.Bytes}
 		return nil
 	case program.Weights, program.OptimizerState:
-		return fmt.Errorf("replay: %v of %d bytes follow %d bytes: the programs are of different models", b.Class,
+		return fmt.Errorf("replay: %v of %d bytes, before of %d bytes: the programs record different models", b.Class,
 			b.Bytes, h.bytes)
 	default:
 		return nil

@@ -112,7 +112,7 @@ func TestALoopNeedsProgramsOfOneModel(t *testing.T) {
 	require.NoError(t, err)
 	require.Error(t, loop.Step(t.Context()))
 	require.NoError(t, loop.Step(t.Context(), small))
-	require.ErrorContains(t, loop.Step(t.Context(), large), "of different models")
+	require.ErrorContains(t, loop.Step(t.Context(), large), "record different models")
 }
 
 func TestWhatCannotBeCut(t *testing.T) {
@@ -120,14 +120,14 @@ func TestWhatCannotBeCut(t *testing.T) {
 		program      *program.Program
 		microBatches int
 	}{
-		"need at least 1":                        {training(1, 3, 3), 0},
-		"needs a set-up and two":                 {training(1, 3), 1},
-		"2 backward passes, which do not divide": {training(2, 3, 3, 3, 3), 3},
-		"is freed but does not live": {&program.Program{Instructions: []program.Instruction{
+		"need at least 1":                       {training(1, 3, 3), 0},
+		"must have a set-up and two":            {training(1, 3), 1},
+		"2 backward passes of a step cannot be": {training(2, 3, 3, 3, 3), 3},
+		"is freed but not allocated": {&program.Program{Instructions: []program.Instruction{
 			{Kind: program.Free},
 			{Kind: program.Mark},
 		}, Phases: []program.Phase{{}}, Buffers: make([]program.Buffer, 1)}, 1},
-		"needs a set-up and two training ": {&program.Program{}, 1},
+		"must have a set-up and two training ": {&program.Program{}, 1},
 	} {
 		_, err := replay.Cut(c.program, c.microBatches)
 		require.ErrorContains(t, err, want)

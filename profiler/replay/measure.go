@@ -284,7 +284,7 @@ func (w *measurer) await(wait program.Wait) error {
 	case !ok:
 		return nil
 	case int(wait.Event) >= len(w.events) || w.events[wait.Event] == nil:
-		return fmt.Errorf("a wait for event %d, which is not recorded", wait.Event)
+		return fmt.Errorf("wait for event %d, which is not recorded yet", wait.Event)
 	}
 	return s.Await(wait.Stream, w.events[wait.Event])
 }
@@ -337,7 +337,7 @@ func (w *measurer) ranges(to []device.Range, s program.Span, address func(uint32
 func (w *measurer) verify(ctx context.Context) error {
 	v, ok := w.device.(device.Verifier)
 	if !ok {
-		return fmt.Errorf("%s has no memory to verify", w.device.Name())
+		return fmt.Errorf("%s is simulated and has no memory to verify", w.device.Name())
 	}
 	patterns, err := v.Patterns()
 	if err != nil {

@@ -56,7 +56,7 @@ const noLimit = 1 << 46
 func (o *Options) source() (allocator.Source, error) {
 	if o.Source != nil {
 		if o.Total != 0 || o.Available != 0 {
-			return nil, errors.New("replay: a source knows its memory; leave Total and Available zero")
+			return nil, errors.New("replay: Source defines the memory; leave Total and Available zero")
 		}
 		return o.Source, nil
 	}
@@ -69,7 +69,7 @@ func (o *Options) source() (allocator.Source, error) {
 		available = total
 	}
 	if total < 0 || available < 0 || available > total {
-		return nil, fmt.Errorf("replay: %d bytes cannot be available of %d", available, total)
+		return nil, fmt.Errorf("replay: Available (%d bytes) must be from 0 to Total (%d bytes)", available, total)
 	}
 	memory := allocator.NewMemory(total, total-available)
 	memory.Rising = o.Rising
@@ -233,7 +233,7 @@ func (r *replayer) run(ctx context.Context) error {
 		case program.Record, program.Await:
 			err = r.queue(in)
 		default:
-			err = fmt.Errorf("there is no instruction of kind %d", in.Kind)
+			err = fmt.Errorf("unknown kind of instruction %d", in.Kind)
 		}
 		if err != nil {
 			if oom, ok := errors.AsType[*allocator.OOMError](err); ok {
@@ -259,11 +259,11 @@ func (r *replayer) queue(in program.Instruction) error {
 	h := &r.options.Hooks
 	switch {
 	case in.Kind == program.Record && int(in.Arg) >= len(r.program.Events):
-		return fmt.Errorf("there is no event %d to record", in.Arg)
+		return fmt.Errorf("cannot record event %d, which is not in the table", in.Arg)
 	case in.Kind == program.Record && h.Record != nil:
 		return h.Record(in.Arg)
 	case in.Kind == program.Await && int(in.Arg) >= len(r.program.Waits):
-		return fmt.Errorf("there is no wait %d", in.Arg)
+		return fmt.Errorf("wait %d is not in the table", in.Arg)
 	case in.Kind == program.Await && h.Await != nil:
 		return h.Await(r.program.Waits[in.Arg])
 	}
@@ -272,14 +272,14 @@ func (r *replayer) queue(in program.Instruction) error {
 
 func (r *replayer) alloc(buffer uint32) error {
 	if int(buffer) >= len(r.blocks) {
-		return fmt.Errorf("there is no buffer %d to allocate", buffer)
+		return fmt.Errorf("cannot allocate buffer %d, which is not in the table", buffer)
 	}
 	if r.lives[buffer].born != 0 {
 		return fmt.Errorf("buffer %d is allocated twice", buffer)
 	}
 	spec := &r.program.Buffers[buffer]
 	if spec.Bytes <= 0 || spec.Class >= program.NumClasses {
-		return fmt.Errorf("buffer %d has %d bytes and the class %d", buffer, spec.Bytes, spec.Class)
+		return fmt.Errorf("buffer %d has an invalid size (%d bytes) or class (%d)", buffer, spec.Bytes, spec.Class)
 	}
 	b, err := r.heap.MallocOn(allocator.Stream(spec.Stream), spec.Bytes)
 	if err != nil {
@@ -295,7 +295,7 @@ func (r *replayer) alloc(buffer uint32) error {
 
 func (r *replayer) free(buffer uint32) error {
 	if int(buffer) >= len(r.blocks) || r.blocks[buffer] == nil {
-		return fmt.Errorf("buffer %d is freed but does not live", buffer)
+		return fmt.Errorf("buffer %d is freed but not allocated", buffer)
 	}
 	r.heap.Free(r.blocks[buffer])
 	r.blocks[buffer] = nil
@@ -308,16 +308,16 @@ func (r *replayer) launch(ctx context.Context, op uint32, address func(uint32) u
 		return context.Cause(ctx)
 	}
 	if int(op) >= len(r.program.Ops) {
-		return fmt.Errorf("there is no op %d to launch", op)
+		return fmt.Errorf("cannot launch op %d, which is not in the table", op)
 	}
 	o := &r.program.Ops[op]
 	for _, span := range [...]program.Span{o.Reads, o.Writes} {
 		if span.From > span.To || int(span.To) > len(r.program.Operands) {
-			return fmt.Errorf("op %d has operands beyond the table", op)
+			return fmt.Errorf("op %d names operands beyond the end of their table", op)
 		}
 		for _, operand := range r.program.Operands[span.From:span.To] {
 			if int(operand.Buffer) >= len(r.blocks) || r.blocks[operand.Buffer] == nil {
-				return fmt.Errorf("op %d uses buffer %d, which does not live", op, operand.Buffer)
+				return fmt.Errorf("op %d uses buffer %d, which is not allocated", op, operand.Buffer)
 			}
 		}
 	}
@@ -331,7 +331,7 @@ func (r *replayer) address(buffer uint32) uint64 { return r.blocks[buffer].Addr(
 
 func (r *replayer) mark(phase uint32) error {
 	if int(phase) >= len(r.program.Phases) {
-		return fmt.Errorf("there is no phase %d to end", phase)
+		return fmt.Errorf("cannot end phase %d, which is not in the table", phase)
 	}
 	p := r.program.Phases[phase]
 	if r.options.Hooks.Mark != nil {

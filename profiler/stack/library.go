@@ -90,15 +90,15 @@ func ParseLibraries(text string) (Libraries, error) {
 		name, release, ok := strings.Cut(strings.TrimSpace(pair), "=")
 		release = strings.TrimLeft(release, "=")
 		if !ok || libraryNamed(name) == nil {
-			return nil, fmt.Errorf("%q is no release of a library like transformers=5.12; known are %s", pair,
+			return nil, fmt.Errorf("invalid %q: need NAME=RELEASE like transformers=5.12, with a name of %s", pair,
 				strings.Join(LibraryNames(), ", "))
 		}
 		at, err := parse(release)
 		if err != nil {
-			return nil, fmt.Errorf("%q is no release of %s; write it like 5.12", release, name)
+			return nil, fmt.Errorf("invalid release %q of %s: write it like 5.12", release, name)
 		}
 		if _, twice := all[name]; twice {
-			return nil, fmt.Errorf("%s is named twice", name)
+			return nil, fmt.Errorf("%s is given twice", name)
 		}
 		all[name] = at.String()
 	}

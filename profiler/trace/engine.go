@@ -90,7 +90,7 @@ func (x *Tensor) Backward() {
 
 // errNoGrad is the error that PyTorch raises in backward of a loss that depends on no parameter that trains.
 var errNoGrad = errors.New("element 0 of tensors does not require grad and does not have a grad_fn: the loss does " +
-	"not depend on anything that is trained")
+	"not depend on any trained parameter")
 
 // backward runs the graph behind roots with their given gradients.
 func (t *Tape) backward(roots, grads []*Tensor) {

@@ -90,7 +90,7 @@ func (m *Fused) UnmarshalText(text []byte) (err error) {
 func groupOf[T any](model []byte, groups map[string]T) (T, error) {
 	group, known := groups[string(model)]
 	if !known {
-		return group, fmt.Errorf("%q is not a group of models", model)
+		return group, fmt.Errorf("unknown group of models %q", model)
 	}
 	return group, nil
 }

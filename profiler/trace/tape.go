@@ -43,7 +43,7 @@ type Options struct {
 var ErrStopped = errors.New("the recording was stopped")
 
 // ErrBeyond is raised by a recording that exceeds its ceiling.
-var ErrBeyond = errors.New("the step needs more memory than the limit of its recording")
+var ErrBeyond = errors.New("the step needs more memory than the limit that recording stops at")
 
 // checkEvery is the number of activations between two checks of Done: about 100 µs.
 const checkEvery = 1024

@@ -63,14 +63,14 @@ class CaseOptions(TypedDict, total=False):
     """Also check the host memory, of size, like 64GiB or 64 (GiB)."""
 
     lengths: Values
-    """Replay epochs over samples of different lengths: a file of them, or a law such as
+    """Replay epochs over samples of different lengths: a file of them, or a distribution such as
     lognormal:mean=512,p95=1500."""
 
     liger: bool
     """Compute norms, rotary positions, feed-forward layers and the loss with liger-kernel."""
 
     link: float
-    """Speed at which a GPU sends to others, in GB/s (default: the GPU's NVLink, else PCIe)."""
+    """Speed of a GPU's link to the others, in GB/s (default: the GPU's NVLink, else PCIe)."""
 
     loop: Values
     """What the training loop keeps of a step beside the loss: trainer, function, plain; trainer nothing, function
@@ -110,7 +110,7 @@ class CaseOptions(TypedDict, total=False):
     """Step the optimizer of each parameter when its gradient is there, and free the gradient."""
 
     pad_to_multiple_of: int
-    """The length of batches is a multiple of n."""
+    """Pad the length of batches to a multiple of n."""
 
     quantize: Values
     """Hold the frozen layers below adapters (--lora) as bitsandbytes does: type is nf4, nf4-dq, int8, nf4+experts,
@@ -160,7 +160,7 @@ class PlanOptions(CaseOptions, total=False):
     """GPUs: a list like rtx-3060,a100-80, or all (see vprof gpus)."""
 
     rank: Values
-    """The rank n that is looked at, or all of which plan makes a table (default: the one that needs most)."""
+    """Rank n to estimate, or all for a table of plan (default: the one that needs most)."""
 
     strategy: Values
     """How the ranks share the work, by name and options like fsdp2:mp=bf16,replicate=2: ddp, fsdp1, fsdp2, tp,
@@ -174,10 +174,10 @@ class FitOptions(CaseOptions, total=False):
     """Write the recommendation into the project's configuration, with a .backup of each file."""
 
     batch: int
-    """Which configurations hold batch n, and how fast they are (default: the largest batch of each)."""
+    """Show which configurations fit batch n, and their speed (default: the largest batch of each)."""
 
     batch_multiple: int
-    """Batches that are multiples of n, 8 for tensor cores."""
+    """Try only batches that are multiples of n, such as 8 for tensor cores."""
 
     config_path: Values
     """The project's configuration file (default with --apply: the path in the model's project)."""
@@ -192,8 +192,8 @@ class FitOptions(CaseOptions, total=False):
     """GPUs: one like rtx-3060, a list, or all (see vprof gpus)."""
 
     levers: bool
-    """Search the levers that make fine-tuning fit: liger-kernel, 8-bit and paged optimizers, the optimizer in
-    backward, quantized layers, offload; and explain what each saves."""
+    """Search the memory-saving options: liger-kernel, 8-bit and paged optimizers, the optimizer in backward,
+    quantized layers, offload; and explain what each saves."""
 
     map: Values
     """With --apply: key of a value in any YAML, TOML or JSON file, as name=path.to.key; names are batch,
@@ -207,26 +207,26 @@ class FitOptions(CaseOptions, total=False):
     batch than --batch."""
 
     other_processes: Values
-    """Memory of other processes, a size like 1GiB."""
+    """Assume that other processes use this size of memory, like 1GiB."""
 
     profile: bool
-    """As --auto, and measure the recommendation on the GPU first."""
+    """Like --auto, and also measure the recommendation on the GPU."""
 
     risk: Values
-    """Instead: the probability that a step needs more than all of the memory, like 1%."""
+    """Instead of --safety-margin: accepted probability that a step needs more than the memory, like 1%."""
 
     safety_margin: Values
-    """Share of the memory that a step may need at most, or its name: conservative, balanced, aggressive, ultra."""
+    """Largest share of the memory that a step may need, or a name: conservative, balanced, aggressive, ultra."""
 
     search: Values
-    """What to search the largest of: batch, or seq-len, the longest row that fits at --batch."""
+    """What to maximize: batch, or seq-len, the longest sequence that fits at --batch."""
 
     strategy: Values
     """How they share the work, by name and options: ddp, fsdp1, fsdp2, tp, zero1, zero2, zero3, pp, device-map (see
     vprof help strategies); auto searches them."""
 
     target_effective_batch: int
-    """Samples n that an optimizer step should see (default: any; the accumulation stays)."""
+    """Number n of samples in an optimizer step, by accumulation (default: any)."""
 
     tune: Values
     """Also search a setting of the model, as name=values with values like 8..24+8 (repeatable)."""
@@ -248,7 +248,7 @@ class SmokeOptions(CaseOptions, total=False):
     """GPU to simulate (see vprof gpus)."""
 
     json: bool
-    """The same as --format json."""
+    """Short for --format json."""
 
     longest: Values
     """A setting of the longest sample, as name=value (repeatable)."""
@@ -258,32 +258,32 @@ class SmokeOptions(CaseOptions, total=False):
     accumulate, amp, checkpointing and settings (repeatable)."""
 
     other_processes: Values
-    """Memory of other processes, a size like 1GiB."""
+    """Assume that other processes use this size of memory, like 1GiB."""
 
     profile: bool
-    """As --auto, and measure the recommendation on the GPU first."""
+    """Like --auto, and also measure the recommendation on the GPU."""
 
     rank: Values
-    """The rank n that is looked at, or all of which plan makes a table (default: the one that needs most)."""
+    """Rank n to estimate, or all for a table of plan (default: the one that needs most)."""
 
     risk: Values
-    """Instead: the probability that a step needs more than all of the memory, like 1%."""
+    """Instead of --safety-margin: accepted probability that a step needs more than the memory, like 1%."""
 
     run: bool
-    """Run the command behind -- on the simulated GPU, as vprof run does, instead of reading it."""
+    """Run the command after -- on the simulated GPU, as vprof run does, instead of reading its options."""
 
     safety_margin: Values
-    """Share of the memory that a step may need at most, or its name: conservative, balanced, aggressive, ultra."""
+    """Largest share of the memory that a step may need, or a name: conservative, balanced, aggressive, ultra."""
 
     strategy: Values
     """How the ranks share the work, by name and options like fsdp2:mp=bf16,replicate=2: ddp, fsdp1, fsdp2, tp,
     zero1, zero2, zero3, pp, device-map (see vprof help strategies)."""
 
     tolerance: Values
-    """Growth since the baseline that does not matter, as a share."""
+    """Accepted growth since the baseline, as a share."""
 
     until: Values
-    """With --run, go on until an event: eval, save or end."""
+    """With --run, run until an event: eval, save or end."""
 
     validation_batch: int
     """Batch size n of validation (default: the project's, or that of training)."""
@@ -308,7 +308,7 @@ class RunOptions(TypedDict, total=False):
     """Run on this device and measure: cuda:0; or sim:NAME, as --gpu."""
 
     fetch: bool
-    """With placeholders, fetch configurations and headers of weights, and no values, from HF_ENDPOINT."""
+    """With placeholders, fetch only configurations and headers of weights from HF_ENDPOINT, no values."""
 
     gpu: Values
     """The GPU that PyTorch finds, or several with commas between them (see vprof gpus)."""
@@ -320,18 +320,18 @@ class RunOptions(TypedDict, total=False):
     """Simulate the GPU that a YAML file describes (see vprof help gpu-spec)."""
 
     gpus: int
-    """Number of ranks that the script believes in; one of them is run."""
+    """Number of ranks in the script's job; one of them is run."""
 
     inductor_cache: Values
-    """Keep what torch.compile has compiled and tuned in a folder for further runs, which tune nothing again; none:
-    nothing ran before (default: other commands that vprof ran on the GPU have tuned)."""
+    """Folder where torch.compile caches its code and autotuning for later runs; none for a fresh machine, which
+    tunes first (default: a cache that vprof keeps per GPU)."""
 
     keep_files: bool
     """Keep what the script saves, and let experiment trackers record."""
 
     lengths: Values
-    """Of absent data, the lengths of samples in tokens: a file of them, or a law such as
-    lognormal:mean=512,p95=1500 (default: what the script cuts)."""
+    """Of absent data, the lengths of samples in tokens: a file of them, or a distribution such as
+    lognormal:mean=512,p95=1500 (default: the length to which the script cuts)."""
 
     offline: bool
     """Fetch no model's configuration from the Hugging Face hub."""
@@ -343,11 +343,11 @@ class RunOptions(TypedDict, total=False):
     """With --gpus, the number of the rank that is run, or all, one after the other."""
 
     record: Values
-    """Keep what was allocated in a file like train.vprof, which other verbs take as a model: vprof plan --model
+    """Store the allocations in a file like train.vprof, which other commands accept as a model: vprof plan --model
     train.vprof --gpu all."""
 
     steps: Values
-    """End training after so many steps of each optimizer, or all (default: 3, and the longest batches of the data
+    """End training after this many steps of each optimizer, or all (default: 3, and the longest batches of the data
     set)."""
 
     timeout: Values
@@ -357,7 +357,7 @@ class RunOptions(TypedDict, total=False):
     """Let Triton compile the kernels of torch.compile, which takes longer and needs the same memory."""
 
     until: Values
-    """Go on until an event: eval, save, or end, which lets the script end by itself."""
+    """Run until an event: eval, save, or end (the script's own end)."""
 
     without_data: bool
     """Put placeholders in place of absent data sets and tokenizers, without a network."""

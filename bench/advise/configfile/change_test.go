@@ -25,7 +25,7 @@ func TestWriteChangesFilesWithBackups(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{path + ".backup"}, backups)
 	_, err = Write(t.Context(), []Change{c})
-	require.ErrorContains(t, err, "another process changed it")
+	require.ErrorContains(t, err, "another process just changed this file")
 }
 
 func TestPrepareNamesTheFile(t *testing.T) {
@@ -61,5 +61,5 @@ func TestReadFindsSingleValues(t *testing.T) {
 	_, err = Read(path, []string{"l"})
 	require.ErrorContains(t, err, "not a single value")
 	_, err = Read(path, []string{"i"})
-	require.ErrorContains(t, err, "another key decides")
+	require.ErrorContains(t, err, "refers to another key")
 }

@@ -85,16 +85,16 @@ const maxFile = 4 << 20
 func Splice(f Format, data []byte, edits []Edit) ([]byte, error) {
 	switch {
 	case len(data) > maxFile:
-		return nil, fmt.Errorf("%d bytes are too many for a configuration", len(data))
+		return nil, fmt.Errorf("%d bytes: a configuration has at most %d MiB", len(data), maxFile>>20)
 	case !utf8.Valid(data) || bytes.IndexByte(data, 0) >= 0:
-		return nil, errors.New("not UTF-8 text")
+		return nil, errors.New("not UTF-8 text: name a text file")
 	}
 	splice := map[Format]func([]byte, path, Edit) ([]byte, error){
 		YAML: spliceYAML, TOML: spliceTOML,
 		JSON: spliceJSON,
 	}[f]
 	if splice == nil {
-		return nil, fmt.Errorf("%q is not a format", f)
+		return nil, fmt.Errorf("unknown format %q: need yaml, toml or json", f)
 	}
 	bom := []byte("\ufeff")
 	rest, marked := bytes.CutPrefix(data, bom)
@@ -171,11 +171,11 @@ func parsePath(s string) (path, error) {
 		if quoted, ok := strings.CutPrefix(rest, `"`); ok {
 			end := strings.IndexByte(quoted, '"')
 			if end < 0 {
-				return nil, errors.New("a quote is not closed")
+				return nil, errors.New(`a closing " is missing`)
 			}
 			key, rest = quoted[:end], quoted[end+1:]
 			if rest != "" && rest[0] != '.' {
-				return nil, errors.New("a dot must follow the quote")
+				return nil, errors.New(`after a closing " a dot and the next key must follow`)
 			}
 		} else {
 			end := strings.IndexByte(rest, '.')
@@ -185,7 +185,7 @@ func parsePath(s string) (path, error) {
 			key, rest = rest[:end], rest[end:]
 		}
 		if key == "" {
-			return nil, errors.New("a key between dots is empty")
+			return nil, errors.New("the path is empty or has two dots in a row")
 		}
 		p = append(p, key)
 		if rest == "" {
@@ -251,7 +251,7 @@ func literal(v any) (string, error) {
 	case string:
 		for _, r := range v {
 			if r < ' ' || r == 0x7f || r == utf8.RuneError || (r >= 0x80 && !strconv.IsPrint(r)) {
-				return "", fmt.Errorf("%q has characters that a configuration should not have", v)
+				return "", fmt.Errorf("%q has control characters, which vprof does not write into a configuration", v)
 			}
 		}
 		return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(v) + `"`, nil

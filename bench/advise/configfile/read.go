@@ -40,7 +40,7 @@ func Read(file string, paths []string) (map[string]any, error) {
 			return nil, &GroupError{file, at}
 		}
 		if s, ok := v.(string); ok && strings.Contains(s, "${") {
-			return nil, fmt.Errorf("%s: %s: is %s, which another key decides; give the value as a flag", file, at, s)
+			return nil, fmt.Errorf("%s: %s: the value %s refers to another key; set it by a flag", file, at, s)
 		}
 		values[at] = v
 	}

@@ -134,7 +134,7 @@ func TestYAMLThatCannotBeChangedSafelyIsRefused(t *testing.T) {
 		{"a: [\n", "a", "yaml", int64(1)},
 		{"a: \xff\n", "a", "UTF-8", int64(1)},
 		{"a: 1\n", "a..b", "empty", int64(1)},
-		{"a: 1\n", `"a`, "quote", int64(1)},
+		{"a: 1\n", `"a`, `a closing "`, int64(1)},
 		{"a: x\n", "a", "characters", "x\ny"},
 	} {
 		_, err := Splice(YAML, []byte(c.data), []Edit{{Path: c.path, Value: c.value}})

@@ -133,7 +133,7 @@ func precision(v any) (string, error) {
 	case s == "true" || s == "yes" || s == "half" || strings.Contains(s, "16"):
 		return "fp16", nil
 	}
-	return "", fmt.Errorf("%v is not a precision; use none, fp16 or bf16", v)
+	return "", fmt.Errorf("unknown precision %v; use none, fp16 or bf16", v)
 }
 
 // translate converts a value of the file to vprof's.
@@ -149,7 +149,7 @@ func (k Key) translate(name string, v any) (any, error) {
 		}
 		words = append(words, fmt.Sprint(theirs))
 	}
-	return nil, fmt.Errorf("%v is none of %s", v, strings.Join(words, ", "))
+	return nil, fmt.Errorf("unknown value %v; use one of %s", v, strings.Join(words, ", "))
 }
 
 // inOurTerms converts a value of a file to a value of vprof's flag; settings of models stay unchanged.
@@ -160,13 +160,13 @@ func inOurTerms(name string, v any) (any, error) {
 	case name == "amp":
 		return precision(v)
 	case (name == "batch" || name == "accumulate") && !isNumber:
-		return nil, fmt.Errorf("%v is not a number of samples", v)
+		return nil, fmt.Errorf("%v: need a number of samples, such as 8", v)
 	case name == "batch":
 		return v, models.CheckBatch(int(n))
 	case name == "accumulate":
 		return v, models.CheckAccumulate(int(n))
 	case name == "checkpointing" && !isBool:
-		return nil, fmt.Errorf("%v is not a yes or no", v)
+		return nil, fmt.Errorf("%v: need true or false", v)
 	}
 	return v, nil
 }

@@ -166,7 +166,7 @@ func (k Key) edit(name string, v Values) (configfile.Edit, error) {
 	e := configfile.Edit{Path: k.Path, Value: ours, Create: k.Default != nil, Default: k.written(k.Default)}
 	e.Value = k.written(ours)
 	if e.Value == nil {
-		return e, fmt.Errorf("systems: %s has no word for %s %v", k.Path, name, ours)
+		return e, fmt.Errorf("systems: the key %s has no value for %s %v", k.Path, name, ours)
 	}
 	return e, nil
 }
@@ -186,7 +186,7 @@ func (k Key) written(ours any) any {
 func parsePair(pair string) (name, at string, err error) {
 	name, at, ok := strings.Cut(pair, "=")
 	if !ok || at == "" {
-		return "", "", fmt.Errorf("%q is not name=path.to.key", pair)
+		return "", "", fmt.Errorf("invalid %q: need name=path.to.key", pair)
 	}
 	return name, at, nil
 }
@@ -205,7 +205,7 @@ func Map(pairs []string, v Values) ([]configfile.Edit, error) {
 		}
 		value, ok := v.value(name)
 		if !ok {
-			return nil, fmt.Errorf("there is no %q to write; use %s or a setting of the model that --tune names", name,
+			return nil, fmt.Errorf("vprof cannot write %q; use %s or a model setting named by --tune", name,
 				strings.Join(Names(), ", "))
 		}
 		e := configfile.Edit{Path: at, Value: value}

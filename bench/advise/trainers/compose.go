@@ -338,7 +338,7 @@ func elements(text string) (string, error) {
 	}
 	n, err := strconv.ParseFloat(text, 64)
 	if err != nil || n < 0 || n > 1e15 {
-		return "", fmt.Errorf("%s is no number of elements", text)
+		return "", fmt.Errorf("invalid number of elements %s: need 0 to 1e15, or auto", text)
 	}
 	return strconv.FormatInt(max(1, int64(n)), 10), nil
 }

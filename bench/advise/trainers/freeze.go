@@ -139,7 +139,7 @@ func layersOf(path string) (count int, composite bool, err error) {
 		Vision *json.RawMessage `json:"vision_config"`
 	}
 	if err := json.Unmarshal(data, &config); err != nil {
-		return 0, false, fmt.Errorf("%s is no JSON of a model", path)
+		return 0, false, fmt.Errorf("%s is not the config.json of a model", path)
 	}
 	l := config.layers
 	if config.Text != nil {
@@ -147,7 +147,7 @@ func layersOf(path string) (count int, composite bool, err error) {
 	}
 	count = cmp.Or(l.NumHidden, l.Num, l.N)
 	if count < 1 || count > mostLayers {
-		return 0, false, fmt.Errorf("%s gives no number of layers (num_hidden_layers)", path)
+		return 0, false, fmt.Errorf("%s has no number of layers (num_hidden_layers) from 1 to 4096", path)
 	}
 	return count, config.Text != nil || config.Vision != nil, nil
 }

@@ -216,7 +216,7 @@ func parseJSON(d *document, data []byte) (*value, error) {
 		}
 		j.currentLine()
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			err = errors.New("it ends too early")
+			err = errors.New("the file ends in the middle of a value")
 		}
 		return nil, d.wrong(j.line, "", "is not JSON: %v", err)
 	}

@@ -41,7 +41,7 @@ func (c *Config) turned(levers map[string]string) (edits []configfile.Edit, err 
 		keys, known := c.table.Turned[name+"="+levers[name]]
 		if !known {
 			return nil, input.FileErrorf(c.File,
-				"vprof does not know how %s is told --%s %s; turn it yourself, and run fit on "+
+				"vprof does not know the keys of %s for --%s %s; set them yourself and run fit on "+
 					"the file again", c.Trainer, name, levers[name])
 		}
 		for _, key := range slices.Sorted(maps.Keys(keys)) {

@@ -12,7 +12,7 @@ import (
 )
 
 // ErrUnusable reports that an environment cannot run the script, as where releases of packages do not fit together.
-var ErrUnusable = errors.New("the environment does not run the script")
+var ErrUnusable = errors.New("the script does not run in this environment")
 
 // Step is a change of the value between two positions. They are neighbors unless what is between them is unusable.
 type Step struct {

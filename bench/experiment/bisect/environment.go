@@ -45,7 +45,7 @@ func (i *Installer) Base(ctx context.Context) (Pins, error) {
 	}
 	text, err := output(ctx, i.Python, "-c", describe)
 	if err != nil {
-		return nil, input.Errorf("%s does not list its packages: %w", i.Python, err)
+		return nil, input.Errorf("cannot list the packages of %s: %w", i.Python, err)
 	}
 	tag, list, _ := strings.Cut(text, "\n")
 	i.tag, i.pip = strings.TrimSpace(tag), strings.HasPrefix(list, "True")
@@ -80,11 +80,11 @@ func (i *Installer) Wanted(ctx context.Context, spec string) (Pins, error) {
 		text, err = requirements.Read(file)
 	}
 	if err != nil {
-		return nil, input.Errorf("%s: is no list of packages (trl==1.10) and no lock file: %w", spec, err)
+		return nil, input.Errorf("%s: need packages like trl==1.10 or a lock file: %w", spec, err)
 	}
 	all := Pins(requirements.Pinned(file, text))
 	if len(all) == 0 {
-		return nil, input.Errorf("%s: names no release of a package; give a lock file or packages like trl==1.10", spec)
+		return nil, input.Errorf("%s: no package has a release; give a lock file or packages like trl==1.10", spec)
 	}
 	maps.Copy(pins, all)
 	return pins, nil
@@ -191,7 +191,7 @@ func (i *Installer) Releases(ctx context.Context, name string) (all []string, er
 	args = append(args, "index", "versions", "--disable-pip-version-check", name)
 	text, err := output(ctx, args[0], args[1:]...)
 	if err != nil {
-		return nil, fmt.Errorf("the index does not list the releases of %s: %w", name, err)
+		return nil, fmt.Errorf("cannot list the releases of %s on the package index: %w", name, err)
 	}
 	_, list, _ := strings.Cut(text, "Available versions:")
 	list, _, _ = strings.Cut(list, "\n")

@@ -65,13 +65,13 @@ func ReadObserved(r io.Reader, name string) ([]Observed, coefficients.Input, err
 	var runs []Observed
 	switch head := data[:min(len(data), 4096)]; {
 	case snapshot.Is(head):
-		err = input.FileErrorf(name, "a memory snapshot does not say what was trained; "+
+		err = input.FileErrorf(name, "a memory snapshot does not name its model; "+
 			"name the batch size with BATCH=%s, and the rest with --model and --gpu", name)
 	case strings.Contains(string(head), `"`+reference.Schema+`"`):
 		runs, err = fromReference(data, name, &in)
 	case strings.Contains(string(head), `"`+report.Schema+`"`):
 		if runs, err = fromReports(data, name, &in); err == nil && runs[0].Script {
-			err = input.FileErrorf(name, "the report of a script does not say what it trains; "+
+			err = input.FileErrorf(name, "the report of a script does not name its model; "+
 				"name the batch size with BATCH=%s, and the rest with --model", name)
 		}
 	default:
@@ -118,7 +118,7 @@ func ReadSnapshotRun(r io.Reader, name string, c models.Case, gpu string) (Obser
 	}
 	if sum.OOMs > 0 {
 		return Observed{}, in, input.FileErrorf(name,
-			"an allocation failed while it was recorded; a step that did not get through teaches nothing")
+			"an allocation failed in this recording; calibration needs a complete step")
 	}
 	in.Kind, in.Source, in.Batches = "snapshot", "torch.cuda.memory._dump_snapshot", []int{c.Batch}
 	if s.SimulatedBy != "" {
@@ -272,9 +272,9 @@ func fromScripts(data []byte, name string, c models.Case, gpu string, in *coeffi
 		o := &runs[i]
 		switch {
 		case !o.Script:
-			return nil, input.FileErrorf(name, "says what was trained; leave out the batch size before its name")
+			return nil, input.FileErrorf(name, "this file records its batch size; leave out BATCH= before its name")
 		case gpu != "" && gpu != o.GPU:
-			return nil, input.FileErrorf(name, "is of %s, not of %s; leave --gpu out", o.GPU, gpu)
+			return nil, input.FileErrorf(name, "is a run on %s, not on %s; leave --gpu out", o.GPU, gpu)
 		}
 		o.Label, o.Case, o.Description = fmt.Sprintf("%s: batch %d", name, c.Batch), c, models.Description{}
 		in.Simulated = in.Simulated || o.Simulated
@@ -309,7 +309,7 @@ func ReadDescribedRuns(r io.Reader, name string, c models.Case, gpu string) ([]O
 	}
 	if len(all) > max(1, c.GPUs) {
 		return nil, in, input.FileErrorf(name,
-			"has %d GPUs, and the step is said to run on %d; say so with --gpus and --strategy",
+			"has %d GPUs, and the flags name %d; set --gpus and --strategy",
 			len(all), max(1, c.GPUs))
 	}
 	in.Kind, in.Source, in.Batches = "log", "GPU memory over time", []int{c.Batch}
@@ -318,7 +318,7 @@ func ReadDescribedRuns(r io.Reader, name string, c models.Case, gpu string) ([]O
 	for i, s := range all {
 		logged, err := device.Lookup(s.Product)
 		if err == nil && named.Product != "" && logged.Product != named.Product {
-			return nil, in, input.FileErrorf(name, "is a log of %s, not of %s; name the GPU that it was with --gpu",
+			return nil, in, input.FileErrorf(name, "is a log of %s, not of %s; name the logged GPU with --gpu",
 				logged.Product, gpu)
 		}
 		o := Observed{

@@ -65,7 +65,7 @@ func Read(r io.Reader, name, label string) (*Side, error) {
 		err = side.reports(whole, name)
 	default:
 		err = input.FileErrorf(name,
-			"neither a report of vprof, nor reference records, nor a memory snapshot of PyTorch")
+			"unknown format: need a report of vprof, reference records or a memory snapshot of PyTorch")
 	}
 	if err != nil {
 		return nil, err
@@ -174,8 +174,8 @@ func Sides(a, b *Side, tolerance float64, batch int, price Price) (*report.Compa
 		out.Changes = changes(as[0], bs[0], price)
 	}
 	if len(out.Rows) == 0 {
-		return nil, input.Errorf("no step is in both files: %s has %s, %s has %s; --batch leaves one "+
-			"step of each, and vprof report shows two ways of training side by side", a.Label, example(as),
+		return nil, input.Errorf("no step is in both files: %s has %s, %s has %s; --batch chooses one "+
+			"step of each, and vprof report shows two configurations side by side", a.Label, example(as),
 			b.Label, example(bs))
 	}
 	for _, s := range []*Side{a, b} {

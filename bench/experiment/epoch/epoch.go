@@ -99,7 +99,7 @@ func settingOf(m models.Model, name string) (models.Setting, error) {
 	}
 	switch {
 	case len(lengths) == 0:
-		return models.Setting{}, input.Errorf("the samples of %s have one size; lengths are of models that take "+
+		return models.Setting{}, input.Errorf("the samples of %s all have one size; lengths need a model of "+
 			"sequences", m.Name)
 	case name != "":
 		return models.Setting{}, input.Errorf("%s has no setting %q; its settings are %s", m.Name, name,

@@ -107,7 +107,7 @@ func lawOf(name string, given givenKeys) (*Law, error) {
 	mean, median, p95 := given["mean"], given["median"], given["p95"]
 	switch {
 	case (name == Uniform || name == Quantiles) && given["max"] == 0:
-		return nil, fmt.Errorf("max is missing")
+		return nil, fmt.Errorf("max=N, the largest length, is missing")
 	case name == Quantiles:
 		l.Points = []Quantile{{0, float64(l.Least)}, {1, float64(l.Most)}}
 		for key, share := range shares {
@@ -121,11 +121,11 @@ func lawOf(name string, given givenKeys) (*Law, error) {
 		l.Location, l.Scale = float64(l.Least), float64(l.Most)
 		return l, nil
 	case (mean == 0) == (median == 0):
-		return nil, fmt.Errorf("one of mean and median is needed")
+		return nil, fmt.Errorf("give either mean=N or median=N")
 	case p95 == 0:
-		return nil, fmt.Errorf("p95 is missing")
+		return nil, fmt.Errorf("p95=N, the 95th percentile, is missing")
 	case p95 <= max(mean, median):
-		return nil, fmt.Errorf("p95=%g is not above %g", p95, max(mean, median))
+		return nil, fmt.Errorf("p95=%g must be above the mean or median of %g", p95, max(mean, median))
 	case name == Normal:
 		l.Location, l.Scale = mean, (p95-mean)/quantile95
 	case median > 0:
@@ -135,7 +135,7 @@ func lawOf(name string, given givenKeys) (*Law, error) {
 		// the smaller root of s^2/2 - 1.64 s + ln(q/m) = 0.
 		under := quantile95*quantile95 - 2*math.Log(p95/mean)
 		if under < 0 {
-			return nil, fmt.Errorf("no such distribution has a 95th percentile of %.2f times its mean, at most 3.86; "+
+			return nil, fmt.Errorf("p95 is %.2f times the mean, and a lognormal distribution allows at most 3.86; "+
 				"give median in place of mean", p95/mean)
 		}
 		l.Scale = quantile95 - math.Sqrt(under)
@@ -147,13 +147,13 @@ func lawOf(name string, given givenKeys) (*Law, error) {
 func (l *Law) check() error {
 	switch {
 	case !slices.Contains([]string{LogNormal, Normal, Uniform, Quantiles}, l.Name):
-		return fmt.Errorf("there is no distribution %q", l.Name)
+		return fmt.Errorf("unknown distribution %q: need lognormal, normal, uniform or quantiles", l.Name)
 	case (l.Name == Quantiles) != (len(l.Points) >= 2):
-		return fmt.Errorf("%d quantiles are no distribution; need at least two", len(l.Points))
+		return fmt.Errorf("%d quantiles: need two or more in quantiles, none in others", len(l.Points))
 	case l.Least < 1 || l.Least > l.Most || l.Most > maxLength:
-		return fmt.Errorf("lengths from %d to %d are no range within 1 to %d", l.Least, l.Most, maxLength)
+		return fmt.Errorf("lengths from min=%d to max=%d: need 1 <= min <= max <= %d", l.Least, l.Most, maxLength)
 	case l.Samples < 1 || l.Samples > maxSamples:
-		return fmt.Errorf("%d is not a number of samples from 1 to %d", l.Samples, maxSamples)
+		return fmt.Errorf("samples=%d: need a number from 1 to %d", l.Samples, maxSamples)
 	case math.IsNaN(l.Location) || math.IsNaN(l.Scale) || l.Scale < 0 || math.IsInf(l.Location, 0) ||
 		math.IsInf(l.Scale, 0):
 		return fmt.Errorf("location %g and scale %g: both must be finite, and the scale not negative",
@@ -162,9 +162,9 @@ func (l *Law) check() error {
 	for i, p := range l.Points {
 		switch {
 		case i == 0 && p.Share != 0, i == len(l.Points)-1 && p.Share != 1, !(p.Length >= 1 && p.Length <= maxLength):
-			return fmt.Errorf("quantiles go from share 0 to 1, of lengths from 1 to %d", maxLength)
+			return fmt.Errorf("quantiles must go from 0 to 1, and lengths be from 1 to %d", maxLength)
 		case i > 0 && (p.Share <= l.Points[i-1].Share || p.Length < l.Points[i-1].Length):
-			return fmt.Errorf("a quantile of %g is below one of %g", p.Length, l.Points[i-1].Length)
+			return fmt.Errorf("lengths of quantiles must rise: %g follows %g", p.Length, l.Points[i-1].Length)
 		}
 	}
 	return nil

@@ -58,7 +58,7 @@ func ParseLengths(text string) (*Lengths, error) {
 	f, err := input.OpenFile(text)
 	if err != nil {
 		return nil,
-			fmt.Errorf("%w; name a file with a length on each line, or a law such as lognormal:mean=512,p95=1500", err)
+			fmt.Errorf("%w; name a file of one length a line, or a distribution like lognormal:mean=512,p95=1500", err)
 	}
 	defer f.Close()
 	counts, err := readLengths(text, f)
@@ -100,7 +100,7 @@ func readLengths(name string, r io.Reader) ([]Count, error) {
 	case limited.N <= 0:
 		return nil, fmt.Errorf("%s: longer than %d MiB; give lengths with their counts", name, maxFile>>20)
 	case total == 0:
-		return nil, fmt.Errorf("%s: there is no length in it; write one on each line", name)
+		return nil, fmt.Errorf("%s: the file has no lengths; write one on each line", name)
 	}
 	var counts []Count
 	for length, n := range samples {
@@ -122,12 +122,11 @@ func parseCount(line string) (Count, error) {
 	c := Count{Samples: 1}
 	var err error
 	if c.Length, err = strconv.ParseInt(fields[0], 10, 64); err != nil || c.Length < 1 || c.Length > maxLength {
-		return Count{}, fmt.Errorf("%s is not a length from 1 to %d", input.Quote(fields[0]), maxLength)
+		return Count{}, fmt.Errorf("invalid length %s: need 1 to %d", input.Quote(fields[0]), maxLength)
 	}
 	if len(fields) == 2 {
 		if c.Samples, err = strconv.ParseInt(fields[1], 10, 64); err != nil || c.Samples < 0 || c.Samples > maxSamples {
-			return Count{}, fmt.Errorf("%s is not a number of samples from 0 to %d", input.Quote(fields[1]),
-				maxSamples)
+			return Count{}, fmt.Errorf("invalid number of samples %s: need 0 to %d", input.Quote(fields[1]), maxSamples)
 		}
 	}
 	return c, nil
@@ -165,13 +164,13 @@ func (l *Lengths) Check() error {
 	}
 	switch {
 	case l.Law != nil && len(l.Counts) > 0:
-		return fmt.Errorf("lengths: %s is both a law and counts", l.Source)
+		return fmt.Errorf("lengths: %s has both a distribution and counts; give one", l.Source)
 	case l.Law == nil && (total == 0 || total > maxSamples):
-		return fmt.Errorf("lengths: %d samples; there can be 1 to %d", total, maxSamples)
+		return fmt.Errorf("lengths: %d samples: need 1 to %d", total, maxSamples)
 	case !slices.Contains(Batchings(), l.Batching):
-		return fmt.Errorf("lengths: there is no batching %q", l.Batching)
+		return fmt.Errorf("lengths: unknown batching %q: need one of %q", l.Batching, Batchings())
 	case l.Multiple < 0 || l.Multiple > maxLength:
-		return fmt.Errorf("lengths: %d is not a multiple to pad to", l.Multiple)
+		return fmt.Errorf("lengths: cannot pad to multiples of %d: need 0 to %d", l.Multiple, maxLength)
 	case l.Law != nil:
 		return l.Law.check()
 	}

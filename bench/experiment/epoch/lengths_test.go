@@ -33,20 +33,20 @@ func TestLengthsAreRead(t *testing.T) {
 
 func TestBadLengthsAreNamed(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                       "there is no length in it",
-		"length\n":               "there is no length in it",
-		"5,0\n":                  "there is no length in it",
-		"5\n0\n":                 `:2: "0" is not a length from 1 to 16777216`,
-		"5\nx\n":                 `:2: "x" is not a length`,
+		"":                       "the file has no lengths",
+		"length\n":               "the file has no lengths",
+		"5,0\n":                  "the file has no lengths",
+		"5\n0\n":                 `:2: invalid length "0": need 1 to 16777216`,
+		"5\nx\n":                 `:2: invalid length "x"`,
 		"1 2 3\n":                "neither a length nor a length and a count",
-		"5,-1\n":                 `"-1" is not a number of samples`,
+		"5,-1\n":                 `invalid number of samples "-1"`,
 		"5,9000000\n6,9000000\n": ":2: more than 10000000 samples",
 	} {
 		_, err := ParseLengths(written(t, text))
 		require.ErrorContains(t, err, want, text)
 	}
 	_, err := ParseLengths("nowhere.csv")
-	require.ErrorContains(t, err, "name a file with a length on each line, or a law")
+	require.ErrorContains(t, err, "name a file of one length a line, or a distribution")
 }
 
 func FuzzReadLengths(f *testing.F) {
@@ -121,20 +121,20 @@ func TestQuantilesAreKept(t *testing.T) {
 
 func TestBadLawsAreNamed(t *testing.T) {
 	for text, want := range map[string]string{
-		"lognormal:mean=512":                   "lognormal: p95 is missing",
-		"lognormal:p95=512":                    "one of mean and median is needed",
-		"lognormal:mean=1,median=1,p95=5":      "one of mean and median is needed",
+		"lognormal:mean=512":                   "lognormal: p95=N, the 95th percentile, is missing",
+		"lognormal:p95=512":                    "give either mean=N or median=N",
+		"lognormal:mean=1,median=1,p95=5":      "give either mean=N or median=N",
 		"lognormal:mean=100,p95=500":           "at most 3.86; give median",
-		"lognormal:mean=100,p95=100":           "p95=100 is not above 100",
+		"lognormal:mean=100,p95=100":           "p95=100 must be above the mean or median of 100",
 		"lognormal:mean=100,p95=NaN":           `"NaN" is not a number from 1`,
 		"normal:median=5,p95=7":                `normal has no option "median", only lognormal`,
-		"uniform:min=5":                        "max is missing",
-		"quantiles:p50=5":                      "max is missing",
-		"quantiles:p50=50,p99=40,max=60":       "a quantile of 40 is below one of 50",
-		"quantiles:p99=40,max=30":              "a quantile of 30 is below one of 40",
-		"uniform:min=5,max=4":                  "lengths from 5 to 4",
+		"uniform:min=5":                        "max=N, the largest length, is missing",
+		"quantiles:p50=5":                      "max=N, the largest length, is missing",
+		"quantiles:p50=50,p99=40,max=60":       "lengths of quantiles must rise: 40 follows 50",
+		"quantiles:p99=40,max=30":              "lengths of quantiles must rise: 30 follows 40",
+		"uniform:min=5,max=4":                  "lengths from min=5 to max=4",
 		"uniform:max=4,max=5":                  "max: given twice",
-		"normal:mean=5,p95=7,samples=16777216": "16777216 is not a number of samples",
+		"normal:mean=5,p95=7,samples=16777216": "samples=16777216: need a number",
 	} {
 		_, err := ParseLengths(text)
 		require.ErrorContains(t, err, want, text)

@@ -35,7 +35,7 @@ func (o outcome) beyond(bytes int64) bool {
 }
 
 // errBeyond ends the replay of further epochs.
-var errBeyond = errors.New("an epoch is beyond what was allowed")
+var errBeyond = errors.New("an epoch needs more memory than its limit")
 
 // milestones returns the steps after which growth is reported: 1, 10, 100 and so on, and the last.
 func milestones(steps int) []int {

@@ -21,7 +21,7 @@ var hostScript string
 // where the Python or its PyTorch cannot run it.
 func HostSteps(ctx context.Context, c Command, python string) (torch string, seconds []float64, err error) {
 	if _, err := exec.LookPath(python); err != nil {
-		return "", nil, input.Errorf("there is no Python called %s; name yours with --python", python)
+		return "", nil, input.Errorf("no Python interpreter %s found; name yours with --python", python)
 	}
 	var printed bytes.Buffer
 	c.Args, c.Stdout, c.Steps, c.Timed = []string{python, "-c", hostScript}, &printed, 3, true

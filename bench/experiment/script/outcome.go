@@ -224,7 +224,7 @@ func (o *Outcome) Seen() string {
 		return wanted
 	}
 	if len(o.named("step")) > 0 {
-		return "an optimizer stepped, and nothing was put on the GPU: does the command ask for the GPU by a flag?"
+		return "an optimizer stepped on the CPU: does the command need a flag to use the GPU?"
 	}
 	return "PyTorch was imported, and its CUDA was not used"
 }

@@ -49,7 +49,7 @@ func engineOf(given map[string]string) (e engine, err error) {
 		}
 	}
 	if e.at < 0 {
-		err = fmt.Errorf("%s %d", e.list, e.at)
+		err = fmt.Errorf("invalid engine %s=%d: need 0 or more", e.list, e.at)
 	}
 	return e, err
 }
@@ -109,7 +109,7 @@ func recurrent(given map[string]string) (cudnn.RNN, error) {
 	mode, known := modes[given["mode"]]
 	element, sized := sizes[given["dtype"]]
 	if !known || !sized {
-		return cudnn.RNN{}, fmt.Errorf("recurrent layers of kind %q in %q", given["mode"], given["dtype"])
+		return cudnn.RNN{}, fmt.Errorf("unknown recurrent layer: mode=%q, dtype=%q", given["mode"], given["dtype"])
 	}
 	r := cudnn.RNN{Mode: mode, Element: element, Training: given["training"] == "1", Dropout: given["dropout"] == "1"}
 	for key, to := range map[string]*int64{
@@ -128,7 +128,7 @@ func recurrent(given map[string]string) (cudnn.RNN, error) {
 func batchNorm(pass string, given map[string]string) (int64, error) {
 	x, err := numbers(given["x"])
 	if err != nil || len(x) < 3 || x[1] < 1 {
-		return 0, fmt.Errorf("a batch norm over %q: %w", given["x"], err)
+		return 0, fmt.Errorf("invalid sizes x=%q of a batch norm: %w", given["x"], err)
 	}
 	n := cudnn.BatchNorm{Channels: x[1], Rows: 1, Half: sizes[given["dtype"]] == 2}
 	for i, size := range x {
@@ -177,7 +177,7 @@ func configOf(sizes map[string][]int64) (cudnn.Config, error) {
 	x, w, y := sizes["x"], sizes["w"], sizes["y"]
 	dims := len(x) - 2
 	if dims < 2 || dims > 3 || len(w) != len(x) || len(y) != len(x) || w[1] < 1 || x[1]%w[1] != 0 {
-		return cudnn.Config{}, fmt.Errorf("tensors of %d, %d and %d dimensions", len(x), len(w), len(y))
+		return cudnn.Config{}, fmt.Errorf("x, w, y have %d, %d, %d dimensions: need 4 or 5", len(x), len(w), len(y))
 	}
 	c := cudnn.Config{Dim: dims, N: x[0], Ci: x[1], Co: y[1], Groups: x[1] / w[1]}
 	for _, part := range []struct {
@@ -192,7 +192,7 @@ func configOf(sizes map[string][]int64) (cudnn.Config, error) {
 		{&c.Dilation, sizes["dilation"]},
 	} {
 		if len(part.from) != dims {
-			return c, fmt.Errorf("%d numbers for %d dimensions", len(part.from), dims)
+			return c, fmt.Errorf("a list has %d numbers: need one for each of %d dimensions", len(part.from), dims)
 		}
 		copy(part.to[:], part.from)
 	}

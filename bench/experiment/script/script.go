@@ -132,7 +132,7 @@ func Run(ctx context.Context, c Command) (*Outcome, error) {
 	}
 	err = errors.Join(o.readNative(room), o.readTrace())
 	if (err != nil || o.ExitCode != 0) && (isFull(room.dir) || strings.Contains(o.failure().Text, noSpace)) {
-		return nil, fmt.Errorf("%s in %s, where vprof keeps what the script saves; set TMPDIR to a folder with more",
+		return nil, fmt.Errorf("%s in %s, where vprof stores the script's files; set TMPDIR to a folder with more",
 			strings.ToLower(noSpace), os.TempDir())
 	}
 	return o, err

@@ -241,7 +241,7 @@ func TestFailuresHaveTheirKind(t *testing.T) {
 func TestTrainingOnTheHostIsNone(t *testing.T) {
 	o, _ := trial(t, script.Command{}, "host")
 	require.Equal(t, script.Untrained, o.Kind())
-	require.Contains(t, o.Seen(), "nothing was put on the GPU")
+	require.Contains(t, o.Seen(), "an optimizer stepped on the CPU")
 }
 
 func TestNvidiaSmiKnowsTheGPU(t *testing.T) {

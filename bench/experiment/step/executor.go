@@ -123,7 +123,7 @@ func (t *Trial) loads(ctx context.Context) (loads []steptime.Load, err error) {
 func (l Local) prepare(ctx context.Context, t *Trial) (err error) {
 	if t.setup == nil {
 		if l.Models == nil {
-			return errors.New("the executor has no models, which a trial from another process needs")
+			return errors.New("this executor has no list of models and cannot run a trial that another process sent")
 		}
 		if t.setup, err = Of(l.Models, t.Case, Evidence{}); err != nil {
 			return err
@@ -188,7 +188,7 @@ func simulate(ctx context.Context, p *program.Program, r *Result) error {
 func (l Local) measure(ctx context.Context, p *program.Program, r *Result) error {
 	how, conf := r.trial.Replay, r.trial.setup.conf
 	if l.Device == nil || l.Device.Name() != how.Device {
-		return fmt.Errorf("there is no device %s here to run on", how.Device)
+		return fmt.Errorf("device %s is not available in this process", how.Device)
 	}
 	m, err := replay.Measure(ctx, l.Device, p,
 		replay.Conditions{Config: &conf, WarmUp: how.WarmUp, Repeat: how.Repeat, Verify: how.Verify})

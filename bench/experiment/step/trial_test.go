@@ -123,7 +123,7 @@ func TestATrialOnADeviceNeedsThatDevice(t *testing.T) {
 	trial := setup.Trial(d.GPU(), 8)
 	trial.Replay.Device = d.Name()
 	_, err := setup.Try(t.Context(), trial)
-	require.ErrorContains(t, err, "there is no device sim:card here to run on")
+	require.ErrorContains(t, err, "device sim:card is not available in this process")
 	r, err := setup.On(d).Try(t.Context(), trial)
 	require.NoError(t, err)
 	require.True(t, r.Measured.Run.Simulated)

@@ -54,7 +54,7 @@ func parseBatchItem(item string) ([]int, error) {
 	case err != nil:
 		return nil, err
 	case to < from:
-		return nil, fmt.Errorf("the range %s ends below its start", item)
+		return nil, fmt.Errorf("the range %s ends below its start; write the smaller size first", item)
 	case each && to-from >= maxEach:
 		return nil, fmt.Errorf("the range %s has %d sizes, one by one; %sx2 doubles, %s+8 adds 8", item, to-from+1,
 			item, item)
@@ -62,11 +62,11 @@ func parseBatchItem(item string) ([]int, error) {
 	by, err := strconv.Atoi(rest[at+1:])
 	switch grows := rest[at] == 'x'; {
 	case err != nil || by > maxBatch:
-		return nil, fmt.Errorf("%q is not a step", rest[at:])
+		return nil, fmt.Errorf("invalid step %q: write x2 to double, +8 to add 8", rest[at:])
 	case grows && by < 2:
-		return nil, fmt.Errorf("a range by the factor %d never ends; the smallest factor is 2", by)
+		return nil, fmt.Errorf("a range with the factor %d never ends; the smallest factor is 2", by)
 	case by < 1:
-		return nil, fmt.Errorf("a range by the difference %d never ends; the smallest difference is 1", by)
+		return nil, fmt.Errorf("a range with the step %d never ends; the smallest step is 1", by)
 	case (to-from)/by >= maxBatches && !grows:
 		return nil, fmt.Errorf("the range %s has more than %d sizes", item, maxBatches)
 	case grows:
@@ -88,9 +88,9 @@ func parseBatch(s string) (int, error) {
 	b, err := strconv.Atoi(s)
 	switch {
 	case s == "":
-		return 0, errors.New("a size is missing")
+		return 0, errors.New("a size between commas is missing; write sizes like 8,16,32")
 	case errors.Is(err, strconv.ErrRange) || err == nil && b > maxBatch:
-		return 0, fmt.Errorf("%s is more than any batch (%d)", s, maxBatch)
+		return 0, fmt.Errorf("%s is above the largest batch size, %d", s, maxBatch)
 	case err != nil:
 		hint := "; sizes are like 64, 8,16 or 8..128x2"
 		if from, to, ok := strings.Cut(s, "-"); ok && from != "" && to != "" {

@@ -31,8 +31,8 @@ func TestBatchListHoldsSizesAndRanges(t *testing.T) {
 
 func TestBadBatchListSaysWhy(t *testing.T) {
 	for list, want := range map[string]string{
-		"":                     "a size is missing",
-		"8,":                   "a size is missing",
+		"":                     "a size between commas is missing",
+		"8,":                   "a size between commas is missing",
 		"0":                    "0 is not a batch size; the smallest is 1",
 		"-4":                   "-4 is not a batch size",
 		"NaN":                  `"NaN" is not a whole number`,
@@ -42,18 +42,18 @@ func TestBadBatchListSaysWhy(t *testing.T) {
 		"1..65":                "the range 1..65 has 65 sizes, one by one; 1..65x2 doubles, 1..65+8 adds 8",
 		"64..8":                "ends below its start",
 		"1..40..2":             `"40..2" is not a whole number`,
-		"8..x2":                "a size is missing",
-		"..8x2":                "a size is missing",
+		"8..x2":                "a size between commas is missing",
+		"..8x2":                "a size between commas is missing",
 		"64..8x2":              "ends below its start",
 		"8..64x1":              "the smallest factor is 2",
 		"8..64x-2":             "the smallest factor is 2",
-		"8..64+0":              "the smallest difference is 1",
-		"8..64x":               `"x" is not a step`,
-		"8..64x2.5":            `"x2.5" is not a step`,
-		"1048577":              "1048577 is more than any batch",
+		"8..64+0":              "the smallest step is 1",
+		"8..64x":               `invalid step "x"`,
+		"8..64x2.5":            `invalid step "x2.5"`,
+		"1048577":              "1048577 is above the largest batch size",
 		"1..1048576+1":         "has more than 4096 sizes",
 		"1..4096+1,1..4096+1":  "more than 4096 sizes",
-		"99999999999999999999": "is more than any batch",
+		"99999999999999999999": "is above the largest batch size",
 	} {
 		_, err := ParseBatches(list)
 		require.ErrorContains(t, err, want, list)

@@ -58,16 +58,16 @@ func (m Measured) Correct(ctx context.Context, of *step.Setup, gpu device.GPU, s
 		return speed, err
 	}
 	if !one.load.Known() {
-		return speed, input.Errorf("the measured step corrects nothing: the speed of %s is not known", gpu.Name)
+		return speed, input.Errorf("the measured step cannot correct estimates: the speed of %s is not known", gpu.Name)
 	}
 	kernels := m.Seconds/max(1, one.load.Stretch) - one.load.Host
 	if least := one.load.Roofline() / 2; kernels < least && !one.load.Compiled { // half, for what caches spare
-		return speed, input.Errorf("the measured step corrects nothing: %.3g s at batch %d is less than half of what "+
-			"%s takes at its peak rates; were batch, precision and GPU these?", m.Seconds, m.Batch, gpu.Name)
+		return speed, input.Errorf("the measured step cannot correct estimates: %.3g s at batch %d is less than half "+
+			"of what %s takes at its peak rates; check batch, precision and GPU", m.Seconds, m.Batch, gpu.Name)
 	}
 	speed, err = calibrate.FitSpeed([]calibrate.Timed{{Load: one.load, Seconds: kernels}}, speed)
 	if err != nil {
-		return speed, input.Errorf("the measured step corrects nothing: %w", err)
+		return speed, input.Errorf("the measured step cannot correct estimates: %w", err)
 	}
 	return speed, nil
 }

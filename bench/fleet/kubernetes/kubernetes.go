@@ -33,13 +33,13 @@ func Check(file string, k fleet.Kubernetes) error {
 	case k.Image == "":
 		return &input.FormatError{File: file, Key: "kubernetes.image", Reason: "is missing: the image that has vprof"}
 	case k.Claim == "":
-		return input.KeyErrorf(file, "kubernetes.claim", "is missing: the volume claim that the fleet's folder is on")
+		return input.KeyErrorf(file, "kubernetes.claim", "is missing: name the volume claim with the fleet's folder")
 	case slices.Contains(strings.Split(k.Path, "/"), ".."):
-		return input.KeyErrorf(file, "kubernetes.path", "%q leads out of the claim; name a folder in it", k.Path)
+		return input.KeyErrorf(file, "kubernetes.path", "%q is outside the volume claim; name a folder in it", k.Path)
 	}
 	for _, key := range []string{"containers", "volumes", "restartPolicy"} {
 		if _, given := k.Pod[key]; given {
-			return input.KeyErrorf(file, "kubernetes.pod", "%s is what vprof writes; leave it out", key)
+			return input.KeyErrorf(file, "kubernetes.pod", "%s is set by vprof; leave it out", key)
 		}
 	}
 	return nil
@@ -152,8 +152,8 @@ var _ fleet.Engine = (*Engine)(nil)
 
 // noKubectl returns the error that this machine has no kubectl.
 func noKubectl() error {
-	return input.Errorf("there is no kubectl on this machine; without --apply the manifests are printed, to be " +
-		"applied elsewhere")
+	return input.Errorf("kubectl is not on the PATH of this machine; without --apply the manifests are printed, to " +
+		"be applied elsewhere")
 }
 
 // kubectl runs a command in the namespace of the fleet.

@@ -119,7 +119,7 @@ func TestWhatManifestsNeedIsAskedFor(t *testing.T) {
 	k := fleet.Kubernetes{Image: "i", Claim: "c"}
 	require.NoError(t, Check("lab.yaml", k))
 	k.Pod = map[string]any{"containers": nil}
-	require.ErrorContains(t, Check("lab.yaml", k), "kubernetes.pod: containers is what vprof writes")
+	require.ErrorContains(t, Check("lab.yaml", k), "kubernetes.pod: containers is set by vprof")
 }
 
 func TestActiveTasksAreThoseThatHaveNotEnded(t *testing.T) {

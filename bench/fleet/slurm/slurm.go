@@ -35,8 +35,8 @@ var _ fleet.Engine = (*Engine)(nil)
 
 // missing returns the error that this machine lacks a command of Slurm.
 func missing(command string) error {
-	return input.Errorf("there is no %s on this machine; run the fleet on a login node, where jobs are submitted",
-		command)
+	return input.Errorf(
+		"%s is not on the PATH of this machine; run the fleet on a login node, where jobs are submitted", command)
 }
 
 // run runs a command of Slurm and returns what it prints.
@@ -132,7 +132,7 @@ func option(name, value string) (string, error) {
 	case strings.ContainsFunc(value, func(r rune) bool {
 		return unicode.IsControl(r) || strings.ContainsRune("\"'\\", r)
 	}):
-		return "", input.Errorf("#SBATCH --%s=%q: Slurm reads no quotes, backslashes and line ends in it; use "+
+		return "", input.Errorf("#SBATCH --%s=%q: Slurm allows no quotes, backslashes or line ends in it; use "+
 			"another name", name, value)
 	case strings.ContainsAny(value, " #"):
 		value = `"` + value + `"`

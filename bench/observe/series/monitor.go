@@ -23,7 +23,7 @@ func readMonitor(data []byte) (*journal, error) {
 		s := monitor.Sample{Name: cell["name"], UUID: cell["uuid"]}
 		var err error
 		if s.Time, err = time.Parse(time.RFC3339Nano, cell["time"]); err != nil {
-			return fmt.Errorf("time: %q is not a time", cell["time"])
+			return fmt.Errorf("time: %q: need a time like 2026-01-31T12:00:00Z", cell["time"])
 		}
 		if s.GPU, err = strconv.Atoi(cell["gpu"]); err != nil {
 			return fmt.Errorf("gpu: %q is not a number", cell["gpu"])
@@ -87,14 +87,14 @@ const maxBytes = 1 << 46
 func (j *journal) add(s monitor.Sample) error {
 	for _, bytes := range []int64{s.Total, s.Used, s.Highest} {
 		if bytes < 0 || bytes > maxBytes {
-			return fmt.Errorf("%d is not a number of bytes", bytes)
+			return fmt.Errorf("%d is out of range for a number of bytes", bytes)
 		}
 	}
 	switch {
 	case s.Total > 0 && s.Used > s.Total:
 		return fmt.Errorf("used_bytes: %d is more than the total_bytes of %d", s.Used, s.Total)
 	case s.Watched != nil && (*s.Watched < -1 || *s.Watched > maxBytes): // -1: the driver does not tell
-		return fmt.Errorf("watched_bytes: %d is not a number of bytes", *s.Watched)
+		return fmt.Errorf("watched_bytes: %d: need a number of bytes, or -1 if it is unknown", *s.Watched)
 	}
 	seen := map[int]bool{}
 	for _, p := range s.Processes {

@@ -65,7 +65,7 @@ func columns(header []string) ([]string, error) {
 		}
 		memory := strings.HasPrefix(name, "memory.") || strings.HasPrefix(name, "used_")
 		if memory && unit != "" && strings.TrimSpace(unit) != "[MiB]" {
-			return nil, fmt.Errorf("column %s is in %s, want [MiB]", name, unit)
+			return nil, fmt.Errorf("the unit of column %s is %s: need [MiB]", name, unit)
 		}
 		names = append(names, name)
 	}
@@ -130,7 +130,7 @@ func readProcesses(data []byte) (*journal, error) {
 		}
 		pid, err := strconv.Atoi(cell["pid"])
 		if err != nil || pid < 1 {
-			return fmt.Errorf("pid: %q is not the number of a process", cell["pid"])
+			return fmt.Errorf("pid: %q: need a process ID", cell["pid"])
 		}
 		product := cell["gpu_name"]
 		b, err := j.gpu(product+cell["gpu_uuid"]+cell["gpu_bus_id"],

@@ -119,7 +119,7 @@ func top(places map[string]Site) []Site {
 func (s *Snapshot) Only(name string) (Summary, error) {
 	devices := s.Devices()
 	if len(devices) != 1 {
-		return Summary{}, input.FileErrorf(name, "has memory of %d devices, want one", len(devices))
+		return Summary{}, input.FileErrorf(name, "has memory of %d devices: need a snapshot of one", len(devices))
 	}
 	return s.Of(devices[0]), nil
 }

@@ -33,9 +33,9 @@ type Conditions struct {
 func (k Conditions) check() error {
 	switch {
 	case k.Accumulate < 0:
-		return fmt.Errorf("%d is no number of micro-batches", k.Accumulate)
+		return fmt.Errorf("accumulate: %d: need 0 or more micro-batches", k.Accumulate)
 	case k.Dataset.Share:
-		return errors.New("a data set has bytes")
+		return errors.New("dataset: need a size in bytes, not a percentage")
 	}
 	return nil
 }

@@ -45,7 +45,7 @@ func ParseFigure(text string) (Figure, error) {
 	case f.Share:
 		unit = 0.01
 	case !known:
-		return Figure{}, fmt.Errorf("%q: there is no unit %s", text, m[4])
+		return Figure{}, fmt.Errorf("%q: unknown unit %s", text, m[4])
 	}
 	var err error
 	if f.Low, err = strconv.ParseFloat(m[2], 64); err != nil {
@@ -63,11 +63,11 @@ func ParseFigure(text string) (Figure, error) {
 	f.Low, f.High = f.Low*unit, f.High*unit
 	switch {
 	case f.High < f.Low:
-		return Figure{}, fmt.Errorf("%q ends below its start", text)
+		return Figure{}, fmt.Errorf("the range %q ends below its start", text)
 	case f.Share && f.High > 1:
-		return Figure{}, fmt.Errorf("%q is more than 100 %%", text)
+		return Figure{}, fmt.Errorf("%q is above 100 %%", text)
 	case f.High > 1<<50:
-		return Figure{}, fmt.Errorf("%q is more than any memory holds", text)
+		return Figure{}, fmt.Errorf("%q is more bytes than 63 bits hold", text)
 	}
 	return f, nil
 }
@@ -98,7 +98,7 @@ func (s *Span) UnmarshalYAML(n *yaml.Node) error {
 	low, err := strconv.ParseFloat(first, 64)
 	high, err2 := strconv.ParseFloat(last, 64)
 	if err = errors.Join(err, err2); err != nil || !(0 < low && low <= high && high < 1e10) {
-		return fmt.Errorf("%q is no number of seconds like 0.5 and no range like 0.5..2", n.Value)
+		return fmt.Errorf("%q: need seconds like 0.5 or a range like 0.5..2", n.Value)
 	}
 	*s = Span{low, high}
 	return nil
@@ -123,7 +123,7 @@ func ParseRange(text string) (Range, error) {
 	r.From, err = strconv.Atoi(first)
 	r.To, err2 = strconv.Atoi(last)
 	if err = errors.Join(err, err2); err != nil || r.From < 1 || r.To < r.From {
-		return Range{}, fmt.Errorf("%q is no batch size like 32 and no range like 8-16", text)
+		return Range{}, fmt.Errorf("%q: need a batch size like 32 or a range like 8-16", text)
 	}
 	return r, nil
 }

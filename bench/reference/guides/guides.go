@@ -137,23 +137,23 @@ func (c Claim) check() error {
 	phased := c.Of == AllocatedAfter || c.Of == PeakOf || c.Of == AddedBy
 	switch {
 	case len(c.Models) == 0:
-		return errors.New("it names no model")
+		return errors.New("the claim names no model")
 	case c.Where == "":
-		return errors.New("where: missing")
+		return errors.New("where: the place in the guide is missing")
 	case !component && !slices.Contains(quantities, c.Of):
-		return fmt.Errorf("there is no quantity %q", c.Of)
+		return fmt.Errorf("of: unknown quantity %q", c.Of)
 	case phased != (c.Phase != ""):
-		return fmt.Errorf("%q and phase %q do not go together", c.Of, c.Phase)
+		return fmt.Errorf("of %q with phase %q: quantities of a phase need one, others have none", c.Of, c.Phase)
 	case c.Of == Fits && (c.Figure != Figure{} || c.GPU == "" || c.Batch.To == 0):
 		return errors.New("a claim that a batch fits needs a GPU and a batch, and has no number")
 	case c.Doubted && c.Of != Fits:
-		return errors.New("doubted applies only to claims that a batch fits")
+		return errors.New("doubted: only claims that a batch fits may have it")
 	case (c.Of == Time) != (c.Took.High > 0) || c.Samples < 0 || c.Samples > 0 && c.Of != Time:
-		return errors.New("took applies only to times")
+		return errors.New("took and samples: a claim of a time needs took, and other claims have neither")
 	case (c.Of == Time || c.Of == Host) && (c.Figure != Figure{} || c.Words == "" || c.Batch.To == 0):
 		return errors.New("a time or a host's memory needs a batch and the guide's words")
 	case !slices.Contains([]Quantity{Fits, Time, Host}, c.Of) && c.Figure == Figure{}:
-		return errors.New("it has no number")
+		return errors.New("the claim has no number")
 	case c.Figure.Share != (c.Of == Trainable || c.Baseline != nil && c.Figure.Share):
 		return errors.New("a share needs trained parameters, or a configuration to compare with")
 	}
@@ -174,7 +174,7 @@ func Read(text []byte) (Guide, error) {
 		return Guide{}, fmt.Errorf("guide: %w", err)
 	}
 	if g.Title == "" || g.Project == "" {
-		return Guide{}, errors.New("guide: it has no title or project")
+		return Guide{}, errors.New("guide: title or project is missing")
 	}
 	for i := range g.Claims {
 		c := &g.Claims[i]

@@ -122,25 +122,25 @@ func TestBatchRangesReadWhatTheyWrite(t *testing.T) {
 func TestReadSaysWhichClaimIsWrong(t *testing.T) {
 	const head = "{title: G, project: p, models: [m], claims: ["
 	for claim, want := range map[string]string{
-		"{where: a, of: device}":                                                       "it has no number",
-		"{where: a, of: devices, figure: 1 GB}":                                        `there is no quantity "devices"`,
-		"{of: device, figure: 1 GB}":                                                   "where: missing",
-		"{where: a, of: device, figure: 1 GB, phase: loss}":                            `"device" and phase "loss" do not go together`,
-		"{where: a, of: peak of, figure: 1 GB}":                                        `"peak of" and phase "" do not go together`,
+		"{where: a, of: device}":                                                       "the claim has no number",
+		"{where: a, of: devices, figure: 1 GB}":                                        `unknown quantity "devices"`,
+		"{of: device, figure: 1 GB}":                                                   "where: the place in the guide is missing",
+		"{where: a, of: device, figure: 1 GB, phase: loss}":                            `of "device" with phase "loss"`,
+		"{where: a, of: peak of, figure: 1 GB}":                                        `of "peak of" with phase ""`,
 		"{where: a, of: fits, figure: 1 GB, gpu: t4, batch: 1}":                        "has no number",
-		"{where: a, of: device, figure: 1 GB, doubted: true}":                          "doubted applies only to claims that a batch fits",
+		"{where: a, of: device, figure: 1 GB, doubted: true}":                          "doubted: only claims that a batch fits may have it",
 		"{where: a, of: fits, batch: 1}":                                               "needs a GPU and a batch",
 		"{where: a, of: device, figure: 30 %}":                                         "a share needs trained parameters",
 		"{where: a, of: trainable, figure: 3 GB}":                                      "a share needs trained parameters",
 		"{where: a, of: device, figure: 1 GB, amp: fp8}":                               `there is no precision "fp8"`,
 		"{where: a, of: device, figure: 30 %, than: {amp: fp8}}":                       "there is no precision",
-		"{where: a, of: device, figure: 1 GB, dataset: 10 %}":                          "a data set has bytes",
-		"{where: a, of: device, figure: 1 GB, accumulate: -1}":                         "-1 is no number of micro-batches",
+		"{where: a, of: device, figure: 1 GB, dataset: 10 %}":                          "dataset: need a size in bytes",
+		"{where: a, of: device, figure: 1 GB, accumulate: -1}":                         "accumulate: -1: need 0 or more micro-batches",
 		"{where: a, of: device, figure: lots}":                                         `"lots": write a value like`,
-		"{where: a, of: device, figure: 1 GB, batch: 8-4}":                             `"8-4" is no batch size`,
+		"{where: a, of: device, figure: 1 GB, batch: 8-4}":                             `"8-4": need a batch size`,
 		"{where: a, of: device, figure: 1 GB, bach: 8}":                                "bach",
 		"{where: a, of: device, figure: {low: 1}}":                                     "a value must be text",
-		"{where: a, of: device, models: [], figure: 1 GB}":                             "it names no model",
+		"{where: a, of: device, models: [], figure: 1 GB}":                             "the claim names no model",
 		"{where: a, of: device, figure: 1 GB, checkpointing: maybe, settings: {a: b}}": "cannot unmarshal",
 	} {
 		_, err := guides.Read([]byte(head + claim + "]}"))
@@ -148,7 +148,7 @@ func TestReadSaysWhichClaimIsWrong(t *testing.T) {
 	}
 	for _, text := range []string{"", "{title: G}"} {
 		_, err := guides.Read([]byte(text))
-		require.ErrorContains(t, err, "no title or project")
+		require.ErrorContains(t, err, "title or project is missing")
 	}
 }
 

@@ -39,7 +39,7 @@ type Page struct {
 }
 
 // ErrEmpty is the error of runs with nothing to show.
-var ErrEmpty = errors.New("the runs have no batch size in them")
+var ErrEmpty = errors.New("the files hold no result for any batch size")
 
 // A MixedError is the error of runs of several cases.
 type MixedError struct{ One, Other report.Case }

@@ -161,7 +161,7 @@ func Breakdown(r *report.Report) (*Picture, error) {
 	}
 	entries := lists.Map(legend(all), func(c part) placedEntry { return placedEntry{entry{Text: c.Name}, c.Key, 0, 0} })
 	if len(entries) == 0 {
-		return nil, fmt.Errorf("%s: the run has no components in it", r.Case.Model)
+		return nil, fmt.Errorf("%s: the run has no components to draw; make it with vprof plan or sweep", r.Case.Model)
 	}
 	p.explain(entries)
 	return p, nil

@@ -123,7 +123,7 @@ func TestAxesHoldEverything(t *testing.T) {
 func TestRunsWithoutPointsCannotBeDrawn(t *testing.T) {
 	r := &report.Report{Case: report.Case{Case: models.Case{Model: "toy"}}}
 	_, err := Peaks(r)
-	require.ErrorContains(t, err, "no batch size")
+	require.ErrorContains(t, err, "no result for any batch size")
 	_, err = Breakdown(r)
 	require.ErrorContains(t, err, "no components")
 }

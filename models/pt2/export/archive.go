@@ -50,7 +50,7 @@ func Read(r io.ReaderAt, size int64) (*Program, error) {
 		return nil, noArchive(r, size)
 	}
 	if len(z.File) > mostEntries {
-		return nil, fmt.Errorf("has %d entries; exported programs have some hundred", len(z.File))
+		return nil, fmt.Errorf("has %d entries, too many for an exported program", len(z.File))
 	}
 	var model, extra *zip.File
 	for _, f := range z.File {
@@ -147,7 +147,7 @@ func noArchive(r io.ReaderAt, size int64) error {
 	case n == 8 && string(head[4:]) == "ET12":
 		return errors.New("is an ExecuTorch program, which has no training graph" + howTo)
 	default:
-		return errors.New("is no exported program" + howTo)
+		return errors.New("is not an exported program" + howTo)
 	}
 }
 
@@ -156,7 +156,7 @@ func otherArchive(z *zip.Reader) error {
 	for _, f := range z.File {
 		switch {
 		case strings.Contains(f.Name, "/code/") || strings.HasSuffix(f.Name, "/constants.pkl"):
-			return errors.New("is TorchScript, whose graph autograd does not see" + howTo)
+			return errors.New("is TorchScript, not a graph of torch.export" + howTo)
 		case strings.HasSuffix(f.Name, "/data.pkl") || strings.HasSuffix(f.Name, "/.format_version"):
 			return errors.New("is a checkpoint (torch.save), which holds weights and no graph" + howTo)
 		case strings.Contains(f.Name, "data/aotinductor/"):

@@ -29,7 +29,7 @@ func (p *Program) check() error {
 	}
 	for _, r := range p.Results {
 		if r.Value >= 0 && !made[r.Value] {
-			return fmt.Errorf("forward returns %s, which no node makes", p.Names[r.Value])
+			return fmt.Errorf("forward returns %s, which no node computes", p.Names[r.Value])
 		}
 	}
 	return nil
@@ -39,7 +39,7 @@ func (p *Program) check() error {
 func (p *Program) checkNode(n *Node, made []bool) error {
 	for _, a := range n.Inputs {
 		if v := unmade(made, a.Argument); v >= 0 {
-			return fmt.Errorf("node %d (%s) takes %s, which no node before it makes", n.Number, n.Target, p.Names[v])
+			return fmt.Errorf("node %d (%s) reads %s, which no earlier node computes", n.Number, n.Target, p.Names[v])
 		}
 	}
 	for _, a := range flatten(nil, n.Outputs) {
@@ -47,7 +47,7 @@ func (p *Program) checkNode(n *Node, made []bool) error {
 			continue
 		}
 		if made[a.Ref] {
-			return fmt.Errorf("node %d (%s) makes %s, which is there already", n.Number, n.Target, p.Names[a.Ref])
+			return fmt.Errorf("node %d (%s) computes %s a second time", n.Number, n.Target, p.Names[a.Ref])
 		}
 		made[a.Ref] = true
 	}
@@ -56,17 +56,17 @@ func (p *Program) checkNode(n *Node, made []bool) error {
 
 func (in *Input) check() error {
 	if in.Role != UserInput && in.Number {
-		return fmt.Errorf("tensor_values does not say what %s is", in.Name)
+		return fmt.Errorf("tensor_values has no entry for %s", in.Name)
 	}
 	if len(in.Sizes) > mostDims {
-		return fmt.Errorf("%s has %d dimensions", in.Name, len(in.Sizes))
+		return fmt.Errorf("%s has %d dimensions: need at most %d", in.Name, len(in.Sizes), mostDims)
 	}
 	for _, s := range in.Sizes {
 		if s.Expr == nil && (s.Int < 0 || s.Int > mostInput) {
-			return fmt.Errorf("%s has a dimension of %d", in.Name, s.Int)
+			return fmt.Errorf("%s has a dimension of %d: need 0 to %d", in.Name, s.Int, mostInput)
 		}
 		if s.Expr != nil && in.Role != UserInput {
-			return fmt.Errorf("%s, a tensor of the model, has a size that depends on the input", in.Name)
+			return fmt.Errorf("%s, a weight or buffer, has a size that depends on the input; only inputs may", in.Name)
 		}
 	}
 	return nil

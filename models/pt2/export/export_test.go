@@ -105,7 +105,7 @@ func TestBadFilesAreRefused(t *testing.T) {
 		want string
 	}{
 		{"empty", nil, "is empty"},
-		{"text", []byte("hello, world"), "is no exported program"},
+		{"text", []byte("hello, world"), "is not an exported program"},
 		{"pickle", []byte("\x80\x02}q\x00(X\x01\x00"), "is a pickle"},
 		{"ExecuTorch", []byte("\x20\x00\x00\x00ET12\x00\x00"), "is an ExecuTorch program"},
 		{"truncated zip", whole[:len(whole)/2], "ends in the middle"},
@@ -130,15 +130,15 @@ func TestBadFilesAreRefused(t *testing.T) {
 		{
 			"missing tensor", change(
 				`"p_w": {"dtype": 7, "sizes": [{"as_int": 4}], "strides": [{"as_int": 1}], "requires_grad": true},`, ""),
-			"does not say what w is",
+			"tensor_values has no entry for w",
 		},
 		{"unmade", change(`{"name": "self", "arg": {"as_tensor": {"name": "x"}}`,
-			`{"name": "self", "arg": {"as_tensor": {"name": "z"}}`), "takes z, which no node before it makes"},
+			`{"name": "self", "arg": {"as_tensor": {"name": "z"}}`), "reads z, which no earlier node computes"},
 		{"circle", change(`{"name": "self", "arg": {"as_tensor": {"name": "x"}}`,
-			`{"name": "self", "arg": {"as_tensor": {"name": "y"}}`), "takes y"},
+			`{"name": "self", "arg": {"as_tensor": {"name": "y"}}`), "reads y"},
 		{"twice", change(`"outputs": [{"as_tensor": {"name": "y"}}],
 		"metadata"`, `"outputs": [{"as_tensor": {"name": "x"}}],
-		"metadata"`), "which is there already"},
+		"metadata"`), "a second time"},
 		{"no result", change(`"outputs": [{"as_tensor": {"name": "y"}}],
 	"nodes"`, `"outputs": [{"as_tensor": {"name": "q"}}],
 	"nodes"`), "forward returns q"},
@@ -150,10 +150,10 @@ func TestBadFilesAreRefused(t *testing.T) {
 			`"sizes": [{"as_int": 4000000000000000000}]`), "dimension of 4000000000000000000"},
 		{"large number", change(`"sizes": [{"as_int": 4}]`,
 			`"sizes": [{"as_int": 40000000000000000000}]`), "no whole number"},
-		{"expression", change(`"Symbol('s0', positive=True)"`, `"Symbol('s0'"`), "no expression that vprof reads"},
+		{"expression", change(`"Symbol('s0', positive=True)"`, `"Symbol('s0'"`), "cannot read the expression"},
 		{
 			"inputs", change(`{"parameter": {"arg": {"name": "p_w"}, "parameter_name": "w"}},`, ""),
-			"2 inputs and its signature 1",
+			"2 inputs, and its signature names 1",
 		},
 		{"extra", archive(t, "m/models/model.json", program, "m/extra/vprof.json", `{"version": 7}`), "version 7"},
 		{"no extra", archive(t, "m/models/model.json", program, "m/extra/vprof.json", `[`), "extra/vprof.json"},
@@ -223,16 +223,16 @@ func TestExpressions(t *testing.T) {
 		require.Equal(t, want, got, text)
 	}
 	for text, want := range map[string]string{
-		"Symbol('u0')":                                               "how large u0 is",
+		"Symbol('u0')":                                               "the size u0 is not known",
 		"FloorDiv(Symbol('s0'), Integer(0))":                         "divided by zero",
-		"Mul(Integer(4611686018427387904), Symbol('s0'))":            "63 bits",
-		"Add(Integer(9223372036854775807), Symbol('s0'))":            "63 bits",
-		"Pow(Symbol('s0'), Integer(99))":                             "63 bits",
-		"ToFloat(Symbol('s0'))":                                      "no whole number",
-		"CeilToInt(Mul(Float('1e300'), ToFloat(Symbol('s0'))))":      "63 bits",
+		"Mul(Integer(4611686018427387904), Symbol('s0'))":            "a size is above 2^63",
+		"Add(Integer(9223372036854775807), Symbol('s0'))":            "a size is above 2^63",
+		"Pow(Symbol('s0'), Integer(99))":                             "a size is above 2^63",
+		"ToFloat(Symbol('s0'))":                                      "not a whole number",
+		"CeilToInt(Mul(Float('1e300'), ToFloat(Symbol('s0'))))":      "a size is above 2^63",
 		"IntTrueDiv(Symbol('s0'), Add(Integer(1), Integer(-1)))":     "divided by zero",
-		"Mod(ToFloat(Symbol('s0')), Integer(2))":                     "no whole number",
-		"RoundToInt(Pow(Float('-1.0'), Float('0.5', precision=53)))": "63 bits",
+		"Mod(ToFloat(Symbol('s0')), Integer(2))":                     "not a whole number",
+		"RoundToInt(Pow(Float('-1.0'), Float('0.5', precision=53)))": "a size is above 2^63",
 	} {
 		e, err := export.ParseExpr(text)
 		require.NoError(t, err, text)

@@ -26,7 +26,7 @@ func (s Size) Eval(symbols map[string]int64) (int64, error) {
 	}
 	n, whole := x.Int()
 	if !whole {
-		return 0, fmt.Errorf("%s is no whole number", s.Expr)
+		return 0, fmt.Errorf("%s is not a whole number", s.Expr)
 	}
 	return n, nil
 }
@@ -51,15 +51,15 @@ const (
 // ParseExpr reads an expression.
 func ParseExpr(text string) (*Expr, error) {
 	if len(text) > mostText {
-		return nil, fmt.Errorf("an expression of %d bytes", len(text))
+		return nil, fmt.Errorf("an expression has %d bytes: need at most %d", len(text), mostText)
 	}
 	p := exprParser{text: text}
 	e, err := p.expr(0)
 	if err == nil && strings.TrimSpace(p.text[p.at:]) != "" {
-		err = errors.New("something follows it")
+		err = errors.New("text follows its end")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%.60q is no expression that vprof reads: %w", text, err)
+		return nil, fmt.Errorf("cannot read the expression %.60q: %w", text, err)
 	}
 	return e, nil
 }
@@ -93,11 +93,11 @@ func (p *exprParser) word() string {
 
 func (p *exprParser) expr(depth int) (*Expr, error) {
 	if depth > mostNesting {
-		return nil, fmt.Errorf("nested more than %d deep", mostNesting)
+		return nil, fmt.Errorf("it is nested more than %d levels deep", mostNesting)
 	}
 	name := p.word()
 	if name == "" {
-		return nil, fmt.Errorf("need a term at byte %d", p.at)
+		return nil, fmt.Errorf("a term is missing at byte %d", p.at)
 	}
 	if p.next() != '(' {
 		return nil, fmt.Errorf("%q has no arguments", name)
@@ -117,7 +117,7 @@ func (p *exprParser) expr(depth int) (*Expr, error) {
 		if p.next() == ',' {
 			p.at++
 		} else if p.next() != ')' {
-			return nil, fmt.Errorf("need ) at byte %d", p.at)
+			return nil, fmt.Errorf("a ) is missing at byte %d", p.at)
 		}
 	}
 	p.at++
@@ -138,7 +138,7 @@ func (p *exprParser) atom(kind string) (*Expr, error) {
 	switch kind {
 	case "Symbol":
 		if e.Name = value; value == "" {
-			err = errors.New("a symbol without a name")
+			err = errors.New("the name of a Symbol is missing")
 		}
 	case "Integer":
 		e.Int, err = strconv.ParseInt(value, 10, 64)
@@ -180,7 +180,7 @@ func (e *Expr) eval(symbols map[string]int64) (Number, error) {
 	case "Symbol":
 		v, ok := symbols[e.Name]
 		if !ok {
-			return Number{}, fmt.Errorf("nothing says how large %s is", e.Name)
+			return Number{}, fmt.Errorf("the size %s is not known", e.Name)
 		}
 		return Whole(v), nil
 	case "Integer":

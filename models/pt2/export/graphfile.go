@@ -7,7 +7,7 @@ import (
 	"fmt"
 
 	"github.com/vprof/vprof/internal/input"
-	"github.com/vprof/vprof/models/pt2/asked"
+	"github.com/vprof/vprof/models/pt2/cudnnanswers"
 )
 
 // graphFormat names what Describe writes.
@@ -15,10 +15,10 @@ const graphFormat = "vprof.graph/v2"
 
 // description is a program in a result file: the archive's entries that vprof reads, compressed, and cuDNN's answers.
 type description struct {
-	Format string        `json:"format"`
-	Model  []byte        `json:"model"`
-	Extra  []byte        `json:"extra,omitempty"`
-	Asked  asked.Answers `json:"asked,omitempty"`
+	Format string               `json:"format"`
+	Model  []byte               `json:"model"`
+	Extra  []byte               `json:"extra,omitempty"`
+	Asked  cudnnanswers.Answers `json:"asked,omitempty"`
 }
 
 // Describe returns a JSON object from which [Restore] reads the program, so results can be examined without its file.
@@ -38,10 +38,10 @@ func (p *Program) Describe() ([]byte, error) {
 func Restore(data []byte) (*Program, error) {
 	var d description
 	if err := json.Unmarshal(data, &d); err != nil {
-		return nil, fmt.Errorf("no description of a graph: %w", err)
+		return nil, fmt.Errorf("not a description of a graph: %w", err)
 	}
 	if d.Format != graphFormat {
-		return nil, fmt.Errorf("a description in the format %q; this vprof reads %s: run it again on the file",
+		return nil, fmt.Errorf("the description has the format %q; this vprof reads %s: describe the file again",
 			d.Format, graphFormat)
 	}
 	model, err := input.Expand(d.Model, mostModel)
@@ -50,11 +50,11 @@ func Restore(data []byte) (*Program, error) {
 		extra, err = input.Expand(d.Extra, mostExtra)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("a damaged description: %w", err)
+		return nil, fmt.Errorf("the description is damaged: %w", err)
 	}
 	p, err := decode(model, extra)
 	if err != nil {
-		return nil, fmt.Errorf("a damaged description: %w", err)
+		return nil, fmt.Errorf("the description is damaged: %w", err)
 	}
 	p.Asked = d.Asked
 	return p, nil

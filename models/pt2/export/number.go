@@ -32,7 +32,7 @@ func (n Number) Real() float64 {
 }
 
 var (
-	errOverflow = errors.New("a size exceeds 63 bits")
+	errOverflow = errors.New("a size is above 2^63")
 	errZero     = errors.New("a size is divided by zero")
 )
 
@@ -87,9 +87,9 @@ func check(name string, n int) error {
 	f, known := functions[name]
 	switch {
 	case !known:
-		return fmt.Errorf("the function %q is not known", name)
+		return fmt.Errorf("unknown function %q", name)
 	case f.arity < 0 && n == 0, f.arity >= 0 && n != f.arity:
-		return fmt.Errorf("%s of %d arguments", name, n)
+		return fmt.Errorf("%s has %d arguments, a wrong number", name, n)
 	}
 	return nil
 }

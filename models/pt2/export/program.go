@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/vprof/vprof/models/pt2/asked"
+	"github.com/vprof/vprof/models/pt2/cudnnanswers"
 )
 
 // Program is an exported model.
@@ -41,9 +41,9 @@ type Program struct {
 	// Extra is what vprof capture put next to the graph, nil if nothing.
 	Extra *Extra
 	// Asked holds cuDNN's own answers about the convolutions, nil if it was not asked.
-	Asked asked.Answers
+	Asked cudnnanswers.Answers
 	// Oracle answers questions about other convolutions; nil for none.
-	Oracle asked.Oracle
+	Oracle cudnnanswers.Source
 
 	// model and extra are the entries that it was read from.
 	model, extra []byte

@@ -56,7 +56,7 @@ type event struct {
 func (e *event) Since(earlier device.Event) (time.Duration, error) {
 	from, ok := earlier.(*event)
 	if !ok || from.device != e.device {
-		return 0, fmt.Errorf("%s: time since an event of another device", e.device.name)
+		return 0, fmt.Errorf("%s: cannot measure time since an event of another device", e.device.name)
 	}
 	if err := e.device.check("cuEventSynchronize", 0, e.event.Synchronize()); err != nil {
 		return 0, err

@@ -169,7 +169,7 @@ const verdictBytes = 16
 // Patterns implements [device.Verifier].
 func (d *Device) Patterns() (device.Patterns, error) {
 	if !d.runs {
-		return nil, fmt.Errorf("%s: its driver runs no kernels, so no pattern can be written or found again", d.name)
+		return nil, fmt.Errorf("%s: the driver cannot run kernels, so memory cannot be verified", d.name)
 	}
 	verdict, err := d.Get(verdictBytes)
 	if err != nil {

@@ -95,7 +95,7 @@ func (l *Library) GPUs() ([]*GPU, error) {
 		return nil, err
 	}
 	if n > mostGPUs {
-		return nil, fmt.Errorf("nvmlDeviceGetCount reports %d GPUs, which cannot be", n)
+		return nil, fmt.Errorf("nvmlDeviceGetCount reports %d GPUs, an impossible number", n)
 	}
 	var gpus []*GPU
 	var failed error
@@ -289,7 +289,7 @@ func (b *GPU) shared() (Memory, error) {
 // possible returns the memory that a call reported, in bytes, or an error if no GPU is as large or as full.
 func possible(call string, total, reserved, used uint64) (Memory, error) {
 	if total == 0 || total > mostBytes || reserved > total || used > total {
-		return Memory{}, fmt.Errorf("%s reports %d bytes in use and %d reserved of %d, which cannot be", call, used,
+		return Memory{}, fmt.Errorf("%s reports impossible numbers: %d bytes in use and %d reserved of %d", call, used,
 			reserved, total)
 	}
 	return Memory{Total: int64(total), Reserved: int64(reserved), Used: int64(used)}, nil

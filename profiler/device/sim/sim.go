@@ -34,10 +34,10 @@ var (
 // from the start. It is an error if no memory is left.
 func New(gpu device.GPU, taken int64) (*Device, error) {
 	if taken < 0 {
-		return nil, fmt.Errorf("sim:%s: %d bytes taken by others: want none or more", gpu.Name, taken)
+		return nil, fmt.Errorf("sim:%s: %d bytes used by other processes: need 0 or more", gpu.Name, taken)
 	}
 	if taken >= gpu.Memory-gpu.Context {
-		return nil, fmt.Errorf("sim:%s: nothing left of %s: the context takes %s, others %s",
+		return nil, fmt.Errorf("sim:%s: no memory is left of %s: the CUDA context uses %s, other processes %s",
 			gpu.Name, bytesize.Format(gpu.Memory), bytesize.Format(gpu.Context), bytesize.Format(taken))
 	}
 	memory := allocator.NewMemory(gpu.Memory, gpu.Context+taken)
@@ -101,7 +101,7 @@ func (d *Device) RecordOn(s program.Stream) (device.Event, error) { return event
 func (d *Device) Await(s program.Stream, e device.Event) error {
 	of, ok := e.(event)
 	if !ok || of.device != d {
-		return fmt.Errorf("%s: a wait for an event of another device", d.Name())
+		return fmt.Errorf("%s: cannot wait for an event of another device", d.Name())
 	}
 	now := d.clock(s)
 	*now = max(*now, of.at)
@@ -127,7 +127,7 @@ type event struct {
 func (e event) Since(earlier device.Event) (time.Duration, error) {
 	from, ok := earlier.(event)
 	if !ok || from.device != e.device {
-		return 0, fmt.Errorf("%s: time since an event of another device", e.device.Name())
+		return 0, fmt.Errorf("%s: cannot measure time since an event of another device", e.device.Name())
 	}
 	return e.at - from.at, nil
 }

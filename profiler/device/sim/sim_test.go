@@ -98,9 +98,9 @@ func TestReservingTakesAddressesAndMappingTakesMemory(t *testing.T) {
 
 func TestADeviceWithoutRoomIsRefused(t *testing.T) {
 	_, err := sim.New(small, 80*mib)
-	require.ErrorContains(t, err, "nothing left of 100.00 MiB: the context takes 20.00 MiB, others 80.00 MiB")
+	require.ErrorContains(t, err, "no memory is left of 100.00 MiB: the CUDA context uses 20.00 MiB, other processes 80.00 MiB")
 	_, err = sim.New(small, -1)
-	require.ErrorContains(t, err, "taken by others")
+	require.ErrorContains(t, err, "used by other processes")
 }
 
 // Whatever is got and put back: segments never overlap, memory in use is the

@@ -20,7 +20,7 @@ import (
 // and returns it. It has a folder for each major version of CUDA, 12 and 13.
 func Unpack(cache string) (string, error) {
 	if len(archive) == 0 {
-		return "", fmt.Errorf("scripts run on a simulated GPU on Linux alone (x86-64 and arm64), not on %s/%s",
+		return "", fmt.Errorf("scripts run on a simulated GPU only on Linux (x86-64 and arm64), not on %s/%s",
 			runtime.GOOS, runtime.GOARCH)
 	}
 	sum := sha256.Sum256(archive)
@@ -37,7 +37,7 @@ func Unpack(cache string) (string, error) {
 	}
 	defer os.RemoveAll(work)
 	if err := extract(work); err != nil {
-		return "", fmt.Errorf("unpack the stubs of NVIDIA's: %w", err)
+		return "", fmt.Errorf("cannot write the stub libraries into the cache folder: %w", err)
 	}
 	// Another process may have been faster, with the same.
 	if err := os.Rename(work, dir); err != nil && !errors.Is(err, os.ErrExist) {

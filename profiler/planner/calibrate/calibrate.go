@@ -135,20 +135,20 @@ func Fit(observations []Observation, from planner.Coefficients) (*Result, error)
 // check returns an error for an observation that no run can have made.
 func check(observations []Observation) error {
 	if len(observations) == 0 {
-		return errors.New("there are no runs to learn from")
+		return errors.New("calibration needs at least one run with measured bytes")
 	}
 	for _, o := range observations {
 		switch {
 		case o.Sample.Batch < 1 || o.Sample.Allocated() <= 0 || o.Sample.Reserved < o.Sample.Allocated():
-			return fmt.Errorf("%s: there is no replay", o.Label)
+			return fmt.Errorf("%s: the replay of this run is missing", o.Label)
 		case o.observed() == 0:
-			return fmt.Errorf("%s: no bytes were measured", o.Label)
+			return fmt.Errorf("%s: the run has no measured bytes", o.Label)
 		case min(o.Allocated, o.Reserved, o.Device) < 0:
-			return fmt.Errorf("%s: negative bytes", o.Label)
+			return fmt.Errorf("%s: the measured bytes must not be negative", o.Label)
 		case o.Reserved > 0 && o.Allocated > o.Reserved:
-			return fmt.Errorf("%s: %d bytes allocated of %d reserved", o.Label, o.Allocated, o.Reserved)
+			return fmt.Errorf("%s: more bytes allocated (%d) than reserved (%d)", o.Label, o.Allocated, o.Reserved)
 		case o.Device > 0 && max(o.Allocated, o.Reserved) > o.Device:
-			return fmt.Errorf("%s: %d bytes held of the %d that the device shows in use", o.Label,
+			return fmt.Errorf("%s: more bytes reserved (%d) than in use on the device (%d)", o.Label,
 				max(o.Allocated, o.Reserved), o.Device)
 		}
 	}
@@ -177,7 +177,7 @@ func fit(observations []Observation, from planner.Coefficients) (*Result, error)
 		r.adopt(solved, len(s.rows))
 	}
 	if len(r.Terms) == 0 {
-		return nil, errors.New("there are no runs to learn from")
+		return nil, errors.New("calibration needs at least one run with measured bytes")
 	}
 	return r, nil
 }

@@ -160,11 +160,11 @@ func TestDisagreementWidensIntervals(t *testing.T) {
 func TestImpossibleRunsAreNamed(t *testing.T) {
 	good := truth(coefficients(3e8, 0, 0, 0, 0), 8)
 	for want, spoil := range map[string]func(*Observation){
-		"there is no replay":           func(o *Observation) { o.Sample.Batch = 0 },
-		"no bytes were measured":       func(o *Observation) { o.Allocated, o.Reserved, o.Device = 0, 0, 0 },
-		"negative bytes":               func(o *Observation) { o.Allocated = -1 },
-		"bytes allocated of":           func(o *Observation) { o.Allocated = o.Reserved + 1 },
-		"that the device shows in use": func(o *Observation) { o.Device = o.Reserved - 1 },
+		"the replay of this run is missing": func(o *Observation) { o.Sample.Batch = 0 },
+		"the run has no measured bytes":     func(o *Observation) { o.Allocated, o.Reserved, o.Device = 0, 0, 0 },
+		"must not be negative":              func(o *Observation) { o.Allocated = -1 },
+		"more bytes allocated":              func(o *Observation) { o.Allocated = o.Reserved + 1 },
+		"than in use on the device":         func(o *Observation) { o.Device = o.Reserved - 1 },
 	} {
 		o := good
 		spoil(&o)
@@ -173,7 +173,7 @@ func TestImpossibleRunsAreNamed(t *testing.T) {
 		require.ErrorContains(t, err, "run: ")
 	}
 	_, err := Fit(nil, planner.Coefficients{})
-	require.ErrorContains(t, err, "no runs")
+	require.ErrorContains(t, err, "needs at least one run")
 }
 
 // What NCCL takes is told from the context by runs of one GPU and of several, and where

@@ -48,12 +48,12 @@ const timeNoise = 0.03
 // launches; for kernels and launches; or one for all.
 func FitSpeed(steps []Timed, from steptime.Efficiency) (steptime.Efficiency, error) {
 	if len(steps) == 0 {
-		return from, errors.New("there are no times to learn from")
+		return from, errors.New("calibration of times needs at least one timed step")
 	}
 	for _, s := range steps {
 		if !(s.Seconds > 0) || math.IsInf(s.Seconds, 1) || !s.Load.Known() {
-			return from, fmt.Errorf("step time %v s (roofline %v s): need a positive time, and the work of the "+
-				"step", s.Seconds, s.Load.Roofline())
+			return from, fmt.Errorf("step time %v s (roofline %v s): need a positive time and the recorded work of "+
+				"the step", s.Seconds, s.Load.Roofline())
 		}
 	}
 	assumed := from
@@ -80,7 +80,7 @@ func FitSpeed(steps []Timed, from steptime.Efficiency) (steptime.Efficiency, err
 		}
 		return scaled(from, g, factors, inverse, len(steps)), nil
 	}
-	return from, errors.New("the times determine no efficiency")
+	return from, errors.New("no efficiency can be computed from these times; add runs of other batch sizes")
 }
 
 // speedDesign returns a row for each step: the time of each group by the efficiencies so far, relative to the measured

@@ -75,7 +75,7 @@ func TestStepsThatTheHostHoldsUpCorrectTheHost(t *testing.T) {
 
 func TestTimesThatAreNoneAreRefused(t *testing.T) {
 	_, err := FitSpeed(nil, steptime.Assumed())
-	require.ErrorContains(t, err, "no times")
+	require.ErrorContains(t, err, "at least one timed step")
 	_, err = FitSpeed([]Timed{{load(1, 1, 1), 0}}, steptime.Assumed())
 	require.ErrorContains(t, err, "need a positive time")
 	_, err = FitSpeed([]Timed{{steptime.Load{}, 1}}, steptime.Assumed())

@@ -154,7 +154,7 @@ func Read(r io.Reader, name string) (*File, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	if len(data) > maxFile {
-		return nil, input.FileErrorf(name, "longer than %d bytes; this is no coefficients file", maxFile)
+		return nil, input.FileErrorf(name, "longer than %d bytes, the most that a coefficients file has", maxFile)
 	}
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	d.KnownFields(true)
@@ -193,7 +193,7 @@ func whole(data []byte) error {
 		return err
 	}
 	if f.Entries == nil {
-		return errors.New("there are no entries; the file is cut off")
+		return errors.New("entries is missing; the file is cut off")
 	}
 	for i, e := range *f.Entries {
 		if err := has(e, required, fmt.Sprintf("entry %d", i+1)); err != nil {
@@ -222,10 +222,10 @@ func has(m map[string]any, keys []string, where string) error {
 // check returns an error for contents that would fail later.
 func (f *File) check() error {
 	if f.Schema != Schema {
-		return fmt.Errorf("schema %q is not %s", f.Schema, Schema)
+		return fmt.Errorf("the schema is %q: need %s", f.Schema, Schema)
 	}
 	if h := f.Host; h != nil && (!(h.Value > 0) || h.check(1000) != nil) {
-		return fmt.Errorf("host: %v ± %v is no time relative to another; need a number above 0, up to 1000",
+		return fmt.Errorf("host: invalid relative time %v ± %v: need a number above 0 and up to 1000",
 			h.Value, h.StdErr)
 	}
 	names := map[string]bool{}
@@ -235,7 +235,7 @@ func (f *File) check() error {
 			return fmt.Errorf("entry %d: name or gpu is missing", i+1)
 		}
 		if names[e.Name] {
-			return fmt.Errorf("two entries are called %s", e.Name)
+			return fmt.Errorf("two entries have the name %s", e.Name)
 		}
 		names[e.Name] = true
 		if err := e.check(); err != nil {
@@ -249,10 +249,10 @@ func checkEfficiency(key string, efficiency map[string]Number, most float64) err
 	for name, n := range efficiency {
 		if !slices.Contains(times[:], name) {
 			if _, ok := workOf(name); !ok {
-				return fmt.Errorf("%s: there is no class of work %q", key, name)
+				return fmt.Errorf("%s: unknown class of work %q", key, name)
 			}
 			if n.Value == 0 {
-				return fmt.Errorf("%s: %s: a share of 0 never ends", key, name)
+				return fmt.Errorf("%s: %s: an efficiency of 0 would mean an infinite time; need more", key, name)
 			}
 		}
 		if err := n.check(most); err != nil {
@@ -266,7 +266,7 @@ func (e *Entry) check() error {
 	for name, n := range e.Memory {
 		t, ok := termOf(name)
 		if !ok {
-			return fmt.Errorf("memory: there is no coefficient %q; use %s", name, strings.Join(termNames(), ", "))
+			return fmt.Errorf("memory: unknown coefficient %q; use %s", name, strings.Join(termNames(), ", "))
 		}
 		if err := n.check(mostOf(t)); err != nil {
 			return fmt.Errorf("memory: %s: %w", name, err)
@@ -311,7 +311,7 @@ func (e *Entry) checkHistory() error {
 	errs := map[string]*Error{"before": &e.Errors.Before, "after": &e.Errors.After, "held_out": e.Errors.HeldOut}
 	for name, n := range errs {
 		if n != nil && !(n.Median >= 0 && n.Median <= n.Max && n.Max <= mostError) {
-			return fmt.Errorf("errors: %s: median %v and maximum %v contradict each other", name, n.Median, n.Max)
+			return fmt.Errorf("errors: %s: need 0 <= median (%v) <= maximum (%v)", name, n.Median, n.Max)
 		}
 	}
 	for _, in := range e.Inputs {
@@ -339,10 +339,10 @@ func mostOf(t planner.Term) float64 {
 
 func (n Number) check(most float64) error {
 	if !(n.Value >= 0 && n.Value <= most) {
-		return fmt.Errorf("value %v is not between 0 and %v", n.Value, most)
+		return fmt.Errorf("value %v: need 0 to %v", n.Value, most)
 	}
 	if !(n.StdErr >= 0 && n.StdErr <= most) {
-		return fmt.Errorf("stderr %v is not a standard error", n.StdErr)
+		return fmt.Errorf("stderr %v: need 0 to %v", n.StdErr, most)
 	}
 	return nil
 }

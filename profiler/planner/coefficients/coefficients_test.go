@@ -83,15 +83,15 @@ func TestDamageIsNamed(t *testing.T) {
 	whole := string(encode(t, sample()))
 	for name, c := range map[string]struct{ from, to, want string }{
 		"empty":          {whole, "", "empty"},
-		"other schema":   {Schema, "vprof.coefficients/v9", `schema "vprof.coefficients/v9" is not`},
+		"other schema":   {Schema, "vprof.coefficients/v9", `the schema is "vprof.coefficients/v9"`},
 		"unknown field":  {"    models:", "    modles:", "field modles not found"},
-		"unknown term":   {"device_slack:\n", "device_slak:\n", `there is no coefficient "device_slak"`},
-		"NaN":            {"value: 0.03", "value: .nan", "value NaN is not between"},
-		"negative":       {"value: 0.03", "value: -0.03", "value -0.03 is not between"},
-		"infinite error": {"stderr: 0.004", "stderr: .inf", "is not a standard error"},
+		"unknown term":   {"device_slack:\n", "device_slak:\n", `unknown coefficient "device_slak"`},
+		"NaN":            {"value: 0.03", "value: .nan", "value NaN: need 0"},
+		"negative":       {"value: 0.03", "value: -0.03", "value -0.03: need 0"},
+		"infinite error": {"stderr: 0.004", "stderr: .inf", "stderr +Inf: need 0 to 1"},
 		"word":           {"value: 0.03", "value: much", "cannot unmarshal"},
-		"no work":        {"matmul:", "matmull:", `no class of work "matmull"`},
-		"too efficient":  {"value: 0.6", "value: 1.5", "value 1.5 is not between 0 and 1"},
+		"no work":        {"matmul:", "matmull:", `unknown class of work "matmull"`},
+		"too efficient":  {"value: 0.6", "value: 1.5", "value 1.5: need 0 to 1"},
 		"correlation":    {"value: -0.9", "value: -1.9", "correlations: invalid -1.9"},
 		"twice":          {"    models:", "    gpu: t4\n    models:", "already defined"},
 		"two documents":  {"schema:", "schema: x\n---\nschema:", "more than one YAML document"},
@@ -125,7 +125,7 @@ func TestEveryCutIsAnError(t *testing.T) {
 func TestTwoEntriesOfOneNameAreRefused(t *testing.T) {
 	f := sample()
 	f.Entries = append(f.Entries, f.Entries[0])
-	require.ErrorContains(t, f.Encode(&bytes.Buffer{}), "two entries are called")
+	require.ErrorContains(t, f.Encode(&bytes.Buffer{}), "two entries have the name")
 }
 
 func TestEntryIsFoundByGPUThenModelThenName(t *testing.T) {

@@ -57,7 +57,7 @@ func ReadKernels(text string) (Kernels, error) {
 	}
 	for _, name := range Parameters {
 		if len(k[name]) == 0 {
-			return nil, fmt.Errorf("there is no row of %q", name)
+			return nil, fmt.Errorf("the row of kernel %q is missing", name)
 		}
 	}
 	return k, nil

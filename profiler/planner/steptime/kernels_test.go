@@ -85,7 +85,7 @@ func TestDamagedTablesAreExplained(t *testing.T) {
 		"head\nstream,*,*,1":      "line 2: need five cells, found 4",
 		"head\nstream,*,*,-1,x":   `line 2: invalid value "-1": need a positive number`,
 		"head\nstream,*,*,fast,x": `line 2: invalid value "fast": need a positive number`,
-		"head\nstream,*,*,1,x":    `there is no row of "reduction"`,
+		"head\nstream,*,*,1,x":    `the row of kernel "reduction" is missing`,
 	} {
 		_, err := ReadKernels(text)
 		require.EqualError(t, err, want)

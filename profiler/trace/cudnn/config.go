@@ -221,7 +221,7 @@ func parseChoice(s string) (Choice, error) {
 		_, err = fmt.Sscanf(knobs, "/%dx%d", &c.TileM, &c.TileN)
 	}
 	if err == nil && (c.String() != s || min(c.TileM, c.TileN, c.Splits) < 0 || c.TileN == 0 && c.TileM > 0) {
-		err = fmt.Errorf("want engine/MxN*splits")
+		err = fmt.Errorf("need ENGINE/MxN*SPLITS")
 	}
 	if err != nil {
 		return c, fmt.Errorf("choice %q: %w", s, err)

@@ -38,7 +38,7 @@ func newEnsemble(variants *forest.Forest, counts map[string]*forest.Forest) (*En
 			return nil, err
 		}
 		if v.choices[i].Splits > 0 {
-			return nil, fmt.Errorf("variant %q: its splits are chosen separately", variant)
+			return nil, fmt.Errorf("variant %q names splits, which another forest chooses", variant)
 		}
 		if !split {
 			continue
@@ -54,7 +54,7 @@ func newSplits(votes *forest.Forest) (s splits, err error) {
 	s = splits{votes, make([]int64, len(votes.Classes))}
 	for i, c := range votes.Classes {
 		if s.counts[i], err = strconv.ParseInt(c, 10, 64); err != nil || s.counts[i] < 1 {
-			return s, fmt.Errorf("count %q: want a number above zero", c)
+			return s, fmt.Errorf("invalid number of splits %q: need 1 or more", c)
 		}
 	}
 	return s, nil

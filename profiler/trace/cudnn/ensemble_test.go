@@ -68,22 +68,22 @@ func TestEnsembleThatCannotChooseAreRefused(t *testing.T) {
 	}{
 		{"unknown engine", "warp-drive", nil, `unknown engine "warp-drive"`},
 		{"half a tile", "copies/64", nil, `choice "copies/64"`},
-		{"no votes on splits", "copies@1", nil, "splits of copies@1: forest: no tree"},
+		{"no votes on splits", "copies@1", nil, "splits of copies@1: forest: the forest has no trees"},
 		{
 			"votes on another's splits", "copies@1",
 			map[string]forest.Grown{"copies@2": steps(0, "1")},
-			"splits of copies@1: forest: no tree",
+			"splits of copies@1: forest: the forest has no trees",
 		},
 		{
 			"a count of zero", "copies@1",
 			map[string]forest.Grown{"copies@1": steps(0, "2", "0")},
-			`splits of copies@1: count "0": want a number above zero`,
+			`splits of copies@1: invalid number of splits "0": need 1 or more`,
 		},
-		{"a negative count", "copies@1", map[string]forest.Grown{"copies@1": steps(0, "-1")}, `count "-1"`},
+		{"a negative count", "copies@1", map[string]forest.Grown{"copies@1": steps(0, "-1")}, `number of splits "-1"`},
 		{
 			"a count that is no number", "copies@1",
 			map[string]forest.Grown{"copies@1": steps(0, "many")},
-			`count "many"`,
+			`number of splits "many"`,
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

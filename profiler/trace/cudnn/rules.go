@@ -91,7 +91,7 @@ func newArchitecture(files fs.FS, generation int) *architecture {
 // ended returns an error if bytes are left after decoding.
 func ended(rest []byte) error {
 	if len(rest) > 0 {
-		return fmt.Errorf("%d bytes too many", len(rest))
+		return fmt.Errorf("%d bytes follow the end of the rules", len(rest))
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ type World struct {
 func (w World) Check() error {
 	switch {
 	case w.Size < 1 || w.Size > mostRanks:
-		return fmt.Errorf("%d is not a number of ranks", w.Size)
+		return fmt.Errorf("%d ranks: need 1 or more", w.Size)
 	case w.Rank < 0 || w.Rank >= w.Size:
 		return fmt.Errorf("there is no rank %d of %d", w.Rank, w.Size)
 	}

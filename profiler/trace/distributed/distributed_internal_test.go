@@ -125,14 +125,14 @@ func TestWhatRanksCannotShareIsRefused(t *testing.T) {
 	_, err = FullyShard(tape, World{Size: 8}, Options{Replicate: 3}, []Group{{Params: p[:1]}})
 	require.ErrorContains(t, err, "8 ranks cannot be divided into 3 replicas")
 	_, err = FullyShard(tape, World{Size: 9}, Options{}, []Group{{Params: p[:1]}})
-	require.ErrorContains(t, err, "9 ranks share out rows of parameters, and the longest has 8")
+	require.ErrorContains(t, err, "9 ranks shard parameters by rows, and the longest parameter has 8")
 	_, err = FullyShard(tape, World{Size: 1}, Options{}, []Group{{Params: p[1:]}})
 	require.ErrorContains(t, err, "invalid for 0D tensor")
 	_, err = DistributedDataParallel(tape, World{}, DDPOptions{}, p, nil)
-	require.ErrorContains(t, err, "0 is not a number of ranks")
+	require.ErrorContains(t, err, "0 ranks: need 1 or more")
 	f, err := FullyShard(tape, World{Size: 2}, Options{}, []Group{{Module: "head", Params: p[:1]}})
 	require.NoError(t, err)
-	require.ErrorContains(t, f.Check(), `the forward pass of module "head" is never called`)
+	require.ErrorContains(t, f.Check(), `forward of module "head" is never called`)
 }
 
 // Of tokens that two ranks share, each half of a block sees all: they are gathered before it, and sums return

@@ -142,8 +142,8 @@ func FullyShard(t *trace.Tape, w World, o Options, groups []Group) (*FSDP, error
 		tape: t, world: World{Size: each, Rank: w.Rank % each}, copies: o.Replicate, options: o, syncs: !o.Manual,
 	}
 	if rows := mostRows(groups); rows < each {
-		return nil, fmt.Errorf("%d ranks share out rows of parameters, and the longest has %d: some ranks would hold "+
-			"nothing; use fewer GPUs, or replicas", each, rows)
+		return nil, fmt.Errorf("%d ranks shard parameters by rows, and the longest parameter has %d: some ranks would "+
+			"get none; use fewer GPUs, or replicas", each, rows)
 	}
 	if o.Beside {
 		t.Streams(append(slices.Clone(streamNames), "frozen all-gather copy-in", "frozen all-gather")...)
@@ -379,7 +379,7 @@ func (f *FSDP) Check() error {
 	for _, g := range f.groups {
 		for _, s := range g.params {
 			if !s.used {
-				return fmt.Errorf("the forward pass of module %q is never called, and so fully_shard never gathers "+
+				return fmt.Errorf("forward of module %q is never called, so that fully_shard never gathers "+
 					"its parameters, such as %s; wrap another module", g.modules[0], s.name)
 			}
 		}

@@ -69,7 +69,7 @@ func HeaviestRank(params []Param, ranks int64) (heaviest int64) {
 }
 
 // errNothingTrained is the error for a model without parameters that train, for which DeepSpeed makes no optimizer.
-var errNothingTrained = errors.New("no parameter is trained, and DeepSpeed partitions trained parameters")
+var errNothingTrained = errors.New("no parameter is trained, and DeepSpeed needs trained parameters to partition")
 
 // Partitioned puts a model under stage 1 or 2.
 func Partitioned(t *trace.Tape, w World, o DeepSpeed, stage int, params []Param) (*ZeRO2, error) {

@@ -161,7 +161,7 @@ func New(t *trace.Tape, c Config, share []*trace.Tensor, groups ...[]*trace.Tens
 	o := &Optimizer{config: c, rule: r, tape: t, held: t.Frame()}
 	fused := o.rule.fused != nil && (c.Algorithm != Adagrad || t.Rules().Operators.FusedAdagrad)
 	if c.Implementation == Fused && !fused {
-		return nil, fmt.Errorf("%v has no fused implementation; take SGD, Adam or AdamW, or leave it out", c.Algorithm)
+		return nil, fmt.Errorf("%v has no fused implementation; use SGD, Adam or AdamW, or omit fused", c.Algorithm)
 	}
 	if share != nil {
 		o.share = make([]*slot, len(share))

@@ -134,11 +134,11 @@ func TestScalerKeepsScaleAndGrowthAlone(t *testing.T) {
 // TestUnknownOptimizersAreErrors asks for what there is not.
 func TestUnknownOptimizersAreErrors(t *testing.T) {
 	_, err := optim.Named("lion")
-	require.ErrorContains(t, err, `unknown optimizer "lion"; take one of adamw, adamw-fused`)
+	require.ErrorContains(t, err, `unknown optimizer "lion"; use one of adamw, adamw-fused`)
 	for _, rare := range strings.Fields("ademamix8bit adam-mini adalomo apollo-adamw badam came grokadamw lomo " +
 		"schedule-free-adamw schedule-free-sgd stable-adamw") {
 		_, err = optim.Named(rare)
-		require.ErrorContains(t, err, `"vprof run -- python train.py" answers for any other`)
+		require.ErrorContains(t, err, `"vprof run -- python train.py", which supports any`)
 	}
 	_, err = optim.New(newTape(), optim.Config{Algorithm: "Lion"}, nil)
 	require.Error(t, err)

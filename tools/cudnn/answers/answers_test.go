@@ -60,10 +60,10 @@ func TestAnswersHaveEngineKnobsAndBytes(t *testing.T) {
 func TestErrorsNameFileAndLine(t *testing.T) {
 	for _, c := range []struct{ name, line, want string }{
 		{"no answer", stem, "no bar"},
-		{"no question", "|0 0 0", "have 0 numbers"},
+		{"no question", "|0 0 0", "got 0 numbers"},
 		{"a word", "0 1 0 two|0 0 0", `parsing "two"`},
-		{"a size too few", stem[:len(stem)-2] + "|0 0 0", "have 19 numbers"},
-		{"a size too many", stem + " 1|0 0 0", "have 21 numbers"},
+		{"a size too few", stem[:len(stem)-2] + "|0 0 0", "got 19 numbers"},
+		{"a size too many", stem + " 1|0 0 0", "got 21 numbers"},
 		{"one dimension", "0 1 0 1 4 8 6 2 1 100 4 49 2 0|0 0 0", "two or three dimensions"},
 		{"more dimensions than an int", "0 1 0 4294967298" + stem[7:] + "|0 0 0", "two or three dimensions"},
 		{"an operation that is none", "3" + stem[1:] + "|0 0 0", "unknown operation 3"},

@@ -140,7 +140,7 @@ func DecodeCuts(b []byte) (*Cuts, []byte, error) {
 		symbol := r.symbol(stepCode, m.context())
 		switch {
 		case symbol == nextFeature && feature == Features-1:
-			d.err = fmt.Errorf("cuts of feature %d of %d", Features, Features)
+			d.err = fmt.Errorf("cuts name feature %d, and there are only %d", Features, Features)
 		case symbol == nextFeature:
 			feature++
 			c.of[feature], m = int32(len(c.values)), newCutModel()
@@ -150,7 +150,7 @@ func DecodeCuts(b []byte) (*Cuts, []byte, error) {
 			c.values = append(c.values, m.read(r, symbol))
 		}
 		if r.failed() {
-			d.err = fmt.Errorf("%d cuts of %d", len(c.values), count)
+			d.err = fmt.Errorf("the data end after %d cuts of %d", len(c.values), count)
 		}
 	}
 	if d.err != nil {

@@ -40,9 +40,9 @@ func (c *Cuts) Decode(b []byte) (*Forest, []byte, error) {
 	switch {
 	case d.err != nil:
 	case len(f.trees) == 0:
-		d.err = errors.New("no tree")
+		d.err = errors.New("the forest has no trees")
 	case len(f.Classes) == 0:
-		d.err = errors.New("no class")
+		d.err = errors.New("the forest has no classes")
 	case names.failed():
 		d.err = errors.New("names of classes are missing")
 	}
@@ -70,7 +70,7 @@ func (d *decoder) count(things string, most int) int {
 	}
 	d.b = d.b[size:]
 	if most = min(most, 8*len(d.b)); n > uint64(most) {
-		d.err = fmt.Errorf("%d %s, at most %d", n, things, most)
+		d.err = fmt.Errorf("%d %s: need at most %d", n, things, most)
 		return 0
 	}
 	return int(n)
@@ -84,7 +84,7 @@ func (d *decoder) part(name string) []byte {
 	case size <= 0:
 		d.err = fmt.Errorf("the length of the %s is missing", name)
 	case n > uint64(have):
-		d.err = fmt.Errorf("%s: %d bytes of %d", name, have, n)
+		d.err = fmt.Errorf("the data of %s end after %d bytes of %d", name, have, n)
 	default:
 		p := d.b[size:][:n:n]
 		d.b = d.b[size+int(n):]

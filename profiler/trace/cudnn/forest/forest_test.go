@@ -255,16 +255,16 @@ func TestCountsThatCannotBeAreRefused(t *testing.T) {
 	absurd := string(binary.AppendUvarint(nil, 1<<40))
 	for _, c := range []struct{ name, data, want string }{
 		{"no cuts", "", "the number of cuts is missing"},
-		{"absurdly many cuts", absurd + "abc", "1099511627776 cuts, at most 24"},
+		{"absurdly many cuts", absurd + "abc", "1099511627776 cuts: need at most 24"},
 		{"cuts that end", "\x08\x01\xff", "cuts of 8"},
-		{"part of the cuts", "\x01\x02a", "cuts: 1 bytes of 2"},
+		{"part of the cuts", "\x01\x02a", "cuts end after 1 bytes of 2"},
 		{"no tree", "\x00\x00\x01\x00\x01\x00", "no tree"},
 		{"no class", "\x00\x00\x00\x01\x00\x01\x00", "no class"},
-		{"too many trees", "\x00\x00\x01\x0a" + strings.Repeat("\x00", 30), "10 trees, at most 9"},
+		{"too many trees", "\x00\x00\x01\x0a" + strings.Repeat("\x00", 30), "10 trees: need at most 9"},
 		{"names that are missing", "\x00\x00\x02\x01\x00\x01\x00", "names of classes are missing"},
 		{"a number longer than 64 bits", strings.Repeat("\xff", 10) + "\x01", "the number of cuts is missing"},
-		{"absurdly many classes", "\x00\x00" + absurd + "abc", "1099511627776 classes, at most 24"},
-		{"an absurdly large tree", "\x00\x00\x01\x01\x01a" + absurd, "tree: 0 bytes of 1099511627776"},
+		{"absurdly many classes", "\x00\x00" + absurd + "abc", "1099511627776 classes: need at most 24"},
+		{"an absurdly large tree", "\x00\x00\x01\x01\x01a" + absurd, "tree end after 0 bytes of 1099511627776"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, _, err := decode([]byte(c.data))

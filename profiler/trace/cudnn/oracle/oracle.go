@@ -63,7 +63,7 @@ func ParseQuestion(line string) (Question, error) {
 	}
 	const head = 8
 	if len(numbers) < head || numbers[3] < 2 || numbers[3] > 3 || len(numbers) != head+6*int(numbers[3]) {
-		return q, fmt.Errorf("have %d numbers, want %d and six for each of two or three dimensions", len(numbers), head)
+		return q, fmt.Errorf("got %d numbers: need %d, and six for each of two or three dimensions", len(numbers), head)
 	}
 	for i, last := range [...]int64{int64(cudnn.GradWeight), int64(cudnn.BF16), int64(cudnn.ChannelsLast)} {
 		if numbers[i] < 0 || numbers[i] > last {
@@ -88,11 +88,11 @@ func ParseQuestion(line string) (Question, error) {
 // possible returns an error for sizes that no convolution has.
 func possible(c *cudnn.Config) error {
 	if min(c.N, c.Ci, c.Co, c.Groups) < 1 || c.Ci%c.Groups != 0 || c.Co%c.Groups != 0 {
-		return fmt.Errorf("%d samples, channels %d to %d in %d groups", c.N, c.Ci, c.Co, c.Groups)
+		return fmt.Errorf("invalid: %d samples, %d channels in, %d out, %d groups", c.N, c.Ci, c.Co, c.Groups)
 	}
 	for i := range c.Dim {
 		if min(c.In[i], c.K[i], c.Out[i], c.Stride[i], c.Dilation[i]) < 1 || c.Pad[i] < 0 {
-			return fmt.Errorf("axis %d: size %d to %d, kernel %d, stride %d, padding %d, dilation %d",
+			return fmt.Errorf("invalid axis %d: size %d to %d, kernel %d, stride %d, padding %d, dilation %d",
 				i, c.In[i], c.Out[i], c.K[i], c.Stride[i], c.Pad[i], c.Dilation[i])
 		}
 	}

@@ -1,5 +1,5 @@
-// Package asked keeps what cuDNN answered about the convolutions of a model, in a file next to the model's.
-package asked
+// Package cudnnanswers stores what cuDNN answered about the convolutions of a model, in a file next to the model's.
+package cudnnanswers
 
 import (
 	"cmp"
@@ -127,18 +127,18 @@ func Save(ctx context.Context, path string, s Set) error {
 	return os.Remove(backup) // what it held is in the new one
 }
 
-// An Oracle returns the answers of a version of cuDNN for GPUs of a generation, nil if it cannot be asked.
-type Oracle func(version string, generation int) cudnn.Answer
+// A Source returns the answers of a version of cuDNN for GPUs of a generation, nil if it cannot be asked.
+type Source func(version string, generation int) cudnn.Answer
 
 // Answer makes a tape use the answers of a version of cuDNN about the tape's GPUs.
-func (o Oracle) Answer(tape *trace.Tape, version string) {
+func (o Source) Answer(tape *trace.Tape, version string) {
 	tape.AnswerConvolutions(func(b trace.GPU) cudnn.Answer {
 		return o(version, cudnn.Generation(cudnn.GPU{Capability: b.Capability}))
 	})
 }
 
 // With returns an oracle of these answers that asks o, which may be nil, for others.
-func (a Answers) With(o Oracle) Oracle {
+func (a Answers) With(o Source) Source {
 	return func(version string, generation int) cudnn.Answer {
 		known := a.For(version, generation)
 		if o == nil {

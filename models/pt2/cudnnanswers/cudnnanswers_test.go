@@ -1,4 +1,4 @@
-package asked_test
+package cudnnanswers_test
 
 import (
 	"os"
@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vprof/vprof/models/pt2/asked"
+	"github.com/vprof/vprof/models/pt2/cudnnanswers"
 	"github.com/vprof/vprof/profiler/trace/cudnn"
 	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
 )
@@ -18,20 +18,20 @@ var config = cudnn.Config{
 }
 
 func TestAnswersAreFoundByVersionArchitectureAndCall(t *testing.T) {
-	path := asked.FileOf(filepath.Join(t.TempDir(), "m.pt2"))
-	none, err := asked.Read(path)
+	path := cudnnanswers.FileOf(filepath.Join(t.TempDir(), "m.pt2"))
+	none, err := cudnnanswers.Read(path)
 	require.NoError(t, err)
 	require.Empty(t, none)
 	question := oracle.Of(config, cudnn.GradWeight).String()
-	for _, s := range []asked.Set{
+	for _, s := range []cudnnanswers.Set{
 		{CuDNN: "9.19", Capability: 86, Bytes: map[string]int64{question: 1, "other": 7}},
 		{CuDNN: "9.26", Capability: 86, Bytes: map[string]int64{question: 2}},
 		{CuDNN: "9.19", Capability: 80, Bytes: map[string]int64{question: 3}},
 		{CuDNN: "9.19", Capability: 86, Bytes: map[string]int64{question: 4}}, // once more
 	} {
-		require.NoError(t, asked.Save(t.Context(), path, s))
+		require.NoError(t, cudnnanswers.Save(t.Context(), path, s))
 	}
-	all, err := asked.Read(path)
+	all, err := cudnnanswers.Read(path)
 	require.NoError(t, err)
 	require.Len(t, all, 3)
 	require.Equal(t, int64(7), all[1].Bytes["other"])
@@ -67,10 +67,10 @@ func TestDamagedAnswersAreRefused(t *testing.T) {
 		`{"format": "vprof.cudnn/v1", "answers": {"cudnn": "9.19", "capability": 86}}`: "is damaged",
 	} {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-		_, err := asked.Read(path)
+		_, err := cudnnanswers.Read(path)
 		require.ErrorContains(t, err, want)
 		require.ErrorContains(t, err, "ask again with vprof capture ask")
-		require.ErrorContains(t, asked.Save(t.Context(), path, asked.Set{}), want)
+		require.ErrorContains(t, cudnnanswers.Save(t.Context(), path, cudnnanswers.Set{}), want)
 	}
 }
 
@@ -78,7 +78,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(
 		`{"format": "vprof.cudnn/v1", "answers": [{"cudnn": "9.19", "capability": 86, "bytes": {"0 0 0 2": 5}}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		all, err := asked.Parse("m.cudnn.json", text)
+		all, err := cudnnanswers.Parse("m.cudnn.json", text)
 		if err != nil {
 			return
 		}
@@ -88,6 +88,6 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 		all.For("9.19", 86)(config, cudnn.Forward)
-		require.NotEmpty(t, all.Add(asked.Set{CuDNN: "9.19", Capability: 86}))
+		require.NotEmpty(t, all.Add(cudnnanswers.Set{CuDNN: "9.19", Capability: 86}))
 	})
 }
