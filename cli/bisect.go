@@ -18,7 +18,7 @@ import (
 	"github.com/vprof/vprof/internal/printable"
 )
 
-// bisectOptions are the command, the two environments and what of the script is run.
+// bisectOptions are the command, the two environments and the part of the script to run.
 type bisectOptions struct {
 	run       runOptions
 	old, now  string
@@ -205,7 +205,7 @@ func (o *bisectOptions) tell(format string, args ...any) {
 	printable.Fprintf(o.run.app.stderr, "vprof: "+format+"\n", args...)
 }
 
-// finish writes what was found.
+// finish writes the result.
 func (o *bisectOptions) finish(ctx context.Context, f *bisect.Finder, causes []bisect.Cause) error {
 	b := &report.Bisection{
 		Schema: report.BisectionSchema, Tool: tool(), Command: o.run.command.Args, GPU: o.run.command.GPU.Name,

@@ -282,7 +282,7 @@ const (
 	driverError   = 0.42e-3
 )
 
-// calibrateHost measures what this machine's host takes to launch kernels, and keeps it in the coefficients file.
+// calibrateHost measures how long this machine takes to launch kernels, and stores it in the coefficients file.
 func (o *calibrateOptions) calibrateHost(ctx context.Context) error {
 	if len(o.runs) > 0 {
 		return usagef("--host measures this machine and reads no runs; leave out %s", o.runs[0])

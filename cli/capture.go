@@ -19,7 +19,7 @@ import (
 	"github.com/vprof/vprof/models/recorded"
 )
 
-// captureOptions are what is captured, and what cuDNN is asked about it.
+// captureOptions are the model to capture, and the questions to cuDNN about it.
 type captureOptions struct {
 	app *app
 	capture.Options

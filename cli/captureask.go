@@ -93,7 +93,7 @@ func (o *askOptions) run(ctx context.Context) error {
 	return ask(ctx, o.app, o.asker, q)
 }
 
-// usualBatches returns the batch sizes that are asked about by default.
+// usualBatches returns the default batch sizes of questions.
 func usualBatches(m models.Model) []int {
 	return slices.DeleteFunc(slices.Clone(m.Batches), func(n int) bool { return n > 64 && len(m.Batches) > 1 })
 }
@@ -111,7 +111,7 @@ func inPrecisions(a *app, m models.Model, c models.Case, precisions []models.Aut
 	return setups, nil
 }
 
-// question is what cuDNN is asked about a model's file.
+// question has the questions to cuDNN about a model's file.
 type question struct {
 	file string
 	asking.Options
@@ -120,8 +120,8 @@ type question struct {
 // mostAtOnce is the largest number of questions that a capture asks by itself, at a millisecond or two each.
 const mostAtOnce = 2000
 
-// askAfterCapture asks about a file that was just captured. Unless GPUs were named, that there is
-// no cuDNN, or nothing yet to ask about, is no error.
+// askAfterCapture asks cuDNN about a file that was just captured. A missing cuDNN, or a file without questions, is an
+// error only if GPUs were named.
 func askAfterCapture(ctx context.Context, o *captureOptions, file string) error {
 	a, asker := o.app, capture.Asking{Python: o.Python, Library: o.library, Verbose: o.Verbose}
 	options := asking.Options{Possible: true}
@@ -151,7 +151,7 @@ func askAfterCapture(ctx context.Context, o *captureOptions, file string) error 
 	return err
 }
 
-// ask asks cuDNN and keeps its answers beside the model.
+// ask asks cuDNN and stores its answers beside the model.
 func ask(ctx context.Context, a *app, asker capture.Asking, q question) error {
 	if a.oracle != nil {
 		a.oracle.Silent = true
@@ -199,7 +199,7 @@ func ask(ctx context.Context, a *app, asker capture.Asking, q question) error {
 	return nil
 }
 
-// whoUses returns the releases of PyTorch that come with a version of cuDNN.
+// whoUses returns the releases of PyTorch that include a version of cuDNN.
 func whoUses(version string) string {
 	var releases []string
 	for _, s := range stack.All() {

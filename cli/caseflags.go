@@ -66,7 +66,7 @@ func (f *fieldFlag) String() string {
 	return f.patch[f.field.Name].Text
 }
 
-// Set implements pflag.Value. A text with nothing in it is [emptyFlag]'s to refuse.
+// Set implements pflag.Value. An empty text is left to [emptyFlag].
 func (f *fieldFlag) Set(text string) error {
 	if strings.TrimSpace(text) == "" {
 		delete(f.patch, f.field.Name)
@@ -161,7 +161,7 @@ func (f *caseFlags) complete(cmd *cobra.Command, a *app) {
 	})
 }
 
-// registerAllocConf adds the flags that only replays have a use for: allocator settings and coefficients.
+// registerAllocConf adds the flags that only replays use: allocator settings and coefficients.
 func (f *caseFlags) registerAllocConf() {
 	f.learned.register(f.flags)
 	field := models.FieldNamed("alloc-conf")
@@ -247,8 +247,8 @@ func (f *batchFlag) sizes(otherwise []int) ([]int, error) {
 	return sizes, nil
 }
 
-// joinValues rewrites "--checkpointing reentrant" as "--checkpointing=reentrant", for all flags that may stand alone.
-// Words that are no value of the flag stay arguments.
+// joinValues rewrites "--checkpointing reentrant" as "--checkpointing=reentrant", for all flags whose value is
+// optional. Words that are not a value of the flag stay arguments.
 func joinValues(args []string) []string {
 	var out []string
 	for i := 0; i < len(args); i++ {

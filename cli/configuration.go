@@ -87,7 +87,7 @@ func (f *caseFlags) configured(a *app, m models.Model, c models.Case) (models.Ca
 	return m.Complete(c)
 }
 
-// setFromFile sets a case's precision, checkpointing and micro-batches from a file's values by our names, unless given.
+// setFromFile sets a case's precision, checkpointing and micro-batches from a file's values, unless given.
 func setFromFile(c *models.Case, values map[string]any, given func(name string) bool) (err error) {
 	if amp, ok := values["amp"].(string); ok && !given("amp") {
 		if c.AMP, err = models.ParseAutocast(amp); err != nil {
@@ -103,7 +103,7 @@ func setFromFile(c *models.Case, values map[string]any, given func(name string) 
 	return nil
 }
 
-// read reads the file of a model: by --map, or by where the model's project has its values.
+// read reads the file of a model: by --map, or by the keys of the model's project.
 func (k *configuration) read(m models.Model) (err error) {
 	if len(k.pairs) > 0 {
 		if k.values, err = systems.ReadMapped(k.path, k.pairs); err != nil {
@@ -147,7 +147,7 @@ func (k *configuration) read(m models.Model) (err error) {
 	return nil
 }
 
-// tell tells on standard error what a result does not say of the file.
+// tell prints on standard error which values of the file the result does not use.
 func (k *configuration) tell(a *app) {
 	if k.reported {
 		return
@@ -161,7 +161,7 @@ func (k *configuration) tell(a *app) {
 	}
 }
 
-// checkNames refuses names of --map that mean nothing for the model.
+// checkNames refuses names of --map that the model does not have.
 func checkNames(m models.Model, values map[string]any) error {
 	names := []string{"batch", "accumulate", "amp", "checkpointing"}
 	for _, s := range m.Settings {

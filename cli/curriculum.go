@@ -29,7 +29,7 @@ func curriculum(m models.Model, parts []systems.Part, fixed func(setting string)
 	return out
 }
 
-// otherParts returns the parts of the configuration's curriculum that train with other settings than the case.
+// otherParts returns the parts of the configuration's curriculum whose settings differ from the case's.
 func (f *caseFlags) otherParts(m models.Model, c models.Case) ([]step.Part, error) {
 	given, err := f.givenSettings()
 	if err != nil {
@@ -65,7 +65,7 @@ func (f *applyFlags) file(m models.Model) (s systems.System, values map[string]a
 	return s, values, true, nil
 }
 
-// effectiveOf returns the number of samples of an optimizer step by the values of a file; zero if they do not say.
+// effectiveOf returns the number of samples of an optimizer step by the values of a file; zero if they lack it.
 func effectiveOf(values map[string]any) int {
 	batch, _ := values["batch"].(int64)
 	micro, _ := values["accumulate"].(int64)

@@ -78,7 +78,7 @@ func newFitCmd(a *app) *cobra.Command {
 // searches are the values of --search.
 var searches = []string{"batch", fit.SeqLen}
 
-// searched returns the flags that a trainer's configuration does not set, since fit searches what they say.
+// searched returns the flags that a trainer's configuration does not set, since fit searches their values.
 func (o *fitOptions) searched() []string {
 	if o.over == fit.SeqLen {
 		return []string{fit.SeqLen, "checkpointing"}
@@ -191,7 +191,7 @@ func (o *fitOptions) ranged(ctx context.Context, s fit.Search, f *report.Fit) (e
 	return err
 }
 
-// profiles returns recommendations for the project's curriculum, where it has one.
+// profiles returns recommendations for the parts of the project's curriculum, if it has one.
 func (o *fitOptions) profiles(ctx context.Context, s fit.Search) ([]report.Profile, error) {
 	if s.Model.Curriculum == nil || len(s.GPUs) != 1 || s.Device != nil || len(s.Parts) > 0 {
 		return nil, nil // parts that train with one batch have no other
@@ -199,7 +199,7 @@ func (o *fitOptions) profiles(ctx context.Context, s fit.Search) ([]report.Profi
 	return fit.Profiles(ctx, s, o.app.models().Lookup)
 }
 
-// fitHead holds what all parts of a search have in common.
+// fitHead holds the data that all parts of a search share.
 type fitHead struct {
 	Fit    report.Fit `json:"fit"`
 	Stages []string   `json:"stages"`
@@ -228,8 +228,8 @@ func (o *fitOptions) shard(ctx context.Context, s fit.Search) error {
 		})
 }
 
-// unread returns why the project of a model does not train a configuration: its code does not read the precision or the
-// checkpointing that differs from its own. Nil where it reads both, or no project is known.
+// unread returns a function with the reason why the project of a model cannot train a configuration: its code does not
+// read a precision or checkpointing other than its own. It is nil if the code reads both, or no project is known.
 func unread(m models.Model) (func(models.Case) string, error) {
 	s, known, err := systems.Lookup(m.Name)
 	if err != nil || !known || s.Reads("amp") && s.Reads("checkpointing") {

@@ -12,7 +12,7 @@ import (
 	"github.com/vprof/vprof/models/hf"
 )
 
-// lengthFlags say how long the samples of the data set are.
+// lengthFlags describe the lengths of the data set's samples.
 type lengthFlags struct {
 	source, batching string
 	multiple         int64
@@ -51,7 +51,7 @@ func (f *lengthFlags) applyTrainer(cmd *cobra.Command, c *caseFlags) error {
 	return nil
 }
 
-// read reads the lengths; nil if none are asked for.
+// read reads the lengths; nil if no flag sets them.
 func (f *lengthFlags) read(cmd *cobra.Command, c *caseFlags, m models.Model) (*epoch.Lengths, error) {
 	if f.source == "" {
 		return nil, without(cmd.Flags(), "--%s: say with --lengths how long the samples are", "batching",

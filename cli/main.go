@@ -56,7 +56,7 @@ func runInterruptibly(a *app, args []string) exitCode {
 // callPeriod is after how long a driver's call that does not return is reported, callPatience when it ends the process.
 var callPeriod, callPatience = 30 * time.Second, 10 * time.Minute
 
-// waiting reports a call of the driver or NVML that does not return, once, and in the end exits: nothing else ends it.
+// waiting reports, once, a call of the driver or NVML that does not return, and later exits: nothing else ends it.
 func (a *app) waiting(call string, waited time.Duration) {
 	switch {
 	case waited >= callPatience:

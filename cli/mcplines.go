@@ -12,15 +12,15 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// agentLines carry a message a line between an agent and the server. A line that is no message gets an error, and the
-// input ends for the server when all requests have an answer; the SDK's transport ends the session at once.
+// agentLines carry a message a line between an agent and the server. A line without a valid message gets an error. The
+// input ends for the server only when all requests have an answer; the SDK's transport would end the session at once.
 type agentLines struct {
 	mu   sync.Mutex
 	out  io.Writer
 	open sync.WaitGroup // requests without an answer
 }
 
-// transport returns the server's side of the lines that come from in.
+// transport returns the server's side of the lines read from in.
 func (l *agentLines) transport(in io.Reader) mcp.Transport {
 	from, to := io.Pipe()
 	go func() {
@@ -62,7 +62,7 @@ func readLine(in *bufio.Reader) (line []byte, err error) {
 	}
 }
 
-// refuse writes the error of a line that is no message.
+// refuse writes the error for a line without a valid message.
 func (l *agentLines) refuse(wrong error) {
 	text, _ := json.Marshal(map[string]any{ // of texts and a number
 		"jsonrpc": "2.0", "id": nil, "error": jsonrpc.Error{Code: jsonrpc.CodeParseError, Message: wrong.Error()},

@@ -75,8 +75,8 @@ func openSinks(o *monitorOptions) (s *sinks, err error) {
 	return s, nil
 }
 
-// log opens a file to append samples to; - is standard output without the lines. It appends to an existing log, and
-// refuses files that do not begin like one or end in the middle of a line.
+// log opens a file to append samples to; - is standard output without the screen's lines. It appends to an existing
+// log, and refuses files that do not begin like a log or end in the middle of a line.
 func (s *sinks) log(flag, path, begins string) (to io.Writer, continued bool, err error) {
 	if path == "-" {
 		s.silent = true
@@ -158,7 +158,7 @@ func (s *sinks) close() error {
 	return err
 }
 
-// serve answers Prometheus until the listener is closed, to this machine unless the address says more.
+// serve answers Prometheus until the listener is closed, only on this machine unless the address names more.
 func serve(address string, e *monitor.Exporter) (net.Listener, error) {
 	if strings.HasPrefix(address, ":") {
 		address = "localhost" + address
@@ -182,7 +182,7 @@ func serve(address string, e *monitor.Exporter) (net.Listener, error) {
 	return l, nil
 }
 
-// loopback reports whether only this machine reaches an address.
+// loopback reports whether an address can be reached only from this machine.
 func loopback(a net.Addr) bool {
 	tcp, ok := a.(*net.TCPAddr)
 	return ok && tcp.IP.IsLoopback()

@@ -127,7 +127,7 @@ func (a *app) width() int {
 	return 0
 }
 
-// from notes where the settings of a model come from.
+// from sets the sources of a model's settings.
 func (o *output) from(m models.Model, origins report.Origins) {
 	o.origins, o.fromModel, o.defaults = origins, true, defaults(m, origins)
 }
@@ -151,7 +151,7 @@ func (o *output) work(do func(progress.Func) (report.Document, error)) error {
 	return o.finish(d)
 }
 
-// showing completes a command that has output flags alone, and shows what make returns.
+// showing completes a command that has only output flags, and shows the document that make returns.
 func (o *output) showing(cmd *cobra.Command, make func(args []string) (report.Document, error)) *cobra.Command {
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		d, err := make(args)

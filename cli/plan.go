@@ -44,7 +44,7 @@ func newPlanCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// planCmd returns the command with its options, for callers that plan what others say.
+// planCmd returns the command with its options, for callers that plan other commands' cases.
 func planCmd(a *app) (*cobra.Command, *planOptions) {
 	o := &planOptions{app: a, out: output{app: a}}
 	cmd := &cobra.Command{
@@ -149,7 +149,7 @@ func (o *planOptions) answerRequests(ctx context.Context) error {
 	return o.app.answerPlans(ctx, f, name, o.requestLines)
 }
 
-// gpus returns the GPUs that the flags name, or this machine's with the memory that others leave.
+// gpus returns the GPUs that the flags name, or this machine's with the memory that other processes leave free.
 func (o *planOptions) gpus() ([]device.GPU, error) {
 	if !o.auto {
 		gpus, err := o.target.gpus()
@@ -198,8 +198,7 @@ func (o *planOptions) run(ctx context.Context, here *job.Local, jobs [][]job.Job
 	return err
 }
 
-// cases returns the case of the flags by each release of PyTorch that --torch names,
-// its model, and the batch size that it is trained with.
+// cases returns the case of the flags for each release of PyTorch of --torch, its model, and its training batch size.
 func (o *planOptions) cases() (m models.Model, cases []report.Case, batch int, err error) {
 	for release := range strings.SplitSeq(o.c.torch, ",") {
 		flags := o.c
@@ -249,7 +248,7 @@ func (o *planOptions) plan(ctx context.Context, here *job.Local, releases [][]jo
 	return plans, nil
 }
 
-// first shows to a program that asked for it what the first batch of a job needs, before it is judged.
+// first sends the need of a job's first batch, before it is judged, to a program that asked for incomplete results.
 func (o *planOptions) first(ctx context.Context, here *job.Local, j job.Job) error {
 	if o.app.look == nil || j.Lengths != nil || j.Parts != nil {
 		return nil
@@ -264,7 +263,7 @@ func (o *planOptions) first(ctx context.Context, here *job.Local, j job.Job) err
 	return nil
 }
 
-// shard estimates a part of all GPUs and batch sizes: the batch sizes of a GPU are neighbors. Warnings cover all GPUs.
+// shard estimates a part of all GPUs and batch sizes; a GPU's are consecutive. Warnings cover all GPUs.
 func (o *planOptions) shard(ctx context.Context, here *job.Local, jobs []job.Job, warnings []report.Warning) error {
 	each := len(jobs[0].Batches)
 	p, err := planOf("plan", len(jobs)*each, jobs)

@@ -13,7 +13,7 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// rankFlags say how several GPUs train together, and which of their ranks is looked at.
+// rankFlags describe how several GPUs train together, and the rank to estimate.
 type rankFlags struct {
 	flags    *pflag.FlagSet
 	gpus     int
@@ -40,7 +40,7 @@ func (f *rankFlags) registerGroup(cmd *cobra.Command, strategy, usage string) {
 		"speed of a GPU's link to the others, in `GB/s` (default: the GPU's NVLink, else PCIe)")
 }
 
-// check finds numbers that are impossible, and flags that are about several GPUs where there is one.
+// check refuses impossible numbers, and flags for several GPUs if there is only one.
 func (f *rankFlags) check() error {
 	if f.gpus < 1 {
 		return usagef("--gpus: %d: need 1 or more", f.gpus)
@@ -57,20 +57,20 @@ func (f *rankFlags) check() error {
 	return f.single()
 }
 
-// single finds flags that are about several GPUs.
+// single refuses flags for several GPUs.
 func (f *rankFlags) single() error {
 	return without(f.flags, "--%s is about several GPUs; say how many with --gpus, 2 or more (DeepSpeed's zero1 to "+
 		"zero3 train on one, too)", "strategy", "rank", "link")
 }
 
-// alone names a strategy that one GPU can have, too, if the user has one: DeepSpeed's engine trains on one as well.
+// alone reports whether the strategy also works with one GPU: DeepSpeed's engine does.
 func (f *rankFlags) alone() bool {
 	s, err := models.ParseStrategy(f.strategy)
 	return f.flags.Changed("gpus") && f.flags.Changed("strategy") && err == nil && s.DeepSpeed() &&
 		!f.flags.Changed("link")
 }
 
-// apply puts the strategy into a case.
+// apply sets the strategy of a case.
 func (f *rankFlags) apply(c *models.Case) error {
 	if f.flags == nil {
 		return nil
@@ -108,7 +108,7 @@ func (f *rankFlags) apply(c *models.Case) error {
 // allRanks is the value of --rank that asks for all that differ.
 const allRanks = "all"
 
-// linked gives GPUs the speed of --link.
+// linked returns the GPUs with the speed of --link.
 func (f *rankFlags) linked(gpus []device.GPU) []device.GPU {
 	if f.link > 0 {
 		for i := range gpus {
@@ -118,7 +118,7 @@ func (f *rankFlags) linked(gpus []device.GPU) []device.GPU {
 	return gpus
 }
 
-// groupFlags are the flags of a search on several GPUs, which may search strategies, too.
+// groupFlags are the flags of a search on several GPUs, which may also search strategies.
 type groupFlags struct{ rankFlags }
 
 func (g *groupFlags) register(cmd *cobra.Command) {
@@ -128,7 +128,7 @@ func (g *groupFlags) register(cmd *cobra.Command) {
 	complete(cmd, "strategy", func() []string { return append([]string{fit.AnyStrategy}, models.Strategies()...) })
 }
 
-// apply gives every case of a search each strategy.
+// apply combines every case of a search with each strategy.
 func (g *groupFlags) apply(s *fit.Search) error {
 	if g.gpus == 1 {
 		return g.single()

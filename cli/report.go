@@ -87,13 +87,13 @@ func runReport(ctx context.Context, o *reportOptions, paths []string) error {
 	return nil
 }
 
-// writer writes a file's content, and maker makes one from runs or from the case of the flags.
+// writer writes a file's content, and maker makes a writer from runs or from the case of the flags.
 type (
 	writer = func(io.Writer) error
 	maker  = func(ctx context.Context, o *reportOptions, paths []string) (writer, error)
 )
 
-// view is a form of report's output.
+// view is an output format of report.
 type view struct {
 	name string
 	// suffixes are the file suffixes that select this form.
@@ -125,7 +125,7 @@ func views() []view {
 
 func viewNames() []string { return lists.Map(views(), func(v view) string { return v.name }) }
 
-// view returns the form of --to, of the output's suffix, or the page.
+// view returns the format of --to or of the output's suffix, or else the page.
 func (o *reportOptions) view() (view, error) {
 	all, suffix := views(), strings.ToLower(filepath.Ext(o.path))
 	switch {
@@ -295,8 +295,8 @@ func (o *reportOptions) fillPair(ctx context.Context, p *page.Pair) error {
 	return nil
 }
 
-// fill adds references and a step of the batch size to a page; batch zero is the largest that fits. Problem
-// is the result of the page's Check.
+// fill adds references and a step of the batch size to a page; batch zero is the largest that fits. problem is the
+// result of the page's Check.
 func (o *reportOptions) fill(ctx context.Context, p *page.Page, problem error, batch int) error {
 	if errors.As(problem, new(*page.MixedError)) || errors.Is(problem, page.ErrEmpty) {
 		return usageError{problem}

@@ -145,7 +145,7 @@ func runCommand(ctx context.Context, o *runOptions, args []string) error {
 	return errors.Join(o.out.finish(runs.Document()), ended)
 }
 
-// check refuses flags that make no sense.
+// check refuses flags that contradict each other.
 func (o *runOptions) check() error {
 	c := &o.command
 	switch {
@@ -190,8 +190,7 @@ func (o *runOptions) check() error {
 	return nil
 }
 
-// execute runs a command. Its output is passed on: to standard error if the results on standard output are in a format
-// for programs.
+// execute runs a command. Its output goes to standard error if results on standard output are in a format for programs.
 func (o *runOptions) execute(ctx context.Context, c script.Command) (*script.Outcome, error) {
 	c.Stdin, c.Stdout, c.Stderr = o.app.stdin, o.app.stdout, o.app.stderr
 	if c.Device == "" {
@@ -215,7 +214,7 @@ func (o *runOptions) execute(ctx context.Context, c script.Command) (*script.Out
 	return script.Run(ctx, c)
 }
 
-// reportOf returns the result of a run, after a second one where the first tried no changes.
+// reportOf returns the result of a run. If the run tried no changes, a second one does.
 func reportOf(ctx context.Context, outcome *script.Outcome) (*report.Report, error) {
 	if err := outcome.TryChanges(ctx); err != nil {
 		return nil, err
@@ -290,8 +289,8 @@ func (p *eventPrinter) print(e script.Event) {
 	}
 }
 
-// endOf returns the error that gives the command its exit code; nil if it ran and fits. If the
-// command's output was hidden, the error has the traceback, or the end of what the command said.
+// endOf returns the error that gives the command its exit code; nil if it ran and fits. If the command's output was
+// hidden, the error has the traceback, or the end of the output.
 func endOf(o *script.Outcome, r *report.Report) error {
 	switch o.Kind() {
 	case script.OutOfMemory:
@@ -333,7 +332,7 @@ func endOf(o *script.Outcome, r *report.Report) error {
 	return nil
 }
 
-// commands returns the runs that the flags ask for, in their order: of each GPU, and on it of each rank.
+// commands returns the runs that the flags describe, in order: for each GPU, each rank.
 func (o *runOptions) commands() ([]script.Command, error) {
 	ranks, err := o.ranks()
 	if err != nil {
@@ -370,7 +369,7 @@ func (o *runOptions) ranks() ([]int, error) {
 	return []int{n}, nil
 }
 
-// places returns the command on each GPU, simulated or of this machine.
+// places returns the command for each GPU, simulated or of this machine.
 func (o *runOptions) places() ([]script.Command, error) {
 	named, err := o.target.resolveDevice(o.both, "--device and --both take")
 	switch {
@@ -399,7 +398,7 @@ func (o *runOptions) simulated(gpus []device.GPU) []script.Command {
 	return all
 }
 
-// local returns the command on a GPU of this machine, with --both after a simulated one.
+// local returns the command for a GPU of this machine; with --both, after the command for a simulated one.
 func (o *runOptions) local(index int) ([]script.Command, error) {
 	if o.command.GPUs > 1 {
 		return nil, usagef("--gpus: ranks are simulated; without it --device lets a launcher start all of them")

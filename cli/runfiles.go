@@ -44,7 +44,7 @@ func readRuns(ctx context.Context, a *app, paths []string) ([]*report.Report, er
 	return runsIn(ctx, a, files)
 }
 
-// runsIn returns the reports of files that sweep and plan wrote, and plans what files of fit and smoke are about.
+// runsIn returns the reports of files that sweep and plan wrote, and plans the cases of files that fit and smoke wrote.
 func runsIn(ctx context.Context, a *app, files []runFile) ([]*report.Report, error) {
 	var all []*report.Report
 	for _, f := range files {
@@ -98,7 +98,7 @@ func (a *app) setupOf(c report.Case, d report.Device) (*step.Setup, device.GPU, 
 	return setup, gpu, err
 }
 
-// replan plans what another experiment has tried.
+// replan plans the case of another experiment.
 func replan(ctx context.Context, a *app, t report.Tried) (*report.Report, error) {
 	setup, gpu, err := a.setupOf(t.Case, t.Device)
 	if err != nil {
@@ -137,7 +137,8 @@ func profileOf(ctx context.Context, a *app, r *report.Report, batch int) (*profi
 	return p, err
 }
 
-// largestFit returns the largest batch size that fits the first device, or else may fit, or else the smallest.
+// largestFit returns the largest batch size that fits the first device, else the largest that may fit, else the
+// smallest.
 func largestFit(r *report.Report) int {
 	for _, verdict := range []report.Verdict{report.Fits, report.Tight, report.Slow} {
 		best := 0
@@ -153,7 +154,7 @@ func largestFit(r *report.Report) int {
 	return r.Batches()[0]
 }
 
-// writeFile writes what a function makes into a file, whole or not at all, or to standard output for "-" and "".
+// writeFile writes the output of write into a file, completely or not at all, or to standard output for "-" and "".
 func writeFile(a *app, path string, write func(io.Writer) error) error {
 	if path == "" || path == "-" {
 		return write(a.stdout)

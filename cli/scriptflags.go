@@ -23,13 +23,13 @@ import (
 // placeholder matches a placeholder for a value in a command: {batch}, or a name of --set.
 var placeholder = regexp.MustCompile(`\{[A-Za-z_][\w.-]*\}`)
 
-// isRun reports whether a command is run and not read: it has a placeholder, or the verb's --run says so.
+// isRun reports whether a command is run instead of read: it has a placeholder, or --run is given.
 func isRun(cmd *cobra.Command, words []string) bool {
 	run := cmd.Flags().Lookup("run")
 	return slices.ContainsFunc(words, placeholder.MatchString) || run != nil && run.Changed
 }
 
-// takeScript keeps a command that is run, of the commands that can.
+// takeScript stores a command to run, for verbs that can run one.
 func (f *caseFlags) takeScript(cmd *cobra.Command, words []string) error {
 	if !slices.Contains([]string{"sweep", "fit", "smoke"}, cmd.Name()) {
 		return usagef("a command with %s is run by sweep, fit and smoke; \"vprof run -- ...\" runs one without",
@@ -69,7 +69,7 @@ func substitute(words []string, values map[string]string) ([]string, error) {
 	return filled, missing
 }
 
-// asScript describes how to run a training script where a model or configuration is wanted; nil if the words name none.
+// asScript returns an error for a script in place of a model, which tells how to run it; nil if words name no script.
 func asScript(cmd *cobra.Command, words []string) error {
 	at := slices.IndexFunc(words, func(w string) bool { return filepath.Ext(w) == ".py" })
 	if i := slices.Index(words, "-m"); at < 0 && 0 < i && i+1 < len(words) {
@@ -161,8 +161,8 @@ func (b *batchRuns) try(ctx context.Context, batch int) (script.Sized, error) {
 // usualRuns is the number of runs that a search for the largest batch usually needs.
 const usualRuns = 4
 
-// left returns the time that the remaining runs of a search may take, by the time of its runs so far; the time of a run
-// once there are more than usual.
+// left formats the time that the remaining runs of a search may take, from the time of its runs so far; if there are
+// already more runs than usual, the time of one run.
 func (b *batchRuns) left() string {
 	if len(b.tried) == 0 {
 		return ""
@@ -174,7 +174,7 @@ func (b *batchRuns) left() string {
 	return fmt.Sprintf(", about %v left", (each * time.Duration(more)).Round(time.Second))
 }
 
-// add adds a run to the report of all.
+// add adds a run to the report of all runs.
 func (b *batchRuns) add(r *report.Report, batch int) {
 	for i := range r.Points {
 		r.Points[i].Batch = batch
@@ -189,7 +189,7 @@ func (b *batchRuns) add(r *report.Report, batch int) {
 	slices.SortFunc(b.all.Points, func(p, q report.Point) int { return p.Batch - q.Batch })
 }
 
-// upward runs batch sizes to the first that does not fit.
+// upward runs batch sizes, up to the first that does not fit.
 func (b *batchRuns) upward(ctx context.Context, batches []int) error {
 	for i, batch := range batches {
 		sized, err := b.try(ctx, batch)

@@ -24,7 +24,7 @@ func namedSettings() []string {
 	return names
 }
 
-// keyFields returns the fields that --set takes and that are no settings of models.
+// keyFields returns the fields that --set accepts and that are not settings of models.
 func keyFields() (all []*models.Field) {
 	fields := models.Fields()
 	for i := range fields {
@@ -35,7 +35,7 @@ func keyFields() (all []*models.Field) {
 	return all
 }
 
-// settingFlags are --set name=value, for options that few need and for the numbers that a model leaves to the case.
+// settingFlags are --set name=value, for rarely needed options and for numbers that a model leaves to the case.
 type settingFlags struct {
 	flags *pflag.FlagSet
 	pairs []string
@@ -48,7 +48,7 @@ func (f *settingFlags) register(flags *pflag.FlagSet) {
 			"`name=value`; may be repeated")
 }
 
-// gives reports whether a pair names an option.
+// gives reports whether a pair sets an option.
 func (f *settingFlags) gives(name string) bool {
 	return slices.ContainsFunc(f.pairs, func(pair string) bool { return strings.HasPrefix(pair, name+"=") })
 }
@@ -102,8 +102,8 @@ func (f *settingFlags) read(flag string, patch models.Patch) (models.Settings, e
 	return s, nil
 }
 
-// origins returns where the settings that decide a step's need come from: flags, a file, or the model's defaults.
-// Defaults are left out where the cases vary the setting.
+// origins returns the sources of the settings that determine a step's need: flags, a file, or the model's defaults. It
+// omits defaults of settings that vary among the cases.
 func (f *caseFlags) origins(m models.Model, cases ...models.Case) report.Origins {
 	given, _ := f.givenSettings() // an error has been told by then
 	var out report.Origins
@@ -140,7 +140,7 @@ func (f *caseFlags) origins(m models.Model, cases ...models.Case) report.Origins
 	return out
 }
 
-// defaults names the settings whose defaults decide the need; empty if there are none.
+// defaults names the settings whose defaults determine the need; empty if there are none.
 func defaults(m models.Model, from report.Origins) string {
 	words := lists.Map(from.Assumed, func(name string) string {
 		if name == "stage" {

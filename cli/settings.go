@@ -32,7 +32,7 @@ const (
 	quietFlag        = "quiet"
 )
 
-// A setting is the value of a setting and where it is from.
+// A setting is the value of a setting with its source.
 type setting struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
@@ -84,7 +84,7 @@ func projectFolder(dir string) string {
 	}
 }
 
-// readSettings reads a settings file, which need not be there.
+// readSettings reads a settings file, which may be missing.
 func readSettings(path string) (map[string]setting, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -113,7 +113,7 @@ func readSettings(path string) (map[string]setting, error) {
 	return found, nil
 }
 
-// coefficientsBeside returns a coefficients file, which is relative to the settings file that names it.
+// coefficientsBeside returns the path of a coefficients file, which is relative to the settings file that names it.
 func coefficientsBeside(path, value string) string {
 	file, name := coefficients.Split(value)
 	if file == "" || file == "none" || filepath.IsAbs(file) {

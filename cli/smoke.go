@@ -96,7 +96,7 @@ func runSmoke(cmd *cobra.Command, o *smokeOptions) (err error) {
 	return o.judge(s, started, before, tolerance)
 }
 
-// judge compares a result with an earlier one and shows it. Its error names what is not safe.
+// judge compares a result with an earlier one and shows it. Its error names the check that is not safe.
 func (o *smokeOptions) judge(s *report.Smoke, started time.Time, before *report.Smoke, tolerance float64) error {
 	s.Tool, s.Started, s.Budget.Preset = tool(), started.Truncate(time.Second), o.budget.preset
 	if before != nil {
@@ -161,7 +161,7 @@ func (o *smokeOptions) test() (t smoke.Test, err error) {
 	return t, nil
 }
 
-// begin reads the earlier result to compare with, nil if none is asked for.
+// begin reads the earlier result to compare with; nil if no flag names one.
 func (o *smokeOptions) begin() (before *report.Smoke, tolerance float64, err error) {
 	if tolerance, err = parseShare(o.tolerance); err != nil || tolerance < 0 {
 		return nil, 0, usagef("--tolerance: invalid %q: need a share like 1%%", o.tolerance)

@@ -13,7 +13,7 @@ import (
 	"github.com/vprof/vprof/profiler/stack"
 )
 
-// releases are the releases that --stack names: of libraries, PyTorch and the driver.
+// releases are the releases of --stack: of libraries, PyTorch and the driver.
 type releases struct {
 	libraries     stack.Libraries
 	torch, driver string
@@ -90,8 +90,8 @@ func listedReleases(list string) (releases, error) {
 // trainerLibraries are libraries that matter where their configuration is planned alone.
 var trainerLibraries = []string{"axolotl", "llamafactory", "ms-swift", "torchtune", "torchtitan"}
 
-// libraries returns the releases of --stack that may matter for the flags' case. Among trainers it has only the trainer
-// whose configuration is planned.
+// libraries returns the releases of --stack that may affect the flags' case. Of trainers, it has only the trainer whose
+// configuration is planned.
 func (f *caseFlags) libraries() stack.Libraries {
 	all := maps.Clone(f.stack.libraries)
 	maps.DeleteFunc(all, func(name, _ string) bool {

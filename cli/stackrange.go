@@ -112,8 +112,8 @@ func (f *caseFlags) reportedRange(ctx context.Context, m models.Model, c models.
 	return p.StackRange, err
 }
 
-// byReleases returns the estimates of a point by the rules of other releases, in the training loop that it is judged
-// in, without the releases that refuse the step. Releases whose steps allocate alike are judged once.
+// byReleases returns the estimates of a point by the rules of other releases, in the training loop that is judged,
+// without the releases that refuse the step. Releases whose steps allocate the same are judged once.
 func byReleases(ctx context.Context, setup *step.Setup, gpu device.GPU, p *report.Point, releases []release,
 	tell progress.Func,
 ) (map[string]*report.Estimate, error) {

@@ -146,7 +146,7 @@ func (o *sweepOptions) stamp(r *report.Report, started time.Time) {
 	}
 }
 
-// openDevice opens the device of the sweep, which must be able to do what the flags ask for.
+// openDevice opens the device of the sweep, which must support the flags.
 func (o *sweepOptions) openDevice(name string) (d device.Device, err error) {
 	if name == job.Auto {
 		d, o.unused, err = o.app.firstDevice()
@@ -171,7 +171,7 @@ func (*sweepOptions) unverifiable(device string) error {
 	return usagef("--verify: %s is simulated and has no memory to write to; use a real GPU", device)
 }
 
-// check reads the file to continue with, and refuses flags that make no sense.
+// check reads the file to resume, and refuses flags that contradict each other.
 func (o *sweepOptions) check() error {
 	const most = 1000
 	for flag, n := range map[string]int{"--warm-up": o.conditions.WarmUp, "--repeat": o.conditions.Repeat - 1} {

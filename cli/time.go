@@ -123,7 +123,7 @@ func (f *measuredFlag) register(flags *pflag.FlagSet) {
 			"batch than --batch")
 }
 
-// read returns the step that was timed; zero without the flag.
+// read returns the measured step; zero if the flag is not given.
 func (f *measuredFlag) read(batch, gpus int) (timing.Measured, error) {
 	if f.text == "" {
 		return timing.Measured{}, nil
@@ -164,7 +164,7 @@ func (f *measuredFlag) speed(ctx context.Context, m models.Model, c models.Case,
 	return &speed, err
 }
 
-// perHour returns the price of a GPU an hour, of each that --price names or of all; nothing without the flag.
+// perHour returns the price of a GPU-hour: one for all GPUs, or one for each that --price names.
 func (o *timeOptions) perHour(gpus []device.GPU) (all float64, each map[string]float64, err error) {
 	if !o.c.flags.Changed("price") {
 		return 0, nil, nil

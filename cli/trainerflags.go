@@ -62,7 +62,7 @@ func (f *caseFlags) takesTrainer(cmd *cobra.Command, a *app, searched func() []s
 	}
 }
 
-// openTrainer reads a trainer's configuration from files, or from a command behind --, at a given argument.
+// openTrainer reads a trainer's configuration from files, or from a command after --, which is at argument at.
 func (f *caseFlags) openTrainer(cmd *cobra.Command, a *app, args []string, at int) (err error) {
 	switch {
 	case at > 0:
@@ -94,7 +94,7 @@ func (f *caseFlags) openTrainer(cmd *cobra.Command, a *app, args []string, at in
 	return err
 }
 
-// noFile describes what an argument may be that is no file of a trainer.
+// noFile returns an error for an argument that is not a trainer's file, and describes what it may be.
 func noFile(cmd *cobra.Command, a *app, args []string) error {
 	if err := asScript(cmd, args); err != nil {
 		return err
@@ -107,13 +107,13 @@ func noFile(cmd *cobra.Command, a *app, args []string) error {
 		args[0], hint)
 }
 
-// looksLikeFile tells a trainer's file from a mistyped flag and from a model.
+// looksLikeFile reports whether an argument looks like a file, and not like a mistyped flag or a model.
 func looksLikeFile(arg string) bool {
 	kinds := []string{".yaml", ".yml", ".json", ".toml", ".sh", ".bash", ".slurm", ".sbatch"}
 	return !strings.HasPrefix(arg, "hf:") && slices.Contains(kinds, strings.ToLower(filepath.Ext(arg)))
 }
 
-// runIn returns the run of a command that vprof run wrote into the only file; nil if it is another file.
+// runIn returns the run of a command if the only file is a result of vprof run; nil for other files.
 func runIn(a *app, files []string) *report.Report {
 	if len(files) != 1 {
 		return nil
@@ -129,7 +129,7 @@ func runIn(a *app, files []string) *report.Report {
 	return all[0]
 }
 
-// takeRun keeps a run for the verb that judges one. Others plan: they need the steps, which a recording has.
+// takeRun stores a run for a verb that judges it. Verbs that plan need the steps, which only a recording has.
 func (f *caseFlags) takeRun(cmd *cobra.Command, file string, ran *report.Report) error {
 	if cmd.Name() != "smoke" {
 		return usagef("%s: holds the peaks of a command and not its steps; record them with \"vprof run --record "+
@@ -140,7 +140,7 @@ func (f *caseFlags) takeRun(cmd *cobra.Command, file string, ran *report.Report)
 	return nil
 }
 
-// modelOf returns the model that the trainer's configuration names, where no flag does, and the words that say so.
+// modelOf sets the model that the trainer's configuration names, unless a flag does, and returns the flag.
 func (f *caseFlags) modelOf(t *trainers.Config) (words []string, err error) {
 	switch {
 	case f.model != "":
@@ -209,7 +209,7 @@ func (f *caseFlags) applyTrainer(cmd *cobra.Command, a *app, searched []string) 
 	return nil
 }
 
-// tellTrainer tells what a trainer's configuration was read as.
+// tellTrainer prints how a trainer's configuration was read.
 func tellTrainer(a *app, t *trainers.Config) {
 	printable.Fprintf(a.stderr, "vprof: %s is a configuration of %s (keys as of %s); keys that affect memory: %d, "+
 		"others: %d\n", t.File, t.Trainer, t.Version, t.Mapped, t.Harmless)
@@ -227,7 +227,7 @@ func tellTrainer(a *app, t *trainers.Config) {
 	}
 }
 
-// fixed reports whether the user has given a flag, and no trainer's configuration.
+// fixed reports whether the user has set a flag on the command line, and not by a trainer's configuration.
 func (f *caseFlags) fixed(flag string) bool {
 	return f.flags.Changed(flag) && !slices.Contains(f.fromTrainer, flag)
 }
@@ -239,7 +239,7 @@ func (f *caseFlags) onImages() bool {
 	})
 }
 
-// shared returns the trainer's settings, with the ones about several GPUs as the command's flags set them.
+// shared returns the trainer's settings; those about several GPUs are as the command's flags set them.
 func (f *caseFlags) shared(cmd *cobra.Command) ([]trainers.Setting, error) {
 	gpus := ""
 	if f.flags.Changed("gpus") {
@@ -259,7 +259,7 @@ func (f *caseFlags) shared(cmd *cobra.Command) ([]trainers.Setting, error) {
 	return settings, err
 }
 
-// separator stands between a flag and its value on a command line.
+// separator returns the text between a flag and its value on a command line.
 func separator(noOption string) string {
 	if noOption != "" {
 		return "="

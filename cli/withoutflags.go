@@ -12,7 +12,7 @@ import (
 // mostLengths is the number of different lengths that the samples of absent data have in turn.
 const mostLengths = 509
 
-// withoutFlags are the flags that put placeholders in place of absent files.
+// withoutFlags are the flags that replace absent files by placeholders.
 type withoutFlags struct {
 	script.Without
 	fetch   bool
@@ -28,7 +28,7 @@ func (w *withoutFlags) register(cmd *cobra.Command) {
 	w.registerData(cmd)
 }
 
-// registerData adds the flags that say what placeholders are like.
+// registerData adds the flags that describe placeholders.
 func (w *withoutFlags) registerData(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&w.lengths, "lengths", "", "of absent data, the `lengths` of samples in tokens: a file of them, or a "+

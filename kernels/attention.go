@@ -6,10 +6,10 @@ import (
 	"github.com/vprof/vprof/internal/ceil"
 )
 
-// Attention is softmax(Q K^T Scale) V for each head, without the matrix between. Operands are laid out
-// [head][position][depth], dense. Where Depth is 128 at most, and addresses and Depth are multiples of 16 bytes, it
-// runs in tiles: on tensor cores for F16 from compute capability 7.5 on, and for BF16 from 8.0 on, on other cores else.
-// The rest has a warp for each query, which is slow.
+// Attention is softmax(Q K^T Scale) V for each head, without storing the matrix of scores. Operands are dense, in the
+// layout [head][position][depth]. If Depth is at most 128, and addresses and Depth are multiples of 16 bytes, it runs
+// in tiles: on tensor cores for F16 from compute capability 7.5 on and for BF16 from 8.0 on, else on other cores.
+// Otherwise it runs a warp for each query, which is slow.
 type Attention struct {
 	Type                        Type
 	Query, Key, Value, Output   uint64
@@ -59,11 +59,11 @@ func (k Attention) Launch(capability int) Launch {
 // The work of attention: one kernel forward, and backward the same kernel over the
 // operands of each gradient, so that the matrix of scores is never there.
 
-// heads are the sizes of attention as its kernel takes them. Queries of heads that
-// share keys are one head with more queries.
+// heads are the sizes of attention as its kernel has them. Query heads that share keys count as one head with more
+// queries.
 type heads struct{ count, queries, keys, depth int64 }
 
-// headsOf reads the sizes off the keys' range. There are none if the ranges do not hold such operands.
+// headsOf derives the sizes from the ranges of queries and keys; false if the ranges have no such sizes.
 func (p *plan) headsOf(w *Work, query, key Range) (heads, bool) {
 	size := p.t.Size()
 	h := heads{keys: w.N, depth: w.K}
@@ -78,8 +78,8 @@ func (p *plan) headsOf(w *Work, query, key Range) (heads, bool) {
 	return h, true
 }
 
-// attend computes attention or its gradients, if its ranges have the sizes of
-// attention, and else a product with as many operations.
+// attend computes attention or its gradients if its ranges have the sizes of attention, and else a product with as many
+// operations.
 func (p *plan) attend(w *Work) {
 	r := p.reads
 	same := func(i, j int) bool { return r[i].Bytes == r[j].Bytes }
@@ -102,7 +102,7 @@ func (p *plan) attendForward(w *Work) bool {
 
 // attendBackward reads the output's gradient, queries, keys, values and the output, and writes the gradients of
 // queries, keys and values. PyTorch's kernels compute five products: scores, their gradient, and one for each result.
-// So do two kernels of two products and one of half as many keys.
+// Here, two kernels of two products and one with half as many keys do the same work.
 func (p *plan) attendBackward(w *Work) bool {
 	const gradient, query, key, value, output = 0, 1, 2, 3, 4
 	h, ok := p.headsOf(w, p.reads[query], p.reads[key])
@@ -118,8 +118,8 @@ func (p *plan) attendBackward(w *Work) bool {
 	return true
 }
 
-// attention adds a launch over the operands at three indices. Its number of keys follows from the number of operations,
-// of which a causal mask leaves half. It visits the beginnings of the operands' ranges that no launch has visited yet.
+// attention adds a launch over the operands at three indices. The number of keys follows from the number of operations,
+// half of which a causal mask removes. It visits the parts of the operands that no earlier launch has visited.
 func (p *plan) attention(h heads, flops int64, operands [3]int, result int) {
 	perKey := 4 * h.queries * h.depth * h.count
 	keys := max(1, min(h.keys, (flops+perKey/2)/perKey))

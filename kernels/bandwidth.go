@@ -4,7 +4,7 @@ import "github.com/vprof/vprof/internal/ceil"
 
 // The work that memory bounds: which kernel, over which part of the ranges.
 
-// copy fills, copies or casts, if there is one range or a pair that fits.
+// copy fills, copies or casts if one range or a pair of ranges has the sizes for it.
 func (p *plan) copy() {
 	switch {
 	case len(p.reads) == 0 && len(p.writes) == 1:
@@ -60,7 +60,7 @@ func (p *plan) reduce() {
 // rowElements is the assumed length of a row, in elements, of operators whose operands do not tell it.
 const rowElements = 1024
 
-// softmax works on rows of the longest input, with the next as its gradient if it is as long.
+// softmax processes rows of the longest input. The next input is its gradient if it is as long.
 func (p *plan) softmax() {
 	r, w := largest(p.reads), largest(p.writes)
 	if r < 0 || w < 0 || p.reads[r].Bytes != p.writes[w].Bytes {
@@ -115,8 +115,8 @@ func pair(ranges []Range, n, whole int64) (first, second int) {
 // cachedRow is the longest row in bytes whose second reading still finds it in a cache.
 const cachedRow = 64 << 10
 
-// normalizeApart reads all operands once to sum them; the stream then reads them again and writes. Long groups, and
-// groups that are not contiguous, such as the channels of images, are normalized so.
+// normalizeApart reads all operands once to sum them; a stream kernel then reads them again and writes. It serves long
+// groups and groups that are not contiguous, such as the channels of images.
 func (p *plan) normalizeApart() {
 	first, size := p.reads[largest(p.reads)], p.t.Size()
 	reads := make([]Range, 0, MaxOperands)
@@ -203,8 +203,8 @@ func (p *plan) normalizeBackward(input, gradient, result, mean, deviation int) {
 	}
 }
 
-// index moves rows of the longest input to the longest output in an order of no pattern. The operator's index tensor
-// holds no real indices and is only read; how many it has tells how long rows are.
+// index moves rows of the longest input to the longest output, in an order without a pattern. The operator's index
+// tensor has no real indices and is only read; its length determines the length of rows.
 func (p *plan) index() {
 	r, w := largest(p.reads), largest(p.writes)
 	if r < 0 || w < 0 {
@@ -236,7 +236,7 @@ func (p *plan) indexedRow(table int, bytes int64) int64 {
 	return guess
 }
 
-// coprime returns a large step that visits all of n rows before it comes back.
+// coprime returns a large step that visits all n rows before it returns to the first.
 func coprime(n int64) int64 {
 	for _, prime := range []int64{1_000_003, 1_000_033, 1_000_037} {
 		if n%prime != 0 {

@@ -73,8 +73,8 @@ func (k Conv) weightBytes() int64 {
 	return k.OutChannels * k.taps() * (k.Channels / k.Groups) * k.Type.Size()
 }
 
-// visitedInput returns how many bytes of the input lie under some window. Long
-// strides step over pixels, and the last windows may end before the image.
+// visitedInput returns the bytes of the input that at least one window contains. Long strides skip pixels, and the last
+// windows may end before the image.
 func (k Conv) visitedInput() int64 {
 	rows := covered(k.Height, k.TapsY, k.StrideY, k.PadY, k.DilationY)
 	columns := covered(k.Width, k.TapsX, k.StrideX, k.PadX, k.DilationX)
@@ -100,7 +100,7 @@ func covered(in, taps, stride, pad, dilation int64) int64 {
 	return count
 }
 
-// visitedOutput returns the output bytes that depend on some pixel: all, unless whole windows are in the padding.
+// visitedOutput returns the output bytes that depend on some pixel: all, unless whole windows lie in the padding.
 func (k Conv) visitedOutput() int64 {
 	rows := inside(k.Height, k.TapsY, k.StrideY, k.PadY, k.DilationY)
 	columns := inside(k.Width, k.TapsX, k.StrideX, k.PadX, k.DilationX)
@@ -151,8 +151,8 @@ func (k Conv) launch(names *productNames, p product, capability int) Launch {
 	return p.launch(name, e, p.put(args))
 }
 
-// divisor prepares division by d of numbers below 2^31 (Divisor of conv.cu): a multiplication, an addition and a shift.
-// Granlund and Montgomery, "Division by Invariant Integers using Multiplication", figure 4.1.
+// divisor prepares division of numbers below 2^31 by d (Divisor of conv.cu) as a multiplication, an addition and a
+// shift. Granlund and Montgomery, "Division by Invariant Integers using Multiplication", figure 4.1.
 func divisor(d int64) uint64 {
 	if d <= 1 {
 		return 1 // n*1>>32 + n

@@ -66,7 +66,7 @@ func (k GEMM) Launch(capability int) Launch {
 	return l
 }
 
-// wholeVectors reports whether rows can be read by 16 bytes.
+// wholeVectors reports whether rows can be read in units of 16 bytes.
 func wholeVectors(m Matrix, rows, batch, size int64) bool {
 	lanes := vectorBytes / size
 	return m.Addr%vectorBytes == 0 && (m.Row%lanes == 0 || rows <= 1) && (m.Batch%lanes == 0 || batch <= 1)
@@ -90,7 +90,7 @@ func (m Matrix) visited(rows, depth, batch, size int64) int64 {
 	return elements * batch * size
 }
 
-// An engine is one of the two ways that products are computed.
+// An engine is tensor cores or other cores, the two ways to compute products.
 type engine struct {
 	threads, shared uint32
 }
@@ -100,8 +100,8 @@ func cores(t Type) engine {
 	return engine{coreThreads, uint32(2 * 2 * (2 * vectorBytes / t.Size()) * (tileSide + 4) * 4)}
 }
 
-// engineFor chooses between tensor cores and other cores for a type, as Engine of
-// product.cuh does in the module for the GPU.
+// engineFor returns the engine for a type: tensor cores or other cores, as Engine of product.cuh does in the module for
+// the GPU.
 func engineFor(t Type, tf32 bool, capability int) engine {
 	switch {
 	case capability >= 80 && (t != F32 || tf32):
@@ -129,14 +129,14 @@ func (n *productNames) choose(t Type, tf32 bool, capability int) (string, engine
 	return n.typed[t], e
 }
 
-// A product is how a grid covers the tiles of a result.
+// A product is the grid of a matrix product: how its blocks cover the tiles of the result.
 type product struct {
 	m, n, k, batch, splits int64
 	scale                  float64 // of the result; zero is one
 }
 
-// split lets several blocks share the depth of a tile, where there are few
-// tiles and the depth is great. Their sums must fit the module's scratch memory.
+// split divides the depth of a tile among several blocks if there are few tiles and the depth is large. Their sums must
+// fit the module's scratch memory.
 func (p *product) split() {
 	if p.k >= 1<<30 || p.m >= 1<<30 || p.n >= 1<<30 || p.batch >= 1<<30 {
 		panic("kernels: a product with a side of 2^30 or more")

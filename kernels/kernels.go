@@ -51,8 +51,8 @@ var packedPTX []byte
 //go:embed cubin/modules.tar.xz
 var packedCubins []byte
 
-// A source is a module, which a process unpacks once. It is made so, and not
-// by sync.OnceValue, that a program without a CUDA device does not have the files.
+// A source is a module, which a process decompresses once. It does not use sync.OnceValue, so that the linker can drop
+// the files from a program without a CUDA device.
 type source struct {
 	once sync.Once
 	text string
@@ -65,8 +65,8 @@ func (s *source) unpacked(archive []byte, name string) string {
 
 var ptxSM70, ptxSM75, ptxSM80 source
 
-// PTX returns the module for GPUs of a compute capability times ten, such as 86, or nothing below [MinCapability]. The
-// driver compiles it for the GPU at hand. It is of PTX version 7.8: drivers from 520 on take it.
+// PTX returns the module for GPUs of a compute capability times ten, such as 86; empty below [MinCapability]. The
+// driver compiles it for the GPU. Its PTX version, 7.8, needs driver 520 or newer.
 func PTX(capability int) string {
 	switch {
 	case capability >= 80:
@@ -85,8 +85,8 @@ var cubins = [...]struct {
 	source
 }{{capability: 120}, {capability: 100}, {capability: 90}, {capability: 86}, {capability: 80}, {capability: 75}}
 
-// Cubin returns the module as an assembler made it for GPUs of a compute capability times ten, ready to load; empty if
-// there is none. A GPU takes what was made for an earlier one of the same major number.
+// Cubin returns the compiled module for GPUs of a compute capability times ten, ready to load; empty if there is none.
+// A GPU can run a cubin of an earlier capability with the same major number.
 func Cubin(capability int) string {
 	for i := range cubins {
 		if c := cubins[i].capability; c <= capability && c/10 == capability/10 {
@@ -96,7 +96,7 @@ func Cubin(capability int) string {
 	return ""
 }
 
-// unpack returns a module of an archive, after some tenths of a second.
+// unpack returns a module of an archive. It takes some tenths of a second.
 func unpack(archive []byte, name string) string {
 	r, err := xz.NewReader(bytes.NewReader(archive))
 	for files := tar.NewReader(r); err == nil; {
@@ -162,7 +162,7 @@ const threads = 256
 // vectorBytes is the widest access of a thread.
 const vectorBytes = 16
 
-// launch makes a launch of blocks with the usual number of threads.
+// launch returns a launch of blocks with the default number of threads.
 func launch(name string, blocks int64, shared uint32, args []uint64) Launch {
 	if blocks > 1<<31-1 {
 		panic("kernels: " + name + ": more blocks than a grid has room for")

@@ -6,7 +6,7 @@ import (
 	"github.com/vprof/vprof/internal/ceil"
 )
 
-// Fill writes a pattern that follows from a seed and each byte's place.
+// Fill writes a pattern that is determined by a seed and each byte's position.
 type Fill struct {
 	To   Range
 	Seed uint64
@@ -28,7 +28,7 @@ type Verify struct {
 	Result uint64
 }
 
-// Launch verifies. Result is written only where something differs.
+// Launch returns the launch. Result is written only if something differs.
 func (k Verify) Launch() Launch {
 	l := launch("verify", over(k.Of.Bytes, 4), 0, []uint64{k.Of.Addr, uint64(k.Of.Bytes), k.Seed, k.Result})
 	l.Reads = k.Of.Bytes

@@ -18,8 +18,8 @@ type Result struct {
 	Refused string         `json:"refused,omitempty"`
 }
 
-// Results gives what the jobs of all GPUs gave, in the order of the fleet, one shard
-// open at a time. The error names every GPU of which something is missing.
+// Results passes the results of all GPUs' jobs to each, in the order of the fleet, with one shard open at a time. The
+// error names every GPU with missing results.
 func (f *Folder) Results(each func(b GPUTasks, r Result) error) error {
 	sets := make([]*shard.Set, len(f.GPUs))
 	var missing error

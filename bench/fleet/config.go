@@ -1,9 +1,7 @@
-// Package fleet runs sweeps of many cases on the GPUs of a cluster, by the schedulers
-// that it has, and puts what they give into one answer.
-//
-// A [Config] lists what to train where. [Prepare] writes the jobs of each GPU into a folder that all machines see;
-// tasks run them, each a shard of a GPU's jobs, wherever an [Engine] starts them. The files of the shards alone tell
-// what is done, so that any machine can go on from the folder.
+// Package fleet runs sweeps of many cases on the GPUs of a cluster, through the cluster's scheduler, and merges their
+// results. A [Config] lists what to train where. [Prepare] writes the jobs of each GPU into a folder that all machines
+// share. Tasks, started by an [Engine], each run a shard of a GPU's jobs. The state is in the files of the shards, so
+// that any machine can resume from the folder.
 package fleet
 
 import (
@@ -26,7 +24,7 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// Config is a fleet as people write it.
+// Config is a fleet's YAML file.
 type Config struct {
 	// Name is the name of its jobs and of its folder.
 	Name string `yaml:"name"`
@@ -43,8 +41,8 @@ type Config struct {
 	source     []byte
 }
 
-// Case is a model or a part of a case: what is left out is the model's. Its keys are the keys of
-// [models.Fields], beside model, trainer and settings.
+// Case is a model, or settings of a case; settings left out are the model's defaults. Its keys are the keys of
+// [models.Fields], and model, trainer and settings.
 type Case struct {
 	Model string
 	// Trainer are the configuration files of a trainer, seen from the fleet's folder, which give the model and how
@@ -56,7 +54,7 @@ type Case struct {
 	line     int
 }
 
-// GPUKind is a kind of GPU of the cluster and how to ask for one.
+// GPUKind is a kind of GPU of the cluster, with the scheduler's request for one.
 type GPUKind struct {
 	// GPU is its name in the catalog.
 	GPU string `yaml:"gpu"`
@@ -123,7 +121,7 @@ type Kubernetes struct {
 	Pod map[string]any `yaml:"pod"`
 }
 
-// Batches are batch sizes: a number, a list of them, or text as --batch takes it.
+// Batches are batch sizes: a number, a list of numbers, or text in the form of --batch.
 type Batches []int
 
 // Files are paths: one, or a list of them.
@@ -208,7 +206,7 @@ func (c *Case) take(key, value *yaml.Node) error {
 	return nil
 }
 
-// UnmarshalYAML implements [yaml.Unmarshaler]: a name alone is a GPU of the catalog and of the partition of that name.
+// UnmarshalYAML implements [yaml.Unmarshaler]: a name alone is a GPU of the catalog and a partition.
 func (b *GPUKind) UnmarshalYAML(n *yaml.Node) error {
 	b.line = n.Line
 	if n.Kind == yaml.ScalarNode {
@@ -306,7 +304,7 @@ const maxTasks = 1000
 // maxRuns is how often a batch size may run.
 const maxRuns = 1000
 
-// checkShell refuses line ends and control characters in values that become lines of a script.
+// checkShell refuses line ends and control characters in values that are written into lines of a script.
 func (c *Config) checkShell(wrong func(line int, key, format string, args ...any) error) error {
 	values := map[string]string{
 		"slurm.account": c.Slurm.Account, "slurm.qos": c.Slurm.QOS, "slurm.time": c.Slurm.Time,
@@ -329,7 +327,7 @@ func (c *Config) checkShell(wrong func(line int, key, format string, args ...any
 	return nil
 }
 
-// Key returns what the GPU's part of the fleet is called: the GPU, or its partition if that has a name of its own.
+// Key returns the name of the GPU's part of the fleet: the GPU's, or its partition's if that differs.
 func (b GPUKind) Key() string {
 	key := b.GPU
 	if b.Partition != b.GPU {
@@ -371,7 +369,7 @@ func (c *Config) batchesOf(m models.Model, k models.Case) []int {
 	return []int{k.Batch}
 }
 
-// position returns where in the file a case comes from, for errors.
+// position returns the place of a case in the file, for errors.
 func position(file string, m, k Case) string {
 	if k.line > 0 {
 		return file + ":" + strconv.Itoa(k.line)

@@ -75,7 +75,7 @@ func (c *Config) Units(file string, r *models.Registry, tell func(*trainers.Conf
 	return units, nil
 }
 
-// open finds the model, and the case that is its own or its trainer's.
+// open returns the model, and its case from the model's defaults or the trainer's configuration.
 func (c Case) open(folder string, r *models.Registry, tell func(*trainers.Config)) (models.Model, models.Case, error) {
 	name := c.Model
 	var t *trainers.Config
@@ -104,7 +104,7 @@ func (c Case) open(folder string, r *models.Registry, tell func(*trainers.Config
 	return m, trained, err
 }
 
-// trainer reads the trainer's configuration, and the name of the model that it, or the case, trains.
+// trainer reads the trainer's configuration, and the name of the trained model from it or the case.
 func (c Case) trainer(folder string) (*trainers.Config, string, error) {
 	var paths []string
 	for _, p := range c.Trainer {
@@ -135,7 +135,7 @@ const (
 	OnKubernetes = "kubernetes"
 )
 
-// Manifest is fleet.json: what a folder is for.
+// Manifest is fleet.json: the contents of a folder.
 type Manifest struct {
 	Schema  string      `json:"schema"`
 	Name    string      `json:"name"`
@@ -160,7 +160,7 @@ func (b GPUTasks) ShardPlan(tool report.Tool) shard.Plan {
 	return shard.Plan{Verb: "fleet", Hash: b.Hash, Units: b.Jobs, Tool: tool}
 }
 
-// A Folder is a fleet's, on a disk that all machines see.
+// A Folder is the folder of a fleet, on a disk that all machines share.
 type Folder struct {
 	Dir string
 	Manifest
@@ -246,7 +246,7 @@ func sameJobs(a, b []GPUTasks) bool {
 	})
 }
 
-// write writes the manifest last: with it the folder is a fleet's.
+// write writes the manifest last: a folder with a manifest is complete.
 func (f *Folder) write() error {
 	if err := report.WriteFile(filepath.Join(f.Dir, configName), contents(f.Config.source)); err != nil {
 		return err
@@ -258,7 +258,7 @@ func (f *Folder) write() error {
 	return report.WriteFile(filepath.Join(f.Dir, manifestName), contents(append(text, '\n')))
 }
 
-// contents writes data as they are.
+// contents returns a function that writes data.
 func contents(data []byte) func(io.Writer) error {
 	return func(w io.Writer) error {
 		_, err := w.Write(data)
@@ -266,7 +266,7 @@ func contents(data []byte) func(io.Writer) error {
 	}
 }
 
-// writeJobs writes a job a line. Descriptions of models are files of their own, since many jobs have the same.
+// writeJobs writes one job a line. Descriptions of models are separate files, since many jobs share one.
 func (f *Folder) writeJobs(b GPUTasks, jobs []job.Job) error {
 	for _, dir := range []string{filepath.Join(f.Dir, b.Key, "log"), filepath.Join(f.Dir, "models")} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -295,7 +295,7 @@ func (f *Folder) writeJobs(b GPUTasks, jobs []job.Job) error {
 
 func (f *Folder) model(hash string) string { return filepath.Join(f.Dir, "models", hash+".json") }
 
-// Open opens the folder of a fleet. The error wraps [fs.ErrNotExist] if it is none.
+// Open opens the folder of a fleet. The error wraps [fs.ErrNotExist] if the folder is not one of a fleet.
 func Open(dir string) (*Folder, error) {
 	path := filepath.Join(dir, manifestName)
 	text, err := os.ReadFile(path)
@@ -338,7 +338,7 @@ func (f *Folder) GPU(key string) (GPUTasks, bool) {
 // Path returns the folder of a GPU.
 func (f *Folder) Path(b GPUTasks) string { return filepath.Join(f.Dir, b.Key) }
 
-// Jobs reads some of a GPU's jobs, from one to another, which is not among them.
+// Jobs reads a GPU's jobs from index from up to, and without, index to.
 func (f *Folder) Jobs(b GPUTasks, from, to int) ([]job.Job, error) {
 	path := filepath.Join(f.Path(b), "jobs.jsonl")
 	file, err := os.Open(path)
@@ -365,7 +365,7 @@ func (f *Folder) Jobs(b GPUTasks, from, to int) ([]job.Job, error) {
 	return jobs, nil
 }
 
-// readJob reads a job and gives it the description of its model again.
+// readJob parses a job and restores the description of its model.
 func (f *Folder) readJob(text []byte) (job.Job, error) {
 	var j job.Job
 	if err := json.Unmarshal(text, &j); err != nil || j.Case.ConfigHash == "" {
@@ -385,7 +385,7 @@ func (f *Folder) readJob(text []byte) (job.Job, error) {
 	return job.Read(bytes.NewReader(text))
 }
 
-// Lock keeps other commands that change the fleet away until the function is called.
+// Lock prevents other commands from changing the fleet until release is called.
 func (f *Folder) Lock(who string) (release func() error, err error) {
 	release, by, err := shard.Lock(filepath.Join(f.Dir, "lock"), who)
 	if errors.Is(err, shard.ErrLocked) {

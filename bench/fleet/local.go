@@ -14,7 +14,7 @@ import (
 	"github.com/vprof/vprof/internal/rewrite"
 )
 
-// Local runs tasks as processes of this machine, some at a time.
+// Local runs tasks as processes of this machine, a limited number at a time.
 type Local struct {
 	Folder *Folder
 	// Program is vprof, Most how many run at once.
@@ -42,7 +42,7 @@ func (l *Local) Start(_ context.Context, b GPUTasks, tasks []int, _ []string) er
 	return l.next()
 }
 
-// next starts what there is room for. The lock is held.
+// next starts tasks up to the limit. The caller holds the lock.
 func (l *Local) next() error {
 	for len(l.running) < max(1, l.Most) && len(l.queue) > 0 {
 		t := l.queue[0]
@@ -69,7 +69,7 @@ func (l *Local) next() error {
 	return nil
 }
 
-// command starts a process that an interrupt of this one does not reach.
+// command returns a process that does not receive this process's interrupts.
 func (l *Local) command(t Task) (*exec.Cmd, error) {
 	b, _ := l.Folder.GPU(t.GPU)
 	log, err := os.OpenFile(filepath.Join(l.Folder.Path(b), "log", fmt.Sprintf("task-%d.txt", t.Index)),
@@ -92,7 +92,7 @@ func (l *Local) command(t Task) (*exec.Cmd, error) {
 
 func (l *Local) pids() string { return filepath.Join(l.Folder.Dir, "local.pids") }
 
-// Active implements [Engine]: tasks of an earlier process are seen by the locks of their shards.
+// Active implements [Engine]: the locks of shards show tasks that an earlier process started.
 func (l *Local) Active(context.Context) (map[Task]string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -106,7 +106,7 @@ func (l *Local) Active(context.Context) (map[Task]string, error) {
 	return active, nil
 }
 
-// Cancel implements [Engine]: processes that are tasks of this fleet are interrupted, and write what they have.
+// Cancel implements [Engine]: it interrupts this fleet's processes, which then write their partial results.
 func (l *Local) Cancel(context.Context) (int, error) {
 	if _, err := os.Stat("/proc/self/cmdline"); err != nil {
 		return 0,

@@ -23,10 +23,10 @@ const mostRecorded = 5000
 // mostExact is how many cells a matrix has at most for each to be recorded for itself.
 const mostExact = 500
 
-// Matrix estimates every unit on every GPU: which of its batch sizes fits, what that needs, and which is the largest of
-// all. A unit is recorded at a few batch sizes, once for all GPUs of an architecture, and other sizes are interpolated.
-// In a small matrix the interpolation only shows where to look: the batch size of each cell, and the next one, are then
-// recorded for the GPU of the cell.
+// Matrix estimates every unit on every GPU: which of its batch sizes fits, its need, and the largest batch size of all.
+// A unit is recorded at a few batch sizes, once for all GPUs of an architecture, and other sizes are interpolated. In a
+// small matrix, interpolation only gives the batch size of each cell; that size and the next are then recorded for the
+// cell's own GPU.
 func Matrix(ctx context.Context, units []Unit, gpus []device.GPU, e step.Evidence,
 	tell progress.Func,
 ) (*report.Matrix, error) {
@@ -66,7 +66,7 @@ func Matrix(ctx context.Context, units []Unit, gpus []device.GPU, e step.Evidenc
 	})
 }
 
-// kindsOf groups GPUs by compute capability, by which libraries choose their kernels and workspaces.
+// kindsOf groups GPUs by compute capability, which determines libraries' kernels and workspaces.
 func kindsOf(gpus []device.GPU, units int) [][]int {
 	kinds := step.Kinds(gpus)
 	if len(kinds)*units <= mostRecorded {
@@ -75,7 +75,7 @@ func kindsOf(gpus []device.GPU, units int) [][]int {
 	return [][]int{slices.Concat(kinds...)}
 }
 
-// remembered asks for the residuals of a model once.
+// remembered returns a function that looks up the residuals of each model once.
 func remembered(of step.Residuals) step.Residuals {
 	type answer struct {
 		allocated, reserved planner.Residual
@@ -95,7 +95,7 @@ func remembered(of step.Residuals) step.Residuals {
 	}
 }
 
-// estimate fills in the cells of some GPUs, which one recording serves.
+// estimate fills in the cells of a group of GPUs that share one recording.
 func (u Unit) estimate(ctx context.Context, row []report.MatrixCell, group []int, gpus []device.GPU, e step.Evidence,
 	exact bool,
 ) error {
@@ -141,8 +141,8 @@ func (u Unit) estimate(ctx context.Context, row []report.MatrixCell, group []int
 	return nil
 }
 
-// samples returns replays at the smallest and the largest batch size, and so that there is a line, at a larger one of a
-// single. Units that differ in their number of micro-batches alone share them: after the second, memory is the same.
+// samples returns replays at the smallest and the largest batch size; if there is only one size, also at a larger one,
+// for interpolation. Units that differ only in micro-batches share them: after the second, memory is the same.
 func (u Unit) samples(ctx context.Context, setup *step.Setup, gpu device.GPU) (all []planner.Sample, err error) {
 	from, to := u.Batches[0], u.Batches[len(u.Batches)-1]
 	if from == to {
@@ -160,8 +160,8 @@ func (u Unit) samples(ctx context.Context, setup *step.Setup, gpu device.GPU) (a
 	return all, nil
 }
 
-// fillExactly judges the batches of a cell that was read off the line: the largest that is safe, and the largest of the
-// unit's own sizes up to it, or else the smallest, with its need.
+// fillExactly judges the batches of an interpolated cell: the largest safe batch, and the largest of the unit's own
+// sizes up to it, or else the smallest, with its need.
 func (u Unit) fillExactly(ctx context.Context, cell *report.MatrixCell, setup *step.Setup, gpu device.GPU) error {
 	j := judge.Default(setup, gpu, 0)
 	defer j.End()
@@ -183,7 +183,7 @@ func (u Unit) fillExactly(ctx context.Context, cell *report.MatrixCell, setup *s
 	return nil
 }
 
-// fill reads a GPU's cell off the line.
+// fill fills in a GPU's cell by interpolation.
 func (u Unit) fill(cell *report.MatrixCell, setup *step.Setup, gpu device.GPU, samples []planner.Sample) error {
 	p, err := setup.Planner(gpu, samples...)
 	if err != nil {
@@ -199,7 +199,7 @@ func (u Unit) fill(cell *report.MatrixCell, setup *step.Setup, gpu device.GPU, s
 	return err
 }
 
-// upTo returns the largest of the unit's batches up to one, or else the smallest.
+// upTo returns the largest of the unit's batch sizes up to a limit, or else the smallest.
 func (u Unit) upTo(largest int) int {
 	batch := u.Batches[0]
 	for _, b := range u.Batches {

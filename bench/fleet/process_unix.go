@@ -4,7 +4,7 @@ package fleet
 
 import "syscall"
 
-// detached keeps the terminal's Ctrl-C from a task: the engine ends tasks in their turn.
+// detached protects a task from the terminal's Ctrl-C: the engine ends tasks itself.
 func detached() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
 func interrupt(pid int) error { return syscall.Kill(pid, syscall.SIGINT) }

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// detached keeps the console's Ctrl-C from a task: the engine ends tasks in their turn.
+// detached protects a task from the console's Ctrl-C: the engine ends tasks itself.
 func detached() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{CreationFlags: syscall.CREATE_NEW_PROCESS_GROUP}
 }

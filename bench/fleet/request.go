@@ -14,8 +14,8 @@ import (
 	"github.com/vprof/vprof/profiler/planner/host"
 )
 
-// ask has the values of a request's template: the number of GPUs, and how much memory the step needs on each, by
-// the upper end of the estimate's interval.
+// ask has the values of a request's template: the number of GPUs, and the memory that the step needs on each, by the
+// upper end of the estimate's interval.
 type ask struct {
 	GPUs, Nodes, PerNode int
 	GPU                  string
@@ -30,7 +30,7 @@ type ask struct {
 	Parts bool
 }
 
-// request is the text that one scheduler takes.
+// request is the format of one scheduler's requests.
 type request struct {
 	name string
 	text *template.Template
@@ -128,7 +128,7 @@ scaling_config = ScalingConfig(num_workers={{.GPUs}}, use_gpu=True{{if .HostMiB}
 {{end}}`),
 }
 
-// Requests returns the names of the requests that there are.
+// Requests returns the names of the schedulers that have a format.
 func Requests() []string { return lists.Map(requests, func(r request) string { return r.name }) }
 
 // WriteRequests writes the request to a scheduler, one of [Requests], for the GPUs and memory of each point of a plan.

@@ -15,8 +15,8 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// Command runs a program of a scheduler and returns its standard output. The error is absent where this machine does
-// not have the program; otherwise it has the standard error after a name.
+// Command runs a program of a scheduler and returns its standard output. The error is absent if this machine does not
+// have the program; otherwise it has name and the program's standard error.
 func Command(ctx context.Context, stdin []byte, absent error, name, program string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Stdin = bytes.NewReader(stdin)
@@ -34,7 +34,7 @@ func Command(ctx context.Context, stdin []byte, absent error, name, program stri
 	return out.Bytes(), nil
 }
 
-// An Engine has tasks run: a scheduler, or this machine. Task i of a GPU is shard i of its jobs.
+// An Engine runs tasks: a scheduler, or this machine. Task i of a GPU is shard i of its jobs.
 type Engine interface {
 	// Check finds what would be refused later: programs and partitions that are not there.
 	Check(ctx context.Context) error
@@ -48,18 +48,18 @@ type Engine interface {
 	Again() bool
 }
 
-// Task is one of a GPU.
+// Task identifies a task of a GPU.
 type Task struct {
 	GPU   string
 	Index int
 }
 
-// Status is how far a fleet is.
+// Status is the progress of a fleet.
 type Status struct {
 	GPUs []GPUStatus `json:"boards"`
 }
 
-// GPUStatus is how far the tasks of a GPU are.
+// GPUStatus is the progress of a GPU's tasks.
 type GPUStatus struct {
 	GPU string `json:"board"`
 	// Done of Jobs jobs are done, Whole of Tasks tasks.
@@ -88,7 +88,7 @@ func (s *Status) Active() bool {
 	return slices.ContainsFunc(s.GPUs, func(b GPUStatus) bool { return b.Running+b.Waiting > 0 })
 }
 
-// Status looks at the shards of all GPUs; active are the engine's answers, nil if it was not asked.
+// Status reads the shards of all GPUs. active are the tasks that the engine reports as active, nil if it was not asked.
 func (f *Folder) Status(active map[Task]string) (*Status, error) {
 	out := &Status{}
 	for _, b := range f.GPUs {
@@ -149,7 +149,7 @@ const (
 	codeInterrupted = 130
 )
 
-// A Runner has the tasks of a fleet run until all are done.
+// A Runner runs the tasks of a fleet until all are done.
 type Runner struct {
 	Folder *Folder
 	Engine Engine
@@ -190,9 +190,9 @@ func (e *UnfinishedError) Error() string {
 	return strings.Join(words, "; ") + ". What is done stays; mend the cause and run the fleet again"
 }
 
-// Run starts the unfinished tasks and waits until all are done. A task that was ended or interrupted is restarted, one
-// that found no usable GPU on another node, at most as often as the strategy allows; one that failed otherwise is not.
-// The error is a [*LeftError] if ctx ends first: tasks then go on.
+// Run starts the unfinished tasks and waits until all are done. Tasks that were killed or interrupted are restarted,
+// and tasks that found no usable GPU are started on another node, at most as often as the strategy allows. Tasks that
+// failed otherwise are not restarted. The error is a [*LeftError] if ctx ends first: tasks then continue.
 func (r *Runner) Run(ctx context.Context) error {
 	r.attempts, r.gone, r.avoid = map[Task]int{}, map[Task]int{}, map[string][]string{}
 	var last *Status
@@ -227,7 +227,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	}
 }
 
-// start starts the tasks that are not done, waiting or running; settled reports whether none waits or runs any more.
+// start starts the tasks that are neither done, waiting nor running; settled reports whether all have ended.
 func (r *Runner) start(ctx context.Context, s *Status) (settled bool, err error) {
 	settled = !s.Active()
 	for i, b := range s.GPUs {

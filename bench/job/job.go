@@ -1,6 +1,6 @@
-// Package job makes whole plans and sweeps things that can be sent elsewhere: a job describes what is trained on which
-// GPU and at which batch sizes, an executor runs it and gives a report, and reports of several jobs merge into one.
-// What a job is made of are trials, see package bench/experiment/step.
+// Package job represents a whole plan or sweep as a value that another machine can run. A job names what is trained, on
+// which GPU and at which batch sizes. An executor runs it and returns a report, and reports of several jobs merge into
+// one. Jobs consist of trials, see package bench/experiment/step.
 package job
 
 import (
@@ -23,8 +23,7 @@ import (
 // Schema names this version of the JSON of a [Job].
 const Schema = "vprof.job/v1"
 
-// Job is one case on one device. Its JSON has all that running it takes, wherever:
-// the description of a model that a user has brought is in the case.
+// Job is one case on one device. Its JSON is complete: the case includes the description of a model of the user.
 type Job struct {
 	Schema string      `json:"schema"`
 	Kind   report.Kind `json:"kind"`
@@ -53,22 +52,22 @@ type Target struct {
 // Auto is the [Target.Device] of a job on its machine's first GPU, or a simulated one if it has none.
 const Auto = "auto"
 
-// Simulated returns the target that a GPU of the catalog is.
+// Simulated returns the target for a simulated GPU of the catalog.
 func Simulated(gpu device.GPU) Target { return Target{GPU: &gpu} }
 
-// Plan makes the jobs of estimating a case on GPUs: one for each.
+// Plan returns jobs that estimate a case, one for each GPU.
 func Plan(c report.Case, gpus []device.GPU, batches []int) []Job {
 	return lists.Map(gpus, func(gpu device.GPU) Job {
 		return Job{Schema: Schema, Kind: report.Plan, Case: c, Target: Simulated(gpu), Batches: batches}
 	})
 }
 
-// Sweep makes the job of running a case on a device.
+// Sweep returns the job that runs a case on a device.
 func Sweep(c report.Case, t Target, batches []int, k sweep.Conditions) Job {
 	return Job{Schema: Schema, Kind: report.Sweep, Case: c, Target: t, Batches: batches, Conditions: k}
 }
 
-// Read reads a job. Keys that no job has are an error.
+// Read reads a job. Unknown keys are an error.
 func Read(r io.Reader) (Job, error) {
 	var j Job
 	text, err := io.ReadAll(io.LimitReader(r, maxJob+1))
@@ -92,7 +91,7 @@ func Read(r io.Reader) (Job, error) {
 // maxJob is the longest JSON of a job that is read, in bytes. Nearly all of it is the description of a model.
 const maxJob = 256 << 20
 
-// check finds what no planner of jobs writes.
+// check returns an error for a job that vprof cannot have written.
 func (j Job) check() error {
 	switch {
 	case j.Schema != Schema:

@@ -60,8 +60,8 @@ func (l *Local) Run(ctx context.Context, j Job, each func(*report.Report) error)
 	return r, errors.Join(err, d.Close())
 }
 
-// plan estimates the batch sizes. Where the samples differ in length, that is the worst batch of epochs over them, and
-// epochs must get through as well.
+// plan estimates the batch sizes. If samples differ in length, each size is estimated at the worst batch of epochs over
+// them, and must complete these epochs.
 func (l *Local) plan(ctx context.Context, s *step.Setup, j Job) (*report.Report, error) {
 	if j.Lengths == nil {
 		return sweep.Plan(ctx, s, *j.Target.GPU, j.Batches)
@@ -91,8 +91,8 @@ func (l *Local) open(t Target) (device.Device, error) {
 	return sim.New(*t.GPU, 0)
 }
 
-// RunAll runs jobs one after the other, each on GPUs of its own, and merges their reports. Progress receives how many
-// are done. What PyTorch refuses on all GPUs is an error.
+// RunAll runs jobs one after the other, each for its own GPUs, and merges their reports. progress receives the number
+// of finished jobs. A case that PyTorch refuses on all GPUs is an error.
 func RunAll(ctx context.Context, e Executor, jobs []Job, progress progress.Func) (*report.Report, error) {
 	reports := make([]*report.Report, 0, len(jobs))
 	var refused error

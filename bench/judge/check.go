@@ -9,8 +9,8 @@ import (
 	"github.com/vprof/vprof/profiler/replay"
 )
 
-// Check judges a point of a result by itself: of the training steps of a setup, or of its evaluation after them. The
-// caller names it.
+// Check judges one point of a result: of a setup's training steps, or of its evaluation after them. The caller sets the
+// name.
 func (j *Judge) Check(ctx context.Context, s *step.Setup, r *step.Result, of func(*replay.Run) replay.PhaseUsage,
 ) (c report.Check, err error) {
 	at := of(r.Run)
@@ -33,8 +33,8 @@ func (j *Judge) Check(ctx context.Context, s *step.Setup, r *step.Result, of fun
 	return c, j.checkWithin(ctx, &c, s, r, of)
 }
 
-// checkWithin completes a check of a simulated GPU by a replay on the GPU itself, where its end matters: a run that is
-// out of memory there, or gets through only by freeing cached memory, is not safe whatever the estimate is.
+// checkWithin completes a check of a simulated GPU by a replay with the GPU's own memory, if the memory's end matters.
+// A run that runs out of memory there, or succeeds only by freeing cached memory, is not safe whatever the estimate is.
 func (j *Judge) checkWithin(ctx context.Context, c *report.Check, s *step.Setup, r *step.Result,
 	of func(*replay.Run) replay.PhaseUsage,
 ) error {
@@ -62,8 +62,8 @@ func (j *Judge) checkWithin(ctx context.Context, c *report.Check, s *step.Setup,
 	return nil
 }
 
-// checkMeasured returns the check of a point of a run on a device. Besides the segments, the device is taken to hold
-// what it held besides them at the peak.
+// checkMeasured returns the check of a point of a run on a device. Device bytes outside the segments are assumed to be
+// the same as at the peak.
 func (j *Judge) checkMeasured(r *step.Result, at replay.PhaseUsage) report.Check {
 	run := r.Measured.Run
 	c := report.Check{
@@ -83,7 +83,7 @@ func (j *Judge) checkMeasured(r *step.Result, at replay.PhaseUsage) report.Check
 	return c
 }
 
-// Epochs returns the check of replayed epochs over samples of different lengths, which the caller names.
+// Epochs returns the check of replayed epochs over samples of different lengths. The caller sets the name.
 func (j *Judge) Epochs(l *report.Lengths) report.Check {
 	device, reserved := l.Worst.Device, l.Worst.Reserved.Bytes
 	if l.MostDevice != nil {
@@ -101,7 +101,7 @@ func (j *Judge) Epochs(l *report.Lengths) report.Check {
 	return c
 }
 
-// Through adds replayed epochs to the point of their worst batch, which is not safe where they do not get through.
+// Through adds replayed epochs to the point of their worst batch. The point is not safe if an epoch does not complete.
 func (j *Judge) Through(l *report.Lengths, p *report.Point) {
 	p.Lengths = l
 	c := j.Epochs(l)
@@ -113,7 +113,7 @@ func (j *Judge) Through(l *report.Lengths, p *report.Point) {
 	}
 }
 
-// Ran judges a check of a run whose end is known: memory ran out, cached memory was freed, or its need compares
+// Ran sets the verdict of a check on a complete run: out of memory, cached memory freed, or a comparison of its need
 // with the budget.
 func Ran(b planner.Budget, c *report.Check) {
 	switch {

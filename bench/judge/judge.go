@@ -1,9 +1,9 @@
-// Package judge decides whether a batch of a case is safe on a GPU. All verbs print parts of its judgements, and none
-// judges by itself.
+// Package judge decides whether a batch of a case is safe on a GPU. All commands print parts of its judgements, and
+// none judges by itself.
 //
 // A [Judge] tries a batch: it replays the training steps in each loop that the case may have, and the evaluation after
-// them. Each of these moments has a need with an interval. A [Judgement] compares the needs with the budget. The
-// search for the largest safe batch asks the same judge.
+// them. Each of these moments has a need with an interval. A [Judgement] compares the needs with the budget. The search
+// for the largest safe batch uses the same judge.
 package judge
 
 import (
@@ -20,8 +20,8 @@ import (
 	"github.com/vprof/vprof/profiler/replay"
 )
 
-// A Judge decides which batches of a case are safe on a GPU. Their need at each moment of training is within the
-// budget. It remembers what it has tried. Goroutines may share it.
+// A Judge decides which batches of a case are safe on a GPU: their need is within the budget at each moment of
+// training. It caches its results, and is safe for concurrent use.
 type Judge struct {
 	// Cases are the case, and what else the same batch must be safe in: other stages, parts of a curriculum, the
 	// longest sample. Their own batch sizes do not matter.
@@ -48,35 +48,34 @@ type Judge struct {
 	within map[*step.Result]*step.Result
 }
 
-// tried identifies a judgement.
+// tried is the key of a cached judgement.
 type tried struct {
 	c     models.Key
 	batch int
 }
 
-// New returns the judge of a case on a GPU, of which other processes hold some bytes. The budget's Memory is taken from
-// the GPU. The error reports that nothing is left of it.
+// New returns the judge of a case on a GPU, part of whose memory other processes use. It sets the budget's Memory. The
+// error reports that no memory is left.
 func New(s *step.Setup, gpu device.GPU, b planner.Budget, others int64) (*Judge, error) {
 	b, err := s.Budget(b, gpu, others)
 	return &Judge{Cases: append([]*step.Setup{s}, s.Parts()...), GPU: gpu, Budget: b, Others: others}, err
 }
 
-// Default returns the judge for the budget of verbs that have no flag for it. Where other processes leave nothing of
-// the GPU, no batch is safe.
+// Default returns the judge with the default budget, for commands without a flag for it. If other processes leave no
+// memory on the GPU, no batch is safe.
 func Default(s *step.Setup, gpu device.GPU, others int64) *Judge {
 	j, _ := New(s, gpu, planner.Budget{Margin: planner.DefaultMargin}, others)
 	return j
 }
 
-// Of judges one batch of a case by itself, on a GPU and by the budget of verbs without a flag for it. The caller ends
-// the judgement.
+// Of judges one batch of a case on a GPU by the default budget. The caller ends the judgement.
 func Of(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (*Judgement, error) {
 	return Default(s, gpu, 0).try(ctx, s, batch, true)
 }
 
-// First returns a report of a batch's need in the loop that keeps most of a step alive, in a fraction of the time of a
-// judgement. Its intervals lack the share of perturbed replays. It has a verdict if neither these nor other loops can
-// change it: the need is far below the limit and nothing else is judged, or far above the memory.
+// First returns a report of a batch's need in the loop in which most memory stays alive, in a fraction of the time of a
+// judgement. Its intervals lack the share of perturbed replays. It has a verdict only if neither these nor other loops
+// can change it: the need is far below the limit and nothing else is judged, or far above the memory.
 func First(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (*report.Report, error) {
 	d := &Judgement{judge: Default(s, gpu, 0), setup: s, Batch: batch}
 	l, err := d.steps(ctx, s.KeepingMost())
@@ -95,8 +94,8 @@ func First(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (*repo
 	return r, nil
 }
 
-// At judges a batch of the case itself, with all that a report shows. A batch is not safe either where another of
-// the cases is not, or a smaller batch.
+// At returns the complete judgement of a batch of the case itself. A batch is also not safe if another of the cases, or
+// a smaller batch, is not.
 func (j *Judge) At(ctx context.Context, batch int) (*Judgement, error) {
 	d, err := j.try(ctx, j.Cases[0], batch, true)
 	if err != nil || d.Reason != "" {
@@ -120,8 +119,8 @@ func (j *Judge) At(ctx context.Context, batch int) (*Judgement, error) {
 	return d, err
 }
 
-// Worst returns the judgement of the case that needs most at a batch, or of the first that needs more than the limit.
-// Cases after the first are left out where a larger batch of them is far from it.
+// Worst returns the judgement of the case that needs most at a batch, or of the first that exceeds the limit. After the
+// first case, it skips cases whose need at a larger batch is far below the limit.
 func (j *Judge) Worst(ctx context.Context, cases []*step.Setup, batch int) (worst *Judgement, err error) {
 	for i, s := range cases {
 		if i > 0 && j.isClear(s, batch) {
@@ -141,7 +140,7 @@ func (j *Judge) Worst(ctx context.Context, cases []*step.Setup, batch int) (wors
 	return worst, nil
 }
 
-// isClear reports whether a larger batch of a case needs so little that no smaller one needs more than the limit.
+// isClear reports whether the need of a larger batch of a case is so small that no smaller batch exceeds the limit.
 func (j *Judge) isClear(s *step.Setup, batch int) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -160,13 +159,13 @@ func (j *Judge) Need(ctx context.Context, batch int) (int64, error) {
 	return worst.Need, nil
 }
 
-// Largest returns the largest safe batch up to one; zero if none is.
+// Largest returns the largest safe batch up to a limit; zero if there is none.
 func (j *Judge) Largest(ctx context.Context, begin planner.Start, to int) (int, error) {
 	return Largest(j.search(ctx, begin, to))
 }
 
-// LargestOf returns the largest batch up to one whose estimate is within the limit, where estimates are read off lines
-// and not replayed; zero if none is.
+// LargestOf returns the largest batch up to a limit whose estimate is within the budget, with interpolated estimates in
+// place of replays; zero if there is none.
 func (j *Judge) LargestOf(estimate func(batch int) (planner.Estimate, error), begin planner.Start, to int,
 ) (int, error) {
 	return Largest(&planner.Search{
@@ -186,12 +185,12 @@ func (j *Judge) search(ctx context.Context, begin planner.Start, to int) *planne
 }
 
 // Try judges a batch of one of the cases as precisely as a search needs. If a need exceeds the limit, its interval may
-// lack what perturbed replays add, which Complete adds.
+// lack the perturbed replays, which Complete adds.
 func (j *Judge) Try(ctx context.Context, s *step.Setup, batch int) (*Judgement, error) {
 	return j.try(ctx, s, batch, false)
 }
 
-// try judges a batch of one of the cases, as a whole with all that a report shows.
+// try judges a batch of one of the cases; whole asks for the complete judgement.
 func (j *Judge) try(ctx context.Context, s *step.Setup, batch int, whole bool) (d *Judgement, err error) {
 	key := tried{s.Case().Key(), batch}
 	j.mu.Lock()
@@ -227,8 +226,8 @@ func (j *Judge) try(ctx context.Context, s *step.Setup, batch int, whole bool) (
 	return d, nil
 }
 
-// keep lets a judgement have its recordings and no other, since recordings are large. Most searches end with the last
-// batch within the budget.
+// keep stores the recordings of this judgement only, since recordings are large. Most searches end with the last batch
+// within the budget.
 func (j *Judge) keep(d *Judgement) {
 	if j.kept != nil && j.kept != d {
 		j.kept.discard()
@@ -236,19 +235,19 @@ func (j *Judge) keep(d *Judgement) {
 	j.kept = d
 }
 
-// End frees the recordings that the judge has kept.
+// End frees the recordings that the judge holds.
 func (j *Judge) End() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.keep(nil)
 }
 
-// Estimate returns what a result of a case needs at a point of its run.
+// Estimate returns the estimate of a case's result at a point of its run.
 func (j *Judge) Estimate(s *step.Setup, r *step.Result, at replay.Usage) (planner.Estimate, error) {
 	return s.Beside(j.Others).EstimateAt(j.GPU, r, at)
 }
 
-// need returns the bytes of an estimate that must be within the limit: [math.MaxInt64] where the machine has too
+// need returns the upper end of an estimate, which must be within the limit: [math.MaxInt64] if the machine has too
 // little memory.
 func (j *Judge) need(e planner.Estimate) int64 {
 	if e.Host.Exceeds() {
@@ -257,7 +256,7 @@ func (j *Judge) need(e planner.Estimate) int64 {
 	return j.Budget.Need(e)
 }
 
-// why returns why an estimate is not safe; empty if it is.
+// why returns the reason why an estimate is not safe; empty if it is.
 func (j *Judge) why(e planner.Estimate) planner.Reason {
 	if e.Host.Exceeds() {
 		return planner.HostFull
@@ -265,7 +264,7 @@ func (j *Judge) why(e planner.Estimate) planner.Reason {
 	return j.Budget.Why(e)
 }
 
-// reasonOf returns why a run on the GPU is not safe; empty if it is.
+// reasonOf returns the reason why a run on the GPU is not safe; empty if it is.
 func reasonOf(r *report.Run) planner.Reason {
 	switch {
 	case !r.Fits:

@@ -14,7 +14,7 @@ import (
 	"github.com/vprof/vprof/profiler/planner/steptime"
 )
 
-// A Judgement is the verdict on a batch: the moments of training, the one that decides, and why.
+// A Judgement is the verdict on a batch: the moments of training, the one that decides, and the reason.
 type Judgement struct {
 	// Batch is the batch that is judged.
 	Batch int
@@ -37,7 +37,7 @@ type Judgement struct {
 	completed bool
 }
 
-// A Decision names what decides a verdict.
+// A Decision names the moment of training that decides a verdict.
 type Decision struct {
 	// What is the moment, and Batch the size of its batch.
 	What  string
@@ -81,7 +81,7 @@ const closeLoop = 2.0 / 3
 // evaluation is what a [Decision] calls an evaluation.
 const evaluation = "evaluation"
 
-// begin replays the batch until its need is known, or known to be beyond the limit.
+// begin replays the batch until its need is known, or known to exceed the limit.
 func (d *Judgement) begin(ctx context.Context) error {
 	loops := d.setup.Loops()
 	d.Loops = make([]*Loop, len(loops))
@@ -115,8 +115,8 @@ func (d *Judgement) steps(ctx context.Context, s *step.Setup) (l *Loop, err erro
 	return l, d.measure(l)
 }
 
-// ranOnGPU replays steps within the limit on the GPU itself, where the GPU's end or the allocator settings would change
-// what the allocator does. A batch is not safe if it runs out of memory there, or gives cached memory back.
+// ranOnGPU replays steps within the limit with the GPU's own memory, if the end of the memory or the allocator settings
+// could change what the allocator does. A batch is not safe if it runs out of memory there, or frees cached memory.
 func (d *Judgement) ranOnGPU(ctx context.Context) error {
 	l := d.Loops[0]
 	if l.Steps.Measured != nil || l.Steps.Device <= d.judge.Budget.Memory && l.Setup.Case().AllocConf == "" {
@@ -134,7 +134,7 @@ func (d *Judgement) ranOnGPU(ctx context.Context) error {
 	return nil
 }
 
-// Run returns the replay of the training steps, on the GPU itself where its end matters.
+// Run returns the replay of the training steps, with the GPU's own memory if its end matters.
 func (d *Judgement) Run() *report.Run {
 	if d.run != nil {
 		return d.run
@@ -153,8 +153,8 @@ func (d *Judgement) measure(l *Loop) (err error) {
 	return err
 }
 
-// measuredNeed returns what a run on a device needs, in bytes: [math.MaxInt64] if it gives cached memory back, or runs
-// out.
+// measuredNeed returns the need of a run on a device, in bytes: [math.MaxInt64] if it frees cached memory, or runs out
+// of memory.
 func measuredNeed(r *step.Result) int64 {
 	if r.Measured.Run.Strained() {
 		return math.MaxInt64
@@ -162,7 +162,7 @@ func measuredNeed(r *step.Result) int64 {
 	return r.Device
 }
 
-// sort puts the loop that needs most first, and takes over its need.
+// sort puts the loop with the largest need first, and sets the judgement's need to the loop's.
 func (d *Judgement) sort() {
 	slices.SortStableFunc(d.Loops, func(a, b *Loop) int { return cmp.Compare(b.Need, a.Need) })
 	worst := d.Loops[0]
@@ -199,7 +199,7 @@ func (d *Judgement) perturb(ctx context.Context, loops []*Loop) error {
 	return nil
 }
 
-// Evaluate adds the evaluation of the first loop. Where it is not judged, its interval lacks perturbed replays.
+// Evaluate adds the evaluation after the first loop. If the verdict ignores it, its interval lacks perturbed replays.
 func (d *Judgement) Evaluate(ctx context.Context) (err error) {
 	l := d.Loops[0]
 	if l.Steps.ValidationStep == 0 || d.Evaluation != nil {
@@ -242,7 +242,7 @@ func (d *Judgement) Evaluate(ctx context.Context) (err error) {
 // evaluates reports whether the verdict counts the evaluation.
 func (d *Judgement) evaluates() bool { return d.judge.Validation > 0 || d.setup.Evaluates() }
 
-// Complete adds what only a judgement that is shown has: the whole interval of a need beyond the limit, and an
+// Complete adds the parts of a judgement that only reports show: the whole interval of a need beyond the limit, and an
 // evaluation that is judged.
 func (d *Judgement) Complete(ctx context.Context) error {
 	if d.completed {
@@ -266,18 +266,18 @@ func (d *Judgement) GPU() device.GPU { return d.judge.GPU }
 // Safe reports whether the batch is safe.
 func (d *Judgement) Safe() bool { return d.Reason == "" }
 
-// End frees the recordings that the judge of the batch has kept.
+// End frees the recordings that the judge of the batch holds.
 func (d *Judgement) End() { d.judge.End() }
 
-// discard frees the recordings. They are made again for further replays.
+// discard frees the recordings. Further replays record again.
 func (d *Judgement) discard() {
 	for _, l := range d.Loops {
 		l.Steps.Discard()
 	}
 }
 
-// Report returns the estimate of the loop that is judged as reports show it, with the verdict. Where the GPU's memory
-// lies within the interval, a replay on the GPU itself decides.
+// Report returns the estimate of the judged loop as reports show it, with the verdict. If the end of the GPU's memory
+// lies within the interval, a replay with the GPU's own memory decides.
 func (d *Judgement) Report(ctx context.Context) (*report.Estimate, error) {
 	if err := d.Complete(ctx); err != nil {
 		return nil, err
@@ -308,7 +308,7 @@ func (d *Judgement) Report(ctx context.Context) (*report.Estimate, error) {
 	return out, nil
 }
 
-// reportEvaluation adds the evaluation to an estimate: where it was asked for, or is not safe and training is.
+// reportEvaluation adds the evaluation to an estimate if the user asked for it, or if it alone is not safe.
 func (d *Judgement) reportEvaluation(ctx context.Context, out *report.Estimate) error {
 	e := d.Evaluation
 	asked := !d.setup.Case().Evaluate.IsZero()
@@ -329,7 +329,7 @@ func (d *Judgement) reportEvaluation(ctx context.Context, out *report.Estimate) 
 	return nil
 }
 
-// onGPU lets a replay on the GPU decide where the GPU's memory lies within the interval of an estimate.
+// onGPU replays with the GPU's own memory, which decides if the memory's end lies within the interval of an estimate.
 func (d *Judgement) onGPU(ctx context.Context, out *report.Estimate, l *Loop, training bool) error {
 	if out.Verdict != report.Tight {
 		return nil
@@ -341,7 +341,7 @@ func (d *Judgement) onGPU(ctx context.Context, out *report.Estimate, l *Loop, tr
 	return err
 }
 
-// Streamed returns the device bytes with the data set on the host and a batch at a time on the GPU; nil if that is so.
+// Streamed returns the device bytes with the data set on the host and one batch at a time on the GPU; nil if so.
 func (d *Judgement) Streamed(ctx context.Context) (*report.Interval, error) {
 	c := d.setup.Case()
 	if c.Dataset == 0 {
@@ -358,19 +358,19 @@ func (d *Judgement) Streamed(ctx context.Context) (*report.Interval, error) {
 	return new(step.IntervalOf(other.Loops[0].Device)), nil
 }
 
-// Expandable returns the device bytes with expandable segments; nil if they are on already, or would spare little.
+// Expandable returns the device bytes with expandable segments; nil if they are on already, or would save little.
 func (d *Judgement) Expandable(ctx context.Context) (*report.Interval, error) {
 	l := d.Loops[0]
 	return l.Setup.Expandable(ctx, l.Estimate, d.judge.GPU, l.Steps)
 }
 
-// Spill returns the host memory that the step takes on Windows or WSL2; nil if it takes none.
+// Spill returns the host memory that the step uses on Windows or WSL2; nil if it uses none.
 func (d *Judgement) Spill(ctx context.Context) (*report.Spill, error) {
 	l := d.Loops[0]
 	return l.Setup.Beside(d.judge.Others).Spill(ctx, d.judge.GPU, l.Steps)
 }
 
-// Load returns the work of a step in the loop that is judged, on the GPU. All of its micro-batches are counted.
+// Load returns the work of a step in the judged loop on the GPU. It counts all micro-batches.
 func (d *Judgement) Load(ctx context.Context) (steptime.Load, error) {
 	l := d.Loops[0]
 	t := l.Steps.Again(step.Replay{})

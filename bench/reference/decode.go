@@ -35,7 +35,7 @@ type wireRecord struct {
 	StepMS        *float64          `json:"step_ms"`
 }
 
-// bad returns an error about a field of a line; empty is the whole line.
+// bad returns an error about a field of a line; an empty field means the whole line.
 func bad(field, format string, args ...any) error {
 	return &input.FormatError{Key: field, Reason: fmt.Sprintf(format, args...)}
 }

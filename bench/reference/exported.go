@@ -12,8 +12,8 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// wireExported is a record of a model that other libraries have and torch.export can write, measured over some steps of
-// a plain training loop: on one GPU, or as one rank of several. Files of such records have no header.
+// wireExported is a record of a model from another library that torch.export can write, measured over some steps of a
+// plain training loop: on one GPU, or as one rank of several. Files of such records have no header.
 type wireExported struct {
 	wirePeaks
 	Spec          string            `json:"spec"`
@@ -65,7 +65,7 @@ func (w *wirePeaks) record(c models.Case, steps int) (r Record, err error) {
 	return r, nil
 }
 
-// madeBy notes the release of PyTorch that a record names, if it does.
+// madeBy sets the release of PyTorch if a record names it.
 func (r *Record) madeBy(torch string) (err error) {
 	if torch == "" {
 		return nil
@@ -140,8 +140,8 @@ func decodeExported(line []byte) (Record, error) {
 	return r, r.validate()
 }
 
-// strategy returns how the record's script called PyTorch: with a bucket_cap_mb of 25, rank 0 and a
-// whole model on the device before it is sharded, unless the options change that.
+// strategy returns the strategy of the record's script: with a bucket_cap_mb of 25, rank 0 and a whole model on the
+// device before sharding, unless the options differ.
 func (w *wireExported) strategy() (models.Strategy, error) {
 	var fields []string
 	add := func(key, value string) { fields = append(fields, key+"="+value) }
@@ -169,12 +169,12 @@ func (w *wireExported) strategy() (models.Strategy, error) {
 // mostSteps is more than anybody records.
 const mostSteps = 1000
 
-// FileName returns what the file of an exported model is called.
+// FileName returns the name of an exported model's file.
 func FileName(spec string) string {
 	return strings.ReplaceAll(strings.Replace(spec, ":", "-", 1), "/", "_") + ".pt2"
 }
 
-// decoderOf returns what reads the lines of a file, by its first. Files without a header have a record there already.
+// decoderOf returns the function that decodes a file's lines, by the first, and whether that line is a header.
 func decoderOf(first []byte) (decode func([]byte) (Record, error), header bool) {
 	switch {
 	case isMeasured(first):

@@ -11,8 +11,8 @@ import (
 	"github.com/vprof/vprof/models/hfconfig"
 )
 
-// wireFineTune is a record of a fine-tuning step with the libraries that people use: transformers, peft, bitsandbytes,
-// liger-kernel. Files of such records have no header.
+// wireFineTune is a record of a fine-tuning step with transformers, peft, bitsandbytes and liger-kernel. Files of such
+// records have no header.
 type wireFineTune struct {
 	wirePeaks
 	Model         string          `json:"model"`
@@ -99,7 +99,7 @@ func decodeFineTune(line []byte) (Record, error) {
 	return r, r.validate()
 }
 
-// checkpointing reads false, or how it is done.
+// checkpointing reads false, or the kind of checkpointing.
 func (w *wireFineTune) checkpointing(c *models.Case) error {
 	var how string
 	switch string(w.Checkpointing) {

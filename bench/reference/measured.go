@@ -11,8 +11,8 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// Measured is the peak memory of a training step on a user's GPU: a line that callbacks of the Python package
-// write, and, without names, a line of vprof accuracy --share.
+// Measured is the peak memory of a training step on a user's GPU. Callbacks of the Python package write such lines, and
+// vprof accuracy --share writes them without names.
 type Measured struct {
 	// By is what was measured: "callback", a trainer with a callback of the Python package; "run", a script under
 	// vprof run; "sweep", tensors and kernels that vprof launched itself.
@@ -35,7 +35,7 @@ type Measured struct {
 	PeakDevice    int64 `json:"peak_device,omitempty"`
 }
 
-// MeasuredBy returns the runs on real GPUs that a report has.
+// MeasuredBy returns the runs of a report on real GPUs.
 func MeasuredBy(r *report.Report) []Measured {
 	var all []Measured
 	by, steps, torch := "sweep", 1, r.Case.Torch
@@ -60,8 +60,8 @@ func MeasuredBy(r *report.Report) []Measured {
 	return all
 }
 
-// Anonymous returns the line without what tells who trained what: names, paths, patterns of names, and the text of
-// models that only the user has. Listed models and configurations of transformers can still be planned again.
+// Anonymous returns the line without anything that identifies its user: names, paths, patterns of names, and the text
+// of models that only the user has. Listed models and configurations of transformers can still be planned.
 func (m Measured) Anonymous(listed bool) Measured {
 	c := m.Case
 	switch {
@@ -95,14 +95,14 @@ func modelType(config json.RawMessage) string {
 	return c.Type
 }
 
-// isMeasured reports whether a line has a case as an object, where records of ours have its name.
+// isMeasured reports whether the case of a line is a JSON object; in vprof's own records it is a name.
 func isMeasured(line []byte) bool {
 	before, rest, found := bytes.Cut(line, []byte(`"case"`))
 	rest = bytes.TrimLeft(rest, " :")
 	return found && bytes.HasPrefix(rest, []byte("{")) && !bytes.Contains(before, []byte(`"schema"`))
 }
 
-// decodeMeasured reads such a line. The case has the planned release; the run's own counts.
+// decodeMeasured decodes a line of measurements. The case has the release for plans; the run has its own.
 func decodeMeasured(line []byte) (Record, error) {
 	m := Measured{By: "callback"}
 	if err := unmarshal(line, &m); err != nil {

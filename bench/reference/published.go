@@ -15,8 +15,8 @@ import (
 	"github.com/vprof/vprof/internal/input"
 )
 
-// Published is a published measurement of a real GPU, and the plan that it is compared
-// with. Without one, Missing is what vprof cannot plan.
+// Published is a published measurement on a real GPU, and the plan to compare it with. Without a plan, Missing is what
+// vprof cannot plan.
 type Published struct {
 	report.PublishedRow
 	Missing string `json:"missing"`
@@ -26,7 +26,7 @@ type Published struct {
 func Kinds() []string { return []string{"allocated", "reserved", "device"} }
 
 // OpenPublished reads published measurements, JSON Lines, gzipped if the name ends in .gz. ok is false if the file
-// cannot be read or holds something else. The error is an [*input.FormatError] if a row is damaged.
+// cannot be read or has another format. The error is an [*input.FormatError] if a row is damaged.
 func OpenPublished(path string) (rows []Published, ok bool, err error) {
 	r, err := openText(path)
 	if err != nil {

@@ -38,7 +38,7 @@ func Open(path string) (*File, error) {
 	return Read(r, path)
 }
 
-// openText opens a file; if its name ends in .gz, the reader unpacks it.
+// openText opens a file, and decompresses it if its name ends in .gz.
 func openText(path string) (io.ReadCloser, error) {
 	f, err := input.OpenFile(path)
 	if err != nil {
@@ -112,7 +112,7 @@ func Read(r io.Reader, name string) (*File, error) {
 	return file, nil
 }
 
-// withPlace completes a FormatError with its place.
+// withPlace adds the file and line to a FormatError.
 func withPlace(err error, name string, line int) error {
 	if f, ok := errors.AsType[*input.FormatError](err); ok {
 		f.File, f.Line = name, line
@@ -134,7 +134,7 @@ func decodeHeader(line []byte) (Header, error) {
 	return h, bad("schema", "%q is not %s", h.Schema, Schema)
 }
 
-// unmarshal decodes line and turns the ways that fails into a FormatError.
+// unmarshal decodes a line; errors are a FormatError.
 func unmarshal(line []byte, v any) error {
 	err := json.Unmarshal(line, v)
 	var kind *json.UnmarshalTypeError

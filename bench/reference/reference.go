@@ -1,5 +1,5 @@
-// Package reference reads what real PyTorch needed: records of the format vprof.reference/v1, one JSON object a line
-// after a header line. It judges nothing; it only makes sure that what it returns is whole.
+// Package reference reads records of the memory that real PyTorch needed, in the format vprof.reference/v1: a header
+// line, then one JSON object a line. It only checks that records are complete.
 package reference
 
 import (
@@ -15,7 +15,7 @@ const Schema = "vprof.reference/v1"
 // SimulatedDriver is part of the source of records that were made without a GPU. Its addresses rose.
 const SimulatedDriver = "simulated driver"
 
-// Header is the first line of a file: what recorded it.
+// Header is the first line of a file, which describes the recording program and machine.
 type Header struct {
 	Schema       string `json:"schema"`
 	Torch        string `json:"torch"`
@@ -36,8 +36,7 @@ const (
 	Error Status = "error"
 )
 
-// Phase holds the counters at the end of a phase. All are bytes; the peaks
-// are those within the phase, whose start counts as part of it.
+// Phase holds the counters at the end of a phase, in bytes. The peaks are those within the phase, including its start.
 type Phase struct {
 	// Step is -1 for set-up, then 0, 1, ...
 	Step         int
@@ -48,8 +47,7 @@ type Phase struct {
 	MaxReserved  int64
 }
 
-// Record is one run of a case. Bytes of an OOM record are those seen up to
-// the failure; an error record has what it reached.
+// Record is one run of a case. Bytes of an OOM record are those up to the failure; an error record has what it reached.
 type Record struct {
 	// File and Line are the record's place.
 	File string
@@ -110,7 +108,7 @@ var ownOptimizers = map[string]bool{"": true, "AdamW": true, "Adam x2": true}
 
 const allocConfVariable = "PYTORCH_CUDA_ALLOC_CONF="
 
-// allocConf takes the allocator settings out of a record's env field, which holds NAME=VALUE words.
+// allocConf extracts the allocator settings from a record's env field, which holds NAME=VALUE words.
 func allocConf(env string) (string, bool) {
 	if env == "" {
 		return "", true

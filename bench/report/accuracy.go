@@ -11,7 +11,7 @@ import (
 // AccuracySchema names the format of an accuracy report.
 const AccuracySchema = "vprof.accuracy/v1"
 
-// Accuracy describes how far estimates are from reference records.
+// Accuracy describes the errors of estimates compared with reference records.
 type Accuracy struct {
 	Schema  string          `json:"schema" jsonschema:"const=vprof.accuracy/v1"`
 	Rows    []AccuracyRow   `json:"rows"`
@@ -60,8 +60,8 @@ type AccuracySide struct {
 	Refused string `json:"refused,omitempty"`
 }
 
-// RelativeError is (estimate - reference) / reference. Differences below 4 MiB allocated, or 20 MiB reserved,
-// and 2 % of the reference count as zero.
+// RelativeError is (estimate - reference) / reference. Differences are zero below both 2 % of the reference and 4 MiB
+// allocated, or 20 MiB reserved.
 type RelativeError struct {
 	Allocated float64 `json:"allocated"`
 	Reserved  float64 `json:"reserved"`
@@ -88,7 +88,7 @@ type UnknownRecord struct {
 	Reason string `json:"reason"`
 }
 
-// AccuracySummary sums up the rows.
+// AccuracySummary summarizes the rows.
 type AccuracySummary struct {
 	// Records counts rows and unknown records, Compared those rows whose bytes could be compared.
 	Records  int `json:"records"`
@@ -109,7 +109,7 @@ type AccuracySummary struct {
 	ByPhase []AccuracyGroup `json:"by_phase"`
 }
 
-// AccuracyGroup is the values of a group of rows.
+// AccuracyGroup holds the errors of a group of rows.
 type AccuracyGroup struct {
 	Name string `json:"name"`
 	// Compared is the number of rows whose errors the values summarize.
@@ -150,7 +150,7 @@ func (v *Verdicts) count(right bool) {
 	}
 }
 
-// figuresOf sums up the errors of records.
+// figuresOf summarizes the errors of records.
 func figuresOf(errs []RelativeError, oom Verdicts) AccuracyFigures {
 	return AccuracyFigures{
 		describe(lists.Map(errs, func(e RelativeError) float64 { return e.Allocated })),
@@ -158,7 +158,7 @@ func figuresOf(errs []RelativeError, oom Verdicts) AccuracyFigures {
 	}
 }
 
-// describe computes the values of errors; of none, all are zero.
+// describe computes statistics of errors; all are zero if there are none.
 func describe(errs []float64) ErrorFigures {
 	if len(errs) == 0 {
 		return ErrorFigures{}
@@ -178,7 +178,7 @@ func describe(errs []float64) ErrorFigures {
 	return f
 }
 
-// groupOf sums up rows.
+// groupOf summarizes rows.
 func groupOf(name string, rows []AccuracyRow) AccuracyGroup {
 	var oom Verdicts
 	var errs []RelativeError
@@ -191,7 +191,7 @@ func groupOf(name string, rows []AccuracyRow) AccuracyGroup {
 	return AccuracyGroup{name, len(errs), figuresOf(errs, oom)}
 }
 
-// sumBy sums up the elements of each name, in the order of names.
+// sumBy groups a list by name, in the order of names, and applies sum to each group.
 func sumBy[T any](list []T, name func(T) string, sum func(string, []T) AccuracyGroup) []AccuracyGroup {
 	groups := lists.Map(lists.Groups(list, name), func(of []T) AccuracyGroup { return sum(name(of[0]), of) })
 	slices.SortFunc(groups, func(a, b AccuracyGroup) int { return strings.Compare(a.Name, b.Name) })

@@ -100,7 +100,7 @@ func (a *Accuracy) phaseSheet() Sheet {
 	return s
 }
 
-// worstSheet shows the n records that are furthest off, wrong OOM verdicts first.
+// worstSheet returns the n records with the largest errors, wrong OOM verdicts first.
 func (a *Accuracy) worstSheet(n int) Sheet {
 	rows := slices.DeleteFunc(slices.Clone(a.Rows), func(r AccuracyRow) bool { return severity(&r) == 0 })
 	slices.SortStableFunc(rows, func(x, y AccuracyRow) int { return cmp.Compare(severity(&y), severity(&x)) })
@@ -121,7 +121,7 @@ func (a *Accuracy) worstSheet(n int) Sheet {
 	return s
 }
 
-// severity orders rows by the size of their errors; zero is no error.
+// severity returns the size of a row's errors, by which rows are sorted; zero is no error.
 func severity(r *AccuracyRow) float64 {
 	switch {
 	case r.Reference.Refused != "" && !strings.Contains(r.Estimate.Refused, r.Reference.Refused):

@@ -6,7 +6,7 @@ import (
 	"github.com/vprof/vprof/internal/phrase"
 )
 
-// An Agreement is how near the device bytes of a sweep on a GPU, and the largest batch, came to the estimates.
+// An Agreement compares the device bytes and the largest batch of a sweep on a GPU with the estimates.
 type Agreement struct {
 	// Tolerance is the largest difference that counts as none, a share of what was measured.
 	Tolerance float64 `json:"tolerance"`
@@ -19,7 +19,7 @@ type Agreement struct {
 	Found     int `json:"found_batch,omitempty"`
 }
 
-// Agree compares a GPU's measurements with the estimates; false for other devices, where both are one calculation.
+// Agree compares a GPU's measurements with the estimates; false for simulated devices, whose bytes are no measurement.
 func (r *Report) Agree(tolerance float64) (Agreement, bool) {
 	d, driven := r.driven()
 	if !driven || d.Simulated {
@@ -53,13 +53,13 @@ func (r *Report) Agree(tolerance float64) (Agreement, bool) {
 	return a, true
 }
 
-// Beyond reports whether a value was further off than the tolerance.
+// Beyond reports whether a difference exceeds the tolerance.
 func (a Agreement) Beyond() bool {
 	apart := float64(max(a.Predicted-a.Found, a.Found-a.Predicted))
 	return a.Within < a.Of || apart > a.Tolerance*float64(a.Found)
 }
 
-// String returns the agreement in a sentence without its full stop.
+// String describes the agreement in a sentence without its full stop.
 func (a Agreement) String() string {
 	s := fmt.Sprintf("device within ±%.3g %% of the estimate at %d of %d", 100*a.Tolerance, a.Within, a.Of)
 	return s + phrase.If(a.Found > 0 || a.Predicted > 0, "; largest batch predicted %d, found %d", a.Predicted, a.Found)

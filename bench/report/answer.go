@@ -25,7 +25,7 @@ func (e *Estimate) judged() string {
 // safe reports whether an estimate is safe.
 func (e *Estimate) safe() bool { return e.Unsafe == "" && (e.Verdict == Fits || e.Verdict == Tight) }
 
-// planAnswer answers a plan for one device in a sentence: the largest batch that is safe, and the smallest that is not.
+// planAnswer summarizes a plan for one device in a sentence: the largest safe batch, and the smallest that is not.
 func (r *Report) planAnswer() []string {
 	if len(r.Points) == 0 || len(r.Devices) != 1 {
 		return nil
@@ -63,7 +63,7 @@ func byBatch(points []Point) []Point {
 	return slices.SortedStableFunc(slices.Values(points), func(a, b Point) int { return a.Batch - b.Batch })
 }
 
-// sweepAnswer answers a sweep in a sentence: the largest batch that ran, and the smallest that did not.
+// sweepAnswer summarizes a sweep in a sentence: the largest batch that ran, and the smallest that did not.
 func (r *Report) sweepAnswer(word string) []string {
 	if r.Largest != nil {
 		return []string{r.Largest.String() + "."}

@@ -9,8 +9,7 @@ import (
 	"github.com/vprof/vprof/internal/printable"
 )
 
-// Bars is a bar chart below a table: a line for each share, with a stroke where the limit
-// is. It is left out of formats for programs.
+// Bars is a bar chart below a table: a bar for each share, with a mark at the limit. Formats for programs omit it.
 type Bars struct {
 	// Title names the quantity whose shares are shown.
 	Title string
@@ -35,7 +34,7 @@ const (
 	Bad
 )
 
-// paint makes a text green, yellow or red.
+// paint colors a text green, yellow or red.
 func (t Tone) paint(s string, color bool) string {
 	if !color || t == Plain {
 		return s
@@ -52,7 +51,7 @@ const (
 // eighths are bars shorter than a character.
 var eighths = [...]string{"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"}
 
-// String returns the bar with the limit's stroke. One that is longer than there is room for ends in an arrow.
+// String returns the bar with the mark of the limit. A bar that is longer than the line ends in an arrow.
 func (b Bar) String() string {
 	units := int(b.Share*barCells*8 + 0.5)
 	if b.Share > 0 && units == 0 {
@@ -66,7 +65,7 @@ func (b Bar) String() string {
 	return line + cells(beyond, beyondCells)
 }
 
-// cells draws eighths of characters and fills up with spaces.
+// cells draws eighths of characters, padded with spaces.
 func cells(units, width int) string {
 	s := strings.Repeat("█", units/8) + eighths[units%8]
 	return s + strings.Repeat(" ", width-(units+7)/8)
@@ -124,7 +123,7 @@ func (r *Report) bars() Bars {
 	return b
 }
 
-// Verdict returns whether the point fits its device: by its run, or else by its estimate.
+// Verdict returns whether the point fits its device: by its run if it has one, or by its estimate.
 func (p Point) Verdict() Verdict {
 	switch {
 	case p.Run == nil:
@@ -146,8 +145,8 @@ func (p Point) Fitting() int64 {
 // tones are the colors of verdicts.
 var tones = map[Verdict]Tone{Fits: Good, Tight: Doubtful, Slow: Doubtful, Unrecorded: Doubtful, DoesNotFit: Bad}
 
-// need returns the device bytes of a point, of its run or else estimated, and a color. A need that fits without being
-// safe is not shown as good.
+// need returns the device bytes of a point, from its run or estimate, and a color. Needs that fit without being safe
+// are not green.
 func (p Point) need() (int64, Tone) {
 	tone := tones[p.Verdict()]
 	if tone == Good && p.Estimate != nil && p.Estimate.Unsafe != "" {

@@ -18,9 +18,9 @@ import (
 // maxSmoke is the size of the largest result of a smoke test that is read, in bytes.
 const maxSmoke = 16 << 20
 
-// ReadSmoke reads an earlier result of a smoke test, to watch for growth. One that could hide growth is an error:
-// without checks, with values that no step has, or of a configuration that was not safe itself. File is the name for
-// errors, which are [*input.FormatError].
+// ReadSmoke reads an earlier result of a smoke test, to detect growth. A result that could hide growth is an error:
+// without checks, with impossible values, or of a configuration that was not safe. file names the file in errors, which
+// are [*input.FormatError].
 func ReadSmoke(file string, r io.Reader) (*Smoke, error) {
 	var s Smoke
 	bounded := &io.LimitedReader{R: r, N: maxSmoke}
@@ -87,7 +87,7 @@ func (c Check) check(limit int64) error {
 	return c.Lengths.check()
 }
 
-// checkComponents compares the components with the training step that they are the parts of.
+// checkComponents returns an error unless the components sum to the bytes of the training step.
 func (s *Smoke) checkComponents() error {
 	total := int64(0)
 	for _, c := range s.Components {
@@ -99,14 +99,14 @@ func (s *Smoke) checkComponents() error {
 	return sum("its components", s.Components, "the training step", total)
 }
 
-// about returns what a check is about, whatever the batch in its name.
+// about returns the name of a check without its batch size.
 func (c Check) about() string {
 	name, _, _ := strings.Cut(c.Name, ", batch ")
 	return strings.TrimSpace(name)
 }
 
-// Compare watches for growth since an earlier result called file, by more than both a share and 1 MiB. Results of other
-// work, or of less than this one, are an error; precision, settings and a smaller batch may differ, and are named.
+// Compare finds growth since an earlier result called file, above both a share and 1 MiB. Earlier results of another
+// model, or with a larger batch, are an error. Precision, settings and a smaller batch may differ, and are named.
 func (s *Smoke) Compare(before *Smoke, file string, tolerance float64) error {
 	was, is := before.Case, s.Case
 	if was.Model != is.Model || was.Task != is.Task || before.Device.GPU != s.Device.GPU || was.Stage != is.Stage {
@@ -136,8 +136,8 @@ func (s *Smoke) Compare(before *Smoke, file string, tolerance float64) error {
 	return nil
 }
 
-// since lists the needs and components that have grown since an earlier result of the same work, if the largest need of
-// training has grown: smaller ones may grow without harm. A new component counts as grown from zero.
+// since lists the needs and components that have grown since an earlier result, if the largest need of training has
+// grown: smaller ones may grow without harm. A new component counts as grown from zero.
 func (s *Smoke) since(before *Smoke, tolerance float64) []Growth {
 	grown := []Growth{}
 	has := func(was, now int64) bool {
@@ -172,7 +172,7 @@ func (s *Smoke) since(before *Smoke, tolerance float64) []Growth {
 	return grown
 }
 
-// most returns the most allocated and device bytes of the moments that are judged.
+// most returns the largest allocated and device bytes of the judged moments.
 func (s *Smoke) most() (allocated, device int64) {
 	for _, c := range s.Checks {
 		if !c.Aside {
@@ -182,7 +182,7 @@ func (s *Smoke) most() (allocated, device int64) {
 	return allocated, device
 }
 
-// changed names what differs in what was tested.
+// changed lists the differences between the tested cases.
 func (s *Smoke) changed(before *Smoke) []string {
 	var all []string
 	see := func(name string, was, is any) {

@@ -49,7 +49,7 @@ type BisectionCause struct {
 	Lines []LineChange `json:"lines"`
 }
 
-// String returns the cause as a sentence without its end: "peak +0.9 GiB, since trl 1.15 -> 1.16".
+// String returns the cause as a part of a sentence: "peak +0.9 GiB, since trl 1.15 -> 1.16".
 func (c BisectionCause) String() string {
 	return fmt.Sprintf("peak %s, since %s %s -> %s", signed(c.After-c.Before), c.Package, c.Old, c.New)
 }

@@ -42,7 +42,7 @@ type CalibrationErrors struct {
 	HeldOut *ErrorSummary `json:"held_out,omitempty"`
 }
 
-// ErrorSummary sums up absolute relative errors.
+// ErrorSummary summarizes absolute relative errors.
 type ErrorSummary struct {
 	Median float64 `json:"median"`
 	Max    float64 `json:"max"`
@@ -83,7 +83,7 @@ func (c *Calibration) Sheets() []Sheet {
 	return []Sheet{values, c.pointSheet()}
 }
 
-// Amount returns the value of a coefficient in its unit, which its name tells: a time, a share, or bytes.
+// Amount formats a coefficient in the unit that its name implies: a time, a share, or bytes.
 func Amount(name string, v float64) string {
 	term, of, _ := strings.Cut(strings.TrimPrefix(name, "synthetic "), ":")
 	switch {
@@ -113,7 +113,7 @@ func (c *Calibration) pointSheet() Sheet {
 	return s
 }
 
-// written returns the names of the files.
+// written returns notes with the names of the written files.
 func (c *Calibration) written() (notes phrase.List) {
 	notes.If(c.File != "", "written to %s.", c.File)
 	notes.If(c.Backup != "", "the previous file is in %s.", c.Backup)
@@ -147,7 +147,7 @@ func (c *Calibration) Data() Data {
 // CoefficientsSchema names the format of a list of coefficients.
 const CoefficientsSchema = "vprof.coefficient-list/v1"
 
-// Coefficients is a listing of a coefficients file, or a comparison of two.
+// Coefficients lists a coefficients file, or compares two.
 type Coefficients struct {
 	Schema string           `json:"schema" jsonschema:"const=vprof.coefficient-list/v1"`
 	Rows   []CoefficientRow `json:"rows"`
@@ -218,7 +218,7 @@ func (c *Coefficients) Data() Data {
 	}
 }
 
-// exact returns the values of a coefficient with all of their digits.
+// exact returns the values of a coefficient with all digits.
 func (c *Coefficient) exact(of string) extra {
 	if c == nil {
 		return nil

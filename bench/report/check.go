@@ -12,7 +12,7 @@ import (
 // maxBytes is more than any figure of memory that is meant: estimates of batch sizes that no GPU holds are allowed.
 const maxBytes = 1 << 60
 
-// check finds what a writer of the schema cannot have written.
+// check returns an error for values that no writer of the schema produces.
 func (r *Report) check() error {
 	switch {
 	case r.Schema != Schema:
@@ -48,7 +48,7 @@ func (r *Report) check() error {
 	return nil
 }
 
-// checkAccumulate finds a number of micro-batches that is none; files of one need not say so.
+// checkAccumulate returns an error for an invalid number of micro-batches; zero stands for one.
 func checkAccumulate(c models.Case) error {
 	if c.Accumulate == 0 {
 		return nil
@@ -56,7 +56,7 @@ func checkAccumulate(c models.Case) error {
 	return models.CheckAccumulate(c.Accumulate)
 }
 
-// checkPoints finds points that stand twice, in whatever lines.
+// checkPoints returns an error for points that appear twice, in any lines.
 func (r *Report) checkPoints() error {
 	points := slices.Clone(r.Points)
 	order := func(a, b Point) int { return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Batch, b.Batch)) }
@@ -128,7 +128,7 @@ func (e *Estimate) check() error {
 	)
 }
 
-// sum checks that the parts of a total are that total.
+// sum returns an error unless the parts sum to the total.
 func sum(name string, parts []Component, of string, total int64) error {
 	var sum int64
 	for i, c := range parts {
@@ -148,7 +148,7 @@ func sum(name string, parts []Component, of string, total int64) error {
 	return nil
 }
 
-// check finds values that no run can have seen.
+// check returns an error for values that no run can have.
 func (u *Run) check() error {
 	if u == nil {
 		return nil

@@ -63,7 +63,7 @@ type Answer struct {
 	Refused string `json:"refused,omitempty"`
 }
 
-// Add widens the range by a value, which is a share or bytes.
+// Add widens the range to include a value, which is a share or bytes.
 func (a *Answer) Add(value float64, share bool) {
 	if share {
 		if a.Share == nil {
@@ -79,7 +79,7 @@ func (a *Answer) Add(value float64, share bool) {
 	a.Bytes.Low, a.Bytes.High = min(a.Bytes.Low, bytes), max(a.Bytes.High, bytes)
 }
 
-// AddTime widens the range by a time.
+// AddTime widens the range to include a time.
 func (a *Answer) AddTime(s Seconds) {
 	if a.Seconds == nil {
 		a.Seconds = &s
@@ -89,12 +89,12 @@ func (a *Answer) AddTime(s Seconds) {
 	a.Seconds.Low, a.Seconds.High = min(a.Seconds.Low, s.Low), max(a.Seconds.High, s.High)
 }
 
-// Judged notes the verdict on one of the answer's cases; the worst stays.
+// Judged adds the verdict on one of the answer's cases; the worst is kept.
 func (a *Answer) Judged(v Verdict) {
 	a.Verdict = a.Verdict.Worse(v)
 }
 
-// Source returns where the claim stands.
+// Source returns the place of the claim in the guide.
 func (c Claim) Source() string { return fmt.Sprintf("%s (%s), %s", c.Guide, c.Project, c.Where) }
 
 // String returns the range in a few words.
@@ -119,7 +119,7 @@ func (r ShareRange) String() string {
 	return strings.TrimSuffix(low, " %") + " to " + high
 }
 
-// points returns a share in whole percent.
+// points formats a share in whole percent.
 func points(x float64) string { return fmt.Sprintf("%d %%", int(math.Round(100*x))) }
 
 // How far off a guide's round figure may be and still be right: a tenth of an amount, or five points of a share.
@@ -154,8 +154,8 @@ func (c Claim) Judge() string {
 	return "-"
 }
 
-// judgeBytes compares amounts. Where the truth is a range, a value that is not right for all of it is not right; too
-// little matters more than too much.
+// judgeBytes compares amounts. If vprof's answer is a range, the guide must be right for all of it; too low matters
+// more than too high.
 func judgeBytes(guide, truth ByteRange) string {
 	low, high := float64(truth.Low), float64(truth.High)
 	least, most := float64(guide.Low), float64(guide.High)
@@ -176,8 +176,8 @@ func judgeBytes(guide, truth ByteRange) string {
 	return "right"
 }
 
-// judgeTimes compares times: a guide is right if all of its range is within the interval. Its times include loading and
-// logging, which vprof's do not.
+// judgeTimes compares times: a guide is right if its whole range is within the interval. The guide's times include
+// loading and logging, which vprof's do not.
 func judgeTimes(guide, truth Seconds) string {
 	switch {
 	case guide.High < truth.Low:
@@ -205,7 +205,7 @@ func judgeShares(guide, truth ShareRange) string {
 	return "right"
 }
 
-// span returns a range of factors, or one if they look alike.
+// span formats a range of factors, or one factor if both ends look the same.
 func span(least, most float64) string {
 	from, to := times(least), times(most)
 	if from == to || math.IsInf(most, 0) {
@@ -214,7 +214,7 @@ func span(least, most float64) string {
 	return strings.TrimSuffix(from, "×") + " to " + to
 }
 
-// times returns a factor with two digits.
+// times formats a factor with two digits.
 func times(x float64) string {
 	if x < 10 {
 		return fmt.Sprintf("%.1f×", x)
@@ -222,7 +222,7 @@ func times(x float64) string {
 	return fmt.Sprintf("%.0f×", x)
 }
 
-// cell returns the answer as a cell of a table.
+// cell formats the answer as a cell of a table.
 func (a *Answer) cell() string {
 	switch {
 	case a == nil:
@@ -270,7 +270,7 @@ func ClaimSheets(claims []Claim) []Sheet {
 	return sheets
 }
 
-// claim returns the guide's estimate for the point as a cell: the one with the most conditions.
+// claim formats the guide's estimate for the point as a cell: of several estimates, the one with the most conditions.
 func (p Point) claim(c column) string {
 	if len(p.Claims) == 0 || p.Claims[0].Bytes == nil {
 		return "-"

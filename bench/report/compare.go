@@ -31,7 +31,7 @@ type Comparison struct {
 	Changes []Change `json:"changes,omitempty"`
 }
 
-// Change is a setting in which two steps differ, and what it costs.
+// Change is a setting in which two steps differ, and its cost.
 type Change struct {
 	// Field is the setting's name in tables; A and B are its values, empty where the model decides.
 	Field string `json:"field"`
@@ -50,7 +50,7 @@ func (c Change) String() string {
 	return fmt.Sprintf("%s: %s %s -> %s", cost, c.Field, cmp.Or(c.A, "default"), cmp.Or(c.B, "default"))
 }
 
-// ComparisonRow is one count of one step.
+// ComparisonRow is one count of bytes of one step in both files.
 type ComparisonRow struct {
 	Step string `json:"step"`
 	// Count is "allocated", "reserved" or "device".
@@ -69,7 +69,7 @@ type ComparisonRow struct {
 	Over       bool    `json:"over"`
 }
 
-// Amounts are the peaks of a step in bytes; zero was not seen.
+// Amounts are the peaks of a step in bytes; zero is unknown.
 type Amounts struct {
 	GPU, Torch, Kind            string
 	Allocated, Reserved, Device int64

@@ -11,7 +11,7 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// Saved returns what streaming the data set would save of the estimate's device bytes; zero if none is on the GPU.
+// Saved returns the device bytes of the estimate that streaming the data set would save; zero if no data is on the GPU.
 func (p Point) Saved() int64 {
 	if p.Streamed == nil || p.Estimate == nil {
 		return 0
@@ -19,7 +19,7 @@ func (p Point) Saved() int64 {
 	return p.Estimate.Device.Bytes - p.Streamed.Bytes
 }
 
-// StreamingNote returns what streaming the data set from the host would save; empty without a data set on the GPU.
+// StreamingNote describes what streaming the data set from the host would save; empty if no data is on the GPU.
 func (r *Report) StreamingNote() string {
 	var saved []int64
 	for _, p := range r.Points {
@@ -45,8 +45,8 @@ func streamedCell(p Point, c column) string {
 	return c.interval(*p.Streamed)
 }
 
-// subject returns the model and what all choices have in common: its task, adapters, the PyTorch that was asked for,
-// and what of its data is on the GPU.
+// subject describes the model and the settings that all choices share: task, adapters, release of PyTorch, and data on
+// the GPU.
 func (f *Fit) subject() string {
 	if len(f.Choices) == 0 {
 		return f.Model
@@ -57,8 +57,8 @@ func (f *Fit) subject() string {
 		phrase.If(c.Dataset != 0, " with %s of data on the GPU", bytesize.Format(c.Dataset))
 }
 
-// loopNote names the training loop that is judged where no flag chose one, and how much less another needs at the batch
-// size where that is most; empty if the loops need the same.
+// loopNote names the training loop that is judged if no flag chose one, and the largest saving of another loop with its
+// batch size; empty if the loops need the same.
 func (r *Report) loopNote() string {
 	most, ok := lists.Most(r.Points, Point.otherLoopLess)
 	if !ok {
@@ -82,7 +82,7 @@ func (p Point) otherLoopLess() int64 {
 	return p.Estimate.Device.Bytes - p.Estimate.OtherLoop.Device
 }
 
-// judgedLoops returns the note that names the training loops of rows that were judged by the one that needs most.
+// judgedLoops returns a note with the loops of rows whose loop no flag chose: the one that needs most is judged.
 func judgedLoops(loops []models.Loop) []string {
 	var names []string
 	for _, l := range loops {

@@ -12,7 +12,7 @@ import (
 // DiagnosisSchema names the format of a diagnosis.
 const DiagnosisSchema = "vprof.diagnosis/v1"
 
-// Diagnosis is the findings in a run, a snapshot or a log, with remedies.
+// Diagnosis holds the findings in a run, a snapshot or a log, with remedies.
 type Diagnosis struct {
 	Schema   string    `json:"schema" jsonschema:"const=vprof.diagnosis/v1"`
 	Tool     Tool      `json:"tool"`
@@ -46,7 +46,7 @@ var short = []string{"out of memory", "cache given back", "nearly full", "spike"
 // Short reports whether a finding would be solved by a lower need of memory.
 func (d *Diagnosis) Short() bool { return d.Has(short...) }
 
-// Has reports whether something of one of the kinds was found.
+// Has reports whether there is a finding of one of the kinds.
 func (d *Diagnosis) Has(kinds ...string) bool {
 	return slices.ContainsFunc(d.Findings, func(f Finding) bool { return slices.Contains(kinds, f.Kind) })
 }

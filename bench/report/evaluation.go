@@ -24,7 +24,7 @@ type Evaluation struct {
 	Unsafe  Reason  `json:"unsafe,omitempty" jsonschema:"enum=over-share,enum=gpu-full,enum=oom,enum=gives-back,enum=not-recorded,enum=host-full,enum=smaller-batch"`
 }
 
-// evaluationNote returns the need of evaluation, at the batch size of training where that is most; empty without one.
+// evaluationNote describes the need of evaluation, at the training batch size where it is largest; empty without one.
 func (r *Report) evaluationNote() string {
 	point, ok := lists.Most(r.Points, func(p Point) int64 {
 		if p.Estimate == nil || p.Estimate.Evaluation == nil {

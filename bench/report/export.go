@@ -21,8 +21,8 @@ type Export struct {
 	direct bool
 }
 
-// Exports makes sure, before the work begins, that every file can be written. A file that exists keeps its content
-// until the first result, one that does not is not there until then. The format of a file is the one of its suffix.
+// Exports checks, before the work begins, that every file can be written. An existing file keeps its content until the
+// first result; a new file does not exist until then. The suffix of a file determines its format.
 func Exports(paths []string) ([]Export, error) {
 	exports := make([]Export, len(paths))
 	for i, path := range paths {
@@ -38,7 +38,7 @@ func Exports(paths []string) ([]Export, error) {
 	return exports, nil
 }
 
-// writable makes sure that a file can be written. Of one that is not there yet, nothing is left.
+// writable checks that a file can be written, and removes it again if it is new.
 func writable(path string) (Export, error) {
 	_, missing := os.Stat(path)
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
@@ -62,8 +62,8 @@ func writable(path string) (Export, error) {
 	return Export{path: path, mode: info.Mode().Perm(), direct: !info.Mode().IsRegular()}, nil
 }
 
-// WriteFile writes what a function makes to a file as it comes, which may be more than fits
-// into memory: a reader sees either all of the old or all of the new. The file may have any suffix.
+// WriteFile replaces a file's content by the output of write, which may be larger than memory. A reader sees either all
+// of the old content or all of the new. The file may have any suffix.
 func WriteFile(path string, write func(io.Writer) error) error {
 	e, err := writable(path)
 	if err != nil {
@@ -72,8 +72,8 @@ func WriteFile(path string, write func(io.Writer) error) error {
 	return e.write(write)
 }
 
-// Write replaces the file's content with d, at once where the system can: a
-// reader sees either all of the old or all of the new.
+// Write replaces the file's content with d, atomically if the system can: a reader sees either all of the old content
+// or all of the new.
 func (e Export) Write(d Document) error {
 	return e.write(func(w io.Writer) error { return Write(w, e.format, d) })
 }
@@ -93,8 +93,7 @@ func (e Export) write(write func(io.Writer) error) error {
 	return named(e.path, errors.Join(err, f.Close()))
 }
 
-// named returns an error about the file that was to be written, and not about the hidden one
-// beside it that is renamed at the end.
+// named returns the error with the path of the file itself in place of the temporary file that is renamed at the end.
 func named(path string, err error) error {
 	if at, ok := errors.AsType[*fs.PathError](err); ok {
 		return fmt.Errorf("%s: %w", path, at.Err)

@@ -133,7 +133,7 @@ type Choice struct {
 	Refused string `json:"refused,omitempty"`
 }
 
-// Lever is one step of a waterfall: the need once a memory-saving option is added.
+// Lever is one step of a waterfall: the need after a memory-saving option is added.
 type Lever struct {
 	// Name is the option, as on the command line; empty for the case without.
 	Name   string `json:"name,omitempty"`
@@ -146,7 +146,7 @@ type Lever struct {
 // Fits reports whether a batch was found.
 func (c Choice) Fits() bool { return c.Batch > 0 && c.Refused == "" }
 
-// TrueFirst orders two answers to a condition: true comes first.
+// TrueFirst orders two bools: true comes first.
 func TrueFirst(a, b bool) int {
 	switch {
 	case a == b:
@@ -169,7 +169,7 @@ func (c Choice) configuration() configuration {
 	return configuration{c.Case.AMP, c.Case.Checkpointing, strings.Join(c.Case.Settings.Words(), " "), c.levers()}
 }
 
-// levers returns the memory-saving options in words, with the optimizer that replaces the system's own.
+// levers lists the memory-saving options in words, with an optimizer that replaces the system's own.
 func (c Choice) levers() string {
 	words := c.Case.LeverWords()
 	if c.Case.Optimizer != "" {
@@ -178,13 +178,13 @@ func (c Choice) levers() string {
 	return strings.Join(words, " + ")
 }
 
-// SameConfiguration reports whether two choices differ in nothing but the stage, the device and the batch.
+// SameConfiguration reports whether two choices differ only in stage, device and batch.
 func (c Choice) SameConfiguration(other Choice) bool {
 	return c.configuration() == other.configuration()
 }
 
 // Overall returns the choice with which all stages on a device are safe: of the configurations that fit in every stage,
-// the fastest in its tightest stage, which has the smallest batch.
+// the fastest in the stage with its smallest batch.
 func (f *Fit) Overall(device string) (Choice, bool) {
 	var best Choice
 	of := lists.Filter(f.Choices, func(c Choice) bool { return c.Device == device })
@@ -200,7 +200,7 @@ func (f *Fit) Overall(device string) (Choice, bool) {
 	return best, best.Fits()
 }
 
-// String returns the memory that a batch may use, in a line.
+// String formats the memory that a batch may use as a line.
 func (b Budget) String() string {
 	s := fmt.Sprintf("%.0f %% of the memory", 100*b.Margin)
 	if b.Risk > 0 {
@@ -210,7 +210,7 @@ func (b Budget) String() string {
 		phrase.If(b.Others > 0, " without %s of other processes", bytesize.Format(b.Others))
 }
 
-// Data implements [Document]: lines are fits of one choice each.
+// Data implements [Document]: each line is a fit with one choice.
 func (f *Fit) Data() Data {
 	lines, rows := make([]any, len(f.Choices)), make([][]any, len(f.Choices))
 	for i, c := range f.Choices {
@@ -231,7 +231,7 @@ func (f *Fit) Data() Data {
 		gpus strategy rank`, rows, f)}
 }
 
-// Profile is a recommendation for a part of a project's training.
+// Profile is a recommendation for one part of a project's training.
 type Profile struct {
 	Name string `json:"name"`
 	// Settings are the settings in which the parts differ.

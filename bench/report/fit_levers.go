@@ -43,7 +43,7 @@ func waterfallCells(bytes, most int64) int {
 	return int((bytes*width + most/2) / most)
 }
 
-// explanation returns in a line how the options of a choice bring it into the memory of its device.
+// explanation describes in a line how the options of a choice reduce its need to the memory of its device.
 func (c Choice) explanation(memory int64) string {
 	unit := columnOf(memory)
 	words := []string{fmt.Sprintf("batch %d needs %s of %s %s", c.Batch, unit.amount(c.Waterfall[0].Device),
@@ -55,14 +55,14 @@ func (c Choice) explanation(memory int64) string {
 	return strings.Join(words, "; ") + fmt.Sprintf("; that leaves %s.", unit.amount(last.Device))
 }
 
-// Tried is a case at a batch size on a GPU: a recommendation of fit, or the subject of a smoke test.
+// Tried is a case at a batch size on a GPU: a recommendation of fit, or the case of a smoke test.
 type Tried struct {
 	Case   Case
 	Batch  int
 	Device Device
 }
 
-// ReadFit reads a file of fit; it returns nil for other files.
+// ReadFit parses a result file of fit; it returns nil for other files.
 func ReadFit(data []byte) *Fit {
 	var f Fit
 	if json.Unmarshal(data, &f) != nil || f.Schema != FitSchema {
@@ -76,7 +76,7 @@ func ReadFit(data []byte) *Fit {
 	return &f
 }
 
-// ReadTried reads the cases of a file of fit or smoke; others have none. Errors, [*input.FormatError], name the file.
+// ReadTried parses the cases of a result of fit or smoke; other files have none. The error is an [*input.FormatError].
 func ReadTried(file string, data []byte) ([]Tried, error) {
 	var d struct {
 		Schema string `json:"schema"`

@@ -34,7 +34,7 @@ func (f *Fit) memory(device string) int64 {
 	return d.Memory
 }
 
-// choicesSheet returns a row for every configuration on the one device.
+// choicesSheet returns a row for every configuration on the only device.
 func (f *Fit) choicesSheet() Sheet {
 	s := sheetIn(fmt.Sprintf("%s on %s; the device may fill %s", f.subject(), f.Devices[0], f.Budget),
 		" | "+choiceHeads, largest(f.Choices, func(c Choice) int64 {
@@ -90,7 +90,7 @@ func (c Choice) cells(unit column) []string {
 		rate(c.SamplesPerSecond))
 }
 
-// Answer returns the recommendations, a line each, or that nothing fits.
+// Answer lists the recommendations, one a line, or reports that nothing fits.
 func (f *Fit) Answer() []string {
 	var notes phrase.List
 	for _, c := range f.Choices {
@@ -112,7 +112,7 @@ func (f *Fit) Answer() []string {
 	return notes
 }
 
-// notes explains the marks, and what the recommendations leave out.
+// notes explains the marks, and what the recommendations do not consider.
 func (f *Fit) notes() []string {
 	notes := append(f.roomNotes(), f.hostNotes()...)
 	var loops []models.Loop
@@ -138,7 +138,7 @@ func (f *Fit) notes() []string {
 		[]string{"samples/s ~: an estimate for ranking; vprof time shows its uncertainty."})
 }
 
-// fasterNotes returns the fastest configuration of each stage that is not recommended although it is faster, and why.
+// fasterNotes returns the fastest configuration of each stage that is not recommended although faster, and why.
 func (f *Fit) fasterNotes() (notes phrase.List) {
 	if len(f.Devices) > 1 {
 		return nil
@@ -186,7 +186,7 @@ func (f *Fit) sampleNotes() (notes phrase.List) {
 	return notes
 }
 
-// roomNotes returns what expandable segments would leave room for, and why a batch is not the requested multiple.
+// roomNotes describes larger batches that expandable segments would allow, and why a batch is not the multiple.
 func (f *Fit) roomNotes() (notes phrase.List) {
 	more := "a larger batch"
 	if f.Budget.SeqLen {
@@ -218,7 +218,7 @@ func (f *Fit) refusals() []string {
 	return notes
 }
 
-// parallelNotes returns the assumptions behind the values of several GPUs.
+// parallelNotes lists the assumptions behind the values for several GPUs.
 func (f *Fit) parallelNotes() []string {
 	var notes phrase.List
 	p := f.Parallel
@@ -260,7 +260,7 @@ func (c Choice) throughEpochs() string {
 	return text + "."
 }
 
-// mostFrugal returns the choice that needs the least memory; nil if none is known.
+// mostFrugal returns the choice with the lowest need; nil if none is known.
 func (f *Fit) mostFrugal() (least *Choice) {
 	for i := range f.Choices {
 		c := &f.Choices[i]
@@ -271,7 +271,7 @@ func (f *Fit) mostFrugal() (least *Choice) {
 	return least
 }
 
-// nothing returns why nothing is recommended.
+// nothing explains why there is no recommendation.
 func (f *Fit) nothing() string {
 	c := f.mostFrugal()
 	if c == nil {
@@ -286,7 +286,7 @@ func (f *Fit) nothing() string {
 	return text + "."
 }
 
-// Recommendation returns a choice in a line.
+// Recommendation formats a choice as a line.
 func (f *Fit) Recommendation(c Choice) string {
 	line := fmt.Sprintf("stage %s: %s", c.Case.Stage, phrase.Count(c.Batch, f.BatchUnit)) +
 		phrase.If(c.SeqLen > 0, " of %d tokens", c.SeqLen) +
@@ -345,7 +345,7 @@ func yesOrNo(b bool) string { return map[bool]string{true: "yes", false: "no"}[b
 
 func yes(b bool) string { return phrase.If(b, "yes") }
 
-// rate shows a frequency with three digits.
+// rate formats a frequency with three digits.
 func rate(perSecond float64) string {
 	switch {
 	case perSecond <= 0:

@@ -15,7 +15,7 @@ import (
 	"github.com/vprof/vprof/internal/printable"
 )
 
-// Format is a way to write a result.
+// Format is an output format of a result.
 type Format string
 
 // The formats.
@@ -48,7 +48,7 @@ func Formats() []string {
 	return names
 }
 
-// ParseFormat finds the format of a name, or of a suffix without its dot.
+// ParseFormat returns the format with a name, or with a suffix without its dot.
 func ParseFormat(name string) (Format, error) {
 	lower := strings.ToLower(name)
 	for _, f := range formats {
@@ -59,7 +59,7 @@ func ParseFormat(name string) (Format, error) {
 	return "", fmt.Errorf("unknown format %q; use %s", name, strings.Join(Formats(), ", "))
 }
 
-// FormatOf finds the format that a file's suffix stands for.
+// FormatOf returns the format for a file's suffix.
 func FormatOf(path string) (Format, error) {
 	var all []string
 	for _, f := range formats {
@@ -81,7 +81,7 @@ type Document interface {
 	Data() Data
 }
 
-// Data are the rows of a document in the formats for programs.
+// Data has the rows of a document for the formats that programs read.
 type Data struct {
 	// Lines are the values of its JSON Lines.
 	Lines []any
@@ -118,7 +118,7 @@ func Write(w io.Writer, f Format, d Document) error {
 	panic("report: no such format: " + string(f)) // ParseFormat and FormatOf make no other
 }
 
-// encoder writes JSON with < and & as they are: for people to read, or a value a line.
+// encoder returns a JSON encoder that leaves < and & unescaped: indented for people, or one value a line.
 func encoder(w io.Writer, indented bool) *json.Encoder {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
@@ -128,7 +128,7 @@ func encoder(w io.Writer, indented bool) *json.Encoder {
 	return e
 }
 
-// writeCSV writes rows whose texts no spreadsheet takes for formulas.
+// writeCSV writes rows, with texts escaped that a spreadsheet would run as formulas.
 func writeCSV(w io.Writer, rows [][]string) error {
 	for _, row := range rows {
 		for i := range row {

@@ -15,7 +15,7 @@ type Holder struct {
 	Bytes int64 `json:"bytes"`
 }
 
-// LineChange is a line that holds more, or less, at the peak of one run than at that of another.
+// LineChange is a line whose bytes at the peak differ between two runs.
 type LineChange struct {
 	// Line is the line of the run in which it holds more.
 	Line  string `json:"line"`
@@ -27,8 +27,8 @@ type LineChange struct {
 // lineNumber is the number of a line, which another release of a file has elsewhere.
 var lineNumber = regexp.MustCompile(`:\d+:`)
 
-// LineChanges returns the functions that hold different bytes in two runs, the largest difference first. Lines of one
-// function count together, since releases have them under other numbers.
+// LineChanges returns the functions whose bytes differ between two runs, the largest difference first. Lines of one
+// function are summed, since line numbers change between releases.
 func LineChanges(a, b []Holder) []LineChange {
 	type key struct{ function, phase string }
 	sums, most := map[key]*LineChange{}, map[key]int64{}

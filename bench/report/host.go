@@ -11,7 +11,7 @@ import (
 	"github.com/vprof/vprof/internal/phrase"
 )
 
-// HostMemory is the memory of each machine that training needs: resident bytes that the kernel cannot take back.
+// HostMemory is the host memory that training needs on each machine: resident bytes that the kernel cannot reclaim.
 type HostMemory struct {
 	Interval
 	// Processes train on a machine, one for each of its GPUs.
@@ -25,13 +25,13 @@ type HostMemory struct {
 	Unified bool  `json:"unified,omitempty"`
 }
 
-// HostPart is a named part of what a machine needs.
+// HostPart is a named part of a machine's need.
 type HostPart struct {
 	Name string `json:"name"`
 	Interval
 }
 
-// check finds what no estimate has: ranges that are none, and parts that do not sum to the whole.
+// check returns an error for impossible values: invalid ranges, and parts that do not sum to the whole.
 func (h *HostMemory) check() error {
 	if h == nil {
 		return nil
@@ -52,13 +52,13 @@ func (h *HostMemory) check() error {
 	return h.Interval.check("its estimate: host")
 }
 
-// worthSaying reports whether a plan shows the machine's need: its memory is known, or the need without the processes
-// themselves exceeds the memory of its GPUs, which not every machine has.
+// worthSaying reports whether a plan shows the machine's need: its memory is known, or the need without the processes'
+// own memory exceeds the memory of its GPUs, which many machines do not have.
 func (h *HostMemory) worthSaying(d Device) bool {
 	return h != nil && (h.Memory > 0 || h.High-h.Parts[0].High > d.Memory*int64(h.Processes))
 }
 
-// note returns the need of each machine and its parts.
+// note describes the need of each machine and its parts.
 func (h *HostMemory) note(batch int) string {
 	parts := lists.Map(h.Parts, func(p HostPart) string { return fmt.Sprintf("%s %s", p.Name, p.words()) })
 	of := phrase.If(h.Memory > 0 && h.High > h.Memory, ", more than %s", h.available()) +
@@ -68,7 +68,7 @@ func (h *HostMemory) note(batch int) string {
 		h.Peak, strings.Join(parts, ", "))
 }
 
-// available names the memory that the machine has for it.
+// available describes the host memory of the machine.
 func (h *HostMemory) available() string {
 	if h.Unified {
 		return "the " + bytesize.Format(h.Memory) + " that the GPU leaves of their common memory"
@@ -84,7 +84,7 @@ func (i Interval) words() string {
 	return fmt.Sprintf("%s [%s, %s]", bytesize.Format(i.Bytes), bytesize.Format(i.Low), bytesize.Format(i.High))
 }
 
-// hostNotes returns the machine's need at the last point of a report where it is worth saying.
+// hostNotes returns the machine's need at the last point of a report if plans show it.
 func (r *Report) hostNotes() []string {
 	for i := len(r.Points) - 1; i >= 0; i-- {
 		p := r.Points[i]
@@ -95,8 +95,8 @@ func (r *Report) hostNotes() []string {
 	return nil
 }
 
-// hostNotes returns the machine's need for the first recommended choice where it is worth saying; without a
-// recommendation, for the choice with the lowest need.
+// hostNotes returns the machine's need for the first recommended choice if plans show it; without a recommendation, for
+// the choice with the lowest need.
 func (f *Fit) hostNotes() []string {
 	recommended := false
 	say := func(c *Choice) []string {

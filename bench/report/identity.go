@@ -12,7 +12,7 @@ import (
 	"github.com/vprof/vprof/internal/phrase"
 )
 
-// Measured sets the host and the time of runs that were measured and have none yet.
+// Measured sets the host and the time of measured runs that have none yet.
 func (r *Report) Measured(host string, at time.Time) {
 	for i := range r.Devices {
 		if d := &r.Devices[i]; d.Driven() && d.Host == "" {
@@ -27,11 +27,11 @@ func (r *Report) Measured(host string, at time.Time) {
 	}
 }
 
-// Driven reports whether the device had a driver, a simulated one included. Such a device is a
-// GPU of a certain machine, and others are GPUs of the catalog.
+// Driven reports whether the device has a driver, including a simulated one. Such a device is a particular GPU of a
+// machine; others are GPUs of the catalog.
 func (d Device) Driven() bool { return !d.Simulated || d.Driver != "" || d.UUID != "" }
 
-// identity is what two devices share if and only if they are one GPU under one driver, as far as files tell.
+// identity is equal for two devices if and only if they are the same GPU under the same driver, as far as files tell.
 type identity struct {
 	simulated              bool
 	uuid                   string
@@ -62,9 +62,9 @@ var qualifiers = []func(Device) string{
 	func(d Device) string { return phrase.After("CUDA ", d.CUDA) },
 }
 
-// NameDevices gives each GPU of the reports a name of its own, and the same GPU the same name in all of them: "cuda:0"
-// of five machines becomes "n1/cuda:0" and so on. Where files do not say which GPU it was, the first of their reports
-// gets a warning: what may be several GPUs is then taken for one.
+// NameDevices gives each GPU of the reports a unique name, and the same GPU the same name in all of them: "cuda:0" of
+// five machines becomes "n1/cuda:0" and so on. If files do not identify the GPU, several may be taken for one; their
+// first report gets a warning.
 func NameDevices(reports ...*Report) {
 	var gpus []Device // one for each identity, in order
 	at := map[identity]int{}
@@ -98,7 +98,7 @@ func (r *Report) warnOfUntold(d Device) {
 	}
 }
 
-// distinct returns names for GPUs: their own where no other has it.
+// distinct returns unique names for GPUs: their own names if no other GPU has them.
 func distinct(gpus []Device) []string {
 	names := make([]string, len(gpus))
 	groups := map[string][]int{}
@@ -149,7 +149,7 @@ func qualify(gpus []Device, names []string, group []int) {
 	}
 }
 
-// rename calls the devices by other names, in points too. What other reports may share is copied first.
+// rename renames the devices, also in points. It first copies data that other reports may share.
 func (r *Report) rename(name func(Device) string) {
 	to := map[string]string{}
 	for _, d := range r.Devices {
@@ -169,7 +169,7 @@ func (r *Report) rename(name func(Device) string) {
 	}
 }
 
-// place returns where a measured GPU is, "cuda:0 of n1"; empty if that is not known.
+// place returns the place of a measured GPU, such as "cuda:0 of n1"; empty if it is not known.
 func (d Device) place() string {
 	if d.Host == "" || !d.Driven() {
 		return ""
@@ -177,7 +177,7 @@ func (d Device) place() string {
 	return strings.TrimPrefix(d.Name, d.Host+"/") + " of " + d.Host
 }
 
-// called returns what a GPU of the report is called in tables: the GPU, unless another of its GPUs is one, too.
+// called returns the name of a GPU in tables: its model, or its device if the report has several GPUs of the model.
 func (r *Report) called(d Device) string {
 	if slices.ContainsFunc(r.Devices, func(o Device) bool { return o.GPU == d.GPU && o.Name != d.Name }) {
 		return d.Name
@@ -185,18 +185,18 @@ func (r *Report) called(d Device) string {
 	return d.GPU
 }
 
-// Origins lists where the settings that decide a step's memory come from: options, a file, or the model's defaults.
+// Origins lists the sources of the settings that determine a step's memory: options, a file, or the model's defaults.
 type Origins struct {
 	Given    []string `json:"given,omitempty"`
 	FromFile []string `json:"from_file,omitempty"`
 	Assumed  []string `json:"assumed,omitempty"`
 }
 
-// SettingsFrom is the part of a result that lists where settings come from.
+// SettingsFrom is the part of a result that lists the sources of settings.
 type SettingsFrom struct {
 	// Origins lists where settings come from.
 	Origins Origins `json:"settings_from,omitzero"`
 }
 
-// SetOrigins records where settings come from.
+// SetOrigins records the sources of settings.
 func (s *SettingsFrom) SetOrigins(o Origins) { s.Origins = o }

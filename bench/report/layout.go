@@ -13,8 +13,8 @@ import (
 // leastText is how far a column of text is wrapped at most, in characters.
 const leastText = 20
 
-// fitted returns tables that show the sheet within a width. Text columns wrap first, then the least important columns
-// are left out, whose heads are left. A sheet that is still too wide continues below with the first column repeated.
+// fitted returns tables that show the sheet within a width. Text columns are wrapped first, then the least important
+// columns are omitted; left has their heads. A sheet still too wide continues below, with its first column.
 func (s Sheet) fitted(width int, show func(string) string) (tables []string, left []string) {
 	if width <= 0 {
 		return []string{s.drawn(show, nil)}, nil
@@ -40,8 +40,7 @@ func (s Sheet) fitted(width int, show func(string) string) (tables []string, lef
 	return tables, left
 }
 
-// wrapped draws the sheet with its text columns as narrow as the width asks for, the
-// widest first; ok is false if that is not enough.
+// wrapped draws the sheet with text columns narrowed to the width, the widest first; ok is false if that is not enough.
 func (s Sheet) wrapped(width int, show func(string) string) (drawn string, ok bool) {
 	most := make([]int, len(s.Columns))
 	for {
@@ -87,7 +86,7 @@ func widthOf(drawn string) int {
 	return width
 }
 
-// least returns the column that matters least, the last of equals; -1 if all are needed.
+// least returns the least important column, of equals the last; -1 if all are needed.
 func (s Sheet) least() int {
 	at := -1
 	for i, c := range s.Columns {
@@ -98,7 +97,7 @@ func (s Sheet) least() int {
 	return at
 }
 
-// filled returns the sheet without sparse columns that have nothing in them.
+// filled returns the sheet without empty sparse columns.
 func (s Sheet) filled() Sheet {
 	for at := len(s.Columns) - 1; at >= 0; at-- {
 		says := func(row []string) bool { return row[at] != "" && row[at] != "-" }
@@ -123,8 +122,8 @@ func (s Sheet) without(at int) Sheet {
 	return s
 }
 
-// split takes the sheet apart into ones that are not too wide, each with the first
-// column, in which rows have numbers where it does not tell them apart.
+// split divides the sheet into sheets that are not too wide, each with the first column. Rows are numbered there if
+// that column does not distinguish them.
 func (s Sheet) split(width int, show func(string) string) []Sheet {
 	s = s.numbered()
 	var parts []Sheet
@@ -142,7 +141,7 @@ func (s Sheet) split(width int, show func(string) string) []Sheet {
 	return parts
 }
 
-// numbered returns the sheet with numbers of its rows in the first column, unless that distinguishes them.
+// numbered returns the sheet with row numbers in the first column, unless that column distinguishes the rows.
 func (s Sheet) numbered() Sheet {
 	if len(lists.Groups(s.Rows, func(r []string) string { return r[0] })) == len(s.Rows) {
 		return s
@@ -156,7 +155,7 @@ func (s Sheet) numbered() Sheet {
 	return s
 }
 
-// part returns the sheet with its first column and those from one up to another.
+// part returns the sheet with its first column and the columns of a range.
 func (s Sheet) part(from, to int) Sheet {
 	out := s
 	out.Columns = append([]Column{s.Columns[0]}, s.Columns[from:to]...)

@@ -48,7 +48,7 @@ type Lengths struct {
 	Expandable *Epochs   `json:"expandable,omitempty"`
 }
 
-// Epochs are replayed epochs, each in an order of its own.
+// Epochs are replayed epochs, each with its own order of samples.
 type Epochs struct {
 	Count int `json:"count"`
 	// OutOfMemory is how many ran out of memory, and Low and High hold the probability
@@ -68,8 +68,7 @@ type Epochs struct {
 	Reserved []ReservedBy `json:"reserved"`
 }
 
-// ReservedBy is the peak of reserved bytes up to a step: the median
-// and the most of the epochs that got so far.
+// ReservedBy is the peak of reserved bytes up to a step: the median and the maximum of the epochs that reached it.
 type ReservedBy struct {
 	Step   int   `json:"step"`
 	Epochs int   `json:"epochs"`
@@ -77,7 +76,7 @@ type ReservedBy struct {
 	Most   int64 `json:"most_reserved_bytes"`
 }
 
-// Strained reports whether an epoch ran out of memory or gave cached memory back.
+// Strained reports whether an epoch ran out of memory or freed cached memory.
 func (e *Epochs) Strained() bool { return e.OutOfMemory > 0 || e.Slow > 0 }
 
 // lengthsSheets returns a table of the epochs of each point that has any.
@@ -120,7 +119,7 @@ func (l *Lengths) sheet(batch int, d Device) Sheet {
 	return s
 }
 
-// reservedWords returns the growth of the cache.
+// reservedWords describes the growth of the cache.
 func (e *Epochs) reservedWords() string {
 	var parts []string
 	for i, g := range e.Reserved {
@@ -132,7 +131,7 @@ func (e *Epochs) reservedWords() string {
 	return strings.Join(parts, ", ")
 }
 
-// outcome says in a clause what became of the epochs.
+// outcome describes the result of the epochs in a clause.
 func (e *Epochs) outcome() string {
 	switch {
 	case e.Low != e.High:
@@ -179,7 +178,7 @@ func (l *Lengths) notes() []string {
 	return notes
 }
 
-// check finds what no writer of the schema has written.
+// check returns an error for values that no writer of the schema produces.
 func (l *Lengths) check() error {
 	if l == nil {
 		return nil

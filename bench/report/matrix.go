@@ -18,7 +18,7 @@ import (
 // MatrixSchema names this version of the format of [Matrix].
 const MatrixSchema = "vprof.matrix/v1"
 
-// Matrix lists which case fits which GPU.
+// Matrix lists which cases fit which GPUs.
 type Matrix struct {
 	Schema  string       `json:"schema" jsonschema:"const=vprof.matrix/v1"`
 	Tool    Tool         `json:"tool"`
@@ -61,7 +61,7 @@ type MatrixCell struct {
 	Refused string `json:"refused,omitempty"`
 }
 
-// A matrixColumn is one of the rows' columns. Numbers compare as such.
+// A matrixColumn is a column of the rows. Numbers are compared as numbers.
 type matrixColumn struct {
 	name   string
 	text   func(MatrixCell) string
@@ -102,7 +102,7 @@ func gib(name string, of func(MatrixCell) int64) matrixColumn {
 	return matrixColumn{name, func(c MatrixCell) string { return strconv.FormatFloat(number(c), 'f', 2, 64) }, number}
 }
 
-// counted returns a column of numbers, with a plus where it may be larger.
+// counted returns a column of numbers, with a plus sign for a lower bound.
 func counted(name string, of func(MatrixCell) (n int, capped bool)) matrixColumn {
 	return matrixColumn{name, func(c MatrixCell) string {
 		n, capped := of(c)
@@ -110,7 +110,7 @@ func counted(name string, of func(MatrixCell) (n int, capped bool)) matrixColumn
 	}, func(c MatrixCell) float64 { n, _ := of(c); return float64(n) }}
 }
 
-// MatrixColumns returns the names that Columns, Sort and Filter take.
+// MatrixColumns returns the valid names for Columns, Sort and Filter.
 func MatrixColumns() []string {
 	return lists.Map(matrixColumns, func(c matrixColumn) string { return c.name })
 }
@@ -124,7 +124,7 @@ func columnNamed(name string) (matrixColumn, error) {
 	return matrixColumns[i], nil
 }
 
-// Columns chooses what a row for each cell shows.
+// Columns selects the columns of the table with a row for each cell.
 func (m *Matrix) Columns(names []string) error {
 	for _, name := range names {
 		if _, err := columnNamed(name); err != nil {
@@ -135,7 +135,7 @@ func (m *Matrix) Columns(names []string) error {
 	return nil
 }
 
-// Sort sorts the rows by columns, the first first; one with a - before it, from the largest down.
+// Sort sorts the rows by columns, the first column first; a - before a name sorts from the largest down.
 func (m *Matrix) Sort(names []string) error {
 	for _, name := range slices.Backward(names) { // stable, so that the first decides
 		bare, down := strings.CutPrefix(name, "-")
@@ -163,8 +163,8 @@ var operators = []struct {
 	meet []int
 }{{"!=", []int{-1, 1}}, {"<=", []int{-1, 0}}, {">=", []int{0, 1}}, {"=", []int{0}}, {"<", []int{-1}}, {">", []int{1}}}
 
-// Filter keeps the rows that meet all conditions: COLUMN=PATTERN and COLUMN!=PATTERN
-// with * for anything, and COLUMN<NUMBER and so on of numbers, of which bytes count GiB.
+// Filter keeps the rows that meet all conditions: COLUMN=PATTERN and COLUMN!=PATTERN, where * matches anything, and
+// COLUMN<NUMBER and the like for numbers; bytes are compared in GiB.
 func (m *Matrix) Filter(conditions []string) error {
 	for _, text := range conditions {
 		meets, err := condition(text)
@@ -251,7 +251,7 @@ func (m *Matrix) Grid() (gpus []MatrixCell, cases [][]MatrixCell) {
 	return gpus, cases
 }
 
-// Column returns what the column of the cell's GPU is called: the GPU, or the device where it is a certain one.
+// Column returns the head of the cell's column: the GPU's model, or the device if it is a particular GPU.
 func (c MatrixCell) Column() string {
 	if c.UUID != "" || c.Host != "" {
 		return c.Device
@@ -276,7 +276,7 @@ func (m *Matrix) square() Sheet {
 	return s
 }
 
-// signs returns the signs that cells show.
+// signs returns the signs that cells contain.
 func (m *Matrix) signs() (signs []string) {
 	for _, c := range m.Rows {
 		if c.Refused != "" {
@@ -305,7 +305,7 @@ func (m *Matrix) simulated() string {
 	return "simulated, not measured: " + strings.Join(gpus, ", ") + "."
 }
 
-// String returns the cell in a few signs, "64 (97): 10.31"; empty for the zero value.
+// String formats the cell with few characters, "64 (97): 10.31"; empty for the zero value.
 func (c MatrixCell) String() string {
 	switch {
 	case c.Refused != "":
@@ -375,7 +375,7 @@ func (r *Report) Cell() MatrixCell {
 	return c
 }
 
-// Manner returns how the case trains its model, in words.
+// Manner describes how the case trains its model: precision, checkpointing and other settings.
 func (c Case) Manner() string {
 	return strings.TrimPrefix(strings.TrimPrefix(c.String(), c.Model), ", ")
 }

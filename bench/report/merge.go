@@ -13,9 +13,9 @@ import (
 // notOne begins what is wrong with reports that do not merge.
 const notOne = "these reports cannot be merged into one"
 
-// Merge puts the reports of jobs of one case together, in their order: what one
-// job for all of their devices and batch sizes would have given. Parts of a sweep that
-// found where its GPU ends are of that one GPU; see [MergeSweeps] for several. The error means bad input.
+// Merge merges the reports of jobs of one case, in their order, into the report of one job for all of their devices and
+// batch sizes. Parts of a sweep that found the largest batch must be of one GPU; see [MergeSweeps] for several. The
+// error means bad input.
 func Merge(reports ...*Report) (*Report, error) {
 	if len(reports) == 0 {
 		return nil, input.Errorf("%s: no reports are given", notOne)
@@ -42,8 +42,8 @@ func Merge(reports ...*Report) (*Report, error) {
 
 func copied(r *Report) *Report { return new(*r) }
 
-// end gives the whole the end that some of its parts have found: a sweep stops at the
-// first batch size that does not fit, and a search has a largest that does.
+// end sets the end of the merged sweep from its parts: a sweep stops at the first batch size that does not fit, and a
+// search has a largest that does.
 func (r *Report) end(parts []*Report) error {
 	r.Stopped, r.Largest = nil, nil
 	var tried []int
@@ -84,7 +84,7 @@ func (r *Report) end(parts []*Report) error {
 	return nil
 }
 
-// add puts a part after the others.
+// add appends the points of a part.
 func (r *Report) add(part *Report) error {
 	switch {
 	case r.Kind != part.Kind:
@@ -108,8 +108,8 @@ func (r *Report) add(part *Report) error {
 	return nil
 }
 
-// MergeSweeps merges the parts of sweeps GPU by GPU: a GPU's parts give what one
-// process would have given, which ends at the first batch size that does not fit. The error means bad input.
+// MergeSweeps merges the parts of sweeps by GPU. The result for a GPU is as from one process, which ends at the first
+// batch size that does not fit. The error means bad input.
 func MergeSweeps(parts ...*Report) ([]*Report, error) {
 	parts = lists.Map(parts, copied)
 	NameDevices(parts...)
@@ -130,7 +130,7 @@ func MergeSweeps(parts ...*Report) ([]*Report, error) {
 	return sweeps, nil
 }
 
-// OutOfMemory returns why a sweep ends at the first batch that does not fit; left are the batch sizes that do not run.
+// OutOfMemory returns the reason why a sweep ends at the first batch that does not fit; left are those not run.
 func OutOfMemory(batch int, left []int) *Stopped {
 	return &Stopped{Batch: batch, Left: left, Reason: fmt.Sprintf("out of memory at batch %d", batch)}
 }

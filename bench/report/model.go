@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Model is the content of a model's page beside its registry entry.
+// Model is the content of a model's page, besides its registry entry.
 type Model struct {
 	// GPU is the GPU that attention and answers are for, where a claim names no other.
 	GPU string `json:"gpu"`
@@ -37,7 +37,7 @@ type Input struct {
 	Count int      `json:"count"`
 }
 
-// String returns the input in a few words: "2 × float32 [B, 150]".
+// String describes the input: "2 × float32 [B, 150]".
 func (i Input) String() string {
 	s := i.Type + " [" + strings.Join(i.Shape, ", ") + "]"
 	if i.Count > 1 {
@@ -77,7 +77,7 @@ func (m *Model) InputSheet(unit string) Sheet {
 	return s
 }
 
-// AttentionSheet returns the backends of attention; it has no rows without any.
+// AttentionSheet returns the backends of attention; it has no rows if the model has no attention.
 func (m *Model) AttentionSheet() Sheet {
 	s := Sheet{Columns: Columns("attention in | runs on | head width> | mask | why on " + m.GPU)}
 	for _, a := range m.Attention {
@@ -86,7 +86,7 @@ func (m *Model) AttentionSheet() Sheet {
 	return s
 }
 
-// grouped writes n with commas between thousands.
+// grouped formats n with commas between thousands.
 func grouped(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	for i := len(s) - 3; i > 0; i -= 3 {

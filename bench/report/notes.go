@@ -28,7 +28,7 @@ func (r *Report) notes() []string {
 	return slices.Concat(notes, r.rankNotes(ran), r.sideNotes(), warningNotes(r.Warnings))
 }
 
-// rankNotes returns which rank the values of several GPUs are for, and what their runs leave out.
+// rankNotes names the rank that the values of several GPUs are for, and what their runs do not include.
 func (r *Report) rankNotes(runs bool) []string {
 	c := r.Case
 	if c.Strategy == nil {
@@ -49,7 +49,7 @@ func (r *Report) rankNotes(runs bool) []string {
 	return notes
 }
 
-// communicationNote returns the source of the estimate of NCCL's own memory.
+// communicationNote names the source of the estimate of NCCL's own memory.
 func (r *Report) communicationNote() string {
 	for _, k := range r.Coefficients {
 		if strings.HasPrefix(k.Name, "nccl_bytes:") && !strings.HasPrefix(k.Source, "assumption") {
@@ -59,7 +59,7 @@ func (r *Report) communicationNote() string {
 	return "NCCL's memory (communication) is an assumption."
 }
 
-// refusals returns the reasons why batch sizes are refused.
+// refusals returns the reasons for refused batch sizes.
 func (r *Report) refusals() []string {
 	return lists.Union(nil, lists.Map(r.Refused, func(x Refusal) string { return "refused: " + x.Reason + "." })...)
 }
@@ -87,7 +87,7 @@ func (r *Report) setUpNote() string {
 	return "the peak is in set-up, before the first step: steps themselves need less."
 }
 
-// workspaceNote returns how many workspaces of convolutions cuDNN itself reported.
+// workspaceNote counts the convolutions whose workspaces cuDNN itself reported.
 func (r *Report) workspaceNote() string {
 	var answers workspaceAnswers
 	for _, p := range r.Points {
@@ -96,20 +96,20 @@ func (r *Report) workspaceNote() string {
 	return answers.note()
 }
 
-// workspaceAnswers collects, by batch size, for how many convolutions cuDNN itself answered.
+// workspaceAnswers collects, by batch size, the number of convolutions that cuDNN itself answered.
 type workspaceAnswers struct {
 	batches []int
 	of      []Workspaces
 }
 
-// add adds the answers for a batch size; nil if cuDNN was not asked about the model.
+// add adds the answers for a batch size; w is nil if cuDNN was not asked about the model.
 func (a *workspaceAnswers) add(batch int, w *Workspaces) {
 	if w != nil && !slices.Contains(a.batches, batch) {
 		a.batches, a.of = append(a.batches, batch), append(a.of, *w)
 	}
 }
 
-// note returns a sentence about all of them, empty without any.
+// note summarizes all answers in a sentence; empty if there are none.
 func (a *workspaceAnswers) note() string {
 	var parts []string
 	modeled := false
@@ -124,7 +124,7 @@ func (a *workspaceAnswers) note() string {
 		phrase.If(modeled, "; the others are modeled (vprof capture ask requests them)")
 }
 
-// notes returns the note as the notes of a sheet, none without answers.
+// notes returns the note as the notes of a sheet; empty if there are no answers.
 func (a *workspaceAnswers) notes() []string {
 	if note := a.note(); note != "" {
 		return []string{note + "."}
@@ -141,7 +141,7 @@ func warningNotes(warnings []Warning) []string {
 	return notes
 }
 
-// findingNotes returns what fits at most and hardly, what failed first, what was left out for it, and what times mean.
+// findingNotes describes the largest batch that fits, the first that failed, skipped batches, and the meaning of times.
 func (r *Report) findingNotes(word string) []string {
 	var notes phrase.List
 	notes.If(r.Agreement != nil, "%s.", r.Agreement)
@@ -168,7 +168,7 @@ func (r *Report) findingNotes(word string) []string {
 	return notes
 }
 
-// stepNote returns what the step times measure; empty without any.
+// stepNote explains what the step times measure; empty if there are no times.
 func (r *Report) stepNote() string {
 	i := slices.IndexFunc(r.Points, func(p Point) bool { return p.Run != nil && p.Run.Step != nil })
 	if i < 0 {
@@ -197,7 +197,7 @@ func (r *Report) stepNote() string {
 	}
 }
 
-// besidesNote returns the parts of measured device bytes other than the reserved ones; empty if nothing was measured.
+// besidesNote lists the parts of measured device bytes besides the reserved ones; empty if nothing was measured.
 func (r *Report) besidesNote() string {
 	var first, highest *Run
 	batch := 0
@@ -251,7 +251,7 @@ func legend(signs []string) string {
 	return phrase.If(len(words) > 0, "%s.", strings.Join(words, "; "))
 }
 
-// timesOver returns a count of events in words.
+// timesOver formats a number of repeated events.
 func timesOver(n int64) string {
 	if n == 1 {
 		return "once"

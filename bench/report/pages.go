@@ -10,8 +10,8 @@ import (
 	"github.com/vprof/vprof/internal/rewrite"
 )
 
-// Pages are JSON Lines of reports in several files of a folder, each at most as large as a reader needs, but for one
-// report that is larger: page-0001.jsonl and so on. A page is there when it is whole.
+// Pages writes reports as JSON Lines into several files of a folder, page-0001.jsonl and so on. A page holds at most as
+// much as a reader can take, unless a single report is larger. A page appears only when it is complete.
 type Pages struct {
 	Dir string
 	// Size is the size of a page, in bytes.
@@ -68,7 +68,7 @@ func (p *Pages) end() error {
 	return f.Replace()
 }
 
-// Close ends the last page; after a failure it is given up. Pages of an earlier, longer result are removed.
+// Close completes the last page, or discards it after a failure. It removes pages of an earlier, longer result.
 func (p *Pages) Close(failure error) error {
 	if p.file != nil && failure != nil {
 		return p.file.Drop()

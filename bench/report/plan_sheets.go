@@ -85,7 +85,7 @@ func (r *Report) gpusSheet() Sheet {
 	return s
 }
 
-// mark returns what a cell shows of a verdict besides the number.
+// mark returns the sign of a verdict in a cell.
 func (e *Estimate) mark() string {
 	if e.Unsafe != "" && e.Verdict == Fits {
 		return " *"
@@ -101,14 +101,14 @@ func (v Verdict) mark() string {
 // changes neither results nor, noticeably, speed.
 const ExpandableSegments = "expandable_segments:True"
 
-// slackWords returns what expandable segments would change in an estimate.
+// slackWords describes what expandable segments would change in an estimate.
 func slackWords(e *Estimate, expandable Interval) string {
 	return fmt.Sprintf("%s of its %s are slack of the caching allocator; with PYTORCH_CUDA_ALLOC_CONF=%s it needs %s",
 		bytesize.Format(e.Reserved.Bytes-e.Allocated.Bytes), bytesize.Format(e.Device.Bytes), ExpandableSegments,
 		bytesize.Format(expandable.Bytes))
 }
 
-// slackNote returns what expandable segments would save at the batch where that is most; empty if slack is no matter.
+// slackNote describes what expandable segments would save at the batch where that is most; empty if nothing.
 func (r *Report) slackNote() string {
 	most, ok := lists.Most(r.Points, Point.spared)
 	if !ok {
@@ -124,7 +124,7 @@ func (r *Report) slackNote() string {
 	return where + ": " + slackWords(most.Estimate, *most.Expandable) + then + "."
 }
 
-// spillNote returns what Windows and WSL2 do with the smallest batch that does not fit; empty where all fit.
+// spillNote describes what Windows and WSL2 do with the smallest batch that does not fit; empty if all fit.
 func (r *Report) spillNote() string {
 	at := slices.IndexFunc(r.Points, func(p Point) bool { return p.Spill != nil })
 	if at < 0 {
@@ -141,7 +141,7 @@ func (r *Report) spillNote() string {
 		phrase.If(s.Slowdown > 0, "; about %.2g times as long, estimated", s.Slowdown))
 }
 
-// thenFits returns whether a need with another setting is within a device's memory, in words.
+// thenFits describes whether a need with another setting is within a device's memory.
 func thenFits(need Interval, memory int64) string {
 	switch {
 	case need.Bytes > memory:
@@ -152,7 +152,7 @@ func thenFits(need Interval, memory int64) string {
 	return ", and fits"
 }
 
-// spared returns the device bytes that expandable segments would save; zero where they are too few to mention.
+// spared returns the device bytes that expandable segments would save; zero if they are too few to mention.
 func (p Point) spared() int64 {
 	if p.Estimate == nil || p.Expandable == nil {
 		return 0

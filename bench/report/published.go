@@ -13,14 +13,14 @@ import (
 // PublishedSchema names the format of a report on published values.
 const PublishedSchema = "vprof.published/v1"
 
-// Published describes how far plans are from values that others measured on real GPUs.
+// Published describes the errors of plans compared with values that others measured on real GPUs.
 type Published struct {
 	Schema string         `json:"schema" jsonschema:"const=vprof.published/v1"`
 	Rows   []PublishedRow `json:"rows"`
 	Groups []FigureGroup  `json:"groups"`
 }
 
-// PublishedRow is a value beside its plan.
+// PublishedRow is a published value with its plan.
 type PublishedRow struct {
 	// Group is whose values are summed up together, Source where this one stands.
 	Group  string `json:"group"`
@@ -41,7 +41,7 @@ type PublishedRow struct {
 	Refused  string    `json:"refused,omitempty"`
 }
 
-// FigureGroup sums up the values of one kind and group.
+// FigureGroup summarizes the values of one kind and group.
 type FigureGroup struct {
 	Group   string       `json:"group"`
 	Kind    string       `json:"kind"`
@@ -51,7 +51,7 @@ type FigureGroup struct {
 	Errors  ErrorFigures `json:"errors"`
 }
 
-// PublishedOf sums up rows.
+// PublishedOf summarizes rows.
 func PublishedOf(rows []PublishedRow) *Published {
 	d := &Published{Schema: PublishedSchema, Rows: rows}
 	for _, of := range lists.Groups(rows, func(r PublishedRow) [2]string { return [2]string{r.Group, r.Kind} }) {
@@ -72,7 +72,7 @@ func PublishedOf(rows []PublishedRow) *Published {
 	return d
 }
 
-// off returns how far the plan is from the value, relative to that; within its rounding it is not.
+// off returns the relative error of the plan; zero if the plan is within the rounding of the value.
 func (r *PublishedRow) off() float64 {
 	d := r.Estimate.Bytes - r.Bytes
 	if max(d, -d) <= r.Rounding {
@@ -87,7 +87,7 @@ func (d *Published) Data() Data {
 		estimate_bytes estimate_low_bytes estimate_high_bytes refused`, d.Rows)}
 }
 
-// Sheets returns the errors of each group, and the values furthest off.
+// Sheets returns the errors of each group, and the values with the largest errors.
 func (d *Published) Sheets() []Sheet {
 	s := Sheet{
 		Title: fmt.Sprintf("%d published measurements of real GPUs", len(d.Rows)),
@@ -104,7 +104,7 @@ func (d *Published) Sheets() []Sheet {
 	return []Sheet{s, d.worst(10)}
 }
 
-// worst returns the values that plans are furthest from.
+// worst returns the values with the largest errors.
 func (d *Published) worst(most int) Sheet {
 	s := Sheet{Title: "furthest off", Columns: Columns("source | what | bytes | published> | planned> | error>")}
 	rows := slices.DeleteFunc(slices.Clone(d.Rows), func(r PublishedRow) bool { return r.Estimate == nil })

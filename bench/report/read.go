@@ -17,8 +17,8 @@ import (
 // twenty times as much memory.
 const maxFile = 64 << 20
 
-// Read reads the reports of a file: one as JSON, or one a line, or a list. Lines of the same work are put together
-// again. File is the name for errors, which are [*input.FormatError].
+// Read reads the reports of a file: one JSON value, one a line, or a list. Lines of one report are joined again. file
+// names the file in errors, which are [*input.FormatError].
 func Read(file string, r io.Reader) ([]*Report, error) {
 	var reports []*Report
 	bounded := &io.LimitedReader{R: r, N: maxFile}
@@ -63,7 +63,7 @@ func notAReport(file string, n int, err error) error {
 	return &input.FormatError{File: file, Reason: fmt.Sprintf("value %d is not a %s report: %v", n, Schema, err)}
 }
 
-// decode reads the next value of a file. A key that stands twice is an error.
+// decode reads the next value of a file. A repeated key is an error.
 func decode(d *json.Decoder, v any) error {
 	var text json.RawMessage
 	if err := d.Decode(&text); err != nil {
@@ -97,7 +97,7 @@ func values(d *json.Decoder) ([]json.RawMessage, error) {
 	return list, nil
 }
 
-// OfRanks reports whether each report is a plan of a rank of one case.
+// OfRanks reports whether each report is the plan of a rank, all of one case.
 func OfRanks(reports []*Report) bool {
 	if len(reports) < 2 {
 		return false
@@ -115,7 +115,7 @@ func OfRanks(reports []*Report) bool {
 	})
 }
 
-// join adds a report to a list: to the last one's points if the two are lines of the same work.
+// join appends a report to a list. If both are lines of one report, it joins their points.
 func join(reports []*Report, r *Report) []*Report {
 	if n := len(reports); n > 0 {
 		last := reports[n-1]
@@ -132,7 +132,7 @@ func join(reports []*Report, r *Report) []*Report {
 	return append(reports, r)
 }
 
-// agrees reports whether devices of one name are one device in two reports.
+// agrees reports whether devices with the same name are the same device in two reports.
 func (r *Report) agrees(other *Report) bool {
 	return !slices.ContainsFunc(other.Devices, func(d Device) bool {
 		known, ok := r.Find(d.Name)

@@ -1,5 +1,5 @@
 // Package report is the public form of a result: the vprof.report/v1 schema and the writers that print it. It computes
-// nothing: the package that has a result fills a [Report] and picks a [Format].
+// nothing: the package with a result fills in a [Report] and chooses a [Format].
 package report
 
 import (
@@ -60,8 +60,8 @@ type Tool struct {
 	Commit  string `json:"commit,omitempty"`
 }
 
-// Case is the case of a report, with what readers of it need besides. Where the
-// result has points, the batch sizes stand there.
+// Case is the case of a report, with further facts for its readers. If the result has points, they have the batch
+// sizes.
 type Case struct {
 	models.Case
 	// BatchUnit is what one element of a batch is.
@@ -71,7 +71,7 @@ type Case struct {
 	Config json.RawMessage `json:"config,omitempty" jsonschema:"type=object"`
 }
 
-// CaseOf returns a complete case of a model as in reports.
+// CaseOf returns a complete case of a model as reports show it.
 func CaseOf(m models.Model, c models.Case) Case {
 	c = m.Canonical(c)
 	c.Batch = 0
@@ -82,7 +82,7 @@ func CaseOf(m models.Model, c models.Case) Case {
 	return out
 }
 
-// Short returns the case without what its model was made of, for documents that have that once for many cases.
+// Short returns the case without the description of its model, for documents that store that once for many cases.
 func (c Case) Short() Case {
 	c.Config = nil
 	return c
@@ -91,7 +91,7 @@ func (c Case) Short() Case {
 // Description returns the description of the case's model, empty for models of the registry.
 func (c Case) Description() models.Description { return models.Describe(string(compact(c.Config))) }
 
-// Same reports whether two cases are one.
+// Same reports whether two cases are equal.
 func (c Case) Same(d Case) bool { return c.Key() == d.Key() }
 
 // Parameters are numbers of elements.
@@ -167,7 +167,7 @@ type Point struct {
 	Claims []Claim `json:"claims,omitempty"`
 }
 
-// Spill is the host memory that a step takes on Windows or WSL2, whose drivers allocate there once the GPU is full.
+// Spill is the host memory that a step uses on Windows or WSL2, whose drivers allocate there once the GPU is full.
 type Spill struct {
 	// Bytes is the peak of that memory. Moved counts its bytes that kernels read and write in one step.
 	Bytes int64 `json:"bytes"`
@@ -185,7 +185,7 @@ type Peaks struct {
 	Reserved  int64 `json:"reserved_bytes"`
 }
 
-// Buffer is memory of a compiled graph, by the node whose result is there: Count allocations of one name.
+// Buffer is memory of a compiled graph, by the node whose result it holds: Count allocations with one name.
 type Buffer struct {
 	// Name is the node's, "mul_34", Line the user's, file:line:function.
 	Name  string `json:"name"`
@@ -300,7 +300,7 @@ type Run struct {
 	OOM     *OOM        `json:"oom,omitempty"`
 }
 
-// Kind returns "measured" or "simulated"; empty for none.
+// Kind returns "measured" or "simulated"; empty if there is no run.
 func (u *Run) Kind() string {
 	if u == nil {
 		return ""
@@ -308,12 +308,12 @@ func (u *Run) Kind() string {
 	return kindOf(u.Simulated)
 }
 
-// Strained reports whether the run was out of memory, or only got through by giving
-// cached memory back: no batch that does is safe.
+// Strained reports whether the run was out of memory, or succeeded only by freeing cached memory. Such a batch is never
+// safe.
 func (u *Run) Strained() bool { return !u.Fits || u.Retries > 0 }
 
 // Judge returns the verdict on a step that was both estimated and run. A simulated run that fits does not show that the
-// upper end of the estimate does, so the estimate's verdict stands then.
+// upper end of the estimate fits, so then the estimate's verdict stands.
 func (u *Run) Judge(estimated Verdict) Verdict {
 	switch {
 	case !u.Fits:
@@ -326,7 +326,7 @@ func (u *Run) Judge(estimated Verdict) Verdict {
 	return Fits
 }
 
-// Phase is a stretch of a run. Peaks are those within it. Steps count from 1; 0 is set-up.
+// Phase is a part of a run. Peaks are those within it. Steps count from 1; 0 is set-up.
 type Phase struct {
 	Step          int    `json:"step"`
 	Name          string `json:"phase"`
@@ -338,7 +338,7 @@ type Phase struct {
 	Seconds float64 `json:"seconds,omitempty"`
 }
 
-// Timing is how long a training step took: the median of all repeats, the least and the most.
+// Timing is the duration of a training step: the median of all repeats, the minimum and the maximum.
 type Timing struct {
 	Seconds          float64 `json:"seconds"`
 	Least            float64 `json:"least_seconds"`
@@ -353,8 +353,8 @@ type Timing struct {
 	Slowdowns []string `json:"slowdowns,omitempty"`
 }
 
-// Largest is the largest batch that was tried and gets through without running out of memory,
-// zero if none does, and the smallest that was tried and does not, zero if all did.
+// Largest holds the largest tried batch that runs without running out of memory, zero if none does, and the smallest
+// tried batch that does not, zero if all do.
 type Largest struct {
 	Batch int `json:"batch"`
 	Fails int `json:"fails,omitempty"`
@@ -368,8 +368,8 @@ type Largest struct {
 	Limit int64 `json:"limit_bytes,omitempty"`
 }
 
-// A Refusal is a batch size that cannot be trained, and why. Device is the name of the device that a plan was for;
-// sweeps, which have one device, leave it empty.
+// A Refusal is a batch size that cannot be trained, and the reason. Device is the name of the plan's device; empty for
+// sweeps, which have only one.
 type Refusal struct {
 	Batch  int    `json:"batch"`
 	Device string `json:"device,omitempty"`
@@ -391,7 +391,7 @@ type OOM struct {
 	Phase string `json:"phase"`
 }
 
-// Stopped is why the rest of a sweep did not run.
+// Stopped is the reason why the rest of a sweep did not run.
 type Stopped struct {
 	Batch int `json:"batch"`
 	// Left are the batch sizes that did not run.
@@ -399,8 +399,8 @@ type Stopped struct {
 	Reason string `json:"reason"`
 }
 
-// Warning is something that the reader of a result must know but that does
-// not stop the run. Hint is what they can do about it.
+// Warning is a fact that the reader of a result must know but that does not stop the run. Hint is what they can do
+// about it.
 type Warning struct {
 	What string `json:"what"`
 	Hint string `json:"hint,omitempty"`

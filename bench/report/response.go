@@ -83,7 +83,7 @@ func (r *Report) responsePoint(p Point) ResponsePoint {
 	return out
 }
 
-// WriteResponse writes a response as JSON: for people to read, or in a line.
+// WriteResponse writes a response as JSON: indented for people, or as one line.
 func WriteResponse(w io.Writer, a *Response, indented bool) error {
 	return encoder(w, indented).Encode(a)
 }

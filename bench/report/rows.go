@@ -13,10 +13,10 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// Rows returns rows of CSV below the names of their columns, which white space separates. A cell is the value of that
-// name in the row's JSON, or else in one of the values around it. Names within another value are joined:
-// estimate_device_bytes is bytes of device of estimate. NAME=PATH gives a column another name. A cell without a value
-// is empty. Bytes are exact, fractions have six digits, and a type with a String method is written by it.
+// Rows returns rows of CSV below the names of their columns, which are separated by white space in columns. A cell is
+// the value with that name in the row's JSON, or else in one of the values around it. Names of nested values are
+// joined: estimate_device_bytes is device_bytes of estimate. NAME=PATH gives a column another name. A cell without a
+// value is empty. Bytes are exact, fractions have six digits, and types with a String method are formatted by it.
 func Rows[R any](columns string, rows []R, around ...any) [][]string {
 	names := strings.Fields(columns)
 	paths := make([]string, len(names))
@@ -38,13 +38,13 @@ func Rows[R any](columns string, rows []R, around ...any) [][]string {
 	return all
 }
 
-// extra are cells that a row's JSON does not have under a name of its own.
+// extra are cells by column name that a row's JSON does not have.
 type extra map[string]any
 
-// csvCells are texts by the path of their value.
+// csvCells are the texts of values by their path.
 type csvCells map[string]string
 
-// add adds a value and those within it.
+// add adds a value and its nested values.
 func (c csvCells) add(path string, v reflect.Value) {
 	if v.Kind() == reflect.Pointer && v.IsNil() {
 		return
@@ -103,7 +103,7 @@ func (c csvCells) addFields(path string, v reflect.Value) {
 
 func pathOf(path ...string) string { return strings.TrimPrefix(strings.Join(path, "_"), "_") }
 
-// scalarText returns a number, text or truth in CSV; false for anything else.
+// scalarText formats a number, text or bool for CSV; false for other kinds.
 func scalarText(v reflect.Value) (text string, ok bool) {
 	switch {
 	case v.CanInt():
@@ -116,7 +116,7 @@ func scalarText(v reflect.Value) (text string, ok bool) {
 	return "", false
 }
 
-// number shows a fraction with six digits, and a whole number with all of its own.
+// number formats a fraction with six digits, and a whole number with all of its digits.
 func number(v float64) string {
 	if v == math.Trunc(v) && math.Abs(v) < 1<<53 {
 		return strconv.FormatFloat(v, 'f', 0, 64)
@@ -126,7 +126,7 @@ func number(v float64) string {
 
 func integer(n int64) string { return strconv.FormatInt(n, 10) }
 
-// linesOf returns documents of one row each, so that files of lines can be cut and joined; rows finds the rows.
+// linesOf splits a document into one for each row, so that lines can move between files; rows points to the rows.
 func linesOf[D, R any](document D, rows func(*D) *[]R) []any {
 	all := *rows(&document)
 	lines := make([]any, len(all))
@@ -140,8 +140,8 @@ func linesOf[D, R any](document D, rows func(*D) *[]R) []any {
 // Values returns the elements of a list as lines.
 func Values[T any](list []T) []any { return lists.Map(list, func(v T) any { return v }) }
 
-// Data implements [Document]. Lines are reports of one point each, so that files of lines can be cut and put together
-// freely; CSV has everything that a spreadsheet can use, a point a row.
+// Data implements [Document]. Lines are reports of one point each, so that lines of files can be moved between them.
+// CSV has a row for each point.
 func (r *Report) Data() Data {
 	lines, rows := make([]any, len(r.Points)), make([][]any, len(r.Points))
 	for i, p := range r.Points {
@@ -158,8 +158,8 @@ func (r *Report) Data() Data {
 	return Data{lines, Rows(r.columns(), rows, extra{"case": r.Case}, r.Case.words())}
 }
 
-// words returns the cells that the case's JSON has no single value for: the settings and, for several ranks, their
-// number, the strategy and the rank, which is empty for the one that needs most.
+// words returns the cells for which the case's JSON has no single value: the settings and, for several ranks, their
+// number, the strategy and the rank, which is empty for the rank that needs most.
 func (c Case) words() extra {
 	all := extra{"settings": strings.Join(c.Settings.Words(), " ")}
 	if c.Strategy != nil {
@@ -217,7 +217,7 @@ func (r *Report) pointWords(p Point) extra {
 	return all
 }
 
-// componentNames returns the names of the components of every estimate, which has them all, in one order.
+// componentNames returns the names of an estimate's components, which are the same in all estimates.
 func (r *Report) componentNames() []string {
 	p, ok := lists.First(r.Points, func(p Point) bool { return p.Estimate != nil })
 	if !ok {

@@ -13,11 +13,11 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// Runs are reports of one command that was run several times: on different GPUs, or as different ranks. As a table each
-// is a row; in the other formats they are written one after the other, as [Several] is.
+// Runs are reports of one command on different GPUs or as different ranks. A table has a row for each; the other
+// formats write one after the other, like [Several].
 type Runs []*Report
 
-// Document returns the one report, or all of them.
+// Document returns the report if there is only one, else all of them.
 func (r Runs) Document() Document {
 	if len(r) == 1 {
 		return r[0]
@@ -55,7 +55,7 @@ func (r Runs) Sheets() []Sheet {
 	return []Sheet{s.filled()}
 }
 
-// notes returns what is to be said of the runs, each once, and how simulated and measured ones compare.
+// notes returns the notes of all runs, each once, and a comparison of simulated with measured ones.
 func (r Runs) notes() []string {
 	var notes phrase.List
 	for _, one := range r {
@@ -72,8 +72,8 @@ func (r Runs) notes() []string {
 	return notes
 }
 
-// compared returns in a line how far a simulated run was from a measured one, without paths or names of the user's, so
-// that it can be shared; empty if one of them has no peaks.
+// compared describes in a line the difference of a simulated run from a measured one, without the user's paths and
+// names, so that it can be shared. It is empty if one of them has no peaks.
 func compared(simulated, measured *Report) string {
 	s, m := simulated.only(), measured.only()
 	if s == nil || m == nil {
@@ -92,7 +92,7 @@ func compared(simulated, measured *Report) string {
 		measured.Tool.Version, measured.Devices[0].Title, measured.Script.Torch, strings.Join(parts, "; "))
 }
 
-// only returns the run of a report of one; nil if nothing trained.
+// only returns the run of a report with one run; nil if nothing trained.
 func (r *Report) only() *Run {
 	if len(r.Points) == 0 {
 		return nil
@@ -100,11 +100,11 @@ func (r *Report) only() *Run {
 	return r.Points[0].Run
 }
 
-// Ranks are plans of one case's ranks, one for each kind of rank; the rank that needs most is first. As a table the
-// ranks stand below each other; in the other formats their plans are written one after the other, as [Several] is.
+// Ranks are plans of one case's ranks, one for each kind of rank; the rank that needs most is first. Tables show one
+// rank after the other; the other formats write one plan after the other, like [Several].
 type Ranks []RankPlan
 
-// RankPlan is the plan of ranks that hold the same.
+// RankPlan is the plan of ranks with equal memory.
 type RankPlan struct {
 	models.RankRange
 	Plan *Report `json:"plan"`
@@ -134,7 +134,7 @@ func (r Ranks) Sheets() []Sheet {
 	return sheets
 }
 
-// sheet returns the table of one GPU: of the components, those in which ranks differ.
+// sheet returns the table of one GPU, with the components in which ranks differ.
 func (r Ranks) sheet() Sheet {
 	first := r[0].Plan
 	c := first.Case
@@ -165,7 +165,7 @@ func (r Ranks) sheet() Sheet {
 	return s
 }
 
-// differing returns the names of the components that are not alike in all ranks.
+// differing returns the names of the components that differ between ranks.
 func (r Ranks) differing() []string {
 	var names []string
 	for at, point := range r[0].Plan.Points {
@@ -191,11 +191,11 @@ func component(e *Estimate, name string) int64 {
 	return 0
 }
 
-// Releases are plans of one case by the rules of several releases of PyTorch. As a table they stand beside each other;
-// in the other formats they are written one after the other, as [Several] is.
+// Releases are plans of one case by the rules of several releases of PyTorch. A table has a column for each; the other
+// formats write one after the other, like [Several].
 type Releases []*Report
 
-// Sheets returns a table for each GPU: what every release needs at each batch size, and how far that is from the first.
+// Sheets returns a table for each GPU: the need with each release and batch size, and its difference from the first.
 func (r Releases) Sheets() []Sheet {
 	if len(r) == 0 {
 		return nil
@@ -245,13 +245,13 @@ func (r *Report) largestDevice() int64 {
 	return largest(r.Points, func(p Point) int64 { return p.Estimate.Device.Bytes })
 }
 
-// releasesPart is a count of bytes, or a component of one, by release.
+// releasesPart is a count of bytes, or one of its components, by release.
 type releasesPart struct {
 	name  string
 	bytes []int64
 }
 
-// parts returns the totals of a batch size, and before them the components in which releases differ.
+// parts returns the totals of a batch size, after the components in which releases differ.
 func (r Releases) parts(at int) []releasesPart {
 	var parts []releasesPart
 	add := func(name string, always bool, bytes func(*Estimate) int64) {
@@ -270,7 +270,7 @@ func (r Releases) parts(at int) []releasesPart {
 	return parts
 }
 
-// cells returns the bytes of a part by release, each but the first with its difference from the first.
+// cells formats the bytes of a part by release, each but the first with its difference from the first.
 func (p releasesPart) cells(col column) []string {
 	cells := []string{col.amount(p.bytes[0])}
 	for _, bytes := range p.bytes[1:] {

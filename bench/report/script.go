@@ -11,7 +11,7 @@ import (
 	"github.com/vprof/vprof/internal/phrase"
 )
 
-// Script is a command of the user's that was run, and what was seen of it besides the memory of the GPU.
+// Script is a user's command that was run, with observations other than GPU memory.
 type Script struct {
 	Command []string `json:"command"`
 	// Torch and CUDA are the releases of PyTorch and of the CUDA that it was built for; empty if it was never imported.
@@ -73,7 +73,7 @@ type Script struct {
 	Elsewhere []Elsewhere `json:"elsewhere,omitempty"`
 }
 
-// Replaced is something that was absent when a script ran, and its placeholder.
+// Replaced is an absent file of a script, and its placeholder.
 type Replaced struct {
 	// Kind is weights, data, tokenizer, kernel or tracker.
 	Kind string `json:"kind"`
@@ -82,7 +82,7 @@ type Replaced struct {
 	By   string `json:"by"`
 }
 
-// StepGrowth is memory that every step leaves behind.
+// StepGrowth is memory that every step fails to free.
 type StepGrowth struct {
 	// Bytes is the growth of a step, and Full the number of the step in which it fills the GPU.
 	Bytes int64 `json:"bytes_per_step"`
@@ -98,10 +98,10 @@ type StepGrowth struct {
 	Through string `json:"through,omitempty"`
 }
 
-// Fills reports whether there is growth, and steps enough for it to fill the GPU.
+// Fills reports whether memory grows, and whether the remaining steps would fill the GPU.
 func (g *StepGrowth) Fills() bool { return g != nil && (g.Steps == 0 || g.Full < g.Steps) }
 
-// Later returns the bytes of steps that were not run; zero without growth.
+// Later returns the growth in bytes over steps that were not run; zero without growth.
 func (g *StepGrowth) Later() int64 {
 	if g == nil {
 		return 0
@@ -109,7 +109,7 @@ func (g *StepGrowth) Later() int64 {
 	return g.Rest
 }
 
-// String returns the growth in a sentence.
+// String describes the growth in a sentence.
 func (g *StepGrowth) String() string {
 	text := fmt.Sprintf("grows by %s a step: the GPU is full after about %d steps", bytesize.Format(g.Bytes), g.Full)
 	if !g.Fills() {
@@ -123,7 +123,7 @@ func (g *StepGrowth) String() string {
 	return text + phrase.After(", held by ", g.Through)
 }
 
-// Seen tells which part of training a few steps cover: whether the data has larger batches, and which were trained on.
+// Seen describes the part of training that a few steps cover: whether the data has larger batches, and which ran.
 type Seen struct {
 	// Batches are the batches of an epoch, Samples the samples of the data set; absent where they are not known.
 	Batches int `json:"batches,omitempty"`
@@ -136,13 +136,13 @@ type Seen struct {
 	Longer []Longer `json:"longer,omitempty"`
 }
 
-// Longer is a batch: the shape of its largest tensor, and of the largest batch before it.
+// Longer compares a batch with earlier ones: its largest tensor's shape, and the largest batch's before it.
 type Longer struct {
 	Shape  []int `json:"shape"`
 	Before []int `json:"before"`
 }
 
-// Covered returns which part of training the steps stand for, in words; empty where nothing of it is known.
+// Covered describes the part of training that the steps represent; empty if that is not known.
 func (s *Script) Covered() string {
 	if s.Seen == nil || len(s.Steps) == 0 {
 		return ""
@@ -150,7 +150,7 @@ func (s *Script) Covered() string {
 	return s.Seen.words(s.stepWords())
 }
 
-// words returns what the steps of a run cover.
+// words describes what the steps of a run cover.
 func (s *Seen) words(steps string) string {
 	text := steps + " seen" + phrase.If(s.Batches > 0, " of an epoch of %d batches", s.Batches)
 	times := func(shape []int) string { return strings.Join(lists.Map(shape, strconv.Itoa), " x ") }
@@ -170,21 +170,21 @@ func (s *Seen) words(steps string) string {
 	return text
 }
 
-// Elsewhere holds the peaks of a process on a further GPU, where a script lays a model over several.
+// Elsewhere holds the peaks of a process on a further GPU, if a script splits a model over several.
 type Elsewhere struct {
 	GPU       int   `json:"gpu"`
 	Allocated int64 `json:"allocated_bytes"`
 	Reserved  int64 `json:"reserved_bytes"`
 }
 
-// PrivatePools are pools of the allocator that nothing else may use, such as CUDA graphs have: how many there are at
-// the end, and what of the reserved bytes they hold.
+// PrivatePools are private memory pools of the allocator, such as CUDA graphs have: their number at the end, and their
+// part of the reserved bytes.
 type PrivatePools struct {
 	Count int   `json:"count"`
 	Bytes int64 `json:"reserved_bytes"`
 }
 
-// scriptSheets returns the phases of a command, what the peak is made of, and how it ended.
+// scriptSheets returns tables of a command's phases and of the peak's breakdown, and how the command ended.
 func (r *Report) scriptSheets() []Sheet {
 	if !r.usedGPU() {
 		return []Sheet{{Title: strings.Join(r.Script.Command, " "), Answer: r.scriptAnswer(), Notes: r.scriptNotes()}}
@@ -217,7 +217,7 @@ func (r *Report) usedGPU() bool {
 	return len(r.Points) > 0 && r.Points[0].Run != nil && r.Points[0].Run.Allocated > 0
 }
 
-// scriptAnswer returns whether the command fits, and what of training that covers.
+// scriptAnswer describes whether the command fits, and which part of training that covers.
 func (r *Report) scriptAnswer() []string {
 	answer := []string{r.Script.verdict(r)}
 	if g := r.Script.Growth; g.Fills() {
@@ -270,7 +270,7 @@ func (r *Report) phaseSheet(run *Run) Sheet {
 	return s
 }
 
-// stepsAlike returns the phases of the first step, and how many steps in a row have the same, but for a slack.
+// stepsAlike returns the phases of the first step, and the number of steps in a row with the same, within a tolerance.
 func stepsAlike(phases []Phase, slack int64) (one []Phase, alike int) {
 	n := 1
 	for n < len(phases) && phases[n].Step == phases[0].Step {
@@ -290,14 +290,14 @@ func stepsAlike(phases []Phase, slack int64) (one []Phase, alike int) {
 	return one, alike
 }
 
-// near reports whether p is the phase o of a step, and its bytes differ by at most a slack.
+// near reports whether p is the same phase as o, with bytes that differ by at most a tolerance.
 func (p Phase) near(o Phase, slack int64) bool {
 	within := func(a, b int64) bool { return max(a-b, b-a) <= slack }
 	return p.Step == o.Step && p.Name == o.Name && within(p.Allocated, o.Allocated) &&
 		within(p.PeakAllocated, o.PeakAllocated) && within(p.PeakReserved, o.PeakReserved)
 }
 
-// holdersSheet returns the parts of a total that are not zero.
+// holdersSheet returns a table of the parts of a total that are not zero.
 func holdersSheet(title, head string, parts []Component, total int64) Sheet {
 	s := sheetIn(title, head+" | {}> | %>", total)
 	for _, p := range parts {
@@ -346,7 +346,7 @@ func (r *Report) buffersSheets() []Sheet {
 	return []Sheet{s.filled()}
 }
 
-// tunedBefore returns how many kernels a script found tuned.
+// tunedBefore returns the number of kernels whose tuning a script found in its cache.
 func (r *Report) tunedBefore() int {
 	if r.Script == nil {
 		return 0
@@ -376,7 +376,7 @@ func (r *Report) scriptNotes() []string {
 	return append(notes, r.besides()...)
 }
 
-// stepTime returns the measured time of a step; nil where it was not timed.
+// stepTime returns the measured time of a step; nil if it was not measured.
 func (r *Report) stepTime() *Timing {
 	if !r.usedGPU() || r.Points[0].Run.Simulated {
 		return nil
@@ -424,7 +424,7 @@ func (r *Report) besides() []string {
 	return append(notes, warningNotes(r.Warnings)...)
 }
 
-// verdict returns in a line whether the command fits the GPU.
+// verdict reports in a line whether the command fits the GPU.
 func (s *Script) verdict(r *Report) string {
 	ended := strings.TrimSuffix(s.Result+": "+s.Error, ": ")
 	if len(r.Points) == 0 || r.Points[0].Run == nil || len(r.Devices) == 0 {
@@ -449,7 +449,7 @@ func (s *Script) verdict(r *Report) string {
 	return "fits: " + need + "."
 }
 
-// stepWords returns the number of steps of each optimizer: "3 steps", or "5, 1 steps".
+// stepWords formats the number of steps of each optimizer: "3 steps", or "5, 1 steps".
 func (s *Script) stepWords() string {
 	steps := slices.Compact(slices.Clone(s.Steps))
 	if len(steps) == 1 && steps[0] == 1 {

@@ -15,7 +15,7 @@ import (
 	"github.com/vprof/vprof/internal/printable"
 )
 
-// Sheet is a table for people with lines above and below it.
+// Sheet is a table for people, with lines above and below it.
 type Sheet struct {
 	// Title describes what the table shows; empty for none.
 	Title string
@@ -33,14 +33,14 @@ type Sheet struct {
 	unit column // of amounts of bytes; each has its own without one
 }
 
-// sheetIn returns a sheet whose amounts of bytes all have the unit that suits the largest of some. Heads are read by
-// [Columns]; "{}" in them is that unit.
+// sheetIn returns a sheet whose byte amounts all have one unit, suited to the largest of amounts. heads is in the
+// format of [Columns]; "{}" in them is replaced by the unit.
 func sheetIn(title, heads string, amounts ...int64) Sheet {
 	unit := columnOf(amounts...)
 	return Sheet{Title: title, Columns: Columns(strings.ReplaceAll(heads, "{}", unit.scale.Unit())), unit: unit}
 }
 
-// largest returns the largest amount that the elements of a list have, zero of none.
+// largest returns the largest amount of a list's elements, zero if there are none.
 func largest[T any](list []T, amount func(T) int64) (most int64) {
 	for _, of := range list {
 		most = max(most, amount(of))
@@ -49,8 +49,8 @@ func largest[T any](list []T, amount func(T) int64) (most int64) {
 }
 
 // Row adds a row of values. An int64 is an amount of bytes and an [Interval] one with its range, in the unit of the
-// sheet; a list of texts is a cell each, true is yes, and all else is written as [fmt.Sprint] does. Cells that are
-// missing at the end are empty.
+// sheet. A list of texts is a cell each, true is yes, and all else is formatted by [fmt.Sprint]. Missing cells at the
+// end are empty.
 func (s *Sheet) Row(values ...any) {
 	row := make([]string, 0, len(values))
 	for _, value := range values {
@@ -70,7 +70,7 @@ func (s *Sheet) Row(values ...any) {
 	s.Rows = append(s.Rows, append(row, make([]string, max(0, len(s.Columns)-len(row)))...))
 }
 
-// set writes a cell of the last row, below a head.
+// set sets a cell of the last row, in the column with a head.
 func (s *Sheet) set(head, cell string) {
 	at := slices.IndexFunc(s.Columns, func(c Column) bool { return c.Head == head })
 	s.Rows[len(s.Rows)-1][at] = cell
@@ -92,7 +92,7 @@ func (s Sheet) turned() Sheet {
 	return s
 }
 
-// Column is the head of a column.
+// Column is the head of a column, with its layout.
 type Column struct {
 	Head string
 	// Group stands above the heads of neighboring columns that share it.
@@ -108,8 +108,8 @@ type Column struct {
 // columnText is a column as [Columns] reads it.
 var columnText = regexp.MustCompile(`^(?:(.+): )?(.*?)(>)?(\?)?(?:-(\d))?$`)
 
-// Columns reads columns from their heads, which " | " separates. "group: head" has a group. Marks
-// follow a head: ">" aligns right, "?" is sparse, and "-2" is how little the column matters.
+// Columns parses heads, separated by " | ". "group: head" has a group. Marks follow a head: ">" aligns right, "?" is
+// sparse, and "-2" is how unimportant the column is; the highest is omitted first.
 func Columns(heads string) []Column {
 	var all []Column
 	for text := range strings.SplitSeq(heads, " | ") {
@@ -120,7 +120,7 @@ func Columns(heads string) []Column {
 	return all
 }
 
-// Layout is how tables are shown.
+// Layout is the layout of tables.
 type Layout struct {
 	// Color is for terminals.
 	Color bool
@@ -137,7 +137,7 @@ func (s Sheet) Markdown() string {
 	return b.String()
 }
 
-// render writes the sheet as text or as Markdown, which has no layout.
+// render writes the sheet as text or as Markdown, which ignores the layout.
 func (s Sheet) render(b *strings.Builder, f Format, l Layout) {
 	show := printable.Text
 	if f == Markdown {
@@ -178,7 +178,7 @@ func (s Sheet) render(b *strings.Builder, f Format, l Layout) {
 	}
 }
 
-// lines breaks a text between words.
+// lines breaks a text into lines between words.
 func (l Layout) lines(s string) string {
 	if l.Width <= 0 || text.StringWidthWithoutEscSequences(s) <= l.Width {
 		return s
@@ -190,7 +190,7 @@ func (l Layout) lines(s string) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// drawn returns the table as text, its columns at most so wide; zero and nil is any.
+// drawn formats the table as text; most are the maximal widths of its columns, zero or nil for any.
 func (s Sheet) drawn(show func(string) string, most []int) string {
 	var b strings.Builder
 	for line := range strings.Lines(s.table(Table, show, most).Render()) {
@@ -199,7 +199,7 @@ func (s Sheet) drawn(show func(string) string, most []int) string {
 	return b.String()
 }
 
-// table returns the sheet's table, with cells as show makes them and columns at most so wide; zero is any.
+// table returns the sheet's table, with cells formatted by show; most are its columns' maximal widths, zero for any.
 func (s Sheet) table(f Format, show func(string) string, most []int) table.Writer {
 	t := table.NewWriter()
 	style := table.StyleLight
@@ -245,14 +245,14 @@ func (s Sheet) table(f Format, show func(string) string, most []int) table.Write
 	return t
 }
 
-// column shows amounts of bytes in one scale, whose unit belongs in the head; the zero value shows each with its own.
+// column formats amounts of bytes in one scale, whose unit is in the head; the zero value gives each its own unit.
 type column struct{ scale bytesize.Scale }
 
 func columnOf(amounts ...int64) column { return column{bytesize.ScaleOf(amounts...)} }
 
 func (c column) head(name string) string { return name + " " + c.scale.Unit() }
 
-// amount shows a number of bytes, which may be negative.
+// amount formats a number of bytes, which may be negative.
 func (c column) amount(bytes int64) string {
 	switch {
 	case c == column{}:
@@ -263,7 +263,7 @@ func (c column) amount(bytes int64) string {
 	return c.scale.Format(bytes)
 }
 
-// interval returns a value and its range, unless all three look alike.
+// interval formats a value with its range, or only the value if all three look the same.
 func (c column) interval(i Interval) string {
 	value, low, high := c.amount(i.Bytes), c.amount(i.Low), c.amount(i.High)
 	if low == value && high == value {

@@ -25,7 +25,7 @@ func (r *Report) Sheets() []Sheet {
 	}
 }
 
-// String returns the device in a few words.
+// String describes the device in a few words.
 func (d Device) String() string {
 	return phrase.If(d.Simulated, "simulated ") + d.Title + " with " + bytesize.Format(d.Memory) +
 		phrase.After(", ", d.place()) + phrase.After(", driver ", d.Driver)
@@ -57,7 +57,7 @@ const measured = "measured"
 // communication is the component of what NCCL takes.
 const communication = "communication"
 
-// String returns the result in a few words.
+// String describes the result in a few words.
 func (l *Largest) String() string {
 	switch {
 	case l.Batch == 0:
@@ -70,7 +70,7 @@ func (l *Largest) String() string {
 		phrase.If(l.Limit > 0, "; the limit is %s of the GPU (--safety-margin)", bytesize.Format(l.Limit))
 }
 
-// criterion returns the condition of a search in words.
+// criterion describes the condition of a search.
 func (l *Largest) criterion() string {
 	if l.Safe {
 		return "safe"
@@ -78,7 +78,7 @@ func (l *Largest) criterion() string {
 	return "not out of memory"
 }
 
-// String returns the op, phase and tensor of the failed allocation.
+// String describes the failed allocation: op, phase and tensor.
 func (o *OOM) String() string {
 	where := o.Op + phrase.After(" of ", o.Node) + phrase.After(" in ", o.Module) +
 		phrase.If(o.Line != "", " (%s)", o.Line)

@@ -15,8 +15,8 @@ import (
 // SmokeSchema names this version of the format of [Smoke].
 const SmokeSchema = "vprof.smoke/v1"
 
-// Smoke is the result of a test before training: the points of training at which memory
-// may run out, and whether there is enough.
+// Smoke is the result of a test before training: the points of training at which memory may run out, and whether it
+// does.
 type Smoke struct {
 	Schema  string    `json:"schema" jsonschema:"const=vprof.smoke/v1"`
 	Tool    Tool      `json:"tool"`
@@ -95,7 +95,7 @@ func (c Check) OutOfMemory() bool {
 	return c.OOM != nil || c.Lengths != nil && c.Lengths.Epochs.OutOfMemory > 0
 }
 
-// Baseline lists what has grown since an earlier result.
+// Baseline lists the growth since an earlier result.
 type Baseline struct {
 	File string `json:"file"`
 	// Peak are the device bytes of the moment that needs most, the allocated ones where those have not grown.
@@ -107,13 +107,13 @@ type Baseline struct {
 	Changed []string `json:"changed,omitempty"`
 }
 
-// String returns the growth of the peak, its causes, and the largest growth of a part.
+// String describes the growth of the peak, its causes, and the largest growth of a part.
 func (b *Baseline) String() string {
 	return fmt.Sprintf("%s +%s since %s%s; %s", b.Peak.Name, bytesize.Format(b.Peak.Now-b.Peak.Before), b.File,
 		phrase.If(len(b.Changed) > 0, " (%s)", strings.Join(b.Changed, ", ")), b.Grown[0])
 }
 
-// Grown reports whether anything needs more than in the baseline; false without one.
+// Grown reports whether any need exceeds the baseline's; false without a baseline.
 func (s *Smoke) Grown() bool { return s.Baseline != nil && len(s.Baseline.Grown) > 0 }
 
 // Growth is a value that grew.
@@ -129,7 +129,7 @@ func (g Growth) String() string {
 		100*float64(g.Now-g.Before)/float64(max(1, g.Before)))
 }
 
-// Worst returns the first check that ran out of memory, or the one that needs most.
+// Worst returns the first check that ran out of memory, or else the check that needs most.
 func (s *Smoke) Worst() Check {
 	judged := lists.Filter(s.Checks, func(c Check) bool { return !c.Aside })
 	if c, found := lists.First(judged, Check.OutOfMemory); found {
@@ -148,16 +148,16 @@ func largestNeed(all []Check) (most Check) {
 	return most
 }
 
-// separate reports whether the check has a run of its own, besides the training run.
+// separate reports whether the check has a run of its own, apart from the training run.
 func (c Check) separate() bool {
 	return c.Name == "training step, other loop" || c.Name == "longest sample" || c.Lengths != nil ||
 		strings.HasPrefix(c.Name, "stage ") || strings.HasPrefix(c.Name, "part ")
 }
 
-// evaluates reports whether the check is an evaluation's.
+// evaluates reports whether the check is one of an evaluation.
 func (c Check) evaluates() bool { return strings.HasPrefix(c.Name, "validation") }
 
-// Verdict returns the result in a line.
+// Verdict describes the result in a line.
 func (s *Smoke) Verdict() string {
 	w := s.Worst()
 	most := largestNeed(lists.Filter(s.Checks, func(c Check) bool { return !c.separate() && !c.evaluates() }))
@@ -203,12 +203,12 @@ func (s *Smoke) Verdict() string {
 	return "NOT SAFE: " + what + "; not even the smallest batch is safe"
 }
 
-// batchWords returns the batch size in words; empty for a command without one.
+// batchWords describes the batch size; empty for a command without one.
 func (s *Smoke) batchWords() string {
 	return phrase.If(s.Command == nil || s.Batch != 1, ", batch %d", s.Batch)
 }
 
-// title returns the tested case and device.
+// title describes the tested case and device.
 func (s *Smoke) title() string {
 	what := s.Case.String()
 	if s.Command != nil {
@@ -275,7 +275,7 @@ func (s *Smoke) lengthsSheets() []Sheet {
 	return sheets
 }
 
-// unvalidated returns why there is no check of validation.
+// unvalidated explains why there is no check of validation.
 func (s *Smoke) unvalidated() string {
 	if s.Command != nil {
 		return "no evaluation ran; --until eval continues until one has."

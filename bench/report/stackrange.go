@@ -10,9 +10,9 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// StackRange is the need of a run that others report: with other releases of the libraries that it depends on, each
-// changed alone, and with data, loops and trainers that differ from the case as in published runs. Its intervals hold
-// the intervals of all releases, around the value of the point, and the margins of such runs.
+// StackRange is the range of needs that other users may see: with other releases of libraries, each changed alone, and
+// with data, loops and trainers that differ from the case as in published runs. Its intervals contain the intervals of
+// all releases, around the value of the point, widened by the errors of published runs.
 type StackRange struct {
 	// Over are the oldest and the newest of the releases, of each library: "transformers 4.48 to 5.24".
 	Over []string `json:"over"`
@@ -27,15 +27,15 @@ type StackRange struct {
 	Verdict Verdict `json:"verdict"`
 }
 
-// Reported are by which shares of allocated and reserved bytes, the lower ones negative, runs that others report were
-// outside of intervals, and where that is from.
+// Reported holds how far published runs were outside of intervals, as shares of allocated and reserved bytes, the lower
+// ones negative, and the source of these numbers.
 type Reported struct {
 	Allocated, Reserved [2]float64
 	Source              string
 }
 
-// Range sets the range of the point over releases, whose estimates of it are given by release, with the margins of runs
-// that others report, on a GPU of so many bytes. Without these, the point's own intervals are widened to the releases.
+// Range sets the range of the point over releases. others are its estimates by release, reported the margins of
+// published runs, and memory the bytes of the GPU. Without reported, it widens the point's own intervals.
 func (p *Point) Range(over []string, others map[string]*Estimate, reported *Reported, memory int64) {
 	e := p.Estimate
 	if e == nil {
@@ -78,13 +78,13 @@ func (i Interval) beyond(shares [2]float64, of int64) Interval {
 	return i
 }
 
-// with returns the interval widened to hold another one.
+// with returns the interval widened to contain another one.
 func (i Interval) with(other Interval) Interval {
 	i.Low, i.High = min(i.Low, other.Low), max(i.High, other.High)
 	return i
 }
 
-// stackNote returns the range over releases of the point with the largest batch; empty if none has one.
+// stackNote describes the range over releases of the point with the largest batch; empty if no point has a range.
 func (r *Report) stackNote() string {
 	largest, _ := lists.Most(lists.Filter(r.Points, func(p Point) bool { return p.StackRange != nil }),
 		func(p Point) int64 { return int64(p.Batch) })

@@ -45,7 +45,7 @@ func (r *Report) sweepSheet() Sheet {
 	return s.filled()
 }
 
-// highest returns the largest number of device bytes, which decides the unit of the columns.
+// highest returns the largest number of device bytes, which determines the unit of the columns.
 func (p Point) highest() (most int64) {
 	if p.Estimate != nil {
 		most = p.Estimate.Device.High
@@ -56,7 +56,7 @@ func (p Point) highest() (most int64) {
 	return most
 }
 
-// refusedRows puts a row for each refused batch size where it belongs.
+// refusedRows inserts a row for each refused batch size in the order of sizes.
 func (r *Report) refusedRows(rows [][]string, columns int) [][]string {
 	for _, refused := range r.Refused {
 		row := slices.Repeat([]string{"-"}, columns)
@@ -90,9 +90,9 @@ func runCells(u *Run, c column) []string {
 	return []string{c.amount(u.Allocated), c.amount(u.Reserved), c.amount(u.Device)}
 }
 
-// Error returns how far the estimate of the device's bytes is from what the run needed, as a share of that; the kernels
-// that stood for PyTorch's are left out. It is false for a point without both, and for a run that had to give cached
-// memory back: that held less than it would have on a GPU with room, of which the estimate speaks.
+// Error returns the relative error of the estimated device bytes compared with the run, without the kernels that
+// replaced PyTorch's. It is false if the point has no estimate or run, or if the run freed cached memory: it then used
+// less than on a GPU with enough memory, to which the estimate applies.
 func (p Point) Error() (float64, bool) {
 	if p.Estimate == nil || p.Run == nil || !p.Run.Fits || p.Run.Retries > 0 || p.Run.Device == 0 {
 		return 0, false
@@ -124,7 +124,7 @@ func timeCells(u *Run) []string {
 	return []string{step, threeDigits(u.Step.SamplesPerSecond)}
 }
 
-// threeDigits returns a value of at least zero with the precision of timings.
+// threeDigits formats a nonnegative value with the precision of timings.
 func threeDigits(v float64) string {
 	return strconv.FormatFloat(v, 'f', min(max(2-int(math.Floor(math.Log10(max(v, 1e-9)))), 0), 4), 64)
 }
@@ -153,12 +153,12 @@ func fitsCell(p Point) string {
 	return "-"
 }
 
-// driven returns the device below which there is a driver, if the report has one.
+// driven returns the device with a driver, if the report has one.
 func (r *Report) driven() (Device, bool) {
 	return lists.First(r.Devices, func(d Device) bool { return d.CUDA != "" })
 }
 
-// Bare reports whether Context was read from a driver. It is then that of vprof's process, without PyTorch's libraries.
+// Bare reports whether Context was read from a driver. It then has no libraries of PyTorch.
 func (d Device) Bare() bool { return d.CUDA != "" || !d.Simulated }
 
 // stepHead returns the head of the column of step times. On a real GPU they are times of synthetic kernels.
@@ -172,7 +172,7 @@ func (r *Report) stepHead() string {
 	return "ms/step ≥" // [Report.stepNote] reports why
 }
 
-// paceMark marks rates that the GPU does not exceed.
+// paceMark returns a mark for rates that the GPU does not exceed.
 func (r *Report) paceMark() string {
 	if _, driven := r.driven(); driven {
 		return ""
@@ -180,7 +180,7 @@ func (r *Report) paceMark() string {
 	return " ≤"
 }
 
-// Several are reports that are written as one: a table after the other, and in CSV with the columns of all.
+// Several are reports that are written as one document: one table after the other, and CSV with the columns of all.
 type Several []*Report
 
 // Sheets implements [Document].

@@ -34,21 +34,21 @@ type Times struct {
 	SettingsFrom
 }
 
-// Seconds is a time and the range that it is expected in.
+// Seconds is a time with its expected range.
 type Seconds struct {
 	Seconds float64 `json:"seconds"`
 	Low     float64 `json:"low_seconds"`
 	High    float64 `json:"high_seconds"`
 }
 
-// Cost is an amount in the currency of the price, and the range that it is expected in.
+// Cost is an amount in the currency of the price, with its expected range.
 type Cost struct {
 	Amount float64 `json:"amount"`
 	Low    float64 `json:"low"`
 	High   float64 `json:"high"`
 }
 
-// TimeRow is a training stage on a GPU; stage "all" sums up the others.
+// TimeRow is a training stage on a GPU; stage "all" is the sum of the others.
 type TimeRow struct {
 	Device string `json:"device"`
 	Stage  string `json:"stage"`
@@ -130,7 +130,7 @@ func (t *Times) Sheets() []Sheet {
 	return []Sheet{s}
 }
 
-// SetPrices adds the price of a GPU-hour, of each GPU by its name or of all, and what the training of each row costs.
+// SetPrices sets the price of a GPU-hour, by the GPU's name or one for all, and the cost of training for each row.
 func (t *Times) SetPrices(all float64, each map[string]float64) {
 	t.Price, t.Prices = all, each
 	for i := range t.Rows {
@@ -143,7 +143,7 @@ func (t *Times) SetPrices(all float64, each map[string]float64) {
 	}
 }
 
-// String returns the amount with its range; "-" if it is not known.
+// String formats the amount with its range; "-" if it is not known.
 func (c *Cost) String() string {
 	if c == nil {
 		return "-"
@@ -162,7 +162,7 @@ func (t *Times) unsafe() (notes phrase.List) {
 	return notes
 }
 
-// source returns the sources of the efficiencies: of kernels, and of the host where it has its own.
+// source names the sources of the efficiencies: of kernels, and of the host if it has its own.
 func (t *Times) source() (text string) {
 	for _, c := range t.Coefficients {
 		switch {
@@ -191,7 +191,7 @@ func (r TimeRow) cells() []string {
 	}
 }
 
-// String returns the time with its range, in the unit that suits it.
+// String formats the time with its range, in a suitable unit.
 func (s *Seconds) String() string {
 	if s == nil {
 		return "-"

@@ -34,8 +34,8 @@ func (v Verdict) Worse(w Verdict) Verdict {
 	return v
 }
 
-// Reason is why a batch is not safe, in a word for machines; empty if it is safe. Safe is narrower than fits: within
-// the share of the GPU that may be filled, at every point of training, also with every smaller batch.
+// Reason is the reason why a batch is not safe, as a word for programs; empty if it is safe. Safe is stricter than
+// fits: within the allowed share of the GPU, at every point of training, also with every smaller batch.
 type Reason string
 
 // hostFull is the reason that the machine, and not the GPU, may have too little memory.
@@ -52,7 +52,7 @@ var reasons = map[Reason]string{
 	"smaller-batch": "a smaller batch is not",
 }
 
-// String returns the reason in words.
+// String describes the reason.
 func (r Reason) String() string {
 	if r == "" {
 		return "safe"
@@ -60,7 +60,7 @@ func (r Reason) String() string {
 	return reasons[r]
 }
 
-// ofOther words the reason for another batch than the one asked for.
+// ofOther describes the reason for a batch other than the requested one.
 func (r Reason) ofOther() string {
 	if r == "smaller-batch" {
 		return "not safe"
@@ -78,7 +78,7 @@ type Decision struct {
 	Limit int64 `json:"limit_bytes"`
 }
 
-// String returns the decision in a few words.
+// String describes the decision in a few words.
 func (d *Decision) String() string {
 	if d.Need == 0 {
 		return fmt.Sprintf("batch %d is not safe, whose blocks leave more of the cache unused", d.Batch)

@@ -37,7 +37,7 @@ func (r *reader) wrong(reason string) error {
 	return &input.FormatError{File: r.file, Line: r.number, Reason: reason}
 }
 
-// text reads a line. The error is [io.EOF] at the end, [errCut] for a line without one.
+// text reads a line. The error is [io.EOF] at the end, [errCut] for a line without a line end.
 func (r *reader) text() ([]byte, error) {
 	var text []byte
 	for {
@@ -89,7 +89,7 @@ func (r *reader) line() (line, error) {
 	return l, nil
 }
 
-// State is how far a shard is.
+// State is the progress of a shard.
 type State struct {
 	Shard int
 	// Done of Units units are done.
@@ -101,7 +101,7 @@ type State struct {
 	Failure *Failure
 }
 
-// A Set are the shards of a folder.
+// A Set holds the shards of a folder.
 type Set struct {
 	Plan
 	Of int
@@ -112,7 +112,7 @@ type Set struct {
 	states []State
 }
 
-// A FolderError describes what is wrong with a folder of shards.
+// A FolderError reports an invalid folder of shards.
 type FolderError struct{ Dir, Reason string }
 
 func (e *FolderError) Error() string { return e.Dir + ": " + e.Reason }
@@ -120,8 +120,8 @@ func (e *FolderError) Error() string { return e.Dir + ": " + e.Reason }
 // Usage marks the error as bad input.
 func (*FolderError) Usage() bool { return true }
 
-// ReadDir looks at the shards of a folder. The error means bad input if they are of different plans or of several
-// versions of vprof; it is an [*input.FormatError] if one is no shard, a [*FolderError] if there is none.
+// ReadDir reads the state of the shards of a folder. The error means bad input if they belong to different plans or
+// versions of vprof. It is an [*input.FormatError] if a file is not a shard, and a [*FolderError] if there is none.
 func ReadDir(dir string) (*Set, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -177,7 +177,7 @@ func ReadDir(dir string) (*Set, error) {
 	return s, nil
 }
 
-// look reads how far an unfinished file is.
+// look reads the progress of an unfinished file.
 func (s *State) look(path string, h Header) error {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -210,7 +210,7 @@ func (s *State) look(path string, h Header) error {
 // States returns the states of all shards.
 func (s *Set) States() []State { return s.states }
 
-// An IncompleteError names which shards are not there.
+// An IncompleteError lists the missing shards.
 type IncompleteError struct {
 	Dir string
 	Of  int
@@ -237,7 +237,7 @@ func (e *IncompleteError) Error() string {
 // Usage marks the error as bad input.
 func (*IncompleteError) Usage() bool { return true }
 
-// String describes how far the shard is.
+// String describes the progress of the shard.
 func (s State) String() string {
 	text := fmt.Sprintf("shard %d has %d of %d units", s.Shard, s.Done, s.Units)
 	if s.Running {
@@ -253,7 +253,7 @@ func (s State) String() string {
 	return text
 }
 
-// Incomplete describes what is missing; nil if nothing is.
+// Incomplete returns an error that describes what is missing; nil if nothing is.
 func (s *Set) Incomplete() error {
 	e := &IncompleteError{Dir: s.dir, Of: s.Of}
 	for _, state := range s.states {
@@ -271,8 +271,8 @@ func (s *Set) Incomplete() error {
 	return e
 }
 
-// Results gives what the units of all shards gave, in the order of the plan, one shard open at a time. The error is
-// that of Incomplete, an [*input.FormatError] or that of each.
+// Results passes the results of all shards' units to each, in the order of the plan, with one shard open at a time. The
+// error is as in Incomplete, an [*input.FormatError] or one of each.
 func (s *Set) Results(each func(unit, units int, result json.RawMessage) error) error {
 	if err := s.Incomplete(); err != nil {
 		return err

@@ -1,8 +1,8 @@
-// Package shard keeps what parts of a plan gave in files, one for each part, and puts them together again.
+// Package shard stores the results of parts of a plan in files, one for each part, and merges them.
 //
-// A plan is a number of units of work in an order, cut into shards of neighbors. A shard's file is JSON Lines: a
-// header, a line for each unit that is done, and an end. It grows under another name and is renamed once it is whole,
-// so that a file is complete or not there, and work that was broken off continues where it was.
+// A plan is a list of units of work, divided into shards of consecutive units. A shard's file is JSON Lines: a header,
+// a line for each finished unit, and an end. It is written under a temporary name and renamed when it is complete. An
+// interrupted shard resumes at its first unfinished unit.
 package shard
 
 import (
@@ -20,7 +20,7 @@ import (
 // Schema names this version of the files.
 const Schema = "vprof.shard/v1"
 
-// A Plan is what all shards of one share. Shards of different plans do not merge.
+// A Plan is the same for all shards of a plan. Shards of different plans do not merge.
 type Plan struct {
 	// Verb is what is done: "plan", "sweep", "accuracy", "fit", "fleet".
 	Verb string `json:"verb"`
@@ -48,7 +48,7 @@ type Header struct {
 	Host    string    `json:"host,omitempty"`
 }
 
-// line is every other line: what units gave, why it went no further, or the end.
+// line is every other line: the results of units, a failure, or the end.
 type line struct {
 	// Unit is the first unit of a result, and Units how many it is of.
 	Unit   *int            `json:"unit,omitempty"`
@@ -61,7 +61,7 @@ type line struct {
 	Done *int `json:"done,omitempty"`
 }
 
-// A Failure is why work on a shard ended before its end.
+// A Failure is the reason why work on a shard ended before its end.
 type Failure struct {
 	// Reason is the error in words, Code the exit code that it stands for.
 	Reason string    `json:"reason"`
@@ -73,7 +73,7 @@ type Failure struct {
 // Part is one shard of several.
 type Part struct{ Index, Of int }
 
-// Range returns a part's units: neighbors, which share most; sizes of parts differ by at most one.
+// Range returns a part's consecutive units, which share most; sizes of parts differ by at most one.
 func (p Part) Range(units int) (from, to int) {
 	return p.Index * units / p.Of, (p.Index + 1) * units / p.Of
 }
@@ -86,8 +86,8 @@ const MaxShards = 100_000
 // Auto is the value of --shard that has the scheduler say which shard it is.
 const Auto = "auto"
 
-// Parse reads "i/n" with i from 0, "auto", or "auto/n" where the scheduler names which it is and not of how many.
-// Getenv looks up an environment variable.
+// Parse parses "i/n" with i from 0, "auto", or "auto/n" for schedulers that set the index and not the number of shards.
+// getenv looks up an environment variable.
 func Parse(s string, getenv func(string) string) (Part, error) {
 	which, many, given := strings.Cut(s, "/")
 	if which != Auto {
@@ -111,7 +111,7 @@ func Parse(s string, getenv func(string) string) (Part, error) {
 		fmt.Errorf("auto: neither SLURM_ARRAY_TASK_ID nor JOB_COMPLETION_INDEX is set; name the shard as i/n, like 0/4")
 }
 
-// ofArray returns a task of Slurm's, whose numbers may begin anywhere and have steps.
+// ofArray returns the part of a task of a Slurm job array, whose indices may begin anywhere and have steps.
 func ofArray(id, many string, getenv func(string) string) (Part, error) {
 	first, step := cmp.Or(getenv("SLURM_ARRAY_TASK_MIN"), "0"), cmp.Or(getenv("SLURM_ARRAY_TASK_STEP"), "1")
 	numbers := make([]int, 3)
@@ -152,7 +152,7 @@ func (h Header) file() string {
 // unfinished is what is added to the name of a file that grows.
 const unfinished = ".part"
 
-// check finds what no writer of the schema makes.
+// check returns an error for headers that no writer of the schema produces.
 func (h Header) check() error {
 	from, to := Part{h.Shard, max(1, h.Of)}.Range(h.Units)
 	switch {
@@ -167,7 +167,7 @@ func (h Header) check() error {
 	return nil
 }
 
-// Ranges says numbers in few words: "0-3", "7".
+// Ranges formats numbers as ranges: "0-3", "7".
 func Ranges(numbers []int) (words []string) {
 	numbers = slices.Sorted(slices.Values(numbers))
 	for i := 0; i < len(numbers); {
@@ -185,7 +185,7 @@ func Ranges(numbers []int) (words []string) {
 	return words
 }
 
-// nameOf returns the version of a program, with what it was built of.
+// nameOf returns the version of a program, with its build.
 func nameOf(t report.Tool) string {
 	if t.Commit == "" {
 		return t.Version

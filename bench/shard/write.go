@@ -16,7 +16,7 @@ import (
 	"github.com/vprof/vprof/internal/input"
 )
 
-// Hash identifies what is to be done by its JSON.
+// Hash identifies work by its JSON.
 func Hash(work any) (string, error) {
 	text, err := json.Marshal(work)
 	if err != nil {
@@ -26,7 +26,7 @@ func Hash(work any) (string, error) {
 	return hex.EncodeToString(sum[:16]), nil
 }
 
-// A File is a shard under way. It is not safe for concurrent use.
+// A File is an unfinished shard. It is not safe for concurrent use.
 type File struct {
 	header  Header
 	path    string // without .part
@@ -35,9 +35,9 @@ type File struct {
 	partial json.RawMessage
 }
 
-// Open continues with a shard in a folder, which is made if it is not there, or begins it. Nil means that the shard is
-// whole already. The error means bad input if the folder has shards of another plan or of another version; it is
-// another error if a process is working on the shard.
+// Open opens an unfinished shard in a folder, which it creates if needed, or begins it. It returns nil if the shard is
+// complete. The error means bad input if the folder has shards of another plan or version; it is another error if
+// another process works on the shard.
 func Open(dir string, h Header) (*File, error) {
 	h.Schema = Schema
 	h.From, h.To = Part{h.Shard, h.Of}.Range(h.Units)
@@ -73,7 +73,7 @@ func (h Header) same(path string, other Header) error {
 	return nil
 }
 
-// resume continues the file of an earlier process. A last line that is incomplete is cut off.
+// resume reads the file of an earlier process and cuts off an incomplete last line.
 func (s *File) resume() error {
 	if err := lock(s.f); err != nil {
 		return fmt.Errorf("%s: another process is writing this shard; wait for it, or stop it", s.path+unfinished)
@@ -114,8 +114,8 @@ func (s *File) resume() error {
 	}
 }
 
-// ended reports whether a line is one that its writer did not get to write: without an
-// end, or with something else where a disk was full or lost its power.
+// ended reports whether an error is from a last line that was not written completely: without an end, or damaged when
+// the disk was full or lost power.
 func ended(err error) bool { return errors.Is(err, errCut) || errors.As(err, new(*input.FormatError)) }
 
 // begin writes the header.
@@ -129,7 +129,7 @@ func (s *File) begin() error {
 	return s.write(s.header)
 }
 
-// write adds a line, whole and on the disk or not at all.
+// write adds a line to the disk, completely or not at all.
 func (s *File) write(v any) error {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -151,14 +151,14 @@ func (s *File) write(v any) error {
 	return nil
 }
 
-// Next returns the index of the first unit that is not done, or To if all are, and the partial
-// result that an earlier process has written of it, nil if there is none.
+// Next returns the index of the first unfinished unit, or To if all are finished, and its partial result from an
+// earlier process, nil if there is none.
 func (s *File) Next() (unit int, partial json.RawMessage) { return s.next, s.partial }
 
 // To returns the end of the shard's units.
 func (s *File) To() int { return s.header.To }
 
-// Put adds what the next units gave.
+// Put adds the results of the next units.
 func (s *File) Put(units int, result any) error {
 	text, err := json.Marshal(result)
 	if err != nil {
@@ -171,7 +171,7 @@ func (s *File) Put(units int, result any) error {
 	return nil
 }
 
-// Keep adds what the next unit has given so far.
+// Keep adds a partial result of the next unit.
 func (s *File) Keep(partial any) error {
 	text, err := json.Marshal(partial)
 	if err != nil {
@@ -180,12 +180,12 @@ func (s *File) Keep(partial any) error {
 	return s.write(line{Unit: new(s.next), Partial: text})
 }
 
-// Fail notes why the work ends here, as well as it can, and closes the file.
+// Fail writes the reason why the work ends here, as far as that is possible, and closes the file.
 func (s *File) Fail(cause error, code int, host string, at time.Time) error {
 	return errors.Join(s.write(line{Failure: &Failure{cause.Error(), code, at, host}}), s.f.Close())
 }
 
-// Finish ends the shard: its file then has its own name.
+// Finish completes the shard and gives its file the final name.
 func (s *File) Finish() error {
 	if s.next != s.header.To {
 		return errors.Join(fmt.Errorf("%s: %d units are missing", s.path, s.header.To-s.next), s.f.Close())

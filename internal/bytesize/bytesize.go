@@ -21,7 +21,7 @@ const (
 	TiB = 1 << 40
 )
 
-// A unit is a name and how many bytes it stands for.
+// A unit is a name and its number of bytes.
 type unit struct {
 	name  string
 	bytes int64
@@ -96,18 +96,17 @@ func parse(s string) (int64, error) {
 	return whole.Int64(), nil
 }
 
-// Format writes n for reading, in the unit that fits it best and with two
-// decimals, as PyTorch's messages do: "15.47 GiB", "512.00 MiB", "100 B".
+// Format formats n for people, in the most suitable unit and with two decimals, as PyTorch's messages do: "15.47 GiB",
+// "512.00 MiB", "100 B".
 func Format(n int64) string {
 	s := ScaleOf(n)
 	return s.Format(n) + " " + s.Unit()
 }
 
-// A Scale is the unit that a whole column of values shares, so that a reader compares numbers and not units.
+// A Scale is the unit that all values of a column share, so that readers can compare the numbers.
 type Scale struct{ unit unit }
 
-// ScaleOf picks the scale for a column: the largest unit in which the largest
-// of the amounts, by absolute value, is at least one.
+// ScaleOf returns the scale for a column: the largest unit in which the largest absolute amount is at least one.
 func ScaleOf(column ...int64) Scale {
 	var most uint64
 	for _, n := range column {
@@ -132,8 +131,8 @@ func magnitude(n int64) uint64 {
 // Unit returns the name of the scale's unit: "GiB".
 func (s Scale) Unit() string { return s.unit.name }
 
-// Format writes n in the scale's unit, without naming it: two decimals, whole numbers for bytes. An amount that is not
-// zero never looks like zero: it shows as "<0.01", or ">-0.01" below zero.
+// Format formats n in the scale's unit, without the unit's name: two decimals, whole numbers for bytes. An amount that
+// is not zero never looks like zero: it shows as "<0.01", or ">-0.01" below zero.
 func (s Scale) Format(n int64) string {
 	if s.unit.bytes == 1 {
 		return strconv.FormatInt(n, 10)

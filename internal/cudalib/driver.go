@@ -42,7 +42,7 @@ func result[T ~int32 | ~uint32](r T) error {
 	return Result(r)
 }
 
-// Error says little: what a result means is known where calls are made.
+// Error returns only the number: callers describe the results of their calls.
 func (r Result) Error() string { return fmt.Sprintf("CUDA error %d", int(r)) }
 
 // A Handle is physical memory that can be mapped: CUmemGenericAllocationHandle.
@@ -55,7 +55,7 @@ func Create(size int64, device int) (Handle, error) {
 	return Handle(h), err
 }
 
-// ReleaseHandle gives physical memory back once it is mapped nowhere: cuMemRelease.
+// ReleaseHandle frees physical memory once it is no longer mapped: cuMemRelease.
 func ReleaseHandle(h Handle) error { return result(C.cuMemRelease(C.CUmemGenericAllocationHandle(h))) }
 
 // ReserveAddresses reserves a range of size bytes: cuMemAddressReserve.
@@ -65,17 +65,17 @@ func ReserveAddresses(size int64) (uint64, error) {
 	return uint64(at), err
 }
 
-// FreeAddresses gives a range back: cuMemAddressFree.
+// FreeAddresses frees a range: cuMemAddressFree.
 func FreeAddresses(at uint64, size int64) error {
 	return result(C.cuMemAddressFree(C.CUdeviceptr(at), C.size_t(size)))
 }
 
-// Map puts physical memory behind addresses: cuMemMap.
+// Map maps physical memory at addresses: cuMemMap.
 func Map(at uint64, size int64, h Handle) error {
 	return result(C.cuMemMap(C.CUdeviceptr(at), C.size_t(size), 0, C.CUmemGenericAllocationHandle(h), 0))
 }
 
-// Unmap takes the memory behind addresses away: cuMemUnmap.
+// Unmap unmaps the memory at addresses: cuMemUnmap.
 func Unmap(at uint64, size int64) error {
 	return result(C.cuMemUnmap(C.CUdeviceptr(at), C.size_t(size)))
 }
@@ -85,8 +85,8 @@ func SetAccess(at uint64, size int64, device int) error {
 	return result(C.vprof_cuMemSetAccess(C.CUdeviceptr(at), C.size_t(size), C.int(device)))
 }
 
-// UUID identifies a device, or the slice of one that it is, as in
-// "b2f1a3c0-...": cuDeviceGetUuid_v2. What cu calls does not know slices.
+// UUID returns the UUID of a device, or of its MIG slice, as in "b2f1a3c0-...": cuDeviceGetUuid_v2. Package cu calls an
+// older function, which does not support slices.
 func UUID(device int) (string, error) {
 	var u C.CUuuid
 	err := result(C.cuDeviceGetUuid_v2(&u, C.CUdevice(device)))

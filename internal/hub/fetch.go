@@ -95,7 +95,7 @@ func (c *Client) Fetch(name, revision, file string) (path string, err error) {
 	return keep(name, revision, response.Header.Get("X-Repo-Commit"), file, data)
 }
 
-// get requests an address. The token goes to the endpoint's host alone, not to subdomains of a redirect.
+// get requests an address. It sends the token only to the endpoint's host, not to subdomains after a redirect.
 func (c *Client) get(ctx context.Context, address string) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package hub finds the repositories that clients of Hugging Face's hub and ModelScope's have
-// put into their caches on this machine, and fetches descriptions of models into the first.
+// Package hub finds repositories in the caches that clients of Hugging Face's hub and ModelScope's have on this
+// machine, and fetches descriptions of models into the first.
 package hub
 
 import (
@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Snapshots returns the folders of the caches that can hold a repository ("org/name") at a
-// revision; empty is "main". They need not be there.
+// Snapshots returns the folders of the caches that can hold a repository ("org/name") at a revision; empty is "main".
+// The folders may not exist.
 func Snapshots(name, revision string) []string {
 	repository := filepath.Join(cacheFolder(), "models--"+strings.ReplaceAll(name, "/", "--"))
 	revision = cmp.Or(revision, "main")
@@ -30,7 +30,7 @@ func Snapshots(name, revision string) []string {
 	return dirs
 }
 
-// caches returns the folder of the user's caches on Linux, where both clients keep theirs.
+// caches returns the folder of the user's caches on Linux, which both clients use.
 func caches() string {
 	home, _ := os.UserHomeDir()
 	return cmp.Or(os.Getenv("XDG_CACHE_HOME"), filepath.Join(home, ".cache"))
@@ -44,7 +44,7 @@ func cacheFolder() string {
 	return cmp.Or(os.Getenv("HF_HUB_CACHE"), os.Getenv("HUGGINGFACE_HUB_CACHE"), filepath.Join(home(), "hub"))
 }
 
-// File returns a file of a repository in the caches; empty if none has it.
+// File returns the path of a repository's file in the caches; empty if none has it.
 func File(name, revision, file string) string {
 	for _, dir := range Snapshots(name, revision) {
 		path := filepath.Join(dir, file)

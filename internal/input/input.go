@@ -1,4 +1,4 @@
-// Package input has the errors that mean bad input: the user can mend them, in a flag or in a file.
+// Package input has errors that mean bad input: the user can fix them, in a flag or in a file.
 package input
 
 import (
@@ -21,7 +21,7 @@ const MaxFile = 256 << 20
 // reading counts the inputs that are being read.
 var reading atomic.Int32
 
-// Reading reports whether input is being read. A pipe may never end, so that a signal must end the process meanwhile.
+// Reading reports whether input is being read. A pipe may never end, so a signal must then end the process.
 func Reading() bool { return reading.Load() > 0 }
 
 // Begin marks input as being read until the function that it returns is called.
@@ -30,7 +30,7 @@ func Begin() (end func()) {
 	return func() { reading.Add(-1) }
 }
 
-// Quote returns a word of a file in quotes, "..." for what is no word: a file that was named by mistake may be secret.
+// Quote returns a word of a file in quotes, and "..." for other texts: a file that was named by mistake may be secret.
 func Quote(word string) string {
 	if len(word) > 40 || strings.ContainsAny(word, ":*!$/") {
 		return `"..."`
@@ -70,7 +70,7 @@ func Open(path string) (*File, error) {
 	return f, err
 }
 
-// ReadFile reads a file that the user has named, as [ReadAll] does.
+// ReadFile reads a file that the user has named, like [ReadAll].
 func ReadFile(path string) ([]byte, error) {
 	f, err := Open(path)
 	if err != nil {
@@ -103,8 +103,7 @@ func Expand(data []byte, most int64) ([]byte, error) {
 	return out, err
 }
 
-// ReadAll reads all of r, at most [MaxFile]; name is used in messages. A file is read into
-// memory of its size. The error is a [*FormatError] if r is longer.
+// ReadAll reads all of r, at most [MaxFile]; name is used in messages. The error is a [*FormatError] if r is longer.
 func ReadAll(r io.Reader, name string) ([]byte, error) {
 	tooLong := &FormatError{
 		File:   name,
@@ -130,8 +129,8 @@ func ReadAll(r io.Reader, name string) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// A usage is an error that reports whether it means bad input. Error types that do
-// have a method Usage which returns true; they need not import this package.
+// A usage is an error that reports whether it means bad input. Error types that do have a method Usage that returns
+// true; they need not import this package.
 type usage interface {
 	error
 	Usage() bool
@@ -140,7 +139,7 @@ type usage interface {
 // Errorf returns an error that means bad input, formatted as by [fmt.Errorf].
 func Errorf(format string, args ...any) error { return wrong{fmt.Errorf(format, args...)} }
 
-// wrong is an error that means bad input, and nothing that a caller could distinguish from others.
+// wrong is an error that means bad input, and that callers do not distinguish from others.
 type wrong struct{ error }
 
 // Unwrap returns the wrapped error.

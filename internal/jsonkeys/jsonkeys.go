@@ -1,5 +1,4 @@
-// Package jsonkeys finds keys that a JSON object has twice. Decoders take the
-// last one without a word, and what a person read was the first.
+// Package jsonkeys finds repeated keys in JSON objects. Decoders silently use the last one, and people read the first.
 package jsonkeys
 
 import (
@@ -12,8 +11,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Unique returns an error that names the first key that an object in a JSON value
-// has twice. Data that is no JSON is left to the decoder.
+// Unique returns an error that names the first key that appears twice in an object of a JSON value. Invalid JSON is
+// left to the decoder.
 func Unique(data []byte) error {
 	d := jsontext.NewDecoder(bytes.NewReader(data), jsontext.AllowInvalidUTF8(true))
 	for {

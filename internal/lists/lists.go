@@ -1,4 +1,4 @@
-// Package lists makes lists out of lists and maps.
+// Package lists has functions that make lists from lists and maps.
 package lists
 
 import (
@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Map returns the list of f(x) for each element x, in order; of no elements it is empty, and not nil.
+// Map returns the list of f(x) for each element x, in order; it is empty, and not nil, for an empty list.
 func Map[T, U any](list []T, f func(T) U) []U {
 	out := make([]U, len(list))
 	for i, x := range list {
@@ -16,7 +16,7 @@ func Map[T, U any](list []T, f func(T) U) []U {
 	return out
 }
 
-// Filter returns the elements that keep chooses, in order; nil if it chooses none.
+// Filter returns the elements for which keep returns true, in order; nil if there are none.
 func Filter[T any](list []T, keep func(T) bool) (out []T) {
 	for _, x := range list {
 		if keep(x) {
@@ -26,7 +26,7 @@ func Filter[T any](list []T, keep func(T) bool) (out []T) {
 	return out
 }
 
-// Present returns the values of f(x), in order, that are not zero; nil if there are none.
+// Present returns the nonzero values of f(x), in order; nil if there are none.
 func Present[T any, U comparable](list []T, f func(T) U) []U {
 	var zero U
 	return Filter(Map(list, f), func(y U) bool { return y != zero })
@@ -41,7 +41,7 @@ func Times[N int | int64, T any](n N, f func(i N) T) []T {
 	return out
 }
 
-// Keys returns the keys that either of two maps has, in ascending order.
+// Keys returns the keys of both maps, each once, in ascending order.
 func Keys[K cmp.Ordered, V any](a, b map[K]V) []K {
 	keys := slices.AppendSeq(slices.Collect(maps.Keys(a)), maps.Keys(b))
 	slices.Sort(keys)
@@ -57,7 +57,7 @@ func Set[T comparable](list []T) map[T]bool {
 	return set
 }
 
-// Union returns the elements of list, followed by the elements of more that list lacks.
+// Union returns the elements of list, followed by the elements of more that are not in list.
 func Union[T comparable](list []T, more ...T) []T {
 	for _, x := range more {
 		if !slices.Contains(list, x) {
@@ -67,7 +67,7 @@ func Union[T comparable](list []T, more ...T) []T {
 	return list
 }
 
-// First returns the first element that is says yes to; false if there is none.
+// First returns the first element for which is returns true; false if there is none.
 func First[T any](list []T, is func(T) bool) (first T, ok bool) {
 	if at := slices.IndexFunc(list, is); at >= 0 {
 		return list[at], true
@@ -86,7 +86,7 @@ func Most[T any](list []T, value func(T) int64) (most T, ok bool) {
 	return most, largest > 0
 }
 
-// Groups returns the elements of a list by a key, the groups in the order in which their keys first come.
+// Groups returns the elements of a list grouped by a key, in the order in which the keys first appear.
 func Groups[T any, K comparable](list []T, key func(T) K) (groups [][]T) {
 	at := map[K]int{}
 	for _, x := range list {

@@ -1,4 +1,4 @@
-// Package nearest finds the names that a mistyped one may have meant.
+// Package nearest finds the names that a mistyped name may mean.
 package nearest
 
 import (
@@ -8,8 +8,7 @@ import (
 	"unicode"
 )
 
-// Fold reduces a name to what people remember of it: letters and digits, in
-// lower case. "RTX 5060 Ti" and "rtx-5060-ti" fold to the same.
+// Fold reduces a name to its letters and digits, in lower case. "RTX 5060 Ti" and "rtx-5060-ti" have the same result.
 func Fold(name string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsLetter(r) || unicode.IsDigit(r) {
@@ -19,8 +18,7 @@ func Fold(name string) string {
 	}, name)
 }
 
-// Hint returns a part of a message: up to n of the names that a word may have meant,
-// after a semicolon; empty if none is near.
+// Hint returns a part of a message: a semicolon and up to n names that a word may mean; empty if none is near.
 func Hint(word string, names []string, n int) string {
 	near := Names(word, names, n)
 	if len(near) == 0 {
@@ -30,8 +28,8 @@ func Hint(word string, names []string, n int) string {
 }
 
 // Names returns up to n of the names, those nearest to word first, and names at the same distance in their given order.
-// Names with a part that begins with the word come first. Names that would need more than half of the longer of both
-// rewritten are left out: they were not meant. Both sides are folded.
+// Names with a part that begins with the word come first. Names that differ in more than half of the longer text are
+// omitted. Both sides are folded.
 func Names(word string, names []string, n int) []string {
 	folded := Fold(word)
 	if folded == "" {

@@ -27,8 +27,8 @@ const soname = "libnvidia-ml.so.1"
 
 var wslFolder = "/usr/lib/wsl/lib"
 
-// Path returns the library that [Load] loads: a file name for the dynamic loader to
-// find, or a path. go-nvml must be told the same.
+// Path returns the library that [Load] loads: a file name for the dynamic loader, or a path. go-nvml needs the same
+// path.
 func Path() string {
 	if path := os.Getenv(PathVariable); path != "" {
 		return path
@@ -49,8 +49,8 @@ func readable(file string) bool {
 
 var loading sync.Mutex
 
-// Load loads the library, once. Without an error go-nvml can be used; with one
-// each of its calls answers that there is no such function.
+// Load loads the library, once. go-nvml can be used if there is no error; otherwise all of its calls return "function
+// not found".
 func Load() error {
 	loading.Lock()
 	defer loading.Unlock()

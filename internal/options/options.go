@@ -22,16 +22,16 @@ type Option[T any] struct {
 	Bare, Lists bool
 }
 
-// For returns the option for some names alone.
+// For restricts the option to some names.
 func (o Option[T]) For(names ...string) Option[T] {
 	o.Names = names
 	return o
 }
 
-// Table holds all options of a type, in the order in which they are written.
+// Table holds all options of a type, in the order of their text.
 type Table[T any] []Option[T]
 
-// Pair is an option as in its text.
+// Pair is a key with its value, as text.
 type Pair struct{ Key, Value string }
 
 // Pairs splits a text like "r=8,target=q_proj,v_proj,packed" into options of a name; [Table.Set] judges unknown keys.
@@ -60,7 +60,7 @@ func (t Table[T]) Pairs(name, text string) ([]Pair, error) {
 	return all, nil
 }
 
-// Read sets the options of a name from a text in v.
+// Read parses the options of a name and sets them in v.
 func (t Table[T]) Read(v *T, name, text string) error {
 	pairs, err := t.Pairs(name, text)
 	for _, p := range pairs {
@@ -71,7 +71,7 @@ func (t Table[T]) Read(v *T, name, text string) error {
 	return err
 }
 
-// ReadNamed reads a name, one of names, into at, and the options behind a colon into v. What names the value in errors.
+// ReadNamed parses a name, one of names, into at, and the options after a colon into v. what names it in errors.
 func (t Table[T]) ReadNamed(v *T, at *string, what, text string, names []string) error {
 	name, list, more := strings.Cut(text, ":")
 	if !slices.Contains(names, name) {
@@ -99,7 +99,7 @@ func (t Table[T]) Set(v *T, name string, p Pair) error {
 // Has reports whether a name has an option.
 func (t Table[T]) Has(name, key string) bool { return t.find(name, key) != nil }
 
-// Text returns the options of v that differ from the usual ones, as [Table.Read] reads them.
+// Text formats the options of v that differ from the default, for [Table.Read].
 func (t Table[T]) Text(v *T) string {
 	var all []string
 	for _, o := range t {
@@ -113,10 +113,10 @@ func (t Table[T]) Text(v *T) string {
 	return strings.Join(all, ",")
 }
 
-// Value returns the text of one option of v, empty for the usual value. The key must be one of the table.
+// Value formats one option of v; empty for the default. The key must be in the table.
 func (t Table[T]) Value(v *T, key string) string { return t[t.index(key)].Write(v) }
 
-// Named returns a name with the options of v: "fsdp2:mp=bf16", or the name alone.
+// Named formats a name with the options of v: "fsdp2:mp=bf16", or the name alone.
 func (t Table[T]) Named(name string, v *T) string {
 	if text := t.Text(v); text != "" {
 		return name + ":" + text

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Of returns an option whose field others read and write.
+// Of returns an option with functions that parse and format its field.
 func Of[T, V any](key string, read func(string) (V, error), at func(*T) *V, write func(V) string) Option[T] {
 	return Option[T]{
 		Key: key,
@@ -19,12 +19,12 @@ func Of[T, V any](key string, read func(string) (V, error), at func(*T) *V, writ
 	}
 }
 
-// Truth returns an option that is off without its key.
+// Truth returns an option with true or false; the default is false.
 func Truth[T any](key string, at func(*T) *bool) Option[T] {
 	return Of(key, ParseTruth, at, func(on bool) string { return wordIf(on, "true") })
 }
 
-// Choice returns one of two words. The first one is the value without the option, the other one sets the field.
+// Choice returns an option with two words. The first is the default, the other one sets the field.
 func Choice[T any](key, usual, other string, at func(*T) *bool) Option[T] {
 	read := func(text string) (bool, error) {
 		word, err := OneOf(text, other, usual)
@@ -33,14 +33,14 @@ func Choice[T any](key, usual, other string, at func(*T) *bool) Option[T] {
 	return Of(key, read, at, func(on bool) string { return wordIf(on, other) })
 }
 
-// Switch returns [Truth] for an option that is written as its key alone.
+// Switch returns an option like [Truth] that is written as its key alone.
 func Switch[T any](key string, at func(*T) *bool) Option[T] {
 	o := Truth(key, at)
 	o.Bare = true
 	return o
 }
 
-// Off returns an option that is on without its key. The field holds that it is off.
+// Off returns an option with true or false; the default is true. The field is true if the option is off.
 func Off[T any](key string, at func(*T) *bool) Option[T] {
 	read := func(text string) (bool, error) {
 		on, err := ParseTruth(text)
@@ -49,7 +49,7 @@ func Off[T any](key string, at func(*T) *bool) Option[T] {
 	return Of(key, read, at, func(off bool) string { return wordIf(off, "false") })
 }
 
-// Count returns a whole number within bounds. Zero is the value without the option.
+// Count returns an option with a whole number within bounds. The default is zero.
 func Count[T any, N int | int64](key string, least, most int64, at func(*T) *N) Option[T] {
 	read := func(text string) (N, error) {
 		n, err := Within(text, least, most)
@@ -58,7 +58,7 @@ func Count[T any, N int | int64](key string, least, most int64, at func(*T) *N) 
 	return Of(key, read, at, Number)
 }
 
-// Word returns one of some words. The usual one, which may be empty, is stored as the empty word.
+// Word returns an option with one of some words. The default, which may be empty, is stored as the empty word.
 func Word[T any, W ~string](key, usual string, at func(*T) *W, words ...string) Option[T] {
 	read := func(text string) (W, error) {
 		word, err := OneOf(text, words...)
@@ -70,14 +70,14 @@ func Word[T any, W ~string](key, usual string, at func(*T) *W, words ...string) 
 	return Of(key, read, at, func(word W) string { return string(word) })
 }
 
-// Names returns a list of names joined by "+".
+// Names returns an option with a list of names joined by "+".
 func Names[T any](key string, at func(*T) *[]string) Option[T] {
 	o := Of(key, ParseNames, at, JoinNames)
 	o.Lists = true
 	return o
 }
 
-// Within reads a whole number from low to high.
+// Within parses a whole number from low to high.
 func Within(text string, low, high int64) (int64, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < low || n > high {
@@ -86,7 +86,7 @@ func Within(text string, low, high int64) (int64, error) {
 	return n, nil
 }
 
-// OneOf returns a text that is one of some words.
+// OneOf returns the text if it is one of some words, else an error.
 func OneOf(text string, words ...string) (string, error) {
 	if !slices.Contains(words, text) {
 		return "", fmt.Errorf("%q is none of %s", text, strings.Join(words, ", "))
@@ -94,7 +94,7 @@ func OneOf(text string, words ...string) (string, error) {
 	return text, nil
 }
 
-// ParseTruth reads true or false, in upper or lower case, or 1 or 0.
+// ParseTruth parses true or false, in any letter case, or 1 or 0.
 func ParseTruth(text string) (bool, error) {
 	on, err := strconv.ParseBool(strings.ToLower(text))
 	if err != nil {
@@ -103,7 +103,7 @@ func ParseTruth(text string) (bool, error) {
 	return on, nil
 }
 
-// ParseNames reads names or patterns joined by "+", none of them empty.
+// ParseNames parses names or patterns joined by "+", none of them empty.
 func ParseNames(text string) ([]string, error) {
 	names := strings.Split(text, "+")
 	if slices.Contains(names, "") {
@@ -112,10 +112,10 @@ func ParseNames(text string) ([]string, error) {
 	return names, nil
 }
 
-// JoinNames returns the form that [ParseNames] reads.
+// JoinNames formats names for [ParseNames].
 func JoinNames(names []string) string { return strings.Join(names, "+") }
 
-// Number returns a number as text; empty for zero.
+// Number formats a number; empty for zero.
 func Number[N int | int64](n N) string {
 	if n == 0 {
 		return ""
@@ -123,7 +123,7 @@ func Number[N int | int64](n N) string {
 	return strconv.FormatInt(int64(n), 10)
 }
 
-// wordIf returns a word, or the empty text.
+// wordIf returns the word, or the empty text if on is false.
 func wordIf(on bool, word string) string {
 	if on {
 		return word

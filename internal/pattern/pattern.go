@@ -1,5 +1,5 @@
-// Package pattern holds regular expressions that are compiled when they are first used. A command uses few of the
-// program's, and compiling all of them takes longer than a plan of a small model.
+// Package pattern compiles regular expressions when they are first used. A command uses few of the program's
+// expressions, and compiling all takes longer than a plan of a small model.
 package pattern
 
 import (

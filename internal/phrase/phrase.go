@@ -1,10 +1,10 @@
-// Package phrase makes sentences of parts, each of which stands there under a condition.
+// Package phrase builds sentences from optional parts.
 package phrase
 
 import "fmt"
 
-// If returns a text, formatted as by [fmt.Sprintf], if a condition holds, and an empty one otherwise. The arguments are
-// evaluated in both cases.
+// If returns a text, formatted by [fmt.Sprintf], if holds is true, and else an empty text. The arguments are evaluated
+// in both cases.
 func If(holds bool, format string, args ...any) string {
 	if !holds {
 		return ""
@@ -12,7 +12,7 @@ func If(holds bool, format string, args ...any) string {
 	return fmt.Sprintf(format, args...)
 }
 
-// After returns a text behind a prefix, and nothing if the text is empty.
+// After returns a text after a prefix, and nothing if the text is empty.
 func After(prefix, text string) string {
 	if text == "" {
 		return ""
@@ -20,7 +20,7 @@ func After(prefix, text string) string {
 	return prefix + text
 }
 
-// Known returns a formatted value, and nothing if it is not known.
+// Known returns a formatted value, and nothing if it is nil.
 func Known[T any](format string, value *T) string {
 	if value == nil {
 		return ""
@@ -37,7 +37,7 @@ type List []string
 // Add adds a formatted text.
 func (l *List) Add(format string, args ...any) { *l = append(*l, fmt.Sprintf(format, args...)) }
 
-// If adds a formatted text if a condition holds. The arguments are evaluated in both cases.
+// If adds a formatted text if holds is true. The arguments are evaluated in both cases.
 func (l *List) If(holds bool, format string, args ...any) {
 	if holds {
 		l.Add(format, args...)
@@ -51,7 +51,7 @@ func (l *List) Text(texts ...string) {
 	}
 }
 
-// Such adds a sentence about things, if any: how many, and the first as an example. The format has a verb for each.
+// Such adds a sentence about things, if any: their number, and the first as an example. The format has a verb for each.
 func (l *List) Such(format, unit string, things []string) {
 	if n := len(things); n > 0 {
 		l.Add(format, Count(n, unit), things[0])

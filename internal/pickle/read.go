@@ -1,5 +1,5 @@
-// Package pickle reads and writes Python's pickle format as far as it holds plain data: numbers, text, lists, tuples
-// and dicts. The reader carries out no instruction that names or calls code, so nothing of a file is ever run.
+// Package pickle reads and writes the plain data of Python's pickle format: numbers, text, lists, tuples and dicts. The
+// reader refuses instructions that name or call code, so it never runs anything of a file.
 package pickle
 
 import (
@@ -28,7 +28,7 @@ type item struct {
 	value any
 }
 
-// A mark is where the items of a collection begin on the stack.
+// A mark is the position on the stack where the items of a collection begin.
 type mark struct{}
 
 // Get returns the value of a key; nil if there is none.
@@ -60,11 +60,11 @@ const (
 	costObject = 32 // a list or a dict without its items
 )
 
-// A Budget bounds the memory that reading a file may take, so that a small file cannot fill a machine.
+// A Budget limits the memory of reading a file, so that a small file cannot fill a machine.
 type Budget struct{ left, all int64 }
 
-// NewBudget returns the budget for a file of a length in bytes: 32 MiB and six times the
-// length. Memory snapshots that PyTorch writes take three to four times theirs.
+// NewBudget returns the budget for a file of a length in bytes: 32 MiB and six times the length. Memory snapshots of
+// PyTorch need three to four times their length.
 func NewBudget(file int) *Budget {
 	all := 32<<20 + 6*int64(file)
 	return &Budget{all, all}
@@ -82,8 +82,7 @@ func (b *Budget) Spend(bytes int64) error {
 // Python's pickler writes collections in pieces of a thousand.
 const MaxStacked = 1 << 21
 
-// unpickler is the stack machine of the pickle protocol, without the instructions that name or call code: whatever a
-// file holds, nothing of it runs.
+// unpickler is the stack machine of the pickle protocol, without the instructions that name or call code.
 type unpickler struct {
 	data   []byte
 	at     int
@@ -94,7 +93,7 @@ type unpickler struct {
 	keys map[string]bool
 }
 
-// A pickleError says at which byte a pickle is wrong.
+// A pickleError is an error with the byte at which a pickle is wrong.
 type pickleError struct {
 	at     int
 	reason string
@@ -137,7 +136,7 @@ func (u *unpickler) fail(format string, args ...any) {
 	panic(&pickleError{u.at, fmt.Sprintf(format, args...)})
 }
 
-// take reads n bytes. It allocates no more than the input has.
+// take reads n bytes. It never allocates more than the rest of the input.
 func (u *unpickler) take(n uint64) []byte {
 	if n > uint64(len(u.data)-u.at) {
 		u.fail("cut off: %d bytes are missing", n-uint64(len(u.data)-u.at))
@@ -216,7 +215,7 @@ func (u *unpickler) toMark() []any {
 	return nil
 }
 
-// step carries out one instruction other than the last.
+// step executes one instruction other than the last.
 func (u *unpickler) step(op byte) {
 	switch op {
 	case 0x80: // PROTO
@@ -243,7 +242,7 @@ func (u *unpickler) step(op byte) {
 	}
 }
 
-// scalar carries out an instruction that pushes a scalar.
+// scalar executes an instruction that pushes a scalar.
 func (u *unpickler) scalar(op byte) bool {
 	switch op {
 	case 'N':
@@ -297,7 +296,7 @@ func (u *unpickler) long(n uint64) int64 {
 	return int64(v)
 }
 
-// collection carries out an instruction that makes or fills a collection.
+// collection executes an instruction that makes or fills a collection.
 func (u *unpickler) collection(op byte) bool {
 	switch op {
 	case ']', ')': // EMPTY_LIST, EMPTY_TUPLE
@@ -381,7 +380,7 @@ func (u *unpickler) top() any {
 	return v
 }
 
-// memory carries out an instruction on the memo.
+// memory executes an instruction on the memo.
 func (u *unpickler) memory(op byte) bool {
 	switch op {
 	case 0x94: // MEMOIZE
@@ -400,7 +399,7 @@ func (u *unpickler) memory(op byte) bool {
 	return true
 }
 
-// put keeps the top of the stack under a number. Picklers count from zero.
+// put stores the top of the stack in the memo under a number. Picklers count from zero.
 func (u *unpickler) put(i uint64) {
 	switch n := uint64(len(u.memo)); {
 	case i > n:

@@ -6,8 +6,8 @@ import (
 	"io"
 )
 
-// A Writer writes a pickle of protocol 2, with those instructions alone that the page pytorch.org/memory_viz reads.
-// Each method writes a value; the first error of the writer below is that of Close.
+// A Writer writes a pickle of protocol 2, with only those instructions that the page pytorch.org/memory_viz reads. Each
+// method writes a value; Close returns the first error of the underlying writer.
 type Writer struct {
 	out *bufio.Writer
 	// memo numbers the values written so far that may come again: strings, and what goes through Shared.
@@ -33,14 +33,14 @@ const (
 	opLongBinGet = 'j'
 )
 
-// NewWriter begins a pickle.
+// NewWriter returns a Writer and writes the pickle's header.
 func NewWriter(w io.Writer) *Writer {
 	p := &Writer{bufio.NewWriter(w), map[any]uint32{}}
 	p.bytes(opProto, 2)
 	return p
 }
 
-// Close ends the pickle. It does not close the writer below.
+// Close writes the end of the pickle. It does not close the underlying writer.
 func (p *Writer) Close() error {
 	p.bytes(opStop)
 	return p.out.Flush() // a bufio.Writer keeps its first error
@@ -56,7 +56,7 @@ func (p *Writer) String(s string) {
 	})
 }
 
-// Shared writes a value the first time and refers to it from then on. Values of one key must be the same.
+// Shared writes a value the first time and afterwards a reference to it. Values of one key must be equal.
 func (p *Writer) Shared(key any, value func()) {
 	if id, ok := p.memo[key]; ok {
 		p.bytes(binary.LittleEndian.AppendUint32([]byte{opLongBinGet}, id)...)
@@ -77,7 +77,7 @@ func (p *Writer) Int(n int64) {
 	p.bytes(binary.LittleEndian.AppendUint64([]byte{opLong1, 8}, uint64(n))...)
 }
 
-// Bool writes a truth value.
+// Bool writes a bool.
 func (p *Writer) Bool(b bool) {
 	if b {
 		p.bytes(opNewTrue)

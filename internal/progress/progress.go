@@ -1,4 +1,4 @@
-// Package progress tells how far long work is.
+// Package progress reports the progress of long work.
 package progress
 
 import (
@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Func receives how far long work is: how many of a total are done, and of what. It may be nil; calls do not overlap.
+// Func receives the progress of work: how many of a total are done, and of what. It may be nil; calls do not overlap.
 type Func func(what string, done, total int)
 
 // Counting returns a function to call when more of a total are done, from any goroutine.
@@ -28,8 +28,8 @@ func (p Func) Counting(what string, total int) (more func(n int)) {
 	}
 }
 
-// Each calls do for every element of a list, as many at a time as there are cores, and reports to tell how many of them
-// are done. The first error is returned, and ends the context of the other calls.
+// Each calls do for every element of a list, concurrently on all cores, and reports the number of finished calls to
+// tell. It returns the first error, which also ends the context of the other calls.
 func Each[T any](ctx context.Context, tell Func, what string, list []T,
 	do func(ctx context.Context, i int, x T) error,
 ) error {

@@ -1,4 +1,4 @@
-// Package requirements finds the releases of packages that a Python project requires, or that a Python has.
+// Package requirements finds the releases of packages that a Python project requires, or that a Python interpreter has.
 package requirements
 
 import (
@@ -22,8 +22,8 @@ var ErrNotFound = errors.New("no release is required")
 // mostBytes of a file are read: lock files of large projects have a few MiB.
 const mostBytes = 64 << 20
 
-// Find looks for a package in the files of a project's folder: uv.lock, which has the very release, then
-// requirements.txt and pyproject.toml. The release comes without its operator: 2.11.0 of ==2.11.0 and of >=2.11.0.
+// Find searches a package in the files of a project's folder: uv.lock, which has exact releases, then requirements.txt
+// and pyproject.toml. The release has no operator: 2.11.0 for ==2.11.0 and for >=2.11.0.
 func Find(dir, name string) (release string, err error) {
 	for _, file := range []string{"uv.lock", "requirements.txt", "pyproject.toml"} {
 		text, err := Read(filepath.Join(dir, file))
@@ -41,7 +41,7 @@ func Find(dir, name string) (release string, err error) {
 		ErrNotFound, name)
 }
 
-// Read reads a file of requirements, of bounded size.
+// Read reads a file of requirements, of limited size.
 func Read(path string) ([]byte, error) { return input.ReadUpTo(path, mostBytes) }
 
 // Versions returns the releases that a file requires of packages, by the package's name.
@@ -79,7 +79,7 @@ var patterns = map[string]string{
 	"":      `(?m)^[\s+]*"?NAME(?:\[[\w, -]*\])?\s*(?:OP)\s*v?(\d[\w.!+]*)`,
 }
 
-// find returns the names, where the pattern of a name has a group, and releases of a file, for each place.
+// find returns the name, if the pattern has a group for it, and the release of each match in a file.
 func find(file string, text []byte, name, signs string) [][][]byte {
 	kind := strings.Replace(filepath.Ext(file), ".yaml", ".yml", 1)
 	pattern, known := patterns[kind]
@@ -90,7 +90,7 @@ func find(file string, text []byte, name, signs string) [][][]byte {
 	return regexp.MustCompile(pattern).FindAllSubmatch(text, -1)
 }
 
-// Version returns the release of a package that the file requires; empty if it does not.
+// Version returns the release of a package that the file requires; empty if it requires none.
 func Version(file string, text []byte, name string) string {
 	name = cmp.Or(otherNames[name], strings.ReplaceAll(regexp.QuoteMeta(name), "-", "[-_]"))
 	for _, place := range find(file, text, name, "[=~>]{1,2}") {
@@ -105,11 +105,11 @@ func Version(file string, text []byte, name string) string {
 
 var hyphen = regexp.MustCompile(`[-_.]+`)
 
-// Normalized returns the name of a package as in indexes.
+// Normalized returns the name of a package as package indexes write it.
 func Normalized(name string) string { return strings.ToLower(hyphen.ReplaceAllString(name, "-")) }
 
-// Pinned returns the releases that a lock file (uv.lock, poetry.lock, pylock.toml), a list of requirements or an
-// environment of conda fixes, by the normalized names of packages. Of a package named twice, the first counts.
+// Pinned returns the exact releases of a lock file (uv.lock, poetry.lock, pylock.toml), a list of requirements or a
+// conda environment, by the normalized names of packages. If a package is named twice, the first counts.
 func Pinned(file string, text []byte) map[string]string {
 	pins := map[string]string{}
 	for _, place := range find(strings.Replace(file, ".toml", ".lock", 1), text, `([A-Za-z0-9][\w.-]*?)`, "===?") {

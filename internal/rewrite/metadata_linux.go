@@ -81,7 +81,7 @@ func readXattr(read func([]byte) (int, error)) ([]byte, error) {
 	return b[:max(0, n)], err
 }
 
-// lock waits until it has a directory for itself. File systems without locks are taken without one.
+// lock waits until this process has locked a directory. On file systems without locks, it locks nothing.
 func lock(dir string) (unlock func(), err error) {
 	f, err := os.Open(dir)
 	if err != nil {

@@ -9,14 +9,14 @@ import (
 	"path/filepath"
 )
 
-// Pending is a file that is being written: under a hidden name in the folder of its path until it is complete.
+// Pending is a file that is being written, under a hidden name in the folder of its path until it is complete.
 type Pending struct {
 	*bufio.Writer
 	file *os.File
 	path string
 }
 
-// Begin makes the hidden file for a path.
+// Begin creates the hidden file for a path.
 func Begin(path string, mode fs.FileMode) (*Pending, error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
@@ -29,10 +29,10 @@ func Begin(path string, mode fs.FileMode) (*Pending, error) {
 	return p, nil
 }
 
-// close completes the hidden file, since Windows renames no file that is open.
+// close closes the hidden file, since Windows does not rename open files.
 func (p *Pending) close() error { return errors.Join(p.Flush(), p.file.Sync(), p.file.Close()) }
 
-// Replace puts the file into its place, at once where the system can. After an error the hidden file is removed.
+// Replace renames the file to its path, atomically if the system can. After an error it removes the hidden file.
 func (p *Pending) Replace() error {
 	err := p.close()
 	if err == nil {
@@ -44,13 +44,13 @@ func (p *Pending) Replace() error {
 	return nil
 }
 
-// Drop removes the hidden file. A file at the path itself stays as it is.
+// Drop removes the hidden file. A file at the path itself does not change.
 func (p *Pending) Drop() error {
 	p.file.Close() // which it may be already
 	return os.Remove(p.file.Name())
 }
 
-// Append adds data to the end of a file, at once, so that several processes may do so.
+// Append appends data to a file in one write, so that several processes may append at the same time.
 func Append(path string, data []byte, mode fs.FileMode) error {
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, mode)
 	if err != nil {
@@ -60,8 +60,8 @@ func Append(path string, data []byte, mode fs.FileMode) error {
 	return errors.Join(err, f.Close())
 }
 
-// Create gives a file the content that write writes, if that succeeds, without a backup. Another process reads either
-// all of the old content or all of the new.
+// Create replaces a file's content by the output of write if that succeeds, without a backup. Other processes read
+// either all of the old content or all of the new.
 func Create(path string, mode fs.FileMode, write func(io.Writer) error) error {
 	p, err := Begin(path, mode)
 	if err != nil {

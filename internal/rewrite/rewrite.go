@@ -41,9 +41,8 @@ func Files(ctx context.Context, files []File) (backups []string, err error) {
 	return write(ctx, files, osDisk{})
 }
 
-// Update replaces the content of one file by what change returns for it; change gets nil if
-// there is no such file. No other process writes it through this package in
-// between. It returns the backup, as [Files] does; empty if there is none.
+// Update replaces the content of one file by the result of change, which gets nil if the file does not exist. No other
+// process writes it through this package meanwhile. It returns the backup, as [Files] does; empty if there is none.
 func Update(ctx context.Context, path string, change func(before []byte) ([]byte, error)) (backup string, err error) {
 	unlock, err := lockAll([]string{path})
 	if err != nil {
@@ -101,7 +100,7 @@ func lockAll(paths []string) (unlock func(), err error) {
 	return unlock, nil
 }
 
-// disk is the part of a file system that writing needs; tests have disks that are full or fail.
+// disk has the operations of a file system that writing needs; tests have disks that are full or fail.
 type disk interface {
 	// Stage writes data to a new file in the directory of path, with mode, and
 	// returns its name. Nothing is left after an error.
@@ -147,8 +146,8 @@ func write(ctx context.Context, files []File, d disk) (backups []string, err err
 	return backups, nil
 }
 
-// restore returns the targets before failed, and an overwritten one that failed, to their old content. It keeps the
-// backup of a file that it cannot restore.
+// restore restores the targets before failed, and failed itself if it was overwritten, to their old content. It keeps
+// the backup of a file that it cannot restore.
 func restore(d disk, targets []*target, failed int) error {
 	var errs []error
 	for i, t := range targets {
@@ -180,7 +179,7 @@ func discard(d disk, names ...string) {
 	}
 }
 
-// prepare writes the new contents and the backups, and checks that nobody has changed the files meanwhile.
+// prepare writes the new contents and the backups, and checks that no other process changed the files meanwhile.
 func prepare(ctx context.Context, d disk, targets []*target) (backups []string, err error) {
 	if backups, err = stageAll(d, targets); err != nil {
 		return nil, fmt.Errorf("nothing was changed: %w", err)
@@ -218,7 +217,7 @@ func stageAll(d disk, targets []*target) (backups []string, err error) {
 	return backups, nil
 }
 
-// put gives the target its new content.
+// put replaces the target's content by the new one.
 func (t *target) put(d disk) error {
 	switch {
 	case t.before == nil:
@@ -229,7 +228,7 @@ func (t *target) put(d disk) error {
 	return d.Rename(t.staged, t.path)
 }
 
-// openAll opens what changes.
+// openAll opens the files whose content changes.
 func openAll(files []File) ([]*target, error) {
 	var targets []*target
 	for _, f := range files {
@@ -307,8 +306,8 @@ func backUp(d disk, t *target) (string, error) {
 	return "", fmt.Errorf("%s has 10,000 backups beside it; remove some", t.path)
 }
 
-// osDisk is the file system of the machine. Package renameio would do for one
-// file at a time; here nothing may be renamed until all files are complete.
+// osDisk is the file system of the machine. Package renameio replaces one file at a time; here no file may be renamed
+// until all are complete.
 type osDisk struct{}
 
 // Stage implements [disk].
@@ -339,7 +338,7 @@ func (osDisk) Overwrite(path string, data []byte) error {
 // Rename implements [disk].
 func (osDisk) Rename(from, to string) error { return os.Rename(from, to) }
 
-// Link implements [disk]. Where the file system has no links, the file is copied.
+// Link implements [disk]. On file systems without hard links, it copies the file.
 func (osDisk) Link(from, to string) error {
 	err := os.Link(from, to)
 	if err == nil || errors.Is(err, fs.ErrExist) {

@@ -1,4 +1,4 @@
-// Package shellword writes words as a shell reads them.
+// Package shellword quotes words for a shell.
 package shellword
 
 import (
@@ -7,7 +7,7 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// Quote makes one word of s, in single quotes if the shell would change it.
+// Quote returns s as one word, in single quotes if the shell would change it.
 func Quote(s string) string {
 	if s != "" && !strings.ContainsFunc(s, special) {
 		return s
@@ -15,10 +15,10 @@ func Quote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// Join makes one command of words.
+// Join returns words as one command.
 func Join(words []string) string { return strings.Join(lists.Map(words, Quote), " ") }
 
-// special reports whether a character may mean something to a shell.
+// special reports whether a character may have a meaning in a shell.
 func special(r rune) bool {
 	return !strings.ContainsRune("/._-+=:,@%", r) &&
 		(r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')

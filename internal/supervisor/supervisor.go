@@ -1,5 +1,5 @@
-// Package supervisor runs a command for a scheduler as if nothing stood in between: it hands on signals at once and
-// ends with the command's exit code, and no process that the command started outlives it.
+// Package supervisor runs a command for a scheduler so that the supervisor is not noticed: it forwards signals at once
+// and exits with the command's exit code. No process that the command started outlives it.
 package supervisor
 
 import (
@@ -28,8 +28,8 @@ type Process struct {
 // grace is how long descendants that outlive a command get between SIGTERM and SIGKILL.
 const grace = 5 * time.Second
 
-// Start starts a command. In the foreground of a terminal it stays in the
-// terminal's group, whose keys reach it anyway; else it gets a group of its own.
+// Start starts a command. In the foreground of a terminal it stays in the terminal's process group, which receives the
+// terminal's keys; otherwise it gets its own group.
 func Start(cmd *exec.Cmd, foreground bool) (*Process, error) {
 	p := &Process{cmd: cmd, group: !foreground, done: make(chan struct{})}
 	// Signals must be caught before there is a process to forward them to.
@@ -64,13 +64,13 @@ func (p *Process) forward(signals <-chan os.Signal) {
 	}
 }
 
-// Pid returns the command's process.
+// Pid returns the command's process ID.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
 // Done returns a channel that is closed when the command and its descendants have ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Err returns how the command ended, as [exec.Cmd.Wait] says it; after Done.
+// Err returns the result of [exec.Cmd.Wait]; it is valid after Done.
 func (p *Process) Err() error { return p.err }
 
 // Forwarded reports whether a signal was forwarded to the command.

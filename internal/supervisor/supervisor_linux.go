@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forwardable returns the signals that schedulers and people send. The keys of a terminal reach the command without us.
+// forwardable returns the signals that schedulers and people send. The keys of a terminal reach the command directly.
 func forwardable(foreground bool) []os.Signal {
 	signals := []os.Signal{
 		syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT,
@@ -80,8 +80,8 @@ func (p *Process) endDescendants() {
 	}
 }
 
-// descendants returns the living processes that the command started: its group, and what this process has adopted, with
-// all that is below. Children that it had before are not among them.
+// descendants returns the living processes that the command started: its group, and processes that this process
+// adopted, with their descendants. Earlier children of this process are not among them.
 func (p *Process) descendants() []int {
 	all := processes()
 	mine := map[int]bool{}
@@ -144,8 +144,8 @@ func processes() map[int]process {
 	return all
 }
 
-// readProcess reads /proc/PID/stat: after the name in parentheses, which may hold anything, come the state, the parent
-// and the group, and as the twentieth field when it started.
+// readProcess parses /proc/PID/stat: after the name in parentheses, which may contain anything, come the state, the
+// parent and the group, and as the twentieth field the start time.
 func readProcess(pid int) (p process, ok bool) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -162,8 +162,8 @@ func readProcess(pid int) (p process, ok bool) {
 	return p, true
 }
 
-// gone reports whether there is no process of a number.
+// gone reports whether no process has this ID.
 func gone(pid int) bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
 
-// EndWith makes the system end a command with the thread that starts it, so that it does not outlive a killed vprof.
+// EndWith makes the system kill a command when the thread that started it ends, so that none outlives a killed vprof.
 func EndWith(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// forwardable returns the signals that every system has. The keys of a terminal reach the command without us.
+// forwardable returns the signals that every system has. The keys of a terminal reach the command directly.
 func forwardable(foreground bool) []os.Signal {
 	if foreground {
 		return []os.Signal{syscall.SIGTERM}
@@ -25,10 +25,10 @@ func (p *Process) Signal(s os.Signal) { _ = p.cmd.Process.Signal(s) }
 
 func awaitExit(int) {}
 
-// endDescendants ends no process: only Linux lists the processes that outlive a command.
+// endDescendants ends nothing: only Linux lists the processes that outlive a command.
 func (p *Process) endDescendants() {}
 
-// gone returns false: this system does not tell.
+// gone returns false: this system does not report it.
 func gone(int) bool { return false }
 
 // EndWith changes nothing: this system has no such setting.

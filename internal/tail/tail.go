@@ -1,4 +1,4 @@
-// Package tail keeps the end of what a command says, to be shown if it fails.
+// Package tail keeps the end of a command's output, to be shown if it fails.
 package tail
 
 import (

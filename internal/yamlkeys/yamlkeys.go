@@ -1,5 +1,5 @@
-// Package yamlkeys reads YAML that people write into structs, strictly: a key that
-// there is not is an error that names the line and the keys that may have been meant.
+// Package yamlkeys decodes YAML files of users into structs, strictly: an unknown key is an error that names the line
+// and the keys that may be meant.
 package yamlkeys
 
 import (
@@ -17,10 +17,10 @@ import (
 	"github.com/vprof/vprof/internal/nearest"
 )
 
-// Keyed is a type that reads its keys itself, and names which there are.
+// Keyed is a type that decodes its keys itself, and lists them.
 type Keyed interface{ Keys() []string }
 
-// Decode reads the one document of data into the struct that v points to. The error is an [*input.FormatError].
+// Decode decodes the one document of data into the struct that v points to. The error is an [*input.FormatError].
 func Decode(file string, data []byte, v any) error {
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	var doc yaml.Node

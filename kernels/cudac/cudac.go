@@ -1,6 +1,6 @@
-// Package cudac is the kernels' CUDA C, and a CPU to run it on in tests: every thread of a block is a fiber, barriers
-// and the instructions of tensor cores are played by functions, and memory outside of the buffers may not be touched.
-// It shows that the arithmetic is right, every byte visited and no barrier missing; nothing about speed.
+// Package cudac has the CUDA C of the kernels, and a simulated GPU on the CPU to run it in tests. Each thread of a
+// block is a fiber, and functions emulate barriers and tensor core instructions. Accesses outside of the buffers are
+// errors. Tests show that results are right, every byte is visited and no barrier is missing, but nothing about speed.
 package cudac
 
 import "embed"

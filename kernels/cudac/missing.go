@@ -8,13 +8,13 @@ const Available = false
 // Missing names what this build needs to run kernels; empty if it can.
 const Missing = "running kernels on the CPU takes cgo, a C++ compiler and Linux"
 
-// A Buffer is memory that kernels may touch.
+// A Buffer is memory that kernels may access.
 type Buffer struct{}
 
-// NewBuffer panics: there is nothing to run kernels on.
+// NewBuffer panics: this build cannot run kernels.
 func NewBuffer(int) *Buffer { panic(Missing) }
 
-// NewSparse panics: there is nothing to run kernels on.
+// NewSparse panics: this build cannot run kernels.
 func NewSparse(int64) (*Buffer, error) { panic(Missing) }
 
 // Free ends the buffer.
@@ -32,11 +32,11 @@ func (b *Buffer) Reads(int) int { return 0 }
 // Writes returns the number of times that kernels wrote byte i.
 func (b *Buffer) Writes(int) int { return 0 }
 
-// ClearMarks forgets all reads and writes.
+// ClearMarks clears the counts of reads and writes.
 func (b *Buffer) ClearMarks() {}
 
-// Arguments returns the size in bytes of what a kernel takes.
+// Arguments returns the size in bytes of a kernel's arguments.
 func Arguments(int, string) (int, bool) { return 0, false }
 
-// Run panics: there is nothing to run kernels on.
+// Run panics: this build cannot run kernels.
 func Run(Launch) error { panic(Missing) }

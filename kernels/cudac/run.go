@@ -25,7 +25,7 @@ const Missing = ""
 // running serializes what uses the one CPU: its state is global.
 var running sync.Mutex
 
-// A Buffer is memory that kernels may touch.
+// A Buffer is memory that kernels may access.
 type Buffer struct {
 	r     *C.host_range
 	bytes []byte
@@ -48,7 +48,7 @@ func NewBuffer(n int) *Buffer {
 	return b
 }
 
-// NewSparse makes a buffer of n zero bytes that takes host memory only where it is touched, and counts no visits.
+// NewSparse returns a buffer of n zero bytes that uses host memory only where it is accessed, and counts no accesses.
 func NewSparse(n int64) (*Buffer, error) {
 	bytes, err := syscall.Mmap(-1, 0, int(n), syscall.PROT_READ|syscall.PROT_WRITE,
 		syscall.MAP_PRIVATE|syscall.MAP_ANON|syscall.MAP_NORESERVE)
@@ -90,7 +90,7 @@ func (b *Buffer) Reads(i int) int { return int(b.marks[i] & 15) }
 // Writes returns the number of times that kernels wrote byte i.
 func (b *Buffer) Writes(i int) int { return int(b.marks[i] >> 4) }
 
-// ClearMarks forgets all reads and writes.
+// ClearMarks clears the counts of reads and writes.
 func (b *Buffer) ClearMarks() { clear(b.marks) }
 
 // Arguments returns the size of a kernel's arguments in bytes, and whether there is such a kernel.
@@ -101,8 +101,8 @@ func Arguments(arch int, name string) (int, bool) {
 	return int(n), n >= 0
 }
 
-// Run runs a launch to its end. It is an error to touch memory outside of all buffers, to write past the shared memory
-// asked for, or to leave some threads of a block waiting for the others.
+// Run runs a launch to its end. The error reports an access outside of all buffers or beyond the requested shared
+// memory, or a block in which some threads never reach a barrier.
 func Run(l Launch) error {
 	if n, ok := Arguments(l.Arch, l.Name); !ok || n != 8*len(l.Args) {
 		return fmt.Errorf("%s on sm_%d: %d bytes of arguments: need %d", l.Name, l.Arch, 8*len(l.Args), n)

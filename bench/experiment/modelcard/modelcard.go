@@ -63,8 +63,8 @@ func countsOf(m models.Model, c models.Case) (models.Counts, error) {
 	return trainer.Counts(), nil
 }
 
-// factsOf records one step of the model's default case at a batch size, with fp32
-// weights, which go with any precision, and returns the recording's facts.
+// factsOf records one step of the model's default case at a batch size, with fp32 weights, which work with any
+// precision, and returns the recording's facts.
 func factsOf(m models.Model, gpu device.GPU, amp models.Autocast, batch int) (trace.Facts, error) {
 	c := m.Usual()
 	c.AMP, c.Batch, c.Weights = amp, batch, ""

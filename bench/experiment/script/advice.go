@@ -27,8 +27,8 @@ const (
 // mostAgain limits the second run of a script that ended before changes were tried.
 const mostAgain = 20 * time.Second
 
-// TryChanges runs the command again for few steps, and then with changes, where the script ended by itself before its
-// hook tried all and took no longer than mostAgain. What was tried counts as of the first run.
+// TryChanges runs the command again for a few steps in which the hook tries changes. It does so only if the script
+// ended by itself before its hook had tried all, and took at most mostAgain. Results count as the first run's.
 func (o *Outcome) TryChanges(ctx context.Context) error {
 	all := len(o.of("tried")) > 0 && len(o.of("cut")) == 0
 	if !o.End().Untried || all || o.Kind() != Fits || o.KeepFiles || o.Device != "" ||
@@ -114,8 +114,8 @@ func (o *Outcome) remedies(ctx context.Context, run *report.Run, held step.Held)
 	return all, nil
 }
 
-// peaksBeside returns the peaks outside of training steps, and outside of evaluation: what follows an evaluation in its
-// step uses its outputs.
+// peaksBeside returns the peaks outside of training steps, and outside of evaluation. Work after an evaluation in the
+// same step counts as evaluation, since it uses the evaluation's outputs.
 func peaksBeside(phases []report.Phase) (training, evaluation int64) {
 	for _, p := range phases {
 		evaluates := slices.ContainsFunc(phases, func(q report.Phase) bool {

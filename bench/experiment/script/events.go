@@ -9,7 +9,7 @@ import (
 	"os"
 )
 
-// An Event is something that the hook has seen in one of the command's processes.
+// An Event is something that the hook observed in one of the command's processes.
 type Event struct {
 	// Name is what it is: importing, imported, torch, cuda, phase, mark, step, diverted,
 	// kept, made, guessed, allocator, replaced, wanted, lengths, longer, error, end, timed, tried,
@@ -141,7 +141,7 @@ type log struct {
 	at   int64
 }
 
-// read reads what has been added since it was last called, up to the last complete line.
+// read reads the events that were added since the last call, up to the last complete line.
 func (l *log) read() error {
 	file, err := os.Open(l.path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -17,8 +17,8 @@ import (
 var hostScript string
 
 // HostSteps trains ResNet-50 with a Python on the command's GPU and stubs. It returns the release of PyTorch, and the
-// processor time in seconds of ten steps that nothing is recorded of, in ascending order. The error means bad input
-// where the Python or its PyTorch cannot run it.
+// processor time in seconds of ten steps without recording, in ascending order. The error means bad input if the Python
+// or its PyTorch cannot run it.
 func HostSteps(ctx context.Context, c Command, python string) (torch string, seconds []float64, err error) {
 	if _, err := exec.LookPath(python); err != nil {
 		return "", nil, input.Errorf("no Python interpreter %s found; name yours with --python", python)

@@ -35,7 +35,7 @@ type Sized struct {
 	conf    allocator.Config
 }
 
-// Sized returns the outcome, of which r is the report, as a run at a batch size.
+// Sized returns the outcome as a run at a batch size; r is its report.
 func (o *Outcome) Sized(batch int, r *report.Report) Sized {
 	sized := Sized{Batch: batch, program: o.Program, conf: o.allocator()}
 	if o.Kind() == Fits && len(r.Points) > 0 {
@@ -47,7 +47,7 @@ func (o *Outcome) Sized(batch int, r *report.Report) Sized {
 	return sized
 }
 
-// batches is a search for the largest batch of a command: each run costs minutes, so that allocations between runs are
+// batches is a search for the largest batch of a command. Each run costs minutes, so allocations between two runs are
 // interpolated and replayed.
 type batches struct {
 	gpu         device.GPU
@@ -59,7 +59,7 @@ type batches struct {
 	missed      bool // whether a batch that was predicted to fit did not
 }
 
-// Largest finds the largest multiple that is safe on a GPU, up to a limit, by few runs.
+// Largest finds the largest multiple that is safe on a GPU, up to a limit, with few runs.
 func Largest(ctx context.Context, gpu device.GPU, b planner.Budget, multiple, most int,
 	run func(batch int) (Sized, error),
 ) (found report.Largest, err error) {
@@ -93,8 +93,8 @@ func Largest(ctx context.Context, gpu device.GPU, b planner.Budget, multiple, mo
 	return found, nil
 }
 
-// next returns the multiple to run next: the largest whose predicted need is within the limit; what fits where that is
-// the last. known reports whether the need of the last run is known.
+// next returns the multiple to run next: the largest whose predicted need is within the limit. It returns the largest
+// multiple that fits if no other is left to run. known reports whether the need of the last run is known.
 func (s *batches) next(ctx context.Context, known bool) (int, error) {
 	low, high := s.fits, s.fails
 	if len(s.runs) == 0 {
@@ -138,8 +138,9 @@ func (s *batches) next(ctx context.Context, known bool) (int, error) {
 	return low, nil
 }
 
-// prediction returns the need as a function of the batch: by the largest run of a known need, and the largest that fits
-// below it, or, if that is the same, the largest of at most three quarters of its batch, or the smallest.
+// prediction returns the need as a function of the batch, by two runs: the largest run whose need is known, and the
+// largest below it that fits. If both are the same run, the second is the largest of at most three quarters of its
+// batch, or the smallest.
 func (s *batches) prediction(ctx context.Context) (func(batch int) (int64, error), error) {
 	a, b, fits := s.runs[0], s.runs[len(s.runs)-1], s.fits*s.multiple
 	for _, r := range s.runs {
@@ -154,8 +155,8 @@ func (s *batches) prediction(ctx context.Context) (func(batch int) (int64, error
 	}, err
 }
 
-// reservedAt returns the reserved bytes at a batch size between two runs, or beyond: by allocations in
-// between, or on a line where these do not correspond.
+// reservedAt returns the reserved bytes at a batch size from two other runs: by their interpolated allocations, or on a
+// straight line if their allocations do not correspond.
 func reservedAt(ctx context.Context, gpu device.GPU, a, b Sized, batch int) (int64, error) {
 	p := between(a, b, batch)
 	if p == nil {
@@ -168,8 +169,8 @@ func reservedAt(ctx context.Context, gpu device.GPU, a, b Sized, batch int) (int
 	return run.Max.Reserved, nil
 }
 
-// between returns a program at a batch size between two runs, with the sizes of their allocations in between,
-// or beyond; nil where they differ in more than sizes before the third step.
+// between returns the program of a batch size, with allocation sizes interpolated or extrapolated from two runs. It is
+// nil if the runs differ in more than sizes before the third step.
 func between(one, other Sized, batch int) *program.Program {
 	n, end, a, b := 0, 0, one.program, other.program
 	if a == nil || b == nil {
@@ -193,8 +194,8 @@ func between(one, other Sized, batch int) *program.Program {
 	return &p
 }
 
-// at returns the bytes at a batch size on the line through those at two others, or on the parabola from none at a batch
-// of zero where they have grown with its square, as matrices of pairs of samples do.
+// at returns the bytes at a batch size, on the straight line through the bytes of two others. Bytes that grew with the
+// square of the batch, as matrices of all pairs of samples do, follow a parabola through zero.
 func at(batch, from, to int, start, end int64) int64 {
 	grown := float64(batch-from) / float64(to-from) * float64(end-start)
 	square := func(batch int) float64 { return math.Pow(float64(batch)/float64(from), 2) * float64(start) }

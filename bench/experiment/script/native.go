@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// readNative reads what the libraries noted (VPROF_STUB_LOG), and what Python said of a crash in native code.
+// readNative reads the log of the stub libraries (VPROF_STUB_LOG), and Python's report of a crash in native code.
 func (o *Outcome) readNative(r *room) error {
 	noted, err := os.ReadFile(r.path("missing"))
 	if err != nil && !os.IsNotExist(err) {
@@ -37,8 +37,8 @@ func (o *Outcome) readNative(r *room) error {
 	return nil
 }
 
-// crash returns the end of a process by a signal in native code, as Python's faulthandler reports it: with
-// the Python lines that led there, and the library function that did nothing, if one was called.
+// crash returns the end of a process by a signal in native code, as Python's faulthandler reports it: with the Python
+// lines that led there, and the name of a stub function without effect if one was called.
 func (o *Outcome) crash() Event {
 	if o.fault == "" {
 		return Event{}

@@ -40,7 +40,7 @@ type Outcome struct {
 	fault  string // what Python said of a crash in native code
 }
 
-// Failure is an allocation that the GPU had no room for.
+// Failure is an allocation for which the GPU had too little memory.
 type Failure struct {
 	// Want and Free are the requested bytes and the free bytes of the GPU.
 	Want int64 `json:"want"`
@@ -52,8 +52,8 @@ type Failure struct {
 	Phase string `json:"phase"`
 }
 
-// Trained returns the process that stepped an optimizer most often, or, if none did, one that
-// used the GPU; zero if there is no such.
+// Trained returns the ID of the process that stepped an optimizer most often. If none did, it returns one that used the
+// GPU, or zero.
 func (o *Outcome) Trained() int {
 	best, most := 0, 0
 	for _, e := range o.named("end") {
@@ -68,24 +68,24 @@ func (o *Outcome) Trained() int {
 	return best
 }
 
-// named returns the events of a name, of all processes.
+// named returns the events with a name, of all processes.
 func (o *Outcome) named(name string) []Event {
 	return slices.DeleteFunc(slices.Clone(o.events), func(e Event) bool { return e.Name != name })
 }
 
-// of returns the events of a name in the process that trained.
+// of returns the events with a name in the process that trained.
 func (o *Outcome) of(name string) []Event {
 	pid := o.Trained()
 	return slices.DeleteFunc(o.named(name), func(e Event) bool { return e.PID != pid })
 }
 
-// marks returns the ends of phases on the GPU that values are of.
+// marks returns the ends of phases on the GPU whose values the report has.
 func (o *Outcome) marks() []Event {
 	gpu := o.End().GPU
 	return slices.DeleteFunc(o.of("mark"), func(e Event) bool { return e.GPU != gpu })
 }
 
-// End returns the last word of the process that trained; the zero Event if there is none.
+// End returns the last event of the process that trained; the zero Event if there is none.
 func (o *Outcome) End() Event {
 	if ends := o.of("end"); len(ends) > 0 {
 		return ends[len(ends)-1]
@@ -171,8 +171,8 @@ func (o *Outcome) Kind() Kind {
 	return Fits
 }
 
-// enough reports whether vprof ended the training, which a program around it, such as a notebook's, may take for a
-// failure.
+// enough reports whether vprof ended the training. A program that started the training, such as a notebook, may report
+// this as a failure.
 func (o *Outcome) enough() bool {
 	reason := o.End().Reason
 	return reason != "" && reason != "exit"
@@ -199,7 +199,7 @@ func (o *Outcome) failure() Event {
 	return all[len(all)-1]
 }
 
-// readTrace reads the recording of the process that trained.
+// readTrace reads the recorded allocations of the process that trained.
 func (o *Outcome) readTrace() error {
 	end := o.End()
 	if end.Trace == "" {
@@ -218,7 +218,7 @@ func (o *Outcome) readTrace() error {
 	return nil
 }
 
-// Seen describes how far a command without training steps came.
+// Seen describes which parts of training a command without training steps reached.
 func (o *Outcome) Seen() string {
 	if wanted := o.Wanted(); wanted != "" {
 		return wanted

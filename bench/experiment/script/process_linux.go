@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// hostPeak returns the most memory that an ended process, or one that it waited for, has held,
-// in bytes. Linux counts KiB.
+// hostPeak returns the peak of resident host memory, in bytes, of an ended process or of a child that it waited for.
+// Linux counts KiB.
 func hostPeak(state *os.ProcessState) int64 {
 	if usage, ok := state.SysUsage().(*syscall.Rusage); ok {
 		return usage.Maxrss << 10
@@ -15,7 +15,7 @@ func hostPeak(state *os.ProcessState) int64 {
 	return 0
 }
 
-// holdOpen makes a named pipe and holds it open until it is closed, or this process ends. Whoever reads it learns of
+// holdOpen makes a named pipe and keeps it open until it is closed or this process ends. Readers of the pipe notice
 // that.
 func holdOpen(path string) (io.Closer, error) {
 	if err := syscall.Mkfifo(path, 0o600); err != nil {

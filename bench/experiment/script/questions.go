@@ -17,7 +17,7 @@ var (
 	sizes      = map[string]int64{"float": 4, "half": 2, "bfloat16": 2, "double": 8}
 )
 
-// A question is about a size that a library decides.
+// A question asks for a size that a library chooses, such as cuDNN's workspace.
 type question struct {
 	// asked is what cuDNN can be asked; empty where it does not answer without a GPU.
 	asked string
@@ -31,7 +31,7 @@ type question struct {
 	rule func(*cudnn.Rules, cudnn.GPU) int64
 }
 
-// An engine is an implementation that PyTorch tries with torch.backends.cudnn.benchmark, or where memory is short.
+// An engine is an implementation of a convolution that PyTorch tries with cudnn.benchmark, or if memory is short.
 type engine struct {
 	list string // "proposal" or "fallback"; empty for the engine of PyTorch's choice
 	at   int
@@ -39,7 +39,7 @@ type engine struct {
 	notes bool
 }
 
-// engineOf returns the engine that the words of a question name.
+// engineOf returns the engine that a question names.
 func engineOf(given map[string]string) (e engine, err error) {
 	_, e.notes = given["notes"]
 	for _, list := range []string{"proposal", "fallback"} {
@@ -54,7 +54,7 @@ func engineOf(given map[string]string) (e engine, err error) {
 	return e, err
 }
 
-// parseQuestion reads a line; package stubs describes what lines there are.
+// parseQuestion parses a line; package stubs describes the format.
 func parseQuestion(line string) (question, error) {
 	words := strings.Fields(line)
 	if len(words) < 2 {
@@ -124,7 +124,7 @@ func recurrent(given map[string]string) (cudnn.RNN, error) {
 	return r, nil
 }
 
-// batchNorm returns the workspace of a batch norm over a tensor whose channels lie side by side.
+// batchNorm returns the workspace of a batch norm over a channels-last tensor.
 func batchNorm(pass string, given map[string]string) (int64, error) {
 	x, err := numbers(given["x"])
 	if err != nil || len(x) < 3 || x[1] < 1 {
@@ -172,7 +172,7 @@ func convolution(pass string, given map[string]string) (oracle.Question, error) 
 	return oracle.Of(c, operation), nil
 }
 
-// configOf returns a convolution by the sizes of its tensors.
+// configOf returns the convolution that has tensors of these sizes.
 func configOf(sizes map[string][]int64) (cudnn.Config, error) {
 	x, w, y := sizes["x"], sizes["w"], sizes["y"]
 	dims := len(x) - 2
@@ -199,7 +199,7 @@ func configOf(sizes map[string][]int64) (cudnn.Config, error) {
 	return c, nil
 }
 
-// channelsLast reports whether the channels of a tensor lie side by side: its strides say so.
+// channelsLast reports whether a tensor is in channels-last format, by its strides.
 func channelsLast(tensor string) bool {
 	dims, strides, _ := strings.Cut(tensor, ";s=")
 	d, err := numbers(dims)

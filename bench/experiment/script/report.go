@@ -23,7 +23,7 @@ var results = map[Kind]string{
 	NoCUDA: "no cuda", NoGPU: "no gpu", Untrained: "no training",
 }
 
-// Report returns the outcome as a result: peaks are PyTorch's own word.
+// Report returns the outcome as a report. Its peaks are PyTorch's own counts.
 func (o *Outcome) Report(ctx context.Context) (*report.Report, error) {
 	c := models.Case{Model: o.name(), GPUs: o.GPUs, Stack: o.libraries()}
 	if release, err := stack.Lookup(o.Torch().Version); err == nil {
@@ -159,8 +159,8 @@ func (o *Outcome) script() *report.Script {
 	return s
 }
 
-// seen returns the parts of training that a run covers, if vprof ended it; nil if the script ended by itself, or the
-// user chose the number of steps.
+// seen returns the parts of training that a run covers. It is nil if the script ended by itself, or the user chose the
+// number of steps.
 func (o *Outcome) seen() *report.Seen {
 	if o.Longest == 0 || !slices.Contains([]string{"steps", "shortened"}, o.End().Reason) {
 		return nil
@@ -178,7 +178,8 @@ func (o *Outcome) seen() *report.Seen {
 // mostSteps is the number of steps beyond which growth is of no concern: few trainings have more.
 const mostSteps = 1_000_000
 
-// growth returns by how much each step grows, and when that fills the GPU; nil if steps do not grow, or too little.
+// growth returns the growth of memory per step, and the step at which it fills the GPU. It is nil if memory hardly
+// grows.
 func (o *Outcome) growth(run *report.Run) *report.StepGrowth {
 	last := o.End().Batches
 	for _, p := range run.Phases {
@@ -216,7 +217,7 @@ func (o *Outcome) growth(run *report.Run) *report.StepGrowth {
 	return g
 }
 
-// run returns the run on the GPU. What the peak is made of comes from a replay of the recording.
+// run returns the run on the GPU. The breakdown of the peak comes from a replay of the recording.
 func (o *Outcome) run(ctx context.Context, r *report.Report) (*report.Run, error) {
 	end := o.End()
 	out := &report.Run{
@@ -266,7 +267,7 @@ func (o *Outcome) run(ctx context.Context, r *report.Report) (*report.Run, error
 // leastTimed is the number of steps whose median is the time of a step.
 const leastTimed = 10
 
-// timing returns the median time of the steps that were timed; nil where they are too few.
+// timing returns the median time of the timed steps; nil if they are too few.
 func (o *Outcome) timing() *report.Timing {
 	all := o.of("timed")
 	if len(all) == 0 || len(all[0].Times) < leastTimed {

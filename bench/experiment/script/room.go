@@ -21,7 +21,7 @@ import (
 //go:embed hook/*.py hook/vprof_hook/*.py hook/bin hook/kernels hook/kernels/*/*.py hook/kernels/*/*/*.py
 var hook embed.FS
 
-// Hook returns the Python that runs in the user's process, all files one after the other.
+// Hook returns the Python code of the hook, which runs in the user's process: all its files, one after the other.
 func Hook() string {
 	var b strings.Builder
 	err := fs.WalkDir(hook, "hook", func(path string, d fs.DirEntry, err error) error {
@@ -38,14 +38,14 @@ func Hook() string {
 	return b.String()
 }
 
-// A room is the folder of one run, which holds the hook, what it has seen and what the script has saved.
+// A room is the temporary folder of one run, with the hook, its events and the files that the script saved.
 type room struct {
 	dir string
 	// running is open while the run continues; the processes of the command watch it.
 	running io.Closer
 }
 
-// openRoom makes a room, and removes the rooms of processes that were killed.
+// openRoom makes a room, and removes the rooms of runs that were killed.
 func openRoom() (*room, error) {
 	dir, err := supervisor.Folder("vprof-run-")
 	if err != nil {
@@ -73,14 +73,14 @@ func openRoom() (*room, error) {
 	return r, nil
 }
 
-// path returns a file of the room.
+// path returns the path of a file in the room.
 func (r *room) path(name string) string { return filepath.Join(r.dir, name) }
 
-// Close removes the room, and ends what still runs in it.
+// Close removes the room, and ends processes that still run in it.
 func (r *room) Close() error { return errors.Join(r.running.Close(), os.RemoveAll(r.dir)) }
 
-// removeMade removes the empty folders that the command made for files that went to the temporary folder. It returns
-// the other folders, without subfolders: their files were written by code other than Python, whose names are unknown.
+// removeMade removes the empty folders that the command made for files that vprof redirected to the temporary folder.
+// It returns the other folders, without subfolders: code other than Python wrote their files, whose names are unknown.
 func removeMade(events []Event) []string {
 	var left []string
 	for _, e := range slices.Backward(events) {
@@ -158,8 +158,8 @@ func (c *Command) environment(r *room) ([]string, error) {
 // inductorFolder is the folder of a room that Inductor has as its cache.
 const inductorFolder = "inductor"
 
-// compiling returns the environment variables of torch.compile. Inductor's cache is one of the run's own, or the
-// folder that the command names: timings of kernels that did not run must not reach real runs.
+// compiling returns the environment variables of torch.compile. Inductor's cache is a folder of this run, or the one
+// that the command names: simulated timings of kernels must not reach the cache of real runs.
 func (c *Command) compiling(r *room) []string {
 	env := []string{"TORCHINDUCTOR_CACHE_DIR=" + cmp.Or(c.InductorCache, r.path(inductorFolder))}
 	if c.ActivationBudget > 0 {
@@ -191,7 +191,7 @@ func (c *Command) withGPU(r *room, env []string) ([]string, error) {
 	return env, nil
 }
 
-// visible returns the GPU of the machine that the command sees, by CUDA_VISIBLE_DEVICES.
+// visible returns the number of the machine's GPU that the command uses, by CUDA_VISIBLE_DEVICES.
 func (c *Command) visible(otherwise string) string {
 	number := strings.TrimPrefix(c.Device, "cuda:")
 	index, err := strconv.Atoi(number)
@@ -201,7 +201,7 @@ func (c *Command) visible(otherwise string) string {
 	return number
 }
 
-// prepended returns a list of paths with another before it.
+// prepended returns a list of paths with another path in front.
 func prepended(first, list string) string {
 	if list == "" {
 		return first

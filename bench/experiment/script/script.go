@@ -1,7 +1,6 @@
-// Package script runs a user's own training command, unchanged, on a GPU that is not there, and turns what was seen
-// into a result. The command runs in the user's environment with a hook in its Python (package hook), which counts
-// optimizer steps, tells phases and records PyTorch's allocations. Libraries that replace NVIDIA's give PyTorch the
-// GPU.
+// Package script runs a user's own training command, unchanged, on a simulated GPU, and reports its memory. The command
+// runs in the user's environment with a hook in its Python (package hook). The hook counts optimizer steps, marks
+// phases and records PyTorch's allocations. Stubs in place of NVIDIA's libraries give PyTorch the GPU.
 package script
 
 import (
@@ -81,7 +80,7 @@ type Command struct {
 const patience = 10 * time.Second
 
 // Run runs the command to its end. A failure of the command is a result. The error is about its environment, and means
-// bad input if there is no such program.
+// bad input if the program does not exist.
 func Run(ctx context.Context, c Command) (*Outcome, error) {
 	room, err := openRoom()
 	if err != nil {
@@ -141,7 +140,7 @@ func Run(ctx context.Context, c Command) (*Outcome, error) {
 // noSpace begins what Linux says of a full disk.
 const noSpace = "No space left on device"
 
-// told passes events on, and the Python to the server that answers for cuDNN.
+// told returns a function that passes events on, and tells the server which Python has the cuDNN to ask.
 func (c *Command) told(s *server) func(Event) {
 	return func(e Event) {
 		if e.Name == "torch" {

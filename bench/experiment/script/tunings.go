@@ -13,13 +13,12 @@ import (
 	"github.com/vprof/vprof/internal/rewrite"
 )
 
-// A tuning is a line of the file that stands for Inductor's cache on a machine with the GPU: a command that began,
-// or what it has tuned.
-//
-// In that cache a file beside each kernel names which of its configurations was the fastest, another names which
-// products of matrices are faster with their operands padded (pad_mm), and a process that compiles the same later on
-// tries nothing. So does a command that first runs after the one that has tuned. When a command runs again, it finds
-// what it found the first time, and tunes the rest as then: its values stay the same.
+// A tuning is a line of a file that replaces Inductor's cache on a machine with the GPU. It records that a command
+// began, or what that command tuned. In Inductor's cache, a file beside each kernel names its fastest configuration.
+// Another file names the matrix products that are faster with padded operands (pad_mm). A later process that compiles
+// the same code tries nothing again. Likewise here, a command that runs for the first time finds the tunings of earlier
+// commands. A command that runs again finds only what it found the first time, and tunes the rest again, so its values
+// stay the same.
 type tuning struct {
 	Command string `json:"command"`
 	// Tuned are the files with what Inductor tuned: names in its cache, and contents.
@@ -29,14 +28,13 @@ type tuning struct {
 // mostTunings is the size in bytes beyond which a file of tunings is deleted and begun anew: some 20,000 kernels.
 const mostTunings = 8 << 20
 
-// tuningFile reports whether a name in Inductor's cache belongs to a file of tunings: of a kernel, or of the LocalCache
-// of codecache.py.
+// tuningFile reports whether a file of Inductor's cache holds tunings: of a kernel, or the LocalCache of codecache.py.
 func tuningFile(name string) bool {
 	return (strings.HasSuffix(name, ".best_config") || filepath.Dir(name) == "cache") && filepath.IsLocal(name)
 }
 
-// findTuned puts what earlier commands have tuned into the cache of a run, and returns all files that are known.
-// Tunings that cannot be read or kept are lost: Inductor tunes again then.
+// findTuned copies the tunings of earlier commands into the cache of a run, and returns all known files. Tunings that
+// cannot be read or stored are lost: Inductor then tunes again.
 func (c *Command) findTuned(r *room) (known map[string]string) {
 	known = map[string]string{}
 	if c.Tunings == "" || c.InductorCache != "" {
@@ -67,7 +65,7 @@ func (c *Command) findTuned(r *room) (known map[string]string) {
 	return known
 }
 
-// keepTuned keeps what a run has tuned for commands that run for the first time after this.
+// keepTuned stores the tunings of a run, for commands that run for the first time after it.
 func (c *Command) keepTuned(r *room, known map[string]string) {
 	if c.Tunings == "" || c.InductorCache != "" {
 		return
@@ -89,7 +87,7 @@ func (c *Command) keepTuned(r *room, known map[string]string) {
 	}
 }
 
-// addTuning appends a line, at once, so that processes may do so beside each other.
+// addTuning appends a line in one write, so that several processes may append at the same time.
 func (c *Command) addTuning(t tuning) {
 	line, err := json.Marshal(t)
 	if err != nil || os.MkdirAll(filepath.Dir(c.Tunings), 0o700) != nil {
@@ -98,7 +96,7 @@ func (c *Command) addTuning(t tuning) {
 	_ = rewrite.Append(c.Tunings, append(line, '\n'), 0o600)
 }
 
-// identity stands for the command in the folder where it is started; ranks of one have the same.
+// identity identifies the command by its arguments and folder; all ranks of a command have the same identity.
 func (c *Command) identity() string {
 	folder, _ := os.Getwd()
 	sum := sha256.Sum256([]byte(strings.Join(append([]string{folder}, c.Args...), "\x00")))

@@ -40,7 +40,7 @@ var credentials = []string{
 	"AWS_SESSION_TOKEN", "GOOGLE_APPLICATION_CREDENTIALS",
 }
 
-// environment returns the variables of the placeholders after others, and writes what they read.
+// environment returns env with the variables of the placeholders, and writes the files that those variables name.
 func (w Without) environment(r *room, env []string) ([]string, error) {
 	if !w.Any() {
 		return env, nil
@@ -62,7 +62,7 @@ func (w Without) environment(r *room, env []string) ([]string, error) {
 		"TRANSFORMERS_OFFLINE=1"), err
 }
 
-// Replaced returns the absent things that had a placeholder, each once.
+// Replaced returns the absent files that a placeholder replaced, each once.
 func (o *Outcome) Replaced() []report.Replaced {
 	all := lists.Union(nil, lists.Map(o.named("replaced"), func(e Event) report.Replaced {
 		return report.Replaced{Kind: e.Kind, Name: e.Path, By: e.By}
@@ -71,7 +71,7 @@ func (o *Outcome) Replaced() []report.Replaced {
 	return all
 }
 
-// Options returns the options of the command's own parser; the longest list, where there are several parsers.
+// Options returns the options of the command's own parser; of several parsers, of the one with most options.
 func (o *Outcome) Options() (options []Option) {
 	for _, e := range o.named("options") {
 		if len(e.Options) > len(options) {
@@ -81,7 +81,7 @@ func (o *Outcome) Options() (options []Option) {
 	return options
 }
 
-// Wanted returns a sentence about the last thing that the script required and no placeholder could replace; empty if
+// Wanted returns a sentence about the last object that the script required and no placeholder could replace; empty if
 // there was none.
 func (o *Outcome) Wanted() string {
 	all := o.named("wanted")
@@ -95,7 +95,7 @@ func (o *Outcome) Wanted() string {
 // mostShapes limits the file of --data-shapes, in bytes.
 const mostShapes = 1 << 20
 
-// CheckShapes checks that a file of shapes of data is JSON with the known sections. The hook reads the kinds in them.
+// CheckShapes checks that a file of data shapes is JSON with known sections. The hook checks the sections.
 func CheckShapes(path string) error {
 	f, err := input.OpenFile(path)
 	if err != nil {

@@ -17,9 +17,9 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
 )
 
-// A server answers the stubs' questions about workspaces, over a Unix socket. A
-// question is a line, its answer another: the bytes, and "asked" if cuDNN itself told
-// them, "modeled" if vprof's rules did, "unknown", or "none" if cuDNN has no such engine.
+// A server answers the stubs' questions about workspaces, over a Unix socket. A question is a line, its answer another:
+// the bytes, and "asked" if cuDNN itself returned them, "modeled" if vprof's rules did, "unknown", or "none" if cuDNN
+// has no such engine.
 type server struct {
 	ctx      context.Context
 	listener net.Listener
@@ -36,7 +36,7 @@ type server struct {
 	counted report.Workspaces
 }
 
-// serve begins to answer questions about the GPU, which only stubs ask.
+// serve starts a server for questions about the GPU, which only stubs ask.
 func (c *Command) serve(ctx context.Context, r *room) (*server, error) {
 	s := &server{
 		ctx: ctx, gpu: gpuOf(c.GPU), rules: stack.Default().Rules().Convolutions,
@@ -59,7 +59,7 @@ func gpuOf(gpu device.GPU) cudnn.GPU {
 	return cudnn.GPU{Name: gpu.Name, Capability: int(gpu.Capability), Memory: gpu.Memory}
 }
 
-// accept answers one client after the other until the listener is closed.
+// accept serves one client after the other until the listener is closed.
 func (s *server) accept() {
 	for {
 		client, err := s.listener.Accept()
@@ -80,21 +80,21 @@ func (s *server) talk(client net.Conn) {
 	}
 }
 
-// found sets the Python that imports PyTorch, whose cuDNN answers.
+// found sets the Python whose PyTorch the command imports. Its cuDNN is asked.
 func (s *server) found(python string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.python = python
 }
 
-// Sizes counts the different questions by whose word their answers are.
+// Sizes counts the different questions by the source of their answers.
 func (s *server) Sizes() report.Workspaces {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.counted
 }
 
-// Close ends the answers.
+// Close stops the server.
 func (s *server) Close() {
 	if s.listener != nil {
 		_ = s.listener.Close()
@@ -106,7 +106,7 @@ func (s *server) Close() {
 	}
 }
 
-// answer answers a line, each question once.
+// answer returns the answer to a line. Repeated questions have the same answer and are not counted again.
 func (s *server) answer(line string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,8 +121,8 @@ func (s *server) answer(line string) string {
 	return s.known[line]
 }
 
-// find returns the answer of cuDNN if it has one, and else the result of the rules. Kernels that cuDNN proposes only on
-// a machine with a GPU also follow the rules.
+// find returns cuDNN's answer if it has one, and else the result of the rules. The rules also answer for kernels that
+// cuDNN offers only on a machine with a GPU.
 func (s *server) find(q question) string {
 	if q.engine != (engine{}) {
 		return s.other(q)
@@ -148,9 +148,9 @@ func (s *server) find(q question) string {
 	return strconv.FormatInt(n, 10) + " modeled"
 }
 
-// other returns the workspace of an engine that PyTorch tries beside the one of its choice, or the numerical notes of
-// any engine, a bit for each. Without cuDNN there is one engine to fall back to, which needs no workspace, as the first
-// algorithm of each convolution does (CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM and its like), and there are no notes.
+// other returns the workspace of an engine that PyTorch tries besides its first choice, or the numerical notes of any
+// engine as a bit set. Without cuDNN, there is one fallback engine without workspace and notes, like the first
+// algorithm of each convolution (CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM).
 func (s *server) other(q question) string {
 	c := s.converse(q)
 	if q.engine.list == "" {
@@ -190,7 +190,7 @@ func (s *server) count(q question, kind *int) {
 	*kind++
 }
 
-// told returns cuDNN's answer as a line.
+// told returns cuDNN's answer as a line of the protocol.
 func told(n int64, err error) string {
 	if err != nil {
 		return "0 unknown"
@@ -198,7 +198,7 @@ func told(n int64, err error) string {
 	return strconv.FormatInt(n, 10) + " asked"
 }
 
-// bits returns numbers from 0 to 63 as bits.
+// bits returns a set of numbers from 0 to 63 as a bit set.
 func bits(numbers []int) (set uint64) {
 	for _, n := range numbers {
 		set |= 1 << n
@@ -216,8 +216,8 @@ func (s *server) ask(q question) (n int64, asked bool) {
 	return n, err == nil && n >= 0
 }
 
-// converse returns the cuDNN that answers a question; nil if there is none. It is looked for once
-// without a driver, for convolutions, and once with one: see --driver of the asking program.
+// converse returns the cuDNN that answers a question; nil if there is none. It is started at most twice: without a
+// driver, for convolutions, and with one (--driver of the asking program).
 func (s *server) converse(q question) *capture.Conversation {
 	if q.asked == "" || s.python == "" {
 		return nil

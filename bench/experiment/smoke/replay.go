@@ -30,8 +30,8 @@ func (m *checks) simulated(ctx context.Context, c models.Case) (e planner.Estima
 	return m.judge.Estimate(m.setup, r, r.Run.Max)
 }
 
-// epochs checks whether training gets through epochs over samples of different lengths. All further checks then use the
-// worst batch of these epochs. It does nothing if all samples are alike.
+// epochs checks whether training completes epochs over samples of different lengths. All further checks then use the
+// worst batch of these epochs. It does nothing if all samples have the same length.
 func (m *checks) epochs(ctx context.Context) error {
 	m.whole = m.setup
 	if m.test.Lengths == nil {
@@ -49,7 +49,7 @@ func (m *checks) epochs(ctx context.Context) error {
 	return nil
 }
 
-// largestOfEpochs returns the largest batch up to one with which epochs get through within the limit; zero if none is.
+// largestOfEpochs returns the largest batch, up to a limit, whose epochs fit the budget; zero if there is none.
 func (m *checks) largestOfEpochs(ctx context.Context, to int) (int, error) {
 	s := epoch.Search{
 		Setup: m.whole, Judge: m.judge, Lengths: m.test.Lengths,

@@ -1,5 +1,5 @@
-// Package smoke tests before training whether a case is safe on a GPU, at every point
-// of training at which memory may run out.
+// Package smoke tests before training whether a case is safe on a GPU, at every point of training at which memory may
+// run out.
 package smoke
 
 import (
@@ -49,9 +49,9 @@ type Test struct {
 	Progress progress.Func
 }
 
-// Run replays the training step of a case and looks at the moments at which training runs out of memory: in the order
-// of a training run, with the late moments last. If not all are within the budget, it names which batch would be. A
-// case that PyTorch would refuse is an error.
+// Run replays the training step of a case and checks the moments at which training may run out of memory, in the order
+// of a training run. If one of them exceeds the budget, the result names a batch that would not. A case that PyTorch
+// would refuse is an error.
 func Run(ctx context.Context, t Test) (*report.Smoke, error) {
 	setup, err := step.New(t.Model, t.Case, t.Evidence)
 	if err != nil {
@@ -110,7 +110,7 @@ type checks struct {
 	refused []string
 }
 
-// judged returns the judgement of a case at its batch size, with all that rows show.
+// judged returns the complete judgement of a case at its batch size.
 func (m *checks) judged(ctx context.Context, c models.Case) (*judge.Judgement, error) {
 	d, err := m.judge.Try(ctx, m.setup.For(c), c.Batch)
 	if err == nil {
@@ -122,10 +122,10 @@ func (m *checks) judged(ctx context.Context, c models.Case) (*judge.Judgement, e
 	return d, err
 }
 
-// moment is a moment of a run.
+// moment selects a moment of a run.
 type moment func(*replay.Run) replay.PhaseUsage
 
-// peakOf and endOf are moments of a phase, whole is the peak of all.
+// peakOf and endOf select moments of a phase, whole the peak of the run.
 func peakOf(step int, name string) moment {
 	return func(r *replay.Run) replay.PhaseUsage { return r.PeakOf(step, name) }
 }
@@ -136,7 +136,7 @@ func endOf(step int, name string) moment {
 
 func whole(r *replay.Run) replay.PhaseUsage { return r.Whole() }
 
-// add appends a check of the memory in use at a point of a run: of a loop, its steps, or a result with an evaluation.
+// add appends a check of the memory in use at a moment of the run of a result.
 func (m *checks) add(ctx context.Context, name, note string, s *step.Setup, r *step.Result, of moment) error {
 	if r.Measured != nil { // other processes that were seen on the device
 		m.smoke.Warnings = append(m.smoke.Warnings,
@@ -196,7 +196,7 @@ func (m *checks) streamed(ctx context.Context) (int64, error) {
 	return e.Device.Value, err
 }
 
-// later checks the points that come after hours of training: validation, saving a checkpoint, the next stage.
+// later checks moments hours after the start of training: validation, saving a checkpoint, the next stage.
 func (m *checks) later(ctx context.Context) error {
 	c := m.setup.Case()
 	d, err := m.judged(ctx, c)
@@ -262,9 +262,9 @@ func (m *checks) parts(ctx context.Context) error {
 	return nil
 }
 
-// saves describes what the device holds while a checkpoint is saved. Whoever asks for whole weights of ranks that share
-// them out (full_state_dict of torch.distributed.checkpoint, stage3_gather_16bit_weights_on_model_save) has one after
-// the other gathered and copied.
+// saves describes what the device holds while a checkpoint is saved. Full state dicts of sharded weights
+// (full_state_dict of torch.distributed.checkpoint, stage3_gather_16bit_weights_on_model_save) gather and copy one
+// weight after the other.
 func saves(c models.Case) string {
 	if c.Strategy.SharesWeights() {
 		return "copies to the host; a whole checkpoint gathers one weight at a time beside what it held"
@@ -302,7 +302,7 @@ func (m *checks) stretched(c models.Case) (models.Case, error) {
 	return m.test.Model.Complete(c)
 }
 
-// verdict judges the batch: every check that is not aside, and what none shows: a smaller batch, the machine's memory.
+// verdict sets the verdict of the batch from all checks that count, from smaller batches and from the machine's memory.
 func (m *checks) verdict(ctx context.Context) error {
 	s, batch := m.smoke, m.smoke.Batch
 	for _, check := range s.Checks {
@@ -333,7 +333,7 @@ func (m *checks) verdict(ctx context.Context) error {
 	return nil
 }
 
-// largest returns the largest batch below the one that was tested that is safe; zero if none is.
+// largest returns the largest safe batch below the tested one; zero if there is none.
 func (m *checks) largest(ctx context.Context) (int, error) {
 	batch := m.setup.Case().Batch
 	largest, err := m.judge.Largest(ctx, planner.Start{Batch: batch}, batch)
@@ -343,8 +343,8 @@ func (m *checks) largest(ctx context.Context) (int, error) {
 	return m.largestOfEpochs(ctx, largest)
 }
 
-// otherStages returns a case in each of the stages that training may go on to, with an optimizer where the
-// stage has one. A case with adapters stays in its own.
+// otherStages returns the case in each further stage of the training, with the stage's own optimizer if it has one. A
+// case with adapters has no other stage.
 func (m *checks) otherStages(c models.Case) (others []models.Case) {
 	if c.LoRA != nil {
 		return nil
@@ -363,7 +363,7 @@ func (m *checks) otherStages(c models.Case) (others []models.Case) {
 	return others
 }
 
-// variants returns the cases where a batch size must be safe: all stages, parts of a curriculum, the longest samples.
+// variants returns the cases in which a batch must be safe: all stages, parts of a curriculum, the longest samples.
 func (m *checks) variants(batch int) []models.Case {
 	c := m.setup.Case()
 	c.Batch = batch

@@ -1,4 +1,4 @@
-// Package step is what all experiments are made of: one configured training step, which is a complete case of a model
-// and the evidence that estimates of it are based on; trials of the step, which an executor records and replays;
-// estimates from the results of trials; and the conversion of all these to the types of reports.
+// Package step defines a configured training step, which all experiments use: a complete case of a model, and the
+// evidence for estimates of it. An executor records and replays trials of the step. The package makes estimates from
+// their results and converts them to the types of reports.
 package step

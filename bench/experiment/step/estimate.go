@@ -47,10 +47,10 @@ func (s *Setup) Estimate(gpu device.GPU, sample planner.Sample) (planner.Estimat
 	return p.Estimate(sample.Batch)
 }
 
-// Settle tries a trial with as many steps as it takes until further ones need no more; [Result.Spread] may be missing.
-// Where the cache had to grow in the second step, a third finds it in another order: it may have to grow once more,
-// or take blocks that are larger than what is requested. The first try has as many steps as the
-// nearest size of the case took, on any GPU, or another loop of it; without one, the recording decides.
+// Settle tries a trial with as many steps as it takes until a further step needs no more memory; [Result.Spread] may be
+// missing. If the cache grew in the second step, the third finds it in another order, and may have to grow it again or
+// take blocks that are larger than its requests. The first try has as many steps as the nearest batch size of the case
+// took, on any GPU or in another loop; without such a size, the recording decides.
 func (s *Setup) Settle(ctx context.Context, t Trial) (*Result, error) {
 	t.Replay.Nominal = true
 	usual := t.setup.c.Steps()
@@ -77,7 +77,7 @@ func (s *Setup) Settle(ctx context.Context, t Trial) (*Result, error) {
 	}
 }
 
-// Perturb completes a result that was tried without its perturbed replays, unless a device ran it.
+// Perturb adds perturbed replays to a result that lacks them, unless it was run on a device.
 func (s *Setup) Perturb(ctx context.Context, r *Result) error {
 	if r.Spread.High > 0 || r.Measured != nil {
 		return nil
@@ -92,8 +92,8 @@ func (s *Setup) Perturb(ctx context.Context, r *Result) error {
 	return err
 }
 
-// Allocations returns a digest of what the first step of a batch allocates and frees. Cases that differ in a release
-// alone and have one digest have the same needs. Errors are the ones of [Setup.Record].
+// Allocations returns a digest of what the first step of a batch allocates and frees. Cases that differ only in a
+// release and have the same digest have the same needs. Errors are as in [Setup.Record].
 func (s *Setup) Allocations(ctx context.Context, gpu device.GPU, batch int) (uint64, error) {
 	c := s.c
 	c.Batch, c.Accumulate = batch, RecordedSteps(c.Accumulate)
@@ -130,7 +130,7 @@ func beyond(steps int) int {
 // lastStep returns the number of the last step of a run.
 func lastStep(run *replay.Run) int { return run.Phases[len(run.Phases)-1].Step }
 
-// grewIn reports whether a step of a run has the cache grow.
+// grewIn reports whether the cache grew in a step of a run.
 func grewIn(r *replay.Run, step int) bool {
 	before := int64(0)
 	for s := -1; s < step; s++ {
@@ -139,8 +139,8 @@ func grewIn(r *replay.Run, step int) bool {
 	return r.PeakOf(step, "").Reserved > before
 }
 
-// Coefficients returns the planner's coefficients for the case on a GPU; they depend on whether workspaces of
-// convolutions are modeled. For a compiled step they may depend on the batch sizes, too.
+// Coefficients returns the planner's coefficients for the case on a GPU. They depend on whether workspaces of
+// convolutions are modeled, and for a compiled step on the batch sizes.
 func (s *Setup) Coefficients(gpu device.GPU, modeled bool, batches ...int) (planner.Coefficients, error) {
 	unknown := slices.ContainsFunc(s.cases(batches), func(c models.Case) bool { return s.model.NotRecorded(c) != "" })
 	of := planner.Subject{
@@ -157,7 +157,7 @@ func (s *Setup) Coefficients(gpu device.GPU, modeled bool, batches ...int) (plan
 	return c, err
 }
 
-// cases returns the case at some batch sizes; without any, as it is.
+// cases returns the case at some batch sizes, or unchanged if there are none.
 func (s *Setup) cases(batches []int) []models.Case {
 	if len(batches) == 0 {
 		return []models.Case{s.c}
@@ -176,8 +176,8 @@ const (
 	sparedShare = 0.05
 )
 
-// Expandable estimates what the device would show with expandable segments; nil if they
-// are on already, or would spare little of the estimate of a trial.
+// Expandable estimates the device bytes with expandable segments. It is nil if they are on already, or would save
+// little of a trial's estimate.
 func (s *Setup) Expandable(ctx context.Context, e planner.Estimate, gpu device.GPU,
 	r *Result,
 ) (*report.Interval, error) {
@@ -202,9 +202,9 @@ func (s *Setup) Expandable(ctx context.Context, e planner.Estimate, gpu device.G
 	return new(IntervalOf(then.Device)), nil
 }
 
-// Spill estimates the host memory that a result's step takes on Windows or WSL2, whose drivers allocate there once the
-// GPU is full. It returns nil if the step fits, if GPUs of the kind run on neither, or if the step's kernels are not
-// known. Expandable segments do not exist there.
+// Spill estimates the host memory that a result's step uses on Windows or WSL2, whose drivers allocate there once the
+// GPU is full. It returns nil if the step fits, if neither system supports the GPU, or if the step's kernels are not
+// known. Expandable segments do not exist on these systems.
 func (s *Setup) Spill(ctx context.Context, gpu device.GPU, r *Result) (*report.Spill, error) {
 	room := gpu.Memory - gpu.Context - s.others
 	if !gpu.Displays() || gpu.Unified || s.conf.Expandable || s.c.Compile || s.c.Strategy != nil ||
@@ -227,7 +227,7 @@ func (s *Setup) Spill(ctx context.Context, gpu device.GPU, r *Result) (*report.S
 }
 
 // Budget completes a budget for a GPU: its Memory is the share of the GPU's memory that the allocator settings allow
-// the process, less the bytes that others hold. It is an error if nothing is left.
+// the process, less the bytes of other processes. It is an error if nothing is left.
 func (s *Setup) Budget(b planner.Budget, gpu device.GPU, others int64) (planner.Budget, error) {
 	b.Memory = int64(float64(gpu.Memory)*s.conf.MemoryFraction) - others
 	if err := b.Check(); err != nil {
@@ -236,9 +236,8 @@ func (s *Setup) Budget(b planner.Budget, gpu device.GPU, others int64) (planner.
 	return b, nil
 }
 
-// EstimateAt returns the memory in use at a moment of a result's run as an estimate: corrected by the
-// coefficients, with an interval. The estimate of the peak alone counts managed memory: the driver
-// moves it to the host where there is no room.
+// EstimateAt returns the memory in use at a moment of a result's run as an estimate: corrected by the coefficients,
+// with an interval. Only the estimate of the peak counts managed memory, which the driver can move to the host.
 func (s *Setup) EstimateAt(gpu device.GPU, r *Result, u replay.Usage) (planner.Estimate, error) {
 	sample := r.Sample()
 	if u != r.Run.Max {
@@ -251,8 +250,8 @@ func (s *Setup) EstimateAt(gpu device.GPU, r *Result, u replay.Usage) (planner.E
 }
 
 // besidePeak returns an assumed breakdown for a moment other than the peak, of which only the allocated bytes are
-// known. Memory that torch.compile does not change is assumed to be as large as at the peak, and the rest to be
-// activations. The interval of a moment then never ends above the interval of a moment that holds more.
+// known. It assumes that memory which torch.compile does not change is as large as at the peak, and that the rest is
+// activations. The interval of a moment then never ends above the interval of a moment with more bytes.
 func besidePeak(peak program.Breakdown, sum int64) (b program.Breakdown) {
 	for class, bytes := range planner.Uncompiled(peak) {
 		b[class] = min(bytes, sum)

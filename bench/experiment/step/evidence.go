@@ -13,7 +13,7 @@ import (
 	"github.com/vprof/vprof/profiler/planner/steptime"
 )
 
-// Evidence is the input of estimates: trials, their replays' errors compared with PyTorch, calibrated coefficients.
+// Evidence is the input of estimates: results of trials, errors of their replays, and calibrated coefficients.
 type Evidence struct {
 	// Trials runs them; nil is [Local], this process.
 	Trials Executor
@@ -29,7 +29,7 @@ type Evidence struct {
 	settling *settling
 }
 
-// Sharing returns the evidence with recordings and replays that several GPUs share, unless others run the trials.
+// Sharing returns the evidence with an executor that shares recordings and replays among GPUs, unless it has another.
 func (e Evidence) Sharing(gpus []device.GPU) Evidence {
 	e.settling = &settling{}
 	if e.Trials == nil && len(gpus) > 1 {
@@ -38,7 +38,7 @@ func (e Evidence) Sharing(gpus []device.GPU) Evidence {
 	return e
 }
 
-// Residuals finds how far estimates are from PyTorch: [planner.Residuals], unless a test has its own.
+// Residuals returns the errors of estimates compared with PyTorch: [planner.Residuals], unless a test replaces it.
 type Residuals func(of planner.Subject) (allocated, reserved planner.Residual, err error)
 
 // Coefficients returns the planner's coefficients for a model and release on a GPU: the
@@ -62,7 +62,7 @@ func (e Evidence) Coefficients(gpu device.GPU, of planner.Subject) (planner.Coef
 	return c, err
 }
 
-// Speed returns the share of a GPU's peak rates that a model reaches: by calibration, else [steptime.Assumed]. The
+// Speed returns the share of a GPU's peak rates that a model reaches: from calibration, else [steptime.Assumed]. The
 // error is a [*coefficients.NoEntryError].
 func (e Evidence) Speed(gpu device.GPU, model string) (steptime.Efficiency, error) {
 	if e.Timed != nil {
@@ -71,12 +71,12 @@ func (e Evidence) Speed(gpu device.GPU, model string) (steptime.Efficiency, erro
 	return e.Calibrated.Speed(gpu.Name, model)
 }
 
-// Refused reports whether an error is PyTorch's or the model's refusal of the case. Others are failures.
+// Refused reports whether an error is a refusal of the case by PyTorch or the model, and not a failure.
 func Refused(err error) bool {
 	return errors.As(err, new(*RefusedError)) || errors.As(err, new(*models.CaseError))
 }
 
-// A RefusedError reports that PyTorch would raise an error instead of running a case, in its words.
+// A RefusedError reports that PyTorch would raise an error instead of running a case, with PyTorch's message.
 type RefusedError struct{ Err error }
 
 func (e *RefusedError) Error() string { return e.Err.Error() }
@@ -85,7 +85,7 @@ func (e *RefusedError) Unwrap() error { return e.Err }
 // Usage marks the error as bad input.
 func (*RefusedError) Usage() bool { return true }
 
-// Shared warns of software that shares the device, listed or not.
+// Shared returns warnings about software that shares the device, whether the driver lists its processes or not.
 func Shared(d device.Device) []report.Warning {
 	var all []report.Warning
 	if o, ok := d.(device.Observer); ok && !o.Baseline().OthersKnown {
@@ -106,10 +106,10 @@ func Shared(d device.Device) []report.Warning {
 	return all
 }
 
-// A Neighborhood is the set of other processes on a device that were warned of, by process id.
+// A Neighborhood is the set of other processes on a device, by process ID, that have been warned about.
 type Neighborhood map[int]bool
 
-// Warnings returns one for each process that uses or used the device and was not warned of before.
+// Warnings returns a warning for each process that uses or used the device and has none yet.
 func (n *Neighborhood) Warnings(d device.Device, seen ...device.Neighbor) []report.Warning {
 	if o, ok := d.(device.Observer); ok {
 		seen = append(seen, o.Neighbors()...)

@@ -14,8 +14,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn"
 )
 
-// Executor runs trials. Experiments plan trials and read results; the program that runs them may
-// be elsewhere. Several may be asked for at a time, but for those on a device.
+// Executor runs trials. Experiments plan trials and read results; an executor may run them in another process. It may
+// be called concurrently, except for trials on a device.
 type Executor interface {
 	// Try runs a trial. The error is a [*models.CaseError], or a [*RefusedError] if PyTorch would raise.
 	Try(ctx context.Context, t Trial) (*Result, error)
@@ -95,7 +95,7 @@ func (t *Trial) reordered(ctx context.Context) (*report.Peaks, error) {
 }
 
 // loads returns the work of a step for each GPU whose time is estimated. A recorded step of torch.compile has
-// allocations and no kernels, so its work is taken from the eager step.
+// allocations and no kernels, so the work of the eager step is used.
 func (t *Trial) loads(ctx context.Context) (loads []steptime.Load, err error) {
 	if len(t.Timed) == 0 {
 		return nil, nil
@@ -119,7 +119,7 @@ func (t *Trial) loads(ctx context.Context) (loads []steptime.Load, err error) {
 	return loads, nil
 }
 
-// prepare completes a trial that comes from elsewhere: its case, and its recording.
+// prepare completes a trial of another process: its case, and its recording.
 func (l Local) prepare(ctx context.Context, t *Trial) (err error) {
 	if t.setup == nil {
 		if l.Models == nil {

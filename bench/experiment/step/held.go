@@ -22,7 +22,7 @@ type Held struct {
 	buffers []uint32 // in the order in which they were allocated
 }
 
-// AtPeak finds what a program holds when its requested bytes are highest.
+// AtPeak returns the buffers that are alive when a program's requested bytes reach their maximum.
 func AtPeak(p *program.Program) Held { return PeakOf(p, nil) }
 
 // PeakOf returns the buffers that are alive at the peak of a program's requested bytes within the selected phases, and
@@ -57,9 +57,9 @@ func alive(p *program.Program, n int, selected func(buffer uint32) bool) Held {
 	return h
 }
 
-// Repeated finds lines that hold at least that number of buffers of one size, of which few were freed since their phase
-// began, and counts their bytes without the last buffer. It returns the line with most, its bytes, and the bytes of all
-// lines. Lines of libraries count separately.
+// Repeated finds lines that allocated at least that number of buffers of one size, few of which were freed since their
+// phase began. It counts their bytes without the last buffer, and returns the line with most, its bytes, and the bytes
+// of all lines. Lines of libraries count separately.
 func (h Held) Repeated(least int) (most int64, line string, all int64) {
 	type key struct {
 		line, below string
@@ -89,7 +89,7 @@ func (h Held) Repeated(least int) (most int64, line string, all int64) {
 	return most, line, all
 }
 
-// Saved returns the buffers that saves allocate, and all of the lines that allocate most of their bytes then.
+// Saved returns the buffers that saves allocate, and all buffers of lines that allocate mostly during saves.
 func Saved(p *program.Program) Held {
 	phases, sums := allocatedIn(p), map[string]int64{}
 	saves := func(i uint32) bool { return phases[i] != nil && phases[i].Name == "saving" }
@@ -115,7 +115,7 @@ func selected(p *program.Program, which func(buffer uint32) bool) Held {
 	return h
 }
 
-// Without returns the peaks of the program without these buffers; nil if there are none.
+// Without returns the peaks of the program without these buffers; nil if there are no buffers.
 func (h Held) Without(ctx context.Context, gpu device.GPU, conf allocator.Config) (*report.Peaks, error) {
 	if len(h.buffers) == 0 {
 		return nil, nil
@@ -142,8 +142,8 @@ func (h Held) Bytes() (sum int64) {
 	return sum
 }
 
-// allocatedIn returns the phase in which each buffer was allocated, by its number; nil for buffers after the last mark,
-// since a mark ends a phase.
+// allocatedIn returns the phase in which each buffer was allocated, by the buffer's number. It is nil for buffers after
+// the last mark, since a mark ends a phase.
 func allocatedIn(p *program.Program) []*program.Phase {
 	phases, pending := make([]*program.Phase, len(p.Buffers)), []uint32{}
 	for _, in := range p.Instructions {
@@ -160,16 +160,16 @@ func allocatedIn(p *program.Program) []*program.Phase {
 	return phases
 }
 
-// site returns where a buffer was allocated.
+// site returns the site that allocated a buffer.
 func (h Held) site(buffer uint32) program.Site { return h.p.Sites[h.p.Buffers[buffer].Site] }
 
-// Lines returns the n lines of the user's source that hold most.
+// Lines returns the n lines of the user's source whose buffers are largest.
 func (h Held) Lines(n int) []report.Component {
 	return h.named(n, func(s program.Site) string { return s.Where })
 }
 
-// Below returns the n lines of libraries, with their module paths, that hold most of the buffers below a line of the
-// user's source.
+// Below returns the n lines of libraries, with their module paths, whose buffers are largest among those allocated
+// below a line of the user's source.
 func (h Held) Below(line string, n int) []report.Component {
 	return h.named(n, func(s program.Site) string {
 		if s.Where != line || s.Native == "" {
@@ -197,8 +197,8 @@ func (h Held) named(n int, name func(program.Site) string) []report.Component {
 	return all[:min(n, len(all))]
 }
 
-// Holders returns the bytes by line and by the phase of allocation, largest first, without lines that hold less than a
-// thousandth of all.
+// Holders returns the bytes by line and phase of allocation, largest first, without lines of less than a thousandth of
+// all.
 func (h Held) Holders() []report.Holder {
 	phases := allocatedIn(h.p)
 	sums, total := map[report.Holder]int64{}, int64(0)
@@ -222,7 +222,7 @@ func (h Held) Holders() []report.Holder {
 	return all
 }
 
-// Compiled returns the n largest buffers of compiled graphs; buffers of one name count as one.
+// Compiled returns the n largest buffers of compiled graphs; buffers of the same name are summed.
 func (h Held) Compiled(n int) []report.Buffer {
 	type key struct {
 		program.Site
@@ -253,8 +253,8 @@ func (h Held) Compiled(n int) []report.Buffer {
 // tuning is the operator of what Inductor allocates to tune.
 const tuning = "autotuning"
 
-// Tuned returns the peaks of a program without the allocations of Inductor's autotuning, which is done once and then
-// cached. It is nil if nothing is tuned.
+// Tuned returns the peaks of a program without the allocations of Inductor's autotuning, whose result is cached for
+// later runs. It is nil if nothing is tuned.
 func Tuned(ctx context.Context, p *program.Program, gpu device.GPU, conf allocator.Config) (*report.Peaks, error) {
 	tunes := func(i uint32) bool { return p.Sites[p.Buffers[i].Site].Op == tuning }
 	return selected(p, tunes).Without(ctx, gpu, conf)

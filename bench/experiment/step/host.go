@@ -11,8 +11,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// host returns the host memory that the trial needs. It is zero for steps that were recorded from a script's run, whose
-// numbers of parameters are not known.
+// host returns the host memory that the trial needs. It is zero for steps recorded from a script, whose numbers of
+// parameters are not known.
 func (r *Result) host() host.Need {
 	c := r.trial.Case.Case
 	if r.Counts.Total == 0 {
@@ -44,11 +44,11 @@ func (r *Result) host() host.Need {
 	return n
 }
 
-// loading returns the copies of the weights that processes of a machine have while they load the model. transformers
-// maps files, whose pages the kernel takes back, and copies what gets another type; other code makes a module on the
-// host, and often reads a checkpoint beside it. Layers that are packed come from the file one by one. Where ranks
-// share the weights, the first loads them for all. Stages of a pipeline that are made on the meta device are loaded
-// each by itself: a machine has the stages of its GPUs, of which the largest may have embeddings and output layer, too.
+// loading returns the copies of the weights that the processes of a machine hold while they load the model.
+// transformers maps files, whose pages the kernel can reclaim, and copies weights that change their type. Other code
+// builds a module on the host, and often reads a checkpoint as well. Quantized layers are read from the file one by
+// one. If ranks share the weights, the first rank loads them for all. Pipeline stages built on the meta device are
+// loaded one by one: a machine holds the stages of its GPUs, and the largest may have both embeddings and output layer.
 func (r *Result) loading(c models.Case, processes int64) host.Interval {
 	stages, most := int64(1), processes
 	if s := c.Strategy; s != nil && s.Init != models.InitDevice && s.Init != models.InitHost {
@@ -77,8 +77,8 @@ func (r *Result) loading(c models.Case, processes int64) host.Interval {
 	return host.Interval{Value: weights, Low: weights, High: 2 * high}
 }
 
-// stagesOf returns two numbers of pipeline stages: on the given GPUs of one machine, and in all. Without a pipeline the
-// model is one stage.
+// stagesOf returns two numbers of pipeline stages: on the given GPUs of one machine, and in total. Without a pipeline,
+// the model is one stage.
 func stagesOf(c models.Case, gpus int64) (here, all int64) {
 	all = c.Strategy.PipelineRanks(c.GPUs)
 	return max(1, ceil.Div(gpus*all, int64(max(1, c.GPUs)))), all
@@ -94,8 +94,8 @@ const (
 
 // hostSeconds returns the time that a step takes on the host: copies in both directions, and the optimizer's step,
 // which reads weights, gradients and state, and writes weights and state. Weights are copied for forward and for
-// backward of each micro-batch. Only DeepSpeed sends gradients after each, and returns the stepped weights in half the
-// size.
+// backward of each micro-batch. Only DeepSpeed sends gradients after each micro-batch, and returns the stepped weights
+// in half the size.
 func hostSeconds(c models.Case, facts trace.Facts) float64 {
 	h, batches := facts.Host, int64(max(1, c.Accumulate))
 	moved := 2*batches*(facts.HostSaved+h.Weights) + h.Gradients

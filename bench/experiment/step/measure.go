@@ -11,7 +11,7 @@ import (
 	"github.com/vprof/vprof/profiler/replay"
 )
 
-// measured converts a measurement of a program for a report; a step trains a number of samples.
+// measured converts a measurement of a program for a report; samples is the number of samples in a step.
 func measured(m *replay.Measurement, p *program.Program, d device.Device, samples int) *report.Run {
 	b := m.Baseline
 	free := d.GPU().Memory - b.Total()
@@ -49,8 +49,8 @@ func measured(m *replay.Measurement, p *program.Program, d device.Device, sample
 	return out
 }
 
-// computes reports whether a program knows the kernels of its forward passes. Of recorded steps, compiled or as a
-// script ran them, only the allocations are known, and the optimizer's time alone is no step's.
+// computes reports whether a program has the kernels of its forward passes. Recorded steps, compiled or from a script,
+// have only allocations, and the optimizer's time alone is not the time of a step.
 func computes(p *program.Program) bool {
 	launches := false
 	for _, in := range p.Instructions {
@@ -66,12 +66,12 @@ func computes(p *program.Program) bool {
 	return true
 }
 
-// median returns the middle of some times, the lower of two.
+// median returns the middle of some durations, of two the lower.
 func median(times []time.Duration) time.Duration {
 	return slices.Sorted(slices.Values(times))[(len(times)-1)/2]
 }
 
-// reportOf converts a run for a report; free is the memory in bytes that the GPU has for segments.
+// reportOf converts a run for a report; free is the number of bytes that the GPU has for segments.
 func reportOf(run *replay.Run, free int64) *report.Run {
 	out := &report.Run{
 		Fits:      run.OOM == nil,

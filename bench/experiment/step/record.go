@@ -49,7 +49,7 @@ func (s *Setup) RecordCase(ctx context.Context, c models.Case, gpu device.GPU,
 	return rec, nil
 }
 
-// Events records training steps of the case at a batch size, with the lines of the model that cause them.
+// Events records training steps of the case at a batch size, with the line of the model that causes each event.
 func (s *Setup) Events(ctx context.Context, gpu device.GPU, batch, steps int) (*program.Program, error) {
 	c := s.c
 	c.Batch = batch
@@ -61,8 +61,8 @@ func (s *Setup) Events(ctx context.Context, gpu device.GPU, batch, steps int) (*
 }
 
 // RecordedSteps returns the number of a step's n micro-batches to record for values that are only interpolated or
-// compared; verdicts record more. Gradients exist from the second on, so all later ones allocate the same within a
-// thousandth; the cache's reserved bytes may differ by several percent.
+// compared; verdicts record more. Gradients exist from the second micro-batch on, so all later ones allocate the same
+// within a thousandth. The cache's reserved bytes may differ by several percent.
 func RecordedSteps(n int) int { return min(n, 2) }
 
 // Simulation is a replay on a simulated GPU.
@@ -72,7 +72,7 @@ type Simulation struct {
 	Device int64
 }
 
-// Simulate replays a program on a simulated GPU; other processes hold some bytes of it.
+// Simulate replays a program on a simulated GPU, part of whose memory other processes use.
 func Simulate(ctx context.Context, p *program.Program, gpu device.GPU, conf allocator.Config,
 	others int64,
 ) (*Simulation, error) {
@@ -88,8 +88,8 @@ func Simulate(ctx context.Context, p *program.Program, gpu device.GPU, conf allo
 	return &Simulation{run, simulated.Peak() - others}, nil
 }
 
-// Profile records the case at a batch size and replays it with everything
-// kept. The error is a [*RefusedError] if PyTorch would refuse the step.
+// Profile records the case at a batch size and replays it with its full timeline. The error is a [*RefusedError] if
+// PyTorch would refuse the step.
 func (s *Setup) Profile(ctx context.Context, gpu device.GPU, batch int) (*profile.Profile, error) {
 	rec, err := s.Record(ctx, batch, gpu)
 	if err != nil {
@@ -103,8 +103,8 @@ func (s *Setup) Profile(ctx context.Context, gpu device.GPU, batch int) (*profil
 	return p, nil
 }
 
-// GPUOf returns the GPU of a report's device: the catalog's, or, where it is not there, what the driver said of it,
-// with the memory that the device had. The error is a [*device.UnknownGPUError] if neither is known.
+// GPUOf returns the GPU of a report's device: the catalog's or, if it is not there, a GPU with the properties and
+// memory that the driver reported. The error is a [*device.UnknownGPUError] if neither is known.
 func GPUOf(d report.Device) (device.GPU, error) {
 	gpu, err := device.Lookup(d.GPU)
 	if err != nil && d.SMs == 0 {

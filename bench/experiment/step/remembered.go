@@ -10,9 +10,9 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// Remembered runs trials as [Local] does and keeps the latest recordings with their replays, for processes that answer
-// many requests and searches on several GPUs. GPUs on which a step differs in the sizes of some buffers alone share a
-// recording. GPUs on which it is the same also share its replays. Goroutines may share it.
+// Remembered runs trials as [Local] does and caches the latest recordings with their replays, for processes that answer
+// many requests and for searches on several GPUs. GPUs on which a step differs only in the sizes of some buffers share
+// a recording. GPUs on which the step is the same also share its replays. It is safe for concurrent use.
 type Remembered struct {
 	// GPUs are the GPUs that share recordings; without any each has its own.
 	GPUs []device.GPU
@@ -28,7 +28,7 @@ type Remembered struct {
 // tables, so that dozens of recordings are kept: as many as searches on GPUs of similar memory share.
 const mostRemembered = 1 << 20
 
-// forget counts the instructions of steps, and drops the oldest ones beyond the bound.
+// forget counts the instructions of steps, and drops the least recently used recordings above the limit.
 func (x *Remembered) forget(used *sharedSteps) {
 	used.mu.Lock()
 	n := 0
@@ -50,7 +50,7 @@ func (x *Remembered) forget(used *sharedSteps) {
 	}
 }
 
-// Kinds returns the numbers of GPUs by compute capability, by which libraries choose kernels and PyTorch refuses some.
+// Kinds returns the indices of GPUs, grouped by compute capability, which determines the kernels.
 func Kinds(gpus []device.GPU) (kinds [][]int) {
 	at := map[device.Capability]int{}
 	for i, gpu := range gpus {
@@ -64,7 +64,7 @@ func Kinds(gpus []device.GPU) (kinds [][]int) {
 	return kinds
 }
 
-// InTurn returns the indices of searches, each of a case on a GPU, in the order in which they share most recordings.
+// InTurn returns the indices of searches, each of a case on a GPU, in the order that shares most recordings.
 func InTurn(gpus []device.GPU, of func(i int) models.Key) []int {
 	at := make([]int, len(gpus))
 	for i := range at {
@@ -94,7 +94,7 @@ type sharedRecording struct {
 	programs []*sharedProgram
 }
 
-// A sharedProgram is a program of one or several GPUs, with its replays without a limit of memory.
+// A sharedProgram is a program of one or several GPUs, with its replays without a memory limit.
 type sharedProgram struct {
 	recording *models.Recording
 	sizes     []int64
@@ -142,8 +142,8 @@ func (x *Remembered) of(t Trial) *sharedSteps {
 // nearMemory is up to which ratio of their memories two GPUs are searched at about the same batches.
 const nearMemory = 2
 
-// program returns the program of a trial on its GPU, recorded with the others that no recording serves yet; where a
-// batch is judged, with GPUs of about the same memory.
+// program returns the program of a trial on its GPU. A new recording also serves other GPUs that have none yet; if a
+// batch is judged, only GPUs with about the same memory.
 func (s *sharedSteps) program(ctx context.Context, t Trial, all []device.GPU) (*sharedProgram, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,7 +169,7 @@ func (s *sharedSteps) program(ctx context.Context, t Trial, all []device.GPU) (*
 	return r.on(t.GPU), nil
 }
 
-// serves returns the number of a GPU that the recording serves; negative for others.
+// serves returns the index of a GPU in the recording; negative if the recording does not serve it.
 func (r *sharedRecording) serves(gpu device.GPU) int {
 	at := slices.IndexFunc(r.gpus, func(g device.GPU) bool { return g.Name == gpu.Name && g.Memory == gpu.Memory })
 	if at < 0 || !r.Others.Serves(at-1) {
@@ -223,7 +223,7 @@ func (p *sharedProgram) try(ctx context.Context, t Trial) (*Result, error) {
 	return &r, err
 }
 
-// settling remembers how many steps trials of a case took until the cache had settled. Goroutines may share it.
+// settling stores how many steps trials of a case took until the cache stopped growing. It is safe for concurrent use.
 type settling struct {
 	mu sync.Mutex
 	// sizes are the steps that batch sizes of a case took, and of a case in any loop; zero for the usual ones.
@@ -238,9 +238,9 @@ func keysOf(c models.Case) (own, other models.Key) {
 	return own, c.Key()
 }
 
-// steps returns the [Trial.Steps] with which a batch size of a case is tried: the steps that the nearest size took,
-// zero for the usual ones, or in another loop where this loop was not tried and that took more; otherwise the recording
-// decides.
+// steps returns the [Trial.Steps] with which to try a batch size of a case: the number of steps that the nearest size
+// took, zero for the default. If this loop was not tried yet and another took more steps, it returns the other's
+// number. Otherwise the recording decides.
 func (r *settling) steps(c models.Case, batch int) int {
 	own, other := keysOf(c)
 	r.mu.Lock()
@@ -252,7 +252,7 @@ func (r *settling) steps(c models.Case, batch int) int {
 	return cmp.Or(sizes[nearest(sizes, batch)], untilSettled)
 }
 
-// nearest returns the size that is nearest to a batch, the smaller one of two; zero if there is none.
+// nearest returns the size that is nearest to a batch, of two the smaller; zero if there is none.
 func nearest(sizes map[int]int, batch int) (size int) {
 	for n := range sizes {
 		apart, least := max(n-batch, batch-n), max(size-batch, batch-size)
@@ -263,7 +263,7 @@ func nearest(sizes map[int]int, batch int) (size int) {
 	return size
 }
 
-// took notes the steps that a batch size of a case takes, zero for the usual ones.
+// took stores the number of steps that a batch size of a case took, zero for the default.
 func (r *settling) took(c models.Case, batch, steps int) {
 	own, other := keysOf(c)
 	r.mu.Lock()

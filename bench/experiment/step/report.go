@@ -17,7 +17,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Report begins a report of the case on simulated GPUs.
+// Report returns a new report of the case on simulated GPUs.
 func (s *Setup) Report(kind report.Kind, gpus ...device.GPU) *report.Report {
 	return &report.Report{
 		Schema: report.Schema, Kind: kind,
@@ -31,7 +31,7 @@ func (s *Setup) Warnings(batches ...int) []report.Warning {
 	return Caveats(s.model, s.cases(batches)...)
 }
 
-// Caveats returns what a user must know of cases of a model, each once.
+// Caveats returns the caveats of a model for some cases, each once.
 func Caveats(m models.Model, cases ...models.Case) []report.Warning {
 	var all []report.Warning
 	for _, c := range cases {
@@ -42,7 +42,7 @@ func Caveats(m models.Model, cases ...models.Case) []report.Warning {
 	return all
 }
 
-// Unsupported names which GPUs the releases of PyTorch that train the cases do not run on, one warning for each reason.
+// Unsupported returns warnings about GPUs that the cases' releases of PyTorch do not support, one for each reason.
 func Unsupported(gpus []device.GPU, cases ...models.Case) []report.Warning {
 	var releases []string
 	for _, c := range cases {
@@ -80,8 +80,8 @@ func Unsupported(gpus []device.GPU, cases ...models.Case) []report.Warning {
 	return all
 }
 
-// Describe adds to a report what estimates of a trial on a GPU are based on: the coefficients that the report lacks,
-// and the element counts of the model.
+// Describe adds the basis of a trial's estimates on a GPU to a report: the coefficients that the report lacks, and the
+// element counts of the model.
 func (s *Setup) Describe(r *report.Report, gpu device.GPU, of *Result) error {
 	k, err := s.Coefficients(gpu, of.modeled(), of.trial.Batch)
 	if err != nil {
@@ -109,7 +109,7 @@ func (s *Setup) Describe(r *report.Report, gpu device.GPU, of *Result) error {
 	return nil
 }
 
-// outside describes what a step needs that the caching allocator knows nothing of.
+// outside returns warnings about memory that a step needs outside the caching allocator.
 func outside(r *Result) []report.Warning {
 	var all []report.Warning
 	if n := r.Facts.Managed; n > 0 {
@@ -181,7 +181,7 @@ func DeviceOf(gpu device.GPU) report.Device {
 	}
 }
 
-// DeviceOn returns a device as reports show it: with its driver and the context that it measured, if it is a real one.
+// DeviceOn returns a device as reports show it. A real device has its driver and the measured size of its context.
 func DeviceOn(d device.Device) report.Device {
 	gpu := d.GPU()
 	out := report.Device{

@@ -14,8 +14,8 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// Setup is a complete case of a model, ready to be tried and estimated. Results and recordings
-// are returned, and another case is another setup.
+// Setup is a complete case of a model, ready to be tried and estimated. It does not change: results and recordings are
+// returned, and another case has another setup.
 type Setup struct {
 	model    models.Model
 	c        models.Case
@@ -32,7 +32,7 @@ type Setup struct {
 	part  string
 }
 
-// A Part is a part of a curriculum: its name, and the settings that it has in place of the case's.
+// A Part is a part of a curriculum: its name, and the settings that replace the case's.
 type Part struct {
 	Name     string          `json:"name"`
 	Settings models.Settings `json:"settings"`
@@ -98,24 +98,24 @@ func (s *Setup) Try(ctx context.Context, t Trial) (*Result, error) {
 	return r, err
 }
 
-// Jagged reports whether what is reserved may jump from one batch to the next: a block of max_split_size_mb is kept for
-// requests of nearly its size, so that tensors that just reach it leave many (wav2vec2-base on an RTX 4070 with the
-// activations on the host and 128 MiB: a batch of 4 may reserve 11.2 GiB, one of 5 1.8). roundup_power2_divisions makes
-// many sizes equal, which then take each other's blocks or not (patch-vqvae, 4 divisions: 448 needs 1.3 times what 464
-// does).
+// Jagged reports whether reserved bytes may jump from one batch to the next. A block of max_split_size_mb serves only
+// requests of nearly its size, so tensors that just reach this size leave many unused blocks: wav2vec2-base on an RTX
+// 4070 with the activations on the host and 128 MiB may reserve 11.2 GiB at batch 4 and 1.8 at batch 5.
+// roundup_power2_divisions makes many sizes equal, which may then reuse each other's blocks: patch-vqvae with 4
+// divisions needs 1.3 times as much at batch 448 as at 464.
 func (s *Setup) Jagged() bool {
 	rounds := func(divisions uint64) bool { return divisions > 1 }
 	return s.conf.MaxSplit != allocator.Unlimited || slices.ContainsFunc(s.conf.Roundup[:], rounds)
 }
 
-// On returns the setup with a device that its trials may name, which then run in this process.
+// On returns the setup with a device on which its trials may run, in this process.
 func (s *Setup) On(d device.Device) *Setup {
 	other := *s
 	other.device = d
 	return &other
 }
 
-// Beside returns the setup on GPUs on which other processes hold some bytes.
+// Beside returns the setup on GPUs part of whose memory other processes use.
 func (s *Setup) Beside(others int64) *Setup {
 	other := *s
 	other.others = others
@@ -131,7 +131,7 @@ func (s *Setup) For(c models.Case) *Setup {
 	return &other
 }
 
-// WithParts returns the setup with the other parts of its curriculum, which train with the same batch.
+// WithParts returns the setup with the other parts of its curriculum, which train with the same batch size.
 func (s *Setup) WithParts(parts []Part) *Setup {
 	other := *s
 	other.parts = parts
@@ -147,7 +147,7 @@ func (s *Setup) Parts() []*Setup {
 	})
 }
 
-// Part returns the name of the part of a curriculum; empty for the case itself.
+// Part returns the name of the setup's part of a curriculum; empty for the case itself.
 func (s *Setup) Part() string { return s.part }
 
 // With returns the setup with some settings changed.
@@ -165,8 +165,8 @@ func (s *Setup) Accumulating(n int) *Setup {
 	return s.For(c)
 }
 
-// Loops returns the case in each training loop that it may have: in its own and, if no flag chose the loop, also in the
-// plain one, which keeps most of a step alive. A batch must be safe in both.
+// Loops returns the case in each training loop that it may have: its own and, if no flag chose the loop, also the plain
+// one, in which most of a step's memory stays alive. A batch must be safe in both.
 func (s *Setup) Loops() []*Setup {
 	c, unchosen := s.model.KeepingMost(s.c)
 	if !unchosen || s.model.Levers.Loop == models.LoopPlain {
@@ -175,7 +175,7 @@ func (s *Setup) Loops() []*Setup {
 	return []*Setup{s, s.For(c)}
 }
 
-// KeepingMost returns the case in the loop that keeps most of a step alive, of the loops that it may have.
+// KeepingMost returns the case in that possible loop in which most of a step's memory stays alive.
 func (s *Setup) KeepingMost() *Setup {
 	loops := s.Loops()
 	return loops[len(loops)-1]
@@ -184,7 +184,7 @@ func (s *Setup) KeepingMost() *Setup {
 // Loop returns the name of the training loop; empty for a model with a loop of its own.
 func (s *Setup) Loop() models.Loop { return cmp.Or(s.c.Loop, s.model.Levers.Loop) }
 
-// Evaluates reports whether training evaluates: users asked for it, or the project's own loop does.
+// Evaluates reports whether training includes evaluation: users asked for it, or the project's own loop does it.
 func (s *Setup) Evaluates() bool {
 	return !s.c.Evaluate.Off && (!s.c.Evaluate.IsZero() || s.model.Levers.Loop == "")
 }

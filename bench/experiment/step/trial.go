@@ -20,7 +20,7 @@ import (
 )
 
 // A Trial is the smallest job: the training steps of a case are recorded for a GPU and replayed once. It is plain data,
-// and its JSON has all that running it takes: the description of a model that a user has brought is in the case.
+// and its JSON is complete: the case includes the description of a model of the user.
 type Trial struct {
 	Case  report.Case `json:"case"`
 	Batch int         `json:"batch"`
@@ -46,8 +46,8 @@ type Trial struct {
 	shared *sharedProgram
 }
 
-// Replay describes how the recorded steps are replayed. Its zero value is on the simulated GPU with more memory than
-// any step needs, since an estimate must go on where the GPU's memory ends.
+// Replay describes how the recorded steps are replayed. Its zero value replays on the simulated GPU with more memory
+// than any step needs, since an estimate must continue where the GPU's memory ends.
 type Replay struct {
 	// Within ends the memory where the GPU's ends, of which other processes hold Others bytes.
 	Within bool  `json:"within,omitempty"`
@@ -70,7 +70,7 @@ type Replay struct {
 	Verify bool   `json:"verify,omitempty"`
 }
 
-// Key identifies a trial: its JSON's SHA-256, in hexadecimal. Equal keys give equal results, measured values aside.
+// Key identifies a trial: the SHA-256 of its JSON, in hexadecimal. Equal keys give equal results, unless measured.
 func (t Trial) Key() string {
 	text, err := json.Marshal(t)
 	if err != nil {
@@ -175,7 +175,7 @@ func (r *Result) LastStep() int64 {
 	return most
 }
 
-// Discard ends the use of the recording, whose memory later ones reuse. Trials of [Result.Again] record again.
+// Discard frees the recording. Trials of [Result.Again] record again.
 func (r *Result) Discard() {
 	if r.trial.shared != nil {
 		r.trial.shared, r.trial.recording = nil, nil
@@ -185,14 +185,14 @@ func (r *Result) Discard() {
 	}
 }
 
-// Adopt takes over the recording of another result of the same steps, for further trials.
+// Adopt takes the recording of another result of the same steps, for further trials.
 func (r *Result) Adopt(other *Result) {
 	if other.trial.recording != nil {
 		r.trial.recording, r.trial.shared = other.trial.recording, other.trial.shared
 	}
 }
 
-// Again returns the trial of the same recording, replayed in another way. In this process it is not recorded again.
+// Again returns the trial of the same recording with another replay. This process does not record it again.
 func (r *Result) Again(how Replay) Trial {
 	t := r.trial
 	t.Replay, t.Timed = how, nil
@@ -202,7 +202,7 @@ func (r *Result) Again(how Replay) Trial {
 // TrainsAlone reports whether training steps were replayed without the evaluation after them.
 func (r *Result) TrainsAlone() bool { return r.trial.Replay.Training }
 
-// Sample returns the peak of the run, as the planner takes it.
+// Sample returns the peak of the run, as input of the planner.
 func (r *Result) Sample() planner.Sample {
 	s := planner.Sample{
 		Batch: r.trial.Batch, Classes: r.Run.Peak.Allocated, Reserved: r.Run.Max.Reserved,

@@ -19,9 +19,9 @@ const (
 	maxEach = 64
 )
 
-// ParseBatches reads a list of batch sizes: sizes and ranges between commas. A range runs from its first size up to at
-// most its last, by a factor or by a difference, without either by one: "8,16,32", "8..128x2" (8, 16, 32, 64, 128),
-// "8..64+8", "1..8". The result is ascending and has every size once.
+// ParseBatches reads a list of batch sizes: sizes and ranges, separated by commas. A range runs from its first size up
+// to at most its last, by a factor or by a step, else by a step of one: "8,16,32", "8..128x2" (8, 16, 32, 64, 128),
+// "8..64+8", "1..8". The result is ascending without duplicates.
 func ParseBatches(list string) ([]int, error) {
 	var sizes []int
 	for item := range strings.SplitSeq(list, ",") {

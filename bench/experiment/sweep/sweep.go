@@ -18,7 +18,7 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-// Conditions say how far a sweep goes and how each batch size is run.
+// Conditions are the limits of a sweep, and how each batch size is run.
 type Conditions struct {
 	// FindMax continues where the sizes end, to the largest that fits.
 	FindMax bool `json:"find_max,omitempty"`
@@ -49,9 +49,9 @@ func (e *ResumeError) Error() string { return "the report cannot be continued: "
 func (*ResumeError) Usage() bool { return true }
 
 // Run estimates every batch size and runs each on the device, in ascending order. It ends at the first that does not
-// fit, since no larger one would. A batch size that PyTorch refuses, as a batch norm refuses one sample, is no end: it
-// is an error only if there is no other. After each point, each is called with the report so far; its error ends the
-// sweep. A sweep that is interrupted, or that the device fails, returns the points it has with the error.
+// fit, since no larger one would. A batch size that PyTorch refuses, as a batch norm refuses one sample, does not end
+// the sweep, and is an error only if there is no other. each is called after each point with the report so far; its
+// error ends the sweep. After an interrupt or a failure of the device, it returns the points so far with the error.
 func Run(ctx context.Context, s *step.Setup, d device.Device, o Options,
 	each func(*report.Report) error,
 ) (*report.Report, error) {
@@ -81,7 +81,7 @@ type sweeper struct {
 	neighbors step.Neighborhood
 }
 
-// resume takes over the points of an earlier sweep, after checking that it has the same case, GPU and driver.
+// resume takes the points of an earlier sweep, after checking that it has the same case, GPU and driver.
 func (w *sweeper) resume() error {
 	old := w.options.Done
 	if old == nil {
@@ -176,7 +176,7 @@ func (w *sweeper) stop(ctx context.Context, cause error, batch int, left []int) 
 // A saveError is an error of the each function, which saves the report.
 type saveError struct{ error }
 
-// try runs a batch size, unless the report has its point, and adds it. If it does not fit, the sizes left will not run.
+// try runs a batch size and adds its point, unless the report has it. If it does not fit, the sizes left will not run.
 func (w *sweeper) try(ctx context.Context, batch int, left []int) (fits bool, err error) {
 	at, done := slices.BinarySearchFunc(w.report.Points, batch, func(p report.Point, batch int) int {
 		return cmp.Compare(p.Batch, batch)
@@ -247,8 +247,8 @@ func (w *sweeper) estimate(ctx context.Context, d *judge.Judgement) (*report.Est
 	return d.Report(ctx)
 }
 
-// gpu returns the GPU as the process sees it that the sweep runs: vprof's own on a real device, a process of PyTorch on
-// a simulated one.
+// gpu returns the GPU as the process of the sweep sees it: vprof's own process on a real device, a process of PyTorch
+// on a simulated one.
 func (w *sweeper) gpu() device.GPU {
 	if _, driven := w.device.(device.Driven); driven {
 		return w.device.GPU().WithoutLibraries()
@@ -256,8 +256,8 @@ func (w *sweeper) gpu() device.GPU {
 	return w.device.GPU()
 }
 
-// others returns the memory of the device that the step cannot use: memory of other processes, and memory that is left
-// free for them; in bytes.
+// others returns the bytes of the device that the step cannot use: memory of other processes, and memory left free for
+// them.
 func (w *sweeper) others() int64 {
 	var bytes int64
 	if o, ok := w.device.(device.Observer); ok {
@@ -269,8 +269,8 @@ func (w *sweeper) others() int64 {
 	return bytes
 }
 
-// predict returns the largest batch size whose estimate fits a GPU in addition to the kernels. The search begins at the
-// size that was found.
+// predict returns the largest batch size whose estimate, with the kernels' own memory, fits a GPU. The search begins at
+// the size that was found.
 func (w *sweeper) predict(ctx context.Context, found int) (int, error) {
 	o, driven := w.device.(device.Observer)
 	if !driven || w.device.Simulated() {
@@ -305,8 +305,8 @@ func (w *sweeper) predict(ctx context.Context, found int) (int, error) {
 	return s.Largest()
 }
 
-// findMax finds the largest batch that runs: it brackets it between one that runs and one that does not, and halves the
-// bracket until they are neighbors. It reports only batches that it has run.
+// findMax finds the largest batch that runs, by bisection between one that runs and one that does not. It reports only
+// batches that it has run.
 func (w *sweeper) findMax(ctx context.Context) error {
 	fits, fails := 0, maxBatch+1
 	for _, p := range w.report.Points {
@@ -394,7 +394,7 @@ func Plan(ctx context.Context, s *step.Setup, gpu device.GPU, batches []int) (*r
 	return r, refused
 }
 
-// planned is a batch size of a plan: its point and the steps that it is of, or why it is refused.
+// planned is a batch size of a plan: its point with the judged steps, or the reason of its refusal.
 type planned struct {
 	point   report.Point
 	steps   *step.Result
@@ -423,8 +423,8 @@ func plan(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (p plan
 	return p, nil
 }
 
-// complete adds to a point with an estimate what else a judgement shows: the guides' estimates, answered convolutions,
-// and what other settings would need.
+// complete adds the rest of a judgement to a point with an estimate: the guides' estimates, answered convolutions, and
+// the needs with other settings.
 func complete(ctx context.Context, s *step.Setup, d *judge.Judgement, p *report.Point) (err error) {
 	r := d.Loops[0].Steps
 	p.Claims, p.Workspaces, p.Buffers = claims.Of(s, d.GPU(), p.Batch), step.WorkspacesOf(r.Facts), r.Buffers

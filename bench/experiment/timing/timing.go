@@ -47,7 +47,7 @@ type Measured struct {
 	Batch   int
 }
 
-// Correct returns the GPU's efficiency so that a setup's step takes the measured time; unchanged without one.
+// Correct returns the GPU's efficiency at which a setup's step takes the measured time; unchanged without one.
 func (m Measured) Correct(ctx context.Context, of *step.Setup, gpu device.GPU, speed steptime.Efficiency,
 ) (steptime.Efficiency, error) {
 	if m.Seconds == 0 {
@@ -107,7 +107,7 @@ func (t *Table) Run(ctx context.Context, gpus []device.GPU) (*report.Times, erro
 	return out, nil
 }
 
-// timings are the rows of a GPU, by its speed. refused is why it refuses a stage, the last of several.
+// timings are the rows of a GPU, at its speed. refused is the reason why the GPU refuses a stage, the last of several.
 type timings struct {
 	speed   steptime.Efficiency
 	rows    []report.TimeRow
@@ -196,7 +196,7 @@ type timedStep struct {
 	asked  *report.Workspaces
 }
 
-// timed judges a batch and estimates how long its step takes in the loop that is judged.
+// timed judges a batch and estimates the time of a step in the loop that is judged.
 func timed(ctx context.Context, j *judge.Judge, batch int, speed steptime.Efficiency) (out timedStep, err error) {
 	d, err := j.At(ctx, batch)
 	if err != nil {

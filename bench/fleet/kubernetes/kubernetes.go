@@ -1,5 +1,5 @@
-// Package kubernetes runs the tasks of a fleet as Indexed Jobs of Kubernetes, one for
-// each GPU, whose policy begins failed tasks anew by vprof's exit codes.
+// Package kubernetes runs the tasks of a fleet as Indexed Jobs of Kubernetes, one for each GPU. The Jobs' policy
+// restarts failed tasks by vprof's exit codes.
 package kubernetes
 
 import (
@@ -27,7 +27,7 @@ const queueLabel = "kai.scheduler/queue"
 
 type object = map[string]any
 
-// Check finds what the configuration leaves open that manifests need. The error is an [*input.FormatError].
+// Check finds missing keys of the configuration that manifests need. The error is an [*input.FormatError].
 func Check(file string, k fleet.Kubernetes) error {
 	switch {
 	case k.Image == "":
@@ -121,8 +121,8 @@ func job(f *fleet.Folder, b fleet.GPUTasks) object {
 	}
 }
 
-// policy begins tasks anew by their exit codes: a node that was drained or a task that was interrupted does not count,
-// what will fail again fails at once, and the rest, such as a node whose GPU cannot be used, counts.
+// policy restarts tasks by their exit codes. Drained nodes and interrupted tasks do not count as failures. Errors that
+// would recur fail at once. All others, such as a node with an unusable GPU, count.
 func policy() object {
 	return object{"rules": []object{
 		{"action": "Ignore", "onPodConditions": []object{{"type": "DisruptionTarget", "status": "True"}}},
@@ -135,7 +135,7 @@ func policy() object {
 	}}
 }
 
-// label returns a name that labels and jobs may have.
+// label returns a name that is valid for labels and jobs.
 func label(key string) string {
 	return strings.Trim(strings.Map(func(r rune) rune {
 		if (r < 'a' || r > 'z') && (r < '0' || r > '9') {
@@ -145,7 +145,7 @@ func label(key string) string {
 	}, strings.ToLower(key)), "-")
 }
 
-// Engine is Kubernetes, by kubectl.
+// Engine runs a fleet on Kubernetes, through kubectl.
 type Engine struct{ Folder *fleet.Folder }
 
 var _ fleet.Engine = (*Engine)(nil)
@@ -172,10 +172,10 @@ func (e *Engine) Check(context.Context) error {
 	return nil
 }
 
-// Again implements [fleet.Engine]: the policy of the Jobs begins failed tasks anew.
+// Again implements [fleet.Engine]: the policy of the Jobs restarts failed tasks.
 func (*Engine) Again() bool { return true }
 
-// Start implements [fleet.Engine]. All tasks of a GPU are one Job, in which a task that is done ends at once.
+// Start implements [fleet.Engine]. All tasks of a GPU are one Job; tasks that are done already end at once.
 func (e *Engine) Start(ctx context.Context, b fleet.GPUTasks, _ []int, _ []string) error {
 	manifest := job(e.Folder, b)
 	text, err := json.Marshal(manifest)
@@ -221,7 +221,7 @@ func (s status) ended() bool {
 	return false
 }
 
-// Active implements [fleet.Engine]. Of a Job that has not ended, the tasks that have not count as active.
+// Active implements [fleet.Engine]. All unfinished tasks of an unfinished Job count as active.
 func (e *Engine) Active(ctx context.Context) (map[fleet.Task]string, error) {
 	out, err := e.kubectl(ctx, nil, "get", "jobs", "--selector", "vprof.dev/fleet="+e.Folder.Name, "--output", "json")
 	if err != nil {
@@ -247,7 +247,7 @@ func active(out []byte, gpus []fleet.GPUTasks) (map[fleet.Task]string, error) {
 	return tasks, nil
 }
 
-// active adds the tasks of a GPU that have not ended. The first are taken for the running ones.
+// active adds the unfinished tasks of a GPU; it assumes that the first of them are running.
 func (s status) active(b fleet.GPUTasks, tasks map[fleet.Task]string) {
 	ended := map[int]bool{}
 	for _, i := range append(indexes(s.Completed), indexes(s.Failed)...) {

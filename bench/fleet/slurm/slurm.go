@@ -24,7 +24,7 @@ import (
 	"github.com/vprof/vprof/internal/shellword"
 )
 
-// Engine is Slurm.
+// Engine runs a fleet on Slurm.
 type Engine struct {
 	Folder *fleet.Folder
 	// Program is vprof where the tasks run.
@@ -45,7 +45,7 @@ func run(ctx context.Context, stdin, name string, args ...string) (string, error
 	return strings.TrimSpace(string(out)), err
 }
 
-// Here returns the partitions of this machine's cluster; an error if Slurm's commands are missing or find none.
+// Here returns the partitions of this machine's cluster. The error reports that Slurm's commands are missing or fail.
 func Here(ctx context.Context) ([]string, error) {
 	for _, name := range []string{"sbatch", "squeue", "scancel"} {
 		if _, err := exec.LookPath(name); err != nil {
@@ -74,7 +74,7 @@ func (e *Engine) Check(ctx context.Context) error {
 	return nil
 }
 
-// Again implements [fleet.Engine]: what Slurm requeues is that of nodes that failed.
+// Again implements [fleet.Engine]: Slurm itself requeues only the tasks of failed nodes.
 func (*Engine) Again() bool { return false }
 
 // array is a job array that was submitted.
@@ -124,7 +124,7 @@ func (e *Engine) Start(ctx context.Context, b fleet.GPUTasks, tasks []int, avoid
 	return rewrite.Append(e.arraysFile(), append(text, '\n'), 0o644)
 }
 
-// option returns a line of #SBATCH as sbatch reads it: blanks and comments end a bare value; empty without one.
+// option returns a #SBATCH line, quoted as sbatch requires; empty for an empty value.
 func option(name, value string) (string, error) {
 	switch {
 	case value == "":
@@ -195,7 +195,7 @@ func positive(n int) string {
 	return strconv.Itoa(n)
 }
 
-// indices returns tasks as --array takes them: "0-3,7%2".
+// indices formats tasks for --array: "0-3,7%2".
 func indices(tasks []int, atOnce int) string {
 	text := strings.Join(shard.Ranges(tasks), ",")
 	if atOnce > 0 {
@@ -217,7 +217,7 @@ func (e *Engine) Active(ctx context.Context) (map[fleet.Task]string, error) {
 	return active(out, gpus), nil
 }
 
-// active reads what squeue prints.
+// active parses the output of squeue.
 func active(out string, gpus map[string]string) map[fleet.Task]string {
 	tasks := map[fleet.Task]string{}
 	for row := range strings.Lines(out) {

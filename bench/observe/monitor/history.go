@@ -15,8 +15,7 @@ const kept = 600
 // None is the entry of a time in which nothing was read.
 const None int64 = -1
 
-// A History keeps the latest samples and, for graphs, the most that was seen in
-// each step of time. It is safe for concurrent use.
+// A History keeps the latest samples, and the maximum of each time step for graphs. It is safe for concurrent use.
 type History struct {
 	mu   sync.Mutex
 	gpus []gpuHistory
@@ -39,10 +38,10 @@ type gpuHistory struct {
 	processes  map[int]*series
 }
 
-// series has the maxima of a value, for each of the steps.
+// series has the maxima of a value, for each step length.
 type series [4]ring
 
-// ring has the latest entries of a step; the entry of number n is at n % kept.
+// ring has the latest entries of one step length; entry number n is at n % kept.
 type ring struct {
 	entries [kept]int64
 	// newest is the number of the newest entry, counted from the beginning of time, and length how many there are.
@@ -124,7 +123,7 @@ func (b *gpuHistory) add(s Sample) {
 	}
 }
 
-// A Trace is a stretch of history: an entry for each step of time, the oldest first, None where nothing is known.
+// A Trace is a part of the history: an entry for each time step, oldest first, None if no value is known.
 type Trace struct {
 	// Used is bytes, of the GPU or of a process; Load is percent.
 	Used, Load []int64
@@ -137,9 +136,9 @@ func (h *History) Latest() (Round, []Notice) {
 	return h.last, slices.Clone(h.notices)
 }
 
-// Trace returns the history of a GPU up to a time: n entries, each of the length Steps[step].
-// A process other than zero replaces the GPU's memory by its own. Samples do not
-// come at quite regular times; an entry that fell between two of them has the value before it.
+// Trace returns the history of a GPU up to a time: n entries, each of the length Steps[step]. If process is not zero,
+// the memory is that of this process. Samples are not quite regular; an entry between two of them repeats the value
+// before it.
 func (h *History) Trace(gpu, process, step, n int, upTo time.Time) Trace {
 	h.mu.Lock()
 	defer h.mu.Unlock()

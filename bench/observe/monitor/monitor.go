@@ -1,6 +1,5 @@
-// Package monitor watches GPUs from outside, through NVML: how full they are,
-// who uses them, how busy and how hot they are. It samples at an interval, so a
-// peak between two samples is missed; every result has the longest time between two samples.
+// Package monitor watches GPUs from outside, through NVML: memory in use, processes, load and temperature. It samples
+// at an interval, so a peak between two samples is missed; every result has the longest time between two samples.
 package monitor
 
 import (
@@ -20,8 +19,8 @@ type GPU struct {
 	Reader     Reader
 }
 
-// A Reader reads the state of a GPU. An error is a failure of the GPU or
-// of the driver, such as one that is loaded anew.
+// A Reader reads the state of a GPU. An error is a failure of the GPU or of the driver, such as a driver that was
+// reloaded.
 type Reader interface {
 	Read() (nvml.Reading, error)
 	// Memory and Processes are the parts of a reading that a burst needs.
@@ -76,8 +75,8 @@ type watchedGPU struct {
 	doubted bool
 }
 
-// New makes a monitor of GPUs of a session, which it closes in the end. When a GPU cannot be read, the source opens
-// NVML again. Watched names which processes are meant, nil means all that use a GPU.
+// New returns a monitor of a session's GPUs; Close ends the session. If a GPU cannot be read, the source opens NVML
+// again. watched selects the processes to watch, nil all that use a GPU.
 func New(session Session, source Source, watched func(pid int) bool) *Monitor {
 	m := &Monitor{session: session, source: source, watched: watched}
 	for _, b := range session.GPUs {
@@ -98,8 +97,8 @@ func (m *Monitor) Close() error {
 	return err
 }
 
-// Sample reads every GPU. One that cannot be read has a sample with its error; NVML is then opened again, at most as
-// often as the pauses allow, and the monitor continues.
+// Sample reads every GPU. A GPU that cannot be read has a sample with its error. NVML is then opened again, with pauses
+// between attempts, and the monitor continues.
 func (m *Monitor) Sample(now time.Time) Round {
 	m.reopen(now)
 	out := Round{Samples: make([]Sample, len(m.gpus))}
@@ -121,8 +120,8 @@ func (m *Monitor) Sample(now time.Time) Round {
 	return out
 }
 
-// ReadMemory reads memory only; the next sample includes it in its peaks. Readings a millisecond
-// apart find short peaks.
+// ReadMemory reads only memory; the next sample includes it in its peaks. Readings a millisecond apart find short
+// peaks.
 func (m *Monitor) ReadMemory(now time.Time) {
 	for _, b := range m.gpus {
 		if !b.lostSince.IsZero() {
@@ -157,7 +156,7 @@ func (b *watchedGPU) count(now time.Time, used, watched int64) {
 	s.WatchedPeak = max(s.WatchedPeak, watched)
 }
 
-// pick returns the watched processes and the bytes that they hold together; -1 if NVML does not report all of them.
+// pick returns the watched processes and the sum of their bytes; -1 if NVML does not report all of them.
 func (m *Monitor) pick(all []nvml.Process) (picked []Process, held int64) {
 	for _, p := range all {
 		if m.watched != nil && !m.watched(p.PID) {
@@ -229,7 +228,7 @@ func (m *Monitor) note(format string, args ...any) {
 	m.notices = append(m.notices, fmt.Sprintf(format, args...))
 }
 
-// amount returns a number of bytes, or that NVML does not tell.
+// amount formats a number of bytes, or states that NVML does not report it.
 func amount(bytes int64) string {
 	if bytes < 0 {
 		return "an unknown amount"

@@ -11,8 +11,8 @@ import (
 	"sync"
 )
 
-// Exporter serves the latest samples to Prometheus. Where the value is the same as in
-// NVIDIA's dcgm-exporter, so are name and labels; ours begin with vprof_.
+// Exporter serves the latest samples to Prometheus. Values that NVIDIA's dcgm-exporter also has keep its names and
+// labels; the names of others begin with vprof_.
 //
 // It writes Prometheus's text without its client library, which starts collectors in each process, and without its
 // encoder, which links protobuf.
@@ -28,7 +28,7 @@ func (e *Exporter) Set(samples []Sample) {
 	e.samples = samples
 }
 
-// metric is a value of a sample; false if it is not known.
+// metric returns a value of a sample; false if it is not known.
 type metric struct {
 	name, help string
 	value      func(Sample) (float64, bool)
@@ -43,7 +43,7 @@ func known[T int | float64](v *T) (float64, bool) {
 
 const mib = 1 << 20
 
-// readable returns a memory value, which every readable GPU reports.
+// readable returns a metric of memory, which every readable GPU reports.
 func readable(of func(Sample) float64) func(Sample) (float64, bool) {
 	return func(s Sample) (float64, bool) { return of(s), s.Error == "" }
 }

@@ -44,7 +44,7 @@ type Sample struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Process is one that uses a GPU. Used is -1 if NVML does not tell, Peak the highest sampled use.
+// Process is a process that uses a GPU. Used is -1 if NVML does not report it, Peak the highest sampled use.
 type Process struct {
 	PID  int    `json:"pid"`
 	Name string `json:"name,omitempty"`
@@ -57,10 +57,10 @@ func (p Process) Title() string {
 	return fmt.Sprintf("process %d", p.PID) + phrase.If(p.Name != "", " (%s)", p.Name)
 }
 
-// Share returns how full the GPU is, from 0 to 1.
+// Share returns the share of the GPU's memory in use, from 0 to 1.
 func (s Sample) Share() float64 { return float64(s.Used) / float64(max(1, s.Total)) }
 
-// Line returns a sample for people, in a line.
+// Line formats a sample as a line of text.
 func (s Sample) Line() string {
 	at := s.Time.Format("15:04:05.000")
 	if s.Error != "" {
@@ -78,7 +78,7 @@ func (s Sample) Line() string {
 	return strings.Join(parts, "  ")
 }
 
-// Power returns what the GPU draws, and may: "285 of 450 W". It is empty if NVML does not tell.
+// Power returns the GPU's power and its limit: "285 of 450 W". It is empty if NVML does not report them.
 func (s Sample) Power() string {
 	if s.Watts == nil {
 		return ""
@@ -86,8 +86,8 @@ func (s Sample) Power() string {
 	return fmt.Sprintf("%.0f%s W", *s.Watts, phrase.Known(" of %.0f", s.LimitWatts))
 }
 
-// FormatInterval shows the time between samples in milliseconds, or in tenths of a second from ten
-// seconds on, rounded up.
+// FormatInterval formats the time between samples, rounded up, in milliseconds or from ten seconds on in tenths of a
+// second.
 func FormatInterval(d time.Duration) string {
 	unit := time.Millisecond
 	if d >= 10*time.Second {
@@ -169,7 +169,7 @@ func (m *Monitor) markLost(b *watchedGPU, now time.Time, why error) {
 	m.note("gpu %d is lost: %v", b.Index, why)
 }
 
-// found notes that a GPU can be read again, and the time in which it could not.
+// found notes that a GPU can be read again, and how long it could not.
 func (m *Monitor) found(b *watchedGPU, now time.Time) {
 	if b.lostSince.IsZero() {
 		return
@@ -180,8 +180,8 @@ func (m *Monitor) found(b *watchedGPU, now time.Time) {
 	m.pause = 0
 }
 
-// reopen opens NVML again if a GPU was lost at the last sample: handles of a
-// driver that was loaded anew are of no use. GPUs are known by their UUIDs.
+// reopen opens NVML again if a GPU was lost at the last sample, since a reloaded driver invalidates all handles. GPUs
+// are identified by their UUIDs.
 func (m *Monitor) reopen(now time.Time) {
 	lost := false
 	for _, b := range m.gpus {
@@ -212,7 +212,7 @@ func (m *Monitor) reopen(now time.Time) {
 	}
 }
 
-// unreadable is the GPU in place of one that NVML could not open: every reading is an error.
+// unreadable replaces a GPU that NVML could not open: every reading is an error.
 type unreadable struct{ why error }
 
 func (u unreadable) Read() (nvml.Reading, error)        { return nvml.Reading{}, u.why }

@@ -1,6 +1,5 @@
-// Package oomtext reads PyTorch's messages when memory runs out: the text of
-// torch.OutOfMemoryError as releases 1.0 to 2.15 word it, alone or anywhere in a log,
-// with the traceback before it; and messages of schedulers and kernels about host memory.
+// Package oomtext reads out-of-memory messages: torch.OutOfMemoryError as PyTorch 1.0 to 2.15 words it, alone or within
+// a log, with the traceback before it; and messages of schedulers and kernels about host memory.
 package oomtext
 
 import (
@@ -90,11 +89,11 @@ func Is(text []byte) bool {
 	return slices.ContainsFunc(wordings, func(w string) bool { return bytes.Contains(text, []byte(w)) })
 }
 
-// span is where the beginning of an error begins and ends in its text.
+// span is the position of the beginning of an error in its text.
 type span struct{ from, to int }
 
-// find returns the first errors of a text. It looks for the wordings as they are: a
-// regular expression of them all would take seconds over a log of 64 MB.
+// find returns the positions of the first errors of a text. It searches for fixed strings: a regular expression of all
+// wordings would take seconds for a log of 64 MB.
 func find(text string) []span {
 	var all []span
 	for _, w := range wordings {
@@ -154,9 +153,9 @@ func message(before, text string) Message {
 	return m
 }
 
-// recognize finds the process itself among the listed processes: in a container its number
-// is another than the driver's, and PyTorch takes it for a process beside it. It is one of them
-// if all of them and what PyTorch holds are more than is in use.
+// recognize finds the process itself among the listed processes. In a container its process ID differs from the
+// driver's, so PyTorch lists it as another process. It is listed if the listed processes and PyTorch's own memory sum
+// to more than the memory in use.
 func (m *Message) recognize(listed []int64) {
 	held := m.Allocated + m.Cached
 	if m.Process > 0 || held == 0 || m.Total == 0 || m.Others+held <= m.Total-m.Free {
@@ -213,7 +212,7 @@ func requester(before string) string {
 	return where
 }
 
-// amount parses a size in bytes. Sizes beyond all GPUs are zero, as if the message did not name them.
+// amount parses a size in bytes. It returns zero for sizes above the memory of any GPU, as if the message had none.
 func amount(s string) int64 {
 	n, err := bytesize.Parse(strings.TrimSuffix(strings.TrimSuffix(s, " bytes"), " byte"))
 	if err != nil || n > 1<<50 {

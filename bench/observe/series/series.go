@@ -1,5 +1,5 @@
-// Package series reads what a monitor saw of GPUs' memory over time, its own or
-// nvidia-smi, and finds patterns in it: growth, spikes, ups and downs.
+// Package series reads logs of GPU memory over time, from vprof monitor or nvidia-smi, and finds patterns: growth,
+// spikes, oscillation.
 package series
 
 import (
@@ -41,7 +41,7 @@ type Series struct {
 	Elapsed time.Duration
 }
 
-// Process is one that used a GPU.
+// Process is a process that used a GPU.
 type Process struct {
 	PID  int
 	Name string
@@ -62,7 +62,7 @@ func Is(head []byte) bool {
 	return formatOf(first) != nil
 }
 
-// formatOf returns the reader of files with a first line; nil if there is none.
+// formatOf returns the parser of files with this first line; nil if there is none.
 func formatOf(first []byte) func([]byte) (*journal, error) {
 	if bytes.HasPrefix(first, []byte("{")) && bytes.Contains(first, []byte(`"used_bytes"`)) {
 		return readJSONLines
@@ -82,8 +82,8 @@ func formatOf(first []byte) func([]byte) (*journal, error) {
 }
 
 // Read reads the log of vprof monitor (--csv or --jsonl), or the CSV of nvidia-smi --query-gpu=...,memory.used,... or
-// --query-compute-apps=pid, used_memory,..., with or without units. Whatever other columns there are is used or left. A
-// last line that was cut off is left out. The error is a [*input.FormatError] unless reading itself failed.
+// --query-compute-apps=pid, used_memory,..., with or without units. Unknown columns and an incomplete last line are
+// ignored. The error is a [*input.FormatError] unless reading itself failed.
 func Read(r io.Reader, name string) ([]Series, error) {
 	data, err := input.ReadAll(r, name)
 	if err != nil {
@@ -141,7 +141,7 @@ func unknown() moment { return moment{used: -1, highest: -1, watched: -1} }
 // maxGPUs is more GPUs than a machine has.
 const maxGPUs = 256
 
-// gpu returns the GPU of a key, which it makes if needed.
+// gpu returns the GPU with a key, and adds it if it is new.
 func (j *journal) gpu(key, name, product string) (*gpu, error) {
 	for _, b := range j.gpus {
 		if b.key == key {
@@ -156,7 +156,7 @@ func (j *journal) gpu(key, name, product string) (*gpu, error) {
 	return b, nil
 }
 
-// series reduces the moments of a GPU to the memory of the training and of others.
+// series splits the moments of a GPU into the memory of the training and of other processes.
 func (b *gpu) series() Series {
 	s := Series{GPU: b.name, Product: b.product, Total: b.total}
 	peaks, names := map[int]int64{}, map[int]string{}
@@ -207,7 +207,7 @@ func (b *gpu) series() Series {
 	return s
 }
 
-// unwatched returns what others than the watched processes had.
+// unwatched returns the other processes, which were not watched, with their memory.
 func (b *gpu) unwatched() []Process {
 	most := 0.0
 	for _, m := range b.moments {
@@ -270,7 +270,7 @@ func TrendOf(values []float64) Trend {
 	return Trend{Median(slopes) / float64(stretch), min(1, p)}
 }
 
-// thin replaces stretches of equal length by their medians, so that at most n are left.
+// thin replaces stretches of equal length by their medians, so that at most n values are left.
 func thin(values []float64, n int) (short []float64, stretch int) {
 	stretch = ceil.Div(len(values), max(n, 1))
 	if stretch <= 1 {

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// rows goes over the rows of CSV with a header, each as its cells by the names of their columns without units. A header
-// that comes again, of a log that was continued, is left out.
+// rows calls each for every row of CSV with a header, as cells by column name without units. Repeated headers of a log
+// that was continued are skipped.
 func (j *journal) rows(data []byte, each func(cell map[string]string) error) error {
 	c := csv.NewReader(bytes.NewReader(data))
 	c.TrimLeadingSpace, c.FieldsPerRecord, c.ReuseRecord = true, -1, true
@@ -54,8 +54,8 @@ func (j *journal) rows(data []byte, each func(cell map[string]string) error) err
 	}
 }
 
-// columns returns the names in a header. Amounts of memory are in MiB, which
-// nvidia-smi adds to the name unless the format has nounits.
+// columns returns the column names of a header. Amounts of memory are in MiB; nvidia-smi adds the unit to the name
+// unless the format has nounits.
 func columns(header []string) ([]string, error) {
 	var names []string
 	for _, cell := range header {
@@ -153,8 +153,8 @@ func readProcesses(data []byte) (*journal, error) {
 	return j, err
 }
 
-// at returns the moment that a row about a process belongs to: the last one, unless
-// that is of another time or has the process already.
+// at returns the moment to which a process's row belongs: the last one, or a new one if the last is of another time or
+// already has the process.
 func (b *gpu) at(when time.Time, pid int) *moment {
 	if n := len(b.moments); n > 0 {
 		last := &b.moments[n-1]
@@ -168,7 +168,7 @@ func (b *gpu) at(when time.Time, pid int) *moment {
 	return &b.moments[len(b.moments)-1]
 }
 
-// smiTime parses nvidia-smi's time format; a text that is none is the zero time.
+// smiTime parses nvidia-smi's time format; the result is the zero time if the text has another format.
 func smiTime(s string) time.Time {
 	t, err := time.Parse("2006/01/02 15:04:05.000", s)
 	if err != nil {
@@ -177,7 +177,7 @@ func smiTime(s string) time.Time {
 	return t
 }
 
-// mebibytes reads "1234 MiB" or "1234", nvidia-smi's unit.
+// mebibytes parses "1234 MiB" or "1234", in nvidia-smi's unit.
 func mebibytes(column string, cell map[string]string) (float64, error) {
 	s := cell[column]
 	v, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(s, "MiB")), 64)

@@ -41,8 +41,8 @@ const (
 	costEvent   = 40
 )
 
-// decoder turns plain values into a snapshot. The first thing that is wrong stays in err. Stacks and frames that blocks
-// share are decoded once; blocks, segments and events that stand twice in a file are an error.
+// decoder turns plain values into a snapshot. The first error stays in err. Stacks and frames that blocks share are
+// decoded once; blocks, segments and events that appear twice in a file are an error.
 type decoder struct {
 	err      error
 	budget   *pickle.Budget
@@ -56,7 +56,7 @@ type decoder struct {
 // maxFailures is how many failed allocations are kept.
 const maxFailures = 1024
 
-// A place is a position in a snapshot, for messages: an item of what is at the place above it.
+// A place is a position in a snapshot, for messages: an item of the value at the place above it.
 type place struct {
 	above *place
 	name  string
@@ -93,7 +93,7 @@ func (d *decoder) dict(v any, where *place) *pickle.Dict {
 	return &pickle.Dict{}
 }
 
-// once reports an error if a dict is found a second time: blocks, segments and events have one place.
+// once reports an error if a dict appears a second time: blocks, segments and events must be distinct.
 func (d *decoder) once(v any, where *place) *pickle.Dict {
 	m := d.dict(v, where)
 	if m.Taken {
@@ -115,7 +115,7 @@ func (d *decoder) list(v any, where *place) []any {
 	return nil
 }
 
-// each decodes the items of a list, each of which takes cost bytes, until something is wrong.
+// each decodes the items of a list until an error occurs; cost is the memory of an item in bytes.
 func each[T any](d *decoder, v any, above *place, name string, cost int, decode func(any, *place) T) []T {
 	items := d.list(v, above.at(name, -1))
 	d.spend(cost * len(items))
@@ -232,8 +232,8 @@ func (d *decoder) block(v any, where *place) Block {
 	}
 }
 
-// stack returns the stack of a block or of an event. A frame's texts count as often
-// as it is referred to, since they are looked through.
+// stack returns the stack of a block or of an event. The texts of a shared frame count for each reference, since each
+// is searched.
 func (d *decoder) stack(m *pickle.Dict, where *place) []Frame {
 	l, ok := m.Get("frames").(*pickle.List)
 	if !ok || len(l.Items) == 0 {

@@ -66,14 +66,14 @@ func newHeap(s *Snapshot, device int, events []Event) *heap {
 	return h
 }
 
-// span is a range of addresses from the driver.
+// span is a range of addresses that the driver allocated.
 type span struct {
 	from, size int64
 	expandable bool
 }
 
-// begin puts the gaps between live blocks into the free ones. Where spans
-// overlap, which only damaged events make them, the first has the addresses.
+// begin adds the gaps between live blocks to the free ones. If spans overlap, which happens only in damaged files, the
+// first owns the addresses.
 func (h *heap) begin(spans []span) {
 	addresses := slices.Sorted(maps.Keys(h.live))
 	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.from, b.from) })
@@ -122,7 +122,7 @@ func (h *heap) release(at, size int64) {
 	h.free.Set(at, size)
 }
 
-// freeUpTo returns the last free block that begins at an address or before it.
+// freeUpTo returns the last free block that begins at or before an address.
 func (h *heap) freeUpTo(at int64) (from, size int64, ok bool) {
 	h.free.Descend(at, func(k, v int64) bool {
 		from, size, ok = k, v, true
@@ -185,7 +185,7 @@ func (h *heap) change(e Event) (allocated, reserved int64) {
 	return 0, 0
 }
 
-// unmap takes a range out of the free block that it is in.
+// unmap removes a range from the free block that contains it.
 func (h *heap) unmap(from, to int64) {
 	at, size, ok := h.freeUpTo(from)
 	if !ok || to > at+size {

@@ -1,5 +1,5 @@
-// Package snapshot reads the memory snapshots of PyTorch, the pickles that torch.cuda.memory._dump_snapshot writes, and
-// summarizes them. Nothing of a file is ever run: see package pickle.
+// Package snapshot reads the memory snapshots of PyTorch, the pickles of torch.cuda.memory._dump_snapshot, and
+// summarizes them. It never executes the contents of a file: see package pickle.
 package snapshot
 
 import (
@@ -26,7 +26,7 @@ type Snapshot struct {
 	SimulatedBy string
 }
 
-// Segment is a piece of memory that the allocator got from the driver.
+// Segment is a range of memory that the allocator got from the driver.
 type Segment struct {
 	Device     int
 	Address    int64
@@ -45,10 +45,10 @@ type Block struct {
 	Frames    []Frame
 }
 
-// InUse reports whether a tensor has the block.
+// InUse reports whether the block belongs to a tensor.
 func (b Block) InUse() bool { return b.State == "active_allocated" }
 
-// Free reports whether the block could be given to a tensor.
+// Free reports whether the block is free for a new tensor.
 func (b Block) Free() bool { return b.State == "inactive" }
 
 // Frame is a line of the stack at which a block was allocated.
@@ -58,7 +58,7 @@ type Frame struct {
 	Name string
 }
 
-// Event is something that happened in the allocator.
+// Event is an action of the allocator, such as an allocation.
 type Event struct {
 	Action  string
 	Address int64
@@ -73,7 +73,7 @@ type Failure struct {
 	Frames          []Frame
 }
 
-// String returns where it was requested; see [Block.String].
+// String returns the line that requested it; see [Block.String].
 func (f Failure) String() string { return Block{Frames: f.Frames}.String() }
 
 // Is reports whether a file that begins with head is a pickle of protocol 2 or newer, as snapshots are.
@@ -88,8 +88,8 @@ func Read(r io.Reader, name string) (*Snapshot, error) {
 	return Parse(data, name)
 }
 
-// Parse reads the snapshot that a file holds. The memory and the time that it
-// takes are bounded by the file's length. The error is a [*input.FormatError].
+// Parse reads a snapshot from the data of a file. Its memory and time are bounded by the file's length. The error is a
+// [*input.FormatError].
 func Parse(data []byte, name string) (*Snapshot, error) {
 	if !Is(data) {
 		return nil, &input.FormatError{File: name, Reason: "not a pickle; torch.cuda.memory._dump_snapshot writes one"}

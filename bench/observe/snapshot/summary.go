@@ -40,15 +40,15 @@ type Summary struct {
 	Modules []Site
 }
 
-// Site is a line, or a purpose, with its blocks in use.
+// Site is a line, or a category, with its blocks in use.
 type Site struct {
 	Where  string
 	Blocks int
 	Bytes  int64
 }
 
-// Fragmentation returns the share of the free memory in the cache that the largest
-// request that fits there could not use.
+// Fragmentation returns the share of the free cached memory that lies outside the largest free block, which bounds the
+// largest request that needs no new segment.
 func (s Summary) Fragmentation() float64 {
 	if s.Free == 0 {
 		return 0
@@ -59,7 +59,7 @@ func (s Summary) Fragmentation() float64 {
 // largestShown is how many blocks and sites a summary has.
 const largestShown = 10
 
-// Of sums up a device.
+// Of summarizes a device.
 func (s *Snapshot) Of(device int) Summary {
 	var out Summary
 	categories, sites, modules, stacks := map[string]Site{}, map[string]Site{}, map[string]Site{}, stacks{}
@@ -100,14 +100,14 @@ func (s *Snapshot) Of(device int) Summary {
 	return out
 }
 
-// count adds a block to a place; none has no name.
+// count adds a block to a site; blocks without a name are ignored.
 func count(places map[string]Site, where string, size int64) {
 	if where != "" {
 		places[where] = Site{where, places[where].Blocks + 1, places[where].Bytes + size}
 	}
 }
 
-// top returns the places with the most bytes.
+// top returns the sites with the most bytes.
 func top(places map[string]Site) []Site {
 	all := slices.SortedFunc(maps.Values(places), func(a, b Site) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), strings.Compare(a.Where, b.Where))
@@ -115,7 +115,7 @@ func top(places map[string]Site) []Site {
 	return slices.Clip(all[:min(len(all), largestShown)])
 }
 
-// Only sums up the one device that has memory; several are a [*input.FormatError] about the file called name.
+// Only summarizes the one device that has memory. Several are a [*input.FormatError] about the file name.
 func (s *Snapshot) Only(name string) (Summary, error) {
 	devices := s.Devices()
 	if len(devices) != 1 {
@@ -150,8 +150,8 @@ func (s *Summary) follow(h *heap, events []Event) {
 	s.Troughs = troughs(now)
 }
 
-// troughs returns the values at which a curve that goes up and down stops to fall,
-// where it falls at least half as deep as it ever does: the ends of steps.
+// troughs returns the local minima of a curve at which it falls at least half as deep as it ever does: the ends of
+// steps.
 func troughs(values []int64) []int64 {
 	var deepest, high int64
 	for _, v := range values {
@@ -182,7 +182,7 @@ func troughs(values []int64) []int64 {
 	return found
 }
 
-// rounded returns what the allocator makes of a request: a multiple of 512 bytes.
+// rounded returns the size to which the allocator rounds a request: a multiple of 512 bytes.
 func rounded(n int64) int64 { return max(512, (n+511)/512*512) }
 
 // signs are words in a stack that show what a block is for, the more specific first.
@@ -200,7 +200,7 @@ var signs = []struct{ category, file, name string }{
 	{"activations", "", "forward"},
 }
 
-// stacks caches the purposes that stacks suggest. Blocks share stacks, and looking through one takes a while.
+// stacks caches the categories of stacks. Blocks share stacks, and searching one takes a while.
 type stacks map[*Frame]stack
 
 type stack struct{ category, where, module string }
@@ -234,7 +234,7 @@ func module(b Block) string {
 	return ""
 }
 
-// category guesses from the stack what a block is for.
+// category guesses the category of a block from its stack.
 func category(b Block) string {
 	if len(b.Frames) == 0 {
 		return "no stack recorded"

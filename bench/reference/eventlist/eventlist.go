@@ -50,7 +50,7 @@ func Write(w io.Writer, p *program.Program) error {
 // streamField begins the field of an allocation's stream.
 const streamField = "stream="
 
-// word makes s one field of a line.
+// word formats s as one field of a line.
 func word(s string) string {
 	if s == "" {
 		return "-"

@@ -12,8 +12,8 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// Conditions are the circumstances for which a guide gives a value. Those left out are not stated by the guide: the
-// value then holds for every stage and every GPU, and otherwise for the system as its authors train it.
+// Conditions are the circumstances for which a guide gives a value. The guide does not state absent ones: the value
+// then holds for every stage and every GPU, and otherwise for the system as its authors train it.
 type Conditions struct {
 	Stage         string           `yaml:"stage"`
 	Batch         Range            `yaml:"batch"`
@@ -40,7 +40,7 @@ func (k Conditions) check() error {
 	return nil
 }
 
-// String lists the conditions but for the batch size.
+// String lists the conditions except the batch size.
 func (k Conditions) String() string {
 	var words []string
 	if k.Stage != "" {
@@ -75,7 +75,7 @@ func (k Conditions) String() string {
 	return strings.Join(words, ", ")
 }
 
-// Over returns the case with its values replaced by the conditions'. Of a range of batch sizes it uses the first.
+// Over returns the case with the values that the conditions have. Of a range of batch sizes it uses the first.
 func (k Conditions) Over(c models.Case) models.Case {
 	c.Stage = cmp.Or(k.Stage, c.Stage)
 	c.Batch = cmp.Or(k.Batch.From, c.Batch)
@@ -115,7 +115,7 @@ func (k Conditions) hold(m models.Model, c models.Case, gpu string) bool {
 		stated.Optimizer == c.Optimizer && c.LoRA == nil && stated.Dataset == c.Dataset
 }
 
-// specificity returns the number of conditions stated: of two values that hold, the more specific is used.
+// specificity returns the number of stated conditions; of two values that hold, the one with more is used.
 func (k Conditions) specificity() int {
 	n := len(k.Settings)
 	if k.Batch.From > 0 && k.Batch.From == k.Batch.To {

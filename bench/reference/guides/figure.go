@@ -12,7 +12,7 @@ import (
 	"github.com/vprof/vprof/internal/pattern"
 )
 
-// Figure is an amount of memory or a share as a guide writes it, with its limits.
+// Figure is an amount of memory or a share, as a guide writes it, with its bounds.
 type Figure struct {
 	// Text is what stands there: "~5-6 GB", "30-40 %", "≥ 6-8 GiB", "same".
 	Text string
@@ -83,10 +83,10 @@ func (f *Figure) UnmarshalYAML(n *yaml.Node) (err error) {
 	return nil
 }
 
-// Range is a batch size or two with those between: 32, 8-16.
+// Range is a batch size, or a range of them: 32, 8-16.
 type Range struct{ From, To int }
 
-// A Span is a number or two with those between, as seconds.
+// A Span is a number of seconds, or a range.
 type Span struct{ Low, High float64 }
 
 // UnmarshalYAML implements [yaml.Unmarshaler]: "0.5" or "8.3e-3..0.01".
@@ -104,7 +104,7 @@ func (s *Span) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// String writes the range as it is read.
+// String formats the range as ParseRange reads it.
 func (r Range) String() string {
 	if r.From == r.To {
 		return strconv.Itoa(r.From)

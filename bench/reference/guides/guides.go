@@ -1,8 +1,8 @@
-// Package guides holds, as data, the memory estimates of the shipped systems' guides: each with its conditions, and a
-// file for each guide. Package claims compares them with vprof's estimates.
+// Package guides holds the memory estimates of the shipped systems' guides as data, one file for each guide. Each
+// estimate has its conditions. Package claims compares them with vprof's estimates.
 //
-// What a guide calls MB and GB its code divides by 1024**2 and 1024**3. Where a guide does not say what a value counts,
-// that is what the GPU shows in use.
+// The MB and GB of a guide are MiB and GiB, since its code divides by 1024**2 and 1024**3. If a guide does not state
+// what a value counts, it counts the memory in use on the GPU.
 package guides
 
 import (
@@ -57,7 +57,7 @@ type Claim struct {
 	Baseline *Conditions `yaml:"than"`
 }
 
-// Quantity is an estimated quantity: one of the constants, or a component of memory by its name: "weights".
+// Quantity is an estimated quantity: one of the constants, or a component of memory by its name, such as "weights".
 type Quantity string
 
 // The quantities besides components.
@@ -103,8 +103,7 @@ func (q Quantity) Component() (planner.Component, bool) {
 	return 0, false
 }
 
-// Total reports whether the quantity is all that a training step needs: what
-// tables show beside the estimate of the whole.
+// Total reports whether the quantity is the whole memory of a training step, which tables show beside vprof's estimate.
 func (q Quantity) Total() bool { return q == Device || q == Allocated }
 
 // String returns the quantity in words.
@@ -115,7 +114,7 @@ func (c Claim) String() string {
 	return string(c.Of)
 }
 
-// Says returns the estimate as the guide writes it.
+// Says formats the estimate as the guide writes it.
 func (c Claim) Says() string {
 	switch {
 	case c.Words != "":
@@ -131,7 +130,7 @@ func (c Claim) Says() string {
 // About reports whether the claim is about a model.
 func (c Claim) About(model string) bool { return slices.Contains(c.Models, model) }
 
-// check finds what makes no sense.
+// check returns an error for values that contradict each other.
 func (c Claim) check() error {
 	_, component := c.Of.Component()
 	phased := c.Of == AllocatedAfter || c.Of == PeakOf || c.Of == AddedBy
@@ -217,8 +216,8 @@ var files = sync.OnceValue(func() []file {
 	return all
 })
 
-// Naming returns the guides whose text has a model's name, which are all that
-// have a claim about it, and maybe others. Only they are read.
+// Naming returns the guides whose text contains a model's name. All claims about the model are in them; some may have
+// none. Only these guides are read.
 func Naming(model string) []Guide {
 	var named []Guide
 	for _, f := range files() {

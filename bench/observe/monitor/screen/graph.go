@@ -39,7 +39,7 @@ func (m Model) graph(s monitor.Sample, rows int) []string {
 	return append(out, faint.Render(fmt.Sprintf("%*s ", gutter-1, "load"))+sparkline(trace.Load))
 }
 
-// caption returns what the graph shows, and how reliable its peak is.
+// caption describes the graph, and how reliable its peak is.
 func (m Model) caption(s monitor.Sample, process int, width time.Duration) string {
 	what, peak := fmt.Sprintf("gpu %d", s.GPU), s.Peak
 	if process != 0 {
@@ -117,7 +117,7 @@ func (m Model) row(used []int64, row, rows int, top, limit int64, rule string) s
 	return out.String()
 }
 
-// heightOf returns how high a value stands, in eighths of rows. What is not zero can be seen.
+// heightOf returns the height of a value, in eighths of rows. Values above zero have at least one.
 func heightOf(v int64, rows int, top int64) int {
 	if v <= 0 {
 		return 0
@@ -125,7 +125,7 @@ func heightOf(v int64, rows int, top int64) int {
 	return max(1, int(float64(v)/float64(top)*float64(rows)*8+0.5))
 }
 
-// sparkline draws percentages in a row.
+// sparkline draws percentages in one row.
 func sparkline(percent []int64) string {
 	var out strings.Builder
 	for _, v := range percent {

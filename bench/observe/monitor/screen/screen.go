@@ -1,5 +1,5 @@
-// Package screen shows on a terminal what a monitor saw: every GPU in a line, and of one of them the history of its
-// memory and the processes that hold it. It only shows a [monitor.History]; sampling continues in any case.
+// Package screen shows a monitor on a terminal: every GPU in a line, and for the chosen one the history of its memory
+// and its processes. It only displays a [monitor.History]; sampling continues independently.
 package screen
 
 import (
@@ -61,10 +61,10 @@ func finest(interval time.Duration) int {
 	return len(monitor.Steps) - 1
 }
 
-// Tick is the message that brings the picture up to date.
+// Tick is the message that redraws the screen.
 type Tick time.Time
 
-// next waits for the next picture. Drawing one takes longer than many samples, so there are at most two in a second.
+// next waits for the next redraw. Redrawing takes longer than many samples, so there are at most two a second.
 func (m Model) next() tea.Cmd {
 	return tea.Tick(max(500*time.Millisecond, min(m.o.Interval, time.Second)), func(t time.Time) tea.Msg {
 		return Tick(t)
@@ -133,7 +133,7 @@ func (m *Model) refresh() {
 	m.choose(m.gpu)
 }
 
-// choose shows another GPU, around at the ends. A chosen process that is not there any more is forgotten.
+// choose shows another GPU, and wraps around at the ends. A chosen process that has ended is deselected.
 func (m *Model) choose(gpu int) {
 	n := len(m.round.Samples)
 	if n == 0 {
@@ -155,12 +155,12 @@ func (m Model) processes() []monitor.Process {
 	return all
 }
 
-// pointed returns the place of the chosen process, -1 without one.
+// pointed returns the index of the chosen process, -1 if none is chosen.
 func (m Model) pointed() int {
 	return slices.IndexFunc(m.processes(), func(p monitor.Process) bool { return p.PID == m.process })
 }
 
-// point moves the selection of a process. If none is selected, down selects the first and up the last.
+// point moves the selection of a process. Without a selection, down selects the first and up the last.
 func (m *Model) point(by int) {
 	all := m.processes()
 	if len(all) == 0 {

@@ -23,7 +23,7 @@ var (
 	calm   = lipgloss.NewStyle().Foreground(lipgloss.Cyan)
 )
 
-// A tone is a color for how full something is, next to the number.
+// A tone is the color of a memory level, shown next to the number.
 type tone int
 
 const (
@@ -38,7 +38,7 @@ var tones = [...]lipgloss.Style{
 	bad:   lipgloss.NewStyle().Foreground(lipgloss.Red),
 }
 
-// toneOf returns the tone of bytes below a limit.
+// toneOf returns the tone of a number of bytes, by a limit.
 func toneOf(bytes, limit int64) tone {
 	switch {
 	case bytes > limit:
@@ -108,7 +108,7 @@ func (m Model) title() string {
 	return bold.Render("vprof monitor") + "  " + m.at.Local().Format("2006-01-02 15:04:05") + "  " + state
 }
 
-// gpuLine returns a GPU in a line.
+// gpuLine returns a GPU as a line.
 func (m Model) gpuLine(i int) string {
 	s := m.round.Samples[i]
 	name := fmt.Sprintf("%d %s", s.GPU, strings.TrimPrefix(s.Name, "NVIDIA "))
@@ -140,7 +140,7 @@ func (m Model) nameWidth() int {
 
 var eighths = [...]string{"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"}
 
-// gauge returns a bar of eighths of cells.
+// gauge returns a bar, drawn in eighths of cells.
 func gauge(share float64, cells int) string {
 	n := min(int(share*float64(cells)*8+0.5), cells*8)
 	return strings.Repeat("█", n/8) + eighths[n%8] + strings.Repeat(" ", cells-(n+7)/8)
