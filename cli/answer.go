@@ -222,8 +222,8 @@ func (s verbAnswer) plans() []*report.Report {
 // programs returns the app that answers other Go programs. It opens no GPU, and runs Python only for --stack.
 var programs = sync.OnceValue(func() *app {
 	a := system()
-	if a.oracle != nil {
-		a.oracle.Silent = true
+	if a.localCuDNN != nil {
+		a.localCuDNN.Silent = true
 	}
 	none := noGPUError{"package vprof simulates GPUs", instead}
 	a.detect = func(int) (localGPU, error) { return localGPU{}, none }

@@ -42,8 +42,8 @@ type app struct {
 	now            func() time.Time
 	// models opens the registry, which only some commands need.
 	models func() *models.Registry
-	// oracle answers models from files about workspaces of their convolutions; nil for none.
-	oracle *capture.Oracle
+	// localCuDNN answers models from files about workspaces of their convolutions; nil for none.
+	localCuDNN *capture.LocalCuDNN
 	// compiled is the folder with recorded torch.compile steps of listed models; empty for none.
 	compiled string
 	// residuals returns the errors of a model's replays compared with PyTorch.
@@ -92,9 +92,9 @@ func system() *app {
 		residuals: planner.Residuals, detect: detectGPU, openGPU: openGPU, dev: "/dev", gpus: openNVML,
 	}
 	if cache, err := cacheFolder(""); err == nil {
-		a.oracle = &capture.Oracle{Folder: filepath.Join(cache, "cudnn")}
+		a.localCuDNN = &capture.LocalCuDNN{Folder: filepath.Join(cache, "cudnn")}
 		a.compiled = filepath.Join(cache, "compiled")
-		a.models = sync.OnceValue(func() *models.Registry { return all.Consulting(a.oracle.Answers, a.compiled) })
+		a.models = sync.OnceValue(func() *models.Registry { return all.Consulting(a.localCuDNN.Answers, a.compiled) })
 	}
 	return a
 }
@@ -112,8 +112,8 @@ func (a *app) execute(ctx context.Context, args []string) (cmd *cobra.Command, e
 			err = fmt.Errorf("internal error: %v (please report it; VPROF_DEBUG=1 shows where)", bug)
 		}
 	}()
-	if a.oracle != nil {
-		defer func() { _ = a.oracle.Close(context.WithoutCancel(ctx)) }() // what is not kept is asked again
+	if a.localCuDNN != nil {
+		defer func() { _ = a.localCuDNN.Close(context.WithoutCancel(ctx)) }() // what is not kept is asked again
 	}
 	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
 		completing.Store(true)

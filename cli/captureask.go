@@ -153,8 +153,8 @@ func askAfterCapture(ctx context.Context, o *captureOptions, file string) error 
 
 // ask asks cuDNN and stores its answers beside the model.
 func ask(ctx context.Context, a *app, asker capture.Asking, q question) error {
-	if a.oracle != nil {
-		a.oracle.Silent = true
+	if a.localCuDNN != nil {
+		a.localCuDNN.Silent = true
 	}
 	topics, err := asking.Topics(ctx, q.Options)
 	if err != nil {
@@ -187,8 +187,8 @@ func ask(ctx context.Context, a *app, asker capture.Asking, q question) error {
 		if err := cudnnanswers.Save(ctx, file, s); err != nil {
 			return err
 		}
-		if a.oracle != nil && asker.Library == "" {
-			if err := a.oracle.Remember(asker.Python); err != nil {
+		if a.localCuDNN != nil && asker.Library == "" {
+			if err := a.localCuDNN.Remember(asker.Python); err != nil {
 				return err
 			}
 		}

@@ -258,8 +258,8 @@ func recordListed(ctx context.Context, o *captureOptions) error {
 			return err
 		}
 	}
-	if o.app.oracle != nil { // which plans of other batch sizes ask about convolutions
-		if err := o.app.oracle.Remember(o.Python); err != nil {
+	if o.app.localCuDNN != nil { // which plans of other batch sizes ask about convolutions
+		if err := o.app.localCuDNN.Remember(o.Python); err != nil {
 			return err
 		}
 	}

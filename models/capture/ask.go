@@ -7,7 +7,7 @@ import (
 	"runtime"
 	"strings"
 
-	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
+	"github.com/vprof/vprof/profiler/trace/cudnn/query"
 )
 
 // AskScript is the Python that asks cuDNN.
@@ -35,7 +35,7 @@ const (
 // Ask asks cuDNN for the workspaces of convolutions on a [cudnn.Generation] of GPUs. It returns the version of cuDNN
 // that answered ("9.19") and the bytes of each workspace, -1 if cuDNN has no engine. The error is a [*RefusedError] if
 // the user can fix the cause.
-func (a Asking) Ask(ctx context.Context, generation int, questions []oracle.Question) (version string,
+func (a Asking) Ask(ctx context.Context, generation int, questions []query.Question) (version string,
 	workspaces []int64, err error,
 ) {
 	files, err := askFiles(generation)
@@ -68,12 +68,12 @@ func (a Asking) Ask(ctx context.Context, generation int, questions []oracle.Ques
 
 // askFiles returns the files that the script reads: stubs of cuBLASLt, and the description of the GPU.
 func askFiles(generation int) (map[string][]byte, error) {
-	stubs := oracle.Stubs()
+	stubs := query.Stubs()
 	if stubs == nil {
 		return nil, &RefusedError{What: fmt.Sprintf("cuDNN can be asked on Linux (x86-64 and arm64), not on %s/%s",
 			runtime.GOOS, runtime.GOARCH)}
 	}
-	files := map[string][]byte{"gpu.json": oracle.GPU(generation)}
+	files := map[string][]byte{"gpu.json": query.GPU(generation)}
 	for name, library := range stubs {
 		files["stubs/"+name] = library
 	}

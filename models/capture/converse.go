@@ -13,7 +13,7 @@ import (
 	"sync"
 
 	"github.com/vprof/vprof/internal/supervisor"
-	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
+	"github.com/vprof/vprof/profiler/trace/cudnn/query"
 )
 
 // A Conversation asks cuDNN one question after the other. Close ends it.
@@ -111,13 +111,13 @@ func (e *Engine) UnmarshalJSON(text []byte) error {
 
 // Engines returns all of cuDNN's engines for a convolution, in the order of its heuristics: the proposed ones, and the
 // fallbacks, which PyTorch tries if none of the others runs.
-func (c *Conversation) Engines(q oracle.Question) (proposed, fallbacks []Engine, err error) {
+func (c *Conversation) Engines(q query.Question) (proposed, fallbacks []Engine, err error) {
 	err = c.ask("all "+q.String(), &[]*[]Engine{&proposed, &fallbacks})
 	return proposed, fallbacks, err
 }
 
 // Notes returns the numerical notes of the engine whose workspace Ask returns.
-func (c *Conversation) Notes(q oracle.Question) (notes []int, err error) {
+func (c *Conversation) Notes(q query.Question) (notes []int, err error) {
 	err = c.ask("notes "+q.String(), &notes)
 	return notes, err
 }

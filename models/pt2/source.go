@@ -96,7 +96,7 @@ func complete(file string, p *export.Program) error {
 
 // newModel makes the entry of the registry for a program.
 func newModel(file, name, config string, p *export.Program, o cudnnanswers.Source) (models.Model, error) {
-	p.Oracle = o
+	p.CuDNN = o
 	g, err := prepare(p)
 	var unknown *UnknownOperatorsError
 	switch {

@@ -255,14 +255,14 @@ func (t *task) Moved(tape *trace.Tape, net *nn.Tree) {
 
 // answerConvolutions gives a tape the answers of the release's cuDNN about convolutions on its GPUs.
 func (t *task) answerConvolutions(tape *trace.Tape) error {
-	if len(t.plain.Asked) == 0 && t.plain.Oracle == nil {
+	if len(t.plain.Asked) == 0 && t.plain.CuDNN == nil {
 		return nil
 	}
 	release, err := t.c.Release()
 	if err != nil {
 		return err
 	}
-	t.plain.Asked.With(t.plain.Oracle).Answer(tape, release.Versions().CuDNN)
+	t.plain.Asked.With(t.plain.CuDNN).Answer(tape, release.Versions().CuDNN)
 	return nil
 }
 

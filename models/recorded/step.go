@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/vprof/vprof/profiler/program"
-	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
+	"github.com/vprof/vprof/profiler/trace/cudnn/query"
 )
 
 // Step holds the allocations of set-up, or of a training step: forward, loss, backward and the end of the step.
@@ -51,7 +51,7 @@ type Gradient struct {
 // allocation, -1 for none, and the question for cuDNN.
 type Convolution struct {
 	Place, Workspace int
-	Question         oracle.Question
+	Question         query.Question
 }
 
 // name returns the compiled graph's nodes whose results an allocation holds, one after the other, "mul_34 > gelu_3";
@@ -149,7 +149,7 @@ func (s *Step) note(n *Note, homes []home) error {
 	case heldNote:
 		s.Held = append(s.Held, own)
 	case convolutionNote:
-		question, err := oracle.ParseQuestion(n.Text)
+		question, err := query.ParseQuestion(n.Text)
 		if err != nil {
 			return err
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// newTrainer trains a model whose forward and backward were recorded. The oracle may be nil.
+// newTrainer trains a model whose forward and backward were recorded. o may be nil.
 func newTrainer(f *File, r *Recording, c models.Case, o cudnnanswers.Source) models.Trainer {
 	net := &nn.Parts{}
 	l := &loop{parameters: map[string]*nn.Parameter{}, keeps: c.Loop != models.LoopTrainer}

@@ -21,7 +21,7 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/stack"
 	"github.com/vprof/vprof/profiler/trace/cudnn"
-	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
+	"github.com/vprof/vprof/profiler/trace/cudnn/query"
 	"github.com/vprof/vprof/tools/sample"
 )
 
@@ -147,7 +147,7 @@ func TestConvolutionsOfAnH100(t *testing.T) {
 	var most int64
 	for lines := bufio.NewScanner(text); lines.Scan(); all++ {
 		words := strings.Split(lines.Text(), "|")
-		q, err := oracle.ParseQuestion(words[0])
+		q, err := query.ParseQuestion(words[0])
 		require.NoError(t, err)
 		var n [3]int64
 		for i := range n {

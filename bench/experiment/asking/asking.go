@@ -11,15 +11,15 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/trace"
 	"github.com/vprof/vprof/profiler/trace/cudnn"
-	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
+	"github.com/vprof/vprof/profiler/trace/cudnn/query"
 )
 
 // Topic is the set of questions for cuDNN about the GPUs of one architecture, without duplicates.
 type Topic struct {
 	// Generation is the GPUs' architecture, as [cudnn.Generation] has it.
 	Generation int
-	Questions  []oracle.Question
-	known      map[oracle.Question]bool
+	Questions  []query.Question
+	known      map[query.Question]bool
 }
 
 // Options are the training steps whose convolutions are collected.
@@ -51,7 +51,7 @@ func Topics(ctx context.Context, o Options) ([]*Topic, error) {
 			i := slices.IndexFunc(topics, func(t *Topic) bool { return t.Generation == generation })
 			if i < 0 {
 				i = len(topics)
-				topics = append(topics, &Topic{Generation: generation, known: map[oracle.Question]bool{}})
+				topics = append(topics, &Topic{Generation: generation, known: map[query.Question]bool{}})
 			}
 			if err := topics[i].record(ctx, o, batch, gpu); err != nil {
 				return nil, err
@@ -79,7 +79,7 @@ func (t *Topic) record(ctx context.Context, o Options, batch int, gpu device.GPU
 
 func (t *Topic) add(calls []trace.Convolution, again bool) {
 	for _, c := range calls {
-		q := oracle.Of(c.Config, c.Direction)
+		q := query.Of(c.Config, c.Direction)
 		if !t.known[q] && (again || !c.Asked) {
 			t.known[q] = true
 			t.Questions = append(t.Questions, q)

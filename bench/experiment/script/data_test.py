@@ -135,7 +135,7 @@ class DataTest(unittest.TestCase):
                 listing(absent)
             with unittest.mock.patch.object(folders, "lists_samples", lambda: True):
                 self.assertEqual(len(listing(absent)), shapes.ROWS)
-                self.assertTrue(os.path.isfile(files.found(os.path.join(absent, "00001.png"))))
+                self.assertTrue(os.path.isfile(files.path_to_read(os.path.join(absent, "00001.png"))))
                 folders.Opened(os.path.join(absent, "00001.png")).close()
                 self.assertTrue(folders.fill(absent), "another process of the script has filled it")
                 self.assertEqual(os.listdir(os.path.dirname(files.mirror(absent))), ["photos"])

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/profiler/trace/cudnn"
-	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
+	"github.com/vprof/vprof/profiler/trace/cudnn/query"
 )
 
 // operations and types by the stubs' names.
@@ -24,7 +24,7 @@ type question struct {
 	// compiled marks questions about kernels that cuDNN compiles at run time.
 	compiled bool
 	// convolution is the one that is asked about; nil for others.
-	convolution *oracle.Question
+	convolution *query.Question
 	// engine is which of its engines: that of PyTorch's choice if it is zero.
 	engine engine
 	// rule is vprof's own answer in bytes; nil where it has none.
@@ -95,7 +95,7 @@ func constant(n int64) func(*cudnn.Rules, cudnn.GPU) int64 {
 }
 
 // workspaceOf returns the workspace of a convolution by the rules.
-func workspaceOf(r *cudnn.Rules, b cudnn.GPU, q oracle.Question) int64 {
+func workspaceOf(r *cudnn.Rules, b cudnn.GPU, q query.Question) int64 {
 	allocations := r.Workspaces(q.Config, q.Operation, b)
 	if len(allocations) == 0 {
 		return 0
@@ -144,8 +144,8 @@ func batchNorm(pass string, given map[string]string) (int64, error) {
 
 // convolution parses a question about a convolution: pass, types, and tensors as dimensions and strides. The groups are
 // the channels of x divided by the channels of w.
-func convolution(pass string, given map[string]string) (oracle.Question, error) {
-	var q oracle.Question
+func convolution(pass string, given map[string]string) (query.Question, error) {
+	var q query.Question
 	operation, known := operations[pass]
 	if !known {
 		return q, fmt.Errorf("unknown operation %q", pass)
@@ -169,7 +169,7 @@ func convolution(pass string, given map[string]string) (oracle.Question, error) 
 	if channelsLast(given["x"]) {
 		c.Layout = cudnn.ChannelsLast
 	}
-	return oracle.Of(c, operation), nil
+	return query.Of(c, operation), nil
 }
 
 // configOf returns the convolution that has tensors of these sizes.

@@ -14,7 +14,7 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/stack"
 	"github.com/vprof/vprof/profiler/trace/cudnn"
-	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
+	"github.com/vprof/vprof/profiler/trace/cudnn/query"
 )
 
 // A server answers the stubs' questions about workspaces, over a Unix socket. A question is a line, its answer another:
@@ -31,8 +31,8 @@ type server struct {
 	asking  map[string]*capture.Conversation // by the library of the driver; nil where cuDNN does not answer
 	driver  string
 	known   map[string]string
-	engines map[oracle.Question]map[string][]capture.Engine // of cuDNN, by list
-	settled map[oracle.Question]bool                        // convolutions that are counted
+	engines map[query.Question]map[string][]capture.Engine // of cuDNN, by list
+	settled map[query.Question]bool                        // convolutions that are counted
 	counted report.Workspaces
 }
 
@@ -42,7 +42,7 @@ func (c *Command) serve(ctx context.Context, r *room) (*server, error) {
 		ctx: ctx, gpu: gpuOf(c.GPU), rules: stack.Default().Rules().Convolutions,
 		driver: filepath.Join(c.Stubs, "13", "libcuda.so.1"),
 		asking: map[string]*capture.Conversation{}, known: map[string]string{},
-		engines: map[oracle.Question]map[string][]capture.Engine{}, settled: map[oracle.Question]bool{},
+		engines: map[query.Question]map[string][]capture.Engine{}, settled: map[query.Question]bool{},
 	}
 	if c.Stubs == "" {
 		return s, nil

@@ -10,11 +10,11 @@ import (
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models/capture"
 	"github.com/vprof/vprof/profiler/trace/cudnn"
-	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
+	"github.com/vprof/vprof/profiler/trace/cudnn/query"
 )
 
 // questionAbout reads a line about a convolution.
-func questionAbout(line string) (oracle.Question, error) {
+func questionAbout(line string) (query.Question, error) {
 	words := strings.Fields(line)
 	given := map[string]string{}
 	for _, w := range words[2:] {
@@ -58,7 +58,7 @@ func TestQuestionsAboutLayers(t *testing.T) {
 	norm := cudnn.BatchNorm{Channels: 12, Rows: 4 * 8 * 8}
 	layers := " mode=lstm dtype=half length=30 batch=8 inputs=40 hidden=64 projected=0 layers=2 directions=2 training=1"
 	plain, drops, packs := layers+" dropout=0 packed=0", layers+" dropout=1 packed=0", layers+" dropout=0 packed=100"
-	s := &server{known: map[string]string{}, settled: map[oracle.Question]bool{}, gpu: cudnn.GPU{Capability: 86}}
+	s := &server{known: map[string]string{}, settled: map[query.Question]bool{}, gpu: cudnn.GPU{Capability: 86}}
 	for _, c := range []struct {
 		line string
 		want int64
@@ -86,12 +86,12 @@ func TestQuestionsAboutOtherEngines(t *testing.T) {
 		"y=8,16,64,32;s=1,1,1,1 pad=1,1 stride=1,1 dilation=1,1"
 	asked, err := questionAbout(line)
 	require.NoError(t, err)
-	listed := map[oracle.Question]map[string][]capture.Engine{asked: {
+	listed := map[query.Question]map[string][]capture.Engine{asked: {
 		"proposal": {{Workspace: 64}, {Workspace: 900, Notes: []int{0, 4}}, {Workspace: 32}},
 		"fallback": {{}, {Workspace: 5000, Notes: []int{2}}},
 	}}
 	for _, c := range []struct {
-		cudnn           map[oracle.Question]map[string][]capture.Engine
+		cudnn           map[query.Question]map[string][]capture.Engine
 		engine, answers string
 	}{
 		{listed, "proposal=1", "900 asked"},
@@ -109,10 +109,10 @@ func TestQuestionsAboutOtherEngines(t *testing.T) {
 		{nil, "fallback=1", "-1 none"},
 		{nil, "fallback=-1", "0 unknown"},
 	} {
-		s := &server{known: map[string]string{}, engines: c.cudnn, settled: map[oracle.Question]bool{}}
+		s := &server{known: map[string]string{}, engines: c.cudnn, settled: map[query.Question]bool{}}
 		require.Equal(t, c.answers, s.answer(line+" "+c.engine), c.engine)
 	}
-	s := &server{known: map[string]string{}, engines: listed, settled: map[oracle.Question]bool{}}
+	s := &server{known: map[string]string{}, engines: listed, settled: map[query.Question]bool{}}
 	for _, engine := range []string{"proposal=1 notes", "proposal=1", "proposal=2", "fallback=1"} {
 		s.answer(line + " " + engine)
 	}

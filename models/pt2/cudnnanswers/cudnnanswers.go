@@ -18,7 +18,7 @@ import (
 	"github.com/vprof/vprof/internal/rewrite"
 	"github.com/vprof/vprof/profiler/trace"
 	"github.com/vprof/vprof/profiler/trace/cudnn"
-	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
+	"github.com/vprof/vprof/profiler/trace/cudnn/query"
 )
 
 // format names what Write writes.
@@ -36,7 +36,7 @@ type Set struct {
 	CuDNN string `json:"cudnn"`
 	// Capability is the generation of GPUs, as [cudnn.Generation] has it.
 	Capability int `json:"capability"`
-	// Bytes are the workspaces by question, as [oracle.Question.String] writes it.
+	// Bytes are the workspaces by question, as [query.Question.String] writes it.
 	Bytes map[string]int64 `json:"bytes"`
 }
 
@@ -137,7 +137,7 @@ func (o Source) Answer(tape *trace.Tape, version string) {
 	})
 }
 
-// With returns an oracle of these answers that asks o, which may be nil, for others.
+// With returns a source of these answers that asks o, which may be nil, for others.
 func (a Answers) With(o Source) Source {
 	return func(version string, generation int) cudnn.Answer {
 		known := a.For(version, generation)
@@ -164,7 +164,7 @@ func (a Answers) For(version string, generation int) cudnn.Answer {
 		}
 	}
 	return func(c cudnn.Config, d cudnn.Direction) (int64, bool) {
-		n, ok := bytes[oracle.Question{Operation: d, Config: c}.String()]
+		n, ok := bytes[query.Question{Operation: d, Config: c}.String()]
 		return n, ok
 	}
 }

@@ -42,8 +42,8 @@ type Program struct {
 	Extra *Extra
 	// Asked holds cuDNN's own answers about the convolutions, nil if it was not asked.
 	Asked cudnnanswers.Answers
-	// Oracle answers questions about other convolutions; nil for none.
-	Oracle cudnnanswers.Source
+	// CuDNN answers questions about other convolutions; nil for none.
+	CuDNN cudnnanswers.Source
 
 	// model and extra are the entries that it was read from.
 	model, extra []byte

@@ -13,7 +13,7 @@
 //     and precision ([Rules]) on the kernel ("copies of x, w and y, 64x128
 //     tiles"), and of others on how often that kernel splits the reduction.
 //     Command fit grows the trees from what cuDNN answered when it was asked
-//     (package oracle): a few hundred thousand convolutions for each. Which
+//     (package query): a few hundred thousand convolutions for each. Which
 //     engines exist for a problem at all (Winograd needs 3x3 at stride 1, and so
 //     on) is not learned but written down in can.
 //  2. Size. Each engine has a formula: the channels-last copies of x, w and y

@@ -1,4 +1,4 @@
-// Package answers reads recorded answers of cuDNN to questions of package oracle.
+// Package answers reads recorded answers of cuDNN to questions of package query.
 package answers
 
 import (
@@ -11,12 +11,12 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
+	"github.com/vprof/vprof/profiler/trace/cudnn/query"
 )
 
 // Answer is the engine that cuDNN selects for a convolution.
 type Answer struct {
-	oracle.Question
+	query.Question
 	// Engine is cuDNN's index of the engine among the operation's engines.
 	Engine int
 	// Knobs are the engine's settings by CUDNN_KNOB_TYPE.
@@ -25,9 +25,9 @@ type Answer struct {
 	Bytes int64
 }
 
-// parseAnswer reads a line of oracle/ask: bytes, engine with knobs, and the number of proposals before it. ok is false
+// parseAnswer reads a line of query/ask: bytes, engine with knobs, and the number of proposals before it. ok is false
 // for lines that begin with "none": cuDNN has no engine.
-func parseAnswer(q oracle.Question, line string) (a Answer, ok bool, err error) {
+func parseAnswer(q query.Question, line string) (a Answer, ok bool, err error) {
 	words := strings.Fields(line)
 	if len(words) > 0 && words[0] == "none" {
 		return a, false, nil
@@ -55,9 +55,9 @@ func parseAnswer(q oracle.Question, line string) (a Answer, ok bool, err error) 
 }
 
 // ReadQuestions calls visit with every question of a file, which has one on each line.
-func ReadQuestions(path string, visit func(oracle.Question)) error {
+func ReadQuestions(path string, visit func(query.Question)) error {
 	return readLines(path, func(line string) error {
-		q, err := oracle.ParseQuestion(line)
+		q, err := query.ParseQuestion(line)
 		if err == nil {
 			visit(q)
 		}
@@ -73,7 +73,7 @@ func Read(path string, visit func(Answer)) error {
 		if !found {
 			return errors.New("no bar")
 		}
-		q, err := oracle.ParseQuestion(question)
+		q, err := query.ParseQuestion(question)
 		if err != nil {
 			return err
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/profiler/trace/cudnn"
-	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
+	"github.com/vprof/vprof/profiler/trace/cudnn/query"
 )
 
 const stem = "0 1 0 2 32 3 64 1 224 224 7 7 112 112 2 2 3 3 1 1"
@@ -33,7 +33,7 @@ func TestAnswersHaveEngineKnobsAndBytes(t *testing.T) {
 	text := stem + "|25591824 38,0=3,2=7,12=-1 0\n" +
 		stem + "|none\n" +
 		stem + "|0 0 4f\n"
-	q, err := oracle.ParseQuestion(stem)
+	q, err := query.ParseQuestion(stem)
 	require.NoError(t, err)
 	want := []Answer{
 		{Question: q, Engine: 38, Knobs: map[int]int64{0: 3, 2: 7, 12: -1}, Bytes: 25591824},
@@ -99,7 +99,7 @@ func FuzzParseAnswer(f *testing.F) {
 	f.Add("none")
 	f.Add("0 0,=, 4f")
 	f.Fuzz(func(t *testing.T, line string) {
-		q := oracle.Question{Operation: cudnn.GradWeight}
+		q := query.Question{Operation: cudnn.GradWeight}
 		a, ok, err := parseAnswer(q, line)
 		if err != nil || !ok {
 			require.False(t, ok)

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/vprof/vprof/profiler/trace/cudnn"
-	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
+	"github.com/vprof/vprof/profiler/trace/cudnn/query"
 )
 
 // drawer draws random convolution calls for questions to cuDNN.
@@ -35,10 +35,10 @@ func (d drawer) spread(low, high float64) int64 {
 func (d drawer) among(values ...int64) int64 { return values[d.IntN(len(values))] }
 
 // question draws configurations until one has a valid size, and returns its question.
-func (d drawer) question() oracle.Question {
+func (d drawer) question() query.Question {
 	d.small = d.chance(0.5)
 	for {
-		q := oracle.Question{
+		q := query.Question{
 			Operation: cudnn.Direction(d.IntN(3)),
 			Config:    cudnn.Config{DType: cudnn.DType(d.among(0, 0, 0, 1, 1, 2)), Dim: 2, N: d.batch()},
 		}

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/profiler/trace/cudnn"
-	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
+	"github.com/vprof/vprof/profiler/trace/cudnn/query"
 )
 
 // layer is a convolution of a model at any batch size.
@@ -72,9 +72,9 @@ func parseLayer(line string) (layer, error) {
 }
 
 // ofList draws n questions: random layers at random batch sizes.
-func ofList(layers []layer, batches []int, n int, seed uint64) []oracle.Question {
+func ofList(layers []layer, batches []int, n int, seed uint64) []query.Question {
 	d := drawer{Rand: rand.New(rand.NewPCG(seed, 1))}
-	asked := make([]oracle.Question, 0, n)
+	asked := make([]query.Question, 0, n)
 	for tries := 0; len(asked) < n && tries < 100*n; tries++ {
 		l := layers[d.IntN(len(layers))]
 		l.N = l.samples * int64(batches[d.IntN(len(batches))])
@@ -85,7 +85,7 @@ func ofList(layers []layer, batches []int, n int, seed uint64) []oracle.Question
 			l.Layout = last[len(last)-1]
 		}
 		if c, _ := cudnn.Canonical(l.Config, cudnn.Forward); elements(&c) <= d.most() {
-			asked = append(asked, oracle.Of(l.Config, cudnn.Direction(d.IntN(3))))
+			asked = append(asked, query.Of(l.Config, cudnn.Direction(d.IntN(3))))
 		}
 	}
 	return asked

@@ -1,4 +1,4 @@
-// Command questions makes the convolutions that cuDNN is asked about (package oracle): convolutions of all models that
+// Command questions makes the convolutions that cuDNN is asked about (package query): convolutions of all models that
 // vprof knows, of exported models, some of a list that convolutions.py has made of libraries of models, or shapes drawn
 // as neural networks have them, and around those, spread evenly over what a GPU can hold.
 //
@@ -19,7 +19,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/models/all"
-	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
+	"github.com/vprof/vprof/profiler/trace/cudnn/query"
 )
 
 func main() {
@@ -48,7 +48,7 @@ func main() {
 }
 
 // chosen returns the questions of the models that are known, of files, of a list of convolutions, or drawn ones.
-func chosen(known bool, files []string, list, sizes string, n int, seed uint64) ([]oracle.Question, error) {
+func chosen(known bool, files []string, list, sizes string, n int, seed uint64) ([]query.Question, error) {
 	at := batches
 	if sizes != "" {
 		at = nil
@@ -73,7 +73,7 @@ func chosen(known bool, files []string, list, sizes string, n int, seed uint64) 
 		return ofList(layers, at, n, seed), nil
 	}
 	d := drawer{Rand: rand.New(rand.NewPCG(seed, 0))}
-	drawn := make([]oracle.Question, n)
+	drawn := make([]query.Question, n)
 	for i := range drawn {
 		drawn[i] = d.question()
 	}

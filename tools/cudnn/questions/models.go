@@ -12,7 +12,7 @@ import (
 	"github.com/vprof/vprof/profiler/stack"
 	"github.com/vprof/vprof/profiler/trace"
 	"github.com/vprof/vprof/profiler/trace/cudnn"
-	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
+	"github.com/vprof/vprof/profiler/trace/cudnn/query"
 )
 
 // batches are the batch sizes of questions about models.
@@ -22,7 +22,7 @@ var batches = []int{
 }
 
 // ofFiles returns the questions of exported models. Models that cannot be planned are logged and left out.
-func ofFiles(files []string, batches []int) ([]oracle.Question, error) {
+func ofFiles(files []string, batches []int) ([]query.Question, error) {
 	registry := all.Models()
 	var found []models.Model
 	for _, path := range files {
@@ -39,8 +39,8 @@ func ofFiles(files []string, batches []int) ([]oracle.Question, error) {
 // ofModels returns the convolutions of models at all batches and precisions. Settings are used as they are, halved and
 // doubled. Every direction and both layouts are included, since one model omits what another needs (a gradient of its
 // input).
-func ofModels(known []models.Model, batches []int) ([]oracle.Question, error) {
-	asked := map[oracle.Question]bool{}
+func ofModels(known []models.Model, batches []int) ([]query.Question, error) {
+	asked := map[query.Question]bool{}
 	for _, m := range known {
 		for _, c := range casesOf(m, batches) {
 			if err := record(m, c, asked); err != nil {
@@ -48,11 +48,11 @@ func ofModels(known []models.Model, batches []int) ([]oracle.Question, error) {
 			}
 		}
 	}
-	questions := make([]oracle.Question, 0, len(asked))
+	questions := make([]query.Question, 0, len(asked))
 	for q := range asked {
 		questions = append(questions, q)
 	}
-	slices.SortFunc(questions, func(a, b oracle.Question) int { return cmp.Compare(a.String(), b.String()) })
+	slices.SortFunc(questions, func(a, b query.Question) int { return cmp.Compare(a.String(), b.String()) })
 	return questions, nil
 }
 
@@ -82,7 +82,7 @@ func casesOf(m models.Model, batches []int) []models.Case {
 }
 
 // record adds the calls of one step to asked. Cases that the model or PyTorch refuses have none.
-func record(m models.Model, c models.Case, asked map[oracle.Question]bool) error {
+func record(m models.Model, c models.Case, asked map[query.Question]bool) error {
 	c, err := m.Complete(c)
 	var refused *models.CaseError
 	if errors.As(err, &refused) {
@@ -103,7 +103,7 @@ func record(m models.Model, c models.Case, asked map[oracle.Question]bool) error
 	tape.Convolutions(func(c cudnn.Config, _ cudnn.Direction) {
 		for d := cudnn.Forward; d <= cudnn.GradWeight; d++ {
 			for _, c.Layout = range layoutsOf(c) {
-				asked[oracle.Of(c, d)] = true
+				asked[query.Of(c, d)] = true
 			}
 		}
 	})

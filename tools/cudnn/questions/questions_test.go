@@ -12,7 +12,7 @@ import (
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
 	"github.com/vprof/vprof/profiler/trace/cudnn"
-	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
+	"github.com/vprof/vprof/profiler/trace/cudnn/query"
 )
 
 func drawerOf(seed uint64) drawer { return drawer{Rand: rand.New(rand.NewPCG(seed, 0))} }
@@ -25,7 +25,7 @@ func TestDrawnQuestionsAreConvolutionsThatExist(t *testing.T) {
 			c := q.Config
 			require.LessOrEqual(t, q.Operation, cudnn.GradWeight)
 			require.LessOrEqual(t, c.DType, cudnn.BF16)
-			require.Equal(t, q.String(), oracle.Of(c, q.Operation).String(), "neither transposed nor 1-D")
+			require.Equal(t, q.String(), query.Of(c, q.Operation).String(), "neither transposed nor 1-D")
 			require.Positive(t, min(c.N, c.Ci, c.Co, c.Groups), q)
 			require.Zero(t, c.Ci%c.Groups, q)
 			require.Zero(t, c.Co%c.Groups, q)
@@ -100,10 +100,10 @@ func TestASeedStandsForItsQuestions(t *testing.T) {
 }
 
 // askedBy returns the questions of one training step.
-func askedBy(t *testing.T, c models.Case) map[oracle.Question]bool {
+func askedBy(t *testing.T, c models.Case) map[query.Question]bool {
 	m, err := all.Models().Lookup(c.Model)
 	require.NoError(t, err)
-	asked := map[oracle.Question]bool{}
+	asked := map[query.Question]bool{}
 	require.NoError(t, record(m, c, asked))
 	return asked
 }
@@ -116,7 +116,7 @@ func TestModelsAskAboutTheirLayersInAllDirectionsAndBothLayouts(t *testing.T) {
 	asked := askedBy(t, models.Case{Model: "resnet50", Stage: "full", Batch: 32, AMP: "fp16"})
 	for d := cudnn.Forward; d <= cudnn.GradWeight; d++ {
 		for _, stem.Layout = range []cudnn.Layout{cudnn.Contiguous, cudnn.ChannelsLast} {
-			require.True(t, asked[oracle.Of(stem, d)], "%v, layout %d", d, stem.Layout)
+			require.True(t, asked[query.Of(stem, d)], "%v, layout %d", d, stem.Layout)
 		}
 	}
 	for q := range asked {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/vprof/vprof/profiler/trace/cudnn"
 	"github.com/vprof/vprof/profiler/trace/cudnn/forest"
-	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
+	"github.com/vprof/vprof/profiler/trace/cudnn/query"
 	"github.com/vprof/vprof/tools/cudnn/vectors"
 )
 
@@ -37,7 +37,7 @@ func (f *fitter) onDevices(path string) error {
 			continue
 		}
 		for d := cudnn.Forward; d <= cudnn.GradWeight; d++ {
-			q := oracle.Of(v.Config, d)
+			q := query.Of(v.Config, d)
 			p := part{cudnn.Generation(v.GPU), q.Operation}
 			cases[p] = append(cases[p], labeled{study: cudnn.NewStudy(q.Config, q.Operation, v.GPU)})
 			class[p] = append(class[p], int32(cudnn.DeviceVote(slices.ContainsFunc(v.Kernels[d], isDeviceKernel))))

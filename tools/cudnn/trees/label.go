@@ -32,7 +32,7 @@ var tiles = map[int64][2]int64{
 // depthwiseTiles are the tile sizes of depthwise kernels: channels and filter taps.
 var depthwiseTiles = [][2]int64{{64, 16}, {64, 8}, {32, 16}, {64, 32}, {32, 32}, {64, 64}, {32, 8}, {32, 64}}
 
-// labeled is an answer of the oracle with the choices of engine and knobs whose workspace formula gives its bytes.
+// labeled is an answer of cuDNN with the choices of engine and knobs whose workspace formula gives its bytes.
 type labeled struct {
 	answers.Answer
 	study cudnn.Study

@@ -1,4 +1,4 @@
-// Command trees finds the decision rules of package cudnn from what cuDNN answered (package oracle): which kernel it
+// Command trees finds the decision rules of package cudnn from what cuDNN answered (package query): which kernel it
 // chooses, and how often that splits the reduction. For each architecture, operation and precision it grows a few
 // decision trees over the features of package cudnn, until a leaf has one answer or too few cases. They differ in the
 // features that each question may use: all in the first tree, half of them, drawn anew each time, in the others.
@@ -27,7 +27,7 @@ import (
 
 	"github.com/vprof/vprof/profiler/trace/cudnn"
 	"github.com/vprof/vprof/profiler/trace/cudnn/forest"
-	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
+	"github.com/vprof/vprof/profiler/trace/cudnn/query"
 	"github.com/vprof/vprof/tools/cudnn/answers"
 )
 
@@ -136,7 +136,7 @@ func (f *fitter) fit(generation int, paths []string) error {
 		}
 	}
 	if f.trusted != "" {
-		err := answers.ReadQuestions(f.trusted, func(q oracle.Question) {
+		err := answers.ReadQuestions(f.trusted, func(q query.Question) {
 			a := answers.Answer{Question: q}
 			o := operationOf(&a)
 			cases[o] = append(cases[o], labeled{

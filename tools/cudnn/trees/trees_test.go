@@ -16,7 +16,7 @@ import (
 
 	"github.com/vprof/vprof/profiler/trace/cudnn"
 	"github.com/vprof/vprof/profiler/trace/cudnn/forest"
-	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
+	"github.com/vprof/vprof/profiler/trace/cudnn/query"
 	"github.com/vprof/vprof/tools/cudnn/answers"
 )
 
@@ -30,7 +30,7 @@ func square(n, ci, co, side, groups int64) cudnn.Config {
 	}
 }
 
-func drawQuestion(t *rapid.T) oracle.Question {
+func drawQuestion(t *rapid.T) query.Question {
 	size := func(name string, low, high int64) int64 { return rapid.Int64Range(low, high).Draw(t, name) }
 	groups := rapid.SampledFrom([]int64{1, 1, 2, 16}).Draw(t, "groups")
 	c := square(size("n", 1, 64), groups*size("c", 1, 64), groups*size("k", 1, 64), size("side", 8, 64), groups)
@@ -38,7 +38,7 @@ func drawQuestion(t *rapid.T) oracle.Question {
 	if side := rapid.SampledFrom([]int64{1, 3, 5}).Draw(t, "kernel"); side != 3 {
 		c.K, c.Pad = [3]int64{side, side}, [3]int64{side / 2, side / 2}
 	}
-	return oracle.Of(c, cudnn.Direction(size("direction", 0, 2)))
+	return query.Of(c, cudnn.Direction(size("direction", 0, 2)))
 }
 
 // drawChoice draws a valid choice for s, and cuDNN's knobs for it.
@@ -79,7 +79,7 @@ func TestTheChoiceBehindAnAnswerIsAmongItsExplanations(t *testing.T) {
 
 func TestABufferOfNoSplitsIsOneSplit(t *testing.T) {
 	a := answers.Answer{
-		Question: oracle.Of(square(4, 64, 64, 16, 1), cudnn.GradWeight),
+		Question: query.Of(square(4, 64, 64, 16, 1), cudnn.GradWeight),
 		Knobs:    map[int]int64{knobSplitBuf: -1},
 	}
 	s := cudnn.NewStudy(a.Config, a.Operation, testGPU)
@@ -89,7 +89,7 @@ func TestABufferOfNoSplitsIsOneSplit(t *testing.T) {
 }
 
 func TestAnswersThatNoFormulaGivesHaveNoExplanation(t *testing.T) {
-	a := answers.Answer{Question: oracle.Of(square(4, 64, 64, 16, 1), cudnn.Forward), Bytes: 1}
+	a := answers.Answer{Question: query.Of(square(4, 64, 64, 16, 1), cudnn.Forward), Bytes: 1}
 	require.Empty(t, explanations(cudnn.NewStudy(a.Config, a.Operation, testGPU), &a))
 }
 
@@ -121,7 +121,7 @@ func TestFoldsKeepAGeometryTogether(t *testing.T) {
 // often with more channels; for more samples it selects copies in one piece.
 func madeUp(t require.TestingT, n, ci, side int64) answers.Answer {
 	a := answers.Answer{
-		Question: oracle.Of(square(n, ci, 64, side, 1), cudnn.GradWeight), Engine: 1,
+		Question: query.Of(square(n, ci, 64, side, 1), cudnn.GradWeight), Engine: 1,
 		Knobs: map[int]int64{knobTile: 5},
 	}
 	want := cudnn.Choice{Engine: cudnn.Copies}

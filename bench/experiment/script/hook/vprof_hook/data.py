@@ -573,7 +573,7 @@ def watch_numpy(module):
 
     @functools.wraps(real_load)
     def load(file, *args, **kwargs):
-        if not files.named(file) or os.path.exists(files.found(file)):
+        if not files.named(file) or os.path.exists(files.path_to_read(file)):
             return real_load(file, *args, **kwargs)
         stated = shapes.entry("files", os.fspath(file))
         if stated is None:
@@ -608,7 +608,7 @@ def watch_imread(module):
 
     @functools.wraps(real)
     def imread(filename, *args, **kwargs):
-        path = files.found(filename)
+        path = files.path_to_read(filename)
         if not files.named(path) or os.path.exists(path):
             return real(filename if path is filename else os.fspath(path), *args, **kwargs)
         flag = (args or (kwargs.get("flags", 1),))[0] if module.__name__ == "cv2" else -1  # IMREAD_UNCHANGED
@@ -651,7 +651,7 @@ def hours(pandas, source):
 def reading(module, real):
     @functools.wraps(real)
     def wrapped(source, *args, **kwargs):
-        if not files.named(source) or os.path.exists(files.found(source)) or "://" in str(source):
+        if not files.named(source) or os.path.exists(files.path_to_read(source)) or "://" in str(source):
             return real(source, *args, **kwargs)
         stated = shapes.entry("datasets", str(source))
         if not stated and series():

@@ -52,7 +52,7 @@ def named(path):
     return isinstance(path, (str, os.PathLike)) and isinstance(os.fspath(path), str)
 
 
-def found(path):
+def path_to_read(path):
     """Returns the path to read a file from: the redirected one if this run has written it, else the path itself."""
     if not named(path):
         return path
@@ -60,14 +60,14 @@ def found(path):
     return other if exists(other) or os.path.abspath(os.fspath(path)) in placed else path
 
 
-def folder_of(path):
+def path_to_list(path):
     """Returns the path to list a folder from: its mirror if the folder is absent and has a placeholder."""
     if absent_folder and named(path) and absent_folder(path):
         placed.add(os.path.abspath(os.fspath(path)))
-    return found(path)
+    return path_to_read(path)
 
 
-def place(path, copied=False):
+def path_to_write(path, copied=False):
     """Returns the path to write a file to. With copied, the file's existing contents are copied there first."""
     folder = os.path.dirname(os.path.abspath(os.fspath(path)))
     if not os.path.isdir(folder):
@@ -94,7 +94,7 @@ def exists(path):
 # Rules of redirection.
 
 
-def goes(path):
+def is_redirected(path):
     """Reports whether a file opened for writing is redirected: a checkpoint, a log of TensorBoard, a file that existed
     before, or a file in a folder that this run has created.
     """
@@ -137,10 +137,10 @@ def opened(file, mode="r", *args, **kwargs):
     """Replaces open: opens the redirected file."""
     if named(file):
         if set(mode) & set("wax+"):
-            if not os.path.isdir(file) and (os.path.lexists(mirror(file)) or goes(file)):  # TemporaryFile opens its folder
-                file = place(file, copied=not set(mode) & set("wx"))
+            if not os.path.isdir(file) and (os.path.lexists(mirror(file)) or is_redirected(file)):  # TemporaryFile opens its folder
+                file = path_to_write(file, copied=not set(mode) & set("wx"))
         else:
-            file = absent_rows and absent_rows(found(file)) or found(file)
+            file = absent_rows and absent_rows(path_to_read(file)) or path_to_read(file)
     return real_open(file, mode, *args, **kwargs)
 
 
@@ -149,7 +149,7 @@ def following(call):
 
     @functools.wraps(call)
     def wrapped(path, *args, **kwargs):
-        return call(found(path), *args, **kwargs)
+        return call(path_to_read(path), *args, **kwargs)
 
     return wrapped
 
@@ -160,10 +160,10 @@ def asking(stat):
     @functools.wraps(stat)
     def wrapped(path, *args, **kwargs):
         try:
-            return stat(found(path), *args, **kwargs)
+            return stat(path_to_read(path), *args, **kwargs)
         except FileNotFoundError:
             listed = absent_list and named(path) and absent_list(path)
-            if not listed and (kwargs.get("dir_fd") or folder_of(path) is path):
+            if not listed and (kwargs.get("dir_fd") or path_to_list(path) is path):
                 raise
             return stat(listed or mirror(path), *args, **kwargs)
 
@@ -177,10 +177,10 @@ def moving(call):
     def wrapped(source, target, **kwargs):
         if not named(source) or not named(target) or kwargs:
             return call(source, target, **kwargs)
-        origin = found(source)
-        if origin is source and spared(source) and goes(target):
+        origin = path_to_read(source)
+        if origin is source and spared(source) and is_redirected(target):
             return copied(source, target)
-        if origin is source and (os.path.isdir(source) or not goes(target)):
+        if origin is source and (os.path.isdir(source) or not is_redirected(target)):
             call(source, target)
             if os.path.isdir(mirror(source)):
                 os.makedirs(os.path.dirname(mirror(target)), exist_ok=True)
@@ -189,7 +189,7 @@ def moving(call):
             for path in sorted(path for path in made if within(path, source)):
                 make(target + path[len(source):])
             return None
-        there = place(target)
+        there = path_to_write(target)
         if there is target:
             raise FileNotFoundError(2, "No such file or directory", target)
         return shutil.move(origin, there) and None
@@ -208,16 +208,16 @@ def spared(path):
 
 def copied(source, target):
     """Copies a file to the redirected path of target."""
-    with real_open(source, "rb") as file, real_open(place(target), "wb") as copy:
+    with real_open(source, "rb") as file, real_open(path_to_write(target), "wb") as copy:
         shutil.copyfileobj(file, copy)
 
 
 def removed(path, **kwargs):
     """Replaces os.remove: checkpoints of real runs are kept."""
-    if not named(path) or found(path) is path and not spared(path):
+    if not named(path) or path_to_read(path) is path and not spared(path):
         real_remove(path, **kwargs)
-    elif found(path) is not path:
-        real_remove(found(path))
+    elif path_to_read(path) is not path:
+        real_remove(path_to_read(path))
 
 
 def removing(rmtree):
@@ -254,7 +254,7 @@ def making(path, *args, **kwargs):
 def listing(listdir):
     @functools.wraps(listdir)
     def wrapped(path="."):
-        path = folder_of(path)
+        path = path_to_list(path)
         names = listdir(path)
         if named(path) and os.path.isdir(mirror(path)):
             names += [name for name in listdir(mirror(path)) if name not in names and not os.path.isdir(os.path.join(mirror(path), name))]
@@ -293,7 +293,7 @@ def scanning(scandir):
 
     @functools.wraps(scandir)
     def wrapped(path="."):
-        path = folder_of(path)
+        path = path_to_list(path)
         return Entries(path) if named(path) and os.path.isdir(mirror(path)) else scandir(path)
 
     return wrapped
@@ -332,7 +332,7 @@ def saving(save):
 
     @functools.wraps(save)
     def wrapped(obj, f, *args, **kwargs):
-        return save(obj, place(f) if named(f) else f, *args, **kwargs)
+        return save(obj, path_to_write(f) if named(f) else f, *args, **kwargs)
 
     return wrapped
 

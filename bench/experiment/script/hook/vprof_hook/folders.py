@@ -43,7 +43,7 @@ class Opened(io.FileIO):
     """io.FileIO, which some libraries open instead of calling open()."""
 
     def __init__(self, file, *args, **kwargs):
-        super().__init__(files.found(file), *args, **kwargs)
+        super().__init__(files.path_to_read(file), *args, **kwargs)
 
 
 own = threading.local()  # own.asks is true while this module itself inspects files

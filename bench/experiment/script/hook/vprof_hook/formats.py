@@ -18,7 +18,7 @@ def watch_coco(module):
 
     @functools.wraps(real)
     def init(self, annotation_file=None):
-        absent = files.named(annotation_file) and not os.path.exists(files.found(annotation_file))
+        absent = files.named(annotation_file) and not os.path.exists(files.path_to_read(annotation_file))
         real(self, written(annotation_file) if absent else annotation_file)
 
     module.COCO.__init__ = init

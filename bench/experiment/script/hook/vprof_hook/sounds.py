@@ -13,7 +13,7 @@ from .placeholders import replaced
 
 def absent(path):
     """Returns (samples, sampling rate) for an absent file; None if the file exists or the argument is no path."""
-    if not files.named(path) or os.path.exists(files.found(path)):
+    if not files.named(path) or os.path.exists(files.path_to_read(path)):
         return None
     stated = shapes.entry("files", str(path)) or configured()
     if not str(stated).startswith("audio"):

@@ -180,7 +180,7 @@ def link_others(source, folder):
     """Links the other files of a model's folder, such as its code and its tokenizer."""
     for name in os.listdir(source) if os.path.isdir(source) else ():
         if not os.path.lexists(os.path.join(folder, name)) and not name.endswith((*files.CHECKPOINTS, ".index.json")):
-            os.symlink(os.path.abspath(files.found(os.path.join(source, name))), os.path.join(folder, name))
+            os.symlink(os.path.abspath(files.path_to_read(os.path.join(source, name))), os.path.join(folder, name))
 
 
 @contextlib.contextmanager
@@ -349,7 +349,7 @@ def absent(path):
     """Reports whether a file of weights is absent, a Git LFS pointer, or an empty placeholder."""
     if not files.named(path):
         return False
-    path = files.found(path)
+    path = files.path_to_read(path)
     if not os.path.exists(path):
         return True
     return os.path.isfile(path) and (os.path.getsize(path) == 0 and files.within(os.path.abspath(path), events.folder()) or is_pointer(path))
@@ -495,7 +495,7 @@ def watch_safetensors_torch(module):
 
 def to_file(url, dst, *_, **__):
     """Replaces torch.hub.download_url_to_file: leaves an empty file as placeholder."""
-    with open(files.place(dst) if files.diverts() else dst, "wb"):
+    with open(files.path_to_write(dst) if files.diverts() else dst, "wb"):
         pass
     replaced("weights", url, "the shapes of the module that loads it")
 

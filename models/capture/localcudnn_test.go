@@ -9,15 +9,15 @@ import (
 
 	"github.com/vprof/vprof/models/capture"
 	"github.com/vprof/vprof/profiler/trace/cudnn"
-	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
+	"github.com/vprof/vprof/profiler/trace/cudnn/query"
 )
 
 func TestOracleAsksOnceAndRemembers(t *testing.T) {
-	if oracle.Stubs() == nil {
+	if query.Stubs() == nil {
 		t.Skip("no cuDNN to ask here")
 	}
 	folder := t.TempDir()
-	nobody := &capture.Oracle{Folder: folder}
+	nobody := &capture.LocalCuDNN{Folder: folder}
 	require.Nil(t, nobody.Answers("9.26", 86), "no Python was remembered")
 
 	log := filepath.Join(t.TempDir(), "asked")
@@ -27,7 +27,7 @@ func TestOracleAsksOnceAndRemembers(t *testing.T) {
 		Stride: [3]int64{1, 1}, Dilation: [3]int64{1, 1},
 	}
 	for range 2 { // the second time from the folder
-		o := &capture.Oracle{Folder: folder}
+		o := &capture.LocalCuDNN{Folder: folder}
 		require.NoError(t, o.Remember(python))
 		for range 2 {
 			n, known := o.Answers("9.26", 86)(question, cudnn.Forward)
@@ -40,5 +40,5 @@ func TestOracleAsksOnceAndRemembers(t *testing.T) {
 	}
 	text, err := os.ReadFile(log)
 	require.NoError(t, err)
-	require.Equal(t, oracle.Question{Operation: cudnn.Forward, Config: question}.String()+"\n", string(text))
+	require.Equal(t, query.Question{Operation: cudnn.Forward, Config: question}.String()+"\n", string(text))
 }

@@ -1,6 +1,6 @@
-// Package oracle writes and reads questions for cuDNN itself: which engine it would choose for a convolution, and the
+// Package query writes and reads questions for cuDNN itself: which engine it chooses for a convolution, and the
 // engine's workspace. Directory ask has the program that asks them; its README describes how.
-package oracle
+package query
 
 import (
 	"fmt"

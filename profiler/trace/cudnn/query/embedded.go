@@ -1,4 +1,4 @@
-package oracle
+package query
 
 import (
 	"bytes"

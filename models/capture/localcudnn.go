@@ -10,12 +10,12 @@ import (
 
 	"github.com/vprof/vprof/models/pt2/cudnnanswers"
 	"github.com/vprof/vprof/profiler/trace/cudnn"
-	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
+	"github.com/vprof/vprof/profiler/trace/cudnn/query"
 )
 
-// An Oracle answers questions about convolutions with the cuDNN of the Python that captured models. It stores the
+// LocalCuDNN answers questions about convolutions with the cuDNN of the Python that captured models. It stores the
 // answers in a folder of the user's.
-type Oracle struct {
+type LocalCuDNN struct {
 	// Folder has the interpreter's name and the answers of earlier processes.
 	Folder string
 	// Silent disables asking, for callers that look for unknown convolutions.
@@ -43,7 +43,7 @@ const (
 
 // Remember stores the path of the Python interpreter whose cuDNN answers from now on. The path is never read from files
 // that others may have written, because the interpreter is executed.
-func (o *Oracle) Remember(python string) error {
+func (o *LocalCuDNN) Remember(python string) error {
 	path, err := find(python)
 	if err != nil {
 		return err
@@ -58,7 +58,7 @@ func (o *Oracle) Remember(python string) error {
 }
 
 // Answers implements [cudnnanswers.Source]; the result is nil if no Python was remembered.
-func (o *Oracle) Answers(version string, generation int) cudnn.Answer {
+func (o *LocalCuDNN) Answers(version string, generation int) cudnn.Answer {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.open()
@@ -79,7 +79,7 @@ func (o *Oracle) Answers(version string, generation int) cudnn.Answer {
 }
 
 // open reads the stored answers. Answers that cannot be read are asked again.
-func (o *Oracle) open() {
+func (o *LocalCuDNN) open() {
 	if o.opened {
 		return
 	}
@@ -97,14 +97,14 @@ func (o *Oracle) open() {
 }
 
 // answer returns a function that answers from the stored answers, or else asks cuDNN.
-func (o *Oracle) answer(t *teller) cudnn.Answer {
+func (o *LocalCuDNN) answer(t *teller) cudnn.Answer {
 	return func(c cudnn.Config, d cudnn.Direction) (int64, bool) {
 		if n, ok := t.before(c, d); ok {
 			return n, n >= 0
 		}
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		q := oracle.Question{Operation: d, Config: c}
+		q := query.Question{Operation: d, Config: c}
 		text := q.String()
 		n, ok := t.Bytes[text]
 		if !ok && o.converse(t) {
@@ -120,7 +120,7 @@ func (o *Oracle) answer(t *teller) cudnn.Answer {
 }
 
 // converse reports whether a cuDNN of the teller's version is available. It looks for one only once.
-func (o *Oracle) converse(t *teller) bool {
+func (o *LocalCuDNN) converse(t *teller) bool {
 	if t.talk != nil || t.silent {
 		return !t.silent
 	}
@@ -134,7 +134,7 @@ func (o *Oracle) converse(t *teller) bool {
 }
 
 // Close ends the conversations and stores their answers. An error comes from writing.
-func (o *Oracle) Close(ctx context.Context) error {
+func (o *LocalCuDNN) Close(ctx context.Context) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var failed error
