@@ -226,11 +226,15 @@ func (j *Judge) try(ctx context.Context, s *step.Setup, batch int, whole bool) (
 	return d, nil
 }
 
-// keep stores the recordings of this judgement only, since recordings are large. Most searches end with the last batch
-// within the budget.
+// keep stores the recordings of this judgement only, since recordings are large. Most searches end with the largest
+// batch of a case within the budget.
 func (j *Judge) keep(d *Judgement) {
-	if j.kept != nil && j.kept != d {
-		j.kept.discard()
+	spare := j.kept
+	if spare != nil && d != nil && spare.Batch > d.Batch && spare.setup.Case().Key() == d.setup.Case().Key() {
+		spare, d = d, spare
+	}
+	if spare != nil && spare != d {
+		spare.discard()
 	}
 	j.kept = d
 }

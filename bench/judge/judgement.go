@@ -98,7 +98,7 @@ func (d *Judgement) begin(ctx context.Context) error {
 	if err := d.perturb(ctx, d.Loops); err != nil || d.over() {
 		return err
 	}
-	if err := d.ranOnGPU(ctx); err != nil || d.over() {
+	if err := d.ranOnGPU(ctx); err != nil || d.over() || !d.evaluates() {
 		return err
 	}
 	return d.Evaluate(ctx)
@@ -211,6 +211,7 @@ func (d *Judgement) Evaluate(ctx context.Context) (err error) {
 	if e.Result, err = l.Setup.Try(ctx, how); err != nil {
 		return err
 	}
+	l.Steps.Adopt(e.Result)
 	if e.Result.Measured != nil {
 		e.Need = measuredNeed(e.Result)
 		e.Reason = cmp.Or(reasonOf(e.Result.Measured.Run), d.judge.Budget.Judge(e.Need))
@@ -242,16 +243,13 @@ func (d *Judgement) Evaluate(ctx context.Context) (err error) {
 // evaluates reports whether the verdict counts the evaluation.
 func (d *Judgement) evaluates() bool { return d.judge.Validation > 0 || d.setup.Evaluates() }
 
-// Complete adds the parts of a judgement that only reports show: the whole interval of a need beyond the limit, and an
-// evaluation that is judged.
+// Complete adds the parts of a judgement that only reports show: the whole interval of a need beyond the limit, and the
+// evaluation.
 func (d *Judgement) Complete(ctx context.Context) error {
 	if d.completed {
 		return nil
 	}
 	d.completed = true
-	if !d.over() {
-		return nil
-	}
 	if d.Loops[0].Need > d.judge.Budget.Limit() {
 		if err := d.perturb(ctx, d.Loops[:1]); err != nil || !d.evaluates() {
 			return err

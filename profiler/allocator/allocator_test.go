@@ -3,6 +3,7 @@ package allocator_test
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -348,4 +349,31 @@ func TestTraceAddsUpToTheStatistics(t *testing.T) {
 func TestNamesArePyTorchs(t *testing.T) {
 	require.Equal(t, "inactive active_allocated active_pending_free unmapped",
 		fmt.Sprint(allocator.Free, " ", allocator.Allocated, " ", allocator.PendingFree, " ", allocator.PendingFree+1))
+}
+
+// What is counted has no say in what is allocated.
+func TestFewerStatisticsAreTheSame(t *testing.T) {
+	for _, conf := range []string{"", "expandable_segments:True", "max_split_size_mb:32"} {
+		var all [2]allocator.Stats
+		for i := range all {
+			heap := newHeap(t, 1<<40, conf)
+			if i == 1 {
+				heap.CountFewer()
+			}
+			r, live := rand.New(rand.NewPCG(1, 2)), make([]*allocator.Block, 256)
+			for _, n := range trainingSizes(r, 1<<12) {
+				at := r.IntN(len(live))
+				heap.Free(live[at])
+				b, err := heap.Malloc(n)
+				require.NoError(t, err)
+				live[at] = b
+			}
+			all[i] = heap.Stats()
+		}
+		require.Equal(t, all[0].ReservedBytes, all[1].ReservedBytes, conf)
+		require.Equal(t, all[0].Segment, all[1].Segment, conf)
+		require.Equal(t, all[0].AllocatedBytes[allocator.All].Peak, all[1].AllocatedBytes[allocator.All].Peak, conf)
+		require.Equal(t, all[0].RequestedBytes[allocator.All].Peak, all[1].RequestedBytes[allocator.All].Peak, conf)
+		require.Zero(t, all[1].Allocation, conf)
+	}
 }

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"sync"
 )
 
 // A Search looks for the largest safe batch: the last of the sizes up to which all are safe.
@@ -28,8 +27,6 @@ type Search struct {
 	// Jagged reports whether a size may need many times as much as a larger one, so that all sizes up to the edge are
 	// tested.
 	Jagged bool
-	// Together is the number of needs that may be computed at a time; zero is one.
-	Together int
 
 	known map[int]int64
 }
@@ -95,15 +92,11 @@ func (s *Search) need(batch int) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	s.know(batch, n)
-	return n, nil
-}
-
-func (s *Search) know(batch int, need int64) {
 	if s.known == nil {
 		s.known = map[int]int64{}
 	}
-	s.known[batch] = need
+	s.known[batch] = n
+	return n, nil
 }
 
 // Safe reports whether a batch is safe. If not, at is the size that is over the limit: the batch, or a smaller one.
@@ -129,7 +122,6 @@ func (s *Search) judged(batch int) int {
 func (s *Search) unsafeBelow(size int) (at int, err error) {
 	clear := s.From - 1 // up to where sizes are safe
 	for b := size; b > clear && !s.Runs; b = max(clear, b-gap(b)) {
-		s.ahead(b)
 		n, err := s.need(b)
 		share := float64(n) / float64(s.Limit)
 		switch {
@@ -147,31 +139,6 @@ func (s *Search) unsafeBelow(size int) (at int, err error) {
 		}
 	}
 	return at, nil
-}
-
-// ahead asks for the needs of a size and those below at a time. What fails is tried again when its size is needed.
-func (s *Search) ahead(size int) {
-	if _, known := s.known[size]; known || s.Together < 2 {
-		return
-	}
-	var wait sync.WaitGroup
-	sizes, needs, errs := make([]int, s.Together), make([]int64, s.Together), make([]error, s.Together)
-	for i := range sizes {
-		batch := size
-		sizes[i] = batch
-		wait.Go(func() { needs[i], errs[i] = s.Need(batch) })
-		if size == s.From {
-			sizes = sizes[:i+1]
-			break
-		}
-		size = max(s.From, size-gap(size))
-	}
-	wait.Wait()
-	for i, b := range sizes {
-		if errs[i] == nil {
-			s.know(b, needs[i])
-		}
-	}
 }
 
 // Largest returns the largest safe batch; zero if there is none, and To if all are safe. It computes few needs: memory

@@ -27,7 +27,7 @@ func drawJagged(t *rapid.T) jagged {
 }
 
 func (j jagged) search(from int, begin Start, to int, limit int64) *Search {
-	return &Search{From: from, Begin: begin, To: to, Limit: limit, Need: j.need, Together: to % 4}
+	return &Search{From: from, Begin: begin, To: to, Limit: limit, Need: j.need}
 }
 
 func drawStart(t *rapid.T, to int) Start {

@@ -189,6 +189,7 @@ func (o *Options) allocator() (*allocator.Allocator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("replay: %w", err)
 	}
+	heap.CountFewer()
 	return heap, nil
 }
 

@@ -21,7 +21,8 @@ type Run struct {
 	Phases []Phase
 	// OOM describes what did not fit; nil if everything did.
 	OOM *OOM
-	// Stats are the allocator's statistics at the end. Peaks in them are those since the last mark.
+	// Stats are the allocator's statistics at the end, as [allocator.Allocator.CountFewer] leaves them. Peaks in them
+	// are those since the last mark.
 	Stats allocator.Stats
 	// Timeline has a point for each instruction that changed the memory, if it was asked for.
 	Timeline []Point

@@ -64,6 +64,7 @@ func SpreadOf(ctx context.Context, p *program.Program, config allocator.Config, 
 				return err
 			}
 			defer heap.Release()
+			heap.CountFewer()
 			r.heap, r.blocks = heap, make([]*allocator.Block, most)
 			err = r.run(ctx)
 			reserved[i] = heap.Stats().ReservedBytes[allocator.All].Peak

@@ -29,8 +29,6 @@ type batchSearch struct {
 	row      int
 	multiple int
 	speed    steptime.Efficiency
-	// together is the number of sizes that are tried concurrently.
-	together int
 }
 
 func (s *Search) batchSearch(setup *step.Setup, gpu device.GPU) (*batchSearch, error) {
@@ -139,7 +137,7 @@ func (q *batchSearch) largest(ctx context.Context, micro, to int) (int, error) {
 	looked := step.RecordedSteps(micro)
 	whole := judged(micro) == looked
 	// A search that only shows where the next begins needs no sizes below the edge.
-	found, err := q.largestOf(ctx, looked, planner.Search{Begin: q.begin, To: to, Together: q.together, Runs: !whole})
+	found, err := q.largestOf(ctx, looked, planner.Search{Begin: q.begin, To: to, Runs: !whole})
 	if err != nil || whole {
 		return found, err
 	}

@@ -296,9 +296,7 @@ func (s *Search) choice(ctx context.Context, gpu device.GPU, c models.Case, begi
 		return out, nil, err
 	}
 	defer q.judge.End()
-	if q.begin = begin; begin.Near && s.Slots == nil { // a few choices are looked at at the end
-		q.together = runtime.GOMAXPROCS(0)
-	}
+	q.begin = begin
 	gpus := s.batchesOf(c)
 	size, largest, steps, err := q.find(ctx, (s.Effective+gpus-1)/gpus, c.Accumulate)
 	if err != nil {
