@@ -162,14 +162,17 @@ func simulate(ctx context.Context, p *program.Program, r *Result) error {
 	if !t.Replay.Within {
 		gpu, conf = Plentiful(gpu), t.unlimited()
 	}
-	if !t.Replay.Omit {
-		run, err := Simulate(ctx, p, gpu, conf, t.Replay.Others)
+	var err error
+	if run := t.settled; !t.Replay.Omit {
+		whole := !t.Replay.Training && t.recording.Validation > 0
+		if run == nil || whole || t.Replay.Within || t.Replay.Expandable {
+			run, err = Simulate(ctx, p, gpu, conf, t.Replay.Others)
+		}
 		if err != nil {
 			return err
 		}
 		r.Run, r.Device = run.Run, run.Device
 	}
-	var err error
 	if t.Replay.Spill {
 		room := t.GPU.Memory - t.GPU.Context - t.Replay.Others
 		if r.Spilled, err = replay.SpillOf(ctx, p, conf, room, gpu.Rising, steadyStep); err != nil {

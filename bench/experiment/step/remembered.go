@@ -98,6 +98,7 @@ type sharedRecording struct {
 type sharedProgram struct {
 	recording *models.Recording
 	sizes     []int64
+	settled   *Simulation // without the context
 
 	mu      sync.Mutex
 	replays map[Replay]*Result
@@ -166,7 +167,11 @@ func (s *sharedSteps) program(ctx context.Context, t Trial, all []device.GPU) (*
 		r.gpus = r.gpus[:1]
 	}
 	s.recordings = append(s.recordings, r)
-	return r.on(t.GPU), nil
+	p := r.on(t.GPU)
+	if t.settled != nil {
+		p.settled = &Simulation{t.settled.Run, t.settled.Device - t.GPU.Context}
+	}
+	return p, nil
 }
 
 // serves returns the index of a GPU in the recording; negative if the recording does not serve it.
@@ -205,7 +210,7 @@ func (p *sharedProgram) try(ctx context.Context, t Trial) (*Result, error) {
 	known := p.replays[t.Replay]
 	if known == nil {
 		plain := t
-		plain.Timed, plain.GPU.Context = nil, 0
+		plain.Timed, plain.GPU.Context, plain.settled = nil, 0, p.settled
 		r, err := Local{}.result(ctx, plain)
 		if err != nil {
 			return nil, err

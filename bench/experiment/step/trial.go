@@ -42,6 +42,8 @@ type Trial struct {
 	// made in this process. An executor that has neither makes them from the rest.
 	setup     *Setup
 	recording *models.Recording
+	// settled is the replay of the training steps that ended their recording; nil where none did.
+	settled *Simulation
 	// shared is the recording's program where several GPUs share it ([Remembered]); nil elsewhere.
 	shared *sharedProgram
 }
@@ -87,7 +89,7 @@ func (t Trial) Key() string {
 const MostMicro = 16
 
 // Record records the steps of a trial that was made in this process, for its GPU and others.
-func (t Trial) Record(ctx context.Context, others ...device.GPU) (*models.Recording, error) {
+func (t *Trial) Record(ctx context.Context, others ...device.GPU) (*models.Recording, error) {
 	c := t.setup.c
 	c.Batch = t.Batch
 	pipelined := c.Strategy != nil && c.Strategy.Name == models.PP // whose stages hold several at a time
@@ -101,6 +103,7 @@ func (t Trial) Record(ctx context.Context, others ...device.GPU) (*models.Record
 		conf := (&Trial{setup: t.setup}).unlimited() // one recording, however it is replayed
 		o.Further = func(p *program.Program) bool {
 			run, err := Simulate(ctx, p, Plentiful(t.GPU), conf, 0)
+			t.settled = run
 			return err == nil && len(run.Phases) > 0 && grewIn(run.Run, lastStep(run.Run)) &&
 				lastStep(run.Run) < mostSteps-1
 		}
