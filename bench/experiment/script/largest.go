@@ -13,6 +13,9 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
+// usualRuns is the number of runs after which a search whose prediction was not true does not run again for one multiple.
+const usualRuns = 4
+
 // firstBatch is the batch size of the first run of a search.
 const firstBatch = 8
 
@@ -132,18 +135,25 @@ func (s *batches) next(ctx context.Context, known bool) (int, error) {
 	if !known && low > s.fits { // what is predicted was not true above
 		low = s.fits + (low-s.fits+1)/2
 	}
-	if s.missed { // one multiple less spares the run that would show it again
+	if s.missed { // one multiple less spares the run that would show it again, and one more is worth none
 		low = max(low-1, s.fits)
+		if low == s.fits+1 && len(s.runs) >= usualRuns {
+			low = s.fits
+		}
 	}
 	return low, nil
 }
 
-// prediction returns the need as a function of the batch, by two runs: the largest run whose need is known, and the
-// largest below it that fits. If both are the same run, the second is the largest of at most three quarters of its
-// batch, or the smallest.
+// prediction returns the need as a function of the batch, by two runs: the smallest run that does not fit, or the largest
+// run if all fit, and the largest below it that fits. If both are the same run, the second is the largest of at most
+// three quarters of its batch, or the smallest.
 func (s *batches) prediction(ctx context.Context) (func(batch int) (int64, error), error) {
-	a, b, fits := s.runs[0], s.runs[len(s.runs)-1], s.fits*s.multiple
-	for _, r := range s.runs {
+	fits, above := s.fits*s.multiple, 1
+	for above < len(s.runs)-1 && s.runs[above].Batch <= fits {
+		above++
+	}
+	a, b := s.runs[0], s.runs[above]
+	for _, r := range s.runs[:above] {
 		if 4*r.Batch <= 3*b.Batch || r.Batch <= fits && fits < b.Batch {
 			a = r
 		}

@@ -75,6 +75,14 @@ class ValuesTest(unittest.TestCase):
         run = self.host.finite(aten.log.default, idle(lambda x: torch.ones(2)))
         self.assertEqual(run(None, torch.zeros(2)).tolist(), [0, 0])
 
+    def test_unknown_numbers_are_known_to_be_finite(self):
+        for op, level in (aten.isnan.default, values.ALL), (aten.isinf.default, values.ALL), (aten.abs.default, values.NOTHING):
+            self.host.level = lambda tensor: values.NOTHING
+            self.host.mark = unittest.mock.Mock()
+            run = self.host.result(op, idle(lambda x: torch.zeros(2, dtype=torch.bool)))
+            self.assertFalse(run(None, torch.zeros(2)).any())
+            self.assertEqual(level, self.host.mark.call_args.args[1])
+
     def test_what_a_script_rules_out_stays_impossible(self):
         self.host.level = lambda tensor: values.SOME
         run = self.host.result(aten._log_softmax.default, idle(lambda x, *_: torch.ones(2)))
