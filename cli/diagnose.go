@@ -143,7 +143,7 @@ func (o *diagnoseOptions) diagnose(ctx context.Context, d *report.Diagnosis, pat
 		err = o.report(ctx, d, data, name)
 	case series.Is(head):
 		err = o.series(ctx, d, data, name)
-	case oomtext.Is(data), oomtext.Host(data) != "":
+	case oomtext.Contains(data), oomtext.Host(data) != "":
 		messages := oomtext.Parse(string(data))
 		d.Findings = append(d.Findings, diagnose.Errors(messages)...)
 		for _, m := range messages {
@@ -152,7 +152,7 @@ func (o *diagnoseOptions) diagnose(ctx context.Context, d *report.Diagnosis, pat
 		if line := oomtext.Host(data); line != "" {
 			d.Findings = append(d.Findings, diagnose.HostMemory(line))
 		}
-		if oomtext.Is(data) {
+		if oomtext.Contains(data) {
 			err = o.remedy(ctx, d, gpuOf(messages, d))
 		}
 	default:

@@ -49,7 +49,7 @@ func (f *rankFlags) check() error {
 		return usagef("--link: %v: need GB/s above 0, such as 450 for an H100's NVLink", f.link)
 	}
 	if f.flags.Changed("link") && !f.linkable {
-		return usagef("--link: this command uses the GPU's own links; plan, smoke, time and fit accept another")
+		return usagef("--link: this command uses the GPU's own links; only plan, smoke, time and fit accept --link")
 	}
 	if f.gpus > 1 || f.alone() {
 		return nil

@@ -121,7 +121,7 @@ func byReleases(ctx context.Context, setup *step.Setup, gpu device.GPU, p *repor
 	c.Loop = cmp.Or(p.Estimate.Loop, c.Loop)
 	c.Evaluate.Off = !setup.Evaluates() // what no verdict counts is not recorded
 	setup = setup.For(c)
-	own, err := setup.Allocations(ctx, gpu, p.Batch)
+	own, err := setup.AllocationDigest(ctx, gpu, p.Batch)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +135,7 @@ func byReleases(ctx context.Context, setup *step.Setup, gpu device.GPU, p *repor
 		c.Stack = maps.Clone(c.Stack)
 		c.Stack[r.library] = r.version
 		other := setup.For(c)
-		allocations, err := other.Allocations(ctx, gpu, p.Batch)
+		allocations, err := other.AllocationDigest(ctx, gpu, p.Batch)
 		if err != nil {
 			return nil, err
 		}

@@ -120,7 +120,7 @@ func runSweep(cmd *cobra.Command, o *sweepOptions) error {
 	}
 	// One that ends early shows what it has.
 	o.stamp(r, started)
-	if d := r.Devices; target.Device == job.Auto && len(d) > 0 && !d[0].Driven() {
+	if d := r.Devices; target.Device == job.Auto && len(d) > 0 && !d[0].HasDriver() {
 		o.out.defaultGPU = d[0].Title
 	}
 	return errors.Join(err, o.out.print(r), o.verdict(r))
@@ -128,7 +128,7 @@ func runSweep(cmd *cobra.Command, o *sweepOptions) error {
 
 // verdict returns an error if --tolerance is given and the GPU differs from the estimates by more.
 func (o *sweepOptions) verdict(r *report.Report) error {
-	if o.tolerance == "" || r.Agreement == nil || !r.Agreement.Beyond() {
+	if o.tolerance == "" || r.Agreement == nil || !r.Agreement.ExceedsTolerance() {
 		return nil
 	}
 	return negative{fmt.Errorf("the GPU differs from the estimates by more than %s: %v", o.tolerance, *r.Agreement)}

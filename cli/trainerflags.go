@@ -169,7 +169,7 @@ func (f *caseFlags) applyTrainer(cmd *cobra.Command, a *app, searched []string) 
 	for _, s := range t.Settings {
 		given[s.Flag] = f.flags.Changed(s.Flag) || f.settings.gives(s.Flag)
 	}
-	settings, err := f.shared(cmd)
+	settings, err := f.shared()
 	if err != nil {
 		return err
 	}
@@ -240,7 +240,7 @@ func (f *caseFlags) onImages() bool {
 }
 
 // shared returns the trainer's settings; those about several GPUs are as the command's flags set them.
-func (f *caseFlags) shared(cmd *cobra.Command) ([]trainers.Setting, error) {
+func (f *caseFlags) shared() ([]trainers.Setting, error) {
 	gpus := ""
 	if f.flags.Changed("gpus") {
 		gpus = f.flags.Lookup("gpus").Value.String()
@@ -250,8 +250,7 @@ func (f *caseFlags) shared(cmd *cobra.Command) ([]trainers.Setting, error) {
 	for _, s := range settings {
 		if s.Flag == "strategy" && !chosen {
 			if _, err := models.ParseStrategy(s.Value); err != nil {
-				return nil, s.Wrong("vprof records %s, and not %s; vprof run --gpus N -- COMMAND runs the script "+
-					"with it",
+				return nil, s.Wrong("vprof records %s, not %s; vprof run --gpus N -- COMMAND runs the script with it",
 					strings.Join(models.Strategies(), ", "), s.Value)
 			}
 		}

@@ -246,8 +246,8 @@ func coprime(n int64) int64 {
 	return 1
 }
 
-// update works on tensors in parallel lists: every output has an input of each
-// list, the first of them first. Other updates are streams.
+// update processes tensors in parallel lists, as foreach optimizers do: output i has input i of each list. Others
+// are streams.
 func (p *plan) update() {
 	tensors := len(p.writes)
 	if tensors == 0 || len(p.reads)%tensors != 0 {

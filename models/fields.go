@@ -442,7 +442,7 @@ func parseTrainOnly(text string) (string, error) {
 func parseFloat8(text string) (string, error) {
 	recipe, err := oneWord("recipe", text, Float8s())
 	if err != nil {
-		return "", fmt.Errorf("there is no recipe %q that vprof records; use %s", text, strings.Join(Float8s(), ", "))
+		return "", fmt.Errorf("unknown recipe %q; use %s", text, strings.Join(Float8s(), ", "))
 	}
 	return recipe, nil
 }

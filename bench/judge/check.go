@@ -44,7 +44,7 @@ func (j *Judge) checkWithin(ctx context.Context, c *report.Check, s *step.Setup,
 	on := j.within[r]
 	if on == nil {
 		var err error
-		how := step.Replay{Within: true, Others: j.Others, Training: r.TrainsAlone()}
+		how := step.Replay{Within: true, Others: j.Others, Training: r.WithoutEvaluation()}
 		if on, err = s.Try(ctx, r.Again(how)); err != nil {
 			return err
 		}

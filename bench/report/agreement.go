@@ -53,8 +53,8 @@ func (r *Report) Agree(tolerance float64) (Agreement, bool) {
 	return a, true
 }
 
-// Beyond reports whether a difference exceeds the tolerance.
-func (a Agreement) Beyond() bool {
+// ExceedsTolerance reports whether a difference exceeds the tolerance.
+func (a Agreement) ExceedsTolerance() bool {
 	apart := float64(max(a.Predicted-a.Found, a.Found-a.Predicted))
 	return a.Within < a.Of || apart > a.Tolerance*float64(a.Found)
 }

@@ -15,21 +15,21 @@ import (
 // Measured sets the host and the time of measured runs that have none yet.
 func (r *Report) Measured(host string, at time.Time) {
 	for i := range r.Devices {
-		if d := &r.Devices[i]; d.Driven() && d.Host == "" {
+		if d := &r.Devices[i]; d.HasDriver() && d.Host == "" {
 			d.Host = host
 		}
 	}
 	for i := range r.Points {
 		d, _ := r.Find(r.Points[i].Device)
-		if u := r.Points[i].Run; u != nil && d.Driven() && u.At.IsZero() {
+		if u := r.Points[i].Run; u != nil && d.HasDriver() && u.At.IsZero() {
 			u.At = at
 		}
 	}
 }
 
-// Driven reports whether the device has a driver, including a simulated one. Such a device is a particular GPU of a
+// HasDriver reports whether the device has a driver, including a simulated one. Such a device is a particular GPU of a
 // machine; others are GPUs of the catalog.
-func (d Device) Driven() bool { return !d.Simulated || d.Driver != "" || d.UUID != "" }
+func (d Device) HasDriver() bool { return !d.Simulated || d.Driver != "" || d.UUID != "" }
 
 // identity is equal for two devices if and only if they are the same GPU under the same driver, as far as files tell.
 type identity struct {
@@ -42,7 +42,7 @@ type identity struct {
 
 func (d Device) identity() identity {
 	switch {
-	case !d.Driven():
+	case !d.HasDriver():
 		return identity{simulated: true, name: d.Name, gpu: d.GPU, title: d.Title, memory: d.Memory, context: d.Context}
 	case d.UUID != "":
 		return identity{uuid: d.UUID, memory: d.Memory, driver: d.Driver, cuda: d.CUDA}
@@ -76,7 +76,7 @@ func NameDevices(reports ...*Report) {
 			if !known {
 				at[id], first[id] = len(gpus), r
 				gpus = append(gpus, d)
-			} else if before != r && d.Driven() && d.UUID == "" {
+			} else if before != r && d.HasDriver() && d.UUID == "" {
 				before.warnOfUntold(d)
 			}
 		}
@@ -128,7 +128,7 @@ func distinct(gpus []Device) []string {
 // qualify gives GPUs that share a name different ones.
 func qualify(gpus []Device, names []string, group []int) {
 	for _, i := range group {
-		if host := gpus[i].Host; host != "" && gpus[i].Driven() {
+		if host := gpus[i].Host; host != "" && gpus[i].HasDriver() {
 			names[i] = host + "/" + gpus[i].Name
 		}
 	}
@@ -171,7 +171,7 @@ func (r *Report) rename(name func(Device) string) {
 
 // place returns the place of a measured GPU, such as "cuda:0 of n1"; empty if it is not known.
 func (d Device) place() string {
-	if d.Host == "" || !d.Driven() {
+	if d.Host == "" || !d.HasDriver() {
 		return ""
 	}
 	return strings.TrimPrefix(d.Name, d.Host+"/") + " of " + d.Host

@@ -136,7 +136,7 @@ func (a *attention) call(f *frame, x, mask, cos, sin *tensor, shared keysValues)
 		Dropout: hf.DropoutIn(a, a.c.AttentionDropout),
 	}
 	y, weights = hf.Attend(g, q, k, v, mask, o, a.c.Eager)
-	g.Set(&y, hf.Merge(y))
+	g.Set(&y, hf.MergeHeads(y))
 	g.Set(&y, g.Call(a.OProj, y))
 	return g.ReturnPair(y, weights)
 }

@@ -60,7 +60,7 @@ func (a *attention) call(f *frame, x, mask *tensor) (y, weights *tensor) {
 	} else {
 		y = g.Let(hf.Attention(g, q, k, v, mask, hf.AttentionOptions{Causal: true, Dropout: dropout}))
 	}
-	g.Set(&y, hf.Merge(y))
+	g.Set(&y, hf.MergeHeads(y))
 	g.Pass(&y, a.CProj, a.ResidDropout)
 	return g.ReturnPair(y, weights)
 }

@@ -126,7 +126,7 @@ func SelfAttention(f *frame, m trainer, x, mask *tensor, query, key, value nn.La
 	k := f.Let(Heads(f.Call(key, x), headSize))
 	v := f.Let(Heads(f.Call(value, x), headSize))
 	y, weights = Attend(f, q, k, v, mask, AttentionOptions{Dropout: DropoutIn(m, dropout), OwnType: true}, eager)
-	return f.Set(&y, Merge(y)), weights
+	return f.Set(&y, MergeHeads(y)), weights
 }
 
 // trainer is a module that may be in training mode.
@@ -153,5 +153,5 @@ func Heads(x *tensor, size int64) *tensor {
 	return x.View(x.Size(0), x.Size(1), -1, size).Transpose(1, 2)
 }
 
-// Merge computes reshape(batch, length, -1).contiguous(): heads [batch, length, heads, size] put side by side.
-func Merge(x *tensor) *tensor { return x.Reshape(x.Size(0), x.Size(1), -1).Contiguous() }
+// MergeHeads computes reshape(batch, length, -1).contiguous(): heads [batch, length, heads, size] put side by side.
+func MergeHeads(x *tensor) *tensor { return x.Reshape(x.Size(0), x.Size(1), -1).Contiguous() }

@@ -46,9 +46,9 @@ type headed struct {
 	LmHead, Score nn.Layer
 }
 
-// CausalLM returns the task of predicting each next token with a decoder and an output layer. names has the names in
-// transformers' classes that are not model and lm_head; holder is the module that holds the decoder, mostly the decoder
-// itself.
+// CausalLM returns the task of predicting each next token with a decoder and an output layer. names maps
+// model and lm_head to other names of transformers' class, if it has them; holder is the module that holds the decoder,
+// mostly the decoder itself.
 func CausalLM(names nn.TorchNames, holder any, m Decoder, inputs *nn.Embedding, output nn.Layer, text Text) *TextTask {
 	net := &headed{TorchNames: names, Model: holder, LmHead: output}
 	return CausalLMOf(net, m, inputs, &net.LmHead, text)

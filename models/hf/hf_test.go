@@ -67,7 +67,7 @@ func TestHeadsAreMergedAsTheyWereSplit(t *testing.T) {
 			x := f.Let(f.Tape().New("input", program.Batch, trace.F32, batch, length, heads*size))
 			y := f.Let(hf.Heads(x, size))
 			require.Equal(rt, []int64{batch, heads, length, size}, y.Shape())
-			require.Equal(rt, x.Shape(), f.Let(hf.Merge(y.Transpose(1, 2))).Shape())
+			require.Equal(rt, x.Shape(), f.Let(hf.MergeHeads(y.Transpose(1, 2))).Shape())
 		})
 	})
 }

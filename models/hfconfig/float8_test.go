@@ -41,8 +41,8 @@ func TestProductsInFloat8(t *testing.T) {
 		models.Options{})
 	require.ErrorContains(t, err, "torch._scaled_mm is only supported")
 	for want, c := range map[string]models.Case{
-		"there is no recipe": {Levers: models.Levers{Float8: "mxfp8"}},
-		"as a whole":         {LoRA: &models.LoRA{Rank: 8}, Levers: models.Levers{Float8: "tensorwise"}},
+		"unknown recipe \"mxfp8\"": {Levers: models.Levers{Float8: "mxfp8"}},
+		"as a whole":               {LoRA: &models.LoRA{Rank: 8}, Levers: models.Levers{Float8: "tensorwise"}},
 		"under fsdp2": {
 			Strategy: &models.Strategy{Name: models.ZeRO1}, GPUs: 2,
 			Levers: models.Levers{Float8: "tensorwise"},

@@ -83,7 +83,7 @@ func (a *attention) plain(f *frame, x *tensor, in inputs) (y, weights *tensor) {
 	k, v = a.c.Cache.Update(g, k, v)
 	y, weights = a.attend(g, q, k, v, in)
 	g.LetEach(y, weights)
-	g.Set(&y, hf.Merge(y))
+	g.Set(&y, hf.MergeHeads(y))
 	if gate != nil {
 		g.Set(&y, y.Mul(gate.Sigmoid()))
 	}
@@ -141,7 +141,7 @@ func (c *Config) attendAndProject(f *frame, q, k, v *tensor, in inputs, o hf.Att
 ) {
 	y, weights = c.attend(f, q, k, v, in, o)
 	f.LetEach(y, weights)
-	f.Set(&y, hf.Merge(y))
+	f.Set(&y, hf.MergeHeads(y))
 	f.Set(&y, f.Call(output, y))
 	return y, weights
 }
@@ -215,7 +215,7 @@ func (a *attention) applyRotary(f *frame, q, k **tensor, cos, sin *tensor) {
 // queryScale follows get_llama_4_attn_scale.
 func queryScale(f *frame, positions *tensor) *tensor {
 	g := f.FuncFrame(positions)
-	scaling := g.Let(positions.DivScalar().Function("floor").AddScalar().Log().MulScalar().AddScalar())
+	scaling := g.Let(positions.DivScalar().Unary("floor").AddScalar().Log().MulScalar().AddScalar())
 	return g.Return(scaling.Unsqueeze(1).Unsqueeze(-1))
 }
 

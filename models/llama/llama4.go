@@ -60,7 +60,7 @@ func (a *llama4Attention) call(f *frame, x *tensor, in inputs) (y, weights *tens
 	}
 	if a.c.Llama4.TemperatureTuning && !a.rotates {
 		places := g.Let(g.Tape().Arange(length).AddScalar())
-		scales := g.Let(places.To(trace.F32).AddScalar().DivScalar().Function("floor").Function("log1p").
+		scales := g.Let(places.To(trace.F32).AddScalar().DivScalar().Unary("floor").Unary("log1p").
 			MulScalar().AddScalar())
 		g.Set(&scales, scales.View(1, length, 1, 1).Expand(batch, length, 1, 1))
 		g.Set(&q, q.Mul(scales).To(q.DType()))

@@ -162,8 +162,8 @@ func (h *hyperboloid) Forward(f *frame, x *tensor) *tensor {
 	v := f.Let(f.Call(h.Linear, x))
 	root := f.Let(constant(f).Sqrt())
 	norm := f.Let(v.Norm(2, true, 1).ClampOneSided())
-	s := f.Let(norm.Div(root).Function("sinh"))
-	return trace.Cat(1, norm.Div(root).Function("cosh"), s.Mul(v).Div(norm))
+	s := f.Let(norm.Div(root).Unary("sinh"))
+	return trace.Cat(1, norm.Div(root).Unary("cosh"), s.Mul(v).Div(norm))
 }
 
 // lorentz returns the distance of points u [n, d] and v [n, d] or [n, k, d].
@@ -176,7 +176,7 @@ func lorentz(f *frame, u, v *tensor) *tensor {
 	last := uv.NDim() - 1
 	dot := g.Let(uv.Slice(last, 1, uv.Size(last)).Sum(false, -1).Sub(uv.Select(last, 0)))
 	g.Set(&dot, dot.ClampOneSided())
-	return g.Return(constant(g).Sqrt().Mul(dot.Neg().Function("acosh")))
+	return g.Return(constant(g).Sqrt().Mul(dot.Neg().Unary("acosh")))
 }
 
 // constant returns torch.tensor(c, device="cuda").

@@ -69,7 +69,7 @@ func (a *attention) call(f *frame, x, mask *tensor) (y, weights *tensor) {
 	} else {
 		y, weights = hf.Attend(g, q, k, v, mask, o, a.c.Eager)
 	}
-	g.Set(&y, hf.Merge(y))
+	g.Set(&y, hf.MergeHeads(y))
 	g.Set(&y, g.Call(a.OutProj, y))
 	return g.ReturnPair(y, weights)
 }

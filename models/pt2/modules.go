@@ -406,7 +406,7 @@ func (m *modules) freeze(names string) error {
 	}
 	for i, ok := range found {
 		if !ok {
-			return fmt.Errorf("%q names no parameter; parameters are named like %s", globs[i],
+			return fmt.Errorf("no parameter matches %q; parameters are named like %s", globs[i],
 				m.weights[len(m.weights)/2].name)
 		}
 	}

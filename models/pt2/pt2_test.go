@@ -103,7 +103,7 @@ func TestCasesThatCannotBeAreRefused(t *testing.T) {
 		{"hf-gpt2", models.Case{Loss: "cross-entropy"}, "the output has 0 dimensions"},
 		{"hf-gpt2", models.Case{Output: "hidden", Loss: "sum"}, `no output "hidden"; its outputs are loss, logits`},
 		{"timm-resnet18", models.Case{Batch: 70000}, "exported for batches from 2 to 65536"},
-		{"timm-resnet18", models.Case{Freeze: "head.*"}, `"head.*" names no parameter; parameters are named like`},
+		{"timm-resnet18", models.Case{Freeze: "head.*"}, `no parameter matches "head.*"; parameters are named like`},
 		{"timm-resnet18", models.Case{Freeze: "*"}, "all parameters are frozen"},
 		{
 			"timm-resnet18",

@@ -119,7 +119,7 @@ func selfAttention(f *frame, m *nn.Parts, x, mask *tensor, s Size, output string
 			}
 		}
 		y := g.Let(hf.Attention(g, qkv[0], qkv[1], qkv[2], mask, hf.AttentionOptions{}))
-		g.Set(&y, hf.Merge(y))
+		g.Set(&y, hf.MergeHeads(y))
 		return g.Set(&y, g.Call(m.At(output), y))
 	})
 }

@@ -98,7 +98,7 @@ func adapters(a Adaptable, c models.Case, o nn.LoRA, excluded []nn.Layer) ([]nn.
 		if len(c.LoRA.Tokens) == 0 {
 			return made, nil
 		}
-		tokens, err := adaptEmbeddings(a, c.LoRA, "trainable_tokens", map[string]string{
+		tokens, err := adaptEmbeddings(a, "trainable_tokens", map[string]string{
 			"token_indices": strings.Trim(strings.ReplaceAll(fmt.Sprint(c.LoRA.Tokens), " ", "+"), "[]"),
 		})
 		if err != nil {
@@ -122,12 +122,12 @@ func adapters(a Adaptable, c models.Case, o nn.LoRA, excluded []nn.Layer) ([]nn.
 		return peft.Adapt(a.Model(), t, c.LoRA.Adapts(), excluded...)
 	}
 	nn.Freeze(a.Model())
-	made, err := adaptEmbeddings(a, c.LoRA, c.LoRA.Method, c.LoRA.Options)
+	made, err := adaptEmbeddings(a, c.LoRA.Method, c.LoRA.Options)
 	return []nn.Adapter{made}, err
 }
 
 // adaptEmbeddings puts a method of peft at the input embeddings.
-func adaptEmbeddings(a Adaptable, l *models.LoRA, method string, options map[string]string) (nn.Adapter, error) {
+func adaptEmbeddings(a Adaptable, method string, options map[string]string) (nn.Adapter, error) {
 	w, ok := a.(Worded)
 	if !ok {
 		return nil, errors.New("the model has no token embeddings for " + method)

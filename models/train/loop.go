@@ -8,8 +8,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// Variables holds the tensors that a training loop keeps of a step: the model's output and its loss.
-type Variables struct {
+// LoopVariables holds the tensors of a step that a training loop's variables keep alive: the model's output and loss.
+type LoopVariables struct {
 	*trace.Frame
 	Outputs []*trace.Tensor
 	Loss    *trace.Tensor
@@ -20,13 +20,13 @@ type Variables struct {
 	every, step int
 }
 
-// Variables returns the variables of the case's loop; own is the default for cases that name none.
-func (s *Session) Variables(c models.Case, own models.Loop) *Variables {
-	return &Variables{loop: cmp.Or(c.Loop, own), zero: cmp.Or(c.ZeroGrad, models.ZeroGradAfter), every: c.EmptyCache}
+// LoopVariables returns the variables of the case's loop; own is the default for cases that name none.
+func (s *Session) LoopVariables(c models.Case, own models.Loop) *LoopVariables {
+	return &LoopVariables{loop: cmp.Or(c.Loop, own), zero: cmp.Or(c.ZeroGrad, models.ZeroGradAfter), every: c.EmptyCache}
 }
 
 // Begin starts a step. At the top level of a script, the variables of the previous step are still bound.
-func (n *Variables) Begin(t *trace.Tape, opt *optim.Optimizer) {
+func (n *LoopVariables) Begin(t *trace.Tape, opt *optim.Optimizer) {
 	if n.zero == models.ZeroGradBefore {
 		opt.ZeroGrad()
 	}
@@ -40,7 +40,7 @@ func (n *Variables) Begin(t *trace.Tape, opt *optim.Optimizer) {
 
 // AfterForward records what follows a micro-batch's forward pass: Lightning frees the gradients of the previous step
 // there, and transformers' Trainer empties the allocator's cache.
-func (n *Variables) AfterForward(micro int, opt *optim.Optimizer) {
+func (n *LoopVariables) AfterForward(micro int, opt *optim.Optimizer) {
 	if n.zero == models.ZeroGradBetween && micro == 0 {
 		opt.ZeroGrad()
 	}
@@ -50,18 +50,18 @@ func (n *Variables) AfterForward(micro int, opt *optim.Optimizer) {
 }
 
 // AfterLoss frees the model's output after the loss was computed, if the loop keeps only the loss.
-func (n *Variables) AfterLoss() {
-	n.Tape().Returned(n.Outputs...)
+func (n *LoopVariables) AfterLoss() {
+	n.Tape().AddOutputs(n.Outputs...)
 	if n.KeepsLossAlone() && len(n.Outputs) > 0 {
 		n.SetAll(&n.Outputs, nil)
 	}
 }
 
 // KeepsLossAlone reports whether the loop keeps the loss and no other output, as transformers' Trainer does.
-func (n *Variables) KeepsLossAlone() bool { return n.loop == models.LoopTrainer }
+func (n *LoopVariables) KeepsLossAlone() bool { return n.loop == models.LoopTrainer }
 
 // EndStep ends a step after the optimizer's: it frees gradients, and the variables of a function.
-func (n *Variables) EndStep(t *trace.Tape, opt *optim.Optimizer) {
+func (n *LoopVariables) EndStep(t *trace.Tape, opt *optim.Optimizer) {
 	if n.zero == models.ZeroGradAfter {
 		opt.ZeroGrad()
 	}

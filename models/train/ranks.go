@@ -159,7 +159,7 @@ func sharesReference(c models.Case) bool {
 	return c.Strategy != nil && (c.Strategy.Name == models.FSDP2 || c.Strategy.Name == models.ZeRO3)
 }
 
-// blocks returns the modules that are wrapped and at which stages begin, unless the case names others.
+// blocks returns the modules that are wrapped, and before which stages are cut, unless the case names others.
 func (t *taskTrainer) blocks() []string {
 	if t.graph != nil {
 		return t.graph.Blocks()

@@ -290,7 +290,7 @@ func (t *taskTrainer) Record(tape *trace.Tape, steps int) error {
 		opt := t.optimizer(s, trained)
 		t.task.Load(tape, int64(t.c.Batch))
 		tape.Mark("batch")
-		names := s.Variables(t.c, t.loop())
+		names := s.LoopVariables(t.c, t.loop())
 		for range tape.Steps(steps) {
 			t.step(s, opt, names)
 			tape.Mark("step_end")
@@ -363,7 +363,7 @@ func linearLayers(task Task) map[*trace.Tensor]Linear {
 }
 
 // step runs one update: micro-batches, then unscale, clip, step.
-func (t *taskTrainer) step(s *Session, opt *optim.Optimizer, f *Variables) {
+func (t *taskTrainer) step(s *Session, opt *optim.Optimizer, f *LoopVariables) {
 	f.Begin(s.Tape, opt)
 	t.net.Train(true)
 	for i := range t.c.Accumulate {

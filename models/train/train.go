@@ -106,7 +106,7 @@ func (s *Session) projects(c optim.Config, p *trace.Tensor) bool {
 	})
 }
 
-// CheckProjected returns an error for an optimizer that would project no parameter's gradient, a [*models.CaseError].
+// CheckProjected returns an error if an optimizer like GaLore has no gradient to project. It is a [*models.CaseError].
 func (s *Session) CheckProjected(c models.Case, params []*trace.Tensor) error {
 	own, err := optim.Named(c.Optimizer)
 	if c.Optimizer == "" || err != nil || !own.Low() || slices.ContainsFunc(params, func(p *trace.Tensor) bool {
@@ -114,7 +114,7 @@ func (s *Session) CheckProjected(c models.Case, params []*trace.Tensor) error {
 	}) {
 		return nil
 	}
-	return c.Wrong("optimizer", "%s projects the gradients of linear layers, and none that is trained is called so",
+	return c.Wrong("optimizer", "%s projects the gradients of linear layers, and target names none that is trained",
 		c.Optimizer)
 }
 

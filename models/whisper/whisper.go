@@ -62,7 +62,7 @@ func (a *attention) call(f *frame, x, states, mask *tensor) *tensor {
 	v := g.Let(hf.Heads(g.Call(a.VProj, states), size).Contiguous())
 	o := hf.AttentionOptions{Causal: a.causal, Dropout: hf.DropoutIn(a, a.dropout)}
 	y := g.Let(hf.Attention(g, q, k, v, mask, o))
-	g.Set(&y, hf.Merge(y))
+	g.Set(&y, hf.MergeHeads(y))
 	return g.Return(g.Set(&y, g.Call(a.OutProj, y)))
 }
 

@@ -117,7 +117,7 @@ func bitwiseNot(x *tensor) *tensor { return x.And(x) }
 func itself(x *tensor) *tensor { return x }
 
 func function(name string) func(x *tensor) *tensor {
-	return func(x *tensor) *tensor { return x.Function(name) }
+	return func(x *tensor) *tensor { return x.Unary(name) }
 }
 
 // kindOf returns the kind of a number, which lifts the type of a result.

@@ -183,8 +183,8 @@ func (r Residual) and(other Residual) Residual {
 // standard errors must hold.
 const contextStdErr = 90 << 20
 
-// LibrariesOf returns the coefficient of what PyTorch's libraries add to a bare context. Where no run of PyTorch showed
-// it, it is zero with the error of the whole context.
+// LibrariesOf returns the coefficient of the bytes that PyTorch's libraries add to a bare context. If they were never
+// measured, it is zero with the error of the whole context.
 func LibrariesOf(gpu device.GPU) Coefficient {
 	return Coefficient{
 		Name: "library_bytes:" + gpu.Name, Value: float64(gpu.Libraries), StdErr: contextStdErr,

@@ -86,7 +86,7 @@ func doubled(strides []int64) []int64 {
 // Angle records torch.angle(x), of a complex tensor.
 func (x *Tensor) Angle() *Tensor {
 	if x.dtype != C64 {
-		return x.Function("angle")
+		return x.Unary("angle")
 	}
 	c := x.tape.Begin("angle", x)
 	wide := c.Let(c.t.Map("angle", C64, transcendentalFLOPs, x))

@@ -64,8 +64,8 @@ type Attention struct {
 // Managed adds bytes of CUDA managed memory, which the driver pages and the caching allocator does not see.
 func (t *Tape) Managed(bytes int64) { t.facts.Managed += bytes }
 
-// Returned adds the outputs of a forward pass besides the loss to the facts.
-func (t *Tape) Returned(xs ...*Tensor) {
+// AddOutputs adds the outputs of a forward pass besides the loss to the facts.
+func (t *Tape) AddOutputs(xs ...*Tensor) {
 	t.facts.Outputs = max(t.facts.Outputs, lists.Sum(xs, (*Tensor).Bytes))
 }
 

@@ -103,7 +103,7 @@ func discard(xs []*Tensor) {
 // Output passes a model's outputs to the training loop. The first is the loss, nil if the model computes none. The loop
 // may keep the outputs ([Tape.KeepOutputs]); otherwise all except the loss are freed unless something else holds them.
 func (t *Tape) Output(xs ...*Tensor) {
-	t.Returned(xs[1:]...)
+	t.AddOutputs(xs[1:]...)
 	if xs[0] == nil {
 		xs = xs[1:]
 	}

@@ -276,8 +276,8 @@ func (x *Tensor) cloneForInPlace() *Tensor {
 	return y
 }
 
-// Function records torch.NAME(x) for a function of one tensor, such as "asin" or "hardshrink".
-func (x *Tensor) Function(name string) *Tensor { return operatorIndex[name].Call(x) }
+// Unary records torch.NAME(x) for a function of one tensor, such as "asin" or "hardshrink".
+func (x *Tensor) Unary(name string) *Tensor { return operatorIndex[name].Call(x) }
 
 // WithNumber returns the overload of a binary operator for a number as second argument, nil if there is none.
 func (o *Operator) WithNumber() *Operator {

@@ -50,55 +50,55 @@ func (x *Tensor) IsFinite() *Tensor {
 // The functions that models call by name. All others are called by [Tensor.Function].
 
 // Exp records torch.exp.
-func (x *Tensor) Exp() *Tensor { return x.Function("exp") }
+func (x *Tensor) Exp() *Tensor { return x.Unary("exp") }
 
 // Log records torch.log.
-func (x *Tensor) Log() *Tensor { return x.Function("log") }
+func (x *Tensor) Log() *Tensor { return x.Unary("log") }
 
 // Sqrt records torch.sqrt.
-func (x *Tensor) Sqrt() *Tensor { return x.Function("sqrt") }
+func (x *Tensor) Sqrt() *Tensor { return x.Unary("sqrt") }
 
 // Rsqrt records torch.rsqrt.
-func (x *Tensor) Rsqrt() *Tensor { return x.Function("rsqrt") }
+func (x *Tensor) Rsqrt() *Tensor { return x.Unary("rsqrt") }
 
 // Reciprocal records torch.reciprocal.
-func (x *Tensor) Reciprocal() *Tensor { return x.Function("reciprocal") }
+func (x *Tensor) Reciprocal() *Tensor { return x.Unary("reciprocal") }
 
 // Abs records torch.abs, whose result is real for a complex tensor.
-func (x *Tensor) Abs() *Tensor { return x.Function("abs") }
+func (x *Tensor) Abs() *Tensor { return x.Unary("abs") }
 
 // Sin records torch.sin.
-func (x *Tensor) Sin() *Tensor { return x.Function("sin") }
+func (x *Tensor) Sin() *Tensor { return x.Unary("sin") }
 
 // Cos records torch.cos.
-func (x *Tensor) Cos() *Tensor { return x.Function("cos") }
+func (x *Tensor) Cos() *Tensor { return x.Unary("cos") }
 
 // Sgn records torch.sgn.
-func (x *Tensor) Sgn() *Tensor { return x.Function("sgn") }
+func (x *Tensor) Sgn() *Tensor { return x.Unary("sgn") }
 
 // Tanh records torch.tanh.
-func (x *Tensor) Tanh() *Tensor { return x.Function("tanh") }
+func (x *Tensor) Tanh() *Tensor { return x.Unary("tanh") }
 
 // Sigmoid records torch.sigmoid.
-func (x *Tensor) Sigmoid() *Tensor { return x.Function("sigmoid") }
+func (x *Tensor) Sigmoid() *Tensor { return x.Unary("sigmoid") }
 
 // ReLU records torch.relu.
-func (x *Tensor) ReLU() *Tensor { return x.Function("relu") }
+func (x *Tensor) ReLU() *Tensor { return x.Unary("relu") }
 
 // GELU records torch.nn.functional.gelu.
-func (x *Tensor) GELU() *Tensor { return x.Function("gelu") }
+func (x *Tensor) GELU() *Tensor { return x.Unary("gelu") }
 
 // SiLU records torch.nn.functional.silu.
-func (x *Tensor) SiLU() *Tensor { return x.Function("silu") }
+func (x *Tensor) SiLU() *Tensor { return x.Unary("silu") }
 
 // Softplus records torch.nn.functional.softplus.
-func (x *Tensor) Softplus() *Tensor { return x.Function("softplus") }
+func (x *Tensor) Softplus() *Tensor { return x.Unary("softplus") }
 
 // LogSigmoid records torch.nn.functional.logsigmoid.
-func (x *Tensor) LogSigmoid() *Tensor { return x.Function("log_sigmoid") }
+func (x *Tensor) LogSigmoid() *Tensor { return x.Unary("log_sigmoid") }
 
 // Round records torch.round; floor, ceil, trunc and sign allocate the same.
-func (x *Tensor) Round() *Tensor { return x.Function("round") }
+func (x *Tensor) Round() *Tensor { return x.Unary("round") }
 
 // ExpInPlace records x.exp_().
 func (x *Tensor) ExpInPlace() *Tensor { return operatorIndex["exp"].CallInPlace(x) }
@@ -107,7 +107,7 @@ func (x *Tensor) ExpInPlace() *Tensor { return operatorIndex["exp"].CallInPlace(
 func (x *Tensor) ReLUInPlace() *Tensor { return operatorIndex["relu"].CallInPlace(x) }
 
 // LeakyReLU records torch.nn.functional.leaky_relu.
-func (x *Tensor) LeakyReLU() *Tensor { return x.Function("leaky_relu") }
+func (x *Tensor) LeakyReLU() *Tensor { return x.Unary("leaky_relu") }
 
 // LeakyReLUInPlace records x.leaky_relu_().
 func (x *Tensor) LeakyReLUInPlace() *Tensor { return operatorIndex["leaky_relu_"].CallInPlace(x) }

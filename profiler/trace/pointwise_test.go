@@ -17,7 +17,7 @@ type tensor = trace.Tensor
 
 // named returns the operator of one tensor of that name.
 func named(name string) func(*tensor) *tensor {
-	return func(x *tensor) *tensor { return x.Function(name) }
+	return func(x *tensor) *tensor { return x.Unary(name) }
 }
 
 // unaries are operators of one tensor that keep its shape.

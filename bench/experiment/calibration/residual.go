@@ -24,8 +24,8 @@ const (
 
 // tooFar returns the error of a run that does not belong to the case in its label.
 func tooFar(label, what string, observed, says int64, bound float64) error {
-	return input.Errorf("%s: %s are %s, and the estimate is %s (%.0f %% off, above %.0f %%): it is of another model, "+
-		"batch size or setting, or has no whole step; --force learns from it nevertheless",
+	return input.Errorf("%s: %s are %s, and the estimate is %s (%.0f %% off, above %.0f %%): check model, batch "+
+		"size and settings, and that the run has a complete step; --force uses the run nevertheless",
 		label, what, bytesize.Format(observed), bytesize.Format(says), 100*residual(observed, says), 100*bound)
 }
 

@@ -249,7 +249,7 @@ func (o *Outcome) run(ctx context.Context, r *report.Report) (*report.Run, error
 		return nil, fmt.Errorf("replaying the recording: %w", err)
 	}
 	breakdown := replayed.Peak.Allocated
-	breakdown.Shown(func(c program.Class, bytes int64) {
+	breakdown.EachShown(func(c program.Class, bytes int64) {
 		out.Classes = append(out.Classes, report.Component{Name: c.String(), Bytes: bytes})
 	})
 	// Trials of cudnn.benchmark that fail where they find no room are not replayed.

@@ -92,9 +92,9 @@ func (s *Setup) Perturb(ctx context.Context, r *Result) error {
 	return err
 }
 
-// Allocations returns a digest of what the first step of a batch allocates and frees. Cases that differ only in a
+// AllocationDigest returns a digest of what the first step of a batch allocates and frees. Cases that differ only in a
 // release and have the same digest have the same needs. Errors are as in [Setup.Record].
-func (s *Setup) Allocations(ctx context.Context, gpu device.GPU, batch int) (uint64, error) {
+func (s *Setup) AllocationDigest(ctx context.Context, gpu device.GPU, batch int) (uint64, error) {
 	c := s.c
 	c.Batch, c.Accumulate = batch, RecordedSteps(c.Accumulate)
 	rec, err := s.RecordCase(ctx, c, gpu, models.Options{Steps: 1})

@@ -78,7 +78,7 @@ func reportOf(run *replay.Run, free int64) *report.Run {
 		Requested: run.Max.Requested, Allocated: run.Max.Allocated, Reserved: run.Max.Reserved,
 		Retries: run.Stats.NumAllocRetries, PeakPhase: run.Peak.Phase.String(),
 	}
-	run.Peak.Allocated.Shown(func(c program.Class, bytes int64) {
+	run.Peak.Allocated.EachShown(func(c program.Class, bytes int64) {
 		out.Classes = append(out.Classes, report.Component{Name: c.String(), Bytes: bytes})
 	})
 	for _, p := range run.Phases {

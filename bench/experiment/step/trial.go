@@ -202,8 +202,8 @@ func (r *Result) Again(how Replay) Trial {
 	return t
 }
 
-// TrainsAlone reports whether training steps were replayed without the evaluation after them.
-func (r *Result) TrainsAlone() bool { return r.trial.Replay.Training }
+// WithoutEvaluation reports whether training steps were replayed without the evaluation after them.
+func (r *Result) WithoutEvaluation() bool { return r.trial.Replay.Training }
 
 // Sample returns the peak of the run, as input of the planner.
 func (r *Result) Sample() planner.Sample {

@@ -84,8 +84,8 @@ var (
 	prefix = pattern.Of(`(?m)^\[rank[0-9]+\]: ?`)
 )
 
-// Is reports whether a text has such an error in it.
-func Is(text []byte) bool {
+// Contains reports whether a text has such an error in it.
+func Contains(text []byte) bool {
 	return slices.ContainsFunc(wordings, func(w string) bool { return bytes.Contains(text, []byte(w)) })
 }
 

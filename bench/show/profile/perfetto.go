@@ -93,7 +93,7 @@ func (p *Profile) counters(out *events) {
 	for i, classes := range p.ByClass() {
 		at := p.Run.Timeline[i]
 		args, reserved := map[string]any{}, map[string]any{"reserved": at.Usage.Reserved}
-		classes.Shown(func(c program.Class, bytes int64) { args[c.String()] = bytes })
+		classes.EachShown(func(c program.Class, bytes int64) { args[c.String()] = bytes })
 		ts := p.micros(at.Instruction)
 		out.event(traceEvent{Phase: "C", Name: "allocated bytes", Process: 1, Time: ts, Arguments: args})
 		out.event(traceEvent{Phase: "C", Name: "reserved bytes", Process: 1, Time: ts, Arguments: reserved})

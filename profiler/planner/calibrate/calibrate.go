@@ -1,10 +1,10 @@
 // Package calibrate fits the planner's coefficients to runs.
 //
-// A run gives how many bytes were allocated, reserved and taken of the device, or some of these; the replay of the same
-// step describes what the recording accounts for. Each difference between two levels is a small linear system in the
-// terms of [planner.Term]: what libraries and tensors add to the allocated bytes, the cache to the reserved ones,
-// context and driver to the device's. They are solved one after another by non-negative least squares, weighted by how
-// well the replay is known to match: nothing that is missing from a recording can take less than nothing.
+// A run has measured allocated, reserved and device bytes, or some of them; the replay of the same step has the bytes
+// that the recording accounts for. Their differences at each level are a small linear system in the terms of
+// [planner.Term]: what libraries and tensors add to the allocated bytes, the cache to the reserved bytes, context and
+// driver to the device bytes. The systems are solved one after another by least squares, weighted by the known error of
+// the replay. Coefficients are not negative, since what a recording lacks cannot use less than no memory.
 package calibrate
 
 import (

@@ -124,7 +124,7 @@ func DecodeRules(b []byte) (Corrected, error) {
 	return c, nil
 }
 
-// Choose applies the last correction first.
+// Choose returns the vote of the last ensemble that does not vote [Kept].
 func (c Corrected) Choose(x []float32) Choice {
 	for i := len(c) - 1; i > 0; i-- {
 		if choice := c[i].Choose(x); choice.Engine != Kept {

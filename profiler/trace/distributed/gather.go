@@ -159,7 +159,7 @@ func (g *ParamGroup) wait() {
 	}
 }
 
-// copyAlone copies parameters that the rank has whole: in a world with replicas and no shards.
+// copyAlone copies unsharded parameters: the group has replicas and no shards, so there is nothing to gather.
 func (g *ParamGroup) copyAlone() {
 	t := g.fsdp.tape
 	frame := t.Frame()

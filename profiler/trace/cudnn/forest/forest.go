@@ -58,7 +58,7 @@ type decoder struct {
 	err error
 }
 
-// count reads a number of things. Up to eight of them share a byte of what follows.
+// count reads a number of things, at most eight for each byte that follows.
 func (d *decoder) count(things string, most int) int {
 	n, size := binary.Uvarint(d.b)
 	switch {
