@@ -199,7 +199,7 @@ func (f *caseFlags) applyTrainer(cmd *cobra.Command, a *app, searched []string) 
 			of.patch.Set(s.Change)
 			flag.Changed = true
 		} else if err := f.flags.Set(s.Flag, s.Value); err != nil {
-			return s.Wrong("%q is no value of --%s", s.Value, s.Flag)
+			return s.Wrong("invalid value %q of --%s", s.Value, s.Flag)
 		}
 		f.fromTrainer = append(f.fromTrainer, s.Flag)
 		words = append(words, "--"+s.Flag+separator(flag.NoOptDefVal)+s.Value)

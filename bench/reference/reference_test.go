@@ -220,5 +220,5 @@ func TestRecordOfAnExportedModelNamesItsRelease(t *testing.T) {
 	require.Equal(t, "2.15", f.Records[0].ReleaseName())
 	require.Equal(t, "2.11", f.Records[1].ReleaseName())
 	_, err = read(strings.Replace(line, "2.15.0+cu132", "nightly", 1))
-	require.ErrorContains(t, err, `"nightly" is no release of PyTorch`)
+	require.ErrorContains(t, err, `unknown release of PyTorch "nightly"`)
 }

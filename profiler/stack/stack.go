@@ -156,7 +156,7 @@ func parse(s string) (version, error) {
 type UnknownError struct{ Release string }
 
 func (e *UnknownError) Error() string {
-	return fmt.Sprintf("%q is no release of PyTorch; write it like 2.11; known are %s", e.Release,
+	return fmt.Sprintf("unknown release of PyTorch %q: write it like 2.11; known are %s", e.Release,
 		strings.Join(Releases(), ", "))
 }
 

@@ -56,7 +56,7 @@ func parse(path string, data []byte) (*document, error) {
 		return nil, err
 	}
 	if d.root.kind != group {
-		return nil, d.wrong(d.root.line, "", "is %s, not a group of keys; it is no trainer's configuration",
+		return nil, d.wrong(d.root.line, "", "is %s, not a group of keys; name the configuration of a trainer",
 			d.root.excerpt())
 	}
 	return d, nil
@@ -169,7 +169,7 @@ func (y *yamlReader) merge(into, in *value, line int) error {
 	}
 	for _, g := range groups {
 		if g.kind != group {
-			return y.d.wrong(line, "<<", "merges %s, which is no group", g.excerpt())
+			return y.d.wrong(line, "<<", "merges %s, which is not a group of keys", g.excerpt())
 		}
 		for _, e := range g.entries {
 			if into.own(e.key) == nil {

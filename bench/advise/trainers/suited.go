@@ -134,14 +134,14 @@ func Apply(settings []Setting, c *models.Case) error {
 		case s.Flag == "batch":
 			n, err := strconv.Atoi(s.Value)
 			if err != nil {
-				return s.Wrong("%q is no batch size", s.Value)
+				return s.Wrong("invalid batch size %q: need a whole number", s.Value)
 			}
 			c.Batch = n
 		case s.Flag == "set":
 			name, text, _ := strings.Cut(s.Value, "=")
 			n, err := strconv.ParseInt(text, 10, 64)
 			if err != nil {
-				return s.Wrong("%q is no value of the setting %s", text, name)
+				return s.Wrong("invalid value %q of the setting %s: need a whole number", text, name)
 			}
 			c.Settings[name] = n
 		case f != nil:
