@@ -31,6 +31,8 @@ type Sized struct {
 	Batch int
 	// Reserved are the bytes that it reserved, with growth of steps that were not run; zero where it did not fit.
 	Reserved int64
+	// Peaks are the peaks of allocated bytes by name of the phase: a small batch may raise them and no reserved bytes.
+	Peaks map[string]int64
 	// Fixed are the bytes at the peak that do not grow with the batch, as far as is known.
 	Fixed int64
 
@@ -42,7 +44,10 @@ type Sized struct {
 func (o *Outcome) Sized(batch int, r *report.Report) Sized {
 	sized := Sized{Batch: batch, program: o.Program, conf: o.allocator()}
 	if o.Kind() == Fits && len(r.Points) > 0 {
-		sized.Reserved = r.Points[0].Run.Reserved
+		sized.Reserved, sized.Peaks = r.Points[0].Run.Reserved, map[string]int64{}
+		for _, p := range r.Points[0].Run.Phases {
+			sized.Peaks[p.Name] = max(sized.Peaks[p.Name], p.PeakAllocated)
+		}
 		for _, c := range r.Points[0].Run.Classes[:program.OptimizerState+1] {
 			sized.Fixed += c.Bytes
 		}
@@ -166,17 +171,31 @@ func (s *batches) prediction(ctx context.Context) (func(batch int) (int64, error
 }
 
 // reservedAt returns the reserved bytes at a batch size from two other runs: by their interpolated allocations, or on a
-// straight line if their allocations do not correspond.
+// straight line if their allocations do not correspond. Beyond the larger run they rise at least as much as the peak.
 func reservedAt(ctx context.Context, gpu device.GPU, a, b Sized, batch int) (int64, error) {
 	p := between(a, b, batch)
 	if p == nil {
-		return at(batch, a.Batch, b.Batch, a.Reserved, b.Reserved), nil
+		reserved := at(batch, a.Batch, b.Batch, a.Reserved, b.Reserved)
+		if batch > b.Batch {
+			reserved = max(reserved, b.Reserved+peakAt(batch, a, b)-peakAt(b.Batch, a, b))
+		}
+		return reserved, nil
 	}
 	run, err := step.Simulate(ctx, p, step.Plentiful(gpu), b.conf, 0)
 	if err != nil {
 		return 0, err
 	}
 	return run.Max.Reserved, nil
+}
+
+// peakAt returns the highest of the phases' peaks at a batch size, each on the line through its peaks in two runs.
+func peakAt(batch int, a, b Sized) (highest int64) {
+	for name, peak := range b.Peaks {
+		if a.Peaks[name] > 0 {
+			highest = max(highest, at(batch, a.Batch, b.Batch, a.Peaks[name], peak))
+		}
+	}
+	return highest
 }
 
 // between returns the program of a batch size, with allocation sizes interpolated or extrapolated from two runs. It is

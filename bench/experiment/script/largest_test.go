@@ -42,3 +42,21 @@ func TestTheLargestBatchTakesFewRuns(t *testing.T) {
 		require.LessOrEqual(t, runs, most)
 	})
 }
+
+// Where the optimizer has the peak of small batches, the peaks of the other phases tell what larger ones need.
+func TestPeaksOfPhasesTellWhatLargerBatchesNeed(t *testing.T) {
+	gpu, runs := device.GPU{Name: "card", Memory: 24 << 30}, 0
+	budget := planner.Budget{Memory: gpu.Memory, Margin: planner.DefaultMargin}
+	found, err := script.Largest(t.Context(), gpu, budget, 1, 1<<20, func(batch int) (script.Sized, error) {
+		runs++
+		peaks := map[string]int64{"optimizer": 4 << 30, "backward": 2<<30 + 100_000*int64(batch)}
+		sized := script.Sized{Batch: batch, Reserved: max(peaks["optimizer"], peaks["backward"]), Peaks: peaks}
+		if sized.Reserved > gpu.Memory {
+			sized.Reserved = 0
+		}
+		return sized, nil
+	})
+	require.NoError(t, err)
+	require.LessOrEqual(t, runs, 4)
+	require.Equal(t, found.Batch+1, found.Fails)
+}
