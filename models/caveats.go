@@ -40,7 +40,7 @@ func (m Model) NotRecorded(c Case) string {
 	return m.Unrecorded(c)
 }
 
-// ReadsText reports whether the model learns tokens, or may do so: whether a sample is no image, clip or spectrogram.
+// ReadsText reports whether samples are, or may be, text: the batch does not count images, clips or spectrograms.
 func (m Model) ReadsText() bool {
 	return !slices.Contains([]string{"image", "clip", "spectrogram", "anchor"}, m.BatchUnit)
 }

@@ -166,7 +166,7 @@ func (r *reader) sizeOr(key string, absent, none, most int64) int64 {
 	return r.size(key, absent, most)
 }
 
-// sizes returns a list of sizes.
+// sizes returns the list of sizes under a key, each from 1 to most; otherwise if it is missing.
 func (r *reader) sizes(key string, otherwise []int64, most int64) []int64 {
 	value, name, ok := r.get(key)
 	if !ok {

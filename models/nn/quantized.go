@@ -228,7 +228,7 @@ func (l *Linear8bit) function() *trace.Function {
 			if ctx.NeedsInputGrad(0) {
 				shape := append([]int64(nil), grad.Shape()...)
 				shape[len(shape)-1] = l.in
-				d := ctx.Kept(0).DType()
+				d := ctx.Attribute(0).DType()
 				f.Set(&grad, grad.Reshape(-1, l.out).Contiguous())
 				w := f.Let(trace.Update("mul__Tensor", 1, l.Weight.FilledLike("to_dtype", d),
 					trace.Pointwise("mul_Tensor", 1, l.packed.scales)))

@@ -50,8 +50,8 @@ func (c *FunctionContext) Keep(xs ...*Tensor) {
 	}
 }
 
-// Kept returns the i-th attribute.
-func (c *FunctionContext) Kept(i int) *Tensor { return c.attrs[i] }
+// Attribute returns the i-th attribute.
+func (c *FunctionContext) Attribute(i int) *Tensor { return c.attrs[i] }
 
 // Take returns the i-th attribute and releases it from the context (ctx.name = None); the frame holds it from now on.
 func (c *FunctionContext) Take(f *Frame, i int) *Tensor {

@@ -150,7 +150,7 @@ func (a *answers) answer(ctx context.Context, c guides.Claim, gpu device.GPU) (*
 		}
 		value, share := seen.value(c), c.Of == guides.Trainable
 		if c.Baseline != nil {
-			than, err := a.project(ctx, c.Baseline.Over(k), gpu)
+			than, err := a.project(ctx, c.Baseline.ApplyTo(k), gpu)
 			if err != nil {
 				return nil, err
 			}
@@ -168,7 +168,7 @@ func (a *answers) answer(ctx context.Context, c guides.Claim, gpu device.GPU) (*
 
 // cases returns a claim's cases: every stage if it names none, and both ends of its range of batch sizes.
 func (a *answers) cases(c guides.Claim) []models.Case {
-	k := c.Over(a.model.Usual())
+	k := c.ApplyTo(a.model.Usual())
 	k.Accumulate = step.RecordedSteps(max(1, k.Accumulate))
 	stages := a.model.Stages
 	if c.Stage != "" {

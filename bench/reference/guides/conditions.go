@@ -75,8 +75,8 @@ func (k Conditions) String() string {
 	return strings.Join(words, ", ")
 }
 
-// Over returns the case with the values that the conditions have. Of a range of batch sizes it uses the first.
-func (k Conditions) Over(c models.Case) models.Case {
+// ApplyTo returns the case with the values that the conditions have. Of a range of batch sizes it uses the first.
+func (k Conditions) ApplyTo(c models.Case) models.Case {
 	c.Stage = cmp.Or(k.Stage, c.Stage)
 	c.Batch = cmp.Or(k.Batch.From, c.Batch)
 	if k.AMP != nil {
@@ -99,7 +99,7 @@ func (k Conditions) Over(c models.Case) models.Case {
 
 // hold reports whether the conditions hold for a complete case of the model on a GPU.
 func (k Conditions) hold(m models.Model, c models.Case, gpu string) bool {
-	stated, err := m.Complete(k.Over(m.Default))
+	stated, err := m.Complete(k.ApplyTo(m.Default))
 	if err != nil || k.Compile || c.Batch < k.Batch.From || c.Batch > k.Batch.To || k.GPU != "" && k.GPU != gpu {
 		return false
 	}

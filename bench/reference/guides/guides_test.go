@@ -23,10 +23,10 @@ func TestEveryClaimIsAboutACaseOfItsModels(t *testing.T) {
 			for _, name := range c.Models {
 				m, err := registry.Lookup(name)
 				require.NoError(t, err)
-				k, err := m.Complete(c.Over(m.Default))
+				k, err := m.Complete(c.ApplyTo(m.Default))
 				require.NoError(t, err, "%s, %s", g.Title, c.Where)
 				if c.Baseline != nil {
-					than, err := m.Complete(c.Baseline.Over(k))
+					than, err := m.Complete(c.Baseline.ApplyTo(k))
 					require.NoError(t, err)
 					require.NotEqual(t, k, than, "%s, %s compares a case with itself", g.Title, c.Where)
 				}
