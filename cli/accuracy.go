@@ -251,7 +251,10 @@ func (a *app) publishedRows(ctx context.Context, rows []reference.Published, fol
 			}
 		}
 		if e := planned[p.Command]; e != nil {
-			of := map[string]*report.Interval{"allocated": &e.Allocated, "reserved": &e.Reserved, "device": &e.Device}
+			active := report.Interval{Bytes: e.Allocated.Bytes, Low: e.Allocated.Low, High: e.Reserved.High}
+			of := map[string]*report.Interval{
+				"allocated": &e.Allocated, "active": &active, "reserved": &e.Reserved, "device": &e.Device,
+			}
 			row.Estimate = of[p.Kind]
 		} else if p.Command != "" {
 			row.Refused = refused[p.Command]

@@ -66,6 +66,8 @@ const (
 	EarlySetting = "early-bitsandbytes"
 	// PackedHeadSetting is for a quantized output layer.
 	PackedHeadSetting = "packed-head"
+	// HalfEmbeddingsSetting is for embeddings and an output layer that stay in half precision beside fp32 norms.
+	HalfEmbeddingsSetting = "half-embeddings"
 	// DeviceMapSetting is for how a model comes to the device: as [Case.Loads] says (0), by from_pretrained(device_map)
 	// (1), or by model.to(device) (2).
 	DeviceMapSetting = "device-map"

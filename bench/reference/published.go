@@ -23,7 +23,7 @@ type Published struct {
 }
 
 // Kinds returns the kinds of measurements.
-func Kinds() []string { return []string{"allocated", "reserved", "device"} }
+func Kinds() []string { return []string{"allocated", "active", "reserved", "device"} }
 
 // OpenPublished reads published measurements, JSON Lines, gzipped if the name ends in .gz. ok is false if the file
 // cannot be read or has another format. The error is an [*input.FormatError] if a row is damaged.

@@ -165,6 +165,9 @@ type taskTrainer struct {
 // newTrainer makes the training system of a task for a case. The error is a [*models.CaseError].
 func newTrainer(task Task, c models.Case) (*taskTrainer, error) {
 	castWeights(nn.NewTree(task.Model()), c.Weights)
+	if c.On(models.HalfEmbeddingsSetting) {
+		narrowEmbeddings(nn.NewTree(task.Model()), computeType(c))
+	}
 	t := &taskTrainer{task: task, c: c}
 	t.graph, _ = task.(Graph)
 	if err := fakeQuantize(task, c); err != nil {

@@ -2,6 +2,7 @@ package train
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/nn"
@@ -21,6 +22,15 @@ func castWeights(tree *nn.Tree, w models.WeightType) {
 	for _, b := range tree.Buffers {
 		if b.OfWeights {
 			b.DType = dtypeOf(w)
+		}
+	}
+}
+
+// narrowEmbeddings sets the type of embeddings and the output layer.
+func narrowEmbeddings(tree *nn.Tree, to trace.DType) {
+	for i, name := range tree.Names() {
+		if strings.Contains(name, "embed_tokens") || strings.Contains(name, "lm_head") {
+			tree.Parameters[i].DType = to
 		}
 	}
 }
