@@ -15,6 +15,7 @@ import (
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/printable"
 )
 
@@ -96,10 +97,10 @@ func runBisect(ctx context.Context, o *bisectOptions, args []string) error {
 			return r.allocated, nil
 		},
 		Releases: func(name string) ([]string, error) { return o.installer.Releases(ctx, name) },
-		Same: func(a, b int64) bool {
-			return float64(max(a-b, b-a)) <= sameShare*float64(max(a, b))
+		Search: bisect.Search{
+			Same: func(a, b int64) bool { return float64(max(a-b, b-a)) <= sameShare*float64(max(a, b)) },
+			Left: func(n int) { o.left = n },
 		},
-		Left: func(n int) { o.left = n },
 	}
 	if f.Old, err = o.installer.Wanted(ctx, o.old); err == nil {
 		f.New, err = o.installer.Wanted(ctx, o.now)
@@ -230,6 +231,7 @@ func (o *bisectOptions) finish(ctx context.Context, f *bisect.Finder, causes []b
 		}
 		b.Causes = append(b.Causes, report.BisectionCause{
 			Package: c.Package, Old: c.Old, New: c.New, Before: c.Before, After: c.After,
+			With:  lists.Map(c.With, bisect.Change.String),
 			Lines: report.LineChanges(low.holders, high.holders),
 		})
 	}

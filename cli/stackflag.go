@@ -51,12 +51,8 @@ func parseReleases(ctx context.Context, value string) (releases, error) {
 		return releases{}, usagef("%s: no release of torch, %s in it", value,
 			strings.Join(stack.LibraryNames(), ", "))
 	}
-	r := releases{torch: found["torch"]}
-	delete(found, "torch")
-	if len(found) > 0 {
-		r.libraries, err = stack.ParseLibraries(stack.Libraries(found).String())
-	}
-	if err != nil {
+	r, err := listedReleases(stack.Libraries(found).String())
+	if r.listed = false; err != nil {
 		return r, usagef("%s: %w", value, err)
 	}
 	return r, nil

@@ -51,16 +51,14 @@ func (o *planOptions) ranged(ctx context.Context, here *job.Local, r *report.Rep
 		return nil
 	}
 	for _, j := range jobs {
+		setup, err := step.Of(here.Models, j.Case, here.Evidence)
 		for i := range r.Points {
-			if p := &r.Points[i]; p.Estimate != nil && p.Device == step.SimName(*j.Target.GPU) {
-				setup, err := step.Of(here.Models, j.Case, here.Evidence)
-				if err == nil {
-					err = o.c.rangeOver(ctx, setup, *j.Target.GPU, p, tell)
-				}
-				if err != nil {
-					return err
-				}
+			if p := &r.Points[i]; err == nil && p.Estimate != nil && p.Device == step.SimName(*j.Target.GPU) {
+				err = o.c.rangeOver(ctx, setup, *j.Target.GPU, p, tell)
 			}
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil

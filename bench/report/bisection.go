@@ -6,6 +6,7 @@ import (
 
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/internal/phrase"
 )
 
 // BisectionSchema names the format of a bisection.
@@ -38,10 +39,11 @@ type EnvironmentPeak struct {
 
 // BisectionCause is a package whose change of release changed the peak.
 type BisectionCause struct {
-	// Package is its name; names of several that were changed together have + between them.
 	Package string `json:"package"`
 	Old     string `json:"old"`
 	New     string `json:"new"`
+	// With are changes of other packages without which the script does not run or has the old peak: "b 1.0 -> 1.9".
+	With []string `json:"with,omitempty"`
 	// Before and After are allocated bytes at the peak with the two releases, beside the same other packages.
 	Before int64 `json:"before_bytes"`
 	After  int64 `json:"after_bytes"`
@@ -51,7 +53,8 @@ type BisectionCause struct {
 
 // String returns the cause as a part of a sentence: "peak +0.9 GiB, since trl 1.15 -> 1.16".
 func (c BisectionCause) String() string {
-	return fmt.Sprintf("peak %s, since %s %s -> %s", signed(c.After-c.Before), c.Package, c.Old, c.New)
+	return fmt.Sprintf("peak %s, since %s %s -> %s", signed(c.After-c.Before), c.Package, c.Old, c.New) +
+		phrase.If(len(c.With) > 0, " with %s", strings.Join(c.With, ", "))
 }
 
 // Sentence returns the causes in words.

@@ -10,9 +10,10 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// flashed adds the choice of FlashAttention where its step differs from PyTorch's attention.
+// flashed adds the choice of FlashAttention where its step differs from PyTorch's attention: for which releases before
+// 4.54 repeat shared heads.
 func (a *architecture) flashed(c llama.Config) {
-	if !c.Llama4.Enabled && (c.Eager || slices.Contains(c.Windowed, true)) {
+	if !c.Llama4.Enabled && (c.Eager || slices.Contains(c.Windowed, true) || c.KVHeads < c.Heads) {
 		a.settings = append(a.settings, hf.Flash.Setting())
 	}
 }

@@ -22,28 +22,26 @@ type Step struct {
 
 // Search finds the positions at which a value changes.
 type Search struct {
-	// Value returns the value at a position. [ErrUnusable] leaves the position out, any other error ends the search.
-	Value func(position int) (int64, error)
 	// Same reports whether two values count as equal.
 	Same func(a, b int64) bool
 	// Left is called before each value is asked for, with the number of values that the search asks for yet if each
-	// open range has one change; nil is not called.
+	// open range has one change.
 	Left func(values int)
 }
 
 // mostTries bounds the positions that are tried in a range whose middle is unusable.
 const mostTries = 5
 
-// Steps returns the changes from position 0 to the last, in order. Both ends must be usable. Changes that cancel each
-// other between positions with equal values are not found.
-func (s *Search) Steps(last int) ([]Step, error) {
-	s.left(2 + tries(last))
-	first, err := s.Value(0)
+// Steps returns the changes of the value from position 0 to the last, in order. [ErrUnusable] leaves a position out, any
+// other error ends the search. Both ends must be usable. Changes that cancel each other are not found.
+func (s *Search) Steps(last int, value func(position int) (int64, error)) ([]Step, error) {
+	s.Left(2 + tries(last))
+	first, err := value(0)
 	if err != nil {
 		return nil, err
 	}
-	s.left(1 + tries(last))
-	end, err := s.Value(last)
+	s.Left(1 + tries(last))
+	end, err := value(last)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +53,7 @@ func (s *Search) Steps(last int) ([]Step, error) {
 		if s.Same(r.Before, r.After) {
 			continue
 		}
-		at, value, err := s.between(r, open)
+		at, middle, err := s.between(r, open, value)
 		if err != nil {
 			return nil, err
 		}
@@ -63,17 +61,14 @@ func (s *Search) Steps(last int) ([]Step, error) {
 			found = append(found, r)
 			continue
 		}
-		open = append(open, Step{at, r.High, value, r.After}, Step{r.Low, at, r.Before, value})
+		open = append(open, Step{at, r.High, middle, r.After}, Step{r.Low, at, r.Before, middle})
 	}
 	return found, nil
 }
 
 // between returns the usable position nearest to a range's middle, inside it, and its value; -1 if there is none.
-func (s *Search) between(r Step, open []Step) (position int, value int64, err error) {
-	inside := make([]int, 0, r.High-r.Low)
-	for i := r.Low + 1; i < r.High; i++ {
-		inside = append(inside, i)
-	}
+func (s *Search) between(r Step, open []Step, of func(int) (int64, error)) (position int, value int64, err error) {
+	inside := lists.Times(r.High-r.Low-1, func(i int) int { return r.Low + 1 + i })
 	off := func(i int) int { return max(2*i-r.Low-r.High, r.Low+r.High-2*i) }
 	slices.SortStableFunc(inside, func(a, b int) int { return off(a) - off(b) })
 	for _, i := range inside[:min(len(inside), mostTries)] {
@@ -83,8 +78,8 @@ func (s *Search) between(r Step, open []Step) (position int, value int64, err er
 				n += tries(other.High - other.Low)
 			}
 		}
-		s.left(n)
-		value, err := s.Value(i)
+		s.Left(n)
+		value, err := of(i)
 		if !errors.Is(err, ErrUnusable) {
 			return i, value, err
 		}
@@ -92,17 +87,14 @@ func (s *Search) between(r Step, open []Step) (position int, value int64, err er
 	return -1, 0, nil
 }
 
-func (s *Search) left(values int) {
-	if s.Left != nil {
-		s.Left(values)
-	}
-}
-
 // tries returns the number of values to compute to find one change among a number of neighbors.
 func tries(neighbors int) int { return bits.Len(uint(max(neighbors-1, 0))) }
 
 // Change is a package with its releases in two environments.
 type Change struct{ Package, Old, New string }
+
+// String returns the change as "trl 1.15 -> 1.16".
+func (c Change) String() string { return c.Package + " " + c.Old + " -> " + c.New }
 
 // Pins are the releases of packages by name.
 type Pins map[string]string
@@ -136,9 +128,11 @@ func (c Change) Between(releases []string) []string {
 	return all
 }
 
-// Cause is a change of one package that changes the peak.
+// Cause is a change of one package that changes the peak, if others change with it.
 type Cause struct {
 	Change
+	// With are changes of other packages without which the script does not run, or has the old peak.
+	With          []Change
 	Before, After int64
 	// Low and High are the releases of the packages with which the two values were seen.
 	Low, High Pins
@@ -152,8 +146,7 @@ type Finder struct {
 	Peak func(Pins) (int64, error)
 	// Releases returns the releases that a package has.
 	Releases func(name string) ([]string, error)
-	Same     func(a, b int64) bool
-	Left     func(values int)
+	Search
 }
 
 // Find returns the packages that change the peak, each with the two nearest releases between which it changes. It
@@ -161,28 +154,63 @@ type Finder struct {
 func (f *Finder) Find() ([]Cause, error) {
 	changes := Changes(f.Old, f.New)
 	at := func(position int) Pins { return f.mixed(changes, position) }
-	steps, err := f.search(len(changes), at)
+	steps, err := f.Steps(len(changes), func(position int) (int64, error) { return f.Peak(at(position)) })
 	if err != nil {
 		return nil, err
 	}
 	var all []Cause
 	for _, step := range steps {
 		low, high := at(step.Low), at(step.High)
-		if step.High-step.Low > 1 { // which need each other
-			c := Change{Package: changes[step.Low].Package, Old: changes[step.Low].Old, New: changes[step.Low].New}
-			for _, other := range changes[step.Low+1 : step.High] {
-				c.Package, c.Old, c.New = c.Package+"+"+other.Package, c.Old+"+"+other.Old, c.New+"+"+other.New
+		among := changes[step.Low:step.High]
+		if len(among) > 1 { // what is between does not run
+			if among, err = f.needed(among, high, step.After); err != nil {
+				return nil, err
 			}
-			all = append(all, Cause{c, step.Before, step.After, low, high})
+		}
+		if len(among) > 1 {
+			all = append(all, Cause{among[0], among[1:], step.Before, step.After, low, high})
 			continue
 		}
-		causes, err := f.releases(changes[step.Low], low)
+		causes, err := f.releases(among[0], low)
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, causes...)
 	}
 	return all, nil
+}
+
+// needed returns those of some changes without which the script does not run or has another peak, tried one by one where
+// all together are not needed. It removes the others from the releases.
+func (f *Finder) needed(changes []Change, pins Pins, peak int64) ([]Change, error) {
+	fewer := without(pins, changes)
+	f.Left(2*len(changes) - 1)
+	v, err := f.Peak(fewer)
+	switch {
+	case err == nil && f.Same(v, peak):
+		maps.Copy(pins, fewer)
+		return nil, nil
+	case err != nil && !errors.Is(err, ErrUnusable):
+		return nil, err
+	case len(changes) == 1:
+		return changes, nil
+	}
+	half := len(changes) / 2
+	first, err := f.needed(changes[:half:half], pins, peak)
+	if err != nil {
+		return nil, err
+	}
+	rest, err := f.needed(changes[half:], pins, peak)
+	return append(first, rest...), err
+}
+
+// without returns releases with the old ones of some changes.
+func without(pins Pins, changes []Change) Pins {
+	pins = maps.Clone(pins)
+	for _, c := range changes {
+		pins[c.Package] = c.Old
+	}
+	return pins
 }
 
 // releases returns the releases of one package at which the peak changes; beside has the releases of the other
@@ -198,24 +226,17 @@ func (f *Finder) releases(c Change, beside Pins) ([]Cause, error) {
 		pins[c.Package] = line[position]
 		return pins
 	}
-	steps, err := f.search(len(line)-1, at)
+	steps, err := f.Steps(len(line)-1, func(position int) (int64, error) { return f.Peak(at(position)) })
 	if err != nil {
 		return nil, err
 	}
 	var causes []Cause
 	for _, s := range steps {
 		causes = append(causes, Cause{
-			Change{c.Package, line[s.Low], line[s.High]}, s.Before, s.After, at(s.Low), at(s.High),
+			Change{c.Package, line[s.Low], line[s.High]}, nil, s.Before, s.After, at(s.Low), at(s.High),
 		})
 	}
 	return causes, nil
-}
-
-func (f *Finder) search(last int, at func(int) Pins) ([]Step, error) {
-	s := &Search{
-		Value: func(position int) (int64, error) { return f.Peak(at(position)) }, Same: f.Same, Left: f.Left,
-	}
-	return s.Steps(last)
 }
 
 // mixed returns the environment with the new releases of the first changes and the old releases of the rest. Packages
@@ -223,10 +244,7 @@ func (f *Finder) search(last int, at func(int) Pins) ([]Step, error) {
 func (f *Finder) mixed(changes []Change, newer int) Pins {
 	pins := maps.Clone(f.Old)
 	maps.Copy(pins, f.New)
-	for _, c := range changes[newer:] {
-		pins[c.Package] = c.Old
-	}
-	return pins
+	return without(pins, changes[newer:])
 }
 
 // Ends returns the releases with which the old and the new environment are run.

@@ -29,18 +29,17 @@ func TestSearchFindsAllChanges(t *testing.T) {
 		asked := map[int]bool{}
 		first := 0
 		s := &Search{
-			Value: func(i int) (int64, error) {
-				require.False(t, asked[i], "position %d is asked for twice", i)
-				asked[i] = true
-				return value(i), nil
-			},
 			Same: func(a, b int64) bool { return a == b },
 			Left: func(n int) {
 				first = max(first, n)
 				require.Positive(t, n)
 			},
 		}
-		steps, err := s.Steps(last)
+		steps, err := s.Steps(last, func(i int) (int64, error) {
+			require.False(t, asked[i], "position %d is asked for twice", i)
+			asked[i] = true
+			return value(i), nil
+		})
 		require.NoError(t, err)
 		require.Len(t, steps, len(changed))
 		for i, step := range steps {
@@ -51,37 +50,32 @@ func TestSearchFindsAllChanges(t *testing.T) {
 	})
 }
 
+// search tells no one how many values are left.
+var search = Search{Same: func(a, b int64) bool { return a == b }, Left: func(int) {}}
+
 // Where environments are unusable, the change is found between the nearest that are usable.
 func TestSearchGoesAroundUnusablePositions(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		last := rapid.IntRange(2, 12).Draw(t, "last")
 		at := rapid.IntRange(1, last).Draw(t, "at")
 		broken := rapid.SliceOfNDistinct(rapid.IntRange(1, last-1), 0, last-1, rapid.ID).Draw(t, "broken")
-		s := &Search{
-			Value: func(i int) (int64, error) {
-				if slices.Contains(broken, i) {
-					return 0, fmt.Errorf("%w: position %d", ErrUnusable, i)
-				}
-				return int64(min(1, max(0, i-at+1))), nil
-			},
-			Same: func(a, b int64) bool { return a == b },
-		}
-		steps, err := s.Steps(last)
+		steps, err := search.Steps(last, func(i int) (int64, error) {
+			if slices.Contains(broken, i) {
+				return 0, fmt.Errorf("%w: position %d", ErrUnusable, i)
+			}
+			return int64(min(1, max(0, i-at+1))), nil
+		})
 		require.NoError(t, err)
 		require.Len(t, steps, 1)
 		require.True(t, steps[0].Low < at && at <= steps[0].High, "%v", steps)
 	})
 	failed := errors.New("disk full")
-	s := &Search{
-		Value: func(i int) (int64, error) {
-			if i == 2 {
-				return 0, failed
-			}
-			return int64(i), nil
-		},
-		Same: func(a, b int64) bool { return a == b },
-	}
-	_, err := s.Steps(4)
+	_, err := search.Steps(4, func(i int) (int64, error) {
+		if i == 2 {
+			return 0, failed
+		}
+		return int64(i), nil
+	})
 	require.ErrorIs(t, err, failed)
 }
 
@@ -98,7 +92,7 @@ func finder(peak func(Pins) (int64, error)) *Finder {
 			}
 			return all, nil
 		},
-		Same: func(a, b int64) bool { return a == b },
+		Search: search,
 	}
 }
 
@@ -134,7 +128,27 @@ func TestPackagesThatNeedEachOtherAreOneCause(t *testing.T) {
 	}).Find()
 	require.NoError(t, err)
 	require.Len(t, causes, 1)
-	require.Equal(t, Change{"a+b", "1.0+1.0", "2.0+1.9"}, causes[0].Change)
+	require.Equal(t, Change{"a", "1.0", "2.0"}, causes[0].Change)
+	require.Equal(t, []Change{{"b", "1.0", "1.9"}}, causes[0].With)
+	require.Equal(t, []string{"1.0", "1.0", "1.0"}, []string{causes[0].Low["a"], causes[0].Low["b"], causes[0].Low["c"]})
+	require.Equal(t, "1.0", causes[0].High["c"], "which is not needed")
+}
+
+// Packages that only one of two needs are tried alone: c runs with the old b, and the cause is c alone.
+func TestPackagesAreTriedAlone(t *testing.T) {
+	causes, err := finder(func(p Pins) (int64, error) {
+		switch {
+		case p["a"] == "2.0" && p["c"] == "1.0":
+			return 0, ErrUnusable // a needs the new c
+		case p["c"] != "1.0":
+			return 7, nil
+		}
+		return 5, nil
+	}).Find()
+	require.NoError(t, err)
+	require.Len(t, causes, 1)
+	require.Equal(t, "c", causes[0].Package)
+	require.Empty(t, causes[0].With)
 }
 
 func TestReleasesAreOrdered(t *testing.T) {
