@@ -38,6 +38,8 @@ type bisectOptions struct {
 type peakOf struct {
 	allocated, reserved int64
 	holders             []report.Holder
+	// unusable is why there is no need: the script does not run.
+	unusable error
 }
 
 func newBisectCmd(a *app) *cobra.Command {
@@ -144,7 +146,7 @@ func (o *bisectOptions) result(ctx context.Context, pins bisect.Pins) (*peakOf, 
 	}
 	key := strings.Join(folders, "\n")
 	if r := o.results[key]; r != nil {
-		return r, nil
+		return r, r.unusable
 	}
 	o.runs++
 	o.tell("run %d, at most %d more for each change: %s", o.runs, max(0, o.left-1), o.named(pins))
@@ -161,14 +163,15 @@ func (o *bisectOptions) result(ctx context.Context, pins bisect.Pins) (*peakOf, 
 	switch err := endOf(outcome, r); {
 	case outcome.Kind() == script.Failed:
 		o.tell("  %s", strings.TrimSpace(r.Script.Error))
-		return nil, fmt.Errorf("%w: %s: %w", bisect.ErrUnusable, o.named(pins), err)
+		o.results[key] = &peakOf{unusable: fmt.Errorf("%w: %s: %w", bisect.ErrUnusable, o.named(pins), err)}
+		return nil, o.results[key].unusable
 	case outcome.Kind() == script.OutOfMemory:
 		return nil, errors.Join(err, errors.New("bisect compares peaks; name a larger GPU with --gpu"))
 	case len(r.Points) == 0:
 		return nil, err
 	}
 	o.tell("  %s", bytesize.Format(r.Points[0].Run.Allocated))
-	p := &peakOf{r.Points[0].Run.Allocated, r.Points[0].Run.Reserved, step.AtPeak(outcome.Program).Holders()}
+	p := &peakOf{r.Points[0].Run.Allocated, r.Points[0].Run.Reserved, step.AtPeak(outcome.Program).Holders(), nil}
 	for i, h := range p.holders {
 		p.holders[i].Line = withinPackages(h.Line, o.installer.Cache)
 	}

@@ -15,7 +15,8 @@ var modelConflicts = []Conflict{
 		"there is no task \"{task}\"; its tasks are {all tasks}"),
 	refuse("loss", "a model with its own loss",
 		func(k *choice) bool { return (k.Loss != "" || k.Output != "") && len(k.m.Losses) == 0 },
-		"this model has its own loss, which cannot be chosen; exported models (.pt2) have several"),
+		"this model has its own loss, which cannot be chosen, but in language models by --set fused-loss=1, "+
+			"chunked-loss=8 or trl-loss=1; exported models (.pt2) have several"),
 	refuse("loss", "a model without the loss",
 		func(k *choice) bool { return k.Loss != "" && !slices.Contains(k.m.Losses, k.Loss) },
 		"there is no loss \"{loss}\"; use {all losses}"),
