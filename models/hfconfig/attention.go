@@ -10,8 +10,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// flashed adds the choice of FlashAttention where its step differs from PyTorch's attention: for which releases before
-// 4.54 repeat shared heads.
+// flashed adds the choice of FlashAttention where its step differs from that of PyTorch's attention, for which releases
+// before 4.54 repeat keys and values that heads share.
 func (a *architecture) flashed(c llama.Config) {
 	if !c.Llama4.Enabled && (c.Eager || slices.Contains(c.Windowed, true) || c.KVHeads < c.Heads) {
 		a.settings = append(a.settings, hf.Flash.Setting())

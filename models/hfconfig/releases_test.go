@@ -111,3 +111,18 @@ func TestStepsAreThoseOfTheirReleases(t *testing.T) {
 		require.GreaterOrEqual(t, near[release]*5, n*4, release)
 	}
 }
+
+// Before release 4.54 keys and values that heads share are repeated for PyTorch's attention, not for FlashAttention.
+func TestFlashAttentionHasNoRepeatedHeads(t *testing.T) {
+	m := model(t, `{"model_type": "llama", "hidden_size": 256, "intermediate_size": 256, "num_hidden_layers": 2,
+		"num_attention_heads": 8, "num_key_value_heads": 1, "vocab_size": 100}`)
+	peak := func(release string, flash int64) int64 {
+		c := models.Case{
+			Task: causalLM, Batch: 4, AMP: models.NoAutocast, Weights: "bf16", Optimizer: "adamw", Torch: "2.15",
+			Settings: models.Settings{"seq-len": 512, "flash": flash},
+		}
+		return underRelease(t, m, c, release, release)[3]
+	}
+	require.Less(t, peak("4.48", 1), peak("4.48", 0))
+	require.Equal(t, peak("5.24", 1), peak("5.24", 0))
+}
