@@ -192,8 +192,8 @@ func (o *planOptions) run(ctx context.Context, here *job.Local, jobs [][]job.Job
 		if answer.ExitCode != 0 {
 			what = "fits"
 		}
-		fmt.Fprintf(o.app.stderr, "vprof: nothing of this %s; vprof fit with the same model and GPU finds a batch that "+
-			"is safe, fit --levers settings that need less memory\n", what)
+		fmt.Fprintf(o.app.stderr, "vprof: nothing of this %s; vprof fit with the same model and GPU finds a batch "+
+			"that is safe, fit --levers settings that need less memory\n", what)
 	}
 	return err
 }

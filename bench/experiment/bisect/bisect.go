@@ -180,8 +180,8 @@ func (f *Finder) Find() ([]Cause, error) {
 	return all, nil
 }
 
-// needed returns those of some changes without which the script does not run or has another peak, tried one by one where
-// all together are not needed. It removes the others from the releases.
+// needed returns the changes without which the script does not run or has another peak. It halves a list of changes
+// until a part is not needed, and removes that part from the releases.
 func (f *Finder) needed(changes []Change, pins Pins, peak int64) ([]Change, error) {
 	fewer := without(pins, changes)
 	f.Left(2*len(changes) - 1)
