@@ -137,7 +137,8 @@ class Closing:
             # A second rise shows that steps differ: then they are looked at for the whole time.
             self.looked = self.sought if self.top and not self.ended else now + SEEK * LOOK
             self.top = watch.memory.top()
-        if now < self.looked:
+        most = MOST if watch.longest.loader is None else MOST // 2  # the end of a loader's epoch needs steps, too
+        if now < self.looked and watch.step() < most:
             return True
         lines = [line for line in self.unseen().values() if line]
         user = memory.frame_of_user(frame, watch.memory.libraries)
