@@ -108,6 +108,8 @@ type Window struct {
 	Images, Height, Width int64
 	// TapsY and TapsX are the extent of a filter.
 	TapsY, TapsX, StrideY, StrideX, PadY, PadX, DilationY, DilationX int64
+	// Lanes is the largest power of two that divides the channels of the input and of the output, over all groups.
+	Lanes int64
 }
 
 // Span is a half-open range of indices.

@@ -68,7 +68,9 @@ func TestConvGradientsHaveTheShapeOfTheirTensor(t *testing.T) {
 // Forward, gradient of the input and gradient of the weight are the same sum of products, taken along different axes.
 func TestConvDirectionsDoEqualWork(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		tape, _, _, _ := drawConv(rt).run(hopper, trace.F32)
+		c := drawConv(rt)
+		tape, _, _, _ := c.run(hopper, trace.F32)
+		channels := [2]int64{c.w[0], c.w[1] * c.args.Groups}
 		var work []program.Op
 		for _, op := range tape.Program().Ops {
 			if op.Work == program.Convolution {
@@ -80,6 +82,10 @@ func TestConvDirectionsDoEqualWork(t *testing.T) {
 			require.Equal(t, work[0].FLOPs, op.FLOPs)
 			p := tape.Program().ProductOf(&op)
 			require.Equal(t, 2*p.M*p.N*p.K*p.Batch, op.FLOPs)
+			if lanes := p.Window.Lanes; p.Window.Images > 0 {
+				require.Equal(t, [2]int64{}, [2]int64{channels[0] % lanes, channels[1] % lanes})
+				require.NotEqual(t, [2]int64{}, [2]int64{channels[0] % (2 * lanes), channels[1] % (2 * lanes)})
+			}
 		}
 	})
 }

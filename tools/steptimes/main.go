@@ -52,7 +52,7 @@ var works = map[string][]program.Work{
 	"reduction": {program.Reduction}, "softmax": {program.Softmax}, "index": {program.Index},
 	"row-norm": {program.Normalization}, "row": {program.Normalization}, "channel-norm": {program.Normalization},
 	"depthwise": {program.Convolution}, "depthwise-rate": {program.Convolution},
-	"depthwise-last": {program.Convolution}, "grouped": {program.Convolution},
+	"depthwise-last": {program.Convolution}, "unaligned": {program.Convolution}, "grouped": {program.Convolution},
 	"convolution": {program.Convolution}, "transposes": {program.Convolution},
 	"matmul": {program.Matmul}, "attention": {program.Attention},
 	"feed": {program.Matmul, program.Convolution}, "fill": {program.Matmul, program.Convolution},

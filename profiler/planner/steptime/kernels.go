@@ -66,8 +66,8 @@ func ReadKernels(text string) (Kernels, error) {
 // Parameters are the names of the table. docs/lab/internals.md describes each.
 var Parameters = []string{
 	"stream", "reduction", "softmax", "index", "row-norm", "row", "channel-norm", "depthwise", "depthwise-rate",
-	"depthwise-last", "grouped", "matmul", "convolution", "attention", "feed", "fill", "transposes", "link",
-	"collective", "launch", "operator", "module", "spread",
+	"depthwise-last", "unaligned", "grouped", "matmul", "convolution", "attention", "feed", "fill", "transposes",
+	"link", "collective", "launch", "operator", "module", "spread",
 }
 
 // of returns a parameter from the most specific row for the GPU and the precision.
@@ -115,7 +115,7 @@ type limits struct {
 	// shares of bandwidth and of the FP32 rate of those with channels first.
 	// row is the time in which the GPU takes one row of a norm, however short it is.
 	channelNorm, row, depthwise, depthwiseRate, depthwiseLast float64
-	grouped, link, collective, spread                         float64
+	unaligned, grouped, link, collective, spread              float64
 	share                                                     [3][numPrecisions]float64
 	feed, fill, transposes                                    [numPrecisions]float64
 	products                                                  map[productKey]float64
@@ -145,7 +145,7 @@ func (k Kernels) on(gpu *device.GPU) *limits {
 	b.channelNorm, b.depthwise = stream*plain("channel-norm"), stream*plain("depthwise")
 	b.row = plain("row") / float64(max(1, gpu.SMs))
 	b.depthwiseLast, b.depthwiseRate = stream*plain("depthwise-last"), plain("depthwise-rate")*gpu.Peak.FP32
-	b.grouped, b.spread = plain("grouped"), plain("spread")
+	b.unaligned, b.grouped, b.spread = plain("unaligned"), plain("grouped"), plain("spread")
 	b.link, b.collective = plain("link"), plain("collective")
 	for p := range numPrecisions {
 		q := program.Precision(p)
@@ -181,20 +181,24 @@ func (b *limits) seconds(p *program.Program, op *program.Op, bytes int64) float6
 // without tiles.
 const narrow = 2
 
+// piece is the number of channels in the 16 bytes that tensor cores load at once; one where there are none.
+var piece = [numPrecisions]int64{program.FP32: 1, program.TF32: 4, program.FP16: 8, program.BF16: 8, program.FP64: 1}
+
 // convolution returns the time of a convolution whose memory traffic takes the given seconds. Channels first costs
 // more: PyTorch's own depthwise kernels compute on CUDA cores, grouped kernels are slower, and tensor-core kernels
-// transpose their operands.
+// transpose their operands. Channels last costs more where a pixel does not fill such pieces.
 func (b *limits) convolution(op *program.Op, x program.Product, moved float64) float64 {
 	stream := moved / b.class[op.Work]
-	depthwise := x.Batch > 1 && min(x.M, x.N, x.K) <= narrow
-	switch {
-	case depthwise && op.ChannelsLast:
-		return moved / b.depthwiseLast
-	case depthwise:
+	t := moved / b.depthwiseLast
+	switch depthwise := x.Batch > 1 && min(x.M, x.N, x.K) <= narrow; {
+	case depthwise && !op.ChannelsLast:
 		return moved/b.depthwise + float64(op.FLOPs)/b.depthwiseRate
+	case !depthwise:
+		t = max(b.product(op, x), stream)
 	}
-	t := max(b.product(op, x), stream)
 	switch {
+	case op.ChannelsLast && x.Window.Lanes%piece[op.Precision] != 0:
+		return t / b.unaligned
 	case op.ChannelsLast:
 		return t
 	case x.Batch > 1:

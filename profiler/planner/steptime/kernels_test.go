@@ -124,6 +124,38 @@ func TestChannelsLastSparesTransposes(t *testing.T) {
 	require.InEpsilon(t, seconds(large, program.FP16, true), seconds(depthwise, program.FP16, true), 0.01)
 }
 
+// With channels last, tensor cores are slower where the channels of a pixel do not fill pieces of 16 bytes.
+func TestPixelsThatAreNotAlignedCostMore(t *testing.T) {
+	gpu, err := device.Lookup("rtx-3090")
+	require.NoError(t, err)
+	seconds := func(x program.Product, lanes int64, p program.Precision, last bool) float64 {
+		x.Window.Lanes = lanes
+		r := one(program.Convolution, p, x, 1<<26)
+		r.Ops[0].ChannelsLast = last
+		return Of(r, gpu, 0).Expected[program.Convolution]
+	}
+	dense, depthwise := program.Product{M: 60, N: 5000, K: 540, Batch: 1}, program.Product{M: 1, N: 5000, K: 9, Batch: 60}
+	for _, c := range []struct {
+		p     program.Precision
+		whole int64 // lanes that fill the pieces
+		last  bool
+	}{
+		{program.FP16, 8, true},
+		{program.BF16, 8, true},
+		{program.TF32, 4, true},
+		{program.FP32, 1, true},
+		{program.FP64, 1, true},
+		{program.FP16, 1, false},
+	} {
+		for _, x := range []program.Product{dense, depthwise} {
+			for lanes := int64(1); lanes <= 16; lanes *= 2 {
+				slow := seconds(x, lanes, c.p, c.last) > 1.5*seconds(x, 16, c.p, c.last)
+				require.Equal(t, lanes < c.whole, slow, "%v, %d lanes, %v", c.p, lanes, x)
+			}
+		}
+	}
+}
+
 // The rows of a norm take turns on the multiprocessors, however short they are; long ones take what memory does.
 func TestShortRowsTakeTheirTurn(t *testing.T) {
 	gpu, err := device.Lookup("rtx-3090")
