@@ -47,8 +47,8 @@ def names_in(value):
 
 
 def align(ops, nodes):
-    """Returns node indices by operator of the observation. Both list the operators of the same Python code, so that the
-    longest common subsequence of their names matches them.
+    """Maps the index of each operator that was observed in Python to the index of its node in the exported graph. Both
+    lists come from the same code, so the longest common subsequence of their names pairs them.
     """
     quiet = re.compile(r"torch\.ops\.(higher_order|aten\.(sym_|_assert))")
     theirs = [(n, node["target"]) for n, (node, _, _) in enumerate(nodes) if node["target"].startswith("torch.ops.") and not quiet.match(node["target"])]

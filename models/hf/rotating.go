@@ -91,7 +91,8 @@ func (r *rotation) turn(i int64, keep bool) {
 	}
 }
 
-// forward returns the result, its log-sum-exp, and the random state of the first step's kernel.
+// forward records the forward pass of ring attention. It returns the merged output, its log-sum-exp, and the random
+// state of the kernel over the rank's own keys.
 func (r *rotation) forward() []*tensor {
 	var y, lse, out, sums, state, unused *tensor
 	var kept []*tensor

@@ -40,12 +40,12 @@ func TestConfigRefuses(t *testing.T) {
 	}
 }
 
-// What peft calls lora_dropout, hira_dropout and so on can be called dropout, and keys that change
+// What peft calls lora_dropout, vera_dropout and so on can be called dropout, and keys that change
 // no allocation may stand there.
 func TestConfigTakesOtherKeys(t *testing.T) {
-	c, err := NewConfig("hira", map[string]string{"dropout": "0.1", "hira_alpha": "64", "init_weights": "false"})
+	c, err := NewConfig("vera", map[string]string{"dropout": "0.1", "d_initial": "0.1", "init_weights": "false"})
 	require.NoError(t, err)
-	require.InDelta(t, 0.1, c.number("hira_dropout"), 0)
+	require.InDelta(t, 0.1, c.number("vera_dropout"), 0)
 }
 
 // Whatever numbers options have, a method is put at a layer or says why not.

@@ -15,9 +15,8 @@ var methods = map[string]*method{
 	"adamss": {options: "r=100 num_subspaces=5 subspace_rank=1", add: (*Site).addAdaMSS, forward: (*Site).adamss},
 	"bdlora": {
 		options: "r=8 nblocks=1 target_modules_bd_a=none target_modules_bd_b=none lora_dropout=0",
-		add:     (*Site).addBDLoRA, forward: (*Site).loraVariant,
+		add:     (*Site).addBDLoRA, forward: (*Site).bdlora,
 	},
-	"beft": {has: "beft_bias[1,out]", forward: (*Site).beft},
 	"boft": {
 		options: "boft_block_size=4 boft_n_butterfly_factor=1 boft_P=gpu|cpu",
 		add:     (*Site).addBOFT, forward: (*Site).boft,
@@ -35,14 +34,7 @@ var methods = map[string]*method{
 		options: "r=8 config_A_B=lora|vector|constant|none config_C=lora|vector|none config_D_E=constant|vector|none",
 		add:     (*Site).addGLoRA, forward: (*Site).glora,
 	},
-	"hira": {
-		options: "r=32 hira_dropout=0", has: "hira_A[r,in] hira_B[out,r]", counts: "r", forward: (*Site).hira,
-	},
 	"ia3": {options: "feedforward_modules=none", add: (*Site).addIA3, forward: (*Site).ia3},
-	"kasa": {
-		options: "r=8 lora_dropout=0", has: "lora_A[r,in] lora_B[out,r] lora_diag[r]", counts: "r",
-		forward: (*Site).loraVariant,
-	},
 	"lily": {
 		options: "r=32 stride_A=1 num_B=2", has: "lily_A[r,in] lily_B[num_B*r,out] lily_router[num_B,r]",
 		counts: "r num_B stride_A", share: shareLily, forward: (*Site).lily,
@@ -55,12 +47,6 @@ var methods = map[string]*method{
 	"lokr": {
 		options: "r=8 decompose_both=false decompose_factor=-1 rank_pattern=none",
 		add:     (*Site).addLoKr, forward: (*Site).lokr,
-	},
-	"lorafa": { // lora_A is frozen
-		options: "r=8 lora_dropout=0", has: "f32[r,in] lora_B[out,r]", counts: "r", forward: (*Site).loraVariant,
-	},
-	"mica": { // lora_B is frozen
-		options: "r=8 lora_dropout=0", has: "lora_A[r,in] f32[out,r]", counts: "r", forward: (*Site).loraVariant,
 	},
 	"miss": {
 		options: "r=64 mini_r=1 miss_dropout=0 init_weights=true|bat|mini",
@@ -98,11 +84,6 @@ var methods = map[string]*method{
 	"trainable_tokens": {
 		options: "token_indices=none", atEmbeddings: true,
 		add: (*Site).addTrainableTokens, forward: (*Site).trainableTokens,
-	},
-	"unilora": {
-		options: "r=4 theta_d_length=256 unilora_dropout=0",
-		has:     "i64[r,in] i64[out,r] f32[r,in] f32[out,r]", // places in the shared vector, and scales
-		counts:  "r theta_d_length", share: sharing("unilora_theta_d", "theta_d_length"), forward: (*Site).unilora,
 	},
 	"vblora": {
 		options: "r=4 num_vectors=256 vector_length=256 topk=2 vblora_dropout=0",

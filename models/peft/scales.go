@@ -1,6 +1,6 @@
 package peft
 
-// Methods that scale what the layer takes or gives, or add to it, by a vector.
+// Methods that scale what the layer takes or gives by a vector.
 
 func (s *Site) addIA3() error {
 	if s.feedsForward() {
@@ -25,9 +25,3 @@ func (s *Site) ia3(f *frame, x *tensor) *tensor {
 
 // feedsForward reports whether (IA)^3 scales the layer's input and not its output.
 func (s *Site) feedsForward() bool { return s.named("feedforward_modules") }
-
-func (s *Site) beft(f *frame, x *tensor) *tensor {
-	bias := f.Let(s.w("beft_bias").Flatten(0, -1))
-	result := f.Let(f.Call(s.BaseLayer, x))
-	return f.Set(&result, result.Add(bias).To(result.DType()))
-}

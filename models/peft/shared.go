@@ -186,20 +186,6 @@ func (s *Site) tinylora(f *frame, x *tensor) *tensor {
 	return f.Set(&result, result.To(before))
 }
 
-func (s *Site) unilora(f *frame, x *tensor) *tensor {
-	before, theta := x.DType(), s.w("unilora_theta_d")
-	result := f.Let(f.Call(s.BaseLayer, x))
-	g := f.FuncFrame()
-	a := g.Let(theta.Index(s.Own.Held(0)).Mul(s.Own.Held(2)))
-	b := g.Let(theta.Index(s.Own.Held(1)).Mul(s.Own.Held(3)))
-	g.End(a, b)
-	f.LetEach(a, b)
-	f.Set(&x, x.To(theta.DType()))
-	dropped := f.Call(s.Dropout, x)
-	f.Set(&result, result.Add(dropped.Linear(a, nil).Linear(b, nil)))
-	return f.Set(&result, result.To(before))
-}
-
 func (s *Site) addFRoD() error {
 	if s.on("runtime_offload_base_weight") && s.number("frod_dropout") > 0 {
 		return errors.New("frod_dropout needs the weights that runtime_offload_base_weight moves to the host")

@@ -37,14 +37,11 @@ func (s *Site) named(key string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { return nn.Matches(s.path, name) })
 }
 
-func (s *Site) loraVariant(f *frame, x *tensor) *tensor {
+func (s *Site) bdlora(f *frame, x *tensor) *tensor {
 	result := f.Let(f.Call(s.BaseLayer, x))
 	dtype := result.DType()
 	f.Set(&x, x.To(s.dtype()))
 	through := func(name string, y *tensor, in, out int64) *tensor {
-		if !s.has(name) {
-			return y.Linear(s.Own.Held(0), nil)
-		}
 		w := s.w(name)
 		if n := in / w.Size(1); n > 1 {
 			return s.blockDiagonal(f, y, w, n, out)
@@ -52,17 +49,7 @@ func (s *Site) loraVariant(f *frame, x *tensor) *tensor {
 		return y.Linear(w, nil)
 	}
 	r := s.count("r")
-	low := through("lora_A", f.Call(s.Dropout, x), s.in, r)
-	if s.has("lora_diag") {
-		f.Let(low)
-		low = low.Mul(s.w("lora_diag"))
-	}
-	more := through("lora_B", low, r, s.out).MulScalar()
-	if s.method.name == "bdlora" {
-		result.AddInPlace(more)
-	} else {
-		f.Set(&result, result.Add(more))
-	}
+	result.AddInPlace(through("lora_B", through("lora_A", f.Call(s.Dropout, x), s.in, r), r, s.out).MulScalar())
 	return f.Set(&result, result.To(dtype))
 }
 

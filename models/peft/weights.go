@@ -107,17 +107,6 @@ func (s *Site) lokr(f *frame, x *tensor) *tensor {
 	})
 }
 
-func (s *Site) hira(f *frame, x *tensor) *tensor {
-	result := f.Let(f.Call(s.BaseLayer, x))
-	dtype, a, b := result.DType(), s.w("hira_A"), s.w("hira_B")
-	product := f.Let(a.T().MM(b.T()))
-	f.Set(&x, x.To(a.DType()))
-	dropped := f.Let(f.Call(s.Dropout, x))
-	more := f.Let(dropped.Linear(s.plain().Weight.Mul(product.T()), nil))
-	f.Set(&result, result.Add(more))
-	return f.Set(&result, result.To(dtype))
-}
-
 func (s *Site) addGLoRA() error {
 	r, biased := s.count("r"), s.plain().Bias != nil
 	path := func(name, kind string, rows, columns int64, inverted bool) {

@@ -218,7 +218,7 @@ func ofConfigurations(c models.Case) (field string, err error) {
 	switch {
 	case c.Recompute == models.ReentrantTrained:
 		return "checkpointing",
-			errors.New("vprof records reentrant-trained in models of transformers (hf:config.json); use reentrant")
+			errors.New("reentrant-trained works only for models of transformers (hf:config.json); use reentrant")
 	case c.TrainedWeights != "":
 		return "trained-weights", errors.New("the graph fixes the types of its weights; export it with the types of " +
 			"training")

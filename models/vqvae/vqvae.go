@@ -16,7 +16,8 @@ const (
 	transforms = 6
 )
 
-// Models returns the system with 16 patches a spectrogram, with 8, and as the low-memory command runs it.
+// Models returns the system with 16 patches a spectrogram, with 8, and with 4, which the project's own command for
+// little memory trains.
 func Models() []models.Model {
 	entry := func(name, summary string, patches, stride int64, d models.Case) models.Model {
 		d.Model, d.Stage = name, "full"

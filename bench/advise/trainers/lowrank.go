@@ -15,14 +15,14 @@ const (
 	optimArgs = "optim-args"
 )
 
-// projected are the optimizers that GaLore has of others.
+// projected maps optimizers to their GaLore variants.
 var projected = map[string]string{
 	"adamw": "galore-adamw", "adamw-fused": "galore-adamw", "adamw8bit": "galore-adamw8bit",
 	"paged-adamw8bit":        "galore-adamw8bit",
 	"adafactor-transformers": "galore-adafactor",
 }
 
-// project completes the name of an optimizer that projects gradients.
+// project replaces the configured optimizer with its GaLore variant (adamw becomes galore-adamw), with its options.
 func (c *Config) project() error {
 	o := c.facts["optimizer"]
 	l := c.facts[low]

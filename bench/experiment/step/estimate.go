@@ -77,7 +77,8 @@ func (s *Setup) Settle(ctx context.Context, t Trial) (*Result, error) {
 	}
 }
 
-// Perturb adds perturbed replays to a result that lacks them, unless it was run on a device.
+// Perturb replays the step of a result with slightly other sizes and orders, and adds the spread of its peaks to the
+// result, unless it has one or was measured on a device.
 func (s *Setup) Perturb(ctx context.Context, r *Result) error {
 	if r.Spread.High > 0 || r.Measured != nil {
 		return nil

@@ -80,9 +80,9 @@ func Decode(data []byte) (*Program, error) {
 		// Names in a file may hold anything.
 		return nil, errors.New(printable.Line(d.err.Error()))
 	case major < 0:
-		return nil, fmt.Errorf("has no schema_version, as an exported program has")
+		return nil, errors.New("has no schema_version, so torch.export.save did not write it")
 	case !sawGraph:
-		return nil, fmt.Errorf("has no graph_module, as an exported program has")
+		return nil, errors.New("has no graph_module, so torch.export.save did not write it")
 	}
 	return d.p, nil
 }

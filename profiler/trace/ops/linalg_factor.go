@@ -98,7 +98,7 @@ func qrInner(gq, gr, q, r *tensor) *tensor {
 	return c.End(product.Sub(mT(q).MatmulUncast(gq)))
 }
 
-// qrGradOfWide returns the remaining steps of the gradient for matrices with more columns than rows.
+// qrGradOfWide records linalg_qr_backward for matrices with more columns than rows.
 func qrGradOfWide(gq, gr, q, r *tensor) *tensor {
 	t := q.Tape()
 	c := t.Begin("linalg_qr_backward", q, r)
