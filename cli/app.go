@@ -204,6 +204,7 @@ func newRootCmd(a *app) *cobra.Command {
 	}
 	for _, cmd := range root.Commands() {
 		cmd.SuggestFor, cmd.SuggestionsMinimumDistance = synonyms[cmd.Name()], root.SuggestionsMinimumDistance
+		cmd.Flags().VisitAll(readWhole)
 	}
 	root.AddCommand(newTopics()...)
 	root.Version = thisVersion().Version

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/vprof/vprof/internal/nearest"
+	"github.com/vprof/vprof/internal/options"
 	"github.com/vprof/vprof/models"
 )
 
@@ -46,6 +47,24 @@ func flagError(cmd *cobra.Command, err error) error {
 		return usagef("--%s: %q is not a whole number", flag.Name, value)
 	}
 	return usagef("--%s: %q: %w", flag.Name, value, errors.Unwrap(invalid))
+}
+
+// wholeFlag is a flag of a whole number, which may be written like 1M, 1.28M or 1e6.
+type wholeFlag struct{ pflag.Value }
+
+// readWhole reads a flag of a whole number by [wholeFlag].
+func readWhole(f *pflag.Flag) {
+	if kind := f.Value.Type(); kind == "int" || kind == "int64" {
+		f.Value = wholeFlag{f.Value}
+	}
+}
+
+// Set implements [pflag.Value].
+func (f wholeFlag) Set(text string) error {
+	if n, err := options.Whole(text, 1000); err == nil {
+		text = strconv.FormatInt(n, 10)
+	}
+	return f.Value.Set(text)
 }
 
 // without refuses the first of some flags that is set; reason is a format with the flag's name.

@@ -3,13 +3,13 @@ package cli
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
 
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/internal/options"
 	"github.com/vprof/vprof/models"
 )
 
@@ -93,9 +93,9 @@ func (f *settingFlags) read(flag string, patch models.Patch) (models.Settings, e
 		if f.flags.Lookup(name) != nil && !slices.Contains(namedSettings(), name) {
 			return nil, usagef("%s %s: this name is a flag; write --%s %s", flag, name, name, value)
 		}
-		n, err := strconv.ParseInt(value, 10, 64)
+		n, err := options.Whole(value, 1024)
 		if err != nil {
-			return nil, usagef("%s %s: %q is not a whole number", flag, name, value)
+			return nil, usagef("%s %s: %w", flag, name, err)
 		}
 		s[name] = n
 	}

@@ -2,7 +2,6 @@ package models
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -231,12 +230,9 @@ func unmarshal[T any](at *T, text []byte, parse func(string) (T, error)) (err er
 // setting returns one of the model's settings.
 func setting(name string) form {
 	parse := func(text string) (func(*Case), error) {
-		n, err := strconv.ParseInt(text, 10, 64)
-		switch {
-		case errors.Is(err, strconv.ErrRange):
-			return nil, fmt.Errorf("%s is out of range", text)
-		case err != nil:
-			return nil, fmt.Errorf("%q is not a whole number", text)
+		n, err := options.Whole(text, 1024)
+		if err != nil {
+			return nil, err
 		}
 		return func(c *Case) {
 			own := Settings{name: n}

@@ -10,6 +10,7 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/nearest"
 	"github.com/vprof/vprof/internal/options"
+	"github.com/vprof/vprof/internal/phrase"
 	"github.com/vprof/vprof/profiler/stack"
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
@@ -29,7 +30,9 @@ var fields = []Field{
 	{
 		Name: "stage", JSON: "stage", Group: GroupWhat,
 		Usage: "freeze `stage` (default: the model's)",
-		form:  plain(func(c *Case) *string { return &c.Stage }), say: prefixed("stage "),
+		form:  plain(func(c *Case) *string { return &c.Stage }), say: func(c *Case, stage string) string {
+			return phrase.If(c.LoRA == nil, "stage %s", stage) // adapters train no stage of the model
+		},
 	},
 	{
 		Name: "amp", JSON: "amp", Label: "precision", Group: GroupHow, Main: true, Values: texts(Precisions()),
@@ -400,11 +403,8 @@ func within(what string, least, most int) func(int) error {
 
 // parseCount reads a whole number.
 func parseCount(text string) (int, error) {
-	n, err := strconv.Atoi(text)
-	if err != nil {
-		return 0, fmt.Errorf("%q is not a whole number", text)
-	}
-	return n, nil
+	n, err := options.Whole(text, 1000)
+	return int(n), err
 }
 
 // parseOptimizer reads the name of an optimizer, in upper or lower case, with its options.

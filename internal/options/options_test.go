@@ -70,3 +70,21 @@ func TestErrorsSayWhichOptionsThereAre(t *testing.T) {
 		require.ErrorContains(t, err, want, text)
 	}
 }
+
+func TestWholeNumbersAreReadAsPeopleWriteThem(t *testing.T) {
+	for text, want := range map[string]int64{
+		"12": 12, "-3": -3, "1_000_000": 1e6, "1e6": 1e6, "1.28M": 1_280_000, "52k": 52_000, "1B": 1e9,
+		"9223372036854775807": 1<<63 - 1,
+	} {
+		n, err := options.Whole(text, 1000)
+		require.NoError(t, err, text)
+		require.Equal(t, want, n, text)
+	}
+	n, err := options.Whole("8K", 1024)
+	require.NoError(t, err)
+	require.Equal(t, int64(8192), n)
+	for _, text := range []string{"", "k", "1.5", "8kk", "0x10", "1e-3", "1.0001k", "9223372036854775808", "1e99"} {
+		_, err := options.Whole(text, 1000)
+		require.Error(t, err, text)
+	}
+}

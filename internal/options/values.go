@@ -1,7 +1,9 @@
 package options
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -84,6 +86,25 @@ func Within(text string, low, high int64) (int64, error) {
 		return 0, fmt.Errorf("%q is not a whole number from %d to %d", text, low, high)
 	}
 	return n, nil
+}
+
+// Whole reads a whole number as people write it: 1000000, 1_000_000, 1e6, 1.28M or 8k. A k stands for thousand, which is
+// 1000 of samples and 1024 of tokens, M and B for its second and third power.
+func Whole(text string, thousand float64) (int64, error) {
+	bare := strings.ToLower(strings.ReplaceAll(text, "_", ""))
+	if n, err := strconv.ParseInt(bare, 10, 64); err == nil {
+		return n, nil
+	} else if errors.Is(err, strconv.ErrRange) {
+		return 0, fmt.Errorf("%s is out of range", text)
+	}
+	digits := strings.TrimRight(bare, "kmb")
+	n, err := strconv.ParseFloat(digits, 64)
+	power := strings.Index(" kmb", strings.TrimPrefix(bare, digits))
+	n *= math.Pow(thousand, float64(max(power, 0)))
+	if whole := math.Round(n); err == nil && power >= 0 && math.Abs(n-whole) < 1e-6 && math.Abs(n) < 1<<53 {
+		return int64(whole), nil
+	}
+	return 0, fmt.Errorf("%q is not a whole number", text)
 }
 
 // OneOf returns the text if it is one of some words, else an error.
