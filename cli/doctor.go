@@ -133,11 +133,10 @@ func firstUnusable(listed []cuda.ProbedGPU) error {
 func (d *diagnosis) askNVML() []checkedGPU {
 	library, err := nvml.Open()
 	if err != nil {
-		hint := "libnvidia-ml.so.1 belongs to the driver; without it other processes on a GPU are invisible"
-		if errors.Is(err, nvml.ErrNotBuilt) { // the error says what to do
-			hint = ""
+		if !errors.Is(err, nvml.ErrNotBuilt) { // which the driver's problem says, too
+			d.Problems = append(d.Problems, report.Warning{What: "NVML: " + err.Error(), Hint: "libnvidia-ml.so.1 " +
+				"belongs to the driver; without it other processes on a GPU are invisible"})
 		}
-		d.Problems = append(d.Problems, report.Warning{What: "NVML: " + err.Error(), Hint: hint})
 		return []checkedGPU{}
 	}
 	defer library.Close()

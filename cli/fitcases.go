@@ -83,7 +83,7 @@ func (o *fitOptions) search(ctx context.Context) (s fit.Search, err error) {
 	if err := o.apply.check(len(s.GPUs)); err != nil {
 		return s, err
 	}
-	if s.Cases, err = o.cases(m, c); err != nil {
+	if s.Cases, err = o.cases(m, c, &s); err != nil {
 		return s, err
 	}
 	o.out.from(m, o.c.origins(m, s.Cases...))
@@ -183,7 +183,7 @@ func (o *fitOptions) recomputed(m models.Model, c models.Case, cases []models.Ca
 }
 
 // cases returns the configurations: everything that no flag fixes.
-func (o *fitOptions) cases(m models.Model, c models.Case) ([]models.Case, error) {
+func (o *fitOptions) cases(m models.Model, c models.Case, s *fit.Search) ([]models.Case, error) {
 	held, err := o.apply.fixByFile(m, &c)
 	if err != nil {
 		return nil, err
@@ -196,10 +196,7 @@ func (o *fitOptions) cases(m models.Model, c models.Case) ([]models.Case, error)
 		if len(o.tune) > 0 {
 			return nil, usagef("--levers and --tune exclude each other; give one")
 		}
-		cases := fit.Levered(m, c, func(flag string) bool {
-			return o.c.fixed(flag) || held[flag] || o.apply.unwritable(flag)
-		})
-		return o.recomputed(m, c, cases), nil
+		return o.leverCases(m, c, held, s), nil
 	}
 	stages, amps, recompute := m.Stages, c.Precisions(), []bool{false, true}
 	// adapters and trainers belong to one stage
@@ -233,6 +230,15 @@ func (o *fitOptions) cases(m models.Model, c models.Case) ([]models.Case, error)
 		}
 	}
 	return cases, nil
+}
+
+// leverCases returns the combinations of memory-saving options, and sets the precisions in which to search the best.
+func (o *fitOptions) leverCases(m models.Model, c models.Case, held map[string]bool, s *fit.Search) []models.Case {
+	fixed := func(flag string) bool { return o.c.fixed(flag) || held[flag] || o.apply.unwritable(flag) }
+	if !fixed("amp") {
+		s.Precisions = c.Precisions()
+	}
+	return o.recomputed(m, c, fit.Levered(m, c, fixed))
 }
 
 // tuned returns the settings of the case with every combination of tuned values.

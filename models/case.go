@@ -173,7 +173,7 @@ func Precisions() []Autocast { return []Autocast{NoAutocast, "fp16", "bf16"} }
 // Precisions returns the precisions in which a model with the case's weights can train. Autocast in fp16 needs a
 // GradScaler, which does not accept gradients of half-precision weights.
 func (c Case) Precisions() []Autocast {
-	if c.Weights == FP32 || c.LoRA != nil || c.TrainedWeights != "" {
+	if c.Weights == FP32 || c.Weights != "bf16" && (c.LoRA != nil || c.TrainedWeights != "") {
 		return Precisions()
 	}
 	return []Autocast{NoAutocast, "bf16"}

@@ -68,7 +68,7 @@ func TestLeversThatContradictAreExplained(t *testing.T) {
 		require.EqualError(t, err, want)
 	}
 	require.Equal(t,
-		"it, stage full, fp32, checkpointing, LoRA r=8,alpha=0,target=all-linear, nf4, liger, recompute every=2, "+
+		"it, fp32, checkpointing, LoRA r=8,alpha=0,target=all-linear, nf4, liger, recompute every=2, "+
 			"activations on the host, optimizer in backward, PyTorch 2.11",
 		Case{Model: "it", Stage: "full", LoRA: lora, Checkpointing: true, Levers: all.Levers}.String())
 }

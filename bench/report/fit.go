@@ -77,10 +77,6 @@ type Parallel struct {
 	// Least is the smallest power of two of GPUs, or all of them, on which a
 	// configuration fits with one sample each; absent if it was not looked for.
 	Least int `json:"least_gpus,omitempty"`
-	// Searched are the strategies of a search over several, tried in every configuration; Around are strategies tried
-	// only in the best configurations.
-	Searched []string `json:"searched,omitempty"`
-	Around   []string `json:"searched_around_the_best,omitempty"`
 }
 
 // String returns the group in a few words.
@@ -148,25 +144,13 @@ func (c Choice) Fits() bool { return c.Batch > 0 && c.Refused == "" }
 
 // TrueFirst orders two bools: true comes first.
 func TrueFirst(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return -1
-	}
-	return 1
+	order := map[bool]int{true: 0, false: 1}
+	return order[a] - order[b]
 }
 
-// configuration is the part of a case that choices of several stages can share.
-type configuration struct {
-	amp           models.Autocast
-	checkpointing bool
-	settings      string
-	levers        string
-}
-
-func (c Choice) configuration() configuration {
-	return configuration{c.Case.AMP, c.Case.Checkpointing, strings.Join(c.Case.Settings.Words(), " "), c.levers()}
+// configuration names what choices of several stages can share of a case.
+func (c Choice) configuration() string {
+	return fmt.Sprint(c.Case.AMP, c.Case.Checkpointing, c.Case.Settings.Words(), c.levers())
 }
 
 // levers lists the memory-saving options in words, with an optimizer that replaces the system's own.

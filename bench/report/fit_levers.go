@@ -31,28 +31,9 @@ func (f *Fit) waterfall(c Choice) Sheet {
 		if i == 0 {
 			name, saves = "without", ""
 		}
-		s.Row(name, saves, l.Device, rate(l.SamplesPerSecond), strings.Repeat("█", waterfallCells(l.Device, most)))
+		s.Row(name, saves, l.Device, rate(l.SamplesPerSecond), strings.Repeat("█", int((30*l.Device+most/2)/most)))
 	}
-	s.Notes = []string{c.explanation(d.Memory)}
 	return s
-}
-
-// waterfallCells returns the length of a need's bar.
-func waterfallCells(bytes, most int64) int {
-	const width = 30
-	return int((bytes*width + most/2) / most)
-}
-
-// explanation describes in a line how the options of a choice reduce its need to the memory of its device.
-func (c Choice) explanation(memory int64) string {
-	unit := columnOf(memory)
-	words := []string{fmt.Sprintf("batch %d needs %s of %s %s", c.Batch, unit.amount(c.Waterfall[0].Device),
-		unit.amount(memory), unit.scale.Unit())}
-	for _, l := range c.Waterfall[1:] {
-		words = append(words, fmt.Sprintf("%s saves %s", l.Name, unit.amount(l.Saves)))
-	}
-	last := c.Waterfall[len(c.Waterfall)-1]
-	return strings.Join(words, "; ") + fmt.Sprintf("; that leaves %s.", unit.amount(last.Device))
 }
 
 // Tried is a case at a batch size on a GPU: a recommendation of fit, or the case of a smoke test.

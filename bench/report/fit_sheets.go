@@ -34,18 +34,17 @@ func (f *Fit) memory(device string) int64 {
 	return d.Memory
 }
 
-// choicesSheet returns a row for every configuration on the only device.
+// choicesSheet returns a row for every configuration on the one device; what all rows share stands in the title.
 func (f *Fit) choicesSheet() Sheet {
-	s := sheetIn(fmt.Sprintf("%s on %s; the device may fill %s", f.subject(), f.Devices[0], f.Budget),
-		" | "+choiceHeads, largest(f.Choices, func(c Choice) int64 {
-			if c.Estimate == nil {
-				return 0
-			}
-			return c.Estimate.Device.High
-		}))
-	s.Title += phrase.If(f.Parallel != nil, "; %v, values for each", f.Parallel)
+	s := sheetIn("", " | "+choiceHeads, largest(f.Choices, func(c Choice) int64 {
+		if c.Estimate == nil {
+			return 0
+		}
+		return c.Estimate.Device.High
+	}))
 	var answers workspaceAnswers
-	for _, c := range f.Choices {
+	shown := f.shown(s.unit)
+	for _, c := range shown {
 		mark := ""
 		switch {
 		case c.Recommended:
@@ -56,13 +55,53 @@ func (f *Fit) choicesSheet() Sheet {
 		}
 		s.Row(mark, c.cells(s.unit))
 	}
+	title := phrase.List{f.subject()}
+	stage := s.lift("stage", "\n")
+	title.If(stage != "" && shown[0].Case.LoRA == nil, "stage %s", stage) // adapters train no stage
+	title.Text(s.lift("precision", "\n"), s.lift("settings", " "), s.lift("options", " + "))
+	s.Title = fmt.Sprintf("%s on %s; the device may fill %s", strings.Join(title, ", "), f.Devices[0], f.Budget) +
+		phrase.If(f.Parallel != nil, "; %v, values for each", f.Parallel)
 	s.Answer = f.Answer()
-	s.Notes = slices.Concat(f.notes(), answers.notes(), warningNotes(f.Warnings))
+	s.Notes.If(len(shown) < len(f.Choices), "left out: %d rows that are slower or equal a simpler one (--format csv).",
+		len(f.Choices)-len(shown))
+	s.Notes.If(slices.ContainsFunc(shown, func(c Choice) bool { return c.Estimate != nil && !c.Fits() }),
+		"none: no batch is safe; the memory is for the smallest one tried.")
+	s.Notes = slices.Concat(s.Notes, f.notes(), answers.notes(), warningNotes(f.Warnings))
 	return s.filled()
 }
 
+// mostOfStage is how many configurations of a stage are shown, and all that are recommended or the authors' own.
+const mostOfStage = 8
+
+// shown returns the choices that are shown. Of those with the same values, such as with and without recomputation of
+// frozen layers, it is the one with the fewest settings.
+func (f *Fit) shown(unit column) (out []Choice) {
+	alike := lists.Groups(f.Choices, func(c Choice) string {
+		cells := c.cells(unit)
+		if c.Estimate != nil {
+			cells[2] = "" // checkpointing
+		}
+		if c.Estimate != nil && c.Case.Weights != models.FP32 {
+			cells[1] = "" // autocast to the type of the weights
+		}
+		return strings.Join(cells, "|")
+	})
+	of := map[string]int{}
+	for _, group := range alike {
+		c := slices.MinFunc(group, func(a, b Choice) int {
+			return cmp.Or(TrueFirst(a.Recommended, b.Recommended), TrueFirst(a.Own, b.Own),
+				TrueFirst(!a.Case.Checkpointing, !b.Case.Checkpointing),
+				cmp.Compare(len(a.Case.Precision()), len(b.Case.Precision())))
+		})
+		if of[c.Case.Stage]++; of[c.Case.Stage] <= mostOfStage || c.Recommended || c.Own {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
 // choiceHeads are the heads of a choice's cells.
-const choiceHeads = "stage | precision | checkpointing | settings? | strategy? | options? | batch> | " +
+const choiceHeads = "stage? | precision? | checkpointing | settings? | strategy? | options? | batch> | " +
 	"micro-batches>-2 | effective>-4 | device {}> | use>-3 | samples/s ~>-1"
 
 func (c Choice) cells(unit column) []string {
@@ -138,31 +177,15 @@ func (f *Fit) notes() []string {
 		[]string{"samples/s ~: an estimate for ranking; vprof time shows its uncertainty."})
 }
 
-// fasterNotes returns the fastest configuration of each stage that is not recommended although faster, and why.
+// fasterNotes returns the fastest configuration of each stage, right after the recommended one, that is not advised.
 func (f *Fit) fasterNotes() (notes phrase.List) {
-	if len(f.Devices) > 1 {
-		return nil
-	}
-	for _, of := range lists.Groups(f.Choices, func(c Choice) string { return c.Case.Stage }) {
-		var fastest, best Choice
-		for _, c := range of {
-			switch {
-			case c.Recommended:
-				best = c
-			case c.NotAdvised != "" && c.Fits() && c.SamplesPerSecond > fastest.SamplesPerSecond:
-				fastest = c
-			}
-		}
-		notes.If(fastest.SamplesPerSecond > best.SamplesPerSecond,
-			"faster and not recommended: stage %s, %s, batch %d: %s.", fastest.Case.Stage, fastest.configurationWords(),
-			fastest.Batch, fastest.NotAdvised)
+	for i, c := range f.Choices[min(1, len(f.Choices)):] {
+		best := f.Choices[i]
+		notes.If(best.Recommended && c.NotAdvised != "" && c.Case.Stage == best.Case.Stage && len(f.Devices) == 1 &&
+			c.SamplesPerSecond > best.SamplesPerSecond, "faster and not recommended: stage %s, %s, batch %d: %s.",
+			c.Case.Stage, c.Case.Precision()+phrase.If(c.Case.Checkpointing, " with checkpointing"), c.Batch, c.NotAdvised)
 	}
 	return notes
-}
-
-// configurationWords names the precision and checkpointing of a choice.
-func (c Choice) configurationWords() string {
-	return c.Case.Precision() + phrase.If(c.Case.Checkpointing, " with checkpointing")
 }
 
 // partNotes returns the parts of a curriculum in which each row is safe.
@@ -175,10 +198,18 @@ func (f *Fit) partNotes() []string {
 		strings.Join(parts, "; "))}
 }
 
-// sampleNotes returns the stages where no safe batch divides the samples of an optimizer step.
+// sampleNotes returns the stages where no safe batch divides the samples of an optimizer step, or which divisor is not
+// safe.
 func (f *Fit) sampleNotes() (notes phrase.List) {
 	want := f.Budget.EffectiveBatch
 	for _, c := range f.Choices {
+		next := c.Batch + 1
+		for next < want && want%next != 0 {
+			next++
+		}
+		notes.If(c.Recommended && c.EffectiveBatch == want && next <= want && !c.Capped && f.Parallel == nil &&
+			f.Budget.Multiple == 0, "batches that divide the %d samples of a step are tried: %d is safe, %d is not.",
+			want, c.Batch, next)
 		notes.If(c.Recommended && want > 0 && c.EffectiveBatch != want,
 			"stage %s: a step sees %d samples, not %d, which no safe batch above 1 divides.", c.Case.Stage,
 			c.EffectiveBatch, want)
@@ -197,8 +228,6 @@ func (f *Fit) roomNotes() (notes phrase.List) {
 			notes.Add("stage %s, batch %d: %s, which leaves room for %s (--alloc-conf %s).",
 				c.Case.Stage, c.Batch, slackWords(c.Estimate, *c.Expandable), more, ExpandableSegments)
 		}
-	}
-	for _, c := range f.Choices {
 		if n := f.Budget.Multiple; c.Recommended && n > 1 && c.Batch%n != 0 {
 			notes.Add("stage %s: batch %d is not a multiple of %d, because no batch above %d is safe.",
 				c.Case.Stage, c.Batch, n, c.Largest)
@@ -228,9 +257,6 @@ func (f *Fit) parallelNotes() []string {
 	notes.Add("values are for each GPU, from one recorded rank. NCCL's memory (without a coefficient for it) and "+
 		"communication at the share of the links' %.0f GB/s that collectives reach (docs/time.md), overlapped with "+
 		"kernels, are assumptions.", p.Bandwidth/1e9)
-	notes.If(len(p.Searched) > 0, "searched, with every precision and checkpointing above: %s.",
-		strings.Join(p.Searched, " "))
-	notes.If(len(p.Around) > 0, "and with the best of them: %s.", strings.Join(p.Around, " "))
 	notes.If(p.Least > 0, "the fewest GPUs on which it fits (powers of two): %d.", p.Least)
 	return notes
 }
@@ -288,7 +314,7 @@ func (f *Fit) nothing() string {
 
 // Recommendation formats a choice as a line.
 func (f *Fit) Recommendation(c Choice) string {
-	line := fmt.Sprintf("stage %s: %s", c.Case.Stage, phrase.Count(c.Batch, f.BatchUnit)) +
+	line := phrase.If(c.Case.LoRA == nil, "stage %s: ", c.Case.Stage) + phrase.Count(c.Batch, f.BatchUnit) +
 		phrase.If(c.SeqLen > 0, " of %d tokens", c.SeqLen) +
 		phrase.If(c.Case.Accumulate > 1, " x %d micro-batches", c.Case.Accumulate)
 	if f.Parallel != nil {

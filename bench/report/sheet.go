@@ -11,6 +11,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/phrase"
 	"github.com/vprof/vprof/internal/printable"
 )
@@ -74,6 +75,22 @@ func (s *Sheet) Row(values ...any) {
 func (s *Sheet) set(head, cell string) {
 	at := slices.IndexFunc(s.Columns, func(c Column) bool { return c.Head == head })
 	s.Rows[len(s.Rows)-1][at] = cell
+}
+
+// lift removes from a column the parts, between separators, that the cells of all rows have, and returns them.
+func (s *Sheet) lift(head, separator string) string {
+	at := slices.IndexFunc(s.Columns, func(c Column) bool { return c.Head == head })
+	shared := strings.Split(s.Rows[0][at], separator)
+	for _, row := range s.Rows {
+		parts := lists.Set(strings.Split(row[at], separator))
+		shared = lists.Filter(shared, func(part string) bool { return parts[part] })
+	}
+	for _, row := range s.Rows {
+		row[at] = strings.Join(slices.DeleteFunc(strings.Split(row[at], separator), func(part string) bool {
+			return slices.Contains(shared, part)
+		}), separator)
+	}
+	return strings.Join(shared, separator)
 }
 
 // turned returns the transposed sheet: a column for each row and a row for each column.

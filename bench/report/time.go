@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -87,8 +88,14 @@ func (t *Times) Sheets() []Sheet {
 	columns := "gpu | memory>-2 | stage | batch> | needs> | step> | samples/s ~> | epoch>" + phrase.If(priced, "-3") +
 		" | training>" + phrase.If(priced, " | cost>")
 	s := Sheet{Title: t.Case.String(), Columns: Columns(columns)}
+	var answers workspaceAnswers
+	var waiting []string
 	for _, r := range t.Rows {
 		d, _ := find(t.Devices, r.Device)
+		answers.add(r.Batch, r.Workspaces)
+		if r.HostBound {
+			waiting = lists.Union(waiting, d.GPU)
+		}
 		if r.Stage == "all" && r.Batch == 0 && r.Total != nil {
 			s.Row(d.GPU, "", "all")
 			s.set("training", r.Total.String())
@@ -103,25 +110,14 @@ func (t *Times) Sheets() []Sheet {
 		t.source())
 	s.Notes.If(t.Price > 0 && len(t.Devices) > 1+len(t.Prices), "cost: at one price for all GPUs; give each its own: "+
 		"--price %s=0.35/h,%s=2.50/h.", t.Devices[0].GPU, t.Devices[len(t.Devices)-1].GPU)
-	var waiting []string
-	for _, r := range t.Rows {
-		if d, ok := find(t.Devices, r.Device); ok && r.HostBound {
-			waiting = lists.Union(waiting, d.GPU)
-		}
-	}
 	s.Notes.If(priced && t.Case.GPUs > 1, "cost: of all %d GPUs.", t.Case.GPUs)
 	s.Notes.If(len(waiting) > 0, "held up by the host, which launches kernels more slowly than the GPU runs them: "+
 		"%s; a larger batch or torch.compile costs little there.", strings.Join(waiting, ", "))
 	s.Notes.If(t.Case.Strategy != nil, "%d GPUs train %d batches of that size at a time; communication runs at "+
 		"the share of the links' speed that collectives reach (docs/time.md), overlapped with kernels that do not "+
 		"wait for it.", t.Case.GPUs, t.Case.Batches())
-	var answers workspaceAnswers
-	for _, r := range t.Rows {
-		answers.add(r.Batch, r.Workspaces)
-	}
-	s.Notes = append(s.Notes, answers.notes()...)
-	s.Notes = append(s.Notes, judgedLoops(lists.Map(t.Rows, func(r TimeRow) models.Loop { return r.Loop }))...)
-	s.Notes = append(s.Notes, t.unsafe()...)
+	s.Notes = slices.Concat(s.Notes, answers.notes(),
+		judgedLoops(lists.Map(t.Rows, func(r TimeRow) models.Loop { return r.Loop })), t.unsafe())
 	for _, why := range lists.Union(nil, lists.Map(t.Rows, func(r TimeRow) string { return r.Refused })...) {
 		s.Notes.If(why != "", "refused: %s", why)
 	}

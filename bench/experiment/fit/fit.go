@@ -55,6 +55,8 @@ type Search struct {
 	// Levers reports whether the cases differ by memory-saving options, so that what is recommended is explained by
 	// them.
 	Levers bool
+	// Precisions are those in which the best combinations of memory-saving options are searched.
+	Precisions []models.Autocast
 	// Lengths are the lengths of the data set's samples, nil if all are alike: what is
 	// recommended gets through whole epochs over them. On one simulated GPU alone.
 	Lengths *epoch.Lengths
@@ -93,15 +95,21 @@ func (s Slots) take() (giveBack func()) {
 func Run(ctx context.Context, s Search) (*report.Fit, error) {
 	f := s.begin()
 	s.Evidence = s.Sharing(s.GPUs)
-	v, err := s.look(ctx, f)
+	v, err := s.look(ctx, s.Cases)
 	if err != nil {
 		return nil, err
 	}
 	if !slices.Contains(v.refusals, nil) {
 		return nil, v.refusals[0]
 	}
+	f.Choices = v.choices
 	f.Intervals = intervalsOf(f.Choices)
 	rank(f, s.Model.Stages)
+	if s.Levers {
+		if err := s.precisely(ctx, f); err != nil {
+			return nil, err
+		}
+	}
 	if s.Ranks.Strategy == AnyStrategy {
 		if err := s.refine(ctx, f); err != nil {
 			return nil, err
@@ -157,7 +165,6 @@ func (s *Search) begin() *report.Fit {
 			EffectiveBatch: s.Effective, MaxBatch: s.MaxBatch, Multiple: s.Multiple, Batch: s.Batch,
 			SeqLen: s.SeqLen,
 		},
-		Choices: make([]report.Choice, len(s.Cases)*len(s.GPUs)),
 	}
 	if s.Ranks.GPUs > 1 {
 		r := s.Ranks
@@ -172,9 +179,11 @@ func (s *Search) begin() *report.Fit {
 	return f
 }
 
-// look fills in the choices: interpolated on several GPUs, exact on one.
-func (s *Search) look(ctx context.Context, f *report.Fit) (*survey, error) {
-	v := &survey{search: s, choices: f.Choices, refusals: make([]error, len(f.Choices))}
+// look makes a choice of each case on each GPU: interpolated on several GPUs, exact on one.
+func (s Search) look(ctx context.Context, cases []models.Case) (*survey, error) {
+	s.Whole, s.Cases = max(s.Whole, len(s.Cases)), cases
+	n := len(cases) * len(s.GPUs)
+	v := &survey{search: &s, choices: make([]report.Choice, n), refusals: make([]error, n)}
 	if s.surveys() {
 		return v, v.run(ctx)
 	}

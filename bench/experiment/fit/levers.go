@@ -72,6 +72,26 @@ func Levered(m models.Model, c models.Case, fixed func(flag string) bool) []mode
 	return cases
 }
 
+// precisely searches the best combinations of memory-saving options in the other precisions, too: combinations nearly
+// as fast as what is recommended on a GPU, or all if nothing fits.
+func (s *Search) precisely(ctx context.Context, f *report.Fit) error {
+	var cases []models.Case
+	best := 0.0
+	for _, c := range f.Choices {
+		if c.Recommended {
+			best = c.SamplesPerSecond
+		}
+		for _, amp := range s.Precisions {
+			if k := c.Case.Case; c.Refused == "" && c.SamplesPerSecond >= nearlyAsFast*best {
+				k.AMP = amp
+				cases = append(cases, k)
+			}
+		}
+	}
+	_, err := s.extend(ctx, f, cases)
+	return err
+}
+
 // Turned reports whether a case has a memory-saving option that a search turns by a flag.
 func Turned(flag string, c *models.Case) bool {
 	return slices.ContainsFunc(turns(), func(t turn) bool { return t.flag == flag && t.is(c) })

@@ -30,10 +30,11 @@ type Part struct {
 func RunPart(ctx context.Context, s Search) (*Part, error) {
 	f := s.begin()
 	s.Evidence = s.Sharing(s.GPUs)
-	v, err := s.look(ctx, f)
+	v, err := s.look(ctx, s.Cases)
 	if err != nil {
 		return nil, err
 	}
+	f.Choices = v.choices
 	p := &Part{
 		Choices: slices.Clone(v.choices), Confirmed: map[int]report.Choice{}, Intervals: intervalsOf(v.choices),
 	}
@@ -98,7 +99,5 @@ func Join(head report.Fit, stages []string, parts []*Part) (*report.Fit, error) 
 
 // Head returns the result of the search without choices, which is the same for all parts.
 func (s *Search) Head() report.Fit {
-	f := s.begin()
-	f.Choices = nil
-	return *f
+	return *s.begin()
 }

@@ -14,15 +14,7 @@ import (
 
 // refine searches around the best strategies: other options of the same strategies, in the same configurations.
 func (s *Search) refine(ctx context.Context, f *report.Fit) error {
-	seen := map[models.Key]bool{}
-	for _, c := range f.Choices {
-		seen[keyOf(c.Case.Case)] = true
-	}
-	for _, c := range s.Cases {
-		f.Parallel.Searched = lists.Union(f.Parallel.Searched, c.Strategy.String())
-	}
-	closer := *s
-	closer.Cases = nil
+	var cases []models.Case
 	for _, l := range leaders(f) {
 		c := l.Case
 		for _, text := range s.finer(l) {
@@ -34,39 +26,38 @@ func (s *Search) refine(ctx context.Context, f *report.Fit) error {
 				continue
 			}
 			c.Strategy = &strategy
-			if !seen[keyOf(c)] {
-				seen[keyOf(c)] = true
-				closer.Cases = append(closer.Cases, c)
-				f.Parallel.Around = lists.Union(f.Parallel.Around, text)
-			}
+			cases = append(cases, c)
 		}
 	}
-	if len(closer.Cases) == 0 {
-		return nil
-	}
-	v := &survey{
-		search: &closer, choices: make([]report.Choice, len(closer.Cases)*len(s.GPUs)),
-		refusals: make([]error, len(closer.Cases)*len(s.GPUs)),
-	}
-	if err := v.run(ctx); err != nil {
-		return err
-	}
-	offloads := false
-	for _, c := range v.choices {
-		if c.Refused == "" { // nobody asked for it
-			f.Choices = append(f.Choices, c)
-			offloads = offloads || c.Fits() && c.Case.Strategy.Offload != ""
-		}
-	}
-	if offloads {
+	added, err := s.extend(ctx, f, cases)
+	if slices.ContainsFunc(added, func(c report.Choice) bool { return c.Fits() && c.Case.Strategy.Offload != "" }) {
 		f.Warnings = append(f.Warnings, report.Warning{
 			What: "samples per second with all on the host (offload=all) count its copies and its optimizer at " +
 				"speeds that are assumed: 12 GB/s of the link, 40 GB/s of memory for each process; machines " +
 				"differ by a factor of 4",
 		})
 	}
+	return err
+}
+
+// extend adds choices of further cases to a search, but for known and refused ones, and ranks all. It returns the added.
+func (s *Search) extend(ctx context.Context, f *report.Fit, cases []models.Case) ([]report.Choice, error) {
+	known := lists.Set(lists.Map(f.Choices, func(c report.Choice) models.Key { return keyOf(c.Case.Case) }))
+	cases = slices.DeleteFunc(cases, func(c models.Case) bool {
+		defer func() { known[keyOf(c)] = true }()
+		return known[keyOf(c)]
+	})
+	if len(cases) == 0 {
+		return nil, nil
+	}
+	v, err := s.look(ctx, cases)
+	if err != nil {
+		return nil, err
+	}
+	added := lists.Filter(v.choices, func(c report.Choice) bool { return c.Refused == "" })
+	f.Choices = append(f.Choices, added...)
 	rank(f, s.Model.Stages)
-	return nil
+	return added, nil
 }
 
 // keyOf identifies a configuration, whatever its batch.

@@ -320,9 +320,9 @@ func (l line) at(batch, index int) float64 {
 	return max(first+slope*float64(batch-a), first*min(1, float64(batch)/float64(a)))
 }
 
-// confirm replays each recommended choice of a survey at its own batch size and GPU, and replaces the estimates. If one
-// does not fit, the next choice of its stage is recommended and replayed as well. It returns the replays by the keys of
-// the choices that they replace, and by their own.
+// confirm replays each recommended choice of a survey at its own batch size and GPU, and replaces the estimates. If
+// another choice of its stage is then better, it is recommended and replayed as well. It returns the replays by the keys
+// of the choices that they replace, and by their own.
 func (s *Search) confirm(ctx context.Context, f *report.Fit) (confirmed map[string]report.Choice, err error) {
 	confirmed = map[string]report.Choice{}
 	for settled := !s.surveys(); !settled; settled = settle(f, s.Model.Stages, confirmed) {
@@ -343,21 +343,18 @@ func (s *Search) confirm(ctx context.Context, f *report.Fit) (confirmed map[stri
 	return confirmed, nil
 }
 
-// settle replaces recommended choices by their replays, and reports whether all of them fit; if not, others are
-// recommended.
-func settle(f *report.Fit, stages []string, confirmed map[string]report.Choice) bool {
-	all := true
+// settle replaces recommended choices by their replays and ranks all again. It reports whether nothing was left to
+// replace.
+func settle(f *report.Fit, stages []string, confirmed map[string]report.Choice) (settled bool) {
+	settled = true
 	for i, c := range f.Choices {
 		if exact, ok := confirmed[placeOf(c)]; ok && c.Recommended {
-			exact.Recommended = exact.Fits()
+			settled = settled && c.Estimate == exact.Estimate && c.Batch == exact.Batch
 			f.Choices[i] = exact
-			all = all && exact.Recommended
 		}
 	}
-	if !all {
-		rank(f, stages)
-	}
-	return all
+	rank(f, stages)
+	return settled
 }
 
 // gpus returns the simulated GPUs of a search by the names that choices use.
