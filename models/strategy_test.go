@@ -175,7 +175,7 @@ func TestStrategiesThatRanksCannotFollowAreRefused(t *testing.T) {
 		require.Contains(t, reason, want, text)
 	}
 	_, reason := choiceOf(&Model{Distributes: true}, &Case{Strategy: &Strategy{Name: DDP}}).first(rankConflicts)
-	require.Contains(t, reason, "invalid number of GPUs ")
+	require.Contains(t, reason, "is not a number of GPUs")
 }
 
 func TestStrategiesComeBackFromTheirText(t *testing.T) {

@@ -183,7 +183,7 @@ func (f *Fit) fasterNotes() (notes phrase.List) {
 		best := f.Choices[i]
 		notes.If(best.Recommended && c.NotAdvised != "" && c.Case.Stage == best.Case.Stage && len(f.Devices) == 1 &&
 			c.SamplesPerSecond > best.SamplesPerSecond, "faster and not recommended: stage %s, %s, batch %d: %s.",
-			c.Case.Stage, c.Case.Precision()+phrase.If(c.Case.Checkpointing, " with checkpointing"), c.Batch, c.NotAdvised)
+			c.Case.Stage, c.Case.Precision()+phrase.If(c.Case.Checkpointing, ", checkpointing"), c.Batch, c.NotAdvised)
 	}
 	return notes
 }

@@ -73,7 +73,7 @@ func checkPacked(c models.Case) (setting, reason string) {
 	case c.EarlyLayers() && c.LoRA != nil && c.LoRA.DoRA != "":
 		return models.EarlySetting, "vprof records DoRA beside the layers of newer releases; leave out dora"
 	case c.On(models.HalfEmbeddingsSetting) && (c.Quantize == "" || c.Weights != models.FP32):
-		return models.HalfEmbeddingsSetting, "is about layers that --quantize leaves in fp32; give it with --weights fp32"
+		return models.HalfEmbeddingsSetting, "is about layers that --quantize leaves in fp32; add --weights fp32"
 	case c.On(models.DeviceMapSetting) && c.Strategy != nil && c.Strategy.Name != models.DDP:
 		return models.DeviceMapSetting, "is about models that are whole on each GPU; leave out --strategy"
 	case c.PacksHead() && c.Quantize == "":

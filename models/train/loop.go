@@ -22,7 +22,8 @@ type LoopVariables struct {
 
 // LoopVariables returns the variables of the case's loop; own is the default for cases that name none.
 func (s *Session) LoopVariables(c models.Case, own models.Loop) *LoopVariables {
-	return &LoopVariables{loop: cmp.Or(c.Loop, own), zero: cmp.Or(c.ZeroGrad, models.ZeroGradAfter), every: c.EmptyCache}
+	zero := cmp.Or(c.ZeroGrad, models.ZeroGradAfter)
+	return &LoopVariables{loop: cmp.Or(c.Loop, own), zero: zero, every: c.EmptyCache}
 }
 
 // Begin starts a step. At the top level of a script, the variables of the previous step are still bound.

@@ -51,7 +51,7 @@ func (c *Config) pipeline() error {
 		return c.facts[schedule].wrong("is %s: vprof records stages that GPUs share with 1F1B and GPipe; take one of "+
 			"them, or give vprof run the command as it is", c.facts[schedule].value)
 	case sizes["batch"]%each != 0:
-		return c.placed(batch.from).wrong("is %s, which is not a multiple of a micro-batch of %d; torchtitan refuses it",
+		return c.placed(batch.from).wrong("is %s, which is no multiple of a micro-batch of %d; torchtitan refuses it",
 			batch.value, each)
 	case micro < ranks:
 		return c.placed(batch.from).wrong("is %s, which makes %d micro-batches of %d, and a pipeline of %d ranks "+
