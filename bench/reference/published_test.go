@@ -14,7 +14,7 @@ func TestPublishedFiguresHaveASourceAndAPlan(t *testing.T) {
 	rows, ok, err := reference.OpenPublished("data/published/loops.jsonl.gz")
 	require.NoError(t, err)
 	require.True(t, ok)
-	require.Len(t, rows, 346)
+	require.Len(t, rows, 359)
 	for _, r := range rows {
 		require.NotEmpty(t, r.Source)
 		require.True(t, strings.Contains(r.Command, " --model hf:configs/"), r.Command)
