@@ -8,6 +8,7 @@ import (
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/internal/phrase"
 )
 
 // Matrix is a page of models by GPUs.
@@ -65,8 +66,9 @@ func cellOf(r report.MatrixCell) matrixCell {
 	c.Words = fmt.Sprintf("%s, %s, on %s: batch %d %s and needs %s, %s", r.Model, r.Case, r.Title, r.Batch, r.Fits,
 		c.Needs, r.Run)
 	if r.Largest > 0 {
-		c.Largest += fmt.Sprintf(" (%d)", r.Largest)
-		c.Words += fmt.Sprintf("; the largest safe batch is %d", r.Largest)
+		largest := fmt.Sprint(r.Largest, phrase.If(r.Capped, "+")) // as the search ends there
+		c.Largest += " (" + largest + ")"
+		c.Words += "; the largest safe batch is " + largest
 	}
 	return c
 }

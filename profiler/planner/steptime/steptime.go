@@ -139,7 +139,7 @@ type Efficiency struct {
 }
 
 // fitted is the source of times that no calibration has corrected.
-const fitted = "fitted to measured kernels and steps of other machines; intervals hold 142 of 152 measured steps of " +
+const fitted = "fitted to measured kernels and steps of other machines; intervals hold 145 of 156 measured steps of " +
 	"model families left out; corrected by vprof calibrate"
 
 // Assumed returns the times by the table of kernel parameters. Their error is the spread of the load.

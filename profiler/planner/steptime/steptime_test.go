@@ -1,6 +1,9 @@
 package steptime
 
 import (
+	"os"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -133,4 +136,14 @@ func TestCommunicationHidesBehindKernels(t *testing.T) {
 	slow := load.Expected[program.Matmul] + e.Launch.Value
 	require.Greater(t, slow, 1.0)
 	require.InDelta(t, slow, e.Time(load).Seconds, 1e-9)
+}
+
+// Each row of `vprof time` says how often intervals held, as the page does.
+func TestThePageCountsTheIntervalsThatHeld(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/time.md")
+	require.NoError(t, err)
+	of := regexp.MustCompile(`\d+ of \d+ measured steps of model families left out`)
+	text := strings.Join(strings.Fields(string(page)), " ")
+	require.Contains(t, text, "held "+of.FindString(fitted))
+	require.NotEmpty(t, of.FindString(fitted))
 }
