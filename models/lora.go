@@ -393,8 +393,8 @@ func (l *LoRA) All() bool {
 // Listed reports whether all linear layers get adapters, and no other parameter, see [LinearLayers].
 func (l *LoRA) Listed() bool { return slices.Contains(l.Targets, LinearLayers) }
 
-// Wanted returns the layers that were requested, as the beginning of the error that none gets an adapter.
-func (l *LoRA) Wanted() string {
+// NoneAdapted says that none of the requested layers gets an adapter, as the beginning of an error.
+func (l *LoRA) NoneAdapted() string {
 	if l.Match != "" {
 		return "no linear layer's path is matched by " + l.Match
 	}

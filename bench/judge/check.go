@@ -17,7 +17,7 @@ func (j *Judge) Check(ctx context.Context, s *step.Setup, r *step.Result, of fun
 	if r.Measured != nil {
 		return j.checkMeasured(r, at), nil
 	}
-	if err := s.Perturb(ctx, r); err != nil {
+	if err := s.AddSpread(ctx, r); err != nil {
 		return c, err
 	}
 	e, err := j.Estimate(s, r, at.Usage)

@@ -188,7 +188,7 @@ func (d *Judgement) perturb(ctx context.Context, loops []*Loop) error {
 		if i > 0 && float64(l.Need) < closeLoop*float64(most) {
 			continue
 		}
-		if err := l.Setup.Perturb(ctx, l.Steps); err != nil {
+		if err := l.Setup.AddSpread(ctx, l.Steps); err != nil {
 			return err
 		}
 		if err := d.measure(l); err != nil {
@@ -220,7 +220,7 @@ func (d *Judgement) Evaluate(ctx context.Context) (err error) {
 			e.Result.Spread, e.Result.Reordered = l.Steps.Spread, l.Steps.Reordered
 		}
 		if e.Judged {
-			if err := l.Setup.Perturb(ctx, e.Result); err != nil {
+			if err := l.Setup.AddSpread(ctx, e.Result); err != nil {
 				return err
 			}
 		}

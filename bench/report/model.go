@@ -15,7 +15,7 @@ type Model struct {
 	// Inputs are the tensors of a batch.
 	Inputs []Input `json:"inputs"`
 	// Attention are the backends of scaled_dot_product_attention; empty if the model does not call it.
-	Attention []Attention `json:"attention"`
+	Attention []AttentionBackend `json:"attention"`
 	// Claims are what the project's guide says; empty if vprof knows of none.
 	Claims []Claim `json:"claims"`
 }
@@ -46,8 +46,8 @@ func (i Input) String() string {
 	return s
 }
 
-// Attention is the backend of a kind of attention call in a precision.
-type Attention struct {
+// AttentionBackend is the backend of a kind of attention call in a precision.
+type AttentionBackend struct {
 	// Precision is fp32, or that of autocast.
 	Precision string `json:"precision"`
 	// Backend is flash, memory-efficient, cuDNN or math.

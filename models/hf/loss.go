@@ -161,7 +161,7 @@ func (t Text) Begin(f *frame) { t.Cache.begin(f) }
 func (t Text) EndWithLoss(f *frame, loss *tensor, rest ...*tensor) *tensor {
 	all, cache := append([]*tensor{loss}, rest...), t.Cache.Returned()
 	f.End(append(slices.Clip(all), cache...)...)
-	all = append(f.Tape().Home(all), cache...) // which stays where its layers are (_skip_keys_device_placement)
+	all = append(f.Tape().OutputsToBatchGPU(all), cache...) // which stays with its layers (_skip_keys_device_placement)
 	f.Tape().Output(all...)
 	return all[0]
 }

@@ -212,7 +212,7 @@ func noneAdapted(l *models.LoRA, paths []string) string {
 		for _, p := range paths {
 			names[p[strings.LastIndexByte(p, '.')+1:]] = true
 		}
-		return fmt.Sprintf("%s; there are %s", l.Wanted(), strings.Join(slices.Sorted(maps.Keys(names)), ", "))
+		return fmt.Sprintf("%s; there are %s", l.NoneAdapted(), strings.Join(slices.Sorted(maps.Keys(names)), ", "))
 	}
 	alike := func(path string) (n int) {
 		for part := range strings.SplitSeq(path, ".") {
@@ -221,7 +221,7 @@ func noneAdapted(l *models.LoRA, paths []string) string {
 		return n
 	}
 	closest := slices.MaxFunc(paths, func(a, b string) int { return cmp.Compare(alike(a), alike(b)) })
-	return fmt.Sprintf("%s, as a whole, which peft raises for; one is called %s", l.Wanted(), closest)
+	return fmt.Sprintf("%s, as a whole, which peft raises for; one is called %s", l.NoneAdapted(), closest)
 }
 
 // checkParameterAdapters returns why n adapters of single parameters are impossible in a case; empty if they are

@@ -22,7 +22,7 @@ type layers struct {
 	// numbers are the numbers of the storages that the stage receives from earlier stages.
 	numbers []uint32
 	// skipped are the layers of other stages that passes need not run.
-	skipped trace.SkippedCalls
+	skipped trace.OtherStagesCalls
 
 	pass *Pass
 	// outs has the places of what is sent among the pass's, by storage.
@@ -182,7 +182,7 @@ func (t *taskTrainer) stage(tape *trace.Tape, blocks []string, from, to string) 
 	if err != nil {
 		return nil, err
 	}
-	l := &layers{t: t, tape: tape, from: from, to: to, numbers: s.numbers, skipped: trace.SkippedCalls{}}
+	l := &layers{t: t, tape: tape, from: from, to: to, numbers: s.numbers, skipped: trace.OtherStagesCalls{}}
 	for _, p := range s.parameters {
 		p.Away = false
 	}

@@ -107,8 +107,8 @@ func (f *Frame) AllHere(args []*Tensor) []*Tensor {
 	return lists.Map(args, f.Here)
 }
 
-// Home returns a model's outputs on the GPU of the batch (io_same_device). All are copied, then freed.
-func (t *Tape) Home(xs []*Tensor) []*Tensor {
+// OutputsToBatchGPU returns a model's outputs on the GPU of the batch (io_same_device). All are copied, then freed.
+func (t *Tape) OutputsToBatchGPU(xs []*Tensor) []*Tensor {
 	if t.ranks.spread == nil {
 		return xs
 	}

@@ -37,12 +37,12 @@ type pipeline struct {
 	received map[uint32]*Tensor
 	// crossings counts the calls of the boundary while later stages run.
 	crossings int
-	skipped   SkippedCalls
+	skipped   OtherStagesCalls
 }
 
-// SkippedCalls are the calls of modules in other stages from which only the output crosses, found
+// OtherStagesCalls are the calls of modules in other stages from which only the output crosses, found
 // by one pass through a model. Later passes skip them.
-type SkippedCalls map[*Path]skippedCall
+type OtherStagesCalls map[*Path]skippedCall
 
 // skippedCall has the numbers of a call's output and of the next storage (see [Tensor.Number]).
 type skippedCall struct{ output, next uint32 }
@@ -50,7 +50,7 @@ type skippedCall struct{ output, next uint32 }
 // StagePass begins a pass through all stages of a model. received has the received storages of
 // earlier stages by their numbers (see [Tensor.Number]). Calls that need not run again are added to
 // skipped, unless it is nil, and later passes skip them. A nil boundary ends the pass.
-func (t *Tape) StagePass(b StageBoundary, received map[uint32]*Tensor, skipped SkippedCalls) {
+func (t *Tape) StagePass(b StageBoundary, received map[uint32]*Tensor, skipped OtherStagesCalls) {
 	t.ranks.pipeline = pipeline{boundary: b, received: received, skipped: skipped}
 }
 

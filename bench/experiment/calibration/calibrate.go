@@ -256,7 +256,7 @@ func (c *Calibration) entry(gpu device.GPU, r *calibrate.Result) *coefficients.E
 		}
 	}
 	before, after, heldOut := errorsOf(r.Points)
-	e.Errors = coefficients.Errors{Before: before, After: after, HeldOut: heldOut}
+	e.Errors = coefficients.FitErrors{Before: before, After: after, HeldOut: heldOut}
 	return e
 }
 

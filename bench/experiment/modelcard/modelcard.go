@@ -118,8 +118,8 @@ func sizeOf(n, m, a, b int64) string {
 }
 
 // attentionOf lists the backend of each attention call by precision.
-func attentionOf(ctx context.Context, m models.Model, gpu device.GPU) ([]report.Attention, error) {
-	var out []report.Attention
+func attentionOf(ctx context.Context, m models.Model, gpu device.GPU) ([]report.AttentionBackend, error) {
+	var out []report.AttentionBackend
 	for _, amp := range models.Precisions() {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -129,7 +129,7 @@ func attentionOf(ctx context.Context, m models.Model, gpu device.GPU) ([]report.
 			return nil, err
 		}
 		for _, a := range facts.Attention {
-			out = append(out, report.Attention{
+			out = append(out, report.AttentionBackend{
 				Precision: cmp.Or(string(amp), "fp32"), Backend: a.Backend, HeadWidth: a.HeadWidth,
 				Masked: a.Masked, Why: a.Why,
 			})

@@ -77,9 +77,9 @@ func (s *Setup) Settle(ctx context.Context, t Trial) (*Result, error) {
 	}
 }
 
-// Perturb replays the step of a result with slightly other sizes and orders, and adds the spread of its peaks to the
+// AddSpread replays the step of a result with slightly other sizes and orders, and adds the spread of its peaks to the
 // result, unless it has one or was measured on a device.
-func (s *Setup) Perturb(ctx context.Context, r *Result) error {
+func (s *Setup) AddSpread(ctx context.Context, r *Result) error {
 	if r.Spread.High > 0 || r.Measured != nil {
 		return nil
 	}
@@ -194,7 +194,7 @@ func (s *Setup) Expandable(ctx context.Context, e planner.Estimate, gpu device.G
 	if err != nil || e.Device.Value-then.Device.Value < worth {
 		return nil, err
 	}
-	if err := s.Perturb(ctx, other); err != nil {
+	if err := s.AddSpread(ctx, other); err != nil {
 		return nil, err
 	}
 	if then, err = s.Estimate(gpu, other.Sample()); err != nil {

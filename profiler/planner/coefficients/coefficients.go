@@ -64,7 +64,7 @@ type Entry struct {
 	// Synthetic is like Relative, of the kernels of vprof's own that stand for PyTorch's on a GPU.
 	// Times of PyTorch are not estimated by it.
 	Synthetic map[string]Number `yaml:"synthetic_efficiency,omitempty" json:"synthetic_efficiency,omitempty"`
-	Errors    Errors            `yaml:"errors" json:"errors"`
+	Errors    FitErrors         `yaml:"errors" json:"errors"`
 	// Undetermined are terms that the runs could not tell, and why.
 	Undetermined []string `yaml:"undetermined,omitempty" json:"undetermined,omitempty"`
 	Inputs       []Input  `yaml:"inputs" json:"inputs"`
@@ -110,9 +110,9 @@ type Correlation struct {
 	Value   float64   `yaml:"value" json:"value"`
 }
 
-// Errors are relative errors of estimates against the runs: with the defaults,
+// FitErrors are relative errors of estimates against the runs: with the defaults,
 // with the entry, and of each run with an entry fitted to the others.
-type Errors struct {
+type FitErrors struct {
 	Before Error `yaml:"before" json:"before"`
 	After  Error `yaml:"after" json:"after"`
 	// HeldOut is nil where leaving a run out leaves too few.

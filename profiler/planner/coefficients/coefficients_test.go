@@ -31,7 +31,7 @@ func sample() *File {
 		},
 		Correlations: []Correlation{{[2]string{"context", "device_slack"}, -0.9}},
 		Efficiency:   map[string]Number{"matmul": {0.6, 0.1, "default"}, "launch": {5e-6, 1e-6, "default"}},
-		Errors:       Errors{Before: Error{0.2, 0.3}, After: Error{0.001, 0.002}, HeldOut: &Error{0.01, 0.02}},
+		Errors:       FitErrors{Before: Error{0.2, 0.3}, After: Error{0.001, 0.002}, HeldOut: &Error{0.01, 0.02}},
 		Undetermined: []string{"granularity: every run has as many segments"},
 		Inputs: []Input{{
 			File: "b2.json", SHA256: strings.Repeat("0", 64), Kind: "report", Source: "vprof v1.0.0",
