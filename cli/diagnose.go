@@ -65,13 +65,13 @@ func runDiagnose(ctx context.Context, o *diagnoseOptions, paths []string) error 
 		return err
 	}
 	helps := d.Now == nil || slices.ContainsFunc(d.Remedies, func(r report.Remedy) bool {
-		return strings.HasPrefix(r.What, diagnose.Allocator)
+		return strings.HasPrefix(r.What, report.AllocConf)
 	})
 	for i := range d.Findings {
 		f := &d.Findings[i]
 		f.Advice = slices.DeleteFunc(f.Advice, func(text string) bool {
 			return text == diagnose.NameTheModel && o.c.model != "" ||
-				strings.HasPrefix(text, diagnose.Allocator) && !helps
+				strings.HasPrefix(text, report.AllocConf) && !helps
 		})
 	}
 	if err := o.out.finish(d); err != nil {

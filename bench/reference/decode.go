@@ -69,7 +69,7 @@ func decodeRecord(line []byte) (Record, error) {
 	}
 	conf, ok := allocConf(w.Env)
 	if !ok {
-		return Record{}, bad("env", "want %sSETTINGS, found %q", allocConfVariable, w.Env)
+		return Record{}, bad("env", "want %sSETTINGS, found %q", report.AllocConf, w.Env)
 	}
 	r.AllocConf = conf
 	if w.StepMS != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/vprof/vprof/internal/input"
 )
 
-// Published is a published measurement on a real GPU, and the plan to compare it with. Without a plan, Missing is what
-// vprof cannot plan.
+// Published is a published measurement on a real GPU, and the plan to compare it with. If there is no plan, Missing
+// names what vprof cannot plan.
 type Published struct {
 	report.PublishedRow
 	Missing string `json:"missing"`

@@ -106,12 +106,10 @@ func (r *Record) Steps() int {
 // ownOptimizers are the names by which a record marks that the case kept its own optimizer.
 var ownOptimizers = map[string]bool{"": true, "AdamW": true, "Adam x2": true}
 
-const allocConfVariable = "PYTORCH_CUDA_ALLOC_CONF="
-
 // allocConf extracts the allocator settings from a record's env field, which holds NAME=VALUE words.
 func allocConf(env string) (string, bool) {
 	if env == "" {
 		return "", true
 	}
-	return strings.CutPrefix(env, allocConfVariable)
+	return strings.CutPrefix(env, report.AllocConf)
 }

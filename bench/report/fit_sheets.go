@@ -70,7 +70,7 @@ func (f *Fit) choicesSheet() Sheet {
 	return s.filled()
 }
 
-// mostOfStage is how many configurations of a stage are shown, and all that are recommended or the authors' own.
+// mostOfStage limits the configurations of a stage that are shown; recommended ones and the authors' own always are.
 const mostOfStage = 8
 
 // shown returns the choices that are shown. Of those with the same values, such as with and without recomputation of

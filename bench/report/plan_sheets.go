@@ -101,9 +101,12 @@ func (v Verdict) mark() string {
 // changes neither results nor, noticeably, speed.
 const ExpandableSegments = "expandable_segments:True"
 
+// AllocConf begins settings of PyTorch's allocator in the environment.
+const AllocConf = "PYTORCH_CUDA_ALLOC_CONF="
+
 // slackWords describes what expandable segments would change in an estimate.
 func slackWords(e *Estimate, expandable Interval) string {
-	return fmt.Sprintf("%s of its %s are slack of the caching allocator; with PYTORCH_CUDA_ALLOC_CONF=%s it needs %s",
+	return fmt.Sprintf("%s of its %s are slack of the caching allocator; with "+AllocConf+"%s it needs %s",
 		bytesize.Format(e.Reserved.Bytes-e.Allocated.Bytes), bytesize.Format(e.Device.Bytes), ExpandableSegments,
 		bytesize.Format(expandable.Bytes))
 }

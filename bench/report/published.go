@@ -29,8 +29,8 @@ type PublishedRow struct {
 	What  string `json:"what"`
 	Torch string `json:"torch_published,omitempty"`
 	GPU   string `json:"gpu,omitempty"`
-	// Kind is what was measured: "allocated", "active", "reserved" or "device". Active bytes also have freed blocks
-	// that wait for another stream: a plan has their bounds, allocated and reserved bytes.
+	// Kind is what was measured: "allocated", "active", "reserved" or "device". Active bytes include freed blocks
+	// that another stream may still use: a plan has their bounds, allocated and reserved bytes.
 	Kind string `json:"kind"`
 	// Bytes is the value, which may be off by Rounding, as it was printed.
 	Bytes    int64 `json:"published_bytes"`

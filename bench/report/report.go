@@ -399,8 +399,7 @@ type Stopped struct {
 	Reason string `json:"reason"`
 }
 
-// Warning is a fact that the reader of a result must know but that does not stop the run. Hint is what they can do
-// about it.
+// Warning tells the reader of a result a fact that limits it without stopping the run. Hint says what to do about it.
 type Warning struct {
 	What string `json:"what"`
 	Hint string `json:"hint,omitempty"`

@@ -126,7 +126,7 @@ type Column struct {
 var columnText = regexp.MustCompile(`^(?:(.+): )?(.*?)(>)?(\?)?(?:-(\d))?$`)
 
 // Columns parses heads, separated by " | ". "group: head" has a group. Marks follow a head: ">" aligns right, "?" is
-// sparse, and "-2" is how unimportant the column is; the highest is omitted first.
+// sparse, and "-2" ranks the column: where a table is too wide, the column with the highest number is omitted first.
 func Columns(heads string) []Column {
 	var all []Column
 	for text := range strings.SplitSeq(heads, " | ") {

@@ -88,8 +88,8 @@ func Within(text string, low, high int64) (int64, error) {
 	return n, nil
 }
 
-// Whole reads a whole number as people write it: 1000000, 1_000_000, 1e6, 1.28M or 8k. A k stands for thousand, which is
-// 1000 of samples and 1024 of tokens, M and B for its second and third power.
+// Whole reads a whole number as people write it: 1000000, 1_000_000, 1e6, 1.28M or 8k. A k stands for thousand, which
+// is 1000 of samples and 1024 of tokens, M and B for its second and third power.
 func Whole(text string, thousand float64) (int64, error) {
 	bare := strings.ToLower(strings.ReplaceAll(text, "_", ""))
 	if n, err := strconv.ParseInt(bare, 10, 64); err == nil {

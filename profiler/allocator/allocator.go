@@ -212,8 +212,8 @@ func (a *Allocator) EmptyCache() error {
 	return nil
 }
 
-// CountFewer leaves out all statistics of blocks but the requested and the allocated bytes of both pools together, which
-// saves a fifth of the time. It must be called before the first Malloc, and [Allocator.RecordStream] not at all.
+// CountFewer leaves out all statistics of blocks but the requested and the allocated bytes of both pools together,
+// which saves a fifth of the time. It must be called before the first Malloc, and [Allocator.RecordStream] not at all.
 func (a *Allocator) CountFewer() { a.fewer = true }
 
 // Stats returns a copy of the statistics.

@@ -351,7 +351,7 @@ func TestNamesArePyTorchs(t *testing.T) {
 		fmt.Sprint(allocator.Free, " ", allocator.Allocated, " ", allocator.PendingFree, " ", allocator.PendingFree+1))
 }
 
-// What is counted has no say in what is allocated.
+// Counting fewer statistics changes neither segments nor peaks.
 func TestFewerStatisticsAreTheSame(t *testing.T) {
 	for _, conf := range []string{"", "expandable_segments:True", "max_split_size_mb:32"} {
 		var all [2]allocator.Stats

@@ -219,7 +219,7 @@ func fragmentation(c cache) []report.Finding {
 		Kind: "fragmentation", Problem: true, Evidence: evidence,
 		What: "the allocator holds far more than tensors need: free blocks that fit no request, or an old cache",
 		Advice: []string{
-			"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+			report.AllocConf + report.ExpandableSegments,
 			"torch.cuda.empty_cache() between training and validation, and after each epoch",
 		},
 	}}

@@ -52,15 +52,12 @@ func (s shortage) advice() []string {
 		why = "the free memory is in pieces, which that avoids"
 	}
 	todo.If(enough || s.cached >= noticeable, "%s%s: %s%s",
-		Allocator, report.ExpandableSegments, why, phrase.If(s.old, " (from PyTorch 2.1)"))
+		report.AllocConf, report.ExpandableSegments, why, phrase.If(s.old, " (from PyTorch 2.1)"))
 	todo.If(s.missing() > 0 && grows > s.missing(), "a batch that is smaller by %.0f %% or more, in more "+
 		"micro-batches: so much if all that tensors have grows with the batch, which weights and state do not",
 		math.Ceil(100*float64(s.missing())/float64(grows)))
 	return append(todo, "vprof fit finds the largest batch that is safe", NameTheModel)
 }
-
-// Allocator begins advice about the settings of PyTorch's allocator.
-const Allocator = "PYTORCH_CUDA_ALLOC_CONF="
 
 // NameTheModel is the advice to users who have not named the model to vprof.
 const NameTheModel = "--model and --batch with this command show what each remedy would save"

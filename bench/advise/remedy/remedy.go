@@ -45,7 +45,7 @@ func mitigations(s *step.Setup, gpu device.GPU, batch int) (all []mitigation) {
 	if text && !gpu.EmulatesBF16() {
 		autocast = "bf16"
 	}
-	add(!s.Allocator().Expandable, "PYTORCH_CUDA_ALLOC_CONF="+conf, "", batch,
+	add(!s.Allocator().Expandable, report.AllocConf+conf, "", batch,
 		func(c *models.Case) { c.AllocConf = conf })
 	add(half > 0, fmt.Sprintf("batch %d with %d micro-batches a step: as many samples a step as now", half, micro),
 		"accumulate", half, func(c *models.Case) { c.Accumulate = micro })
@@ -127,7 +127,7 @@ func (n *Step) Remedies(ctx context.Context, beyond int64) ([]report.Remedy, err
 		if err != nil {
 			return nil, err
 		}
-		now := n.device.High + beyond
+		now := n.Now(beyond).High
 		if r.Saves = now - r.Then.High; r.Saves <= 0 || r.Unsafe != "" && r.Saves < now/100 {
 			continue
 		}

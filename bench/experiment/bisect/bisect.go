@@ -32,8 +32,8 @@ type Search struct {
 // mostTries bounds the positions that are tried in a range whose middle is unusable.
 const mostTries = 5
 
-// Steps returns the changes of the value from position 0 to the last, in order. [ErrUnusable] leaves a position out, any
-// other error ends the search. Both ends must be usable. Changes that cancel each other are not found.
+// Steps returns the changes of the value from position 0 to the last, in order. [ErrUnusable] leaves a position out,
+// any other error ends the search. Both ends must be usable. Changes that cancel each other are not found.
 func (s *Search) Steps(last int, value func(position int) (int64, error)) ([]Step, error) {
 	s.Left(2 + tries(last))
 	first, err := value(0)

@@ -40,7 +40,8 @@ func (s *Search) refine(ctx context.Context, f *report.Fit) error {
 	return err
 }
 
-// extend adds choices of further cases to a search, but for known and refused ones, and ranks all. It returns the added.
+// extend adds choices of further cases to a search, but for known and refused ones, and ranks all. It returns the
+// added.
 func (s *Search) extend(ctx context.Context, f *report.Fit, cases []models.Case) ([]report.Choice, error) {
 	known := lists.Set(lists.Map(f.Choices, func(c report.Choice) models.Key { return keyOf(c.Case.Case) }))
 	cases = slices.DeleteFunc(cases, func(c models.Case) bool {

@@ -321,8 +321,8 @@ func (l line) at(batch, index int) float64 {
 }
 
 // confirm replays each recommended choice of a survey at its own batch size and GPU, and replaces the estimates. If
-// another choice of its stage is then better, it is recommended and replayed as well. It returns the replays by the keys
-// of the choices that they replace, and by their own.
+// another choice of its stage is then better, it is recommended and replayed as well. It returns the replays by the
+// keys of the choices that they replace, and by their own.
 func (s *Search) confirm(ctx context.Context, f *report.Fit) (confirmed map[string]report.Choice, err error) {
 	confirmed = map[string]report.Choice{}
 	for settled := !s.surveys(); !settled; settled = settle(f, s.Model.Stages, confirmed) {

@@ -13,7 +13,8 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// usualRuns is the number of runs after which a search whose prediction was not true does not run again for one multiple.
+// usualRuns is the number of runs after which a search whose prediction was not true does not run again for one
+// multiple.
 const usualRuns = 4
 
 // firstBatch is the batch size of the first run of a search.
@@ -149,9 +150,9 @@ func (s *batches) next(ctx context.Context, known bool) (int, error) {
 	return low, nil
 }
 
-// prediction returns the need as a function of the batch, by two runs: the smallest run that does not fit, or the largest
-// run if all fit, and the largest below it that fits. If both are the same run, the second is the largest of at most
-// three quarters of its batch, or the smallest.
+// prediction returns the need as a function of the batch, by two runs: the smallest run that does not fit, or the
+// largest run if all fit, and the largest below it that fits. If both are the same run, the second is the largest of at
+// most three quarters of its batch, or the smallest.
 func (s *batches) prediction(ctx context.Context) (func(batch int) (int64, error), error) {
 	fits, above := s.fits*s.multiple, 1
 	for above < len(s.runs)-1 && s.runs[above].Batch <= fits {

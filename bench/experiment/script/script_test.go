@@ -123,7 +123,8 @@ func TestPeaksPhasesAndClasses(t *testing.T) {
 	require.Equal(t, []report.Elsewhere{{GPU: 1, Allocated: 700, Reserved: 700}}, r.Script.Elsewhere, "not what lies idle")
 }
 
-// Where one line of the user holds most, the lines of libraries that it calls are named, with the paths of their modules.
+// Where one line of the user holds most, the lines of libraries that it calls are named, with the paths of their
+// modules.
 func TestLinesOfLibrariesBelow(t *testing.T) {
 	folder := filepath.Join(here, "testdata/site-packages")
 	o, said := trial(t, script.Command{Steps: 2, Folders: []string{folder}}, "library")

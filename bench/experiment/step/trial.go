@@ -88,7 +88,8 @@ func (t Trial) Key() string {
 // with the third, and with the spread the ends of intervals were up to 19 % apart.
 const MostMicro = 16
 
-// Record records the steps of a trial that was made in this process, for its GPU and others.
+// Record records the steps of a trial that was made in this process, for its GPU and others. If a replay ended the
+// recording, the trial keeps it.
 func (t *Trial) Record(ctx context.Context, others ...device.GPU) (*models.Recording, error) {
 	c := t.setup.c
 	c.Batch = t.Batch

@@ -137,8 +137,8 @@ func (h *History) Latest() (Round, []Notice) {
 }
 
 // Trace returns the history of a GPU up to a time: n entries, each of the length Steps[step]. If process is not zero,
-// the memory is that of this process. Samples are not quite regular; an entry between two of them repeats the value
-// before it.
+// the memory is that of this process. Samples come at slightly different intervals; an entry between two of them
+// repeats the earlier value.
 func (h *History) Trace(gpu, process, step, n int, upTo time.Time) Trace {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -37,7 +37,7 @@ func (p *Page) next() (todo []string, command string) {
 	if n := len(remedied); n > 0 {
 		q := remedied[n-1]
 		todo = append(todo,
-			fmt.Sprintf("Cheapest remedy: PYTORCH_CUDA_ALLOC_CONF=%s; batch %d then needs %s of the device's %s.",
+			fmt.Sprintf("Cheapest remedy: "+report.AllocConf+"%s; batch %d then needs %s of the device's %s.",
 				report.ExpandableSegments, q.Batch, bytesize.Format(q.Expandable.Bytes),
 				bytesize.Format(s.device.Memory)))
 	}
