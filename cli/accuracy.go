@@ -38,7 +38,7 @@ func newAccuracyCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "accuracy FILE...",
 		Short: "Compare estimates with records of PyTorch",
-		Args: between(1, anyNumber,
+		Args: argCount(1, unlimitedArgs,
 			"name the reference files to compare with (there are some in bench/reference/data)"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.files = args
@@ -64,24 +64,23 @@ func runAccuracy(ctx context.Context, o *accuracyOptions) error {
 		case ok && err != nil:
 			return err
 		case ok:
-			return o.published(ctx, rows, filepath.Dir(path))
+			return o.writePublished(ctx, rows, filepath.Dir(path))
 		}
 	}
-	records, err := o.read()
+	records, err := o.readRecords()
 	if err != nil {
 		return err
 	}
-	if done, err := o.part.instead(func() error { return o.shard(ctx, records) }); done {
+	if done, err := o.part.runShardIfSet(func() error { return o.shard(ctx, records) }); done {
 		return err
 	}
-	return o.out.work(func(step progress.Func) (report.Document, error) {
+	return o.out.withProgress(func(step progress.Func) (report.Document, error) {
 		return accuracy.Compare(ctx, records,
 			accuracy.Recorder{Models: o.app.models().With(reference.FineTuned())}, step)
 	})
 }
 
-// read reads all files and joins their errors.
-func (o *accuracyOptions) read() ([]reference.Record, error) {
+func (o *accuracyOptions) readRecords() ([]reference.Record, error) {
 	defer input.Begin()()
 	var records []reference.Record
 	var errs []error
@@ -121,26 +120,25 @@ func (o *accuracyOptions) read() ([]reference.Record, error) {
 	return records, errors.Join(errs...)
 }
 
-// atOnce is the number of records that are compared before their results are written.
-const atOnce = 256
+// recordsPerChunk is the number of records that are compared before their results are written.
+const recordsPerChunk = 256
 
 // shard compares a part of the records.
 func (o *accuracyOptions) shard(ctx context.Context, records []reference.Record) error {
-	p, err := planOf("accuracy", len(records), records)
+	p, err := newShardPlan("accuracy", len(records), records)
 	if err != nil {
 		return err
 	}
 	return o.part.run(ctx, o.app, p, nil,
 		func(ctx context.Context, from, to int, _ json.RawMessage, _ func(any) error) (int, any, error) {
-			to = min(to, from+atOnce)
+			to = min(to, from+recordsPerChunk)
 			a, err := accuracy.Compare(ctx, records[from:to], accuracy.Recorder{Models: o.app.models()}, nil)
 			return to - from, a, err
 		})
 }
 
-// anonymize shows the measurements from real GPUs as lines without names, and writes them to the file of --share.
 func (o *accuracyOptions) anonymize() error {
-	all, err := o.measured()
+	all, err := o.readMeasuredRuns()
 	if err != nil {
 		return err
 	}
@@ -174,8 +172,8 @@ func (o *accuracyOptions) anonymize() error {
 // isReport reports whether a file with this beginning is a result of sweep, plan or run.
 func isReport(head []byte) bool { return bytes.Contains(head, []byte(`"`+report.Schema+`"`)) }
 
-// beginning returns the first bytes of a file; none if it cannot be read, which the later read of the file reports.
-func beginning(path string) []byte {
+// firstBytes returns the first bytes of a file; none if it cannot be read, which the later read of the file reports.
+func firstBytes(path string) []byte {
 	f, err := input.OpenFile(path)
 	if err != nil {
 		return nil
@@ -186,12 +184,12 @@ func beginning(path string) []byte {
 	return head[:n]
 }
 
-// measured returns the runs on real GPUs in the files: results of vprof, and lines of the Python callbacks.
-func (o *accuracyOptions) measured() ([]reference.Measured, error) {
+// readMeasuredRuns returns the runs on real GPUs in the files: results of vprof, and lines of the Python callbacks.
+func (o *accuracyOptions) readMeasuredRuns() ([]reference.Measured, error) {
 	defer input.Begin()()
 	var all []reference.Measured
 	for _, path := range o.files {
-		if isReport(beginning(path)) {
+		if isReport(firstBytes(path)) {
 			data, name, err := o.app.readAll(path)
 			if err != nil {
 				return nil, err
@@ -223,9 +221,9 @@ func (o *accuracyOptions) measured() ([]reference.Measured, error) {
 	return all, nil
 }
 
-// published plans published measurements and shows the errors of the plans.
-func (o *accuracyOptions) published(ctx context.Context, rows []reference.Published, folder string) error {
-	return o.out.work(func(step progress.Func) (report.Document, error) {
+// writePublished plans published measurements and shows the errors of the plans.
+func (o *accuracyOptions) writePublished(ctx context.Context, rows []reference.Published, folder string) error {
+	return o.out.withProgress(func(step progress.Func) (report.Document, error) {
 		all, err := o.app.publishedRows(ctx, rows, folder, step)
 		return report.PublishedOf(all), err
 	})
@@ -245,7 +243,7 @@ func (a *app) publishedRows(ctx context.Context, rows []reference.Published, fol
 		row := p.PublishedRow
 		row.Refused = p.Missing
 		if _, tried := planned[p.Command]; !tried && p.Command != "" {
-			e, err := a.planned(ctx, p.Command, folder)
+			e, err := a.estimateCommand(ctx, p.Command, folder)
 			if planned[p.Command] = e; err != nil {
 				refused[p.Command] = err.Error()
 			}
@@ -264,9 +262,9 @@ func (a *app) publishedRows(ctx context.Context, rows []reference.Published, fol
 	return all, nil
 }
 
-// planned returns the estimate of a plan for one GPU and batch size; folder is where the plan finds its files.
-func (a *app) planned(ctx context.Context, command, folder string) (*report.Estimate, error) {
-	words := joinValues(strings.Fields(command)[1:])
+// estimateCommand returns the estimate of a plan for one GPU and batch size; folder is where the plan finds its files.
+func (a *app) estimateCommand(ctx context.Context, command, folder string) (*report.Estimate, error) {
+	words := joinOptionalValues(strings.Fields(command)[1:])
 	for i, w := range words {
 		if file, ok := strings.CutPrefix(w, "hf:"); ok && !filepath.IsAbs(file) {
 			words[i] = "hf:" + filepath.Join(folder, file)
@@ -283,7 +281,7 @@ func (a *app) planned(ctx context.Context, command, folder string) (*report.Esti
 	if err != nil {
 		return nil, err
 	}
-	evidence, err := o.c.evidence(a)
+	evidence, err := o.c.readEvidence(a)
 	if err != nil {
 		return nil, err
 	}
@@ -299,7 +297,7 @@ func (a *app) planned(ctx context.Context, command, folder string) (*report.Esti
 		return nil, usagef("%s: need one PyTorch release, one GPU and one batch size of %s", command, m.Name)
 	}
 	here := &job.Local{Models: a.models(), Evidence: evidence}
-	r, err := here.Run(ctx, job.Plan(cases[0], o.c.ranks.linked(gpus), batches)[0], nil)
+	r, err := here.Run(ctx, job.Plan(cases[0], o.c.ranks.withLinkSpeed(gpus), batches)[0], nil)
 	if err != nil {
 		return nil, err
 	}

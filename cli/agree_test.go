@@ -93,7 +93,8 @@ func newJudges(t *testing.T) *judges {
 // budget draws what may be filled, of GPUs of up to some MiB.
 func (j *judges) budget(t *rapid.T, most int) training {
 	out := training{
-		judges: j, memory: rapid.IntRange(1200, most).Draw(t, "MiB"), more: rapid.IntRange(1, 4<<10).Draw(t, "more MiB"),
+		judges: j, memory: rapid.IntRange(1200, most).Draw(t, "MiB"), more: rapid.IntRange(1, 4<<10).Draw(t,
+			"more MiB"),
 		grown: rapid.SampledFrom([]string{"memory", "share", "risk", "multiple", "effective"}).
 			Draw(t, "grown"),
 		below: rapid.Float64Range(0, 1).Draw(t, "below"), share: rapid.Float64Range(.3, .85).Draw(t, "share"),
@@ -295,7 +296,7 @@ func (c training) judgeRequests(t tester, flags []string, plan report.Report, sm
 	require.Equal(t, plan.Points[0].Estimate, response.Report.Points[0].Estimate, "request, %s", where)
 	require.Equal(t, plan.Points[0].Verdict(), response.Points[0].Reason, "request, %s", where)
 
-	asked[wholeReport] = true
+	asked[fullReportKey] = true
 	line, err = json.Marshal(asked)
 	require.NoError(t, err)
 	text := func(verb string) []byte {
@@ -333,8 +334,8 @@ func requestFor(line []string) map[string]any {
 	return asked
 }
 
-// grow checks that more memory, more of it to fill, or more risk never take a smaller batch, and that the multiple found is
-// no larger than the largest safe batch.
+// grow checks that more memory, more of it to fill, or more risk never take a smaller batch, and that the multiple
+// found is no larger than the largest safe batch.
 func (c training) grow(t tester, gpu string, fit report.Choice) {
 	find := func(c training, flags ...string) report.Choice { return c.largestOn(t, []string{gpu}, flags...)[0] }
 	less, more := fit.Largest, fit.Largest

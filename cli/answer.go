@@ -42,11 +42,12 @@ const requestText = "text"
 // longestRequest is the length limit of a request line, in bytes.
 const longestRequest = 1 << 20
 
-// line returns a request's command line, whose result has a format. It refuses flags that write files or choose output.
-func (r request) line(verb string, flags *pflag.FlagSet, format report.Format) ([]string, error) {
+// commandLine returns a request's command line, whose result has a format. It refuses flags that write files or choose
+// output.
+func (r request) commandLine(verb string, flags *pflag.FlagSet, format report.Format) ([]string, error) {
 	args := []string{verb}
 	for _, name := range slices.Sorted(maps.Keys(r)) {
-		values, err := valuesOf(r[name])
+		values, err := requestValues(r[name])
 		if err != nil {
 			return nil, usagef("%s: %w", name, err)
 		}
@@ -65,7 +66,7 @@ func (r request) line(verb string, flags *pflag.FlagSet, format report.Format) (
 		}
 		flag := flags.Lookup(name)
 		if flag == nil || !requestable(flag) {
-			meant := phrase.If(flag == nil, "%s", strings.Replace(meantFlag(flags, name), "--", "", 1))
+			meant := phrase.If(flag == nil, "%s", strings.Replace(similarFlag(flags, name), "--", "", 1))
 			return nil, usagef("%s: requests for %s have no such option%s", name, verb, meant)
 		}
 		if _, object := r[name].(map[string]any); !object && len(values) > 1 {
@@ -84,8 +85,8 @@ func requestable(flag *pflag.Flag) bool {
 		!slices.Contains([]string{helpAllFlag, offlineFlag, "help", "json-request", "json-lines", "request"}, flag.Name)
 }
 
-// valuesOf returns the values of a flag from JSON.
-func valuesOf(v any) ([]string, error) {
+// requestValues returns the values of a flag from JSON.
+func requestValues(v any) ([]string, error) {
 	var all []string
 	switch v := v.(type) {
 	case []any:
@@ -125,8 +126,8 @@ func scalar(v any) (text string, ok bool) {
 	return "", false
 }
 
-// requestOf parses a request, in which options may also be under [moreOptions].
-func requestOf(text []byte) (r request, err error) {
+// parseRequest parses a request, in which options may also be under [moreOptionsKey].
+func parseRequest(text []byte) (r request, err error) {
 	if len(text) > longestRequest {
 		return nil, usagef("a request has at most %d bytes", longestRequest)
 	}
@@ -135,11 +136,11 @@ func requestOf(text []byte) (r request, err error) {
 	if err := d.Decode(&r); err != nil {
 		return nil, usagef("the request is not a JSON object of options: %w", err)
 	}
-	more, given := r[moreOptions].(map[string]any)
-	if _, has := r[moreOptions]; has && !given {
-		return nil, usagef("%s: need an object of options by name", moreOptions)
+	more, given := r[moreOptionsKey].(map[string]any)
+	if _, has := r[moreOptionsKey]; has && !given {
+		return nil, usagef("%s: need an object of options by name", moreOptionsKey)
 	}
-	delete(r, moreOptions)
+	delete(r, moreOptionsKey)
 	for name, v := range more {
 		if _, twice := r[name]; twice {
 			return nil, usagef("%s: given twice", name)
@@ -162,8 +163,9 @@ type verbAnswer struct {
 	err error
 }
 
-// refuse returns the answer to an invalid request.
-func refuse(err error) verbAnswer { return verbAnswer{code: exitUsage, message: err.Error(), err: err} }
+func usageAnswer(err error) verbAnswer {
+	return verbAnswer{code: exitUsage, message: err.Error(), err: err}
+}
 
 // runVerb runs a verb with its flags in this process. With only set, it creates no other verb.
 func (a *app) runVerb(
@@ -175,14 +177,14 @@ func (a *app) runVerb(
 	own := &app{
 		stdin: strings.NewReader(text), stdout: &out, stderr: &errs, now: a.now, models: a.models,
 		residuals: a.residuals, detect: a.detect, openGPU: a.openGPU, gpus: a.gpus, trials: a.trials,
-		only: only, tell: a.tell, look: a.look,
+		onlyVerb: only, onProgress: a.onProgress, onPartialPlan: a.onPartialPlan,
 	}
-	args, err := r.line(verb, flags, format)
+	args, err := r.commandLine(verb, flags, format)
 	if err != nil {
-		return refuse(err)
+		return usageAnswer(err)
 	}
 	cmd, err := own.execute(ctx, args)
-	s := verbAnswer{code: own.explain(cmd, err), err: err, document: own.printed}
+	s := verbAnswer{code: own.reportError(cmd, err), err: err, document: own.printed}
 	s.message = strings.TrimPrefix(strings.TrimSpace(errs.String()), "vprof: ")
 	if s.text = out.Bytes(); json.Valid(s.text) {
 		s.result = s.text
@@ -190,14 +192,14 @@ func (a *app) runVerb(
 	return s
 }
 
-// errSeveral is the error of a request whose answer is several plans.
-var errSeveral = usagef("torch and rank: a request may name only one release of PyTorch and one rank")
+// errSeveralPlans is the error of a request whose answer is several plans.
+var errSeveralPlans = usagef("torch and rank: a request may name only one release of PyTorch and one rank")
 
-// planned returns the answer to a request for a plan.
-func (s verbAnswer) planned() *report.Response {
-	plans := s.plans()
+// response returns the answer to a request for a plan.
+func (s verbAnswer) response() *report.Response {
+	plans := s.reports()
 	if len(plans) > 1 {
-		s = refuse(errSeveral)
+		s = usageAnswer(errSeveralPlans)
 	}
 	answer := &report.Response{Schema: report.ResponseSchema, ExitCode: int(s.code), Message: s.message}
 	if len(plans) == 1 {
@@ -206,8 +208,8 @@ func (s verbAnswer) planned() *report.Response {
 	return answer
 }
 
-// plans returns the plans of an answer: one, or one of each release or rank that was asked for.
-func (s verbAnswer) plans() []*report.Report {
+// reports returns the plans of an answer: one, or one of each release or rank that was asked for.
+func (s verbAnswer) reports() []*report.Report {
 	switch d := s.document.(type) {
 	case *report.Report:
 		return []*report.Report{d}
@@ -219,13 +221,13 @@ func (s verbAnswer) plans() []*report.Report {
 	return nil
 }
 
-// programs returns the app that answers other Go programs. It opens no GPU, and runs Python only for --stack.
-var programs = sync.OnceValue(func() *app {
-	a := system()
+// embeddedApp returns the app that answers other Go programs. It opens no GPU, and runs Python only for --stack.
+var embeddedApp = sync.OnceValue(func() *app {
+	a := newSystemApp()
 	if a.localCuDNN != nil {
 		a.localCuDNN.Silent = true
 	}
-	none := noGPUError{"package vprof simulates GPUs", instead}
+	none := noGPUError{"package vprof simulates GPUs", simulateHint}
 	a.detect = func(int) (localGPU, error) { return localGPU{}, none }
 	a.openGPU = func(int) (device.Device, error) { return nil, none }
 	a.rememberTrials()
@@ -236,11 +238,11 @@ var programs = sync.OnceValue(func() *app {
 // the verb's JSON into result and returns the verb's warnings. It leaves the process as it is and writes to no stream;
 // several goroutines may ask at once. An error of the request has a method Usage that returns true.
 func Ask(ctx context.Context, verb string, text []byte, result any) (warnings string, err error) {
-	r, err := requestOf(text)
+	r, err := parseRequest(text)
 	if err != nil {
 		return "", err
 	}
-	a, only := programs(), map[string]func(*app) *cobra.Command{
+	a, only := embeddedApp(), map[string]func(*app) *cobra.Command{
 		"plan": newPlanCmd, "fit": newFitCmd, "smoke": newSmokeCmd,
 	}[verb]
 	s := a.runVerb(ctx, verb, only, only(a).Flags(), r, report.JSON)
@@ -252,7 +254,7 @@ func Ask(ctx context.Context, verb string, text []byte, result any) (warnings st
 	case s.result == nil || s.code == exitFailure:
 		return "", s.err
 	case json.Unmarshal(s.result, result) != nil:
-		return "", errSeveral
+		return "", errSeveralPlans
 	}
 	return s.message, nil
 }
@@ -264,9 +266,9 @@ func (a *app) rememberTrials() {
 	}
 }
 
-// located returns a message about a request with the file and the line of the key that the message names.
-func located(name string, text []byte, message string) string {
-	r, err := requestOf(text)
+// withLineOfKey returns a message about a request with the file and the line of the key that the message names.
+func withLineOfKey(name string, text []byte, message string) string {
+	r, err := parseRequest(text)
 	at := len(text)
 	if syntax := new(json.SyntaxError); errors.As(err, &syntax) {
 		at = int(syntax.Offset)
@@ -294,29 +296,29 @@ func (a *app) answerPlans(ctx context.Context, in io.Reader, name string, lines 
 		}
 		answer := a.answerPlan(ctx, flags, text)
 		if answer.ExitCode == int(exitUsage) {
-			answer.Message = located(name, text, answer.Message)
+			answer.Message = withLineOfKey(name, text, answer.Message)
 		}
 		if err := report.WriteResponse(a.stdout, answer, true); err != nil || answer.ExitCode == 0 {
 			return err
 		}
 		return commandError{errors.New(cmp.Or(answer.Message, "nothing fits")), exitCode(answer.ExitCode)}
 	}
-	return inOrder(bufio.NewScanner(in),
+	return answerInOrder(bufio.NewScanner(in),
 		func(line []byte) *report.Response { return a.answerPlan(ctx, flags, line) },
 		func(answer *report.Response) error { return report.WriteResponse(a.stdout, answer, false) })
 }
 
 // answerPlan answers one request. An invalid request gets an answer, too.
 func (a *app) answerPlan(ctx context.Context, flags *pflag.FlagSet, text []byte) *report.Response {
-	r, err := requestOf(text)
+	r, err := parseRequest(text)
 	if err != nil {
-		return refuse(err).planned()
+		return usageAnswer(err).response()
 	}
-	return a.runVerb(ctx, "plan", newPlanCmd, flags, r, report.JSON).planned()
+	return a.runVerb(ctx, "plan", newPlanCmd, flags, r, report.JSON).response()
 }
 
-// inOrder answers lines concurrently and writes the answers in the order of the lines.
-func inOrder[A any](in *bufio.Scanner, answer func([]byte) A, write func(A) error) error {
+// answerInOrder answers lines concurrently and writes the answers in the order of the lines.
+func answerInOrder[A any](in *bufio.Scanner, answer func([]byte) A, write func(A) error) error {
 	in.Buffer(nil, longestRequest)
 	pending := make(chan chan A, 4*runtime.GOMAXPROCS(0))
 	var work, writer errgroup.Group

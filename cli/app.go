@@ -44,8 +44,8 @@ type app struct {
 	models func() *models.Registry
 	// localCuDNN answers models from files about workspaces of their convolutions; nil for none.
 	localCuDNN *capture.LocalCuDNN
-	// compiled is the folder with recorded torch.compile steps of listed models; empty for none.
-	compiled string
+	// compiledSteps is the folder with recorded torch.compile steps of listed models; empty for none.
+	compiledSteps string
 	// residuals returns the errors of a model's replays compared with PyTorch.
 	residuals step.Residuals
 	// trials runs the trials of estimates; nil for this process.
@@ -54,18 +54,18 @@ type app struct {
 	detect func(index int) (localGPU, error)
 	// openGPU opens a GPU of this machine by its index. The error is a [*device.UnusableError].
 	openGPU func(index int) (device.Device, error)
-	// dev is the folder of device files, which shows GPUs whose driver is missing.
-	dev string
+	// deviceFolder is the folder of device files, which shows GPUs whose driver is missing.
+	deviceFolder string
 	// gpus opens NVML for monitor.
 	gpus monitor.Source
-	// tell receives the progress of long work, one call at a time; nil if no program asked for it.
-	tell progress.Func
-	// look receives a plan as far as it is known, before it is complete; nil if no program asked for it.
-	look func(*report.Report)
+	// onProgress receives the progress of long work, one call at a time; nil if no program asked for it.
+	onProgress progress.Func
+	// onPartialPlan receives a plan as far as it is known, before it is complete; nil if no program asked for it.
+	onPartialPlan func(*report.Report)
 	// printed is the document that the verb wrote to stdout.
 	printed report.Document
-	// only creates the single verb of a request; nil creates all verbs.
-	only func(*app) *cobra.Command
+	// onlyVerb creates the single verb of a request; nil creates all verbs.
+	onlyVerb func(*app) *cobra.Command
 }
 
 // open opens a file of the command line, or standard input for "-", and returns its name for messages.
@@ -80,27 +80,32 @@ func (a *app) open(path string) (r io.ReadCloser, name string, err error) {
 	return f, path, nil
 }
 
-// system returns the app of the running process. SOURCE_DATE_EPOCH, seconds since
+// newSystemApp returns the app of the running process. SOURCE_DATE_EPOCH, seconds since
 // 1970, stops the clock for reproducible output.
-func system() *app {
+func newSystemApp() *app {
 	now := time.Now
 	if epoch, err := strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64); err == nil {
 		now = func() time.Time { return time.Unix(epoch, 0) }
 	}
 	a := &app{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, now: now, models: sync.OnceValue(all.Models),
-		residuals: planner.Residuals, detect: detectGPU, openGPU: openGPU, dev: "/dev", gpus: openNVML,
+		residuals: planner.Residuals, detect: detectGPU, openGPU: openGPU, deviceFolder: "/dev", gpus: openNVML,
 	}
 	if cache, err := cacheFolder(""); err == nil {
 		a.localCuDNN = &capture.LocalCuDNN{Folder: filepath.Join(cache, "cudnn")}
-		a.compiled = filepath.Join(cache, "compiled")
-		a.models = sync.OnceValue(func() *models.Registry { return all.Consulting(a.localCuDNN.Answers, a.compiled) })
+		a.compiledSteps = filepath.Join(cache, "compiled")
+		a.models = sync.OnceValue(func() *models.Registry {
+			return all.Consulting(a.localCuDNN.Answers,
+				a.compiledSteps)
+		})
 	}
 	return a
 }
 
 // run runs one command line and returns the exit code.
-func run(ctx context.Context, a *app, args []string) exitCode { return a.explain(a.execute(ctx, args)) }
+func run(ctx context.Context, a *app, args []string) exitCode {
+	return a.reportError(a.execute(ctx, args))
+}
 
 // execute runs one command line and returns its command and its error. A panic is a bug of vprof, and an error, too.
 func (a *app) execute(ctx context.Context, args []string) (cmd *cobra.Command, err error) {
@@ -116,11 +121,11 @@ func (a *app) execute(ctx context.Context, args []string) (cmd *cobra.Command, e
 		defer func() { _ = a.localCuDNN.Close(context.WithoutCancel(ctx)) }() // what is not kept is asked again
 	}
 	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
-		completing.Store(true)
+		isCompleting.Store(true)
 	}
 	root := newRootCmd(a)
-	root.SetArgs(joinValues(args))
-	if asksForAll(args) {
+	root.SetArgs(joinOptionalValues(args))
+	if asksForFullHelp(args) {
 		root.SetArgs(append(args[:len(args):len(args)], "--help"))
 	}
 	if err := unknownCommand(root, args); err != nil {
@@ -129,8 +134,8 @@ func (a *app) execute(ctx context.Context, args []string) (cmd *cobra.Command, e
 	return root.ExecuteContextC(ctx)
 }
 
-// explain writes the error of a command, if there is one, and returns the exit code.
-func (a *app) explain(cmd *cobra.Command, err error) exitCode {
+// reportError writes the error of a command, if there is one, and returns the exit code.
+func (a *app) reportError(cmd *cobra.Command, err error) exitCode {
 	code := codeOf(err)
 	switch code {
 	case exitFine:
@@ -175,7 +180,7 @@ func newRootCmd(a *app) *cobra.Command {
 	}
 	root.PersistentFlags().StringVar(&a.color, "color", "auto",
 		"color tables: `when` is auto (on terminals), always or never")
-	complete(root, "color", func() []string { return colorChoices })
+	completeFlag(root, "color", func() []string { return colorChoices })
 	root.PersistentFlags().BoolVar(&a.offline, offlineFlag, false,
 		"fetch no model's configuration from the Hugging Face hub")
 	root.PersistentFlags().BoolVarP(&a.quiet, quietFlag, "q", false, "no progress on standard error")
@@ -197,17 +202,17 @@ func newRootCmd(a *app) *cobra.Command {
 	root.SetGlobalNormalizationFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-")) // as in trainers' command lines
 	})
-	if a.only != nil {
-		root.AddCommand(a.only(a))
+	if a.onlyVerb != nil {
+		root.AddCommand(a.onlyVerb(a))
 	} else {
 		addVerbs(root, a)
 	}
 	for _, cmd := range root.Commands() {
 		cmd.SuggestFor, cmd.SuggestionsMinimumDistance = synonyms[cmd.Name()], root.SuggestionsMinimumDistance
-		cmd.Flags().VisitAll(readWhole)
+		cmd.Flags().VisitAll(acceptSuffixes)
 	}
 	root.AddCommand(newTopics()...)
-	root.Version = thisVersion().Version
+	root.Version = buildVersion().Version
 	root.SetVersionTemplate("vprof {{.Version}}\n")
 	root.SetHelpCommand(newHelpCmd())
 	return root
@@ -230,8 +235,8 @@ func newHelpCmd() *cobra.Command {
 	}
 }
 
-// asksForAll reports whether a command line has --help-all.
-func asksForAll(args []string) bool {
+// asksForFullHelp reports whether a command line has --help-all.
+func asksForFullHelp(args []string) bool {
 	if i := slices.Index(args, "--"); i >= 0 {
 		args = args[:i]
 	}
@@ -262,11 +267,10 @@ var synonyms = map[string][]string{
 	"capture": {"convert", "trace"}, "run": {"execute", "simulate"},
 }
 
-// anyNumber is the bound of an unlimited number of arguments.
-const anyNumber = math.MaxInt
+const unlimitedArgs = math.MaxInt
 
-// between accepts least to most arguments; what is the error for other numbers.
-func between(least, most int, what string) cobra.PositionalArgs {
+// argCount accepts least to most arguments; what is the error for other numbers.
+func argCount(least, most int, what string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) < least || len(args) > most {
 			return usageError{errors.New(what)}

@@ -28,11 +28,11 @@ type applyFlags struct {
 	flags         *pflag.FlagSet
 	apply, dryRun bool
 	config        string
-	pairs         []string
+	mapPairs      []string
 	// trainer is the trainer's configuration to write into; nil without one. fixed reports
 	// whether the user has set a flag in addition to it.
-	trainer *trainers.Config
-	fixed   func(flag string) bool
+	trainer     *trainers.Config
+	isFixedFlag func(flag string) bool
 }
 
 func (f *applyFlags) register(cmd *cobra.Command) {
@@ -42,7 +42,7 @@ func (f *applyFlags) register(cmd *cobra.Command) {
 	f.flags.BoolVar(&f.dryRun, "dry-run", false, "with --apply: show the changes without writing them")
 	f.flags.StringVar(&f.config, "config-path", "",
 		"the project's configuration `file` (default with --apply: the path in the model's project)")
-	f.flags.StringArrayVar(&f.pairs, "map", nil,
+	f.flags.StringArrayVar(&f.mapPairs, "map", nil,
 		"with --apply: key of a value in any YAML, TOML or JSON file, as `name=path.to.key`; names are "+
 			strings.Join(systems.Names(), ", ")+" and settings (repeatable)")
 }
@@ -50,14 +50,14 @@ func (f *applyFlags) register(cmd *cobra.Command) {
 // check refuses flags that contradict each other.
 func (f *applyFlags) check(gpus int) error {
 	if !f.apply {
-		return without(f.flags, "--%s works only with --apply", "dry-run", "map")
+		return refuseFlags(f.flags, "--%s works only with --apply", "dry-run", "map")
 	}
 	switch {
 	case gpus > 1:
 		return usagef("--apply: a configuration is for one GPU; choose it with --gpu")
-	case f.trainer != nil && f.config != "" && len(f.pairs) == 0:
+	case f.trainer != nil && f.config != "" && len(f.mapPairs) == 0:
 		return usagef("--config-path: vprof writes the recommendation into %s; remove the flag", f.trainer.File)
-	case len(f.pairs) > 0 && f.config == "":
+	case len(f.mapPairs) > 0 && f.config == "":
 		return usagef("--map needs a file to read; name it with --config-path")
 	}
 	return nil
@@ -66,10 +66,10 @@ func (f *applyFlags) check(gpus int) error {
 // path returns the file of a system that is written.
 func (f *applyFlags) path(s systems.System) string { return cmp.Or(f.config, s.Config) }
 
-// fixByFile fixes in the case the values that the user's file keeps: those outside of --map, and the precision and
+// takeFileValues fixes in the case the values that the user's file keeps: those outside of --map, and the precision and
 // checkpointing of a project. The recommendation must be safe with the rest of the file unchanged. It returns the names
 // of the fixed fields.
-func (f *applyFlags) fixByFile(m models.Model, c *models.Case) (held map[string]bool, err error) {
+func (f *applyFlags) takeFileValues(m models.Model, c *models.Case) (held map[string]bool, err error) {
 	held = map[string]bool{}
 	if s, values, found, err := f.file(m); found || err != nil {
 		for _, name := range []string{"amp", "checkpointing"} {
@@ -77,32 +77,32 @@ func (f *applyFlags) fixByFile(m models.Model, c *models.Case) (held map[string]
 			held[name] = !f.flags.Changed(name) && (read || !s.Reads(name))
 		}
 		if err == nil {
-			err = setFromFile(c, values, func(name string) bool { return !held[name] })
+			err = setFileValues(c, values, func(name string) bool { return !held[name] })
 		}
 		return held, err
 	}
-	if !f.apply || len(f.pairs) == 0 {
+	if !f.apply || len(f.mapPairs) == 0 {
 		return held, nil
 	}
-	values, err := systems.ReadUsual(f.config, f.pairs)
+	values, err := systems.ReadUsual(f.config, f.mapPairs)
 	if err != nil {
 		return nil, usageError{err}
 	}
 	for _, name := range []string{"amp", "checkpointing", "accumulate"} {
-		held[name] = !systems.Mapped(f.pairs, name) && !f.flags.Changed(name)
+		held[name] = !systems.Mapped(f.mapPairs, name) && !f.flags.Changed(name)
 	}
-	return held, setFromFile(c, values, func(name string) bool { return !held[name] })
+	return held, setFileValues(c, values, func(name string) bool { return !held[name] })
 }
 
-// sameSpeed is the share of the best speed above which the user's own precision is kept.
-const sameSpeed = 0.99
+// samePrecisionSpeed is the share of the best speed above which the user's own precision is kept.
+const samePrecisionSpeed = 0.99
 
 // preferPrecision returns the choice with the precision of the user's file if it is about as fast.
 func (f *applyFlags) preferPrecision(fit *report.Fit, best report.Choice) report.Choice {
-	if !systems.Mapped(f.pairs, "amp") {
+	if !systems.Mapped(f.mapPairs, "amp") {
 		return best
 	}
-	pairs := slices.DeleteFunc(slices.Clone(f.pairs), func(pair string) bool {
+	pairs := slices.DeleteFunc(slices.Clone(f.mapPairs), func(pair string) bool {
 		return !strings.HasPrefix(pair, "amp=")
 	})
 	values, err := systems.ReadMapped(f.config, pairs)
@@ -113,26 +113,25 @@ func (f *applyFlags) preferPrecision(fit *report.Fit, best report.Choice) report
 	if err != nil {
 		return best
 	}
-	c, ok := overall(fit, best.Device, func(c report.Choice) bool { return c.Case.AMP == amp })
-	if ok && c.SamplesPerSecond >= sameSpeed*best.SamplesPerSecond {
+	c, ok := bestChoice(fit, best.Device, func(c report.Choice) bool { return c.Case.AMP == amp })
+	if ok && c.SamplesPerSecond >= samePrecisionSpeed*best.SamplesPerSecond {
 		return c
 	}
 	return best
 }
 
-// overall returns the best choice on a device among the wanted ones.
-func overall(fit *report.Fit, device string, wanted func(report.Choice) bool) (report.Choice, bool) {
+func bestChoice(fit *report.Fit, device string, wanted func(report.Choice) bool) (report.Choice, bool) {
 	some := *fit
 	some.Choices = slices.DeleteFunc(slices.Clone(fit.Choices), func(c report.Choice) bool { return !wanted(c) })
 	return some.Overall(device)
 }
 
-// choose returns the choice to write: safe in all stages and, for settings that the project
+// chooseBest returns the choice to write: safe in all stages and, for settings that the project
 // does not offer, with its authors' values.
-func (f *applyFlags) choose(fit *report.Fit, s systems.System) (c report.Choice, note string, err error) {
+func (f *applyFlags) chooseBest(fit *report.Fit, s systems.System) (c report.Choice, note string, err error) {
 	device := fit.Devices[0].Name
-	if len(f.pairs) == 0 && (!s.Reads("amp") || !s.Reads("checkpointing")) {
-		if c, ok := overall(fit, device, func(c report.Choice) bool { return c.Own }); ok {
+	if len(f.mapPairs) == 0 && (!s.Reads("amp") || !s.Reads("checkpointing")) {
+		if c, ok := bestChoice(fit, device, func(c report.Choice) bool { return c.Own }); ok {
 			return c, "", nil
 		}
 		note = s.Project + " does not read its " + strings.Join(s.Unread, " and ") +
@@ -154,33 +153,33 @@ func (f *applyFlags) run(ctx context.Context, o *output, fit *report.Fit) error 
 	if err != nil {
 		return err
 	}
-	if !known && len(f.pairs) == 0 && f.trainer == nil {
+	if !known && len(f.mapPairs) == 0 && f.trainer == nil {
 		return usagef("--apply: vprof does not know the configuration of %s; name it with "+
 			"--config-path and --map", fit.Model)
 	}
-	c, note, err := f.choose(fit, s)
+	c, note, err := f.chooseBest(fit, s)
 	if err != nil {
-		return negative{err}
+		return negativeVerdict{err}
 	}
 	v := systems.Values{Case: c.Case.Case, Effective: c.EffectiveBatch}
 	v.Batch = c.Batch
 	to := o.app.stdout
-	if o.chosen != report.Table && o.chosen != report.Markdown {
+	if o.reportFormat != report.Table && o.reportFormat != report.Markdown {
 		to = o.app.stderr // standard output is for a program
 	}
 	fmt.Fprintf(to, "\nto apply: %s\n", fit.Recommendation(c))
-	for _, line := range f.unwritten(c, note) {
+	for _, line := range f.valuesNotInFile(c, note) {
 		printable.Fprintf(o.app.stderr, "vprof: warning: %s\n", line)
 	}
-	if f.trainer != nil && len(f.pairs) == 0 && !f.trainer.Writable() {
+	if f.trainer != nil && len(f.mapPairs) == 0 && !f.trainer.Writable() {
 		text, err := f.trainer.Paste(trainerValues(c))
 		if err == nil {
 			_, err = fmt.Fprintf(to, "\nset in the command of %s:\n\n%s\n", f.trainer.File, text)
 		}
 		return err
 	}
-	if f.trainer == nil && len(f.pairs) == 0 && s.Config == "" {
-		return f.paste(to, s, v)
+	if f.trainer == nil && len(f.mapPairs) == 0 && s.Config == "" {
+		return f.printValuesToPaste(to, s, v)
 	}
 	changes, err := f.changes(s, v, c)
 	if err == nil {
@@ -213,8 +212,8 @@ func (f *applyFlags) run(ctx context.Context, o *output, fit *report.Fit) error 
 	return nil
 }
 
-// paste prints the settings to paste for projects without a configuration file.
-func (f *applyFlags) paste(to io.Writer, s systems.System, v systems.Values) error {
+// printValuesToPaste prints the settings to paste for projects without a configuration file.
+func (f *applyFlags) printValuesToPaste(to io.Writer, s systems.System, v systems.Values) error {
 	text, err := s.Paste(v)
 	if err != nil {
 		return err
@@ -228,7 +227,7 @@ func (f *applyFlags) paste(to io.Writer, s systems.System, v systems.Values) err
 
 // unwritable reports whether the target file has no key for a memory-saving option, given by its flag.
 func (f *applyFlags) unwritable(flag string) bool {
-	return f.apply && f.trainer != nil && len(f.pairs) == 0 && flag != "checkpointing" && !f.trainer.Turns(flag)
+	return f.apply && f.trainer != nil && len(f.mapPairs) == 0 && flag != "checkpointing" && !f.trainer.Turns(flag)
 }
 
 // trainerValues returns the values to write into a trainer's configuration.
@@ -255,14 +254,14 @@ func trainerValues(c report.Choice) trainers.Values {
 func (f *applyFlags) changes(s systems.System, v systems.Values, c report.Choice) ([]configfile.Change, error) {
 	var files []systems.File
 	var err error
-	if f.trainer != nil && len(f.pairs) == 0 {
+	if f.trainer != nil && len(f.mapPairs) == 0 {
 		edits, err := f.trainer.Edits(trainerValues(c))
 		if err != nil {
 			return nil, err
 		}
 		files = []systems.File{{Path: f.trainer.File, Edits: edits}}
-	} else if len(f.pairs) > 0 {
-		edits, err := systems.Map(f.pairs, v)
+	} else if len(f.mapPairs) > 0 {
+		edits, err := systems.Map(f.mapPairs, v)
 		if err != nil {
 			return nil, fmt.Errorf("--map: %w", err)
 		}

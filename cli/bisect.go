@@ -21,34 +21,37 @@ import (
 
 // bisectOptions are the command, the two environments and the part of the script to run.
 type bisectOptions struct {
-	run       runOptions
-	old, now  string
-	python    string
-	installer bisect.Installer
-	verbose   bool
+	run                            runOptions
+	oldEnvironment, newEnvironment string
+	python                         string
+	installer                      bisect.Installer
+	verbose                        bool
 
-	runs int
-	left int
+	runs     int
+	runsLeft int
 	// results are the results of runs by the folders of their environments.
-	results map[string]*peakOf
-	changed []string
+	results         map[string]*environmentResult
+	changedPackages []string
 }
 
-// peakOf is the need of a run in bytes, and the bytes of each line at the peak.
-type peakOf struct {
+// environmentResult is the need of a run in bytes, and the bytes of each line at the peak.
+type environmentResult struct {
 	allocated, reserved int64
 	holders             []report.Holder
-	// unusable is why there is no need: the script does not run.
-	unusable error
+	// unusableErr is why there is no need: the script does not run.
+	unusableErr error
 }
 
 func newBisectCmd(a *app) *cobra.Command {
-	o := &bisectOptions{run: runOptions{app: a, out: output{app: a}, quiet: true}, results: map[string]*peakOf{}}
+	o := &bisectOptions{
+		run:     runOptions{app: a, out: output{app: a}, quiet: true},
+		results: map[string]*environmentResult{},
+	}
 	cmd := &cobra.Command{
 		Use:   "bisect --old A --new B -- COMMAND ARGS...",
 		Short: "Find the package and release with which a script's memory changed",
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 || o.old == "" || o.now == "" {
+			if len(args) == 0 || o.oldEnvironment == "" || o.newEnvironment == "" {
 				return usagef("name two environments and the command, for example: vprof bisect --old trl==1.15.0 " +
 					"--new trl==1.16.0 -- python train.py")
 			}
@@ -59,9 +62,10 @@ func newBisectCmd(a *app) *cobra.Command {
 	o.run.target.register(cmd, "the `GPU` that PyTorch finds (see vprof gpus)")
 	f := cmd.Flags()
 	f.SetInterspersed(false)
-	f.StringVar(&o.old, "old", "", "the earlier environment: packages like trl==1.15.0, separated by spaces, or "+
-		"a lock `file`, optionally of a commit: uv.lock@HEAD~1")
-	f.StringVar(&o.now, "new", "", "the later environment, in the form of --old")
+	f.StringVar(&o.oldEnvironment, "old", "",
+		"the earlier environment: packages like trl==1.15.0, separated by spaces, or "+
+			"a lock `file`, optionally of a commit: uv.lock@HEAD~1")
+	f.StringVar(&o.newEnvironment, "new", "", "the later environment, in the form of --old")
 	f.StringVar(&o.python, "python", "", "`interpreter` whose packages --old and --new change (default: the command's)")
 	f.StringVar(&o.installer.Wheels, "find-links", "", "install from a `folder` of wheels, without a network")
 	f.StringVar(&o.run.steps, "steps", "", "end training after this number of `steps` of each optimizer (default: 3)")
@@ -71,8 +75,9 @@ func newBisectCmd(a *app) *cobra.Command {
 	return o.run.out.register(cmd)
 }
 
-// sameShare is the share of the peak by which runs of one environment may differ, and below which a change is none.
-const sameShare = 0.001
+// ignoredChangeShare is the share of the peak by which runs of one environment may differ, and below which a change is
+// none.
+const ignoredChangeShare = 0.001
 
 func runBisect(ctx context.Context, o *bisectOptions, args []string) error {
 	if err := o.run.check(); err != nil {
@@ -92,7 +97,7 @@ func runBisect(ctx context.Context, o *bisectOptions, args []string) error {
 	}
 	f := &bisect.Finder{
 		Peak: func(pins bisect.Pins) (int64, error) {
-			r, err := o.result(ctx, pins)
+			r, err := o.cachedResult(ctx, pins)
 			if err != nil {
 				return 0, err
 			}
@@ -100,23 +105,23 @@ func runBisect(ctx context.Context, o *bisectOptions, args []string) error {
 		},
 		Releases: func(name string) ([]string, error) { return o.installer.Releases(ctx, name) },
 		Search: bisect.Search{
-			Same: func(a, b int64) bool { return float64(max(a-b, b-a)) <= sameShare*float64(max(a, b)) },
-			Left: func(n int) { o.left = n },
+			Same: func(a, b int64) bool { return float64(max(a-b, b-a)) <= ignoredChangeShare*float64(max(a, b)) },
+			Left: func(n int) { o.runsLeft = n },
 		},
 	}
-	if f.Old, err = o.installer.Wanted(ctx, o.old); err == nil {
-		f.New, err = o.installer.Wanted(ctx, o.now)
+	if f.Old, err = o.installer.Wanted(ctx, o.oldEnvironment); err == nil {
+		f.New, err = o.installer.Wanted(ctx, o.newEnvironment)
 	}
 	if err != nil {
 		return err
 	}
 	for _, c := range bisect.Changes(f.Old, f.New) {
-		o.changed = append(o.changed, c.Package)
+		o.changedPackages = append(o.changedPackages, c.Package)
 	}
-	if len(o.changed) == 0 {
-		return usagef("%s and %s have the same releases of all packages", o.old, o.now)
+	if len(o.changedPackages) == 0 {
+		return usagef("%s and %s have the same releases of all packages", o.oldEnvironment, o.newEnvironment)
 	}
-	o.tell("%d packages differ: %s", len(o.changed), strings.Join(o.changed, ", "))
+	o.printProgress("%d packages differ: %s", len(o.changedPackages), strings.Join(o.changedPackages, ", "))
 	causes, err := f.Find()
 	if err != nil {
 		return err
@@ -138,18 +143,18 @@ func (o *bisectOptions) prepare(args []string) (err error) {
 	return err
 }
 
-// result returns the script's need with some releases.
-func (o *bisectOptions) result(ctx context.Context, pins bisect.Pins) (*peakOf, error) {
-	folders, err := o.installer.Folders(ctx, pins, o.changed)
+func (o *bisectOptions) cachedResult(ctx context.Context, pins bisect.Pins) (*environmentResult, error) {
+	folders, err := o.installer.Folders(ctx, pins, o.changedPackages)
 	if err != nil {
 		return nil, err
 	}
 	key := strings.Join(folders, "\n")
 	if r := o.results[key]; r != nil {
-		return r, r.unusable
+		return r, r.unusableErr
 	}
 	o.runs++
-	o.tell("run %d, at most %d more for each change: %s", o.runs, max(0, o.left-1), o.named(pins))
+	o.printProgress("run %d, at most %d more for each change: %s", o.runs, max(0, o.runsLeft-1),
+		o.environmentText(pins))
 	c := o.run.command
 	c.Folders = folders
 	outcome, err := o.run.execute(ctx, c)
@@ -160,27 +165,29 @@ func (o *bisectOptions) result(ctx context.Context, pins bisect.Pins) (*peakOf, 
 	if err != nil {
 		return nil, err
 	}
-	switch err := endOf(outcome, r); {
+	switch err := outcomeError(outcome, r); {
 	case outcome.Kind() == script.Failed:
-		o.tell("  %s", strings.TrimSpace(r.Script.Error))
-		o.results[key] = &peakOf{unusable: fmt.Errorf("%w: %s: %w", bisect.ErrUnusable, o.named(pins), err)}
-		return nil, o.results[key].unusable
+		o.printProgress("  %s", strings.TrimSpace(r.Script.Error))
+		o.results[key] = &environmentResult{unusableErr: fmt.Errorf("%w: %s: %w", bisect.ErrUnusable,
+			o.environmentText(pins), err)}
+		return nil, o.results[key].unusableErr
 	case outcome.Kind() == script.OutOfMemory:
 		return nil, errors.Join(err, errors.New("bisect compares peaks; name a larger GPU with --gpu"))
 	case len(r.Points) == 0:
 		return nil, err
 	}
-	o.tell("  %s", bytesize.Format(r.Points[0].Run.Allocated))
-	p := &peakOf{r.Points[0].Run.Allocated, r.Points[0].Run.Reserved, step.AtPeak(outcome.Program).Holders(), nil}
+	o.printProgress("  %s", bytesize.Format(r.Points[0].Run.Allocated))
+	need := r.Points[0].Run
+	p := &environmentResult{need.Allocated, need.Reserved, step.AtPeak(outcome.Program).Holders(), nil}
 	for i, h := range p.holders {
-		p.holders[i].Line = withinPackages(h.Line, o.installer.Cache)
+		p.holders[i].Line = withoutPackageFolder(h.Line, o.installer.Cache)
 	}
 	o.results[key] = p
 	return p, nil
 }
 
-// withinPackages removes the folder of packages, which differs by release, from a line.
-func withinPackages(line, cache string) string {
+// withoutPackageFolder removes the folder of packages, which differs by release, from a line.
+func withoutPackageFolder(line, cache string) string {
 	line = strings.ReplaceAll(line, string(filepath.Separator), "/")
 	if rest, ok := strings.CutPrefix(line, filepath.ToSlash(cache)+"/"); ok {
 		parts := strings.SplitN(rest, "/", 3) // the tag of the interpreter, the release, the file
@@ -192,10 +199,10 @@ func withinPackages(line, cache string) string {
 	return line
 }
 
-// named returns the releases of the packages that differ.
-func (o *bisectOptions) named(pins bisect.Pins) string {
+// environmentText returns the releases of the packages that differ.
+func (o *bisectOptions) environmentText(pins bisect.Pins) string {
 	var all []string
-	for _, name := range o.changed {
+	for _, name := range o.changedPackages {
 		all = append(all, name+" "+pins[name])
 	}
 	const most = 6
@@ -205,30 +212,30 @@ func (o *bisectOptions) named(pins bisect.Pins) string {
 	return strings.Join(all, ", ")
 }
 
-func (o *bisectOptions) tell(format string, args ...any) {
+func (o *bisectOptions) printProgress(format string, args ...any) {
 	printable.Fprintf(o.run.app.stderr, "vprof: "+format+"\n", args...)
 }
 
 // finish writes the result.
 func (o *bisectOptions) finish(ctx context.Context, f *bisect.Finder, causes []bisect.Cause) error {
 	b := &report.Bisection{
-		Schema: report.BisectionSchema, Tool: tool(), Command: o.run.command.Args, GPU: o.run.command.GPU.Name,
+		Schema: report.BisectionSchema, Tool: vprofTool(), Command: o.run.command.Args, GPU: o.run.command.GPU.Name,
 		Causes: []report.BisectionCause{},
 	}
 	var err error
 	before, after := f.Ends()
-	if b.Old, err = o.peak(ctx, o.old, before); err != nil {
+	if b.Old, err = o.peak(ctx, o.oldEnvironment, before); err != nil {
 		return err
 	}
-	if b.New, err = o.peak(ctx, o.now, after); err != nil {
+	if b.New, err = o.peak(ctx, o.newEnvironment, after); err != nil {
 		return err
 	}
 	for _, c := range causes {
-		low, err := o.result(ctx, c.Low)
+		low, err := o.cachedResult(ctx, c.Low)
 		if err != nil {
 			return err
 		}
-		high, err := o.result(ctx, c.High)
+		high, err := o.cachedResult(ctx, c.High)
 		if err != nil {
 			return err
 		}
@@ -244,7 +251,7 @@ func (o *bisectOptions) finish(ctx context.Context, f *bisect.Finder, causes []b
 
 // peak returns the peaks of an environment.
 func (o *bisectOptions) peak(ctx context.Context, name string, pins bisect.Pins) (report.EnvironmentPeak, error) {
-	r, err := o.result(ctx, pins)
+	r, err := o.cachedResult(ctx, pins)
 	if err != nil {
 		return report.EnvironmentPeak{}, err
 	}

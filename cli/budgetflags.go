@@ -17,14 +17,13 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-// marginOf are the presets: the upper ends of the utilization that speech and
+// marginPresets are the presets: the upper ends of the utilization that speech and
 // text projects give for their settings of these names.
-var marginOf = map[string]float64{"conservative": 0.40, "balanced": 0.50, "aggressive": 0.65, "ultra": 0.85}
+var marginPresets = map[string]float64{"conservative": 0.40, "balanced": 0.50, "aggressive": 0.65, "ultra": 0.85}
 
-// presetNames returns the presets, the most careful first.
 func presetNames() []string {
-	names := slices.Collect(maps.Keys(marginOf))
-	slices.SortFunc(names, func(a, b string) int { return int(100*marginOf[a]) - int(100*marginOf[b]) })
+	names := slices.Collect(maps.Keys(marginPresets))
+	slices.SortFunc(names, func(a, b string) int { return int(100*marginPresets[a]) - int(100*marginPresets[b]) })
 	return names
 }
 
@@ -41,7 +40,7 @@ func (b *budgetFlags) register(cmd *cobra.Command) {
 		"largest `share` of the memory that a step may need, or a name: "+strings.Join(presetNames(), ", "))
 	b.flags.StringVar(&b.risk, "risk", "",
 		"instead of --safety-margin: accepted `probability` that a step needs more than the memory, like 1%")
-	complete(cmd, "safety-margin", presetNames)
+	completeFlag(cmd, "safety-margin", presetNames)
 }
 
 func (b *budgetFlags) budget() (planner.Budget, error) {
@@ -57,7 +56,7 @@ func (b *budgetFlags) budget() (planner.Budget, error) {
 		if out.Risk == 0 {
 			return out, usagef("--risk: need a probability above 0, like 1%%")
 		}
-	} else if margin, named := marginOf[b.margin]; named {
+	} else if margin, named := marginPresets[b.margin]; named {
 		out.Margin, b.preset = margin, b.margin
 	} else if out.Margin, err = parseShare(b.margin); err != nil {
 		return out, usagef("--safety-margin: %w%s; names: %s", err, nearest.Hint(b.margin, presetNames(), 1),
@@ -118,7 +117,7 @@ type searchFlags struct {
 
 func (f *searchFlags) register(cmd *cobra.Command, a *app, gpuUsage string) {
 	f.c.register(cmd, a)
-	f.c.ranks.linkable = true
+	f.c.ranks.usesLinkSpeed = true
 	f.c.registerAllocConf()
 	f.target.register(cmd, gpuUsage)
 	f.target.registerHostMemory()
@@ -136,8 +135,8 @@ func (f *searchFlags) search(a *app, m models.Model, c models.Case) (fit.Search,
 	if s.GPUs, s.Others, err = f.local.gpus(a, &f.target); err != nil {
 		return s, err
 	}
-	s.GPUs = f.c.ranks.linked(s.GPUs)
+	s.GPUs = f.c.ranks.withLinkSpeed(s.GPUs)
 	s.Device = f.local.device
-	s.Evidence, err = f.c.evidence(a)
+	s.Evidence, err = f.c.readEvidence(a)
 	return s, err
 }

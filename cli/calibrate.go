@@ -27,18 +27,18 @@ import (
 )
 
 type calibrateOptions struct {
-	app            *app
-	c              caseFlags
-	snapshotFlags  []string // of c: they say what snapshots are of
-	runs           []string
-	gpu            string
-	batch          batchFlag
-	name, file     string
-	allowSimulated bool
-	pool, dryRun   bool
-	force, host    bool
-	python         string
-	out            output
+	app                    *app
+	c                      caseFlags
+	snapshotFlags          []string // of c: they say what snapshots are of
+	runs                   []string
+	gpu                    string
+	batch                  batchFlag
+	name, coefficientsFile string
+	allowSimulated         bool
+	pool, dryRun           bool
+	force, host            bool
+	python                 string
+	out                    output
 }
 
 func newCalibrateCmd(a *app) *cobra.Command {
@@ -58,7 +58,7 @@ func newCalibrateCmd(a *app) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	o.c.calibrates = true
+	o.c.isCalibrate = true
 	o.c.register(cmd, a)
 	f.VisitAll(func(flag *pflag.Flag) {
 		if flag.Name != "model" && flag.Name != "stack" {
@@ -68,7 +68,7 @@ func newCalibrateCmd(a *app) *cobra.Command {
 	})
 	f.Lookup("model").Usage = "only runs of this model; for snapshots: `name` of the model (see vprof models)"
 	f.StringVar(&o.gpu, "gpu", "", "only runs of this GPU; for snapshots: `name` of the GPU (see vprof gpus)")
-	f.StringVarP(&o.file, "output", "o", "coefficients.yaml", "coefficients `file` to write to")
+	f.StringVarP(&o.coefficientsFile, "output", "o", "coefficients.yaml", "coefficients `file` to write to")
 	f.StringVar(&o.name, "name", "", "`name` of the entry (default: the GPU and the stack)")
 	f.Lookup("stack").Usage = "versions, if the runs do not record them: `releases` like " +
 		"torch=2.11.0,cuda=13.0,cudnn=9.19,driver=580, or a file of packages or a Python, as in vprof plan"
@@ -83,18 +83,18 @@ func newCalibrateCmd(a *app) *cobra.Command {
 	f.StringVar(&o.python, "python", "", "with --host, Python `interpreter` that has PyTorch (default: python3)")
 	o.batch.register(cmd, "all in the runs")
 	o.out.register(cmd)
-	complete(cmd, "gpu", device.Names)
+	completeFlag(cmd, "gpu", device.Names)
 	cmd.AddCommand(newCoefficientsShowCmd(a), newCoefficientsDiffCmd(a))
 	return cmd
 }
 
 func runCalibrate(ctx context.Context, o *calibrateOptions) error {
-	runs, inputs, err := o.read()
+	runs, inputs, err := o.readObserved()
 	if err != nil {
 		return err
 	}
 	// Fail before the work if the file cannot be extended.
-	if _, err := coefficients.Open(o.file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if _, err := coefficients.Open(o.coefficientsFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("--output: %w", err)
 	}
 	libraries := o.c.stack.libraries
@@ -102,24 +102,23 @@ func runCalibrate(ctx context.Context, o *calibrateOptions) error {
 		Models: o.app.models(), Residuals: o.app.residuals, Runs: runs, Inputs: inputs,
 		Name: o.name, Stack: coefficients.Stack{
 			Torch: o.c.stack.torch, CUDA: libraries["cuda"], CUDNN: libraries["cudnn"], Driver: o.c.stack.driver,
-		}, Pool: o.pool, Force: o.force, Tool: tool(), Now: o.app.now().UTC(),
+		}, Pool: o.pool, Force: o.force, Tool: vprofTool(), Now: o.app.now().UTC(),
 	}
 	r, entry, err := c.Run(ctx)
 	if err != nil {
 		return err
 	}
 	if !o.dryRun {
-		r.File = o.file
-		if r.Backup, err = coefficients.Add(ctx, o.file, r.Tool.Version, *entry); err != nil {
+		r.File = o.coefficientsFile
+		if r.Backup, err = coefficients.Add(ctx, o.coefficientsFile, r.Tool.Version, *entry); err != nil {
 			return fmt.Errorf("--output: %w", err)
 		}
 	}
 	return o.out.finish(r)
 }
 
-// read reads the runs that the flags select.
-func (o *calibrateOptions) read() ([]calibration.Observed, []coefficients.Input, error) {
-	wanted, err := o.wanted()
+func (o *calibrateOptions) readObserved() ([]calibration.Observed, []coefficients.Input, error) {
+	wanted, err := o.runFilter()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -167,12 +166,12 @@ func (o *calibrateOptions) checkSnapshotFlags() error {
 	if slices.ContainsFunc(o.runs, func(arg string) bool { n, _ := batchAndFile(arg); return n != 0 }) {
 		return nil
 	}
-	return without(o.c.flags, "--%s describes a memory snapshot; reports and records have their own case",
+	return refuseFlags(o.c.flags, "--%s describes a memory snapshot; reports and records have their own case",
 		o.snapshotFlags...)
 }
 
-// wanted returns a predicate for the runs that the flags select.
-func (o *calibrateOptions) wanted() (func(calibration.Observed) bool, error) {
+// runFilter returns a predicate for the runs that the flags select.
+func (o *calibrateOptions) runFilter() (func(calibration.Observed) bool, error) {
 	batches, err := o.batch.sizes(nil)
 	if err != nil {
 		return nil, err
@@ -223,9 +222,9 @@ func newCoefficientsShowCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show [FILE]",
 		Short: "Show every coefficient of a file with its error and source",
-		Args:  between(0, 1, "name one: a coefficients file"),
+		Args:  argCount(0, 1, "name one: a coefficients file"),
 	}
-	return (&output{app: a}).showing(cmd, func(args []string) (report.Document, error) {
+	return (&output{app: a}).showDocument(cmd, func(args []string) (report.Document, error) {
 		f, err := a.openCoefficients(args)
 		if err != nil {
 			return nil, err
@@ -238,9 +237,9 @@ func newCoefficientsDiffCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff OLD [NEW]",
 		Short: "Compare two files, coefficient by coefficient",
-		Args:  between(1, 2, "name one or two coefficients files"),
+		Args:  argCount(1, 2, "name one or two coefficients files"),
 	}
-	return (&output{app: a}).showing(cmd, func(args []string) (report.Document, error) {
+	return (&output{app: a}).showDocument(cmd, func(args []string) (report.Document, error) {
 		old, err := a.openCoefficients(args[:1])
 		if err != nil {
 			return nil, err
@@ -277,9 +276,9 @@ func (a *app) openCoefficients(args []string) (*coefficients.File, error) {
 // of kernel parameters (bench/reference/data/h100/steps.jsonl, PyTorch 2.11), and what the driver takes of that, in
 // seconds. The stubs have no driver. Its part is an assumption: 555 launches of 2.5 µs, between 1 and 4.
 const (
-	referenceStep = 24.21e-3
-	driverStep    = 1.39e-3
-	driverError   = 0.42e-3
+	referenceStepSeconds = 24.21e-3
+	driverStepSeconds    = 1.39e-3
+	driverError          = 0.42e-3
 )
 
 // calibrateHost measures how long this machine takes to launch kernels, and stores it in the coefficients file.
@@ -291,7 +290,7 @@ func (o *calibrateOptions) calibrateHost(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	stubs, err := unpackStubs()
+	stubs, err := unpackStubLibraries()
 	if err != nil {
 		return err
 	}
@@ -304,12 +303,14 @@ func (o *calibrateOptions) calibrateHost(ctx context.Context) error {
 	median := seconds[(n-1)/2]
 	spread := (seconds[n*3/4] - seconds[n/4]) / 1.35 // of a normal distribution by its quartiles
 	host := coefficients.Number{
-		Value: (median + driverStep) / referenceStep, StdErr: math.Hypot(spread, driverError) / referenceStep,
+		Value: (median + driverStepSeconds) / referenceStepSeconds, StdErr: math.Hypot(spread,
+			driverError) / referenceStepSeconds,
 		Source: fmt.Sprintf("ResNet-50 on this machine: %.1f ms of processor time a step, median of %d, and %.1f ms "+
-			"of the driver by assumption; %.1f ms on the H100's", 1e3*median, n, 1e3*driverStep, 1e3*referenceStep),
+			"of the driver by assumption; %.1f ms on the H100's", 1e3*median, n, 1e3*driverStepSeconds,
+			1e3*referenceStepSeconds),
 	}
 	r := &report.Calibration{
-		Schema: report.CalibrationSchema, Tool: tool(), Started: o.app.now().UTC(),
+		Schema: report.CalibrationSchema, Tool: vprofTool(), Started: o.app.now().UTC(),
 		Entry: "host", Stack: "torch-" + torch, Models: []string{"ResNet-50"}, Points: []report.CalibrationPoint{},
 	}
 	factor := planner.Coefficient{Name: "host", Value: host.Value, StdErr: host.StdErr, Source: host.Source}
@@ -318,8 +319,8 @@ func (o *calibrateOptions) calibrateHost(ctx context.Context) error {
 		r.Coefficients = append(r.Coefficients, report.Coefficient(c))
 	}
 	if !o.dryRun {
-		r.File = o.file
-		if r.Backup, err = coefficients.SetHost(ctx, o.file, r.Tool.Version, host); err != nil {
+		r.File = o.coefficientsFile
+		if r.Backup, err = coefficients.SetHost(ctx, o.coefficientsFile, r.Tool.Version, host); err != nil {
 			return fmt.Errorf("--output: %w", err)
 		}
 	}

@@ -25,9 +25,9 @@ type captureOptions struct {
 	capture.Options
 	print bool
 	// gpus are the GPUs that cuDNN is asked about, library another libcudnn to ask.
-	gpus, library string
-	compile       compileFlags
-	settings      settingFlags
+	gpus, cudnnLibrary string
+	compile            compileFlags
+	settings           settingFlags
 }
 
 func newCaptureCmd(a *app) *cobra.Command {
@@ -45,7 +45,7 @@ func newCaptureCmd(a *app) *cobra.Command {
 			err := runCapture(cmd.Context(), o, args)
 			if refused, ok := errors.AsType[*capture.RefusedError](err); ok {
 				if cmd.Flags().Changed("step") { // which has just failed
-					refused.Do = recordedStep.Replace(refused.Do)
+					refused.Do = withoutStepAdvice.Replace(refused.Do)
 				}
 				refused.Do = strings.Replace(refused.Do, capture.SameCommand, stepCommand(cmd, args), 1)
 				return usageError{err}
@@ -74,7 +74,7 @@ func (o *captureOptions) register(cmd *cobra.Command) {
 	f.StringVar(&o.gpus, "ask-cudnn", "",
 		"ask the cuDNN of your Python for the workspaces of convolutions on `GPUs` like rtx-3090,a100-40, or none "+
 			"(default: one of each architecture since Ampere, if there is a cuDNN; see vprof capture ask)")
-	f.StringVar(&o.library, "cudnn", "", "`file` of the libcudnn.so.9 to ask, instead of your Python's")
+	f.StringVar(&o.cudnnLibrary, "cudnn", "", "`file` of the libcudnn.so.9 to ask, instead of your Python's")
 	o.compile.register(cmd)
 	o.settings.register(f)
 	f.Lookup("set").Usage = "a setting of a model that vprof lists, as `name=value` like seq-len=256; may be repeated"
@@ -92,7 +92,7 @@ func runCapture(ctx context.Context, o *captureOptions, args []string) error {
 	}
 	o.Spec = args[0]
 	if slices.Contains(o.app.models().Names(), o.Spec) {
-		return recordListed(ctx, o)
+		return recordListedModel(ctx, o)
 	}
 	if len(o.settings.pairs) > 0 {
 		return usagef("--set: %s is not a listed model; give its sizes with --seq, --size or --input", o.Spec)
@@ -115,23 +115,24 @@ func runCapture(ctx context.Context, o *captureOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	tellCaptured(o.app, made)
+	printOutcome(o.app, made)
 	if o.compile.Form != "" {
-		if err := finishCompile(o, compiling, o.Output, recorded.FileOf(o.Output), besideConfig(o.Spec)); err != nil {
+		if err := writeCompiledSteps(o, compiling, o.Output, recorded.FileOf(o.Output),
+			compiledStepsFileOf(o.Spec)); err != nil {
 			return err
 		}
 	}
-	if o.gpus == noGPUs {
+	if o.gpus == askNoGPUs {
 		return nil
 	}
 	return askAfterCapture(ctx, o, made.File)
 }
 
-// noGPUs leaves cuDNN alone.
-const noGPUs = "none"
+// askNoGPUs leaves cuDNN alone.
+const askNoGPUs = "none"
 
-// askedGPUs are one of each architecture that cuDNN answers about quickly.
-var askedGPUs = []string{"a100-80", "rtx-3090", "rtx-4090", "h100", "rtx-5090"}
+// defaultAskGPUs are one of each architecture that cuDNN answers about quickly.
+var defaultAskGPUs = []string{"a100-80", "rtx-3090", "rtx-4090", "h100", "rtx-5090"}
 
 // captureName returns the default name of a model's file: the last part of its spec.
 func captureName(spec string) string {
@@ -140,8 +141,8 @@ func captureName(spec string) string {
 	return strings.TrimSuffix(spec[strings.LastIndexAny(spec, ":/")+1:], ".json") + ".pt2"
 }
 
-// tellCaptured prints what was written and the next command.
-func tellCaptured(a *app, made *capture.Outcome) {
+// printOutcome prints what was written and the next command.
+func printOutcome(a *app, made *capture.Outcome) {
 	open := "its own batch size only"
 	if made.AnyBatch {
 		open = "any batch size"
@@ -158,8 +159,8 @@ func tellCaptured(a *app, made *capture.Outcome) {
 	printable.Fprintf(a.stdout, "next: vprof plan --model %s --batch 8\n", made.File)
 }
 
-// recordedStep removes the advice to use --step from a refusal.
-var recordedStep = strings.NewReplacer(
+// withoutStepAdvice removes the advice to use --step from a refusal.
+var withoutStepAdvice = strings.NewReplacer(
 	"Record a training step as it runs ("+capture.SameCommand+"), or run", "Run",
 	"record a training step as it runs ("+capture.SameCommand+"), or run", "run",
 )

@@ -22,12 +22,12 @@ import (
 )
 
 type askOptions struct {
-	app    *app
-	c      caseFlags
-	batch  batchFlag
-	target gpuFlags
-	asker  capture.Asking
-	again  bool
+	app            *app
+	c              caseFlags
+	batch          batchFlag
+	target         gpuFlags
+	asker          capture.Asking
+	repeatAnswered bool
 }
 
 func newCaptureAskCmd(a *app) *cobra.Command {
@@ -53,14 +53,14 @@ func newCaptureAskCmd(a *app) *cobra.Command {
 			return o.run(cmd.Context())
 		},
 	}
-	o.c.alone = true
+	o.c.ownRankFlags = true
 	o.c.register(cmd, a)
 	o.batch.register(cmd, "1..64x2, or the model's own where that is fixed")
 	o.target.register(cmd, "`GPUs`: a list like rtx-3090,a100-40, or all (see vprof gpus)")
 	cmd.Flags().StringVar(&o.asker.Python, "python", "",
 		"Python `interpreter` whose cuDNN is asked (default: python3 or python of the PATH)")
 	cmd.Flags().StringVar(&o.asker.Library, "cudnn", "", "`file` of the libcudnn.so.9 to ask, instead of your Python's")
-	cmd.Flags().BoolVar(&o.again, "again", false, "also ask about convolutions that already have an answer")
+	cmd.Flags().BoolVar(&o.repeatAnswered, "again", false, "also ask about convolutions that already have an answer")
 	cmd.Flags().BoolVar(&print, "print-script", false, "print the Python script that asks and do nothing")
 	cmd.Flags().BoolVar(&o.asker.Verbose, "verbose", false, "show all output of Python")
 	return cmd
@@ -79,27 +79,25 @@ func (o *askOptions) run(ctx context.Context) error {
 	if o.c.flags.Changed("amp") || c.Weights != "" {
 		precisions = []models.Autocast{c.AMP}
 	}
-	q := question{file: file}
-	if q.Setups, err = inPrecisions(o.app, m, c, precisions); err != nil {
+	q := cudnnQuestions{file: file}
+	if q.Setups, err = setupsByPrecision(o.app, m, c, precisions); err != nil {
 		return err
 	}
 	if q.GPUs, err = o.target.gpus(); err != nil {
 		return err
 	}
-	if q.Batches, err = o.batch.sizes(usualBatches(m)); err != nil {
+	if q.Batches, err = o.batch.sizes(defaultAskBatches(m)); err != nil {
 		return err
 	}
-	q.Possible, q.Again = o.batch.list == "", o.again
+	q.Possible, q.Again = o.batch.list == "", o.repeatAnswered
 	return ask(ctx, o.app, o.asker, q)
 }
 
-// usualBatches returns the default batch sizes of questions.
-func usualBatches(m models.Model) []int {
+func defaultAskBatches(m models.Model) []int {
 	return slices.DeleteFunc(slices.Clone(m.Batches), func(n int) bool { return n > 64 && len(m.Batches) > 1 })
 }
 
-// inPrecisions returns a case in several precisions.
-func inPrecisions(a *app, m models.Model, c models.Case, precisions []models.Autocast) ([]*step.Setup, error) {
+func setupsByPrecision(a *app, m models.Model, c models.Case, precisions []models.Autocast) ([]*step.Setup, error) {
 	var setups []*step.Setup
 	for _, c.AMP = range precisions {
 		s, err := step.New(m, c, step.Evidence{Residuals: a.residuals})
@@ -111,23 +109,23 @@ func inPrecisions(a *app, m models.Model, c models.Case, precisions []models.Aut
 	return setups, nil
 }
 
-// question has the questions to cuDNN about a model's file.
-type question struct {
+// cudnnQuestions has the questions to cuDNN about a model's file.
+type cudnnQuestions struct {
 	file string
 	asking.Options
 }
 
-// mostAtOnce is the largest number of questions that a capture asks by itself, at a millisecond or two each.
-const mostAtOnce = 2000
+// maxAutomaticQuestions is the largest number of questions that a capture asks by itself, at a millisecond or two each.
+const maxAutomaticQuestions = 2000
 
 // askAfterCapture asks cuDNN about a file that was just captured. A missing cuDNN, or a file without questions, is an
 // error only if GPUs were named.
 func askAfterCapture(ctx context.Context, o *captureOptions, file string) error {
-	a, asker := o.app, capture.Asking{Python: o.Python, Library: o.library, Verbose: o.Verbose}
+	a, asker := o.app, capture.Asking{Python: o.Python, Library: o.cudnnLibrary, Verbose: o.Verbose}
 	options := asking.Options{Possible: true}
 	gpus := o.gpus
 	if gpus == "" {
-		gpus, options.Most = strings.Join(askedGPUs, ","), mostAtOnce
+		gpus, options.Most = strings.Join(defaultAskGPUs, ","), maxAutomaticQuestions
 	}
 	var err error
 	if options.GPUs, err = (&gpuFlags{gpu: gpus}).gpus(); err != nil {
@@ -138,10 +136,10 @@ func askAfterCapture(ctx context.Context, o *captureOptions, file string) error 
 		return nil // what the file lacks is said where it is planned
 	}
 	c := m.Usual()
-	if options.Setups, err = inPrecisions(a, m, c, models.Precisions()); err == nil {
-		options.Batches = usualBatches(m)
+	if options.Setups, err = setupsByPrecision(a, m, c, models.Precisions()); err == nil {
+		options.Batches = defaultAskBatches(m)
 		slices.Reverse(options.Batches)
-		err = ask(ctx, a, asker, question{file, options})
+		err = ask(ctx, a, asker, cudnnQuestions{file, options})
 	}
 	var usage usageError
 	if o.gpus == "" && errors.As(err, &usage) {
@@ -152,7 +150,7 @@ func askAfterCapture(ctx context.Context, o *captureOptions, file string) error 
 }
 
 // ask asks cuDNN and stores its answers beside the model.
-func ask(ctx context.Context, a *app, asker capture.Asking, q question) error {
+func ask(ctx context.Context, a *app, asker capture.Asking, q cudnnQuestions) error {
 	if a.localCuDNN != nil {
 		a.localCuDNN.Silent = true
 	}
@@ -194,13 +192,12 @@ func ask(ctx context.Context, a *app, asker capture.Asking, q question) error {
 		}
 		printable.Fprintf(a.stdout,
 			"sm_%d: cuDNN %s told the workspaces of %d convolutions (forward and backward); %s\n",
-			t.Generation, version, len(s.Bytes), whoUses(version))
+			t.Generation, version, len(s.Bytes), torchReleasesWithCuDNN(version))
 	}
 	return nil
 }
 
-// whoUses returns the releases of PyTorch that include a version of cuDNN.
-func whoUses(version string) string {
+func torchReleasesWithCuDNN(version string) string {
 	var releases []string
 	for _, s := range stack.All() {
 		if s.Versions().CuDNN == version {

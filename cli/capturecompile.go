@@ -49,7 +49,7 @@ func (f *compileFlags) register(cmd *cobra.Command) {
 		"with --compile, the `share` of activations to keep for backward, as "+
 			"torch._functorch.config.activation_memory_budget has it (default: PyTorch's own)")
 	f.target.register(cmd, "with --compile or --step, the `GPU` that PyTorch finds (see vprof gpus)")
-	complete(cmd, "compile", recorded.Forms)
+	completeFlag(cmd, "compile", recorded.Forms)
 }
 
 // complete sets defaults, and rejects invalid values.
@@ -86,32 +86,32 @@ func (f *compileFlags) complete() error {
 	return nil
 }
 
-// plentyOfMemory is the GPU's memory while steps are recorded, so that none runs out of it.
-const plentyOfMemory = 1 << 44
+// recordingGPUMemory is the GPU's memory while steps are recorded, so that none runs out of it.
+const recordingGPUMemory = 1 << 44
 
-// compilation records the compiled step of a model while the model is exported: each uses one core.
-type compilation struct {
-	cancel context.CancelFunc
-	done   chan struct{} // closed at the end, when the others are there
-	made   *recorded.File
-	err    error
+// compileJob records the compiled step of a model while the model is exported: each uses one core.
+type compileJob struct {
+	cancel   context.CancelFunc
+	done     chan struct{} // closed at the end, when the others are there
+	recorded *recorded.File
+	err      error
 }
 
 // startCompile begins to record the compiled step, if flags say so.
-func (o *captureOptions) startCompile(ctx context.Context) *compilation {
-	c := &compilation{done: make(chan struct{})}
+func (o *captureOptions) startCompile(ctx context.Context) *compileJob {
+	c := &compileJob{done: make(chan struct{})}
 	ctx, c.cancel = context.WithCancel(ctx)
 	go func() {
 		defer close(c.done)
 		if o.compile.Form != "" {
-			c.made, c.err = o.recordSteps(ctx)
+			c.recorded, c.err = o.recordSteps(ctx)
 		}
 	}()
 	return c
 }
 
 // stop ends the recording, if it still runs.
-func (c *compilation) stop() {
+func (c *compileJob) stop() {
 	c.cancel()
 	<-c.done
 }
@@ -119,16 +119,16 @@ func (c *compilation) stop() {
 // recordSteps runs the steps of a model on a simulated GPU, at the given batch sizes and at sizes between them at which
 // Inductor generates other code.
 func (o *captureOptions) recordSteps(ctx context.Context) (*recorded.File, error) {
-	gpu, err := o.compile.target.chosen()
+	gpu, err := o.compile.target.oneGPU()
 	if err != nil {
 		return nil, err
 	}
-	folder, err := unpackStubs()
+	folder, err := unpackStubLibraries()
 	if err != nil {
 		return nil, err
 	}
 	command := script.Command{GPU: gpu, Stubs: folder, Until: "end"}
-	command.GPU.Memory = plentyOfMemory
+	command.GPU.Memory = recordingGPUMemory
 	if o.Verbose {
 		command.Stdout, command.Stderr = o.app.stderr, o.app.stderr
 	}
@@ -178,8 +178,9 @@ func (o *captureOptions) recordStepsAt(ctx context.Context, command script.Comma
 	return nil
 }
 
-// besideConfig returns the file of compiled steps beside a configuration of transformers; empty for other models.
-func besideConfig(spec string) string {
+// compiledStepsFileOf returns the file of compiled steps beside a configuration of transformers; empty for other
+// models.
+func compiledStepsFileOf(spec string) string {
 	config, ok := strings.CutPrefix(spec, "hf:")
 	if !ok {
 		return ""
@@ -187,9 +188,9 @@ func besideConfig(spec string) string {
 	return recorded.FileOf(config[strings.LastIndexByte(config, '@')+1:])
 }
 
-// finishCompile waits for the recordings and writes them to files; the second may be empty. It prints a summary and the
-// command that plans the model.
-func finishCompile(o *captureOptions, c *compilation, model string, paths ...string) error {
+// writeCompiledSteps waits for the recordings and writes them to files; the second may be empty. It prints a summary
+// and the command that plans the model.
+func writeCompiledSteps(o *captureOptions, c *compileJob, model string, paths ...string) error {
 	bar := startProgress(o.app, o.Verbose)
 	bar.step("Python compiles "+model, 0, 0)
 	<-c.done
@@ -197,7 +198,7 @@ func finishCompile(o *captureOptions, c *compilation, model string, paths ...str
 	if c.err != nil {
 		return c.err
 	}
-	made := c.made
+	made := c.recorded
 	for _, path := range paths {
 		if path == "" {
 			continue
@@ -221,9 +222,9 @@ func finishCompile(o *captureOptions, c *compilation, model string, paths ...str
 	return nil
 }
 
-// recordListed records the compiled step of the class that a listed model stands for, and stores it for plans of the
-// model with those settings.
-func recordListed(ctx context.Context, o *captureOptions) error {
+// recordListedModel records the compiled step of the class that a listed model stands for, and stores it for plans of
+// the model with those settings.
+func recordListedModel(ctx context.Context, o *captureOptions) error {
 	m, err := o.app.models().Lookup(o.Spec)
 	if err != nil {
 		return err
@@ -247,7 +248,7 @@ func recordListed(ctx context.Context, o *captureOptions) error {
 	if reason != "" {
 		return usagef("%s", reason)
 	}
-	path := recorded.FileOfListed(o.app.compiled, m, c)
+	path := recorded.FileOfListed(o.app.compiledSteps, m, c)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
@@ -269,5 +270,5 @@ func recordListed(ctx context.Context, o *captureOptions) error {
 	if words := m.Canonical(c).Settings.Words(); len(words) > 0 {
 		command += " --set " + strings.Join(words, " --set ")
 	}
-	return finishCompile(o, compiling, command, path)
+	return writeCompiledSteps(o, compiling, command, path)
 }

@@ -48,7 +48,7 @@ func newCardCmd(a *app) *cobra.Command {
 	f.StringVar(&o.folder, "output", "vprof-card", "the `folder` of the card, from which an interrupted one resumes")
 	f.BoolVar(&o.yes, "yes", false, "run the training command found in DIR without asking")
 	f.DurationVar(&o.limit, "time", 10*time.Minute, "stop after this `time`, and end the setting that is running")
-	complete(cmd, "gpu", device.Names)
+	completeFlag(cmd, "gpu", device.Names)
 	o.without.Weights, o.without.Data = true, true
 	o.without.registerData(cmd)
 	return cmd
@@ -60,7 +60,7 @@ func runCard(ctx context.Context, o *cardOptions, args []string, given bool) err
 		return err
 	}
 	c := &card.Card{Command: card.Command{Args: args}, GPU: gpu.Name}
-	of := script.Command{GPU: gpu, Steps: usualSteps, Longest: longestSearch, Stdout: io.Discard}
+	of := script.Command{GPU: gpu, Steps: defaultSteps, Longest: maxSearchTime, Stdout: io.Discard}
 	if of.Without, err = o.without.resolve(); err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func runCard(ctx context.Context, o *cardOptions, args []string, given bool) err
 		}
 	}
 	fmt.Fprintln(o.app.stderr, "vprof: running", strings.Join(c.Command.Args, " "))
-	if of.Stubs, err = unpackStubs(); err != nil {
+	if of.Stubs, err = unpackStubLibraries(); err != nil {
 		return err
 	}
 	state := filepath.Join(o.folder, "card.json")

@@ -32,24 +32,24 @@ type caseFlags struct {
 	stack        stackFlag
 	// patch holds the values that the flags set, except for several GPUs, the release and --set.
 	patch models.Patch
-	// calibrates reports whether the command is calibrate, whose stack also has the driver.
-	calibrates bool
-	settings   settingFlags
-	ranks      rankFlags
-	// alone reports whether the command has flags of its own for several GPUs, or is about one.
-	alone   bool
-	learned coefficientFlag
-	flags   *pflag.FlagSet
+	// isCalibrate reports whether the command is calibrate, whose stack also has the driver.
+	isCalibrate bool
+	settings    settingFlags
+	ranks       rankFlags
+	// ownRankFlags reports whether the command has flags of its own for several GPUs, or is about one.
+	ownRankFlags bool
+	coefficients coefficientFlag
+	flags        *pflag.FlagSet
 	// trainer is the trainer's configuration that flags come from; nil if there is none.
 	trainer *trainers.Config
-	// fromTrainer are the flags that were set from it.
-	fromTrainer []string
+	// flagsSetByTrainer are the flags that were set from it.
+	flagsSetByTrainer []string
 	// config is the configuration of the user's project, without a path if there is none.
 	config *configuration
 	// script is a command with a {batch} that is run; nil if there is none.
 	script []string
-	// ran is the run that a file of vprof run has, where the verb judges it; nil if not.
-	ran *report.Report
+	// judgedRun is the run that a file of vprof run has, where the verb judges it; nil if not.
+	judgedRun *report.Report
 }
 
 // fieldFlag is the flag of a field of a case.
@@ -95,7 +95,7 @@ func (f *fieldFlag) Type() string {
 // register adds the flags of a case to a command.
 func (f *caseFlags) register(cmd *cobra.Command, a *app) {
 	f.flags, f.patch, f.config = cmd.Flags(), models.Patch{}, &configuration{}
-	f.flags.Var(&once{to: &f.model}, "model",
+	f.flags.Var(&setOnceFlag{target: &f.model}, "model",
 		"`name` of the model (see vprof models), a file of torch.export (model.pt2), or hf: and a config.json of "+
 			"transformers")
 	f.flags.StringVar(&f.torch, "torch", "",
@@ -105,27 +105,26 @@ func (f *caseFlags) register(cmd *cobra.Command, a *app) {
 	f.flags.Var(&f.stack, "stack", models.FieldNamed("stack").Usage+" (default: the newest known)")
 	for i := range models.Fields() {
 		field := &models.Fields()[i]
-		if field.Name != "" && !field.Key && !slices.Contains(registeredElsewhere, field.Name) {
-			f.add(cmd, field)
+		if field.Name != "" && !field.Key && !slices.Contains(separateFlags, field.Name) {
+			f.addField(cmd, field)
 		}
 	}
 	f.settings.register(f.flags)
-	if !f.alone {
+	if !f.ownRankFlags {
 		f.ranks.register(cmd)
 	}
 	f.complete(cmd, a)
 }
 
-// registeredElsewhere are the fields whose flags take more than a value of the field, or are not of every verb.
-var registeredElsewhere = []string{"torch", "stack", "gpus", "strategy", "alloc-conf"}
+// separateFlags are the fields whose flags take more than a value of the field, or are not of every verb.
+var separateFlags = []string{"torch", "stack", "gpus", "strategy", "alloc-conf"}
 
-// otherValues are the values of fields that depend on more than the table knows.
-var otherValues = map[string]func() []string{"task": hfconfig.Tasks, "loss": pt2.Losses}
+// completionValues are the values of fields that depend on more than the table knows.
+var completionValues = map[string]func() []string{"task": hfconfig.Tasks, "loss": pt2.Losses}
 
-// add adds the flag of a field.
-func (f *caseFlags) add(cmd *cobra.Command, field *models.Field) {
+func (f *caseFlags) addField(cmd *cobra.Command, field *models.Field) {
 	values := field.Values
-	if all := otherValues[field.Name]; all != nil {
+	if all := completionValues[field.Name]; all != nil {
 		values = all
 	}
 	var words []string
@@ -135,16 +134,16 @@ func (f *caseFlags) add(cmd *cobra.Command, field *models.Field) {
 	flag := f.flags.VarPF(&fieldFlag{field, f.patch}, field.Name, "", field.Help(words))
 	flag.NoOptDefVal = field.Bare
 	if values != nil {
-		complete(cmd, field.Name, values)
+		completeFlag(cmd, field.Name, values)
 	}
 }
 
 // complete completes the values that depend on the model.
 func (f *caseFlags) complete(cmd *cobra.Command, a *app) {
-	complete(cmd, "torch", func() []string { return append(stack.Releases(), autoRelease) })
-	complete(cmd, "model", func() []string { return a.models().Names() })
-	complete(cmd, "set", func() []string {
-		names := lists.Map(keyFields(), func(f *models.Field) string { return f.Name + "=" })
+	completeFlag(cmd, "torch", func() []string { return append(stack.Releases(), autoRelease) })
+	completeFlag(cmd, "model", func() []string { return a.models().Names() })
+	completeFlag(cmd, "set", func() []string {
+		names := lists.Map(settableFields(), func(f *models.Field) string { return f.Name + "=" })
 		if m, err := a.models().Lookup(f.model); err == nil {
 			for _, s := range m.Settings {
 				names = append(names, s.Name+"=")
@@ -152,7 +151,7 @@ func (f *caseFlags) complete(cmd *cobra.Command, a *app) {
 		}
 		return names
 	})
-	complete(cmd, "stage", func() []string {
+	completeFlag(cmd, "stage", func() []string {
 		m, err := a.models().Lookup(f.model)
 		if err != nil {
 			return nil
@@ -163,7 +162,7 @@ func (f *caseFlags) complete(cmd *cobra.Command, a *app) {
 
 // registerAllocConf adds the flags that only replays use: allocator settings and coefficients.
 func (f *caseFlags) registerAllocConf() {
-	f.learned.register(f.flags)
+	f.coefficients.register(f.flags)
 	field := models.FieldNamed("alloc-conf")
 	f.flags.Var(&fieldFlag{field, f.patch}, field.Name, field.Usage)
 }
@@ -180,7 +179,7 @@ func (f *caseFlags) resolve(a *app) (models.Model, models.Case, error) {
 	}
 	c := m.Default
 	c.Model = m.Name
-	if c.Torch, err = f.release(m); err != nil {
+	if c.Torch, err = f.torchRelease(m); err != nil {
 		return m, c, err
 	}
 	if c.Settings, err = f.settings.values(f.patch); err != nil {
@@ -193,9 +192,9 @@ func (f *caseFlags) resolve(a *app) (models.Model, models.Case, error) {
 	}
 	m, c, err = a.models().Complete(m, c)
 	if err == nil && f.config.path != "" {
-		c, err = f.configured(a, m, c)
+		c, err = f.withFileValues(a, m, c)
 	}
-	return m, c, cmp.Or(f.blame(err), f.checkStack(c))
+	return m, c, cmp.Or(f.withTrainerKey(err), f.checkStack(c))
 }
 
 // givenSettings returns the settings of the model that flags choose; nil if there are none.
@@ -206,20 +205,19 @@ func (f *caseFlags) givenSettings() (models.Settings, error) {
 	return c.Settings, err
 }
 
-// evidence returns the residuals and coefficients that estimates use.
-func (f *caseFlags) evidence(a *app) (step.Evidence, error) {
-	calibrated, err := f.learned.selection()
+// readEvidence returns the residuals and coefficients that estimates use.
+func (f *caseFlags) readEvidence(a *app) (step.Evidence, error) {
+	calibrated, err := f.coefficients.selection()
 	missed := func(err error) { printable.Fprintf(a.stderr, "vprof: %v; the default coefficients are used\n", err) }
 	return step.Evidence{Trials: a.trials, Residuals: a.residuals, Calibrated: calibrated, Missed: missed}, err
 }
 
-// setup resolves the flags and makes the setup of the case.
-func (f *caseFlags) setup(a *app) (*step.Setup, models.Case, error) {
+func (f *caseFlags) newSetup(a *app) (*step.Setup, models.Case, error) {
 	m, c, err := f.resolve(a)
 	if err != nil {
 		return nil, c, err
 	}
-	e, err := f.evidence(a)
+	e, err := f.readEvidence(a)
 	if err != nil {
 		return nil, c, err
 	}
@@ -231,7 +229,7 @@ func (f *caseFlags) setup(a *app) (*step.Setup, models.Case, error) {
 type batchFlag struct{ list string }
 
 func (f *batchFlag) register(cmd *cobra.Command, otherwise string) {
-	cmd.Flags().Var(&once{to: &f.list}, "batch",
+	cmd.Flags().Var(&setOnceFlag{target: &f.list}, "batch",
 		"batch sizes: a `list` like 8,16,32 or ranges like 8..128x2, 8..64+8 and 1..8 (default: "+otherwise+")")
 }
 
@@ -247,9 +245,9 @@ func (f *batchFlag) sizes(otherwise []int) ([]int, error) {
 	return sizes, nil
 }
 
-// joinValues rewrites "--checkpointing reentrant" as "--checkpointing=reentrant", for all flags whose value is
+// joinOptionalValues rewrites "--checkpointing reentrant" as "--checkpointing=reentrant", for all flags whose value is
 // optional. Words that are not a value of the flag stay arguments.
-func joinValues(args []string) []string {
+func joinOptionalValues(args []string) []string {
 	var out []string
 	for i := 0; i < len(args); i++ {
 		name, long := strings.CutPrefix(args[i], "--")
@@ -272,15 +270,15 @@ func joinValues(args []string) []string {
 // autoRelease is the value of --torch that finds the release by itself.
 const autoRelease = "auto"
 
-// release returns the release of PyTorch that the flags name, or else the release of a recorded run.
-func (f *caseFlags) release(m models.Model) (string, error) {
+// torchRelease returns the release of PyTorch that the flags name, or else the release of a recorded run.
+func (f *caseFlags) torchRelease(m models.Model) (string, error) {
 	if f.torch == "" && f.stack.torch == "" && m.Recorded {
 		return m.Default.Torch, nil
 	}
 	name := cmp.Or(f.torch, f.stack.torch, stack.Default().Release())
 	if name == autoRelease {
 		var err error
-		if name, err = findRelease(m); err != nil {
+		if name, err = installedTorchRelease(m); err != nil {
 			return "", err
 		}
 	}
@@ -291,9 +289,9 @@ func (f *caseFlags) release(m models.Model) (string, error) {
 	return release, nil
 }
 
-// findRelease returns the release that wrote the model's file, or else the one that the project requires: in the folder
-// with the project file, here or above, or in this folder.
-func findRelease(m models.Model) (string, error) {
+// installedTorchRelease returns the release that wrote the model's file, or else the one that the project requires: in
+// the folder with the project file, here or above, or in this folder.
+func installedTorchRelease(m models.Model) (string, error) {
 	if m.Torch != "" {
 		return m.Torch, nil
 	}

@@ -27,7 +27,7 @@ func newCompareCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compare [LABEL=]A [LABEL=]B",
 		Short: "Compare two runs, plans, references or PyTorch memory snapshots",
-		Args:  between(2, 2, "name two files to compare"),
+		Args:  argCount(2, 2, "name two files to compare"),
 		RunE:  func(cmd *cobra.Command, args []string) error { return runCompare(cmd.Context(), o, args) },
 	}
 	cmd.Flags().StringVar(&o.tolerance, "tolerance", "5%",
@@ -56,22 +56,22 @@ func runCompare(ctx context.Context, o *compareOptions, args []string) error {
 	if sides[0].Label == sides[1].Label {
 		sides[0].Label, sides[1].Label = "A", "B"
 	}
-	c, err := compare.Sides(sides[0], sides[1], tolerance, o.batch, o.app.priced(ctx))
+	c, err := compare.Sides(sides[0], sides[1], tolerance, o.batch, o.app.stepPrice(ctx))
 	if err != nil {
 		return usageError{err}
 	}
-	c.Tool = tool()
+	c.Tool = vprofTool()
 	if err := o.out.finish(c); err != nil {
 		return err
 	}
 	if c.Over > 0 {
-		return negative{fmt.Errorf("%d of %d rows differ by more than %s", c.Over, len(c.Rows), o.tolerance)}
+		return negativeVerdict{fmt.Errorf("%d of %d rows differ by more than %s", c.Over, len(c.Rows), o.tolerance)}
 	}
 	return nil
 }
 
-// priced returns the simulated memory of a case.
-func (a *app) priced(ctx context.Context) compare.Price {
+// stepPrice returns the simulated memory of a case.
+func (a *app) stepPrice(ctx context.Context) compare.Price {
 	return func(c models.Case, batch int, name string) (int64, error) {
 		gpu, err := device.Lookup(name)
 		if err != nil {

@@ -16,8 +16,8 @@ import (
 
 // A configuration is the user's file that describes how to train: of a project of package systems, or any, with --map.
 type configuration struct {
-	path  string
-	pairs []string // of --map
+	path     string
+	mapPairs []string // of --map
 	// searched reports whether the verb searches the batch and what the curriculum's files have: they need not have it.
 	searched bool
 	// reported reports whether the verb's result has the warnings, so that standard error need not.
@@ -27,13 +27,13 @@ type configuration struct {
 	values map[string]any
 	// parts are the parts of the project's curriculum, from the files beside it.
 	parts []systems.Part
-	// unplanned are values of the file that are planned otherwise.
-	unplanned []report.Warning
+	// ignoredValues are values of the file that are planned otherwise.
+	ignoredValues []report.Warning
 }
 
-// takeProject uses a project's file that package systems lists as the configuration. The model is the file's, unless a
-// flag names one.
-func (f *caseFlags) takeProject(cmd *cobra.Command, files []string, model string) error {
+// useProjectFile uses a project's file that package systems lists as the configuration. The model is the file's, unless
+// a flag names one.
+func (f *caseFlags) useProjectFile(cmd *cobra.Command, files []string, model string) error {
 	switch {
 	case len(files) > 1:
 		return usagef("%s: name one file; vprof finds the files that belong to %s", cmd.CommandPath(), files[0])
@@ -53,25 +53,25 @@ func (f *caseFlags) takeProject(cmd *cobra.Command, files []string, model string
 	return f.flags.Set("config-path", files[0])
 }
 
-// configured returns the case with what the configuration has where no flag is given.
-func (f *caseFlags) configured(a *app, m models.Model, c models.Case) (models.Case, error) {
+// withFileValues returns the case with what the configuration has where no flag is given.
+func (f *caseFlags) withFileValues(a *app, m models.Model, c models.Case) (models.Case, error) {
 	k := f.config
 	if k.values == nil {
 		if err := k.read(m); err != nil {
 			return c, usageError{err}
 		}
-		k.tell(a)
+		k.printUnusedValues(a)
 	}
 	if n, ok := k.values["batch"].(int64); ok {
 		c.Batch = int(n)
-	} else if flag := f.flags.Lookup("batch"); !k.searched && len(k.pairs) == 0 && flag != nil && !flag.Changed {
+	} else if flag := f.flags.Lookup("batch"); !k.searched && len(k.mapPairs) == 0 && flag != nil && !flag.Changed {
 		s, _, err := systems.Lookup(m.Name)
 		if err != nil {
 			return c, err
 		}
 		return c, usagef("%s has no %s; name the batch with --batch", k.path, s.Keys["batch"].Path)
 	}
-	if err := setFromFile(&c, k.values, f.flags.Changed); err != nil {
+	if err := setFileValues(&c, k.values, f.flags.Changed); err != nil {
 		return c, err
 	}
 	given, err := f.givenSettings()
@@ -87,8 +87,8 @@ func (f *caseFlags) configured(a *app, m models.Model, c models.Case) (models.Ca
 	return m.Complete(c)
 }
 
-// setFromFile sets a case's precision, checkpointing and micro-batches from a file's values, unless given.
-func setFromFile(c *models.Case, values map[string]any, given func(name string) bool) (err error) {
+// setFileValues sets a case's precision, checkpointing and micro-batches from a file's values, unless given.
+func setFileValues(c *models.Case, values map[string]any, given func(name string) bool) (err error) {
 	if amp, ok := values["amp"].(string); ok && !given("amp") {
 		if c.AMP, err = models.ParseAutocast(amp); err != nil {
 			return usageError{err}
@@ -105,8 +105,8 @@ func setFromFile(c *models.Case, values map[string]any, given func(name string) 
 
 // read reads the file of a model: by --map, or by the keys of the model's project.
 func (k *configuration) read(m models.Model) (err error) {
-	if len(k.pairs) > 0 {
-		if k.values, err = systems.ReadMapped(k.path, k.pairs); err != nil {
+	if len(k.mapPairs) > 0 {
+		if k.values, err = systems.ReadMapped(k.path, k.mapPairs); err != nil {
 			return fmt.Errorf("--map: %w", err)
 		}
 		return checkNames(m, k.values)
@@ -135,7 +135,7 @@ func (k *configuration) read(m models.Model) (err error) {
 		if u.Value != nil {
 			what = fmt.Sprintf("%s: %s: %v is not planned", k.path, u.Path, u.Value)
 		}
-		k.unplanned = append(k.unplanned, report.Warning{What: what, Hint: u.Why})
+		k.ignoredValues = append(k.ignoredValues, report.Warning{What: what, Hint: u.Why})
 	}
 	if !k.searched {
 		maps.Copy(facts, systems.Largest(k.parts, m.Name))
@@ -147,12 +147,12 @@ func (k *configuration) read(m models.Model) (err error) {
 	return nil
 }
 
-// tell prints on standard error which values of the file the result does not use.
-func (k *configuration) tell(a *app) {
+// printUnusedValues prints on standard error which values of the file the result does not use.
+func (k *configuration) printUnusedValues(a *app) {
 	if k.reported {
 		return
 	}
-	for _, w := range k.unplanned {
+	for _, w := range k.ignoredValues {
 		printable.Fprintf(a.stderr, "vprof: warning: %s; %s\n", w.What, w.Hint)
 	}
 	if len(k.parts) > 1 && !k.searched {

@@ -29,8 +29,8 @@ func curriculum(m models.Model, parts []systems.Part, fixed func(setting string)
 	return out
 }
 
-// otherParts returns the parts of the configuration's curriculum whose settings differ from the case's.
-func (f *caseFlags) otherParts(m models.Model, c models.Case) ([]step.Part, error) {
+// curriculumParts returns the parts of the configuration's curriculum whose settings differ from the case's.
+func (f *caseFlags) curriculumParts(m models.Model, c models.Case) ([]step.Part, error) {
 	given, err := f.givenSettings()
 	if err != nil {
 		return nil, err
@@ -46,7 +46,7 @@ func (f *caseFlags) otherParts(m models.Model, c models.Case) ([]step.Part, erro
 
 // file returns the system whose configuration is written, and its values; ok is false if there is none.
 func (f *applyFlags) file(m models.Model) (s systems.System, values map[string]any, found bool, err error) {
-	if !f.apply && f.config == "" || len(f.pairs) > 0 || f.trainer != nil {
+	if !f.apply && f.config == "" || len(f.mapPairs) > 0 || f.trainer != nil {
 		return s, nil, false, nil
 	}
 	s, known, err := systems.Lookup(m.Name)
@@ -65,11 +65,11 @@ func (f *applyFlags) file(m models.Model) (s systems.System, values map[string]a
 	return s, values, true, nil
 }
 
-// effectiveOf returns the number of samples of an optimizer step by the values of a file; zero if they lack it.
-func effectiveOf(values map[string]any) int {
+// effectiveBatch returns the number of samples of an optimizer step by the values of a file; zero if they lack it.
+func effectiveBatch(values map[string]any) int {
 	batch, _ := values["batch"].(int64)
 	micro, _ := values["accumulate"].(int64)
-	if n := batch * micro; n > 0 && n <= mostEffective {
+	if n := batch * micro; n > 0 && n <= maxEffectiveBatch {
 		return int(n)
 	}
 	return 0

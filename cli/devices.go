@@ -33,10 +33,10 @@ func (a *app) firstDevice() (device.Device, *report.Warning, error) {
 			return nil, nil, err
 		}
 		simulated, err := sim.New(gpu, 0)
-		return simulated, a.unused(unusable), err
+		return simulated, a.warnUnusableGPU(unusable), err
 	}
 	if err == nil {
-		if others := computing(d); len(others) > 0 {
+		if others := computeProcesses(d); len(others) > 0 {
 			return nil, nil, errors.Join(usagef("%s is used by %v; choose it with --device %s to run next to that "+
 				"process "+
 				"(--leave sets the memory to keep free, default 1GiB), or simulate a GPU with --device "+
@@ -47,10 +47,10 @@ func (a *app) firstDevice() (device.Device, *report.Warning, error) {
 	return d, nil, err
 }
 
-// unused returns the warning about a GPU of this machine that cannot be used; nil without one. It also
+// warnUnusableGPU returns the warning about a GPU of this machine that cannot be used; nil without one. It also
 // prints the warning, since a table of a simulated GPU looks the same.
-func (a *app) unused(why *device.UnusableError) *report.Warning {
-	if cuda.Present(a.dev) == "" {
+func (a *app) warnUnusableGPU(why *device.UnusableError) *report.Warning {
+	if cuda.Present(a.deviceFolder) == "" {
 		return nil
 	}
 	reason := *why
@@ -73,7 +73,7 @@ func detectGPU(index int) (localGPU, error) {
 			return found, nil
 		}
 	}
-	return localGPU{}, noGPUError{err.Error(), instead}
+	return localGPU{}, noGPUError{err.Error(), simulateHint}
 }
 
 // detectByNVML finds a GPU by its number among NVML's GPUs without those hidden by CUDA_VISIBLE_DEVICES.

@@ -28,9 +28,9 @@ type diagnoseOptions struct {
 	c      caseFlags
 	target gpuFlags
 	batch  int
-	// seen is the most memory that the files have of the training; zero if they have none.
-	seen remedy.Peak
-	out  output
+	// observedPeak is the most memory that the files have of the training; zero if they have none.
+	observedPeak remedy.Peak
+	out          output
 }
 
 func newDiagnoseCmd(a *app) *cobra.Command {
@@ -38,7 +38,7 @@ func newDiagnoseCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diagnose FILE...",
 		Short: "Find leaks, spikes, fragmentation and waste in a run, a snapshot or a log",
-		Args: between(1, anyNumber,
+		Args: argCount(1, unlimitedArgs,
 			"name a file: a report, a snapshot, the text of an error, or a log of vprof monitor or nvidia-smi"),
 		RunE: func(cmd *cobra.Command, args []string) error { return runDiagnose(cmd.Context(), o, args) },
 	}
@@ -54,12 +54,12 @@ func runDiagnose(ctx context.Context, o *diagnoseOptions, paths []string) error 
 	if o.batch < 0 {
 		return usagef("--batch: %d is not a batch size; the smallest is 1", o.batch)
 	}
-	d := &report.Diagnosis{Schema: report.DiagnosisSchema, Tool: tool(), Findings: []report.Finding{}}
+	d := &report.Diagnosis{Schema: report.DiagnosisSchema, Tool: vprofTool(), Findings: []report.Finding{}}
 	var err error
 	if len(paths) == 1 {
-		err = o.diagnose(ctx, d, paths[0])
+		err = o.diagnoseFile(ctx, d, paths[0])
 	} else {
-		err = o.ranks(ctx, d, paths)
+		err = o.diagnoseRanks(ctx, d, paths)
 	}
 	if err != nil {
 		return err
@@ -78,13 +78,13 @@ func runDiagnose(ctx context.Context, o *diagnoseOptions, paths []string) error 
 		return err
 	}
 	if n := d.Problems(); n > 0 {
-		return negative{fmt.Errorf("problems found: %d", n)}
+		return negativeVerdict{fmt.Errorf("problems found: %d", n)}
 	}
 	return nil
 }
 
-// ranks diagnoses snapshots of several ranks, labeled with their files' names.
-func (o *diagnoseOptions) ranks(ctx context.Context, d *report.Diagnosis, paths []string) error {
+// diagnoseRanks diagnoses snapshots of several ranks, labeled with their files' names.
+func (o *diagnoseOptions) diagnoseRanks(ctx context.Context, d *report.Diagnosis, paths []string) error {
 	var names []string
 	var peaks []int64
 	for _, path := range paths {
@@ -107,17 +107,16 @@ func (o *diagnoseOptions) ranks(ctx context.Context, d *report.Diagnosis, paths 
 			}
 			sum := s.Of(device)
 			names, peaks = append(names, label), append(peaks, sum.PeakAllocated)
-			d.Findings = append(d.Findings, onGPU(label, true, diagnose.Snapshot(sum))...)
+			d.Findings = append(d.Findings, nameGPU(label, true, diagnose.Snapshot(sum))...)
 		}
 	}
 	d.Of = strings.Join(names, ", ")
 	d.Findings = append(d.Findings, diagnose.Ranks(names, peaks)...)
-	o.seen.Bytes = slices.Max(peaks)
-	return o.remedy(ctx, d, device.GPU{})
+	o.observedPeak.Bytes = slices.Max(peaks)
+	return o.addRemedies(ctx, d, device.GPU{})
 }
 
-// onGPU adds the GPU to findings if there are several GPUs.
-func onGPU(gpu string, several bool, found []report.Finding) []report.Finding {
+func nameGPU(gpu string, several bool, found []report.Finding) []report.Finding {
 	for i := range found {
 		if several {
 			found[i].GPU = gpu
@@ -126,8 +125,7 @@ func onGPU(gpu string, several bool, found []report.Finding) []report.Finding {
 	return found
 }
 
-// diagnose diagnoses one file.
-func (o *diagnoseOptions) diagnose(ctx context.Context, d *report.Diagnosis, path string) error {
+func (o *diagnoseOptions) diagnoseFile(ctx context.Context, d *report.Diagnosis, path string) error {
 	data, name, err := o.app.readAll(path)
 	if err != nil {
 		return err
@@ -138,22 +136,22 @@ func (o *diagnoseOptions) diagnose(ctx context.Context, d *report.Diagnosis, pat
 	d.Of = name
 	switch head := data[:min(len(data), 4096)]; {
 	case snapshot.Is(head):
-		err = o.snapshot(ctx, d, data, name)
+		err = o.diagnoseSnapshot(ctx, d, data, name)
 	case isReport(head):
-		err = o.report(ctx, d, data, name)
+		err = o.diagnoseReport(ctx, d, data, name)
 	case series.Is(head):
-		err = o.series(ctx, d, data, name)
+		err = o.diagnoseSeries(ctx, d, data, name)
 	case oomtext.Contains(data), oomtext.Host(data) != "":
 		messages := oomtext.Parse(string(data))
 		d.Findings = append(d.Findings, diagnose.Errors(messages)...)
 		for _, m := range messages {
-			o.seen.Bytes = max(o.seen.Bytes, m.Allocated)
+			o.observedPeak.Bytes = max(o.observedPeak.Bytes, m.Allocated)
 		}
 		if line := oomtext.Host(data); line != "" {
 			d.Findings = append(d.Findings, diagnose.HostMemory(line))
 		}
 		if oomtext.Contains(data) {
-			err = o.remedy(ctx, d, gpuOf(messages, d))
+			err = o.addRemedies(ctx, d, gpuOfMessages(messages, d))
 		}
 	default:
 		err = input.FileErrorf(name,
@@ -174,17 +172,17 @@ func (a *app) readAll(path string) (data []byte, name string, err error) {
 	defer from.Close()
 	data, err = input.ReadAll(from, name)
 	if err == nil && bytes.HasPrefix(data, []byte("\x1f\x8b")) { // gzip
-		if data, err = input.Expand(data, maxExpanded); err != nil {
+		if data, err = input.Expand(data, maxExpandedBytes); err != nil {
 			err = input.FileErrorf(name, "not a gzip file that can be read: %v", err)
 		}
 	}
 	return data, name, err
 }
 
-// maxExpanded is the size limit of a decompressed file, in bytes: a small file must not fill the machine.
-const maxExpanded = 128 << 20
+// maxExpandedBytes is the size limit of a decompressed file, in bytes: a small file must not fill the machine.
+const maxExpandedBytes = 128 << 20
 
-func (o *diagnoseOptions) snapshot(ctx context.Context, d *report.Diagnosis, data []byte, name string) error {
+func (o *diagnoseOptions) diagnoseSnapshot(ctx context.Context, d *report.Diagnosis, data []byte, name string) error {
 	s, err := snapshot.Parse(data, name)
 	if err != nil {
 		return err
@@ -192,13 +190,13 @@ func (o *diagnoseOptions) snapshot(ctx context.Context, d *report.Diagnosis, dat
 	devices := s.Devices()
 	for _, device := range devices {
 		sum := s.Of(device)
-		o.seen.Bytes = max(o.seen.Bytes, sum.PeakAllocated)
-		d.Findings = append(d.Findings, onGPU(fmt.Sprint(device), len(devices) > 1, diagnose.Snapshot(sum))...)
+		o.observedPeak.Bytes = max(o.observedPeak.Bytes, sum.PeakAllocated)
+		d.Findings = append(d.Findings, nameGPU(fmt.Sprint(device), len(devices) > 1, diagnose.Snapshot(sum))...)
 	}
-	return o.remedy(ctx, d, device.GPU{})
+	return o.addRemedies(ctx, d, device.GPU{})
 }
 
-func (o *diagnoseOptions) series(ctx context.Context, d *report.Diagnosis, data []byte, name string) error {
+func (o *diagnoseOptions) diagnoseSeries(ctx context.Context, d *report.Diagnosis, data []byte, name string) error {
 	all, err := series.Read(bytes.NewReader(data), name)
 	if err != nil {
 		return err
@@ -207,32 +205,33 @@ func (o *diagnoseOptions) series(ctx context.Context, d *report.Diagnosis, data 
 	for _, s := range all {
 		found := diagnose.Series(s)
 		if len(s.Mine) > 0 {
-			o.seen = remedy.Peak{Bytes: max(o.seen.Bytes, int64(series.Quantile(s.Mine, 1))), Device: true}
+			most := max(o.observedPeak.Bytes, int64(series.Quantile(s.Mine, 1)))
+			o.observedPeak = remedy.Peak{Bytes: most, Device: true}
 		}
 		if product == "" && len(found) > 0 {
 			product = s.Product
 		}
-		d.Findings = append(d.Findings, onGPU(s.GPU, len(all) > 1, found)...)
+		d.Findings = append(d.Findings, nameGPU(s.GPU, len(all) > 1, found)...)
 	}
 	gpu, err := device.Lookup(product)
 	if err != nil {
 		gpu = device.GPU{} // without an entry in the catalog nothing can be planned
 	}
-	return o.remedy(ctx, d, gpu)
+	return o.addRemedies(ctx, d, gpu)
 }
 
-// gpuOf returns the GPU on which memory ran out, by the size of its memory: the first of the catalog's nearest, or the
-// zero GPU. If no GPU has just that size, the diagnosis names all that are near enough.
-func gpuOf(messages []oomtext.Message, d *report.Diagnosis) device.GPU {
+// gpuOfMessages returns the GPU on which memory ran out, by the size of its memory: the first of the catalog's nearest,
+// or the zero GPU. If no GPU has just that size, the diagnosis names all that are near enough.
+func gpuOfMessages(messages []oomtext.Message, d *report.Diagnosis) device.GPU {
 	for _, m := range messages {
-		off := func(gpu device.GPU) int64 { return max(gpu.Memory-m.Total, m.Total-gpu.Memory, printed) }
-		most := max(acrossDrivers, m.Total/ofTheWhole)
+		off := func(gpu device.GPU) int64 { return max(gpu.Memory-m.Total, m.Total-gpu.Memory, roundingError) }
+		most := max(driverDifference, m.Total/driverDifferenceDivisor)
 		like := slices.DeleteFunc(device.Catalog(), func(g device.GPU) bool { return m.Total == 0 || off(g) >= most })
 		slices.SortStableFunc(like, func(a, b device.GPU) int { return cmp.Compare(off(a), off(b)) })
 		if len(like) > 0 {
 			others := []string{}
 			for _, gpu := range like[1:] {
-				if off(gpu) == off(like[0]) || off(like[0]) > printed {
+				if off(gpu) == off(like[0]) || off(like[0]) > roundingError {
 					others = append(others, gpu.Name)
 				}
 			}
@@ -245,15 +244,15 @@ func gpuOf(messages []oomtext.Message, d *report.Diagnosis) device.GPU {
 }
 
 // Limits, in bytes, of how far the total memory in a message may be from the memory of a GPU in the catalog: printed is
-// the error of rounding to two digits of GiB. Drivers differ by acrossDrivers or by one part ofTheWhole: published
-// errors of A100 with 40 GB name 39.38 to 39.59 GiB.
+// the error of rounding to two digits of GiB. Drivers differ by driverDifference or by one part
+// driverDifferenceDivisor: published errors of A100 with 40 GB name 39.38 to 39.59 GiB.
 const (
-	printed             = 5 << 20
-	acrossDrivers int64 = 64 << 20
-	ofTheWhole          = 160
+	roundingError                 = 5 << 20
+	driverDifference        int64 = 64 << 20
+	driverDifferenceDivisor       = 160
 )
 
-func (o *diagnoseOptions) report(ctx context.Context, d *report.Diagnosis, data []byte, name string) error {
+func (o *diagnoseOptions) diagnoseReport(ctx context.Context, d *report.Diagnosis, data []byte, name string) error {
 	reports, err := report.Read(name, bytes.NewReader(data))
 	if err != nil {
 		return err
@@ -287,9 +286,9 @@ func (o *diagnoseOptions) report(ctx context.Context, d *report.Diagnosis, data 
 		gpu = device.GPU{}
 	}
 	if o.c.model != "" {
-		return o.remedy(ctx, d, gpu)
+		return o.addRemedies(ctx, d, gpu)
 	}
-	evidence, err := o.c.evidence(o.app)
+	evidence, err := o.c.readEvidence(o.app)
 	if err != nil {
 		return err
 	}
@@ -297,37 +296,37 @@ func (o *diagnoseOptions) report(ctx context.Context, d *report.Diagnosis, data 
 	if err != nil {
 		return err
 	}
-	return o.remedyFor(ctx, d, setup, of.Case.Model, at.Batch, gpu)
+	return o.addRemediesFor(ctx, d, setup, of.Case.Model, at.Batch, gpu)
 }
 
-// remedy adds remedies for the case of the flags, if any. The GPU comes from --gpu, or else from the file.
-func (o *diagnoseOptions) remedy(ctx context.Context, d *report.Diagnosis, gpu device.GPU) error {
+// addRemedies adds remedies for the case of the flags, if any. The GPU comes from --gpu, or else from the file.
+func (o *diagnoseOptions) addRemedies(ctx context.Context, d *report.Diagnosis, gpu device.GPU) error {
 	if o.c.model == "" {
 		d.GPU = ""
 		return nil
 	}
-	setup, c, err := o.c.setup(o.app)
+	setup, c, err := o.c.newSetup(o.app)
 	if err != nil {
 		return err
 	}
-	return o.remedyFor(ctx, d, setup, c.Model, cmp.Or(o.batch, c.Batch), gpu)
+	return o.addRemediesFor(ctx, d, setup, c.Model, cmp.Or(o.batch, c.Batch), gpu)
 }
 
-func (o *diagnoseOptions) remedyFor(ctx context.Context, d *report.Diagnosis, setup *step.Setup, model string,
+func (o *diagnoseOptions) addRemediesFor(ctx context.Context, d *report.Diagnosis, setup *step.Setup, model string,
 	batch int, gpu device.GPU,
 ) error {
 	enlarge := slices.IndexFunc(d.Findings, func(f report.Finding) bool { return f.Kind == "under-use" })
-	if enlarge < 0 && !d.Short() && o.seen.Bytes == 0 {
+	if enlarge < 0 && !d.Short() && o.observedPeak.Bytes == 0 {
 		return nil
 	}
 	var err error
 	switch {
-	case o.target.given():
+	case o.target.isSet():
 		seen := gpu
-		gpu, err = o.target.chosen()
+		gpu, err = o.target.oneGPU()
 		d.GPU = ""
 		off := seen.Memory - gpu.Memory
-		if seen.Memory > 0 && max(off, -off) > max(acrossDrivers, gpu.Memory/ofTheWhole) {
+		if seen.Memory > 0 && max(off, -off) > max(driverDifference, gpu.Memory/driverDifferenceDivisor) {
 			d.GPU = fmt.Sprintf("the memory of %s, not the file's %s", gpu.Name, bytesize.Format(seen.Memory))
 		}
 	case gpu.Name == "":
@@ -341,7 +340,7 @@ func (o *diagnoseOptions) remedyFor(ctx context.Context, d *report.Diagnosis, se
 	if err != nil {
 		return err
 	}
-	beyond, finding := now.Beyond(o.seen)
+	beyond, finding := now.Beyond(o.observedPeak)
 	leak := slices.IndexFunc(d.Findings, func(f report.Finding) bool { return f.Kind == "leak" })
 	switch {
 	case beyond > 0 && leak >= 0: // the same bytes

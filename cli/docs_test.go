@@ -22,7 +22,7 @@ const referenceVariable = "VPROF_DOCS"
 // Every command has a page in Markdown (cli) and a man page (man) that name all its flags.
 func TestCommandReferenceIsGenerated(t *testing.T) {
 	folder := cmp.Or(os.Getenv(referenceVariable), t.TempDir())
-	root := newRootCmd(system())
+	root := newRootCmd(newSystemApp())
 	addPages(root)
 	root.InitDefaultCompletionCmd()
 	root.DisableAutoGenTag = true
@@ -57,7 +57,7 @@ func TestCommandReferenceIsGenerated(t *testing.T) {
 }
 
 func TestEveryCommandSaysWhatItDoesAndHow(t *testing.T) {
-	root := newRootCmd(system())
+	root := newRootCmd(newSystemApp())
 	addPages(root)
 	for _, cmd := range root.Commands() {
 		require.NotEmpty(t, cmd.Short, cmd.Name())
@@ -79,7 +79,8 @@ func manSections(t *testing.T) string {
 	var all strings.Builder
 	for _, section := range [][2]string{{"EXIT STATUS", exits}, {"ENVIRONMENT", environment}, {"FILES", files}} {
 		text := strings.ReplaceAll(strings.ReplaceAll(section[1], `\`, `\e`), "-", `\-`)
-		all.WriteString(".SH " + section[0] + "\n.nf\n" + strings.ReplaceAll("\n"+text, "\n.", "\n\\&.")[1:] + "\n.fi\n")
+		all.WriteString(".SH " + section[0] + "\n.nf\n" + strings.ReplaceAll("\n"+text, "\n.", "\n\\&.")[1:] +
+			"\n.fi\n")
 	}
 	return all.String()
 }

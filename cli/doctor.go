@@ -15,11 +15,11 @@ import (
 	"github.com/vprof/vprof/profiler/device/nvml"
 )
 
-// diagnosis is the result of "vprof doctor".
-type diagnosis struct {
+// doctorReport is the result of "vprof doctor".
+type doctorReport struct {
 	Schema string `json:"schema"`
-	// Built reports whether this build of vprof can drive a GPU.
-	Built bool `json:"built_with_cuda"`
+	// BuiltWithCUDA reports whether this build of vprof can drive a GPU.
+	BuiltWithCUDA bool `json:"built_with_cuda"`
 	// Driver, NVML and CUDA are the versions found; empty for what is missing.
 	Driver  string `json:"driver,omitempty"`
 	CUDA    string `json:"cuda,omitempty"`
@@ -38,17 +38,17 @@ type diagnosis struct {
 
 // checkedGPU is a GPU with the result of its check.
 type checkedGPU struct {
-	Device     string `json:"device"`
-	Name       string `json:"name"`
-	UUID       string `json:"uuid,omitempty"`
-	Capability string `json:"compute_capability,omitempty"`
-	Memory     int64  `json:"memory_bytes"`
-	Context    int64  `json:"context_bytes,omitempty"`
-	Kernels    int64  `json:"kernels_bytes,omitempty"`
-	Others     int64  `json:"others_bytes"`
-	Mode       string `json:"compute_mode,omitempty"`
-	MIG        bool   `json:"mig,omitempty"`
-	Usable     bool   `json:"usable"`
+	Device            string `json:"device"`
+	Name              string `json:"name"`
+	UUID              string `json:"uuid,omitempty"`
+	Capability        string `json:"compute_capability,omitempty"`
+	Memory            int64  `json:"memory_bytes"`
+	ContextBytes      int64  `json:"context_bytes,omitempty"`
+	KernelBytes       int64  `json:"kernels_bytes,omitempty"`
+	OtherProcessBytes int64  `json:"others_bytes"`
+	Mode              string `json:"compute_mode,omitempty"`
+	MIG               bool   `json:"mig,omitempty"`
+	Usable            bool   `json:"usable"`
 	// Simulated reports whether the driver has no real GPU.
 	Simulated bool `json:"simulated,omitempty"`
 }
@@ -60,7 +60,7 @@ func newDoctorCmd(a *app) *cobra.Command {
 		Short: "Check this machine's GPUs and report what is missing",
 		Args:  noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			d := examine()
+			d := examineMachine()
 			set, err := findSettings()
 			if err != nil {
 				return err
@@ -74,9 +74,9 @@ func newDoctorCmd(a *app) *cobra.Command {
 	return out.register(cmd)
 }
 
-// examine checks the machine.
-func examine() *diagnosis {
-	d := &diagnosis{Schema: "vprof.doctor/v1", Built: cuda.Built, GPUs: []checkedGPU{}, Problems: []report.Warning{}}
+func examineMachine() *doctorReport {
+	d := &doctorReport{Schema: "vprof.doctor/v1", BuiltWithCUDA: cuda.Built}
+	d.GPUs, d.Problems = []checkedGPU{}, []report.Warning{}
 	listed := d.askNVML()
 	s := cuda.Probe()
 	d.Library = s.Library
@@ -84,13 +84,14 @@ func examine() *diagnosis {
 		d.CUDA = fmt.Sprintf("%d.%d", s.CUDA/1000, s.CUDA%1000/10)
 	}
 	d.err = s.Err
-	d.problem(s.Err)
+	d.addProblem(s.Err)
 	for _, b := range s.GPUs {
-		d.problem(b.Err)
+		d.addProblem(b.Err)
 		d.GPUs = append(d.GPUs, checkedGPU{
 			Device: b.Name, Name: b.GPU.Product, UUID: b.Identity.UUID, MIG: b.Identity.MIG,
 			Capability: b.GPU.Capability.String(), Memory: b.GPU.Memory,
-			Context: b.Baseline.Context, Kernels: b.Baseline.Kernels, Others: b.Baseline.Others, Usable: b.Err == nil,
+			ContextBytes: b.Baseline.Context, KernelBytes: b.Baseline.Kernels, OtherProcessBytes: b.Baseline.Others,
+			Usable:    b.Err == nil,
 			Simulated: b.Simulated,
 		})
 		if b.Simulated {
@@ -116,7 +117,6 @@ func examine() *diagnosis {
 	return d
 }
 
-// firstUnusable returns why the first GPU cannot be used; nil if any GPU can.
 func firstUnusable(listed []cuda.ProbedGPU) error {
 	for _, b := range listed {
 		if b.Err == nil {
@@ -130,7 +130,7 @@ func firstUnusable(listed []cuda.ProbedGPU) error {
 }
 
 // askNVML records the versions and returns NVML's GPUs.
-func (d *diagnosis) askNVML() []checkedGPU {
+func (d *doctorReport) askNVML() []checkedGPU {
 	library, err := nvml.Open()
 	if err != nil {
 		if !errors.Is(err, nvml.ErrNotBuilt) { // which the driver's problem says, too
@@ -151,7 +151,7 @@ func (d *diagnosis) askNVML() []checkedGPU {
 	for _, b := range listed {
 		g := checkedGPU{Device: fmt.Sprintf("GPU %d", b.Index), Name: b.Name, Mode: string(b.Mode), MIG: b.MIG}
 		if m, err := b.Memory(); err == nil {
-			g.Memory, g.Others = m.Total-m.Reserved, m.Used
+			g.Memory, g.OtherProcessBytes = m.Total-m.Reserved, m.Used
 		}
 		if slices, err := b.Slices(); err == nil && b.MIG && len(slices) == 0 {
 			d.Problems = append(d.Problems, report.Warning{
@@ -165,8 +165,8 @@ func (d *diagnosis) askNVML() []checkedGPU {
 	return gpus
 }
 
-// problem records an error and its remedy.
-func (d *diagnosis) problem(err error) {
+// addProblem records an error and its remedy.
+func (d *doctorReport) addProblem(err error) {
 	var u *device.UnusableError
 	switch {
 	case err == nil:
@@ -180,10 +180,10 @@ func (d *diagnosis) problem(err error) {
 }
 
 // Sheets implements [report.Document].
-func (d *diagnosis) Sheets() []report.Sheet {
+func (d *doctorReport) Sheets() []report.Sheet {
 	yesNo := map[bool]string{true: "yes", false: "no"}
 	versions := report.Sheet{Columns: report.Columns("what | found")}
-	versions.Row("vprof with CUDA", yesNo[d.Built])
+	versions.Row("vprof with CUDA", yesNo[d.BuiltWithCUDA])
 	for _, v := range [][2]string{
 		{"driver", d.Driver}, {"CUDA of the driver", d.CUDA}, {"libcuda", d.Library}, {"NVML", d.NVML},
 	} {
@@ -193,7 +193,8 @@ func (d *diagnosis) Sheets() []report.Sheet {
 		Columns: report.Columns("gpu | name | compute> | memory> | context> | kernels> | others> | usable"),
 	}
 	for _, g := range d.GPUs {
-		gpus.Row(g.Device, g.Name, g.Capability, g.Memory, g.Context, g.Kernels, g.Others, yesNo[g.Usable])
+		gpus.Row(g.Device, g.Name, g.Capability, g.Memory, g.ContextBytes, g.KernelBytes, g.OtherProcessBytes,
+			yesNo[g.Usable])
 	}
 	for _, p := range d.Problems {
 		gpus.Notes.Add("%s", p)
@@ -213,7 +214,7 @@ func (d *diagnosis) Sheets() []report.Sheet {
 }
 
 // Data implements [report.Document].
-func (d *diagnosis) Data() report.Data {
+func (d *doctorReport) Data() report.Data {
 	columns := "device name compute_capability memory_bytes context_bytes kernels_bytes others_bytes usable"
 	return report.Data{Lines: []any{d}, CSV: report.Rows(columns, d.GPUs)}
 }

@@ -27,11 +27,11 @@ func newEventsCmd(a *app) *cobra.Command {
 			if steps < 1 {
 				return usagef("--steps: %d is not a number of steps; the smallest is 1", steps)
 			}
-			setup, c, err := flags.setup(a)
+			setup, c, err := flags.newSetup(a)
 			if err != nil {
 				return err
 			}
-			gpu, err := target.chosen()
+			gpu, err := target.oneGPU()
 			if err != nil {
 				return err
 			}

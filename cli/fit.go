@@ -25,17 +25,17 @@ type fitOptions struct {
 	searchFlags
 	apply applyFlags
 	tune  []string
-	// over is what --search searches: batch or seq-len.
-	over string
-	// levers adds the memory-saving options of fine-tuning to the search.
-	levers bool
-	group  groupFlags
+	// searchAxis is what --search searches: batch or seq-len.
+	searchAxis string
+	// trySavings adds the memory-saving options of fine-tuning to the search.
+	trySavings bool
+	group      groupFlags
 
-	effective, maxBatch int
-	batch, multiple     int
-	seen                measuredFlag
-	lengths             lengthFlags
-	part                shardFlags
+	effectiveBatch, maxBatch int
+	batch, multiple          int
+	measured                 measuredFlag
+	lengths                  lengthFlags
+	part                     shardFlags
 	// page is the HTML file that is also written; empty for none.
 	page string
 	out  output
@@ -48,16 +48,16 @@ func newFitCmd(a *app) *cobra.Command {
 		Short: "Find the largest safe batch for a model on a GPU",
 		RunE:  func(cmd *cobra.Command, _ []string) error { return runFit(cmd, o) },
 	}
-	o.c.alone = true
+	o.c.ownRankFlags = true
 	o.register(cmd, a, "`GPUs`: one like rtx-3060, a list, or all (see vprof gpus)")
-	o.c.takesTrainer(cmd, a, o.searched)
+	o.c.acceptTrainer(cmd, a, o.searched)
 	o.apply.register(cmd)
 	o.group.register(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.over, "search", "batch",
+	f.StringVar(&o.searchAxis, "search", "batch",
 		"`what` to maximize: batch, or seq-len, the longest sequence that fits at --batch")
-	complete(cmd, "search", func() []string { return searches })
-	f.IntVar(&o.effective, "target-effective-batch", 0,
+	completeFlag(cmd, "search", func() []string { return searchedFields })
+	f.IntVar(&o.effectiveBatch, "target-effective-batch", 0,
 		"number `n` of samples in an optimizer step, by accumulation (default: any)")
 	f.IntVar(&o.maxBatch, "max-batch", planner.SearchedBatch, "largest batch `n` to try")
 	f.IntVar(&o.batch, "batch", 0,
@@ -65,22 +65,21 @@ func newFitCmd(a *app) *cobra.Command {
 	f.IntVar(&o.multiple, "batch-multiple", 1, "try only batches that are multiples of `n`, such as 8 for tensor cores")
 	f.StringArrayVar(&o.tune, "tune", nil,
 		"also search a setting of the model, as `name=values` with values like 8..24+8 (repeatable)")
-	f.BoolVar(&o.levers, "levers", false,
+	f.BoolVar(&o.trySavings, "levers", false,
 		"search the memory-saving options: liger-kernel, 8-bit and paged optimizers, the optimizer in "+
 			"backward, quantized layers, offload; and explain what each saves")
 	f.StringVar(&o.page, "page", "", "also write an HTML page to `file`")
-	o.seen.register(f)
+	o.measured.register(f)
 	o.lengths.register(cmd)
 	o.part.register(f, "lengths", "page", "apply", "auto", "profile", "device")
 	return o.out.register(cmd)
 }
 
-// searches are the values of --search.
-var searches = []string{"batch", fit.SeqLen}
+var searchedFields = []string{"batch", fit.SeqLen}
 
 // searched returns the flags that a trainer's configuration does not set, since fit searches their values.
 func (o *fitOptions) searched() []string {
-	if o.over == fit.SeqLen {
+	if o.searchAxis == fit.SeqLen {
 		return []string{fit.SeqLen, "checkpointing"}
 	}
 	return []string{"batch", "accumulate", "checkpointing"}
@@ -106,7 +105,7 @@ func runFit(cmd *cobra.Command, o *fitOptions) (err error) {
 		return usagef("--lengths works with one simulated GPU and one strategy; name " +
 			"one with --gpu, and leave out --device, --profile and --strategy auto")
 	}
-	if done, err := o.part.instead(func() error { return o.shard(ctx, s) }); done {
+	if done, err := o.part.runShardIfSet(func() error { return o.shard(ctx, s) }); done {
 		return err
 	}
 	f, err := o.run(ctx, s)
@@ -121,7 +120,7 @@ func runFit(cmd *cobra.Command, o *fitOptions) (err error) {
 			return err
 		}
 	}
-	if err := verdictOf(f, o.advice()); err != nil {
+	if err := verdictOf(f, o.noFitAdvice()); err != nil {
 		return err
 	}
 	if o.apply.apply {
@@ -133,15 +132,15 @@ func runFit(cmd *cobra.Command, o *fitOptions) (err error) {
 // verdictOf returns an error if nothing fits, with what else could be tried.
 func verdictOf(f *report.Fit, advice string) error {
 	if !slices.ContainsFunc(f.Choices, report.Choice.Fits) {
-		return negative{fmt.Errorf("%s does not fit; %s", f.Model, advice)}
+		return negativeVerdict{fmt.Errorf("%s does not fit; %s", f.Model, advice)}
 	}
 	return nil
 }
 
-// advice advises which further flags of fit may find a configuration that fits.
-func (o *fitOptions) advice() string {
+// noFitAdvice advises which further flags of fit may find a configuration that fits.
+func (o *fitOptions) noFitAdvice() string {
 	switch {
-	case !o.levers:
+	case !o.trySavings:
 		return "--levers also tries liger-kernel, 8-bit and paged optimizers, quantized layers and offload"
 	case o.apply.apply && o.c.trainer != nil:
 		return fmt.Sprintf("without --apply, levers are tried, too, that %s has no keys for", o.c.trainer.Trainer)
@@ -166,7 +165,7 @@ func (o *fitOptions) run(ctx context.Context, s fit.Search) (*report.Fit, error)
 	s.Progress = bar.step
 	f, err := fit.Run(ctx, s)
 	if err == nil && s.Device == nil {
-		err = o.ranged(ctx, s, f)
+		err = o.addStackRanges(ctx, s, f)
 	}
 	if err != nil {
 		cancel()
@@ -176,13 +175,13 @@ func (o *fitOptions) run(ctx context.Context, s fit.Search) (*report.Fit, error)
 	if err != nil {
 		return nil, err
 	}
-	f.Tool, f.Started, f.Budget.Preset = tool(), started.Truncate(time.Second), o.budget.preset
+	f.Tool, f.Started, f.Budget.Preset = vprofTool(), started.Truncate(time.Second), o.budget.preset
 	f.Profiles = profiles
 	return f, profilesErr
 }
 
-// ranged gives choices recommended for the one GPU of a search the range of runs that others report.
-func (o *fitOptions) ranged(ctx context.Context, s fit.Search, f *report.Fit) (err error) {
+// addStackRanges gives choices recommended for the one GPU of a search the range of runs that others report.
+func (o *fitOptions) addStackRanges(ctx context.Context, s fit.Search, f *report.Fit) (err error) {
 	for i := range f.Choices {
 		if c := &f.Choices[i]; c.Recommended && len(s.GPUs) == 1 && err == nil {
 			c.StackRange, err = o.c.reportedRange(ctx, s.Model, c.Case.Case, s.Evidence, s.GPUs[0], c.Batch, s.Progress)
@@ -199,8 +198,8 @@ func (o *fitOptions) profiles(ctx context.Context, s fit.Search) ([]report.Profi
 	return fit.Profiles(ctx, s, o.app.models().Lookup)
 }
 
-// fitHead holds the data that all parts of a search share.
-type fitHead struct {
+// fitShardHeader holds the data that all parts of a search share.
+type fitShardHeader struct {
 	Fit    report.Fit `json:"fit"`
 	Stages []string   `json:"stages"`
 }
@@ -209,13 +208,13 @@ type fitHead struct {
 func (o *fitOptions) shard(ctx context.Context, s fit.Search) error {
 	head := s.Head()
 	head.Budget.Preset = o.budget.preset
-	p, err := planOf("fit", len(s.Cases), []any{head, s.Cases, s.GPUs, s.Calibrated, s.Timed})
+	p, err := newShardPlan("fit", len(s.Cases), []any{head, s.Cases, s.GPUs, s.Calibrated, s.Timed})
 	if err != nil {
 		return err
 	}
 	head.Started = o.app.now().UTC().Truncate(time.Second)
 	head.SetOrigins(o.out.origins)
-	return o.part.run(ctx, o.app, p, fitHead{head, s.Model.Stages},
+	return o.part.run(ctx, o.app, p, fitShardHeader{head, s.Model.Stages},
 		func(ctx context.Context, from, to int, _ json.RawMessage, _ func(any) error) (int, any, error) {
 			mine := s
 			mine.Whole = len(s.Cases)
@@ -228,9 +227,10 @@ func (o *fitOptions) shard(ctx context.Context, s fit.Search) error {
 		})
 }
 
-// unread returns a function with the reason why the project of a model cannot train a configuration: its code does not
-// read a precision or checkpointing other than its own. It is nil if the code reads both, or no project is known.
-func unread(m models.Model) (func(models.Case) string, error) {
+// unreadByProject returns a function with the reason why the project of a model cannot train a configuration: its code
+// does not read a precision or checkpointing other than its own. It is nil if the code reads both, or no project is
+// known.
+func unreadByProject(m models.Model) (func(models.Case) string, error) {
 	s, known, err := systems.Lookup(m.Name)
 	if err != nil || !known || s.Reads("amp") && s.Reads("checkpointing") {
 		return nil, err

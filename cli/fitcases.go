@@ -17,18 +17,18 @@ import (
 
 // checkBatches returns an error for batch flags that are out of range or contradict each other.
 func (o *fitOptions) checkBatches() error {
-	if o.effective < 0 || o.maxBatch < 1 {
+	if o.effectiveBatch < 0 || o.maxBatch < 1 {
 		return usagef("--target-effective-batch and --max-batch: need 1 or more samples")
 	}
 	if o.batch < 0 || o.batch > models.MaxBatch || o.multiple < 1 || o.multiple > models.MaxBatch {
 		return usagef("--batch and --batch-multiple: need 1 to %d samples",
 			models.MaxBatch)
 	}
-	if o.batch > 0 && (o.effective > 0 || o.multiple > 1 || o.c.flags.Changed("max-batch")) {
+	if o.batch > 0 && (o.effectiveBatch > 0 || o.multiple > 1 || o.c.flags.Changed("max-batch")) {
 		return usagef("--batch names the one batch to try; leave --target-effective-batch, --batch-multiple and " +
 			"--max-batch out")
 	}
-	if o.effective > 0 && o.c.flags.Changed("accumulate") {
+	if o.effectiveBatch > 0 && o.c.flags.Changed("accumulate") {
 		return usagef("--accumulate and --target-effective-batch contradict each other; give one")
 	}
 	return nil
@@ -49,31 +49,32 @@ func (o *fitOptions) search(ctx context.Context) (s fit.Search, err error) {
 	if err != nil {
 		return s, err
 	}
-	o.apply.trainer, o.apply.fixed = o.c.trainer, o.c.fixed
-	if t := o.c.trainer; t != nil && o.effective == 0 && o.over != fit.SeqLen && !o.c.flags.Changed("accumulate") {
-		o.effective = t.Effective(o.group.gpus) // what is learned should stay as it is
+	o.apply.trainer, o.apply.isFixedFlag = o.c.trainer, o.c.isFixed
+	if t := o.c.trainer; t != nil && o.effectiveBatch == 0 && o.searchAxis != fit.SeqLen &&
+		!o.c.flags.Changed("accumulate") {
+		o.effectiveBatch = t.Effective(o.group.gpus) // what is learned should stay as it is
 	}
-	if s.Parts, err = o.keepFile(m); err != nil {
+	if s.Parts, err = o.keepEffectiveBatch(m); err != nil {
 		return s, err
 	}
-	if o.effective < 0 || o.effective > mostEffective {
+	if o.effectiveBatch < 0 || o.effectiveBatch > maxEffectiveBatch {
 		return s, usagef("--target-effective-batch: %d is above the largest number of samples in a step, %d",
-			o.effective, mostEffective)
+			o.effectiveBatch, maxEffectiveBatch)
 	}
 	parts := s.Parts
 	if s, err = o.searchFlags.search(o.app, m, c); err != nil {
 		return s, err
 	}
 	s.Parts = parts
-	if s.Timed, err = o.seen.speed(ctx, m, c, o.batch, &s); err != nil {
+	if s.Timed, err = o.measured.correctedEfficiency(ctx, m, c, o.batch, &s); err != nil {
 		return s, err
 	}
-	if s.Unread, err = unread(m); err != nil {
+	if s.Unread, err = unreadByProject(m); err != nil {
 		return s, err
 	}
 	o.out.defaultGPU = o.target.defaultGPU(s.GPUs)
-	s.Levers, s.Effective, s.MaxBatch = o.levers, o.effective, min(o.maxBatch, models.MaxBatch)
-	s.Batch, s.Multiple, s.SeqLen = o.batch, o.multiple, o.over == fit.SeqLen
+	s.Levers, s.Effective, s.MaxBatch = o.trySavings, o.effectiveBatch, min(o.maxBatch, models.MaxBatch)
+	s.Batch, s.Multiple, s.SeqLen = o.batch, o.multiple, o.searchAxis == fit.SeqLen
 	if s.SeqLen && s.Batch == 0 {
 		s.Batch = max(1, c.Batch)
 	}
@@ -86,7 +87,7 @@ func (o *fitOptions) search(ctx context.Context) (s fit.Search, err error) {
 	if s.Cases, err = o.cases(m, c, &s); err != nil {
 		return s, err
 	}
-	o.out.from(m, o.c.origins(m, s.Cases...))
+	o.out.setOrigins(m, o.c.origins(m, s.Cases...))
 	if err := o.group.apply(&s); err != nil {
 		return s, err
 	}
@@ -95,7 +96,7 @@ func (o *fitOptions) search(ctx context.Context) (s fit.Search, err error) {
 
 // open opens the configuration of the user's project, which sets all values that are not searched.
 func (o *fitOptions) open() error {
-	if o.c.trainer != nil || len(o.apply.pairs) > 0 {
+	if o.c.trainer != nil || len(o.apply.mapPairs) > 0 {
 		return nil
 	}
 	k := o.c.config
@@ -109,15 +110,15 @@ func (o *fitOptions) open() error {
 	return nil
 }
 
-// keepFile fixes the samples of an optimizer step to the number in the project's file. It returns the other parts of
-// the curriculum, which train with the same batch.
-func (o *fitOptions) keepFile(m models.Model) ([]models.Settings, error) {
+// keepEffectiveBatch fixes the samples of an optimizer step to the number in the project's file. It returns the other
+// parts of the curriculum, which train with the same batch.
+func (o *fitOptions) keepEffectiveBatch(m models.Model) ([]models.Settings, error) {
 	s, values, found, err := o.apply.file(m)
 	if err != nil || !found {
 		return nil, err
 	}
-	if o.effective == 0 && !o.c.flags.Changed("accumulate") && o.batch == 0 {
-		o.effective = effectiveOf(values)
+	if o.effectiveBatch == 0 && !o.c.flags.Changed("accumulate") && o.batch == 0 {
+		o.effectiveBatch = effectiveBatch(values)
 	}
 	written, err := s.ReadParts(o.apply.path(s), true)
 	if err != nil {
@@ -135,13 +136,12 @@ func (o *fitOptions) keepFile(m models.Model) ([]models.Settings, error) {
 		})
 	})
 	slices.SortStableFunc(parts, func(a, b step.Part) int { // the one that most likely needs most first
-		return cmp.Compare(sum(b.Settings), sum(a.Settings))
+		return cmp.Compare(sumOfSettings(b.Settings), sumOfSettings(a.Settings))
 	})
 	return lists.Map(parts, func(p step.Part) models.Settings { return p.Settings }), nil
 }
 
-// sum returns the sum of some settings.
-func sum(s models.Settings) (n int64) {
+func sumOfSettings(s models.Settings) (n int64) {
 	for _, v := range s {
 		n += v
 	}
@@ -151,25 +151,26 @@ func sum(s models.Settings) (n int64) {
 // checkSearch refuses an unknown --search, and flags that do not go with --search seq-len.
 func (o *fitOptions) checkSearch() error {
 	switch {
-	case !slices.Contains(searches, o.over):
-		return usagef("--search: cannot search for %q; use %s", o.over, strings.Join(searches, " or "))
-	case o.over != fit.SeqLen:
+	case !slices.Contains(searchedFields, o.searchAxis):
+		return usagef("--search: cannot search for %q; use %s", o.searchAxis, strings.Join(searchedFields, " or "))
+	case o.searchAxis != fit.SeqLen:
 		return nil
-	case o.effective > 0 || o.multiple > 1 || o.c.flags.Changed("max-batch"):
+	case o.effectiveBatch > 0 || o.multiple > 1 || o.c.flags.Changed("max-batch"):
 		return usagef("--search seq-len does not change the batch (--batch); leave --target-effective-batch, " +
 			"--batch-multiple and --max-batch out")
-	case o.c.fixed(fit.SeqLen):
+	case o.c.isFixed(fit.SeqLen):
 		return usagef("--seq-len sets the length that --search seq-len looks for; leave one of them out")
 	case o.apply.apply:
 		return usagef("--apply writes batches; with --search seq-len write the length into the file yourself")
 	case o.group.gpus > 1 && o.group.strategy == fit.AnyStrategy:
 		return usagef("--search seq-len: name one strategy; --strategy auto searches batches")
 	}
-	return without(o.c.flags, "--search seq-len is of simulated GPUs; leave out --%s", "device", "profile")
+	return refuseFlags(o.c.flags, "--search seq-len is of simulated GPUs; leave out --%s", "device", "profile")
 }
 
-// recomputed sets the trainer's kind of checkpointing in checkpointed cases, and removes impossible cases.
-func (o *fitOptions) recomputed(m models.Model, c models.Case, cases []models.Case) (out []models.Case) {
+// withTrainerCheckpointing sets the trainer's kind of checkpointing in checkpointed cases, and removes impossible
+// cases.
+func (o *fitOptions) withTrainerCheckpointing(m models.Model, c models.Case, cases []models.Case) (out []models.Case) {
 	for _, k := range cases {
 		if o.c.trainer != nil && k.Checkpointing && !c.Checkpointing {
 			k.Recompute = o.c.trainer.Recompute()
@@ -184,19 +185,19 @@ func (o *fitOptions) recomputed(m models.Model, c models.Case, cases []models.Ca
 
 // cases returns the configurations: everything that no flag fixes.
 func (o *fitOptions) cases(m models.Model, c models.Case, s *fit.Search) ([]models.Case, error) {
-	held, err := o.apply.fixByFile(m, &c)
+	held, err := o.apply.takeFileValues(m, &c)
 	if err != nil {
 		return nil, err
 	}
-	if held["accumulate"] && o.effective > 0 {
+	if held["accumulate"] && o.effectiveBatch > 0 {
 		return nil, usagef("--target-effective-batch: name the file's key for the number of micro-batches with --map " +
 			"accumulate=path.to.key")
 	}
-	if o.levers {
+	if o.trySavings {
 		if len(o.tune) > 0 {
 			return nil, usagef("--levers and --tune exclude each other; give one")
 		}
-		return o.leverCases(m, c, held, s), nil
+		return o.savingCases(m, c, held, s), nil
 	}
 	stages, amps, recompute := m.Stages, c.Precisions(), []bool{false, true}
 	// adapters and trainers belong to one stage
@@ -212,7 +213,7 @@ func (o *fitOptions) cases(m models.Model, c models.Case, s *fit.Search) ([]mode
 	} else if o.c.trainer != nil {
 		how[true] = o.c.trainer.Recompute()
 	}
-	tuned, err := o.tuned(c.Settings)
+	tuned, err := o.tunedSettings(c.Settings)
 	if err != nil {
 		return nil, err
 	}
@@ -232,17 +233,17 @@ func (o *fitOptions) cases(m models.Model, c models.Case, s *fit.Search) ([]mode
 	return cases, nil
 }
 
-// leverCases returns the combinations of memory-saving options, and sets the precisions in which to search the best.
-func (o *fitOptions) leverCases(m models.Model, c models.Case, held map[string]bool, s *fit.Search) []models.Case {
-	fixed := func(flag string) bool { return o.c.fixed(flag) || held[flag] || o.apply.unwritable(flag) }
+// savingCases returns the combinations of memory-saving options, and sets the precisions in which to search the best.
+func (o *fitOptions) savingCases(m models.Model, c models.Case, held map[string]bool, s *fit.Search) []models.Case {
+	fixed := func(flag string) bool { return o.c.isFixed(flag) || held[flag] || o.apply.unwritable(flag) }
 	if !fixed("amp") {
 		s.Precisions = c.Precisions()
 	}
-	return o.recomputed(m, c, fit.Levered(m, c, fixed))
+	return o.withTrainerCheckpointing(m, c, fit.Levered(m, c, fixed))
 }
 
-// tuned returns the settings of the case with every combination of tuned values.
-func (o *fitOptions) tuned(settings models.Settings) ([]models.Settings, error) {
+// tunedSettings returns the settings of the case with every combination of tuned values.
+func (o *fitOptions) tunedSettings(settings models.Settings) ([]models.Settings, error) {
 	all := []models.Settings{settings}
 	for _, t := range o.tune {
 		name, list, ok := strings.Cut(t, "=")
@@ -269,15 +270,13 @@ func (o *fitOptions) tuned(settings models.Settings) ([]models.Settings, error) 
 				next = append(next, k)
 			}
 		}
-		if all = next; len(all) > maxTuned {
-			return nil, usagef("--tune: more than %d combinations of values", maxTuned)
+		if all = next; len(all) > maxTunedCases {
+			return nil, usagef("--tune: more than %d combinations of values", maxTunedCases)
 		}
 	}
 	return all, nil
 }
 
-// mostEffective is the largest number of samples of a step that is accepted.
-const mostEffective = 1 << 30
+const maxEffectiveBatch = 1 << 30
 
-// maxTuned is the largest number of combinations of settings that a search tests.
-const maxTuned = 256
+const maxTunedCases = 256

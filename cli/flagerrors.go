@@ -24,7 +24,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	)
 	switch {
 	case errors.As(err, &unknown):
-		return usageError{fmt.Errorf("%w%s", err, meantFlag(cmd.Flags(), unknown.GetSpecifiedName()))}
+		return usageError{fmt.Errorf("%w%s", err, similarFlag(cmd.Flags(), unknown.GetSpecifiedName()))}
 	case !errors.As(err, &invalid):
 		return usageError{err}
 	}
@@ -49,26 +49,26 @@ func flagError(cmd *cobra.Command, err error) error {
 	return usagef("--%s: %q: %w", flag.Name, value, errors.Unwrap(invalid))
 }
 
-// wholeFlag is a flag of a whole number, which may be written like 1M, 1.28M or 1e6.
-type wholeFlag struct{ pflag.Value }
+// integerFlag is a flag of a whole number, which may be written like 1M, 1.28M or 1e6.
+type integerFlag struct{ pflag.Value }
 
-// readWhole reads a flag of a whole number by [wholeFlag].
-func readWhole(f *pflag.Flag) {
+// acceptSuffixes reads a flag of a whole number by [integerFlag].
+func acceptSuffixes(f *pflag.Flag) {
 	if kind := f.Value.Type(); kind == "int" || kind == "int64" {
-		f.Value = wholeFlag{f.Value}
+		f.Value = integerFlag{f.Value}
 	}
 }
 
 // Set implements [pflag.Value].
-func (f wholeFlag) Set(text string) error {
+func (f integerFlag) Set(text string) error {
 	if n, err := options.Whole(text, 1000); err == nil {
 		text = strconv.FormatInt(n, 10)
 	}
 	return f.Value.Set(text)
 }
 
-// without refuses the first of some flags that is set; reason is a format with the flag's name.
-func without(flags *pflag.FlagSet, reason string, names ...string) error {
+// refuseFlags refuses the first of some flags that is set; reason is a format with the flag's name.
+func refuseFlags(flags *pflag.FlagSet, reason string, names ...string) error {
 	for _, name := range names {
 		if flags.Changed(name) {
 			return usagef(reason, name)
@@ -91,8 +91,8 @@ func emptyFlag(cmd *cobra.Command) (err error) {
 	return err
 }
 
-// calledOtherwise maps names of flags in other tools, without hyphens, to vprof's flags.
-var calledOtherwise = map[string]string{
+// flagSynonyms maps names of flags in other tools, without hyphens, to vprof's flags.
+var flagSynonyms = map[string]string{
 	"batchsize": "batch", "microbatchsize": "batch", "perdevicetrainbatchsize": "batch", "bs": "batch",
 	"gradientaccumulation": "accumulate", "gradientaccumulationsteps": "accumulate", "gradaccum": "accumulate",
 	"precision": "amp", "mixedprecision": "amp", "bf16": "amp bf16", "fp16": "amp fp16", "dtype": "weights",
@@ -106,8 +106,8 @@ var calledOtherwise = map[string]string{
 	"device": "gpu", "config": "config-path", "samples": "dataset-size", "numsamples": "dataset-size",
 }
 
-// meantFlag returns a hint with the flag that an unknown name may stand for.
-func meantFlag(flags *pflag.FlagSet, name string) string {
+// similarFlag returns a hint with the flag that an unknown name may stand for.
+func similarFlag(flags *pflag.FlagSet, name string) string {
 	var names []string
 	flags.VisitAll(func(f *pflag.Flag) {
 		if !f.Hidden {
@@ -121,7 +121,7 @@ func meantFlag(flags *pflag.FlagSet, name string) string {
 	if strings.HasPrefix(called, "config") && flags.Lookup("model") != nil && flags.Lookup("config-path") == nil {
 		return "; name the file without a flag"
 	}
-	near := cmp.Or(calledOtherwise[nearest.Fold(called)], nearest.Typo(called, names))
+	near := cmp.Or(flagSynonyms[nearest.Fold(called)], nearest.Typo(called, names))
 	if first, _, _ := strings.Cut(near, " "); !slices.Contains(names, first) {
 		near = nearest.Typo(called, names)
 	}
@@ -134,28 +134,28 @@ func meantFlag(flags *pflag.FlagSet, name string) string {
 	return "; did you mean --" + near + "?"
 }
 
-// once is a string flag that refuses a second, different value. Completion parses all flags twice.
-type once struct {
-	to  *string
-	set bool
+// setOnceFlag is a string flag that refuses a second, different value. Completion parses all flags twice.
+type setOnceFlag struct {
+	target *string
+	set    bool
 }
 
 // String implements pflag.Value.
-func (o *once) String() string {
-	if o.to == nil {
+func (o *setOnceFlag) String() string {
+	if o.target == nil {
 		return ""
 	}
-	return *o.to
+	return *o.target
 }
 
 // Set implements pflag.Value.
-func (o *once) Set(s string) error {
-	if o.set && s != *o.to {
-		return fmt.Errorf("given twice; the first value was %q", *o.to)
+func (o *setOnceFlag) Set(s string) error {
+	if o.set && s != *o.target {
+		return fmt.Errorf("given twice; the first value was %q", *o.target)
 	}
-	*o.to, o.set = s, true
+	*o.target, o.set = s, true
 	return nil
 }
 
 // Type implements pflag.Value.
-func (*once) Type() string { return "string" }
+func (*setOnceFlag) Type() string { return "string" }

@@ -39,8 +39,7 @@ func newFleetCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// oneFile accepts the fleet's file as the only argument.
-func oneFile(cmd *cobra.Command, args []string) error {
+func oneConfigArg(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return usagef("%s needs one fleet file", cmd.CommandPath())
 	}
@@ -65,7 +64,7 @@ func readFleet(a *app, path string) (*fleet.Config, []fleet.Unit, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	units, err := c.Units(path, a.models(), func(t *trainers.Config) { tellTrainer(a, t) })
+	units, err := c.Units(path, a.models(), func(t *trainers.Config) { printTrainer(a, t) })
 	return c, units, err
 }
 
@@ -114,7 +113,7 @@ func newFleetPlanCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan FLEET.YAML",
 		Short: "Estimate which models fit which GPUs, in one table",
-		Args:  oneFile,
+		Args:  oneConfigArg,
 		RunE:  func(cmd *cobra.Command, args []string) error { return runFleetPlan(cmd.Context(), o, args[0]) },
 	}
 	o.show.register(cmd)
@@ -141,17 +140,16 @@ func runFleetPlan(ctx context.Context, o *fleetPlanOptions, path string) error {
 	if evidence.Calibrated, err = o.learned.selection(); err != nil {
 		return err
 	}
-	return o.out.work(func(step progress.Func) (report.Document, error) {
+	return o.out.withProgress(func(step progress.Func) (report.Document, error) {
 		m, err := fleet.Matrix(ctx, units, gpus, evidence, step)
 		if err != nil {
 			return nil, err
 		}
-		m.Name, m.Tool, m.Started = c.Name+", simulated", tool(), o.app.now().UTC().Truncate(time.Second)
+		m.Name, m.Tool, m.Started = c.Name+", simulated", vprofTool(), o.app.now().UTC().Truncate(time.Second)
 		return m, o.show.apply(m)
 	})
 }
 
-// folderFlag adds --dir, the folder of a fleet.
 func folderFlag(cmd *cobra.Command, dir *string) {
 	cmd.Flags().StringVar(dir, "dir", "",
 		"`folder` of the fleet, shared by all machines (default: NAME.fleet next to its file)")
@@ -178,7 +176,7 @@ func newFleetRunCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run FLEET.YAML --on ENGINE",
 		Short: "Run or resume the sweeps of a fleet",
-		Args:  oneFile,
+		Args:  oneConfigArg,
 		RunE:  func(cmd *cobra.Command, args []string) error { return runFleet(cmd.Context(), o, args[0]) },
 	}
 	f := cmd.Flags()
@@ -187,12 +185,12 @@ func newFleetRunCmd(a *app) *cobra.Command {
 	f.BoolVar(&o.apply, "apply", false, "with --on kubernetes: apply the manifests with kubectl, and wait")
 	f.DurationVar(&o.poll, "poll", 2*time.Second, "`time` between two checks of the tasks")
 	o.learned.register(f)
-	complete(cmd, "on", func() []string { return []string{fleet.OnLocal, fleet.OnSlurm, fleet.OnKubernetes} })
+	completeFlag(cmd, "on", func() []string { return []string{fleet.OnLocal, fleet.OnSlurm, fleet.OnKubernetes} })
 	return cmd
 }
 
-// parseEngine parses local, local:N, slurm or kubernetes.
-func parseEngine(on string) (name string, most int, err error) {
+// parseFleetEngine parses local, local:N, slurm or kubernetes.
+func parseFleetEngine(on string) (name string, most int, err error) {
 	name, many, given := strings.Cut(on, ":")
 	most = 1
 	switch {
@@ -207,7 +205,7 @@ func parseEngine(on string) (name string, most int, err error) {
 }
 
 func runFleet(ctx context.Context, o *fleetRunOptions, path string) (err error) {
-	name, most, err := parseEngine(o.on)
+	name, most, err := parseFleetEngine(o.on)
 	if err != nil {
 		return err
 	}
@@ -221,7 +219,7 @@ func runFleet(ctx context.Context, o *fleetRunOptions, path string) (err error) 
 	if err != nil {
 		return err
 	}
-	if units = leftOut(o.app, units); len(units) == 0 {
+	if units = withoutSkipped(o.app, units); len(units) == 0 {
 		return usagef("%s: none of the cases can be planned", path)
 	}
 	if name == fleet.OnKubernetes {
@@ -246,7 +244,7 @@ func runFleet(ctx context.Context, o *fleetRunOptions, path string) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, release()) }()
-	if f, err = fleet.Prepare(dir, name, c, units, learned, tool(),
+	if f, err = fleet.Prepare(dir, name, c, units, learned, vprofTool(),
 		o.app.now().UTC().Truncate(time.Second)); err != nil {
 		return err
 	}
@@ -268,8 +266,8 @@ func runFleet(ctx context.Context, o *fleetRunOptions, path string) (err error) 
 	return o.wait(ctx, path, &fleet.Runner{Folder: f, Engine: engine, Poll: o.poll})
 }
 
-// leftOut prints the refused units and returns the others.
-func leftOut(a *app, units []fleet.Unit) []fleet.Unit {
+// withoutSkipped prints the refused units and returns the others.
+func withoutSkipped(a *app, units []fleet.Unit) []fleet.Unit {
 	return slices.DeleteFunc(units, func(u fleet.Unit) bool {
 		if u.Refused != nil {
 			printable.Fprintf(a.stderr, "vprof: left out: %v\n", u.Refused)
@@ -332,7 +330,6 @@ func (o *fleetRunOptions) wait(ctx context.Context, path string, r *fleet.Runner
 	return nil
 }
 
-// openFleet opens the folder of a fleet that was run.
 func openFleet(path, dir string) (*fleet.Folder, error) {
 	c, err := readConfig(path)
 	if err != nil {
@@ -354,7 +351,7 @@ func newFleetStatusCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status FLEET.YAML",
 		Short: "Show the progress of a fleet's tasks",
-		Args:  oneFile,
+		Args:  oneConfigArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if format != "table" && format != "json" {
 				return usagef("--format: %q: use table or json", format)
@@ -386,7 +383,7 @@ func newFleetCancelCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cancel FLEET.YAML",
 		Short: "Cancel waiting and running tasks of a fleet",
-		Args:  oneFile,
+		Args:  oneConfigArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			_, engine, err := fleetAndEngine(args[0], dir)
 			if err != nil {

@@ -33,7 +33,7 @@ func newFleetCollectCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "collect FLEET.YAML",
 		Short: "Collect the results of a fleet's tasks",
-		Args:  oneFile,
+		Args:  oneConfigArg,
 		RunE:  func(cmd *cobra.Command, args []string) error { return runFleetCollect(cmd.Context(), o, args[0]) },
 	}
 	f := cmd.Flags()
@@ -58,7 +58,7 @@ func runFleetCollect(ctx context.Context, o *fleetCollectOptions, path string) (
 	}
 	defer func() { err = errors.Join(err, release()) }()
 	m := &report.Matrix{
-		Schema: report.MatrixSchema, Name: f.Name, Tool: tool(), Started: f.Created,
+		Schema: report.MatrixSchema, Name: f.Name, Tool: vprofTool(), Started: f.Created,
 		Rows: []report.MatrixCell{},
 	}
 	collect := func(each func(*report.Report) error) error {
@@ -69,7 +69,7 @@ func runFleetCollect(ctx context.Context, o *fleetCollectOptions, path string) (
 			}
 			if r.Report != nil {
 				cell = r.Report.Cell()
-				warnOfOtherGPU(m, b, cell)
+				warnDifferentGPU(m, b, cell)
 				if err := each(r.Report); err != nil {
 					return err
 				}
@@ -88,7 +88,7 @@ func runFleetCollect(ctx context.Context, o *fleetCollectOptions, path string) (
 	if err := o.write(collect, each); err != nil {
 		return err
 	}
-	nameApart(m)
+	nameDistinctly(m)
 	if err := o.show.apply(m); err != nil {
 		return err
 	}
@@ -101,8 +101,8 @@ func runFleetCollect(ctx context.Context, o *fleetCollectOptions, path string) (
 	return nil
 }
 
-// warnOfOtherGPU adds a warning if a partition has another GPU than the fleet names.
-func warnOfOtherGPU(m *report.Matrix, b fleet.GPUTasks, c report.MatrixCell) {
+// warnDifferentGPU adds a warning if a partition has another GPU than the fleet names.
+func warnDifferentGPU(m *report.Matrix, b fleet.GPUTasks, c report.MatrixCell) {
 	if c.GPU == b.GPU {
 		return
 	}
@@ -112,8 +112,8 @@ func warnOfOtherGPU(m *report.Matrix, b fleet.GPUTasks, c report.MatrixCell) {
 	})
 }
 
-// nameApart gives measured GPUs unique names, as reports do.
-func nameApart(m *report.Matrix) {
+// nameDistinctly gives measured GPUs unique names, as reports do.
+func nameDistinctly(m *report.Matrix) {
 	var all []*report.Report
 	for _, c := range m.Rows {
 		all = append(all, &report.Report{Devices: []report.Device{{
@@ -135,7 +135,7 @@ func (o *fleetCollectOptions) write(collect func(func(*report.Report) error) err
 		return collect(each)
 	}
 	if os.IsPathSeparator(o.path[len(o.path)-1]) {
-		pages := &report.Pages{Dir: o.path, Size: pageSize}
+		pages := &report.Pages{Dir: o.path, Size: reportsPerPage}
 		err := collect(func(r *report.Report) error { return errors.Join(each(r), pages.Write(r)) })
 		return errors.Join(err, pages.Close(err))
 	}
@@ -149,9 +149,9 @@ func (o *fleetCollectOptions) write(collect func(func(*report.Report) error) err
 	})
 }
 
-// pageSize is the size limit of a page of JSON Lines, in bytes: less than vprof's limit
+// reportsPerPage is the size limit of a page of JSON Lines, in bytes: less than vprof's limit
 // for a file, and small enough for an editor.
-const pageSize = 32 << 20
+const reportsPerPage = 32 << 20
 
 // fit fits each GPU's coefficients to all of its runs.
 func (o *fleetCollectOptions) fit(ctx context.Context, runs []calibration.Observed) error {
@@ -162,10 +162,10 @@ func (o *fleetCollectOptions) fit(ctx context.Context, runs []calibration.Observ
 				"--allow-simulated fits to them nevertheless", gpu[0].GPU)
 		}
 		c := calibration.Calibration{
-			Models: o.app.models(), Residuals: o.app.residuals, Runs: gpu, Pool: true, Tool: tool(), Now: now,
+			Models: o.app.models(), Residuals: o.app.residuals, Runs: gpu, Pool: true, Tool: vprofTool(), Now: now,
 			Inputs: []coefficients.Input{{
 				File: cmp.Or(o.path, "fleet"), Kind: "report",
-				Source: "vprof " + tool().Version, Simulated: gpu[0].Simulated,
+				Source: "vprof " + vprofTool().Version, Simulated: gpu[0].Simulated,
 			}},
 		}
 		r, entry, err := c.Run(ctx)

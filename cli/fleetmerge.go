@@ -21,7 +21,7 @@ func newFleetMergeCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "merge FOLDER",
 		Short: "Merge the shards of a plan, sweep, accuracy or fit",
-		Args:  between(1, 1, "name the folder of the shards, the value of --into (default: shards)"),
+		Args:  argCount(1, 1, "name the folder of the shards, the value of --into (default: shards)"),
 		RunE:  func(_ *cobra.Command, args []string) error { return runFleetMerge(o, args[0]) },
 	}
 	o.out.register(cmd)
@@ -71,8 +71,7 @@ var mergers = map[string]func(*app, *shard.Set) (report.Document, error){
 	"plan": mergePlan, "sweep": mergeSweep, "accuracy": mergeAccuracy, "fit": mergeFit,
 }
 
-// results returns the results of the units, in order.
-func results[T any](set *shard.Set) ([]*T, error) {
+func decodeResults[T any](set *shard.Set) ([]*T, error) {
 	var all []*T
 	err := set.Results(func(unit, _ int, result json.RawMessage) error {
 		v := new(T)
@@ -90,7 +89,7 @@ func mergePlan(_ *app, set *shard.Set) (report.Document, error) {
 	if err := json.Unmarshal(set.First.Common, &warnings); err != nil {
 		return nil, err
 	}
-	parts, err := results[report.Report](set)
+	parts, err := decodeResults[report.Report](set)
 	if err != nil {
 		return nil, err
 	}
@@ -98,13 +97,12 @@ func mergePlan(_ *app, set *shard.Set) (report.Document, error) {
 	if err != nil {
 		return nil, err
 	}
-	setStart(r, parts)
+	setEarliestStart(r, parts)
 	r.Warnings = append(r.Warnings, warnings...)
 	return r, nil
 }
 
-// setStart sets the start of the merged result to the earliest start of its parts.
-func setStart(r *report.Report, parts []*report.Report) {
+func setEarliestStart(r *report.Report, parts []*report.Report) {
 	for _, p := range parts {
 		if p.Started.Before(r.Started) {
 			r.Started = p.Started
@@ -113,7 +111,7 @@ func setStart(r *report.Report, parts []*report.Report) {
 }
 
 func mergeSweep(_ *app, set *shard.Set) (report.Document, error) {
-	parts, err := results[report.Report](set)
+	parts, err := decodeResults[report.Report](set)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +120,7 @@ func mergeSweep(_ *app, set *shard.Set) (report.Document, error) {
 		return nil, err
 	}
 	for _, r := range sweeps {
-		setStart(r, parts)
+		setEarliestStart(r, parts)
 	}
 	if len(sweeps) == 1 {
 		return sweeps[0], nil
@@ -131,7 +129,7 @@ func mergeSweep(_ *app, set *shard.Set) (report.Document, error) {
 }
 
 func mergeAccuracy(_ *app, set *shard.Set) (report.Document, error) {
-	parts, err := results[report.Accuracy](set)
+	parts, err := decodeResults[report.Accuracy](set)
 	if err != nil {
 		return nil, err
 	}
@@ -147,11 +145,11 @@ func mergeAccuracy(_ *app, set *shard.Set) (report.Document, error) {
 }
 
 func mergeFit(_ *app, set *shard.Set) (report.Document, error) {
-	var head fitHead
+	var head fitShardHeader
 	if err := json.Unmarshal(set.First.Common, &head); err != nil {
 		return nil, err
 	}
-	parts, err := results[fit.Part](set)
+	parts, err := decodeResults[fit.Part](set)
 	if err != nil {
 		return nil, err
 	}

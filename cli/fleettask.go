@@ -22,7 +22,7 @@ func newFleetTaskCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "task FOLDER --shard i/n",
 		Short: "Run a task of a fleet, as its cluster jobs do",
-		Args:  between(1, 1, "name a GPU's folder in the fleet's folder"),
+		Args:  argCount(1, 1, "name a GPU's folder in the fleet's folder"),
 		RunE:  func(cmd *cobra.Command, args []string) error { return runFleetTask(cmd.Context(), a, &part, args[0]) },
 	}
 	part.flags = cmd.Flags()
@@ -47,9 +47,9 @@ func runFleetTask(ctx context.Context, a *app, part *shardFlags, path string) er
 	switch {
 	case !ok:
 		return usagef("%s: the fleet has no GPU %s", f.Dir, filepath.Base(path))
-	case f.Tool != tool():
+	case f.Tool != vprofTool():
 		return usagef("%s was created by vprof %s, this is %s; use the same version", f.Dir, f.Tool.Version,
-			tool().Version)
+			vprofTool().Version)
 	case part.part.Of != b.Tasks:
 		return usagef("--shard: %v does not match %s, which has %d tasks", part.part, b.Key, b.Tasks)
 	}
@@ -58,9 +58,9 @@ func runFleetTask(ctx context.Context, a *app, part *shardFlags, path string) er
 	if err != nil {
 		return err
 	}
-	part.into = path
+	part.shardFolder = path
 	here := &job.Local{Models: a.models(), Evidence: step.Evidence{Residuals: a.residuals}, Open: a.namedDevice}
-	return part.run(ctx, a, b.ShardPlan(tool()), nil,
+	return part.run(ctx, a, b.ShardPlan(vprofTool()), nil,
 		func(ctx context.Context, unit, _ int, partial json.RawMessage, keep func(any) error) (int, any, error) {
 			r, err := runFleetJob(ctx, a, here, jobs[unit-from], partial, keep)
 			if err != nil && ctx.Err() == nil && input.Bad(err) && !errors.As(err, new(*device.UnusableError)) {
@@ -85,7 +85,7 @@ func runFleetJob(ctx context.Context, a *app, here *job.Local, j job.Job, partia
 	started := a.now().UTC()
 	run := func() (*report.Report, error) {
 		return here.Run(ctx, j, func(r *report.Report) error {
-			a.stamp(r, started)
+			a.addProvenance(r, started)
 			return keep(r)
 		})
 	}
@@ -98,6 +98,6 @@ func runFleetJob(ctx context.Context, a *app, here *job.Local, j job.Job, partia
 	if err != nil {
 		return nil, err
 	}
-	a.stamp(r, started)
+	a.addProvenance(r, started)
 	return r, nil
 }

@@ -26,15 +26,14 @@ type gpuFlags struct {
 	flags  *pflag.FlagSet
 }
 
-// given reports whether the user named a GPU.
-func (f *gpuFlags) given() bool {
+func (f *gpuFlags) isSet() bool {
 	return slices.ContainsFunc([]string{"gpu", "gpu-spec", "gpu-memory"}, f.flags.Changed)
 }
 
 // defaultGPU returns the product name of the default GPU, if neither the user nor this machine chose one.
 func (f *gpuFlags) defaultGPU(gpus []device.GPU) string {
 	chosen := slices.ContainsFunc([]string{"auto", "profile", "device"}, f.flags.Changed)
-	if f.given() || chosen || len(gpus) != 1 || f.gpu != defaultGPU { // of the settings
+	if f.isSet() || chosen || len(gpus) != 1 || f.gpu != defaultGPU { // of the settings
 		return ""
 	}
 	return gpus[0].Product
@@ -43,28 +42,27 @@ func (f *gpuFlags) defaultGPU(gpus []device.GPU) string {
 func (f *gpuFlags) register(cmd *cobra.Command, gpuUsage string) {
 	f.flags = cmd.Flags()
 	f.gpu = defaultGPU
-	cmd.Flags().Var(&once{to: &f.gpu}, "gpu", gpuUsage)
-	cmd.Flags().Var(&once{to: &f.memory}, "gpu-memory",
+	cmd.Flags().Var(&setOnceFlag{target: &f.gpu}, "gpu", gpuUsage)
+	cmd.Flags().Var(&setOnceFlag{target: &f.memory}, "gpu-memory",
 		"set the GPU's total memory to `size`, like 12GiB, 12 (GiB) or 70%")
-	cmd.Flags().Var(&once{to: &f.spec}, "gpu-spec",
+	cmd.Flags().Var(&setOnceFlag{target: &f.spec}, "gpu-spec",
 		"simulate the GPU that a YAML `file` describes (see vprof help gpu-spec)")
-	complete(cmd, "gpu", device.Names)
+	completeFlag(cmd, "gpu", device.Names)
 }
 
 // registerDevice adds --device.
 func (f *gpuFlags) registerDevice(cmd *cobra.Command, usage string) {
 	f.flags.StringVar(&f.device, "device", "", usage)
-	complete(cmd, "device", deviceNames)
+	completeFlag(cmd, "device", deviceNames)
 }
 
 // registerHostMemory adds --host-memory.
 func (f *gpuFlags) registerHostMemory() {
-	f.flags.Var(&once{to: &f.host}, "host-memory",
+	f.flags.Var(&setOnceFlag{target: &f.host}, "host-memory",
 		"also check the host memory, of `size`, like 64GiB or 64 (GiB)")
 }
 
-// chosen returns the single GPU of the flags.
-func (f *gpuFlags) chosen() (device.GPU, error) {
+func (f *gpuFlags) oneGPU() (device.GPU, error) {
 	gpu, err := f.fromSpec()
 	if err == nil && f.spec == "" {
 		gpu, err = device.Lookup(f.gpu)
@@ -72,7 +70,7 @@ func (f *gpuFlags) chosen() (device.GPU, error) {
 	if err != nil {
 		return gpu, err
 	}
-	return f.resize(gpu)
+	return f.withMemory(gpu)
 }
 
 // fromSpec returns the GPU of --gpu-spec; the zero GPU without it.
@@ -98,7 +96,7 @@ func (f *gpuFlags) fromSpec() (device.GPU, error) {
 // gpus returns the GPUs of a list with commas, or all.
 func (f *gpuFlags) gpus() ([]device.GPU, error) {
 	if f.spec != "" {
-		gpu, err := f.chosen()
+		gpu, err := f.oneGPU()
 		return []device.GPU{gpu}, err
 	}
 	if f.gpu == "all" {
@@ -113,7 +111,7 @@ func (f *gpuFlags) gpus() ([]device.GPU, error) {
 		if err != nil {
 			return nil, err
 		}
-		if gpu, err = f.resize(gpu); err != nil {
+		if gpu, err = f.withMemory(gpu); err != nil {
 			return nil, err
 		}
 		if slices.ContainsFunc(gpus, func(g device.GPU) bool { return g.Name == gpu.Name }) {
@@ -125,7 +123,7 @@ func (f *gpuFlags) gpus() ([]device.GPU, error) {
 	return gpus, nil
 }
 
-func (f *gpuFlags) resize(gpu device.GPU) (device.GPU, error) {
+func (f *gpuFlags) withMemory(gpu device.GPU) (device.GPU, error) {
 	gpu, err := f.withHostMemory(gpu)
 	if err != nil || f.memory == "" {
 		return gpu, err
@@ -170,10 +168,10 @@ func deviceNames() []string {
 
 // A deviceName is the parsed value of --device.
 type deviceName struct {
-	// real distinguishes a GPU of this machine (index) from a simulated GPU (name).
-	real  bool
-	index int
-	gpu   string
+	// onThisMachine distinguishes a GPU of this machine (index) from a simulated GPU (name).
+	onThisMachine bool
+	index         int
+	gpu           string
 }
 
 // parseDevice parses cuda, cuda:N, sim or sim:NAME. The error is a usage error.
@@ -181,13 +179,13 @@ func parseDevice(text string) (deviceName, error) {
 	kind, which, given := strings.Cut(strings.ToLower(text), ":")
 	switch {
 	case kind == "cuda" && !given:
-		return deviceName{real: true}, nil
+		return deviceName{onThisMachine: true}, nil
 	case kind == "cuda":
 		index, err := strconv.Atoi(which)
 		if err != nil || index < 0 {
 			return deviceName{}, usagef("--device: invalid GPU index %q; use cuda:0 for the first", which)
 		}
-		return deviceName{real: true, index: index}, nil
+		return deviceName{onThisMachine: true, index: index}, nil
 	case kind == "sim" && !given:
 		return deviceName{gpu: defaultGPU}, nil
 	case kind == "sim":
@@ -200,7 +198,7 @@ func parseDevice(text string) (deviceName, error) {
 // resolveDevice returns the device of --device: a GPU of this machine, or a simulated GPU, which replaces --gpu. With
 // real set, other flags need a GPU of this machine; flags names them in messages.
 func (f *gpuFlags) resolveDevice(real bool, flags string) (deviceName, error) {
-	named := deviceName{real: real}
+	named := deviceName{onThisMachine: real}
 	if f.device != "" {
 		var err error
 		if named, err = parseDevice(f.device); err != nil {
@@ -208,9 +206,9 @@ func (f *gpuFlags) resolveDevice(real bool, flags string) (deviceName, error) {
 		}
 	}
 	switch {
-	case real && !named.real:
+	case real && !named.onThisMachine:
 		return named, usagef("--device %s is a simulated GPU, but other flags need a real GPU; use cuda:N", f.device)
-	case named.real && f.given():
+	case named.onThisMachine && f.isSet():
 		return named, usagef("%s a GPU of this machine; remove --gpu, --gpu-spec and --gpu-memory", flags)
 	case f.device != "" && f.flags.Changed("gpu"):
 		return named, usagef("--device and --gpu both name a GPU; give one")
@@ -226,11 +224,11 @@ func (f *gpuFlags) target() (job.Target, error) {
 	switch {
 	case err != nil:
 		return job.Target{}, err
-	case named.real:
+	case named.onThisMachine:
 		return job.Target{Device: fmt.Sprintf("cuda:%d", named.index)}, nil
-	case f.device == "" && !f.given():
+	case f.device == "" && !f.isSet():
 		return job.Target{Device: job.Auto}, nil
 	}
-	gpu, err := f.chosen()
+	gpu, err := f.oneGPU()
 	return job.Simulated(gpu), err
 }

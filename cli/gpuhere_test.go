@@ -22,12 +22,12 @@ func TestAGPUThatIsNotUsedIsSaid(t *testing.T) {
 		"null": "",
 	} {
 		var stdout, stderr bytes.Buffer
-		a := withToy(system())
-		a.stdin, a.stdout, a.stderr, a.dev = strings.NewReader(""), &stdout, &stderr, t.TempDir()
+		a := withToy(newSystemApp())
+		a.stdin, a.stdout, a.stderr, a.deviceFolder = strings.NewReader(""), &stdout, &stderr, t.TempDir()
 		a.openGPU = func(int) (device.Device, error) {
 			return nil, &device.UnusableError{Device: "cuda", Reason: "reasons", Remedy: "a remedy"}
 		}
-		require.NoError(t, os.WriteFile(filepath.Join(a.dev, node), nil, 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(a.deviceFolder, node), nil, 0o600))
 		require.Equal(t, exitFine, run(t.Context(), a, []string{"sweep", "--model", "toy", "--batch", "8"}))
 		require.Contains(t, stdout.String(), "simulated NVIDIA GeForce RTX 5060 Ti")
 		if says == "" {
@@ -46,9 +46,9 @@ func TestABuildWithoutCUDASaysSo(t *testing.T) {
 		t.Skip("this one can")
 	}
 	var stdout, stderr bytes.Buffer
-	a := withToy(system())
-	a.stdin, a.stdout, a.stderr, a.dev = strings.NewReader(""), &stdout, &stderr, t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(a.dev, "nvidiactl"), nil, 0o600))
+	a := withToy(newSystemApp())
+	a.stdin, a.stdout, a.stderr, a.deviceFolder = strings.NewReader(""), &stdout, &stderr, t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(a.deviceFolder, "nvidiactl"), nil, 0o600))
 	require.Equal(t, exitFine, run(t.Context(), a, []string{"sweep", "--model", "toy", "--batch", "8"}))
 	require.Contains(t, stderr.String(),
 		`not used: this vprof was built without CUDA; build it on Linux with glibc and a C compiler ("make build"`)
@@ -67,7 +67,8 @@ func TestMakeBuildHasCUDA(t *testing.T) {
 		return string(out)
 	}
 	for _, machine := range []string{"x86_64-linux-gnu", "aarch64-linux-gnu", "x86_64-redhat-linux"} {
-		require.Regexp(t, `CGO_ENABLED=1 CGO_CFLAGS="-O2 .*-I\S+/internal/cudalib/include".* -tags cuda `, says(machine))
+		require.Regexp(t, `CGO_ENABLED=1 CGO_CFLAGS="-O2 .*-I\S+/internal/cudalib/include".* -tags cuda `,
+			says(machine))
 	}
 	for _, machine := range []string{"x86_64-alpine-linux-musl", "arm64-apple-darwin25", "x86_64-w64-mingw32", ""} {
 		require.Regexp(t, `CGO_ENABLED=0 \S+ build`, says(machine))

@@ -14,23 +14,23 @@ import (
 
 // gpuEntry is a GPU in the list of "vprof gpus".
 type gpuEntry struct {
-	Name          string   `json:"name"`
-	Product       string   `json:"product"`
-	Aliases       []string `json:"aliases"`
-	Generation    string   `json:"generation"`
-	Capability    string   `json:"compute_capability"`
-	SMs           int      `json:"sms"`
-	Memory        int64    `json:"memory_bytes"`
-	Bandwidth     float64  `json:"bandwidth_bytes_per_second"`
-	FLOPS         rates    `json:"flops"`
-	Context       int64    `json:"context_bytes"`
-	Libraries     int64    `json:"libraries_bytes,omitempty"`
-	ContextSource string   `json:"context_source"`
-	Source        string   `json:"source"`
+	Name          string    `json:"name"`
+	Product       string    `json:"product"`
+	Aliases       []string  `json:"aliases"`
+	Generation    string    `json:"generation"`
+	Capability    string    `json:"compute_capability"`
+	SMs           int       `json:"sms"`
+	Memory        int64     `json:"memory_bytes"`
+	Bandwidth     float64   `json:"bandwidth_bytes_per_second"`
+	FLOPS         peakRates `json:"flops"`
+	ContextBytes  int64     `json:"context_bytes"`
+	LibraryBytes  int64     `json:"libraries_bytes,omitempty"`
+	ContextSource string    `json:"context_source"`
+	Source        string    `json:"source"`
 }
 
-// rates are FLOP/s by precision; zero for precisions without units on the GPU.
-type rates struct {
+// peakRates are FLOP/s by precision; zero for precisions without units on the GPU.
+type peakRates struct {
 	FP32 float64 `json:"fp32"`
 	TF32 float64 `json:"tf32"`
 	FP16 float64 `json:"fp16"`
@@ -46,9 +46,9 @@ type gpuList struct {
 
 func newGPUsCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "gpus [TEXT]", Short: "List the GPUs that vprof can simulate", Args: between(0, 1, "search for one text"),
+		Use: "gpus [TEXT]", Short: "List the GPUs that vprof can simulate", Args: argCount(0, 1, "search for one text"),
 	}
-	return (&output{app: a}).showing(cmd, func(args []string) (report.Document, error) {
+	return (&output{app: a}).showDocument(cmd, func(args []string) (report.Document, error) {
 		list := gpuList{Schema: "vprof.gpus/v1"}
 		text := strings.Join(args, "")
 		begins := regexp.MustCompile(`(?i)(^|[^a-z])` + regexp.QuoteMeta(text)) // "m3" is no part of HBM3
@@ -60,8 +60,8 @@ func newGPUsCmd(a *app) *cobra.Command {
 			list.GPUs = append(list.GPUs, gpuEntry{
 				Name: g.Name, Product: g.Product, Aliases: g.Aliases, Generation: g.Generation,
 				Capability: g.Capability.String(),
-				SMs:        g.SMs, Memory: g.Memory, Bandwidth: g.Bandwidth, FLOPS: rates(g.Peak),
-				Context: g.Context, Libraries: g.Libraries, ContextSource: g.ContextSource, Source: g.Source,
+				SMs:        g.SMs, Memory: g.Memory, Bandwidth: g.Bandwidth, FLOPS: peakRates(g.Peak),
+				ContextBytes: g.Context, LibraryBytes: g.Libraries, ContextSource: g.ContextSource, Source: g.Source,
 			})
 		}
 		if len(list.GPUs) == 0 {
@@ -78,15 +78,15 @@ func (l gpuList) Sheets() []report.Sheet {
 		"context MiB> | GB/s> | fp32 TFLOP/s> | 16-bit TFLOP/s>")}
 	for _, g := range l.GPUs {
 		s.Row(g.Name, g.Product, g.Generation, g.Capability, g.SMs,
-			fmt.Sprintf("%.2f", float64(g.Memory)/bytesize.GiB), int(g.Context/bytesize.MiB),
-			fmt.Sprintf("%.0f", g.Bandwidth/1e9), tera(g.FLOPS.FP32), tera(max(g.FLOPS.FP16, g.FLOPS.BF16)))
+			fmt.Sprintf("%.2f", float64(g.Memory)/bytesize.GiB), int(g.ContextBytes/bytesize.MiB),
+			fmt.Sprintf("%.0f", g.Bandwidth/1e9), formatTera(g.FLOPS.FP32), formatTera(max(g.FLOPS.FP16, g.FLOPS.BF16)))
 	}
 	s.Notes.Add("context: of a process of PyTorch, with its libraries' kernels where runs showed them, else bare. " +
 		"memory: as the driver reports it. 16-bit: tensor cores, dense.")
 	return []report.Sheet{s}
 }
 
-func tera(rate float64) string {
+func formatTera(rate float64) string {
 	if rate == 0 {
 		return "-"
 	}

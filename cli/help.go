@@ -16,10 +16,10 @@ import (
 
 // Limits of --help, so that it fits on a screen.
 const (
-	usualWidth    = 80
-	mostShown     = 15
-	mostParagraph = 7
-	mostExample   = 6
+	defaultHelpWidth  = 80
+	maxShownFlags     = 15
+	maxParagraphLines = 7
+	maxExampleLines   = 6
 )
 
 // helpAllFlag is the flag that shows the whole help.
@@ -52,9 +52,9 @@ var verbFlags = func() (all []models.Field) {
 	return all
 }()
 
-// named returns the row of a flag, or -1. Flags of a case's fields are only in the fields' table, because
+// flagIndex returns the row of a flag, or -1. Flags of a case's fields are only in the fields' table, because
 // another verb's flag of the same name may mean something else.
-func named(table []models.Field, flag *pflag.Flag) int {
+func flagIndex(table []models.Field, flag *pflag.Flag) int {
 	if _, ofCase := flag.Value.(*fieldFlag); ofCase && &table[0] == &verbFlags[0] {
 		return -1
 	}
@@ -64,19 +64,19 @@ func named(table []models.Field, flag *pflag.Flag) int {
 // groupOf returns the group of a flag; flags outside of the tables belong to the verb's options.
 func groupOf(flag *pflag.Flag) models.Group {
 	for _, table := range [][]models.Field{verbFlags, models.Fields()} {
-		if i := named(table, flag); i >= 0 {
+		if i := flagIndex(table, flag); i >= 0 {
 			return table[i].Group
 		}
 	}
 	return models.GroupHow
 }
 
-// importance returns the rank of a flag in help: main flags of all verbs, main fields of a case, the
+// helpOrder returns the rank of a flag in help: main flags of all verbs, main fields of a case, the
 // verb's own flags, and the others.
-func importance(flag *pflag.Flag) int {
+func helpOrder(flag *pflag.Flag) int {
 	rank := 0
 	for _, table := range [][]models.Field{verbFlags, models.Fields()} {
-		i := named(table, flag)
+		i := flagIndex(table, flag)
 		switch {
 		case i >= 0 && table[i].Main:
 			return rank + i
@@ -97,7 +97,7 @@ type help struct {
 
 // newHelp returns help as wide as the terminal or COLUMNS.
 func newHelp(a *app, all bool) help {
-	return help{to: a.stdout, width: max(cmp.Or(a.width(), usualWidth), 40), all: all}
+	return help{to: a.stdout, width: max(cmp.Or(a.width(), defaultHelpWidth), 40), all: all}
 }
 
 // write writes the help of a command with flags.
@@ -129,24 +129,24 @@ func (h help) about(cmd *cobra.Command) string {
 		text = cmd.Short + "."
 	}
 	if h.all {
-		return h.fill(text)
+		return h.wrapParagraphs(text)
 	}
 	first, _, _ := strings.Cut(text, "\n\n")
 	if before, ok := strings.CutSuffix(first, ":"); ok { // of a list that is not shown
 		first = before + "."
 	}
-	if first = h.fill(first); strings.Count(first, "\n") >= mostParagraph {
+	if first = h.wrapParagraphs(first); strings.Count(first, "\n") >= maxParagraphLines {
 		return cmd.Short + "."
 	}
 	return first
 }
 
-// fill wraps paragraphs to the width, except lists, which have indented lines.
-func (h help) fill(text string) string {
+// wrapParagraphs wraps paragraphs to the width, except lists, which have indented lines.
+func (h help) wrapParagraphs(text string) string {
 	paragraphs := strings.Split(text, "\n\n")
 	for i, p := range paragraphs {
 		if !strings.Contains("\n"+p, "\n ") {
-			paragraphs[i] = strings.Join(wrapped(p, h.width), "\n")
+			paragraphs[i] = strings.Join(wrapText(p, h.width), "\n")
 		}
 	}
 	return strings.Join(paragraphs, "\n\n")
@@ -164,7 +164,7 @@ func (h help) example(cmd *cobra.Command) string {
 		if len(lines) > 0 {
 			more = append([]string{""}, more...)
 		}
-		if len(lines) > 0 && len(lines)+len(more) > mostExample {
+		if len(lines) > 0 && len(lines)+len(more) > maxExampleLines {
 			break
 		}
 		lines = append(lines, more...)
@@ -187,11 +187,11 @@ func (h help) chosen(cmd *cobra.Command) (shown []*pflag.Flag, more int) {
 			shown = append(shown, f)
 		}
 	})
-	if h.all || len(shown) <= mostShown {
+	if h.all || len(shown) <= maxShownFlags {
 		return shown, 0
 	}
-	slices.SortStableFunc(shown, func(a, b *pflag.Flag) int { return importance(a) - importance(b) })
-	return shown[:mostShown], len(shown) - mostShown
+	slices.SortStableFunc(shown, func(a, b *pflag.Flag) int { return helpOrder(a) - helpOrder(b) })
+	return shown[:maxShownFlags], len(shown) - maxShownFlags
 }
 
 // group writes the flags of one group.
@@ -212,9 +212,9 @@ func (h help) group(group models.Group, flags []*pflag.Flag) {
 	indent = min(indent, h.width/2)
 	fmt.Fprintf(h.to, "\n%s:\n", group)
 	for i, name := range names {
-		lines := wrapped(usages[i], h.width-indent)
+		lines := wrapText(usages[i], h.width-indent)
 		if !h.all {
-			lines = []string{brief(usages[i], h.width-indent)}
+			lines = []string{briefUsage(usages[i], h.width-indent)}
 		}
 		if len(name)+2 > indent {
 			fmt.Fprintln(h.to, name)
@@ -243,8 +243,8 @@ func nameAndUsage(f *pflag.Flag) (name, usage string) {
 	return name, usage
 }
 
-// brief shortens a text to a line: to its last complete clause or, if that is too short, at a word.
-func brief(text string, width int) string {
+// briefUsage shortens a text to a line: to its last complete clause or, if that is too short, at a word.
+func briefUsage(text string, width int) string {
 	if len(text) <= width {
 		return text
 	}
@@ -253,7 +253,7 @@ func brief(text string, width int) string {
 		best = max(best, strings.LastIndex(text[:width], stop))
 	}
 	if best < width/3 {
-		return wrapped(text, width-1)[0] + "…"
+		return wrapText(text, width-1)[0] + "…"
 	}
 	if open := strings.LastIndex(text[:best], "("); open > strings.LastIndex(text[:best], ")") {
 		best = len(strings.TrimRight(text[:open], " "))
@@ -261,8 +261,8 @@ func brief(text string, width int) string {
 	return text[:best]
 }
 
-// wrapped wraps a text at spaces into lines of a width.
-func wrapped(text string, width int) (lines []string) {
+// wrapText wraps a text at spaces into lines of a width.
+func wrapText(text string, width int) (lines []string) {
 	line := ""
 	for _, word := range strings.Fields(text) {
 		if line != "" && len(line)+1+len(word) > width {
@@ -290,7 +290,7 @@ func addPages(root *cobra.Command) {
 		if text := pageText(name); text != "" {
 			cmd.Long, cmd.Example, _ = strings.Cut(text, "\n\nExamples:\n")
 			cmd.Long = parts.Replace(cmd.Long)
-		} else if page := listing[name]; page != nil {
+		} else if page := generatedPages[name]; page != nil {
 			cmd.Long = page()
 		}
 		for _, sub := range cmd.Commands() {
@@ -324,8 +324,8 @@ func newTopics() []*cobra.Command {
 	}
 }
 
-// listing are the topics whose pages are made when they are shown.
-var listing = map[string]func() string{"options": optionsPage, "conflicts": conflictsPage}
+// generatedPages are the topics whose pages are made when they are shown.
+var generatedPages = map[string]func() string{"options": optionsPage, "conflicts": conflictsPage}
 
 // optionsPage lists the options without a flag of their own.
 func optionsPage() string {
@@ -347,7 +347,7 @@ func conflictsPage() string {
 		if c.Field != last {
 			text, last = text+"\n\n"+c.Field, c.Field
 		}
-		for i, line := range wrapped("- "+c.With+": "+c.Reason, usualWidth-4) {
+		for i, line := range wrapText("- "+c.With+": "+c.Reason, defaultHelpWidth-4) {
 			text += "\n  " + strings.Repeat("  ", min(i, 1)) + line
 		}
 	}

@@ -24,12 +24,12 @@ func TestHelpFitsOnAScreen(t *testing.T) {
 			return
 		}
 		var short, whole bytes.Buffer
-		a := system()
+		a := newSystemApp()
 		a.stdout = &short
 		newHelp(a, false).write(cmd)
 		lines := strings.Split(strings.TrimRight(short.String(), "\n"), "\n")
 		require.LessOrEqual(t, len(lines), 45, cmd.CommandPath())
-		require.LessOrEqual(t, strings.Count(short.String(), "\n  -"), mostShown, cmd.CommandPath())
+		require.LessOrEqual(t, strings.Count(short.String(), "\n  -"), maxShownFlags, cmd.CommandPath())
 		a.stdout = &whole
 		newHelp(a, true).write(cmd)
 		for _, f := range append(flagNames(cmd), lines[0]) {
@@ -42,7 +42,7 @@ func TestHelpFitsOnAScreen(t *testing.T) {
 			}
 		}
 	}
-	root := newRootCmd(system())
+	root := newRootCmd(newSystemApp())
 	addPages(root)
 	visit(root)
 }
@@ -62,7 +62,7 @@ func flagNames(cmd *cobra.Command) (names []string) {
 // A new option is a key of --set, or an entry of a flag that there is, unless it replaces a flag.
 func TestVerbsHaveFewFlags(t *testing.T) {
 	for verb, most := range map[string]int{"plan": 55, "fit": 65} {
-		cmd, _, err := newRootCmd(system()).Find([]string{verb})
+		cmd, _, err := newRootCmd(newSystemApp()).Find([]string{verb})
 		require.NoError(t, err)
 		cmd.InitDefaultHelpFlag()
 		flags := 0

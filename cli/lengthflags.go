@@ -27,7 +27,7 @@ func (f *lengthFlags) register(cmd *cobra.Command) {
 		"how batches are made of samples: `kind` is padded (to the longest of each), grouped (by length), packed "+
 			"(several to a row)")
 	flags.Int64Var(&f.multiple, "pad-to-multiple-of", 1, "pad the length of batches to a multiple of `n`")
-	complete(cmd, "batching", func() []string {
+	completeFlag(cmd, "batching", func() []string {
 		return lists.Map(epoch.Batchings(), func(b epoch.Batching) string { return string(b) })
 	})
 }
@@ -54,7 +54,7 @@ func (f *lengthFlags) applyTrainer(cmd *cobra.Command, c *caseFlags) error {
 // read reads the lengths; nil if no flag sets them.
 func (f *lengthFlags) read(cmd *cobra.Command, c *caseFlags, m models.Model) (*epoch.Lengths, error) {
 	if f.source == "" {
-		return nil, without(cmd.Flags(), "--%s: say with --lengths how long the samples are", "batching",
+		return nil, refuseFlags(cmd.Flags(), "--%s: say with --lengths how long the samples are", "batching",
 			"pad-to-multiple-of")
 	}
 	if err := f.applyTrainer(cmd, c); err != nil {

@@ -13,8 +13,8 @@ import (
 // localGPU is a GPU of this machine.
 type localGPU struct {
 	GPU device.GPU
-	// Others is the memory of other processes on it, in bytes.
-	Others int64
+	// OtherProcessBytes is the memory of other processes on it, in bytes.
+	OtherProcessBytes int64
 }
 
 // A noGPUError reports why a command has no usable GPU.
@@ -22,11 +22,10 @@ type noGPUError struct{ reason, hint string }
 
 func (e noGPUError) Error() string { return "no usable GPU: " + e.reason + " (" + e.hint + ")" }
 
-// instead is the hint for commands that can simulate a GPU.
-const instead = `name one of "vprof gpus" with --gpu instead`
+const simulateHint = `name one of "vprof gpus" with --gpu instead`
 
-// negative is the error of a negative verdict (exit code 3), which the output already shows.
-type negative struct{ error }
+// negativeVerdict is the error of a negative verdict (exit code 3), which the output already shows.
+type negativeVerdict struct{ error }
 
 // openGPU opens a GPU of this machine to measure on. The error is a [*device.UnusableError].
 func openGPU(index int) (device.Device, error) {
@@ -37,8 +36,7 @@ func openGPU(index int) (device.Device, error) {
 	return d, nil
 }
 
-// computing returns other processes that compute on a device.
-func computing(d device.Device) []device.Neighbor {
+func computeProcesses(d device.Device) []device.Neighbor {
 	o, ok := d.(device.Observer)
 	if !ok {
 		return nil
@@ -46,17 +44,17 @@ func computing(d device.Device) []device.Neighbor {
 	return slices.DeleteFunc(o.Neighbors(), func(n device.Neighbor) bool { return !n.Computes })
 }
 
-// leaveRoom keeps memory of a GPU free for other processes that compute on it, in case their training grows:
+// reserveForOthers keeps memory of a GPU free for other processes that compute on it, in case their training grows:
 // 1 GiB, or an eighth of the free memory if that is less.
-func leaveRoom(d device.Device) {
+func reserveForOthers(d device.Device) {
 	const most, part = 1 << 30, 8
-	if limiter, ok := d.(device.Limiter); ok && len(computing(d)) > 0 {
-		limiter.Leave(max(limiter.Left(), min(most, (d.GPU().Memory-othersOn(d))/part)))
+	if limiter, ok := d.(device.Limiter); ok && len(computeProcesses(d)) > 0 {
+		limiter.Leave(max(limiter.Left(), min(most, (d.GPU().Memory-otherProcessBytes(d))/part)))
 	}
 }
 
-// othersOn returns the memory of other processes on a device in bytes; zero if unknown.
-func othersOn(d device.Device) int64 {
+// otherProcessBytes returns the memory of other processes on a device in bytes; zero if unknown.
+func otherProcessBytes(d device.Device) int64 {
 	if o, ok := d.(device.Observer); ok {
 		return o.Baseline().Others
 	}
@@ -102,12 +100,12 @@ func (l *localFlags) gpus(a *app, b *gpuFlags) ([]device.GPU, int64, error) {
 	}
 	var found localGPU
 	switch {
-	case named.real && (l.profile || b.device != ""):
+	case named.onThisMachine && (l.profile || b.device != ""):
 		if l.device, err = a.openGPU(named.index); err != nil {
 			return nil, 0, err
 		}
-		leaveRoom(l.device)
-		found = localGPU{l.device.GPU(), othersOn(l.device)}
+		reserveForOthers(l.device)
+		found = localGPU{l.device.GPU(), otherProcessBytes(l.device)}
 	case l.auto:
 		if found, err = a.detect(0); err != nil {
 			return nil, 0, err
@@ -123,7 +121,7 @@ func (l *localFlags) gpus(a *app, b *gpuFlags) ([]device.GPU, int64, error) {
 		return gpus, others, err
 	}
 	if l.others == "" {
-		others = found.Others
+		others = found.OtherProcessBytes
 	}
 	gpu, err := b.withHostMemory(found.GPU)
 	return []device.GPU{gpu}, others, err

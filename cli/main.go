@@ -25,14 +25,14 @@ import (
 // Main runs a command line without the program's name and returns the exit code. It sets up the whole process: the
 // garbage collector, signals and access to the hub.
 func Main(args []string) int {
-	collectLess()
+	setGCPercent()
 	hub.Online = hub.FromEnvironment(func(what string) { printable.Fprintf(os.Stderr, "vprof: fetching %s\n", what) })
-	return int(runInterruptibly(system(), args))
+	return int(runInterruptibly(newSystemApp(), args))
 }
 
-// collectLess makes the garbage collector run less often. A recording is built up once and then only read, so
+// setGCPercent makes the garbage collector run less often. A recording is built up once and then only read, so
 // collecting as often as by default takes a third of the time and saves little memory.
-func collectLess() {
+func setGCPercent() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)
 	}
@@ -49,23 +49,25 @@ func runInterruptibly(a *app, args []string) exitCode {
 			os.Exit(int(exitInterrupted))
 		}
 	})
-	go cuda.Watch(ctx, callPeriod, a.waiting)
+	go cuda.Watch(ctx, slowCallNotice, a.reportHungCall)
 	return run(ctx, a, args)
 }
 
-// callPeriod is after how long a driver's call that does not return is reported, callPatience when it ends the process.
-var callPeriod, callPatience = 30 * time.Second, 10 * time.Minute
+// slowCallNotice is after how long a driver's call that does not return is reported, hungCallTimeout when it ends the
+// process.
+var slowCallNotice, hungCallTimeout = 30 * time.Second, 10 * time.Minute
 
-// waiting reports, once, a call of the driver or NVML that does not return, and later exits: nothing else ends it.
-func (a *app) waiting(call string, waited time.Duration) {
+// reportHungCall reports, once, a call of the driver or NVML that does not return, and later exits: nothing else ends
+// it.
+func (a *app) reportHungCall(call string, waited time.Duration) {
 	switch {
-	case waited >= callPatience:
+	case waited >= hungCallTimeout:
 		fmt.Fprintf(a.stderr, "vprof: %s has not returned for %v: the GPU or its driver hangs; the kernel log has the "+
 			"cause as an Xid (dmesg | grep -i xid)\n", call, waited)
 		os.Exit(int(exitFailure))
-	case waited == callPeriod:
+	case waited == slowCallNotice:
 		fmt.Fprintf(a.stderr, "vprof: %s has not returned for %v: the GPU works long, or it or its driver hangs; "+
-			"vprof ends after %v, and at the second Ctrl-C\n", call, waited, callPatience)
+			"vprof ends after %v, and at the second Ctrl-C\n", call, waited, hungCallTimeout)
 	}
 }
 
@@ -107,7 +109,7 @@ func codeOf(err error) exitCode {
 	}
 	var (
 		watched  commandError
-		verdict  negative
+		verdict  negativeVerdict
 		noGPU    noGPUError
 		unusable *device.UnusableError
 	)
@@ -142,7 +144,6 @@ func (a *app) colored() bool {
 	return os.Getenv("NO_COLOR") == "" && (forced != "" && forced != "0" || terminal(a.stdout))
 }
 
-// terminal reports whether an output is a terminal with control sequences.
 func terminal(w io.Writer) bool {
 	out, isFile := w.(*os.File)
 	return isFile && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(out.Fd()))

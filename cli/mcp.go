@@ -17,8 +17,8 @@ import (
 	"github.com/vprof/vprof/internal/progress"
 )
 
-// serverMemory is the size, in bytes, from which the memory of a lasting process is collected more often.
-const serverMemory = 160 << 20
+// serverMemoryLimit is the size, in bytes, from which the memory of a lasting process is collected more often.
+const serverMemoryLimit = 160 << 20
 
 // agentTools are the verbs that agents may use: verbs without side effects.
 var agentTools = []string{"plan", "fit", "smoke", "time", "diagnose", "gpus", "models"}
@@ -30,7 +30,7 @@ func newMCPCmd(a *app) *cobra.Command {
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if os.Getenv("GOMEMLIMIT") == "" {
-				debug.SetMemoryLimit(serverMemory)
+				debug.SetMemoryLimit(serverMemoryLimit)
 			}
 			return a.agentServer().Run(cmd.Context(), (&agentLines{out: a.stdout}).transport(a.stdin))
 		},
@@ -40,7 +40,7 @@ func newMCPCmd(a *app) *cobra.Command {
 // agentServer returns a server with a tool for each verb of [agentTools].
 func (a *app) agentServer() *mcp.Server {
 	a.rememberTrials()
-	server := mcp.NewServer(&mcp.Implementation{Name: "vprof", Version: thisVersion().Version},
+	server := mcp.NewServer(&mcp.Implementation{Name: "vprof", Version: buildVersion().Version},
 		&mcp.ServerOptions{Instructions: agentInstructions})
 	root := newRootCmd(a)
 	addPages(root)
@@ -60,7 +60,7 @@ func (a *app) agentServer() *mcp.Server {
 			},
 			func(ctx context.Context, call *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 				own := *a
-				own.tell, own.look = notify(ctx, call)
+				own.onProgress, own.onPartialPlan = progressNotifiers(ctx, call)
 				return own.callTool(ctx, cmd, call.Params.Arguments), nil
 			},
 		)
@@ -68,9 +68,9 @@ func (a *app) agentServer() *mcp.Server {
 	return server
 }
 
-// notify returns functions that send progress, at most once in [pace], and incomplete plans to a caller that asked for
-// progress; otherwise nil.
-func notify(ctx context.Context, call *mcp.CallToolRequest) (tell progress.Func, look func(*report.Report)) {
+// progressNotifiers returns functions that send progress, at most once in [pace], and incomplete plans to a caller that
+// asked for progress; otherwise nil.
+func progressNotifiers(ctx context.Context, call *mcp.CallToolRequest) (tell progress.Func, look func(*report.Report)) {
 	token := call.Params.GetProgressToken()
 	if token == nil {
 		return nil, nil
@@ -84,60 +84,61 @@ func notify(ctx context.Context, call *mcp.CallToolRequest) (tell progress.Func,
 		})
 	}
 	tell = func(what string, done, total int) {
-		if time.Since(last) >= pace {
+		if time.Since(last) >= progressInterval {
 			send(fmt.Sprintf("%d of %d %s", done, total, what), nil)
 		}
 	}
-	return tell, func(r *report.Report) { send("not complete", mcp.Meta{wholeReport: r}) }
+	return tell, func(r *report.Report) { send("not complete", mcp.Meta{fullReportKey: r}) }
 }
 
 // callTool runs a verb. A negative verdict is an answer; a refused request is an error for the agent.
 func (a *app) callTool(ctx context.Context, cmd *cobra.Command, arguments json.RawMessage) *mcp.CallToolResult {
-	r, err := requestOf(arguments)
+	r, err := parseRequest(arguments)
 	if err != nil && len(arguments) > 0 {
 		return toolError(exitUsage, err.Error())
 	}
-	if match, given := r[rowMatch]; given {
-		delete(r, rowMatch)
+	if match, given := r[rowMatchKey]; given {
+		delete(r, rowMatchKey)
 		r[requestFiles] = match
 	}
-	whole, _ := r[wholeReport].(bool)
-	delete(r, wholeReport)
+	whole, _ := r[fullReportKey].(bool)
+	delete(r, fullReportKey)
 	format := report.Table
 	if whole {
 		format = report.JSON
 	} else {
-		a.look = nil
+		a.onPartialPlan = nil
 	}
 	s := a.runVerb(ctx, cmd.Name(), nil, cmd.Flags(), r, format)
 	if s.code != exitFine && s.code != exitNegative || s.document == nil {
 		return toolError(s.code, s.message)
 	}
-	structured := s.structured(cmd.Name())
+	structured := s.structuredJSON(cmd.Name())
 	text := &mcp.TextContent{Text: string(s.text)}
 	result := &mcp.CallToolResult{StructuredContent: structured, Content: []mcp.Content{text}}
 	switch {
 	case !whole:
-		text.Text = shortened(text.Text, s.message, longestAnswer-len(structured))
+		text.Text = shortenAnswer(text.Text, s.message, maxAnswerBytes-len(structured))
 	case cmd.Name() == "plan": // the page shows the table beside the report
 		var table strings.Builder
 		if err := report.WriteTable(&table, s.document, report.Layout{Width: pipedWidth}); err != nil {
 			return toolError(exitFailure, err.Error())
 		}
 		result.Content = append(result.Content, &mcp.TextContent{
-			Text:        shortened(table.String(), s.message, longestAnswer),
+			Text:        shortenAnswer(table.String(), s.message, maxAnswerBytes),
 			Annotations: &mcp.Annotations{Audience: []mcp.Role{"user"}},
 		})
 	}
 	return result
 }
 
-// longestAnswer is the length limit of a tool's answer, in bytes: an agent pays for every word that it reads. With what
-// the protocol adds a result has at most 4 KiB.
-const longestAnswer = 3600
+// maxAnswerBytes is the length limit of a tool's answer, in bytes: an agent pays for every word that it reads. With
+// what the protocol adds a result has at most 4 KiB.
+const maxAnswerBytes = 3600
 
-// shortened returns an answer followed by a message, in at most room bytes. It drops the last lines of a longer answer.
-func shortened(text, message string, room int) string {
+// shortenAnswer returns an answer followed by a message, in at most room bytes. It drops the last lines of a longer
+// answer.
+func shortenAnswer(text, message string, room int) string {
 	if len(message) > room/4 {
 		message = strings.ToValidUTF8(message[:room/4], "") + " ..."
 	}
@@ -150,7 +151,7 @@ func shortened(text, message string, room int) string {
 		if kept += len(line) + 1; kept > room { // JSON writes a newline in two
 			return fmt.Sprintf(
 				"%s... %d more lines; name fewer GPUs or batches, or ask with \"%s\": true for all as JSON%s",
-				strings.Join(lines[:i], ""), len(lines)-i, wholeReport, message)
+				strings.Join(lines[:i], ""), len(lines)-i, fullReportKey, message)
 		}
 	}
 	return text + message
@@ -160,16 +161,16 @@ func shortened(text, message string, room int) string {
 func toolError(code exitCode, message string) *mcp.CallToolResult {
 	return &mcp.CallToolResult{
 		Meta: mcp.Meta{"exit_code": code}, IsError: true,
-		Content: []mcp.Content{&mcp.TextContent{Text: shortened("", message, longestAnswer)}},
+		Content: []mcp.Content{&mcp.TextContent{Text: shortenAnswer("", message, maxAnswerBytes)}},
 	}
 }
 
 // Keys of a tool's arguments that are no flags: options that the schema does not list, whether the answer is the whole
 // result, and the text that selects rows of a list.
 const (
-	moreOptions = "more"
-	wholeReport = "report"
-	rowMatch    = "match"
+	moreOptionsKey = "more"
+	fullReportKey  = "report"
+	rowMatchKey    = "match"
 )
 
 // agentInstructions tell an agent how to use the tools.
@@ -179,15 +180,16 @@ const agentInstructions = "vprof estimates the GPU memory of PyTorch training be
 	"diagnose reads an out-of-memory error (text) or log. Judge by the upper end of an interval. " +
 	"Answers are short tables; \"report\": true gives all as JSON."
 
-// requestSchema returns the JSON Schema of a verb's requests: flags that its help shows; others are in [moreOptions].
+// requestSchema returns the JSON Schema of a verb's requests: flags that its help shows; others are in
+// [moreOptionsKey].
 func requestSchema(cmd *cobra.Command) map[string]any {
 	shown, _ := help{}.chosen(cmd)
 	properties := map[string]any{
-		moreOptions: map[string]any{
+		moreOptionsKey: map[string]any{
 			"type":        "object",
 			"description": "other options by name, as vprof help " + cmd.Name() + " lists them",
 		},
-		wholeReport: map[string]any{"type": "boolean", "description": "the whole result as JSON"},
+		fullReportKey: map[string]any{"type": "boolean", "description": "the whole result as JSON"},
 		requestFiles: map[string]any{
 			"type":        "array",
 			"items":       map[string]any{"type": "string"},
@@ -195,7 +197,7 @@ func requestSchema(cmd *cobra.Command) map[string]any {
 		},
 	}
 	if cmd.Name() == "gpus" || cmd.Name() == "models" {
-		properties[rowMatch] = map[string]any{"type": "string", "description": "only names that contain this text"}
+		properties[rowMatchKey] = map[string]any{"type": "string", "description": "only names that contain this text"}
 	}
 	if cmd.Name() == "diagnose" {
 		properties[requestText] = map[string]any{"type": "string", "description": "an error's text, without files"}
@@ -209,7 +211,7 @@ func requestSchema(cmd *cobra.Command) map[string]any {
 		if flag.NoOptDefVal == "true" {
 			kinds = []string{"boolean", "string"}
 		}
-		properties[flag.Name] = map[string]any{"type": kinds, "description": brief(usage, 160)}
+		properties[flag.Name] = map[string]any{"type": kinds, "description": briefUsage(usage, 160)}
 	}
 	return map[string]any{"type": "object", "properties": properties, "additionalProperties": true}
 }

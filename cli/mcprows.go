@@ -43,9 +43,9 @@ func answerSchema(verb string) map[string]any {
 	} else {
 		delete(properties, "fits")
 	}
-	describe(point, agentRows[verb])
+	describeColumns(point, agentRows[verb])
 	if verb == "smoke" {
-		describe(properties, "safe:boolean passed:boolean largest_batch:integer limit_bytes:integer")
+		describeColumns(properties, "safe:boolean passed:boolean largest_batch:integer limit_bytes:integer")
 	}
 	properties["points"] = map[string]any{
 		"type": "array", "items": map[string]any{"type": "object", "properties": point},
@@ -56,24 +56,25 @@ func answerSchema(verb string) map[string]any {
 	}
 }
 
-// describe adds the types of columns to properties of a JSON Schema.
-func describe(properties map[string]any, columns string) {
+// describeColumns adds the types of columns to properties of a JSON Schema.
+func describeColumns(properties map[string]any, columns string) {
 	for _, column := range strings.Fields(columns) {
 		name, kind, _ := strings.Cut(column, ":")
 		properties[name] = map[string]any{"type": cmp.Or(kind, "string")}
 	}
 }
 
-// structured returns the answer for programs in at most half of [longestAnswer], without the last points if need be.
-func (s verbAnswer) structured(verb string) json.RawMessage {
+// structuredJSON returns the answer for programs in at most half of [maxAnswerBytes], without the last points if need
+// be.
+func (s verbAnswer) structuredJSON(verb string) json.RawMessage {
 	answer := map[string]any{"schema": report.ResponseSchema, "exit_code": s.code}
 	var points []any
 	if verb == "plan" {
 		plan := report.Response{ExitCode: int(s.code)}
-		plan.Of(s.plans()...)
+		plan.Of(s.reports()...)
 		answer["fits"], answer["exit_code"], points = plan.Fits, plan.ExitCode, report.Values(plan.Points)
 	} else {
-		points = s.points(verb)
+		points = s.answerRows(verb)
 	}
 	if d, ok := s.document.(*report.Smoke); ok {
 		answer["safe"], answer["passed"], answer["limit_bytes"] = d.Safe, d.Passed, d.Limit
@@ -81,7 +82,7 @@ func (s verbAnswer) structured(verb string) json.RawMessage {
 			answer["largest_batch"] = d.LargestBatch
 		}
 	}
-	kept, room := []json.RawMessage{}, longestAnswer/2-120
+	kept, room := []json.RawMessage{}, maxAnswerBytes/2-120
 	for i, point := range points {
 		text, err := json.Marshal(point)
 		if room -= len(text) + 1; room < 0 || err != nil {
@@ -95,8 +96,8 @@ func (s verbAnswer) structured(verb string) json.RawMessage {
 	return text
 }
 
-// points returns the rows of a verb's result by the columns of [agentRows].
-func (s verbAnswer) points(verb string) []any {
+// answerRows returns the rows of a verb's result by the columns of [agentRows].
+func (s verbAnswer) answerRows(verb string) []any {
 	table := s.document.Data().CSV
 	return lists.Map(table[1:], func(row []string) any {
 		point := map[string]any{}
@@ -107,7 +108,7 @@ func (s verbAnswer) points(verb string) []any {
 			case kind != "":
 				point[name] = json.RawMessage(cell)
 			default:
-				point[name] = brief(cell, 200)
+				point[name] = briefUsage(cell, 200)
 			}
 		}
 		return point

@@ -30,18 +30,18 @@ type modelEntry struct {
 	Batches       []int             `json:"batches"`
 	// Validation is the batch size of validation; absent if it equals the training batch, or without validation.
 	Validation int `json:"validation,omitempty"`
-	// Adapts reports whether the model supports --lora.
-	Adapts   bool             `json:"adapts"`
-	Settings []models.Setting `json:"settings"`
-	Notes    []string         `json:"notes"`
+	// TakesLoRA reports whether the model supports --lora.
+	TakesLoRA bool             `json:"adapts"`
+	Settings  []models.Setting `json:"settings"`
+	Notes     []string         `json:"notes"`
 }
 
-func entryOf(m models.Model) modelEntry {
+func newModelEntry(m models.Model) modelEntry {
 	return modelEntry{
 		Name: m.Name, Summary: m.Summary, Source: m.Source, Stages: m.Stages, Tasks: m.Tasks,
 		Batch: m.Default.Batch, BatchUnit: m.BatchUnit, AMP: m.Default.AMP, Weights: m.Default.Weights,
 		Checkpointing: m.Default.Checkpointing,
-		Accumulate:    max(1, m.Default.Accumulate), Batches: m.Batches, Validation: m.Validation, Adapts: m.Adapts,
+		Accumulate:    max(1, m.Default.Accumulate), Batches: m.Batches, Validation: m.Validation, TakesLoRA: m.Adapts,
 		Settings: append([]models.Setting{}, m.Settings...), Notes: m.Notes,
 	}
 }
@@ -55,18 +55,18 @@ type modelList struct {
 	Models []modelEntry `json:"models"`
 	// Hub are models of the Hugging Face hub whose configurations vprof has.
 	Hub []hfconfig.HubModel `json:"hub,omitempty"`
-	// matched reports whether the list has what a text selected.
-	matched bool
+	// filtered reports whether the list has what a text selected.
+	filtered bool
 }
 
 func newModelsCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "models [TEXT]", Short: "List the models for --model", Args: between(0, 1, "search for one text"),
+		Use: "models [TEXT]", Short: "List the models for --model", Args: argCount(0, 1, "search for one text"),
 	}
 	cmd.AddCommand(newModelsShowCmd(a))
-	return (&output{app: a}).showing(cmd, func(args []string) (report.Document, error) {
+	return (&output{app: a}).showDocument(cmd, func(args []string) (report.Document, error) {
 		l := modelList{
-			Schema: "vprof.models/v1", Models: lists.Map(a.models().All(), entryOf), Hub: hfconfig.HubModels(),
+			Schema: "vprof.models/v1", Models: lists.Map(a.models().All(), newModelEntry), Hub: hfconfig.HubModels(),
 		}
 		if len(args) == 0 {
 			return l, nil
@@ -80,7 +80,7 @@ func (l modelList) matching(text string) (modelList, error) {
 	has := func(texts ...string) bool {
 		return strings.Contains(strings.ToLower(strings.Join(texts, " ")), strings.ToLower(text))
 	}
-	l.matched = true
+	l.filtered = true
 	l.Models = slices.DeleteFunc(l.Models, func(m modelEntry) bool { return !has(m.Name, m.Summary) })
 	l.Hub = slices.DeleteFunc(l.Hub, func(m hfconfig.HubModel) bool { return !has(m.Name, m.Type) })
 	if len(l.Models)+len(l.Hub) == 0 {
@@ -96,7 +96,7 @@ func (l modelList) Sheets() []report.Sheet {
 	for _, m := range l.Models {
 		s.Row(m.Name, m.Summary, strings.Join(m.Stages, ", "), m.Batch, m.BatchUnit+"s", m.AMP, m.Accumulate)
 	}
-	if !l.matched {
+	if !l.filtered {
 		s.Notes.Add("hf:Qwen/Qwen3-8B and %d other models of the hub by name (vprof models TEXT lists them)",
 			len(l.Hub)-1)
 		s.Notes.Add("hf:PATH: the config.json of a transformers model of type %s", hfTypes())
@@ -140,7 +140,7 @@ func newModelsShowCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show NAME",
 		Short: "Describe a model",
-		Args:  between(1, 1, `name one model (list them with "vprof models")`),
+		Args:  argCount(1, 1, `name one model (list them with "vprof models")`),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return a.models().Names(), cobra.ShellCompDirectiveNoFileComp
 		},
@@ -149,7 +149,7 @@ func newModelsShowCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			gpu, err := target.chosen()
+			gpu, err := target.oneGPU()
 			if err != nil {
 				return err
 			}
@@ -157,7 +157,7 @@ func newModelsShowCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return out.finish(modelPage{"vprof.models/v1", entryOf(m), page})
+			return out.finish(modelPage{"vprof.models/v1", newModelEntry(m), page})
 		},
 	}
 	target.register(cmd, "`GPU` for attention kernels and estimates, unless a guide names another (see vprof gpus)")
@@ -204,7 +204,7 @@ func (p modelPage) about() report.Sheet {
 		s.Notes.Add("vprof sweep tries batch %s",
 			strings.Trim(strings.ReplaceAll(fmt.Sprint(p.Batches), " ", ", "), "[]"))
 	}
-	if p.Adapts {
+	if p.TakesLoRA {
 		s.Notes.Add("--lora trains adapters instead")
 	}
 	s.Notes = append(s.Notes, p.Notes...)

@@ -29,10 +29,10 @@ type monitorOptions struct {
 	gpu                       string
 	pids                      []int
 	once, quiet, plain, burst bool
-	interval, length          time.Duration
+	interval, duration        time.Duration
 	csv, jsonl                string
 	listen                    string
-	above                     ceiling
+	memoryLimit               memoryLimit
 	run                       string
 	batch                     int
 }
@@ -53,12 +53,12 @@ func newMonitorCmd(a *app) *cobra.Command {
 	f.BoolVar(&o.plain, "plain", false, "print lines also on a terminal, instead of a live view")
 	f.DurationVar(&o.interval, "interval", time.Second, "`time` between samples, 1ms or more")
 	f.BoolVar(&o.burst, "burst", false, "also read the memory every millisecond, for short peaks")
-	f.DurationVar(&o.length, "for", 0, "stop after this `time` (default: at an interrupt)")
+	f.DurationVar(&o.duration, "for", 0, "stop after this `time` (default: at an interrupt)")
 	f.StringVar(&o.csv, "csv", "", "append samples to `file` as CSV; - is standard output, in place of the lines")
 	f.StringVar(&o.jsonl, "jsonl", "", "append samples to `file` as JSON Lines; - as for --csv")
 	f.StringVar(&o.listen, "listen", "",
 		"serve Prometheus metrics at `address`, like localhost:9400 (default host: this machine only)")
-	f.StringVar((*string)(&o.above), "fail-above", "",
+	f.StringVar((*string)(&o.memoryLimit), "fail-above", "",
 		"exit with code 3 when a GPU exceeds `limit`, like 95%, 14GiB or 14 (GiB)")
 	f.StringVar(&o.run, "run", "", "compare the command's peak with the estimate in `file`")
 	f.IntVar(&o.batch, "batch", 0, "batch `size` of the estimate (default: the run's only one)")
@@ -69,7 +69,7 @@ func runMonitor(ctx context.Context, o *monitorOptions, command []string) (err e
 	if err := o.check(command); err != nil {
 		return err
 	}
-	planned, err := o.planned(ctx)
+	planned, err := o.plannedPoint(ctx)
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func runMonitor(ctx context.Context, o *monitorOptions, command []string) (err e
 		return err
 	}
 	w := &watch{options: o, planned: planned, notices: o.app.stderr}
-	watched := w.follow
+	watched := w.isDescendant
 	switch {
 	case len(o.pids) > 0:
 		watched = func(pid int) bool { return slices.Contains(o.pids, pid) }
@@ -93,13 +93,13 @@ func runMonitor(ctx context.Context, o *monitorOptions, command []string) (err e
 	defer func() { err = errors.Join(err, w.sinks.close()) }()
 	switch {
 	case len(command) > 0:
-		return w.command(ctx, command)
+		return w.runCommand(ctx, command)
 	case terminal(o.app.stdout) && !o.plain && !o.quiet && !o.once && !w.sinks.silent:
 		return w.screen(ctx)
 	}
 	err = w.loop(ctx, nil)
 	if usage := (usageError{}); !o.once && !o.quiet && !errors.As(err, &usage) {
-		w.summarize()
+		w.printPeaks()
 	}
 	return err
 }
@@ -109,13 +109,13 @@ func (o *monitorOptions) check(command []string) error {
 	switch {
 	case o.interval < time.Millisecond:
 		return usagef("--interval: %v is too short; the shortest is 1ms", o.interval)
-	case o.length < 0:
-		return usagef("--for: %v: need a positive duration", o.length)
+	case o.duration < 0:
+		return usagef("--for: %v: need a positive duration", o.duration)
 	case slices.ContainsFunc(o.pids, func(pid int) bool { return pid < 1 }):
 		return usagef("--pid: %d is not a process ID", slices.Min(o.pids))
 	case o.once && len(command) > 0:
 		return usagef("--once cannot watch a command; remove one of the two")
-	case o.length > 0 && len(command) > 0:
+	case o.duration > 0 && len(command) > 0:
 		return usagef("--for does not apply to a command, which is watched to its end; remove the flag")
 	case o.run != "" && len(command) == 0:
 		return usagef("--run compares the peak of a command; give one after --")
@@ -126,20 +126,20 @@ func (o *monitorOptions) check(command []string) error {
 	case (o.csv == "-" || o.jsonl == "-") && len(command) > 0:
 		return usagef("--csv and --jsonl: the command uses standard output; name a file for samples")
 	}
-	if o.above == "" {
+	if o.memoryLimit == "" {
 		return nil
 	}
-	if _, err := parseMemory(string(o.above), 0); err != nil {
+	if _, err := parseMemory(string(o.memoryLimit), 0); err != nil {
 		return usagef("--fail-above: %w", err)
 	}
 	return nil
 }
 
-// ceiling is the limit of --fail-above: memory or a share of the GPU's memory; empty for none.
-type ceiling string
+// memoryLimit is the limit of --fail-above: memory or a share of the GPU's memory; empty for none.
+type memoryLimit string
 
-// of returns the limit in bytes for a GPU's memory.
-func (c ceiling) of(total int64) int64 {
+// bytesOf returns the limit in bytes for a GPU's memory.
+func (c memoryLimit) bytesOf(total int64) int64 {
 	if c == "" {
 		return total
 	}
@@ -148,10 +148,12 @@ func (c ceiling) of(total int64) int64 {
 }
 
 // exceeded reports whether a GPU exceeded the limit since the previous sample.
-func (c ceiling) exceeded(s monitor.Sample) bool { return c != "" && s.Highest > c.of(s.Total) }
+func (c memoryLimit) exceeded(s monitor.Sample) bool {
+	return c != "" && s.Highest > c.bytesOf(s.Total)
+}
 
-// planned returns the point to compare with; nil for none.
-func (o *monitorOptions) planned(ctx context.Context) (*report.Point, error) {
+// plannedPoint returns the point to compare with; nil for none.
+func (o *monitorOptions) plannedPoint(ctx context.Context) (*report.Point, error) {
 	if o.run == "" {
 		return nil, nil
 	}
@@ -222,7 +224,6 @@ func openNVML() (monitor.Session, error) {
 	return session, nil
 }
 
-// alive reports whether this machine has a process with a number.
 func alive(pid int) bool {
 	p, err := os.FindProcess(pid)
 	if err != nil {
@@ -244,8 +245,9 @@ func (w *watch) screen(ctx context.Context) error {
 	}
 	o := w.options
 	program := tea.NewProgram(screen.New(screen.Options{
-		History: w.sinks.history, Interval: o.interval, Limit: o.above.of, Alarm: o.above != "", Now: time.Now,
-	}), w.terminal(ctx)...)
+		History: w.sinks.history, Interval: o.interval, Limit: o.memoryLimit.bytesOf, Alarm: o.memoryLimit != "",
+		Now: time.Now,
+	}), w.screenOptions(ctx)...)
 	ended := make(chan error, 1)
 	go func() {
 		ended <- w.loop(ctx, nil)
@@ -257,12 +259,11 @@ func (w *watch) screen(ctx context.Context) error {
 	if looped := <-ended; !asked || !errors.Is(looped, context.Canceled) {
 		err = looped
 	}
-	w.summarize()
+	w.printPeaks()
 	return err
 }
 
-// terminal returns the options of the screen program.
-func (w *watch) terminal(ctx context.Context) []tea.ProgramOption {
+func (w *watch) screenOptions(ctx context.Context) []tea.ProgramOption {
 	a := w.options.app
 	options := []tea.ProgramOption{
 		tea.WithContext(ctx), tea.WithInput(nil), tea.WithOutput(a.stdout), tea.WithoutSignalHandler(), tea.WithFPS(10),

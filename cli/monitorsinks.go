@@ -40,7 +40,7 @@ func openSinks(o *monitorOptions) (s *sinks, err error) {
 	}()
 	if o.csv != "" {
 		header := strings.Join(monitor.Header(), ",") + "\n"
-		to, continued, err := s.log("csv", o.csv, header)
+		to, continued, err := s.openLog("csv", o.csv, header)
 		if err != nil {
 			return s, err
 		}
@@ -52,7 +52,7 @@ func openSinks(o *monitorOptions) (s *sinks, err error) {
 		}
 	}
 	if o.jsonl != "" {
-		to, _, err := s.log("jsonl", o.jsonl, `{"time":`)
+		to, _, err := s.openLog("jsonl", o.jsonl, `{"time":`)
 		if err != nil {
 			return s, err
 		}
@@ -75,15 +75,15 @@ func openSinks(o *monitorOptions) (s *sinks, err error) {
 	return s, nil
 }
 
-// log opens a file to append samples to; - is standard output without the screen's lines. It appends to an existing
-// log, and refuses files that do not begin like a log or end in the middle of a line.
-func (s *sinks) log(flag, path, begins string) (to io.Writer, continued bool, err error) {
+// openLog opens a file to append samples to; - is standard output without the screen's lines. It appends to an existing
+// openLog, and refuses files that do not begin like a log or end in the middle of a line.
+func (s *sinks) openLog(flag, path, begins string) (to io.Writer, continued bool, err error) {
 	if path == "-" {
 		s.silent = true
 		return s.stdout, false, nil
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644)
-	if err == nil && !regular(f) { // a pipe or a device has no past
+	if err == nil && !isRegularFile(f) { // a pipe or a device has no past
 		f.Close()
 		f, err = os.OpenFile(path, os.O_WRONLY, 0)
 	}
@@ -97,7 +97,7 @@ func (s *sinks) log(flag, path, begins string) (to io.Writer, continued bool, er
 	return f, continued, nil
 }
 
-func regular(f *os.File) bool {
+func isRegularFile(f *os.File) bool {
 	info, err := f.Stat()
 	return err == nil && info.Mode().IsRegular()
 }
@@ -171,7 +171,7 @@ func serve(address string, e *monitor.Exporter) (net.Listener, error) {
 	mux.Handle("GET /metrics", e)
 	var handler http.Handler = mux
 	if loopback(l.Addr()) {
-		handler = forThisMachine(mux)
+		handler = refuseRemoteHosts(mux)
 	}
 	const soon = 10 * time.Second // a scrape takes milliseconds
 	server := &http.Server{
@@ -188,9 +188,9 @@ func loopback(a net.Addr) bool {
 	return ok && tcp.IP.IsLoopback()
 }
 
-// forThisMachine refuses requests for another host: a web page whose name resolves to this machine
+// refuseRemoteHosts refuses requests for another host: a web page whose name resolves to this machine
 // (DNS rebinding) could read the answers.
-func forThisMachine(h http.Handler) http.Handler {
+func refuseRemoteHosts(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host := r.Host
 		if name, _, err := net.SplitHostPort(host); err == nil {

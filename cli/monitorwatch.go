@@ -33,9 +33,9 @@ type watch struct {
 
 	// root is the command's process ID, 0 before it starts; tree holds all descendants ever seen, as of the time in
 	// fresh.
-	root  int
-	tree  []int
-	fresh time.Time
+	root        int
+	descendants []int
+	treeReadAt  time.Time
 }
 
 // sample reads all GPUs. It returns a negative result if a GPU exceeds the limit.
@@ -47,7 +47,7 @@ func (w *watch) sample(now time.Time) error {
 		fmt.Fprintln(w.notices, "vprof:", text)
 	}
 	if first {
-		if err := w.missing(seen.Samples); err != nil {
+		if err := w.checkPIDs(seen.Samples); err != nil {
 			return err
 		}
 	}
@@ -55,8 +55,9 @@ func (w *watch) sample(now time.Time) error {
 		return err
 	}
 	for _, s := range seen.Samples {
-		if w.options.above.exceeded(s) {
-			return negative{fmt.Errorf("GPU %d used more memory than --fail-above %s: %s of %s", s.GPU, w.options.above,
+		if w.options.memoryLimit.exceeded(s) {
+			return negativeVerdict{fmt.Errorf("GPU %d used more memory than --fail-above %s: %s of %s", s.GPU,
+				w.options.memoryLimit,
 				bytesize.Format(s.Highest), bytesize.Format(s.Total))}
 		}
 		if s.Error != "" && w.options.once {
@@ -66,8 +67,8 @@ func (w *watch) sample(now time.Time) error {
 	return nil
 }
 
-// missing reports processes of --pid that use no GPU. A process that does not exist is an error.
-func (w *watch) missing(samples []monitor.Sample) error {
+// checkPIDs reports processes of --pid that use no GPU. A process that does not exist is an error.
+func (w *watch) checkPIDs(samples []monitor.Sample) error {
 	for _, pid := range w.options.pids {
 		uses := slices.ContainsFunc(samples, func(s monitor.Sample) bool {
 			return slices.ContainsFunc(s.Processes, func(p monitor.Process) bool { return p.PID == pid })
@@ -84,20 +85,20 @@ func (w *watch) missing(samples []monitor.Sample) error {
 	return nil
 }
 
-// burst is the time between two readings of --burst.
-const burst = time.Millisecond
+// burstInterval is the time between two readings of --burst.
+const burstInterval = time.Millisecond
 
 // loop samples until done, or without done until the context ends.
 func (w *watch) loop(ctx context.Context, done <-chan struct{}) error {
 	o := w.options
-	if o.length > 0 {
+	if o.duration > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, o.length)
+		ctx, cancel = context.WithTimeout(ctx, o.duration)
 		defer cancel()
 	}
 	pace, ended := o.interval, ctx.Done()
 	if o.burst {
-		pace = min(pace, burst)
+		pace = min(pace, burstInterval)
 	}
 	if done != nil {
 		ended = nil
@@ -127,14 +128,14 @@ func (w *watch) loop(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
-// follow reports whether a process belongs to the command.
-func (w *watch) follow(pid int) bool {
+// isDescendant reports whether a process belongs to the command.
+func (w *watch) isDescendant(pid int) bool {
 	// Reading /proc is slow.
-	if w.root != 0 && time.Since(w.fresh) > 200*time.Millisecond {
-		w.tree = lists.Union(w.tree, monitor.Tree(w.root)...)
-		w.fresh = time.Now()
+	if w.root != 0 && time.Since(w.treeReadAt) > 200*time.Millisecond {
+		w.descendants = lists.Union(w.descendants, monitor.Tree(w.root)...)
+		w.treeReadAt = time.Now()
 	}
-	return slices.Contains(w.tree, pid)
+	return slices.Contains(w.descendants, pid)
 }
 
 const (
@@ -144,8 +145,8 @@ const (
 	endGrace    = 30 * time.Second
 )
 
-// command runs a command, watches it, and prints its peak.
-func (w *watch) command(ctx context.Context, command []string) error {
+// runCommand runs a command, watches it, and prints its peak.
+func (w *watch) runCommand(ctx context.Context, command []string) error {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = w.options.app.stdin, w.options.app.stdout, w.options.app.stderr
 	w.sinks.silent = true // standard output is the command's
@@ -169,7 +170,7 @@ func (w *watch) command(ctx context.Context, command []string) error {
 		fmt.Fprintf(w.notices, "vprof: %v; ending %s\n", err, command[0])
 		p.End(endGrace)
 	}
-	w.conclude()
+	w.comparePeakWithPlan()
 	var failed *exec.ExitError
 	switch {
 	case err != nil:
@@ -182,20 +183,18 @@ func (w *watch) command(ctx context.Context, command []string) error {
 	return p.Err()
 }
 
-// summarize prints the peak of each GPU.
-func (w *watch) summarize() {
+func (w *watch) printPeaks() {
 	for _, s := range w.monitor.Seen() {
 		peak := s.Peak
 		if len(w.options.pids) > 0 {
 			peak = s.WatchedPeak
 		}
 		printable.Fprintf(w.options.app.stderr, "vprof: gpu %d: peak %s (%s)\n", s.GPU,
-			bytesize.Format(peak), readings(s))
+			bytesize.Format(peak), sampleDensity(s))
 	}
 }
 
-// readings describes the density of a GPU's samples.
-func readings(s monitor.Seen) string {
+func sampleDensity(s monitor.Seen) string {
 	text := fmt.Sprintf("%d readings, up to %s apart", s.Samples, monitor.FormatInterval(s.Gap))
 	if s.Samples == 1 {
 		text = "1 reading"
@@ -206,8 +205,8 @@ func readings(s monitor.Seen) string {
 	return text
 }
 
-// conclude prints the command's peak on the GPU that it used most, compared with the plan.
-func (w *watch) conclude() {
+// comparePeakWithPlan prints the command's peak on the GPU that it used most, compared with the plan.
+func (w *watch) comparePeakWithPlan() {
 	all := w.monitor.Seen()
 	held := func(s monitor.Seen) int64 { return s.WatchedPeak }
 	what := "its processes held at most"
@@ -218,7 +217,7 @@ func (w *watch) conclude() {
 	to := w.options.app.stderr
 	for _, s := range all {
 		if peak := held(s); peak > 0 || s.GPU == most.GPU {
-			fmt.Fprintf(to, "vprof: gpu %d: %s %s (%s)\n", s.GPU, what, bytesize.Format(peak), readings(s))
+			fmt.Fprintf(to, "vprof: gpu %d: %s %s (%s)\n", s.GPU, what, bytesize.Format(peak), sampleDensity(s))
 		}
 	}
 	peak := held(most)

@@ -25,16 +25,16 @@ type output struct {
 	format  string
 	exports []string
 	wide    bool
-	// defaults say which settings decide what a step needs and were left to the model.
-	defaults string
+	// modelDefaults say which settings decide what a step needs and were left to the model.
+	modelDefaults string
 	// origins are where settings come from, of the verbs that choose them; others leave what files say.
 	origins   report.Origins
 	fromModel bool
 	// defaultGPU names the GPU that a verdict is about where no flag names one; empty otherwise.
 	defaultGPU string
 
-	chosen report.Format
-	files  []report.Export
+	reportFormat report.Format
+	files        []report.Export
 }
 
 // register adds the flags of the output to a command. They are checked before the command runs.
@@ -50,13 +50,13 @@ func (o *output) register(cmd *cobra.Command) *cobra.Command {
 	f.StringVar(&o.format, "format", string(report.Table), "output `format`: "+strings.Join(report.Formats(), ", "))
 	f.StringArrayVar(&o.exports, "export", nil, "also write `file`, in the format of its suffix (repeatable)")
 	f.BoolVar(&o.wide, "wide", false, "show all columns of tables, however narrow the terminal is")
-	complete(cmd, "format", report.Formats)
+	completeFlag(cmd, "format", report.Formats)
 	return cmd
 }
 
 // open checks the format, and that the files can be written.
 func (o *output) open() (err error) {
-	if o.chosen, err = report.ParseFormat(o.format); err != nil {
+	if o.reportFormat, err = report.ParseFormat(o.format); err != nil {
 		return usagef("--format: %w", err)
 	}
 	o.files, err = report.Exports(o.exports)
@@ -91,14 +91,14 @@ func (o *output) save(d report.Document) error {
 // print writes to standard output.
 func (o *output) print(d report.Document) error {
 	o.app.printed = d
-	if o.chosen == report.Table {
+	if o.reportFormat == report.Table {
 		err := report.WriteTable(o.app.stdout, d, o.layout())
 		if err == nil && o.defaultGPU != "" {
 			_, err = fmt.Fprintf(o.app.stdout, "judged on an %s (no --gpu given; see vprof gpus)\n", o.defaultGPU)
 		}
 		return err
 	}
-	return report.Write(o.app.stdout, o.chosen, d)
+	return report.Write(o.app.stdout, o.reportFormat, d)
 }
 
 // pipedWidth is the width of tables in files and pipes, in characters.
@@ -106,7 +106,7 @@ const pipedWidth = 120
 
 // layout returns the layout of tables on standard output: as wide as the terminal or COLUMNS, or without a limit.
 func (o *output) layout() report.Layout {
-	l := report.Layout{Color: o.app.colored(), Defaults: o.defaults}
+	l := report.Layout{Color: o.app.colored(), Defaults: o.modelDefaults}
 	if o.wide {
 		return l
 	}
@@ -127,9 +127,8 @@ func (a *app) width() int {
 	return 0
 }
 
-// from sets the sources of a model's settings.
-func (o *output) from(m models.Model, origins report.Origins) {
-	o.origins, o.fromModel, o.defaults = origins, true, defaults(m, origins)
+func (o *output) setOrigins(m models.Model, origins report.Origins) {
+	o.origins, o.fromModel, o.modelDefaults = origins, true, defaultsText(m, origins)
 }
 
 // finish writes everything once.
@@ -140,8 +139,8 @@ func (o *output) finish(d report.Document) error {
 	return o.print(d)
 }
 
-// work runs a verb under a line of progress, and writes its result.
-func (o *output) work(do func(progress.Func) (report.Document, error)) error {
+// withProgress runs a verb under a line of progress, and writes its result.
+func (o *output) withProgress(do func(progress.Func) (report.Document, error)) error {
 	bar := startProgress(o.app, false)
 	d, err := do(bar.step)
 	bar.end()
@@ -151,8 +150,8 @@ func (o *output) work(do func(progress.Func) (report.Document, error)) error {
 	return o.finish(d)
 }
 
-// showing completes a command that has only output flags, and shows the document that make returns.
-func (o *output) showing(cmd *cobra.Command, make func(args []string) (report.Document, error)) *cobra.Command {
+// showDocument completes a command that has only output flags, and shows the document that make returns.
+func (o *output) showDocument(cmd *cobra.Command, make func(args []string) (report.Document, error)) *cobra.Command {
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		d, err := make(args)
 		if err != nil {
@@ -163,13 +162,13 @@ func (o *output) showing(cmd *cobra.Command, make func(args []string) (report.Do
 	return o.register(cmd)
 }
 
-// completing reports whether this process completes a command line for a shell. Only then completions are registered:
+// isCompleting reports whether this process completes a command line for a shell. Only then completions are registered:
 // cobra keeps them, with their commands, until the process ends.
-var completing atomic.Bool
+var isCompleting atomic.Bool
 
-// complete offers words for the values of a flag in shell completion.
-func complete(cmd *cobra.Command, flag string, words func() []string) {
-	if !completing.Load() {
+// completeFlag offers words for the values of a flag in shell completion.
+func completeFlag(cmd *cobra.Command, flag string, words func() []string) {
+	if !isCompleting.Load() {
 		return
 	}
 	// The only error is a flag that does not exist, a bug that any test shows.

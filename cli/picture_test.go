@@ -19,7 +19,7 @@ import (
 func TestPictureOfTheTerminalIsCurrent(t *testing.T) {
 	sample.Alone(t)
 	const command = "sweep --model redimnet-b2 --stage full"
-	a := system()
+	a := newSystemApp()
 	var out bytes.Buffer
 	a.stdout = &out
 	require.Equal(t, exitFine, run(t.Context(), a, strings.Fields(command+" --color always")))

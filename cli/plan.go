@@ -53,8 +53,8 @@ func planCmd(a *app) (*cobra.Command, *planOptions) {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return runPlan(cmd, o) },
 	}
 	o.c.register(cmd, a)
-	o.c.ranks.tabled, o.c.ranks.linkable = true, true
-	o.c.takesTrainer(cmd, a, searchNothing)
+	o.c.ranks.hasRankTable, o.c.ranks.usesLinkSpeed = true, true
+	o.c.acceptTrainer(cmd, a, noSearchedFlags)
 	o.c.registerAllocConf()
 	o.batch.register(cmd, "the model's own batch")
 	o.target.register(cmd, "`GPUs`: a list like rtx-3060,a100-80, or all (see vprof gpus)")
@@ -65,7 +65,7 @@ func planCmd(a *app) (*cobra.Command, *planOptions) {
 	cmd.Flags().StringVar(&o.request, "request", "",
 		"print the memory request for a `scheduler`, by the upper end of the estimate: "+
 			strings.Join(fleet.Requests(), ", "))
-	complete(cmd, "request", fleet.Requests)
+	completeFlag(cmd, "request", fleet.Requests)
 	cmd.Flags().StringVar(&o.requestFile, "json-request", "",
 		"answer the request in a JSON `file` (- for standard input): an object of options by name, \"files\" for "+
 			"trainers' files")
@@ -86,7 +86,7 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 	if err != nil {
 		return err
 	}
-	evidence, err := o.c.evidence(o.app)
+	evidence, err := o.c.readEvidence(o.app)
 	if err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 	if err != nil {
 		return err
 	}
-	gpus = o.c.ranks.linked(gpus)
+	gpus = o.c.ranks.withLinkSpeed(gpus)
 	batches, err := o.batch.sizes([]int{own})
 	if err != nil {
 		return err
@@ -113,7 +113,7 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 	jobs := make([][]job.Job, len(cases))
 	of := make([]models.Case, len(cases))
 	for i, c := range cases {
-		parts, err := o.c.otherParts(m, c.Case)
+		parts, err := o.c.curriculumParts(m, c.Case)
 		if err != nil {
 			return err
 		}
@@ -124,7 +124,7 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 		}
 	}
 	warnings := step.Unsupported(gpus, of...)
-	if done, err := o.part.instead(func() error {
+	if done, err := o.part.runShardIfSet(func() error {
 		if len(jobs) > 1 {
 			return usagef("--torch: a plan in shards needs one release; %q names several", o.c.torch)
 		}
@@ -164,9 +164,9 @@ func (o *planOptions) gpus() ([]device.GPU, error) {
 		return nil, err
 	}
 	gpu := found.GPU
-	if gpu.Memory -= found.Others; gpu.Memory <= gpu.Context {
-		return nil, negative{fmt.Errorf("other processes use %s of %s, which leaves no memory for training",
-			bytesize.Format(found.Others), gpu.Product)}
+	if gpu.Memory -= found.OtherProcessBytes; gpu.Memory <= gpu.Context {
+		return nil, negativeVerdict{fmt.Errorf("other processes use %s of %s, which leaves no memory for training",
+			bytesize.Format(found.OtherProcessBytes), gpu.Product)}
 	}
 	gpu, err = o.target.withHostMemory(gpu)
 	return []device.GPU{gpu}, err
@@ -211,7 +211,7 @@ func (o *planOptions) cases() (m models.Model, cases []report.Case, batch int, e
 			return m, nil, 0, usagef("--torch: PyTorch %s is named twice in %q", c.ReleaseName(), o.c.torch)
 		}
 		cases, batch = append(cases, report.CaseOf(m, c)), c.Batch
-		o.out.from(m, o.c.origins(m, c))
+		o.out.setOrigins(m, o.c.origins(m, c))
 	}
 	return m, cases, batch, nil
 }
@@ -224,7 +224,7 @@ func (o *planOptions) plan(ctx context.Context, here *job.Local, releases [][]jo
 	bar := startProgress(o.app, false)
 	defer bar.end()
 	here.Progress = bar.step
-	if err := o.first(ctx, here, releases[0][0]); err != nil {
+	if err := o.printFirst(ctx, here, releases[0][0]); err != nil {
 		return nil, err
 	}
 	var plans report.Releases
@@ -234,23 +234,24 @@ func (o *planOptions) plan(ctx context.Context, here *job.Local, releases [][]jo
 			return nil, err
 		}
 		if len(releases) == 1 {
-			if o.app.look != nil {
-				o.app.look(r)
+			if o.app.onPartialPlan != nil {
+				o.app.onPartialPlan(r)
 			}
-			if err := o.ranged(ctx, here, r, jobs, bar.step); err != nil {
+			if err := o.addStackRanges(ctx, here, r, jobs, bar.step); err != nil {
 				return nil, err
 			}
 		}
 		r.Warnings = append(r.Warnings, warnings...)
-		o.app.stamp(r, started)
+		o.app.addProvenance(r, started)
 		plans = append(plans, r)
 	}
 	return plans, nil
 }
 
-// first sends the need of a job's first batch, before it is judged, to a program that asked for incomplete results.
-func (o *planOptions) first(ctx context.Context, here *job.Local, j job.Job) error {
-	if o.app.look == nil || j.Lengths != nil || j.Parts != nil {
+// printFirst sends the need of a job's first batch, before it is judged, to a program that asked for incomplete
+// results.
+func (o *planOptions) printFirst(ctx context.Context, here *job.Local, j job.Job) error {
+	if o.app.onPartialPlan == nil || j.Lengths != nil || j.Parts != nil {
 		return nil
 	}
 	setup, err := step.Of(here.Models, j.Case, here.Evidence)
@@ -258,7 +259,7 @@ func (o *planOptions) first(ctx context.Context, here *job.Local, j job.Job) err
 		return err
 	}
 	if r, err := judge.First(ctx, setup, *j.Target.GPU, j.Batches[0]); err == nil { // else the plan says why not
-		o.app.look(r)
+		o.app.onPartialPlan(r)
 	}
 	return nil
 }
@@ -266,7 +267,7 @@ func (o *planOptions) first(ctx context.Context, here *job.Local, j job.Job) err
 // shard estimates a part of all GPUs and batch sizes; a GPU's are consecutive. Warnings cover all GPUs.
 func (o *planOptions) shard(ctx context.Context, here *job.Local, jobs []job.Job, warnings []report.Warning) error {
 	each := len(jobs[0].Batches)
-	p, err := planOf("plan", len(jobs)*each, jobs)
+	p, err := newShardPlan("plan", len(jobs)*each, jobs)
 	if err != nil {
 		return err
 	}
@@ -279,7 +280,7 @@ func (o *planOptions) shard(ctx context.Context, here *job.Local, jobs []job.Job
 			if err != nil {
 				return 0, nil, err
 			}
-			o.app.stamp(r, o.app.now().UTC())
+			o.app.addProvenance(r, o.app.now().UTC())
 			r.SetOrigins(o.out.origins)
 			return len(j.Batches), r, nil
 		})
@@ -301,7 +302,7 @@ func (o *planOptions) printRequests(plans report.Releases) error {
 	}
 	var answer report.Response
 	if answer.Of(plans...); answer.ExitCode != 0 {
-		return negative{errors.New("no row fits, so a job with the request above would run out of memory")}
+		return negativeVerdict{errors.New("no row fits, so a job with the request above would run out of memory")}
 	}
 	return nil
 }
@@ -318,7 +319,7 @@ func (o *planOptions) planRanks(ctx context.Context, here *job.Local, m models.M
 	case o.lengths.source != "":
 		return usagef("--lengths needs one rank; name it with --rank")
 	}
-	if done, err := o.part.instead(func() error {
+	if done, err := o.part.runShardIfSet(func() error {
 		return usagef("--shard: a table of all ranks cannot be split")
 	}); done {
 		return err
@@ -331,7 +332,7 @@ func (o *planOptions) planRanks(ctx context.Context, here *job.Local, m models.M
 	warnings := step.Unsupported(gpus, cases[0].Case)
 	for _, r := range ranks {
 		r.Plan.Warnings = append(r.Plan.Warnings, warnings...)
-		o.app.stamp(r.Plan, started)
+		o.app.addProvenance(r.Plan, started)
 	}
 	return o.out.finish(ranks)
 }
@@ -365,9 +366,9 @@ func rankPlans(ctx context.Context, here *job.Local, m models.Model, c report.Ca
 	return out, nil
 }
 
-// ranksOf plans the differing ranks of a run's case, at one of its batch sizes; none if one GPU trains, or if there are
-// too many ranks to compare.
-func ranksOf(ctx context.Context, a *app, r *report.Report, batch int) (report.Ranks, error) {
+// planDifferingRanks plans the differing ranks of a run's case, at one of its batch sizes; none if one GPU trains, or
+// if there are too many ranks to compare.
+func planDifferingRanks(ctx context.Context, a *app, r *report.Report, batch int) (report.Ranks, error) {
 	if r.Case.Strategy == nil || len(r.Points) == 0 {
 		return nil, nil
 	}

@@ -16,7 +16,7 @@ func TestPlanForTheGPUOfThisMachine(t *testing.T) {
 	require.NoError(t, err)
 	for others, want := range map[int64]exitCode{0: exitFine, bytesize.GiB: exitFine, gpu.Memory: exitNegative} {
 		var out, errors bytes.Buffer
-		a := system()
+		a := newSystemApp()
 		a.stdout, a.stderr = &out, &errors
 		a.detect = func(int) (localGPU, error) { return localGPU{gpu, others}, nil }
 		require.Equal(t, want, run(t.Context(), a,
@@ -26,7 +26,7 @@ func TestPlanForTheGPUOfThisMachine(t *testing.T) {
 			require.Contains(t, out.String(), bytesize.Format(gpu.Memory-others))
 		}
 	}
-	a := system()
+	a := newSystemApp()
 	a.stderr = new(bytes.Buffer)
 	require.Equal(t, exitUsage, run(t.Context(), a,
 		[]string{"plan", "--model", "redimnet-b2", "--auto", "--gpu", "t4"}))

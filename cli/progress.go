@@ -11,21 +11,20 @@ import (
 )
 
 const (
-	// silence is the time before progress is shown. Most commands take less.
-	silence = 100 * time.Millisecond
-	// pace is the time between two updates.
-	pace = 200 * time.Millisecond
+	// progressDelay is the time before progress is shown. Most commands take less.
+	progressDelay    = 100 * time.Millisecond
+	progressInterval = 200 * time.Millisecond
 )
 
 // progressLine shows the progress of long work and the remaining time on standard error, on terminals only.
 type progressLine struct {
-	to   io.Writer
-	tell progress.Func
-	stop chan struct{}
-	drew sync.WaitGroup
+	to      io.Writer
+	forward progress.Func
+	stop    chan struct{}
+	drawing sync.WaitGroup
 
 	mu          sync.Mutex
-	what        string
+	activity    string
 	done, total int
 	began       time.Time // of what is being done
 	shown       bool
@@ -33,7 +32,7 @@ type progressLine struct {
 
 // startProgress shows progress on a terminal, unless the user or the verb needs none. The caller calls end.
 func startProgress(a *app, quiet bool) *progressLine {
-	p := &progressLine{to: a.stderr, tell: a.tell, stop: make(chan struct{}), began: time.Now()}
+	p := &progressLine{to: a.stderr, forward: a.onProgress, stop: make(chan struct{}), began: time.Now()}
 	if !quiet && !a.quiet && terminal(a.stderr) {
 		p.show()
 	}
@@ -42,15 +41,15 @@ func startProgress(a *app, quiet bool) *progressLine {
 
 // show redraws the line until the end.
 func (p *progressLine) show() {
-	p.drew.Go(func() {
-		wait := silence
+	p.drawing.Go(func() {
+		wait := progressDelay
 		for {
 			select {
 			case <-p.stop:
 				return
 			case <-time.After(wait):
 				p.draw(time.Now())
-				wait = pace
+				wait = progressInterval
 			}
 		}
 	})
@@ -60,19 +59,19 @@ func (p *progressLine) show() {
 func (p *progressLine) step(what string, done, total int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if what != p.what {
+	if what != p.activity {
 		p.began = time.Now()
 	}
-	p.what, p.done, p.total = what, done, total
-	if p.tell != nil {
-		p.tell(what, done, total)
+	p.activity, p.done, p.total = what, done, total
+	if p.forward != nil {
+		p.forward(what, done, total)
 	}
 }
 
 // end removes the line.
 func (p *progressLine) end() {
 	close(p.stop)
-	p.drew.Wait()
+	p.drawing.Wait()
 	if p.shown {
 		fmt.Fprint(p.to, "\r\x1b[K")
 	}
@@ -89,11 +88,11 @@ func (p *progressLine) draw(now time.Time) {
 func (p *progressLine) line(elapsed time.Duration) string {
 	switch {
 	case p.total == 0:
-		return fmt.Sprintf("vprof: %s, %v", cmp.Or(p.what, "working"), elapsed.Round(time.Second))
+		return fmt.Sprintf("vprof: %s, %v", cmp.Or(p.activity, "working"), elapsed.Round(time.Second))
 	case p.done == 0:
-		return fmt.Sprintf("vprof: %d of %d %s", p.done, p.total, p.what)
+		return fmt.Sprintf("vprof: %d of %d %s", p.done, p.total, p.activity)
 	}
 	left := elapsed * time.Duration(p.total-p.done) / time.Duration(p.done)
-	return fmt.Sprintf("vprof: %d of %d %s, about %v left", p.done, p.total, p.what,
+	return fmt.Sprintf("vprof: %d of %d %s, about %v left", p.done, p.total, p.activity,
 		max(left.Round(time.Second), time.Second))
 }

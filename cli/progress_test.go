@@ -19,7 +19,7 @@ func TestProgressSaysHowLongItWillTake(t *testing.T) {
 		{12, 12, 3 * time.Second, "vprof: 12 of 12 GPUs, about 1s left"},
 		{10, 1000, time.Minute, "vprof: 10 of 1000 GPUs, about 1h39m0s left"},
 	} {
-		require.Equal(t, c.want, (&progressLine{what: "GPUs", done: c.done, total: c.total}).line(c.elapsed))
+		require.Equal(t, c.want, (&progressLine{activity: "GPUs", done: c.done, total: c.total}).line(c.elapsed))
 	}
 }
 
@@ -33,7 +33,7 @@ func TestProgressWaitsAndLeavesNothing(t *testing.T) {
 	require.Empty(t, out.String())
 
 	require.Equal(t, "vprof: working, 3s", (&progressLine{}).line(3*time.Second))
-	require.Equal(t, "vprof: Python exports m, 3s", (&progressLine{what: "Python exports m"}).line(3*time.Second))
+	require.Equal(t, "vprof: Python exports m, 3s", (&progressLine{activity: "Python exports m"}).line(3*time.Second))
 	p = &progressLine{to: &out, stop: make(chan struct{}), began: time.Now()}
 	p.step("GPUs", 1, 4)
 	p.draw(p.began.Add(2 * time.Second))

@@ -72,7 +72,7 @@ func TestPlansOfPublishedFiguresAreCurrent(t *testing.T) {
 			chosen = append(chosen, r)
 		}
 	}
-	a := system()
+	a := newSystemApp()
 	a.residuals = steptest.Exactly
 	planned, err := a.publishedRows(t.Context(), chosen, publishedFolder, func(string, int, int) {})
 	require.NoError(t, err)
@@ -124,19 +124,22 @@ func TestMarginsAreThoseOfPublishedFigures(t *testing.T) {
 		Allocated: of(false, conformal.Middle95, described.Allocated, "allocated"),
 		Reserved:  of(false, conformal.Middle95, described.Reserved, "reserved", "device"),
 	}
-	// Of these groups docs/lab/models.md and docs/lab/compile.md have the ranges, whose records are not in the repository.
+	// Of these groups docs/lab/models.md and docs/lab/compile.md have the ranges, whose records are not in the
+	// repository.
 	fixed := func(name string, records int, a, r [2]float64) conformal.Group {
 		return conformal.Group{
 			Group: name, Allocated: conformal.Margin{Low: a[0], High: a[1], Records: records},
 			Reserved: conformal.Margin{Low: r[0], High: r[1], Records: records},
 		}
 	}
-	data, err := conformal.Encode("bench/reference/data/published; docs/lab/models.md and compile.md", []conformal.Group{
-		described, reported,
-		fixed("41 captured models", 153, [2]float64{-.0038, .0061}, [2]float64{-.0001, .0001}),
-		fixed("73 captured models without cuDNN's answers", 335, [2]float64{-.0084, .0063}, [2]float64{-.0335, .0147}),
-		fixed("compiled steps", 34, [2]float64{-.0173, .0112}, [2]float64{-.0170, .0538}),
-	})
+	data, err := conformal.Encode("bench/reference/data/published; docs/lab/models.md and compile.md",
+		[]conformal.Group{
+			described, reported,
+			fixed("41 captured models", 153, [2]float64{-.0038, .0061}, [2]float64{-.0001, .0001}),
+			fixed("73 captured models without cuDNN's answers", 335, [2]float64{-.0084, .0063},
+				[2]float64{-.0335, .0147}),
+			fixed("compiled steps", 34, [2]float64{-.0173, .0112}, [2]float64{-.0170, .0538}),
+		})
 	require.NoError(t, err)
 	golden.Equal(t, "../profiler/planner/published.json", data)
 
@@ -156,12 +159,15 @@ func TestMarginsAreThoseOfPublishedFigures(t *testing.T) {
 	require.NoError(t, err)
 	text := strings.Join(strings.Fields(string(page)), " ")
 	a, r := described.Allocated, described.Reserved
-	require.Contains(t, text, fmt.Sprintf("held %d of %d allocated and %d of %d reserved peaks", a.Held, a.Records, r.Held,
-		r.Records))
+	require.Contains(t, text,
+		fmt.Sprintf("held %d of %d allocated and %d of %d reserved peaks", a.Held, a.Records, r.Held,
+			r.Records))
 	allocated, reserved, err := planner.Residuals(planner.Subject{Model: "hf:any.json", Release: "2.15"})
 	require.NoError(t, err)
-	require.Contains(t, allocated.Source(), fmt.Sprintf("held in %d of %d with their source left out", a.Held, a.Records))
-	require.Contains(t, reserved.Source(), fmt.Sprintf("held in %d of %d with their source left out", r.Held, r.Records))
+	require.Contains(t, allocated.Source(),
+		fmt.Sprintf("held in %d of %d with their source left out", a.Held, a.Records))
+	require.Contains(t, reserved.Source(),
+		fmt.Sprintf("held in %d of %d with their source left out", r.Held, r.Records))
 	a, r = reported.Allocated, reported.Reserved
 	require.Contains(t, text, fmt.Sprintf("held %d of %d allocated and %d of %d reserved and device peaks", a.Held,
 		a.Records, r.Held, r.Records))
@@ -185,7 +191,8 @@ func TestErrorsOfPublishedFiguresInThePage(t *testing.T) {
 	}
 	for _, g := range report.PublishedOf(publishedRows(t)).Groups {
 		if g.Group != "fitcheck" || g.Kind != "device" { // which differ from reserved bytes by the context alone
-			row := fmt.Sprintf("| %s | %d | %s | %s |", g.Kind, g.Figures, digits(g.Errors.Median), digits(g.Errors.P95))
+			row := fmt.Sprintf("| %s | %d | %s | %s |", g.Kind, g.Figures, digits(g.Errors.Median),
+				digits(g.Errors.P95))
 			require.Contains(t, page, row, g.Group)
 		}
 	}
@@ -216,7 +223,8 @@ func TestLoadedModelsNeedWhatPyTorchSays(t *testing.T) {
 		"--batch 3 --weights fp32 --quantize int8":    {1_510_076_416, 1_619_001_344},
 		"--batch 2 --weights fp16 --set device-map=1": {815_976_448, 861_929_472},
 	} {
-		e, err := system().planned(t.Context(), "plan --model hf:llama-8x1024.json --gpu t4 --torch 2.15 "+how+adapters,
+		e, err := newSystemApp().estimateCommand(t.Context(),
+			"plan --model hf:llama-8x1024.json --gpu t4 --torch 2.15 "+how+adapters,
 			"../bench/reference/data/finetune")
 		require.NoError(t, err, how)
 		require.InDelta(t, want[0], e.Allocated.Bytes, 512<<10, how)

@@ -32,7 +32,7 @@ func TestOptionsOfThePythonPackageAreTheFlags(t *testing.T) {
 		"-run Python -update.\"\"\"\n\nfrom __future__ import annotations\n\nfrom collections.abc import Mapping, " +
 		"Sequence\nfrom typing import TypedDict, Union\n\nValue = Union[str, int, float, bool]\n" +
 		"Values = Union[Value, Sequence[Value], Mapping[str, Value]]\n")
-	root, verbs, entries := newRootCmd(system()), []string{"plan", "fit", "smoke", "run"}, map[string][]string{}
+	root, verbs, entries := newRootCmd(newSystemApp()), []string{"plan", "fit", "smoke", "run"}, map[string][]string{}
 	alone := map[string][]string{}
 	for _, verb := range verbs {
 		cmd, _, err := root.Find([]string{verb})

@@ -20,15 +20,15 @@ type rankFlags struct {
 	strategy string
 	rank     string
 	link     float64
-	// tabled reports whether the verb makes a table of all ranks, linkable that it uses the speed of --link.
-	tabled, linkable bool
+	// hasRankTable reports whether the verb makes a table of all ranks, linkable that it uses the speed of --link.
+	hasRankTable, usesLinkSpeed bool
 }
 
 func (f *rankFlags) register(cmd *cobra.Command) {
 	f.registerGroup(cmd, models.DDP, models.FieldNamed("strategy").Help(nil))
 	f.flags.StringVar(&f.rank, "rank", "",
 		"rank `n` to estimate, or all for a table of plan (default: the one that needs most)")
-	complete(cmd, "strategy", models.Strategies)
+	completeFlag(cmd, "strategy", models.Strategies)
 }
 
 // registerGroup makes the flags that do not name a rank.
@@ -48,23 +48,23 @@ func (f *rankFlags) check() error {
 	if f.link < 0 || f.flags.Changed("link") && !(f.link > 0) {
 		return usagef("--link: %v: need GB/s above 0, such as 450 for an H100's NVLink", f.link)
 	}
-	if f.flags.Changed("link") && !f.linkable {
+	if f.flags.Changed("link") && !f.usesLinkSpeed {
 		return usagef("--link: this command uses the GPU's own links; only plan, smoke, time and fit accept --link")
 	}
-	if f.gpus > 1 || f.alone() {
+	if f.gpus > 1 || f.isOneGPU() {
 		return nil
 	}
-	return f.single()
+	return f.refuseRankFlags()
 }
 
-// single refuses flags for several GPUs.
-func (f *rankFlags) single() error {
-	return without(f.flags, "--%s is about several GPUs; say how many with --gpus, 2 or more (DeepSpeed's zero1 to "+
-		"zero3 train on one, too)", "strategy", "rank", "link")
+func (f *rankFlags) refuseRankFlags() error {
+	return refuseFlags(f.flags,
+		"--%s is about several GPUs; say how many with --gpus, 2 or more (DeepSpeed's zero1 to "+
+			"zero3 train on one, too)", "strategy", "rank", "link")
 }
 
-// alone reports whether the strategy also works with one GPU: DeepSpeed's engine does.
-func (f *rankFlags) alone() bool {
+// isOneGPU reports whether the strategy also works with one GPU: DeepSpeed's engine does.
+func (f *rankFlags) isOneGPU() bool {
 	s, err := models.ParseStrategy(f.strategy)
 	return f.flags.Changed("gpus") && f.flags.Changed("strategy") && err == nil && s.DeepSpeed() &&
 		!f.flags.Changed("link")
@@ -75,7 +75,7 @@ func (f *rankFlags) apply(c *models.Case) error {
 	if f.flags == nil {
 		return nil
 	}
-	if err := f.check(); err != nil || f.gpus == 1 && !f.alone() {
+	if err := f.check(); err != nil || f.gpus == 1 && !f.isOneGPU() {
 		return err
 	}
 	s, err := models.ParseStrategy(f.strategy)
@@ -95,7 +95,7 @@ func (f *rankFlags) apply(c *models.Case) error {
 		}
 		s.Rank = &rank
 	}
-	if f.rank == allRanks && !f.tabled {
+	if f.rank == allRanks && !f.hasRankTable {
 		return usagef("--rank all works only with plan; name one rank")
 	}
 	if f.rank == allRanks && s.Rank != nil {
@@ -108,8 +108,7 @@ func (f *rankFlags) apply(c *models.Case) error {
 // allRanks is the value of --rank that asks for all that differ.
 const allRanks = "all"
 
-// linked returns the GPUs with the speed of --link.
-func (f *rankFlags) linked(gpus []device.GPU) []device.GPU {
+func (f *rankFlags) withLinkSpeed(gpus []device.GPU) []device.GPU {
 	if f.link > 0 {
 		for i := range gpus {
 			gpus[i].Link = f.link * 1e9
@@ -122,16 +121,16 @@ func (f *rankFlags) linked(gpus []device.GPU) []device.GPU {
 type groupFlags struct{ rankFlags }
 
 func (g *groupFlags) register(cmd *cobra.Command) {
-	g.linkable = true
+	g.usesLinkSpeed = true
 	g.registerGroup(cmd, fit.AnyStrategy, "how they share the work, by `name` and options: "+
 		strings.Join(models.Strategies(), ", ")+" (see vprof help strategies); auto searches them")
-	complete(cmd, "strategy", func() []string { return append([]string{fit.AnyStrategy}, models.Strategies()...) })
+	completeFlag(cmd, "strategy", func() []string { return append([]string{fit.AnyStrategy}, models.Strategies()...) })
 }
 
 // apply combines every case of a search with each strategy.
 func (g *groupFlags) apply(s *fit.Search) error {
 	if g.gpus == 1 {
-		return g.single()
+		return g.refuseRankFlags()
 	}
 	if err := g.check(); err != nil {
 		return err
@@ -139,7 +138,7 @@ func (g *groupFlags) apply(s *fit.Search) error {
 	if s.Device != nil {
 		return usagef("--profile and --device measure on one GPU; remove them, or --gpus")
 	}
-	s.GPUs = g.linked(s.GPUs)
+	s.GPUs = g.withLinkSpeed(s.GPUs)
 	s.Ranks = report.Parallel{GPUs: g.gpus, Strategy: g.strategy}
 	var cases []models.Case
 	for _, c := range s.Cases {

@@ -12,7 +12,7 @@ import (
 
 // readBack returns an error if a trainer's file with the new values would give another plan: nothing is written.
 func (f *applyFlags) readBack(changes []configfile.Change, c report.Choice) error {
-	if f.trainer == nil || len(f.pairs) > 0 || len(changes) != 1 {
+	if f.trainer == nil || len(f.mapPairs) > 0 || len(changes) != 1 {
 		return nil
 	}
 	reread, err := f.trainer.Again(changes[0].After)
@@ -54,23 +54,23 @@ func (f *applyFlags) readBack(changes []configfile.Change, c report.Choice) erro
 	return nil
 }
 
-// unwrittenFlags are the flags of a case that fit respects and does not write.
-var unwrittenFlags = []string{
+// flagsNotInFile are the flags of a case that fit respects and does not write.
+var flagsNotInFile = []string{
 	"task", "seq-len", "weights", "amp", "lora", "optimizer", "objective", "train-only", "trained-weights", "qat",
 	"chunked-loss",
 	"linear-cross-entropy", "torch-compile", "tiled-mlp", "clip", "routing", "strategy", "alloc-conf",
 	"cublas-workspace",
 }
 
-// factNames maps such flags to their names in the trainers' tables, if those differ.
-var factNames = map[string]string{"amp": "mixed", "lora": "lora-r"}
+// flagOfFact maps such flags to their names in the trainers' tables, if those differ.
+var flagOfFact = map[string]string{"amp": "mixed", "lora": "lora-r"}
 
-// unwritten appends to a note the flags of the command line that the trainer's file lacks.
-func (f *applyFlags) unwritten(c report.Choice, note string) (lines []string) {
+// valuesNotInFile appends to a note the flags of the command line that the trainer's file lacks.
+func (f *applyFlags) valuesNotInFile(c report.Choice, note string) (lines []string) {
 	if note != "" {
 		lines = append(lines, note)
 	}
-	if f.trainer == nil || len(f.pairs) > 0 {
+	if f.trainer == nil || len(f.mapPairs) > 0 {
 		return lines
 	}
 	said := map[string]string{}
@@ -78,14 +78,14 @@ func (f *applyFlags) unwritten(c report.Choice, note string) (lines []string) {
 		said[s.Flag] = s.Value
 	}
 	levers := trainerValues(c).Levers
-	for _, name := range unwrittenFlags {
+	for _, name := range flagsNotInFile {
 		flag := f.flags.Lookup(name)
-		if flag == nil || !f.fixed(name) || levers[name] != "" || said[name] == flag.Value.String() {
+		if flag == nil || !f.isFixedFlag(name) || levers[name] != "" || said[name] == flag.Value.String() {
 			continue
 		}
 		lines = append(lines, fmt.Sprintf("%s: --%s %s is not in the file and is not written; set %s by hand",
 			f.trainer.File, name, flag.Value,
-			cmp.Or(f.trainer.Decides(name), f.trainer.Decides(factNames[name]), "it")))
+			cmp.Or(f.trainer.Decides(name), f.trainer.Decides(flagOfFact[name]), "it")))
 	}
 	return lines
 }

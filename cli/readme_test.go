@@ -29,7 +29,7 @@ func TestPagesShowWhatCommandsPrint(t *testing.T) {
 		current := consoleBlock.ReplaceAllFunc(page, func(block []byte) []byte {
 			blocks++
 			line := string(consoleBlock.FindSubmatch(block)[1])
-			a := system()
+			a := newSystemApp()
 			var out bytes.Buffer
 			a.stdout = &out
 			require.Equal(t, exitFine, run(t.Context(), a, strings.Fields(line)), line)
@@ -74,7 +74,7 @@ const skillFile = "../python/vprof_gpu/SKILL.md"
 // Commands and flags that pages name exist: flags of "vprof VERB ..." for that verb, flags alone for any verb.
 func TestCommandsAndFlagsOfPagesExist(t *testing.T) {
 	pages := documents(t)
-	root := newRootCmd(system())
+	root := newRootCmd(newSystemApp())
 	root.InitDefaultHelpCmd()
 	for _, path := range append(pages, "../README.md", "../ARCHITECTURE.md", "../CONTRIBUTING.md", skillFile) {
 		page, err := os.ReadFile(path)

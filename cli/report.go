@@ -49,7 +49,7 @@ func newReportCmd(a *app) *cobra.Command {
 	f.StringArrayVar(&o.references, "reference", nil, "also show records of PyTorch in `file` (repeatable)")
 	f.BoolVar(&o.step, "step", true, "show a training step on the page")
 	f.BoolVar(&o.sideBySide, "side-by-side", false, "show two runs of the same case side by side")
-	complete(cmd, "to", viewNames)
+	completeFlag(cmd, "to", viewNames)
 	o.c.register(cmd, a)
 	o.c.registerAllocConf()
 	o.target.register(cmd, "`GPU` to simulate (see vprof gpus)")
@@ -67,7 +67,7 @@ func runReport(ctx context.Context, o *reportOptions, paths []string) error {
 	switch {
 	case len(paths) > 0 && o.c.model != "":
 		return usagef("report needs runs or a case, not both: remove --model or the files")
-	case len(paths) == 0 && (!v.ofStep || o.c.model == ""):
+	case len(paths) == 0 && (!v.needsStep || o.c.model == ""):
 		return usagef("report needs a run; create one with \"vprof sweep --export run.json\"")
 	}
 	write, err := v.make(ctx, o, paths)
@@ -87,46 +87,46 @@ func runReport(ctx context.Context, o *reportOptions, paths []string) error {
 	return nil
 }
 
-// writer writes a file's content, and maker makes a writer from runs or from the case of the flags.
+// writeFunc writes a file's content, and maker makes a writer from runs or from the case of the flags.
 type (
-	writer = func(io.Writer) error
-	maker  = func(ctx context.Context, o *reportOptions, paths []string) (writer, error)
+	writeFunc = func(io.Writer) error
+	viewFunc  = func(ctx context.Context, o *reportOptions, paths []string) (writeFunc, error)
 )
 
-// view is an output format of report.
-type view struct {
+// reportView is an output format of report.
+type reportView struct {
 	name string
 	// suffixes are the file suffixes that select this form.
 	suffixes []string
 	// file is the default of --output.
 	file string
-	// ofStep reports whether it shows one training step, which flags can describe, too.
-	ofStep bool
-	make   maker
+	// needsStep reports whether it shows one training step, which flags can describe, too.
+	needsStep bool
+	make      viewFunc
 }
 
 // views returns the values of --to.
-func views() []view {
-	return []view{
-		{"page", []string{".html", ".htm"}, "report.html", false, pageOf},
-		{"batch", []string{".svg"}, "plot.svg", false, pictureOf(page.Peaks)},
-		{"breakdown", nil, "plot.svg", false, pictureOf(page.Breakdown)},
-		{"timeline", nil, "plot.svg", true, timelineOf},
-		{"pprof", []string{".gz", ".pb"}, "-", true, stepAs((*profile.Profile).WritePprof)},
-		{"memory-viz", []string{".pickle"}, "-", true, stepAs((*profile.Profile).WriteMemoryViz)},
-		{"perfetto", []string{".perfetto"}, "-", true, stepAs((*profile.Profile).WritePerfetto)},
-		{"program", []string{recorded.Suffix}, "-", true, stepAs((*profile.Profile).WriteProgram)},
-		{"csv", []string{".csv"}, "-", false, rowsAs(report.CSV)},
-		{"json", []string{".json"}, "-", false, rowsAs(report.JSON)},
-		{"jsonl", []string{".jsonl", ".ndjson"}, "-", false, rowsAs(report.JSONL)},
-		{"markdown", []string{".md", ".markdown"}, "-", false, rowsAs(report.Markdown)},
+func views() []reportView {
+	return []reportView{
+		{"page", []string{".html", ".htm"}, "report.html", false, pageView},
+		{"batch", []string{".svg"}, "plot.svg", false, pictureView(page.Peaks)},
+		{"breakdown", nil, "plot.svg", false, pictureView(page.Breakdown)},
+		{"timeline", nil, "plot.svg", true, timelineView},
+		{"pprof", []string{".gz", ".pb"}, "-", true, stepView((*profile.Profile).WritePprof)},
+		{"memory-viz", []string{".pickle"}, "-", true, stepView((*profile.Profile).WriteMemoryViz)},
+		{"perfetto", []string{".perfetto"}, "-", true, stepView((*profile.Profile).WritePerfetto)},
+		{"program", []string{recorded.Suffix}, "-", true, stepView((*profile.Profile).WriteProgram)},
+		{"csv", []string{".csv"}, "-", false, rowsView(report.CSV)},
+		{"json", []string{".json"}, "-", false, rowsView(report.JSON)},
+		{"jsonl", []string{".jsonl", ".ndjson"}, "-", false, rowsView(report.JSONL)},
+		{"markdown", []string{".md", ".markdown"}, "-", false, rowsView(report.Markdown)},
 	}
 }
 
-func viewNames() []string { return lists.Map(views(), func(v view) string { return v.name }) }
+func viewNames() []string { return lists.Map(views(), func(v reportView) string { return v.name }) }
 
 // view returns the format of --to or of the output's suffix, or else the page.
-func (o *reportOptions) view() (view, error) {
+func (o *reportOptions) view() (reportView, error) {
 	all, suffix := views(), strings.ToLower(filepath.Ext(o.path))
 	switch {
 	case o.to != "":
@@ -134,24 +134,25 @@ func (o *reportOptions) view() (view, error) {
 		if f, err := report.ParseFormat(name); err == nil {
 			name = string(f) // md is markdown
 		}
-		at := slices.IndexFunc(all, func(v view) bool { return v.name == name })
+		at := slices.IndexFunc(all, func(v reportView) bool { return v.name == name })
 		if at < 0 {
-			return view{}, usagef("--to: unknown format %q; use %s", o.to, strings.Join(viewNames(), ", "))
+			return reportView{}, usagef("--to: unknown format %q; use %s", o.to, strings.Join(viewNames(), ", "))
 		}
 		return all[at], nil
 	case o.path == "" || o.path == "-":
 		return all[0], nil
 	}
-	at := slices.IndexFunc(all, func(v view) bool { return slices.Contains(v.suffixes, suffix) })
+	at := slices.IndexFunc(all, func(v reportView) bool { return slices.Contains(v.suffixes, suffix) })
 	if at < 0 {
-		return view{}, usagef("-o %s: the suffix names no format; use .html or .svg, or name one with --to", o.path)
+		return reportView{}, usagef("-o %s: the suffix names no format; use .html or .svg, or name one with --to",
+			o.path)
 	}
 	return all[at], nil
 }
 
-// rowsAs writes every batch size of runs as rows for other programs.
-func rowsAs(f report.Format) maker {
-	return func(ctx context.Context, o *reportOptions, paths []string) (writer, error) {
+// rowsView writes every batch size of runs as rows for other programs.
+func rowsView(f report.Format) viewFunc {
+	return func(ctx context.Context, o *reportOptions, paths []string) (writeFunc, error) {
 		runs, err := readRuns(ctx, o.app, paths)
 		if err != nil {
 			return nil, err
@@ -165,18 +166,18 @@ func rowsAs(f report.Format) maker {
 	}
 }
 
-// stepAs writes the contents of memory during one step.
-func stepAs(write func(*profile.Profile, io.Writer) error) maker {
-	return func(ctx context.Context, o *reportOptions, paths []string) (writer, error) {
+// stepView writes the contents of memory during one step.
+func stepView(write func(*profile.Profile, io.Writer) error) viewFunc {
+	return func(ctx context.Context, o *reportOptions, paths []string) (writeFunc, error) {
 		p, err := o.profile(ctx, paths)
 		return func(w io.Writer) error { return write(p, w) }, err
 	}
 }
 
-// pictureOf draws one run.
-func pictureOf(draw func(*report.Report) (*page.Picture, error)) maker {
-	return func(ctx context.Context, o *reportOptions, paths []string) (writer, error) {
-		run, err := o.oneRun(ctx, paths)
+// pictureView draws one run.
+func pictureView(draw func(*report.Report) (*page.Picture, error)) viewFunc {
+	return func(ctx context.Context, o *reportOptions, paths []string) (writeFunc, error) {
+		run, err := o.readOneRun(ctx, paths)
 		if err != nil {
 			return nil, err
 		}
@@ -184,7 +185,7 @@ func pictureOf(draw func(*report.Report) (*page.Picture, error)) maker {
 	}
 }
 
-func timelineOf(ctx context.Context, o *reportOptions, paths []string) (writer, error) {
+func timelineView(ctx context.Context, o *reportOptions, paths []string) (writeFunc, error) {
 	p, err := o.profile(ctx, paths)
 	if err != nil {
 		return nil, err
@@ -193,7 +194,7 @@ func timelineOf(ctx context.Context, o *reportOptions, paths []string) (writer, 
 }
 
 // picture returns the writer of a picture. A run that cannot be drawn and a file not named as SVG are bad input.
-func (o *reportOptions) picture(p *page.Picture, err error) (writer, error) {
+func (o *reportOptions) picture(p *page.Picture, err error) (writeFunc, error) {
 	switch {
 	case err != nil:
 		return nil, usageError{err}
@@ -203,8 +204,7 @@ func (o *reportOptions) picture(p *page.Picture, err error) (writer, error) {
 	return p.Write, nil
 }
 
-// oneRun reads the single run to show.
-func (o *reportOptions) oneRun(ctx context.Context, paths []string) (*report.Report, error) {
+func (o *reportOptions) readOneRun(ctx context.Context, paths []string) (*report.Report, error) {
 	runs, err := readRuns(ctx, o.app, paths)
 	if err == nil && len(runs) != 1 {
 		err = usagef("this format shows one run, and %d are given; choose one", len(runs))
@@ -218,25 +218,25 @@ func (o *reportOptions) oneRun(ctx context.Context, paths []string) (*report.Rep
 // profile returns the profile of the single run, or of the flags' case.
 func (o *reportOptions) profile(ctx context.Context, paths []string) (*profile.Profile, error) {
 	if len(paths) > 0 {
-		run, err := o.oneRun(ctx, paths)
+		run, err := o.readOneRun(ctx, paths)
 		if err != nil {
 			return nil, err
 		}
 		return profileOf(ctx, o.app, run, o.batch)
 	}
-	setup, c, err := o.c.setup(o.app)
+	setup, c, err := o.c.newSetup(o.app)
 	if err != nil {
 		return nil, err
 	}
-	gpu, err := o.target.chosen()
+	gpu, err := o.target.oneGPU()
 	if err != nil {
 		return nil, err
 	}
 	return setup.Profile(ctx, gpu, cmp.Or(o.batch, c.Batch))
 }
 
-// pageOf returns a writer of the HTML page of runs.
-func pageOf(ctx context.Context, o *reportOptions, paths []string) (writer, error) {
+// pageView returns a writer of the HTML page of runs.
+func pageView(ctx context.Context, o *reportOptions, paths []string) (writeFunc, error) {
 	files, err := readFiles(o.app, paths)
 	if err != nil {
 		return nil, err
@@ -253,7 +253,7 @@ func pageOf(ctx context.Context, o *reportOptions, paths []string) (writer, erro
 	if len(paths) == 1 && report.OfRanks(runs) && !o.sideBySide { // the first needs most, and its page has a bar of all
 		runs = runs[:1]
 	}
-	sides := byCase(runs)
+	sides := groupByCase(runs)
 	if o.sideBySide {
 		if len(runs) != 2 {
 			return nil, usagef("--side-by-side needs two runs; %d are given", len(runs))
@@ -265,11 +265,11 @@ func pageOf(ctx context.Context, o *reportOptions, paths []string) (writer, erro
 		return p.Write, o.fillPair(ctx, p)
 	}
 	p := &page.Page{Runs: runs}
-	return p.Write, o.fill(ctx, p, p.Check(), o.batch)
+	return p.Write, o.fillPage(ctx, p, p.Check(), o.batch)
 }
 
-// byCase groups runs by case, in order of first appearance.
-func byCase(runs []*report.Report) [][]*report.Report {
+// groupByCase groups runs by case, in order of first appearance.
+func groupByCase(runs []*report.Report) [][]*report.Report {
 	var groups [][]*report.Report
 	for _, r := range runs {
 		i := slices.IndexFunc(groups, func(g []*report.Report) bool { return g[0].Case.Same(r.Case) })
@@ -288,16 +288,16 @@ func (o *reportOptions) fillPair(ctx context.Context, p *page.Pair) error {
 		batch = p.Batch()
 	}
 	for _, side := range []*page.Page{p.A, p.B} {
-		if err := o.fill(ctx, side, err, batch); err != nil {
+		if err := o.fillPage(ctx, side, err, batch); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// fill adds references and a step of the batch size to a page; batch zero is the largest that fits. problem is the
+// fillPage adds references and a step of the batch size to a page; batch zero is the largest that fits. problem is the
 // result of the page's Check.
-func (o *reportOptions) fill(ctx context.Context, p *page.Page, problem error, batch int) error {
+func (o *reportOptions) fillPage(ctx context.Context, p *page.Page, problem error, batch int) error {
 	if errors.As(problem, new(*page.MixedError)) || errors.Is(problem, page.ErrEmpty) {
 		return usageError{problem}
 	}
@@ -307,7 +307,7 @@ func (o *reportOptions) fill(ctx context.Context, p *page.Page, problem error, b
 			return usageError{err}
 		}
 		for _, r := range f.Records {
-			if isOf(r, p.Runs[0].Case) {
+			if isRecordOf(r, p.Runs[0].Case) {
 				p.References = append(p.References, r)
 			}
 		}
@@ -316,7 +316,7 @@ func (o *reportOptions) fill(ctx context.Context, p *page.Page, problem error, b
 		return nil
 	}
 	var err error
-	if p.Ranks, err = ranksOf(ctx, o.app, p.Runs[0], batch); err != nil {
+	if p.Ranks, err = planDifferingRanks(ctx, o.app, p.Runs[0], batch); err != nil {
 		return err
 	}
 	p.Step, err = profileOf(ctx, o.app, p.Runs[0], batch)
@@ -329,8 +329,8 @@ func (o *reportOptions) fill(ctx context.Context, p *page.Page, problem error, b
 	return nil
 }
 
-// isOf reports whether a record has the case, at any batch size.
-func isOf(r reference.Record, c report.Case) bool {
+// isRecordOf reports whether a record has the case, at any batch size.
+func isRecordOf(r reference.Record, c report.Case) bool {
 	k := r.Case
 	k.Batch = 0
 	return k.Key() == c.Key()

@@ -25,19 +25,19 @@ import (
 
 // runOptions describe the command to run, and when to end it.
 type runOptions struct {
-	app     *app
-	command script.Command
-	target  gpuFlags
-	both    bool
-	// tunings reports whether what other commands have tuned is found tuned.
-	tunings bool
-	rank    string
-	steps   string
-	out     output
-	quiet   bool
-	without withoutFlags
-	print   bool
-	record  string
+	app         *app
+	command     script.Command
+	target      gpuFlags
+	simulateToo bool
+	// autotuned reports whether what other commands have tuned is found tuned.
+	autotuned bool
+	rank      string
+	steps     string
+	out       output
+	quiet     bool
+	without   withoutFlags
+	print     bool
+	record    string
 }
 
 func newRunCmd(a *app) *cobra.Command {
@@ -62,7 +62,7 @@ func (o *runOptions) register(cmd *cobra.Command) {
 	o.out.register(cmd)
 	f := cmd.Flags()
 	o.target.registerDevice(cmd, "run on this `device` and measure: cuda:0; or sim:NAME, as --gpu")
-	f.BoolVar(&o.both, "both", false, "simulate this machine's GPU, run on it, too, and compare")
+	f.BoolVar(&o.simulateToo, "both", false, "simulate this machine's GPU, run on it, too, and compare")
 	f.SetInterspersed(false) // what follows the command is its own
 	f.StringVar(&o.steps, "steps", "", "end training after this many `steps` of each optimizer, or all (default: 3, "+
 		"and the longest batches of the data set)")
@@ -86,17 +86,16 @@ func (o *runOptions) register(cmd *cobra.Command) {
 		"store the allocations in a `file` like train.vprof, which other commands accept as a model: vprof plan "+
 			"--model train.vprof --gpu all")
 	f.BoolVar(&o.print, "print-hook", false, "print the Python that runs beside the script and do nothing")
-	complete(cmd, "until", func() []string { return untilEvents })
+	completeFlag(cmd, "until", func() []string { return untilValues })
 }
 
-// usualSteps is the number of steps without --steps; longestSearch limits the search for larger batches after them.
+// defaultSteps is the number of steps without --steps; maxSearchTime limits the search for larger batches after them.
 const (
-	usualSteps    = 3
-	longestSearch = 20 * time.Second
+	defaultSteps  = 3
+	maxSearchTime = 20 * time.Second
 )
 
-// untilEvents are the values of --until.
-var untilEvents = []string{"eval", "save", "end"}
+var untilValues = []string{"eval", "save", "end"}
 
 func runCommand(ctx context.Context, o *runOptions, args []string) error {
 	if o.print {
@@ -135,9 +134,9 @@ func runCommand(ctx context.Context, o *runOptions, args []string) error {
 				return err
 			}
 		}
-		o.app.stamp(r, started)
+		o.app.addProvenance(r, started)
 		runs = append(runs, r)
-		ended = errors.Join(ended, endOf(outcome, r))
+		ended = errors.Join(ended, outcomeError(outcome, r))
 		if o.record != "" {
 			ended = errors.Join(ended, report.WriteFile(o.record, outcome.WriteProgram))
 		}
@@ -149,7 +148,7 @@ func runCommand(ctx context.Context, o *runOptions, args []string) error {
 func (o *runOptions) check() error {
 	c := &o.command
 	switch {
-	case c.Until != "" && !slices.Contains(untilEvents, c.Until):
+	case c.Until != "" && !slices.Contains(untilValues, c.Until):
 		return usagef("invalid --until %q: need eval, save or end", c.Until)
 	case c.ActivationBudget < 0 || c.ActivationBudget > 1:
 		return usagef("invalid --activation-memory-budget %v: need a share from 0 to 1", c.ActivationBudget)
@@ -160,7 +159,7 @@ func (o *runOptions) check() error {
 	}
 	switch c.InductorCache {
 	case "":
-		o.tunings = !o.both
+		o.autotuned = !o.simulateToo
 	case "none":
 		c.InductorCache = ""
 	default:
@@ -177,9 +176,9 @@ func (o *runOptions) check() error {
 	case "all":
 		return nil
 	case "":
-		c.Steps = usualSteps
+		c.Steps = defaultSteps
 		if c.Until == "" {
-			c.Longest = longestSearch
+			c.Longest = maxSearchTime
 		}
 		return nil
 	}
@@ -195,15 +194,15 @@ func (o *runOptions) execute(ctx context.Context, c script.Command) (*script.Out
 	c.Stdin, c.Stdout, c.Stderr = o.app.stdin, o.app.stdout, o.app.stderr
 	if c.Device == "" {
 		var err error
-		if c.Stubs, err = unpackStubs(); err != nil {
+		if c.Stubs, err = unpackStubLibraries(); err != nil {
 			return nil, err
 		}
-		if o.tunings {
+		if o.autotuned {
 			c.Tunings = filepath.Join(filepath.Dir(c.Stubs), "tuned", c.GPU.Name+".jsonl")
 		}
 	}
 	c.Foreground = terminal(o.app.stdout) && o.app.stdin == os.Stdin
-	if o.out.chosen != report.Table {
+	if o.out.reportFormat != report.Table {
 		c.Stdout = o.app.stderr
 	}
 	if o.quiet {
@@ -243,8 +242,8 @@ func (o *runOptions) addNeed(ctx context.Context, failed *script.Outcome, r *rep
 	return err
 }
 
-// unpackStubs unpacks the stubs of NVIDIA's libraries into a folder of the user's cache, and returns it.
-func unpackStubs() (string, error) {
+// unpackStubLibraries unpacks the stubs of NVIDIA's libraries into a folder of the user's cache, and returns it.
+func unpackStubLibraries() (string, error) {
 	cache, err := cacheFolder("")
 	if err != nil {
 		return "", err
@@ -263,9 +262,9 @@ func cacheFolder(name string) (string, error) {
 
 // An eventPrinter prints what a script does, a line for each step and phase.
 type eventPrinter struct {
-	to    io.Writer
-	steps int
-	at    int64 // when a step was printed, in microseconds since 1970
+	to              io.Writer
+	steps           int
+	lastPrintMicros int64 // when a step was printed, in microseconds since 1970
 }
 
 // stepPace is the least time between steps that are printed, after the third, in microseconds.
@@ -275,8 +274,8 @@ func (p *eventPrinter) print(e script.Event) {
 	switch {
 	case e.Name == "imported" && e.Module == "torch":
 		fmt.Fprintf(p.to, "vprof: importing torch %.0f s\n", e.Seconds)
-	case e.Name == "step" && e.Done > p.steps && (e.Done <= 3 || e.At-p.at >= stepPace):
-		p.steps, p.at = e.Done, e.At
+	case e.Name == "step" && e.Done > p.steps && (e.Done <= 3 || e.At-p.lastPrintMicros >= stepPace):
+		p.steps, p.lastPrintMicros = e.Done, e.At
 		of := ""
 		if e.Of > 0 {
 			of = fmt.Sprintf(" of %d", e.Of)
@@ -289,12 +288,12 @@ func (p *eventPrinter) print(e script.Event) {
 	}
 }
 
-// endOf returns the error that gives the command its exit code; nil if it ran and fits. If the command's output was
-// hidden, the error has the traceback, or the end of the output.
-func endOf(o *script.Outcome, r *report.Report) error {
+// outcomeError returns the error that gives the command its exit code; nil if it ran and fits. If the command's output
+// was hidden, the error has the traceback, or the end of the output.
+func outcomeError(o *script.Outcome, r *report.Report) error {
 	switch o.Kind() {
 	case script.OutOfMemory:
-		return negative{errors.New("the script ran out of memory on " + r.Devices[0].String())}
+		return negativeVerdict{errors.New("the script ran out of memory on " + r.Devices[0].String())}
 	case script.Failed:
 		if wanted := o.Wanted(); wanted != "" {
 			return usagef("%s", wanted)
@@ -322,23 +321,23 @@ func endOf(o *script.Outcome, r *report.Report) error {
 		}
 		return usagef("the command never imported PyTorch")
 	case script.NoGPU:
-		return noGPUError{fmt.Sprintf("PyTorch %s of %s finds none", o.Torch().Version, o.Torch().Python), instead}
+		return noGPUError{fmt.Sprintf("PyTorch %s of %s finds none", o.Torch().Version, o.Torch().Python), simulateHint}
 	case script.Untrained:
 		return usagef("the command put no tensor on the GPU; %s", o.Seen())
 	}
 	if g := r.Script.Growth; g.Fills() {
-		return negative{errors.New("the script " + g.String())}
+		return negativeVerdict{errors.New("the script " + g.String())}
 	}
 	return nil
 }
 
 // commands returns the runs that the flags describe, in order: for each GPU, each rank.
 func (o *runOptions) commands() ([]script.Command, error) {
-	ranks, err := o.ranks()
+	ranks, err := o.ranksToRun()
 	if err != nil {
 		return nil, err
 	}
-	on, err := o.places()
+	on, err := o.commandsByGPU()
 	if err != nil {
 		return nil, err
 	}
@@ -351,8 +350,7 @@ func (o *runOptions) commands() ([]script.Command, error) {
 	return all, nil
 }
 
-// ranks returns the ranks to run.
-func (o *runOptions) ranks() ([]int, error) {
+func (o *runOptions) ranksToRun() ([]int, error) {
 	gpus := o.command.GPUs
 	if o.rank == allRanks {
 		all := make([]int, gpus)
@@ -369,14 +367,13 @@ func (o *runOptions) ranks() ([]int, error) {
 	return []int{n}, nil
 }
 
-// places returns the command for each GPU, simulated or of this machine.
-func (o *runOptions) places() ([]script.Command, error) {
-	named, err := o.target.resolveDevice(o.both, "--device and --both take")
+func (o *runOptions) commandsByGPU() ([]script.Command, error) {
+	named, err := o.target.resolveDevice(o.simulateToo, "--device and --both take")
 	switch {
 	case err != nil:
 		return nil, err
-	case named.real:
-		return o.local(named.index)
+	case named.onThisMachine:
+		return o.localCommands(named.index)
 	case o.target.gpu == "all":
 		return nil, usagef("--gpu all: the command runs once for each GPU; name some, or run it once with --record " +
 			"train.vprof, and \"vprof plan --model train.vprof --gpu all\" shows all")
@@ -386,10 +383,10 @@ func (o *runOptions) places() ([]script.Command, error) {
 		return nil, err
 	}
 	o.out.defaultGPU = o.target.defaultGPU(gpus)
-	return o.simulated(gpus), nil
+	return o.simulatedCommands(gpus), nil
 }
 
-func (o *runOptions) simulated(gpus []device.GPU) []script.Command {
+func (o *runOptions) simulatedCommands(gpus []device.GPU) []script.Command {
 	all := make([]script.Command, len(gpus))
 	for i, gpu := range gpus {
 		all[i] = o.command
@@ -398,8 +395,8 @@ func (o *runOptions) simulated(gpus []device.GPU) []script.Command {
 	return all
 }
 
-// local returns the command for a GPU of this machine; with --both, after the command for a simulated one.
-func (o *runOptions) local(index int) ([]script.Command, error) {
+// localCommands returns the command for a GPU of this machine; with --both, after the command for a simulated one.
+func (o *runOptions) localCommands(index int) ([]script.Command, error) {
 	if o.command.GPUs > 1 {
 		return nil, usagef("--gpus: ranks are simulated; without it --device lets a launcher start all of them")
 	}
@@ -408,9 +405,9 @@ func (o *runOptions) local(index int) ([]script.Command, error) {
 		return nil, err
 	}
 	c := o.command
-	c.GPU, c.Device, c.Others = found.GPU, "cuda:"+strconv.Itoa(index), found.Others
-	if o.both {
-		return append(o.simulated([]device.GPU{found.GPU}), c), nil
+	c.GPU, c.Device, c.Others = found.GPU, "cuda:"+strconv.Itoa(index), found.OtherProcessBytes
+	if o.simulateToo {
+		return append(o.simulatedCommands([]device.GPU{found.GPU}), c), nil
 	}
 	return []script.Command{c}, nil
 }

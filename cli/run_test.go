@@ -34,7 +34,7 @@ func desk() (a *app, stdout, stderr *bytes.Buffer) {
 		now:       func() time.Time { return time.Unix(1793858400, 0) },
 		models:    func() *models.Registry { return models.NewRegistry([]models.Model{toy.Model()}) },
 		residuals: func(planner.Subject) (allocated, reserved planner.Residual, err error) { return },
-		openGPU:   openGPU, dev: "/dev/null",
+		openGPU:   openGPU, deviceFolder: "/dev/null",
 	}, stdout, stderr
 }
 
@@ -43,8 +43,8 @@ func TestEveryKindOfErrorHasItsExitCode(t *testing.T) {
 		exitFine:        {nil},
 		exitFailure:     {errors.New("disk full"), io.ErrShortWrite},
 		exitInterrupted: {context.Canceled, errors.Join(context.Canceled, errors.New("disk full"))},
-		exitNegative:    {negative{errors.New("does not fit")}},
-		exitNoGPU:       {noGPUError{"no driver", instead}},
+		exitNegative:    {negativeVerdict{errors.New("does not fit")}},
+		exitNoGPU:       {noGPUError{"no driver", simulateHint}},
 		exitUsage: {
 			usagef("no"), &models.UnknownModelError{}, &device.UnknownGPUError{}, &models.CaseError{},
 			&step.RefusedError{Err: errors.New("batch norm")}, input.Errorf("no such key"),

@@ -79,7 +79,7 @@ func runsOf(ctx context.Context, a *app, data []byte, name string) ([]*report.Re
 	}
 	var all []*report.Report
 	for _, t := range tried {
-		r, err := replan(ctx, a, t)
+		r, err := planAgain(ctx, a, t)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
@@ -98,8 +98,8 @@ func (a *app) setupOf(c report.Case, d report.Device) (*step.Setup, device.GPU, 
 	return setup, gpu, err
 }
 
-// replan plans the case of another experiment.
-func replan(ctx context.Context, a *app, t report.Tried) (*report.Report, error) {
+// planAgain plans the case of another experiment.
+func planAgain(ctx context.Context, a *app, t report.Tried) (*report.Report, error) {
 	setup, gpu, err := a.setupOf(t.Case, t.Device)
 	if err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func replan(ctx context.Context, a *app, t report.Tried) (*report.Report, error)
 	if err != nil {
 		return nil, err
 	}
-	r.Tool, r.Started = tool(), a.now().UTC()
+	r.Tool, r.Started = vprofTool(), a.now().UTC()
 	return r, nil
 }
 
@@ -132,7 +132,7 @@ func profileOf(ctx context.Context, a *app, r *report.Report, batch int) (*profi
 	}
 	p, err := setup.Profile(ctx, gpu, batch)
 	if err == nil {
-		p.Tool = tool()
+		p.Tool = vprofTool()
 	}
 	return p, err
 }

@@ -68,7 +68,7 @@ func TestRunOnTheGPUOfThisMachine(t *testing.T) {
 		require.Equal(t, exitUsage, run(t.Context(), a,
 			append(append([]string{"run"}, args...), "--", "sh", script)), args)
 	}
-	a.detect = func(int) (localGPU, error) { return localGPU{}, noGPUError{"no driver", instead} }
+	a.detect = func(int) (localGPU, error) { return localGPU{}, noGPUError{"no driver", simulateHint} }
 	require.Equal(t, exitNoGPU, run(t.Context(), a, []string{"run", "--device", "cuda:0", "--", "true"}))
 	require.Contains(t, stderr.String(), "no usable GPU: no driver")
 }
@@ -136,7 +136,8 @@ func TestCalibrateHost(t *testing.T) {
 	a, stdout, stderr := desk()
 	a.models = sync.OnceValue(all.Models)
 	require.Equal(t, exitFine, run(t.Context(), a, []string{"calibrate", "--host", "--python", "./python"}), stderr)
-	require.Regexp(t, `host +2\.00 times +± 0\.\d+ times +ResNet-50 on this machine: 47\.0 ms of processor time`, stdout)
+	require.Regexp(t, `host +2\.00 times +± 0\.\d+ times +ResNet-50 on this machine: 47\.0 ms of processor time`,
+		stdout)
 	require.Contains(t, stdout.String(), "written to coefficients.yaml")
 	stdout.Reset()
 	require.Equal(t, exitFine, run(t.Context(), a, []string{

@@ -13,7 +13,7 @@ func newSchemaCmd(a *app) *cobra.Command {
 		Use:       "schema [" + strings.Join(report.Schemas(), "|") + "]",
 		Short:     "Print the JSON Schema of vprof's output",
 		ValidArgs: report.Schemas(),
-		Args:      between(0, 1, "name one schema: "+strings.Join(report.Schemas(), ", ")),
+		Args:      argCount(0, 1, "name one schema: "+strings.Join(report.Schemas(), ", ")),
 		RunE: func(_ *cobra.Command, args []string) error {
 			name := "report"
 			if len(args) == 1 {

@@ -29,21 +29,22 @@ import (
 // The test binary is vprof, with a toy model besides the real ones.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"vprof": func() {
-		collectLess()
+		setGCPercent()
 		if os.Getenv("HF_ENDPOINT") != "" { // a script that tests what the network gives
 			hub.Online = hub.FromEnvironment(func(what string) { fmt.Fprintln(os.Stderr, "vprof: fetching", what) })
 		}
 		if patience, err := time.ParseDuration(os.Getenv("VPROF_TEST_PATIENCE")); err == nil { // of calls of the driver
-			callPeriod, callPatience = patience/2, patience
+			slowCallNotice, hungCallTimeout = patience/2, patience
 		}
-		os.Exit(int(runInterruptibly(withToy(system()), os.Args[1:])))
+		os.Exit(int(runInterruptibly(withToy(newSystemApp()), os.Args[1:])))
 	}})
 }
 
 // withToy adds the toy model to an app.
 func withToy(a *app) *app {
 	a.models = func() *models.Registry {
-		return all.WithFiles(models.NewRegistry([]models.Model{toy.Model()}, all.Models().All()), nil, a.compiled)
+		return all.WithFiles(models.NewRegistry([]models.Model{toy.Model()}, all.Models().All()), nil,
+			a.compiledSteps)
 	}
 	a.residuals = toyResiduals(a.residuals)
 	return a

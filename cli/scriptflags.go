@@ -23,14 +23,14 @@ import (
 // placeholder matches a placeholder for a value in a command: {batch}, or a name of --set.
 var placeholder = regexp.MustCompile(`\{[A-Za-z_][\w.-]*\}`)
 
-// isRun reports whether a command is run instead of read: it has a placeholder, or --run is given.
-func isRun(cmd *cobra.Command, words []string) bool {
+// isRunCommand reports whether a command is run instead of read: it has a placeholder, or --run is given.
+func isRunCommand(cmd *cobra.Command, words []string) bool {
 	run := cmd.Flags().Lookup("run")
 	return slices.ContainsFunc(words, placeholder.MatchString) || run != nil && run.Changed
 }
 
-// takeScript stores a command to run, for verbs that can run one.
-func (f *caseFlags) takeScript(cmd *cobra.Command, words []string) error {
+// useScript stores a command to run, for verbs that can run one.
+func (f *caseFlags) useScript(cmd *cobra.Command, words []string) error {
 	if !slices.Contains([]string{"sweep", "fit", "smoke"}, cmd.Name()) {
 		return usagef("a command with %s is run by sweep, fit and smoke; \"vprof run -- ...\" runs one without",
 			placeholder.FindString(strings.Join(words, " ")))
@@ -49,8 +49,7 @@ func settingValues(settings []string) map[string]string {
 	return values
 }
 
-// substitute replaces names by their values.
-func substitute(words []string, values map[string]string) ([]string, error) {
+func fillPlaceholders(words []string, values map[string]string) ([]string, error) {
 	var missing error
 	filled := make([]string, len(words))
 	for i, w := range words {
@@ -69,8 +68,9 @@ func substitute(words []string, values map[string]string) ([]string, error) {
 	return filled, missing
 }
 
-// asScript returns an error for a script in place of a model, which tells how to run it; nil if words name no script.
-func asScript(cmd *cobra.Command, words []string) error {
+// scriptAsModelError returns an error for a script in place of a model, which tells how to run it; nil if words name no
+// script.
+func scriptAsModelError(cmd *cobra.Command, words []string) error {
 	at := slices.IndexFunc(words, func(w string) bool { return filepath.Ext(w) == ".py" })
 	if i := slices.Index(words, "-m"); at < 0 && 0 < i && i+1 < len(words) {
 		at = i + 1
@@ -89,34 +89,34 @@ func asScript(cmd *cobra.Command, words []string) error {
 
 // batchRuns runs a command at one batch size after the other.
 type batchRuns struct {
-	app    *app
-	words  []string
-	values map[string]string
-	gpu    device.GPU
-	all    *report.Report
-	tried  map[int]script.Sized
-	took   time.Duration // all of them
+	app     *app
+	words   []string
+	values  map[string]string
+	gpu     device.GPU
+	all     *report.Report
+	tried   map[int]script.Sized
+	runTime time.Duration // all of them
 }
 
 func newBatchRuns(a *app, words, settings []string, gpu device.GPU) (*batchRuns, error) {
 	b := &batchRuns{app: a, words: words, values: settingValues(settings), gpu: gpu, tried: map[int]script.Sized{}}
 	b.values["batch"] = "1"
-	_, err := substitute(words, b.values)
+	_, err := fillPlaceholders(words, b.values)
 	return b, err
 }
 
-// try runs the command at a batch size, once.
-func (b *batchRuns) try(ctx context.Context, batch int) (script.Sized, error) {
+// runBatch runs the command at a batch size, once.
+func (b *batchRuns) runBatch(ctx context.Context, batch int) (script.Sized, error) {
 	if sized, done := b.tried[batch]; done {
 		return sized, nil
 	}
 	b.values["batch"] = strconv.Itoa(batch)
-	words, err := substitute(b.words, b.values)
+	words, err := fillPlaceholders(b.words, b.values)
 	if err != nil {
 		return script.Sized{}, err
 	}
 	o := &runOptions{app: b.app, quiet: true}
-	o.out.chosen = report.Table
+	o.out.reportFormat = report.Table
 	bar, began := startProgress(b.app, false), time.Now()
 	tell := func(what string) {
 		bar.step(what, 0, 0)
@@ -124,10 +124,10 @@ func (b *batchRuns) try(ctx context.Context, batch int) (script.Sized, error) {
 			fmt.Fprintf(b.app.stderr, "vprof: %s\n", what)
 		}
 	}
-	what := fmt.Sprintf("run %d: batch %d%s", len(b.tried)+1, batch, b.left())
+	what := fmt.Sprintf("run %d: batch %d%s", len(b.tried)+1, batch, b.remainingTime())
 	tell(what)
 	outcome, err := o.execute(ctx, script.Command{
-		Args: words, GPU: b.gpu, Steps: usualSteps, Longest: longestSearch, GPUs: 1,
+		Args: words, GPU: b.gpu, Steps: defaultSteps, Longest: maxSearchTime, GPUs: 1,
 		Told: func(e script.Event) {
 			if e.Name == "busy" {
 				tell(what + ", " + e.Text)
@@ -135,7 +135,7 @@ func (b *batchRuns) try(ctx context.Context, batch int) (script.Sized, error) {
 		},
 	})
 	bar.end()
-	b.took += time.Since(began)
+	b.runTime += time.Since(began)
 	if err != nil {
 		return script.Sized{}, err
 	}
@@ -143,14 +143,14 @@ func (b *batchRuns) try(ctx context.Context, batch int) (script.Sized, error) {
 	if err != nil {
 		return script.Sized{}, err
 	}
-	ended := endOf(outcome, r)
+	ended := outcomeError(outcome, r)
 	if g := r.Script.Growth; g.Fills() { // whatever the batch, it ends
-		return script.Sized{}, negative{fmt.Errorf("batch %d: the script %v", batch, g)}
+		return script.Sized{}, negativeVerdict{fmt.Errorf("batch %d: the script %v", batch, g)}
 	} else if g != nil {
 		r.Points[0].Run.Reserved += g.Rest
 		r.Points[0].Run.Device += g.Rest
 	}
-	if ended != nil && !errors.As(ended, new(negative)) {
+	if ended != nil && !errors.As(ended, new(negativeVerdict)) {
 		return script.Sized{}, fmt.Errorf("batch %d: %w", batch, ended)
 	}
 	b.add(r, batch)
@@ -158,16 +158,16 @@ func (b *batchRuns) try(ctx context.Context, batch int) (script.Sized, error) {
 	return b.tried[batch], nil
 }
 
-// usualRuns is the number of runs that a search for the largest batch usually needs.
-const usualRuns = 4
+// usualSearchRuns is the number of runs that a search for the largest batch usually needs.
+const usualSearchRuns = 4
 
-// left formats the time that the remaining runs of a search may take, from the time of its runs so far; if there are
-// already more runs than usual, the time of one run.
-func (b *batchRuns) left() string {
+// remainingTime formats the time that the remaining runs of a search may take, from the time of its runs so far; if
+// there are already more runs than usual, the time of one run.
+func (b *batchRuns) remainingTime() string {
 	if len(b.tried) == 0 {
 		return ""
 	}
-	each, more := b.took/time.Duration(len(b.tried)), usualRuns-len(b.tried)
+	each, more := b.runTime/time.Duration(len(b.tried)), usualSearchRuns-len(b.tried)
 	if more <= 0 {
 		return fmt.Sprintf(", about %v a run", each.Round(time.Second))
 	}
@@ -189,10 +189,10 @@ func (b *batchRuns) add(r *report.Report, batch int) {
 	slices.SortFunc(b.all.Points, func(p, q report.Point) int { return p.Batch - q.Batch })
 }
 
-// upward runs batch sizes, up to the first that does not fit.
-func (b *batchRuns) upward(ctx context.Context, batches []int) error {
+// runUntilFull runs batch sizes, up to the first that does not fit.
+func (b *batchRuns) runUntilFull(ctx context.Context, batches []int) error {
 	for i, batch := range batches {
-		sized, err := b.try(ctx, batch)
+		sized, err := b.runBatch(ctx, batch)
 		if err != nil {
 			return err
 		}
@@ -204,9 +204,9 @@ func (b *batchRuns) upward(ctx context.Context, batches []int) error {
 	return nil
 }
 
-// largest finds the largest multiple that is safe on the GPU, up to a limit.
-func (b *batchRuns) largest(ctx context.Context, multiple, most int, budget planner.Budget) error {
-	try := func(batch int) (script.Sized, error) { return b.try(ctx, batch) }
+// searchLargest finds the largest multiple that is safe on the GPU, up to a limit.
+func (b *batchRuns) searchLargest(ctx context.Context, multiple, most int, budget planner.Budget) error {
+	try := func(batch int) (script.Sized, error) { return b.runBatch(ctx, batch) }
 	found, err := script.Largest(ctx, b.gpu, budget, multiple, most, try)
 	if err == nil {
 		b.all.Largest = &found
@@ -221,7 +221,7 @@ func runSweepScript(ctx context.Context, o *sweepOptions) error {
 		return err
 	}
 	return runScripts(o.app, &o.c, &o.target, &o.out, func(b *batchRuns) error {
-		return b.upward(ctx, batches)
+		return b.runUntilFull(ctx, batches)
 	})
 }
 
@@ -232,11 +232,11 @@ func runFitScript(ctx context.Context, o *fitOptions) error {
 		return err
 	}
 	return runScripts(o.app, &o.c, &o.target, &o.out, func(b *batchRuns) error {
-		if err := b.largest(ctx, max(o.multiple, 1), o.maxBatch, budget); err != nil {
+		if err := b.searchLargest(ctx, max(o.multiple, 1), o.maxBatch, budget); err != nil {
 			return err
 		}
 		if b.all.Largest.Batch == 0 {
-			return negative{errors.New("no batch size is safe")}
+			return negativeVerdict{errors.New("no batch size is safe")}
 		}
 		return nil
 	})
@@ -248,14 +248,14 @@ func runScripts(a *app, c *caseFlags, target *gpuFlags, out *output, search func
 		return usagef("--host-memory applies to models; vprof does not estimate the host memory of a command")
 	}
 	named, err := target.resolveDevice(false, "--device takes")
-	if err == nil && named.real {
+	if err == nil && named.onThisMachine {
 		err = usagef("--device: a command with {batch} runs on a simulated GPU; \"vprof run --device %s\" runs one "+
 			"without it on a GPU", target.device)
 	}
 	if err != nil {
 		return err
 	}
-	gpu, err := target.chosen()
+	gpu, err := target.oneGPU()
 	if err != nil {
 		return err
 	}
@@ -269,6 +269,6 @@ func runScripts(a *app, c *caseFlags, target *gpuFlags, out *output, search func
 	if b.all == nil || errors.Is(searched, context.Canceled) {
 		return searched
 	}
-	a.stamp(b.all, started)
+	a.addProvenance(b.all, started)
 	return errors.Join(out.finish(b.all), searched)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// namedSettings returns the settings of models that have a row in the table of fields.
-func namedSettings() []string {
+// modelSettingNames returns the settings of models that have a row in the table of fields.
+func modelSettingNames() []string {
 	var names []string
 	for _, f := range models.Fields() {
 		if f.JSON == "settings" && f.Name != "" {
@@ -24,8 +24,8 @@ func namedSettings() []string {
 	return names
 }
 
-// keyFields returns the fields that --set accepts and that are not settings of models.
-func keyFields() (all []*models.Field) {
+// settableFields returns the fields that --set accepts and that are not settings of models.
+func settableFields() (all []*models.Field) {
 	fields := models.Fields()
 	for i := range fields {
 		if fields[i].Key && fields[i].JSON != "settings" {
@@ -48,8 +48,8 @@ func (f *settingFlags) register(flags *pflag.FlagSet) {
 			"`name=value`; may be repeated")
 }
 
-// gives reports whether a pair sets an option.
-func (f *settingFlags) gives(name string) bool {
+// sets reports whether a pair sets an option.
+func (f *settingFlags) sets(name string) bool {
 	return slices.ContainsFunc(f.pairs, func(pair string) bool { return strings.HasPrefix(pair, name+"=") })
 }
 
@@ -59,7 +59,7 @@ func (f *settingFlags) values(patch models.Patch) (models.Settings, error) {
 	if err != nil || len(s) == 0 {
 		return nil, err
 	}
-	for _, name := range namedSettings() {
+	for _, name := range modelSettingNames() {
 		if _, twice := s[name]; twice && f.flags.Changed(name) {
 			return nil, usagef("--%s is also given by --set; give one", name)
 		}
@@ -72,9 +72,9 @@ func (f *settingFlags) read(flag string, patch models.Patch) (models.Settings, e
 	s, seen := models.Settings{}, map[string]bool{}
 	for _, pair := range f.pairs {
 		name, value, ok := strings.Cut(pair, "=")
-		at := slices.IndexFunc(keyFields(), func(f *models.Field) bool { return patch != nil && f.Name == name })
+		at := slices.IndexFunc(settableFields(), func(f *models.Field) bool { return patch != nil && f.Name == name })
 		if at >= 0 && !ok {
-			value = keyFields()[at].Bare
+			value = settableFields()[at].Bare
 			ok = value != ""
 		}
 		switch {
@@ -85,12 +85,12 @@ func (f *settingFlags) read(flag string, patch models.Patch) (models.Settings, e
 		}
 		seen[name] = true
 		if at >= 0 {
-			if err := (&fieldFlag{keyFields()[at], patch}).Set(value); err != nil {
+			if err := (&fieldFlag{settableFields()[at], patch}).Set(value); err != nil {
 				return nil, usagef("%s %s: %w", flag, name, err)
 			}
 			continue
 		}
-		if f.flags.Lookup(name) != nil && !slices.Contains(namedSettings(), name) {
+		if f.flags.Lookup(name) != nil && !slices.Contains(modelSettingNames(), name) {
 			return nil, usagef("%s %s: this name is a flag; write --%s %s", flag, name, name, value)
 		}
 		n, err := options.Whole(value, 1024)
@@ -107,7 +107,7 @@ func (f *settingFlags) read(flag string, patch models.Patch) (models.Settings, e
 func (f *caseFlags) origins(m models.Model, cases ...models.Case) report.Origins {
 	given, _ := f.givenSettings() // an error has been told by then
 	var out report.Origins
-	named := namedSettings()
+	named := modelSettingNames()
 	flags := len(named)
 	for _, s := range m.Settings {
 		named = lists.Union(named, s.Name)
@@ -140,8 +140,8 @@ func (f *caseFlags) origins(m models.Model, cases ...models.Case) report.Origins
 	return out
 }
 
-// defaults names the settings whose defaults determine the need; empty if there are none.
-func defaults(m models.Model, from report.Origins) string {
+// defaultsText names the settings whose defaults determine the need; empty if there are none.
+func defaultsText(m models.Model, from report.Origins) string {
 	words := lists.Map(from.Assumed, func(name string) string {
 		if name == "stage" {
 			return "stage " + m.Stages[0]

@@ -106,15 +106,15 @@ func readSettings(path string) (map[string]setting, error) {
 		case node.Kind != yaml.ScalarNode:
 			return nil, usagef("%s: line %d: %s: give one value", path, node.Line, name)
 		case name == coefficientsFlag:
-			node.Value = coefficientsBeside(path, node.Value)
+			node.Value = relativeToSettings(path, node.Value)
 		}
 		found[name] = setting{name, node.Value, path}
 	}
 	return found, nil
 }
 
-// coefficientsBeside returns the path of a coefficients file, which is relative to the settings file that names it.
-func coefficientsBeside(path, value string) string {
+// relativeToSettings returns the path of a coefficients file, which is relative to the settings file that names it.
+func relativeToSettings(path, value string) string {
 	file, name := coefficients.Split(value)
 	if file == "" || file == "none" || filepath.IsAbs(file) {
 		return value

@@ -16,34 +16,34 @@ import (
 
 // shardFlags choose the part of the work.
 type shardFlags struct {
-	shard, into string
-	flags       *pflag.FlagSet
-	// whole are flags that need all of the work, and are refused with --shard.
-	whole []string
-	part  shard.Part
+	shard, shardFolder string
+	flags              *pflag.FlagSet
+	// refusedFlags are flags that need all of the work, and are refused with --shard.
+	refusedFlags []string
+	part         shard.Part
 }
 
 func (f *shardFlags) register(flags *pflag.FlagSet, whole ...string) {
-	f.flags, f.whole = flags, slices.Concat(whole, []string{"export", "format"})
+	f.flags, f.refusedFlags = flags, slices.Concat(whole, []string{"export", "format"})
 	flags.StringVar(&f.shard, "shard", "",
 		"run `part` i/n of the work, i from 0; auto reads it in a job array (see vprof fleet merge)")
-	flags.StringVar(&f.into, "into", "shards", "`folder` for the result of --shard")
+	flags.StringVar(&f.shardFolder, "into", "shards", "`folder` for the result of --shard")
 }
 
 // open parses the flags; false without --shard. Results of a part are not printed.
 func (f *shardFlags) open() (bool, error) {
 	if f.shard == "" {
-		return false, without(f.flags, "--%s works only with --shard i/n", "into")
+		return false, refuseFlags(f.flags, "--%s works only with --shard i/n", "into")
 	}
-	if err := without(f.flags, "--%s needs all of the work and --shard runs a part; remove one (vprof fleet merge "+
-		"has --export and --format)", f.whole...); err != nil {
+	if err := refuseFlags(f.flags, "--%s needs all of the work and --shard runs a part; remove one (vprof fleet merge "+
+		"has --export and --format)", f.refusedFlags...); err != nil {
 		return false, err
 	}
 	return f.parse()
 }
 
-// instead runs a part of the work with --shard. It reports whether there is nothing else to do.
-func (f *shardFlags) instead(do func() error) (done bool, err error) {
+// runShardIfSet runs a part of the work with --shard. It reports whether there is nothing else to do.
+func (f *shardFlags) runShardIfSet(do func() error) (done bool, err error) {
 	done, err = f.open()
 	if done && err == nil {
 		err = do()
@@ -70,7 +70,7 @@ type shardWork func(ctx context.Context, from, to int, partial json.RawMessage, 
 
 // run runs the part of the work. Common describes the whole.
 func (f *shardFlags) run(ctx context.Context, a *app, p shard.Plan, common any, do shardWork) (err error) {
-	p.Tool = tool()
+	p.Tool = vprofTool()
 	h := shard.Header{
 		Plan: p, Shard: f.part.Index, Of: f.part.Of, Started: a.now().UTC().Truncate(time.Second),
 		Host: hostName(),
@@ -78,12 +78,12 @@ func (f *shardFlags) run(ctx context.Context, a *app, p shard.Plan, common any, 
 	if h.Common, err = json.Marshal(common); err != nil {
 		return err
 	}
-	s, err := shard.Open(f.into, h)
+	s, err := shard.Open(f.shardFolder, h)
 	if err != nil {
 		return err
 	}
 	if s == nil {
-		printable.Fprintf(a.stdout, "shard %v was done before, in %s\n", f.part, f.into)
+		printable.Fprintf(a.stdout, "shard %v was done before, in %s\n", f.part, f.shardFolder)
 		return nil
 	}
 	for {
@@ -104,12 +104,12 @@ func (f *shardFlags) run(ctx context.Context, a *app, p shard.Plan, common any, 
 		return err
 	}
 	from, to := f.part.Range(p.Units)
-	printable.Fprintf(a.stdout, "shard %v is done: %d of %d units, in %s\n", f.part, to-from, p.Units, f.into)
+	printable.Fprintf(a.stdout, "shard %v is done: %d of %d units, in %s\n", f.part, to-from, p.Units, f.shardFolder)
 	return nil
 }
 
-// planOf returns the plan of some work, with everything that its results depend on.
-func planOf(verb string, units int, work any) (shard.Plan, error) {
+// newShardPlan returns the plan of some work, with everything that its results depend on.
+func newShardPlan(verb string, units int, work any) (shard.Plan, error) {
 	hash, err := shard.Hash(work)
 	return shard.Plan{Verb: verb, Hash: hash, Units: units}, err
 }

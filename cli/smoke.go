@@ -21,7 +21,7 @@ type smokeOptions struct {
 	out output
 
 	batch, validation int
-	longest           []string
+	longestInputs     []string
 	lengths           lengthFlags
 	json              bool
 	run               bool
@@ -38,22 +38,22 @@ func newSmokeCmd(a *app) *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return runSmoke(cmd, o) },
 	}
 	o.register(cmd, a, "`GPU` to simulate (see vprof gpus)")
-	o.c.takesTrainer(cmd, a, searchNothing)
+	o.c.acceptTrainer(cmd, a, noSearchedFlags)
 	f := cmd.Flags()
 	f.IntVar(&o.batch, "batch", 0, "batch size `n` (default: the configuration's, or the model's)")
 	f.IntVar(&o.validation, "validation-batch", 0,
 		"batch size `n` of validation (default: the project's, or that of training)")
 	o.c.config.reported = true
 	f.StringVar(&o.c.config.path, "config-path", "", "the project's configuration `file` to test")
-	f.StringArrayVar(&o.c.config.pairs, "map", nil,
+	f.StringArrayVar(&o.c.config.mapPairs, "map", nil,
 		"key of a value in any other YAML, TOML or JSON of --config-path, as `name=path.to.key`; names are batch, "+
 			"accumulate, amp, checkpointing and settings (repeatable)")
-	f.StringArrayVar(&o.longest, "longest", nil, "a setting of the longest sample, as `name=value` (repeatable)")
+	f.StringArrayVar(&o.longestInputs, "longest", nil, "a setting of the longest sample, as `name=value` (repeatable)")
 	o.lengths.register(cmd)
 	f.BoolVar(&o.run, "run", false,
 		"run the command after -- on the simulated GPU, as vprof run does, instead of reading its options")
 	f.StringVar(&o.until, "until", "", "with --run, run until an `event`: eval, save or end")
-	complete(cmd, "until", func() []string { return untilEvents })
+	completeFlag(cmd, "until", func() []string { return untilValues })
 	f.BoolVar(&o.json, "json", false, "short for --format json")
 	f.StringVar(&o.baseline, "watch-baseline", "", "also compare with `file`, an earlier result of --format json")
 	f.StringVar(&o.tolerance, "tolerance", "1%", "accepted growth since the baseline, as a `share`")
@@ -64,7 +64,7 @@ func runSmoke(cmd *cobra.Command, o *smokeOptions) (err error) {
 	switch {
 	case o.c.script != nil:
 		return o.runScript(cmd)
-	case o.c.ran != nil:
+	case o.c.judgedRun != nil:
 		return o.judgeRun(cmd)
 	case o.run:
 		return usagef("--run: name the command after --, for example: vprof smoke --run -- python train.py")
@@ -77,7 +77,7 @@ func runSmoke(cmd *cobra.Command, o *smokeOptions) (err error) {
 	if t.Lengths, err = o.lengths.read(cmd, &o.c, t.Model); err != nil {
 		return err
 	}
-	before, tolerance, err := o.begin()
+	before, tolerance, err := o.readBaseline()
 	if err != nil {
 		return err
 	}
@@ -92,13 +92,13 @@ func runSmoke(cmd *cobra.Command, o *smokeOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	s.Warnings = append(o.c.config.unplanned, s.Warnings...)
+	s.Warnings = append(o.c.config.ignoredValues, s.Warnings...)
 	return o.judge(s, started, before, tolerance)
 }
 
 // judge compares a result with an earlier one and shows it. Its error names the check that is not safe.
 func (o *smokeOptions) judge(s *report.Smoke, started time.Time, before *report.Smoke, tolerance float64) error {
-	s.Tool, s.Started, s.Budget.Preset = tool(), started.Truncate(time.Second), o.budget.preset
+	s.Tool, s.Started, s.Budget.Preset = vprofTool(), started.Truncate(time.Second), o.budget.preset
 	if before != nil {
 		if err := s.Compare(before, o.baseline, tolerance); err != nil {
 			return usagef("--watch-baseline %s: %w", o.baseline, err)
@@ -110,13 +110,13 @@ func (o *smokeOptions) judge(s *report.Smoke, started time.Time, before *report.
 	}
 	switch {
 	case !s.Safe && s.Command != nil:
-		return negative{fmt.Errorf("%s is not safe; vprof fit finds the largest batch of a command with {batch}",
+		return negativeVerdict{fmt.Errorf("%s is not safe; vprof fit finds the largest batch of a command with {batch}",
 			s.Case.Model)}
 	case !s.Safe:
-		return negative{fmt.Errorf("%s is not safe; vprof fit finds a safe batch, fit --levers the options that make "+
+		return negativeVerdict{fmt.Errorf("%s is not safe; vprof fit finds a safe batch, fit --levers the options that make "+
 			"this one safe", s.Case.Model)}
 	case !s.Passed:
-		return negative{errors.New(s.Baseline.String())}
+		return negativeVerdict{errors.New(s.Baseline.String())}
 	}
 	return nil
 }
@@ -130,13 +130,13 @@ func (o *smokeOptions) test() (t smoke.Test, err error) {
 	if o.batch < 0 || o.validation < 0 {
 		return t, usagef("--batch and --validation-batch: need 1 or more samples")
 	}
-	if len(o.c.config.pairs) > 0 && o.c.config.path == "" {
+	if len(o.c.config.mapPairs) > 0 && o.c.config.path == "" {
 		return t, usagef("--map needs a file to read; name it with --config-path")
 	}
 	if o.batch > 0 {
 		c.Batch = o.batch
 	}
-	o.out.from(m, o.c.origins(m, c))
+	o.out.setOrigins(m, o.c.origins(m, c))
 	s, err := o.search(o.app, m, c)
 	if err != nil {
 		return t, err
@@ -149,11 +149,11 @@ func (o *smokeOptions) test() (t smoke.Test, err error) {
 		Model: m, Case: c, GPU: s.GPUs[0], Budget: s.Budget, Others: s.Others, Evidence: s.Evidence, Device: s.Device,
 		Validation: o.validation, Alone: o.c.flags.Changed("stage"),
 	}
-	if t.Parts, err = o.c.otherParts(m, c); err != nil {
+	if t.Parts, err = o.c.curriculumParts(m, c); err != nil {
 		return t, err
 	}
-	if len(o.longest) > 0 {
-		s := settingFlags{flags: o.c.flags, pairs: o.longest}
+	if len(o.longestInputs) > 0 {
+		s := settingFlags{flags: o.c.flags, pairs: o.longestInputs}
 		if t.Longest, err = s.read("--longest", nil); err != nil {
 			return t, err
 		}
@@ -161,8 +161,8 @@ func (o *smokeOptions) test() (t smoke.Test, err error) {
 	return t, nil
 }
 
-// begin reads the earlier result to compare with; nil if no flag names one.
-func (o *smokeOptions) begin() (before *report.Smoke, tolerance float64, err error) {
+// readBaseline reads the earlier result to compare with; nil if no flag names one.
+func (o *smokeOptions) readBaseline() (before *report.Smoke, tolerance float64, err error) {
 	if tolerance, err = parseShare(o.tolerance); err != nil || tolerance < 0 {
 		return nil, 0, usagef("--tolerance: invalid %q: need a share like 1%%", o.tolerance)
 	}
@@ -177,18 +177,18 @@ func (o *smokeOptions) begin() (before *report.Smoke, tolerance float64, err err
 		}
 	}
 	if o.json {
-		o.out.chosen = report.JSON
+		o.out.reportFormat = report.JSON
 	}
 	return before, tolerance, nil
 }
 
 // judgeRun judges a file of vprof run as smoke --run judges the command.
 func (o *smokeOptions) judgeRun(cmd *cobra.Command) error {
-	if err := without(cmd.Flags(), "--%s is about a step to plan; the file has a command that was run",
+	if err := refuseFlags(cmd.Flags(), "--%s is about a step to plan; the file has a command that was run",
 		append([]string{"gpu", "gpu-memory", "batch", "run", "until"}, modelFlags...)...); err != nil {
 		return err
 	}
-	r := o.c.ran
+	r := o.c.judgedRun
 	if len(r.Points) == 0 || r.Points[0].Run == nil || len(r.Devices) == 0 {
 		return usagef("%s: the command %s before its first training step, so there is no verdict", o.c.flags.Arg(0),
 			r.Script.Result)
@@ -197,7 +197,7 @@ func (o *smokeOptions) judgeRun(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	before, tolerance, err := o.begin()
+	before, tolerance, err := o.readBaseline()
 	if err != nil {
 		return err
 	}
@@ -212,7 +212,7 @@ var modelFlags = []string{
 
 // runScript runs a command and judges it.
 func (o *smokeOptions) runScript(cmd *cobra.Command) error {
-	if err := without(cmd.Flags(), "--%s is about models; a command is run as it is, on the GPU of --gpu",
+	if err := refuseFlags(cmd.Flags(), "--%s is about models; a command is run as it is, on the GPU of --gpu",
 		modelFlags...); err != nil {
 		return err
 	}
@@ -220,7 +220,7 @@ func (o *smokeOptions) runScript(cmd *cobra.Command) error {
 	if o.batch > 0 {
 		values["batch"] = strconv.Itoa(o.batch)
 	}
-	words, err := substitute(o.c.script, values)
+	words, err := fillPlaceholders(o.c.script, values)
 	if err != nil {
 		return err
 	}
@@ -228,7 +228,7 @@ func (o *smokeOptions) runScript(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	before, tolerance, err := o.begin()
+	before, tolerance, err := o.readBaseline()
 	if err != nil {
 		return err
 	}
@@ -237,7 +237,7 @@ func (o *smokeOptions) runScript(cmd *cobra.Command) error {
 	if err := runs.check(); err != nil {
 		return err
 	}
-	if runs.command.GPU, err = o.target.chosen(); err != nil {
+	if runs.command.GPU, err = o.target.oneGPU(); err != nil {
 		return err
 	}
 	o.out.defaultGPU = o.target.defaultGPU([]device.GPU{runs.command.GPU})
@@ -250,7 +250,8 @@ func (o *smokeOptions) runScript(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if ended := endOf(outcome, r); ended != nil && outcome.Kind() != script.OutOfMemory && !r.Script.Growth.Fills() {
+	if ended := outcomeError(outcome, r); ended != nil && outcome.Kind() != script.OutOfMemory &&
+		!r.Script.Growth.Fills() {
 		return ended
 	}
 	return o.judge(script.Smoke(r, budget, max(o.batch, 1)), started, before, tolerance)

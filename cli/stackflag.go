@@ -13,25 +13,25 @@ import (
 	"github.com/vprof/vprof/profiler/stack"
 )
 
-// releases are the releases of --stack: of libraries, PyTorch and the driver.
-type releases struct {
+// parsedStack are the releases of --stack: of libraries, PyTorch and the driver.
+type parsedStack struct {
 	libraries     stack.Libraries
 	torch, driver string
-	// listed is set if the value is a list and not a file, which has more than a case depends on.
-	listed bool
+	// hasLibraries is set if the value is a list and not a file, which has more than a case depends on.
+	hasLibraries bool
 }
 
 // parseReleases reads the value of --stack: a list like torch=2.11,transformers=5.12, a file that requires packages, or
 // a Python or its environment.
-func parseReleases(ctx context.Context, value string) (releases, error) {
+func parseReleases(ctx context.Context, value string) (parsedStack, error) {
 	info, missing := os.Stat(value)
 	switch {
 	case value == "":
-		return releases{}, nil
+		return parsedStack{}, nil
 	case missing != nil && strings.Contains(value, "="):
 		return listedReleases(value)
 	case missing != nil:
-		return releases{}, usagef("invalid %q: need a list like transformers=5.12,trl=1.16 or a file", value)
+		return parsedStack{}, usagef("invalid %q: need a list like transformers=5.12,trl=1.16 or a file", value)
 	}
 	names := append([]string{"torch"}, stack.LibraryNames()...)
 	var found map[string]string
@@ -45,22 +45,22 @@ func parseReleases(ctx context.Context, value string) (releases, error) {
 		found, err = requirements.Versions(value, names)
 	}
 	if err != nil {
-		return releases{}, usageError{err}
+		return parsedStack{}, usageError{err}
 	}
 	if len(found) == 0 {
-		return releases{}, usagef("%s: no release of torch, %s in it", value,
+		return parsedStack{}, usagef("%s: no release of torch, %s in it", value,
 			strings.Join(stack.LibraryNames(), ", "))
 	}
 	r, err := listedReleases(stack.Libraries(found).String())
-	if r.listed = false; err != nil {
+	if r.hasLibraries = false; err != nil {
 		return r, usagef("%s: %w", value, err)
 	}
 	return r, nil
 }
 
 // listedReleases reads a list of releases.
-func listedReleases(list string) (releases, error) {
-	r := releases{listed: true}
+func listedReleases(list string) (parsedStack, error) {
+	r := parsedStack{hasLibraries: true}
 	var rest []string
 	for pair := range strings.SplitSeq(list, ",") {
 		name, release, _ := strings.Cut(strings.TrimSpace(pair), "=")
@@ -83,32 +83,32 @@ func listedReleases(list string) (releases, error) {
 	return r, nil
 }
 
-// trainerLibraries are libraries that matter where their configuration is planned alone.
-var trainerLibraries = []string{"axolotl", "llamafactory", "ms-swift", "torchtune", "torchtitan"}
+// trainingLibraries are libraries that matter where their configuration is planned alone.
+var trainingLibraries = []string{"axolotl", "llamafactory", "ms-swift", "torchtune", "torchtitan"}
 
 // libraries returns the releases of --stack that may affect the flags' case. Of trainers, it has only the trainer whose
 // configuration is planned.
 func (f *caseFlags) libraries() stack.Libraries {
 	all := maps.Clone(f.stack.libraries)
 	maps.DeleteFunc(all, func(name, _ string) bool {
-		return slices.Contains(trainerLibraries, name) && !f.of(name)
+		return slices.Contains(trainingLibraries, name) && !f.hasTrainerOf(name)
 	})
 	return all
 }
 
-// of reports whether a trainer's configuration is planned.
-func (f *caseFlags) of(library string) bool {
+// hasTrainerOf reports whether a trainer's configuration is planned.
+func (f *caseFlags) hasTrainerOf(library string) bool {
 	plain := func(name string) string { return strings.ReplaceAll(strings.ToLower(name), "-", "") }
 	return f.trainer != nil && plain(f.trainer.Trainer) == plain(library)
 }
 
 // checkStack returns an error if --stack lists a library that the case does not depend on.
 func (f *caseFlags) checkStack(c models.Case) error {
-	if f.stack.driver != "" && !f.calibrates {
+	if f.stack.driver != "" && !f.isCalibrate {
 		return usagef("--stack: driver=N works only with vprof calibrate; no estimate depends on it")
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.stack.libraries)) {
-		if _, matters := c.Stack[name]; !matters && f.stack.listed {
+		if _, matters := c.Stack[name]; !matters && f.stack.hasLibraries {
 			return usagef("--stack: the memory of %s does not depend on the release of %s; leave it out", c.Model, name)
 		}
 	}
@@ -118,7 +118,7 @@ func (f *caseFlags) checkStack(c models.Case) error {
 // stackFlag is --stack.
 type stackFlag struct {
 	value string
-	releases
+	parsedStack
 }
 
 // String implements pflag.Value.
@@ -130,6 +130,6 @@ func (f *stackFlag) Type() string { return "text" }
 // Set implements pflag.Value.
 func (f *stackFlag) Set(value string) (err error) {
 	f.value = value
-	f.releases, err = parseReleases(context.Background(), value)
+	f.parsedStack, err = parseReleases(context.Background(), value)
 	return err
 }

@@ -19,16 +19,16 @@ import (
 	"github.com/vprof/vprof/profiler/stack"
 )
 
-// mostRanged limits the points with a range over releases: each is planned by the rules of about ten releases.
-const mostRanged = 2
+// maxRangedPoints limits the points with a range over releases: each is planned by the rules of about ten releases.
+const maxRangedPoints = 2
 
 // A release is a release of a library.
-type release struct{ library, version string }
+type libraryRelease struct{ library, version string }
 
-// releases returns the releases by whose rules a plan's points are also judged, each changed alone, and in words their
-// ranges. They are releases of all libraries that the case depends on where the flags name no stack, and otherwise of
-// libraries whose named release was not measured.
-func (f *caseFlags) releases(libraries stack.Libraries) (all []release, over []string) {
+// releasesInRange returns the releases by whose rules a plan's points are also judged, each changed alone, and in words
+// their ranges. They are releases of all libraries that the case depends on where the flags name no stack, and
+// otherwise of libraries whose named release was not measured.
+func (f *caseFlags) releasesInRange(libraries stack.Libraries) (all []libraryRelease, over []string) {
 	unknown := libraries.Unknown()
 	for _, name := range slices.Sorted(maps.Keys(libraries)) {
 		versions := stack.Rulings(name)
@@ -37,24 +37,24 @@ func (f *caseFlags) releases(libraries stack.Libraries) (all []release, over []s
 		}
 		over = append(over, fmt.Sprintf("%s %s to %s", name, versions[0], stack.Newest(name)))
 		for _, version := range versions {
-			all = append(all, release{name, version})
+			all = append(all, libraryRelease{name, version})
 		}
 	}
 	return all, over
 }
 
-// ranged judges a report's points by the rules of other releases.
-func (o *planOptions) ranged(ctx context.Context, here *job.Local, r *report.Report, jobs []job.Job,
+// addStackRanges judges a report's points by the rules of other releases.
+func (o *planOptions) addStackRanges(ctx context.Context, here *job.Local, r *report.Report, jobs []job.Job,
 	tell progress.Func,
 ) error {
-	if len(r.Points) > mostRanged {
+	if len(r.Points) > maxRangedPoints {
 		return nil
 	}
 	for _, j := range jobs {
 		setup, err := step.Of(here.Models, j.Case, here.Evidence)
 		for i := range r.Points {
 			if p := &r.Points[i]; err == nil && p.Estimate != nil && p.Device == step.SimName(*j.Target.GPU) {
-				err = o.c.rangeOver(ctx, setup, *j.Target.GPU, p, tell)
+				err = o.c.addStackRange(ctx, setup, *j.Target.GPU, p, tell)
 			}
 		}
 		if err != nil {
@@ -64,13 +64,13 @@ func (o *planOptions) ranged(ctx context.Context, here *job.Local, r *report.Rep
 	return nil
 }
 
-// rangeOver judges a point by the rules of other releases. Where flags name no stack, the point gets the range of runs
-// that others report ([report.StackRange]); where they name an unmeasured release, its intervals widen to it.
-func (f *caseFlags) rangeOver(ctx context.Context, setup *step.Setup, gpu device.GPU, p *report.Point,
+// addStackRange judges a point by the rules of other releases. Where flags name no stack, the point gets the range of
+// runs that others report ([report.StackRange]); where they name an unmeasured release, its intervals widen to it.
+func (f *caseFlags) addStackRange(ctx context.Context, setup *step.Setup, gpu device.GPU, p *report.Point,
 	tell progress.Func,
 ) error {
 	libraries := setup.Case().Stack
-	releases, over := f.releases(libraries)
+	releases, over := f.releasesInRange(libraries)
 	if len(releases) == 0 {
 		return nil
 	}
@@ -84,7 +84,7 @@ func (f *caseFlags) rangeOver(ctx context.Context, setup *step.Setup, gpu device
 			Allocated: [2]float64{a.Low, a.High}, Reserved: [2]float64{b.Low, b.High}, Source: planner.SourceOf(a, b),
 		}
 	}
-	others, err := byReleases(ctx, setup, gpu, p, releases, tell)
+	others, err := estimatesByRelease(ctx, setup, gpu, p, releases, tell)
 	if err == nil {
 		p.Range(over, others, reported, gpu.Memory)
 	}
@@ -105,14 +105,15 @@ func (f *caseFlags) reportedRange(ctx context.Context, m models.Model, c models.
 	}
 	p := report.Point{Batch: batch}
 	if p.Estimate, err = estimate(ctx, setup, gpu, batch); err == nil {
-		err = f.rangeOver(ctx, setup, gpu, &p, tell)
+		err = f.addStackRange(ctx, setup, gpu, &p, tell)
 	}
 	return p.StackRange, err
 }
 
-// byReleases returns the estimates of a point by the rules of other releases, in the training loop that is judged,
-// without the releases that refuse the step. Releases whose steps allocate the same are judged once.
-func byReleases(ctx context.Context, setup *step.Setup, gpu device.GPU, p *report.Point, releases []release,
+// estimatesByRelease returns the estimates of a point by the rules of other releases, in the training loop that is
+// judged, without the releases that refuse the step. Releases whose steps allocate the same are judged once.
+func estimatesByRelease(ctx context.Context, setup *step.Setup, gpu device.GPU, p *report.Point,
+	releases []libraryRelease,
 	tell progress.Func,
 ) (map[string]*report.Estimate, error) {
 	c := setup.Case()
@@ -128,7 +129,7 @@ func byReleases(ctx context.Context, setup *step.Setup, gpu device.GPU, p *repor
 		own: func() (*report.Estimate, error) { return p.Estimate, nil },
 	}
 	others := map[string]*report.Estimate{}
-	by := func(ctx context.Context, r release) (*report.Estimate, error) {
+	by := func(ctx context.Context, r libraryRelease) (*report.Estimate, error) {
 		c := setup.Case()
 		c.Stack = maps.Clone(c.Stack)
 		c.Stack[r.library] = r.version
@@ -146,18 +147,19 @@ func byReleases(ctx context.Context, setup *step.Setup, gpu device.GPU, p *repor
 		mu.Unlock()
 		return judged()
 	}
-	return others, progress.Each(ctx, tell, "releases", releases, func(ctx context.Context, _ int, r release) error {
-		e, err := by(ctx, r)
-		if step.Refused(err) {
+	return others, progress.Each(ctx, tell, "releases", releases,
+		func(ctx context.Context, _ int, r libraryRelease) error {
+			e, err := by(ctx, r)
+			if step.Refused(err) {
+				return nil
+			} else if err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			others[r.library+" "+r.version] = e
 			return nil
-		} else if err != nil {
-			return err
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		others[r.library+" "+r.version] = e
-		return nil
-	})
+		})
 }
 
 // estimate returns the estimate of a batch.

@@ -29,14 +29,14 @@ type sweepOptions struct {
 	part   shardFlags
 	out    output
 
-	conditions sweep.Conditions
-	leave      string
-	leaves     int64 // bytes
-	tolerance  string
-	within     float64 // of --tolerance
-	resume     string
-	done       *report.Report  // what resume holds
-	unused     *report.Warning // says of a GPU that is here why it is not used
+	conditions     sweep.Conditions
+	leaveFree      string
+	leaveFreeBytes int64 // bytes
+	tolerance      string
+	toleranceShare float64 // of --tolerance
+	resume         string
+	unfinished     *report.Report  // what resume holds
+	unusableGPU    *report.Warning // says of a GPU that is here why it is not used
 }
 
 func newSweepCmd(a *app) *cobra.Command {
@@ -47,7 +47,7 @@ func newSweepCmd(a *app) *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return runSweep(cmd, o) },
 	}
 	o.c.register(cmd, a)
-	o.c.takesTrainer(cmd, a, func() []string { return []string{"batch"} })
+	o.c.acceptTrainer(cmd, a, func() []string { return []string{"batch"} })
 	o.c.registerAllocConf()
 	o.batch.register(cmd, "the model's own")
 	o.target.register(cmd, "simulate this `GPU`, as --device sim:NAME does (see vprof gpus)")
@@ -63,7 +63,7 @@ func newSweepCmd(a *app) *cobra.Command {
 	f.IntVar(&o.conditions.Repeat, "repeat", 5, "timed `runs` of every batch size (real GPUs)")
 	f.BoolVar(&o.conditions.Verify, "verify", false,
 		"first write a pattern into every tensor and check that it is not overwritten (real GPUs)")
-	f.StringVar(&o.leave, "leave", "", "memory to leave free on a GPU, as `size` like 1GiB or 0 (default: 1GiB "+
+	f.StringVar(&o.leaveFree, "leave", "", "memory to leave free on a GPU, as `size` like 1GiB or 0 (default: 1GiB "+
 		"where other processes compute on it, 512MiB with a display, else 0)")
 	f.StringVar(&o.tolerance, "tolerance", "", "end with code 3 where a GPU needs more or less than estimated by "+
 		"more than this `difference`, like 2% (default: 5% for the verdict, without the code)")
@@ -79,12 +79,12 @@ func runSweep(cmd *cobra.Command, o *sweepOptions) error {
 	if err != nil {
 		return err
 	}
-	o.out.from(m, o.c.origins(m, c))
+	o.out.setOrigins(m, o.c.origins(m, c))
 	here := &job.Local{Models: o.app.models()}
-	if here.Evidence, err = o.c.evidence(o.app); err != nil {
+	if here.Evidence, err = o.c.readEvidence(o.app); err != nil {
 		return err
 	}
-	batches, err := o.batch.sizes(presets(m, c))
+	batches, err := o.batch.sizes(defaultBatches(m, c))
 	if err != nil {
 		return err
 	}
@@ -96,21 +96,21 @@ func runSweep(cmd *cobra.Command, o *sweepOptions) error {
 		return err
 	}
 	if target.GPU != nil && o.conditions.Verify {
-		return o.unverifiable(step.SimName(*target.GPU))
+		return o.verifyError(step.SimName(*target.GPU))
 	}
-	here.Open, here.Done = o.openDevice, o.done
+	here.Open, here.Done = o.openDevice, o.unfinished
 	j := job.Sweep(report.CaseOf(m, c), target, batches, o.conditions)
 	j.Calibrated = here.Evidence.Calibrated
-	if j.Parts, err = o.c.otherParts(m, c); err != nil {
+	if j.Parts, err = o.c.curriculumParts(m, c); err != nil {
 		return err
 	}
-	if done, err := o.part.instead(func() error { return o.shard(cmd.Context(), here, j) }); done {
+	if done, err := o.part.runShardIfSet(func() error { return o.shard(cmd.Context(), here, j) }); done {
 		return err
 	}
 	bar := startProgress(o.app, false)
 	started := o.app.now().UTC()
 	r, err := here.Run(cmd.Context(), j, func(r *report.Report) error {
-		o.stamp(r, started)
+		o.addProvenance(r, started)
 		bar.step("batch sizes", len(r.Points), max(len(batches), len(r.Points)))
 		return o.out.save(r)
 	})
@@ -119,7 +119,7 @@ func runSweep(cmd *cobra.Command, o *sweepOptions) error {
 		return err
 	}
 	// One that ends early shows what it has.
-	o.stamp(r, started)
+	o.addProvenance(r, started)
 	if d := r.Devices; target.Device == job.Auto && len(d) > 0 && !d[0].HasDriver() {
 		o.out.defaultGPU = d[0].Title
 	}
@@ -131,17 +131,18 @@ func (o *sweepOptions) verdict(r *report.Report) error {
 	if o.tolerance == "" || r.Agreement == nil || !r.Agreement.ExceedsTolerance() {
 		return nil
 	}
-	return negative{fmt.Errorf("the GPU differs from the estimates by more than %s: %v", o.tolerance, *r.Agreement)}
+	return negativeVerdict{fmt.Errorf("the GPU differs from the estimates by more than %s: %v", o.tolerance,
+		*r.Agreement)}
 }
 
-// stamp adds the time, the version, the origins of settings and an unused GPU to a report.
-func (o *sweepOptions) stamp(r *report.Report, started time.Time) {
-	o.app.stamp(r, started)
+// addProvenance adds the time, the version, the origins of settings and an unused GPU to a report.
+func (o *sweepOptions) addProvenance(r *report.Report, started time.Time) {
+	o.app.addProvenance(r, started)
 	r.SetOrigins(o.out.origins)
-	if o.unused != nil {
-		r.Warn(*o.unused)
+	if o.unusableGPU != nil {
+		r.Warn(*o.unusableGPU)
 	}
-	if a, ok := r.Agree(o.within); ok {
+	if a, ok := r.Agree(o.toleranceShare); ok {
 		r.Agreement = &a
 	}
 }
@@ -149,7 +150,7 @@ func (o *sweepOptions) stamp(r *report.Report, started time.Time) {
 // openDevice opens the device of the sweep, which must support the flags.
 func (o *sweepOptions) openDevice(name string) (d device.Device, err error) {
 	if name == job.Auto {
-		d, o.unused, err = o.app.firstDevice()
+		d, o.unusableGPU, err = o.app.firstDevice()
 	} else {
 		d, err = o.app.namedDevice(name)
 	}
@@ -157,17 +158,17 @@ func (o *sweepOptions) openDevice(name string) (d device.Device, err error) {
 		return nil, err
 	}
 	if _, ok := d.(device.Verifier); o.conditions.Verify && !ok {
-		return nil, errors.Join(o.unverifiable(d.Name()), d.Close())
+		return nil, errors.Join(o.verifyError(d.Name()), d.Close())
 	}
-	if limiter, ok := d.(device.Limiter); ok && o.leave != "" {
-		limiter.Leave(o.leaves)
+	if limiter, ok := d.(device.Limiter); ok && o.leaveFree != "" {
+		limiter.Leave(o.leaveFreeBytes)
 	} else {
-		leaveRoom(d)
+		reserveForOthers(d)
 	}
 	return d, nil
 }
 
-func (*sweepOptions) unverifiable(device string) error {
+func (*sweepOptions) verifyError(device string) error {
 	return usagef("--verify: %s is simulated and has no memory to write to; use a real GPU", device)
 }
 
@@ -180,10 +181,10 @@ func (o *sweepOptions) check() error {
 		}
 	}
 	var err error
-	if o.leaves, err = parseSize("--leave", o.leave); err != nil {
+	if o.leaveFreeBytes, err = parseSize("--leave", o.leaveFree); err != nil {
 		return err
 	}
-	if o.within, err = parseTolerance(cmp.Or(o.tolerance, "5%")); err != nil {
+	if o.toleranceShare, err = parseTolerance(cmp.Or(o.tolerance, "5%")); err != nil {
 		return usagef("--tolerance: %w", err)
 	}
 	if o.resume == "" {
@@ -192,14 +193,15 @@ func (o *sweepOptions) check() error {
 	if f, err := report.FormatOf(o.resume); err != nil || f != report.JSON && f != report.JSONL {
 		return usagef("--resume: %s: a sweep resumes from a .json or .jsonl file", o.resume)
 	}
-	if o.done, err = begunIn(o.resume); err != nil {
+	if o.unfinished, err = readUnfinishedSweep(o.resume); err != nil {
 		return err
 	}
 	return o.out.alsoWrite(o.resume)
 }
 
-// begunIn reads an unfinished sweep from a file; nil if there is no file, or it ends before the first batch size.
-func begunIn(path string) (*report.Report, error) {
+// readUnfinishedSweep reads an unfinished sweep from a file; nil if there is no file, or it ends before the first batch
+// size.
+func readUnfinishedSweep(path string) (*report.Report, error) {
 	file, err := input.OpenFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -221,8 +223,8 @@ func begunIn(path string) (*report.Report, error) {
 	return reports[0], nil
 }
 
-// presets returns the default batch sizes.
-func presets(m models.Model, c models.Case) []int {
+// defaultBatches returns the default batch sizes.
+func defaultBatches(m models.Model, c models.Case) []int {
 	if len(m.Batches) == 0 {
 		return []int{c.Batch}
 	}
@@ -232,7 +234,7 @@ func presets(m models.Model, c models.Case) []int {
 // shard runs a part of the batch sizes, to the first that does not fit: no larger one would.
 func (o *sweepOptions) shard(ctx context.Context, here *job.Local, j job.Job) error {
 	j.Batches = slices.Compact(slices.Sorted(slices.Values(j.Batches)))
-	p, err := planOf("sweep", len(j.Batches), j)
+	p, err := newShardPlan("sweep", len(j.Batches), j)
 	if err != nil {
 		return err
 	}
@@ -248,13 +250,13 @@ func (o *sweepOptions) shard(ctx context.Context, here *job.Local, j job.Job) er
 			}
 			started := o.app.now().UTC()
 			r, err := here.Run(ctx, part, func(r *report.Report) error {
-				o.stamp(r, started)
+				o.addProvenance(r, started)
 				return keep(r)
 			})
 			if err != nil {
 				return 0, nil, err
 			}
-			o.stamp(r, started)
+			o.addProvenance(r, started)
 			return to - from, r, nil
 		})
 }

@@ -24,21 +24,21 @@ import (
 	"github.com/vprof/vprof/profiler/planner/steptime"
 )
 
-// guideGPUs are the GPUs that a table has unless others are named: the ones in the projects' own guides.
-const guideGPUs = "rtx-3060,rtx-5060-ti,rtx-3090,a100-40,a100-80"
+// defaultTimeGPUs are the GPUs that a table has unless others are named: the ones in the projects' own guides.
+const defaultTimeGPUs = "rtx-3060,rtx-5060-ti,rtx-3090,a100-40,a100-80"
 
 type timeOptions struct {
-	app     *app
-	c       caseFlags
-	target  gpuFlags
-	budget  budgetFlags
-	batch   int
-	dataset int64
-	epochs  float64
-	price   string
-	seen    measuredFlag
-	stages  string
-	out     output
+	app      *app
+	c        caseFlags
+	target   gpuFlags
+	budget   budgetFlags
+	batch    int
+	dataset  int64
+	epochs   float64
+	price    string
+	measured measuredFlag
+	stages   string
+	out      output
 }
 
 func newTimeCmd(a *app) *cobra.Command {
@@ -49,22 +49,22 @@ func newTimeCmd(a *app) *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return runTime(cmd.Context(), o) },
 	}
 	o.c.register(cmd, a)
-	o.c.ranks.linkable = true
-	o.c.takesTrainer(cmd, a, searchNothing)
+	o.c.ranks.usesLinkSpeed = true
+	o.c.acceptTrainer(cmd, a, noSearchedFlags)
 	o.c.registerAllocConf()
 	o.target.register(cmd, "`GPUs`: a list like rtx-3060,a100-80, or all (see vprof gpus)")
 	o.target.registerHostMemory()
 	o.budget.register(cmd)
 	f := cmd.Flags()
-	f.Lookup("gpu").DefValue = guideGPUs
-	o.target.gpu = guideGPUs
+	f.Lookup("gpu").DefValue = defaultTimeGPUs
+	o.target.gpu = defaultTimeGPUs
 	f.IntVar(&o.batch, "batch", 0, "batch `size` (default: the largest that is safe on each GPU)")
 	f.Int64Var(&o.dataset, "dataset-size", 0, "number `n` of samples in an epoch, like 1.28M")
 	f.Float64Var(&o.epochs, "epochs", 0, "number `n` of training epochs")
 	f.StringVar(&o.price, "price", "",
 		"`price` of a GPU, like 0.35/h or $0.35/h, for the cost of training (of one epoch without --epochs); of "+
 			"several, rtx-4090=0.35/h,h100=2.50/h")
-	o.seen.register(f)
+	o.measured.register(f)
 	f.StringVar(&o.stages, "stages", "",
 		"stages and their epochs, as a `list` like frozen:5,full:50 (instead of --stage and --epochs)")
 	return o.out.register(cmd)
@@ -78,7 +78,7 @@ func runTime(ctx context.Context, o *timeOptions) error {
 	if err != nil {
 		return err
 	}
-	gpus = o.c.ranks.linked(gpus)
+	gpus = o.c.ranks.withLinkSpeed(gpus)
 	rated := func(g device.GPU) bool { return g.Peak.FP32 > 0 && g.Bandwidth > 0 }
 	if !slices.ContainsFunc(gpus, rated) {
 		return usagef("%s: its rates are not known, and times need them: add bandwidth_gb_per_s, fp32_tflops and "+
@@ -92,22 +92,22 @@ func runTime(ctx context.Context, o *timeOptions) error {
 	if err != nil {
 		return err
 	}
-	price, prices, err := o.perHour(gpus)
+	price, prices, err := o.hourlyPrices(gpus)
 	if err != nil {
 		return err
 	}
-	measured, err := o.seen.read(o.batch, len(gpus))
+	measured, err := o.measured.read(o.batch, len(gpus))
 	if err != nil {
 		return err
 	}
 	started := o.app.now().UTC()
-	return o.out.work(func(step progress.Func) (report.Document, error) {
+	return o.out.withProgress(func(step progress.Func) (report.Document, error) {
 		t := timing.Table{
 			Stages: stages, Batch: o.batch, Budget: budget, Dataset: o.dataset, Measured: measured, Progress: step,
 		}
 		r, err := t.Run(ctx, gpus)
 		if err == nil {
-			r.Tool, r.Started = tool(), started
+			r.Tool, r.Started = vprofTool(), started
 			r.SetPrices(price, prices)
 		}
 		return r, err
@@ -146,8 +146,10 @@ func (f *measuredFlag) read(batch, gpus int) (timing.Measured, error) {
 	return m, nil
 }
 
-// speed returns the GPU's efficiency, corrected so that a step of a case takes the measured time; nil without the flag.
-func (f *measuredFlag) speed(ctx context.Context, m models.Model, c models.Case, batch int, of *fit.Search,
+// correctedEfficiency returns the GPU's efficiency, corrected so that a step of a case takes the measured time; nil
+// without the flag.
+func (f *measuredFlag) correctedEfficiency(ctx context.Context, m models.Model, c models.Case, batch int,
+	of *fit.Search,
 ) (*steptime.Efficiency, error) {
 	measured, err := f.read(batch, len(of.GPUs))
 	if err != nil || measured.Batch == 0 {
@@ -164,8 +166,8 @@ func (f *measuredFlag) speed(ctx context.Context, m models.Model, c models.Case,
 	return &speed, err
 }
 
-// perHour returns the price of a GPU-hour: one for all GPUs, or one for each that --price names.
-func (o *timeOptions) perHour(gpus []device.GPU) (all float64, each map[string]float64, err error) {
+// hourlyPrices returns the price of a GPU-hour: one for all GPUs, or one for each that --price names.
+func (o *timeOptions) hourlyPrices(gpus []device.GPU) (all float64, each map[string]float64, err error) {
 	if !o.c.flags.Changed("price") {
 		return 0, nil, nil
 	}
@@ -251,11 +253,11 @@ func (o *timeOptions) timedStage(gpus []device.GPU, stage string, epochs float64
 	if err != nil {
 		return timing.Stage{}, err
 	}
-	evidence, err := flags.evidence(o.app)
+	evidence, err := flags.readEvidence(o.app)
 	if err != nil {
 		return timing.Stage{}, err
 	}
-	o.out.from(m, o.c.origins(m, c))
+	o.out.setOrigins(m, o.c.origins(m, c))
 	if o.batch == 0 && o.c.config.path != "" {
 		o.batch = c.Batch
 	}
@@ -263,7 +265,7 @@ func (o *timeOptions) timedStage(gpus []device.GPU, stage string, epochs float64
 	if out.Setup, err = step.New(m, c, evidence.Sharing(gpus)); err != nil {
 		return out, err
 	}
-	parts, err := flags.otherParts(m, c)
+	parts, err := flags.curriculumParts(m, c)
 	out.Setup = out.Setup.WithParts(parts)
 	return out, err
 }

@@ -19,12 +19,12 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// searchNothing returns no flags, for commands that use every setting of the file.
-func searchNothing() []string { return nil }
+// noSearchedFlags returns no flags, for commands that use every setting of the file.
+func noSearchedFlags() []string { return nil }
 
-// takesTrainer makes a command accept the configuration of a trainer as its arguments. It sets
+// acceptTrainer makes a command accept the configuration of a trainer as its arguments. It sets
 // the flags from the configuration, except the flags whose values the command searches itself.
-func (f *caseFlags) takesTrainer(cmd *cobra.Command, a *app, searched func() []string) {
+func (f *caseFlags) acceptTrainer(cmd *cobra.Command, a *app, searched func() []string) {
 	cmd.Use += " [config...] [-- command]"
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if f.model != "" && len(args) > 0 && cmd.ArgsLenAtDash() < 0 && !looksLikeFile(args[0]) {
@@ -49,8 +49,8 @@ func (f *caseFlags) takesTrainer(cmd *cobra.Command, a *app, searched func() []s
 		}
 		defer input.Begin()()
 		at := cmd.ArgsLenAtDash()
-		if at == 0 && isRun(cmd, args) {
-			return f.takeScript(cmd, args)
+		if at == 0 && isRunCommand(cmd, args) {
+			return f.useScript(cmd, args)
 		}
 		if err := f.openTrainer(cmd, a, args, at); err != nil {
 			return err
@@ -72,9 +72,9 @@ func (f *caseFlags) openTrainer(cmd *cobra.Command, a *app, args []string, at in
 		var wrong *input.FormatError
 		switch {
 		case errors.As(err, &wrong) && wrong.Reason == trainers.StartsNothing:
-			return cmp.Or(asScript(cmd, args), err)
+			return cmp.Or(scriptAsModelError(cmd, args), err)
 		case err == nil && f.trainer.Script != "" && (f.model == "" || f.trainer.Trainer == ""):
-			return asScript(cmd, args)
+			return scriptAsModelError(cmd, args)
 		}
 		return err
 	}
@@ -82,21 +82,21 @@ func (f *caseFlags) openTrainer(cmd *cobra.Command, a *app, args []string, at in
 	if err == nil {
 		return nil
 	}
-	if ran := runIn(a, args); ran != nil {
+	if ran := runOfFiles(a, args); ran != nil {
 		f.trainer = nil
-		return f.takeRun(cmd, args[0], ran)
+		return f.useRun(cmd, args[0], ran)
 	}
 	model, ok := systems.Of(args[0])
 	if s, known, _ := systems.Lookup(f.model); ok || known && s.Config != "" {
 		f.trainer = nil
-		return f.takeProject(cmd, args, model)
+		return f.useProjectFile(cmd, args, model)
 	}
 	return err
 }
 
 // noFile returns an error for an argument that is not a trainer's file, and describes what it may be.
 func noFile(cmd *cobra.Command, a *app, args []string) error {
-	if err := asScript(cmd, args); err != nil {
+	if err := scriptAsModelError(cmd, args); err != nil {
 		return err
 	}
 	hint := "; a model is named by --model " + args[0]
@@ -113,8 +113,8 @@ func looksLikeFile(arg string) bool {
 	return !strings.HasPrefix(arg, "hf:") && slices.Contains(kinds, strings.ToLower(filepath.Ext(arg)))
 }
 
-// runIn returns the run of a command if the only file is a result of vprof run; nil for other files.
-func runIn(a *app, files []string) *report.Report {
+// runOfFiles returns the run of a command if the only file is a result of vprof run; nil for other files.
+func runOfFiles(a *app, files []string) *report.Report {
 	if len(files) != 1 {
 		return nil
 	}
@@ -129,14 +129,14 @@ func runIn(a *app, files []string) *report.Report {
 	return all[0]
 }
 
-// takeRun stores a run for a verb that judges it. Verbs that plan need the steps, which only a recording has.
-func (f *caseFlags) takeRun(cmd *cobra.Command, file string, ran *report.Report) error {
+// useRun stores a run for a verb that judges it. Verbs that plan need the steps, which only a recording has.
+func (f *caseFlags) useRun(cmd *cobra.Command, file string, ran *report.Report) error {
 	if cmd.Name() != "smoke" {
 		return usagef("%s: holds the peaks of a command and not its steps; record them with \"vprof run --record "+
 			"run.vprof -- %s\", then: %s --model run.vprof", file, strings.Join(ran.Script.Command, " "),
 			cmd.CommandPath())
 	}
-	f.ran = ran
+	f.judgedRun = ran
 	return nil
 }
 
@@ -167,9 +167,9 @@ func (f *caseFlags) applyTrainer(cmd *cobra.Command, a *app, searched []string) 
 	}
 	given := map[string]bool{}
 	for _, s := range t.Settings {
-		given[s.Flag] = f.flags.Changed(s.Flag) || f.settings.gives(s.Flag)
+		given[s.Flag] = f.flags.Changed(s.Flag) || f.settings.sets(s.Flag)
 	}
-	settings, err := f.shared()
+	settings, err := f.trainerSettings()
 	if err != nil {
 		return err
 	}
@@ -178,7 +178,7 @@ func (f *caseFlags) applyTrainer(cmd *cobra.Command, a *app, searched []string) 
 		set := s.Flag == "set"
 		return slices.Contains(searched, s.Flag) || given[s.Flag] && !set ||
 			s.Flag == trainers.ImageSize && !f.onImages() ||
-			set && f.settings.gives(name)
+			set && f.settings.sets(name)
 	})
 	if m, err := a.models().Lookup(f.model); err == nil { // the case describes what is wrong with a model
 		if settings, err = t.Suited(m, settings); err != nil {
@@ -201,16 +201,15 @@ func (f *caseFlags) applyTrainer(cmd *cobra.Command, a *app, searched []string) 
 		} else if err := f.flags.Set(s.Flag, s.Value); err != nil {
 			return s.Wrong("invalid value %q of --%s", s.Value, s.Flag)
 		}
-		f.fromTrainer = append(f.fromTrainer, s.Flag)
-		words = append(words, "--"+s.Flag+separator(flag.NoOptDefVal)+s.Value)
+		f.flagsSetByTrainer = append(f.flagsSetByTrainer, s.Flag)
+		words = append(words, "--"+s.Flag+flagSeparator(flag.NoOptDefVal)+s.Value)
 	}
-	tellTrainer(a, t)
+	printTrainer(a, t)
 	printable.Fprintf(a.stderr, "vprof: as flags: %s\n", strings.Join(words, " "))
 	return nil
 }
 
-// tellTrainer prints how a trainer's configuration was read.
-func tellTrainer(a *app, t *trainers.Config) {
+func printTrainer(a *app, t *trainers.Config) {
 	printable.Fprintf(a.stderr, "vprof: %s is a configuration of %s (keys as of %s); keys that affect memory: %d, "+
 		"others: %d\n", t.File, t.Trainer, t.Version, t.Mapped, t.Harmless)
 	for _, note := range t.Notes {
@@ -227,9 +226,9 @@ func tellTrainer(a *app, t *trainers.Config) {
 	}
 }
 
-// fixed reports whether the user has set a flag on the command line, and not by a trainer's configuration.
-func (f *caseFlags) fixed(flag string) bool {
-	return f.flags.Changed(flag) && !slices.Contains(f.fromTrainer, flag)
+// isFixed reports whether the user has set a flag on the command line, and not by a trainer's configuration.
+func (f *caseFlags) isFixed(flag string) bool {
+	return f.flags.Changed(flag) && !slices.Contains(f.flagsSetByTrainer, flag)
 }
 
 // onImages reports whether the user sets images, so that the model trains on images; their number does not matter.
@@ -239,8 +238,8 @@ func (f *caseFlags) onImages() bool {
 	})
 }
 
-// shared returns the trainer's settings; those about several GPUs are as the command's flags set them.
-func (f *caseFlags) shared() ([]trainers.Setting, error) {
+// trainerSettings returns the trainer's settings; those about several GPUs are as the command's flags set them.
+func (f *caseFlags) trainerSettings() ([]trainers.Setting, error) {
 	gpus := ""
 	if f.flags.Changed("gpus") {
 		gpus = f.flags.Lookup("gpus").Value.String()
@@ -258,16 +257,15 @@ func (f *caseFlags) shared() ([]trainers.Setting, error) {
 	return settings, err
 }
 
-// separator returns the text between a flag and its value on a command line.
-func separator(noOption string) string {
+func flagSeparator(noOption string) string {
 	if noOption != "" {
 		return "="
 	}
 	return " "
 }
 
-// blame turns an error about a case into one about the key of the trainer's configuration that set the value.
-func (f *caseFlags) blame(err error) error {
+// withTrainerKey turns an error about a case into one about the key of the trainer's configuration that set the value.
+func (f *caseFlags) withTrainerKey(err error) error {
 	var wrong *models.CaseError
 	if f.trainer == nil || !errors.As(err, &wrong) {
 		return err

@@ -23,8 +23,7 @@ type version struct {
 	Platform string `json:"platform"`
 }
 
-// thisVersion reads the build information of the binary.
-func thisVersion() version {
+func buildVersion() version {
 	v := version{
 		Schema: "vprof.version/v1", Version: "devel", Go: runtime.Version(),
 		Platform: runtime.GOOS + "/" + runtime.GOARCH,
@@ -47,9 +46,9 @@ func thisVersion() version {
 	return v
 }
 
-// stamp records the tool, the machine and the time in a report.
-func (a *app) stamp(r *report.Report, started time.Time) {
-	r.Tool = tool()
+// addProvenance records the tool, the machine and the time in a report.
+func (a *app) addProvenance(r *report.Report, started time.Time) {
+	r.Tool = vprofTool()
 	r.Started = started.Truncate(time.Second)
 	r.Measured(hostName(), a.now().UTC().Truncate(time.Second))
 }
@@ -61,15 +60,14 @@ func hostName() string {
 	return cmp.Or(os.Getenv("VPROF_NODE"), os.Getenv("SLURMD_NODENAME"), name)
 }
 
-// tool identifies this program in results.
-func tool() report.Tool {
-	v := thisVersion()
+func vprofTool() report.Tool {
+	v := buildVersion()
 	return report.Tool{Version: v.Version, Commit: v.Commit}
 }
 
 func newVersionCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "version", Short: "Print the version of vprof", Args: noArgs}
-	return (&output{app: a}).showing(cmd, func([]string) (report.Document, error) { return thisVersion(), nil })
+	return (&output{app: a}).showDocument(cmd, func([]string) (report.Document, error) { return buildVersion(), nil })
 }
 
 // Sheets implements [report.Document].

@@ -9,8 +9,8 @@ import (
 	"github.com/vprof/vprof/bench/experiment/script"
 )
 
-// mostLengths is the number of different lengths that the samples of absent data have in turn.
-const mostLengths = 509
+// maxLengths is the number of different lengths that the samples of absent data have in turn.
+const maxLengths = 509
 
 // withoutFlags are the flags that replace absent files by placeholders.
 type withoutFlags struct {
@@ -52,7 +52,7 @@ func (w *withoutFlags) resolve() (_ script.Without, err error) {
 		if err != nil {
 			return w.Without, usagef("--lengths: %w", err)
 		}
-		w.Lengths = l.Spread(mostLengths)
+		w.Lengths = l.Spread(maxLengths)
 	}
 	if w.Shapes != "" {
 		if err := script.CheckShapes(w.Shapes); err != nil {
