@@ -13,11 +13,12 @@ import types
 import unittest
 import unittest.mock
 import wave
+import zipfile
 
 import numpy
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "hook"))
-from vprof_hook import data, failures, files, folders, formats, lists, memory, pipelines, placeholders, shapes, sounds, tokenizers, trackers
+from vprof_hook import arrays, data, failures, files, folders, formats, lists, memory, pipelines, placeholders, retries, shapes, sounds, tokenizers, trackers
 
 
 class DataTest(unittest.TestCase):
@@ -129,7 +130,7 @@ class DataTest(unittest.TestCase):
         absent, end = os.path.join(self.folder, "photos"), unittest.mock.patch.object(folders, "kind_of_files", lambda: ".png")
         picture = unittest.mock.Mock(save=lambda path: open(path, "w").close())
         listing = files.listing(os.listdir)
-        with end, unittest.mock.patch.object(shapes, "image", lambda **_: picture), unittest.mock.patch.object(files, "cached", lambda _: False), \
+        with end, unittest.mock.patch.object(shapes, "image", lambda *_: picture), unittest.mock.patch.object(files, "cached", lambda _: False), \
                 unittest.mock.patch.object(files, "absent_folder", folders.image_folder):
             with unittest.mock.patch.object(folders, "lists_samples", lambda: False), self.assertRaises(FileNotFoundError):
                 listing(absent)
@@ -148,6 +149,60 @@ class DataTest(unittest.TestCase):
             with self.assertRaises(FileNotFoundError):
                 asking(os.path.join(self.folder, "mask", "00001.png"))
 
+    def test_images_have_the_size_that_their_path_names(self):
+        for path, size in (("/data/cifar10-32x48", (32, 48)), ("/data/imagenet_64/train", (64, 64)), ("/data/run-12345x6", None), ("/data/photos", None)):
+            self.assertEqual(shapes.size_of(path), size, path)
+        self.state({"images": "8x4"})
+        self.assertEqual(shapes.size_of("/data/cifar10-32x32"), (8, 4))
+
+    def test_a_folder_that_tells_what_belongs_there_is_empty(self):
+        for name, empty in ((".gitkeep", True), ("README.md", True), ("put_images_here", True), ("a.png", False)):
+            folder = tempfile.mkdtemp(dir=self.folder)
+            open(os.path.join(folder, name), "w").close()
+            self.assertEqual(folders.is_empty(folder), empty, name)
+
+    def test_arrays_have_the_widths_that_errors_tell(self):
+        self.addCleanup(arrays.used.clear)
+        for error, learned in (
+            ("mat1 and mat2 shapes cannot be multiplied (800x23 and 14x512)", {"action": 14}),
+            ("The size of tensor a (7) must match the size of tensor b (29) at non-singleton dimension 1", {"qpos": 7}),
+            ("operands could not be broadcast together with shapes (8,23) (14,)", {"action": 14}),
+            ("mat1 and mat2 shapes cannot be multiplied (800x24 and 14x512)", {}),
+        ):
+            arrays.used.clear()
+            episode = arrays.Node("episode_0.hdf5")
+            self.assertEqual([episode["obs/" + name][:4].shape for name in ("action", "qpos")], [(4, 23), (4, 29)])
+            self.assertEqual(arrays.learned(RuntimeError(error)), learned)
+        self.assertEqual((episode["obs"]["top_cam"].shape[-1], episode["label"].dtype, episode.attrs["sim"]), (3, "int64", 0))
+        with unittest.mock.patch.dict(retries.known, {"action": 14}):
+            arrays.used.clear()
+            self.assertEqual(arrays.Node("episode_1.hdf5")["action"].shape, (arrays.ROWS, 14))
+
+    def test_a_script_starts_again_with_what_its_error_told(self):
+        self.addCleanup(arrays.used.clear)
+        placeholders.told.add("data")
+        self.addCleanup(placeholders.told.clear)
+        arrays.Node("x.hdf5")["action"][:1]
+        with unittest.mock.patch.object(os, "execv") as execute, unittest.mock.patch.dict(os.environ):
+            retries.retry(RuntimeError("no width"), None)
+            execute.assert_not_called()
+            retries.retry(RuntimeError("cannot be multiplied (1x23 and 14x5)"), None)
+            self.assertEqual((retries.read(), execute.call_count), ({"action": 14}, 1))
+            with unittest.mock.patch.dict(retries.known, retries.read()):
+                retries.retry(RuntimeError("cannot be multiplied (1x23 and 14x5)"), None)
+                self.assertEqual(execute.call_count, 1, "it told nothing new")
+
+    def test_an_archive_has_images(self):
+        library, made = types.SimpleNamespace(ZipFile=type("ZipFile", (zipfile.ZipFile,), {})), []
+        picture = types.SimpleNamespace(save=lambda file, kind: made.append(file.write(b"png")))
+        formats.watch_zip(library)
+        with unittest.mock.patch.object(shapes, "image", lambda _: picture):
+            found = library.ZipFile("/absent/cifar10-32x32.zip")
+        self.assertEqual(len(json.loads(found.read("dataset.json"))["labels"]), shapes.ROWS)
+        self.assertEqual((found.read(found.namelist()[0]), made), (b"png", [3]))
+        with self.assertRaises(FileNotFoundError):
+            library.ZipFile("/absent/cifar10.tar")
+
     def test_a_pattern_of_names_lists_an_absent_folder(self):
         kinds = []
 
@@ -163,7 +218,7 @@ class DataTest(unittest.TestCase):
     @unittest.mock.patch.object(data, "replaced")
     def test_libraries_that_open_images_find_absent_ones(self, _):
         picture = {"RGB": numpy.zeros((3, 4, 3)), "L": numpy.zeros((3, 4))}
-        with unittest.mock.patch.object(shapes, "image", lambda mode: picture[mode]):
+        with unittest.mock.patch.object(shapes, "image", lambda _, mode: picture[mode]):
             for name, arguments, folder, dims in (
                 ("cv2", (), "masks", 3), ("cv2", (0,), "photos", 2), ("cv2", (-1,), "masks", 2), ("cv2", (-1,), "photos", 3),
                 ("skimage.io", (), "photos", 3), ("skimage.io", (), "masks", 2),

@@ -60,6 +60,20 @@ class PackagesTest(unittest.TestCase):
             self.assertEqual(run("import sys\n" + text, {"other.py": "import absent_one"}), "without", text)
         self.assertIn("ModuleNotFoundError", run("from mamba_ssm import Mamba\nMamba(3)"))
         self.assertIn("ModuleNotFoundError", run("from absent_one import *"))
+        self.assertEqual(run("try:\n    import absent_one\nexcept ImportError:\n    raise SystemExit(1)\nprint(absent_one.__name__)"), "absent_one")
+
+    def test_modules_in_cython_do_nothing_before_they_are_compiled(self):
+        files = {"align/__init__.py": "from .align.core import path_c", "align/core.pyx": "", "bare/__init__.py": "from .core import f"}
+        self.assertEqual(run("from align import path_c\nprint(path_c(1, x=2))", files), "None")
+        self.assertIn("ModuleNotFoundError", run("from bare import f", files))
+
+    def test_one_process_has_one_rank(self):
+        with unittest.mock.patch.object(sys, "path", [os.path.join(HOOK, "kernels")]):
+            from mpi4py import MPI
+        world = MPI.COMM_WORLD
+        self.assertEqual((world.Get_rank(), world.size, world.bcast("x", root=0), world.allreduce(3, op=MPI.SUM), world.gather(4)), (0, 1, "x", 3, [4]))
+        with self.assertRaises(AttributeError):
+            MPI.nothing
 
 
 LIBRARY = {
@@ -94,6 +108,27 @@ class MovedTest(unittest.TestCase):
                 module.__getattr__("nothing")
 
 
+    def test_functions_take_by_position_what_they_took_before(self):
+        mel = moved.by_position(lambda *, sr, n_fft, n_mels=128, fmin=0.0: (sr, n_fft, n_mels, fmin))
+        self.assertEqual((mel(22050, 1024, 80), mel(22050, n_fft=512)), ((22050, 1024, 80, 0.0), (22050, 512, 128, 0.0)))
+        sampler = types.SimpleNamespace(Sampler=type("Sampler", (), {}))
+        moved.watch_sampler(sampler)
+        sampler.Sampler("data"), sampler.Sampler()
+        ports = []
+        module = types.SimpleNamespace(_create_c10d_store=lambda host, port, rank: ports.append(port))
+        moved.watch_rendezvous(module)
+        for port in (29500, 80000):
+            module._create_c10d_store("localhost", port, 0)
+        self.assertEqual(ports, [29500, 80000 - 65536])
+
+    def test_stft_returns_real_numbers_where_nothing_is_said(self):
+        module = types.SimpleNamespace(stft=lambda x, n, return_complex: return_complex)
+        moved.watch_torch(module)
+        real = types.SimpleNamespace(is_complex=lambda: False)
+        with unittest.mock.patch.dict(sys.modules, {"torch": types.SimpleNamespace(view_as_real=lambda x: ("real", x))}):
+            self.assertEqual([module.stft(real, 4), module.stft(real, 4, return_complex=True)], [("real", True), True])
+
+
 class OptionsTest(unittest.TestCase):
     @unittest.mock.patch.object(options.placeholders, "replaced")
     def test_values_that_a_command_leaves_open_are_defaults(self, replaced):
@@ -107,9 +142,30 @@ class OptionsTest(unittest.TestCase):
         found = parser.parse_args("--epochs absent-epochs --kind absent-kind --name absent-name".split())
         self.assertEqual((found.epochs, found.kind, found.name), (7, "b", "absent-name"))
         self.assertEqual([call.args[1] for call in replaced.call_args_list], ["--epochs", "--kind"])
-        for text in ("--size absent-size", "--epochs x", "--kind c"):
+        self.assertEqual(parser.parse_args("--size absent-size".split()).size, 1)
+        for text in ("--epochs x", "--kind c"):
             with self.assertRaises(SystemExit), unittest.mock.patch("sys.stderr"):
                 parser.parse_args(text.split())
+
+    @unittest.mock.patch.object(options, "send")
+    @unittest.mock.patch.object(options.placeholders, "replaced")
+    def test_required_options_have_values_of_their_types(self, replaced, _):
+        module = types.SimpleNamespace(**{**vars(argparse), "ArgumentParser": type("Parser", (argparse.ArgumentParser,), {})})
+        options.watch_argparse(module)
+        parser = module.ArgumentParser()
+        parser.add_argument("data")
+        parser.add_argument("--layers", type=int, required=True)
+        parser.add_argument("--kind", choices=("a", "b"), required=True)
+        parser.add_argument("--betas", type=float, nargs=2, required=True)
+        parser.add_argument("--seed", type=int, required=True)
+        parser.add_argument("--local_rank", type=int)
+        with unittest.mock.patch.object(sys, "argv", "train.py --seed 0 --local-rank=0".split()):
+            found = parser.parse_args()
+        self.assertEqual(vars(found), {"data": "absent-data", "layers": 1, "kind": "a", "betas": [1.0, 1.0], "seed": 0, "local_rank": 0})
+        self.assertEqual([call.args[1] for call in replaced.call_args_list], ["data", "layers", "kind", "betas"])
+        self.assertEqual(options.values["kind"], "a")
+        with unittest.mock.patch.object(sys, "argv", "train.py x --layers 3 --kind b --betas 1 2 --seed 4".split()):
+            self.assertEqual((parser.parse_args().layers, replaced.call_count), (3, 4))
 
     def test_options_of_programs_that_start_a_script_are_not_its_own(self):
         for package, launches in (("torch.distributed", True), ("accelerate.commands", True), ("", False)):

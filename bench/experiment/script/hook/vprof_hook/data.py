@@ -13,7 +13,7 @@ import os
 import re
 import sys
 
-from . import files, folders, hub, lists, memory, placeholders, shapes
+from . import files, folders, hub, lists, memory, options, placeholders, shapes
 from .placeholders import replaced, wanted
 
 # Kinds of the columns of data sets on the hub, as their cards declare the features.
@@ -406,14 +406,19 @@ def arguments(function, *args, **kwargs):
 
 def folder_picture(root):
     """Returns the row for an image folder, as in PICTURES: the counts of classes and images that --data-shapes states,
-    or ImageNet's if the path contains "imagenet". Stops the run otherwise.
+    else the classes that an option of the script states, else 1000 as in ImageNet, with the number of its images if the path names it.
     """
     stated = shapes.entry("folders", root)
     if stated:
         return 0, 0, stated["classes"], stated.get("images", shapes.ROWS), stated.get("images", shapes.ROWS)
     if "imagenet" in root.lower():
         return 0, 0, 1000, 1281167, 50000
-    return stop("the classes of the images in %s" % root, 'state them in a file, --data-shapes FILE: {"folders": {"%s": {"classes": 10}}}' % root)
+    classes = next((n for name, n in options.values.items() if CLASSES.match(name) and isinstance(n, int) and n > 0), 1000)
+    return 0, 0, classes, max(shapes.ROWS, 2 * classes), max(shapes.ROWS, classes)
+
+
+# Names of options that state the number of classes.
+CLASSES = re.compile("(n|nb|num)_?(class(es)?|labels)$")
 
 
 class Pictures:
@@ -585,6 +590,14 @@ def watch_numpy(module):
     module.memmap, module.load = Mapped, load
 
 
+def sized(folder):
+    """Reports that images of a folder are absent, and returns the size of their placeholders."""
+    size = shapes.size_of(folder)
+    made.update(() if size else ("image",))
+    replaced("data", folder, "images of %dx%d" % (size or shapes.UNSIZED))
+    return size
+
+
 def watch_pil(module):
     """Called when PIL.Image was imported."""
     real = module.open
@@ -592,9 +605,8 @@ def watch_pil(module):
     @functools.wraps(real)
     def opened(fp, *args, **kwargs):
         if files.named(fp) and not os.path.exists(fp):
-            made.add("image")
-            replaced("data", os.path.dirname(os.path.abspath(fp)), "images of %dx%d" % (shapes.sizes("images") or shapes.UNSIZED))
-            picture = shapes.image(mode="L" if folders.MASKS.search(os.path.basename(os.path.dirname(os.path.abspath(fp)))) else "RGB")
+            size = sized(os.path.dirname(os.path.abspath(fp)))
+            picture = shapes.image(size, "L" if folders.MASKS.search(os.path.basename(os.path.dirname(os.path.abspath(fp)))) else "RGB")
             picture.format = "PNG" if str(fp).endswith(".png") else "JPEG"
             return picture
         return real(fp, *args, **kwargs)
@@ -612,11 +624,10 @@ def watch_imread(module):
         if not files.named(path) or os.path.exists(path):
             return real(filename if path is filename else os.fspath(path), *args, **kwargs)
         flag = (args or (kwargs.get("flags", 1),))[0] if module.__name__ == "cv2" else -1  # IMREAD_UNCHANGED
-        made.add("image")
         folder = os.path.dirname(os.path.abspath(path))
-        replaced("data", folder, "images of %dx%d" % (shapes.sizes("images") or shapes.UNSIZED))
+        size = sized(folder)
         grey = flag == 0 or flag == -1 and folders.MASKS.search(os.path.basename(folder))
-        return importlib.import_module("numpy").asarray(shapes.image(mode="L" if grey else "RGB"))
+        return importlib.import_module("numpy").asarray(shapes.image(size, "L" if grey else "RGB"))
 
     module.imread = imread
 

@@ -9,7 +9,7 @@ import sys
 import threading
 import traceback
 
-from . import data, events, kernels, memory
+from . import data, events, kernels, memory, retries
 from .placeholders import wanted
 
 
@@ -17,6 +17,7 @@ def start():
     """Called when Python starts: wraps the hooks for exceptions of Python and its threads, and the processes of
     multiprocessing, to report explanations.
     """
+    retries.start()
     sys.excepthook = explaining(sys.excepthook)
     threading.excepthook = interrupting(threading.excepthook)
     process = importlib.import_module("multiprocessing.process").BaseProcess
@@ -65,6 +66,7 @@ def noting(call):
         try:
             return call(*args, **kwargs)
         except Exception as error:
+            retries.retry(first_of(error), first_of(error).__traceback__)
             explain(first_of(error), first_of(error).__traceback__, "a process of the script that ends without an error")
             raise
 
@@ -76,6 +78,7 @@ def explaining(hook):
 
     def wrapped(kind, error, trace):
         first = first_of(error)
+        retries.retry(first, trace if first is error else first.__traceback__)
         if not issubclass(kind, SystemExit):
             explain(first, trace if first is error else first.__traceback__)
         hook(kind, error, trace)

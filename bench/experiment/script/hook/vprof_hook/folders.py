@@ -21,6 +21,9 @@ IMAGES, SOUNDS = (".png", ".jpg", ".jpeg"), (".wav", ".flac")
 # Names of folders with masks: images with one value for each pixel.
 MASKS = re.compile("mask|label|seg|depth|^gt")
 
+# Names of files that repositories put into folders of data.
+TELLS = re.compile(r"\.|(readme|placeholder|put|download)[^/]*$|[^.]*\.md$", re.IGNORECASE)
+
 # Standard modules that list files by a pattern.
 LISTED = re.compile(r"\b(glob|pathlib)\b(/__init__)?\.py$|pathlib/_\w+\.py$")
 
@@ -77,10 +80,10 @@ def is_counterpart(path):
 
 
 def is_empty(path):
-    """Reports whether a folder is absent or has only hidden files."""
+    """Reports whether a folder is absent, or its files tell only what belongs there, like README.md or .gitkeep."""
     if not os.path.lexists(path):
         return True
-    return os.path.isdir(path) and all(name.startswith(".") for name in os.listdir(path))
+    return os.path.isdir(path) and all(TELLS.match(name) for name in os.listdir(path))
 
 
 def fill(path, end=None):
@@ -109,9 +112,10 @@ def sample(file, path, end):
     from . import data, sounds
 
     if end in IMAGES:
-        shapes.image(mode="L" if MASKS.search(os.path.basename(path)) else "RGB").save(file)
-        data.made.add("image")
-        return "images of %dx%d" % (shapes.sizes("images") or shapes.UNSIZED)
+        size = shapes.size_of(path)
+        shapes.image(size, "L" if MASKS.search(os.path.basename(path)) else "RGB").save(file)
+        data.made.update(() if size else ("image",))
+        return "images of %dx%d" % (size or shapes.UNSIZED)
     stated = shapes.entry("files", os.path.join(path, os.path.basename(file))) or end in SOUNDS and sounds.configured()
     if not stated:
         data.stop("the *%s files in %s, which are absent" % (end, path), data.SHAPES_FLAG + ': {"files": {"*%s": "audio 22050"}}' % end)

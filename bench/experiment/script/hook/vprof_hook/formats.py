@@ -1,14 +1,17 @@
 """Placeholders for absent files in special formats: annotations of objects in images (COCO), and HDF5."""
 
 import functools
+import io
 import json
 import os
+import sys
 
-from . import data, files, placeholders, shapes
+from . import arrays, data, files, placeholders, shapes
 
 # A placeholder's number of images, their usual size in COCO, objects per image (7.3 on average in COCO), and COCO's
 # category numbers.
 IMAGES, SIZE, OBJECTS = 128, "640x480", 7
+CLASSES = 10  # of an archive of images
 CATEGORIES = [n for n in range(1, 91) if n not in (12, 26, 29, 30, 45, 66, 68, 69, 71, 83)]
 
 
@@ -46,20 +49,24 @@ def written(path):
 
 def watch_h5py(module):
     """Called when h5py was imported: an absent file has the arrays, and the attributes (@name), that --data-shapes
-    states.
+    states, else the arrays that the script names.
     """
 
     class File(module.File):
+        def __new__(cls, name, mode="r", *_, **__):
+            stated = not absent(name, mode) or isinstance(shapes.entry("files", os.fspath(name)), dict)
+            return super().__new__(cls) if stated else arrays.Node(os.fspath(name))
+
         def __init__(self, name, mode="r", *args, **kwargs):
-            absent = files.named(name) and mode == "r" and not os.path.exists(name)
-            super().__init__(arrays(module, os.fspath(name)) if absent else name, mode, *args, **kwargs)
+            super().__init__(written_arrays(os.fspath(name)) if absent(name, mode) else name, mode, *args, **kwargs)
 
     real, module.File = module.File, File
 
-    def arrays(module, path):
+    def absent(name, mode):
+        return files.named(name) and mode == "r" and not os.path.exists(name)
+
+    def written_arrays(path):
         stated = shapes.entry("files", path)
-        if not isinstance(stated, dict):
-            data.stop("the arrays of %s, which is absent" % path, data.SHAPES_FLAG + ': {"files": {"*%s": {"action": "float32 400x7"}}}' % os.path.splitext(path)[1])
         target = os.path.join(placeholders.folder(), "arrays-" + os.path.basename(path))
         if not os.path.exists(target):
             with real(target + ".part", "w") as file:
@@ -74,4 +81,28 @@ def watch_h5py(module):
         return target
 
 
-WATCHED = {"pycocotools.coco": watch_coco, "h5py": watch_h5py}
+def watch_zip(module):
+    """Called when zipfile was imported: an absent archive has images with labels, in the layout of StyleGAN's data sets."""
+    real = module.ZipFile.__init__
+
+    @functools.wraps(real)
+    def init(self, file, mode="r", *args, **kwargs):
+        absent = files.named(file) and mode == "r" and str(file).endswith(".zip") and file not in sys.path and not os.path.exists(files.path_to_read(file))
+        real(self, archive(os.fspath(file)) if absent else file, mode, *args, **kwargs)
+
+    def archive(path):
+        target = os.path.join(placeholders.folder(), "images-" + os.path.basename(path))
+        if not os.path.exists(target):
+            picture, names = io.BytesIO(), ["%05d/img%08d.png" % (0, n) for n in range(shapes.ROWS)]
+            shapes.image(data.sized(path)).save(picture, "PNG")
+            with module.ZipFile(target + ".part", "w") as made:
+                for name in names:
+                    made.writestr(name, picture.getvalue())
+                made.writestr("dataset.json", json.dumps({"labels": [[name, n % CLASSES] for n, name in enumerate(names)]}))
+            os.replace(target + ".part", target)
+        return target
+
+    module.ZipFile.__init__ = init
+
+
+WATCHED = {"zipfile": watch_zip, "pycocotools.coco": watch_coco, "h5py": watch_h5py}

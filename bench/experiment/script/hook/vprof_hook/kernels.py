@@ -1,5 +1,5 @@
-"""Placeholders for packages with compiled CUDA kernels that are not installed. They allocate like the libraries'
-sources.
+"""Placeholders for packages with compiled CUDA kernels, and of MPI, that are not installed. Kernels allocate like the
+libraries' sources.
 
 Only a script whose source or command names a package gets its placeholder: other libraries use such a package whenever
 it is importable, and must not. Sources: flash_api.cpp and flash_attn_interface.py of flash-attention 2.8,
@@ -11,7 +11,8 @@ import sys
 
 from . import events, memory, placeholders
 
-PACKAGES = {"flash_attn": ("flash_attn", "flash-attn", "flash_attention_2"), "xformers": ("xformers",), "causal_conv1d": ("causal_conv1d", "causal-conv1d")}
+PACKAGES = {"flash_attn": ("flash_attn", "flash-attn", "flash_attention_2"), "xformers": ("xformers",), "causal_conv1d": ("causal_conv1d", "causal-conv1d"),
+            "mpi4py": ("mpi4py",)}
 
 # Packages with compiled kernels that have no placeholder.
 REFUSED = set(
@@ -28,7 +29,8 @@ class Finder:
         if path is not None or name not in PACKAGES or not asked(name):
             return None
         folder = events.folder("hook", "kernels")
-        placeholders.replaced("kernel", name, "a placeholder that allocates as version %s documents" % VERSIONS[name])
+        by = "a placeholder that allocates as version %s documents" % VERSIONS[name] if name in VERSIONS else "a placeholder with one rank"
+        placeholders.replaced("kernel" if name in VERSIONS else "package", name, by)
         if folder not in sys.path:
             sys.path.append(folder)  # importlib.metadata finds the placeholder's version there
         utils = sys.modules.get("transformers.utils.import_utils")  # it has listed the installed packages at its import

@@ -8,6 +8,7 @@ import collections.abc
 import functools
 import importlib
 import importlib.machinery
+import inspect
 import os
 import re
 import sys
@@ -134,10 +135,10 @@ class Finder:
 
     def find_spec(self, name, path=None, target=None):
         frame = placeholders.importer(sys._getframe(1))
+        if name == "torch._six":  # libraries of that time import it, too
+            return importlib.machinery.ModuleSpec(name, Loader(types.SimpleNamespace(**SIX, __name__="Python")))
         if path is None or frame is None or not by_user(frame):
             return None
-        if name == "torch._six":
-            return importlib.machinery.ModuleSpec(name, Loader(types.SimpleNamespace(**SIX, __name__="Python")))
         root, last = name.split(".")[0], name.split(".")[-1]
         homes = [file for file in sources(root) if module_of(root, file).split(".")[-1].lstrip("_") == last]
         if len(homes) != 1:
@@ -186,4 +187,53 @@ def watch_pil(module):
             setattr(module, old, getattr(module.Resampling, new))
 
 
-WATCHED = {"numpy": watch_numpy, "PIL.Image": watch_pil}
+def watch_torch(module):
+    """Called when torch.functional has been imported: until release 2.0, stft returned real and imaginary parts apart."""
+    real = module.stft
+
+    @functools.wraps(real)
+    def stft(input, *args, return_complex=None, **kwargs):
+        if return_complex is None and not input.is_complex() and len(args) < 9:
+            return sys.modules["torch"].view_as_real(real(input, *args, return_complex=True, **kwargs))
+        return real(input, *args, **kwargs) if return_complex is None else real(input, *args, return_complex=return_complex, **kwargs)
+
+    module.stft = stft
+
+
+def watch_sampler(module):
+    """Called when torch.utils.data.sampler has been imported: earlier releases took the data set as an argument."""
+    if module.Sampler.__init__ is object.__init__:
+        module.Sampler.__init__ = lambda self, data_source=None: None
+
+
+def watch_rendezvous(module):
+    """Called when torch.distributed.rendezvous has been imported: earlier releases used a port's lowest 16 bits."""
+    create = module._create_c10d_store
+    module._create_c10d_store = functools.wraps(create)(lambda hostname, port, *args: create(hostname, port % (1 << 16), *args))
+
+
+def watch_librosa(module):
+    """Called when librosa.filters or librosa.core.audio has been imported: since release 0.10, their functions take most
+    arguments by name alone.
+    """
+    for name in ("mel", "resample"):
+        if hasattr(module, name):
+            setattr(module, name, by_position(getattr(module, name)))
+
+
+def by_position(function):
+    """Returns a function that also takes arguments by position which the installed release takes by name alone."""
+    names = list(inspect.signature(function).parameters)
+
+    @functools.wraps(function)
+    def wrapped(*args, **kwargs):
+        return function(**dict(zip(names, args)), **kwargs)
+
+    return wrapped
+
+
+WATCHED = {
+    "numpy": watch_numpy, "PIL.Image": watch_pil, "torch.functional": watch_torch, "torch.utils.data.sampler": watch_sampler,
+    "torch.distributed.rendezvous": watch_rendezvous,
+    "librosa.filters": watch_librosa, "librosa.core.audio": watch_librosa,
+}

@@ -1,9 +1,12 @@
 """Sends the options of the script's argument parser to vprof: `vprof card` tries other values of them. A value that the
-documentation leaves to its reader is replaced by the option's default.
+documentation leaves to its reader is replaced by the option's default. An option that the parser requires and the
+command lacks gets a value of its type.
 """
 
 import functools
+import re
 import sys
+import types
 
 from . import events, placeholders
 
@@ -13,6 +16,9 @@ LAUNCHERS = ("torch.distributed", "accelerate.commands", "deepspeed.launcher")
 # Prefix of a value that the documentation leaves to its reader: vprof card writes <your epochs> as absent-your-epochs.
 ABSENT = "absent-"
 
+# Values of the options of the last parser, by name.
+values = {}
+
 
 def watch_argparse(module):
     """Called when argparse has been imported. HfArgumentParser and many other parsers are based on it."""
@@ -20,9 +26,25 @@ def watch_argparse(module):
 
     @functools.wraps(parse)
     def wrapped(self, args=None, namespace=None):
-        found = parse(self, args, namespace)
-        if (args is None or list(args) == sys.argv[1:]) and not launches(sys._getframe(1)):
-            send([describe(module, action, found[0]) for action in self._actions if action.option_strings])
+        if args is not None and list(args) != sys.argv[1:] or launches(sys._getframe(1)):
+            return parse(self, args, namespace)
+        if "--local_rank" in self._option_string_actions:  # as torch.distributed.launch wrote it before PyTorch 2.0
+            args = [a.replace("--local-rank", "--local_rank") for a in sys.argv[1:]]
+        given = {word.split("=")[0] for word in args or sys.argv[1:]}
+        required = [a for a in self._actions if a.required and a.default is None and not isinstance(a, module._SubParsersAction) and not given & set(a.option_strings)]
+        for action in required:
+            action.required, action.default = False, value_of(action)
+        try:
+            found = parse(self, args, namespace)
+        finally:
+            defaults = {a.dest: a.default for a in required}
+            for action in required:
+                action.required, action.default = True, None
+        for name, default in defaults.items():
+            if getattr(found[0], name, None) is default:
+                note(name, default)
+        values.update(vars(found[0]))
+        send([describe(module, action, found[0]) for action in self._actions if action.option_strings])
         return found
 
     @functools.wraps(get)
@@ -35,12 +57,28 @@ def watch_argparse(module):
             return found
         except module.ArgumentError:
             if action.default == module.SUPPRESS or not isinstance(action.default, (str, int, float)):
-                raise
+                note(action.dest, value_of(action))
+                return value_of(action)
         value = get(self, action, action.default) if isinstance(action.default, str) else action.default
         placeholders.replaced("setting", max(action.option_strings, key=len, default=action.dest), "the default %s, as the command leaves the value open" % (value,))
         return value
 
     module.ArgumentParser.parse_known_args, module.ArgumentParser._get_value = wrapped, converted
+
+
+def value_of(action):
+    """Returns a value for an option that the command lacks: its first choice, or one of its type."""
+    value = next(iter(action.choices or ()), None)
+    if value is None:
+        number = {int: 0 if re.search("id|rank|seed|gpu", action.dest) else 1, float: 1e-4 if re.search("lr|rate", action.dest) else 1.0}
+        value = number.get(action.type, ABSENT + action.dest)
+        if callable(action.type) and action.type not in number:
+            value = action.type(value)
+    return [value] * action.nargs if isinstance(action.nargs, int) else [value] if action.nargs == "+" else value
+
+
+def note(name, value):
+    placeholders.replaced("setting", name, "%s, as the command does not state it" % (value,))
 
 
 def launches(frame):
@@ -65,7 +103,14 @@ def watch_click(module):
 
     @functools.wraps(make)
     def wrapped(self, *args, **kwargs):
+        filled = [p for p in self.params if p.required and p.default in (None, getattr(module, "UNSET", None))]
+        for p in filled:
+            kind = {"integer": int, "float": float}.get(p.type.name)
+            p.required, p.default = False, value_of(types.SimpleNamespace(dest=p.name, choices=getattr(p.type, "choices", ()), type=kind, nargs=None))
         context = make(self, *args, **kwargs)
+        for p in filled:
+            if context.params.get(p.name) == p.default:
+                note(p.name, p.default)
         options = [p for p in self.params if isinstance(p, module.Option)]
         send([{
             "flag": max(p.opts, key=len), "value": plain(context.params.get(p.name)), "switch": p.is_flag,

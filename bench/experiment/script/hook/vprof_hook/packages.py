@@ -8,8 +8,10 @@ script handles the error itself.
 
 import ast
 import functools
+import glob
 import importlib.machinery
 import os
+import re
 import sys
 import types
 
@@ -63,6 +65,8 @@ class Finder:
 
     def find_spec(self, name, path=None, target=None):
         root = name.split(".")[0]
+        if isinstance(sys.modules.get(name.rpartition(".")[0]), Extension) or any(glob.glob(os.path.join(folder, "*.pyx")) for folder in path or ()):
+            return importlib.machinery.ModuleSpec(name, Loader(Extension), is_package=True)
         if not isinstance(sys.modules.get(root), Package) and (path is not None or not wanted_by_user(name)):
             return None
         return importlib.machinery.ModuleSpec(name, Loader(), is_package=True)
@@ -75,12 +79,25 @@ class Package(types.ModuleType):
         return Part("%s.%s" % (self.__name__, name))
 
 
+class Extension(types.ModuleType):
+    """Stands for a module of the repository in Cython that was not compiled. Its functions work on host memory."""
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        placeholders.replaced("package", "%s.%s" % (self.__name__, name), "a function that does nothing, as it is not compiled")
+        return lambda *_, **__: None
+
+
 class Loader:
+    def __init__(self, kind=Package):
+        self.kind = kind
+
     def create_module(self, spec):
-        return Package(spec.name)
+        return self.kind(spec.name)
 
     def exec_module(self, module):
-        if "." not in module.__name__:
+        if self.kind is Package and "." not in module.__name__:
             placeholders.replaced("package", module.__name__, "a placeholder of which nothing was called, as it is not installed")
 
 
@@ -119,9 +136,16 @@ def spared(path):
         tree = ast.parse(data.source(path))
     except (SyntaxError, ValueError):
         return frozenset()
-    blocks = [statement for node in ast.walk(tree) if isinstance(node, (ast.Try, ast.With)) for statement in node.body]
+    handling = [node for node in ast.walk(tree) if isinstance(node, (ast.Try, ast.With)) and not ends(node)]
+    blocks = [statement for node in handling for statement in node.body]
     blocks += [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.names[0].name == "*"]
     return frozenset(line for block in blocks for line in range(block.lineno, block.end_lineno + 1))
+
+
+def ends(node):
+    """Reports whether the handlers of a try statement only raise, or end the script."""
+    last = [handler.body[-1] for handler in getattr(node, "handlers", ())]
+    return bool(last) and all(isinstance(s, ast.Raise) or re.search(r"\bexit\(", ast.unparse(s)) for s in last)
 
 
 def start():

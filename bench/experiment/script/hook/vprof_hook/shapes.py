@@ -89,6 +89,16 @@ def image(size=None, mode="RGB"):
     return found
 
 
+# A size in the name of a file or folder, such as cifar10-32x32 or imagenet64.
+NAMED = re.compile(r"(?<![\dx])(\d{2,4})x(\d{2,4})(?![\dx])|[a-z_-](64|128|256|512|1024)(?!\d)", re.IGNORECASE)
+
+
+def size_of(path):
+    """Returns the (width, height) of the images in a folder: the stated one, or one that its path names; None otherwise."""
+    found = list(NAMED.finditer(str(path)))
+    return sizes("images") or (found and tuple(int(n) for n in (found[-1][1] or found[-1][3], found[-1][2] or found[-1][3]))) or None
+
+
 def sizes(section):
     """Returns the (width, height) that the file states in a section; None if it does not."""
     return tuple(int(n) for n in given()[section].split("x")) if section in given() else None

@@ -3,6 +3,7 @@
 import builtins
 import functools
 import importlib.machinery
+import io
 import os
 import re
 import sys
@@ -58,6 +59,9 @@ class Nothing:
     def __mro_entries__(self, _):
         return (Nothing,)
 
+    def __instancecheck__(self, _):
+        return False
+
 
 class Finder:
     """Finds placeholders of trackers for imports in the user's own source."""
@@ -83,8 +87,12 @@ class Loader:
 
 
 def imported_by_user():
+    """Reports whether the user's own source imports the package, and does not handle its absence."""
+    from . import packages
+
     frame = placeholders.importer(sys._getframe(2))
-    return frame is not None and memory.of_user(frame.f_code.co_filename, memory.LIBRARIES)
+    path = frame and frame.f_code.co_filename
+    return frame is not None and memory.of_user(path, memory.LIBRARIES) and frame.f_lineno not in packages.spared(path)
 
 
 # Names of environment variables with accounts, which some scripts require.
@@ -125,12 +133,28 @@ def answering(ask):
     return wrapped
 
 
+def terminals():
+    """Makes the size of a terminal known to scripts that ask for it; they run without one."""
+    size, popen = os.get_terminal_size, os.popen
+
+    @functools.wraps(size)
+    def get_terminal_size(*args):
+        try:
+            return size(*args)
+        except OSError:
+            return os.terminal_size((80, 24))
+
+    os.get_terminal_size = get_terminal_size
+    os.popen = functools.wraps(popen)(lambda cmd, *args: io.StringIO("24 80\n") if str(cmd).strip() == "stty size" else popen(cmd, *args))
+
+
 # At most this many questions are answered: a script that rejects an empty line would ask forever.
 QUESTIONS = 20
 
 
 def start():
     builtins.input = answering(builtins.input)
+    terminals()
     type(os.environ).__getitem__ = naming(type(os.environ).__getitem__)
     sys.meta_path.append(Finder())
     finder = Finder()

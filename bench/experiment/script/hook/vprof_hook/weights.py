@@ -538,6 +538,9 @@ def explained(module, load):
         try:
             return load(repo_or_dir, *args, **kwargs)
         except (RuntimeError, OSError):
+            if load.__name__ == "list":  # parsers offer its names as choices
+                replaced("weights", repo_or_dir, "no names of models, as the code of the repository is absent")
+                return []
             if glob.glob(os.path.join(module.get_dir(), repo_or_dir.partition(":")[0].replace("/", "_") + "_*")) or os.path.isdir(repo_or_dir):
                 raise  # an error of the repository's own code
             wanted("the code of %s, which torch.hub would download" % repo_or_dir, "load it once with a network, so that its cache has it")

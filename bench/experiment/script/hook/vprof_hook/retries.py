@@ -1,0 +1,59 @@
+"""Starts a script again with what its error told about placeholders: widths of arrays, and assertions about values that
+placeholders do not have.
+"""
+
+import json
+import multiprocessing
+import os
+import sys
+import traceback
+
+from . import arrays, events, files, memory, placeholders
+
+
+def read():
+    """Returns what errors of earlier starts have told: widths by array, and "-O" if assertions are skipped."""
+    try:
+        with files.real_open(events.folder("learned.json"), encoding="utf-8") as file:
+            return json.load(file)
+    except OSError:
+        return {}
+
+
+known = {}  # at the start of this process
+
+
+def start():
+    """Called when Python starts: of the modules that -O compiles without assertions, only the user's own are."""
+    known.update(read())
+    if not sys.flags.optimize or "-O" not in known:
+        return
+    external = sys.modules["_frozen_importlib_external"]
+    place = external.cache_from_source
+
+    def cache_from_source(path, *args, **kwargs):
+        return place(path, *args, **(kwargs if memory.of_user(path, memory.LIBRARIES) else {**kwargs, "optimization": ""}))
+
+    external.cache_from_source = cache_from_source
+
+
+def retry(error, trace):
+    """Starts the script again if its error, or one of another process, told something new."""
+    told = arrays.learned(error)
+    if isinstance(error, AssertionError) and placeholders.told and not sys.flags.optimize:
+        last = traceback.extract_tb(trace)[-1]
+        if memory.of_user(last.filename, memory.LIBRARIES):
+            placeholders.replaced("setting", "%s:%d" % (last.filename, last.lineno), "no assertions, as this one does not hold of placeholders")
+            told["-O"] = True
+    now = {**read(), **told}
+    if told:
+        with files.real_open(events.folder("learned.json"), "w", encoding="utf-8") as file:
+            json.dump(now, file)
+    if now == known or multiprocessing.parent_process() is not None:
+        return
+    if "-O" in now:
+        os.environ.update(PYTHONOPTIMIZE="1", PYTHONDONTWRITEBYTECODE="1")
+    for child in multiprocessing.active_children():
+        child.kill()
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
