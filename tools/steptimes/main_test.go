@@ -41,6 +41,9 @@ func TestTheTableIsAsGoodAsTheDocumentsSay(t *testing.T) {
 		}
 	}
 	require.GreaterOrEqual(t, inside, 154, "of 166")
+	text, err := os.ReadFile("../../profiler/planner/steptime/kernels.csv")
+	require.NoError(t, err)
+	require.Equal(t, string(text), refit(string(text), kernels, slices.Concat(steps, others, images)))
 }
 
 // A fit to kernels that take twice as long gives about half the utilization.
@@ -58,7 +61,7 @@ func TestAFitFollowsTheMeasurements(t *testing.T) {
 	require.NoError(t, err)
 	before, err := steptime.ReadKernels(string(text))
 	require.NoError(t, err)
-	after, err := steptime.ReadKernels(fit(string(text), rows, "kernels"))
+	after, err := steptime.ReadKernels(fit(string(text), rows, "kernels", leastGain))
 	require.NoError(t, err)
 	require.Less(t, loss(rows, after), loss(rows, before)/2)
 	require.InDelta(t, math.Log(2), rows[0].miss(before)*-1, 0.1)
