@@ -147,11 +147,6 @@ func (c memoryLimit) bytesOf(total int64) int64 {
 	return limit
 }
 
-// exceeded reports whether a GPU exceeded the limit since the previous sample.
-func (c memoryLimit) exceeded(s monitor.Sample) bool {
-	return c != "" && s.Highest > c.bytesOf(s.Total)
-}
-
 // plannedPoint returns the point to compare with; nil for none.
 func (o *monitorOptions) plannedPoint(ctx context.Context) (*report.Point, error) {
 	if o.run == "" {

@@ -83,7 +83,8 @@ func (s *sinks) openLog(flag, path, begins string) (to io.Writer, continued bool
 		return s.stdout, false, nil
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644)
-	if err == nil && !isRegularFile(f) { // a pipe or a device has no past
+	info, _ := os.Stat(path)
+	if err == nil && info != nil && !info.Mode().IsRegular() { // a pipe or a device has no past
 		f.Close()
 		f, err = os.OpenFile(path, os.O_WRONLY, 0)
 	}
@@ -95,11 +96,6 @@ func (s *sinks) openLog(flag, path, begins string) (to io.Writer, continued bool
 		return nil, false, usagef("--%s: %s %w; name another file", flag, path, err)
 	}
 	return f, continued, nil
-}
-
-func isRegularFile(f *os.File) bool {
-	info, err := f.Stat()
-	return err == nil && info.Mode().IsRegular()
 }
 
 // isLog reports whether a file is a log to append to; an empty file is not.

@@ -90,16 +90,12 @@ var trainingLibraries = []string{"axolotl", "llamafactory", "ms-swift", "torchtu
 // configuration is planned.
 func (f *caseFlags) libraries() stack.Libraries {
 	all := maps.Clone(f.stack.libraries)
+	plain := func(name string) string { return strings.ReplaceAll(strings.ToLower(name), "-", "") }
 	maps.DeleteFunc(all, func(name, _ string) bool {
-		return slices.Contains(trainingLibraries, name) && !f.hasTrainerOf(name)
+		planned := f.trainer != nil && plain(f.trainer.Trainer) == plain(name)
+		return slices.Contains(trainingLibraries, name) && !planned
 	})
 	return all
-}
-
-// hasTrainerOf reports whether a trainer's configuration is planned.
-func (f *caseFlags) hasTrainerOf(library string) bool {
-	plain := func(name string) string { return strings.ReplaceAll(strings.ToLower(name), "-", "") }
-	return f.trainer != nil && plain(f.trainer.Trainer) == plain(library)
 }
 
 // checkStack returns an error if --stack lists a library that the case does not depend on.

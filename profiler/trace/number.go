@@ -79,13 +79,6 @@ func (x *Tensor) DivScalar() *Tensor { return opDivNumber.Call(x) }
 // RSubScalar records number - x.
 func (x *Tensor) RSubScalar() *Tensor { return opSubtractFrom.Call(x) }
 
-// RDivScalar records number / x: Tensor.__rdiv__ multiplies the reciprocal.
-func (x *Tensor) RDivScalar() *Tensor {
-	f := x.tape.funcFrame(x)
-	y := x.Reciprocal().MulScalar()
-	return f.Return(y)
-}
-
 // AddScalarInPlace records x += number (also x -= number).
 func (x *Tensor) AddScalarInPlace() *Tensor { return opAddNumber.CallInPlace(x) }
 

@@ -24,7 +24,7 @@ func named(name string) func(*tensor) *tensor {
 var unaries = map[string]func(*tensor) *tensor{
 	"abs": (*tensor).Abs, "exp": (*tensor).Exp, "log": (*tensor).Log, "sqrt": (*tensor).Sqrt,
 	"sin": (*tensor).Sin, "erf": named("erf"), "rsqrt": (*tensor).Rsqrt, "acosh": named("acosh"),
-	"neg": (*tensor).Neg, "add_scalar": (*tensor).AddScalar, "rdiv_scalar": (*tensor).RDivScalar,
+	"neg": (*tensor).Neg, "add_scalar": (*tensor).AddScalar, "rdiv_scalar": func(x *tensor) *tensor { return x.Reciprocal().MulScalar() },
 	"rpow_scalar": func(x *tensor) *tensor {
 		return x.NumberPow(trace.RealNumber)
 	}, "square": (*tensor).Square, "clamp": (*tensor).Clamp,

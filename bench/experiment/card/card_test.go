@@ -80,6 +80,11 @@ func TestFindReadsDocumentedCommands(t *testing.T) {
 		{"python train.py --do_eval\npython train.py --do_train --do_eval", "python train.py --do_train --do_eval"},
 		{"python -m paddle.distributed.launch train.py\npython train.py --lr 1", "python train.py --lr 1"},
 		{"torchrun --nnodes=... --node_rank=... train.py --bs=768", "torchrun train.py --bs=768"},
+		{"torchrun --master_port=PORT train.py --bs SIZE A_PATH", "torchrun --master_port=29511 train.py --bs absent-size absent-a_path"},
+		{"python train.py --cfg a.yaml BATCH_SIZE 4", "python train.py --cfg a.yaml BATCH_SIZE 4"},
+		{"python train.py --config=sub/<name>.yaml", "python train.py --config=sub/have.yaml"},
+		{"python train.py --config sub/{NAME}.yaml", "python train.py --config sub/have.yaml"},
+		{"python train.py --config sub/<name>.toml", "python train.py --config sub/absent-name.toml"},
 		{"python train.py --help\npython submit_train.py", ""},
 		{"python test.py\npython missing_train.py\npython evaluate.py", ""},
 	} {
@@ -109,6 +114,24 @@ func TestCommandsRunInTheFolderThatDocumentsThem(t *testing.T) {
 	found, err = card.Find(repository(t, map[string]string{"README.md": "`python train.py --lr 1`", "tiny/train.py": ""}))
 	require.NoError(t, err)
 	require.Equal(t, "tiny", found[0].Dir)
+}
+
+func TestScriptsThatTrainAreFoundWhereNoneIsDocumented(t *testing.T) {
+	main := "\nif __name__ == '__main__':\n"
+	files := map[string]string{
+		"README.md": "a package", "pkg/layers.py": "loss.backward()", "projects/add/add.py": "Trainer(model)" + main,
+		"tests/test_add.py": "loss.backward()" + main,
+	}
+	find := func() string {
+		found, err := card.Find(repository(t, files))
+		require.NoError(t, err)
+		return found[0].From + " " + strings.Join(found[0].Args, " ")
+	}
+	require.Equal(t, "projects/add/add.py:1 python projects/add/add.py", find())
+	files["train_small.py"] = "for x in data: loss.backward()"
+	require.Equal(t, "train_small.py:1 python train_small.py", find())
+	files["README.md"] = "python train_small.py --lr 1"
+	require.Equal(t, "README.md:1 python train_small.py --lr 1", find())
 }
 
 func TestScriptsOfTheShellHaveTheArgumentsOfTheirDocumentedCall(t *testing.T) {

@@ -1,6 +1,7 @@
 package card
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"os"
@@ -28,7 +29,7 @@ type Command struct {
 var places = []string{
 	"README*", "readme*", "*.md", "docs/*.md", "scripts/*.sh", "scripts/*/*.sh", "*.sh", "examples/*.md", "*/README*",
 	"*/*/README*", "*/*/*/README*", "*/*.md", "*/*/*.md", "*/*.sh", "*/*/*.sh", "*/*/*/*.sh", "*/*/*/*/*.sh",
-	".github/workflows/*.y*ml",
+	".github/workflows/*.y*ml", "*.py", "*/*.py", "*/*/*.py",
 }
 
 // mostText limits the files that are read, in bytes.
@@ -63,7 +64,7 @@ var (
 	arrays   = pattern.Of(`"?\$\{(\w+)\[[@*]\]\}"?`)
 	remark   = pattern.Of(`(?m)(^|\s)#.*$`)
 	assigned = pattern.Of(`(?m)^\s*(?:export\s+)?([A-Za-z_]\w*)=("[^"(\x60]*"|'[^']*'|[^\s;&|(\x60]*)(?:\s+#.*)?\s*$`)
-	blank    = pattern.Of(`<[^<>]+>|\[[A-Z][^\[\]]+\]|\[[a-z][\w-]*( [\w-]+)+\]`)
+	blank    = pattern.Of(`<[^<>]+>|\{[A-Z][A-Z_ ]*\}|\[[A-Z][^\[\]]+\]|\[[a-z][\w-]*( [\w-]+)+\]`)
 	// optional matches an option as manuals write it, and one whose value they leave out: --node-rank=...
 	optional = pattern.Of(`\[-[^\[\]]*\]|"?\$[@*]"?|--[\w-]+=\.\.\.(\s|$)`)
 	ranks    = pattern.Of(`(--nproc[-_]per[-_]node[= ])[A-Za-z<$]\S*`) // a number that readers fill in
@@ -77,6 +78,10 @@ var (
 		`(absent-|path[/_-]to|your[_-])|^\.\.\.$`)
 	configured = pattern.Of(`[^\s=]+\.(ya?ml|toml|json)$`)
 	quotes     = pattern.Of(`"([^"]*)"|'([^']*)'`)
+	// shouted matches a value that the reader fills in: --master_port=PORT, LMDB_PATH.
+	shouted = pattern.Of(`^(--?[\w-]+=)?((?:[A-Z]+_)*` +
+		`(?:PATH|DIR|ROOT|FOLDER|FILE|NAME|SIZE|NUM|ID|PORT|CONFIG|DATASET|DATA|GPUS?))$`)
+	unnamed = pattern.Of(`absent-[a-z_-]*[a-z]`) // the part of a file's name that the reader fills in
 	// wrapped matches the documented call of a script of the shell: bash scripts/train.sh tiny 1.
 	wrapped = pattern.Of("(?:bash |sh |\\./)(\\S+\\.sh)((?: +[^\\s`|&;>#]+)*)")
 )
@@ -103,6 +108,13 @@ func Find(dir string) ([]Command, error) {
 				return nil, err
 			}
 			name = strings.TrimPrefix(name, dir+string(filepath.Separator))
+			if strings.HasSuffix(name, ".py") { // a script that trains, where none is documented
+				called := strings.HasPrefix(name, "train") || bytes.Contains(text, []byte("\nif __name__ =="))
+				if len(all) > 0 || !called || !steps().Match(text) {
+					continue
+				}
+				text = []byte("python " + name)
+			}
 			for _, m := range wrapped().FindAllStringSubmatch(string(text), -1) {
 				if to := filepath.Base(m[1]); calls[to] == nil {
 					calls[to] = strings.Fields(m[2])
@@ -197,12 +209,6 @@ func joined(lines []string, at int) (string, int) {
 	return line, at
 }
 
-// stepsIn reports whether the source of a script trains. A module may be installed and have no file here.
-func stepsIn(script string) bool {
-	source, err := os.ReadFile(script)
-	return err == nil && steps().Match(source)
-}
-
 // commandOf returns the training command of a line; nil if it has none.
 func commandOf(dir, name, line string, known map[string]string) *Command {
 	m := starts().FindStringSubmatch(line)
@@ -211,7 +217,8 @@ func commandOf(dir, name, line string, known map[string]string) *Command {
 	}
 	script := cmp.Or(scripts().FindString(m[2]), modules().FindString(m[2]))
 	base, in := filepath.Base(script), folderOf(dir, name, script)
-	trainer := trains().MatchString(base) || stepsIn(filepath.Join(dir, in, script))
+	source, _ := os.ReadFile(filepath.Join(dir, in, script)) // a module may be installed and have no file here
+	trainer := trains().MatchString(base) || steps().Match(source)
 	if !trainer || others().MatchString(base) || in == "" || frameworks().MatchString(line) {
 		return nil
 	}
@@ -236,7 +243,12 @@ func commandOf(dir, name, line string, known map[string]string) *Command {
 		c.lacks = 1 // a mention of the script
 	}
 	for i, word := range c.Args {
-		if i > 0 && strings.HasPrefix(c.Args[i-1], "-") && !strings.Contains(word, "=") {
+		option := i > 0 && strings.HasPrefix(c.Args[i-1], "-")
+		if m := shouted().FindStringSubmatch(word); m != nil && (m[1] != "" || option || i == len(c.Args)-1) {
+			word = port().ReplaceAllString(m[1]+"absent-"+strings.ToLower(m[2]), "${1}29511")
+		}
+		c.Args[i] = anyOf(filepath.Join(dir, in), word)
+		if option && !strings.Contains(word, "=") {
 			word = c.Args[i-1] + " " + word
 		}
 		if evaluates().MatchString(word) {
@@ -247,6 +259,16 @@ func commandOf(dir, name, line string, known map[string]string) *Command {
 		}
 	}
 	return c
+}
+
+// anyOf returns a setting with the first of the repository's files that it may name, if the reader fills in a part.
+func anyOf(dir, setting string) string {
+	file := configured().FindString(setting)
+	found, _ := filepath.Glob(filepath.Join(dir, unnamed().ReplaceAllString(file, "*"))) // the pattern is fine
+	if !unnamed().MatchString(file) || len(found) == 0 {
+		return setting
+	}
+	return strings.TrimSuffix(setting, file) + strings.TrimPrefix(found[0], dir+string(filepath.Separator))
 }
 
 // lacks reports whether a setting names a model, or a file that the repository lacks: one that is neither in a folder

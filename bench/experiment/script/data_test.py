@@ -362,6 +362,14 @@ class DataTest(unittest.TestCase):
             self.assertEqual(self.list_for("def data(path):\n    return open(path)\n"), "./images/absent/00000.jpg")
             self.assertIsNone(lists.file("/absent/train_list.txt"), "no data set asks")
 
+    def test_sounds_of_a_data_set_have_a_size_before_they_are_read(self):
+        for rate, asks, there in (("audio 100", True, True), ("audio 100", False, False), (None, True, False)):
+            with unittest.mock.patch.object(sounds, "configured", lambda: rate), unittest.mock.patch.object(folders, "lists_samples", lambda: asks):
+                path = lists.file("/absent/%s/1.wav" % rate)
+                self.assertEqual(bool(path), there)
+        with unittest.mock.patch.object(sounds, "configured", lambda: "audio 100"), unittest.mock.patch.object(folders, "lists_samples", lambda: True):
+            self.assertEqual(os.path.getsize(lists.file("/absent/1.wav")), 2 * (100 * 61 + 7) + 44)
+
     def test_folders_have_samples_of_the_stated_kinds(self):
         self.state({"files": {"*.npy": "float32 3x5", "*.wav": "audio 100"}})
         os.environ["VPROF_LENGTHS"] = "70"

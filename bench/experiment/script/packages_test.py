@@ -62,6 +62,10 @@ class PackagesTest(unittest.TestCase):
         self.assertIn("ModuleNotFoundError", run("from absent_one import *"))
         self.assertEqual(run("try:\n    import absent_one\nexcept ImportError:\n    raise SystemExit(1)\nprint(absent_one.__name__)"), "absent_one")
 
+    def test_libraries_do_without_the_placeholder_of_a_package(self):
+        library = {"site-packages/lib.py": "import sys\ndef found(): return bool(sys.modules.get('absent_one'))"}
+        self.assertEqual(run("import sys\nsys.path.insert(0, 'site-packages')\nimport absent_one, lib\nprint(bool(absent_one), lib.found())", library), "True False")
+
     def test_modules_in_cython_do_nothing_before_they_are_compiled(self):
         files = {"align/__init__.py": "from .align.core import path_c", "align/core.pyx": "", "bare/__init__.py": "from .core import f"}
         self.assertEqual(run("from align import path_c\nprint(path_c(1, x=2))", files), "None")

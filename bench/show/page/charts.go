@@ -257,10 +257,11 @@ func (p *Page) peakRow(d report.Device, point report.Point, share func(int64) fl
 		}
 	}
 	if claim, ok := claimed(point, d.Context); ok {
+		c := point.Claims[0]
 		row.Claim = &span{share(claim.Low), share(claim.High) - share(claim.Low)}
 		row.Marks = append(row.Marks, mark{
 			"claim", (share(claim.Low) + share(claim.High)) / 2, lanes["claim"],
-			claimLabel(point.Claims[0]),
+			"guide " + c.Quote + phrase.If(c.Of == "device", " (drawn less the context)") + ", " + c.Where,
 		})
 	}
 	words := lists.Map(row.Marks, func(m mark) string { return m.Label })
@@ -279,11 +280,6 @@ func claimed(p report.Point, context int64) (report.ByteRange, bool) {
 		r.Low, r.High = max(0, r.Low-context), max(0, r.High-context)
 	}
 	return r, true
-}
-
-// claimLabel returns the guide's estimate with its place.
-func claimLabel(c report.Claim) string {
-	return "guide " + c.Quote + phrase.If(c.Of == "device", " (drawn less the context)") + ", " + c.Where
 }
 
 // ticks returns about five round amounts up to top.

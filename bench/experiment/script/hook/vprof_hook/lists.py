@@ -5,7 +5,7 @@ import os
 import re
 import sys
 
-from . import files, folders, formats, memory, placeholders, shapes
+from . import files, folders, formats, memory, placeholders, shapes, sounds
 from .placeholders import replaced
 
 # Names of such lists, and the characters of text per second of speech (LJSpeech: 1,308,678 in 24 hours).
@@ -24,9 +24,11 @@ def file(path):
 
     The user's function that opens the list decides on its fields and separator: they are read from its source.
     """
-    from . import data, sounds
+    from . import data
 
     path = os.path.abspath(os.fspath(path))
+    if path.endswith(folders.SOUNDS):
+        return sound(path)
     marked = OBJECTS.search(path)
     if not marked and not SAMPLES.search(path) or os.path.lexists(path) or files.exists(files.mirror(path)) or not folders.lists_samples():
         return None
@@ -49,4 +51,16 @@ def file(path):
     with files.real_open(target, "w", encoding="utf-8") as opened:
         opened.writelines((line % row if "%" in line else line) + "\n" for row in range(shapes.ROWS))
     replaced("data", path, "%d lines of %s" % (shapes.ROWS, ", ".join(name.strip() for name in fields)))
+    return target
+
+
+def sound(path):
+    """Returns the path of a placeholder for a sound of a data set, which may ask for its size before it reads it; None for
+    other absent sounds.
+    """
+    if os.path.lexists(path) or not folders.lists_samples() or not sounds.configured():
+        return None
+    target = os.path.join(placeholders.folder(), "sound" + os.path.splitext(path)[1])
+    if not files.exists(target):
+        folders.sample(target, os.path.dirname(path), folders.SOUNDS[0])
     return target

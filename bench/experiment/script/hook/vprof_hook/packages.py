@@ -73,6 +73,10 @@ class Finder:
 
 
 class Package(types.ModuleType):
+    def __bool__(self):
+        """Reports whether the user's own source asks: a library that looks into sys.modules does without the package."""
+        return memory.of_user(sys._getframe(1).f_code.co_filename, memory.LIBRARIES)
+
     def __getattr__(self, name):
         if name.startswith("__"):
             raise AttributeError(name)
