@@ -94,7 +94,7 @@ func Plan(ctx context.Context, r Request) (*Response, error) {
 	if _, err := ask(ctx, "plan", r, answer, &plan, &answer.Message); err != nil {
 		return nil, err
 	}
-	answer.Of(&plan)
+	answer.FillFrom(&plan)
 	return answer, nil
 }
 

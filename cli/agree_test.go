@@ -79,14 +79,14 @@ type training struct {
 type judges struct {
 	registry *models.Registry
 	// trials are by the memory of the GPUs in MiB.
-	trials map[int]*step.Remembered
+	trials map[int]*step.CachedExecutor
 	gpus   []string
 	folder string
 }
 
 func newJudges(t *testing.T) *judges {
 	return &judges{
-		registry: all.Models(), folder: t.TempDir(), trials: map[int]*step.Remembered{}, gpus: judgedGPUs,
+		registry: all.Models(), folder: t.TempDir(), trials: map[int]*step.CachedExecutor{}, gpus: judgedGPUs,
 	}
 }
 
@@ -167,10 +167,10 @@ func (c training) desk(t tester) (a *app, stdout, stderr *bytes.Buffer) {
 }
 
 // remembered returns what the verbs share on GPUs of the training's memory.
-func (c training) remembered(t tester) *step.Remembered {
+func (c training) remembered(t tester) *step.CachedExecutor {
 	known := c.trials[c.memory]
 	if known == nil {
-		known = &step.Remembered{GPUs: steptest.GPUs(t, c.gpus...)}
+		known = &step.CachedExecutor{GPUs: steptest.GPUs(t, c.gpus...)}
 		for i := range known.GPUs {
 			known.GPUs[i].Memory = int64(c.memory) << 20
 		}

@@ -203,7 +203,7 @@ func (s verbAnswer) response() *report.Response {
 	}
 	answer := &report.Response{Schema: report.ResponseSchema, ExitCode: int(s.code), Message: s.message}
 	if len(plans) == 1 {
-		answer.Of(plans...)
+		answer.FillFrom(plans...)
 	}
 	return answer
 }
@@ -262,7 +262,7 @@ func Ask(ctx context.Context, verb string, text []byte, result any) (warnings st
 // rememberTrials reuses recorded trials for later requests of the same case.
 func (a *app) rememberTrials() {
 	if a.trials == nil {
-		a.trials = &step.Remembered{}
+		a.trials = &step.CachedExecutor{}
 	}
 }
 

@@ -47,7 +47,7 @@ type app struct {
 	// compiledSteps is the folder with recorded torch.compile steps of listed models; empty for none.
 	compiledSteps string
 	// residuals returns the errors of a model's replays compared with PyTorch.
-	residuals step.Residuals
+	residuals step.ResidualsFunc
 	// trials runs the trials of estimates; nil for this process.
 	trials step.Executor
 	// detect finds a GPU of this machine by its number. The error is a noGPUError.

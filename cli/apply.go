@@ -131,7 +131,7 @@ func bestChoice(fit *report.Fit, device string, wanted func(report.Choice) bool)
 func (f *applyFlags) chooseBest(fit *report.Fit, s systems.System) (c report.Choice, note string, err error) {
 	device := fit.Devices[0].Name
 	if len(f.mapPairs) == 0 && (!s.Reads("amp") || !s.Reads("checkpointing")) {
-		if c, ok := bestChoice(fit, device, func(c report.Choice) bool { return c.Own }); ok {
+		if c, ok := bestChoice(fit, device, func(c report.Choice) bool { return c.IsAuthorsOwn }); ok {
 			return c, "", nil
 		}
 		note = s.Project + " does not read its " + strings.Join(s.Unread, " and ") +
@@ -246,7 +246,7 @@ func trainerValues(c report.Choice) trainers.Values {
 	turn(k.Offload, "offload", "true")
 	turn(k.InBackward, "optimizer-in-backward", "true")
 	turn(k.Quantize != "", "quantize", k.Quantize)
-	turn(fit.Turned("optimizer", k), "optimizer", k.Optimizer)
+	turn(fit.HasSaving("optimizer", k), "optimizer", k.Optimizer)
 	return v
 }
 

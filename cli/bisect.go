@@ -105,12 +105,16 @@ func runBisect(ctx context.Context, o *bisectOptions, args []string) error {
 		},
 		Releases: func(name string) ([]string, error) { return o.installer.Releases(ctx, name) },
 		Search: bisect.Search{
-			Same: func(a, b int64) bool { return float64(max(a-b, b-a)) <= ignoredChangeShare*float64(max(a, b)) },
-			Left: func(n int) { o.runsLeft = n },
+			Equal: func(a,
+				b int64,
+			) bool {
+				return float64(max(a-b, b-a)) <= ignoredChangeShare*float64(max(a, b))
+			},
+			OnRemaining: func(n int) { o.runsLeft = n },
 		},
 	}
-	if f.Old, err = o.installer.Wanted(ctx, o.oldEnvironment); err == nil {
-		f.New, err = o.installer.Wanted(ctx, o.newEnvironment)
+	if f.Old, err = o.installer.ResolveSpec(ctx, o.oldEnvironment); err == nil {
+		f.New, err = o.installer.ResolveSpec(ctx, o.newEnvironment)
 	}
 	if err != nil {
 		return err
@@ -178,7 +182,7 @@ func (o *bisectOptions) cachedResult(ctx context.Context, pins bisect.Pins) (*en
 	}
 	o.printProgress("  %s", bytesize.Format(r.Points[0].Run.Allocated))
 	need := r.Points[0].Run
-	p := &environmentResult{need.Allocated, need.Reserved, step.AtPeak(outcome.Program).Holders(), nil}
+	p := &environmentResult{need.Allocated, need.Reserved, step.LiveAtPeak(outcome.Program).Holders(), nil}
 	for i, h := range p.holders {
 		p.holders[i].Line = withoutPackageFolder(h.Line, o.installer.Cache)
 	}
@@ -223,7 +227,7 @@ func (o *bisectOptions) finish(ctx context.Context, f *bisect.Finder, causes []b
 		Causes: []report.BisectionCause{},
 	}
 	var err error
-	before, after := f.Ends()
+	before, after := f.TestedEnvironments()
 	if b.Old, err = o.peak(ctx, o.oldEnvironment, before); err != nil {
 		return err
 	}
@@ -241,15 +245,14 @@ func (o *bisectOptions) finish(ctx context.Context, f *bisect.Finder, causes []b
 		}
 		b.Causes = append(b.Causes, report.BisectionCause{
 			Package: c.Package, Old: c.Old, New: c.New, Before: c.Before, After: c.After,
-			With:  lists.Map(c.With, bisect.Change.String),
-			Lines: report.LineChanges(low.holders, high.holders),
+			RequiredChanges: lists.Map(c.RequiredChanges, bisect.Change.String),
+			Lines:           report.LineChanges(low.holders, high.holders),
 		})
 	}
 	b.Runs = o.runs
 	return o.run.out.finish(b)
 }
 
-// peak returns the peaks of an environment.
 func (o *bisectOptions) peak(ctx context.Context, name string, pins bisect.Pins) (report.EnvironmentPeak, error) {
 	r, err := o.cachedResult(ctx, pins)
 	if err != nil {

@@ -89,7 +89,7 @@ func (o *askOptions) run(ctx context.Context) error {
 	if q.Batches, err = o.batch.sizes(defaultAskBatches(m)); err != nil {
 		return err
 	}
-	q.Possible, q.Again = o.batch.list == "", o.repeatAnswered
+	q.SkipRefused, q.RepeatAnswered = o.batch.list == "", o.repeatAnswered
 	return ask(ctx, o.app, o.asker, q)
 }
 
@@ -122,10 +122,10 @@ const maxAutomaticQuestions = 2000
 // error only if GPUs were named.
 func askAfterCapture(ctx context.Context, o *captureOptions, file string) error {
 	a, asker := o.app, capture.Asking{Python: o.Python, Library: o.cudnnLibrary, Verbose: o.Verbose}
-	options := asking.Options{Possible: true}
+	options := asking.Options{SkipRefused: true}
 	gpus := o.gpus
 	if gpus == "" {
-		gpus, options.Most = strings.Join(defaultAskGPUs, ","), maxAutomaticQuestions
+		gpus, options.MaxQuestions = strings.Join(defaultAskGPUs, ","), maxAutomaticQuestions
 	}
 	var err error
 	if options.GPUs, err = (&gpuFlags{gpu: gpus}).gpus(); err != nil {
@@ -154,7 +154,7 @@ func ask(ctx context.Context, a *app, asker capture.Asking, q cudnnQuestions) er
 	if a.localCuDNN != nil {
 		a.localCuDNN.Silent = true
 	}
-	topics, err := asking.Topics(ctx, q.Options)
+	topics, err := asking.CollectQuestions(ctx, q.Options)
 	if err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func ask(ctx context.Context, a *app, asker capture.Asking, q cudnnQuestions) er
 	for i, t := range topics {
 		bar.step("cuDNN is asked about convolutions", i, len(topics))
 		if len(t.Questions) == 0 {
-			if q.Most == 0 {
+			if q.MaxQuestions == 0 {
 				printable.Fprintf(a.stdout, "sm_%d: nothing left to ask\n", t.Generation)
 			}
 			continue

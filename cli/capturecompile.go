@@ -174,7 +174,8 @@ func (o *captureOptions) recordStepsAt(ctx context.Context, command script.Comma
 		return err
 	}
 	all.GPU = command.GPU.Name
-	all.Steps.Guessed = slices.Compact(slices.Sorted(slices.Values(append(all.Steps.Guessed, ran.Guessed()...))))
+	all.Steps.Guessed = slices.Compact(slices.Sorted(slices.Values(append(all.Steps.Guessed,
+		ran.UncomputedLines()...))))
 	return nil
 }
 

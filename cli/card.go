@@ -94,7 +94,7 @@ func runCard(ctx context.Context, o *cardOptions, args []string, given bool) err
 	if err := os.MkdirAll(o.folder, 0o755); err != nil {
 		return err
 	}
-	err = c.Make(ctx, of, o.app.now().Add(o.limit), func() error {
+	err = c.RunAll(ctx, of, o.app.now().Add(o.limit), func() error {
 		r := c.Rows[len(c.Rows)-1]
 		fmt.Fprintf(o.app.stderr, "vprof: %s: %s\n", r.Setting, r.Result)
 		return report.WriteFile(state, func(w io.Writer) error { return json.NewEncoder(w).Encode(c) })
@@ -102,7 +102,7 @@ func runCard(ctx context.Context, o *cardOptions, args []string, given bool) err
 	if err != nil {
 		return err
 	}
-	if c.Least() == nil {
+	if c.SmallestNeed() == nil {
 		return usagef("no card: %s", c.Rows[0].Result)
 	}
 	for _, name := range []string{"card.md", "card.html", "badge.svg"} {

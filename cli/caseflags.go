@@ -92,7 +92,6 @@ func (f *fieldFlag) Type() string {
 	return "bool"
 }
 
-// register adds the flags of a case to a command.
 func (f *caseFlags) register(cmd *cobra.Command, a *app) {
 	f.flags, f.patch, f.config = cmd.Flags(), models.Patch{}, &configuration{}
 	f.flags.Var(&setOnceFlag{target: &f.model}, "model",
@@ -167,7 +166,6 @@ func (f *caseFlags) registerAllocConf() {
 	f.flags.Var(&fieldFlag{field, f.patch}, field.Name, field.Usage)
 }
 
-// resolve finds the model and the case that the flags describe.
 func (f *caseFlags) resolve(a *app) (models.Model, models.Case, error) {
 	if f.model == "" {
 		return models.Model{}, models.Case{}, usagef(`--model is missing (list the models with "vprof models")`)
@@ -209,7 +207,7 @@ func (f *caseFlags) givenSettings() (models.Settings, error) {
 func (f *caseFlags) readEvidence(a *app) (step.Evidence, error) {
 	calibrated, err := f.coefficients.selection()
 	missed := func(err error) { printable.Fprintf(a.stderr, "vprof: %v; the default coefficients are used\n", err) }
-	return step.Evidence{Trials: a.trials, Residuals: a.residuals, Calibrated: calibrated, Missed: missed}, err
+	return step.Evidence{Trials: a.trials, Residuals: a.residuals, Calibrated: calibrated, OnMissing: missed}, err
 }
 
 func (f *caseFlags) newSetup(a *app) (*step.Setup, models.Case, error) {

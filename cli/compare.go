@@ -56,7 +56,7 @@ func runCompare(ctx context.Context, o *compareOptions, args []string) error {
 	if sides[0].Label == sides[1].Label {
 		sides[0].Label, sides[1].Label = "A", "B"
 	}
-	c, err := compare.Sides(sides[0], sides[1], tolerance, o.batch, o.app.stepPrice(ctx))
+	c, err := compare.Compare(sides[0], sides[1], tolerance, o.batch, o.app.stepPrice(ctx))
 	if err != nil {
 		return usageError{err}
 	}
@@ -71,7 +71,7 @@ func runCompare(ctx context.Context, o *compareOptions, args []string) error {
 }
 
 // stepPrice returns the simulated memory of a case.
-func (a *app) stepPrice(ctx context.Context) compare.Price {
+func (a *app) stepPrice(ctx context.Context) compare.NeedFunc {
 	return func(c models.Case, batch int, name string) (int64, error) {
 		gpu, err := device.Lookup(name)
 		if err != nil {

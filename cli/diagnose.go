@@ -64,7 +64,7 @@ func runDiagnose(ctx context.Context, o *diagnoseOptions, paths []string) error 
 	if err != nil {
 		return err
 	}
-	helps := d.Now == nil || slices.ContainsFunc(d.Remedies, func(r report.Remedy) bool {
+	helps := d.PresentNeed == nil || slices.ContainsFunc(d.Remedies, func(r report.Remedy) bool {
 		return strings.HasPrefix(r.What, report.AllocConf)
 	})
 	for i := range d.Findings {
@@ -110,7 +110,7 @@ func (o *diagnoseOptions) diagnoseRanks(ctx context.Context, d *report.Diagnosis
 			d.Findings = append(d.Findings, nameGPU(label, true, diagnose.Snapshot(sum))...)
 		}
 	}
-	d.Of = strings.Join(names, ", ")
+	d.Subject = strings.Join(names, ", ")
 	d.Findings = append(d.Findings, diagnose.Ranks(names, peaks)...)
 	o.observedPeak.Bytes = slices.Max(peaks)
 	return o.addRemedies(ctx, d, device.GPU{})
@@ -133,7 +133,7 @@ func (o *diagnoseOptions) diagnoseFile(ctx context.Context, d *report.Diagnosis,
 	if len(data) == 0 {
 		return input.FileErrorf(name, "it is empty")
 	}
-	d.Of = name
+	d.Subject = name
 	switch head := data[:min(len(data), 4096)]; {
 	case snapshot.Is(head):
 		err = o.diagnoseSnapshot(ctx, d, data, name)
@@ -292,7 +292,7 @@ func (o *diagnoseOptions) diagnoseReport(ctx context.Context, d *report.Diagnosi
 	if err != nil {
 		return err
 	}
-	setup, err := step.Of(o.app.models(), of.Case, evidence)
+	setup, err := step.NewFromReport(o.app.models(), of.Case, evidence)
 	if err != nil {
 		return err
 	}
@@ -316,7 +316,7 @@ func (o *diagnoseOptions) addRemediesFor(ctx context.Context, d *report.Diagnosi
 	batch int, gpu device.GPU,
 ) error {
 	enlarge := slices.IndexFunc(d.Findings, func(f report.Finding) bool { return f.Kind == "under-use" })
-	if enlarge < 0 && !d.Short() && o.observedPeak.Bytes == 0 {
+	if enlarge < 0 && !d.IsShort() && o.observedPeak.Bytes == 0 {
 		return nil
 	}
 	var err error
@@ -347,13 +347,13 @@ func (o *diagnoseOptions) addRemediesFor(ctx context.Context, d *report.Diagnosi
 		d.Findings[leak].Evidence = append(d.Findings[leak].Evidence, finding.What)
 		d.Findings[leak].Evidence = append(d.Findings[leak].Evidence, finding.Evidence...)
 	case beyond > 0: // what the other findings' advice would not remove
-		finding.Problem = d.Short()
+		finding.Problem = d.IsShort()
 		d.Findings = slices.Insert(d.Findings, 0, finding)
 		if enlarge >= 0 {
 			enlarge++
 		}
 	}
-	if enlarge < 0 && !d.Short() {
+	if enlarge < 0 && !d.IsShort() {
 		return nil
 	}
 	d.Case = fmt.Sprintf("%s, batch %d on %s", model, batch, gpu.Name)
@@ -366,8 +366,8 @@ func (o *diagnoseOptions) addRemediesFor(ctx context.Context, d *report.Diagnosi
 			d.Findings[enlarge].Advice = append(d.Findings[enlarge].Advice, more)
 		}
 	}
-	if d.Short() {
-		d.Now = new(now.Now(beyond))
+	if d.IsShort() {
+		d.PresentNeed = new(now.Now(beyond))
 		d.Remedies, err = now.Remedies(ctx, beyond)
 	}
 	return err

@@ -36,7 +36,6 @@ type doctorReport struct {
 	err error
 }
 
-// checkedGPU is a GPU with the result of its check.
 type checkedGPU struct {
 	Device            string `json:"device"`
 	Name              string `json:"name"`

@@ -208,7 +208,7 @@ type fitShardHeader struct {
 func (o *fitOptions) shard(ctx context.Context, s fit.Search) error {
 	head := s.Head()
 	head.Budget.Preset = o.budget.preset
-	p, err := newShardPlan("fit", len(s.Cases), []any{head, s.Cases, s.GPUs, s.Calibrated, s.Timed})
+	p, err := newShardPlan("fit", len(s.Cases), []any{head, s.Cases, s.GPUs, s.Calibrated, s.MeasuredSpeed})
 	if err != nil {
 		return err
 	}
@@ -217,7 +217,7 @@ func (o *fitOptions) shard(ctx context.Context, s fit.Search) error {
 	return o.part.run(ctx, o.app, p, fitShardHeader{head, s.Model.Stages},
 		func(ctx context.Context, from, to int, _ json.RawMessage, _ func(any) error) (int, any, error) {
 			mine := s
-			mine.Whole = len(s.Cases)
+			mine.CaseCount = len(s.Cases)
 			mine.Cases = s.Cases[from:to]
 			part, err := fit.RunPart(ctx, mine)
 			if err == nil && from == 0 {

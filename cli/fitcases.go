@@ -66,14 +66,14 @@ func (o *fitOptions) search(ctx context.Context) (s fit.Search, err error) {
 		return s, err
 	}
 	s.Parts = parts
-	if s.Timed, err = o.measured.correctedEfficiency(ctx, m, c, o.batch, &s); err != nil {
+	if s.MeasuredSpeed, err = o.measured.correctedEfficiency(ctx, m, c, o.batch, &s); err != nil {
 		return s, err
 	}
-	if s.Unread, err = unreadByProject(m); err != nil {
+	if s.UnreadReason, err = unreadByProject(m); err != nil {
 		return s, err
 	}
 	o.out.defaultGPU = o.target.defaultGPU(s.GPUs)
-	s.Levers, s.Effective, s.MaxBatch = o.trySavings, o.effectiveBatch, min(o.maxBatch, models.MaxBatch)
+	s.TrySavings, s.Effective, s.MaxBatch = o.trySavings, o.effectiveBatch, min(o.maxBatch, models.MaxBatch)
 	s.Batch, s.Multiple, s.SeqLen = o.batch, o.multiple, o.searchAxis == fit.SeqLen
 	if s.SeqLen && s.Batch == 0 {
 		s.Batch = max(1, c.Batch)
@@ -239,7 +239,7 @@ func (o *fitOptions) savingCases(m models.Model, c models.Case, held map[string]
 	if !fixed("amp") {
 		s.Precisions = c.Precisions()
 	}
-	return o.withTrainerCheckpointing(m, c, fit.Levered(m, c, fixed))
+	return o.withTrainerCheckpointing(m, c, fit.SavingCases(m, c, fixed))
 }
 
 // tunedSettings returns the settings of the case with every combination of tuned values.

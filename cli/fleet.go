@@ -58,7 +58,7 @@ func readConfig(path string) (*fleet.Config, error) {
 }
 
 // readFleet reads the file and completes its cases.
-func readFleet(a *app, path string) (*fleet.Config, []fleet.Unit, error) {
+func readFleet(a *app, path string) (*fleet.Config, []fleet.ModelCase, error) {
 	defer input.Begin()()
 	c, err := readConfig(path)
 	if err != nil {
@@ -267,8 +267,8 @@ func runFleet(ctx context.Context, o *fleetRunOptions, path string) (err error) 
 }
 
 // withoutSkipped prints the refused units and returns the others.
-func withoutSkipped(a *app, units []fleet.Unit) []fleet.Unit {
-	return slices.DeleteFunc(units, func(u fleet.Unit) bool {
+func withoutSkipped(a *app, units []fleet.ModelCase) []fleet.ModelCase {
+	return slices.DeleteFunc(units, func(u fleet.ModelCase) bool {
 		if u.Refused != nil {
 			printable.Fprintf(a.stderr, "vprof: left out: %v\n", u.Refused)
 		}
@@ -279,7 +279,7 @@ func withoutSkipped(a *app, units []fleet.Unit) []fleet.Unit {
 // makeFolder creates the folder of a fleet, unless the engine is missing on this machine.
 func makeFolder(ctx context.Context, dir, engine string) error {
 	if _, err := os.Stat(dir); err != nil && engine == fleet.OnSlurm {
-		if _, err := slurm.Here(ctx); err != nil {
+		if _, err := slurm.Partitions(ctx); err != nil {
 			return err
 		}
 	}
@@ -308,15 +308,15 @@ func engineOf(f *fleet.Folder, most int) (fleet.Engine, error) {
 	case fleet.OnKubernetes:
 		return &kubernetes.Engine{Folder: f}, nil
 	}
-	return &fleet.Local{Folder: f, Program: program, Most: most}, nil
+	return &fleet.Local{Folder: f, Program: program, MaxProcesses: most}, nil
 }
 
 // wait runs the tasks and shows their progress.
 func (o *fleetRunOptions) wait(ctx context.Context, path string, r *fleet.Runner) error {
 	screen := &fleetScreen{app: o.app}
-	r.Tell = screen.show
+	r.OnStatus = screen.show
 	err := r.Run(ctx)
-	if errors.As(err, new(*fleet.LeftError)) {
+	if errors.As(err, new(*fleet.StoppedWaitingError)) {
 		printable.Fprintf(o.app.stderr,
 			"vprof: running tasks continue; return to them with\n  vprof fleet status %[1]s\n  vprof fleet run %[1]s "+
 				"--on %[2]s     (restarts failed tasks and tasks that wait on this machine)\n  "+

@@ -64,8 +64,8 @@ func runFleetCollect(ctx context.Context, o *fleetCollectOptions, path string) (
 	collect := func(each func(*report.Report) error) error {
 		return f.Results(func(b fleet.GPUTasks, r fleet.Result) error {
 			cell := report.MatrixCell{
-				Model: r.Case.Model, Case: r.Case.Manner(), GPU: b.GPU, Device: b.GPU,
-				Refused: r.Refused,
+				Model: r.Case.Model, Case: r.Case.PrecisionAndCheckpointing(), GPU: b.GPU, Device: b.GPU,
+				Refused: r.RefusedReason,
 			}
 			if r.Report != nil {
 				cell = r.Report.Cell()
@@ -81,7 +81,7 @@ func runFleetCollect(ctx context.Context, o *fleetCollectOptions, path string) (
 	var runs []calibration.Observed
 	each := func(r *report.Report) error {
 		if o.calibrate != "" {
-			runs = append(runs, calibration.Of(r)...)
+			runs = append(runs, calibration.ObservedRuns(r)...)
 		}
 		return nil
 	}
@@ -118,7 +118,7 @@ func nameDistinctly(m *report.Matrix) {
 	for _, c := range m.Rows {
 		all = append(all, &report.Report{Devices: []report.Device{{
 			Name: c.Device, GPU: c.GPU, Title: c.Title, Memory: c.Memory, UUID: c.UUID, Host: c.Host,
-			Simulated: c.Run != "measured",
+			Simulated: c.RunKind != "measured",
 		}}})
 	}
 	report.NameDevices(all...)
@@ -156,7 +156,7 @@ const reportsPerPage = 32 << 20
 // fit fits each GPU's coefficients to all of its runs.
 func (o *fleetCollectOptions) fit(ctx context.Context, runs []calibration.Observed) error {
 	now := o.app.now().UTC()
-	for _, gpu := range calibration.Apart(runs) {
+	for _, gpu := range calibration.SplitByProcess(runs) {
 		if gpu[0].Simulated && !o.allowSimulated {
 			return usagef("--calibrate: runs on %s are simulated and show nothing of a real GPU; "+
 				"--allow-simulated fits to them nevertheless", gpu[0].GPU)

@@ -125,7 +125,7 @@ func mergeSweep(_ *app, set *shard.Set) (report.Document, error) {
 	if len(sweeps) == 1 {
 		return sweeps[0], nil
 	}
-	return report.Several(sweeps), nil
+	return report.Sweeps(sweeps), nil
 }
 
 func mergeAccuracy(_ *app, set *shard.Set) (report.Document, error) {
@@ -153,7 +153,7 @@ func mergeFit(_ *app, set *shard.Set) (report.Document, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := fit.Join(head.Fit, head.Stages, parts)
+	f, err := fit.JoinParts(head.Fit, head.Stages, parts)
 	if err != nil {
 		return nil, err
 	}

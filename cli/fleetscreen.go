@@ -35,12 +35,12 @@ func fleetText(s *fleet.Status) string {
 	var b strings.Builder
 	for _, gpu := range s.GPUs {
 		fmt.Fprintf(&b, "%-16s %d of %d jobs, %d of %d tasks done", gpu.GPU, gpu.Done, gpu.Jobs,
-			gpu.Whole, gpu.Tasks)
+			gpu.WholeShards, gpu.Tasks)
 		if gpu.Running > 0 {
 			fmt.Fprintf(&b, ", %d running", gpu.Running)
 		}
 		for _, word := range slices.Sorted(maps.Keys(gpu.States)) {
-			if word != fleet.Running {
+			if word != fleet.RunningState {
 				fmt.Fprintf(&b, ", %d %s", gpu.States[word], word)
 			}
 		}

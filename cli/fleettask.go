@@ -50,7 +50,7 @@ func runFleetTask(ctx context.Context, a *app, part *shardFlags, path string) er
 	case f.Tool != vprofTool():
 		return usagef("%s was created by vprof %s, this is %s; use the same version", f.Dir, f.Tool.Version,
 			vprofTool().Version)
-	case part.part.Of != b.Tasks:
+	case part.part.ShardCount != b.Tasks:
 		return usagef("--shard: %v does not match %s, which has %d tasks", part.part, b.Key, b.Tasks)
 	}
 	from, to := part.part.Range(b.Jobs)
@@ -65,7 +65,7 @@ func runFleetTask(ctx context.Context, a *app, part *shardFlags, path string) er
 			r, err := runFleetJob(ctx, a, here, jobs[unit-from], partial, keep)
 			if err != nil && ctx.Err() == nil && input.Bad(err) && !errors.As(err, new(*device.UnusableError)) {
 				// A restart would be refused again, and the other jobs can run.
-				return 1, fleet.Result{Case: jobs[unit-from].Case.Short(), Refused: err.Error()}, nil
+				return 1, fleet.Result{Case: jobs[unit-from].Case.Short(), RefusedReason: err.Error()}, nil
 			}
 			return 1, fleet.Result{Report: r}, err
 		})
@@ -75,10 +75,10 @@ func runFleetTask(ctx context.Context, a *app, part *shardFlags, path string) er
 func runFleetJob(ctx context.Context, a *app, here *job.Local, j job.Job, partial json.RawMessage,
 	keep func(any) error,
 ) (*report.Report, error) {
-	here.Done = nil
+	here.Resumed = nil
 	if partial != nil {
-		here.Done = &report.Report{}
-		if err := json.Unmarshal(partial, here.Done); err != nil {
+		here.Resumed = &report.Report{}
+		if err := json.Unmarshal(partial, here.Resumed); err != nil {
 			return nil, err
 		}
 	}
@@ -92,7 +92,7 @@ func runFleetJob(ctx context.Context, a *app, here *job.Local, j job.Job, partia
 	r, err := run()
 	if errors.As(err, new(*sweep.ResumeError)) {
 		// Another GPU of the kind has started it; a sweep holds results of one GPU.
-		here.Done = nil
+		here.Resumed = nil
 		r, err = run()
 	}
 	if err != nil {

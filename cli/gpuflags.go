@@ -144,7 +144,6 @@ func (f *gpuFlags) withMemory(gpu device.GPU) (device.GPU, error) {
 	return gpu, nil
 }
 
-// withHostMemory returns the GPU with the host memory of --host-memory.
 func (f *gpuFlags) withHostMemory(gpu device.GPU) (device.GPU, error) {
 	if f.host == "" {
 		return gpu, nil
@@ -227,7 +226,7 @@ func (f *gpuFlags) target() (job.Target, error) {
 	case named.onThisMachine:
 		return job.Target{Device: fmt.Sprintf("cuda:%d", named.index)}, nil
 	case f.device == "" && !f.isSet():
-		return job.Target{Device: job.Auto}, nil
+		return job.Target{Device: job.AutoDevice}, nil
 	}
 	gpu, err := f.oneGPU()
 	return job.Simulated(gpu), err

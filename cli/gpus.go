@@ -95,6 +95,6 @@ func formatTera(rate float64) string {
 
 // Data implements [report.Document].
 func (l gpuList) Data() report.Data {
-	return report.Data{Lines: report.Values(l.GPUs), CSV: report.Rows(`name product generation compute_capability sms
+	return report.Data{Lines: report.AsLines(l.GPUs), CSV: report.Rows(`name product generation compute_capability sms
 		memory_bytes context_bytes bandwidth_bytes_per_second`, l.GPUs)}
 }

@@ -100,7 +100,6 @@ func newHelp(a *app, all bool) help {
 	return help{to: a.stdout, width: max(cmp.Or(a.width(), defaultHelpWidth), 40), all: all}
 }
 
-// write writes the help of a command with flags.
 func (h help) write(cmd *cobra.Command) {
 	fmt.Fprintf(h.to, "%s\n\nUsage:\n  %s\n", h.about(cmd), cmd.UseLine())
 	if example := h.example(cmd); example != "" {
@@ -194,7 +193,6 @@ func (h help) chosen(cmd *cobra.Command) (shown []*pflag.Flag, more int) {
 	return shown[:maxShownFlags], len(shown) - maxShownFlags
 }
 
-// group writes the flags of one group.
 func (h help) group(group models.Group, flags []*pflag.Flag) {
 	var names, usages []string
 	indent := 0
@@ -261,7 +259,6 @@ func briefUsage(text string, width int) string {
 	return text[:best]
 }
 
-// wrapText wraps a text at spaces into lines of a width.
 func wrapText(text string, width int) (lines []string) {
 	line := ""
 	for _, word := range strings.Fields(text) {

@@ -99,7 +99,6 @@ type commandError struct {
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// codeOf returns the exit code for the error of a command.
 func codeOf(err error) exitCode {
 	if err == nil {
 		return exitFine

@@ -49,7 +49,6 @@ func (l *agentLines) transport(in io.Reader) mcp.Transport {
 	return &mcp.IOTransport{Reader: from, Writer: l}
 }
 
-// readLine returns the next line, or a little more than [longestRequest] bytes of it.
 func readLine(in *bufio.Reader) (line []byte, err error) {
 	for {
 		part, err := in.ReadSlice('\n')

@@ -71,8 +71,8 @@ func (s verbAnswer) structuredJSON(verb string) json.RawMessage {
 	var points []any
 	if verb == "plan" {
 		plan := report.Response{ExitCode: int(s.code)}
-		plan.Of(s.reports()...)
-		answer["fits"], answer["exit_code"], points = plan.Fits, plan.ExitCode, report.Values(plan.Points)
+		plan.FillFrom(s.reports()...)
+		answer["fits"], answer["exit_code"], points = plan.Fits, plan.ExitCode, report.AsLines(plan.Points)
 	} else {
 		points = s.answerRows(verb)
 	}

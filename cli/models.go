@@ -125,7 +125,7 @@ func (l modelList) Data() report.Data {
 		row[0], row[1], row[2] = hfconfig.Scheme+":"+m.Name, m.Type, m.Source
 		rows = append(rows, row)
 	}
-	return report.Data{Lines: report.Values(l.Models), CSV: rows}
+	return report.Data{Lines: report.AsLines(l.Models), CSV: rows}
 }
 
 // modelPage is the result of "vprof models show".

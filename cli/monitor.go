@@ -138,7 +138,6 @@ func (o *monitorOptions) check(command []string) error {
 // memoryLimit is the limit of --fail-above: memory or a share of the GPU's memory; empty for none.
 type memoryLimit string
 
-// bytesOf returns the limit in bytes for a GPU's memory.
 func (c memoryLimit) bytesOf(total int64) int64 {
 	if c == "" {
 		return total

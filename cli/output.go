@@ -150,7 +150,6 @@ func (o *output) withProgress(do func(progress.Func) (report.Document, error)) e
 	return o.finish(d)
 }
 
-// showDocument completes a command that has only output flags, and shows the document that make returns.
 func (o *output) showDocument(cmd *cobra.Command, make func(args []string) (report.Document, error)) *cobra.Command {
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		d, err := make(args)

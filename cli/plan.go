@@ -106,7 +106,7 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 	if lengths != nil && len(cases) > 1 {
 		return usagef("--lengths needs one release of PyTorch; --torch %q names several", o.c.torch)
 	}
-	here := &job.Local{Models: o.app.models(), Evidence: evidence.Sharing(gpus)}
+	here := &job.Local{Models: o.app.models(), Evidence: evidence.WithSharedSteps(gpus)}
 	if o.c.ranks.rank == allRanks && o.c.ranks.gpus > 1 {
 		return o.planRanks(ctx, here, m, cases, gpus, batches)
 	}
@@ -120,7 +120,7 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 		of[i] = c.Case
 		jobs[i] = job.Plan(c, gpus, batches)
 		for j := range jobs[i] {
-			jobs[i][j].Calibrated, jobs[i][j].Lengths, jobs[i][j].Parts = evidence.Calibrated, lengths, parts
+			jobs[i][j].Calibrated, jobs[i][j].Lengths, jobs[i][j].CurriculumParts = evidence.Calibrated, lengths, parts
 		}
 	}
 	warnings := step.Unsupported(gpus, of...)
@@ -186,7 +186,7 @@ func (o *planOptions) run(ctx context.Context, here *job.Local, jobs [][]job.Job
 		err = o.out.finish(plans)
 	}
 	var answer report.Response
-	answer.Of(plans...)
+	answer.FillFrom(plans...)
 	if err == nil && !slices.ContainsFunc(answer.Points, func(p report.ResponsePoint) bool { return p.Safe }) {
 		what := "is safe"
 		if answer.ExitCode != 0 {
@@ -216,7 +216,6 @@ func (o *planOptions) cases() (m models.Model, cases []report.Case, batch int, e
 	return m, cases, batch, nil
 }
 
-// plan runs the jobs of each release.
 func (o *planOptions) plan(ctx context.Context, here *job.Local, releases [][]job.Job,
 	warnings []report.Warning,
 ) (report.Releases, error) {
@@ -251,14 +250,15 @@ func (o *planOptions) plan(ctx context.Context, here *job.Local, releases [][]jo
 // printFirst sends the need of a job's first batch, before it is judged, to a program that asked for incomplete
 // results.
 func (o *planOptions) printFirst(ctx context.Context, here *job.Local, j job.Job) error {
-	if o.app.onPartialPlan == nil || j.Lengths != nil || j.Parts != nil {
+	if o.app.onPartialPlan == nil || j.Lengths != nil || j.CurriculumParts != nil {
 		return nil
 	}
-	setup, err := step.Of(here.Models, j.Case, here.Evidence)
+	setup, err := step.NewFromReport(here.Models, j.Case, here.Evidence)
 	if err != nil {
 		return err
 	}
-	if r, err := judge.First(ctx, setup, *j.Target.GPU, j.Batches[0]); err == nil { // else the plan says why not
+	// else the plan says why not
+	if r, err := judge.UnjudgedReport(ctx, setup, *j.Target.GPU, j.Batches[0]); err == nil {
 		o.app.onPartialPlan(r)
 	}
 	return nil
@@ -301,7 +301,7 @@ func (o *planOptions) printRequests(plans report.Releases) error {
 		}
 	}
 	var answer report.Response
-	if answer.Of(plans...); answer.ExitCode != 0 {
+	if answer.FillFrom(plans...); answer.ExitCode != 0 {
 		return negativeVerdict{errors.New("no row fits, so a job with the request above would run out of memory")}
 	}
 	return nil
@@ -337,7 +337,6 @@ func (o *planOptions) planRanks(ctx context.Context, here *job.Local, m models.M
 	return o.out.finish(ranks)
 }
 
-// rankPlans finds the ranks of a case that differ, and plans each.
 func rankPlans(ctx context.Context, here *job.Local, m models.Model, c report.Case, gpus []device.GPU,
 	batches []int,
 ) (report.Ranks, error) {

@@ -80,7 +80,7 @@ func TestPlansOfPublishedFiguresAreCurrent(t *testing.T) {
 		var text strings.Builder
 		fmt.Fprintln(&text, "group,kind,estimate_bytes,low_bytes,high_bytes")
 		for _, r := range planned {
-			require.NotNil(t, r.Estimate, "%s: %s", r.What, r.Refused)
+			require.NotNil(t, r.Estimate, "%s: %s", r.Subject, r.Refused)
 			fmt.Fprintf(&text, "%s,%s,%d,%d,%d\n", r.Group, r.Kind, r.Estimate.Bytes, r.Estimate.Low, r.Estimate.High)
 		}
 		golden.Equal(t, plansOfPublished, []byte(text.String()))
@@ -88,7 +88,7 @@ func TestPlansOfPublishedFiguresAreCurrent(t *testing.T) {
 	table := publishedRows(t)
 	for i, n := 0, 0; i < len(rows); i++ {
 		if of(i) {
-			require.Equal(t, table[i].Estimate, planned[n].Estimate, rows[i].What)
+			require.Equal(t, table[i].Estimate, planned[n].Estimate, rows[i].Subject)
 			n++
 		}
 	}
@@ -203,8 +203,8 @@ func TestActiveBytesAreAtLeastTheAllocatedOnes(t *testing.T) {
 	n := 0
 	for _, r := range publishedRows(t) {
 		if r.Kind == "active" {
-			require.GreaterOrEqual(t, r.Bytes+r.Rounding, r.Estimate.Low, r.What)
-			require.LessOrEqual(t, r.Bytes, r.Estimate.High, r.What)
+			require.GreaterOrEqual(t, r.Bytes+r.Rounding, r.Estimate.Low, r.Subject)
+			require.LessOrEqual(t, r.Bytes, r.Estimate.High, r.Subject)
 			n++
 		}
 	}
@@ -238,7 +238,7 @@ func TestStepsOfQwen35NeedWhatAGPUShowed(t *testing.T) {
 	n := 0
 	for _, r := range publishedRows(t) {
 		if r.Group == "FakeGPU" {
-			require.InDelta(t, r.Bytes, r.Estimate.Bytes, float64(r.Rounding+1), r.What)
+			require.InDelta(t, r.Bytes, r.Estimate.Bytes, float64(r.Rounding+1), r.Subject)
 			n++
 		}
 	}

@@ -162,7 +162,7 @@ func rowsView(f report.Format) viewFunc {
 				return nil, usagef("%s: the file holds no result for any batch size", r.Case.Model)
 			}
 		}
-		return func(w io.Writer) error { return report.Write(w, f, report.Several(runs)) }, nil
+		return func(w io.Writer) error { return report.Write(w, f, report.Sweeps(runs)) }, nil
 	}
 }
 
@@ -250,7 +250,8 @@ func pageView(ctx context.Context, o *reportOptions, paths []string) (writeFunc,
 	if err != nil {
 		return nil, err
 	}
-	if len(paths) == 1 && report.OfRanks(runs) && !o.sideBySide { // the first needs most, and its page has a bar of all
+	// the first needs most, and its page has a bar of all
+	if len(paths) == 1 && report.AreRanks(runs) && !o.sideBySide {
 		runs = runs[:1]
 	}
 	sides := groupByCase(runs)

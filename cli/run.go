@@ -208,7 +208,7 @@ func (o *runOptions) execute(ctx context.Context, c script.Command) (*script.Out
 	if o.quiet {
 		c.Stdout, c.Stderr = nil, nil
 	} else {
-		c.Told = (&eventPrinter{to: o.app.stderr}).print
+		c.OnEvent = (&eventPrinter{to: o.app.stderr}).print
 	}
 	return script.Run(ctx, c)
 }
@@ -225,8 +225,8 @@ func reportOf(ctx context.Context, outcome *script.Outcome) (*report.Report, err
 // to the report. It adds nothing if the command fails there, too.
 func (o *runOptions) addNeed(ctx context.Context, failed *script.Outcome, r *report.Report) error {
 	c := failed.Command
-	c.GPU, c.Timeout = step.Plentiful(c.GPU), time.Minute+time.Duration(3*failed.Seconds*float64(time.Second))
-	c.Stdout, c.Stderr, c.Told = nil, nil, nil
+	c.GPU, c.Timeout = step.WithUnlimitedMemory(c.GPU), time.Minute+time.Duration(3*failed.Seconds*float64(time.Second))
+	c.Stdout, c.Stderr, c.OnEvent = nil, nil, nil
 	if !o.quiet {
 		fmt.Fprintln(o.app.stderr, "vprof: out of memory; runs again on a GPU with more, to see what it needs")
 	}
@@ -237,7 +237,7 @@ func (o *runOptions) addNeed(ctx context.Context, failed *script.Outcome, r *rep
 	again.GPU = failed.GPU
 	more, err := reportOf(ctx, again)
 	if err == nil && len(more.Points) > 0 {
-		r.Script.Without, r.Script.Remedies = more.Points[0].Run.Device, more.Script.Remedies
+		r.Script.DeviceWithout, r.Script.Remedies = more.Points[0].Run.Device, more.Script.Remedies
 	}
 	return err
 }
@@ -295,12 +295,12 @@ func outcomeError(o *script.Outcome, r *report.Report) error {
 	case script.OutOfMemory:
 		return negativeVerdict{errors.New("the script ran out of memory on " + r.Devices[0].String())}
 	case script.Failed:
-		if wanted := o.Wanted(); wanted != "" {
+		if wanted := o.MissingObjectText(); wanted != "" {
 			return usagef("%s", wanted)
 		}
 		why, after := r.Script.Error, ": "
 		if o.Stderr == nil {
-			why, after = cmp.Or(strings.TrimSpace(r.Script.Traceback), o.Said, why), ":\n"
+			why, after = cmp.Or(strings.TrimSpace(r.Script.Traceback), o.StderrTail, why), ":\n"
 		}
 		if why == "" {
 			after = ""
@@ -323,7 +323,7 @@ func outcomeError(o *script.Outcome, r *report.Report) error {
 	case script.NoGPU:
 		return noGPUError{fmt.Sprintf("PyTorch %s of %s finds none", o.Torch().Version, o.Torch().Python), simulateHint}
 	case script.Untrained:
-		return usagef("the command put no tensor on the GPU; %s", o.Seen())
+		return usagef("the command put no tensor on the GPU; %s", o.ReachedText())
 	}
 	if g := r.Script.Growth; g.Fills() {
 		return negativeVerdict{errors.New("the script " + g.String())}

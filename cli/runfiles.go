@@ -22,7 +22,6 @@ type runFile struct {
 	name string
 }
 
-// readFiles reads files, each once.
 func readFiles(a *app, paths []string) ([]runFile, error) {
 	files := make([]runFile, len(paths))
 	for i, path := range paths {
@@ -88,18 +87,17 @@ func runsOf(ctx context.Context, a *app, data []byte, name string) ([]*report.Re
 	return all, nil
 }
 
-// setupOf returns the setup of a result's case, and its GPU.
 func (a *app) setupOf(c report.Case, d report.Device) (*step.Setup, device.GPU, error) {
 	gpu, err := step.GPUOf(d)
 	if err != nil {
 		return nil, gpu, err
 	}
-	setup, err := step.Of(a.models(), c, step.Evidence{Residuals: a.residuals})
+	setup, err := step.NewFromReport(a.models(), c, step.Evidence{Residuals: a.residuals})
 	return setup, gpu, err
 }
 
 // planAgain plans the case of another experiment.
-func planAgain(ctx context.Context, a *app, t report.Tried) (*report.Report, error) {
+func planAgain(ctx context.Context, a *app, t report.TriedCase) (*report.Report, error) {
 	setup, gpu, err := a.setupOf(t.Case, t.Device)
 	if err != nil {
 		return nil, err

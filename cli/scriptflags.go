@@ -94,26 +94,26 @@ type batchRuns struct {
 	values  map[string]string
 	gpu     device.GPU
 	all     *report.Report
-	tried   map[int]script.Sized
+	tried   map[int]script.BatchRun
 	runTime time.Duration // all of them
 }
 
 func newBatchRuns(a *app, words, settings []string, gpu device.GPU) (*batchRuns, error) {
-	b := &batchRuns{app: a, words: words, values: settingValues(settings), gpu: gpu, tried: map[int]script.Sized{}}
+	b := &batchRuns{app: a, words: words, values: settingValues(settings), gpu: gpu, tried: map[int]script.BatchRun{}}
 	b.values["batch"] = "1"
 	_, err := fillPlaceholders(words, b.values)
 	return b, err
 }
 
 // runBatch runs the command at a batch size, once.
-func (b *batchRuns) runBatch(ctx context.Context, batch int) (script.Sized, error) {
+func (b *batchRuns) runBatch(ctx context.Context, batch int) (script.BatchRun, error) {
 	if sized, done := b.tried[batch]; done {
 		return sized, nil
 	}
 	b.values["batch"] = strconv.Itoa(batch)
 	words, err := fillPlaceholders(b.words, b.values)
 	if err != nil {
-		return script.Sized{}, err
+		return script.BatchRun{}, err
 	}
 	o := &runOptions{app: b.app, quiet: true}
 	o.out.reportFormat = report.Table
@@ -128,7 +128,7 @@ func (b *batchRuns) runBatch(ctx context.Context, batch int) (script.Sized, erro
 	tell(what)
 	outcome, err := o.execute(ctx, script.Command{
 		Args: words, GPU: b.gpu, Steps: defaultSteps, Longest: maxSearchTime, GPUs: 1,
-		Told: func(e script.Event) {
+		OnEvent: func(e script.Event) {
 			if e.Name == "busy" {
 				tell(what + ", " + e.Text)
 			}
@@ -137,24 +137,24 @@ func (b *batchRuns) runBatch(ctx context.Context, batch int) (script.Sized, erro
 	bar.end()
 	b.runTime += time.Since(began)
 	if err != nil {
-		return script.Sized{}, err
+		return script.BatchRun{}, err
 	}
 	r, err := outcome.Report(ctx)
 	if err != nil {
-		return script.Sized{}, err
+		return script.BatchRun{}, err
 	}
 	ended := outcomeError(outcome, r)
 	if g := r.Script.Growth; g.Fills() { // whatever the batch, it ends
-		return script.Sized{}, negativeVerdict{fmt.Errorf("batch %d: the script %v", batch, g)}
+		return script.BatchRun{}, negativeVerdict{fmt.Errorf("batch %d: the script %v", batch, g)}
 	} else if g != nil {
-		r.Points[0].Run.Reserved += g.Rest
-		r.Points[0].Run.Device += g.Rest
+		r.Points[0].Run.Reserved += g.RestBytes
+		r.Points[0].Run.Device += g.RestBytes
 	}
 	if ended != nil && !errors.As(ended, new(negativeVerdict)) {
-		return script.Sized{}, fmt.Errorf("batch %d: %w", batch, ended)
+		return script.BatchRun{}, fmt.Errorf("batch %d: %w", batch, ended)
 	}
 	b.add(r, batch)
-	b.tried[batch] = outcome.Sized(batch, r)
+	b.tried[batch] = outcome.BatchRun(batch, r)
 	return b.tried[batch], nil
 }
 
@@ -174,7 +174,6 @@ func (b *batchRuns) remainingTime() string {
 	return fmt.Sprintf(", about %v left", (each * time.Duration(more)).Round(time.Second))
 }
 
-// add adds a run to the report of all runs.
 func (b *batchRuns) add(r *report.Report, batch int) {
 	for i := range r.Points {
 		r.Points[i].Batch = batch
@@ -206,7 +205,7 @@ func (b *batchRuns) runUntilFull(ctx context.Context, batches []int) error {
 
 // searchLargest finds the largest multiple that is safe on the GPU, up to a limit.
 func (b *batchRuns) searchLargest(ctx context.Context, multiple, most int, budget planner.Budget) error {
-	try := func(batch int) (script.Sized, error) { return b.runBatch(ctx, batch) }
+	try := func(batch int) (script.BatchRun, error) { return b.runBatch(ctx, batch) }
 	found, err := script.Largest(ctx, b.gpu, budget, multiple, most, try)
 	if err == nil {
 		b.all.Largest = &found

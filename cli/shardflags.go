@@ -72,7 +72,7 @@ type shardWork func(ctx context.Context, from, to int, partial json.RawMessage, 
 func (f *shardFlags) run(ctx context.Context, a *app, p shard.Plan, common any, do shardWork) (err error) {
 	p.Tool = vprofTool()
 	h := shard.Header{
-		Plan: p, Shard: f.part.Index, Of: f.part.Of, Started: a.now().UTC().Truncate(time.Second),
+		Plan: p, Shard: f.part.Index, ShardCount: f.part.ShardCount, Started: a.now().UTC().Truncate(time.Second),
 		Host: hostName(),
 	}
 	if h.Common, err = json.Marshal(common); err != nil {
@@ -88,10 +88,10 @@ func (f *shardFlags) run(ctx context.Context, a *app, p shard.Plan, common any, 
 	}
 	for {
 		from, partial := s.Next()
-		if from == s.To() {
+		if from == s.End() {
 			break
 		}
-		units, result, err := do(ctx, from, s.To(), partial, s.Keep)
+		units, result, err := do(ctx, from, s.End(), partial, s.PutPartial)
 		if err == nil {
 			err = s.Put(units, result)
 		}

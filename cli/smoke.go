@@ -113,8 +113,8 @@ func (o *smokeOptions) judge(s *report.Smoke, started time.Time, before *report.
 		return negativeVerdict{fmt.Errorf("%s is not safe; vprof fit finds the largest batch of a command with {batch}",
 			s.Case.Model)}
 	case !s.Safe:
-		return negativeVerdict{fmt.Errorf("%s is not safe; vprof fit finds a safe batch, fit --levers the options that make "+
-			"this one safe", s.Case.Model)}
+		return negativeVerdict{fmt.Errorf("%s is not safe; vprof fit finds a safe batch, fit --levers the options that "+
+			"make this one safe", s.Case.Model)}
 	case !s.Passed:
 		return negativeVerdict{errors.New(s.Baseline.String())}
 	}
@@ -147,14 +147,14 @@ func (o *smokeOptions) test() (t smoke.Test, err error) {
 	}
 	t = smoke.Test{
 		Model: m, Case: c, GPU: s.GPUs[0], Budget: s.Budget, Others: s.Others, Evidence: s.Evidence, Device: s.Device,
-		Validation: o.validation, Alone: o.c.flags.Changed("stage"),
+		Validation: o.validation, SingleGPU: o.c.flags.Changed("stage"),
 	}
 	if t.Parts, err = o.c.curriculumParts(m, c); err != nil {
 		return t, err
 	}
 	if len(o.longestInputs) > 0 {
 		s := settingFlags{flags: o.c.flags, pairs: o.longestInputs}
-		if t.Longest, err = s.read("--longest", nil); err != nil {
+		if t.LongestInputs, err = s.read("--longest", nil); err != nil {
 			return t, err
 		}
 	}
@@ -182,7 +182,6 @@ func (o *smokeOptions) readBaseline() (before *report.Smoke, tolerance float64, 
 	return before, tolerance, nil
 }
 
-// judgeRun judges a file of vprof run as smoke --run judges the command.
 func (o *smokeOptions) judgeRun(cmd *cobra.Command) error {
 	if err := refuseFlags(cmd.Flags(), "--%s is about a step to plan; the file has a command that was run",
 		append([]string{"gpu", "gpu-memory", "batch", "run", "until"}, modelFlags...)...); err != nil {
@@ -210,7 +209,6 @@ var modelFlags = []string{
 	"other-processes", "risk",
 }
 
-// runScript runs a command and judges it.
 func (o *smokeOptions) runScript(cmd *cobra.Command) error {
 	if err := refuseFlags(cmd.Flags(), "--%s is about models; a command is run as it is, on the GPU of --gpu",
 		modelFlags...); err != nil {

@@ -58,7 +58,6 @@ func parseReleases(ctx context.Context, value string) (parsedStack, error) {
 	return r, nil
 }
 
-// listedReleases reads a list of releases.
 func listedReleases(list string) (parsedStack, error) {
 	r := parsedStack{hasLibraries: true}
 	var rest []string

@@ -51,7 +51,7 @@ func (o *planOptions) addStackRanges(ctx context.Context, here *job.Local, r *re
 		return nil
 	}
 	for _, j := range jobs {
-		setup, err := step.Of(here.Models, j.Case, here.Evidence)
+		setup, err := step.NewFromReport(here.Models, j.Case, here.Evidence)
 		for i := range r.Points {
 			if p := &r.Points[i]; err == nil && p.Estimate != nil && p.Device == step.SimName(*j.Target.GPU) {
 				err = o.c.addStackRange(ctx, setup, *j.Target.GPU, p, tell)
@@ -74,19 +74,19 @@ func (f *caseFlags) addStackRange(ctx context.Context, setup *step.Setup, gpu de
 	if len(releases) == 0 {
 		return nil
 	}
-	var reported *report.Reported
+	var reported *report.ReportedMargins
 	if libraries.Unknown() == nil {
 		a, b, err := planner.Reported()
 		if err != nil {
 			return err
 		}
-		reported = &report.Reported{
+		reported = &report.ReportedMargins{
 			Allocated: [2]float64{a.Low, a.High}, Reserved: [2]float64{b.Low, b.High}, Source: planner.SourceOf(a, b),
 		}
 	}
 	others, err := estimatesByRelease(ctx, setup, gpu, p, releases, tell)
 	if err == nil {
-		p.Range(over, others, reported, gpu.Memory)
+		p.SetStackRange(over, others, reported, gpu.Memory)
 	}
 	return err
 }
@@ -119,7 +119,7 @@ func estimatesByRelease(ctx context.Context, setup *step.Setup, gpu device.GPU, 
 	c := setup.Case()
 	c.Loop = cmp.Or(p.Estimate.Loop, c.Loop)
 	c.Evaluate.Off = !setup.Evaluates() // what no verdict counts is not recorded
-	setup = setup.For(c)
+	setup = setup.WithCase(c)
 	own, err := setup.AllocationDigest(ctx, gpu, p.Batch)
 	if err != nil {
 		return nil, err
@@ -133,7 +133,7 @@ func estimatesByRelease(ctx context.Context, setup *step.Setup, gpu device.GPU, 
 		c := setup.Case()
 		c.Stack = maps.Clone(c.Stack)
 		c.Stack[r.library] = r.version
-		other := setup.For(c)
+		other := setup.WithCase(c)
 		allocations, err := other.AllocationDigest(ctx, gpu, p.Batch)
 		if err != nil {
 			return nil, err
@@ -150,7 +150,7 @@ func estimatesByRelease(ctx context.Context, setup *step.Setup, gpu device.GPU, 
 	return others, progress.Each(ctx, tell, "releases", releases,
 		func(ctx context.Context, _ int, r libraryRelease) error {
 			e, err := by(ctx, r)
-			if step.Refused(err) {
+			if step.IsRefused(err) {
 				return nil
 			} else if err != nil {
 				return err
@@ -162,12 +162,11 @@ func estimatesByRelease(ctx context.Context, setup *step.Setup, gpu device.GPU, 
 		})
 }
 
-// estimate returns the estimate of a batch.
 func estimate(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (*report.Estimate, error) {
-	d, err := judge.Of(ctx, s, gpu, batch)
+	d, err := judge.JudgeBatch(ctx, s, gpu, batch)
 	if err != nil {
 		return nil, err
 	}
-	defer d.End()
+	defer d.FreeRecordings()
 	return d.Report(ctx)
 }

@@ -98,10 +98,10 @@ func runSweep(cmd *cobra.Command, o *sweepOptions) error {
 	if target.GPU != nil && o.conditions.Verify {
 		return o.verifyError(step.SimName(*target.GPU))
 	}
-	here.Open, here.Done = o.openDevice, o.unfinished
+	here.Open, here.Resumed = o.openDevice, o.unfinished
 	j := job.Sweep(report.CaseOf(m, c), target, batches, o.conditions)
 	j.Calibrated = here.Evidence.Calibrated
-	if j.Parts, err = o.c.curriculumParts(m, c); err != nil {
+	if j.CurriculumParts, err = o.c.curriculumParts(m, c); err != nil {
 		return err
 	}
 	if done, err := o.part.runShardIfSet(func() error { return o.shard(cmd.Context(), here, j) }); done {
@@ -120,7 +120,7 @@ func runSweep(cmd *cobra.Command, o *sweepOptions) error {
 	}
 	// One that ends early shows what it has.
 	o.addProvenance(r, started)
-	if d := r.Devices; target.Device == job.Auto && len(d) > 0 && !d[0].HasDriver() {
+	if d := r.Devices; target.Device == job.AutoDevice && len(d) > 0 && !d[0].HasDriver() {
 		o.out.defaultGPU = d[0].Title
 	}
 	return errors.Join(err, o.out.print(r), o.verdict(r))
@@ -142,14 +142,14 @@ func (o *sweepOptions) addProvenance(r *report.Report, started time.Time) {
 	if o.unusableGPU != nil {
 		r.Warn(*o.unusableGPU)
 	}
-	if a, ok := r.Agree(o.toleranceShare); ok {
+	if a, ok := r.AgreementWithin(o.toleranceShare); ok {
 		r.Agreement = &a
 	}
 }
 
 // openDevice opens the device of the sweep, which must support the flags.
 func (o *sweepOptions) openDevice(name string) (d device.Device, err error) {
-	if name == job.Auto {
+	if name == job.AutoDevice {
 		d, o.unusableGPU, err = o.app.firstDevice()
 	} else {
 		d, err = o.app.namedDevice(name)
@@ -223,7 +223,6 @@ func readUnfinishedSweep(path string) (*report.Report, error) {
 	return reports[0], nil
 }
 
-// defaultBatches returns the default batch sizes.
 func defaultBatches(m models.Model, c models.Case) []int {
 	if len(m.Batches) == 0 {
 		return []int{c.Batch}
@@ -243,8 +242,8 @@ func (o *sweepOptions) shard(ctx context.Context, here *job.Local, j job.Job) er
 			part := j
 			part.Batches = j.Batches[from:to]
 			if partial != nil {
-				here.Done = &report.Report{}
-				if err := json.Unmarshal(partial, here.Done); err != nil {
+				here.Resumed = &report.Report{}
+				if err := json.Unmarshal(partial, here.Resumed); err != nil {
 					return 0, nil, err
 				}
 			}

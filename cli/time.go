@@ -262,7 +262,7 @@ func (o *timeOptions) timedStage(gpus []device.GPU, stage string, epochs float64
 		o.batch = c.Batch
 	}
 	out := timing.Stage{Name: c.Stage, Epochs: epochs}
-	if out.Setup, err = step.New(m, c, evidence.Sharing(gpus)); err != nil {
+	if out.Setup, err = step.New(m, c, evidence.WithSharedSteps(gpus)); err != nil {
 		return out, err
 	}
 	parts, err := flags.curriculumParts(m, c)

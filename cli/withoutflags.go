@@ -39,7 +39,6 @@ func (w *withoutFlags) registerData(cmd *cobra.Command) {
 		"with placeholders, fetch only configurations and headers of weights from HF_ENDPOINT, no values")
 }
 
-// resolve returns the placeholders that the flags describe.
 func (w *withoutFlags) resolve() (_ script.Without, err error) {
 	switch {
 	case w.fetch && !w.Any():
@@ -52,7 +51,7 @@ func (w *withoutFlags) resolve() (_ script.Without, err error) {
 		if err != nil {
 			return w.Without, usagef("--lengths: %w", err)
 		}
-		w.Lengths = l.Spread(maxLengths)
+		w.Lengths = l.Representative(maxLengths)
 	}
 	if w.Shapes != "" {
 		if err := script.CheckShapes(w.Shapes); err != nil {

@@ -125,7 +125,6 @@ func inside(in, taps, stride, pad, dilation int64) int64 {
 	return count
 }
 
-// launch makes the launch of a product.
 func (k Conv) launch(names *productNames, p product, capability int) Launch {
 	lanes := vectorBytes / k.Type.Size()
 	if (k.Input|k.Weight|k.Output)%vectorBytes != 0 || k.Channels/k.Groups%lanes != 0 ||

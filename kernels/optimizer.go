@@ -53,7 +53,6 @@ func (k Update) Launch() Launch {
 	return l
 }
 
-// updateLaunch returns a launch with its table of parts, and their bytes.
 func updateLaunch(name string, parts []Part) (l Launch, bytes int64) {
 	const table = 8 // words before it
 	lists := len(parts[0].Addrs)

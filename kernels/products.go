@@ -129,7 +129,6 @@ func (p *plan) convolve(w *Work) {
 	}
 }
 
-// fits reports whether a range has room for the elements.
 func (p *plan) fits(r Range, elements int64) bool { return r.Bytes == elements*p.t.Size() }
 
 // A convolution is its sizes, per group, and the memory of its operands.

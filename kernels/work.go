@@ -97,7 +97,6 @@ type plan struct {
 	visited [8]Range
 }
 
-// add adds a launch.
 func (p *plan) add(l Launch) {
 	p.launches = append(p.launches, l)
 	p.flops = max(0, p.flops-l.FLOPs)

@@ -18,7 +18,6 @@ type Conflict struct {
 	Reason string
 }
 
-// refuse returns a conflict.
 func refuse(field, with string, when func(*choice) bool, reason string) Conflict {
 	return Conflict{Field: field, With: with, when: when, Reason: reason}
 }
@@ -55,7 +54,6 @@ func choiceOf(m *Model, c *Case) *choice {
 	return &k
 }
 
-// first returns the first of some conflicts that the choice has.
 func (k *choice) first(all []Conflict) (field, reason string) {
 	for i := range all {
 		if all[i].when(k) {
@@ -102,7 +100,6 @@ func (k *choice) fill(reason string) string {
 	})
 }
 
-// stages returns the number of ranks of a pipeline.
 func (k *choice) stages() int64 { return k.s.PipelineRanks(k.GPUs) }
 func (k *choice) each() int64   { return int64(k.GPUs) / k.stages() }
 

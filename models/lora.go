@@ -305,7 +305,6 @@ func (l *LoRA) String() string {
 	return loraOptions.Text(l)
 }
 
-// unchanged returns a text as it is.
 func unchanged(text string) string { return text }
 
 // joined returns values with "+" between them.

@@ -149,11 +149,12 @@ type Recording struct {
 	// Stretch is how many times as long as the recorded rank alone a step takes, since
 	// the rank waits for the other stages of its pipeline; zero if it is part of none.
 	Stretch float64
-	// Others are the programs for [Options.Others]; everything else is the same for all GPUs.
+	// Others are the programs for [Options.OtherProcessBytes]; everything else is the same for all GPUs.
 	Others *trace.Others
 }
 
-// On returns the recording for GPU number other of [Options.Others]; nil if that GPU needs a recording of its own.
+// On returns the recording for GPU number other of [Options.OtherProcessBytes]; nil if that GPU needs a recording of
+// its own.
 func (r *Recording) On(other int) *Recording {
 	p := r.Others.On(other)
 	if p == nil {

@@ -13,9 +13,9 @@ import (
 
 // Result is the report of a job, or the reason why there is none.
 type Result struct {
-	Report  *report.Report `json:"report,omitempty"`
-	Case    report.Case    `json:"case,omitzero"`
-	Refused string         `json:"refused,omitempty"`
+	Report        *report.Report `json:"report,omitempty"`
+	Case          report.Case    `json:"case,omitzero"`
+	RefusedReason string         `json:"refused,omitempty"`
 }
 
 // Results passes the results of all GPUs' jobs to each, in the order of the fleet, with one shard open at a time. The
@@ -31,7 +31,7 @@ func (f *Folder) Results(each func(b GPUTasks, r Result) error) error {
 			for i := range all {
 				all[i] = i
 			}
-			err = &shard.IncompleteError{Dir: f.Path(b), Of: b.Tasks, Missing: all}
+			err = &shard.IncompleteError{Dir: f.Path(b), ShardCount: b.Tasks, Missing: all}
 		case err == nil:
 			err = set.Incomplete()
 		}
@@ -64,7 +64,7 @@ func (f *Folder) shards(b GPUTasks) (*shard.Set, error) {
 	switch {
 	case errors.As(err, new(*shard.FolderError)), errors.Is(err, fs.ErrNotExist):
 		return nil, nil
-	case err == nil && (set.Hash != b.Hash || set.Of != b.Tasks):
+	case err == nil && (set.Hash != b.JobsHash || set.ShardCount != b.Tasks):
 		err = input.Errorf("%s: the shards here belong to another fleet; use another folder (--dir)", f.Path(b))
 	}
 	return set, err

@@ -75,10 +75,10 @@ type Strategy struct {
 	WarmUp  int    `yaml:"warm-up"`
 	Repeat  int    `yaml:"repeat"`
 	Verify  bool   `yaml:"verify"`
-	// Tasks is into how many the jobs of a GPU are cut at most; zero is 100.
-	Tasks int `yaml:"tasks"`
-	// AtOnce is how many of a GPU's tasks run at the same time; zero is as many as the scheduler will.
-	AtOnce int `yaml:"at-once"`
+	// TasksPerGPU is into how many the jobs of a GPU are cut at most; zero is 100.
+	TasksPerGPU int `yaml:"tasks"`
+	// MaxRunning is how many of a GPU's tasks run at the same time; zero is as many as the scheduler will.
+	MaxRunning int `yaml:"at-once"`
 	// Attempts is how often a task is begun at most; zero is 3.
 	Attempts int `yaml:"attempts"`
 }
@@ -173,15 +173,14 @@ func (c *Case) UnmarshalYAML(n *yaml.Node) error {
 		return fmt.Errorf("line %d: cannot unmarshal a list into a case", n.Line)
 	}
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		if err := c.take(n.Content[i], n.Content[i+1]); err != nil {
+		if err := c.setKey(n.Content[i], n.Content[i+1]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// take reads a key of a case and its value.
-func (c *Case) take(key, value *yaml.Node) error {
+func (c *Case) setKey(key, value *yaml.Node) error {
 	switch key.Value {
 	case "model":
 		return value.Decode(&c.Model)
@@ -217,17 +216,17 @@ func (b *GPUKind) UnmarshalYAML(n *yaml.Node) error {
 	return n.Decode((*plain)(b))
 }
 
-// maxConfig is the largest file read, in bytes: ten thousand cases are a megabyte.
-const maxConfig = 16 << 20
+// maxConfigBytes is the largest file read, in bytes: ten thousand cases are a megabyte.
+const maxConfigBytes = 16 << 20
 
 // Read reads a fleet. The error is an [*input.FormatError] unless reading itself failed.
 func Read(r io.Reader, file string) (*Config, error) {
-	data, err := io.ReadAll(io.LimitReader(r, maxConfig+1))
+	data, err := io.ReadAll(io.LimitReader(r, maxConfigBytes+1))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	if len(data) > maxConfig {
-		return nil, input.FileErrorf(file, "longer than %d MiB, the most that a fleet file has", maxConfig>>20)
+	if len(data) > maxConfigBytes {
+		return nil, input.FileErrorf(file, "longer than %d MiB, the most that a fleet file has", maxConfigBytes>>20)
 	}
 	c := &Config{source: data}
 	if err := yamlkeys.Decode(file, data, c); err != nil {
@@ -236,8 +235,8 @@ func Read(r io.Reader, file string) (*Config, error) {
 	return c, c.check(file)
 }
 
-// names matches names that are valid for folders and for jobs of Slurm and Kubernetes.
-var names = pattern.Of(`^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$`)
+// namePattern matches names that are valid for folders and for jobs of Slurm and Kubernetes.
+var namePattern = pattern.Of(`^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$`)
 
 func (c *Config) check(file string) error {
 	wrong := func(line int, key, format string, args ...any) error {
@@ -248,15 +247,15 @@ func (c *Config) check(file string) error {
 	}
 	s := c.Strategy
 	switch {
-	case !names().MatchString(c.Name):
+	case !namePattern().MatchString(c.Name):
 		return wrong(0, "name", "%q; want lower-case letters, digits and -, at most 40, as Kubernetes takes", c.Name)
 	case len(c.Models) == 0:
 		return wrong(0, "models", "names no model; list them with \"vprof models\"")
 	case len(c.GPUs) == 0:
 		return wrong(0, "boards", "names no GPU; list them with \"vprof gpus\"")
-	case s.Tasks < 0 || s.Tasks > maxTasks:
-		return wrong(0, "strategy.tasks", "%d; a GPU can have 1 to %d tasks", s.Tasks, maxTasks)
-	case s.AtOnce < 0 || s.Attempts < 0 || s.WarmUp < 0 || s.Repeat < 0:
+	case s.TasksPerGPU < 0 || s.TasksPerGPU > maxTasks:
+		return wrong(0, "strategy.tasks", "%d; a GPU can have 1 to %d tasks", s.TasksPerGPU, maxTasks)
+	case s.MaxRunning < 0 || s.Attempts < 0 || s.WarmUp < 0 || s.Repeat < 0:
 		return wrong(0, "strategy", "has a negative number")
 	case s.WarmUp > maxRuns || s.Repeat > maxRuns:
 		return wrong(0, "strategy", "more than %d runs of a batch size", maxRuns)
@@ -356,8 +355,7 @@ func (c Case) applyTo(to models.Case) models.Case {
 	return to
 }
 
-// batchesOf returns the batch sizes of a model.
-func (c *Config) batchesOf(m models.Model, k models.Case) []int {
+func (c *Config) batchesFor(m models.Model, k models.Case) []int {
 	switch {
 	case len(c.Batches) > 0:
 		return slices.Compact(slices.Sorted(slices.Values(c.Batches)))
@@ -369,8 +367,8 @@ func (c *Config) batchesOf(m models.Model, k models.Case) []int {
 	return []int{k.Batch}
 }
 
-// position returns the place of a case in the file, for errors.
-func position(file string, m, k Case) string {
+// caseLocation returns the place of a case in the file, for errors.
+func caseLocation(file string, m, k Case) string {
 	if k.line > 0 {
 		return file + ":" + strconv.Itoa(k.line)
 	}

@@ -93,7 +93,7 @@ type scheduler struct {
 }
 
 func (*scheduler) Check(context.Context) error                     { return nil }
-func (*scheduler) Again() bool                                     { return false }
+func (*scheduler) CanRestart() bool                                { return false }
 func (*scheduler) Cancel(context.Context) (int, error)             { return 0, nil }
 func (*scheduler) Active(context.Context) (map[Task]string, error) { return nil, nil }
 
@@ -110,7 +110,8 @@ func (s *scheduler) Start(_ context.Context, b GPUTasks, tasks []int, avoid []st
 		if code < 0 {
 			continue
 		}
-		f, err := shard.Open(s.folder.Path(b), shard.Header{Plan: b.ShardPlan(s.folder.Tool), Shard: i, Of: b.Tasks})
+		f, err := shard.Open(s.folder.Path(b),
+			shard.Header{Plan: b.ShardPlan(s.folder.Tool), Shard: i, ShardCount: b.Tasks})
 		if err != nil {
 			return err
 		}
@@ -121,7 +122,7 @@ func (s *scheduler) Start(_ context.Context, b GPUTasks, tasks []int, avoid []st
 			continue
 		}
 		from, _ := f.Next()
-		if err := errors.Join(f.Put(f.To()-from, Result{Report: &report.Report{}}), f.Finish()); err != nil {
+		if err := errors.Join(f.Put(f.End()-from, Result{Report: &report.Report{}}), f.Finish()); err != nil {
 			return err
 		}
 	}

@@ -33,7 +33,7 @@ import (
 const Schema = "vprof.fleet/v1"
 
 // A Unit is a model in a case.
-type Unit struct {
+type ModelCase struct {
 	Model   models.Model
 	Case    models.Case
 	Batches []int
@@ -42,41 +42,43 @@ type Unit struct {
 }
 
 // Units returns all models in all cases, in the file's order. tell is called for each trainer's configuration read.
-func (c *Config) Units(file string, r *models.Registry, tell func(*trainers.Config)) ([]Unit, error) {
+func (c *Config) Units(file string, r *models.Registry, tell func(*trainers.Config)) ([]ModelCase, error) {
 	cases := c.Cases
 	if len(cases) == 0 {
 		cases = []Case{{}}
 	}
-	var units []Unit
+	var units []ModelCase
 	seen := map[models.Key]string{}
 	for _, of := range c.Models {
-		m, trained, err := of.open(filepath.Dir(file), r, tell)
+		m, trained, err := of.resolveCase(filepath.Dir(file), r, tell)
 		if err != nil {
 			return nil, &input.FormatError{File: file, Line: of.line, Key: "models", Reason: err.Error()}
 		}
 		for _, k := range cases {
-			u := Unit{Model: m, Case: k.applyTo(of.applyTo(trained))}
+			u := ModelCase{Model: m, Case: k.applyTo(of.applyTo(trained))}
 			recorded, full, err := r.Complete(m, u.Case)
-			if u.Refused = err; err != nil && !step.Refused(err) {
-				return nil, fmt.Errorf("%s: %w", position(file, of, k), err)
+			if u.Refused = err; err != nil && !step.IsRefused(err) {
+				return nil, fmt.Errorf("%s: %w", caseLocation(file, of, k), err)
 			}
 			if err == nil {
 				u.Model, u.Case = recorded, full
 			}
-			u.Batches = c.batchesOf(m, u.Case)
+			u.Batches = c.batchesFor(m, u.Case)
 			key := m.Canonical(u.Case).Key()
 			if before, twice := seen[key]; twice {
-				return nil, input.FileErrorf(position(file, of, k), "is the same case as %s: %v", before, u.Case)
+				return nil, input.FileErrorf(caseLocation(file, of, k), "is the same case as %s: %v", before, u.Case)
 			}
-			seen[key] = position(file, of, k)
+			seen[key] = caseLocation(file, of, k)
 			units = append(units, u)
 		}
 	}
 	return units, nil
 }
 
-// open returns the model, and its case from the model's defaults or the trainer's configuration.
-func (c Case) open(folder string, r *models.Registry, tell func(*trainers.Config)) (models.Model, models.Case, error) {
+// resolveCase returns the model, and its case from the model's defaults or the trainer's configuration.
+func (c Case) resolveCase(
+	folder string, r *models.Registry, tell func(*trainers.Config),
+) (models.Model, models.Case, error) {
 	name := c.Model
 	var t *trainers.Config
 	var err error
@@ -149,15 +151,15 @@ type Manifest struct {
 type GPUTasks struct {
 	GPUKind `json:"-"`
 	// Key is the name of its folder; Jobs of them there are, in Tasks shards. Hash identifies them.
-	Key   string `json:"key"`
-	Jobs  int    `json:"jobs"`
-	Tasks int    `json:"tasks"`
-	Hash  string `json:"hash"`
+	Key      string `json:"key"`
+	Jobs     int    `json:"jobs"`
+	Tasks    int    `json:"tasks"`
+	JobsHash string `json:"hash"`
 }
 
 // ShardPlan returns the plan of the GPU's shards.
 func (b GPUTasks) ShardPlan(tool report.Tool) shard.Plan {
-	return shard.Plan{Verb: "fleet", Hash: b.Hash, Units: b.Jobs, Tool: tool}
+	return shard.Plan{Verb: "fleet", Hash: b.JobsHash, Units: b.Jobs, Tool: tool}
 }
 
 // A Folder is the folder of a fleet, on a disk that all machines share.
@@ -168,7 +170,9 @@ type Folder struct {
 }
 
 // jobsOf returns the jobs of a GPU.
-func (c *Config) jobsOf(b GPUKind, engine string, units []Unit, learned *coefficients.Selection) ([]job.Job, error) {
+func (c *Config) jobsOf(
+	b GPUKind, engine string, units []ModelCase, learned *coefficients.Selection,
+) ([]job.Job, error) {
 	target := job.Target{Device: cmp.Or(c.Strategy.Device, "cuda:0")}
 	if c.Strategy.Device == "sim" || c.Strategy.Device == "" && engine == OnLocal {
 		gpu, err := device.Lookup(b.GPU)
@@ -195,7 +199,7 @@ const (
 
 // Prepare makes the folder of a fleet, unless it exists. A folder of another fleet or of another version of vprof is an
 // error, and stays unchanged.
-func Prepare(dir, engine string, c *Config, units []Unit, learned *coefficients.Selection, tool report.Tool,
+func Prepare(dir, engine string, c *Config, units []ModelCase, learned *coefficients.Selection, tool report.Tool,
 	now time.Time,
 ) (*Folder, error) {
 	f := &Folder{dir, Manifest{Schema: Schema, Name: c.Name, Tool: tool, Engine: engine, Created: now}, c}
@@ -212,7 +216,7 @@ func Prepare(dir, engine string, c *Config, units []Unit, learned *coefficients.
 		jobs[b.Key()] = of
 		f.GPUs = append(f.GPUs, GPUTasks{
 			GPUKind: b, Key: b.Key(), Jobs: len(of),
-			Tasks: min(len(of), cmp.Or(c.Strategy.Tasks, 100)), Hash: hash,
+			Tasks: min(len(of), cmp.Or(c.Strategy.TasksPerGPU, 100)), JobsHash: hash,
 		})
 	}
 	was, err := Open(dir)
@@ -225,7 +229,7 @@ func Prepare(dir, engine string, c *Config, units []Unit, learned *coefficients.
 			"folder (--dir)", dir, was.Tool.Version, tool.Version)
 	case was.Engine != engine:
 		return nil, input.Errorf("%s: runs on %s, not on %s; use another folder (--dir)", dir, was.Engine, engine)
-	case !sameJobs(was.GPUs, f.GPUs):
+	case !equalJobs(was.GPUs, f.GPUs):
 		return nil, input.Errorf("%s: holds another fleet, or this one before its file was changed; use another "+
 			"folder (--dir), or remove it", dir)
 	default:
@@ -240,26 +244,26 @@ func Prepare(dir, engine string, c *Config, units []Unit, learned *coefficients.
 	return f, f.write()
 }
 
-func sameJobs(a, b []GPUTasks) bool {
+func equalJobs(a, b []GPUTasks) bool {
 	return slices.EqualFunc(a, b, func(x, y GPUTasks) bool {
-		return x.Key == y.Key && x.Hash == y.Hash && x.Tasks == y.Tasks
+		return x.Key == y.Key && x.JobsHash == y.JobsHash && x.Tasks == y.Tasks
 	})
 }
 
 // write writes the manifest last: a folder with a manifest is complete.
 func (f *Folder) write() error {
-	if err := report.WriteFile(filepath.Join(f.Dir, configName), contents(f.Config.source)); err != nil {
+	if err := report.WriteFile(filepath.Join(f.Dir, configName), writeBytes(f.Config.source)); err != nil {
 		return err
 	}
 	text, err := json.MarshalIndent(f.Manifest, "", "  ")
 	if err != nil {
 		return err
 	}
-	return report.WriteFile(filepath.Join(f.Dir, manifestName), contents(append(text, '\n')))
+	return report.WriteFile(filepath.Join(f.Dir, manifestName), writeBytes(append(text, '\n')))
 }
 
-// contents returns a function that writes data.
-func contents(data []byte) func(io.Writer) error {
+// writeBytes returns a function that writes data.
+func writeBytes(data []byte) func(io.Writer) error {
 	return func(w io.Writer) error {
 		_, err := w.Write(data)
 		return err
@@ -280,7 +284,7 @@ func (f *Folder) writeJobs(b GPUTasks, jobs []job.Job) error {
 		for _, j := range jobs {
 			if hash := j.Case.ConfigHash; hash != "" && !written[hash] {
 				written[hash] = true
-				if err := report.WriteFile(f.model(hash), contents(j.Case.Config)); err != nil {
+				if err := report.WriteFile(f.modelPath(hash), writeBytes(j.Case.Config)); err != nil {
 					return err
 				}
 			}
@@ -293,7 +297,7 @@ func (f *Folder) writeJobs(b GPUTasks, jobs []job.Job) error {
 	})
 }
 
-func (f *Folder) model(hash string) string { return filepath.Join(f.Dir, "models", hash+".json") }
+func (f *Folder) modelPath(hash string) string { return filepath.Join(f.Dir, "models", hash+".json") }
 
 // Open opens the folder of a fleet. The error wraps [fs.ErrNotExist] if the folder is not one of a fleet.
 func Open(dir string) (*Folder, error) {
@@ -374,7 +378,7 @@ func (f *Folder) readJob(text []byte) (job.Job, error) {
 		}
 		return j, err
 	}
-	config, err := os.ReadFile(f.model(j.Case.ConfigHash))
+	config, err := os.ReadFile(f.modelPath(j.Case.ConfigHash))
 	if err != nil {
 		return j, err
 	}

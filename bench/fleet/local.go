@@ -18,8 +18,8 @@ import (
 type Local struct {
 	Folder *Folder
 	// Program is vprof, Most how many run at once.
-	Program string
-	Most    int
+	Program      string
+	MaxProcesses int
 
 	mu      sync.Mutex
 	queue   []Task
@@ -29,8 +29,8 @@ type Local struct {
 // Check implements [Engine].
 func (*Local) Check(context.Context) error { return nil }
 
-// Again implements [Engine].
-func (*Local) Again() bool { return false }
+// CanRestart implements [Engine].
+func (*Local) CanRestart() bool { return false }
 
 // Start implements [Engine].
 func (l *Local) Start(_ context.Context, b GPUTasks, tasks []int, _ []string) error {
@@ -39,12 +39,12 @@ func (l *Local) Start(_ context.Context, b GPUTasks, tasks []int, _ []string) er
 	for _, i := range tasks {
 		l.queue = append(l.queue, Task{b.Key, i})
 	}
-	return l.next()
+	return l.startQueued()
 }
 
-// next starts tasks up to the limit. The caller holds the lock.
-func (l *Local) next() error {
-	for len(l.running) < max(1, l.Most) && len(l.queue) > 0 {
+// startQueued starts tasks up to the limit. The caller holds the lock.
+func (l *Local) startQueued() error {
+	for len(l.running) < max(1, l.MaxProcesses) && len(l.queue) > 0 {
 		t := l.queue[0]
 		l.queue = l.queue[1:]
 		cmd, err := l.command(t)
@@ -61,7 +61,7 @@ func (l *Local) next() error {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			delete(l.running, t)
-			if err := l.next(); err != nil {
+			if err := l.startQueued(); err != nil {
 				l.queue = nil // they are seen to be missing
 			}
 		}()
@@ -98,7 +98,7 @@ func (l *Local) Active(context.Context) (map[Task]string, error) {
 	defer l.mu.Unlock()
 	active := map[Task]string{}
 	for t := range l.running {
-		active[t] = Running
+		active[t] = RunningState
 	}
 	for _, t := range l.queue {
 		active[t] = "waiting"

@@ -16,22 +16,22 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-// mostRecorded is how many cases and architectures are recorded for themselves. Beyond
+// maxRecordedCases is how many cases and architectures are recorded for themselves. Beyond
 // it, every case is recorded for one architecture only.
-const mostRecorded = 5000
+const maxRecordedCases = 5000
 
-// mostExact is how many cells a matrix has at most for each to be recorded for itself.
-const mostExact = 500
+// maxExactCells is how many cells a matrix has at most for each to be recorded for itself.
+const maxExactCells = 500
 
 // Matrix estimates every unit on every GPU: which of its batch sizes fits, its need, and the largest batch size of all.
 // A unit is recorded at a few batch sizes, once for all GPUs of an architecture, and other sizes are interpolated. In a
 // small matrix, interpolation only gives the batch size of each cell; that size and the next are then recorded for the
 // cell's own GPU.
-func Matrix(ctx context.Context, units []Unit, gpus []device.GPU, e step.Evidence,
+func Matrix(ctx context.Context, units []ModelCase, gpus []device.GPU, e step.Evidence,
 	tell progress.Func,
 ) (*report.Matrix, error) {
-	cases := lists.Map(units, func(u Unit) models.Case { return u.Case })
-	kinds, exact := kindsOf(gpus, len(units)), len(units)*len(gpus) <= mostExact
+	cases := lists.Map(units, func(u ModelCase) models.Case { return u.Case })
+	kinds, exact := groupGPUs(gpus, len(units)), len(units)*len(gpus) <= maxExactCells
 	m := &report.Matrix{
 		Schema: report.MatrixSchema, Rows: make([]report.MatrixCell, len(units)*len(gpus)),
 		Warnings: step.Unsupported(gpus, cases...),
@@ -42,20 +42,20 @@ func Matrix(ctx context.Context, units []Unit, gpus []device.GPU, e step.Evidenc
 		m.Notes = append(m.Notes,
 			fmt.Sprintf("many cells: they are read off the line between recordings at the smallest and the largest "+
 				"batch size, once for an architecture, up to 3 %% off; of at most %d cells each is recorded.",
-				mostExact))
+				maxExactCells))
 	}
-	if len(kinds) == 1 && len(kindsOf(gpus, 1)) > 1 {
+	if len(kinds) == 1 && len(groupGPUs(gpus, 1)) > 1 {
 		m.Notes = append(m.Notes,
 			fmt.Sprintf("many cases: all are recorded for %s alone, whose convolutions' workspaces may differ from "+
 				"the workspaces on other architectures; a plan of at most %d cases records each.",
 				gpus[kinds[0][0]].Name,
-				mostRecorded/len(kindsOf(gpus, 1))))
+				maxRecordedCases/len(groupGPUs(gpus, 1))))
 	}
-	e.Residuals = remembered(e.Residuals)
+	e.Residuals = cachedResiduals(e.Residuals)
 	if e.Trials == nil {
-		e.Trials = &step.Remembered{GPUs: gpus}
+		e.Trials = &step.CachedExecutor{GPUs: gpus}
 	}
-	return m, progress.Each(ctx, tell, "cases", units, func(ctx context.Context, i int, u Unit) error {
+	return m, progress.Each(ctx, tell, "cases", units, func(ctx context.Context, i int, u ModelCase) error {
 		row := m.Rows[i*len(gpus) : (i+1)*len(gpus)]
 		for _, kind := range kinds {
 			if err := u.estimate(ctx, row, kind, gpus, e, exact); err != nil {
@@ -66,17 +66,17 @@ func Matrix(ctx context.Context, units []Unit, gpus []device.GPU, e step.Evidenc
 	})
 }
 
-// kindsOf groups GPUs by compute capability, which determines libraries' kernels and workspaces.
-func kindsOf(gpus []device.GPU, units int) [][]int {
-	kinds := step.Kinds(gpus)
-	if len(kinds)*units <= mostRecorded {
+// groupGPUs groups GPUs by compute capability, which determines libraries' kernels and workspaces.
+func groupGPUs(gpus []device.GPU, units int) [][]int {
+	kinds := step.GroupGPUs(gpus)
+	if len(kinds)*units <= maxRecordedCases {
 		return kinds
 	}
 	return [][]int{slices.Concat(kinds...)}
 }
 
-// remembered returns a function that looks up the residuals of each model once.
-func remembered(of step.Residuals) step.Residuals {
+// cachedResiduals returns a function that looks up the residuals of each model once.
+func cachedResiduals(of step.ResidualsFunc) step.ResidualsFunc {
 	type answer struct {
 		allocated, reserved planner.Residual
 		err                 error
@@ -96,15 +96,17 @@ func remembered(of step.Residuals) step.Residuals {
 }
 
 // estimate fills in the cells of a group of GPUs that share one recording.
-func (u Unit) estimate(ctx context.Context, row []report.MatrixCell, group []int, gpus []device.GPU, e step.Evidence,
+func (u ModelCase) estimate(ctx context.Context, row []report.MatrixCell, group []int, gpus []device.GPU,
+	e step.Evidence,
 	exact bool,
 ) error {
 	c := report.CaseOf(u.Model, u.Case)
 	for _, i := range group {
 		gpu := gpus[i]
 		row[i] = report.MatrixCell{
-			Model: c.Model, Case: c.Manner(), GPU: gpu.Name, Device: step.SimName(gpu), Title: gpu.Product,
-			Memory: gpu.Memory, Run: "estimated", Batch: u.Batches[0],
+			Model: c.Model, Case: c.PrecisionAndCheckpointing(), GPU: gpu.Name, Device: step.SimName(gpu),
+			Title:  gpu.Product,
+			Memory: gpu.Memory, RunKind: "estimated", Batch: u.Batches[0],
 		}
 	}
 	var setup *step.Setup
@@ -114,9 +116,9 @@ func (u Unit) estimate(ctx context.Context, row []report.MatrixCell, group []int
 		setup, err = step.New(u.Model, u.Case, e)
 	}
 	if err == nil {
-		samples, err = u.samples(ctx, setup, gpus[group[0]])
+		samples, err = u.replaySamples(ctx, setup, gpus[group[0]])
 	}
-	if step.Refused(err) {
+	if step.IsRefused(err) {
 		for _, i := range group {
 			row[i].Refused = err.Error()
 		}
@@ -126,13 +128,13 @@ func (u Unit) estimate(ctx context.Context, row []report.MatrixCell, group []int
 		return err
 	}
 	for _, i := range group {
-		if err := u.fill(&row[i], setup, gpus[i], samples); err != nil {
+		if err := u.fillCell(&row[i], setup, gpus[i], samples); err != nil {
 			return err
 		}
 		if !exact {
 			continue
 		}
-		if err := u.fillExactly(ctx, &row[i], setup, gpus[i]); step.Refused(err) {
+		if err := u.fillCellExactly(ctx, &row[i], setup, gpus[i]); step.IsRefused(err) {
 			row[i].Refused = err.Error()
 		} else if err != nil {
 			return err
@@ -141,14 +143,16 @@ func (u Unit) estimate(ctx context.Context, row []report.MatrixCell, group []int
 	return nil
 }
 
-// samples returns replays at the smallest and the largest batch size; if there is only one size, also at a larger one,
-// for interpolation. Units that differ only in micro-batches share them: after the second, memory is the same.
-func (u Unit) samples(ctx context.Context, setup *step.Setup, gpu device.GPU) (all []planner.Sample, err error) {
+// replaySamples returns replays at the smallest and the largest batch size; if there is only one size, also at a larger
+// one, for interpolation. Units that differ only in micro-batches share them: after the second, memory is the same.
+func (u ModelCase) replaySamples(
+	ctx context.Context, setup *step.Setup, gpu device.GPU,
+) (all []planner.Sample, err error) {
 	from, to := u.Batches[0], u.Batches[len(u.Batches)-1]
 	if from == to {
 		to = min(4*from, models.MaxBatch)
 	}
-	setup = setup.Accumulating(step.RecordedSteps(setup.Case().Accumulate))
+	setup = setup.WithAccumulation(step.StepsToRecord(setup.Case().Accumulate))
 	for _, batch := range slices.Compact([]int{from, to}) {
 		r, err := setup.Try(ctx, setup.Trial(gpu, batch))
 		if err != nil {
@@ -160,17 +164,19 @@ func (u Unit) samples(ctx context.Context, setup *step.Setup, gpu device.GPU) (a
 	return all, nil
 }
 
-// fillExactly judges the batches of an interpolated cell: the largest safe batch, and the largest of the unit's own
+// fillCellExactly judges the batches of an interpolated cell: the largest safe batch, and the largest of the unit's own
 // sizes up to it, or else the smallest, with its need.
-func (u Unit) fillExactly(ctx context.Context, cell *report.MatrixCell, setup *step.Setup, gpu device.GPU) error {
+func (u ModelCase) fillCellExactly(
+	ctx context.Context, cell *report.MatrixCell, setup *step.Setup, gpu device.GPU,
+) error {
 	j := judge.Default(setup, gpu, 0)
-	defer j.End()
+	defer j.FreeRecordings()
 	begin := planner.Start{Batch: max(1, cell.Largest), Near: true}
 	var err error
 	if cell.Largest, err = j.Largest(ctx, begin, planner.SearchedBatch); err != nil {
 		return err
 	}
-	cell.Capped, cell.Batch = cell.Largest == planner.SearchedBatch, u.upTo(cell.Largest)
+	cell.Capped, cell.Batch = cell.Largest == planner.SearchedBatch, u.largestUpTo(cell.Largest)
 	d, err := j.Try(ctx, setup, cell.Batch)
 	if err != nil {
 		return err
@@ -179,28 +185,30 @@ func (u Unit) fillExactly(ctx context.Context, cell *report.MatrixCell, setup *s
 	if err != nil {
 		return err
 	}
-	cell.Fits, cell.Needs = e.Verdict, e.Device
+	cell.Fits, cell.Need = e.Verdict, e.Device
 	return nil
 }
 
-// fill fills in a GPU's cell by interpolation.
-func (u Unit) fill(cell *report.MatrixCell, setup *step.Setup, gpu device.GPU, samples []planner.Sample) error {
+// fillCell fills in a GPU's cell by interpolation.
+func (u ModelCase) fillCell(
+	cell *report.MatrixCell, setup *step.Setup, gpu device.GPU, samples []planner.Sample,
+) error {
 	p, err := setup.Planner(gpu, samples...)
 	if err != nil {
 		return err
 	}
 	j, begin := judge.Default(setup, gpu, 0), planner.Start{Batch: u.Batches[len(u.Batches)-1]}
-	if cell.Largest, err = j.LargestOf(p.Estimate, begin, planner.SearchedBatch); err != nil {
+	if cell.Largest, err = j.LargestByEstimate(p.Estimate, begin, planner.SearchedBatch); err != nil {
 		return err
 	}
-	cell.Capped, cell.Batch = cell.Largest == planner.SearchedBatch, u.upTo(cell.Largest)
+	cell.Capped, cell.Batch = cell.Largest == planner.SearchedBatch, u.largestUpTo(cell.Largest)
 	e, err := p.Estimate(cell.Batch)
-	cell.Fits, cell.Needs = report.Verdict(e.Verdict), step.IntervalOf(e.Device)
+	cell.Fits, cell.Need = report.Verdict(e.Verdict), step.IntervalOf(e.Device)
 	return err
 }
 
-// upTo returns the largest of the unit's batch sizes up to a limit, or else the smallest.
-func (u Unit) upTo(largest int) int {
+// largestUpTo returns the largest of the unit's batch sizes up to a limit, or else the smallest.
+func (u ModelCase) largestUpTo(largest int) int {
 	batch := u.Batches[0]
 	for _, b := range u.Batches {
 		if b <= largest {

@@ -20,7 +20,7 @@ import (
 func exactly(planner.Subject) (allocated, reserved planner.Residual, err error) { return }
 
 // many returns a fleet of the toy in so many cases.
-func many(t testing.TB, cases int) []Unit {
+func many(t testing.TB, cases int) []ModelCase {
 	var text strings.Builder
 	text.WriteString("models: [toy]\nboards: [t4]\nbatches: 8..64x2\ncases:\n")
 	for i := range cases {
@@ -57,10 +57,11 @@ func TestCellsAreWhatPlansSay(t *testing.T) {
 			u := units[i/len(gpus)]
 			setup, err := step.New(u.Model, u.Case, e)
 			require.NoError(t, err)
-			exact, err := judge.Of(t.Context(), setup, gpus[i%len(gpus)], cell.Batch)
+			exact, err := judge.JudgeBatch(t.Context(), setup, gpus[i%len(gpus)], cell.Batch)
 			require.NoError(t, err)
 			require.Equal(t, 64, cell.Batch)
-			require.InDelta(t, exact.Loops[0].Device.Value, cell.Needs.Bytes, tolerance*float64(exact.Loops[0].Device.Value))
+			require.InDelta(t, exact.Loops[0].Device.Value, cell.Need.Bytes,
+				tolerance*float64(exact.Loops[0].Device.Value))
 			require.Greater(t, cell.Largest, 64)
 		}
 	}
@@ -75,25 +76,25 @@ func TestCellsAreCorrectedAtTheEdge(t *testing.T) {
 	require.NoError(t, err)
 	gpu, err := device.Lookup("t4")
 	require.NoError(t, err)
-	exact, err := judge.Of(t.Context(), setup, gpu, 8)
+	exact, err := judge.JudgeBatch(t.Context(), setup, gpu, 8)
 	require.NoError(t, err)
 	gpu.Memory = int64(float64(exact.Need)/planner.DefaultMargin) + 1 // 8 is safe to the byte
 	for _, said := range []int{2, 8, 64} {
 		cell := report.MatrixCell{Batch: said, Largest: said}
-		require.NoError(t, u.fillExactly(t.Context(), &cell, setup, gpu))
+		require.NoError(t, u.fillCellExactly(t.Context(), &cell, setup, gpu))
 		largest, err := judge.Default(setup, gpu, 0).Largest(t.Context(), planner.Start{Batch: 1}, 64)
 		require.NoError(t, err)
 		require.Equal(t, largest, cell.Largest, "the line said %d", said)
 		require.LessOrEqual(t, cell.Batch, largest)
 		require.Greater(t, 2*cell.Batch, largest)
 		require.Equal(t, report.Fits, cell.Fits)
-		need, err := judge.Of(t.Context(), setup, gpu, cell.Batch)
+		need, err := judge.JudgeBatch(t.Context(), setup, gpu, cell.Batch)
 		require.NoError(t, err)
-		require.Equal(t, need.Loops[0].Device.Value, cell.Needs.Bytes)
+		require.Equal(t, need.Loops[0].Device.Value, cell.Need.Bytes)
 	}
 	gpu.Memory = gpu.Context + 1
 	cell := report.MatrixCell{Batch: 4, Largest: 9}
-	require.NoError(t, u.fillExactly(t.Context(), &cell, setup, gpu))
+	require.NoError(t, u.fillCellExactly(t.Context(), &cell, setup, gpu))
 	require.Equal(t, 2, cell.Batch)
 	require.Equal(t, report.DoesNotFit, cell.Fits)
 	require.Less(t, cell.Largest, 2)
@@ -112,6 +113,6 @@ func BenchmarkMatrix(b *testing.B) {
 // Workspaces of convolutions differ between GPUs of one major compute capability.
 func TestGPUsOfAKindHaveOneComputeCapability(t *testing.T) {
 	gpus := steptest.GPUs(t, "a30", "l4", "h100", "rtx-4090", "rtx-3060")
-	require.Equal(t, [][]int{{0}, {1, 3}, {2}, {4}}, kindsOf(gpus, 1))
-	require.Equal(t, [][]int{{0, 1, 3, 2, 4}}, kindsOf(gpus, mostRecorded))
+	require.Equal(t, [][]int{{0}, {1, 3}, {2}, {4}}, groupGPUs(gpus, 1))
+	require.Equal(t, [][]int{{0, 1, 3, 2, 4}}, groupGPUs(gpus, maxRecordedCases))
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/vprof/vprof/profiler/planner/host"
 )
 
-// ask has the values of a request's template: the number of GPUs, and the memory that the step needs on each, by the
-// upper end of the estimate's interval.
-type ask struct {
+// requestValues has the values of a request's template: the number of GPUs, and the memory that the step needs on each,
+// by the upper end of the estimate's interval.
+type requestValues struct {
 	GPUs, Nodes, PerNode int
 	GPU                  string
 	// GPUGiB is the memory of the GPU, MiB and GiB what the step needs of it, rounded up, and Share the
@@ -30,40 +30,40 @@ type ask struct {
 	Parts bool
 }
 
-// request is the format of one scheduler's requests.
-type request struct {
+// requestTemplate is the format of one scheduler's requests.
+type requestTemplate struct {
 	name string
 	text *template.Template
-	// lines reports whether it is lines of a script, not a document of YAML.
-	lines bool
+	// perGPU reports whether it is lines of a script, not a document of YAML.
+	perGPU bool
 }
 
-// document returns a request in YAML; lines returns one for a script.
-func document(name, text string) request {
-	return request{name: name, text: template.Must(template.New(name).Parse(text))}
+// documentTemplate returns a request in YAML; lines returns one for a script.
+func documentTemplate(name, text string) requestTemplate {
+	return requestTemplate{name: name, text: template.Must(template.New(name).Parse(text))}
 }
 
-func lines(name, text string) request {
-	r := document(name, text)
-	r.lines = true
+func lineTemplate(name, text string) requestTemplate {
+	r := documentTemplate(name, text)
+	r.perGPU = true
 	return r
 }
 
-var requests = []request{
-	lines("slurm", `{{if gt .Nodes 1}}#SBATCH --nodes={{.Nodes}}
+var requests = []requestTemplate{
+	lineTemplate("slurm", `{{if gt .Nodes 1}}#SBATCH --nodes={{.Nodes}}
 {{end}}#SBATCH --gres=gpu:{{.PerNode}}
 {{if .HostMiB}}#SBATCH --mem={{.HostMiB}}M
 {{end}}{{if .Parts}}# or a part of one, where gres.conf has a shard for each GiB ({{.GPUGiB}} of a {{.GPU}}):
 #SBATCH --gres=shard:{{.GiB}}
 {{end}}`),
-	document("k8s", `resources:{{if .HostMiB}}
+	documentTemplate("k8s", `resources:{{if .HostMiB}}
   requests:
     memory: {{.HostMiB}}Mi{{end}}
   limits:
     nvidia.com/gpu: {{.PerNode}}
     nvidia.com/gpumem: {{.MiB}}  # MiB of each, as HAMi's device plugin counts
 `),
-	document("kai", `{{if eq .GPUs 1}}metadata:
+	documentTemplate("kai", `{{if eq .GPUs 1}}metadata:
   annotations:
     gpu-memory: "{{.MiB}}"  # MiB
 {{if .HostMiB}}resources:
@@ -75,7 +75,7 @@ var requests = []request{
   limits:
     nvidia.com/gpu: {{.PerNode}}  # KAI shares out parts of one GPU only
 {{end}}`),
-	document("dra", `apiVersion: resource.k8s.io/v1
+	documentTemplate("dra", `apiVersion: resource.k8s.io/v1
 kind: ResourceClaimTemplate
 metadata:
   name: vprof
@@ -91,7 +91,7 @@ spec:
               - cel:
                   expression: device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("{{.MiB}}Mi")) >= 0
 `),
-	document("kueue", `metadata:
+	documentTemplate("kueue", `metadata:
   labels:
     kueue.x-k8s.io/queue-name: default  # the name of your LocalQueue
 spec:
@@ -107,12 +107,12 @@ spec:
             requests:
               memory: {{.HostMiB}}Mi{{end}}
 `),
-	document("skypilot", `{{if gt .Nodes 1}}num_nodes: {{.Nodes}}
+	documentTemplate("skypilot", `{{if gt .Nodes 1}}num_nodes: {{.Nodes}}
 {{end}}resources:
   accelerators: nvidia:{{.GPUGiB}}GB+:{{.PerNode}}
 {{if .HostMiB}}  memory: {{.HostGiB}}+  # GiB of each machine
 {{end}}`),
-	document("dstack", `{{if gt .Nodes 1}}nodes: {{.Nodes}}
+	documentTemplate("dstack", `{{if gt .Nodes 1}}nodes: {{.Nodes}}
 {{end}}resources:
   gpu:
     vendor: nvidia
@@ -120,7 +120,7 @@ spec:
     count: {{.PerNode}}
 {{if .HostMiB}}  memory: {{.HostGiB}}GB..
 {{end}}`),
-	lines("ray", `from ray.train import ScalingConfig
+	lineTemplate("ray", `from ray.train import ScalingConfig
 
 scaling_config = ScalingConfig(num_workers={{.GPUs}}, use_gpu=True{{if .HostMiB}}, {{/*
 */}}resources_per_worker={"GPU": 1, "memory": {{.ProcessBytes}}}{{end}})
@@ -129,15 +129,17 @@ scaling_config = ScalingConfig(num_workers={{.GPUs}}, use_gpu=True{{if .HostMiB}
 }
 
 // Requests returns the names of the schedulers that have a format.
-func Requests() []string { return lists.Map(requests, func(r request) string { return r.name }) }
+func Requests() []string {
+	return lists.Map(requests, func(r requestTemplate) string { return r.name })
+}
 
 // WriteRequests writes the request to a scheduler, one of [Requests], for the GPUs and memory of each point of a plan.
 func WriteRequests(w io.Writer, r *report.Report, to string) error {
-	at := slices.IndexFunc(requests, func(r request) bool { return r.name == to })
+	at := slices.IndexFunc(requests, func(r requestTemplate) bool { return r.name == to })
 	for i, p := range r.Points {
 		d, _ := r.Find(p.Device)
 		need := p.Estimate.Device.High
-		a := ask{
+		a := requestValues{
 			GPUs: max(1, r.Case.GPUs), GPU: printable.Line(d.GPU), // a line end would leave the comment
 			GPUGiB: ceil.Div(d.Memory, bytesize.GiB), MiB: ceil.Div(need, bytesize.MiB),
 			GiB:   ceil.Div(need, bytesize.GiB),
@@ -149,7 +151,7 @@ func WriteRequests(w io.Writer, r *report.Report, to string) error {
 			a.HostMiB, a.HostGiB = ceil.Div(h.High, bytesize.MiB), ceil.Div(h.High, bytesize.GiB)
 			a.ProcessBytes = ceil.Div(h.High, int64(a.PerNode))
 		}
-		if i > 0 && !requests[at].lines {
+		if i > 0 && !requests[at].perGPU {
 			fmt.Fprintln(w, "---")
 		}
 		fmt.Fprintf(w, "# %s, batch %d on %s: up to %s of each\n", printable.Line(r.Case.String()), p.Batch, a.GPU,

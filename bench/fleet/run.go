@@ -44,8 +44,8 @@ type Engine interface {
 	Active(ctx context.Context) (map[Task]string, error)
 	// Cancel ends all tasks that wait or run, and returns their number.
 	Cancel(ctx context.Context) (int, error)
-	// Again reports whether the engine itself begins failed tasks anew.
-	Again() bool
+	// CanRestart reports whether the engine itself begins failed tasks anew.
+	CanRestart() bool
 }
 
 // Task identifies a task of a GPU.
@@ -63,10 +63,10 @@ type Status struct {
 type GPUStatus struct {
 	GPU string `json:"board"`
 	// Done of Jobs jobs are done, Whole of Tasks tasks.
-	Done  int `json:"jobs_done"`
-	Jobs  int `json:"jobs"`
-	Whole int `json:"tasks_done"`
-	Tasks int `json:"tasks"`
+	Done        int `json:"jobs_done"`
+	Jobs        int `json:"jobs"`
+	WholeShards int `json:"tasks_done"`
+	Tasks       int `json:"tasks"`
 	// Running and Waiting tasks are with the engine, in words of its own in States.
 	Running int            `json:"running"`
 	Waiting int            `json:"waiting"`
@@ -80,7 +80,7 @@ type GPUStatus struct {
 
 // Complete reports whether all is done.
 func (s *Status) Complete() bool {
-	return !slices.ContainsFunc(s.GPUs, func(b GPUStatus) bool { return b.Whole < b.Tasks })
+	return !slices.ContainsFunc(s.GPUs, func(b GPUStatus) bool { return b.WholeShards < b.Tasks })
 }
 
 // Active reports whether tasks wait or run.
@@ -98,7 +98,7 @@ func (f *Folder) Status(active map[Task]string) (*Status, error) {
 		}
 		states := make([]shard.State, b.Tasks)
 		for i := range states {
-			from, to := shard.Part{Index: i, Of: b.Tasks}.Range(b.Jobs)
+			from, to := shard.Part{Index: i, ShardCount: b.Tasks}.Range(b.Jobs)
 			states[i] = shard.State{Shard: i, Units: to - from}
 		}
 		set, err := f.shards(b)
@@ -120,10 +120,10 @@ func (s *GPUStatus) add(b GPUTasks, state shard.State, active map[Task]string) {
 	s.Done += state.Done
 	word, with := active[Task{b.Key, state.Shard}]
 	switch {
-	case state.Whole:
-		s.Whole++
+	case state.Complete:
+		s.WholeShards++
 		return
-	case with && word == Running, state.Running:
+	case with && word == RunningState, state.Running:
 		s.Running++
 	case with:
 		s.Waiting++
@@ -140,8 +140,8 @@ func (s *GPUStatus) add(b GPUTasks, state shard.State, active map[Task]string) {
 	}
 }
 
-// Running is the state of a running task in the result of [Engine.Active].
-const Running = "running"
+// RunningState is the state of a running task in the result of [Engine.Active].
+const RunningState = "running"
 
 // The exit codes of tasks after which to try again.
 const (
@@ -155,20 +155,20 @@ type Runner struct {
 	Engine Engine
 	// Poll is the time between two checks of the tasks.
 	Poll time.Duration
-	// Tell is called with the fleet's state after each check.
-	Tell func(*Status)
+	// OnStatus is called with the fleet's state after each check.
+	OnStatus func(*Status)
 
-	attempts map[Task]int
-	gone     map[Task]int
-	avoid    map[string][]string // nodes, by GPU
+	attempts      map[Task]int
+	missingChecks map[Task]int
+	badNodes      map[string][]string // nodes, by GPU
 }
 
-// A LeftError reports that a command stops watching while tasks continue.
-type LeftError struct{ Status *Status }
+// A StoppedWaitingError reports that a command stops watching while tasks continue.
+type StoppedWaitingError struct{ Status *Status }
 
-func (e *LeftError) Error() string { return "tasks go on" }
+func (e *StoppedWaitingError) Error() string { return "tasks go on" }
 
-func (e *LeftError) Unwrap() error { return context.Canceled }
+func (e *StoppedWaitingError) Unwrap() error { return context.Canceled }
 
 // An UnfinishedError reports that tasks have failed permanently.
 type UnfinishedError struct{ Status *Status }
@@ -176,7 +176,7 @@ type UnfinishedError struct{ Status *Status }
 func (e *UnfinishedError) Error() string {
 	var words []string
 	for _, b := range e.Status.GPUs {
-		if left := b.Tasks - b.Whole; left > 0 {
+		if left := b.Tasks - b.WholeShards; left > 0 {
 			words = append(words, fmt.Sprintf("%s: %d of %d tasks are not done", b.GPU, left, b.Tasks))
 		}
 		for i, f := range b.Failed {
@@ -192,9 +192,9 @@ func (e *UnfinishedError) Error() string {
 
 // Run starts the unfinished tasks and waits until all are done. Tasks that were killed or interrupted are restarted,
 // and tasks that found no usable GPU are started on another node, at most as often as the strategy allows. Tasks that
-// failed otherwise are not restarted. The error is a [*LeftError] if ctx ends first: tasks then continue.
+// failed otherwise are not restarted. The error is a [*StoppedWaitingError] if ctx ends first: tasks then continue.
 func (r *Runner) Run(ctx context.Context) error {
-	r.attempts, r.gone, r.avoid = map[Task]int{}, map[Task]int{}, map[string][]string{}
+	r.attempts, r.missingChecks, r.badNodes = map[Task]int{}, map[Task]int{}, map[string][]string{}
 	var last *Status
 	for {
 		active, err := r.Engine.Active(ctx)
@@ -202,33 +202,33 @@ func (r *Runner) Run(ctx context.Context) error {
 			last, err = r.Folder.Status(active)
 		}
 		if err == nil {
-			if r.Tell != nil {
-				r.Tell(last)
+			if r.OnStatus != nil {
+				r.OnStatus(last)
 			}
 			if last.Complete() {
 				return nil
 			}
 			var settled bool
-			if settled, err = r.start(ctx, last); settled && err == nil {
+			if settled, err = r.startTasks(ctx, last); settled && err == nil {
 				return &UnfinishedError{last}
 			}
 		}
 		if ctx.Err() != nil {
-			return &LeftError{last}
+			return &StoppedWaitingError{last}
 		}
 		if err != nil {
 			return err
 		}
 		select {
 		case <-ctx.Done():
-			return &LeftError{last}
+			return &StoppedWaitingError{last}
 		case <-time.After(r.Poll):
 		}
 	}
 }
 
-// start starts the tasks that are neither done, waiting nor running; settled reports whether all have ended.
-func (r *Runner) start(ctx context.Context, s *Status) (settled bool, err error) {
+// startTasks starts the tasks that are neither done, waiting nor running; settled reports whether all have ended.
+func (r *Runner) startTasks(ctx context.Context, s *Status) (settled bool, err error) {
 	settled = !s.Active()
 	for i, b := range s.GPUs {
 		var tasks []int
@@ -236,7 +236,7 @@ func (r *Runner) start(ctx context.Context, s *Status) (settled bool, err error)
 			t := Task{b.GPU, at}
 			if r.attempts[t] > 0 {
 				// The scheduler may know the end of a task before its file is seen here.
-				if r.gone[t]++; r.gone[t] < goneChecks {
+				if r.missingChecks[t]++; r.missingChecks[t] < maxMissingChecks {
 					settled = false
 					continue
 				}
@@ -245,22 +245,22 @@ func (r *Runner) start(ctx context.Context, s *Status) (settled bool, err error)
 				continue
 			}
 			r.attempts[t]++
-			r.gone[t] = 0
+			r.missingChecks[t] = 0
 			tasks = append(tasks, at)
 		}
 		if len(tasks) == 0 {
 			continue
 		}
 		settled = false
-		if err := r.Engine.Start(ctx, r.Folder.GPUs[i], tasks, r.avoid[b.GPU]); err != nil {
+		if err := r.Engine.Start(ctx, r.Folder.GPUs[i], tasks, r.badNodes[b.GPU]); err != nil {
 			return false, err
 		}
 	}
 	return settled, nil
 }
 
-// goneChecks is in how many checks a task must be missing before it counts as ended.
-const goneChecks = 2
+// maxMissingChecks is in how many checks a task must be missing before it counts as ended.
+const maxMissingChecks = 2
 
 // shouldStart reports whether to start a task, for the first time or again after a failure.
 func (r *Runner) shouldStart(t Task, f *shard.Failure) bool {
@@ -268,7 +268,7 @@ func (r *Runner) shouldStart(t Task, f *shard.Failure) bool {
 	if n == 0 {
 		return true // a new run of the fleet tries all tasks
 	}
-	if n >= cmp.Or(r.Folder.Config.Strategy.Attempts, 3) || r.Engine.Again() {
+	if n >= cmp.Or(r.Folder.Config.Strategy.Attempts, 3) || r.Engine.CanRestart() {
 		return false
 	}
 	switch {
@@ -276,7 +276,7 @@ func (r *Runner) shouldStart(t Task, f *shard.Failure) bool {
 		return true
 	case f.Code == codeNoGPU:
 		if f.Host != "" {
-			r.avoid[t.GPU] = lists.Union(r.avoid[t.GPU], f.Host)
+			r.badNodes[t.GPU] = lists.Union(r.badNodes[t.GPU], f.Host)
 		}
 		return true
 	}

@@ -33,8 +33,9 @@ type Job struct {
 	Batches []int `json:"batches"`
 	// Lengths is the distribution of the lengths of a plan's samples; absent where all have the case's length.
 	Lengths *epoch.Lengths `json:"lengths,omitempty"`
-	// Parts are the other parts of a curriculum, which train with the same batch; absent where training has one.
-	Parts []step.Part `json:"parts,omitempty"`
+	// CurriculumParts are the other parts of a curriculum, which train with the same batch; absent where training has
+	// one.
+	CurriculumParts []step.Part `json:"parts,omitempty"`
 	// Conditions are the conditions of a sweep's runs.
 	Conditions sweep.Conditions `json:"conditions,omitzero"`
 	// Calibrated are the coefficients that estimates are corrected by; absent for the shipped defaults.
@@ -49,8 +50,8 @@ type Target struct {
 	GPU *device.GPU `json:"board,omitempty"`
 }
 
-// Auto is the [Target.Device] of a job on its machine's first GPU, or a simulated one if it has none.
-const Auto = "auto"
+// AutoDevice is the [Target.Device] of a job on its machine's first GPU, or a simulated one if it has none.
+const AutoDevice = "auto"
 
 // Simulated returns the target for a simulated GPU of the catalog.
 func Simulated(gpu device.GPU) Target { return Target{GPU: &gpu} }
@@ -70,12 +71,12 @@ func Sweep(c report.Case, t Target, batches []int, k sweep.Conditions) Job {
 // Read reads a job. Unknown keys are an error.
 func Read(r io.Reader) (Job, error) {
 	var j Job
-	text, err := io.ReadAll(io.LimitReader(r, maxJob+1))
+	text, err := io.ReadAll(io.LimitReader(r, maxJobBytes+1))
 	if err != nil {
 		return j, err
 	}
-	if len(text) > maxJob {
-		return j, fmt.Errorf("job: the JSON is longer than %d MiB", maxJob>>20)
+	if len(text) > maxJobBytes {
+		return j, fmt.Errorf("job: the JSON is longer than %d MiB", maxJobBytes>>20)
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
@@ -88,8 +89,8 @@ func Read(r io.Reader) (Job, error) {
 	return j, j.check()
 }
 
-// maxJob is the longest JSON of a job that is read, in bytes. Nearly all of it is the description of a model.
-const maxJob = 256 << 20
+// maxJobBytes is the longest JSON of a job that is read, in bytes. Nearly all of it is the description of a model.
+const maxJobBytes = 256 << 20
 
 // check returns an error for a job that vprof cannot have written.
 func (j Job) check() error {

@@ -114,7 +114,7 @@ func TestShardsMergeToTheWhole(t *testing.T) {
 		n := rapid.IntRange(1, 7).Draw(t, "shards")
 		ran := map[string]*report.Report{}
 		for i := range n {
-			from, to := shard.Part{Index: i, Of: n}.Range(len(jobs))
+			from, to := shard.Part{Index: i, ShardCount: n}.Range(len(jobs))
 			for _, j := range jobs[from:to] {
 				require.NotContains(t, ran, j.Target.GPU.Name)
 				ran[j.Target.GPU.Name], err = here().Run(t.Context(), j, quietly)

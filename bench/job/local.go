@@ -33,8 +33,8 @@ type Local struct {
 	Open func(name string) (device.Device, error)
 	// Progress receives how far work on lengths is.
 	Progress progress.Func
-	// Done is what an earlier sweep of the job left behind; nil for none.
-	Done *report.Report
+	// Resumed is what an earlier sweep of the job left behind; nil for none.
+	Resumed *report.Report
 }
 
 // Run implements [Executor].
@@ -44,11 +44,11 @@ func (l *Local) Run(ctx context.Context, j Job, each func(*report.Report) error)
 	}
 	evidence := l.Evidence
 	evidence.Calibrated = j.Calibrated
-	setup, err := step.Of(l.Models, j.Case, evidence)
+	setup, err := step.NewFromReport(l.Models, j.Case, evidence)
 	if err != nil {
 		return nil, err
 	}
-	setup = setup.WithParts(j.Parts)
+	setup = setup.WithParts(j.CurriculumParts)
 	if j.Kind == report.Plan {
 		return l.plan(ctx, setup, j)
 	}
@@ -56,7 +56,8 @@ func (l *Local) Run(ctx context.Context, j Job, each func(*report.Report) error)
 	if err != nil {
 		return nil, err
 	}
-	r, err := sweep.Run(ctx, setup, d, sweep.Options{Batches: j.Batches, Conditions: j.Conditions, Done: l.Done}, each)
+	r, err := sweep.Run(ctx, setup, d, sweep.Options{Batches: j.Batches, Conditions: j.Conditions, Resumed: l.Resumed},
+		each)
 	return r, errors.Join(err, d.Close())
 }
 
@@ -74,12 +75,12 @@ func (l *Local) plan(ctx context.Context, s *step.Setup, j Job) (*report.Report,
 		if err != nil {
 			return nil, err
 		}
-		worst := s.For(j.Lengths.Worst(s.Model(), c, over))
+		worst := s.WithCase(j.Lengths.WorstCase(s.Model(), c, over))
 		if plans[i], err = sweep.Plan(ctx, worst, *j.Target.GPU, []int{batch}); err != nil {
 			return nil, err
 		}
 		plans[i].Case = s.Report(report.Plan).Case
-		judge.Default(s, *j.Target.GPU, 0).Through(over, &plans[i].Points[0])
+		judge.Default(s, *j.Target.GPU, 0).ApplyEpochs(over, &plans[i].Points[0])
 	}
 	return report.Merge(plans...)
 }
@@ -100,7 +101,7 @@ func RunAll(ctx context.Context, e Executor, jobs []Job, progress progress.Func)
 	for _, j := range jobs {
 		r, err := e.Run(ctx, j, func(*report.Report) error { return nil })
 		switch {
-		case step.Refused(err) && r != nil:
+		case step.IsRefused(err) && r != nil:
 			refused = err
 		case err != nil:
 			return nil, err

@@ -9,9 +9,9 @@ import (
 	"github.com/vprof/vprof/profiler/replay"
 )
 
-// Check judges one point of a result: of a setup's training steps, or of its evaluation after them. The caller sets the
-// name.
-func (j *Judge) Check(ctx context.Context, s *step.Setup, r *step.Result, of func(*replay.Run) replay.PhaseUsage,
+// CheckPhase judges one point of a result: of a setup's training steps, or of its evaluation after them. The caller
+// sets the name.
+func (j *Judge) CheckPhase(ctx context.Context, s *step.Setup, r *step.Result, of func(*replay.Run) replay.PhaseUsage,
 ) (c report.Check, err error) {
 	at := of(r.Run)
 	if r.Measured != nil {
@@ -30,34 +30,38 @@ func (j *Judge) Check(ctx context.Context, s *step.Setup, r *step.Result, of fun
 		Reason: report.Reason(j.Budget.Why(e)), Source: e.Source,
 	}
 	c.Safe = c.Reason == ""
-	return c, j.checkWithin(ctx, &c, s, r, of)
+	return c, j.checkNestedReplay(ctx, &c, s, r, of)
 }
 
-// checkWithin completes a check of a simulated GPU by a replay with the GPU's own memory, if the memory's end matters.
-// A run that runs out of memory there, or succeeds only by freeing cached memory, is not safe whatever the estimate is.
-func (j *Judge) checkWithin(ctx context.Context, c *report.Check, s *step.Setup, r *step.Result,
+// checkNestedReplay completes a check of a simulated GPU by a replay with the GPU's own memory, if the memory's end
+// matters. A run that runs out of memory there, or succeeds only by freeing cached memory, is not safe whatever the
+// estimate is.
+func (j *Judge) checkNestedReplay(ctx context.Context, c *report.Check, s *step.Setup, r *step.Result,
 	of func(*replay.Run) replay.PhaseUsage,
 ) error {
 	if r.Device <= j.Budget.Memory {
 		return nil
 	}
-	on := j.within[r]
+	on := j.nestedResults[r]
 	if on == nil {
 		var err error
-		how := step.Replay{Within: true, Others: j.Others, Training: r.WithoutEvaluation()}
-		if on, err = s.Try(ctx, r.Again(how)); err != nil {
+		how := step.ReplayOptions{
+			StopAtLimit: true, OtherProcessBytes: j.OtherProcessBytes,
+			TrainingOnly: r.WithoutEvaluation(),
+		}
+		if on, err = s.Try(ctx, r.ReplayTrial(how)); err != nil {
 			return err
 		}
-		if j.within == nil {
-			j.within = map[*step.Result]*step.Result{}
+		if j.nestedResults == nil {
+			j.nestedResults = map[*step.Result]*step.Result{}
 		}
-		j.within[r] = on
+		j.nestedResults[r] = on
 	}
 	switch at := of(on.Run); {
 	case at.Missed:
 		c.OOM, c.Fits, c.Safe, c.Reason = on.Report().OOM, false, false, report.Reason(planner.OutOfMemory)
 	case !c.Fits:
-		c.GivesBack, c.Safe, c.Reason = true, false, report.Reason(planner.GivesBack)
+		c.FreesCache, c.Safe, c.Reason = true, false, report.Reason(planner.GivesBack)
 	}
 	return nil
 }
@@ -78,13 +82,13 @@ func (j *Judge) checkMeasured(r *step.Result, at replay.PhaseUsage) report.Check
 	if at.Missed {
 		c.OOM, c.Fits = run.OOM, false
 	}
-	c.GivesBack = !at.Missed && run.Retries > 0 && at == r.Run.Whole()
-	Ran(j.Budget, &c)
+	c.FreesCache = !at.Missed && run.Retries > 0 && at == r.Run.Whole()
+	ApplyMeasuredRun(j.Budget, &c)
 	return c
 }
 
-// Epochs returns the check of replayed epochs over samples of different lengths. The caller sets the name.
-func (j *Judge) Epochs(l *report.Lengths) report.Check {
+// CheckEpochs returns the check of replayed epochs over samples of different lengths. The caller sets the name.
+func (j *Judge) CheckEpochs(l *report.Lengths) report.Check {
 	device, reserved := l.Worst.Device, l.Worst.Reserved.Bytes
 	if l.MostDevice != nil {
 		device, reserved = *l.MostDevice, max(l.Worst.Allocated.Bytes, l.Epochs.Most)
@@ -95,16 +99,17 @@ func (j *Judge) Epochs(l *report.Lengths) report.Check {
 		Need: j.Budget.Need(planner.Estimate{
 			Device: planner.Interval{Value: device.Bytes, Low: device.Low, High: device.High},
 		}),
-		Fits: fits && device.Bytes <= j.Budget.Memory, GivesBack: fits && l.Epochs.Slow > 0, Lengths: l,
+		Fits: fits && device.Bytes <= j.Budget.Memory, FreesCache: fits && l.Epochs.Slow > 0, Lengths: l,
 	}
-	Ran(j.Budget, &c)
+	ApplyMeasuredRun(j.Budget, &c)
 	return c
 }
 
-// Through adds replayed epochs to the point of their worst batch. The point is not safe if an epoch does not complete.
-func (j *Judge) Through(l *report.Lengths, p *report.Point) {
+// ApplyEpochs adds replayed epochs to the point of their worst batch. The point is not safe if an epoch does not
+// complete.
+func (j *Judge) ApplyEpochs(l *report.Lengths, p *report.Point) {
 	p.Lengths = l
-	c := j.Epochs(l)
+	c := j.CheckEpochs(l)
 	if e := p.Estimate; c.Reason != "" && e.Unsafe == "" {
 		e.Unsafe, e.Decides = c.Reason, &report.Decision{
 			What: "an epoch over these lengths", Batch: p.Batch, Need: c.Need,
@@ -113,13 +118,13 @@ func (j *Judge) Through(l *report.Lengths, p *report.Point) {
 	}
 }
 
-// Ran sets the verdict of a check on a complete run: out of memory, cached memory freed, or a comparison of its need
-// with the budget.
-func Ran(b planner.Budget, c *report.Check) {
+// ApplyMeasuredRun sets the verdict of a check on a complete run: out of memory, cached memory freed, or a comparison
+// of its need with the budget.
+func ApplyMeasuredRun(b planner.Budget, c *report.Check) {
 	switch {
 	case c.OutOfMemory():
 		c.Reason = report.Reason(planner.OutOfMemory)
-	case c.GivesBack:
+	case c.FreesCache:
 		c.Reason = report.Reason(planner.GivesBack)
 	default:
 		c.Reason = report.Reason(b.Judge(c.Need))

@@ -28,28 +28,28 @@ type Judge struct {
 	Cases []*step.Setup
 	GPU   device.GPU
 	// Budget is complete, as [New] makes it. Others is the memory that other processes hold, in bytes.
-	Budget planner.Budget
-	Others int64
+	Budget            planner.Budget
+	OtherProcessBytes int64
 	// Validation is the size of an evaluation batch; zero is the size that the case, the project or training has.
 	Validation int
 	// Device is the name of the device that the setups run on; empty to simulate the GPU.
 	Device string
-	// Ceiling ends recordings beyond this many bytes ([step.Trial.Ceiling]); zero is no limit.
-	Ceiling int64
+	// MemoryCap ends recordings beyond this many bytes ([step.Trial.MemoryCap]); zero is no limit.
+	MemoryCap int64
 
-	mu    sync.Mutex
-	known map[tried]*Judgement
-	// clear are the batches up to which a case is safe whatever the needs of smaller batches are
+	mu         sync.Mutex
+	judgements map[judgedKey]*Judgement
+	// clearUpTo are the batches up to which a case is safe whatever the needs of smaller batches are
 	// ([planner.ClearShare]).
-	clear map[models.Key]int
-	// kept is the judgement whose recording is kept; nil for none.
-	kept *Judgement
-	// within are replays of checks on the GPU itself, by the result without a limit.
-	within map[*step.Result]*step.Result
+	clearUpTo map[models.Key]int
+	// lastJudgement is the judgement whose recording is kept; nil for none.
+	lastJudgement *Judgement
+	// nestedResults are replays of checks on the GPU itself, by the result without a limit.
+	nestedResults map[*step.Result]*step.Result
 }
 
-// tried is the key of a cached judgement.
-type tried struct {
+// judgedKey is the key of a cached judgement.
+type judgedKey struct {
 	c     models.Key
 	batch int
 }
@@ -58,7 +58,10 @@ type tried struct {
 // error reports that no memory is left.
 func New(s *step.Setup, gpu device.GPU, b planner.Budget, others int64) (*Judge, error) {
 	b, err := s.Budget(b, gpu, others)
-	return &Judge{Cases: append([]*step.Setup{s}, s.Parts()...), GPU: gpu, Budget: b, Others: others}, err
+	return &Judge{
+		Cases: append([]*step.Setup{s}, s.PartSetups()...), GPU: gpu, Budget: b,
+		OtherProcessBytes: others,
+	}, err
 }
 
 // Default returns the judge with the default budget, for commands without a flag for it. If other processes leave no
@@ -68,25 +71,25 @@ func Default(s *step.Setup, gpu device.GPU, others int64) *Judge {
 	return j
 }
 
-// Of judges one batch of a case on a GPU by the default budget. The caller ends the judgement.
-func Of(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (*Judgement, error) {
+// JudgeBatch judges one batch of a case on a GPU by the default budget. The caller ends the judgement.
+func JudgeBatch(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (*Judgement, error) {
 	return Default(s, gpu, 0).try(ctx, s, batch, true)
 }
 
-// First returns a report of a batch's need in the loop in which most memory stays alive, in a fraction of the time of a
-// judgement. Its intervals lack the share of perturbed replays. It has a verdict only if neither these nor other loops
-// can change it: the need is far below the limit and nothing else is judged, or far above the memory.
-func First(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (*report.Report, error) {
+// UnjudgedReport returns a report of a batch's need in the loop in which most memory stays alive, in a fraction of the
+// time of a judgement. Its intervals lack the share of perturbed replays. It has a verdict only if neither these nor
+// other loops can change it: the need is far below the limit and nothing else is judged, or far above the memory.
+func UnjudgedReport(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (*report.Report, error) {
 	d := &Judgement{judge: Default(s, gpu, 0), setup: s, Batch: batch}
-	l, err := d.steps(ctx, s.KeepingMost())
+	l, err := d.recordLoop(ctx, s.WithLargestLoop())
 	if err != nil {
 		return nil, err
 	}
 	r, e, b := s.Report(report.Plan, gpu), step.EstimateOf(l.Estimate), d.judge.Budget
-	isClear := float64(l.Need) <= closeLoop*planner.ClearShare*float64(b.Limit()) && !d.evaluates()
+	isClear := float64(l.Need) <= closeLoopShare*planner.ClearShare*float64(b.Limit()) && !d.hasEvaluation()
 	if isClear && s.Case().AllocConf == "" ||
-		e.Verdict == report.DoesNotFit && closeLoop*float64(l.Device.Low) > float64(b.Memory) {
-		e.Unsafe = report.Reason(d.judge.why(l.Estimate))
+		e.Verdict == report.DoesNotFit && closeLoopShare*float64(l.Device.Low) > float64(b.Memory) {
+		e.Unsafe = report.Reason(d.judge.reasonOfEstimate(l.Estimate))
 	} else {
 		e.Verdict = ""
 	}
@@ -94,36 +97,36 @@ func First(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (*repo
 	return r, nil
 }
 
-// At returns the complete judgement of a batch of the case itself. A batch is also not safe if another of the cases, or
-// a smaller batch, is not.
-func (j *Judge) At(ctx context.Context, batch int) (*Judgement, error) {
+// JudgeBatch returns the complete judgement of a batch of the case itself. A batch is also not safe if another of the
+// cases, or a smaller batch, is not.
+func (j *Judge) JudgeBatch(ctx context.Context, batch int) (*Judgement, error) {
 	d, err := j.try(ctx, j.Cases[0], batch, true)
 	if err != nil || d.Reason != "" {
 		return d, err
 	}
-	safe, at, err := safeAt(j.search(ctx, planner.Start{}, batch), batch)
+	safe, at, err := safeNear(j.search(ctx, planner.Start{}, batch), batch)
 	switch {
 	case err != nil || safe:
 	case at < batch:
-		d.Reason, d.Decides = planner.SmallerBatch, Decision{What: "a smaller batch", Batch: at}
+		d.Reason, d.DecidingMoment = planner.SmallerBatch, Decision{Moment: "a smaller batch", Batch: at}
 	default:
-		worst, err := j.Worst(ctx, j.Cases, at)
+		worst, err := j.WorstCase(ctx, j.Cases, at)
 		if err != nil {
 			return d, err
 		}
-		d.Reason, d.Decides = worst.Reason, worst.Decides
+		d.Reason, d.DecidingMoment = worst.Reason, worst.DecidingMoment
 		if part := worst.setup.Part(); part != "" {
-			d.Decides.What = "part " + part
+			d.DecidingMoment.Moment = "part " + part
 		}
 	}
 	return d, err
 }
 
-// Worst returns the judgement of the case that needs most at a batch, or of the first that exceeds the limit. After the
-// first case, it skips cases whose need at a larger batch is far below the limit.
-func (j *Judge) Worst(ctx context.Context, cases []*step.Setup, batch int) (worst *Judgement, err error) {
+// WorstCase returns the judgement of the case that needs most at a batch, or of the first that exceeds the limit. After
+// the first case, it skips cases whose need at a larger batch is far below the limit.
+func (j *Judge) WorstCase(ctx context.Context, cases []*step.Setup, batch int) (worst *Judgement, err error) {
 	for i, s := range cases {
-		if i > 0 && j.isClear(s, batch) {
+		if i > 0 && j.isClearlySafe(s, batch) {
 			continue
 		}
 		d, err := j.Try(ctx, s, batch)
@@ -140,11 +143,12 @@ func (j *Judge) Worst(ctx context.Context, cases []*step.Setup, batch int) (wors
 	return worst, nil
 }
 
-// isClear reports whether the need of a larger batch of a case is so small that no smaller batch exceeds the limit.
-func (j *Judge) isClear(s *step.Setup, batch int) bool {
+// isClearlySafe reports whether the need of a larger batch of a case is so small that no smaller batch exceeds the
+// limit.
+func (j *Judge) isClearlySafe(s *step.Setup, batch int) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return batch <= j.clear[s.Case().Key()]
+	return batch <= j.clearUpTo[s.Case().Key()]
 }
 
 // Need returns the most that a batch needs in any of the cases, in bytes: [math.MaxInt64] where it cannot train.
@@ -152,7 +156,7 @@ func (j *Judge) Need(ctx context.Context, batch int) (int64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	worst, err := j.Worst(ctx, j.Cases, batch)
+	worst, err := j.WorstCase(ctx, j.Cases, batch)
 	if err != nil {
 		return 0, err
 	}
@@ -164,9 +168,9 @@ func (j *Judge) Largest(ctx context.Context, begin planner.Start, to int) (int, 
 	return Largest(j.search(ctx, begin, to))
 }
 
-// LargestOf returns the largest batch up to a limit whose estimate is within the budget, with interpolated estimates in
-// place of replays; zero if there is none.
-func (j *Judge) LargestOf(estimate func(batch int) (planner.Estimate, error), begin planner.Start, to int,
+// LargestByEstimate returns the largest batch up to a limit whose estimate is within the budget, with interpolated
+// estimates in place of replays; zero if there is none.
+func (j *Judge) LargestByEstimate(estimate func(batch int) (planner.Estimate, error), begin planner.Start, to int,
 ) (int, error) {
 	return Largest(&planner.Search{
 		From: 1, Begin: begin, To: to, Limit: j.Budget.Limit(), Need: func(batch int) (int64, error) {
@@ -179,7 +183,8 @@ func (j *Judge) LargestOf(estimate func(batch int) (planner.Estimate, error), be
 // search returns the search for the largest safe batch.
 func (j *Judge) search(ctx context.Context, begin planner.Start, to int) *planner.Search {
 	return &planner.Search{
-		From: 1, Begin: begin, To: to, Limit: j.Budget.Limit(), Jagged: j.Cases[0].Jagged(), Runs: j.Device != "",
+		From: 1, Begin: begin, To: to, Limit: j.Budget.Limit(), Jagged: j.Cases[0].HasReservedJumps(),
+		Runs: j.Device != "",
 		Need: func(batch int) (int64, error) { return j.Need(ctx, batch) },
 	}
 }
@@ -192,13 +197,13 @@ func (j *Judge) Try(ctx context.Context, s *step.Setup, batch int) (*Judgement, 
 
 // try judges a batch of one of the cases; whole asks for the complete judgement.
 func (j *Judge) try(ctx context.Context, s *step.Setup, batch int, whole bool) (d *Judgement, err error) {
-	key := tried{s.Case().Key(), batch}
+	key := judgedKey{s.Case().Key(), batch}
 	j.mu.Lock()
-	known := j.known[key]
+	known := j.judgements[key]
 	j.mu.Unlock()
 	if d = known; d == nil {
 		d = &Judgement{judge: j, setup: s, Batch: batch}
-		err = d.begin(ctx)
+		err = d.judgeTraining(ctx)
 	}
 	if err == nil && whole {
 		err = d.Complete(ctx)
@@ -208,47 +213,47 @@ func (j *Judge) try(ctx context.Context, s *step.Setup, batch int, whole bool) (
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.known == nil {
-		j.known = map[tried]*Judgement{}
+	if j.judgements == nil {
+		j.judgements = map[judgedKey]*Judgement{}
 	}
-	j.known[key] = d
-	if float64(d.Need) <= planner.ClearShare*float64(j.Budget.Limit()) && !s.Jagged() {
-		if j.clear == nil {
-			j.clear = map[models.Key]int{}
+	j.judgements[key] = d
+	if float64(d.Need) <= planner.ClearShare*float64(j.Budget.Limit()) && !s.HasReservedJumps() {
+		if j.clearUpTo == nil {
+			j.clearUpTo = map[models.Key]int{}
 		}
-		j.clear[key.c] = max(j.clear[key.c], batch)
+		j.clearUpTo[key.c] = max(j.clearUpTo[key.c], batch)
 	}
-	if whole || !d.over() {
-		j.keep(d)
+	if whole || !d.isOverBudget() {
+		j.remember(d)
 	} else {
 		d.discard()
 	}
 	return d, nil
 }
 
-// keep stores the recordings of this judgement only, since recordings are large. Most searches end with the largest
+// remember stores the recordings of this judgement only, since recordings are large. Most searches end with the largest
 // batch of a case within the budget.
-func (j *Judge) keep(d *Judgement) {
-	spare := j.kept
+func (j *Judge) remember(d *Judgement) {
+	spare := j.lastJudgement
 	if spare != nil && d != nil && spare.Batch > d.Batch && spare.setup.Case().Key() == d.setup.Case().Key() {
 		spare, d = d, spare
 	}
 	if spare != nil && spare != d {
 		spare.discard()
 	}
-	j.kept = d
+	j.lastJudgement = d
 }
 
-// End frees the recordings that the judge holds.
-func (j *Judge) End() {
+// FreeRecordings frees the recordings that the judge holds.
+func (j *Judge) FreeRecordings() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.keep(nil)
+	j.remember(nil)
 }
 
 // Estimate returns the estimate of a case's result at a point of its run.
 func (j *Judge) Estimate(s *step.Setup, r *step.Result, at replay.Usage) (planner.Estimate, error) {
-	return s.Beside(j.Others).EstimateAt(j.GPU, r, at)
+	return s.WithOtherProcesses(j.OtherProcessBytes).EstimateAt(j.GPU, r, at)
 }
 
 // need returns the upper end of an estimate, which must be within the limit: [math.MaxInt64] if the machine has too
@@ -260,20 +265,20 @@ func (j *Judge) need(e planner.Estimate) int64 {
 	return j.Budget.Need(e)
 }
 
-// why returns the reason why an estimate is not safe; empty if it is.
-func (j *Judge) why(e planner.Estimate) planner.Reason {
+// reasonOfEstimate returns the reason why an estimate is not safe; empty if it is.
+func (j *Judge) reasonOfEstimate(e planner.Estimate) planner.Reason {
 	if e.Host.Exceeds() {
 		return planner.HostFull
 	}
 	return j.Budget.Why(e)
 }
 
-// reasonOf returns the reason why a run on the GPU is not safe; empty if it is.
-func reasonOf(r *report.Run) planner.Reason {
+// reasonOfRun returns the reason why a run on the GPU is not safe; empty if it is.
+func reasonOfRun(r *report.Run) planner.Reason {
 	switch {
 	case !r.Fits:
 		return planner.OutOfMemory
-	case r.Strained():
+	case r.HadRetries():
 		return planner.GivesBack
 	}
 	return ""
@@ -282,11 +287,11 @@ func reasonOf(r *report.Run) planner.Reason {
 // Safe reports whether a batch of a search is safe. The search begins at one sample, or at two if PyTorch refuses one,
 // as batch norm does.
 func Safe(s *planner.Search, batch int) (bool, error) {
-	safe, _, err := safeAt(s, batch)
+	safe, _, err := safeNear(s, batch)
 	return safe, err
 }
 
-func safeAt(s *planner.Search, batch int) (safe bool, at int, err error) {
+func safeNear(s *planner.Search, batch int) (safe bool, at int, err error) {
 	safe, at, err = s.Safe(batch)
 	if errors.As(err, new(*step.RefusedError)) && batch > 1 && s.From < 2 {
 		s.From = 2

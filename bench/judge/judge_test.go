@@ -45,11 +45,11 @@ func TestABatchIsJudgedOnce(t *testing.T) {
 	s, err := step.New(m, m.Default, evidence)
 	require.NoError(t, err)
 	j := judge.Default(s, gpu, 0)
-	first, err := j.At(t.Context(), 8)
+	first, err := j.JudgeBatch(t.Context(), 8)
 	require.NoError(t, err)
 	once := trials
-	j.End()
-	again, err := j.At(t.Context(), 8)
+	j.FreeRecordings()
+	again, err := j.JudgeBatch(t.Context(), 8)
 	require.NoError(t, err)
 	require.Same(t, first, again)
 	require.Equal(t, once, trials)
@@ -59,12 +59,15 @@ func TestABatchIsJudgedOnce(t *testing.T) {
 func TestAnEarlyVerdictHolds(t *testing.T) {
 	gpu := steptest.GPUs(t, "rtx-4090")[0]
 	s := setup(t, "gpt2", models.Case{Settings: models.Settings{"layers": 2}})
-	for batch, want := range map[int]report.Verdict{1: report.Fits, 4: report.Fits, 16: "", 24: "", 64: report.DoesNotFit} {
-		first, err := judge.First(t.Context(), s, gpu, batch)
+	for batch, want := range map[int]report.Verdict{
+		1: report.Fits, 4: report.Fits, 16: "", 24: "",
+		64: report.DoesNotFit,
+	} {
+		first, err := judge.UnjudgedReport(t.Context(), s, gpu, batch)
 		require.NoError(t, err)
 		early := first.Points[0].Estimate
 		require.Equal(t, want, early.Verdict, "batch %d", batch)
-		d, err := judge.Of(t.Context(), s, gpu, batch)
+		d, err := judge.JudgeBatch(t.Context(), s, gpu, batch)
 		require.NoError(t, err)
 		e, err := d.Report(t.Context())
 		require.NoError(t, err)
@@ -81,14 +84,14 @@ func TestAnEarlyVerdictHolds(t *testing.T) {
 func TestTheLoopThatNeedsMostIsJudged(t *testing.T) {
 	gpu := steptest.GPUs(t, "rtx-4090")[0]
 	for _, model := range []string{"gpt2", "llama-tiny", "whisper-tiny"} {
-		d, err := judge.Of(t.Context(), setup(t, model, models.Case{Batch: 4}), gpu, 4)
+		d, err := judge.JudgeBatch(t.Context(), setup(t, model, models.Case{Batch: 4}), gpu, 4)
 		require.NoError(t, err)
 		require.Len(t, d.Loops, 2, model)
 		for _, l := range d.Loops {
 			require.LessOrEqual(t, l.Need, d.Need, "%s, loop %s", model, l.Name)
 			c := models.Case{Batch: 4}
 			c.Loop = l.Name
-			alone, err := judge.Of(t.Context(), setup(t, model, c), gpu, 4)
+			alone, err := judge.JudgeBatch(t.Context(), setup(t, model, c), gpu, 4)
 			require.NoError(t, err)
 			require.Len(t, alone.Loops, 1)
 			require.Equal(t, alone.Loops[0].Allocated.Value, l.Allocated.Value)
@@ -116,15 +119,15 @@ func TestOnlyAnEvaluationThatWasAskedForDecides(t *testing.T) {
 		s := setup(t, "llama-tiny", c)
 		j, err := judge.New(s, gpu, planner.Budget{Margin: .25}, 0)
 		require.NoError(t, err)
-		d, err := j.At(t.Context(), 8)
+		d, err := j.JudgeBatch(t.Context(), 8)
 		require.NoError(t, err)
 		return d, j
 	}
 	asked, j := of("batch=64")
 	require.Equal(t, planner.OverShare, asked.Reason)
-	require.Equal(t, "evaluation", asked.Decides.What)
-	require.Equal(t, 64, asked.Decides.Batch)
-	require.Greater(t, asked.Decides.Need, j.Budget.Limit())
+	require.Equal(t, "evaluation", asked.DecidingMoment.Moment)
+	require.Equal(t, 64, asked.DecidingMoment.Batch)
+	require.Greater(t, asked.DecidingMoment.Need, j.Budget.Limit())
 	e, err := asked.Report(t.Context())
 	require.NoError(t, err)
 	require.True(t, e.Evaluation.Judged)

@@ -26,8 +26,8 @@ type Judgement struct {
 	// [math.MaxInt64] where the batch cannot train.
 	Need int64
 	// Reason is why the batch is not safe, and Decides the moment because of which it is not; empty if it is safe.
-	Reason  planner.Reason
-	Decides Decision
+	Reason         planner.Reason
+	DecidingMoment Decision
 
 	judge *Judge
 	setup *step.Setup
@@ -39,9 +39,9 @@ type Judgement struct {
 
 // A Decision names the moment of training that decides a verdict.
 type Decision struct {
-	// What is the moment, and Batch the size of its batch.
-	What  string
-	Batch int
+	// Moment is the moment, and Batch the size of its batch.
+	Moment string
+	Batch  int
 	// Need is the number of bytes that it needs.
 	Need int64
 }
@@ -74,42 +74,43 @@ type Evaluation struct {
 	Judged bool
 }
 
-// closeLoop is the share of the larger need of two loops from which on the perturbed replays of the other one decide,
-// too. They add at most half to a need: 48 % was the most of 16,889 needs, and 25 % was exceeded by 3.4 % of them.
-const closeLoop = 2.0 / 3
+// closeLoopShare is the share of the larger need of two loops from which on the perturbed replays of the other one
+// decide, too. They add at most half to a need: 48 % was the most of 16,889 needs, and 25 % was exceeded by 3.4 % of
+// them.
+const closeLoopShare = 2.0 / 3
 
 // evaluation is what a [Decision] calls an evaluation.
 const evaluation = "evaluation"
 
-// begin replays the batch until its need is known, or known to exceed the limit.
-func (d *Judgement) begin(ctx context.Context) error {
-	loops := d.setup.Loops()
+// judgeTraining replays the batch until its need is known, or known to exceed the limit.
+func (d *Judgement) judgeTraining(ctx context.Context) error {
+	loops := d.setup.LoopSetups()
 	d.Loops = make([]*Loop, len(loops))
 	for i, s := range slices.Backward(loops) { // begins with what [First] recorded
 		var err error
-		if d.Loops[i], err = d.steps(ctx, s); err != nil {
+		if d.Loops[i], err = d.recordLoop(ctx, s); err != nil {
 			return err
 		}
 	}
-	d.sort()
-	if d.over() {
+	d.sortByNeed()
+	if d.isOverBudget() {
 		return nil
 	}
-	if err := d.perturb(ctx, d.Loops); err != nil || d.over() {
+	if err := d.addPerturbations(ctx, d.Loops); err != nil || d.isOverBudget() {
 		return err
 	}
-	if err := d.ranOnGPU(ctx); err != nil || d.over() || !d.evaluates() {
+	if err := d.ranOnGPU(ctx); err != nil || d.isOverBudget() || !d.hasEvaluation() {
 		return err
 	}
 	return d.Evaluate(ctx)
 }
 
-// steps returns a loop of the batch with its steps replayed.
-func (d *Judgement) steps(ctx context.Context, s *step.Setup) (l *Loop, err error) {
+// recordLoop returns a loop of the batch with its steps replayed.
+func (d *Judgement) recordLoop(ctx context.Context, s *step.Setup) (l *Loop, err error) {
 	l = &Loop{Name: s.Loop(), Setup: s}
-	t := s.Training(s.Trial(d.judge.GPU, d.Batch), d.judge.Validation)
-	t.Ceiling, t.Replay.Device = d.judge.Ceiling, d.judge.Device
-	if l.Steps, err = s.Settle(ctx, t); err != nil {
+	t := s.TrainingTrial(s.Trial(d.judge.GPU, d.Batch), d.judge.Validation)
+	t.MemoryCap, t.Replay.Device = d.judge.MemoryCap, d.judge.Device
+	if l.Steps, err = s.TryUntilSteady(ctx, t); err != nil {
 		return nil, err
 	}
 	return l, d.measure(l)
@@ -122,14 +123,17 @@ func (d *Judgement) ranOnGPU(ctx context.Context) error {
 	if l.Steps.Measured != nil || l.Steps.Device <= d.judge.Budget.Memory && l.Setup.Case().AllocConf == "" {
 		return nil
 	}
-	on, err := l.Setup.Try(ctx, l.Steps.Again(step.Replay{Within: true, Others: d.judge.Others, Training: true}))
+	on, err := l.Setup.Try(ctx, l.Steps.ReplayTrial(step.ReplayOptions{
+		StopAtLimit:       true,
+		OtherProcessBytes: d.judge.OtherProcessBytes, TrainingOnly: true,
+	}))
 	if err != nil {
 		return err
 	}
 	d.run = on.Report()
-	if why := reasonOf(d.run); why != "" {
+	if why := reasonOfRun(d.run); why != "" {
 		d.Need, d.Reason = d.judge.Budget.Limit()+1, why
-		d.Decides = Decision{"training", d.Batch, d.judge.Budget.Need(l.Estimate)}
+		d.DecidingMoment = Decision{"training", d.Batch, d.judge.Budget.Need(l.Estimate)}
 	}
 	return nil
 }
@@ -156,36 +160,36 @@ func (d *Judgement) measure(l *Loop) (err error) {
 // measuredNeed returns the need of a run on a device, in bytes: [math.MaxInt64] if it frees cached memory, or runs out
 // of memory.
 func measuredNeed(r *step.Result) int64 {
-	if r.Measured.Run.Strained() {
+	if r.Measured.Run.HadRetries() {
 		return math.MaxInt64
 	}
 	return r.Device
 }
 
-// sort puts the loop with the largest need first, and sets the judgement's need to the loop's.
-func (d *Judgement) sort() {
+// sortByNeed puts the loop with the largest need first, and sets the judgement's need to the loop's.
+func (d *Judgement) sortByNeed() {
 	slices.SortStableFunc(d.Loops, func(a, b *Loop) int { return cmp.Compare(b.Need, a.Need) })
 	worst := d.Loops[0]
-	d.Need, d.Reason, d.Decides = worst.Need, "", Decision{}
+	d.Need, d.Reason, d.DecidingMoment = worst.Need, "", Decision{}
 	switch {
 	case worst.Steps.Measured != nil:
-		d.Reason = cmp.Or(reasonOf(worst.Steps.Measured.Run), d.judge.Budget.Judge(d.Need))
+		d.Reason = cmp.Or(reasonOfRun(worst.Steps.Measured.Run), d.judge.Budget.Judge(d.Need))
 	default:
-		d.Reason = d.judge.why(worst.Estimate)
+		d.Reason = d.judge.reasonOfEstimate(worst.Estimate)
 	}
 	if d.Reason != "" {
-		d.Decides = Decision{"training", d.Batch, d.judge.Budget.Need(worst.Estimate)}
+		d.DecidingMoment = Decision{"training", d.Batch, d.judge.Budget.Need(worst.Estimate)}
 	}
 }
 
-// over reports whether the batch needs more than the limit.
-func (d *Judgement) over() bool { return d.Need > d.judge.Budget.Limit() }
+// isOverBudget reports whether the batch needs more than the limit.
+func (d *Judgement) isOverBudget() bool { return d.Need > d.judge.Budget.Limit() }
 
-// perturb adds the perturbed replays of the first loop, and of other loops that need nearly as much.
-func (d *Judgement) perturb(ctx context.Context, loops []*Loop) error {
+// addPerturbations adds the perturbed replays of the first loop, and of other loops that need nearly as much.
+func (d *Judgement) addPerturbations(ctx context.Context, loops []*Loop) error {
 	most := loops[0].Need
 	for i, l := range loops {
-		if i > 0 && float64(l.Need) < closeLoop*float64(most) {
+		if i > 0 && float64(l.Need) < closeLoopShare*float64(most) {
 			continue
 		}
 		if err := l.Setup.AddSpread(ctx, l.Steps); err != nil {
@@ -195,7 +199,7 @@ func (d *Judgement) perturb(ctx context.Context, loops []*Loop) error {
 			return err
 		}
 	}
-	d.sort()
+	d.sortByNeed()
 	return nil
 }
 
@@ -205,16 +209,16 @@ func (d *Judgement) Evaluate(ctx context.Context) (err error) {
 	if l.Steps.ValidationStep == 0 || d.Evaluation != nil {
 		return nil
 	}
-	how := l.Steps.Again(step.Replay{Nominal: true, Device: d.judge.Device})
-	e := &Evaluation{Batch: how.Validation, Judged: d.evaluates()}
+	how := l.Steps.ReplayTrial(step.ReplayOptions{NominalMemory: true, Device: d.judge.Device})
+	e := &Evaluation{Batch: how.Validation, Judged: d.hasEvaluation()}
 	d.Evaluation = e
 	if e.Result, err = l.Setup.Try(ctx, how); err != nil {
 		return err
 	}
-	l.Steps.Adopt(e.Result)
+	l.Steps.AdoptRecording(e.Result)
 	if e.Result.Measured != nil {
 		e.Need = measuredNeed(e.Result)
-		e.Reason = cmp.Or(reasonOf(e.Result.Measured.Run), d.judge.Budget.Judge(e.Need))
+		e.Reason = cmp.Or(reasonOfRun(e.Result.Measured.Run), d.judge.Budget.Judge(e.Need))
 	} else {
 		if e.Result.Run.Max.Reserved <= l.Steps.Run.Max.Reserved {
 			e.Result.Spread, e.Result.Reordered = l.Steps.Spread, l.Steps.Reordered
@@ -228,20 +232,20 @@ func (d *Judgement) Evaluate(ctx context.Context) (err error) {
 		if e.Estimate, err = d.judge.Estimate(l.Setup, e.Result, peak); err != nil {
 			return err
 		}
-		e.Need, e.Reason = d.judge.need(e.Estimate), d.judge.why(e.Estimate)
+		e.Need, e.Reason = d.judge.need(e.Estimate), d.judge.reasonOfEstimate(e.Estimate)
 	}
 	if !e.Judged {
 		return nil
 	}
 	d.Need = max(d.Need, e.Need)
 	if d.Reason == "" && e.Reason != "" {
-		d.Reason, d.Decides = e.Reason, Decision{evaluation, e.Batch, e.Need}
+		d.Reason, d.DecidingMoment = e.Reason, Decision{evaluation, e.Batch, e.Need}
 	}
 	return nil
 }
 
-// evaluates reports whether the verdict counts the evaluation.
-func (d *Judgement) evaluates() bool { return d.judge.Validation > 0 || d.setup.Evaluates() }
+// hasEvaluation reports whether the verdict counts the evaluation.
+func (d *Judgement) hasEvaluation() bool { return d.judge.Validation > 0 || d.setup.Evaluates() }
 
 // Complete adds the parts of a judgement that only reports show: the whole interval of a need beyond the limit, and the
 // evaluation.
@@ -251,7 +255,7 @@ func (d *Judgement) Complete(ctx context.Context) error {
 	}
 	d.completed = true
 	if d.Loops[0].Need > d.judge.Budget.Limit() {
-		if err := d.perturb(ctx, d.Loops[:1]); err != nil || !d.evaluates() {
+		if err := d.addPerturbations(ctx, d.Loops[:1]); err != nil || !d.hasEvaluation() {
 			return err
 		}
 	}
@@ -264,8 +268,8 @@ func (d *Judgement) GPU() device.GPU { return d.judge.GPU }
 // Safe reports whether the batch is safe.
 func (d *Judgement) Safe() bool { return d.Reason == "" }
 
-// End frees the recordings that the judge of the batch holds.
-func (d *Judgement) End() { d.judge.End() }
+// FreeRecordings frees the recordings that the judge of the batch holds.
+func (d *Judgement) FreeRecordings() { d.judge.FreeRecordings() }
 
 // discard frees the recordings. Further replays record again.
 func (d *Judgement) discard() {
@@ -283,9 +287,9 @@ func (d *Judgement) Report(ctx context.Context) (*report.Estimate, error) {
 	worst := d.Loops[0]
 	out := step.EstimateOf(worst.Estimate)
 	if d.run != nil {
-		out.Verdict = d.run.Judge(out.Verdict)
+		out.Verdict = d.run.VerdictGiven(out.Verdict)
 	}
-	if err := d.onGPU(ctx, out, worst, true); err != nil {
+	if err := d.addDeviceNeeds(ctx, out, worst, true); err != nil {
 		return nil, err
 	}
 	if len(d.Loops) > 1 {
@@ -300,7 +304,8 @@ func (d *Judgement) Report(ctx context.Context) (*report.Estimate, error) {
 	out.Unsafe = report.Reason(d.Reason)
 	if d.Reason != "" {
 		out.Decides = &report.Decision{
-			What: d.Decides.What, Batch: d.Decides.Batch, Need: d.Decides.Need, Limit: d.judge.Budget.Bound(d.Reason),
+			What: d.DecidingMoment.Moment, Batch: d.DecidingMoment.Batch, Need: d.DecidingMoment.Need,
+			Limit: d.judge.Budget.Bound(d.Reason),
 		}
 	}
 	return out, nil
@@ -310,11 +315,11 @@ func (d *Judgement) Report(ctx context.Context) (*report.Estimate, error) {
 func (d *Judgement) reportEvaluation(ctx context.Context, out *report.Estimate) error {
 	e := d.Evaluation
 	asked := !d.setup.Case().Evaluate.IsZero()
-	if e == nil || !asked && d.Decides.What != evaluation && (e.Judged || e.Reason == "" || d.Reason != "") {
+	if e == nil || !asked && d.DecidingMoment.Moment != evaluation && (e.Judged || e.Reason == "" || d.Reason != "") {
 		return nil
 	}
 	judged := step.EstimateOf(e.Estimate)
-	if err := d.onGPU(ctx, judged, &Loop{Setup: d.Loops[0].Setup, Steps: e.Result}, false); err != nil {
+	if err := d.addDeviceNeeds(ctx, judged, &Loop{Setup: d.Loops[0].Setup, Steps: e.Result}, false); err != nil {
 		return err
 	}
 	out.Evaluation = &report.Evaluation{
@@ -327,26 +332,30 @@ func (d *Judgement) reportEvaluation(ctx context.Context, out *report.Estimate) 
 	return nil
 }
 
-// onGPU replays with the GPU's own memory, which decides if the memory's end lies within the interval of an estimate.
-func (d *Judgement) onGPU(ctx context.Context, out *report.Estimate, l *Loop, training bool) error {
+// addDeviceNeeds replays with the GPU's own memory, which decides if the memory's end lies within the interval of an
+// estimate.
+func (d *Judgement) addDeviceNeeds(ctx context.Context, out *report.Estimate, l *Loop, training bool) error {
 	if out.Verdict != report.Tight {
 		return nil
 	}
-	on, err := l.Setup.Try(ctx, l.Steps.Again(step.Replay{Within: true, Others: d.judge.Others, Training: training}))
+	on, err := l.Setup.Try(ctx, l.Steps.ReplayTrial(step.ReplayOptions{
+		StopAtLimit:       true,
+		OtherProcessBytes: d.judge.OtherProcessBytes, TrainingOnly: training,
+	}))
 	if err == nil {
-		out.Verdict = on.Report().Judge(out.Verdict)
+		out.Verdict = on.Report().VerdictGiven(out.Verdict)
 	}
 	return err
 }
 
-// Streamed returns the device bytes with the data set on the host and one batch at a time on the GPU; nil if so.
-func (d *Judgement) Streamed(ctx context.Context) (*report.Interval, error) {
+// StreamedNeed returns the device bytes with the data set on the host and one batch at a time on the GPU; nil if so.
+func (d *Judgement) StreamedNeed(ctx context.Context) (*report.Interval, error) {
 	c := d.setup.Case()
 	if c.Dataset == 0 {
 		return nil, nil
 	}
 	c.Dataset = 0
-	other, err := d.judge.Try(ctx, d.setup.For(c), d.Batch)
+	other, err := d.judge.Try(ctx, d.setup.WithCase(c), d.Batch)
 	if err != nil {
 		return nil, err
 	}
@@ -356,32 +365,35 @@ func (d *Judgement) Streamed(ctx context.Context) (*report.Interval, error) {
 	return new(step.IntervalOf(other.Loops[0].Device)), nil
 }
 
-// Expandable returns the device bytes with expandable segments; nil if they are on already, or would save little.
-func (d *Judgement) Expandable(ctx context.Context) (*report.Interval, error) {
+// ExpandableNeed returns the device bytes with expandable segments; nil if they are on already, or would save little.
+func (d *Judgement) ExpandableNeed(ctx context.Context) (*report.Interval, error) {
 	l := d.Loops[0]
-	return l.Setup.Expandable(ctx, l.Estimate, d.judge.GPU, l.Steps)
+	return l.Setup.ExpandableNeed(ctx, l.Estimate, d.judge.GPU, l.Steps)
 }
 
 // Spill returns the host memory that the step uses on Windows or WSL2; nil if it uses none.
 func (d *Judgement) Spill(ctx context.Context) (*report.Spill, error) {
 	l := d.Loops[0]
-	return l.Setup.Beside(d.judge.Others).Spill(ctx, d.judge.GPU, l.Steps)
+	return l.Setup.WithOtherProcesses(d.judge.OtherProcessBytes).Spill(ctx, d.judge.GPU, l.Steps)
 }
 
-// Load returns the work of a step in the judged loop on the GPU. It counts all micro-batches.
-func (d *Judgement) Load(ctx context.Context) (steptime.Load, error) {
+// KernelLoad returns the work of a step in the judged loop on the GPU. It counts all micro-batches.
+func (d *Judgement) KernelLoad(ctx context.Context) (steptime.Load, error) {
 	l := d.Loops[0]
-	t := l.Steps.Again(step.Replay{})
-	if l.Setup.Case().Accumulate > step.MostMicro { // which the replays of memory record in part
+	t := l.Steps.ReplayTrial(step.ReplayOptions{})
+	if l.Setup.Case().Accumulate > step.MaxMicroBatches { // which the replays of memory record in part
 		t = l.Setup.Trial(d.judge.GPU, d.Batch)
 	}
-	t.Replay, t.Timed = step.Replay{Omit: true, Nominal: true, Training: true}, []device.GPU{d.judge.GPU}
+	t.Replay, t.Timed = step.ReplayOptions{
+		OmitSavedBuffers: true, NominalMemory: true,
+		TrainingOnly: true,
+	}, []device.GPU{d.judge.GPU}
 	r, err := l.Setup.Try(ctx, t)
 	if err != nil {
 		return steptime.Load{}, err
 	}
-	if l.Setup.Case().Accumulate <= step.MostMicro {
-		l.Steps.Adopt(r)
+	if l.Setup.Case().Accumulate <= step.MaxMicroBatches {
+		l.Steps.AdoptRecording(r)
 	}
 	return r.Loads[0], nil
 }

@@ -48,7 +48,6 @@ type wirePeaks struct {
 	ByStep        [][3]int64 `json:"by_step"`
 }
 
-// record returns the record of a case over a number of steps.
 func (w *wirePeaks) record(c models.Case, steps int) (r Record, err error) {
 	r = Record{
 		Case: c, GPU: w.GPU, Status: Status(w.Status), Error: w.Error, Runs: steps, Rising: true,

@@ -39,7 +39,6 @@ type wireFineTune struct {
 	Routing  string           `json:"routing"`
 }
 
-// isFineTune reports whether a line is a record of fine-tuning.
 func isFineTune(line []byte) bool {
 	var w struct {
 		Model   *string `json:"model"`
@@ -51,7 +50,6 @@ func isFineTune(line []byte) bool {
 // Recorded adapters: dropout in front of them, and the matrices that they are.
 const adapterDropout = 0.05
 
-// decodeFineTune reads a record of fine-tuning.
 func decodeFineTune(line []byte) (Record, error) {
 	var w wireFineTune
 	if err := unmarshal(line, &w); err != nil {

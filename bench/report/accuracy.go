@@ -94,7 +94,7 @@ type AccuracySummary struct {
 	Records  int `json:"records"`
 	Compared int `json:"compared"`
 	Unknown  int `json:"unknown"`
-	AccuracyFigures
+	AccuracyErrors
 	// Refusals counts records that PyTorch refused.
 	Refusals Verdicts `json:"refusals"`
 	// PhasesDiffer counts rows whose phases could not be compared.
@@ -114,26 +114,26 @@ type AccuracyGroup struct {
 	Name string `json:"name"`
 	// Compared is the number of rows whose errors the values summarize.
 	Compared int `json:"compared"`
-	AccuracyFigures
+	AccuracyErrors
 }
 
-// AccuracyFigures are errors and verdicts.
-type AccuracyFigures struct {
-	Allocated ErrorFigures `json:"allocated"`
-	Reserved  ErrorFigures `json:"reserved"`
+// AccuracyErrors are errors and verdicts.
+type AccuracyErrors struct {
+	Allocated ErrorStatistics `json:"allocated"`
+	Reserved  ErrorStatistics `json:"reserved"`
 	// OOM counts verdicts: right means that estimate and PyTorch agree on whether the case fits.
 	OOM Verdicts `json:"oom_verdicts"`
 }
 
-// ErrorFigures describe relative errors. Quantiles are nearest-rank, of absolute values; Mean keeps the sign.
-type ErrorFigures struct {
+// ErrorStatistics describe relative errors. Quantiles are nearest-rank, of absolute values; Mean keeps the sign.
+type ErrorStatistics struct {
 	Median float64 `json:"median"`
 	P90    float64 `json:"p90"`
 	P95    float64 `json:"p95"`
 	Max    float64 `json:"max"`
 	Mean   float64 `json:"mean_signed"`
-	// Under is the share of estimates more than 5 % too low.
-	Under float64 `json:"share_under_5_percent"`
+	// Underestimated is the share of estimates more than 5 % too low.
+	Underestimated float64 `json:"share_under_5_percent"`
 }
 
 // Verdicts counts right and wrong predictions.
@@ -150,26 +150,26 @@ func (v *Verdicts) count(right bool) {
 	}
 }
 
-// figuresOf summarizes the errors of records.
-func figuresOf(errs []RelativeError, oom Verdicts) AccuracyFigures {
-	return AccuracyFigures{
-		describe(lists.Map(errs, func(e RelativeError) float64 { return e.Allocated })),
-		describe(lists.Map(errs, func(e RelativeError) float64 { return e.Reserved })), oom,
+// accuracyErrors summarizes the errors of records.
+func accuracyErrors(errs []RelativeError, oom Verdicts) AccuracyErrors {
+	return AccuracyErrors{
+		errorStatistics(lists.Map(errs, func(e RelativeError) float64 { return e.Allocated })),
+		errorStatistics(lists.Map(errs, func(e RelativeError) float64 { return e.Reserved })), oom,
 	}
 }
 
-// describe computes statistics of errors; all are zero if there are none.
-func describe(errs []float64) ErrorFigures {
+// errorStatistics computes statistics of errors; all are zero if there are none.
+func errorStatistics(errs []float64) ErrorStatistics {
 	if len(errs) == 0 {
-		return ErrorFigures{}
+		return ErrorStatistics{}
 	}
 	sizes := make([]float64, len(errs))
-	var f ErrorFigures
+	var f ErrorStatistics
 	for i, e := range errs {
 		sizes[i] = math.Abs(e)
 		f.Mean += e / float64(len(errs))
 		if e < -0.05 {
-			f.Under += 1 / float64(len(errs))
+			f.Underestimated += 1 / float64(len(errs))
 		}
 	}
 	slices.Sort(sizes)
@@ -188,11 +188,11 @@ func groupOf(name string, rows []AccuracyRow) AccuracyGroup {
 			errs = append(errs, *r.Error)
 		}
 	}
-	return AccuracyGroup{name, len(errs), figuresOf(errs, oom)}
+	return AccuracyGroup{name, len(errs), accuracyErrors(errs, oom)}
 }
 
-// sumBy groups a list by name, in the order of names, and applies sum to each group.
-func sumBy[T any](list []T, name func(T) string, sum func(string, []T) AccuracyGroup) []AccuracyGroup {
+// groupRows groups a list by name, in the order of names, and applies sum to each group.
+func groupRows[T any](list []T, name func(T) string, sum func(string, []T) AccuracyGroup) []AccuracyGroup {
 	groups := lists.Map(lists.Groups(list, name), func(of []T) AccuracyGroup { return sum(name(of[0]), of) })
 	slices.SortFunc(groups, func(a, b AccuracyGroup) int { return strings.Compare(a.Name, b.Name) })
 	return groups
@@ -215,16 +215,16 @@ func (a *Accuracy) Summarize() {
 		rows, phases = append(rows, r), append(phases, r.Phases...)
 	}
 	all := groupOf("", rows)
-	s.Compared, s.AccuracyFigures = all.Compared, all.AccuracyFigures
-	s.ByModel = sumBy(rows, func(r AccuracyRow) string { return r.Case }, groupOf)
-	s.ByAMP = sumBy(rows, func(r AccuracyRow) string { return ampName(r.AMP) }, groupOf)
-	s.ByStage = sumBy(rows, func(r AccuracyRow) string { return r.Stage }, groupOf)
-	s.ByGPU = sumBy(rows, func(r AccuracyRow) string { return r.GPU }, groupOf)
-	s.ByTorch = sumBy(rows, func(r AccuracyRow) string { return r.Torch }, groupOf)
-	s.ByPhase = sumBy(phases, func(p AccuracyPhase) string { return p.Name },
+	s.Compared, s.AccuracyErrors = all.Compared, all.AccuracyErrors
+	s.ByModel = groupRows(rows, func(r AccuracyRow) string { return r.Case }, groupOf)
+	s.ByAMP = groupRows(rows, func(r AccuracyRow) string { return ampName(r.AMP) }, groupOf)
+	s.ByStage = groupRows(rows, func(r AccuracyRow) string { return r.Stage }, groupOf)
+	s.ByGPU = groupRows(rows, func(r AccuracyRow) string { return r.GPU }, groupOf)
+	s.ByTorch = groupRows(rows, func(r AccuracyRow) string { return r.Torch }, groupOf)
+	s.ByPhase = groupRows(phases, func(p AccuracyPhase) string { return p.Name },
 		func(name string, of []AccuracyPhase) AccuracyGroup {
 			errs := lists.Map(of, func(p AccuracyPhase) RelativeError { return p.Error })
-			return AccuracyGroup{name, len(of), figuresOf(errs, Verdicts{})}
+			return AccuracyGroup{name, len(of), accuracyErrors(errs, Verdicts{})}
 		})
 }
 

@@ -17,15 +17,15 @@ func (a *Accuracy) Data() Data {
 	var rows [][]any
 	for i := range a.Rows {
 		r := &a.Rows[i]
-		rows = append(rows, []any{r, extra{"amp": ampName(r.AMP), "reason": r.Estimate.Refused}})
+		rows = append(rows, []any{r, extraValues{"amp": ampName(r.AMP), "reason": r.Estimate.Refused}})
 	}
 	for i := range a.Unknown {
-		rows = append(rows, []any{&a.Unknown[i], extra{"amp": ampName(a.Unknown[i].AMP)}})
+		rows = append(rows, []any{&a.Unknown[i], extraValues{"amp": ampName(a.Unknown[i].AMP)}})
 	}
 	csv := Rows(`file line case stage batch amp checkpointing accumulate optimizer gpu alloc_conf torch
 		reference_oom reference_allocated_bytes reference_reserved_bytes
 		estimate_oom estimate_allocated_bytes estimate_reserved_bytes error_allocated error_reserved reason`, rows)
-	return Data{append(Values(a.Rows), Values(a.Unknown)...), csv}
+	return Data{append(AsLines(a.Rows), AsLines(a.Unknown)...), csv}
 }
 
 func percent(f float64) string { return fmt.Sprintf("%.2f%%", 100*f) }
@@ -45,12 +45,12 @@ func (a *Accuracy) Sheets() []Sheet {
 func (a *Accuracy) summarySheet() Sheet {
 	s := Sheet{
 		Title:   fmt.Sprintf("peaks of %d records against PyTorch", a.Summary.Compared),
-		Columns: Columns(" | records> | " + figureHeads + " | OOM right>"),
+		Columns: Columns(" | records> | " + errorColumns + " | OOM right>"),
 		Totals:  1,
 	}
 	add := func(kind string, groups []AccuracyGroup) {
 		for _, g := range groups {
-			s.Row(kind+g.Name, figureCells(g.Compared, g.AccuracyFigures))
+			s.Row(kind+g.Name, errorCells(g.Compared, g.AccuracyErrors))
 		}
 	}
 	add("", a.Summary.ByModel)
@@ -60,7 +60,7 @@ func (a *Accuracy) summarySheet() Sheet {
 	if len(a.Summary.ByTorch) > 1 {
 		add("PyTorch ", a.Summary.ByTorch)
 	}
-	s.Row("all", figureCells(a.Summary.Compared, a.Summary.AccuracyFigures))
+	s.Row("all", errorCells(a.Summary.Compared, a.Summary.AccuracyErrors))
 	s.Notes.Add("median, p95 and max of the absolute relative error, mean with its sign; <-5%%: share of estimates " +
 		"more than 5 %% too low.")
 	s.Notes.Add("differences below 4 MiB allocated, or 20 MiB reserved, and 2 %% of the reference count as zero.")
@@ -74,25 +74,25 @@ func (a *Accuracy) summarySheet() Sheet {
 	return s
 }
 
-// figureHeads are the columns of two ErrorFigures.
-const figureHeads = "allocated: median> | allocated: p90> | allocated: p95> | allocated: max> | allocated: mean> | " +
+// errorColumns are the columns of two ErrorStatistics.
+const errorColumns = "allocated: median> | allocated: p90> | allocated: p95> | allocated: max> | allocated: mean> | " +
 	"allocated: <-5%> | reserved: median> | reserved: p90> | reserved: p95> | reserved: max> | reserved: mean> | " +
 	"reserved: <-5%>"
 
-func figureCells(n int, f AccuracyFigures) []string {
+func errorCells(n int, f AccuracyErrors) []string {
 	cells := []string{strconv.Itoa(n)}
-	for _, e := range []ErrorFigures{f.Allocated, f.Reserved} {
+	for _, e := range []ErrorStatistics{f.Allocated, f.Reserved} {
 		cells = append(cells, percent(e.Median), percent(e.P90), percent(e.P95), percent(e.Max), percent(e.Mean),
-			percent(e.Under))
+			percent(e.Underestimated))
 	}
 	all := f.OOM.Right + f.OOM.Wrong
 	return append(cells, cmp.Or(phrase.If(all > 0, "%d/%d", f.OOM.Right, all), "-"))
 }
 
 func (a *Accuracy) phaseSheet() Sheet {
-	s := Sheet{Title: "peaks within phases", Columns: Columns("phase | phases> | " + figureHeads)}
+	s := Sheet{Title: "peaks within phases", Columns: Columns("phase | phases> | " + errorColumns)}
 	for _, g := range a.Summary.ByPhase {
-		cells := figureCells(g.Compared, g.AccuracyFigures)
+		cells := errorCells(g.Compared, g.AccuracyErrors)
 		s.Row(g.Name, cells[:len(cells)-1])
 	}
 	n := a.Summary.PhasesDiffer

@@ -10,34 +10,35 @@ import (
 type Agreement struct {
 	// Tolerance is the largest difference that counts as none, a share of what was measured.
 	Tolerance float64 `json:"tolerance"`
-	// Within are the batch sizes that keep it, of all that have an error.
-	Within int `json:"within"`
-	Of     int `json:"of"`
+	// WithinTolerance are the batch sizes that keep it, of all that have an error.
+	WithinTolerance int `json:"within"`
+	Total           int `json:"of"`
 	// Predicted and Found are the largest batch by the estimates and in fact; absent where
 	// the sweep did not come to the end of the GPU.
 	Predicted int `json:"predicted_batch,omitempty"`
 	Found     int `json:"found_batch,omitempty"`
 }
 
-// Agree compares a GPU's measurements with the estimates; false for simulated devices, whose bytes are no measurement.
-func (r *Report) Agree(tolerance float64) (Agreement, bool) {
-	d, driven := r.driven()
+// AgreementWithin compares a GPU's measurements with the estimates; false for simulated devices, whose bytes are no
+// measurement.
+func (r *Report) AgreementWithin(tolerance float64) (Agreement, bool) {
+	d, driven := r.realDevice()
 	if !driven || d.Simulated {
 		return Agreement{}, false
 	}
 	a := Agreement{Tolerance: tolerance}
-	ended := r.Largest != nil && r.Largest.Fails > 0
+	ended := r.Largest != nil && r.Largest.FirstFailing > 0
 	for _, p := range r.Points {
 		if share, ok := p.Error(); ok {
-			a.Of++
+			a.Total++
 			if max(share, -share) <= tolerance {
-				a.Within++
+				a.WithinTolerance++
 			}
 		}
 		ended = ended || p.Run != nil && !p.Run.Fits
 	}
 	if !ended {
-		return a, a.Of > 0
+		return a, a.Total > 0
 	}
 	for _, p := range r.Points {
 		if p.Run != nil && p.Run.Fits {
@@ -56,11 +57,11 @@ func (r *Report) Agree(tolerance float64) (Agreement, bool) {
 // ExceedsTolerance reports whether a difference exceeds the tolerance.
 func (a Agreement) ExceedsTolerance() bool {
 	apart := float64(max(a.Predicted-a.Found, a.Found-a.Predicted))
-	return a.Within < a.Of || apart > a.Tolerance*float64(a.Found)
+	return a.WithinTolerance < a.Total || apart > a.Tolerance*float64(a.Found)
 }
 
 // String describes the agreement in a sentence without its full stop.
 func (a Agreement) String() string {
-	s := fmt.Sprintf("device within ±%.3g %% of the estimate at %d of %d", 100*a.Tolerance, a.Within, a.Of)
+	s := fmt.Sprintf("device within ±%.3g %% of the estimate at %d of %d", 100*a.Tolerance, a.WithinTolerance, a.Total)
 	return s + phrase.If(a.Found > 0 || a.Predicted > 0, "; largest batch predicted %d, found %d", a.Predicted, a.Found)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// judged returns the verdict on an estimate in words: "safe", "does not fit", "not safe: over the limit".
-func (e *Estimate) judged() string {
+// verdictText returns the verdict on an estimate in words: "safe", "does not fit", "not safe: over the limit".
+func (e *Estimate) verdictText() string {
 	switch {
 	case e.Unsafe == "" && e.Verdict == Fits:
 		return "safe"
@@ -22,8 +22,7 @@ func (e *Estimate) judged() string {
 	return string(e.Verdict)
 }
 
-// safe reports whether an estimate is safe.
-func (e *Estimate) safe() bool { return e.Unsafe == "" && (e.Verdict == Fits || e.Verdict == Tight) }
+func (e *Estimate) isSafe() bool { return e.Unsafe == "" && (e.Verdict == Fits || e.Verdict == Tight) }
 
 // planAnswer summarizes a plan for one device in a sentence: the largest safe batch, and the smallest that is not.
 func (r *Report) planAnswer() []string {
@@ -33,7 +32,7 @@ func (r *Report) planAnswer() []string {
 	points := byBatch(r.Points)
 	memory := " of " + bytesize.Format(r.Devices[0].Memory)
 	var parts []string
-	unsafe := slices.IndexFunc(points, func(p Point) bool { return !p.Estimate.safe() })
+	unsafe := slices.IndexFunc(points, func(p Point) bool { return !p.Estimate.isSafe() })
 	safe := points
 	if unsafe >= 0 {
 		safe = points[:unsafe]
@@ -47,7 +46,7 @@ func (r *Report) planAnswer() []string {
 	}
 	if unsafe >= 0 {
 		p := points[unsafe]
-		words := strings.TrimPrefix(p.Estimate.judged(), "not safe: ")
+		words := strings.TrimPrefix(p.Estimate.verdictText(), "not safe: ")
 		part := fmt.Sprintf("not safe: batch %d needs %s%s: %s", p.Batch, bytesize.Format(p.Estimate.Device.Bytes),
 			memory, words)
 		if d := p.Estimate.Decides; d != nil && (d.What != "training" || words == p.Estimate.Unsafe.String()) {
@@ -73,7 +72,7 @@ func (r *Report) sweepAnswer(word string) []string {
 	if ran, ok := lists.Most(points, Point.Fitting); ok {
 		parts = append(parts, fmt.Sprintf("the largest that fits is batch %d (%s, %s)", ran.Batch,
 			bytesize.Format(ran.Run.Device), word))
-		if e := ran.Estimate; e != nil && !e.safe() {
+		if e := ran.Estimate; e != nil && !e.isSafe() {
 			parts = append(parts, fmt.Sprintf("batch %d is not safe: %v", ran.Batch, e.Unsafe))
 		}
 	}

@@ -28,28 +28,29 @@ type Tone uint8
 
 // The tones.
 const (
-	Plain Tone = iota
-	Good
-	Doubtful
-	Bad
+	PlainTone Tone = iota
+	GoodTone
+	DoubtfulTone
+	BadTone
 )
 
-// paint colors a text green, yellow or red.
-func (t Tone) paint(s string, color bool) string {
-	if !color || t == Plain {
+// colorize colors a text green, yellow or red.
+func (t Tone) colorize(s string, color bool) string {
+	if !color || t == PlainTone {
 		return s
 	}
-	return fmt.Sprintf("\x1b[%dm%s\x1b[0m", [...]int{Good: 32, Doubtful: 33, Bad: 31}[t], s)
+	return fmt.Sprintf("\x1b[%dm%s\x1b[0m", [...]int{GoodTone: 32, DoubtfulTone: 33, BadTone: 31}[t], s)
 }
 
 const (
-	// barCells is the length of a bar that ends at the limit, in characters, and beyondCells how far a longer one goes.
-	barCells    = 36
-	beyondCells = 9
+	// barCells is the length of a bar that ends at the limit, in characters, and cellsAboveGPU how far a longer one
+	// goes.
+	barCells      = 36
+	cellsAboveGPU = 9
 )
 
-// eighths are bars shorter than a character.
-var eighths = [...]string{"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"}
+// blockRunes are bars shorter than a character.
+var blockRunes = [...]string{"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"}
 
 // String returns the bar with the mark of the limit. A bar that is longer than the line ends in an arrow.
 func (b Bar) String() string {
@@ -58,16 +59,16 @@ func (b Bar) String() string {
 		units = 1
 	}
 	within, beyond := min(units, barCells*8), max(0, units-barCells*8)
-	line := cells(within, barCells) + "│"
-	if beyond > beyondCells*8 {
-		return line + strings.Repeat("█", beyondCells-1) + "▶"
+	line := barText(within, barCells) + "│"
+	if beyond > cellsAboveGPU*8 {
+		return line + strings.Repeat("█", cellsAboveGPU-1) + "▶"
 	}
-	return line + cells(beyond, beyondCells)
+	return line + barText(beyond, cellsAboveGPU)
 }
 
-// cells draws eighths of characters, padded with spaces.
-func cells(units, width int) string {
-	s := strings.Repeat("█", units/8) + eighths[units%8]
+// barText draws eighths of characters, padded with spaces.
+func barText(units, width int) string {
+	s := strings.Repeat("█", units/8) + blockRunes[units%8]
 	return s + strings.Repeat(" ", width-(units+7)/8)
 }
 
@@ -79,18 +80,19 @@ func (b Bars) render(out *strings.Builder, l Layout) {
 	for _, bar := range b.Bars {
 		width = max(width, len(bar.Label))
 	}
-	if l.Width > 0 && width+barCells+beyondCells+len("   │ 100 % ") > l.Width {
+	if l.Width > 0 && width+barCells+cellsAboveGPU+len("   │ 100 % ") > l.Width {
 		return
 	}
 	fmt.Fprintf(out, " %s\n", printable.Line(b.Title))
 	for _, bar := range b.Bars {
-		fmt.Fprintf(out, " %*s  %s %4.0f %%\n", width, printable.Line(bar.Label), bar.Tone.paint(bar.String(), l.Color),
+		fmt.Fprintf(out, " %*s  %s %4.0f %%\n", width, printable.Line(bar.Label),
+			bar.Tone.colorize(bar.String(), l.Color),
 			100*bar.Share)
 	}
 }
 
-// wholeGPU is the share of a GPU's memory from which a bar shows 100 %: nothing is left for anything else.
-const wholeGPU = 0.995
+// gpuBarShare is the share of a GPU's memory from which a bar shows 100 %: nothing is left for anything else.
+const gpuBarShare = 0.995
 
 // mostBars is how many bars help; more are a wall.
 const mostBars = 30
@@ -115,8 +117,8 @@ func (r *Report) bars() Bars {
 		}
 		bytes, tone := p.need()
 		share := float64(bytes) / float64(d.Memory)
-		if share >= wholeGPU {
-			tone = Bad
+		if share >= gpuBarShare {
+			tone = BadTone
 		}
 		b.Bars = append(b.Bars, Bar{label, share, tone})
 	}
@@ -129,9 +131,9 @@ func (p Point) Verdict() Verdict {
 	case p.Run == nil:
 		return p.Estimate.Verdict
 	case p.Estimate == nil:
-		return p.Run.Judge("")
+		return p.Run.VerdictGiven("")
 	}
-	return p.Run.Judge(p.Estimate.Verdict)
+	return p.Run.VerdictGiven(p.Estimate.Verdict)
 }
 
 // Fitting returns the batch size of a point that fits its device, and zero for others.
@@ -142,15 +144,18 @@ func (p Point) Fitting() int64 {
 	return int64(p.Batch)
 }
 
-// tones are the colors of verdicts.
-var tones = map[Verdict]Tone{Fits: Good, Tight: Doubtful, Slow: Doubtful, Unrecorded: Doubtful, DoesNotFit: Bad}
+// verdictTones are the colors of verdicts.
+var verdictTones = map[Verdict]Tone{
+	Fits: GoodTone, Tight: DoubtfulTone, Slow: DoubtfulTone, Unrecorded: DoubtfulTone,
+	DoesNotFit: BadTone,
+}
 
 // need returns the device bytes of a point, from its run or estimate, and a color. Needs that fit without being safe
 // are not green.
 func (p Point) need() (int64, Tone) {
-	tone := tones[p.Verdict()]
-	if tone == Good && p.Estimate != nil && p.Estimate.Unsafe != "" {
-		tone = Doubtful
+	tone := verdictTones[p.Verdict()]
+	if tone == GoodTone && p.Estimate != nil && p.Estimate.Unsafe != "" {
+		tone = DoubtfulTone
 	}
 	if p.Run != nil && (p.Run.Fits || p.Estimate == nil) {
 		return p.Run.Device, tone

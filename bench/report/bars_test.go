@@ -24,7 +24,7 @@ func TestBarsHaveOneWidthAndGrowWithTheShare(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := rapid.Float64Range(0, 3).Draw(t, "a"), rapid.Float64Range(0, 3).Draw(t, "b")
 		low, high := Bar{Share: min(a, b)}.String(), Bar{Share: max(a, b)}.String()
-		require.Equal(t, barCells+1+beyondCells, utf8.RuneCountInString(low))
+		require.Equal(t, barCells+1+cellsAboveGPU, utf8.RuneCountInString(low))
 		if !strings.Contains(high, "▶") {
 			require.LessOrEqual(t, filled(low), filled(high))
 		}
@@ -34,7 +34,7 @@ func TestBarsHaveOneWidthAndGrowWithTheShare(t *testing.T) {
 			require.NotContains(t, strings.TrimRight(low, " "), " ", "what is beyond the limit reaches it")
 		}
 	})
-	require.Equal(t, strings.Repeat("█", barCells)+"│"+strings.Repeat(" ", beyondCells), Bar{Share: 1}.String())
+	require.Equal(t, strings.Repeat("█", barCells)+"│"+strings.Repeat(" ", cellsAboveGPU), Bar{Share: 1}.String())
 }
 
 // Without the escapes, the text is the same.
@@ -72,8 +72,8 @@ func TestBarsOfFullGPUsAreRed(t *testing.T) {
 		return r.bars().Bars[0].Tone
 	}
 	memory := r.Devices[0].Memory
-	require.Equal(t, Good, tone(memory/2, ""))
-	require.Equal(t, Doubtful, tone(memory/10*9, "over-share"))
-	require.Equal(t, Bad, tone(memory, "over-share"))
-	require.Equal(t, Bad, tone(memory-memory/300, "over-share"))
+	require.Equal(t, GoodTone, tone(memory/2, ""))
+	require.Equal(t, DoubtfulTone, tone(memory/10*9, "over-share"))
+	require.Equal(t, BadTone, tone(memory, "over-share"))
+	require.Equal(t, BadTone, tone(memory-memory/300, "over-share"))
 }

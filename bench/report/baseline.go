@@ -15,20 +15,20 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// maxSmoke is the size of the largest result of a smoke test that is read, in bytes.
-const maxSmoke = 16 << 20
+// maxSmokeBytes is the size of the largest result of a smoke test that is read, in bytes.
+const maxSmokeBytes = 16 << 20
 
 // ReadSmoke reads an earlier result of a smoke test, to detect growth. A result that could hide growth is an error:
 // without checks, with impossible values, or of a configuration that was not safe. file names the file in errors, which
 // are [*input.FormatError].
 func ReadSmoke(file string, r io.Reader) (*Smoke, error) {
 	var s Smoke
-	bounded := &io.LimitedReader{R: r, N: maxSmoke}
+	bounded := &io.LimitedReader{R: r, N: maxSmokeBytes}
 	d := json.NewDecoder(bounded)
 	err := decode(d, &s)
 	switch {
 	case bounded.N <= 0:
-		err = fmt.Errorf("longer than %d MiB", maxSmoke>>20)
+		err = fmt.Errorf("longer than %d MiB", maxSmokeBytes>>20)
 	case errors.Is(err, io.EOF):
 		err = errors.New("is empty")
 	case err == nil:
@@ -62,7 +62,7 @@ func (s *Smoke) check() error {
 		if err := c.check(s.Limit); err != nil {
 			return fmt.Errorf("check %q: %w", c.Name, err)
 		}
-		safe = safe && (c.Safe || c.Aside)
+		safe = safe && (c.Safe || c.NotInVerdict)
 	}
 	if safe != s.Safe {
 		return errors.New("safe contradicts the verdicts of the checks")
@@ -96,11 +96,11 @@ func (s *Smoke) checkComponents() error {
 	if step, ok := lists.First(s.Checks, func(c Check) bool { return c.Name == "training step" && c.Simulated }); ok {
 		total = step.Device
 	}
-	return sum("its components", s.Components, "the training step", total)
+	return checkSum("its components", s.Components, "the training step", total)
 }
 
-// about returns the name of a check without its batch size.
-func (c Check) about() string {
+// label returns the name of a check without its batch size.
+func (c Check) label() string {
 	name, _, _ := strings.Cut(c.Name, ", batch ")
 	return strings.TrimSpace(name)
 }
@@ -119,14 +119,14 @@ func (s *Smoke) Compare(before *Smoke, file string, tolerance float64) error {
 	}
 	for _, pair := range [][2][]Check{{s.Checks, before.Checks}, {before.Checks, s.Checks}} {
 		for _, c := range pair[0] {
-			if !slices.ContainsFunc(pair[1], func(b Check) bool { return b.about() == c.about() }) {
-				return fmt.Errorf("check %q is not in both results; make a new baseline", c.about())
+			if !slices.ContainsFunc(pair[1], func(b Check) bool { return b.label() == c.label() }) {
+				return fmt.Errorf("check %q is not in both results; make a new baseline", c.label())
 			}
 		}
 	}
-	s.Baseline = &Baseline{File: file, Grown: s.since(before, tolerance), Changed: s.changed(before)}
-	allocated, device := s.most()
-	allocatedThen, deviceThen := before.most()
+	s.Baseline = &Baseline{File: file, Grown: s.growthSince(before, tolerance), Changed: s.changedSettings(before)}
+	allocated, device := s.highestPeaks()
+	allocatedThen, deviceThen := before.highestPeaks()
 	if s.Baseline.Peak = (Growth{"peak", deviceThen, device}); device <= deviceThen {
 		s.Baseline.Peak = Growth{"allocated peak", allocatedThen, allocated}
 	}
@@ -136,9 +136,9 @@ func (s *Smoke) Compare(before *Smoke, file string, tolerance float64) error {
 	return nil
 }
 
-// since lists the needs and components that have grown since an earlier result, if the largest need of training has
-// grown: smaller ones may grow without harm. A new component counts as grown from zero.
-func (s *Smoke) since(before *Smoke, tolerance float64) []Growth {
+// growthSince lists the needs and components that have grown since an earlier result, if the largest need of training
+// has grown: smaller ones may grow without harm. A new component counts as grown from zero.
+func (s *Smoke) growthSince(before *Smoke, tolerance float64) []Growth {
 	grown := []Growth{}
 	has := func(was, now int64) bool {
 		return now-was > bytesize.MiB && float64(now) > float64(was)*(1+tolerance)
@@ -148,8 +148,8 @@ func (s *Smoke) since(before *Smoke, tolerance float64) []Growth {
 			grown = append(grown, Growth{name, was, now})
 		}
 	}
-	allocated, device := s.most()
-	allocatedThen, deviceThen := before.most()
+	allocated, device := s.highestPeaks()
+	allocatedThen, deviceThen := before.highestPeaks()
 	if !has(allocatedThen, allocated) && !has(deviceThen, device) {
 		return grown
 	}
@@ -164,26 +164,26 @@ func (s *Smoke) since(before *Smoke, tolerance float64) []Growth {
 	}
 	for _, c := range s.Checks {
 		for _, b := range before.Checks {
-			if b.about() == c.about() {
-				see("check "+c.about(), b.Device, c.Device)
+			if b.label() == c.label() {
+				see("check "+c.label(), b.Device, c.Device)
 			}
 		}
 	}
 	return grown
 }
 
-// most returns the largest allocated and device bytes of the judged moments.
-func (s *Smoke) most() (allocated, device int64) {
+// highestPeaks returns the largest allocated and device bytes of the judged moments.
+func (s *Smoke) highestPeaks() (allocated, device int64) {
 	for _, c := range s.Checks {
-		if !c.Aside {
+		if !c.NotInVerdict {
 			allocated, device = max(allocated, c.Allocated), max(device, c.Device)
 		}
 	}
 	return allocated, device
 }
 
-// changed lists the differences between the tested cases.
-func (s *Smoke) changed(before *Smoke) []string {
+// changedSettings lists the differences between the tested cases.
+func (s *Smoke) changedSettings(before *Smoke) []string {
 	var all []string
 	see := func(name string, was, is any) {
 		if was, is := fmt.Sprint(was), fmt.Sprint(is); was != is {

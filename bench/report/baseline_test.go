@@ -97,7 +97,7 @@ func FuzzReadSmoke(f *testing.F) {
 // What was not judged, as a stage that nobody asked for, may be unsafe in a baseline.
 func TestBaselineMayHaveWhatWasNotJudged(t *testing.T) {
 	s := good()
-	s.Checks[2].Name, s.Checks[2].Safe, s.Checks[2].Aside, s.Checks[2].Need = "stage full", false, true, 950
+	s.Checks[2].Name, s.Checks[2].Safe, s.Checks[2].NotInVerdict, s.Checks[2].Need = "stage full", false, true, 950
 	text, err := json.Marshal(s)
 	require.NoError(t, err)
 	_, err = ReadSmoke("base.json", strings.NewReader(string(text)))

@@ -12,8 +12,8 @@ import (
 // BisectionSchema names the format of a bisection.
 const BisectionSchema = "vprof.bisection/v1"
 
-// mostLines bounds the lines of a table of changes.
-const mostLines = 8
+// maxChangedLines bounds the lines of a table of changes.
+const maxChangedLines = 8
 
 // Bisection names which releases of packages changed what a script needs.
 type Bisection struct {
@@ -42,8 +42,9 @@ type BisectionCause struct {
 	Package string `json:"package"`
 	Old     string `json:"old"`
 	New     string `json:"new"`
-	// With are changes of other packages without which the script does not run or has the old peak: "b 1.0 -> 1.9".
-	With []string `json:"with,omitempty"`
+	// RequiredChanges are changes of other packages without which the script does not run or has the old peak: "b 1.0
+	// -> 1.9".
+	RequiredChanges []string `json:"with,omitempty"`
 	// Before and After are allocated bytes at the peak with the two releases, beside the same other packages.
 	Before int64 `json:"before_bytes"`
 	After  int64 `json:"after_bytes"`
@@ -53,8 +54,8 @@ type BisectionCause struct {
 
 // String returns the cause as a part of a sentence: "peak +0.9 GiB, since trl 1.15 -> 1.16".
 func (c BisectionCause) String() string {
-	return fmt.Sprintf("peak %s, since %s %s -> %s", signed(c.After-c.Before), c.Package, c.Old, c.New) +
-		phrase.If(len(c.With) > 0, " with %s", strings.Join(c.With, ", "))
+	return fmt.Sprintf("peak %s, since %s %s -> %s", signedBytes(c.After-c.Before), c.Package, c.Old, c.New) +
+		phrase.If(len(c.RequiredChanges) > 0, " with %s", strings.Join(c.RequiredChanges, ", "))
 }
 
 // Sentence returns the causes in words.
@@ -76,7 +77,7 @@ func (b *Bisection) Sheets() []Sheet {
 	sheets := []Sheet{s}
 	for _, c := range b.Causes {
 		title := fmt.Sprintf("%s %s -> %s, at the peak, by line and phase", c.Package, c.Old, c.New)
-		sheets = append(sheets, changesSheet(title, c.Old, c.New, c.Lines, mostLines))
+		sheets = append(sheets, changesSheet(title, c.Old, c.New, c.Lines, maxChangedLines))
 	}
 	return sheets
 }
@@ -84,7 +85,7 @@ func (b *Bisection) Sheets() []Sheet {
 // Data implements [Document].
 func (b *Bisection) Data() Data {
 	return Data{
-		linesOf(*b, func(b *Bisection) *[]BisectionCause { return &b.Causes }),
+		jsonLines(*b, func(b *Bisection) *[]BisectionCause { return &b.Causes }),
 		Rows("package old new before_bytes after_bytes gpu", b.Causes, b),
 	}
 }

@@ -71,20 +71,20 @@ func (c *Calibration) Sheets() []Sheet {
 		Columns: Columns("coefficient | value> | 95 % interval> | source"),
 	}
 	for _, k := range c.Coefficients {
-		values.Row(k.Name, Amount(k.Name, k.Value), "± "+Amount(k.Name, 1.96*k.StdErr), k.Source)
+		values.Row(k.Name, FormatCoefficient(k.Name, k.Value), "± "+FormatCoefficient(k.Name, 1.96*k.StdErr), k.Source)
 	}
 	for _, u := range c.Undetermined {
 		values.Notes.Add("not determined: %s.", u)
 	}
 	if len(c.Points) == 0 {
-		values.Notes = append(values.Notes, c.written()...)
+		values.Notes = append(values.Notes, c.fileNotes()...)
 		return []Sheet{values}
 	}
 	return []Sheet{values, c.pointSheet()}
 }
 
-// Amount formats a coefficient in the unit that its name implies: a time, a share, or bytes.
-func Amount(name string, v float64) string {
+// FormatCoefficient formats a coefficient in the unit that its name implies: a time, a share, or bytes.
+func FormatCoefficient(name string, v float64) string {
 	term, of, _ := strings.Cut(strings.TrimPrefix(name, "synthetic "), ":")
 	switch {
 	case name == "host":
@@ -109,12 +109,12 @@ func (c *Calibration) pointSheet() Sheet {
 	}
 	s.Notes.Add("median and largest error: default %s, calibrated %s, held out %s.",
 		&c.Errors.Before, &c.Errors.After, c.Errors.HeldOut)
-	s.Notes = append(s.Notes, c.written()...)
+	s.Notes = append(s.Notes, c.fileNotes()...)
 	return s
 }
 
-// written returns notes with the names of the written files.
-func (c *Calibration) written() (notes phrase.List) {
+// fileNotes returns notes with the names of the written files.
+func (c *Calibration) fileNotes() (notes phrase.List) {
 	notes.If(c.File != "", "written to %s.", c.File)
 	notes.If(c.Backup != "", "the previous file is in %s.", c.Backup)
 	return notes
@@ -139,7 +139,7 @@ func percentOff(estimate, observed int64) string {
 // Data implements [Document].
 func (c *Calibration) Data() Data {
 	return Data{
-		linesOf(*c, func(c *Calibration) *[]CalibrationPoint { return &c.Points }),
+		jsonLines(*c, func(c *Calibration) *[]CalibrationPoint { return &c.Points }),
 		Rows("entry label batch observed_bytes before_bytes after_bytes held_out_bytes", c.Points, c),
 	}
 }
@@ -160,7 +160,7 @@ type Coefficients struct {
 type CoefficientRow struct {
 	Entry string       `json:"entry"`
 	Name  string       `json:"name"`
-	Now   *Coefficient `json:"now,omitempty"`
+	New   *Coefficient `json:"now,omitempty"`
 	Old   *Coefficient `json:"old,omitempty"`
 	// Significant is true if the change is more than both errors explain.
 	Significant bool `json:"significant,omitempty"`
@@ -174,9 +174,9 @@ func (c *Coefficients) Sheets() []Sheet {
 	}
 	for _, r := range c.Rows {
 		if c.Compared {
-			s.Row(r.Entry, r.Name, r.cell(r.Old), r.cell(r.Now), r.change())
+			s.Row(r.Entry, r.Name, r.cell(r.Old), r.cell(r.New), r.change())
 		} else {
-			s.Row(r.Entry, r.Name, r.cell(r.Now), "± "+Amount(r.Name, 1.96*r.Now.StdErr), r.Now.Source)
+			s.Row(r.Entry, r.Name, r.cell(r.New), "± "+FormatCoefficient(r.Name, 1.96*r.New.StdErr), r.New.Source)
 		}
 	}
 	if len(s.Rows) == 0 {
@@ -189,16 +189,16 @@ func (r CoefficientRow) cell(c *Coefficient) string {
 	if c == nil {
 		return "-"
 	}
-	return Amount(r.Name, c.Value)
+	return FormatCoefficient(r.Name, c.Value)
 }
 
 func (r CoefficientRow) change() string {
 	switch {
 	case r.Old == nil:
 		return "new"
-	case r.Now == nil:
+	case r.New == nil:
 		return "gone"
-	case r.Old.Value == r.Now.Value:
+	case r.Old.Value == r.New.Value:
 		return "same"
 	case r.Significant:
 		return "significant"
@@ -210,18 +210,17 @@ func (r CoefficientRow) change() string {
 func (c *Coefficients) Data() Data {
 	rows := make([][]any, len(c.Rows))
 	for i, r := range c.Rows {
-		rows[i] = []any{r, r.Now.exact("now"), r.Old.exact("old")}
+		rows[i] = []any{r, r.New.exactValues("now"), r.Old.exactValues("old")}
 	}
 	return Data{
-		linesOf(*c, func(c *Coefficients) *[]CoefficientRow { return &c.Rows }),
+		jsonLines(*c, func(c *Coefficients) *[]CoefficientRow { return &c.Rows }),
 		Rows(`entry name value=now_value stderr=now_stderr source=now_source old_value old_stderr significant`, rows),
 	}
 }
 
-// exact returns the values of a coefficient with all digits.
-func (c *Coefficient) exact(of string) extra {
+func (c *Coefficient) exactValues(of string) extraValues {
 	if c == nil {
 		return nil
 	}
-	return extra{of + "_value": fmt.Sprint(c.Value), of + "_stderr": fmt.Sprint(c.StdErr)}
+	return extraValues{of + "_value": fmt.Sprint(c.Value), of + "_stderr": fmt.Sprint(c.StdErr)}
 }

@@ -124,12 +124,11 @@ func (e *Estimate) check() error {
 		e.Host.check(), e.Evaluation.check(),
 		e.Allocated.check("its estimate: allocated"), e.Reserved.check("its estimate: reserved"),
 		e.Device.check("its estimate: device"),
-		sum("its estimate: components", e.Components, "device", e.Device.Bytes),
+		checkSum("its estimate: components", e.Components, "device", e.Device.Bytes),
 	)
 }
 
-// sum returns an error unless the parts sum to the total.
-func sum(name string, parts []Component, of string, total int64) error {
+func checkSum(name string, parts []Component, of string, total int64) error {
 	var sum int64
 	for i, c := range parts {
 		if c.Bytes < 0 || c.Bytes > maxBytes {
@@ -154,9 +153,9 @@ func (u *Run) check() error {
 		return nil
 	}
 	switch {
-	case min(u.Requested, u.Allocated, u.Reserved, u.Device, u.Context, u.Kernels, u.Others, u.Process) < 0:
+	case min(u.Requested, u.Allocated, u.Reserved, u.Device, u.Context, u.Kernels, u.OtherProcessBytes, u.Process) < 0:
 		return errors.New("its run has negative bytes")
-	case max(u.Reserved, u.Device, u.Others, u.Process) > maxBytes:
+	case max(u.Reserved, u.Device, u.OtherProcessBytes, u.Process) > maxBytes:
 		return fmt.Errorf("its run has more than %d bytes", int64(maxBytes))
 	case u.Requested > u.Allocated:
 		return fmt.Errorf("its run has more bytes requested (%d) than allocated (%d)", u.Requested, u.Allocated)
@@ -180,7 +179,7 @@ func (u *Run) check() error {
 	if len(u.Classes) == 0 {
 		return nil
 	}
-	return sum("its run: classes", u.Classes, "allocated_bytes", u.Allocated)
+	return checkSum("its run: classes", u.Classes, "allocated_bytes", u.Allocated)
 }
 
 func (u *Run) checkPhase(p Phase) error {

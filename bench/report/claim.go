@@ -15,12 +15,12 @@ type Claim struct {
 	Guide   string `json:"guide"`
 	Project string `json:"project"`
 	Where   string `json:"where"`
-	// Of is the quantity: "device", "allocated", "weights".
-	Of string `json:"of"`
+	// Quantity is the quantity: "device", "allocated", "weights".
+	Quantity string `json:"of"`
 	// Quote is the estimate as the guide writes it.
 	Quote string `json:"says"`
-	// Doubted reports whether the guide expects that the batch does not fit.
-	Doubted bool `json:"doubted,omitempty"`
+	// IsDoubted reports whether the guide expects that the batch does not fit.
+	IsDoubted bool `json:"doubted,omitempty"`
 	// Bytes or Share are its limits; a claim that a batch fits has neither.
 	Bytes *ByteRange  `json:"bytes,omitempty"`
 	Share *ShareRange `json:"share,omitempty"`
@@ -63,8 +63,8 @@ type Answer struct {
 	Refused string `json:"refused,omitempty"`
 }
 
-// Add widens the range to include a value, which is a share or bytes.
-func (a *Answer) Add(value float64, share bool) {
+// AddValue widens the range to include a value, which is a share or bytes.
+func (a *Answer) AddValue(value float64, share bool) {
 	if share {
 		if a.Share == nil {
 			a.Share = &ShareRange{value, value}
@@ -89,8 +89,8 @@ func (a *Answer) AddTime(s Seconds) {
 	a.Seconds.Low, a.Seconds.High = min(a.Seconds.Low, s.Low), max(a.Seconds.High, s.High)
 }
 
-// Judged adds the verdict on one of the answer's cases; the worst is kept.
-func (a *Answer) Judged(v Verdict) {
+// AddVerdict adds the verdict on one of the answer's cases; the worst is kept.
+func (a *Answer) AddVerdict(v Verdict) {
 	a.Verdict = a.Verdict.Worse(v)
 }
 
@@ -112,15 +112,15 @@ func (r ByteRange) String() string {
 
 // String returns the range in percent.
 func (r ShareRange) String() string {
-	low, high := points(r.Low), points(r.High)
+	low, high := percentagePoints(r.Low), percentagePoints(r.High)
 	if low == high {
 		return low
 	}
 	return strings.TrimSuffix(low, " %") + " to " + high
 }
 
-// points formats a share in whole percent.
-func points(x float64) string { return fmt.Sprintf("%d %%", int(math.Round(100*x))) }
+// percentagePoints formats a share in whole percent.
+func percentagePoints(x float64) string { return fmt.Sprintf("%d %%", int(math.Round(100*x))) }
 
 // How far off a guide's round figure may be and still be right: a tenth of an amount, or five points of a share.
 const (
@@ -135,9 +135,9 @@ func (c Claim) Judge() string {
 	switch {
 	case a == nil || a.Refused != "":
 		return "-"
-	case c.Doubted && a.Verdict == Fits:
+	case c.IsDoubted && a.Verdict == Fits:
 		return "too careful"
-	case c.Doubted && a.Verdict == DoesNotFit:
+	case c.IsDoubted && a.Verdict == DoesNotFit:
 		return "right"
 	case a.Verdict != "":
 		return map[Verdict]string{
@@ -163,15 +163,15 @@ func judgeBytes(guide, truth ByteRange) string {
 	case least > high*(1+amountTolerance) && high <= 0:
 		return "too high"
 	case least > high*(1+amountTolerance):
-		return span(least/high, least/low) + " too high"
+		return rangeText(least/high, least/low) + " too high"
 	case most*(1+amountTolerance) < low:
-		return span(low/most, high/most) + " too low"
+		return rangeText(low/most, high/most) + " too low"
 	case most*(1+amountTolerance) < high:
-		return "up to " + times(high/most) + " too low"
+		return "up to " + timesText(high/most) + " too low"
 	case least > low*(1+amountTolerance) && low <= 0:
 		return "partly too high"
 	case least > low*(1+amountTolerance):
-		return "up to " + times(least/low) + " too high"
+		return "up to " + timesText(least/low) + " too high"
 	}
 	return "right"
 }
@@ -181,9 +181,9 @@ func judgeBytes(guide, truth ByteRange) string {
 func judgeTimes(guide, truth Seconds) string {
 	switch {
 	case guide.High < truth.Low:
-		return "outside: " + times(truth.Low/guide.High) + " too short"
+		return "outside: " + timesText(truth.Low/guide.High) + " too short"
 	case guide.Low > truth.High:
-		return "outside: " + times(guide.Low/truth.High) + " too long"
+		return "outside: " + timesText(guide.Low/truth.High) + " too long"
 	case guide.Low < truth.Low || guide.High > truth.High:
 		return "partly outside"
 	}
@@ -205,17 +205,17 @@ func judgeShares(guide, truth ShareRange) string {
 	return "right"
 }
 
-// span formats a range of factors, or one factor if both ends look the same.
-func span(least, most float64) string {
-	from, to := times(least), times(most)
+// rangeText formats a range of factors, or one factor if both ends look the same.
+func rangeText(least, most float64) string {
+	from, to := timesText(least), timesText(most)
 	if from == to || math.IsInf(most, 0) {
 		return from
 	}
 	return strings.TrimSuffix(from, "×") + " to " + to
 }
 
-// times formats a factor with two digits.
-func times(x float64) string {
+// timesText formats a factor with two digits.
+func timesText(x float64) string {
 	if x < 10 {
 		return fmt.Sprintf("%.1f×", x)
 	}
@@ -253,7 +253,7 @@ func ClaimSheets(claims []Claim) []Sheet {
 			sheets = append(sheets, Sheet{Title: title, Columns: columns})
 		}
 		s := &sheets[len(sheets)-1]
-		of, conditions := strings.ReplaceAll(c.Of, "board", "GPU"), c.Conditions // the quantity's name in files
+		of, conditions := strings.ReplaceAll(c.Quantity, "board", "GPU"), c.Conditions // the quantity's name in files
 		if c.Baseline != "" {
 			of = "saving of " + of
 			conditions = strings.TrimPrefix(conditions+" instead of "+c.Baseline, " ")
@@ -271,7 +271,7 @@ func ClaimSheets(claims []Claim) []Sheet {
 }
 
 // claim formats the guide's estimate for the point as a cell: of several estimates, the one with the most conditions.
-func (p Point) claim(c column) string {
+func (p Point) claim(c byteColumn) string {
 	if len(p.Claims) == 0 || p.Claims[0].Bytes == nil {
 		return "-"
 	}

@@ -39,14 +39,20 @@ func TestGuidesAreJudgedByTheirLimits(t *testing.T) {
 		{report.Claim{Share: share(0.3, 0.4), Answer: &report.Answer{Share: share(-0.7, -0.7)}}, "too high"},
 		{report.Claim{Seconds: seconds(2, 3), Answer: &report.Answer{Seconds: seconds(2, 4)}}, "right"},
 		{report.Claim{Seconds: seconds(1, 3), Answer: &report.Answer{Seconds: seconds(2, 4)}}, "partly outside"},
-		{report.Claim{Seconds: seconds(1, 1), Answer: &report.Answer{Seconds: seconds(2, 4)}}, "outside: 2.0× too short"},
-		{report.Claim{Seconds: seconds(6, 8), Answer: &report.Answer{Seconds: seconds(2, 4)}}, "outside: 1.5× too long"},
+		{
+			report.Claim{Seconds: seconds(1, 1), Answer: &report.Answer{Seconds: seconds(2, 4)}},
+			"outside: 2.0× too short",
+		},
+		{
+			report.Claim{Seconds: seconds(6, 8), Answer: &report.Answer{Seconds: seconds(2, 4)}},
+			"outside: 1.5× too long",
+		},
 		{report.Claim{Answer: &report.Answer{Verdict: report.Fits, Bytes: bytes(1, 1)}}, "right"},
 		{report.Claim{Answer: &report.Answer{Verdict: report.Tight}}, "tight"},
 		{report.Claim{Answer: &report.Answer{Verdict: report.DoesNotFit}}, "wrong"},
-		{report.Claim{Doubted: true, Answer: &report.Answer{Verdict: report.Fits}}, "too careful"},
-		{report.Claim{Doubted: true, Answer: &report.Answer{Verdict: report.Tight}}, "tight"},
-		{report.Claim{Doubted: true, Answer: &report.Answer{Verdict: report.DoesNotFit}}, "right"},
+		{report.Claim{IsDoubted: true, Answer: &report.Answer{Verdict: report.Fits}}, "too careful"},
+		{report.Claim{IsDoubted: true, Answer: &report.Answer{Verdict: report.Tight}}, "tight"},
+		{report.Claim{IsDoubted: true, Answer: &report.Answer{Verdict: report.DoesNotFit}}, "right"},
 	} {
 		require.Equal(t, c.want, c.claim.Judge(), "%+v", c.claim)
 	}
@@ -60,10 +66,10 @@ func TestAnswersHoldWhatIsAdded(t *testing.T) {
 		var bytes, shares report.Answer
 		worst := 0
 		for _, v := range values {
-			bytes.Add(float64(v), false)
-			shares.Add(float64(v), true)
+			bytes.AddValue(float64(v), false)
+			shares.AddValue(float64(v), true)
 			i := rapid.IntRange(0, 2).Draw(t, "verdict")
-			bytes.Judged(verdicts[i])
+			bytes.AddVerdict(verdicts[i])
 			worst = max(worst, i)
 		}
 		for _, v := range values {

@@ -45,7 +45,7 @@ type Change struct {
 func (c Change) String() string {
 	cost := "?"
 	if c.Device != nil {
-		cost = signed(*c.Device)
+		cost = signedBytes(*c.Device)
 	}
 	return fmt.Sprintf("%s: %s %s -> %s", cost, c.Field, cmp.Or(c.A, "default"), cmp.Or(c.B, "default"))
 }
@@ -69,8 +69,8 @@ type ComparisonRow struct {
 	Over       bool    `json:"over"`
 }
 
-// Amounts are the peaks of a step in bytes; zero is unknown.
-type Amounts struct {
+// MemoryCounts are the peaks of a step in bytes; zero is unknown.
+type MemoryCounts struct {
 	GPU, Torch, Kind            string
 	Allocated, Reserved, Device int64
 }
@@ -98,7 +98,7 @@ type SnapshotSummary struct {
 }
 
 // Match adds the rows of a step that both files have.
-func (c *Comparison) Match(a, b Amounts, step string) {
+func (c *Comparison) Match(a, b MemoryCounts, step string) {
 	for _, count := range []struct {
 		name string
 		a, b int64
@@ -137,7 +137,7 @@ func (c *Comparison) Sheets() []Sheet {
 		case r.A != r.B:
 			verdict = "within"
 		}
-		s.Row(step, r.Count, r.A, r.B, signed(r.B-r.A), fmt.Sprintf("%+.2f %%", 100*r.Difference), verdict)
+		s.Row(step, r.Count, r.A, r.B, signedBytes(r.B-r.A), fmt.Sprintf("%+.2f %%", 100*r.Difference), verdict)
 	}
 	if len(c.Rows) > 0 {
 		r := c.Rows[0]
@@ -146,7 +146,7 @@ func (c *Comparison) Sheets() []Sheet {
 			withA, withB = " with PyTorch "+r.TorchA, " with PyTorch "+r.TorchB
 		}
 		s.Notes.Add("%s is %s, %s is %s; %d of %d rows differ by more than %.4g %%.", c.A,
-			kindOn(r.KindA, r.GPUA)+withA, c.B, kindOn(r.KindB, r.GPUB)+withB, c.Over, len(c.Rows), 100*c.Tolerance)
+			kindText(r.KindA, r.GPUA)+withA, c.B, kindText(r.KindB, r.GPUB)+withB, c.Over, len(c.Rows), 100*c.Tolerance)
 	}
 	for _, change := range c.Changes {
 		s.Notes = append(s.Notes, change.String())
@@ -161,7 +161,7 @@ func (c *Comparison) Sheets() []Sheet {
 	return sheets
 }
 
-func kindOn(kind, gpu string) string {
+func kindText(kind, gpu string) string {
 	if gpu == "" {
 		return "a " + kind
 	}
@@ -176,7 +176,7 @@ func onlyIn(label string, steps []string) []string {
 	return []string{"only in " + label + ": " + steps[0] + more + "."}
 }
 
-func signed(n int64) string {
+func signedBytes(n int64) string {
 	if n < 0 {
 		return "-" + bytesize.Format(-n)
 	}
@@ -204,7 +204,7 @@ func (s SnapshotSummary) sheet() Sheet {
 // Data implements [Document].
 func (c *Comparison) Data() Data {
 	return Data{
-		linesOf(*c, func(c *Comparison) *[]ComparisonRow { return &c.Rows }),
+		jsonLines(*c, func(c *Comparison) *[]ComparisonRow { return &c.Rows }),
 		Rows("step count a a_kind a_gpu a_torch a_bytes b b_kind b_gpu b_torch b_bytes difference over", c.Rows, c),
 	}
 }

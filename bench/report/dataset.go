@@ -11,8 +11,9 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// Saved returns the device bytes of the estimate that streaming the data set would save; zero if no data is on the GPU.
-func (p Point) Saved() int64 {
+// StreamingSavings returns the device bytes of the estimate that streaming the data set would save; zero if no data is
+// on the GPU.
+func (p Point) StreamingSavings() int64 {
 	if p.Streamed == nil || p.Estimate == nil {
 		return 0
 	}
@@ -24,7 +25,7 @@ func (r *Report) StreamingNote() string {
 	var saved []int64
 	for _, p := range r.Points {
 		if p.Streamed != nil && p.Estimate != nil {
-			saved = append(saved, p.Saved())
+			saved = append(saved, p.StreamingSavings())
 		}
 	}
 	if len(saved) == 0 {
@@ -38,16 +39,16 @@ func (r *Report) StreamingNote() string {
 		"of device memory.", bytesize.Format(r.Case.Dataset), most)
 }
 
-func streamedCell(p Point, c column) string {
+func streamedCell(p Point, c byteColumn) string {
 	if p.Streamed == nil {
 		return "-"
 	}
 	return c.interval(*p.Streamed)
 }
 
-// subject describes the model and the settings that all choices share: task, adapters, release of PyTorch, and data on
-// the GPU.
-func (f *Fit) subject() string {
+// searchSubject describes the model and the settings that all choices share: task, adapters, release of PyTorch, and
+// data on the GPU.
+func (f *Fit) searchSubject() string {
 	if len(f.Choices) == 0 {
 		return f.Model
 	}
@@ -65,14 +66,14 @@ func (r *Report) loopNote() string {
 		return ""
 	}
 	e, less := most.Estimate, most.otherLoopLess()
-	note := fmt.Sprintf("loop: %s%s, which needs most; %s needs %s less", e.Loop, loopWords[e.Loop], e.OtherLoop.Loop,
+	note := fmt.Sprintf("loop: %s%s, which needs most; %s needs %s less", e.Loop, loopNames[e.Loop], e.OtherLoop.Loop,
 		bytesize.Format(less))
 	note += phrase.If(len(r.Points) > 1, " at batch %d", most.Batch)
 	return fmt.Sprintf("%s: --loop %s.", note, e.OtherLoop.Loop)
 }
 
-// loopWords describe loops that users write themselves.
-var loopWords = map[models.Loop]string{models.LoopPlain: " (one of your own that keeps `outputs`)"}
+// loopNames describe loops that users write themselves.
+var loopNames = map[models.Loop]string{models.LoopPlain: " (one of your own that keeps `outputs`)"}
 
 // otherLoopLess returns how many device bytes less the other loop needs; zero where a flag chose the loop.
 func (p Point) otherLoopLess() int64 {
@@ -82,12 +83,12 @@ func (p Point) otherLoopLess() int64 {
 	return p.Estimate.Device.Bytes - p.Estimate.OtherLoop.Device
 }
 
-// judgedLoops returns a note with the loops of rows whose loop no flag chose: the one that needs most is judged.
-func judgedLoops(loops []models.Loop) []string {
+// loopNamesOf returns a note with the loops of rows whose loop no flag chose: the one that needs most is judged.
+func loopNamesOf(loops []models.Loop) []string {
 	var names []string
 	for _, l := range loops {
 		if l != "" {
-			names = lists.Union(names, string(l)+loopWords[l])
+			names = lists.Union(names, string(l)+loopNames[l])
 		}
 	}
 	if len(names) == 0 {

@@ -16,11 +16,11 @@ const DiagnosisSchema = "vprof.diagnosis/v1"
 type Diagnosis struct {
 	Schema   string    `json:"schema" jsonschema:"const=vprof.diagnosis/v1"`
 	Tool     Tool      `json:"tool"`
-	Of       string    `json:"of"`
+	Subject  string    `json:"of"`
 	Findings []Finding `json:"findings"`
 	// Remedies are in the order to try them, Now the device bytes without; absent if it is not known what was trained.
-	Remedies []Remedy  `json:"remedies,omitempty"`
-	Now      *Interval `json:"now_device,omitempty"`
+	Remedies    []Remedy  `json:"remedies,omitempty"`
+	PresentNeed *Interval `json:"now_device,omitempty"`
 	// Case is the case that the remedies were estimated for, and GPU how its GPU was found, or that
 	// it was not; absent where the user or the file names it.
 	Case string `json:"case,omitempty"`
@@ -40,29 +40,32 @@ type Finding struct {
 	GPU string `json:"gpu,omitempty"`
 }
 
-// short are the kinds of findings that a lower need of memory would solve.
-var short = []string{"out of memory", "cache given back", "nearly full", "spike", "variable input", "fragmentation"}
+// shortKinds are the kinds of findings that a lower need of memory would solve.
+var shortKinds = []string{
+	"out of memory", "cache given back", "nearly full", "spike", "variable input",
+	"fragmentation",
+}
 
-// Short reports whether a finding would be solved by a lower need of memory.
-func (d *Diagnosis) Short() bool { return d.Has(short...) }
+// IsShort reports whether a finding would be solved by a lower need of memory.
+func (d *Diagnosis) IsShort() bool { return d.Has(shortKinds...) }
 
 // Has reports whether there is a finding of one of the kinds.
 func (d *Diagnosis) Has(kinds ...string) bool {
 	return slices.ContainsFunc(d.Findings, func(f Finding) bool { return slices.Contains(kinds, f.Kind) })
 }
 
-func (f Finding) name() string { return f.Kind + phrase.After(" on ", f.GPU) }
+func (f Finding) kindTitle() string { return f.Kind + phrase.After(" on ", f.GPU) }
 
 // Remedy is a change that may help.
 type Remedy struct {
 	What string `json:"what"`
 	// Saves are the device bytes that this case would need less, by the estimate.
 	Saves int64 `json:"saves_bytes"`
-	// Then are the device bytes with the remedy applied, and Unsafe is why they are not safe; absent if safe.
-	Then   Interval `json:"then_device"`
-	Unsafe Reason   `json:"unsafe,omitempty" jsonschema:"enum=over-share,enum=gpu-full,enum=oom,enum=gives-back,enum=not-recorded,enum=host-full,enum=smaller-batch"`
-	// Needs is a step to do first, because the project's own trainer does not read the setting; absent if it does.
-	Needs string `json:"needs,omitempty"`
+	// NeedAfter are the device bytes with the remedy applied, and Unsafe is why they are not safe; absent if safe.
+	NeedAfter Interval `json:"then_device"`
+	Unsafe    Reason   `json:"unsafe,omitempty" jsonschema:"enum=over-share,enum=gpu-full,enum=oom,enum=gives-back,enum=not-recorded,enum=host-full,enum=smaller-batch"`
+	// Requires is a step to do first, because the project's own trainer does not read the setting; absent if it does.
+	Requires string `json:"needs,omitempty"`
 	// How tells how the saving of a script's remedy was found: tried in a step of the script, replayed, or an estimate.
 	How string `json:"how,omitempty" jsonschema:"enum=tried,enum=replayed,enum=estimate"`
 }
@@ -80,9 +83,9 @@ func (d *Diagnosis) Problems() int {
 
 // Sheets implements [Document].
 func (d *Diagnosis) Sheets() []Sheet {
-	s := Sheet{Title: d.Of, Columns: Columns("finding | what")}
+	s := Sheet{Title: d.Subject, Columns: Columns("finding | what")}
 	for _, f := range d.Findings {
-		s.Row(f.name(), f.What)
+		s.Row(f.kindTitle(), f.What)
 		for _, e := range f.Evidence {
 			s.Row("", "evidence: "+e)
 		}
@@ -99,7 +102,7 @@ func (d *Diagnosis) Sheets() []Sheet {
 		sheets = append(sheets, d.remedySheet())
 	case d.GPU != "":
 		sheets[0].Notes.Add("%s.", d.GPU)
-	case d.Case == "" && (d.Short() || d.Has("under-use")):
+	case d.Case == "" && (d.IsShort() || d.Has("under-use")):
 		sheets[0].Notes.Add("give --model, --batch and --gpu for remedies with their savings.")
 	}
 	return sheets
@@ -108,13 +111,13 @@ func (d *Diagnosis) Sheets() []Sheet {
 // remedySheet returns a row for each remedy.
 func (d *Diagnosis) remedySheet() Sheet {
 	r := Sheet{Title: "remedies for " + d.Case, Columns: Columns("remedy | saves> | then needs> | verdict")}
-	if d.Now != nil {
-		r.Row("now", "", d.Now.High, "")
+	if d.PresentNeed != nil {
+		r.Row("now", "", d.PresentNeed.High, "")
 	}
 	for _, remedy := range d.Remedies {
-		what := remedy.What + phrase.If(remedy.Needs != "", " (needs %s)", remedy.Needs) +
+		what := remedy.What + phrase.If(remedy.Requires != "", " (needs %s)", remedy.Requires) +
 			phrase.After(", ", remedy.How)
-		r.Row(what, remedy.Saves, remedy.Then.High, remedy.Unsafe.String())
+		r.Row(what, remedy.Saves, remedy.NeedAfter.High, remedy.Unsafe.String())
 	}
 	if d.Remedies[0].How != "" {
 		r.Notes.Add(
@@ -134,17 +137,17 @@ func (d *Diagnosis) Data() Data {
 	rows := [][]string{{"of", "type", "name", "problem", "text", "saves_bytes", "then_device_bytes", "unsafe"}}
 	for _, f := range d.Findings {
 		rows = append(rows, []string{
-			d.Of, "finding", f.name(), strconv.FormatBool(f.Problem),
+			d.Subject, "finding", f.kindTitle(), strconv.FormatBool(f.Problem),
 			strings.Join(f.Evidence, "; "), "", "", "",
 		})
 		for _, a := range f.Advice {
-			rows = append(rows, []string{d.Of, "advice", f.name(), "", a, "", "", ""})
+			rows = append(rows, []string{d.Subject, "advice", f.kindTitle(), "", a, "", "", ""})
 		}
 	}
 	for _, r := range d.Remedies {
 		rows = append(rows, []string{
-			d.Of, "remedy", "", "", r.What, fmt.Sprint(r.Saves), fmt.Sprint(r.Then.High), string(r.Unsafe),
+			d.Subject, "remedy", "", "", r.What, fmt.Sprint(r.Saves), fmt.Sprint(r.NeedAfter.High), string(r.Unsafe),
 		})
 	}
-	return Data{linesOf(*d, func(d *Diagnosis) *[]Finding { return &d.Findings }), rows}
+	return Data{jsonLines(*d, func(d *Diagnosis) *[]Finding { return &d.Findings }), rows}
 }

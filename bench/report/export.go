@@ -30,7 +30,7 @@ func Exports(paths []string) ([]Export, error) {
 		if err != nil {
 			return nil, err
 		}
-		if exports[i], err = writable(path); err != nil {
+		if exports[i], err = newExport(path); err != nil {
 			return nil, err
 		}
 		exports[i].format = format
@@ -38,8 +38,8 @@ func Exports(paths []string) ([]Export, error) {
 	return exports, nil
 }
 
-// writable checks that a file can be written, and removes it again if it is new.
-func writable(path string) (Export, error) {
+// newExport checks that a file can be written, and removes it again if it is new.
+func newExport(path string) (Export, error) {
 	_, missing := os.Stat(path)
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
 	if err != nil {
@@ -65,7 +65,7 @@ func writable(path string) (Export, error) {
 // WriteFile replaces a file's content by the output of write, which may be larger than memory. A reader sees either all
 // of the old content or all of the new. The file may have any suffix.
 func WriteFile(path string, write func(io.Writer) error) error {
-	e, err := writable(path)
+	e, err := newExport(path)
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (e Export) Write(d Document) error {
 
 func (e Export) write(write func(io.Writer) error) error {
 	if !e.direct {
-		return named(e.path, rewrite.Create(e.path, e.mode, write))
+		return pathError(e.path, rewrite.Create(e.path, e.mode, write))
 	}
 	f, err := os.OpenFile(e.path, os.O_WRONLY|os.O_TRUNC, e.mode)
 	if err != nil {
@@ -90,11 +90,12 @@ func (e Export) write(write func(io.Writer) error) error {
 	if err = write(b); err == nil {
 		err = b.Flush()
 	}
-	return named(e.path, errors.Join(err, f.Close()))
+	return pathError(e.path, errors.Join(err, f.Close()))
 }
 
-// named returns the error with the path of the file itself in place of the temporary file that is renamed at the end.
-func named(path string, err error) error {
+// pathError returns the error with the path of the file itself in place of the temporary file that is renamed at the
+// end.
+func pathError(path string, err error) error {
 	if at, ok := errors.AsType[*fs.PathError](err); ok {
 		return fmt.Errorf("%s: %w", path, at.Err)
 	}

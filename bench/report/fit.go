@@ -54,8 +54,8 @@ type Budget struct {
 	Risk float64 `json:"risk,omitempty"`
 	// Preset names the margin, if a preset gave it.
 	Preset string `json:"preset,omitempty"`
-	// Others is the memory that other processes hold on each device.
-	Others int64 `json:"other_processes_bytes,omitempty"`
+	// OtherProcessBytes is the memory that other processes hold on each device.
+	OtherProcessBytes int64 `json:"other_processes_bytes,omitempty"`
 	// EffectiveBatch is the number of samples that an optimizer step should see; absent if it does not matter.
 	EffectiveBatch int `json:"target_effective_batch,omitempty"`
 	// MaxBatch ends the search.
@@ -74,9 +74,9 @@ type Parallel struct {
 	Strategy string `json:"strategy"`
 	// Bandwidth is the bandwidth of one GPU's links, bytes a second.
 	Bandwidth float64 `json:"link_bytes_per_second"`
-	// Least is the smallest power of two of GPUs, or all of them, on which a
+	// MinGPUs is the smallest power of two of GPUs, or all of them, on which a
 	// configuration fits with one sample each; absent if it was not looked for.
-	Least int `json:"least_gpus,omitempty"`
+	MinGPUs int `json:"least_gpus,omitempty"`
 }
 
 // String returns the group in a few words.
@@ -86,8 +86,8 @@ func (p Parallel) String() string { return fmt.Sprintf("%d GPUs, %s", p.GPUs, p.
 type Choice struct {
 	Device string `json:"device"`
 	Case   Case   `json:"case"`
-	// Own reports whether the model's authors train with this precision, checkpointing and settings.
-	Own bool `json:"own"`
+	// IsAuthorsOwn reports whether the model's authors train with this precision, checkpointing and settings.
+	IsAuthorsOwn bool `json:"own"`
 	// NotAdvised is why the choice is not recommended although it may be fastest: the project's code does not do it, or
 	// the GPU has no such arithmetic. Absent of others.
 	NotAdvised string `json:"not_advised,omitempty"`
@@ -95,8 +95,8 @@ type Choice struct {
 	Recommended bool `json:"recommended"`
 	// Largest is the largest batch within the budget with this case's accumulation, zero if not even one sample is.
 	Largest int `json:"largest_batch"`
-	// Capped reports whether the search ended at the largest batch to try.
-	Capped bool `json:"capped,omitempty"`
+	// LargestIsCapped reports whether the search ended at the largest batch to try.
+	LargestIsCapped bool `json:"capped,omitempty"`
 	// Batch is the one to use: Largest, unless the effective batch is met more evenly by less. Accumulate is in Case.
 	Batch int `json:"batch"`
 	// SeqLen is the longest sequence within the budget in tokens, also in Case; absent where the batch was searched.
@@ -142,19 +142,19 @@ type Lever struct {
 // Fits reports whether a batch was found.
 func (c Choice) Fits() bool { return c.Batch > 0 && c.Refused == "" }
 
-// TrueFirst orders two bools: true comes first.
-func TrueFirst(a, b bool) int {
+// CompareBools orders two bools: true comes first.
+func CompareBools(a, b bool) int {
 	order := map[bool]int{true: 0, false: 1}
 	return order[a] - order[b]
 }
 
-// configuration names what choices of several stages can share of a case.
-func (c Choice) configuration() string {
-	return fmt.Sprint(c.Case.AMP, c.Case.Checkpointing, c.Case.Settings.Words(), c.levers())
+// configurationText names what choices of several stages can share of a case.
+func (c Choice) configurationText() string {
+	return fmt.Sprint(c.Case.AMP, c.Case.Checkpointing, c.Case.Settings.Words(), c.savingsText())
 }
 
-// levers lists the memory-saving options in words, with an optimizer that replaces the system's own.
-func (c Choice) levers() string {
+// savingsText lists the memory-saving options in words, with an optimizer that replaces the system's own.
+func (c Choice) savingsText() string {
 	words := c.Case.LeverWords()
 	if c.Case.Optimizer != "" {
 		words = append(words, c.Case.Optimizer)
@@ -164,7 +164,7 @@ func (c Choice) levers() string {
 
 // SameConfiguration reports whether two choices differ only in stage, device and batch.
 func (c Choice) SameConfiguration(other Choice) bool {
-	return c.configuration() == other.configuration()
+	return c.configurationText() == other.configurationText()
 }
 
 // Overall returns the choice with which all stages on a device are safe: of the configurations that fit in every stage,
@@ -172,7 +172,7 @@ func (c Choice) SameConfiguration(other Choice) bool {
 func (f *Fit) Overall(device string) (Choice, bool) {
 	var best Choice
 	of := lists.Filter(f.Choices, func(c Choice) bool { return c.Device == device })
-	for _, stages := range lists.Groups(of, Choice.configuration) {
+	for _, stages := range lists.Groups(of, Choice.configurationText) {
 		c := slices.MinFunc(stages, func(a, b Choice) int { return cmp.Compare(a.Batch, b.Batch) })
 		fits := !slices.ContainsFunc(stages, func(c Choice) bool { return !c.Fits() })
 		advised := c.NotAdvised == "" && best.NotAdvised != ""
@@ -191,14 +191,17 @@ func (b Budget) String() string {
 		s = fmt.Sprintf("the memory, with a risk of %s %% of needing more", strconv.FormatFloat(100*b.Risk, 'g', 3, 64))
 	}
 	return s + phrase.If(b.Preset != "", " (preset %s)", b.Preset) +
-		phrase.If(b.Others > 0, " without %s of other processes", bytesize.Format(b.Others))
+		phrase.If(b.OtherProcessBytes > 0, " without %s of other processes", bytesize.Format(b.OtherProcessBytes))
 }
 
 // Data implements [Document]: each line is a fit with one choice.
 func (f *Fit) Data() Data {
 	lines, rows := make([]any, len(f.Choices)), make([][]any, len(f.Choices))
 	for i, c := range f.Choices {
-		rows[i] = []any{c, c.Case.words(), extra{"device_memory_bytes": f.memory(c.Device), "run": c.Run.Kind()}}
+		rows[i] = []any{
+			c, c.Case.textValues(),
+			extraValues{"device_memory_bytes": f.memory(c.Device), "run": c.Run.Kind()},
+		}
 		line := *f
 		line.Choices, line.Profiles, line.Devices = []Choice{c}, nil, nil
 		if d, ok := find(f.Devices, c.Device); ok {

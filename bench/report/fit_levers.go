@@ -31,13 +31,14 @@ func (f *Fit) waterfall(c Choice) Sheet {
 		if i == 0 {
 			name, saves = "without", ""
 		}
-		s.Row(name, saves, l.Device, rate(l.SamplesPerSecond), strings.Repeat("█", int((30*l.Device+most/2)/most)))
+		s.Row(name, saves, l.Device, formatRate(l.SamplesPerSecond),
+			strings.Repeat("█", int((30*l.Device+most/2)/most)))
 	}
 	return s
 }
 
-// Tried is a case at a batch size on a GPU: a recommendation of fit, or the case of a smoke test.
-type Tried struct {
+// TriedCase is a case at a batch size on a GPU: a recommendation of fit, or the case of a smoke test.
+type TriedCase struct {
 	Case   Case
 	Batch  int
 	Device Device
@@ -58,7 +59,7 @@ func ReadFit(data []byte) *Fit {
 }
 
 // ReadTried parses the cases of a result of fit or smoke; other files have none. The error is an [*input.FormatError].
-func ReadTried(file string, data []byte) ([]Tried, error) {
+func ReadTried(file string, data []byte) ([]TriedCase, error) {
 	var d struct {
 		Schema string `json:"schema"`
 		// Of a smoke test.
@@ -73,18 +74,18 @@ func ReadTried(file string, data []byte) ([]Tried, error) {
 	if err := json.Unmarshal(data, &d); err != nil {
 		return nil, nil //nolint:nilerr // it is no file of these
 	}
-	var all []Tried
+	var all []TriedCase
 	switch d.Schema {
 	default:
 		return nil, nil
 	case SmokeSchema:
-		all = []Tried{{d.Case, d.Batch, d.Device}}
+		all = []TriedCase{{d.Case, d.Batch, d.Device}}
 	case FitSchema:
 		for _, c := range d.Choices {
 			if c.Recommended {
 				c.Case.Config = d.Config
 				gpu, _ := find(d.Devices, c.Device)
-				all = append(all, Tried{c.Case, c.Batch, gpu})
+				all = append(all, TriedCase{c.Case, c.Batch, gpu})
 			}
 		}
 		if len(all) == 0 {

@@ -36,29 +36,30 @@ func (f *Fit) memory(device string) int64 {
 
 // choicesSheet returns a row for every configuration on the one device; what all rows share stands in the title.
 func (f *Fit) choicesSheet() Sheet {
-	s := sheetIn("", " | "+choiceHeads, largest(f.Choices, func(c Choice) int64 {
+	s := sheetIn("", " | "+choiceColumns, largest(f.Choices, func(c Choice) int64 {
 		if c.Estimate == nil {
 			return 0
 		}
 		return c.Estimate.Device.High
 	}))
-	var answers workspaceAnswers
-	shown := f.shown(s.unit)
+	var answers workspaceCounts
+	shown := f.visibleChoices(s.unit)
 	for _, c := range shown {
 		mark := ""
 		switch {
 		case c.Recommended:
 			mark = "▶"
 			answers.add(c.Batch, c.Workspaces)
-		case c.Own:
+		case c.IsAuthorsOwn:
 			mark = "·"
 		}
 		s.Row(mark, c.cells(s.unit))
 	}
-	title := phrase.List{f.subject()}
-	stage := s.lift("stage", "\n")
+	title := phrase.List{f.searchSubject()}
+	stage := s.removeCommonParts("stage", "\n")
 	title.If(stage != "" && shown[0].Case.LoRA == nil, "stage %s", stage) // adapters train no stage
-	title.Text(s.lift("precision", "\n"), s.lift("settings", " "), s.lift("options", " + "))
+	title.Text(s.removeCommonParts("precision", "\n"), s.removeCommonParts("settings", " "),
+		s.removeCommonParts("options", " + "))
 	s.Title = fmt.Sprintf("%s on %s; the device may fill %s", strings.Join(title, ", "), f.Devices[0], f.Budget) +
 		phrase.If(f.Parallel != nil, "; %v, values for each", f.Parallel)
 	s.Answer = f.Answer()
@@ -70,12 +71,13 @@ func (f *Fit) choicesSheet() Sheet {
 	return s.filled()
 }
 
-// mostOfStage limits the configurations of a stage that are shown; recommended ones and the authors' own always are.
-const mostOfStage = 8
+// maxRowsPerStage limits the configurations of a stage that are shown; recommended ones and the authors' own always
+// are.
+const maxRowsPerStage = 8
 
-// shown returns the choices that are shown. Of those with the same values, such as with and without recomputation of
-// frozen layers, it is the one with the fewest settings.
-func (f *Fit) shown(unit column) (out []Choice) {
+// visibleChoices returns the choices that are shown. Of those with the same values, such as with and without
+// recomputation of frozen layers, it is the one with the fewest settings.
+func (f *Fit) visibleChoices(unit byteColumn) (out []Choice) {
 	alike := lists.Groups(f.Choices, func(c Choice) string {
 		cells := c.cells(unit)
 		if c.Estimate != nil {
@@ -89,25 +91,25 @@ func (f *Fit) shown(unit column) (out []Choice) {
 	of := map[string]int{}
 	for _, group := range alike {
 		c := slices.MinFunc(group, func(a, b Choice) int {
-			return cmp.Or(TrueFirst(a.Recommended, b.Recommended), TrueFirst(a.Own, b.Own),
-				TrueFirst(!a.Case.Checkpointing, !b.Case.Checkpointing),
+			return cmp.Or(CompareBools(a.Recommended, b.Recommended), CompareBools(a.IsAuthorsOwn, b.IsAuthorsOwn),
+				CompareBools(!a.Case.Checkpointing, !b.Case.Checkpointing),
 				cmp.Compare(len(a.Case.Precision()), len(b.Case.Precision())))
 		})
-		if of[c.Case.Stage]++; of[c.Case.Stage] <= mostOfStage || c.Recommended || c.Own {
+		if of[c.Case.Stage]++; of[c.Case.Stage] <= maxRowsPerStage || c.Recommended || c.IsAuthorsOwn {
 			out = append(out, c)
 		}
 	}
 	return out
 }
 
-// choiceHeads are the heads of a choice's cells.
-const choiceHeads = "stage? | precision? | checkpointing | settings? | strategy? | options? | batch> | " +
+// choiceColumns are the heads of a choice's cells.
+const choiceColumns = "stage? | precision? | checkpointing | settings? | strategy? | options? | batch> | " +
 	"micro-batches>-2 | effective>-4 | device {}> | use>-3 | samples/s ~>-1"
 
-func (c Choice) cells(unit column) []string {
+func (c Choice) cells(unit byteColumn) []string {
 	row := []string{
-		c.Case.Stage, c.Case.Precision(), yes(c.Case.Checkpointing),
-		strings.Join(c.Case.Settings.Words(), " "), c.Case.Strategy.String(), c.levers(),
+		c.Case.Stage, c.Case.Precision(), yesOrEmpty(c.Case.Checkpointing),
+		strings.Join(c.Case.Settings.Words(), " "), c.Case.Strategy.String(), c.savingsText(),
 	}
 	if c.Refused != "" {
 		return append(row, "refused", "", "", "-", "-", "-")
@@ -124,9 +126,9 @@ func (c Choice) cells(unit column) []string {
 		return append(row, batch, "", "", device, use, "-")
 	}
 	batch := strconv.Itoa(c.Batch) + phrase.If(c.SeqLen > 0, " x %d", c.SeqLen) +
-		phrase.If(c.Capped && c.Batch == c.Largest, "+")
+		phrase.If(c.LargestIsCapped && c.Batch == c.Largest, "+")
 	return append(row, batch, strconv.Itoa(c.Case.Accumulate), strconv.Itoa(c.EffectiveBatch), device, use,
-		rate(c.SamplesPerSecond))
+		formatRate(c.SamplesPerSecond))
 }
 
 // Answer lists the recommendations, one a line, or reports that nothing fits.
@@ -144,7 +146,7 @@ func (f *Fit) Answer() []string {
 	}
 	switch all, ok := f.Overall(f.Devices[0].Name); {
 	case len(notes) == 0:
-		notes.Add("%s", f.nothing())
+		notes.Add("%s", f.noFitText())
 	case len(notes) > 1 && ok && !f.Budget.SeqLen: // stages do not share the longest sequence
 		notes.Add("  for all stages: %s", f.Recommendation(all))
 	}
@@ -153,13 +155,13 @@ func (f *Fit) Answer() []string {
 
 // notes explains the marks, and what the recommendations do not consider.
 func (f *Fit) notes() []string {
-	notes := append(f.roomNotes(), f.hostNotes()...)
+	notes := append(f.headroomNotes(), f.hostNotes()...)
 	var loops []models.Loop
-	notes.If(slices.ContainsFunc(f.Choices, func(c Choice) bool { return c.Own && !c.Recommended }),
+	notes.If(slices.ContainsFunc(f.Choices, func(c Choice) bool { return c.IsAuthorsOwn && !c.Recommended }),
 		"· the settings of the model's authors.")
 	notes.If(f.Intervals != "", intervalNote, f.Intervals)
 	notes = append(notes, f.refusals()...)
-	if i := slices.IndexFunc(f.Choices, func(c Choice) bool { return c.Capped }); i >= 0 {
+	if i := slices.IndexFunc(f.Choices, func(c Choice) bool { return c.LargestIsCapped }); i >= 0 {
 		end := fmt.Sprintf("batch %d (--max-batch)", f.Budget.MaxBatch)
 		if n := f.Choices[i].SeqLen; n > 0 {
 			end = fmt.Sprintf("sequences of %d tokens, the longest that vprof accepts for the model", n)
@@ -172,7 +174,7 @@ func (f *Fit) notes() []string {
 			loops = append(loops, c.Estimate.Loop)
 		}
 	}
-	return slices.Concat(notes, f.partNotes(), f.sampleNotes(), judgedLoops(loops), f.fasterNotes(),
+	return slices.Concat(notes, f.partNotes(), f.sampleNotes(), loopNamesOf(loops), f.fasterNotes(),
 		f.throughEpochs(), f.parallelNotes(),
 		[]string{"samples/s ~: an estimate for ranking; vprof time shows its uncertainty."})
 }
@@ -207,7 +209,7 @@ func (f *Fit) sampleNotes() (notes phrase.List) {
 		for next < want && want%next != 0 {
 			next++
 		}
-		notes.If(c.Recommended && c.EffectiveBatch == want && next <= want && !c.Capped && f.Parallel == nil &&
+		notes.If(c.Recommended && c.EffectiveBatch == want && next <= want && !c.LargestIsCapped && f.Parallel == nil &&
 			f.Budget.Multiple == 0, "batches that divide the %d samples of a step are tried: %d is safe, %d is not.",
 			want, c.Batch, next)
 		notes.If(c.Recommended && want > 0 && c.EffectiveBatch != want,
@@ -217,8 +219,8 @@ func (f *Fit) sampleNotes() (notes phrase.List) {
 	return notes
 }
 
-// roomNotes describes larger batches that expandable segments would allow, and why a batch is not the multiple.
-func (f *Fit) roomNotes() (notes phrase.List) {
+// headroomNotes describes larger batches that expandable segments would allow, and why a batch is not the multiple.
+func (f *Fit) headroomNotes() (notes phrase.List) {
 	more := "a larger batch"
 	if f.Budget.SeqLen {
 		more = "longer sequences"
@@ -226,7 +228,7 @@ func (f *Fit) roomNotes() (notes phrase.List) {
 	for _, c := range f.Choices {
 		if c.Recommended && c.Expandable != nil {
 			notes.Add("stage %s, batch %d: %s, which leaves room for %s (--alloc-conf %s).",
-				c.Case.Stage, c.Batch, slackWords(c.Estimate, *c.Expandable), more, ExpandableSegments)
+				c.Case.Stage, c.Batch, expandableText(c.Estimate, *c.Expandable), more, ExpandableSegments)
 		}
 		if n := f.Budget.Multiple; c.Recommended && n > 1 && c.Batch%n != 0 {
 			notes.Add("stage %s: batch %d is not a multiple of %d, because no batch above %d is safe.",
@@ -257,7 +259,7 @@ func (f *Fit) parallelNotes() []string {
 	notes.Add("values are for each GPU, from one recorded rank. NCCL's memory (without a coefficient for it) and "+
 		"communication at the share of the links' %.0f GB/s that collectives reach (docs/time.md), overlapped with "+
 		"kernels, are assumptions.", p.Bandwidth/1e9)
-	notes.If(p.Least > 0, "the fewest GPUs on which it fits (powers of two): %d.", p.Least)
+	notes.If(p.MinGPUs > 0, "the fewest GPUs on which it fits (powers of two): %d.", p.MinGPUs)
 	return notes
 }
 
@@ -286,8 +288,8 @@ func (c Choice) throughEpochs() string {
 	return text + "."
 }
 
-// mostFrugal returns the choice with the lowest need; nil if none is known.
-func (f *Fit) mostFrugal() (least *Choice) {
+// smallestNeed returns the choice with the lowest need; nil if none is known.
+func (f *Fit) smallestNeed() (least *Choice) {
 	for i := range f.Choices {
 		c := &f.Choices[i]
 		if c.Estimate != nil && (least == nil || c.Estimate.Device.Bytes < least.Estimate.Device.Bytes) {
@@ -297,9 +299,9 @@ func (f *Fit) mostFrugal() (least *Choice) {
 	return least
 }
 
-// nothing explains why there is no recommendation.
-func (f *Fit) nothing() string {
-	c := f.mostFrugal()
+// noFitText explains why there is no recommendation.
+func (f *Fit) noFitText() string {
+	c := f.smallestNeed()
 	if c == nil {
 		return "nothing fits."
 	}
@@ -328,7 +330,7 @@ func (f *Fit) Recommendation(c Choice) string {
 	}
 	line += phrase.If(c.EffectiveBatch != c.Batch, " = %d a step", c.EffectiveBatch) + ", " + c.Case.Precision() +
 		phrase.If(c.Case.Checkpointing, ", checkpointing") +
-		phrase.After(", ", strings.Join(c.Case.Settings.Words(), ", ")) + phrase.After(", ", c.levers())
+		phrase.After(", ", strings.Join(c.Case.Settings.Words(), ", ")) + phrase.After(", ", c.savingsText())
 	switch {
 	case c.Run == nil:
 	case f.Parallel != nil && c.Estimate != nil: // a run has one rank, and no memory of NCCL
@@ -342,7 +344,8 @@ func (f *Fit) Recommendation(c Choice) string {
 
 // gpusSheet returns a row for the recommendation of each device and stage.
 func (f *Fit) gpusSheet() Sheet {
-	s := sheetIn(fmt.Sprintf("%s; a device may fill %s", f.subject(), f.Budget), "gpu | memory {}>-3 | "+choiceHeads,
+	s := sheetIn(fmt.Sprintf("%s; a device may fill %s", f.searchSubject(), f.Budget),
+		"gpu | memory {}>-3 | "+choiceColumns,
 		bytesize.GiB)
 	for _, d := range f.Devices {
 		before, word := len(s.Rows), "none"
@@ -369,10 +372,10 @@ func (f *Fit) gpusSheet() Sheet {
 // yesOrNo returns the two words of a table for a bool.
 func yesOrNo(b bool) string { return map[bool]string{true: "yes", false: "no"}[b] }
 
-func yes(b bool) string { return phrase.If(b, "yes") }
+func yesOrEmpty(b bool) string { return phrase.If(b, "yes") }
 
-// rate formats a frequency with three digits.
-func rate(perSecond float64) string {
+// formatRate formats a frequency with three digits.
+func formatRate(perSecond float64) string {
 	switch {
 	case perSecond <= 0:
 		return "-"

@@ -32,8 +32,8 @@ func TestAFitShowsWhatDiffers(t *testing.T) {
 	require.Equal(t, "left out: 2 rows that are slower or equal a simpler one (--format csv).", s.Notes[0])
 	require.Equal(t, []string{"bf16 weights", "", ""}, s.Rows[0][1:4])
 	require.Equal(t, []string{"bf16 autocast, bf16 weights", "yes", "nf4"}, s.Rows[1][1:4])
-	for range 2 * mostOfStage {
+	for range 2 * maxRowsPerStage {
 		f.Choices = append(f.Choices, row(models.NoAutocast, false, float64(100+len(f.Choices)), liger))
 	}
-	require.Len(t, f.choicesSheet().Rows, mostOfStage)
+	require.Len(t, f.choicesSheet().Rows, maxRowsPerStage)
 }

@@ -93,7 +93,7 @@ type Data struct {
 func Write(w io.Writer, f Format, d Document) error {
 	switch f {
 	case JSON:
-		if several, ok := d.(Several); ok { // one after the other, as Read takes them
+		if several, ok := d.(Sweeps); ok { // one after the other, as Read takes them
 			for _, r := range several {
 				if err := Write(w, f, r); err != nil {
 					return err

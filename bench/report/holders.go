@@ -69,7 +69,7 @@ func changesSheet(title, a, b string, changes []LineChange, n int) Sheet {
 	s := sheetIn(title, "line | allocated in | > | > | difference>", largestOf)
 	s.Columns[2].Head, s.Columns[3].Head = s.unit.head(a), s.unit.head(b)
 	for _, c := range changes[:min(n, len(changes))] {
-		s.Row(cmp.Or(c.Line, "(no line)"), c.Phase, c.A, c.B, signed(c.B-c.A))
+		s.Row(cmp.Or(c.Line, "(no line)"), c.Phase, c.A, c.B, signedBytes(c.B-c.A))
 	}
 	return s
 }

@@ -60,11 +60,11 @@ func (h *HostMemory) worthSaying(d Device) bool {
 
 // note describes the need of each machine and its parts.
 func (h *HostMemory) note(batch int) string {
-	parts := lists.Map(h.Parts, func(p HostPart) string { return fmt.Sprintf("%s %s", p.Name, p.words()) })
+	parts := lists.Map(h.Parts, func(p HostPart) string { return fmt.Sprintf("%s %s", p.Name, p.text()) })
 	of := phrase.If(h.Memory > 0 && h.High > h.Memory, ", more than %s", h.available()) +
 		phrase.If(h.Memory > 0 && h.High <= h.Memory, " of %s", h.available())
 	machine := cmp.Or(phrase.If(h.Processes > 1, "each machine, with %d processes,", h.Processes), "the machine")
-	return fmt.Sprintf("batch %d: %s needs %s of host memory%s, most while %s: %s.", batch, machine, h.words(), of,
+	return fmt.Sprintf("batch %d: %s needs %s of host memory%s, most while %s: %s.", batch, machine, h.text(), of,
 		h.Peak, strings.Join(parts, ", "))
 }
 
@@ -76,8 +76,8 @@ func (h *HostMemory) available() string {
 	return "its " + bytesize.Format(h.Memory)
 }
 
-// words returns the interval for a line of text.
-func (i Interval) words() string {
+// text returns the interval for a line of text.
+func (i Interval) text() string {
 	if i.Low == i.High {
 		return bytesize.Format(i.Bytes)
 	}
@@ -113,7 +113,7 @@ func (f *Fit) hostNotes() []string {
 			}
 		}
 	}
-	if c := f.mostFrugal(); c != nil && !recommended {
+	if c := f.smallestNeed(); c != nil && !recommended {
 		return say(c)
 	}
 	return nil

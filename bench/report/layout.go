@@ -17,7 +17,7 @@ const leastText = 20
 // columns are omitted; left has their heads. A sheet still too wide continues below, with its first column.
 func (s Sheet) fitted(width int, show func(string) string) (tables []string, left []string) {
 	if width <= 0 {
-		return []string{s.drawn(show, nil)}, nil
+		return []string{s.tableText(show, nil)}, nil
 	}
 	for {
 		drawn, ok := s.wrapped(width, show)
@@ -44,7 +44,7 @@ func (s Sheet) fitted(width int, show func(string) string) (tables []string, lef
 func (s Sheet) wrapped(width int, show func(string) string) (drawn string, ok bool) {
 	most := make([]int, len(s.Columns))
 	for {
-		drawn = s.drawn(show, most)
+		drawn = s.tableText(show, most)
 		excess := widthOf(drawn) - width
 		if excess <= 0 {
 			return drawn, true
@@ -108,7 +108,6 @@ func (s Sheet) filled() Sheet {
 	return s
 }
 
-// without returns the sheet without a column.
 func (s Sheet) without(at int) Sheet {
 	s.Columns = slices.Delete(slices.Clone(s.Columns), at, at+1)
 	rows := make([][]string, len(s.Rows))

@@ -106,21 +106,21 @@ func (l *Lengths) sheet(batch int, d Device) Sheet {
 	row("steps", "%d, of which %d are replayed %s", l.Steps, l.Replayed, epochs)
 	row("worst batch alone", "%d x %d: %s reserved, %s on the device: %s; the figures below describe it", batch,
 		l.WorstLength, bytesize.Format(l.Worst.Reserved.Bytes), bytesize.Format(l.Worst.Device.Bytes), l.Worst.Verdict)
-	row("reserved, median", "%s", l.Epochs.reservedWords())
+	row("reserved, median", "%s", l.Epochs.reservedText())
 	if l.MostDevice != nil {
 		row("at most", "%s reserved, %s on the device", bytesize.Format(l.Epochs.Most),
 			bytesize.Format(l.MostDevice.Bytes))
 	}
-	row("out of memory", "%s", l.Epochs.words())
+	row("out of memory", "%s", l.Epochs.text())
 	if l.Expandable != nil {
-		row("with "+ExpandableSegments, "%s", l.Expandable.words())
+		row("with "+ExpandableSegments, "%s", l.Expandable.text())
 	}
 	s.Notes = l.notes()
 	return s
 }
 
-// reservedWords describes the growth of the cache.
-func (e *Epochs) reservedWords() string {
+// reservedText describes the growth of the cache.
+func (e *Epochs) reservedText() string {
 	var parts []string
 	for i, g := range e.Reserved {
 		parts = append(parts, fmt.Sprintf("%s by %s%d", bytesize.Format(g.Median), phrase.If(i == 0, "step "), g.Step))
@@ -135,7 +135,7 @@ func (e *Epochs) reservedWords() string {
 func (e *Epochs) outcome() string {
 	switch {
 	case e.Low != e.High:
-		return "memory runs out in " + e.words()
+		return "memory runs out in " + e.text()
 	case e.OutOfMemory > 0:
 		return fmt.Sprintf("memory runs out at step %d, as all batches have one length", e.FirstOOM)
 	case e.Slow > 0:
@@ -144,8 +144,8 @@ func (e *Epochs) outcome() string {
 	return "epochs get through, as all batches have one length"
 }
 
-// words returns the probability that memory runs out.
-func (e *Epochs) words() string {
+// text returns the probability that memory runs out.
+func (e *Epochs) text() string {
 	if e.Low == e.High { // nothing is left to chance
 		text := "no"
 		if e.OutOfMemory > 0 {

@@ -28,8 +28,8 @@ type Matrix struct {
 	// Notes are the assumptions behind the values.
 	Notes    []string  `json:"notes,omitempty"`
 	Warnings []Warning `json:"warnings,omitempty"`
-	// Wanted are the columns to show, with a row for each cell; empty shows cases by GPUs.
-	Wanted []string `json:"-"`
+	// SelectedColumns are the columns to show, with a row for each cell; empty shows cases by GPUs.
+	SelectedColumns []string `json:"-"`
 }
 
 // MatrixCell is a case on a GPU.
@@ -44,8 +44,8 @@ type MatrixCell struct {
 	Host   string `json:"host,omitempty"`
 	UUID   string `json:"uuid,omitempty"`
 	Memory int64  `json:"memory_bytes"`
-	// Run is "estimated", "simulated" or "measured".
-	Run string `json:"run" jsonschema:"enum=estimated,enum=simulated,enum=measured"`
+	// RunKind is "estimated", "simulated" or "measured".
+	RunKind string `json:"run" jsonschema:"enum=estimated,enum=simulated,enum=measured"`
 	// Fits is the verdict on Batch: the largest requested batch size that fits, or else the smallest.
 	Fits  Verdict `json:"fits,omitempty"`
 	Batch int     `json:"batch"`
@@ -53,8 +53,8 @@ type MatrixCell struct {
 	// Capped reports whether the search ended there, so that a larger one may be safe, too.
 	Largest int  `json:"largest,omitempty"`
 	Capped  bool `json:"capped,omitempty"`
-	// Needs are the device's bytes at Batch.
-	Needs Interval `json:"needs"`
+	// Need are the device's bytes at Batch.
+	Need Interval `json:"needs"`
 	// Error is how far the estimate is from a run, as a share of it; absent without.
 	Error *float64 `json:"error,omitempty"`
 	// Refused is why the case cannot be trained, or why there is no result.
@@ -75,14 +75,14 @@ var matrixColumns = []matrixColumn{
 	{"device", func(c MatrixCell) string { return c.Device }, nil},
 	{"host", func(c MatrixCell) string { return c.Host }, nil},
 	{"uuid", func(c MatrixCell) string { return c.UUID }, nil},
-	{"run", func(c MatrixCell) string { return c.Run }, nil},
-	gib("memory", func(c MatrixCell) int64 { return c.Memory }),
+	{"run", func(c MatrixCell) string { return c.RunKind }, nil},
+	bytesColumn("memory", func(c MatrixCell) int64 { return c.Memory }),
 	{"fits", func(c MatrixCell) string { return string(c.Fits) }, nil},
-	counted("batch", func(c MatrixCell) (int, bool) { return c.Batch, false }),
-	counted("largest", func(c MatrixCell) (int, bool) { return c.Largest, c.Capped }),
-	gib("needs", func(c MatrixCell) int64 { return c.Needs.Bytes }),
-	gib("low", func(c MatrixCell) int64 { return c.Needs.Low }),
-	gib("high", func(c MatrixCell) int64 { return c.Needs.High }),
+	batchColumn("batch", func(c MatrixCell) (int, bool) { return c.Batch, false }),
+	batchColumn("largest", func(c MatrixCell) (int, bool) { return c.Largest, c.Capped }),
+	bytesColumn("needs", func(c MatrixCell) int64 { return c.Need.Bytes }),
+	bytesColumn("low", func(c MatrixCell) int64 { return c.Need.Low }),
+	bytesColumn("high", func(c MatrixCell) int64 { return c.Need.High }),
 	{"error", func(c MatrixCell) string {
 		if c.Error == nil {
 			return "-"
@@ -97,13 +97,13 @@ var matrixColumns = []matrixColumn{
 	{"refused", func(c MatrixCell) string { return c.Refused }, nil},
 }
 
-func gib(name string, of func(MatrixCell) int64) matrixColumn {
+func bytesColumn(name string, of func(MatrixCell) int64) matrixColumn {
 	number := func(c MatrixCell) float64 { return float64(of(c)) / bytesize.GiB }
 	return matrixColumn{name, func(c MatrixCell) string { return strconv.FormatFloat(number(c), 'f', 2, 64) }, number}
 }
 
-// counted returns a column of numbers, with a plus sign for a lower bound.
-func counted(name string, of func(MatrixCell) (n int, capped bool)) matrixColumn {
+// batchColumn returns a column of numbers, with a plus sign for a lower bound.
+func batchColumn(name string, of func(MatrixCell) (n int, capped bool)) matrixColumn {
 	return matrixColumn{name, func(c MatrixCell) string {
 		n, capped := of(c)
 		return cmp.Or(phrase.If(n > 0, "%d", n)+phrase.If(capped, "+"), "-")
@@ -131,7 +131,7 @@ func (m *Matrix) Columns(names []string) error {
 			return err
 		}
 	}
-	m.Wanted = names
+	m.SelectedColumns = names
 	return nil
 }
 
@@ -157,8 +157,8 @@ func (m *Matrix) Sort(names []string) error {
 	return nil
 }
 
-// operators of conditions, the longer ones first, with the results of [cmp.Compare] that meet them.
-var operators = []struct {
+// filterOperators of conditions, the longer ones first, with the results of [cmp.Compare] that meet them.
+var filterOperators = []struct {
 	sign string
 	meet []int
 }{{"!=", []int{-1, 1}}, {"<=", []int{-1, 0}}, {">=", []int{0, 1}}, {"=", []int{0}}, {"<", []int{-1}}, {">", []int{1}}}
@@ -167,7 +167,7 @@ var operators = []struct {
 // COLUMN<NUMBER and the like for numbers; bytes are compared in GiB.
 func (m *Matrix) Filter(conditions []string) error {
 	for _, text := range conditions {
-		meets, err := condition(text)
+		meets, err := parseCondition(text)
 		if err != nil {
 			return err
 		}
@@ -176,9 +176,9 @@ func (m *Matrix) Filter(conditions []string) error {
 	return nil
 }
 
-func condition(text string) (func(MatrixCell) bool, error) {
+func parseCondition(text string) (func(MatrixCell) bool, error) {
 	at, op, meet := len(text), "", []int(nil)
-	for _, o := range operators {
+	for _, o := range filterOperators {
 		if i := strings.Index(text, o.sign); i >= 0 && i < at {
 			at, op, meet = i, o.sign, o.meet
 		}
@@ -209,17 +209,17 @@ func condition(text string) (func(MatrixCell) bool, error) {
 
 // Sheets implements [Document].
 func (m *Matrix) Sheets() []Sheet {
-	if len(m.Wanted) > 0 {
-		return []Sheet{m.list()}
+	if len(m.SelectedColumns) > 0 {
+		return []Sheet{m.listSheet()}
 	}
-	return []Sheet{m.square()}
+	return []Sheet{m.gridSheet()}
 }
 
-// list returns a row for each cell.
-func (m *Matrix) list() Sheet {
+// listSheet returns a row for each cell.
+func (m *Matrix) listSheet() Sheet {
 	s := Sheet{Title: m.Name, Notes: m.notes()}
 	var of []matrixColumn
-	for _, name := range m.Wanted {
+	for _, name := range m.SelectedColumns {
 		c, err := columnNamed(name)
 		if err != nil {
 			panic(err) // Columns has checked them
@@ -259,10 +259,10 @@ func (c MatrixCell) Column() string {
 	return c.GPU
 }
 
-// square returns a row for each case and a column for each GPU.
-func (m *Matrix) square() Sheet {
+// gridSheet returns a row for each case and a column for each GPU.
+func (m *Matrix) gridSheet() Sheet {
 	notes := phrase.List{"batch (largest safe batch): GiB needed at batch."}
-	notes.Text(append([]string{legend(m.signs())}, m.notes()...)...)
+	notes.Text(append([]string{legend(m.usedSigns())}, m.notes()...)...)
 	s := Sheet{Title: m.Name, Columns: Columns("model | case"), Notes: notes}
 	gpus, cases := m.Grid()
 	for _, g := range gpus {
@@ -276,8 +276,8 @@ func (m *Matrix) square() Sheet {
 	return s
 }
 
-// signs returns the signs that cells contain.
-func (m *Matrix) signs() (signs []string) {
+// usedSigns returns the signs that cells contain.
+func (m *Matrix) usedSigns() (signs []string) {
 	for _, c := range m.Rows {
 		if c.Refused != "" {
 			signs = append(signs, refusedCell)
@@ -292,14 +292,14 @@ func (m *Matrix) signs() (signs []string) {
 func (m *Matrix) simulated() string {
 	var gpus []string
 	for _, c := range m.Rows {
-		if c.Run == "simulated" {
+		if c.RunKind == "simulated" {
 			gpus = lists.Union(gpus, c.Device)
 		}
 	}
 	switch {
 	case len(gpus) == 0:
 		return ""
-	case !slices.ContainsFunc(m.Rows, func(c MatrixCell) bool { return c.Run == measured }):
+	case !slices.ContainsFunc(m.Rows, func(c MatrixCell) bool { return c.RunKind == measured }):
 		return "all runs were simulated; no GPU was used."
 	}
 	return "simulated, not measured: " + strings.Join(gpus, ", ") + "."
@@ -314,7 +314,7 @@ func (c MatrixCell) String() string {
 		return ""
 	}
 	return strconv.Itoa(c.Batch) + phrase.If(c.Largest > 0, " (%d%s)", c.Largest, phrase.If(c.Capped, "+")) +
-		fmt.Sprintf(": %.2f", float64(c.Needs.Bytes)/bytesize.GiB) + c.Fits.mark()
+		fmt.Sprintf(": %.2f", float64(c.Need.Bytes)/bytesize.GiB) + c.Fits.mark()
 }
 
 func (m *Matrix) notes() []string {
@@ -342,12 +342,12 @@ func (m *Matrix) Data() Data {
 
 // Cell returns a report of one device as a cell: the run of a sweep, or the estimate of a plan.
 func (r *Report) Cell() MatrixCell {
-	c := MatrixCell{Model: r.Case.Model, Case: r.Case.Manner(), Run: "estimated"}
+	c := MatrixCell{Model: r.Case.Model, Case: r.Case.PrecisionAndCheckpointing(), RunKind: "estimated"}
 	if len(r.Devices) > 0 {
 		d := r.Devices[0]
 		c.GPU, c.Device, c.Title, c.Host, c.UUID, c.Memory = d.GPU, d.Name, d.Title, d.Host, d.UUID, d.Memory
 		if r.Kind == Sweep {
-			c.Run = d.Kind()
+			c.RunKind = d.Kind()
 		}
 	}
 	if r.Largest != nil {
@@ -365,17 +365,17 @@ func (r *Report) Cell() MatrixCell {
 	switch {
 	case best.Run != nil && best.Run.Fits:
 		needed := best.Run.Device
-		c.Needs = Interval{needed, needed, needed}
+		c.Need = Interval{needed, needed, needed}
 		if share, ok := best.Error(); ok {
 			c.Error = &share
 		}
 	case best.Estimate != nil:
-		c.Needs = best.Estimate.Device
+		c.Need = best.Estimate.Device
 	}
 	return c
 }
 
-// Manner describes how the case trains its model: precision, checkpointing and other settings.
-func (c Case) Manner() string {
+// PrecisionAndCheckpointing describes how the case trains its model: precision, checkpointing and other settings.
+func (c Case) PrecisionAndCheckpointing() string {
 	return strings.TrimPrefix(strings.TrimPrefix(c.String(), c.Model), ", ")
 }

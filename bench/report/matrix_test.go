@@ -9,7 +9,10 @@ import (
 
 func TestMatrixSaysWhatNoGPURan(t *testing.T) {
 	cell := func(device, run string) MatrixCell {
-		return MatrixCell{Model: "toy", Case: "full", GPU: device, Device: device, Memory: 16 << 30, Batch: 8, Run: run}
+		return MatrixCell{
+			Model: "toy", Case: "full", GPU: device, Device: device, Memory: 16 << 30, Batch: 8,
+			RunKind: run,
+		}
 	}
 	for want, rows := range map[string][]MatrixCell{
 		"all runs were simulated; no GPU was used.": {cell("t4", "simulated"), cell("h100", "simulated")},

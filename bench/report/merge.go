@@ -10,41 +10,41 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// notOne begins what is wrong with reports that do not merge.
-const notOne = "these reports cannot be merged into one"
+// notOneReport begins what is wrong with reports that do not merge.
+const notOneReport = "these reports cannot be merged into one"
 
 // Merge merges the reports of jobs of one case, in their order, into the report of one job for all of their devices and
 // batch sizes. Parts of a sweep that found the largest batch must be of one GPU; see [MergeSweeps] for several. The
 // error means bad input.
 func Merge(reports ...*Report) (*Report, error) {
 	if len(reports) == 0 {
-		return nil, input.Errorf("%s: no reports are given", notOne)
+		return nil, input.Errorf("%s: no reports are given", notOneReport)
 	}
-	reports = lists.Map(reports, copied)
+	reports = lists.Map(reports, shallowCopy)
 	NameDevices(reports...)
 	whole := *reports[0]
 	whole.Agreement = nil // which was a part's
 	whole.Devices, whole.Coefficients = slices.Clone(whole.Devices), slices.Clone(whole.Coefficients)
 	whole.Points, whole.Warnings = slices.Clone(whole.Points), slices.Clone(whole.Warnings)
 	for _, r := range reports[1:] {
-		if err := whole.add(r); err != nil {
-			return nil, input.Errorf("%s: %w", notOne, err)
+		if err := whole.addPart(r); err != nil {
+			return nil, input.Errorf("%s: %w", notOneReport, err)
 		}
 	}
 	if err := whole.checkPoints(); err != nil {
-		return nil, input.Errorf("%s: %w", notOne, err)
+		return nil, input.Errorf("%s: %w", notOneReport, err)
 	}
-	if err := whole.end(reports); err != nil {
-		return nil, input.Errorf("%s: %w", notOne, err)
+	if err := whole.finishMerge(reports); err != nil {
+		return nil, input.Errorf("%s: %w", notOneReport, err)
 	}
 	return &whole, nil
 }
 
-func copied(r *Report) *Report { return new(*r) }
+func shallowCopy(r *Report) *Report { return new(*r) }
 
-// end sets the end of the merged sweep from its parts: a sweep stops at the first batch size that does not fit, and a
-// search has a largest that does.
-func (r *Report) end(parts []*Report) error {
+// finishMerge sets the end of the merged sweep from its parts: a sweep stops at the first batch size that does not fit,
+// and a search has a largest that does.
+func (r *Report) finishMerge(parts []*Report) error {
 	r.Stopped, r.Largest = nil, nil
 	var tried []int
 	stopped := false
@@ -60,8 +60,8 @@ func (r *Report) end(parts []*Report) error {
 			}
 			r.Largest.Batch = max(r.Largest.Batch, l.Batch)
 			r.Largest.Predicted = max(r.Largest.Predicted, l.Predicted)
-			if l.Fails > 0 && (r.Largest.Fails == 0 || l.Fails < r.Largest.Fails) {
-				r.Largest.Fails = l.Fails
+			if l.FirstFailing > 0 && (r.Largest.FirstFailing == 0 || l.FirstFailing < r.Largest.FirstFailing) {
+				r.Largest.FirstFailing = l.FirstFailing
 			}
 		}
 	}
@@ -80,12 +80,12 @@ func (r *Report) end(parts []*Report) error {
 	end := r.Points[failed].Batch
 	slices.Sort(tried)
 	left := slices.DeleteFunc(slices.Compact(tried), func(b int) bool { return b <= end })
-	r.Stopped = OutOfMemory(end, left)
+	r.Stopped = StoppedByOOM(end, left)
 	return nil
 }
 
-// add appends the points of a part.
-func (r *Report) add(part *Report) error {
+// addPart appends the points of a part.
+func (r *Report) addPart(part *Report) error {
 	switch {
 	case r.Kind != part.Kind:
 		return fmt.Errorf("one report is a %s, another a %s", r.Kind, part.Kind)
@@ -111,11 +111,11 @@ func (r *Report) add(part *Report) error {
 // MergeSweeps merges the parts of sweeps by GPU. The result for a GPU is as from one process, which ends at the first
 // batch size that does not fit. The error means bad input.
 func MergeSweeps(parts ...*Report) ([]*Report, error) {
-	parts = lists.Map(parts, copied)
+	parts = lists.Map(parts, shallowCopy)
 	NameDevices(parts...)
 	var sweeps, single []*Report
 	for _, r := range parts {
-		single = append(single, lists.Map(r.Devices, r.on)...)
+		single = append(single, lists.Map(r.Devices, r.forDevice)...)
 	}
 	for _, of := range lists.Groups(single, func(r *Report) Device { return r.Devices[0] }) {
 		whole, err := Merge(of...)
@@ -125,12 +125,12 @@ func MergeSweeps(parts ...*Report) ([]*Report, error) {
 		sweeps = append(sweeps, whole)
 	}
 	if len(sweeps) == 0 {
-		return nil, input.Errorf("%s: no reports are given", notOne)
+		return nil, input.Errorf("%s: no reports are given", notOneReport)
 	}
 	return sweeps, nil
 }
 
-// OutOfMemory returns the reason why a sweep ends at the first batch that does not fit; left are those not run.
-func OutOfMemory(batch int, left []int) *Stopped {
+// StoppedByOOM returns the reason why a sweep ends at the first batch that does not fit; left are those not run.
+func StoppedByOOM(batch int, left []int) *Stopped {
 	return &Stopped{Batch: batch, Left: left, Reason: fmt.Sprintf("out of memory at batch %d", batch)}
 }

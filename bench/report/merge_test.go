@@ -19,7 +19,7 @@ func tried(gpu string, most int, batches ...int) *Report {
 	for i, b := range batches {
 		r.Points = append(r.Points, Point{Batch: b, Device: gpu, Run: &Run{Fits: b <= most}})
 		if b > most {
-			r.Stopped = OutOfMemory(b, batches[i+1:])
+			r.Stopped = StoppedByOOM(b, batches[i+1:])
 			break
 		}
 	}
@@ -64,10 +64,10 @@ func TestMergingIsAssociative(t *testing.T) {
 
 func TestMergedSearchHasTheLargestOfAll(t *testing.T) {
 	a, b := tried("cuda:0", 64, 8, 16), tried("cuda:0", 64, 32)
-	a.Largest, b.Largest = &Largest{Batch: 16, Fails: 40}, &Largest{Batch: 32, Fails: 36}
+	a.Largest, b.Largest = &Largest{Batch: 16, FirstFailing: 40}, &Largest{Batch: 32, FirstFailing: 36}
 	merged, err := Merge(a, b)
 	require.NoError(t, err)
-	require.Equal(t, &Largest{Batch: 32, Fails: 36}, merged.Largest)
+	require.Equal(t, &Largest{Batch: 32, FirstFailing: 36}, merged.Largest)
 }
 
 func TestSweepsOfSeveralGPUsStandForThemselves(t *testing.T) {

@@ -62,7 +62,8 @@ type AttentionBackend struct {
 func (m *Model) StageSheet() Sheet {
 	s := Sheet{Columns: Columns("task? | stage | parameters> | trainable> | criterion> | buffers> | trains")}
 	for _, p := range m.Parameters {
-		s.Row(p.Task, p.Stage, grouped(p.Total), grouped(p.Trainable), grouped(p.Criterion), grouped(p.Buffers),
+		s.Row(p.Task, p.Stage, groupDigits(p.Total), groupDigits(p.Trainable), groupDigits(p.Criterion),
+			groupDigits(p.Buffers),
 			p.Trains)
 	}
 	return s.filled()
@@ -86,8 +87,8 @@ func (m *Model) AttentionSheet() Sheet {
 	return s
 }
 
-// grouped formats n with commas between thousands.
-func grouped(n int64) string {
+// groupDigits formats n with commas between thousands.
+func groupDigits(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	for i := len(s) - 3; i > 0; i -= 3 {
 		s = s[:i] + "," + s[i:]

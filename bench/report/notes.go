@@ -23,7 +23,7 @@ func (r *Report) notes() []string {
 		notes.If(c.Name == "allocated_residual", intervalNote, c.Source)
 	}
 	notes.If(slices.ContainsFunc(r.Points, func(p Point) bool { return p.Run == nil && p.Verdict() == Slow }),
-		slowWords)
+		slowStepText)
 	ran := slices.ContainsFunc(r.Points, func(p Point) bool { return p.Run != nil })
 	return slices.Concat(notes, r.rankNotes(ran), r.sideNotes(), warningNotes(r.Warnings))
 }
@@ -67,13 +67,13 @@ func (r *Report) refusals() []string {
 // sideNotes returns the savings of streaming and of expandable segments, and the source of the guide's estimates.
 func (r *Report) sideNotes() []string {
 	var notes phrase.List
-	notes.Text(r.StreamingNote(), r.setUpNote(), r.slackNote(), r.spillNote(), r.loopNote(), r.stackNote(),
+	notes.Text(r.StreamingNote(), r.setupNote(), r.slackNote(), r.spillNote(), r.loopNote(), r.stackNote(),
 		r.evaluationNote(), r.workspaceNote(), r.claimNote())
 	return append(notes, r.hostNotes()...)
 }
 
-// setUpNote explains a peak before the first step, and how GPUs that share a model avoid it.
-func (r *Report) setUpNote() string {
+// setupNote explains a peak before the first step, and how GPUs that share a model avoid it.
+func (r *Report) setupNote() string {
 	early := slices.ContainsFunc(r.Points, func(p Point) bool {
 		return p.Estimate != nil && !strings.Contains(p.Estimate.PeakPhase, ":")
 	})
@@ -89,32 +89,32 @@ func (r *Report) setUpNote() string {
 
 // workspaceNote counts the convolutions whose workspaces cuDNN itself reported.
 func (r *Report) workspaceNote() string {
-	var answers workspaceAnswers
+	var answers workspaceCounts
 	for _, p := range r.Points {
 		answers.add(p.Batch, p.Workspaces)
 	}
 	return answers.note()
 }
 
-// workspaceAnswers collects, by batch size, the number of convolutions that cuDNN itself answered.
-type workspaceAnswers struct {
+// workspaceCounts collects, by batch size, the number of convolutions that cuDNN itself answered.
+type workspaceCounts struct {
 	batches []int
 	of      []Workspaces
 }
 
 // add adds the answers for a batch size; w is nil if cuDNN was not asked about the model.
-func (a *workspaceAnswers) add(batch int, w *Workspaces) {
+func (a *workspaceCounts) add(batch int, w *Workspaces) {
 	if w != nil && !slices.Contains(a.batches, batch) {
 		a.batches, a.of = append(a.batches, batch), append(a.of, *w)
 	}
 }
 
 // note summarizes all answers in a sentence; empty if there are none.
-func (a *workspaceAnswers) note() string {
+func (a *workspaceCounts) note() string {
 	var parts []string
 	modeled := false
 	for i, w := range a.of {
-		parts = append(parts, fmt.Sprintf("batch %d: %d of %d", a.batches[i], w.Asked, w.Asked+w.Modeled))
+		parts = append(parts, fmt.Sprintf("batch %d: %d of %d", a.batches[i], w.FromCuDNN, w.FromCuDNN+w.Modeled))
 		modeled = modeled || w.Modeled > 0
 	}
 	if parts == nil {
@@ -125,7 +125,7 @@ func (a *workspaceAnswers) note() string {
 }
 
 // notes returns the note as the notes of a sheet; empty if there are no answers.
-func (a *workspaceAnswers) notes() []string {
+func (a *workspaceCounts) notes() []string {
 	if note := a.note(); note != "" {
 		return []string{note + "."}
 	}
@@ -153,14 +153,14 @@ func (r *Report) findingNotes(word string) []string {
 			notes.Add("batch %d is out of memory (%s): %s.", p.Batch, word, p.Run.OOM)
 		case p.Run.Retries > 0:
 			notes.Add("batch %d fits only because PyTorch frees cached memory, %s in these steps; that is slow.",
-				p.Batch, timesOver(p.Run.Retries))
+				p.Batch, multipleText(p.Run.Retries))
 		}
 	}
 	if r.Stopped != nil && len(r.Stopped.Left) > 0 {
 		left := strings.Trim(strings.ReplaceAll(fmt.Sprint(r.Stopped.Left), " ", ", "), "[]")
 		notes.Add("not run: batch %s (%s).", left, r.Stopped.Reason)
 	}
-	notes.Text(r.stepNote(), r.besidesNote())
+	notes.Text(r.stepNote(), r.otherMemoryNote())
 	if i := slices.IndexFunc(r.Points, func(p Point) bool { return p.Run != nil && p.Run.Verified > 0 }); i >= 0 {
 		notes.Add("verified: the pattern of each tensor was read back, %d at batch %d.",
 			r.Points[i].Run.Verified, r.Points[i].Batch)
@@ -174,7 +174,7 @@ func (r *Report) stepNote() string {
 	if i < 0 {
 		return ""
 	}
-	d, driven := r.driven()
+	d, driven := r.realDevice()
 	switch u := r.Points[i].Run; {
 	case u.Simulated && driven:
 		return "ms/step is the clock of a simulated driver; no GPU ran."
@@ -197,8 +197,8 @@ func (r *Report) stepNote() string {
 	}
 }
 
-// besidesNote lists the parts of measured device bytes besides the reserved ones; empty if nothing was measured.
-func (r *Report) besidesNote() string {
+// otherMemoryNote lists the parts of measured device bytes besides the reserved ones; empty if nothing was measured.
+func (r *Report) otherMemoryNote() string {
 	var first, highest *Run
 	batch := 0
 	for _, p := range r.Points {
@@ -221,16 +221,17 @@ func (r *Report) besidesNote() string {
 			bytesize.Format(first.Kernels)) +
 		phrase.If(added != 0 || rest != 0, "; batch %d: %s added by the driver to segments, %s unexplained", batch,
 			bytesize.Format(added), bytesize.Format(rest)) +
-		phrase.If(first.Others > 0, "; the %s of other processes are not included", bytesize.Format(first.Others)) +
+		phrase.If(first.OtherProcessBytes > 0, "; the %s of other processes are not included",
+			bytesize.Format(first.OtherProcessBytes)) +
 		phrase.If(highest.Process > 0, "; NVML reports up to %s for this process", bytesize.Format(highest.Process)) +
 		"."
 }
 
-// slowWords explains [Slow].
-const slowWords = "fits slowly: only because PyTorch frees cached memory and allocates it again."
+// slowStepText explains [Slow].
+const slowStepText = "fits slowly: only because PyTorch frees cached memory and allocates it again."
 
-// marks has the signs of cells in tables, and their meaning.
-var marks = [][2]string{
+// markMeanings has the signs of cells in tables, and their meaning.
+var markMeanings = [][2]string{
 	{"*", "not safe: over the share of the memory that may be filled, or because of a smaller batch or an evaluation"},
 	{"?", "tight: the upper end of the estimate exceeds the GPU's memory"},
 	{"~", "fits slowly: only because PyTorch frees cached memory"},
@@ -244,15 +245,15 @@ const refusedCell = "x"
 
 // legend explains the signs of a table's cells, each once: "? tight: ...; ! does not fit."; empty without signs.
 func legend(signs []string) string {
-	shown := lists.Filter(marks, func(m [2]string) bool {
+	shown := lists.Filter(markMeanings, func(m [2]string) bool {
 		return slices.ContainsFunc(signs, func(s string) bool { return strings.TrimSpace(s) == m[0] })
 	})
 	words := lists.Map(shown, func(m [2]string) string { return m[0] + " " + m[1] })
 	return phrase.If(len(words) > 0, "%s.", strings.Join(words, "; "))
 }
 
-// timesOver formats a number of repeated events.
-func timesOver(n int64) string {
+// multipleText formats a number of repeated events.
+func multipleText(n int64) string {
 	if n == 1 {
 		return "once"
 	}

@@ -33,16 +33,16 @@ func (r *Report) componentsSheet() Sheet {
 		parts := lists.Map(e.Components, func(c Component) string { return s.unit.amount(c.Bytes) })
 		later := phrase.If(p.LastStep > 0, "%s", s.unit.amount(p.LastStep))
 		s.Row("batch "+strconv.Itoa(p.Batch), parts, e.Allocated, later, e.Reserved, e.Device, streamedCell(p, s.unit),
-			p.claim(s.unit), e.PeakPhase, e.judged())
+			p.claim(s.unit), e.PeakPhase, e.verdictText())
 	}
-	s = s.filled().turned()
+	s = s.filled().transposed()
 	s.Totals = len(s.Rows) - len(r.componentNames())
 	return s
 }
 
 // gpusSheet returns a row for every GPU and a column for every batch size.
 func (r *Report) gpusSheet() Sheet {
-	c := columnOf(largest(r.Points, func(p Point) int64 { return p.Estimate.Device.High }))
+	c := columnFor(largest(r.Points, func(p Point) int64 { return p.Estimate.Device.High }))
 	s := sheetIn(r.Case.String(), "gpu | memory {}>", largest(r.Devices, func(d Device) int64 { return d.Memory }))
 	signs := lists.Map(r.Points, func(p Point) string { return p.Estimate.mark() })
 	var notes phrase.List
@@ -77,7 +77,7 @@ func (r *Report) gpusSheet() Sheet {
 				claim[i] = p.claim(c)
 			}
 		}
-		for _, refused := range r.on(d).Refused {
+		for _, refused := range r.forDevice(d).Refused {
 			need[slices.Index(needs, refused.Batch)] = "refused"
 		}
 		s.Row(r.called(d), d.Memory, need, claim)
@@ -104,8 +104,8 @@ const ExpandableSegments = "expandable_segments:True"
 // AllocConf begins settings of PyTorch's allocator in the environment.
 const AllocConf = "PYTORCH_CUDA_ALLOC_CONF="
 
-// slackWords describes what expandable segments would change in an estimate.
-func slackWords(e *Estimate, expandable Interval) string {
+// expandableText describes what expandable segments would change in an estimate.
+func expandableText(e *Estimate, expandable Interval) string {
 	return fmt.Sprintf("%s of its %s are slack of the caching allocator; with "+AllocConf+"%s it needs %s",
 		bytesize.Format(e.Reserved.Bytes-e.Allocated.Bytes), bytesize.Format(e.Device.Bytes), ExpandableSegments,
 		bytesize.Format(expandable.Bytes))
@@ -113,7 +113,7 @@ func slackWords(e *Estimate, expandable Interval) string {
 
 // slackNote describes what expandable segments would save at the batch where that is most; empty if nothing.
 func (r *Report) slackNote() string {
-	most, ok := lists.Most(r.Points, Point.spared)
+	most, ok := lists.Most(r.Points, Point.sparedBytes)
 	if !ok {
 		return ""
 	}
@@ -124,7 +124,7 @@ func (r *Report) slackNote() string {
 			then = thenFits(*most.Expandable, d.Memory)
 		}
 	}
-	return where + ": " + slackWords(most.Estimate, *most.Expandable) + then + "."
+	return where + ": " + expandableText(most.Estimate, *most.Expandable) + then + "."
 }
 
 // spillNote describes what Windows and WSL2 do with the smallest batch that does not fit; empty if all fit.
@@ -155,8 +155,8 @@ func thenFits(need Interval, memory int64) string {
 	return ", and fits"
 }
 
-// spared returns the device bytes that expandable segments would save; zero if they are too few to mention.
-func (p Point) spared() int64 {
+// sparedBytes returns the device bytes that expandable segments would save; zero if they are too few to mention.
+func (p Point) sparedBytes() int64 {
 	if p.Estimate == nil || p.Expandable == nil {
 		return 0
 	}

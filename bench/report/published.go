@@ -25,10 +25,10 @@ type PublishedRow struct {
 	// Group is whose values are summed up together, Source where this one stands.
 	Group  string `json:"group"`
 	Source string `json:"source"`
-	// What says in their words what was trained, with which release of PyTorch and on which GPU.
-	What  string `json:"what"`
-	Torch string `json:"torch_published,omitempty"`
-	GPU   string `json:"gpu,omitempty"`
+	// Subject says in their words what was trained, with which release of PyTorch and on which GPU.
+	Subject string `json:"what"`
+	Torch   string `json:"torch_published,omitempty"`
+	GPU     string `json:"gpu,omitempty"`
 	// Kind is what was measured: "allocated", "active", "reserved" or "device". Active bytes include freed blocks
 	// that another stream may still use: a plan has their bounds, allocated and reserved bytes.
 	Kind string `json:"kind"`
@@ -44,12 +44,12 @@ type PublishedRow struct {
 
 // FigureGroup summarizes the values of one kind and group.
 type FigureGroup struct {
-	Group   string       `json:"group"`
-	Kind    string       `json:"kind"`
-	Figures int          `json:"figures"`
-	Planned int          `json:"planned"`
-	Within  int          `json:"within_interval"`
-	Errors  ErrorFigures `json:"errors"`
+	Group   string          `json:"group"`
+	Kind    string          `json:"kind"`
+	Figures int             `json:"figures"`
+	Planned int             `json:"planned"`
+	Within  int             `json:"within_interval"`
+	Errors  ErrorStatistics `json:"errors"`
 }
 
 // PublishedOf summarizes rows.
@@ -59,12 +59,12 @@ func PublishedOf(rows []PublishedRow) *Published {
 		g := FigureGroup{Group: of[0].Group, Kind: of[0].Kind, Figures: len(of)}
 		var errs []float64
 		for _, r := range lists.Filter(of, func(r PublishedRow) bool { return r.Estimate != nil }) {
-			errs = append(errs, r.off())
+			errs = append(errs, r.relativeError())
 			if r.Estimate.Low <= r.Bytes+r.Rounding && r.Bytes-r.Rounding <= r.Estimate.High {
 				g.Within++
 			}
 		}
-		g.Planned, g.Errors = len(errs), describe(errs)
+		g.Planned, g.Errors = len(errs), errorStatistics(errs)
 		d.Groups = append(d.Groups, g)
 	}
 	slices.SortFunc(d.Groups, func(a, b FigureGroup) int {
@@ -73,8 +73,8 @@ func PublishedOf(rows []PublishedRow) *Published {
 	return d
 }
 
-// off returns the relative error of the plan; zero if the plan is within the rounding of the value.
-func (r *PublishedRow) off() float64 {
+// relativeError returns the relative error of the plan; zero if the plan is within the rounding of the value.
+func (r *PublishedRow) relativeError() float64 {
 	d := r.Estimate.Bytes - r.Bytes
 	if max(d, -d) <= r.Rounding {
 		return 0
@@ -84,7 +84,7 @@ func (r *PublishedRow) off() float64 {
 
 // Data implements [Document].
 func (d *Published) Data() Data {
-	return Data{Values(d.Rows), Rows(`group source what torch_published gpu kind published_bytes rounding_bytes command
+	return Data{AsLines(d.Rows), Rows(`group source what torch_published gpu kind published_bytes rounding_bytes command
 		estimate_bytes estimate_low_bytes estimate_high_bytes refused`, d.Rows)}
 }
 
@@ -110,10 +110,10 @@ func (d *Published) worst(most int) Sheet {
 	s := Sheet{Title: "furthest off", Columns: Columns("source | what | bytes | published> | planned> | error>")}
 	rows := slices.DeleteFunc(slices.Clone(d.Rows), func(r PublishedRow) bool { return r.Estimate == nil })
 	slices.SortStableFunc(rows, func(a, b PublishedRow) int {
-		return cmp.Compare(math.Abs(b.off()), math.Abs(a.off()))
+		return cmp.Compare(math.Abs(b.relativeError()), math.Abs(a.relativeError()))
 	})
 	for _, r := range rows[:min(most, len(rows))] {
-		s.Row(r.Group, r.What, r.Kind, integer(r.Bytes), integer(r.Estimate.Bytes), percent(r.off()))
+		s.Row(r.Group, r.Subject, r.Kind, integer(r.Bytes), integer(r.Estimate.Bytes), percent(r.relativeError()))
 	}
 	return s
 }

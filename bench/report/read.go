@@ -13,23 +13,23 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// maxFile is the longest file of reports, in bytes: some thirty thousand batch sizes. What it is decoded to may take
-// twenty times as much memory.
-const maxFile = 64 << 20
+// maxFileBytes is the longest file of reports, in bytes: some thirty thousand batch sizes. What it is decoded to may
+// take twenty times as much memory.
+const maxFileBytes = 64 << 20
 
 // Read reads the reports of a file: one JSON value, one a line, or a list. Lines of one report are joined again. file
 // names the file in errors, which are [*input.FormatError].
 func Read(file string, r io.Reader) ([]*Report, error) {
 	var reports []*Report
-	bounded := &io.LimitedReader{R: r, N: maxFile}
+	bounded := &io.LimitedReader{R: r, N: maxFileBytes}
 	d := json.NewDecoder(bounded)
 	for n := 1; ; {
-		next, err := values(d)
+		next, err := decodeValues(d)
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if bounded.N <= 0 {
-			return nil, &input.FormatError{File: file, Reason: fmt.Sprintf("longer than %d MiB", maxFile>>20)}
+			return nil, &input.FormatError{File: file, Reason: fmt.Sprintf("longer than %d MiB", maxFileBytes>>20)}
 		}
 		if err != nil {
 			return nil, notAReport(file, n, err)
@@ -44,7 +44,7 @@ func Read(file string, r io.Reader) ([]*Report, error) {
 			}
 			// Reports that are older than the hash of cases have the description alone.
 			one.Case.ConfigHash = one.Case.Description().Hash()
-			reports = join(reports, &one)
+			reports = joinRanks(reports, &one)
 			n++
 		}
 	}
@@ -75,8 +75,8 @@ func decode(d *json.Decoder, v any) error {
 	return json.Unmarshal(text, v)
 }
 
-// values reads the next value of a file, or the elements of a list: reports, or [Ranks].
-func values(d *json.Decoder) ([]json.RawMessage, error) {
+// decodeValues reads the next value of a file, or the elements of a list: reports, or [Ranks].
+func decodeValues(d *json.Decoder) ([]json.RawMessage, error) {
 	var text json.RawMessage
 	if err := decode(d, &text); err != nil {
 		return nil, err
@@ -97,8 +97,8 @@ func values(d *json.Decoder) ([]json.RawMessage, error) {
 	return list, nil
 }
 
-// OfRanks reports whether each report is the plan of a rank, all of one case.
-func OfRanks(reports []*Report) bool {
+// AreRanks reports whether each report is the plan of a rank, all of one case.
+func AreRanks(reports []*Report) bool {
 	if len(reports) < 2 {
 		return false
 	}
@@ -115,11 +115,11 @@ func OfRanks(reports []*Report) bool {
 	})
 }
 
-// join appends a report to a list. If both are lines of one report, it joins their points.
-func join(reports []*Report, r *Report) []*Report {
+// joinRanks appends a report to a list. If both are lines of one report, it joins their points.
+func joinRanks(reports []*Report, r *Report) []*Report {
 	if n := len(reports); n > 0 {
 		last := reports[n-1]
-		if last.Kind == r.Kind && last.Started.Equal(r.Started) && last.Case.Same(r.Case) && last.agrees(r) {
+		if last.Kind == r.Kind && last.Started.Equal(r.Started) && last.Case.Same(r.Case) && last.isSameSweep(r) {
 			for _, d := range r.Devices {
 				if _, known := last.Find(d.Name); !known {
 					last.Devices = append(last.Devices, d)
@@ -132,8 +132,8 @@ func join(reports []*Report, r *Report) []*Report {
 	return append(reports, r)
 }
 
-// agrees reports whether devices with the same name are the same device in two reports.
-func (r *Report) agrees(other *Report) bool {
+// isSameSweep reports whether devices with the same name are the same device in two reports.
+func (r *Report) isSameSweep(other *Report) bool {
 	return !slices.ContainsFunc(other.Devices, func(d Device) bool {
 		known, ok := r.Find(d.Name)
 		return ok && known.identity() != d.identity()

@@ -157,11 +157,11 @@ func TestPlansOfRanksAreRead(t *testing.T) {
 	for _, v := range []any{[]*Report{a, b}, Ranks{{Plan: a}, {Plan: b}}} {
 		reports := read(v)
 		require.Len(t, reports, 2)
-		require.True(t, OfRanks(reports))
+		require.True(t, AreRanks(reports))
 	}
-	require.False(t, OfRanks(read(a)), "one alone")
-	require.False(t, OfRanks(read([]*Report{a, plan("ddp:rank=1")})), "of two strategies")
-	require.False(t, OfRanks(read([]*Report{a, toySweep()})), "of one GPU, too")
+	require.False(t, AreRanks(read(a)), "one alone")
+	require.False(t, AreRanks(read([]*Report{a, plan("ddp:rank=1")})), "of two strategies")
+	require.False(t, AreRanks(read([]*Report{a, toySweep()})), "of one GPU, too")
 	_, err := Read("run.json", strings.NewReader("[1]"))
 	require.ErrorContains(t, err, "value 1 is not a vprof.report/v1 report")
 	_, err = Read("run.json", strings.NewReader("[]"))

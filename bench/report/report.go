@@ -200,9 +200,9 @@ type Buffer struct {
 // Workspaces counts allocations whose size a library chooses (cuDNN): of the different convolutions of a step, forward
 // and backward, or of all convolutions of a script.
 type Workspaces struct {
-	// Asked counts the answers of cuDNN itself, Modeled the others.
-	Asked   int `json:"asked"`
-	Modeled int `json:"modeled"`
+	// FromCuDNN counts the answers of cuDNN itself, Modeled the others.
+	FromCuDNN int `json:"asked"`
+	Modeled   int `json:"modeled"`
 	// Unknown counts a script's convolutions with neither an answer nor a rule, taken as zero bytes.
 	Unknown int `json:"unknown,omitempty"`
 }
@@ -275,13 +275,13 @@ type Run struct {
 	// the reserved ones and the two above: less than zero where part of the reserved bytes was never seen.
 	Granularity int64 `json:"granularity_bytes,omitempty"`
 	Unexplained int64 `json:"unexplained_bytes,omitempty"`
-	// Others is what other processes held beside Device, Process what NVML charged this one with; absent if that is not
-	// known. Shared is set if others used the GPU during the run, OthersAssumed if it is not known what they held, so
-	// that Context and Others may be mixed.
-	Others        int64 `json:"others_bytes,omitempty"`
-	OthersAssumed bool  `json:"others_assumed,omitempty"`
-	Process       int64 `json:"process_bytes,omitempty"`
-	Shared        bool  `json:"shared,omitempty"`
+	// OtherProcessBytes is what other processes held beside Device, Process what NVML charged this one with; absent if
+	// that is not known. Shared is set if others used the GPU during the run, OthersAssumed if it is not known what
+	// they held, so that Context and Others may be mixed.
+	OtherProcessBytes int64 `json:"others_bytes,omitempty"`
+	OthersAssumed     bool  `json:"others_assumed,omitempty"`
+	Process           int64 `json:"process_bytes,omitempty"`
+	Shared            bool  `json:"shared,omitempty"`
 	// WarmUp and Repeat count the untimed replays before timing, without the first, which
 	// is watched, and the timed replays.
 	WarmUp int `json:"warm_up,omitempty"`
@@ -305,16 +305,16 @@ func (u *Run) Kind() string {
 	if u == nil {
 		return ""
 	}
-	return kindOf(u.Simulated)
+	return deviceKind(u.Simulated)
 }
 
-// Strained reports whether the run was out of memory, or succeeded only by freeing cached memory. Such a batch is never
-// safe.
-func (u *Run) Strained() bool { return !u.Fits || u.Retries > 0 }
+// HadRetries reports whether the run was out of memory, or succeeded only by freeing cached memory. Such a batch is
+// never safe.
+func (u *Run) HadRetries() bool { return !u.Fits || u.Retries > 0 }
 
-// Judge returns the verdict on a step that was both estimated and run. A simulated run that fits does not show that the
-// upper end of the estimate fits, so then the estimate's verdict stands.
-func (u *Run) Judge(estimated Verdict) Verdict {
+// VerdictGiven returns the verdict on a step that was both estimated and run. A simulated run that fits does not show
+// that the upper end of the estimate fits, so then the estimate's verdict stands.
+func (u *Run) VerdictGiven(estimated Verdict) Verdict {
 	switch {
 	case !u.Fits:
 		return DoesNotFit
@@ -356,10 +356,11 @@ type Timing struct {
 // Largest holds the largest tried batch that runs without running out of memory, zero if none does, and the smallest
 // tried batch that does not, zero if all do.
 type Largest struct {
-	Batch int `json:"batch"`
-	Fails int `json:"fails,omitempty"`
-	// ByLine reports whether Fails was not run: the line through the needs of other batches is over the limit there.
-	ByLine bool `json:"fails_by_line,omitempty"`
+	Batch        int `json:"batch"`
+	FirstFailing int `json:"fails,omitempty"`
+	// Interpolated reports whether Fails was not run: the line through the needs of other batches is over the limit
+	// there.
+	Interpolated bool `json:"fails_by_line,omitempty"`
 	// Predicted is the largest by estimates, of a search on a GPU.
 	Predicted int `json:"predicted,omitempty"`
 	// Safe reports whether batches were tried for being safe, which is less than getting through.
@@ -378,11 +379,11 @@ type Refusal struct {
 
 // OOM is the allocation that failed.
 type OOM struct {
-	// Want is the tensor's size, Free what the device had left.
-	Want  int64  `json:"want_bytes"`
-	Free  int64  `json:"free_bytes"`
-	Class string `json:"class"`
-	Op    string `json:"op"`
+	// Requested is the tensor's size, Free what the device had left.
+	Requested int64  `json:"want_bytes"`
+	Free      int64  `json:"free_bytes"`
+	Class     string `json:"class"`
+	Op        string `json:"op"`
 	// Node is the autograd node; absent in forward.
 	Node   string `json:"node,omitempty"`
 	Module string `json:"module,omitempty"`

@@ -52,8 +52,8 @@ type ResponsePoint struct {
 	HostUpper int64 `json:"host_upper_bytes,omitempty"`
 }
 
-// Of takes the answer from plans: of a case, or of its releases or ranks. It concludes from all of their points.
-func (a *Response) Of(plans ...*Report) {
+// FillFrom takes the answer from plans: of a case, or of its releases or ranks. It concludes from all of their points.
+func (a *Response) FillFrom(plans ...*Report) {
 	a.Confidence = confidence
 	for _, r := range plans {
 		a.Report = r // which is not written where there are several
@@ -75,7 +75,7 @@ func (r *Report) responsePoint(p Point) ResponsePoint {
 		GPU: d.GPU, Batch: p.Batch, GPUs: max(1, r.Case.GPUs), Reason: p.Verdict(), Fits: p.Verdict() == Fits,
 	}
 	if e := p.Estimate; e != nil {
-		out.Device, out.Upper, out.Safe, out.Unsafe = e.Device.Bytes, e.Device.High, e.safe(), e.Unsafe
+		out.Device, out.Upper, out.Safe, out.Unsafe = e.Device.Bytes, e.Device.High, e.isSafe(), e.Unsafe
 		if e.Host != nil {
 			out.Host, out.HostUpper = e.Host.Bytes, e.Host.High
 		}

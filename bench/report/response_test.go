@@ -21,7 +21,7 @@ func TestAResponseConcludesFromAllPlans(t *testing.T) {
 		{nil, false, 3},
 	} {
 		var answer Response
-		answer.Of(c.plans...)
+		answer.FillFrom(c.plans...)
 		require.Len(t, answer.Points, len(c.plans))
 		require.Equal(t, c.fits, answer.Fits)
 		require.Equal(t, c.code, answer.ExitCode)

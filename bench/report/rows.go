@@ -38,13 +38,12 @@ func Rows[R any](columns string, rows []R, around ...any) [][]string {
 	return all
 }
 
-// extra are cells by column name that a row's JSON does not have.
-type extra map[string]any
+// extraValues are cells by column name that a row's JSON does not have.
+type extraValues map[string]any
 
 // csvCells are the texts of values by their path.
 type csvCells map[string]string
 
-// add adds a value and its nested values.
 func (c csvCells) add(path string, v reflect.Value) {
 	if v.Kind() == reflect.Pointer && v.IsNil() {
 		return
@@ -69,7 +68,7 @@ func (c csvCells) add(path string, v reflect.Value) {
 			c.add(path, reflect.ValueOf(part))
 		}
 		return
-	case extra:
+	case extraValues:
 		for name, value := range x {
 			c.add(pathOf(path, name), reflect.ValueOf(value))
 		}
@@ -126,8 +125,8 @@ func number(v float64) string {
 
 func integer(n int64) string { return strconv.FormatInt(n, 10) }
 
-// linesOf splits a document into one for each row, so that lines can move between files; rows points to the rows.
-func linesOf[D, R any](document D, rows func(*D) *[]R) []any {
+// jsonLines splits a document into one for each row, so that lines can move between files; rows points to the rows.
+func jsonLines[D, R any](document D, rows func(*D) *[]R) []any {
 	all := *rows(&document)
 	lines := make([]any, len(all))
 	for i := range all {
@@ -137,15 +136,15 @@ func linesOf[D, R any](document D, rows func(*D) *[]R) []any {
 	return lines
 }
 
-// Values returns the elements of a list as lines.
-func Values[T any](list []T) []any { return lists.Map(list, func(v T) any { return v }) }
+// AsLines returns the elements of a list as lines.
+func AsLines[T any](list []T) []any { return lists.Map(list, func(v T) any { return v }) }
 
 // Data implements [Document]. Lines are reports of one point each, so that lines of files can be moved between them.
 // CSV has a row for each point.
 func (r *Report) Data() Data {
 	lines, rows := make([]any, len(r.Points)), make([][]any, len(r.Points))
 	for i, p := range r.Points {
-		rows[i] = []any{p, r.pointWords(p)}
+		rows[i] = []any{p, r.pointTextValues(p)}
 		line := *r
 		line.Points = []Point{p}
 		line.Stopped = nil
@@ -155,13 +154,13 @@ func (r *Report) Data() Data {
 		}
 		lines[i] = line
 	}
-	return Data{lines, Rows(r.columns(), rows, extra{"case": r.Case}, r.Case.words())}
+	return Data{lines, Rows(r.columns(), rows, extraValues{"case": r.Case}, r.Case.textValues())}
 }
 
-// words returns the cells for which the case's JSON has no single value: the settings and, for several ranks, their
-// number, the strategy and the rank, which is empty for the rank that needs most.
-func (c Case) words() extra {
-	all := extra{"settings": strings.Join(c.Settings.Words(), " ")}
+// textValues returns the cells for which the case's JSON has no single value: the settings and, for several ranks,
+// their number, the strategy and the rank, which is empty for the rank that needs most.
+func (c Case) textValues() extraValues {
+	all := extraValues{"settings": strings.Join(c.Settings.Words(), " ")}
 	if c.Strategy != nil {
 		s := *c.Strategy
 		if s.Rank != nil {
@@ -197,10 +196,10 @@ func (r *Report) columns() string {
 		cuda=board_cuda run_at gpus strategy rank`
 }
 
-// pointWords returns the cells of a point that its JSON does not have.
-func (r *Report) pointWords(p Point) extra {
+// pointTextValues returns the cells of a point that its JSON does not have.
+func (r *Report) pointTextValues(p Point) extraValues {
 	d, _ := r.Find(p.Device)
-	all := extra{"board": d, "run": p.Run.Kind()}
+	all := extraValues{"board": d, "run": p.Run.Kind()}
 	if d.UUID != "" {
 		all["mig"] = d.MIG
 	}
@@ -212,7 +211,7 @@ func (r *Report) pointWords(p Point) extra {
 	}
 	if len(p.Claims) > 0 && p.Claims[0].Bytes != nil {
 		c := p.Claims[0]
-		all["claim_of"], all["claim"], all["claim_source"] = c.Of, *c.Bytes, c.Source()
+		all["claim_of"], all["claim"], all["claim_source"] = c.Quantity, *c.Bytes, c.Source()
 	}
 	return all
 }

@@ -26,14 +26,14 @@ func (r Runs) Document() Document {
 }
 
 // Data implements [Document].
-func (r Runs) Data() Data { return Several(r).Data() }
+func (r Runs) Data() Data { return Sweeps(r).Data() }
 
 // Sheets returns a table with a row for each run.
 func (r Runs) Sheets() []Sheet {
 	s := sheetIn(strings.Join(r[0].Script.Command, " "),
 		"GPU | rank>? | peak {}: allocated> | peak {}: reserved> | peak {}: device> | at | result",
 		largest(r, func(one *Report) int64 {
-			if run := one.only(); run != nil {
+			if run := one.onlyRun(); run != nil {
 				return run.Device
 			}
 			return 0
@@ -44,7 +44,7 @@ func (r Runs) Sheets() []Sheet {
 		if ranks {
 			rank = strconv.Itoa(one.Script.Rank)
 		}
-		if run := one.only(); run != nil {
+		if run := one.onlyRun(); run != nil {
 			peaks = []string{
 				s.unit.amount(run.Allocated), s.unit.amount(run.Reserved), s.unit.amount(run.Device), run.PeakPhase,
 			}
@@ -59,23 +59,23 @@ func (r Runs) Sheets() []Sheet {
 func (r Runs) notes() []string {
 	var notes phrase.List
 	for _, one := range r {
-		notes = lists.Union(notes, one.besides()...)
+		notes = lists.Union(notes, one.otherNotes()...)
 	}
 	for _, one := range r {
 		notes.If(one.Script.Result != "fits", "%s: %s", one.Devices[0].Name, one.Script.verdict(one))
 	}
 	if len(r) == 2 && r[0].Devices[0].Simulated && !r[1].Devices[0].Simulated {
-		if line := compared(r[0], r[1]); line != "" {
+		if line := comparedText(r[0], r[1]); line != "" {
 			notes = append(notes, line)
 		}
 	}
 	return notes
 }
 
-// compared describes in a line the difference of a simulated run from a measured one, without the user's paths and
+// comparedText describes in a line the difference of a simulated run from a measured one, without the user's paths and
 // names, so that it can be shared. It is empty if one of them has no peaks.
-func compared(simulated, measured *Report) string {
-	s, m := simulated.only(), measured.only()
+func comparedText(simulated, measured *Report) string {
+	s, m := simulated.onlyRun(), measured.onlyRun()
 	if s == nil || m == nil {
 		return ""
 	}
@@ -92,8 +92,8 @@ func compared(simulated, measured *Report) string {
 		measured.Tool.Version, measured.Devices[0].Title, measured.Script.Torch, strings.Join(parts, "; "))
 }
 
-// only returns the run of a report with one run; nil if nothing trained.
-func (r *Report) only() *Run {
+// onlyRun returns the run of a report with one run; nil if nothing trained.
+func (r *Report) onlyRun() *Run {
 	if len(r.Points) == 0 {
 		return nil
 	}
@@ -118,7 +118,7 @@ func (r Ranks) Sort() {
 
 // Data implements [Document].
 func (r Ranks) Data() Data {
-	return Several(lists.Map(r, func(p RankPlan) *Report { return p.Plan })).Data()
+	return Sweeps(lists.Map(r, func(p RankPlan) *Report { return p.Plan })).Data()
 }
 
 // Sheets returns a table for each GPU.
@@ -128,7 +128,7 @@ func (r Ranks) Sheets() []Sheet {
 	}
 	var sheets []Sheet
 	for _, d := range r[0].Plan.Devices {
-		part := lists.Map(r, func(p RankPlan) RankPlan { return RankPlan{p.RankRange, p.Plan.on(d)} })
+		part := lists.Map(r, func(p RankPlan) RankPlan { return RankPlan{p.RankRange, p.Plan.forDevice(d)} })
 		sheets = append(sheets, Ranks(part).sheet())
 	}
 	return sheets
@@ -143,7 +143,7 @@ func (r Ranks) sheet() Sheet {
 	c.Strategy = &strategy
 	s := sheetIn(fmt.Sprintf("%s; %s", c, first.Devices[0]), "batch> | {} of rank",
 		largest(r, func(p RankPlan) int64 { return p.Plan.largestDevice() }))
-	differ := r.differing()
+	differ := r.differingComponents()
 	for _, name := range append(slices.Clone(differ), "allocated", "reserved", "device") {
 		s.Columns = append(s.Columns, Column{Head: name, Right: true})
 	}
@@ -153,7 +153,7 @@ func (r Ranks) sheet() Sheet {
 		for _, p := range r {
 			e := p.Plan.Points[at].Estimate
 			parts := lists.Map(differ, func(name string) string { return s.unit.amount(component(e, name)) })
-			s.Row(batch, p.RankRange, parts, e.Allocated.Bytes, e.Reserved.Bytes, e.Device.Bytes, e.judged())
+			s.Row(batch, p.RankRange, parts, e.Allocated.Bytes, e.Reserved.Bytes, e.Device.Bytes, e.verdictText())
 			batch = ""
 		}
 	}
@@ -165,8 +165,8 @@ func (r Ranks) sheet() Sheet {
 	return s
 }
 
-// differing returns the names of the components that differ between ranks.
-func (r Ranks) differing() []string {
+// differingComponents returns the names of the components that differ between ranks.
+func (r Ranks) differingComponents() []string {
 	var names []string
 	for at, point := range r[0].Plan.Points {
 		for _, c := range point.Estimate.Components {
@@ -181,7 +181,6 @@ func (r Ranks) differing() []string {
 	return names
 }
 
-// component returns the bytes of a component of an estimate.
 func component(e *Estimate, name string) int64 {
 	for _, c := range e.Components {
 		if c.Name == name {
@@ -200,14 +199,14 @@ func (r Releases) Sheets() []Sheet {
 	if len(r) == 0 {
 		return nil
 	}
-	return lists.Map(r[0].Devices, func(d Device) Sheet { return r.on(d).sheet() })
+	return lists.Map(r[0].Devices, func(d Device) Sheet { return r.forDevice(d).sheet() })
 }
 
 // Data implements [Document].
-func (r Releases) Data() Data { return Several(r).Data() }
+func (r Releases) Data() Data { return Sweeps(r).Data() }
 
-func (r Releases) on(d Device) Releases {
-	return lists.Map(r, func(release *Report) *Report { return release.on(d) })
+func (r Releases) forDevice(d Device) Releases {
+	return lists.Map(r, func(release *Report) *Report { return release.forDevice(d) })
 }
 
 // sheet returns the table of one GPU.
@@ -226,9 +225,9 @@ func (r Releases) sheet() Sheet {
 			s.Row(batch, part.name, part.cells(s.unit))
 			batch = ""
 		}
-		verdict := []string{p.Estimate.judged()}
+		verdict := []string{p.Estimate.verdictText()}
 		for _, release := range r[1:] {
-			verdict = append(verdict, release.Points[at].Estimate.judged(), "")
+			verdict = append(verdict, release.Points[at].Estimate.verdictText(), "")
 		}
 		s.Row(batch, "verdict", verdict)
 	}
@@ -245,19 +244,19 @@ func (r *Report) largestDevice() int64 {
 	return largest(r.Points, func(p Point) int64 { return p.Estimate.Device.Bytes })
 }
 
-// releasesPart is a count of bytes, or one of its components, by release.
-type releasesPart struct {
+// componentByRelease is a count of bytes, or one of its components, by release.
+type componentByRelease struct {
 	name  string
 	bytes []int64
 }
 
 // parts returns the totals of a batch size, after the components in which releases differ.
-func (r Releases) parts(at int) []releasesPart {
-	var parts []releasesPart
+func (r Releases) parts(at int) []componentByRelease {
+	var parts []componentByRelease
 	add := func(name string, always bool, bytes func(*Estimate) int64) {
 		each := lists.Map(r, func(release *Report) int64 { return bytes(release.Points[at].Estimate) })
 		if always || len(slices.Compact(slices.Clone(each))) > 1 {
-			parts = append(parts, releasesPart{name, each})
+			parts = append(parts, componentByRelease{name, each})
 		}
 	}
 	// Estimates have the same components in the same order.
@@ -271,7 +270,7 @@ func (r Releases) parts(at int) []releasesPart {
 }
 
 // cells formats the bytes of a part by release, each but the first with its difference from the first.
-func (p releasesPart) cells(col column) []string {
+func (p componentByRelease) cells(col byteColumn) []string {
 	cells := []string{col.amount(p.bytes[0])}
 	for _, bytes := range p.bytes[1:] {
 		difference := 100 * float64(bytes-p.bytes[0]) / float64(p.bytes[0])

@@ -35,42 +35,46 @@ type Script struct {
 	Host int64 `json:"host_bytes"`
 	// Lines are the user's lines that hold most at the peak, in requested bytes.
 	Lines []Component `json:"lines"`
-	// Below are the lines of libraries, behind the paths of their modules, that the first of Lines calls, if that holds
-	// over half; absent otherwise, or where it calls none.
-	Below []Component `json:"below_first_line,omitempty"`
-	// Diverted are the files that the script saved and that were written elsewhere. Spared are checkpoints that it
+	// CallersBelow are the lines of libraries, behind the paths of their modules, that the first of Lines calls, if
+	// that holds over half; absent otherwise, or where it calls none.
+	CallersBelow []Component `json:"below_first_line,omitempty"`
+	// DivertedFiles are the files that the script saved and that were written elsewhere. Spared are checkpoints that it
 	// would have removed. Left are folders that it has made, with what code that is not Python has written there.
-	Diverted []string `json:"diverted"`
-	Spared   []string `json:"spared,omitempty"`
-	Left     []string `json:"left,omitempty"`
-	// Idle are the functions of NVIDIA's libraries that were called and did nothing, in the order of their first calls.
-	Idle []string `json:"idle_functions,omitempty"`
-	// Guessed are the user's lines that depended on numbers that were never computed.
-	Guessed []string `json:"guessed_lines,omitempty"`
+	DivertedFiles []string `json:"diverted"`
+	SparedFiles   []string `json:"spared,omitempty"`
+	LeftFolders   []string `json:"left,omitempty"`
+	// NoOpCalls are the functions of NVIDIA's libraries that were called and did nothing, in the order of their first
+	// calls.
+	NoOpCalls []string `json:"idle_functions,omitempty"`
+	// UncomputedLines are the user's lines that depended on numbers that were never computed.
+	UncomputedLines []string `json:"guessed_lines,omitempty"`
 	// Workspaces counts the sizes that libraries decide.
 	Workspaces *Workspaces `json:"workspaces,omitempty"`
 	// TunedBefore is how many kernels of torch.compile other commands had tuned before; absent for none.
 	TunedBefore int `json:"kernels_tuned_before,omitempty"`
 	// Replaced are the weights, data and libraries that were absent and had placeholders.
 	Replaced []Replaced `json:"replaced,omitempty"`
-	// Seen tells which part of training the steps cover; absent where the script ended, or the user chose the steps.
-	Seen *Seen `json:"seen,omitempty"`
-	// Unseen are the lines, file:line, that evaluate ("eval") or save and did not run; empty where a trainer may do so.
-	Unseen map[string]string `json:"unseen,omitempty"`
+	// Coverage tells which part of training the steps cover; absent where the script ended, or the user chose the
+	// steps.
+	Coverage *Coverage `json:"seen,omitempty"`
+	// UnrunCode are the lines, file:line, that evaluate ("eval") or save and did not run; empty where a trainer may do
+	// so.
+	UnrunCode map[string]string `json:"unseen,omitempty"`
 	// Growth is by how much each step needs more than the one before; absent if steps do not grow.
 	Growth *StepGrowth `json:"growth,omitempty"`
 	// Remedies are changes that need less memory, the largest saving first.
 	Remedies []Remedy `json:"remedies,omitempty"`
-	// Without is the need in device bytes of a command that ran out of memory, on an endless GPU; absent if not found.
-	Without int64 `json:"unlimited_device_bytes,omitempty"`
+	// DeviceWithout is the need in device bytes of a command that ran out of memory, on an endless GPU; absent if not
+	// found.
+	DeviceWithout int64 `json:"unlimited_device_bytes,omitempty"`
 	// Private are the pools of CUDA graphs; absent if there are none.
 	Private *PrivatePools `json:"private_pools,omitempty"`
 	// GPUs is the number of ranks of which Rank was run; absent for one.
 	GPUs int `json:"gpus,omitempty"`
 	Rank int `json:"rank,omitempty"`
 	// Elsewhere are the other GPUs that the same process used; all other values are for GPU, the fullest.
-	GPU       int         `json:"gpu,omitempty"`
-	Elsewhere []Elsewhere `json:"elsewhere,omitempty"`
+	GPU       int              `json:"gpu,omitempty"`
+	OtherGPUs []OtherGPUMemory `json:"elsewhere,omitempty"`
 }
 
 // Replaced is an absent file of a script, and its placeholder.
@@ -85,12 +89,12 @@ type Replaced struct {
 // StepGrowth is memory that every step fails to free.
 type StepGrowth struct {
 	// Bytes is the growth of a step, and Full the number of the step in which it fills the GPU.
-	Bytes int64 `json:"bytes_per_step"`
-	Full  int   `json:"full_after_steps"`
+	Bytes          int64 `json:"bytes_per_step"`
+	FullBatchSteps int   `json:"full_after_steps"`
 	// Steps is the number of steps after which it ends, at most, and Rest are the bytes of steps that were not run;
 	// absent where neither the script's loops nor a trainer tell.
-	Steps int   `json:"steps,omitempty"`
-	Rest  int64 `json:"rest_bytes,omitempty"`
+	Steps     int   `json:"steps,omitempty"`
+	RestBytes int64 `json:"rest_bytes,omitempty"`
 	// Lines are the user's lines that made most of it, in bytes of a step.
 	Lines []Component `json:"lines"`
 	// Through is the holder of the memory, with the line that adds to it: a variable, a collection, a graph of
@@ -99,22 +103,23 @@ type StepGrowth struct {
 }
 
 // Fills reports whether memory grows, and whether the remaining steps would fill the GPU.
-func (g *StepGrowth) Fills() bool { return g != nil && (g.Steps == 0 || g.Full < g.Steps) }
+func (g *StepGrowth) Fills() bool { return g != nil && (g.Steps == 0 || g.FullBatchSteps < g.Steps) }
 
 // Later returns the growth in bytes over steps that were not run; zero without growth.
 func (g *StepGrowth) Later() int64 {
 	if g == nil {
 		return 0
 	}
-	return g.Rest
+	return g.RestBytes
 }
 
 // String describes the growth in a sentence.
 func (g *StepGrowth) String() string {
-	text := fmt.Sprintf("grows by %s a step: the GPU is full after about %d steps", bytesize.Format(g.Bytes), g.Full)
+	text := fmt.Sprintf("grows by %s a step: the GPU is full after about %d steps", bytesize.Format(g.Bytes),
+		g.FullBatchSteps)
 	if !g.Fills() {
 		text = fmt.Sprintf("grows by %s a step up to step %d", bytesize.Format(g.Bytes), g.Steps) +
-			phrase.If(g.Rest > 0, ", of which %s are counted for steps not seen", bytesize.Format(g.Rest))
+			phrase.If(g.RestBytes > 0, ", of which %s are counted for steps not seen", bytesize.Format(g.RestBytes))
 	}
 	if len(g.Lines) > 0 {
 		text += "; made by " + g.Lines[0].Name +
@@ -123,8 +128,8 @@ func (g *StepGrowth) String() string {
 	return text + phrase.After(", held by ", g.Through)
 }
 
-// Seen describes the part of training that a few steps cover: whether the data has larger batches, and which ran.
-type Seen struct {
+// Coverage describes the part of training that a few steps cover: whether the data has larger batches, and which ran.
+type Coverage struct {
 	// Batches are the batches of an epoch, Samples the samples of the data set; absent where they are not known.
 	Batches int `json:"batches,omitempty"`
 	Samples int `json:"samples,omitempty"`
@@ -133,30 +138,30 @@ type Seen struct {
 	Seconds float64 `json:"seconds"`
 	Why     string  `json:"why,omitempty"`
 	// Longer are batches larger than the first ones, which training saw as well.
-	Longer []Longer `json:"longer,omitempty"`
+	Longer []LongerShape `json:"longer,omitempty"`
 }
 
-// Longer compares a batch with earlier ones: its largest tensor's shape, and the largest batch's before it.
-type Longer struct {
+// LongerShape compares a batch with earlier ones: its largest tensor's shape, and the largest batch's before it.
+type LongerShape struct {
 	Shape  []int `json:"shape"`
 	Before []int `json:"before"`
 }
 
-// Covered describes the part of training that the steps represent; empty if that is not known.
-func (s *Script) Covered() string {
-	if s.Seen == nil || len(s.Steps) == 0 {
+// CoverageText describes the part of training that the steps represent; empty if that is not known.
+func (s *Script) CoverageText() string {
+	if s.Coverage == nil || len(s.Steps) == 0 {
 		return ""
 	}
-	return s.Seen.words(s.stepWords())
+	return s.Coverage.text(s.stepText())
 }
 
-// words describes what the steps of a run cover.
-func (s *Seen) words(steps string) string {
+// text describes what the steps of a run cover.
+func (s *Coverage) text(steps string) string {
 	text := steps + " seen" + phrase.If(s.Batches > 0, " of an epoch of %d batches", s.Batches)
 	times := func(shape []int) string { return strings.Join(lists.Map(shape, strconv.Itoa), " x ") }
 	switch {
 	case len(s.Longer) > 0:
-		shapes := lists.Map(s.Longer, func(l Longer) string { return times(l.Shape) })
+		shapes := lists.Map(s.Longer, func(l LongerShape) string { return times(l.Shape) })
 		text += fmt.Sprintf("; among them the largest batch that the data set has, %s (before: %s)",
 			strings.Join(shapes, " and "), times(s.Longer[0].Before))
 	case s.Why == "":
@@ -170,8 +175,8 @@ func (s *Seen) words(steps string) string {
 	return text
 }
 
-// Elsewhere holds the peaks of a process on a further GPU, if a script splits a model over several.
-type Elsewhere struct {
+// OtherGPUMemory holds the peaks of a process on a further GPU, if a script splits a model over several.
+type OtherGPUMemory struct {
 	GPU       int   `json:"gpu"`
 	Allocated int64 `json:"allocated_bytes"`
 	Reserved  int64 `json:"reserved_bytes"`
@@ -199,9 +204,10 @@ func (r *Report) scriptSheets() []Sheet {
 		lines := append(slices.Clone(r.Script.Lines), rest)
 		sheets = append(sheets, holdersSheet("lines that hold most at the peak", "line", lines, run.Requested))
 	}
-	if len(r.Script.Below) > 0 {
+	if len(r.Script.CallersBelow) > 0 {
 		title := "below " + r.Script.Lines[0].Name
-		sheets = append(sheets, holdersSheet(title, "module, line of the library", r.Script.Below, run.Requested))
+		sheets = append(sheets,
+			holdersSheet(title, "module, line of the library", r.Script.CallersBelow, run.Requested))
 	}
 	sheets = append(sheets, r.buffersSheets()...)
 	if len(r.Script.Remedies) > 0 {
@@ -228,14 +234,14 @@ func (r *Report) scriptAnswer() []string {
 	if r.Script.Result == "fits" && len(r.Script.Steps) == 0 {
 		answer = append(answer, "no optimizer stepped: the values cover all that the script did on the GPU.")
 	}
-	if covered := r.Script.Covered(); covered != "" {
+	if covered := r.Script.CoverageText(); covered != "" {
 		answer = append(answer, covered+".")
 	}
 	return answer
 }
 
-// mostPhases is the number of rows beyond which steps have rows only at the peak.
-const mostPhases = 60
+// maxPhases is the number of rows beyond which steps have rows only at the peak.
+const maxPhases = 60
 
 // phaseSheet returns a row for each phase of each step.
 func (r *Report) phaseSheet(run *Run) Sheet {
@@ -247,10 +253,10 @@ func (r *Report) phaseSheet(run *Run) Sheet {
 	}
 	left := 0
 	for phases := run.Phases; len(phases) > 0; {
-		one, alike := stepsAlike(phases, run.Device/500)
+		one, alike := mergeSimilarSteps(phases, run.Device/500)
 		phases = phases[alike*len(one):]
 		peak := func(p Phase) bool { return p.PeakAllocated >= run.Allocated-run.Device/500 }
-		if len(s.Rows) > mostPhases && !slices.ContainsFunc(one, peak) {
+		if len(s.Rows) > maxPhases && !slices.ContainsFunc(one, peak) {
 			left += alike
 			continue
 		}
@@ -270,8 +276,9 @@ func (r *Report) phaseSheet(run *Run) Sheet {
 	return s
 }
 
-// stepsAlike returns the phases of the first step, and the number of steps in a row with the same, within a tolerance.
-func stepsAlike(phases []Phase, slack int64) (one []Phase, alike int) {
+// mergeSimilarSteps returns the phases of the first step, and the number of steps in a row with the same, within a
+// tolerance.
+func mergeSimilarSteps(phases []Phase, slack int64) (one []Phase, alike int) {
 	n := 1
 	for n < len(phases) && phases[n].Step == phases[0].Step {
 		n++
@@ -279,7 +286,7 @@ func stepsAlike(phases []Phase, slack int64) (one []Phase, alike int) {
 	one, alike = phases[:n], 1
 	for ; (alike+1)*n <= len(phases); alike++ {
 		for i, p := range phases[alike*n : (alike+1)*n] {
-			if p.Step -= alike; !p.near(one[i], slack) {
+			if p.Step -= alike; !p.isSimilar(one[i], slack) {
 				return one, alike
 			}
 		}
@@ -290,8 +297,8 @@ func stepsAlike(phases []Phase, slack int64) (one []Phase, alike int) {
 	return one, alike
 }
 
-// near reports whether p is the same phase as o, with bytes that differ by at most a tolerance.
-func (p Phase) near(o Phase, slack int64) bool {
+// isSimilar reports whether p is the same phase as o, with bytes that differ by at most a tolerance.
+func (p Phase) isSimilar(o Phase, slack int64) bool {
 	within := func(a, b int64) bool { return max(a-b, b-a) <= slack }
 	return p.Step == o.Step && p.Name == o.Name && within(p.Allocated, o.Allocated) &&
 		within(p.PeakAllocated, o.PeakAllocated) && within(p.PeakReserved, o.PeakReserved)
@@ -312,8 +319,8 @@ func holdersSheet(title, head string, parts []Component, total int64) Sheet {
 func remedySheet(all []Remedy, total int64) Sheet {
 	s := sheetIn("what would need less", "change | saves {}> | then {}> | how", total)
 	for _, r := range all {
-		then := any(r.Then.Bytes)
-		if r.Then.Bytes == 0 {
+		then := any(r.NeedAfter.Bytes)
+		if r.NeedAfter.Bytes == 0 {
 			then = ""
 		}
 		s.Row(r.What, r.Saves, then, r.How)
@@ -336,7 +343,7 @@ func (r *Report) buffersSheets() []Sheet {
 		s.Row(b.Name+phrase.If(b.Count > 1, " x %d", b.Count), b.Bytes, yesOrNo(b.Saved), b.Line,
 			strings.Join(b.Reused, ", "))
 	}
-	n := r.tunedBefore()
+	n := r.tunedKernels()
 	s.Notes.If(n > 0, "Inductor found %d kernels that earlier commands had tuned in its cache; "+
 		"--inductor-cache none ignores them.", n)
 	if t := p.Tuned; t != nil {
@@ -346,8 +353,8 @@ func (r *Report) buffersSheets() []Sheet {
 	return []Sheet{s.filled()}
 }
 
-// tunedBefore returns the number of kernels whose tuning a script found in its cache.
-func (r *Report) tunedBefore() int {
+// tunedKernels returns the number of kernels whose tuning a script found in its cache.
+func (r *Report) tunedKernels() int {
 	if r.Script == nil {
 		return 0
 	}
@@ -359,21 +366,22 @@ func (r *Report) scriptNotes() []string {
 	s := r.Script
 	var notes phrase.List
 	notes.If(len(s.Steps) > 0, "%s: %s; host memory at most %s; %.0f s.", strings.Join(s.Optimizers, ", "),
-		s.stepWords(), bytesize.Format(s.Host), s.Seconds)
+		s.stepText(), bytesize.Format(s.Host), s.Seconds)
 	if t := r.stepTime(); t != nil {
 		notes.Add("a step took %s ms (median of ten or more, %s to %s; measured), and %s ms more to load its data.",
-			threeDigits(1e3*t.Seconds), threeDigits(1e3*t.Least), threeDigits(1e3*t.Most), threeDigits(1e3*t.Loading))
+			formatThreeDigits(1e3*t.Seconds), formatThreeDigits(1e3*t.Least), formatThreeDigits(1e3*t.Most),
+			formatThreeDigits(1e3*t.Loading))
 	}
-	unseen := r.unseen()
+	unseen := r.unrunNotes()
 	notes.If(len(unseen) > 0, "not seen: %s.", strings.Join(unseen, ", "))
-	notes.If(s.GPUs > 1 && len(s.Elsewhere) == 0, "values are for rank %d of %d, without NCCL's memory.", s.Rank,
+	notes.If(s.GPUs > 1 && len(s.OtherGPUs) == 0, "values are for rank %d of %d, without NCCL's memory.", s.Rank,
 		s.GPUs)
-	notes.If(len(s.Elsewhere) > 0, "values are for GPU %d, the fullest of %d.", s.GPU, 1+len(s.Elsewhere))
-	for _, e := range s.Elsewhere {
+	notes.If(len(s.OtherGPUs) > 0, "values are for GPU %d, the fullest of %d.", s.GPU, 1+len(s.OtherGPUs))
+	for _, e := range s.OtherGPUs {
 		notes.Add("GPU %d, which this process also used: at most %s allocated, %s reserved.", e.GPU,
 			bytesize.Format(e.Allocated), bytesize.Format(e.Reserved))
 	}
-	return append(notes, r.besides()...)
+	return append(notes, r.otherNotes()...)
 }
 
 // stepTime returns the measured time of a step; nil if it was not measured.
@@ -384,14 +392,14 @@ func (r *Report) stepTime() *Timing {
 	return r.Points[0].Run.Step
 }
 
-// unseen returns the parts of training not reached because vprof ended the run, each with the flag that reaches it.
-func (r *Report) unseen() (all []string) {
+// unrunNotes returns the parts of training not reached because vprof ended the run, each with the flag that reaches it.
+func (r *Report) unrunNotes() (all []string) {
 	if r.Script.Ended != "steps" || len(r.Points) == 0 || r.Points[0].Run == nil {
 		return nil
 	}
 	for _, of := range []struct{ phase, flag string }{{"evaluation", "eval"}, {"saving", "save"}} {
 		ran := slices.ContainsFunc(r.Points[0].Run.Phases, func(p Phase) bool { return p.Name == of.phase })
-		if line, has := r.Script.Unseen[of.flag]; has && !ran {
+		if line, has := r.Script.UnrunCode[of.flag]; has && !ran {
 			all = append(all,
 				fmt.Sprintf("%s (%s--until %s goes on to it)", of.phase, phrase.If(line != "", "%s; ", line), of.flag))
 		}
@@ -399,12 +407,12 @@ func (r *Report) unseen() (all []string) {
 	return all
 }
 
-// besides returns the notes below the values.
-func (r *Report) besides() []string {
+// otherNotes returns the notes below the values.
+func (r *Report) otherNotes() []string {
 	s, notes := r.Script, phrase.List(nil)
 	if w := s.Workspaces; w != nil {
 		notes.Add("workspaces of libraries: %d reported by cuDNN itself, %d modeled, %d unknown.",
-			w.Asked, w.Modeled, w.Unknown)
+			w.FromCuDNN, w.Modeled, w.Unknown)
 	}
 	if p := s.Private; p != nil {
 		notes.Add("private pools of CUDA graphs: %d hold %s of what is reserved.", p.Count, bytesize.Format(p.Bytes))
@@ -412,12 +420,12 @@ func (r *Report) besides() []string {
 	for _, r := range s.Replaced {
 		notes.Add("replaced %s %s: %s.", r.Kind, r.Name, r.By)
 	}
-	notes.Such("not kept: %s that the script saved, such as %s (--keep-files keeps them).", "file", s.Diverted)
-	notes.Such("kept: %s that the script would have removed, such as %s.", "older checkpoint", s.Spared)
-	notes.Such("left: %s that the run made and libraries wrote into, such as %s.", "folder", s.Left)
-	notes.Such("%s depended on numbers that were never computed, such as %s.", "line", s.Guessed)
-	if n := len(s.Idle); n > 0 && s.Result == "failed" && r.usedGPU() {
-		shown := s.Idle[:min(n, 6)]
+	notes.Such("not kept: %s that the script saved, such as %s (--keep-files keeps them).", "file", s.DivertedFiles)
+	notes.Such("kept: %s that the script would have removed, such as %s.", "older checkpoint", s.SparedFiles)
+	notes.Such("left: %s that the run made and libraries wrote into, such as %s.", "folder", s.LeftFolders)
+	notes.Such("%s depended on numbers that were never computed, such as %s.", "line", s.UncomputedLines)
+	if n := len(s.NoOpCalls); n > 0 && s.Result == "failed" && r.usedGPU() {
+		shown := s.NoOpCalls[:min(n, 6)]
 		notes.Add("library functions that were called and did nothing: %s%s.", strings.Join(shown, ", "),
 			phrase.If(n > len(shown), " and %d more", n-len(shown)))
 	}
@@ -432,8 +440,8 @@ func (s *Script) verdict(r *Report) string {
 	}
 	run, d := r.Points[0].Run, r.Devices[0]
 	switch {
-	case run.OOM != nil && !run.Fits && s.Without > 0:
-		return fmt.Sprintf("does not fit: it would need %s; %v", bytesize.Format(s.Without), run.OOM)
+	case run.OOM != nil && !run.Fits && s.DeviceWithout > 0:
+		return fmt.Sprintf("does not fit: it would need %s; %v", bytesize.Format(s.DeviceWithout), run.OOM)
 	case run.OOM != nil && !run.Fits:
 		return "does not fit: " + run.OOM.String()
 	case run.OOM != nil:
@@ -449,8 +457,8 @@ func (s *Script) verdict(r *Report) string {
 	return "fits: " + need + "."
 }
 
-// stepWords formats the number of steps of each optimizer: "3 steps", or "5, 1 steps".
-func (s *Script) stepWords() string {
+// stepText formats the number of steps of each optimizer: "3 steps", or "5, 1 steps".
+func (s *Script) stepText() string {
 	steps := slices.Compact(slices.Clone(s.Steps))
 	if len(steps) == 1 && steps[0] == 1 {
 		return "1 step"

@@ -31,13 +31,13 @@ type Sheet struct {
 	// Notes stand below all, one a line.
 	Notes phrase.List
 
-	unit column // of amounts of bytes; each has its own without one
+	unit byteColumn // of amounts of bytes; each has its own without one
 }
 
 // sheetIn returns a sheet whose byte amounts all have one unit, suited to the largest of amounts. heads is in the
 // format of [Columns]; "{}" in them is replaced by the unit.
 func sheetIn(title, heads string, amounts ...int64) Sheet {
-	unit := columnOf(amounts...)
+	unit := columnFor(amounts...)
 	return Sheet{Title: title, Columns: Columns(strings.ReplaceAll(heads, "{}", unit.scale.Unit())), unit: unit}
 }
 
@@ -63,7 +63,7 @@ func (s *Sheet) Row(values ...any) {
 		case Interval:
 			row = append(row, s.unit.interval(v))
 		case bool:
-			row = append(row, yes(v))
+			row = append(row, yesOrEmpty(v))
 		default:
 			row = append(row, fmt.Sprint(v))
 		}
@@ -77,8 +77,9 @@ func (s *Sheet) set(head, cell string) {
 	s.Rows[len(s.Rows)-1][at] = cell
 }
 
-// lift removes from a column the parts, between separators, that the cells of all rows have, and returns them.
-func (s *Sheet) lift(head, separator string) string {
+// removeCommonParts removes from a column the parts, between separators, that the cells of all rows have, and returns
+// them.
+func (s *Sheet) removeCommonParts(head, separator string) string {
 	at := slices.IndexFunc(s.Columns, func(c Column) bool { return c.Head == head })
 	shared := strings.Split(s.Rows[0][at], separator)
 	for _, row := range s.Rows {
@@ -93,8 +94,8 @@ func (s *Sheet) lift(head, separator string) string {
 	return strings.Join(shared, separator)
 }
 
-// turned returns the transposed sheet: a column for each row and a row for each column.
-func (s Sheet) turned() Sheet {
+// transposed returns the transposed sheet: a column for each row and a row for each column.
+func (s Sheet) transposed() Sheet {
 	columns, rows := s.Columns[:1:1], make([][]string, len(s.Columns)-1)
 	for i, c := range s.Columns[1:] {
 		rows[i] = []string{c.Head}
@@ -207,8 +208,8 @@ func (l Layout) lines(s string) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// drawn formats the table as text; most are the maximal widths of its columns, zero or nil for any.
-func (s Sheet) drawn(show func(string) string, most []int) string {
+// tableText formats the table as text; most are the maximal widths of its columns, zero or nil for any.
+func (s Sheet) tableText(show func(string) string, most []int) string {
 	var b strings.Builder
 	for line := range strings.Lines(s.table(Table, show, most).Render()) {
 		b.WriteString(strings.TrimRight(line, " \n") + "\n")
@@ -262,17 +263,17 @@ func (s Sheet) table(f Format, show func(string) string, most []int) table.Write
 	return t
 }
 
-// column formats amounts of bytes in one scale, whose unit is in the head; the zero value gives each its own unit.
-type column struct{ scale bytesize.Scale }
+// byteColumn formats amounts of bytes in one scale, whose unit is in the head; the zero value gives each its own unit.
+type byteColumn struct{ scale bytesize.Scale }
 
-func columnOf(amounts ...int64) column { return column{bytesize.ScaleOf(amounts...)} }
+func columnFor(amounts ...int64) byteColumn { return byteColumn{bytesize.ScaleOf(amounts...)} }
 
-func (c column) head(name string) string { return name + " " + c.scale.Unit() }
+func (c byteColumn) head(name string) string { return name + " " + c.scale.Unit() }
 
 // amount formats a number of bytes, which may be negative.
-func (c column) amount(bytes int64) string {
+func (c byteColumn) amount(bytes int64) string {
 	switch {
-	case c == column{}:
+	case c == byteColumn{}:
 		return bytesize.Format(bytes)
 	case bytes < 0:
 		return "-" + c.scale.Format(-bytes)
@@ -281,7 +282,7 @@ func (c column) amount(bytes int64) string {
 }
 
 // interval formats a value with its range, or only the value if all three look the same.
-func (c column) interval(i Interval) string {
+func (c byteColumn) interval(i Interval) string {
 	value, low, high := c.amount(i.Bytes), c.amount(i.Low), c.amount(i.High)
 	if low == value && high == value {
 		return value

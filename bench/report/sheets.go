@@ -15,7 +15,7 @@ func (r *Report) Sheets() []Sheet {
 	case r.Script != nil:
 		return r.scriptSheets()
 	case r.Kind == Sweep && len(r.Devices) > 1:
-		return lists.Map(r.Devices, func(d Device) Sheet { return r.on(d).sweepSheet() })
+		return lists.Map(r.Devices, func(d Device) Sheet { return r.forDevice(d).sweepSheet() })
 	case r.Kind == Sweep:
 		return []Sheet{r.sweepSheet()}
 	case len(r.Devices) > 1:
@@ -31,8 +31,8 @@ func (d Device) String() string {
 		phrase.After(", ", d.place()) + phrase.After(", driver ", d.Driver)
 }
 
-// on returns the part of the report about one of its devices.
-func (r *Report) on(d Device) *Report {
+// forDevice returns the part of the report about one of its devices.
+func (r *Report) forDevice(d Device) *Report {
 	part := *r
 	part.Devices = []Device{d}
 	part.Points = lists.Filter(r.Points, func(p Point) bool { return p.Device == d.Name })
@@ -42,9 +42,9 @@ func (r *Report) on(d Device) *Report {
 }
 
 // Kind returns the kind of runs on the device, as [Run.Kind] does.
-func (d Device) Kind() string { return kindOf(d.Simulated) }
+func (d Device) Kind() string { return deviceKind(d.Simulated) }
 
-func kindOf(simulated bool) string {
+func deviceKind(simulated bool) string {
 	if simulated {
 		return "simulated"
 	}
@@ -61,12 +61,12 @@ const communication = "communication"
 func (l *Largest) String() string {
 	switch {
 	case l.Batch == 0:
-		return fmt.Sprintf("no batch is %s: %d is not", l.criterion(), l.Fails)
-	case l.Fails == 0:
+		return fmt.Sprintf("no batch is %s: %d is not", l.criterion(), l.FirstFailing)
+	case l.FirstFailing == 0:
 		return fmt.Sprintf("largest batch tried: %d, which is %s", l.Batch, l.criterion())
 	}
 	return fmt.Sprintf("largest batch that is %s: %d; %s%d is not", l.criterion(), l.Batch,
-		phrase.If(l.ByLine, "by the line through the runs, "), l.Fails) +
+		phrase.If(l.Interpolated, "by the line through the runs, "), l.FirstFailing) +
 		phrase.If(l.Limit > 0, "; the limit is %s of the GPU (--safety-margin)", bytesize.Format(l.Limit))
 }
 
@@ -82,6 +82,7 @@ func (l *Largest) criterion() string {
 func (o *OOM) String() string {
 	where := o.Op + phrase.After(" of ", o.Node) + phrase.After(" in ", o.Module) +
 		phrase.If(o.Line != "", " (%s)", o.Line)
-	return fmt.Sprintf("phase %s, %s requested %s of %s with %s left", o.Phase, where, bytesize.Format(o.Want), o.Class,
+	return fmt.Sprintf("phase %s, %s requested %s of %s with %s left", o.Phase, where, bytesize.Format(o.Requested),
+		o.Class,
 		bytesize.Format(o.Free))
 }

@@ -79,10 +79,11 @@ type Check struct {
 	Fits bool `json:"fits"`
 	// Reason is why the check is not safe; absent if it is.
 	Reason Reason `json:"reason,omitempty" jsonschema:"enum=over-share,enum=gpu-full,enum=oom,enum=gives-back,enum=not-recorded,enum=host-full,enum=smaller-batch"`
-	// Aside marks a check that does not decide the verdict, because it tests another stage than the requested one.
-	Aside bool `json:"aside,omitempty"`
-	// GivesBack reports whether training continues only because PyTorch frees cached memory, which is slow.
-	GivesBack bool `json:"gives_back_cache,omitempty"`
+	// NotInVerdict marks a check that does not decide the verdict, because it tests another stage than the requested
+	// one.
+	NotInVerdict bool `json:"aside,omitempty"`
+	// FreesCache reports whether training continues only because PyTorch frees cached memory, which is slow.
+	FreesCache bool `json:"gives_back_cache,omitempty"`
 	// Note describes the point of training.
 	Note string `json:"note,omitempty"`
 	OOM  *OOM   `json:"oom,omitempty"`
@@ -129,16 +130,15 @@ func (g Growth) String() string {
 		100*float64(g.Now-g.Before)/float64(max(1, g.Before)))
 }
 
-// Worst returns the first check that ran out of memory, or else the check that needs most.
-func (s *Smoke) Worst() Check {
-	judged := lists.Filter(s.Checks, func(c Check) bool { return !c.Aside })
+// WorstCheck returns the first check that ran out of memory, or else the check that needs most.
+func (s *Smoke) WorstCheck() Check {
+	judged := lists.Filter(s.Checks, func(c Check) bool { return !c.NotInVerdict })
 	if c, found := lists.First(judged, Check.OutOfMemory); found {
 		return c
 	}
 	return largestNeed(judged)
 }
 
-// largestNeed returns the check that needs most.
 func largestNeed(all []Check) (most Check) {
 	for _, c := range all {
 		if c.Need > most.Need || (c.Need == most.Need && c.Allocated > most.Allocated) {
@@ -148,30 +148,29 @@ func largestNeed(all []Check) (most Check) {
 	return most
 }
 
-// separate reports whether the check has a run of its own, apart from the training run.
-func (c Check) separate() bool {
+// isSeparate reports whether the check has a run of its own, apart from the training run.
+func (c Check) isSeparate() bool {
 	return c.Name == "training step, other loop" || c.Name == "longest sample" || c.Lengths != nil ||
 		strings.HasPrefix(c.Name, "stage ") || strings.HasPrefix(c.Name, "part ")
 }
 
-// evaluates reports whether the check is one of an evaluation.
-func (c Check) evaluates() bool { return strings.HasPrefix(c.Name, "validation") }
+func (c Check) isEvaluation() bool { return strings.HasPrefix(c.Name, "validation") }
 
 // Verdict describes the result in a line.
 func (s *Smoke) Verdict() string {
-	w := s.Worst()
-	most := largestNeed(lists.Filter(s.Checks, func(c Check) bool { return !c.separate() && !c.evaluates() }))
+	w := s.WorstCheck()
+	most := largestNeed(lists.Filter(s.Checks, func(c Check) bool { return !c.isSeparate() && !c.isEvaluation() }))
 	needs := "needs " + bytesize.Format(w.Need)
 	switch {
 	case w.Lengths != nil && w.OutOfMemory():
 		needs = "of different lengths: " + w.Lengths.Epochs.outcome()
-	case w.OOM != nil && most.Need > w.Need && !w.separate():
+	case w.OOM != nil && most.Need > w.Need && !w.isSeparate():
 		needs = fmt.Sprintf("runs out of memory; training may need %s", bytesize.Format(most.Need))
 	case w.OOM != nil && w.Need > s.Limit:
 		needs += " and runs out of memory"
 	case w.OOM != nil:
 		needs = "runs out of memory"
-	case w.GivesBack:
+	case w.FreesCache:
 		needs = "fits slowly: it needs " + bytesize.Format(w.Need) +
 			" and finishes only because PyTorch frees cached memory"
 	case w.Need > w.Device:
@@ -179,10 +178,10 @@ func (s *Smoke) Verdict() string {
 	}
 	if s.Reason == hostFull {
 		return fmt.Sprintf("NOT SAFE: %s%s on %s: the machine may need %s of host memory, more than %s",
-			s.Case.Model, s.batchWords(), s.Device.GPU, bytesize.Format(s.Host.High), s.Host.available())
+			s.Case.Model, s.batchText(), s.Device.GPU, bytesize.Format(s.Host.High), s.Host.available())
 	}
 	what := fmt.Sprintf("%s%s on %s: %s %s, %s may be filled",
-		s.Case.Model, s.batchWords(), s.Device.GPU, w.Name, needs, bytesize.Format(s.Limit))
+		s.Case.Model, s.batchText(), s.Device.GPU, w.Name, needs, bytesize.Format(s.Limit))
 	grown := s.Grown()
 	what += phrase.If(grown && !s.Safe, "; %v", s.Baseline)
 	switch {
@@ -197,14 +196,14 @@ func (s *Smoke) Verdict() string {
 		return fmt.Sprintf("NOT SAFE: %s; the largest safe batch is %d", what, s.LargestBatch)
 	case s.Command != nil:
 		return "NOT SAFE: " + what
-	case w.evaluates():
+	case w.isEvaluation():
 		return "NOT SAFE: " + what + "; no batch of training is safe with that"
 	}
 	return "NOT SAFE: " + what + "; not even the smallest batch is safe"
 }
 
-// batchWords describes the batch size; empty for a command without one.
-func (s *Smoke) batchWords() string {
+// batchText describes the batch size; empty for a command without one.
+func (s *Smoke) batchText() string {
 	return phrase.If(s.Command == nil || s.Batch != 1, ", batch %d", s.Batch)
 }
 
@@ -214,7 +213,7 @@ func (s *Smoke) title() string {
 	if s.Command != nil {
 		what = strings.Join(s.Command, " ")
 	}
-	return fmt.Sprintf("%s%s; %s; the device may fill %s", what, strings.Replace(s.batchWords(), ",", ";", 1),
+	return fmt.Sprintf("%s%s; %s; the device may fill %s", what, strings.Replace(s.batchText(), ",", ";", 1),
 		s.Device, s.Budget)
 }
 
@@ -227,12 +226,12 @@ func (s *Smoke) Sheets() []Sheet {
 		note, verdict := c.Note, c.Reason.String()
 		switch {
 		case c.OOM == nil:
-		case ended && !c.separate():
+		case ended && !c.isSeparate():
 			note, verdict = "what it would need; memory runs out before", "not reached"
 		default:
-			note, ended = c.OOM.String(), ended || !c.separate() && !c.Aside
+			note, ended = c.OOM.String(), ended || !c.isSeparate() && !c.NotInVerdict
 		}
-		note += phrase.If(c.Aside, "; not part of the verdict")
+		note += phrase.If(c.NotInVerdict, "; not part of the verdict")
 		sheet.Row(c.Name, c.Allocated, c.Reserved, c.Device, verdict, note)
 	}
 	sheet.Answer = []string{s.Verdict()}
@@ -253,14 +252,14 @@ func (s *Smoke) Sheets() []Sheet {
 	sheet.Notes.If(s.Streamed > 0,
 		"with the %s of data on the host and one batch at a time on the GPU, the training step needs %s",
 		bytesize.Format(s.Case.Dataset), bytesize.Format(s.Streamed))
-	sheet.Notes.If(slices.ContainsFunc(s.Checks, func(c Check) bool { return c.GivesBack }), slowWords)
-	var answers workspaceAnswers
+	sheet.Notes.If(slices.ContainsFunc(s.Checks, func(c Check) bool { return c.FreesCache }), slowStepText)
+	var answers workspaceCounts
 	answers.add(s.Batch, s.Workspaces)
 	sheet.Notes = append(sheet.Notes, answers.notes()...)
 	sheet.Notes = append(sheet.Notes, warningNotes(s.Warnings)...)
 	sheet.Notes.If(
-		!slices.ContainsFunc(s.Checks, Check.evaluates), "%s",
-		s.unvalidated())
+		!slices.ContainsFunc(s.Checks, Check.isEvaluation), "%s",
+		s.noValidationNote())
 	return append(s.lengthsSheets(), sheet)
 }
 
@@ -275,8 +274,8 @@ func (s *Smoke) lengthsSheets() []Sheet {
 	return sheets
 }
 
-// unvalidated explains why there is no check of validation.
-func (s *Smoke) unvalidated() string {
+// noValidationNote explains why there is no check of validation.
+func (s *Smoke) noValidationNote() string {
 	if s.Command != nil {
 		return "no evaluation ran; --until eval continues until one has."
 	}

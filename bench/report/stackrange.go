@@ -14,8 +14,8 @@ import (
 // with data, loops and trainers that differ from the case as in published runs. Its intervals contain the intervals of
 // all releases, around the value of the point, widened by the errors of published runs.
 type StackRange struct {
-	// Over are the oldest and the newest of the releases, of each library: "transformers 4.48 to 5.24".
-	Over []string `json:"over"`
+	// ReleaseRanges are the oldest and the newest of the releases, of each library: "transformers 4.48 to 5.24".
+	ReleaseRanges []string `json:"over"`
 	// Releases are the releases that need another number of bytes than the point: "transformers 4.48".
 	Releases  []string `json:"releases"`
 	Allocated Interval `json:"allocated"`
@@ -27,22 +27,22 @@ type StackRange struct {
 	Verdict Verdict `json:"verdict"`
 }
 
-// Reported holds how far published runs were outside of intervals, as shares of allocated and reserved bytes, the lower
-// ones negative, and the source of these numbers.
-type Reported struct {
+// ReportedMargins holds how far published runs were outside of intervals, as shares of allocated and reserved bytes,
+// the lower ones negative, and the source of these numbers.
+type ReportedMargins struct {
 	Allocated, Reserved [2]float64
 	Source              string
 }
 
-// Range sets the range of the point over releases. others are its estimates by release, reported the margins of
+// SetStackRange sets the range of the point over releases. others are its estimates by release, reported the margins of
 // published runs, and memory the bytes of the GPU. Without reported, it widens the point's own intervals.
-func (p *Point) Range(over []string, others map[string]*Estimate, reported *Reported, memory int64) {
+func (p *Point) SetStackRange(over []string, others map[string]*Estimate, reported *ReportedMargins, memory int64) {
 	e := p.Estimate
 	if e == nil {
 		return
 	}
 	r := StackRange{
-		Over: over, Releases: []string{}, Allocated: e.Allocated, Reserved: e.Reserved, Device: e.Device,
+		ReleaseRanges: over, Releases: []string{}, Allocated: e.Allocated, Reserved: e.Reserved, Device: e.Device,
 		Verdict: e.Verdict,
 	}
 	most := e.Device.High
@@ -52,8 +52,8 @@ func (p *Point) Range(over []string, others map[string]*Estimate, reported *Repo
 			continue
 		}
 		r.Releases = append(r.Releases, release)
-		r.Allocated, r.Reserved, r.Device = r.Allocated.with(o.Allocated), r.Reserved.with(o.Reserved),
-			r.Device.with(o.Device)
+		r.Allocated, r.Reserved, r.Device = r.Allocated.union(o.Allocated), r.Reserved.union(o.Reserved),
+			r.Device.union(o.Device)
 		if o.Device.High > most {
 			most, r.Verdict = o.Device.High, o.Verdict
 		}
@@ -62,9 +62,9 @@ func (p *Point) Range(over []string, others map[string]*Estimate, reported *Repo
 		e.Allocated, e.Reserved, e.Device, e.Verdict = r.Allocated, r.Reserved, r.Device, r.Verdict
 		return
 	}
-	r.Allocated = r.Allocated.beyond(reported.Allocated, e.Allocated.Bytes)
-	r.Reserved = r.Reserved.beyond(reported.Reserved, e.Reserved.Bytes)
-	r.Device = r.Device.beyond(reported.Reserved, e.Reserved.Bytes)
+	r.Allocated = r.Allocated.widened(reported.Allocated, e.Allocated.Bytes)
+	r.Reserved = r.Reserved.widened(reported.Reserved, e.Reserved.Bytes)
+	r.Device = r.Device.widened(reported.Reserved, e.Reserved.Bytes)
 	r.Intervals = reported.Source
 	if r.Device.High > memory {
 		r.Verdict = r.Verdict.Worse(Tight)
@@ -72,14 +72,13 @@ func (p *Point) Range(over []string, others map[string]*Estimate, reported *Repo
 	p.StackRange = &r
 }
 
-// beyond returns the interval widened by shares of a number of bytes.
-func (i Interval) beyond(shares [2]float64, of int64) Interval {
+func (i Interval) widened(shares [2]float64, of int64) Interval {
 	i.Low, i.High = max(0, i.Low+int64(shares[0]*float64(of))), i.High+int64(shares[1]*float64(of))
 	return i
 }
 
-// with returns the interval widened to contain another one.
-func (i Interval) with(other Interval) Interval {
+// union returns the interval widened to contain another one.
+func (i Interval) union(other Interval) Interval {
 	i.Low, i.High = min(i.Low, other.Low), max(i.High, other.High)
 	return i
 }
@@ -98,7 +97,7 @@ func (s *StackRange) note(batch int) string {
 	}
 	return fmt.Sprintf("the values above are for the newest known releases. With others (%s), loops or trainers that "+
 		"differ, as in runs that others report, it may need %s to %s allocated and %s to %s on the device "+
-		"(batch %d: %s); from %s. Name your releases: --stack uv.lock.", strings.Join(s.Over, ", "),
+		"(batch %d: %s); from %s. Name your releases: --stack uv.lock.", strings.Join(s.ReleaseRanges, ", "),
 		bytesize.Format(s.Allocated.Low), bytesize.Format(s.Allocated.High), bytesize.Format(s.Device.Low),
 		bytesize.Format(s.Device.High), batch, s.Verdict, s.Intervals)
 }

@@ -20,19 +20,19 @@ func TestTheRangeOverReleasesHoldsAll(t *testing.T) {
 		"5.0": pointOf(10, report.Fits).Estimate,
 	}
 	p := pointOf(10, report.Fits)
-	p.Range([]string{"trl 1.6 to 1.16"}, others, &report.Reported{}, 1<<40)
+	p.SetStackRange([]string{"trl 1.6 to 1.16"}, others, &report.ReportedMargins{}, 1<<40)
 	require.Equal(t, []string{"4.48", "4.53"}, p.StackRange.Releases)
 	require.Equal(t, report.Interval{Bytes: 10, Low: 7, High: 13}, p.StackRange.Device)
 	require.Equal(t, report.DoesNotFit, p.StackRange.Verdict)
 	require.Equal(t, report.Interval{Bytes: 10, Low: 9, High: 11}, p.Estimate.Device)
 
 	same := pointOf(1000, report.Fits)
-	reported := &report.Reported{
+	reported := &report.ReportedMargins{
 		Allocated: [2]float64{-.1, .2}, Reserved: [2]float64{0, .3}, Source: "two sources; held in 3 of 4",
 	}
-	same.Range(nil, nil, reported, 1301)
+	same.SetStackRange(nil, nil, reported, 1301)
 	require.Equal(t, report.Fits, same.StackRange.Verdict)
-	same.Range(nil, nil, reported, 1300)
+	same.SetStackRange(nil, nil, reported, 1300)
 	require.Equal(t, report.Tight, same.StackRange.Verdict, "its upper end exceeds the memory")
 	require.Empty(t, same.StackRange.Releases)
 	require.Equal(t, report.Interval{Bytes: 1000, Low: 899, High: 1201}, same.StackRange.Allocated)
@@ -40,7 +40,7 @@ func TestTheRangeOverReleasesHoldsAll(t *testing.T) {
 	require.Equal(t, "two sources; held in 3 of 4", same.StackRange.Intervals)
 
 	unknown := pointOf(10, report.Fits)
-	unknown.Range(nil, others, nil, 0)
+	unknown.SetStackRange(nil, others, nil, 0)
 	require.Nil(t, unknown.StackRange)
 	require.Equal(t, report.Interval{Bytes: 10, Low: 7, High: 13}, unknown.Estimate.Allocated)
 	require.Equal(t, report.DoesNotFit, unknown.Estimate.Verdict)

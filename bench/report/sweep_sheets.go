@@ -28,9 +28,9 @@ func (r *Report) sweepSheet() Sheet {
 	s := sheetIn(title, "batch> | estimate {}: allocated"+own+"-5 | estimate {}: reserved"+own+"-4 | "+
 		"estimate {}: device"+own+" | "+
 		"estimate {}: streamed>?-1 | "+replayed+" {}: allocated>-5 | "+replayed+" {}: reserved>-4 | "+
-		word+" {}: device> | guide {}>?-2 | error>?-2 | "+r.stepHead()+own+"-3 | "+
-		r.Case.BatchUnit+"s/s"+r.paceMark()+own+"-3 | peak in-2 | fits", largest(r.Points, Point.highest))
-	_, driven := r.driven()
+		word+" {}: device> | guide {}>?-2 | error>?-2 | "+r.stepTimeColumn()+own+"-3 | "+
+		r.Case.BatchUnit+"s/s"+r.speedMark()+own+"-3 | peak in-2 | fits", largest(r.Points, Point.highestBytes))
+	_, driven := r.realDevice()
 	for _, p := range r.Points {
 		wrong := "-"
 		if driven { // on a simulated GPU the run is what the estimate was made of
@@ -45,8 +45,8 @@ func (r *Report) sweepSheet() Sheet {
 	return s.filled()
 }
 
-// highest returns the largest number of device bytes, which determines the unit of the columns.
-func (p Point) highest() (most int64) {
+// highestBytes returns the largest number of device bytes, which determines the unit of the columns.
+func (p Point) highestBytes() (most int64) {
 	if p.Estimate != nil {
 		most = p.Estimate.Device.High
 	}
@@ -73,14 +73,14 @@ func (r *Report) refusedRows(rows [][]string, columns int) [][]string {
 	return rows
 }
 
-func estimateCells(e *Estimate, c column) []string {
+func estimateCells(e *Estimate, c byteColumn) []string {
 	if e == nil {
 		return []string{"-", "-", "-"}
 	}
 	return []string{c.amount(e.Allocated.Bytes), c.amount(e.Reserved.Bytes), c.interval(e.Device)}
 }
 
-func runCells(u *Run, c column) []string {
+func runCells(u *Run, c byteColumn) []string {
 	switch {
 	case u == nil:
 		return []string{"-", "-", "-"}
@@ -119,13 +119,13 @@ func timeCells(u *Run) []string {
 	if u == nil || u.Step == nil {
 		return []string{"-", "-"}
 	}
-	step := threeDigits(1e3*u.Step.Seconds) + phrase.If(u.Step.Most > u.Step.Least, " (%s to %s)",
-		threeDigits(1e3*u.Step.Least), threeDigits(1e3*u.Step.Most))
-	return []string{step, threeDigits(u.Step.SamplesPerSecond)}
+	step := formatThreeDigits(1e3*u.Step.Seconds) + phrase.If(u.Step.Most > u.Step.Least, " (%s to %s)",
+		formatThreeDigits(1e3*u.Step.Least), formatThreeDigits(1e3*u.Step.Most))
+	return []string{step, formatThreeDigits(u.Step.SamplesPerSecond)}
 }
 
-// threeDigits formats a nonnegative value with the precision of timings.
-func threeDigits(v float64) string {
+// formatThreeDigits formats a nonnegative value with the precision of timings.
+func formatThreeDigits(v float64) string {
 	return strconv.FormatFloat(v, 'f', min(max(2-int(math.Floor(math.Log10(max(v, 1e-9)))), 0), 4), 64)
 }
 
@@ -146,24 +146,23 @@ func fitsCell(p Point) string {
 	case p.Run != nil:
 		word := map[Verdict]string{Fits: "yes", DoesNotFit: "no"}[p.Verdict()]
 		return cmp.Or(word, string(p.Verdict())) + phrase.If(p.Run.Shared, ", beside others") +
-			phrase.If(word == "yes" && p.Estimate != nil && !p.Estimate.safe(), ", not safe")
+			phrase.If(word == "yes" && p.Estimate != nil && !p.Estimate.isSafe(), ", not safe")
 	case p.Estimate != nil:
-		return p.Estimate.judged()
+		return p.Estimate.verdictText()
 	}
 	return "-"
 }
 
-// driven returns the device with a driver, if the report has one.
-func (r *Report) driven() (Device, bool) {
+func (r *Report) realDevice() (Device, bool) {
 	return lists.First(r.Devices, func(d Device) bool { return d.CUDA != "" })
 }
 
-// Bare reports whether Context was read from a driver. It then has no libraries of PyTorch.
-func (d Device) Bare() bool { return d.CUDA != "" || !d.Simulated }
+// IsBare reports whether Context was read from a driver. It then has no libraries of PyTorch.
+func (d Device) IsBare() bool { return d.CUDA != "" || !d.Simulated }
 
-// stepHead returns the head of the column of step times. On a real GPU they are times of synthetic kernels.
-func (r *Report) stepHead() string {
-	switch d, driven := r.driven(); {
+// stepTimeColumn returns the head of the column of step times. On a real GPU they are times of synthetic kernels.
+func (r *Report) stepTimeColumn() string {
+	switch d, driven := r.realDevice(); {
 	case driven && !d.Simulated:
 		return "synthetic ms/step"
 	case driven:
@@ -172,19 +171,19 @@ func (r *Report) stepHead() string {
 	return "ms/step ≥" // [Report.stepNote] reports why
 }
 
-// paceMark returns a mark for rates that the GPU does not exceed.
-func (r *Report) paceMark() string {
-	if _, driven := r.driven(); driven {
+// speedMark returns a mark for rates that the GPU does not exceed.
+func (r *Report) speedMark() string {
+	if _, driven := r.realDevice(); driven {
 		return ""
 	}
 	return " ≤"
 }
 
-// Several are reports that are written as one document: one table after the other, and CSV with the columns of all.
-type Several []*Report
+// Sweeps are reports that are written as one document: one table after the other, and CSV with the columns of all.
+type Sweeps []*Report
 
 // Sheets implements [Document].
-func (s Several) Sheets() []Sheet {
+func (s Sweeps) Sheets() []Sheet {
 	var all []Sheet
 	for _, r := range s {
 		all = append(all, r.Sheets()...)
@@ -193,7 +192,7 @@ func (s Several) Sheets() []Sheet {
 }
 
 // Data implements [Document]. Cells of columns that a report does not have are empty.
-func (s Several) Data() Data {
+func (s Sweeps) Data() Data {
 	var all Data
 	var head []string
 	parts := make([]Data, len(s))

@@ -88,7 +88,7 @@ func (t *Times) Sheets() []Sheet {
 	columns := "gpu | memory>-2 | stage | batch> | needs> | step> | samples/s ~> | epoch>" + phrase.If(priced, "-3") +
 		" | training>" + phrase.If(priced, " | cost>")
 	s := Sheet{Title: t.Case.String(), Columns: Columns(columns)}
-	var answers workspaceAnswers
+	var answers workspaceCounts
 	var waiting []string
 	for _, r := range t.Rows {
 		d, _ := find(t.Devices, r.Device)
@@ -117,7 +117,7 @@ func (t *Times) Sheets() []Sheet {
 		"the share of the links' speed that collectives reach (docs/time.md), overlapped with kernels that do not "+
 		"wait for it.", t.Case.GPUs, t.Case.Batches())
 	s.Notes = slices.Concat(s.Notes, answers.notes(),
-		judgedLoops(lists.Map(t.Rows, func(r TimeRow) models.Loop { return r.Loop })), t.unsafe())
+		loopNamesOf(lists.Map(t.Rows, func(r TimeRow) models.Loop { return r.Loop })), t.unsafe())
 	for _, why := range lists.Union(nil, lists.Map(t.Rows, func(r TimeRow) string { return r.Refused })...) {
 		s.Notes.If(why != "", "refused: %s", why)
 	}
@@ -180,7 +180,7 @@ func (r TimeRow) cells() []string {
 	}
 	batch, speed := strconv.Itoa(r.Batch)+phrase.If(r.Unsafe != "", " !"), "-"
 	if r.SamplesPerSecond > 0 {
-		speed = threeDigits(r.SamplesPerSecond)
+		speed = formatThreeDigits(r.SamplesPerSecond)
 	}
 	return []string{
 		batch, bytesize.Format(r.Memory), r.Step.String(), speed, r.Epoch.String(), r.Total.String(),
@@ -193,8 +193,8 @@ func (s *Seconds) String() string {
 		return "-"
 	}
 	unit, per := timeUnit(s.Seconds)
-	return fmt.Sprintf("%s [%s, %s] %s", threeDigits(s.Seconds/per), threeDigits(s.Low/per),
-		threeDigits(s.High/per), unit)
+	return fmt.Sprintf("%s [%s, %s] %s", formatThreeDigits(s.Seconds/per), formatThreeDigits(s.Low/per),
+		formatThreeDigits(s.High/per), unit)
 }
 
 func timeUnit(seconds float64) (string, float64) {
@@ -215,12 +215,12 @@ func (t *Times) Data() Data {
 	for i, r := range t.Rows {
 		rows[i] = []any{r}
 		if r.Step == nil {
-			rows[i] = append(rows[i], extra{"roofline_seconds": "", "samples_per_second": ""})
+			rows[i] = append(rows[i], extraValues{"roofline_seconds": "", "samples_per_second": ""})
 		}
 	}
-	lines := linesOf(*t, func(t *Times) *[]TimeRow { return &t.Rows })
+	lines := jsonLines(*t, func(t *Times) *[]TimeRow { return &t.Rows })
 	return Data{lines, Rows(`model=case_model device stage batch fits device_bytes
 		step_seconds step_low_seconds step_high_seconds roofline_seconds samples_per_second
 		epoch_seconds epochs total_seconds cost_amount cost_low cost_high
-		gpus strategy rank`, rows, t, t.Case.words())}
+		gpus strategy rank`, rows, t, t.Case.textValues())}
 }

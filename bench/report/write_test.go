@@ -65,7 +65,7 @@ func toySweep() *Report {
 				Retries: 1, PeakPhase: "0:forward",
 				Classes: []Component{}, Phases: []Phase{},
 				OOM: &OOM{
-					Want: 24 * mib, Free: 20 * mib, Class: "activations", Op: "conv2d", Module: "stem.conv",
+					Requested: 24 * mib, Free: 20 * mib, Class: "activations", Op: "conv2d", Module: "stem.conv",
 					Phase: "0:forward",
 				},
 			}},
@@ -103,11 +103,11 @@ func claimed(r *Report) *Report {
 		if p.Batch == 8 {
 			p.Claims = []Claim{
 				{
-					Guide: "Memory", Project: "me/toy", Where: "section 1", Of: "device", Quote: "~300-320 MB",
+					Guide: "Memory", Project: "me/toy", Where: "section 1", Quantity: "device", Quote: "~300-320 MB",
 					Bytes: &ByteRange{300 * mib, 320 * mib}, Batch: "8",
 				},
 				{
-					Guide: "Memory", Project: "me/toy", Where: "section 2", Of: "allocated", Quote: "1 GB",
+					Guide: "Memory", Project: "me/toy", Where: "section 2", Quantity: "allocated", Quote: "1 GB",
 					Bytes: &ByteRange{1024 * mib, 1024 * mib}, Batch: "4-8", Note: "another figure",
 				},
 			}
@@ -196,7 +196,7 @@ func TestCSVRowsAreAsWideAsTheHeader(t *testing.T) {
 	for _, d := range []Document{
 		toySweep(), toyPlan(2), claimed(toySweep()), claimed(toyPlan(2)), toyAccuracy(),
 		noEstimate,
-		Several{toySweep(), toyPlan(2), claimed(toySweep())},
+		Sweeps{toySweep(), toyPlan(2), claimed(toySweep())},
 	} {
 		var b bytes.Buffer
 		require.NoError(t, Write(&b, CSV, d))
@@ -311,7 +311,7 @@ func TestExportToADeviceWritesThrough(t *testing.T) {
 func TestClaimsOfLimitsShowThem(t *testing.T) {
 	r := claimed(toyPlan(1))
 	show := func(says string, low, high int64) string {
-		r.Points[0].Claims = []Claim{{Of: "device", Quote: says, Bytes: &ByteRange{low * mib, high * mib}}}
+		r.Points[0].Claims = []Claim{{Quantity: "device", Quote: says, Bytes: &ByteRange{low * mib, high * mib}}}
 		var b bytes.Buffer
 		require.NoError(t, Write(&b, Table, r))
 		for line := range strings.Lines(b.String()) {
@@ -329,7 +329,7 @@ func TestClaimsOfLimitsShowThem(t *testing.T) {
 
 // Every cell of a report stands under its own head beside other reports.
 func TestSeveralReportsKeepTheirCells(t *testing.T) {
-	reports := Several{toySweep(), toyPlan(2), claimed(toySweep())}
+	reports := Sweeps{toySweep(), toyPlan(2), claimed(toySweep())}
 	all := reports.Data().CSV
 	at := 1
 	for _, r := range reports {
@@ -349,9 +349,9 @@ func TestCoefficientsHaveUnits(t *testing.T) {
 		"context_bytes:rtx-5060-ti": "190.00 MiB", "context:t4": "190.00 MiB", "library_workspace:t4": "190.00 MiB",
 		"nccl_bytes:t4": "190.00 MiB",
 	} {
-		require.Equal(t, want, Amount(name, 190<<20))
+		require.Equal(t, want, FormatCoefficient(name, 190<<20))
 	}
-	require.Equal(t, "1.500 %", Amount("allocated_residual", 0.015))
-	require.Equal(t, "60.0 %", Amount("efficiency:matmul", 0.6))
-	require.Equal(t, "28.00 µs", Amount("synthetic efficiency:dispatch", 28e-6))
+	require.Equal(t, "1.500 %", FormatCoefficient("allocated_residual", 0.015))
+	require.Equal(t, "60.0 %", FormatCoefficient("efficiency:matmul", 0.6))
+	require.Equal(t, "28.00 µs", FormatCoefficient("synthetic efficiency:dispatch", 28e-6))
 }

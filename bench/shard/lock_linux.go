@@ -11,8 +11,8 @@ func lock(f *os.File) error {
 	return unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
 }
 
-// held reports whether another process has locked the file. It does not lock the file itself.
-func held(f *os.File) bool {
+// isLocked reports whether another process has locked the file. It does not lock the file itself.
+func isLocked(f *os.File) bool {
 	l := unix.Flock_t{Type: unix.F_RDLCK}
 	return unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &l) == nil && l.Type != unix.F_UNLCK
 }

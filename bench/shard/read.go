@@ -14,11 +14,11 @@ import (
 	"github.com/vprof/vprof/internal/input"
 )
 
-// maxLine is the longest line read, in bytes: a unit with a model's description.
-const maxLine = 256 << 20
+// maxLineBytes is the longest line read, in bytes: a unit with a model's description.
+const maxLineBytes = 256 << 20
 
-// errCut is a line without an end: its writer was ended.
-var errCut = errors.New("the last line is cut off")
+// errTruncated is a line without an end: its writer was ended.
+var errTruncated = errors.New("the last line is cut off")
 
 // reader reads the lines of a file.
 type reader struct {
@@ -33,58 +33,58 @@ func newReader(file string, r io.Reader) *reader {
 	return &reader{file: file, r: bufio.NewReaderSize(r, 64<<10)}
 }
 
-func (r *reader) wrong(reason string) error {
+func (r *reader) formatError(reason string) error {
 	return &input.FormatError{File: r.file, Line: r.number, Reason: reason}
 }
 
-// text reads a line. The error is [io.EOF] at the end, [errCut] for a line without a line end.
-func (r *reader) text() ([]byte, error) {
+// readText reads a line. The error is [io.EOF] at the end, [errTruncated] for a line without a line end.
+func (r *reader) readText() ([]byte, error) {
 	var text []byte
 	for {
 		piece, err := r.r.ReadSlice('\n')
 		text = append(text, piece...)
 		switch {
-		case len(text) > maxLine:
-			return nil, r.wrong(fmt.Sprintf("longer than %d MiB", maxLine>>20))
+		case len(text) > maxLineBytes:
+			return nil, r.formatError(fmt.Sprintf("longer than %d MiB", maxLineBytes>>20))
 		case err == nil:
 			r.offset += int64(len(text))
 			r.number++
 			return text, nil
 		case errors.Is(err, bufio.ErrBufferFull):
 		case errors.Is(err, io.EOF) && len(text) > 0:
-			return nil, errCut
+			return nil, errTruncated
 		default:
 			return nil, err
 		}
 	}
 }
 
-func (r *reader) header() (Header, error) {
+func (r *reader) readHeader() (Header, error) {
 	var h Header
-	text, err := r.text()
+	text, err := r.readText()
 	if err != nil {
 		return h, err
 	}
 	if err := json.Unmarshal(text, &h); err != nil {
-		return h, r.wrong("not the header of a shard: " + err.Error())
+		return h, r.formatError("not the header of a shard: " + err.Error())
 	}
 	if err := h.check(); err != nil {
-		return h, r.wrong("not a shard of vprof: " + err.Error())
+		return h, r.formatError("not a shard of vprof: " + err.Error())
 	}
 	return h, nil
 }
 
-func (r *reader) line() (line, error) {
+func (r *reader) readLine() (line, error) {
 	var l line
-	text, err := r.text()
+	text, err := r.readText()
 	if err != nil {
 		return l, err
 	}
 	if err := json.Unmarshal(text, &l); err != nil {
-		return l, r.wrong("not a line of a shard: " + err.Error())
+		return l, r.formatError("not a line of a shard: " + err.Error())
 	}
 	if l.Unit != nil && l.Result != nil && l.Units < 1 {
-		return l, r.wrong("a result of no unit")
+		return l, r.formatError("a result of no unit")
 	}
 	return l, nil
 }
@@ -94,7 +94,7 @@ type State struct {
 	Shard int
 	// Done of Units units are done.
 	Done, Units int
-	Whole       bool
+	Complete    bool
 	// Running reports whether a process of this machine, or of one that shares the file system's locks, works on it.
 	Running bool
 	// Failure is the last one; nil if there was none since a unit was done.
@@ -104,12 +104,12 @@ type State struct {
 // A Set holds the shards of a folder.
 type Set struct {
 	Plan
-	Of int
+	ShardCount int
 	// Common is the common part of the headers, Host and Started come from the first.
-	First  Header
-	dir    string
-	whole  []string // file by shard; empty is missing
-	states []State
+	First         Header
+	dir           string
+	completePaths []string // file by shard; empty is missing
+	states        []State
 }
 
 // A FolderError reports an invalid folder of shards.
@@ -130,12 +130,12 @@ func ReadDir(dir string) (*Set, error) {
 	s := &Set{dir: dir}
 	first := ""
 	for _, e := range entries {
-		name, part := strings.CutSuffix(e.Name(), unfinished)
+		name, part := strings.CutSuffix(e.Name(), unfinishedSuffix)
 		if ok, _ := filepath.Match("shard-*-of-*.jsonl", name); !ok || e.IsDir() {
 			continue
 		}
 		path := filepath.Join(dir, e.Name())
-		h, err := headerOf(path)
+		h, err := readHeaderOf(path)
 		var damaged *input.FormatError
 		if part && errors.As(err, &damaged) && damaged.Line == 0 {
 			continue // it was begun and no more
@@ -145,28 +145,29 @@ func ReadDir(dir string) (*Set, error) {
 		}
 		if first == "" {
 			first = path
-			s.Plan, s.Of, s.First = h.Plan, h.Of, h
-			s.whole, s.states = make([]string, h.Of), make([]State, h.Of)
+			s.Plan, s.ShardCount, s.First = h.Plan, h.ShardCount, h
+			s.completePaths, s.states = make([]string, h.ShardCount), make([]State, h.ShardCount)
 			for i := range s.states {
-				from, to := Part{i, h.Of}.Range(h.Units)
+				from, to := Part{i, h.ShardCount}.Range(h.Units)
 				s.states[i] = State{Shard: i, Units: to - from}
 			}
 		}
 		switch {
 		case h.Tool != s.Tool:
 			return nil, input.Errorf("%s: created by vprof %s, and %s by %s; run the older shards again with one "+
-				"version", path, nameOf(h.Tool), filepath.Base(first), nameOf(s.Tool))
-		case h.Plan != s.Plan || h.Of != s.Of:
+				"version", path, toolName(h.Tool), filepath.Base(first), toolName(s.Tool))
+		case h.Plan != s.Plan || h.ShardCount != s.ShardCount:
 			return nil, input.Errorf("%s: belongs to another plan than %s: %s of %d units in %d shards, not %s of %d "+
-				"in %d; use another folder", path, filepath.Base(first), h.Verb, h.Units, h.Of, s.Verb, s.Units, s.Of)
+				"in %d; use another folder", path, filepath.Base(first), h.Verb, h.Units, h.ShardCount, s.Verb, s.Units,
+				s.ShardCount)
 		}
 		state := &s.states[h.Shard]
 		switch {
 		case !part:
-			s.whole[h.Shard] = path
-			*state = State{Shard: h.Shard, Done: state.Units, Units: state.Units, Whole: true}
-		case !state.Whole:
-			if err := state.look(path, h); err != nil {
+			s.completePaths[h.Shard] = path
+			*state = State{Shard: h.Shard, Done: state.Units, Units: state.Units, Complete: true}
+		case !state.Complete:
+			if err := state.readFrom(path, h); err != nil {
 				return nil, err
 			}
 		}
@@ -177,8 +178,8 @@ func ReadDir(dir string) (*Set, error) {
 	return s, nil
 }
 
-// look reads the progress of an unfinished file.
-func (s *State) look(path string, h Header) error {
+// readFrom reads the progress of an unfinished file.
+func (s *State) readFrom(path string, h Header) error {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // it has just become whole
@@ -187,15 +188,15 @@ func (s *State) look(path string, h Header) error {
 		return err
 	}
 	defer f.Close()
-	s.Running = held(f)
+	s.Running = isLocked(f)
 	r := newReader(path, f)
-	if _, err := r.header(); err != nil {
+	if _, err := r.readHeader(); err != nil {
 		return err
 	}
 	for {
-		l, err := r.line()
+		l, err := r.readLine()
 		switch {
-		case errors.Is(err, io.EOF) || ended(err):
+		case errors.Is(err, io.EOF) || isTruncation(err):
 			return nil
 		case err != nil:
 			return err
@@ -212,8 +213,8 @@ func (s *Set) States() []State { return s.states }
 
 // An IncompleteError lists the missing shards.
 type IncompleteError struct {
-	Dir string
-	Of  int
+	Dir        string
+	ShardCount int
 	// Missing have not begun, Unfinished have.
 	Missing    []int
 	Unfinished []State
@@ -222,7 +223,8 @@ type IncompleteError struct {
 func (e *IncompleteError) Error() string {
 	var words []string
 	if len(e.Missing) > 0 {
-		words = append(words, fmt.Sprintf("missing: shard %s of %d", strings.Join(Ranges(e.Missing), ", "), e.Of))
+		words = append(words,
+			fmt.Sprintf("missing: shard %s of %d", strings.Join(Ranges(e.Missing), ", "), e.ShardCount))
 	}
 	for i, s := range e.Unfinished {
 		if i == 5 {
@@ -255,10 +257,10 @@ func (s State) String() string {
 
 // Incomplete returns an error that describes what is missing; nil if nothing is.
 func (s *Set) Incomplete() error {
-	e := &IncompleteError{Dir: s.dir, Of: s.Of}
+	e := &IncompleteError{Dir: s.dir, ShardCount: s.ShardCount}
 	for _, state := range s.states {
 		switch {
-		case state.Whole || state.Units == 0:
+		case state.Complete || state.Units == 0:
 		case state.Done == 0 && state.Failure == nil && !state.Running:
 			e.Missing = append(e.Missing, state.Shard)
 		default:
@@ -277,7 +279,7 @@ func (s *Set) Results(each func(unit, units int, result json.RawMessage) error) 
 	if err := s.Incomplete(); err != nil {
 		return err
 	}
-	for i, path := range s.whole {
+	for i, path := range s.completePaths {
 		if path == "" {
 			continue // a shard without units
 		}
@@ -295,32 +297,33 @@ func (s *Set) results(shard int, path string, each func(unit, units int, result 
 	}
 	defer f.Close()
 	r := newReader(path, f)
-	h, err := r.header()
+	h, err := r.readHeader()
 	if err != nil {
 		return err
 	}
 	if h.Shard != shard || h.Plan != s.Plan {
-		return r.wrong("it has changed while it was read")
+		return r.formatError("it has changed while it was read")
 	}
 	next := h.From
 	for {
-		l, err := r.line()
+		l, err := r.readLine()
 		switch {
-		case errors.Is(err, io.EOF) || errors.Is(err, errCut):
-			return r.wrong(fmt.Sprintf("half-written: it ends after %d of %d units; remove it and run shard %d again",
+		case errors.Is(err, io.EOF) || errors.Is(err, errTruncated):
+			return r.formatError(fmt.Sprintf("half-written: it ends after %d of %d units; remove it and run shard "+
+				"%d again",
 				next-h.From, h.To-h.From, shard))
 		case err != nil:
 			return err
 		case l.Done != nil:
 			if next != h.To {
-				return r.wrong(fmt.Sprintf("it has %d of %d units; remove it and run shard %d again", next-h.From,
+				return r.formatError(fmt.Sprintf("it has %d of %d units; remove it and run shard %d again", next-h.From,
 					h.To-h.From, shard))
 			}
 			return nil
 		case l.Unit == nil || l.Result == nil:
 			continue
 		case *l.Unit != next || l.Units > h.To-next:
-			return r.wrong(fmt.Sprintf("unit %d stands where %d should; remove it and run shard %d again",
+			return r.formatError(fmt.Sprintf("unit %d stands where %d should; remove it and run shard %d again",
 				*l.Unit, next, shard))
 		}
 		if err := each(next, l.Units, l.Result); err != nil {

@@ -36,8 +36,8 @@ type Header struct {
 	Schema string `json:"schema"`
 	Plan
 	// Shard counts from zero; there are Of of them.
-	Shard int `json:"shard"`
-	Of    int `json:"of"`
+	Shard      int `json:"shard"`
+	ShardCount int `json:"of"`
 	// From and To are the units of the shard, To not among them.
 	From int `json:"from"`
 	To   int `json:"to"`
@@ -71,26 +71,26 @@ type Failure struct {
 }
 
 // Part is one shard of several.
-type Part struct{ Index, Of int }
+type Part struct{ Index, ShardCount int }
 
 // Range returns a part's consecutive units, which share most; sizes of parts differ by at most one.
 func (p Part) Range(units int) (from, to int) {
-	return p.Index * units / p.Of, (p.Index + 1) * units / p.Of
+	return p.Index * units / p.ShardCount, (p.Index + 1) * units / p.ShardCount
 }
 
-func (p Part) String() string { return fmt.Sprintf("%d/%d", p.Index, p.Of) }
+func (p Part) String() string { return fmt.Sprintf("%d/%d", p.Index, p.ShardCount) }
 
 // MaxShards is how many shards a plan may have: more files take too long to list.
 const MaxShards = 100_000
 
-// Auto is the value of --shard that has the scheduler say which shard it is.
-const Auto = "auto"
+// AutoPart is the value of --shard that has the scheduler say which shard it is.
+const AutoPart = "auto"
 
 // Parse parses "i/n" with i from 0, "auto", or "auto/n" for schedulers that set the index and not the number of shards.
 // getenv looks up an environment variable.
 func Parse(s string, getenv func(string) string) (Part, error) {
 	which, many, given := strings.Cut(s, "/")
-	if which != Auto {
+	if which != AutoPart {
 		p, err := parse(which, many)
 		if err == nil && !given {
 			err = fmt.Errorf("invalid shard %q: need i/n, like 0/4", s)
@@ -98,7 +98,7 @@ func Parse(s string, getenv func(string) string) (Part, error) {
 		return p, err
 	}
 	if id := getenv("SLURM_ARRAY_TASK_ID"); id != "" {
-		return ofArray(id, many, getenv)
+		return partOfArray(id, many, getenv)
 	}
 	if index := getenv("JOB_COMPLETION_INDEX"); index != "" {
 		if !given {
@@ -111,8 +111,8 @@ func Parse(s string, getenv func(string) string) (Part, error) {
 		fmt.Errorf("auto: neither SLURM_ARRAY_TASK_ID nor JOB_COMPLETION_INDEX is set; name the shard as i/n, like 0/4")
 }
 
-// ofArray returns the part of a task of a Slurm job array, whose indices may begin anywhere and have steps.
-func ofArray(id, many string, getenv func(string) string) (Part, error) {
+// partOfArray returns the part of a task of a Slurm job array, whose indices may begin anywhere and have steps.
+func partOfArray(id, many string, getenv func(string) string) (Part, error) {
 	first, step := cmp.Or(getenv("SLURM_ARRAY_TASK_MIN"), "0"), cmp.Or(getenv("SLURM_ARRAY_TASK_STEP"), "1")
 	numbers := make([]int, 3)
 	for i, text := range []string{id, first, step} {
@@ -145,24 +145,24 @@ func parse(which, many string) (Part, error) {
 
 // file returns the name of a shard's file.
 func (h Header) file() string {
-	width := len(strconv.Itoa(h.Of))
-	return fmt.Sprintf("shard-%0*d-of-%d.jsonl", width, h.Shard, h.Of)
+	width := len(strconv.Itoa(h.ShardCount))
+	return fmt.Sprintf("shard-%0*d-of-%d.jsonl", width, h.Shard, h.ShardCount)
 }
 
-// unfinished is what is added to the name of a file that grows.
-const unfinished = ".part"
+// unfinishedSuffix is what is added to the name of a file that grows.
+const unfinishedSuffix = ".part"
 
 // check returns an error for headers that no writer of the schema produces.
 func (h Header) check() error {
-	from, to := Part{h.Shard, max(1, h.Of)}.Range(h.Units)
+	from, to := Part{h.Shard, max(1, h.ShardCount)}.Range(h.Units)
 	switch {
 	case h.Schema != Schema:
 		return fmt.Errorf("the schema is %q: need %s", h.Schema, Schema)
-	case h.Of < 1 || h.Of > MaxShards || h.Shard < 0 || h.Shard >= h.Of:
-		return fmt.Errorf("shard number %d of %d is out of range", h.Shard, h.Of)
+	case h.ShardCount < 1 || h.ShardCount > MaxShards || h.Shard < 0 || h.Shard >= h.ShardCount:
+		return fmt.Errorf("shard number %d of %d is out of range", h.Shard, h.ShardCount)
 	case h.Units < 0 || h.From != from || h.To != to:
 		return fmt.Errorf("units %d to %d of %d do not belong to shard %d of %d", h.From, h.To, h.Units,
-			h.Shard, h.Of)
+			h.Shard, h.ShardCount)
 	}
 	return nil
 }
@@ -185,8 +185,8 @@ func Ranges(numbers []int) (words []string) {
 	return words
 }
 
-// nameOf returns the version of a program, with its build.
-func nameOf(t report.Tool) string {
+// toolName returns the version of a program, with its build.
+func toolName(t report.Tool) string {
 	if t.Commit == "" {
 		return t.Version
 	}

@@ -21,14 +21,14 @@ import (
 var v1 = report.Tool{Version: "v1.0.0"}
 
 func header(units, i, of int) Header {
-	return Header{Plan: Plan{Verb: "plan", Hash: "7", Units: units, Tool: v1}, Shard: i, Of: of}
+	return Header{Plan: Plan{Verb: "plan", Hash: "7", Units: units, Tool: v1}, Shard: i, ShardCount: of}
 }
 
 // work completes all units that are left, a few at a time; unit n gives 10 n.
 func work(t require.TestingT, s *File, atOnce int) {
 	for {
 		from, _ := s.Next()
-		n := min(atOnce, s.To()-from)
+		n := min(atOnce, s.End()-from)
 		if n == 0 {
 			require.NoError(t, s.Finish())
 			return
@@ -70,11 +70,11 @@ func TestShardsMergeToTheWholeWhateverHappens(t *testing.T) {
 			s, err := Open(dir, header(units, i, of))
 			require.NoError(t, err)
 			if rapid.Bool().Draw(t, "ends early") {
-				if from, _ := s.Next(); from < s.To() {
-					require.NoError(t, s.Keep("half"))
+				if from, _ := s.Next(); from < s.End() {
+					require.NoError(t, s.PutPartial("half"))
 					require.NoError(t, s.Put(1, []int{10 * from}))
 				}
-				path := s.path + unfinished
+				path := s.path + unfinishedSuffix
 				require.NoError(t, s.Fail(errors.New("no space left on device"), 1, "n1", time.Time{}))
 				info, err := os.Stat(path)
 				require.NoError(t, err)
@@ -233,9 +233,9 @@ func FuzzRead(f *testing.F) {
 		}
 		r := newReader("x", strings.NewReader(text))
 		for {
-			_, err := r.text()
+			_, err := r.readText()
 			if err != nil {
-				require.True(t, errors.Is(err, io.EOF) || errors.Is(err, errCut))
+				require.True(t, errors.Is(err, io.EOF) || errors.Is(err, errTruncated))
 				return
 			}
 			require.LessOrEqual(t, r.offset, int64(len(text)))

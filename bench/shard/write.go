@@ -40,18 +40,18 @@ type File struct {
 // another process works on the shard.
 func Open(dir string, h Header) (*File, error) {
 	h.Schema = Schema
-	h.From, h.To = Part{h.Shard, h.Of}.Range(h.Units)
+	h.From, h.To = Part{h.Shard, h.ShardCount}.Range(h.Units)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
 	s := &File{header: h, path: filepath.Join(dir, h.file())}
-	if whole, err := headerOf(s.path); err == nil {
-		return nil, whole.same(s.path, h)
+	if whole, err := readHeaderOf(s.path); err == nil {
+		return nil, whole.checkEqual(s.path, h)
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	var err error
-	if s.f, err = os.OpenFile(s.path+unfinished, os.O_RDWR|os.O_CREATE, 0o644); err != nil {
+	if s.f, err = os.OpenFile(s.path+unfinishedSuffix, os.O_RDWR|os.O_CREATE, 0o644); err != nil {
 		return nil, err
 	}
 	if err := s.resume(); err != nil {
@@ -60,12 +60,12 @@ func Open(dir string, h Header) (*File, error) {
 	return s, nil
 }
 
-// same returns an error unless a file with this header continues another one.
-func (h Header) same(path string, other Header) error {
+// checkEqual returns an error unless a file with this header continues another one.
+func (h Header) checkEqual(path string, other Header) error {
 	switch {
 	case h.Tool != other.Tool:
 		return input.Errorf("%s: created by vprof %s, this is %s; use another folder, or remove the file", path,
-			nameOf(h.Tool), nameOf(other.Tool))
+			toolName(h.Tool), toolName(other.Tool))
 	case h.Plan != other.Plan:
 		return input.Errorf("%s: belongs to another plan (%s of %d units, not %s of %d: other flags, files or "+
 			"models); use another folder, or remove the file", path, h.Verb, h.Units, other.Verb, other.Units)
@@ -76,25 +76,25 @@ func (h Header) same(path string, other Header) error {
 // resume reads the file of an earlier process and cuts off an incomplete last line.
 func (s *File) resume() error {
 	if err := lock(s.f); err != nil {
-		return fmt.Errorf("%s: another process is writing this shard; wait for it, or stop it", s.path+unfinished)
+		return fmt.Errorf("%s: another process is writing this shard; wait for it, or stop it", s.path+unfinishedSuffix)
 	}
 	s.next = s.header.From
-	r := newReader(s.path+unfinished, s.f)
-	was, err := r.header()
-	if errors.Is(err, io.EOF) || errors.Is(err, errCut) {
-		return s.begin()
+	r := newReader(s.path+unfinishedSuffix, s.f)
+	was, err := r.readHeader()
+	if errors.Is(err, io.EOF) || errors.Is(err, errTruncated) {
+		return s.writeHeader()
 	}
 	if err == nil {
-		err = was.same(s.path+unfinished, s.header)
+		err = was.checkEqual(s.path+unfinishedSuffix, s.header)
 	}
 	if err != nil {
 		return err
 	}
 	for {
 		at := r.offset
-		l, err := r.line()
+		l, err := r.readLine()
 		switch {
-		case errors.Is(err, io.EOF) || ended(err):
+		case errors.Is(err, io.EOF) || isTruncation(err):
 			if err := s.f.Truncate(at); err != nil {
 				return err
 			}
@@ -104,7 +104,7 @@ func (s *File) resume() error {
 			return err
 		case l.Unit != nil && l.Result != nil:
 			if *l.Unit != s.next {
-				return r.wrong(fmt.Sprintf("unit %d stands where %d should", *l.Unit, s.next))
+				return r.formatError(fmt.Sprintf("unit %d stands where %d should", *l.Unit, s.next))
 			}
 			s.next += l.Units
 			s.partial = nil
@@ -114,12 +114,13 @@ func (s *File) resume() error {
 	}
 }
 
-// ended reports whether an error is from a last line that was not written completely: without an end, or damaged when
-// the disk was full or lost power.
-func ended(err error) bool { return errors.Is(err, errCut) || errors.As(err, new(*input.FormatError)) }
+// isTruncation reports whether an error is from a last line that was not written completely: without an end, or damaged
+// when the disk was full or lost power.
+func isTruncation(err error) bool {
+	return errors.Is(err, errTruncated) || errors.As(err, new(*input.FormatError))
+}
 
-// begin writes the header.
-func (s *File) begin() error {
+func (s *File) writeHeader() error {
 	if err := s.f.Truncate(0); err != nil {
 		return err
 	}
@@ -155,8 +156,8 @@ func (s *File) write(v any) error {
 // earlier process, nil if there is none.
 func (s *File) Next() (unit int, partial json.RawMessage) { return s.next, s.partial }
 
-// To returns the end of the shard's units.
-func (s *File) To() int { return s.header.To }
+// End returns the end of the shard's units.
+func (s *File) End() int { return s.header.To }
 
 // Put adds the results of the next units.
 func (s *File) Put(units int, result any) error {
@@ -171,8 +172,8 @@ func (s *File) Put(units int, result any) error {
 	return nil
 }
 
-// Keep adds a partial result of the next unit.
-func (s *File) Keep(partial any) error {
+// PutPartial adds a partial result of the next unit.
+func (s *File) PutPartial(partial any) error {
 	text, err := json.Marshal(partial)
 	if err != nil {
 		return err
@@ -194,20 +195,20 @@ func (s *File) Finish() error {
 	if err := errors.Join(err, s.f.Close()); err != nil {
 		return err
 	}
-	return os.Rename(s.path+unfinished, s.path)
+	return os.Rename(s.path+unfinishedSuffix, s.path)
 }
 
-// headerOf reads the first line of a file.
-func headerOf(path string) (Header, error) {
+// readHeaderOf reads the first line of a file.
+func readHeaderOf(path string) (Header, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return Header{}, err
 	}
 	defer f.Close()
 	r := &reader{file: path, r: bufio.NewReaderSize(f, 4096)}
-	h, err := r.header()
-	if errors.Is(err, io.EOF) || errors.Is(err, errCut) {
-		err = r.wrong("half-written: it has no header")
+	h, err := r.readHeader()
+	if errors.Is(err, io.EOF) || errors.Is(err, errTruncated) {
+		err = r.formatError("half-written: it has no header")
 	}
 	return h, err
 }

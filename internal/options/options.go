@@ -143,7 +143,6 @@ func (t Table[T]) lists(name, key string) bool {
 	return o != nil && o.Lists
 }
 
-// unknown returns the error for a key that a name does not have. It lists the names that have the key.
 func (t Table[T]) unknown(name, key string) error {
 	var names []string
 	for _, o := range t {

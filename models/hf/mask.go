@@ -89,10 +89,8 @@ func always(mask maskFunction) maskMaker {
 	return func(*frame, int64, *tensor) maskFunction { return mask }
 }
 
-// asItIs returns the mask function unchanged.
 func asItIs(mask maskFunction) maskFunction { return mask }
 
-// maskMaker returns a mask function for rows with a padding mask.
 type maskMaker func(f *frame, batch int64, padding *tensor) maskFunction
 
 // orderedMask follows [sequenceMask] for tensors; overlay combines it with others before the padding

@@ -26,7 +26,6 @@ func (c Context) rotating() *trace.Function {
 	}
 }
 
-// rotated returns the attention interface with [Context.rotating].
 func (c Context) rotated(f *frame, q, k, v *tensor, o AttentionOptions) *tensor {
 	g := f.FuncFrame(q, k, v)
 	if o.Groups > 1 && o.RepeatKV {

@@ -39,7 +39,6 @@ func towersGemma4(r *reader, c *gemma.Config) func() llama.Wrapper {
 	}
 }
 
-// conformer reads a tower for sound.
 func conformer(a *reader) tower.Conformer {
 	const channels = "subsampling_conv_channels"
 	h := tower.Conformer{

@@ -46,7 +46,6 @@ func (s *vision) images(c models.Case) tower.ImageBatch {
 	return p
 }
 
-// with returns the wrapper of a case's model, with its images.
 func (s *vision) with(w llama.Wrapper, c models.Case) llama.Wrapper {
 	if p := s.images(c); p.PerRow > 0 {
 		w.Vision = s.of(w, p, c)
@@ -93,7 +92,6 @@ func (a *architecture) seeing(senses string, s *vision) {
 	a.rule(s.check)
 }
 
-// check returns the setting and the reason if a case's images are impossible.
 func (s *vision) check(c models.Case) (setting, reason string) {
 	p := s.images(c)
 	switch {
@@ -127,7 +125,6 @@ func (s *vision) check(c models.Case) (setting, reason string) {
 	return "", ""
 }
 
-// visionQwen returns the reader of a tower for images of any size; read reads its configuration.
 func visionQwen(read func(r *reader) tower.Size) func(r *reader) *vision {
 	return func(r *reader) *vision {
 		s := read(r)

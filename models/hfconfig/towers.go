@@ -111,7 +111,6 @@ func (r *reader) llavaVision() (s tower.Size, kind string) {
 	return s, kind
 }
 
-// visual returns the reader of a tower named visual; read reads its configuration.
 func visual(read func(*reader) tower.Size, made func(tower.Size) *nn.Parts) func(*reader,
 	llama.Config) func() llama.Wrapper {
 	return func(r *reader, _ llama.Config) func() llama.Wrapper {

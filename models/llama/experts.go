@@ -46,7 +46,6 @@ const (
 	RouteGreedy Routing = "RouteGreedy"
 )
 
-// sparse reports whether layer i has experts.
 func (c *Config) sparse(i int) bool { return c.Experts.Count > 0 && !c.Experts.Dense.has(i) }
 
 // sparse is Qwen2MoeSparseMoeBlock, and the blocks of other mixtures.

@@ -89,7 +89,6 @@ func (l *latent) call(f *frame, x *tensor, in inputs) (y, weights *tensor) {
 	return g.ReturnPair(y, weights)
 }
 
-// queries projects x to the queries.
 func (l *latent) queries(f *frame, x *tensor) *tensor {
 	if l.QProj != nil {
 		return f.Call(l.QProj, x)

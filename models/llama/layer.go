@@ -153,7 +153,6 @@ func (l *layer) dropout(x *tensor) *tensor {
 	return x.Dropout(l.c.ResidualDropout, l.Training())
 }
 
-// scaleResidual returns x, scaled for the residual stream.
 func (l *layer) scaleResidual(x *tensor) *tensor {
 	if !l.c.ResidualScaled {
 		return x

@@ -19,7 +19,6 @@ const (
 	FeedBlock
 )
 
-// blocks returns the kind of layer i, if layers are blocks.
 func (c *Config) blocks(i int) (kind Block, ok bool) {
 	if i >= len(c.Blocks) {
 		return 0, false

@@ -125,7 +125,6 @@ func (m *deviceModule) balance(memory []int64, lowZero bool) {
 	}
 }
 
-// largest returns the bytes of the largest module for which counts holds.
 func (m *deviceModule) largest(counts func(*deviceModule) bool) (bytes int64) {
 	if counts(m) {
 		bytes = m.bytes

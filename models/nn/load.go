@@ -85,7 +85,6 @@ func (l Loading) warmUp(tape *trace.Tape, bytes int64) {
 	tape.Release(tape.Hold(tape.New("empty", program.Temporaries, trace.U8, bytes)))
 }
 
-// of returns the type in which a parameter is loaded.
 func (l Loading) of(p *Parameter) trace.DType {
 	if l.Widen && p.load == nil && p.DType == trace.F32 {
 		return l.Read

@@ -438,7 +438,6 @@ func (t *Tree) Each(parameter func(*Parameter), buffer func(*Buffer)) {
 // moving is the native function that moves a tensor to a device.
 const moving = "to_dtype_layout"
 
-// move allocates a parameter on a tape.
 func (p *Parameter) move(tape *trace.Tape) {
 	if p.load != nil {
 		p.load(tape)

@@ -42,7 +42,6 @@ func Places(model any, names []string) (places []*Layer, missing []string) {
 	return places, notIn(found, names)
 }
 
-// notIn returns the names that were not found.
 func notIn(found map[string]bool, names []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return found[name] })
 }

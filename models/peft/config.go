@@ -133,7 +133,6 @@ func (o options) text(key string) string {
 	return value
 }
 
-// number returns an option that is a number.
 func (o options) number(key string) float64 {
 	n, err := strconv.ParseFloat(o.text(key), 64)
 	if err != nil {
@@ -142,7 +141,6 @@ func (o options) number(key string) float64 {
 	return n
 }
 
-// count returns an option that is a whole number.
 func (o options) count(key string) int64 { return int64(o.number(key)) }
 
 // on returns an option that is a boolean.

@@ -192,10 +192,8 @@ func (s *Site) parameter(name string) *nn.Parameter {
 	return s.Own.Parameter(name)
 }
 
-// w returns the value of the parameter of a name.
 func (s *Site) w(name string) *trace.Tensor { return s.parameter(name).T() }
 
-// has reports whether there is a parameter of a name.
 func (s *Site) has(name string) bool { return s.parameter(name) != nil }
 
 // borrow makes the site use a parameter of another site instead of its own.

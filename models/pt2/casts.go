@@ -21,7 +21,6 @@ func followTypes(p *export.Program) {
 	}
 }
 
-// typeMarks returns the types that a capture has observed under autocast.
 func typeMarks(p *export.Program) map[*export.Argument]export.UnderAutocast {
 	out := map[*export.Argument]export.UnderAutocast{}
 	if p.Extra == nil {

@@ -116,7 +116,6 @@ func (r *region) borders(p *export.Program) {
 	}
 }
 
-// values calls f for the values in an argument.
 func values(a export.Argument, f func(v int32)) {
 	switch a.Kind {
 	case export.Ref:
@@ -256,7 +255,6 @@ func blocks(p *export.Program) string {
 	return best + ".*"
 }
 
-// isModuleList reports whether modules are the numbered elements of a list and of one class.
 func isModuleList(modules []string, class map[string]string) bool {
 	for i, m := range modules {
 		if m[strings.LastIndexByte(m, '.')+1:] != fmt.Sprint(i) || class[m] == "" || class[m] != class[modules[0]] {

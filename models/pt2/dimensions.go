@@ -99,7 +99,6 @@ func (d *dimensions) findBatch(p *export.Program, at map[string]int) (seen map[s
 	return seen
 }
 
-// textLength is the setting of the length of a text.
 const textLength = "seq-len"
 
 // lengths are usual names of sizes of texts and images, which have settings of their own.
@@ -115,7 +114,6 @@ func images(p *export.Program) bool {
 	})
 }
 
-// setting makes a setting of a symbol.
 func (d *dimensions) setting(p *export.Program, in *export.Input, dim int, symbol string, seen map[string]bool) {
 	if seen[symbol] {
 		return

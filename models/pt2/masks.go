@@ -134,7 +134,6 @@ const (
 	where     = "torch.ops.aten.where.ScalarOther"
 )
 
-// masksWith reports whether a node uses an argument only as a mask.
 func masksWith(n *export.Node, argument string) bool {
 	return n.Target == attention && argument == "attn_mask" || n.Target == where && argument == "condition"
 }

@@ -34,7 +34,6 @@ type site struct {
 	name string
 }
 
-// layer returns the layer at the site.
 func (s *site) layer() nn.Layer { return s.in.At(s.name) }
 
 // replaced reports whether another layer is in place of the linear layer with a weight.
@@ -54,7 +53,6 @@ type modules struct {
 	first map[*export.Program]*modules
 }
 
-// newModules makes the modules of a program.
 func newModules(p *export.Program) *modules {
 	m := &modules{of: map[int32]*weight{}, sites: map[int32]*site{}, first: map[*export.Program]*modules{}}
 	root := &branch{}

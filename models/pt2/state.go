@@ -104,7 +104,6 @@ func madeByName(p *export.Program) map[string]int32 {
 	return out
 }
 
-// named reports whether an input has a name in the graph.
 func named(p *export.Program, in export.Input, name string) bool {
 	return in.Value >= 0 && p.Names[in.Value] == name
 }

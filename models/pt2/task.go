@@ -226,7 +226,6 @@ func ofConfigurations(c models.Case) (field string, err error) {
 	return "", nil
 }
 
-// everyNth returns the first of each n regions.
 func everyNth(all []region, n int) []region {
 	var out []region
 	for i := 0; i < len(all); i += max(n, 1) {

@@ -25,7 +25,6 @@ type walker struct {
 	note func(v int32, x *trace.Tensor)
 }
 
-// run runs the nodes from begin to end.
 func (w *walker) run(begin, end int) {
 	for i := begin; i < end; i++ {
 		if block, ok := w.gates[i]; ok && (w.inside == nil || i > w.inside.begin) {
@@ -270,7 +269,6 @@ func typeOf(op *aten.Operator, name string) string {
 	return ""
 }
 
-// bind sets the values of a node's results.
 func (w *walker) bind(n *export.Node, results []aten.Value) {
 	if len(results) < len(n.Outputs) {
 		w.fail(n, fmt.Errorf("got %d results, the file has %d", len(results), len(n.Outputs)))
@@ -367,7 +365,6 @@ var memoryFormats = map[int64]aten.MemoryFormat{
 	4: aten.PreserveFormat,
 }
 
-// list returns a list of tensors or of numbers.
 func (w *walker) list(elements []export.Argument, tensors bool) aten.Value {
 	values := make([]aten.Value, len(elements))
 	var ints, floats, bools int

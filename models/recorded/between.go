@@ -229,7 +229,6 @@ type matchKey struct {
 	allocatedIn, freedIn int
 }
 
-// matchKeys returns the keys of a step's allocations.
 func (s *Step) matchKeys() []matchKey {
 	keys := make([]matchKey, len(s.Allocations))
 	for n := range keys {

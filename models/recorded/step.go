@@ -58,7 +58,6 @@ type Convolution struct {
 // empty if unknown.
 func (s *Step) name(n int) string { return s.sites[s.Allocations[n].Site].Op }
 
-// line returns the line of the model that an allocation is for.
 func (s *Step) line(n int) string { return s.sites[s.Allocations[n].Site].Where }
 
 // The phases of recorded steps, which end with marks. Whatever happens in other phases, such as moving the batch to the

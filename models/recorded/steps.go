@@ -108,7 +108,6 @@ func (f *File) planning(m models.Model, usual models.Case, o cudnnanswers.Source
 	return m
 }
 
-// recordedSizes returns the settings with the recorded sizes as their defaults.
 func (f *File) recordedSizes(all []models.Setting) []models.Setting {
 	all = slices.Clone(all)
 	for i := range all {

@@ -95,7 +95,6 @@ func (q *Squares) encodeImages(f *frame, text hf.Text) States {
 	return states
 }
 
-// held returns all states.
 func (s States) held() []*tensor {
 	if s.Chosen == nil {
 		return []*tensor{s.Last}

@@ -59,7 +59,6 @@ func (s DecoderInputs) AddDeepstack(f *frame, x *tensor, i int) *tensor {
 	return g.Return(x)
 }
 
-// batchOf returns a tensor that comes with a batch.
 func batchOf(t *trace.Tape, d trace.DType, shape ...int64) *tensor {
 	return t.Hold(t.New(movingBatch, program.Batch, d, shape...))
 }

@@ -166,7 +166,6 @@ func outsideBlocks(s *models.Strategy, l Layout) (layers []distributed.Shared, s
 	return layers, styles, missingModules(s, l, found)
 }
 
-// missingModules returns an error if a model lacks modules of the plan.
 func missingModules(s *models.Strategy, l Layout, found map[string]int) error {
 	blocks := len(l.Blocks)
 	switch {

@@ -175,7 +175,6 @@ func (m *Model) Call(f *frame, pixels *tensor, checkpointing bool) *tensor {
 	return y
 }
 
-// imageSetting is the name of the setting of the size.
 const imageSetting = "image-size"
 
 // ImageSetting returns the size of images.

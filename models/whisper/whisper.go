@@ -121,7 +121,6 @@ func (l *layer) forward(f *frame, args []*tensor) *tensor {
 	return x
 }
 
-// positionsSetting is the name of [PositionsSetting].
 const positionsSetting = "encoder-positions"
 
 // PositionsSetting returns the setting that trains the encoder's positions.

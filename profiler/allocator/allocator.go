@@ -399,7 +399,6 @@ func roundToDivision(size, d uint64) uint64 {
 	return (size + step - 1) &^ (step - 1)
 }
 
-// poolFor returns the pool that serves a rounded size on a stream.
 func (a *Allocator) poolFor(s Stream, size int64) *pool {
 	on := a.streams[0]
 	if s != 0 {

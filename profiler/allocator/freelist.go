@@ -148,7 +148,6 @@ func (f *freeList) firstFrom(n int) (at place, ok bool) {
 	return place{n, f.bins[n].count - 1}, true
 }
 
-// at returns the block at a place.
 func (f *freeList) at(at place) blockID { return f.bins[at.bin].entries[at.index].block }
 
 // all yields the blocks of the list in order. The list must not change meanwhile.

@@ -122,7 +122,6 @@ func (a *Allocator) unreserve(kind Pool, n int64) {
 	a.stats.NumDeviceFree++
 }
 
-// addSegment makes a segment that is one block and returns the block.
 func (a *Allocator) addSegment(p *pool, addr uint64, size, page int64) *Block {
 	b := a.blocks.get()
 	s := &segment{pool: p, addr: addr, size: size, first: b.id, page: page}

@@ -129,5 +129,4 @@ func (c Compiled) of(s Sample) (allocated, reserved Residual) {
 	return share(c.Allocated, s.Allocated()), share(c.Reserved, s.Reserved)
 }
 
-// unknown reports whether the step is compiled and not recorded.
 func (c Compiled) unknown() bool { return c.Allocated.Records > 0 }

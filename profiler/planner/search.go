@@ -110,7 +110,6 @@ func (s *Search) Safe(batch int) (safe bool, at int, err error) {
 	return err == nil && at == 0, at, err
 }
 
-// judged returns the size that a batch of the search is judged as.
 func (s *Search) judged(batch int) int {
 	if s.Runs {
 		return batch

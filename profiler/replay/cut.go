@@ -16,7 +16,6 @@ type Steps struct {
 	steps []cutStep
 }
 
-// at returns the n-th step.
 func (s *Steps) at(n int) *cutStep { return &s.steps[min(n, len(s.steps)-1)] }
 
 // A cutStep is a training step: its first micro-batch, one that represents all others, and the rest after them.

@@ -130,7 +130,6 @@ func (b *Gradients) cudnnBatchNormBackward() []*Tensor {
 	return []*Tensor{gx, gw, gb}
 }
 
-// nativeBatchNormBackward records batch_norm_backward_cuda.
 func (b *Gradients) nativeBatchNormBackward(training bool) []*Tensor {
 	t, x, w := b.t, b.Saved(0), b.Saved(1)
 	g := b.Grad

@@ -105,7 +105,6 @@ var (
 	}
 )
 
-// clampBackward records clamp_backward with one bound or both.
 func clampBackward(grad, x *Tensor, both bool) *Tensor {
 	c := grad.tape.Begin("clamp_backward", grad, x)
 	zero := c.t.ScalarTensor(grad.dtype)

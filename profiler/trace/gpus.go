@@ -7,10 +7,10 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// gpus are the GPUs that a recording serves: its own and [Options.Others]. On most GPUs a step differs only in the
-// scratch memory of some kernels, so one recording serves them all. Where PyTorch or a library reads a property of the
-// GPU, the recorder compares it on all of them ([OnGPU], [Tape.sizedByGPU]). A GPU that would behave differently is
-// dropped: it needs a recording of its own.
+// gpus are the GPUs that a recording serves: its own and [Options.OtherProcessBytes]. On most GPUs a step differs only
+// in the scratch memory of some kernels, so one recording serves them all. Where PyTorch or a library reads a property
+// of the GPU, the recorder compares it on all of them ([OnGPU], [Tape.sizedByGPU]). A GPU that would behave differently
+// is dropped: it needs a recording of its own.
 type gpus struct {
 	// all begins with the recording's own GPU.
 	all  []GPU
@@ -86,8 +86,8 @@ func (t *Tape) sizedByGPU(bytes func(gpu int) int64, allocate func(bytes int64) 
 	return true
 }
 
-// Others are the programs of a recording on [Options.Others]. They share the tables in which they do not differ with
-// the program of the recording's own GPU, and end with it.
+// Others are the programs of a recording on [Options.OtherProcessBytes]. They share the tables in which they do not
+// differ with the program of the recording's own GPU, and end with it.
 type Others struct {
 	gpus
 	// whole has the instructions of all GPUs, and the sizes on the recording's own.

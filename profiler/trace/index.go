@@ -83,7 +83,6 @@ func (x *Tensor) putAt(indices []*Tensor, values *Tensor, accumulate bool) {
 	c.Finish()
 }
 
-// indexPutGradients returns the derivative of index_put.
 func indexPutGradients(values *Tensor, accumulate bool) func(b *Gradients) {
 	shape, d := values.shape, values.dtype
 	return each(
@@ -97,7 +96,6 @@ func indexPutGradients(values *Tensor, accumulate bool) func(b *Gradients) {
 	)
 }
 
-// indicesGiven returns the indices that are not nil.
 func indicesGiven(indices []*Tensor) []*Tensor {
 	out := lists.Filter(indices, func(i *Tensor) bool { return i != nil })
 	return out

@@ -26,7 +26,6 @@ type memory struct {
 	savedOnHost onHost
 }
 
-// allocate allocates a storage.
 func (t *Tape) allocate(bytes int64) *storage {
 	s := t.stores.take()
 	s.bytes, s.otherGPU = bytes, t.ranks.pipeline.part == OtherGPU
@@ -69,7 +68,6 @@ func (t *Tape) drop(s *storage) {
 	t.stores.give(s)
 }
 
-// free frees the buffer of a storage.
 func (t *Tape) free(s *storage) {
 	t.live -= s.bytes
 	t.emit(program.Free, s.buffer)
@@ -112,7 +110,6 @@ func (t *Tape) retire(x *Tensor) {
 	t.oldest = (t.oldest + 1) % len(t.quarantine)
 }
 
-// layout returns the layout with the given shape and strides.
 func (t *Tape) layout(shape, strides []int64) *layout { return t.layouts.of(shape, strides) }
 
 // contiguous returns the row-major layout of a shape.
@@ -121,7 +118,6 @@ func (t *Tape) contiguous(shape []int64) *layout {
 	return t.layout(shape, contiguousStrides(buf[:0], shape))
 }
 
-// channelsLast returns the channels-last layout of a shape.
 func (t *Tape) channelsLast(shape []int64) *layout {
 	var buf [8]int64
 	return t.layout(shape, channelsLastStrides(buf[:0], shape))

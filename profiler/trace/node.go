@@ -94,7 +94,6 @@ func (t *Tape) newNode(name string, inputs int) *Node {
 	return n
 }
 
-// growable moves the lists of n to a nodeLists, and returns it.
 func (n *Node) growable() *nodeLists {
 	if n.inputs != exceeding {
 		e := n.t.newLists()
@@ -108,7 +107,6 @@ func (n *Node) growable() *nodeLists {
 	return n.more
 }
 
-// newLists returns empty lists for a node.
 func (t *Tape) newLists() *nodeLists {
 	last := len(t.autograd.freeLists) - 1
 	if last < 0 {

@@ -26,7 +26,6 @@ const (
 	powFLOPs            = 16 // the power of a tensor: log, product and exp
 )
 
-// sincBackward records sinc_backward.
 func sincBackward(g, x *Tensor) *Tensor {
 	c := g.tape.Begin("sinc_backward", g, x)
 	angle := c.Let(x.MulScalar())

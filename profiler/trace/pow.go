@@ -95,7 +95,6 @@ func (x *Tensor) Atan2(y *Tensor) *Tensor {
 	}))
 }
 
-// atan2Backward records atan2_backward.
 func atan2Backward(b *Gradients, x, y *Tensor) {
 	c := b.t.Begin("atan2_backward", b.Grad, x, y)
 	yy := y.Mul(y)

@@ -231,7 +231,6 @@ type RadixPolicy struct {
 	Threads, Items int64
 }
 
-// radix returns the policy of a sort on a GPU.
 func (c *CUB) radix(gpu GPU, s radixSort) (threads, items int64) {
 	for _, p := range c.Radix {
 		if p.Capability <= gpu.Capability && p.Key <= s.key && p.Value <= s.value {

@@ -151,7 +151,6 @@ func (x *Tensor) alive() {
 	}
 }
 
-// classify moves the buffer of x to class c.
 func (x *Tensor) classify(c program.Class) {
 	if !x.store.blank {
 		x.tape.prog.Buffers[x.store.buffer].Class = c

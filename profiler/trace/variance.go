@@ -24,7 +24,6 @@ func (x *Tensor) welford(op string, dims []int, keep bool) *Tensor {
 	return x.reduce(reduction{op: op, out: x.dtype, accSize: 16, vt0: 2}, dims, keep)
 }
 
-// varBackward records var_backward.
 func varBackward(grad, self *Tensor, dims []int, keep bool) *Tensor {
 	c := grad.tape.Begin("var_backward", grad, self)
 	if !keep && self.NDim() > 1 {
@@ -34,7 +33,6 @@ func varBackward(grad, self *Tensor, dims []int, keep bool) *Tensor {
 	return c.End(grad.MulScalar().Mul(centered))
 }
 
-// stdBackward records std_backward.
 func stdBackward(grad, result, self *Tensor, dims []int, keep bool) *Tensor {
 	c := grad.tape.Begin("std_backward", grad, result, self)
 	quotient := grad.Div(result.MulScalar())

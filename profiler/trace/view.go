@@ -35,12 +35,10 @@ func (x *Tensor) trackedAlias(node string, l *layout, offset int64, back func(b 
 	return y
 }
 
-// setBase makes y a view of x, or of the base of x.
 func (y *Tensor) setBase(x *Tensor) {
 	y.view, y.version = x.base().Retain(), x.store.version
 }
 
-// base returns the base of a view of x.
 func (x *Tensor) base() *Tensor {
 	if x.view != nil {
 		return x.view
@@ -215,7 +213,6 @@ func (x *Tensor) T() *Tensor {
 	}).ofViewKind(isMatrixT)
 }
 
-// matrixT returns the layout of the transpose of a matrix.
 func (x *Tensor) matrixT() *layout {
 	if x.transposed == nil {
 		x.transposed = x.tape.layout([]int64{x.shape[1], x.shape[0]}, []int64{x.strides[1], x.strides[0]})

@@ -259,7 +259,6 @@ func literal(v any) (string, error) {
 	panic(fmt.Sprintf("configfile: a value of type %T", v))
 }
 
-// replace replaces data[from:to] by text.
 func replace(data []byte, from, to int, text string) []byte {
 	return slices.Concat(data[:from], []byte(text), data[to:])
 }

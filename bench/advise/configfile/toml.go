@@ -36,7 +36,6 @@ func tomlError(err error) error {
 	return err
 }
 
-// findTOML finds the scalar at the path.
 func findTOML(data []byte, p path, e Edit) (place, error) {
 	var parser unstable.Parser
 	parser.Reset(data)

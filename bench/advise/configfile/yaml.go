@@ -211,7 +211,6 @@ func excerpt(n *yaml.Node) string {
 	return n.Value
 }
 
-// sameYAML reports whether the node already has the value.
 func sameYAML(n *yaml.Node, value any) bool {
 	n = scalar(n)
 	switch v := value.(type) {

@@ -53,7 +53,6 @@ func (s *yamlSplice) insert(m *yaml.Node, keys path) ([]byte, error) {
 	return s.addLine(m, entry), nil
 }
 
-// addLine adds text as lines of its own after the lines of a node.
 func (s *yamlSplice) addLine(n *yaml.Node, text string) []byte {
 	at, ok := offset(s.data, lastLine(n)+1, 1)
 	if !ok { // the last line of the document has no line break

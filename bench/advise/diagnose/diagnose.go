@@ -88,7 +88,6 @@ func othersUse(bytes int64, evidence []string) report.Finding {
 	}
 }
 
-// againstLeaks returns the advice against a leak.
 func againstLeaks() []string {
 	return []string{
 		"keep numbers and not tensors: total += loss.item(), outputs.append(y.detach().cpu())",
@@ -235,7 +234,7 @@ func Run(d report.Device, u *report.Run) []report.Finding {
 			Evidence: []string{u.OOM.String()},
 		})
 		if n := len(u.Phases); n > 0 { // the last one is when it happened
-			c.free, c.failed = u.Phases[n-1].Reserved-u.Phases[n-1].Allocated, u.OOM.Want
+			c.free, c.failed = u.Phases[n-1].Reserved-u.Phases[n-1].Allocated, u.OOM.Requested
 		}
 	}
 	if u.OOM == nil && u.Retries > 0 {
@@ -246,11 +245,12 @@ func Run(d report.Device, u *report.Run) []report.Finding {
 		})
 	}
 	found = append(found, fragmentation(c)...)
-	if u.Others > noticeable {
-		found = append(found, othersUse(u.Others, []string{bytesize.Format(u.Others) + " are theirs"}))
+	if u.OtherProcessBytes > noticeable {
+		found = append(found,
+			othersUse(u.OtherProcessBytes, []string{bytesize.Format(u.OtherProcessBytes) + " are theirs"}))
 	}
 	if u.OOM == nil {
-		found = append(found, use(u.Device+u.Others, d.Memory)...)
+		found = append(found, use(u.Device+u.OtherProcessBytes, d.Memory)...)
 	}
 	return found
 }

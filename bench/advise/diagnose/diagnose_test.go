@@ -41,7 +41,7 @@ func TestRunsAreDiagnosed(t *testing.T) {
 		}, []string{"cache given back", "nearly full"}},
 		{report.Run{
 			Allocated: 300 * steptest.MiB, Reserved: 330 * steptest.MiB, Device: 400 * steptest.MiB,
-			Others: 300 * steptest.MiB,
+			OtherProcessBytes: 300 * steptest.MiB,
 		}, []string{"other processes"}},
 		{report.Run{OOM: &report.OOM{}}, []string{"out of memory"}},
 	} {
@@ -135,7 +135,7 @@ func TestFreePiecesThatNoRequestFitsAreFragments(t *testing.T) {
 	require.Equal(t, []string{"out of memory"}, kinds(Snapshot(s)))
 	run := report.Run{
 		Allocated: 900 * steptest.MiB, Reserved: 1000 * steptest.MiB,
-		OOM:    &report.OOM{Want: 100 * steptest.MiB},
+		OOM:    &report.OOM{Requested: 100 * steptest.MiB},
 		Phases: []report.Phase{{Allocated: 700 * steptest.MiB, Reserved: 1000 * steptest.MiB}},
 	}
 	require.Equal(t, []string{"out of memory", "fragmentation"}, kinds(Run(report.Device{}, &run)))

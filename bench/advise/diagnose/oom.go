@@ -124,7 +124,6 @@ func HostMemory(line string) report.Finding {
 	}
 }
 
-// errorOf returns the finding of one error.
 func errorOf(m oomtext.Message) report.Finding {
 	f := report.Finding{Kind: "out of memory", Problem: true, What: "an allocation failed"}
 	switch {

@@ -87,11 +87,11 @@ type Step struct {
 
 // Of estimates the step of a case. The error is [*step.RefusedError] if PyTorch would raise.
 func Of(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (*Step, error) {
-	d, err := judge.Of(ctx, s, gpu, batch)
+	d, err := judge.JudgeBatch(ctx, s, gpu, batch)
 	if err != nil {
 		return nil, err
 	}
-	defer d.End()
+	defer d.FreeRecordings()
 	l := d.Loops[0]
 	return &Step{s, gpu, batch, step.IntervalOf(l.Allocated), step.IntervalOf(l.Device)}, nil
 }
@@ -121,18 +121,18 @@ func (n *Step) Remedies(ctx context.Context, beyond int64) ([]report.Remedy, err
 	}
 	for _, m := range mitigations(s, gpu, batch) {
 		r, err := tried(ctx, s, gpu, m, beyond)
-		if step.Refused(err) {
+		if step.IsRefused(err) {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
 		now := n.Now(beyond).High
-		if r.Saves = now - r.Then.High; r.Saves <= 0 || r.Unsafe != "" && r.Saves < now/100 {
+		if r.Saves = now - r.NeedAfter.High; r.Saves <= 0 || r.Unsafe != "" && r.Saves < now/100 {
 			continue
 		}
 		if known && m.reads != "" && !system.Reads(m.reads) {
-			r.Needs = "a change of the code: " + system.Project + " does not read its " + m.reads
+			r.Requires = "a change of the code: " + system.Project + " does not read its " + m.reads
 		}
 		out = append(out, r)
 	}
@@ -140,7 +140,8 @@ func (n *Step) Remedies(ctx context.Context, beyond int64) ([]report.Remedy, err
 		if a.Unsafe != "" && b.Unsafe != "" {
 			return cmp.Compare(b.Saves, a.Saves)
 		}
-		return cmp.Or(report.TrueFirst(a.Unsafe == "", b.Unsafe == ""), report.TrueFirst(a.Needs == "", b.Needs == ""))
+		return cmp.Or(report.CompareBools(a.Unsafe == "", b.Unsafe == ""),
+			report.CompareBools(a.Requires == "", b.Requires == ""))
 	})
 	return out, nil
 }
@@ -163,14 +164,15 @@ func tried(ctx context.Context, s *step.Setup, gpu device.GPU, m mitigation, bey
 		return out, err
 	}
 	j := judge.Default(other, gpu, beyond)
-	defer j.End()
-	d, err := j.At(ctx, m.batch)
+	defer j.FreeRecordings()
+	d, err := j.JudgeBatch(ctx, m.batch)
 	if err != nil {
 		return out, err
 	}
-	out.Then, out.Unsafe = step.IntervalOf(d.Loops[0].Device), report.Reason(d.Reason)
-	out.Then.Bytes, out.Then.Low, out.Then.High = out.Then.Bytes+beyond, out.Then.Low+beyond, out.Then.High+beyond
-	if beyond > 0 && out.Unsafe == "" && float64(out.Then.High) > planner.DefaultMargin*float64(gpu.Memory) {
+	out.NeedAfter, out.Unsafe = step.IntervalOf(d.Loops[0].Device), report.Reason(d.Reason)
+	after := &out.NeedAfter
+	after.Bytes, after.Low, after.High = after.Bytes+beyond, after.Low+beyond, after.High+beyond
+	if beyond > 0 && out.Unsafe == "" && float64(out.NeedAfter.High) > planner.DefaultMargin*float64(gpu.Memory) {
 		out.Unsafe = report.Reason(planner.OverShare) // what other processes hold is no share of this one
 	}
 	return out, nil
@@ -218,7 +220,7 @@ func (n *Step) Beyond(seen Peak) (int64, report.Finding) {
 // PyTorch or the model refuses that batch.
 func (n *Step) Enlarge(ctx context.Context) (string, error) {
 	then, err := Of(ctx, n.setup, n.gpu, n.batch+max(1, n.batch/4))
-	if step.Refused(err) {
+	if step.IsRefused(err) {
 		return "", nil
 	}
 	if err != nil {

@@ -31,14 +31,15 @@ func TestRemediesSaveWhatTheCaseWouldNeedLess(t *testing.T) {
 	setup, card := steptest.Toy(t, models.Case{}, ""), steptest.Card(280)
 	remedies, err := remediesOf(t, setup, card, 16)
 	require.NoError(t, err)
-	now, err := judge.Of(t.Context(), setup, card, 16)
+	now, err := judge.JudgeBatch(t.Context(), setup, card, 16)
 	require.NoError(t, err)
 	helped := true
 	for _, r := range remedies {
 		saves[r.What] = r.Saves
-		require.Equal(t, step.IntervalOf(now.Loops[0].Device).High-r.Saves, r.Then.High)
+		require.Equal(t, step.IntervalOf(now.Loops[0].Device).High-r.Saves, r.NeedAfter.High)
 		require.Positive(t, r.Saves)
-		require.True(t, r.Unsafe != "" || float64(r.Then.High) <= planner.DefaultMargin*float64(card.Memory), r.What)
+		require.True(t, r.Unsafe != "" || float64(r.NeedAfter.High) <= planner.DefaultMargin*float64(card.Memory),
+			r.What)
 		require.True(t, helped || r.Unsafe != "", "what is enough comes first")
 		helped = r.Unsafe == ""
 	}
@@ -86,10 +87,10 @@ func TestRemediesSayWhatTheTrainerDoesNotRead(t *testing.T) {
 	require.Equal(t, "PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128,expandable_segments:True", remedies[0].What)
 	last := remedies[len(remedies)-2:]
 	require.Equal(t, "gradient checkpointing", last[0].What)
-	require.Equal(t, "a change of the code: sappho192/redimnet-mrl does not read its checkpointing", last[0].Needs)
+	require.Equal(t, "a change of the code: sappho192/redimnet-mrl does not read its checkpointing", last[0].Requires)
 	require.Equal(t, "autocast in fp16", last[1].What)
 	for _, r := range remedies[:len(remedies)-2] {
-		require.Empty(t, r.Needs)
+		require.Empty(t, r.Requires)
 	}
 }
 

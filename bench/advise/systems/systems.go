@@ -74,7 +74,6 @@ type Values struct {
 // Names returns the names of the values that a key can hold, besides settings of a model.
 func Names() []string { return []string{"batch", "accumulate", "amp", "checkpointing", "effective"} }
 
-// value returns one of the values by its name.
 func (v Values) value(name string) (any, bool) {
 	switch name {
 	case "batch":

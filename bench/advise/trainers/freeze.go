@@ -101,7 +101,6 @@ func (c *Config) freezeTowers(model string) error {
 // languageModel is in the names of what a model with towers has beside them.
 const languageModel = `language_model|text_model|lm_head`
 
-// trainedLayers returns the indices of the trained layers among count.
 func (c *Config) trainedLayers(count int) (ids []string, err error) {
 	f := c.facts[freezeLayers]
 	n, _ := strconv.Atoi(f.value)

@@ -167,7 +167,6 @@ func (row Row) word(text string) (w Words, ok bool) {
 	return w, ok
 }
 
-// addFacts adds the facts that one word implies.
 func (r *reader) addFacts(row Row, word string, w Words, from Key) error {
 	if w.Own != "" {
 		r.facts.set(row.Is, w.Own, from)

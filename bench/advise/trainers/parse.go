@@ -205,7 +205,6 @@ func yamlScalar(n *yaml.Node) *value {
 	return v
 }
 
-// parseJSON reads a JSON document.
 func parseJSON(d *document, data []byte) (*value, error) {
 	j := jsonReader{d: d, data: data, decoder: json.NewDecoder(bytes.NewReader(data)), line: 1}
 	j.decoder.UseNumber()

@@ -44,7 +44,6 @@ type tomlReader struct {
 	count  int
 }
 
-// line returns the line number of a node.
 func (t *tomlReader) line(n *unstable.Node) int { return t.parser.Shape(n.Raw).Start.Line }
 
 // bounded returns an error for documents that are too large or too deeply nested.

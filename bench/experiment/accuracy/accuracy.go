@@ -71,7 +71,7 @@ func Compare(ctx context.Context, records []reference.Record, r Replayer,
 	if err := work.Wait(); err != nil {
 		return nil, err
 	}
-	return judge(records, results), nil
+	return compareResults(records, results), nil
 }
 
 // result is the outcome of one record, or the error why there is none.
@@ -86,8 +86,8 @@ type recordingKey struct {
 	c     models.Key
 	gpu   string
 	steps int
-	// rising is the order of the driver's addresses. A recording has one GPU.
-	rising bool
+	// ascendingAddresses is the order of the driver's addresses. A recording has one GPU.
+	ascendingAddresses bool
 }
 
 // shareRecordings groups the indices of records that one recording serves, in the order of their first records.
@@ -141,8 +141,8 @@ func replayGroup(ctx context.Context, records []reference.Record, group []int, r
 	}
 }
 
-// judge makes the rows of the report: each record beside its result.
-func judge(records []reference.Record, results []result) *report.Accuracy {
+// compareResults makes the rows of the report: each record beside its result.
+func compareResults(records []reference.Record, results []result) *report.Accuracy {
 	a := &report.Accuracy{
 		Schema: report.AccuracySchema, Rows: []report.AccuracyRow{},
 		Unknown: []report.UnknownRecord{},
@@ -158,7 +158,7 @@ func judge(records []reference.Record, results []result) *report.Accuracy {
 			a.Unknown = append(a.Unknown, report.UnknownRecord{AccuracyCase: row.AccuracyCase, Reason: res.err.Error()})
 			continue
 		default:
-			fill(&row, rec, &res.outcome)
+			fillEstimate(&row, rec, &res.outcome)
 		}
 		a.Rows = append(a.Rows, row)
 	}
@@ -170,8 +170,8 @@ func rowOf(rec *reference.Record) report.AccuracyRow {
 	row := report.AccuracyRow{
 		AccuracyCase: report.AccuracyCase{
 			File: rec.File, Line: rec.Line, Case: rec.Model, Stage: rec.Stage, Batch: rec.Batch,
-			AMP:           optional(string(rec.AMP)),
-			Checkpointing: rec.Checkpointing, Accumulate: rec.Accumulate, Optimizer: optional(rec.Optimizer),
+			AMP:           nonEmpty(string(rec.AMP)),
+			Checkpointing: rec.Checkpointing, Accumulate: rec.Accumulate, Optimizer: nonEmpty(rec.Optimizer),
 			GPU: rec.GPU, AllocConf: rec.AllocConf, Torch: rec.ReleaseName(),
 		},
 		Reference: report.AccuracySide{
@@ -179,29 +179,29 @@ func rowOf(rec *reference.Record) report.AccuracyRow {
 		},
 	}
 	if rec.Status == reference.Error {
-		row.Reference.Refused = reason(rec.Error)
+		row.Reference.Refused = oomReason(rec.Error)
 	}
 	return row
 }
 
-// reason removes the name of the exception from a message of PyTorch.
-func reason(raised string) string {
+// oomReason removes the name of the exception from a message of PyTorch.
+func oomReason(raised string) string {
 	if name, rest, ok := strings.Cut(raised, ": "); ok && !strings.Contains(name, " ") {
 		return rest
 	}
 	return raised
 }
 
-func optional(s string) *string {
+func nonEmpty(s string) *string {
 	if s == "" {
 		return nil
 	}
 	return &s
 }
 
-// fill completes a row by an outcome. Bytes are compared only if PyTorch finished: an OOM record shows how far it came,
-// not what it needs.
-func fill(row *report.AccuracyRow, rec *reference.Record, o *Outcome) {
+// fillEstimate completes a row by an outcome. Bytes are compared only if PyTorch finished: an OOM record shows how far
+// it came, not what it needs.
+func fillEstimate(row *report.AccuracyRow, rec *reference.Record, o *Outcome) {
 	row.Estimate.OOM, row.Estimate.Allocated, row.Estimate.Reserved = o.OOM, o.Allocated, o.Reserved
 	if rec.Status != reference.OK {
 		return
@@ -228,12 +228,12 @@ func fill(row *report.AccuracyRow, rec *reference.Record, o *Outcome) {
 // compare returns the relative errors of an estimate, negative where it is too low.
 func compare(allocated, refAllocated, reserved, refReserved int64) *report.RelativeError {
 	return &report.RelativeError{
-		Allocated: relative(allocated, refAllocated, negligibleAllocated),
-		Reserved:  relative(reserved, refReserved, negligibleReserved),
+		Allocated: relativeError(allocated, refAllocated, negligibleAllocated),
+		Reserved:  relativeError(reserved, refReserved, negligibleReserved),
 	}
 }
 
-func relative(estimate, reference, negligible int64) float64 {
+func relativeError(estimate, reference, negligible int64) float64 {
 	diff := estimate - reference
 	share := float64(diff) / float64(max(1, reference))
 	if max(diff, -diff) < negligible && math.Abs(share) < negligibleShare {

@@ -196,7 +196,7 @@ func TestSummaryDescribesTheErrors(t *testing.T) {
 	require.InDelta(t, 0.18, f.P95, 1e-9)
 	require.InDelta(t, 0.19, f.Max, 1e-9)
 	require.InDelta(t, -0.095, f.Mean, 1e-9)
-	require.InDelta(t, 14.0/20, f.Under, 1e-9)
+	require.InDelta(t, 14.0/20, f.Underestimated, 1e-9)
 	require.Zero(t, a.Summary.Reserved)
 	require.Equal(t, report.Verdicts{Right: 20}, a.Summary.OOM)
 	require.Len(t, a.Summary.ByStage, 2)

@@ -49,7 +49,7 @@ func TestEvaluationNeedsWhatPyTorchAllocates(t *testing.T) {
 			Levers: models.Levers{Loop: models.LoopTrainer, Evaluate: e},
 		}, step.Evidence{Residuals: planner.Residuals})
 		require.NoError(t, err)
-		d, err := judge.Of(t.Context(), setup, gpu, 2)
+		d, err := judge.JudgeBatch(t.Context(), setup, gpu, 2)
 		require.NoError(t, err)
 		require.Equal(t, 8, d.Evaluation.Batch)
 		peak := d.Evaluation.Result.Run.PeakOf(d.Evaluation.Result.ValidationStep, "")

@@ -105,7 +105,7 @@ func TestEstimatesOfReDimNetAreGoodEnoughToPlanWith(t *testing.T) {
 }
 
 func allOf(a *report.Accuracy) report.AccuracyGroup {
-	return report.AccuracyGroup{Name: "all", Compared: a.Summary.Compared, AccuracyFigures: a.Summary.AccuracyFigures}
+	return report.AccuracyGroup{Name: "all", Compared: a.Summary.Compared, AccuracyErrors: a.Summary.AccuracyErrors}
 }
 
 func TestAccuracyTablesOfTheDocsAreCurrent(t *testing.T) {
@@ -142,13 +142,14 @@ func accuracyTable(head string, a *report.Accuracy) string {
 			continue
 		}
 		row := []string{g.Name, fmt.Sprint(g.Compared)}
-		for _, e := range []report.ErrorFigures{g.Allocated, g.Reserved} {
+		for _, e := range []report.ErrorStatistics{g.Allocated, g.Reserved} {
 			for _, f := range []float64{e.Median, e.P95, e.Max} {
 				row = append(row, fmt.Sprintf("%.1f%%", 100*f))
 			}
 		}
 		table.Rows = append(table.Rows, append(row, fmt.Sprintf("%d/%d", g.OOM.Right, g.OOM.Right+g.OOM.Wrong)))
 	}
-	return table.Markdown() + "\nAll errors of these models are 0.0 %, and all verdicts right; with the number of runs: " +
+	return table.Markdown() +
+		"\nAll errors of these models are 0.0 %, and all verdicts right; with the number of runs: " +
 		strings.Join(exact, ", ") + ".\n"
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn/query"
 )
 
-// Topic is the set of questions for cuDNN about the GPUs of one architecture, without duplicates.
-type Topic struct {
+// GenerationQuestions is the set of questions for cuDNN about the GPUs of one architecture, without duplicates.
+type GenerationQuestions struct {
 	// Generation is the GPUs' architecture, as [cudnn.Generation] has it.
 	Generation int
 	Questions  []query.Question
@@ -28,30 +28,30 @@ type Options struct {
 	Setups  []*step.Setup
 	GPUs    []device.GPU
 	Batches []int
-	// Possible leaves out batch sizes that PyTorch refuses.
-	Possible bool
-	// Again asks about convolutions that have an answer, too.
-	Again bool
-	// Most leaves out batch sizes once there are so many questions; 0 leaves out none.
-	Most int
+	// SkipRefused leaves out batch sizes that PyTorch refuses.
+	SkipRefused bool
+	// RepeatAnswered asks about convolutions that have an answer, too.
+	RepeatAnswered bool
+	// MaxQuestions leaves out batch sizes once there are so many questions; 0 leaves out none.
+	MaxQuestions int
 }
 
-// Topics records all steps and returns the questions about their convolutions, a topic
+// CollectQuestions records all steps and returns the questions about their convolutions, a topic
 // for each architecture. Errors come from [step.Setup.Record].
-func Topics(ctx context.Context, o Options) ([]*Topic, error) {
-	var topics []*Topic
+func CollectQuestions(ctx context.Context, o Options) ([]*GenerationQuestions, error) {
+	var topics []*GenerationQuestions
 	questions := 0
 	for _, batch := range o.Batches {
-		if o.Most > 0 && questions >= o.Most {
+		if o.MaxQuestions > 0 && questions >= o.MaxQuestions {
 			break
 		}
 		questions = 0
 		for _, gpu := range o.GPUs {
 			generation := cudnn.Generation(cudnn.GPU{Capability: int(gpu.Capability)})
-			i := slices.IndexFunc(topics, func(t *Topic) bool { return t.Generation == generation })
+			i := slices.IndexFunc(topics, func(t *GenerationQuestions) bool { return t.Generation == generation })
 			if i < 0 {
 				i = len(topics)
-				topics = append(topics, &Topic{Generation: generation, known: map[query.Question]bool{}})
+				topics = append(topics, &GenerationQuestions{Generation: generation, known: map[query.Question]bool{}})
 			}
 			if err := topics[i].record(ctx, o, batch, gpu); err != nil {
 				return nil, err
@@ -63,21 +63,21 @@ func Topics(ctx context.Context, o Options) ([]*Topic, error) {
 }
 
 // record collects the questions about the steps at a batch size on a GPU.
-func (t *Topic) record(ctx context.Context, o Options, batch int, gpu device.GPU) error {
+func (t *GenerationQuestions) record(ctx context.Context, o Options, batch int, gpu device.GPU) error {
 	for _, s := range o.Setups {
 		rec, err := s.Record(ctx, batch, gpu)
-		if refused := (*step.RefusedError)(nil); o.Possible && errors.As(err, &refused) {
+		if refused := (*step.RefusedError)(nil); o.SkipRefused && errors.As(err, &refused) {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		t.add(rec.Facts.Convolutions, o.Again)
+		t.add(rec.Facts.Convolutions, o.RepeatAnswered)
 	}
 	return nil
 }
 
-func (t *Topic) add(calls []trace.Convolution, again bool) {
+func (t *GenerationQuestions) add(calls []trace.Convolution, again bool) {
 	for _, c := range calls {
 		q := query.Of(c.Config, c.Direction)
 		if !t.known[q] && (again || !c.Asked) {

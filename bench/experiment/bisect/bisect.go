@@ -14,46 +14,47 @@ import (
 // ErrUnusable reports that an environment cannot run the script, as where releases of packages do not fit together.
 var ErrUnusable = errors.New("the script does not run in this environment")
 
-// Step is a change of the value between two positions. They are neighbors unless what is between them is unusable.
-type Step struct {
+// ValueChange is a change of the value between two positions. They are neighbors unless what is between them is
+// unusable.
+type ValueChange struct {
 	Low, High     int
 	Before, After int64
 }
 
 // Search finds the positions at which a value changes.
 type Search struct {
-	// Same reports whether two values count as equal.
-	Same func(a, b int64) bool
-	// Left is called before each value is asked for, with the number of values that the search asks for yet if each
-	// open range has one change.
-	Left func(values int)
+	// Equal reports whether two values count as equal.
+	Equal func(a, b int64) bool
+	// OnRemaining is called before each value is asked for, with the number of values that the search asks for yet if
+	// each open range has one change.
+	OnRemaining func(values int)
 }
 
-// mostTries bounds the positions that are tried in a range whose middle is unusable.
-const mostTries = 5
+// maxTries bounds the positions that are tried in a range whose middle is unusable.
+const maxTries = 5
 
-// Steps returns the changes of the value from position 0 to the last, in order. [ErrUnusable] leaves a position out,
-// any other error ends the search. Both ends must be usable. Changes that cancel each other are not found.
-func (s *Search) Steps(last int, value func(position int) (int64, error)) ([]Step, error) {
-	s.Left(2 + tries(last))
+// FindChanges returns the changes of the value from position 0 to the last, in order. [ErrUnusable] leaves a position
+// out, any other error ends the search. Both ends must be usable. Changes that cancel each other are not found.
+func (s *Search) FindChanges(last int, value func(position int) (int64, error)) ([]ValueChange, error) {
+	s.OnRemaining(2 + maxTriesAmong(last))
 	first, err := value(0)
 	if err != nil {
 		return nil, err
 	}
-	s.Left(1 + tries(last))
+	s.OnRemaining(1 + maxTriesAmong(last))
 	end, err := value(last)
 	if err != nil {
 		return nil, err
 	}
-	var found []Step
-	open := []Step{{0, last, first, end}}
+	var found []ValueChange
+	open := []ValueChange{{0, last, first, end}}
 	for len(open) > 0 {
 		r := open[len(open)-1]
 		open = open[:len(open)-1]
-		if s.Same(r.Before, r.After) {
+		if s.Equal(r.Before, r.After) {
 			continue
 		}
-		at, middle, err := s.between(r, open, value)
+		at, middle, err := s.valueBetween(r, open, value)
 		if err != nil {
 			return nil, err
 		}
@@ -61,24 +62,26 @@ func (s *Search) Steps(last int, value func(position int) (int64, error)) ([]Ste
 			found = append(found, r)
 			continue
 		}
-		open = append(open, Step{at, r.High, middle, r.After}, Step{r.Low, at, r.Before, middle})
+		open = append(open, ValueChange{at, r.High, middle, r.After}, ValueChange{r.Low, at, r.Before, middle})
 	}
 	return found, nil
 }
 
-// between returns the usable position nearest to a range's middle, inside it, and its value; -1 if there is none.
-func (s *Search) between(r Step, open []Step, of func(int) (int64, error)) (position int, value int64, err error) {
+// valueBetween returns the usable position nearest to a range's middle, inside it, and its value; -1 if there is none.
+func (s *Search) valueBetween(
+	r ValueChange, open []ValueChange, of func(int) (int64, error),
+) (position int, value int64, err error) {
 	inside := lists.Times(r.High-r.Low-1, func(i int) int { return r.Low + 1 + i })
 	off := func(i int) int { return max(2*i-r.Low-r.High, r.Low+r.High-2*i) }
 	slices.SortStableFunc(inside, func(a, b int) int { return off(a) - off(b) })
-	for _, i := range inside[:min(len(inside), mostTries)] {
-		n := tries(r.High - r.Low)
+	for _, i := range inside[:min(len(inside), maxTries)] {
+		n := maxTriesAmong(r.High - r.Low)
 		for _, other := range open {
-			if !s.Same(other.Before, other.After) {
-				n += tries(other.High - other.Low)
+			if !s.Equal(other.Before, other.After) {
+				n += maxTriesAmong(other.High - other.Low)
 			}
 		}
-		s.Left(n)
+		s.OnRemaining(n)
 		value, err := of(i)
 		if !errors.Is(err, ErrUnusable) {
 			return i, value, err
@@ -87,8 +90,8 @@ func (s *Search) between(r Step, open []Step, of func(int) (int64, error)) (posi
 	return -1, 0, nil
 }
 
-// tries returns the number of values to compute to find one change among a number of neighbors.
-func tries(neighbors int) int { return bits.Len(uint(max(neighbors-1, 0))) }
+// maxTriesAmong returns the number of values to compute to find one change among a number of neighbors.
+func maxTriesAmong(neighbors int) int { return bits.Len(uint(max(neighbors-1, 0))) }
 
 // Change is a package with its releases in two environments.
 type Change struct{ Package, Old, New string }
@@ -110,8 +113,9 @@ func Changes(before, after Pins) (all []Change) {
 	return all
 }
 
-// Between returns a package's releases from the old to the new one, both included, in order, without pre-releases.
-func (c Change) Between(releases []string) []string {
+// ReleasesBetween returns a package's releases from the old to the new one, both included, in order, without
+// pre-releases.
+func (c Change) ReleasesBetween(releases []string) []string {
 	low, high := c.Old, c.New
 	down := CompareReleases(low, high) > 0
 	if down {
@@ -131,9 +135,9 @@ func (c Change) Between(releases []string) []string {
 // Cause is a change of one package that changes the peak, if others change with it.
 type Cause struct {
 	Change
-	// With are changes of other packages without which the script does not run, or has the old peak.
-	With          []Change
-	Before, After int64
+	// RequiredChanges are changes of other packages without which the script does not run, or has the old peak.
+	RequiredChanges []Change
+	Before, After   int64
 	// Low and High are the releases of the packages with which the two values were seen.
 	Low, High Pins
 }
@@ -154,7 +158,7 @@ type Finder struct {
 func (f *Finder) Find() ([]Cause, error) {
 	changes := Changes(f.Old, f.New)
 	at := func(position int) Pins { return f.mixed(changes, position) }
-	steps, err := f.Steps(len(changes), func(position int) (int64, error) { return f.Peak(at(position)) })
+	steps, err := f.FindChanges(len(changes), func(position int) (int64, error) { return f.Peak(at(position)) })
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +167,7 @@ func (f *Finder) Find() ([]Cause, error) {
 		low, high := at(step.Low), at(step.High)
 		among := changes[step.Low:step.High]
 		if len(among) > 1 { // what is between does not run
-			if among, err = f.needed(among, high, step.After); err != nil {
+			if among, err = f.minimalChanges(among, high, step.After); err != nil {
 				return nil, err
 			}
 		}
@@ -171,7 +175,7 @@ func (f *Finder) Find() ([]Cause, error) {
 			all = append(all, Cause{among[0], among[1:], step.Before, step.After, low, high})
 			continue
 		}
-		causes, err := f.releases(among[0], low)
+		causes, err := f.causesByRelease(among[0], low)
 		if err != nil {
 			return nil, err
 		}
@@ -180,14 +184,14 @@ func (f *Finder) Find() ([]Cause, error) {
 	return all, nil
 }
 
-// needed returns the changes without which the script does not run or has another peak. It halves a list of changes
-// until a part is not needed, and removes that part from the releases.
-func (f *Finder) needed(changes []Change, pins Pins, peak int64) ([]Change, error) {
-	fewer := without(pins, changes)
-	f.Left(2*len(changes) - 1)
+// minimalChanges returns the changes without which the script does not run or has another peak. It halves a list of
+// changes until a part is not needed, and removes that part from the releases.
+func (f *Finder) minimalChanges(changes []Change, pins Pins, peak int64) ([]Change, error) {
+	fewer := withOldReleases(pins, changes)
+	f.OnRemaining(2*len(changes) - 1)
 	v, err := f.Peak(fewer)
 	switch {
-	case err == nil && f.Same(v, peak):
+	case err == nil && f.Equal(v, peak):
 		maps.Copy(pins, fewer)
 		return nil, nil
 	case err != nil && !errors.Is(err, ErrUnusable):
@@ -196,16 +200,15 @@ func (f *Finder) needed(changes []Change, pins Pins, peak int64) ([]Change, erro
 		return changes, nil
 	}
 	half := len(changes) / 2
-	first, err := f.needed(changes[:half:half], pins, peak)
+	first, err := f.minimalChanges(changes[:half:half], pins, peak)
 	if err != nil {
 		return nil, err
 	}
-	rest, err := f.needed(changes[half:], pins, peak)
+	rest, err := f.minimalChanges(changes[half:], pins, peak)
 	return append(first, rest...), err
 }
 
-// without returns releases with the old ones of some changes.
-func without(pins Pins, changes []Change) Pins {
+func withOldReleases(pins Pins, changes []Change) Pins {
 	pins = maps.Clone(pins)
 	for _, c := range changes {
 		pins[c.Package] = c.Old
@@ -213,20 +216,20 @@ func without(pins Pins, changes []Change) Pins {
 	return pins
 }
 
-// releases returns the releases of one package at which the peak changes; beside has the releases of the other
+// causesByRelease returns the releases of one package at which the peak changes; beside has the releases of the other
 // packages.
-func (f *Finder) releases(c Change, beside Pins) ([]Cause, error) {
+func (f *Finder) causesByRelease(c Change, beside Pins) ([]Cause, error) {
 	all, err := f.Releases(c.Package)
 	if err != nil {
 		return nil, err
 	}
-	line := c.Between(all)
+	line := c.ReleasesBetween(all)
 	at := func(position int) Pins {
 		pins := maps.Clone(beside)
 		pins[c.Package] = line[position]
 		return pins
 	}
-	steps, err := f.Steps(len(line)-1, func(position int) (int64, error) { return f.Peak(at(position)) })
+	steps, err := f.FindChanges(len(line)-1, func(position int) (int64, error) { return f.Peak(at(position)) })
 	if err != nil {
 		return nil, err
 	}
@@ -244,11 +247,11 @@ func (f *Finder) releases(c Change, beside Pins) ([]Cause, error) {
 func (f *Finder) mixed(changes []Change, newer int) Pins {
 	pins := maps.Clone(f.Old)
 	maps.Copy(pins, f.New)
-	return without(pins, changes[newer:])
+	return withOldReleases(pins, changes[newer:])
 }
 
-// Ends returns the releases with which the old and the new environment are run.
-func (f *Finder) Ends() (before, after Pins) {
+// TestedEnvironments returns the releases with which the old and the new environment are run.
+func (f *Finder) TestedEnvironments() (before, after Pins) {
 	changes := Changes(f.Old, f.New)
 	return f.mixed(changes, 0), f.mixed(changes, len(changes))
 }

@@ -29,13 +29,13 @@ func TestSearchFindsAllChanges(t *testing.T) {
 		asked := map[int]bool{}
 		first := 0
 		s := &Search{
-			Same: func(a, b int64) bool { return a == b },
-			Left: func(n int) {
+			Equal: func(a, b int64) bool { return a == b },
+			OnRemaining: func(n int) {
 				first = max(first, n)
 				require.Positive(t, n)
 			},
 		}
-		steps, err := s.Steps(last, func(i int) (int64, error) {
+		steps, err := s.FindChanges(last, func(i int) (int64, error) {
 			require.False(t, asked[i], "position %d is asked for twice", i)
 			asked[i] = true
 			return value(i), nil
@@ -43,15 +43,15 @@ func TestSearchFindsAllChanges(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, steps, len(changed))
 		for i, step := range steps {
-			require.Equal(t, Step{changed[i] - 1, changed[i], value(changed[i] - 1), value(changed[i])}, step)
+			require.Equal(t, ValueChange{changed[i] - 1, changed[i], value(changed[i] - 1), value(changed[i])}, step)
 		}
-		require.LessOrEqual(t, len(asked), 2+max(1, len(changed))*tries(last))
-		require.GreaterOrEqual(t, first, 2+tries(last))
+		require.LessOrEqual(t, len(asked), 2+max(1, len(changed))*maxTriesAmong(last))
+		require.GreaterOrEqual(t, first, 2+maxTriesAmong(last))
 	})
 }
 
 // search tells no one how many values are left.
-var search = Search{Same: func(a, b int64) bool { return a == b }, Left: func(int) {}}
+var search = Search{Equal: func(a, b int64) bool { return a == b }, OnRemaining: func(int) {}}
 
 // Where environments are unusable, the change is found between the nearest that are usable.
 func TestSearchGoesAroundUnusablePositions(t *testing.T) {
@@ -59,7 +59,7 @@ func TestSearchGoesAroundUnusablePositions(t *testing.T) {
 		last := rapid.IntRange(2, 12).Draw(t, "last")
 		at := rapid.IntRange(1, last).Draw(t, "at")
 		broken := rapid.SliceOfNDistinct(rapid.IntRange(1, last-1), 0, last-1, rapid.ID).Draw(t, "broken")
-		steps, err := search.Steps(last, func(i int) (int64, error) {
+		steps, err := search.FindChanges(last, func(i int) (int64, error) {
 			if slices.Contains(broken, i) {
 				return 0, fmt.Errorf("%w: position %d", ErrUnusable, i)
 			}
@@ -70,7 +70,7 @@ func TestSearchGoesAroundUnusablePositions(t *testing.T) {
 		require.True(t, steps[0].Low < at && at <= steps[0].High, "%v", steps)
 	})
 	failed := errors.New("disk full")
-	_, err := search.Steps(4, func(i int) (int64, error) {
+	_, err := search.FindChanges(4, func(i int) (int64, error) {
 		if i == 2 {
 			return 0, failed
 		}
@@ -129,8 +129,9 @@ func TestPackagesThatNeedEachOtherAreOneCause(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, causes, 1)
 	require.Equal(t, Change{"a", "1.0", "2.0"}, causes[0].Change)
-	require.Equal(t, []Change{{"b", "1.0", "1.9"}}, causes[0].With)
-	require.Equal(t, []string{"1.0", "1.0", "1.0"}, []string{causes[0].Low["a"], causes[0].Low["b"], causes[0].Low["c"]})
+	require.Equal(t, []Change{{"b", "1.0", "1.9"}}, causes[0].RequiredChanges)
+	require.Equal(t, []string{"1.0", "1.0", "1.0"},
+		[]string{causes[0].Low["a"], causes[0].Low["b"], causes[0].Low["c"]})
 	require.Equal(t, "1.0", causes[0].High["c"], "which is not needed")
 }
 
@@ -148,11 +149,14 @@ func TestPackagesAreTriedAlone(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, causes, 1)
 	require.Equal(t, "c", causes[0].Package)
-	require.Empty(t, causes[0].With)
+	require.Empty(t, causes[0].RequiredChanges)
 }
 
 func TestReleasesAreOrdered(t *testing.T) {
-	sorted := []string{"0.9", "1.0.dev1", "1.0a1", "1.0b2", "1.0rc1", "1.0", "1.0.post1", "1.0.1", "1.2", "1.10", "5.12.1"}
+	sorted := []string{
+		"0.9", "1.0.dev1", "1.0a1", "1.0b2", "1.0rc1", "1.0", "1.0.post1", "1.0.1", "1.2", "1.10",
+		"5.12.1",
+	}
 	for i, a := range sorted {
 		for j, b := range sorted {
 			want := 0
@@ -165,6 +169,6 @@ func TestReleasesAreOrdered(t *testing.T) {
 		}
 	}
 	require.Zero(t, CompareReleases("2.15.0+cu130", "2.15"))
-	line := Change{"p", "1.10", "1.8"}.Between([]string{"1.7", "1.8", "1.9rc1", "1.9", "1.10.0", "1.11"})
+	line := Change{"p", "1.10", "1.8"}.ReleasesBetween([]string{"1.7", "1.8", "1.9rc1", "1.9", "1.10.0", "1.11"})
 	require.Equal(t, []string{"1.10", "1.9", "1.8"}, line)
 }

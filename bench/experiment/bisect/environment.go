@@ -32,18 +32,19 @@ type Installer struct {
 	needed Pins
 }
 
-// describe prints the tag of compiled modules, whether there is pip, and the packages of the environment, a line each.
-const describe = `import importlib.metadata as m, importlib.util, sys, sysconfig
+// describeScript prints the tag of compiled modules, whether there is pip, and the packages of the environment, a line
+// each.
+const describeScript = `import importlib.metadata as m, importlib.util, sys, sysconfig
 print(sys.implementation.cache_tag + '-' + sysconfig.get_platform())
 print(importlib.util.find_spec('pip') is not None)
 for d in m.distributions(): print('%s==%s' % (d.metadata['Name'], d.version))`
 
-// Base returns the packages of the base environment. It runs the interpreter.
-func (i *Installer) Base(ctx context.Context) (Pins, error) {
+// InstalledPins returns the packages of the base environment. It runs the interpreter.
+func (i *Installer) InstalledPins(ctx context.Context) (Pins, error) {
 	if i.base != nil {
 		return i.base, nil
 	}
-	text, err := output(ctx, i.Python, "-c", describe)
+	text, err := output(ctx, i.Python, "-c", describeScript)
 	if err != nil {
 		return nil, input.Errorf("cannot list the packages of %s: %w", i.Python, err)
 	}
@@ -53,10 +54,10 @@ func (i *Installer) Base(ctx context.Context) (Pins, error) {
 	return i.base, nil
 }
 
-// Wanted returns the packages of an environment: a lock file's, optionally of a commit (uv.lock@HEAD~1), or the
+// ResolveSpec returns the packages of an environment: a lock file's, optionally of a commit (uv.lock@HEAD~1), or the
 // base with some packages in other releases ("trl==1.10 peft==0.18") and their dependencies.
-func (i *Installer) Wanted(ctx context.Context, spec string) (Pins, error) {
-	base, err := i.Base(ctx)
+func (i *Installer) ResolveSpec(ctx context.Context, spec string) (Pins, error) {
+	base, err := i.InstalledPins(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +151,7 @@ func (i *Installer) Folder(ctx context.Context, name, release string) (string, e
 // Folders returns the folders to put before the base environment's own so that it becomes the wanted one. NVIDIA's
 // libraries are left out, since stubs replace them, as are packages that the base lacks, unless they are named.
 func (i *Installer) Folders(ctx context.Context, pins Pins, named []string) (folders []string, err error) {
-	base, err := i.Base(ctx)
+	base, err := i.InstalledPins(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -170,15 +171,15 @@ func (i *Installer) Folders(ctx context.Context, pins Pins, named []string) (fol
 	return folders, nil
 }
 
-// wheel is the beginning of the name of a wheel, or of a source archive, with the package and its release.
-var wheel = pattern.Of(`^([A-Za-z0-9_.]+?)-([0-9][\w.!+]*?)(?:-.*\.whl|\.tar\.gz)$`)
+// wheelName is the beginning of the name of a wheel, or of a source archive, with the package and its release.
+var wheelName = pattern.Of(`^([A-Za-z0-9_.]+?)-([0-9][\w.!+]*?)(?:-.*\.whl|\.tar\.gz)$`)
 
 // Releases returns the releases of a package that the index, or the folder of wheels, has.
 func (i *Installer) Releases(ctx context.Context, name string) (all []string, err error) {
 	if i.Wheels != "" {
 		files, err := os.ReadDir(i.Wheels)
 		for _, f := range files {
-			if m := wheel().FindStringSubmatch(f.Name()); m != nil && requirements.Normalized(m[1]) == name {
+			if m := wheelName().FindStringSubmatch(f.Name()); m != nil && requirements.Normalized(m[1]) == name {
 				all = append(all, m[2])
 			}
 		}

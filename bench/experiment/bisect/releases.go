@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// parts are the numbers and words of a release: 1, 10, 0, rc, 1.
-var parts = regexp.MustCompile(`\d+|[a-z]+`)
+// releaseParser are the numbers and words of a release: 1, 10, 0, rc, 1.
+var releaseParser = regexp.MustCompile(`\d+|[a-z]+`)
 
-// ranks order the words of a release (PEP 440). Words of pre-releases are below 0.
-var ranks = map[string]int{
+// preReleaseRanks order the words of a release (PEP 440). Words of pre-releases are below 0.
+var preReleaseRanks = map[string]int{
 	"dev": -4, "a": -3, "alpha": -3, "b": -2, "beta": -2, "rc": -1, "c": -1, "pre": -1, "post": 1,
 }
 
@@ -34,28 +34,28 @@ func CompareReleases(a, b string) int {
 	return 0
 }
 
-// segments is the number of numbers before a release's words; missing ones are zeros: 1.2rc1 is 1.2.0.0.0.0 rc 1.
-const segments = 6
+// maxSegments is the number of numbers before a release's words; missing ones are zeros: 1.2rc1 is 1.2.0.0.0.0 rc 1.
+const maxSegments = 6
 
 // releaseParts returns a release as numbers that compare in its order.
 func releaseParts(release string) (all []int) {
 	release, _, _ = strings.Cut(strings.ToLower(release), "+")
-	for _, part := range parts.FindAllString(release, -1) {
+	for _, part := range releaseParser.FindAllString(release, -1) {
 		n, err := strconv.Atoi(part)
 		if err == nil {
 			all = append(all, n)
 			continue
 		}
-		for len(all) < segments {
+		for len(all) < maxSegments {
 			all = append(all, 0)
 		}
-		all = append(all, ranks[part])
+		all = append(all, preReleaseRanks[part])
 	}
 	return all
 }
 
 // preRelease reports whether a release is one that installers leave out unless it is named.
 func preRelease(release string) bool {
-	words := parts.FindAllString(strings.ToLower(release), -1)
-	return slices.ContainsFunc(words, func(word string) bool { return ranks[word] < 0 })
+	words := releaseParser.FindAllString(strings.ToLower(release), -1)
+	return slices.ContainsFunc(words, func(word string) bool { return preReleaseRanks[word] < 0 })
 }

@@ -30,7 +30,7 @@ import (
 // A Calibration is a fit of coefficients to runs: its input and settings.
 type Calibration struct {
 	Models    *models.Registry
-	Residuals step.Residuals
+	Residuals step.ResidualsFunc
 	// Trials runs them; nil is this process.
 	Trials step.Executor
 	Runs   []Observed
@@ -52,7 +52,7 @@ type Calibration struct {
 // impossible values are errors of bad input. Runs that do not determine the coefficients give a
 // [*calibrate.ConditionError].
 func (c *Calibration) Run(ctx context.Context) (*report.Calibration, *coefficients.Entry, error) {
-	if err := together(c.Runs, c.Pool); err != nil {
+	if err := checkPoolable(c.Runs, c.Pool); err != nil {
 		return nil, nil, err
 	}
 	if i := slices.IndexFunc(c.Runs, func(o Observed) bool { return o.OthersAssumed }); i >= 0 && !c.Force {
@@ -61,14 +61,14 @@ func (c *Calibration) Run(ctx context.Context) (*report.Calibration, *coefficien
 			"--force", c.Runs[i].Label)
 	}
 	gpu, err := device.Lookup(c.Runs[0].GPU)
-	if known := c.Runs[0].Known; err != nil && known.Name != "" {
+	if known := c.Runs[0].DescribedGPU; err != nil && known.Name != "" {
 		gpu, err = known, nil
 	}
 	if err != nil {
 		return nil, nil, err
 	}
 	libraries := planner.LibrariesOf(gpu)
-	if c.bare() {
+	if c.isBare() {
 		gpu = gpu.WithoutLibraries()
 	}
 	seen, timed, from, err := c.observe(ctx, gpu)
@@ -79,14 +79,14 @@ func (c *Calibration) Run(ctx context.Context) (*report.Calibration, *coefficien
 		return nil, nil, err
 	}
 	fitted, err := c.fit(ctx, gpu, seen, from)
-	if _, few := errors.AsType[*FewError](err); few && len(timed[false]) > 0 {
+	if _, few := errors.AsType[*TooFewRunsError](err); few && len(timed[false]) > 0 {
 		// The time of a single step is enough for its speed.
 		fitted, err = &calibrate.Result{Undetermined: []string{"memory: " + err.Error()}}, nil
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	if c.bare() {
+	if c.isBare() {
 		fitted.Undetermined = append(fitted.Undetermined, fmt.Sprintf("what PyTorch adds: the runs and these errors "+
 			"are of vprof's kernels. Plans add %s ± %s for PyTorch's libraries",
 			bytesize.Format(int64(libraries.Value)), bytesize.Format(int64(1.96*libraries.StdErr))))
@@ -106,18 +106,18 @@ func (c *Calibration) Run(ctx context.Context) (*report.Calibration, *coefficien
 	return c.report(entry, fitted), entry, nil
 }
 
-// fit fits the terms of memory. The error is a [*FewError] where the runs are too few.
+// fit fits the terms of memory. The error is a [*TooFewRunsError] where the runs are too few.
 func (c *Calibration) fit(ctx context.Context, gpu device.GPU, seen []calibrate.Observation,
 	from planner.Coefficients,
 ) (*calibrate.Result, error) {
 	fitted, err := calibrate.Fit(seen, from)
 	if few, ok := errors.AsType[*calibrate.ConditionError](err); ok {
-		return nil, c.advise(ctx, gpu, few, seen)
+		return nil, c.adviseRuns(ctx, gpu, few, seen)
 	}
 	if err != nil {
 		return nil, err
 	}
-	for _, err := range []error{checkFit(fitted.Points), enough(fitted), possible(fitted)} {
+	for _, err := range []error{checkFit(fitted.Points), checkRunCount(fitted), checkPlausible(fitted)} {
 		if err != nil && !c.Force {
 			return nil, err
 		}
@@ -125,8 +125,8 @@ func (c *Calibration) fit(ctx context.Context, gpu device.GPU, seen []calibrate.
 	return fitted, nil
 }
 
-// bare reports whether the runs are of vprof's own process, which does not load PyTorch's libraries.
-func (c *Calibration) bare() bool { return c.Runs[0].Bare }
+// isBare reports whether the runs are of vprof's own process, which does not load PyTorch's libraries.
+func (c *Calibration) isBare() bool { return c.Runs[0].Bare }
 
 // setupKey identifies runs of the same case at different batch sizes.
 func setupKey(o Observed) models.Key {
@@ -169,7 +169,7 @@ func (c *Calibration) observe(ctx context.Context, gpu device.GPU) ([]calibrate.
 		}
 		seen = append(seen, calibrate.Observation{
 			Label: o.Label, Sample: r.Sample(), Allocated: o.Allocated,
-			Reserved: o.Reserved, Device: o.Device, Replayed: o.Synthetic, Communication: communication(o, gpu),
+			Reserved: o.Reserved, Device: o.Device, Replayed: o.Synthetic, Communication: ncclBytes(o, gpu),
 		})
 	}
 	return seen, timed, from, nil
@@ -184,24 +184,25 @@ func (c *Calibration) setup(o Observed) (*step.Setup, error) {
 	return step.New(m, o.Case, step.Evidence{Trials: c.Trials, Residuals: c.Residuals})
 }
 
-// communication returns the assumed memory of NCCL on a run's GPU, in bytes: zero without NCCL.
-func communication(o Observed, gpu device.GPU) float64 {
+// ncclBytes returns the assumed memory of NCCL on a run's GPU, in bytes: zero without NCCL.
+func ncclBytes(o Observed, gpu device.GPU) float64 {
 	if o.Case.Strategy == nil || o.Synthetic {
 		return 0
 	}
 	return planner.CommunicationOf(gpu, o.Case.Strategy.Communicators(o.Case.GPUs)).Value
 }
 
-// largestAdvised is the largest batch size that a [FewError] may name.
-const largestAdvised = 4096
+// maxAdvisedBatch is the largest batch size that a [TooFewRunsError] may name.
+const maxAdvisedBatch = 4096
 
-// A FewError reports that the runs do not determine the coefficients.
-type FewError struct{ error }
+// A TooFewRunsError reports that the runs do not determine the coefficients.
+type TooFewRunsError struct{ error }
 
-func (e *FewError) Unwrap() error { return e.error }
+func (e *TooFewRunsError) Unwrap() error { return e.error }
 
-// advise makes a [FewError] that names the further run that would help most, among the runs whose replay fits the GPU.
-func (c *Calibration) advise(ctx context.Context, gpu device.GPU, few *calibrate.ConditionError,
+// adviseRuns makes a [TooFewRunsError] that names the further run that would help most, among the runs whose replay
+// fits the GPU.
+func (c *Calibration) adviseRuns(ctx context.Context, gpu device.GPU, few *calibrate.ConditionError,
 	seen []calibrate.Observation,
 ) error {
 	setup, err := c.setup(c.Runs[0])
@@ -210,9 +211,9 @@ func (c *Calibration) advise(ctx context.Context, gpu device.GPU, few *calibrate
 	}
 	ran := lists.Map(seen, func(s calibrate.Observation) planner.Sample { return s.Sample })
 	var candidates []planner.Sample
-	for batch := 1; batch <= largestAdvised; batch *= 2 {
+	for batch := 1; batch <= maxAdvisedBatch; batch *= 2 {
 		r, err := setup.Try(ctx, setup.Trial(gpu, batch))
-		if step.Refused(err) {
+		if step.IsRefused(err) {
 			continue // as a batch norm refuses one sample
 		}
 		if err != nil {
@@ -225,21 +226,21 @@ func (c *Calibration) advise(ctx context.Context, gpu device.GPU, few *calibrate
 		candidates = append(candidates, s)
 	}
 	add := calibrate.Advise(ran, candidates)
-	return &FewError{fmt.Errorf("%w%s", few, cmp.Or(phrase.If(add > 0, "; add a run at batch %d", add),
+	return &TooFewRunsError{fmt.Errorf("%w%s", few, cmp.Or(phrase.If(add > 0, "; add a run at batch %d", add),
 		"; nor would any other batch that fits this GPU"))}
 }
 
 // entry makes the entry of the coefficients file.
 func (c *Calibration) entry(gpu device.GPU, r *calibrate.Result) *coefficients.Entry {
 	e := &coefficients.Entry{
-		Name: c.Name, GPU: gpu.Name, Stack: c.Runs[0].Stack, Simulated: c.Runs[0].Simulated, Bare: c.bare(),
+		Name: c.Name, GPU: gpu.Name, Stack: c.Runs[0].Stack, Simulated: c.Runs[0].Simulated, Bare: c.isBare(),
 		Fitted: c.Now, Memory: map[string]coefficients.Number{}, Undetermined: r.Undetermined, Inputs: c.Inputs,
 	}
 	if c.Stack != (coefficients.Stack{}) {
 		e.Stack = c.Stack
 	}
 	if e.Name == "" {
-		e.Name = gpu.Name + "/" + nameOf(e.Stack)
+		e.Name = gpu.Name + "/" + stackName(e.Stack)
 	}
 	for _, o := range c.Runs {
 		e.Models = lists.Union(e.Models, o.Case.Model)
@@ -247,11 +248,14 @@ func (c *Calibration) entry(gpu device.GPU, r *calibrate.Result) *coefficients.E
 	slices.Sort(e.Models)
 	for i, t := range r.Terms {
 		k := r.Coefficients.Term(t)
-		e.Memory[t.String()] = coefficients.Number{Value: round(k.Value), StdErr: round(k.StdErr), Source: k.Source}
+		e.Memory[t.String()] = coefficients.Number{
+			Value:  roundSignificant(k.Value),
+			StdErr: roundSignificant(k.StdErr), Source: k.Source,
+		}
 		for _, u := range r.Terms[:i] {
 			if rho := r.Coefficients.Correlation[t][u]; rho != 0 {
 				e.Correlations = append(e.Correlations,
-					coefficients.Correlation{Between: [2]string{u.String(), t.String()}, Value: round(rho)})
+					coefficients.Correlation{Between: [2]string{u.String(), t.String()}, Value: roundSignificant(rho)})
 			}
 		}
 	}
@@ -260,9 +264,9 @@ func (c *Calibration) entry(gpu device.GPU, r *calibrate.Result) *coefficients.E
 	return e
 }
 
-// round keeps seven digits, more than any measurement of memory has: files are
+// roundSignificant keeps seven digits, more than any measurement of memory has: files are
 // read by people, and the last digits of a float differ between machines.
-func round(v float64) float64 {
+func roundSignificant(v float64) float64 {
 	short, err := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 7, 64), 64)
 	if err != nil {
 		panic(err) // what FormatFloat writes is a number
@@ -270,8 +274,7 @@ func round(v float64) float64 {
 	return short
 }
 
-// nameOf returns the stack as part of an entry's name.
-func nameOf(s coefficients.Stack) string {
+func stackName(s coefficients.Stack) string {
 	switch {
 	case s.Torch != "":
 		return "torch-" + s.Torch
@@ -285,29 +288,29 @@ func nameOf(s coefficients.Stack) string {
 func errorsOf(points []calibrate.Point) (before, after coefficients.Error, heldOut *coefficients.Error) {
 	var b, a, h []float64
 	for _, p := range points {
-		b = append(b, math.Abs(share(p.Before, p.Observed)))
-		a = append(a, math.Abs(share(p.After, p.Observed)))
+		b = append(b, math.Abs(relativeError(p.Before, p.Observed)))
+		a = append(a, math.Abs(relativeError(p.After, p.Observed)))
 		if p.HeldOut > 0 {
-			h = append(h, math.Abs(share(p.HeldOut, p.Observed)))
+			h = append(h, math.Abs(relativeError(p.HeldOut, p.Observed)))
 		}
 	}
 	if len(h) == len(points) && len(h) > 0 {
-		heldOut = new(summary(h))
+		heldOut = new(summarizeErrors(h))
 	}
-	return summary(b), summary(a), heldOut
+	return summarizeErrors(b), summarizeErrors(a), heldOut
 }
 
-func share(estimate, observed int64) float64 {
+func relativeError(estimate, observed int64) float64 {
 	return float64(estimate-observed) / float64(max(1, observed))
 }
 
-func summary(errs []float64) coefficients.Error {
+func summarizeErrors(errs []float64) coefficients.Error {
 	if len(errs) == 0 {
 		return coefficients.Error{}
 	}
 	slices.Sort(errs)
 	// The nearest rank, as in accuracy reports.
-	return coefficients.Error{Median: round(errs[(len(errs)-1)/2]), Max: round(errs[len(errs)-1])}
+	return coefficients.Error{Median: roundSignificant(errs[(len(errs)-1)/2]), Max: roundSignificant(errs[len(errs)-1])}
 }
 
 func (c *Calibration) report(e *coefficients.Entry, r *calibrate.Result) *report.Calibration {
@@ -327,7 +330,7 @@ func (c *Calibration) report(e *coefficients.Entry, r *calibrate.Result) *report
 		out.Coefficients = append(out.Coefficients,
 			report.Coefficient{Name: t.String(), Value: k.Value, StdErr: k.StdErr, Source: k.Source})
 	}
-	speeds := speeds(e)
+	speeds := speedNumbers(e)
 	for _, name := range slices.Sorted(maps.Keys(speeds)) {
 		out.Coefficients = append(out.Coefficients, *coefficientOf(name, speeds[name]))
 	}

@@ -11,18 +11,16 @@ import (
 	"github.com/vprof/vprof/profiler/planner/coefficients"
 )
 
-// numbers returns all coefficients of an entry by name.
-func numbers(e *coefficients.Entry) map[string]coefficients.Number {
-	all := speeds(e)
+func coefficientNumbers(e *coefficients.Entry) map[string]coefficients.Number {
+	all := speedNumbers(e)
 	maps.Copy(all, e.Memory)
 	return all
 }
 
-// numbersByEntry returns the coefficients of a file by the names of their entries.
 func numbersByEntry(f *coefficients.File) map[string]map[string]coefficients.Number {
 	all := map[string]map[string]coefficients.Number{}
 	for i := range f.Entries {
-		all[f.Entries[i].Name] = numbers(&f.Entries[i])
+		all[f.Entries[i].Name] = coefficientNumbers(&f.Entries[i])
 	}
 	if f.Host != nil {
 		all[hostEntry] = map[string]coefficients.Number{hostEntry: *f.Host}
@@ -33,9 +31,9 @@ func numbersByEntry(f *coefficients.File) map[string]map[string]coefficients.Num
 // hostEntry is the name of the host's number, and of the entry that it is listed under.
 const hostEntry = "host"
 
-// speeds returns the efficiencies of an entry by name: "efficiency:matmul", or "synthetic efficiency:matmul" for
+// speedNumbers returns the efficiencies of an entry by name: "efficiency:matmul", or "synthetic efficiency:matmul" for
 // vprof's own kernels.
-func speeds(e *coefficients.Entry) map[string]coefficients.Number {
+func speedNumbers(e *coefficients.Entry) map[string]coefficients.Number {
 	all := map[string]coefficients.Number{}
 	for prefix, of := range map[string]map[string]coefficients.Number{
 		"speed:":                e.Relative,
@@ -58,11 +56,11 @@ func ShowCoefficients(f *coefficients.File) *report.Coefficients {
 	out := &report.Coefficients{Schema: report.CoefficientsSchema, Rows: []report.CoefficientRow{}}
 	for i := range f.Entries {
 		e := &f.Entries[i]
-		all := numbers(e)
+		all := coefficientNumbers(e)
 		for _, name := range slices.Sorted(maps.Keys(all)) {
 			out.Rows = append(out.Rows, report.CoefficientRow{
 				Entry: e.Name, Name: name,
-				Now: coefficientOf(name, all[name]),
+				New: coefficientOf(name, all[name]),
 			})
 		}
 		kind := "measured"
@@ -78,7 +76,7 @@ func ShowCoefficients(f *coefficients.File) *report.Coefficients {
 	}
 	if f.Host != nil {
 		out.Rows = append(out.Rows,
-			report.CoefficientRow{Entry: hostEntry, Name: hostEntry, Now: coefficientOf(hostEntry, *f.Host)})
+			report.CoefficientRow{Entry: hostEntry, Name: hostEntry, New: coefficientOf(hostEntry, *f.Host)})
 	}
 	return out
 }
@@ -96,7 +94,7 @@ func DiffCoefficients(old, now *coefficients.File) *report.Coefficients {
 				row.Old = coefficientOf(name, o)
 			}
 			if has {
-				row.Now = coefficientOf(name, n)
+				row.New = coefficientOf(name, n)
 			}
 			row.Significant = had && has && math.Abs(n.Value-o.Value) > 1.96*math.Hypot(n.StdErr, o.StdErr)
 			out.Rows = append(out.Rows, row)

@@ -22,28 +22,28 @@ const (
 	hiddenBytes = 128 << 20
 )
 
-// tooFar returns the error of a run that does not belong to the case in its label.
-func tooFar(label, what string, observed, says int64, bound float64) error {
+// deviationError returns the error of a run that does not belong to the case in its label.
+func deviationError(label, what string, observed, says int64, bound float64) error {
 	return input.Errorf("%s: %s are %s, and the estimate is %s (%.0f %% off, above %.0f %%): check model, batch "+
 		"size and settings, and that the run has a complete step; --force uses the run nevertheless",
-		label, what, bytesize.Format(observed), bytesize.Format(says), 100*residual(observed, says), 100*bound)
+		label, what, bytesize.Format(observed), bytesize.Format(says), 100*relativeResidual(observed, says), 100*bound)
 }
 
-func residual(observed, says int64) float64 { return math.Abs(share(says, observed)) }
+func relativeResidual(observed, says int64) float64 { return math.Abs(relativeError(says, observed)) }
 
-// beyond reports whether a computed number of bytes differs from the observed one by more than a bound.
-func beyond(observed, says int64, bound float64) bool {
-	return observed > 0 && residual(observed, says) > bound && math.Abs(float64(says-observed)) > hiddenBytes
+// exceedsBound reports whether a computed number of bytes differs from the observed one by more than a bound.
+func exceedsBound(observed, says int64, bound float64) bool {
+	return observed > 0 && relativeResidual(observed, says) > bound && math.Abs(float64(says-observed)) > hiddenBytes
 }
 
 // checkReplays returns an error for runs that differ too much from the replays of their case.
 func checkReplays(seen []calibrate.Observation) error {
 	for _, o := range seen {
 		switch {
-		case beyond(o.Allocated, o.Sample.Allocated(), MaxReplay):
-			return tooFar(o.Label, "its allocated bytes", o.Allocated, o.Sample.Allocated(), MaxReplay)
-		case beyond(o.Reserved, o.Sample.Reserved, MaxReplay) && o.Allocated == 0:
-			return tooFar(o.Label, "its reserved bytes", o.Reserved, o.Sample.Reserved, MaxReplay)
+		case exceedsBound(o.Allocated, o.Sample.Allocated(), MaxReplay):
+			return deviationError(o.Label, "its allocated bytes", o.Allocated, o.Sample.Allocated(), MaxReplay)
+		case exceedsBound(o.Reserved, o.Sample.Reserved, MaxReplay) && o.Allocated == 0:
+			return deviationError(o.Label, "its reserved bytes", o.Reserved, o.Sample.Reserved, MaxReplay)
 		}
 	}
 	return nil
@@ -52,8 +52,8 @@ func checkReplays(seen []calibrate.Observation) error {
 // checkFit returns an error for runs that the fitted coefficients do not explain.
 func checkFit(points []calibrate.Point) error {
 	for _, p := range points {
-		if beyond(p.Observed, p.After, MaxFitted) {
-			return tooFar(p.Label, "even after calibration its bytes", p.Observed, p.After, MaxFitted)
+		if exceedsBound(p.Observed, p.After, MaxFitted) {
+			return deviationError(p.Label, "even after calibration its bytes", p.Observed, p.After, MaxFitted)
 		}
 	}
 	return nil
@@ -63,16 +63,16 @@ func checkFit(points []calibrate.Point) error {
 // coefficients that were fitted to the others; that fit needs more runs than coefficients, too.
 const spareRuns = 3
 
-// levels are the coefficients that are fitted together, to the runs that saw that level.
-var levels = [][]planner.Term{
+// termLevels are the coefficients that are fitted together, to the runs that saw that level.
+var termLevels = [][]planner.Term{
 	{planner.LibraryWorkspace, planner.AllocatedSlack},
 	{planner.ReservedSlack},
 	{planner.ContextBytes, planner.DeviceSlack, planner.CommunicationShare},
 }
 
-// enough returns an error for coefficients that were learned from too few runs.
-func enough(r *calibrate.Result) error {
-	for _, level := range levels {
+// checkRunCount returns an error for coefficients that were learned from too few runs.
+func checkRunCount(r *calibrate.Result) error {
+	for _, level := range termLevels {
 		n := 0
 		for _, t := range r.Terms {
 			if slices.Contains(level, t) {
@@ -80,8 +80,8 @@ func enough(r *calibrate.Result) error {
 			}
 		}
 		if n > 0 && len(r.Points) < n+spareRuns {
-			return &FewError{input.Errorf("%d runs are too few for %d coefficients: each is compared with a fit to "+
-				"the others, which needs %d; run a sweep of more batch sizes, or learn from these nevertheless with "+
+			return &TooFewRunsError{input.Errorf("%d runs are too few for %d coefficients: each is compared with a fit "+
+				"to the others, which needs %d; run a sweep of more batch sizes, or learn from these nevertheless with "+
 				"--force", len(r.Points), n, n+spareRuns)}
 		}
 	}
@@ -91,21 +91,22 @@ func enough(r *calibrate.Result) error {
 // maxContext is more than CUDA's context and the kernels of PyTorch's libraries take of any GPU, in bytes.
 const maxContext = 4 << 30
 
-// impossible returns the error of a coefficient that no GPU can have.
-func impossible(t planner.Term, value, most string) error {
+// impossibleError returns the error of a coefficient that no GPU can have.
+func impossibleError(t planner.Term, value, most string) error {
 	return input.Errorf("%s would be %s, above the possible %s: the runs are of another model, or "+
 		"another process was on the GPU; --force learns it nevertheless", t, value, most)
 }
 
-// possible finds coefficients that no GPU has: impossible contexts, and slack beyond a run's distance from its replay.
-func possible(r *calibrate.Result) error {
+// checkPlausible finds coefficients that no GPU has: impossible contexts, and slack beyond a run's distance from its
+// replay.
+func checkPlausible(r *calibrate.Result) error {
 	for _, t := range r.Terms {
 		v := r.Coefficients.Term(t).Value
 		switch {
 		case t == planner.ContextBytes && v > maxContext:
-			return impossible(t, bytesize.Format(int64(v)), bytesize.Format(maxContext))
+			return impossibleError(t, bytesize.Format(int64(v)), bytesize.Format(maxContext))
 		case (t == planner.AllocatedSlack || t == planner.ReservedSlack || t == planner.DeviceSlack) && v > MaxReplay:
-			return impossible(t, fmt.Sprintf("%.0f %%", 100*v), fmt.Sprintf("%.0f %%", 100*MaxReplay))
+			return impossibleError(t, fmt.Sprintf("%.0f %%", 100*v), fmt.Sprintf("%.0f %%", 100*MaxReplay))
 		}
 	}
 	return nil

@@ -33,12 +33,12 @@ type Observed struct {
 	Description models.Description
 	// GPU is a GPU's name for [device.Lookup], or the name of Known.
 	GPU string
-	// Known is the GPU as its driver described it; the zero GPU where it did not.
-	Known device.GPU
+	// DescribedGPU is the GPU as its driver described it; the zero GPU where it did not.
+	DescribedGPU device.GPU
 	// GPU identifies the physical GPU, in words; empty where the file does not give it.
-	Identity  string
-	Stack     coefficients.Stack
-	Simulated bool
+	GPUIdentity string
+	Stack       coefficients.Stack
+	Simulated   bool
 	// OthersAssumed reports whether what other processes held of the GPU is unknown, so that Device may include it.
 	OthersAssumed bool
 	// Synthetic reports whether kernels of vprof's own ran in place of PyTorch's, which
@@ -171,7 +171,7 @@ func fromReports(data []byte, name string, in *coefficients.Input) ([]Observed, 
 	in.Kind, in.Source = "report", "vprof "+reports[0].Tool.Version
 	var runs []Observed
 	for _, r := range reports {
-		runs = append(runs, observed(r, name)...)
+		runs = append(runs, observedRuns(r, name)...)
 	}
 	if len(runs) == 0 {
 		return nil, &input.FormatError{File: name, Reason: "has no run that got through; a plan has none, a sweep has"}
@@ -179,11 +179,10 @@ func fromReports(data []byte, name string, in *coefficients.Input) ([]Observed, 
 	return runs, nil
 }
 
-// Of returns the runs of a report, as [ReadObserved] reads them from a file.
-func Of(r *report.Report) []Observed { return observed(r, r.Case.Model) }
+// ObservedRuns returns the runs of a report, as [ReadObserved] reads them from a file.
+func ObservedRuns(r *report.Report) []Observed { return observedRuns(r, r.Case.Model) }
 
-// observed returns the runs of a report from a file of some name.
-func observed(r *report.Report, name string) []Observed {
+func observedRuns(r *report.Report, name string) []Observed {
 	var runs []Observed
 	for _, p := range r.Points {
 		if p.Run == nil || !p.Run.Fits || p.Run.Retries > 0 {
@@ -196,8 +195,11 @@ func observed(r *report.Report, name string) []Observed {
 		o := Observed{
 			Label: fmt.Sprintf("%s: batch %d", name, p.Batch),
 			Case:  c, Description: r.Case.Description(),
-			GPU: d.GPU, Known: known, Identity: d.String(), Stack: coefficients.Stack{CUDA: d.CUDA, Driver: d.Driver},
-			Synthetic: r.Script == nil, Bare: r.Script == nil && d.Bare(), OthersAssumed: p.Run.OthersAssumed,
+			GPU: d.GPU, DescribedGPU: known, GPUIdentity: d.String(), Stack: coefficients.Stack{
+				CUDA:   d.CUDA,
+				Driver: d.Driver,
+			},
+			Synthetic: r.Script == nil, Bare: r.Script == nil && d.IsBare(), OthersAssumed: p.Run.OthersAssumed,
 			Script:    r.Script != nil,
 			Simulated: p.Run.Simulated || d.Simulated || strings.Contains(d.Driver, reference.SimulatedDriver),
 			// The kernels that stood for PyTorch's are not PyTorch's.
@@ -214,9 +216,9 @@ func observed(r *report.Report, name string) []Observed {
 	return runs
 }
 
-// Apart divides runs into groups that must not be mixed: by the kind of GPU, its driver, and whether they were
+// SplitByProcess divides runs into groups that must not be mixed: by the kind of GPU, its driver, and whether they were
 // measured, in order of appearance.
-func Apart(runs []Observed) [][]Observed {
+func SplitByProcess(runs []Observed) [][]Observed {
 	type kind struct {
 		gpu       string
 		stack     coefficients.Stack
@@ -225,21 +227,21 @@ func Apart(runs []Observed) [][]Observed {
 	return lists.Groups(runs, func(r Observed) kind { return kind{r.GPU, r.Stack, r.Simulated} })
 }
 
-// process names the process that ran.
-func (o *Observed) process() string {
+// processKey names the process that ran.
+func (o *Observed) processKey() string {
 	if o.Synthetic {
 		return "vprof's own"
 	}
 	return "PyTorch's"
 }
 
-// mixed describes what differs in runs that cannot be calibrated together.
-func mixed(what, a, b string) error {
+// mixedError describes what differs in runs that cannot be calibrated together.
+func mixedError(what, a, b string) error {
 	return input.Errorf("runs of different %s: %s and %s; calibrate them apart", what, a, b)
 }
 
-// together returns an error for runs that cannot be calibrated together.
-func together(runs []Observed, pool bool) error {
+// checkPoolable returns an error for runs that cannot be calibrated together.
+func checkPoolable(runs []Observed, pool bool) error {
 	if len(runs) == 0 {
 		return errors.New("there are no runs to learn from")
 	}
@@ -247,15 +249,15 @@ func together(runs []Observed, pool bool) error {
 	for _, r := range runs[1:] {
 		switch {
 		case r.GPU != first.GPU:
-			return mixed("GPUs", cmp.Or(first.Identity, first.GPU), cmp.Or(r.Identity, r.GPU))
+			return mixedError("GPUs", cmp.Or(first.GPUIdentity, first.GPU), cmp.Or(r.GPUIdentity, r.GPU))
 		case r.Stack != first.Stack:
-			return mixed("software stacks", first.Stack.String(), r.Stack.String())
+			return mixedError("software stacks", first.Stack.String(), r.Stack.String())
 		case r.Case.Model != first.Case.Model && !pool:
-			return mixed("models", first.Case.Model, r.Case.Model)
+			return mixedError("models", first.Case.Model, r.Case.Model)
 		case r.Simulated != first.Simulated:
-			return mixed("kinds", "measured", "simulated")
+			return mixedError("kinds", "measured", "simulated")
 		case r.Synthetic != first.Synthetic, r.Bare != first.Bare:
-			return mixed("processes", first.process(), r.process())
+			return mixedError("processes", first.processKey(), r.processKey())
 		}
 	}
 	return nil
@@ -323,7 +325,7 @@ func ReadDescribedRuns(r io.Reader, name string, c models.Case, gpu string) ([]O
 		}
 		o := Observed{
 			Label: fmt.Sprintf("%s: %s: batch %d", name, s.GPU, c.Batch), Case: c,
-			GPU: gpu, Identity: s.GPU,
+			GPU: gpu, GPUIdentity: s.GPU,
 		}
 		if c.Strategy != nil && c.Strategy.Rank == nil {
 			strategy, rank := *c.Strategy, int64(i)

@@ -49,8 +49,9 @@ type Row struct {
 	Replaced []report.Replaced
 }
 
-// variants are settings that save memory: the flags by which parsers have them, and a value where a flag needs one.
-var variants = []struct {
+// settingVariants are settings that save memory: the flags by which parsers have them, and a value where a flag needs
+// one.
+var settingVariants = []struct {
 	setting string
 	flag    func() *regexp.Regexp
 	value   string
@@ -64,17 +65,17 @@ var variants = []struct {
 	{"block swap", pattern.Of(`blocks_to_swap|block_swap`), "16"},
 }
 
-// documented names the setting of the command itself.
-const documented = "as documented"
+// documentedSetting names the setting of the command itself.
+const documentedSetting = "as documented"
 
 var batchFlag = pattern.Of(
 	`^--?((global_|total_|per_device_|micro_|local_)?(train_)?(micro_)?batch_?size(_per_gpu|_per_device)?|bs|b)$`)
 
-// Make fills a card: each setting that it lacks, once, until a time. keep is called with the card after each.
-func (c *Card) Make(ctx context.Context, of script.Command, until time.Time, keep func() error) error {
+// RunAll fills a card: each setting that it lacks, once, until a time. keep is called with the card after each.
+func (c *Card) RunAll(ctx context.Context, of script.Command, until time.Time, keep func() error) error {
 	c.GPUs = c.gpus()
 	of.GPUs = c.GPUs
-	if err := c.run(ctx, of, Row{Setting: documented, Args: c.Command.Args}, until, keep); err != nil {
+	if err := c.runRow(ctx, of, Row{Setting: documentedSetting, Args: c.Command.Args}, until, keep); err != nil {
 		return err
 	}
 	first := c.Rows[0]
@@ -87,20 +88,22 @@ func (c *Card) Make(ctx context.Context, of script.Command, until time.Time, kee
 		of.Steps, of.Longest = 2, 0 // the second step has the optimizer's state, and no other phase or batch needs more
 	}
 	for _, r := range c.settings() {
-		if err := c.run(ctx, of, r, until, keep); err != nil {
+		if err := c.runRow(ctx, of, r, until, keep); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// ranked matches the option by which a script that starts its ranks by itself is told their number.
-var ranked = pattern.Of(`(?:^| )(?:-d|--(?:n_?|num[_-])?(?:gpus|devices)(?:[_-]per[_-]node)?)[= ]([1-9]\d*)(?: |$)`)
+// rankLauncher matches the option by which a script that starts its ranks by itself is told their number.
+var rankLauncher = pattern.Of(
+	`(?:^| )(?:-d|--(?:n_?|num[_-])?(?:gpus|devices)(?:[_-]per[_-]node)?)[= ]([1-9]\d*)(?: |$)`,
+)
 
 // gpus returns the ranks that the command starts; 1 if it names no number.
 func (c *Card) gpus() int {
 	n := 1
-	if m := ranked().FindStringSubmatch(strings.Join(c.Command.Args, " ")); m != nil {
+	if m := rankLauncher().FindStringSubmatch(strings.Join(c.Command.Args, " ")); m != nil {
 		n, _ = strconv.Atoi(m[1]) // too large a number is refused with the command
 	}
 	return max(n, 1)
@@ -111,8 +114,8 @@ func (c *Card) settings() []Row {
 	var rows []Row
 	all := Row{Setting: "batch 1 and all of these", Args: c.Command.Args}
 	add := func(name, flag, value string) {
-		rows = append(rows, Row{Setting: name, Args: with(c.Command.Args, flag, value)})
-		all.Args = with(all.Args, flag, value)
+		rows = append(rows, Row{Setting: name, Args: withFlag(c.Command.Args, flag, value)})
+		all.Args = withFlag(all.Args, flag, value)
 	}
 	for _, o := range c.Options {
 		key := strings.ReplaceAll(o.Flag, "-", "_")
@@ -120,7 +123,7 @@ func (c *Card) settings() []Row {
 			add("batch 1", o.Flag, "1")
 		}
 	}
-	for _, v := range variants {
+	for _, v := range settingVariants {
 		for _, o := range c.Options {
 			flag, value := "--"+strings.ReplaceAll(strings.TrimLeft(o.Flag, "-"), "-", "_"), v.value
 			at := slices.IndexFunc(o.Choices, func(c string) bool { return value != "" && strings.HasPrefix(c, value) })
@@ -142,8 +145,8 @@ func (c *Card) settings() []Row {
 	return rows
 }
 
-// with returns arguments with a flag set to a value, or only added if it has none.
-func with(args []string, flag, value string) []string {
+// withFlag returns arguments with a flag set to a value, or only added if it has none.
+func withFlag(args []string, flag, value string) []string {
 	args = slices.DeleteFunc(slices.Clone(args), func(a string) bool { return strings.HasPrefix(a, flag+"=") })
 	if at := slices.Index(args, flag); at >= 0 {
 		end := at + 1
@@ -159,8 +162,7 @@ func with(args []string, flag, value string) []string {
 	return args
 }
 
-// run runs a row if the card lacks it.
-func (c *Card) run(ctx context.Context, of script.Command, r Row, until time.Time, keep func() error) error {
+func (c *Card) runRow(ctx context.Context, of script.Command, r Row, until time.Time, keep func() error) error {
 	at := slices.IndexFunc(c.Rows, func(known Row) bool { return slices.Equal(known.Args, r.Args) })
 	done := at >= 0 && (c.Rows[at].Need > 0 || at > 0 && !strings.HasPrefix(c.Rows[at].Result, "timeout"))
 	if of.Timeout = time.Until(until); of.Timeout <= 0 || done {
@@ -180,7 +182,7 @@ func (c *Card) run(ctx context.Context, of script.Command, r Row, until time.Tim
 		at, c.Rows = len(c.Rows), append(c.Rows, r)
 	}
 	c.Rows[at] = r
-	if r.Setting == documented {
+	if r.Setting == documentedSetting {
 		c.Options = o.Options()
 	}
 	return keep()
@@ -189,11 +191,11 @@ func (c *Card) run(ctx context.Context, of script.Command, r Row, until time.Tim
 // fill reads the numbers of a run.
 func (r *Row) fill(o *script.Outcome, of *report.Report) {
 	r.Result, r.Host, r.Replaced = of.Script.Result, of.Script.Host, of.Script.Replaced
-	if kind := o.Kind(); o.Wanted() != "" && (kind == script.Failed || kind == script.Untrained) {
-		r.Result = o.Wanted()
+	if kind := o.Kind(); o.MissingObjectText() != "" && (kind == script.Failed || kind == script.Untrained) {
+		r.Result = o.MissingObjectText()
 	} else if of.Script.Error != "" {
-		r.Result += ": " + cause(of.Script.Error, of.Script.Traceback)
-	} else if lines := strings.Split(strings.TrimSpace(o.Said), "\n"); o.Kind() == script.Failed {
+		r.Result += ": " + failureCause(of.Script.Error, of.Script.Traceback)
+	} else if lines := strings.Split(strings.TrimSpace(o.StderrTail), "\n"); o.Kind() == script.Failed {
 		r.Result += ": " + strings.TrimSpace(lines[len(lines)-1])
 	}
 	r.Result = strings.Replace(r.Result, "timeout: KeyboardInterrupt", "timeout before the end of a step,", 1)
@@ -202,7 +204,7 @@ func (r *Row) fill(o *script.Outcome, of *report.Report) {
 	} else if o.Kind() != script.Fits {
 		return
 	} else if len(steps) == 0 {
-		r.Result = cmp.Or(o.Wanted(), "no step of an optimizer and no backward pass ran")
+		r.Result = cmp.Or(o.MissingObjectText(), "no step of an optimizer and no backward pass ran")
 		return
 	}
 	if len(of.Points) == 0 {
@@ -227,13 +229,12 @@ func (r *Row) fill(o *script.Outcome, of *report.Report) {
 	}
 }
 
-// frame matches a frame of a traceback with its line of source.
-var frame = pattern.Of(`(?m)^ *File "([^"]+)", line (\d+).*\n *(\S.*)$`)
+var tracebackFrame = pattern.Of(`(?m)^ *File "([^"]+)", line (\d+).*\n *(\S.*)$`)
 
-// cause says an exception in a line: its text without what follows the first line, and where it was raised.
-func cause(exception, traceback string) string {
+// failureCause says an exception in a line: its text without what follows the first line, and where it was raised.
+func failureCause(exception, traceback string) string {
 	exception, _, _ = strings.Cut(exception, "\n")
-	frames := frame().FindAllStringSubmatch(traceback, -1)
+	frames := tracebackFrame().FindAllStringSubmatch(traceback, -1)
 	if len(frames) == 0 {
 		return exception
 	}
@@ -242,7 +243,7 @@ func cause(exception, traceback string) string {
 }
 
 //go:embed card.md card.html badge.svg
-var texts embed.FS
+var templates embed.FS
 
 // Write writes the card as "card.md", "card.html" or "badge.svg".
 func (c *Card) Write(w io.Writer, name string) error {
@@ -250,15 +251,15 @@ func (c *Card) Write(w io.Writer, name string) error {
 		"size": func(n int64) string { return map[bool]string{true: bytesize.Format(n), false: "-"}[n > 0] },
 		"join": strings.Join, "html": template.HTMLEscapeString,
 		"cell": func(s string) string { return strings.ReplaceAll(strings.ReplaceAll(s, "|", "\\|"), "\n", " ") },
-	}).ParseFS(texts, name)
+	}).ParseFS(templates, name)
 	if err != nil {
 		return err
 	}
 	return t.Execute(w, c)
 }
 
-// Least returns the row with the smallest need; nil if none ran.
-func (c *Card) Least() *Row {
+// SmallestNeed returns the row with the smallest need; nil if none ran.
+func (c *Card) SmallestNeed() *Row {
 	var least *Row
 	for i := range c.Rows {
 		if r := &c.Rows[i]; r.Need > 0 && (least == nil || r.Need < least.Need) {

@@ -21,19 +21,19 @@ type Command struct {
 	From string   `json:"from,omitempty"`
 	// Dir is the folder of the repository in which it runs; empty for the repository's own.
 	Dir string `json:"dir,omitempty"`
-	// lacks is the number of its settings that name what only the reader has.
-	lacks int
+	// missingCount is the number of its settings that name what only the reader has.
+	missingCount int
 }
 
-// places are where repositories document their commands, most telling first.
-var places = []string{
+// documentNames are where repositories document their commands, most telling first.
+var documentNames = []string{
 	"README*", "readme*", "*.md", "docs/*.md", "scripts/*.sh", "scripts/*/*.sh", "*.sh", "examples/*.md", "*/README*",
 	"*/*/README*", "*/*/*/README*", "*/*.md", "*/*/*.md", "*/*.sh", "*/*/*.sh", "*/*/*/*.sh", "*/*/*/*/*.sh",
 	".github/workflows/*.y*ml", "*.py", "*/*.py", "*/*/*.py",
 }
 
-// mostText limits the files that are read, in bytes.
-const mostText = 1 << 20
+// maxTextBytes limits the files that are read, in bytes.
+const maxTextBytes = 1 << 20
 
 var (
 	// A prompt may name an environment and a folder. MPI starts one process for each rank, of which one is enough.
@@ -96,10 +96,10 @@ func Find(dir string) ([]Command, error) {
 			programs[m[1]] = "python -m " + m[2]
 		}
 	}
-	for _, pattern := range places {
+	for _, pattern := range documentNames {
 		names, _ := filepath.Glob(filepath.Join(dir, pattern)) // the patterns are fine
 		for _, name := range names {
-			if info, err := os.Stat(name); err != nil || info.Size() > mostText || info.IsDir() || seen[name] {
+			if info, err := os.Stat(name); err != nil || info.Size() > maxTextBytes || info.IsDir() || seen[name] {
 				continue
 			}
 			seen[name] = true
@@ -120,10 +120,10 @@ func Find(dir string) ([]Command, error) {
 					calls[to] = strings.Fields(m[2])
 				}
 			}
-			all = append(all, commandsOf(dir, name, string(text), programs, calls[filepath.Base(name)])...)
+			all = append(all, parseCommands(dir, name, string(text), programs, calls[filepath.Base(name)])...)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b Command) int { return a.lacks - b.lacks })
+	slices.SortStableFunc(all, func(a, b Command) int { return a.missingCount - b.missingCount })
 	if len(all) == 0 {
 		return nil, input.FileErrorf(dir, "no training command in its README, scripts or workflows; name one after "+
 			"--: vprof card -- python train.py")
@@ -131,8 +131,8 @@ func Find(dir string) ([]Command, error) {
 	return all, nil
 }
 
-// expanded returns a text with the values of its variables; absent-NAME for one that is not known.
-func expanded(text string, known map[string]string) string {
+// expandVariables returns a text with the values of its variables; absent-NAME for one that is not known.
+func expandVariables(text string, known map[string]string) string {
 	return variable().ReplaceAllStringFunc(text, func(v string) string {
 		name := variable().FindStringSubmatch(v)
 		if value, ok := known[name[1]+name[3]]; ok {
@@ -142,16 +142,16 @@ func expanded(text string, known map[string]string) string {
 	})
 }
 
-// commandsOf returns the commands of a text that run a script of a folder, or one of its programs. arguments are the
+// parseCommands returns the commands of a text that run a script of a folder, or one of its programs. arguments are the
 // values of $1, $2 and so on, where the text is a script of the shell.
-func commandsOf(dir, name, text string, programs map[string]string, arguments []string) (all []Command) {
+func parseCommands(dir, name, text string, programs map[string]string, arguments []string) (all []Command) {
 	known := map[string]string{}
 	for i, argument := range arguments {
 		known[strconv.Itoa(i+1)] = argument
 	}
 	text = strings.ReplaceAll(text, "\r", "")
 	assign := func(name, v string) {
-		v = expanded(strings.Trim(v, `"'`), known)
+		v = expandVariables(strings.Trim(v, `"'`), known)
 		if !strings.HasPrefix(v, "-") {
 			v = strings.ReplaceAll(v, " ", "-") // words of the reader's own, such as "path to the model"
 		}
@@ -169,7 +169,7 @@ func commandsOf(dir, name, text string, programs map[string]string, arguments []
 	for at := 0; at < len(lines); at++ {
 		number := at + 1
 		var line string
-		line, at = joined(lines, at)
+		line, at = joinContinued(lines, at)
 		if m := assigned().FindStringSubmatch(line); m != nil {
 			assign(m[1], m[2])
 		}
@@ -183,17 +183,17 @@ func commandsOf(dir, name, text string, programs map[string]string, arguments []
 		if m := called().FindStringSubmatch(line); m != nil && programs[m[2]] != "" {
 			line = m[1] + programs[m[2]] + m[3]
 		}
-		if c := commandOf(dir, name, line, known); c != nil {
+		if c := parseCommand(dir, name, line, known); c != nil {
 			c.From = fmt.Sprintf("%s:%d", name, number)
-			c.lacks += len(mention)
+			c.missingCount += len(mention)
 			all = append(all, *c)
 		}
 	}
 	return all
 }
 
-// joined returns the line of a command with the lines that continue it, and the number of the last.
-func joined(lines []string, at int) (string, int) {
+// joinContinued returns the line of a command with the lines that continue it, and the number of the last.
+func joinContinued(lines []string, at int) (string, int) {
 	line := lines[at]
 	for continued().MatchString(line) && at+1 < len(lines) {
 		if comment := strings.HasPrefix; comment(line, "#") && !comment(lines[at+1], "#") {
@@ -209,8 +209,8 @@ func joined(lines []string, at int) (string, int) {
 	return line, at
 }
 
-// commandOf returns the training command of a line; nil if it has none.
-func commandOf(dir, name, line string, known map[string]string) *Command {
+// parseCommand returns the training command of a line; nil if it has none.
+func parseCommand(dir, name, line string, known map[string]string) *Command {
 	m := starts().FindStringSubmatch(line)
 	if m == nil {
 		return nil
@@ -224,7 +224,7 @@ func commandOf(dir, name, line string, known map[string]string) *Command {
 	}
 	line = arrays().ReplaceAllString(m[2], "$${$1}")
 	line = ranks().ReplaceAllString(optional().ReplaceAllString(strings.Trim(line, "` "), ""), "${1}1")
-	command := blank().ReplaceAllStringFunc(expanded(line, known), func(b string) string {
+	command := blank().ReplaceAllStringFunc(expandVariables(line, known), func(b string) string {
 		letters := strings.FieldsFunc(strings.ToLower(b), func(r rune) bool { return !unicode.IsLetter(r) })
 		return "absent-" + strings.Join(letters, "-")
 	})
@@ -240,7 +240,7 @@ func commandOf(dir, name, line string, known map[string]string) *Command {
 		return nil
 	}
 	if len(c.Args) < 3 && !strings.HasPrefix(name, "README") {
-		c.lacks = 1 // a mention of the script
+		c.missingCount = 1 // a mention of the script
 	}
 	for i, word := range c.Args {
 		option := i > 0 && strings.HasPrefix(c.Args[i-1], "-")
@@ -254,8 +254,8 @@ func commandOf(dir, name, line string, known map[string]string) *Command {
 		if evaluates().MatchString(word) {
 			return nil
 		}
-		if lacks(filepath.Join(dir, in), word) {
-			c.lacks++
+		if isMissingFile(filepath.Join(dir, in), word) {
+			c.missingCount++
 		}
 	}
 	return c
@@ -271,9 +271,9 @@ func anyOf(dir, setting string) string {
 	return strings.TrimSuffix(setting, file) + strings.TrimPrefix(found[0], dir+string(filepath.Separator))
 }
 
-// lacks reports whether a setting names a model, or a file that the repository lacks: one that is neither in a folder
-// nor up to two levels below it.
-func lacks(dir, setting string) bool {
+// isMissingFile reports whether a setting names a model, or a file that the repository lacks: one that is neither in a
+// folder nor up to two levels below it.
+func isMissingFile(dir, setting string) bool {
 	file := configured().FindString(setting)
 	if file == "" || !chosen().MatchString(setting+"absent-") {
 		return chosen().MatchString(setting)

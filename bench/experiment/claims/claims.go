@@ -20,11 +20,10 @@ import (
 	"github.com/vprof/vprof/profiler/replay"
 )
 
-// claimOf converts a claim for a report.
 func claimOf(g guides.Guide, c guides.Claim) report.Claim {
 	out := report.Claim{
-		Guide: g.Title, Project: g.Project, Where: c.Where, Of: c.String(), Quote: c.Says(),
-		Conditions: c.Conditions.String(), Doubted: c.Doubted, Note: c.Note,
+		Guide: g.Title, Project: g.Project, Where: c.Where, Quantity: c.String(), Quote: c.Says(),
+		Conditions: c.Conditions.String(), IsDoubted: c.Doubted, Note: c.Note,
 	}
 	if c.Batch.From > 0 {
 		out.Batch = c.Batch.String()
@@ -47,8 +46,9 @@ func claimOf(g guides.Guide, c guides.Claim) report.Claim {
 	return out
 }
 
-// Of returns guides' values for the setup's case at a batch size on a GPU, which count all that a training step needs.
-func Of(s *step.Setup, gpu device.GPU, batch int) []report.Claim {
+// ClaimsFor returns guides' values for the setup's case at a batch size on a GPU, which count all that a training step
+// needs.
+func ClaimsFor(s *step.Setup, gpu device.GPU, batch int) []report.Claim {
 	c := s.Case()
 	c.Batch = batch
 	var out []report.Claim
@@ -58,13 +58,15 @@ func Of(s *step.Setup, gpu device.GPU, batch int) []report.Claim {
 	return out
 }
 
-// Answered returns all values that guides give for a model, each with vprof's own for the same conditions, on the
+// AnsweredClaims returns all values that guides give for a model, each with vprof's own for the same conditions, on the
 // claim's GPU or else the given one. If PyTorch refuses the conditions, the answer is the refusal.
-func Answered(ctx context.Context, m models.Model, gpu device.GPU, residuals step.Residuals) ([]report.Claim, error) {
-	a := &answers{model: m, residuals: residuals, known: map[projectionKey]*projection{}}
+func AnsweredClaims(
+	ctx context.Context, m models.Model, gpu device.GPU, residuals step.ResidualsFunc,
+) ([]report.Claim, error) {
+	a := &answerer{model: m, residuals: residuals, known: map[projectionKey]*projection{}}
 	var out []report.Claim
 	for _, g := range guides.Naming(m.Name) {
-		for _, c := range eachStage(m, g.Claims) {
+		for _, c := range expandStages(m, g.Claims) {
 			if !c.About(m.Name) {
 				continue
 			}
@@ -79,9 +81,9 @@ func Answered(ctx context.Context, m models.Model, gpu device.GPU, residuals ste
 	return out, nil
 }
 
-// eachStage returns the claims, with one for each stage in place of a claim about the time of any stage: a range over
-// stages would also contain times that no stage takes.
-func eachStage(m models.Model, all []guides.Claim) (out []guides.Claim) {
+// expandStages returns the claims, with one for each stage in place of a claim about the time of any stage: a range
+// over stages would also contain times that no stage takes.
+func expandStages(m models.Model, all []guides.Claim) (out []guides.Claim) {
 	for _, c := range all {
 		if c.Of != guides.Time || c.Stage != "" {
 			out = append(out, c)
@@ -94,10 +96,10 @@ func eachStage(m models.Model, all []guides.Claim) (out []guides.Claim) {
 	return out
 }
 
-// answers computes vprof's values for claims, each case once.
-type answers struct {
+// answerer computes vprof's values for claims, each case once.
+type answerer struct {
 	model     models.Model
-	residuals step.Residuals
+	residuals step.ResidualsFunc
 	known     map[projectionKey]*projection
 }
 
@@ -124,7 +126,7 @@ func (o *projection) duration(c guides.Claim, k models.Case) steptime.Estimate {
 	return o.time.Times(math.Ceil(float64(c.Samples) / float64(k.Samples(k.Batch))))
 }
 
-func (a *answers) answer(ctx context.Context, c guides.Claim, gpu device.GPU) (*report.Answer, error) {
+func (a *answerer) answer(ctx context.Context, c guides.Claim, gpu device.GPU) (*report.Answer, error) {
 	if c.GPU != "" {
 		var err error
 		if gpu, err = device.Lookup(c.GPU); err != nil {
@@ -137,7 +139,7 @@ func (a *answers) answer(ctx context.Context, c guides.Claim, gpu device.GPU) (*
 	}
 	for _, k := range a.cases(c) {
 		seen, err := a.project(ctx, k, gpu)
-		if step.Refused(err) {
+		if step.IsRefused(err) {
 			out.Refused = err.Error()
 			return out, nil
 		}
@@ -158,18 +160,18 @@ func (a *answers) answer(ctx context.Context, c guides.Claim, gpu device.GPU) (*
 				value /= max(1, than.value(c))
 			}
 		}
-		out.Add(value, share)
+		out.AddValue(value, share)
 		if c.Of == guides.Fits {
-			out.Judged(seen.verdict)
+			out.AddVerdict(seen.verdict)
 		}
 	}
 	return out, nil
 }
 
 // cases returns a claim's cases: every stage if it names none, and both ends of its range of batch sizes.
-func (a *answers) cases(c guides.Claim) []models.Case {
+func (a *answerer) cases(c guides.Claim) []models.Case {
 	k := c.ApplyTo(a.model.Usual())
-	k.Accumulate = step.RecordedSteps(max(1, k.Accumulate))
+	k.Accumulate = step.StepsToRecord(max(1, k.Accumulate))
 	stages := a.model.Stages
 	if c.Stage != "" {
 		stages = []string{c.Stage}
@@ -185,7 +187,7 @@ func (a *answers) cases(c guides.Claim) []models.Case {
 }
 
 // project estimates a case on a simulated GPU.
-func (a *answers) project(ctx context.Context, c models.Case, gpu device.GPU) (*projection, error) {
+func (a *answerer) project(ctx context.Context, c models.Case, gpu device.GPU) (*projection, error) {
 	key := projectionKey{c.Key(), gpu.Name}
 	if seen := a.known[key]; seen != nil {
 		return seen, nil
@@ -194,16 +196,16 @@ func (a *answers) project(ctx context.Context, c models.Case, gpu device.GPU) (*
 	if err != nil {
 		return nil, err
 	}
-	d, err := judge.Of(ctx, setup, gpu, c.Batch)
+	d, err := judge.JudgeBatch(ctx, setup, gpu, c.Batch)
 	if err != nil {
 		return nil, err
 	}
-	defer d.End()
+	defer d.FreeRecordings()
 	judged, err := d.Report(ctx)
 	if err != nil {
 		return nil, err
 	}
-	load, err := d.Load(ctx)
+	load, err := d.KernelLoad(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ func claimsOf(t *testing.T, model string) []report.Claim {
 	require.NoError(t, err)
 	gpu, err := device.Lookup("rtx-5060-ti")
 	require.NoError(t, err)
-	found, err := claims.Answered(t.Context(), m, gpu, steptest.Exactly)
+	found, err := claims.AnsweredClaims(t.Context(), m, gpu, steptest.Exactly)
 	require.NoError(t, err)
 	return found
 }
@@ -29,7 +29,7 @@ func claimsOf(t *testing.T, model string) []report.Claim {
 // find returns the claim of a section, quantity and batch.
 func find(t *testing.T, claims []report.Claim, where, of, batch string) report.Claim {
 	for _, c := range claims {
-		if c.Where == where && c.Of == of && c.Batch == batch {
+		if c.Where == where && c.Quantity == of && c.Batch == batch {
 			return c
 		}
 	}
@@ -64,7 +64,8 @@ func TestGuidesAreSetAgainstWhatIsTrue(t *testing.T) {
 	second := find(t, redimnet, "section 6, batch 32", "time", "32")
 	require.Equal(t, "~0.5 seconds an iteration", second.Quote)
 	require.Less(t, second.Answer.Seconds.High, 0.5, "the GPU is faster than that")
-	require.Regexp(t, `^outside: \d+\.\d× too short$`, find(t, redimnet, "section 3, conservative", "time", "32").Judge(),
+	require.Regexp(t, `^outside: \d+\.\d× too short$`,
+		find(t, redimnet, "section 3, conservative", "time", "32").Judge(),
 		"120 steps a second are more than it can do")
 	days := find(t, redimnet, "section 7, other GPUs", "time", "48-64")
 	require.Greater(t, days.Answer.Seconds.High, 3600.0)

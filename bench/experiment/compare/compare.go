@@ -23,17 +23,17 @@ import (
 type Side struct {
 	Label string
 	// Steps are the training steps of the file.
-	Steps []Amounts
+	Steps []StepMemory
 	// Snapshot is the summary of a memory snapshot; nil for other files.
 	Snapshot *snapshot.Summary
 }
 
-// Amounts are the peaks of one training step.
-type Amounts struct {
-	report.Amounts
-	// Of names the step; steps of both sides with the same name are compared.
+// StepMemory are the peaks of one training step.
+type StepMemory struct {
+	report.MemoryCounts
+	// Subject names the step; steps of both sides with the same name are compared.
 	// It is empty for a snapshot, which does not know what was trained.
-	Of string
+	Subject string
 	// AnyRelease is the name of the step without the release of PyTorch: steps of different releases are compared where
 	// each side has one release.
 	AnyRelease string
@@ -90,7 +90,10 @@ func (s *Side) snapshot(r io.Reader, name string) error {
 	if shot.SimulatedBy != "" {
 		kind = "simulated snapshot"
 	}
-	s.Steps = []Amounts{{Amounts: report.Amounts{Kind: kind, Allocated: sum.PeakAllocated, Reserved: sum.PeakReserved}}}
+	s.Steps = []StepMemory{{MemoryCounts: report.MemoryCounts{
+		Kind: kind, Allocated: sum.PeakAllocated,
+		Reserved: sum.PeakReserved,
+	}}}
 	return nil
 }
 
@@ -121,7 +124,7 @@ func (s *Side) reports(r io.Reader, name string) error {
 			d, _ := r.Find(p.Device)
 			a := amountsOf(r.Case.Case, p.Batch, d.GPU)
 			if r.Script != nil { // whose precision and batch nobody knows
-				a.Of, a.AnyRelease = r.Case.Model, r.Case.Model
+				a.Subject, a.AnyRelease = r.Case.Model, r.Case.Model
 			}
 			a.Identity, a.UUID = d.Name, d.UUID
 			a.Script = r.Script != nil || strings.HasPrefix(r.Case.Model, "vprof:")
@@ -143,40 +146,41 @@ func (s *Side) reports(r io.Reader, name string) error {
 
 // amountsOf returns the amounts of a case at a batch size on a kind of GPU, whose values the caller fills in. Two steps
 // are compared if they share one of the names and the GPU.
-func amountsOf(c models.Case, batch int, gpu string) Amounts {
-	a := Amounts{Of: fmt.Sprintf("%s, batch %d", c, batch), Case: c, Batch: batch}
+func amountsOf(c models.Case, batch int, gpu string) StepMemory {
+	a := StepMemory{Subject: fmt.Sprintf("%s, batch %d", c, batch), Case: c, Batch: batch}
 	a.GPU, a.Torch = gpu, c.ReleaseName()
 	a.AnyRelease = fmt.Sprintf("%s, batch %d", c.AnyRelease(), batch)
 	return a
 }
 
-// Sides compares a and b. Differences are relative to a; a row is over the tolerance if the larger side exceeds the
+// Compare compares a and b. Differences are relative to a; a row is over the tolerance if the larger side exceeds the
 // smaller by more. batch, if not zero, selects the steps of that batch size. If each side has one step of the same
 // model with different options, the comparison lists the options that differ and, by price, their cost in memory.
-func Sides(a, b *Side, tolerance float64, batch int, price Price) (*report.Comparison, error) {
+func Compare(a, b *Side, tolerance float64, batch int, price NeedFunc) (*report.Comparison, error) {
 	out := &report.Comparison{
 		Schema: report.ComparisonSchema, A: a.Label, B: b.Label, Tolerance: tolerance, Rows: []report.ComparisonRow{},
 	}
-	as, bs := ofBatch(a.Steps, batch), ofBatch(b.Steps, batch)
+	as, bs := filterBatch(a.Steps, batch), filterBatch(b.Steps, batch)
 	if a.Snapshot != nil || b.Snapshot != nil {
 		if len(as) != 1 || len(bs) != 1 {
 			return nil, input.Errorf("a snapshot does not name its model, so it can be compared with one step only; "+
 				"choose one with --batch (%s has %d, %s has %d)", a.Label, len(as),
 				b.Label, len(bs))
 		}
-		out.Match(as[0].Amounts, bs[0].Amounts, cmp.Or(as[0].Of, bs[0].Of, "snapshot"))
-	} else if pair(out, as, bs); len(out.Rows) == 0 && len(as) == 1 && len(bs) == 1 && as[0].Script && bs[0].Script {
+		out.Match(as[0].MemoryCounts, bs[0].MemoryCounts, cmp.Or(as[0].Subject, bs[0].Subject, "snapshot"))
+	} else if pairSteps(out, as, bs); len(out.Rows) == 0 && len(as) == 1 && len(bs) == 1 && as[0].Script &&
+		bs[0].Script {
 		// Each file has one run: its user needs these two compared, although the commands differ.
-		out.Match(as[0].Amounts, bs[0].Amounts, as[0].Of+" and "+bs[0].Of)
-	} else if len(out.Rows) == 0 && oneModel(as, bs) {
+		out.Match(as[0].MemoryCounts, bs[0].MemoryCounts, as[0].Subject+" and "+bs[0].Subject)
+	} else if len(out.Rows) == 0 && sameModel(as, bs) {
 		out.OnlyA, out.OnlyB = nil, nil
-		out.Match(as[0].Amounts, bs[0].Amounts, as[0].Case.Model)
+		out.Match(as[0].MemoryCounts, bs[0].MemoryCounts, as[0].Case.Model)
 		out.Changes = changes(as[0], bs[0], price)
 	}
 	if len(out.Rows) == 0 {
 		return nil, input.Errorf("no step is in both files: %s has %s, %s has %s; --batch chooses one "+
-			"step of each, and vprof report shows two configurations side by side", a.Label, example(as),
-			b.Label, example(bs))
+			"step of each, and vprof report shows two configurations side by side", a.Label, stepText(as),
+			b.Label, stepText(bs))
 	}
 	for _, s := range []*Side{a, b} {
 		if s.Snapshot != nil {
@@ -186,23 +190,24 @@ func Sides(a, b *Side, tolerance float64, batch int, price Price) (*report.Compa
 	return out, nil
 }
 
-func ofBatch(steps []Amounts, batch int) []Amounts {
+func filterBatch(steps []StepMemory, batch int) []StepMemory {
 	if batch == 0 {
 		return steps
 	}
-	return slices.DeleteFunc(slices.Clone(steps), func(s Amounts) bool { return s.Batch != batch && s.Of != "" })
+	return slices.DeleteFunc(slices.Clone(steps),
+		func(s StepMemory) bool { return s.Batch != batch && s.Subject != "" })
 }
 
-// pair compares steps with the same name: on the same GPU if both sides have it, else on GPUs of one kind. GPUs of
+// pairSteps compares steps with the same name: on the same GPU if both sides have it, else on GPUs of one kind. GPUs of
 // different kinds are compared only if each side has one GPU. The same holds for releases of PyTorch.
-func pair(out *report.Comparison, as, bs []Amounts) {
+func pairSteps(out *report.Comparison, as, bs []StepMemory) {
 	several := gpusOf(as) > 1 || gpusOf(bs) > 1
-	step := func(a Amounts) string { return a.Of }
+	step := func(a StepMemory) string { return a.Subject }
 	if releases := [2]string{releaseOf(as), releaseOf(bs)}; releases[0] != releases[1] && releases[0] != "" &&
 		releases[1] != "" {
-		step = func(a Amounts) string { return a.AnyRelease }
+		step = func(a StepMemory) string { return a.AnyRelease }
 	}
-	name := func(a Amounts) string {
+	name := func(a StepMemory) string {
 		if several && a.Identity != "" {
 			return step(a) + " on " + a.Identity
 		}
@@ -212,13 +217,13 @@ func pair(out *report.Comparison, as, bs []Amounts) {
 	if several {
 		least = sameGPU
 	}
-	matched, used := nearest(as, bs, least, func(x, y Amounts) bool { return step(x) == step(y) })
+	matched, used := matchNearest(as, bs, least, func(x, y StepMemory) bool { return step(x) == step(y) })
 	for i, x := range as {
 		if matched[i] < 0 {
 			out.OnlyA = append(out.OnlyA, name(x))
 			continue
 		}
-		out.Match(x.Amounts, bs[matched[i]].Amounts, name(x))
+		out.Match(x.MemoryCounts, bs[matched[i]].MemoryCounts, name(x))
 	}
 	for j, y := range bs {
 		if !used[j] {
@@ -227,9 +232,9 @@ func pair(out *report.Comparison, as, bs []Amounts) {
 	}
 }
 
-// nearest matches equal steps one to one, steps of the nearest GPUs first, and none whose GPUs are less similar than
-// least. For each of as it returns the index of its match in bs, or -1, and for each of bs whether it has a match.
-func nearest(as, bs []Amounts, least int, same func(x, y Amounts) bool) (matched []int, used []bool) {
+// matchNearest matches equal steps one to one, steps of the nearest GPUs first, and none whose GPUs are less similar
+// than least. For each of as it returns the index of its match in bs, or -1, and for each of bs whether it has a match.
+func matchNearest(as, bs []StepMemory, least int, same func(x, y StepMemory) bool) (matched []int, used []bool) {
 	matched, used = slices.Repeat([]int{-1}, len(as)), make([]bool, len(bs))
 	for nearness := samePhysicalGPU; nearness >= least; nearness-- {
 		for i, x := range as {
@@ -251,7 +256,7 @@ const (
 	samePhysicalGPU
 )
 
-func (a Amounts) gpuMatch(b Amounts) int {
+func (a StepMemory) gpuMatch(b StepMemory) int {
 	switch {
 	case a.UUID != "" && a.UUID == b.UUID:
 		return samePhysicalGPU
@@ -264,23 +269,22 @@ func (a Amounts) gpuMatch(b Amounts) int {
 }
 
 // releaseOf returns the release of PyTorch of all steps; empty if they differ.
-func releaseOf(steps []Amounts) string {
-	if len(steps) == 0 || slices.ContainsFunc(steps, func(s Amounts) bool { return s.Torch != steps[0].Torch }) {
+func releaseOf(steps []StepMemory) string {
+	if len(steps) == 0 || slices.ContainsFunc(steps, func(s StepMemory) bool { return s.Torch != steps[0].Torch }) {
 		return ""
 	}
 	return steps[0].Torch
 }
 
-// gpusOf counts the GPUs of steps.
-func gpusOf(steps []Amounts) int {
-	return len(lists.Groups(steps, func(s Amounts) string { return s.GPU + " " + s.Identity }))
+func gpusOf(steps []StepMemory) int {
+	return len(lists.Groups(steps, func(s StepMemory) string { return s.GPU + " " + s.Identity }))
 }
 
-func example(steps []Amounts) string {
+func stepText(steps []StepMemory) string {
 	if len(steps) == 0 {
 		return "none of that batch size"
 	}
-	return fmt.Sprintf("%q", steps[0].Of)
+	return fmt.Sprintf("%q", steps[0].Subject)
 }
 
 func snapshotOf(label string, s *snapshot.Summary) report.SnapshotSummary {
@@ -299,18 +303,18 @@ func snapshotOf(label string, s *snapshot.Summary) report.SnapshotSummary {
 	return out
 }
 
-// Price estimates the device memory in bytes of training a case with a batch size on a GPU of the catalog, by name.
-type Price func(c models.Case, batch int, gpu string) (int64, error)
+// NeedFunc estimates the device memory in bytes of training a case with a batch size on a GPU of the catalog, by name.
+type NeedFunc func(c models.Case, batch int, gpu string) (int64, error)
 
-// oneModel reports whether each side has one step, and both train the same model.
-func oneModel(as, bs []Amounts) bool {
+// sameModel reports whether each side has one step, and both train the same model.
+func sameModel(as, bs []StepMemory) bool {
 	return len(as) == 1 && len(bs) == 1 && as[0].Case.Model != "" && as[0].Case.Model == bs[0].Case.Model
 }
 
 // changes lists the differences from step a to step b: fields of the case, the batch size, the GPU. They are applied to
 // a one after another, and each one's cost is the resulting difference in device memory. After a change whose cost
 // cannot be simulated, no further cost is given, since it would include that one's.
-func changes(a, b Amounts, price Price) []report.Change {
+func changes(a, b StepMemory, price NeedFunc) []report.Change {
 	type state struct {
 		c     models.Case
 		batch int

@@ -16,21 +16,21 @@ import (
 )
 
 // amounts returns the byte counts of a made-up step of batch 8 on a T4.
-func amounts(of string, allocated int64) compare.Amounts {
-	return compare.Amounts{
-		Amounts: report.Amounts{
+func amounts(of string, allocated int64) compare.StepMemory {
+	return compare.StepMemory{
+		MemoryCounts: report.MemoryCounts{
 			GPU: "t4", Torch: "2.15", Kind: "simulated", Allocated: allocated, Reserved: 2 * allocated,
 		},
-		Of: of, AnyRelease: of, Batch: 8, Identity: "sim:t4",
+		Subject: of, AnyRelease: of, Batch: 8, Identity: "sim:t4",
 	}
 }
 
-func side(label string, steps ...compare.Amounts) *compare.Side {
+func side(label string, steps ...compare.StepMemory) *compare.Side {
 	return &compare.Side{Label: label, Steps: steps}
 }
 
 func TestDifferencesAreRelativeToA(t *testing.T) {
-	c, err := compare.Sides(side("old", amounts("x", 1000)), side("new", amounts("x", 1060)), 0.05, 0, nil)
+	c, err := compare.Compare(side("old", amounts("x", 1000)), side("new", amounts("x", 1060)), 0.05, 0, nil)
 	require.NoError(t, err)
 	require.Equal(t, "old", c.A)
 	require.Equal(t, "new", c.B)
@@ -40,34 +40,34 @@ func TestDifferencesAreRelativeToA(t *testing.T) {
 	require.True(t, c.Rows[0].Over)
 	require.Equal(t, 2, c.Over)
 
-	c, err = compare.Sides(side("old", amounts("x", 1000)), side("new", amounts("x", 1050)), 0.05, 0, nil)
+	c, err = compare.Compare(side("old", amounts("x", 1000)), side("new", amounts("x", 1050)), 0.05, 0, nil)
 	require.NoError(t, err)
 	require.Zero(t, c.Over, "the tolerance itself counts as no difference")
 }
 
 func TestStepsOfOneSideAreNamed(t *testing.T) {
-	c, err := compare.Sides(side("a", amounts("x", 1), amounts("y", 1)),
+	c, err := compare.Compare(side("a", amounts("x", 1), amounts("y", 1)),
 		side("b", amounts("y", 1), amounts("z", 1)), 0, 0, nil)
 	require.NoError(t, err)
 	require.Equal(t, []string{"x"}, c.OnlyA)
 	require.Equal(t, []string{"z"}, c.OnlyB)
 	require.Equal(t, "y", c.Rows[0].Step)
 
-	_, err = compare.Sides(side("a", amounts("x", 1)), side("b", amounts("z", 1)), 0, 0, nil)
+	_, err = compare.Compare(side("a", amounts("x", 1)), side("b", amounts("z", 1)), 0, 0, nil)
 	require.ErrorContains(t, err, `a has "x", b has "z"`)
-	_, err = compare.Sides(side("a", amounts("x", 1)), side("b", amounts("x", 1)), 0, 16, nil)
+	_, err = compare.Compare(side("a", amounts("x", 1)), side("b", amounts("x", 1)), 0, 16, nil)
 	require.ErrorContains(t, err, "none of that batch size")
 }
 
 // With several GPUs a step is compared on the same one, else on one of its kind, and
 // never on another kind; where each side has one GPU, these are compared.
 func TestGPUsAreMatchedByNearness(t *testing.T) {
-	on := func(gpu, identity, uuid string, allocated int64) compare.Amounts {
+	on := func(gpu, identity, uuid string, allocated int64) compare.StepMemory {
 		a := amounts("x", allocated)
 		a.GPU, a.Identity, a.UUID = gpu, identity, uuid
 		return a
 	}
-	c, err := compare.Sides(
+	c, err := compare.Compare(
 		side("a", on("t4", "cuda:0", "GPU-1", 100), on("t4", "cuda:1", "GPU-2", 200),
 			on("h100", "cuda:2", "GPU-3", 300)),
 		side("b", on("t4", "cuda:1", "GPU-1", 100), on("t4", "cuda:0", "GPU-2", 200),
@@ -77,7 +77,7 @@ func TestGPUsAreMatchedByNearness(t *testing.T) {
 	require.Equal(t, []string{"x on cuda:2"}, c.OnlyA)
 	require.Equal(t, []string{"x on cuda:2"}, c.OnlyB)
 
-	c, err = compare.Sides(side("a", on("t4", "cuda:0", "GPU-1", 100)),
+	c, err = compare.Compare(side("a", on("t4", "cuda:0", "GPU-1", 100)),
 		side("b", on("h100", "cuda:0", "GPU-9", 150)), 0, 0, nil)
 	require.NoError(t, err)
 	require.Equal(t, 2, c.Over)
@@ -85,15 +85,15 @@ func TestGPUsAreMatchedByNearness(t *testing.T) {
 
 // Releases of PyTorch are compared where each side has one.
 func TestReleasesAreComparedWhereEachSideIsOfOne(t *testing.T) {
-	of := func(release string) compare.Amounts {
+	of := func(release string) compare.StepMemory {
 		a := amounts("x, PyTorch "+release, 100)
 		a.AnyRelease, a.Torch = "x", release
 		return a
 	}
-	c, err := compare.Sides(side("a", of("2.11")), side("b", of("2.15")), 0, 0, nil)
+	c, err := compare.Compare(side("a", of("2.11")), side("b", of("2.15")), 0, 0, nil)
 	require.NoError(t, err)
 	require.Equal(t, []string{"2.11", "2.15"}, []string{c.Rows[0].TorchA, c.Rows[0].TorchB})
-	_, err = compare.Sides(side("a", of("2.11"), of("2.12")), side("b", of("2.15")), 0, 0, nil)
+	_, err = compare.Compare(side("a", of("2.11"), of("2.12")), side("b", of("2.15")), 0, 0, nil)
 	require.ErrorContains(t, err, "no step is in both files")
 }
 
@@ -110,8 +110,8 @@ func TestEveryStepIsAccountedFor(t *testing.T) {
 			return s
 		}
 		a, b := drawn("a"), drawn("b")
-		c, err := compare.Sides(a, b, 0, 0, nil)
-		d, swapped := compare.Sides(b, a, 0, 0, nil)
+		c, err := compare.Compare(a, b, 0, 0, nil)
+		d, swapped := compare.Compare(b, a, 0, 0, nil)
 		require.Equal(t, err == nil, swapped == nil)
 		if err != nil {
 			return

@@ -27,7 +27,7 @@ const (
 func Batchings() []Batching { return []Batching{Padded, Grouped, Packed} }
 
 // A plan is the batches of an epoch to replay, and totals over the epoch.
-type plan struct {
+type epochPlan struct {
 	// lengths has an element for each batch, in the order of training: the length in
 	// tokens to which all its rows are padded.
 	lengths []int64
@@ -37,20 +37,20 @@ type plan struct {
 	// have room for: their difference is padding.
 	tokens, positions int64
 	// longest is the length of the longest sample, cut the number of samples that were
-	// cut off at the limit, total the length of all samples.
-	longest, cut, total int64
+	// truncated off at the limit, total the length of all samples.
+	longest, truncated, total int64
 	// p95, p99 and p999 are the lengths that 95, 99 and 99.9 % of the samples are no longer than.
 	p95, p99, p999 int64
 }
 
-// epoch plans an epoch of batches of a size. Samples are cut at limit, and at most most batches are planned; if an
-// epoch has more, the last planned one is the batch with the longest sample.
-func (l *Lengths) epoch(r *rand.Rand, size int, limit int64, most int) plan {
+// planEpoch plans an epoch of batches of a size. Samples are cut at limit, and at most most batches are planned; if an
+// planEpoch has more, the last planned one is the batch with the longest sample.
+func (l *Lengths) planEpoch(r *rand.Rand, size int, limit int64, most int) epochPlan {
 	samples := l.samples(r)
-	p := plan{samples: len(samples), batches: ceil.Div(len(samples), size)}
+	p := epochPlan{samples: len(samples), batches: ceil.Div(len(samples), size)}
 	for i, n := range samples {
 		if int64(n) > limit {
-			p.cut++
+			p.truncated++
 			samples[i] = int32(limit) //nolint:gosec // shorter than n
 		}
 		p.total += int64(samples[i])
@@ -60,24 +60,24 @@ func (l *Lengths) epoch(r *rand.Rand, size int, limit int64, most int) plan {
 	quantile := func(thousandths int) int64 { return int64(sorted[(len(sorted)-1)*thousandths/1000]) }
 	p.longest, p.p95, p.p99, p.p999 = quantile(1000), quantile(950), quantile(990), quantile(999)
 	if l.Batching == Packed {
-		l.pack(&p, sorted, size, limit, most)
+		l.packSamples(&p, sorted, size, limit, most)
 		return p
 	}
 	r.Shuffle(len(samples), func(i, j int) { samples[i], samples[j] = samples[j], samples[i] })
 	if l.Batching == Grouped {
-		group(samples, size)
+		groupByLength(samples, size)
 	}
 	for i := 0; i < len(samples) && len(p.lengths) < most; i += size {
 		p.add(samples[i:min(i+size, len(samples))], l.Multiple, limit)
 	}
-	if longest := l.padded(p.longest, limit); len(p.lengths) < p.batches && !slices.Contains(p.lengths, longest) {
+	if longest := l.paddedLength(p.longest, limit); len(p.lengths) < p.batches && !slices.Contains(p.lengths, longest) {
 		p.lengths[len(p.lengths)-1] = longest
 	}
 	return p
 }
 
-// Spread returns n lengths that represent an epoch's samples, including the longest, in a fixed random order.
-func (l *Lengths) Spread(n int) []int64 {
+// Representative returns n lengths that represent an epoch's samples, including the longest, in a fixed random order.
+func (l *Lengths) Representative(n int) []int64 {
 	r := rand.New(rand.NewPCG(1, 1)) //nolint:gosec // the order of samples is no secret
 	samples := l.samples(r)
 	slices.Sort(samples)
@@ -90,8 +90,8 @@ func (l *Lengths) Spread(n int) []int64 {
 }
 
 // add adds a batch of samples.
-func (p *plan) add(batch []int32, multiple, limit int64) {
-	length := padded(int64(slices.Max(batch)), multiple, limit)
+func (p *epochPlan) add(batch []int32, multiple, limit int64) {
+	length := padLength(int64(slices.Max(batch)), multiple, limit)
 	p.lengths = append(p.lengths, length)
 	p.positions += length * int64(len(batch))
 	for _, n := range batch {
@@ -99,19 +99,21 @@ func (p *plan) add(batch []int32, multiple, limit int64) {
 	}
 }
 
-func (l *Lengths) padded(length, limit int64) int64 { return padded(length, l.Multiple, limit) }
+func (l *Lengths) paddedLength(length, limit int64) int64 {
+	return padLength(length, l.Multiple, limit)
+}
 
-// padded returns a length rounded up to a multiple, within the limit.
-func padded(length, multiple, limit int64) int64 {
+// padLength returns a length rounded up to a multiple, within the limit.
+func padLength(length, multiple, limit int64) int64 {
 	if multiple > 1 {
 		length = ceil.Multiple(length, multiple)
 	}
 	return min(length, limit)
 }
 
-// group orders samples as get_length_grouped_indices of transformers does: within groups of up to fifty batches the
-// longest first, and the longest of all at the beginning.
-func group(samples []int32, size int) {
+// groupByLength orders samples as get_length_grouped_indices of transformers does: within groups of up to fifty batches
+// the longest first, and the longest of all at the beginning.
+func groupByLength(samples []int32, size int) {
 	const batches = 50
 	stretch := max(min(len(samples)/(4*size), batches), 1) * size
 	at, longest := 0, int32(0)
@@ -125,9 +127,9 @@ func group(samples []int32, size int) {
 	samples[0], samples[at] = samples[at], samples[0]
 }
 
-// pack fills rows of the limit's length, the longest samples first, each into the fullest
+// packSamples fills rows of the limit's length, the longest samples first, each into the fullest
 // row that has room for it (best fit decreasing, as TRL and axolotl pack).
-func (l *Lengths) pack(p *plan, sorted []int32, size int, limit int64, most int) {
+func (l *Lengths) packSamples(p *epochPlan, sorted []int32, size int, limit int64, most int) {
 	room := newFreeSpace(limit)
 	rows := 0
 	for _, n := range slices.Backward(sorted) {
@@ -143,29 +145,29 @@ func (l *Lengths) pack(p *plan, sorted []int32, size int, limit int64, most int)
 	p.lengths = slices.Repeat([]int64{limit}, min(p.batches, most))
 }
 
-// freeSpace counts the rows being filled, by their free tokens: a tree with the number of rows in each half of the
+// freeSpaceTree counts the rows being filled, by their free tokens: a tree with the number of rows in each half of the
 // sizes, in each half of that, and so on.
-type freeSpace struct {
+type freeSpaceTree struct {
 	tree []int32
 	base int // where the leaves begin, one for each size
 }
 
-func newFreeSpace(limit int64) *freeSpace {
+func newFreeSpace(limit int64) *freeSpaceTree {
 	base := 1
 	for int64(base) <= limit {
 		base *= 2
 	}
-	return &freeSpace{tree: make([]int32, 2*base), base: base}
+	return &freeSpaceTree{tree: make([]int32, 2*base), base: base}
 }
 
-func (r *freeSpace) change(free int64, by int32) {
+func (r *freeSpaceTree) change(free int64, by int32) {
 	for i := r.base + int(free); i > 0; i /= 2 {
 		r.tree[i] += by
 	}
 }
 
 // take removes the row with the least room for n tokens, and returns its room.
-func (r *freeSpace) take(n int64) (free int64, ok bool) {
+func (r *freeSpaceTree) take(n int64) (free int64, ok bool) {
 	i := r.base + int(n)
 	// Up, until a tree to the right has a row; then down to its first.
 	for r.tree[i] == 0 {

@@ -24,22 +24,23 @@ import (
 type Options struct {
 	// Epochs is the number of epochs that are replayed, each with its samples in another order; zero is 20.
 	Epochs int
-	// Actions is about how many allocations and frees are replayed in all; zero is 100 million, some ten seconds.
-	Actions int
-	// Others is the number of bytes that other processes hold on the GPU.
-	Others int64
-	// Within, if not zero, ends the replays where an epoch does not get through, gets through only by giving cached
-	// memory back, or reserves more than these bytes: a search for a batch size asks for no more.
-	Within int64
+	// MaxReplayedActions is about how many allocations and frees are replayed in all; zero is 100 million, some ten
+	// seconds.
+	MaxReplayedActions int
+	// OtherProcessBytes is the number of bytes that other processes hold on the GPU.
+	OtherProcessBytes int64
+	// MemoryLimit, if not zero, ends the replays where an epoch does not get through, gets through only by giving
+	// cached memory back, or reserves more than these bytes: a search for a batch size asks for no more.
+	MemoryLimit int64
 	// Progress receives how far it is.
 	Progress progress.Func
 }
 
 const (
-	usualEpochs  = 20
-	usualActions = 100_000_000
-	quickEpochs  = 4
-	quickActions = 8_000_000
+	defaultEpochs  = 20
+	defaultActions = 100_000_000
+	quickEpochs    = 4
+	quickActions   = 8_000_000
 	// maxRecorded limits the number of different lengths that are recorded: with more,
 	// lengths are rounded up until they are that few.
 	maxRecorded = 160
@@ -49,9 +50,9 @@ const (
 	fewestSteps, mostSteps = 40, 5000
 )
 
-// Quick returns the options with smaller limits: a first look, which finds most batches that run out of memory.
-func (o Options) Quick() Options {
-	o.Epochs, o.Actions = quickEpochs, quickActions
+// ForSearch returns the options with smaller limits: a first look, which finds most batches that run out of memory.
+func (o Options) ForSearch() Options {
+	o.Epochs, o.MaxReplayedActions = quickEpochs, quickActions
 	return o
 }
 
@@ -61,21 +62,22 @@ func Run(ctx context.Context, s *step.Setup, gpu device.GPU, batch int, l *Lengt
 	o Options,
 ) (*report.Lengths, error) {
 	if o.Epochs == 0 {
-		o.Epochs = usualEpochs
+		o.Epochs = defaultEpochs
 	}
 	if l.Batching == Packed {
 		o.Epochs = 1 // every batch is as long as any other
 	}
-	if o.Actions == 0 {
-		o.Actions = usualActions
+	if o.MaxReplayedActions == 0 {
+		o.MaxReplayedActions = defaultActions
 	}
 	setting, err := settingOf(s.Model(), l.Setting)
 	if err != nil {
 		return nil, err
 	}
-	s = s.KeepingMost()
+	s = s.WithLargestLoop()
 	e := &experiment{
-		setup: s.Accumulating(step.RecordedSteps(s.Case().Accumulate)), gpu: gpu, batch: batch, lengths: l, options: o,
+		setup: s.WithAccumulation(step.StepsToRecord(s.Case().Accumulate)), gpu: gpu, batch: batch, lengths: l,
+		options: o,
 		setting: setting, limit: s.Case().Settings[setting.Name], microBatches: s.Case().Accumulate,
 		recorded: map[int64]*replay.Steps{},
 	}
@@ -121,7 +123,7 @@ type experiment struct {
 	limit        int64
 	microBatches int
 
-	plans []plan
+	plans []epochPlan
 	// multiple is the number of tokens to a multiple of which lengths were rounded up
 	// so that at most maxRecorded differ; zero if they were not.
 	multiple int64
@@ -133,36 +135,36 @@ func random(epoch int) *rand.Rand { return rand.New(rand.NewPCG(uint64(epoch), 2
 
 // plan plans the epochs: as many steps of each as the limits allow.
 func (e *experiment) plan(ctx context.Context) error {
-	first := e.lengths.epoch(random(0), e.batch, e.limit, 1)
-	longest := max(e.lengths.padded(first.longest, e.limit), e.setting.Min)
+	first := e.lengths.planEpoch(random(0), e.batch, e.limit, 1)
+	longest := max(e.lengths.paddedLength(first.longest, e.limit), e.setting.Min)
 	if e.lengths.Batching == Packed {
 		longest = e.limit
 	}
-	steps, err := e.cut(ctx, longest)
+	steps, err := e.recordLength(ctx, longest)
 	if err != nil {
 		return err
 	}
 	e.recorded[longest] = steps
-	each := max(steps.Actions(), 1) * e.microBatches / step.RecordedSteps(e.microBatches)
-	most := min(max(e.options.Actions/(e.options.Epochs*max(each, 1)), fewestSteps), mostSteps)
+	each := max(steps.Actions(), 1) * e.microBatches / step.StepsToRecord(e.microBatches)
+	most := min(max(e.options.MaxReplayedActions/(e.options.Epochs*max(each, 1)), fewestSteps), mostSteps)
 	for i := range e.options.Epochs {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		e.plans = append(e.plans, e.lengths.epoch(random(i), e.batch, e.limit, most*e.microBatches))
+		e.plans = append(e.plans, e.lengths.planEpoch(random(i), e.batch, e.limit, most*e.microBatches))
 	}
-	e.round()
+	e.roundLengths()
 	return nil
 }
 
-// round rounds the plans' lengths up to a multiple, so that few are recorded, and to the shortest length that the model
-// accepts.
-func (e *experiment) round() {
+// roundLengths rounds the plans' lengths up to a multiple, so that few are recorded, and to the shortest length that
+// the model accepts.
+func (e *experiment) roundLengths() {
 	for multiple := max(e.lengths.Multiple, 1); ; multiple *= 2 {
 		different := map[int64]bool{}
 		for _, p := range e.plans {
 			for _, n := range p.lengths {
-				different[max(padded(n, multiple, e.limit), e.setting.Min)] = true
+				different[max(padLength(n, multiple, e.limit), e.setting.Min)] = true
 			}
 		}
 		if len(different) > maxRecorded {
@@ -170,7 +172,7 @@ func (e *experiment) round() {
 		}
 		for _, p := range e.plans {
 			for i, n := range p.lengths {
-				p.lengths[i] = max(padded(n, multiple, e.limit), e.setting.Min)
+				p.lengths[i] = max(padLength(n, multiple, e.limit), e.setting.Min)
 			}
 		}
 		if multiple > max(e.lengths.Multiple, 1) {
@@ -180,16 +182,14 @@ func (e *experiment) round() {
 	}
 }
 
-// of returns the case with samples of a length.
-func (e *experiment) of(length int64) models.Case {
+func (e *experiment) caseOfLength(length int64) models.Case {
 	return e.lengths.batchOf(e.setup.Model(), e.setup.Case(), e.setting.Name, e.batch, length)
 }
 
-// batchOf returns a case with a batch of samples of a length.
 func (l *Lengths) batchOf(m models.Model, c models.Case, setting string, batch int, length int64) models.Case {
 	c.Settings = maps.Clone(c.Settings)
 	c.Settings[setting] = length
-	l.mask(m, batch, c.Settings)
+	l.setMasked(m, batch, c.Settings)
 	c.Batch = batch
 	return c
 }
@@ -205,21 +205,21 @@ func (l *Lengths) Longest(m models.Model, c models.Case) (models.Case, error) {
 	longest := limit
 	if l.Batching != Packed {
 		longest = setting.Min
-		for i := range usualEpochs {
-			longest = max(longest, l.padded(l.epoch(random(i), 1, limit, 1).longest, limit))
+		for i := range defaultEpochs {
+			longest = max(longest, l.paddedLength(l.planEpoch(random(i), 1, limit, 1).longest, limit))
 		}
 	}
 	return l.batchOf(m, c, setting.Name, c.Batch, longest), nil
 }
 
-// Worst returns the case with batches of the length that needed the most memory in replayed epochs.
-func (l *Lengths) Worst(m models.Model, c models.Case, of *report.Lengths) models.Case {
+// WorstCase returns the case with batches of the length that needed the most memory in replayed epochs.
+func (l *Lengths) WorstCase(m models.Model, c models.Case, of *report.Lengths) models.Case {
 	return l.batchOf(m, c, of.Setting, c.Batch, of.WorstLength)
 }
 
-// cut records the case with samples of a length and cuts the recording into steps.
-func (e *experiment) cut(ctx context.Context, length int64) (*replay.Steps, error) {
-	c := e.of(length)
+// recordLength records the case with samples of a length and cuts the recording into steps.
+func (e *experiment) recordLength(ctx context.Context, length int64) (*replay.Steps, error) {
+	c := e.caseOfLength(length)
 	for recorded := 2; ; recorded++ {
 		rec, err := e.setup.RecordCase(ctx, c, e.gpu, models.Options{Steps: recorded})
 		if err != nil {
@@ -246,7 +246,7 @@ func (e *experiment) record(ctx context.Context) error {
 	cuts := make([]*replay.Steps, len(lengths))
 	err := progress.Each(ctx, e.options.Progress, "lengths", lengths,
 		func(ctx context.Context, i int, length int64) (err error) {
-			cuts[i], err = e.cut(ctx, length)
+			cuts[i], err = e.recordLength(ctx, length)
 			return err
 		})
 	for i, n := range lengths {
@@ -260,16 +260,16 @@ func (e *experiment) report(ctx context.Context, s *step.Setup) (*report.Lengths
 	out := e.describe()
 	worst := slices.Max(slices.Collect(maps.Keys(e.recorded)))
 	c := s.Case()
-	c.Settings = e.of(worst).Settings
+	c.Settings = e.caseOfLength(worst).Settings
 	alone, err := step.New(s.Model(), c, s.Evidence())
 	if err != nil {
 		return nil, err
 	}
-	d, err := judge.Of(ctx, alone, e.gpu, e.batch)
+	d, err := judge.JudgeBatch(ctx, alone, e.gpu, e.batch)
 	if err != nil {
 		return nil, err
 	}
-	defer d.End()
+	defer d.FreeRecordings()
 	if out.Worst, err = d.Report(ctx); err != nil {
 		return nil, err
 	}
@@ -279,10 +279,10 @@ func (e *experiment) report(ctx context.Context, s *step.Setup) (*report.Lengths
 	if out.Epochs, err = e.epochs(ctx, conf); err != nil {
 		return nil, err
 	}
-	if out.MostDevice, err = e.most(alone, tried.Sample(), out.Epochs); err != nil {
+	if out.MostDevice, err = e.highestNeed(alone, tried.Sample(), out.Epochs); err != nil {
 		return nil, err
 	}
-	if !conf.Expandable && out.Epochs.Strained() && e.options.Within == 0 {
+	if !conf.Expandable && out.Epochs.Strained() && e.options.MemoryLimit == 0 {
 		conf.Expandable = true
 		expandable, err := e.epochs(ctx, conf)
 		if err != nil {
@@ -293,9 +293,9 @@ func (e *experiment) report(ctx context.Context, s *step.Setup) (*report.Lengths
 	return out, nil
 }
 
-// most estimates the device bytes at the highest reserved bytes, from a sample of the worst batch; nil if memory runs
-// out. It does not include managed memory.
-func (e *experiment) most(s *step.Setup, worst planner.Sample, all report.Epochs) (*report.Interval, error) {
+// highestNeed estimates the device bytes at the highest reserved bytes, from a sample of the worst batch; nil if memory
+// runs out. It does not include managed memory.
+func (e *experiment) highestNeed(s *step.Setup, worst planner.Sample, all report.Epochs) (*report.Interval, error) {
 	if all.OutOfMemory > 0 {
 		return nil, nil
 	}
@@ -316,7 +316,7 @@ func (e *experiment) describe() *report.Lengths {
 		tokens, positions = tokens+p.tokens, positions+p.positions
 		total, samples = total+p.total, samples+int64(p.samples)
 		out.P99, out.P999 = max(out.P99, p.p99), max(out.P999, p.p999)
-		out.Longest, out.P95, out.Cut = max(out.Longest, p.longest), max(out.P95, p.p95), max(out.Cut, p.cut)
+		out.Longest, out.P95, out.Cut = max(out.Longest, p.longest), max(out.P95, p.p95), max(out.Cut, p.truncated)
 	}
 	first := e.plans[0]
 	out.Samples, out.Mean = int64(first.samples), float64(total)/float64(samples)

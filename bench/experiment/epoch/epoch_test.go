@@ -17,7 +17,7 @@ import (
 	"github.com/vprof/vprof/tools/steptest"
 )
 
-var few = epoch.Options{Epochs: 4, Actions: 1}
+var few = epoch.Options{Epochs: 4, MaxReplayedActions: 1}
 
 func setupOf(t *testing.T, name string, c models.Case) *step.Setup {
 	m, err := all.Models().Lookup(name)
@@ -114,7 +114,7 @@ func TestAnEpochBeyondALimitEndsTheReplays(t *testing.T) {
 	require.NoError(t, err)
 	for _, limit := range []int64{all.Epochs.Most / 2, all.Epochs.Most - 1, all.Epochs.Most, 2 * all.Epochs.Most} {
 		within := few
-		within.Within = limit
+		within.MemoryLimit = limit
 		r, err := epoch.Run(t.Context(), s, gpu, 4, l, within)
 		require.NoError(t, err)
 		require.Equal(t, all.Epochs.Most > limit, r.Epochs.Most > limit, "%d", limit)
@@ -125,7 +125,7 @@ func TestAnEpochBeyondALimitEndsTheReplays(t *testing.T) {
 	small := gpu
 	small.Memory = all.Worst.Device.Bytes / 2
 	few := few
-	few.Within = small.Memory
+	few.MemoryLimit = small.Memory
 	strained, err := epoch.Run(t.Context(), s, small, 4, l, few)
 	require.NoError(t, err)
 	require.True(t, strained.Epochs.Strained())

@@ -12,8 +12,8 @@ import (
 	"github.com/vprof/vprof/internal/options"
 )
 
-// Law is a distribution from which the lengths of a data set are drawn.
-type Law struct {
+// Distribution is a distribution from which the lengths of a data set are drawn.
+type Distribution struct {
 	// Name is [LogNormal], [Normal], [Uniform] or [Quantiles].
 	Name string `json:"name"`
 	// Location and Scale are the mean and the standard deviation, of a log-normal law
@@ -43,29 +43,29 @@ const (
 	Quantiles = "quantiles"
 )
 
-// shares are the quantiles that a law may be given by: with the last, one sample in a thousand decides
+// quantileShares are the quantiles that a law may be given by: with the last, one sample in a thousand decides
 // what the longest batch is.
-var shares = map[string]float64{"p50": .5, "p75": .75, "p90": .9, "p95": .95, "p99": .99, "p99.9": .999}
+var quantileShares = map[string]float64{"p50": .5, "p75": .75, "p90": .9, "p95": .95, "p99": .99, "p99.9": .999}
 
-// usualSamples is the number of samples of an epoch where the law gives none.
-const usualSamples = 10_000
+// defaultSamples is the number of samples of an epoch where the law gives none.
+const defaultSamples = 10_000
 
 // quantile95 is the 95th percentile of the standard normal distribution.
 const quantile95 = 1.6448536269514722
 
-// parseLaw reads "lognormal:mean=512,p95=1500,max=4096,samples=50000"; ok reports whether the text begins with a
-// distribution's name. lognormal needs mean or median; uniform:min=64,max=512 has neither; in
+// parseDistribution reads "lognormal:mean=512,p95=1500,max=4096,samples=50000"; ok reports whether the text begins with
+// a distribution's name. lognormal needs mean or median; uniform:min=64,max=512 has neither; in
 // quantiles:p50=300,p99=2000,p99.9=4096,max=8192 only max is required.
-func parseLaw(text string) (law *Law, ok bool, err error) {
+func parseDistribution(text string) (law *Distribution, ok bool, err error) {
 	name, rest, ok := strings.Cut(text, ":")
 	if !ok || !slices.Contains([]string{LogNormal, Normal, Uniform, Quantiles}, name) {
 		return nil, false, nil
 	}
 	given := givenKeys{}
-	if err := lawKeys.Read(&given, name, rest); err != nil {
+	if err := distributionKeys.Read(&given, name, rest); err != nil {
 		return nil, true, fmt.Errorf("%s: %w", name, err)
 	}
-	law, err = lawOf(name, given)
+	law, err = newDistribution(name, given)
 	if err == nil {
 		err = law.check()
 	}
@@ -78,14 +78,16 @@ func parseLaw(text string) (law *Law, ok bool, err error) {
 // givenKeys holds the values of the keys of a distribution.
 type givenKeys map[string]float64
 
-var lawKeys = options.Table[givenKeys]{
-	lawKey("mean", LogNormal, Normal), lawKey("median", LogNormal), lawKey("p50", Quantiles), lawKey("p75", Quantiles),
-	lawKey("p90", Quantiles), lawKey("p95", LogNormal, Normal, Quantiles), lawKey("p99", Quantiles),
-	lawKey("p99.9", Quantiles), lawKey("min"), lawKey("max"), lawKey("samples"),
+var distributionKeys = options.Table[givenKeys]{
+	distributionKey("mean", LogNormal, Normal), distributionKey("median", LogNormal), distributionKey("p50",
+		Quantiles), distributionKey("p75", Quantiles),
+	distributionKey("p90", Quantiles), distributionKey("p95", LogNormal, Normal, Quantiles), distributionKey("p99",
+		Quantiles),
+	distributionKey("p99.9", Quantiles), distributionKey("min"), distributionKey("max"), distributionKey("samples"),
 }
 
-// lawKey returns a key of the named distributions, or of all.
-func lawKey(key string, laws ...string) options.Option[givenKeys] {
+// distributionKey returns a key of the named distributions, or of all.
+func distributionKey(key string, laws ...string) options.Option[givenKeys] {
 	return options.Option[givenKeys]{Key: key, Names: laws, Read: func(g *givenKeys, text string) error {
 		v, err := strconv.ParseFloat(text, 64)
 		if err != nil || !(v >= 1 && v <= maxLength) {
@@ -96,9 +98,9 @@ func lawKey(key string, laws ...string) options.Option[givenKeys] {
 	}}
 }
 
-// lawOf makes a law of its keys, which are positive where they are given.
-func lawOf(name string, given givenKeys) (*Law, error) {
-	l := &Law{Name: name, Least: 1, Most: maxLength, Samples: usualSamples}
+// newDistribution makes a law of its keys, which are positive where they are given.
+func newDistribution(name string, given givenKeys) (*Distribution, error) {
+	l := &Distribution{Name: name, Least: 1, Most: maxLength, Samples: defaultSamples}
 	for key, to := range map[string]*int64{"min": &l.Least, "max": &l.Most, "samples": &l.Samples} {
 		if v, ok := given[key]; ok {
 			*to = int64(v)
@@ -110,7 +112,7 @@ func lawOf(name string, given givenKeys) (*Law, error) {
 		return nil, fmt.Errorf("max=N, the largest length, is missing")
 	case name == Quantiles:
 		l.Points = []Quantile{{0, float64(l.Least)}, {1, float64(l.Most)}}
-		for key, share := range shares {
+		for key, share := range quantileShares {
 			if v, ok := given[key]; ok {
 				l.Points = append(l.Points, Quantile{share, v})
 			}
@@ -144,7 +146,7 @@ func lawOf(name string, given givenKeys) (*Law, error) {
 	return l, nil
 }
 
-func (l *Law) check() error {
+func (l *Distribution) check() error {
 	switch {
 	case !slices.Contains([]string{LogNormal, Normal, Uniform, Quantiles}, l.Name):
 		return fmt.Errorf("unknown distribution %q: need lognormal, normal, uniform or quantiles", l.Name)
@@ -171,7 +173,7 @@ func (l *Law) check() error {
 }
 
 // quantile returns the length below which a share of all samples lies, interpolated linearly between the points.
-func (l *Law) quantile(share float64) float64 {
+func (l *Distribution) quantile(share float64) float64 {
 	at, _ := slices.BinarySearchFunc(l.Points, share,
 		func(p Quantile, s float64) int { return cmp.Compare(p.Share, s) })
 	at = min(max(at, 1), len(l.Points)-1)
@@ -180,7 +182,7 @@ func (l *Law) quantile(share float64) float64 {
 }
 
 // draw draws the lengths of an epoch.
-func (l *Law) draw(r *rand.Rand) []int32 {
+func (l *Distribution) draw(r *rand.Rand) []int32 {
 	all := make([]int32, l.Samples)
 	for i := range all {
 		var v float64

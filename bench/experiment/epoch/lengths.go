@@ -24,8 +24,8 @@ type Lengths struct {
 	// Setting is the model's setting that is the length of a sample; empty for the only one there is.
 	Setting string `json:"setting,omitempty"`
 	// Counts are the lengths of a file in ascending order, Law what lengths are drawn by instead.
-	Counts []Count `json:"counts,omitempty"`
-	Law    *Law    `json:"law,omitempty"`
+	Counts       []Count       `json:"counts,omitempty"`
+	Distribution *Distribution `json:"law,omitempty"`
 	// Batching is the way batches are made; Multiple divides their length, zero for one.
 	Batching Batching `json:"batching"`
 	Multiple int64    `json:"multiple,omitempty"`
@@ -49,11 +49,11 @@ const (
 // ParseLengths reads a distribution such as "lognormal:mean=512,p95=1500", or the name of a file whose lines have a
 // length, or a length and the number of its samples: "512,1000".
 func ParseLengths(text string) (*Lengths, error) {
-	if law, ok, err := parseLaw(text); ok {
+	if law, ok, err := parseDistribution(text); ok {
 		if err != nil {
 			return nil, err
 		}
-		return &Lengths{Source: text, Law: law}, nil
+		return &Lengths{Source: text, Distribution: law}, nil
 	}
 	f, err := input.OpenFile(text)
 	if err != nil {
@@ -81,7 +81,7 @@ func readLengths(name string, r io.Reader) ([]Count, error) {
 			continue
 		}
 		c, err := parseCount(line)
-		if err != nil && !seen && heading(line) {
+		if err != nil && !seen && isHeading(line) {
 			seen = true
 			continue
 		}
@@ -110,8 +110,8 @@ func readLengths(name string, r io.Reader) ([]Count, error) {
 	return counts, nil
 }
 
-// heading reports whether a line has no number: "length,count".
-func heading(line string) bool { return !strings.ContainsAny(line, "0123456789") }
+// isHeading reports whether a line has no number: "length,count".
+func isHeading(line string) bool { return !strings.ContainsAny(line, "0123456789") }
 
 // parseCount reads "512" or "512,1000"; a tab or a semicolon separates as well.
 func parseCount(line string) (Count, error) {
@@ -132,8 +132,8 @@ func parseCount(line string) (Count, error) {
 	return c, nil
 }
 
-// mask turns on padding in a case whose batches have some.
-func (l *Lengths) mask(m models.Model, batch int, s models.Settings) {
+// setMasked turns on padding in a case whose batches have some.
+func (l *Lengths) setMasked(m models.Model, batch int, s models.Settings) {
 	padded := l.Masked && batch > 1 && l.Batching != Packed
 	if padded && slices.ContainsFunc(m.Settings, func(s models.Setting) bool { return s.Name == hf.Padding }) {
 		s[hf.Padding] = 1
@@ -142,8 +142,8 @@ func (l *Lengths) mask(m models.Model, batch int, s models.Settings) {
 
 // samples returns the lengths of all samples of a data set, in no order. A distribution's lengths are drawn.
 func (l *Lengths) samples(r *rand.Rand) []int32 {
-	if l.Law != nil {
-		return l.Law.draw(r)
+	if l.Distribution != nil {
+		return l.Distribution.draw(r)
 	}
 	var all []int32
 	for _, c := range l.Counts {
@@ -163,16 +163,16 @@ func (l *Lengths) Check() error {
 		total += c.Samples
 	}
 	switch {
-	case l.Law != nil && len(l.Counts) > 0:
+	case l.Distribution != nil && len(l.Counts) > 0:
 		return fmt.Errorf("lengths: %s has both a distribution and counts; give one", l.Source)
-	case l.Law == nil && (total == 0 || total > maxSamples):
+	case l.Distribution == nil && (total == 0 || total > maxSamples):
 		return fmt.Errorf("lengths: %d samples: need 1 to %d", total, maxSamples)
 	case !slices.Contains(Batchings(), l.Batching):
 		return fmt.Errorf("lengths: unknown batching %q: need one of %q", l.Batching, Batchings())
 	case l.Multiple < 0 || l.Multiple > maxLength:
 		return fmt.Errorf("lengths: cannot pad to multiples of %d: need 0 to %d", l.Multiple, maxLength)
-	case l.Law != nil:
-		return l.Law.check()
+	case l.Distribution != nil:
+		return l.Distribution.check()
 	}
 	return nil
 }

@@ -72,7 +72,7 @@ func FuzzParseLaw(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		law, ok, err := parseLaw(text)
+		law, ok, err := parseDistribution(text)
 		if !ok || err != nil {
 			return
 		}
@@ -114,7 +114,7 @@ func TestQuantilesAreKept(t *testing.T) {
 		require.InEpsilon(t, want, float64(all[(len(all)-1)*thousandths/1000]), 0.02, thousandths)
 	}
 	require.InEpsilon(t, 8192, float64(all[len(all)-1]), 0.02)
-	p := l.epoch(random(1), 4, 1<<20, 10)
+	p := l.planEpoch(random(1), 4, 1<<20, 10)
 	require.InEpsilon(t, 2000, float64(p.p99), 0.02)
 	require.InEpsilon(t, 4096, float64(p.p999), 0.02)
 }
@@ -157,7 +157,7 @@ func TestEveryEpochHasItsLongestBatch(t *testing.T) {
 		}
 		size, limit := rapid.IntRange(1, 7).Draw(t, "batch"), rapid.Int64Range(1, 300).Draw(t, "limit")
 		most := rapid.IntRange(1, 90).Draw(t, "most")
-		p := l.epoch(random(3), size, limit, most)
+		p := l.planEpoch(random(3), size, limit, most)
 		require.Equal(t, n, p.samples)
 		require.Len(t, p.lengths, min(most, p.batches))
 		require.LessOrEqual(t, p.tokens, p.positions)
@@ -169,13 +169,13 @@ func TestEveryEpochHasItsLongestBatch(t *testing.T) {
 			return
 		}
 		require.Equal(t, (n+size-1)/size, p.batches)
-		require.Equal(t, l.padded(p.longest, limit), slices.Max(p.lengths))
+		require.Equal(t, l.paddedLength(p.longest, limit), slices.Max(p.lengths))
 	})
 }
 
 func TestSamplesArePackedIntoTheFullestRow(t *testing.T) {
 	l := &Lengths{Batching: Packed, Counts: []Count{{6, 1}, {5, 1}, {4, 1}, {3, 1}, {2, 1}}}
-	p := l.epoch(random(0), 1, 10, 100)
+	p := l.planEpoch(random(0), 1, 10, 100)
 	require.Equal(t, 2, p.batches) // 6+4, 5+3+2
 	require.Equal(t, int64(20), p.positions)
 }
@@ -183,7 +183,7 @@ func TestSamplesArePackedIntoTheFullestRow(t *testing.T) {
 // Groups are as transformers makes them: the longest first, then stretches in falling order.
 func TestGroupsFallWithinStretches(t *testing.T) {
 	samples := []int32{3, 9, 1, 7, 5, 2, 8, 4, 6, 10, 12, 11, 13, 14, 15, 16}
-	group(samples, 2) // stretches of 16/8 batches of 2
+	groupByLength(samples, 2) // stretches of 16/8 batches of 2
 	require.Equal(t, []int32{16, 7, 3, 1, 8, 5, 4, 2, 12, 11, 10, 6, 9, 15, 14, 13}, samples)
 }
 

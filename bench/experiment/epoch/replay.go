@@ -28,14 +28,14 @@ type outcome struct {
 	oomLength int64
 }
 
-// beyond reports whether memory ran out, cached memory was freed, or more was reserved than a limit in bytes; zero
+// exceeds reports whether memory ran out, cached memory was freed, or more was reserved than a limit in bytes; zero
 // means no limit.
-func (o outcome) beyond(bytes int64) bool {
+func (o outcome) exceeds(bytes int64) bool {
 	return bytes > 0 && (o.oomStep > 0 || o.retries > 0 || o.peak > bytes)
 }
 
-// errBeyond ends the replay of further epochs.
-var errBeyond = errors.New("an epoch needs more memory than its limit")
+// errMemoryLimit ends the replay of further epochs.
+var errMemoryLimit = errors.New("an epoch needs more memory than its limit")
 
 // milestones returns the steps after which growth is reported: 1, 10, 100 and so on, and the last.
 func milestones(steps int) []int {
@@ -50,17 +50,17 @@ func milestones(steps int) []int {
 func (e *experiment) epochs(ctx context.Context, conf allocator.Config) (report.Epochs, error) {
 	outcomes := make([]outcome, len(e.plans))
 	err := progress.Each(ctx, e.options.Progress, "epochs", e.plans,
-		func(ctx context.Context, i int, p plan) (err error) {
+		func(ctx context.Context, i int, p epochPlan) (err error) {
 			outcomes[i], err = e.epoch(ctx, conf, p.lengths)
-			if err == nil && outcomes[i].beyond(e.options.Within) {
-				return errBeyond
+			if err == nil && outcomes[i].exceeds(e.options.MemoryLimit) {
+				return errMemoryLimit
 			}
 			return err
 		})
-	if err != nil && !errors.Is(err, errBeyond) {
+	if err != nil && !errors.Is(err, errMemoryLimit) {
 		return report.Epochs{}, err
 	}
-	all := summary(outcomes, milestones(e.steps(len(e.plans[0].lengths))))
+	all := summarizeEpochs(outcomes, milestones(e.steps(len(e.plans[0].lengths))))
 	if e.lengths.Batching == Packed { // nothing is left to chance
 		all.Low, all.High = float64(all.OutOfMemory), float64(all.OutOfMemory)
 	}
@@ -72,7 +72,7 @@ func (e *experiment) steps(batches int) int { return ceil.Div(batches, e.microBa
 
 // epoch replays the steps of an epoch in a new allocator.
 func (e *experiment) epoch(ctx context.Context, conf allocator.Config, lengths []int64) (o outcome, err error) {
-	simulated, err := sim.New(e.gpu, e.options.Others)
+	simulated, err := sim.New(e.gpu, e.options.OtherProcessBytes)
 	if err != nil {
 		return o, err
 	}
@@ -95,7 +95,7 @@ func (e *experiment) epoch(ctx context.Context, conf allocator.Config, lengths [
 			return o, nil
 		case err != nil:
 			return o, err
-		case o.beyond(e.options.Within):
+		case o.exceeds(e.options.MemoryLimit):
 			return o, nil
 		case len(at) > 0 && n == at[0]:
 			o.reserved, at = append(o.reserved, o.peak), at[1:]
@@ -104,8 +104,8 @@ func (e *experiment) epoch(ctx context.Context, conf allocator.Config, lengths [
 	return o, nil
 }
 
-// summary counts outcomes.
-func summary(outcomes []outcome, at []int) report.Epochs {
+// summarizeEpochs counts outcomes.
+func summarizeEpochs(outcomes []outcome, at []int) report.Epochs {
 	e := report.Epochs{Count: len(outcomes)}
 	var steps []int
 	for _, o := range outcomes {

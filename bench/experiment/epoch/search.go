@@ -19,48 +19,49 @@ type Search struct {
 	Judge   *judge.Judge
 	Lengths *Lengths
 	Options Options
-	// Once reports whether one batch alone is tried.
-	Once bool
-	// Share returns the batch up to a size and its number of micro-batches; nil for the size and number of the case.
-	Share func(ctx context.Context, largest int) (batch, steps int, err error)
-	// Seen are the results by batch. Those from before the search cover all epochs.
-	Seen map[int]*report.Lengths
+	// SingleEpoch reports whether one batch alone is tried.
+	SingleEpoch bool
+	// SplitBatch returns the batch up to a size and its number of micro-batches; nil for the size and number of the
+	// case.
+	SplitBatch func(ctx context.Context, largest int) (batch, steps int, err error)
+	// Results are the results by batch. Those from before the search cover all epochs.
+	Results map[int]*report.Lengths
 }
 
 // Largest returns the largest batch up to a given one, and its number of micro-batches. Quick epochs find a candidate,
 // which all epochs must then confirm. Both are zero if there is none.
 func (s *Search) Largest(ctx context.Context, to int) (batch, steps int, err error) {
 	limit := s.Judge.Budget.Limit()
-	replayed := maps.Clone(s.Seen)
+	replayed := maps.Clone(s.Results)
 	look := func(batch, steps int, o Options) (int64, error) {
 		l, err := replayed[batch], error(nil)
 		if l == nil {
-			l, err = Run(ctx, s.Setup.Accumulating(steps), s.Judge.GPU, batch, s.Lengths, o)
+			l, err = Run(ctx, s.Setup.WithAccumulation(steps), s.Judge.GPU, batch, s.Lengths, o)
 		}
 		if err != nil {
 			return 0, err
 		}
-		s.Seen[batch] = l
+		s.Results[batch] = l
 		if l.Epochs.Strained() {
 			return math.MaxInt64, nil
 		}
-		return s.Judge.Epochs(l).Need, nil
+		return s.Judge.CheckEpochs(l).Need, nil
 	}
 	largest := to
-	if !s.Once {
+	if !s.SingleEpoch {
 		largest, err = judge.Largest(&planner.Search{
 			From: 1, To: to, Begin: planner.Start{Batch: to, Near: true}, Limit: limit, Runs: true,
 			Need: func(size int) (int64, error) {
-				_, steps, err := s.share(ctx, size)
+				_, steps, err := s.splitBatch(ctx, size)
 				if err != nil {
 					return 0, err
 				}
-				return look(size, steps, s.Options.Quick())
+				return look(size, steps, s.Options.ForSearch())
 			},
 		})
 	}
 	for ; err == nil && largest > 0; largest = batch - 1 {
-		if batch, steps, err = s.share(ctx, largest); err != nil {
+		if batch, steps, err = s.splitBatch(ctx, largest); err != nil {
 			break
 		}
 		need, failed := look(batch, steps, s.Options)
@@ -69,17 +70,17 @@ func (s *Search) Largest(ctx context.Context, to int) (batch, steps int, err err
 			return batch, steps, nil
 		case batch == 1 && errors.As(failed, new(*step.RefusedError)): // no batch that the model takes gets through
 			return 0, 0, nil
-		case failed != nil || s.Once:
+		case failed != nil || s.SingleEpoch:
 			return 0, 0, failed
 		}
 	}
 	return 0, 0, err
 }
 
-// share returns the batch up to a size, and its number of micro-batches.
-func (s *Search) share(ctx context.Context, largest int) (batch, steps int, err error) {
-	if s.Share == nil {
+// splitBatch returns the batch up to a size, and its number of micro-batches.
+func (s *Search) splitBatch(ctx context.Context, largest int) (batch, steps int, err error) {
+	if s.SplitBatch == nil {
 		return largest, s.Setup.Case().Accumulate, nil
 	}
-	return s.Share(ctx, largest)
+	return s.SplitBatch(ctx, largest)
 }

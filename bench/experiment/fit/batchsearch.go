@@ -22,11 +22,11 @@ type batchSearch struct {
 	setup *step.Setup
 	judge *judge.Judge
 	parts []models.Settings
-	begin planner.Start
+	start planner.Start
 	// max is the end of the range; given is the one batch to try, zero for none.
-	max, given int
-	// row is the batch of a search for the longest row; zero where the batch is searched.
-	row      int
+	max, fixedBatch int
+	// rowBatch is the batch of a search for the longest row; zero where the batch is searched.
+	rowBatch int
 	multiple int
 	speed    steptime.Efficiency
 }
@@ -38,10 +38,10 @@ func (s *Search) batchSearch(setup *step.Setup, gpu device.GPU) (*batchSearch, e
 	}
 	q := &batchSearch{
 		setup: setup, judge: j, parts: s.Parts,
-		begin: planner.Start{Batch: s.Model.Default.Batch}, max: s.MaxBatch, given: s.Batch, multiple: s.Multiple,
+		start: planner.Start{Batch: s.Model.Default.Batch}, max: s.MaxBatch, fixedBatch: s.Batch, multiple: s.Multiple,
 	}
 	if s.SeqLen {
-		if err := q.alongRows(s); err != nil {
+		if err := q.searchSeqLen(s); err != nil {
 			return nil, err
 		}
 	}
@@ -52,41 +52,41 @@ func (s *Search) batchSearch(setup *step.Setup, gpu device.GPU) (*batchSearch, e
 // SeqLen is the setting that a search for the longest row goes along.
 const SeqLen = "seq-len"
 
-// alongRows makes the search vary the length of sequences, up to the longest that the model accepts.
-func (q *batchSearch) alongRows(s *Search) error {
+// searchSeqLen makes the search vary the length of sequences, up to the longest that the model accepts.
+func (q *batchSearch) searchSeqLen(s *Search) error {
 	i := slices.IndexFunc(s.Model.Settings, func(set models.Setting) bool { return set.Name == SeqLen })
 	if i < 0 {
 		return &models.CaseError{
 			Model: s.Model.Name, Field: "search", Reason: "the model has no rows of tokens (" + SeqLen + ") to search",
 		}
 	}
-	q.row, q.given, q.multiple = s.Batch, 0, 0
-	q.max, q.begin = int(s.Model.Settings[i].Max), planner.Start{Batch: int(q.setup.Case().Settings[SeqLen])}
+	q.rowBatch, q.fixedBatch, q.multiple = s.Batch, 0, 0
+	q.max, q.start = int(s.Model.Settings[i].Max), planner.Start{Batch: int(q.setup.Case().Settings[SeqLen])}
 	return nil
 }
 
 // setupOf returns the case with a number of micro-batches, and the batch size, for a size of the search: the size is
 // the batch, or the length of sequences.
 func (q *batchSearch) setupOf(size, accumulate int) (*step.Setup, int) {
-	setup := q.setup.Accumulating(accumulate)
-	if q.row == 0 {
+	setup := q.setup.WithAccumulation(accumulate)
+	if q.rowBatch == 0 {
 		return setup, size
 	}
 	c := setup.Case()
 	c.Settings = maps.Clone(c.Settings)
 	c.Settings[SeqLen] = int64(size)
-	return setup.For(c), q.row
+	return setup.WithCase(c), q.rowBatch
 }
 
-// judged returns the number of micro-batches to record for the verdict on a step.
-func judged(micro int) int { return min(micro, step.MostMicro) }
+// judgedMicroBatches returns the number of micro-batches to record for the verdict on a step.
+func judgedMicroBatches(micro int) int { return min(micro, step.MaxMicroBatches) }
 
 // find returns the size to use, a batch or a length, its number of micro-batches, and the largest size with that
 // number. Both sizes are zero if nothing fits.
 func (q *batchSearch) find(ctx context.Context, effective, steps int) (batch, largest, n int, err error) {
 	if effective == 0 {
 		largest, err = q.largest(ctx, steps, q.max)
-		return rounded(largest, q.multiple), largest, steps, err
+		return roundDown(largest, q.multiple), largest, steps, err
 	}
 	alone := q.setup.Case().InBackward // gradients are used at once, so that micro-batches are steps
 	largest, err = q.largest(ctx, 1, q.max)
@@ -102,29 +102,31 @@ func (q *batchSearch) find(ctx context.Context, effective, steps int) (batch, la
 			return 0, 0, n, err
 		}
 		before := n
-		if batch, n, err = q.share(ctx, effective, largest); err != nil || judged(n) == judged(before) {
+		if batch, n, err = q.splitEffective(ctx, effective, largest); err != nil ||
+			judgedMicroBatches(n) == judgedMicroBatches(before) {
 			return batch, largest, n, err
 		}
 	}
 }
 
-// share divides an effective batch into micro-batches, of at least two samples if PyTorch refuses one (batch norm).
-func (q *batchSearch) share(ctx context.Context, effective, largest int) (batch, steps int, err error) {
+// splitEffective divides an effective batch into micro-batches, of at least two samples if PyTorch refuses one (batch
+// norm).
+func (q *batchSearch) splitEffective(ctx context.Context, effective, largest int) (batch, steps int, err error) {
 	batch, steps = planner.Split(effective, largest, q.multiple)
 	if batch > 1 || largest < 2 {
 		return batch, steps, nil
 	}
-	if _, err = q.try(ctx, 1, judged(steps)); raised(err) {
+	if _, err = q.try(ctx, 1, judgedMicroBatches(steps)); isModelError(err) {
 		return 2, (effective + 1) / 2, nil
 	}
 	return batch, steps, err
 }
 
-// raised reports whether PyTorch would raise an error with a batch, as batch norm does with one sample.
-func raised(err error) bool { return errors.As(err, new(*step.RefusedError)) }
+// isModelError reports whether PyTorch would raise an error with a batch, as batch norm does with one sample.
+func isModelError(err error) bool { return errors.As(err, new(*step.RefusedError)) }
 
-// rounded returns a batch size as a multiple, unless it is smaller than that.
-func rounded(batch, multiple int) int {
+// roundDown returns a batch size as a multiple, unless it is smaller than that.
+func roundDown(batch, multiple int) int {
 	if multiple < 2 || batch < multiple {
 		return batch
 	}
@@ -134,18 +136,17 @@ func rounded(batch, multiple int) int {
 // largest returns the largest batch within the budget, up to a limit, with a number of micro-batches; zero if none is.
 func (q *batchSearch) largest(ctx context.Context, micro, to int) (int, error) {
 	// Few micro-batches are recorded while batch sizes are tried, and as many as plan and smoke record at the end.
-	looked := step.RecordedSteps(micro)
-	whole := judged(micro) == looked
+	looked := step.StepsToRecord(micro)
+	whole := judgedMicroBatches(micro) == looked
 	// A search that only shows where the next begins needs no sizes below the edge.
-	found, err := q.largestOf(ctx, looked, planner.Search{Begin: q.begin, To: to, Runs: !whole})
+	found, err := q.largestOf(ctx, looked, planner.Search{Begin: q.start, To: to, Runs: !whole})
 	if err != nil || whole {
 		return found, err
 	}
 	near := planner.Start{Batch: max(found, 1), Near: true}
-	return q.largestOf(ctx, judged(micro), planner.Search{Begin: near, To: to})
+	return q.largestOf(ctx, judgedMicroBatches(micro), planner.Search{Begin: near, To: to})
 }
 
-// largestOf returns the largest batch of a search, with a number of recorded micro-batches.
 func (q *batchSearch) largestOf(ctx context.Context, recorded int, s planner.Search) (int, error) {
 	s.Need = func(batch int) (int64, error) {
 		d, err := q.try(ctx, batch, recorded)
@@ -160,32 +161,33 @@ func (q *batchSearch) largestOf(ctx context.Context, recorded int, s planner.Sea
 // search returns the largest safe batch within the budget, or the given batch if it is safe; zero if none is. A To of
 // zero means the largest batch of the search.
 func (q *batchSearch) search(s *planner.Search) (int, error) {
-	s.From, s.To, s.Limit, s.Jagged = 1, cmp.Or(s.To, q.max), q.judge.Budget.Limit(), q.setup.Jagged() && !s.Runs
-	if q.given == 0 {
+	s.From, s.To, s.Limit, s.Jagged = 1, cmp.Or(s.To, q.max), q.judge.Budget.Limit(), q.setup.HasReservedJumps() &&
+		!s.Runs
+	if q.fixedBatch == 0 {
 		return judge.Largest(s)
 	}
-	if safe, err := judge.Safe(s, q.given); err != nil || !safe {
+	if safe, err := judge.Safe(s, q.fixedBatch); err != nil || !safe {
 		return 0, err
 	}
-	return q.given, nil
+	return q.fixedBatch, nil
 }
 
 // describedBatch returns the batch to describe: the one found, else the given one, else 1.
-func (q *batchSearch) describedBatch(batch int) int { return cmp.Or(batch, q.given, 1) }
+func (q *batchSearch) describedBatch(batch int) int { return cmp.Or(batch, q.fixedBatch, 1) }
 
 // try judges a size with a number of recorded micro-batches, in the part of a curriculum that needs the most.
 func (q *batchSearch) try(ctx context.Context, size, accumulate int) (*judge.Judgement, error) {
 	setup, batch := q.setupOf(size, accumulate)
 	cases := []*step.Setup{setup}
 	if len(q.parts) > 0 {
-		cases = lists.Map(q.parts, setup.With)
+		cases = lists.Map(q.parts, setup.WithSettings)
 	}
-	return q.judge.Worst(ctx, cases, batch)
+	return q.judge.WorstCase(ctx, cases, batch)
 }
 
-// seconds returns the duration of a step of a judgement; zero if unknown.
-func (q *batchSearch) seconds(ctx context.Context, d *judge.Judgement) (float64, error) {
-	load, err := d.Load(ctx)
+// stepSeconds returns the duration of a step of a judgement; zero if unknown.
+func (q *batchSearch) stepSeconds(ctx context.Context, d *judge.Judgement) (float64, error) {
+	load, err := d.KernelLoad(ctx)
 	return seconds(q.speed, load), err
 }
 
@@ -193,9 +195,9 @@ func (q *batchSearch) seconds(ctx context.Context, d *judge.Judgement) (float64,
 // the smallest one.
 func (q *batchSearch) describe(ctx context.Context, out *report.Choice, found, steps int) error {
 	size := q.describedBatch(found)
-	d, err := q.try(ctx, size, judged(steps))
-	if raised(err) && size == 1 && found == 0 {
-		d, err = q.try(ctx, 2, judged(steps))
+	d, err := q.try(ctx, size, judgedMicroBatches(steps))
+	if isModelError(err) && size == 1 && found == 0 {
+		d, err = q.try(ctx, 2, judgedMicroBatches(steps))
 	}
 	if err != nil {
 		return err
@@ -210,30 +212,30 @@ func (q *batchSearch) describe(ctx context.Context, out *report.Choice, found, s
 	}
 	out.Workspaces = step.WorkspacesOf(l.Steps.Facts)
 	out.Run = d.Run()
-	if out.StepSeconds, err = q.seconds(ctx, d); err != nil {
+	if out.StepSeconds, err = q.stepSeconds(ctx, d); err != nil {
 		return err
 	}
-	if out.Expandable, err = d.Expandable(ctx); err != nil {
+	if out.Expandable, err = d.ExpandableNeed(ctx); err != nil {
 		return err
 	}
-	if recorded := judged(steps); steps > recorded {
+	if recorded := judgedMicroBatches(steps); steps > recorded {
 		// Every further micro-batch takes as long as each after the first.
 		one, err := q.try(ctx, size, 1)
 		if err != nil {
 			return err
 		}
-		first, err := q.seconds(ctx, one)
+		first, err := q.stepSeconds(ctx, one)
 		if err != nil {
 			return err
 		}
 		out.StepSeconds += float64(steps-recorded) / float64(recorded-1) * (out.StepSeconds - first)
 	}
-	pace(out)
+	setSamplesPerSecond(out)
 	return nil
 }
 
-// pace records the speed of a choice whose step takes out.StepSeconds, zero if that is unknown.
-func pace(out *report.Choice) {
+// setSamplesPerSecond records the speed of a choice whose step takes out.StepSeconds, zero if that is unknown.
+func setSamplesPerSecond(out *report.Choice) {
 	if out.StepSeconds > 0 {
 		out.SamplesPerSecond = float64(out.EffectiveBatch) / out.StepSeconds
 	}

@@ -28,7 +28,7 @@ func Profiles(ctx context.Context, s Search, lookup func(string) (models.Model, 
 			if s.Model, err = lookup(p.Model); err != nil {
 				return err
 			}
-			c := s.inCommon(s.Model.Default)
+			c := s.commonSettings(s.Model.Default)
 			choice, refused, err := s.choice(ctx, s.GPUs[0], c, planner.Start{Batch: c.Batch})
 			if err = errors.Join(refused, err); err != nil {
 				return fmt.Errorf("%s: %w", p.Name, err)
@@ -43,8 +43,8 @@ func Profiles(ctx context.Context, s Search, lookup func(string) (models.Model, 
 	return out, nil
 }
 
-// inCommon returns a case with what all cases of the search have: allocator settings and the release of PyTorch.
-func (s *Search) inCommon(c models.Case) models.Case {
+// commonSettings returns a case with what all cases of the search have: allocator settings and the release of PyTorch.
+func (s *Search) commonSettings(c models.Case) models.Case {
 	if len(s.Cases) > 0 {
 		c.AllocConf, c.Torch = s.Cases[0].AllocConf, s.Cases[0].Torch
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// longest returns the case for which a batch size is searched: with the longest samples, if they differ in length.
-func (s *Search) longest(c models.Case) (models.Case, error) {
+// longestCase returns the case for which a batch size is searched: with the longest samples, if they differ in length.
+func (s *Search) longestCase(c models.Case) (models.Case, error) {
 	if s.Lengths == nil {
 		return c, nil
 	}
@@ -23,14 +23,14 @@ func (s *Search) longest(c models.Case) (models.Case, error) {
 	return k, err
 }
 
-// survive replays epochs over the data set's lengths with the recommended choices, for each stage and for all of them
-// together. If an epoch runs out of memory, the batch is reduced to the largest that completes the epochs. A choice
-// that is then slower than another loses its recommendation, until every recommended choice completes them.
-func (s *Search) survive(ctx context.Context, f *report.Fit) error {
+// checkEpochs replays epochs over the data set's lengths with the recommended choices, for each stage and for all of
+// them together. If an epoch runs out of memory, the batch is reduced to the largest that completes the epochs. A
+// choice that is then slower than another loses its recommendation, until every recommended choice completes them.
+func (s *Search) checkEpochs(ctx context.Context, f *report.Fit) error {
 	gpus := s.gpus()
 	replayed := map[string]bool{}
 	for {
-		c := next(f, replayed)
+		c := nextToMeasure(f, replayed)
 		if c == nil {
 			return nil
 		}
@@ -38,7 +38,7 @@ func (s *Search) survive(ctx context.Context, f *report.Fit) error {
 			return err
 		}
 		replayed[c.Case.String()] = true
-		rank(f, s.Model.Stages)
+		rankChoices(f, s.Model.Stages)
 	}
 }
 
@@ -48,36 +48,38 @@ func (s *Search) throughEpochs(ctx context.Context, gpu device.GPU, c *report.Ch
 	if err != nil {
 		return err
 	}
-	k, err := s.longest(whole.Case())
+	k, err := s.longestCase(whole.Case())
 	if err != nil {
 		return err
 	}
-	q, err := s.batchSearch(whole.For(k), gpu)
+	q, err := s.batchSearch(whole.WithCase(k), gpu)
 	if err != nil {
 		return err
 	}
-	defer q.judge.End()
+	defer q.judge.FreeRecordings()
 	q.max = c.Batch
 	gpus := s.batchesOf(c.Case.Case)
 	e := epoch.Search{
-		Setup: whole, Judge: q.judge, Lengths: s.Lengths, Once: q.given > 0, Seen: map[int]*report.Lengths{},
-		Options: epoch.Options{Others: s.Others, Progress: s.Progress},
-		Share: func(ctx context.Context, largest int) (batch, steps int, err error) {
+		Setup: whole, Judge: q.judge, Lengths: s.Lengths, SingleEpoch: q.fixedBatch > 0,
+		Results: map[int]*report.Lengths{},
+		Options: epoch.Options{OtherProcessBytes: s.Others, Progress: s.Progress},
+		SplitBatch: func(ctx context.Context, largest int) (batch, steps int, err error) {
 			if s.Effective == 0 {
-				return rounded(largest, q.multiple), whole.Case().Accumulate, nil
+				return roundDown(largest, q.multiple), whole.Case().Accumulate, nil
 			}
-			return q.share(ctx, (s.Effective+gpus-1)/gpus, largest)
+			return q.splitEffective(ctx, (s.Effective+gpus-1)/gpus, largest)
 		},
 	}
 	batch, steps, err := e.Largest(ctx, c.Batch)
 	if err != nil {
 		return err
 	}
-	c.Lengths = cmp.Or(e.Seen[cmp.Or(batch, 1)], e.Seen[c.Batch]) // of the smallest, or the one to try, if none is safe
+	// of the smallest, or the one to try, if none is safe
+	c.Lengths = cmp.Or(e.Results[cmp.Or(batch, 1)], e.Results[c.Batch])
 	if batch == c.Batch {
 		return nil
 	}
-	c.Largest, c.Capped, c.Batch, c.EffectiveBatch = batch, false, batch, 0
+	c.Largest, c.LargestIsCapped, c.Batch, c.EffectiveBatch = batch, false, batch, 0
 	if batch == 0 {
 		c.StepSeconds, c.SamplesPerSecond = 0, 0
 		return nil

@@ -28,8 +28,8 @@ type Search struct {
 	// Cases are the configurations; their batch sizes do not matter.
 	Cases []models.Case
 	GPUs  []device.GPU
-	// Whole is the number of cases of the whole search, if this is a part of one.
-	Whole int
+	// CaseCount is the number of cases of the whole search, if this is a part of one.
+	CaseCount int
 	// Budget is how much of each GPU may be filled; its Memory is taken from the GPU.
 	Budget planner.Budget
 	// Others is what other processes hold of each GPU, bytes.
@@ -52,9 +52,9 @@ type Search struct {
 	// Device, if not nil, is the one GPU: what is recommended is measured
 	// on it, and comes down until it fits there, too.
 	Device device.Device
-	// Levers reports whether the cases differ by memory-saving options, so that what is recommended is explained by
+	// TrySavings reports whether the cases differ by memory-saving options, so that what is recommended is explained by
 	// them.
-	Levers bool
+	TrySavings bool
 	// Precisions are those in which the best combinations of memory-saving options are searched.
 	Precisions []models.Autocast
 	// Lengths are the lengths of the data set's samples, nil if all are alike: what is
@@ -63,9 +63,9 @@ type Search struct {
 	// Parts are the settings of each part of a curriculum, which trains with one batch: what fits is safe in all of
 	// them. Nil where training has one part.
 	Parts []models.Settings
-	// Unread returns why the project's own code does not train a configuration; empty if it does. Nil where nothing is
-	// known of a project.
-	Unread func(models.Case) string
+	// UnreadReason returns why the project's own code does not train a configuration; empty if it does. Nil where
+	// nothing is known of a project.
+	UnreadReason func(models.Case) string
 	// Slots are shared with searches that run at the same time; nil if there are none.
 	Slots Slots
 	// Progress receives how many configurations are done.
@@ -79,8 +79,8 @@ type Slots chan struct{}
 // NewSlots returns a slot for each core.
 func NewSlots() Slots { return make(Slots, runtime.GOMAXPROCS(0)) }
 
-// take waits for a slot, and returns the function that releases it.
-func (s Slots) take() (giveBack func()) {
+// acquire waits for a slot, and returns the function that releases it.
+func (s Slots) acquire() (giveBack func()) {
 	if s == nil {
 		return func() {}
 	}
@@ -93,9 +93,9 @@ func (s Slots) take() (giveBack func()) {
 // recommendation has been replayed on the simulated GPU at its batch. Configurations that PyTorch or the model refuses
 // are part of the result, unless all are refused: then the first's error is returned.
 func Run(ctx context.Context, s Search) (*report.Fit, error) {
-	f := s.begin()
-	s.Evidence = s.Sharing(s.GPUs)
-	v, err := s.look(ctx, s.Cases)
+	f := s.newReport()
+	s.Evidence = s.WithSharedSteps(s.GPUs)
+	v, err := s.surveyCases(ctx, s.Cases)
 	if err != nil {
 		return nil, err
 	}
@@ -103,10 +103,10 @@ func Run(ctx context.Context, s Search) (*report.Fit, error) {
 		return nil, v.refusals[0]
 	}
 	f.Choices = v.choices
-	f.Intervals = intervalsOf(f.Choices)
-	rank(f, s.Model.Stages)
-	if s.Levers {
-		if err := s.precisely(ctx, f); err != nil {
+	f.Intervals = intervalsSource(f.Choices)
+	rankChoices(f, s.Model.Stages)
+	if s.TrySavings {
+		if err := s.searchPrecisions(ctx, f); err != nil {
 			return nil, err
 		}
 	}
@@ -115,16 +115,16 @@ func Run(ctx context.Context, s Search) (*report.Fit, error) {
 			return nil, err
 		}
 	}
-	if err := s.conclude(ctx, f); err != nil {
+	if err := s.finish(ctx, f); err != nil {
 		return f, err
 	}
 	if s.Lengths != nil {
-		if err := s.survive(ctx, f); err != nil {
+		if err := s.checkEpochs(ctx, f); err != nil {
 			return f, err
 		}
 	}
-	if s.Levers {
-		if err := s.explain(ctx, f); err != nil {
+	if s.TrySavings {
+		if err := s.addWaterfalls(ctx, f); err != nil {
 			return f, err
 		}
 	}
@@ -132,14 +132,14 @@ func Run(ctx context.Context, s Search) (*report.Fit, error) {
 		return f, nil
 	}
 	if s.Device != nil {
-		return f, s.onDevice(ctx, f)
+		return f, s.measureChoices(ctx, f)
 	}
 	return f, nil
 }
 
-// conclude replays recommendations that were only interpolated, and finds the smallest number of GPUs if strategies are
+// finish replays recommendations that were only interpolated, and finds the smallest number of GPUs if strategies are
 // searched.
-func (s *Search) conclude(ctx context.Context, f *report.Fit) error {
+func (s *Search) finish(ctx context.Context, f *report.Fit) error {
 	fits := slices.ContainsFunc(f.Choices, func(c report.Choice) bool { return c.Fits() })
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
@@ -148,20 +148,20 @@ func (s *Search) conclude(ctx context.Context, f *report.Fit) error {
 	})
 	if s.Ranks.Strategy == AnyStrategy && fits {
 		g.Go(func() (err error) {
-			f.Parallel.Least, err = s.leastGPUs(ctx)
+			f.Parallel.MinGPUs, err = s.leastGPUs(ctx)
 			return err
 		})
 	}
 	return g.Wait()
 }
 
-// begin returns the result before any configuration was tried.
-func (s *Search) begin() *report.Fit {
+// newReport returns the result before any configuration was tried.
+func (s *Search) newReport() *report.Fit {
 	f := &report.Fit{
 		Schema: report.FitSchema, Model: s.Model.Name, BatchUnit: s.Model.BatchUnit,
 		Config: json.RawMessage(s.Model.Description.Text()),
 		Budget: report.Budget{
-			Margin: s.Budget.Margin, Risk: s.Budget.Risk, Others: s.Others,
+			Margin: s.Budget.Margin, Risk: s.Budget.Risk, OtherProcessBytes: s.Others,
 			EffectiveBatch: s.Effective, MaxBatch: s.MaxBatch, Multiple: s.Multiple, Batch: s.Batch,
 			SeqLen: s.SeqLen,
 		},
@@ -179,25 +179,25 @@ func (s *Search) begin() *report.Fit {
 	return f
 }
 
-// look makes a choice of each case on each GPU: interpolated on several GPUs, exact on one.
-func (s Search) look(ctx context.Context, cases []models.Case) (*survey, error) {
-	s.Whole, s.Cases = max(s.Whole, len(s.Cases)), cases
+// surveyCases makes a choice of each case on each GPU: interpolated on several GPUs, exact on one.
+func (s Search) surveyCases(ctx context.Context, cases []models.Case) (*survey, error) {
+	s.CaseCount, s.Cases = max(s.CaseCount, len(s.Cases)), cases
 	n := len(cases) * len(s.GPUs)
 	v := &survey{search: &s, choices: make([]report.Choice, n), refusals: make([]error, n)}
 	if s.surveys() {
 		return v, v.run(ctx)
 	}
-	return v, s.exactly(ctx, v)
+	return v, s.surveyExactly(ctx, v)
 }
 
-// exactly replays every configuration on every GPU as often as the search for its largest batch needs.
-func (s *Search) exactly(ctx context.Context, v *survey) error {
+// surveyExactly replays every configuration on every GPU as often as the search for its largest batch needs.
+func (s *Search) surveyExactly(ctx context.Context, v *survey) error {
 	begin := planner.Start{Batch: s.Model.Default.Batch}
 	gpus := make([]device.GPU, len(v.choices))
 	for at := range gpus {
 		gpus[at] = s.GPUs[at/len(s.Cases)]
 	}
-	order := step.InTurn(gpus, func(at int) models.Key { return keyOf(s.Cases[at%len(s.Cases)]) })
+	order := step.OrderForSharing(gpus, func(at int) models.Key { return keyOf(s.Cases[at%len(s.Cases)]) })
 	return progress.Each(ctx, s.Progress, "configurations", order,
 		func(ctx context.Context, _, at int) (err error) {
 			gpu, c := gpus[at], s.Cases[at%len(s.Cases)]
@@ -206,8 +206,8 @@ func (s *Search) exactly(ctx context.Context, v *survey) error {
 		})
 }
 
-// rank sorts the choices and recommends the first one that fits in each stage.
-func rank(f *report.Fit, stages []string) {
+// rankChoices sorts the choices and recommends the first one that fits in each stage.
+func rankChoices(f *report.Fit, stages []string) {
 	dropRefused(f)
 	for i := range f.Choices {
 		f.Choices[i].Recommended = false
@@ -240,7 +240,7 @@ func rank(f *report.Fit, stages []string) {
 		case b == nil || b.NotAdvised != "" && c.NotAdvised == "":
 			best[g], fastest[g] = c, c.SamplesPerSecond
 		case c.NotAdvised != "" && b.NotAdvised == "":
-		case c.SeqLen == b.SeqLen && c.SamplesPerSecond >= asFast*fastest[g] && plainer(c, b):
+		case c.SeqLen == b.SeqLen && c.SamplesPerSecond >= equalSpeedShare*fastest[g] && isSimpler(c, b):
 			best[g] = c
 		}
 	}
@@ -249,32 +249,32 @@ func rank(f *report.Fit, stages []string) {
 	}
 	// What is recommended comes first of its stage, though others may be a little faster.
 	slices.SortStableFunc(f.Choices, func(a, b report.Choice) int {
-		return cmp.Or(grouped(a, b), report.TrueFirst(a.Recommended, b.Recommended))
+		return cmp.Or(grouped(a, b), report.CompareBools(a.Recommended, b.Recommended))
 	})
 }
 
-// asFast is the share of the fastest choice's samples per second from which on a choice is as fast.
-const asFast = 0.99
+// equalSpeedShare is the share of the fastest choice's samples per second from which on a choice is as fast.
+const equalSpeedShare = 0.99
 
-// plainer reports whether the first of two equally fast choices is simpler for users: it is trained as its authors do,
-// or has fewer memory-saving options, or a strategy with fewer options that needs no more memory.
-func plainer(a, b *report.Choice) bool {
+// isSimpler reports whether the first of two equally fast choices is simpler for users: it is trained as its authors
+// do, or has fewer memory-saving options, or a strategy with fewer options that needs no more memory.
+func isSimpler(a, b *report.Choice) bool {
 	like := a.Case.Case
 	like.Strategy = b.Case.Strategy
 	switch {
 	case a.Case.Strategy != nil && b.Case.Strategy != nil:
 		return keyOf(like) == keyOf(b.Case.Case) && len(a.Case.Strategy.String()) < len(b.Case.Strategy.String()) &&
 			a.Estimate.Device.Bytes <= b.Estimate.Device.Bytes
-	case a.Own != b.Own:
-		return a.Own
+	case a.IsAuthorsOwn != b.IsAuthorsOwn:
+		return a.IsAuthorsOwn
 	}
-	return turned(a) < turned(b)
+	return countSavings(a) < countSavings(b)
 }
 
-// turned counts the memory-saving options that a choice has turned on (liger, 8-bit optimizers, ...). A paged 8-bit
-// optimizer counts two, since no estimate includes its transfers when memory is short.
-func turned(c *report.Choice) (n int) {
-	for _, t := range turns() {
+// countSavings counts the memory-saving options that a choice has turned on (liger, 8-bit optimizers, ...). A paged
+// 8-bit optimizer counts two, since no estimate includes its transfers when memory is short.
+func countSavings(c *report.Choice) (n int) {
+	for _, t := range memorySavings() {
 		if t.is(&c.Case.Case) {
 			n++
 		}
@@ -290,35 +290,35 @@ func turned(c *report.Choice) (n int) {
 func (s *Search) choice(ctx context.Context, gpu device.GPU, c models.Case, begin planner.Start) (out report.Choice,
 	refused, err error,
 ) {
-	defer s.Slots.take()()
+	defer s.Slots.acquire()()
 	given, err := step.New(s.Model, c, s.Evidence)
 	if err != nil {
 		return s.refuse(gpu, c, err)
 	}
-	longest, err := s.longest(given.Case())
+	longest, err := s.longestCase(given.Case())
 	if err != nil {
 		return out, nil, err
 	}
-	setup := given.For(longest)
+	setup := given.WithCase(longest)
 	q, err := s.batchSearch(setup, gpu)
 	if err != nil {
 		return out, nil, err
 	}
-	defer q.judge.End()
-	q.begin = begin
+	defer q.judge.FreeRecordings()
+	q.start = begin
 	gpus := s.batchesOf(c)
 	size, largest, steps, err := q.find(ctx, (s.Effective+gpus-1)/gpus, c.Accumulate)
 	if err != nil {
-		c.Accumulate = step.RecordedSteps(c.Accumulate)
+		c.Accumulate = step.StepsToRecord(c.Accumulate)
 		return s.refuse(gpu, c, err)
 	}
-	out = report.Choice{Device: step.SimName(gpu), Capped: largest == q.max, Largest: largest, Batch: size}
-	whole := given.Accumulating(steps).Case()
-	if q.row > 0 && size > 0 {
+	out = report.Choice{Device: step.SimName(gpu), LargestIsCapped: largest == q.max, Largest: largest, Batch: size}
+	whole := given.WithAccumulation(steps).Case()
+	if q.rowBatch > 0 && size > 0 {
 		found, batch := q.setupOf(size, steps)
 		whole, out.SeqLen, out.Largest, out.Batch = found.Case(), size, batch, batch
 	}
-	out.Case, out.Own = report.CaseOf(s.Model, whole).Short(), s.own(whole)
+	out.Case, out.IsAuthorsOwn = report.CaseOf(s.Model, whole).Short(), s.isOwnCase(whole)
 	out.NotAdvised = s.notAdvised(gpu, whole)
 	out.EffectiveBatch = out.Batch * steps * gpus
 	return out, nil, q.describe(ctx, &out, size, steps)
@@ -326,7 +326,7 @@ func (s *Search) choice(ctx context.Context, gpu device.GPU, c models.Case, begi
 
 // refuse records a configuration that PyTorch or the model refuses as a choice; it returns other errors.
 func (s *Search) refuse(gpu device.GPU, c models.Case, cause error) (report.Choice, error, error) {
-	if !step.Refused(cause) {
+	if !step.IsRefused(cause) {
 		return report.Choice{}, nil, cause
 	}
 	return report.Choice{
@@ -340,15 +340,15 @@ func (s *Search) notAdvised(gpu device.GPU, c models.Case) string {
 	if c.AMP == "bf16" && gpu.EmulatesBF16() {
 		return fmt.Sprintf("is emulated on compute capability %v", gpu.Capability)
 	}
-	if s.Unread != nil {
-		return s.Unread(c)
+	if s.UnreadReason != nil {
+		return s.UnreadReason(c)
 	}
 	return ""
 }
 
-// own reports whether the case is trained as the model's authors do: with their precision,
+// isOwnCase reports whether the case is trained as the model's authors do: with their precision,
 // settings, optimizer and checkpointing, and without a strategy that the search chose.
-func (s *Search) own(c models.Case) bool {
+func (s *Search) isOwnCase(c models.Case) bool {
 	d, err := s.Model.Complete(s.Model.Default)
 	if err != nil {
 		return false

@@ -71,7 +71,7 @@ func TestFitIsTheEdgeOfTheBudget(t *testing.T) {
 		setup := steptest.Toy(t, s.Cases[0], "")
 		most := int64(0)
 		for batch := c.Batch + 1; batch <= c.Batch+c.Batch/16+1; batch++ {
-			beyond, err := judge.Of(context.Background(), setup, s.GPUs[0], batch)
+			beyond, err := judge.JudgeBatch(context.Background(), setup, s.GPUs[0], batch)
 			require.NoError(t, err)
 			most = max(most, beyond.Loops[0].Device.High)
 		}
@@ -190,7 +190,7 @@ func TestCappedSearchSaysSo(t *testing.T) {
 	f, err := Run(t.Context(), s)
 	require.NoError(t, err)
 	require.Equal(t, 10, f.Choices[0].Batch)
-	require.True(t, f.Choices[0].Capped)
+	require.True(t, f.Choices[0].LargestIsCapped)
 }
 
 // What lets surveys record two micro-batches for any number of them, and extrapolate times from the recorded ones.
@@ -213,7 +213,7 @@ func TestMicroBatchesAfterTheSecondAllocateNoMoreAndTakeTheSameTime(t *testing.T
 			of, err := q.try(t.Context(), 4, n)
 			require.NoError(t, err)
 			allocated[n] = of.Loops[0].Allocated.Value
-			seconds[n], err = q.seconds(t.Context(), of)
+			seconds[n], err = q.stepSeconds(t.Context(), of)
 			require.NoError(t, err)
 		}
 		require.InEpsilon(t, allocated[2], allocated[3], 1e-3, name)
@@ -243,7 +243,7 @@ func TestFitRanksByStageThenSpeed(t *testing.T) {
 	var got []string
 	for _, c := range f.Choices {
 		got = append(got, c.Case.Stage)
-		require.Equal(t, c.Case.AMP == models.NoAutocast, c.Own)
+		require.Equal(t, c.Case.AMP == models.NoAutocast, c.IsAuthorsOwn)
 	}
 	require.Equal(t, []string{"full", "full", "vq-only", "vq-only"}, got)
 	for _, i := range []int{0, 2} {
@@ -315,7 +315,7 @@ func TestBatchesAreMultiplesOrGiven(t *testing.T) {
 		{81, 0, 81},
 		{81, 1, 81},
 	} {
-		require.Equal(t, c.want, rounded(c.batch, c.multiple))
+		require.Equal(t, c.want, roundDown(c.batch, c.multiple))
 	}
 	need := func(batch int) (int64, error) { return int64(batch), nil }
 	setup := steptest.Toy(t, models.Case{}, "")
@@ -324,7 +324,7 @@ func TestBatchesAreMultiplesOrGiven(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 100, n)
 	for given, want := range map[int]int{48: 48, 101: 0} {
-		q.given = given
+		q.fixedBatch = given
 		n, err = q.search(&planner.Search{Begin: planner.Start{Batch: 16}, Need: need})
 		require.NoError(t, err)
 		require.Equal(t, want, n)

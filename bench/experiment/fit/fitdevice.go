@@ -10,19 +10,19 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-// onDevice measures the recommended choices, for each stage and for all of them together. A choice that is slower than
-// another, or does not fit, loses its recommendation to the next, until every recommended choice was measured.
-func (s *Search) onDevice(ctx context.Context, f *report.Fit) error {
+// measureChoices measures the recommended choices, for each stage and for all of them together. A choice that is slower
+// than another, or does not fit, loses its recommendation to the next, until every recommended choice was measured.
+func (s *Search) measureChoices(ctx context.Context, f *report.Fit) error {
 	f.Devices[0] = step.DeviceOn(s.Device)
 	for i := range f.Choices {
 		f.Choices[i].Device = s.Device.Name()
 	}
-	f.Warnings = append(f.Warnings, step.Shared(s.Device)...)
-	var neighbors step.Neighborhood
+	f.Warnings = append(f.Warnings, step.SharedGPUWarnings(s.Device)...)
+	var neighbors step.WarnedProcesses
 	measured := map[string]bool{}
 	for {
 		f.Warnings = append(f.Warnings, neighbors.Warnings(s.Device)...)
-		c := next(f, measured)
+		c := nextToMeasure(f, measured)
 		if c == nil {
 			return nil
 		}
@@ -30,12 +30,12 @@ func (s *Search) onDevice(ctx context.Context, f *report.Fit) error {
 		if err := s.measureChoice(ctx, c); err != nil {
 			return fmt.Errorf("%s: %w", s.Device.Name(), err)
 		}
-		rank(f, s.Model.Stages)
+		rankChoices(f, s.Model.Stages)
 	}
 }
 
-// next returns a recommended choice that was not measured yet; nil if there is none.
-func next(f *report.Fit, measured map[string]bool) *report.Choice {
+// nextToMeasure returns a recommended choice that was not measured yet; nil if there is none.
+func nextToMeasure(f *report.Fit, measured map[string]bool) *report.Choice {
 	overall, ok := f.Overall(f.Devices[0].Name)
 	for i := range f.Choices {
 		c := &f.Choices[i]
@@ -62,25 +62,25 @@ func (s *Search) measure(ctx context.Context, setup *step.Setup, c *report.Choic
 	if err != nil {
 		return err
 	}
-	defer q.judge.End()
+	defer q.judge.FreeRecordings()
 	q.max = c.Batch
-	on := setup.On(s.Device)
+	on := setup.WithDevice(s.Device)
 	runs := map[int]*report.Run{}
 	need := func(batch int) (int64, error) {
 		t := on.Trial(q.judge.GPU, batch)
-		t.Replay = step.Replay{Device: s.Device.Name(), WarmUp: 1}
+		t.Replay = step.ReplayOptions{Device: s.Device.Name(), WarmUp: 1}
 		r, err := on.Try(ctx, t)
 		if err != nil {
 			return 0, err
 		}
 		runs[batch] = r.Report()
-		if runs[batch].Strained() {
+		if runs[batch].HadRetries() {
 			return math.MaxInt64, nil
 		}
 		return runs[batch].Device, nil
 	}
 	batch, err := q.search(&planner.Search{Begin: planner.Start{Batch: c.Batch}, Runs: true, Need: need})
-	if whole := rounded(batch, q.multiple); err == nil && whole != batch {
+	if whole := roundDown(batch, q.multiple); err == nil && whole != batch {
 		batch = whole
 		if runs[batch] == nil {
 			_, err = need(batch)
@@ -90,23 +90,23 @@ func (s *Search) measure(ctx context.Context, setup *step.Setup, c *report.Choic
 		return err
 	}
 	if batch < c.Batch {
-		c.Largest, c.Capped = batch, false
+		c.Largest, c.LargestIsCapped = batch, false
 	}
 	c.Batch, c.EffectiveBatch, c.Run = batch, batch*c.Case.Accumulate, runs[batch]
 	if batch == 0 {
 		c.StepSeconds, c.SamplesPerSecond = 0, 0
 		return nil
 	}
-	d, err := q.try(ctx, batch, judged(c.Case.Accumulate))
+	d, err := q.try(ctx, batch, judgedMicroBatches(c.Case.Accumulate))
 	if err != nil {
 		return err
 	}
 	if c.Estimate, err = d.Report(ctx); err != nil {
 		return err
 	}
-	c.Estimate.Verdict = c.Run.Judge(c.Estimate.Verdict)
+	c.Estimate.Verdict = c.Run.VerdictGiven(c.Estimate.Verdict)
 	c.Utilization = float64(c.Run.Device) / float64(q.judge.GPU.Memory)
-	if c.Expandable, err = d.Expandable(ctx); err != nil {
+	if c.Expandable, err = d.ExpandableNeed(ctx); err != nil {
 		return err
 	}
 	if c.Run.Step != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // A turn is a memory-saving option that a search may turn on.
-type turn struct {
+type memorySaving struct {
 	name string
 	// flag is the command line's flag that fixes it.
 	flag  string
@@ -19,20 +19,20 @@ type turn struct {
 	is    func(c *models.Case) bool
 }
 
-// turns returns the memory-saving options, in order of the time that they cost.
-func turns() []turn {
-	optimizer := func(name string) turn {
-		return turn{
+// memorySavings returns the memory-saving options, in order of the time that they cost.
+func memorySavings() []memorySaving {
+	optimizer := func(name string) memorySaving {
+		return memorySaving{
 			name, "optimizer",
 			func(c *models.Case) { c.Optimizer = name }, func(c *models.Case) bool { return c.Optimizer == name },
 		}
 	}
-	quantize := func(kind string) turn {
-		return turn{kind, "quantize", func(c *models.Case) {
+	quantize := func(kind string) memorySaving {
+		return memorySaving{kind, "quantize", func(c *models.Case) {
 			c.Quantize = kind
 		}, func(c *models.Case) bool { return c.Quantize == kind }}
 	}
-	return []turn{
+	return []memorySaving{
 		{"liger", "liger", func(c *models.Case) { c.Liger = true }, func(c *models.Case) bool { return c.Liger }},
 		{"optimizer in backward", "optimizer-in-backward", func(c *models.Case) {
 			c.InBackward, c.Clip = true, ""
@@ -51,16 +51,16 @@ func turns() []turn {
 	}
 }
 
-// Levered returns the cases with combinations of memory-saving options, the case itself first: all useful combinations
-// for the model, of options that no flag fixes.
-func Levered(m models.Model, c models.Case, fixed func(flag string) bool) []models.Case {
+// SavingCases returns the cases with combinations of memory-saving options, the case itself first: all useful
+// combinations for the model, of options that no flag fixes.
+func SavingCases(m models.Model, c models.Case, fixed func(flag string) bool) []models.Case {
 	cases := []models.Case{c}
-	for _, t := range turns() {
-		if fixed(t.flag) || !worthwhile(t, m, c) {
+	for _, t := range memorySavings() {
+		if fixed(t.flag) || !isApplicable(t, m, c) {
 			continue
 		}
 		for _, k := range cases {
-			if t.is(&k) || excluded(t, &k) {
+			if t.is(&k) || conflictsWith(t, &k) {
 				continue
 			}
 			t.apply(&k)
@@ -72,9 +72,9 @@ func Levered(m models.Model, c models.Case, fixed func(flag string) bool) []mode
 	return cases
 }
 
-// precisely searches the best combinations of memory-saving options in the other precisions, too: combinations nearly
-// as fast as what is recommended on a GPU, or all if nothing fits.
-func (s *Search) precisely(ctx context.Context, f *report.Fit) error {
+// searchPrecisions searches the best combinations of memory-saving options in the other precisions, too: combinations
+// nearly as fast as what is recommended on a GPU, or all if nothing fits.
+func (s *Search) searchPrecisions(ctx context.Context, f *report.Fit) error {
 	var cases []models.Case
 	best := 0.0
 	for _, c := range f.Choices {
@@ -82,7 +82,7 @@ func (s *Search) precisely(ctx context.Context, f *report.Fit) error {
 			best = c.SamplesPerSecond
 		}
 		for _, amp := range s.Precisions {
-			if k := c.Case.Case; c.Refused == "" && c.SamplesPerSecond >= nearlyAsFast*best {
+			if k := c.Case.Case; c.Refused == "" && c.SamplesPerSecond >= nearlyAsFastShare*best {
 				k.AMP = amp
 				cases = append(cases, k)
 			}
@@ -92,14 +92,14 @@ func (s *Search) precisely(ctx context.Context, f *report.Fit) error {
 	return err
 }
 
-// Turned reports whether a case has a memory-saving option that a search turns by a flag.
-func Turned(flag string, c *models.Case) bool {
-	return slices.ContainsFunc(turns(), func(t turn) bool { return t.flag == flag && t.is(c) })
+// HasSaving reports whether a case has a memory-saving option that a search turns by a flag.
+func HasSaving(flag string, c *models.Case) bool {
+	return slices.ContainsFunc(memorySavings(), func(t memorySaving) bool { return t.flag == flag && t.is(c) })
 }
 
-// worthwhile reports whether a memory-saving option could save much in a case of a model: the state and the gradients
+// isApplicable reports whether a memory-saving option could save much in a case of a model: the state and the gradients
 // of adapters are small, and few models are mixtures of experts.
-func worthwhile(t turn, m models.Model, c models.Case) bool {
+func isApplicable(t memorySaving, m models.Model, c models.Case) bool {
 	switch t.flag {
 	case "quantize":
 		return m.Levers.Experts > 0 || !models.Levers{Quantize: t.name}.PacksExperts()
@@ -111,9 +111,9 @@ func worthwhile(t turn, m models.Model, c models.Case) bool {
 	return true
 }
 
-// excluded reports whether a memory-saving option of a case is impossible or useless together with another: recomputed
-// activations need no offloading.
-func excluded(t turn, c *models.Case) bool {
+// conflictsWith reports whether a memory-saving option of a case is impossible or useless together with another:
+// recomputed activations need no offloading.
+func conflictsWith(t memorySaving, c *models.Case) bool {
 	switch t.flag {
 	case "optimizer":
 		return c.Optimizer != "" && !slices.Contains([]string{"adamw", "adamw-fused", "adamw-single"}, c.Optimizer)
@@ -125,8 +125,8 @@ func excluded(t turn, c *models.Case) bool {
 	return false
 }
 
-// explain computes, for each recommended configuration, how much each memory-saving option saves.
-func (s *Search) explain(ctx context.Context, f *report.Fit) (err error) {
+// addWaterfalls computes, for each recommended configuration, how much each memory-saving option saves.
+func (s *Search) addWaterfalls(ctx context.Context, f *report.Fit) (err error) {
 	gpus := s.gpus()
 	for i := range f.Choices {
 		c := &f.Choices[i]
@@ -152,7 +152,7 @@ func (s *Search) waterfall(ctx context.Context, gpu device.GPU, c *report.Choice
 		return nil, err
 	}
 	out := []report.Lever{first}
-	for _, t := range turns() {
+	for _, t := range memorySavings() {
 		if !t.is(&whole) || t.is(&k) {
 			continue
 		}
@@ -176,22 +176,22 @@ func (s *Search) need(ctx context.Context, gpu device.GPU, k models.Case, batch 
 	if err != nil {
 		return report.Lever{}, err
 	}
-	longest, err := s.longest(setup.Case())
+	longest, err := s.longestCase(setup.Case())
 	if err != nil {
 		return report.Lever{}, err
 	}
-	setup = setup.For(longest)
+	setup = setup.WithCase(longest)
 	q, err := s.batchSearch(setup, gpu)
 	if err != nil {
 		return report.Lever{}, err
 	}
-	defer q.judge.End()
-	micro := judged(max(1, k.Accumulate))
+	defer q.judge.FreeRecordings()
+	micro := judgedMicroBatches(max(1, k.Accumulate))
 	t, err := q.try(ctx, batch, micro)
 	if err != nil {
 		return report.Lever{}, err
 	}
-	seconds, err := q.seconds(ctx, t)
+	seconds, err := q.stepSeconds(ctx, t)
 	if err != nil {
 		return report.Lever{}, err
 	}

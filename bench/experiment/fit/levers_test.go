@@ -19,7 +19,7 @@ func nothingFixed(string) bool { return false }
 func TestLeversAreTurnedInEveryCombinationThatMakesSense(t *testing.T) {
 	m, err := all.Models().Lookup("llama-tiny")
 	require.NoError(t, err)
-	full := Levered(m, m.Default, nothingFixed)
+	full := SavingCases(m, m.Default, nothingFixed)
 	seen := map[models.Key]bool{}
 	for _, c := range full {
 		require.False(t, seen[c.Key()], c.String())
@@ -33,8 +33,8 @@ func TestLeversAreTurnedInEveryCombinationThatMakesSense(t *testing.T) {
 	require.Equal(t, m.Default.Key(), full[0].Key())
 	adapted := m.Default
 	adapted.LoRA = &models.LoRA{Rank: 8}
-	require.Len(t, Levered(m, adapted, nothingFixed), 2*3*3) // liger, quantizations, and the same three
-	require.Len(t, Levered(m, adapted, func(flag string) bool { return flag == "quantize" || flag == "liger" }), 3)
+	require.Len(t, SavingCases(m, adapted, nothingFixed), 2*3*3) // liger, quantizations, and the same three
+	require.Len(t, SavingCases(m, adapted, func(flag string) bool { return flag == "quantize" || flag == "liger" }), 3)
 }
 
 // A waterfall begins with the case without levers and ends with what is recommended, and its parts add up.
@@ -46,9 +46,9 @@ func TestWaterfallsAddUp(t *testing.T) {
 	require.NoError(t, err)
 	gpu.Memory = 2 << 30
 	f, err := Run(t.Context(), Search{
-		Model: m, Cases: Levered(m, m.Default, nothingFixed), GPUs: []device.GPU{gpu},
+		Model: m, Cases: SavingCases(m, m.Default, nothingFixed), GPUs: []device.GPU{gpu},
 		Budget:    planner.Budget{Margin: 0.85},
-		Effective: 16, MaxBatch: 16, Evidence: steptest.Exact(), Levers: true,
+		Effective: 16, MaxBatch: 16, Evidence: steptest.Exact(), TrySavings: true,
 	})
 	require.NoError(t, err)
 	best := f.Choices[0]
@@ -93,13 +93,13 @@ func TestOptimizersInBackwardDoNotAccumulate(t *testing.T) {
 // and what is recommended comes first.
 func TestLeversThatGainNothingAreNotRecommended(t *testing.T) {
 	choice := func(speed float64, own bool, optimizer string, checkpointing bool) report.Choice {
-		c := report.Choice{Device: "sim:card", Own: own, Batch: 8, SamplesPerSecond: speed}
+		c := report.Choice{Device: "sim:card", IsAuthorsOwn: own, Batch: 8, SamplesPerSecond: speed}
 		c.Case.Stage, c.Case.Optimizer, c.Case.Checkpointing = "full", optimizer, checkpointing
 		return c
 	}
 	first := func(choices ...report.Choice) report.Choice {
 		f := &report.Fit{Devices: []report.Device{{Name: "sim:card"}}, Choices: choices}
-		rank(f, []string{"full"})
+		rankChoices(f, []string{"full"})
 		require.True(t, f.Choices[0].Recommended)
 		return f.Choices[0]
 	}
@@ -124,7 +124,7 @@ func TestPagesAreNotRecommendedForNothing(t *testing.T) {
 			Devices: []report.Device{{Name: "sim:card"}},
 			Choices: []report.Choice{choice("paged-adamw8bit", 8.66), choice("adamw8bit", slower)},
 		}
-		rank(f, []string{"full"})
+		rankChoices(f, []string{"full"})
 		require.Equal(t, want, f.Choices[0].Case.Optimizer)
 		require.True(t, f.Choices[0].Recommended)
 	}

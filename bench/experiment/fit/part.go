@@ -28,31 +28,31 @@ type Part struct {
 // RunPart searches the configurations of one part of a search. Several GPUs are searched in simulation, without
 // measuring.
 func RunPart(ctx context.Context, s Search) (*Part, error) {
-	f := s.begin()
-	s.Evidence = s.Sharing(s.GPUs)
-	v, err := s.look(ctx, s.Cases)
+	f := s.newReport()
+	s.Evidence = s.WithSharedSteps(s.GPUs)
+	v, err := s.surveyCases(ctx, s.Cases)
 	if err != nil {
 		return nil, err
 	}
 	f.Choices = v.choices
 	p := &Part{
-		Choices: slices.Clone(v.choices), Confirmed: map[int]report.Choice{}, Intervals: intervalsOf(v.choices),
+		Choices: slices.Clone(v.choices), Confirmed: map[int]report.Choice{}, Intervals: intervalsSource(v.choices),
 	}
-	rank(f, s.Model.Stages)
+	rankChoices(f, s.Model.Stages)
 	confirmed, err := s.confirm(ctx, f)
 	if err != nil {
 		return nil, err
 	}
 	for i, c := range p.Choices {
-		if exact, ok := confirmed[placeOf(c)]; ok {
+		if exact, ok := confirmed[choiceKey(c)]; ok {
 			p.Confirmed[i] = exact
 		}
 	}
 	return p, nil
 }
 
-// intervalsOf returns the source of the intervals of the first estimate; empty without one.
-func intervalsOf(choices []report.Choice) string {
+// intervalsSource returns the source of the intervals of the first estimate; empty without one.
+func intervalsSource(choices []report.Choice) string {
 	c, ok := lists.First(choices, func(c report.Choice) bool { return c.Estimate != nil })
 	if !ok {
 		return ""
@@ -60,8 +60,8 @@ func intervalsOf(choices []report.Choice) string {
 	return c.Estimate.Source
 }
 
-// placeOf identifies a configuration on a GPU.
-func placeOf(c report.Choice) string {
+// choiceKey identifies a configuration on a GPU.
+func choiceKey(c report.Choice) string {
 	text, err := json.Marshal(c.Case)
 	if err != nil {
 		panic(err) // it came from JSON, or goes there
@@ -69,9 +69,9 @@ func placeOf(c report.Choice) string {
 	return c.Device + " " + string(text)
 }
 
-// Join merges the parts, which have the configurations in order. head is the result without choices, stages are the
-// model's. The error reports that PyTorch or the model refuses every configuration.
-func Join(head report.Fit, stages []string, parts []*Part) (*report.Fit, error) {
+// JoinParts merges the parts, which have the configurations in order. head is the result without choices, stages are
+// the model's. The error reports that PyTorch or the model refuses every configuration.
+func JoinParts(head report.Fit, stages []string, parts []*Part) (*report.Fit, error) {
 	f := &head
 	f.Choices = []report.Choice{}
 	confirmed := map[string]report.Choice{}
@@ -84,20 +84,20 @@ func Join(head report.Fit, stages []string, parts []*Part) (*report.Fit, error) 
 	for _, p := range parts {
 		f.Profiles, f.Intervals = append(f.Profiles, p.Profiles...), cmp.Or(f.Intervals, p.Intervals)
 		for at, c := range p.Confirmed {
-			confirmed[placeOf(p.Choices[at])], confirmed[placeOf(c)] = c, c
+			confirmed[choiceKey(p.Choices[at])], confirmed[choiceKey(c)] = c, c
 		}
 	}
 	if !slices.ContainsFunc(f.Choices, func(c report.Choice) bool { return c.Refused == "" }) && len(f.Choices) > 0 {
 		return nil, &step.RefusedError{Err: errors.New(f.Choices[0].Refused)}
 	}
-	rank(f, stages)
+	rankChoices(f, stages)
 	for settled := false; !settled; { // each time others are recommended
-		settled = settle(f, stages, confirmed)
+		settled = applyConfirmed(f, stages, confirmed)
 	}
 	return f, nil
 }
 
 // Head returns the result of the search without choices, which is the same for all parts.
 func (s *Search) Head() report.Fit {
-	return *s.begin()
+	return *s.newReport()
 }

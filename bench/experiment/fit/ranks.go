@@ -40,11 +40,11 @@ func pipelines(m models.Model, c models.Case, gpus int, half bool) (all []string
 	if gpus < 2 || c.AMP == "fp16" || c.Accumulate > 1 || c.Offload || !c.Objective.IsZero() {
 		return nil
 	}
-	if gpus <= mostStages {
+	if gpus <= maxPipelineStages {
 		all = append(all, fmt.Sprintf("pp:micro=%d", gpus))
 	}
 	nodes := gpus / gpusOfNode
-	if nodes < 2 || nodes > mostStages || gpus%gpusOfNode > 0 {
+	if nodes < 2 || nodes > maxPipelineStages || gpus%gpusOfNode > 0 {
 		return all
 	}
 	way := fmt.Sprintf("pp:pp=%d", nodes)
@@ -103,14 +103,14 @@ func expertParallel(m models.Model, c models.Case, gpus int) (all []string) {
 	return all
 }
 
-// longRow is the number of tokens from which rows are shared by ranks, too.
-const longRow = 32_768
+// longSequence is the number of tokens from which rows are shared by ranks, too.
+const longSequence = 32_768
 
 // contextParallel returns the strategies that share each sequence (PyTorch's context_parallel, in half precision).
 func contextParallel(m models.Model, c models.Case, gpus int) (all []string) {
 	length := c.Settings["seq-len"]
 	fp32 := c.AMP == models.NoAutocast && c.Weights != "bf16" && c.Weights != "fp16"
-	if !m.Levers.Context || length < longRow || fp32 || !c.Objective.IsZero() {
+	if !m.Levers.Context || length < longSequence || fp32 || !c.Objective.IsZero() {
 		return nil
 	}
 	for n := 2; n <= gpusOfNode && n <= gpus; n *= 2 {
@@ -121,8 +121,8 @@ func contextParallel(m models.Model, c models.Case, gpus int) (all []string) {
 	return all
 }
 
-// mostStages is the largest number of stages of a pipeline that is searched.
-const mostStages = 64
+// maxPipelineStages is the largest number of stages of a pipeline that is searched.
+const maxPipelineStages = 64
 
 // What is shared by ranks, as messages say it.
 const (
@@ -130,9 +130,9 @@ const (
 	sharedExperts = "expert parallelism"
 )
 
-// selective returns the kind of parallelism of a strategy that only some models support; empty for strategies that all
-// do.
-func selective(s *models.Strategy) string {
+// specialParallelism returns the kind of parallelism of a strategy that only some models support; empty for strategies
+// that all do.
+func specialParallelism(s *models.Strategy) string {
 	switch {
 	case s == nil:
 		return ""
@@ -154,7 +154,7 @@ func dropRefused(f *report.Fit) {
 	}
 	reasons, works := map[string]string{}, map[string]bool{}
 	f.Choices = slices.DeleteFunc(f.Choices, func(c report.Choice) bool {
-		name := selective(c.Case.Strategy)
+		name := specialParallelism(c.Case.Strategy)
 		switch {
 		case name == "":
 			return false
@@ -179,17 +179,17 @@ func (s *Search) batchesOf(c models.Case) int { return max(1, c.Batches()) }
 // surveys reports whether configurations are interpolated, and only recommendations are replayed.
 func (s *Search) surveys() bool {
 	return s.Ranks.Strategy == AnyStrategy || !s.SeqLen && len(s.GPUs) > 1 &&
-		len(s.GPUs)*max(s.Whole, len(s.Cases)) > mostExact
+		len(s.GPUs)*max(s.CaseCount, len(s.Cases)) > maxExactCases
 }
 
-// mostExact is how many configurations on several GPUs are searched exactly, so that each row
+// maxExactCases is how many configurations on several GPUs are searched exactly, so that each row
 // is what the GPU alone would have. Of more, that holds for what is recommended.
-const mostExact = 100
+const maxExactCases = 100
 
 // leastGPUs returns the smallest power of two of GPUs, or the number of the search, on which
 // a configuration fits with one sample; zero if none does.
 func (s *Search) leastGPUs(ctx context.Context) (int, error) {
-	cases := frugal(s.Cases)
+	cases := smallestCases(s.Cases)
 	for n := 1; ; n = min(2*n, s.Ranks.GPUs) {
 		tried := map[models.Key]bool{}
 		for _, c := range cases {
@@ -198,7 +198,7 @@ func (s *Search) leastGPUs(ctx context.Context) (int, error) {
 			} else {
 				c.GPUs = n
 			}
-			c.Accumulate = step.RecordedSteps(c.Accumulate)
+			c.Accumulate = step.StepsToRecord(c.Accumulate)
 			if tried[c.Key()] {
 				continue
 			}
@@ -214,11 +214,11 @@ func (s *Search) leastGPUs(ctx context.Context) (int, error) {
 	}
 }
 
-// frugal returns the cases that need the least memory, the smallest need first; of cases that differ only in
+// smallestCases returns the cases that need the least memory, the smallest need first; of cases that differ only in
 // checkpointing and options of fully_shard, only the smallest.
-func frugal(cases []models.Case) []models.Case {
+func smallestCases(cases []models.Case) []models.Case {
 	cases = slices.Clone(cases)
-	slices.SortStableFunc(cases, func(a, b models.Case) int { return cmp.Compare(frugality(b), frugality(a)) })
+	slices.SortStableFunc(cases, func(a, b models.Case) int { return cmp.Compare(savingRank(b), savingRank(a)) })
 	seen := map[models.Key]bool{}
 	return slices.DeleteFunc(cases, func(c models.Case) bool {
 		like := c
@@ -235,8 +235,8 @@ func frugal(cases []models.Case) []models.Case {
 	})
 }
 
-// frugality estimates how little memory a configuration is likely to need.
-func frugality(c models.Case) int {
+// savingRank estimates how little memory a configuration is likely to need.
+func savingRank(c models.Case) int {
 	n := 0
 	if c.Checkpointing {
 		n += 2
@@ -256,14 +256,14 @@ func (s *Search) fitsOne(ctx context.Context, c models.Case) (bool, error) {
 		if q, err = s.batchSearch(setup, s.GPUs[0]); err != nil {
 			return false, err
 		}
-		defer q.judge.End()
-		q.judge.Ceiling = q.judge.Budget.Limit()
+		defer q.judge.FreeRecordings()
+		q.judge.MemoryCap = q.judge.Budget.Limit()
 		t, tried := q.try(ctx, 1, c.Accumulate)
 		if err = tried; err == nil {
 			return t.Need <= q.judge.Budget.Limit(), nil
 		}
 	}
-	if step.Refused(err) || errors.Is(err, trace.ErrBeyond) {
+	if step.IsRefused(err) || errors.Is(err, trace.ErrBeyond) {
 		return false, nil
 	}
 	return false, err

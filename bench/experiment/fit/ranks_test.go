@@ -39,7 +39,10 @@ func TestASearchOfStrategiesTriesWhatPyTorchTakes(t *testing.T) {
 	titan := own
 	titan.Levers.Context = true
 	require.Subset(t, StrategiesFor(titan, fp32, 8),
-		[]string{"tp:tp=2,sequence=true,loss=true,mp=bf16", "tp:tp=8,sequence=true,loss=true"}, "all parameters are shared")
+		[]string{
+			"tp:tp=2,sequence=true,loss=true,mp=bf16",
+			"tp:tp=8,sequence=true,loss=true",
+		}, "all parameters are shared")
 	require.Contains(t, StrategiesFor(titan, fp32, 16), "pp:pp=2,tp=8,sequence=true,loss=true")
 	mixture := own
 	mixture.Levers.Experts = 12
@@ -89,8 +92,8 @@ func TestASearchLooksAroundTheBest(t *testing.T) {
 		require.False(t, seen[keyOf(choice.Case.Case)], choice.Case.Strategy.String())
 		seen[keyOf(choice.Case.Case)] = true
 	}
-	require.Equal(t, 1, f.Parallel.Least)
-	wraps := s.wraps(c)
+	require.Equal(t, 1, f.Parallel.MinGPUs)
+	wraps := s.wrapVariants(c)
 	require.Contains(t, wraps, []string{"model.layers.*", "model.embed_tokens", "lm_head"})
 	require.Contains(t, wraps, []string{"model.layers.*", "model.layers.*.self_attn", "model.layers.*.mlp"})
 
@@ -104,7 +107,7 @@ func TestASearchLooksAroundTheBest(t *testing.T) {
 	d := two.Default
 	d.Batch = 1
 	both := Search{Model: two}
-	require.Contains(t, both.wraps(d), []string{"encoder.block.*", "decoder.block.*"})
+	require.Contains(t, both.wrapVariants(d), []string{"encoder.block.*", "decoder.block.*"})
 }
 
 // On one GPU a search of several strategies says of what fits nowhere, and of what fits with
@@ -211,7 +214,7 @@ func TestCasesThatAutocastLeavesAloneHaveTheRowsOfEachAlone(t *testing.T) {
 			s.Cases = append(s.Cases, c)
 		}
 		before := executor.Trials()
-		v, err := s.look(t.Context(), s.Cases)
+		v, err := s.surveyCases(t.Context(), s.Cases)
 		require.NoError(t, err)
 		return v.choices, executor.Trials() - before
 	}

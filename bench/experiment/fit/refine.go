@@ -17,7 +17,7 @@ func (s *Search) refine(ctx context.Context, f *report.Fit) error {
 	var cases []models.Case
 	for _, l := range leaders(f) {
 		c := l.Case
-		for _, text := range s.finer(l) {
+		for _, text := range s.finerStrategies(l) {
 			strategy, err := models.ParseStrategy(text)
 			if err != nil {
 				return err
@@ -51,13 +51,13 @@ func (s *Search) extend(ctx context.Context, f *report.Fit, cases []models.Case)
 	if len(cases) == 0 {
 		return nil, nil
 	}
-	v, err := s.look(ctx, cases)
+	v, err := s.surveyCases(ctx, cases)
 	if err != nil {
 		return nil, err
 	}
 	added := lists.Filter(v.choices, func(c report.Choice) bool { return c.Refused == "" })
 	f.Choices = append(f.Choices, added...)
-	rank(f, s.Model.Stages)
+	rankChoices(f, s.Model.Stages)
 	return added, nil
 }
 
@@ -67,9 +67,9 @@ func keyOf(c models.Case) models.Key {
 	return c.Key()
 }
 
-// leader is a case whose neighbors are searched. Both values are samples per second: possible if no pipeline stage ever
-// waited, and enough to be worth the search.
-type leader struct {
+// deviceLeader is a case whose neighbors are searched. Both values are samples per second: possible if no pipeline
+// stage ever waited, and enough to be worth the search.
+type deviceLeader struct {
 	models.Case
 	possible, enough float64
 }
@@ -79,7 +79,7 @@ type leader struct {
 // pipeline is compared as if its stages never waited (see [models.Strategy.Bubble]), since more micro-batches come
 // close to that. A pipeline that does not fit with single samples does not fit with more micro-batches, which add
 // buffers and outputs, nor with more stages per rank, which hold more samples at a time.
-func leaders(f *report.Fit) []leader {
+func leaders(f *report.Fit) []deviceLeader {
 	type kind struct {
 		device, stage, strategy string
 		recomputed              bool
@@ -103,15 +103,15 @@ func leaders(f *report.Fit) []leader {
 			best[k] = c
 		}
 	}
-	var out []leader
+	var out []deviceLeader
 	for _, k := range order {
 		c := best[k]
 		if k.strategy == models.PP && !c.Fits() {
 			continue
 		}
-		l := leader{
+		l := deviceLeader{
 			c.Case.Case, c.SamplesPerSecond * c.Case.Strategy.Bubble(c.Case.GPUs),
-			nearlyAsFast * fastest[gpu{k.device, k.stage}],
+			nearlyAsFastShare * fastest[gpu{k.device, k.stage}],
 		}
 		if l.possible >= l.enough {
 			out = append(out, l)
@@ -120,9 +120,9 @@ func leaders(f *report.Fit) []leader {
 	return out
 }
 
-// nearlyAsFast is the share of the fastest case's samples per second from which on a case is
+// nearlyAsFastShare is the share of the fastest case's samples per second from which on a case is
 // looked around: finer options seldom gain more than the rest.
-const nearlyAsFast = 0.9
+const nearlyAsFastShare = 0.9
 
 // better reports whether a choice trains faster than another, or needs less memory if neither fits.
 func better(a, b report.Choice) bool {
@@ -133,8 +133,8 @@ func better(a, b report.Choice) bool {
 		a.Estimate.Device.Bytes < b.Estimate.Device.Bytes
 }
 
-// finer returns the strategy of a case with other options.
-func (s *Search) finer(l leader) []string {
+// finerStrategies returns the strategy of a case with other options.
+func (s *Search) finerStrategies(l deviceLeader) []string {
 	c := l.Case
 	var out []string
 	try := func(change func(o *models.Strategy)) {
@@ -188,7 +188,7 @@ func (s *Search) finerShards(c models.Case, try func(change func(o *models.Strat
 	if c.Strategy.MP != "" {
 		try(func(o *models.Strategy) { o.Reduce = o.MP })
 	}
-	for _, wrap := range s.wraps(c) {
+	for _, wrap := range s.wrapVariants(c) {
 		try(func(o *models.Strategy) { o.Wrap = wrap })
 	}
 }
@@ -196,10 +196,10 @@ func (s *Search) finerShards(c models.Case, try func(change func(o *models.Strat
 // gpusOfNode is the usual number of GPUs of one machine, within which links are fast.
 const gpusOfNode = 8
 
-// wraps returns patterns of modules that fully_shard could wrap. By default it wraps the modules of the longest list
-// (the blocks). The patterns add all lists of modules, large modules outside of lists (embeddings, the output layer),
-// and large modules inside the blocks.
-func (s *Search) wraps(c models.Case) [][]string {
+// wrapVariants returns patterns of modules that fully_shard could wrap. By default it wraps the modules of the longest
+// list (the blocks). The patterns add all lists of modules, large modules outside of lists (embeddings, the output
+// layer), and large modules inside the blocks.
+func (s *Search) wrapVariants(c models.Case) [][]string {
 	c, err := s.Model.Complete(c)
 	if err != nil {
 		return nil
@@ -216,9 +216,9 @@ func (s *Search) wraps(c models.Case) [][]string {
 		size[p.Path] = p.Parameters
 	}
 	for _, p := range parts {
-		pattern := starred(p.Path)
+		pattern := wildcardName(p.Path)
 		parent := strings.TrimSuffix(p.Path, path.Ext(p.Path))
-		switch outer := starred(parent); {
+		switch outer := wildcardName(parent); {
 		case p.Block:
 			blocks, listed = lists.Union(blocks, pattern), lists.Union(listed, pattern)
 		case p.Path == "" || p.Parameters == 0:
@@ -226,7 +226,7 @@ func (s *Search) wraps(c models.Case) [][]string {
 			listed = lists.Union(listed, pattern)
 		case slices.Contains(blocks, outer) && 5*p.Parameters >= size[parent]:
 			within = lists.Union(within, pattern)
-		case !strings.Contains(pattern, "*") && 20*p.Parameters >= size[""] && !holds(parts, p.Path):
+		case !strings.Contains(pattern, "*") && 20*p.Parameters >= size[""] && !containsModule(parts, p.Path):
 			beside = lists.Union(beside, pattern)
 		}
 	}
@@ -249,8 +249,8 @@ func (s *Search) wraps(c models.Case) [][]string {
 	return out
 }
 
-// starred returns a path with stars in place of numbers.
-func starred(module string) string {
+// wildcardName returns a path with stars in place of numbers.
+func wildcardName(module string) string {
 	names := strings.Split(module, ".")
 	for i, n := range names {
 		if n != "" && strings.Trim(n, "0123456789") == "" {
@@ -260,7 +260,7 @@ func starred(module string) string {
 	return strings.Join(names, ".")
 }
 
-// holds reports whether a module holds others.
-func holds(parts []models.Part, module string) bool {
+// containsModule reports whether a module holds others.
+func containsModule(parts []models.Part, module string) bool {
 	return slices.ContainsFunc(parts, func(p models.Part) bool { return strings.HasPrefix(p.Path, module+".") })
 }

@@ -34,11 +34,11 @@ type survey struct {
 // run fills in all choices. Libraries choose kernels by the compute capability, and PyTorch refuses some by it, so the
 // GPUs of a kind have the same.
 func (v *survey) run(ctx context.Context) error {
-	kinds := step.Kinds(v.search.GPUs)
+	kinds := step.GroupGPUs(v.search.GPUs)
 	done := v.search.Progress.Counting("configurations", len(kinds)*len(v.search.Cases))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))
-	for _, alike := range v.alike() {
+	for _, alike := range v.groupSimilar() {
 		g.Go(func() error {
 			defer func() {
 				for range len(kinds) * len(alike) {
@@ -51,9 +51,9 @@ func (v *survey) run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// alike groups the cases, by number: a case without autocast follows the bf16 case that is otherwise equal, since their
-// steps may be equal.
-func (v *survey) alike() (all [][]int) {
+// groupSimilar groups the cases, by number: a case without autocast follows the bf16 case that is otherwise equal,
+// since their steps may be equal.
+func (v *survey) groupSimilar() (all [][]int) {
 	of := map[models.Key]int{}
 	for i, c := range v.search.Cases {
 		if c.AMP == "bf16" {
@@ -79,7 +79,7 @@ func (v *survey) alike() (all [][]int) {
 // use its recordings.
 func (v *survey) configurations(ctx context.Context, kinds [][]int, alike []int) error {
 	lines, err := v.configuration(ctx, kinds, alike[0], nil)
-	if slices.ContainsFunc(lines, func(l line) bool { return l.cast }) {
+	if slices.ContainsFunc(lines, func(l sampledCurve) bool { return l.cast }) {
 		lines = nil
 	}
 	for _, at := range alike[1:] {
@@ -90,9 +90,9 @@ func (v *survey) configurations(ctx context.Context, kinds [][]int, alike []int)
 	return err
 }
 
-// line holds the recordings of one configuration at a few batch sizes, from which estimates for all GPUs of an
+// sampledCurve holds the recordings of one configuration at a few batch sizes, from which estimates for all GPUs of an
 // architecture are interpolated.
-type line struct {
+type sampledCurve struct {
 	batches []int
 	samples map[int]planner.Sample
 	// seconds are step times of the smallest and the largest of the batches, by GPU.
@@ -103,24 +103,26 @@ type line struct {
 
 // configuration fills in the choices of one configuration on all GPUs, grouped by kind, by interpolation: from known
 // lines, or else from new ones. It returns the lines; nil if the configuration is refused on some GPUs.
-func (v *survey) configuration(ctx context.Context, kinds [][]int, at int, known []line) (lines []line, err error) {
+func (v *survey) configuration(
+	ctx context.Context, kinds [][]int, at int, known []sampledCurve,
+) (lines []sampledCurve, err error) {
 	s, c := v.search, v.search.Cases[at]
 	steps := c.Accumulate
 	if s.Effective > 0 {
 		steps = 2
 	}
-	c.Accumulate = step.RecordedSteps(steps)
+	c.Accumulate = step.StepsToRecord(steps)
 	setup, cause := step.New(s.Model, c, s.Evidence)
 	switch {
 	case cause != nil:
 	case known != nil:
 		lines = known
 	case len(s.GPUs) == 1:
-		lines, cause = v.approach(ctx, setup, s.GPUs[0])
+		lines, cause = v.narrowCurves(ctx, setup, s.GPUs[0])
 	default:
-		lines, cause = v.draw(ctx, setup, kinds)
+		lines, cause = v.sampleCurves(ctx, setup, kinds)
 	}
-	if step.Refused(cause) && len(kinds) > 1 { // maybe on one of them alone
+	if step.IsRefused(cause) && len(kinds) > 1 { // maybe on one of them alone
 		for i := range kinds {
 			if _, err := v.configuration(ctx, kinds[i:i+1], at, nil); err != nil {
 				return nil, err
@@ -144,17 +146,17 @@ func (v *survey) configuration(ctx context.Context, kinds [][]int, at int, known
 	return lines, nil
 }
 
-// draw records a configuration at a few batch sizes, on the first GPU of each kind.
-func (v *survey) draw(ctx context.Context, setup *step.Setup, kinds [][]int) ([]line, error) {
+// sampleCurves records a configuration at a few batch sizes, on the first GPU of each kind.
+func (v *survey) sampleCurves(ctx context.Context, setup *step.Setup, kinds [][]int) ([]sampledCurve, error) {
 	s, batches := v.search, v.batches()
-	lines := make([]line, len(kinds))
+	lines := make([]sampledCurve, len(kinds))
 	for k := range lines {
-		lines[k] = line{batches: batches, samples: map[int]planner.Sample{}, seconds: map[int][]float64{}}
+		lines[k] = sampledCurve{batches: batches, samples: map[int]planner.Sample{}, seconds: map[int][]float64{}}
 	}
 	for _, batch := range batches {
 		ends := batch == batches[0] || batch == batches[len(batches)-1] // between which times are a line
 		for k, group := range kinds {
-			t := setup.KeepingMost().Trial(s.GPUs[group[0]], batch)
+			t := setup.WithLargestLoop().Trial(s.GPUs[group[0]], batch)
 			if ends {
 				t.Timed = lists.Map(group, func(i int) device.GPU { return s.GPUs[i] })
 			}
@@ -171,19 +173,19 @@ func (v *survey) draw(ctx context.Context, setup *step.Setup, kinds [][]int) ([]
 	return lines, nil
 }
 
-// approach records a configuration on one GPU at the batch sizes of a search for the largest, until there are enough
-// for a line.
-func (v *survey) approach(ctx context.Context, setup *step.Setup, gpu device.GPU) ([]line, error) {
+// narrowCurves records a configuration on one GPU at the batch sizes of a search for the largest, until there are
+// enough for a line.
+func (v *survey) narrowCurves(ctx context.Context, setup *step.Setup, gpu device.GPU) ([]sampledCurve, error) {
 	s, timed := v.search, []device.GPU{gpu}
 	q, err := s.batchSearch(setup, gpu)
 	if err != nil {
 		return nil, err
 	}
 	const enough = 3
-	l := line{samples: map[int]planner.Sample{}, seconds: map[int][]float64{}}
+	l := sampledCurve{samples: map[int]planner.Sample{}, seconds: map[int][]float64{}}
 	estimate := func(batch int) (planner.Estimate, error) {
 		if _, tried := l.samples[batch]; !tried && len(l.samples) < enough {
-			t := setup.KeepingMost().Trial(gpu, batch)
+			t := setup.WithLargestLoop().Trial(gpu, batch)
 			t.Timed = timed
 			r, err := setup.Try(ctx, t)
 			if err != nil {
@@ -200,14 +202,14 @@ func (v *survey) approach(ctx context.Context, setup *step.Setup, gpu device.GPU
 		}
 		return interpolated(batch)
 	}
-	largest, err := q.search(&planner.Search{Begin: q.begin, Need: func(batch int) (int64, error) {
+	largest, err := q.search(&planner.Search{Begin: q.start, Need: func(batch int) (int64, error) {
 		e, err := estimate(batch)
 		return q.judge.Budget.Need(e), err
 	}})
 	if err == nil {
 		_, err = estimate(q.describedBatch(largest))
 	}
-	if step.Refused(err) { // maybe one sample alone
+	if step.IsRefused(err) { // maybe one sample alone
 		_, err = estimate(2)
 	}
 	if _, one := l.samples[1]; err == nil && !one && len(l.samples) == 1 {
@@ -217,12 +219,12 @@ func (v *survey) approach(ctx context.Context, setup *step.Setup, gpu device.GPU
 		return nil, err
 	}
 	l.batches = slices.Sorted(maps.Keys(l.samples))
-	return []line{l}, nil
+	return []sampledCurve{l}, nil
 }
 
 // estimator estimates batch sizes on a GPU by a configuration's line.
 func (v *survey) estimator(setup *step.Setup, gpu device.GPU,
-	l line,
+	l sampledCurve,
 ) (func(batch int) (planner.Estimate, error), error) {
 	p, err := setup.Planner(gpu, slices.Collect(maps.Values(l.samples))...)
 	return p.Estimate, err
@@ -242,7 +244,7 @@ func (v *survey) batches() []int {
 }
 
 // add adds the result of a trial at a batch size to the line of its kind of GPU.
-func (v *survey) add(l *line, batch int, r *step.Result, timed []device.GPU) error {
+func (v *survey) add(l *sampledCurve, batch int, r *step.Result, timed []device.GPU) error {
 	l.samples[batch] = r.Sample()
 	l.cast = l.cast || !r.Facts.Uncast
 	for k, load := range r.Loads {
@@ -264,7 +266,7 @@ func seconds(speed steptime.Efficiency, load steptime.Load) float64 {
 }
 
 // choice finds the largest batch size on a GPU by interpolation.
-func (v *survey) choice(setup *step.Setup, l line, group []int, index, steps int) (report.Choice, error) {
+func (v *survey) choice(setup *step.Setup, l sampledCurve, group []int, index, steps int) (report.Choice, error) {
 	s, gpu := v.search, v.search.GPUs[index]
 	q, err := s.batchSearch(setup, gpu)
 	if err != nil {
@@ -282,15 +284,16 @@ func (v *survey) choice(setup *step.Setup, l line, group []int, index, steps int
 	if err != nil {
 		return report.Choice{}, err
 	}
-	gpus, batch := s.batchesOf(setup.Case()), rounded(largest, s.Multiple)
+	gpus, batch := s.batchesOf(setup.Case()), roundDown(largest, s.Multiple)
 	if s.Effective > 0 && largest > 0 {
 		batch, steps = planner.Split((s.Effective+gpus-1)/gpus, largest, s.Multiple)
 	}
 	c := report.CaseOf(s.Model, setup.Case()).Short()
 	c.Accumulate = steps
 	out := report.Choice{
-		Device: step.SimName(gpu), Case: c, Own: s.own(setup.Case()), Largest: largest, Capped: largest == s.MaxBatch,
-		Batch: batch, EffectiveBatch: batch * steps * gpus,
+		Device: step.SimName(gpu), Case: c, IsAuthorsOwn: s.isOwnCase(setup.Case()), Largest: largest,
+		LargestIsCapped: largest == s.MaxBatch,
+		Batch:           batch, EffectiveBatch: batch * steps * gpus,
 	}
 	out.NotAdvised = s.notAdvised(gpu, setup.Case())
 	e, err := estimate(q.describedBatch(batch))
@@ -302,14 +305,14 @@ func (v *survey) choice(setup *step.Setup, l line, group []int, index, steps int
 	if batch == 0 {
 		return out, nil
 	}
-	out.StepSeconds = l.at(batch, slices.Index(group, index)) * float64(steps) / float64(setup.Case().Accumulate)
-	pace(&out)
+	out.StepSeconds = l.secondsAt(batch, slices.Index(group, index)) * float64(steps) / float64(setup.Case().Accumulate)
+	setSamplesPerSecond(&out)
 	return out, nil
 }
 
-// at returns the step time in seconds at a batch size on a GPU, extrapolated linearly; it is
+// secondsAt returns the step time in seconds at a batch size on a GPU, extrapolated linearly; it is
 // never less than in proportion to the smallest recorded batch size.
-func (l line) at(batch, index int) float64 {
+func (l sampledCurve) secondsAt(batch, index int) float64 {
 	a := l.batches[0]
 	first := l.seconds[a][index]
 	if len(l.batches) == 1 {
@@ -325,35 +328,35 @@ func (l line) at(batch, index int) float64 {
 // keys of the choices that they replace, and by their own.
 func (s *Search) confirm(ctx context.Context, f *report.Fit) (confirmed map[string]report.Choice, err error) {
 	confirmed = map[string]report.Choice{}
-	for settled := !s.surveys(); !settled; settled = settle(f, s.Model.Stages, confirmed) {
+	for settled := !s.surveys(); !settled; settled = applyConfirmed(f, s.Model.Stages, confirmed) {
 		var open []report.Choice
 		for _, c := range f.Choices {
-			if _, done := confirmed[placeOf(c)]; c.Recommended && !done {
+			if _, done := confirmed[choiceKey(c)]; c.Recommended && !done {
 				open = append(open, c)
 			}
 		}
-		exact, err := s.replayed(ctx, open)
+		exact, err := s.replayChoices(ctx, open)
 		if err != nil {
 			return nil, err
 		}
 		for i, c := range exact {
-			confirmed[placeOf(open[i])], confirmed[placeOf(c)] = c, c
+			confirmed[choiceKey(open[i])], confirmed[choiceKey(c)] = c, c
 		}
 	}
 	return confirmed, nil
 }
 
-// settle replaces recommended choices by their replays and ranks all again. It reports whether nothing was left to
-// replace.
-func settle(f *report.Fit, stages []string, confirmed map[string]report.Choice) (settled bool) {
+// applyConfirmed replaces recommended choices by their replays and ranks all again. It reports whether nothing was left
+// to replace.
+func applyConfirmed(f *report.Fit, stages []string, confirmed map[string]report.Choice) (settled bool) {
 	settled = true
 	for i, c := range f.Choices {
-		if exact, ok := confirmed[placeOf(c)]; ok && c.Recommended {
+		if exact, ok := confirmed[choiceKey(c)]; ok && c.Recommended {
 			settled = settled && c.Estimate == exact.Estimate && c.Batch == exact.Batch
 			f.Choices[i] = exact
 		}
 	}
-	rank(f, stages)
+	rankChoices(f, stages)
 	return settled
 }
 
@@ -366,15 +369,15 @@ func (s *Search) gpus() map[string]device.GPU {
 	return all
 }
 
-// replayed searches choices exactly, each on its GPU from its batch.
-func (s *Search) replayed(ctx context.Context, choices []report.Choice) ([]report.Choice, error) {
+// replayChoices searches choices exactly, each on its GPU from its batch.
+func (s *Search) replayChoices(ctx context.Context, choices []report.Choice) ([]report.Choice, error) {
 	if len(choices) == 0 {
 		return nil, nil
 	}
 	gpus := s.gpus()
 	exact := make([]report.Choice, len(choices))
 	order := lists.Map(choices, func(c report.Choice) device.GPU { return gpus[c.Device] })
-	return exact, progress.Each(ctx, s.Progress, "recommendations", step.InTurn(order, func(i int) models.Key {
+	return exact, progress.Each(ctx, s.Progress, "recommendations", step.OrderForSharing(order, func(i int) models.Key {
 		return keyOf(choices[i].Case.Case)
 	}),
 		func(ctx context.Context, _, i int) error {

@@ -66,10 +66,10 @@ func TestWhatDoesNotFitOnReplayMakesWay(t *testing.T) {
 	}
 	f := &report.Fit{Devices: []report.Device{{Name: "sim:t4"}}}
 	f.Choices = []report.Choice{row("fp16", 8, 20), row("bf16", 8, 10), row("", 4, 5)}
-	rank(f, []string{"full"})
-	confirmed := map[string]report.Choice{placeOf(f.Choices[0]): row("fp16", 0, 0)}
-	require.False(t, settle(f, []string{"full"}, confirmed))
-	require.True(t, settle(f, []string{"full"}, confirmed))
+	rankChoices(f, []string{"full"})
+	confirmed := map[string]report.Choice{choiceKey(f.Choices[0]): row("fp16", 0, 0)}
+	require.False(t, applyConfirmed(f, []string{"full"}, confirmed))
+	require.True(t, applyConfirmed(f, []string{"full"}, confirmed))
 	require.EqualValues(t, "bf16", f.Choices[0].Case.AMP)
 	require.True(t, f.Choices[0].Recommended)
 	require.EqualValues(t, "fp16", f.Choices[2].Case.AMP)
@@ -82,7 +82,7 @@ func TestSurveyRecommendsWhatASearchOfFewWould(t *testing.T) {
 	s.Cases = s.Cases[:2]
 	few, err := Run(t.Context(), s)
 	require.NoError(t, err)
-	s.Whole = mostExact
+	s.CaseCount = maxExactCases
 	many, err := Run(t.Context(), s)
 	require.NoError(t, err)
 	for i, c := range many.Choices {

@@ -20,7 +20,9 @@ import (
 
 // Describe records a model to find what its page shows beyond the registry: element counts of each stage, the tensors
 // of a batch, attention backends by precision, and the guide's values beside vprof's.
-func Describe(ctx context.Context, m models.Model, gpu device.GPU, residuals step.Residuals) (*report.Model, error) {
+func Describe(
+	ctx context.Context, m models.Model, gpu device.GPU, residuals step.ResidualsFunc,
+) (*report.Model, error) {
 	out := &report.Model{GPU: gpu.Name}
 	tasks := m.Tasks
 	if len(tasks) == 0 {
@@ -47,7 +49,7 @@ func Describe(ctx context.Context, m models.Model, gpu device.GPU, residuals ste
 	if out.Attention, err = attentionOf(ctx, m, gpu); err != nil && !errors.As(err, new(*step.RefusedError)) {
 		return nil, err
 	}
-	out.Claims, err = claims.Answered(ctx, m, gpu, residuals)
+	out.Claims, err = claims.AnsweredClaims(ctx, m, gpu, residuals)
 	return out, err
 }
 

@@ -19,109 +19,109 @@ import (
 
 // Ways to find what a change saves.
 const (
-	tried    = "tried"
-	replayed = "replayed"
-	estimate = "estimate"
+	triedSource    = "tried"
+	replayedSource = "replayed"
+	estimateSource = "estimate"
 )
 
-// mostAgain limits the second run of a script that ended before changes were tried.
-const mostAgain = 20 * time.Second
+// maxRetryTime limits the second run of a script that ended before changes were tried.
+const maxRetryTime = 20 * time.Second
 
 // TryChanges runs the command again for a few steps in which the hook tries changes. It does so only if the script
-// ended by itself before its hook had tried all, and took at most mostAgain. Results count as the first run's.
+// ended by itself before its hook had tried all, and took at most maxRetryTime. Results count as the first run's.
 func (o *Outcome) TryChanges(ctx context.Context) error {
-	all := len(o.of("tried")) > 0 && len(o.of("cut")) == 0
+	all := len(o.eventsOfRank("tried")) > 0 && len(o.eventsOfRank("cut")) == 0
 	if !o.End().Untried || all || o.Kind() != Fits || o.KeepFiles || o.Device != "" ||
-		o.Seconds > mostAgain.Seconds() {
+		o.Seconds > maxRetryTime.Seconds() {
 		return nil
 	}
 	c := o.Command
-	c.Steps, c.Brief, c.Timeout = 2, true, mostAgain
-	c.Stdin, c.Stdout, c.Stderr, c.Told = nil, nil, nil, nil
+	c.Steps, c.Brief, c.Timeout = 2, true, maxRetryTime
+	c.Stdin, c.Stdout, c.Stderr, c.OnEvent = nil, nil, nil, nil
 	again, err := Run(ctx, c)
 	if err != nil {
 		return err
 	}
 	o.events = slices.DeleteFunc(o.events, func(e Event) bool { return e.Name == "tried" })
-	for _, e := range again.of("tried") {
+	for _, e := range again.eventsOfRank("tried") {
 		e.PID = o.Trained()
 		o.events = append(o.events, e)
 	}
 	return nil
 }
 
-// leastSaving is the share of the peak below which a change is not worth a line.
-const leastSaving = 0.01
+// minSavingShare is the share of the peak below which a change is not worth a line.
+const minSavingShare = 0.01
 
 // remedies returns the changes that would need less memory than a run: changes that the hook tried in further steps,
 // replays with other allocator settings, and estimates from the breakdown of the peak.
-func (o *Outcome) remedies(ctx context.Context, run *report.Run, held step.Held) ([]report.Remedy, error) {
+func (o *Outcome) remedies(ctx context.Context, run *report.Run, held step.LiveBuffers) ([]report.Remedy, error) {
 	var all []report.Remedy
 	add := func(what, how string, saves int64) {
-		if float64(saves) >= leastSaving*float64(run.Reserved) {
+		if float64(saves) >= minSavingShare*float64(run.Reserved) {
 			all = append(all, report.Remedy{What: what, How: how, Saves: saves})
 		}
 	}
-	other, evaluation := peaksBeside(run.Phases)
-	for _, e := range o.of("tried") {
+	other, evaluation := trainingAndEvaluationPeaks(run.Phases)
+	for _, e := range o.eventsOfRank("tried") {
 		if e.Text != "" {
-			add(e.Text, tried, min(e.Allocated-e.PeakAllocated, run.Allocated-other))
+			add(e.Text, triedSource, min(e.Allocated-e.PeakAllocated, run.Allocated-other))
 		} else if o.End().Benchmark {
-			add("torch.backends.cudnn.benchmark = False, whose trials of algorithms have the peak", tried,
+			add("torch.backends.cudnn.benchmark = False, whose trials of algorithms have the peak", triedSource,
 				min(run.Allocated-e.Allocated, run.Allocated-other))
 		}
 	}
-	for _, e := range o.of("estimate") {
-		add(e.Text, estimate, e.Allocated)
+	for _, e := range o.eventsOfRank("estimate") {
+		add(e.Text, estimateSource, e.Allocated)
 	}
 	evaluates := func(p *program.Phase) bool { return p.Name == "evaluation" }
-	if kept, line, all := step.PeakOf(o.Program, evaluates).Repeated(3); kept > 0 && o.End().Graded != "" {
-		add("torch.no_grad() for the evaluation, whose batches keep graphs ("+o.End().Graded+")", estimate,
+	if kept, line, all := step.LiveAtPeakOf(o.Program, evaluates).RepeatedLine(3); kept > 0 && o.End().Graded != "" {
+		add("torch.no_grad() for the evaluation, whose batches keep graphs ("+o.End().Graded+")", estimateSource,
 			min(all, run.Allocated-evaluation))
 	} else if kept > 0 {
 		add("outputs of the evaluation brought to the host batch by batch ("+line+
-			"; eval_accumulation_steps of a Trainer)", estimate, min(kept, run.Allocated-evaluation))
+			"; eval_accumulation_steps of a Trainer)", estimateSource, min(kept, run.Allocated-evaluation))
 	}
-	for _, change := range rewrites {
-		if bytes, line := matching(held, change.line(), change.near()); bytes > 0 {
-			add(change.what+" ("+line+")", estimate, min(bytes, run.Allocated-other))
+	for _, change := range codeRemedies {
+		if bytes, line := bytesOfLines(held, change.line(), change.near()); bytes > 0 {
+			add(change.what+" ("+line+")", estimateSource, min(bytes, run.Allocated-other))
 		}
 	}
-	conf, saved := o.allocator(), step.Saved(o.Program)
-	there, err := saved.Without(ctx, step.Plentiful(o.GPU), conf)
+	conf, saved := o.allocator(), step.SavedForBackward(o.Program)
+	there, err := saved.PeaksWithout(ctx, step.WithUnlimitedMemory(o.GPU), conf)
 	if err != nil {
 		return nil, err
 	}
 	if lines := saved.Lines(1); len(lines) > 0 {
-		add("copies for the checkpoint on the host, one parameter after the other ("+lines[0].Name+")", replayed,
+		add("copies for the checkpoint on the host, one parameter after the other ("+lines[0].Name+")", replayedSource,
 			run.Reserved-there.Reserved)
 	}
 	if !conf.Expandable && o.Stubs != "" {
 		conf.Expandable = true
-		there, err := step.Simulate(ctx, o.Program, step.Plentiful(o.GPU), conf, 0)
+		there, err := step.Simulate(ctx, o.Program, step.WithUnlimitedMemory(o.GPU), conf, 0)
 		if err != nil {
 			return nil, err
 		}
-		add("PYTORCH_ALLOC_CONF="+report.ExpandableSegments, replayed, run.Reserved-there.Max.Reserved)
+		add("PYTORCH_ALLOC_CONF="+report.ExpandableSegments, replayedSource, run.Reserved-there.Max.Reserved)
 	}
 	slices.SortStableFunc(all, func(a, b report.Remedy) int { return cmp.Compare(b.Saves, a.Saves) })
 	budget := planner.Budget{Memory: o.GPU.Memory, Margin: planner.DefaultMargin}
 	for i := range all {
 		then := run.Device - all[i].Saves
-		all[i].Then = report.Interval{Bytes: then, Low: then, High: then}
-		all[i].Unsafe = report.Reason(budget.Judge(needOf(budget, run.Context, then-run.Context)))
+		all[i].NeedAfter = report.Interval{Bytes: then, Low: then, High: then}
+		all[i].Unsafe = report.Reason(budget.Judge(deviceNeed(budget, run.Context, then-run.Context)))
 	}
 	return all, nil
 }
 
-// peaksBeside returns the peaks outside of training steps, and outside of evaluation. Work after an evaluation in the
-// same step counts as evaluation, since it uses the evaluation's outputs.
-func peaksBeside(phases []report.Phase) (training, evaluation int64) {
+// trainingAndEvaluationPeaks returns the peaks outside of training steps, and outside of evaluation. Work after an
+// evaluation in the same step counts as evaluation, since it uses the evaluation's outputs.
+func trainingAndEvaluationPeaks(phases []report.Phase) (training, evaluation int64) {
 	for _, p := range phases {
 		evaluates := slices.ContainsFunc(phases, func(q report.Phase) bool {
 			return q.Step == p.Step && q.Name == "evaluation"
 		})
-		if !trains(p) || evaluates {
+		if !isTraining(p) || evaluates {
 			training = max(training, p.PeakAllocated)
 		}
 		if !evaluates {
@@ -131,8 +131,8 @@ func peaksBeside(phases []report.Phase) (training, evaluation int64) {
 	return training, evaluation
 }
 
-// rewrites are changes of lines of the user's source: of lines that match line and have near a match of near.
-var rewrites = []struct {
+// codeRemedies are changes of lines of the user's source: of lines that match line and have near a match of near.
+var codeRemedies = []struct {
 	what       string
 	line, near func() *regexp.Regexp
 }{
@@ -146,16 +146,16 @@ var rewrites = []struct {
 	},
 }
 
-// place has the file and the number of file:line:function.
-var place = pattern.Of(`^(.*):(\d+):[^:]*$`)
+// sourceLocation has the file and the number of file:line:function.
+var sourceLocation = pattern.Of(`^(.*):(\d+):[^:]*$`)
 
-// around is the number of lines before and after one that belong to the same computation.
-const around = 8
+// contextLines is the number of lines before and after one that belong to the same computation.
+const contextLines = 8
 
-// matching returns the bytes that matching lines of the user hold, and the line with most.
-func matching(held step.Held, line, near *regexp.Regexp) (sum int64, most string) {
+// bytesOfLines returns the bytes that matching lines of the user hold, and the line with most.
+func bytesOfLines(held step.LiveBuffers, line, near *regexp.Regexp) (sum int64, most string) {
 	for _, c := range held.Lines(20) {
-		if text, around := source(c.Name); line.MatchString(text) && near.MatchString(around) {
+		if text, around := sourceLine(c.Name); line.MatchString(text) && near.MatchString(around) {
 			if sum += c.Bytes; most == "" {
 				most = c.Name
 			}
@@ -164,9 +164,9 @@ func matching(held step.Held, line, near *regexp.Regexp) (sum int64, most string
 	return sum, most
 }
 
-// source returns the text of a line, file:line:function, and of the lines around it; empty if it cannot be read.
-func source(where string) (line, near string) {
-	parts := place().FindStringSubmatch(where)
+// sourceLine returns the text of a line, file:line:function, and of the lines around it; empty if it cannot be read.
+func sourceLine(where string) (line, near string) {
+	parts := sourceLocation().FindStringSubmatch(where)
 	if parts == nil {
 		return "", ""
 	}
@@ -176,5 +176,6 @@ func source(where string) (line, near string) {
 	if err != nil || number < 1 || number > len(lines) {
 		return "", ""
 	}
-	return lines[number-1], strings.Join(lines[max(0, number-1-around):min(len(lines), number+around)], "\n")
+	return lines[number-1], strings.Join(lines[max(0, number-1-contextLines):min(len(lines), number+contextLines)],
+		"\n")
 }

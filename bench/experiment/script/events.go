@@ -134,15 +134,15 @@ type Option struct {
 }
 
 // A log is the file that the hook appends events to.
-type log struct {
-	path string
-	told func(Event)
-	all  []Event
-	at   int64
+type eventLog struct {
+	path    string
+	onEvent func(Event)
+	all     []Event
+	at      int64
 }
 
 // read reads the events that were added since the last call, up to the last complete line.
-func (l *log) read() error {
+func (l *eventLog) read() error {
 	file, err := os.Open(l.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // no Python has begun
@@ -165,7 +165,7 @@ func (l *log) read() error {
 		var e Event
 		if json.Unmarshal(line, &e) == nil {
 			l.all = append(l.all, e)
-			l.told(e)
+			l.onEvent(e)
 		}
 	}
 }

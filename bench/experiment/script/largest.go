@@ -13,22 +13,22 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// usualRuns is the number of runs after which a search whose prediction was not true does not run again for one
+// usualSearchRuns is the number of runs after which a search whose prediction was not true does not run again for one
 // multiple.
-const usualRuns = 4
+const usualSearchRuns = 4
 
 // firstBatch is the batch size of the first run of a search.
 const firstBatch = 8
 
 // The second run takes this share of the batch that would fit if the weights, gradients and optimizer states of the
 // first alone did not grow with the batch, and at most so many times the one that would if all did.
-const nearly, mostWhole = 0.9, 4
+const secondRunShare, maxProportionalFactor = 0.9, 4
 
 // squareError is the share by which bytes that grow with the square of a batch may be off, since they are rounded.
 const squareError = 0.02
 
 // A Sized is a run of a command at a batch size.
-type Sized struct {
+type BatchRun struct {
 	Batch int
 	// Reserved are the bytes that it reserved, with growth of steps that were not run; zero where it did not fit.
 	Reserved int64
@@ -41,9 +41,9 @@ type Sized struct {
 	conf    allocator.Config
 }
 
-// Sized returns the outcome as a run at a batch size; r is its report.
-func (o *Outcome) Sized(batch int, r *report.Report) Sized {
-	sized := Sized{Batch: batch, program: o.Program, conf: o.allocator()}
+// BatchRun returns the outcome as a run at a batch size; r is its report.
+func (o *Outcome) BatchRun(batch int, r *report.Report) BatchRun {
+	sized := BatchRun{Batch: batch, program: o.Program, conf: o.allocator()}
 	if o.Kind() == Fits && len(r.Points) > 0 {
 		sized.Reserved, sized.Peaks = r.Points[0].Run.Reserved, map[string]int64{}
 		for _, p := range r.Points[0].Run.Phases {
@@ -56,26 +56,26 @@ func (o *Outcome) Sized(batch int, r *report.Report) Sized {
 	return sized
 }
 
-// batches is a search for the largest batch of a command. Each run costs minutes, so allocations between two runs are
-// interpolated and replayed.
-type batches struct {
+// batchSearch is a search for the largest batch of a command. Each run costs minutes, so allocations between two runs
+// are interpolated and replayed.
+type batchSearch struct {
 	gpu         device.GPU
 	need        func(reserved int64) int64
 	limit       int64
-	runs        []Sized // of known needs, ascending
-	fits, fails int     // the largest batch that fits, the smallest that does not; in multiples
+	runs        []BatchRun // of known needs, ascending
+	fits, fails int        // the largest batch that fits, the smallest that does not; in multiples
 	multiple    int
 	missed      bool // whether a batch that was predicted to fit did not
 }
 
 // Largest finds the largest multiple that is safe on a GPU, up to a limit, with few runs.
 func Largest(ctx context.Context, gpu device.GPU, b planner.Budget, multiple, most int,
-	run func(batch int) (Sized, error),
+	run func(batch int) (BatchRun, error),
 ) (found report.Largest, err error) {
 	b.Memory, found.Safe = gpu.Memory, true
-	s := batches{gpu: gpu, limit: b.Limit(), fails: max(1, most/multiple) + 1, multiple: multiple}
+	s := batchSearch{gpu: gpu, limit: b.Limit(), fails: max(1, most/multiple) + 1, multiple: multiple}
 	found.Limit = s.limit
-	s.need = func(reserved int64) int64 { return needOf(b, gpu.Context, reserved) }
+	s.need = func(reserved int64) int64 { return deviceNeed(b, gpu.Context, reserved) }
 	for next := max(1, firstBatch/multiple); next > s.fits; {
 		next = min(next, s.fails-1)
 		predicted := len(s.runs) > 1
@@ -85,26 +85,26 @@ func Largest(ctx context.Context, gpu device.GPU, b planner.Budget, multiple, mo
 		}
 		if r.Reserved > 0 {
 			s.runs = append(s.runs, r)
-			slices.SortFunc(s.runs, func(a, b Sized) int { return a.Batch - b.Batch })
+			slices.SortFunc(s.runs, func(a, b BatchRun) int { return a.Batch - b.Batch })
 		}
 		if s.fits < next && r.Reserved > 0 && s.need(r.Reserved) <= s.limit {
 			s.fits = next
 		} else {
-			s.fails, found.Fails, s.missed = next, next*multiple, s.missed || predicted
+			s.fails, found.FirstFailing, s.missed = next, next*multiple, s.missed || predicted
 		}
 		if next, err = s.next(ctx, r.Reserved > 0); err != nil {
 			return found, err
 		}
 	}
 	if found.Batch = s.fits * multiple; s.fits > 0 && s.fits+1 < s.fails && found.Batch < most && !s.missed {
-		found.Fails, found.ByLine = found.Batch+multiple, true
+		found.FirstFailing, found.Interpolated = found.Batch+multiple, true
 	}
 	return found, nil
 }
 
 // next returns the multiple to run next: the largest whose predicted need is within the limit. It returns the largest
 // multiple that fits if no other is left to run. known reports whether the need of the last run is known.
-func (s *batches) next(ctx context.Context, known bool) (int, error) {
+func (s *batchSearch) next(ctx context.Context, known bool) (int, error) {
 	low, high := s.fits, s.fails
 	if len(s.runs) == 0 {
 		return high / 2, nil
@@ -116,8 +116,8 @@ func (s *batches) next(ctx context.Context, known bool) (int, error) {
 		one := s.runs[0]
 		need, fixed := s.need(one.Reserved), s.need(one.Fixed)
 		whole := float64(one.Batch) * float64(s.limit) / float64(need)
-		beside := nearly * float64(one.Batch) * float64(s.limit-fixed) / float64(max(1, need-fixed))
-		return int(min(max(whole, beside), mostWhole*whole, float64(high*s.multiple))) / s.multiple, nil
+		beside := secondRunShare * float64(one.Batch) * float64(s.limit-fixed) / float64(max(1, need-fixed))
+		return int(min(max(whole, beside), maxProportionalFactor*whole, float64(high*s.multiple))) / s.multiple, nil
 	}
 	predicted, err := s.prediction(ctx)
 	if err != nil {
@@ -143,7 +143,7 @@ func (s *batches) next(ctx context.Context, known bool) (int, error) {
 	}
 	if s.missed { // one multiple less spares the run that would show it again, and one more is worth none
 		low = max(low-1, s.fits)
-		if low == s.fits+1 && len(s.runs) >= usualRuns {
+		if low == s.fits+1 && len(s.runs) >= usualSearchRuns {
 			low = s.fits
 		}
 	}
@@ -153,7 +153,7 @@ func (s *batches) next(ctx context.Context, known bool) (int, error) {
 // prediction returns the need as a function of the batch, by two runs: the smallest run that does not fit, or the
 // largest run if all fit, and the largest below it that fits. If both are the same run, the second is the largest of at
 // most three quarters of its batch, or the smallest.
-func (s *batches) prediction(ctx context.Context) (func(batch int) (int64, error), error) {
+func (s *batchSearch) prediction(ctx context.Context) (func(batch int) (int64, error), error) {
 	fits, above := s.fits*s.multiple, 1
 	for above < len(s.runs)-1 && s.runs[above].Batch <= fits {
 		above++
@@ -173,16 +173,16 @@ func (s *batches) prediction(ctx context.Context) (func(batch int) (int64, error
 
 // reservedAt returns the reserved bytes at a batch size from two other runs: by their interpolated allocations, or on a
 // straight line if their allocations do not correspond. Beyond the larger run they rise at least as much as the peak.
-func reservedAt(ctx context.Context, gpu device.GPU, a, b Sized, batch int) (int64, error) {
-	p := between(a, b, batch)
+func reservedAt(ctx context.Context, gpu device.GPU, a, b BatchRun, batch int) (int64, error) {
+	p := interpolateProgram(a, b, batch)
 	if p == nil {
-		reserved := at(batch, a.Batch, b.Batch, a.Reserved, b.Reserved)
+		reserved := interpolate(batch, a.Batch, b.Batch, a.Reserved, b.Reserved)
 		if batch > b.Batch {
 			reserved = max(reserved, b.Reserved+peakAt(batch, a, b)-peakAt(b.Batch, a, b))
 		}
 		return reserved, nil
 	}
-	run, err := step.Simulate(ctx, p, step.Plentiful(gpu), b.conf, 0)
+	run, err := step.Simulate(ctx, p, step.WithUnlimitedMemory(gpu), b.conf, 0)
 	if err != nil {
 		return 0, err
 	}
@@ -190,18 +190,18 @@ func reservedAt(ctx context.Context, gpu device.GPU, a, b Sized, batch int) (int
 }
 
 // peakAt returns the highest of the phases' peaks at a batch size, each on the line through its peaks in two runs.
-func peakAt(batch int, a, b Sized) (highest int64) {
+func peakAt(batch int, a, b BatchRun) (highest int64) {
 	for name, peak := range b.Peaks {
 		if a.Peaks[name] > 0 {
-			highest = max(highest, at(batch, a.Batch, b.Batch, a.Peaks[name], peak))
+			highest = max(highest, interpolate(batch, a.Batch, b.Batch, a.Peaks[name], peak))
 		}
 	}
 	return highest
 }
 
-// between returns the program of a batch size, with allocation sizes interpolated or extrapolated from two runs. It is
-// nil if the runs differ in more than sizes before the third step.
-func between(one, other Sized, batch int) *program.Program {
+// interpolateProgram returns the program of a batch size, with allocation sizes interpolated or extrapolated from two
+// runs. It is nil if the runs differ in more than sizes before the third step.
+func interpolateProgram(one, other BatchRun, batch int) *program.Program {
 	n, end, a, b := 0, 0, one.program, other.program
 	if a == nil || b == nil {
 		return nil
@@ -219,14 +219,14 @@ func between(one, other Sized, batch int) *program.Program {
 	p.Instructions = p.Instructions[:end]
 	p.Buffers = slices.Clone(a.Buffers)
 	for i := range min(len(a.Buffers), len(b.Buffers)) {
-		p.Buffers[i].Bytes = at(batch, one.Batch, other.Batch, a.Buffers[i].Bytes, b.Buffers[i].Bytes)
+		p.Buffers[i].Bytes = interpolate(batch, one.Batch, other.Batch, a.Buffers[i].Bytes, b.Buffers[i].Bytes)
 	}
 	return &p
 }
 
-// at returns the bytes at a batch size, on the straight line through the bytes of two others. Bytes that grew with the
-// square of the batch, as matrices of all pairs of samples do, follow a parabola through zero.
-func at(batch, from, to int, start, end int64) int64 {
+// interpolate returns the bytes at a batch size, on the straight line through the bytes of two others. Bytes that grew
+// with the square of the batch, as matrices of all pairs of samples do, follow a parabola through zero.
+func interpolate(batch, from, to int, start, end int64) int64 {
 	grown := float64(batch-from) / float64(to-from) * float64(end-start)
 	square := func(batch int) float64 { return math.Pow(float64(batch)/float64(from), 2) * float64(start) }
 	if math.Abs(float64(end)-square(to)) <= squareError*square(to) {

@@ -26,19 +26,20 @@ func TestTheLargestBatchTakesFewRuns(t *testing.T) {
 		}
 		budget := planner.Budget{Memory: gpu.Memory, Margin: planner.DefaultMargin}
 		safe := func(batch int) bool { return budget.Need(planner.Run(gpu, reserved(batch))) <= budget.Limit() }
-		found, err := script.Largest(t.Context(), gpu, budget, multiple, 1<<16, func(batch int) (script.Sized, error) {
-			runs++
-			sized := script.Sized{Batch: batch}
-			if reserved(batch) <= gpu.Memory {
-				sized.Reserved, sized.Fixed = reserved(batch), known
-			}
-			return sized, nil
-		})
+		found, err := script.Largest(t.Context(), gpu, budget, multiple, 1<<16,
+			func(batch int) (script.BatchRun, error) {
+				runs++
+				sized := script.BatchRun{Batch: batch}
+				if reserved(batch) <= gpu.Memory {
+					sized.Reserved, sized.Fixed = reserved(batch), known
+				}
+				return sized, nil
+			})
 		require.NoError(t, err)
 		require.Zero(t, found.Batch%multiple)
 		require.True(t, found.Batch == 0 || safe(found.Batch))
 		require.False(t, safe(found.Batch+multiple))
-		require.Equal(t, found.Batch+multiple, found.Fails)
+		require.Equal(t, found.Batch+multiple, found.FirstFailing)
 		require.LessOrEqual(t, runs, most)
 	})
 }
@@ -47,10 +48,10 @@ func TestTheLargestBatchTakesFewRuns(t *testing.T) {
 func TestPeaksOfPhasesTellWhatLargerBatchesNeed(t *testing.T) {
 	gpu, runs := device.GPU{Name: "card", Memory: 24 << 30}, 0
 	budget := planner.Budget{Memory: gpu.Memory, Margin: planner.DefaultMargin}
-	found, err := script.Largest(t.Context(), gpu, budget, 1, 1<<20, func(batch int) (script.Sized, error) {
+	found, err := script.Largest(t.Context(), gpu, budget, 1, 1<<20, func(batch int) (script.BatchRun, error) {
 		runs++
 		peaks := map[string]int64{"optimizer": 4 << 30, "backward": 2<<30 + 100_000*int64(batch)}
-		sized := script.Sized{Batch: batch, Reserved: max(peaks["optimizer"], peaks["backward"]), Peaks: peaks}
+		sized := script.BatchRun{Batch: batch, Reserved: max(peaks["optimizer"], peaks["backward"]), Peaks: peaks}
 		if sized.Reserved > gpu.Memory {
 			sized.Reserved = 0
 		}
@@ -58,5 +59,5 @@ func TestPeaksOfPhasesTellWhatLargerBatchesNeed(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.LessOrEqual(t, runs, 4)
-	require.Equal(t, found.Batch+1, found.Fails)
+	require.Equal(t, found.Batch+1, found.FirstFailing)
 }

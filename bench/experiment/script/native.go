@@ -8,7 +8,7 @@ import (
 )
 
 // readNative reads the log of the stub libraries (VPROF_STUB_LOG), and Python's report of a crash in native code.
-func (o *Outcome) readNative(r *room) error {
+func (o *Outcome) readNative(r *hookFolder) error {
 	noted, err := os.ReadFile(r.path("missing"))
 	if err != nil && !os.IsNotExist(err) {
 		return err
@@ -17,7 +17,7 @@ func (o *Outcome) readNative(r *room) error {
 	for line := range strings.Lines(string(noted)) {
 		kind, what, _ := strings.Cut(strings.TrimSpace(line), " ")
 		if kind == "default" && !seen[line] { // not by another process
-			o.Idle = append(o.Idle, what)
+			o.NoOpCalls = append(o.NoOpCalls, what)
 		}
 		seen[line] = true
 	}
@@ -46,8 +46,8 @@ func (o *Outcome) crash() Event {
 	first, _, _ := strings.Cut(o.fault, "\n")
 	kind := strings.TrimPrefix(first, "Fatal Python error: ")
 	e := Event{Name: "error", Kind: kind, Text: "in native code", Traceback: o.fault}
-	if n := len(o.Idle); n > 0 {
-		e.Text += "; the newest of the library functions that were called and did nothing is " + o.Idle[n-1]
+	if n := len(o.NoOpCalls); n > 0 {
+		e.Text += "; the newest of the library functions that were called and did nothing is " + o.NoOpCalls[n-1]
 	}
 	return e
 }

@@ -16,18 +16,19 @@ import (
 type Outcome struct {
 	Command
 	// Seconds is how long it ran, and Late reports whether it was ended by its timeout.
-	Seconds float64
-	Late    bool
+	Seconds  float64
+	TimedOut bool
 	// ExitCode is the command's, as a shell says it.
 	ExitCode int
-	// Said is the end of its standard error, if that was hidden.
-	Said string
+	// StderrTail is the end of its standard error, if that was hidden.
+	StderrTail string
 	// HostPeak is the most memory of the host that a process of it held, in bytes.
 	HostPeak int64
-	// Left are folders that it has made and that are not empty: code that is not Python put something there.
-	Left []string
-	// Idle are the functions of NVIDIA's libraries that were called and did nothing, in the order of their first calls.
-	Idle []string
+	// LeftFolders are folders that it has made and that are not empty: code that is not Python put something there.
+	LeftFolders []string
+	// NoOpCalls are the functions of NVIDIA's libraries that were called and did nothing, in the order of their first
+	// calls.
+	NoOpCalls []string
 	// Sizes counts the sizes that libraries decide: answers of the library itself, results of vprof's rules, and
 	// unknown ones, which count as zero.
 	Sizes report.Workspaces
@@ -56,7 +57,7 @@ type Failure struct {
 // GPU, or zero.
 func (o *Outcome) Trained() int {
 	best, most := 0, 0
-	for _, e := range o.named("end") {
+	for _, e := range o.eventsNamed("end") {
 		steps := 0
 		for _, n := range e.Steps {
 			steps += n
@@ -68,26 +69,25 @@ func (o *Outcome) Trained() int {
 	return best
 }
 
-// named returns the events with a name, of all processes.
-func (o *Outcome) named(name string) []Event {
+func (o *Outcome) eventsNamed(name string) []Event {
 	return slices.DeleteFunc(slices.Clone(o.events), func(e Event) bool { return e.Name != name })
 }
 
-// of returns the events with a name in the process that trained.
-func (o *Outcome) of(name string) []Event {
+// eventsOfRank returns the events with a name in the process that trained.
+func (o *Outcome) eventsOfRank(name string) []Event {
 	pid := o.Trained()
-	return slices.DeleteFunc(o.named(name), func(e Event) bool { return e.PID != pid })
+	return slices.DeleteFunc(o.eventsNamed(name), func(e Event) bool { return e.PID != pid })
 }
 
 // marks returns the ends of phases on the GPU whose values the report has.
 func (o *Outcome) marks() []Event {
 	gpu := o.End().GPU
-	return slices.DeleteFunc(o.of("mark"), func(e Event) bool { return e.GPU != gpu })
+	return slices.DeleteFunc(o.eventsOfRank("mark"), func(e Event) bool { return e.GPU != gpu })
 }
 
 // End returns the last event of the process that trained; the zero Event if there is none.
 func (o *Outcome) End() Event {
-	if ends := o.of("end"); len(ends) > 0 {
+	if ends := o.eventsOfRank("end"); len(ends) > 0 {
 		return ends[len(ends)-1]
 	}
 	return Event{}
@@ -100,7 +100,7 @@ func (o *Outcome) Steps() []int {
 
 // Torch returns the event that describes PyTorch; the zero Event if it was never imported.
 func (o *Outcome) Torch() Event {
-	all := o.named("torch")
+	all := o.eventsNamed("torch")
 	if len(all) == 0 {
 		return Event{}
 	}
@@ -109,21 +109,21 @@ func (o *Outcome) Torch() Event {
 
 // allocConf returns the settings of PyTorch's allocator; empty for the defaults.
 func (o *Outcome) allocConf() string {
-	if cuda := o.of("cuda"); len(cuda) > 0 {
+	if cuda := o.eventsOfRank("cuda"); len(cuda) > 0 {
 		return cuda[0].Allocator
 	}
 	return ""
 }
 
-// Diverted returns the files whose writes vprof redirected, by the paths that the script used.
-func (o *Outcome) Diverted() []string { return o.paths("diverted") }
+// DivertedFiles returns the files whose writes vprof redirected, by the paths that the script used.
+func (o *Outcome) DivertedFiles() []string { return o.paths("diverted") }
 
-// Guessed returns the user's lines, as file:line, that depend on a number that was never computed.
-func (o *Outcome) Guessed() []string { return o.paths("guessed") }
+// UncomputedLines returns the user's lines, as file:line, that depend on a number that was never computed.
+func (o *Outcome) UncomputedLines() []string { return o.paths("guessed") }
 
 // paths returns the paths in all events of a name, each once.
 func (o *Outcome) paths(event string) []string {
-	paths := lists.Map(o.named(event), func(e Event) string { return e.Path })
+	paths := lists.Map(o.eventsNamed(event), func(e Event) string { return e.Path })
 	slices.Sort(paths)
 	return slices.Compact(paths)
 }
@@ -153,15 +153,15 @@ const (
 func (o *Outcome) Kind() Kind {
 	torch, failure := o.Torch(), o.failure()
 	switch {
-	case o.Late:
+	case o.TimedOut:
 		return TimedOut
 	case strings.Contains(failure.Kind, "OutOfMemoryError"):
 		return OutOfMemory
-	case torch.Version != "" && (torch.CUDA == "" || o.Stubs != "" && !supported(torch.CUDA)):
+	case torch.Version != "" && (torch.CUDA == "" || o.Stubs != "" && !isSupportedCUDA(torch.CUDA)):
 		return NoCUDA
 	case torch.Version != "" && o.Device != "" && !torch.Available:
 		return NoGPU
-	case o.ExitCode != 0 && !o.enough():
+	case o.ExitCode != 0 && !o.stoppedByVprof():
 		return Failed
 	case torch.Version == "":
 		return NoCUDA
@@ -171,15 +171,15 @@ func (o *Outcome) Kind() Kind {
 	return Fits
 }
 
-// enough reports whether vprof ended the training. A program that started the training, such as a notebook, may report
-// this as a failure.
-func (o *Outcome) enough() bool {
+// stoppedByVprof reports whether vprof ended the training. A program that started the training, such as a notebook, may
+// report this as a failure.
+func (o *Outcome) stoppedByVprof() bool {
 	reason := o.End().Reason
 	return reason != "" && reason != "exit"
 }
 
-// supported reports whether there are stubs for the libraries of a release of CUDA.
-func supported(cuda string) bool {
+// isSupportedCUDA reports whether there are stubs for the libraries of a release of CUDA.
+func isSupportedCUDA(cuda string) bool {
 	major, _, _ := strings.Cut(cuda, ".")
 	return slices.Contains([]string{"12", "13"}, major)
 }
@@ -189,9 +189,9 @@ func (o *Outcome) failure() Event {
 	if o.ExitCode == 0 {
 		return Event{}
 	}
-	all := o.of("error")
+	all := o.eventsOfRank("error")
 	if len(all) == 0 {
-		all = o.named("error")
+		all = o.eventsNamed("error")
 	}
 	if len(all) == 0 {
 		return o.crash()
@@ -218,12 +218,12 @@ func (o *Outcome) readTrace() error {
 	return nil
 }
 
-// Seen describes which parts of training a command without training steps reached.
-func (o *Outcome) Seen() string {
-	if wanted := o.Wanted(); wanted != "" {
+// ReachedText describes which parts of training a command without training steps reached.
+func (o *Outcome) ReachedText() string {
+	if wanted := o.MissingObjectText(); wanted != "" {
 		return wanted
 	}
-	if len(o.named("step")) > 0 {
+	if len(o.eventsNamed("step")) > 0 {
 		return "an optimizer stepped on the CPU: does the command need a flag to use the GPU?"
 	}
 	return "PyTorch was imported, and its CUDA was not used"

@@ -94,7 +94,6 @@ func constant(n int64) func(*cudnn.Rules, cudnn.GPU) int64 {
 	return func(*cudnn.Rules, cudnn.GPU) int64 { return n }
 }
 
-// workspaceOf returns the workspace of a convolution by the rules.
 func workspaceOf(r *cudnn.Rules, b cudnn.GPU, q query.Question) int64 {
 	allocations := r.Workspaces(q.Config, q.Operation, b)
 	if len(allocations) == 0 {
@@ -199,7 +198,6 @@ func configOf(sizes map[string][]int64) (cudnn.Config, error) {
 	return c, nil
 }
 
-// channelsLast reports whether a tensor is in channels-last format, by its strides.
 func channelsLast(tensor string) bool {
 	dims, strides, _ := strings.Cut(tensor, ";s=")
 	d, err := numbers(dims)

@@ -48,22 +48,22 @@ func (o *Outcome) Report(ctx context.Context) (*report.Report, error) {
 	}
 	if r.Script.Growth = o.growth(run); o.Kind() == Fits {
 		budget := planner.Budget{Memory: o.GPU.Memory, Margin: planner.DefaultMargin}
-		need := needOf(budget, run.Context, run.Reserved+r.Script.Growth.Later())
+		need := deviceNeed(budget, run.Context, run.Reserved+r.Script.Growth.Later())
 		r.Script.Unsafe = report.Reason(budget.Judge(need))
 	}
-	held := step.AtPeak(o.Program)
+	held := step.LiveAtPeak(o.Program)
 	r.Script.Lines = held.Lines(5)
 	if all := r.Script.Lines; len(all) > 0 && 2*all[0].Bytes > held.Bytes() {
-		r.Script.Below = held.Below(all[0].Name, 8)
+		r.Script.CallersBelow = held.CallersBelow(all[0].Name, 8)
 	}
 	if r.Script.Growth == nil && o.Kind() == Fits {
 		if r.Script.Remedies, err = o.remedies(ctx, run, held); err != nil {
 			return nil, err
 		}
 	}
-	tuned, err := step.Tuned(ctx, o.Program, step.Plentiful(o.GPU), o.allocator())
+	tuned, err := step.PeaksWithoutTuning(ctx, o.Program, step.WithUnlimitedMemory(o.GPU), o.allocator())
 	r.Points = append(r.Points, report.Point{
-		Batch: 1, Device: r.Devices[0].Name, Run: run, Buffers: held.Compiled(step.MostBuffers), Tuned: tuned,
+		Batch: 1, Device: r.Devices[0].Name, Run: run, Buffers: held.CompiledBuffers(step.MaxBuffers), Tuned: tuned,
 	})
 	return r, err
 }
@@ -93,7 +93,7 @@ func (o *Outcome) warnings() []report.Warning {
 		switch {
 		case o.Sizes.Modeled > 0:
 			warn("a GPU may reserve more", tries+"where cuDNN was not asked, the workspace of one is counted")
-		case o.Sizes.Asked > 0:
+		case o.Sizes.FromCuDNN > 0:
 			warn("later steps may take other workspaces on a GPU", tries+
 				"all their workspaces are counted, and the one that cuDNN proposes first is taken for the fastest")
 		}
@@ -131,12 +131,13 @@ func (o *Outcome) script() *report.Script {
 		Command: o.Args, Torch: torch.Version, CUDA: torch.CUDA, Result: results[o.Kind()], ExitCode: o.ExitCode,
 		Steps: append([]int{}, o.Steps()...), Optimizers: append([]string{}, end.Optimizers...), Ended: end.Reason,
 		Seconds: o.Seconds, Host: o.HostPeak, Lines: []report.Component{},
-		Diverted: append([]string{}, o.Diverted()...), Spared: o.paths("kept"), Left: o.Left, Guessed: o.Guessed(),
-		TunedBefore: end.TunedBefore, Seen: o.seen(), Replaced: o.Replaced(),
-		Unseen: end.Unseen,
+		DivertedFiles: append([]string{}, o.DivertedFiles()...), SparedFiles: o.paths("kept"),
+		LeftFolders: o.LeftFolders, UncomputedLines: o.UncomputedLines(),
+		TunedBefore: end.TunedBefore, Coverage: o.seen(), Replaced: o.Replaced(),
+		UnrunCode: end.Unseen,
 	}
 	if failure.Kind != "ImportError" && failure.Kind != "ModuleNotFoundError" { // of which the libraries are no cause
-		s.Idle = o.Idle
+		s.NoOpCalls = o.NoOpCalls
 	}
 	if failure.Kind != "" {
 		s.Error, s.Traceback = failure.Kind+": "+failure.Text, failure.Traceback
@@ -154,23 +155,24 @@ func (o *Outcome) script() *report.Script {
 		s.GPU = end.GPU
 	}
 	for _, e := range end.Elsewhere {
-		s.Elsewhere = append(s.Elsewhere, report.Elsewhere{GPU: e.Device, Allocated: e.Allocated, Reserved: e.Reserved})
+		s.OtherGPUs = append(s.OtherGPUs,
+			report.OtherGPUMemory{GPU: e.Device, Allocated: e.Allocated, Reserved: e.Reserved})
 	}
 	return s
 }
 
 // seen returns the parts of training that a run covers. It is nil if the script ended by itself, or the user chose the
 // number of steps.
-func (o *Outcome) seen() *report.Seen {
+func (o *Outcome) seen() *report.Coverage {
 	if o.Longest == 0 || !slices.Contains([]string{"steps", "shortened"}, o.End().Reason) {
 		return nil
 	}
-	seen := &report.Seen{Why: "no DataLoader of PyTorch gave the batches"}
-	for _, e := range o.of("lengths") {
+	seen := &report.Coverage{Why: "no DataLoader of PyTorch gave the batches"}
+	for _, e := range o.eventsOfRank("lengths") {
 		seen.Batches, seen.Samples, seen.Read, seen.Seconds, seen.Why = e.Batches, e.Samples, e.Read, e.Seconds, e.Why
 	}
-	for _, e := range o.of("longer") {
-		seen.Longer = append(seen.Longer, report.Longer{Shape: e.Shape, Before: e.Before})
+	for _, e := range o.eventsOfRank("longer") {
+		seen.Longer = append(seen.Longer, report.LongerShape{Shape: e.Shape, Before: e.Before})
 	}
 	return seen
 }
@@ -186,15 +188,15 @@ func (o *Outcome) growth(run *report.Run) *report.StepGrowth {
 		last = max(last, p.Step)
 	}
 	// What the step before the last has left, or one before it: loop variables hold what the last one has.
-	kept := step.KeptOf(o.Program, last-2)
+	kept := step.KeptAfterStep(o.Program, last-2)
 	for made := last - 3; made > 0 && kept.Bytes() == 0; made-- {
-		kept = step.KeptOf(o.Program, made)
+		kept = step.KeptAfterStep(o.Program, made)
 	}
 	each := o.End().Growth
 	if o.End().Uneven {
 		each = 0
 		for made := 1; made <= last-2; made++ { // the first step makes the optimizer's state
-			kept = step.KeptOf(o.Program, made)
+			kept = step.KeptAfterStep(o.Program, made)
 			each += kept.Bytes() / int64(last-2)
 		}
 	}
@@ -203,15 +205,15 @@ func (o *Outcome) growth(run *report.Run) *report.StepGrowth {
 	}
 	room := o.GPU.Memory - run.Context - run.Allocated // the allocator frees what it has cached
 	g := &report.StepGrowth{
-		Bytes: each, Full: last + int(max(0, room)/each), Lines: kept.Lines(3), Through: o.End().Through,
+		Bytes: each, FullBatchSteps: last + int(max(0, room)/each), Lines: kept.Lines(3), Through: o.End().Through,
 	}
-	if total := o.End().Total; total > 0 && total <= g.Full {
-		g.Steps, g.Rest = total, each*int64(max(0, total-last))
+	if total := o.End().Total; total > 0 && total <= g.FullBatchSteps {
+		g.Steps, g.RestBytes = total, each*int64(max(0, total-last))
 		if later := o.End().Later; later > 0 {
-			g.Rest = max(0, later-run.Allocated)
+			g.RestBytes = max(0, later-run.Allocated)
 		}
 	}
-	if g.Full > mostSteps && 100*max(g.Rest, each*int64(g.Steps)) < run.Allocated {
+	if g.FullBatchSteps > mostSteps && 100*max(g.RestBytes, each*int64(g.Steps)) < run.Allocated {
 		return nil
 	}
 	return g
@@ -228,7 +230,7 @@ func (o *Outcome) run(ctx context.Context, r *report.Report) (*report.Run, error
 	}
 	out.Step = o.timing()
 	if o.Device != "" {
-		out.Others, out.Device = o.Others, end.Reserved
+		out.OtherProcessBytes, out.Device = o.Others, end.Reserved
 		for _, e := range o.marks() {
 			out.Device = max(out.Device, e.Used-o.Others)
 		}
@@ -240,11 +242,11 @@ func (o *Outcome) run(ctx context.Context, r *report.Report) (*report.Run, error
 	out.PeakPhase = program.Phase{Step: highest.Step - 1, Name: highest.Name}.String()
 	if f := o.OOM; f != nil && o.End().OOMs > 0 {
 		out.OOM = &report.OOM{
-			Want: f.Want, Free: f.Free, Class: program.Temporaries.String(), Op: "allocation",
+			Requested: f.Want, Free: f.Free, Class: program.Temporaries.String(), Op: "allocation",
 			Line: f.Where, Phase: program.Phase{Step: f.Step, Name: f.Phase}.String(),
 		}
 	}
-	replayed, err := step.Simulate(ctx, o.Program, step.Plentiful(o.GPU), o.allocator(), 0)
+	replayed, err := step.Simulate(ctx, o.Program, step.WithUnlimitedMemory(o.GPU), o.allocator(), 0)
 	if err != nil {
 		return nil, fmt.Errorf("replaying the recording: %w", err)
 	}
@@ -269,7 +271,7 @@ const leastTimed = 10
 
 // timing returns the median time of the timed steps; nil if they are too few.
 func (o *Outcome) timing() *report.Timing {
-	all := o.of("timed")
+	all := o.eventsOfRank("timed")
 	if len(all) == 0 || len(all[0].Times) < leastTimed {
 		return nil
 	}

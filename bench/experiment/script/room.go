@@ -39,19 +39,19 @@ func Hook() string {
 }
 
 // A room is the temporary folder of one run, with the hook, its events and the files that the script saved.
-type room struct {
+type hookFolder struct {
 	dir string
 	// running is open while the run continues; the processes of the command watch it.
 	running io.Closer
 }
 
-// openRoom makes a room, and removes the rooms of runs that were killed.
-func openRoom() (*room, error) {
+// openHookFolder makes a room, and removes the rooms of runs that were killed.
+func openHookFolder() (*hookFolder, error) {
 	dir, err := supervisor.Folder("vprof-run-")
 	if err != nil {
 		return nil, err
 	}
-	r := &room{dir: dir}
+	r := &hookFolder{dir: dir}
 	if r.running, err = holdOpen(r.path("running")); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
@@ -74,14 +74,15 @@ func openRoom() (*room, error) {
 }
 
 // path returns the path of a file in the room.
-func (r *room) path(name string) string { return filepath.Join(r.dir, name) }
+func (r *hookFolder) path(name string) string { return filepath.Join(r.dir, name) }
 
 // Close removes the room, and ends processes that still run in it.
-func (r *room) Close() error { return errors.Join(r.running.Close(), os.RemoveAll(r.dir)) }
+func (r *hookFolder) Close() error { return errors.Join(r.running.Close(), os.RemoveAll(r.dir)) }
 
-// removeMade removes the empty folders that the command made for files that vprof redirected to the temporary folder.
-// It returns the other folders, without subfolders: code other than Python wrote their files, whose names are unknown.
-func removeMade(events []Event) []string {
+// removeCreatedFiles removes the empty folders that the command made for files that vprof redirected to the temporary
+// folder. It returns the other folders, without subfolders: code other than Python wrote their files, whose names are
+// unknown.
+func removeCreatedFiles(events []Event) []string {
 	var left []string
 	for _, e := range slices.Backward(events) {
 		if e.Name != "made" {
@@ -96,14 +97,14 @@ func removeMade(events []Event) []string {
 	return slices.DeleteFunc(slices.Clone(left), inner)
 }
 
-// offline keeps experiment trackers from recording a run that is not real.
-var offline = []string{
+// offlineVariables keeps experiment trackers from recording a run that is not real.
+var offlineVariables = []string{
 	"WANDB_MODE=offline", "COMET_OFFLINE=1", "COMET_MODE=disabled", "NEPTUNE_MODE=offline", "CLEARML_OFFLINE_MODE=1",
 	"SWANLAB_MODE=disabled", "TRACKIO_DISABLED=1", "HF_HUB_DISABLE_TELEMETRY=1", "MLFLOW_DISABLED=1", "DVCLIVE_TEST=1",
 }
 
 // environment returns the command's environment: the user's own, and the variables of the hook and the libraries.
-func (c *Command) environment(r *room) ([]string, error) {
+func (c *Command) environment(r *hookFolder) ([]string, error) {
 	env := os.Environ()
 	set := func(name, value string) { env = append(env, name+"="+value) }
 	set("VPROF_HOOK", r.dir)
@@ -118,9 +119,9 @@ func (c *Command) environment(r *room) ([]string, error) {
 	set("VPROF_LONGEST", strconv.FormatFloat(c.Longest.Seconds(), 'f', -1, 64))
 	path := os.Getenv("PYTHONPATH")
 	for _, folder := range slices.Backward(c.Folders) {
-		path = prepended(folder, path)
+		path = prependPath(folder, path)
 	}
-	set("PYTHONPATH", prepended(r.path("hook"), path))
+	set("PYTHONPATH", prependPath(r.path("hook"), path))
 	if c.Libraries {
 		set("VPROF_LINES", "libraries")
 	}
@@ -128,9 +129,9 @@ func (c *Command) environment(r *room) ([]string, error) {
 		set("VPROF_KEEP", "1")
 	} else {
 		// What trackers write in spite of that goes where the room is.
-		env = append(append(env, offline...), "WANDB_DIR="+r.dir, "MLFLOW_TRACKING_URI=file:"+r.path("mlruns"))
+		env = append(append(env, offlineVariables...), "WANDB_DIR="+r.dir, "MLFLOW_TRACKING_URI=file:"+r.path("mlruns"))
 	}
-	env = append(env, c.compiling(r)...)
+	env = append(env, c.compileVariables(r)...)
 	env, err := c.Without.environment(r, env)
 	if err != nil {
 		return nil, err
@@ -150,7 +151,7 @@ func (c *Command) environment(r *room) ([]string, error) {
 	case c.Stubs != "":
 		return c.withGPU(r, env)
 	case c.Device != "":
-		set("CUDA_VISIBLE_DEVICES", c.visible(os.Getenv("CUDA_VISIBLE_DEVICES")))
+		set("CUDA_VISIBLE_DEVICES", c.visibleDevices(os.Getenv("CUDA_VISIBLE_DEVICES")))
 	}
 	return env, nil
 }
@@ -158,9 +159,9 @@ func (c *Command) environment(r *room) ([]string, error) {
 // inductorFolder is the folder of a room that Inductor has as its cache.
 const inductorFolder = "inductor"
 
-// compiling returns the environment variables of torch.compile. Inductor's cache is a folder of this run, or the one
-// that the command names: simulated timings of kernels must not reach the cache of real runs.
-func (c *Command) compiling(r *room) []string {
+// compileVariables returns the environment variables of torch.compile. Inductor's cache is a folder of this run, or the
+// one that the command names: simulated timings of kernels must not reach the cache of real runs.
+func (c *Command) compileVariables(r *hookFolder) []string {
 	env := []string{"TORCHINDUCTOR_CACHE_DIR=" + cmp.Or(c.InductorCache, r.path(inductorFolder))}
 	if c.ActivationBudget > 0 {
 		env = append(env, fmt.Sprintf("VPROF_ACTIVATION_BUDGET=%g", c.ActivationBudget))
@@ -176,7 +177,7 @@ func (c *Command) compiling(r *room) []string {
 const driverVersion = 13020
 
 // withGPU adds the variables that describe the GPU to the stub libraries.
-func (c *Command) withGPU(r *room, env []string) ([]string, error) {
+func (c *Command) withGPU(r *hookFolder, env []string) ([]string, error) {
 	var gpu bytes.Buffer
 	if err := stubs.WriteGPU(&gpu, c.GPU, max(c.GPUs, 1), driverVersion); err != nil {
 		return nil, err
@@ -185,14 +186,14 @@ func (c *Command) withGPU(r *room, env []string) ([]string, error) {
 		return nil, err
 	}
 	env = slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, "CUDA_VISIBLE_DEVICES=") })
-	env = append(env, "PATH="+prepended(r.path("hook/bin"), os.Getenv("PATH")),
+	env = append(env, "PATH="+prependPath(r.path("hook/bin"), os.Getenv("PATH")),
 		"VPROF_STUBS="+c.Stubs, "VPROF_STUB_GPU="+r.path("gpu"),
 		"VPROF_STUB_LOG="+r.path("missing"), "VPROF_ORACLE="+r.path("oracle"))
 	return env, nil
 }
 
-// visible returns the number of the machine's GPU that the command uses, by CUDA_VISIBLE_DEVICES.
-func (c *Command) visible(otherwise string) string {
+// visibleDevices returns the number of the machine's GPU that the command uses, by CUDA_VISIBLE_DEVICES.
+func (c *Command) visibleDevices(otherwise string) string {
 	number := strings.TrimPrefix(c.Device, "cuda:")
 	index, err := strconv.Atoi(number)
 	if all := strings.Split(otherwise, ","); otherwise != "" && err == nil && index < len(all) {
@@ -201,8 +202,7 @@ func (c *Command) visible(otherwise string) string {
 	return number
 }
 
-// prepended returns a list of paths with another path in front.
-func prepended(first, list string) string {
+func prependPath(first, list string) string {
 	if list == "" {
 		return first
 	}

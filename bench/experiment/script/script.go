@@ -67,22 +67,23 @@ type Command struct {
 	// libraries above PyTorch, too.
 	Folders   []string
 	Libraries bool
-	// Stdin, Stdout and Stderr are the command's. What goes to no Stderr is hidden: Outcome.Said is the end of it.
+	// Stdin, Stdout and Stderr are the command's. What goes to no Stderr is hidden: Outcome.StderrTail is the end of
+	// it.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	// Foreground reports whether the command shares a terminal with this process.
 	Foreground bool
-	// Told is called with each event as it happens; nil for none.
-	Told func(Event)
+	// OnEvent is called with each event as it happens; nil for none.
+	OnEvent func(Event)
 }
 
-// patience is how long a command has to end once it was interrupted.
-const patience = 10 * time.Second
+// terminateGrace is how long a command has to end once it was interrupted.
+const terminateGrace = 10 * time.Second
 
 // Run runs the command to its end. A failure of the command is a result. The error is about its environment, and means
 // bad input if the program does not exist.
 func Run(ctx context.Context, c Command) (*Outcome, error) {
-	room, err := openRoom()
+	room, err := openHookFolder()
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +113,7 @@ func Run(ctx context.Context, c Command) (*Outcome, error) {
 		how := phrase.If(strings.HasSuffix(c.Args[0], ".py"), "; write python before it")
 		return nil, input.Errorf("cannot start %s: %w%s", c.Args[0], err, how)
 	}
-	log := &log{path: room.path("events.jsonl"), told: c.told(server)}
+	log := &eventLog{path: room.path("events.jsonl"), onEvent: c.eventHandler(server)}
 	late := c.await(ctx, p, log)
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -121,8 +122,11 @@ func Run(ctx context.Context, c Command) (*Outcome, error) {
 		return nil, err
 	}
 	c.keepTuned(room, known)
-	o := &Outcome{Command: c, Seconds: time.Since(began).Seconds(), Late: late, Said: said.String(), events: log.all}
-	o.Left, o.Sizes = removeMade(log.all), server.Sizes()
+	o := &Outcome{
+		Command: c, Seconds: time.Since(began).Seconds(), TimedOut: late, StderrTail: said.String(),
+		events: log.all,
+	}
+	o.LeftFolders, o.Sizes = removeCreatedFiles(log.all), server.Sizes()
 	o.HostPeak = hostPeak(cmd.ProcessState)
 	if failed := (*exec.ExitError)(nil); errors.As(p.Err(), &failed) {
 		o.ExitCode = supervisor.ExitCode(failed)
@@ -130,30 +134,30 @@ func Run(ctx context.Context, c Command) (*Outcome, error) {
 		o.ExitCode = 1
 	}
 	err = errors.Join(o.readNative(room), o.readTrace())
-	if (err != nil || o.ExitCode != 0) && (isFull(room.dir) || strings.Contains(o.failure().Text, noSpace)) {
+	if (err != nil || o.ExitCode != 0) && (isFull(room.dir) || strings.Contains(o.failure().Text, noSpaceMessage)) {
 		return nil, fmt.Errorf("%s in %s, where vprof stores the script's files; set TMPDIR to a folder with more",
-			strings.ToLower(noSpace), os.TempDir())
+			strings.ToLower(noSpaceMessage), os.TempDir())
 	}
 	return o, err
 }
 
-// noSpace begins what Linux says of a full disk.
-const noSpace = "No space left on device"
+// noSpaceMessage begins what Linux says of a full disk.
+const noSpaceMessage = "No space left on device"
 
-// told returns a function that passes events on, and tells the server which Python has the cuDNN to ask.
-func (c *Command) told(s *server) func(Event) {
+// eventHandler returns a function that passes events on, and tells the server which Python has the cuDNN to ask.
+func (c *Command) eventHandler(s *cudnnServer) func(Event) {
 	return func(e Event) {
 		if e.Name == "torch" {
-			s.found(e.Python)
+			s.addPython(e.Python)
 		}
-		if c.Told != nil {
-			c.Told(e)
+		if c.OnEvent != nil {
+			c.OnEvent(e)
 		}
 	}
 }
 
 // await reads the log until the command has ended, and reports whether it ran out of time.
-func (c *Command) await(ctx context.Context, p *supervisor.Process, log *log) (late bool) {
+func (c *Command) await(ctx context.Context, p *supervisor.Process, log *eventLog) (late bool) {
 	var timeout <-chan time.Time
 	if c.Timeout > 0 {
 		timeout = time.After(c.Timeout)
@@ -165,11 +169,11 @@ func (c *Command) await(ctx context.Context, p *supervisor.Process, log *log) (l
 		case <-p.Done():
 			return late
 		case <-ctx.Done():
-			p.End(patience)
+			p.End(terminateGrace)
 			return late
 		case <-timeout:
 			late = true
-			p.End(patience)
+			p.End(terminateGrace)
 			return late
 		case <-look.C:
 			_ = log.read() // which is reported when all has been read

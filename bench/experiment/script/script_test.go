@@ -120,7 +120,8 @@ func TestPeaksPhasesAndClasses(t *testing.T) {
 	require.Equal(t, int64(3584), classes["batch data"], "also in a pool of CUDA graphs")
 	require.Zero(t, classes["graph pools"], "only what has no other class")
 	require.Equal(t, &report.PrivatePools{Count: 1, Bytes: 8192}, r.Script.Private, "not the default pool")
-	require.Equal(t, []report.Elsewhere{{GPU: 1, Allocated: 700, Reserved: 700}}, r.Script.Elsewhere, "not what lies idle")
+	require.Equal(t, []report.OtherGPUMemory{{GPU: 1, Allocated: 700, Reserved: 700}}, r.Script.OtherGPUs,
+		"not what lies idle")
 }
 
 // Where one line of the user holds most, the lines of libraries that it calls are named, with the paths of their
@@ -131,12 +132,13 @@ func TestLinesOfLibrariesBelow(t *testing.T) {
 	require.Equal(t, script.Fits, o.Kind(), said)
 	r, err := o.Report(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, "layers.* blocks.py:8:forward", r.Script.Below[0].Name)
-	require.EqualValues(t, 4*90000, r.Script.Below[0].Bytes, "of two steps, since a variable holds the last one's")
+	require.Equal(t, "layers.* blocks.py:8:forward", r.Script.CallersBelow[0].Name)
+	require.EqualValues(t, 4*90000, r.Script.CallersBelow[0].Bytes,
+		"of two steps, since a variable holds the last one's")
 	o, _ = trial(t, script.Command{Steps: 2})
 	r, err = o.Report(t.Context())
 	require.NoError(t, err)
-	require.Empty(t, r.Script.Below, "the user's own code")
+	require.Empty(t, r.Script.CallersBelow, "the user's own code")
 }
 
 // Where lines of the script evaluate or save, steps go on to them; ones that do not run are named.
@@ -146,12 +148,12 @@ func TestStepsGoOnToEvaluationAndSaving(t *testing.T) {
 	require.Equal(t, []int{40}, o.Steps(), "nothing tells that later steps are no larger: %s", said)
 	r, err := o.Report(t.Context())
 	require.NoError(t, err)
-	require.Empty(t, r.Script.Unseen)
+	require.Empty(t, r.Script.UnrunCode)
 	t.Setenv("VPROF_SEEK", "0")
 	o, _ = trial(t, script.Command{Steps: 3, Longest: time.Minute}, "eval", "save")
 	r, err = o.Report(t.Context())
 	require.NoError(t, err)
-	require.Regexp(t, `train\.py:\d+$`, r.Script.Unseen["eval"])
+	require.Regexp(t, `train\.py:\d+$`, r.Script.UnrunCode["eval"])
 	require.Contains(t, fmt.Sprint(r.Sheets()), "--until eval goes on to it")
 }
 
@@ -159,7 +161,7 @@ func TestStepsGoOnToEvaluationAndSaving(t *testing.T) {
 func TestLongSilentPartsSayWhatTheyDo(t *testing.T) {
 	t.Setenv("VPROF_SILENCE", "0.1")
 	var said []string
-	_, _ = trial(t, script.Command{Steps: 1, Told: func(e script.Event) {
+	_, _ = trial(t, script.Command{Steps: 1, OnEvent: func(e script.Event) {
 		if e.Name == "busy" {
 			said = append(said, e.Text)
 		}
@@ -180,8 +182,8 @@ func TestFiguresAreOfTheFullestGPU(t *testing.T) {
 	for _, p := range r.Points[0].Run.Phases {
 		require.EqualValues(t, 9000, p.PeakReserved, p.Name)
 	}
-	require.Len(t, r.Script.Elsewhere, 1)
-	require.Zero(t, r.Script.Elsewhere[0].GPU)
+	require.Len(t, r.Script.OtherGPUs, 1)
+	require.Zero(t, r.Script.OtherGPUs[0].GPU)
 }
 
 // A phase that begins when the script has deleted its optimizer does not belong to the first step.
@@ -205,11 +207,13 @@ func TestPlaceholdersOfWeights(t *testing.T) {
 	require.Contains(t, said, "uses no network: 192.0.2.1 was not asked")
 	r, err := o.Report(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, []report.Replaced{{Kind: "weights", Name: "last.pt", By: "the shapes of the module that loads it"}},
+	require.Equal(t,
+		[]report.Replaced{{Kind: "weights", Name: "last.pt", By: "the shapes of the module that loads it"}},
 		r.Script.Replaced)
 	o, said = trial(t, script.Command{Steps: 2, Without: without}, "whole")
 	require.Equal(t, script.Failed, o.Kind())
-	require.Regexp(t, `train\.py:\d+ requires eval of whole\.pt, which is absent: put the file there`, o.Wanted(), said)
+	require.Regexp(t, `train\.py:\d+ requires eval of whole\.pt, which is absent: put the file there`,
+		o.MissingObjectText(), said)
 	o, _ = trial(t, script.Command{Steps: 2}, "resume")
 	require.Equal(t, script.Failed, o.Kind(), "nothing is replaced that nobody asked for")
 }
@@ -242,7 +246,7 @@ func TestFailuresHaveTheirKind(t *testing.T) {
 func TestTrainingOnTheHostIsNone(t *testing.T) {
 	o, _ := trial(t, script.Command{}, "host")
 	require.Equal(t, script.Untrained, o.Kind())
-	require.Contains(t, o.Seen(), "an optimizer stepped on the CPU")
+	require.Contains(t, o.ReachedText(), "an optimizer stepped on the CPU")
 }
 
 func TestNvidiaSmiKnowsTheGPU(t *testing.T) {
@@ -296,7 +300,8 @@ func TestStepsOnAGPUAreTimed(t *testing.T) {
 	require.Equal(t, &report.Timing{Seconds: 0.02, Least: 0.02, Most: 0.02, Loading: 0.005}, r.Points[0].Run.Step)
 	var table strings.Builder
 	require.NoError(t, report.Write(&table, report.Table, r))
-	require.Contains(t, table.String(), "a step took 20.0 ms (median of ten or more, 20.0 to 20.0; measured), and 5.00 ms")
+	require.Contains(t, table.String(),
+		"a step took 20.0 ms (median of ten or more, 20.0 to 20.0; measured), and 5.00 ms")
 
 	for name, c := range map[string]script.Command{
 		"simulated": {Steps: 3}, "its own end comes first": {Steps: 35, Device: "cuda:0"},
@@ -311,8 +316,8 @@ func TestStepsOnAGPUAreTimed(t *testing.T) {
 func TestWhatIsSavedGoesElsewhere(t *testing.T) {
 	o, said := trial(t, script.Command{Steps: 3}, "save")
 	require.Equal(t, script.Fits, o.Kind(), said)
-	require.Len(t, o.Diverted(), 2)
-	require.Equal(t, "m.pt", filepath.Base(o.Diverted()[1]), "which m.part became")
+	require.Len(t, o.DivertedFiles(), 2)
+	require.Equal(t, "m.pt", filepath.Base(o.DivertedFiles()[1]), "which m.part became")
 	require.NoFileExists(t, "m.pt")
 	_, _ = trial(t, script.Command{Steps: 3, KeepFiles: true}, "save")
 	require.FileExists(t, "m.pt")
@@ -330,11 +335,11 @@ func TestFilesAreFoundAgainAndOthersSpared(t *testing.T) {
 	require.Equal(t, []string{
 		".", "cache", "cache/inner", "cache/inner/rows", "fresh.txt", "log.txt", "real.pt",
 	}, left, said)
-	for _, path := range o.Diverted() {
+	for _, path := range o.DivertedFiles() {
 		require.NotEmpty(t, filepath.Ext(path), "a folder was not saved")
 	}
-	require.Len(t, o.Left, 1, "a program that is not Python wrote there")
-	require.Equal(t, "cache", filepath.Base(o.Left[0]))
+	require.Len(t, o.LeftFolders, 1, "a program that is not Python wrote there")
+	require.Equal(t, "cache", filepath.Base(o.LeftFolders[0]))
 	log, err := os.ReadFile("log.txt")
 	require.NoError(t, err)
 	require.Equal(t, "old line\n", string(log))
@@ -387,11 +392,11 @@ func TestProgramsThatAreNotThere(t *testing.T) {
 func TestTheLongestBatchesAreTrainedOn(t *testing.T) {
 	for _, c := range []struct {
 		args   []string
-		longer []report.Longer
+		longer []report.LongerShape
 		why    string
 		read   int
 	}{
-		{[]string{"rows"}, []report.Longer{{Shape: []int{4, 900}, Before: []int{4, 22}}}, "", 600},
+		{[]string{"rows"}, []report.LongerShape{{Shape: []int{4, 900}, Before: []int{4, 22}}}, "", 600},
 		{[]string{"rows", "alike"}, nil, "256 samples of one size were taken for all", 256},
 		{[]string{"rows", "stream"}, nil, "the data set cannot be read by index", 0},
 		{[]string{"rows", "unreadable"}, nil, "OSError: no such sample", 101},
@@ -401,7 +406,7 @@ func TestTheLongestBatchesAreTrainedOn(t *testing.T) {
 		require.Equal(t, script.Fits, o.Kind(), said)
 		r, err := o.Report(t.Context())
 		require.NoError(t, err)
-		seen := r.Script.Seen
+		seen := r.Script.Coverage
 		require.Equal(t, c.longer, seen.Longer, said)
 		require.Equal(t, c.why, seen.Why)
 		require.Equal(t, c.read, seen.Read)
@@ -409,7 +414,8 @@ func TestTheLongestBatchesAreTrainedOn(t *testing.T) {
 		if len(c.longer) > 0 {
 			require.Equal(t, 150, seen.Batches)
 			require.Greater(t, r.Points[0].Run.Requested, int64(36000), "of the longest batch")
-			require.Contains(t, r.Sheets()[0].Answer[1], "the largest batch that the data set has, 4 x 900 (before: 4 x 22)")
+			require.Contains(t, r.Sheets()[0].Answer[1],
+				"the largest batch that the data set has, 4 x 900 (before: 4 x 22)")
 		}
 	}
 	// With --steps, nothing else is run.
@@ -417,7 +423,7 @@ func TestTheLongestBatchesAreTrainedOn(t *testing.T) {
 	require.NotContains(t, said, "900")
 	r, err := o.Report(t.Context())
 	require.NoError(t, err)
-	require.Nil(t, r.Script.Seen)
+	require.Nil(t, r.Script.Coverage)
 }
 
 // Memory that every step leaves behind is named with its line and its end. Warm-up is none.
@@ -437,7 +443,7 @@ func TestGrowthIsNamed(t *testing.T) {
 	r, err := o.Report(t.Context())
 	require.NoError(t, err)
 	require.EqualValues(t, 2000, r.Script.Growth.Bytes)
-	require.InDelta(t, (1<<16)/2000, r.Script.Growth.Full, 20)
+	require.InDelta(t, (1<<16)/2000, r.Script.Growth.FullBatchSteps, 20)
 	require.Contains(t, r.Script.Growth.Lines[0].Name, "train.py:")
 	require.Contains(t, r.Sheets()[0].Answer[0], "does not fit for long: it grows by 1.95 KiB a step")
 	for args, through := range map[string]string{
@@ -458,7 +464,7 @@ func TestGrowthIsNamed(t *testing.T) {
 	r, err = o.Report(t.Context())
 	require.NoError(t, err)
 	require.False(t, r.Script.Growth.Fills())
-	require.EqualValues(t, 36*2000, r.Script.Growth.Rest)
+	require.EqualValues(t, 36*2000, r.Script.Growth.RestBytes)
 	require.Contains(t, r.Sheets()[0].Answer[1], "it grows by 1.95 KiB a step up to step 40")
 	smoke = script.Smoke(r, planner.Budget{Margin: planner.DefaultMargin}, 1)
 	require.EqualValues(t, r.Points[0].Run.Reserved+36*2000, smoke.Checks[len(smoke.Checks)-1].Reserved)
@@ -473,7 +479,7 @@ func TestGrowthIsFollowedToItsEnd(t *testing.T) {
 	r, err := o.Report(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 10, r.Script.Growth.Steps)
-	require.Zero(t, r.Script.Growth.Rest)
+	require.Zero(t, r.Script.Growth.RestBytes)
 	require.Greater(t, r.Points[0].Run.Allocated, int64(10*2000+50000), "the tensor at the end of a round")
 	require.Contains(t, r.Sheets()[0].Answer[1], "it grows by 1.95 KiB a step up to step 10, held by the list kept")
 }
@@ -544,7 +550,8 @@ func TestEvaluationAndSavingFollowTheSteps(t *testing.T) {
 			}
 			require.GreaterOrEqual(t, peaks[phase], bytes, c.args)
 		}
-		require.Less(t, peaks["forward"]-c.saving, int64(50000), "but for what the script still holds when it trains again")
+		require.Less(t, peaks["forward"]-c.saving, int64(50000),
+			"but for what the script still holds when it trains again")
 	}
 	// With --steps, nothing else is run; what follows the last step until the next still does.
 	o, said := trial(t, script.Command{Steps: 3}, "rows", "alike", "validate")

@@ -10,9 +10,9 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// moments are the points of training at which memory runs out, in the order of a training run, as
+// smokeMoments are the points of training at which memory runs out, in the order of a training run, as
 // smoke tests name them.
-var moments = []struct {
+var smokeMoments = []struct {
 	name, note string
 	of         func(p report.Phase) bool
 }{
@@ -21,7 +21,7 @@ var moments = []struct {
 	{"first optimizer step", "which makes its state", func(p report.Phase) bool {
 		return p.Step == 1 && p.Name == "optimizer"
 	}},
-	{trainingStep, "the highest of all steps", trains},
+	{trainingStep, "the highest of all steps", isTraining},
 	{"validation", "a module that is trained is in evaluation mode", func(p report.Phase) bool {
 		return p.Name == "evaluation"
 	}},
@@ -30,8 +30,8 @@ var moments = []struct {
 
 const trainingStep = "training step"
 
-// trains reports whether a phase is training, not set-up, evaluation or saving.
-func trains(p report.Phase) bool {
+// isTraining reports whether a phase is training, not set-up, evaluation or saving.
+func isTraining(p report.Phase) bool {
 	return p.Step > 0 && slices.Contains([]string{"forward", "backward", "optimizer"}, p.Name)
 }
 
@@ -48,7 +48,7 @@ func Smoke(r *report.Report, budget planner.Budget, batch int) *report.Smoke {
 		return s
 	}
 	run := r.Points[0].Run
-	for _, m := range moments {
+	for _, m := range smokeMoments {
 		c := report.Check{Name: m.name, Note: m.note, Simulated: run.Simulated, Fits: true}
 		for _, p := range run.Phases {
 			if !m.of(p) {
@@ -64,8 +64,8 @@ func Smoke(r *report.Report, budget planner.Budget, batch int) *report.Smoke {
 			continue
 		}
 		c.Device = c.Reserved + run.Context
-		c.Need = needOf(budget, run.Context, c.Reserved)
-		judge.Ran(budget, &c)
+		c.Need = deviceNeed(budget, run.Context, c.Reserved)
+		judge.ApplyMeasuredRun(budget, &c)
 		s.Safe = s.Safe && c.Safe
 		if m.name == trainingStep {
 			s.Components = components(run, c)
@@ -74,29 +74,29 @@ func Smoke(r *report.Report, budget planner.Budget, batch int) *report.Smoke {
 	}
 	if g := r.Script.Growth; g != nil {
 		c := report.Check{
-			Name: "later steps", Note: g.String(), Simulated: run.Simulated, Allocated: run.Allocated + g.Rest,
-			Reserved: run.Reserved + g.Rest, Device: ran.Memory, Need: ran.Memory,
+			Name: "later steps", Note: g.String(), Simulated: run.Simulated, Allocated: run.Allocated + g.RestBytes,
+			Reserved: run.Reserved + g.RestBytes, Device: ran.Memory, Need: ran.Memory,
 			Reason: report.Reason(planner.OverShare),
 		}
 		if !g.Fills() {
-			c.Fits, c.Device, c.Need = true, c.Reserved+run.Context, needOf(budget, run.Context, c.Reserved)
-			judge.Ran(budget, &c)
+			c.Fits, c.Device, c.Need = true, c.Reserved+run.Context, deviceNeed(budget, run.Context, c.Reserved)
+			judge.ApplyMeasuredRun(budget, &c)
 		}
 		s.Safe = s.Safe && c.Safe
 		s.Checks = append(s.Checks, c)
 	}
 	if !s.Safe {
-		s.Reason = s.Worst().Reason
+		s.Reason = s.WorstCheck().Reason
 	}
-	if seen := r.Script.Seen; seen != nil && seen.Why != "" {
-		s.Warnings = append(s.Warnings, report.Warning{What: r.Script.Covered()})
+	if seen := r.Script.Coverage; seen != nil && seen.Why != "" {
+		s.Warnings = append(s.Warnings, report.Warning{What: r.Script.CoverageText()})
 	}
 	return s
 }
 
-// needOf returns the number of bytes of a run that must be within the limit of a budget: what it reserved, and the
+// deviceNeed returns the number of bytes of a run that must be within the limit of a budget: what it reserved, and the
 // upper end of the context.
-func needOf(b planner.Budget, context, reserved int64) int64 {
+func deviceNeed(b planner.Budget, context, reserved int64) int64 {
 	return b.Need(planner.Run(device.GPU{Context: context}, reserved))
 }
 

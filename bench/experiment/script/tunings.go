@@ -25,8 +25,8 @@ type tuning struct {
 	Tuned map[string]string `json:"tuned,omitempty"`
 }
 
-// mostTunings is the size in bytes beyond which a file of tunings is deleted and begun anew: some 20,000 kernels.
-const mostTunings = 8 << 20
+// maxTuningBytes is the size in bytes beyond which a file of tunings is deleted and begun anew: some 20,000 kernels.
+const maxTuningBytes = 8 << 20
 
 // tuningFile reports whether a file of Inductor's cache holds tunings: of a kernel, or the LocalCache of codecache.py.
 func tuningFile(name string) bool {
@@ -35,12 +35,12 @@ func tuningFile(name string) bool {
 
 // findTuned copies the tunings of earlier commands into the cache of a run, and returns all known files. Tunings that
 // cannot be read or stored are lost: Inductor then tunes again.
-func (c *Command) findTuned(r *room) (known map[string]string) {
+func (c *Command) findTuned(r *hookFolder) (known map[string]string) {
 	known = map[string]string{}
 	if c.Tunings == "" || c.InductorCache != "" {
 		return known
 	}
-	if file, err := os.Stat(c.Tunings); err == nil && file.Size() > mostTunings {
+	if file, err := os.Stat(c.Tunings); err == nil && file.Size() > maxTuningBytes {
 		_ = os.Remove(c.Tunings)
 	}
 	text, _ := os.ReadFile(c.Tunings)
@@ -66,7 +66,7 @@ func (c *Command) findTuned(r *room) (known map[string]string) {
 }
 
 // keepTuned stores the tunings of a run, for commands that run for the first time after it.
-func (c *Command) keepTuned(r *room, known map[string]string) {
+func (c *Command) keepTuned(r *hookFolder, known map[string]string) {
 	if c.Tunings == "" || c.InductorCache != "" {
 		return
 	}

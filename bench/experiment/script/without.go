@@ -41,7 +41,7 @@ var credentials = []string{
 }
 
 // environment returns env with the variables of the placeholders, and writes the files that those variables name.
-func (w Without) environment(r *room, env []string) ([]string, error) {
+func (w Without) environment(r *hookFolder, env []string) ([]string, error) {
 	if !w.Any() {
 		return env, nil
 	}
@@ -64,7 +64,7 @@ func (w Without) environment(r *room, env []string) ([]string, error) {
 
 // Replaced returns the absent files that a placeholder replaced, each once.
 func (o *Outcome) Replaced() []report.Replaced {
-	all := lists.Union(nil, lists.Map(o.named("replaced"), func(e Event) report.Replaced {
+	all := lists.Union(nil, lists.Map(o.eventsNamed("replaced"), func(e Event) report.Replaced {
 		return report.Replaced{Kind: e.Kind, Name: e.Path, By: e.By}
 	})...)
 	slices.SortStableFunc(all, func(a, b report.Replaced) int { return cmp.Compare(b.Kind, a.Kind) })
@@ -73,7 +73,7 @@ func (o *Outcome) Replaced() []report.Replaced {
 
 // Options returns the options of the command's own parser; of several parsers, of the one with most options.
 func (o *Outcome) Options() (options []Option) {
-	for _, e := range o.named("options") {
+	for _, e := range o.eventsNamed("options") {
 		if len(e.Options) > len(options) {
 			options = e.Options
 		}
@@ -81,10 +81,10 @@ func (o *Outcome) Options() (options []Option) {
 	return options
 }
 
-// Wanted returns a sentence about the last object that the script required and no placeholder could replace; empty if
-// there was none.
-func (o *Outcome) Wanted() string {
-	all := o.named("wanted")
+// MissingObjectText returns a sentence about the last object that the script required and no placeholder could replace;
+// empty if there was none.
+func (o *Outcome) MissingObjectText() string {
+	all := o.eventsNamed("wanted")
 	if len(all) == 0 {
 		return ""
 	}

@@ -20,28 +20,28 @@ import (
 // A server answers the stubs' questions about workspaces, over a Unix socket. A question is a line, its answer another:
 // the bytes, and "asked" if cuDNN itself returned them, "modeled" if vprof's rules did, "unknown", or "none" if cuDNN
 // has no such engine.
-type server struct {
+type cudnnServer struct {
 	ctx      context.Context
 	listener net.Listener
 	gpu      cudnn.GPU
 	rules    *cudnn.Rules
 
-	mu      sync.Mutex
-	python  string
-	asking  map[string]*capture.Conversation // by the library of the driver; nil where cuDNN does not answer
-	driver  string
-	known   map[string]string
-	engines map[query.Question]map[string][]capture.Engine // of cuDNN, by list
-	settled map[query.Question]bool                        // convolutions that are counted
-	counted report.Workspaces
+	mu            sync.Mutex
+	python        string
+	conversations map[string]*capture.Conversation // by the library of the driver; nil where cuDNN does not answer
+	driver        string
+	known         map[string]string
+	engines       map[query.Question]map[string][]capture.Engine // of cuDNN, by list
+	settled       map[query.Question]bool                        // convolutions that are counted
+	counts        report.Workspaces
 }
 
 // serve starts a server for questions about the GPU, which only stubs ask.
-func (c *Command) serve(ctx context.Context, r *room) (*server, error) {
-	s := &server{
+func (c *Command) serve(ctx context.Context, r *hookFolder) (*cudnnServer, error) {
+	s := &cudnnServer{
 		ctx: ctx, gpu: gpuOf(c.GPU), rules: stack.Default().Rules().Convolutions,
-		driver: filepath.Join(c.Stubs, "13", "libcuda.so.1"),
-		asking: map[string]*capture.Conversation{}, known: map[string]string{},
+		driver:        filepath.Join(c.Stubs, "13", "libcuda.so.1"),
+		conversations: map[string]*capture.Conversation{}, known: map[string]string{},
 		engines: map[query.Question]map[string][]capture.Engine{}, settled: map[query.Question]bool{},
 	}
 	if c.Stubs == "" {
@@ -60,17 +60,17 @@ func gpuOf(gpu device.GPU) cudnn.GPU {
 }
 
 // accept serves one client after the other until the listener is closed.
-func (s *server) accept() {
+func (s *cudnnServer) accept() {
 	for {
 		client, err := s.listener.Accept()
 		if err != nil {
 			return
 		}
-		go s.talk(client)
+		go s.serveClient(client)
 	}
 }
 
-func (s *server) talk(client net.Conn) {
+func (s *cudnnServer) serveClient(client net.Conn) {
 	defer client.Close()
 	lines := bufio.NewScanner(client)
 	for lines.Scan() {
@@ -80,26 +80,26 @@ func (s *server) talk(client net.Conn) {
 	}
 }
 
-// found sets the Python whose PyTorch the command imports. Its cuDNN is asked.
-func (s *server) found(python string) {
+// addPython sets the Python whose PyTorch the command imports. Its cuDNN is asked.
+func (s *cudnnServer) addPython(python string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.python = python
 }
 
 // Sizes counts the different questions by the source of their answers.
-func (s *server) Sizes() report.Workspaces {
+func (s *cudnnServer) Sizes() report.Workspaces {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.counted
+	return s.counts
 }
 
 // Close stops the server.
-func (s *server) Close() {
+func (s *cudnnServer) Close() {
 	if s.listener != nil {
 		_ = s.listener.Close()
 	}
-	for _, c := range s.asking {
+	for _, c := range s.conversations {
 		if c != nil {
 			c.Close()
 		}
@@ -107,7 +107,7 @@ func (s *server) Close() {
 }
 
 // answer returns the answer to a line. Repeated questions have the same answer and are not counted again.
-func (s *server) answer(line string) string {
+func (s *cudnnServer) answer(line string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if known, ok := s.known[line]; ok {
@@ -123,9 +123,9 @@ func (s *server) answer(line string) string {
 
 // find returns cuDNN's answer if it has one, and else the result of the rules. The rules also answer for kernels that
 // cuDNN offers only on a machine with a GPU.
-func (s *server) find(q question) string {
+func (s *cudnnServer) find(q question) string {
 	if q.engine != (engine{}) {
-		return s.other(q)
+		return s.askOtherEngines(q)
 	}
 	n, asked := s.ask(q)
 	switch o := q.convolution; {
@@ -135,30 +135,30 @@ func (s *server) find(q question) string {
 		}
 	case asked:
 	case q.rule == nil:
-		s.count(q, &s.counted.Unknown)
+		s.count(q, &s.counts.Unknown)
 		return "0 unknown"
 	default:
 		n = q.rule(s.rules, s.gpu)
 	}
 	if asked {
-		s.count(q, &s.counted.Asked)
-		return told(n, nil)
+		s.count(q, &s.counts.FromCuDNN)
+		return answerText(n, nil)
 	}
-	s.count(q, &s.counted.Modeled)
+	s.count(q, &s.counts.Modeled)
 	return strconv.FormatInt(n, 10) + " modeled"
 }
 
-// other returns the workspace of an engine that PyTorch tries besides its first choice, or the numerical notes of any
-// engine as a bit set. Without cuDNN, there is one fallback engine without workspace and notes, like the first
-// algorithm of each convolution (CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM).
-func (s *server) other(q question) string {
-	c := s.converse(q)
+// askOtherEngines returns the workspace of an engine that PyTorch tries besides its first choice, or the numerical
+// notes of any engine as a bit set. Without cuDNN, there is one fallback engine without workspace and notes, like the
+// first algorithm of each convolution (CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM).
+func (s *cudnnServer) askOtherEngines(q question) string {
+	c := s.conversation(q)
 	if q.engine.list == "" {
 		if c == nil {
 			return "0 modeled"
 		}
 		notes, err := c.Notes(*q.convolution)
-		return told(int64(bits(notes)), err)
+		return answerText(int64(bitSet(notes)), err)
 	}
 	all, known := s.engines[*q.convolution]
 	if !known && c != nil { // cuDNN is asked once, also where it gives no answer
@@ -169,10 +169,10 @@ func (s *server) other(q question) string {
 	}
 	switch list := all[q.engine.list]; {
 	case q.engine.at < len(list) && q.engine.notes:
-		return told(int64(bits(list[q.engine.at].Notes)), nil)
+		return answerText(int64(bitSet(list[q.engine.at].Notes)), nil)
 	case q.engine.at < len(list):
-		s.count(q, &s.counted.Asked)
-		return told(list[q.engine.at].Workspace, nil)
+		s.count(q, &s.counts.FromCuDNN)
+		return answerText(list[q.engine.at].Workspace, nil)
 	case q.engine.notes || all == nil && q.engine == (engine{list: "fallback"}):
 		return "0 modeled"
 	}
@@ -180,7 +180,7 @@ func (s *server) other(q question) string {
 }
 
 // count counts a question by its kind. Of the engines of a convolution only the first question counts.
-func (s *server) count(q question, kind *int) {
+func (s *cudnnServer) count(q question, kind *int) {
 	if c := q.convolution; c != nil {
 		if s.settled[*c] {
 			return
@@ -190,16 +190,16 @@ func (s *server) count(q question, kind *int) {
 	*kind++
 }
 
-// told returns cuDNN's answer as a line of the protocol.
-func told(n int64, err error) string {
+// answerText returns cuDNN's answer as a line of the protocol.
+func answerText(n int64, err error) string {
 	if err != nil {
 		return "0 unknown"
 	}
 	return strconv.FormatInt(n, 10) + " asked"
 }
 
-// bits returns a set of numbers from 0 to 63 as a bit set.
-func bits(numbers []int) (set uint64) {
+// bitSet returns a set of numbers from 0 to 63 as a bit set.
+func bitSet(numbers []int) (set uint64) {
 	for _, n := range numbers {
 		set |= 1 << n
 	}
@@ -207,8 +207,8 @@ func bits(numbers []int) (set uint64) {
 }
 
 // ask returns cuDNN's answer in bytes; false if it gives none.
-func (s *server) ask(q question) (n int64, asked bool) {
-	c := s.converse(q)
+func (s *cudnnServer) ask(q question) (n int64, asked bool) {
+	c := s.conversation(q)
 	if c == nil {
 		return 0, false
 	}
@@ -216,9 +216,9 @@ func (s *server) ask(q question) (n int64, asked bool) {
 	return n, err == nil && n >= 0
 }
 
-// converse returns the cuDNN that answers a question; nil if there is none. It is started at most twice: without a
+// conversation returns the cuDNN that answers a question; nil if there is none. It is started at most twice: without a
 // driver, for convolutions, and with one (--driver of the asking program).
-func (s *server) converse(q question) *capture.Conversation {
+func (s *cudnnServer) conversation(q question) *capture.Conversation {
 	if q.asked == "" || s.python == "" {
 		return nil
 	}
@@ -226,14 +226,14 @@ func (s *server) converse(q question) *capture.Conversation {
 	if q.compiled {
 		driver = s.driver
 	}
-	c, tried := s.asking[driver]
+	c, tried := s.conversations[driver]
 	if !tried {
 		var err error
 		if c, err = (capture.Asking{Python: s.python, Driver: driver}).Converse(s.ctx,
 			cudnn.Generation(s.gpu)); err != nil {
 			c = nil
 		}
-		s.asking[driver] = c
+		s.conversations[driver] = c
 	}
 	return c
 }

@@ -58,7 +58,7 @@ func TestQuestionsAboutLayers(t *testing.T) {
 	norm := cudnn.BatchNorm{Channels: 12, Rows: 4 * 8 * 8}
 	layers := " mode=lstm dtype=half length=30 batch=8 inputs=40 hidden=64 projected=0 layers=2 directions=2 training=1"
 	plain, drops, packs := layers+" dropout=0 packed=0", layers+" dropout=1 packed=0", layers+" dropout=0 packed=100"
-	s := &server{known: map[string]string{}, settled: map[query.Question]bool{}, gpu: cudnn.GPU{Capability: 86}}
+	s := &cudnnServer{known: map[string]string{}, settled: map[query.Question]bool{}, gpu: cudnn.GPU{Capability: 86}}
 	for _, c := range []struct {
 		line string
 		want int64
@@ -109,12 +109,12 @@ func TestQuestionsAboutOtherEngines(t *testing.T) {
 		{nil, "fallback=1", "-1 none"},
 		{nil, "fallback=-1", "0 unknown"},
 	} {
-		s := &server{known: map[string]string{}, engines: c.cudnn, settled: map[query.Question]bool{}}
+		s := &cudnnServer{known: map[string]string{}, engines: c.cudnn, settled: map[query.Question]bool{}}
 		require.Equal(t, c.answers, s.answer(line+" "+c.engine), c.engine)
 	}
-	s := &server{known: map[string]string{}, engines: listed, settled: map[query.Question]bool{}}
+	s := &cudnnServer{known: map[string]string{}, engines: listed, settled: map[query.Question]bool{}}
 	for _, engine := range []string{"proposal=1 notes", "proposal=1", "proposal=2", "fallback=1"} {
 		s.answer(line + " " + engine)
 	}
-	require.Equal(t, report.Workspaces{Asked: 1}, s.Sizes(), "a convolution counts once")
+	require.Equal(t, report.Workspaces{FromCuDNN: 1}, s.Sizes(), "a convolution counts once")
 }

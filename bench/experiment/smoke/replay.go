@@ -17,44 +17,47 @@ func (m *checks) components(ctx context.Context, l *judge.Loop) ([]report.Compon
 	if l.Steps.Measured == nil {
 		return step.EstimateOf(l.Estimate).Components, nil
 	}
-	e, err := m.simulated(ctx, m.setup.Case())
+	e, err := m.estimateCase(ctx, m.setup.Case())
 	return step.EstimateOf(e).Components, err
 }
 
-// simulated returns an estimate of the training steps of a case.
-func (m *checks) simulated(ctx context.Context, c models.Case) (e planner.Estimate, err error) {
-	r, err := m.setup.Try(ctx, m.setup.For(c).Trial(m.test.GPU, c.Batch))
+// estimateCase returns an estimate of the training steps of a case.
+func (m *checks) estimateCase(ctx context.Context, c models.Case) (e planner.Estimate, err error) {
+	r, err := m.setup.Try(ctx, m.setup.WithCase(c).Trial(m.test.GPU, c.Batch))
 	if err != nil {
 		return e, err
 	}
 	return m.judge.Estimate(m.setup, r, r.Run.Max)
 }
 
-// epochs checks whether training completes epochs over samples of different lengths. All further checks then use the
-// worst batch of these epochs. It does nothing if all samples have the same length.
-func (m *checks) epochs(ctx context.Context) error {
-	m.whole = m.setup
+// checkEpochs checks whether training completes epochs over samples of different lengths. All further checks then use
+// the worst batch of these epochs. It does nothing if all samples have the same length.
+func (m *checks) checkEpochs(ctx context.Context) error {
+	m.wholeSetup = m.setup
 	if m.test.Lengths == nil {
 		return nil
 	}
 	c := m.setup.Case()
-	l, err := epoch.Run(ctx, m.whole, m.test.GPU, c.Batch, m.test.Lengths,
-		epoch.Options{Others: m.test.Others, Progress: m.test.Progress})
+	l, err := epoch.Run(ctx, m.wholeSetup, m.test.GPU, c.Batch, m.test.Lengths,
+		epoch.Options{OtherProcessBytes: m.test.Others, Progress: m.test.Progress})
 	if err != nil {
 		return err
 	}
-	m.epoch = new(m.judge.Epochs(l))
+	m.epoch = new(m.judge.CheckEpochs(l))
 	m.epoch.Name, m.epoch.Note = "epoch", "samples of different lengths, one allocator"
-	m.setup = m.setup.For(m.test.Lengths.Worst(m.test.Model, c, l))
+	m.setup = m.setup.WithCase(m.test.Lengths.WorstCase(m.test.Model, c, l))
 	return nil
 }
 
 // largestOfEpochs returns the largest batch, up to a limit, whose epochs fit the budget; zero if there is none.
 func (m *checks) largestOfEpochs(ctx context.Context, to int) (int, error) {
 	s := epoch.Search{
-		Setup: m.whole, Judge: m.judge, Lengths: m.test.Lengths,
-		Options: epoch.Options{Others: m.test.Others, Within: m.judge.Budget.Limit(), Progress: m.test.Progress},
-		Seen:    map[int]*report.Lengths{m.smoke.Batch: m.epoch.Lengths},
+		Setup: m.wholeSetup, Judge: m.judge, Lengths: m.test.Lengths,
+		Options: epoch.Options{
+			OtherProcessBytes: m.test.Others, MemoryLimit: m.judge.Budget.Limit(),
+			Progress: m.test.Progress,
+		},
+		Results: map[int]*report.Lengths{m.smoke.Batch: m.epoch.Lengths},
 	}
 	largest, _, err := s.Largest(ctx, to)
 	return largest, err

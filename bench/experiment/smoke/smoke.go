@@ -34,14 +34,14 @@ type Test struct {
 	step.Evidence
 	// Device, if not nil, is the GPU itself, where every check is played.
 	Device device.Device
-	// Alone reports whether the user named the stage: later stages of training are shown and not judged.
-	Alone bool
+	// SingleGPU reports whether the user named the stage: later stages of training are shown and not judged.
+	SingleGPU bool
 	// Validation is the batch size of validation; zero is the project's, or else that of training.
 	Validation int
 	// Parts are the parts of a curriculum besides the case, which train with the same batch.
 	Parts []step.Part
-	// Longest are settings of the longest sample, nil if all are alike.
-	Longest models.Settings
+	// LongestInputs are settings of the longest sample, nil if all are alike.
+	LongestInputs models.Settings
 	// Lengths is the distribution of the lengths of the data set's samples, nil if all are
 	// alike. Epochs over them are replayed, on a simulated GPU even if there is a device.
 	Lengths *epoch.Lengths
@@ -62,25 +62,28 @@ func Run(ctx context.Context, t Test) (*report.Smoke, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer j.End()
+	defer j.FreeRecordings()
 	j.Validation = t.Validation
 	s := &report.Smoke{
 		Schema: report.SmokeSchema, Case: report.CaseOf(t.Model, setup.Case()), Batch: setup.Case().Batch,
 		Device: step.DeviceOf(t.GPU),
-		Budget: report.Budget{Margin: t.Budget.Margin, Risk: t.Budget.Risk, Others: t.Others},
+		Budget: report.Budget{Margin: t.Budget.Margin, Risk: t.Budget.Risk, OtherProcessBytes: t.Others},
 		Limit:  j.Budget.Limit(), Safe: true,
 	}
 	m := &checks{test: t, setup: setup, judge: j, smoke: s}
 	s.Warnings = append(setup.Warnings(), step.Unsupported([]device.GPU{t.GPU}, setup.Case())...)
 	if t.Device != nil {
-		m.setup, j.Device = setup.On(t.Device), t.Device.Name()
+		m.setup, j.Device = setup.WithDevice(t.Device), t.Device.Name()
 		s.Device = step.DeviceOn(t.Device)
-		s.Warnings = slices.Concat(s.Warnings, step.Shared(t.Device), m.neighbors.Warnings(t.Device))
+		s.Warnings = slices.Concat(s.Warnings, step.SharedGPUWarnings(t.Device), m.neighbors.Warnings(t.Device))
 	}
-	if err := m.epochs(ctx); err != nil {
+	if err := m.checkEpochs(ctx); err != nil {
 		return nil, err
 	}
-	for _, look := range []func(context.Context) error{m.training, m.later, m.parts, m.longest} {
+	for _, look := range []func(context.Context) error{
+		m.training, m.checkLaterSteps, m.checkCurriculum,
+		m.checkLongestInputs,
+	} {
 		if err := look(ctx); err != nil {
 			return nil, err
 		}
@@ -103,16 +106,16 @@ type checks struct {
 	smoke *report.Smoke
 	// epoch is the check of epochs over samples of different lengths, nil for none, and
 	// whole the case with samples as long as may be.
-	epoch     *report.Check
-	whole     *step.Setup
-	neighbors step.Neighborhood
+	epoch      *report.Check
+	wholeSetup *step.Setup
+	neighbors  step.WarnedProcesses
 	// refused are the stages that PyTorch or the model refuses in this case.
 	refused []string
 }
 
-// judged returns the complete judgement of a case at its batch size.
-func (m *checks) judged(ctx context.Context, c models.Case) (*judge.Judgement, error) {
-	d, err := m.judge.Try(ctx, m.setup.For(c), c.Batch)
+// judgeCase returns the complete judgement of a case at its batch size.
+func (m *checks) judgeCase(ctx context.Context, c models.Case) (*judge.Judgement, error) {
+	d, err := m.judge.Try(ctx, m.setup.WithCase(c), c.Batch)
 	if err == nil {
 		err = d.Complete(ctx)
 	}
@@ -122,27 +125,27 @@ func (m *checks) judged(ctx context.Context, c models.Case) (*judge.Judgement, e
 	return d, err
 }
 
-// moment selects a moment of a run.
-type moment func(*replay.Run) replay.PhaseUsage
+// phaseSelector selects a moment of a run.
+type phaseSelector func(*replay.Run) replay.PhaseUsage
 
-// peakOf and endOf select moments of a phase, whole the peak of the run.
-func peakOf(step int, name string) moment {
+// phasePeak and phaseEnd select moments of a phase, whole the peak of the run.
+func phasePeak(step int, name string) phaseSelector {
 	return func(r *replay.Run) replay.PhaseUsage { return r.PeakOf(step, name) }
 }
 
-func endOf(step int, name string) moment {
+func phaseEnd(step int, name string) phaseSelector {
 	return func(r *replay.Run) replay.PhaseUsage { return r.EndOf(step, name) }
 }
 
-func whole(r *replay.Run) replay.PhaseUsage { return r.Whole() }
+func wholeRun(r *replay.Run) replay.PhaseUsage { return r.Whole() }
 
 // add appends a check of the memory in use at a moment of the run of a result.
-func (m *checks) add(ctx context.Context, name, note string, s *step.Setup, r *step.Result, of moment) error {
+func (m *checks) add(ctx context.Context, name, note string, s *step.Setup, r *step.Result, of phaseSelector) error {
 	if r.Measured != nil { // other processes that were seen on the device
 		m.smoke.Warnings = append(m.smoke.Warnings,
 			m.neighbors.Warnings(m.test.Device, r.Measured.Neighbors...)...)
 	}
-	check, err := m.judge.Check(ctx, s, r, of)
+	check, err := m.judge.CheckPhase(ctx, s, r, of)
 	check.Name, check.Note = name, note
 	m.smoke.Intervals = check.Source
 	m.smoke.Checks = append(m.smoke.Checks, check)
@@ -152,7 +155,7 @@ func (m *checks) add(ctx context.Context, name, note string, s *step.Setup, r *s
 // training checks the first steps: loading the model, the first forward pass, the first
 // optimizer step, and the step with the highest peak.
 func (m *checks) training(ctx context.Context) error {
-	d, err := m.judged(ctx, m.setup.Case())
+	d, err := m.judgeCase(ctx, m.setup.Case())
 	if err != nil {
 		return err
 	}
@@ -164,7 +167,7 @@ func (m *checks) training(ctx context.Context) error {
 	loaded := "weights and buffers on the device"
 	if m.setup.Case().Dataset > 0 {
 		loaded += ", and the data set"
-		if m.smoke.Streamed, err = m.streamed(ctx); err != nil {
+		if m.smoke.Streamed, err = m.streamedNeed(ctx); err != nil {
 			return err
 		}
 	}
@@ -174,12 +177,12 @@ func (m *checks) training(ctx context.Context) error {
 	}
 	for _, check := range []struct {
 		name, note string
-		of         moment
+		of         phaseSelector
 	}{
-		{"model size", loaded, endOf(-1, "model")},
-		{"forward", "the first, with the graph kept", peakOf(0, "forward")},
-		{"first optimizer step", "its state comes to life", peakOf(0, "optimizer")},
-		{"training step", highest, whole},
+		{"model size", loaded, phaseEnd(-1, "model")},
+		{"forward", "the first, with the graph kept", phasePeak(0, "forward")},
+		{"first optimizer step", "its state comes to life", phasePeak(0, "optimizer")},
+		{"training step", highest, wholeRun},
 	} {
 		if err := m.add(ctx, check.name, check.note, l.Setup, l.Steps, check.of); err != nil {
 			return err
@@ -188,18 +191,18 @@ func (m *checks) training(ctx context.Context) error {
 	return nil
 }
 
-// streamed estimates the device bytes of the training step with the data set on the host, in bytes.
-func (m *checks) streamed(ctx context.Context) (int64, error) {
+// streamedNeed estimates the device bytes of the training step with the data set on the host, in bytes.
+func (m *checks) streamedNeed(ctx context.Context) (int64, error) {
 	c := m.setup.Case()
 	c.Dataset = 0
-	e, err := m.simulated(ctx, c)
+	e, err := m.estimateCase(ctx, c)
 	return e.Device.Value, err
 }
 
-// later checks moments hours after the start of training: validation, saving a checkpoint, the next stage.
-func (m *checks) later(ctx context.Context) error {
+// checkLaterSteps checks moments hours after the start of training: validation, saving a checkpoint, the next stage.
+func (m *checks) checkLaterSteps(ctx context.Context) error {
 	c := m.setup.Case()
-	d, err := m.judged(ctx, c)
+	d, err := m.judgeCase(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -207,7 +210,7 @@ func (m *checks) later(ctx context.Context) error {
 	if len(d.Loops) > 1 && l.Steps.Facts.Outputs > 0 {
 		other := d.Loops[1]
 		note := fmt.Sprintf("loop %s; no --loop was given, and one checks that loop alone", other.Name)
-		if err := m.add(ctx, "training step, other loop", note, other.Setup, other.Steps, whole); err != nil {
+		if err := m.add(ctx, "training step, other loop", note, other.Setup, other.Steps, wholeRun); err != nil {
 			return err
 		}
 	}
@@ -219,17 +222,17 @@ func (m *checks) later(ctx context.Context) error {
 		if w := c.Evaluate.Words(); w != "" {
 			note += ", " + w
 		}
-		if err := m.add(ctx, name, note, l.Setup, e.Result, peakOf(e.Result.ValidationStep, "")); err != nil {
+		if err := m.add(ctx, name, note, l.Setup, e.Result, phasePeak(e.Result.ValidationStep, "")); err != nil {
 			return err
 		}
-		m.smoke.Checks[len(m.smoke.Checks)-1].Aside = !e.Judged
+		m.smoke.Checks[len(m.smoke.Checks)-1].NotInVerdict = !e.Judged
 	}
-	if err := m.add(ctx, "checkpoint save", saves(c), l.Setup, l.Steps, endOf(1, "")); err != nil {
+	if err := m.add(ctx, "checkpoint save", savingNote(c), l.Setup, l.Steps, phaseEnd(1, "")); err != nil {
 		return err
 	}
 	for _, k := range m.otherStages(c) {
-		d, err := m.judged(ctx, k)
-		if step.Refused(err) {
+		d, err := m.judgeCase(ctx, k)
+		if step.IsRefused(err) {
 			m.refused = append(m.refused, k.Stage)
 			m.smoke.Warnings = append(m.smoke.Warnings,
 				report.Warning{What: fmt.Sprintf("stage %s is not checked: %v", k.Stage, err)})
@@ -239,49 +242,49 @@ func (m *checks) later(ctx context.Context) error {
 			return fmt.Errorf("stage %s: %w", k.Stage, err)
 		}
 		l, note := d.Loops[0], "if training goes on to it with this batch"
-		if err := m.add(ctx, "stage "+k.Stage, note, l.Setup, l.Steps, whole); err != nil {
+		if err := m.add(ctx, "stage "+k.Stage, note, l.Setup, l.Steps, wholeRun); err != nil {
 			return err
 		}
-		m.smoke.Checks[len(m.smoke.Checks)-1].Aside = m.test.Alone
+		m.smoke.Checks[len(m.smoke.Checks)-1].NotInVerdict = m.test.SingleGPU
 	}
 	return nil
 }
 
-// parts checks the other parts of a curriculum.
-func (m *checks) parts(ctx context.Context) error {
-	for i, s := range m.setup.Parts() {
-		d, err := m.judged(ctx, s.Case())
+// checkCurriculum checks the other parts of a curriculum.
+func (m *checks) checkCurriculum(ctx context.Context) error {
+	for i, s := range m.setup.PartSetups() {
+		d, err := m.judgeCase(ctx, s.Case())
 		if err != nil {
 			return fmt.Errorf("part %s: %w", s.Part(), err)
 		}
 		l, note := d.Loops[0], strings.Join(m.test.Parts[i].Settings.Words(), ", ")
-		if err := m.add(ctx, "part "+s.Part(), note, l.Setup, l.Steps, whole); err != nil {
+		if err := m.add(ctx, "part "+s.Part(), note, l.Setup, l.Steps, wholeRun); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// saves describes what the device holds while a checkpoint is saved. Full state dicts of sharded weights
+// savingNote describes what the device holds while a checkpoint is saved. Full state dicts of sharded weights
 // (full_state_dict of torch.distributed.checkpoint, stage3_gather_16bit_weights_on_model_save) gather and copy one
 // weight after the other.
-func saves(c models.Case) string {
+func savingNote(c models.Case) string {
 	if c.Strategy.SharesWeights() {
 		return "copies to the host; a whole checkpoint gathers one weight at a time beside what it held"
 	}
 	return "copies to the host; the device holds what it held"
 }
 
-// longest checks a batch of the longest samples, if samples differ in length.
-func (m *checks) longest(ctx context.Context) error {
-	if len(m.test.Longest) == 0 {
+// checkLongestInputs checks a batch of the longest samples, if samples differ in length.
+func (m *checks) checkLongestInputs(ctx context.Context) error {
+	if len(m.test.LongestInputs) == 0 {
 		return nil
 	}
-	k, err := m.stretched(m.setup.Case())
+	k, err := m.longestCase(m.setup.Case())
 	if err != nil {
 		return err
 	}
-	d, err := m.judged(ctx, k)
+	d, err := m.judgeCase(ctx, k)
 	if err != nil {
 		return fmt.Errorf("longest sample: %w", err)
 	}
@@ -290,14 +293,14 @@ func (m *checks) longest(ctx context.Context) error {
 	if e := d.Evaluation; e != nil && e.Judged {
 		result = e.Result
 	}
-	return m.add(ctx, "longest sample", "a batch of nothing else", l.Setup, result, whole)
+	return m.add(ctx, "longest sample", "a batch of nothing else", l.Setup, result, wholeRun)
 }
 
-// stretched returns a case with the settings of the longest sample.
-func (m *checks) stretched(c models.Case) (models.Case, error) {
+// longestCase returns a case with the settings of the longest sample.
+func (m *checks) longestCase(c models.Case) (models.Case, error) {
 	settings := models.Settings{}
 	maps.Copy(settings, c.Settings)
-	maps.Copy(settings, m.test.Longest)
+	maps.Copy(settings, m.test.LongestInputs)
 	c.Settings = settings
 	return m.test.Model.Complete(c)
 }
@@ -306,10 +309,10 @@ func (m *checks) stretched(c models.Case) (models.Case, error) {
 func (m *checks) verdict(ctx context.Context) error {
 	s, batch := m.smoke, m.smoke.Batch
 	for _, check := range s.Checks {
-		s.Safe = s.Safe && (check.Safe || check.Aside)
+		s.Safe = s.Safe && (check.Safe || check.NotInVerdict)
 	}
-	m.judge.Cases = lists.Map(m.variants(batch), m.setup.For)
-	d, err := m.judge.At(ctx, batch)
+	m.judge.Cases = lists.Map(m.variants(batch), m.setup.WithCase)
+	d, err := m.judge.JudgeBatch(ctx, batch)
 	if err != nil {
 		return err
 	}
@@ -321,13 +324,13 @@ func (m *checks) verdict(ctx context.Context) error {
 	s.Host = step.EstimateOf(e).Host
 	switch {
 	case !s.Safe && (d.Safe() || d.Reason == planner.SmallerBatch):
-		s.Reason = s.Worst().Reason
+		s.Reason = s.WorstCheck().Reason
 	case !s.Safe:
 		s.Reason = report.Reason(d.Reason)
 	case !d.Safe():
 		s.Safe, s.Reason = false, report.Reason(d.Reason)
 		if d.Reason != planner.HostFull {
-			s.Judged = d.Decides.Batch
+			s.Judged = d.DecidingMoment.Batch
 		}
 	}
 	return nil
@@ -368,14 +371,14 @@ func (m *checks) variants(batch int) []models.Case {
 	c := m.setup.Case()
 	c.Batch = batch
 	cases := []models.Case{c}
-	if !m.test.Alone {
+	if !m.test.SingleGPU {
 		cases = append(cases, m.otherStages(c)...)
 	}
-	for _, s := range m.setup.Parts() {
+	for _, s := range m.setup.PartSetups() {
 		cases = append(cases, s.Case())
 	}
-	if len(m.test.Longest) > 0 {
-		if k, err := m.stretched(c); err == nil { // an error was found before
+	if len(m.test.LongestInputs) > 0 {
+		if k, err := m.longestCase(c); err == nil { // an error was found before
 			cases = append(cases, k)
 		}
 	}

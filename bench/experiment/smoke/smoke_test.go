@@ -59,7 +59,7 @@ func TestSmokeAddsUpTheMomentsOfTraining(t *testing.T) {
 // Smoke plans trials and reads results: whoever runs them, the answer is the same.
 func TestTrialsOfASmokeTestCanRunElsewhere(t *testing.T) {
 	test := toySmoke(1000, models.Case{Batch: 200})
-	test.Longest = models.Settings{"seq-len": 2}
+	test.LongestInputs = models.Settings{"seq-len": 2}
 	here, err := Run(t.Context(), test)
 	require.NoError(t, err)
 	wire := &steptest.Wire{Models: models.NewRegistry([]models.Model{toy.Model()})}
@@ -97,13 +97,13 @@ func TestSmokeTakesValidationAtItsOwnBatch(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, s.Safe)
 	require.True(t, byName(s)["training step"].Safe)
-	require.Equal(t, "validation, batch 400", s.Worst().Name)
+	require.Equal(t, "validation, batch 400", s.WorstCheck().Name)
 	require.Contains(t, s.Verdict(), "no batch of training is safe with that")
 	test = toySmoke(60, models.Case{Batch: 8})
 	test.Validation = 400
 	s, err = Run(t.Context(), test)
 	require.NoError(t, err)
-	require.NotNil(t, s.Worst().OOM)
+	require.NotNil(t, s.WorstCheck().OOM)
 	require.Contains(t, s.Verdict(), "training may need "+bytesize.Format(byName(s)["training step"].Need))
 }
 
@@ -143,8 +143,8 @@ func TestSmokeKeepsToTheRisk(t *testing.T) {
 	s, err = Run(t.Context(), test)
 	require.NoError(t, err)
 	require.False(t, s.Safe)
-	require.True(t, s.Worst().Fits)
-	require.Greater(t, s.Worst().Need, s.Worst().Device)
+	require.True(t, s.WorstCheck().Fits)
+	require.Greater(t, s.WorstCheck().Need, s.WorstCheck().Device)
 	require.Contains(t, s.Verdict(), "training step may need")
 	require.Less(t, s.LargestBatch, 24)
 	require.Positive(t, s.LargestBatch)
@@ -160,22 +160,22 @@ func TestSmokeLooksAtTheStagesToCome(t *testing.T) {
 	require.False(t, byName(s)["stage full"].Safe)
 	require.False(t, s.Safe)
 	require.Less(t, s.LargestBatch, 60)
-	test.Alone = true
+	test.SingleGPU = true
 	s, err = Run(t.Context(), test)
 	require.NoError(t, err)
 	require.True(t, s.Safe)
-	require.True(t, byName(s)["stage full"].Aside)
-	require.Equal(t, "training step", s.Worst().Name)
+	require.True(t, byName(s)["stage full"].NotInVerdict)
+	require.Equal(t, "training step", s.WorstCheck().Name)
 }
 
 func TestSmokeLooksAtTheLongestSample(t *testing.T) {
 	test := toySmoke(1000, models.Case{Batch: 8})
-	test.Longest = models.Settings{"seq-len": 16}
+	test.LongestInputs = models.Settings{"seq-len": 16}
 	s, err := Run(t.Context(), test)
 	require.NoError(t, err)
 	require.EqualValues(t, (64+15*8*16)*steptest.MiB, byName(s)["longest sample"].Allocated)
 	require.False(t, s.Safe)
-	test.Longest = models.Settings{"seq-len": 1000}
+	test.LongestInputs = models.Settings{"seq-len": 1000}
 	_, err = Run(t.Context(), test)
 	var impossible *models.CaseError
 	require.ErrorAs(t, err, &impossible)
@@ -212,7 +212,7 @@ func TestSmokeOnADeviceCountsWhatTheDeviceSees(t *testing.T) {
 		require.NotNil(t, c.OOM, name)
 		require.False(t, c.Safe || c.Fits, name)
 	}
-	require.Equal(t, "forward", s.Worst().Name)
+	require.Equal(t, "forward", s.WorstCheck().Name)
 	require.Contains(t, s.Verdict(), "NOT SAFE: toy, batch 40 on card: forward runs out of memory")
 
 	// The largest batch is one that the device has held.

@@ -107,17 +107,18 @@ func TestNewGPUsShareRecordings(t *testing.T) {
 func TestATrialAcrossGPUsGivesWhatEachWouldAlone(t *testing.T) {
 	m, err := all.Models().Lookup("redimnet-b0")
 	require.NoError(t, err)
-	gpus := steptest.GPUs(t, "t4", "rtx-2080", "a100-80", "a100-40", "v100-16", "h100", "rtx-5090", "rtx-4090", "rtx-4080")
+	gpus := steptest.GPUs(t, "t4", "rtx-2080", "a100-80", "a100-40", "v100-16", "h100", "rtx-5090", "rtx-4090",
+		"rtx-4080")
 	exact := steptest.Exact()
 	alone, err := step.New(m, m.Default, exact)
 	require.NoError(t, err)
-	exact.Trials = &step.Remembered{GPUs: gpus}
+	exact.Trials = &step.CachedExecutor{GPUs: gpus}
 	across, err := step.New(m, m.Default, exact)
 	require.NoError(t, err)
 	for range 2 {
 		for _, gpu := range gpus {
 			try := func(s *step.Setup) *step.Result {
-				trial := s.Training(s.Trial(gpu, 8), 0)
+				trial := s.TrainingTrial(s.Trial(gpu, 8), 0)
 				trial.Timed = []device.GPU{gpu}
 				r, err := s.Try(t.Context(), trial)
 				require.NoError(t, err)
@@ -130,10 +131,10 @@ func TestATrialAcrossGPUsGivesWhatEachWouldAlone(t *testing.T) {
 			require.Equal(t, want.Device, got.Device)
 			require.Equal(t, unnumbered(want), unnumbered(got))
 			require.Equal(t, want.Sample(), got.Sample())
-			for _, how := range []step.Replay{{Expandable: true}, {Within: true}} {
-				want, err := alone.Try(t.Context(), want.Again(how))
+			for _, how := range []step.ReplayOptions{{Expandable: true}, {StopAtLimit: true}} {
+				want, err := alone.Try(t.Context(), want.ReplayTrial(how))
 				require.NoError(t, err)
-				got, err := across.Try(t.Context(), got.Again(how))
+				got, err := across.Try(t.Context(), got.ReplayTrial(how))
 				require.NoError(t, err)
 				require.Equal(t, unnumbered(want), unnumbered(got))
 				require.Equal(t, want.Device, got.Device)
@@ -160,7 +161,7 @@ func TestGPUsAlikeShareReplays(t *testing.T) {
 	require.NoError(t, err)
 	gpus := steptest.GPUs(t, "a100-40", "a100-80")
 	evidence := steptest.Exact()
-	evidence.Trials = &step.Remembered{GPUs: gpus}
+	evidence.Trials = &step.CachedExecutor{GPUs: gpus}
 	setup, err := step.New(m, models.Case{}, evidence)
 	require.NoError(t, err)
 	var runs []*replay.Run

@@ -34,7 +34,7 @@ func (s *Setup) Planner(gpu device.GPU, samples ...planner.Sample) (*planner.Pla
 	}
 	return &planner.Planner{
 		Curve: curve, Coefficients: c,
-		Memory: int64(float64(gpu.Memory)*s.conf.MemoryFraction) - s.others,
+		Memory: int64(float64(gpu.Memory)*s.conf.MemoryFraction) - s.otherProcessBytes,
 	}, nil
 }
 
@@ -47,33 +47,33 @@ func (s *Setup) Estimate(gpu device.GPU, sample planner.Sample) (planner.Estimat
 	return p.Estimate(sample.Batch)
 }
 
-// Settle tries a trial with as many steps as it takes until a further step needs no more memory; [Result.Spread] may be
-// missing. If the cache grew in the second step, the third finds it in another order, and may have to grow it again or
-// take blocks that are larger than its requests. The first try has as many steps as the nearest batch size of the case
-// took, on any GPU or in another loop; without such a size, the recording decides.
-func (s *Setup) Settle(ctx context.Context, t Trial) (*Result, error) {
-	t.Replay.Nominal = true
+// TryUntilSteady tries a trial with as many steps as it takes until a further step needs no more memory;
+// [Result.Spread] may be missing. If the cache grew in the second step, the third finds it in another order, and may
+// have to grow it again or take blocks that are larger than its requests. The first try has as many steps as the
+// nearest batch size of the case took, on any GPU or in another loop; without such a size, the recording decides.
+func (s *Setup) TryUntilSteady(ctx context.Context, t Trial) (*Result, error) {
+	t.Replay.NominalMemory = true
 	usual := t.setup.c.Steps()
 	if usual != steadyStep+1 {
 		return s.Try(ctx, t)
 	}
-	settling := s.evidence.settling
-	t.Steps = settling.steps(t.setup.c, t.Batch)
+	settling := s.evidence.stepCounts
+	t.Steps = settling.lookup(t.setup.c, t.Batch)
 	for first := true; ; first = false {
 		r, err := s.Try(ctx, t)
 		if err != nil || r.Run == nil || lastStep(r.Run) != r.Steps-1 {
 			return r, err
 		}
 		enough := usual
-		for enough <= r.Steps && grewIn(r.Run, enough-1) {
+		for enough <= r.Steps && cacheGrewIn(r.Run, enough-1) {
 			enough++
 		}
-		if enough == r.Steps || enough < r.Steps && !first || r.Steps == mostSteps && enough > r.Steps {
-			settling.took(t.setup.c, t.Batch, beyond(r.Steps))
+		if enough == r.Steps || enough < r.Steps && !first || r.Steps == maxSteps && enough > r.Steps {
+			settling.remember(t.setup.c, t.Batch, moreSteps(r.Steps))
 			return r, nil
 		}
 		r.Discard()
-		t.Steps = beyond(enough)
+		t.Steps = moreSteps(enough)
 	}
 }
 
@@ -84,11 +84,11 @@ func (s *Setup) AddSpread(ctx context.Context, r *Result) error {
 		return nil
 	}
 	how := r.trial.Replay
-	how.Omit, how.Nominal = true, false
-	perturbed, err := s.Try(ctx, r.Again(how))
+	how.OmitSavedBuffers, how.NominalMemory = true, false
+	perturbed, err := s.Try(ctx, r.ReplayTrial(how))
 	if err == nil {
 		r.Spread, r.Reordered = perturbed.Spread, perturbed.Reordered
-		r.Adopt(perturbed)
+		r.AdoptRecording(perturbed)
 	}
 	return err
 }
@@ -97,7 +97,7 @@ func (s *Setup) AddSpread(ctx context.Context, r *Result) error {
 // release and have the same digest have the same needs. Errors are as in [Setup.Record].
 func (s *Setup) AllocationDigest(ctx context.Context, gpu device.GPU, batch int) (uint64, error) {
 	c := s.c
-	c.Batch, c.Accumulate = batch, RecordedSteps(c.Accumulate)
+	c.Batch, c.Accumulate = batch, StepsToRecord(c.Accumulate)
 	rec, err := s.RecordCase(ctx, c, gpu, models.Options{Steps: 1})
 	if err != nil {
 		return 0, err
@@ -117,22 +117,20 @@ func (s *Setup) AllocationDigest(ctx context.Context, gpu device.GPU, batch int)
 	return digest.Sum64(), nil
 }
 
-// mostSteps bounds how long a cache is given to settle.
-const mostSteps = 5
+// maxSteps bounds how long a cache is given to settle.
+const maxSteps = 5
 
-// beyond returns the [Trial.Steps] for a number of steps; zero for the default number.
-func beyond(steps int) int {
+// moreSteps returns the [Trial.Steps] for a number of steps; zero for the default number.
+func moreSteps(steps int) int {
 	if steps == steadyStep+1 {
 		return 0
 	}
 	return steps
 }
 
-// lastStep returns the number of the last step of a run.
 func lastStep(run *replay.Run) int { return run.Phases[len(run.Phases)-1].Step }
 
-// grewIn reports whether the cache grew in a step of a run.
-func grewIn(r *replay.Run, step int) bool {
+func cacheGrewIn(r *replay.Run, step int) bool {
 	before := int64(0)
 	for s := -1; s < step; s++ {
 		before = max(before, r.PeakOf(s, "").Reserved)
@@ -173,20 +171,20 @@ func (s *Setup) cases(batches []int) []models.Case {
 
 // What expandable segments must spare of the device bytes to be worth saying.
 const (
-	sparedBytes = 256 << 20
-	sparedShare = 0.05
+	minSparedBytes = 256 << 20
+	minSparedShare = 0.05
 )
 
-// Expandable estimates the device bytes with expandable segments. It is nil if they are on already, or would save
+// ExpandableNeed estimates the device bytes with expandable segments. It is nil if they are on already, or would save
 // little of a trial's estimate.
-func (s *Setup) Expandable(ctx context.Context, e planner.Estimate, gpu device.GPU,
+func (s *Setup) ExpandableNeed(ctx context.Context, e planner.Estimate, gpu device.GPU,
 	r *Result,
 ) (*report.Interval, error) {
-	worth := max(sparedBytes, int64(sparedShare*float64(e.Device.Value)))
+	worth := max(minSparedBytes, int64(minSparedShare*float64(e.Device.Value)))
 	if s.conf.Expandable || e.Reserved.Value-e.Allocated.Value < worth {
 		return nil, nil
 	}
-	other, err := s.Try(ctx, r.Again(Replay{Expandable: true, Training: true, Nominal: true}))
+	other, err := s.Try(ctx, r.ReplayTrial(ReplayOptions{Expandable: true, TrainingOnly: true, NominalMemory: true}))
 	if err != nil {
 		return nil, err
 	}
@@ -207,22 +205,25 @@ func (s *Setup) Expandable(ctx context.Context, e planner.Estimate, gpu device.G
 // GPU is full. It returns nil if the step fits, if neither system supports the GPU, or if the step's kernels are not
 // known. Expandable segments do not exist on these systems.
 func (s *Setup) Spill(ctx context.Context, gpu device.GPU, r *Result) (*report.Spill, error) {
-	room := gpu.Memory - gpu.Context - s.others
+	room := gpu.Memory - gpu.Context - s.otherProcessBytes
 	if !gpu.Displays() || gpu.Unified || s.conf.Expandable || s.c.Compile || s.c.Strategy != nil ||
 		r.Measured != nil || r.Run.Max.Reserved <= room {
 		return nil, nil
 	}
-	t := r.Again(Replay{Spill: true, Others: s.others, Omit: true, Nominal: true, Training: true})
+	t := r.ReplayTrial(ReplayOptions{
+		Spill: true, OtherProcessBytes: s.otherProcessBytes, OmitSavedBuffers: true,
+		NominalMemory: true, TrainingOnly: true,
+	})
 	t.GPU, t.Timed = gpu, []device.GPU{gpu}
 	spilled, err := s.Try(ctx, t)
 	if err != nil {
 		return nil, err
 	}
-	onHost := spilled.Spilled
+	onHost := spilled.Spill
 	out := &report.Spill{Bytes: onHost.Bytes, Moved: onHost.Moved, Shared: gpu.HostMemory / 2}
 	speed, err := s.evidence.Speed(gpu, s.model.Name)
 	if load := spilled.Loads[0]; err == nil && load.Known() {
-		out.Slowdown = 1 + float64(out.Moved)/hostLink/speed.Time(load).Seconds
+		out.Slowdown = 1 + float64(out.Moved)/hostLinkBandwidth/speed.Time(load).Seconds
 	}
 	return out, err
 }
@@ -242,7 +243,7 @@ func (s *Setup) Budget(b planner.Budget, gpu device.GPU, others int64) (planner.
 func (s *Setup) EstimateAt(gpu device.GPU, r *Result, u replay.Usage) (planner.Estimate, error) {
 	sample := r.Sample()
 	if u != r.Run.Max {
-		sample.Classes, sample.Managed = besidePeak(sample.Classes, u.Allocated), 0
+		sample.Classes, sample.Managed = assumedBreakdown(sample.Classes, u.Allocated), 0
 	}
 	if sample.Reserved != u.Reserved { // the spread holds for the peak
 		sample.Reserved, sample.Below, sample.Above = u.Reserved, 0, 0
@@ -250,10 +251,10 @@ func (s *Setup) EstimateAt(gpu device.GPU, r *Result, u replay.Usage) (planner.E
 	return s.Estimate(gpu, sample)
 }
 
-// besidePeak returns an assumed breakdown for a moment other than the peak, of which only the allocated bytes are
+// assumedBreakdown returns an assumed breakdown for a moment other than the peak, of which only the allocated bytes are
 // known. It assumes that memory which torch.compile does not change is as large as at the peak, and that the rest is
 // activations. The interval of a moment then never ends above the interval of a moment with more bytes.
-func besidePeak(peak program.Breakdown, sum int64) (b program.Breakdown) {
+func assumedBreakdown(peak program.Breakdown, sum int64) (b program.Breakdown) {
 	for class, bytes := range planner.Uncompiled(peak) {
 		b[class] = min(bytes, sum)
 		sum -= b[class]

@@ -18,28 +18,29 @@ type Evidence struct {
 	// Trials runs them; nil is [Local], this process.
 	Trials Executor
 	// Residuals returns how far replays are from PyTorch.
-	Residuals Residuals
+	Residuals ResidualsFunc
 	// Calibrated are coefficients that vprof calibrate has fitted; nil for none, which leaves the shipped defaults.
 	Calibrated *coefficients.Selection
-	// Missed, if not nil, is called for a GPU that Calibrated has no coefficients of.
-	Missed func(error)
-	// Timed is the speed that a step which the user timed gives, in place of the calibrated one; nil for none.
-	Timed *steptime.Efficiency
-	// settling is shared with the setups that were made of one, or of all GPUs ([Evidence.Sharing]).
-	settling *settling
+	// OnMissing, if not nil, is called for a GPU that Calibrated has no coefficients of.
+	OnMissing func(error)
+	// MeasuredSpeed is the speed that a step which the user timed gives, in place of the calibrated one; nil for none.
+	MeasuredSpeed *steptime.Efficiency
+	// stepCounts is shared with the setups that were made of one, or of all GPUs ([Evidence.WithSharedSteps]).
+	stepCounts *stepCounts
 }
 
-// Sharing returns the evidence with an executor that shares recordings and replays among GPUs, unless it has another.
-func (e Evidence) Sharing(gpus []device.GPU) Evidence {
-	e.settling = &settling{}
+// WithSharedSteps returns the evidence with an executor that shares recordings and replays among GPUs, unless it has
+// another.
+func (e Evidence) WithSharedSteps(gpus []device.GPU) Evidence {
+	e.stepCounts = &stepCounts{}
 	if e.Trials == nil && len(gpus) > 1 {
-		e.Trials = &Remembered{GPUs: gpus}
+		e.Trials = &CachedExecutor{GPUs: gpus}
 	}
 	return e
 }
 
-// Residuals returns the errors of estimates compared with PyTorch: [planner.Residuals], unless a test replaces it.
-type Residuals func(of planner.Subject) (allocated, reserved planner.Residual, err error)
+// ResidualsFunc returns the errors of estimates compared with PyTorch: [planner.Residuals], unless a test replaces it.
+type ResidualsFunc func(of planner.Subject) (allocated, reserved planner.Residual, err error)
 
 // Coefficients returns the planner's coefficients for a model and release on a GPU: the
 // shipped ones, corrected by calibration. The error is a [*coefficients.NoEntryError].
@@ -54,8 +55,8 @@ func (e Evidence) Coefficients(gpu device.GPU, of planner.Subject) (planner.Coef
 	}
 	err = e.Calibrated.Correct(gpu.Name, of.Model, &c)
 	if none, ok := errors.AsType[*coefficients.NoEntryError](err); ok && none.Name == "" && len(none.Found) == 0 {
-		if e.Missed != nil {
-			e.Missed(err)
+		if e.OnMissing != nil {
+			e.OnMissing(err)
 		}
 		err = nil
 	}
@@ -65,14 +66,14 @@ func (e Evidence) Coefficients(gpu device.GPU, of planner.Subject) (planner.Coef
 // Speed returns the share of a GPU's peak rates that a model reaches: from calibration, else [steptime.Assumed]. The
 // error is a [*coefficients.NoEntryError].
 func (e Evidence) Speed(gpu device.GPU, model string) (steptime.Efficiency, error) {
-	if e.Timed != nil {
-		return *e.Timed, nil
+	if e.MeasuredSpeed != nil {
+		return *e.MeasuredSpeed, nil
 	}
 	return e.Calibrated.Speed(gpu.Name, model)
 }
 
-// Refused reports whether an error is a refusal of the case by PyTorch or the model, and not a failure.
-func Refused(err error) bool {
+// IsRefused reports whether an error is a refusal of the case by PyTorch or the model, and not a failure.
+func IsRefused(err error) bool {
 	return errors.As(err, new(*RefusedError)) || errors.As(err, new(*models.CaseError))
 }
 
@@ -85,8 +86,9 @@ func (e *RefusedError) Unwrap() error { return e.Err }
 // Usage marks the error as bad input.
 func (*RefusedError) Usage() bool { return true }
 
-// Shared returns warnings about software that shares the device, whether the driver lists its processes or not.
-func Shared(d device.Device) []report.Warning {
+// SharedGPUWarnings returns warnings about software that shares the device, whether the driver lists its processes or
+// not.
+func SharedGPUWarnings(d device.Device) []report.Warning {
 	var all []report.Warning
 	if o, ok := d.(device.Observer); ok && !o.Baseline().OthersKnown {
 		b := o.Baseline()
@@ -107,15 +109,15 @@ func Shared(d device.Device) []report.Warning {
 }
 
 // A Neighborhood is the set of other processes on a device, by process ID, that have been warned about.
-type Neighborhood map[int]bool
+type WarnedProcesses map[int]bool
 
 // Warnings returns a warning for each process that uses or used the device and has none yet.
-func (n *Neighborhood) Warnings(d device.Device, seen ...device.Neighbor) []report.Warning {
+func (n *WarnedProcesses) Warnings(d device.Device, seen ...device.Neighbor) []report.Warning {
 	if o, ok := d.(device.Observer); ok {
 		seen = append(seen, o.Neighbors()...)
 	}
 	if *n == nil {
-		*n = Neighborhood{}
+		*n = WarnedProcesses{}
 	}
 	var all []report.Warning
 	for _, p := range seen {

@@ -45,21 +45,21 @@ func (l Local) result(ctx context.Context, t Trial) (*Result, error) {
 		LargestWeight: largestWeight(rec.Program), trial: t,
 	}
 	var err error
-	if r.Loads, err = t.loads(ctx); err != nil {
+	if r.Loads, err = t.kernelLoads(ctx); err != nil {
 		return nil, err
 	}
 	p := rec.Program
-	if t.recorded() {
-		r.Buffers = AtPeak(p).Compiled(MostBuffers)
-		if r.Tuned, err = Tuned(ctx, p, Plentiful(t.GPU), t.setup.conf); err != nil {
+	if t.isRecordedStep() {
+		r.Buffers = LiveAtPeak(p).CompiledBuffers(MaxBuffers)
+		if r.Tuned, err = PeaksWithoutTuning(ctx, p, WithUnlimitedMemory(t.GPU), t.setup.conf); err != nil {
 			return nil, err
 		}
 	}
-	if t.Replay.Training && rec.Validation > 0 {
-		p = before(p, rec.Validation)
+	if t.Replay.TrainingOnly && rec.Validation > 0 {
+		p = untilStep(p, rec.Validation)
 	}
-	if t.recorded() && t.setup.model.Reordered != nil && !t.Replay.Nominal {
-		if r.Reordered, err = t.reordered(ctx); err != nil {
+	if t.isRecordedStep() && t.setup.model.Reordered != nil && !t.Replay.NominalMemory {
+		if r.Reordered, err = t.replayReordered(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -75,15 +75,15 @@ func (l Local) result(ctx context.Context, t Trial) (*Result, error) {
 	return r, nil
 }
 
-// recorded reports whether the trial's step is one of torch.compile that was recorded.
-func (t *Trial) recorded() bool {
+// isRecordedStep reports whether the trial's step is one of torch.compile that was recorded.
+func (t *Trial) isRecordedStep() bool {
 	c := t.setup.c
 	c.Batch = t.Batch
 	return c.Compile && t.setup.model.NotRecorded(c) == ""
 }
 
-// reordered returns the peaks of [Result.Reordered].
-func (t *Trial) reordered(ctx context.Context) (*report.Peaks, error) {
+// replayReordered returns the peaks of [Result.Reordered].
+func (t *Trial) replayReordered(ctx context.Context) (*report.Peaks, error) {
 	c := t.setup.c
 	c.Batch = t.Batch
 	rec, err := t.setup.RecordCase(ctx, c, t.GPU, models.Options{Steps: t.recording.Steps, Reordered: true})
@@ -91,17 +91,17 @@ func (t *Trial) reordered(ctx context.Context) (*report.Peaks, error) {
 		return nil, err
 	}
 	defer rec.Discard()
-	return peaks(ctx, rec.Program, Plentiful(t.GPU), t.setup.conf)
+	return replayPeaks(ctx, rec.Program, WithUnlimitedMemory(t.GPU), t.setup.conf)
 }
 
-// loads returns the work of a step for each GPU whose time is estimated. A recorded step of torch.compile has
+// kernelLoads returns the work of a step for each GPU whose time is estimated. A recorded step of torch.compile has
 // allocations and no kernels, so the work of the eager step is used.
-func (t *Trial) loads(ctx context.Context) (loads []steptime.Load, err error) {
+func (t *Trial) kernelLoads(ctx context.Context) (loads []steptime.Load, err error) {
 	if len(t.Timed) == 0 {
 		return nil, nil
 	}
 	rec, c := t.recording, t.setup.c
-	if t.recorded() {
+	if t.isRecordedStep() {
 		c.Compile, c.Batch = false, t.Batch
 		if rec, err = t.setup.RecordCase(ctx, c, t.GPU, models.Options{Steps: rec.Steps}); err != nil {
 			return nil, err
@@ -125,7 +125,7 @@ func (l Local) prepare(ctx context.Context, t *Trial) (err error) {
 		if l.Models == nil {
 			return errors.New("this executor has no list of models and cannot run a trial that another process sent")
 		}
-		if t.setup, err = Of(l.Models, t.Case, Evidence{}); err != nil {
+		if t.setup, err = NewFromReport(l.Models, t.Case, Evidence{}); err != nil {
 			return err
 		}
 	}
@@ -138,8 +138,8 @@ func (l Local) prepare(ctx context.Context, t *Trial) (err error) {
 // steadyStep is the step whose work all further ones repeat: the first makes the optimizer's state, too.
 const steadyStep = 1
 
-// before returns the beginning of a program, up to the first instruction of a step.
-func before(p *program.Program, step int) *program.Program {
+// untilStep returns the beginning of a program, up to the first instruction of a step.
+func untilStep(p *program.Program, step int) *program.Program {
 	short := *p
 	for i, in := range p.Instructions {
 		if in.Kind == program.Mark && p.Phases[in.Arg].Step < step {
@@ -149,8 +149,8 @@ func before(p *program.Program, step int) *program.Program {
 	return &short
 }
 
-// Plentiful returns a GPU with more memory than any step needs.
-func Plentiful(gpu device.GPU) device.GPU {
+// WithUnlimitedMemory returns a GPU with more memory than any step needs.
+func WithUnlimitedMemory(gpu device.GPU) device.GPU {
 	gpu.Memory = 1 << 46
 	return gpu
 }
@@ -159,14 +159,14 @@ func Plentiful(gpu device.GPU) device.GPU {
 func simulate(ctx context.Context, p *program.Program, r *Result) error {
 	t, conf, gpu := &r.trial, r.trial.setup.conf, r.trial.GPU
 	conf.Expandable = conf.Expandable || t.Replay.Expandable
-	if !t.Replay.Within {
-		gpu, conf = Plentiful(gpu), t.unlimited()
+	if !t.Replay.StopAtLimit {
+		gpu, conf = WithUnlimitedMemory(gpu), t.unlimitedAllocator()
 	}
 	var err error
-	if run := t.settled; !t.Replay.Omit {
-		whole := !t.Replay.Training && t.recording.Validation > 0
-		if run == nil || whole || t.Replay.Within || t.Replay.Expandable {
-			run, err = Simulate(ctx, p, gpu, conf, t.Replay.Others)
+	if run := t.simulation; !t.Replay.OmitSavedBuffers {
+		whole := !t.Replay.TrainingOnly && t.recording.Validation > 0
+		if run == nil || whole || t.Replay.StopAtLimit || t.Replay.Expandable {
+			run, err = Simulate(ctx, p, gpu, conf, t.Replay.OtherProcessBytes)
 		}
 		if err != nil {
 			return err
@@ -174,12 +174,12 @@ func simulate(ctx context.Context, p *program.Program, r *Result) error {
 		r.Run, r.Device = run.Run, run.Device
 	}
 	if t.Replay.Spill {
-		room := t.GPU.Memory - t.GPU.Context - t.Replay.Others
-		if r.Spilled, err = replay.SpillOf(ctx, p, conf, room, gpu.Rising, steadyStep); err != nil {
+		room := t.GPU.Memory - t.GPU.Context - t.Replay.OtherProcessBytes
+		if r.Spill, err = replay.SpillOf(ctx, p, conf, room, gpu.Rising, steadyStep); err != nil {
 			return err
 		}
 	}
-	if t.Replay.Within || t.Replay.Nominal {
+	if t.Replay.StopAtLimit || t.Replay.NominalMemory {
 		return nil
 	}
 	r.Spread, err = replay.SpreadOf(ctx, p, conf, !t.setup.model.Sized, gpu.Rising,
@@ -198,8 +198,8 @@ func (l Local) measure(ctx context.Context, p *program.Program, r *Result) error
 	if err != nil {
 		return err
 	}
-	run := measured(m, p, l.Device, r.trial.setup.c.Samples(r.trial.Batch))
+	run := measuredRun(m, p, l.Device, r.trial.setup.c.Samples(r.trial.Batch))
 	r.Run, r.Device = m.Run, run.Device
-	r.Measured = &Measurement{Run: run, Timed: len(m.Times), Varied: m.Varied, Neighbors: m.Neighbors}
+	r.Measured = &Measurement{Run: run, Timed: len(m.Times), TimesVaried: m.Varied, Neighbors: m.Neighbors}
 	return nil
 }

@@ -13,21 +13,21 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// MostBuffers are shown of compiled graphs.
-const MostBuffers = 8
+// MaxBuffers are shown of compiled graphs.
+const MaxBuffers = 8
 
-// Held lists the allocations that are alive when the requested bytes of a program reach their maximum.
-type Held struct {
+// LiveBuffers lists the allocations that are alive when the requested bytes of a program reach their maximum.
+type LiveBuffers struct {
 	p       *program.Program
 	buffers []uint32 // in the order in which they were allocated
 }
 
-// AtPeak returns the buffers that are alive when a program's requested bytes reach their maximum.
-func AtPeak(p *program.Program) Held { return PeakOf(p, nil) }
+// LiveAtPeak returns the buffers that are alive when a program's requested bytes reach their maximum.
+func LiveAtPeak(p *program.Program) LiveBuffers { return LiveAtPeakOf(p, nil) }
 
-// PeakOf returns the buffers that are alive at the peak of a program's requested bytes within the selected phases, and
-// that these phases allocated. A nil function selects all phases.
-func PeakOf(p *program.Program, within func(*program.Phase) bool) Held {
+// LiveAtPeakOf returns the buffers that are alive at the peak of a program's requested bytes within the selected
+// phases, and that these phases allocated. A nil function selects all phases.
+func LiveAtPeakOf(p *program.Program, within func(*program.Phase) bool) LiveBuffers {
 	most, peak, n := int64(0), 0, 0
 	phases, now := allocatedIn(p), (*program.Phase)(nil)
 	counts := func(phase *program.Phase) bool { return within == nil || phase != nil && within(phase) }
@@ -39,12 +39,12 @@ func PeakOf(p *program.Program, within func(*program.Phase) bool) Held {
 			most, peak = live, n
 		}
 	}
-	return alive(p, peak, func(i uint32) bool { return counts(phases[i]) })
+	return liveAt(p, peak, func(i uint32) bool { return counts(phases[i]) })
 }
 
-// alive returns the selected buffers that are alive after n instructions, in the order of their allocation.
-func alive(p *program.Program, n int, selected func(buffer uint32) bool) Held {
-	h, freed := Held{p: p}, make([]bool, len(p.Buffers))
+// liveAt returns the selected buffers that are alive after n instructions, in the order of their allocation.
+func liveAt(p *program.Program, n int, selected func(buffer uint32) bool) LiveBuffers {
+	h, freed := LiveBuffers{p: p}, make([]bool, len(p.Buffers))
 	for _, in := range p.Instructions[:n] {
 		switch {
 		case in.Kind == program.Free:
@@ -57,10 +57,10 @@ func alive(p *program.Program, n int, selected func(buffer uint32) bool) Held {
 	return h
 }
 
-// Repeated finds lines that allocated at least that number of buffers of one size, few of which were freed since their
-// phase began. It counts their bytes without the last buffer, and returns the line with most, its bytes, and the bytes
-// of all lines. Lines of libraries count separately.
-func (h Held) Repeated(least int) (most int64, line string, all int64) {
+// RepeatedLine finds lines that allocated at least that number of buffers of one size, few of which were freed since
+// their phase began. It counts their bytes without the last buffer, and returns the line with most, its bytes, and the
+// bytes of all lines. Lines of libraries count separately.
+func (h LiveBuffers) RepeatedLine(least int) (most int64, line string, all int64) {
 	type key struct {
 		line, below string
 		bytes       int64
@@ -89,8 +89,8 @@ func (h Held) Repeated(least int) (most int64, line string, all int64) {
 	return most, line, all
 }
 
-// Saved returns the buffers that saves allocate, and all buffers of lines that allocate mostly during saves.
-func Saved(p *program.Program) Held {
+// SavedForBackward returns the buffers that saves allocate, and all buffers of lines that allocate mostly during saves.
+func SavedForBackward(p *program.Program) LiveBuffers {
 	phases, sums := allocatedIn(p), map[string]int64{}
 	saves := func(i uint32) bool { return phases[i] != nil && phases[i].Name == "saving" }
 	for i, b := range p.Buffers {
@@ -101,12 +101,11 @@ func Saved(p *program.Program) Held {
 		sums[p.Sites[b.Site].Where] += more
 	}
 	delete(sums, "") // the lines that are not known are not one
-	return selected(p, func(i uint32) bool { return saves(i) || sums[p.Sites[p.Buffers[i].Site].Where] > 0 })
+	return selectBuffers(p, func(i uint32) bool { return saves(i) || sums[p.Sites[p.Buffers[i].Site].Where] > 0 })
 }
 
-// selected returns the selected buffers of the whole program.
-func selected(p *program.Program, which func(buffer uint32) bool) Held {
-	h := Held{p: p}
+func selectBuffers(p *program.Program, which func(buffer uint32) bool) LiveBuffers {
+	h := LiveBuffers{p: p}
 	for i := range uint32(len(p.Buffers)) {
 		if which(i) {
 			h.buffers = append(h.buffers, i)
@@ -115,8 +114,8 @@ func selected(p *program.Program, which func(buffer uint32) bool) Held {
 	return h
 }
 
-// Without returns the peaks of the program without these buffers; nil if there are no buffers.
-func (h Held) Without(ctx context.Context, gpu device.GPU, conf allocator.Config) (*report.Peaks, error) {
+// PeaksWithout returns the peaks of the program without these buffers; nil if there are no buffers.
+func (h LiveBuffers) PeaksWithout(ctx context.Context, gpu device.GPU, conf allocator.Config) (*report.Peaks, error) {
 	if len(h.buffers) == 0 {
 		return nil, nil
 	}
@@ -125,17 +124,17 @@ func (h Held) Without(ctx context.Context, gpu device.GPU, conf allocator.Config
 		_, left := slices.BinarySearch(h.buffers, in.Arg)
 		return left && (in.Kind == program.Alloc || in.Kind == program.Free)
 	})
-	return peaks(ctx, &again, gpu, conf)
+	return replayPeaks(ctx, &again, gpu, conf)
 }
 
-// KeptOf returns the buffers that a step allocated and that are alive at the end of the program.
-func KeptOf(p *program.Program, made int) Held {
+// KeptAfterStep returns the buffers that a step allocated and that are alive at the end of the program.
+func KeptAfterStep(p *program.Program, made int) LiveBuffers {
 	phases := allocatedIn(p)
-	return alive(p, len(p.Instructions), func(i uint32) bool { return phases[i] != nil && phases[i].Step == made })
+	return liveAt(p, len(p.Instructions), func(i uint32) bool { return phases[i] != nil && phases[i].Step == made })
 }
 
 // Bytes returns the requested bytes of all these buffers.
-func (h Held) Bytes() (sum int64) {
+func (h LiveBuffers) Bytes() (sum int64) {
 	for _, i := range h.buffers {
 		sum += h.p.Buffers[i].Bytes
 	}
@@ -160,18 +159,17 @@ func allocatedIn(p *program.Program) []*program.Phase {
 	return phases
 }
 
-// site returns the site that allocated a buffer.
-func (h Held) site(buffer uint32) program.Site { return h.p.Sites[h.p.Buffers[buffer].Site] }
+func (h LiveBuffers) site(buffer uint32) program.Site { return h.p.Sites[h.p.Buffers[buffer].Site] }
 
 // Lines returns the n lines of the user's source whose buffers are largest.
-func (h Held) Lines(n int) []report.Component {
-	return h.named(n, func(s program.Site) string { return s.Where })
+func (h LiveBuffers) Lines(n int) []report.Component {
+	return h.sumByName(n, func(s program.Site) string { return s.Where })
 }
 
-// Below returns the n lines of libraries, with their module paths, whose buffers are largest among those allocated
-// below a line of the user's source.
-func (h Held) Below(line string, n int) []report.Component {
-	return h.named(n, func(s program.Site) string {
+// CallersBelow returns the n lines of libraries, with their module paths, whose buffers are largest among those
+// allocated below a line of the user's source.
+func (h LiveBuffers) CallersBelow(line string, n int) []report.Component {
+	return h.sumByName(n, func(s program.Site) string {
 		if s.Where != line || s.Native == "" {
 			return ""
 		}
@@ -179,8 +177,8 @@ func (h Held) Below(line string, n int) []report.Component {
 	})
 }
 
-// named sums bytes by the name of their site and returns the n largest sums; sites with an empty name are left out.
-func (h Held) named(n int, name func(program.Site) string) []report.Component {
+// sumByName sums bytes by the name of their site and returns the n largest sums; sites with an empty name are left out.
+func (h LiveBuffers) sumByName(n int, name func(program.Site) string) []report.Component {
 	byLine := map[string]int64{}
 	for _, i := range h.buffers {
 		if line := name(h.site(i)); line != "" {
@@ -199,7 +197,7 @@ func (h Held) named(n int, name func(program.Site) string) []report.Component {
 
 // Holders returns the bytes by line and phase of allocation, largest first, without lines of less than a thousandth of
 // all.
-func (h Held) Holders() []report.Holder {
+func (h LiveBuffers) Holders() []report.Holder {
 	phases := allocatedIn(h.p)
 	sums, total := map[report.Holder]int64{}, int64(0)
 	for _, i := range h.buffers {
@@ -222,8 +220,8 @@ func (h Held) Holders() []report.Holder {
 	return all
 }
 
-// Compiled returns the n largest buffers of compiled graphs; buffers of the same name are summed.
-func (h Held) Compiled(n int) []report.Buffer {
+// CompiledBuffers returns the n largest buffers of compiled graphs; buffers of the same name are summed.
+func (h LiveBuffers) CompiledBuffers(n int) []report.Buffer {
 	type key struct {
 		program.Site
 		program.Class
@@ -250,18 +248,21 @@ func (h Held) Compiled(n int) []report.Buffer {
 	return all[:min(n, len(all))]
 }
 
-// tuning is the operator of what Inductor allocates to tune.
-const tuning = "autotuning"
+// tuningOp is the operator of what Inductor allocates to tune.
+const tuningOp = "autotuning"
 
-// Tuned returns the peaks of a program without the allocations of Inductor's autotuning, whose result is cached for
-// later runs. It is nil if nothing is tuned.
-func Tuned(ctx context.Context, p *program.Program, gpu device.GPU, conf allocator.Config) (*report.Peaks, error) {
-	tunes := func(i uint32) bool { return p.Sites[p.Buffers[i].Site].Op == tuning }
-	return selected(p, tunes).Without(ctx, gpu, conf)
+// PeaksWithoutTuning returns the peaks of a program without the allocations of Inductor's autotuning, whose result is
+// cached for later runs. It is nil if nothing is tuned.
+func PeaksWithoutTuning(
+	ctx context.Context, p *program.Program, gpu device.GPU, conf allocator.Config,
+) (*report.Peaks, error) {
+	tunes := func(i uint32) bool { return p.Sites[p.Buffers[i].Site].Op == tuningOp }
+	return selectBuffers(p, tunes).PeaksWithout(ctx, gpu, conf)
 }
 
-// peaks returns the peaks of a program on a simulated GPU.
-func peaks(ctx context.Context, p *program.Program, gpu device.GPU, conf allocator.Config) (*report.Peaks, error) {
+func replayPeaks(
+	ctx context.Context, p *program.Program, gpu device.GPU, conf allocator.Config,
+) (*report.Peaks, error) {
 	run, err := Simulate(ctx, p, gpu, conf, 0)
 	if err != nil {
 		return nil, err

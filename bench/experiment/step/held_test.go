@@ -38,14 +38,14 @@ func TestWhatIsHeldAtThePeak(t *testing.T) {
 		}
 		p.Instructions = append(p.Instructions, in)
 	}
-	held := step.AtPeak(p)
+	held := step.LiveAtPeak(p)
 	require.Equal(t, []report.Component{{Name: "net.py:2:forward", Bytes: 270}}, held.Lines(5))
 	require.Equal(t, []report.Buffer{
 		{Name: "mul", Line: "net.py:2:forward", Bytes: 200, Count: 2, Saved: true, Reused: []string{"add_1"}},
 		{Name: "mul", Line: "net.py:2:forward", Bytes: 20, Count: 1, Reused: []string{"add_1"}},
-	}, held.Compiled(5))
-	require.Len(t, held.Compiled(1), 1)
-	require.Empty(t, step.AtPeak(&program.Program{}).Lines(5))
+	}, held.CompiledBuffers(5))
+	require.Len(t, held.CompiledBuffers(1), 1)
+	require.Empty(t, step.LiveAtPeak(&program.Program{}).Lines(5))
 }
 
 // Buffers of a save are found by its phase, with other buffers of their lines, and a replay leaves them out. Buffers
@@ -84,23 +84,23 @@ func TestBuffersOfSavesAndEvaluations(t *testing.T) {
 	kept := []uint32{add(2, 24), add(2, 24), add(2, 24)}
 	mark(2)
 
-	saved := step.Saved(p)
+	saved := step.SavedForBackward(p)
 	require.Equal(t, []report.Component{{Name: "a.py:2:save", Bytes: 80 << 20}}, saved.Lines(2))
 	gpu, err := device.Lookup("rtx-3090")
 	require.NoError(t, err)
-	there, err := saved.Without(t.Context(), gpu, allocator.DefaultConfig())
+	there, err := saved.PeaksWithout(t.Context(), gpu, allocator.DefaultConfig())
 	require.NoError(t, err)
 	require.EqualValues(t, (40+3*24)<<20, there.Allocated)
 
 	within := func(p *program.Phase) bool { return p.Name == "evaluation" }
-	most, _, _ := step.PeakOf(p, within).Repeated(3)
+	most, _, _ := step.LiveAtPeakOf(p, within).RepeatedLine(3)
 	require.Zero(t, most, "most were freed")
 	p.Instructions = p.Instructions[:len(p.Instructions)-1]
 	for range 6 {
 		kept = append(kept, add(2, 24))
 	}
 	mark(2)
-	most, line, _ := step.PeakOf(p, within).Repeated(3)
+	most, line, _ := step.LiveAtPeakOf(p, within).RepeatedLine(3)
 	require.EqualValues(t, int64(len(kept)-1)*24<<20, most)
 	require.Equal(t, "a.py:3:validate", line)
 }

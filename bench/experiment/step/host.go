@@ -11,9 +11,9 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// host returns the host memory that the trial needs. It is zero for steps recorded from a script, whose numbers of
+// hostNeed returns the host memory that the trial needs. It is zero for steps recorded from a script, whose numbers of
 // parameters are not known.
-func (r *Result) host() host.Need {
+func (r *Result) hostNeed() host.Need {
 	c := r.trial.Case.Case
 	if r.Counts.Total == 0 {
 		return host.Need{}
@@ -25,7 +25,7 @@ func (r *Result) host() host.Need {
 	}
 	here, stages := stagesOf(c, int64(processes))
 	n := host.Need{
-		Processes: processes, Workers: c.Workers, Loading: r.loading(c, int64(processes)),
+		Processes: processes, Workers: c.Workers, Loading: r.hostLoading(c, int64(processes)),
 		Saving:  r.Counts.Gradients * min(here, stages) / stages,
 		Weights: r.Facts.Host.Weights, Gradients: r.Facts.Host.Gradients, State: r.Facts.Host.State,
 		Rounding: r.Facts.Host.Rounding, Activations: r.Facts.HostSaved, Pinned: r.Facts.HostPinned,
@@ -44,12 +44,12 @@ func (r *Result) host() host.Need {
 	return n
 }
 
-// loading returns the copies of the weights that the processes of a machine hold while they load the model.
+// hostLoading returns the copies of the weights that the processes of a machine hold while they load the model.
 // transformers maps files, whose pages the kernel can reclaim, and copies weights that change their type. Other code
 // builds a module on the host, and often reads a checkpoint as well. Quantized layers are read from the file one by
 // one. If ranks share the weights, the first rank loads them for all. Pipeline stages built on the meta device are
 // loaded one by one: a machine holds the stages of its GPUs, and the largest may have both embeddings and output layer.
-func (r *Result) loading(c models.Case, processes int64) host.Interval {
+func (r *Result) hostLoading(c models.Case, processes int64) host.Interval {
 	stages, most := int64(1), processes
 	if s := c.Strategy; s != nil && s.Init != models.InitDevice && s.Init != models.InitHost {
 		switch {
@@ -84,12 +84,12 @@ func stagesOf(c models.Case, gpus int64) (here, all int64) {
 	return max(1, ceil.Div(gpus*all, int64(max(1, c.GPUs)))), all
 }
 
-// hostLink is what a GPU exchanges with the host, in bytes a second: PCIe 4.0 x8, or
-// x16 with memory that is not pinned. hostMemory is the share of the machine's memory speed that one of its processes
-// has: of a server's 300 GB/s for eight, or a desktop's 80 for two. Both are assumptions.
+// hostLinkBandwidth is what a GPU exchanges with the host, in bytes a second: PCIe 4.0 x8, or x16 with memory that is
+// not pinned. hostMemoryBandwidth is the share of the machine's memory speed that one of its processes has: of a
+// server's 300 GB/s for eight, or a desktop's 80 for two. Both are assumptions.
 const (
-	hostLink   = 12e9
-	hostMemory = 40e9
+	hostLinkBandwidth   = 12e9
+	hostMemoryBandwidth = 40e9
 )
 
 // hostSeconds returns the time that a step takes on the host: copies in both directions, and the optimizer's step,
@@ -102,11 +102,11 @@ func hostSeconds(c models.Case, facts trace.Facts) float64 {
 	if c.Strategy.DeepSpeed() {
 		moved += (batches-1)*h.Gradients + h.Stepped/2
 	}
-	return float64(moved)/hostLink + float64(2*h.Stepped+h.Gradients+2*h.State)/hostMemory
+	return float64(moved)/hostLinkBandwidth + float64(2*h.Stepped+h.Gradients+2*h.State)/hostMemoryBandwidth
 }
 
-// hostOf converts an estimate of host memory for a report; nil if there is none.
-func hostOf(e host.Estimate) *report.HostMemory {
+// hostMemoryReport converts an estimate of host memory for a report; nil if there is none.
+func hostMemoryReport(e host.Estimate) *report.HostMemory {
 	if e.Processes == 0 {
 		return nil
 	}

@@ -11,17 +11,17 @@ import (
 	"github.com/vprof/vprof/profiler/replay"
 )
 
-// measured converts a measurement of a program for a report; samples is the number of samples in a step.
-func measured(m *replay.Measurement, p *program.Program, d device.Device, samples int) *report.Run {
+// measuredRun converts a measurement of a program for a report; samples is the number of samples in a step.
+func measuredRun(m *replay.Measurement, p *program.Program, d device.Device, samples int) *report.Run {
 	b := m.Baseline
 	free := d.GPU().Memory - b.Total()
 	if now, err := d.Available(); err == nil && m.OOM != nil {
 		free = max(min(free, now), m.OOM.Cause.Reserved) // others may have taken the rest meanwhile
 	}
-	out := reportOf(m.Run, free)
+	out := runReport(m.Run, free)
 	out.Simulated = d.Simulated()
 	out.Device = max(m.Device, b.Total()) - b.Others
-	out.Context, out.Kernels, out.Others = b.Context, b.Kernels, b.Others
+	out.Context, out.Kernels, out.OtherProcessBytes = b.Context, b.Kernels, b.Others
 	out.Granularity = m.Granularity
 	if m.OOM == nil && m.Device > 0 {
 		out.Unexplained = out.Device - b.Context - b.Kernels - m.Max.Reserved - m.Granularity
@@ -31,7 +31,7 @@ func measured(m *replay.Measurement, p *program.Program, d device.Device, sample
 	out.Process = max(m.Process, 0)
 	out.Shared = len(m.Neighbors) > 0
 	out.Verified = m.Verified
-	if len(m.Times) == 0 || !computes(p) {
+	if len(m.Times) == 0 || !hasKernels(p) {
 		return out
 	}
 	for i := range out.Phases {
@@ -49,9 +49,9 @@ func measured(m *replay.Measurement, p *program.Program, d device.Device, sample
 	return out
 }
 
-// computes reports whether a program has the kernels of its forward passes. Recorded steps, compiled or from a script,
-// have only allocations, and the optimizer's time alone is not the time of a step.
-func computes(p *program.Program) bool {
+// hasKernels reports whether a program has the kernels of its forward passes. Recorded steps, compiled or from a
+// script, have only allocations, and the optimizer's time alone is not the time of a step.
+func hasKernels(p *program.Program) bool {
 	launches := false
 	for _, in := range p.Instructions {
 		switch {
@@ -71,8 +71,8 @@ func median(times []time.Duration) time.Duration {
 	return slices.Sorted(slices.Values(times))[(len(times)-1)/2]
 }
 
-// reportOf converts a run for a report; free is the number of bytes that the GPU has for segments.
-func reportOf(run *replay.Run, free int64) *report.Run {
+// runReport converts a run for a report; free is the number of bytes that the GPU has for segments.
+func runReport(run *replay.Run, free int64) *report.Run {
 	out := &report.Run{
 		Fits:      run.OOM == nil,
 		Requested: run.Max.Requested, Allocated: run.Max.Allocated, Reserved: run.Max.Reserved,
@@ -89,7 +89,7 @@ func reportOf(run *replay.Run, free int64) *report.Run {
 	}
 	if o := run.OOM; o != nil {
 		out.OOM = &report.OOM{
-			Want: o.Requested, Free: free - o.Cause.Reserved,
+			Requested: o.Requested, Free: free - o.Cause.Reserved,
 			Class: o.Class.String(), Op: o.Site.Op, Node: o.Site.Node, Module: o.Site.Module, Line: o.Site.Where,
 			Phase: o.Phase.String(),
 		}

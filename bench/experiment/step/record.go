@@ -60,10 +60,10 @@ func (s *Setup) Events(ctx context.Context, gpu device.GPU, batch, steps int) (*
 	return rec.Program, nil
 }
 
-// RecordedSteps returns the number of a step's n micro-batches to record for values that are only interpolated or
+// StepsToRecord returns the number of a step's n micro-batches to record for values that are only interpolated or
 // compared; verdicts record more. Gradients exist from the second micro-batch on, so all later ones allocate the same
 // within a thousandth. The cache's reserved bytes may differ by several percent.
-func RecordedSteps(n int) int { return min(n, 2) }
+func StepsToRecord(n int) int { return min(n, 2) }
 
 // Simulation is a replay on a simulated GPU.
 type Simulation struct {
@@ -123,7 +123,7 @@ func GPUOf(d report.Device) (device.GPU, error) {
 		}
 	}
 	gpu.Memory, gpu.Context = d.Memory, d.Context
-	if d.Bare() {
+	if d.IsBare() {
 		gpu.Context += gpu.Libraries
 	}
 	return gpu, nil

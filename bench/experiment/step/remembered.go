@@ -10,26 +10,26 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// Remembered runs trials as [Local] does and caches the latest recordings with their replays, for processes that answer
-// many requests and for searches on several GPUs. GPUs on which a step differs only in the sizes of some buffers share
-// a recording. GPUs on which the step is the same also share its replays. It is safe for concurrent use.
-type Remembered struct {
+// CachedExecutor runs trials as [Local] does and caches the latest recordings with their replays, for processes that
+// answer many requests and for searches on several GPUs. GPUs on which a step differs only in the sizes of some buffers
+// share a recording. GPUs on which the step is the same also share its replays. It is safe for concurrent use.
+type CachedExecutor struct {
 	// GPUs are the GPUs that share recordings; without any each has its own.
 	GPUs []device.GPU
 
-	mu    sync.Mutex
-	steps map[string]*sharedSteps
+	mu     sync.Mutex
+	cached map[string]*sharedSteps
 	// recent are the keys of steps, the latest last, and instructions the number of theirs.
 	recent       []string
 	instructions int
 }
 
-// mostRemembered limits the number of instructions in kept recordings. An instruction takes about 100 bytes with its
-// tables, so that dozens of recordings are kept: as many as searches on GPUs of similar memory share.
-const mostRemembered = 1 << 20
+// maxCachedInstructions limits the number of instructions in kept recordings. An instruction takes about 100 bytes with
+// its tables, so that dozens of recordings are kept: as many as searches on GPUs of similar memory share.
+const maxCachedInstructions = 1 << 20
 
-// forget counts the instructions of steps, and drops the least recently used recordings above the limit.
-func (x *Remembered) forget(used *sharedSteps) {
+// evict counts the instructions of steps, and drops the least recently used recordings above the limit.
+func (x *CachedExecutor) evict(used *sharedSteps) {
 	used.mu.Lock()
 	n := 0
 	for _, r := range used.recordings {
@@ -38,20 +38,20 @@ func (x *Remembered) forget(used *sharedSteps) {
 	used.mu.Unlock()
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.steps[used.key] == used { // else it is dropped already
+	if x.cached[used.key] == used { // else it is dropped already
 		x.instructions += n - used.instructions
 		used.instructions = n
 	}
-	for x.instructions > mostRemembered && len(x.recent) > 1 {
+	for x.instructions > maxCachedInstructions && len(x.recent) > 1 {
 		oldest := x.recent[0]
-		x.instructions -= x.steps[oldest].instructions
-		delete(x.steps, oldest)
+		x.instructions -= x.cached[oldest].instructions
+		delete(x.cached, oldest)
 		x.recent = slices.Delete(x.recent, 0, 1)
 	}
 }
 
-// Kinds returns the indices of GPUs, grouped by compute capability, which determines the kernels.
-func Kinds(gpus []device.GPU) (kinds [][]int) {
+// GroupGPUs returns the indices of GPUs, grouped by compute capability, which determines the kernels.
+func GroupGPUs(gpus []device.GPU) (kinds [][]int) {
 	at := map[device.Capability]int{}
 	for i, gpu := range gpus {
 		k, seen := at[gpu.Capability]
@@ -64,8 +64,8 @@ func Kinds(gpus []device.GPU) (kinds [][]int) {
 	return kinds
 }
 
-// InTurn returns the indices of searches, each of a case on a GPU, in the order that shares most recordings.
-func InTurn(gpus []device.GPU, of func(i int) models.Key) []int {
+// OrderForSharing returns the indices of searches, each of a case on a GPU, in the order that shares most recordings.
+func OrderForSharing(gpus []device.GPU, of func(i int) models.Key) []int {
 	at := make([]int, len(gpus))
 	for i := range at {
 		at[i] = i
@@ -101,47 +101,47 @@ type sharedProgram struct {
 	settled   *Simulation // without the context
 
 	mu      sync.Mutex
-	replays map[Replay]*Result
+	replays map[ReplayOptions]*Result
 }
 
 // Try implements [Executor].
-func (x *Remembered) Try(ctx context.Context, t Trial) (_ *Result, err error) {
+func (x *CachedExecutor) Try(ctx context.Context, t Trial) (_ *Result, err error) {
 	if t.shared == nil && t.recording == nil && t.setup != nil && t.Replay.Device == "" {
-		of := x.of(t)
+		of := x.stepsFor(t)
 		if t.shared, err = of.program(ctx, t, x.GPUs); err != nil {
 			return nil, err
 		}
 		t.recording = t.shared.recording
-		x.forget(of)
+		x.evict(of)
 	}
-	if t.shared == nil || t.Replay.Within || t.Replay.Spill {
+	if t.shared == nil || t.Replay.StopAtLimit || t.Replay.Spill {
 		return Local{}.Try(ctx, t)
 	}
 	return t.shared.try(ctx, t)
 }
 
-// of returns the recordings of a trial.
-func (x *Remembered) of(t Trial) *sharedSteps {
+// stepsFor returns the recordings of a trial.
+func (x *CachedExecutor) stepsFor(t Trial) *sharedSteps {
 	// [Trial.Record] depends on whether GPUs are timed where there are many micro-batches.
-	whole := len(t.Timed) > 0 && t.setup.c.Accumulate > MostMicro
-	t.GPU, t.Replay, t.Timed = device.GPU{}, Replay{Omit: whole}, nil
+	whole := len(t.Timed) > 0 && t.setup.c.Accumulate > MaxMicroBatches
+	t.GPU, t.Replay, t.Timed = device.GPU{}, ReplayOptions{OmitSavedBuffers: whole}, nil
 	key := t.Key()
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if i := slices.Index(x.recent, key); i >= 0 {
 		x.recent = slices.Delete(x.recent, i, i+1)
 	} else {
-		if x.steps == nil {
-			x.steps = map[string]*sharedSteps{}
+		if x.cached == nil {
+			x.cached = map[string]*sharedSteps{}
 		}
-		x.steps[key] = &sharedSteps{key: key}
+		x.cached[key] = &sharedSteps{key: key}
 	}
 	x.recent = append(x.recent, key)
-	return x.steps[key]
+	return x.cached[key]
 }
 
-// nearMemory is up to which ratio of their memories two GPUs are searched at about the same batches.
-const nearMemory = 2
+// similarMemoryRatio is up to which ratio of their memories two GPUs are searched at about the same batches.
+const similarMemoryRatio = 2
 
 // program returns the program of a trial on its GPU. A new recording also serves other GPUs that have none yet; if a
 // batch is judged, only GPUs with about the same memory.
@@ -149,14 +149,14 @@ func (s *sharedSteps) program(ctx context.Context, t Trial, all []device.GPU) (*
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range s.recordings {
-		if p := r.on(t.GPU); p != nil {
+		if p := r.programFor(t.GPU); p != nil {
 			return p, nil
 		}
 	}
 	others := slices.DeleteFunc(slices.Clone(all), func(gpu device.GPU) bool {
-		far := max(gpu.Memory, t.GPU.Memory) > nearMemory*min(gpu.Memory, t.GPU.Memory)
-		served := slices.ContainsFunc(s.recordings, func(r *sharedRecording) bool { return r.serves(gpu) >= 0 })
-		return served || gpu.Name == t.GPU.Name || far && t.Replay.Training
+		far := max(gpu.Memory, t.GPU.Memory) > similarMemoryRatio*min(gpu.Memory, t.GPU.Memory)
+		served := slices.ContainsFunc(s.recordings, func(r *sharedRecording) bool { return r.indexOf(gpu) >= 0 })
+		return served || gpu.Name == t.GPU.Name || far && t.Replay.TrainingOnly
 	})
 	rec, err := t.Record(ctx, others...)
 	if err != nil {
@@ -167,15 +167,15 @@ func (s *sharedSteps) program(ctx context.Context, t Trial, all []device.GPU) (*
 		r.gpus = r.gpus[:1]
 	}
 	s.recordings = append(s.recordings, r)
-	p := r.on(t.GPU)
-	if t.settled != nil {
-		p.settled = &Simulation{t.settled.Run, t.settled.Device - t.GPU.Context}
+	p := r.programFor(t.GPU)
+	if t.simulation != nil {
+		p.settled = &Simulation{t.simulation.Run, t.simulation.Device - t.GPU.Context}
 	}
 	return p, nil
 }
 
-// serves returns the index of a GPU in the recording; negative if the recording does not serve it.
-func (r *sharedRecording) serves(gpu device.GPU) int {
+// indexOf returns the index of a GPU in the recording; negative if the recording does not serve it.
+func (r *sharedRecording) indexOf(gpu device.GPU) int {
 	at := slices.IndexFunc(r.gpus, func(g device.GPU) bool { return g.Name == gpu.Name && g.Memory == gpu.Memory })
 	if at < 0 || !r.Others.Serves(at-1) {
 		return -1
@@ -183,9 +183,9 @@ func (r *sharedRecording) serves(gpu device.GPU) int {
 	return at
 }
 
-// on returns the program for a GPU; nil if the GPU needs its own recording.
-func (r *sharedRecording) on(gpu device.GPU) *sharedProgram {
-	at := r.serves(gpu)
+// programFor returns the program for a GPU; nil if the GPU needs its own recording.
+func (r *sharedRecording) programFor(gpu device.GPU) *sharedProgram {
+	at := r.indexOf(gpu)
 	if at < 0 {
 		return nil
 	}
@@ -195,7 +195,7 @@ func (r *sharedRecording) on(gpu device.GPU) *sharedProgram {
 			return p
 		}
 	}
-	p := &sharedProgram{recording: r.Recording, sizes: sizes, replays: map[Replay]*Result{}}
+	p := &sharedProgram{recording: r.Recording, sizes: sizes, replays: map[ReplayOptions]*Result{}}
 	if at > 0 {
 		p.recording = r.On(at - 1)
 	}
@@ -210,7 +210,7 @@ func (p *sharedProgram) try(ctx context.Context, t Trial) (*Result, error) {
 	known := p.replays[t.Replay]
 	if known == nil {
 		plain := t
-		plain.Timed, plain.GPU.Context, plain.settled = nil, 0, p.settled
+		plain.Timed, plain.GPU.Context, plain.simulation = nil, 0, p.settled
 		r, err := Local{}.result(ctx, plain)
 		if err != nil {
 			return nil, err
@@ -224,41 +224,42 @@ func (p *sharedProgram) try(ctx context.Context, t Trial) (*Result, error) {
 		r.Device += t.GPU.Context
 	}
 	var err error
-	r.Loads, err = r.trial.loads(ctx)
+	r.Loads, err = r.trial.kernelLoads(ctx)
 	return &r, err
 }
 
-// settling stores how many steps trials of a case took until the cache stopped growing. It is safe for concurrent use.
-type settling struct {
+// stepCounts stores how many steps trials of a case took until the cache stopped growing. It is safe for concurrent
+// use.
+type stepCounts struct {
 	mu sync.Mutex
 	// sizes are the steps that batch sizes of a case took, and of a case in any loop; zero for the usual ones.
 	sizes map[models.Key]map[int]int
 }
 
-// keysOf returns the key of a case, and of the case in any loop. Both are the same for all releases of libraries.
-func keysOf(c models.Case) (own, other models.Key) {
+// caseKeys returns the key of a case, and of the case in any loop. Both are the same for all releases of libraries.
+func caseKeys(c models.Case) (own, other models.Key) {
 	c.Stack = nil
 	own = c.Key()
 	c.Loop = ""
 	return own, c.Key()
 }
 
-// steps returns the [Trial.Steps] with which to try a batch size of a case: the number of steps that the nearest size
+// lookup returns the [Trial.Steps] with which to try a batch size of a case: the number of steps that the nearest size
 // took, zero for the default. If this loop was not tried yet and another took more steps, it returns the other's
 // number. Otherwise the recording decides.
-func (r *settling) steps(c models.Case, batch int) int {
-	own, other := keysOf(c)
+func (r *stepCounts) lookup(c models.Case, batch int) int {
+	own, other := caseKeys(c)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if sizes := r.sizes[own]; len(sizes) > 0 {
-		return sizes[nearest(sizes, batch)]
+		return sizes[nearestSize(sizes, batch)]
 	}
 	sizes := r.sizes[other]
-	return cmp.Or(sizes[nearest(sizes, batch)], untilSettled)
+	return cmp.Or(sizes[nearestSize(sizes, batch)], stepsUntilSteady)
 }
 
-// nearest returns the size that is nearest to a batch, of two the smaller; zero if there is none.
-func nearest(sizes map[int]int, batch int) (size int) {
+// nearestSize returns the size that is nearest to a batch, of two the smaller; zero if there is none.
+func nearestSize(sizes map[int]int, batch int) (size int) {
 	for n := range sizes {
 		apart, least := max(n-batch, batch-n), max(size-batch, batch-size)
 		if size == 0 || apart < least || apart == least && n < size {
@@ -268,9 +269,9 @@ func nearest(sizes map[int]int, batch int) (size int) {
 	return size
 }
 
-// took stores the number of steps that a batch size of a case took, zero for the default.
-func (r *settling) took(c models.Case, batch, steps int) {
-	own, other := keysOf(c)
+// remember stores the number of steps that a batch size of a case took, zero for the default.
+func (r *stepCounts) remember(c models.Case, batch, steps int) {
+	own, other := caseKeys(c)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.sizes == nil {

@@ -83,7 +83,7 @@ func Unsupported(gpus []device.GPU, cases ...models.Case) []report.Warning {
 // Describe adds the basis of a trial's estimates on a GPU to a report: the coefficients that the report lacks, and the
 // element counts of the model.
 func (s *Setup) Describe(r *report.Report, gpu device.GPU, of *Result) error {
-	k, err := s.Coefficients(gpu, of.modeled(), of.trial.Batch)
+	k, err := s.Coefficients(gpu, of.hasModeledWorkspaces(), of.trial.Batch)
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (s *Setup) Describe(r *report.Report, gpu device.GPU, of *Result) error {
 		}
 	}
 	r.Parameters = ParametersOf(of.Counts)
-	for _, w := range outside(of) {
+	for _, w := range externalWarnings(of) {
 		if !slices.ContainsFunc(r.Warnings, func(x report.Warning) bool { return x.What == w.What }) {
 			r.Warnings = append(r.Warnings, w)
 		}
@@ -109,8 +109,8 @@ func (s *Setup) Describe(r *report.Report, gpu device.GPU, of *Result) error {
 	return nil
 }
 
-// outside returns warnings about memory that a step needs outside the caching allocator.
-func outside(r *Result) []report.Warning {
+// externalWarnings returns warnings about memory that a step needs outside the caching allocator.
+func externalWarnings(r *Result) []report.Warning {
 	var all []report.Warning
 	if n := r.Facts.Managed; n > 0 {
 		all = append(all, report.Warning{
@@ -135,7 +135,7 @@ func WorkspacesOf(facts trace.Facts) *report.Workspaces {
 	w := &report.Workspaces{}
 	for _, c := range facts.Convolutions {
 		if c.Asked {
-			w.Asked++
+			w.FromCuDNN++
 		} else {
 			w.Modeled++
 		}
@@ -148,19 +148,19 @@ func ParametersOf(c models.Counts) report.Parameters {
 	return report.Parameters{Total: c.Total, Trainable: c.Trainable, Criterion: c.Criterion, Buffers: c.Buffers}
 }
 
-// rare are the components shown only where there is some: of CUDA graphs, paged optimizers and several GPUs.
-var rare = []planner.Component{planner.Component(program.GraphPools), planner.Paged, planner.Communication}
+// rareComponents are the components shown only where there is some: of CUDA graphs, paged optimizers and several GPUs.
+var rareComponents = []planner.Component{planner.Component(program.GraphPools), planner.Paged, planner.Communication}
 
 // EstimateOf returns an estimate as reports show it.
 func EstimateOf(e planner.Estimate) *report.Estimate {
 	out := &report.Estimate{
 		Allocated: IntervalOf(e.Allocated), Reserved: IntervalOf(e.Reserved), Device: IntervalOf(e.Device),
-		Host: hostOf(e.Host), PeakPhase: e.PeakPhase,
+		Host: hostMemoryReport(e.Host), PeakPhase: e.PeakPhase,
 		Verdict: report.Verdict(e.Verdict), Interpolated: e.Interpolated, Source: e.Source,
 	}
 	for i, bytes := range e.Components {
 		c := planner.Component(i)
-		if bytes == 0 && slices.Contains(rare, c) {
+		if bytes == 0 && slices.Contains(rareComponents, c) {
 			continue
 		}
 		out.Components = append(out.Components, report.Component{Name: planner.Component(i).String(), Bytes: bytes})

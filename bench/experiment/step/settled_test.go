@@ -30,7 +30,7 @@ func TestStepsAreRecordedUntilTheCacheIsSettled(t *testing.T) {
 		require.NoError(t, err)
 		steps := func(r *step.Result) int { return r.Run.Phases[len(r.Run.Phases)-1].Step + 1 }
 		require.Equal(t, want[0], steps(plain), text)
-		settled, err := setup.Settle(t.Context(), setup.Trial(gpu, 2))
+		settled, err := setup.TryUntilSteady(t.Context(), setup.Trial(gpu, 2))
 		require.NoError(t, err)
 		require.Equal(t, want[1], steps(settled), text)
 		require.GreaterOrEqual(t, settled.Run.Max.Reserved, plain.Run.Max.Reserved, text)
@@ -51,15 +51,16 @@ func TestSizesSettleAsIfTheyWereAlone(t *testing.T) {
 	}
 	setup, lengths := fresh(), map[int]bool{}
 	for batch := 2; batch <= 20; batch++ {
-		after, err := setup.Settle(t.Context(), setup.Trial(gpu, batch))
+		after, err := setup.TryUntilSteady(t.Context(), setup.Trial(gpu, batch))
 		require.NoError(t, err)
 		alone := fresh()
-		first, err := alone.Settle(t.Context(), alone.Trial(gpu, batch))
+		first, err := alone.TryUntilSteady(t.Context(), alone.Trial(gpu, batch))
 		require.NoError(t, err)
 		require.Equal(t, first.Run, after.Run, batch)
 		lengths[first.Run.Phases[len(first.Run.Phases)-1].Step] = true
 		first.Discard()
-		again, err := alone.Try(t.Context(), first.Again(step.Replay{Expandable: true, Nominal: true}))
+		again, err := alone.Try(t.Context(),
+			first.ReplayTrial(step.ReplayOptions{Expandable: true, NominalMemory: true}))
 		require.NoError(t, err)
 		require.Equal(t, first.Steps, again.Steps, "what is recorded does not hang on how it is replayed: %d", batch)
 	}
@@ -77,13 +78,13 @@ func TestLoopsSettleAsIfTheyWereAlone(t *testing.T) {
 		require.NoError(t, err)
 		return s
 	}
-	loops := fresh().Loops()
+	loops := fresh().LoopSetups()
 	require.Len(t, loops, 2)
 	for i, loop := range loops {
-		after, err := loop.Settle(t.Context(), loop.Trial(gpu, 2))
+		after, err := loop.TryUntilSteady(t.Context(), loop.Trial(gpu, 2))
 		require.NoError(t, err)
-		alone := fresh().Loops()[i]
-		first, err := alone.Settle(t.Context(), alone.Trial(gpu, 2))
+		alone := fresh().LoopSetups()[i]
+		first, err := alone.TryUntilSteady(t.Context(), alone.Trial(gpu, 2))
 		require.NoError(t, err)
 		require.Equal(t, first.Run, after.Run, loop.Loop())
 	}
@@ -107,7 +108,7 @@ func TestStepsOfManyMicroBatchesAreRecordedInPart(t *testing.T) {
 		return r
 	}
 	many := of(40)
-	require.Equal(t, of(step.MostMicro).Run, many.Run)
+	require.Equal(t, of(step.MaxMicroBatches).Run, many.Run)
 	require.Greater(t, len(many.Run.Phases), len(of(8).Run.Phases))
 	launches := func(micro int) int { return of(micro, gpu).Loads[0].Launches }
 	require.Equal(t, launches(40)-launches(39), launches(16)-launches(15))

@@ -21,10 +21,10 @@ type Setup struct {
 	c        models.Case
 	conf     allocator.Config
 	evidence Evidence
-	// reported is the case as in reports.
-	reported report.Case
-	// others is the memory that other processes hold on the GPU, in bytes.
-	others int64
+	// reportCase is the case as in reports.
+	reportCase report.Case
+	// otherProcessBytes is the memory that other processes hold on the GPU, in bytes.
+	otherProcessBytes int64
 	// device runs the trials that name it (Replay.Device); nil if there is none.
 	device device.Device
 	// parts are the parts of a curriculum that train with the same batch, and part the name of the one that this is.
@@ -52,15 +52,15 @@ func New(m models.Model, c models.Case, e Evidence) (*Setup, error) {
 	if err != nil {
 		return nil, input.Errorf("%w", err)
 	}
-	if e.settling == nil {
-		e.settling = &settling{}
+	if e.stepCounts == nil {
+		e.stepCounts = &stepCounts{}
 	}
-	return &Setup{model: m, c: c, conf: conf, evidence: e, reported: report.CaseOf(m, c)}, nil
+	return &Setup{model: m, c: c, conf: conf, evidence: e, reportCase: report.CaseOf(m, c)}, nil
 }
 
-// Of makes the setup of a report's case from the report alone. The error is a [*models.UnknownModelError], an error of
-// [New], or an error of a source of models.
-func Of(r *models.Registry, c report.Case, e Evidence) (*Setup, error) {
+// NewFromReport makes the setup of a report's case from the report alone. The error is a [*models.UnknownModelError],
+// an error of [New], or an error of a source of models.
+func NewFromReport(r *models.Registry, c report.Case, e Evidence) (*Setup, error) {
 	m, err := r.Of(c.Case, c.Description())
 	if err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func (s *Setup) Evidence() Evidence { return s.evidence }
 
 // Trial returns the trial of the case at a batch size, which replaces the case's own, replayed without a memory limit.
 func (s *Setup) Trial(gpu device.GPU, batch int) Trial {
-	return Trial{Case: s.reported, Batch: batch, GPU: gpu, setup: s}
+	return Trial{Case: s.reportCase, Batch: batch, GPU: gpu, setup: s}
 }
 
 // Try runs a trial. Errors are the same as for [Executor].
@@ -98,36 +98,36 @@ func (s *Setup) Try(ctx context.Context, t Trial) (*Result, error) {
 	return r, err
 }
 
-// Jagged reports whether reserved bytes may jump from one batch to the next. A block of max_split_size_mb serves only
-// requests of nearly its size, so tensors that just reach this size leave many unused blocks: wav2vec2-base on an RTX
-// 4070 with the activations on the host and 128 MiB may reserve 11.2 GiB at batch 4 and 1.8 at batch 5.
+// HasReservedJumps reports whether reserved bytes may jump from one batch to the next. A block of max_split_size_mb
+// serves only requests of nearly its size, so tensors that just reach this size leave many unused blocks: wav2vec2-base
+// on an RTX 4070 with the activations on the host and 128 MiB may reserve 11.2 GiB at batch 4 and 1.8 at batch 5.
 // roundup_power2_divisions makes many sizes equal, which may then reuse each other's blocks: patch-vqvae with 4
 // divisions needs 1.3 times as much at batch 448 as at 464.
-func (s *Setup) Jagged() bool {
+func (s *Setup) HasReservedJumps() bool {
 	rounds := func(divisions uint64) bool { return divisions > 1 }
 	return s.conf.MaxSplit != allocator.Unlimited || slices.ContainsFunc(s.conf.Roundup[:], rounds)
 }
 
-// On returns the setup with a device on which its trials may run, in this process.
-func (s *Setup) On(d device.Device) *Setup {
+// WithDevice returns the setup with a device on which its trials may run, in this process.
+func (s *Setup) WithDevice(d device.Device) *Setup {
 	other := *s
 	other.device = d
 	return &other
 }
 
-// Beside returns the setup on GPUs part of whose memory other processes use.
-func (s *Setup) Beside(others int64) *Setup {
+// WithOtherProcesses returns the setup on GPUs part of whose memory other processes use.
+func (s *Setup) WithOtherProcesses(others int64) *Setup {
 	other := *s
-	other.others = others
+	other.otherProcessBytes = others
 	return &other
 }
 
-// For returns the setup of another case of the model, complete.
-func (s *Setup) For(c models.Case) *Setup {
+// WithCase returns the setup of another case of the model, complete.
+func (s *Setup) WithCase(c models.Case) *Setup {
 	other := *s
 	other.c = c
-	other.reported.Case = s.model.Canonical(c)
-	other.reported.Batch = 0
+	other.reportCase.Case = s.model.Canonical(c)
+	other.reportCase.Batch = 0
 	return &other
 }
 
@@ -138,10 +138,10 @@ func (s *Setup) WithParts(parts []Part) *Setup {
 	return &other
 }
 
-// Parts returns the setups of the other parts of the curriculum; nil if training has one part.
-func (s *Setup) Parts() []*Setup {
+// PartSetups returns the setups of the other parts of the curriculum; nil if training has one part.
+func (s *Setup) PartSetups() []*Setup {
 	return lists.Map(s.parts, func(p Part) *Setup {
-		other := s.With(p.Settings)
+		other := s.WithSettings(p.Settings)
 		other.part = p.Name
 		return other
 	})
@@ -150,34 +150,34 @@ func (s *Setup) Parts() []*Setup {
 // Part returns the name of the setup's part of a curriculum; empty for the case itself.
 func (s *Setup) Part() string { return s.part }
 
-// With returns the setup with some settings changed.
-func (s *Setup) With(changed models.Settings) *Setup {
+// WithSettings returns the setup with some settings changed.
+func (s *Setup) WithSettings(changed models.Settings) *Setup {
 	c := s.c
 	c.Settings = maps.Clone(c.Settings)
 	maps.Copy(c.Settings, changed)
-	return s.For(c)
+	return s.WithCase(c)
 }
 
-// Accumulating returns the setup with another number of micro-batches of a step.
-func (s *Setup) Accumulating(n int) *Setup {
+// WithAccumulation returns the setup with another number of micro-batches of a step.
+func (s *Setup) WithAccumulation(n int) *Setup {
 	c := s.c
 	c.Accumulate = n
-	return s.For(c)
+	return s.WithCase(c)
 }
 
-// Loops returns the case in each training loop that it may have: its own and, if no flag chose the loop, also the plain
-// one, in which most of a step's memory stays alive. A batch must be safe in both.
-func (s *Setup) Loops() []*Setup {
+// LoopSetups returns the case in each training loop that it may have: its own and, if no flag chose the loop, also the
+// plain one, in which most of a step's memory stays alive. A batch must be safe in both.
+func (s *Setup) LoopSetups() []*Setup {
 	c, unchosen := s.model.KeepingMost(s.c)
 	if !unchosen || s.model.Levers.Loop == models.LoopPlain {
 		return []*Setup{s}
 	}
-	return []*Setup{s, s.For(c)}
+	return []*Setup{s, s.WithCase(c)}
 }
 
-// KeepingMost returns the case in that possible loop in which most of a step's memory stays alive.
-func (s *Setup) KeepingMost() *Setup {
-	loops := s.Loops()
+// WithLargestLoop returns the case in that possible loop in which most of a step's memory stays alive.
+func (s *Setup) WithLargestLoop() *Setup {
+	loops := s.LoopSetups()
 	return loops[len(loops)-1]
 }
 
@@ -189,10 +189,10 @@ func (s *Setup) Evaluates() bool {
 	return !s.c.Evaluate.Off && (!s.c.Evaluate.IsZero() || s.model.Levers.Loop == "")
 }
 
-// Training returns a trial that also records an evaluation batch, unless the case has none, but replays only the
+// TrainingTrial returns a trial that also records an evaluation batch, unless the case has none, but replays only the
 // training steps. A batch size of zero means the evaluation's own, the project's, or the training's.
-func (s *Setup) Training(t Trial, evaluation int) Trial {
-	t.Replay.Training = true
+func (s *Setup) TrainingTrial(t Trial, evaluation int) Trial {
+	t.Replay.TrainingOnly = true
 	if !s.c.Evaluate.Off {
 		t.Validation = cmp.Or(evaluation, s.c.Evaluate.Batch, s.model.Validation, t.Batch)
 	}

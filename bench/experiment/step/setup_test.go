@@ -51,7 +51,7 @@ func TestAFullGPUSpillsWhereItDrivesDisplays(t *testing.T) {
 	require.NoError(t, err)
 	setup, err := step.New(m, m.Default, steptest.Exact())
 	require.NoError(t, err)
-	for _, trials := range []step.Executor{nil, &step.Remembered{}} {
+	for _, trials := range []step.Executor{nil, &step.CachedExecutor{}} {
 		s, err := step.New(m, m.Default, step.Evidence{Calibrated: setup.Evidence().Calibrated, Trials: trials})
 		require.NoError(t, err)
 		gpu := steptest.GPUs(t, "rtx-4060")[0]
@@ -82,8 +82,9 @@ func TestSettingsThatMakeNeedsJump(t *testing.T) {
 		"": false, "max_split_size_mb:128": true, "roundup_power2_divisions:1": false,
 		"roundup_power2_divisions:4": true, "roundup_power2_divisions:[256:1,512:8,>:2]": true,
 	} {
-		setup, err := step.New(toy.Model(), models.Case{Stage: "full", Accumulate: 1, AllocConf: conf}, steptest.Exact())
+		setup, err := step.New(toy.Model(), models.Case{Stage: "full", Accumulate: 1, AllocConf: conf},
+			steptest.Exact())
 		require.NoError(t, err, conf)
-		require.Equal(t, jagged, setup.Jagged(), conf)
+		require.Equal(t, jagged, setup.HasReservedJumps(), conf)
 	}
 }

@@ -31,10 +31,10 @@ type Trial struct {
 	// Steps is the number of training steps that are recorded: zero is [models.Case.Steps], and -1 as many as a cache
 	// without a limit of memory takes to settle.
 	Steps int `json:"steps,omitempty"`
-	// Ceiling ends the trial with [trace.ErrBeyond] once more bytes than this are alive at a time; zero is no
+	// MemoryCap ends the trial with [trace.ErrBeyond] once more bytes than this are alive at a time; zero is no
 	// limit. The memory of the GPU does not end a recording.
-	Ceiling int64  `json:"ceiling,omitempty"`
-	Replay  Replay `json:"replay,omitzero"`
+	MemoryCap int64         `json:"ceiling,omitempty"`
+	Replay    ReplayOptions `json:"replay,omitzero"`
 	// Timed are the GPUs whose [Result.Loads] are wanted.
 	Timed []device.GPU `json:"timed,omitempty"`
 
@@ -42,27 +42,27 @@ type Trial struct {
 	// made in this process. An executor that has neither makes them from the rest.
 	setup     *Setup
 	recording *models.Recording
-	// settled is the replay of the training steps that ended their recording; nil where none did.
-	settled *Simulation
+	// simulation is the replay of the training steps that ended their recording; nil where none did.
+	simulation *Simulation
 	// shared is the recording's program where several GPUs share it ([Remembered]); nil elsewhere.
 	shared *sharedProgram
 }
 
-// Replay describes how the recorded steps are replayed. Its zero value replays on the simulated GPU with more memory
-// than any step needs, since an estimate must continue where the GPU's memory ends.
-type Replay struct {
-	// Within ends the memory where the GPU's ends, of which other processes hold Others bytes.
-	Within bool  `json:"within,omitempty"`
-	Others int64 `json:"others,omitempty"`
-	// Training leaves out the validation batch.
-	Training bool `json:"training,omitempty"`
+// ReplayOptions describes how the recorded steps are replayed. Its zero value replays on the simulated GPU with more
+// memory than any step needs, since an estimate must continue where the GPU's memory ends.
+type ReplayOptions struct {
+	// StopAtLimit ends the memory where the GPU's ends, of which other processes hold Others bytes.
+	StopAtLimit       bool  `json:"within,omitempty"`
+	OtherProcessBytes int64 `json:"others,omitempty"`
+	// TrainingOnly leaves out the validation batch.
+	TrainingOnly bool `json:"training,omitempty"`
 	// Expandable is with expandable segments, whatever the case sets.
 	Expandable bool `json:"expandable,omitempty"`
-	// Nominal leaves out the perturbed replays, and with them [Result.Spread].
-	Nominal bool `json:"nominal,omitempty"`
-	// Omit leaves out the replay of the recording as it is, and with it [Result.Run].
-	Omit bool `json:"omit,omitempty"`
-	// Spill requests [Result.Spilled].
+	// NominalMemory leaves out the perturbed replays, and with them [Result.Spread].
+	NominalMemory bool `json:"nominal,omitempty"`
+	// OmitSavedBuffers leaves out the replay of the recording as it is, and with it [Result.Run].
+	OmitSavedBuffers bool `json:"omit,omitempty"`
+	// Spill requests [Result.Spill].
 	Spill bool `json:"spill,omitempty"`
 	// Device is the name of the executor's device to replay on, with its own memory and a kernel for every operator;
 	// empty to simulate. WarmUp, Repeat and Verify are as in [replay.Conditions].
@@ -82,11 +82,11 @@ func (t Trial) Key() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// MostMicro is the largest number of micro-batches of a step that is recorded when a trial asks for memory and not for
-// time. Micro-batches after the second allocate what it does. They are recorded at all because the caching allocator
-// may have its free blocks in another order by then: of 147 cases of 15 models three reserved up to 7 % more or less
-// with the third, and with the spread the ends of intervals were up to 19 % apart.
-const MostMicro = 16
+// MaxMicroBatches is the largest number of micro-batches of a step that is recorded when a trial asks for memory and
+// not for time. Micro-batches after the second allocate what it does. They are recorded at all because the caching
+// allocator may have its free blocks in another order by then: of 147 cases of 15 models three reserved up to 7 % more
+// or less with the third, and with the spread the ends of intervals were up to 19 % apart.
+const MaxMicroBatches = 16
 
 // Record records the steps of a trial that was made in this process, for its GPU and others. If a replay ended the
 // recording, the trial keeps it.
@@ -95,28 +95,28 @@ func (t *Trial) Record(ctx context.Context, others ...device.GPU) (*models.Recor
 	c.Batch = t.Batch
 	pipelined := c.Strategy != nil && c.Strategy.Name == models.PP // whose stages hold several at a time
 	if len(t.Timed) == 0 && t.Replay.Device == "" && !pipelined {
-		c.Accumulate = min(c.Accumulate, MostMicro)
+		c.Accumulate = min(c.Accumulate, MaxMicroBatches)
 	}
 	o := models.Options{
-		Validation: t.Validation, Steps: max(t.Steps, 0), Ceiling: t.Ceiling, Others: lists.Map(others, RecorderGPU),
+		Validation: t.Validation, Steps: max(t.Steps, 0), Ceiling: t.MemoryCap, Others: lists.Map(others, RecorderGPU),
 	}
-	if t.Steps == untilSettled {
-		conf := (&Trial{setup: t.setup}).unlimited() // one recording, however it is replayed
+	if t.Steps == stepsUntilSteady {
+		conf := (&Trial{setup: t.setup}).unlimitedAllocator() // one recording, however it is replayed
 		o.Further = func(p *program.Program) bool {
-			run, err := Simulate(ctx, p, Plentiful(t.GPU), conf, 0)
-			t.settled = run
-			return err == nil && len(run.Phases) > 0 && grewIn(run.Run, lastStep(run.Run)) &&
-				lastStep(run.Run) < mostSteps-1
+			run, err := Simulate(ctx, p, WithUnlimitedMemory(t.GPU), conf, 0)
+			t.simulation = run
+			return err == nil && len(run.Phases) > 0 && cacheGrewIn(run.Run, lastStep(run.Run)) &&
+				lastStep(run.Run) < maxSteps-1
 		}
 	}
 	return t.setup.RecordCase(ctx, c, t.GPU, o)
 }
 
-// untilSettled is the [Trial.Steps] of a trial whose recording ends when the cache has settled.
-const untilSettled = -1
+// stepsUntilSteady is the [Trial.Steps] of a trial whose recording ends when the cache has settled.
+const stepsUntilSteady = -1
 
-// unlimited returns the allocator settings of a replay without a limit of memory.
-func (t *Trial) unlimited() allocator.Config {
+// unlimitedAllocator returns the allocator settings of a replay without a limit of memory.
+func (t *Trial) unlimitedAllocator() allocator.Config {
 	conf := t.setup.conf
 	conf.Expandable = conf.Expandable || t.Replay.Expandable
 	conf.MemoryFraction, conf.GarbageCollection = 1, 0
@@ -147,8 +147,8 @@ type Result struct {
 	Run *replay.Run `json:"run,omitempty"`
 	// Spread is how far the reserved bytes of a replay without a memory limit depend on chance.
 	Spread replay.Spread `json:"spread,omitzero"`
-	// Spilled is the host memory that the steps would take, where the driver allocates there once the GPU is full.
-	Spilled replay.Spill `json:"spilled,omitzero"`
+	// Spill is the host memory that the steps would take, where the driver allocates there once the GPU is full.
+	Spill replay.Spill `json:"spilled,omitzero"`
 	// Device is the most memory of the GPU that was in use, without that of other processes, in bytes.
 	Device int64 `json:"device"`
 	// Measured is what a device saw; nil where the GPU was simulated.
@@ -162,8 +162,8 @@ type Measurement struct {
 	Run *report.Run `json:"run"`
 	// Timed is the number of replays that were timed.
 	Timed int `json:"timed,omitempty"`
-	// Varied is set if a later replay needed another amount of memory.
-	Varied bool `json:"varied,omitempty"`
+	// TimesVaried is set if a later replay needed another amount of memory.
+	TimesVaried bool `json:"varied,omitempty"`
 	// Neighbors are other processes that were seen on the device.
 	Neighbors []device.Neighbor `json:"neighbors,omitempty"`
 }
@@ -179,7 +179,7 @@ func (r *Result) LastStep() int64 {
 	return most
 }
 
-// Discard frees the recording. Trials of [Result.Again] record again.
+// Discard frees the recording. Trials of [Result.ReplayTrial] record again.
 func (r *Result) Discard() {
 	if r.trial.shared != nil {
 		r.trial.shared, r.trial.recording = nil, nil
@@ -189,22 +189,22 @@ func (r *Result) Discard() {
 	}
 }
 
-// Adopt takes the recording of another result of the same steps, for further trials.
-func (r *Result) Adopt(other *Result) {
+// AdoptRecording takes the recording of another result of the same steps, for further trials.
+func (r *Result) AdoptRecording(other *Result) {
 	if other.trial.recording != nil {
 		r.trial.recording, r.trial.shared = other.trial.recording, other.trial.shared
 	}
 }
 
-// Again returns the trial of the same recording with another replay. This process does not record it again.
-func (r *Result) Again(how Replay) Trial {
+// ReplayTrial returns the trial of the same recording with another replay. This process does not record it again.
+func (r *Result) ReplayTrial(how ReplayOptions) Trial {
 	t := r.trial
 	t.Replay, t.Timed = how, nil
 	return t
 }
 
 // WithoutEvaluation reports whether training steps were replayed without the evaluation after them.
-func (r *Result) WithoutEvaluation() bool { return r.trial.Replay.Training }
+func (r *Result) WithoutEvaluation() bool { return r.trial.Replay.TrainingOnly }
 
 // Sample returns the peak of the run, as input of the planner.
 func (r *Result) Sample() planner.Sample {
@@ -212,7 +212,7 @@ func (r *Result) Sample() planner.Sample {
 		Batch: r.trial.Batch, Classes: r.Run.Peak.Allocated, Reserved: r.Run.Max.Reserved,
 		Segments: r.Run.Stats.Segment[allocator.All].Current, PeakPhase: r.Run.Peak.Phase.String(),
 	}
-	s.Managed, s.Modeled, s.Host = r.Facts.Managed, r.modeled(), r.host()
+	s.Managed, s.Modeled, s.Host = r.Facts.Managed, r.hasModeledWorkspaces(), r.hostNeed()
 	if r.Spread.High > 0 {
 		s.Below, s.Above = max(0, s.Reserved-r.Spread.Low), max(0, r.Spread.High-s.Reserved)
 		s.Less = max(0, s.Allocated()-r.Spread.Other)
@@ -225,8 +225,8 @@ func (r *Result) Sample() planner.Sample {
 	return s
 }
 
-// modeled reports whether cuDNN was not asked about some convolution of the steps.
-func (r *Result) modeled() bool {
+// hasModeledWorkspaces reports whether cuDNN was not asked about some convolution of the steps.
+func (r *Result) hasModeledWorkspaces() bool {
 	return slices.ContainsFunc(r.Facts.Convolutions, func(c trace.Convolution) bool { return !c.Asked })
 }
 
@@ -235,7 +235,7 @@ func (r *Result) Report() *report.Run {
 	if r.Measured != nil {
 		return r.Measured.Run
 	}
-	out := reportOf(r.Run, r.trial.GPU.Memory-r.trial.GPU.Context-r.trial.Replay.Others)
+	out := runReport(r.Run, r.trial.GPU.Memory-r.trial.GPU.Context-r.trial.Replay.OtherProcessBytes)
 	out.Simulated, out.Device = true, r.Device
 	return out
 }

@@ -29,11 +29,11 @@ func TestAKeyIsOfAllThatATrialSays(t *testing.T) {
 		func(t *step.Trial) { t.Validation = 1 },
 		func(t *step.Trial) { t.Steps = 3 },
 		func(t *step.Trial) { t.Timed = []device.GPU{steptest.Card(1)} },
-		func(t *step.Trial) { t.Replay.Within = true },
-		func(t *step.Trial) { t.Replay.Others = 1 },
-		func(t *step.Trial) { t.Replay.Training = true },
+		func(t *step.Trial) { t.Replay.StopAtLimit = true },
+		func(t *step.Trial) { t.Replay.OtherProcessBytes = 1 },
+		func(t *step.Trial) { t.Replay.TrainingOnly = true },
 		func(t *step.Trial) { t.Replay.Expandable = true },
-		func(t *step.Trial) { t.Replay.Omit = true },
+		func(t *step.Trial) { t.Replay.OmitSavedBuffers = true },
 		func(t *step.Trial) { t.Replay.Device = "cuda:0" },
 		func(t *step.Trial) { t.Replay.WarmUp = 1 },
 		func(t *step.Trial) { t.Replay.Repeat = 1 },
@@ -77,8 +77,8 @@ func TestATrialSentElsewhereGivesTheSame(t *testing.T) {
 			first, err := s.Try(t.Context(), trial)
 			require.NoError(t, err)
 			second, err := s.Try(t.Context(),
-				first.Again(step.Replay{
-					Within: true, Others: gpu.Memory - gpu.Context - 64*steptest.MiB,
+				first.ReplayTrial(step.ReplayOptions{
+					StopAtLimit: true, OtherProcessBytes: gpu.Memory - gpu.Context - 64*steptest.MiB,
 					Expandable: true,
 				}))
 			require.NoError(t, err)
@@ -97,7 +97,7 @@ func TestATrialWithoutReplayHasWhatTheRecordingTells(t *testing.T) {
 	trial := setup.Trial(steptest.Card(600), 8)
 	whole, err := setup.Try(t.Context(), trial)
 	require.NoError(t, err)
-	trial.Replay.Omit = true
+	trial.Replay.OmitSavedBuffers = true
 	r, err := setup.Try(t.Context(), trial)
 	require.NoError(t, err)
 	require.Nil(t, r.Run)
@@ -111,7 +111,7 @@ func TestAnotherReplayOfADiscardedRecordingIsTheSame(t *testing.T) {
 	first, err := setup.Try(t.Context(), setup.Trial(steptest.Card(600), 8))
 	require.NoError(t, err)
 	first.Discard()
-	again, err := setup.Try(t.Context(), first.Again(step.Replay{}))
+	again, err := setup.Try(t.Context(), first.ReplayTrial(step.ReplayOptions{}))
 	require.NoError(t, err)
 	require.Equal(t, first.Run, again.Run)
 	require.Equal(t, first.Sample(), again.Sample())
@@ -124,7 +124,7 @@ func TestATrialOnADeviceNeedsThatDevice(t *testing.T) {
 	trial.Replay.Device = d.Name()
 	_, err := setup.Try(t.Context(), trial)
 	require.ErrorContains(t, err, "device sim:card is not available in this process")
-	r, err := setup.On(d).Try(t.Context(), trial)
+	r, err := setup.WithDevice(d).Try(t.Context(), trial)
 	require.NoError(t, err)
 	require.True(t, r.Measured.Run.Simulated)
 	require.Equal(t, r.Measured.Run, r.Report())
@@ -134,14 +134,14 @@ func TestATrialOnADeviceNeedsThatDevice(t *testing.T) {
 func TestRefusedTellsErrorsOfACase(t *testing.T) {
 	setup := steptest.Toy(t, models.Case{}, "")
 	_, err := setup.Try(t.Context(), setup.Trial(steptest.Card(600), 1))
-	require.True(t, step.Refused(err), "batch norm refuses one sample")
+	require.True(t, step.IsRefused(err), "batch norm refuses one sample")
 	_, err = step.New(toy.Model(), models.Case{Stage: "half"}, steptest.Exact())
-	require.True(t, step.Refused(err))
+	require.True(t, step.IsRefused(err))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = setup.Try(ctx, setup.Trial(steptest.Card(600), 8))
 	require.ErrorIs(t, err, context.Canceled)
-	require.False(t, step.Refused(err))
+	require.False(t, step.IsRefused(err))
 }
 
 // Where every process loads the model on the host, a machine needs a copy for each.
@@ -157,7 +157,7 @@ func TestEachProcessMayLoadTheModel(t *testing.T) {
 			GPUs: 4, Strategy: &s, Settings: models.Settings{"layers": 4, "seq-len": 64},
 		}, steptest.Exact())
 		require.NoError(t, err)
-		d, err := judge.Of(t.Context(), setup, gpu, 1)
+		d, err := judge.JudgeBatch(t.Context(), setup, gpu, 1)
 		require.NoError(t, err)
 		for _, p := range step.EstimateOf(d.Loops[0].Estimate).Host.Parts {
 			if strings.Contains(p.Name, "load") {
@@ -184,7 +184,7 @@ func TestIntervalsSpanTheOtherOrder(t *testing.T) {
 		}
 		setup, err := step.New(m, models.Case{Levers: models.Levers{Compile: true}}, steptest.Exact())
 		require.NoError(t, err)
-		d, err := judge.Of(t.Context(), setup, steptest.Card(600), 8)
+		d, err := judge.JudgeBatch(t.Context(), setup, steptest.Card(600), 8)
 		require.NoError(t, err)
 		e, r := d.Loops[0].Estimate, d.Loops[0].Steps
 		require.Equal(t, int64(8-other)*15*steptest.MiB, r.Sample().Allocated()-r.Reordered.Allocated)

@@ -15,8 +15,8 @@ const (
 	maxBatch = models.MaxBatch
 	// maxBatches is how many sizes one list may have.
 	maxBatches = 4096
-	// maxEach is how many sizes a range without a step may have: a table of more rows is of no use to a reader.
-	maxEach = 64
+	// maxRangeItems is how many sizes a range without a step may have: a table of more rows is of no use to a reader.
+	maxRangeItems = 64
 )
 
 // ParseBatches reads a list of batch sizes: sizes and ranges, separated by commas. A range runs from its first size up
@@ -55,7 +55,7 @@ func parseBatchItem(item string) ([]int, error) {
 		return nil, err
 	case to < from:
 		return nil, fmt.Errorf("the range %s ends below its start; write the smaller size first", item)
-	case each && to-from >= maxEach:
+	case each && to-from >= maxRangeItems:
 		return nil, fmt.Errorf("the range %s has %d sizes, one by one; %sx2 doubles, %s+8 adds 8", item, to-from+1,
 			item, item)
 	}
@@ -70,13 +70,13 @@ func parseBatchItem(item string) ([]int, error) {
 	case (to-from)/by >= maxBatches && !grows:
 		return nil, fmt.Errorf("the range %s has more than %d sizes", item, maxBatches)
 	case grows:
-		return ranged(from, to, func(b int) int { return b * by }), nil
+		return expandRange(from, to, func(b int) int { return b * by }), nil
 	default:
-		return ranged(from, to, func(b int) int { return b + by }), nil
+		return expandRange(from, to, func(b int) int { return b + by }), nil
 	}
 }
 
-func ranged(from, to int, next func(int) int) []int {
+func expandRange(from, to int, next func(int) int) []int {
 	var sizes []int
 	for b := from; b <= to; b = next(b) {
 		sizes = append(sizes, b)

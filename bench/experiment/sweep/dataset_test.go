@@ -33,7 +33,7 @@ func TestDatasetOnTheGPUAddsItsBytesAlone(t *testing.T) {
 		for of, more := range map[string]int64{
 			"allocated": with.Estimate.Allocated.Bytes - without.Estimate.Allocated.Bytes,
 			"reserved":  with.Estimate.Reserved.Bytes - without.Estimate.Reserved.Bytes,
-			"saved":     with.Saved(),
+			"saved":     with.StreamingSavings(),
 		} {
 			require.GreaterOrEqual(t, more, bytes, of)
 			require.LessOrEqual(t, more, bytes+2<<20, of)
@@ -56,7 +56,7 @@ func TestCaseOfAReportRecordsTheSameAgain(t *testing.T) {
 	require.NoError(t, err)
 	r, err := Plan(t.Context(), setup, gpu, []int{2})
 	require.NoError(t, err)
-	again, err := step.Of(all.Models(), r.Case, steptest.Exact())
+	again, err := step.NewFromReport(all.Models(), r.Case, steptest.Exact())
 	require.NoError(t, err)
 	s, err := Plan(t.Context(), again, gpu, []int{2})
 	require.NoError(t, err)

@@ -23,7 +23,7 @@ type Conditions struct {
 	// FindMax continues where the sizes end, to the largest that fits.
 	FindMax bool `json:"find_max,omitempty"`
 	// WarmUp is the number of untimed replays, Repeat that of timed ones, and Verify writes and reads back the memory,
-	// as in [step.Replay].
+	// as in [step.ReplayOptions].
 	WarmUp int  `json:"warm_up,omitempty"`
 	Repeat int  `json:"repeat,omitempty"`
 	Verify bool `json:"verify,omitempty"`
@@ -34,10 +34,10 @@ type Options struct {
 	// Batches are the sizes, in any order.
 	Batches []int
 	Conditions
-	// Done is what an earlier sweep left behind; nil for none. All its points stay,
+	// Resumed is what an earlier sweep left behind; nil for none. All its points stay,
 	// also points whose batch sizes are not in Batches. It must be of the same case,
 	// GPU and settings, and of no other GPU, or the error is a [*ResumeError].
-	Done *report.Report
+	Resumed *report.Report
 }
 
 // A ResumeError reports why a file cannot be used to resume this sweep.
@@ -56,9 +56,10 @@ func Run(ctx context.Context, s *step.Setup, d device.Device, o Options,
 	each func(*report.Report) error,
 ) (*report.Report, error) {
 	o.Batches = slices.Compact(slices.Sorted(slices.Values(o.Batches)))
-	w := &sweeper{setup: s.On(d), device: d, options: o, each: each, report: s.Report(report.Sweep)}
+	w := &sweeper{setup: s.WithDevice(d), device: d, options: o, each: each, report: s.Report(report.Sweep)}
 	w.report.Devices = append(w.report.Devices, step.DeviceOn(d))
-	w.report.Warnings = slices.Concat(s.Warnings(), step.Unsupported([]device.GPU{d.GPU()}, s.Case()), step.Shared(d))
+	w.report.Warnings = slices.Concat(s.Warnings(), step.Unsupported([]device.GPU{d.GPU()}, s.Case()),
+		step.SharedGPUWarnings(d))
 	if err := w.resume(); err != nil {
 		return nil, err
 	}
@@ -78,12 +79,12 @@ type sweeper struct {
 	each    func(*report.Report) error
 	// described reports whether the report has the coefficients and the model's counts.
 	described bool
-	neighbors step.Neighborhood
+	neighbors step.WarnedProcesses
 }
 
 // resume takes the points of an earlier sweep, after checking that it has the same case, GPU and driver.
 func (w *sweeper) resume() error {
-	old := w.options.Done
+	old := w.options.Resumed
 	if old == nil {
 		return nil
 	}
@@ -137,7 +138,7 @@ func (w *sweeper) run(ctx context.Context) error {
 	batches := w.options.Batches
 	for i, batch := range batches {
 		fits, err := w.try(ctx, batch, batches[i+1:])
-		if step.Refused(err) && (i+1 < len(batches) || len(w.report.Points) > 0) {
+		if step.IsRefused(err) && (i+1 < len(batches) || len(w.report.Points) > 0) {
 			w.report.Refused = append(w.report.Refused, report.Refusal{Batch: batch, Reason: err.Error()})
 			continue
 		}
@@ -190,7 +191,7 @@ func (w *sweeper) try(ctx context.Context, batch int, left []int) (fits bool, er
 	}
 	fits = w.report.Points[at].Run.Fits
 	if !fits {
-		w.report.Stopped = report.OutOfMemory(batch, left)
+		w.report.Stopped = report.StoppedByOOM(batch, left)
 	}
 	if err := w.each(w.report); err != nil {
 		return false, saveError{err}
@@ -203,8 +204,8 @@ func (w *sweeper) point(ctx context.Context, batch int) (report.Point, error) {
 		return report.Point{}, err
 	}
 	j := judge.Default(w.setup, w.gpu(), w.others())
-	defer j.End()
-	d, err := j.At(ctx, batch)
+	defer j.FreeRecordings()
+	d, err := j.JudgeBatch(ctx, batch)
 	if err != nil {
 		return report.Point{}, err
 	}
@@ -213,14 +214,14 @@ func (w *sweeper) point(ctx context.Context, batch int) (report.Point, error) {
 		return report.Point{}, err
 	}
 	o, loop := w.options, d.Loops[0]
-	on, err := loop.Setup.Try(ctx, loop.Steps.Again(step.Replay{
-		Device: w.device.Name(), WarmUp: o.WarmUp, Repeat: o.Repeat, Verify: o.Verify, Training: true,
+	on, err := loop.Setup.Try(ctx, loop.Steps.ReplayTrial(step.ReplayOptions{
+		Device: w.device.Name(), WarmUp: o.WarmUp, Repeat: o.Repeat, Verify: o.Verify, TrainingOnly: true,
 	}))
 	if err != nil {
 		return report.Point{}, fmt.Errorf("batch %d: %w", batch, err)
 	}
 	m := on.Measured
-	if m.Varied {
+	if m.TimesVaried {
 		w.report.Warn(report.Warning{
 			What: fmt.Sprintf("batch %d did not need the same memory in every run", batch),
 			Hint: "what else uses the GPU may change; repeat it",
@@ -232,7 +233,7 @@ func (w *sweeper) point(ctx context.Context, batch int) (report.Point, error) {
 		m.Run.WarmUp = o.WarmUp
 	}
 	point := report.Point{Batch: batch, Device: w.device.Name(), Estimate: e, Run: m.Run}
-	return point, complete(ctx, w.setup, d, &point)
+	return point, completePoint(ctx, w.setup, d, &point)
 }
 
 // estimate returns the estimate of a judgement, and describes its basis in the report.
@@ -269,9 +270,9 @@ func (w *sweeper) others() int64 {
 	return bytes
 }
 
-// predict returns the largest batch size whose estimate, with the kernels' own memory, fits a GPU. The search begins at
-// the size that was found.
-func (w *sweeper) predict(ctx context.Context, found int) (int, error) {
+// predictLargest returns the largest batch size whose estimate, with the kernels' own memory, fits a GPU. The search
+// begins at the size that was found.
+func (w *sweeper) predictLargest(ctx context.Context, found int) (int, error) {
 	o, driven := w.device.(device.Observer)
 	if !driven || w.device.Simulated() {
 		return 0, nil
@@ -280,13 +281,13 @@ func (w *sweeper) predict(ctx context.Context, found int) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer j.End()
+	defer j.FreeRecordings()
 	limit := j.Budget.Memory
 	s := planner.Search{
 		From: 1, To: maxBatch, Begin: planner.Start{Batch: max(found, 1), Near: true}, Limit: limit, Runs: true,
 		Need: func(batch int) (int64, error) {
 			d, err := j.Try(ctx, w.setup, batch)
-			if step.Refused(err) {
+			if step.IsRefused(err) {
 				return 0, nil
 			}
 			if err != nil {
@@ -337,7 +338,7 @@ func (w *sweeper) findMax(ctx context.Context) error {
 	}
 	w.report.Largest = w.largest()
 	w.report.Stopped = nil
-	predicted, err := w.predict(ctx, w.report.Largest.Batch)
+	predicted, err := w.predictLargest(ctx, w.report.Largest.Batch)
 	if err != nil {
 		return w.stop(ctx, err, w.report.Largest.Batch, nil)
 	}
@@ -351,8 +352,8 @@ func (w *sweeper) largest() *report.Largest {
 	for _, p := range w.report.Points {
 		if p.Run.Fits {
 			out.Batch = p.Batch
-		} else if out.Fails == 0 {
-			out.Fails = p.Batch
+		} else if out.FirstFailing == 0 {
+			out.FirstFailing = p.Batch
 		}
 	}
 	return out
@@ -361,12 +362,12 @@ func (w *sweeper) largest() *report.Largest {
 // Plan estimates every batch size on a GPU. Warnings that depend on all GPUs of a plan, such as [step.Unsupported]
 // returns, are left to the caller. Where all batch sizes are refused, the report comes with the error of the last.
 func Plan(ctx context.Context, s *step.Setup, gpu device.GPU, batches []int) (*report.Report, error) {
-	go claims.Of(s, gpu, 1) // reads the guides while the steps are recorded
+	go claims.ClaimsFor(s, gpu, 1) // reads the guides while the steps are recorded
 	r := s.Report(report.Plan, gpu)
 	r.Warnings = s.Warnings(batches...)
-	all := make([]planned, len(batches))
+	all := make([]plannedPoint, len(batches))
 	err := progress.Each(ctx, nil, "batches", batches, func(ctx context.Context, i, batch int) (err error) {
-		all[i], err = plan(ctx, s, gpu, batch)
+		all[i], err = planBatch(ctx, s, gpu, batch)
 		return err
 	})
 	if err != nil && ctx.Err() == nil {
@@ -394,50 +395,50 @@ func Plan(ctx context.Context, s *step.Setup, gpu device.GPU, batches []int) (*r
 	return r, refused
 }
 
-// planned is a batch size of a plan: its point with the judged steps, or the reason of its refusal.
-type planned struct {
+// plannedPoint is a batch size of a plan: its point with the judged steps, or the reason of its refusal.
+type plannedPoint struct {
 	point   report.Point
 	steps   *step.Result
 	refused error
 }
 
-// plan estimates a batch size.
-func plan(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (p planned, err error) {
+// planBatch estimates a batch size.
+func planBatch(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (p plannedPoint, err error) {
 	j := judge.Default(s, gpu, 0)
-	defer j.End()
+	defer j.FreeRecordings()
 	p.point = report.Point{Batch: batch, Device: step.SimName(gpu)}
-	d, err := j.At(ctx, batch)
+	d, err := j.JudgeBatch(ctx, batch)
 	if err == nil {
 		p.steps = d.Loops[0].Steps
 		p.point.Estimate, err = d.Report(ctx)
 	}
 	if err == nil {
-		err = complete(ctx, s, d, &p.point)
+		err = completePoint(ctx, s, d, &p.point)
 	}
 	switch {
-	case step.Refused(err):
-		return planned{refused: err}, nil
+	case step.IsRefused(err):
+		return plannedPoint{refused: err}, nil
 	case err != nil:
-		return planned{}, err
+		return plannedPoint{}, err
 	}
 	return p, nil
 }
 
-// complete adds the rest of a judgement to a point with an estimate: the guides' estimates, answered convolutions, and
-// the needs with other settings.
-func complete(ctx context.Context, s *step.Setup, d *judge.Judgement, p *report.Point) (err error) {
+// completePoint adds the rest of a judgement to a point with an estimate: the guides' estimates, answered convolutions,
+// and the needs with other settings.
+func completePoint(ctx context.Context, s *step.Setup, d *judge.Judgement, p *report.Point) (err error) {
 	r := d.Loops[0].Steps
-	p.Claims, p.Workspaces, p.Buffers = claims.Of(s, d.GPU(), p.Batch), step.WorkspacesOf(r.Facts), r.Buffers
+	p.Claims, p.Workspaces, p.Buffers = claims.ClaimsFor(s, d.GPU(), p.Batch), step.WorkspacesOf(r.Facts), r.Buffers
 	p.Tuned = r.Tuned
 	if last := r.LastStep(); len(r.Buffers) > 0 && last != r.Run.Max.Allocated {
 		p.LastStep = last
 	}
-	if p.Expandable, err = d.Expandable(ctx); err != nil {
+	if p.Expandable, err = d.ExpandableNeed(ctx); err != nil {
 		return err
 	}
 	if p.Spill, err = d.Spill(ctx); err != nil {
 		return err
 	}
-	p.Streamed, err = d.Streamed(ctx)
+	p.Streamed, err = d.StreamedNeed(ctx)
 	return err
 }

@@ -45,7 +45,7 @@ func TestSweepStopsAtTheFirstBatchThatDoesNotFit(t *testing.T) {
 	}
 	oom := r.Points[2].Run.OOM
 	require.False(t, r.Points[2].Run.Fits)
-	require.EqualValues(t, 256*steptest.MiB, oom.Want)
+	require.EqualValues(t, 256*steptest.MiB, oom.Requested)
 	require.EqualValues(t, 80*steptest.MiB, oom.Free)
 	require.Equal(t, "temporaries", oom.Class)
 	require.Equal(t, "mul", oom.Op)
@@ -148,7 +148,7 @@ func TestARefusedBatchIsNoEnd(t *testing.T) {
 	require.Equal(t, 1, r.Refused[0].Batch)
 	require.Contains(t, r.Refused[0].Reason, "norm: Expected more than 1 value per channel")
 	again, err := Run(t.Context(), steptest.Toy(t, models.Case{}, ""), steptest.On(t, steptest.Card(4000)),
-		Options{Batches: []int{1, 8, 32}, Done: r}, quietly)
+		Options{Batches: []int{1, 8, 32}, Resumed: r}, quietly)
 	require.NoError(t, err)
 	require.Equal(t, r.Refused, again.Refused)
 }
@@ -183,7 +183,7 @@ func TestPointsOfAnEarlierSweepStay(t *testing.T) {
 	}
 	earlier, err := run(t.Context(), batches(8, 64), quietly)
 	require.NoError(t, err)
-	on := func(sizes ...int) Options { return Options{Batches: sizes, Done: earlier} }
+	on := func(sizes ...int) Options { return Options{Batches: sizes, Resumed: earlier} }
 
 	r, err := run(t.Context(), on(32), func(r *report.Report) error {
 		require.Equal(t, []int{8, 32, 64}, r.Batches())
@@ -200,7 +200,7 @@ func TestPointsOfAnEarlierSweepStay(t *testing.T) {
 
 	other := *earlier
 	other.Points = append(other.Points[:1:1], report.Point{Batch: 16, Device: "sim:t4", Run: earlier.Points[0].Run})
-	_, err = run(t.Context(), Options{Batches: []int{8}, Done: &other}, quietly)
+	_, err = run(t.Context(), Options{Batches: []int{8}, Resumed: &other}, quietly)
 	require.ErrorContains(t, err, "its batch 16 on sim:t4 is no run on")
 }
 

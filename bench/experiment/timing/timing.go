@@ -53,7 +53,7 @@ func (m Measured) Correct(ctx context.Context, of *step.Setup, gpu device.GPU, s
 	if m.Seconds == 0 {
 		return speed, nil
 	}
-	one, err := timed(ctx, judge.Default(of, gpu, 0), m.Batch, speed)
+	one, err := timeStep(ctx, judge.Default(of, gpu, 0), m.Batch, speed)
 	if err != nil {
 		return speed, err
 	}
@@ -82,10 +82,10 @@ func (t *Table) Run(ctx context.Context, gpus []device.GPU) (*report.Times, erro
 		Schema: report.TimesSchema, Case: r.Case, Devices: r.Devices, Dataset: t.Dataset,
 		Rows: []report.TimeRow{},
 	}
-	found := make([]timings, len(gpus))
-	order := step.InTurn(gpus, func(int) models.Key { return first.Case().Key() })
+	found := make([]gpuTimes, len(gpus))
+	order := step.OrderForSharing(gpus, func(int) models.Key { return first.Case().Key() })
 	err := progress.Each(ctx, t.Progress, "GPUs", order, func(ctx context.Context, _, i int) (err error) {
-		found[i], err = t.on(ctx, gpus[i])
+		found[i], err = t.timeGPU(ctx, gpus[i])
 		return err
 	})
 	if err != nil {
@@ -107,16 +107,16 @@ func (t *Table) Run(ctx context.Context, gpus []device.GPU) (*report.Times, erro
 	return out, nil
 }
 
-// timings are the rows of a GPU, at its speed. refused is the reason why the GPU refuses a stage, the last of several.
-type timings struct {
+// gpuTimes are the rows of a GPU, at its speed. refused is the reason why the GPU refuses a stage, the last of several.
+type gpuTimes struct {
 	speed   steptime.Efficiency
 	rows    []report.TimeRow
 	trains  bool
 	refused error
 }
 
-// on estimates every stage on a GPU.
-func (t *Table) on(ctx context.Context, gpu device.GPU) (out timings, err error) {
+// timeGPU estimates every stage on a GPU.
+func (t *Table) timeGPU(ctx context.Context, gpu device.GPU) (out gpuTimes, err error) {
 	first := t.Stages[0].Setup
 	if out.speed, err = first.Evidence().Speed(gpu, first.Model().Name); err != nil {
 		return out, err
@@ -128,7 +128,7 @@ func (t *Table) on(ctx context.Context, gpu device.GPU) (out timings, err error)
 	for _, stage := range t.Stages {
 		row, err := t.row(ctx, gpu, stage, out.speed)
 		switch {
-		case step.Refused(err):
+		case step.IsRefused(err):
 			row.Batch, row.Refused, out.refused = 0, err.Error(), err
 		case err != nil:
 			return out, err
@@ -157,20 +157,20 @@ func (t *Table) row(ctx context.Context, gpu device.GPU, stage Stage,
 	if err != nil {
 		return row, err
 	}
-	defer j.End()
+	defer j.FreeRecordings()
 	if row.Batch == 0 {
 		begin := planner.Start{Batch: stage.Setup.Model().Default.Batch}
 		if row.Batch, err = j.Largest(ctx, begin, planner.SearchedBatch); err != nil || row.Batch == 0 {
 			return row, err
 		}
 	}
-	one, err := timed(ctx, j, row.Batch, speed)
+	one, err := timeStep(ctx, j, row.Batch, speed)
 	if err != nil {
 		return row, err
 	}
 	e := one.judged
 	row.Fits, row.Memory, row.Loop, row.Unsafe = e.Verdict == report.Fits, e.Device.Bytes, e.Loop, e.Unsafe
-	row.Decides, row.Workspaces = e.Decides, one.asked
+	row.Decides, row.Workspaces = e.Decides, one.workspaces
 	if !one.load.Known() {
 		return row, nil
 	}
@@ -190,23 +190,22 @@ func (t *Table) row(ctx context.Context, gpu device.GPU, stage Stage,
 
 // timedStep is a judged batch, and the estimated time of its step.
 type timedStep struct {
-	judged *report.Estimate
-	load   steptime.Load
-	time   steptime.Estimate
-	asked  *report.Workspaces
+	judged     *report.Estimate
+	load       steptime.Load
+	time       steptime.Estimate
+	workspaces *report.Workspaces
 }
 
-// timed judges a batch and estimates the time of a step in the loop that is judged.
-func timed(ctx context.Context, j *judge.Judge, batch int, speed steptime.Efficiency) (out timedStep, err error) {
-	d, err := j.At(ctx, batch)
+func timeStep(ctx context.Context, j *judge.Judge, batch int, speed steptime.Efficiency) (out timedStep, err error) {
+	d, err := j.JudgeBatch(ctx, batch)
 	if err != nil {
 		return out, err
 	}
-	defer d.End()
+	defer d.FreeRecordings()
 	if out.judged, err = d.Report(ctx); err != nil {
 		return out, err
 	}
-	out.load, err = d.Load(ctx)
-	out.time, out.asked = speed.Time(out.load), step.WorkspacesOf(d.Loops[0].Steps.Facts)
+	out.load, err = d.KernelLoad(ctx)
+	out.time, out.workspaces = speed.Time(out.load), step.WorkspacesOf(d.Loops[0].Steps.Facts)
 	return out, err
 }

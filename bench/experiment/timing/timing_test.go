@@ -134,7 +134,7 @@ func TestChoicesOfACaseChangeItsTime(t *testing.T) {
 		change(&c)
 		setup, err := step.New(m, c, step.Evidence{Residuals: planner.Residuals})
 		require.NoError(t, err)
-		s, err := timed(t.Context(), judge.Default(setup, gpu, 0), 8, steptime.Assumed())
+		s, err := timeStep(t.Context(), judge.Default(setup, gpu, 0), 8, steptime.Assumed())
 		require.NoError(t, err)
 		return s.time.Seconds
 	}

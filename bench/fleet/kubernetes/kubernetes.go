@@ -19,8 +19,8 @@ import (
 	"github.com/vprof/vprof/internal/input"
 )
 
-// mount is where the fleet's folder is in pods.
-const mount = "/fleet"
+// mountPath is where the fleet's folder is in pods.
+const mountPath = "/fleet"
 
 // queueLabel is by which KAI's and Kueue's schedulers know a queue; ours is KAI's.
 const queueLabel = "kai.scheduler/queue"
@@ -61,7 +61,7 @@ func Jobs(f *fleet.Folder) ([]byte, error) {
 // job returns the manifest of a GPU.
 func job(f *fleet.Folder, b fleet.GPUTasks) object {
 	k, s := f.Config.Kubernetes, f.Config.Strategy
-	labels := object{"app.kubernetes.io/name": "vprof", "vprof.dev/fleet": f.Name, "vprof.dev/board": label(b.Key)}
+	labels := object{"app.kubernetes.io/name": "vprof", "vprof.dev/fleet": f.Name, "vprof.dev/board": labelValue(b.Key)}
 	if k.Queue != "" {
 		labels[queueLabel] = k.Queue
 	}
@@ -74,7 +74,10 @@ func job(f *fleet.Folder, b fleet.GPUTasks) object {
 	}
 	container := object{
 		"name": "vprof", "image": k.Image,
-		"command": []string{"vprof", "fleet", "task", mount + "/" + b.Key, "--shard", fmt.Sprintf("auto/%d", b.Tasks)},
+		"command": []string{
+			"vprof", "fleet", "task", mountPath + "/" + b.Key, "--shard",
+			fmt.Sprintf("auto/%d", b.Tasks),
+		},
 		// A pod's own name does not identify the machine with the GPU.
 		"env": []object{{
 			"name":      "VPROF_NODE",
@@ -82,7 +85,7 @@ func job(f *fleet.Folder, b fleet.GPUTasks) object {
 		}},
 		"resources": object{"limits": limits, "requests": requests},
 		"volumeMounts": []object{{
-			"name": "fleet", "mountPath": mount,
+			"name": "fleet", "mountPath": mountPath,
 			"subPath": strings.Trim(cmp.Or(k.Path, f.Name), "/"),
 		}},
 	}
@@ -106,24 +109,24 @@ func job(f *fleet.Folder, b fleet.GPUTasks) object {
 		pod["runtimeClassName"] = k.RuntimeClass
 	}
 	maps.Copy(pod, k.Pod)
-	metadata := object{"name": "vprof-" + f.Name + "-" + label(b.Key), "labels": labels}
+	metadata := object{"name": "vprof-" + f.Name + "-" + labelValue(b.Key), "labels": labels}
 	if k.Namespace != "" {
 		metadata["namespace"] = k.Namespace
 	}
 	return object{
 		"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata,
 		"spec": object{
-			"completionMode": "Indexed", "completions": b.Tasks, "parallelism": cmp.Or(s.AtOnce, b.Tasks),
+			"completionMode": "Indexed", "completions": b.Tasks, "parallelism": cmp.Or(s.MaxRunning, b.Tasks),
 			"backoffLimitPerIndex": cmp.Or(s.Attempts, 3) - 1,
-			"podFailurePolicy":     policy(),
+			"podFailurePolicy":     failurePolicy(),
 			"template":             object{"metadata": object{"labels": labels}, "spec": pod},
 		},
 	}
 }
 
-// policy restarts tasks by their exit codes. Drained nodes and interrupted tasks do not count as failures. Errors that
-// would recur fail at once. All others, such as a node with an unusable GPU, count.
-func policy() object {
+// failurePolicy restarts tasks by their exit codes. Drained nodes and interrupted tasks do not count as failures.
+// Errors that would recur fail at once. All others, such as a node with an unusable GPU, count.
+func failurePolicy() object {
 	return object{"rules": []object{
 		{"action": "Ignore", "onPodConditions": []object{{"type": "DisruptionTarget", "status": "True"}}},
 		{"action": "Ignore", "onExitCodes": object{"containerName": "vprof", "operator": "In", "values": []int{130}}},
@@ -135,8 +138,8 @@ func policy() object {
 	}}
 }
 
-// label returns a name that is valid for labels and jobs.
-func label(key string) string {
+// labelValue returns a name that is valid for labels and jobs.
+func labelValue(key string) string {
 	return strings.Trim(strings.Map(func(r rune) rune {
 		if (r < 'a' || r > 'z') && (r < '0' || r > '9') {
 			return '-'
@@ -150,7 +153,6 @@ type Engine struct{ Folder *fleet.Folder }
 
 var _ fleet.Engine = (*Engine)(nil)
 
-// noKubectl returns the error that this machine has no kubectl.
 func noKubectl() error {
 	return input.Errorf("kubectl is not on the PATH of this machine; without --apply the manifests are printed, to " +
 		"be applied elsewhere")
@@ -172,8 +174,8 @@ func (e *Engine) Check(context.Context) error {
 	return nil
 }
 
-// Again implements [fleet.Engine]: the policy of the Jobs restarts failed tasks.
-func (*Engine) Again() bool { return true }
+// CanRestart implements [fleet.Engine]: the policy of the Jobs restarts failed tasks.
+func (*Engine) CanRestart() bool { return true }
 
 // Start implements [fleet.Engine]. All tasks of a GPU are one Job; tasks that are done already end at once.
 func (e *Engine) Start(ctx context.Context, b fleet.GPUTasks, _ []int, _ []string) error {
@@ -239,7 +241,7 @@ func active(out []byte, gpus []fleet.GPUTasks) (map[fleet.Task]string, error) {
 	tasks := map[fleet.Task]string{}
 	for _, j := range list.Items {
 		for _, b := range gpus {
-			if label(b.Key) == j.Metadata.Labels["vprof.dev/board"] && !j.Status.ended() {
+			if labelValue(b.Key) == j.Metadata.Labels["vprof.dev/board"] && !j.Status.ended() {
 				j.Status.active(b, tasks)
 			}
 		}
@@ -250,7 +252,7 @@ func active(out []byte, gpus []fleet.GPUTasks) (map[fleet.Task]string, error) {
 // active adds the unfinished tasks of a GPU; it assumes that the first of them are running.
 func (s status) active(b fleet.GPUTasks, tasks map[fleet.Task]string) {
 	ended := map[int]bool{}
-	for _, i := range append(indexes(s.Completed), indexes(s.Failed)...) {
+	for _, i := range append(parseIndexes(s.Completed), parseIndexes(s.Failed)...) {
 		ended[i] = true
 	}
 	for i := range b.Tasks {
@@ -259,7 +261,7 @@ func (s status) active(b fleet.GPUTasks, tasks map[fleet.Task]string) {
 		}
 		word := "pending"
 		if s.Ready > 0 {
-			word = fleet.Running
+			word = fleet.RunningState
 			s.Ready--
 		}
 		tasks[fleet.Task{GPU: b.Key, Index: i}] = word
@@ -269,8 +271,8 @@ func (s status) active(b fleet.GPUTasks, tasks map[fleet.Task]string) {
 // maxIndexes limits the size of a range of indexes.
 const maxIndexes = 100_000
 
-// indexes reads "1,3-5".
-func indexes(text string) []int {
+// parseIndexes reads "1,3-5".
+func parseIndexes(text string) []int {
 	var all []int
 	for word := range strings.SplitSeq(text, ",") {
 		var from, to int

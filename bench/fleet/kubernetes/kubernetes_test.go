@@ -129,8 +129,8 @@ func TestActiveTasksAreThoseThatHaveNotEnded(t *testing.T) {
 		{"metadata":{"labels":{"vprof.dev/board":"a100-80-big-ones"}},"status":{"conditions":[{"type":"Failed","status":"True"}]}}]}`), f.GPUs)
 	require.NoError(t, err)
 	require.Equal(t, map[fleet.Task]string{
-		{GPU: "t4", Index: 1}: fleet.Running,
-		{GPU: "t4", Index: 4}: fleet.Running,
+		{GPU: "t4", Index: 1}: fleet.RunningState,
+		{GPU: "t4", Index: 4}: fleet.RunningState,
 	}, tasks)
 	_, err = active([]byte("no"), f.GPUs)
 	require.Error(t, err)
@@ -148,7 +148,8 @@ func TestRequestsCountGPUs(t *testing.T) {
 	hosts := map[string]string{
 		"slurm": "\n#SBATCH --mem=40961M\n", "k8s": "  requests:\n    memory: 40961Mi\n",
 		"kai": "  requests:\n    memory: 40961Mi\n", "kueue": "            requests:\n              memory: 40961Mi\n",
-		"skypilot": "\n  memory: 41+ ", "dstack": "\n  memory: 41GB..\n", "ray": `{"GPU": 1, "memory": 5368709121}`, "dra": "",
+		"skypilot": "\n  memory: 41+ ", "dstack": "\n  memory: 41GB..\n", "ray": `{"GPU": 1, "memory": 5368709121}`,
+		"dra": "",
 	}
 	for name, want := range map[string]string{
 		"slurm": "#SBATCH --nodes=2\n#SBATCH --gres=gpu:8\n", "k8s": "nvidia.com/gpu: 8\n", "kai": "nvidia.com/gpu: 8 ",

@@ -33,23 +33,24 @@ type Engine struct {
 
 var _ fleet.Engine = (*Engine)(nil)
 
-// missing returns the error that this machine lacks a command of Slurm.
-func missing(command string) error {
+// missingCommand returns the error that this machine lacks a command of Slurm.
+func missingCommand(command string) error {
 	return input.Errorf(
 		"%s is not on the PATH of this machine; run the fleet on a login node, where jobs are submitted", command)
 }
 
 // run runs a command of Slurm and returns what it prints.
 func run(ctx context.Context, stdin, name string, args ...string) (string, error) {
-	out, err := fleet.Command(ctx, []byte(stdin), missing(name), name, name, args...)
+	out, err := fleet.Command(ctx, []byte(stdin), missingCommand(name), name, name, args...)
 	return strings.TrimSpace(string(out)), err
 }
 
-// Here returns the partitions of this machine's cluster. The error reports that Slurm's commands are missing or fail.
-func Here(ctx context.Context) ([]string, error) {
+// Partitions returns the partitions of this machine's cluster. The error reports that Slurm's commands are missing or
+// fail.
+func Partitions(ctx context.Context) ([]string, error) {
 	for _, name := range []string{"sbatch", "squeue", "scancel"} {
 		if _, err := exec.LookPath(name); err != nil {
-			return nil, missing(name)
+			return nil, missingCommand(name)
 		}
 	}
 	out, err := run(ctx, "", "sinfo", "--noheader", "--format=%R")
@@ -58,7 +59,7 @@ func Here(ctx context.Context) ([]string, error) {
 
 // Check implements [fleet.Engine].
 func (e *Engine) Check(ctx context.Context) error {
-	there, err := Here(ctx)
+	there, err := Partitions(ctx)
 	if err != nil {
 		return err
 	}
@@ -74,8 +75,8 @@ func (e *Engine) Check(ctx context.Context) error {
 	return nil
 }
 
-// Again implements [fleet.Engine]: Slurm itself requeues only the tasks of failed nodes.
-func (*Engine) Again() bool { return false }
+// CanRestart implements [fleet.Engine]: Slurm itself requeues only the tasks of failed nodes.
+func (*Engine) CanRestart() bool { return false }
 
 // array is a job array that was submitted.
 type array struct {
@@ -151,13 +152,13 @@ func (e *Engine) Script(b fleet.GPUTasks, tasks []int, avoid []string) (string, 
 		{"job-name", "vprof-" + e.Folder.Name + "-" + b.Key},
 		{"partition", b.Partition},
 		{"gres", b.Gres},
-		{"array", indices(tasks, c.Strategy.AtOnce)},
+		{"array", arraySpec(tasks, c.Strategy.MaxRunning)},
 		{"output", filepath.Join(logs, "task-%a-%A.txt")},
 		{"account", s.Account},
 		{"qos", s.QOS},
 		{"time", s.Time},
 		{"mem", s.Memory},
-		{"cpus-per-task", positive(s.CPUs)},
+		{"cpus-per-task", positiveText(s.CPUs)},
 		{"exclude", strings.Join(avoid, ",")},
 	} {
 		line, err := option(o[0], o[1])
@@ -187,16 +188,16 @@ func (e *Engine) Script(b fleet.GPUTasks, tasks []int, avoid []string) (string, 
 	return out.String(), nil
 }
 
-// positive returns a number as text, empty for zero.
-func positive(n int) string {
+// positiveText returns a number as text, empty for zero.
+func positiveText(n int) string {
 	if n <= 0 {
 		return ""
 	}
 	return strconv.Itoa(n)
 }
 
-// indices formats tasks for --array: "0-3,7%2".
-func indices(tasks []int, atOnce int) string {
+// arraySpec formats tasks for --array: "0-3,7%2".
+func arraySpec(tasks []int, atOnce int) string {
 	text := strings.Join(shard.Ranges(tasks), ",")
 	if atOnce > 0 {
 		text += "%" + strconv.Itoa(atOnce)
@@ -214,11 +215,11 @@ func (e *Engine) Active(ctx context.Context) (map[fleet.Task]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return active(out, gpus), nil
+	return parseQueue(out, gpus), nil
 }
 
-// active parses the output of squeue.
-func active(out string, gpus map[string]string) map[fleet.Task]string {
+// parseQueue parses the output of squeue.
+func parseQueue(out string, gpus map[string]string) map[fleet.Task]string {
 	tasks := map[fleet.Task]string{}
 	for row := range strings.Lines(out) {
 		cells := strings.Split(strings.TrimSpace(row), "|")
@@ -233,7 +234,7 @@ func active(out string, gpus map[string]string) map[fleet.Task]string {
 		t := fleet.Task{GPU: gpu, Index: index}
 		switch cells[2] {
 		case "RUNNING":
-			tasks[t] = fleet.Running
+			tasks[t] = fleet.RunningState
 		case "PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "SUSPENDED",
 			"STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT":
 			tasks[t] = strings.ToLower(cells[2])

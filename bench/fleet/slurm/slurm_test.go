@@ -81,18 +81,18 @@ func TestOptionsOfSbatchStayOptions(t *testing.T) {
 }
 
 func TestActiveTasksAreReadFromSqueue(t *testing.T) {
-	tasks := active(
+	tasks := parseQueue(
 		"12|0|RUNNING|None\n12|1|PENDING|Resources\n12|2|COMPLETING|None\n13|0|PENDING|None\n12|N/A|PENDING|x\n99|3|RUNNING|None\nnonsense\n",
 		map[string]string{"12": "t4", "13": "h100"})
 	require.Equal(t, map[fleet.Task]string{
-		{GPU: "t4", Index: 0}: fleet.Running, {GPU: "t4", Index: 1}: "pending: Resources",
+		{GPU: "t4", Index: 0}: fleet.RunningState, {GPU: "t4", Index: 1}: "pending: Resources",
 		{GPU: "h100", Index: 0}: "pending",
 	}, tasks)
 }
 
 func TestIndicesOfArrays(t *testing.T) {
 	for want, tasks := range map[string][]int{"0": {0}, "0-3": {3, 1, 2, 0}, "0,2,4-6": {0, 2, 4, 5, 6}} {
-		require.Equal(t, want, indices(tasks, 0))
-		require.Equal(t, want+"%2", indices(tasks, 2))
+		require.Equal(t, want, arraySpec(tasks, 0))
+		require.Equal(t, want+"%2", arraySpec(tasks, 2))
 	}
 }

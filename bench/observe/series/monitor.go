@@ -83,7 +83,6 @@ func readJSONLines(data []byte) (*journal, error) {
 // maxBytes is more memory than any GPU has.
 const maxBytes = 1 << 46
 
-// add adds a sample of the monitor.
 func (j *journal) add(s monitor.Sample) error {
 	for _, bytes := range []int64{s.Total, s.Used, s.Highest} {
 		if bytes < 0 || bytes > maxBytes {

@@ -141,7 +141,6 @@ func unknown() moment { return moment{used: -1, highest: -1, watched: -1} }
 // maxGPUs is more GPUs than a machine has.
 const maxGPUs = 256
 
-// gpu returns the GPU with a key, and adds it if it is new.
 func (j *journal) gpu(key, name, product string) (*gpu, error) {
 	for _, b := range j.gpus {
 		if b.key == key {

@@ -22,7 +22,6 @@ type heap struct {
 	borders map[int64]int
 }
 
-// newHeap returns the heap of a device before the first event.
 func newHeap(s *Snapshot, device int, events []Event) *heap {
 	h := &heap{live: map[int64]int64{}, borders: map[int64]int{}}
 	var err error
@@ -154,7 +153,6 @@ func (h *heap) allocate(at, asked int64) int64 {
 	return size
 }
 
-// change returns the change of the allocated and reserved bytes by an event.
 func (h *heap) change(e Event) (allocated, reserved int64) {
 	switch e.Action {
 	case "alloc":

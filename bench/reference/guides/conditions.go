@@ -97,7 +97,6 @@ func (k Conditions) ApplyTo(c models.Case) models.Case {
 	return c
 }
 
-// hold reports whether the conditions hold for a complete case of the model on a GPU.
 func (k Conditions) hold(m models.Model, c models.Case, gpu string) bool {
 	stated, err := m.Complete(k.ApplyTo(m.Default))
 	if err != nil || k.Compile || c.Batch < k.Batch.From || c.Batch > k.Batch.To || k.GPU != "" && k.GPU != gpu {

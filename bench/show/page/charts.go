@@ -40,7 +40,6 @@ func (p *Page) series() []series {
 	return all
 }
 
-// verdict returns the page in a sentence.
 func (p *Page) verdict() (sentence string, good, bad bool) {
 	if s := p.Runs[0].Script; s != nil {
 		return p.Runs[0].Case.Model + ": " + strings.Join(p.Runs[0].Sheets()[0].Answer, " "),
@@ -228,7 +227,6 @@ func (p *Page) peakChart(s series, least int64) peakChart {
 	return c
 }
 
-// has reports whether the row has a mark of a kind.
 func (r peakRow) has(kind string) bool {
 	return slices.ContainsFunc(r.Marks, func(m mark) bool { return m.Kind == kind })
 }
@@ -261,7 +259,7 @@ func (p *Page) peakRow(d report.Device, point report.Point, share func(int64) fl
 		row.Claim = &span{share(claim.Low), share(claim.High) - share(claim.Low)}
 		row.Marks = append(row.Marks, mark{
 			"claim", (share(claim.Low) + share(claim.High)) / 2, lanes["claim"],
-			"guide " + c.Quote + phrase.If(c.Of == "device", " (drawn less the context)") + ", " + c.Where,
+			"guide " + c.Quote + phrase.If(c.Quantity == "device", " (drawn less the context)") + ", " + c.Where,
 		})
 	}
 	words := lists.Map(row.Marks, func(m mark) string { return m.Label })
@@ -276,7 +274,7 @@ func claimed(p report.Point, context int64) (report.ByteRange, bool) {
 		return report.ByteRange{}, false
 	}
 	r := *p.Claims[0].Bytes
-	if p.Claims[0].Of == "device" {
+	if p.Claims[0].Quantity == "device" {
 		r.Low, r.High = max(0, r.Low-context), max(0, r.High-context)
 	}
 	return r, true

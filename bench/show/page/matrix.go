@@ -58,13 +58,13 @@ func cellOf(r report.MatrixCell) matrixCell {
 	case r.Refused != "":
 		return matrixCell{Class: "refused", Largest: "x", Words: r.Refused}
 	}
-	c := matrixCell{Largest: fmt.Sprint(r.Batch), Needs: bytesize.Format(r.Needs.Bytes)}
+	c := matrixCell{Largest: fmt.Sprint(r.Batch), Needs: bytesize.Format(r.Need.Bytes)}
 	c.Class = map[report.Verdict]string{
 		report.Fits: "fits", report.Tight: "tight", report.Unrecorded: "tight",
 		report.DoesNotFit: "not",
 	}[r.Fits]
 	c.Words = fmt.Sprintf("%s, %s, on %s: batch %d %s and needs %s, %s", r.Model, r.Case, r.Title, r.Batch, r.Fits,
-		c.Needs, r.Run)
+		c.Needs, r.RunKind)
 	if r.Largest > 0 {
 		largest := fmt.Sprint(r.Largest, phrase.If(r.Capped, "+")) // as the search ends there
 		c.Largest += " (" + largest + ")"

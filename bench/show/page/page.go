@@ -102,7 +102,6 @@ type view struct {
 	Runs   []provenance
 }
 
-// fact is a name and a value of the summary.
 type fact struct{ Name, Value string }
 
 // provenance is where a run comes from.
@@ -288,7 +287,7 @@ func digest(text string) string {
 func execute(w io.Writer, markup string, view any) error {
 	t := template.New("page").Funcs(template.FuncMap{
 		"bytes":       bytesize.Format,
-		"coefficient": report.Amount,
+		"coefficient": report.FormatCoefficient,
 		"percent":     func(x float64) string { return fmt.Sprintf("%.2f%%", 100*x) },
 	})
 	for _, text := range []string{parts, markup} {

@@ -36,7 +36,7 @@ func swept(t testing.TB, m models.Model, memory int64, batches ...int) *page.Pag
 	return sweptWith(t, residuals, m, memory, batches...)
 }
 
-func sweptWith(t testing.TB, residuals step.Residuals, m models.Model, memory int64, batches ...int) *page.Page {
+func sweptWith(t testing.TB, residuals step.ResidualsFunc, m models.Model, memory int64, batches ...int) *page.Page {
 	setup, err := step.New(m, m.Default, step.Evidence{Residuals: residuals})
 	require.NoError(t, err)
 	gpu, err := device.Lookup("rtx-5060-ti")
@@ -184,10 +184,13 @@ func TestPageShowsWhatThereIs(t *testing.T) {
 	}
 	p.Runs[0].Points[0].Claims = []report.Claim{
 		{
-			Of: "device", Quote: "~500-600 MB", Where: "section 1",
+			Quantity: "device", Quote: "~500-600 MB", Where: "section 1",
 			Bytes: &report.ByteRange{Low: 500 << 20, High: 600 << 20},
 		},
-		{Of: "allocated", Quote: "7 GB", Where: "section 2", Bytes: &report.ByteRange{Low: 7 << 30, High: 7 << 30}},
+		{
+			Quantity: "allocated", Quote: "7 GB", Where: "section 2",
+			Bytes: &report.ByteRange{Low: 7 << 30, High: 7 << 30},
+		},
 	}
 	html := written(t, p)
 	for _, want := range []string{

@@ -228,7 +228,6 @@ func (p *Pair) differs() (out []difference) {
 	return out
 }
 
-// gpus returns the GPUs of the page in words.
 func (p *Page) gpus() string {
 	all := lists.Map(p.series(), func(s series) string { return s.device.String() })
 	return strings.Join(all, ", ")

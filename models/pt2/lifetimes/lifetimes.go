@@ -72,7 +72,6 @@ func inputs(n *export.Node) (values []int32) {
 	return values
 }
 
-// outputs returns the values that a node makes.
 func outputs(n *export.Node) (values []int32) {
 	for _, o := range n.Outputs {
 		each(o, func(v int32) { values = append(values, v) })

@@ -29,7 +29,6 @@ const (
 // shape is the size of an engine's copies: channels per group on both sides, groups, bytes per element.
 type shape struct{ c, k, groups, es int64 }
 
-// padded returns the shape of the copies of an engine with habits h.
 func (p *problem) padded(h habits) shape {
 	s := shape{p.cg, p.kg, p.Groups, p.es}
 	if h.widened {
@@ -130,5 +129,4 @@ func (p *problem) oneGroup() problem {
 	return q
 }
 
-// powerOfTwo returns the smallest power of two that is at least n.
 func powerOfTwo(n int64) int64 { return 1 << bits.Len64(uint64(n-1)) }

@@ -127,7 +127,6 @@ func (z *ZeRO3) reduction() program.Stream {
 	return reductionStream
 }
 
-// gathering returns the stream on which parameters are gathered.
 func (z *ZeRO3) gathering() program.Stream {
 	if z.fetch.Serial {
 		return 0

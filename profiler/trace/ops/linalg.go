@@ -31,10 +31,8 @@ func batched(x *tensor, more ...int64) []int64 {
 	return slices.Concat(x.Shape()[:len(x.Shape())-2], more)
 }
 
-// matrices returns the number of matrices in x.
 func matrices(x *tensor) int64 { return trace.Numel(batched(x)) }
 
-// mT records x.mT, matrices transposed.
 func mT(x *tensor) *tensor { return x.Transpose(-2, -1) }
 
 // pointers allocates arrays with the addresses of a batch's matrices for a kernel.

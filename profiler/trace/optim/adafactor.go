@@ -76,7 +76,6 @@ func splitByRank(l *batch) []batch {
 	return out
 }
 
-// normsToHost copies the norm of each tensor to the host.
 func normsToHost(f *trace.Frame, xs []*trace.Tensor) {
 	for _, x := range xs {
 		f.Discard(trace.VectorNorm(x, false))

@@ -38,7 +38,6 @@ var tones = [...]lipgloss.Style{
 	bad:   lipgloss.NewStyle().Foreground(lipgloss.Red),
 }
 
-// toneOf returns the tone of a number of bytes, by a limit.
 func toneOf(bytes, limit int64) tone {
 	switch {
 	case bytes > limit:
@@ -108,7 +107,6 @@ func (m Model) title() string {
 	return bold.Render("vprof monitor") + "  " + m.at.Local().Format("2006-01-02 15:04:05") + "  " + state
 }
 
-// gpuLine returns a GPU as a line.
 func (m Model) gpuLine(i int) string {
 	s := m.round.Samples[i]
 	name := fmt.Sprintf("%d %s", s.GPU, strings.TrimPrefix(s.Name, "NVIDIA "))

@@ -61,7 +61,6 @@ func Append(b []byte, forests ...Grown) []byte {
 	return b
 }
 
-// appendPart appends the number of bytes that a writer has, and the bytes.
 func appendPart(b []byte, w *writer) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(w.b))), w.b...)
 }

@@ -65,7 +65,6 @@ type codeBooks [numCodes]struct {
 	books    []book
 }
 
-// shippedBooks returns the books of tables.
 var shippedBooks = sync.OnceValue(func() *codeBooks { return newBooks(tables) })
 
 func newBooks(tables []byte) *codeBooks {
@@ -150,7 +149,6 @@ func (r *reader) bits(n int) uint64 {
 	return v
 }
 
-// symbol reads a symbol.
 func (r *reader) symbol(c code, context int) int {
 	b := r.books.book(c, context)
 	word := r.peek()

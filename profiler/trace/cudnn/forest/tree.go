@@ -29,7 +29,6 @@ func widths(limit int) (long, short int) {
 // room is the cuts that a question may compare a feature with, after the questions on the path to it.
 type room struct{ low, high int32 }
 
-// context returns the context of a position in the room.
 func (r room) context(feature int) int {
 	n := int(r.high - r.low)
 	if n < positions {
@@ -38,7 +37,6 @@ func (r room) context(feature int) int {
 	return feature*rooms + positions - 1 + min(bits.Len(uint(n/positions)), rooms-positions)
 }
 
-// position returns which of [positions] parts of the room has a cut.
 func (r room) position(cut int32) int {
 	if n := int(r.high - r.low); n >= positions {
 		return int(cut-r.low) * positions / n
