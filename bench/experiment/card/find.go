@@ -75,7 +75,7 @@ var (
 	called   = pattern.Of(`^([\s$>]*(?:[A-Z_]+=\S+ +)*)([\w-]+)( .*)`)
 	// chosen and configured match settings without which nobody knows what is trained.
 	chosen = pattern.Of(`(?i)(model|config|cfg|version|arch|polic|task|type|method|module).*` +
-		`(absent-|path[/_-]to|your[_-])|^\.\.\.$`)
+		`(absent-|path[/_-]to|your[_-])|^\.\.\.$|://absent-`)
 	configured = pattern.Of(`[^\s=]+\.(ya?ml|toml|json)$`)
 	quotes     = pattern.Of(`"([^"]*)"|'([^']*)'`)
 	// shouted matches a value that the reader fills in: --master_port=PORT, LMDB_PATH.

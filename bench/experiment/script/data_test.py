@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import sys
+import tarfile
 import tempfile
 import types
 import unittest
@@ -202,6 +203,30 @@ class DataTest(unittest.TestCase):
         self.assertEqual((found.read(found.namelist()[0]), made), (b"png", [3]))
         with self.assertRaises(FileNotFoundError):
             library.ZipFile("/absent/cifar10.tar")
+
+    def test_databases_and_shards_have_images(self):
+        picture = types.SimpleNamespace(save=lambda file, kind: file.write(kind.encode()))
+        with unittest.mock.patch.object(shapes, "image", lambda size: picture), unittest.mock.patch.object(files, "cached", lambda _: False):
+            library = types.SimpleNamespace(open=lambda path, **_: path)
+            formats.watch_lmdb(library)
+            self.assertEqual(library.open(self.folder, readonly=True), self.folder)
+            with library.open("/absent/ffhq.lmdb", readonly=True).begin(write=False) as database:
+                keys = (b"length", b"256-00001", b"label-000000001", b"image-000000001")
+                self.assertEqual([database.get(key) for key in keys], [b"256", b"PNG", b"the", b"PNG"])
+            with tarfile.open(data.rows_file("/absent/00000.tar")) as archive:
+                self.assertEqual(archive.getnames()[:4], ["00000.jpg", "00000.txt", "00000.cls", "00000.json"])
+                self.assertEqual(len(archive.getnames()), 4 * shapes.ROWS)
+        self.assertIsNone(data.rows_file(os.path.join(tempfile.gettempdir(), "absent.tar")), "a file of a cache")
+
+    def test_views_have_poses_and_images_with_transparency(self):
+        with unittest.mock.patch.object(files, "cached", lambda _: False), unittest.mock.patch.object(shapes, "image", lambda size, mode: (size, mode)):
+            with open(data.rows_file("/absent/lego/transforms_train.json"), encoding="utf-8") as file:
+                frames = json.load(file)["frames"]
+            library = types.SimpleNamespace(__name__="imageio", imread=None)
+            data.watch_imread(library)
+            with unittest.mock.patch.object(numpy, "asarray", lambda picture: picture):
+                self.assertEqual(library.imread(os.path.join("/absent/lego", frames[0]["file_path"] + ".png")), ((800, 800), "RGBA"))
+                self.assertEqual(library.imread("/absent/other/1.png"), ((800, 800), "RGB"))
 
     def test_a_pattern_of_names_lists_an_absent_folder(self):
         kinds = []

@@ -83,6 +83,7 @@ class PackagesTest(unittest.TestCase):
 LIBRARY = {
     "site-packages/lib/__init__.py": "", "site-packages/lib/old.py": "", "site-packages/lib/parts/__init__.py": "",
     "site-packages/lib/parts/_home.py": "class Thing: pass\ndef twice(): pass\n", "site-packages/lib/more.py": "def twice(): pass\n",
+    "site-packages/lib/a/__init__.py": "", "site-packages/lib/a/both.py": "def once(): pass\n", "site-packages/lib/both.py": "",
     "site-packages/lib/user.py": "from other import (\n    foreign,\n)\n", "site-packages/other.py": "foreign = 3\n",
     "site-packages/lib/dummies.py": "class Thing(metaclass=DummyObject): pass\n".replace("DummyObject", "type('DummyObject', (type,), {})"),
 }
@@ -97,6 +98,8 @@ class MovedTest(unittest.TestCase):
             ("from lib.old import foreign\nprint(foreign)", "3"),
             ("import lib.parts\nfrom lib.parts import twice\nprint(twice.__module__)", "lib.parts._home"),
             ("from lib.old import twice", "ImportError: cannot import name 'twice'"),
+            ("from lib.parts.both import once\nprint(once.__module__)", "lib.a.both"),
+            ("from lib.parts.both import never", "ImportError: cannot import name 'never'"),
             ("import lib.nowhere", "ModuleNotFoundError: No module named 'lib.nowhere'"),
             ("try:\n    from lib.old import Thing\nexcept ImportError:\n    print('another way')", "another way"),
             ("from collections import Iterable, OrderedDict\nprint(isinstance((), Iterable))", "True"),

@@ -13,7 +13,7 @@ import os
 import re
 import sys
 
-from . import files, folders, hub, lists, memory, options, placeholders, shapes
+from . import files, folders, formats, hub, lists, memory, options, placeholders, shapes
 from .placeholders import replaced, wanted
 
 # Kinds of the columns of data sets on the hub, as their cards declare the features.
@@ -74,6 +74,7 @@ def stop(what, answer):
 
 
 SHAPES_FLAG = "state it in a file, --data-shapes FILE"
+transparent = set()  # folders whose images have an alpha channel
 made = set()  # kinds of the placeholders made so far: "text", "image", "sound N" (N samples)
 
 
@@ -532,6 +533,9 @@ def rows_file(path):
     if listed:
         return listed
     path = os.path.abspath(os.fspath(path))
+    known = formats.views if formats.VIEWS.search(path) else formats.shard if path.endswith(".tar") else None
+    if known and not os.path.lexists(path) and not files.cached(os.path.dirname(path)):
+        return known(path)
     if os.path.lexists(path) or not path.endswith(ROW_FILES) and not LISTS.search(path) or files.cached(os.path.dirname(path)):
         return None
     stated = shapes.entry("datasets", path)
@@ -627,7 +631,7 @@ def watch_imread(module):
         folder = os.path.dirname(os.path.abspath(path))
         size = sized(folder)
         grey = flag == 0 or flag == -1 and folders.MASKS.search(os.path.basename(folder))
-        return importlib.import_module("numpy").asarray(shapes.image(size, "L" if grey else "RGB"))
+        return importlib.import_module("numpy").asarray(shapes.image(size, "L" if grey else "RGBA" if folder in transparent and flag == -1 else "RGB"))
 
     module.imread = imread
 

@@ -1,9 +1,11 @@
 """Placeholders for absent files in special formats: annotations of objects in images (COCO), and HDF5."""
 
 import functools
+import importlib
 import io
 import json
 import os
+import re
 import sys
 
 from . import arrays, data, files, placeholders, shapes
@@ -44,6 +46,26 @@ def written(path):
     with files.real_open(target, "w", encoding="utf-8") as file:
         json.dump({"info": {}, "licenses": [], "images": images, "annotations": of, "categories": categories}, file)
     placeholders.replaced("data", path, "%d images of %dx%d with %d objects each, of %d categories" % (IMAGES, width, height, OBJECTS, len(CATEGORIES)))
+    return target
+
+
+# Files of camera poses with one image each, as NeRF's synthetic scenes have them: views, and the size of an image.
+VIEWS = re.compile(r"/transforms(_\w+)?\.json$")
+FRAMES, SIDE = 100, "800x800"
+
+
+def views(path):
+    """Writes a file of camera poses in place of an absent one and returns its path."""
+    shapes.given().setdefault("images", SIDE)
+    folder, width, height = os.path.dirname(path), *shapes.sizes("images")
+    poses = [[[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 4.0], [0.0, 0.0, 0.0, 1.0]]] * FRAMES
+    content = {"camera_angle_x": 0.69, "w": width, "h": height, "fl_x": float(width), "fl_y": float(width), "cx": width / 2, "cy": height / 2}
+    content["frames"] = [{"file_path": "./views/r_%d" % n, "transform_matrix": pose, "rotation": 0.01} for n, pose in enumerate(poses)]
+    target = os.path.join(placeholders.folder(), "views-" + os.path.basename(path))
+    with files.real_open(target, "w", encoding="utf-8") as file:
+        json.dump(content, file)
+    data.transparent.add(os.path.normpath(os.path.join(folder, "views")))
+    placeholders.replaced("data", path, "%d views of %dx%d" % (FRAMES, width, height))
     return target
 
 
@@ -105,4 +127,69 @@ def watch_zip(module):
     module.ZipFile.__init__ = init
 
 
-WATCHED = {"zipfile": watch_zip, "pycocotools.coco": watch_coco, "h5py": watch_h5py}
+def watch_lmdb(module):
+    """Called when lmdb was imported: an absent database has images, as many as its keys of lengths tell."""
+    real = module.open
+
+    @functools.wraps(real)
+    def opened(path, *args, **kwargs):
+        return real(path, *args, **kwargs) if os.path.exists(files.path_to_read(path)) else Database(os.fspath(path))
+
+    module.open = opened
+
+
+class Database:
+    """An absent LMDB environment, and a transaction and cursor of it: an image for each key that names no length."""
+
+    def __init__(self, path):
+        self.path, self.pictures = path, {}
+
+    def begin(self, *_, **__):
+        return self
+
+    cursor = __enter__ = begin
+
+    def __exit__(self, *_):
+        return None
+
+    close = abort = __exit__
+
+    def stat(self):
+        return {"entries": shapes.ROWS}
+
+    def get(self, key, default=None):
+        name = bytes(key).decode(errors="replace")
+        if re.search("num|len|count", name):
+            return b"%d" % shapes.ROWS
+        if re.search("label|text|caption", name):
+            return b"the"
+        side = re.match(r"(\d{2,4})-", name)  # StyleGAN's keys, such as 256-00001
+        size = (int(side[1]), int(side[1])) if side else data.sized(self.path)
+        if size not in self.pictures:
+            picture = io.BytesIO()
+            shapes.image(size).save(picture, "PNG")
+            self.pictures[size] = picture.getvalue()
+            placeholders.replaced("data", self.path, "images of %dx%d" % (size or shapes.UNSIZED))
+        return self.pictures[size]
+
+
+def shard(path):
+    """Writes an archive of images with captions and classes in place of an absent shard of WebDataset; returns its path."""
+    target = os.path.join(placeholders.folder(), "shard.tar")
+    size = data.sized(os.path.dirname(path))
+    if not files.exists(target):
+        picture = io.BytesIO()
+        shapes.image(size).save(picture, "JPEG")
+        content = {"jpg": picture.getvalue(), "txt": shapes.text(12).encode(), "cls": b"0", "json": json.dumps({"caption": shapes.text(12)}).encode()}
+        tarfile = importlib.import_module("tarfile")
+        with tarfile.open(target + ".part", "w") as archive:
+            for n in range(shapes.ROWS):
+                for end, text in content.items():
+                    entry = tarfile.TarInfo("%05d.%s" % (n, end))
+                    entry.size = len(text)
+                    archive.addfile(entry, io.BytesIO(text))
+        os.replace(target + ".part", target)
+    return target
+
+
+WATCHED = {"lmdb": watch_lmdb, "zipfile": watch_zip, "pycocotools.coco": watch_coco, "h5py": watch_h5py}

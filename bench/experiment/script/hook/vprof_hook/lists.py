@@ -28,7 +28,7 @@ def file(path):
 
     path = os.path.abspath(os.fspath(path))
     if path.endswith(folders.SOUNDS):
-        return sound(path)
+        return sound_file(path)
     marked = OBJECTS.search(path)
     if not marked and not SAMPLES.search(path) or os.path.lexists(path) or files.exists(files.mirror(path)) or not folders.lists_samples():
         return None
@@ -54,11 +54,11 @@ def file(path):
     return target
 
 
-def sound(path):
+def sound_file(path):
     """Returns the path of a placeholder for a sound of a data set, which may ask for its size before it reads it; None for
     other absent sounds.
     """
-    if os.path.lexists(path) or not folders.lists_samples() or not sounds.configured():
+    if os.path.lexists(path) or files.cached(os.path.dirname(path)) or not folders.lists_samples() or not sounds.configured():
         return None
     target = os.path.join(placeholders.folder(), "sound" + os.path.splitext(path)[1])
     if not files.exists(target):

@@ -128,22 +128,42 @@ def module_of(root, file):
     return os.path.relpath(file, folder)[: -len(".py")].replace(os.sep, ".").removesuffix(".__init__")
 
 
+# Packages whose moved modules other libraries import, too.
+BASES = ("torch", "torchvision", "numpy", "scipy")
+
+
 class Finder:
-    """Resolves the user's imports of a library's module that the installed release has under another path: takes the
-    only module of the library with the same last component, leading underscores aside.
+    """Resolves imports of a library's module that the installed release has under another path: takes the
+    only module of the library with the same last component, leading underscores aside, or the names that several have.
     """
 
     def find_spec(self, name, path=None, target=None):
         frame = placeholders.importer(sys._getframe(1))
         if name == "torch._six":  # libraries of that time import it, too
             return importlib.machinery.ModuleSpec(name, Loader(types.SimpleNamespace(**SIX, __name__="Python")))
-        if path is None or frame is None or not by_user(frame):
+        if path is None or frame is None:
+            return None
+        library = name.split(".")[0] in BASES and not memory.of_user(frame.f_code.co_filename, memory.LIBRARIES)
+        if not by_user(frame) and (not library or frame.f_lineno in packages.spared(frame.f_code.co_filename)):
             return None
         root, last = name.split(".")[0], name.split(".")[-1]
         homes = [file for file in sources(root) if module_of(root, file).split(".")[-1].lstrip("_") == last]
-        if len(homes) != 1:
+        if not homes:
             return None
-        return importlib.machinery.ModuleSpec(name, Loader(importlib.import_module(module_of(root, homes[0]))))
+        return importlib.machinery.ModuleSpec(name, Loader(importlib.import_module(module_of(root, homes[0])) if len(homes) == 1 else Scattered(name)))
+
+
+class Scattered:
+    """Stands for a module of which several others have the last component: each name is where the release defines it."""
+
+    def __init__(self, name):
+        self.__name__ = name
+
+    def __getattr__(self, name):
+        found = None if name.startswith("__") else definition(self, name)
+        if found is None:
+            raise AttributeError(name)
+        return found
 
 
 class Loader:
