@@ -50,7 +50,10 @@ var (
 	frameworks = pattern.Of(`-m (paddle|mindspore)\b`) // other than PyTorch
 	// evaluates matches an option by which a training script evaluates or explains itself, and does not train.
 	evaluates = pattern.Of(`(?i)^--?(only[-_])?(h|help|eval|evaluate|test|infer|inference|predict)([-_]only)?$|` +
-		`^--(is|do)_train(ing)?[= ](0|false)$`)
+		`^--(is|do)_train(ing)?[= ](0|false)$|^--?sample[-_]only$|` +
+		`^--?(mode|phase|stage)[= ](test|eval|infer|sampl|align|predict|generat|demo)\w*$`)
+	// entered matches a change of the folder, alone or before a command.
+	entered   = pattern.Of(`^[-$>#*\s]*cd ([\w./-]+)\s*(?:(?:&&|;)\s*(.*))?$`)
 	continued = pattern.Of(`\\(\s+#.*)?\s*$`)
 	indented  = pattern.Of(`^\s+--?\w`) // options below a command, as documents for several shells write them
 	// spanned matches a command in a sentence or a list: "1. Run `python train.py`".
@@ -165,11 +168,17 @@ func parseCommands(dir, name, text string, programs map[string]string, arguments
 	for _, m := range arrayed().FindAllStringSubmatch(text, -1) {
 		known[m[1]] = strings.Join(strings.Fields(remark().ReplaceAllString(m[2], "")), " ")
 	}
-	lines := strings.Split(text, "\n")
+	lines, folder := strings.Split(text, "\n"), "" // folder is the one that the text has changed to
 	for at := 0; at < len(lines); at++ {
 		number := at + 1
 		var line string
 		line, at = joinContinued(lines, at)
+		if m := entered().FindStringSubmatch(line); m != nil {
+			line, folder = m[2], ""
+			if info, err := os.Stat(filepath.Join(dir, m[1])); err == nil && info.IsDir() && !strings.Contains(m[1], "..") {
+				folder = m[1]
+			}
+		}
 		if m := assigned().FindStringSubmatch(line); m != nil {
 			assign(m[1], m[2])
 		}
@@ -183,7 +192,7 @@ func parseCommands(dir, name, text string, programs map[string]string, arguments
 		if m := called().FindStringSubmatch(line); m != nil && programs[m[2]] != "" {
 			line = m[1] + programs[m[2]] + m[3]
 		}
-		if c := parseCommand(dir, name, line, known); c != nil {
+		if c := parseCommand(dir, filepath.Join(folder, name), line, known); c != nil {
 			c.From = fmt.Sprintf("%s:%d", name, number)
 			c.missingCount += len(mention)
 			all = append(all, *c)
@@ -239,7 +248,7 @@ func parseCommand(dir, name, line string, known map[string]string) *Command {
 	if slices.Contains(c.Args, "--do_eval") && !strings.Contains(line, "--do_train") {
 		return nil
 	}
-	if len(c.Args) < 3 && !strings.HasPrefix(name, "README") {
+	if len(c.Args) < 3 && !strings.HasPrefix(filepath.Base(name), "README") {
 		c.missingCount = 1 // a mention of the script
 	}
 	for i, word := range c.Args {
@@ -261,14 +270,17 @@ func parseCommand(dir, name, line string, known map[string]string) *Command {
 	return c
 }
 
-// anyOf returns a setting with the first of the repository's files that it may name, if the reader fills in a part.
+// anyOf returns a setting with the first of the repository's files that it may name, if the reader fills in a part. The
+// script may add a folder of configurations by itself.
 func anyOf(dir, setting string) string {
 	file := configured().FindString(setting)
-	found, _ := filepath.Glob(filepath.Join(dir, unnamed().ReplaceAllString(file, "*"))) // the pattern is fine
-	if !unnamed().MatchString(file) || len(found) == 0 {
-		return setting
+	for _, folder := range []string{"", "conf*", "cfg*"} {
+		found, _ := filepath.Glob(filepath.Join(dir, folder, unnamed().ReplaceAllString(file, "*"))) // the pattern is fine
+		if unnamed().MatchString(file) && len(found) > 0 {
+			return strings.TrimSuffix(setting, file) + filepath.Join(filepath.Dir(file), filepath.Base(found[0]))
+		}
 	}
-	return strings.TrimSuffix(setting, file) + strings.TrimPrefix(found[0], dir+string(filepath.Separator))
+	return setting
 }
 
 // isMissingFile reports whether a setting names a model, or a file that the repository lacks: one that is neither in a

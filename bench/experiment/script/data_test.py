@@ -1,5 +1,6 @@
 """Tests of vprof_hook/data.py, shapes.py, tokenizers.py and trackers.py. They need NumPy, and no PyTorch."""
 
+import contextlib
 import glob
 import itertools
 import json
@@ -259,8 +260,14 @@ class DataTest(unittest.TestCase):
         samples, rate = sounds.absent("absent.wav")
         self.assertEqual((len(samples), rate, len(sounds.resampled(samples, rate, 200)[0])), (70, 100, 140))
         self.assertIsNone(sounds.absent(__file__))
-        with self.assertRaises(data.Unknown), unittest.mock.patch.object(sys, "argv", ["train.py"]):
-            sounds.absent("absent.flac")
+        source = os.path.join(self.folder, "mel.py")
+        for text, known in (("x = 16000", False), ("Mel(sample_rate=16000)", True)):
+            sounds.configured.cache_clear()
+            with open(source, "w") as file:
+                file.write(text)
+            with unittest.mock.patch.object(sys, "argv", ["train.py"]), unittest.mock.patch.object(data, "sources", lambda: [source]):
+                with contextlib.nullcontext() if known else self.assertRaises(data.Unknown):
+                    self.assertEqual(sounds.absent("absent.flac")[1], 16000)
 
     def test_what_a_failure_means(self):
         for error, meaning in (
@@ -329,6 +336,12 @@ class DataTest(unittest.TestCase):
         with self.assertRaises(EOFError):
             answer("Go on?")
 
+    def test_scripts_run_without_a_terminal(self):
+        absent = unittest.mock.Mock(side_effect=OSError)
+        with unittest.mock.patch.multiple(os, get_terminal_size=absent, getlogin=absent, popen=lambda cmd: cmd), unittest.mock.patch.dict(os.environ, USER="me"):
+            trackers.terminals()
+            self.assertEqual((os.get_terminal_size().columns, os.getlogin(), os.popen("stty size").read().split(), os.popen("ls")), (80, "me", ["24", "80"], "ls"))
+
     def list_for(self, text):
         """Returns the first line of the list that a user's function gets."""
         path, found, names = os.path.join(self.folder, "train.py"), [], {}
@@ -384,6 +397,8 @@ class DataTest(unittest.TestCase):
             self.assertEqual(spoken, "absent/00000.wav|" + " ".join(["the"] * 30))
             seen = "def data(path):\n    for image, label in [line.split() for line in open(path)]:\n        return image, label\n"
             self.assertEqual(self.list_for(seen), "./images/absent/00000.jpg 0")
+            numbered = "def data(path):\n    for line in open(path):\n        part = line.strip().split()\n        who = part[0]\n        file_name = 'in/' + part[1]\n"
+            self.assertEqual(self.list_for(numbered), "0 ./images/absent/00000.jpg")
             self.assertEqual(self.list_for("def data(path):\n    return open(path)\n"), "./images/absent/00000.jpg")
             self.assertIsNone(lists.file("/absent/train_list.txt"), "no data set asks")
 

@@ -66,6 +66,9 @@ class PackagesTest(unittest.TestCase):
         library = {"site-packages/lib.py": "import sys\ndef found(): return bool(sys.modules.get('absent_one'))"}
         self.assertEqual(run("import sys\nsys.path.insert(0, 'site-packages')\nimport absent_one, lib\nprint(bool(absent_one), lib.found())", library), "True False")
 
+    def test_a_package_of_the_repository_has_a_version_before_it_is_installed(self):
+        self.assertEqual(run("import tool\nprint(tool.__version__)", {"tool/__init__.py": "from .version import __version__"}), "0.0.0")
+
     def test_modules_in_cython_do_nothing_before_they_are_compiled(self):
         files = {"align/__init__.py": "from .align.core import path_c", "align/core.pyx": "", "bare/__init__.py": "from .core import f"}
         self.assertEqual(run("from align import path_c\nprint(path_c(1, x=2))", files), "None")

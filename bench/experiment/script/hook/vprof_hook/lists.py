@@ -46,7 +46,13 @@ def file(path):
     sound = sounds.configured() if re.search(r"\bwav|torchaudio|librosa|soundfile", whole) else None
     seconds = shapes.value(sound)["array"].size / int(sound.split()[1]) if sound else 0
     of = {"path": "absent/%05d.wav" if sound else "./images/absent/%05d.jpg", "text": shapes.text(int(seconds * CHARACTERS) // 4 or 12)}
-    fields = names[1].split(",") if names else ["path", "text" if sound else "label"] if mark else ["path"]
+    numbered = {}  # names of fields that are taken by their numbers
+    for parts in re.findall(r"(\w+)\s*=[^\n=]*\.split\(", code):
+        numbered.update((int(n), name) for name, n in re.findall(r"(\w+)\s*=[^\n]*\b%s\[(\d)\]" % parts, code))
+    if numbered and not names:
+        fields = [numbered.get(n, "number") for n in range(max(numbered) + 1)]
+    else:
+        fields = names[1].split(",") if names else ["path", "text" if sound else "label"] if mark else ["path"]
     line = (mark and mark[2] or " ").replace("\\t", "\t").join(next((of[kind] for kind, known in FIELDS.items() if re.search(known, name)), "0") for name in fields)
     with files.real_open(target, "w", encoding="utf-8") as opened:
         opened.writelines((line % row if "%" in line else line) + "\n" for row in range(shapes.ROWS))

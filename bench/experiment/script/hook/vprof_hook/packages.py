@@ -67,6 +67,8 @@ class Finder:
         root = name.split(".")[0]
         if isinstance(sys.modules.get(name.rpartition(".")[0]), Extension) or any(glob.glob(os.path.join(folder, "*.pyx")) for folder in path or ()):
             return importlib.machinery.ModuleSpec(name, Loader(Extension), is_package=True)
+        if path and name.endswith("version") and memory.of_user(os.path.join(path[0], "x.py"), memory.LIBRARIES):
+            return importlib.machinery.ModuleSpec(name, Loader(version))
         if not isinstance(sys.modules.get(root), Package) and (path is not None or not wanted_by_user(name)):
             return None
         return importlib.machinery.ModuleSpec(name, Loader(), is_package=True)
@@ -91,6 +93,13 @@ class Extension(types.ModuleType):
             raise AttributeError(name)
         placeholders.replaced("package", "%s.%s" % (self.__name__, name), "a function that does nothing, as it is not compiled")
         return lambda *_, **__: None
+
+
+def version(name):
+    """Returns a module with the version of a package of the repository, which its installation would write."""
+    module = types.ModuleType(name)
+    module.__dict__.update(__version__="0.0.0", version="0.0.0", __gitsha__="unknown", version_info=(0, 0, 0))
+    return module
 
 
 class Loader:

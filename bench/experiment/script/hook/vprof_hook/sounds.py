@@ -30,9 +30,11 @@ RATE = re.compile(r"\b(?:sampling_rate|sample_rate|target_sample_rate|sr)\b[\"']
 
 @functools.lru_cache(maxsize=None)
 def configured():
-    """Returns the kind of audio with the first sampling rate in the command or in a file it names; None without one."""
+    """Returns the kind of audio with the first sampling rate in the command, in a file it names or in the user's source;
+    None without one.
+    """
     named = [part for word in sys.argv[1:] for part in word.split("=") if os.path.isfile(part) and os.path.getsize(part) < 1 << 20]
-    found = RATE.search("\n".join([" ".join(sys.argv), *map(data.source, named)]))
+    found = RATE.search("\n".join([" ".join(sys.argv), *map(data.source, named + data.sources())]))
     return found and "audio " + found[1]
 
 

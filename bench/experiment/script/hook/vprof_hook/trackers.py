@@ -134,8 +134,15 @@ def answering(ask):
 
 
 def terminals():
-    """Makes the size of a terminal known to scripts that ask for it; they run without one."""
-    size, popen = os.get_terminal_size, os.popen
+    """Makes the size and the user of a terminal known to scripts that ask for them; they run without one."""
+    size, popen, login = os.get_terminal_size, os.popen, os.getlogin
+
+    @functools.wraps(login)
+    def getlogin():
+        try:
+            return login()
+        except OSError:
+            return os.environ.get("USER", "user")
 
     @functools.wraps(size)
     def get_terminal_size(*args):
@@ -144,7 +151,7 @@ def terminals():
         except OSError:
             return os.terminal_size((80, 24))
 
-    os.get_terminal_size = get_terminal_size
+    os.get_terminal_size, os.getlogin = get_terminal_size, getlogin
     os.popen = functools.wraps(popen)(lambda cmd, *args: io.StringIO("24 80\n") if str(cmd).strip() == "stty size" else popen(cmd, *args))
 
 
