@@ -2,6 +2,7 @@
 
 import contextlib
 import glob
+import gzip
 import itertools
 import json
 import linecache
@@ -219,6 +220,15 @@ class DataTest(unittest.TestCase):
                 self.assertEqual(len(archive.getnames()), 4 * shapes.ROWS)
         self.assertIsNone(data.rows_file(os.path.join(tempfile.gettempdir(), "absent.tar")), "a file of a cache")
 
+    def test_texts_have_characters(self):
+        with unittest.mock.patch.object(files, "cached", lambda _: False):
+            with open(data.rows_file("/absent/input.txt"), encoding="utf-8") as file:
+                text = file.read()
+            self.assertEqual((len(set(text)), len(text)), (65, 1_115_394 // 65 * 65))
+            with gzip.open(data.rows_file("/absent/enwik8.gz")) as file:
+                self.assertEqual(len(file.read(1000)), 1000)
+            self.assertIsNone(data.rows_file("/absent/vocabulary.txt"))
+
     def test_views_have_poses_and_images_with_transparency(self):
         with unittest.mock.patch.object(files, "cached", lambda _: False), unittest.mock.patch.object(shapes, "image", lambda size, mode: (size, mode)):
             with open(data.rows_file("/absent/lego/transforms_train.json"), encoding="utf-8") as file:
@@ -326,6 +336,13 @@ class DataTest(unittest.TestCase):
             ("[].parse", "a process that ends without an error ('list' object has no attribute 'parse')"),
         ):
             self.assertEqual(self.meaning(source, {"json": json, "re": re, "own": lambda: 0}), meaning)
+
+    def test_lengths_of_which_a_script_keeps_none_are_wanted(self):
+        data.made.add("sound 1345")
+        for lengths, meaning in (("", "the lengths of texts or sounds, of which it keeps none (division by zero)"), ("70", "a process that ends without an error (division by zero)")):
+            os.environ["VPROF_LENGTHS"] = lengths
+            shapes.lengths.cache_clear()
+            self.assertEqual(self.meaning("1 / 0", {}), meaning)
 
     def test_a_question_is_answered_by_an_empty_line(self):
         def ask(prompt):

@@ -533,7 +533,7 @@ def rows_file(path):
     if listed:
         return listed
     path = os.path.abspath(os.fspath(path))
-    known = formats.views if formats.VIEWS.search(path) else formats.shard if path.endswith(".tar") else None
+    known = next((make for pattern, make in formats.BY_NAME.items() if pattern.search(path)), None)
     if known and not os.path.lexists(path) and not files.cached(os.path.dirname(path)):
         return known(path)
     if os.path.lexists(path) or not path.endswith(ROW_FILES) and not LISTS.search(path) or files.cached(os.path.dirname(path)):

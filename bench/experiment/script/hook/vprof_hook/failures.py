@@ -9,7 +9,7 @@ import sys
 import threading
 import traceback
 
-from . import data, events, kernels, memory, retries
+from . import data, events, kernels, memory, retries, shapes
 from .placeholders import wanted
 
 
@@ -127,6 +127,8 @@ def explain(error, trace, otherwise=None):
         wanted("another release (%s)" % lines[-1].line, "install the one that the repository requires", where)
     elif isinstance(error, KeyError) and data.made and error.args and isinstance(error.args[0], str):
         wanted("the column %r of a data set that is absent" % error.args[0], data.SHAPES_FLAG + ': {"datasets": {"*": {"columns": {"%s": "string"}}}}' % error.args[0], where)
+    elif isinstance(error, (ZeroDivisionError, IndexError)) and lines and not shapes.lengths() and any(kind.startswith(("sound", "text")) for kind in data.made):
+        wanted("the lengths of texts or sounds, of which it keeps none (%s)" % text, "state them with --lengths, such as --lengths 512, for sounds in samples", where)
     elif owner:
         wanted("the samples of %s (%s)" % (owner, text), CLASSES % owner, where)
     elif otherwise:

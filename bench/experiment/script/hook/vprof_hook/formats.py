@@ -49,6 +49,21 @@ def written(path):
     return target
 
 
+# Files of plain text on which models of characters and bytes train, and the sizes in bytes of Tiny Shakespeare and enwik8.
+CORPORA = re.compile(r"/(input|corpus|text8|enwik|wiki|book|\w*shakespeare)[^/]*\.(txt|gz)$")
+LETTERS = "".join(map(chr, range(ord("A"), ord("A") + 64)))
+
+
+def corpus(path):
+    """Writes a text of 65 different characters in place of an absent one and returns its path."""
+    packed = path.endswith(".gz")
+    size, target = 100_000_000 if packed else 1_115_394, os.path.join(placeholders.folder(), "corpus-" + os.path.basename(path))
+    with importlib.import_module("gzip").open(target, "wt", compresslevel=1) if packed else files.real_open(target, "w", encoding="utf-8") as file:
+        file.write((LETTERS + "\n") * (size // 65))
+    placeholders.replaced("data", path, "a text of %d bytes with 65 different characters" % size)
+    return target
+
+
 # Files of camera poses with one image each, as NeRF's synthetic scenes have them: views, and the size of an image.
 VIEWS = re.compile(r"/transforms(_\w+)?\.json$")
 FRAMES, SIDE = 100, "800x800"
@@ -192,4 +207,6 @@ def shard(path):
     return target
 
 
+# Functions that write a file in place of an absent one, by patterns of paths.
+BY_NAME = {VIEWS: views, CORPORA: corpus, re.compile(r"\.tar$"): shard}
 WATCHED = {"lmdb": watch_lmdb, "zipfile": watch_zip, "pycocotools.coco": watch_coco, "h5py": watch_h5py}
