@@ -71,6 +71,9 @@ const documentedSetting = "as documented"
 var batchFlag = pattern.Of(
 	`^--?((global_|total_|per_device_|micro_|local_)?(train_)?(micro_)?batch_?size(_per_gpu|_per_device)?|bs|b)$`)
 
+// deviceFlag matches an option that moves a script from the CPU to a GPU.
+var deviceFlag = pattern.Of(`^--?(use[_-])?(device|cuda|gpu|accel)$`)
+
 // RunAll fills a card: each setting that it lacks, once, until a time. keep is called with the card after each.
 func (c *Card) RunAll(ctx context.Context, of script.Command, until time.Time, keep func() error) error {
 	c.GPUs = c.gpus()
@@ -79,6 +82,12 @@ func (c *Card) RunAll(ctx context.Context, of script.Command, until time.Time, k
 		return err
 	}
 	first := c.Rows[0]
+	at := slices.IndexFunc(c.Options, func(o script.Option) bool { return deviceFlag().MatchString(o.Flag) })
+	if strings.Contains(first.Result, "on the CPU") && at >= 0 && !slices.Contains(c.Command.Args, c.Options[at].Flag) {
+		flag, value := c.Options[at].Flag, map[bool]string{false: "cuda"}[c.Options[at].Switch]
+		c.Command.Args, c.Rows = withFlag(c.Command.Args, flag, value), nil
+		return c.RunAll(ctx, of, until, keep)
+	}
 	if first.Need == 0 && !strings.HasPrefix(first.Result, "out of memory") {
 		return nil // what the script lacks as documented it lacks in other settings
 	}
@@ -191,8 +200,8 @@ func (c *Card) runRow(ctx context.Context, of script.Command, r Row, until time.
 // fill reads the numbers of a run.
 func (r *Row) fill(o *script.Outcome, of *report.Report) {
 	r.Result, r.Host, r.Replaced = of.Script.Result, of.Script.Host, of.Script.Replaced
-	if kind := o.Kind(); o.MissingObjectText() != "" && (kind == script.Failed || kind == script.Untrained) {
-		r.Result = o.MissingObjectText()
+	if kind := o.Kind(); kind == script.Untrained || kind == script.Failed && o.MissingObjectText() != "" {
+		r.Result = o.ReachedText()
 	} else if of.Script.Error != "" {
 		r.Result += ": " + failureCause(of.Script.Error, of.Script.Traceback)
 	} else if lines := strings.Split(strings.TrimSpace(o.StderrTail), "\n"); o.Kind() == script.Failed {
@@ -213,10 +222,7 @@ func (r *Row) fill(o *script.Outcome, of *report.Report) {
 	run := of.Points[0].Run
 	r.Need = run.Device
 	for _, p := range run.Phases {
-		to := map[string]*int64{"evaluation": &r.Evaluation, "saving": &r.Saving}[p.Name]
-		if to == nil {
-			to = &r.Training
-		}
+		to := cmp.Or(map[string]*int64{"evaluation": &r.Evaluation, "saving": &r.Saving}[p.Name], &r.Training)
 		*to = max(*to, p.PeakReserved)
 	}
 	gpus := device.Catalog()

@@ -84,6 +84,13 @@ func TestFindReadsDocumentedCommands(t *testing.T) {
 		{"python train.py --cfg a.yaml BATCH_SIZE 4", "python train.py --cfg a.yaml BATCH_SIZE 4"},
 		{"python train.py --config=sub/<name>.yaml", "python train.py --config=sub/have.yaml"},
 		{"python train.py --config sub/{NAME}.yaml", "python train.py --config sub/have.yaml"},
+		{"python train.py --config <name>.yml", "python train.py --config small.yml"},
+		{"python train.py --mode sample\npython train.py --mode train", "python train.py --mode train"},
+		{"$ cd sub\n$ python3 inner.py", "python3 inner.py"},
+		{"cd ./sub && python inner.py --lr 1", "python inner.py --lr 1"},
+		{"cd other\npython train.py", "python train.py"},
+		{"cd /etc\npython train.py", "python train.py"},
+		{"cd ../..\npython train.py", "python train.py"},
 		{"python train.py --config sub/<name>.toml", "python train.py --config sub/absent-name.toml"},
 		{"python train.py --help\npython submit_train.py", ""},
 		{"python test.py\npython missing_train.py\npython evaluate.py", ""},
@@ -92,6 +99,7 @@ func TestFindReadsDocumentedCommands(t *testing.T) {
 		for _, name := range []string{"train.py", "test.py", "evaluate.py", "fid.py", "run.py"} {
 			files[name] = ""
 		}
+		files["configs/small.yml"], files["sub/inner.py"] = "", "loss.backward()"
 		files["inversion.py"] = "loss.backward()"
 		files["pyproject.toml"] = "[project.scripts]\ntool-train = \"tool.train:main\"\n"
 		found, err := card.Find(repository(t, files))

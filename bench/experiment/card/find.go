@@ -52,8 +52,8 @@ var (
 	evaluates = pattern.Of(`(?i)^--?(only[-_])?(h|help|eval|evaluate|test|infer|inference|predict)([-_]only)?$|` +
 		`^--(is|do)_train(ing)?[= ](0|false)$|^--?sample[-_]only$|` +
 		`^--?(mode|phase|stage)[= ](test|eval|infer|sampl|align|predict|generat|demo)\w*$`)
-	// entered matches a change of the folder, alone or before a command.
-	entered   = pattern.Of(`^[-$>#*\s]*cd ([\w./-]+)\s*(?:(?:&&|;)\s*(.*))?$`)
+	// entered matches a change to a folder of the repository, alone or before a command.
+	entered   = pattern.Of(`^[-$>#*\s]*cd (?:\./)?(\w[\w/-]*)\s*(?:(?:&&|;)\s*(.*))?$`)
 	continued = pattern.Of(`\\(\s+#.*)?\s*$`)
 	indented  = pattern.Of(`^\s+--?\w`) // options below a command, as documents for several shells write them
 	// spanned matches a command in a sentence or a list: "1. Run `python train.py`".
@@ -174,10 +174,7 @@ func parseCommands(dir, name, text string, programs map[string]string, arguments
 		var line string
 		line, at = joinContinued(lines, at)
 		if m := entered().FindStringSubmatch(line); m != nil {
-			line, folder = m[2], ""
-			if info, err := os.Stat(filepath.Join(dir, m[1])); err == nil && info.IsDir() && !strings.Contains(m[1], "..") {
-				folder = m[1]
-			}
+			line, folder = m[2], m[1]
 		}
 		if m := assigned().FindStringSubmatch(line); m != nil {
 			assign(m[1], m[2])

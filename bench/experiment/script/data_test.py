@@ -215,6 +215,7 @@ class DataTest(unittest.TestCase):
             with library.open("/absent/ffhq.lmdb", readonly=True).begin(write=False) as database:
                 keys = (b"length", b"256-00001", b"label-000000001", b"image-000000001")
                 self.assertEqual([database.get(key) for key in keys], [b"256", b"PNG", b"the", b"PNG"])
+                self.assertEqual((len(list(database)), next(iter(database.cursor()))), (database.stat()["entries"], (b"00000000", b"PNG")))
             with tarfile.open(data.rows_file("/absent/00000.tar")) as archive:
                 self.assertEqual(archive.getnames()[:4], ["00000.jpg", "00000.txt", "00000.cls", "00000.json"])
                 self.assertEqual(len(archive.getnames()), 4 * shapes.ROWS)
@@ -399,6 +400,13 @@ class DataTest(unittest.TestCase):
         rows = types.SimpleNamespace(to_iterable_dataset=lambda: endless)
         self.assertEqual(list(itertools.islice(data.stream(rows, True), 3)), ["a", "b", "a"])
         self.assertIs(data.stream(rows, False), endless)
+
+    def test_columns_that_are_used_as_paths_are_paths(self):
+        path = os.path.join(self.folder, "train.py")
+        with open(path, "w") as file:
+            file.write("source_filename = item['source']\npicture = Image.open(os.path.join(root, item['image']))\ncaption = item['prompt']\n")
+        with unittest.mock.patch.object(data, "sources", lambda: [path]), unittest.mock.patch.object(sys, "argv", ["train.py"]):
+            self.assertEqual(data.used_columns(), {"source": "path", "image": "path", "prompt": "string"})
 
     def test_arguments_about_columns_name_them_in_full(self):
         path = os.path.join(self.folder, "train.py")

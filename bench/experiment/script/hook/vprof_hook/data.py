@@ -284,12 +284,16 @@ def used_columns():
     usual.update(shapes.given().get("columns", {}))
     found = {}
     names, stated = names_used(tuple(sources()))
+    usual.update((of or opened, "path") for path in sources() for of, opened in PATHS.findall(source(path)))
     for name in names:
         kind = usual.get(name) or (name in stated and next((kind for end, kind in ENDS.items() if name.endswith(end)), None))
         if kind:
             found[name] = kind
     return found
 
+
+# Uses of a column as the path of a file: file_name = row["source"], imread(root + row["target"]).
+PATHS = re.compile(r"\b\w*(?:file|path)\w*\s*=\s*\w+\[[\"'](\w+)[\"']\]|\b(?:imread|Image\.open)\([^\n]*?\[[\"'](\w+)[\"']\]")
 
 # Kinds of columns by the ends of their names, for names that appear in arguments, such as conditioning_image.
 ENDS = {"_image": "image", "_prompt": "string", "_caption": "string", "_text": "string"}
@@ -519,7 +523,7 @@ def sample(torch, kind, row):
 
 # Extensions of files of rows, and names of JSON files that hold rows.
 ROW_FILES = (".jsonl", ".ndjson", ".csv", ".tsv")
-LISTS = re.compile(r"(train|valid|val|dev|test|data|instruct|alpaca)[^/]*\.json$")
+LISTS = re.compile(r"(train|valid|val|dev|test|data|instruct|alpaca|prompt|caption|anno|meta)[^/]*\.json$")
 
 
 def watch_files():
@@ -552,11 +556,20 @@ def rows_file(path):
             writer = importlib.import_module("csv").DictWriter(file, list(columns), delimiter="\t" if path.endswith(".tsv") else ",")
             writer.writeheader()
             writer.writerows(rows)
-        elif path.endswith(".json"):
+        elif path.endswith(".json") and not read_by_lines():
             json.dump(rows, file)
         else:
             file.writelines(json.dumps(row) + "\n" for row in rows)
     return target
+
+
+def read_by_lines():
+    """Reports whether the user's function that opens a file reads a JSON object from each of its lines."""
+    frame = memory.frame_of_user(sys._getframe(1), memory.LIBRARIES)
+    try:
+        return frame is not None and re.search(r"for line in [^\n]*\n[^\n]*json\.loads\(", importlib.import_module("inspect").getsource(frame.f_code)) is not None
+    except OSError:
+        return False
 
 
 def plain(content):

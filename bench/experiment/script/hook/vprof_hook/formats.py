@@ -169,6 +169,9 @@ class Database:
 
     close = abort = __exit__
 
+    def __iter__(self):
+        return ((b"%08d" % n, self.get(b"%08d" % n)) for n in range(shapes.ROWS))
+
     def stat(self):
         return {"entries": shapes.ROWS}
 

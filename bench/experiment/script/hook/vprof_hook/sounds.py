@@ -33,7 +33,7 @@ def configured():
     """Returns the kind of audio with the first sampling rate in the command, in a file it names or in the user's source;
     None without one.
     """
-    named = [part for word in sys.argv[1:] for part in word.split("=") if os.path.isfile(part) and os.path.getsize(part) < 1 << 20]
+    named = [part for word in sys.argv[1:] for part in word.split("=") if files.exists(part) and os.path.getsize(part) < 1 << 20]
     found = RATE.search("\n".join([" ".join(sys.argv), *map(data.source, named + data.sources())]))
     return found and "audio " + found[1]
 
