@@ -158,6 +158,16 @@ class ValuesTest(unittest.TestCase):
             self.assertEqual((len(calls), len(optimizer.state[p]["old_dirs"])), (evaluations, 19))
             self.assertEqual(optimizer.param_groups[0]["tolerance_change"], 1e-9)
 
+    def test_products_of_lbfgs_read_as_positive_whatever_is_known(self):
+        for size in 3, values.FLOATS + 1:
+            self.host.descends = True
+            out = self.host.product(None, lambda keys, x, y: torch.empty(()))(None, torch.zeros(size), torch.zeros(size))
+            with unittest.mock.patch.object(torch.Tensor, "is_cuda", True):
+                self.host.level = lambda tensor: values.NOTHING
+                out = self.host.product(None, lambda keys, x, y: torch.empty(()))(None, torch.zeros(size), torch.zeros(size))
+                self.assertTrue(self.host.is_written(out))
+            self.assertEqual(1, out.item())
+
     def test_memory_that_nobody_wrote_is_zeros(self):
         stale = torch.ones(2)
         with unittest.mock.patch.object(torch.Tensor, "is_cuda", True):

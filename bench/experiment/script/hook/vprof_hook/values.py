@@ -351,6 +351,7 @@ class Host:
             out = kernel(keys, *args)
             if self.descends and self.known(*args) < ALL:
                 self.write(out, self.ones((), dtype=out.dtype))
+                self.mark(out, SOME)
             return out
 
         return run
