@@ -60,15 +60,21 @@ def addresses(watch):
     """Returns sizes in bytes, by address, of allocations that earlier steps did not free. If all were freed, returns
     those replaced by larger ones in each step.
     """
-    times, trace, live = watch.growth.times, watch.memory.trace(), {}
+    times, trace = watch.growth.times, watch.memory.trace()
     first, last = times[-min(1 + growth.STEADY * watch.growth.row, len(times))], times[-2]
+    left = {address: e["size"] for address, e in alive(trace).items() if first < e.get("time_us", 0) <= last}
+    return left or watch.growth.rising(trace).growing()
+
+
+def alive(trace):
+    """Returns the entries of a trace whose allocations were not freed, by address."""
+    live = {}
     for e in trace:
         if e["action"] == "alloc":
             live[e["addr"]] = e
         elif e["action"] == "free_completed":
             live.pop(e["addr"], None)
-    left = {address: e["size"] for address, e in live.items() if first < e.get("time_us", 0) <= last}
-    return left or watch.growth.rising(trace).growing()
+    return live
 
 
 def is_strided(torch, thing):
@@ -82,8 +88,32 @@ def address_of(tensor):
         return 0
 
 
+def held_by(error, trace, since=0):
+    """Returns the bytes of the tensors, and of their graphs, in the variables of the functions that an exception left,
+    as far as they were allocated since a time in microseconds. Also returns the place of the innermost of these
+    functions in the user's source.
+    """
+    live = {address: e["size"] for address, e in alive(trace).items() if e.get("time_us", 0) > since}
+    found, place, step = set(), "", error.__traceback__.tb_next  # the first one handles it
+    while step is not None:
+        code = step.tb_frame.f_code
+        for value in memory.variables(step.tb_frame).values():
+            for tensor in value if type(value) in (list, tuple) else (value,):
+                if hasattr(tensor, "grad_fn") and tensor.is_cuda and not (tensor.is_leaf and tensor.requires_grad):
+                    found |= {address_of(tensor)} | (saved_by(tensor.grad_fn) if tensor.grad_fn is not None else set())
+        if memory.of_user(code.co_filename, ()):
+            place = "%s:%d" % (code.co_filename, step.tb_lineno)
+        step = step.tb_next
+    return sum(live.get(address, 0) for address in found), place
+
+
 def saved(node, grown):
     """Returns how many bytes of the growing memory an autograd graph holds in its saved tensors."""
+    return sum(grown.get(address, 0) for address in saved_by(node))
+
+
+def saved_by(node):
+    """Returns the addresses of the tensors that an autograd graph has saved."""
     nodes, todo, found = set(), [node], set()
     while todo and len(nodes) < MOST_NODES:
         node = todo.pop()
@@ -98,7 +128,7 @@ def saved(node, grown):
                 except RuntimeError:  # backward has freed the saved tensors
                     continue
                 found.update(address_of(v) for v in (values if isinstance(values, tuple) else [values]) if hasattr(v, "untyped_storage"))
-    return sum(grown.get(address, 0) for address in found)
+    return found
 
 
 class Path:
@@ -148,7 +178,7 @@ class Path:
         names, frame = {}, sys._getframe(1)
         while frame is not None:
             code = frame.f_code
-            if code.co_filename != __file__:
+            if not code.co_filename.startswith(os.path.dirname(__file__)):
                 function = "" if code.co_name == "<module>" else code.co_name
                 for name, value in memory.variables(frame).items():
                     if (name, function) in self.fresh:

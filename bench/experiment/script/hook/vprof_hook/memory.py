@@ -33,6 +33,7 @@ class Memory:
         self.earlier = {}  # peaks by device, in the current phase before the script reset its peaks
         self.since = {}  # peaks since the script's last reset, by (device, statistic, pool)
         self.labels = program.Labels()
+        self.stacks = {}  # stacks that start a backward pass, each once: (code, line) of the frames, innermost first
         self.before = 0  # allocated bytes on the reported device when the current phase began
         self.tops = {}  # the peak of allocated bytes by (step, name of the phase)
 
@@ -173,7 +174,10 @@ class Memory:
             return {}
         device = self.judged()
         stats = self.read(device)
-        elsewhere = [{"device": i, **peaks} for i, peaks in self.highest.items() if i != device and peaks["reserved"]]
+        elsewhere = [
+            {"gpu": i, "allocated_bytes": peaks["allocated"], "reserved_bytes": peaks["reserved"]}
+            for i, peaks in self.highest.items() if i != device and peaks["reserved"]
+        ]
         facts = {"gpu": device, "retries": stats["num_alloc_retries"], "ooms": stats["num_ooms"], "elsewhere": elsewhere}
         return {**self.highest[device], **facts, **self.private(device)}
 
@@ -220,6 +224,15 @@ class Memory:
                     self.label_inputs(value, 2, most)
             frame = frame.f_back
 
+    def note_backward(self, frame):
+        """Records the stack that starts a backward pass: autograd's threads allocate without one."""
+        stack = []
+        while frame is not None:
+            stack.append((frame.f_code, frame.f_lineno))
+            frame = frame.f_back
+        stack = tuple(stack)
+        self.labels.add("stack", self.stacks.setdefault(stack, stack))
+
     def label_inputs(self, value, depth, most):
         if isinstance(value, self.torch.nn.Parameter):
             return
@@ -230,6 +243,8 @@ class Memory:
             for part in value if len(value) <= most else ():
                 self.label_inputs(part, depth - 1, most)
         elif depth and isinstance(value, dict) and len(value) <= most and value.get("__name__") is None:
+            if any(isinstance(key, str) and key.endswith(".weight") for key in list(value)):
+                return  # a state dict, or gradients by parameter
             for part in list(value.values()):
                 self.label_inputs(part, depth - 1, most)
 

@@ -25,7 +25,7 @@ class Labels:
 
 
 # Order of facts with the same time.
-ORDER = ("label", "note", "empty_cache", "entry", "turn", "mark")
+ORDER = ("label", "note", "empty_cache", "entry", "stack", "turn", "mark")
 
 
 class Program:
@@ -43,6 +43,7 @@ class Program:
         self.live = {}  # indices of buffers by address
         self.phase = {"step": -1, "phase": "set-up"}
         self.failure = None  # the last failed allocation
+        self.started = ()  # frames of the call that started the last backward pass
 
     def follow(self, trace, labels, pooled=()):
         """Adds the entries of a trace and the labels in order of time. pooled holds the indices of entries in private
@@ -66,13 +67,20 @@ class Program:
             self.live[e["addr"]] = len(self.buffers)
             self.emit("alloc", len(self.buffers))
             stream = self.streams.setdefault(e.get("stream", 0), len(self.streams))
-            where = self.sites.setdefault(self.line_of(e.get("frames", ())), len(self.sites))
+            where = self.sites.setdefault(self.site_of(e), len(self.sites))
             self.buffers.append({"Bytes": e["size"], "Class": "graph pools" if pooled else "temporaries", "Stream": stream, "Site": where})
         elif e["action"] == "free_completed" and e["addr"] in self.live:
             self.emit("free", self.live.pop(e["addr"]))
         elif e["action"] == "oom":
-            where = self.line_of(e.get("frames", ())).partition("\t")[0]
+            where = self.site_of(e).partition("\t")[0]
             self.failure = {"want": e["size"], "free": e.get("device_free", 0), "where": where, **self.phase}
+
+    def site_of(self, e):
+        """Returns the site of an entry; of one in autograd's threads, the site that started the backward pass."""
+        return self.line_of(e.get("frames", ())) or (self.line_of(self.started) if self.phase["phase"] == "backward" else "")
+
+    def stack(self, frames):
+        self.started = [{"filename": code.co_filename, "line": line, "name": code.co_name} for code, line in frames]
 
     def label(self, name, address):
         """Labels the buffer at an address with its purpose."""

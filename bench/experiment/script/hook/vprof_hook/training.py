@@ -103,6 +103,7 @@ class Watch:
             self.settle()
             if phase == "backward":
                 self.memory.label_batch(sys._getframe(1))
+                self.memory.note_backward(sys._getframe(1))
             if phase == "saving" and not gathered:
                 self.copies.note(args, sys._getframe(1))
             if not gathered:
@@ -193,6 +194,8 @@ class Watch:
         self.growth.note(step, self.memory.in_use())
         if step == self.wanted:
             self.closing.measure(sys._getframe(2))
+        if step >= self.wanted > 0 and self.counts:
+            self.trials.look()
         if self.through is None and self.growth.found():
             self.through = self.name_holder()
 
@@ -360,6 +363,12 @@ class Watch:
         if self.longest.seconds > 0 and more > 0:
             events.send("estimate", text=f"in step {step}, which needs more than others, a batch no larger than theirs", allocated=more)
 
+    def send_retried(self, first):
+        """Sends how much memory the exception of the first attempt holds, if a second one failed in its except block."""
+        held, place = holders.held_by(first, self.memory.trace(), self.growth.times[-1] if self.growth.times else 0)
+        events.send("retried", text="the except block in which a second attempt ran out of memory keeps the tensors of "
+                    "the first one, %.2f GiB, by its exception (%s)" % (held / 2**30, place))
+
     def rise(self, total):
         """Returns (bytes by which each step grows, peak in bytes of step number total); (0, 0) if steps do not grow."""
         if not self.growth.each:
@@ -383,11 +392,13 @@ class Watch:
             lines = traceback.format_exception(type(error), error, error.__traceback__)
             if "OutOfMemory" in type(error).__name__ and self.growth.conclude():
                 self.through = self.through or self.name_holder()
+            if "OutOfMemory" in type(error).__name__ and "OutOfMemory" in type(error.__context__).__name__:
+                with contextlib.suppress(Exception):  # raised by attribute access of the script's own objects
+                    self.send_retried(error.__context__)
             events.send("error", kind=type(error).__name__, text=str(error)[:2000], traceback="".join(lines)[-8000:])
         self.finish(self.closing.reason())
         if not failed and self.trials.possible():
-            with contextlib.suppress(Exception):  # raised by attribute access of the script's own objects
-                self.trials.send_copies()
+            self.trials.send_copies()
 
 
 watching = None  # the Watch of this process
@@ -401,6 +412,8 @@ def watch(torch):
     optimizer = importlib.import_module("torch.optim.optimizer")  # torch.optim does not export this function
     optimizer.register_optimizer_step_pre_hook(w.before_step)
     optimizer.register_optimizer_step_post_hook(w.after_step)
+    if "VPROF_NO_GRAD" in os.environ:
+        torch.set_grad_enabled(False)
     torch.optim.Optimizer.__init__ = announcing(torch.optim.Optimizer.__init__, w.made)
     torch.amp.GradScaler.step = w.scaled(torch.amp.GradScaler.step)
     torch.autograd.backward = w.within("backward", torch.autograd.backward)

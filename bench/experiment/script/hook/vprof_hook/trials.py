@@ -7,16 +7,20 @@ complete.
 """
 
 import collections
+import contextlib
 import functools
 import gc
 import sys
 import threading
 import time
 
-from . import closing, events
+from . import closing, events, holders
 
 # Trials may use this share of the CPU time used so far, and at least LEAST seconds.
 SHARE, LEAST = 0.1, 4.0
+
+# The share of the CPU time for searches for copies of the model, after the first FIRST searches.
+LOOKS, FIRST = 0.02, 4
 
 # Cross-entropy over fewer classes is not split: its logits are small.
 CLASSES = 4096
@@ -50,6 +54,9 @@ class Trials:
         self.name = ""
         self.base = 0  # peak of the unchanged step, in bytes
         self.stepped = set()  # optimizers that have stepped during this trial
+        self.copies = {}  # bytes of copies of the model by description, at the step with the highest peak
+        # The number of searches for copies, the peak at the last one, and CPU seconds until which no other begins.
+        self.looks = self.looked = self.rest = 0
         # Whether the script uses autocast, a cross-entropy over at least CLASSES classes, and attention that returns weights.
         self.autocast = self.loss = self.weights = False
 
@@ -311,21 +318,44 @@ class Trials:
 
     # Copies of the model, found without a trial.
 
+    def look(self):
+        """Called after a step: searches for copies of the model if the peak has risen. The search takes at most the
+        share LOOKS of the CPU time.
+        """
+        now, top = time.process_time(), self.watch.memory.top()
+        if now < self.rest or top <= 1.01 * self.looked or self.watch.growth.found():
+            return
+        self.looks, self.looked = self.looks + 1, top
+        growth = self.watch.growth
+        known = growth.holder, growth.bound
+        with contextlib.suppress(Exception):  # raised by attribute access of the script's own objects
+            self.copies = self.find_copies()
+        growth.holder, growth.bound = known
+        after = time.process_time()
+        self.rest = after + (after - now) / LOOKS if self.looks >= FIRST else 0
+
     def send_copies(self):
-        """Sends the bytes of copies of the trained parameters that are not trained: averages, target networks,
-        reference models.
+        self.rest = 0
+        self.look()
+        for text, size in self.copies.items():
+            events.send("estimate", text=text, allocated=size)
+
+    def find_copies(self):
+        """Returns the bytes of copies of the trained parameters that are not trained, by description: averages, target
+        networks, reference models, checkpoints.
         """
         torch = self.torch
         trained = collections.Counter(tuple(p.shape) for p in self.trained() if p.is_cuda)
         own = {id(p) for p in self.trained()} | {id(s) for o in self.watch.counts for state in o.state.values() if isinstance(state, dict) for s in state.values()}
         own |= {id(p.grad) for p in self.trained()}
         own_storages = {p.untyped_storage().data_ptr() for p in self.trained()}
-        sets = [(type(m).__name__, list(m.parameters())) for m in self.modules()]
+        sets = [(m, type(m).__name__, list(m.parameters())) for m in self.modules()]
         for thing in gc.get_objects():
-            if type(thing) in (list, dict, collections.OrderedDict) and len(thing) >= len(trained):
-                sets.append((f"an {type(thing).__name__}" if type(thing) is collections.OrderedDict else "a " + type(thing).__name__, list(thing.values() if isinstance(thing, dict) else thing)))
-        known, least = set(), sum(trained.values())
-        for name, values in sets:
+            # The list itself would be a cycle, which keeps tensors alive.
+            if type(thing) in (list, dict, collections.OrderedDict) and len(thing) >= len(trained) and thing is not sets:
+                sets.append((thing, f"an {type(thing).__name__}" if type(thing) is collections.OrderedDict else "a " + type(thing).__name__, list(thing.values() if isinstance(thing, dict) else thing)))
+        known, least, found = set(), sum(trained.values()), {}
+        for holder, name, values in sets:
             values = [v for v in values if issubclass(type(v), torch.Tensor) and v.is_cuda and v.grad_fn is None]
             if len(values) < least or least < 2 or any(id(v) in own for v in values):
                 continue
@@ -333,4 +363,6 @@ class Trials:
             if trained - collections.Counter(tuple(v.shape) for v in values) or known & set(storages) or own_storages & set(storages):
                 continue
             known |= set(storages)
-            events.send("estimate", text=f"the copy of the model in {name}, such as an average, on the host", allocated=sum(storages.values()))
+            where = holders.Path(self.watch, holder).text() or name
+            found[f"the copy of the model in {where}, such as an average, on the host"] = sum(storages.values())
+        return found
