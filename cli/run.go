@@ -236,9 +236,11 @@ func (o *runOptions) addNeed(ctx context.Context, failed *script.Outcome, r *rep
 	}
 	again.GPU = failed.GPU
 	more, err := reportOf(ctx, again)
-	if err == nil && len(more.Points) > 0 {
-		r.Script.DeviceWithout, r.Script.Remedies = more.Points[0].Run.Device, more.Script.Remedies
+	if err != nil || len(more.Points) == 0 {
+		return err
 	}
+	r.Script.Remedies = more.Script.Remedies
+	r.Script.DeviceWithout, err = again.Least(ctx, more.Points[0].Run.Device)
 	return err
 }
 

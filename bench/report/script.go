@@ -197,7 +197,7 @@ func (r *Report) scriptSheets() []Sheet {
 	run := r.Points[0].Run
 	sheets := []Sheet{r.phaseSheet(run), holdersSheet("at the peak", "class", run.Classes, run.Allocated)}
 	if len(r.Script.Lines) > 0 {
-		rest := Component{Name: "other lines, and backward, which has no line", Bytes: run.Requested}
+		rest := Component{Name: "other lines", Bytes: run.Requested}
 		for _, line := range r.Script.Lines {
 			rest.Bytes -= line.Bytes
 		}
@@ -398,8 +398,7 @@ func (r *Report) unrunNotes() (all []string) {
 		return nil
 	}
 	for _, of := range []struct{ phase, flag string }{{"evaluation", "eval"}, {"saving", "save"}} {
-		ran := slices.ContainsFunc(r.Points[0].Run.Phases, func(p Phase) bool { return p.Name == of.phase })
-		if line, has := r.Script.UnrunCode[of.flag]; has && !ran {
+		if line, has := r.Script.UnrunCode[of.flag]; has {
 			all = append(all,
 				fmt.Sprintf("%s (%s--until %s goes on to it)", of.phase, phrase.If(line != "", "%s; ", line), of.flag))
 		}

@@ -24,6 +24,9 @@ const (
 	estimateSource = "estimate"
 )
 
+// noGrad is the change for scripts without a backward pass.
+const noGrad = "torch.no_grad() or inference_mode(), since no backward pass uses the graphs"
+
 // maxRetryTime limits the second run of a script that ended before changes were tried.
 const maxRetryTime = 20 * time.Second
 
@@ -31,19 +34,26 @@ const maxRetryTime = 20 * time.Second
 // ended by itself before its hook had tried all, and took at most maxRetryTime. Results count as the first run's.
 func (o *Outcome) TryChanges(ctx context.Context) error {
 	all := len(o.eventsOfRank("tried")) > 0 && len(o.eventsOfRank("cut")) == 0
-	if !o.End().Untried || all || o.Kind() != Fits || o.KeepFiles || o.Device != "" ||
+	graphs := o.Longest > 0 && !slices.ContainsFunc(o.marks(), func(e Event) bool { return e.Phase == "backward" })
+	if !o.End().Untried && !graphs || all || o.Kind() != Fits || o.KeepFiles || o.Device != "" ||
 		o.Seconds > maxRetryTime.Seconds() {
 		return nil
 	}
 	c := o.Command
-	c.Steps, c.Brief, c.Timeout = 2, true, maxRetryTime
+	c.Steps, c.Brief, c.NoGrad, c.Timeout = max(2, highest(o.phases()).Step), true, graphs, maxRetryTime
 	c.Stdin, c.Stdout, c.Stderr, c.OnEvent = nil, nil, nil, nil
 	again, err := Run(ctx, c)
 	if err != nil {
 		return err
 	}
 	o.events = slices.DeleteFunc(o.events, func(e Event) bool { return e.Name == "tried" })
-	for _, e := range again.eventsOfRank("tried") {
+	changed := again.eventsOfRank("tried")
+	if graphs && again.Kind() == Fits {
+		changed = []Event{{
+			Name: "tried", Text: noGrad, Allocated: o.End().Allocated, PeakAllocated: again.End().Allocated,
+		}}
+	}
+	for _, e := range changed {
 		e.PID = o.Trained()
 		o.events = append(o.events, e)
 	}
@@ -121,7 +131,7 @@ func trainingAndEvaluationPeaks(phases []report.Phase) (training, evaluation int
 		evaluates := slices.ContainsFunc(phases, func(q report.Phase) bool {
 			return q.Step == p.Step && q.Name == "evaluation"
 		})
-		if !isTraining(p) || evaluates {
+		if (!isTraining(p) || evaluates) && len(phases) > 1 {
 			training = max(training, p.PeakAllocated)
 		}
 		if !evaluates {
@@ -143,6 +153,11 @@ var codeRemedies = []struct {
 	{
 		"one tensor after the other, or a _foreach function that ends in _, in place of copies of all",
 		pattern.Of(`\b_foreach_\w*[a-z0-9]\(`), pattern.Of(``),
+	},
+	{
+		"torch.cdist in place of the differences of all pairs",
+		pattern.Of(`(unsqueeze\(-?\d\)|None[^]]*\]) - [\w.]+(\.unsqueeze\(-?\d\)|\[[^]]*None)`),
+		pattern.Of(`\b(norm|sum|pow|square)\(`),
 	},
 }
 

@@ -7,6 +7,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
+
+	"github.com/vprof/vprof/bench/report"
 )
 
 // An Event is something that the hook observed in one of the command's processes.
@@ -118,11 +120,7 @@ type Event struct {
 	PrivatePools int   `json:"private_pools"`
 	PrivateBytes int64 `json:"private_bytes"`
 	// Elsewhere are the peaks on the other devices that the process used.
-	Elsewhere []struct {
-		Device    int   `json:"device"`
-		Allocated int64 `json:"allocated"`
-		Reserved  int64 `json:"reserved"`
-	} `json:"elsewhere"`
+	Elsewhere []report.OtherGPUMemory `json:"elsewhere"`
 }
 
 // An Option is an option of a command's own parser and its value.
@@ -155,17 +153,13 @@ func (l *eventLog) read() error {
 	if err != nil {
 		return err
 	}
-	for {
-		line, rest, complete := bytes.Cut(data, []byte("\n"))
-		if !complete {
-			return nil
-		}
-		l.at += int64(len(line)) + 1
-		data = rest
+	for line := range bytes.Lines(data[:bytes.LastIndexByte(data, '\n')+1]) {
+		l.at += int64(len(line))
 		var e Event
 		if json.Unmarshal(line, &e) == nil {
 			l.all = append(l.all, e)
 			l.onEvent(e)
 		}
 	}
+	return nil
 }

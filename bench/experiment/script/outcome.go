@@ -161,7 +161,8 @@ func (o *Outcome) Kind() Kind {
 		return NoCUDA
 	case torch.Version != "" && o.Device != "" && !torch.Available:
 		return NoGPU
-	case o.ExitCode != 0 && !o.stoppedByVprof():
+	case o.ExitCode != 0 && slices.Contains([]string{"", "exit"}, o.End().Reason):
+		// A program that started the training, such as a notebook, may report its end by vprof as a failure.
 		return Failed
 	case torch.Version == "":
 		return NoCUDA
@@ -169,13 +170,6 @@ func (o *Outcome) Kind() Kind {
 		return Untrained
 	}
 	return Fits
-}
-
-// stoppedByVprof reports whether vprof ended the training. A program that started the training, such as a notebook, may
-// report this as a failure.
-func (o *Outcome) stoppedByVprof() bool {
-	reason := o.End().Reason
-	return reason != "" && reason != "exit"
 }
 
 // isSupportedCUDA reports whether there are stubs for the libraries of a release of CUDA.

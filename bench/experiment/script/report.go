@@ -85,6 +85,9 @@ func (o *Outcome) warnings() []report.Warning {
 		warn("allocated bytes are the same, reserved bytes may differ",
 			"%s: the script ran with PyTorch's own caching allocator instead", setting)
 	}
+	for _, e := range o.eventsOfRank("retried") {
+		warn("retry after the block", "%s", e.Text)
+	}
 	if o.Sizes.Unknown > 0 {
 		warn("the peaks lack them", "the sizes of %d workspaces of libraries are unknown", o.Sizes.Unknown)
 	}
@@ -106,12 +109,8 @@ func (o *Outcome) warnings() []report.Warning {
 
 // name returns the script among the arguments, without its folder.
 func (o *Outcome) name() string {
-	for _, arg := range o.Args {
-		if strings.HasSuffix(arg, ".py") {
-			return filepath.Base(arg)
-		}
-	}
-	return filepath.Base(o.Args[0])
+	at := slices.IndexFunc(o.Args, func(arg string) bool { return strings.HasSuffix(arg, ".py") })
+	return filepath.Base(o.Args[max(0, at)])
 }
 
 // libraries returns the releases of the libraries that the script imported, without releases that are not numbers.
@@ -134,7 +133,7 @@ func (o *Outcome) script() *report.Script {
 		DivertedFiles: append([]string{}, o.DivertedFiles()...), SparedFiles: o.paths("kept"),
 		LeftFolders: o.LeftFolders, UncomputedLines: o.UncomputedLines(),
 		TunedBefore: end.TunedBefore, Coverage: o.seen(), Replaced: o.Replaced(),
-		UnrunCode: end.Unseen,
+		UnrunCode: end.Unseen, OtherGPUs: end.Elsewhere,
 	}
 	if failure.Kind != "ImportError" && failure.Kind != "ModuleNotFoundError" { // of which the libraries are no cause
 		s.NoOpCalls = o.NoOpCalls
@@ -153,10 +152,6 @@ func (o *Outcome) script() *report.Script {
 	}
 	if len(end.Elsewhere) > 0 {
 		s.GPU = end.GPU
-	}
-	for _, e := range end.Elsewhere {
-		s.OtherGPUs = append(s.OtherGPUs,
-			report.OtherGPUMemory{GPU: e.Device, Allocated: e.Allocated, Reserved: e.Reserved})
 	}
 	return s
 }
@@ -180,13 +175,29 @@ func (o *Outcome) seen() *report.Coverage {
 // mostSteps is the number of steps beyond which growth is of no concern: few trainings have more.
 const mostSteps = 1_000_000
 
+// Least returns the smallest memory of a GPU, to a hundredth, on which the recording of a run on a larger one fits. The
+// run reserved device bytes there; its own GPU is too small.
+func (o *Outcome) Least(ctx context.Context, device int64) (int64, error) {
+	gpu := o.GPU
+	for few := gpu.Memory; device-few > device/100; {
+		gpu.Memory = few + (device-few)/2
+		run, err := step.Simulate(ctx, o.Program, gpu, o.allocator(), 0)
+		if err != nil {
+			return 0, err
+		}
+		if run.OOM == nil {
+			device = gpu.Memory
+		} else {
+			few = gpu.Memory
+		}
+	}
+	return device, nil
+}
+
 // growth returns the growth of memory per step, and the step at which it fills the GPU. It is nil if memory hardly
 // grows.
 func (o *Outcome) growth(run *report.Run) *report.StepGrowth {
-	last := o.End().Batches
-	for _, p := range run.Phases {
-		last = max(last, p.Step)
-	}
+	last := max(o.End().Batches, run.Phases[len(run.Phases)-1].Step)
 	// What the step before the last has left, or one before it: loop variables hold what the last one has.
 	kept := step.KeptAfterStep(o.Program, last-2)
 	for made := last - 3; made > 0 && kept.Bytes() == 0; made-- {
@@ -212,6 +223,7 @@ func (o *Outcome) growth(run *report.Run) *report.StepGrowth {
 		if later := o.End().Later; later > 0 {
 			g.RestBytes = max(0, later-run.Allocated)
 		}
+		g.RestBytes = min(g.RestBytes, max(0, o.GPU.Memory-run.Device)) // it fits, since the allocator frees what it has cached
 	}
 	if g.FullBatchSteps > mostSteps && 100*max(g.RestBytes, each*int64(g.Steps)) < run.Allocated {
 		return nil
@@ -236,10 +248,8 @@ func (o *Outcome) run(ctx context.Context, r *report.Report) (*report.Run, error
 		}
 		out.Context = out.Device - end.Reserved
 	}
-	highest := slices.MaxFunc(out.Phases, func(a, b report.Phase) int {
-		return cmp.Compare(a.PeakAllocated, b.PeakAllocated)
-	})
-	out.PeakPhase = program.Phase{Step: highest.Step - 1, Name: highest.Name}.String()
+	peak := highest(out.Phases)
+	out.PeakPhase = program.Phase{Step: peak.Step - 1, Name: peak.Name}.String()
 	if f := o.OOM; f != nil && o.End().OOMs > 0 {
 		out.OOM = &report.OOM{
 			Requested: f.Want, Free: f.Free, Class: program.Temporaries.String(), Op: "allocation",
@@ -264,6 +274,11 @@ func (o *Outcome) run(ctx context.Context, r *report.Report) (*report.Run, error
 	}
 	out.Classes[program.Temporaries].Bytes += rest
 	return out, nil
+}
+
+// highest returns the first phase with the highest peak.
+func highest(all []report.Phase) report.Phase {
+	return slices.MaxFunc(all, func(a, b report.Phase) int { return cmp.Compare(a.PeakAllocated, b.PeakAllocated) })
 }
 
 // leastTimed is the number of steps whose median is the time of a step.

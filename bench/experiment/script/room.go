@@ -55,19 +55,7 @@ func openHookFolder() (*hookFolder, error) {
 	if r.running, err = holdOpen(r.path("running")); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	err = fs.WalkDir(hook, "hook", func(path string, d fs.DirEntry, err error) error {
-		target := filepath.Join(dir, filepath.FromSlash(path))
-		if err != nil || d.IsDir() {
-			return cmp.Or(err, os.MkdirAll(target, 0o700))
-		}
-		text, err := hook.ReadFile(path)
-		mode := fs.FileMode(0o600)
-		if filepath.Base(filepath.Dir(target)) == "bin" {
-			mode = 0o700
-		}
-		return cmp.Or(err, os.WriteFile(target, text, mode))
-	})
-	if err != nil {
+	if err = cmp.Or(os.CopyFS(dir, hook), os.Chmod(r.path("hook/bin/nvidia-smi"), 0o700)); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
 	return r, nil
@@ -108,10 +96,16 @@ func (c *Command) environment(r *hookFolder) ([]string, error) {
 	env := os.Environ()
 	set := func(name, value string) { env = append(env, name+"="+value) }
 	set("VPROF_HOOK", r.dir)
-	set("VPROF_STEPS", strconv.Itoa(c.stepsWanted()))
-	set("VPROF_UNTIL", c.until())
+	if c.Until == "end" {
+		c.Steps, c.Until = 0, ""
+	}
+	set("VPROF_STEPS", strconv.Itoa(c.Steps))
+	set("VPROF_UNTIL", c.Until)
 	if c.Brief {
 		set("VPROF_BRIEF", "1")
+	}
+	if c.NoGrad {
+		set("VPROF_NO_GRAD", "1")
 	}
 	if c.Timed || c.Device != "" {
 		set("VPROF_TIMED", "1")
@@ -202,23 +196,7 @@ func (c *Command) visibleDevices(otherwise string) string {
 	return number
 }
 
+// prependPath returns a list of paths with another path in front.
 func prependPath(first, list string) string {
-	if list == "" {
-		return first
-	}
-	return first + string(os.PathListSeparator) + list
-}
-
-func (c *Command) stepsWanted() int {
-	if c.Until == "end" {
-		return 0
-	}
-	return c.Steps
-}
-
-func (c *Command) until() string {
-	if c.Until == "end" {
-		return ""
-	}
-	return c.Until
+	return strings.TrimSuffix(first+string(os.PathListSeparator)+list, string(os.PathListSeparator))
 }

@@ -45,6 +45,8 @@ type Command struct {
 	// Until is "eval" or "save" where training continues until one has been seen, "end" to let the command end by
 	// itself.
 	Until string
+	// NoGrad has autograd record nothing.
+	NoGrad bool
 	// Timeout ends the command; zero is none.
 	Timeout time.Duration
 	// KeepFiles leaves what the script saves where it saves it, and its trackers online.

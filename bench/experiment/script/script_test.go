@@ -500,6 +500,17 @@ func TestChangesAreTriedInASecondRun(t *testing.T) {
 	require.EqualValues(t, 6000, r.Script.Remedies[0].Saves, "down to the peak of backward")
 }
 
+// A script without a backward pass runs again without graphs.
+func TestGraphsThatNoBackwardPassUses(t *testing.T) {
+	o, said := trial(t, script.Command{Steps: 3, Longest: time.Minute}, "graphs")
+	require.Equal(t, script.Fits, o.Kind(), said)
+	require.NoError(t, o.TryChanges(t.Context()))
+	r, err := o.Report(t.Context())
+	require.NoError(t, err)
+	require.Contains(t, r.Script.Remedies[0].What, "torch.no_grad()")
+	require.EqualValues(t, 3*4900, r.Script.Remedies[0].Saves)
+}
+
 // A command that fits is as safe as its smoke test says.
 func TestRunsAreJudgedAsSmokeTestsAre(t *testing.T) {
 	o, _ := trial(t, script.Command{Steps: 3})

@@ -10,6 +10,7 @@ Environment variables are the settings:
     VPROF_LONGEST    time limit in seconds of the search for the longest batches, which are then trained on; 0 for none
     VPROF_TIMED      set to time further steps
     VPROF_UNTIL      "eval" or "save": training runs until one has ended
+    VPROF_NO_GRAD    set to record no graphs of autograd
     VPROF_KEEP       set to write the script's files to their own paths
     VPROF_WORLD      number of ranks; VPROF_RANK the rank to run
     VPROF_STUBS      folder with the stubs of NVIDIA's libraries

@@ -47,6 +47,7 @@ LINES = {
     "eval": re.compile(r"^[^#]*\.(eval\(\)|train\(False\)|generate\()"),
     "save": re.compile(r"^[^#]*\b(torch\.save|save_pretrained|save_file|save_model|save_checkpoint|save_state)\("),
 }
+PHASES = {"eval": "evaluation", "save": "saving"}
 TRAINERS = ("transformers.trainer", "pytorch_lightning", "lightning.pytorch")
 
 
@@ -56,7 +57,7 @@ class Closing:
     def __init__(self, watch):
         self.watch = watch
         self.began = None  # the step after which the epoch was asked to end; None before that
-        self.over = 0  # deadline of an evaluation, by time.monotonic()
+        self.over = self.until = 0  # deadlines of an evaluation and of all, by clock()
         self.late = False  # whether the time limit has passed
         self.batches = {}  # number of evaluation batches by id of the loader
         self.ended = False  # whether the training loader has ended its epoch
@@ -84,12 +85,22 @@ class Closing:
         if longest.loader is None:
             return self.seeks()
         left = longest.seconds - longest.spent
-        self.began, self.over = watch.step(), time.monotonic() + left * EVALUATION
-        alarm = threading.Timer(left, interrupt, [self.is_late])
-        alarm.daemon = True
-        alarm.start()
+        self.began, self.over, self.until = watch.step(), clock() + left * EVALUATION, clock() + left
+        self.wait()
         hide_failures()
         return True
+
+    def wait(self):
+        """Starts a timer that ends the script after the deadline."""
+        alarm = threading.Timer(max(self.until - clock(), 0.1), self.ring)
+        alarm.daemon = True
+        alarm.start()
+
+    def ring(self):
+        if clock() < self.until and not self.watch.ended:
+            self.wait()
+        else:
+            interrupt(self.is_late)
 
     def cut(self):
         """Called before each training batch. Raises StopIteration to end the epoch, and each later epoch after two
@@ -166,12 +177,14 @@ class Closing:
 
     def unseen(self):
         """Returns, by "eval" and "save", the line that did not run yet; empty if only a library's trainer has such
-        code.
+        code. An evaluation that the time limit has ended counts as not run.
         """
-        found = {}
+        found, ran = {}, {phase for _, phase in self.watch.memory.tops}
         for kind in LINES.keys() - self.watch.seen:
             line = next((line for line in self.lines()[kind] if line not in self.ran), None)
-            if line or kind not in self.never and any(name in sys.modules for name in TRAINERS):
+            if kind == "eval" and self.late and "evaluation" in self.watch.phases:
+                found[kind] = next(iter(self.ran), "")
+            elif PHASES[kind] not in ran and (line or kind not in self.never and any(name in sys.modules for name in TRAINERS)):
                 found[kind] = line or ""
         return found
 
@@ -201,7 +214,7 @@ class Closing:
         if self.began is None or self.watch.ended:
             return
         done = self.batches.get(id(loader), 0)
-        if time.monotonic() > self.over and done:
+        if clock() > self.over and done:
             raise StopIteration
         self.batches[id(loader)] = done + 1
 
@@ -230,6 +243,15 @@ class Closing:
         if not self.watch.trials.begin():
             self.watch.over = True
             self.watch.stop()
+
+
+def clock():
+    """Returns a time in seconds that stands still while the main thread waits for a processor."""
+    try:
+        with open("/proc/self/schedstat", encoding="ascii") as file:
+            return time.monotonic() - int(file.read().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):  # this kernel does not count it
+        return time.monotonic()
 
 
 def interrupt(due):
@@ -286,6 +308,7 @@ def ask_trainer(callbacks):
                 closing.asked = True
                 control.should_evaluate |= "eval" not in closing.never
                 control.should_save |= "save" not in closing.never and training.watching.memory.allocated() < SAVED
+                control.should_epoch_stop = True  # so that callbacks of an epoch's end run
         return control
 
     flow.on_step_end = on_step_end

@@ -55,6 +55,11 @@ class Counter:
 
 
 counter = Counter()
+recording = [True]  # whether autograd records graphs
+
+
+def set_grad_enabled(on):
+    recording[0] = on
 
 
 strided, float32 = "strided", "float32"
