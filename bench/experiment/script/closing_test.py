@@ -57,6 +57,20 @@ class EpochsTest(unittest.TestCase):
         self.assertRaises(Ended, script.epoch, "first")
         self.assertEqual(6, script.done)
 
+    def test_an_epoch_that_was_looked_at_until_a_step_ended_is_still_cut(self):
+        script = Script()
+        script.closing.seeks = lambda *_: script.done < 7  # true before the seventh step, false after it
+        self.assertEqual([7, 2, 2], [script.epoch("first") for _ in range(3)])
+        once = Script()
+        once.closing.seeks = lambda *_: True
+        once.longest.loader, once.done = "other", 3
+        self.assertTrue(once.closing.goes_on())
+        once.closing.seeks = lambda *_: False
+        for once.done in range(6, 10):
+            self.assertTrue(once.closing.goes_on())
+        once.done = 10
+        self.assertFalse(once.closing.goes_on(), "no batch was asked for")
+
     def test_what_grows_is_not_followed_through_further_epochs(self):
         script = Script(grows=True)
         self.assertEqual(3, script.epoch("first"))

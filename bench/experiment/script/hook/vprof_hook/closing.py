@@ -64,6 +64,7 @@ class Closing:
         self.trainer = False  # whether transformers' Trainer runs; asked: whether it was told to evaluate and save
         self.asked = False
         self.never = set()  # "eval" and "save" if the Trainer's arguments turn them off
+        self.sought_until = 0  # the step after which nothing was sought any more, zero before that
         self.sought = 0  # deadline for reaching lines that evaluate or save, in CPU seconds
         self.looked = self.top = 0  # deadline for a further rise of the peak, in CPU seconds, and the peak at its last rise
         self.again = None  # the step at which the loader began another epoch; None before that
@@ -78,7 +79,7 @@ class Closing:
         """Reports whether further steps run after the requested ones. The first call sets the time limit."""
         watch = self.watch
         if self.began is not None:
-            return watch.step() < self.began + STEPS or self.seeks() or self.turns()
+            return watch.step() < self.began + STEPS or self.seeks() or self.waits() or self.turns()
         longest = watch.longest
         if longest.seconds <= longest.spent or watch.due or BRIEF:
             return False
@@ -119,6 +120,15 @@ class Closing:
             return self.end()
         self.ended, self.again = True, None if self.again is None else step
         raise StopIteration
+
+    def waits(self):
+        """Reports whether the loader may still end its epoch: it does so where it is asked for the next batch. A script
+        that does not ask for one in twice STEPS steps is taken to need none.
+        """
+        if self.ended or self.trainer or self.watch.longest.loader is None or self.watch.growth.found():
+            return False
+        self.sought_until = self.sought_until or self.watch.step()
+        return self.watch.step() < self.sought_until + 2 * STEPS
 
     def turns(self):
         """Reports whether the script may still begin another epoch, or train with another loader."""
