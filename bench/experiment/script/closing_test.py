@@ -71,6 +71,13 @@ class EpochsTest(unittest.TestCase):
         once.done = 10
         self.assertFalse(once.closing.goes_on(), "no batch was asked for")
 
+    def test_what_comes_after_all_epochs_is_reached_by_short_ones(self):
+        script = Script()
+        script.closing.seeks = lambda *_: script.closing.ended  # a line after the epochs evaluates
+        self.assertEqual([3, 2], [script.epoch("first"), script.epoch("first")])
+        script.closing.epochs = 0.001
+        self.assertEqual([2, 2], [script.epoch("first"), script.epoch("first")])
+
     def test_what_grows_is_not_followed_through_further_epochs(self):
         script = Script(grows=True)
         self.assertEqual(3, script.epoch("first"))

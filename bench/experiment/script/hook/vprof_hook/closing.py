@@ -105,7 +105,7 @@ class Closing:
 
     def cut(self):
         """Called before each training batch. Raises StopIteration to end the epoch, and each later epoch after two
-        steps. Ends training when the time for epochs is over.
+        steps. Ends training when the time for epochs is over and nothing is sought after them.
         """
         step, self.graphs = self.watch.step(), None
         if self.began is None or step < self.began:
@@ -114,9 +114,10 @@ class Closing:
             return self.end()
         if self.ended and self.again is None:
             self.again, self.epochs = step, time.process_time() + max(LEAST, EPOCHS * time.process_time())
-        if self.again is not None and step < self.again + STEPS or self.seeks(sys._getframe(1)):
+        # What comes after all epochs is reached sooner if each is cut than if the first of them goes on.
+        if self.again is not None and step < self.again + STEPS or not self.ended and self.seeks(sys._getframe(1)):
             return
-        if self.ended and time.process_time() > self.epochs:
+        if self.ended and time.process_time() > self.epochs and not self.seeks():
             return self.end()
         self.ended, self.again = True, None if self.again is None else step
         raise StopIteration
