@@ -21,7 +21,7 @@ import zipfile
 import numpy
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "hook"))
-from vprof_hook import arrays, data, failures, files, folders, formats, lists, memory, pipelines, placeholders, retries, shapes, sounds, tokenizers, trackers
+from vprof_hook import arrays, data, failures, families, files, folders, formats, lists, memory, pipelines, placeholders, retries, shapes, sounds, tokenizers, trackers
 
 
 class DataTest(unittest.TestCase):
@@ -480,6 +480,10 @@ class DataTest(unittest.TestCase):
         made = json.loads(tokenizers.file(repository, "tokenizer.json"))
         self.assertEqual(sorted(made["model"]["vocab"].values()), list(range(300)))
         self.assertEqual(made["post_processor"]["single"][0]["SpecialToken"]["id"], "[CLS]")
+        with open(path, "w") as file:
+            json.dump(families.config("openai/clip-vit-large-patch14"), file)
+        made = json.loads(tokenizers.file(repository, "tokenizer_config.json"))
+        self.assertEqual(made["model_max_length"], 77)
 
     def test_scripts_are_told_that_trackers_are_there_and_libraries_are_not(self):
         library = types.ModuleType("library")

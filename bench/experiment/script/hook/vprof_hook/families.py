@@ -43,7 +43,7 @@ def clip(size, patch, image):
     activation = {} if size in ("base", "large") else {"hidden_act": "gelu"}
     return {
         "model_type": "clip", "architectures": ["CLIPModel"], "projection_dim": text[0],
-        "text_config": transformer(size, {size: text}, projection_dim=text[0], **activation),
+        "text_config": transformer(size, {size: text}, projection_dim=text[0], vocab_size=49408, max_position_embeddings=77, **activation),
         "vision_config": transformer(size, projection_dim=text[0], patch_size=int(patch), image_size=int(image or 224), **activation),
     }
 
