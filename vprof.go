@@ -124,7 +124,7 @@ func ask[A any](ctx context.Context, verb string, r Request, answer *A, result a
 	if err != nil {
 		return nil, &InputError{err}
 	}
-	if *message, err = cli.Ask(ctx, verb, text, result); input.Bad(err) {
+	if *message, err = cli.Ask(ctx, verb, text, result); input.IsBadInput(err) {
 		return nil, &InputError{err}
 	}
 	if err != nil {

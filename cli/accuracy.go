@@ -76,12 +76,12 @@ func runAccuracy(ctx context.Context, o *accuracyOptions) error {
 	}
 	return o.out.withProgress(func(step progress.Func) (report.Document, error) {
 		return accuracy.Compare(ctx, records,
-			accuracy.Recorder{Models: o.app.models().With(reference.FineTuned())}, step)
+			accuracy.Recorder{Models: o.app.models().WithSource(reference.FineTuned())}, step)
 	})
 }
 
 func (o *accuracyOptions) readRecords() ([]reference.Record, error) {
-	defer input.Begin()()
+	defer input.BeginReading()()
 	var records []reference.Record
 	var errs []error
 	for _, path := range o.files {
@@ -186,7 +186,7 @@ func firstBytes(path string) []byte {
 
 // readMeasuredRuns returns the runs on real GPUs in the files: results of vprof, and lines of the Python callbacks.
 func (o *accuracyOptions) readMeasuredRuns() ([]reference.Measured, error) {
-	defer input.Begin()()
+	defer input.BeginReading()()
 	var all []reference.Measured
 	for _, path := range o.files {
 		if isReport(firstBytes(path)) {

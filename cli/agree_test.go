@@ -216,7 +216,7 @@ func (c training) agree(t tester, gpu string, fit report.Choice) {
 		c.judge(t, gpu, largest, largest, true)
 		c.judge(t, gpu, max(least(fit), int(c.below*float64(largest))), largest, true)
 	}
-	if largest := fit.Largest; largest < planner.SearchedBatch {
+	if largest := fit.Largest; largest < planner.MaxSearchedBatch {
 		c.judge(t, gpu, max(largest+1, least(fit)), largest, false)
 	}
 }

@@ -150,7 +150,6 @@ func parseRequest(text []byte) (r request, err error) {
 	return r, nil
 }
 
-// verbAnswer is a verb's answer to a request.
 type verbAnswer struct {
 	code exitCode
 	// text is the verb's standard output, and result the same if it is JSON.
@@ -266,7 +265,6 @@ func (a *app) rememberTrials() {
 	}
 }
 
-// withLineOfKey returns a message about a request with the file and the line of the key that the message names.
 func withLineOfKey(name string, text []byte, message string) string {
 	r, err := parseRequest(text)
 	at := len(text)

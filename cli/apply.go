@@ -84,12 +84,12 @@ func (f *applyFlags) takeFileValues(m models.Model, c *models.Case) (held map[st
 	if !f.apply || len(f.mapPairs) == 0 {
 		return held, nil
 	}
-	values, err := systems.ReadUsual(f.config, f.mapPairs)
+	values, err := systems.ReadCommonKeys(f.config, f.mapPairs)
 	if err != nil {
 		return nil, usageError{err}
 	}
 	for _, name := range []string{"amp", "checkpointing", "accumulate"} {
-		held[name] = !systems.Mapped(f.mapPairs, name) && !f.flags.Changed(name)
+		held[name] = !systems.IsMapped(f.mapPairs, name) && !f.flags.Changed(name)
 	}
 	return held, setFileValues(c, values, func(name string) bool { return !held[name] })
 }
@@ -99,7 +99,7 @@ const samePrecisionSpeed = 0.99
 
 // preferPrecision returns the choice with the precision of the user's file if it is about as fast.
 func (f *applyFlags) preferPrecision(fit *report.Fit, best report.Choice) report.Choice {
-	if !systems.Mapped(f.mapPairs, "amp") {
+	if !systems.IsMapped(f.mapPairs, "amp") {
 		return best
 	}
 	pairs := slices.DeleteFunc(slices.Clone(f.mapPairs), func(pair string) bool {
@@ -136,7 +136,7 @@ func (f *applyFlags) chooseBest(fit *report.Fit, s systems.System) (c report.Cho
 		}
 		note = s.Project + " does not read its " + strings.Join(s.Unread, " and ") +
 			"; make sure that your code sets them"
-		if left := s.Left(); len(left) > 0 {
+		if left := s.UnwrittenKeys(); len(left) > 0 {
 			note += "; unchanged: " + strings.Join(left, " and ")
 		}
 	}
@@ -219,26 +219,26 @@ func (f *applyFlags) printValuesToPaste(to io.Writer, s systems.System, v system
 		return err
 	}
 	if f.config != "" {
-		return usagef("--config-path: vprof does not edit %s of %s; omit the flag and paste", s.Where, s.Project)
+		return usagef("--config-path: vprof does not edit %s of %s; omit the flag and paste", s.ReplacedText, s.Project)
 	}
-	_, err = fmt.Fprintf(to, "\npaste into %s of %s:\n\n%s", s.Where, s.Project, text)
+	_, err = fmt.Fprintf(to, "\npaste into %s of %s:\n\n%s", s.ReplacedText, s.Project, text)
 	return err
 }
 
 // unwritable reports whether the target file has no key for a memory-saving option, given by its flag.
 func (f *applyFlags) unwritable(flag string) bool {
-	return f.apply && f.trainer != nil && len(f.mapPairs) == 0 && flag != "checkpointing" && !f.trainer.Turns(flag)
+	return f.apply && f.trainer != nil && len(f.mapPairs) == 0 && flag != "checkpointing" && !f.trainer.CanSet(flag)
 }
 
 // trainerValues returns the values to write into a trainer's configuration.
 func trainerValues(c report.Choice) trainers.Values {
 	v := trainers.Values{
 		Batch: c.Batch, Accumulate: c.Case.Accumulate, Checkpointing: c.Case.Checkpointing,
-		Levers: map[string]string{},
+		Savings: map[string]string{},
 	}
 	turn := func(on bool, flag, value string) {
 		if on {
-			v.Levers[flag] = value
+			v.Savings[flag] = value
 		}
 	}
 	k := &c.Case.Case
@@ -261,7 +261,7 @@ func (f *applyFlags) changes(s systems.System, v systems.Values, c report.Choice
 		}
 		files = []systems.File{{Path: f.trainer.File, Edits: edits}}
 	} else if len(f.mapPairs) > 0 {
-		edits, err := systems.Map(f.mapPairs, v)
+		edits, err := systems.MappedEdits(f.mapPairs, v)
 		if err != nil {
 			return nil, fmt.Errorf("--map: %w", err)
 		}

@@ -38,7 +38,7 @@ type bisectOptions struct {
 type environmentResult struct {
 	allocated, reserved int64
 	holders             []report.Holder
-	// unusableErr is why there is no need: the script does not run.
+	// unusableErr is the reason why there is no need: the script does not run.
 	unusableErr error
 }
 

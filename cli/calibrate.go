@@ -75,8 +75,7 @@ func newCalibrateCmd(a *app) *cobra.Command {
 	f.BoolVar(&o.pool, "pool", false, "fit one set of coefficients to runs of several models")
 	f.BoolVar(&o.allowSimulated, "allow-simulated", false,
 		"also fit to runs on simulated GPUs; the entry is marked as simulated")
-	f.BoolVar(&o.force, "force", false,
-		"also fit to too few runs, or to runs that differ too much from their replay")
+	f.BoolVar(&o.force, "force", false, "also fit to too few runs, or to runs that differ too much from their replay")
 	f.BoolVar(&o.dryRun, "dry-run", false, "write nothing")
 	f.BoolVar(&o.host, "host", false, "measure how long PyTorch takes to launch kernels on this machine, "+
 		"without a GPU or runs")
@@ -134,8 +133,7 @@ func (o *calibrateOptions) readObserved() ([]calibration.Observed, []coefficient
 		}
 		all = slices.DeleteFunc(all, func(r calibration.Observed) bool { return !wanted(r) })
 		if len(all) == 0 {
-			return nil, nil, usagef("%s: no run matches the flags (batches in the file: %v)",
-				arg, in.Batches)
+			return nil, nil, usagef("%s: no run matches the flags (batches in the file: %v)", arg, in.Batches)
 		}
 		if all[0].Simulated && !o.allowSimulated {
 			return nil, nil, usagef("%s: the result of %s is simulated and shows nothing of a real GPU; "+
@@ -192,7 +190,7 @@ func (o *calibrateOptions) runFilter() (func(calibration.Observed) bool, error) 
 // readRun reads the runs of a file, or of standard input for "-".
 func (o *calibrateOptions) readRun(arg string) ([]calibration.Observed, coefficients.Input, error) {
 	batch, path := batchAndFile(arg)
-	defer input.Begin()()
+	defer input.BeginReading()()
 	from, name, err := o.app.open(path)
 	if err != nil {
 		return nil, coefficients.Input{}, err
@@ -208,7 +206,6 @@ func (o *calibrateOptions) readRun(arg string) ([]calibration.Observed, coeffici
 	return calibration.ReadDescribedRuns(from, name, c, o.gpu)
 }
 
-// snapshotCase returns a snapshot's case from the flags.
 func (o *calibrateOptions) snapshotCase(batch int) (models.Case, error) {
 	m, c, err := o.c.resolve(o.app)
 	if err != nil {
@@ -294,8 +291,7 @@ func (o *calibrateOptions) calibrateHost(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	torch, seconds, err := script.HostSteps(ctx, script.Command{GPU: gpu, Stubs: stubs},
-		cmp.Or(o.python, "python3"))
+	torch, seconds, err := script.HostSteps(ctx, script.Command{GPU: gpu, Stubs: stubs}, cmp.Or(o.python, "python3"))
 	if err != nil {
 		return err
 	}

@@ -135,7 +135,7 @@ func askAfterCapture(ctx context.Context, o *captureOptions, file string) error 
 	if err != nil {
 		return nil // what the file lacks is said where it is planned
 	}
-	c := m.Usual()
+	c := m.DefaultCase()
 	if options.Setups, err = setupsByPrecision(a, m, c, models.Precisions()); err == nil {
 		options.Batches = defaultAskBatches(m)
 		slices.Reverse(options.Batches)

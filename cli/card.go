@@ -45,7 +45,8 @@ func newCardCmd(a *app) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.gpu, "gpu", "b200", "the `GPU` to simulate; its memory should hold every setting")
-	f.StringVar(&o.folder, "output", "vprof-card", "the `folder` of the card, from which an interrupted one resumes")
+	f.StringVar(&o.folder, "output", "vprof-card",
+		"write the card into this `folder`; an interrupted card resumes from it")
 	f.BoolVar(&o.yes, "yes", false, "run the training command found in DIR without asking")
 	f.DurationVar(&o.limit, "time", 10*time.Minute, "stop after this `time`, and end the setting that is running")
 	completeFlag(cmd, "gpu", device.Names)

@@ -118,7 +118,7 @@ func (f *caseFlags) register(cmd *cobra.Command, a *app) {
 // separateFlags are the fields whose flags take more than a value of the field, or are not of every verb.
 var separateFlags = []string{"torch", "stack", "gpus", "strategy", "alloc-conf"}
 
-// completionValues are the values of fields that depend on more than the table knows.
+// completionValues are the values of fields whose values the table does not list.
 var completionValues = map[string]func() []string{"task": hfconfig.Tasks, "loss": pt2.Losses}
 
 func (f *caseFlags) addField(cmd *cobra.Command, field *models.Field) {
@@ -131,7 +131,7 @@ func (f *caseFlags) addField(cmd *cobra.Command, field *models.Field) {
 		words = values()
 	}
 	flag := f.flags.VarPF(&fieldFlag{field, f.patch}, field.Name, "", field.Help(words))
-	flag.NoOptDefVal = field.Bare
+	flag.NoOptDefVal = field.BareValue
 	if values != nil {
 		completeFlag(cmd, field.Name, values)
 	}
@@ -170,7 +170,7 @@ func (f *caseFlags) resolve(a *app) (models.Model, models.Case, error) {
 	if f.model == "" {
 		return models.Model{}, models.Case{}, usagef(`--model is missing (list the models with "vprof models")`)
 	}
-	defer input.Begin()()
+	defer input.BeginReading()()
 	m, err := a.models().Lookup(f.model)
 	if err != nil {
 		return models.Model{}, models.Case{}, err
@@ -252,7 +252,7 @@ func joinOptionalValues(args []string) []string {
 		if long && name == "" { // a user's command follows
 			return append(out, args[i:]...)
 		}
-		if field := models.FieldNamed(name); long && field != nil && field.Bare != "" && i+1 < len(args) &&
+		if field := models.FieldNamed(name); long && field != nil && field.BareValue != "" && i+1 < len(args) &&
 			!strings.HasPrefix(args[i+1], "-") {
 			if _, err := field.Parse(args[i+1]); err == nil || strings.Contains(args[i+1], "=") {
 				out = append(out, args[i]+"="+args[i+1])

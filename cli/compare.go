@@ -108,7 +108,7 @@ func (a *app) readSide(arg string) (*compare.Side, error) {
 		path = arg
 		label = strings.TrimSuffix(filepath.Base(arg), filepath.Ext(arg))
 	}
-	defer input.Begin()()
+	defer input.BeginReading()()
 	f, name, err := a.open(path)
 	if err != nil {
 		return nil, err

@@ -135,10 +135,10 @@ func (k *configuration) read(m models.Model) (err error) {
 		if u.Value != nil {
 			what = fmt.Sprintf("%s: %s: %v is not planned", k.path, u.Path, u.Value)
 		}
-		k.ignoredValues = append(k.ignoredValues, report.Warning{What: what, Hint: u.Why})
+		k.ignoredValues = append(k.ignoredValues, report.Warning{What: what, Hint: u.Reason})
 	}
 	if !k.searched {
-		maps.Copy(facts, systems.Largest(k.parts, m.Name))
+		maps.Copy(facts, systems.LargestSettings(k.parts, m.Name))
 	}
 	for name, n := range facts {
 		values[name] = n
@@ -161,7 +161,6 @@ func (k *configuration) printUnusedValues(a *app) {
 	}
 }
 
-// checkNames refuses names of --map that the model does not have.
 func checkNames(m models.Model, values map[string]any) error {
 	names := []string{"batch", "accumulate", "amp", "checkpointing"}
 	for _, s := range m.Settings {

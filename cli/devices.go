@@ -50,7 +50,7 @@ func (a *app) firstDevice() (device.Device, *report.Warning, error) {
 // warnUnusableGPU returns the warning about a GPU of this machine that cannot be used; nil without one. It also
 // prints the warning, since a table of a simulated GPU looks the same.
 func (a *app) warnUnusableGPU(why *device.UnusableError) *report.Warning {
-	if cuda.Present(a.deviceFolder) == "" {
+	if cuda.DeviceFile(a.deviceFolder) == "" {
 		return nil
 	}
 	reason := *why
@@ -101,5 +101,5 @@ func detectByNVML(index int) (localGPU, error) {
 	if m.Reserved > 0 {
 		gpu.Memory = m.Total - m.Reserved
 	}
-	return localGPU{gpu, m.Held(gpu.Memory)}, nil
+	return localGPU{gpu, m.UsedByProcesses(gpu.Memory)}, nil
 }

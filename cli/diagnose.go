@@ -92,7 +92,7 @@ func (o *diagnoseOptions) diagnoseRanks(ctx context.Context, d *report.Diagnosis
 		if err != nil {
 			return err
 		}
-		if !snapshot.Is(data) {
+		if !snapshot.IsSnapshot(data) {
 			return input.FileErrorf(name, "not a memory snapshot of PyTorch; several files must all be snapshots, "+
 				"one a rank")
 		}
@@ -105,7 +105,7 @@ func (o *diagnoseOptions) diagnoseRanks(ctx context.Context, d *report.Diagnosis
 			if len(s.Devices()) > 1 {
 				label = fmt.Sprintf("%s device %d", name, device)
 			}
-			sum := s.Of(device)
+			sum := s.Summarize(device)
 			names, peaks = append(names, label), append(peaks, sum.PeakAllocated)
 			d.Findings = append(d.Findings, nameGPU(label, true, diagnose.Snapshot(sum))...)
 		}
@@ -135,19 +135,19 @@ func (o *diagnoseOptions) diagnoseFile(ctx context.Context, d *report.Diagnosis,
 	}
 	d.Subject = name
 	switch head := data[:min(len(data), 4096)]; {
-	case snapshot.Is(head):
+	case snapshot.IsSnapshot(head):
 		err = o.diagnoseSnapshot(ctx, d, data, name)
 	case isReport(head):
 		err = o.diagnoseReport(ctx, d, data, name)
-	case series.Is(head):
+	case series.IsLog(head):
 		err = o.diagnoseSeries(ctx, d, data, name)
-	case oomtext.Contains(data), oomtext.Host(data) != "":
+	case oomtext.Contains(data), oomtext.HostMessage(data) != "":
 		messages := oomtext.Parse(string(data))
 		d.Findings = append(d.Findings, diagnose.Errors(messages)...)
 		for _, m := range messages {
 			o.observedPeak.Bytes = max(o.observedPeak.Bytes, m.Allocated)
 		}
-		if line := oomtext.Host(data); line != "" {
+		if line := oomtext.HostMessage(data); line != "" {
 			d.Findings = append(d.Findings, diagnose.HostMemory(line))
 		}
 		if oomtext.Contains(data) {
@@ -164,7 +164,7 @@ func (o *diagnoseOptions) diagnoseFile(ctx context.Context, d *report.Diagnosis,
 
 // readAll reads a file, or standard input for "-".
 func (a *app) readAll(path string) (data []byte, name string, err error) {
-	defer input.Begin()()
+	defer input.BeginReading()()
 	from, name, err := a.open(path)
 	if err != nil {
 		return nil, name, err
@@ -172,7 +172,7 @@ func (a *app) readAll(path string) (data []byte, name string, err error) {
 	defer from.Close()
 	data, err = input.ReadAll(from, name)
 	if err == nil && bytes.HasPrefix(data, []byte("\x1f\x8b")) { // gzip
-		if data, err = input.Expand(data, maxExpandedBytes); err != nil {
+		if data, err = input.Decompress(data, maxExpandedBytes); err != nil {
 			err = input.FileErrorf(name, "not a gzip file that can be read: %v", err)
 		}
 	}
@@ -189,7 +189,7 @@ func (o *diagnoseOptions) diagnoseSnapshot(ctx context.Context, d *report.Diagno
 	}
 	devices := s.Devices()
 	for _, device := range devices {
-		sum := s.Of(device)
+		sum := s.Summarize(device)
 		o.observedPeak.Bytes = max(o.observedPeak.Bytes, sum.PeakAllocated)
 		d.Findings = append(d.Findings, nameGPU(fmt.Sprint(device), len(devices) > 1, diagnose.Snapshot(sum))...)
 	}
@@ -204,8 +204,8 @@ func (o *diagnoseOptions) diagnoseSeries(ctx context.Context, d *report.Diagnosi
 	product := ""
 	for _, s := range all {
 		found := diagnose.Series(s)
-		if len(s.Mine) > 0 {
-			most := max(o.observedPeak.Bytes, int64(series.Quantile(s.Mine, 1)))
+		if len(s.WatchedBytes) > 0 {
+			most := max(o.observedPeak.Bytes, int64(series.Quantile(s.WatchedBytes, 1)))
 			o.observedPeak = remedy.Peak{Bytes: most, Device: true}
 		}
 		if product == "" && len(found) > 0 {
@@ -336,11 +336,11 @@ func (o *diagnoseOptions) addRemediesFor(ctx context.Context, d *report.Diagnosi
 	if err != nil {
 		return err
 	}
-	now, err := remedy.Of(ctx, setup, gpu, batch)
+	now, err := remedy.JudgeStep(ctx, setup, gpu, batch)
 	if err != nil {
 		return err
 	}
-	beyond, finding := now.Beyond(o.observedPeak)
+	beyond, finding := now.UnexplainedBytes(o.observedPeak)
 	leak := slices.IndexFunc(d.Findings, func(f report.Finding) bool { return f.Kind == "leak" })
 	switch {
 	case beyond > 0 && leak >= 0: // the same bytes
@@ -358,7 +358,7 @@ func (o *diagnoseOptions) addRemediesFor(ctx context.Context, d *report.Diagnosi
 	}
 	d.Case = fmt.Sprintf("%s, batch %d on %s", model, batch, gpu.Name)
 	if enlarge >= 0 {
-		more, err := now.Enlarge(ctx)
+		more, err := now.LargerBatchAdvice(ctx)
 		if err != nil {
 			return err
 		}
@@ -367,7 +367,7 @@ func (o *diagnoseOptions) addRemediesFor(ctx context.Context, d *report.Diagnosi
 		}
 	}
 	if d.IsShort() {
-		d.PresentNeed = new(now.Now(beyond))
+		d.PresentNeed = new(now.PresentNeed(beyond))
 		d.Remedies, err = now.Remedies(ctx, beyond)
 	}
 	return err

@@ -25,7 +25,7 @@ type fitOptions struct {
 	searchFlags
 	apply applyFlags
 	tune  []string
-	// searchAxis is what --search searches: batch or seq-len.
+	// searchAxis is the searched setting of --search: batch or seq-len.
 	searchAxis string
 	// trySavings adds the memory-saving options of fine-tuning to the search.
 	trySavings bool
@@ -59,7 +59,7 @@ func newFitCmd(a *app) *cobra.Command {
 	completeFlag(cmd, "search", func() []string { return searchedFields })
 	f.IntVar(&o.effectiveBatch, "target-effective-batch", 0,
 		"number `n` of samples in an optimizer step, by accumulation (default: any)")
-	f.IntVar(&o.maxBatch, "max-batch", planner.SearchedBatch, "largest batch `n` to try")
+	f.IntVar(&o.maxBatch, "max-batch", planner.MaxSearchedBatch, "largest batch `n` to try")
 	f.IntVar(&o.batch, "batch", 0,
 		"show which configurations fit batch `n`, and their speed (default: the largest batch of each)")
 	f.IntVar(&o.multiple, "batch-multiple", 1, "try only batches that are multiples of `n`, such as 8 for tensor cores")

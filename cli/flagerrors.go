@@ -61,7 +61,7 @@ func acceptSuffixes(f *pflag.Flag) {
 
 // Set implements [pflag.Value].
 func (f integerFlag) Set(text string) error {
-	if n, err := options.Whole(text, 1000); err == nil {
+	if n, err := options.ParseInteger(text, 1000); err == nil {
 		text = strconv.FormatInt(n, 10)
 	}
 	return f.Value.Set(text)
@@ -121,9 +121,9 @@ func similarFlag(flags *pflag.FlagSet, name string) string {
 	if strings.HasPrefix(called, "config") && flags.Lookup("model") != nil && flags.Lookup("config-path") == nil {
 		return "; name the file without a flag"
 	}
-	near := cmp.Or(flagSynonyms[nearest.Fold(called)], nearest.Typo(called, names))
+	near := cmp.Or(flagSynonyms[nearest.Normalize(called)], nearest.LikelyTypo(called, names))
 	if first, _, _ := strings.Cut(near, " "); !slices.Contains(names, first) {
-		near = nearest.Typo(called, names)
+		near = nearest.LikelyTypo(called, names)
 	}
 	if near == "" && slices.Contains(names, called) {
 		near = called

@@ -48,7 +48,7 @@ func oneConfigArg(cmd *cobra.Command, args []string) error {
 
 // readConfig parses a fleet's file.
 func readConfig(path string) (*fleet.Config, error) {
-	defer input.Begin()()
+	defer input.BeginReading()()
 	f, err := input.OpenFile(path)
 	if err != nil {
 		return nil, usageError{err}
@@ -59,7 +59,7 @@ func readConfig(path string) (*fleet.Config, error) {
 
 // readFleet reads the file and completes its cases.
 func readFleet(a *app, path string) (*fleet.Config, []fleet.ModelCase, error) {
-	defer input.Begin()()
+	defer input.BeginReading()()
 	c, err := readConfig(path)
 	if err != nil {
 		return nil, nil, err
@@ -84,7 +84,6 @@ func (f *matrixFlags) register(cmd *cobra.Command) {
 	flags.StringVar(&f.page, "page", "", "also write an HTML page to `file`")
 }
 
-// apply selects, sorts, and writes the page.
 func (f *matrixFlags) apply(m *report.Matrix) error {
 	for flag, do := range map[string]func() error{
 		"--filter":  func() error { return m.Filter(f.filter) },
@@ -296,7 +295,6 @@ func fleetAndEngine(path, dir string) (*fleet.Folder, fleet.Engine, error) {
 	return f, engine, err
 }
 
-// engineOf returns the engine that runs the tasks of a folder.
 func engineOf(f *fleet.Folder, most int) (fleet.Engine, error) {
 	program, err := os.Executable()
 	if err != nil {

@@ -63,7 +63,7 @@ func runFleetTask(ctx context.Context, a *app, part *shardFlags, path string) er
 	return part.run(ctx, a, b.ShardPlan(vprofTool()), nil,
 		func(ctx context.Context, unit, _ int, partial json.RawMessage, keep func(any) error) (int, any, error) {
 			r, err := runFleetJob(ctx, a, here, jobs[unit-from], partial, keep)
-			if err != nil && ctx.Err() == nil && input.Bad(err) && !errors.As(err, new(*device.UnusableError)) {
+			if err != nil && ctx.Err() == nil && input.IsBadInput(err) && !errors.As(err, new(*device.UnusableError)) {
 				// A restart would be refused again, and the other jobs can run.
 				return 1, fleet.Result{Case: jobs[unit-from].Case.Short(), RefusedReason: err.Error()}, nil
 			}

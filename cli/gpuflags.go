@@ -15,7 +15,6 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// defaultGPU names the GPU that is simulated by default.
 const defaultGPU = "rtx-5060-ti"
 
 // gpuFlags are the flags that choose GPUs: of the catalog, or of this machine.
@@ -30,7 +29,6 @@ func (f *gpuFlags) isSet() bool {
 	return slices.ContainsFunc([]string{"gpu", "gpu-spec", "gpu-memory"}, f.flags.Changed)
 }
 
-// defaultGPU returns the product name of the default GPU, if neither the user nor this machine chose one.
 func (f *gpuFlags) defaultGPU(gpus []device.GPU) string {
 	chosen := slices.ContainsFunc([]string{"auto", "profile", "device"}, f.flags.Changed)
 	if f.isSet() || chosen || len(gpus) != 1 || f.gpu != defaultGPU { // of the settings

@@ -12,7 +12,6 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// gpuEntry is a GPU in the list of "vprof gpus".
 type gpuEntry struct {
 	Name          string    `json:"name"`
 	Product       string    `json:"product"`

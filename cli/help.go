@@ -22,7 +22,6 @@ const (
 	maxExampleLines   = 6
 )
 
-// helpAllFlag is the flag that shows the whole help.
 const helpAllFlag = "help-all"
 
 // verbFlags are the flags that are not fields of a case, with their groups. Main flags come
@@ -46,7 +45,7 @@ var verbFlags = func() (all []models.Field) {
 		{"activation-memory-budget inductor-cache print-hook print-script triton verbose", models.GroupHow, false},
 	} {
 		for name := range strings.FieldsSeq(row.names) {
-			all = append(all, models.Field{Name: name, Group: row.group, Main: row.main})
+			all = append(all, models.Field{Name: name, Group: row.group, IsMain: row.main})
 		}
 	}
 	return all
@@ -78,7 +77,7 @@ func helpOrder(flag *pflag.Flag) int {
 	for _, table := range [][]models.Field{verbFlags, models.Fields()} {
 		i := flagIndex(table, flag)
 		switch {
-		case i >= 0 && table[i].Main:
+		case i >= 0 && table[i].IsMain:
 			return rank + i
 		case i >= 0:
 			return len(verbFlags) + len(models.Fields()) + 1
@@ -116,8 +115,7 @@ func (h help) write(cmd *cobra.Command) {
 		h.group(group, shown)
 	}
 	if more > 0 {
-		fmt.Fprintf(h.to, "\n%d more flags and the full help: %s --%s\n", more,
-			cmd.CommandPath(), helpAllFlag)
+		fmt.Fprintf(h.to, "\n%d more flags and the full help: %s --%s\n", more, cmd.CommandPath(), helpAllFlag)
 	}
 }
 

@@ -49,7 +49,7 @@ func computeProcesses(d device.Device) []device.Neighbor {
 func reserveForOthers(d device.Device) {
 	const most, part = 1 << 30, 8
 	if limiter, ok := d.(device.Limiter); ok && len(computeProcesses(d)) > 0 {
-		limiter.Leave(max(limiter.Left(), min(most, (d.GPU().Memory-otherProcessBytes(d))/part)))
+		limiter.LeaveFree(max(limiter.FreeLimit(), min(most, (d.GPU().Memory-otherProcessBytes(d))/part)))
 	}
 }
 

@@ -44,7 +44,7 @@ func runInterruptibly(a *app, args []string) exitCode {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, func() {
 		stop()
-		if input.Reading() {
+		if input.IsReading() {
 			fmt.Fprintln(a.stderr, "vprof: interrupted")
 			os.Exit(int(exitInterrupted))
 		}
@@ -121,13 +121,12 @@ func codeOf(err error) exitCode {
 		return exitNegative
 	case errors.As(err, &noGPU), errors.As(err, &unusable):
 		return exitNoGPU
-	case input.Bad(err):
+	case input.IsBadInput(err):
 		return exitUsage
 	}
 	return exitFailure
 }
 
-// colorChoices are the values of --color.
 var colorChoices = []string{"auto", "always", "never"}
 
 // colored reports whether tables on standard output are in color. NO_COLOR and a

@@ -96,7 +96,6 @@ func (s verbAnswer) structuredJSON(verb string) json.RawMessage {
 	return text
 }
 
-// answerRows returns the rows of a verb's result by the columns of [agentRows].
 func (s verbAnswer) answerRows(verb string) []any {
 	table := s.document.Data().CSV
 	return lists.Map(table[1:], func(row []string) any {

@@ -14,7 +14,6 @@ import (
 	"github.com/vprof/vprof/models/hfconfig"
 )
 
-// modelEntry is a model in the list of "vprof models".
 type modelEntry struct {
 	Name          string            `json:"name"`
 	Summary       string            `json:"summary"`

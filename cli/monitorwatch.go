@@ -132,7 +132,7 @@ func (w *watch) loop(ctx context.Context, done <-chan struct{}) error {
 func (w *watch) isDescendant(pid int) bool {
 	// Reading /proc is slow.
 	if w.root != 0 && time.Since(w.treeReadAt) > 200*time.Millisecond {
-		w.descendants = lists.Union(w.descendants, monitor.Tree(w.root)...)
+		w.descendants = lists.Union(w.descendants, monitor.ProcessTree(w.root)...)
 		w.treeReadAt = time.Now()
 	}
 	return slices.Contains(w.descendants, pid)
@@ -184,7 +184,7 @@ func (w *watch) runCommand(ctx context.Context, command []string) error {
 }
 
 func (w *watch) printPeaks() {
-	for _, s := range w.monitor.Seen() {
+	for _, s := range w.monitor.Totals() {
 		peak := s.Peak
 		if len(w.options.pids) > 0 {
 			peak = s.WatchedPeak
@@ -194,26 +194,26 @@ func (w *watch) printPeaks() {
 	}
 }
 
-func sampleDensity(s monitor.Seen) string {
+func sampleDensity(s monitor.GPUTotals) string {
 	text := fmt.Sprintf("%d readings, up to %s apart", s.Samples, monitor.FormatInterval(s.Gap))
 	if s.Samples == 1 {
 		text = "1 reading"
 	}
-	if s.Lost > 0 {
-		text += fmt.Sprintf("; %d failed", s.Lost)
+	if s.Failed > 0 {
+		text += fmt.Sprintf("; %d failed", s.Failed)
 	}
 	return text
 }
 
 // comparePeakWithPlan prints the command's peak on the GPU that it used most, compared with the plan.
 func (w *watch) comparePeakWithPlan() {
-	all := w.monitor.Seen()
-	held := func(s monitor.Seen) int64 { return s.WatchedPeak }
+	all := w.monitor.Totals()
+	held := func(s monitor.GPUTotals) int64 { return s.WatchedPeak }
 	what := "its processes held at most"
-	if !slices.ContainsFunc(all, func(s monitor.Seen) bool { return s.WatchedPeak > 0 }) {
-		held, what = monitor.Seen.Rise, "NVML does not list its processes; the memory in use rose by at most"
+	if !slices.ContainsFunc(all, func(s monitor.GPUTotals) bool { return s.WatchedPeak > 0 }) {
+		held, what = monitor.GPUTotals.Rise, "NVML does not list its processes; the memory in use rose by at most"
 	}
-	most := slices.MaxFunc(all, func(a, b monitor.Seen) int { return cmp.Compare(held(a), held(b)) })
+	most := slices.MaxFunc(all, func(a, b monitor.GPUTotals) int { return cmp.Compare(held(a), held(b)) })
 	to := w.options.app.stderr
 	for _, s := range all {
 		if peak := held(s); peak > 0 || s.GPU == most.GPU {

@@ -28,9 +28,8 @@ type output struct {
 	// modelDefaults say which settings decide what a step needs and were left to the model.
 	modelDefaults string
 	// origins are where settings come from, of the verbs that choose them; others leave what files say.
-	origins   report.Origins
-	fromModel bool
-	// defaultGPU names the GPU that a verdict is about where no flag names one; empty otherwise.
+	origins    report.Origins
+	fromModel  bool
 	defaultGPU string
 
 	reportFormat report.Format

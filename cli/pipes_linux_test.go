@@ -37,7 +37,7 @@ func TestEveryFileThatIsReadCountsAsInput(t *testing.T) {
 		a.models = all.Models
 		ended := make(chan exitCode)
 		go func() { ended <- run(t.Context(), a, strings.Fields(line)) }()
-		require.Eventually(t, input.Reading, 5*time.Minute, time.Millisecond, "%s\n%s", line, stderr)
+		require.Eventually(t, input.IsReading, 5*time.Minute, time.Millisecond, "%s\n%s", line, stderr)
 		for open := true; open; { // all that are opened for reading come to their end
 			for _, suffix := range []string{".json", ".yaml", ".csv", ".pt2"} {
 				if w, err := os.OpenFile(pipe+suffix, os.O_WRONLY|syscall.O_NONBLOCK, 0); err == nil {
@@ -50,6 +50,6 @@ func TestEveryFileThatIsReadCountsAsInput(t *testing.T) {
 			case <-time.After(time.Millisecond):
 			}
 		}
-		require.False(t, input.Reading(), line)
+		require.False(t, input.IsReading(), line)
 	}
 }

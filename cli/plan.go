@@ -145,7 +145,7 @@ func (o *planOptions) answerRequests(ctx context.Context) error {
 		return err
 	}
 	defer f.Close()
-	defer input.Begin()()
+	defer input.BeginReading()()
 	return o.app.answerPlans(ctx, f, name, o.requestLines)
 }
 

@@ -162,7 +162,7 @@ func TestMarginsAreThoseOfPublishedFigures(t *testing.T) {
 	require.Contains(t, text,
 		fmt.Sprintf("held %d of %d allocated and %d of %d reserved peaks", a.Held, a.Records, r.Held,
 			r.Records))
-	allocated, reserved, err := planner.Residuals(planner.Subject{Model: "hf:any.json", Release: "2.15"})
+	allocated, reserved, err := planner.Residuals(planner.ResidualSubject{Model: "hf:any.json", Release: "2.15"})
 	require.NoError(t, err)
 	require.Contains(t, allocated.Source(),
 		fmt.Sprintf("held in %d of %d with their source left out", a.Held, a.Records))

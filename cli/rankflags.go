@@ -70,7 +70,6 @@ func (f *rankFlags) isOneGPU() bool {
 		!f.flags.Changed("link")
 }
 
-// apply sets the strategy of a case.
 func (f *rankFlags) apply(c *models.Case) error {
 	if f.flags == nil {
 		return nil
@@ -111,7 +110,7 @@ const allRanks = "all"
 func (f *rankFlags) withLinkSpeed(gpus []device.GPU) []device.GPU {
 	if f.link > 0 {
 		for i := range gpus {
-			gpus[i].Link = f.link * 1e9
+			gpus[i].LinkBandwidth = f.link * 1e9
 		}
 	}
 	return gpus
@@ -127,7 +126,6 @@ func (g *groupFlags) register(cmd *cobra.Command) {
 	completeFlag(cmd, "strategy", func() []string { return append([]string{fit.AnyStrategy}, models.Strategies()...) })
 }
 
-// apply combines every case of a search with each strategy.
 func (g *groupFlags) apply(s *fit.Search) error {
 	if g.gpus == 1 {
 		return g.refuseRankFlags()
@@ -152,7 +150,7 @@ func (g *groupFlags) apply(s *fit.Search) error {
 				return usagef("--strategy: %w", err)
 			}
 			c.GPUs, c.Strategy = g.gpus, &strategy
-			if _, err := s.Model.Complete(c); err != nil && !s.Model.Distributes {
+			if _, err := s.Model.Complete(c); err != nil && !s.Model.SupportsRanks {
 				return err
 			}
 			cases = append(cases, c)

@@ -15,7 +15,7 @@ func (f *applyFlags) readBack(changes []configfile.Change, c report.Choice) erro
 	if f.trainer == nil || len(f.mapPairs) > 0 || len(changes) != 1 {
 		return nil
 	}
-	reread, err := f.trainer.Again(changes[0].After)
+	reread, err := f.trainer.Reread(changes[0].After)
 	if err != nil {
 		return fmt.Errorf("nothing was written, because vprof would then refuse the %s file: %w",
 			f.trainer.Trainer, err)
@@ -34,17 +34,17 @@ func (f *applyFlags) readBack(changes []configfile.Change, c report.Choice) erro
 		want["checkpointing"] = cmp.Or(string(k.Recompute), "true")
 	}
 	for _, lever := range []string{"liger", "offload", "optimizer-in-backward", "quantize"} {
-		want[lever] = cmp.Or(v.Levers[lever], "false")
+		want[lever] = cmp.Or(v.Savings[lever], "false")
 	}
-	if name, turned := v.Levers["optimizer"]; turned {
+	if name, turned := v.Savings["optimizer"]; turned {
 		want["optimizer"] = name
 	}
 	unsaid := map[string]string{"accumulate": "1"}
 	for _, flag := range slices.Sorted(maps.Keys(want)) {
 		if got := cmp.Or(read[flag], unsaid[flag], "false"); got != want[flag] {
-			key := reread.Decides(flag)
+			key := reread.DecidedBy(flag)
 			if flag == "checkpointing" && got != "false" && k.Checkpointing {
-				key, want[flag] = reread.Decides("reentrant"), cmp.Or(string(k.Recompute), "non-reentrant")
+				key, want[flag] = reread.DecidedBy("reentrant"), cmp.Or(string(k.Recompute), "non-reentrant")
 			}
 			return fmt.Errorf("%s: after writing, a plan would read --%s %s, but fit chose %s; set %s "+
 				"by hand and run fit again (nothing was written)",
@@ -77,7 +77,7 @@ func (f *applyFlags) valuesNotInFile(c report.Choice, note string) (lines []stri
 	for _, s := range f.trainer.Settings {
 		said[s.Flag] = s.Value
 	}
-	levers := trainerValues(c).Levers
+	levers := trainerValues(c).Savings
 	for _, name := range flagsNotInFile {
 		flag := f.flags.Lookup(name)
 		if flag == nil || !f.isFixedFlag(name) || levers[name] != "" || said[name] == flag.Value.String() {
@@ -85,7 +85,7 @@ func (f *applyFlags) valuesNotInFile(c report.Choice, note string) (lines []stri
 		}
 		lines = append(lines, fmt.Sprintf("%s: --%s %s is not in the file and is not written; set %s by hand",
 			f.trainer.File, name, flag.Value,
-			cmp.Or(f.trainer.Decides(name), f.trainer.Decides(flagOfFact[name]), "it")))
+			cmp.Or(f.trainer.DecidedBy(name), f.trainer.DecidedBy(flagOfFact[name]), "it")))
 	}
 	return lines
 }

@@ -174,7 +174,6 @@ func stepView(write func(*profile.Profile, io.Writer) error) viewFunc {
 	}
 }
 
-// pictureView draws one run.
 func pictureView(draw func(*report.Report) (*page.Picture, error)) viewFunc {
 	return func(ctx context.Context, o *reportOptions, paths []string) (writeFunc, error) {
 		run, err := o.readOneRun(ctx, paths)
@@ -269,7 +268,6 @@ func pageView(ctx context.Context, o *reportOptions, paths []string) (writeFunc,
 	return p.Write, o.fillPage(ctx, p, p.Check(), o.batch)
 }
 
-// groupByCase groups runs by case, in order of first appearance.
 func groupByCase(runs []*report.Report) [][]*report.Report {
 	var groups [][]*report.Report
 	for _, r := range runs {

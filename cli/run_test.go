@@ -33,7 +33,7 @@ func desk() (a *app, stdout, stderr *bytes.Buffer) {
 		stdin: strings.NewReader(""), stdout: stdout, stderr: stderr,
 		now:       func() time.Time { return time.Unix(1793858400, 0) },
 		models:    func() *models.Registry { return models.NewRegistry([]models.Model{toy.Model()}) },
-		residuals: func(planner.Subject) (allocated, reserved planner.Residual, err error) { return },
+		residuals: func(planner.ResidualSubject) (allocated, reserved planner.Residual, err error) { return },
 		openGPU:   openGPU, deviceFolder: "/dev/null",
 	}, stdout, stderr
 }

@@ -60,7 +60,7 @@ func runsIn(ctx context.Context, a *app, files []runFile) ([]*report.Report, err
 // runsOf returns the reports of one file.
 func runsOf(ctx context.Context, a *app, data []byte, name string) ([]*report.Report, error) {
 	// A snapshot is no run, but people have both.
-	if snapshot.Is(data[:min(len(data), 16)]) {
+	if snapshot.IsSnapshot(data[:min(len(data), 16)]) {
 		return nil, input.FileErrorf(name, "a memory snapshot of PyTorch, or another binary file, and no run of "+
 			"vprof; \"vprof diagnose %s\" says what is in a snapshot, https://docs.pytorch.org/memory_viz draws it, "+
 			"and \"vprof sweep --export run.json\" makes a run", name)
@@ -96,7 +96,6 @@ func (a *app) setupOf(c report.Case, d report.Device) (*step.Setup, device.GPU, 
 	return setup, gpu, err
 }
 
-// planAgain plans the case of another experiment.
 func planAgain(ctx context.Context, a *app, t report.TriedCase) (*report.Report, error) {
 	setup, gpu, err := a.setupOf(t.Case, t.Device)
 	if err != nil {

@@ -52,10 +52,16 @@ func withToy(a *app) *app {
 
 // toyResiduals knows how far estimates of the toy are off: 1 % of the allocated and 2 % of the reserved bytes.
 func toyResiduals(others step.ResidualsFunc) step.ResidualsFunc {
-	return func(of planner.Subject) (allocated, reserved planner.Residual, err error) {
+	return func(of planner.ResidualSubject) (allocated, reserved planner.Residual, err error) {
 		if of.Model == "toy" {
-			return planner.Residual{Low: -0.01, High: 0.01, Records: 50, Held: 48, Group: of.Model, Apart: "each"},
-				planner.Residual{Low: -0.02, High: 0.02, Records: 50, Held: 49, Group: of.Model, Apart: "each"}, nil
+			return planner.Residual{
+					Low: -0.01, High: 0.01, Records: 50, KeptRecords: 48, Group: of.Model,
+					SeparateGroup: "each",
+				},
+				planner.Residual{
+					Low: -0.02, High: 0.02, Records: 50, KeptRecords: 49, Group: of.Model,
+					SeparateGroup: "each",
+				}, nil
 		}
 		return others(of)
 	}

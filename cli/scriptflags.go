@@ -39,7 +39,6 @@ func (f *caseFlags) useScript(cmd *cobra.Command, words []string) error {
 	return nil
 }
 
-// settingValues returns the values of --set by their names.
 func settingValues(settings []string) map[string]string {
 	values := map[string]string{}
 	for _, s := range settings {

@@ -74,7 +74,7 @@ func (f *settingFlags) read(flag string, patch models.Patch) (models.Settings, e
 		name, value, ok := strings.Cut(pair, "=")
 		at := slices.IndexFunc(settableFields(), func(f *models.Field) bool { return patch != nil && f.Name == name })
 		if at >= 0 && !ok {
-			value = settableFields()[at].Bare
+			value = settableFields()[at].BareValue
 			ok = value != ""
 		}
 		switch {
@@ -93,7 +93,7 @@ func (f *settingFlags) read(flag string, patch models.Patch) (models.Settings, e
 		if f.flags.Lookup(name) != nil && !slices.Contains(modelSettingNames(), name) {
 			return nil, usagef("%s %s: this name is a flag; write --%s %s", flag, name, name, value)
 		}
-		n, err := options.Whole(value, 1024)
+		n, err := options.ParseInteger(value, 1024)
 		if err != nil {
 			return nil, usagef("%s %s: %w", flag, name, err)
 		}

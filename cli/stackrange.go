@@ -31,7 +31,7 @@ type libraryRelease struct{ library, version string }
 func (f *caseFlags) releasesInRange(libraries stack.Libraries) (all []libraryRelease, over []string) {
 	unknown := libraries.Unknown()
 	for _, name := range slices.Sorted(maps.Keys(libraries)) {
-		versions := stack.Rulings(name)
+		versions := stack.ReleasesWithChanges(name)
 		if versions == nil || f.stack.value != "" && !slices.Contains(unknown, name) {
 			continue
 		}
@@ -76,7 +76,7 @@ func (f *caseFlags) addStackRange(ctx context.Context, setup *step.Setup, gpu de
 	}
 	var reported *report.ReportedMargins
 	if libraries.Unknown() == nil {
-		a, b, err := planner.Reported()
+		a, b, err := planner.ReportedResiduals()
 		if err != nil {
 			return err
 		}
@@ -118,7 +118,7 @@ func estimatesByRelease(ctx context.Context, setup *step.Setup, gpu device.GPU, 
 ) (map[string]*report.Estimate, error) {
 	c := setup.Case()
 	c.Loop = cmp.Or(p.Estimate.Loop, c.Loop)
-	c.Evaluate.Off = !setup.Evaluates() // what no verdict counts is not recorded
+	c.Evaluate.IsOff = !setup.Evaluates() // what no verdict counts is not recorded
 	setup = setup.WithCase(c)
 	own, err := setup.AllocationDigest(ctx, gpu, p.Batch)
 	if err != nil {

@@ -161,7 +161,7 @@ func (o *sweepOptions) openDevice(name string) (d device.Device, err error) {
 		return nil, errors.Join(o.verifyError(d.Name()), d.Close())
 	}
 	if limiter, ok := d.(device.Limiter); ok && o.leaveFree != "" {
-		limiter.Leave(o.leaveFreeBytes)
+		limiter.LeaveFree(o.leaveFreeBytes)
 	} else {
 		reserveForOthers(d)
 	}

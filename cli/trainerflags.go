@@ -47,7 +47,7 @@ func (f *caseFlags) acceptTrainer(cmd *cobra.Command, a *app, searched func() []
 		if cmd.ArgsLenAtDash() < 0 && !looksLikeFile(args[0]) {
 			return noFile(cmd, a, args)
 		}
-		defer input.Begin()()
+		defer input.BeginReading()()
 		at := cmd.ArgsLenAtDash()
 		if at == 0 && isRunCommand(cmd, args) {
 			return f.useScript(cmd, args)
@@ -71,7 +71,7 @@ func (f *caseFlags) openTrainer(cmd *cobra.Command, a *app, args []string, at in
 		f.trainer, err = trainers.Command(args, f.patch["objective"].Text)
 		var wrong *input.FormatError
 		switch {
-		case errors.As(err, &wrong) && wrong.Reason == trainers.StartsNothing:
+		case errors.As(err, &wrong) && wrong.Reason == trainers.NoTraining:
 			return cmp.Or(scriptAsModelError(cmd, args), err)
 		case err == nil && f.trainer.Script != "" && (f.model == "" || f.trainer.Trainer == ""):
 			return scriptAsModelError(cmd, args)
@@ -86,7 +86,7 @@ func (f *caseFlags) openTrainer(cmd *cobra.Command, a *app, args []string, at in
 		f.trainer = nil
 		return f.useRun(cmd, args[0], ran)
 	}
-	model, ok := systems.Of(args[0])
+	model, ok := systems.ModelOfConfig(args[0])
 	if s, known, _ := systems.Lookup(f.model); ok || known && s.Config != "" {
 		f.trainer = nil
 		return f.useProjectFile(cmd, args, model)
@@ -148,7 +148,7 @@ func (f *caseFlags) modelOf(t *trainers.Config) (words []string, err error) {
 	case t.Model.Name == "":
 		return nil, usagef("%s: the file does not name the model; name it with --model", t.File)
 	}
-	if f.model, err = t.Described(); err != nil {
+	if f.model, err = t.DescribedCase(); err != nil {
 		return nil, err
 	}
 	return []string{"--model " + f.model}, nil
@@ -181,7 +181,7 @@ func (f *caseFlags) applyTrainer(cmd *cobra.Command, a *app, searched []string) 
 			set && f.settings.sets(name)
 	})
 	if m, err := a.models().Lookup(f.model); err == nil { // the case describes what is wrong with a model
-		if settings, err = t.Suited(m, settings); err != nil {
+		if settings, err = t.SuitedSettings(m, settings); err != nil {
 			return err
 		}
 	}
@@ -245,7 +245,7 @@ func (f *caseFlags) trainerSettings() ([]trainers.Setting, error) {
 		gpus = f.flags.Lookup("gpus").Value.String()
 	}
 	chosen := f.flags.Changed("strategy")
-	settings, err := f.trainer.Shared(gpus, chosen)
+	settings, err := f.trainer.CaseSettings(gpus, chosen)
 	for _, s := range settings {
 		if s.Flag == "strategy" && !chosen {
 			if _, err := models.ParseStrategy(s.Value); err != nil {

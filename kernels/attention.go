@@ -28,8 +28,8 @@ func (k Attention) Launch(capability int) Launch {
 		panic("kernels: attention: depth above 256")
 	}
 	const lines, tiledDepth = 64, 128 // queries of a block
-	name, block, shared := "attention_any", uint32(threads), uint32(0)
-	blocks := ceil.Div(k.Queries, threads/32)
+	name, block, shared := "attention_any", uint32(threadsPerBlock), uint32(0)
+	blocks := ceil.Div(k.Queries, threadsPerBlock/32)
 	tensorCores := k.Type == F16 && capability >= 75 || k.Type == BF16 && capability >= 80
 	if k.Depth <= tiledDepth && k.Depth*k.Type.Size()%vectorBytes == 0 &&
 		(k.Query|k.Key|k.Value|k.Output)%vectorBytes == 0 {
@@ -40,7 +40,7 @@ func (k Attention) Launch(capability int) Launch {
 			block, shared = tensorThreads, 3*lines*2*tiledDepth
 		}
 	}
-	l := launch(name, blocks, shared, []uint64{
+	l := newLaunch(name, blocks, shared, []uint64{
 		k.Query, k.Key, k.Value, k.Output,
 		uint64(k.Queries), uint64(k.Keys), uint64(k.Depth), uint64(k.Heads), math.Float64bits(k.Scale), uint64(k.Type),
 	})
@@ -64,7 +64,7 @@ func (k Attention) Launch(capability int) Launch {
 type heads struct{ count, queries, keys, depth int64 }
 
 // headsOf derives the sizes from the ranges of queries and keys; false if the ranges have no such sizes.
-func (p *plan) headsOf(w *Work, query, key Range) (heads, bool) {
+func (p *launchPlan) headsOf(w *Work, query, key Range) (heads, bool) {
 	size := p.t.Size()
 	h := heads{keys: w.N, depth: w.K}
 	if w.M <= 0 || w.N <= 0 || w.K <= 0 || w.K > MaxAttentionDepth || query.Bytes != w.Batch*w.M*w.K*size {
@@ -80,7 +80,7 @@ func (p *plan) headsOf(w *Work, query, key Range) (heads, bool) {
 
 // attend computes attention or its gradients if its ranges have the sizes of attention, and else a product with as many
 // operations.
-func (p *plan) attend(w *Work) {
+func (p *launchPlan) attend(w *Work) {
 	r := p.reads
 	same := func(i, j int) bool { return r[i].Bytes == r[j].Bytes }
 	switch {
@@ -92,7 +92,7 @@ func (p *plan) attend(w *Work) {
 }
 
 // attendForward reads queries, keys and values, and writes the output.
-func (p *plan) attendForward(w *Work) bool {
+func (p *launchPlan) attendForward(w *Work) bool {
 	h, ok := p.headsOf(w, p.reads[0], p.reads[1])
 	if ok {
 		p.attention(h, p.flops, [3]int{0, 1, 2}, 0)
@@ -103,7 +103,7 @@ func (p *plan) attendForward(w *Work) bool {
 // attendBackward reads the output's gradient, queries, keys, values and the output, and writes the gradients of
 // queries, keys and values. PyTorch's kernels compute five products: scores, their gradient, and one for each result.
 // Here, two kernels of two products and one with half as many keys do the same work.
-func (p *plan) attendBackward(w *Work) bool {
+func (p *launchPlan) attendBackward(w *Work) bool {
 	const gradient, query, key, value, output = 0, 1, 2, 3, 4
 	h, ok := p.headsOf(w, p.reads[query], p.reads[key])
 	size := h.count * h.keys * h.depth * p.t.Size()
@@ -120,7 +120,7 @@ func (p *plan) attendBackward(w *Work) bool {
 
 // attention adds a launch over the operands at three indices. The number of keys follows from the number of operations,
 // half of which a causal mask removes. It visits the parts of the operands that no earlier launch has visited.
-func (p *plan) attention(h heads, flops int64, operands [3]int, result int) {
+func (p *launchPlan) attention(h heads, flops int64, operands [3]int, result int) {
 	perKey := 4 * h.queries * h.depth * h.count
 	keys := max(1, min(h.keys, (flops+perKey/2)/perKey))
 	of := func(i int) *Range { return &p.visited[operands[i]] }
@@ -131,12 +131,12 @@ func (p *plan) attention(h heads, flops int64, operands [3]int, result int) {
 	size := h.count * h.depth * p.t.Size()
 	for i, bytes := range []int64{size * h.queries, size * keys, size * keys} {
 		again := min(bytes, of(i).Bytes)
-		l.Again += again
+		l.RereadBytes += again
 		if bytes > again {
-			take(p.reads, operands[i], bytes-again)
+			consumeRange(p.reads, operands[i], bytes-again)
 			of(i).Bytes = bytes
 		}
 	}
 	p.add(l)
-	take(p.writes, result, l.Writes)
+	consumeRange(p.writes, result, l.Writes)
 }

@@ -5,7 +5,7 @@ import "github.com/vprof/vprof/internal/ceil"
 // The work that memory bounds: which kernel, over which part of the ranges.
 
 // copy fills, copies or casts if one range or a pair of ranges has the sizes for it.
-func (p *plan) copy() {
+func (p *launchPlan) copy() {
 	switch {
 	case len(p.reads) == 0 && len(p.writes) == 1:
 		p.add(Fill{To: p.writes[0]}.Launch())
@@ -15,7 +15,7 @@ func (p *plan) copy() {
 	}
 }
 
-func (p *plan) copyOne(from, to Range) {
+func (p *launchPlan) copyOne(from, to Range) {
 	narrow := F16
 	if p.t == BF16 {
 		narrow = BF16
@@ -34,8 +34,8 @@ func (p *plan) copyOne(from, to Range) {
 }
 
 // reduce sums the longest input to the longest output.
-func (p *plan) reduce() {
-	r, w := largest(p.reads), largest(p.writes)
+func (p *launchPlan) reduce() {
+	r, w := largestRange(p.reads), largestRange(p.writes)
 	if r < 0 || w < 0 {
 		return
 	}
@@ -53,16 +53,16 @@ func (p *plan) reduce() {
 	} else {
 		p.add(k.Launch())
 	}
-	take(p.reads, r, k.Rows*k.Columns*p.t.Size())
-	take(p.writes, w, rows*p.t.Size())
+	consumeRange(p.reads, r, k.Rows*k.Columns*p.t.Size())
+	consumeRange(p.writes, w, rows*p.t.Size())
 }
 
 // rowElements is the assumed length of a row, in elements, of operators whose operands do not tell it.
 const rowElements = 1024
 
 // softmax processes rows of the longest input. The next input is its gradient if it is as long.
-func (p *plan) softmax() {
-	r, w := largest(p.reads), largest(p.writes)
+func (p *launchPlan) softmax() {
+	r, w := largestRange(p.reads), largestRange(p.writes)
 	if r < 0 || w < 0 || p.reads[r].Bytes != p.writes[w].Bytes {
 		return
 	}
@@ -74,21 +74,22 @@ func (p *plan) softmax() {
 	rows := n / columns
 	bytes := rows * columns * p.t.Size()
 	input, output := p.reads[r].Addr, p.writes[w].Addr
-	take(p.writes, w, bytes)
-	take(p.reads, r, bytes)
-	if g := equal(p.reads, n*p.t.Size(), r); g >= 0 {
+	consumeRange(p.writes, w, bytes)
+	consumeRange(p.reads, r, bytes)
+	if g := countEqual(p.reads, n*p.t.Size(), r); g >= 0 {
 		p.add(SoftmaxBackward{
 			Type: p.t, Output: input, Gradient: p.reads[g].Addr, Result: output, Rows: rows,
 			Columns: columns,
 		}.Launch())
-		take(p.reads, g, bytes)
+		consumeRange(p.reads, g, bytes)
 		return
 	}
 	p.add(Softmax{Type: p.t, Input: input, Output: output, Rows: rows, Columns: columns}.Launch())
 }
 
-// equal returns the index of the first range with a number of bytes, other than the one at but; -1 if there is none.
-func equal(ranges []Range, bytes int64, but int) int {
+// countEqual returns the index of the first range with a number of bytes, other than the one at but; -1 if there is
+// none.
+func countEqual(ranges []Range, bytes int64, but int) int {
 	for i, r := range ranges {
 		if i != but && r.Bytes == bytes {
 			return i
@@ -97,28 +98,28 @@ func equal(ranges []Range, bytes int64, but int) int {
 	return -1
 }
 
-// pair finds the statistics of a normalization: two ranges of equal length, shorter than the matrix of n elements and
-// whole bytes, with one F32 number for each row. It returns their indices, or -1 and -1.
-func pair(ranges []Range, n, whole int64) (first, second int) {
+// pairOfRanges finds the statistics of a normalization: two ranges of equal length, shorter than the matrix of n
+// elements and whole bytes, with one F32 number for each row. It returns their indices, or -1 and -1.
+func pairOfRanges(ranges []Range, n, whole int64) (first, second int) {
 	for i, r := range ranges {
 		rows := r.Bytes / F32.Size()
 		if r.Bytes >= whole || r.Bytes%F32.Size() != 0 || rows == 0 || n%rows != 0 {
 			continue
 		}
-		if j := equal(ranges[i+1:], r.Bytes, -1); j >= 0 {
+		if j := countEqual(ranges[i+1:], r.Bytes, -1); j >= 0 {
 			return i, i + 1 + j
 		}
 	}
 	return -1, -1
 }
 
-// cachedRow is the longest row in bytes whose second reading still finds it in a cache.
-const cachedRow = 64 << 10
+// maxCachedRow is the longest row in bytes whose second reading still finds it in a cache.
+const maxCachedRow = 64 << 10
 
 // normalizeApart reads all operands once to sum them; a stream kernel then reads them again and writes. It serves long
 // groups and groups that are not contiguous, such as the channels of images.
-func (p *plan) normalizeApart() {
-	first, size := p.reads[largest(p.reads)], p.t.Size()
+func (p *launchPlan) normalizeApart() {
+	first, size := p.reads[largestRange(p.reads)], p.t.Size()
 	reads := make([]Range, 0, MaxOperands)
 	for _, r := range p.reads {
 		if r.Bytes == first.Bytes && len(reads) < MaxOperands {
@@ -126,30 +127,30 @@ func (p *plan) normalizeApart() {
 		}
 	}
 	k := Elementwise{Type: p.t, Reads: reads, Scale: streamScale, Shift: streamShift}
-	k.Rounds = rounds(p.flops, ceil.Div(first.Bytes, size), int64(len(reads)))
+	k.Rounds = roundsFor(p.flops, ceil.Div(first.Bytes, size), int64(len(reads)))
 	l := k.Launch()
-	l.Again = l.Reads
+	l.RereadBytes = l.Reads
 	p.add(l)
 }
 
 // normalize normalizes the rows of the longest input. Two outputs with one number per row are mean and deviation. If
 // there is a second input as long as the longest, the work is a backward step, whose mean and deviation are two inputs.
-func (p *plan) normalize(of *Work) {
-	r, w := largest(p.reads), largest(p.writes)
+func (p *launchPlan) normalize(of *Work) {
+	r, w := largestRange(p.reads), largestRange(p.writes)
 	if r < 0 || w < 0 || p.reads[r].Bytes != p.writes[w].Bytes {
 		return
 	}
 	n := p.elements(p.reads[r])
 	known := of.M > 0 && of.M*of.N*of.Batch == n
-	if known && (of.Batch > 1 || of.N*p.t.Size() > cachedRow) {
+	if known && (of.Batch > 1 || of.N*p.t.Size() > maxCachedRow) {
 		p.normalizeApart()
 		return
 	}
 	whole := n * p.t.Size()
-	if g := equal(p.reads, whole, r); g >= 0 && whole == p.reads[r].Bytes {
-		mean, deviation := pair(p.reads, n, whole)
+	if g := countEqual(p.reads, whole, r); g >= 0 && whole == p.reads[r].Bytes {
+		mean, deviation := pairOfRanges(p.reads, n, whole)
 		if mean < 0 && known { // a statistic that is named once stands for both
-			mean = equal(p.reads, of.M*F32.Size(), r)
+			mean = countEqual(p.reads, of.M*F32.Size(), r)
 			deviation = mean
 		}
 		if mean >= 0 {
@@ -161,11 +162,11 @@ func (p *plan) normalize(of *Work) {
 		Type: p.t, Input: p.reads[r].Addr, Output: p.writes[w].Addr, Columns: min(n, rowElements),
 		Epsilon: 1e-5,
 	}
-	if mean, deviation := pair(p.writes, n, whole); mean >= 0 {
+	if mean, deviation := pairOfRanges(p.writes, n, whole); mean >= 0 {
 		k.Mean, k.Deviation = p.writes[mean].Addr, p.writes[deviation].Addr
 		k.Columns = n / (p.writes[mean].Bytes / F32.Size())
-		take(p.writes, mean, p.writes[mean].Bytes)
-		take(p.writes, deviation, p.writes[deviation].Bytes)
+		consumeRange(p.writes, mean, p.writes[mean].Bytes)
+		consumeRange(p.writes, deviation, p.writes[deviation].Bytes)
 	}
 	if known {
 		k.Columns = of.N
@@ -174,39 +175,39 @@ func (p *plan) normalize(of *Work) {
 		return
 	}
 	k.Rows = n / k.Columns
-	take(p.writes, w, k.Rows*k.Columns*p.t.Size())
-	take(p.reads, r, k.Rows*k.Columns*p.t.Size())
+	consumeRange(p.writes, w, k.Rows*k.Columns*p.t.Size())
+	consumeRange(p.reads, r, k.Rows*k.Columns*p.t.Size())
 	for _, of := range []*uint64{&k.Weight, &k.Bias} {
-		if i := equal(p.reads, k.Columns*p.t.Size(), r); i >= 0 {
+		if i := countEqual(p.reads, k.Columns*p.t.Size(), r); i >= 0 {
 			*of = p.reads[i].Addr
-			take(p.reads, i, p.reads[i].Bytes)
+			consumeRange(p.reads, i, p.reads[i].Bytes)
 		}
 	}
 	p.add(k.Launch())
 }
 
-func (p *plan) normalizeBackward(input, gradient, result, mean, deviation int) {
+func (p *launchPlan) normalizeBackward(input, gradient, result, mean, deviation int) {
 	rows := p.reads[mean].Bytes / F32.Size()
 	k := NormalizeBackward{
 		Type: p.t, Input: p.reads[input].Addr, Gradient: p.reads[gradient].Addr, Result: p.writes[result].Addr,
 		Mean: p.reads[mean].Addr, Deviation: p.reads[deviation].Addr, Rows: rows,
 		Columns: p.elements(p.reads[input]) / rows,
 	}
-	if i := equal(p.reads, k.Columns*p.t.Size(), input); i >= 0 && i != mean && i != deviation {
+	if i := countEqual(p.reads, k.Columns*p.t.Size(), input); i >= 0 && i != mean && i != deviation {
 		k.Weight = p.reads[i].Addr
-		take(p.reads, i, p.reads[i].Bytes)
+		consumeRange(p.reads, i, p.reads[i].Bytes)
 	}
 	p.add(k.Launch())
-	take(p.writes, result, p.writes[result].Bytes)
+	consumeRange(p.writes, result, p.writes[result].Bytes)
 	for _, i := range []int{input, gradient, mean, deviation} {
-		take(p.reads, i, p.reads[i].Bytes)
+		consumeRange(p.reads, i, p.reads[i].Bytes)
 	}
 }
 
 // index moves rows of the longest input to the longest output, in an order without a pattern. The operator's index
 // tensor has no real indices and is only read; its length determines the length of rows.
-func (p *plan) index() {
-	r, w := largest(p.reads), largest(p.writes)
+func (p *launchPlan) index() {
+	r, w := largestRange(p.reads), largestRange(p.writes)
 	if r < 0 || w < 0 {
 		return
 	}
@@ -216,16 +217,16 @@ func (p *plan) index() {
 		return
 	}
 	p.add(Gather{
-		From: p.reads[r].Addr, To: p.writes[w].Addr, Step: coprime(rows),
+		From: p.reads[r].Addr, To: p.writes[w].Addr, Step: coprimeStep(rows),
 		Rows: rows, TableRows: rows, RowBytes: rowBytes,
 	}.Launch())
-	take(p.reads, r, rows*rowBytes)
-	take(p.writes, w, rows*rowBytes)
+	consumeRange(p.reads, r, rows*rowBytes)
+	consumeRange(p.writes, w, rows*rowBytes)
 }
 
 // indexedRow returns the length of the rows in which the given bytes are moved, each with an index of 8 bytes. Without
 // an input that can be the indices, it is a guess.
-func (p *plan) indexedRow(table int, bytes int64) int64 {
+func (p *launchPlan) indexedRow(table int, bytes int64) int64 {
 	const index, guess = 8, 256
 	for i, r := range p.reads {
 		rows := r.Bytes / index
@@ -236,8 +237,8 @@ func (p *plan) indexedRow(table int, bytes int64) int64 {
 	return guess
 }
 
-// coprime returns a large step that visits all n rows before it returns to the first.
-func coprime(n int64) int64 {
+// coprimeStep returns a large step that visits all n rows before it returns to the first.
+func coprimeStep(n int64) int64 {
 	for _, prime := range []int64{1_000_003, 1_000_033, 1_000_037} {
 		if n%prime != 0 {
 			return prime
@@ -248,7 +249,7 @@ func coprime(n int64) int64 {
 
 // update processes tensors in parallel lists, as foreach optimizers do: output i has input i of each list. Others
 // are streams.
-func (p *plan) update() {
+func (p *launchPlan) update() {
 	tensors := len(p.writes)
 	if tensors == 0 || len(p.reads)%tensors != 0 {
 		return
@@ -287,7 +288,7 @@ func (p *plan) update() {
 	for _, w := range p.writes {
 		elements += w.Bytes / p.t.Size()
 	}
-	k.Rounds = rounds(p.flops, elements, int64(lists))
+	k.Rounds = roundsFor(p.flops, elements, int64(lists))
 	p.updates(k, parts)
 	p.reads, p.writes = p.reads[:0], p.writes[:0]
 }

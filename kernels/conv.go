@@ -76,13 +76,13 @@ func (k Conv) weightBytes() int64 {
 // visitedInput returns the bytes of the input that at least one window contains. Long strides skip pixels, and the last
 // windows may end before the image.
 func (k Conv) visitedInput() int64 {
-	rows := covered(k.Height, k.TapsY, k.StrideY, k.PadY, k.DilationY)
-	columns := covered(k.Width, k.TapsX, k.StrideX, k.PadX, k.DilationX)
+	rows := coveredExtent(k.Height, k.TapsY, k.StrideY, k.PadY, k.DilationY)
+	columns := coveredExtent(k.Width, k.TapsX, k.StrideX, k.PadX, k.DilationX)
 	return k.Images * rows * columns * k.Channels * k.Type.Size()
 }
 
-// covered returns the number of pixels along one side that at least one window contains.
-func covered(in, taps, stride, pad, dilation int64) int64 {
+// coveredExtent returns the number of pixels along one side that at least one window contains.
+func coveredExtent(in, taps, stride, pad, dilation int64) int64 {
 	out := outExtent(in, taps, stride, pad, dilation)
 	if dilation == 1 && taps >= stride {
 		return max(0, min(in, (out-1)*stride+taps-pad)) // without gaps
@@ -102,13 +102,13 @@ func covered(in, taps, stride, pad, dilation int64) int64 {
 
 // visitedOutput returns the output bytes that depend on some pixel: all, unless whole windows lie in the padding.
 func (k Conv) visitedOutput() int64 {
-	rows := inside(k.Height, k.TapsY, k.StrideY, k.PadY, k.DilationY)
-	columns := inside(k.Width, k.TapsX, k.StrideX, k.PadX, k.DilationX)
+	rows := insideExtent(k.Height, k.TapsY, k.StrideY, k.PadY, k.DilationY)
+	columns := insideExtent(k.Width, k.TapsX, k.StrideX, k.PadX, k.DilationX)
 	return k.Images * rows * columns * k.OutChannels * k.Type.Size()
 }
 
-// inside returns the number of windows along one side that contain at least one pixel.
-func inside(in, taps, stride, pad, dilation int64) int64 {
+// insideExtent returns the number of windows along one side that contain at least one pixel.
+func insideExtent(in, taps, stride, pad, dilation int64) int64 {
 	out := outExtent(in, taps, stride, pad, dilation)
 	if dilation == 1 && pad < taps {
 		return out
@@ -136,7 +136,7 @@ func (k Conv) launch(names *productNames, p product, capability int) Launch {
 		panic("kernels: a convolution over 2^30 pixels or more")
 	}
 	p.scale = k.Scale
-	p.split()
+	p.chooseSplits()
 	outHeight, outWidth := k.OutHeight(), k.OutWidth()
 	channelsIn, channelsOut := k.Channels/k.Groups, k.OutChannels/k.Groups
 	args := make([]uint64, 0, 33)
@@ -147,7 +147,7 @@ func (k Conv) launch(names *productNames, p product, capability int) Launch {
 		uint64(k.PadY), uint64(k.PadX), uint64(k.DilationY), uint64(k.DilationX),
 		divisor(k.Height), divisor(k.Width), divisor(channelsIn), divisor(outHeight), divisor(outWidth),
 		divisor(channelsOut), divisor(k.TapsX), divisor(k.StrideY), divisor(k.StrideX))
-	return p.launch(name, e, p.put(args))
+	return p.launch(name, e, p.appendArgs(args))
 }
 
 // divisor prepares division of numbers below 2^31 by d (Divisor of conv.cu) as a multiplication, an addition and a

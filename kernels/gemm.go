@@ -52,12 +52,12 @@ func (k GEMM) Launch(capability int) Launch {
 	}
 	name, engine := gemmNames.choose(k.Type, k.TF32, capability)
 	p := product{m: k.M, n: k.N, k: k.K, batch: k.Batch, scale: k.Scale}
-	p.split()
+	p.chooseSplits()
 	args := make([]uint64, 0, 15)
-	args = k.A.put(args)
-	args = k.B.put(args)
-	args = k.C.put(args)
-	l := p.launch(name, engine, p.put(args))
+	args = k.A.appendArgs(args)
+	args = k.B.appendArgs(args)
+	args = k.C.appendArgs(args)
+	l := p.launch(name, engine, p.appendArgs(args))
 	l.Reads = k.A.visited(k.M, k.K, k.Batch, size) + k.B.visited(k.N, k.K, k.Batch, size)
 	if k.M == 0 || k.N == 0 {
 		l.Reads = 0
@@ -72,8 +72,8 @@ func wholeVectors(m Matrix, rows, batch, size int64) bool {
 	return m.Addr%vectorBytes == 0 && (m.Row%lanes == 0 || rows <= 1) && (m.Batch%lanes == 0 || batch <= 1)
 }
 
-// put appends the matrix as arguments of a kernel.
-func (m Matrix) put(args []uint64) []uint64 {
+// appendArgs appends the matrix as arguments of a kernel.
+func (m Matrix) appendArgs(args []uint64) []uint64 {
 	return append(args, m.Addr, uint64(m.Row), uint64(m.Batch))
 }
 
@@ -95,8 +95,8 @@ type engine struct {
 	threads, shared uint32
 }
 
-// cores returns the engine without tensor cores for a type.
-func cores(t Type) engine {
+// cudaCoreEngine returns the engine without tensor cores for a type.
+func cudaCoreEngine(t Type) engine {
 	return engine{coreThreads, uint32(2 * 2 * (2 * vectorBytes / t.Size()) * (tileSide + 4) * 4)}
 }
 
@@ -109,12 +109,12 @@ func engineFor(t Type, tf32 bool, capability int) engine {
 	case t == F16:
 		return engine{tensorThreads, 2 * stageBytes}
 	}
-	return cores(t)
+	return cudaCoreEngine(t)
 }
 
 // productNames are a product's kernels: for each type, and for F32 on tensor cores.
 type productNames struct {
-	typed
+	typedNames
 	tf32 string
 }
 
@@ -123,10 +123,10 @@ func forProducts(prefix string) productNames { return productNames{forTypes(pref
 // choose returns the kernel for a type on a GPU of the compute capability.
 func (n *productNames) choose(t Type, tf32 bool, capability int) (string, engine) {
 	e := engineFor(t, tf32, capability)
-	if t == F32 && e != cores(t) {
+	if t == F32 && e != cudaCoreEngine(t) {
 		return n.tf32, e
 	}
-	return n.typed[t], e
+	return n.typedNames[t], e
 }
 
 // A product is the grid of a matrix product: how its blocks cover the tiles of the result.
@@ -135,9 +135,9 @@ type product struct {
 	scale                  float64 // of the result; zero is one
 }
 
-// split divides the depth of a tile among several blocks if there are few tiles and the depth is large. Their sums must
-// fit the module's scratch memory.
-func (p *product) split() {
+// chooseSplits divides the depth of a tile among several blocks if there are few tiles and the depth is large. Their
+// sums must fit the module's scratch memory.
+func (p *product) chooseSplits() {
 	if p.k >= 1<<30 || p.m >= 1<<30 || p.n >= 1<<30 || p.batch >= 1<<30 {
 		panic("kernels: a product with a side of 2^30 or more")
 	}
@@ -150,7 +150,7 @@ func (p *product) split() {
 
 func (p *product) tiles() int64 { return ceil.Div(p.m, tileSide) * ceil.Div(p.n, tileSide) }
 
-func (p *product) put(args []uint64) []uint64 {
+func (p *product) appendArgs(args []uint64) []uint64 {
 	return append(args, uint64(p.m), uint64(p.n), uint64(p.k), uint64(p.batch), uint64(p.splits),
 		math.Float64bits(cmp.Or(p.scale, 1)))
 }
@@ -160,7 +160,7 @@ func (p *product) put(args []uint64) []uint64 {
 func batchBlocks(batch int64) uint32 { return uint32(min(max(batch, 1), 65535)) }
 
 func (p *product) launch(name string, e engine, args []uint64) Launch {
-	l := launch(name, p.tiles()*p.splits, e.shared, args)
+	l := newLaunch(name, p.tiles()*p.splits, e.shared, args)
 	l.Block[0] = e.threads
 	l.Grid[1] = batchBlocks(p.batch)
 	l.Grid[2] = uint32(max(ceil.Div(p.batch, int64(l.Grid[1])), 1))

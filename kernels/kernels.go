@@ -32,8 +32,8 @@ type Launch struct {
 	// Reads and Writes are the bytes of device memory that the kernel visits,
 	// each counted once, and FLOPs its operations, a multiply-add being two.
 	Reads, Writes, FLOPs int64
-	// Again is the number of bytes of Reads that an earlier launch, for the same [Work], reads too.
-	Again int64
+	// RereadBytes is the number of bytes of Reads that an earlier launch, for the same [Work], reads too.
+	RereadBytes int64
 }
 
 // MaxShared is the most that any launch asks for as [Launch.Shared], in bytes.
@@ -145,35 +145,35 @@ func (t Type) String() string {
 	return "unknown"
 }
 
-// typed are the names of a kernel that exists for every type.
-type typed [numTypes]string
+// typedNames are the names of a kernel that exists for every type.
+type typedNames [numTypes]string
 
-func forTypes(prefix string) typed {
-	var names typed
+func forTypes(prefix string) typedNames {
+	var names typedNames
 	for t := range names {
 		names[t] = prefix + "_" + typeNames[t]
 	}
 	return names
 }
 
-// threads is the block size of all kernels that do not say otherwise.
-const threads = 256
+// threadsPerBlock is the block size of all kernels that do not say otherwise.
+const threadsPerBlock = 256
 
 // vectorBytes is the widest access of a thread.
 const vectorBytes = 16
 
-// launch returns a launch of blocks with the default number of threads.
-func launch(name string, blocks int64, shared uint32, args []uint64) Launch {
+// newLaunch returns a launch of blocks with the default number of threads.
+func newLaunch(name string, blocks int64, shared uint32, args []uint64) Launch {
 	if blocks > 1<<31-1 {
 		panic("kernels: " + name + ": more blocks than a grid has room for")
 	}
 	return Launch{
-		Name: name, Grid: [3]uint32{uint32(max(blocks, 1)), 1, 1}, Block: [3]uint32{threads, 1, 1},
+		Name: name, Grid: [3]uint32{uint32(max(blocks, 1)), 1, 1}, Block: [3]uint32{threadsPerBlock, 1, 1},
 		Shared: shared, Args: args,
 	}
 }
 
-// over returns the number of blocks that cover n bytes, if each thread takes the given number of vectors.
-func over(n int64, vectorsPerThread int64) int64 {
-	return ceil.Div(n, vectorBytes*threads*vectorsPerThread)
+// blocksFor returns the number of blocks that cover n bytes, if each thread takes the given number of vectors.
+func blocksFor(n int64, vectorsPerThread int64) int64 {
+	return ceil.Div(n, vectorBytes*threadsPerBlock*vectorsPerThread)
 }

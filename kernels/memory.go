@@ -14,7 +14,7 @@ type Fill struct {
 
 // Launch fills.
 func (k Fill) Launch() Launch {
-	l := launch("fill", over(k.To.Bytes, 4), 0, []uint64{k.To.Addr, uint64(k.To.Bytes), k.Seed})
+	l := newLaunch("fill", blocksFor(k.To.Bytes, 4), 0, []uint64{k.To.Addr, uint64(k.To.Bytes), k.Seed})
 	l.Writes = k.To.Bytes
 	return l
 }
@@ -30,7 +30,7 @@ type Verify struct {
 
 // Launch returns the launch. Result is written only if something differs.
 func (k Verify) Launch() Launch {
-	l := launch("verify", over(k.Of.Bytes, 4), 0, []uint64{k.Of.Addr, uint64(k.Of.Bytes), k.Seed, k.Result})
+	l := newLaunch("verify", blocksFor(k.Of.Bytes, 4), 0, []uint64{k.Of.Addr, uint64(k.Of.Bytes), k.Seed, k.Result})
 	l.Reads = k.Of.Bytes
 	return l
 }
@@ -39,10 +39,10 @@ func (k Verify) Launch() Launch {
 type Copy struct{ From, To Range }
 
 // Launch copies.
-func (k Copy) Launch() Launch { return copyLaunch("copy", k.From, k.To, over(k.To.Bytes, 4)) }
+func (k Copy) Launch() Launch { return copyLaunch("copy", k.From, k.To, blocksFor(k.To.Bytes, 4)) }
 
 func copyLaunch(name string, from, to Range, blocks int64) Launch {
-	l := launch(name, blocks, 0, []uint64{from.Addr, uint64(from.Bytes), to.Addr, uint64(to.Bytes)})
+	l := newLaunch(name, blocks, 0, []uint64{from.Addr, uint64(from.Bytes), to.Addr, uint64(to.Bytes)})
 	l.Reads, l.Writes = from.Bytes, to.Bytes
 	return l
 }
@@ -69,7 +69,7 @@ func (k Cast) Launch() Launch {
 	}
 	from := Range{k.From, k.Elements * k.FromType.Size()}
 	to := Range{k.To, k.Elements * k.ToType.Size()}
-	return copyLaunch(name, from, to, ceil.Div(k.Elements, 8*threads))
+	return copyLaunch(name, from, to, ceil.Div(k.Elements, 8*threadsPerBlock))
 }
 
 // MaxOperands is the largest number of inputs, and of outputs, that an [Elementwise] takes.
@@ -104,7 +104,7 @@ func (k Elementwise) Launch() Launch {
 	if k.Type != F32 {
 		perThread = 2
 	}
-	l := launch(elementwiseNames[k.Type], over(longest, perThread), 0, args)
+	l := newLaunch(elementwiseNames[k.Type], blocksFor(longest, perThread), 0, args)
 	l.Reads, l.Writes = reads, writes
 	l.FLOPs = ceil.Div(longest, k.Type.Size()) * (int64(max(len(k.Reads)-1, 0)) + 2*k.Rounds)
 	return l
@@ -149,7 +149,7 @@ func (k Gather) Launch() Launch {
 			break
 		}
 	}
-	l := launch("gather", ceil.Div(k.Rows*ceil.Div(k.RowBytes, unit), threads), 0, []uint64{
+	l := newLaunch("gather", ceil.Div(k.Rows*ceil.Div(k.RowBytes, unit), threadsPerBlock), 0, []uint64{
 		k.From, k.To, uint64(k.Step), uint64(k.Rows), uint64(k.TableRows), uint64(k.RowBytes), uint64(unit),
 	})
 	l.Reads, l.Writes = k.Rows*k.RowBytes, k.Rows*k.RowBytes

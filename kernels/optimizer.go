@@ -69,5 +69,5 @@ func updateLaunch(name string, parts []Part) (l Launch, bytes int64) {
 		chunks += ceil.Div(p.Bytes, chunkBytes)
 		bytes += p.Bytes
 	}
-	return launch(name, chunks, 0, args), bytes
+	return newLaunch(name, chunks, 0, args), bytes
 }

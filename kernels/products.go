@@ -10,7 +10,7 @@ import (
 // The work that arithmetic bounds: products of matrices and what amounts to one.
 
 // matmul multiplies the first two inputs.
-func (p *plan) matmul(w *Work) {
+func (p *launchPlan) matmul(w *Work) {
 	if len(p.reads) == 0 || len(p.writes) == 0 {
 		return
 	}
@@ -20,12 +20,12 @@ func (p *plan) matmul(w *Work) {
 // tiled reports whether a product is worth its tiles, which are computed as wholes. A product that leaves most of a
 // tile unused has no kernel: products with a vector, and depthwise convolutions, are limited by memory bandwidth. With
 // tensor cores a larger part may be unused.
-func (p *plan) tiled(m, n, k, batch int64) bool {
+func (p *launchPlan) tiled(m, n, k, batch int64) bool {
 	if min(m, n, k, batch) <= 0 || max(m, n, k, batch) >= 1<<30 {
 		return false
 	}
 	wasteful := 4.0
-	if engineFor(p.t, p.tf32, p.capability) != cores(p.t) {
+	if engineFor(p.t, p.tf32, p.capability) != cudaCoreEngine(p.t) {
 		wasteful = 16
 	}
 	computed := float64(ceil.Multiple(m, tileSide)) * float64(ceil.Multiple(n, tileSide)) * float64(
@@ -40,8 +40,8 @@ func roundDown(a, unit int64) int64 { return a / unit * unit }
 
 // multiply multiplies inputs a and b to the longest output, by a product of m by n, k deep, if the output is of that
 // size, and else by one of its own with as many operations. Inputs may have any size: rows may overlap.
-func (p *plan) multiply(a, b int, m, n, k, batch int64) {
-	w := largest(p.writes)
+func (p *launchPlan) multiply(a, b int, m, n, k, batch int64) {
+	w := largestRange(p.writes)
 	out := p.elements(p.writes[w]) / max(batch, 1)
 	if out == 0 || batch <= 0 {
 		return
@@ -68,14 +68,14 @@ func (p *plan) multiply(a, b int, m, n, k, batch int64) {
 		visitedA, visitedB = l.Reads, 0
 	}
 	p.add(l)
-	take(p.reads, a, visitedA)
-	take(p.reads, b, visitedB)
-	take(p.writes, w, l.Writes)
+	consumeRange(p.reads, a, visitedA)
+	consumeRange(p.reads, b, visitedB)
+	consumeRange(p.writes, w, l.Writes)
 }
 
 // operand lays matrices over a range so that they cover it from its beginning
 // without a gap, as far as they reach. It is false if a row does not fit.
-func (p *plan) operand(r Range, rows, depth, batch int64) (Matrix, bool) {
+func (p *launchPlan) operand(r Range, rows, depth, batch int64) (Matrix, bool) {
 	lanes := vectorBytes / p.t.Size()
 	whole := p.elements(r)
 	m := Matrix{Addr: r.Addr}
@@ -110,7 +110,7 @@ func (m Matrix) extent(rows, depth, batch int64) int64 {
 // Filters are the output channels, positions the output pixels, taps the elements of one filter. Output and weight are
 // matrices of these sizes, which distinguishes the three; the input may have any size. Where two would do, as for
 // filters of one element, they are the same product.
-func (p *plan) convolve(w *Work) {
+func (p *launchPlan) convolve(w *Work) {
 	if len(p.reads) < 2 || len(p.writes) == 0 {
 		p.matmul(w)
 		return
@@ -129,7 +129,7 @@ func (p *plan) convolve(w *Work) {
 	}
 }
 
-func (p *plan) fits(r Range, elements int64) bool { return r.Bytes == elements*p.t.Size() }
+func (p *launchPlan) fits(r Range, elements int64) bool { return r.Bytes == elements*p.t.Size() }
 
 // A convolution is its sizes, per group, and the memory of its operands.
 type convolution struct {
@@ -143,7 +143,7 @@ type convolution struct {
 const patchBytes = 16 << 30
 
 // convolveForward computes the output, a launch for as many images as one may have.
-func (p *plan) convolveForward(c convolution) bool {
+func (p *launchPlan) convolveForward(c convolution) bool {
 	k, ok := p.geometry(c)
 	if !ok || k.inputBytes()/k.Images > patchBytes {
 		return false
@@ -157,47 +157,47 @@ func (p *plan) convolveForward(c convolution) bool {
 		part.Output += uint64(first * out)
 		p.add(part.Forward(p.capability))
 	}
-	p.done(k.inputBytes(), c.weight.Bytes, c.output.Bytes)
+	p.markVisited(k.inputBytes(), c.weight.Bytes, c.output.Bytes)
 	return true
 }
 
 // convolveInput computes the gradient of the input. With a stride the kernel would
 // multiply zeros between the positions, which is no work of the operator.
-func (p *plan) convolveInput(c convolution) bool {
+func (p *launchPlan) convolveInput(c convolution) bool {
 	k, ok := p.geometry(c)
 	ok = ok && k.StrideY == 1 && k.StrideX == 1 &&
 		p.tiled(k.Images*k.Height*k.Width, k.Channels/k.Groups, k.taps()*c.filters, c.groups)
 	if ok {
-		p.visit(k.InputGradient(p.capability), c.output.Bytes, c.weight.Bytes, k.inputBytes())
+		p.countVisited(k.InputGradient(p.capability), c.output.Bytes, c.weight.Bytes, k.inputBytes())
 	}
 	return ok
 }
 
-func (p *plan) convolveWeight(c convolution) bool {
+func (p *launchPlan) convolveWeight(c convolution) bool {
 	k, ok := p.geometry(c)
 	if ok {
-		p.visit(k.WeightGradient(p.capability), c.output.Bytes, k.inputBytes(), c.weight.Bytes)
+		p.countVisited(k.WeightGradient(p.capability), c.output.Bytes, k.inputBytes(), c.weight.Bytes)
 	}
 	return ok
 }
 
-// visit adds a launch that visits the first bytes of the first two inputs and of the first output.
-func (p *plan) visit(l Launch, first, second, out int64) {
+// countVisited adds a launch that visits the first bytes of the first two inputs and of the first output.
+func (p *launchPlan) countVisited(l Launch, first, second, out int64) {
 	p.add(l)
-	p.done(first, second, out)
+	p.markVisited(first, second, out)
 }
 
-// done takes the first bytes of the first two inputs and of the first output.
-func (p *plan) done(first, second, out int64) {
-	take(p.reads, 0, first)
-	take(p.reads, 1, second)
-	take(p.writes, 0, out)
+// markVisited takes the first bytes of the first two inputs and of the first output.
+func (p *launchPlan) markVisited(first, second, out int64) {
+	consumeRange(p.reads, 0, first)
+	consumeRange(p.reads, 1, second)
+	consumeRange(p.writes, 0, out)
 }
 
 // geometry returns the convolution that a kernel can compute: the given one or, if its windows skip pixels or its
 // geometry is unknown, one over a row of pixels. There is none if channels are not multiples of 16 bytes, or if most of
 // a tile would be unused.
-func (p *plan) geometry(c convolution) (Conv, bool) {
+func (p *launchPlan) geometry(c convolution) (Conv, bool) {
 	lanes := vectorBytes / p.t.Size()
 	if !p.tiled(c.positions, c.filters, c.taps, c.groups) || c.filters%lanes != 0 ||
 		(c.input.Addr|c.weight.Addr|c.output.Addr)%vectorBytes != 0 {
@@ -211,7 +211,7 @@ func (p *plan) geometry(c convolution) (Conv, bool) {
 
 // overImages returns the convolution at hand, with channels last. Every pixel lies under
 // some window, and every window over some pixel, so that all memory is visited.
-func (p *plan) overImages(c convolution) (k Conv, ok bool) {
+func (p *launchPlan) overImages(c convolution) (k Conv, ok bool) {
 	w := c.window
 	if w.Images == 0 || c.taps%(w.TapsY*w.TapsX) != 0 {
 		return k, false
@@ -231,7 +231,7 @@ func (p *plan) overImages(c convolution) (k Conv, ok bool) {
 // overRow returns a convolution over a single row of pixels with the same sizes, and so the same traffic and
 // arithmetic. It visits the input's first pixels, as many as lie under a filter. There is none if no number of taps
 // fits.
-func (p *plan) overRow(c convolution) (k Conv, ok bool) {
+func (p *launchPlan) overRow(c convolution) (k Conv, ok bool) {
 	size := p.t.Size()
 	lanes := vectorBytes / size
 	for taps := int64(1); taps <= 49; taps += 2 {

@@ -118,10 +118,10 @@ func rowsLaunch(name string, t Type, rows, columns int64) (Launch, int64) {
 	const warp, longest = 32, 4096 // bytes: eight vectors a lane
 	team := int64(warp)
 	if columns*t.Size() > longest {
-		team = threads
+		team = threadsPerBlock
 	}
 	const shared = 32 * 4 // a float for each warp
-	return launch(name, ceil.Div(rows, threads/team), shared, nil), team
+	return newLaunch(name, ceil.Div(rows, threadsPerBlock/team), shared, nil), team
 }
 
 // The module's memory for partial results: floats, and counters of the blocks
@@ -131,8 +131,8 @@ const (
 	scratchTickets = 4096
 )
 
-// enoughBlocks keeps the multiprocessors of the largest GPU busy: 170 of them, several blocks each.
-const enoughBlocks = 1024
+// maxUsefulBlocks keeps the multiprocessors of the largest GPU busy: 170 of them, several blocks each.
+const maxUsefulBlocks = 1024
 
 // ReduceRows sums each row of a matrix whose rows lie one after the other.
 type ReduceRows struct {
@@ -148,10 +148,10 @@ func (k ReduceRows) Launch() Launch {
 	const leastShare = 8192 // elements a block, to be worth its start
 	splits := int64(1)
 	if k.Rows < scratchTickets && k.Rows > 0 {
-		splits = max(1, min(ceil.Div(k.Columns, leastShare), enoughBlocks/k.Rows))
+		splits = max(1, min(ceil.Div(k.Columns, leastShare), maxUsefulBlocks/k.Rows))
 	}
 	const shared = 33 * 4 // a float for each warp, and a flag
-	l := launch(reduceRowsNames[k.Type], k.Rows*splits, shared,
+	l := newLaunch(reduceRowsNames[k.Type], k.Rows*splits, shared,
 		[]uint64{k.From, k.To, uint64(k.Rows), uint64(k.Columns), uint64(splits)})
 	l.Reads, l.Writes = k.Rows*k.Columns*k.Type.Size(), k.Rows*k.Type.Size()
 	l.FLOPs = k.Rows * k.Columns
@@ -165,7 +165,7 @@ var reduceColumnsNames = forTypes("reduce_columns")
 
 // Launch sums. A thread takes 16 bytes of columns down all rows.
 func (k ReduceColumns) Launch() Launch {
-	l := launch(reduceColumnsNames[k.Type], over(k.Columns*k.Type.Size(), 1), 0,
+	l := newLaunch(reduceColumnsNames[k.Type], blocksFor(k.Columns*k.Type.Size(), 1), 0,
 		[]uint64{k.From, k.To, uint64(k.Rows), uint64(k.Columns), 1})
 	l.Reads, l.Writes = k.Rows*k.Columns*k.Type.Size(), k.Columns*k.Type.Size()
 	l.FLOPs = k.Rows * k.Columns

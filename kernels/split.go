@@ -15,7 +15,7 @@ func (w *Work) Split(most int64) []Work {
 	if most <= 0 || w.FLOPs <= most || len(w.Reads) < 2 || len(w.Writes) == 0 {
 		return whole
 	}
-	s := share{work: w, least: ceil.Div(w.FLOPs, most), size: elements(w.Precision).Size()}
+	s := workShare{work: w, least: ceil.Div(w.FLOPs, most), size: elementType(w.Precision).Size()}
 	switch w.Kind {
 	case program.Matmul:
 		return s.matmul()
@@ -27,15 +27,15 @@ func (w *Work) Split(most int64) []Work {
 	return whole
 }
 
-// share is work that several launches divide among them. Least is the smallest number of launches.
-type share struct {
+// workShare is work that several launches divide among them. Least is the smallest number of launches.
+type workShare struct {
 	work        *Work
 	least, size int64
 }
 
 // parts returns the smallest number of parts, not below the least and not far above it, that
 // all sizes can be shared out to; one if there is none.
-func (s *share) parts(sizes ...int64) int64 {
+func (s *workShare) parts(sizes ...int64) int64 {
 	for n := s.least; n <= min(sizes[0], 8*s.least); n++ {
 		if !slices.ContainsFunc(sizes, func(size int64) bool { return size%n != 0 }) {
 			return n
@@ -45,26 +45,26 @@ func (s *share) parts(sizes ...int64) int64 {
 }
 
 // matmul shares out matrices, or the rows of one.
-func (s *share) matmul() []Work {
+func (s *workShare) matmul() []Work {
 	w := s.work
 	if w.Batch > 1 {
 		n := s.parts(w.Batch)
-		return s.among(n, func(part *Work) { part.Batch /= n }, true)
+		return s.divide(n, func(part *Work) { part.Batch /= n }, true)
 	}
 	// Rows begin at multiples of 16 bytes, so that parts do.
 	n := s.parts(w.M)
 	if w.Reads[0].Bytes != w.M*w.K*s.size || w.M/n*w.K*s.size%vectorBytes != 0 {
 		n = 1
 	}
-	return s.among(n, func(part *Work) { part.M /= n }, false)
+	return s.divide(n, func(part *Work) { part.M /= n }, false)
 }
 
 // convolution shares out images. Where its second input is the weight, all need that.
-func (s *share) convolution() []Work {
+func (s *workShare) convolution() []Work {
 	w := s.work
 	n := s.parts(max(w.Window.Images, 1))
 	toWeight := w.Writes[0].Bytes == w.M*w.N*w.Batch*s.size && w.Reads[1].Bytes != w.M*w.K*w.Batch*s.size
-	parts := s.among(n, func(part *Work) {
+	parts := s.divide(n, func(part *Work) {
 		part.Window.Images /= n
 		if toWeight {
 			part.K /= n
@@ -81,16 +81,16 @@ func (s *share) convolution() []Work {
 }
 
 // attention divides the heads; heads that share keys stay together.
-func (s *share) attention() []Work {
+func (s *workShare) attention() []Work {
 	w := s.work
 	keys := max(w.N*w.K*s.size, 1)
 	n := s.parts(w.Batch, w.Reads[1].Bytes/keys)
-	return s.among(n, func(part *Work) { part.Batch /= n }, true)
+	return s.divide(n, func(part *Work) { part.Batch /= n }, true)
 }
 
-// among makes n parts, each smaller in one size. Either all ranges are divided, or only the first input and output, and
-// all parts read the second input. A remainder goes to the first part.
-func (s *share) among(n int64, smaller func(*Work), all bool) []Work {
+// divide makes n parts, each smaller in one size. Either all ranges are divided, or only the first input and output,
+// and all parts read the second input. A remainder goes to the first part.
+func (s *workShare) divide(n int64, smaller func(*Work), all bool) []Work {
 	w := s.work
 	even := func(r Range) bool { return r.Bytes%(n*vectorBytes) == 0 }
 	if n <= 1 || !even(w.Reads[0]) || !even(w.Writes[0]) || all && !even(w.Reads[1]) {

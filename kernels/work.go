@@ -21,9 +21,9 @@ type Work struct {
 	Reads, Writes []Range
 }
 
-// elements returns the element type whose kernels do the arithmetic of a precision. FP64
+// elementType returns the element type whose kernels do the arithmetic of a precision. FP64
 // has no kernels; F32 takes its place, with as many operations at a higher speed.
-func elements(p program.Precision) Type {
+func elementType(p program.Precision) Type {
 	switch p {
 	case program.FP16:
 		return F16
@@ -38,8 +38,8 @@ func elements(p program.Precision) Type {
 // size that M, N and Batch give, and come near them for other work.
 func (w *Work) Append(launches []Launch, capability int) []Launch {
 	var buffers [2][8]Range
-	p := plan{
-		launches: launches, before: len(launches), capability: capability, t: elements(w.Precision),
+	p := launchPlan{
+		launches: launches, before: len(launches), capability: capability, t: elementType(w.Precision),
 		tf32:  w.Precision == program.TF32,
 		reads: occupied(buffers[0][:0], w.Reads), writes: occupied(buffers[1][:0], w.Writes), flops: w.FLOPs,
 	}
@@ -69,7 +69,7 @@ func (w *Work) Append(launches []Launch, capability int) []Launch {
 		p.update()
 	}
 	// Elementwise work, and whatever the others left over.
-	p.stream()
+	p.streamRanges()
 	return p.launches
 }
 
@@ -85,7 +85,7 @@ func occupied(to, ranges []Range) []Range {
 
 // A plan is the part of a kernel's work that has no launches yet. Each launch reduces reads and writes by the memory
 // that it visits, and flops by the operations that it computes.
-type plan struct {
+type launchPlan struct {
 	launches      []Launch
 	before        int // the number of launches that were there before the work
 	capability    int
@@ -97,22 +97,22 @@ type plan struct {
 	visited [8]Range
 }
 
-func (p *plan) add(l Launch) {
+func (p *launchPlan) add(l Launch) {
 	p.launches = append(p.launches, l)
 	p.flops = max(0, p.flops-l.FLOPs)
 }
 
-// take removes the first bytes of a range.
-func take(ranges []Range, i int, bytes int64) {
+// consumeRange removes the first bytes of a range.
+func consumeRange(ranges []Range, i int, bytes int64) {
 	ranges[i].Addr += uint64(bytes)
 	ranges[i].Bytes -= bytes
 }
 
 // elements returns the number of whole elements in a range.
-func (p *plan) elements(r Range) int64 { return r.Bytes / p.t.Size() }
+func (p *launchPlan) elements(r Range) int64 { return r.Bytes / p.t.Size() }
 
-// largest returns the place of the range with most bytes; -1 if there is none.
-func largest(ranges []Range) int {
+// largestRange returns the place of the range with most bytes; -1 if there is none.
+func largestRange(ranges []Range) int {
 	at := -1
 	for i, r := range ranges {
 		if at < 0 || r.Bytes > ranges[at].Bytes {
@@ -128,13 +128,13 @@ const (
 	streamShift = 0
 )
 
-// begun reports whether the work has a launch already. Its remaining memory is then
+// hasLaunches reports whether the work has a launch already. Its remaining memory is then
 // streamed without arithmetic, because it may be too small to take much.
-func (p *plan) begun() bool { return len(p.launches) > p.before }
+func (p *launchPlan) hasLaunches() bool { return len(p.launches) > p.before }
 
-// stream reads and writes the rest of all ranges, in one launch if there are few; if that is all of the work, with
-// rounds of arithmetic.
-func (p *plan) stream() {
+// streamRanges reads and writes the rest of all ranges, in one launch if there are few; if that is all of the work,
+// with rounds of arithmetic.
+func (p *launchPlan) streamRanges() {
 	p.reads, p.writes = occupied(p.reads[:0], p.reads), occupied(p.writes[:0], p.writes)
 	if len(p.reads)+len(p.writes) == 0 {
 		return
@@ -151,15 +151,16 @@ func (p *plan) stream() {
 	for _, r := range p.writes {
 		longest = max(longest, r.Bytes)
 	}
-	if !p.begun() {
-		k.Rounds = rounds(p.flops, ceil.Div(longest, p.t.Size()), int64(len(p.reads)))
+	if !p.hasLaunches() {
+		k.Rounds = roundsFor(p.flops, ceil.Div(longest, p.t.Size()), int64(len(p.reads)))
 	}
 	p.add(k.Launch())
 	p.reads, p.writes = p.reads[:0], p.writes[:0]
 }
 
-// rounds returns the multiply-adds for each element, besides the additions of its inputs, for flops operations in all.
-func rounds(flops, elements, inputs int64) int64 {
+// roundsFor returns the multiply-adds for each element, besides the additions of its inputs, for flops operations in
+// all.
+func roundsFor(flops, elements, inputs int64) int64 {
 	missing := flops - elements*max(inputs-1, 0)
 	if elements == 0 || missing <= 0 {
 		return 0
@@ -168,12 +169,12 @@ func rounds(flops, elements, inputs int64) int64 {
 }
 
 // streamMany reads and writes ranges one by one, many in a launch.
-func (p *plan) streamMany() {
+func (p *launchPlan) streamMany() {
 	of := func(r Range) int64 { return r.Bytes }
 	bytes := lists.Sum(p.reads, of) + lists.Sum(p.writes, of)
 	k := Update{Type: p.t, Scale: streamScale, Shift: streamShift, Settled: true}
-	if !p.begun() {
-		k.Rounds = rounds(p.flops, bytes/p.t.Size(), 1)
+	if !p.hasLaunches() {
+		k.Rounds = roundsFor(p.flops, bytes/p.t.Size(), 1)
 	}
 	for _, side := range []struct {
 		ranges       []Range
@@ -192,7 +193,7 @@ func (p *plan) streamMany() {
 }
 
 // updates adds launches for any number of parts.
-func (p *plan) updates(k Update, parts []Part) {
+func (p *launchPlan) updates(k Update, parts []Part) {
 	for len(parts) > 0 {
 		n := min(len(parts), MaxParts(len(parts[0].Addrs)))
 		k.Parts = parts[:n]

@@ -364,7 +364,7 @@ func (c *cpu) runAll(launches []kernels.Launch, reads, writes int64) {
 	}
 	var claimedReads, claimedWrites int64
 	for _, l := range launches {
-		claimedReads, claimedWrites = claimedReads+l.Reads-l.Again, claimedWrites+l.Writes
+		claimedReads, claimedWrites = claimedReads+l.Reads-l.RereadBytes, claimedWrites+l.Writes
 		require.NoError(c.t, cudac.Run(cudac.Launch{
 			Arch: c.arch, Name: l.Name, Grid: l.Grid, Block: l.Block, Shared: l.Shared, Args: l.Args, Backward: c.back,
 		}))

@@ -93,12 +93,12 @@ func (c Case) Key() Key {
 
 // String returns a line that describes what is trained and how, without the batch size.
 func (c Case) String() string {
-	words := lists.Present(fields, func(f Field) string { return f.Words(&c) })
+	words := lists.NonZero(fields, func(f Field) string { return f.Words(&c) })
 	return strings.Join(append([]string{c.Model}, words...), ", ")
 }
 
-// AnyRelease returns the line of [Case.String] without the release of PyTorch.
-func (c Case) AnyRelease() string {
+// CaseText returns the line of [Case.String] without the release of PyTorch.
+func (c Case) CaseText() string {
 	return strings.Replace(c.String(), ", PyTorch "+c.ReleaseName(), "", 1)
 }
 
@@ -286,8 +286,8 @@ func (d Description) Hash() string { return d.hash }
 
 // Difference is a field in which two cases differ.
 type Difference struct {
-	// About is what tables call the field, and A and B are its values; empty where the model decides.
-	About, A, B string
+	// Label is what tables call the field, and A and B are its values; empty where the model decides.
+	Label, A, B string
 	// Case is the first case with the second one's values of this field and of those before it.
 	Case Case
 }
@@ -308,7 +308,7 @@ func Differences(a, b Case) []Difference {
 		if from[f.JSON] = to[f.JSON]; to[f.JSON] == nil {
 			delete(from, f.JSON)
 		}
-		d := Difference{About: f.About(), A: f.Text(a), B: f.Text(b)}
+		d := Difference{Label: f.Phrase(), A: f.Text(a), B: f.Text(b)}
 		text, err := json.Marshal(from)
 		if err == nil {
 			err = json.Unmarshal(text, &d.Case)

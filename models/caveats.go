@@ -17,12 +17,12 @@ func (m Model) Caveats(c Case) []string {
 	if s, err := c.Release(); err == nil {
 		caveats = append(caveats, s.Notes()...)
 	}
-	caveats = append(caveats, c.leverCaveats(&c)...)
+	caveats = append(caveats, c.caveats(&c)...)
 	if why := m.NotRecorded(c); why != "" {
 		caveats = append(caveats, "torch-compile: not recorded ("+why+"), so that planned is the eager step, with an "+
 			"interval that holds what compiled steps of such models need (coefficient torch_compile)")
 	}
-	caveats = append(caveats, m.targetCaveats(c)...)
+	caveats = append(caveats, m.loraTargetCaveats(c)...)
 	if m.Caveat != nil {
 		caveats = append(caveats, m.Caveat(c)...)
 	}
@@ -45,9 +45,9 @@ func (m Model) ReadsText() bool {
 	return !slices.Contains([]string{"image", "clip", "spectrogram", "anchor"}, m.BatchUnit)
 }
 
-// targetCaveats returns warnings about the targets of adapters: names that match no module, which peft ignores if other
-// targets match, and modules whose adapters are not recorded.
-func (m Model) targetCaveats(c Case) []string {
+// loraTargetCaveats returns warnings about the targets of adapters: names that match no module, which peft ignores if
+// other targets match, and modules whose adapters are not recorded.
+func (m Model) loraTargetCaveats(c Case) []string {
 	if c.LoRA == nil || len(c.LoRA.Targets) == 0 {
 		return nil
 	}

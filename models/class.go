@@ -16,9 +16,9 @@ type Class struct {
 	Size, Seq int
 }
 
-// OfTransformers returns a class of transformers with some values of its configuration (the others have their defaults)
-// and inputs of the sizes in the settings.
-func OfTransformers(class string, s Settings, config map[string]any) Class {
+// TransformersClass returns a class of transformers with some values of its configuration (the others have their
+// defaults) and inputs of the sizes in the settings.
+func TransformersClass(class string, s Settings, config map[string]any) Class {
 	config["architectures"] = []string{class}
 	text, err := json.Marshal(config)
 	if err != nil {

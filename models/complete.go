@@ -10,9 +10,9 @@ import (
 	"github.com/vprof/vprof/profiler/stack"
 )
 
-// Usual returns the model's default case by the release of PyTorch that verbs plan for where none is named: the newest,
-// or the one that made a recording.
-func (m Model) Usual() Case {
+// DefaultCase returns the model's default case by the release of PyTorch that verbs plan for where none is named: the
+// newest, or the one that made a recording.
+func (m Model) DefaultCase() Case {
 	c := m.Default
 	c.Model = m.Name
 	if !m.Recorded {
@@ -25,7 +25,7 @@ func (m Model) Usual() Case {
 // checks the others. In precision, weights, checkpointing and optimizer, "" and false are already choices and stay. The
 // error is a [*CaseError].
 func (m Model) Complete(c Case) (Case, error) {
-	c = m.filled(c)
+	c = m.withDefaults(c)
 	if field, reason := c.checkFields(); reason != "" {
 		return c, c.Wrong(field, "%s", reason)
 	}
@@ -42,7 +42,7 @@ func (m Model) Complete(c Case) (Case, error) {
 
 // check returns an error if the model cannot train a complete case with its present batch, rank and micro-batches.
 func (m Model) check(c Case) error {
-	if field := m.changed(c); field != "" {
+	if field := m.changedNote(c); field != "" {
 		return c.Wrong(field, "the steps of a recorded run are what they are; record the run again with this changed "+
 			"(other GPUs and allocator settings need no new recording)")
 	}
@@ -55,11 +55,11 @@ func (m Model) check(c Case) error {
 	return nil
 }
 
-// filled returns a case with the model's defaults where it leaves something open.
-func (m Model) filled(c Case) Case {
+// withDefaults returns a case with the model's defaults where it leaves something open.
+func (m Model) withDefaults(c Case) Case {
 	d := m.Default
 	c.Model, c.ConfigHash = m.Name, m.Description.Hash()
-	if c.LoRA != nil && c.LoRA.NoTowers && !m.Towers {
+	if c.LoRA != nil && c.LoRA.NoTowers && !m.HasTowers {
 		l := *c.LoRA
 		l.NoTowers, c.LoRA = false, &l
 	}
@@ -71,13 +71,13 @@ func (m Model) filled(c Case) Case {
 	return c
 }
 
-// changed returns the key of the first field in which a completed case differs from the only case of a recorded run;
-// empty if none does. Allocator settings may differ.
-func (m Model) changed(c Case) string {
+// changedNote returns the key of the first field in which a completed case differs from the only case of a recorded
+// run; empty if none does. Allocator settings may differ.
+func (m Model) changedNote(c Case) string {
 	if !m.Recorded {
 		return ""
 	}
-	return FirstDifference(c, m.filled(m.Default), func(key string, asked, recorded json.RawMessage) bool {
+	return FirstDifference(c, m.withDefaults(m.Default), func(key string, asked, recorded json.RawMessage) bool {
 		return key == "alloc_conf" || bytes.Equal(asked, recorded)
 	})
 }
@@ -85,8 +85,8 @@ func (m Model) changed(c Case) string {
 // MaxBatch is the largest batch size that is accepted; a larger one is taken for a mistake.
 const MaxBatch = 1 << 20
 
-// mostAccumulated limits the micro-batches that one optimizer step can have in a recording.
-const mostAccumulated = 1024
+// maxAccumulated limits the micro-batches that one optimizer step can have in a recording.
+const maxAccumulated = 1024
 
 // CheckBatch returns an error if n samples are no batch that anybody trains with: from a flag or a file.
 func CheckBatch(n int) error {
@@ -104,9 +104,9 @@ func CheckAccumulate(n int) error {
 	switch {
 	case n < 1:
 		return fmt.Errorf("%d micro-batches: need 1 or more", n)
-	case n > mostAccumulated:
+	case n > maxAccumulated:
 		return fmt.Errorf("%d micro-batches are too many to record; all after the second allocate the "+
-			"same, so use %d", n, mostAccumulated)
+			"same, so use %d", n, maxAccumulated)
 	}
 	return nil
 }
@@ -126,15 +126,15 @@ func (m Model) Canonical(c Case) Case {
 	return c
 }
 
-// mostHeld is the largest accepted data set or network beside the model, in bytes: more than any GPU holds.
-const mostHeld = 1 << 44
+// maxHeldBytes is the largest accepted data set or network beside the model, in bytes: more than any GPU holds.
+const maxHeldBytes = 1 << 44
 
 // libraries say on which packages beside PyTorch a step depends.
 var libraries = map[string]func(m Model, c Case) bool{
 	"transformers": func(m Model, _ Case) bool { return m.Transformers },
 	"trl": func(m Model, c Case) bool {
 		o := c.Objective
-		return m.Transformers && (c.Settings["trl-loss"] > 0 || !o.IsZero() && !o.Distills() && o.As == "")
+		return m.Transformers && (c.Settings["trl-loss"] > 0 || !o.IsZero() && !o.Distills() && o.LikeTrainer == "")
 	},
 	"peft":         func(_ Model, c Case) bool { return c.LoRA != nil },
 	"bitsandbytes": func(_ Model, c Case) bool { return c.Quantize != "" },

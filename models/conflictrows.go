@@ -41,7 +41,7 @@ var optimizerConflicts = []Conflict{
 // since it trains a value head and few of the rules apply to it.
 func (k *choice) otherObjective() bool {
 	o := k.Objective
-	return !o.IsZero() && (o.Name != Reward || o.As != AsLLaMAFactory)
+	return !o.IsZero() && (o.Name != Reward || o.LikeTrainer != AsLLaMAFactory)
 }
 
 // objectiveConflicts are objectives with models, tasks and ways to train.
@@ -51,7 +51,7 @@ var objectiveConflicts = []Conflict{
 		"preference objectives need a decoder of transformers (hf:config.json); an exported graph contains its own "+
 			"loss"),
 	refuse("objective", "reward:as=llama-factory with task", func(k *choice) bool {
-		return k.Objective.Name == Reward && k.Objective.As == AsLLaMAFactory && k.Task != preferenceTask
+		return k.Objective.Name == Reward && k.Objective.LikeTrainer == AsLLaMAFactory && k.Task != preferenceTask
 	},
 		"LLaMA-Factory's reward model is a language model with a value head; use --task causal-lm"),
 	refuse("objective", "reward with task",
@@ -62,7 +62,9 @@ var objectiveConflicts = []Conflict{
 	},
 		"{this objective} trains a language model; use --task causal-lm"),
 	refuse("objective", "packed without as=ms-swift",
-		func(k *choice) bool { return k.otherObjective() && k.Objective.Packed && k.Objective.As != AsSwift },
+		func(k *choice) bool {
+			return k.otherObjective() && k.Objective.Packed && k.Objective.LikeTrainer != AsSwift
+		},
 		"packed: only ms-swift packs pairs into one sequence; add as=ms-swift"),
 	refuse("objective", "packed with the settings padding, packed", func(k *choice) bool {
 		return k.otherObjective() && k.Objective.Packed && (k.On("padding") || k.On("packed"))
@@ -76,7 +78,7 @@ var objectiveConflicts = []Conflict{
 		"vprof does not support a reference model under tensor parallelism or fsdp1; train adapters, whose reference "+
 			"is the model itself, or use another strategy"),
 	refuse("objective", "answers as long as seq-len",
-		func(k *choice) bool { return k.Objective.Answers() && k.Objective.Answer() >= k.Settings["seq-len"] },
+		func(k *choice) bool { return k.Objective.HasAnswers() && k.Objective.Answer() >= k.Settings["seq-len"] },
 		"answers of {answer} tokens leave no room for a prompt in sequences of {seq-len}; use {this "+
 			"objective}:completion=N with less than seq-len"),
 	refuse("objective", "fused and chunked losses", func(k *choice) bool {
@@ -147,7 +149,7 @@ var tileConflicts = []Conflict{
 // loopOption returns the first field about the training loop that the case sets; empty for none. Not the recorded loop.
 func (k *choice) loopOption() string {
 	switch {
-	case k.Loop != "" && k.Loop != k.m.Levers.Loop && !scoresOfStages(k.m, k.Case):
+	case k.Loop != "" && k.Loop != k.m.Levers.Loop && !passesLogitsToLoss(k.m, k.Case):
 		return "loop"
 	case k.ZeroGrad != "":
 		return "zero-grad"
@@ -171,18 +173,18 @@ func loopRows() (all []Conflict) {
 			refuse(field, "objective", func(k *choice) bool { return given(k) && !k.Objective.IsZero() },
 				"the objective {this objective} runs in its trainer's own loop"),
 			refuse(field, "strategy pp", func(k *choice) bool {
-				return given(k) && k.named(PP) && (field != "use-cache" || k.UseCache == yes)
+				return given(k) && k.named(PP) && (field != "use-cache" || k.UseCache == yesValue)
 			}, "a pipeline's schedule is its training loop"),
 		}...)
 	}
 	return append(all, []Conflict{
 		refuse("use-cache", "a .pt2 model",
-			func(k *choice) bool { return k.UseCache == yes && k.m.Levers.Loop == LoopFunction },
+			func(k *choice) bool { return k.UseCache == yesValue && k.m.Levers.Loop == LoopFunction },
 			"an exported model returns what it was exported with; export it with use_cache"),
 		refuse("use-cache", "a model without a cache",
-			func(k *choice) bool { return k.UseCache == yes && !k.m.Levers.Cache },
+			func(k *choice) bool { return k.UseCache == yesValue && !k.m.Levers.Cache },
 			"the cache is recorded only for decoders of transformers with attention in every layer"),
-		refuse("use-cache", "checkpointing", func(k *choice) bool { return k.UseCache == yes && k.Checkpointing },
+		refuse("use-cache", "checkpointing", func(k *choice) bool { return k.UseCache == yesValue && k.Checkpointing },
 			"transformers leaves the cache out while layers are recomputed; leave out one of the two"),
 		refuse("zero-grad", "optimizer-in-backward", func(k *choice) bool { return k.InBackward && k.ZeroGrad != "" },
 			"gradients are freed as soon as the optimizer has stepped in backward"),
@@ -192,7 +194,7 @@ func loopRows() (all []Conflict) {
 // evaluationConflicts are evaluations that a model or a strategy cannot have.
 var evaluationConflicts = []Conflict{
 	refuse("evaluate", "strategy pp",
-		func(k *choice) bool { return !k.Evaluate.IsZero() && !k.Evaluate.Off && k.named(PP) },
+		func(k *choice) bool { return !k.Evaluate.IsZero() && !k.Evaluate.IsOff && k.named(PP) },
 		"vprof does not support evaluation in a pipeline"),
 	refuse("evaluate", "new-tokens with objective, task, a model without a cache",
 		func(k *choice) bool { return k.Evaluate.NewTokens > 0 && (!k.m.Levers.Cache || !k.nextToken()) },

@@ -13,13 +13,13 @@ import (
 type Conflict struct {
 	// Field is the field to change, and With what it does not go together with.
 	Field, With string
-	when        func(*choice) bool
+	applies     func(*choice) bool
 	// Reason reports why, and what to do. Names in braces stand for values of the case.
 	Reason string
 }
 
 func refuse(field, with string, when func(*choice) bool, reason string) Conflict {
-	return Conflict{Field: field, With: with, when: when, Reason: reason}
+	return Conflict{Field: field, With: with, applies: when, Reason: reason}
 }
 
 // choice is a filled case with its model, as conflicts read it.
@@ -41,9 +41,11 @@ var conflicts = slices.Concat(
 )
 
 // conflict returns the first conflict of a filled case; the reason is empty if there is none.
-func (m Model) conflict(c Case) (field, reason string) { return choiceOf(&m, &c).first(conflicts) }
+func (m Model) conflict(c Case) (field, reason string) {
+	return newConflictInput(&m, &c).firstConflict(conflicts)
+}
 
-func choiceOf(m *Model, c *Case) *choice {
+func newConflictInput(m *Model, c *Case) *choice {
 	k := choice{Case: c, m: m}
 	if c.Strategy != nil {
 		k.s = *c.Strategy
@@ -54,26 +56,27 @@ func choiceOf(m *Model, c *Case) *choice {
 	return &k
 }
 
-func (k *choice) first(all []Conflict) (field, reason string) {
+func (k *choice) firstConflict(all []Conflict) (field, reason string) {
 	for i := range all {
-		if all[i].when(k) {
-			return all[i].Field, k.fill(all[i].Reason)
+		if all[i].applies(k) {
+			return all[i].Field, k.fillTemplate(all[i].Reason)
 		}
 	}
 	return "", ""
 }
 
-var braced = regexp.MustCompile(`\{[A-Za-z_ -]+\}`)
+var placeholder = regexp.MustCompile(`\{[A-Za-z_ -]+\}`)
 
-// fill replaces the names in braces by values of the case: of the model, of the strategy's options or of fields.
-func (k *choice) fill(reason string) string {
+// fillTemplate replaces the names in braces by values of the case: of the model, of the strategy's options or of
+// fields.
+func (k *choice) fillTemplate(reason string) string {
 	choices := map[string][]string{"all stages": k.m.Stages, "all tasks": k.m.Tasks, "all losses": k.m.Losses}
 	numbers := map[string]int64{
-		"ranks": k.stages(), "groups": k.s.CP * max(1, k.s.TP), "experts": k.m.Levers.Experts,
+		"ranks": k.pipelineRanks(), "groups": k.s.CP * max(1, k.s.TP), "experts": k.m.Levers.Experts,
 		"answer": k.Objective.Answer(), "memory sizes": int64(len(k.s.Memory)),
 		"gpus": int64(k.GPUs), // which may be zero
 	}
-	return braced.ReplaceAllStringFunc(reason, func(word string) string {
+	return placeholder.ReplaceAllStringFunc(reason, func(word string) string {
 		name := strings.Trim(word, "{}")
 		if n, ok := numbers[name]; ok {
 			return strconv.FormatInt(n, 10)
@@ -84,7 +87,7 @@ func (k *choice) fill(reason string) string {
 		case "GPUs of a stage": // of a case that has stages
 			return strconv.FormatInt(k.each(), 10)
 		case "sharers":
-			return strconv.FormatInt(k.sharers(), 10)
+			return strconv.FormatInt(k.parameterRanks(), 10)
 		case "no liger":
 			return k.m.Levers.NoLiger
 		case "this optimizer":
@@ -100,8 +103,8 @@ func (k *choice) fill(reason string) string {
 	})
 }
 
-func (k *choice) stages() int64 { return k.s.PipelineRanks(k.GPUs) }
-func (k *choice) each() int64   { return int64(k.GPUs) / k.stages() }
+func (k *choice) pipelineRanks() int64 { return k.s.PipelineRanks(k.GPUs) }
+func (k *choice) each() int64          { return int64(k.GPUs) / k.pipelineRanks() }
 
 // named reports whether the strategy has one of these names.
 func (k *choice) named(names ...string) bool { return slices.Contains(names, k.s.Name) }
@@ -111,5 +114,5 @@ func (k *choice) nextToken() bool {
 	return (k.Task == "" || len(k.m.Tasks) == 0 || k.Task == k.m.Tasks[0]) && k.Objective.IsZero()
 }
 
-// sharers returns how many ranks share the parameters.
-func (k *choice) sharers() int64 { return k.each() / max(1, k.s.Replicate) }
+// parameterRanks returns how many ranks share the parameters.
+func (k *choice) parameterRanks() int64 { return k.each() / max(1, k.s.Replicate) }

@@ -10,7 +10,7 @@ import (
 func TestReasonsOfConflictsCanBeFilled(t *testing.T) {
 	for _, c := range Conflicts() {
 		require.NotNil(t, FieldNamed(c.Field), c.With)
-		reason := choiceOf(&Model{}, &Case{GPUs: 1}).fill(c.Reason)
+		reason := newConflictInput(&Model{}, &Case{GPUs: 1}).fillTemplate(c.Reason)
 		require.NotRegexp(t, `[{}]`, reason)
 		require.NotEmpty(t, c.With)
 	}
@@ -18,14 +18,20 @@ func TestReasonsOfConflictsCanBeFilled(t *testing.T) {
 
 func TestConflictsOfACompleteCaseComeInTheirOrder(t *testing.T) {
 	m := Model{
-		Name: "it", Stages: []string{"full"}, Default: Case{Stage: "full", Batch: 1}, Distributes: true,
+		Name: "it", Stages: []string{"full"}, Default: Case{Stage: "full", Batch: 1}, SupportsRanks: true,
 		Levers: LeverSet{Loop: LoopTrainer, Quantize: true},
 	}
 	for want, c := range map[string]Case{
-		`it: stage: there is no stage "half"; its stages are full`:  {Stage: "half", Levers: Levers{Quantize: "nf4"}},
-		"it: quantize: quantized layers cannot be trained":          {Levers: Levers{Quantize: "nf4"}},
-		"it: strategy: 6 GPUs cannot be divided into 4 replicas":    {GPUs: 6, Strategy: &Strategy{Name: FSDP2, Replicate: 4}},
-		"it: strategy: 3 GPUs of a stage cannot be divided by the":  {GPUs: 6, Strategy: &Strategy{Name: PP, PP: 2, Replicate: 2}},
+		`it: stage: there is no stage "half"; its stages are full`: {Stage: "half", Levers: Levers{Quantize: "nf4"}},
+		"it: quantize: quantized layers cannot be trained":         {Levers: Levers{Quantize: "nf4"}},
+		"it: strategy: 6 GPUs cannot be divided into 4 replicas": {
+			GPUs:     6,
+			Strategy: &Strategy{Name: FSDP2, Replicate: 4},
+		},
+		"it: strategy: 3 GPUs of a stage cannot be divided by the": {
+			GPUs:     6,
+			Strategy: &Strategy{Name: PP, PP: 2, Replicate: 2},
+		},
 		"it: strategy: 0 is not a number of GPUs from 1 to 1048576": {Strategy: &Strategy{Name: PP, EP: 2}},
 	} {
 		_, err := m.Complete(c)

@@ -17,7 +17,7 @@ func TestDifferencesLeadFromOneCaseToTheOther(t *testing.T) {
 	all := models.Differences(a, b)
 	var said []string
 	for _, d := range all {
-		said = append(said, d.About+": "+d.A+" to "+d.B)
+		said = append(said, d.Label+": "+d.A+" to "+d.B)
 	}
 	require.Equal(t, []string{
 		"precision: none to fp16", "checkpointing: false to true", "optimizer:  to sgd", "settings:  to seq-len=512",

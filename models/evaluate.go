@@ -17,32 +17,32 @@ type Evaluation struct {
 	Scores int
 	// NewTokens is the number of tokens that a row generates (predict_with_generate) instead of a loss; zero for none.
 	NewTokens int
-	// Off leaves evaluation out, which users who do not evaluate choose.
-	Off bool
+	// IsOff leaves evaluation out, which users who do not evaluate choose.
+	IsOff bool
 }
 
 // noEvaluation is the text of an evaluation that is left out.
 const noEvaluation = "none"
 
-// mostEvaluated bounds the numbers of an evaluation, mostKept the batches whose scores are kept, each of
-// which is recorded, and mostWritten the tokens that are generated.
+// maxEvaluatedBatch bounds the numbers of an evaluation, maxKeptScores the batches whose scores are kept, each of
+// which is recorded, and maxNewTokens the tokens that are generated.
 const (
-	mostEvaluated = 1 << 20
-	mostKept      = 256
-	mostWritten   = 1 << 17
+	maxEvaluatedBatch = 1 << 20
+	maxKeptScores     = 256
+	maxNewTokens      = 1 << 17
 )
 
 // evaluationOptions holds the options, in the order in which they are written.
 var evaluationOptions = options.Table[Evaluation]{
-	options.Count("batch", 1, mostEvaluated, func(e *Evaluation) *int { return &e.Batch }),
-	options.Count("scores", 1, mostKept, func(e *Evaluation) *int { return &e.Scores }),
-	options.Count("new-tokens", 1, mostWritten, func(e *Evaluation) *int { return &e.NewTokens }),
+	options.Count("batch", 1, maxEvaluatedBatch, func(e *Evaluation) *int { return &e.Batch }),
+	options.Count("scores", 1, maxKeptScores, func(e *Evaluation) *int { return &e.Scores }),
+	options.Count("new-tokens", 1, maxNewTokens, func(e *Evaluation) *int { return &e.NewTokens }),
 }
 
 // ParseEvaluation reads an evaluation like "batch=8,scores=4", or none.
 func ParseEvaluation(text string) (e Evaluation, err error) {
 	if text == noEvaluation {
-		return Evaluation{Off: true}, nil
+		return Evaluation{IsOff: true}, nil
 	}
 	if err := evaluationOptions.Read(&e, "", text); err != nil {
 		return e, fmt.Errorf("%w, as in batch=8,scores=4 or batch=8,new-tokens=128; or none", err)
@@ -55,7 +55,7 @@ func ParseEvaluation(text string) (e Evaluation, err error) {
 
 // String returns the evaluation as [ParseEvaluation] reads it.
 func (e Evaluation) String() string {
-	if e.Off {
+	if e.IsOff {
 		return noEvaluation
 	}
 	return evaluationOptions.Text(&e)

@@ -10,11 +10,11 @@ import (
 func TestEvaluationsComeBackFromTheirText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e := Evaluation{
-			Batch:  rapid.IntRange(1, mostEvaluated).Draw(t, "batch"),
-			Scores: rapid.IntRange(0, mostKept).Draw(t, "scores"),
+			Batch:  rapid.IntRange(1, maxEvaluatedBatch).Draw(t, "batch"),
+			Scores: rapid.IntRange(0, maxKeptScores).Draw(t, "scores"),
 		}
 		if e.Scores == 0 {
-			e.NewTokens = rapid.IntRange(0, mostWritten).Draw(t, "new-tokens")
+			e.NewTokens = rapid.IntRange(0, maxNewTokens).Draw(t, "new-tokens")
 		}
 		again, err := ParseEvaluation(e.String())
 		require.NoError(t, err)

@@ -24,19 +24,19 @@ type Field struct {
 	// Usage is a line of help, with the name of the value between backquotes; "{values}" stands for all Values.
 	Usage string
 	// Group is what it is about, and Main reports whether it is among the few that help shows first.
-	Group Group
-	Main  bool
+	Group  Group
+	IsMain bool
 	// Key reports whether --set NAME=VALUE sets it, and no flag of its own.
 	Key bool
-	// Bare is the value of a flag that stands alone; empty if it needs one.
-	Bare string
+	// BareValue is the value of a flag that stands alone; empty if it needs one.
+	BareValue string
 	// Values are the words that it may have; nil if it is free, or if they depend on the model.
 	Values func() []string
 	// form reads and writes its text; it cannot be read if it has no name.
 	form
 	// say puts the text into a line about a case; nil says it as it is. Absent is said of a case without one.
-	say    func(c *Case, text string) string
-	absent string
+	say        func(c *Case, text string) string
+	absentText string
 }
 
 // form describes how a field is parsed and written; the text is empty if the model decides the value.
@@ -73,8 +73,8 @@ func (f *Field) Parse(text string) (Change, error) {
 // Text returns the value of the field in a case, as [Field.Parse] reads it; empty where the model decides.
 func (f *Field) Text(c Case) string { return f.text(&c) }
 
-// About returns the field's label in tables.
-func (f *Field) About() string {
+// Phrase returns the field's label in tables.
+func (f *Field) Phrase() string {
 	switch {
 	case f.Label != "":
 		return f.Label
@@ -113,7 +113,7 @@ func (f *Field) Argument(text string) []string {
 	switch {
 	case f.Key:
 		return []string{"--set", f.Name + "=" + text}
-	case f.Bare != "":
+	case f.BareValue != "":
 		return []string{"--" + f.Name + "=" + text}
 	}
 	return []string{"--" + f.Name, text}
@@ -159,47 +159,47 @@ func valued[T any](read func(string) (T, error), at func(*Case) *T, write func(T
 	return form{parse, func(c *Case) string { return write(*at(c)) }}
 }
 
-// spelled returns a text in its usual spelling.
-func spelled[T ~string](read func(string) (T, error), at func(*Case) *T) form {
+// stringForm returns a text in its usual spelling.
+func stringForm[T ~string](read func(string) (T, error), at func(*Case) *T) form {
 	return valued(read, at, func(value T) string { return string(value) })
 }
 
-// plain returns a form that accepts any text.
-func plain(at func(*Case) *string) form {
-	return spelled(func(text string) (string, error) { return text, nil }, at)
+// textForm returns a form that accepts any text.
+func textForm(at func(*Case) *string) form {
+	return stringForm(func(text string) (string, error) { return text, nil }, at)
 }
 
-// word returns one of some keywords; what names the value in errors.
-func word[T ~string](what string, values func() []string, at func(*Case) *T) form {
-	return spelled(func(text string) (T, error) {
-		value, err := oneWord(what, text, values())
+// choiceForm returns one of some keywords; what names the value in errors.
+func choiceForm[T ~string](what string, values func() []string, at func(*Case) *T) form {
+	return stringForm(func(text string) (T, error) {
+		value, err := parseOneOf(what, text, values())
 		return T(value), err
 	}, at)
 }
 
-// counted returns a whole number that passes a check.
-func counted(check func(int) error, at func(*Case) *int) form {
+// countForm returns a whole number that passes a check.
+func countForm(check func(int) error, at func(*Case) *int) form {
 	return valued(func(text string) (int, error) {
 		n, err := parseCount(text)
 		if err == nil {
 			err = check(n)
 		}
 		return n, err
-	}, at, options.Number)
+	}, at, options.FormatNumber)
 }
 
-// oneWord finds the word that a text spells, in upper or lower case, with hyphens or without.
-func oneWord(what, text string, values []string) (string, error) {
-	same := func(v string) bool { return v == text || nearest.Fold(v) == nearest.Fold(text) }
+// parseOneOf finds the word that a text spells, in upper or lower case, with hyphens or without.
+func parseOneOf(what, text string, values []string) (string, error) {
+	same := func(v string) bool { return v == text || nearest.Normalize(v) == nearest.Normalize(text) }
 	if i := slices.IndexFunc(values, same); i >= 0 && text != "" {
 		return values[i], nil
 	}
 	return "", fmt.Errorf("there is no %s %q; use %s", what, text, strings.Join(values, ", "))
 }
 
-// truth returns a form that accepts true and false.
-func truth(at func(*Case) *bool) form {
-	return valued(options.ParseTruth, at, func(on bool) string {
+// boolForm returns a form that accepts true and false.
+func boolForm(at func(*Case) *bool) form {
+	return valued(options.ParseBool, at, func(on bool) string {
 		if on {
 			return "true"
 		}
@@ -230,7 +230,7 @@ func unmarshal[T any](at *T, text []byte, parse func(string) (T, error)) (err er
 // setting returns one of the model's settings.
 func setting(name string) form {
 	parse := func(text string) (func(*Case), error) {
-		n, err := options.Whole(text, 1024)
+		n, err := options.ParseInteger(text, 1024)
 		if err != nil {
 			return nil, err
 		}
@@ -257,8 +257,8 @@ func prefixed(words string) func(*Case, string) string {
 	return func(_ *Case, text string) string { return words + text }
 }
 
-// fixed returns some words in place of a text.
-func fixed(words string) func(*Case, string) string {
+// fixedText returns some words in place of a text.
+func fixedText(words string) func(*Case, string) string {
 	return func(*Case, string) string { return words }
 }
 
@@ -266,7 +266,7 @@ func fixed(words string) func(*Case, string) string {
 func (f *Field) Words(c *Case) string {
 	text := f.text(c)
 	if f.say == nil || text == "" {
-		return cmp.Or(text, f.absent)
+		return cmp.Or(text, f.absentText)
 	}
 	return f.say(c, text)
 }

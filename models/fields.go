@@ -19,31 +19,31 @@ import (
 // a description of a case. They are also applied to a case in this order.
 func Fields() []Field { return fields }
 
-var omitted = fixed("")
+var noText = fixedText("")
 
 var fields = []Field{
 	{
 		Name: "task", JSON: "task", Group: GroupWhat,
 		Usage: "what an hf: model is trained for: `task` is {values} (default: by its architectures)",
-		form:  plain(func(c *Case) *string { return &c.Task }),
+		form:  textForm(func(c *Case) *string { return &c.Task }),
 	},
 	{
 		Name: "stage", JSON: "stage", Group: GroupWhat,
 		Usage: "freeze `stage` (default: the model's)",
-		form:  plain(func(c *Case) *string { return &c.Stage }), say: func(c *Case, stage string) string {
+		form:  textForm(func(c *Case) *string { return &c.Stage }), say: func(c *Case, stage string) string {
 			return phrase.If(c.LoRA == nil, "stage %s", stage) // adapters train no stage of the model
 		},
 	},
 	{
-		Name: "amp", JSON: "amp", Label: "precision", Group: GroupHow, Main: true, Values: texts(Precisions()),
+		Name: "amp", JSON: "amp", Label: "precision", Group: GroupHow, IsMain: true, Values: stringsOf(Precisions()),
 		Usage: "autocast `precision`: {values} (default: the model's)",
 		form:  typed(ParseAutocast, func(c *Case) *Autocast { return &c.AMP }),
 		say:   func(c *Case, _ string) string { return c.Precision() },
 	},
 	{
-		Name: "weights", JSON: "weights", Group: GroupHow, Values: texts(WeightTypes()),
+		Name: "weights", JSON: "weights", Group: GroupHow, Values: stringsOf(WeightTypes()),
 		Usage: "`type` of the weights: {values} (default: the model's, of an hf: model its configuration's dtype)",
-		form:  typed(ParseWeightType, func(c *Case) *WeightType { return &c.Weights }), say: omitted,
+		form:  typed(ParseWeightType, func(c *Case) *WeightType { return &c.Weights }), say: noText,
 	},
 	{
 		Name: "loss", JSON: "loss", Group: GroupWhat,
@@ -54,21 +54,21 @@ var fields = []Field{
 		Name: "output", JSON: "output", Key: true, Group: GroupWhat,
 		Usage: "`name` or number of the output of a .pt2 model that the loss is of, also as --loss LOSS:NAME " +
 			"(default: the first)",
-		form: plain(func(c *Case) *string { return &c.Output }), say: prefixed("of output "),
+		form: textForm(func(c *Case) *string { return &c.Output }), say: prefixed("of output "),
 	},
 	{
 		Name: "freeze", JSON: "freeze", Key: true, Group: GroupWhat,
 		Usage: "parameters of a .pt2 model that are not trained, by `patterns` of their names like 'stem.*,blocks.0.*'",
-		form:  plain(func(c *Case) *string { return &c.Freeze }), say: prefixed("frozen "),
+		form:  textForm(func(c *Case) *string { return &c.Freeze }), say: prefixed("frozen "),
 	},
 	{
 		Name: "checkpoint", JSON: "blocks", Key: true, Group: GroupHow,
 		Usage: "modules of a .pt2 model that are recomputed, by `patterns` of their paths like 'layers.*' " +
 			"(implies --checkpointing; default: the longest list of equal modules)",
-		form: form{parseBlocks, func(c *Case) string { return c.Blocks }}, say: omitted,
+		form: form{parseBlocks, func(c *Case) string { return c.Blocks }}, say: noText,
 	},
 	{
-		Name: "checkpointing", JSON: "checkpointing", Group: GroupHow, Main: true, Bare: "true",
+		Name: "checkpointing", JSON: "checkpointing", Group: GroupHow, IsMain: true, BareValue: "true",
 		Usage: "recompute activations in backward, and `how`: true, false, non-reentrant, reentrant, " +
 			"reentrant-trained (only layers with trained parameters), every=2 (every second layer), " +
 			"selective=mm,sdpa (keeps the results of these operators) (default: the model's)",
@@ -81,9 +81,9 @@ var fields = []Field{
 		},
 	},
 	{
-		Name: "accumulate", JSON: "accumulate", Label: "micro-batches", Group: GroupHow, Main: true,
+		Name: "accumulate", JSON: "accumulate", Label: "micro-batches", Group: GroupHow, IsMain: true,
 		Usage: "micro-batches `n` of one optimizer step (default: the model's)",
-		form:  counted(CheckAccumulate, func(c *Case) *int { return &c.Accumulate }),
+		form:  countForm(CheckAccumulate, func(c *Case) *int { return &c.Accumulate }),
 		say: func(c *Case, text string) string {
 			if c.Accumulate <= 1 {
 				return ""
@@ -92,10 +92,10 @@ var fields = []Field{
 		},
 	},
 	{
-		Name: "optimizer", JSON: "optimizer", Group: GroupHow, Main: true, Values: Optimizers,
+		Name: "optimizer", JSON: "optimizer", Group: GroupHow, IsMain: true, Values: Optimizers,
 		Usage: "`name` of the optimizer (default: the model's): {values}; " +
 			"optimizers that project gradients take options like galore-adamw:rank=64,target=attn+mlp",
-		form: spelled(parseOptimizer, func(c *Case) *string { return &c.Optimizer }),
+		form: stringForm(parseOptimizer, func(c *Case) *string { return &c.Optimizer }),
 		say: func(_ *Case, text string) string {
 			if text == string(optim.None) {
 				return "no optimizer"
@@ -104,7 +104,7 @@ var fields = []Field{
 		},
 	},
 	{
-		Name: "lora", JSON: "lora", Label: "adapters", Group: GroupWhat, Main: true,
+		Name: "lora", JSON: "lora", Label: "adapters", Group: GroupWhat, IsMain: true,
 		Usage: "train low-rank adapters instead of the model: `options` like r=8,alpha=16,target=all-linear, " +
 			"or target=q_proj,v_proj; dora=true; towers=false leaves out what sees or hears; " +
 			"parameters=experts.gate_up_proj,experts.down_proj adapts experts, too; " +
@@ -114,87 +114,87 @@ var fields = []Field{
 		form: pointed(ParseLoRA, func(c *Case) **LoRA { return &c.LoRA }, (*LoRA).String), say: prefixed("LoRA "),
 	},
 	{
-		Name: "quantize", JSON: "quantize", Group: GroupWhat, Main: true, Values: Quantizations,
+		Name: "quantize", JSON: "quantize", Group: GroupWhat, IsMain: true, Values: Quantizations,
 		Usage: "hold the frozen layers below adapters (--lora) as bitsandbytes does: `type` is {values}",
-		form:  word("quantization", Quantizations, func(c *Case) *string { return &c.Quantize }),
+		form:  choiceForm("quantization", Quantizations, func(c *Case) *string { return &c.Quantize }),
 	},
 	{
-		Name: "liger", JSON: "liger", Group: GroupHow, Bare: "true",
+		Name: "liger", JSON: "liger", Group: GroupHow, BareValue: "true",
 		Usage: "compute norms, rotary positions, feed-forward layers and the loss with liger-kernel",
-		form:  truth(func(c *Case) *bool { return &c.Liger }), say: fixed("liger"),
+		form:  boolForm(func(c *Case) *bool { return &c.Liger }), say: fixedText("liger"),
 	},
 	{
 		JSON: "recompute", say: prefixed("recompute "),
 		form: form{text: func(c *Case) string { return string(c.Recompute) }},
 	},
 	{
-		Name: "offload", JSON: "offload", Key: true, Group: GroupHow, Bare: "true",
+		Name: "offload", JSON: "offload", Key: true, Group: GroupHow, BareValue: "true",
 		Usage: "keep what backward needs in the host's memory (save_on_cpu)",
-		form:  truth(func(c *Case) *bool { return &c.Offload }), say: fixed("activations on the host"),
+		form:  boolForm(func(c *Case) *bool { return &c.Offload }), say: fixedText("activations on the host"),
 	},
 	{
-		Name: "optimizer-in-backward", JSON: "optimizer_in_backward", Group: GroupHow, Bare: "true",
+		Name: "optimizer-in-backward", JSON: "optimizer_in_backward", Group: GroupHow, BareValue: "true",
 		Usage: "step the optimizer of each parameter when its gradient is there, and free the gradient",
-		form:  truth(func(c *Case) *bool { return &c.InBackward }), say: fixed("optimizer in backward"),
+		form:  boolForm(func(c *Case) *bool { return &c.InBackward }), say: fixedText("optimizer in backward"),
 	},
 	{
-		Name: "loop", JSON: "loop", Group: GroupHow, Main: true, Values: Loops,
+		Name: "loop", JSON: "loop", Group: GroupHow, IsMain: true, Values: Loops,
 		Usage: "what the training `loop` keeps of a step beside the loss: {values}; trainer nothing, function the " +
 			"model's " +
 			"output until the step ends, plain until the next forward pass has returned " +
 			"(default: trainer, of a .pt2 model function)",
-		form: word("loop", Loops, func(c *Case) *Loop { return &c.Loop }), say: prefixed("loop "),
+		form: choiceForm("loop", Loops, func(c *Case) *Loop { return &c.Loop }), say: prefixed("loop "),
 	},
 	{
 		Name: "zero-grad", JSON: "zero_grad", Key: true, Group: GroupHow, Values: ZeroGrads,
 		Usage: "`when` gradients are zeroed: {values}; after the optimizer's step, before forward, " +
 			"between forward and backward as Lightning does, or kept and filled with zeros (default: after)",
-		form: word("way to zero gradients", ZeroGrads, func(c *Case) *ZeroGrad {
+		form: choiceForm("way to zero gradients", ZeroGrads, func(c *Case) *ZeroGrad {
 			return &c.ZeroGrad
 		}), say: prefixed("zero_grad "),
 	},
 	{
-		Name: "use-cache", JSON: "use_cache", Key: true, Group: GroupHow, Values: cacheWords,
+		Name: "use-cache", JSON: "use_cache", Key: true, Group: GroupHow, Values: cacheValues,
 		Usage: "keys and values of all layers are a part of the output (use_cache): {values} " +
 			"(default: true with --loop function or plain without checkpointing, as transformers has it, else false)",
-		form: word("choice of the cache", cacheWords, func(c *Case) *string {
+		form: choiceForm("choice of the cache", cacheValues, func(c *Case) *string {
 			return &c.UseCache
 		}), say: prefixed("use_cache "),
 	},
 	{
-		Name: "empty-cache", JSON: "empty_cache", Key: true, Group: GroupHow, Bare: "1",
+		Name: "empty-cache", JSON: "empty_cache", Key: true, Group: GroupHow, BareValue: "1",
 		Usage: "call torch.cuda.empty_cache() every `n` steps: after the step, in the loop trainer before backward, " +
 			"as torch_empty_cache_steps has it (default: never)",
-		form: form{parseEmptyCache, func(c *Case) string { return options.Number(c.EmptyCache) }},
+		form: form{parseEmptyCache, func(c *Case) string { return options.FormatNumber(c.EmptyCache) }},
 		say:  func(_ *Case, text string) string { return "empty_cache every " + text },
 	},
 	{
-		Name: "first-step", JSON: "first_step", Key: true, Group: GroupHow, Bare: "true",
+		Name: "first-step", JSON: "first_step", Key: true, Group: GroupHow, BareValue: "true",
 		Usage: "count the first training step alone, which runs without the optimizer's state, as scripts do that " +
 			"measure one step",
-		form: truth(func(c *Case) *bool { return &c.FirstStep }), say: fixed("first step"),
+		form: boolForm(func(c *Case) *bool { return &c.FirstStep }), say: fixedText("first step"),
 	},
 	{
 		Name: "beside", JSON: "beside_bytes", Key: true, Group: GroupHow,
 		Usage: "`size` of what stays on the GPU beside the model, such as a frozen network or an average of the " +
 			"weights (1.2GiB; 2 or 4 bytes a parameter)",
-		form: form{parseBytes(func(c *Case) *int64 { return &c.Beside }), func(c *Case) string {
-			return options.Number(c.Beside)
+		form: form{parseBytes(func(c *Case) *int64 { return &c.OtherTrainingBytes }), func(c *Case) string {
+			return options.FormatNumber(c.OtherTrainingBytes)
 		}},
-		say: func(c *Case, _ string) string { return bytesize.Format(c.Beside) + " beside the model" },
+		say: func(c *Case, _ string) string { return bytesize.Format(c.OtherTrainingBytes) + " beside the model" },
 	},
 	{
 		Name: "clip", JSON: "clip", Group: GroupHow,
 		Usage: "clip gradients by their `norm` before the optimizer's step: norm, none (default: as the model's " +
 			"system does)",
-		form: spelled(parseClip, func(c *Case) *string { return &c.Clip }), say: prefixed("clip "),
+		form: stringForm(parseClip, func(c *Case) *string { return &c.Clip }), say: prefixed("clip "),
 	},
 	{
 		Name: "routing", JSON: "routing", Key: true, Group: GroupHow,
 		Usage: "how the routers of a mixture choose experts that ranks share out (--strategy with ep=N): `way` is " +
 			"balanced, skew=F for F times as many tokens on the rank, or worst for all tokens of its group (default: " +
 			"balanced)",
-		form: spelled(parseRouting, func(c *Case) *string { return &c.Routing }), say: prefixed("routing "),
+		form: stringForm(parseRouting, func(c *Case) *string { return &c.Routing }), say: prefixed("routing "),
 	},
 	{
 		Name: "objective", JSON: "objective", Group: GroupWhat, Values: Objectives,
@@ -206,13 +206,13 @@ var fields = []Field{
 		Name: "train-only", JSON: "train_only", Group: GroupWhat,
 		Usage: "train the parameters alone whose names have a `regex` in them, " +
 			"such as 'layers\\.(30|31)\\.|lm_head', and freeze the others",
-		form: spelled(parseTrainOnly, func(c *Case) *string { return &c.TrainOnly }),
+		form: stringForm(parseTrainOnly, func(c *Case) *string { return &c.TrainOnly }),
 		say:  func(_ *Case, text string) string { return "training " + text + " alone" },
 	},
 	{
 		Name: "trained-weights", JSON: "trained_weights", Key: true, Group: GroupHow,
 		Usage: "with --train-only, hold what is trained in this `type` and what is frozen in that of --weights: fp32",
-		form:  plain(func(c *Case) *string { return &c.TrainedWeights }), say: prefixed("trained weights in "),
+		form:  textForm(func(c *Case) *string { return &c.TrainedWeights }), say: prefixed("trained weights in "),
 	},
 	{
 		Name: "qat", JSON: "qat", Key: true, Group: GroupHow, Values: QATs,
@@ -224,13 +224,13 @@ var fields = []Field{
 		Name: "float8", JSON: "float8", Key: true, Group: GroupHow, Values: Float8s,
 		Usage: "linear layers but the output layer multiply in 8-bit floats " +
 			"as torchao's convert_to_float8_training has it, by `recipe`: {values}",
-		form: spelled(parseFloat8, func(c *Case) *string { return &c.Float8 }), say: prefixed("float8 "),
+		form: stringForm(parseFloat8, func(c *Case) *string { return &c.Float8 }), say: prefixed("float8 "),
 	},
 	{
-		Name: "torch-compile", JSON: "torch_compile", Group: GroupHow, Bare: "true",
+		Name: "torch-compile", JSON: "torch_compile", Group: GroupHow, BareValue: "true",
 		Usage: "the step runs under torch.compile: as vprof capture --compile has recorded it, " +
 			"else as the eager one with an interval that holds what such models need",
-		form: truth(func(c *Case) *bool { return &c.Compile }), say: fixed("torch.compile"),
+		form: boolForm(func(c *Case) *bool { return &c.Compile }), say: fixedText("torch.compile"),
 	},
 	{
 		Name: "tiled-mlp", JSON: "tiled_mlp", Key: true, Group: GroupHow,
@@ -251,7 +251,7 @@ var fields = []Field{
 		Usage: "also count training data that lies on the GPU for the whole run, as `size` like 3.2GiB " +
 			"(default: it comes from the host)",
 		form: form{parseBytes(func(c *Case) *int64 { return &c.Dataset }), func(c *Case) string {
-			return options.Number(c.Dataset)
+			return options.FormatNumber(c.Dataset)
 		}},
 		say: func(c *Case, _ string) string { return bytesize.Format(c.Dataset) + " of data on the GPU" },
 	},
@@ -259,20 +259,20 @@ var fields = []Field{
 		Name: "workers", JSON: "workers", Key: true, Group: GroupWhere,
 		Usage: "processes `n` of the DataLoader for each GPU (num_workers), which take memory of the host " +
 			"(default: none)",
-		form: counted(within("workers", 0, mostWorkers), func(c *Case) *int { return &c.Workers }), say: omitted,
+		form: countForm(within("workers", 0, maxWorkers), func(c *Case) *int { return &c.Workers }), say: noText,
 	},
 	settingField("seq-len", "tokens `n` of a sequence, where the model has any", true),
 	key(settingField("image-size", "height and width `n` of an image in pixels, where the model has any", false)),
 	key(settingField("audio-seconds", "seconds `n` of a clip, where the model has any", false)),
 	key(settingField("max-length", "tokens `n` of a text, where the model has any", false)),
 	{
-		Name: "chunked-loss", JSON: "settings", Key: true, Group: GroupHow, form: setting("chunked-loss"), say: omitted,
+		Name: "chunked-loss", JSON: "settings", Key: true, Group: GroupHow, form: setting("chunked-loss"), say: noText,
 		Usage: "chunks `n` of tokens that scores and loss of a language model are computed in, " +
 			"one after the other, as torchtune does (default: all at once)",
 	},
 	{
 		Name: "linear-cross-entropy", JSON: "settings", Key: true, Group: GroupHow,
-		form: setting("linear-cross-entropy"), say: omitted,
+		form: setting("linear-cross-entropy"), say: noText,
 		Usage: "1 to compute scores and loss of a language model by torch.nn.functional.linear_cross_entropy, " +
 			"in chunks of tokens (`n` is 0 or 1)",
 	},
@@ -280,12 +280,12 @@ var fields = []Field{
 		JSON: "settings", form: form{text: func(c *Case) string { return strings.Join(c.Settings.Words(), ", ") }},
 	},
 	{
-		Name: "gpus", JSON: "gpus", Label: "GPUs", Group: GroupWhere, Main: true,
+		Name: "gpus", JSON: "gpus", Label: "GPUs", Group: GroupWhere, IsMain: true,
 		Usage: "train on `n` GPUs of the kind, one rank on each; values are for one rank",
-		form:  counted(within("GPUs", 1, mostRanks), func(c *Case) *int { return &c.GPUs }), say: omitted,
+		form:  countForm(within("GPUs", 1, maxRanks), func(c *Case) *int { return &c.GPUs }), say: noText,
 	},
 	{
-		Name: "strategy", JSON: "strategy", Group: GroupWhere, Main: true, Values: Strategies,
+		Name: "strategy", JSON: "strategy", Group: GroupWhere, IsMain: true, Values: Strategies,
 		Usage: "how the ranks share the work, by `name` and options like fsdp2:mp=bf16,replicate=2: {values} " +
 			"(see vprof help strategies)",
 		form: pointed(ParseStrategy, func(c *Case) **Strategy { return &c.Strategy }, (*Strategy).String),
@@ -297,34 +297,34 @@ var fields = []Field{
 		},
 	},
 	{
-		Name: "torch", JSON: "torch", Group: GroupWhere, Main: true,
+		Name: "torch", JSON: "torch", Group: GroupWhere, IsMain: true,
 		Usage: "`release` of PyTorch that trains, like 2.15, by whose rules memory is taken",
-		form:  spelled(ParseRelease, func(c *Case) *string { return &c.Torch }), say: prefixed("PyTorch "),
-		absent: "PyTorch " + unnamedRelease,
+		form:  stringForm(ParseRelease, func(c *Case) *string { return &c.Torch }), say: prefixed("PyTorch "),
+		absentText: "PyTorch " + unnamedRelease,
 	},
 	{
-		Name: "stack", JSON: "stack", Label: "libraries", Group: GroupWhere, Main: true,
+		Name: "stack", JSON: "stack", Label: "libraries", Group: GroupWhere, IsMain: true,
 		Usage: "`releases` of libraries that train, like transformers=5.12,trl=1.16, or a file that has them: " +
 			"uv.lock, requirements.txt, pixi.lock, environment.yml, pyproject.toml, or a Python",
 		form: valued(stack.ParseLibraries, func(c *Case) *stack.Libraries { return &c.Stack }, stack.Libraries.String),
-		say:  func(c *Case, _ string) string { return c.Stack.Words() },
+		say:  func(c *Case, _ string) string { return c.Stack.Text() },
 	},
 	{
 		Name: "alloc-conf", JSON: "alloc_conf", Label: "allocator", Group: GroupWhere,
 		Usage: "allocator `settings`, as in PYTORCH_CUDA_ALLOC_CONF",
-		form:  plain(func(c *Case) *string { return &c.AllocConf }),
+		form:  textForm(func(c *Case) *string { return &c.AllocConf }),
 	},
 	{
 		Name: "tf32", JSON: "tf32", Key: true, Group: GroupHow, Values: TF32s,
 		Usage: "fp32 operators that compute in TF32 from Ampere on (torch.backends), by `name`: {values}; all is " +
 			"set_float32_matmul_precision of high or medium. It changes times and not the workspaces",
-		form: word("choice of TF32", TF32s, func(c *Case) *string { return &c.TF32 }), say: prefixed("TF32 "),
+		form: choiceForm("choice of TF32", TF32s, func(c *Case) *string { return &c.TF32 }), say: prefixed("TF32 "),
 	},
 	{
 		Name: "cublas-workspace", JSON: "cublas_workspace", Key: true, Label: "workspace of cuBLAS", Group: GroupWhere,
 		Usage: "workspace of matrix products, as in CUBLAS_WORKSPACE_CONFIG: `sizes` like :4096:8, which " +
 			"deterministic training and MONAI set",
-		form: spelled(parseCublasWorkspace, func(c *Case) *string { return &c.CublasWorkspace }),
+		form: stringForm(parseCublasWorkspace, func(c *Case) *string { return &c.CublasWorkspace }),
 		say:  prefixed("CUBLAS_WORKSPACE_CONFIG="),
 	},
 }
@@ -332,8 +332,8 @@ var fields = []Field{
 // settingField returns the field of a setting that several models have. Settings are described together.
 func settingField(name, usage string, main bool) Field {
 	return Field{
-		Name: name, JSON: "settings", Group: GroupWhat, Main: main, Usage: usage + " (default: the model's)",
-		form: setting(name), say: omitted,
+		Name: name, JSON: "settings", Group: GroupWhat, IsMain: main, Usage: usage + " (default: the model's)",
+		form: setting(name), say: noText,
 	}
 }
 
@@ -388,8 +388,8 @@ func parseEmptyCache(text string) (func(*Case), error) {
 	return func(c *Case) { c.EmptyCache = n }, err
 }
 
-// mostWorkers is more than any machine has threads.
-const mostWorkers = 1024
+// maxWorkers is more than any machine has threads.
+const maxWorkers = 1024
 
 // within finds numbers that are too small or too large.
 func within(what string, least, most int) func(int) error {
@@ -403,7 +403,7 @@ func within(what string, least, most int) func(int) error {
 
 // parseCount reads a whole number.
 func parseCount(text string) (int, error) {
-	n, err := options.Whole(text, 1000)
+	n, err := options.ParseInteger(text, 1000)
 	return int(n), err
 }
 
@@ -413,7 +413,7 @@ func parseOptimizer(text string) (string, error) {
 	if name == "" {
 		return "", nil
 	}
-	name, err := oneWord("optimizer", name, Optimizers())
+	name, err := parseOneOf("optimizer", name, Optimizers())
 	if err != nil {
 		near := nearest.Hint(text, Optimizers(), 2)
 		return "", fmt.Errorf("there is no optimizer %q%s; all: %s", text, near, strings.Join(Optimizers(), ", "))
@@ -440,7 +440,7 @@ func parseTrainOnly(text string) (string, error) {
 }
 
 func parseFloat8(text string) (string, error) {
-	recipe, err := oneWord("recipe", text, Float8s())
+	recipe, err := parseOneOf("recipe", text, Float8s())
 	if err != nil {
 		return "", fmt.Errorf("unknown recipe %q; use %s", text, strings.Join(Float8s(), ", "))
 	}
@@ -451,7 +451,7 @@ func parseFloat8(text string) (string, error) {
 func parseBytes(of func(*Case) *int64) func(text string) (func(*Case), error) {
 	return func(text string) (func(*Case), error) {
 		n, err := bytesize.Parse(text)
-		if err == nil && (n < 0 || n > mostHeld) {
+		if err == nil && (n < 0 || n > maxHeldBytes) {
 			err = fmt.Errorf("%d bytes are more than the memory of any GPU", n)
 		}
 		if err == nil && 0 < n && n < 1<<16 { // no data set: the unit was forgotten
@@ -461,8 +461,8 @@ func parseBytes(of func(*Case) *int64) func(text string) (func(*Case), error) {
 	}
 }
 
-// texts returns values as people write them.
-func texts[T fmt.Stringer](values []T) func() []string {
+// stringsOf returns values as people write them.
+func stringsOf[T fmt.Stringer](values []T) func() []string {
 	return func() []string {
 		return lists.Map(values, func(v T) string { return v.String() })
 	}

@@ -27,14 +27,15 @@ type Levers struct {
 	// Loop is what the training loop keeps of a step; absent is the loop of the model's source.
 	Loop Loop `json:"loop,omitempty"`
 	// UseCache is whether keys and values are a part of what the model returns: "true", "false", or absent for
-	// what transformers does in the loop, see [Case.Caches].
+	// what transformers does in the loop, see [Case.UsesCache].
 	UseCache string `json:"use_cache,omitempty"`
 	// EmptyCache is after how many steps torch.cuda.empty_cache() is called each time; zero is never.
 	EmptyCache int `json:"empty_cache,omitempty"`
 	// FirstStep has the first step alone, which makes the optimizer's state when all else is over.
 	FirstStep bool `json:"first_step,omitempty"`
-	// Beside is the size in bytes of what stays on the GPU beside the model: a frozen network, a copy of the weights.
-	Beside int64 `json:"beside_bytes,omitempty"`
+	// OtherTrainingBytes is the size in bytes of what stays on the GPU beside the model: a frozen network, a copy of
+	// the weights.
+	OtherTrainingBytes int64 `json:"beside_bytes,omitempty"`
 	// ZeroGrad is when gradients go; absent is after the optimizer's step.
 	ZeroGrad ZeroGrad `json:"zero_grad,omitempty"`
 	// Clip is whether gradients are clipped to a norm before the optimizer's step:
@@ -80,8 +81,8 @@ type LeverSet struct {
 	// Liger: the kernels of liger-kernel; NoLiger says of some models why they have none.
 	Liger   bool
 	NoLiger string
-	// Eager: attention is eager however the model is loaded; no case turns it.
-	Eager bool
+	// EagerAttention: attention is eager however the model is loaded; no case turns it.
+	EagerAttention bool
 	// Objective: pairs of answers.
 	Objective bool
 	// QAT: linear layers that are rounded.
@@ -108,8 +109,8 @@ func Quantizations() []string {
 // Packing returns the quantization of linear layers in [Levers.Quantize].
 func (l Levers) Packing() string { return strings.TrimSuffix(l.Quantize, withExperts) }
 
-// AlsoExperts returns the [Levers.Quantize] that quantizes both linear layers and the experts of a mixture.
-func (l Levers) AlsoExperts() string { return l.Packing() + withExperts }
+// ExpertQuantization returns the [Levers.Quantize] that quantizes both linear layers and the experts of a mixture.
+func (l Levers) ExpertQuantization() string { return l.Packing() + withExperts }
 
 // PacksExperts reports whether the experts of a mixture are quantized as well.
 func (l Levers) PacksExperts() bool { return strings.HasSuffix(l.Quantize, withExperts) }
@@ -151,9 +152,9 @@ func ParseRecompute(text string) (Recompute, error) {
 		return r, nil
 	case every:
 		k, err := strconv.Atoi(n)
-		if err != nil || k < 1 || k > mostLayersApart {
+		if err != nil || k < 1 || k > maxLayersApart {
 			return "", fmt.Errorf("invalid number of layers %q: need 1 to %d, as in every=2 for every second layer", n,
-				mostLayersApart)
+				maxLayersApart)
 		}
 		if k == 1 {
 			return "", nil
@@ -177,7 +178,7 @@ func (r Recompute) EveryLayers() int {
 }
 
 // KeptOperators returns the operators whose results checkpointed layers keep.
-func (r Recompute) KeptOperators() []trace.Kept {
+func (r Recompute) KeptOperators() []trace.KeptOperator {
 	ops, selective := strings.CutPrefix(string(r), selectivePrefix)
 	if !selective {
 		return nil
@@ -188,16 +189,16 @@ func (r Recompute) KeptOperators() []trace.Kept {
 
 // parseKept reads the operators whose results checkpointed layers keep: "mm/2,sdpa", where mm/2 recomputes every second
 // call.
-func parseKept(text string) (all []trace.Kept, err error) {
+func parseKept(text string) (all []trace.KeptOperator, err error) {
 	for word := range strings.SplitSeq(text, ",") {
 		name, n, every := strings.Cut(word, "/")
-		k := trace.Kept{Op: name, Every: 1}
+		k := trace.KeptOperator{Op: name, Every: 1}
 		if every {
-			if k.Every, err = strconv.Atoi(n); err != nil || k.Every < 2 || k.Every > mostLayersApart {
+			if k.Every, err = strconv.Atoi(n); err != nil || k.Every < 2 || k.Every > maxLayersApart {
 				return nil, fmt.Errorf("selective: invalid %q: write mm/2 to recompute every second mm", word)
 			}
 		}
-		if !slices.Contains(trace.KeptOperators(), name) || slices.ContainsFunc(all, func(o trace.Kept) bool {
+		if !slices.Contains(trace.KeptOperators(), name) || slices.ContainsFunc(all, func(o trace.KeptOperator) bool {
 			return o.Op == name
 		}) {
 			return nil, fmt.Errorf("selective: %q is repeated or unknown; use %s", word,
@@ -208,11 +209,11 @@ func parseKept(text string) (all []trace.Kept, err error) {
 	return all, nil
 }
 
-// mostLayersApart bounds every=N.
-const mostLayersApart = 1 << 10
+// maxLayersApart bounds every=N.
+const maxLayersApart = 1 << 10
 
-// leverCaveats returns warnings about the memory-saving options of a case.
-func (l Levers) leverCaveats(c *Case) []string {
+// caveats returns warnings about the memory-saving options of a case.
+func (l Levers) caveats(c *Case) []string {
 	var all []string
 	if l.InBackward && c.Accumulate > 1 {
 		all = append(all,
@@ -230,7 +231,7 @@ func (l Levers) leverCaveats(c *Case) []string {
 			": what generates the answers is not in these figures: vLLM on the same GPU (--gpu-memory 70% leaves "+
 			"it 30), or the cache of generate, before the step")
 	}
-	if c.Objective.Rows() > 1 {
+	if c.Objective.SequencesPerSample() > 1 {
 		all = append(all, fmt.Sprintf("%s: a sample of the batch is a pair of answers, two rows", c.Objective.Name))
 	}
 	return all
@@ -239,13 +240,13 @@ func (l Levers) leverCaveats(c *Case) []string {
 // cublasBuffers is a pair of a CUBLAS_WORKSPACE_CONFIG: KiB, and how many buffers of that size.
 var cublasBuffers = regexp.MustCompile(`:(\d{1,9}):(\d{1,4})`)
 
-// mostCublasPairs bounds the pairs, so that their sum is no longer than an int64.
-const mostCublasPairs = 8
+// maxCublasPairs bounds the pairs, so that their sum is no longer than an int64.
+const maxCublasPairs = 8
 
 // cublasBytes returns the workspace that PyTorch allocates for a value of CUBLAS_WORKSPACE_CONFIG, in bytes: the sum of
 // all buffers (parseChosenWorkspaceSize in ATen/cuda/CublasHandlePool.cpp).
 func cublasBytes(config string) (bytes int64) {
-	for _, pair := range cublasBuffers.FindAllStringSubmatch(config, mostCublasPairs) {
+	for _, pair := range cublasBuffers.FindAllStringSubmatch(config, maxCublasPairs) {
 		size, _ := strconv.ParseInt(pair[1], 10, 64)
 		count, _ := strconv.ParseInt(pair[2], 10, 64)
 		bytes += size * count << 10
@@ -255,15 +256,15 @@ func cublasBytes(config string) (bytes int64) {
 
 func parseCublasWorkspace(text string) (string, error) {
 	const most = 1 << 40
-	pairs := cublasBuffers.FindAllString(text, mostCublasPairs)
+	pairs := cublasBuffers.FindAllString(text, maxCublasPairs)
 	if strings.Join(pairs, "") != text || cublasBytes(text) > most {
 		return "", fmt.Errorf("invalid %q: need :KIB:COUNT, like :4096:8 or :16:8", text)
 	}
 	return text, nil
 }
 
-// tf32 are the choices of [Case.TF32].
-var tf32 = map[string]trace.TF32{
+// tf32Policies are the choices of [Case.TF32].
+var tf32Policies = map[string]trace.TF32{
 	"": trace.ConvolutionsInTF32, "convolutions": trace.ConvolutionsInTF32, "all": trace.AllInTF32,
 	"none": trace.NoneInTF32,
 }
@@ -316,7 +317,7 @@ const AutoTiles = -1
 
 const (
 	autoTiles = "auto"
-	mostTiles = 1 << 16
+	maxTiles  = 1 << 16
 )
 
 // ParseTiles reads a number of parts, or "auto".
@@ -325,8 +326,8 @@ func ParseTiles(text string) (Tiles, error) {
 		return AutoTiles, nil
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < 1 || n > mostTiles {
-		return 0, fmt.Errorf("invalid %q: need %s or a number of tiles from 1 to %d", text, autoTiles, mostTiles)
+	if err != nil || n < 1 || n > maxTiles {
+		return 0, fmt.Errorf("invalid %q: need %s or a number of tiles from 1 to %d", text, autoTiles, maxTiles)
 	}
 	return Tiles(n), nil
 }

@@ -39,37 +39,37 @@ func ZeroGrads() []string {
 }
 
 const (
-	yes = "true"
-	no  = "false"
+	yesValue = "true"
+	noValue  = "false"
 )
 
-func cacheWords() []string { return []string{yes, no} }
+func cacheValues() []string { return []string{yesValue, noValue} }
 
-// Caches reports whether the model returns keys and values. Models of transformers do so by default (use_cache) unless
-// layers are recomputed. Its Trainer, and trainers based on it, turn the cache off.
-func (c *Case) Caches() bool {
+// UsesCache reports whether the model returns keys and values. Models of transformers do so by default (use_cache)
+// unless layers are recomputed. Its Trainer, and trainers based on it, turn the cache off.
+func (c *Case) UsesCache() bool {
 	if c.UseCache != "" {
-		return c.UseCache == yes
+		return c.UseCache == yesValue
 	}
-	if s := c.Strategy; s != nil && (s.CP > 1 && s.CPBy != RingOfTorch || s.Name == PP) {
+	if s := c.Strategy; s != nil && (s.CP > 1 && s.CPBy != TorchRing || s.Name == PP) {
 		return false // trainers whose ranks share rows turn it off, with the loss outside of the model, as stages do
 	}
 	return (c.Loop == LoopFunction || c.Loop == LoopPlain) && !c.Checkpointing && c.Objective.IsZero()
 }
 
-// KeepingMost returns a complete case with the plain loop, which keeps most tensors of a step; false if the case names
-// its loop or the model has no choice.
-func (m *Model) KeepingMost(c Case) (Case, bool) {
+// LargestLoopCase returns a complete case with the plain loop, which keeps most tensors of a step; false if the case
+// names its loop or the model has no choice.
+func (m *Model) LargestLoopCase(c Case) (Case, bool) {
 	if c.Loop != "" {
 		return c, false
 	}
 	c.Loop = LoopPlain
-	_, reason := choiceOf(m, &c).first(loopConflicts)
+	_, reason := newConflictInput(m, &c).firstConflict(loopConflicts)
 	return c, reason == ""
 }
 
-// scoresOfStages reports whether the last stage of a pipeline passes logits to a loss_fn although the model can compute
-// its own loss.
-func scoresOfStages(m *Model, c *Case) bool {
+// passesLogitsToLoss reports whether the last stage of a pipeline passes logits to a loss_fn although the model can
+// compute its own loss.
+func passesLogitsToLoss(m *Model, c *Case) bool {
 	return m.Levers.Loop == LoopTrainer && c.Strategy != nil && c.Strategy.Name == PP && c.Loop == LoopFunction
 }

@@ -158,19 +158,19 @@ var loraOptions = options.Table[LoRA]{
 	loraNumber("r", 1, maxRank, func(l *LoRA) *int64 { return &l.Rank }),
 	loraNumber("alpha", 0, 1<<30, func(l *LoRA) *int64 { return &l.Alpha }),
 	options.Of("dropout", parseDropout, func(l *LoRA) *float64 { return &l.Dropout }, dropoutText).For(""),
-	options.Choice("dtype", "fp32", "weights", func(l *LoRA) *bool { return &l.InWeightsType }),
-	options.Of("dora", parseDoRA, func(l *LoRA) *string { return &l.DoRA }, unchanged).For(""),
-	options.Off("towers", func(l *LoRA) *bool { return &l.NoTowers }),
-	options.Names("exclude_modules", func(l *LoRA) *[]string { return &l.Excluded }),
+	options.ChoiceOption("dtype", "fp32", "weights", func(l *LoRA) *bool { return &l.InWeightsType }),
+	options.Of("dora", parseDoRA, func(l *LoRA) *string { return &l.DoRA }, identity).For(""),
+	options.OffOption("towers", func(l *LoRA) *bool { return &l.NoTowers }),
+	options.NamesOption("exclude_modules", func(l *LoRA) *[]string { return &l.Excluded }),
 	options.Of("layers_to_transform", parseNumbers, func(l *LoRA) *[]int64 { return &l.Blocks }, joined),
 	options.Of("rank_pattern", parsePatterns, func(l *LoRA) *[]RankPattern { return &l.Patterns }, joined).For(""),
-	options.Of("bias", parseBias, func(l *LoRA) *string { return &l.Bias }, unchanged),
-	options.Truth("lora_bias", func(l *LoRA) *bool { return &l.Biased }).For(""),
+	options.Of("bias", parseBias, func(l *LoRA) *string { return &l.Bias }, identity),
+	options.BoolOption("lora_bias", func(l *LoRA) *bool { return &l.Biased }).For(""),
 	options.Of("trainable_token_indices", parseNumbers, func(l *LoRA) *[]int64 { return &l.Tokens }, joined).For(""),
-	options.Names("save", func(l *LoRA) *[]string { return &l.Save }),
-	options.Names("parameters", func(l *LoRA) *[]string { return &l.Parameters }).For(""),
-	{Key: "target", Lists: true, Read: (*LoRA).setTarget, Write: (*LoRA).targetText},
-	options.Of("match", parseExpression, func(l *LoRA) *string { return &l.Match }, unchanged),
+	options.NamesOption("save", func(l *LoRA) *[]string { return &l.Save }),
+	options.NamesOption("parameters", func(l *LoRA) *[]string { return &l.Parameters }).For(""),
+	{Key: "target", IsList: true, Read: (*LoRA).setTarget, Write: (*LoRA).targetText},
+	options.Of("match", parseExpression, func(l *LoRA) *string { return &l.Match }, identity),
 }
 
 // loraNumber returns the option of a number that is always written for LoRA, and never for other methods.
@@ -234,7 +234,7 @@ func dropoutText(p float64) string {
 }
 
 func parseDoRA(text string) (string, error) {
-	on, err := options.ParseTruth(text)
+	on, err := options.ParseBool(text)
 	switch {
 	case text == TorchtuneDoRA:
 		return text, nil
@@ -269,7 +269,7 @@ func parseBias(text string) (string, error) {
 // parseNumbers reads whole numbers joined by "+".
 func parseNumbers(text string) (numbers []int64, err error) {
 	for part := range strings.SplitSeq(text, "+") {
-		n, err := options.Within(part, 0, 1<<31)
+		n, err := options.ParseWithin(part, 0, 1<<31)
 		if err != nil {
 			return nil, fmt.Errorf("%w; several are joined by +, as in 3+4", err)
 		}
@@ -285,7 +285,7 @@ func parsePatterns(text string) (patterns []RankPattern, err error) {
 		if i < 1 {
 			return nil, fmt.Errorf("invalid %q: need a layer's name and a rank, as in down_proj:64", part)
 		}
-		rank, err := options.Within(part[i+1:], 1, maxRank)
+		rank, err := options.ParseWithin(part[i+1:], 1, maxRank)
 		if err != nil {
 			return nil, err
 		}
@@ -305,7 +305,7 @@ func (l *LoRA) String() string {
 	return loraOptions.Text(l)
 }
 
-func unchanged(text string) string { return text }
+func identity(text string) string { return text }
 
 // joined returns values with "+" between them.
 func joined[T any](values []T) string {
@@ -316,48 +316,48 @@ func joined[T any](values []T) string {
 // String returns the rank as [ParseLoRA] reads it.
 func (p RankPattern) String() string { return fmt.Sprintf("%s:%d", p.Expression, p.Rank) }
 
-// Adapts returns a function that reports whether the layer with a path gets an adapter. If neither Targets nor
+// AdaptsPath returns a function that reports whether the layer with a path gets an adapter. If neither Targets nor
 // Match nor Parameters is given, all layers get one, except excluded layers and layers of other blocks.
-func (l *LoRA) Adapts() func(path string) bool {
-	wanted := l.chooses()
+func (l *LoRA) AdaptsPath() func(path string) bool {
+	wanted := l.matcher()
 	return func(path string) bool {
-		return wanted(path) && !endsIn(path, l.Excluded) && l.inBlocks(path)
+		return wanted(path) && !hasSuffixName(path, l.Excluded) && l.inBlocks(path)
 	}
 }
 
-// chooses returns the function that selects module paths by Targets or Match.
-func (l *LoRA) chooses() func(path string) bool {
+// matcher returns the function that selects module paths by Targets or Match.
+func (l *LoRA) matcher() func(path string) bool {
 	switch {
 	case l.Match != "":
 		return regexp.MustCompile("^(?:" + l.Match + ")$").MatchString
 	case len(l.Targets) > 0:
-		return func(path string) bool { return l.All() || endsIn(path, l.Targets) }
+		return func(path string) bool { return l.TargetsAllLinear() || hasSuffixName(path, l.Targets) }
 	default:
 		return func(string) bool { return len(l.Parameters) == 0 }
 	}
 }
 
-// Names reports whether a layer is chosen by name or expression, and not as one of all linear layers.
-func (l *LoRA) Names(path string) bool {
-	return (l.Match != "" || len(l.Targets) > 0) && !l.All() && l.Adapts()(path)
+// IsTarget reports whether a layer is chosen by name or expression, and not as one of all linear layers.
+func (l *LoRA) IsTarget(path string) bool {
+	return (l.Match != "" || len(l.Targets) > 0) && !l.TargetsAllLinear() && l.AdaptsPath()(path)
 }
 
-// endsIn reports whether a path equals one of some names, or ends in one after a dot.
-func endsIn(path string, names []string) bool {
+// hasSuffixName reports whether a path equals one of some names, or ends in one after a dot.
+func hasSuffixName(path string, names []string) bool {
 	return slices.ContainsFunc(names, func(name string) bool {
 		return path == name || strings.HasSuffix(path, "."+name)
 	})
 }
 
-// block finds the number of a block in a path, by the pattern of peft's check_target_module_exists.
-var block = regexp.MustCompile(`^.*?\.[^.]*\.(\d+)\.`)
+// blockNumber finds the number of a block in a path, by the pattern of peft's check_target_module_exists.
+var blockNumber = regexp.MustCompile(`^.*?\.[^.]*\.(\d+)\.`)
 
 // inBlocks reports whether a layer is in one of Blocks. A regular expression (Match) already selects the blocks itself.
 func (l *LoRA) inBlocks(path string) bool {
 	if len(l.Blocks) == 0 || l.Match != "" {
 		return true
 	}
-	found := block.FindStringSubmatch(path)
+	found := blockNumber.FindStringSubmatch(path)
 	if found == nil {
 		return false
 	}
@@ -383,21 +383,21 @@ func (l *LoRA) RankOf(own string) int64 {
 	return l.Rank
 }
 
-// All reports whether all linear layers get adapters.
-func (l *LoRA) All() bool {
+// TargetsAllLinear reports whether all linear layers get adapters.
+func (l *LoRA) TargetsAllLinear() bool {
 	return l.Match == "" && (len(l.Targets) == 0 && len(l.Parameters) == 0 || slices.Contains(l.Targets, allLinear) ||
-		l.Listed())
+		l.ListsTargets())
 }
 
-// Listed reports whether all linear layers get adapters, and no other parameter, see [LinearLayers].
-func (l *LoRA) Listed() bool { return slices.Contains(l.Targets, LinearLayers) }
+// ListsTargets reports whether all linear layers get adapters, and no other parameter, see [LinearLayers].
+func (l *LoRA) ListsTargets() bool { return slices.Contains(l.Targets, LinearLayers) }
 
-// NoneAdapted says that none of the requested layers gets an adapter, as the beginning of an error.
-func (l *LoRA) NoneAdapted() string {
+// NoTargetError says that none of the requested layers gets an adapter, as the beginning of an error.
+func (l *LoRA) NoTargetError() string {
 	if l.Match != "" {
 		return "no linear layer's path is matched by " + l.Match
 	}
-	if l.All() {
+	if l.TargetsAllLinear() {
 		return "no linear layer takes adapters, which all-linear puts beside all but the output layer"
 	}
 	return "no linear layer is called " + strings.Join(l.Targets, " or ")

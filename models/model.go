@@ -45,8 +45,8 @@ type Model struct {
 	Tasks []string
 	// Losses are the loss functions that cases may choose from; empty if there is no choice.
 	Losses []string
-	// Foreign reports whether the model is a user's file, whose contradictions are not bugs of vprof.
-	Foreign bool
+	// UserModel reports whether the model is a user's file, whose contradictions are not bugs of vprof.
+	UserModel bool
 	// Partial reports whether the file lacks something that training needs, such as the backward pass of
 	// a custom autograd.Function, which is then estimated.
 	Partial bool
@@ -60,14 +60,14 @@ type Model struct {
 	Adapts bool
 	// Transformers reports whether classes of transformers are run, whose release matters.
 	Transformers bool
-	// Towers reports whether it has encoders of images or sound, which a step of text alone does not call.
-	Towers bool
+	// HasTowers reports whether it has encoders of images or sound, which a step of text alone does not call.
+	HasTowers bool
 	// Levers names which memory-saving options cases may turn.
 	Levers LeverSet
 	// HalfWeights reports whether cases may have weights in half precision.
 	HalfWeights bool
-	// Distributes reports whether cases may have a strategy for several GPUs.
-	Distributes bool
+	// SupportsRanks reports whether cases may have a strategy for several GPUs.
+	SupportsRanks bool
 	// Class is the library's class that the model stands for, in the sizes of the settings; nil if it is of none.
 	Class func(Settings) Class
 	// Unrecorded reports why there is no recording of the step of a case under torch.compile, as a clause; empty if
@@ -128,7 +128,7 @@ type Part struct {
 }
 
 // A Staged is a [Trainer] of a pipeline.
-type Staged interface {
+type RankNamer interface {
 	// Ranks describes what each rank does, so that ranks with the same description differ at most in how many
 	// micro-batches they hold at a time. It runs the model once on the tape, which the caller throws away.
 	Ranks(scratch *trace.Tape) ([]string, error)
@@ -149,14 +149,14 @@ type Recording struct {
 	// Stretch is how many times as long as the recorded rank alone a step takes, since
 	// the rank waits for the other stages of its pipeline; zero if it is part of none.
 	Stretch float64
-	// Others are the programs for [Options.OtherProcessBytes]; everything else is the same for all GPUs.
+	// Others are the programs for [Options.OtherGPUs]; everything else is the same for all GPUs.
 	Others *trace.Others
 }
 
-// On returns the recording for GPU number other of [Options.OtherProcessBytes]; nil if that GPU needs a recording of
+// ForGPU returns the recording for GPU number other of [Options.OtherGPUs]; nil if that GPU needs a recording of
 // its own.
-func (r *Recording) On(other int) *Recording {
-	p := r.Others.On(other)
+func (r *Recording) ForGPU(other int) *Recording {
+	p := r.Others.ProgramOf(other)
 	if p == nil {
 		return nil
 	}
@@ -180,8 +180,8 @@ type Options struct {
 	Context context.Context
 	// Steps is the number of training steps; zero means [Case.Steps].
 	Steps int
-	// Further, if not nil, gets the program after the last step, and reports whether another step is recorded.
-	Further func(*program.Program) bool
+	// NeedsMoreSteps, if not nil, gets the program after the last step, and reports whether another step is recorded.
+	NeedsMoreSteps func(*program.Program) bool
 	// Validation, if not zero, is the size of a validation batch to record after the steps, of systems that validate.
 	Validation int
 	// Others are further GPUs. The recording serves those, too, on which the step differs in scratch memory alone.

@@ -11,15 +11,15 @@ func TestObjectivesComeBackFromTheirText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := Objective{Name: rapid.SampledFrom(Objectives()).Draw(t, "name")}
 		if objectiveOptions.Has(o.Name, "as") {
-			o.As = rapid.SampledFrom(append(o.trainers(), "")).Draw(t, "as")
+			o.LikeTrainer = rapid.SampledFrom(append(o.trainers(), "")).Draw(t, "as")
 		}
 		if o.Name == GKD {
-			o.Completion = rapid.Int64Range(0, mostCompletion).Draw(t, "completion")
+			o.Completion = rapid.Int64Range(0, maxCompletion).Draw(t, "completion")
 		}
-		o.Precomputed = o.Refers() && rapid.Bool().Draw(t, "precomputed")
+		o.Precomputed = o.UsesReference() && rapid.Bool().Draw(t, "precomputed")
 		o.Packed = o.Name == DPO && rapid.Bool().Draw(t, "packed")
 		if o.Generates() {
-			o.Completion, o.Reference, o.Old = rapid.Int64Range(0, mostCompletion).Draw(t, "completion"),
+			o.Completion, o.Reference, o.OldLogProbs = rapid.Int64Range(0, maxCompletion).Draw(t, "completion"),
 				rapid.Bool().Draw(t, "reference"), rapid.Bool().Draw(t, "old")
 		}
 		again, err := ParseObjective(o.String())
@@ -49,7 +49,7 @@ func TestBadObjectivesAreNamed(t *testing.T) {
 }
 
 func TestRareObjectivesNameTheCommandThatAnswers(t *testing.T) {
-	for _, name := range append(rareObjectives, "kd:chunks=8") {
+	for _, name := range append(unplannedObjectives, "kd:chunks=8") {
 		_, err := ParseObjective(name)
 		require.ErrorContains(t, err, `"vprof run -- python train.py" runs your training script`, name)
 	}
@@ -71,7 +71,7 @@ func FuzzParseObjective(f *testing.F) {
 func TestObjectivesThatCannotBeAreExplained(t *testing.T) {
 	m := Model{
 		Name: "it", Stages: []string{"full"}, Tasks: []string{"causal-lm", "classification"},
-		Default: Case{Stage: "full", Batch: 1, Task: "causal-lm"}, Adapts: true, Distributes: true,
+		Default: Case{Stage: "full", Batch: 1, Task: "causal-lm"}, Adapts: true, SupportsRanks: true,
 		Levers: LeverSet{Liger: true, Objective: true},
 	}
 	dpo := Levers{Objective: Objective{Name: DPO}}

@@ -26,8 +26,8 @@ const (
 // QATs returns the names of the kinds.
 func QATs() []string { return []string{QAT8da4w, QATInt8Int4} }
 
-// usualGroup is the group of each kind that names none.
-var usualGroup = map[string]int64{QAT8da4w: 256, QATInt8Int4: 32}
+// defaultGroupSizes is the group of each kind that names none.
+var defaultGroupSizes = map[string]int64{QAT8da4w: 256, QATInt8Int4: 32}
 
 // qatOptions holds the option of all kinds.
 var qatOptions = options.Table[QAT]{options.Count("group", 2, 1<<16, func(q *QAT) *int64 { return &q.Group })}
@@ -35,13 +35,13 @@ var qatOptions = options.Table[QAT]{options.Count("group", 2, 1<<16, func(q *QAT
 // ParseQAT reads a kind like "8da4w" or "int8-int4:group=32".
 func ParseQAT(text string) (q QAT, err error) {
 	err = qatOptions.ReadNamed(&q, &q.Name, "training for quantization", text, QATs())
-	q.Group = cmp.Or(q.Group, usualGroup[q.Name])
+	q.Group = cmp.Or(q.Group, defaultGroupSizes[q.Name])
 	return q, err
 }
 
 // String returns the form that [ParseQAT] reads; empty for none.
 func (q QAT) String() string {
-	if q.Group == usualGroup[q.Name] {
+	if q.Group == defaultGroupSizes[q.Name] {
 		q.Group = 0
 	}
 	return qatOptions.Named(q.Name, &q)
@@ -68,14 +68,15 @@ const (
 	PackedHeadSetting = "packed-head"
 	// HalfEmbeddingsSetting is for embeddings and an output layer that stay in half precision beside fp32 norms.
 	HalfEmbeddingsSetting = "half-embeddings"
-	// DeviceMapSetting is for how a model comes to the device: as [Case.Loads] says (0), by from_pretrained(device_map)
-	// (1), or by model.to(device) (2).
+	// DeviceMapSetting is for how a model comes to the device: as [Case.LoadsWeights] says (0), by
+	// from_pretrained(device_map) (1), or by model.to(device) (2).
 	DeviceMapSetting = "device-map"
 )
 
-// Loads reports whether from_pretrained itself moves the model to the device, as it does where bitsandbytes packs
-// layers. Sharded models are moved in parts instead, and libraries that pack the output layer have their own loaders.
-func (c Case) Loads() bool {
+// LoadsWeights reports whether from_pretrained itself moves the model to the device, as it does where bitsandbytes
+// packs layers. Sharded models are moved in parts instead, and libraries that pack the output layer have their own
+// loaders.
+func (c Case) LoadsWeights() bool {
 	s := c.Strategy
 	if s != nil && s.Name == DeviceMap {
 		return true
@@ -83,11 +84,11 @@ func (c Case) Loads() bool {
 	if how := c.Settings[DeviceMapSetting]; how != 0 {
 		return how == 1
 	}
-	return c.Quantize != "" && (s == nil || s.Name == DDP) && !c.EarlyLayers() && !c.PacksHead()
+	return c.Quantize != "" && (s == nil || s.Name == DDP) && !c.ShardsEarly() && !c.PacksHead()
 }
 
-// EarlyLayers reports whether 4-bit layers behave as in bitsandbytes 0.42.
-func (c Case) EarlyLayers() bool { return c.On(EarlySetting) }
+// ShardsEarly reports whether 4-bit layers behave as in bitsandbytes 0.42.
+func (c Case) ShardsEarly() bool { return c.On(EarlySetting) }
 
 // PacksHead reports whether the output layer is quantized with the others.
 func (c Case) PacksHead() bool { return c.On(PackedHeadSetting) }

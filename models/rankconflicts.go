@@ -15,11 +15,11 @@ var rankConflicts = []Conflict{
 	refuse("strategy", "gpus", func(k *choice) bool { return k.Strategy == nil && k.GPUs > 1 },
 		"{gpus} GPUs need a strategy, one of ddp, fsdp1, fsdp2, tp, zero1, zero2, zero3, pp, device-map"),
 	refuse("strategy", "a model with its own loop",
-		func(k *choice) bool { return k.Strategy != nil && !k.m.Distributes },
+		func(k *choice) bool { return k.Strategy != nil && !k.m.SupportsRanks },
 		"vprof does not support this model's own training loop on several GPUs, only models of its common loop and "+
 			"exported ones (.pt2); vprof run --gpus N -- torchrun SCRIPT runs the model's own script"),
 	refuse("strategy", "too many GPUs",
-		func(k *choice) bool { return k.Strategy != nil && (k.GPUs < 1 || k.GPUs > mostRanks) },
+		func(k *choice) bool { return k.Strategy != nil && (k.GPUs < 1 || k.GPUs > maxRanks) },
 		"{gpus} is not a number of GPUs from 1 to 1048576"),
 	refuse("strategy", "pp with accumulate", func(k *choice) bool { return k.named(PP) && k.Accumulate > 1 },
 		"a pipeline's micro-batches are set in the strategy (micro=N), not by accumulation"),
@@ -35,7 +35,7 @@ var rankConflicts = []Conflict{
 // deviceMapConflicts are models that one process spreads over its GPUs, with other ways to train.
 var deviceMapConflicts = []Conflict{
 	refuse("strategy", "device-map with a .pt2 model",
-		func(k *choice) bool { return k.named(DeviceMap) && k.m.Foreign },
+		func(k *choice) bool { return k.named(DeviceMap) && k.m.UserModel },
 		"a .pt2 model is one graph without the hooks that move tensors from GPU to GPU; use the model by name or "+
 			"hf:, or \"vprof run\""),
 	refuse("strategy", "device-map with objective",
@@ -57,7 +57,7 @@ var contextConflicts = []Conflict{
 	refuse("strategy", "cp with task, objective", func(k *choice) bool { return k.s.CP > 0 && !k.nextToken() },
 		"context parallelism (cp) is supported only for next-token training"),
 	refuse("strategy", "cp with pp",
-		func(k *choice) bool { return k.s.CP > 0 && k.named(PP) && k.s.CPBy != RingOfTorch },
+		func(k *choice) bool { return k.s.CP > 0 && k.named(PP) && k.s.CPBy != TorchRing },
 		"context parallelism (cp) in pipeline stages needs cp_by=torch"),
 }
 
@@ -91,7 +91,7 @@ var expertConflicts = []Conflict{
 		func(k *choice) bool { return k.s.EP > 0 && (k.s.CP > 0 || k.s.Replicate > 1) && k.s.EPBy == "" },
 		"expert parallelism (ep) with cp or replicate needs ep_by=torch; leave out cp and replicate"),
 	refuse("strategy", "ep with cp",
-		func(k *choice) bool { return k.s.EP > 0 && k.s.CP > 0 && (k.s.CPBy != RingOfTorch || k.named(DDP)) },
+		func(k *choice) bool { return k.s.EP > 0 && k.s.CP > 0 && (k.s.CPBy != TorchRing || k.named(DDP)) },
 		"expert parallelism (ep) with context parallelism (cp) needs fsdp2 or pp, and cp_by=torch"),
 	refuse("strategy", "ep with fsdp2",
 		func(k *choice) bool { return k.s.EP > 0 && k.named(FSDP2) && int64(k.GPUs) == k.s.EP && k.s.EPBy == "" },
@@ -119,40 +119,40 @@ var deepSpeedConflicts = []Conflict{
 		"vprof supports DeepSpeed without offloaded activations; leave out --set offload"),
 }
 
-// tensor reports whether ranks share layers, and tokens whether they also share tokens or logits.
-func (k *choice) tensor() bool { return k.s.TP > 0 || k.named(TP) }
+// isTensorParallel reports whether ranks share layers, and tokens whether they also share tokens or logits.
+func (k *choice) isTensorParallel() bool { return k.s.TP > 0 || k.named(TP) }
 
-func (k *choice) tokens() bool {
-	return k.tensor() && (k.s.Sequence || k.s.ParallelLoss || k.s.TPBy != "")
+func (k *choice) splitsTokens() bool {
+	return k.isTensorParallel() && (k.s.Sequence || k.s.ParallelLoss || k.s.TPBy != "")
 }
 
 // tensorConflicts are layers that ranks share, with models and ways to train.
 var tensorConflicts = []Conflict{
 	refuse("strategy", "tp with lora, quantize",
-		func(k *choice) bool { return k.tensor() && (k.LoRA != nil || k.Quantize != "") },
+		func(k *choice) bool { return k.isTensorParallel() && (k.LoRA != nil || k.Quantize != "") },
 		"adapters and quantized layers replace linear layers, which parallelize_module then does not find; use "+
 			"another strategy"),
 	refuse("strategy", "tp with clip", func(k *choice) bool {
-		return k.tensor() && !k.s.Sequence && k.s.TPBy == "" &&
+		return k.isTensorParallel() && !k.s.Sequence && k.s.TPBy == "" &&
 			(k.Clip == ClipNorm || k.Clip == "" && !k.m.Free)
 	},
 		"clip_grad_norm_ raises under tensor parallelism (\"All operands in aten.stack.default must have the same "+
 			"mesh\") unless all parameters are shared; use sequence=true, or train with --clip none"),
 	refuse("strategy", "sequence, loss, tp_by with a model without plain attention",
-		func(k *choice) bool { return k.tokens() && !k.m.Levers.Context },
+		func(k *choice) bool { return k.splitsTokens() && !k.m.Levers.Context },
 		"sequence, loss and tp_by of tensor parallelism need a decoder of transformers with plain attention "+
 			"(hf:config.json)"),
 	refuse("strategy", "tp_by with a model without a plan",
-		func(k *choice) bool { return k.tokens() && k.s.TPBy != "" && !k.m.Levers.TensorPlan },
+		func(k *choice) bool { return k.splitsTokens() && k.s.TPBy != "" && !k.m.Levers.TensorPlan },
 		"vprof does not support transformers' tensor-parallel plan of this model (tp_by): it gathers between layers, "+
 			"leaves some whole, or does not exist; leave out tp_by, or use fsdp2"),
-	refuse("strategy", "sequence, loss, tp_by with cp", func(k *choice) bool { return k.tokens() && k.s.CP > 0 },
+	refuse("strategy", "sequence, loss, tp_by with cp", func(k *choice) bool { return k.splitsTokens() && k.s.CP > 0 },
 		"sequence and loss of tensor parallelism are not supported with context parallelism; leave out cp"),
 	refuse("strategy", "sequence, loss, tp_by with task, objective",
-		func(k *choice) bool { return k.tokens() && !k.nextToken() },
+		func(k *choice) bool { return k.splitsTokens() && !k.nextToken() },
 		"sequence and loss of tensor parallelism are supported only for next-token training"),
 	refuse("strategy", "tp over all GPUs with foreach optimizers", func(k *choice) bool {
-		return k.tensor() && !k.s.Sequence && k.s.TPBy == "" && k.each() == k.s.TP &&
+		return k.isTensorParallel() && !k.s.Sequence && k.s.TPBy == "" && k.each() == k.s.TP &&
 			k.opt.Implementation != optim.SingleTensor
 	},
 		"with tp={tp} on {gpus} GPUs no ranks are left for fully_shard, and PyTorch's optimizers refuse a mix of "+
@@ -185,7 +185,7 @@ var shapeConflicts = []Conflict{
 		func(k *choice) bool { return k.s.CP > 0 && int64(k.GPUs)%(k.s.CP*max(1, k.s.TP)) != 0 },
 		"{gpus} GPUs cannot be divided into groups of {groups} that share a sequence (cp={cp})"),
 	refuse("strategy", "tp_by with sequence, loss, col, row", func(k *choice) bool {
-		return k.s.TPBy != "" && (k.s.Sequence || k.s.ParallelLoss || len(k.s.Col)+len(k.s.Row) > 0)
+		return k.s.TPBy != "" && (k.s.Sequence || k.s.ParallelLoss || len(k.s.ColumnWise)+len(k.s.RowWise) > 0)
 	},
 		"tp_by={tp_by} is a plan of its own; leave out sequence, loss, col and row"),
 	refuse("strategy", "ep_by without ep", func(k *choice) bool { return k.s.EPBy != "" && k.s.EP == 0 },
@@ -201,19 +201,19 @@ var shapeConflicts = []Conflict{
 		"FullyShardedDataParallel shards nothing over one rank (it switches to NO_SHARD); use more GPUs, fewer "+
 			"replicas, or ddp"),
 	refuse("strategy", "fsdp1 with reshard=auto, reshard=N, several modules of one wrap", func(k *choice) bool {
-		several := func(w Wrap) bool { return w.Each != 1 || w.Kept }
-		return k.named(FSDP1) && (k.s.Reshard == "auto" || k.s.ReshardAmong() > 0 || k.s.WrapsEnds() ||
+		several := func(w Wrap) bool { return w.Every != 1 || w.KeepsGathered }
+		return k.named(FSDP1) && (k.s.Reshard == "auto" || k.s.ReshardRanks() > 0 || k.s.WrapsEnds() ||
 			slices.ContainsFunc(k.s.Wraps(), several))
 	},
 		"FullyShardedDataParallel wraps one module in a unit, and frees all units after forward or none "+
 			"(reshard=true|false); use fsdp2"),
-	refuse("strategy", "reshard=N with tp", func(k *choice) bool { return k.s.ReshardAmong() > 0 && k.s.TP > 0 },
+	refuse("strategy", "reshard=N with tp", func(k *choice) bool { return k.s.ReshardRanks() > 0 && k.s.TP > 0 },
 		"reshard={reshard}: PyTorch reshards to fewer ranks only without tensor parallelism; use true, false or auto"),
-	refuse("strategy", "reshard=N with ep", func(k *choice) bool { return k.s.ReshardAmong() > 0 && k.s.EP > 0 },
+	refuse("strategy", "reshard=N with ep", func(k *choice) bool { return k.s.ReshardRanks() > 0 && k.s.EP > 0 },
 		"reshard={reshard}: expert parallelism (ep={ep}) needs true, false or auto"),
 	refuse("strategy", "reshard=N that does not divide the ranks", func(k *choice) bool {
-		n := k.s.ReshardAmong()
-		return n > 0 && (n > k.sharers() || k.sharers()%n != 0)
+		n := k.s.ReshardRanks()
+		return n > 0 && (n > k.parameterRanks() || k.parameterRanks()%n != 0)
 	},
 		"reshard={reshard}: it must divide the {sharers} ranks that share the parameters"),
 	refuse("strategy", "tp without tp=N", func(k *choice) bool { return k.named(TP) && k.s.TP == 0 },
@@ -229,14 +229,14 @@ var shapeConflicts = []Conflict{
 		"with tp={tp} and replicate={replicate} on {gpus} GPUs no ranks are left for fully_shard; use a multiple of "+
 			"{gpus} GPUs, or leave out replicate"),
 	refuse("strategy", "pp that does not divide the GPUs",
-		func(k *choice) bool { return k.named(PP) && int64(k.GPUs)%k.stages() != 0 },
+		func(k *choice) bool { return k.named(PP) && int64(k.GPUs)%k.pipelineRanks() != 0 },
 		"{gpus} GPUs cannot be divided evenly among {ranks} stages (pp={ranks})"),
 	refuse("strategy", "pp with init but host",
 		func(k *choice) bool { return k.named(PP) && k.s.Init != "" && k.s.Init != InitHost },
 		"stages are made on the meta device, or in the host's memory with the whole model (init=host); init={init} "+
 			"needs fully_shard of a whole model"),
 	refuse("strategy", "micro below the stages",
-		func(k *choice) bool { return k.named(PP) && k.s.Micro > 0 && k.s.Micro < k.stages() },
+		func(k *choice) bool { return k.named(PP) && k.s.Micro > 0 && k.s.Micro < k.pipelineRanks() },
 		"{micro} micro-batches do not fill a pipeline of {ranks} stages; use at least as many"),
 	refuse("strategy", "schedule=interleaved with shared stages",
 		func(k *choice) bool { return k.named(PP) && k.each() > 1 && k.s.Schedule == Interleaved },

@@ -25,8 +25,8 @@ func (r RankRange) String() string {
 	return fmt.Sprintf("%d-%d", r.First, r.Last)
 }
 
-// mostCompared is the largest number of ranks that are recorded one by one and compared.
-const mostCompared = 64
+// maxComparedRanks is the largest number of ranks that are recorded one by one and compared.
+const maxComparedRanks = 64
 
 // DifferentRanks records a case's ranks and returns a range of ranks for each different program. With replicas (HSDP)
 // it returns only the ranks of the first replica.
@@ -50,30 +50,30 @@ func (m Model) DifferentRanks(c Case, gpu trace.GPU, o Options) ([]RankRange, er
 		return rec.Program, nil
 	}
 	world := int64(c.GPUs)
-	if s.CP > 1 && s.ContextWay() != Ulysses && world <= mostCompared { // later ranks see more keys
-		return eachRank(world, record)
+	if s.CP > 1 && s.ContextParallelStyle() != Ulysses && world <= maxComparedRanks { // later ranks see more keys
+		return compareAllRanks(world, record)
 	}
 	switch s.Name {
 	case DDP:
 		return []RankRange{{0, world - 1}}, nil
 	case FSDP2:
-		return orderedRanks(record, world/max(1, s.Replicate), 1)
+		return compareOrderedRanks(record, world/max(1, s.Replicate), 1)
 	case TP:
-		return orderedRanks(record, world/s.TP/max(1, s.Replicate), s.TP)
+		return compareOrderedRanks(record, world/s.TP/max(1, s.Replicate), s.TP)
 	}
-	if world > mostCompared {
+	if world > maxComparedRanks {
 		return nil,
 			fmt.Errorf("all %d ranks of %s differ, and vprof compares at most %d; name one with "+
-				"--rank", world, s.Name, mostCompared)
+				"--rank", world, s.Name, maxComparedRanks)
 	}
-	return eachRank(world, record)
+	return compareAllRanks(world, record)
 }
 
 // rankRecorder records a rank.
 type rankRecorder func(rank int64) (*program.Program, error)
 
-// eachRank compares every rank with the previous one.
-func eachRank(world int64, record rankRecorder) ([]RankRange, error) {
+// compareAllRanks compares every rank with the previous one.
+func compareAllRanks(world int64, record rankRecorder) ([]RankRange, error) {
 	var out []RankRange
 	var last *program.Program
 	for rank := range world {
@@ -81,7 +81,7 @@ func eachRank(world int64, record rankRecorder) ([]RankRange, error) {
 		if err != nil {
 			return nil, err
 		}
-		if last != nil && same(last, p) {
+		if last != nil && equalPrograms(last, p) {
 			out[len(out)-1].Last = rank
 			continue
 		}
@@ -90,9 +90,9 @@ func eachRank(world int64, record rankRecorder) ([]RankRange, error) {
 	return out, nil
 }
 
-// orderedRanks compares n groups of neighboring ranks; the ranks of a group run the same program. Shards never grow
-// with the rank, so if two groups run the same program, all groups between them do, too.
-func orderedRanks(record rankRecorder, n, each int64) ([]RankRange, error) {
+// compareOrderedRanks compares n groups of neighboring ranks; the ranks of a group run the same program. Shards never
+// grow with the rank, so if two groups run the same program, all groups between them do, too.
+func compareOrderedRanks(record rankRecorder, n, each int64) ([]RankRange, error) {
 	first, err := record(0)
 	if err != nil {
 		return nil, err
@@ -105,7 +105,7 @@ func orderedRanks(record rankRecorder, n, each int64) ([]RankRange, error) {
 	var search func(from, to int64, a, b *program.Program) error
 	search = func(from, to int64, a, b *program.Program) error {
 		switch {
-		case same(a, b):
+		case equalPrograms(a, b):
 			return nil
 		case to == from+1:
 			begins = append(begins, to)
@@ -136,7 +136,7 @@ func orderedRanks(record rankRecorder, n, each int64) ([]RankRange, error) {
 	return out, nil
 }
 
-// same reports whether two ranks allocate the same in the same order.
-func same(a, b *program.Program) bool {
+// equalPrograms reports whether two ranks allocate the same in the same order.
+func equalPrograms(a, b *program.Program) bool {
 	return slices.Equal(a.Instructions, b.Instructions) && reflect.DeepEqual(a.Buffers, b.Buffers)
 }

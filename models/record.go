@@ -26,13 +26,13 @@ func (m Model) Record(c Case, gpu trace.GPU, o Options) (*Recording, error) {
 // [Options.Reordered] the recording is nil if there is no other order.
 func (m Model) RecordComplete(c Case, gpu trace.GPU, o Options) (rec *Recording, err error) {
 	if s := c.Strategy; s != nil && (s.Name == PP || s.Name == DeviceMap) && s.Rank == nil {
-		o.Further = nil // ranks are compared in the same steps
+		o.NeedsMoreSteps = nil // ranks are compared in the same steps
 		return m.recordWorst(c, gpu, o)
 	}
 	if err := m.check(c); err != nil {
 		return nil, err
 	}
-	defer func() { rec, err = m.recovered(recover(), o.Context, rec, err) }()
+	defer func() { rec, err = m.recoverPanic(recover(), o.Context, rec, err) }()
 	build := m.Build
 	if o.Reordered {
 		build = m.Reordered
@@ -48,7 +48,7 @@ func (m Model) RecordComplete(c Case, gpu trace.GPU, o Options) (rec *Recording,
 	if err != nil {
 		return nil, err
 	}
-	options := trace.Options{Annotate: o.Annotate, Others: o.Others, Ceiling: o.Ceiling, Further: o.Further}
+	options := trace.Options{Annotate: o.Annotate, Others: o.Others, Ceiling: o.Ceiling, Further: o.NeedsMoreSteps}
 	if o.Context != nil {
 		options.Done = o.Context.Done()
 	}
@@ -58,8 +58,8 @@ func (m Model) RecordComplete(c Case, gpu trace.GPU, o Options) (rec *Recording,
 		tape.Hold(tape.New("to", program.Batch, trace.U8, c.Dataset))
 		tape.Mark("dataset")
 	}
-	if c.Beside > 0 {
-		tape.Hold(tape.New("to", program.Weights, trace.U8, c.Beside))
+	if c.OtherTrainingBytes > 0 {
+		tape.Hold(tape.New("to", program.Weights, trace.U8, c.OtherTrainingBytes))
 	}
 	if err := trainer.Record(tape, o.Steps); err != nil {
 		return nil, err
@@ -75,21 +75,21 @@ func (m Model) RecordComplete(c Case, gpu trace.GPU, o Options) (rec *Recording,
 	rec.Facts = tape.Facts()
 	rec.Program, rec.Others = tape.FinishAll()
 	if s := c.Strategy; s != nil && s.Name == PP {
-		rec.Stretch = s.Bubble(c.GPUs)
+		rec.Stretch = s.BubbleFactor(c.GPUs)
 	}
 	return rec, nil
 }
 
-// recovered returns an error for the panic that stops a recording, and for a panic in a graph from a user's file, which
-// is not fully checked; other panics continue.
-func (m Model) recovered(what any, ctx context.Context, rec *Recording, err error) (*Recording, error) {
+// recoverPanic returns an error for the panic that stops a recording, and for a panic in a graph from a user's file,
+// which is not fully checked; other panics continue.
+func (m Model) recoverPanic(what any, ctx context.Context, rec *Recording, err error) (*Recording, error) {
 	switch what {
 	case nil:
 		return rec, err
 	case trace.ErrStopped:
 		return nil, context.Cause(ctx)
 	}
-	if !m.Foreign {
+	if !m.UserModel {
 		panic(what)
 	}
 	return nil, fmt.Errorf("%s: the graph cannot be recorded: %v; it is damaged, or this is a bug of ours (please "+
@@ -102,7 +102,7 @@ func rulesOf(c Case, release *stack.Stack) trace.Rules {
 	if c.CublasWorkspace != "" {
 		rules.Products.BLAS = trace.ByCapability{{Value: cublasBytes(c.CublasWorkspace)}}
 	}
-	rules.TF32 = tf32[c.TF32]
+	rules.TF32 = tf32Policies[c.TF32]
 	return rules
 }
 
@@ -164,7 +164,7 @@ func (m Model) ranksToRecord(c Case, gpu trace.GPU) (ranks []int64) {
 func (m Model) ranksOf(c Case, gpu trace.GPU) []string {
 	trainer, err := m.Build(c)
 	release, unknown := c.Release()
-	staged, ok := trainer.(Staged)
+	staged, ok := trainer.(RankNamer)
 	if err != nil || unknown != nil || !ok {
 		return nil
 	}

@@ -19,7 +19,7 @@ type Registry struct {
 	models  []Model
 	index   map[string]int
 	sources []Source
-	steps   Steps
+	steps   StepsFunc
 	// latest is the last model that a source made: commands open a model and then make
 	// it again of its description, which for a large graph takes as long as the rest.
 	latest atomic.Pointer[Model]
@@ -31,10 +31,10 @@ type Source struct {
 	Scheme string
 	// Suffix, if not empty, is the end of names that are references without a scheme: ".pt2".
 	Suffix string
-	// Bare reports whether a name without the scheme is a reference, too; nil for none. Names returns names that it
-	// has, with the scheme; nil if it has none of its own.
-	Bare  func(name string) bool
-	Names func() []string
+	// AcceptsName reports whether a name without the scheme is a reference, too; nil for none. Names returns names that
+	// it has, with the scheme; nil if it has none of its own.
+	AcceptsName func(name string) bool
+	Names       func() []string
 	// Open makes the model that a reference names.
 	Open func(ref string) (Model, error)
 	// Restore makes a model again from its name and the text of its description.
@@ -54,12 +54,13 @@ func NewRegistry(systems ...[]Model) *Registry {
 	return r
 }
 
-// Steps returns a model with its step under torch.compile, if one was recorded for the complete case: in the content of
-// a file or, if that is nil, in the file that is stored for the model. Otherwise it returns the model unchanged.
-type Steps func(m Model, c Case, content []byte) (Model, error)
+// StepsFunc returns a model with its step under torch.compile, if one was recorded for the complete case: in the
+// content of a file or, if that is nil, in the file that is stored for the model. Otherwise it returns the model
+// unchanged.
+type StepsFunc func(m Model, c Case, content []byte) (Model, error)
 
 // WithSteps adds the steps that were recorded under torch.compile.
-func (r *Registry) WithSteps(s Steps) *Registry {
+func (r *Registry) WithSteps(s StepsFunc) *Registry {
 	r.steps = s
 	return r
 }
@@ -70,15 +71,15 @@ func (r *Registry) Complete(m Model, c Case) (Model, Case, error) {
 	if err != nil || !full.Compile || m.Unrecorded != nil || r.steps == nil {
 		return m, full, err
 	}
-	if m, err = r.kept(r.steps(m, full, nil)); err != nil {
+	if m, err = r.remember(r.steps(m, full, nil)); err != nil {
 		return m, full, err
 	}
 	full, err = m.Complete(c)
 	return m, full, err
 }
 
-// With adds a source of further models.
-func (r *Registry) With(s Source) *Registry {
+// WithSource adds a source of further models.
+func (r *Registry) WithSource(s Source) *Registry {
 	r.sources = append(r.sources, s)
 	return r
 }
@@ -90,7 +91,7 @@ func (r *Registry) source(name string) (s Source, ref string, ok bool) {
 		return r.sources[at], ref, true
 	}
 	at = slices.IndexFunc(r.sources, func(s Source) bool {
-		return s.Suffix != "" && strings.HasSuffix(name, s.Suffix) || s.Bare != nil && s.Bare(name)
+		return s.Suffix != "" && strings.HasSuffix(name, s.Suffix) || s.AcceptsName != nil && s.AcceptsName(name)
 	})
 	if at < 0 {
 		return Source{}, "", false
@@ -113,7 +114,7 @@ func (r *Registry) Lookup(name string) (Model, error) {
 	if s, ref, ok := r.source(name); ok {
 		m, err := s.Open(ref)
 		m.File = ref[strings.LastIndexByte(ref, '@')+1:]
-		return r.kept(m, err)
+		return r.remember(m, err)
 	}
 	if i, ok := r.index[name]; ok {
 		return r.models[i], nil
@@ -124,8 +125,8 @@ func (r *Registry) Lookup(name string) (Model, error) {
 			names = append(names, s.Names()...)
 		}
 	}
-	bare := func(n string) string { return nearest.Fold(n[strings.IndexByte(n, ':')+1:]) }
-	alike := lists.Filter(names, func(n string) bool { return bare(n) == nearest.Fold(name) })
+	bare := func(n string) string { return nearest.Normalize(n[strings.IndexByte(n, ':')+1:]) }
+	alike := lists.Filter(names, func(n string) bool { return bare(n) == nearest.Normalize(name) })
 	if len(alike) == 1 {
 		return r.Lookup(alike[0])
 	}
@@ -149,11 +150,11 @@ func (r *Registry) Of(c Case, d Description) (m Model, err error) {
 			m, err = r.steps(m, c, steps)
 		}
 	}
-	return r.kept(m, err)
+	return r.remember(m, err)
 }
 
-// kept returns a model from a source, and remembers it as the latest one.
-func (r *Registry) kept(m Model, err error) (Model, error) {
+// remember returns a model from a source, and remembers it as the latest one.
+func (r *Registry) remember(m Model, err error) (Model, error) {
 	if err == nil {
 		r.latest.Store(&m)
 	}

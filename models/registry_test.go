@@ -144,7 +144,7 @@ func TestWhatASourceOpenedIsNotMadeAgain(t *testing.T) {
 			return Model{Name: name, Description: Describe(d)}, nil
 		},
 	}
-	r := NewRegistry().With(source)
+	r := NewRegistry().WithSource(source)
 	opened, err := r.Lookup("file:a")
 	require.NoError(t, err)
 	for _, step := range []struct {

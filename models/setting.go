@@ -48,7 +48,7 @@ func (m Model) settings(s Settings) (Settings, error) {
 	if len(m.Settings) == 0 && len(s) == 0 {
 		return nil, nil
 	}
-	s = m.sides(s)
+	s = m.withImageSides(s)
 	full := Settings{}
 	for _, d := range m.Settings {
 		full[d.Name] = d.Default
@@ -75,8 +75,8 @@ func (m Model) settings(s Settings) (Settings, error) {
 	return full, nil
 }
 
-// sides replaces image-size by height and width, for models with these settings and no image-size.
-func (m Model) sides(s Settings) Settings {
+// withImageSides replaces image-size by height and width, for models with these settings and no image-size.
+func (m Model) withImageSides(s Settings) Settings {
 	has := func(name string) bool {
 		return slices.ContainsFunc(m.Settings, func(d Setting) bool { return d.Name == name })
 	}

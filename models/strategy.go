@@ -31,8 +31,8 @@ type Strategy struct {
 
 	// TP is the number of ranks that share each linear layer; fully_shard shards over the others. Col and Row are the
 	// names of the layers that are shared column-wise and row-wise, none for the names in Llama and similar models.
-	TP       int64
-	Col, Row []string
+	TP                  int64
+	ColumnWise, RowWise []string
 	// TPBy is whose plan it is, one of [TensorWays]; empty is the first.
 	TPBy string
 	// Sequence has the ranks of such a group share the tokens, too, where layers are not shared
@@ -67,10 +67,11 @@ type Strategy struct {
 	// [AutoSize] what transformers makes of "auto". Bucket is reduce_bucket_size, Overlap overlap_comm, Prefetch
 	// stage3_prefetch_bucket_size, Persist stage3_param_persistence_threshold, Reuse stage3_max_reuse_distance, Live
 	// stage3_max_live_parameters, Part sub_group_size.
-	Bucket, Prefetch, Persist, Reuse, Live, Part int64
-	Overlap                                      bool
-	// Serial is overlap_comm=false of stage 3, which has it by itself, and Scattered contiguous_gradients=false of it.
-	Serial, Scattered bool
+	Bucket, Prefetch, Persist, Reuse, Live, SubGroupSize int64
+	Overlap                                              bool
+	// NoOverlap is overlap_comm=false of stage 3, which has it by itself, and Scattered contiguous_gradients=false of
+	// it.
+	NoOverlap, Scattered bool
 	// TorchLinear is memory_efficient_linear=false of stage 3: linear layers are PyTorch's, which keep the
 	// gathered weights that they save until their backward. Before release 0.19.5 (August 2026) it was so
 	// for every model made outside of zero.Init.
@@ -173,7 +174,7 @@ func (s *Strategy) RootAlone() bool { return len(s.Wrap) == 1 && s.Wrap[0] == Ro
 // WrapsEnds reports whether the modules around the blocks are wrapped as [Ends] describes, as in transformers' own
 // plan.
 func (s *Strategy) WrapsEnds() bool {
-	return len(s.Wrap) == 1 && s.Wrap[0] == Ends || len(s.Wrap) == 0 && s.TPBy != ""
+	return len(s.Wrap) == 1 && s.Wrap[0] == WrapEnds || len(s.Wrap) == 0 && s.TPBy != ""
 }
 
 // StagesOfRank returns how many stages of a pipeline a rank has.
@@ -240,9 +241,9 @@ func (s *Strategy) MicroBatches(gpus int) int {
 // Samples returns how many samples all ranks see in one step of the optimizer, with micro- batches of a size on each.
 func (c Case) Samples(batch int) int { return batch * max(1, c.Accumulate) * c.Batches() }
 
-// Bubble returns the time of a step relative to its work alone: 1, or more in a pipeline, whose stages wait for the
-// first micro-batch to arrive and for the last one to return.
-func (s *Strategy) Bubble(gpus int) float64 {
+// BubbleFactor returns the time of a step relative to its work alone: 1, or more in a pipeline, whose stages wait for
+// the first micro-batch to arrive and for the last one to return.
+func (s *Strategy) BubbleFactor(gpus int) float64 {
 	if s.Name != PP {
 		return 1
 	}
@@ -258,9 +259,9 @@ const (
 	Llama3 = "llama3"
 	// Ring sends keys and values round (ring_flash_attn of ring-flash-attn).
 	Ring = "ring"
-	// RingOfTorch gathers keys and values at once, and gives each rank a part of the head and one of the tail
+	// TorchRing gathers keys and values at once, and gives each rank a part of the head and one of the tail
 	// (PyTorch's own context_parallel, which transformers' Trainer takes with accelerate's cp_size).
-	RingOfTorch = "torch"
+	TorchRing = "torch"
 )
 
 // The values of [Strategy.EPBy]: how tokens come to the ranks that have their experts.
@@ -271,5 +272,5 @@ const (
 	TorchExperts = "torch"
 )
 
-// ContextWay returns how ranks share sequences.
-func (s *Strategy) ContextWay() string { return cmp.Or(s.CPBy, Ulysses) }
+// ContextParallelStyle returns how ranks share sequences.
+func (s *Strategy) ContextParallelStyle() string { return cmp.Or(s.CPBy, Ulysses) }

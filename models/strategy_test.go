@@ -35,8 +35,9 @@ func strategies() *rapid.Generator[Strategy] {
 			}
 			s.Prefetch, s.Persist = rapid.SampledFrom([]int64{0, AutoSize, 7}).Draw(t, "prefetch"),
 				rapid.SampledFrom([]int64{0, AutoSize, 8}).Draw(t, "persist")
-			s.Serial, s.Scattered = rapid.Bool().Draw(t, "serial"), rapid.Bool().Draw(t, "scattered")
-			s.Reuse, s.Live, s.Part = rapid.Int64Range(0, 9).Draw(t, "reuse"), rapid.Int64Range(0, 9).Draw(t, "live"),
+			s.NoOverlap, s.Scattered = rapid.Bool().Draw(t, "serial"), rapid.Bool().Draw(t, "scattered")
+			s.Reuse, s.Live, s.SubGroupSize = rapid.Int64Range(0, 9).Draw(t, "reuse"), rapid.Int64Range(0, 9).Draw(t,
+				"live"),
 				rapid.Int64Range(0, 9).Draw(t, "part")
 			return s
 		}
@@ -46,7 +47,10 @@ func strategies() *rapid.Generator[Strategy] {
 				rapid.Bool().Draw(t, "unused")
 			return s
 		}
-		others := map[string][]string{FSDP1: {"", "false"}, FSDP2: {"", "false", "auto", "4"}, TP: {"", "false", "true"}}
+		others := map[string][]string{
+			FSDP1: {"", "false"}, FSDP2: {"", "false", "auto", "4"},
+			TP: {"", "false", "true"},
+		}
 		s.Reshard = rapid.SampledFrom(others[s.Name]).Draw(t, "reshard")
 		s.MP = rapid.SampledFrom([]string{"", "bf16", "fp16"}).Draw(t, "mp")
 		s.Reduce = rapid.SampledFrom([]string{"", "fp32", "bf16"}).Draw(t, "reduce")
@@ -58,7 +62,7 @@ func strategies() *rapid.Generator[Strategy] {
 			s.TP, s.Replicate = rapid.Int64Range(2, 8).Draw(t, "tp"),
 				rapid.SampledFrom([]int64{0, 2, 4}).Draw(t, "replicate")
 			s.Sequence, s.ParallelLoss = rapid.Bool().Draw(t, "sequence"), rapid.Bool().Draw(t, "loss")
-			s.Col = rapid.SampledFrom([][]string{nil, {"query"}, {"query", "output.dense"}}).Draw(t, "col")
+			s.ColumnWise = rapid.SampledFrom([][]string{nil, {"query"}, {"query", "output.dense"}}).Draw(t, "col")
 		} else {
 			s.EP, s.Replicate = rapid.SampledFrom([]int64{0, 4}).Draw(t, "ep"),
 				rapid.SampledFrom([]int64{0, 2, 4}).Draw(t, "replicate")
@@ -68,7 +72,8 @@ func strategies() *rapid.Generator[Strategy] {
 		if s.CP = rapid.SampledFrom([]int64{0, 2, 8}).Draw(t, "cp"); s.CP > 0 {
 			s.CPBy = rapid.SampledFrom([]string{"", Llama3, Ring}).Draw(t, "by")
 		}
-		s.Wrap = rapid.SampledFrom([][]string{nil, {"h.*"}, {"h.*/2", "wte"}, {"ln_f:wte/kept"}, {Ends}}).Draw(t, "wrap")
+		s.Wrap = rapid.SampledFrom([][]string{nil, {"h.*"}, {"h.*/2", "wte"}, {"ln_f:wte/kept"}, {WrapEnds}}).Draw(t,
+			"wrap")
 		return s
 	})
 }
@@ -86,15 +91,15 @@ func TestStrategiesAreReadAsPyTorchNamesTheirOptions(t *testing.T) {
 		},
 		"fsdp2:reshard=true,replicate=1,no_sync=true": {Name: FSDP2},
 		"tp:tp=2,reshard=auto,col=query+key,row=dense": {
-			Name: TP, TP: 2, Col: []string{"query", "key"},
-			Row: []string{"dense"},
+			Name: TP, TP: 2, ColumnWise: []string{"query", "key"},
+			RowWise: []string{"dense"},
 		},
 		"fsdp2:reshard=02,wrap=h.*/2+norm:head": {
 			Name: FSDP2, Reshard: "2",
 			Wrap: []string{"h.*/2", "norm:head"},
 		},
 		"zero3:persist=0,overlap=true,contiguous=true": {Name: ZeRO3, Persist: 1},
-		"zero3:overlap=false,contiguous=false":         {Name: ZeRO3, Serial: true, Scattered: true},
+		"zero3:overlap=false,contiguous=false":         {Name: ZeRO3, NoOverlap: true, Scattered: true},
 		"zero3:linear=torch":                           {Name: ZeRO3, TorchLinear: true},
 		"tp:tp=4,reshard=true":                         {Name: TP, TP: 4, Reshard: "true"},
 		"tp:tp=2,replicate=2,init=meta":                {Name: TP, TP: 2, Replicate: 2},
@@ -171,10 +176,12 @@ func TestStrategiesThatRanksCannotFollowAreRefused(t *testing.T) {
 	} {
 		s, err := ParseStrategy(text)
 		require.NoError(t, err, text)
-		_, reason := choiceOf(&Model{Distributes: true}, &Case{GPUs: 8, Strategy: &s}).first(shapeConflicts)
+		_, reason := newConflictInput(&Model{SupportsRanks: true},
+			&Case{GPUs: 8, Strategy: &s}).firstConflict(shapeConflicts)
 		require.Contains(t, reason, want, text)
 	}
-	_, reason := choiceOf(&Model{Distributes: true}, &Case{Strategy: &Strategy{Name: DDP}}).first(rankConflicts)
+	_, reason := newConflictInput(&Model{SupportsRanks: true},
+		&Case{Strategy: &Strategy{Name: DDP}}).firstConflict(rankConflicts)
 	require.Contains(t, reason, "is not a number of GPUs")
 }
 

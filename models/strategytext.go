@@ -43,28 +43,28 @@ const hsdp = "hsdp"
 
 // The largest values of options: more than anybody uses.
 const (
-	mostRanks     = 1 << 20
-	mostBucketMiB = 1 << 20
-	mostStages    = 1 << 10
+	maxRanks     = 1 << 20
+	maxBucketMiB = 1 << 20
+	maxStages    = 1 << 10
 )
 
 // The strategies that an option belongs to.
 var (
-	ofDDP     = []string{DDP, ZeRO1}
-	ofShards  = []string{FSDP1, FSDP2, TP, PP}
-	ofSyncs   = []string{DDP, FSDP1, FSDP2, TP, ZeRO1}
-	ofContext = []string{DDP, FSDP2, TP, PP, ZeRO1, ZeRO2, ZeRO3}
-	ofExperts = []string{DDP, FSDP2, TP, PP}
-	ofTensor  = []string{TP, PP}
-	ofZeRO    = []string{ZeRO1, ZeRO2, ZeRO3}
+	ofDDP             = []string{DDP, ZeRO1}
+	ofShards          = []string{FSDP1, FSDP2, TP, PP}
+	syncStrategies    = []string{DDP, FSDP1, FSDP2, TP, ZeRO1}
+	contextStrategies = []string{DDP, FSDP2, TP, PP, ZeRO1, ZeRO2, ZeRO3}
+	ofExperts         = []string{DDP, FSDP2, TP, PP}
+	tensorStrategies  = []string{TP, PP}
+	zeroStrategies    = []string{ZeRO1, ZeRO2, ZeRO3}
 )
 
 // strategyOptions holds all options, in the order in which they are written.
 var strategyOptions = options.Table[Strategy]{
-	options.Truth("bucket_view", func(s *Strategy) *bool { return &s.BucketView }).For(ofDDP...),
-	options.Count("bucket_cap_mb", 1, mostBucketMiB, func(s *Strategy) *int64 { return &s.BucketCap }).For(ofDDP...),
-	options.Truth("static_graph", func(s *Strategy) *bool { return &s.StaticGraph }).For(ofDDP...),
-	options.Truth("find_unused", func(s *Strategy) *bool { return &s.FindUnused }).For(ofDDP...),
+	options.BoolOption("bucket_view", func(s *Strategy) *bool { return &s.BucketView }).For(ofDDP...),
+	options.Count("bucket_cap_mb", 1, maxBucketMiB, func(s *Strategy) *int64 { return &s.BucketCap }).For(ofDDP...),
+	options.BoolOption("static_graph", func(s *Strategy) *bool { return &s.StaticGraph }).For(ofDDP...),
+	options.BoolOption("find_unused", func(s *Strategy) *bool { return &s.FindUnused }).For(ofDDP...),
 	{
 		Key: "reshard", Names: ofShards, Read: (*Strategy).setReshard,
 		Write: func(s *Strategy) string { return s.Reshard },
@@ -72,45 +72,45 @@ var strategyOptions = options.Table[Strategy]{
 	options.Word("mp", "", func(s *Strategy) *string { return &s.MP }, "bf16", "fp16").For(ofShards...),
 	options.Word("reduce", "", func(s *Strategy) *string { return &s.Reduce }, "fp32", "bf16", "fp16").For(ofShards...),
 	options.Of("replicate", parseReplicas, func(s *Strategy) *int64 { return &s.Replicate },
-		options.Number[int64]).For(ofShards...),
+		options.FormatNumber[int64]).For(ofShards...),
 	options.Of("wrap", parseWraps, func(s *Strategy) *[]string { return &s.Wrap }, options.JoinNames).For(ofShards...),
-	options.Count("pp", 2, mostRanks, func(s *Strategy) *int64 { return &s.PP }).For(PP),
-	options.Count("tp", 2, mostRanks, func(s *Strategy) *int64 { return &s.TP }).For(ofTensor...),
+	options.Count("pp", 2, maxRanks, func(s *Strategy) *int64 { return &s.PP }).For(PP),
+	options.Count("tp", 2, maxRanks, func(s *Strategy) *int64 { return &s.TP }).For(tensorStrategies...),
 	options.Word("tp_by", TensorWays()[0], func(s *Strategy) *string { return &s.TPBy }, TensorWays()...).For(TP),
-	options.Truth("sequence", func(s *Strategy) *bool { return &s.Sequence }).For(ofTensor...),
-	options.Truth("loss", func(s *Strategy) *bool { return &s.ParallelLoss }).For(ofTensor...),
-	options.Names("col", func(s *Strategy) *[]string { return &s.Col }).For(TP),
-	options.Names("row", func(s *Strategy) *[]string { return &s.Row }).For(TP),
-	options.Count("cp", 2, mostRanks, func(s *Strategy) *int64 { return &s.CP }).For(ofContext...),
+	options.BoolOption("sequence", func(s *Strategy) *bool { return &s.Sequence }).For(tensorStrategies...),
+	options.BoolOption("loss", func(s *Strategy) *bool { return &s.ParallelLoss }).For(tensorStrategies...),
+	options.NamesOption("col", func(s *Strategy) *[]string { return &s.ColumnWise }).For(TP),
+	options.NamesOption("row", func(s *Strategy) *[]string { return &s.RowWise }).For(TP),
+	options.Count("cp", 2, maxRanks, func(s *Strategy) *int64 { return &s.CP }).For(contextStrategies...),
 	options.Word("cp_by", Ulysses, func(s *Strategy) *string { return &s.CPBy },
-		Ulysses, Llama3, Ring, RingOfTorch).For(ofContext...),
-	options.Count("ep", 2, mostRanks, func(s *Strategy) *int64 { return &s.EP }).For(ofExperts...),
+		Ulysses, Llama3, Ring, TorchRing).For(contextStrategies...),
+	options.Count("ep", 2, maxRanks, func(s *Strategy) *int64 { return &s.EP }).For(ofExperts...),
 	options.Word("ep_by", DeepEP, func(s *Strategy) *string { return &s.EPBy }, DeepEP, TorchExperts).For(ofExperts...),
 	options.Word("schedule", "1f1b", func(s *Strategy) *string { return &s.Schedule }, "1f1b", "gpipe", Interleaved).
 		For(PP),
-	options.Count("micro", 1, mostAccumulated, func(s *Strategy) *int64 { return &s.Micro }).For(PP),
-	options.Count("stages", 2, mostStages, func(s *Strategy) *int64 { return &s.Stages }).For(PP),
-	options.Names("split", func(s *Strategy) *[]string { return &s.Split }).For(PP),
-	options.Off("no_sync", func(s *Strategy) *bool { return &s.EachSync }).For(ofSyncs...),
+	options.Count("micro", 1, maxAccumulated, func(s *Strategy) *int64 { return &s.Micro }).For(PP),
+	options.Count("stages", 2, maxStages, func(s *Strategy) *int64 { return &s.Stages }).For(PP),
+	options.NamesOption("split", func(s *Strategy) *[]string { return &s.Split }).For(PP),
+	options.OffOption("no_sync", func(s *Strategy) *bool { return &s.EachSync }).For(syncStrategies...),
 	options.Word("engine", "", func(s *Strategy) *string { return &s.Engine }, "deepspeed").For(ZeRO1),
-	options.Of("bucket", parseBucket, func(s *Strategy) *int64 { return &s.Bucket }, sizeText).For(ofZeRO...),
+	options.Of("bucket", parseBucket, func(s *Strategy) *int64 { return &s.Bucket }, sizeText).For(zeroStrategies...),
 	options.Word("prefetch", "pre", func(s *Strategy) *string { return &s.BackwardPrefetch }, "pre", "post", "none").
 		For(FSDP1),
 	options.Of("prefetch", parseAutoSize, func(s *Strategy) *int64 { return &s.Prefetch }, sizeText).For(ZeRO3),
 	options.Of("persist", parseAutoSize, func(s *Strategy) *int64 { return &s.Persist }, sizeText).For(ZeRO3),
 	options.Of("reuse", parseSize, func(s *Strategy) *int64 { return &s.Reuse }, sizeText).For(ZeRO3),
 	options.Of("live", parseSize, func(s *Strategy) *int64 { return &s.Live }, sizeText).For(ZeRO3),
-	options.Of("part", parseSize, func(s *Strategy) *int64 { return &s.Part }, sizeText).For(ZeRO3),
-	{Key: "overlap", Names: ofZeRO, Read: (*Strategy).setOverlap, Write: (*Strategy).overlapText},
-	options.Off("contiguous", func(s *Strategy) *bool { return &s.Scattered }).For(ZeRO3),
-	options.Choice("linear", "deepspeed", "torch", func(s *Strategy) *bool { return &s.TorchLinear }).For(ZeRO3),
+	options.Of("part", parseSize, func(s *Strategy) *int64 { return &s.SubGroupSize }, sizeText).For(ZeRO3),
+	{Key: "overlap", Names: zeroStrategies, Read: (*Strategy).setOverlap, Write: (*Strategy).overlapText},
+	options.OffOption("contiguous", func(s *Strategy) *bool { return &s.Scattered }).For(ZeRO3),
+	options.ChoiceOption("linear", "deepspeed", "torch", func(s *Strategy) *bool { return &s.TorchLinear }).For(ZeRO3),
 	options.Word("map", DeviceMapWords()[0], func(s *Strategy) *string { return &s.Map }, DeviceMapWords()...).
 		For(DeviceMap),
 	options.Of("memory", parseMemory, func(s *Strategy) *[]int64 { return &s.Memory }, memoryText).For(DeviceMap),
 	options.Word("init", "", func(s *Strategy) *Init { return &s.Init }, "meta", "host", "device", "rank0").
 		For(ofShards...),
 	{
-		Key: "offload", Names: append([]string{FSDP2}, ofZeRO...),
+		Key: "offload", Names: append([]string{FSDP2}, zeroStrategies...),
 		Read: (*Strategy).setOffload, Write: func(s *Strategy) string { return s.Offload },
 	},
 	options.Of("rank", parseRank, func(s *Strategy) **int64 { return &s.Rank }, rankText),
@@ -118,7 +118,7 @@ var strategyOptions = options.Table[Strategy]{
 
 // parseReplicas reads the number of replicas; 1 means no replica besides the model itself.
 func parseReplicas(value string) (int64, error) {
-	n, err := options.Within(value, 1, mostRanks)
+	n, err := options.ParseWithin(value, 1, maxRanks)
 	if n == 1 {
 		n = 0
 	}
@@ -126,7 +126,7 @@ func parseReplicas(value string) (int64, error) {
 }
 
 func parseRank(value string) (*int64, error) {
-	n, err := options.Within(value, 0, mostRanks)
+	n, err := options.ParseWithin(value, 0, maxRanks)
 	return &n, err
 }
 
@@ -146,13 +146,13 @@ func (s *Strategy) setReshard(value string) (err error) {
 
 // setOverlap sets overlap_comm, which is on by default in stage 3.
 func (s *Strategy) setOverlap(value string) error {
-	on, err := options.ParseTruth(value)
-	s.Overlap, s.Serial = on && s.Name != ZeRO3, !on && s.Name == ZeRO3
+	on, err := options.ParseBool(value)
+	s.Overlap, s.NoOverlap = on && s.Name != ZeRO3, !on && s.Name == ZeRO3
 	return err
 }
 
 func (s *Strategy) overlapText() string {
-	if s.Overlap || s.Serial {
+	if s.Overlap || s.NoOverlap {
 		return strconv.FormatBool(s.Overlap)
 	}
 	return ""
@@ -168,10 +168,10 @@ const (
 // setOffload sets which tensors are kept in host memory.
 func (s *Strategy) setOffload(value string) (err error) {
 	if s.Name == FSDP2 {
-		s.Offload, err = options.OneOf(value, OffloadAll)
+		s.Offload, err = options.ParseOneOf(value, OffloadAll)
 		return err
 	}
-	s.Offload, err = options.OneOf(value, OffloadOptimizer, OffloadParams, OffloadAll)
+	s.Offload, err = options.ParseOneOf(value, OffloadOptimizer, OffloadParams, OffloadAll)
 	if s.Name != ZeRO3 && err == nil && value != OffloadOptimizer {
 		err = fmt.Errorf("only ZeRO-3 keeps weights in the host's memory; here it is optimizer")
 	}
@@ -180,7 +180,7 @@ func (s *Strategy) setOffload(value string) (err error) {
 
 // parseSize reads a size of ZeRO in elements; zero counts as one.
 func parseSize(value string) (int64, error) {
-	n, err := options.Within(value, 0, 1<<50)
+	n, err := options.ParseWithin(value, 0, 1<<50)
 	return max(1, n), err
 }
 
@@ -205,7 +205,7 @@ func sizeText(n int64) string {
 	if n == AutoSize {
 		return autoSize
 	}
-	return options.Number(n)
+	return options.FormatNumber(n)
 }
 
 // defaultReshard returns the value of reshard that a strategy has by default, as in its
@@ -235,7 +235,9 @@ func parseMemory(value string) (sizes []int64, err error) {
 	return sizes, nil
 }
 
-func memoryText(sizes []int64) string { return options.JoinNames(lists.Map(sizes, options.Number)) }
+func memoryText(sizes []int64) string {
+	return options.JoinNames(lists.Map(sizes, options.FormatNumber))
+}
 
 // String returns the form that [ParseStrategy] reads; empty for nil. Options with PyTorch's defaults are left out.
 func (s *Strategy) String() string {

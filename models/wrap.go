@@ -12,16 +12,16 @@ import (
 // Wrap is an argument of fully_shard: the modules that patterns match.
 type Wrap struct {
 	Patterns []string
-	// Each is the number of successive matching modules that one call wraps; zero is all in one call.
-	Each int
-	// Kept reports whether their parameters stay after forward (reshard_after_forward=False of the call), whatever
-	// Reshard says.
-	Kept bool
+	// Every is the number of successive matching modules that one call wraps; zero is all in one call.
+	Every int
+	// KeepsGathered reports whether their parameters stay after forward (reshard_after_forward=False of the call),
+	// whatever Reshard says.
+	KeepsGathered bool
 }
 
-// Ends is the value of wrap under which fully_shard wraps the blocks, the embeddings, and the last norm together with
-// the output layer, whose parameters stay after forward: as in accelerate from release 1.14 on, and torchtitan.
-const Ends = "ends"
+// WrapEnds is the value of wrap under which fully_shard wraps the blocks, the embeddings, and the last norm together
+// with the output layer, whose parameters stay after forward: as in accelerate from release 1.14 on, and torchtitan.
+const WrapEnds = "ends"
 
 // Wraps returns the calls of fully_shard in a strategy: "layers.*" wraps every block, "layers.*/2"
 // two at a time, "norm:head" the two together, and "norm:head/kept" keeps them after forward.
@@ -36,26 +36,26 @@ func (s *Strategy) Wraps() []Wrap {
 func parseWrap(text string) (Wrap, error) {
 	text, kept := strings.CutSuffix(text, "/kept")
 	pattern, number, several := strings.Cut(text, "/")
-	w := Wrap{Patterns: strings.Split(pattern, ":"), Each: 1, Kept: kept}
+	w := Wrap{Patterns: strings.Split(pattern, ":"), Every: 1, KeepsGathered: kept}
 	if len(w.Patterns) > 1 {
-		w.Each = 0
+		w.Every = 0
 	}
 	if slices.Contains(w.Patterns, "") {
 		return Wrap{}, fmt.Errorf("%q has an empty pattern", text)
 	}
 	if several {
-		n, err := options.Within(number, 1, mostModules)
+		n, err := options.ParseWithin(number, 1, maxWrappedModules)
 		if err != nil {
 			return Wrap{},
 				fmt.Errorf("%s: need the number of modules that are wrapped together after the slash: %w", text, err)
 		}
-		w.Each = int(n)
+		w.Every = int(n)
 	}
 	return w, nil
 }
 
-// mostModules is the largest number of modules of one call.
-const mostModules = 1 << 16
+// maxWrappedModules is the largest number of modules of one call.
+const maxWrappedModules = 1 << 16
 
 // parseWraps reads calls of fully_shard, joined by "+".
 func parseWraps(value string) ([]string, error) {
@@ -65,9 +65,8 @@ func parseWraps(value string) ([]string, error) {
 		if err == nil {
 			err = wrong
 		}
-		if err == nil && len(all) > 1 && slices.Contains([]string{RootAlone, Ends}, w.Patterns[0]) {
-			err = fmt.Errorf("%s applies to all modules; leave out other patterns",
-				w.Patterns[0])
+		if err == nil && len(all) > 1 && slices.Contains([]string{RootAlone, WrapEnds}, w.Patterns[0]) {
+			err = fmt.Errorf("%s applies to all modules; leave out other patterns", w.Patterns[0])
 		}
 	}
 	if err != nil {
@@ -76,8 +75,8 @@ func parseWraps(value string) ([]string, error) {
 	return all, nil
 }
 
-// ReshardAmong returns the number of ranks that share parameters after forward, zero if reshard is not a number.
-func (s *Strategy) ReshardAmong() int64 {
+// ReshardRanks returns the number of ranks that share parameters after forward, zero if reshard is not a number.
+func (s *Strategy) ReshardRanks() int64 {
 	n, err := strconv.ParseInt(s.Reshard, 10, 64)
 	if err != nil {
 		return 0
@@ -88,12 +87,12 @@ func (s *Strategy) ReshardAmong() int64 {
 // parseReshard reads reshard_after_forward.
 func parseReshard(value string) (string, error) {
 	if n, err := strconv.ParseInt(value, 10, 64); err == nil {
-		if n < 1 || n > mostRanks {
-			return "", fmt.Errorf("%d ranks: need 1 to %d", n, mostRanks)
+		if n < 1 || n > maxRanks {
+			return "", fmt.Errorf("%d ranks: need 1 to %d", n, maxRanks)
 		}
 		return strconv.FormatInt(n, 10), nil
 	}
-	word, err := options.OneOf(strings.ToLower(value), "true", "false", "auto")
+	word, err := options.ParseOneOf(strings.ToLower(value), "true", "false", "auto")
 	if err != nil {
 		return "", fmt.Errorf("%w, or a number of ranks", err)
 	}

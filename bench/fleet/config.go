@@ -28,7 +28,7 @@ import (
 type Config struct {
 	// Name is the name of its jobs and of its folder.
 	Name string `yaml:"name"`
-	// Models are what is trained, each in every one of the Cases.
+	// Models are the trained models; each is planned in all Cases.
 	Models []Case `yaml:"models"`
 	Cases  []Case `yaml:"cases"`
 	// Batches are the batch sizes; empty for each model's own.
@@ -66,7 +66,7 @@ type GPUKind struct {
 	line     int
 }
 
-// Strategy is how tasks are scheduled.
+// Strategy describes how tasks are scheduled.
 type Strategy struct {
 	// Device is what tasks run on: "cuda:0", or "sim" for a simulated GPU; empty is
 	// cuda:0 where a scheduler runs them, sim on this machine.
@@ -75,11 +75,11 @@ type Strategy struct {
 	WarmUp  int    `yaml:"warm-up"`
 	Repeat  int    `yaml:"repeat"`
 	Verify  bool   `yaml:"verify"`
-	// TasksPerGPU is into how many the jobs of a GPU are cut at most; zero is 100.
+	// TasksPerGPU limits the number of tasks that the jobs of a GPU are divided into; zero is 100.
 	TasksPerGPU int `yaml:"tasks"`
-	// MaxRunning is how many of a GPU's tasks run at the same time; zero is as many as the scheduler will.
+	// MaxRunning limits how many tasks of a GPU run at the same time; zero leaves it to the scheduler.
 	MaxRunning int `yaml:"at-once"`
-	// Attempts is how often a task is begun at most; zero is 3.
+	// Attempts limits how often a task is started; zero is 3.
 	Attempts int `yaml:"attempts"`
 }
 
@@ -236,7 +236,7 @@ func Read(r io.Reader, file string) (*Config, error) {
 }
 
 // namePattern matches names that are valid for folders and for jobs of Slurm and Kubernetes.
-var namePattern = pattern.Of(`^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$`)
+var namePattern = pattern.Lazy(`^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$`)
 
 func (c *Config) check(file string) error {
 	wrong := func(line int, key, format string, args ...any) error {
@@ -297,10 +297,10 @@ func (c *Config) check(file string) error {
 	return c.checkShell(wrong)
 }
 
-// maxTasks is how many tasks Slurm accepts in an array by default.
+// maxTasks is the number of tasks that Slurm accepts in an array by default.
 const maxTasks = 1000
 
-// maxRuns is how often a batch size may run.
+// maxRuns limits the number of runs of a batch size.
 const maxRuns = 1000
 
 // checkShell refuses line ends and control characters in values that are written into lines of a script.

@@ -44,7 +44,7 @@ func TestMistakesAreNamedWithTheirLine(t *testing.T) {
 	} {
 		_, err := Read(strings.NewReader(text), "f.yaml")
 		require.ErrorContains(t, err, want, text)
-		require.True(t, input.Bad(err), text)
+		require.True(t, input.IsBadInput(err), text)
 		require.NotContains(t, err.Error(), "\n")
 	}
 }
@@ -73,7 +73,7 @@ func FuzzRead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		c, err := Read(strings.NewReader(text), "f.yaml")
 		if err != nil {
-			require.True(t, input.Bad(err))
+			require.True(t, input.IsBadInput(err))
 			return
 		}
 		require.NotEmpty(t, c.Models)

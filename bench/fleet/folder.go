@@ -37,7 +37,7 @@ type ModelCase struct {
 	Model   models.Model
 	Case    models.Case
 	Batches []int
-	// Refused is why the case cannot be trained; nil if it can, as far as can be told without recording it.
+	// Refused is the reason why the case cannot be trained, if that is known without recording it; otherwise nil.
 	Refused error
 }
 
@@ -91,13 +91,13 @@ func (c Case) resolveCase(
 	if err != nil {
 		return models.Model{}, models.Case{}, err
 	}
-	trained := m.Usual()
+	trained := m.DefaultCase()
 	if t == nil {
 		return m, trained, nil
 	}
-	settings, err := t.Shared("", false)
+	settings, err := t.CaseSettings("", false)
 	if err == nil {
-		settings, err = t.Suited(m, settings)
+		settings, err = t.SuitedSettings(m, settings)
 	}
 	if err == nil {
 		err = trainers.Apply(settings, &trained)
@@ -121,7 +121,7 @@ func (c Case) trainer(folder string) (*trainers.Config, string, error) {
 	}
 	name := c.Model
 	if name == "" {
-		if name, err = t.Described(); err != nil {
+		if name, err = t.DescribedCase(); err != nil {
 			return nil, "", err
 		}
 	}
@@ -169,7 +169,6 @@ type Folder struct {
 	Config *Config
 }
 
-// jobsOf returns the jobs of a GPU.
 func (c *Config) jobsOf(
 	b GPUKind, engine string, units []ModelCase, learned *coefficients.Selection,
 ) ([]job.Job, error) {

@@ -82,8 +82,8 @@ func cachedResiduals(of step.ResidualsFunc) step.ResidualsFunc {
 		err                 error
 	}
 	var mu sync.Mutex
-	known := map[planner.Subject]answer{}
-	return func(s planner.Subject) (allocated, reserved planner.Residual, err error) {
+	known := map[planner.ResidualSubject]answer{}
+	return func(s planner.ResidualSubject) (allocated, reserved planner.Residual, err error) {
 		mu.Lock()
 		defer mu.Unlock()
 		a, ok := known[s]
@@ -171,12 +171,12 @@ func (u ModelCase) fillCellExactly(
 ) error {
 	j := judge.Default(setup, gpu, 0)
 	defer j.FreeRecordings()
-	begin := planner.Start{Batch: max(1, cell.Largest), Near: true}
+	begin := planner.Start{Batch: max(1, cell.Largest), IsNear: true}
 	var err error
-	if cell.Largest, err = j.Largest(ctx, begin, planner.SearchedBatch); err != nil {
+	if cell.Largest, err = j.Largest(ctx, begin, planner.MaxSearchedBatch); err != nil {
 		return err
 	}
-	cell.Capped, cell.Batch = cell.Largest == planner.SearchedBatch, u.largestUpTo(cell.Largest)
+	cell.Capped, cell.Batch = cell.Largest == planner.MaxSearchedBatch, u.largestUpTo(cell.Largest)
 	d, err := j.Try(ctx, setup, cell.Batch)
 	if err != nil {
 		return err
@@ -198,10 +198,10 @@ func (u ModelCase) fillCell(
 		return err
 	}
 	j, begin := judge.Default(setup, gpu, 0), planner.Start{Batch: u.Batches[len(u.Batches)-1]}
-	if cell.Largest, err = j.LargestByEstimate(p.Estimate, begin, planner.SearchedBatch); err != nil {
+	if cell.Largest, err = j.LargestByEstimate(p.Estimate, begin, planner.MaxSearchedBatch); err != nil {
 		return err
 	}
-	cell.Capped, cell.Batch = cell.Largest == planner.SearchedBatch, u.largestUpTo(cell.Largest)
+	cell.Capped, cell.Batch = cell.Largest == planner.MaxSearchedBatch, u.largestUpTo(cell.Largest)
 	e, err := p.Estimate(cell.Batch)
 	cell.Fits, cell.Need = report.Verdict(e.Verdict), step.IntervalOf(e.Device)
 	return err

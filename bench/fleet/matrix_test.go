@@ -17,7 +17,7 @@ import (
 	"github.com/vprof/vprof/tools/toy"
 )
 
-func exactly(planner.Subject) (allocated, reserved planner.Residual, err error) { return }
+func exactly(planner.ResidualSubject) (allocated, reserved planner.Residual, err error) { return }
 
 // many returns a fleet of the toy in so many cases.
 func many(t testing.TB, cases int) []ModelCase {

@@ -146,7 +146,7 @@ func WriteRequests(w io.Writer, r *report.Report, to string) error {
 			Share: min(1, float64(ceil.Div(100*need, max(1, d.Memory)))/100),
 		}
 		a.Parts = a.GPUs == 1 && need < d.Memory
-		a.Nodes, a.PerNode = host.Machines(a.GPUs)
+		a.Nodes, a.PerNode = host.MachinesFor(a.GPUs)
 		if h := p.Estimate.Host; h != nil {
 			a.HostMiB, a.HostGiB = ceil.Div(h.High, bytesize.MiB), ceil.Div(h.High, bytesize.GiB)
 			a.ProcessBytes = ceil.Div(h.High, int64(a.PerNode))

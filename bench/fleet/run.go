@@ -44,7 +44,7 @@ type Engine interface {
 	Active(ctx context.Context) (map[Task]string, error)
 	// Cancel ends all tasks that wait or run, and returns their number.
 	Cancel(ctx context.Context) (int, error)
-	// CanRestart reports whether the engine itself begins failed tasks anew.
+	// CanRestart reports whether the engine itself restarts failed tasks.
 	CanRestart() bool
 }
 

@@ -23,7 +23,7 @@ import (
 
 // here runs jobs of the toy, which replays get right.
 func here() *Local {
-	exactly := func(planner.Subject) (allocated, reserved planner.Residual, err error) { return }
+	exactly := func(planner.ResidualSubject) (allocated, reserved planner.Residual, err error) { return }
 	return &Local{
 		Models:   models.NewRegistry([]models.Model{toy.Model()}),
 		Evidence: step.Evidence{Residuals: exactly},
@@ -179,7 +179,7 @@ func TestReportsOfDifferentWorkDoNotMerge(t *testing.T) {
 		"batch 8 on sim:t4 appears twice":       run(toyCase(t), report.Plan, "t4", 8),
 	} {
 		_, err := report.Merge(one, r)
-		require.True(t, input.Bad(err), want)
+		require.True(t, input.IsBadInput(err), want)
 		require.ErrorContains(t, err, want)
 	}
 	merged, err := report.Merge(one, smaller)

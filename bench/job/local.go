@@ -33,7 +33,7 @@ type Local struct {
 	Open func(name string) (device.Device, error)
 	// Progress receives how far work on lengths is.
 	Progress progress.Func
-	// Resumed is what an earlier sweep of the job left behind; nil for none.
+	// Resumed is the unfinished result of an earlier sweep of the job; nil for none.
 	Resumed *report.Report
 }
 

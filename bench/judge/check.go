@@ -27,7 +27,7 @@ func (j *Judge) CheckPhase(ctx context.Context, s *step.Setup, r *step.Result, o
 	c = report.Check{
 		Simulated: true, Allocated: e.Allocated.Value, Reserved: e.Reserved.Value, Device: e.Device.Value,
 		Need: j.Budget.Need(e), Fits: e.Device.Value-e.Paged.Value <= j.Budget.Memory,
-		Reason: report.Reason(j.Budget.Why(e)), Source: e.Source,
+		Reason: report.Reason(j.Budget.ReasonOf(e)), Source: e.Source,
 	}
 	c.Safe = c.Reason == ""
 	return c, j.checkNestedReplay(ctx, &c, s, r, of)
@@ -58,10 +58,10 @@ func (j *Judge) checkNestedReplay(ctx context.Context, c *report.Check, s *step.
 		j.nestedResults[r] = on
 	}
 	switch at := of(on.Run); {
-	case at.Missed:
+	case at.IsMissing:
 		c.OOM, c.Fits, c.Safe, c.Reason = on.Report().OOM, false, false, report.Reason(planner.OutOfMemory)
 	case !c.Fits:
-		c.FreesCache, c.Safe, c.Reason = true, false, report.Reason(planner.GivesBack)
+		c.FreesCache, c.Safe, c.Reason = true, false, report.Reason(planner.FreesCache)
 	}
 	return nil
 }
@@ -79,10 +79,10 @@ func (j *Judge) checkMeasured(r *step.Result, at replay.PhaseUsage) report.Check
 		c.Need += max(0, j.GPU.Libraries-run.Kernels)
 	}
 	c.Fits = c.Need <= j.Budget.Memory
-	if at.Missed {
+	if at.IsMissing {
 		c.OOM, c.Fits = run.OOM, false
 	}
-	c.FreesCache = !at.Missed && run.Retries > 0 && at == r.Run.Whole()
+	c.FreesCache = !at.IsMissing && run.Retries > 0 && at == r.Run.WholeUsage()
 	ApplyMeasuredRun(j.Budget, &c)
 	return c
 }
@@ -113,7 +113,7 @@ func (j *Judge) ApplyEpochs(l *report.Lengths, p *report.Point) {
 	if e := p.Estimate; c.Reason != "" && e.Unsafe == "" {
 		e.Unsafe, e.Decides = c.Reason, &report.Decision{
 			What: "an epoch over these lengths", Batch: p.Batch, Need: c.Need,
-			Limit: j.Budget.Bound(planner.Reason(c.Reason)),
+			Limit: j.Budget.LimitFor(planner.Reason(c.Reason)),
 		}
 	}
 }
@@ -125,7 +125,7 @@ func ApplyMeasuredRun(b planner.Budget, c *report.Check) {
 	case c.OutOfMemory():
 		c.Reason = report.Reason(planner.OutOfMemory)
 	case c.FreesCache:
-		c.Reason = report.Reason(planner.GivesBack)
+		c.Reason = report.Reason(planner.FreesCache)
 	default:
 		c.Reason = report.Reason(b.Judge(c.Need))
 	}

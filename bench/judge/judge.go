@@ -172,8 +172,8 @@ func (j *Judge) Largest(ctx context.Context, begin planner.Start, to int) (int, 
 // estimates in place of replays; zero if there is none.
 func (j *Judge) LargestByEstimate(estimate func(batch int) (planner.Estimate, error), begin planner.Start, to int,
 ) (int, error) {
-	return Largest(&planner.Search{
-		From: 1, Begin: begin, To: to, Limit: j.Budget.Limit(), Need: func(batch int) (int64, error) {
+	return Largest(&planner.BatchSearch{
+		From: 1, Start: begin, To: to, Limit: j.Budget.Limit(), Need: func(batch int) (int64, error) {
 			e, err := estimate(batch)
 			return j.Budget.Need(e), err
 		},
@@ -181,9 +181,9 @@ func (j *Judge) LargestByEstimate(estimate func(batch int) (planner.Estimate, er
 }
 
 // search returns the search for the largest safe batch.
-func (j *Judge) search(ctx context.Context, begin planner.Start, to int) *planner.Search {
-	return &planner.Search{
-		From: 1, Begin: begin, To: to, Limit: j.Budget.Limit(), Jagged: j.Cases[0].HasReservedJumps(),
+func (j *Judge) search(ctx context.Context, begin planner.Start, to int) *planner.BatchSearch {
+	return &planner.BatchSearch{
+		From: 1, Start: begin, To: to, Limit: j.Budget.Limit(), Jagged: j.Cases[0].HasReservedJumps(),
 		Runs: j.Device != "",
 		Need: func(batch int) (int64, error) { return j.Need(ctx, batch) },
 	}
@@ -270,7 +270,7 @@ func (j *Judge) reasonOfEstimate(e planner.Estimate) planner.Reason {
 	if e.Host.Exceeds() {
 		return planner.HostFull
 	}
-	return j.Budget.Why(e)
+	return j.Budget.ReasonOf(e)
 }
 
 // reasonOfRun returns the reason why a run on the GPU is not safe; empty if it is.
@@ -279,19 +279,19 @@ func reasonOfRun(r *report.Run) planner.Reason {
 	case !r.Fits:
 		return planner.OutOfMemory
 	case r.HadRetries():
-		return planner.GivesBack
+		return planner.FreesCache
 	}
 	return ""
 }
 
 // Safe reports whether a batch of a search is safe. The search begins at one sample, or at two if PyTorch refuses one,
 // as batch norm does.
-func Safe(s *planner.Search, batch int) (bool, error) {
+func Safe(s *planner.BatchSearch, batch int) (bool, error) {
 	safe, _, err := safeNear(s, batch)
 	return safe, err
 }
 
-func safeNear(s *planner.Search, batch int) (safe bool, at int, err error) {
+func safeNear(s *planner.BatchSearch, batch int) (safe bool, at int, err error) {
 	safe, at, err = s.Safe(batch)
 	if errors.As(err, new(*step.RefusedError)) && batch > 1 && s.From < 2 {
 		s.From = 2
@@ -301,7 +301,7 @@ func safeNear(s *planner.Search, batch int) (safe bool, at int, err error) {
 }
 
 // Largest returns the largest safe batch of a search; zero if none is.
-func Largest(s *planner.Search) (int, error) {
+func Largest(s *planner.BatchSearch) (int, error) {
 	largest, err := s.Largest()
 	if errors.As(err, new(*step.RefusedError)) && s.To > 1 {
 		s.From = 2

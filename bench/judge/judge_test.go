@@ -124,7 +124,7 @@ func TestOnlyAnEvaluationThatWasAskedForDecides(t *testing.T) {
 		return d, j
 	}
 	asked, j := of("batch=64")
-	require.Equal(t, planner.OverShare, asked.Reason)
+	require.Equal(t, planner.OverMemoryShare, asked.Reason)
 	require.Equal(t, "evaluation", asked.DecidingMoment.Moment)
 	require.Equal(t, 64, asked.DecidingMoment.Batch)
 	require.Greater(t, asked.DecidingMoment.Need, j.Budget.Limit())

@@ -20,7 +20,7 @@ type Judgement struct {
 	Batch int
 	// Loops are the training loops that the case may have, the one that needs most first. Figures are of that one.
 	Loops []*Loop
-	// Evaluation is what runs between training steps in the first loop; nil without one.
+	// Evaluation is the evaluation between training steps of the first loop; nil without one.
 	Evaluation *Evaluation
 	// Need is the number of bytes that must be within the limit: the most of all moments that are judged, or
 	// [math.MaxInt64] where the batch cannot train.
@@ -79,7 +79,7 @@ type Evaluation struct {
 // them.
 const closeLoopShare = 2.0 / 3
 
-// evaluation is what a [Decision] calls an evaluation.
+// evaluation is the [Decision]'s name for an evaluation.
 const evaluation = "evaluation"
 
 // judgeTraining replays the batch until its need is known, or known to exceed the limit.
@@ -228,7 +228,7 @@ func (d *Judgement) Evaluate(ctx context.Context) (err error) {
 				return err
 			}
 		}
-		peak := e.Result.Run.PeakOf(e.Result.ValidationStep, "").Usage
+		peak := e.Result.Run.PhasePeak(e.Result.ValidationStep, "").Usage
 		if e.Estimate, err = d.judge.Estimate(l.Setup, e.Result, peak); err != nil {
 			return err
 		}
@@ -305,7 +305,7 @@ func (d *Judgement) Report(ctx context.Context) (*report.Estimate, error) {
 	if d.Reason != "" {
 		out.Decides = &report.Decision{
 			What: d.DecidingMoment.Moment, Batch: d.DecidingMoment.Batch, Need: d.DecidingMoment.Need,
-			Limit: d.judge.Budget.Bound(d.Reason),
+			Limit: d.judge.Budget.LimitFor(d.Reason),
 		}
 	}
 	return out, nil

@@ -35,8 +35,8 @@ type wireRecord struct {
 	StepMS        *float64          `json:"step_ms"`
 }
 
-// bad returns an error about a field of a line; an empty field means the whole line.
-func bad(field, format string, args ...any) error {
+// fieldError returns an error about a field of a line; an empty field means the whole line.
+func fieldError(field, format string, args ...any) error {
 	return &input.FormatError{Key: field, Reason: fmt.Sprintf(format, args...)}
 }
 
@@ -61,20 +61,20 @@ func decodeRecord(line []byte) (Record, error) {
 	if w.AMP != nil {
 		var err error
 		if r.AMP, err = models.ParseAutocast(*w.AMP); err != nil {
-			return Record{}, bad("amp", "%v", err)
+			return Record{}, fieldError("amp", "%v", err)
 		}
 	}
-	if !ownOptimizers[w.Optimizer] {
+	if !modelOptimizers[w.Optimizer] {
 		r.Optimizer = w.Optimizer
 	}
 	conf, ok := allocConf(w.Env)
 	if !ok {
-		return Record{}, bad("env", "want %sSETTINGS, found %q", report.AllocConf, w.Env)
+		return Record{}, fieldError("env", "want %sSETTINGS, found %q", report.AllocConf, w.Env)
 	}
 	r.AllocConf = conf
 	if w.StepMS != nil {
 		if !(*w.StepMS > 0) {
-			return Record{}, bad("step_ms", "%v is no time of a step; need a positive number of milliseconds",
+			return Record{}, fieldError("step_ms", "%v is no time of a step; need a positive number of milliseconds",
 				*w.StepMS)
 		}
 		r.StepMS = *w.StepMS
@@ -107,7 +107,7 @@ func (w *wireRecord) complete() error {
 		{"phases", w.Phases == nil},
 	} {
 		if f.missing {
-			return bad(f.name, "missing")
+			return fieldError(f.name, "missing")
 		}
 	}
 	return nil
@@ -117,33 +117,33 @@ func (w *wireRecord) complete() error {
 func decodePhase(raw json.RawMessage, field string) (Phase, error) {
 	var parts []json.RawMessage
 	if err := json.Unmarshal(raw, &parts); err != nil {
-		return Phase{}, bad(field, "want an array")
+		return Phase{}, fieldError(field, "want an array")
 	}
 	if len(parts) != 6 {
-		return Phase{}, bad(field, "want 6 values, found %d", len(parts))
+		return Phase{}, fieldError(field, "want 6 values, found %d", len(parts))
 	}
 	for i, part := range parts {
 		if string(part) == "null" { // encoding/json would take it for zero
-			return Phase{}, bad(fmt.Sprintf("%s[%d]", field, i), "null")
+			return Phase{}, fieldError(fmt.Sprintf("%s[%d]", field, i), "null")
 		}
 	}
 	var p Phase
 	if err := json.Unmarshal(parts[0], &p.Step); err != nil || p.Step < -1 {
-		return p, bad(field+"[0]", "want a step (-1, 0, 1, ...), found %s", parts[0])
+		return p, fieldError(field+"[0]", "want a step (-1, 0, 1, ...), found %s", parts[0])
 	}
 	if err := json.Unmarshal(parts[1], &p.Name); err != nil || p.Name == "" {
-		return p, bad(field+"[1]", "want the name of a phase, found %s", parts[1])
+		return p, fieldError(field+"[1]", "want the name of a phase, found %s", parts[1])
 	}
 	for i, to := range []*int64{&p.Allocated, &p.MaxAllocated, &p.Reserved, &p.MaxReserved} {
 		if err := json.Unmarshal(parts[i+2], to); err != nil || *to < 0 {
-			return p, bad(fmt.Sprintf("%s[%d]", field, i+2), "want bytes, found %s", parts[i+2])
+			return p, fieldError(fmt.Sprintf("%s[%d]", field, i+2), "want bytes, found %s", parts[i+2])
 		}
 	}
 	switch {
 	case p.Allocated > p.MaxAllocated:
-		return p, bad(field+"[3]", "peak %d below the %d allocated at the end", p.MaxAllocated, p.Allocated)
+		return p, fieldError(field+"[3]", "peak %d below the %d allocated at the end", p.MaxAllocated, p.Allocated)
 	case p.Reserved > p.MaxReserved:
-		return p, bad(field+"[5]", "peak %d below the %d reserved at the end", p.MaxReserved, p.Reserved)
+		return p, fieldError(field+"[5]", "peak %d below the %d reserved at the end", p.MaxReserved, p.Reserved)
 	}
 	return p, nil
 }
@@ -151,21 +151,21 @@ func decodePhase(raw json.RawMessage, field string) (Phase, error) {
 func (r *Record) validate() error {
 	switch {
 	case r.Model == "":
-		return bad("case", "empty")
+		return fieldError("case", "empty")
 	case r.GPU == "":
-		return bad("gpu", "empty")
+		return fieldError("gpu", "empty")
 	case models.CheckBatch(r.Batch) != nil:
-		return bad("batch", "%v", models.CheckBatch(r.Batch))
+		return fieldError("batch", "%v", models.CheckBatch(r.Batch))
 	case models.CheckAccumulate(r.Accumulate) != nil:
-		return bad("accumulate", "%v", models.CheckAccumulate(r.Accumulate))
-	case r.Status != OK && r.Status != OOM && r.Status != Error:
-		return bad("status", "want ok, oom or error, found %q", r.Status)
-	case r.Status == Error && r.Error == "":
-		return bad("error", "missing: a record of status error must say what PyTorch raised")
-	case r.Status == OK && len(r.Phases) == 0 && r.Runs == 0 && !r.Exported && !r.FineTuned:
-		return bad("phases", "empty")
+		return fieldError("accumulate", "%v", models.CheckAccumulate(r.Accumulate))
+	case r.Status != StatusOK && r.Status != StatusOOM && r.Status != StatusError:
+		return fieldError("status", "want ok, oom or error, found %q", r.Status)
+	case r.Status == StatusError && r.Error == "":
+		return fieldError("error", "missing: a record of status error must say what PyTorch raised")
+	case r.Status == StatusOK && len(r.Phases) == 0 && r.Runs == 0 && !r.Exported && !r.FineTuned:
+		return fieldError("phases", "empty")
 	case r.PeakReserved < r.PeakAllocated:
-		return bad("peak_reserved", "%d is below the %d allocated", r.PeakReserved, r.PeakAllocated)
+		return fieldError("peak_reserved", "%d is below the %d allocated", r.PeakReserved, r.PeakAllocated)
 	}
 	for _, f := range []struct {
 		name  string
@@ -179,7 +179,7 @@ func (r *Record) validate() error {
 		{"num_alloc_retries", r.Retries},
 	} {
 		if f.bytes < 0 {
-			return bad(f.name, "negative: %d", f.bytes)
+			return fieldError(f.name, "negative: %d", f.bytes)
 		}
 	}
 	return nil

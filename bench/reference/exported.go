@@ -48,7 +48,7 @@ type wirePeaks struct {
 	ByStep        [][3]int64 `json:"by_step"`
 }
 
-func (w *wirePeaks) record(c models.Case, steps int) (r Record, err error) {
+func (w *wirePeaks) newRecord(c models.Case, steps int) (r Record, err error) {
 	r = Record{
 		Case: c, GPU: w.GPU, Status: Status(w.Status), Error: w.Error, Runs: steps, Rising: true,
 		Params:        report.Parameters{Total: w.Params, Trainable: w.Trainable},
@@ -59,18 +59,18 @@ func (w *wirePeaks) record(c models.Case, steps int) (r Record, err error) {
 		r.Optimizer = w.Optimizer
 	}
 	if r.AMP, err = models.ParseAutocast(w.AMP); err != nil {
-		return r, bad("amp", "%v", err)
+		return r, fieldError("amp", "%v", err)
 	}
 	return r, nil
 }
 
-// madeBy sets the release of PyTorch if a record names it.
-func (r *Record) madeBy(torch string) (err error) {
+// setTorch sets the release of PyTorch if a record names it.
+func (r *Record) setTorch(torch string) (err error) {
 	if torch == "" {
 		return nil
 	}
 	if r.Torch, err = models.ParseRelease(torch); err != nil {
-		return bad("torch", "%v", err)
+		return fieldError("torch", "%v", err)
 	}
 	return nil
 }
@@ -85,10 +85,9 @@ func isExported(line []byte) bool {
 // not say: a model of transformers returns its loss.
 var exportedLosses = map[string]string{"hf": "output", "diffusers": "mse", "own": "token-cross-entropy"}
 
-// single is the name of one GPU's strategy in records.
-const single = "single"
+// singleGPU is the name of one GPU's strategy in records.
+const singleGPU = "single"
 
-// decodeExported reads a record of an exported model.
 func decodeExported(line []byte) (Record, error) {
 	var w wireExported
 	if err := unmarshal(line, &w); err != nil {
@@ -99,12 +98,12 @@ func decodeExported(line []byte) (Record, error) {
 		key, w.Spec, w.Steps = "model", w.Model, max(len(w.ByStep), 3)
 	}
 	library, _, named := strings.Cut(w.Spec, ":")
-	r, err := w.record(models.Case{
+	r, err := w.newRecord(models.Case{
 		Model: w.Spec, Checkpointing: w.Checkpointing, Accumulate: max(w.Accumulate, 1), Freeze: w.Freeze,
 		Loss: cmp.Or(w.Loss, exportedLosses[library], "cross-entropy"),
 	}, w.Steps)
 	if err == nil {
-		err = r.madeBy(w.Torch)
+		err = r.setTorch(w.Torch)
 	}
 	if err != nil {
 		return r, err
@@ -121,18 +120,18 @@ func decodeExported(line []byte) (Record, error) {
 	}
 	switch {
 	case !named:
-		return r, bad(key, "%q is not LIBRARY:NAME", w.Spec)
-	case w.Steps < 1 || w.Steps > mostSteps:
-		return r, bad("steps", "want from 1 to %d, found %d", mostSteps, w.Steps)
-	case r.Status == OK && r.PeakAllocated < 1:
-		return r, bad("peak_allocated", "want bytes, found %d", r.PeakAllocated)
+		return r, fieldError(key, "%q is not LIBRARY:NAME", w.Spec)
+	case w.Steps < 1 || w.Steps > maxSteps:
+		return r, fieldError("steps", "want from 1 to %d, found %d", maxSteps, w.Steps)
+	case r.Status == StatusOK && r.PeakAllocated < 1:
+		return r, fieldError("peak_allocated", "want bytes, found %d", r.PeakAllocated)
 	case ranked && w.World < 1:
-		return r, bad("world", "want a number of ranks, found %d", w.World)
+		return r, fieldError("world", "want a number of ranks, found %d", w.World)
 	}
-	if ranked && w.Strategy != single {
+	if ranked && w.Strategy != singleGPU {
 		s, err := w.strategy()
 		if err != nil {
-			return r, bad("strategy", "%v", err)
+			return r, fieldError("strategy", "%v", err)
 		}
 		r.GPUs, r.Strategy = w.World, &s
 	}
@@ -165,8 +164,8 @@ func (w *wireExported) strategy() (models.Strategy, error) {
 	return s, nil
 }
 
-// mostSteps is more than anybody records.
-const mostSteps = 1000
+// maxSteps is more than anybody records.
+const maxSteps = 1000
 
 // FileName returns the name of an exported model's file.
 func FileName(spec string) string {

@@ -55,7 +55,7 @@ func decodeFineTune(line []byte) (Record, error) {
 	if err := unmarshal(line, &w); err != nil {
 		return Record{}, err
 	}
-	r, err := w.record(models.Case{
+	r, err := w.newRecord(models.Case{
 		Model: FineTunedScheme + ":" + w.Model, Accumulate: w.Accumulate,
 		Settings: models.Settings{"seq-len": w.Seq},
 		Levers: models.Levers{
@@ -76,9 +76,9 @@ func decodeFineTune(line []byte) (Record, error) {
 		r.Settings["packed"] = 1
 	}
 	if r.Weights, err = models.ParseWeightType(w.Weights); err != nil {
-		return r, bad("weights", "%v", err)
+		return r, fieldError("weights", "%v", err)
 	}
-	if err := r.madeBy(w.Torch); err != nil {
+	if err := r.setTorch(w.Torch); err != nil {
 		return r, err
 	}
 	r.GPUs, r.Strategy = w.GPUs, w.Strategy
@@ -91,8 +91,8 @@ func decodeFineTune(line []byte) (Record, error) {
 	if err := w.adapter(&r.Case); err != nil {
 		return r, err
 	}
-	if r.Status == OK && len(w.ByStep) == 0 {
-		return r, bad("by_step", "missing")
+	if r.Status == StatusOK && len(w.ByStep) == 0 {
+		return r, fieldError("by_step", "missing")
 	}
 	return r, r.validate()
 }
@@ -108,12 +108,12 @@ func (w *wireFineTune) checkpointing(c *models.Case) error {
 		return nil
 	}
 	if json.Unmarshal(w.Checkpointing, &how) != nil {
-		return bad("checkpointing", "%s is neither false nor the name of a kind", w.Checkpointing)
+		return fieldError("checkpointing", "%s is neither false nor the name of a kind", w.Checkpointing)
 	}
 	var err error
 	c.Checkpointing = true
 	if c.Recompute, err = models.ParseRecompute(how); err != nil {
-		return bad("checkpointing", "%v", err)
+		return fieldError("checkpointing", "%v", err)
 	}
 	return nil
 }
@@ -128,9 +128,9 @@ func (w *wireFineTune) adapter(c *models.Case) error {
 	case w.Adapter == "none":
 		return nil
 	case !ok:
-		return bad("adapter", "there is no adapter %q", w.Adapter)
+		return fieldError("adapter", "there is no adapter %q", w.Adapter)
 	case w.Rank < 1:
-		return bad("rank", "want at least 1, found %d", w.Rank)
+		return fieldError("rank", "want at least 1, found %d", w.Rank)
 	}
 	c.Quantize = quantize
 	c.LoRA = &models.LoRA{Rank: w.Rank, Alpha: 2 * w.Rank, Dropout: adapterDropout}

@@ -14,11 +14,11 @@ import (
 // Measured is the peak memory of a training step on a user's GPU. Callbacks of the Python package write such lines, and
 // vprof accuracy --share writes them without names.
 type Measured struct {
-	// By is what was measured: "callback", a trainer with a callback of the Python package; "run", a script under
-	// vprof run; "sweep", tensors and kernels that vprof launched itself.
-	By    string      `json:"by,omitempty"`
-	Case  report.Case `json:"case"`
-	Batch int         `json:"batch"`
+	// MeasuredWith is what was measured: "callback", a trainer with a callback of the Python package; "run", a script
+	// under vprof run; "sweep", tensors and kernels that vprof launched itself.
+	MeasuredWith string      `json:"by,omitempty"`
+	Case         report.Case `json:"case"`
+	Batch        int         `json:"batch"`
 	// GPU is the GPU's name in the catalog, Torch, CUDA and Driver are the versions that ran, as far as known.
 	GPU    string `json:"gpu"`
 	Torch  string `json:"torch,omitempty"`
@@ -48,12 +48,12 @@ func MeasuredBy(r *report.Report) []Measured {
 			continue
 		}
 		m := Measured{
-			By: by, Case: r.Case, Batch: p.Batch, GPU: d.GPU, Torch: torch, CUDA: d.CUDA, Driver: d.Driver,
-			Status: OK, Steps: steps, PeakRequested: p.Run.Requested, PeakAllocated: p.Run.Allocated,
+			MeasuredWith: by, Case: r.Case, Batch: p.Batch, GPU: d.GPU, Torch: torch, CUDA: d.CUDA, Driver: d.Driver,
+			Status: StatusOK, Steps: steps, PeakRequested: p.Run.Requested, PeakAllocated: p.Run.Allocated,
 			PeakReserved: p.Run.Reserved, PeakDevice: p.Run.Device,
 		}
 		if !p.Run.Fits {
-			m.Status = OOM
+			m.Status = StatusOOM
 		}
 		all = append(all, m)
 	}
@@ -70,7 +70,7 @@ func (m Measured) Anonymous(listed bool) Measured {
 		c.Model = "hf:" + modelType(c.Config)
 	default:
 		kind := "captured"
-		if m.By == "run" {
+		if m.MeasuredWith == "run" {
 			kind = "script"
 		}
 		c.Case = models.Case{
@@ -84,7 +84,6 @@ func (m Measured) Anonymous(listed bool) Measured {
 	return m
 }
 
-// modelType returns the model_type of a configuration of transformers.
 func modelType(config json.RawMessage) string {
 	var c struct {
 		Type string `json:"model_type"`
@@ -104,23 +103,23 @@ func isMeasured(line []byte) bool {
 
 // decodeMeasured decodes a line of measurements. The case has the release for plans; the run has its own.
 func decodeMeasured(line []byte) (Record, error) {
-	m := Measured{By: "callback"}
+	m := Measured{MeasuredWith: "callback"}
 	if err := unmarshal(line, &m); err != nil {
 		return Record{}, err
 	}
 	r := Record{
-		Case: m.Case.Case, GPU: m.GPU, Status: cmp.Or(m.Status, OK), Runs: m.Steps, Measured: &m,
+		Case: m.Case.Case, GPU: m.GPU, Status: cmp.Or(m.Status, StatusOK), Runs: m.Steps, Measured: &m,
 		PeakRequested: m.PeakRequested, PeakAllocated: m.PeakAllocated, PeakReserved: m.PeakReserved,
 		PeakDevice: m.PeakDevice,
 	}
 	r.Batch, r.Accumulate = m.Batch, max(1, r.Accumulate)
 	switch {
-	case r.Status == OK && m.PeakAllocated < 1:
-		return r, bad("peak_allocated", "want bytes, found %d", m.PeakAllocated)
+	case r.Status == StatusOK && m.PeakAllocated < 1:
+		return r, fieldError("peak_allocated", "want bytes, found %d", m.PeakAllocated)
 	case m.Steps < 1:
-		return r, bad("steps", "want the number of optimizer steps, found %d", m.Steps)
+		return r, fieldError("steps", "want the number of optimizer steps, found %d", m.Steps)
 	}
-	if err := r.madeBy(m.Torch); err != nil {
+	if err := r.setTorch(m.Torch); err != nil {
 		return r, err
 	}
 	return r, r.validate()

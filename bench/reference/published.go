@@ -39,7 +39,7 @@ func OpenPublished(path string) (rows []Published, ok bool, err error) {
 // ReadPublished reads published measurements from r; name is used in messages.
 func ReadPublished(r io.Reader, name string) (rows []Published, ok bool, err error) {
 	lines := bufio.NewScanner(r)
-	lines.Buffer(make([]byte, 0, 64<<10), maxLine)
+	lines.Buffer(make([]byte, 0, 64<<10), maxLineBytes)
 	for n := 1; lines.Scan(); n++ {
 		line := bytes.TrimSpace(lines.Bytes())
 		if len(line) == 0 {

@@ -22,10 +22,10 @@ type File struct {
 	Records []Record
 }
 
-// maxLine is the longest line accepted. Real records have some thousand bytes.
-const maxLine = 4 << 20
+// maxLineBytes is the longest line accepted. Real records have some thousand bytes.
+const maxLineBytes = 4 << 20
 
-// maxErrors is after how many damaged lines reading gives up.
+// maxErrors is the number of damaged lines after which reading stops.
 const maxErrors = 20
 
 // Open reads the file at path, gzipped if the name ends in .gz.
@@ -63,7 +63,7 @@ func Read(r io.Reader, name string) (*File, error) {
 	file := &File{Name: name}
 	var errs []error
 	lines := bufio.NewScanner(r)
-	lines.Buffer(make([]byte, 0, 64<<10), maxLine)
+	lines.Buffer(make([]byte, 0, 64<<10), maxLineBytes)
 	n, torch := 0, ""
 	var decode func([]byte) (Record, error)
 	for lines.Scan() && len(errs) < maxErrors {
@@ -78,7 +78,7 @@ func Read(r io.Reader, name string) (*File, error) {
 		case !header && len(line) > 0:
 			rec, err := decode(line)
 			if err != nil {
-				errs = append(errs, withPlace(err, name, n))
+				errs = append(errs, withLocation(err, name, n))
 				continue
 			}
 			rec.File, rec.Line, rec.Torch = name, n, cmp.Or(rec.Torch, torch)
@@ -88,11 +88,11 @@ func Read(r io.Reader, name string) (*File, error) {
 			h, err := decodeHeader(line)
 			if err != nil {
 				// Nothing that follows can be trusted to be of this format.
-				return nil, withPlace(err, name, n)
+				return nil, withLocation(err, name, n)
 			}
 			if h.Torch != "" {
 				if torch, err = models.ParseRelease(h.Torch); err != nil {
-					return nil, withPlace(bad("torch", "%v", err), name, n)
+					return nil, withLocation(fieldError("torch", "%v", err), name, n)
 				}
 			}
 			file.Header = h
@@ -100,11 +100,11 @@ func Read(r io.Reader, name string) (*File, error) {
 	}
 	switch err := lines.Err(); {
 	case errors.Is(err, bufio.ErrTooLong):
-		errs = append(errs, withPlace(bad("", "longer than %d bytes", maxLine), name, n+1))
+		errs = append(errs, withLocation(fieldError("", "longer than %d bytes", maxLineBytes), name, n+1))
 	case err != nil:
 		errs = append(errs, fmt.Errorf("%s: after line %d: %w", name, n, err))
 	case n == 0:
-		errs = append(errs, withPlace(bad("", "empty: expected a header with schema %s", Schema), name, 1))
+		errs = append(errs, withLocation(fieldError("", "empty: expected a header with schema %s", Schema), name, 1))
 	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
@@ -112,8 +112,7 @@ func Read(r io.Reader, name string) (*File, error) {
 	return file, nil
 }
 
-// withPlace adds the file and line to a FormatError.
-func withPlace(err error, name string, line int) error {
+func withLocation(err error, name string, line int) error {
 	if f, ok := errors.AsType[*input.FormatError](err); ok {
 		f.File, f.Line = name, line
 	}
@@ -129,9 +128,9 @@ func decodeHeader(line []byte) (Header, error) {
 	case Schema:
 		return h, nil
 	case "":
-		return h, bad("schema", "missing: the first line must be a header with schema %s", Schema)
+		return h, fieldError("schema", "missing: the first line must be a header with schema %s", Schema)
 	}
-	return h, bad("schema", "%q is not %s", h.Schema, Schema)
+	return h, fieldError("schema", "%q is not %s", h.Schema, Schema)
 }
 
 // unmarshal decodes a line; errors are a FormatError.
@@ -144,16 +143,15 @@ func unmarshal(line []byte, v any) error {
 		return nil
 	case errors.As(err, &kind):
 		if kind.Field == "" {
-			return bad("", "want an object, found a JSON %s", kind.Value)
+			return fieldError("", "want an object, found a JSON %s", kind.Value)
 		}
-		return bad(kind.Field, "want %s, found a JSON %s", typeName(kind.Type.Kind().String()), kind.Value)
+		return fieldError(kind.Field, "want %s, found a JSON %s", typeName(kind.Type.Kind().String()), kind.Value)
 	case errors.As(err, &syntax):
-		return bad("", "not JSON at byte %d: %v", syntax.Offset, err)
+		return fieldError("", "not JSON at byte %d: %v", syntax.Offset, err)
 	}
-	return bad("", "%v", err)
+	return fieldError("", "%v", err)
 }
 
-// typeName returns the JSON name of a Go kind.
 func typeName(kind string) string {
 	switch {
 	case strings.HasPrefix(kind, "int"):

@@ -26,14 +26,14 @@ type Header struct {
 	Transformers string `json:"transformers,omitempty"`
 }
 
-// Status is how a recorded run ended.
+// Status is the end of a recorded run.
 type Status string
 
 // The ways a run ends.
 const (
-	OK    Status = "ok"
-	OOM   Status = "oom"
-	Error Status = "error"
+	StatusOK    Status = "ok"
+	StatusOOM   Status = "oom"
+	StatusError Status = "error"
 )
 
 // Phase holds the counters at the end of a phase, in bytes. The peaks are those within the phase, including its start.
@@ -60,7 +60,7 @@ type Record struct {
 	Exported bool
 	// FineTuned reports whether the model is in [FineTuned], or a configuration of transformers of that name.
 	FineTuned bool
-	// Runs is how many steps were run, of records without phases.
+	// Runs is the number of steps of records without phases.
 	Runs int
 	// Rising reports whether the driver's addresses rose: the simulated driver's did.
 	Rising bool
@@ -68,7 +68,7 @@ type Record struct {
 	Measured *Measured
 
 	Status Status
-	// Error is what PyTorch raised; set unless Status is OK.
+	// Error is PyTorch's exception; set unless Status is OK.
 	Error      string
 	Params     report.Parameters
 	BatchBytes int64
@@ -103,8 +103,8 @@ func (r *Record) Steps() int {
 	return steps
 }
 
-// ownOptimizers are the names by which a record marks that the case kept its own optimizer.
-var ownOptimizers = map[string]bool{"": true, "AdamW": true, "Adam x2": true}
+// modelOptimizers are the names by which a record marks that the case kept its own optimizer.
+var modelOptimizers = map[string]bool{"": true, "AdamW": true, "Adam x2": true}
 
 // allocConf extracts the allocator settings from a record's env field, which holds NAME=VALUE words.
 func allocConf(env string) (string, bool) {

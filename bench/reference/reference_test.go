@@ -40,7 +40,7 @@ func TestEveryCommittedRecordIsRead(t *testing.T) {
 			require.Greater(t, r.Line, 1)
 		}
 	}
-	require.Equal(t, map[Status]int{OK: 841, OOM: 42, Error: 12}, status)
+	require.Equal(t, map[Status]int{StatusOK: 841, StatusOOM: 42, StatusError: 12}, status)
 }
 
 func TestRecordHoldsWhatTheLineSays(t *testing.T) {
@@ -54,7 +54,7 @@ func TestRecordHoldsWhatTheLineSays(t *testing.T) {
 			Model: "toy", Stage: "full", Batch: 4, AMP: "bf16", Accumulate: 1, Optimizer: "sgd",
 			AllocConf: "max_split_size_mb:128",
 		},
-		GPU: "t4", Status: OK, PeakAllocated: 10, PeakReserved: 20,
+		GPU: "t4", Status: StatusOK, PeakAllocated: 10, PeakReserved: 20,
 		Phases: []Phase{{Step: 0, Name: "forward", Allocated: 5, MaxAllocated: 10, Reserved: 20, MaxReserved: 20}},
 	}}, f.Records)
 	require.Equal(t, 1, f.Records[0].Steps())
@@ -182,7 +182,7 @@ func TestAllDamagedLinesAreReportedTogether(t *testing.T) {
 }
 
 func TestOverlongLineIsAnError(t *testing.T) {
-	_, err := read(header, strings.Repeat(" ", maxLine+1))
+	_, err := read(header, strings.Repeat(" ", maxLineBytes+1))
 	require.ErrorContains(t, err, "toy.jsonl:2: longer than")
 }
 

@@ -178,7 +178,6 @@ func errorStatistics(errs []float64) ErrorStatistics {
 	return f
 }
 
-// groupOf summarizes rows.
 func groupOf(name string, rows []AccuracyRow) AccuracyGroup {
 	var oom Verdicts
 	var errs []RelativeError

@@ -74,7 +74,6 @@ func (a *Accuracy) summarySheet() Sheet {
 	return s
 }
 
-// errorColumns are the columns of two ErrorStatistics.
 const errorColumns = "allocated: median> | allocated: p90> | allocated: p95> | allocated: max> | allocated: mean> | " +
 	"allocated: <-5%> | reserved: median> | reserved: p90> | reserved: p95> | reserved: max> | reserved: mean> | " +
 	"reserved: <-5%>"

@@ -57,7 +57,6 @@ func (r *Report) planAnswer() []string {
 	return []string{strings.Join(parts, "; ") + "."}
 }
 
-// byBatch returns points in the order of their batch sizes.
 func byBatch(points []Point) []Point {
 	return slices.SortedStableFunc(slices.Values(points), func(a, b Point) int { return a.Batch - b.Batch })
 }
@@ -69,7 +68,7 @@ func (r *Report) sweepAnswer(word string) []string {
 	}
 	points := byBatch(lists.Filter(r.Points, func(p Point) bool { return p.Run != nil }))
 	var parts []string
-	if ran, ok := lists.Most(points, Point.Fitting); ok {
+	if ran, ok := lists.Largest(points, Point.Fitting); ok {
 		parts = append(parts, fmt.Sprintf("the largest that fits is batch %d (%s, %s)", ran.Batch,
 			bytesize.Format(ran.Run.Device), word))
 		if e := ran.Estimate; e != nil && !e.isSafe() {

@@ -94,7 +94,7 @@ func (b Bars) render(out *strings.Builder, l Layout) {
 // gpuBarShare is the share of a GPU's memory from which a bar shows 100 %: nothing is left for anything else.
 const gpuBarShare = 0.995
 
-// mostBars is how many bars help; more are a wall.
+// mostBars is the largest number of bars that a reader can take in.
 const mostBars = 30
 
 // bars returns a bar for each point: its share of the device's memory.
@@ -144,7 +144,6 @@ func (p Point) Fitting() int64 {
 	return int64(p.Batch)
 }
 
-// verdictTones are the colors of verdicts.
 var verdictTones = map[Verdict]Tone{
 	Fits: GoodTone, Tight: DoubtfulTone, Slow: DoubtfulTone, Unrecorded: DoubtfulTone,
 	DoesNotFit: BadTone,

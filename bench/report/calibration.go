@@ -113,7 +113,6 @@ func (c *Calibration) pointSheet() Sheet {
 	return s
 }
 
-// fileNotes returns notes with the names of the written files.
 func (c *Calibration) fileNotes() (notes phrase.List) {
 	notes.If(c.File != "", "written to %s.", c.File)
 	notes.If(c.Backup != "", "the previous file is in %s.", c.Backup)

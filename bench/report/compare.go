@@ -21,7 +21,7 @@ type Comparison struct {
 	// Tolerance is the largest relative difference that counts as none.
 	Tolerance float64         `json:"tolerance"`
 	Rows      []ComparisonRow `json:"rows"`
-	// Over is how many rows differ by more than the tolerance.
+	// Over is the number of rows that differ by more than the tolerance.
 	Over int `json:"over"`
 	// OnlyA and OnlyB are steps that the other file does not have.
 	OnlyA     []string          `json:"only_a,omitempty"`
@@ -84,7 +84,7 @@ type SnapshotSummary struct {
 	// Events is the number of events that the peaks are computed from; with none, the
 	// peaks are the amounts at the time of the snapshot.
 	Events int `json:"events"`
-	// OOMs is how many allocations failed.
+	// OOMs counts failed allocations.
 	OOMs        int   `json:"ooms"`
 	Free        int64 `json:"free_bytes"`
 	LargestFree int64 `json:"largest_free_bytes"`

@@ -61,7 +61,7 @@ func (f *Fit) searchSubject() string {
 // loopNote names the training loop that is judged if no flag chose one, and the largest saving of another loop with its
 // batch size; empty if the loops need the same.
 func (r *Report) loopNote() string {
-	most, ok := lists.Most(r.Points, Point.otherLoopLess)
+	most, ok := lists.Largest(r.Points, Point.otherLoopLess)
 	if !ok {
 		return ""
 	}

@@ -108,7 +108,6 @@ func (d *Diagnosis) Sheets() []Sheet {
 	return sheets
 }
 
-// remedySheet returns a row for each remedy.
 func (d *Diagnosis) remedySheet() Sheet {
 	r := Sheet{Title: "remedies for " + d.Case, Columns: Columns("remedy | saves> | then needs> | verdict")}
 	if d.PresentNeed != nil {

@@ -26,7 +26,7 @@ type Evaluation struct {
 
 // evaluationNote describes the need of evaluation, at the training batch size where it is largest; empty without one.
 func (r *Report) evaluationNote() string {
-	point, ok := lists.Most(r.Points, func(p Point) int64 {
+	point, ok := lists.Largest(r.Points, func(p Point) int64 {
 		if p.Estimate == nil || p.Estimate.Evaluation == nil {
 			return 0
 		}

@@ -23,7 +23,7 @@ const FitSchema = "vprof.fit/v1"
 type Fit struct {
 	Schema string `json:"schema" jsonschema:"const=vprof.fit/v1"`
 	Tool   Tool   `json:"tool"`
-	// Started is when the work began, UTC.
+	// Started is the start of the work, UTC.
 	Started   time.Time `json:"started"`
 	Model     string    `json:"model"`
 	BatchUnit string    `json:"batch_unit"`

@@ -73,7 +73,7 @@ func FormatOf(path string) (Format, error) {
 	return "", fmt.Errorf("%s: the suffix names no format; use one of %s", path, strings.Join(all, " "))
 }
 
-// Document is a result that can be written in every format. Its JSON is what encoding/json makes of it.
+// Document is a result that can be written in every format. encoding/json writes its JSON.
 type Document interface {
 	// Sheets are its tables for people.
 	Sheets() []Sheet

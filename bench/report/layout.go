@@ -10,7 +10,7 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// leastText is how far a column of text is wrapped at most, in characters.
+// leastText is the smallest width of a wrapped column of text, in characters.
 const leastText = 20
 
 // fitted returns tables that show the sheet within a width. Text columns are wrapped first, then the least important

@@ -23,7 +23,7 @@ type Lengths struct {
 	Batching string `json:"batching" jsonschema:"enum=padded,enum=grouped,enum=packed"`
 	Multiple int64  `json:"multiple,omitempty"`
 	// Samples is the number of samples of an epoch, Mean, Longest and the quantiles are their lengths
-	// once cut off, and Cut is how many are. P99 and P999 are the quantiles of 99 and 99.9 %.
+	// once cut off, and Cut is their number. P99 and P999 are the quantiles of 99 and 99.9 %.
 	Samples int64   `json:"samples"`
 	Mean    float64 `json:"mean_length"`
 	P95     int64   `json:"p95_length"`
@@ -61,7 +61,7 @@ type Epochs struct {
 	FirstOOM    int   `json:"first_oom_step,omitempty"`
 	MedianOOM   int   `json:"median_oom_step,omitempty"`
 	ShortestOOM int64 `json:"shortest_oom_length,omitempty"`
-	// Slow is how many got through only by giving cached memory back.
+	// Slow is the number of runs that completed only by freeing cached memory.
 	Slow int `json:"slow,omitempty"`
 	// Most is the most that was reserved in any, bytes.
 	Most     int64        `json:"most_reserved_bytes"`

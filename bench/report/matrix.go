@@ -35,7 +35,7 @@ type Matrix struct {
 // MatrixCell is a case on a GPU.
 type MatrixCell struct {
 	Model string `json:"model"`
-	// Case is how it is trained, in words.
+	// Case describes the case in words.
 	Case string `json:"case"`
 	GPU  string `json:"gpu"`
 	// Device is the GPU's name in its report; Title, Host and UUID identify a measured GPU.
@@ -55,7 +55,7 @@ type MatrixCell struct {
 	Capped  bool `json:"capped,omitempty"`
 	// Need are the device's bytes at Batch.
 	Need Interval `json:"needs"`
-	// Error is how far the estimate is from a run, as a share of it; absent without.
+	// Error is the relative error of the estimate compared with a run; absent without one.
 	Error *float64 `json:"error,omitempty"`
 	// Refused is why the case cannot be trained, or why there is no result.
 	Refused string `json:"refused,omitempty"`
@@ -357,7 +357,7 @@ func (r *Report) Cell() MatrixCell {
 		c.Refused = "no batch size ran"
 		return c
 	}
-	best, ok := lists.Most(r.Points, Point.Fitting)
+	best, ok := lists.Largest(r.Points, Point.Fitting)
 	if !ok {
 		best = r.Points[0]
 	}

@@ -73,12 +73,12 @@ func TestMergedSearchHasTheLargestOfAll(t *testing.T) {
 func TestSweepsOfSeveralGPUsStandForThemselves(t *testing.T) {
 	a, b := tried("cuda:0", 20, 8, 16), tried("cuda:1", 20, 32, 64)
 	_, err := Merge(a, b)
-	require.True(t, input.Bad(err))
+	require.True(t, input.IsBadInput(err))
 	sweeps, err := MergeSweeps(a, b, tried("cuda:0", 20, 24, 32))
 	require.NoError(t, err)
 	require.Len(t, sweeps, 2)
 	require.Equal(t, tried("cuda:0", 20, 8, 16, 24, 32), sweeps[0])
 	require.Equal(t, b, sweeps[1])
 	_, err = MergeSweeps()
-	require.True(t, input.Bad(err))
+	require.True(t, input.IsBadInput(err))
 }

@@ -16,13 +16,13 @@ type Model struct {
 	Inputs []Input `json:"inputs"`
 	// Attention are the backends of scaled_dot_product_attention; empty if the model does not call it.
 	Attention []AttentionBackend `json:"attention"`
-	// Claims are what the project's guide says; empty if vprof knows of none.
+	// Claims are the estimates of the project's guide; empty if there are none.
 	Claims []Claim `json:"claims"`
 }
 
 // Stage is a freeze stage with the element counts of the model in it.
 type Stage struct {
-	// Task is what the model is trained for; absent if there is no choice.
+	// Task is the model's training task; absent if there is only one.
 	Task  string `json:"task,omitempty"`
 	Stage string `json:"stage"`
 	// Trains describes the parameters that are trained.
@@ -48,7 +48,7 @@ func (i Input) String() string {
 
 // AttentionBackend is the backend of a kind of attention call in a precision.
 type AttentionBackend struct {
-	// Precision is fp32, or that of autocast.
+	// Precision is fp32, or autocast's precision.
 	Precision string `json:"precision"`
 	// Backend is flash, memory-efficient, cuDNN or math.
 	Backend   string `json:"backend"`

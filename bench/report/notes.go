@@ -132,7 +132,6 @@ func (a *workspaceCounts) notes() []string {
 	return nil
 }
 
-// warningNotes returns a line for each warning.
 func warningNotes(warnings []Warning) []string {
 	var notes phrase.List
 	for _, w := range warnings {
@@ -227,7 +226,6 @@ func (r *Report) otherMemoryNote() string {
 		"."
 }
 
-// slowStepText explains [Slow].
 const slowStepText = "fits slowly: only because PyTorch frees cached memory and allocates it again."
 
 // markMeanings has the signs of cells in tables, and their meaning.

@@ -71,7 +71,7 @@ func (p *Pages) end() error {
 // Close completes the last page, or discards it after a failure. It removes pages of an earlier, longer result.
 func (p *Pages) Close(failure error) error {
 	if p.file != nil && failure != nil {
-		return p.file.Drop()
+		return p.file.Discard()
 	}
 	if p.file != nil {
 		if err := p.end(); err != nil {

@@ -113,7 +113,7 @@ func expandableText(e *Estimate, expandable Interval) string {
 
 // slackNote describes what expandable segments would save at the batch where that is most; empty if nothing.
 func (r *Report) slackNote() string {
-	most, ok := lists.Most(r.Points, Point.sparedBytes)
+	most, ok := lists.Largest(r.Points, Point.sparedBytes)
 	if !ok {
 		return ""
 	}

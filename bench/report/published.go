@@ -25,7 +25,7 @@ type PublishedRow struct {
 	// Group is whose values are summed up together, Source where this one stands.
 	Group  string `json:"group"`
 	Source string `json:"source"`
-	// Subject says in their words what was trained, with which release of PyTorch and on which GPU.
+	// Subject quotes what was trained, with which release of PyTorch and on which GPU.
 	Subject string `json:"what"`
 	Torch   string `json:"torch_published,omitempty"`
 	GPU     string `json:"gpu,omitempty"`
@@ -35,7 +35,7 @@ type PublishedRow struct {
 	// Bytes is the value, which may be off by Rounding, as it was printed.
 	Bytes    int64 `json:"published_bytes"`
 	Rounding int64 `json:"rounding_bytes,omitempty"`
-	// Command is the plan that says the same: "plan --model hf:config.json ...", with files beside the rows' own.
+	// Command plans the same training: "plan --model hf:config.json ...", with files beside the rows' own.
 	Command string `json:"command,omitempty"`
 	// Estimate is what the plan says; absent without one, and Refused reports why.
 	Estimate *Interval `json:"estimate,omitempty"`

@@ -30,7 +30,7 @@ type Report struct {
 	Schema string `json:"schema" jsonschema:"const=vprof.report/v1"`
 	Kind   Kind   `json:"kind" jsonschema:"enum=plan,enum=sweep"`
 	Tool   Tool   `json:"tool"`
-	// Started is when the work began, UTC.
+	// Started is the start of the work, UTC.
 	Started time.Time `json:"started"`
 	Case    Case      `json:"case"`
 	// Parameters are element counts of the model.
@@ -42,7 +42,7 @@ type Report struct {
 	Points       []Point       `json:"points"`
 	// Refused are batch sizes that PyTorch does not take, with its reason.
 	Refused []Refusal `json:"refused,omitempty"`
-	// Agreement is how near a sweep on a GPU came to its estimates; absent for others.
+	// Agreement compares a sweep on a GPU with its estimates; absent for others.
 	Agreement *Agreement `json:"agreement,omitempty"`
 	// Largest is the result of a search for the largest batch size; absent without one.
 	Largest *Largest `json:"largest,omitempty"`
@@ -64,7 +64,7 @@ type Tool struct {
 // sizes.
 type Case struct {
 	models.Case
-	// BatchUnit is what one element of a batch is.
+	// BatchUnit names one element of a batch.
 	BatchUnit string `json:"batch_unit"`
 	// Config has what the model was made of, if it is none of vprof's own: the values that its configuration file gave.
 	// With them the case can be recorded again, whatever has become of the file.
@@ -104,12 +104,12 @@ type Parameters struct {
 
 // Device is a GPU of the catalog, simulated or real.
 type Device struct {
-	// Name is how points refer to the device: "sim:rtx-5060-ti".
+	// Name is the name by which points refer to the device: "sim:rtx-5060-ti".
 	Name      string `json:"name"`
 	GPU       string `json:"gpu"`
 	Title     string `json:"title"`
 	Simulated bool   `json:"simulated"`
-	// Memory is what the driver reports as total.
+	// Memory is the total that the driver reports, in bytes.
 	Memory  int64 `json:"memory_bytes"`
 	Context int64 `json:"context_bytes"`
 	// Capability, SMs, ThreadsPerSM and MHz are what a driver says of its GPU: with them
@@ -259,7 +259,7 @@ type Component struct {
 type Run struct {
 	// Simulated reports whether no GPU was used.
 	Simulated bool `json:"simulated"`
-	// At is when a measured run ended, UTC; absent in older files.
+	// At is the end of a measured run, UTC; absent in older files.
 	At   time.Time `json:"at,omitzero"`
 	Fits bool      `json:"fits"`
 	// The peaks; of a run that did not fit, up to its failure.
@@ -363,7 +363,7 @@ type Largest struct {
 	Interpolated bool `json:"fails_by_line,omitempty"`
 	// Predicted is the largest by estimates, of a search on a GPU.
 	Predicted int `json:"predicted,omitempty"`
-	// Safe reports whether batches were tried for being safe, which is less than getting through.
+	// Safe reports whether the search looked for a safe batch, and not only for one that completes.
 	Safe bool `json:"safe,omitempty"`
 	// Limit is the number of bytes that a safe batch may fill; absent where batches were not tried for being safe.
 	Limit int64 `json:"limit_bytes,omitempty"`
@@ -400,7 +400,7 @@ type Stopped struct {
 	Reason string `json:"reason"`
 }
 
-// Warning tells the reader of a result a fact that limits it without stopping the run. Hint says what to do about it.
+// Warning is a fact that limits a result without stopping the run. Hint is the advice.
 type Warning struct {
 	What string `json:"what"`
 	Hint string `json:"hint,omitempty"`

@@ -25,7 +25,7 @@ type Response struct {
 	// Confidence is the share of cases like this one that need no more than the upper bounds.
 	Confidence float64         `json:"confidence,omitempty"`
 	Points     []ResponsePoint `json:"points,omitempty"`
-	// Message is why a request was refused, and warnings.
+	// Message has warnings, or the reason why a request was refused.
 	Message string `json:"message,omitempty"`
 	// Report is the whole plan.
 	Report *Report `json:"report,omitempty"`
@@ -35,7 +35,7 @@ type Response struct {
 type ResponsePoint struct {
 	GPU   string `json:"gpu"`
 	Batch int    `json:"batch"`
-	// GPUs is how many GPUs share the work.
+	// GPUs is the number of GPUs that share the work.
 	GPUs int `json:"gpus"`
 	// Safe reports whether the upper bound leaves the share of the memory free that smoke and fit leave; Unsafe is why
 	// it does not. Fits reports only that the step runs on the whole memory.

@@ -211,7 +211,7 @@ func (r Releases) forDevice(d Device) Releases {
 
 // sheet returns the table of one GPU.
 func (r Releases) sheet() Sheet {
-	s := sheetIn(fmt.Sprintf("%s; %s", r[0].Case.AnyRelease(), r[0].Devices[0]), "batch> | {}",
+	s := sheetIn(fmt.Sprintf("%s; %s", r[0].Case.CaseText(), r[0].Devices[0]), "batch> | {}",
 		largest(r, (*Report).largestDevice))
 	for i, release := range r {
 		s.Columns = append(s.Columns, Column{Head: "PyTorch " + release.Case.ReleaseName(), Right: true})
@@ -239,7 +239,6 @@ func (r Releases) sheet() Sheet {
 	return s
 }
 
-// largestDevice returns the largest estimate of device bytes.
 func (r *Report) largestDevice() int64 {
 	return largest(r.Points, func(p Point) int64 { return p.Estimate.Device.Bytes })
 }

@@ -17,7 +17,7 @@ type Script struct {
 	// Torch and CUDA are the releases of PyTorch and of the CUDA that it was built for; empty if it was never imported.
 	Torch string `json:"torch,omitempty"`
 	CUDA  string `json:"cuda,omitempty"`
-	// Result is how it ended: fits, out of memory, failed, timeout, no cuda, no gpu, no training.
+	// Result is the outcome: fits, out of memory, failed, timeout, no cuda, no gpu, no training.
 	Result   string `json:"result" jsonschema:"enum=fits,enum=out of memory,enum=failed,enum=timeout,enum=no cuda,enum=no gpu,enum=no training"`
 	ExitCode int    `json:"exit_code"`
 	// Unsafe is why a command that fits is not safe, by the budget of verbs without a flag for it; absent if it is.
@@ -50,7 +50,7 @@ type Script struct {
 	UncomputedLines []string `json:"guessed_lines,omitempty"`
 	// Workspaces counts the sizes that libraries decide.
 	Workspaces *Workspaces `json:"workspaces,omitempty"`
-	// TunedBefore is how many kernels of torch.compile other commands had tuned before; absent for none.
+	// TunedBefore is the number of torch.compile kernels that earlier commands had tuned; absent for none.
 	TunedBefore int `json:"kernels_tuned_before,omitempty"`
 	// Replaced are the weights, data and libraries that were absent and had placeholders.
 	Replaced []Replaced `json:"replaced,omitempty"`
@@ -304,7 +304,6 @@ func (p Phase) isSimilar(o Phase, slack int64) bool {
 		within(p.PeakAllocated, o.PeakAllocated) && within(p.PeakReserved, o.PeakReserved)
 }
 
-// holdersSheet returns a table of the parts of a total that are not zero.
 func holdersSheet(title, head string, parts []Component, total int64) Sheet {
 	s := sheetIn(title, head+" | {}> | %>", total)
 	for _, p := range parts {
@@ -315,7 +314,6 @@ func holdersSheet(title, head string, parts []Component, total int64) Sheet {
 	return s
 }
 
-// remedySheet returns a row for each change that saves memory.
 func remedySheet(all []Remedy, total int64) Sheet {
 	s := sheetIn("what would need less", "change | saves {}> | then {}> | how", total)
 	for _, r := range all {

@@ -24,7 +24,7 @@ type Sheet struct {
 	Answer  []string
 	Columns []Column
 	Rows    [][]string
-	// Totals is how many of the last rows sum up those above them.
+	// Totals is the number of last rows that are sums of the rows above.
 	Totals int
 	// Bars stand below the table, in tables only.
 	Bars Bars
@@ -140,9 +140,9 @@ func Columns(heads string) []Column {
 
 // Layout is the layout of tables.
 type Layout struct {
-	// Color is for terminals.
+	// Color enables the colors of terminals.
 	Color bool
-	// Width is what lines have room for, in characters; zero is any.
+	// Width is the width of lines in characters; zero is unlimited.
 	Width int
 	// Defaults name the settings that were left to the model and decide the values; they end the first title.
 	Defaults string

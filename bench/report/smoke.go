@@ -48,7 +48,7 @@ type Smoke struct {
 	// Streamed is what the device would show at most in the training step if
 	// the data set on it came from the host; absent without one.
 	Streamed int64 `json:"streamed_device_bytes,omitempty"`
-	// Components are what the training step is made of at its peak.
+	// Components are the components of the training step's peak.
 	Components []Component `json:"components"`
 	// Host is the memory that the machine needs; absent where that is not known.
 	Host *HostMemory `json:"host,omitempty"`
@@ -87,7 +87,7 @@ type Check struct {
 	// Note describes the point of training.
 	Note string `json:"note,omitempty"`
 	OOM  *OOM   `json:"oom,omitempty"`
-	// Lengths are the epochs that were replayed, if the check is of those.
+	// Lengths are the replayed epochs, if the check is one of epochs.
 	Lengths *Lengths `json:"lengths,omitempty"`
 }
 
@@ -282,7 +282,7 @@ func (s *Smoke) noValidationNote() string {
 	if s.Case.Strategy != nil && s.Case.Strategy.Name == models.PP {
 		return "validation in a pipeline is not recorded."
 	}
-	if s.Case.Evaluate.Off {
+	if s.Case.Evaluate.IsOff {
 		return "validation is left out (--evaluate none)."
 	}
 	return "the project does not validate during training."

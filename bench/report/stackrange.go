@@ -85,7 +85,7 @@ func (i Interval) union(other Interval) Interval {
 
 // stackNote describes the range over releases of the point with the largest batch; empty if no point has a range.
 func (r *Report) stackNote() string {
-	largest, _ := lists.Most(lists.Filter(r.Points, func(p Point) bool { return p.StackRange != nil }),
+	largest, _ := lists.Largest(lists.Filter(r.Points, func(p Point) bool { return p.StackRange != nil }),
 		func(p Point) int64 { return int64(p.Batch) })
 	return largest.StackRange.note(largest.Batch)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/vprof/vprof/internal/bytesize"
 )
 
-// Verdict is whether an estimate fits a device.
+// Verdict reports whether an estimate fits a device.
 type Verdict string
 
 // The verdicts, from good to bad.

@@ -24,7 +24,7 @@ var errTruncated = errors.New("the last line is cut off")
 type reader struct {
 	file string
 	r    *bufio.Reader
-	// offset is where the next line begins, number its number.
+	// offset is the position of the next line, and number its line number.
 	offset int64
 	number int
 }

@@ -22,7 +22,7 @@ const Schema = "vprof.shard/v1"
 
 // A Plan is the same for all shards of a plan. Shards of different plans do not merge.
 type Plan struct {
-	// Verb is what is done: "plan", "sweep", "accuracy", "fit", "fleet".
+	// Verb is the command that the plan divides: "plan", "sweep", "accuracy", "fit", "fleet".
 	Verb string `json:"verb"`
 	// Hash identifies what is to be done, see [Hash].
 	Hash string `json:"plan"`
@@ -41,9 +41,9 @@ type Header struct {
 	// From and To are the units of the shard, To not among them.
 	From int `json:"from"`
 	To   int `json:"to"`
-	// Common is what is to be said of the whole, the same in all shards.
+	// Common holds the data about the whole result, the same in all shards.
 	Common json.RawMessage `json:"common,omitempty"`
-	// Started is when the work on the shard began, UTC, and Host where.
+	// Started is the start of the shard's work, UTC, and Host its machine.
 	Started time.Time `json:"started"`
 	Host    string    `json:"host,omitempty"`
 }
@@ -54,7 +54,7 @@ type line struct {
 	Unit   *int            `json:"unit,omitempty"`
 	Units  int             `json:"units,omitempty"`
 	Result json.RawMessage `json:"result,omitempty"`
-	// Partial is what a unit has given that is not done.
+	// Partial is the partial result of an unfinished unit.
 	Partial json.RawMessage `json:"partial,omitempty"`
 	Failure *Failure        `json:"failure,omitempty"`
 	// Done ends the file: the number of units in it.
@@ -80,7 +80,7 @@ func (p Part) Range(units int) (from, to int) {
 
 func (p Part) String() string { return fmt.Sprintf("%d/%d", p.Index, p.ShardCount) }
 
-// MaxShards is how many shards a plan may have: more files take too long to list.
+// MaxShards is the largest number of shards of a plan: more files take too long to list.
 const MaxShards = 100_000
 
 // AutoPart is the value of --shard that has the scheduler say which shard it is.
@@ -149,7 +149,7 @@ func (h Header) file() string {
 	return fmt.Sprintf("shard-%0*d-of-%d.jsonl", width, h.Shard, h.ShardCount)
 }
 
-// unfinishedSuffix is what is added to the name of a file that grows.
+// unfinishedSuffix is the suffix of a file that is being written.
 const unfinishedSuffix = ".part"
 
 // check returns an error for headers that no writer of the schema produces.

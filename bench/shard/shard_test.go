@@ -121,7 +121,7 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 	_, err = merged(dir)
 	var incomplete *IncompleteError
 	require.ErrorAs(t, err, &incomplete)
-	require.True(t, input.Bad(err))
+	require.True(t, input.IsBadInput(err))
 	require.ErrorContains(t, err,
 		"missing: shard 0, 2-3, 5, 7 of 8; shard 6 has 1 of 2 units and failed on n3: no space left on device")
 }

@@ -22,13 +22,13 @@ const (
 )
 
 // A unit is a name and its number of bytes.
-type unit struct {
+type byteUnit struct {
 	name  string
 	bytes int64
 }
 
-// scales are the units that values are shown in, the largest first.
-var scales = []unit{{"TiB", TiB}, {"GiB", GiB}, {"MiB", MiB}, {"KiB", KiB}, {"B", 1}}
+// byteUnits are the units that values are shown in, the largest first.
+var byteUnits = []byteUnit{{"TiB", TiB}, {"GiB", GiB}, {"MiB", MiB}, {"KiB", KiB}, {"B", 1}}
 
 // suffixes are what Parse accepts after a number, in lower case.
 var suffixes = map[string]int64{
@@ -104,7 +104,7 @@ func Format(n int64) string {
 }
 
 // A Scale is the unit that all values of a column share, so that readers can compare the numbers.
-type Scale struct{ unit unit }
+type Scale struct{ unit byteUnit }
 
 // ScaleOf returns the scale for a column: the largest unit in which the largest absolute amount is at least one.
 func ScaleOf(column ...int64) Scale {
@@ -112,12 +112,12 @@ func ScaleOf(column ...int64) Scale {
 	for _, n := range column {
 		most = max(most, magnitude(n))
 	}
-	for _, u := range scales {
+	for _, u := range byteUnits {
 		if most >= uint64(u.bytes) {
 			return Scale{u}
 		}
 	}
-	return Scale{scales[len(scales)-1]}
+	return Scale{byteUnits[len(byteUnits)-1]}
 }
 
 // magnitude returns |n|, also for the smallest int64.

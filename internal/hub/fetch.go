@@ -18,10 +18,10 @@ import (
 )
 
 const (
-	// mostBytes bounds a fetched file, which describes a model and has no weights.
-	mostBytes = 4 << 20
-	// patience bounds a request: a verb that waits for the hub should not seem to hang.
-	patience = 10 * time.Second
+	// maxBytes bounds a fetched file, which describes a model and has no weights.
+	maxBytes = 4 << 20
+	// requestTimeout bounds a request: a verb that waits for the hub should not seem to hang.
+	requestTimeout = 10 * time.Second
 )
 
 // A Client fetches descriptions of models from Hugging Face's hub into the cache that it shares with huggingface_hub.
@@ -54,7 +54,7 @@ func userToken() string {
 	if token := os.Getenv("HF_TOKEN"); token != "" {
 		return token
 	}
-	token, err := os.ReadFile(cmp.Or(os.Getenv("HF_TOKEN_PATH"), filepath.Join(home(), "token")))
+	token, err := os.ReadFile(cmp.Or(os.Getenv("HF_TOKEN_PATH"), filepath.Join(hubFolder(), "token")))
 	if err != nil || len(token) >= 1<<10 {
 		return ""
 	}
@@ -75,24 +75,24 @@ func (c *Client) Fetch(name, revision, file string) (path string, err error) {
 	if c.Announce != nil {
 		c.Announce(fmt.Sprintf("%s of %s from %s", file, name, c.Endpoint))
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
 	defer cancel()
 	response, err := c.get(ctx, address)
 	if err != nil {
-		return "", unreachable(c.Endpoint, err)
+		return "", connectionError(c.Endpoint, err)
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return "", refused(name, response.StatusCode)
+		return "", statusError(name, response.StatusCode)
 	}
-	data, err := io.ReadAll(io.LimitReader(response.Body, mostBytes+1))
+	data, err := io.ReadAll(io.LimitReader(response.Body, maxBytes+1))
 	switch {
 	case err != nil:
-		return "", unreachable(c.Endpoint, err)
-	case len(data) > mostBytes:
-		return "", fmt.Errorf("%s of %s on the hub is larger than the limit of %d MiB", file, name, mostBytes>>20)
+		return "", connectionError(c.Endpoint, err)
+	case len(data) > maxBytes:
+		return "", fmt.Errorf("%s of %s on the hub is larger than the limit of %d MiB", file, name, maxBytes>>20)
 	}
-	return keep(name, revision, response.Header.Get("X-Repo-Commit"), file, data)
+	return storeInCache(name, revision, response.Header.Get("X-Repo-Commit"), file, data)
 }
 
 // get requests an address. It sends the token only to the endpoint's host, not to subdomains after a redirect.
@@ -123,16 +123,16 @@ func (c *Client) get(ctx context.Context, address string) (*http.Response, error
 	return response, err
 }
 
-// unreachable explains a failed request without its address, which the error of net/http repeats.
-func unreachable(endpoint string, err error) error {
+// connectionError explains a failed request without its address, which the error of net/http repeats.
+func connectionError(endpoint string, err error) error {
 	if failed, ok := errors.AsType[*url.Error](err); ok {
 		err = failed.Err
 	}
 	return fmt.Errorf("cannot reach %s: %w", endpoint, err)
 }
 
-// refused explains the status of an answer.
-func refused(name string, status int) error {
+// statusError explains the status of an answer.
+func statusError(name string, status int) error {
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden:
 		return fmt.Errorf("the hub has no public model %s: it is gated, private or misspelled; accept its license on "+
@@ -143,8 +143,8 @@ func refused(name string, status int) error {
 	return fmt.Errorf("the hub answered %d %s", status, http.StatusText(status))
 }
 
-// keep writes a file into the cache, where huggingface_hub finds it, and returns its path.
-func keep(name, revision, commit, file string, data []byte) (string, error) {
+// storeInCache writes a file into the cache, where huggingface_hub finds it, and returns its path.
+func storeInCache(name, revision, commit, file string, data []byte) (string, error) {
 	repository := filepath.Join(cacheFolder(), "models--"+strings.ReplaceAll(name, "/", "--"))
 	if !commitOf.MatchString(commit) {
 		commit = revision

@@ -32,7 +32,7 @@ func TestFetchedFilesAreInTheCache(t *testing.T) {
 	path, err := c.Fetch("org/name", "", "config.json")
 	require.NoError(t, err)
 	require.Equal(t, filepath.Join(cacheFolder(), "models--org--name", "snapshots", commit, "config.json"), path)
-	require.Equal(t, path, File("org/name", "", "config.json"))
+	require.Equal(t, path, CachedFile("org/name", "", "config.json"))
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.Equal(t, "{}", string(data))
@@ -63,7 +63,7 @@ func status(code int) http.HandlerFunc {
 func TestBadAnswersLeaveNothing(t *testing.T) {
 	for name, answer := range map[string]http.HandlerFunc{
 		"is larger than the limit of 4 MiB": func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = w.Write([]byte(strings.Repeat("x", mostBytes+1)))
+			_, _ = w.Write([]byte(strings.Repeat("x", maxBytes+1)))
 		},
 		"gated, private or misspelled": status(http.StatusForbidden),
 		"no model org/name":            status(http.StatusNotFound),
@@ -76,7 +76,7 @@ func TestBadAnswersLeaveNothing(t *testing.T) {
 		_, err := c.Fetch("org/name", "", "config.json")
 		require.ErrorContains(t, err, name)
 		require.NotContains(t, err.Error(), "secret")
-		require.Empty(t, File("org/name", "", "config.json"))
+		require.Empty(t, CachedFile("org/name", "", "config.json"))
 	}
 	c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("X-Repo-Commit", "../../../../outside")

@@ -22,7 +22,7 @@ func Snapshots(name, revision string) []string {
 		}
 		dirs = append(dirs, filepath.Join(repository, "snapshots", revision))
 	}
-	scope := cmp.Or(os.Getenv("MODELSCOPE_CACHE"), filepath.Join(caches(), "modelscope", "hub"))
+	scope := cmp.Or(os.Getenv("MODELSCOPE_CACHE"), filepath.Join(hubCacheFolder(), "modelscope", "hub"))
 	for _, n := range []string{name, strings.ReplaceAll(name, ".", "___")} {
 		dirs = append(dirs, filepath.Join(scope, "models", filepath.FromSlash(n)),
 			filepath.Join(scope, filepath.FromSlash(n)))
@@ -30,22 +30,24 @@ func Snapshots(name, revision string) []string {
 	return dirs
 }
 
-// caches returns the folder of the user's caches on Linux, which both clients use.
-func caches() string {
+// hubCacheFolder returns the folder of the user's caches on Linux, which both clients use.
+func hubCacheFolder() string {
 	home, _ := os.UserHomeDir()
 	return cmp.Or(os.Getenv("XDG_CACHE_HOME"), filepath.Join(home, ".cache"))
 }
 
-// home returns the folder of huggingface_hub's files.
-func home() string { return cmp.Or(os.Getenv("HF_HOME"), filepath.Join(caches(), "huggingface")) }
+// hubFolder returns the folder of huggingface_hub's files.
+func hubFolder() string {
+	return cmp.Or(os.Getenv("HF_HOME"), filepath.Join(hubCacheFolder(), "huggingface"))
+}
 
 // cacheFolder returns the folder of huggingface_hub's cache.
 func cacheFolder() string {
-	return cmp.Or(os.Getenv("HF_HUB_CACHE"), os.Getenv("HUGGINGFACE_HUB_CACHE"), filepath.Join(home(), "hub"))
+	return cmp.Or(os.Getenv("HF_HUB_CACHE"), os.Getenv("HUGGINGFACE_HUB_CACHE"), filepath.Join(hubFolder(), "hub"))
 }
 
-// File returns the path of a repository's file in the caches; empty if none has it.
-func File(name, revision, file string) string {
+// CachedFile returns the path of a repository's file in the caches; empty if none has it.
+func CachedFile(name, revision, file string) string {
 	for _, dir := range Snapshots(name, revision) {
 		path := filepath.Join(dir, file)
 		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {

@@ -29,14 +29,14 @@ func TestFilesAreFoundWhereClientsKeepThem(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, []byte("c0ffee\n"), 0o600))
 	}
 	require.Equal(t, filepath.Join(home, ".cache/huggingface/hub/models--x--y/snapshots/c0ffee/config.json"),
-		File("x/y", "", "config.json"))
+		CachedFile("x/y", "", "config.json"))
 	require.Equal(t, filepath.Join(home, ".cache/huggingface/hub/models--x--y/snapshots/v2/config.json"),
-		File("x/y", "v2", "config.json"))
+		CachedFile("x/y", "v2", "config.json"))
 	require.Equal(t, filepath.Join(home, ".cache/modelscope/hub/models/m/n___5/config.json"),
-		File("m/n.5", "", "config.json"))
-	require.Empty(t, File("x/y", "../../..", "config.json"))
-	require.Empty(t, File("x/y", "", "other.json"))
+		CachedFile("m/n.5", "", "config.json"))
+	require.Empty(t, CachedFile("x/y", "../../..", "config.json"))
+	require.Empty(t, CachedFile("x/y", "", "other.json"))
 	t.Setenv("HF_HUB_CACHE", filepath.Join(dir, "own"))
-	require.Equal(t, filepath.Join(dir, "own/models--z/snapshots/main/config.json"), File("z", "", "config.json"))
-	require.Empty(t, File("x/y", "", "config.json"))
+	require.Equal(t, filepath.Join(dir, "own/models--z/snapshots/main/config.json"), CachedFile("z", "", "config.json"))
+	require.Empty(t, CachedFile("x/y", "", "config.json"))
 }

@@ -18,16 +18,16 @@ import (
 // What it is decoded to takes a few times as much memory.
 const MaxFile = 256 << 20
 
-// reading counts the inputs that are being read.
-var reading atomic.Int32
+// openFiles counts the inputs that are being read.
+var openFiles atomic.Int32
 
-// Reading reports whether input is being read. A pipe may never end, so a signal must then end the process.
-func Reading() bool { return reading.Load() > 0 }
+// IsReading reports whether input is being read. A pipe may never end, so a signal must then end the process.
+func IsReading() bool { return openFiles.Load() > 0 }
 
-// Begin marks input as being read until the function that it returns is called.
-func Begin() (end func()) {
-	reading.Add(1)
-	return func() { reading.Add(-1) }
+// BeginReading marks input as being read until the function that it returns is called.
+func BeginReading() (end func()) {
+	openFiles.Add(1)
+	return func() { openFiles.Add(-1) }
 }
 
 // Quote returns a word of a file in quotes, and "..." for other texts: a file that was named by mistake may be secret.
@@ -52,7 +52,7 @@ func (f *File) Close() error {
 
 // OpenFile opens a file that the user has named, as [os.Open] does.
 func OpenFile(path string) (*File, error) {
-	end := Begin()
+	end := BeginReading()
 	f, err := os.Open(path)
 	if err != nil {
 		end()
@@ -90,8 +90,8 @@ func ReadUpTo(path string, most int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, most))
 }
 
-// Expand decompresses gzip data, whose result must not exceed most bytes.
-func Expand(data []byte, most int64) ([]byte, error) {
+// Decompress decompresses gzip data, whose result must not exceed most bytes.
+func Decompress(data []byte, most int64) ([]byte, error) {
 	z, err := gzip.NewReader(bytes.NewReader(data))
 	if err != nil {
 		return nil, err
@@ -131,26 +131,26 @@ func ReadAll(r io.Reader, name string) ([]byte, error) {
 
 // A usage is an error that reports whether it means bad input. Error types that do have a method Usage that returns
 // true; they need not import this package.
-type usage interface {
+type usageReporter interface {
 	error
 	Usage() bool
 }
 
 // Errorf returns an error that means bad input, formatted as by [fmt.Errorf].
-func Errorf(format string, args ...any) error { return wrong{fmt.Errorf(format, args...)} }
+func Errorf(format string, args ...any) error { return inputError{fmt.Errorf(format, args...)} }
 
-// wrong is an error that means bad input, and that callers do not distinguish from others.
-type wrong struct{ error }
+// inputError is an error that means bad input, and that callers do not distinguish from others.
+type inputError struct{ error }
 
 // Unwrap returns the wrapped error.
-func (e wrong) Unwrap() error { return e.error }
+func (e inputError) Unwrap() error { return e.error }
 
 // Usage marks the error as bad input.
-func (wrong) Usage() bool { return true }
+func (inputError) Usage() bool { return true }
 
-// Bad reports whether err, or an error that it wraps, means bad input.
-func Bad(err error) bool {
-	var u usage
+// IsBadInput reports whether err, or an error that it wraps, means bad input.
+func IsBadInput(err error) bool {
+	var u usageReporter
 	return errors.As(err, &u) && u.Usage()
 }
 

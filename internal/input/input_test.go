@@ -41,12 +41,12 @@ func together(err error) error { return errors.Join(errors.New("another"), err) 
 
 func TestBadInputIsFoundInsideOtherErrors(t *testing.T) {
 	for _, err := range []error{&input.FormatError{}, unless(true)} {
-		require.True(t, input.Bad(err))
-		require.True(t, input.Bad(wrapped(err)))
-		require.True(t, input.Bad(together(wrapped(err))))
+		require.True(t, input.IsBadInput(err))
+		require.True(t, input.IsBadInput(wrapped(err)))
+		require.True(t, input.IsBadInput(together(wrapped(err))))
 	}
 	for _, err := range []error{nil, errors.New("no space left"), unless(false), wrapped(unless(false))} {
-		require.False(t, input.Bad(err))
+		require.False(t, input.IsBadInput(err))
 	}
 }
 
@@ -57,7 +57,7 @@ func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
 func TestWhatHasNoEndIsRefused(t *testing.T) {
 	_, err := input.ReadAll(endless{}, "pipe")
-	require.True(t, input.Bad(err))
+	require.True(t, input.IsBadInput(err))
 	require.ErrorContains(t, err, "pipe: longer than 256 MiB")
 }
 

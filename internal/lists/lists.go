@@ -26,8 +26,8 @@ func Filter[T any](list []T, keep func(T) bool) (out []T) {
 	return out
 }
 
-// Present returns the nonzero values of f(x), in order; nil if there are none.
-func Present[T any, U comparable](list []T, f func(T) U) []U {
+// NonZero returns the nonzero values of f(x), in order; nil if there are none.
+func NonZero[T any, U comparable](list []T, f func(T) U) []U {
 	var zero U
 	return Filter(Map(list, f), func(y U) bool { return y != zero })
 }
@@ -75,8 +75,8 @@ func First[T any](list []T, is func(T) bool) (first T, ok bool) {
 	return first, false
 }
 
-// Most returns the element with the largest value above zero, the first of equal ones; false if there is none.
-func Most[T any](list []T, value func(T) int64) (most T, ok bool) {
+// Largest returns the element with the largest value above zero, the first of equal ones; false if there is none.
+func Largest[T any](list []T, value func(T) int64) (most T, ok bool) {
 	largest := int64(0)
 	for _, x := range list {
 		if v := value(x); v > largest {

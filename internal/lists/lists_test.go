@@ -56,10 +56,10 @@ func TestAscendingCountsFromZero(t *testing.T) {
 
 func TestMostIsTheFirstOfTheLargestAboveZero(t *testing.T) {
 	length := func(s string) int64 { return int64(len(s)) }
-	most, ok := lists.Most([]string{"a", "bcd", "efg", ""}, length)
+	most, ok := lists.Largest([]string{"a", "bcd", "efg", ""}, length)
 	require.True(t, ok)
 	require.Equal(t, "bcd", most)
-	_, ok = lists.Most([]string{"", ""}, length)
+	_, ok = lists.Largest([]string{"", ""}, length)
 	require.False(t, ok)
 }
 
@@ -72,8 +72,8 @@ func TestTimesAndPresentAndSet(t *testing.T) {
 	require.Equal(t, []string{"0", "1", "2"}, lists.Times(3, strconv.Itoa))
 	require.Empty(t, lists.Times(int64(-1), func(n int64) int64 { return n }))
 	half := func(n int) int { return n / 2 }
-	require.Equal(t, []int{1, 2}, lists.Present([]int{1, 3, 0, 4}, half), "zeros are left out")
-	require.Nil(t, lists.Present([]int{1}, half))
+	require.Equal(t, []int{1, 2}, lists.NonZero([]int{1, 3, 0, 4}, half), "zeros are left out")
+	require.Nil(t, lists.NonZero([]int{1}, half))
 	require.Equal(t, map[int]bool{1: true, 2: true}, lists.Set([]int{1, 2, 1}))
 }
 

@@ -8,8 +8,9 @@ import (
 	"unicode"
 )
 
-// Fold reduces a name to its letters and digits, in lower case. "RTX 5060 Ti" and "rtx-5060-ti" have the same result.
-func Fold(name string) string {
+// Normalize reduces a name to its letters and digits, in lower case. "RTX 5060 Ti" and "rtx-5060-ti" have the same
+// result.
+func Normalize(name string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsLetter(r) || unicode.IsDigit(r) {
 			return unicode.ToLower(r)
@@ -31,7 +32,7 @@ func Hint(word string, names []string, n int) string {
 // Names with a part that begins with the word come first. Names that differ in more than half of the longer text are
 // omitted. Both sides are folded.
 func Names(word string, names []string, n int) []string {
-	folded := Fold(word)
+	folded := Normalize(word)
 	if folded == "" {
 		return nil
 	}
@@ -42,9 +43,9 @@ func Names(word string, names []string, n int) []string {
 	}
 	var near []candidate
 	for _, name := range names {
-		other := Fold(name)
-		c := candidate{name: name, begins: 1, distance: distance(folded, other)}
-		if begins(name, folded) {
+		other := Normalize(name)
+		c := candidate{name: name, begins: 1, distance: editDistance(folded, other)}
+		if hasPrefix(name, folded) {
 			c.begins = 0
 		} else if 2*c.distance > max(len(folded), len(other)) {
 			continue
@@ -61,19 +62,19 @@ func Names(word string, names []string, n int) []string {
 	return best
 }
 
-// begins reports whether a part of the name, like 4090 of rtx-4090, begins with the folded word.
-func begins(name, folded string) bool {
+// hasPrefix reports whether a part of the name, like 4090 of rtx-4090, begins with the folded word.
+func hasPrefix(name, folded string) bool {
 	for i := range name {
-		if (i == 0 || Fold(name[i-1:i]) == "") && strings.HasPrefix(Fold(name[i:]), folded) {
+		if (i == 0 || Normalize(name[i-1:i]) == "") && strings.HasPrefix(Normalize(name[i:]), folded) {
 			return true
 		}
 	}
 	return false
 }
 
-// distance returns the Levenshtein distance in bytes: the least number of
+// editDistance returns the Levenshtein distance in bytes: the least number of
 // insertions, deletions and replacements that turn a into b.
-func distance(a, b string) int {
+func editDistance(a, b string) int {
 	// row[j] is the distance of the part of a read so far to b[:j].
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -94,16 +95,16 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// Typo returns the name that word misspells: the nearest one that differs in at most a quarter of the letters, or only
-// in their order, with the same digits; empty if there is none, or if word is one of the names.
-func Typo(word string, names []string) string {
-	folded, best, least := Fold(word), "", len(word)
+// LikelyTypo returns the name that word misspells: the nearest one that differs in at most a quarter of the letters, or
+// only in their order, with the same digits; empty if there is none, or if word is one of the names.
+func LikelyTypo(word string, names []string) string {
+	folded, best, least := Normalize(word), "", len(word)
 	for _, name := range names {
 		if name == word {
 			return ""
 		}
-		other := Fold(name)
-		d := distance(folded, other)
+		other := Normalize(name)
+		d := editDistance(folded, other)
 		if letters(folded) == letters(other) {
 			d = 1 // some have changed places
 		}

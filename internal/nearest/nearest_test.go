@@ -43,7 +43,7 @@ func TestDistance(t *testing.T) {
 		{"abc", "abc", 0},
 	}
 	for _, tt := range tests {
-		require.Equal(t, tt.want, distance(tt.a, tt.b), "%q to %q", tt.a, tt.b)
+		require.Equal(t, tt.want, editDistance(tt.a, tt.b), "%q to %q", tt.a, tt.b)
 	}
 }
 
@@ -51,9 +51,9 @@ func TestDistanceIsAMetric(t *testing.T) {
 	word := rapid.StringMatching(`[ab]{0,8}`)
 	rapid.Check(t, func(t *rapid.T) {
 		a, b, c := word.Draw(t, "a"), word.Draw(t, "b"), word.Draw(t, "c")
-		require.Equal(t, distance(a, b), distance(b, a))
-		require.Equal(t, a == b, distance(a, b) == 0)
-		require.LessOrEqual(t, distance(a, c), distance(a, b)+distance(b, c))
+		require.Equal(t, editDistance(a, b), editDistance(b, a))
+		require.Equal(t, a == b, editDistance(a, b) == 0)
+		require.LessOrEqual(t, editDistance(a, c), editDistance(a, b)+editDistance(b, c))
 	})
 }
 
@@ -73,6 +73,6 @@ func TestTyposAreNearAndOfTheSameNumber(t *testing.T) {
 		"loadin8bit": "load_in_8bit",
 		"lora_s":     "lora_r", "load_in_2bit": "", "my_own_key": "", "lora_r": "", "": "",
 	} {
-		require.Equal(t, want, Typo(word, keys), word)
+		require.Equal(t, want, LikelyTypo(word, keys), word)
 	}
 }

@@ -18,8 +18,8 @@ type Option[T any] struct {
 	// Read sets the option from its text. Write returns the text, empty for the value that T has without the option.
 	Read  func(v *T, text string) error
 	Write func(v *T) string
-	// Bare writes a switch as its key alone. Lists takes texts without a key that follow as further elements.
-	Bare, Lists bool
+	// IsFlag writes a switch as its key alone. Lists takes texts without a key that follow as further elements.
+	IsFlag, IsList bool
 }
 
 // For restricts the option to some names.
@@ -44,7 +44,7 @@ func (t Table[T]) Pairs(name, text string) ([]Pair, error) {
 		case given:
 		case known && !t.Has(name, key):
 			return nil, t.unknown(name, key)
-		case known && t.find(name, key).Bare:
+		case known && t.find(name, key).IsFlag:
 			value = "true"
 		case !known && last >= 0 && t.lists(name, all[last].Key):
 			all[last].Value += "+" + key
@@ -104,7 +104,7 @@ func (t Table[T]) Text(v *T) string {
 	var all []string
 	for _, o := range t {
 		switch text := o.Write(v); {
-		case text != "" && o.Bare:
+		case text != "" && o.IsFlag:
 			all = append(all, o.Key)
 		case text != "":
 			all = append(all, o.Key+"="+text)
@@ -124,10 +124,10 @@ func (t Table[T]) Named(name string, v *T) string {
 	return name
 }
 
-func (o *Option[T]) of(name string) bool { return o.Names == nil || slices.Contains(o.Names, name) }
+func (o *Option[T]) isFor(name string) bool { return o.Names == nil || slices.Contains(o.Names, name) }
 
 func (t Table[T]) find(name, key string) *Option[T] {
-	i := slices.IndexFunc(t, func(o Option[T]) bool { return o.Key == key && o.of(name) })
+	i := slices.IndexFunc(t, func(o Option[T]) bool { return o.Key == key && o.isFor(name) })
 	if i < 0 {
 		return nil
 	}
@@ -140,7 +140,7 @@ func (t Table[T]) index(key string) int {
 
 func (t Table[T]) lists(name, key string) bool {
 	o := t.find(name, key)
-	return o != nil && o.Lists
+	return o != nil && o.IsList
 }
 
 func (t Table[T]) unknown(name, key string) error {
@@ -169,6 +169,6 @@ func (t Table[T]) keys(name string) string {
 }
 
 func (t Table[T]) named(name string) []string {
-	own := slices.DeleteFunc(slices.Clone(t), func(o Option[T]) bool { return !o.of(name) })
+	own := slices.DeleteFunc(slices.Clone(t), func(o Option[T]) bool { return !o.isFor(name) })
 	return lists.Map(own, func(o Option[T]) string { return o.Key })
 }

@@ -21,10 +21,10 @@ type value struct {
 var table = options.Table[value]{
 	options.Count("ranks", 1, 8, func(v *value) *int64 { return &v.Ranks }),
 	options.Word("way", "ring", func(v *value) *string { return &v.Way }, "ring", "tree").For("a"),
-	options.Off("split", func(v *value) *bool { return &v.Shards }),
-	options.Switch("one", func(v *value) *bool { return &v.One }).For("a", "b"),
-	options.Names("layers", func(v *value) *[]string { return &v.Layers }),
-	options.Choice("linear", "fused", "eager", func(v *value) *bool { return &v.Eager }),
+	options.OffOption("split", func(v *value) *bool { return &v.Shards }),
+	options.SwitchOption("one", func(v *value) *bool { return &v.One }).For("a", "b"),
+	options.NamesOption("layers", func(v *value) *[]string { return &v.Layers }),
+	options.ChoiceOption("linear", "fused", "eager", func(v *value) *bool { return &v.Eager }),
 }
 
 func read(text string) (v value, err error) {
@@ -76,15 +76,15 @@ func TestWholeNumbersAreReadAsPeopleWriteThem(t *testing.T) {
 		"12": 12, "-3": -3, "1_000_000": 1e6, "1e6": 1e6, "1.28M": 1_280_000, "52k": 52_000, "1B": 1e9,
 		"9223372036854775807": 1<<63 - 1,
 	} {
-		n, err := options.Whole(text, 1000)
+		n, err := options.ParseInteger(text, 1000)
 		require.NoError(t, err, text)
 		require.Equal(t, want, n, text)
 	}
-	n, err := options.Whole("8K", 1024)
+	n, err := options.ParseInteger("8K", 1024)
 	require.NoError(t, err)
 	require.Equal(t, int64(8192), n)
 	for _, text := range []string{"", "k", "1.5", "8kk", "0x10", "1e-3", "1.0001k", "9223372036854775808", "1e99"} {
-		_, err := options.Whole(text, 1000)
+		_, err := options.ParseInteger(text, 1000)
 		require.Error(t, err, text)
 	}
 }

@@ -21,31 +21,31 @@ func Of[T, V any](key string, read func(string) (V, error), at func(*T) *V, writ
 	}
 }
 
-// Truth returns an option with true or false; the default is false.
-func Truth[T any](key string, at func(*T) *bool) Option[T] {
-	return Of(key, ParseTruth, at, func(on bool) string { return wordIf(on, "true") })
+// BoolOption returns an option with true or false; the default is false.
+func BoolOption[T any](key string, at func(*T) *bool) Option[T] {
+	return Of(key, ParseBool, at, func(on bool) string { return wordIf(on, "true") })
 }
 
-// Choice returns an option with two words. The first is the default, the other one sets the field.
-func Choice[T any](key, usual, other string, at func(*T) *bool) Option[T] {
+// ChoiceOption returns an option with two words. The first is the default, the other one sets the field.
+func ChoiceOption[T any](key, usual, other string, at func(*T) *bool) Option[T] {
 	read := func(text string) (bool, error) {
-		word, err := OneOf(text, other, usual)
+		word, err := ParseOneOf(text, other, usual)
 		return word == other, err
 	}
 	return Of(key, read, at, func(on bool) string { return wordIf(on, other) })
 }
 
-// Switch returns an option like [Truth] that is written as its key alone.
-func Switch[T any](key string, at func(*T) *bool) Option[T] {
-	o := Truth(key, at)
-	o.Bare = true
+// SwitchOption returns an option like [Truth] that is written as its key alone.
+func SwitchOption[T any](key string, at func(*T) *bool) Option[T] {
+	o := BoolOption(key, at)
+	o.IsFlag = true
 	return o
 }
 
-// Off returns an option with true or false; the default is true. The field is true if the option is off.
-func Off[T any](key string, at func(*T) *bool) Option[T] {
+// OffOption returns an option with true or false; the default is true. The field is true if the option is off.
+func OffOption[T any](key string, at func(*T) *bool) Option[T] {
 	read := func(text string) (bool, error) {
-		on, err := ParseTruth(text)
+		on, err := ParseBool(text)
 		return !on, err
 	}
 	return Of(key, read, at, func(off bool) string { return wordIf(off, "false") })
@@ -54,16 +54,16 @@ func Off[T any](key string, at func(*T) *bool) Option[T] {
 // Count returns an option with a whole number within bounds. The default is zero.
 func Count[T any, N int | int64](key string, least, most int64, at func(*T) *N) Option[T] {
 	read := func(text string) (N, error) {
-		n, err := Within(text, least, most)
+		n, err := ParseWithin(text, least, most)
 		return N(n), err
 	}
-	return Of(key, read, at, Number)
+	return Of(key, read, at, FormatNumber)
 }
 
 // Word returns an option with one of some words. The default, which may be empty, is stored as the empty word.
 func Word[T any, W ~string](key, usual string, at func(*T) *W, words ...string) Option[T] {
 	read := func(text string) (W, error) {
-		word, err := OneOf(text, words...)
+		word, err := ParseOneOf(text, words...)
 		if word == usual {
 			word = ""
 		}
@@ -72,15 +72,15 @@ func Word[T any, W ~string](key, usual string, at func(*T) *W, words ...string) 
 	return Of(key, read, at, func(word W) string { return string(word) })
 }
 
-// Names returns an option with a list of names joined by "+".
-func Names[T any](key string, at func(*T) *[]string) Option[T] {
+// NamesOption returns an option with a list of names joined by "+".
+func NamesOption[T any](key string, at func(*T) *[]string) Option[T] {
 	o := Of(key, ParseNames, at, JoinNames)
-	o.Lists = true
+	o.IsList = true
 	return o
 }
 
-// Within parses a whole number from low to high.
-func Within(text string, low, high int64) (int64, error) {
+// ParseWithin parses a whole number from low to high.
+func ParseWithin(text string, low, high int64) (int64, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < low || n > high {
 		return 0, fmt.Errorf("%q is not a whole number from %d to %d", text, low, high)
@@ -88,9 +88,9 @@ func Within(text string, low, high int64) (int64, error) {
 	return n, nil
 }
 
-// Whole reads a whole number as people write it: 1000000, 1_000_000, 1e6, 1.28M or 8k. A k stands for thousand, which
-// is 1000 of samples and 1024 of tokens, M and B for its second and third power.
-func Whole(text string, thousand float64) (int64, error) {
+// ParseInteger reads a whole number as people write it: 1000000, 1_000_000, 1e6, 1.28M or 8k. A k stands for thousand,
+// which is 1000 of samples and 1024 of tokens, M and B for its second and third power.
+func ParseInteger(text string, thousand float64) (int64, error) {
 	bare := strings.ToLower(strings.ReplaceAll(text, "_", ""))
 	if n, err := strconv.ParseInt(bare, 10, 64); err == nil {
 		return n, nil
@@ -107,16 +107,16 @@ func Whole(text string, thousand float64) (int64, error) {
 	return 0, fmt.Errorf("%q is not a whole number", text)
 }
 
-// OneOf returns the text if it is one of some words, else an error.
-func OneOf(text string, words ...string) (string, error) {
+// ParseOneOf returns the text if it is one of some words, else an error.
+func ParseOneOf(text string, words ...string) (string, error) {
 	if !slices.Contains(words, text) {
 		return "", fmt.Errorf("%q is none of %s", text, strings.Join(words, ", "))
 	}
 	return text, nil
 }
 
-// ParseTruth parses true or false, in any letter case, or 1 or 0.
-func ParseTruth(text string) (bool, error) {
+// ParseBool parses true or false, in any letter case, or 1 or 0.
+func ParseBool(text string) (bool, error) {
 	on, err := strconv.ParseBool(strings.ToLower(text))
 	if err != nil {
 		return false, fmt.Errorf("%q is neither true nor false", text)
@@ -136,8 +136,8 @@ func ParseNames(text string) ([]string, error) {
 // JoinNames formats names for [ParseNames].
 func JoinNames(names []string) string { return strings.Join(names, "+") }
 
-// Number formats a number; empty for zero.
-func Number[N int | int64](n N) string {
+// FormatNumber formats a number; empty for zero.
+func FormatNumber[N int | int64](n N) string {
 	if n == 0 {
 		return ""
 	}

@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// Of returns a function that returns the compiled expression. It panics where [regexp.MustCompile] does.
-func Of(expression string) func() *regexp.Regexp {
+// Lazy returns a function that returns the compiled expression. It panics where [regexp.MustCompile] does.
+func Lazy(expression string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
 }

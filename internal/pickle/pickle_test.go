@@ -43,7 +43,7 @@ func TestWhatIsWrittenReadsBack(t *testing.T) {
 			})
 		})
 		require.NoError(t, w.Close())
-		require.True(t, pickle.Is(file.Bytes()))
+		require.True(t, pickle.IsPickle(file.Bytes()))
 
 		v, err := pickle.Read(file.Bytes(), keys, pickle.NewBudget(file.Len()))
 		require.NoError(t, err)

@@ -18,9 +18,9 @@ type List struct{ Items []any }
 // and as fast.
 type Dict struct {
 	items []item
-	// Taken is for the reader's caller, who can note in it that this dict was seen:
+	// Decoded is for the reader's caller, who can note in it that this dict was seen:
 	// several places of a pickle may refer to one dict. Read leaves it false.
-	Taken bool
+	Decoded bool
 }
 
 type item struct {
@@ -53,11 +53,11 @@ func (d *Dict) set(key string, value any) {
 
 // What values take in memory, in bytes, as a budget counts them.
 const (
-	costScalar = 8  // an integer or a float behind an interface
-	costText   = 16 // a string's header
-	CostItem   = 16 // a place in a list or in the memo
-	costEntry  = 32 // an item of a dict
-	costObject = 32 // a list or a dict without its items
+	scalarCost = 8  // an integer or a float behind an interface
+	textCost   = 16 // a string's header
+	ItemCost   = 16 // a place in a list or in the memo
+	entryCost  = 32 // an item of a dict
+	objectCost = 32 // a list or a dict without its items
 )
 
 // A Budget limits the memory of reading a file, so that a small file cannot fill a machine.
@@ -101,8 +101,8 @@ type pickleError struct {
 
 func (e *pickleError) Error() string { return fmt.Sprintf("byte %d: %s", e.at, e.reason) }
 
-// Is reports whether a file that begins with head is a pickle of protocol 2 or newer.
-func Is(head []byte) bool { return len(head) > 1 && head[0] == 0x80 && head[1] <= 5 }
+// IsPickle reports whether a file that begins with head is a pickle of protocol 2 or newer.
+func IsPickle(head []byte) bool { return len(head) > 1 && head[0] == 0x80 && head[1] <= 5 }
 
 // Read reads the one value of a pickle of protocol 2 to 5. Of dicts it keeps the
 // items with the given keys. The error names the byte at which the pickle is wrong.
@@ -166,18 +166,18 @@ func (u *unpickler) push(v any) {
 }
 
 func (u *unpickler) pushInt(v int64) {
-	u.spend(costScalar)
+	u.spend(scalarCost)
 	u.push(v)
 }
 
 func (u *unpickler) pushText(length uint64) {
 	b := u.take(length)
-	u.spend(costText + len(b))
+	u.spend(textCost + len(b))
 	u.push(string(b))
 }
 
 func (u *unpickler) pushList(items []any) {
-	u.spend(costObject + CostItem*len(items))
+	u.spend(objectCost + ItemCost*len(items))
 	u.push(&List{slices.Clone(items)})
 }
 
@@ -262,7 +262,7 @@ func (u *unpickler) scalar(op byte) bool {
 	case 0x8b: // LONG4
 		u.pushInt(u.long(u.number(4)))
 	case 'G': // BINFLOAT
-		u.spend(costScalar)
+		u.spend(scalarCost)
 		u.push(math.Float64frombits(binary.BigEndian.Uint64(u.take(8))))
 	case 0x8c, 'C', 'U': // SHORT_BINUNICODE, SHORT_BINBYTES, SHORT_BINSTRING
 		u.pushText(u.number(1))
@@ -328,12 +328,12 @@ func (u *unpickler) extend(items []any) {
 	if !ok {
 		u.fail("appends to what is no list")
 	}
-	u.spend(CostItem * len(items))
+	u.spend(ItemCost * len(items))
 	l.Items = append(l.Items, items...)
 }
 
 func (u *unpickler) pushDict(items []any) {
-	u.spend(costObject)
+	u.spend(objectCost)
 	d := &Dict{}
 	u.fill(d, items)
 	u.push(d)
@@ -361,7 +361,7 @@ func (u *unpickler) fill(d *Dict, items []any) {
 			d.set(key, items[i+1])
 		}
 	}
-	u.spend(costEntry * (len(d.items) - before))
+	u.spend(entryCost * (len(d.items) - before))
 }
 
 // kept returns the number of items of a dict whose keys are kept.
@@ -405,7 +405,7 @@ func (u *unpickler) put(i uint64) {
 	case i > n:
 		u.fail("sets memo %d before %d", i, n)
 	case i == n:
-		u.spend(CostItem)
+		u.spend(ItemCost)
 		u.memo = append(u.memo, u.top())
 	default:
 		u.memo[i] = u.top()

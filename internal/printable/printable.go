@@ -14,13 +14,13 @@ import (
 // Text escapes characters that a terminal would interpret instead of showing: control characters, Unicode's line
 // separators, and characters that change the direction of text. Line breaks and tabs stay.
 func Text(s string) string {
-	if strings.IndexFunc(s, unsafe) < 0 {
+	if strings.IndexFunc(s, isUnsafe) < 0 {
 		return s
 	}
 	var b strings.Builder
 	for _, r := range s {
 		switch {
-		case !unsafe(r):
+		case !isUnsafe(r):
 			b.WriteRune(r)
 		case r < 0x80:
 			fmt.Fprintf(&b, `\x%02x`, r)
@@ -55,9 +55,9 @@ func Line(s string) string {
 	return Text(strings.NewReplacer("\r\n", " ", "\n", " ", "\t", " ").Replace(s))
 }
 
-// unsafe reports whether a terminal may interpret a character. Bytes that are not UTF-8
+// isUnsafe reports whether a terminal may interpret a character. Bytes that are not UTF-8
 // are among them: some terminals take 0x9b for the beginning of an escape sequence.
-func unsafe(r rune) bool {
+func isUnsafe(r rune) bool {
 	return unicode.IsControl(r) && r != '\n' && r != '\t' ||
 		unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp) || r == unicode.ReplacementChar
 }

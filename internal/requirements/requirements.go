@@ -19,8 +19,8 @@ import (
 // ErrNotFound reports that no file of a project names the package.
 var ErrNotFound = errors.New("no release is required")
 
-// mostBytes of a file are read: lock files of large projects have a few MiB.
-const mostBytes = 64 << 20
+// maxBytes of a file are read: lock files of large projects have a few MiB.
+const maxBytes = 64 << 20
 
 // Find searches a package in the files of a project's folder: uv.lock, which has exact releases, then requirements.txt
 // and pyproject.toml. The release has no operator: 2.11.0 for ==2.11.0 and for >=2.11.0.
@@ -42,7 +42,7 @@ func Find(dir, name string) (release string, err error) {
 }
 
 // Read reads a file of requirements, of limited size.
-func Read(path string) ([]byte, error) { return input.ReadUpTo(path, mostBytes) }
+func Read(path string) ([]byte, error) { return input.ReadUpTo(path, maxBytes) }
 
 // Versions returns the releases that a file requires of packages, by the package's name.
 func Versions(path string, names []string) (map[string]string, error) {
@@ -64,8 +64,8 @@ func versions(file string, text []byte, names []string) map[string]string {
 	return all
 }
 
-// otherNames are patterns of the names that packages have in some files.
-var otherNames = map[string]string{
+// packageAliases are patterns of the names that packages have in some files.
+var packageAliases = map[string]string{
 	"torch": "(?:py)?torch", "cudnn": `(?:nvidia-cudnn-cu\d+|cudnn)`, "cuda": "cuda-version",
 }
 
@@ -92,7 +92,7 @@ func find(file string, text []byte, name, signs string) [][][]byte {
 
 // Version returns the release of a package that the file requires; empty if it requires none.
 func Version(file string, text []byte, name string) string {
-	name = cmp.Or(otherNames[name], strings.ReplaceAll(regexp.QuoteMeta(name), "-", "[-_]"))
+	name = cmp.Or(packageAliases[name], strings.ReplaceAll(regexp.QuoteMeta(name), "-", "[-_]"))
 	for _, place := range find(file, text, name, "[=~>]{1,2}") {
 		for _, v := range place {
 			if len(v) > 0 && v[0] >= '0' && v[0] <= '9' {
@@ -123,15 +123,15 @@ func Pinned(file string, text []byte) map[string]string {
 	return pins
 }
 
-// listing prints the distributions that a Python has, a line each.
-const listing = `import importlib.metadata as m
+// listScript prints the distributions that a Python has, a line each.
+const listScript = `import importlib.metadata as m
 for d in m.distributions(): print('%s==%s' % (d.metadata['Name'], d.version))`
 
 // Installed returns the releases of packages that a Python interpreter has. It runs the interpreter.
 func Installed(ctx context.Context, python string, names []string) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	text, err := exec.CommandContext(ctx, python, "-c", listing).Output()
+	text, err := exec.CommandContext(ctx, python, "-c", listScript).Output()
 	if err != nil {
 		return nil, fmt.Errorf("cannot list the packages of %s: %w", python, err)
 	}

@@ -24,7 +24,7 @@ func Begin(path string, mode fs.FileMode) (*Pending, error) {
 	}
 	p := &Pending{bufio.NewWriterSize(f, 1<<20), f, path}
 	if err := f.Chmod(mode); err != nil {
-		return nil, errors.Join(err, p.Drop())
+		return nil, errors.Join(err, p.Discard())
 	}
 	return p, nil
 }
@@ -44,8 +44,8 @@ func (p *Pending) Replace() error {
 	return nil
 }
 
-// Drop removes the hidden file. A file at the path itself does not change.
-func (p *Pending) Drop() error {
+// Discard removes the hidden file. A file at the path itself does not change.
+func (p *Pending) Discard() error {
 	p.file.Close() // which it may be already
 	return os.Remove(p.file.Name())
 }
@@ -68,7 +68,7 @@ func Create(path string, mode fs.FileMode, write func(io.Writer) error) error {
 		return err
 	}
 	if err := write(p); err != nil {
-		return errors.Join(err, p.Drop())
+		return errors.Join(err, p.Discard())
 	}
 	return p.Replace()
 }

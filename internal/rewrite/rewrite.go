@@ -100,8 +100,8 @@ func lockAll(paths []string) (unlock func(), err error) {
 	return unlock, nil
 }
 
-// disk has the operations of a file system that writing needs; tests have disks that are full or fail.
-type disk interface {
+// fileSystem has the operations of a file system that writing needs; tests have disks that are full or fail.
+type fileSystem interface {
 	// Stage writes data to a new file in the directory of path, with mode, and
 	// returns its name. Nothing is left after an error.
 	Stage(path string, data []byte, mode fs.FileMode) (string, error)
@@ -124,7 +124,7 @@ type target struct {
 }
 
 // write replaces files whose directories are locked.
-func write(ctx context.Context, files []File, d disk) (backups []string, err error) {
+func write(ctx context.Context, files []File, d fileSystem) (backups []string, err error) {
 	targets, err := openAll(files)
 	if err != nil || len(targets) == 0 {
 		return nil, err
@@ -136,7 +136,7 @@ func write(ctx context.Context, files []File, d disk) (backups []string, err err
 		return nil, err
 	}
 	for i, t := range targets {
-		if err := t.put(d); err != nil {
+		if err := t.replace(d); err != nil {
 			return nil, errors.Join(fmt.Errorf("nothing was changed: %w", err), restore(d, targets, i))
 		}
 	}
@@ -148,7 +148,7 @@ func write(ctx context.Context, files []File, d disk) (backups []string, err err
 
 // restore restores the targets before failed, and failed itself if it was overwritten, to their old content. It keeps
 // the backup of a file that it cannot restore.
-func restore(d disk, targets []*target, failed int) error {
+func restore(d fileSystem, targets []*target, failed int) error {
 	var errs []error
 	for i, t := range targets {
 		var err error
@@ -171,7 +171,7 @@ func restore(d disk, targets []*target, failed int) error {
 }
 
 // discard removes files that are no longer needed. Names may be empty, and files may be missing.
-func discard(d disk, names ...string) {
+func discard(d fileSystem, names ...string) {
 	for _, name := range names {
 		if name != "" {
 			_ = d.Remove(name)
@@ -180,7 +180,7 @@ func discard(d disk, names ...string) {
 }
 
 // prepare writes the new contents and the backups, and checks that no other process changed the files meanwhile.
-func prepare(ctx context.Context, d disk, targets []*target) (backups []string, err error) {
+func prepare(ctx context.Context, d fileSystem, targets []*target) (backups []string, err error) {
 	if backups, err = stageAll(d, targets); err != nil {
 		return nil, fmt.Errorf("nothing was changed: %w", err)
 	}
@@ -196,7 +196,7 @@ func prepare(ctx context.Context, d disk, targets []*target) (backups []string, 
 }
 
 // stageAll writes the new and the old contents of files next to them.
-func stageAll(d disk, targets []*target) (backups []string, err error) {
+func stageAll(d fileSystem, targets []*target) (backups []string, err error) {
 	for _, t := range targets {
 		if t.staged, err = d.Stage(t.path, t.after, t.mode); err != nil {
 			return nil, err
@@ -217,8 +217,8 @@ func stageAll(d disk, targets []*target) (backups []string, err error) {
 	return backups, nil
 }
 
-// put replaces the target's content by the new one.
-func (t *target) put(d disk) error {
+// replace replaces the target's content by the new one.
+func (t *target) replace(d fileSystem) error {
 	switch {
 	case t.before == nil:
 		return d.Link(t.staged, t.path) // which replaces nothing that someone else made
@@ -286,7 +286,7 @@ func (t *target) unchanged() error {
 }
 
 // backUp copies a file's content to a new name.
-func backUp(d disk, t *target) (string, error) {
+func backUp(d fileSystem, t *target) (string, error) {
 	staged, err := d.Stage(t.path, t.before, t.mode)
 	if err != nil {
 		return "", err
@@ -320,7 +320,7 @@ func (osDisk) Stage(path string, data []byte, mode fs.FileMode) (string, error) 
 		err = p.close()
 	}
 	if err != nil {
-		return "", errors.Join(err, p.Drop())
+		return "", errors.Join(err, p.Discard())
 	}
 	return p.file.Name(), nil
 }

@@ -9,13 +9,13 @@ import (
 // A Tail keeps the end of what is written to it; its zero value is empty.
 type Tail struct{ text []byte }
 
-// limit is enough for a traceback, in bytes.
-const limit = 4096
+// maxBytes is enough for a traceback, in bytes.
+const maxBytes = 4096
 
 func (t *Tail) Write(p []byte) (int, error) {
 	t.text = append(t.text, p...)
-	if n := len(t.text); n > limit {
-		t.text = append(t.text[:0], t.text[n-limit:]...)
+	if n := len(t.text); n > maxBytes {
+		t.text = append(t.text[:0], t.text[n-maxBytes:]...)
 	}
 	return len(p), nil
 }
@@ -23,7 +23,7 @@ func (t *Tail) Write(p []byte) (int, error) {
 // String returns the end of the text in whole lines, without empty lines before and after them.
 func (t *Tail) String() string {
 	text := t.text
-	if len(text) == limit {
+	if len(text) == maxBytes {
 		text = text[bytes.IndexByte(text, '\n')+1:]
 	}
 	return strings.ToValidUTF8(string(bytes.TrimSpace(text)), "\uFFFD")

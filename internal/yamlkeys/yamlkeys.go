@@ -28,7 +28,7 @@ func Decode(file string, data []byte, v any) error {
 		if errors.Is(err, io.EOF) {
 			err = errors.New("is empty")
 		}
-		return wrong(file, err)
+		return keyError(file, err)
 	}
 	if err := d.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
 		return &input.FormatError{File: file, Reason: "has more than one document"}
@@ -37,13 +37,13 @@ func Decode(file string, data []byte, v any) error {
 		return err
 	}
 	if err := doc.Decode(v); err != nil {
-		return wrong(file, err)
+		return keyError(file, err)
 	}
 	return nil
 }
 
-// wrong returns yaml's error message in one line, for a file.
-func wrong(file string, err error) error {
+// keyError returns yaml's error message in one line, for a file.
+func keyError(file string, err error) error {
 	if errors.As(err, new(*input.FormatError)) {
 		return err
 	}

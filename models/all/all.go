@@ -41,7 +41,7 @@ func WithFiles(r *models.Registry, o cudnnanswers.Source, steps string) *models.
 	for _, s := range []models.Source{
 		hfconfig.Source(), pt2.Source(o), recorded.Source(o),
 	} {
-		r = r.With(s)
+		r = r.WithSource(s)
 	}
 	return r.WithSteps(recorded.CompiledSteps(steps, o))
 }

@@ -18,7 +18,7 @@ var testGPU = trace.GPU{Name: "rtx-5060-ti", Capability: 120, SMs: 36, ThreadsPe
 func liveAtStepEnds(p *program.Program) []int64 {
 	var ends []int64
 	for i, now := range p.Live() {
-		if i.Kind == program.Mark && p.Phases[i.Arg].Name == "step_end" {
+		if i.Kind == program.MarkPhase && p.Phases[i.Arg].Name == "step_end" {
 			ends = append(ends, now)
 		}
 	}
@@ -54,7 +54,7 @@ func withoutBatches(p *program.Program) (most, left map[int]int64) {
 	most, left = map[int]int64{}, map[int]int64{}
 	var now, high int64
 	for _, i := range p.Instructions {
-		if i.Kind == program.Mark {
+		if i.Kind == program.MarkPhase {
 			step := p.Phases[i.Arg].Step
 			most[step], left[step] = max(most[step], high), now
 			high = now

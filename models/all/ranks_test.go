@@ -18,7 +18,7 @@ func TestModelsOfTheCommonLoopRunOnSeveralGPUs(t *testing.T) {
 	gpu := trace.GPU{Name: "a100-80", Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: 80 << 30}
 	var list []models.Model
 	for _, m := range all.Models().All() {
-		if m.Distributes {
+		if m.SupportsRanks {
 			list = append(list, m)
 		}
 	}

@@ -21,7 +21,7 @@ func ConditionalGeneration(c Config, w llama.Wrapper, text hf.Text) *hf.TextTask
 	c.Liger, c.Cache = text.Liger, text.Cache
 	m := newGemma4(&c)
 	model := &wrapped{Before: w.Before, LanguageModel: m, After: w.After, c: &c}
-	text.ScoreCap = c.ScoreCap
+	text.SoftCap = c.ScoreCap
 	return hf.CausalLM(nil, model, model, m.Rest.embed.table, head(&c, m), text)
 }
 

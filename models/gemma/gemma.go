@@ -43,7 +43,7 @@ type Config struct {
 	// Eager has scores computed and kept.
 	Eager bool
 	// Cache has the keys and values of all layers that make some; nil for none.
-	Cache *hf.Cache
+	Cache *hf.KVCache
 }
 
 // Layer holds the settings in which layers differ.
@@ -71,7 +71,7 @@ type decoderInputs struct {
 func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	c.Liger, c.Cache = text.Liger, text.Cache
 	m := newGemma4(&c)
-	text.ScoreCap = c.ScoreCap
+	text.SoftCap = c.ScoreCap
 	return hf.CausalLM(nil, m, m, m.Rest.embed.table, head(&c, m), text)
 }
 

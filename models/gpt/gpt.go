@@ -28,7 +28,7 @@ type Config struct {
 	// CausalBuffers are masks [1, 1, positions, positions] of all layers, as in releases before 5.2.
 	CausalBuffers bool
 	// Cache has the keys and values of all layers; nil for none.
-	Cache *hf.Cache
+	Cache *hf.KVCache
 }
 
 // attention is causal self attention; query, key and value come from one projection.
@@ -41,7 +41,7 @@ type attention struct {
 	width, heads int64
 	dropout      float64
 	eager        bool
-	cache        *hf.Cache
+	cache        *hf.KVCache
 }
 
 func (a *attention) call(f *frame, x, mask *tensor) (y, weights *tensor) {

@@ -6,9 +6,9 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Cache is the DynamicCache of transformers (use_cache): the keys and values of all layers, which are
+// KVCache is the DynamicCache of transformers (use_cache): the keys and values of all layers, which are
 // a part of what a model returns. A nil one is none.
-type Cache struct {
+type KVCache struct {
 	model *frame
 	kept  []*tensor
 	// layer is the place in kept of the layer that comes next, of a cache over several calls.
@@ -17,30 +17,30 @@ type Cache struct {
 	off bool
 }
 
-// CacheOf returns the cache of the models of a case; nil if they never have one.
-func CacheOf(c models.Case) *Cache {
-	if c.Caches() || c.Evaluate.NewTokens > 0 {
-		return &Cache{off: !c.Caches()}
+// NewKVCache returns the cache of the models of a case; nil if they never have one.
+func NewKVCache(c models.Case) *KVCache {
+	if c.UsesCache() || c.Evaluate.NewTokens > 0 {
+		return &KVCache{off: !c.UsesCache()}
 	}
 	return nil
 }
 
 // begin empties the cache at the beginning of a call; the call's frame owns the tensors that layers add.
-func (c *Cache) begin(model *frame) {
+func (c *KVCache) begin(model *frame) {
 	if c != nil {
-		*c = Cache{model: model, off: c.off}
+		*c = KVCache{model: model, off: c.off}
 	}
 }
 
-// over keeps one cache for several calls, in a frame that owns its tensors; end stops this.
-func (c *Cache) over(f *frame) (end func()) {
+// during keeps one cache for several calls, in a frame that owns its tensors; end stops this.
+func (c *KVCache) during(f *frame) (end func()) {
 	before := *c
-	*c = Cache{model: f}
+	*c = KVCache{model: f}
 	return func() { *c = before }
 }
 
 // Returned returns the tensors of the cache that are among the model's outputs.
-func (c *Cache) Returned() []*tensor {
+func (c *KVCache) Returned() []*tensor {
 	if c == nil || c.off {
 		return nil
 	}
@@ -49,7 +49,7 @@ func (c *Cache) Returned() []*tensor {
 
 // Update follows DynamicLayer.update, which an attention module calls in its frame. It appends keys and values to the
 // stored ones of earlier calls, and returns copies.
-func (c *Cache) Update(f *frame, k, v *tensor) (keys, values *tensor) {
+func (c *KVCache) Update(f *frame, k, v *tensor) (keys, values *tensor) {
 	if c == nil || c.off {
 		return k, v
 	}
@@ -67,12 +67,12 @@ func (c *Cache) Update(f *frame, k, v *tensor) (keys, values *tensor) {
 }
 
 // add appends keys or values to the kept ones.
-func (c *Cache) add(at int, x *tensor) {
+func (c *KVCache) add(at int, x *tensor) {
 	c.model.Set(&c.kept[at], trace.Cat(-2, c.kept[at], x))
 }
 
 // grow adds tokens to all layers, as that many calls do.
-func (c *Cache) grow(tokens int64) {
+func (c *KVCache) grow(tokens int64) {
 	for i, x := range c.kept {
 		g := c.model.FuncFrame()
 		c.add(i, g.Let(x.Tape().New("cat", program.Activations, x.DType(), x.Size(0), x.Size(1), tokens, x.Size(3))))
@@ -84,19 +84,19 @@ func (c *Cache) grow(tokens int64) {
 type Packing int
 
 const (
-	// Single rows were looked at, and each holds one sequence.
-	Single Packing = iota
-	// Several sequences are in a row.
-	Several
-	// Unseen is that it is not looked for, as where there is a cache: a row is taken for one sequence.
-	Unseen
+	// SingleSequence rows were looked at, and each holds one sequence.
+	SingleSequence Packing = iota
+	// SeveralSequences sequences are in a row.
+	SeveralSequences
+	// UnseenByModel is that it is not looked for, as where there is a cache: a row is taken for one sequence.
+	UnseenByModel
 )
 
 // WithoutPositions returns the packing as seen by masks without the batch's positions, which treat a row as one
 // sequence.
 func (p Packing) WithoutPositions() Packing {
-	if p == Several {
-		return Single
+	if p == SeveralSequences {
+		return SingleSequence
 	}
 	return p
 }
@@ -116,11 +116,11 @@ func IsEager(c models.Case, by trace.Fused) bool {
 
 func packingOf(c models.Case) Packing {
 	switch {
-	case c.Caches(), givesMasks(c):
-		return Unseen
+	case c.UsesCache(), givesMasks(c):
+		return UnseenByModel
 	case c.On(packedSetting), c.On(flatSetting),
-		contextOf(c).By == models.RingOfTorch: // positions jump from the head of a row to its tail
-		return Several
+		contextOf(c).By == models.TorchRing: // positions jump from the head of a row to its tail
+		return SeveralSequences
 	}
-	return Single
+	return SingleSequence
 }

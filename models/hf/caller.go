@@ -6,8 +6,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// caller calls a language model for its logits, from which a loss is computed outside of the model.
-type caller struct {
+// modelCaller calls a language model for its logits, from which a loss is computed outside of the model.
+type modelCaller struct {
 	net     any
 	decoder Decoder
 	output  *nn.Layer
@@ -15,7 +15,7 @@ type caller struct {
 }
 
 // logits returns the model's logits, only of the last tokens if the batch requests that.
-func (c *caller) logits(f *frame, b TextBatch) *tensor {
+func (c *modelCaller) logits(f *frame, b TextBatch) *tensor {
 	g := f.ModuleFrame(c.net, b.IDs, b.Padding)
 	c.text.Context.shard(g, &b)
 	x := g.Let(c.decoder.Call(g, b.IDs, b.Padding, c.text))
@@ -23,16 +23,18 @@ func (c *caller) logits(f *frame, b TextBatch) *tensor {
 	if b.Keep > 0 {
 		kept = x.Slice(1, x.Size(1)-b.Keep, x.Size(1))
 	}
-	logits := g.Let(c.text.scores(g, *c.output, kept))
-	c.text.adjustScores(g, &logits)
+	logits := g.Let(c.text.logits(g, *c.output, kept))
+	c.text.adjustLogits(g, &logits)
 	return g.Return(logits)
 }
 
-// scores returns the logits in the training precision.
-func (c *caller) scores(f *frame, b TextBatch) *tensor { return c.text.autocast(f, b, c.logits) }
+// castLogits returns the logits in the training precision.
+func (c *modelCaller) castLogits(f *frame, b TextBatch) *tensor {
+	return c.text.autocast(f, b, c.logits)
+}
 
-// logs returns the results of [tiledLogs] for a batch with labels.
-func (c *caller) logs(f *frame, b TextBatch, types ...trace.DType) (all []*tensor) {
+// logProbs returns the results of [tiledLogs] for a batch with labels.
+func (c *modelCaller) logProbs(f *frame, b TextBatch, types ...trace.DType) (all []*tensor) {
 	train.Autocast(f.Tape(), c.text.AMP, func() {
 		g := f.ModuleFrame(c.net, b.IDs, b.Padding, b.Labels)
 		x := g.Let(c.decoder.Call(g, b.IDs, b.Padding, c.text))
@@ -60,7 +62,7 @@ func (t Text) autocast(f *frame, b TextBatch, call func(*frame, TextBatch) *tens
 
 // states calls visit with the embeddings, the result of each layer except the last, and the final hidden states; visit
 // may keep them. It returns the logits.
-func (c *caller) states(f *frame, b TextBatch, visit func(x *tensor)) *tensor {
+func (c *modelCaller) states(f *frame, b TextBatch, visit func(x *tensor)) *tensor {
 	shown := c.text
 	var last *tensor
 	shown.hidden = func(x *tensor) {
@@ -72,7 +74,7 @@ func (c *caller) states(f *frame, b TextBatch, visit func(x *tensor)) *tensor {
 	g := f.ModuleFrame(c.net, b.IDs, b.Padding)
 	y := g.Let(c.decoder.Call(g, b.IDs, b.Padding, shown))
 	visit(y)
-	g.Set(&y, c.text.scores(g, *c.output, y))
-	c.text.adjustScores(g, &y)
+	g.Set(&y, c.text.logits(g, *c.output, y))
+	c.text.adjustLogits(g, &y)
 	return g.Return(y)
 }

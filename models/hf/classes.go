@@ -9,25 +9,25 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Problem is the kind of labels that a classifier learns from: problem_type of its configuration.
-type Problem int
+// ProblemType is the kind of labels that a classifier learns from: problem_type of its configuration.
+type ProblemType int
 
 const (
-	// OneOf is single_label_classification: each row has one class.
-	OneOf Problem = iota
-	// AnyOf is multi_label_classification: each row may have several.
-	AnyOf
-	// Values is regression: each row has a number for every class.
-	Values
+	// OneClass is single_label_classification: each row has one class.
+	OneClass ProblemType = iota
+	// AnyClasses is multi_label_classification: each row may have several.
+	AnyClasses
+	// RealValues is regression: each row has a number for every class.
+	RealValues
 )
 
-// UsualProblem returns the problem of a configuration that names none, as transformers
+// DefaultProblemType returns the problem of a configuration that names none, as transformers
 // chooses it: regression for a single label, classes that exclude each other for more.
-func UsualProblem(classes int64) Problem {
+func DefaultProblemType(classes int64) ProblemType {
 	if classes == 1 {
-		return Values
+		return RealValues
 	}
-	return OneOf
+	return OneClass
 }
 
 // Classes describes a classification head.
@@ -35,7 +35,7 @@ type Classes struct {
 	// Count is the number of labels, the width of the head's output.
 	Count int64
 	// Problem reports whether a row has one label, several, or a number for each.
-	Problem Problem
+	Problem ProblemType
 	// Tokens reports whether each token has a label, not each row.
 	Tokens bool
 }
@@ -55,9 +55,9 @@ func ClassesOf(c models.Case) int64 { return c.Settings[classesSetting] }
 // class [n, Count].
 func (c *Classes) Labels(t *trace.Tape, n int64) *tensor {
 	switch {
-	case c.Problem == OneOf:
+	case c.Problem == OneClass:
 		return t.New("randint", program.Batch, trace.I64, n)
-	case c.Problem == Values && c.Count == 1:
+	case c.Problem == RealValues && c.Count == 1:
 		return t.New("randn", program.Batch, trace.F32, n)
 	default:
 		return t.New("randn", program.Batch, trace.F32, n, c.Count)
@@ -67,9 +67,9 @@ func (c *Classes) Labels(t *trace.Tape, n int64) *tensor {
 // Loss returns the loss of a sequence classification model from its logits [n, Count].
 func (c *Classes) Loss(logits, labels *tensor) *tensor {
 	switch {
-	case c.Problem == AnyOf:
+	case c.Problem == AnyClasses:
 		return logits.BCEWithLogits(labels, nil, trace.ReduceMean)
-	case c.Problem == OneOf:
+	case c.Problem == OneClass:
 		return logits.View(-1, c.Count).CrossEntropy(labels.View(-1))
 	case c.Count == 1:
 		return logits.Squeeze(-1).MSELoss(labels, trace.ReduceMean)
@@ -82,10 +82,10 @@ func (c *Classes) Loss(logits, labels *tensor) *tensor {
 var errNoPadding = errors.New(
 	"ValueError: Cannot handle batch sizes > 1 if no padding token is defined: pad_token_id is not set")
 
-// lastTokenScores selects the logits [batch, classes] of the last token of each row that is not padding from logits
+// lastTokenLogits selects the logits [batch, classes] of the last token of each row that is not padding from logits
 // [batch, length, classes], as a decoder's classification model does in its frame. Without a padding token the batch
 // must have one row, whose last token is selected.
-func lastTokenScores(f *frame, ids, scores *tensor, padToken bool) *tensor {
+func lastTokenLogits(f *frame, ids, scores *tensor, padToken bool) *tensor {
 	t := f.Tape()
 	if !padToken {
 		if ids.Size(0) != 1 {
@@ -103,8 +103,8 @@ func lastTokenScores(f *frame, ids, scores *tensor, padToken bool) *tensor {
 type TokenHead struct {
 	Dropout *nn.Dropout
 	Score   *nn.Layer
-	// Whole brings scores to fp32 before their loss, whatever autocast does.
-	Whole bool
+	// FloatLogits brings scores to fp32 before their loss, whatever autocast does.
+	FloatLogits bool
 }
 
 // headDropout is the name of the setting that turns the dropout of such a head on and off.
@@ -139,7 +139,7 @@ func TokenClassification(net any, inputs *nn.Embedding, head TokenHead, classes 
 			x := g.Let(outputs)
 			g.Set(&x, g.Call(head.Dropout, x))
 			logits := g.Let(g.Call(*head.Score, x))
-			return EndWithLoss(g, g.Let(tokenLoss(g, logits, b.Labels, head.Whole)), logits)
+			return EndWithLoss(g, g.Let(tokenLoss(g, logits, b.Labels, head.FloatLogits)), logits)
 		},
 	}
 }

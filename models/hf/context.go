@@ -10,9 +10,9 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Context describes how ranks share each sequence (context parallelism): all have the same number of tokens, and
-// attention exchanges keys and values.
-type Context struct {
+// ContextParallel describes how ranks share each sequence (context parallelism): all have the same number of tokens,
+// and attention exchanges keys and values.
+type ContextParallel struct {
 	// Ranks is the number of ranks that share a sequence, zero for none; Rank is the recorded one. Later ranks have
 	// more keys.
 	Ranks, Rank int64
@@ -20,12 +20,12 @@ type Context struct {
 	By string
 }
 
-func contextOf(c models.Case) Context {
+func contextOf(c models.Case) ContextParallel {
 	s := c.Strategy
 	if s == nil || s.CP < 2 {
-		return Context{}
+		return ContextParallel{}
 	}
-	x := Context{Ranks: s.CP, Rank: s.CP - 1, By: s.ContextWay()}
+	x := ContextParallel{Ranks: s.CP, Rank: s.CP - 1, By: s.ContextParallelStyle()}
 	if s.Rank != nil {
 		x.Rank = *s.Rank / max(1, s.TP) % s.CP
 	}
@@ -33,17 +33,17 @@ func contextOf(c models.Case) Context {
 }
 
 // On reports whether ranks share sequences.
-func (c Context) On() bool { return c.Ranks > 1 }
+func (c ContextParallel) On() bool { return c.Ranks > 1 }
 
 // perToken reports whether ranks that share sequences compute a loss for every token, outside of the model.
-func (t Text) perToken() bool { return t.Context.By == models.Ulysses && t.OfModel() }
+func (t Text) perToken() bool { return t.Context.By == models.Ulysses && t.IsModelCall() }
 
 // shard replaces the tokens of a batch, and labels if there are any, by the rank's part.
-func (c Context) shard(f *frame, b *TextBatch) {
+func (c ContextParallel) shard(f *frame, b *TextBatch) {
 	switch {
 	case !c.On():
 		return
-	case c.By == models.RingOfTorch:
+	case c.By == models.TorchRing:
 		c.shrink(f, b)
 		return
 	}
@@ -55,7 +55,7 @@ func (c Context) shard(f *frame, b *TextBatch) {
 
 // shrink resizes a batch as context_parallel does (Tensor.resize_): the buffers of whole sequences remain, and the
 // rank's tokens are at their beginning. Labels are shifted before.
-func (c Context) shrink(f *frame, b *TextBatch) {
+func (c ContextParallel) shrink(f *frame, b *TextBatch) {
 	n, length := b.IDs.Size(0), b.IDs.Size(1)
 	if length%(2*c.Ranks) != 0 {
 		f.Tape().Raise(fmt.Errorf("cp: context_parallel splits sequences into %d parts, two for each rank; "+
@@ -71,7 +71,7 @@ func (c Context) shrink(f *frame, b *TextBatch) {
 
 // buffers allocates the tensors that context_parallel needs for a batch of n rows: positions, and the rank's tokens of
 // each buffer, which are copied to its beginning.
-func (c Context) buffers(fresh func(op string, shape ...int64) *tensor, n, length int64) (positions *tensor) {
+func (c ContextParallel) buffers(fresh func(op string, shape ...int64) *tensor, n, length int64) (positions *tensor) {
 	positions = fresh("arange", n, length)
 	for range 4 { // the last is a copy, which its name keeps
 		fresh("clone", n, length/c.Ranks)
@@ -80,25 +80,25 @@ func (c Context) buffers(fresh func(op string, shape ...int64) *tensor, n, lengt
 }
 
 // local returns a rank's part of token ids or labels [batch, length], which are padded to a multiple of the ranks.
-func (c Context) local(f *frame, x *tensor) *tensor {
+func (c ContextParallel) local(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
 	if rest := x.Size(1) % c.Ranks; rest != 0 {
 		g.Set(&x, x.Pad(0, c.Ranks-rest))
 	}
-	return g.Return(c.part(x))
+	return g.Return(c.sequencePart(x))
 }
 
-// part computes x.chunk(ranks, dim=1)[rank].contiguous().
-func (c Context) part(x *tensor) *tensor {
+// sequencePart computes x.chunk(ranks, dim=1)[rank].contiguous().
+func (c ContextParallel) sequencePart(x *tensor) *tensor {
 	n := x.Size(1) / c.Ranks
 	return x.Narrow(1, c.Rank*n, n).Contiguous()
 }
 
 // Attention computes causal attention over the tokens of all ranks: query, key and value are [batch, heads, local
 // length, head size], the result is [batch, local length, heads, head size].
-func (c Context) Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) *tensor {
+func (c ContextParallel) Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) *tensor {
 	switch {
-	case mask != nil && c.By != models.RingOfTorch: // for which a hook takes it away (_attach_context_parallel_hooks)
+	case mask != nil && c.By != models.TorchRing: // for which a hook takes it away (_attach_context_parallel_hooks)
 		f.Tape().Raise(fmt.Errorf("cp: attention over sequences that ranks share takes no mask, and this model needs " +
 			"one; plan sequences without padding or packing (--set packed=0), and no windows"))
 	case c.By != models.Ulysses && o.Dropout > 0:
@@ -109,7 +109,7 @@ func (c Context) Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) 
 	if half, casting := f.Tape().Autocasting(); casting {
 		q, k, v = f.Let(q.To(half)), f.Let(k.To(half)), f.Let(v.To(half))
 	}
-	if c.By == models.RingOfTorch {
+	if c.By == models.TorchRing {
 		if !q.DType().IsHalf() {
 			f.Tape().Raise(errors.New("cp: vprof records context_parallel with FlashAttention, which needs half " +
 				"precision; train in bf16"))
@@ -134,7 +134,7 @@ func (c Context) Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) 
 
 // byHeads follows DeepSpeed's Ulysses as in ms-swift: ranks exchange tokens for heads, each computes attention over all
 // tokens for some of the heads, and they exchange back.
-func (c Context) byHeads(f *frame, q, k, v *tensor, o AttentionOptions) *tensor {
+func (c ContextParallel) byHeads(f *frame, q, k, v *tensor, o AttentionOptions) *tensor {
 	if k.Size(1)%c.Ranks != 0 {
 		f.Tape().Raise(
 			fmt.Errorf("cp: %d ranks cannot share %d heads of keys and values evenly; use a number of ranks "+
@@ -151,7 +151,7 @@ func (c Context) byHeads(f *frame, q, k, v *tensor, o AttentionOptions) *tensor 
 
 // exchange follows _SeqAllToAll over [batch, length, heads, head size]: a rank exchanges heads for tokens (forTokens),
 // or tokens for heads.
-func (c Context) exchange(forTokens bool) *trace.Function {
+func (c ContextParallel) exchange(forTokens bool) *trace.Function {
 	return &trace.Function{
 		Name: "_SeqAllToAllBackward",
 		Forward: func(f *frame, _ *trace.FunctionContext, in []*tensor) []*tensor {
@@ -164,7 +164,7 @@ func (c Context) exchange(forTokens bool) *trace.Function {
 }
 
 // allToAll follows single_all_to_all.
-func (c Context) allToAll(f *frame, x *tensor, forTokens bool) *tensor {
+func (c ContextParallel) allToAll(f *frame, x *tensor, forTokens bool) *tensor {
 	n, batch, length, heads, size := c.Ranks, x.Size(0), x.Size(1), x.Size(2), x.Size(3)
 	g := f.FuncFrame(x)
 	pre := g.FuncFrame(x)

@@ -22,7 +22,7 @@ func (t Text) forBatch(f *frame, b TextBatch) Text {
 	case t.TokenRanks > 1 && b.IDs.Size(1)%t.TokenRanks != 0:
 		f.Tape().Raise(fmt.Errorf("sequence: %d ranks cannot share sequences of %d tokens evenly; use a length "+
 			"that %d divides", t.TokenRanks, b.IDs.Size(1), t.TokenRanks))
-	case t.VocabRanks > 1 && !t.whole():
+	case t.VocabRanks > 1 && !t.needsAllLogits():
 		f.Tape().Raise(errors.New("loss: loss_parallel needs the logits of the output layer; leave out the fused or " +
 			"chunked loss, or the strategy's loss"))
 	}
@@ -32,14 +32,14 @@ func (t Text) forBatch(f *frame, b TextBatch) Text {
 
 // checkLinearLoss refuses a loss of the output layer's weight where the scores are not what that layer gives.
 func (t Text) checkLinearLoss(f *frame) {
-	if t.ScoreCap || t.ScoreScaled {
+	if t.SoftCap || t.ScaledLogits {
 		f.Tape().Raise(errors.New("linear_cross_entropy needs the logits unchanged, and this model scales or " +
 			"caps them; use --set chunked-loss=N"))
 	}
 }
 
-// headed is a decoder with the head of a task, like transformers' ...For... classes.
-type headed struct {
+// modelWithHead is a decoder with the head of a task, like transformers' ...For... classes.
+type modelWithHead struct {
 	nn.Module
 	nn.TorchNames
 	Model         any
@@ -50,7 +50,7 @@ type headed struct {
 // model and lm_head to other names of transformers' class, if it has them; holder is the module that holds the decoder,
 // mostly the decoder itself.
 func CausalLM(names nn.TorchNames, holder any, m Decoder, inputs *nn.Embedding, output nn.Layer, text Text) *TextTask {
-	net := &headed{TorchNames: names, Model: holder, LmHead: output}
+	net := &modelWithHead{TorchNames: names, Model: holder, LmHead: output}
 	return CausalLMOf(net, m, inputs, &net.LmHead, text)
 }
 
@@ -76,30 +76,30 @@ func CausalLMOf(net trainer, m Decoder, inputs *nn.Embedding, output *nn.Layer, 
 				return text.EndWithLoss(g, g.Let(tiledLoss(g, x, plainWeight(g, *output), b.Labels)))
 			case text.CheckpointedLoss:
 				return text.EndWithLoss(g, g.Let(checkpointedLoss(g, x, plainWeight(g, *output), b.Labels,
-					text.adjustScores)))
+					text.adjustLogits)))
 			case text.LossChunks > 1:
-				l := OutputLoss{Output: *output, Adjust: text.adjustScores}
-				if text.KeptScores {
-					return text.EndWithLoss(g, g.Let(l.Kept(g, x, b.Labels, text.LossChunks)))
+				l := OutputLoss{Output: *output, Adjust: text.adjustLogits}
+				if text.KeptLogits {
+					return text.EndWithLoss(g, g.Let(l.ChunkedKeepingLogits(g, x, b.Labels, text.LossChunks)))
 				}
 				g.Tape().SaveOnGPU(func() { x = l.Chunked(g, x, b.Labels, text.LossChunks) })
 				return text.EndWithLoss(g, g.Let(x))
 			}
-			logits := g.Let(text.scores(g, *output, x))
-			text.adjustScores(g, &logits)
-			if text.OwnLoss.of(g) && !text.OwnLoss.Unconverted {
+			logits := g.Let(text.logits(g, *output, x))
+			text.adjustLogits(g, &logits)
+			if text.OwnLoss.appliesTo(g) && !text.OwnLoss.Unconverted {
 				g.Set(&logits, logits.To(trace.F32))
 			}
 			return text.EndWithLoss(g, g.Let(text.causalLMLoss(g, logits, b)), logits)
 		},
 	}
-	c := &caller{net, m, output, text}
-	task.next = c.scores
+	c := &modelCaller{net, m, output, text}
+	task.next = c.castLogits
 	switch {
 	case text.perToken():
 		task.Call = func(f *frame, b TextBatch) *tensor { return text.Context.loss(f, c, b) }
 		return task
-	case text.LoggedLoss && text.whole():
+	case text.LoggedLoss && text.needsAllLogits():
 		task.Call, task.model = c.loggedLoss, c
 		return task
 	case text.Objective.IsZero():
@@ -111,18 +111,18 @@ func CausalLMOf(net trainer, m Decoder, inputs *nn.Embedding, output *nn.Layer, 
 }
 
 // objective sets the loss of a training objective other than the prediction of the next token.
-func (t *TextTask) objective(c *caller) {
+func (t *TextTask) objective(c *modelCaller) {
 	switch o := t.Objective; {
 	case o.Name == models.GKD:
-		t.Call = (&generalized{t, o.Answer()}).loss
+		t.Call = (&distillation{t, o.Answer()}).loss
 	case o.Name == models.Reward:
 		t.valued = &valuedModel{PretrainedModel: t.Net, VHead: newValueHead(t.Inputs.Weight.Dims[1])}
 		t.Call = (&valued{c, t.valued}).loss
 	case o.Generates():
-		t.policy = &policy{task: t, objective: o}
+		t.policy = &policyTask{task: t, objective: o}
 		t.Call = func(f *frame, _ TextBatch) *tensor { return t.policy.loss(f) }
 	default:
-		t.Call = (&preferences{o, t}).loss
+		t.Call = (&preferenceTask{o, t}).loss
 	}
 }
 
@@ -137,19 +137,19 @@ func plainWeight(f *frame, output nn.Layer) *tensor {
 	return nn.OutputWeight(output)
 }
 
-func (t Text) scores(f *frame, output nn.Layer, x *tensor) *tensor {
-	if t.ScoresFloat {
+func (t Text) logits(f *frame, output nn.Layer, x *tensor) *tensor {
+	if t.FloatLogits {
 		return f.Call(output, x.To(nn.OutputWeight(output).DType())).To(trace.F32)
 	}
 	return f.Call(output, x)
 }
 
-// adjustScores scales logits, as Granite does, or caps them by a tanh, as Gemma 2 does, if the model is one of these.
-func (t Text) adjustScores(f *frame, scores **tensor) {
-	if t.ScoreScaled {
+// adjustLogits scales logits, as Granite does, or caps them by a tanh, as Gemma 2 does, if the model is one of these.
+func (t Text) adjustLogits(f *frame, scores **tensor) {
+	if t.ScaledLogits {
 		f.Set(scores, (*scores).MulScalar())
 	}
-	if !t.ScoreCap {
+	if !t.SoftCap {
 		return
 	}
 	f.Set(scores, (*scores).DivScalar())
@@ -162,7 +162,7 @@ func (t Text) adjustScores(f *frame, scores **tensor) {
 func SequenceClassification(names nn.TorchNames, holder any, m Decoder, inputs *nn.Embedding, width int64,
 	classes Classes, padToken bool, text Text,
 ) *TextTask {
-	net := &headed{TorchNames: names, Model: holder, Score: nn.NewLinear(width, classes.Count, false)}
+	net := &modelWithHead{TorchNames: names, Model: holder, Score: nn.NewLinear(width, classes.Count, false)}
 	score := &net.Score
 	return &TextTask{
 		Text: text, Net: net, Inputs: inputs, Output: *score, Classes: &classes, Heads: []*nn.Layer{score},
@@ -172,7 +172,7 @@ func SequenceClassification(names nn.TorchNames, holder any, m Decoder, inputs *
 			x := g.Let(m.Call(g, b.IDs, b.Padding, text))
 			scores := g.Let(g.Call(*score, x))
 			// TRL and ms-swift set one
-			logits := lastTokenScores(g, b.IDs, scores, padToken || !text.Objective.IsZero())
+			logits := lastTokenLogits(g, b.IDs, scores, padToken || !text.Objective.IsZero())
 			if text.Objective.Name == models.Reward {
 				return text.EndWithLoss(g, g.Let(rewardLoss(g, logits)), logits)
 			}

@@ -5,10 +5,10 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// generalized is the loss of GKD: the generalized Jensen-Shannon divergence between the logits of student and teacher,
+// distillation is the loss of GKD: the generalized Jensen-Shannon divergence between the logits of student and teacher,
 // as in ms-swift 4.6 (swift/rlhf_trainers/gkd_trainer.py, gkd_loss.py). Logits of the answers' tokens are selected,
 // scaled, and compared in chunks, in their own type.
-type generalized struct {
+type distillation struct {
 	task   *TextTask
 	answer int64
 }
@@ -17,22 +17,22 @@ type generalized struct {
 const comparedTokens = 512
 
 // loss follows compute_loss.
-func (d *generalized) loss(f *frame, b TextBatch) *tensor {
+func (d *distillation) loss(f *frame, b TextBatch) *tensor {
 	b.Keep = d.answer + 1
 	g := f.FuncFrame(b.IDs, b.Padding)
-	student := g.Let(d.task.model.scores(g, b))
+	student := g.Let(d.task.model.castLogits(g, b))
 	var teacher *tensor
-	f.Tape().NoGrad(func() { teacher = g.Let(d.task.Reference.model.scores(g, b)) })
+	f.Tape().NoGrad(func() { teacher = g.Let(d.task.Reference.model.castLogits(g, b)) })
 	h := g.FuncFrame(student, teacher)
-	own, theirs := h.Let(d.active(h, student)), h.Let(d.active(h, teacher))
+	own, theirs := h.Let(d.activeTokens(h, student)), h.Let(d.activeTokens(h, teacher))
 	x, y := h.Let(own.DivScalar()), h.Let(theirs.DivScalar())
 	total := h.Let(divergence(h, x, y))
 	h.End(total)
 	return g.Return(g.Let(total).DivScalar())
 }
 
-// active returns the logits [tokens, vocabulary] of the tokens whose next token counts: the answers' tokens.
-func (d *generalized) active(f *frame, scores *tensor) *tensor {
+// activeTokens returns the logits [tokens, vocabulary] of the tokens whose next token counts: the answers' tokens.
+func (d *distillation) activeTokens(f *frame, scores *tensor) *tensor {
 	n := scores.Size(0) * d.answer
 	g := f.FuncFrame(scores)
 	rows := g.Let(f.Tape().New("nonzero", program.Activations, trace.I64, n))

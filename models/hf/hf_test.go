@@ -52,7 +52,7 @@ func TestKindsOfAttentionAgreeOnShapes(t *testing.T) {
 				require.Equal(rt, []int64{batch, heads, length, length}, y[1].Shape())
 			}
 		})
-		require.Zero(rt, p.Left())
+		require.Zero(rt, p.LeftBytes())
 	})
 }
 
@@ -84,13 +84,13 @@ func TestMasksAreThereWhenTheyAreNeeded(t *testing.T) {
 	}{
 		"plain":                {},
 		"padded":               {padded: true, there: true},
-		"packed":               {packed: hf.Several, there: true},
-		"packed, with a cache": {packed: hf.Unseen},
+		"packed":               {packed: hf.SeveralSequences, there: true},
+		"packed, with a cache": {packed: hf.UnseenByModel},
 		"wide window":          {window: length + 1},
 		"narrow window":        {window: length / 2, there: true},
 		"window as long":       {window: length, there: true},
 		"wide but padded":      {window: length + 1, padded: true, there: true},
-		"narrow and packd":     {window: length / 2, packed: hf.Several, there: true},
+		"narrow and packd":     {window: length / 2, packed: hf.SeveralSequences, there: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := record(t, func(f *trace.Frame) {
@@ -113,7 +113,7 @@ func TestMasksAreThereWhenTheyAreNeeded(t *testing.T) {
 					require.Equal(t, []int64{batch, 1, length, length}, f.Let(m).Shape())
 				}
 			})
-			require.Zero(t, p.Left())
+			require.Zero(t, p.LeftBytes())
 		})
 	}
 }

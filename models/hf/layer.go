@@ -33,7 +33,7 @@ func callLayer(f *frame, m any, checkpointing, reentrant bool, forward func(f *f
 	}
 	g := f.CallFrame(slices.Concat(inputs, named)...)
 	g.In(m)
-	inputs, named = g.AllHere(inputs), g.AllHere(named)
+	inputs, named = g.AllToModuleGPU(inputs), g.AllToModuleGPU(named)
 	again := func(h *frame, in []*tensor) *tensor { return forward(h, append(withNone(in, inputs), named...)) }
 	switch {
 	case !checkpointing:

@@ -25,7 +25,7 @@ func (t Text) causalLMLoss(f *frame, logits *tensor, b TextBatch) *tensor {
 		g.Set(&logits, logits.To(trace.F32))
 		g.Set(&logits, logits.View(-1, logits.Size(-1)))
 		return g.Return(logits.CrossEntropy(g.Let(labels.View(-1))))
-	case t.VocabRanks == 0 && t.OwnLoss.of(f):
+	case t.VocabRanks == 0 && t.OwnLoss.appliesTo(f):
 		return cutLoss(f, logits, labels, crossEntropy)
 	case t.VocabRanks == 0:
 		return CausalLMLoss(f, logits, labels)
@@ -43,8 +43,8 @@ type OwnLoss struct {
 	Unconverted bool
 }
 
-// of reports whether the model computes its own loss in the release of the recording.
-func (o OwnLoss) of(f *frame) bool {
+// appliesTo reports whether the model computes its own loss in the release of the recording.
+func (o OwnLoss) appliesTo(f *frame) bool {
 	return f.Tape().Rules().Libraries.SharedFunctions < max(o.Until, trace.SharedByLlama)
 }
 
@@ -111,8 +111,9 @@ func (l OutputLoss) Chunked(f *trace.Frame, x, labels *trace.Tensor, chunks int6
 	return g.Return(g.Set(&total, total.DivScalar()))
 }
 
-// Kept returns the CEWithChunkedOutputLoss of torchtune before 0.7: the model returns the scores of all chunks.
-func (l OutputLoss) Kept(f *trace.Frame, x, labels *trace.Tensor, chunks int64) *trace.Tensor {
+// ChunkedKeepingLogits returns the CEWithChunkedOutputLoss of torchtune before 0.7: the model returns the scores of all
+// chunks.
+func (l OutputLoss) ChunkedKeepingLogits(f *trace.Frame, x, labels *trace.Tensor, chunks int64) *trace.Tensor {
 	g := f.FuncFrame(x, labels)
 	var scores []*trace.Tensor
 	for _, part := range g.LetAll(x.Chunk(chunks, 1)) {
@@ -168,11 +169,11 @@ func (t Text) EndWithLoss(f *frame, loss *tensor, rest ...*tensor) *tensor {
 
 // loss follows per_token_loss_func_sp of ms-swift, outside of the model's own frame. It computes a loss for every token
 // of the rank, gathers the losses of all ranks, and sums them.
-func (c Context) loss(f *frame, model *caller, b TextBatch) *tensor {
+func (c ContextParallel) loss(f *frame, model *modelCaller, b TextBatch) *tensor {
 	g := f.FuncFrame(b.IDs, b.Labels)
 	labels := g.Let(c.local(g, b.Labels))
 	b.Labels = nil
-	logits := g.Let(model.scores(g, b))
+	logits := g.Let(model.castLogits(g, b))
 	batch := logits.Size(0)
 	h := g.FuncFrame(labels)
 	losses := h.Let(logits.View(-1, logits.Size(-1)).CrossEntropyWith(h.Let(labels.View(-1)),
@@ -184,7 +185,7 @@ func (c Context) loss(f *frame, model *caller, b TextBatch) *tensor {
 }
 
 // gatherLosses follows GatherLoss of losses [batch, local length].
-func (c Context) gatherLosses() *trace.Function {
+func (c ContextParallel) gatherLosses() *trace.Function {
 	return &trace.Function{
 		Name: "GatherLossBackward",
 		Forward: func(f *frame, _ *trace.FunctionContext, in []*tensor) []*tensor {
@@ -194,7 +195,7 @@ func (c Context) gatherLosses() *trace.Function {
 			return []*tensor{trace.Cat(1, parts...)}
 		},
 		Backward: func(f *frame, _ *trace.FunctionContext, grads []*tensor) []*tensor {
-			return []*tensor{c.part(f.Let(grads[0].MulScalar()))}
+			return []*tensor{c.sequencePart(f.Let(grads[0].MulScalar()))}
 		},
 	}
 }

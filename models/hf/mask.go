@@ -17,7 +17,7 @@ func BidirectionalMask(f *frame, x, padding *tensor, padded, eager bool) *tensor
 		g.End()
 		return nil
 	}
-	g.Set(&padding, form(g, padding.Size(0), x.Size(1), padding.Size(1), allOf(everyQuery, picked(padding))))
+	g.Set(&padding, form(g, padding.Size(0), x.Size(1), padding.Size(1), allOf(everyQuery, paddingMask(padding))))
 	return g.Return(padding)
 }
 
@@ -26,37 +26,37 @@ func BidirectionalMask(f *frame, x, padding *tensor, padded, eager bool) *tensor
 // whether rows hold several packed sequences and makes no mask if not, since attention kernels are causal by
 // themselves; here packed says so.
 func CausalMask(f *frame, batch int64, positions, padding *tensor, packed Packing) *tensor {
-	return sequenceMask(f, batch, positions, padding, packed, false, notLater, sdpaMask)
+	return sequenceMask(f, batch, positions, padding, packed, false, causalMask, sdpaMask)
 }
 
 // EagerCausalMask follows create_causal_mask for eager attention, which always needs one: additive, in the type of x.
 func EagerCausalMask(f *frame, x, positions, padding *tensor, packed Packing) *tensor {
-	return sequenceMask(f, x.Size(0), positions, padding, packed, true, notLater, eagerMask(x.DType()))
+	return sequenceMask(f, x.Size(0), positions, padding, packed, true, causalMask, eagerMask(x.DType()))
 }
 
 // EagerWindowMask follows create_sliding_window_causal_mask for eager attention.
 func EagerWindowMask(f *frame, x, positions, padding *tensor, packed Packing) *tensor {
-	return sequenceMask(f, x.Size(0), positions, padding, packed, true, allOf(withinWindow, notLater),
+	return sequenceMask(f, x.Size(0), positions, padding, packed, true, allOf(withinWindow, causalMask),
 		eagerMask(x.DType()))
 }
 
 // EagerChunkMask follows create_chunked_causal_mask for eager attention.
 func EagerChunkMask(f *frame, x, positions, padding *tensor, packed Packing) *tensor {
-	return orderedMask(f, x.Size(0), positions, padding, packed, true, withinChunk, asItIs, eagerMask(x.DType()))
+	return orderedMask(f, x.Size(0), positions, padding, packed, true, withinChunk, unchangedMask, eagerMask(x.DType()))
 }
 
 // WindowMask follows create_sliding_window_causal_mask: tokens attend to earlier ones up to a distance. A sequence of
 // that length always needs a mask.
 func WindowMask(f *frame, batch int64, positions, padding *tensor, packed Packing, window int64) *tensor {
 	return sequenceMask(f, batch, positions, padding, packed, positions.Size(1) >= window,
-		allOf(withinWindow, notLater), sdpaMask)
+		allOf(withinWindow, causalMask), sdpaMask)
 }
 
 // ChunkMask follows create_chunked_causal_mask: tokens attend to earlier ones of their chunk. A sequence longer than a
 // chunk always needs a mask.
 func ChunkMask(f *frame, batch int64, positions, padding *tensor, packed Packing, chunk int64) *tensor {
 	needed := positions.Size(1) >= chunk
-	return orderedMask(f, batch, positions, padding, packed, needed, withinChunk, asItIs, sdpaMask)
+	return orderedMask(f, batch, positions, padding, packed, needed, withinChunk, unchangedMask, sdpaMask)
 }
 
 // BlockMask follows create_causal_mask or, with a window above zero, create_sliding_window_causal_mask. blocks [batch,
@@ -68,12 +68,12 @@ func BlockMask(f *frame, batch int64, positions, padding, blocks *tensor, packed
 	case blocks == nil:
 		return WindowMask(f, batch, positions, padding, packed, window)
 	}
-	mask := notLater
+	mask := causalMask
 	if window > 0 {
-		mask = allOf(withinWindow, notLater)
+		mask = allOf(withinWindow, causalMask)
 	}
 	overlay := func(m maskFunction) maskFunction { return allOf(m, sameBlock(blocks)) }
-	return orderedMask(f, batch, positions, padding, packed, true, always(mask), overlay, sdpaMask)
+	return orderedMask(f, batch, positions, padding, packed, true, constantMaker(mask), overlay, sdpaMask)
 }
 
 // sequenceMask evaluates a mask function for all queries and keys, in the form that attention needs, if rows are padded
@@ -81,15 +81,15 @@ func BlockMask(f *frame, batch int64, positions, padding, blocks *tensor, packed
 func sequenceMask(
 	f *frame, batch int64, positions, padding *tensor, packed Packing, needed bool, mask maskFunction, form maskForm,
 ) *tensor {
-	return orderedMask(f, batch, positions, padding, packed, needed, always(mask), asItIs, form)
+	return orderedMask(f, batch, positions, padding, packed, needed, constantMaker(mask), unchangedMask, form)
 }
 
-// always returns a maskMaker for a function that reads no tensors.
-func always(mask maskFunction) maskMaker {
+// constantMaker returns a maskMaker for a function that reads no tensors.
+func constantMaker(mask maskFunction) maskMaker {
 	return func(*frame, int64, *tensor) maskFunction { return mask }
 }
 
-func asItIs(mask maskFunction) maskFunction { return mask }
+func unchangedMask(mask maskFunction) maskFunction { return mask }
 
 type maskMaker func(f *frame, batch int64, padding *tensor) maskFunction
 
@@ -115,13 +115,13 @@ func orderedMask(
 				g.Discard(padding.Sum(false).EqScalar()) // fast_all()
 			}
 		}
-		mask = allOf(overlay(mask), picked(padding))
+		mask = allOf(overlay(mask), paddingMask(padding))
 	case sequences != nil:
 		if positions.Size(0) != batch {
 			g.Set(&positions, positions.Expand(batch, -1))
 		}
 		if f.Tape().Rules().Libraries.RemapsPositions {
-			mask = remapped(positions, mask)
+			mask = atPositions(positions, mask)
 		}
 		mask = overlay(allOf(sameSequence(sequences), mask))
 	case !needed:
@@ -136,7 +136,7 @@ func orderedMask(
 // packedSequences follows find_packed_sequence_indices: the number of the sequence that each token belongs to.
 func packedSequences(f *frame, batch int64, positions *tensor, packed Packing) *tensor {
 	rules := &f.Tape().Rules().Libraries
-	if packed == Unseen || !rules.ReadsPositions {
+	if packed == UnseenByModel || !rules.ReadsPositions {
 		return nil
 	}
 	g := f.FuncFrame(positions)
@@ -149,37 +149,37 @@ func packedSequences(f *frame, batch int64, positions *tensor, packed Packing) *
 	if rules.SkipsMasks {
 		g.Discard(sequences.Select(1, -1).EqScalar().Any(false)) // all()
 	}
-	if packed != Several && rules.SkipsMasks {
+	if packed != SeveralSequences && rules.SkipsMasks {
 		g.End()
 		return nil
 	}
 	return g.Return(sequences)
 }
 
-// indices are the arguments of a mask function: positions of batch, query and key, shaped so that they broadcast to the
-// mask.
-type indices struct{ batch, query, key *tensor }
+// maskIndices are the arguments of a mask function: positions of batch, query and key, shaped so that they broadcast to
+// the mask.
+type maskIndices struct{ batch, query, key *tensor }
 
-type maskFunction func(f *frame, i indices) *tensor
+type maskFunction func(f *frame, i maskIndices) *tensor
 
 // everyQuery follows bidirectional_mask_function.
-func everyQuery(_ *frame, i indices) *tensor { return i.query.GtScalar() }
+func everyQuery(_ *frame, i maskIndices) *tensor { return i.query.GtScalar() }
 
-// picked follows padding_mask_function.
-func picked(padding *tensor) maskFunction {
-	return func(_ *frame, i indices) *tensor { return padding.Index(i.batch, i.key) }
+// paddingMask follows padding_mask_function.
+func paddingMask(padding *tensor) maskFunction {
+	return func(_ *frame, i maskIndices) *tensor { return padding.Index(i.batch, i.key) }
 }
 
 // sameSequence follows packed_sequence_mask_function.
 func sameSequence(sequences *tensor) maskFunction {
-	return func(_ *frame, i indices) *tensor {
+	return func(_ *frame, i maskIndices) *tensor {
 		return sequences.Index(i.batch, i.query).Eq(sequences.Index(i.batch, i.key))
 	}
 }
 
 // sameBlock follows blockwise_overlay.
 func sameBlock(blocks *tensor) maskFunction {
-	return func(f *frame, i indices) *tensor {
+	return func(f *frame, i maskIndices) *tensor {
 		g := f.FuncFrame(i.batch, i.query, i.key)
 		query := g.Let(blocks.Index(i.batch, i.query))
 		key := g.Let(blocks.Index(i.batch, i.key))
@@ -187,26 +187,28 @@ func sameBlock(blocks *tensor) maskFunction {
 	}
 }
 
-// remapped follows remap_positions_for_packed_sequence: the mask function gets positions within sequences.
-func remapped(positions *tensor, mask maskFunction) maskFunction {
-	return func(f *frame, i indices) *tensor {
+// atPositions follows remap_positions_for_packed_sequence: the mask function gets positions within sequences.
+func atPositions(positions *tensor, mask maskFunction) maskFunction {
+	return func(f *frame, i maskIndices) *tensor {
 		query, key := positions.Index(i.batch, i.query), positions.Index(i.batch, i.key)
 		g := f.FuncFrame(query, key)
-		return g.Return(mask(g, indices{i.batch, query, key}))
+		return g.Return(mask(g, maskIndices{i.batch, query, key}))
 	}
 }
 
-// notLater follows causal_mask_function.
-func notLater(_ *frame, i indices) *tensor { return i.key.Gt(i.query) }
+// causalMask follows causal_mask_function.
+func causalMask(_ *frame, i maskIndices) *tensor { return i.key.Gt(i.query) }
 
 // withinWindow follows sliding_window_overlay.
-func withinWindow(_ *frame, i indices) *tensor { return i.key.Gt(i.query.AddScalar()) }
+func withinWindow(_ *frame, i maskIndices) *tensor { return i.key.Gt(i.query.AddScalar()) }
 
 // withinChunk follows chunked_causal_mask_function. Chunks begin after a row's padding on the left.
 func withinChunk(f *frame, batch int64, padding *tensor) maskFunction {
 	left := f.Let(leftPadding(f, batch, padding))
-	chunk := func(i indices, of *tensor) *tensor { return of.Sub(left.Index(i.batch)).FloorDivide(trace.IntNumber) }
-	return allOf(func(_ *frame, i indices) *tensor { return chunk(i, i.key).Eq(chunk(i, i.query)) }, notLater)
+	chunk := func(i maskIndices, of *tensor) *tensor {
+		return of.Sub(left.Index(i.batch)).FloorDivide(trace.IntNumber)
+	}
+	return allOf(func(_ *frame, i maskIndices) *tensor { return chunk(i, i.key).Eq(chunk(i, i.query)) }, causalMask)
 }
 
 // leftPadding returns how many tokens of each row are padding on the left [batch].
@@ -219,7 +221,7 @@ func leftPadding(f *frame, batch int64, padding *tensor) *tensor {
 
 // allOf follows and_masks, which combines masks one by one, and or_masks, which allocates the same.
 func allOf(masks ...maskFunction) maskFunction {
-	return func(f *frame, i indices) *tensor {
+	return func(f *frame, i maskIndices) *tensor {
 		g := f.FuncFrame(i.batch, i.query, i.key)
 		result := g.Let(g.Tape().Filled("new_ones", trace.Bool))
 		for _, mask := range masks {
@@ -249,7 +251,7 @@ func sdpaMask(f *frame, batch, queries, keys int64, mask maskFunction) *tensor {
 	g.Let(t.Arange(1))
 	q := g.Let(t.Arange(queries).AddScalar())
 	k := g.Let(t.Arange(keys).AddScalar())
-	i := indices{b.View(batch, 1, 1, 1), q.View(1, 1, queries, 1), k.View(1, 1, 1, keys)}
+	i := maskIndices{b.View(batch, 1, 1, 1), q.View(1, 1, queries, 1), k.View(1, 1, 1, keys)}
 	h := g.FuncFrame(i.batch, i.query, i.key)
 	all := h.Return(mask(h, i))
 	return g.Return(all.Expand(batch, -1, queries, keys))

@@ -8,13 +8,13 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// policy learns from answers that the model has generated and their advantages, as TRL's GRPOTrainer does after
+// policyTask learns from answers that the model has generated and their advantages, as TRL's GRPOTrainer does after
 // generation (trl/trainer/grpo_trainer.py). The answers of all micro-batches of a step are scored together. ms-swift's
 // trainer does the same and logs no entropies.
 //
 // Kinds of its loss (grpo, dapo, cispo, sapo, a weight for each sequence) differ only in tensors [rows, tokens of an
 // answer]; the clipped one is recorded.
-type policy struct {
+type policyTask struct {
 	task      *TextTask
 	objective models.Objective
 	// prompts, answers and their masks have a row for each sample of all micro-batches. So do the log-probabilities
@@ -26,7 +26,7 @@ type policy struct {
 }
 
 // load copies prompts and answers to the device, n for each micro-batch.
-func (p *policy) load(fresh func(op string, shape ...int64) *tensor, tape *trace.Tape, n int64) {
+func (p *policyTask) load(fresh func(op string, shape ...int64) *tensor, tape *trace.Tape, n int64) {
 	p.rows = n
 	all, answer := n*p.task.Micro, p.objective.Answer()
 	p.old, p.reference = nil, nil
@@ -38,25 +38,25 @@ func (p *policy) load(fresh func(op string, shape ...int64) *tensor, tape *trace
 // score follows the part of _generate_and_score_completions before the first micro-batch, without gradients:
 // log-probabilities of the model, if several steps learn from the answers or vLLM has generated them, and of the
 // reference.
-func (p *policy) score(f *frame) {
+func (p *policyTask) score(f *frame) {
 	p.micro = 0
-	if !p.objective.Old && !p.objective.Reference {
+	if !p.objective.OldLogProbs && !p.objective.Reference {
 		return
 	}
 	t := f.Tape()
 	g := f.FuncFrame()
 	ids, mask := g.Let(trace.Cat(1, p.prompts, p.answers)), g.Let(trace.Cat(1, p.promptMask, p.answerMask))
-	renew := func(old **tensor, model *caller) {
+	renew := func(old **tensor, model *modelCaller) {
 		y := t.Hold(p.perToken(g, ids, mask, model, false))
 		t.Release(*old)
 		*old = y
 	}
 	t.NoGrad(func() {
-		if p.objective.Old {
+		if p.objective.OldLogProbs {
 			renew(&p.old, p.task.model)
 		}
 		if p.objective.Reference {
-			p.task.withReference(func(model *caller) { renew(&p.reference, model) })
+			p.task.withReference(func(model *modelCaller) { renew(&p.reference, model) })
 		}
 	})
 	g.End()
@@ -65,19 +65,19 @@ func (p *policy) score(f *frame) {
 
 // perTokenAlone follows _get_logps_via_local_forward of ms-swift for a micro-batch; all its tensors are freed before
 // the next one runs.
-func (p *policy) perTokenAlone(f *frame, ids, padding *tensor, model *caller) *tensor {
+func (p *policyTask) perTokenAlone(f *frame, ids, padding *tensor, model *modelCaller) *tensor {
 	answer := p.objective.Answer()
 	g := f.FuncFrame(ids, padding)
-	logits := g.Let(model.scores(g, TextBatch{IDs: ids, Padding: padding, Keep: answer + 1}))
+	logits := g.Let(model.castLogits(g, TextBatch{IDs: ids, Padding: padding, Keep: answer + 1}))
 	g.Set(&logits, logits.Slice(1, 0, answer))
 	g.Discard(logits.DivScalarInPlace())
 	return g.Return(selectiveLogSoftmax(g, logits, g.Let(ids.Slice(1, ids.Size(1)-answer, ids.Size(1))),
-		p.objective.As))
+		p.objective.LikeTrainer))
 }
 
 // perToken follows _get_per_token_logps_and_entropies of ids [n, length]: log-probabilities [n, tokens of an answer],
 // one micro-batch at a time. The logits of one are still held while the model runs on the next.
-func (p *policy) perToken(f *frame, ids, mask *tensor, model *caller, entropy bool) *tensor {
+func (p *policyTask) perToken(f *frame, ids, mask *tensor, model *modelCaller, entropy bool) *tensor {
 	answer, rules := p.objective.Answer(), f.Tape().Rules().Libraries
 	g := f.FuncFrame(ids, mask)
 	types := []trace.DType{trace.F32} // the entropy
@@ -90,18 +90,18 @@ func (p *policy) perToken(f *frame, ids, mask *tensor, model *caller, entropy bo
 		if p.task.Padded {
 			b.Padding = padding
 		}
-		if p.objective.As == models.AsSwift {
+		if p.objective.LikeTrainer == models.AsSwift {
 			all = append(all, g.Let(p.perTokenAlone(g, b.IDs, b.Padding, model)))
 			continue
 		}
 		if rules.FusedHead {
 			b.Keep, b.Labels = answer, g.Let(chunk.MaskedFill(g.Let(padding.EqScalar())))
-			logs := g.LetAll(model.logs(g, b, types...))
+			logs := g.LetAll(model.logProbs(g, b, types...))
 			all = append(all, g.Let(logs[0].Slice(1, logs[0].Size(1)-answer, logs[0].Size(1))))
 			continue
 		}
 		labels := g.Let(chunk.Slice(1, chunk.Size(1)-answer, chunk.Size(1)))
-		g.Set(&output, model.scores(g, b))
+		g.Set(&output, model.castLogits(g, b))
 		g.Set(&logits, output.Slice(1, 0, answer))
 		g.Set(&logits, logits.Slice(1, 0, answer))
 		switch { // the kernel divides by the temperature itself
@@ -120,7 +120,7 @@ func (p *policy) perToken(f *frame, ids, mask *tensor, model *caller, entropy bo
 }
 
 // loss follows _compute_loss of the next micro-batch.
-func (p *policy) loss(f *frame) *tensor {
+func (p *policyTask) loss(f *frame) *tensor {
 	from, to := p.micro%p.task.Micro*p.rows, (p.micro%p.task.Micro+1)*p.rows
 	p.micro++
 	part := func(x *tensor) *tensor { return x.Slice(0, from, to) }
@@ -130,7 +130,7 @@ func (p *policy) loss(f *frame) *tensor {
 	logps := g.Let(p.perToken(g, ids, g.Let(trace.Cat(1, part(p.promptMask), mask)), p.task.model, true))
 	advantages := g.Let(part(p.advantages).Unsqueeze(1))
 	var old *tensor
-	if p.objective.Old {
+	if p.objective.OldLogProbs {
 		old = g.Let(part(p.old))
 	} else {
 		old = g.Let(logps.Detach())
@@ -149,10 +149,10 @@ func (p *policy) loss(f *frame) *tensor {
 	return g.Return(each.Mul(mask).Sum(false, -1).Div(mask.Sum(false, -1).ClampMin()).Mean(false).DivScalar())
 }
 
-// mostGrowths bounds how often the cache grows in a recording; for more tokens it grows by several at a time.
-const mostGrowths = 512
+// maxCacheGrowths bounds how often the cache grows in a recording; for more tokens it grows by several at a time.
+const maxCacheGrowths = 512
 
-// Generate implements [train.Generating]: GenerationMixin.generate of n tokens after each row of the batch. The first
+// Generate implements [train.Generator]: GenerationMixin.generate of n tokens after each row of the batch. The first
 // call processes all tokens of a row, each later one a single token, and the cache grows by a token with each call. Of
 // the calls after the second, only the last is recorded.
 func (t *TextTask) Generate(f *trace.Frame, n int64) {
@@ -160,34 +160,34 @@ func (t *TextTask) Generate(f *trace.Frame, n int64) {
 		f.Tape().Raise(errors.New("evaluate: vprof does not record generation with this task"))
 	}
 	g := f.FuncFrame()
-	end := t.Cache.over(g)
+	end := t.Cache.during(g)
 	b := TextBatch{IDs: t.batch.IDs, Keep: 1}
-	t.write(g, &b)
+	t.appendGenerated(g, &b)
 	if n > 2 {
-		t.write(g, &b)
+		t.appendGenerated(g, &b)
 	}
 	for left := n - 3; left > 0; {
-		tokens := min(left, (n+mostGrowths-1)/mostGrowths)
+		tokens := min(left, (n+maxCacheGrowths-1)/maxCacheGrowths)
 		t.Cache.grow(tokens)
 		left -= tokens
 	}
 	if n > 1 {
-		t.write(g, &b)
+		t.appendGenerated(g, &b)
 	}
 	end()
 	g.End()
 }
 
-// write runs the model and replaces the batch by the generated token.
-func (t *TextTask) write(f *trace.Frame, b *TextBatch) {
+// appendGenerated runs the model and replaces the batch by the generated token.
+func (t *TextTask) appendGenerated(f *trace.Frame, b *TextBatch) {
 	t.Cache.layer = 0
 	g := f.FuncFrame()
-	word := g.Return(t.choose(g, g.Let(t.next(g, *b))))
+	word := g.Return(t.sampleToken(g, g.Let(t.next(g, *b))))
 	b.IDs = f.Let(f.Let(word).Unsqueeze(-1))
 }
 
-// choose returns the word that follows: the likeliest of the scores of the last token, in fp32.
-func (t *TextTask) choose(f *trace.Frame, scores *trace.Tensor) *trace.Tensor {
+// sampleToken returns the word that follows: the likeliest of the scores of the last token, in fp32.
+func (t *TextTask) sampleToken(f *trace.Frame, scores *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(scores)
 	g.Set(&scores, scores.Select(1, -1))
 	copied := g.Let(g.Tape().New("_to_copy", program.Activations, trace.F32, scores.Shape()...))

@@ -8,31 +8,31 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// preferences is the loss of a preference objective over the logits of a language model: TRL 1.8's
+// preferenceTask is the loss of a preference objective over the logits of a language model: TRL 1.8's
 // (trl/trainer/dpo_trainer.py, kto_trainer.py, and orpo and cpo in trl/experimental), or of a trainer that
 // computes log-probabilities in another way.
-type preferences struct {
+type preferenceTask struct {
 	objective models.Objective
 	task      *TextTask
 }
 
 // loss follows compute_loss.
-func (p *preferences) loss(f *frame, b TextBatch) *tensor {
+func (p *preferenceTask) loss(f *frame, b TextBatch) *tensor {
 	g := f.FuncFrame(b.IDs, b.Padding)
-	if p.judges() {
-		logps := p.judged(g, b, p.task.model)
-		return g.Return(p.compared(g, b, logps, nil))
+	if p.usesLLaMAFactoryKTO() {
+		logps := p.llamaFactoryLogProbs(g, b, p.task.model)
+		return g.Return(p.dpoLoss(g, b, logps, nil))
 	}
 	var kl *tensor
 	if p.objective.Name == models.KTO {
-		kl = g.Let(p.unrecorded(g, b, p.task.model))
+		kl = g.Let(p.noGradLogProbs(g, b, p.task.model))
 	}
-	if !p.objective.Refers() {
-		return g.Return(p.alone(g, b))
+	if !p.objective.UsesReference() {
+		return g.Return(p.referenceFreeLoss(g, b))
 	}
 	logits, logps := p.forward(g, b, p.task.model)
-	loss := g.Let(p.compared(g, b, logps, kl))
-	if p.objective.As == "" && logits != nil {
+	loss := g.Let(p.dpoLoss(g, b, logps, kl))
+	if p.objective.LikeTrainer == "" && logits != nil {
 		p.metrics(g, logits)
 	}
 	return g.Return(loss)
@@ -40,31 +40,31 @@ func (p *preferences) loss(f *frame, b TextBatch) *tensor {
 
 // forward returns logits and the log-probabilities of rows. TRL's function keeps the model's output until it returns;
 // functions of other trainers return only log-probabilities.
-func (p *preferences) forward(f *frame, b TextBatch, model *caller) (logits, logps *tensor) {
+func (p *preferenceTask) forward(f *frame, b TextBatch, model *modelCaller) (logits, logps *tensor) {
 	if p.tiled(f) {
 		b.Labels = f.Let(b.IDs.MaskedFill(f.Let(b.IDs.EqScalar())))
 		var types []trace.DType
 		if model == p.task.model {
 			types = []trace.DType{trace.F32, trace.F32, trace.Bool} // entropy, mean_logits, is_top1
 		}
-		return nil, f.Let(f.LetAll(model.logs(f, b, types...))[0].Sum(false, -1))
+		return nil, f.Let(f.LetAll(model.logProbs(f, b, types...))[0].Sum(false, -1))
 	}
-	if p.objective.As == "" {
-		logits = f.Let(model.scores(f, b))
+	if p.objective.LikeTrainer == "" {
+		logits = f.Let(model.castLogits(f, b))
 		return logits, f.Let(p.logps(f, logits, b.IDs))
 	}
 	g := f.FuncFrame(b.IDs)
-	y := g.Let(model.scores(g, b))
-	if p.objective.As == models.AsLLaMAFactory || p.objective.As == models.AsTorchtune {
+	y := g.Let(model.castLogits(g, b))
+	if p.objective.LikeTrainer == models.AsLLaMAFactory || p.objective.LikeTrainer == models.AsTorchtune {
 		g.Set(&y, y.To(trace.F32))
 	}
 	var sums *tensor
-	if p.objective.As == models.AsTorchtune && p.task.Reference != nil {
+	if p.objective.LikeTrainer == models.AsTorchtune && p.task.Reference != nil {
 		sums = g.Let(p.halves(g, y, b.IDs))
 	} else {
 		sums = g.Let(p.logps(g, y, b.IDs))
 	}
-	if p.objective.As == models.AsSwift {
+	if p.objective.LikeTrainer == models.AsSwift {
 		g.Discard(y.Mean(false, -1))
 		g.End(sums)
 		return nil, f.Let(sums)
@@ -74,21 +74,21 @@ func (p *preferences) forward(f *frame, b TextBatch, model *caller) (logits, log
 }
 
 // tiled reports whether TRL computes log-probabilities of hidden states.
-func (p *preferences) tiled(f *frame) bool {
-	return p.objective.As == "" && p.objective.Refers() && f.Tape().Rules().Libraries.FusedHead
+func (p *preferenceTask) tiled(f *frame) bool {
+	return p.objective.LikeTrainer == "" && p.objective.UsesReference() && f.Tape().Rules().Libraries.FusedHead
 }
 
 // halves returns log-probabilities of the chosen answers, then of the rejected ones, as torchtune's
 // full_dpo_distributed computes them.
-func (p *preferences) halves(f *frame, logits, ids *tensor) *tensor {
+func (p *preferenceTask) halves(f *frame, logits, ids *tensor) *tensor {
 	rows, g := ids.Size(0), f.FuncFrame(logits, ids)
 	chosen := g.Let(p.logps(g, logits.Slice(0, 0, rows/2), ids.Slice(0, 0, rows/2)))
 	rejected := g.Let(p.logps(g, logits.Slice(0, rows/2, rows), ids.Slice(0, rows/2, rows)))
 	return g.Return(trace.Cat(0, chosen, rejected))
 }
 
-// unrecorded calls forward without gradients and returns the log-probabilities.
-func (p *preferences) unrecorded(f *frame, b TextBatch, model *caller) (logps *tensor) {
+// noGradLogProbs calls forward without gradients and returns the log-probabilities.
+func (p *preferenceTask) noGradLogProbs(f *frame, b TextBatch, model *modelCaller) (logps *tensor) {
 	f.Tape().NoGrad(func() {
 		g := f.FuncFrame(b.IDs)
 		_, logps = p.forward(g, b, model)
@@ -97,36 +97,36 @@ func (p *preferences) unrecorded(f *frame, b TextBatch, model *caller) (logps *t
 	return logps
 }
 
-// judges reports whether LLaMA-Factory's KTO trainer makes the step.
-func (p *preferences) judges() bool {
-	return p.objective.Name == models.KTO && p.objective.As == models.AsLLaMAFactory
+// usesLLaMAFactoryKTO reports whether LLaMA-Factory's KTO trainer makes the step.
+func (p *preferenceTask) usesLLaMAFactoryKTO() bool {
+	return p.objective.Name == models.KTO && p.objective.LikeTrainer == models.AsLLaMAFactory
 }
 
-// judged follows concatenated_forward of LLaMA-Factory's KTO trainer. The logits of the batch are still held while the
-// logits of unrelated answers are computed. f holds copies of the logits of good and of bad answers.
-func (p *preferences) judged(f *frame, b TextBatch, model *caller) (logps *tensor) {
+// llamaFactoryLogProbs follows concatenated_forward of LLaMA-Factory's KTO trainer. The logits of the batch are still
+// held while the logits of unrelated answers are computed. f holds copies of the logits of good and of bad answers.
+func (p *preferenceTask) llamaFactoryLogProbs(f *frame, b TextBatch, model *modelCaller) (logps *tensor) {
 	g := f.FuncFrame(b.IDs)
 	logits, logps := p.forward(g, b, model)
-	g.Let(p.unrecorded(g, b, model))
-	picked := g.Let(chosenRows(logits, logits.Size(0)))
+	g.Let(p.noGradLogProbs(g, b, model))
+	picked := g.Let(chosenLogits(logits, logits.Size(0)))
 	g.End(picked, logps)
 	f.Let(picked)
 	return f.Let(logps)
 }
 
 // logps returns sums over tokens of the log-probabilities of labels.
-func (p *preferences) logps(f *frame, logits, ids *tensor) *tensor {
+func (p *preferenceTask) logps(f *frame, logits, ids *tensor) *tensor {
 	g := f.FuncFrame(logits, ids)
 	labels := g.Let(ids.Slice(-1, 1, ids.Size(-1)))
 	shifted := g.Let(logits.Slice(1, 0, logits.Size(1)-1))
 	var each *tensor
-	switch p.objective.As {
+	switch p.objective.LikeTrainer {
 	case models.AsTorchtune:
 		each = g.Let(g.Let(shifted.DivScalar()).LogSoftmax(-1).Gather(labels.Unsqueeze(-1)).Squeeze(-1))
 	case models.AsLLaMAFactory:
 		each = g.Let(shifted.LogSoftmax(-1).Gather(labels.Unsqueeze(-1)).Squeeze(-1))
 	default:
-		each = g.Let(selectiveLogSoftmax(g, shifted, labels, p.objective.As))
+		each = g.Let(selectiveLogSoftmax(g, shifted, labels, p.objective.LikeTrainer))
 	}
 	if p.objective.Packed { // the chosen answers come before the rejected ones
 		g.Set(&each, each.Mul(g.Let(labels.EqScalar())))
@@ -166,23 +166,23 @@ func selectiveLogSoftmax(f *frame, logits, labels *tensor, trainer string) *tens
 	return g.Return(y)
 }
 
-// compared returns the loss of objectives with a reference model (DPO, KTO). The reference's logits live as long as the
+// dpoLoss returns the loss of objectives with a reference model (DPO, KTO). The reference's logits live as long as the
 // model's.
-func (p *preferences) compared(f *frame, b TextBatch, logps, kl *tensor) *tensor {
+func (p *preferenceTask) dpoLoss(f *frame, b TextBatch, logps, kl *tensor) *tensor {
 	ratios := logps
 	if !p.objective.Precomputed {
 		var reference *tensor
 		f.Tape().NoGrad(func() {
-			p.task.withReference(func(model *caller) {
-				if p.judges() {
+			p.task.withReference(func(model *modelCaller) {
+				if p.usesLLaMAFactoryKTO() {
 					g := f.FuncFrame(b.IDs)
-					reference = p.judged(g, b, model)
+					reference = p.llamaFactoryLogProbs(g, b, model)
 					g.End(reference)
 					f.Let(reference)
 					return
 				}
 				if kl != nil {
-					f.Let(p.unrecorded(f, b, model))
+					f.Let(p.noGradLogProbs(f, b, model))
 				}
 				_, reference = p.forward(f, b, model)
 			})
@@ -196,17 +196,17 @@ func (p *preferences) compared(f *frame, b TextBatch, logps, kl *tensor) *tensor
 	return f.Let(parts[0].Sub(parts[1])).MulScalar().LogSigmoid().Neg().Mean(false)
 }
 
-// alone returns the loss of objectives without a reference model (ORPO, CPO): odds or margins, and the cross entropy of
-// the chosen answers if the trainer has one, which it computes before the log-probabilities. SimPO is CPOTrainer with
-// cpo_alpha=0.
-func (p *preferences) alone(f *frame, b TextBatch) *tensor {
-	if p.objective.As != "" {
+// referenceFreeLoss returns the loss of objectives without a reference model (ORPO, CPO): odds or margins, and the
+// cross entropy of the chosen answers if the trainer has one, which it computes before the log-probabilities. SimPO is
+// CPOTrainer with cpo_alpha=0.
+func (p *preferenceTask) referenceFreeLoss(f *frame, b TextBatch) *tensor {
+	if p.objective.LikeTrainer != "" {
 		_, logps := p.forward(f, b, p.task.model)
 		parts := f.LetAll(logps.Chunk(2, 0))
 		odds := f.Let(p.odds(parts))
 		return odds.Sub(parts[0].Mean(false))
 	}
-	logits := f.Let(p.task.model.scores(f, b))
+	logits := f.Let(p.task.model.castLogits(f, b))
 	var nll *tensor
 	if p.objective.Name != models.SimPO {
 		nll = f.Let(answersLoss(f, logits, b.IDs))
@@ -220,7 +220,7 @@ func (p *preferences) alone(f *frame, b TextBatch) *tensor {
 }
 
 // odds compares the log-probabilities of chosen and rejected answers.
-func (p *preferences) odds(parts []*tensor) *tensor {
+func (p *preferenceTask) odds(parts []*tensor) *tensor {
 	return parts[0].Sub(parts[1]).MulScalar().LogSigmoid().Neg().Mean(false)
 }
 
@@ -249,7 +249,7 @@ func entropies(f *frame, logits *tensor) {
 // metrics computes what TRL logs of the logits: the entropy, from a single copy, and the mean logits of chosen and
 // rejected answers. For pairs these are views of the batch; for judged answers they are indexed, and half of the
 // answers are assumed to be chosen.
-func (p *preferences) metrics(f *frame, logits *tensor) {
+func (p *preferenceTask) metrics(f *frame, logits *tensor) {
 	f.Tape().NoGrad(func() {
 		g := f.FuncFrame()
 		shifted := g.Let(logits.Detach().Slice(1, 0, logits.Size(1)-1))
@@ -259,21 +259,21 @@ func (p *preferences) metrics(f *frame, logits *tensor) {
 		rows := shifted.Size(0)
 		good := rows - rows/2
 		if p.objective.Name == models.KTO {
-			g.Let(chosenRows(shifted, good))
+			g.Let(chosenLogits(shifted, good))
 			if rows > good {
-				g.Let(chosenRows(shifted, rows-good))
+				g.Let(chosenLogits(shifted, rows-good))
 			}
 		}
 		for _, n := range []int64{good, rows - good} {
 			if n > 0 {
-				g.Discard(chosenRows(shifted, n).Mean(false, -1))
+				g.Discard(chosenLogits(shifted, n).Mean(false, -1))
 			}
 		}
 		g.End()
 	})
 }
 
-func chosenRows(scores *tensor, n int64) *tensor {
+func chosenLogits(scores *tensor, n int64) *tensor {
 	return scores.Tape().New("index", program.Temporaries, scores.DType(), n, scores.Size(1), scores.Size(-1))
 }
 
@@ -285,7 +285,7 @@ func rewardLoss(f *frame, logits *tensor) *tensor {
 }
 
 // withReference calls f with the reference model: a second model, or this one without its adapters.
-func (t *TextTask) withReference(f func(model *caller)) {
+func (t *TextTask) withReference(f func(model *modelCaller)) {
 	if t.Reference != nil {
 		f(t.Reference.model)
 		return
@@ -293,7 +293,7 @@ func (t *TextTask) withReference(f func(model *caller)) {
 	nn.WithoutAdapters(t.Net, func() { f(t.model) })
 }
 
-// ReferenceModel implements [train.Comparing].
+// ReferenceModel implements [train.ReferenceHolder].
 func (t *TextTask) ReferenceModel() any {
 	if t.Reference == nil {
 		return nil

@@ -8,7 +8,7 @@ import (
 
 // gathered follows Llama3FlashAttnVarlenFunc of ring-flash-attn 0.1 with heads_k_stride=1, over query, key and value
 // [local length, heads, head size]: the heads of keys and values are gathered from all ranks one after the other.
-func (c Context) gathered() *trace.Function {
+func (c ContextParallel) gathered() *trace.Function {
 	return sharedAttention("Llama3FlashAttnVarlenFuncBackward", c.gatheredForward, c.gatheredBackward)
 }
 
@@ -32,10 +32,10 @@ func sharedAttention(name string, forward func(f *frame, q, k, v *tensor) (y, ls
 }
 
 // keysSeen returns the number of keys that the rank's tokens attend to: their own and the keys of ranks before it.
-func (c Context) keysSeen(local int64) int64 { return (c.Rank + 1) * local }
+func (c ContextParallel) keysSeen(local int64) int64 { return (c.Rank + 1) * local }
 
 // gatheredForward follows llama3_flash_attn_varlen_forward.
-func (c Context) gatheredForward(f *frame, q, k, v *tensor) (y, lse *tensor) {
+func (c ContextParallel) gatheredForward(f *frame, q, k, v *tensor) (y, lse *tensor) {
 	t := f.Tape()
 	g := f.FuncFrame(q, k, v)
 	local, heads, keyHeads, size := q.Size(0), q.Size(1), k.Size(1), q.Size(2)
@@ -59,7 +59,7 @@ func (c Context) gatheredForward(f *frame, q, k, v *tensor) (y, lse *tensor) {
 }
 
 // gatheredBackward follows llama3_flash_attn_varlen_backward.
-func (c Context) gatheredBackward(f *frame, q, k, v *tensor) []*tensor {
+func (c ContextParallel) gatheredBackward(f *frame, q, k, v *tensor) []*tensor {
 	t := f.Tape()
 	g := f.FuncFrame(q, k, v)
 	local, heads, keyHeads, size := q.Size(0), q.Size(1), k.Size(1), q.Size(2)
@@ -85,19 +85,19 @@ func (c Context) gatheredBackward(f *frame, q, k, v *tensor) []*tensor {
 
 // ring follows RingFlashAttnFunc of ring-flash-attn over query, key and value [batch, local length, heads, head size]:
 // keys and values are passed around the ring, and the results of the blocks are combined in fp32.
-func (c Context) ring() *trace.Function {
+func (c ContextParallel) ring() *trace.Function {
 	return sharedAttention("RingFlashAttnFuncBackward", c.ringForward, c.ringBackward)
 }
 
-// next sends x to the next rank and receives the tensor of the previous one.
-func (c Context) next(f *frame, x *tensor) *tensor {
+// sendToNext sends x to the next rank and receives the tensor of the previous one.
+func (c ContextParallel) sendToNext(f *frame, x *tensor) *tensor {
 	y := f.Let(x.EmptyLike())
 	f.Tape().Collective(program.Send, c.Ranks, y, x)
 	return y
 }
 
 // ringForward follows ring_flash_attn_forward.
-func (c Context) ringForward(f *frame, q, k, v *tensor) (y, lse *tensor) {
+func (c ContextParallel) ringForward(f *frame, q, k, v *tensor) (y, lse *tensor) {
 	g := f.FuncFrame(q, k, v)
 	batch, local, heads := q.Size(0), q.Size(1), q.Size(2)
 	var out, sums, block, blockSums *tensor
@@ -105,14 +105,14 @@ func (c Context) ringForward(f *frame, q, k, v *tensor) (y, lse *tensor) {
 		h := g.FuncFrame()
 		key, value := k, v
 		if step+1 < c.Ranks {
-			key, value = c.next(h, k), c.next(h, v)
+			key, value = c.sendToNext(h, k), c.sendToNext(h, v)
 		}
 		if step <= c.Rank {
 			b, s := flash{h}.forward(q, local, batch, heads, local)
 			g.Set(&block, b)
 			g.Set(&blockSums, s)
 			u := h.FuncFrame()
-			c.join(u, g, block, blockSums, &out, &sums)
+			c.mergeBlock(u, g, block, blockSums, &out, &sums)
 			u.End()
 		}
 		if step+1 < c.Ranks {
@@ -126,8 +126,8 @@ func (c Context) ringForward(f *frame, q, k, v *tensor) (y, lse *tensor) {
 	return g.ReturnPair(y, lse)
 }
 
-// join follows update_out_and_lse.
-func (c Context) join(f, g *frame, block, blockSums *tensor, out, sums **tensor) {
+// mergeBlock follows update_out_and_lse.
+func (c ContextParallel) mergeBlock(f, g *frame, block, blockSums *tensor, out, sums **tensor) {
 	wide := f.Let(block.To(trace.F32))
 	s := f.Let(blockSums.Transpose(-2, -1).Unsqueeze(-1))
 	if *out == nil {
@@ -140,7 +140,7 @@ func (c Context) join(f, g *frame, block, blockSums *tensor, out, sums **tensor)
 }
 
 // ringBackward follows ring_flash_attn_backward.
-func (c Context) ringBackward(f *frame, q, k, v *tensor) []*tensor {
+func (c ContextParallel) ringBackward(f *frame, q, k, v *tensor) []*tensor {
 	t := f.Tape()
 	g := f.FuncFrame(q, k, v)
 	batch, local, heads, keyHeads := q.Size(0), q.Size(1), q.Size(2), k.Size(2)
@@ -152,7 +152,7 @@ func (c Context) ringBackward(f *frame, q, k, v *tensor) []*tensor {
 		h := g.FuncFrame()
 		key, value := k, v
 		if step+1 < c.Ranks {
-			key, value = c.next(h, k), c.next(h, v)
+			key, value = c.sendToNext(h, k), c.sendToNext(h, v)
 		}
 		switch {
 		case step <= c.Rank:
@@ -174,8 +174,8 @@ func (c Context) ringBackward(f *frame, q, k, v *tensor) []*tensor {
 			g.Set(&k, key)
 			g.Set(&v, value)
 		}
-		g.Set(&nextK, c.next(h, dk))
-		g.Set(&nextV, c.next(h, dv))
+		g.Set(&nextK, c.sendToNext(h, dk))
+		g.Set(&nextV, c.sendToNext(h, dv))
 		h.End()
 	}
 	gq, gk, gv := dq.To(q.DType()), nextK.To(q.DType()), nextV.To(q.DType())

@@ -6,11 +6,11 @@ import "github.com/vprof/vprof/profiler/trace"
 // torch/distributed/tensor/experimental/_context_parallel), over query, key and value [batch, heads, local length, head
 // size]: keys and values of all ranks are gathered at once. Each rank has a part from the beginning and one from the
 // end of a sequence, which balances the work. The results of the blocks are combined in fp32.
-func (c Context) rotating() *trace.Function {
+func (c ContextParallel) rotating() *trace.Function {
 	return &trace.Function{
 		Name: "ScaledDotProductFlashAttentionBackward0",
 		Forward: func(f *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
-			r := &rotation{Context: c, f: f.FuncFrame(in...), q: in[0], k: in[1], v: in[2]}
+			r := &rotation{ContextParallel: c, f: f.FuncFrame(in...), q: in[0], k: in[1], v: in[2]}
 			kept := r.forward()
 			r.f.End(kept...)
 			f.LetAll(kept)
@@ -18,7 +18,7 @@ func (c Context) rotating() *trace.Function {
 			return kept[:1]
 		},
 		Backward: func(f *frame, ctx *trace.FunctionContext, grads []*tensor) []*tensor {
-			r := &rotation{Context: c, f: f.FuncFrame(), q: ctx.Saved(1), k: ctx.Saved(0), v: ctx.Saved(2)}
+			r := &rotation{ContextParallel: c, f: f.FuncFrame(), q: ctx.Saved(1), k: ctx.Saved(0), v: ctx.Saved(2)}
 			d := r.backward(ctx.Saved(3), ctx.Saved(4), grads[0])
 			r.f.End(d...)
 			return d
@@ -26,7 +26,7 @@ func (c Context) rotating() *trace.Function {
 	}
 }
 
-func (c Context) rotated(f *frame, q, k, v *tensor, o AttentionOptions) *tensor {
+func (c ContextParallel) rotated(f *frame, q, k, v *tensor, o AttentionOptions) *tensor {
 	g := f.FuncFrame(q, k, v)
 	if o.Groups > 1 && o.RepeatKV {
 		g.Set(&k, repeatHeads(g, k, o.Groups))
@@ -39,7 +39,7 @@ func (c Context) rotated(f *frame, q, k, v *tensor, o AttentionOptions) *tensor 
 // rotation is the state of one call: keys and values of a step, keys and values of all ranks, and the last tensor that
 // was joined.
 type rotation struct {
-	Context
+	ContextParallel
 	f                       *frame
 	q, k, v                 *tensor
 	key, value, all, joined *tensor
@@ -47,8 +47,8 @@ type rotation struct {
 
 const tokens = 2
 
-// half returns one of the two parts that a rank has of a sequence.
-func half(f *frame, x *tensor, i int64) *tensor {
+// halfOf returns one of the two parts that a rank has of a sequence.
+func halfOf(f *frame, x *tensor, i int64) *tensor {
 	n := x.Size(tokens) / 2
 	return f.Let(x.Slice(tokens, i*n, (i+1)*n))
 }
@@ -101,9 +101,9 @@ func (r *rotation) forward() []*tensor {
 		switch {
 		case i == 0:
 		case i <= r.Rank:
-			k, v = half(r.f, k, 0), half(r.f, v, 0)
+			k, v = halfOf(r.f, k, 0), halfOf(r.f, v, 0)
 		default:
-			q, late = half(r.f, q, 1), true
+			q, late = halfOf(r.f, q, 1), true
 		}
 		got := q.FlashAttentionForward(k, v, i == 0)
 		r.f.Set(&y, got[0])
@@ -131,13 +131,13 @@ func (r *rotation) merge(y, lse *tensor, late bool, out, sums **tensor) {
 	}
 	was, wasSums := *out, *sums
 	if late {
-		was, wasSums = half(g, was, 1), half(g, wasSums, 1)
+		was, wasSums = halfOf(g, was, 1), halfOf(g, wasSums, 1)
 	}
 	now := g.Let(was.Sub(block.Sub(wasSums).Sigmoid().Mul(was.Sub(wide))))
 	nowSums := g.Let(wasSums.Sub(wasSums.Sub(block).LogSigmoid()))
 	if late {
-		r.f.Set(sums, trace.Cat(tokens, half(g, *sums, 0), nowSums))
-		r.f.Set(out, trace.Cat(tokens, half(g, *out, 0), now))
+		r.f.Set(sums, trace.Cat(tokens, halfOf(g, *sums, 0), nowSums))
+		r.f.Set(out, trace.Cat(tokens, halfOf(g, *out, 0), now))
 	} else {
 		r.f.Set(sums, nowSums)
 		r.f.Set(out, now)
@@ -145,8 +145,8 @@ func (r *rotation) merge(y, lse *tensor, late bool, out, sums **tensor) {
 	g.End()
 }
 
-// added follows _partial_update(x, part, add=True): half i of x is added to in place, and the halves are joined anew.
-func added(f *frame, x, part *tensor, i int) *tensor {
+// addPart follows _partial_update(x, part, add=True): half i of x is added to in place, and the halves are joined anew.
+func addPart(f *frame, x, part *tensor, i int) *tensor {
 	g := f.FuncFrame(x, part)
 	halves := g.LetAll(x.Chunk(2, tokens))
 	halves[i].AddInPlace(part)
@@ -167,10 +167,10 @@ func (r *rotation) backward(y, lse, grad *tensor) []*tensor {
 		switch {
 		case i == 0:
 		case early:
-			k, v = half(r.f, k, 0), half(r.f, v, 0)
+			k, v = halfOf(r.f, k, 0), halfOf(r.f, v, 0)
 		default:
-			q, out, g = half(f, q, 1), half(f, out, 1), half(f, g, 1)
-			f.Set(&sums, half(f, lse, 1).Contiguous())
+			q, out, g = halfOf(f, q, 1), halfOf(f, out, 1), halfOf(f, g, 1)
+			f.Set(&sums, halfOf(f, lse, 1).Contiguous())
 			lse = sums
 		}
 		d := q.FlashAttentionBackward(k, v, out, lse, g, i == 0)
@@ -183,8 +183,8 @@ func (r *rotation) backward(y, lse, grad *tensor) []*tensor {
 			r.split(sent, r.k, &dk, &dv)
 		}
 		if i > 0 && early {
-			f.Set(&dk, added(f, dk, blockK, 0))
-			f.Set(&dv, added(f, dv, blockV, 0))
+			f.Set(&dk, addPart(f, dk, blockK, 0))
+			f.Set(&dv, addPart(f, dv, blockV, 0))
 		} else {
 			dk.AddInPlace(blockK)
 			dv.AddInPlace(blockV)
@@ -194,7 +194,7 @@ func (r *rotation) backward(y, lse, grad *tensor) []*tensor {
 		if early {
 			dq.AddInPlace(blockQ)
 		} else {
-			f.Set(&dq, added(f, dq, blockQ, 1))
+			f.Set(&dq, addPart(f, dq, blockQ, 1))
 		}
 	}
 	f.Set(&dq, dq.To(r.q.DType()))

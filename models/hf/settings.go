@@ -214,8 +214,8 @@ func TextOf(c models.Case) Text {
 			Checkpointing: c.Checkpointing, Every: c.Recompute.EveryLayers(), Reentrant: c.Recompute.Reentrant(),
 			TrainedOnly: c.Recompute == models.ReentrantTrained,
 		},
-		Scores: Scores{
-			FusedLoss: fusedLoss(c), LossChunks: c.Settings[chunksSetting], KeptScores: c.On(keptSetting),
+		LogitsOptions: LogitsOptions{
+			FusedLoss: fusedLoss(c), LossChunks: c.Settings[chunksSetting], KeptLogits: c.On(keptSetting),
 			LinearLoss: c.On(linearSetting), TiledLoss: tiles, CheckpointedLoss: chunks,
 			LoggedLoss: c.Settings[trlSetting] > 0, Headless: headless(c),
 		},
@@ -225,7 +225,7 @@ func TextOf(c models.Case) Text {
 			VocabRanks: tensorRanks(c, func(s *models.Strategy) bool { return s.ParallelLoss }),
 		},
 		Objective: c.Objective, AMP: c.AMP, Micro: int64(max(1, c.Accumulate)), Liger: c.Liger, Adapted: c.LoRA != nil,
-		Tiles: Tiles{Count: int64(c.TiledMLP), Synchronized: c.GPUs > 1}, Cache: CacheOf(c),
+		Tiles: Tiles{Count: int64(c.TiledMLP), Synchronized: c.GPUs > 1}, Cache: NewKVCache(c),
 	}
 }
 

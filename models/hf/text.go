@@ -15,7 +15,7 @@ import (
 type Text struct {
 	Rows
 	Recomputation
-	Scores
+	LogitsOptions
 	Sharing
 	// Objective is the training objective, if it is not the next token.
 	Objective models.Objective
@@ -30,7 +30,7 @@ type Text struct {
 	// Tiles has feed-forward layers see a part of the tokens at a time.
 	Tiles Tiles
 	// Cache has the keys and values of all layers; nil for none.
-	Cache *Cache
+	Cache *KVCache
 
 	// hidden is called with the embeddings and the output of every layer (output_hidden_states).
 	hidden func(x *tensor)
@@ -57,7 +57,7 @@ type Sharing struct {
 	// Ranks is the number of GPUs with batches of their own.
 	Ranks int64
 	// Context has ranks share each sequence.
-	Context Context
+	Context ContextParallel
 	// TokenRanks is how many ranks share tokens outside of layers that they share (sequence
 	// parallelism), VocabRanks how many share the logits; zero none.
 	TokenRanks, VocabRanks int64
@@ -88,12 +88,12 @@ type Recomputation struct {
 	Reentrant, TrainedOnly bool
 }
 
-// Scores describes how the logits and the loss are computed.
-type Scores struct {
-	// ScoreCap holds the scores down by a tanh; ScoreScaled scales them.
-	ScoreCap, ScoreScaled bool
-	// ScoresFloat brings them to fp32 at once, as Mamba does.
-	ScoresFloat bool
+// LogitsOptions describes how the logits and the loss are computed.
+type LogitsOptions struct {
+	// SoftCap holds the scores down by a tanh; ScaledLogits scales them.
+	SoftCap, ScaledLogits bool
+	// FloatLogits brings them to fp32 at once, as Mamba does.
+	FloatLogits bool
 	// OwnLoss is the model's own code of the loss.
 	OwnLoss OwnLoss
 	// FusedLoss has liger-kernel compute them and their loss, chunk by chunk of tokens.
@@ -101,8 +101,8 @@ type Scores struct {
 	// LossChunks is the number of chunks of tokens that PyTorch computes them for, one after the
 	// other, as torchtune does; zero and one are all tokens at once.
 	LossChunks int64
-	// KeptScores has the scores of all chunks there until the loss is computed.
-	KeptScores bool
+	// KeptLogits has the scores of all chunks there until the loss is computed.
+	KeptLogits bool
 	// LinearLoss has torch.nn.functional.linear_cross_entropy compute them.
 	LinearLoss bool
 	// TiledLoss has TRL compute them in tiles, CheckpointedLoss in chunks that backward computes again.
@@ -113,13 +113,13 @@ type Scores struct {
 	Headless bool
 }
 
-// whole reports whether the output layer computes the logits of all tokens at once.
-func (s Scores) whole() bool {
+// needsAllLogits reports whether the output layer computes the logits of all tokens at once.
+func (s LogitsOptions) needsAllLogits() bool {
 	return !s.FusedLoss && !s.LinearLoss && s.LossChunks < 2 && !s.TiledLoss && !s.CheckpointedLoss && !s.Headless
 }
 
-// OfModel reports whether the model itself computes logits and loss, without a replacement.
-func (t Text) OfModel() bool { return t.whole() && t.Objective.IsZero() }
+// IsModelCall reports whether the model itself computes logits and loss, without a replacement.
+func (t Text) IsModelCall() bool { return t.needsAllLogits() && t.Objective.IsZero() }
 
 // TextBatch is a batch of token ids [n, length]. Padding is its attention mask or nil. Labels has one for each token or
 // for each row. Keep is the number of last tokens whose logits are computed (logits_to_keep), zero for all.
@@ -154,7 +154,7 @@ type TextTask struct {
 
 	// model is called for what a trainer computes of its results, in the precision of training; nil if it computes the
 	// loss.
-	model *caller
+	model *modelCaller
 	// next gives the logits of the tokens that follow a batch; nil of tasks that generate nothing.
 	next  func(f *trace.Frame, b TextBatch) *trace.Tensor
 	batch TextBatch
@@ -163,7 +163,7 @@ type TextTask struct {
 	// valued is the model with a head of values; nil for most.
 	valued *valuedModel
 	// policy learns from generated answers; nil for most.
-	policy *policy
+	policy *policyTask
 	// Attentions are the modules, one a layer, that a method of peft puts prompts at; nil if it has none for the model.
 	Attentions []peft.Attention
 	// tuned is a method of peft at the embeddings; nil for most.
@@ -203,13 +203,13 @@ func (t *TextTask) RequireInputGrads() {
 	}
 }
 
-// DetachesLoss implements [train.Detaching]: training_step of TRL's trainers returns loss.detach().
+// DetachesLoss implements [train.LossDetacher]: training_step of TRL's trainers returns loss.detach().
 func (t *TextTask) DetachesLoss() bool { return t.LoggedLoss }
 
-// PrepareRecomputation implements [train.Recomputing].
+// PrepareRecomputation implements [train.RecomputePreparer].
 func (t *TextTask) PrepareRecomputation() { t.RequireInputGrads() }
 
-// Valued implements [train.Valued].
+// Valued implements [train.ValueHeadHolder].
 func (t *TextTask) Valued() (model, head any) {
 	if t.valued == nil {
 		return nil, nil
@@ -226,7 +226,7 @@ func (t *TextTask) Load(tape *trace.Tape, n int64) {
 		t.policy.load(fresh, tape, n)
 		return
 	}
-	n *= t.Objective.Rows()
+	n *= t.Objective.SequencesPerSample()
 	if t.Objective.Packed {
 		t.batch = TextBatch{IDs: fresh("randint", 1, n*t.Length), Labels: fresh("clone", 1, n*t.Length)}
 		fresh("clone", 1, n*t.Length) // position_ids, which begin anew with each text
@@ -243,7 +243,7 @@ func (t *TextTask) Load(tape *trace.Tape, n int64) {
 	if t.TokenRanks > 1 { // the model would count the embeddings of the rank alone
 		t.batch.Positions = fresh("arange", 1, t.Length)
 	}
-	if t.Context.On() && t.Context.By == models.RingOfTorch {
+	if t.Context.On() && t.Context.By == models.TorchRing {
 		t.batch.Positions = t.Context.buffers(fresh, n, t.Length)
 	}
 	if t.Bidirectional || t.Padded {
@@ -267,14 +267,14 @@ func (t *TextTask) loadExtra(tape *trace.Tape, n int64) {
 	}
 }
 
-// Prepare implements [train.Preparing].
+// Prepare implements [train.StepPreparer].
 func (t *TextTask) Prepare(f *trace.Frame) {
 	if t.policy != nil {
 		t.policy.score(f)
 	}
 }
 
-// Casts implements [train.Casting].
+// Casts implements [train.AutocastTask].
 func (t *TextTask) Casts() bool { return t.model != nil }
 
 // Loss implements [train.Task].
@@ -287,9 +287,9 @@ func (t *TextTask) Loss(f *trace.Frame, loss **trace.Tensor) {
 	f.Tape().Mark("forward")
 }
 
-// AdaptEmbeddings implements [train.Worded].
+// AdaptEmbeddings implements [train.EmbeddingAdapter].
 func (t *TextTask) AdaptEmbeddings(method peft.Config) (nn.Adapter, error) {
-	plain := t.Classes == nil && t.Extra == nil && t.Objective.IsZero() && t.Packed != Several
+	plain := t.Classes == nil && t.Extra == nil && t.Objective.IsZero() && t.Packed != SeveralSequences
 	if method.ForLanguageModels() && !plain || t.Context.Ranks > 1 {
 		return nil, errors.New("vprof records methods of peft at the embeddings of language models that learn the " +
 			"next token of sequences with one text each; use \"vprof run\"")

@@ -17,8 +17,8 @@ type Tiles struct {
 	Synchronized bool
 }
 
-// tokensOfTile is axolotl's default number of tokens in a tile.
-const tokensOfTile = 32768
+// tokensPerTile is axolotl's default number of tokens in a tile.
+const tokensPerTile = 32768
 
 // Tiled returns the forward of a feed-forward layer under axolotl's patch_tiled_mlp, over x [batch, length, width];
 // half is the forward that it replaces, and params are the layer's.
@@ -26,7 +26,7 @@ func Tiled(f *frame, x *tensor, tiles Tiles, params []*nn.Parameter, half func(f
 	t := f.Tape()
 	n := tiles.Count
 	if n == models.AutoTiles {
-		n = ceil.Div(x.Size(-2), tokensOfTile)
+		n = ceil.Div(x.Size(-2), tokensPerTile)
 		if tiles.Synchronized {
 			f.Let(t.New("tensor", program.Temporaries, trace.I64))
 		}

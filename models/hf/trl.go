@@ -25,14 +25,14 @@ func tiledLoss(f *frame, x, weight, labels *tensor) *tensor {
 
 // loggedLoss follows compute_loss of TRL's SFTTrainer up to 1.14, on logits that the model returns: it logs their
 // entropies and the share of right tokens.
-func (c *caller) loggedLoss(f *frame, b TextBatch) (loss *tensor) {
+func (c *modelCaller) loggedLoss(f *frame, b TextBatch) (loss *tensor) {
 	t, g := f.Tape(), f.FuncFrame(b.IDs, b.Padding, b.Labels)
 	logits := g.Let(c.text.autocast(g, b, func(f *frame, b TextBatch) *tensor {
 		h := f.ModuleFrame(c.net, b.IDs, b.Padding, b.Labels)
 		c.text.Context.shard(h, &b)
 		text := c.text.forBatch(h, b)
-		y := h.Let(text.scores(h, *c.output, h.Let(c.decoder.Call(h, b.IDs, b.Padding, text))))
-		text.adjustScores(h, &y)
+		y := h.Let(text.logits(h, *c.output, h.Let(c.decoder.Call(h, b.IDs, b.Padding, text))))
+		text.adjustLogits(h, &y)
 		loss = g.Let(text.causalLMLoss(h, y, b))
 		return h.Return(y)
 	}))

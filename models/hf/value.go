@@ -38,7 +38,7 @@ type valuedModel struct {
 // answers is better from the value of the last token. TRL's AutoModelForCausalLMWithValueHead also computes logits, and
 // holds the states of all layers until it returns.
 type valued struct {
-	model *caller
+	model *modelCaller
 	net   *valuedModel
 }
 

@@ -43,7 +43,7 @@ func (d relative) chosen(c llama.Config, k models.Case) llama.Config {
 // attention sets the attention implementations that cases may choose.
 func (d relative) attention(c llama.Config, a *architecture) {
 	if c.Eager {
-		a.levers.Eager = true
+		a.levers.EagerAttention = true
 		return
 	}
 	a.eager()

@@ -123,7 +123,7 @@ func TestExpertsThatRanksShareOut(t *testing.T) {
 				live[i.Arg] = r.Program.Buffers[i.Arg].Class == program.Weights
 			case program.Free:
 				live[i.Arg] = false
-			case program.Mark:
+			case program.MarkPhase:
 				if r.Program.Phases[i.Arg].Name == name {
 					for b, weights := range live {
 						if weights {
@@ -152,7 +152,10 @@ func TestExpertsThatRanksShareOut(t *testing.T) {
 	for reason, s := range map[string]models.Strategy{
 		"3 ranks cannot share out 8 experts evenly (ep=3)":                                   {Name: models.DDP, EP: 3},
 		"DistributedDataParallel with expert parallelism needs experts over all ranks: ep=4": {Name: models.DDP, EP: 2},
-		"with ep=4 on 4 GPUs fully_shard has no ranks left to":                               {Name: models.FSDP2, EP: 4},
+		"with ep=4 on 4 GPUs fully_shard has no ranks left to": {
+			Name: models.FSDP2,
+			EP:   4,
+		},
 		"with cp or replicate needs ep_by=torch; leave out cp and replic": {
 			Name: models.FSDP2,
 			EP:   2, CP: 2,
@@ -187,7 +190,8 @@ func TestPlansOfTransformersThatAreNotRecorded(t *testing.T) {
 		if recorded {
 			require.NoError(t, err, kind)
 		} else {
-			require.ErrorContains(t, err, "vprof does not support transformers' tensor-parallel plan of this model", kind)
+			require.ErrorContains(t, err, "vprof does not support transformers' tensor-parallel plan of this model",
+				kind)
 		}
 	}
 }
@@ -198,7 +202,7 @@ func TestPyTorchsContextParallelSaysWhatItCannotShare(t *testing.T) {
 	record := func(length int64, weights models.WeightType) error {
 		_, err := m.Record(models.Case{
 			Batch: 1, GPUs: 4, Weights: weights,
-			Strategy: &models.Strategy{Name: models.FSDP2, CP: 4, CPBy: models.RingOfTorch},
+			Strategy: &models.Strategy{Name: models.FSDP2, CP: 4, CPBy: models.TorchRing},
 			Settings: models.Settings{"seq-len": length}, Levers: models.Levers{Clip: models.ClipNone},
 		}, testGPU, models.Options{})
 		return err

@@ -30,22 +30,22 @@ var onlyClassification = map[string][]string{
 	"classes": {classification, tokens}, "head-dropout": {tokens}, hf.HeadSetting: {maskedLM},
 }
 
-func classesOf(c models.Case, problem func(classes int64) hf.Problem) hf.Classes {
+func classesOf(c models.Case, problem func(classes int64) hf.ProblemType) hf.Classes {
 	n := hf.ClassesOf(c)
 	return hf.Classes{Count: n, Problem: problem(n)}
 }
 
 // problem reads problem_type. Without one, it depends on the number of classes.
-func (r *reader) problem(labels int64) func(classes int64) hf.Problem {
+func (r *reader) problem(labels int64) func(classes int64) hf.ProblemType {
 	const single, multi, regression = "single_label_classification", "multi_label_classification", "regression"
 	value, name, ok := r.get("problem_type")
 	if !ok || null(value) {
-		return hf.UsualProblem
+		return hf.DefaultProblemType
 	}
-	known := map[string]hf.Problem{single: hf.OneOf, multi: hf.AnyOf, regression: hf.Values}
+	known := map[string]hf.ProblemType{single: hf.OneClass, multi: hf.AnyClasses, regression: hf.RealValues}
 	given := r.word("problem_type", single, []string{single, multi, regression})
 	r.must(given != single || labels > 1, name, "%s with one class; num_labels must be 2 or more", single)
-	return func(int64) hf.Problem { return known[given] }
+	return func(int64) hf.ProblemType { return known[given] }
 }
 
 // heads checks that the number of heads divides the width.

@@ -22,7 +22,7 @@ func (d relative) mixture(c llama.Config, a *architecture) {
 		}
 		return []string{
 			"quantize: the experts are not packed, since bitsandbytes packs linear layers and transformers 5 holds " +
-				"experts in parameters; --quantize " + c.AlsoExperts() +
+				"experts in parameters; --quantize " + c.ExpertQuantization() +
 				" packs them, too (quantize_moe_experts of axolotl)",
 		}
 	})
@@ -66,11 +66,11 @@ func (d relative) converted(l models.LoRA, listed bool) (out models.LoRA, reason
 		return l, d.expression(l)
 	}
 	out, found := l, map[string]bool{}
-	if names := d.Fused; l.All() {
-		if l.Listed() {
+	if names := d.Fused; l.TargetsAllLinear() {
+		if l.ListsTargets() {
 			names = names[1:]
 		}
-		if !l.Listed() || listed {
+		if !l.ListsTargets() || listed {
 			out.Excluded = append(slices.Clone(l.Excluded), d.Fused...)
 			l.Targets = append([]string{models.LinearLayers}, names...)
 		}
@@ -123,7 +123,7 @@ func (d relative) expression(l models.LoRA) string {
 	if l.Method != "" { // which peft converts nothing of
 		return ""
 	}
-	adapts := l.Adapts()
+	adapts := l.AdaptsPath()
 	for _, name := range d.Fused {
 		for _, module := range []string{"", ".experts", ".shared_expert", ".shared_experts"} {
 			for _, layer := range []string{"0", "1", "10"} {

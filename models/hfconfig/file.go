@@ -40,7 +40,7 @@ func located(path string) string {
 	case err == nil && info.IsDir():
 		return filepath.Join(path, usualName)
 	case err != nil && hubName.MatchString(path):
-		return cmp.Or(hub.File(path, "", usualName), path)
+		return cmp.Or(hub.CachedFile(path, "", usualName), path)
 	}
 	return path
 }
@@ -55,7 +55,7 @@ func howToGet(path string) string {
 			"%s:Qwen/Qwen3-8B, whose %[1]s is in the hub's cache", usualName, Scheme)
 	}
 	meant := ""
-	if near := nearest.Typo(path, slices.Sorted(maps.Keys(ofHub()))); near != "" {
+	if near := nearest.LikelyTypo(path, slices.Sorted(maps.Keys(ofHub()))); near != "" {
 		meant = fmt.Sprintf("; did you mean %s:%s?", Scheme, near)
 	}
 	folder := filepath.Base(path)

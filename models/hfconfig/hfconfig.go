@@ -55,7 +55,7 @@ func Tasks() []string {
 func Source() models.Source {
 	return models.Source{
 		Scheme: Scheme, Open: Open,
-		Bare: func(name string) bool { return hubName.MatchString(name) && !fileOfModel.MatchString(name) },
+		AcceptsName: func(name string) bool { return hubName.MatchString(name) && !fileOfModel.MatchString(name) },
 		Names: func() []string {
 			return lists.Map(HubModels(), func(m HubModel) string { return Scheme + ":" + m.Name })
 		},
@@ -135,7 +135,7 @@ func parse(file, name string, data []byte) (models.Model, error) {
 		Name: name, Summary: a.summary, Source: "transformers 5.23, model_type " + kind,
 		Tasks: tasks, Default: models.Case{Task: trained, Weights: weights},
 		Description: models.Describe(string(config)),
-		Batches:     a.batches, BatchUnit: a.unit, Settings: a.settings, Adapts: true, Towers: a.towers,
+		Batches:     a.batches, BatchUnit: a.unit, Settings: a.settings, Adapts: true, HasTowers: a.towers,
 		Transformers: true,
 		HalfWeights:  f.half, Levers: a.leverSet(), Notes: a.notes,
 		Caveat: a.caveatsOf, Check: a.check,

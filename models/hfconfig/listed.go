@@ -235,7 +235,7 @@ func (l listed) captures(s models.Settings) models.Class {
 	for key, value := range l.with(s) {
 		config[key] = value
 	}
-	class := models.OfTransformers(l.class, s, config)
+	class := models.TransformersClass(l.class, s, config)
 	if s[hf.Padding] == 1 {
 		class.Inputs = []string{fmt.Sprintf("attention_mask=int64[batch,seq=%d]", class.Seq)}
 	}

@@ -129,7 +129,7 @@ func TestLoopKeepsScores(t *testing.T) {
 				live += r.Program.Buffers[i.Arg].Bytes
 			case program.Free:
 				live -= r.Program.Buffers[i.Arg].Bytes
-			case program.Mark:
+			case program.MarkPhase:
 				if r.Program.Phases[i.Arg].Name == "backward" {
 					return live
 				}

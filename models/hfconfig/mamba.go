@@ -68,7 +68,7 @@ func readQwen3Next(r *reader, c *llama.Config) {
 func (a *architecture) excludeFromAdapters(path string) {
 	a.refuse("lora", fmt.Sprintf("peft adds no adapters to %s of Mamba models; name other layers, such as "+
 		"target=in_proj", path[strings.LastIndexByte(path, '.')+1:]),
-		func(c models.Case) bool { return c.LoRA != nil && c.LoRA.Adapts()(path) })
+		func(c models.Case) bool { return c.LoRA != nil && c.LoRA.AdaptsPath()(path) })
 }
 
 // The bounds of mixers.

@@ -68,9 +68,9 @@ func (a *architecture) varied(c llama.Config) {
 // checkPacked returns the setting and the reason if settings of quantized layers are incompatible with a case.
 func checkPacked(c models.Case) (setting, reason string) {
 	switch {
-	case c.EarlyLayers() && c.Quantize != "nf4" && c.Quantize != "nf4-dq":
+	case c.ShardsEarly() && c.Quantize != "nf4" && c.Quantize != "nf4-dq":
 		return models.EarlySetting, "is about linear layers in 4 bits; give it with --quantize nf4 or nf4-dq"
-	case c.EarlyLayers() && c.LoRA != nil && c.LoRA.DoRA != "":
+	case c.ShardsEarly() && c.LoRA != nil && c.LoRA.DoRA != "":
 		return models.EarlySetting, "vprof records DoRA beside the layers of newer releases; leave out dora"
 	case c.On(models.HalfEmbeddingsSetting) && (c.Quantize == "" || c.Weights != models.FP32):
 		return models.HalfEmbeddingsSetting, "is about layers that --quantize leaves in fp32; add --weights fp32"

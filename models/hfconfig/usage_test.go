@@ -26,7 +26,7 @@ func phases(p *program.Program, size func(program.Buffer) int64) map[program.Pha
 			peak = max(peak, now)
 		case program.Free:
 			now -= size(p.Buffers[i.Arg])
-		case program.Mark:
+		case program.MarkPhase:
 			phase := p.Phases[i.Arg]
 			soFar = max(soFar, peak)
 			all[phase] = usage{now, max(peak, all[phase].peak), soFar}

@@ -108,13 +108,13 @@ type Kernels struct {
 	// Tiles has the feed-forward layers see a part of the tokens at a time.
 	Tiles hf.Tiles
 	// Context has ranks share each sequence.
-	Context hf.Context
+	Context hf.ContextParallel
 	// Eager computes and keeps attention's scores, Flash uses flash-attn's kernels, Flex the ones of flex_attention.
 	Eager, Flash, Flex bool
 	// RepeatKV reports whether keys and values are repeated for every head of the query.
 	RepeatKV bool
 	// Cache has the keys and values of all layers; nil for none.
-	Cache *hf.Cache
+	Cache *hf.KVCache
 }
 
 // Norm is the kind of the norms.

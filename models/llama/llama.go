@@ -226,7 +226,7 @@ func (c *Config) applyTraining(text hf.Text) {
 func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	c.applyTraining(text)
 	m := New(c)
-	text.ScoreCap, text.ScoreScaled, text.ScoresFloat = c.ScoreCap, c.ScoreScaled, c.ScoresFloat
+	text.SoftCap, text.ScaledLogits, text.FloatLogits = c.ScoreCap, c.ScoreScaled, c.ScoresFloat
 	text.OwnLoss = c.OwnLoss
 	task := hf.CausalLM(c.Names, m, m, m.embedding, m.head(), text)
 	task.Attentions = m.attentions()
@@ -266,7 +266,7 @@ func TokenClassification(c Config, classes hf.Classes, dropout *nn.Dropout, text
 		TorchNames: c.Names, Model: m, Dropout: dropout,
 		Score: nn.NewLinear(c.Width, classes.Count, true),
 	}
-	head := hf.TokenHead{Dropout: dropout, Score: &net.Score, Whole: true}
+	head := hf.TokenHead{Dropout: dropout, Score: &net.Score, FloatLogits: true}
 	return hf.TokenClassification(net, m.embedding, head, classes, text, func(f *frame, b hf.TextBatch) *tensor {
 		return m.Call(f, b.IDs, b.Padding, text)
 	})

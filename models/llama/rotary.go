@@ -35,7 +35,7 @@ func (m *rotary) call(f *frame, kind int, x, positions *tensor) (cos, sin *tenso
 		return m.grids(f, x, positions)
 	}
 	g := f.ModuleFrame(m, x, positions)
-	x, positions = g.Here(x), g.Here(positions)
+	x, positions = g.ToModuleGPU(x), g.ToModuleGPU(positions)
 	g.Tape().NoGrad(func() {
 		freqs := g.Let(positions.Unsqueeze(-1).To(trace.F32).Mul(m.Kinds[kind].InvFreq.Tensor))
 		if m.r.Complex {
@@ -59,7 +59,7 @@ func (m *rotary) call(f *frame, kind int, x, positions *tensor) (cos, sin *tenso
 // grids follows Qwen2_5_VLRotaryEmbedding.forward.
 func (m *rotary) grids(f *frame, x, positions *tensor) (cos, sin *tensor) {
 	g := f.ModuleFrame(m, x, positions)
-	x, positions = g.Here(x), g.Here(positions)
+	x, positions = g.ToModuleGPU(x), g.ToModuleGPU(positions)
 	g.Tape().NoGrad(func() {
 		every := positions
 		if positions.NDim() < 3 {

@@ -58,7 +58,7 @@ func ConditionalGeneration(c Config, w Wrapper, text hf.Text) *hf.TextTask {
 	if w.WithHead {
 		return causalLMWithHead(w, &languageModel{TorchNames: c.Names, Model: m, LmHead: head}, text)
 	}
-	text.ScoreCap, text.ScoreScaled = c.ScoreCap, c.ScoreScaled
+	text.SoftCap, text.ScaledLogits = c.ScoreCap, c.ScoreScaled
 	task := hf.CausalLM(nil, model, model, m.embedding, head, text)
 	if w.Vision != nil {
 		task.Extra = w.Vision
@@ -90,7 +90,7 @@ func (w *conditionalWithHead) Call(f *frame, ids, padding *tensor, text hf.Text)
 func causalLMWithHead(w Wrapper, m *languageModel, text hf.Text) *hf.TextTask {
 	net := &conditionalWithHead{Before: w.Before, LanguageModel: m}
 	task := hf.CausalLMOf(net, net, m.Model.embedding, &m.LmHead, text)
-	if !text.OfModel() {
+	if !text.IsModelCall() {
 		return task
 	}
 	task.Call = func(f *frame, b hf.TextBatch) *tensor {

@@ -72,7 +72,7 @@ func Models() []models.Model {
 
 // trainer is the training system of one case.
 type trainer struct {
-	train.Own[*batch]
+	train.OwnLoopModel[*batch]
 	negatives, length int64
 	model             *network
 }
@@ -80,7 +80,7 @@ type trainer struct {
 func newTrainer(c models.Case) *trainer {
 	m := newNetwork(c.Checkpointing, c.On("adapter-dropout"))
 	t := &trainer{negatives: c.Settings["n-negatives"], length: c.Settings["max-length"], model: m}
-	t.Own = train.Own[*batch]{
+	t.OwnLoopModel = train.OwnLoopModel[*batch]{
 		Case: c, Net: nn.NewTree(m), Load: t.load, Step: t.step,
 		Losses: func(f *frame, b *batch) { t.losses(f, new(names), b) },
 	}

@@ -62,7 +62,7 @@ func TestCheckpointingThatRunsSavesMostOfTheGraph(t *testing.T) {
 		var loaded, forward int64
 		p := record(t, models.Case{AMP: "fp16", Checkpointing: checkpointing})
 		for i, now := range p.Live() {
-			if i.Kind != program.Mark {
+			if i.Kind != program.MarkPhase {
 				continue
 			}
 			switch phase := p.Phases[i.Arg]; {
@@ -87,7 +87,7 @@ func TestGradientsLiveThroughTheForwardPass(t *testing.T) {
 			live[i.Arg] = true
 		case program.Free:
 			delete(live, i.Arg)
-		case program.Mark:
+		case program.MarkPhase:
 			if phase := p.Phases[i.Arg]; phase.Step == 1 && phase.Name == "forward" {
 				var gradients int64
 				for b := range live {

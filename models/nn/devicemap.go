@@ -249,5 +249,5 @@ func (t *Tree) Spread(tape *trace.Tape, on map[string]int, gpu int) {
 	} else if root := t.modules[0]; root.path.Name == "" {
 		modules[&root.path] = home
 	}
-	tape.Spread(home, modules)
+	tape.SetDeviceMap(home, modules)
 }

@@ -45,7 +45,7 @@ func TestTransformerStepLeavesNothingBehind(t *testing.T) {
 		outer := tape.Frame()
 		x := outer.Let(tape.New("input", program.Batch, trace.F32, shape...))
 		masks := drawMasks(rt, outer, batch, length)
-		before := tape.Program().Left()
+		before := tape.Program().LeftBytes()
 
 		step := func() {
 			f := outer.FuncFrame(x)
@@ -66,7 +66,7 @@ func TestTransformerStepLeavesNothingBehind(t *testing.T) {
 			p.ZeroGrad()
 		}
 		require.NoError(rt, tape.Program().Validate())
-		require.Equal(rt, before, tape.Program().Left())
+		require.Equal(rt, before, tape.Program().LeftBytes())
 	})
 }
 
@@ -118,7 +118,7 @@ func TestRecurrentWeightsArePackedOnTheDevice(t *testing.T) {
 	tape := trace.New(h200, stack.Default().Rules(), trace.Options{Warm: true})
 	tree.To(tape)
 	total, _ := tree.Numel()
-	require.Equal(t, 4*total, tape.Program().Left())
+	require.Equal(t, 4*total, tape.Program().LeftBytes())
 	for _, w := range tree.Parameters {
 		require.True(t, w.SharesStorage(tree.Parameters[0].Tensor))
 	}

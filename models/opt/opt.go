@@ -30,7 +30,7 @@ type Config struct {
 	Untied           bool
 	Eager            bool
 	// Cache has the keys and values of all layers; nil for none.
-	Cache *hf.Cache
+	Cache *hf.KVCache
 }
 
 func (c *Config) norm() nn.Layer {
@@ -141,7 +141,7 @@ func (l *layer) forward(f *frame, args []*tensor) *tensor {
 // skip masks then ignore packing.
 func packingOf(f *frame, text hf.Text) hf.Packing {
 	if !f.Tape().Rules().Libraries.SkipsMasks {
-		return hf.Unseen
+		return hf.UnseenByModel
 	}
 	return text.Packed.WithoutPositions()
 }

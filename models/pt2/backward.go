@@ -11,13 +11,13 @@ import (
 
 // The nodes that a captured graph marks the parts of an autograd.Function with.
 const (
-	marker   = "torch.ops.aten.alias.default"
-	incoming = "torch.ops.aten.empty_like.default"
+	functionMarker   = "torch.ops.aten.alias.default"
+	incomingArgument = "torch.ops.aten.empty_like.default"
 )
 
-// ownBackward is a call of an autograd.Function whose backward is in the graph, after its forward: markers of the
+// customBackward is a call of an autograd.Function whose backward is in the graph, after its forward: markers of the
 // arguments, forward, incoming gradients, backward, markers of the gradients that it returns.
-type ownBackward struct {
+type customBackward struct {
 	// region is all of it; its inputs are forward's.
 	*region
 	call export.FunctionCall
@@ -60,23 +60,23 @@ func capturedFunctions(p *export.Program) []export.FunctionCall {
 	return out
 }
 
-// ownBackwardOf parses a call. The error names where the graph differs from the form that a capture writes.
-func ownBackwardOf(p *export.Program, c export.FunctionCall) (*ownBackward, error) {
-	f := &ownBackward{region: &region{begin: c.Begin, end: c.End}, call: c, gives: map[int32]int32{}}
-	wrong := func(i int) (*ownBackward, error) {
+// newCustomBackward parses a call. The error names where the graph differs from the form that a capture writes.
+func newCustomBackward(p *export.Program, c export.FunctionCall) (*customBackward, error) {
+	f := &customBackward{region: &region{begin: c.Begin, end: c.End}, call: c, gives: map[int32]int32{}}
+	wrong := func(i int) (*customBackward, error) {
 		return nil, fmt.Errorf("autograd.Function %s: unexpected node %d; capture the model again", c.Name, i)
 	}
 	marked := func(i int, target string) (of, made int32, ok bool) {
 		if i < c.Begin || i >= c.End || p.Nodes[i].Target != target {
 			return 0, 0, false
 		}
-		of, made = inputOf(&p.Nodes[i], "self"), result(&p.Nodes[i])
+		of, made = inputOf(&p.Nodes[i], "self"), soleResult(&p.Nodes[i])
 		return of, made, of >= 0 && made >= 0
 	}
 	var arguments []int32
 	f.forward = c.Begin
 	for range c.Gives {
-		v, _, ok := marked(f.forward, marker)
+		v, _, ok := marked(f.forward, functionMarker)
 		if !ok {
 			return wrong(f.forward)
 		}
@@ -85,7 +85,7 @@ func ownBackwardOf(p *export.Program, c export.FunctionCall) (*ownBackward, erro
 	}
 	f.from = c.Backward
 	for {
-		y, g, ok := marked(f.from, incoming)
+		y, g, ok := marked(f.from, incomingArgument)
 		if !ok {
 			break
 		}
@@ -98,7 +98,7 @@ func ownBackwardOf(p *export.Program, c export.FunctionCall) (*ownBackward, erro
 			continue
 		}
 		f.to--
-		g, _, ok := marked(f.to, marker)
+		g, _, ok := marked(f.to, functionMarker)
 		if !ok {
 			return wrong(f.to)
 		}
@@ -112,8 +112,8 @@ func ownBackwardOf(p *export.Program, c export.FunctionCall) (*ownBackward, erro
 }
 
 // find finds the inputs and outputs of forward, and the values that backward needs.
-func (f *ownBackward) find(p *export.Program, arguments []int32) {
-	f.borders(p)
+func (f *customBackward) find(p *export.Program, arguments []int32) {
+	f.findBorders(p)
 	made, known := map[int32]bool{}, map[int32]bool{}
 	for i := f.forward; i < f.call.Backward; i++ {
 		eachOutput(&p.Nodes[i], func(v int32) { made[v] = true })
@@ -152,7 +152,7 @@ func addOnce(list *[]int32, v int32, wanted bool) {
 }
 
 // take removes tensors from values, and returns the ones that backward needs.
-func (f *ownBackward) take(of []aten.Value) (keep []*trace.Tensor, at []int32) {
+func (f *customBackward) take(of []aten.Value) (keep []*trace.Tensor, at []int32) {
 	for i, v := range of {
 		if x, ok := v.(*trace.Tensor); ok {
 			if x != nil && slices.Contains(f.saved, int32(i)) {
@@ -164,22 +164,22 @@ func (f *ownBackward) take(of []aten.Value) (keep []*trace.Tensor, at []int32) {
 	return keep, at
 }
 
-// like holds the shape and type of a tensor that may be freed already.
-type like struct {
+// tensorLike holds the shape and type of a tensor that may be freed already.
+type tensorLike struct {
 	dtype trace.DType
 	shape []int64
 }
 
 // ownFunction runs a Function, and its own backward when gradients arrive.
-func (w *walker) ownFunction(f *ownBackward) {
+func (w *nodeRunner) ownFunction(f *customBackward) {
 	inputs, at := w.inputsOf(f.region)
 	known := slices.Clone(w.values)
 	var results []aten.Value
 	var numbers []aten.Value // values that are no tensors
 	var saved []int32
-	shapes := map[int32]like{}
-	inner := func(frame *trace.Frame, values []aten.Value) *walker {
-		return &walker{task: w.task, frame: frame, values: values, inside: f.region, inFunction: true, note: w.note}
+	shapes := map[int32]tensorLike{}
+	inner := func(frame *trace.Frame, values []aten.Value) *nodeRunner {
+		return &nodeRunner{task: w.task, frame: frame, values: values, inside: f.region, inFunction: true, note: w.note}
 	}
 	outs := w.frame.Apply(&trace.Function{
 		Name: f.call.Name + "Backward", AMP: f.call.AMP,
@@ -193,7 +193,7 @@ func (w *walker) ownFunction(f *ownBackward) {
 				results = append(results, run.values[v])
 				if x := run.tensor(v); x != nil {
 					outs = append(outs, x)
-					shapes[v] = like{x.DType(), slices.Clone(x.Shape())}
+					shapes[v] = tensorLike{x.DType(), slices.Clone(x.Shape())}
 				}
 			}
 			var keep []*trace.Tensor
@@ -222,7 +222,7 @@ func (w *walker) ownFunction(f *ownBackward) {
 }
 
 // receive sets the values of the incoming gradients; absent ones are zeros.
-func (f *ownBackward) receive(run *walker, shapes map[int32]like, grads []*trace.Tensor) {
+func (f *customBackward) receive(run *nodeRunner, shapes map[int32]tensorLike, grads []*trace.Tensor) {
 	k := 0
 	for _, v := range f.outputs {
 		x, ok := shapes[v]

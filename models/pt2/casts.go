@@ -15,7 +15,7 @@ import (
 // module's argument.
 func followTypes(p *export.Program) {
 	marks := typeMarks(p)
-	follow(p)
+	followTypesOf(p)
 	for arg, under := range marks { // what a cast depends on otherwise is found by its line
 		arg.Autocast = under
 	}
@@ -37,7 +37,7 @@ func typeMarks(p *export.Program) map[*export.Argument]export.UnderAutocast {
 		if n == nil {
 			continue
 		}
-		if arg := find(n, m.Argument); arg != nil && arg.Kind == export.Type {
+		if arg := findArgument(n, m.Argument); arg != nil && arg.Kind == export.Type {
 			out[arg] = export.Stays
 			if m.Half {
 				out[arg] = export.Halves
@@ -47,19 +47,19 @@ func typeMarks(p *export.Program) map[*export.Argument]export.UnderAutocast {
 	return out
 }
 
-func follow(p *export.Program) {
+func followTypesOf(p *export.Program) {
 	known := map[int32]int64{} // types of values in the export
-	u := usesOf(p)
+	u := findUses(p)
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
-		switch name := short(n.Target); name {
+		switch name := shortTarget(n.Target); name {
 		case "_assert_tensor_metadata.default":
-			if v, ok := find(n, "a"), find(n, "dtype"); v != nil && ok != nil && v.Kind == export.Ref &&
+			if v, ok := findArgument(n, "a"), findArgument(n, "dtype"); v != nil && ok != nil && v.Kind == export.Ref &&
 				ok.Kind == export.Type {
 				known[v.Ref] = ok.Int
 			}
 		case "to.dtype", "to.dtype_layout", "to.device":
-			x, d := find(n, "self"), find(n, "dtype")
+			x, d := findArgument(n, "self"), findArgument(n, "dtype")
 			if x == nil || d == nil || x.Kind != export.Ref || d.Kind != export.Type || d.Int != int64(export.Float) {
 				continue
 			}
@@ -67,13 +67,13 @@ func follow(p *export.Program) {
 			n.CastsNothing = ok && was == d.Int
 			switch {
 			case !n.CastsNothing:
-			case movesOnly(n):
+			case onlyMovesDevice(n):
 				*d = typeOfValues(x.Ref)
 			case !namesType(n):
 				*d = export.Argument{Kind: export.TypeOf, List: calledWith(p, i)}
 			}
 		case "zeros.default", "ones.default", "full.default":
-			d := find(n, "dtype")
+			d := findArgument(n, "dtype")
 			if d == nil || d.Kind != export.Type || d.Int != int64(export.Float) {
 				continue
 			}
@@ -92,8 +92,8 @@ func typeOfValues(values ...int32) export.Argument {
 	})}
 }
 
-// movesOnly reports whether the line of a cast moves a tensor to a device and names no dtype.
-func movesOnly(n *export.Node) bool {
+// onlyMovesDevice reports whether the line of a cast moves a tensor to a device and names no dtype.
+func onlyMovesDevice(n *export.Node) bool {
 	return len(n.Trace) > 0 && deviceOnly.MatchString(n.Trace[len(n.Trace)-1].Source)
 }
 
@@ -102,12 +102,12 @@ var deviceOnly = regexp.MustCompile(`\.to\((device=)?[\w.]*\bdevice\)`)
 // maskedQuery returns the query of the attention whose mask is made from the result of node i, if there is one: PyTorch
 // needs query and mask in one dtype.
 func maskedQuery(p *export.Program, u uses, i int) (query int32, ok bool) {
-	mask := result(&p.Nodes[i])
+	mask := soleResult(&p.Nodes[i])
 	for mask >= 0 && len(u.takers[mask]) > 0 {
 		n := &p.Nodes[u.takers[mask][0]]
 		switch {
 		case n.Target == where && inputOf(n, "self") == mask:
-			mask = result(n)
+			mask = soleResult(n)
 		case n.Target == attention && inputOf(n, "attn_mask") == mask:
 			q := inputOf(n, "query")
 			return q, q >= 0 && u.maker[q] >= 0 && u.maker[q] < i
@@ -118,8 +118,8 @@ func maskedQuery(p *export.Program, u uses, i int) (query int32, ok bool) {
 	return 0, false
 }
 
-// find returns the argument of a name, nil if the node has none.
-func find(n *export.Node, name string) *export.Argument {
+// findArgument returns the argument of a name, nil if the node has none.
+func findArgument(n *export.Node, name string) *export.Argument {
 	if i := slices.IndexFunc(n.Inputs, func(in export.Named) bool { return in.Name == name }); i >= 0 {
 		return &n.Inputs[i].Argument
 	}
@@ -179,11 +179,11 @@ func restoreCastArguments(p *export.Program) {
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
 		for k := range n.Inputs {
-			rename(&n.Inputs[k].Argument, means, i, p, born)
+			renameArgument(&n.Inputs[k].Argument, means, i, p, born)
 		}
 		eachOutput(n, func(v int32) { born[v] = i })
 		likeArgument(n, means, p, born)
-		if x, y := castOf(n); x >= 0 && len(n.Trace) > 0 {
+		if x, y := castValues(n); x >= 0 && len(n.Trace) > 0 {
 			means[y] = x
 		}
 	}
@@ -205,8 +205,8 @@ func likeArgument(n *export.Node, means map[int32]int32, p *export.Program, born
 	if n.Target != "torch.ops.aten.type_as.default" || len(n.Trace) == 0 {
 		return
 	}
-	other := find(n, "other")
-	typed := typedAs.FindStringSubmatch(n.Trace[len(n.Trace)-1].Source)
+	other := findArgument(n, "other")
+	typed := typeAttribute.FindStringSubmatch(n.Trace[len(n.Trace)-1].Source)
 	if other == nil || other.Kind != export.Ref || typed == nil {
 		return
 	}
@@ -238,13 +238,13 @@ func hasWord(line, word string) bool {
 	}
 }
 
-var typedAs = regexp.MustCompile(`\.type_as\((\w+)\)`)
+var typeAttribute = regexp.MustCompile(`\.type_as\((\w+)\)`)
 
-// castOf returns the argument and the result of a cast to fp32, -1 of other nodes.
-func castOf(n *export.Node) (x, y int32) {
-	switch short(n.Target) {
+// castValues returns the argument and the result of a cast to fp32, -1 of other nodes.
+func castValues(n *export.Node) (x, y int32) {
+	switch shortTarget(n.Target) {
 	case "to.dtype", "to.dtype_layout", "to.device":
-		a := find(n, "self")
+		a := findArgument(n, "self")
 		if a != nil && a.Kind == export.Ref && len(n.Outputs) == 1 && n.Outputs[0].Kind == export.Ref &&
 			n.CastsNothing {
 			return a.Ref, n.Outputs[0].Ref
@@ -253,8 +253,8 @@ func castOf(n *export.Node) (x, y int32) {
 	return -1, -1
 }
 
-// rename replaces results of casts by their arguments, if node i uses the arguments.
-func rename(a *export.Argument, means map[int32]int32, i int, p *export.Program, born []int) {
+// renameArgument replaces results of casts by their arguments, if node i uses the arguments.
+func renameArgument(a *export.Argument, means map[int32]int32, i int, p *export.Program, born []int) {
 	if a.Kind == export.Ref {
 		for range len(means) {
 			x, ok := means[a.Ref]
@@ -266,7 +266,7 @@ func rename(a *export.Argument, means map[int32]int32, i int, p *export.Program,
 		}
 	}
 	for k := range a.List {
-		rename(&a.List[k], means, i, p, born)
+		renameArgument(&a.List[k], means, i, p, born)
 	}
 }
 
@@ -282,11 +282,11 @@ func withinExpression(cast, use *export.Node) bool {
 	if at.File != of.File || at.Func != of.Func || at.Line == of.Line {
 		return false
 	}
-	name := goesOn.FindStringSubmatch(of.Source)
+	name := continuesPattern.FindStringSubmatch(of.Source)
 	return name != nil && hasWord(at.Source, name[1])
 }
 
-var goesOn = regexp.MustCompile(`(\w+)\.(?:to\([\w.]*\)|float\(\))\.\w+\(`)
+var continuesPattern = regexp.MustCompile(`(\w+)\.(?:to\([\w.]*\)|float\(\))\.\w+\(`)
 
 // usedOutside reports whether node use and the argument of the cast at node c are both outside of the code that made
 // the cast: the code ended before use and began after the argument was made. The code is the module's call, or, if the

@@ -27,7 +27,7 @@ type region struct {
 type patterns []string
 
 func parsePatterns(text string) patterns {
-	return lists.Present(strings.Split(text, ","), strings.TrimSpace)
+	return lists.NonZero(strings.Split(text, ","), strings.TrimSpace)
 }
 
 // match returns the index of the first pattern that matches a name, else -1. An invalid pattern matches nothing.
@@ -79,7 +79,7 @@ func regions(p *export.Program, blocks string) ([]region, error) {
 		}
 	}
 	for i := range out {
-		out[i].borders(p)
+		out[i].findBorders(p)
 	}
 	return out, nil
 }
@@ -94,8 +94,8 @@ func example(p *export.Program) string {
 	return "blocks.0"
 }
 
-// borders finds the inputs and outputs of a region.
-func (r *region) borders(p *export.Program) {
+// findBorders finds the inputs and outputs of a region.
+func (r *region) findBorders(p *export.Program) {
 	inside := map[int32]bool{}
 	fixed := map[int32]bool{}
 	for i := range p.Inputs {
@@ -116,7 +116,7 @@ func (r *region) borders(p *export.Program) {
 	}
 }
 
-func values(a export.Argument, f func(v int32)) {
+func eachValue(a export.Argument, f func(v int32)) {
 	switch a.Kind {
 	case export.Ref:
 		f(a.Ref)
@@ -124,18 +124,18 @@ func values(a export.Argument, f func(v int32)) {
 		return // the tensors themselves are not used
 	}
 	for _, x := range a.List {
-		values(x, f)
+		eachValue(x, f)
 	}
 }
 
 // checkpoint runs a region so that backward runs it again.
-func (w *walker) checkpoint(r *region) {
+func (w *nodeRunner) checkpoint(r *region) {
 	inputs, at := w.inputsOf(r)
-	known, wraps := slices.Clone(w.values), within(w.wraps, r)
+	known, wraps := slices.Clone(w.values), wrappersWithin(w.wraps, r)
 	w.wraps = w.wraps[len(wraps):]
 	var results []aten.Value
 	run := func(f *trace.Frame, inputs []*trace.Tensor) (outs []*trace.Tensor) {
-		inner := &walker{task: w.task, frame: f, values: slices.Clone(known), inside: r, wraps: wraps}
+		inner := &nodeRunner{task: w.task, frame: f, values: slices.Clone(known), inside: r, wraps: wraps}
 		outs, results = inner.runRegion(at, inputs)
 		return outs
 	}
@@ -144,7 +144,7 @@ func (w *walker) checkpoint(r *region) {
 }
 
 // inputsOf returns the tensors that a region reads from outside, and their values.
-func (w *walker) inputsOf(r *region) (inputs []*trace.Tensor, at []int32) {
+func (w *nodeRunner) inputsOf(r *region) (inputs []*trace.Tensor, at []int32) {
 	for _, v := range r.inputs {
 		if x := w.tensor(v); x != nil {
 			inputs, at = append(inputs, x), append(at, v)
@@ -155,7 +155,7 @@ func (w *walker) inputsOf(r *region) (inputs []*trace.Tensor, at []int32) {
 
 // runRegion runs the nodes of the walker's region, with inputs for the values at. results are all results of the
 // region, outs the tensors among them.
-func (w *walker) runRegion(at []int32, inputs []*trace.Tensor) (outs []*trace.Tensor, results []aten.Value) {
+func (w *nodeRunner) runRegion(at []int32, inputs []*trace.Tensor) (outs []*trace.Tensor, results []aten.Value) {
 	for i, v := range at {
 		w.values[v] = inputs[i]
 	}
@@ -170,7 +170,7 @@ func (w *walker) runRegion(at []int32, inputs []*trace.Tensor) (outs []*trace.Te
 }
 
 // returned sets the values of the results of a region, and releases what ends with it. The tensors among them are outs.
-func (w *walker) returned(r *region, outs []*trace.Tensor, results []aten.Value) {
+func (w *nodeRunner) returned(r *region, outs []*trace.Tensor, results []aten.Value) {
 	for i, v := range r.outputs {
 		if x, ok := results[i].(*trace.Tensor); !ok || x == nil {
 			w.values[v] = results[i]
@@ -180,17 +180,17 @@ func (w *walker) returned(r *region, outs []*trace.Tensor, results []aten.Value)
 		outs = outs[1:]
 	}
 	for _, v := range r.after {
-		w.forget(v)
+		w.dropValue(v)
 	}
 	for _, v := range r.outputs {
-		if r.dies(w.g.Program, v) {
-			w.forget(v)
+		if r.diesInside(w.g.Program, v) {
+			w.dropValue(v)
 		}
 	}
 }
 
 // recomputed runs a region under the case's kind of checkpointing.
-func (w *walker) recomputed(module string, run func(*trace.Frame, []*trace.Tensor) []*trace.Tensor,
+func (w *nodeRunner) recomputed(module string, run func(*trace.Frame, []*trace.Tensor) []*trace.Tensor,
 	inputs []*trace.Tensor,
 ) []*trace.Tensor {
 	if w.c.Recompute != models.Reentrant {
@@ -206,13 +206,13 @@ func (w *walker) recomputed(module string, run func(*trace.Frame, []*trace.Tenso
 	}, nil, inputs...)}
 }
 
-// outside reports whether the caller of the region holds a value: it is an input or a result of the region.
-func (r *region) outside(v int32) bool {
+// isOutside reports whether the caller of the region holds a value: it is an input or a result of the region.
+func (r *region) isOutside(v int32) bool {
 	return slices.Contains(r.after, v) || slices.Contains(r.inputs, v) || slices.Contains(r.outputs, v)
 }
 
-// dies reports whether a result of the region is freed within it.
-func (r *region) dies(p *export.Program, v int32) bool {
+// diesInside reports whether a result of the region is freed within it.
+func (r *region) diesInside(p *export.Program, v int32) bool {
 	for i := r.begin; i < r.end; i++ {
 		if slices.Contains(p.Nodes[i].Dies, v) {
 			return true
@@ -240,7 +240,7 @@ func blocks(p *export.Program) string {
 			children[parent(m)] = append(children[parent(m)], m)
 		}
 	}
-	tied := ties(p)
+	tied := tiedNames(p)
 	total := numelBelow(p, "", tied)
 	best, most := "", 0
 	for _, m := range p.Modules {

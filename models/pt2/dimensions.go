@@ -16,10 +16,10 @@ import (
 // dimensions are the symbolic sizes of a program: the batch, and others, which are settings.
 type dimensions struct {
 	// batch is its symbol, "" if the file has one size, fixed.
-	batch  string
-	also   []string // other symbols that are the same size
-	bounds export.Range
-	fixed  int
+	batch        string
+	otherSymbols []string // other symbols that are the same size
+	bounds       export.Range
+	fixed        int
 	// affine has the sizes that depend on a fixed batch; nil if it is unknown which do.
 	affine *export.Batch
 	// inferred reports whether affine is not what the file gives.
@@ -31,8 +31,8 @@ type dimensions struct {
 	unit  string
 }
 
-// most is the upper bound of a dimension without a bound of its own.
-const most = 1 << 24
+// maxBatchSize is the upper bound of a dimension without a bound of its own.
+const maxBatchSize = 1 << 24
 
 // findDimensions finds the batch: the dimension named by the capture, or the first dimension of the first input with a
 // symbolic size. The other symbols become settings.
@@ -54,7 +54,7 @@ func findDimensions(p *export.Program) *dimensions {
 	if readsTokens(p) {
 		d.settings = append(d.settings, hf.LossSettings()...)
 	}
-	if images(p) {
+	if takesImages(p) {
 		d.settings = append(d.settings, models.Switch(channelsLast, 0,
 			"1 to lay images and their filters out with channels last"))
 	}
@@ -87,12 +87,12 @@ func (d *dimensions) findBatch(p *export.Program, at map[string]int) (seen map[s
 	if unit := d.named[d.batch].Name; unit != "" && unit != "batch" {
 		d.unit = strings.ReplaceAll(unit, "_", "-")
 		usage := "size " + unit + ", instead of --batch"
-		d.settings = append(d.settings, models.Setting{Name: d.unit, Usage: usage, Max: bounded(d.bounds.Max)})
+		d.settings = append(d.settings, models.Setting{Name: d.unit, Usage: usage, Max: boundSize(d.bounds.Max)})
 	}
 	seen = map[string]bool{d.batch: true}
 	for symbol, s := range d.named {
 		if s.Name == d.named[d.batch].Name && symbol != d.batch {
-			d.also = append(d.also, symbol)
+			d.otherSymbols = append(d.otherSymbols, symbol)
 			seen[symbol] = true
 		}
 	}
@@ -101,14 +101,14 @@ func (d *dimensions) findBatch(p *export.Program, at map[string]int) (seen map[s
 
 const textLength = "seq-len"
 
-// lengths are usual names of sizes of texts and images, which have settings of their own.
-var lengths = strings.Fields("seq seq_len seqlen length len tokens T L h height H w width W")
+// lengthNames are usual names of sizes of texts and images, which have settings of their own.
+var lengthNames = strings.Fields("seq seq_len seqlen length len tokens T L h height H w width W")
 
 // channelsLast is the setting of the layout of images.
 const channelsLast = "channels-last"
 
-// images reports whether a parameter is a filter of images.
-func images(p *export.Program) bool {
+// takesImages reports whether a parameter is a filter of images.
+func takesImages(p *export.Program) bool {
 	return slices.ContainsFunc(p.Inputs, func(in export.Input) bool {
 		return in.Role == export.Parameter && len(in.Sizes) == 4
 	})
@@ -120,35 +120,35 @@ func (d *dimensions) setting(p *export.Program, in *export.Input, dim int, symbo
 	}
 	seen[symbol] = true
 	name, usage := nameOf(in, dim)
-	example, given := usual(in, dim), d.named[symbol]
+	example, given := defaultSize(in, dim), d.named[symbol]
 	if given.Given {
 		example = given.Example
 	}
-	if other := d.alike(symbol); other != "" {
+	if other := d.sameAs(symbol); other != "" {
 		d.symbols[symbol] = other
 		return
 	}
-	if given.Name != "" && (!slices.Contains(lengths, given.Name) || strings.HasPrefix(name, in.Name)) {
+	if given.Name != "" && (!slices.Contains(lengthNames, given.Name) || strings.HasPrefix(name, in.Name)) {
 		name, usage = strings.ReplaceAll(given.Name, "_", "-"), fmt.Sprintf("size %s of %s", given.Name, in.Name)
 		example = given.Example
 	}
-	for d.taken(name) {
+	for d.isTaken(name) {
 		name += "-" + in.Name
 	}
 	d.symbols[symbol] = name
 	r := p.Ranges[symbol]
-	s := models.Setting{Name: name, Usage: usage, Length: name == textLength, Min: max(r.Min, 1), Max: bounded(r.Max)}
+	s := models.Setting{Name: name, Usage: usage, Length: name == textLength, Min: max(r.Min, 1), Max: boundSize(r.Max)}
 	s.Default = min(max(example, s.Min), s.Max)
 	d.settings = append(d.settings, s)
 }
 
-func (d *dimensions) taken(name string) bool {
+func (d *dimensions) isTaken(name string) bool {
 	return slices.ContainsFunc(d.settings, func(s models.Setting) bool { return s.Name == name })
 }
 
-// alike returns the setting of another symbol to which the user gave the same name; "" if there is none. torch.export
+// sameAs returns the setting of another symbol to which the user gave the same name; "" if there is none. torch.export
 // may have several symbols for one size.
-func (d *dimensions) alike(symbol string) string {
+func (d *dimensions) sameAs(symbol string) string {
 	for other, name := range d.symbols {
 		if given := d.named[symbol].Name; given != "" && given == d.named[other].Name {
 			return name
@@ -173,8 +173,7 @@ func nameOf(in *export.Input, dim int) (name, usage string) {
 	}
 }
 
-// usual returns the default size of a dimension.
-func usual(in *export.Input, dim int) int64 {
+func defaultSize(in *export.Input, dim int) int64 {
 	name, _ := nameOf(in, dim)
 	switch name {
 	case textLength:
@@ -186,35 +185,35 @@ func usual(in *export.Input, dim int) int64 {
 	}
 }
 
-func bounded(n int64) int64 {
+func boundSize(n int64) int64 {
 	if n <= 0 {
-		return most
+		return maxBatchSize
 	}
-	return min(n, most)
+	return min(n, maxBatchSize)
 }
 
-// usual returns the batch size of a case that names none.
-func (d *dimensions) usual() int {
+// defaultBatch returns the batch size of a case that names none.
+func (d *dimensions) defaultBatch() int {
 	if d.batch == "" && d.affine != nil {
 		return int(max(d.affine.Exported, 1))
 	}
-	if d.free() {
-		return int(min(max(8, d.bounds.Min), bounded(d.bounds.Max)))
+	if d.batchIsFree() {
+		return int(min(max(8, d.bounds.Min), boundSize(d.bounds.Max)))
 	}
 	return max(d.fixed, 1)
 }
 
-// free reports whether the batch size can be chosen.
-func (d *dimensions) free() bool { return d.batch != "" || d.affine != nil }
+// batchIsFree reports whether the batch size can be chosen.
+func (d *dimensions) batchIsFree() bool { return d.batch != "" || d.affine != nil }
 
 // batches returns the sizes that a sweep tries.
 func (d *dimensions) batches() []int {
-	if !d.free() {
-		return []int{d.usual()}
+	if !d.batchIsFree() {
+		return []int{d.defaultBatch()}
 	}
 	var out []int
 	for b := 1; b <= 256; b *= 2 {
-		if int64(b) <= bounded(d.bounds.Max) {
+		if int64(b) <= boundSize(d.bounds.Max) {
 			out = append(out, b)
 		}
 	}
@@ -228,9 +227,9 @@ func (d *dimensions) check(file string, c models.Case) error {
 		return c.Wrong("batch", format, args...)
 	}
 	switch low := d.bounds.Min; {
-	case !d.free() && c.Batch != d.usual():
+	case !d.batchIsFree() && c.Batch != d.defaultBatch():
 		return wrong("%d: %s was exported with a batch of %d alone; export it with dynamic_shapes={...: {0: "+
-			"torch.export.Dim(\"batch\", min=2, max=65536)}}, or use vprof capture", c.Batch, file, d.usual())
+			"torch.export.Dim(\"batch\", min=2, max=65536)}}, or use vprof capture", c.Batch, file, d.defaultBatch())
 	case d.batch != "" && low > 2 && int64(c.Batch) < low, d.batch != "" &&
 		int64(c.Batch) > cmp.Or(d.bounds.Max, math.MaxInt64):
 		bounds := fmt.Sprintf("from %d to %d", low, d.bounds.Max)
@@ -295,15 +294,14 @@ func setInt(args []export.Named, a export.AffineArg, value int64) bool {
 	return true
 }
 
-// at returns the values of the symbols in a case.
-func (d *dimensions) at(c models.Case) map[string]int64 {
+func (d *dimensions) symbolValues(c models.Case) map[string]int64 {
 	out := map[string]int64{}
 	if d.batch != "" {
 		out[d.batch] = int64(c.Batch)
 		if n := c.Settings[d.unit]; d.unit != "" && n > 0 {
 			out[d.batch] = n
 		}
-		for _, symbol := range d.also {
+		for _, symbol := range d.otherSymbols {
 			out[symbol] = out[d.batch]
 		}
 	}

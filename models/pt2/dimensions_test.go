@@ -31,6 +31,6 @@ func TestSizesOfOneNameAreOneSetting(t *testing.T) {
 	d := findDimensions(p)
 	require.Equal(t, map[string]string{"s1": "seq-len", "s3": "seq-len", "s4": "target"}, d.symbols)
 	require.EqualValues(t, 96, d.settings[0].Default)
-	at := d.at(models.Case{Batch: 7, Settings: models.Settings{"seq-len": 50, "target": 30}})
+	at := d.symbolValues(models.Case{Batch: 7, Settings: models.Settings{"seq-len": 50, "target": 30}})
 	require.Equal(t, map[string]int64{"s0": 7, "s2": 7, "s1": 50, "s3": 50, "s4": 30}, at)
 }

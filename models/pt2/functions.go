@@ -20,7 +20,7 @@ import (
 // backward is Python code, which an exported graph does not have.
 func customFunctions(p *export.Program) []export.FunctionCall {
 	var out []export.FunctionCall
-	around := aroundCallers(p)
+	around := countCallers(p)
 	last, depth := "", 0
 	for i := range p.Nodes {
 		switch n := &p.Nodes[i]; {
@@ -30,7 +30,7 @@ func customFunctions(p *export.Program) []export.FunctionCall {
 			depth++
 		case n.Target == "":
 		default:
-			a := applicationOf(n.Trace)
+			a := callSiteOf(n.Trace)
 			at := fmt.Sprint(n.Module, a.name, a.caller.line)
 			switch {
 			case a.name == "" || a.within <= len(n.Stack)-around[a.caller]: // by modules alone
@@ -46,33 +46,33 @@ func customFunctions(p *export.Program) []export.FunctionCall {
 	return out
 }
 
-// applied is the source of a line that calls an autograd.Function.
-var applied = regexp.MustCompile(`\b([A-Za-z_]\w*)\.apply\(`)
+// functionApply is the source of a line that calls an autograd.Function.
+var functionApply = regexp.MustCompile(`\b([A-Za-z_]\w*)\.apply\(`)
 
 // application describes the line of a stack that calls Name.apply(.
 type application struct {
 	// name is the Function's, "" if there is no such line.
 	name   string
-	caller caller
+	caller sourceLine
 	// within is the number of functions called forward that the line called, each called by
 	// the one before: the Function's, modules' or both.
 	within int
 }
 
-// caller is a line of a model's code, and the number of frames that led to it.
-type caller struct {
+// sourceLine is a line of a model's code, and the number of frames that led to it.
+type sourceLine struct {
 	line   string
 	frames int
 }
 
-// applicationOf finds the outermost line of a stack that contains Name.apply( and whose callee is named forward. Lines
+// callSiteOf finds the outermost line of a stack that contains Name.apply( and whose callee is named forward. Lines
 // of PyTorch itself do not count.
-func applicationOf(stack []export.Frame) application {
+func callSiteOf(stack []export.Frame) application {
 	for i := 0; i+1 < len(stack); i++ {
 		if !strings.Contains(stack[i].Source, ".apply(") || strings.Contains(stack[i].File, "-packages/torch/") {
 			continue
 		}
-		m := applied.FindStringSubmatch(stack[i].Source)
+		m := functionApply.FindStringSubmatch(stack[i].Source)
 		if m == nil {
 			continue
 		}
@@ -81,7 +81,7 @@ func applicationOf(stack []export.Frame) application {
 			callee++ // Function.apply itself
 		}
 		if stack[callee].Func == "forward" {
-			return application{name: m[1], caller: caller{lineOf(stack[i]), i}, within: forwards(stack[callee:])}
+			return application{name: m[1], caller: sourceLine{lineOf(stack[i]), i}, within: forwards(stack[callee:])}
 		}
 	}
 	return application{}
@@ -100,18 +100,18 @@ func forwards(frames []export.Frame) (n int) {
 	return n
 }
 
-// aroundCallers returns, for each line that applies a Function, the number of modules around it: the fewest around any
+// countCallers returns, for each line that applies a Function, the number of modules around it: the fewest around any
 // of its nodes. A module that the line also calls, as in proj(Name.apply(x)), adds a frame named forward for each
 // further module; a Function's nodes have one frame more than that.
-func aroundCallers(p *export.Program) map[caller]int {
-	around := map[caller]int{}
+func countCallers(p *export.Program) map[sourceLine]int {
+	around := map[sourceLine]int{}
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
 		for k, f := range n.Trace {
 			if !strings.Contains(f.Source, ".apply(") {
 				continue
 			}
-			c := caller{lineOf(f), k}
+			c := sourceLine{lineOf(f), k}
 			if fewest, seen := around[c]; !seen || len(n.Stack) < fewest {
 				around[c] = len(n.Stack)
 			}
@@ -123,7 +123,7 @@ func aroundCallers(p *export.Program) map[caller]int {
 // functionRegion returns the nodes of a call of an autograd.Function, with the parameters that it reads.
 func functionRegion(p *export.Program, c export.FunctionCall) *region {
 	r := &region{begin: c.Begin, end: c.End}
-	r.borders(p)
+	r.findBorders(p)
 	parameters := map[int32]bool{}
 	for i := range p.Inputs {
 		parameters[p.Inputs[i].Value] = p.Inputs[i].Role == export.Parameter
@@ -136,7 +136,7 @@ func functionRegion(p *export.Program, c export.FunctionCall) *region {
 
 // function runs the nodes of an autograd.Function. If the graph does not have its backward, backward is assumed to need
 // the Function's tensor arguments and to compute their gradients in one kernel.
-func (w *walker) function(fn function) {
+func (w *nodeRunner) function(fn function) {
 	if fn.own != nil {
 		w.ownFunction(fn.own)
 		return
@@ -148,19 +148,19 @@ func (w *walker) function(fn function) {
 	outs := w.frame.Apply(&trace.Function{
 		Name: fn.name + "Backward",
 		Forward: func(f *trace.Frame, ctx *trace.FunctionContext, inputs []*trace.Tensor) (outs []*trace.Tensor) {
-			inner := &walker{task: w.task, frame: f, values: known, inside: r, inFunction: true, note: w.note}
+			inner := &nodeRunner{task: w.task, frame: f, values: known, inside: r, inFunction: true, note: w.note}
 			outs, results = inner.runRegion(at, inputs)
 			ctx.SaveForBackward(inputs...)
 			return outs
 		},
-		Backward: gradients,
+		Backward: fakeGradients,
 	}, inputs...)
 	w.returned(r, outs, results)
 }
 
-// gradients returns the gradients of a Function whose code is unknown: one kernel computes one for each argument that
-// needs it.
-func gradients(f *trace.Frame, ctx *trace.FunctionContext, grads []*trace.Tensor) []*trace.Tensor {
+// fakeGradients returns the gradients of a Function whose code is unknown: one kernel computes one for each argument
+// that needs it.
+func fakeGradients(f *trace.Frame, ctx *trace.FunctionContext, grads []*trace.Tensor) []*trace.Tensor {
 	reads := lists.Filter(grads, func(g *trace.Tensor) bool { return g != nil })
 	out := make([]*trace.Tensor, ctx.Inputs())
 	for i := range out {

@@ -26,7 +26,7 @@ func allocations(p *program.Program, phase string) (made, kept map[string]int) {
 			kept[at[in.Arg]]++
 		case program.Free:
 			kept[at[in.Arg]]--
-		case program.Mark:
+		case program.MarkPhase:
 			if p.Phases[in.Arg].Name == phase {
 				return made, kept
 			}

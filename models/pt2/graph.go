@@ -15,7 +15,7 @@ import (
 // graph is a program made ready to be walked.
 type graph struct {
 	*export.Program
-	calls []call
+	calls []plannedCall
 	// first are the graphs of the first forward, where that does more; none of most.
 	first []*graph
 	// functions are the nodes of autograd.Functions, by the first.
@@ -23,13 +23,13 @@ type graph struct {
 	// autocast is the type of autocast, 0 without.
 	autocast trace.DType
 	// kept are the values that modules keep after forward.
-	kept []kept
+	kept []keptState
 	// leaves are the values that forward has require gradients, whatever they are made of.
 	leaves map[int32]bool
 }
 
-// of returns the graph with another program that has the same nodes.
-func (g *graph) of(p *export.Program) *graph {
+// withProgram returns the graph with another program that has the same nodes.
+func (g *graph) withProgram(p *export.Program) *graph {
 	out := *g
 	out.Program, out.calls = p, slices.Clone(g.calls)
 	return &out
@@ -39,16 +39,16 @@ func (g *graph) of(p *export.Program) *graph {
 type function struct {
 	name string
 	*region
-	own *ownBackward // nil where the graph does not have the backward
+	own *customBackward // nil where the graph does not have the backward
 }
 
-// call runs a node.
-type call struct {
+// plannedCall runs a node.
+type plannedCall struct {
 	op *aten.Operator
 	// number computes a size; nil for operators on tensors.
 	number func(args []aten.Value) (aten.Value, error)
-	// instead computes the results in place of the node; nil of most.
-	instead func(w *walker) []aten.Value
+	// replacement computes the results in place of the node; nil of most.
+	replacement func(w *nodeRunner) []aten.Value
 	// kernels are the ones that attention may use; nil for all.
 	kernels []string
 	// trues is the number of true elements of the node's mask; nil if unknown.
@@ -60,18 +60,18 @@ type call struct {
 	// end is the node that closes the block that this one opens.
 	end int
 	// module is the module whose code makes the call, and the line.
-	module *place
+	module *modulePath
 }
 
-// place is a module as the recorder's frame needs it, see [trace.Frame.In].
-type place struct{ path trace.Path }
+// modulePath is a module as the recorder's frame needs it, see [trace.Frame.In].
+type modulePath struct{ path trace.Path }
 
 // ModulePath returns the path of a module.
-func (p *place) ModulePath() *trace.Path { return &p.path }
+func (p *modulePath) ModulePath() *trace.Path { return &p.path }
 
-// prepare looks up the operators of a program, and of the programs of the first forward. An unknown operator in the
+// newGraph looks up the operators of a program, and of the programs of the first forward. An unknown operator in the
 // former is an [*UnknownOperatorsError]; the latter are dropped.
-func prepare(p *export.Program) (*graph, error) {
+func newGraph(p *export.Program) (*graph, error) {
 	g, err := prepareGraph(p, p)
 	if err != nil {
 		return nil, err
@@ -105,22 +105,22 @@ func blockEnds(p *export.Program) map[int]int {
 
 // prepareGraph prepares a graph. Its modules keep values for the forward of next.
 func prepareGraph(p, next *export.Program) (*graph, error) {
-	g := &graph{Program: p, calls: make([]call, len(p.Nodes))}
-	places := map[[2]string]*place{}
+	g := &graph{Program: p, calls: make([]plannedCall, len(p.Nodes))}
+	places := map[[2]string]*modulePath{}
 	unknown := map[string]*UnknownOperator{}
-	checks, ends := checksAlone(p), blockEnds(p)
+	checks, ends := onlyUsedInChecks(p), blockEnds(p)
 	for i := range p.Nodes {
 		n, c := &p.Nodes[i], &g.calls[i]
 		at := [2]string{n.Module, n.Line}
 		if places[at] == nil {
-			places[at] = &place{trace.Path{Name: n.Module, Line: n.Line}}
+			places[at] = &modulePath{trace.Path{Name: n.Module, Line: n.Line}}
 		}
 		c.module = places[at]
 		switch n.Block {
 		case export.Call:
 			c.skip = checks[i]
 			if !c.skip && !c.find(n.Target) {
-				note(unknown, n)
+				countUnknown(unknown, n)
 			}
 		case export.Close:
 		default:
@@ -141,7 +141,7 @@ func prepareGraph(p, next *export.Program) (*graph, error) {
 			g.functions[f.Begin] = function{f.Name, functionRegion(p, f), nil}
 			continue
 		}
-		own, err := ownBackwardOf(p, f)
+		own, err := newCustomBackward(p, f)
 		if err != nil {
 			return nil, err
 		}
@@ -202,9 +202,9 @@ const item = "torch.ops.aten.item.default"
 // row is x[i]. The index may be a number that depends on data.
 const row = "torch.ops.aten.select.int"
 
-// checksAlone returns for each node whether it is a check of the graph, or computes only numbers for checks and indices
-// of single rows.
-func checksAlone(p *export.Program) []bool {
+// onlyUsedInChecks returns for each node whether it is a check of the graph, or computes only numbers for checks and
+// indices of single rows.
+func onlyUsedInChecks(p *export.Program) []bool {
 	out := make([]bool, len(p.Nodes))
 	taken := make([]bool, p.Values) // by something else than a check
 	for _, r := range p.Results {
@@ -237,7 +237,7 @@ func isCheck(target string) bool {
 }
 
 // find finds the function of a target, and reports whether it is known.
-func (c *call) find(target string) bool {
+func (c *plannedCall) find(target string) bool {
 	if target == "" {
 		c.skip = true
 		return true
@@ -258,7 +258,7 @@ type UnknownOperator struct {
 	Module, Line string
 }
 
-func note(unknown map[string]*UnknownOperator, n *export.Node) {
+func countUnknown(unknown map[string]*UnknownOperator, n *export.Node) {
 	u := unknown[n.Target]
 	if u == nil {
 		u = &UnknownOperator{Target: n.Target, Module: n.Module, Line: n.Line}
@@ -323,7 +323,7 @@ func (g *graph) assignData() {
 		if n.Block != export.Call || !assigned[n.Number] || to < 0 || from < 0 {
 			continue
 		}
-		g.calls[i].instead = func(w *walker) []aten.Value {
+		g.calls[i].replacement = func(w *nodeRunner) []aten.Value {
 			x, y := w.values[to].(*trace.Tensor), w.values[from].(*trace.Tensor)
 			x.SetData(y)
 			return []aten.Value{x}
@@ -337,7 +337,7 @@ type uses struct {
 	takers [][]int // the nodes that have a value as an argument of its own, in order
 }
 
-func usesOf(p *export.Program) uses {
+func findUses(p *export.Program) uses {
 	u := uses{maker: make([]int, p.Values), takers: make([][]int, p.Values)}
 	for v := range u.maker {
 		u.maker[v] = -1
@@ -361,19 +361,19 @@ func usesOf(p *export.Program) uses {
 // eachInput calls f for the values among a node's arguments.
 func eachInput(n *export.Node, f func(v int32)) {
 	for _, a := range n.Inputs {
-		values(a.Argument, f)
+		eachValue(a.Argument, f)
 	}
 }
 
 // eachOutput calls f for the values among a node's results.
 func eachOutput(n *export.Node, f func(v int32)) {
 	for _, o := range n.Outputs {
-		values(o, f)
+		eachValue(o, f)
 	}
 }
 
-// result returns the value of a node with one result, -1 for others: files can contain anything.
-func result(n *export.Node) int32 {
+// soleResult returns the value of a node with one result, -1 for others: files can contain anything.
+func soleResult(n *export.Node) int32 {
 	if len(n.Outputs) == 1 && n.Outputs[0].Kind == export.Ref {
 		return n.Outputs[0].Ref
 	}
@@ -382,7 +382,7 @@ func result(n *export.Node) int32 {
 
 // inputOf returns the value of a node's argument by name, -1 if there is none.
 func inputOf(n *export.Node, name string) int32 {
-	if a := find(n, name); a != nil && a.Kind == export.Ref {
+	if a := findArgument(n, name); a != nil && a.Kind == export.Ref {
 		return a.Ref
 	}
 	return -1

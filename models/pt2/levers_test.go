@@ -142,14 +142,15 @@ func TestLogitsOfGraphsAreKeptForMetrics(t *testing.T) {
 		kept := func(batches int) int64 {
 			c := models.Case{Batch: 2}
 			c.Evaluate.Scores = batches
-			rec, err := m.Record(c, trace.GPU{Capability: 120, SMs: 36, ThreadsPerSM: 1536}, models.Options{Validation: 2})
+			rec, err := m.Record(c, trace.GPU{Capability: 120, SMs: 36, ThreadsPerSM: 1536},
+				models.Options{Validation: 2})
 			require.NoError(t, err, name)
 			defer rec.Discard()
 			p := *rec.Program
 			last, now := int64(0), int64(0)
 			for _, in := range p.Instructions {
 				switch {
-				case in.Kind == program.Mark && p.Phases[in.Arg].Step == rec.Validation:
+				case in.Kind == program.MarkPhase && p.Phases[in.Arg].Step == rec.Validation:
 					last = max(last, now)
 				case in.Kind == program.Alloc:
 					now += p.Buffers[in.Arg].Bytes

@@ -19,7 +19,7 @@ import (
 // files of transformers, by their names.
 func ligerKernels(p *export.Program) []export.KernelCall {
 	var out []export.KernelCall
-	u := usesOf(p)
+	u := findUses(p)
 	for i := 0; i < len(p.Nodes); i++ {
 		k, class, ok := liger.Of(p.Nodes[i].Class)
 		if !ok || p.Nodes[i].Block != export.Call {
@@ -28,18 +28,18 @@ func ligerKernels(p *export.Program) []export.KernelCall {
 		call := export.KernelCall{Begin: i, End: i + 1}
 		switch {
 		case class == k.Norm:
-			call.Kernel, call.End = export.RMSNorm, together(p, i, sameCall)
+			call.Kernel, call.End = export.RMSNorm, endOfSimilar(p, i, sameCall)
 			if k.Kind.OutOfPlace {
 				call.Kernel = export.OutOfPlaceRMSNorm
 			}
 		case class == k.Gated:
 			call.Kernel, call.Begin = export.GatedProduct, activationOf(p, u, i, k.Activation)
-		case k.Rotary && turnedAt(&p.Nodes[i]) >= 0:
-			call.Kernel, call.End = export.Rotary, together(p, i, sameLine)
+		case k.Rotary && transposedAt(&p.Nodes[i]) >= 0:
+			call.Kernel, call.End = export.Rotary, endOfSimilar(p, i, sameLine)
 		default:
 			continue
 		}
-		if call.Begin >= 0 && kernelOf(p, call) != nil {
+		if call.Begin >= 0 && newLigerKernel(p, call) != nil {
 			out = append(out, call)
 		}
 		i = call.End - 1
@@ -47,8 +47,7 @@ func ligerKernels(p *export.Program) []export.KernelCall {
 	return out
 }
 
-// together returns the end of the nodes from the begin-th on that are alike.
-func together(p *export.Program, begin int, alike func(a, b *export.Node) bool) int {
+func endOfSimilar(p *export.Program, begin int, alike func(a, b *export.Node) bool) int {
 	end := begin + 1
 	for end < len(p.Nodes) && p.Nodes[end].Block == export.Call && alike(&p.Nodes[begin], &p.Nodes[end]) {
 		end++
@@ -61,12 +60,12 @@ func sameCall(a, b *export.Node) bool { return slices.Equal(a.Stack, b.Stack) }
 
 // sameLine reports whether two nodes belong to one call of a function that rotates queries and keys.
 func sameLine(a, b *export.Node) bool {
-	return sameCall(a, b) && turnedAt(b) >= 0 && a.Trace[turnedAt(a)] == b.Trace[turnedAt(b)]
+	return sameCall(a, b) && transposedAt(b) >= 0 && a.Trace[transposedAt(a)] == b.Trace[transposedAt(b)]
 }
 
-// turnedAt returns the frame whose line calls apply_rotary_pos_emb, which is the last one since PyTorch 2.8; -1 if the
-// node does not belong to such a call.
-func turnedAt(n *export.Node) int {
+// transposedAt returns the frame whose line calls apply_rotary_pos_emb, which is the last one since PyTorch 2.8; -1 if
+// the node does not belong to such a call.
+func transposedAt(n *export.Node) int {
 	return slices.IndexFunc(n.Trace, func(f export.Frame) bool {
 		return strings.Contains(f.Source, "apply_rotary_pos_emb(")
 	})
@@ -84,7 +83,7 @@ func activationOf(p *export.Program, u uses, i int, activation string) int {
 			continue
 		}
 		made := u.maker[v]
-		if op, _, _ := strings.Cut(short(p.Nodes[made].Target), "."); op == activation &&
+		if op, _, _ := strings.Cut(shortTarget(p.Nodes[made].Target), "."); op == activation &&
 			parent(p.Nodes[made].Module) == n.Module {
 			return made
 		}
@@ -92,15 +91,15 @@ func activationOf(p *export.Program, u uses, i int, activation string) int {
 	return -1
 }
 
-// kernel is a function that replaces nodes.
-type kernel struct {
+// ligerKernel is a function that replaces nodes.
+type ligerKernel struct {
 	nodes           []int // that vanish, the last of which is where it runs
 	inputs, outputs []int32
 	run             func(f *trace.Frame, in []*trace.Tensor) []*trace.Tensor
 }
 
-// kernelOf returns the kernel of a call, nil if the nodes are not what it computes.
-func kernelOf(p *export.Program, c export.KernelCall) *kernel {
+// newLigerKernel returns the kernel of a call, nil if the nodes are not what it computes.
+func newLigerKernel(p *export.Program, c export.KernelCall) *ligerKernel {
 	switch c.Kernel {
 	case export.RMSNorm, export.OutOfPlaceRMSNorm:
 		return normKernel(p, c)
@@ -113,8 +112,8 @@ func kernelOf(p *export.Program, c export.KernelCall) *kernel {
 }
 
 // normKernel returns LigerRMSNorm for a norm with a weight.
-func normKernel(p *export.Program, c export.KernelCall) *kernel {
-	k, r := span(p, c)
+func normKernel(p *export.Program, c export.KernelCall) *ligerKernel {
+	k, r := kernelSpan(p, c)
 	weight := int32(-1)
 	for i := range p.Inputs {
 		if in := &p.Inputs[i]; in.Role == export.Parameter && in.Name == p.Nodes[c.Begin].Module+".weight" {
@@ -133,17 +132,17 @@ func normKernel(p *export.Program, c export.KernelCall) *kernel {
 }
 
 // rotaryKernel returns liger_rotary_pos_emb of queries, keys, cosines and sines; each of the first two gives a result.
-func rotaryKernel(p *export.Program, c export.KernelCall) *kernel {
-	k, r := span(p, c)
+func rotaryKernel(p *export.Program, c export.KernelCall) *ligerKernel {
+	k, r := kernelSpan(p, c)
 	if len(r.inputs) != 4 || len(r.outputs) != 2 {
 		return nil
 	}
-	if maker := usesOf(p).maker; maker[r.outputs[0]] > maker[r.outputs[1]] {
+	if maker := findUses(p).maker; maker[r.outputs[0]] > maker[r.outputs[1]] {
 		slices.Reverse(r.outputs) // queries are turned first
 	}
 	var own [2][]int32
 	var shared []int32
-	q, keys := origins(p, r, r.outputs[0]), origins(p, r, r.outputs[1])
+	q, keys := originsOf(p, r, r.outputs[0]), originsOf(p, r, r.outputs[1])
 	for _, v := range r.inputs {
 		switch {
 		case q[v] && keys[v]:
@@ -165,8 +164,8 @@ func rotaryKernel(p *export.Program, c export.KernelCall) *kernel {
 	return k
 }
 
-// origins returns the values from outside of a region that one of its results depends on.
-func origins(p *export.Program, r *region, v int32) map[int32]bool {
+// originsOf returns the values from outside of a region that one of its results depends on.
+func originsOf(p *export.Program, r *region, v int32) map[int32]bool {
 	needed := map[int32]bool{v: true}
 	for i := r.end - 1; i >= r.begin; i-- {
 		n := &p.Nodes[i]
@@ -178,29 +177,29 @@ func origins(p *export.Program, r *region, v int32) map[int32]bool {
 }
 
 // gatedKernel returns LigerSiLUMulFunction or LigerGELUMulFunction for an activation and its product.
-func gatedKernel(p *export.Program, c export.KernelCall) *kernel {
+func gatedKernel(p *export.Program, c export.KernelCall) *ligerKernel {
 	act, product := &p.Nodes[c.Begin], &p.Nodes[c.End-1]
-	gate, active := inputOf(act, "self"), result(act)
+	gate, active := inputOf(act, "self"), soleResult(act)
 	up := inputOf(product, "self")
 	if up == active {
 		up = inputOf(product, "other")
 	}
-	if gate < 0 || active < 0 || up < 0 || up == active || result(product) < 0 || c.Begin == c.End-1 {
+	if gate < 0 || active < 0 || up < 0 || up == active || soleResult(product) < 0 || c.Begin == c.End-1 {
 		return nil
 	}
-	return &kernel{
-		nodes: []int{c.Begin, c.End - 1}, inputs: []int32{gate, up}, outputs: []int32{result(product)},
+	return &ligerKernel{
+		nodes: []int{c.Begin, c.End - 1}, inputs: []int32{gate, up}, outputs: []int32{soleResult(product)},
 		run: func(f *trace.Frame, in []*trace.Tensor) []*trace.Tensor {
 			return []*trace.Tensor{liger.GatedProduct(f, in[0], in[1])}
 		},
 	}
 }
 
-// span returns a kernel in place of all nodes of a call, and these as a region.
-func span(p *export.Program, c export.KernelCall) (*kernel, *region) {
+// kernelSpan returns a kernel in place of all nodes of a call, and these as a region.
+func kernelSpan(p *export.Program, c export.KernelCall) (*ligerKernel, *region) {
 	r := &region{begin: c.Begin, end: c.End}
-	r.borders(p)
-	k := &kernel{inputs: slices.Clone(r.inputs), outputs: r.outputs}
+	r.findBorders(p)
+	k := &ligerKernel{inputs: slices.Clone(r.inputs), outputs: r.outputs}
 	for i := c.Begin; i < c.End; i++ {
 		k.nodes = append(k.nodes, i)
 	}
@@ -212,10 +211,10 @@ func span(p *export.Program, c export.KernelCall) (*kernel, *region) {
 func (g *graph) withKernels() *graph {
 	p := *g.Program
 	p.Nodes = slices.Clone(p.Nodes)
-	out := g.of(&p)
-	u := usesOf(&p)
+	out := g.withProgram(&p)
+	u := findUses(&p)
 	for _, c := range p.Kernels {
-		k := kernelOf(g.Program, c)
+		k := newLigerKernel(g.Program, c)
 		if k == nil {
 			continue
 		}
@@ -233,7 +232,7 @@ func (g *graph) withKernels() *graph {
 		for _, v := range k.outputs {
 			p.Nodes[last].Outputs = append(p.Nodes[last].Outputs, export.Argument{Kind: export.Ref, Ref: v})
 		}
-		out.calls[last].skip, out.calls[last].instead = false, k.call(&p.Nodes[last])
+		out.calls[last].skip, out.calls[last].replacement = false, k.call(&p.Nodes[last])
 		if c.Kernel == export.Rotary {
 			castToQuery(&p, u, last, k.outputs[0])
 		}
@@ -246,23 +245,23 @@ func (g *graph) withKernels() *graph {
 func castToQuery(p *export.Program, u uses, from int, query int32) {
 	for i := from; i < len(p.Nodes) && p.Nodes[i].Module == p.Nodes[from].Module; i++ {
 		n := &p.Nodes[i]
-		x, d := inputOf(n, "self"), find(n, "dtype")
+		x, d := inputOf(n, "self"), findArgument(n, "dtype")
 		if x < 0 || d == nil || d.Kind != export.TypeOf || u.maker[x] < 0 ||
-			short(p.Nodes[u.maker[x]].Target) != "softmax.int" {
+			shortTarget(p.Nodes[u.maker[x]].Target) != "softmax.int" {
 			continue
 		}
 		n.Inputs = slices.Clone(n.Inputs)
-		*find(n, "dtype") = typeOfValues(query)
+		*findArgument(n, "dtype") = typeOfValues(query)
 	}
 }
 
 // call runs the kernel where a node would run.
-func (k *kernel) call(n *export.Node) func(w *walker) []aten.Value {
-	return func(w *walker) []aten.Value {
+func (k *ligerKernel) call(n *export.Node) func(w *nodeRunner) []aten.Value {
+	return func(w *nodeRunner) []aten.Value {
 		in := make([]*trace.Tensor, len(k.inputs))
 		for i, v := range k.inputs {
 			if in[i] = w.tensor(v); in[i] == nil {
-				w.fail(n, errors.New("liger-kernel needs a tensor here, and the graph has none"))
+				w.raiseAt(n, errors.New("liger-kernel needs a tensor here, and the graph has none"))
 			}
 		}
 		out := lists.Map(k.run(w.frame, in), func(x *trace.Tensor) aten.Value { return x })
@@ -272,7 +271,7 @@ func (k *kernel) call(n *export.Node) func(w *walker) []aten.Value {
 
 // ligerProblem returns why liger-kernel replaces nothing in a graph that vprof supports; empty if it does.
 func ligerProblem(p *export.Program) string {
-	u := usesOf(p)
+	u := findUses(p)
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
 		k, class, ok := liger.Of(n.Class)
@@ -293,11 +292,11 @@ func ligerProblem(p *export.Program) string {
 		cmp.Or(p.Class, "of no class that the file names"))
 }
 
-// ligerFound describes which parts of a graph liger-kernel computes in a case.
-func ligerFound(p *export.Program, c models.Case) string {
+// ligerFindings describes which parts of a graph liger-kernel computes in a case.
+func ligerFindings(p *export.Program, c models.Case) string {
 	counts := map[string]int{}
 	for _, k := range p.Kernels {
-		counts[ligerWords[k.Kernel]]++
+		counts[ligerKernelNames[k.Kernel]]++
 	}
 	var parts []string
 	for _, word := range []string{"norms", "turns of queries and keys", "feed-forward products"} {
@@ -316,8 +315,7 @@ func ligerFound(p *export.Program, c models.Case) string {
 	return "liger: what liger-kernel computes in this graph: " + strings.Join(parts, ", ")
 }
 
-// ligerWords are the names of kernels in messages.
-var ligerWords = map[export.Kernel]string{
+var ligerKernelNames = map[export.Kernel]string{
 	export.RMSNorm: "norms", export.OutOfPlaceRMSNorm: "norms", export.Rotary: "turns of queries and keys",
 	export.GatedProduct: "feed-forward products",
 }

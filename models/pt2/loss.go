@@ -23,12 +23,12 @@ const (
 // Losses returns the names of losses.
 func Losses() []string { return []string{CrossEntropy, TokenCrossEntropy, MSE, BCE, L1, Sum, Output} }
 
-// loss computes the loss of an output; temporaries go with the statement.
-type loss func(f *trace.Frame, out *trace.Tensor) *trace.Tensor
+// lossFunc computes the loss of an output; temporaries go with the statement.
+type lossFunc func(f *trace.Frame, out *trace.Tensor) *trace.Tensor
 
-// losses are as a training loop writes them, with targets that are made on the
+// lossFuncs are as a training loop writes them, with targets that are made on the
 // device: class numbers of zero, or zeros of the output's shape in fp32.
-var losses = map[string]loss{
+var lossFuncs = map[string]lossFunc{
 	// F.cross_entropy(out, torch.zeros(b, *out.shape[2:], dtype=torch.long))
 	CrossEntropy: func(f *trace.Frame, out *trace.Tensor) *trace.Tensor {
 		shape := append([]int64{out.Size(0)}, out.Shape()[2:]...)
@@ -102,17 +102,15 @@ func defaultLoss(r export.Result) (string, error) {
 func checkLoss(name string, r export.Result) error {
 	d := dtypes[r.Type]
 	switch {
-	case losses[name] == nil:
+	case lossFuncs[name] == nil:
 		return fmt.Errorf("there is no loss %q; use %s", name, strings.Join(Losses(), ", "))
 	case !d.IsFloat():
-		return fmt.Errorf("the output has type %s, which has no gradients; choose another with --output",
-			d.Torch())
+		return fmt.Errorf("the output has type %s, which has no gradients; choose another with --output", d.Torch())
 	case name == Output && r.Dims != 0:
 		return fmt.Errorf("the output has %d dimensions, and a loss must be a scalar; use another loss, such as sum",
 			r.Dims)
 	case (name == CrossEntropy || name == TokenCrossEntropy) && r.Dims < 2:
-		return fmt.Errorf("the output has %d dimensions; cross entropy needs two, the batch and the classes",
-			r.Dims)
+		return fmt.Errorf("the output has %d dimensions; cross entropy needs two, the batch and the classes", r.Dims)
 	}
 	return nil
 }

@@ -25,8 +25,8 @@ func dropMasks(p *export.Program) {
 	}
 }
 
-// maskMakers are the two functions, and the method around them that the models of the BERT family share.
-var maskMakers = []string{"create_bidirectional_mask(", "create_causal_mask(", "._create_attention_masks("}
+// maskFunctions are the two functions, and the method around them that the models of the BERT family share.
+var maskFunctions = []string{"create_bidirectional_mask(", "create_causal_mask(", "._create_attention_masks("}
 
 // makesMask reports whether a call is within one of the functions that make masks.
 func makesMask(n *export.Node) bool {
@@ -34,7 +34,7 @@ func makesMask(n *export.Node) bool {
 		return false
 	}
 	source := n.Trace[len(n.Trace)-1].Source
-	return slices.ContainsFunc(maskMakers, func(name string) bool { return strings.Contains(source, name) })
+	return slices.ContainsFunc(maskFunctions, func(name string) bool { return strings.Contains(source, name) })
 }
 
 // The operators that compare positions.
@@ -43,8 +43,8 @@ const (
 	greaterOrEqual = "ge.Scalar"
 )
 
-// ofPositions are the operators of masks that depend only on positions.
-var ofPositions = map[string]bool{
+// positionComparisons are the operators of masks that depend only on positions.
+var positionComparisons = map[string]bool{
 	"arange.default": true, "arange.start": true, "add.Tensor": true, "unsqueeze.default": true, "expand.default": true,
 	lessOrEqual: true, greaterOrEqual: true,
 }
@@ -52,7 +52,7 @@ var ofPositions = map[string]bool{
 // dropMask removes the mask made by the nodes from begin to end, if it depends only on positions and only attention
 // uses it.
 func dropMask(p *export.Program, begin, end int) {
-	made, causal, ok := positions(p.Nodes[begin:end])
+	made, causal, ok := findPositions(p.Nodes[begin:end])
 	if !ok {
 		return
 	}
@@ -62,7 +62,7 @@ func dropMask(p *export.Program, begin, end int) {
 		n := &p.Nodes[i]
 		for _, a := range n.Inputs {
 			taken := false
-			values(a.Argument, func(v int32) { taken = taken || made[v] })
+			eachValue(a.Argument, func(v int32) { taken = taken || made[v] })
 			if !taken {
 				continue
 			}
@@ -85,19 +85,19 @@ func dropMask(p *export.Program, begin, end int) {
 		p.Nodes[i].Inputs, p.Nodes[i].Outputs, p.Nodes[i].Target = nil, nil, ""
 	}
 	for _, n := range uses {
-		unmask(p, n, causal)
+		removeMask(p, n, causal)
 	}
 }
 
-// positions returns the values of nodes that depend only on positions, and whether positions are compared with each
+// findPositions returns the values of nodes that depend only on positions, and whether positions are compared with each
 // other; ok is false for any other mask.
-func positions(nodes []export.Node) (made map[int32]bool, causal, ok bool) {
+func findPositions(nodes []export.Node) (made map[int32]bool, causal, ok bool) {
 	made = map[int32]bool{}
 	all := false
 	for i := range nodes {
 		n := &nodes[i]
-		name := short(n.Target)
-		if !ofPositions[name] && !strings.HasPrefix(name, "_assert_") {
+		name := shortTarget(n.Target)
+		if !positionComparisons[name] && !strings.HasPrefix(name, "_assert_") {
 			return nil, false, false
 		}
 		causal, all = causal || name == lessOrEqual, all || name == greaterOrEqual
@@ -116,15 +116,15 @@ func positions(nodes []export.Node) (made map[int32]bool, causal, ok bool) {
 func forAllRows(p *export.Program, begin, end int) {
 	for i := begin; i < end; i++ {
 		if n := &p.Nodes[i]; n.Target == "torch.ops.aten.expand.default" {
-			bypass(p, n)
+			bypassNode(p, n)
 		}
 	}
 }
 
-// bypass replaces a node's result by its argument self everywhere, and removes the node.
-func bypass(p *export.Program, n *export.Node) {
-	if v, x := result(n), inputOf(n, "self"); v >= 0 && x >= 0 {
-		replace(p, v, x)
+// bypassNode replaces a node's result by its argument self everywhere, and removes the node.
+func bypassNode(p *export.Program, n *export.Node) {
+	if v, x := soleResult(n), inputOf(n, "self"); v >= 0 && x >= 0 {
+		replaceValue(p, v, x)
 		n.Inputs, n.Outputs, n.Target = nil, nil, ""
 	}
 }
@@ -138,10 +138,10 @@ func masksWith(n *export.Node, argument string) bool {
 	return n.Target == attention && argument == "attn_mask" || n.Target == where && argument == "condition"
 }
 
-// unmask runs a node without the mask.
-func unmask(p *export.Program, n *export.Node, causal bool) {
+// removeMask runs a node without the mask.
+func removeMask(p *export.Program, n *export.Node, causal bool) {
 	if n.Target == where {
-		bypass(p, n)
+		bypassNode(p, n)
 		return
 	}
 	kept := lists.Filter(n.Inputs, func(a export.Named) bool { return a.Name != "attn_mask" && a.Name != "is_causal" })
@@ -151,8 +151,8 @@ func unmask(p *export.Program, n *export.Node, causal bool) {
 	n.Inputs = kept
 }
 
-// replace makes all nodes use another value instead of old.
-func replace(p *export.Program, old, other int32) {
+// replaceValue makes all nodes use another value instead of old.
+func replaceValue(p *export.Program, old, other int32) {
 	var fix func(a *export.Argument)
 	fix = func(a *export.Argument) {
 		if a.Kind == export.Ref && a.Ref == old {

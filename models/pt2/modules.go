@@ -27,39 +27,39 @@ type weight struct {
 // tensor returns the weight's tensor on the device; nil if another layer has replaced it.
 func (w *weight) tensor() *trace.Tensor { return cmp.Or(w.Parameter.T(), w.Buffer.T()) }
 
-// site is a linear layer of the model that a memory-saving option may replace.
-type site struct {
+// linearSite is a linear layer of the model that a memory-saving option may replace.
+type linearSite struct {
 	*nn.Linear
 	in   *nn.Parts
 	name string
 }
 
-func (s *site) layer() nn.Layer { return s.in.At(s.name) }
+func (s *linearSite) layer() nn.Layer { return s.in.At(s.name) }
 
 // replaced reports whether another layer is in place of the linear layer with a weight.
-func (m *modules) replaced(weight int32) bool {
+func (m *moduleTree) replaced(weight int32) bool {
 	s := m.sites[weight]
 	return s != nil && s.layer() != nn.Layer(s.Linear)
 }
 
-// modules is the model of a program as modules that hold its tensors. Their order is that of
+// moduleTree is the model of a program as modules that hold its tensors. Their order is that of
 // Module._apply, which .to(device) calls; constants come last.
-type modules struct {
+type moduleTree struct {
 	*nn.Parts
 	weights []*weight
-	of      map[int32]*weight // by the values that they are
-	sites   map[int32]*site   // by the values of the layers' weights
+	of      map[int32]*weight     // by the values that they are
+	sites   map[int32]*linearSite // by the values of the layers' weights
 	// first are the modules by the values of the graphs of the first forward.
-	first map[*export.Program]*modules
+	first map[*export.Program]*moduleTree
 }
 
-func newModules(p *export.Program) *modules {
-	m := &modules{of: map[int32]*weight{}, sites: map[int32]*site{}, first: map[*export.Program]*modules{}}
-	root := &branch{}
+func newModules(p *export.Program) *moduleTree {
+	m := &moduleTree{of: map[int32]*weight{}, sites: map[int32]*linearSite{}, first: map[*export.Program]*moduleTree{}}
+	root := &moduleNode{}
 	for _, path := range p.Modules {
 		root.at(path)
 	}
-	tied, byName, later := ties(p), map[string]*weight{}, madeByForward(p)
+	tied, byName, later := tiedNames(p), map[string]*weight{}, madeByForward(p)
 	for i := range p.Inputs {
 		in := &p.Inputs[i]
 		if in.Role == export.UserInput || later[in.Value] {
@@ -113,19 +113,19 @@ func keyOf(in *export.Input, tied map[string]string) string {
 }
 
 // add makes the tensor of an input of a program.
-func (m *modules) add(p *export.Program, in *export.Input) *weight {
+func (m *moduleTree) add(p *export.Program, in *export.Input) *weight {
 	w := newWeight(in)
 	if in.Role == export.Constant {
 		kept := p.Extra != nil && slices.Contains(p.Extra.Host.Kept, p.Names[in.Value])
-		w.Buffer.Away = kept || written(p, in.Value)
+		w.Buffer.Away = kept || isWritten(p, in.Value)
 	}
 	m.weights = append(m.weights, w)
 	return w
 }
 
 // addFirst finds the tensors of a graph of the first forward, and adds constants that only that graph reads.
-func (m *modules) addFirst(p *export.Program, byName map[string]*weight, tied map[string]string, root *branch) {
-	first := &modules{of: map[int32]*weight{}, sites: map[int32]*site{}}
+func (m *moduleTree) addFirst(p *export.Program, byName map[string]*weight, tied map[string]string, root *moduleNode) {
+	first := &moduleTree{of: map[int32]*weight{}, sites: map[int32]*linearSite{}}
 	m.first[p] = first
 	for i := range p.Inputs {
 		in := &p.Inputs[i]
@@ -142,9 +142,9 @@ func (m *modules) addFirst(p *export.Program, byName map[string]*weight, tied ma
 	}
 }
 
-// written reports whether a constant is a literal in the code, such as torch.tensor([1, 2]), which each forward creates
-// again.
-func written(p *export.Program, constant int32) bool {
+// isWritten reports whether a constant is a literal in the code, such as torch.tensor([1, 2]), which each forward
+// creates again.
+func isWritten(p *export.Program, constant int32) bool {
 	found := false
 	for i := range p.Nodes {
 		taken := false
@@ -202,7 +202,7 @@ func denseStrides(in *export.Input, dims []int64) []int64 {
 }
 
 // findSites finds the linear layers: modules with a weight, and optionally a bias, that linear operators read.
-func (m *modules) findSites(p *export.Program, root *branch) {
+func (m *moduleTree) findSites(p *export.Program, root *moduleNode) {
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
 		w := m.of[inputOf(n, "weight")]
@@ -218,7 +218,7 @@ func (m *modules) findSites(p *export.Program, root *branch) {
 					b.linear.Bias = b.own[1].Parameter
 				}
 			}
-			m.sites[inputOf(n, "weight")] = &site{Linear: b.linear, name: path}
+			m.sites[inputOf(n, "weight")] = &linearSite{Linear: b.linear, name: path}
 		}
 	}
 }
@@ -234,10 +234,10 @@ func ownerOf(w *weight, n *export.Node, p *export.Program) string {
 	return parent(w.name)
 }
 
-// branch is a module among others, with its own tensors, and their names.
-type branch struct {
+// moduleNode is a module among others, with its own tensors, and their names.
+type moduleNode struct {
 	children []string
-	below    map[string]*branch
+	below    map[string]*moduleNode
 	own      []*weight
 	names    []string
 	linear   *nn.Linear
@@ -245,16 +245,16 @@ type branch struct {
 }
 
 // at returns the module with a path, and creates it if it does not exist.
-func (b *branch) at(path string) *branch {
+func (b *moduleNode) at(path string) *moduleNode {
 	for path != "" {
 		var name string
 		name, path, _ = strings.Cut(path, ".")
 		next := b.below[name]
 		if next == nil {
 			if b.below == nil {
-				b.below = map[string]*branch{}
+				b.below = map[string]*moduleNode{}
 			}
-			next = &branch{}
+			next = &moduleNode{}
 			b.below[name] = next
 			b.children = append(b.children, name)
 		}
@@ -264,13 +264,12 @@ func (b *branch) at(path string) *branch {
 }
 
 // put adds a tensor to the module, under the name of an input.
-func (b *branch) put(w *weight, in *export.Input) {
+func (b *moduleNode) put(w *weight, in *export.Input) {
 	b.own = append(b.own, w)
 	b.names = append(b.names, in.Name[strings.LastIndexByte(in.Name, '.')+1:])
 }
 
-// isLinear reports whether a module is a linear layer with a weight.
-func (b *branch) isLinear(w *weight) bool {
+func (b *moduleNode) isLinear(w *weight) bool {
 	switch {
 	case len(b.children) > 0 || len(b.own) == 0 || b.own[0] != w || b.names[0] != "weight":
 		return false
@@ -281,7 +280,7 @@ func (b *branch) isLinear(w *weight) bool {
 }
 
 // parts makes the module.
-func (b *branch) parts() *nn.Parts {
+func (b *moduleNode) parts() *nn.Parts {
 	b.made = &nn.Parts{}
 	for i, w := range b.own {
 		if w.Parameter != nil {
@@ -302,10 +301,10 @@ func (b *branch) parts() *nn.Parts {
 
 func parent(name string) string { return name[:max(strings.LastIndexByte(name, '.'), 0)] }
 
-// ties groups the names of parameters that share a tensor; each maps to the first name of its group. Files of vprof
-// capture list them. In other files export has replaced a tied parameter by its last name everywhere: the other names
-// are unused, and a module uses a parameter of another.
-func ties(p *export.Program) map[string]string {
+// tiedNames groups the names of parameters that share a tensor; each maps to the first name of its group. Files of
+// vprof capture list them. In other files export has replaced a tied parameter by its last name everywhere: the other
+// names are unused, and a module uses a parameter of another.
+func tiedNames(p *export.Program) map[string]string {
 	group := map[string]string{}
 	join := func(a, b string) {
 		root, other := cmp.Or(group[a], group[b], a), group[b]
@@ -322,7 +321,7 @@ func ties(p *export.Program) map[string]string {
 		}
 		return inOrder(p, group)
 	}
-	used, strange := usage(p)
+	used, strange := parameterUses(p)
 	for i := range p.Inputs {
 		a := &p.Inputs[i]
 		if a.Role != export.Parameter || used[a.Value] {
@@ -358,8 +357,8 @@ func inOrder(p *export.Program, group map[string]string) map[string]string {
 	return out
 }
 
-// usage returns the values that nodes use, and the parameters that nodes of other modules use.
-func usage(p *export.Program) (used, strange map[int32]bool) {
+// parameterUses returns the values that nodes use, and the parameters that nodes of other modules use.
+func parameterUses(p *export.Program) (used, strange map[int32]bool) {
 	owner := map[int32]string{}
 	for i := range p.Inputs {
 		if in := &p.Inputs[i]; in.Role == export.Parameter {
@@ -385,7 +384,7 @@ func usage(p *export.Program) (used, strange map[int32]bool) {
 func sameSize(a, b export.Size) bool { return a.Int == b.Int }
 
 // freeze turns gradients off for the parameters whose names match patterns.
-func (m *modules) freeze(names string) error {
+func (m *moduleTree) freeze(names string) error {
 	if !slices.ContainsFunc(m.weights, func(w *weight) bool { return w.Parameter != nil }) {
 		return errors.New("the model has no parameters; nothing is trained")
 	}
@@ -441,10 +440,10 @@ var recurrentOperators = []string{
 
 // flattenRecurrent makes recurrent layers copy their weights into one buffer after they are moved to the device
 // (flatten_parameters).
-func (m *modules) flattenRecurrent(p *export.Program, root *branch) {
+func (m *moduleTree) flattenRecurrent(p *export.Program, root *moduleNode) {
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
-		params := find(n, "params")
+		params := findArgument(n, "params")
 		if params == nil || !slices.Contains(recurrentOperators, strings.TrimSuffix(n.Target, ".default")) {
 			continue
 		}

@@ -45,19 +45,19 @@ func numberOf(target string) func(args []aten.Value) (aten.Value, error) {
 		return func(args []aten.Value) (aten.Value, error) { return computed(name, args) }
 	}
 	if holds := comparisons[target]; holds != nil {
-		return condition(2, func(xs []export.Number) bool { return holds(xs[0].Real(), xs[1].Real()) })
+		return comparisonOf(2, func(xs []export.Number) bool { return holds(xs[0].Real(), xs[1].Real()) })
 	}
 	if target == "torch.sym_not" {
-		return condition(1, func(xs []export.Number) bool { return xs[0].Real() == 0 })
+		return comparisonOf(1, func(xs []export.Number) bool { return xs[0].Real() == 0 })
 	}
 	if of := ofTensors[target]; of != nil {
-		return func(args []aten.Value) (aten.Value, error) { return property(of, args) }
+		return func(args []aten.Value) (aten.Value, error) { return tensorProperty(of, args) }
 	}
 	return nil
 }
 
-// condition returns a function that evaluates a predicate of n numbers.
-func condition(n int, holds func(xs []export.Number) bool) func(args []aten.Value) (aten.Value, error) {
+// comparisonOf returns a function that evaluates a predicate of n numbers.
+func comparisonOf(n int, holds func(xs []export.Number) bool) func(args []aten.Value) (aten.Value, error) {
 	return func(args []aten.Value) (aten.Value, error) {
 		xs, err := operands(args, n)
 		if err != nil {
@@ -83,8 +83,8 @@ func computed(name string, args []aten.Value) (aten.Value, error) {
 	return y.Real(), nil
 }
 
-// property returns a property of a tensor, the first argument.
-func property(of func(x *trace.Tensor, d int) int64, args []aten.Value) (aten.Value, error) {
+// tensorProperty returns a property of a tensor, the first argument.
+func tensorProperty(of func(x *trace.Tensor, d int) int64, args []aten.Value) (aten.Value, error) {
 	var x *trace.Tensor
 	if len(args) > 0 {
 		x, _ = args[0].(*trace.Tensor)

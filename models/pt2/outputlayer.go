@@ -27,39 +27,39 @@ type outputLayer struct {
 
 const crossEntropy = "torch.ops.aten.cross_entropy_loss.default"
 
-// shaping are operators that change the form or the type of scores and labels, and nothing
+// shapeOperators are operators that change the form or the type of scores and labels, and nothing
 // else; scaling are nodes that change each number by itself.
 var (
-	shaping = map[string]bool{
+	shapeOperators = map[string]bool{
 		"view.default": true, "reshape.default": true, "flatten.using_ints": true, "_unsafe_view.default": true,
 		"contiguous.default": true, "clone.default": true, "alias.default": true, "transpose.int": true,
 		"to.dtype": true, "to.dtype_layout": true, "to.device": true, "_to_copy.default": true,
 	}
-	scaling = map[string]bool{
+	scaleOperators = map[string]bool{
 		"mul.Tensor": true, "mul.Scalar": true, "div.Tensor": true, "div.Scalar": true,
 		"tanh.default": true,
 	}
 )
 
-// short returns the name of an operator without its namespace.
-func short(target string) string { return strings.TrimPrefix(target, "torch.ops.aten.") }
+// shortTarget returns the name of an operator without its namespace.
+func shortTarget(target string) string { return strings.TrimPrefix(target, "torch.ops.aten.") }
 
-// overloaded returns the name of an operator without its namespace and overload: "view".
-func overloaded(target string) string {
-	name, _, _ := strings.Cut(short(target), ".")
+// overloadName returns the name of an operator without its namespace and overload: "view".
+func overloadName(target string) string {
+	name, _, _ := strings.Cut(shortTarget(target), ".")
 	return name
 }
 
 // describe names a node and its module, as in a message.
 func describe(n *export.Node) string {
 	if n.Module == "" {
-		return short(n.Target)
+		return shortTarget(n.Target)
 	}
-	return short(n.Target) + " in " + n.Module
+	return shortTarget(n.Target) + " in " + n.Module
 }
 
-// seeker looks for the output layer of a program.
-type seeker struct {
+// outputLayerSearch looks for the output layer of a program.
+type outputLayerSearch struct {
 	p *export.Program
 	// maker is the node that makes a value, -1 of inputs; takers are the nodes that use one, but for checks.
 	maker  []int
@@ -69,9 +69,9 @@ type seeker struct {
 	cut bool
 }
 
-func newSeeker(g *graph) *seeker {
-	s := &seeker{
-		p: g.Program, maker: usesOf(g.Program).maker, takers: make([][]int, g.Values),
+func newOutputLayerSearch(g *graph) *outputLayerSearch {
+	s := &outputLayerSearch{
+		p: g.Program, maker: findUses(g.Program).maker, takers: make([][]int, g.Values),
 		found: outputLayer{loss: -1, labels: -1, gone: map[int]bool{}},
 	}
 	for i := range g.Nodes {
@@ -86,7 +86,7 @@ func newSeeker(g *graph) *seeker {
 // findOutputLayer finds the output layer from the result that the loss is computed from: the loss itself, or logits
 // whose cross entropy is computed over all tokens with unshifted labels. The error describes what it found instead.
 func findOutputLayer(g *graph, result int32, returnsLoss bool) (*outputLayer, error) {
-	s := newSeeker(g)
+	s := newOutputLayerSearch(g)
 	scores := result
 	if returnsLoss {
 		n, err := s.crossEntropy(result)
@@ -108,7 +108,7 @@ func findOutputLayer(g *graph, result int32, returnsLoss bool) (*outputLayer, er
 }
 
 // crossEntropy finds the program's only cross entropy.
-func (s *seeker) crossEntropy(result int32) (*export.Node, error) {
+func (s *outputLayerSearch) crossEntropy(result int32) (*export.Node, error) {
 	for i := range s.p.Nodes {
 		if s.p.Nodes[i].Target != crossEntropy {
 			continue
@@ -125,20 +125,20 @@ func (s *seeker) crossEntropy(result int32) (*export.Node, error) {
 		return nil, errors.New("the loss is an input of the model, not a cross entropy")
 	}
 	n := &s.p.Nodes[s.found.loss]
-	if w := find(n, "weight"); w != nil && w.Kind != export.None {
+	if w := findArgument(n, "weight"); w != nil && w.Kind != export.None {
 		return nil, errors.New("the cross entropy weighs classes")
 	}
-	if l := find(n, "label_smoothing"); l != nil && (l.Kind != export.Real || l.Real != 0) {
+	if l := findArgument(n, "label_smoothing"); l != nil && (l.Kind != export.Real || l.Real != 0) {
 		return nil, errors.New("the cross entropy smooths labels")
 	}
-	if r := find(n, "reduction"); r != nil && r.Int != 1 {
+	if r := findArgument(n, "reduction"); r != nil && r.Int != 1 {
 		return nil, errors.New("the cross entropy is not the mean over tokens")
 	}
 	return n, nil
 }
 
 // scores follows the logits back to the linear layer that computes them.
-func (s *seeker) scores(v int32) error {
+func (s *outputLayerSearch) scores(v int32) error {
 	s.found.linear = -1
 	for next := s.found.loss; s.found.linear < 0; {
 		i := s.maker[v]
@@ -149,16 +149,16 @@ func (s *seeker) scores(v int32) error {
 		if err := s.goes(v, next); err != nil {
 			return err
 		}
-		switch name := short(n.Target); {
+		switch name := shortTarget(n.Target); {
 		case n.Target == linear:
 			s.found.linear = i
 			s.found.x = inputOf(n, "input")
 			return s.layer(n)
-		case scaling[name] && alone(n):
+		case scaleOperators[name] && hasOneUse(n):
 			s.found.adjust = append([]int{i}, s.found.adjust...)
-		case name == "slice.Tensor" && (keepsAll(n) || cutsLast(n)):
-			s.cut = s.cut || cutsLast(n)
-		case !shaping[name]:
+		case name == "slice.Tensor" && (isFullSlice(n) || dropsLast(n)):
+			s.cut = s.cut || dropsLast(n)
+		case !shapeOperators[name]:
 			return fmt.Errorf("the logits are the result of %s, not of a linear layer", describe(n))
 		case len(s.found.adjust) > 0 && strings.HasPrefix(name, "to."):
 			s.found.adjust = append([]int{i}, s.found.adjust...)
@@ -173,7 +173,7 @@ func (s *seeker) scores(v int32) error {
 }
 
 // goes returns an error if a node other than next uses a value that will be removed.
-func (s *seeker) goes(v int32, next int) error {
+func (s *outputLayerSearch) goes(v int32, next int) error {
 	for _, i := range s.takers[v] {
 		if i != next {
 			if s.found.loss < 0 {
@@ -186,14 +186,14 @@ func (s *seeker) goes(v int32, next int) error {
 	return nil
 }
 
-// alone reports whether a node has no second tensor.
-func alone(n *export.Node) bool {
-	other := find(n, "other")
+// hasOneUse reports whether a node has no second tensor.
+func hasOneUse(n *export.Node) bool {
+	other := findArgument(n, "other")
 	return other == nil || other.Kind == export.Integer || other.Kind == export.Real
 }
 
 // layer checks the layer: its weight must be a parameter that no other layer shares.
-func (s *seeker) layer(n *export.Node) error {
+func (s *outputLayerSearch) layer(n *export.Node) error {
 	s.found.gone[s.found.linear] = true
 	weight := inputOf(n, "weight")
 	at := slices.IndexFunc(s.p.Inputs, func(in export.Input) bool {
@@ -210,9 +210,9 @@ func (s *seeker) layer(n *export.Node) error {
 	return nil
 }
 
-// constant returns an integer argument of a node, or its default.
-func constant(n *export.Node, name string, usual int64) (int64, bool) {
-	switch a := find(n, name); {
+// constantArgument returns an integer argument of a node, or its default.
+func constantArgument(n *export.Node, name string, usual int64) (int64, bool) {
+	switch a := findArgument(n, name); {
 	case a == nil || a.Kind == export.None:
 		return usual, true
 	case a.Kind == export.Integer:
@@ -222,37 +222,37 @@ func constant(n *export.Node, name string, usual int64) (int64, bool) {
 	}
 }
 
-// sliced returns the borders of a slice; ok is false if they are computed.
-func sliced(n *export.Node) (start, end int64, ok bool) {
-	start, known := constant(n, "start", 0)
-	end, ends := constant(n, "end", math.MaxInt64)
-	step, steps := constant(n, "step", 1)
+// sliceRange returns the borders of a slice; ok is false if they are computed.
+func sliceRange(n *export.Node) (start, end int64, ok bool) {
+	start, known := constantArgument(n, "start", 0)
+	end, ends := constantArgument(n, "end", math.MaxInt64)
+	step, steps := constantArgument(n, "step", 1)
 	return start, end, known && ends && steps && step == 1
 }
 
-// keepsAll reports whether a slice selects everything.
-func keepsAll(n *export.Node) bool {
-	start, end, ok := sliced(n)
+// isFullSlice reports whether a slice selects everything.
+func isFullSlice(n *export.Node) bool {
+	start, end, ok := sliceRange(n)
 	return ok && start == 0 && end == math.MaxInt64
 }
 
-// cutsLast reports whether a slice leaves out the last token of each sequence.
-func cutsLast(n *export.Node) bool {
-	start, end, ok := sliced(n)
-	d, known := constant(n, "dim", 0)
+// dropsLast reports whether a slice leaves out the last token of each sequence.
+func dropsLast(n *export.Node) bool {
+	start, end, ok := sliceRange(n)
+	d, known := constantArgument(n, "dim", 0)
 	return ok && known && start == 0 && end == -1 && (d == 1 || d == -2)
 }
 
 // labels follows the targets of the cross entropy back to the batch's labels, past the nodes that only reshape or shift
 // them.
-func (s *seeker) labels(v int32) error {
+func (s *outputLayerSearch) labels(v int32) error {
 	if v < 0 {
 		return errors.New("the cross entropy has no labels")
 	}
 	padded, shifted := false, false
 	for next := s.found.loss; ; {
 		i := s.maker[v]
-		if i < 0 || !shapes(&s.p.Nodes[i], &padded, &shifted) {
+		if i < 0 || !onlyShapes(&s.p.Nodes[i], &padded, &shifted) {
 			break
 		}
 		if err := s.goes(v, next); err != nil {
@@ -269,15 +269,15 @@ func (s *seeker) labels(v int32) error {
 	return nil
 }
 
-// shapes reports whether a node only brings labels into the form of the cross entropy, and records whether it appends a
-// label or removes the first one.
-func shapes(n *export.Node, padded, shifted *bool) bool {
+// onlyShapes reports whether a node only brings labels into the form of the cross entropy, and records whether it
+// appends a label or removes the first one.
+func onlyShapes(n *export.Node, padded, shifted *bool) bool {
 	if inputOf(n, "self") < 0 {
 		return false
 	}
-	switch name := short(n.Target); name {
+	switch name := shortTarget(n.Target); name {
 	case "slice.Tensor":
-		start, end, ok := sliced(n)
+		start, end, ok := sliceRange(n)
 		ok = ok && (start == 0 || start == 1) && end == math.MaxInt64
 		*shifted = *shifted || ok && start == 1
 		return ok
@@ -285,7 +285,7 @@ func shapes(n *export.Node, padded, shifted *bool) bool {
 		*padded = true
 		return true
 	default:
-		return shaping[name]
+		return shapeOperators[name]
 	}
 }
 
@@ -294,7 +294,7 @@ func shapes(n *export.Node, padded, shifted *bool) bool {
 func (l *outputLayer) without(g *graph) *graph {
 	p := *g.Program
 	p.Nodes = slices.Clone(p.Nodes)
-	out := g.of(&p)
+	out := g.withProgram(&p)
 	made := map[int32]bool{}
 	var later []int32
 	for i := range p.Nodes {
@@ -315,15 +315,15 @@ func (l *outputLayer) without(g *graph) *graph {
 	return out
 }
 
-// returned returns the nodes whose results the model returns, possibly scaled and capped.
-func returned(p *export.Program) map[int]bool {
+// returnedValues returns the nodes whose results the model returns, possibly scaled and capped.
+func returnedValues(p *export.Program) map[int]bool {
 	out := map[int]bool{}
-	maker := usesOf(p).maker
+	maker := findUses(p).maker
 	for _, r := range p.Results {
 		for v := r.Value; v >= 0 && maker[v] >= 0; {
 			n := &p.Nodes[maker[v]]
 			out[maker[v]] = true
-			if !scaling[short(n.Target)] || !alone(n) {
+			if !scaleOperators[shortTarget(n.Target)] || !hasOneUse(n) {
 				break
 			}
 			v = inputOf(n, "self")

@@ -153,7 +153,10 @@ func TestLossesInChunksThatAGraphCannotHave(t *testing.T) {
 			"hf-gemma2-tiny", same,
 			models.Case{Settings: linear},
 		},
-		"cls.predictions.decoder has one; use --set chunked-loss=N": {"hf-bert-tiny", same, models.Case{Settings: linear}},
+		"cls.predictions.decoder has one; use --set chunked-loss=N": {
+			"hf-bert-tiny", same,
+			models.Case{Settings: linear},
+		},
 		"has an adapter or is packed": {
 			"hf-qwen3-tiny", same,
 			models.Case{Settings: linear, LoRA: &models.LoRA{Rank: 8, Targets: []string{"lm_head"}}},
@@ -259,7 +262,7 @@ func TestScoresThatAreReturnedAreNotComputedWhole(t *testing.T) {
 		after, weightsAfter := peakOf(levered)
 		require.Equal(t, weights, weightsAfter)
 		require.Less(t, after, before, lever)
-		require.Equal(t, whole.Left(), levered.Left())
+		require.Equal(t, whole.LeftBytes(), levered.LeftBytes())
 		require.Greater(t, largest(whole), largest(levered))
 	}
 }

@@ -34,8 +34,8 @@ func readsTokens(p *export.Program) bool {
 	return false
 }
 
-// head is the output layer as a module, with the loss that calls it.
-type head struct {
+// fusedHead is the output layer as a module, with the loss that calls it.
+type fusedHead struct {
 	t       *task
 	l       *outputLayer
 	setting string // that asks for it
@@ -70,28 +70,28 @@ func (t *task) chunkLoss() (setting string, err error) {
 		return setting, fmt.Errorf("a chunked loss needs a linear layer whose result are logits, and their cross "+
 			"entropy, and in this graph %w", err)
 	}
-	h := &head{t: t, l: l, setting: setting, weight: inputOf(&t.g.Nodes[l.linear], "weight")}
+	h := &fusedHead{t: t, l: l, setting: setting, weight: inputOf(&t.g.Nodes[l.linear], "weight")}
 	if err := h.check(); err != nil {
 		return setting, err
 	}
 	h.loss = hf.OutputLoss{Output: h, Adjust: h.adjust, OwnLabels: l.ownLabels}
 	t.g, t.head = l.without(t.g), h
 	if l.loss >= 0 {
-		t.g.calls[l.loss].instead = func(w *walker) []aten.Value {
+		t.g.calls[l.loss].replacement = func(w *nodeRunner) []aten.Value {
 			x, isTensor := w.values[l.x].(*trace.Tensor)
 			labels, labeled := w.values[l.labels].(*trace.Tensor)
 			if !isTensor || !labeled || x.NDim() < 2 || x.Numel() != labels.Numel()*x.Size(-1) {
-				w.fail(&t.g.Nodes[l.loss],
+				w.raiseAt(&t.g.Nodes[l.loss],
 					errors.New(setting+": there is not one label for each token that the output layer sees"))
 			}
-			return []aten.Value{h.of(w.frame, x, labels)}
+			return []aten.Value{h.lossOf(w.frame, x, labels)}
 		}
 		return "", nil
 	}
 	t.g.Results = append([]export.Result(nil), t.g.Results...)
 	t.g.Results[t.output].Value = l.x
 	t.loss = func(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
-		return h.of(f, x, f.Tape().Zeros(trace.I64, x.Numel()/x.Size(-1)))
+		return h.lossOf(f, x, f.Tape().Zeros(trace.I64, x.Numel()/x.Size(-1)))
 	}
 	return "", nil
 }
@@ -102,23 +102,23 @@ var weightReaders = map[string]string{
 	ligerLoss: "liger-kernel's fused linear cross entropy",
 }
 
-// caps reports whether logits are capped by a tanh and otherwise unchanged, which liger-kernel's loss supports
+// capsLogits reports whether logits are capped by a tanh and otherwise unchanged, which liger-kernel's loss supports
 // (softcap).
-func (h *head) caps() bool {
+func (h *fusedHead) capsLogits() bool {
 	var names []string
 	for _, i := range h.l.adjust {
-		name, _, _ := strings.Cut(short(h.t.g.Nodes[i].Target), ".")
+		name, _, _ := strings.Cut(shortTarget(h.t.g.Nodes[i].Target), ".")
 		names = append(names, name)
 	}
 	return slices.Equal(names, []string{"div", "tanh", "mul"})
 }
 
 // check returns an error if the loss cannot call the output layer itself.
-func (h *head) check() error {
+func (h *fusedHead) check() error {
 	n := &h.t.g.Nodes[h.l.linear]
 	if name, reads := weightReaders[h.setting]; reads {
 		switch {
-		case len(h.l.adjust) > 0 && (h.setting == linearLoss || !h.caps()):
+		case len(h.l.adjust) > 0 && (h.setting == linearLoss || !h.capsLogits()):
 			return fmt.Errorf("%s needs the logits unchanged, and this model scales or caps "+
 				"them; use --set chunked-loss=N", name)
 		case inputOf(n, "bias") >= 0:
@@ -152,7 +152,7 @@ func (h *head) check() error {
 
 // wrapped returns an error if a wrapped module, other than the model itself, contains nodes of the output layer, which
 // then run elsewhere.
-func (h *head) wrapped(wraps []*wrapped) error {
+func (h *fusedHead) wrapped(wraps []*wrapped) error {
 	for _, c := range wraps {
 		for i := range h.l.gone {
 			if c.begin <= i && i < c.end && c.end-c.begin < len(h.t.g.Nodes) {
@@ -164,8 +164,8 @@ func (h *head) wrapped(wraps []*wrapped) error {
 	return nil
 }
 
-// of returns the loss of hidden states and their labels.
-func (h *head) of(f *trace.Frame, x, labels *trace.Tensor) *trace.Tensor {
+// lossOf returns the loss of hidden states and their labels.
+func (h *fusedHead) lossOf(f *trace.Frame, x, labels *trace.Tensor) *trace.Tensor {
 	weight := h.t.of[h.weight].tensor()
 	switch {
 	case h.setting == linearLoss:
@@ -179,7 +179,7 @@ func (h *head) of(f *trace.Frame, x, labels *trace.Tensor) *trace.Tensor {
 }
 
 // Forward maps hidden states [rows, width] to logits [rows, classes].
-func (h *head) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
+func (h *fusedHead) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	if s := h.t.sites[h.weight]; s != nil {
 		return s.layer().Forward(f, x)
 	}
@@ -191,8 +191,8 @@ func (h *head) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 }
 
 // adjust runs the nodes that scale or cap scores.
-func (h *head) adjust(f *trace.Frame, scores **trace.Tensor) {
-	w := &walker{task: h.t, frame: f}
+func (h *fusedHead) adjust(f *trace.Frame, scores **trace.Tensor) {
+	w := &nodeRunner{task: h.t, frame: f}
 	for _, i := range h.l.adjust {
 		n, op := &h.t.g.Nodes[i], h.t.g.calls[i].op
 		given := make([]aten.Arg, len(n.Inputs))
@@ -206,11 +206,11 @@ func (h *head) adjust(f *trace.Frame, scores **trace.Tensor) {
 		}
 		args, err := op.Bind(given...)
 		if err != nil {
-			w.fail(n, err)
+			w.raiseAt(n, err)
 		}
 		out, err := op.Call(f.Tape(), args)
 		if err != nil {
-			w.fail(n, err)
+			w.raiseAt(n, err)
 		}
 		if y, ok := out[0].(*trace.Tensor); ok {
 			f.Set(scores, y)

@@ -18,15 +18,15 @@ func castProducts(p *export.Program) {
 			weights[in.Value] = true
 		}
 	}
-	u := usesOf(p)
+	u := findUses(p)
 	casts := map[int]export.Node{} // by the products that they go before
 	in32 := false                  // the module's code has cast to fp32, which changed nothing in the export
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
 		in32 = in32 && slices.Equal(n.Stack, p.Nodes[i-1].Stack)
 		if n.Target == multiply && len(n.Trace) > 0 && in32 {
-			if weight, factor := weighted(n, weights); factor != nil && !isCast(p, u, factor.Ref) &&
-				goesToLinear(p, u, result(n)) {
+			if weight, factor := weightOperands(n, weights); factor != nil && !isCast(p, u, factor.Ref) &&
+				goesToLinear(p, u, soleResult(n)) {
 				casts[i] = castBefore(p, n, weight, factor)
 			}
 		}
@@ -47,9 +47,9 @@ func castProducts(p *export.Program) {
 
 const multiply = "torch.ops.aten.mul.Tensor"
 
-// weighted returns the two factors of a product if exactly one of them is a weight, else nil.
-func weighted(n *export.Node, weights map[int32]bool) (weight, factor *export.Argument) {
-	a, b := find(n, "self"), find(n, "other")
+// weightOperands returns the two factors of a product if exactly one of them is a weight, else nil.
+func weightOperands(n *export.Node, weights map[int32]bool) (weight, factor *export.Argument) {
+	a, b := findArgument(n, "self"), findArgument(n, "other")
 	if a == nil || b == nil || a.Kind != export.Ref || b.Kind != export.Ref || weights[a.Ref] == weights[b.Ref] {
 		return nil, nil
 	}
@@ -66,7 +66,7 @@ func castBefore(p *export.Program, product *export.Node, weight, factor *export.
 	cast.Target, cast.Dies = "torch.ops.aten.to.dtype", nil
 	cast.Inputs = []export.Named{{Name: "self", Argument: *factor}, {Name: "dtype", Argument: typeOfValues(weight.Ref)}}
 	cast.Outputs = []export.Argument{{Kind: export.Ref, Ref: int32(p.Values)}}
-	cast.Trace = assigned(cast.Trace)
+	cast.Trace = assignedFrames(cast.Trace)
 	factor.Ref = int32(p.Values)
 	p.Values++
 	return cast
@@ -90,7 +90,7 @@ func goesToLinear(p *export.Program, u uses, v int32) bool {
 				found = true
 				continue
 			case n.Target == "torch.ops.aten.dropout.default", n.Target == multiply && inputOf(n, "other") < 0:
-				next = result(n)
+				next = soleResult(n)
 			default:
 				return false
 			}
@@ -101,9 +101,9 @@ func goesToLinear(p *export.Program, u uses, v int32) bool {
 	return found
 }
 
-// assigned returns the trace of a product's line as if that line assigned the factor's name, as the cast does: y =
-// y.to(self.weight.dtype).
-func assigned(trace []export.Frame) []export.Frame {
+// assignedFrames returns the trace of a product's line as if that line assigned the factor's name, as the cast does: y
+// = y.to(self.weight.dtype).
+func assignedFrames(trace []export.Frame) []export.Frame {
 	out := slices.Clone(trace)
 	last := &out[len(out)-1]
 	if m := factor.FindStringSubmatch(last.Source); m != nil {

@@ -77,7 +77,7 @@ func TestEverythingIsFreedButWhatStays(t *testing.T) {
 					alive[in.Arg] = true
 				case program.Free:
 					delete(alive, in.Arg)
-				case program.Mark:
+				case program.MarkPhase:
 					if p.Phases[in.Arg].Name == "step_end" {
 						ends = append(ends, now)
 					}
@@ -151,7 +151,7 @@ func TestAdaptersAreTrainedInsteadOfTheModel(t *testing.T) {
 	const layers, width, inner, query, key = 8, 512, 1536, 512, 256
 	want := int64(8 * layers * (width + query + 2*(width+key) + query + width + 3*(width+inner)))
 	require.Equal(t, want, trainer.Counts().Trainable)
-	require.Less(t, record(t, m, c).Left(), record(t, m, models.Case{Batch: 2}).Left()/2)
+	require.Less(t, record(t, m, c).LeftBytes(), record(t, m, models.Case{Batch: 2}).LeftBytes()/2)
 	c.AMP, c.Checkpointing = "bf16", true
 	record(t, m, c)
 }

@@ -31,7 +31,7 @@ func (t *task) shapes(scratch *trace.Tape, net *nn.Tree) [][]int64 {
 
 // localize changes the sizes in a call's arguments: from the whole tensor's to the rank's part, or from
 // the exported batch to another one.
-func (w *walker) localize(n *export.Node, given []aten.Arg) {
+func (w *nodeRunner) localize(n *export.Node, given []aten.Arg) {
 	if len(n.Inputs) == 0 || len(n.Outputs) == 0 {
 		return
 	}
@@ -39,7 +39,7 @@ func (w *walker) localize(n *export.Node, given []aten.Arg) {
 	if !ok || x == nil || n.Inputs[0].Kind != export.Ref {
 		return
 	}
-	p, split := partOf(x.Shape(), w.whole[n.Inputs[0].Ref])
+	p, split := newShardedDim(x.Shape(), w.whole[n.Inputs[0].Ref])
 	if !split {
 		return
 	}
@@ -48,29 +48,29 @@ func (w *walker) localize(n *export.Node, given []aten.Arg) {
 	if n.Outputs[0].Kind == export.Ref {
 		out = w.whole[n.Outputs[0].Ref]
 	}
-	switch overloaded(n.Target) {
+	switch overloadName(n.Target) {
 	case "view", "reshape", "_unsafe_view":
 		given[1].Value = p.reshaped(out)
 	case "expand":
 		size := slices.Clone(out)
 		d := p.dim + len(out) - len(p.whole)
-		size[d] = p.of(size[d])
+		size[d] = p.shareOf(size[d])
 		given[1].Value = size
 	case "unflatten":
-		dim := int(dimension(given))
+		dim := int(dimArgument(given))
 		if dim < 0 {
 			dim += len(p.whole)
 		}
-		set(given, "sizes", p.reshaped(out)[dim:dim+len(out)-len(p.whole)+1])
+		setArgument(given, "sizes", p.reshaped(out)[dim:dim+len(out)-len(p.whole)+1])
 	case "slice", "narrow", "split", "split_with_sizes", "unsafe_split", "unsafe_split_with_sizes":
-		if dim := int(dimension(given)); dim == p.dim || dim+len(p.whole) == p.dim {
+		if dim := int(dimArgument(given)); dim == p.dim || dim+len(p.whole) == p.dim {
 			p.cut(given)
 		}
 	}
 }
 
-// part is a tensor of which a rank has a part along one dimension, or which is larger there for another batch.
-type part struct {
+// shardedDim is a tensor of which a rank has a part along one dimension, or which is larger there for another batch.
+type shardedDim struct {
 	whole       []int64
 	dim         int
 	has, wholly int64 // sizes of the dimension
@@ -78,9 +78,9 @@ type part struct {
 	single bool
 }
 
-// partOf compares the shape of a rank's tensor with the whole tensor's.
-func partOf(shape, whole []int64) (part, bool) {
-	p := part{whole: whole, dim: -1}
+// newShardedDim compares the shape of a rank's tensor with the whole tensor's.
+func newShardedDim(shape, whole []int64) (shardedDim, bool) {
+	p := shardedDim{whole: whole, dim: -1}
 	if len(shape) != len(whole) {
 		return p, false
 	}
@@ -96,8 +96,8 @@ func partOf(shape, whole []int64) (part, bool) {
 	return p, p.dim >= 0
 }
 
-// of returns the rank's part of a size or an index of the dimension.
-func (p part) of(n int64) int64 {
+// shareOf returns the rank's part of a size or an index of the dimension.
+func (p shardedDim) shareOf(n int64) int64 {
 	if n > math.MaxInt64/max(1, p.has) {
 		return n // to the end
 	}
@@ -106,7 +106,7 @@ func (p part) of(n int64) int64 {
 
 // reshaped returns the rank's part of another shape of the whole tensor. The sharded dimension is the one with the same
 // stride.
-func (p part) reshaped(to []int64) []int64 {
+func (p shardedDim) reshaped(to []int64) []int64 {
 	before := int64(1) // elements of the dimensions outside
 	for _, n := range p.whole[:p.dim] {
 		before *= n
@@ -114,7 +114,7 @@ func (p part) reshaped(to []int64) []int64 {
 	out, outside := slices.Clone(to), int64(1)
 	for d, n := range to {
 		if outside <= before && before < outside*n || p.single && outside == before {
-			out[d] = p.of(n)
+			out[d] = p.shareOf(n)
 			return out
 		}
 		outside *= n
@@ -123,17 +123,17 @@ func (p part) reshaped(to []int64) []int64 {
 }
 
 // cut scales the bounds of a slice along the sharded dimension.
-func (p part) cut(given []aten.Arg) {
+func (p shardedDim) cut(given []aten.Arg) {
 	for i := range given {
 		switch given[i].Name {
 		case "start", "end", "length", "split_size", "split_sizes":
 			switch v := given[i].Value.(type) {
 			case int64:
-				given[i].Value = p.of(v)
+				given[i].Value = p.shareOf(v)
 			case []int64:
 				sizes := slices.Clone(v)
 				for k := range sizes {
-					sizes[k] = p.of(sizes[k])
+					sizes[k] = p.shareOf(sizes[k])
 				}
 				given[i].Value = sizes
 			}
@@ -141,8 +141,7 @@ func (p part) cut(given []aten.Arg) {
 	}
 }
 
-// dimension returns the argument "dim", or zero.
-func dimension(given []aten.Arg) int64 {
+func dimArgument(given []aten.Arg) int64 {
 	for i := range given {
 		if v, ok := given[i].Value.(int64); ok && given[i].Name == "dim" {
 			return v
@@ -151,7 +150,7 @@ func dimension(given []aten.Arg) int64 {
 	return 0
 }
 
-func set(given []aten.Arg, name string, v aten.Value) {
+func setArgument(given []aten.Arg, name string, v aten.Value) {
 	for i := range given {
 		if given[i].Name == name {
 			given[i].Value = v

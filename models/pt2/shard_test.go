@@ -20,7 +20,7 @@ func TestReshapedPartsHaveTheirElements(t *testing.T) {
 		at := rapid.IntRange(0, len(sizes)-1).Draw(t, "at")
 		has := slices.Clone(sizes)
 		has[at] /= ranks
-		p, split := partOf(has, sizes)
+		p, split := newShardedDim(has, sizes)
 		require.True(t, split)
 
 		// Neighbors become one dimension, or the dimension two.
@@ -44,7 +44,7 @@ func product(sizes []int64) int64 {
 
 func TestWhatIsNotSharedHasNoPart(t *testing.T) {
 	for _, shapes := range [][2][]int64{{{2, 3}, {2, 3}}, {{2, 3}, {4, 6}}, {{2}, {2, 1}}, {{2}, nil}} {
-		_, split := partOf(shapes[0], shapes[1])
+		_, split := newShardedDim(shapes[0], shapes[1])
 		require.False(t, split, shapes)
 	}
 }

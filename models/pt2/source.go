@@ -97,7 +97,7 @@ func complete(file string, p *export.Program) error {
 // newModel makes the entry of the registry for a program.
 func newModel(file, name, config string, p *export.Program, o cudnnanswers.Source) (models.Model, error) {
 	p.CuDNN = o
-	g, err := prepare(p)
+	g, err := newGraph(p)
 	var unknown *UnknownOperatorsError
 	switch {
 	case errors.As(err, &unknown):
@@ -112,10 +112,10 @@ func newModel(file, name, config string, p *export.Program, o cudnnanswers.Sourc
 		Name: name, Summary: cmp.Or(p.Class, "an exported PyTorch model"), Torch: p.Torch,
 		Source: "torch.export, torch " + cmp.Or(p.Torch, "of unknown version"),
 		Stages: []string{"full"}, Batches: d.batches(), BatchUnit: "sample",
-		Settings: d.settings, HalfWeights: true, Distributes: true, Description: models.Describe(config),
-		Losses: Losses(), Free: true, Foreign: true, Adapts: true, Sized: true,
+		Settings: d.settings, HalfWeights: true, SupportsRanks: true, Description: models.Describe(config),
+		Losses: Losses(), Free: true, UserModel: true, Adapts: true, Sized: true,
 		Levers:  models.LeverSet{Loop: models.LoopFunction, Quantize: true, Recompute: true, QAT: true},
-		Default: models.Case{Model: name, Stage: "full", Batch: d.usual(), Accumulate: 1, Blocks: p.Blocks},
+		Default: models.Case{Model: name, Stage: "full", Batch: d.defaultBatch(), Accumulate: 1, Blocks: p.Blocks},
 	}
 	m.Default.Weights = halfWeights(p)
 	if p.Extra != nil {
@@ -132,7 +132,7 @@ func newModel(file, name, config string, p *export.Program, o cudnnanswers.Sourc
 		m.Default.Loss, _ = defaultLoss(p.Results[i]) // without one, cases must name it
 	}
 	m.Levers.NoLiger = ligerProblem(p)
-	m.Partial = len(leftOut(p)) > 0 || doubted(p.Extra)
+	m.Partial = len(ignoredParts(p)) > 0 || isDoubtful(p.Extra)
 	m.Levers.Liger = m.Levers.NoLiger == ""
 	m.Caveat = caveats(file, p, d)
 	m.Check = func(c models.Case) error {
@@ -182,7 +182,7 @@ func halfWeights(p *export.Program) models.WeightType {
 // caveats returns warnings about an incomplete graph: an exported graph has the operators of a custom
 // autograd.Function's forward, but not its saved tensors and backward.
 func caveats(file string, p *export.Program, d *dimensions) func(models.Case) []string {
-	lines := leftOut(p)
+	lines := ignoredParts(p)
 	return func(c models.Case) []string {
 		lines := slices.Clip(lines)
 		if d.inferred && c.Batch != d.fixed {
@@ -190,13 +190,13 @@ func caveats(file string, p *export.Program, d *dimensions) func(models.Case) []
 				"was inferred; a file with dynamic_shapes, or of vprof capture, says it", file, d.fixed))
 		}
 		if c.Liger {
-			lines = append(lines, ligerFound(p, c))
+			lines = append(lines, ligerFindings(p, c))
 		}
-		if p.Extra != nil && len(p.Extra.First) > 0 && !begins(p, c) {
+		if p.Extra != nil && len(p.Extra.First) > 0 && !hasFirstForward(p, c) {
 			lines = append(lines, "forward does more in its first call, which may need more memory: planned are the "+
 				"steps after it")
 		}
-		if p.Extra != nil && p.Extra.OtherWay != nil && int64(c.Batch) != captured(p.Extra) {
+		if p.Extra != nil && p.Extra.OtherWay != nil && int64(c.Batch) != captureBatch(p.Extra) {
 			lines = append(lines, otherWay(p.Extra))
 		}
 		if p.Extra != nil && p.Extra.Scripted {
@@ -212,20 +212,20 @@ func caveats(file string, p *export.Program, d *dimensions) func(models.Case) []
 	}
 }
 
-// begins reports whether the case's first forward has its own graph.
-func begins(p *export.Program, c models.Case) bool {
+// hasFirstForward reports whether the case's first forward has its own graph.
+func hasFirstForward(p *export.Program, c models.Case) bool {
 	return c.Strategy == nil && slices.ContainsFunc(p.First, func(first *export.Program) bool {
 		return findDimensions(first).check("", c) == nil
 	})
 }
 
-// doubted reports whether training may differ from the graph.
-func doubted(x *export.Extra) bool {
+// isDoubtful reports whether training may differ from the graph.
+func isDoubtful(x *export.Extra) bool {
 	return x != nil && (len(x.Numbers) > 0 || x.OtherWay != nil || x.Scripted)
 }
 
-// captured returns the batch of the example that a model was captured with.
-func captured(x *export.Extra) int64 {
+// captureBatch returns the batch of the example that a model was captured with.
+func captureBatch(x *export.Extra) int64 {
 	for _, s := range x.Symbols {
 		if s.Name == "batch" {
 			return s.Example
@@ -240,11 +240,11 @@ func captured(x *export.Extra) int64 {
 func otherWay(x *export.Extra) string {
 	return fmt.Sprintf("forward does something else at batch %d than at %d, with which it was captured, from %s on: "+
 		"estimates follow batch %[2]d; capture it with --input 'NAME=TYPE[batch=N,...]' for batch N",
-		x.OtherWay.Batch, captured(x), x.OtherWay.Line)
+		x.OtherWay.Batch, captureBatch(x), x.OtherWay.Line)
 }
 
-// leftOut returns warnings about Functions whose backward is not in the graph.
-func leftOut(p *export.Program) []string {
+// ignoredParts returns warnings about Functions whose backward is not in the graph.
+func ignoredParts(p *export.Program) []string {
 	var lines []string
 	found := map[string]bool{}
 	for _, f := range p.Functions {

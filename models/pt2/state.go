@@ -11,9 +11,9 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// kept is a value that a module refers to after forward (self.attention = a), and the node of the next forward after
-// which another value replaces it.
-type kept struct {
+// keptState is a value that a module refers to after forward (self.attention = a), and the node of the next forward
+// after which another value replaces it.
+type keptState struct {
 	value, until int32
 	// input is the index of the input by which the next forward gets it (self.memory = f(self.memory)), -1 if it does
 	// not; half reports whether this is in half precision under autocast from the first forward on. first is the node
@@ -24,9 +24,10 @@ type kept struct {
 	of           *trace.Tensor
 }
 
-// keptOf returns the values of a graph that modules keep for the next forward. next is the graph of that forward, the
-// same one except after the first. Values of the first forward that are inputs of later graphs have no value there: -1.
-func keptOf(p, next *export.Program) (out []kept) {
+// findKeptState returns the values of a graph that modules keep for the next forward. next is the graph of that
+// forward, the same one except after the first. Values of the first forward that are inputs of later graphs have no
+// value there: -1.
+func findKeptState(p, next *export.Program) (out []keptState) {
 	if p.Extra == nil {
 		return nil
 	}
@@ -35,10 +36,10 @@ func keptOf(p, next *export.Program) (out []kept) {
 		v, known = byName[name[strings.IndexByte(name, '/')+1:]]
 		return v, known
 	}
-	state := map[int32]kept{}
+	state := map[int32]keptState{}
 	for _, s := range p.Extra.State {
 		if v, known := find(s.Value); known && inputNamed(next, s.Input) >= 0 {
-			state[v] = kept{value: v, until: never, input: inputNamed(next, s.Input), half: s.Half}
+			state[v] = keptState{value: v, until: neverUsed, input: inputNamed(next, s.Input), half: s.Half}
 		}
 	}
 	for _, r := range p.Extra.Replaced {
@@ -60,8 +61,8 @@ func keptOf(p, next *export.Program) (out []kept) {
 		out = append(out, state[v])
 	}
 	for _, i := range madeFirst(p) {
-		if p == next && !slices.ContainsFunc(out, func(k kept) bool { return k.input == i }) {
-			out = append(out, kept{value: -1, until: never, input: i})
+		if p == next && !slices.ContainsFunc(out, func(k keptState) bool { return k.input == i }) {
+			out = append(out, keptState{value: -1, until: neverUsed, input: i})
 		}
 	}
 	return out
@@ -83,8 +84,8 @@ func madeFirst(p *export.Program) (inputs []int) {
 	return inputs
 }
 
-// never is the node behind which nothing is replaced.
-const never = -1
+// neverUsed is the node behind which nothing is replaced.
+const neverUsed = -1
 
 // inputNamed returns the index of the graph's input with a name, -1 if there is none.
 func inputNamed(p *export.Program, name string) int {
@@ -111,7 +112,7 @@ func named(p *export.Program, in export.Input, name string) bool {
 // findState finds the values that a graph's modules keep for the next forward. It removes the copies that torch.export
 // adds at the end of the graph for buffers that forward replaces: in PyTorch the module refers to the new tensor.
 func (g *graph) findState(next *export.Program) {
-	g.kept = keptOf(g.Program, next)
+	g.kept = findKeptState(g.Program, next)
 	for k := range g.kept {
 		kept := &g.kept[k]
 		if kept.input < 0 {
@@ -144,7 +145,7 @@ const copyInPlace = "torch.ops.aten.copy_.default"
 // dimension that each forward stores for the next one, and tensors that only the first forward creates.
 func madeByForward(p *export.Program) map[int32]bool {
 	out := map[int32]bool{}
-	for _, k := range keptOf(p, p) {
+	for _, k := range findKeptState(p, p) {
 		if k.input < 0 {
 			continue
 		}
@@ -156,7 +157,7 @@ func madeByForward(p *export.Program) map[int32]bool {
 }
 
 // takeState sets the values that modules keep from the previous forward, and the initial values of buffers.
-func (w *walker) takeState() {
+func (w *nodeRunner) takeState() {
 	w.keeping = slices.Clone(w.g.kept)
 	if w.then != nil {
 		return
@@ -178,7 +179,7 @@ func (w *walker) takeState() {
 
 // makeState allocates the state that a node reads and no module holds yet, in the first forward and after a change of
 // the batch size.
-func (w *walker) makeState(node int) {
+func (w *nodeRunner) makeState(node int) {
 	for _, k := range w.g.kept {
 		if w.then != nil || k.input < 0 || k.first != node || w.values[w.g.Inputs[k.input].Value] != nil {
 			continue
@@ -200,8 +201,8 @@ func (w *walker) makeState(node int) {
 }
 
 // keptFor returns the index of the state that is kept for an input; -1 if there is none.
-func (w *walker) keptFor(input int) int {
-	return slices.IndexFunc(w.kept, func(k kept) bool { return k.input == input })
+func (w *nodeRunner) keptFor(input int) int {
+	return slices.IndexFunc(w.kept, func(k keptState) bool { return k.input == input })
 }
 
 func shapeOf(in *export.Input) []int64 {
@@ -209,8 +210,8 @@ func shapeOf(in *export.Input) []int64 {
 	return shape
 }
 
-// hold keeps a value for modules: x.detach() before x is freed, or x with its graph.
-func (w *walker) hold(v int32) {
+// holdValue keeps a value for modules: x.detach() before x is freed, or x with its graph.
+func (w *nodeRunner) holdValue(v int32) {
 	if len(w.keeping) == 0 || v < 0 || !w.Training() || w.tensor(v) == nil {
 		return
 	}
@@ -227,11 +228,11 @@ func (w *walker) hold(v int32) {
 	}
 }
 
-// keep holds the values that modules keep after a forward.
-func (w *walker) keep() {
+// keepState holds the values that modules keep after a forward.
+func (w *nodeRunner) keepState() {
 	for i := range w.keeping {
 		k := &w.keeping[i]
-		w.hold(k.value)
+		w.holdValue(k.value)
 		if k.of == nil {
 			continue
 		}
@@ -269,8 +270,8 @@ func (t *task) begin(b *task, f *trace.Frame, results *[]*trace.Tensor, loss **t
 }
 
 // replace releases state of the previous forward that is replaced after a node.
-func (w *walker) replace(node int32) {
-	w.kept = slices.DeleteFunc(w.kept, func(k kept) bool {
+func (w *nodeRunner) replace(node int32) {
+	w.kept = slices.DeleteFunc(w.kept, func(k keptState) bool {
 		gone := k.until == node && (k.input < 0 || w.Training())
 		if gone {
 			w.frame.Tape().Release(k.of)

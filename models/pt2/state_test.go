@@ -21,12 +21,16 @@ func TestKeptValuesAreNamed(t *testing.T) {
 			{Outputs: []export.Argument{{Kind: export.Ref, Ref: 2}}},
 		},
 		Extra: &export.Extra{
-			Replaced: []export.Death{{Node: 3, Values: []string{"cos"}}, {Node: 5, Values: []string{"2/sin", "unknown"}}},
-			State:    []export.State{{Input: "x", Value: "9/cos", Half: true}, {Input: "unknown", Value: "sin"}},
+			Replaced: []export.Death{
+				{Node: 3, Values: []string{"cos"}},
+				{Node: 5, Values: []string{"2/sin", "unknown"}},
+			},
+			State: []export.State{{Input: "x", Value: "9/cos", Half: true}, {Input: "unknown", Value: "sin"}},
 		},
 	}
-	require.Equal(t, []kept{{value: 2, until: 3, half: true}, {value: 1, until: 5, input: -1}}, keptOf(p, p))
-	require.Empty(t, keptOf(&export.Program{}, p))
+	require.Equal(t, []keptState{{value: 2, until: 3, half: true}, {value: 1, until: 5, input: -1}},
+		findKeptState(p, p))
+	require.Empty(t, findKeptState(&export.Program{}, p))
 }
 
 // What forward puts in the place of buffers and other attributes has the size of the batch, and goes when the next
@@ -53,7 +57,7 @@ func TestWhatForwardKeepsFollowsTheBatch(t *testing.T) {
 		var peaks []int64
 		for in, now := range r.Program.Live() {
 			peak = max(peak, now)
-			if in.Kind == program.Mark && r.Program.Phases[in.Arg].Name == "step_end" {
+			if in.Kind == program.MarkPhase && r.Program.Phases[in.Arg].Name == "step_end" {
 				peaks, peak, end = append(peaks, peak), 0, now
 			}
 		}

@@ -14,7 +14,7 @@ import (
 // infer finds the sizes that depend on the batch in a file of torch.export with a single batch size. A file of vprof
 // capture already has them, or its graph differs between batch sizes.
 func (d *dimensions) infer(g *graph) {
-	if !d.free() && g.Extra == nil && d.fixed > 0 {
+	if !d.batchIsFree() && g.Extra == nil && d.fixed > 0 {
 		d.affine = inferBatch(g, int64(d.fixed))
 		d.inferred = d.affine != nil
 	}
@@ -31,14 +31,14 @@ func inferBatch(g *graph, batch int64) *export.Batch {
 			out.Inputs = append(out.Inputs, export.AffineInput{Name: g.Names[in.Value], B: 1})
 		}
 	}
-	t := &task{modules: newModules(g.Program), plain: g, sizes: &dimensions{affine: out}}
+	t := &task{moduleTree: newModules(g.Program), plain: g, sizes: &dimensions{affine: out}}
 	var err error
 	if t.whole, err = t.forward(batch); err != nil {
 		return nil
 	}
 	for _, created := range []bool{true, false} {
 		out.Args = nil
-		f := &follower{Batch: out, created: created, to: 2 * batch}
+		f := &sizeFollower{Batch: out, created: created, to: 2 * batch}
 		t.resized = f.resize
 		if _, err := t.forward(f.to); err == nil && f.err == nil {
 			return out
@@ -66,9 +66,9 @@ func (t *task) forward(batch int64) (shapes [][]int64, err error) {
 	return shapes, err
 }
 
-// follower collects the arguments that depend on the batch while forward runs with to samples. created reports whether
-// tensors created in the exported batch's size depend on it; err is the reason why an argument cannot.
-type follower struct {
+// sizeFollower collects the arguments that depend on the batch while forward runs with to samples. created reports
+// whether tensors created in the exported batch's size depend on it; err is the reason why an argument cannot.
+type sizeFollower struct {
 	*export.Batch
 	created bool
 	to      int64
@@ -76,8 +76,8 @@ type follower struct {
 }
 
 // resize gives tensors that a node creates or repeats the other batch's size, and notes which arguments differ.
-func (f *follower) resize(n *export.Node, given []aten.Arg) {
-	name := overloaded(n.Target)
+func (f *sizeFollower) resize(n *export.Node, given []aten.Arg) {
+	name := overloadName(n.Target)
 	for i := range given {
 		switch {
 		case f.created && slices.Contains(creating, name) && (given[i].Name == "size" || given[i].Name == "end"):
@@ -93,7 +93,7 @@ func (f *follower) resize(n *export.Node, given []aten.Arg) {
 var creating = strings.Fields("arange empty full new_empty new_full new_ones new_zeros ones rand randn zeros")
 
 // sized returns a size whose first dimension, if it is the batch's, is the other batch's.
-func (f *follower) sized(size aten.Value) aten.Value {
+func (f *sizeFollower) sized(size aten.Value) aten.Value {
 	switch size := size.(type) {
 	case int64:
 		if size == f.Exported {
@@ -110,7 +110,7 @@ func (f *follower) sized(size aten.Value) aten.Value {
 }
 
 // repeat scales an argument that counts repetitions for each sample to the samples of the other batch.
-func (f *follower) repeat(name string, given []aten.Arg, i int) {
+func (f *sizeFollower) repeat(name string, given []aten.Arg, i int) {
 	x, isTensor := given[0].Value.(*trace.Tensor)
 	size, isSize := given[i].Value.([]int64)
 	if !isTensor || !isSize || x == nil {
@@ -128,7 +128,7 @@ func (f *follower) repeat(name string, given []aten.Arg, i int) {
 }
 
 // note records an argument that differs from the file.
-func (f *follower) note(n *export.Node, i int, value aten.Value) {
+func (f *sizeFollower) note(n *export.Node, i int, value aten.Value) {
 	arg := &n.Inputs[i]
 	follow := func(index int, was, is int64) {
 		if was == is || was == -1 {

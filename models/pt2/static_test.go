@@ -21,7 +21,7 @@ import (
 func fixed(t *testing.T, p *export.Program, batch int) *export.Program {
 	original := *p
 	original.Nodes = slices.Clone(p.Nodes)
-	g, err := prepare(p)
+	g, err := newGraph(p)
 	require.NoError(t, err)
 	c := models.Case{Batch: batch, Settings: models.Settings{}}
 	d := findDimensions(p)
@@ -30,7 +30,7 @@ func fixed(t *testing.T, p *export.Program, batch int) *export.Program {
 	}
 	release, err := c.Release()
 	require.NoError(t, err)
-	walked := &task{modules: newModules(p), plain: g, sizes: d, c: c}
+	walked := &task{moduleTree: newModules(p), plain: g, sizes: d, c: c}
 	require.NoError(t, walked.sized(batch))
 	out := original
 	out.Extra, out.Inputs, out.Nodes = nil, slices.Clone(p.Inputs), original.Nodes
@@ -115,7 +115,7 @@ func TestASizeThatIsNoMultipleOfTheBatchIsNotInferred(t *testing.T) {
 	}, Outputs: []export.Argument{{Kind: export.Ref, Ref: int32(p.Values)}}}
 	p.Values, p.Names = p.Values+1, append(p.Names, "half")
 	p.Nodes = slices.Insert(p.Nodes, i+1, sliced)
-	g, err := prepare(p)
+	g, err := newGraph(p)
 	require.NoError(t, err)
 	require.Nil(t, inferBatch(g, 4))
 }

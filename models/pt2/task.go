@@ -16,7 +16,7 @@ import (
 
 // task is a graph and a case: forward and loss of a batch that stays on the device. It implements [train.Graph].
 type task struct {
-	*modules
+	*moduleTree
 	// plain is the program before the sizes of a batch are inserted; sizes are its dimensions.
 	plain *graph
 	sizes *dimensions
@@ -25,12 +25,12 @@ type task struct {
 	c       models.Case
 	symbols map[string]int64
 	output  int
-	loss    loss
+	loss    lossFunc
 	half    trace.DType        // of the weights, if they are in half precision
 	regions []region           // that are recomputed
 	inputs  []*trace.Tensor    // by place among the program's inputs
-	kept    []kept             // by modules, of the last forward
-	keeping []kept             // by modules, of this forward
+	kept    []keptState        // by modules, of the last forward
+	keeping []keptState        // by modules, of this forward
 	gates   map[int]string     // blocks by their first nodes
 	enter   func(block string) // is called there
 	// inputGrads has the results of embeddings require gradients.
@@ -49,7 +49,7 @@ type task struct {
 	then  *task
 	begun bool
 	// head is the output layer where scores and loss are computed in chunks, nil otherwise.
-	head *head
+	head *fusedHead
 }
 
 // newTrainer makes the training system of a case. The error is a [*models.CaseError].
@@ -57,7 +57,7 @@ func newTrainer(g *graph, d *dimensions, c models.Case) (models.Trainer, error) 
 	wrong := func(field string, err error) error {
 		return c.Wrong(field, "%v", err)
 	}
-	t := &task{modules: newModules(g.Program), plain: g, sizes: d, c: c, half: halves[c.Weights]}
+	t := &task{moduleTree: newModules(g.Program), plain: g, sizes: d, c: c, half: halves[c.Weights]}
 	var err error
 	if t.output, err = chooseOutput(g.Program, c.Output); err != nil {
 		return nil, wrong("output", err)
@@ -92,7 +92,7 @@ func newTrainer(g *graph, d *dimensions, c models.Case) (models.Trainer, error) 
 func (t *task) makeFirst() {
 	for _, g := range t.plain.first {
 		sizes := findDimensions(g.Program)
-		b := &task{modules: t.modules.first[g.Program], plain: g, sizes: sizes, c: t.c, half: t.half, then: t}
+		b := &task{moduleTree: t.moduleTree.first[g.Program], plain: g, sizes: sizes, c: t.c, half: t.half, then: t}
 		var err error
 		if b.output, err = chooseOutput(g.Program, t.c.Output); err != nil || t.c.Strategy != nil {
 			continue
@@ -121,9 +121,9 @@ func (t *task) sized(batch int) error {
 	if err != nil {
 		return wrong("batch", err)
 	}
-	t.g = t.plain.of(p)
+	t.g = t.plain.withProgram(p)
 	t.g.autocast = autocasts[t.c.AMP]
-	t.symbols, t.loss, t.head = t.sizes.at(t.c), losses[t.c.Loss], nil
+	t.symbols, t.loss, t.head = t.sizes.symbolValues(t.c), lossFuncs[t.c.Loss], nil
 	if err := t.useLiger(); err != nil {
 		return wrong("liger", err)
 	}
@@ -141,7 +141,7 @@ func (t *task) Head() any { return nil }
 
 // Unadapted implements [train.Adaptable]: the layers whose results the model returns.
 func (t *task) Unadapted() (layers []nn.Layer) {
-	for i := range returned(t.plain.Program) {
+	for i := range returnedValues(t.plain.Program) {
 		if s := t.sites[inputOf(&t.plain.Nodes[i], "weight")]; s != nil && t.plain.Nodes[i].Target == linear {
 			layers = append(layers, s.Linear)
 		}
@@ -163,7 +163,7 @@ func (t *task) Unpacked() (layers []nn.Layer) {
 	for i := range t.plain.Nodes {
 		n := &t.plain.Nodes[i]
 		for _, in := range n.Inputs {
-			values(in.Argument, func(v int32) { shared[v] = shared[v] || n.Target != linear || in.Name == "input" })
+			eachValue(in.Argument, func(v int32) { shared[v] = shared[v] || n.Target != linear || in.Name == "input" })
 		}
 	}
 	for v, s := range t.sites {
@@ -320,8 +320,8 @@ func (t *task) inputsChannelsLast(tape *trace.Tape) {
 const mostSize = 1 << 40
 
 // walker returns a walker at the beginning of the graph, in a frame, with weights and inputs set.
-func (t *task) walker(g *trace.Frame) *walker {
-	w := &walker{task: t, frame: g, values: make([]aten.Value, t.g.Values), wraps: t.wraps}
+func (t *task) walker(g *trace.Frame) *nodeRunner {
+	w := &nodeRunner{task: t, frame: g, values: make([]aten.Value, t.g.Values), wraps: t.wraps}
 	if t.Training() {
 		w.regions = t.regions
 	}
@@ -373,7 +373,7 @@ func (t *task) Compute(f *trace.Frame, results *[]*trace.Tensor, loss **trace.Te
 	g := f.CallFrame()
 	w := t.walker(g)
 	w.run(0, len(t.g.Nodes))
-	w.keep()
+	w.keepState()
 	outs := make([]*trace.Tensor, len(t.g.Results))
 	var alive []*trace.Tensor
 	for i, r := range t.g.Results {

@@ -28,7 +28,7 @@ func TestNodesWithoutWhatTheyNeedAreLeftAsTheyAre(t *testing.T) {
 		castProducts(p)
 		forAllRows(p, 0, len(p.Nodes))
 		require.Equal(t, before, fmt.Sprintf("%+v", p.Nodes))
-		require.NotPanics(t, func() { unmask(p, &p.Nodes[0], false) })
+		require.NotPanics(t, func() { removeMask(p, &p.Nodes[0], false) })
 	}
 }
 

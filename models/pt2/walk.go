@@ -9,8 +9,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// walker runs the nodes of a graph on a tape. The frame has a name for every value that Python still refers to.
-type walker struct {
+// nodeRunner runs the nodes of a graph on a tape. The frame has a name for every value that Python still refers to.
+type nodeRunner struct {
 	*task
 	frame  *trace.Frame
 	values []aten.Value
@@ -25,7 +25,7 @@ type walker struct {
 	note func(v int32, x *trace.Tensor)
 }
 
-func (w *walker) run(begin, end int) {
+func (w *nodeRunner) run(begin, end int) {
 	for i := begin; i < end; i++ {
 		if block, ok := w.gates[i]; ok && (w.inside == nil || i > w.inside.begin) {
 			w.task.enter(block)
@@ -58,7 +58,7 @@ func (w *walker) run(begin, end int) {
 			i = c.end
 		}
 		for _, v := range w.g.Nodes[i].Dies {
-			w.forget(v)
+			w.dropValue(v)
 		}
 		if len(w.kept) > 0 {
 			w.replace(n.Number)
@@ -69,16 +69,16 @@ func (w *walker) run(begin, end int) {
 	}
 }
 
-// forget releases a value, unless it belongs to the caller of the running region.
-func (w *walker) forget(v int32) {
-	if w.inside == nil || !w.inside.outside(v) {
-		w.hold(v)
-		w.end(v)
+// dropValue releases a value, unless it belongs to the caller of the running region.
+func (w *nodeRunner) dropValue(v int32) {
+	if w.inside == nil || !w.inside.isOutside(v) {
+		w.holdValue(v)
+		w.endValue(v)
 	}
 }
 
-// end releases the frame's reference to a value.
-func (w *walker) end(v int32) {
+// endValue releases the frame's reference to a value.
+func (w *nodeRunner) endValue(v int32) {
 	if x := w.tensor(v); x != nil {
 		w.frame.Del(&x)
 	}
@@ -86,13 +86,13 @@ func (w *walker) end(v int32) {
 }
 
 // tensor returns a value if it is a tensor, else nil.
-func (w *walker) tensor(v int32) *trace.Tensor {
+func (w *nodeRunner) tensor(v int32) *trace.Tensor {
 	x, _ := w.values[v].(*trace.Tensor)
 	return x
 }
 
 // block runs the body of a with statement.
-func (w *walker) block(n *export.Node, inside func()) {
+func (w *nodeRunner) block(n *export.Node, inside func()) {
 	t := w.frame.Tape()
 	switch n.Block {
 	case export.OpenNoGrad:
@@ -105,7 +105,7 @@ func (w *walker) block(n *export.Node, inside func()) {
 }
 
 // autocast runs torch.autocast(device, dtype, enabled, cache_enabled).
-func (w *walker) autocast(n *export.Node, inside func()) {
+func (w *nodeRunner) autocast(n *export.Node, inside func()) {
 	t := w.frame.Tape()
 	on, d := true, trace.F16
 	if len(n.Inputs) > 2 {
@@ -122,15 +122,15 @@ func (w *walker) autocast(n *export.Node, inside func()) {
 }
 
 // call runs one operator.
-func (w *walker) call(n *export.Node, c *call) {
+func (w *nodeRunner) call(n *export.Node, c *plannedCall) {
 	switch {
 	case c.skip:
 		if n.Target == item {
 			w.bind(n, []aten.Value{int64(0)})
 		}
 		return
-	case c.instead != nil:
-		w.bind(n, c.instead(w))
+	case c.replacement != nil:
+		w.bind(n, c.replacement(w))
 		return
 	case c.number != nil:
 		args := make([]aten.Value, len(n.Inputs))
@@ -139,7 +139,7 @@ func (w *walker) call(n *export.Node, c *call) {
 		}
 		v, err := c.number(args)
 		if err != nil {
-			w.fail(n, err)
+			w.raiseAt(n, err)
 		}
 		w.bind(n, []aten.Value{v})
 		return
@@ -153,12 +153,12 @@ func (w *walker) call(n *export.Node, c *call) {
 	}
 	args, err := c.op.Bind(w.arguments(n, c)...)
 	if err != nil {
-		w.fail(n, err)
+		w.raiseAt(n, err)
 	}
 	out := wholeSlice(n, &args)
 	if out == nil {
 		if out, err = w.compute(n, c, args); err != nil {
-			w.fail(n, err)
+			w.raiseAt(n, err)
 		}
 	}
 	if x, ok := out[0].(*trace.Tensor); ok && w.inputGrads && n.Target == embedding && !x.RequiresGrad() {
@@ -169,7 +169,7 @@ func (w *walker) call(n *export.Node, c *call) {
 
 // arguments returns the arguments of an operator's call, with the sizes of the rank's part, and without dropout in
 // evaluation.
-func (w *walker) arguments(n *export.Node, c *call) []aten.Arg {
+func (w *nodeRunner) arguments(n *export.Node, c *plannedCall) []aten.Arg {
 	given := make([]aten.Arg, len(n.Inputs))
 	for i := range n.Inputs {
 		in := &n.Inputs[i]
@@ -191,14 +191,14 @@ func (w *walker) arguments(n *export.Node, c *call) []aten.Arg {
 }
 
 // compute runs an operator where it runs: on the GPU, or on the host.
-func (w *walker) compute(n *export.Node, c *call, args aten.Args) (out []aten.Value, err error) {
+func (w *nodeRunner) compute(n *export.Node, c *plannedCall, args aten.Args) (out []aten.Value, err error) {
 	t := w.frame.Tape()
 	switch {
 	case c.onHost:
 		t.OnHost(func() { out, err = c.op.Call(t, args) })
 	case c.kernels != nil:
 		t.AttentionKernels(c.kernels, func() { out, err = c.op.Call(t, args) })
-	case strings.HasPrefix(n.Target, moved) && args.Tensor("self").OnHost():
+	case strings.HasPrefix(n.Target, movedFlag) && args.Tensor("self").OnHost():
 		x := args.Tensor("self")
 		out = []aten.Value{x.ToCopy(args.DType("dtype", x.DType()))}
 	default:
@@ -207,8 +207,8 @@ func (w *walker) compute(n *export.Node, c *call, args aten.Args) (out []aten.Va
 	return out, err
 }
 
-// moved is the prefix of the operators that move a tensor to another device.
-const moved = "torch.ops.aten.to."
+// movedFlag is the prefix of the operators that move a tensor to another device.
+const movedFlag = "torch.ops.aten.to."
 
 // countMasks tells the recorder how many elements of mask arguments are true, or how many elements of self are nonzero
 // or unique.
@@ -269,9 +269,9 @@ func typeOf(op *aten.Operator, name string) string {
 	return ""
 }
 
-func (w *walker) bind(n *export.Node, results []aten.Value) {
+func (w *nodeRunner) bind(n *export.Node, results []aten.Value) {
 	if len(results) < len(n.Outputs) {
-		w.fail(n, fmt.Errorf("got %d results, the file has %d", len(results), len(n.Outputs)))
+		w.raiseAt(n, fmt.Errorf("got %d results, the file has %d", len(results), len(n.Outputs)))
 	}
 	for i, o := range n.Outputs {
 		switch o.Kind {
@@ -280,7 +280,7 @@ func (w *walker) bind(n *export.Node, results []aten.Value) {
 		case export.List:
 			xs, ok := results[i].([]*trace.Tensor)
 			if !ok || len(xs) != len(o.List) {
-				w.fail(n, fmt.Errorf("got a list of %d tensors, the file has %d", len(xs), len(o.List)))
+				w.raiseAt(n, fmt.Errorf("got a list of %d tensors, the file has %d", len(xs), len(o.List)))
 			}
 			for k, e := range o.List {
 				if e.Kind == export.Ref {
@@ -297,7 +297,7 @@ func (w *walker) bind(n *export.Node, results []aten.Value) {
 	}
 }
 
-func (w *walker) set(v int32, x aten.Value) {
+func (w *nodeRunner) set(v int32, x aten.Value) {
 	if t, ok := x.(*trace.Tensor); ok && t != nil {
 		w.frame.Let(t)
 		if w.g.leaves[v] && w.Training() {
@@ -311,7 +311,7 @@ func (w *walker) set(v int32, x aten.Value) {
 }
 
 // value returns an argument with its values filled in; typ is the type that the operator needs.
-func (w *walker) value(a export.Argument, typ string) aten.Value {
+func (w *nodeRunner) value(a export.Argument, typ string) aten.Value {
 	if a.Autocast != export.NotSeen && w.g.autocast != 0 {
 		if a.Autocast == export.Halves {
 			return w.g.autocast
@@ -350,7 +350,7 @@ func (w *walker) value(a export.Argument, typ string) aten.Value {
 }
 
 // typeOf returns the type of the first floating-point tensor, or of the model's weights if there is none.
-func (w *walker) typeOf(values []export.Argument) aten.Value {
+func (w *nodeRunner) typeOf(values []export.Argument) aten.Value {
 	for _, a := range values {
 		if x := w.tensor(a.Ref); x != nil && x.DType().IsFloat() {
 			return x.DType()
@@ -365,7 +365,7 @@ var memoryFormats = map[int64]aten.MemoryFormat{
 	4: aten.PreserveFormat,
 }
 
-func (w *walker) list(elements []export.Argument, tensors bool) aten.Value {
+func (w *nodeRunner) list(elements []export.Argument, tensors bool) aten.Value {
 	values := make([]aten.Value, len(elements))
 	var ints, floats, bools int
 	for i, e := range elements {
@@ -383,9 +383,9 @@ func (w *walker) list(elements []export.Argument, tensors bool) aten.Value {
 	}
 	switch n := len(elements); {
 	case tensors:
-		return collect[*trace.Tensor](values)
+		return valuesOfType[*trace.Tensor](values)
 	case ints == n:
-		return collect[int64](values)
+		return valuesOfType[int64](values)
 	case ints+floats == n:
 		out := make([]float64, n)
 		for i, v := range values {
@@ -396,14 +396,14 @@ func (w *walker) list(elements []export.Argument, tensors bool) aten.Value {
 		}
 		return out
 	case bools == n:
-		return collect[bool](values)
+		return valuesOfType[bool](values)
 	default:
 		return values
 	}
 }
 
-// collect makes a typed list. Values of another type become the zero value.
-func collect[T any](values []aten.Value) []T {
+// valuesOfType makes a typed list. Values of another type become the zero value.
+func valuesOfType[T any](values []aten.Value) []T {
 	out := make([]T, len(values))
 	for i, v := range values {
 		out[i], _ = v.(T)
@@ -411,8 +411,8 @@ func collect[T any](values []aten.Value) []T {
 	return out
 }
 
-// fail ends the recording with an error that names the node's module and line.
-func (w *walker) fail(n *export.Node, err error) {
+// raiseAt ends the recording with an error that names the node's module and line.
+func (w *nodeRunner) raiseAt(n *export.Node, err error) {
 	where := n.Module
 	if l := n.Line; l != "" {
 		where += " (" + l + ")"

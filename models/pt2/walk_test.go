@@ -47,13 +47,13 @@ func TestIndexingLeavesOutSlicesThatTakeAll(t *testing.T) {
 func TestWhatRunsOnTheHostIsAllocatedWhereItMoves(t *testing.T) {
 	gpu := trace.GPU{Capability: 86, SMs: 82, ThreadsPerSM: 1536}
 	tape := trace.New(gpu, stack.Default().Rules(), trace.Options{})
-	w := &walker{frame: tape.Frame()}
+	w := &nodeRunner{frame: tape.Frame()}
 	compute := func(target string, onHost bool, given ...aten.Arg) *trace.Tensor {
 		op, ok := aten.ByTarget(target)
 		require.True(t, ok)
 		args, err := op.Bind(given...)
 		require.NoError(t, err)
-		out, err := w.compute(&export.Node{Target: target}, &call{op: op, onHost: onHost}, args)
+		out, err := w.compute(&export.Node{Target: target}, &plannedCall{op: op, onHost: onHost}, args)
 		require.NoError(t, err)
 		return w.frame.Let(out[0].(*trace.Tensor))
 	}

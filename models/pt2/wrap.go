@@ -89,13 +89,13 @@ func calls(p *export.Program, module string) []region {
 		last = inside
 	}
 	for i := range out {
-		out[i].borders(p)
+		out[i].findBorders(p)
 	}
 	return out
 }
 
 // enter runs the actions before the calls that begin with node i.
-func (w *walker) enter(i int) {
+func (w *nodeRunner) enter(i int) {
 	for len(w.wraps) > 0 && w.wraps[0].begin == i {
 		c := w.wraps[0]
 		w.wraps = w.wraps[1:]
@@ -116,7 +116,7 @@ func (w *walker) enter(i int) {
 }
 
 // leave runs the actions after the calls that end with node i.
-func (w *walker) leave(i int) {
+func (w *nodeRunner) leave(i int) {
 	for len(w.open) > 0 && w.open[len(w.open)-1].end <= i+1 {
 		c := w.open[len(w.open)-1]
 		w.open = w.open[:len(w.open)-1]
@@ -124,12 +124,12 @@ func (w *walker) leave(i int) {
 			continue // the root's are known when its names are gone
 		}
 		w.frame.Tape().RunHook(func() { c.wrapper.Leave(w.tensors(c.outputs)) })
-		w.giveBack(c)
+		w.restoreArguments(c)
 	}
 }
 
-// giveBack restores the arguments of a call that were cast for its module.
-func (w *walker) giveBack(c *wrapped) {
+// restoreArguments restores the arguments of a call that were cast for its module.
+func (w *nodeRunner) restoreArguments(c *wrapped) {
 	for _, a := range c.casts {
 		if w.values[a.value] == any(a.got) {
 			w.frame.Del(&a.got)
@@ -141,10 +141,10 @@ func (w *walker) giveBack(c *wrapped) {
 }
 
 // tensors returns those among values.
-func (w *walker) tensors(values []int32) []*trace.Tensor { return lists.Present(values, w.tensor) }
+func (w *nodeRunner) tensors(values []int32) []*trace.Tensor { return lists.NonZero(values, w.tensor) }
 
-// within returns the wrapped calls inside a region, except the region itself.
-func within(wraps []*wrapped, r *region) []*wrapped {
+// wrappersWithin returns the wrapped calls inside a region, except the region itself.
+func wrappersWithin(wraps []*wrapped, r *region) []*wrapped {
 	return lists.Filter(wraps, func(c *wrapped) bool {
 		return c.begin >= r.begin && c.end <= r.end && (c.begin != r.begin || c.end != r.end)
 	})

@@ -67,7 +67,7 @@ func TestStepsOfARun(t *testing.T) {
 	// The workspace of the first step, buffer 1, goes in the middle of the second, and its gradient, buffer 2, before.
 	from := len(p.Instructions) - 12
 	p.Instructions = append(p.Instructions[:from:from], append([]program.Instruction{
-		{Kind: program.Free, Arg: 2}, {Kind: program.Mark, Arg: uint32(len(p.Phases))},
+		{Kind: program.Free, Arg: 2}, {Kind: program.MarkPhase, Arg: uint32(len(p.Phases))},
 	}, p.Instructions[from:]...)...)
 	p.Phases = append(p.Phases, program.Phase{Step: 0, Name: "zero_grad"})
 	for i := range r.Notes {

@@ -75,7 +75,7 @@ func draw(t *rapid.T) *program.Program {
 	for range rapid.IntRange(0, 40).Draw(t, "length") {
 		switch kind := rapid.SampledFrom([]program.Kind{
 			program.Alloc, program.Free, program.Launch, program.EmptyCache,
-			program.Record, program.Await,
+			program.RecordEvent, program.AwaitEvent,
 		}).Draw(t, "kind"); kind {
 		case program.Alloc:
 			p.Buffers = append(p.Buffers, program.Buffer{
@@ -105,10 +105,10 @@ func draw(t *rapid.T) *program.Program {
 			add(kind, len(p.Ops)-1)
 		case program.EmptyCache:
 			add(kind, 0)
-		case program.Record:
+		case program.RecordEvent:
 			p.Events = append(p.Events, program.Event{Stream: stream()})
 			add(kind, len(p.Events)-1)
-		case program.Await:
+		case program.AwaitEvent:
 			if n := len(p.Events); n > 0 {
 				p.Waits = append(p.Waits, program.Wait{Stream: stream(), Event: uint32(n - 1)})
 				add(kind, len(p.Waits)-1)
@@ -116,8 +116,8 @@ func draw(t *rapid.T) *program.Program {
 		}
 	}
 	p.Phases = []program.Phase{{Step: -1, Name: "set-up"}, {Step: 0, Name: "forward pass"}}
-	add(program.Mark, 0)
-	add(program.Mark, 1)
+	add(program.MarkPhase, 0)
+	add(program.MarkPhase, 1)
 	return p
 }
 
@@ -149,13 +149,14 @@ func TestBadFilesSayWhatIsWrong(t *testing.T) {
 		"":                              "run.vprof: the file ends too early",
 		"{}":                            "run.vprof: schema: is not vprof.program/v1",
 		`{"schema":"vprof.program/v2"}`: "run.vprof: schema: is not vprof.program/v1",
-		`{"schema":"vprof.program/v1","torch":"2.15"}`:                                  "name: is empty",
-		`{"schema":"vprof.program/v1","name":"a","torch":"what"}`:                       "torch: ",
-		`{"schema":"vprof.program/v1","name":"a","torch":"2.15","alloc_conf":"what"}`:   "alloc_conf: ",
-		`{"schema":"vprof.program/v1","name":"a","torch":"2.15","allocated_bytes":1}`:   "reserved_bytes: 0 is less than the 1 allocated",
-		head[:len(head)-1] + "]}":                                                       "holds no recording",
-		head[:len(head)-1] + "null]}":                                                   "recordings[0]: is empty",
-		head + "}]}":                                                                    "recordings[0]: has no program",
+		`{"schema":"vprof.program/v1","torch":"2.15"}`:                                "name: is empty",
+		`{"schema":"vprof.program/v1","name":"a","torch":"what"}`:                     "torch: ",
+		`{"schema":"vprof.program/v1","name":"a","torch":"2.15","alloc_conf":"what"}`: "alloc_conf: ",
+		`{"schema":"vprof.program/v1","name":"a","torch":"2.15","allocated_bytes":1}`: "reserved_bytes: 0 is less than the 1 allocated",
+		head[:len(head)-1] + "]}":                                                     "holds no recording",
+		head[:len(head)-1] + "null]}":                                                 "recordings[0]: is empty",
+		head +
+			"}]}": "recordings[0]: has no program",
 		head + `"batch":-1,"program":{}}]}`:                                             "recordings[0].batch: ",
 		head + `"program":{}}]}`:                                                        "has no phase",
 		head + `"program":{"Instructions":[{"Kind":"eat"}]}}]}`:                         `unknown name "eat": need one of alloc, free`,
@@ -220,7 +221,7 @@ func TestNoCaseChangesARecordedRun(t *testing.T) {
 	rec, err := m.Record(c, testGPU, models.Options{Others: []trace.GPU{{Name: "other"}}})
 	require.NoError(t, err)
 	require.Equal(t, p.Peak(), rec.Program.Peak())
-	require.Equal(t, p.Peak(), rec.On(0).Program.Peak())
+	require.Equal(t, p.Peak(), rec.ForGPU(0).Program.Peak())
 	rec.Discard() // the next recording has its tables, and the run has its own
 	again, err := m.Record(c, testGPU, models.Options{})
 	require.NoError(t, err)

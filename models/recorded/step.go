@@ -95,7 +95,7 @@ func (r *Recording) divide(of *Steps) error {
 	r.setup, r.steps = Step{sites: p.Sites}, [2]Step{{sites: p.Sites}, {sites: p.Sites}}
 	homes, notes, from := make([]home, len(p.Buffers)), r.Notes, 0
 	for to, in := range p.Instructions {
-		if in.Kind != program.Mark {
+		if in.Kind != program.MarkPhase {
 			continue
 		}
 		phase := p.Phases[in.Arg]

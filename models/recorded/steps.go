@@ -30,7 +30,7 @@ func FileOfListed(folder string, m models.Model, c models.Case) string {
 // CompiledSteps returns the steps recorded under torch.compile: for users' models from the file beside the model's, for
 // listed models from a folder (none if it is empty). o is asked about the convolutions of batch sizes that were
 // not recorded; it may be nil.
-func CompiledSteps(folder string, o cudnnanswers.Source) models.Steps {
+func CompiledSteps(folder string, o cudnnanswers.Source) models.StepsFunc {
 	return func(m models.Model, c models.Case, content []byte) (models.Model, error) {
 		usual, path := m.Default, ""
 		switch {
@@ -98,7 +98,7 @@ func (f *File) planning(m models.Model, usual models.Case, o cudnnanswers.Source
 		}
 		if c.Compile && f.missing(c, usual) == "" {
 			all = append(all, f.caveats(c)...)
-			if caches && c.Caches() {
+			if caches && c.UsesCache() {
 				all = append(all, "torch-compile: recorded with use_cache=False; a loop that keeps what the model "+
 					"returned holds the keys and values of all layers, too, unless the configuration says so")
 			}

@@ -103,11 +103,12 @@ func TestModelsHaveWhatLiesBesideThem(t *testing.T) {
 		require.Equal(t, "a description", description)
 		return plain.Open("")
 	}
-	r, path := models.NewRegistry().With(plain).WithSteps(CompiledSteps("", nil)), filepath.Join(t.TempDir(), "m.toy")
+	r, path := models.NewRegistry().WithSource(plain).WithSteps(CompiledSteps("", nil)), filepath.Join(t.TempDir(),
+		"m.toy")
 	require.NotEmpty(t, recorded(r, must(r.Lookup("toy:"+path)), toyCase(4)).NotRecorded(toyCase(4)))
 	require.NoError(t, os.WriteFile(FileOf(path), packed(t, file(step(4), step(8))), 0o600))
 	m := recorded(r, must(r.Lookup("toy:"+path)), toyCase(4))
-	elsewhere := models.NewRegistry().With(plain).WithSteps(CompiledSteps("", nil))
+	elsewhere := models.NewRegistry().WithSource(plain).WithSteps(CompiledSteps("", nil))
 	c := toyCase(4)
 	c.Model = m.Name
 	for _, m := range []models.Model{m, must(elsewhere.Of(c, m.Description))} {

@@ -71,7 +71,7 @@ func (r *recorder) add(kind program.Kind, arg int) {
 
 func (r *recorder) mark(step int, name string) {
 	r.Program.Phases = append(r.Program.Phases, program.Phase{Step: step, Name: name})
-	r.add(program.Mark, len(r.Program.Phases)-1)
+	r.add(program.MarkPhase, len(r.Program.Phases)-1)
 }
 
 func (r *recorder) note(kind string, allocation int, offset int64, text string) {

@@ -30,7 +30,7 @@ func newTrainer(f *File, r *Recording, c models.Case, o cudnnanswers.Source) mod
 	for _, b := range f.Steps.Buffers {
 		net.Buffer(dtypes[b.DType], b.Shape...)
 	}
-	own := &train.Own[*loop]{Case: c, Net: nn.NewTree(net)}
+	own := &train.OwnLoopModel[*loop]{Case: c, Net: nn.NewTree(net)}
 	own.Place = func(tape *trace.Tape) { r.setup.place(tape, own.Net) }
 	own.Load = func(tape *trace.Tape, n int) *loop {
 		if release, err := c.Release(); err == nil && o != nil && len(r.steps[1].asked) > 0 {

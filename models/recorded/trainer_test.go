@@ -79,7 +79,7 @@ func TestOutputsOutliveAPlainLoopsStep(t *testing.T) {
 		p := tape.Program()
 		require.NoError(t, p.Validate())
 		for in, now := range p.Live() {
-			if in.Kind == program.Mark && p.Phases[in.Arg].Name == "step_end" {
+			if in.Kind == program.MarkPhase && p.Phases[in.Arg].Name == "step_end" {
 				before = now
 			}
 		}
@@ -101,7 +101,7 @@ func TestLoopsKeepWhatTheModelReturned(t *testing.T) {
 		require.NoError(t, newTrainer(file(r), r, c, nil).Record(tape, 2))
 		p = tape.Program()
 		for in, now := range p.Live() {
-			if in.Kind == program.Mark && p.Phases[in.Arg].Name == "forward" {
+			if in.Kind == program.MarkPhase && p.Phases[in.Arg].Name == "forward" {
 				backward = now
 			}
 		}
@@ -136,7 +136,10 @@ func TestWeightsLieWhereTheyWereRecorded(t *testing.T) {
 		return f
 	}
 	f, err := Read(bytes.NewReader(packed(t, of(Step{
-		Allocations: []Allocation{{128, 0}, {24, 0}, {4096, 0}}, Order: []int{0, 1, 2, ^0}, Held: []Place{{2, 512}, {1, 0}},
+		Allocations: []Allocation{{128, 0}, {24, 0}, {4096, 0}}, Order: []int{0, 1, 2, ^0}, Held: []Place{
+			{2, 512},
+			{1, 0},
+		},
 	}))), "toy.vprof")
 	require.NoError(t, err)
 	tape := trace.New(trace.GPU{}, trace.Rules{}, trace.Options{Warm: true})
@@ -145,7 +148,7 @@ func TestWeightsLieWhereTheyWereRecorded(t *testing.T) {
 	require.NoError(t, p.Validate())
 	var seen []int64
 	for in, now := range p.Live() {
-		if in.Kind == program.Mark {
+		if in.Kind == program.MarkPhase {
 			require.Equal(t, "model", p.Phases[in.Arg].Name)
 			require.Equal(t, []int64{128, 24, 4096, -128}, seen)
 			require.Equal(t, int64(24+4096), now)

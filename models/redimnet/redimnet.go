@@ -71,7 +71,7 @@ func caveats(c models.Case) (all []string) {
 
 // trainer is the training system of one case.
 type trainer struct {
-	train.Own[batch]
+	train.OwnLoopModel[batch]
 	model     *model
 	criterion *matryoshkaLoss
 }
@@ -86,7 +86,7 @@ func newTrainer(c config, k models.Case) *trainer {
 	if frozen {
 		nn.Freeze(t.model.Mel, t.model.Body, t.model.Pool)
 	}
-	t.Own = train.Own[batch]{
+	t.OwnLoopModel = train.OwnLoopModel[batch]{
 		Case: k, Net: nn.NewTree(t.model), Criterion: nn.NewTree(t.criterion), Load: t.load, Step: t.step,
 		Losses: func(f *trace.Frame, b batch) { t.losses(f, new([]*tensor), new(*tensor), b) },
 	}

@@ -200,7 +200,7 @@ func (v variant) classification(c models.Case) train.Task {
 				t.New("randint", program.Batch, trace.I64, n)
 		},
 		Learn: func(f *frame, x, labels *tensor, loss **tensor) {
-			train.Score(f, net.call(f, x, c.Checkpointing), labels, loss)
+			train.BindCrossEntropy(f, net.call(f, x, c.Checkpointing), labels, loss)
 		},
 	}
 }

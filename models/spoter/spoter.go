@@ -72,7 +72,7 @@ func caveats(c models.Case) []string {
 
 // trainer is the training system of one case.
 type trainer struct {
-	train.Own[batch]
+	train.OwnLoopModel[batch]
 	first bool
 	model network
 }
@@ -82,7 +82,7 @@ func newTrainer(c models.Case, first bool) *trainer {
 	if first {
 		t.model = newFirstNet()
 	}
-	t.Own = train.Own[batch]{
+	t.OwnLoopModel = train.OwnLoopModel[batch]{
 		Case: c, Net: nn.NewTree(t.model), Untrained: c.Stage == inference, Load: t.load, Step: t.step,
 		Losses: func(f *trace.Frame, b batch) { t.losses(f, new(*tensor), new(*tensor), b) },
 	}

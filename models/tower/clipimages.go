@@ -176,8 +176,8 @@ func Gemma3Projected(p *nn.Parts, s Size, tokens int64) func(f *frame, states St
 func Gemma3Masks(window int64) func(f *frame, ids, kinds, padding *tensor) (full, part *tensor) {
 	return func(f *frame, ids, kinds, padding *tensor) (full, part *tensor) {
 		blocks := f.Let(imageBlocks(f, kinds))
-		full = f.Let(hf.BlockMask(f, ids.Size(0), ids, padding, blocks, hf.Single, 0))
-		part = f.Let(hf.BlockMask(f, ids.Size(0), ids, padding, blocks, hf.Single, window))
+		full = f.Let(hf.BlockMask(f, ids.Size(0), ids, padding, blocks, hf.SingleSequence, 0))
+		part = f.Let(hf.BlockMask(f, ids.Size(0), ids, padding, blocks, hf.SingleSequence, window))
 		return full, part
 	}
 }

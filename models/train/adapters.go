@@ -18,10 +18,10 @@ import (
 const noMagnitude = "vprof records DoRA beside linear layers that are neither packed in 8 bits nor rounded, and not " +
 	"beside embeddings or convolutions; leave out dora"
 
-// adapt puts adapters into the task's model as peft does, and returns the adapters that come to the device after the
-// model. With checkpointing, peft makes the input embeddings require gradients. Adapters are in fp32 whatever the
+// addAdapters puts adapters into the task's model as peft does, and returns the adapters that come to the device after
+// the model. With checkpointing, peft makes the input embeddings require gradients. Adapters are in fp32 whatever the
 // weights are in (autocast_adapter_dtype).
-func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
+func addAdapters(task Task, c models.Case) ([]nn.Adapter, error) {
 	wrong := func(reason string) ([]nn.Adapter, error) {
 		return nil, c.Wrong("lora", "%s", reason)
 	}
@@ -36,8 +36,8 @@ func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 	}
 	options := nn.LoRA{
 		Rank: c.LoRA.Rank, Dropout: c.LoRA.Dropout, DoRA: c.LoRA.DoRA != "",
-		Torchtune: c.LoRA.DoRA == models.TorchtuneDoRA, NoTowers: c.LoRA.NoTowers, Adapts: c.LoRA.Adapts(),
-		Named: c.LoRA.Names, RankAt: c.LoRA.RankAt, Biased: c.LoRA.Biased,
+		Torchtune: c.LoRA.DoRA == models.TorchtuneDoRA, NoTowers: c.LoRA.NoTowers, Adapts: c.LoRA.AdaptsPath(),
+		Named: c.LoRA.IsTarget, RankAt: c.LoRA.RankAt, Biased: c.LoRA.Biased,
 	}
 	excluded := a.Unadapted()
 	saved, missing := savedLayers(a, c.LoRA.Save)
@@ -48,11 +48,11 @@ func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 	for _, l := range saved {
 		excluded = append(excluded, *l)
 	}
-	if err := pack(a, c, excluded); err != nil {
+	if err := quantizeLayers(a, c, excluded); err != nil {
 		return nil, err
 	}
 	excluded = withoutAdapters(c.LoRA, a, excluded)
-	made, err := adapters(a, c, options, excluded)
+	made, err := newAdapters(a, c, options, excluded)
 	if err != nil {
 		return wrong(err.Error())
 	}
@@ -61,7 +61,7 @@ func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 		return wrong(reason)
 	}
 	if made = append(made, parameters...); len(made) == 0 {
-		return wrong(noneAdapted(c.LoRA, pathsOf(a.Model(), excluded)))
+		return wrong(noAdapterReason(c.LoRA, pathsOf(a.Model(), excluded)))
 	}
 	if options.DoRA && slices.ContainsFunc(made, func(l nn.Adapter) bool { return !nn.TakesMagnitude(l) }) {
 		return wrong(noMagnitude)
@@ -90,9 +90,9 @@ func savedLayers(a Adaptable, names []string) (saved []*nn.Layer, missing []stri
 	return lists.Union(saved, a.Saved()...), missing
 }
 
-// adapters wraps linear layers in adapters of LoRA or of another method. The error names an option or a layer that the
-// method does not support.
-func adapters(a Adaptable, c models.Case, o nn.LoRA, excluded []nn.Layer) ([]nn.Adapter, error) {
+// newAdapters wraps linear layers in adapters of LoRA or of another method. The error names an option or a layer that
+// the method does not support.
+func newAdapters(a Adaptable, c models.Case, o nn.LoRA, excluded []nn.Layer) ([]nn.Adapter, error) {
 	if c.LoRA.Method == "" {
 		made := nn.AdaptLinears(a.Model(), o, excluded...)
 		if len(c.LoRA.Tokens) == 0 {
@@ -119,7 +119,7 @@ func adapters(a Adaptable, c models.Case, o nn.LoRA, excluded []nn.Layer) ([]nn.
 	case err != nil:
 		return nil, err
 	case !t.AtEmbeddings():
-		return peft.Adapt(a.Model(), t, c.LoRA.Adapts(), excluded...)
+		return peft.Adapt(a.Model(), t, c.LoRA.AdaptsPath(), excluded...)
 	}
 	nn.Freeze(a.Model())
 	made, err := adaptEmbeddings(a, c.LoRA.Method, c.LoRA.Options)
@@ -128,7 +128,7 @@ func adapters(a Adaptable, c models.Case, o nn.LoRA, excluded []nn.Layer) ([]nn.
 
 // adaptEmbeddings puts a method of peft at the input embeddings.
 func adaptEmbeddings(a Adaptable, method string, options map[string]string) (nn.Adapter, error) {
-	w, ok := a.(Worded)
+	w, ok := a.(EmbeddingAdapter)
 	if !ok {
 		return nil, errors.New("the model has no token embeddings for " + method)
 	}
@@ -163,9 +163,9 @@ func trainBiases(model any, made []nn.Adapter, which string) {
 	}
 }
 
-// pack quantizes linear layers and, where the case sets it, the experts of a mixture. It skips the layers in stay,
-// which begins with the output layer.
-func pack(a Adaptable, c models.Case, stay []nn.Layer) error {
+// quantizeLayers quantizes linear layers and, where the case sets it, the experts of a mixture. It skips the layers in
+// stay, which begins with the output layer.
+func quantizeLayers(a Adaptable, c models.Case, stay []nn.Layer) error {
 	if c.Quantize == "" {
 		return nil
 	}
@@ -189,7 +189,7 @@ func pack(a Adaptable, c models.Case, stay []nn.Layer) error {
 // withoutAdapters returns the layers of stay that get no adapters. The output layer, which comes first, is excluded
 // from all-linear, but may be named.
 func withoutAdapters(l *models.LoRA, a Adaptable, stay []nn.Layer) []nn.Layer {
-	if l.All() {
+	if l.TargetsAllLinear() {
 		return stay
 	}
 	return stay[len(a.Unadapted()):]
@@ -204,15 +204,15 @@ func pathsOf(model any, excluded []nn.Layer) []string {
 	return nn.LinearPaths(model)
 }
 
-// noneAdapted returns the error message if none of the layers of the given paths gets an adapter. peft raises there,
-// too.
-func noneAdapted(l *models.LoRA, paths []string) string {
+// noAdapterReason returns the error message if none of the layers of the given paths gets an adapter. peft raises
+// there, too.
+func noAdapterReason(l *models.LoRA, paths []string) string {
 	if l.Match == "" || len(paths) == 0 {
 		names := map[string]bool{}
 		for _, p := range paths {
 			names[p[strings.LastIndexByte(p, '.')+1:]] = true
 		}
-		return fmt.Sprintf("%s; there are %s", l.NoneAdapted(), strings.Join(slices.Sorted(maps.Keys(names)), ", "))
+		return fmt.Sprintf("%s; there are %s", l.NoTargetError(), strings.Join(slices.Sorted(maps.Keys(names)), ", "))
 	}
 	alike := func(path string) (n int) {
 		for part := range strings.SplitSeq(path, ".") {
@@ -221,7 +221,7 @@ func noneAdapted(l *models.LoRA, paths []string) string {
 		return n
 	}
 	closest := slices.MaxFunc(paths, func(a, b string) int { return cmp.Compare(alike(a), alike(b)) })
-	return fmt.Sprintf("%s, as a whole, which peft raises for; one is called %s", l.NoneAdapted(), closest)
+	return fmt.Sprintf("%s, as a whole, which peft raises for; one is called %s", l.NoTargetError(), closest)
 }
 
 // checkParameterAdapters returns why n adapters of single parameters are impossible in a case; empty if they are
@@ -251,7 +251,7 @@ func checkParameterAdapters(c models.Case, n int, missing []string) string {
 // quantizer makes a case's packed layers.
 func quantizer(c models.Case) *nn.Quantizer {
 	q := nn.NewQuantizer(quantizations[c.Packing()], computeType(c))
-	if c.EarlyLayers() {
+	if c.ShardsEarly() {
 		q.Early()
 	}
 	return q

@@ -12,19 +12,20 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// stagesOf describes the work of each rank of a pipeline, from p, a forward pass of the whole model. Ranks with equal
-// descriptions run the same kernels on the same sizes, and exchange tensors of the same sizes with their neighbors.
-// places are the indices of the instructions at which stages begin; trained are the weights that are not frozen.
-func stagesOf(c models.Case, p *program.Program, places []int, trained []*trace.Tensor) []string {
+// stageFingerprints describes the work of each rank of a pipeline, from p, a forward pass of the whole model. Ranks
+// with equal descriptions run the same kernels on the same sizes, and exchange tensors of the same sizes with their
+// neighbors. places are the indices of the instructions at which stages begin; trained are the weights that are not
+// frozen.
+func stageFingerprints(c models.Case, p *program.Program, places []int, trained []*trace.Tensor) []string {
 	all := len(places)
-	f := fingerprints{
+	f := stepFingerprints{
 		p: p, trained: map[uint32]bool{}, made: make([]int, len(p.Buffers)),
 		read: make([]int, len(p.Buffers)),
 	}
 	for _, x := range trained {
 		f.trained[x.Number()] = true
 	}
-	f.follow()
+	f.trackReads()
 	begins := append(slices.Clone(places), len(p.Instructions))
 	n := int(c.Strategy.PipelineRanks(c.GPUs))
 	ranks := make([]string, n)
@@ -41,16 +42,16 @@ func stagesOf(c models.Case, p *program.Program, places []int, trained []*trace.
 	return ranks
 }
 
-// fingerprints are of parts of a program.
-type fingerprints struct {
+// stepFingerprints are of parts of a program.
+type stepFingerprints struct {
 	p       *program.Program
 	trained map[uint32]bool
 	// made and read are the instructions that a buffer was made and last read by.
 	made, read []int
 }
 
-// follow finds the first and the last use of each buffer.
-func (f *fingerprints) follow() {
+// trackReads finds the first and the last use of each buffer.
+func (f *stepFingerprints) trackReads() {
 	for i, in := range f.p.Instructions {
 		switch in.Kind {
 		case program.Alloc:
@@ -63,10 +64,12 @@ func (f *fingerprints) follow() {
 	}
 }
 
-func (f *fingerprints) operands(s program.Span) []program.Operand { return f.p.Operands[s.From:s.To] }
+func (f *stepFingerprints) operands(s program.Span) []program.Operand {
+	return f.p.Operands[s.From:s.To]
+}
 
 // of returns the fingerprint of the instructions from one place to another.
-func (f *fingerprints) of(from, to int) string {
+func (f *stepFingerprints) of(from, to int) string {
 	h := sha256.New()
 	var buf []byte
 	add := func(n ...int64) {
@@ -103,14 +106,14 @@ func (f *fingerprints) of(from, to int) string {
 		}
 	}
 	for _, at := range []int{from, to} {
-		add(f.across(at)...)
+		add(f.liveAcross(at)...)
 	}
 	h.Write(buf)
 	return string(h.Sum(nil))
 }
 
-// across returns the sizes of tensors that are made before a place and read after it, without the model's own.
-func (f *fingerprints) across(at int) []int64 {
+// liveAcross returns the sizes of tensors that are made before a place and read after it, without the model's own.
+func (f *stepFingerprints) liveAcross(at int) []int64 {
 	var out []int64
 	for b := range f.p.Buffers {
 		x := &f.p.Buffers[b]
@@ -122,12 +125,12 @@ func (f *fingerprints) across(at int) []int64 {
 	return append(out, int64(len(out)))
 }
 
-// Ranks implements [models.Staged].
-func (s stages) Ranks(scratch *trace.Tape) (ranks []string, err error) {
+// Ranks implements [models.RankNamer].
+func (s pipelineTrainer) Ranks(scratch *trace.Tape) (ranks []string, err error) {
 	t := s.t
 	err = scratch.Try(func() {
 		blocks := t.blocks()
-		cuts, wrong := Cuts(t.c, blocks)
+		cuts, wrong := StageStarts(t.c, blocks)
 		if wrong != nil {
 			scratch.Raise(wrong)
 		}
@@ -149,7 +152,7 @@ func (s stages) Ranks(scratch *trace.Tape) (ranks []string, err error) {
 		if len(places) != len(cuts)-1 {
 			scratch.Raise(errors.New("a pipeline needs blocks that are called once, one after the other"))
 		}
-		ranks = stagesOf(t.c, p, places, Tensors(Trainable(t.net.Parameters)))
+		ranks = stageFingerprints(t.c, p, places, Tensors(Trainable(t.net.Parameters)))
 	})
 	return ranks, err
 }

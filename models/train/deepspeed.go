@@ -21,8 +21,7 @@ const (
 // Place calls to, which moves a model to the device, under the case's strategy. Under ZeRO-3, and under fully_shard by
 // default, no memory is allocated for the weights yet, since they move to the device in parts.
 func Place(t *trace.Tape, c models.Case, to func()) {
-	if s := c.Strategy; s != nil && s.Init != models.InitDevice &&
-		(s.SharesWeights() || s.SharesStages(c.GPUs)) {
+	if s := c.Strategy; s != nil && s.Init != models.InitDevice && (s.SharesWeights() || s.SharesStages(c.GPUs)) {
 		t.Unplaced(to)
 		return
 	}
@@ -30,7 +29,7 @@ func Place(t *trace.Tape, c models.Case, to func()) {
 }
 
 // deepSpeed returns the options that the stages share.
-func deepSpeed(s *models.Strategy, l Layout) distributed.DeepSpeed {
+func deepSpeed(s *models.Strategy, l ModelLayout) distributed.DeepSpeed {
 	o := distributed.DeepSpeed{
 		Bucket: s.Bucket, Overlap: s.Overlap,
 		OffloadOptimizer: s.Offload == models.OffloadOptimizer || s.Offload == models.OffloadAll,
@@ -42,7 +41,7 @@ func deepSpeed(s *models.Strategy, l Layout) distributed.DeepSpeed {
 }
 
 // width returns the width of the model: the shorter side of its first matrix, the embeddings.
-func width(l Layout) int64 {
+func width(l ModelLayout) int64 {
 	for _, p := range l.Params {
 		if s := (*p.Tensor).Shape(); len(s) == 2 {
 			return min(s[0], s[1])
@@ -52,29 +51,29 @@ func width(l Layout) int64 {
 }
 
 // zeroStage returns DeepSpeed's stage 1 or 2.
-func zeroStage(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout, stage int) (*Ranks, error) {
+func zeroStage(t *trace.Tape, w distributed.World, s *models.Strategy, l ModelLayout, stage int) (*Ranks, error) {
 	if s.Rank == nil {
 		w.Rank = distributed.HeaviestRank(l.Params, w.Size)
 	}
-	z, err := distributed.Partitioned(t, w, deepSpeed(s, l), stage, l.Params)
+	z, err := distributed.PartitionZeRO2(t, w, deepSpeed(s, l), stage, l.Params)
 	if err != nil {
 		return nil, err
 	}
-	return &Ranks{Parameters: z.Masters(), sync: z.Sync, end: z.End, update: func(step func()) {
+	return &Ranks{Parameters: z.Masters(), sync: z.SetSync, end: z.End, update: func(step func()) {
 		z.Step()
 		step()
 	}}, nil
 }
 
 // zero3 returns its stage 3.
-func zero3(t *trace.Tape, w distributed.World, c models.Case, l Layout) (*Ranks, error) {
+func zero3(t *trace.Tape, w distributed.World, c models.Case, l ModelLayout) (*Ranks, error) {
 	s := c.Strategy
-	fetch := distributed.Fetching{
+	fetch := distributed.ZeRO3Options{
 		Prefetch: cmp.Or(s.Prefetch, prefetchBucket), Persist: cmp.Or(s.Persist, persistThreshold),
 		Reuse: cmp.Or(s.Reuse, mostReuseDistance), Live: cmp.Or(s.Live, mostLiveParameters),
-		Part:           cmp.Or(s.Part, subGroupSize),
+		SubGroupSize:   cmp.Or(s.SubGroupSize, subGroupSize),
 		OffloadWeights: s.Offload == models.OffloadParams || s.Offload == models.OffloadAll,
-		Serial:         s.Serial, Scattered: s.Scattered, TorchLinear: s.TorchLinear,
+		Serial:         s.NoOverlap, Scattered: s.Scattered, TorchLinear: s.TorchLinear,
 	}
 	if s.Prefetch == models.AutoSize { // as in transformers' HfTrainerDeepSpeedConfig
 		fetch.Prefetch = width(l) * width(l) * 9 / 10
@@ -82,18 +81,18 @@ func zero3(t *trace.Tape, w distributed.World, c models.Case, l Layout) (*Ranks,
 	if s.Persist == models.AutoSize {
 		fetch.Persist = 10 * width(l)
 	}
-	z, err := distributed.FullyPartitioned(t, w, deepSpeed(s, l), fetch, owners(l))
+	z, err := distributed.PartitionZeRO3(t, w, deepSpeed(s, l), fetch, moduleOwners(l))
 	if err != nil {
 		return nil, err
 	}
-	r := wrapping(z)
+	r := zero3Ranks(z)
 	r.Parameters = z.Masters()
 	r.update = func(step func()) { z.Step(c.Clip != models.ClipNone, step) }
 	return r, nil
 }
 
-// wrapping makes the modules of stage 3 fetch their weights.
-func wrapping(z *distributed.ZeRO3) *Ranks {
+// zero3Ranks makes the modules of stage 3 fetch their weights.
+func zero3Ranks(z *distributed.ZeRO3) *Ranks {
 	r := &Ranks{Wrappers: map[string]trace.Wrapper{}}
 	for _, m := range z.Modules() {
 		r.Wrappers[m.Module()] = m
@@ -101,22 +100,22 @@ func wrapping(z *distributed.ZeRO3) *Ranks {
 	return r
 }
 
-// frozen3 returns stage 3 of an untrained model as TRL's prepare_deepspeed sets it up, without prefetching.
-func frozen3(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout) (*Ranks, error) {
-	fetch := distributed.Fetching{
-		Persist: 10 * width(l), Reuse: mostReuseDistance, Live: mostLiveParameters, Frozen: true, Serial: s.Serial,
+// frozenZeRO3 returns stage 3 of an untrained model as TRL's prepare_deepspeed sets it up, without prefetching.
+func frozenZeRO3(t *trace.Tape, w distributed.World, s *models.Strategy, l ModelLayout) (*Ranks, error) {
+	fetch := distributed.ZeRO3Options{
+		Persist: 10 * width(l), Reuse: mostReuseDistance, Live: mostLiveParameters, Frozen: true, Serial: s.NoOverlap,
 		OffloadWeights: s.Offload == models.OffloadParams || s.Offload == models.OffloadAll,
 	}
-	z, err := distributed.FullyPartitioned(t, w, deepSpeed(s, l), fetch, owners(l))
+	z, err := distributed.PartitionZeRO3(t, w, deepSpeed(s, l), fetch, moduleOwners(l))
 	if err != nil {
 		return nil, err
 	}
-	return wrapping(z), nil
+	return zero3Ranks(z), nil
 }
 
-// owners returns the modules with their own parameters, and the modules around adapters, whose code reads an adapter's
-// weight (peft's _cast_input_dtype).
-func owners(l Layout) []distributed.Group {
+// moduleOwners returns the modules with their own parameters, and the modules around adapters, whose code reads an
+// adapter's weight (peft's _cast_input_dtype).
+func moduleOwners(l ModelLayout) []distributed.Group {
 	var groups []distributed.Group
 	at := map[string]int{}
 	for _, m := range l.Modules {

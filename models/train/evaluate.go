@@ -32,7 +32,7 @@ func evaluated(t *trace.Tape, net *nn.Tree, load func(), f func(f *trace.Frame))
 // Validate implements [models.Validator].
 func (t *taskTrainer) Validate(tape *trace.Tape, n int) error {
 	load := func() { t.task.Load(tape, int64(n)) }
-	switch g, generates := t.task.(Generating); {
+	switch g, generates := t.task.(Generator); {
 	case t.c.Evaluate.NewTokens > 0 && generates:
 		return evaluated(tape, t.net, load, func(f *trace.Frame) { g.Generate(f, int64(t.c.Evaluate.NewTokens)) })
 	case t.c.Evaluate.NewTokens > 0:
@@ -116,8 +116,8 @@ func (t *taskTrainer) predict(tape *trace.Tape) []*trace.Tensor {
 	return scores
 }
 
-// Generating is a task whose model can generate text.
-type Generating interface {
+// Generator is a task whose model can generate text.
+type Generator interface {
 	// Generate adds n tokens to each row of the batch that was loaded last, in the precision of training.
 	Generate(f *trace.Frame, n int64)
 }

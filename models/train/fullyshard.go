@@ -12,19 +12,19 @@ import (
 )
 
 // fullyShard applies fully_shard to the blocks, then to the model.
-func fullyShard(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout) (*Ranks, error) {
+func fullyShard(t *trace.Tape, w distributed.World, s *models.Strategy, l ModelLayout) (*Ranks, error) {
 	groups, err := groupsOf(s, l)
 	if err != nil {
 		return nil, err
 	}
 	o := shardOptions(s)
-	o.Beside, o.Manual, o.WarmUp = l.Frozen, s.Name == models.PP, loadsShards(s)
+	o.GatherStreams, o.ManualSync, o.WarmUp = l.Frozen, s.Name == models.PP, loadsShards(s)
 	f, err := distributed.FullyShard(t, w, o, groups)
 	if err != nil {
 		return nil, err
 	}
 	r := &Ranks{
-		Parameters: f.Parameters(l.names()), Wrappers: map[string]trace.Wrapper{}, sync: f.Sync, each: s.EachSync,
+		Parameters: f.Parameters(l.names()), Wrappers: map[string]trace.Wrapper{}, sync: f.SetSync, each: s.EachSync,
 		check: f.Check, finish: f.Finish,
 	}
 	for _, g := range f.Groups() {
@@ -38,7 +38,7 @@ func fullyShard(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout
 
 // shardOptions returns the options of fully_shard and FullyShardedDataParallel that a strategy sets.
 func shardOptions(s *models.Strategy) distributed.Options {
-	o := distributed.Options{Replicate: s.Replicate, Offload: s.Offload != "", From: comesFrom[s.Init]}
+	o := distributed.Options{Replicate: s.Replicate, Offload: s.Offload != "", From: parameterSources[s.Init]}
 	switch s.Resharding() {
 	case "true":
 	case "auto":
@@ -46,7 +46,7 @@ func shardOptions(s *models.Strategy) distributed.Options {
 	case "false", "1": // as PyTorch takes a group of one
 		o.Reshard = distributed.ReshardNone
 	default:
-		o.Among = s.ReshardAmong()
+		o.ReshardRanks = s.ReshardRanks()
 	}
 	if s.MP != "" {
 		o.ParamType = new(dtypeOf(s.MP))
@@ -58,8 +58,8 @@ func shardOptions(s *models.Strategy) distributed.Options {
 	return o
 }
 
-// comesFrom describes how shards come to the device from where a model is made.
-var comesFrom = map[models.Init]distributed.Source{
+// parameterSources describes how shards come to the device from where a model is made.
+var parameterSources = map[models.Init]distributed.ParameterSource{
 	"": distributed.FromMeta, models.InitMeta: distributed.FromMeta, models.InitDevice: distributed.FromDevice,
 	models.InitHost:  distributed.FromHost,
 	models.InitRank0: distributed.FromRank0,
@@ -69,7 +69,7 @@ var comesFrom = map[models.Init]distributed.Source{
 func loadsShards(s *models.Strategy) bool { return s.TPBy != "" && s.Init == "" }
 
 // fullySharded applies FullyShardedDataParallel to the blocks, to the layers that adapters train, and to the model.
-func fullySharded(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout) (*Ranks, error) {
+func fullySharded(t *trace.Tape, w distributed.World, s *models.Strategy, l ModelLayout) (*Ranks, error) {
 	groups, err := flatGroups(s, l)
 	if err != nil {
 		return nil, err
@@ -81,18 +81,18 @@ func fullySharded(t *trace.Tape, w distributed.World, s *models.Strategy, l Layo
 	if s.Init != models.InitDevice {
 		o.From = distributed.FromHost
 	}
-	f, err := distributed.FullySharded(t, w, o, groups)
+	f, err := distributed.WrapFSDP1(t, w, o, groups)
 	if err != nil {
 		return nil, err
 	}
 	return &Ranks{
-		Parameters: f.Parameters(l.names()), Wrappers: f.Wrappers(), sync: f.Sync, each: s.EachSync,
+		Parameters: f.Parameters(l.names()), Wrappers: f.Wrappers(), sync: f.SetSync, each: s.EachSync,
 	}, nil
 }
 
 // flatGroups returns the wrapped modules, children before parents, with their parameters in the order of the model.
 // peft's fsdp_auto_wrap_policy also wraps each layer without children whose weight trains.
-func flatGroups(s *models.Strategy, l Layout) ([]distributed.Group, error) {
+func flatGroups(s *models.Strategy, l ModelLayout) ([]distributed.Group, error) {
 	if l.Adapted && len(s.Wrap) == 0 {
 		l.Blocks = slices.Clone(l.Blocks)
 		for _, p := range l.Params {

@@ -13,8 +13,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// Layout describes a model on the device, as strategies need it.
-type Layout struct {
+// ModelLayout describes a model on the device, as strategies need it.
+type ModelLayout struct {
 	// Params are all parameters, in the order of parameters().
 	Params []distributed.Param
 	// Buffers are the buffers of the modules.
@@ -33,7 +33,7 @@ type Layout struct {
 }
 
 // names returns the names of the parameters that are tied to no other.
-func (l Layout) names() (out []string) {
+func (l ModelLayout) names() (out []string) {
 	for _, p := range l.Params {
 		if p.TiedTo == "" {
 			out = append(out, p.Name)
@@ -42,8 +42,7 @@ func (l Layout) names() (out []string) {
 	return out
 }
 
-// params adds parameters of a model to a layout.
-func (l *Layout) params(net *nn.Tree, wanted func(*nn.Parameter) bool) {
+func (l *ModelLayout) params(net *nn.Tree, wanted func(*nn.Parameter) bool) {
 	names := net.Names()
 	l.Sharing = map[string][]string{}
 	for i, p := range net.Parameters {
@@ -61,8 +60,8 @@ func tiesShards(c models.Case) bool {
 	return s.TPBy != "" && s.Init != models.InitDevice && int64(c.GPUs) > s.TP
 }
 
-// inOrderOfNames numbers parameters in the order in which from_pretrained loads them.
-func (l *Layout) inOrderOfNames() {
+// sortByName numbers parameters in the order in which from_pretrained loads them.
+func (l *ModelLayout) sortByName() {
 	order := make([]*distributed.Param, len(l.Params))
 	for i := range l.Params {
 		order[i] = &l.Params[i]
@@ -76,7 +75,7 @@ func (l *Layout) inOrderOfNames() {
 }
 
 // untie gives each user of a tied weight its own meta parameter until the shards are tied again.
-func (l *Layout) untie(t *trace.Tape, net *nn.Tree) {
+func (l *ModelLayout) untie(t *trace.Tape, net *nn.Tree) {
 	for i, p := range net.Parameters {
 		own, name := net.Untie(p)
 		if own == nil {

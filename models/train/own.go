@@ -7,9 +7,9 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// Own is a training system with its own loop over batches of type B. It implements [models.Trainer] and
+// OwnLoopModel is a training system with its own loop over batches of type B. It implements [models.Trainer] and
 // [models.Validator].
-type Own[B any] struct {
+type OwnLoopModel[B any] struct {
 	Case models.Case
 	Net  *nn.Tree
 	// Criterion is the loss if it has parameters or buffers, nil for most.
@@ -28,10 +28,10 @@ type Own[B any] struct {
 }
 
 // Counts implements [models.Trainer].
-func (o *Own[B]) Counts() models.Counts { return Counts(o.Net, o.Criterion) }
+func (o *OwnLoopModel[B]) Counts() models.Counts { return Counts(o.Net, o.Criterion) }
 
 // Record implements [models.Trainer].
-func (o *Own[B]) Record(tape *trace.Tape, steps int) error {
+func (o *OwnLoopModel[B]) Record(tape *trace.Tape, steps int) error {
 	return tape.Try(func() {
 		if o.Place != nil {
 			o.Place(tape)
@@ -50,7 +50,7 @@ func (o *Own[B]) Record(tape *trace.Tape, steps int) error {
 				groups = [][]*nn.Parameter{o.Net.Parameters}
 			}
 			var err error
-			if opt, err = s.Optimizer(o.Case, ownOptimizer, groups...); err != nil {
+			if opt, err = s.Optimizer(o.Case, defaultOptimizer, groups...); err != nil {
 				tape.Raise(err)
 			}
 		}
@@ -64,7 +64,7 @@ func (o *Own[B]) Record(tape *trace.Tape, steps int) error {
 }
 
 // Validate implements [models.Validator] for loops with net.eval(), torch.no_grad() and the training precision.
-func (o *Own[B]) Validate(tape *trace.Tape, n int) error {
+func (o *OwnLoopModel[B]) Validate(tape *trace.Tape, n int) error {
 	var b B
 	return validate(tape, o.Net, o.Case, func() { b = o.Load(tape, n) }, func(f *trace.Frame) { o.Losses(f, b) })
 }

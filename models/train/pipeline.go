@@ -20,7 +20,7 @@ type Pipeline struct {
 	tape     *trace.Tape
 	micro    int
 	gpipe    bool
-	schedule []distributed.Action
+	schedule []distributed.PipelineAction
 	stages   []*Stage
 	first    bool // one of them is the model's first
 	// unsent are passes whose outputs are on their way to the stage behind.
@@ -52,8 +52,8 @@ type Stage struct {
 	results  []*trace.Tensor // of the last stage, until the next step
 	// graph are the tensors that the autograd graphs of losses still hold after backward, where the loop keeps the
 	// losses of all micro-batches in a list until the step is over.
-	graph  []*trace.Tensor
-	undone int // backward passes that are to come
+	graph            []*trace.Tensor
+	pendingBackwards int // backward passes that are to come
 }
 
 // Crossing is a tensor between stages.
@@ -82,19 +82,19 @@ func NewPipeline(tape *trace.Tape, c models.Case, blocks []string,
 	stage func(from, to string) (*Stage, error),
 ) (*Pipeline, error) {
 	s, ranks, each := c.Strategy, int(c.Strategy.PipelineRanks(c.GPUs)), c.Strategy.StagesOfRank()
-	cuts, err := Cuts(c, blocks)
+	cuts, err := StageStarts(c, blocks)
 	if err != nil {
 		return nil, err
 	}
 	rank := int(*s.Rank) / (c.GPUs / ranks)
 	p := &Pipeline{tape: tape, micro: s.MicroBatches(c.GPUs), gpipe: s.Schedule == "gpipe"}
-	p.schedule = distributed.Schedule(s.Schedule, p.micro, ranks, rank)
+	p.schedule = distributed.PipelineSchedule(s.Schedule, p.micro, ranks, rank)
 	if s.Schedule == models.Interleaved {
-		if rounds := distributed.Rounds(p.micro, ranks); p.micro%rounds != 0 {
+		if rounds := distributed.MicroBatchRounds(p.micro, ranks); p.micro%rounds != 0 {
 			return nil, fmt.Errorf("%d micro-batches cannot be divided among %d ranks in %d rounds, as the "+
 				"interleaved schedule requires; use a multiple", p.micro, ranks, rounds)
 		}
-		p.schedule = distributed.Interleaved(p.micro, ranks, rank, each)
+		p.schedule = distributed.InterleavedSchedule(p.micro, ranks, rank, each)
 	}
 	for i := range each {
 		at := i*ranks + rank
@@ -108,9 +108,9 @@ func NewPipeline(tape *trace.Tape, c models.Case, blocks []string,
 	return p, nil
 }
 
-// Cuts returns the first block of each stage, and one more entry after the last. The first and the last entry are
-// empty.
-func Cuts(c models.Case, blocks []string) ([]string, error) {
+// StageStarts returns the first block of each stage, and one more entry after the last. The first and the last entry
+// are empty.
+func StageStarts(c models.Case, blocks []string) ([]string, error) {
 	s := c.Strategy
 	stages := int(s.PipelineRanks(c.GPUs)) * s.StagesOfRank()
 	if len(blocks) < stages {
@@ -165,7 +165,7 @@ func (p *Pipeline) Prepare(load func()) {
 	for _, st := range p.stages {
 		f := p.tape.Frame()
 		for i, x := range st.Examples {
-			if !slices.ContainsFunc(st.Examples[:i], x.looksLike) {
+			if !slices.ContainsFunc(st.Examples[:i], x.hasSameShape) {
 				example := f.Let(p.tape.New("zeros", program.Batch, x.DType, x.Shape...))
 				if !p.late() { // which stages keep
 					p.tape.Hold(example)
@@ -182,7 +182,7 @@ func (p *Pipeline) Prepare(load func()) {
 	}
 }
 
-func (c Crossing) looksLike(other Crossing) bool {
+func (c Crossing) hasSameShape(other Crossing) bool {
 	return c.DType == other.DType && slices.Equal(c.Shape, other.Shape)
 }
 
@@ -228,8 +228,8 @@ func (p *Pipeline) Run(s *Session) {
 		p.allocate()
 	}
 	for _, st := range p.stages {
-		p.forget(&st.results)
-		st.undone = p.micro
+		p.releaseAll(&st.results)
+		st.pendingBackwards = p.micro
 	}
 	for _, a := range p.schedule {
 		st := p.stages[a.Stage]
@@ -240,14 +240,14 @@ func (p *Pipeline) Run(s *Session) {
 		p.backward(st, s, a.Micro)
 		if len(p.stages) > 1 {
 			if !p.late() { // the runtime of several stages keeps nothing that it sends
-				p.forget(&p.sent)
+				p.releaseAll(&p.sent)
 			}
-			if st.undone--; st.undone == 0 {
+			if st.pendingBackwards--; st.pendingBackwards == 0 {
 				p.scale(st)
 			}
 		}
 	}
-	p.forget(&p.sent)
+	p.releaseAll(&p.sent)
 	p.tape.Mark("backward")
 	if st := p.stages[len(p.stages)-1]; st.Last && st.results[0].NDim() > 0 { // what step() returns, and nobody keeps
 		f := p.tape.Frame()
@@ -274,11 +274,11 @@ func (p *Pipeline) scale(st *Stage) {
 // EndStep frees losses, and the graphs behind them.
 func (p *Pipeline) EndStep() {
 	for _, st := range p.stages {
-		p.forget(&st.graph)
+		p.releaseAll(&st.graph)
 	}
 }
 
-func (p *Pipeline) forget(xs *[]*trace.Tensor) {
+func (p *Pipeline) releaseAll(xs *[]*trace.Tensor) {
 	p.tape.Release(*xs...)
 	*xs = nil
 }
@@ -341,7 +341,7 @@ func (p *Pipeline) backward(st *Stage, s *Session, i int) {
 		s.Backward(pass.Loss)
 		p.tape.Release(pass.Loss)
 		st.keepGraph(p.tape, pass, i)
-		p.forget(&pass.Scores)
+		p.releaseAll(&pass.Scores)
 	} else {
 		var roots, grads []*trace.Tensor
 		for k, x := range pass.Outs {
@@ -355,7 +355,7 @@ func (p *Pipeline) backward(st *Stage, s *Session, i int) {
 			roots, grads = append(roots, x), append(grads, st.grads[i][k])
 		}
 		trace.Backward(roots, grads)
-		p.forget(&pass.Outs)
+		p.releaseAll(&pass.Outs)
 	}
 	var sent []*trace.Tensor
 	for _, x := range pass.Roots {
@@ -364,13 +364,13 @@ func (p *Pipeline) backward(st *Stage, s *Session, i int) {
 			sent = append(sent, g)
 		}
 	}
-	p.forget(&pass.Roots)
+	p.releaseAll(&pass.Roots)
 	if p.late() {
-		p.forget(&st.received[i])
-		p.forget(&st.grads[i])
+		p.releaseAll(&st.received[i])
+		p.releaseAll(&st.grads[i])
 	}
 	if !p.late() || len(p.stages) == 1 { // it waits for gradients at the end
-		p.forget(&p.sent)
+		p.releaseAll(&p.sent)
 	}
 	p.sent = append(p.sent, sent...)
 }

@@ -38,7 +38,7 @@ type Ranks struct {
 }
 
 // distribute applies the case's strategy to a model, as one rank does.
-func distribute(t *trace.Tape, c models.Case, l Layout) (*Ranks, error) {
+func distribute(t *trace.Tape, c models.Case, l ModelLayout) (*Ranks, error) {
 	s := c.Strategy
 	w := distributed.World{Size: int64(c.GPUs)}
 	if s.Rank != nil {
@@ -55,7 +55,7 @@ func distribute(t *trace.Tape, c models.Case, l Layout) (*Ranks, error) {
 		return zeroStage(t, w, s, l, 2)
 	case models.ZeRO3:
 		if l.Frozen {
-			return frozen3(t, w, s, l)
+			return frozenZeRO3(t, w, s, l)
 		}
 		return zero3(t, w, c, l)
 	}
@@ -66,17 +66,17 @@ func distribute(t *trace.Tape, c models.Case, l Layout) (*Ranks, error) {
 }
 
 // dataParallel returns DistributedDataParallel, with ZeroRedundancyOptimizer if the strategy sets it.
-func dataParallel(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout) (*Ranks, error) {
+func dataParallel(t *trace.Tape, w distributed.World, s *models.Strategy, l ModelLayout) (*Ranks, error) {
 	o := distributed.DDPOptions{
-		Cap: s.BucketCap << 20, BucketView: s.BucketView, FindUnused: s.FindUnused,
+		BucketCap: s.BucketCap << 20, BucketView: s.BucketView, FindUnused: s.FindUnused,
 		StaticGraph: s.StaticGraph,
 	}
-	d, err := distributed.DistributedDataParallel(t, w, o, replicated(s, l.Params), l.Buffers)
+	d, err := distributed.DistributedDataParallel(t, w, o, replicatedParams(s, l.Params), l.Buffers)
 	if err != nil {
 		return nil, err
 	}
 	r := &Ranks{
-		Parameters: trained(l), Wrappers: map[string]trace.Wrapper{"": d}, sync: d.Sync, sinks: d.Sinks,
+		Parameters: trained(l), Wrappers: map[string]trace.Wrapper{"": d}, sync: d.SetSync, sinks: d.Sinks,
 		each: s.EachSync,
 	}
 	if s.Name == models.ZeRO1 {
@@ -84,16 +84,16 @@ func dataParallel(t *trace.Tape, w distributed.World, s *models.Strategy, l Layo
 		parts := distributed.Partition(stepped, w.Size)
 		rank := w.Rank
 		if s.Rank == nil {
-			rank = distributed.Largest(parts)
+			rank = distributed.LargestPart(parts)
 		}
 		r.share = append([]*trace.Tensor{}, parts[rank]...)
-		r.end = func() { distributed.SendParameters(t, stepped, w.Size) }
+		r.end = func() { distributed.BroadcastParameters(t, stepped, w.Size) }
 	}
 	return r, nil
 }
 
-// replicated returns the parameters that all ranks have: all except distributed experts.
-func replicated(s *models.Strategy, all []distributed.Param) []distributed.Param {
+// replicatedParams returns the parameters that all ranks have: all except distributed experts.
+func replicatedParams(s *models.Strategy, all []distributed.Param) []distributed.Param {
 	return lists.Filter(all, func(p distributed.Param) bool {
 		return s.EP == 0 || !strings.Contains(p.Name, expertsInside)
 	})
@@ -105,8 +105,8 @@ const (
 	expertsInside = experts + "."
 )
 
-// Updates reports whether the strategy has its own optimizer step, see Update.
-func (r *Ranks) Updates() bool { return r != nil && r.update != nil }
+// OwnsOptimizerStep reports whether the strategy has its own optimizer step, see Update.
+func (r *Ranks) OwnsOptimizerStep() bool { return r != nil && r.update != nil }
 
 // Groups returns the groups of parameters that the optimizer is given.
 func (r *Ranks) Groups(trained []*trace.Tensor) (groups [][]*trace.Tensor) {
@@ -146,8 +146,8 @@ func (r *Ranks) End(t *trace.Tape) {
 	}
 }
 
-// Shared returns the parameters that the rank's optimizer updates, nil for all.
-func (r *Ranks) Shared() []*trace.Tensor {
+// RankParameters returns the parameters that the rank's optimizer updates, nil for all.
+func (r *Ranks) RankParameters() []*trace.Tensor {
 	if r == nil {
 		return nil
 	}
@@ -167,9 +167,9 @@ func (t *taskTrainer) blocks() []string {
 	return t.net.Blocks()
 }
 
-// share applies the case's strategy to a model, and to a second, frozen one if there is one.
-func (t *taskTrainer) share(s *Session, net *nn.Tree, frozen bool) *Ranks {
-	l := Layout{
+// shareModel applies the case's strategy to a model, and to a second, frozen one if there is one.
+func (t *taskTrainer) shareModel(s *Session, net *nn.Tree, frozen bool) *Ranks {
+	l := ModelLayout{
 		Modules: net.Modules(), Blocks: t.blocks(), Linears: net.Linears(), Frozen: frozen, Adapted: t.c.LoRA != nil,
 	}
 	if t.c.Optimizer != "" {
@@ -195,7 +195,7 @@ func (t *taskTrainer) share(s *Session, net *nn.Tree, frozen bool) *Ranks {
 		l.Sharing, wrap = t.graph.Sharing(), t.graph.Wrap
 	}
 	if loadsShards(t.c.Strategy) {
-		l.inOrderOfNames()
+		l.sortByName()
 	}
 	r, err := distribute(s.Tape, t.c, l)
 	if err == nil {
@@ -211,7 +211,7 @@ func (t *taskTrainer) share(s *Session, net *nn.Tree, frozen bool) *Ranks {
 // shareStage applies fully_shard to a stage of a pipeline, with some blocks, over its ranks.
 func (t *taskTrainer) shareStage(s *Session, blocks []string) *Ranks {
 	all := t.blocks()
-	l := Layout{Blocks: blocks}
+	l := ModelLayout{Blocks: blocks}
 	l.params(t.net, func(p *nn.Parameter) bool { return !p.Away })
 	elsewhere := func(m string) bool {
 		return slices.ContainsFunc(all, func(b string) bool { return nn.Below(m, b) && !slices.Contains(blocks, b) })
@@ -220,14 +220,14 @@ func (t *taskTrainer) shareStage(s *Session, blocks []string) *Ranks {
 	l.Modules = slices.DeleteFunc(t.net.Modules(), func(m string) bool {
 		return m != "" && !slices.ContainsFunc(l.Params, func(p distributed.Param) bool { return nn.Below(p.Name, m) })
 	})
-	r, err := shardOver(s.Tape, t.ofStage(), t.c.Strategy, l)
+	r, err := shardOver(s.Tape, t.stageWorld(), t.c.Strategy, l)
 	if err != nil {
 		s.Tape.Raise(err)
 	}
 	for m, w := range r.Wrappers {
 		switch {
 		case slices.Contains(blocks, m):
-			s.Tape.Wrap(t.net.Path(m), gate{m, t, w})
+			s.Tape.Wrap(t.net.Path(m), blockGate{m, t, w})
 		case m != "":
 			s.Tape.Wrap(t.net.Path(m), w)
 		}
@@ -235,8 +235,8 @@ func (t *taskTrainer) shareStage(s *Session, blocks []string) *Ranks {
 	return r
 }
 
-// ofStage returns the ranks of a pipeline stage, and the recorded one among them.
-func (t *taskTrainer) ofStage() distributed.World {
+// stageWorld returns the ranks of a pipeline stage, and the recorded one among them.
+func (t *taskTrainer) stageWorld() distributed.World {
 	s := t.c.Strategy
 	ranks := int64(t.c.GPUs) / s.PipelineRanks(t.c.GPUs)
 	return distributed.World{Size: ranks, Rank: *s.Rank % ranks}
@@ -248,9 +248,9 @@ func (t *taskTrainer) parallelizeAll(tape *trace.Tape) {
 	if t.c.Strategy.TP == 0 {
 		return
 	}
-	l := Layout{Modules: t.net.Modules(), Blocks: t.blocks(), Linears: t.net.Linears()}
+	l := ModelLayout{Modules: t.net.Modules(), Blocks: t.blocks(), Linears: t.net.Linears()}
 	l.params(t.net, func(*nn.Parameter) bool { return true })
-	_, styles, err := parallelize(tape, t.ofStage(), t.c.Strategy, l)
+	_, styles, err := parallelize(tape, t.stageWorld(), t.c.Strategy, l)
 	if err != nil {
 		tape.Raise(err)
 	}
@@ -267,7 +267,7 @@ func (s *Session) wrap(_ *trace.Tape, net *nn.Tree, r *Ranks) error {
 			return errors.New("the model has no module " + m + " to wrap")
 		}
 		if m == "" && r.sinks != nil {
-			w = sinking{w, s.Tape, r.sinks}
+			w = ddpSink{w, s.Tape, r.sinks}
 		}
 		s.Tape.Wrap(p, w)
 	}
@@ -277,16 +277,16 @@ func (s *Session) wrap(_ *trace.Tape, net *nn.Tree, r *Ranks) error {
 	return nil
 }
 
-// sinking is DDP around a model in Go if it looks for unused parameters: it copies the model's outputs (_DDPSink). The
+// ddpSink is DDP around a model in Go if it looks for unused parameters: it copies the model's outputs (_DDPSink). The
 // caller gets the copies; one of the two is freed, here the original.
-type sinking struct {
+type ddpSink struct {
 	trace.Wrapper
 	tape  *trace.Tape
 	sinks func() bool
 }
 
 // Leave implements [trace.Wrapper].
-func (s sinking) Leave(results []*trace.Tensor) {
+func (s ddpSink) Leave(results []*trace.Tensor) {
 	s.Wrapper.Leave(results)
 	if !s.sinks() {
 		return

@@ -32,41 +32,45 @@ func TestPlansAreThoseOfTheBlocks(t *testing.T) {
 			[]string{"o_proj", "down_proj", "down"},
 		},
 	} {
-		require.Equal(t, c.rows, planOf(&models.Strategy{Name: models.TP, TP: 2},
-			Layout{Blocks: []string{"l.0"}, Linears: c.linears}).rows, name)
+		require.Equal(t, c.rows, tensorPlanOf(&models.Strategy{Name: models.TP, TP: 2},
+			ModelLayout{Blocks: []string{"l.0"}, Linears: c.linears}).rows, name)
 	}
-	told := planOf(&models.Strategy{Name: models.TP, TP: 2, Col: []string{"a"}},
-		Layout{Blocks: []string{"l.0"}, Linears: []string{"l.0.query_key_value"}})
-	require.Equal(t, plan{columns: []string{"a"}}, told)
+	told := tensorPlanOf(&models.Strategy{Name: models.TP, TP: 2, ColumnWise: []string{"a"}},
+		ModelLayout{Blocks: []string{"l.0"}, Linears: []string{"l.0.query_key_value"}})
+	require.Equal(t, tensorPlan{columns: []string{"a"}}, told)
 }
 
 // fsdp2_prepare_model of accelerate: embeddings alone unless the output layer shares their weights, the last norm with
 // the output layer unless adapters hide it, and of a model without such layers its blocks.
 func TestEndsAreWrappedAsAccelerateDoes(t *testing.T) {
 	modules := []string{
-		"", "model", "model.embed_tokens", "model.layers", "model.layers.0", "model.layers.0.norm", "model.norm", "lm_head",
+		"", "model", "model.embed_tokens", "model.layers", "model.layers.0", "model.layers.0.norm", "model.norm",
+		"lm_head",
 	}
 	block := distributed.Group{Module: "model.layers.0"}
 	tied := map[string][]string{"model.embed_tokens.weight": {"lm_head"}}
 	for name, c := range map[string]struct {
-		layout Layout
+		layout ModelLayout
 		want   []distributed.Group
 	}{
-		"its own output layer": {Layout{Modules: modules}, []distributed.Group{
+		"its own output layer": {ModelLayout{Modules: modules}, []distributed.Group{
 			block,
 			{Module: "model.embed_tokens", With: []string{}},
-			{Module: "model.norm", With: []string{"lm_head"}, Kept: true},
+			{Module: "model.norm", With: []string{"lm_head"}, StaysGathered: true},
 		}},
-		"tied": {Layout{Modules: modules, Sharing: tied}, []distributed.Group{
-			block, {Module: "model.norm", With: []string{"model.embed_tokens", "lm_head"}, Kept: true},
+		"tied": {ModelLayout{Modules: modules, Sharing: tied}, []distributed.Group{
+			block, {Module: "model.norm", With: []string{"model.embed_tokens", "lm_head"}, StaysGathered: true},
 		}},
-		"adapted": {Layout{Modules: modules, Adapted: true}, []distributed.Group{
-			block, {Module: "model.embed_tokens", With: []string{}}, {Module: "lm_head", With: []string{}, Kept: true},
+		"adapted": {ModelLayout{Modules: modules, Adapted: true}, []distributed.Group{
+			block, {Module: "model.embed_tokens", With: []string{}}, {
+				Module: "lm_head", With: []string{},
+				StaysGathered: true,
+			},
 		}},
-		"others": {Layout{Modules: []string{"", "model.layers.0", "head"}}, []distributed.Group{block}},
+		"others": {ModelLayout{Modules: []string{"", "model.layers.0", "head"}}, []distributed.Group{block}},
 	} {
 		c.layout.Blocks = []string{"model.layers.0"}
-		got, err := wrapsOf(&models.Strategy{Name: models.FSDP2, Wrap: []string{models.Ends}}, c.layout)
+		got, err := wrapsOf(&models.Strategy{Name: models.FSDP2, Wrap: []string{models.WrapEnds}}, c.layout)
 		require.NoError(t, err, name)
 		require.Equal(t, c.want, got, name)
 	}

@@ -10,10 +10,10 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// layers is a stage of a model of layers: a range of blocks, with the code before them in the first stage and the code
-// after them in the last. Other ranks run the rest of the model's code, which shows the tensors that cross the
+// stageLayers is a stage of a model of layers: a range of blocks, with the code before them in the first stage and the
+// code after them in the last. Other ranks run the rest of the model's code, which shows the tensors that cross the
 // boundaries.
-type layers struct {
+type stageLayers struct {
 	t        *taskTrainer
 	tape     *trace.Tape
 	from, to string
@@ -29,25 +29,25 @@ type layers struct {
 	outs map[any]int
 }
 
-// gate is a [trace.Wrapper] around the first or last block of a stage, outside of the strategy's wrappers.
-type gate struct {
+// blockGate is a [trace.Wrapper] around the first or last block of a stage, outside of the strategy's wrappers.
+type blockGate struct {
 	block string
 	t     *taskTrainer
 	trace.Wrapper
 }
 
 // Enter implements [trace.Wrapper].
-func (g gate) Enter(args []*trace.Tensor) {
+func (g blockGate) Enter(args []*trace.Tensor) {
 	g.t.enter(g.block, args)
 	g.Wrapper.Enter(args)
 }
 
-// bare is the wrapper of a module that no strategy wraps.
-type bare struct{}
+// noWrapper is the wrapper of a module that no strategy wraps.
+type noWrapper struct{}
 
-func (bare) Enter([]*trace.Tensor)              {}
-func (bare) Inputs() (d trace.DType, cast bool) { return d, false }
-func (bare) Leave([]*trace.Tensor)              {}
+func (noWrapper) Enter([]*trace.Tensor)              {}
+func (noWrapper) Inputs() (d trace.DType, cast bool) { return d, false }
+func (noWrapper) Leave([]*trace.Tensor)              {}
 
 // enter marks the beginning of a block, with its arguments.
 func (t *taskTrainer) enter(block string, args []*trace.Tensor) {
@@ -60,7 +60,7 @@ func (t *taskTrainer) enter(block string, args []*trace.Tensor) {
 func (t *taskTrainer) gates(tape *trace.Tape, blocks []string) {
 	if t.graph == nil {
 		for _, b := range blocks {
-			tape.Wrap(t.net.Path(b), gate{b, t, bare{}})
+			tape.Wrap(t.net.Path(b), blockGate{b, t, noWrapper{}})
 		}
 	} else if err := t.graph.Gate(blocks, func(block string) { t.enter(block, nil) }); err != nil {
 		tape.Raise(err)
@@ -81,9 +81,9 @@ func (t *taskTrainer) compute(s *Session, f *trace.Frame) (loss, result *trace.T
 	return loss, result
 }
 
-// survey finds the tensors that cross a boundary between stages, by a pass over shapes on a separate tape: tensors
-// computed before the boundary that blocks after it read. It implements [trace.StageBoundary].
-type survey struct {
+// crossingSurvey finds the tensors that cross a boundary between stages, by a pass over shapes on a separate tape:
+// tensors computed before the boundary that blocks after it read. It implements [trace.StageBoundary].
+type crossingSurvey struct {
 	known     map[any]bool // the model's own storages, and whether the stage uses them
 	inside    bool
 	crossings []Crossing
@@ -95,7 +95,7 @@ type survey struct {
 	buffers    []*nn.Buffer
 }
 
-func (s *survey) find(x *trace.Tensor) int {
+func (s *crossingSurvey) find(x *trace.Tensor) int {
 	if i := slices.Index(s.numbers, x.Number()); i >= 0 {
 		return i
 	}
@@ -109,7 +109,7 @@ func (s *survey) find(x *trace.Tensor) int {
 }
 
 // Receive implements [trace.StageBoundary].
-func (s *survey) Receive(x *trace.Tensor) {
+func (s *crossingSurvey) Receive(x *trace.Tensor) {
 	if used, own := s.known[x.Storage()]; own {
 		s.known[x.Storage()] = used || s.inside
 		return
@@ -118,20 +118,20 @@ func (s *survey) Receive(x *trace.Tensor) {
 }
 
 // ReceiveLeaf implements [trace.StageBoundary].
-func (s *survey) ReceiveLeaf(x *trace.Tensor) {
+func (s *crossingSurvey) ReceiveLeaf(x *trace.Tensor) {
 	c := &s.crossings[s.find(x)]
 	c.Trains, c.Shape = true, slices.Clone(x.Shape())
 }
 
 // Send implements [trace.StageBoundary].
-func (s *survey) Send(*trace.Tensor) bool { return false }
+func (s *crossingSurvey) Send(*trace.Tensor) bool { return false }
 
 // survey finds the tensors that cross the boundary before block from, and the parameters and buffers that are used from
 // there up to block to. Empty names mean the first and the last stage.
-func (t *taskTrainer) survey(tape *trace.Tape, blocks []string, from, to string) (*survey, error) {
+func (t *taskTrainer) survey(tape *trace.Tape, blocks []string, from, to string) (*crossingSurvey, error) {
 	scratch := trace.New(tape.GPU(), *tape.Rules(), trace.Options{})
 	defer scratch.Finish()
-	s := &survey{known: map[any]bool{}, inside: from == ""}
+	s := &crossingSurvey{known: map[any]bool{}, inside: from == ""}
 	err := scratch.Try(func() {
 		scratch.OnOtherRank(true, func() {
 			t.net.To(scratch)
@@ -182,7 +182,7 @@ func (t *taskTrainer) stage(tape *trace.Tape, blocks []string, from, to string) 
 	if err != nil {
 		return nil, err
 	}
-	l := &layers{t: t, tape: tape, from: from, to: to, numbers: s.numbers, skipped: trace.OtherStagesCalls{}}
+	l := &stageLayers{t: t, tape: tape, from: from, to: to, numbers: s.numbers, skipped: trace.OtherStagesCalls{}}
 	for _, p := range s.parameters {
 		p.Away = false
 	}
@@ -214,7 +214,7 @@ func (t *taskTrainer) stage(tape *trace.Tape, blocks []string, from, to string) 
 }
 
 // forward runs the model's code with the stage's blocks as its own part.
-func (l *layers) forward(s *Session, received []*trace.Tensor) *Pass {
+func (l *stageLayers) forward(s *Session, received []*trace.Tensor) *Pass {
 	inputs := map[uint32]*trace.Tensor{}
 	for i, x := range received {
 		inputs[l.numbers[i]] = x
@@ -223,7 +223,7 @@ func (l *layers) forward(s *Session, received []*trace.Tensor) *Pass {
 	l.tape.StagePass(l, inputs, l.skipped)
 	root := l.root
 	if root == nil {
-		root = bare{}
+		root = noWrapper{}
 	}
 	if l.from != "" {
 		l.tape.EnterStage(trace.EarlierStages)
@@ -261,15 +261,17 @@ func (l *layers) forward(s *Session, received []*trace.Tensor) *Pass {
 }
 
 // Receive implements [trace.StageBoundary].
-func (l *layers) Receive(x *trace.Tensor) {
+func (l *stageLayers) Receive(x *trace.Tensor) {
 	l.tape.Raise(fmt.Errorf("a pipeline stage reads a tensor of shape %v that it did not receive", x.Shape()))
 }
 
 // ReceiveLeaf implements [trace.StageBoundary].
-func (l *layers) ReceiveLeaf(x *trace.Tensor) { l.pass.Roots = append(l.pass.Roots, l.tape.Hold(x)) }
+func (l *stageLayers) ReceiveLeaf(x *trace.Tensor) {
+	l.pass.Roots = append(l.pass.Roots, l.tape.Hold(x))
+}
 
 // Send implements [trace.StageBoundary].
-func (l *layers) Send(x *trace.Tensor) bool {
+func (l *stageLayers) Send(x *trace.Tensor) bool {
 	i, found := l.outs[x.Storage()]
 	switch {
 	case !found:
@@ -285,18 +287,21 @@ func (l *layers) Send(x *trace.Tensor) bool {
 	return true
 }
 
-// stages is the trainer of a pipeline. Its schedules only train, and do not validate. It implements [models.Staged].
-type stages struct{ t *taskTrainer }
+// pipelineTrainer is the trainer of a pipeline. Its schedules only train, and do not validate. It implements
+// [models.RankNamer].
+type pipelineTrainer struct{ t *taskTrainer }
 
 // Counts implements [models.Trainer].
-func (s stages) Counts() models.Counts { return s.t.Counts() }
+func (s pipelineTrainer) Counts() models.Counts { return s.t.Counts() }
 
 // Record implements [models.Trainer].
-func (s stages) Record(tape *trace.Tape, steps int) error { return s.t.recordPipeline(tape, steps) }
+func (s pipelineTrainer) Record(tape *trace.Tape, steps int) error {
+	return s.t.recordPipeline(tape, steps)
+}
 
-// computeIn sets the type of all weights to that in which the ranks of a stage compute and send, until the returned
-// function restores the types of the rank's own weights.
-func (t *taskTrainer) computeIn() (own func()) {
+// setComputeType sets the type of all weights to that in which the ranks of a stage compute and send, until the
+// returned function restores the types of the rank's own weights.
+func (t *taskTrainer) setComputeType() (own func()) {
 	was := make([]trace.DType, len(t.net.Parameters))
 	for i, p := range t.net.Parameters {
 		if was[i] = p.DType; t.c.Strategy.MP != "" && p.DType.IsFloat() {
@@ -312,9 +317,9 @@ func (t *taskTrainer) computeIn() (own func()) {
 	}
 }
 
-// ofStages returns the trained parameters of a rank's stages, and the parameters whose gradients are clipped, after
-// they are divided among ranks.
-func (t *taskTrainer) ofStages(s *Session, p *Pipeline) (trained, clipped []*trace.Tensor) {
+// pipelineParameters returns the trained parameters of a rank's stages, and the parameters whose gradients are clipped,
+// after they are divided among ranks.
+func (t *taskTrainer) pipelineParameters(s *Session, p *Pipeline) (trained, clipped []*trace.Tensor) {
 	if !t.c.Strategy.SharesStages(t.c.GPUs) {
 		own := slices.DeleteFunc(slices.Clone(t.net.Parameters), func(p *nn.Parameter) bool { return p.Away })
 		return Tensors(Trainable(own)), Tensors(own)
@@ -337,7 +342,7 @@ func (t *taskTrainer) recordPipeline(tape *trace.Tape, steps int) error {
 		for _, b := range t.net.Buffers {
 			b.Away = true
 		}
-		own := t.computeIn()
+		own := t.setComputeType()
 		t.gates(tape, blocks)
 		p, err := NewPipeline(tape, t.c, blocks, func(from, to string) (*Stage, error) {
 			return t.stage(tape, blocks, from, to)
@@ -350,8 +355,8 @@ func (t *taskTrainer) recordPipeline(tape *trace.Tape, steps int) error {
 		tape.Mark("model")
 		s := NewSession(tape, t.c)
 		tape.AutocastAlone()
-		trained, clipped := t.ofStages(s, p)
-		opt, err := p.Optimizer(s, t.c, ownOptimizer, trained)
+		trained, clipped := t.pipelineParameters(s, p)
+		opt, err := p.Optimizer(s, t.c, defaultOptimizer, trained)
 		if err != nil {
 			tape.Raise(err)
 		}

@@ -49,8 +49,8 @@ func (s *Supervised) Load(t *trace.Tape, n int64) {
 // Loss implements [Task].
 func (s *Supervised) Loss(f *trace.Frame, loss **trace.Tensor) { s.Learn(f, s.x, s.labels, loss) }
 
-// Score binds *loss to the cross entropy of a network's logits, and releases the logits.
-func Score(f *trace.Frame, logits, labels *trace.Tensor, loss **trace.Tensor) {
+// BindCrossEntropy binds *loss to the cross entropy of a network's logits, and releases the logits.
+func BindCrossEntropy(f *trace.Frame, logits, labels *trace.Tensor, loss **trace.Tensor) {
 	f.Let(logits)
 	f.Tape().Output(nil, logits)
 	f.Tape().Mark("forward")

@@ -38,40 +38,41 @@ type Adaptable interface {
 	RequireInputGrads()
 }
 
-// Worded is a task over tokens, whose input embeddings peft's methods can adapt.
-type Worded interface {
+// EmbeddingAdapter is a task over tokens, whose input embeddings peft's methods can adapt.
+type EmbeddingAdapter interface {
 	// AdaptEmbeddings puts a method of peft at the input embeddings. The error describes what it does not take.
 	AdaptEmbeddings(c peft.Config) (nn.Adapter, error)
 }
 
-// Detaching is a task whose trainer may keep the losses of micro-batches without their graphs.
-type Detaching interface {
+// LossDetacher is a task whose trainer may keep the losses of micro-batches without their graphs.
+type LossDetacher interface {
 	DetachesLoss() bool
 }
 
-// Recomputing is a task whose model prepares itself for recomputation.
-type Recomputing interface {
+// RecomputePreparer is a task whose model prepares itself for recomputation.
+type RecomputePreparer interface {
 	// PrepareRecomputation does what transformers' activation_checkpointing_enable does besides recomputing layers: in
 	// models over tokens the output of the input embeddings requires gradients, even if they are frozen. LLaMA-Factory,
 	// which recomputes only layers with trained parameters, leaves it out.
 	PrepareRecomputation()
 }
 
-// Comparing is a task that compares the trained model with a frozen one.
-type Comparing interface {
+// ReferenceHolder is a task that compares the trained model with a frozen one.
+type ReferenceHolder interface {
 	// ReferenceModel is the frozen model, as [nn.NewTree] accepts it; nil if there is none.
 	ReferenceModel() any
 }
 
-// Valued is a task with a value head around its model, trained as a whole, in fp32, in addition to any adapters.
-type Valued interface {
+// ValueHeadHolder is a task with a value head around its model, trained as a whole, in fp32, in addition to any
+// adapters.
+type ValueHeadHolder interface {
 	// Valued are the model with the head and the head, as [nn.NewTree] takes them; nil if there is none.
 	Valued() (model, head any)
 }
 
-// whole returns everything that a task trains.
-func whole(task Task, c models.Case) any {
-	v, ok := task.(Valued)
+// wholeModel returns everything that a task trains.
+func wholeModel(task Task, c models.Case) any {
+	v, ok := task.(ValueHeadHolder)
 	if !ok {
 		return task.Model()
 	}
@@ -87,8 +88,8 @@ func whole(task Task, c models.Case) any {
 	return model
 }
 
-// Preparing is a task that does something before the micro-batches of each step.
-type Preparing interface {
+// StepPreparer is a task that does something before the micro-batches of each step.
+type StepPreparer interface {
 	// Prepare does that work and marks its own phase.
 	Prepare(f *trace.Frame)
 }
@@ -115,8 +116,8 @@ type Graph interface {
 	Compute(f *trace.Frame, results *[]*trace.Tensor, loss **trace.Tensor) (of *trace.Tensor)
 }
 
-// Casting is a task that enters the training precision by itself.
-type Casting interface {
+// AutocastTask is a task that enters the training precision by itself.
+type AutocastTask interface {
 	// Casts reports whether it does: each call of a model is a region of autocast, as
 	// accelerate wraps forward, and what follows the call is outside.
 	Casts() bool
@@ -125,7 +126,7 @@ type Casting interface {
 // Model completes a registry entry for a model that is trained as a task, with a default batch size. Its freeze stages
 // train either the whole model or only its last layer.
 func Model(m models.Model, batch int, task func(models.Case) Task) models.Model {
-	m.Stages, m.Distributes = []string{"full", "head"}, true
+	m.Stages, m.SupportsRanks = []string{"full", "head"}, true
 	m.Default.Model, m.Default.Stage, m.Default.Batch, m.Default.Accumulate = m.Name, m.Stages[0], batch, 1
 	m.Build = func(c models.Case) (models.Trainer, error) { return Build(task(c), c) }
 	return m
@@ -138,7 +139,7 @@ func Build(task Task, c models.Case) (models.Trainer, error) {
 		return nil, err
 	}
 	if c.Strategy != nil && c.Strategy.Name == models.PP {
-		return stages{t}, nil
+		return pipelineTrainer{t}, nil
 	}
 	return t, nil
 }
@@ -178,15 +179,15 @@ func newTrainer(task Task, c models.Case) (*taskTrainer, error) {
 	}
 	if c.LoRA != nil {
 		var err error
-		if t.adapters, err = adapt(task, c); err != nil {
+		if t.adapters, err = addAdapters(task, c); err != nil {
 			return nil, err
 		}
 	}
-	if r, ok := task.(Recomputing); ok && c.Checkpointing && c.Recompute != models.ReentrantTrained {
+	if r, ok := task.(RecomputePreparer); ok && c.Checkpointing && c.Recompute != models.ReentrantTrained {
 		r.PrepareRecomputation()
 	}
-	t.net = nn.NewTree(whole(task, c))
-	if r, ok := task.(Comparing); ok && r.ReferenceModel() != nil {
+	t.net = nn.NewTree(wholeModel(task, c))
+	if r, ok := task.(ReferenceHolder); ok && r.ReferenceModel() != nil {
 		t.reference = nn.NewTree(r.ReferenceModel())
 		for _, p := range t.reference.Parameters {
 			p.DType, p.Frozen = dtypeOf(referenceWeights(c)), true
@@ -202,7 +203,7 @@ func newTrainer(task Task, c models.Case) (*taskTrainer, error) {
 		for _, p := range nn.NewTree(task.Head()).Parameters {
 			p.Frozen = false
 		}
-		t.net = nn.NewTree(whole(task, c)) // the head's modules have their names again
+		t.net = nn.NewTree(wholeModel(task, c)) // the head's modules have their names again
 	}
 	return t, nil
 }
@@ -214,13 +215,12 @@ func fakeQuantize(task Task, c models.Case) error {
 	}
 	wanted, excluded := func(string) bool { return true }, []nn.Layer(nil)
 	if a, ok := task.(Adaptable); ok && c.LoRA != nil {
-		wanted, excluded = c.LoRA.Adapts(), a.Unadapted()
+		wanted, excluded = c.LoRA.AdaptsPath(), a.Unadapted()
 	}
 	q := nn.FakeQuantization{Group: c.QAT.Group, Legacy: c.QAT.Name == models.QAT8da4w}
 	replaced, undivided := nn.FakeQuantizeLinears(task.Model(), q, wanted, excluded...)
 	if replaced == 0 && undivided > 0 || undivided > 0 && !q.Legacy {
-		return c.Wrong("qat", "groups of %d do not divide the inputs of its linear layers; take another group",
-			q.Group)
+		return c.Wrong("qat", "groups of %d do not divide the inputs of its linear layers; take another group", q.Group)
 	}
 	return nil
 }
@@ -261,8 +261,8 @@ func trainOnly(net *nn.Tree, c models.Case) error {
 	return nil
 }
 
-// ownOptimizer is the optimizer of tasks.
-var ownOptimizer = optim.Config{Algorithm: optim.AdamW, WeightDecay: true}
+// defaultOptimizer is the optimizer of tasks.
+var defaultOptimizer = optim.Config{Algorithm: optim.AdamW, WeightDecay: true}
 
 // Counts implements [models.Trainer].
 func (t *taskTrainer) Counts() models.Counts { return Counts(t.net, nil) }
@@ -284,10 +284,10 @@ func (t *taskTrainer) Record(tape *trace.Tape, steps int) error {
 		trained := Tensors(Trainable(t.net.Parameters))
 		t.clipped = Tensors(t.net.Parameters)
 		if t.c.Strategy != nil && t.c.Strategy.Name != models.DeviceMap {
-			t.ranks = t.share(s, t.net, false)
+			t.ranks = t.shareModel(s, t.net, false)
 			trained, t.clipped = t.ranks.Parameters, t.ranks.Parameters
 			if t.reference != nil && sharesReference(t.c) {
-				t.share(s, t.reference, true)
+				t.shareModel(s, t.reference, true)
 			}
 		}
 		opt := t.optimizer(s, trained)
@@ -307,7 +307,7 @@ func (t *taskTrainer) place(tape *trace.Tape) {
 		t.graph.Begin(tape, t.net)
 	}
 	Place(tape, t.c, func() {
-		if t.graph == nil && t.c.Loads() {
+		if t.graph == nil && t.c.LoadsWeights() {
 			t.net.Load(tape, t.loading())
 		} else {
 			t.net.To(tape)
@@ -327,10 +327,10 @@ func (t *taskTrainer) optimizer(s *Session, trained []*trace.Tensor) *optim.Opti
 	err := s.CheckProjected(t.c, trained)
 	var opt *optim.Optimizer
 	if err == nil {
-		opt, err = s.OptimizerOf(t.c, ownOptimizer, t.ranks, t.ranks.Groups(trained)...)
+		opt, err = s.OptimizerOf(t.c, defaultOptimizer, t.ranks, t.ranks.Groups(trained)...)
 	}
 	if err == nil && t.c.InBackward {
-		err = s.InBackward(t.c, ownOptimizer, Tensors(Trainable(t.net.Parameters)))
+		err = s.InBackward(t.c, defaultOptimizer, Tensors(Trainable(t.net.Parameters)))
 	}
 	if err != nil {
 		s.Tape.Raise(err)
@@ -394,14 +394,14 @@ func (t *taskTrainer) step(s *Session, opt *optim.Optimizer, f *LoopVariables) {
 		s.Backward(f.Loss)
 		if !t.c.Objective.IsZero() { // training_step of transformers' Trainer returns a copy
 			f.Del(&f.Loss)
-		} else if d, ok := t.task.(Detaching); ok && d.DetachesLoss() {
+		} else if d, ok := t.task.(LossDetacher); ok && d.DetachesLoss() {
 			f.Set(&f.Loss, f.Loss.Detach())
 		}
 		s.Tape.Mark("backward")
 	}
 	switch {
 	case t.c.InBackward:
-	case t.ranks.Updates():
+	case t.ranks.OwnsOptimizerStep():
 		t.ranks.update(opt.Step)
 	case t.clips():
 		s.StepOver(opt, t.clipped)
@@ -426,14 +426,14 @@ func noGrad(c models.Case) error {
 
 // prepare runs what a task does before the micro-batches of a step.
 func (t *taskTrainer) prepare(f *trace.Frame) {
-	if p, ok := t.task.(Preparing); ok {
+	if p, ok := t.task.(StepPreparer); ok {
 		p.Prepare(f)
 	}
 }
 
 // forward runs f, the forward pass, in the precision of training.
 func (t *taskTrainer) forward(s *Session, f func()) {
-	if c, ok := t.task.(Casting); ok && c.Casts() {
+	if c, ok := t.task.(AutocastTask); ok && c.Casts() {
 		s.Saving(t.c, f)
 		return
 	}

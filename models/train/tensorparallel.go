@@ -13,13 +13,13 @@ import (
 	"github.com/vprof/vprof/profiler/trace/distributed"
 )
 
-// plan names the linear layers of a block that tensor parallelism splits by columns and by rows, by the ends of their
-// paths.
-type plan struct{ columns, rows []string }
+// tensorPlan names the linear layers of a block that tensor parallelism splits by columns and by rows, by the ends of
+// their paths.
+type tensorPlan struct{ columns, rows []string }
 
-// plans are the plans of transformers' models (base_model_tp_plan) that split linear layers and gather nothing between
-// them, and a plan for OPT, which has none. The first is taken if no other is whole.
-var plans = []plan{
+// tensorPlans are the plans of transformers' models (base_model_tp_plan) that split linear layers and gather nothing
+// between them, and a plan for OPT, which has none. The first is taken if no other is whole.
+var tensorPlans = []tensorPlan{
 	// Llama and its like
 	{[]string{"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "up"}, []string{"o_proj", "down_proj", "down"}},
 	// GPT-NeoX
@@ -34,12 +34,12 @@ var plans = []plan{
 	{[]string{"q_proj", "k_proj", "v_proj", "fc1"}, []string{"out_proj", "fc2"}},
 }
 
-// planOf returns the plan of a strategy for blocks with some linear layers.
-func planOf(s *models.Strategy, l Layout) plan {
-	if len(s.Col)+len(s.Row) > 0 {
-		return plan{s.Col, s.Row}
+// tensorPlanOf returns the plan of a strategy for blocks with some linear layers.
+func tensorPlanOf(s *models.Strategy, l ModelLayout) tensorPlan {
+	if len(s.ColumnWise)+len(s.RowWise) > 0 {
+		return tensorPlan{s.ColumnWise, s.RowWise}
 	}
-	for _, p := range plans[1:] {
+	for _, p := range tensorPlans[1:] {
 		if len(l.Blocks) > 0 && !slices.ContainsFunc(slices.Concat(p.columns, p.rows), func(name string) bool {
 			return !slices.ContainsFunc(l.Linears, func(m string) bool {
 				return nn.Below(m, l.Blocks[0]) && strings.HasSuffix(m, "."+name)
@@ -48,12 +48,12 @@ func planOf(s *models.Strategy, l Layout) plan {
 			return p
 		}
 	}
-	return plans[0]
+	return tensorPlans[0]
 }
 
 // tensorParallel applies parallelize_module to each block over the ranks of a group, then fully_shard over the groups.
 // Ranks of a group are next to each other.
-func tensorParallel(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout) (*Ranks, error) {
+func tensorParallel(t *trace.Tape, w distributed.World, s *models.Strategy, l ModelLayout) (*Ranks, error) {
 	shared, styles, err := parallelize(t, w, s, l)
 	if err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func tensorParallel(t *trace.Tape, w distributed.World, s *models.Strategy, l La
 
 // parallelize applies parallelize_module to each block, and to the layers around the blocks. It returns the shared
 // layers and the styles of modules.
-func parallelize(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout) (shared []distributed.Shared,
+func parallelize(t *trace.Tape, w distributed.World, s *models.Strategy, l ModelLayout) (shared []distributed.Shared,
 	styles map[string]trace.Style, err error,
 ) {
 	blocks, err := splitLayers(s, l)
@@ -88,7 +88,7 @@ func parallelize(t *trace.Tape, w distributed.World, s *models.Strategy, l Layou
 }
 
 // meshesOf returns each trained parameter's mesh besides fully_shard's: "tp", "ep" or "".
-func meshesOf(s *models.Strategy, l Layout, shared []distributed.Shared) (meshes []string) {
+func meshesOf(s *models.Strategy, l ModelLayout, shared []distributed.Shared) (meshes []string) {
 	for _, p := range l.Params {
 		mesh := ""
 		switch {
@@ -107,12 +107,12 @@ func meshesOf(s *models.Strategy, l Layout, shared []distributed.Shared) (meshes
 }
 
 // shardOver applies fully_shard over groups of ranks that share layers, if there are several groups.
-func shardOver(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout) (*Ranks, error) {
+func shardOver(t *trace.Tape, w distributed.World, s *models.Strategy, l ModelLayout) (*Ranks, error) {
 	each := max(1, s.TP)
 	if groups := w.Size / each; groups > 1 {
 		return fullyShard(t, distributed.World{Size: groups, Rank: w.Rank / each}, s, l)
 	}
-	distributed.ToDevice(t, l.Params, loadsShards(s))
+	distributed.ParametersToDevice(t, l.Params, loadsShards(s))
 	return &Ranks{Parameters: trained(l)}, nil
 }
 
@@ -129,7 +129,7 @@ var transformersSplits = map[string]trace.Split{embeddings: trace.ByWord, output
 
 // outsideBlocks returns the layers that ranks share besides the linear ones of the blocks: embeddings and output layer
 // with sequence parallelism, the latter with a parallel loss, and norms, whole on each rank; and the styles of modules.
-func outsideBlocks(s *models.Strategy, l Layout) (layers []distributed.Shared, styles map[string]trace.Style,
+func outsideBlocks(s *models.Strategy, l ModelLayout) (layers []distributed.Shared, styles map[string]trace.Style,
 	err error,
 ) {
 	params := paramsOf(l)
@@ -166,7 +166,7 @@ func outsideBlocks(s *models.Strategy, l Layout) (layers []distributed.Shared, s
 	return layers, styles, missingModules(s, l, found)
 }
 
-func missingModules(s *models.Strategy, l Layout, found map[string]int) error {
+func missingModules(s *models.Strategy, l ModelLayout, found map[string]int) error {
 	blocks := len(l.Blocks)
 	switch {
 	case !s.Sequence && !s.ParallelLoss && s.TPBy == "":
@@ -188,7 +188,7 @@ func missingModules(s *models.Strategy, l Layout, found map[string]int) error {
 }
 
 // paramsOf returns pointers to parameters by their names.
-func paramsOf(l Layout) map[string]**trace.Tensor {
+func paramsOf(l ModelLayout) map[string]**trace.Tensor {
 	params := map[string]**trace.Tensor{}
 	for _, p := range l.Params {
 		params[p.Name] = p.Tensor
@@ -197,15 +197,15 @@ func paramsOf(l Layout) map[string]**trace.Tensor {
 }
 
 // trained returns the parameters that train.
-func trained(l Layout) []*trace.Tensor {
+func trained(l ModelLayout) []*trace.Tensor {
 	all := lists.Map(l.Params, func(p distributed.Param) *trace.Tensor { return *p.Tensor })
 	return lists.Filter(all, (*trace.Tensor).RequiresGrad)
 }
 
 // splitLayers returns the sharded linear layers of the blocks; in each block those split by columns come first.
-func splitLayers(s *models.Strategy, l Layout) ([]distributed.Shared, error) {
+func splitLayers(s *models.Strategy, l ModelLayout) ([]distributed.Shared, error) {
 	params := paramsOf(l)
-	chosen := planOf(s, l)
+	chosen := tensorPlanOf(s, l)
 	plan := []struct {
 		names []string
 		split trace.Split

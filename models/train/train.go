@@ -80,7 +80,7 @@ func (s *Session) OptimizerOf(c models.Case, own optim.Config, r *Ranks,
 	if h := s.Tape.Host(); h.State == 0 {
 		h.State = own.Moments() * h.Stepped
 	}
-	o, err := optim.New(s.Tape, own, r.Shared(), groups...)
+	o, err := optim.New(s.Tape, own, r.RankParameters(), groups...)
 	if err == nil && own.Low() {
 		o.Project(func(p *trace.Tensor) bool { return s.projects(own, p) })
 	}

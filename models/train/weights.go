@@ -53,7 +53,7 @@ var quantizations = map[string]nn.Quantization{"nf4": nn.NF4, "nf4-dq": nn.NF4Do
 // precision, and converts only trained weights to fp32.
 func referenceWeights(c models.Case) models.WeightType {
 	o := c.Objective
-	if c.AMP != models.NoAutocast && o.As == models.AsLLaMAFactory {
+	if c.AMP != models.NoAutocast && o.LikeTrainer == models.AsLLaMAFactory {
 		return models.WeightType(c.AMP)
 	}
 	return c.Weights

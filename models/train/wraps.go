@@ -15,7 +15,7 @@ import (
 
 // groupsOf returns the wrapped modules with their parameters, the root last. A parameter belongs
 // to the innermost module that holds it.
-func groupsOf(s *models.Strategy, l Layout) ([]distributed.Group, error) {
+func groupsOf(s *models.Strategy, l ModelLayout) ([]distributed.Group, error) {
 	groups, err := wrapsOf(s, l)
 	if err != nil {
 		return nil, err
@@ -25,7 +25,7 @@ func groupsOf(s *models.Strategy, l Layout) ([]distributed.Group, error) {
 		byBatches := s.EPBy == models.TorchExperts && (s.EP > same || s.Replicate > 1)
 		for _, m := range slices.Backward(l.Modules) {
 			if strings.HasSuffix(m, experts) {
-				g := distributed.Group{Module: m, Among: s.EP / max(1, s.TP), Scaled: byBatches}
+				g := distributed.Group{Module: m, ExpertRanks: s.EP / max(1, s.TP), Scaled: byBatches}
 				groups = slices.Insert(groups, 0, g)
 			}
 		}
@@ -74,7 +74,7 @@ func member(g distributed.Group, name string) int {
 
 // wrapsOf returns the calls of fully_shard except the root's, without their parameters; calls for the deepest modules
 // come first. Several modules of one call are gathered together.
-func wrapsOf(s *models.Strategy, l Layout) (calls []distributed.Group, err error) {
+func wrapsOf(s *models.Strategy, l ModelLayout) (calls []distributed.Group, err error) {
 	wraps := s.Wraps()
 	switch {
 	case s.RootAlone():
@@ -93,11 +93,11 @@ func wrapsOf(s *models.Strategy, l Layout) (calls []distributed.Group, err error
 		if err != nil {
 			return nil, err
 		}
-		for call := range slices.Chunk(found, cmp.Or(w.Each, len(found))) {
+		for call := range slices.Chunk(found, cmp.Or(w.Every, len(found))) {
 			if err := apart(call); err != nil {
 				return nil, err
 			}
-			calls = append(calls, distributed.Group{Module: call[0], With: call[1:], Kept: w.Kept})
+			calls = append(calls, distributed.Group{Module: call[0], With: call[1:], StaysGathered: w.KeepsGathered})
 		}
 	}
 	depth := func(g distributed.Group) int { return strings.Count(g.Module, ".") }
@@ -106,7 +106,7 @@ func wrapsOf(s *models.Strategy, l Layout) (calls []distributed.Group, err error
 }
 
 // matching returns the modules that a wrap's patterns match, without modules that another wrap names.
-func (l Layout) matching(w models.Wrap, seen map[string]bool) (found []string, err error) {
+func (l ModelLayout) matching(w models.Wrap, seen map[string]bool) (found []string, err error) {
 	for _, pattern := range w.Patterns {
 		matching := Matching(pattern, l.Modules)
 		if len(matching) == 0 {
@@ -116,7 +116,7 @@ func (l Layout) matching(w models.Wrap, seen map[string]bool) (found []string, e
 		for _, m := range matching {
 			if !seen[m] {
 				found = append(found, m)
-			} else if w.Each != 1 {
+			} else if w.Every != 1 {
 				return nil, fmt.Errorf("wrap: two entries wrap %s, one of them with other modules; name it once", m)
 			}
 			seen[m] = true
@@ -134,7 +134,7 @@ var (
 // ends returns the wraps of the modules around a model's blocks: its embeddings, and the last norm with the output
 // layer, which are not resharded after forward. A layer that shares the embeddings' weights is wrapped with them
 // (fsdp2_prepare_model of accelerate). The norm is a child of the base model, which peft's wrappers hide.
-func (l Layout) ends() []models.Wrap {
+func (l ModelLayout) ends() []models.Wrap {
 	var embedding, norm, output string
 	base := ""
 	if len(l.Blocks) > 0 {
@@ -160,10 +160,10 @@ func (l Layout) ends() []models.Wrap {
 	case embedding != "" && output != "" && tied:
 		tail = []string{norm, embedding, output}
 	case embedding != "":
-		wraps = append(wraps, models.Wrap{Patterns: []string{embedding}, Each: 1})
+		wraps = append(wraps, models.Wrap{Patterns: []string{embedding}, Every: 1})
 	}
 	if tail = slices.DeleteFunc(tail, func(m string) bool { return m == "" }); len(tail) > 0 {
-		wraps = append(wraps, models.Wrap{Patterns: tail, Kept: true})
+		wraps = append(wraps, models.Wrap{Patterns: tail, KeepsGathered: true})
 	}
 	return wraps
 }
@@ -183,7 +183,7 @@ func apart(call []string) error {
 
 // untied returns an error if a wrap contains a shared weight but not all modules that share it: fully_shard would give
 // each its own parameter.
-func untied(s *models.Strategy, l Layout, groups []distributed.Group) error {
+func untied(s *models.Strategy, l ModelLayout, groups []distributed.Group) error {
 	if len(s.Wrap) == 0 || s.RootAlone() {
 		return nil
 	}

@@ -106,7 +106,7 @@ func segmentation(c models.Case) train.Task {
 				t.New("randint", program.Batch, trace.I64, n, size, size)
 		},
 		Learn: func(f *frame, x, labels *tensor, loss **tensor) {
-			train.Score(f, net.call(f, x, c.Checkpointing), labels, loss)
+			train.BindCrossEntropy(f, net.call(f, x, c.Checkpointing), labels, loss)
 		},
 	}
 }

@@ -80,7 +80,7 @@ func (m *regressor) call(f *frame, pixels *tensor, checkpointing bool) *tensor {
 
 // trainer is the training system of the notebook.
 type trainer struct {
-	train.Own[batch]
+	train.OwnLoopModel[batch]
 	config Config
 	model  *regressor
 }
@@ -97,7 +97,7 @@ func newTrainer(config Config, c models.Case) *trainer {
 			p.Frozen = false
 		}
 	}
-	t.Own = train.Own[batch]{
+	t.OwnLoopModel = train.OwnLoopModel[batch]{
 		Case: c, Groups: t.groups(), Net: nn.NewTree(t.model), Load: t.load, Step: t.step,
 		Losses: func(f *trace.Frame, b batch) { t.losses(f, new(*tensor), new(*tensor), b) },
 	}

@@ -74,7 +74,7 @@ func Models() []models.Model {
 
 // trainer is the training system of one case.
 type trainer struct {
-	train.Own[batch]
+	train.OwnLoopModel[batch]
 	patches int64
 	model   *network
 }
@@ -85,7 +85,7 @@ func newTrainer(c models.Case) *trainer {
 	if c.Stage == "codebook-frozen" {
 		nn.Freeze(t.model.Quantizer)
 	}
-	t.Own = train.Own[batch]{
+	t.OwnLoopModel = train.OwnLoopModel[batch]{
 		Case: c, Net: nn.NewTree(t.model), Load: t.load, Step: t.step,
 		Losses: func(f *frame, b batch) { t.losses(f, new(names), b) },
 	}

@@ -8,17 +8,17 @@ import (
 )
 
 const (
-	mib = 1 << 20
+	MiB = 1 << 20
 	gib = 1 << 30
 )
 
 // The constants of the allocator, PyTorch's names in the comments (c10/core/AllocatorConfig.h of 2.11).
 const (
 	minBlockSize  = 512      // kMinBlockSize: sizes are multiples of it
-	smallSize     = 1 * mib  // kSmallSize: the largest request of the small pool
-	smallSegment  = 2 * mib  // kSmallBuffer: the segments of the small pool
-	minLargeAlloc = 10 * mib // kMinLargeAlloc: from here segments are exact
-	roundLarge    = 2 * mib  // kRoundLarge: exact segments are multiples of it
+	smallSize     = 1 * MiB  // kSmallSize: the largest request of the small pool
+	smallSegment  = 2 * MiB  // kSmallBuffer: the segments of the small pool
+	minLargeAlloc = 10 * MiB // kMinLargeAlloc: from here segments are exact
+	roundLarge    = 2 * MiB  // kRoundLarge: exact segments are multiples of it
 
 	exabyte = 1 << 60 // one_exa_bytes: from here PyTorch refuses without a try
 )
@@ -34,34 +34,34 @@ type Allocator struct {
 
 	// limit is the largest number of reserved bytes under a memory fraction; negative without one.
 	limit int64
-	// collects reports whether garbage collection is on.
-	collects bool
-	// rounds reports whether sizes are rounded to divisions of powers of two.
-	rounds bool
+	// collectsGarbage reports whether garbage collection is on.
+	collectsGarbage bool
+	// roundsRequests reports whether sizes are rounded to divisions of powers of two.
+	roundsRequests bool
 
 	// streams in ascending order; the first is the default stream.
 	streams []*stream
-	// clocks count, for each pool, the searches for a free block; they are the
+	// poolClocks count, for each pool, the searches for a free block; they are the
 	// time by which garbage collection tells age.
-	clocks [numPools]int64
+	poolClocks [numPools]int64
 
-	blocks   slab
-	segments []*segment  // by number less one; nil where the number is unused
-	made     uint64      // bytes of all segments so far, also the ones released
-	unused   []segmentID // numbers of segments released
-	reserved int64
-	uses     map[*Block][]Stream // streams that a block is recorded on
-	now      int64               // events recorded so far
-	done     int64               // events completed so far
-	waiting  int                 // events not yet processed
-	// shares reports whether a block was ever used by another stream than its own.
+	blocks          blockSlab
+	segments        []*segment  // by number less one; nil where the number is unused
+	createdBytes    uint64      // bytes of all segments so far, also the ones released
+	unusedSegments  []segmentID // numbers of segments released
+	reserved        int64
+	streamUses      map[*Block][]Stream // streams that a block is recorded on
+	eventClock      int64               // events recorded so far
+	completedEvents int64               // events completed so far
+	pendingEvents   int                 // events not yet processed
+	// sharesSegments reports whether a block was ever used by another stream than its own.
 	// Before, active blocks are the allocated ones and not counted again.
-	shares bool
+	sharesSegments bool
 
-	// fewer reports whether most statistics are left out ([Allocator.CountFewer]).
-	fewer  bool
-	stats  Stats
-	tracer func(TraceEvent) // nil if nobody listens
+	// fewerStats reports whether most statistics are left out ([Allocator.CountBytesOnly]).
+	fewerStats bool
+	stats      Stats
+	tracer     func(TraceEvent) // nil if nobody listens
 }
 
 // A stream has its own free blocks and the frees that wait for its events.
@@ -102,7 +102,7 @@ func (a *Allocator) pool(b *Block) *pool { return a.segment(b).pool }
 // [PagedSource]; if it is not, New returns an error, as it does for a configuration whose sizes make no sense. It takes
 // over the memory of an allocator that was released.
 func New(source Source, config Config) (*Allocator, error) {
-	a := released.Get().(*Allocator)
+	a := allocatorPool.Get().(*Allocator)
 	a.config, a.source, a.limit = config, source, -1
 	if config.LargeSegment <= minLargeAlloc || config.MaxSplit < config.LargeSegment ||
 		config.MaxNonSplitRounding < config.LargeSegment {
@@ -118,27 +118,27 @@ func New(source Source, config Config) (*Allocator, error) {
 	if config.MemoryFraction < 1 {
 		a.limit = int64(config.MemoryFraction * float64(source.Total()))
 	}
-	a.collects = a.limit >= 0 && config.GarbageCollection > 0
+	a.collectsGarbage = a.limit >= 0 && config.GarbageCollection > 0
 	for _, d := range config.Roundup {
-		a.rounds = a.rounds || d > 1
+		a.roundsRequests = a.roundsRequests || d > 1
 	}
 	a.stream(0)
 	return a, nil
 }
 
-// released is a pool of used allocators. New ones reuse their tables, which is faster than clearing new memory.
-var released = sync.Pool{New: func() any { return &Allocator{} }}
+// allocatorPool is a pool of used allocators. New ones reuse their tables, which is faster than clearing new memory.
+var allocatorPool = sync.Pool{New: func() any { return &Allocator{} }}
 
 // Release ends the use of the allocator and of its blocks. It releases nothing to the source.
 func (a *Allocator) Release() {
-	used := Allocator{streams: a.streams[:1], blocks: slab{chunks: a.blocks.chunks}, segments: a.segments[:0]}
+	used := Allocator{streams: a.streams[:1], blocks: blockSlab{chunks: a.blocks.chunks}, segments: a.segments[:0]}
 	for _, p := range [...]*pool{&used.streams[0].small, &used.streams[0].large} {
 		p.free.reset()
 		p.unmapped = nil
 	}
 	used.streams[0].events = nil
 	*a = used
-	released.Put(a)
+	allocatorPool.Put(a)
 }
 
 // Malloc returns a block for n bytes on the default stream, nil if n is zero. Without enough memory the error is an
@@ -154,9 +154,9 @@ func (a *Allocator) MallocOn(s Stream, n int64) (*Block, error) {
 		return nil, nil
 	}
 	if n >= exabyte {
-		return nil, a.oom(n, n)
+		return nil, a.newOOMError(n, n)
 	}
-	if a.waiting > 0 {
+	if a.pendingEvents > 0 {
 		a.processEvents()
 	}
 	size := a.roundSize(n)
@@ -164,11 +164,11 @@ func (a *Allocator) MallocOn(s Stream, n int64) (*Block, error) {
 	b := a.takeFree(p, size)
 	if b == nil {
 		var err error
-		if b, err = a.obtain(p, n, size); err != nil {
+		if b, err = a.allocateOrRetry(p, n, size); err != nil {
 			return nil, err
 		}
 	}
-	a.use(b, n, size)
+	a.markAllocated(b, n, size)
 	return b, nil
 }
 
@@ -182,11 +182,11 @@ func (a *Allocator) Free(b *Block) {
 		panic("allocator: free of a block that is not allocated")
 	}
 	p := a.pool(b)
-	if a.fewer {
+	if a.fewerStats {
 		a.trace(TraceFreeRequested, b.addr, b.requested, p)
 		a.trace(TraceFreeCompleted, b.addr, b.requested, p)
-		a.stats.AllocatedBytes[All].sub(b.size)
-		a.stats.RequestedBytes[All].sub(b.requested)
+		a.stats.AllocatedBytes[AllPools].sub(b.size)
+		a.stats.RequestedBytes[AllPools].sub(b.requested)
 		a.cacheMerged(p, b)
 		return
 	}
@@ -200,7 +200,7 @@ func (a *Allocator) Free(b *Block) {
 		a.recordEvents(b)
 		return
 	}
-	a.release(b)
+	a.completeFree(b)
 }
 
 // EmptyCache releases all cached segments, and pages that are wholly free, to the source, as torch.cuda.empty_cache
@@ -212,14 +212,14 @@ func (a *Allocator) EmptyCache() error {
 	return nil
 }
 
-// CountFewer leaves out all statistics of blocks but the requested and the allocated bytes of both pools together,
+// CountBytesOnly leaves out all statistics of blocks but the requested and the allocated bytes of both pools together,
 // which saves a fifth of the time. It must be called before the first Malloc, and [Allocator.RecordStream] not at all.
-func (a *Allocator) CountFewer() { a.fewer = true }
+func (a *Allocator) CountBytesOnly() { a.fewerStats = true }
 
 // Stats returns a copy of the statistics.
 func (a *Allocator) Stats() Stats {
 	s := a.stats
-	if !a.shares {
+	if !a.sharesSegments {
 		s.Active, s.ActiveBytes = s.Allocation, s.AllocatedBytes
 	}
 	return s
@@ -229,31 +229,32 @@ func (a *Allocator) Stats() Stats {
 func (a *Allocator) ResetPeakStats() { a.stats.resetPeaks() }
 
 // Requested returns the sum of the bytes asked for in active blocks now.
-func (a *Allocator) Requested() int64 { return a.stats.RequestedBytes[All].Current }
+func (a *Allocator) Requested() int64 { return a.stats.RequestedBytes[AllPools].Current }
 
 // Allocated returns the current memory_allocated() in bytes.
-func (a *Allocator) Allocated() int64 { return a.stats.AllocatedBytes[All].Current }
+func (a *Allocator) Allocated() int64 { return a.stats.AllocatedBytes[AllPools].Current }
 
 // Active returns the bytes of blocks that cannot be reused: allocated ones, and freed ones that still wait for another
 // stream's event.
 func (a *Allocator) Active() int64 {
-	if !a.shares {
+	if !a.sharesSegments {
 		return a.Allocated()
 	}
-	return a.stats.ActiveBytes[All].Current
+	return a.stats.ActiveBytes[AllPools].Current
 }
 
 // Reserved returns the current memory_reserved() in bytes.
-func (a *Allocator) Reserved() int64 { return a.stats.ReservedBytes[All].Current }
+func (a *Allocator) Reserved() int64 { return a.stats.ReservedBytes[AllPools].Current }
 
-// use turns the unused block b, which is in no set, into an allocated block of size bytes, and caches the rest.
-func (a *Allocator) use(b *Block, n, size int64) {
+// markAllocated turns the unused block b, which is in no set, into an allocated block of size bytes, and caches the
+// rest.
+func (a *Allocator) markAllocated(b *Block, n, size int64) {
 	segment := a.segment(b)
 	p := segment.pool
-	wasSplit, counted := b.isSplit(), segment.page == 0 && !a.fewer
+	wasSplit, counted := b.isSplit(), segment.page == 0 && !a.fewerStats
 	if a.shouldSplit(p, b.size-size, size) {
-		rest := a.blocks.cut(b, size)
-		a.cache(p, rest)
+		rest := a.blocks.split(b, size)
+		a.cacheBlock(p, rest)
 		if counted && wasSplit {
 			a.stats.InactiveSplitBytes.sub(p.kind, size)
 		} else if counted {
@@ -267,14 +268,14 @@ func (a *Allocator) use(b *Block, n, size int64) {
 	b.state = Allocated
 	b.requested = n
 	a.trace(TraceAlloc, b.addr, n, p)
-	if a.fewer {
-		a.stats.AllocatedBytes[All].add(b.size)
-		a.stats.RequestedBytes[All].add(n)
+	if a.fewerStats {
+		a.stats.AllocatedBytes[AllPools].add(b.size)
+		a.stats.RequestedBytes[AllPools].add(n)
 		return
 	}
 	a.stats.Allocation.add(p.kind, 1)
 	a.stats.AllocatedBytes.add(p.kind, b.size)
-	if a.shares {
+	if a.sharesSegments {
 		a.stats.Active.add(p.kind, 1)
 		a.stats.ActiveBytes.add(p.kind, b.size)
 	}
@@ -284,8 +285,8 @@ func (a *Allocator) use(b *Block, n, size int64) {
 	}
 }
 
-// release completes the free of a block: it merges with free neighbors and goes into the cache.
-func (a *Allocator) release(b *Block) {
+// completeFree completes the free of a block: it merges with free neighbors and goes into the cache.
+func (a *Allocator) completeFree(b *Block) {
 	segment := a.segment(b)
 	p := segment.pool
 	size, requested := b.size, b.requested
@@ -299,7 +300,7 @@ func (a *Allocator) release(b *Block) {
 		a.stats.InactiveSplit.change(p.kind, splits)
 		a.stats.InactiveSplitBytes.change(p.kind, bytes)
 	}
-	if a.shares {
+	if a.sharesSegments {
 		a.stats.Active.sub(p.kind, 1)
 		a.stats.ActiveBytes.sub(p.kind, size)
 	}
@@ -309,38 +310,38 @@ func (a *Allocator) release(b *Block) {
 // cacheMerged merges a block with its free neighbors and caches the result,
 // which it returns with the number of neighbors.
 func (a *Allocator) cacheMerged(p *pool, b *Block) (cached *Block, merged int64) {
-	if prev := a.blocks.at(b.prev); prev != nil && prev.state == Free {
+	if prev := a.blocks.block(b.prev); prev != nil && prev.state == Free {
 		p.free.remove(prev)
-		a.blocks.absorb(prev)
+		a.blocks.mergeNext(prev)
 		b = prev
 		merged++
 	}
-	if next := a.blocks.at(b.next); next != nil && next.state == Free {
+	if next := a.blocks.block(b.next); next != nil && next.state == Free {
 		p.free.remove(next)
-		a.blocks.absorb(b)
+		a.blocks.mergeNext(b)
 		merged++
 	}
-	a.cache(p, b)
+	a.cacheBlock(p, b)
 	return b, merged
 }
 
-// cache makes a block free and puts it into the free list of its pool.
-func (a *Allocator) cache(p *pool, b *Block) {
+// cacheBlock makes a block free and puts it into the free list of its pool.
+func (a *Allocator) cacheBlock(p *pool, b *Block) {
 	b.state = Free
-	b.born = a.clocks[p.kind]
+	b.born = a.poolClocks[p.kind]
 	p.free.insert(b)
 }
 
 // takeFree removes the best fitting cached block from the free list; nil if none fits the request.
 func (a *Allocator) takeFree(p *pool, size int64) *Block {
-	if a.collects {
-		a.clocks[p.kind]++
+	if a.collectsGarbage {
+		a.poolClocks[p.kind]++
 	}
-	at, ok := p.free.fit(size)
+	at, ok := p.free.bestFit(size)
 	if !ok {
 		return nil
 	}
-	b := a.blocks.at(p.free.at(at))
+	b := a.blocks.block(p.free.blockAt(at))
 	if a.config.Expandable {
 		// The fit is judged by what a block can grow to: a larger block that
 		// can grow less leaves the stretch that can grow most for last.
@@ -349,8 +350,8 @@ func (a *Allocator) takeFree(p *pool, size int64) *Block {
 			if !ok {
 				break
 			}
-			next := a.blocks.at(p.free.at(further))
-			if a.blocks.reach(next) >= a.blocks.reach(b) {
+			next := a.blocks.block(p.free.blockAt(further))
+			if a.blocks.mergedSize(next) >= a.blocks.mergedSize(b) {
 				break
 			}
 			at, b = further, next
@@ -376,7 +377,7 @@ func (a *Allocator) shouldSplit(p *pool, remainder, size int64) bool {
 
 // roundSize returns the size of the block that a request of n bytes needs.
 func (a *Allocator) roundSize(n int64) int64 {
-	if a.rounds && n >= minBlockSize {
+	if a.roundsRequests && n >= minBlockSize {
 		size := uint64(n)
 		interval := min(max(bits.Len64(size)-1-20, 0), len(a.config.Roundup)-1)
 		if d := a.config.Roundup[interval]; d > 1 && size > minBlockSize*d {

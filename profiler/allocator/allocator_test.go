@@ -25,7 +25,7 @@ func newHeap(tb testing.TB, total int64, conf string) *allocator.Allocator {
 
 // heapTest drives an allocator with random operations, and an ideal heap with the same requests.
 type heapTest struct {
-	memory *allocator.Memory
+	memory *allocator.SimulatedMemory
 	heap   *allocator.Allocator
 	ideal  allocator.Ideal
 	blocks []*allocator.Block
@@ -53,7 +53,7 @@ func (h *heapTest) malloc(t *rapid.T) {
 		require.ErrorAs(t, err, &oom)
 		require.Equal(t, n, oom.Requested)
 		require.Equal(t, before.NumOOMs+1, h.heap.Stats().NumOOMs)
-		require.Equal(t, before.AllocatedBytes[allocator.All].Current, h.heap.Allocated())
+		require.Equal(t, before.AllocatedBytes[allocator.AllPools].Current, h.heap.Allocated())
 		return
 	}
 	require.Equal(t, n == 0, b == nil)
@@ -99,15 +99,15 @@ func (h *heapTest) check(t *rapid.T) {
 		total, allocated, active, requested = total+s.Size, allocated+s.Allocated, active+s.Active,
 			requested+s.Requested
 	}
-	require.Equal(t, stats.ReservedBytes[allocator.All].Current, total)
-	require.Equal(t, stats.AllocatedBytes[allocator.All].Current, allocated)
-	require.Equal(t, stats.ActiveBytes[allocator.All].Current, active)
-	require.Equal(t, stats.RequestedBytes[allocator.All].Current, requested)
-	require.Equal(t, stats.InactiveSplitBytes[allocator.All].Current, split)
+	require.Equal(t, stats.ReservedBytes[allocator.AllPools].Current, total)
+	require.Equal(t, stats.AllocatedBytes[allocator.AllPools].Current, allocated)
+	require.Equal(t, stats.ActiveBytes[allocator.AllPools].Current, active)
+	require.Equal(t, stats.RequestedBytes[allocator.AllPools].Current, requested)
+	require.Equal(t, stats.InactiveSplitBytes[allocator.AllPools].Current, split)
 	require.LessOrEqual(t, allocated, active)
 	require.LessOrEqual(t, active, total)
 	require.LessOrEqual(t, h.ideal.Live(), allocated)
-	require.LessOrEqual(t, h.ideal.Peak(), stats.AllocatedBytes[allocator.All].Peak)
+	require.LessOrEqual(t, h.ideal.Peak(), stats.AllocatedBytes[allocator.AllPools].Peak)
 	require.Equal(t, h.memory.Used(), total)
 	for b, n := range h.asked {
 		require.Equal(t, allocator.BlockInfo{
@@ -119,7 +119,7 @@ func (h *heapTest) check(t *rapid.T) {
 		stats.AllocatedBytes, stats.ReservedBytes, stats.Allocation,
 		stats.InactiveSplitBytes,
 	} {
-		require.Equal(t, s[allocator.All].Current, s[allocator.SmallPool].Current+s[allocator.LargePool].Current)
+		require.Equal(t, s[allocator.AllPools].Current, s[allocator.SmallPool].Current+s[allocator.LargePool].Current)
 	}
 }
 
@@ -209,7 +209,7 @@ func TestOOMErrorSaysWhatWasThere(t *testing.T) {
 
 // broken is a source whose every call but the first ones fails.
 type broken struct {
-	*allocator.Memory
+	*allocator.SimulatedMemory
 	works int
 }
 
@@ -226,31 +226,33 @@ func (b *broken) Get(n int64) (uint64, error) {
 	if err := b.fail(); err != nil {
 		return 0, err
 	}
-	return b.Memory.Get(n)
+	return b.SimulatedMemory.Get(n)
 }
 
 func (b *broken) Unmap(addr uint64, n int64) error {
-	return errors.Join(b.fail(), b.Memory.Unmap(addr, n))
+	return errors.Join(b.fail(), b.SimulatedMemory.Unmap(addr, n))
 }
 
 func (b *broken) Release(addr uint64, n int64) error {
-	return errors.Join(b.fail(), b.Memory.Release(addr, n))
+	return errors.Join(b.fail(), b.SimulatedMemory.Release(addr, n))
 }
 
-func (b *broken) Put(addr uint64, n int64) error { return errors.Join(b.fail(), b.Memory.Put(addr, n)) }
+func (b *broken) Put(addr uint64, n int64) error {
+	return errors.Join(b.fail(), b.SimulatedMemory.Put(addr, n))
+}
 
 func (b *broken) Reserve(n int64) (uint64, error) {
 	if err := b.fail(); err != nil {
 		return 0, err
 	}
-	return b.Memory.Reserve(n)
+	return b.SimulatedMemory.Reserve(n)
 }
 
 func (b *broken) Map(addr uint64, n int64) error {
 	if err := b.fail(); err != nil {
 		return err
 	}
-	return b.Memory.Map(addr, n)
+	return b.SimulatedMemory.Map(addr, n)
 }
 
 // TestFailureOfTheDeviceIsNotOOM: an error of the source other than
@@ -358,7 +360,7 @@ func TestFewerStatisticsAreTheSame(t *testing.T) {
 		for i := range all {
 			heap := newHeap(t, 1<<40, conf)
 			if i == 1 {
-				heap.CountFewer()
+				heap.CountBytesOnly()
 			}
 			r, live := rand.New(rand.NewPCG(1, 2)), make([]*allocator.Block, 256)
 			for _, n := range trainingSizes(r, 1<<12) {
@@ -372,8 +374,10 @@ func TestFewerStatisticsAreTheSame(t *testing.T) {
 		}
 		require.Equal(t, all[0].ReservedBytes, all[1].ReservedBytes, conf)
 		require.Equal(t, all[0].Segment, all[1].Segment, conf)
-		require.Equal(t, all[0].AllocatedBytes[allocator.All].Peak, all[1].AllocatedBytes[allocator.All].Peak, conf)
-		require.Equal(t, all[0].RequestedBytes[allocator.All].Peak, all[1].RequestedBytes[allocator.All].Peak, conf)
+		require.Equal(t, all[0].AllocatedBytes[allocator.AllPools].Peak,
+			all[1].AllocatedBytes[allocator.AllPools].Peak, conf)
+		require.Equal(t, all[0].RequestedBytes[allocator.AllPools].Peak,
+			all[1].RequestedBytes[allocator.AllPools].Peak, conf)
 		require.Zero(t, all[1].Allocation, conf)
 	}
 }

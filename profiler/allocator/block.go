@@ -1,6 +1,6 @@
 package allocator
 
-// State is what a block is used for.
+// State is the state of a block.
 type State uint8
 
 // The states of a block.
@@ -27,7 +27,7 @@ func (s State) String() string { return stateNames[s] }
 // without pointers they cost the garbage collector nothing.
 type Block struct {
 	addr       uint64
-	rank       uint64 // the order among free blocks of one size, see [Config.ByAddress]
+	rank       uint64 // the order among free blocks of one size, see [Config.OrdersByAddress]
 	size       int64
 	requested  int64
 	born       int64 // the pool's clock when the block became free
@@ -67,7 +67,7 @@ func (b *Block) isSplit() bool { return b.prev != 0 || b.next != 0 }
 func (b *Block) available() bool { return b.state == Free || b.state == unmapped }
 
 // A slab holds blocks and recycles them, so that a steady state allocates none. Blocks never move.
-type slab struct {
+type blockSlab struct {
 	chunks   []*[slabChunk]Block
 	used     blockID // blocks of the chunks ever used
 	recycled blockID // linked through next
@@ -76,17 +76,17 @@ type slab struct {
 // slabChunk is the number of blocks that a slab gets at once.
 const slabChunk = 256
 
-// at returns the block with a number, nil for zero.
-func (s *slab) at(id blockID) *Block {
+// block returns the block with a number, nil for zero.
+func (s *blockSlab) block(id blockID) *Block {
 	if id == 0 {
 		return nil
 	}
 	return &s.chunks[(id-1)/slabChunk][(id-1)%slabChunk]
 }
 
-// get returns a zero block with a number.
-func (s *slab) get() *Block {
-	if b := s.at(s.recycled); b != nil {
+// newBlock returns a zero block with a number.
+func (s *blockSlab) newBlock() *Block {
+	if b := s.block(s.recycled); b != nil {
 		s.recycled = b.next
 		b.next = 0
 		return b
@@ -95,26 +95,26 @@ func (s *slab) get() *Block {
 		s.chunks = append(s.chunks, new([slabChunk]Block))
 	}
 	s.used++
-	b := s.at(s.used)
+	b := s.block(s.used)
 	*b = Block{id: s.used} // a chunk may be of an allocator before
 	return b
 }
 
-func (s *slab) put(b *Block) {
+func (s *blockSlab) recycle(b *Block) {
 	*b = Block{id: b.id, next: s.recycled}
 	s.recycled = b.id
 }
 
-// cut divides b into its first size bytes, which stay b, and the rest, which
+// split divides b into its first size bytes, which stay b, and the rest, which
 // it returns. The rest is in no set yet and has the state of b.
-func (s *slab) cut(b *Block, size int64) *Block {
-	rest := s.get()
+func (s *blockSlab) split(b *Block, size int64) *Block {
+	rest := s.newBlock()
 	rest.addr, rest.rank = b.addr+uint64(size), b.rank+uint64(size)
 	rest.size = b.size - size
 	rest.segment = b.segment
 	rest.state = b.state
 	rest.prev, rest.next = b.id, b.next
-	if after := s.at(b.next); after != nil {
+	if after := s.block(b.next); after != nil {
 		after.prev = rest.id
 	}
 	b.next = rest.id
@@ -122,21 +122,21 @@ func (s *slab) cut(b *Block, size int64) *Block {
 	return rest
 }
 
-// absorb appends the block that follows b to b.
-func (s *slab) absorb(b *Block) {
-	rest := s.at(b.next)
+// mergeNext appends the block that follows b to b.
+func (s *blockSlab) mergeNext(b *Block) {
+	rest := s.block(b.next)
 	b.size += rest.size
 	b.next = rest.next
-	if after := s.at(b.next); after != nil {
+	if after := s.block(b.next); after != nil {
 		after.prev = b.id
 	}
-	s.put(rest)
+	s.recycle(rest)
 }
 
-// reach returns the size that a free block of an expandable segment can grow to: itself and the unmapped stretch behind
-// it.
-func (s *slab) reach(b *Block) int64 {
-	if next := s.at(b.next); next != nil && next.state == unmapped {
+// mergedSize returns the size that a free block of an expandable segment can grow to: itself and the unmapped stretch
+// behind it.
+func (s *blockSlab) mergedSize(b *Block) int64 {
+	if next := s.block(b.next); next != nil && next.state == unmapped {
 		return b.size + next.size
 	}
 	return b.size

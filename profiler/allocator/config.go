@@ -33,21 +33,21 @@ type Config struct {
 	Roundup [16]uint64
 	// Expandable turns expandable segments on (expandable_segments).
 	Expandable bool
-	// Range is the size of the address range of an expandable segment (expandable_segments_reserve), at most 9/8 of the
-	// device, which is also the default. A pool with more blocks than fit into it reserves further ranges.
-	Range Extent
-	// RejectsEarly reports whether a segment with which more than the device's total memory would be reserved raises an
-	// error at once: cached memory is not released, and the failure is not counted (throw_on_cudamalloc_oom). A
-	// MemoryFraction below one is checked before, so it has no effect there.
-	RejectsEarly bool
-	// ByAddress reports whether of free blocks of one size the one with the lowest address is taken, as PyTorch before
-	// 2.12 does. Later releases take the one in the oldest segment, and there the first. Where addresses rise both are
-	// the same; drivers on Linux hand out falling ones.
-	ByAddress bool
+	// ExpandableRange is the size of the address range of an expandable segment (expandable_segments_reserve), at most
+	// 9/8 of the device, which is also the default. A pool with more blocks than fit into it reserves further ranges.
+	ExpandableRange SizeOrShare
+	// ChecksLimitFirst reports whether a segment with which more than the device's total memory would be reserved
+	// raises an error at once: cached memory is not released, and the failure is not counted (throw_on_cudamalloc_oom).
+	// A MemoryFraction below one is checked before, so it has no effect there.
+	ChecksLimitFirst bool
+	// OrdersByAddress reports whether of free blocks of one size the one with the lowest address is taken, as PyTorch
+	// before 2.12 does. Later releases take the one in the oldest segment, and there the first. Where addresses rise
+	// both are the same; drivers on Linux hand out falling ones.
+	OrdersByAddress bool
 }
 
-// Extent is a number of bytes, or a share of the device's memory. The zero value is unset.
-type Extent struct {
+// SizeOrShare is a number of bytes, or a share of the device's memory. The zero value is unset.
+type SizeOrShare struct {
 	Bytes int64
 	Share float64
 }
@@ -56,7 +56,7 @@ type Extent struct {
 const Unlimited int64 = math.MaxInt64
 
 // defaultLargeSegment is kLargeBuffer of PyTorch before 2.11 and the default since.
-const defaultLargeSegment = 20 * mib
+const defaultLargeSegment = 20 * MiB
 
 // DefaultConfig returns the configuration of an empty PYTORCH_CUDA_ALLOC_CONF.
 func DefaultConfig() Config {
@@ -82,7 +82,7 @@ func (r Rules) Parse(s string) (Config, error) {
 		return Config{}, err
 	}
 	c := DefaultConfig()
-	c.ByAddress = r.ByAddress
+	c.OrdersByAddress = r.OrdersByAddress
 	// The large segment comes first wherever it is written, since it is the lower limit of others.
 	for _, pass := range []bool{true, false} {
 		for _, set := range settings {
@@ -94,7 +94,7 @@ func (r Rules) Parse(s string) (Config, error) {
 			}
 			if set.key == "max_split_size_mb" && r.MaxSplitAbove && c.MaxSplit <= c.LargeSegment {
 				return Config{}, fmt.Errorf("allocator configuration: %s: must be more than %d", set.key,
-					c.LargeSegment/mib)
+					c.LargeSegment/MiB)
 			}
 		}
 		if pass {
@@ -120,7 +120,7 @@ func (r Rules) split(s string) ([]setting, error) {
 	for s != "" {
 		key, rest, _ := strings.Cut(s, ",")
 		key, _, colon := strings.Cut(key, ":")
-		if !r.knows(key) {
+		if !r.isKnown(key) {
 			return nil, fmt.Errorf("unrecognized key %q in the allocator configuration", key)
 		}
 		if !colon {
@@ -148,22 +148,22 @@ func (r Rules) split(s string) ([]setting, error) {
 
 // parsers has a function for every key that a release of PyTorch knows; keys that change no memory are only checked.
 var parsers = map[string]func(c *Config, value string) error{
-	"expandable_segments": into(parseBool, func(c *Config) *bool { return &c.Expandable }),
+	"expandable_segments": setField(parseBool, func(c *Config) *bool { return &c.Expandable }),
 	"large_segment_size_mb": func(c *Config, v string) (err error) {
-		c.LargeSegment, err = parseMiB(v, minLargeAlloc/mib+1)
+		c.LargeSegment, err = parseMiB(v, minLargeAlloc/MiB+1)
 		return err
 	},
 	"max_split_size_mb": func(c *Config, v string) (err error) {
-		c.MaxSplit, err = parseMiB(v, c.LargeSegment/mib)
+		c.MaxSplit, err = parseMiB(v, c.LargeSegment/MiB)
 		return err
 	},
 	"max_non_split_rounding_mb": func(c *Config, v string) (err error) {
-		c.MaxNonSplitRounding, err = parseMiB(v, c.LargeSegment/mib)
+		c.MaxNonSplitRounding, err = parseMiB(v, c.LargeSegment/MiB)
 		return err
 	},
-	"garbage_collection_threshold": into(parseThreshold, func(c *Config) *float64 { return &c.GarbageCollection }),
-	"per_process_memory_fraction":  into(parseFraction, func(c *Config) *float64 { return &c.MemoryFraction }),
-	"roundup_power2_divisions":     into(parseRoundup, func(c *Config) *[16]uint64 { return &c.Roundup }),
+	"garbage_collection_threshold": setField(parseThreshold, func(c *Config) *float64 { return &c.GarbageCollection }),
+	"per_process_memory_fraction":  setField(parseFraction, func(c *Config) *float64 { return &c.MemoryFraction }),
+	"roundup_power2_divisions":     setField(parseRoundup, func(c *Config) *[16]uint64 { return &c.Roundup }),
 	"backend": func(_ *Config, v string) error {
 		if v == "cudaMallocAsync" {
 			return errors.New("vprof models only native, not cudaMallocAsync")
@@ -186,7 +186,7 @@ var parsers = map[string]func(c *Config, value string) error{
 		}
 		return nil
 	},
-	"expandable_segments_reserve": into(parseExtent, func(c *Config) *Extent { return &c.Range }),
+	"expandable_segments_reserve": setField(parseExtent, func(c *Config) *SizeOrShare { return &c.ExpandableRange }),
 	// Only C++ code gives a class to a stream.
 	"expandable_segments_reserve_by_class": func(_ *Config, v string) error {
 		list, isList := strings.CutPrefix(v, "[")
@@ -201,29 +201,29 @@ var parsers = map[string]func(c *Config, value string) error{
 		}
 		return nil
 	},
-	"throw_on_cudamalloc_oom":           into(parseBool, func(c *Config) *bool { return &c.RejectsEarly }),
-	"pinned_free_catch_all":             checked(parseBool),
-	"pinned_max_cached_size_mb":         checked(parseCount),
-	"pinned_max_round_threshold_mb":     checked(parseCount),
-	"graph_capture_record_stream_reuse": checked(parseBool),
-	"pinned_use_background_threads":     checked(parseBool),
-	"pinned_use_cuda_host_register":     checked(parseBool),
-	"pinned_use_hip_host_register":      checked(parseBool),
-	"release_lock_on_cudamalloc":        checked(parseBool),
-	"release_lock_on_hipmalloc":         checked(parseBool),
+	"throw_on_cudamalloc_oom":           setField(parseBool, func(c *Config) *bool { return &c.ChecksLimitFirst }),
+	"pinned_free_catch_all":             checkOnly(parseBool),
+	"pinned_max_cached_size_mb":         checkOnly(parseCount),
+	"pinned_max_round_threshold_mb":     checkOnly(parseCount),
+	"graph_capture_record_stream_reuse": checkOnly(parseBool),
+	"pinned_use_background_threads":     checkOnly(parseBool),
+	"pinned_use_cuda_host_register":     checkOnly(parseBool),
+	"pinned_use_hip_host_register":      checkOnly(parseBool),
+	"release_lock_on_cudamalloc":        checkOnly(parseBool),
+	"release_lock_on_hipmalloc":         checkOnly(parseBool),
 }
 
-// into returns the parser of a setting that stores its value in a field.
-func into[T any](parse func(v string) (T, error), field func(c *Config) *T) func(c *Config, v string) error {
+// setField returns the parser of a setting that stores its value in a field.
+func setField[T any](parse func(v string) (T, error), field func(c *Config) *T) func(c *Config, v string) error {
 	return func(c *Config, v string) (err error) {
 		*field(c), err = parse(v)
 		return err
 	}
 }
 
-// checked returns the parser of a setting that changes no device memory.
-func checked[T any](parse func(v string) (T, error)) func(c *Config, v string) error {
-	return into(parse, func(*Config) *T { return new(T) })
+// checkOnly returns the parser of a setting that changes no device memory.
+func checkOnly[T any](parse func(v string) (T, error)) func(c *Config, v string) error {
+	return setField(parse, func(*Config) *T { return new(T) })
 }
 
 func parseThreshold(v string) (float64, error) {
@@ -243,7 +243,7 @@ func parseFraction(v string) (float64, error) {
 }
 
 // parseExtent reads a share of the device's memory, or a number of GiB with the suffix G.
-func parseExtent(v string) (e Extent, err error) {
+func parseExtent(v string) (e SizeOrShare, err error) {
 	number, isSize := strings.CutSuffix(v, "G")
 	n, err := strconv.ParseFloat(number, 64)
 	switch {
@@ -274,7 +274,7 @@ func parseMiB(v string, least int64) (int64, error) {
 	if n < uint64(least) {
 		return 0, fmt.Errorf("%s is too small: need at least %d MiB", v, least)
 	}
-	return int64(min(n, math.MaxInt64/mib)) * mib, nil
+	return int64(min(n, math.MaxInt64/MiB)) * MiB, nil
 }
 
 // parseRoundup reads the divisions: one number for all sizes, or a list of
@@ -338,17 +338,17 @@ func isPowerOf2(n uint64) bool { return n != 0 && n&(n-1) == 0 }
 // stack has the rules of each release. The zero value is the newest release. The allocator's own constants, sizes of
 // 512 bytes and 1, 2, 10 and 20 MiB, are the same in all known releases.
 type Rules struct {
-	// Unknown are the keys that the release rejects.
-	Unknown []string
+	// UnknownSettings are the keys that the release rejects.
+	UnknownSettings []string
 	// MaxSplitAbove reports whether max_split_size_mb must be above the size of a large
 	// segment; later releases also take that size itself.
 	MaxSplitAbove bool
-	// ByAddress is [Config.ByAddress].
-	ByAddress bool
+	// OrdersByAddress is [Config.OrdersByAddress].
+	OrdersByAddress bool
 }
 
-// knows reports whether the release has a setting of this name.
-func (r Rules) knows(key string) bool {
+// isKnown reports whether the release has a setting of this name.
+func (r Rules) isKnown(key string) bool {
 	_, known := parsers[key]
-	return known && !slices.Contains(r.Unknown, key)
+	return known && !slices.Contains(r.UnknownSettings, key)
 }

@@ -13,9 +13,9 @@ import (
 // merge across what would be segment borders. A range consists of blocks like any segment; stretches without memory are
 // unmapped blocks, kept by address in pool.unmapped.
 
-// within returns the size of an address range on a device with total bytes: an eighth more than the device has, so that
-// pages can move.
-func (e Extent) within(total int64) int64 {
+// rangeSize returns the size of an address range on a device with total bytes: an eighth more than the device has, so
+// that pages can move.
+func (e SizeOrShare) rangeSize(total int64) int64 {
 	whole := total + total/8
 	switch {
 	case e.Bytes > 0:
@@ -26,10 +26,10 @@ func (e Extent) within(total int64) int64 {
 	return whole
 }
 
-// expand returns size bytes at the lowest address of the pool where free and unmapped blocks are large enough, and maps
-// missing pages. The block is in no set; it is nil if the device has too little memory.
-func (a *Allocator) expand(p *pool, size int64) (*Block, error) {
-	b, err := a.room(p, size)
+// allocExpandable returns size bytes at the lowest address of the pool where free and unmapped blocks are large enough,
+// and maps missing pages. The block is in no set; it is nil if the device has too little memory.
+func (a *Allocator) allocExpandable(p *pool, size int64) (*Block, error) {
+	b, err := a.findUnmapped(p, size)
 	if b == nil || err != nil {
 		return nil, err
 	}
@@ -40,7 +40,7 @@ func (a *Allocator) expand(p *pool, size int64) (*Block, error) {
 	}
 	for b.size < size {
 		// Free blocks merge, so an unmapped one follows.
-		next := a.blocks.at(b.next)
+		next := a.blocks.block(b.next)
 		if b, err = a.mapPages(next, min(next.size, size-b.size)); b == nil {
 			return nil, err
 		}
@@ -49,15 +49,15 @@ func (a *Allocator) expand(p *pool, size int64) (*Block, error) {
 	return b, nil
 }
 
-// room finds the first free or unmapped block from which on size bytes are unused, or else reserves a new range. It
-// returns nil if the request is larger than a range.
-func (a *Allocator) room(p *pool, size int64) (*Block, error) {
+// findUnmapped finds the first free or unmapped block from which on size bytes are unused, or else reserves a new
+// range. It returns nil if the request is larger than a range.
+func (a *Allocator) findUnmapped(p *pool, size int64) (*Block, error) {
 	for _, b := range p.unmapped {
-		if prev := a.blocks.at(b.prev); prev != nil && prev.available() {
+		if prev := a.blocks.block(b.prev); prev != nil && prev.available() {
 			b = prev
 		}
 		var bytes int64
-		for c := b; bytes < size && c != nil && c.available(); c = a.blocks.at(c.next) {
+		for c := b; bytes < size && c != nil && c.available(); c = a.blocks.block(c.next) {
 			bytes += c.size
 		}
 		if bytes >= size {
@@ -68,7 +68,7 @@ func (a *Allocator) room(p *pool, size int64) (*Block, error) {
 	if p.kind == SmallPool {
 		page = smallSegment
 	}
-	length := ceil.Multiple(a.config.Range.within(a.source.Total()), page)
+	length := ceil.Multiple(a.config.ExpandableRange.rangeSize(a.source.Total()), page)
 	if length < size {
 		return nil, nil
 	}
@@ -77,7 +77,7 @@ func (a *Allocator) room(p *pool, size int64) (*Block, error) {
 		return nil, fmt.Errorf("reserve an address range of %d bytes: %w", length, err)
 	}
 	b := a.addSegment(p, addr, length, page)
-	a.hide(b)
+	a.addUnmapped(b)
 	return b, nil
 }
 
@@ -100,19 +100,19 @@ func (a *Allocator) mapPages(b *Block, size int64) (*Block, error) {
 		}
 		return nil, fmt.Errorf("map a page of %d bytes: %w", page, err)
 	}
-	a.reserve(p.kind, size)
+	a.addReserved(p.kind, size)
 	a.trace(TraceSegmentMap, b.addr, size, p)
-	a.unhide(b)
+	a.removeUnmapped(b)
 	if size < b.size {
-		a.hide(a.blocks.cut(b, size))
+		a.addUnmapped(a.blocks.split(b, size))
 	}
 	b, _ = a.cacheMerged(p, b)
 	return b, nil
 }
 
-// contract unmaps the pages that lie wholly inside a free block; the rest of the block at its ends remains as smaller
+// unmapBlock unmaps the pages that lie wholly inside a free block; the rest of the block at its ends remains as smaller
 // free blocks. A range without mapped memory is released.
-func (a *Allocator) contract(b *Block) error {
+func (a *Allocator) unmapBlock(b *Block) error {
 	s := a.segment(b)
 	from := ceil.Multiple(int64(b.addr-s.addr), s.page)
 	to := (int64(b.addr-s.addr) + b.size) / s.page * s.page
@@ -122,29 +122,29 @@ func (a *Allocator) contract(b *Block) error {
 	if err := a.unmapRange(s.addr+uint64(from), to-from, s.page); err != nil {
 		return err
 	}
-	a.unreserve(s.pool.kind, to-from)
+	a.subReserved(s.pool.kind, to-from)
 	a.trace(TraceSegmentUnmap, s.addr+uint64(from), to-from, s.pool)
 	s.pool.free.remove(b)
 	if before := from - int64(b.addr-s.addr); before > 0 {
-		rest := a.blocks.cut(b, before)
-		a.cache(s.pool, b)
+		rest := a.blocks.split(b, before)
+		a.cacheBlock(s.pool, b)
 		b = rest
 	}
 	if b.size > to-from {
-		a.cache(s.pool, a.blocks.cut(b, to-from))
+		a.cacheBlock(s.pool, a.blocks.split(b, to-from))
 	}
 	b.state = unmapped
-	if prev := a.blocks.at(b.prev); prev != nil && prev.state == unmapped {
-		a.unhide(prev)
-		a.blocks.absorb(prev)
+	if prev := a.blocks.block(b.prev); prev != nil && prev.state == unmapped {
+		a.removeUnmapped(prev)
+		a.blocks.mergeNext(prev)
 		b = prev
 	}
-	if next := a.blocks.at(b.next); next != nil && next.state == unmapped {
-		a.unhide(next)
-		a.blocks.absorb(b)
+	if next := a.blocks.block(b.next); next != nil && next.state == unmapped {
+		a.removeUnmapped(next)
+		a.blocks.mergeNext(b)
 	}
 	if b.isSplit() {
-		a.hide(b)
+		a.addUnmapped(b)
 		return nil
 	}
 	a.dropSegment(b)
@@ -164,16 +164,14 @@ func (a *Allocator) unmapRange(addr uint64, size, page int64) error {
 	return nil
 }
 
-// hide adds a block to the unmapped blocks of its pool.
-func (a *Allocator) hide(b *Block) {
+func (a *Allocator) addUnmapped(b *Block) {
 	b.state = unmapped
 	p := a.pool(b)
 	i, _ := slices.BinarySearchFunc(p.unmapped, b, byAddr)
 	p.unmapped = slices.Insert(p.unmapped, i, b)
 }
 
-// unhide removes a block from the unmapped blocks of its pool.
-func (a *Allocator) unhide(b *Block) {
+func (a *Allocator) removeUnmapped(b *Block) {
 	p := a.pool(b)
 	i, _ := slices.BinarySearchFunc(p.unmapped, b, byAddr)
 	p.unmapped = slices.Delete(p.unmapped, i, i+1)

@@ -54,8 +54,8 @@ func (f *freeList) reset() {
 	clear(f.filled[:])
 }
 
-// place is a position in a free list.
-type place struct{ bin, index int }
+// entryIndex is a position in a free list.
+type entryIndex struct{ bin, index int }
 
 func (f *freeList) insert(b *Block) {
 	n := binOf(b.size)
@@ -75,11 +75,10 @@ func (f *freeList) insert(b *Block) {
 
 func (f *freeList) remove(b *Block) {
 	n := binOf(b.size)
-	f.removeAt(place{n, position(f.bins[n].live(), b.size, b.rank) - 1})
+	f.removeAt(entryIndex{n, position(f.bins[n].live(), b.size, b.rank) - 1})
 }
 
-// removeAt removes the entry at a position.
-func (f *freeList) removeAt(at place) {
+func (f *freeList) removeAt(at entryIndex) {
 	bin := &f.bins[at.bin]
 	bin.count--
 	if at.index < bin.count {
@@ -105,55 +104,55 @@ func position(entries []freeEntry, size int64, rank uint64) int {
 	return lo
 }
 
-// fit finds the smallest block of at least size bytes, the one of the lowest rank among equals.
-func (f *freeList) fit(size int64) (at place, ok bool) {
+// bestFit finds the smallest block of at least size bytes, the one of the lowest rank among equals.
+func (f *freeList) bestFit(size int64) (at entryIndex, ok bool) {
 	n := binOf(size)
 	if i := position(f.bins[n].live(), size, 0); i > 0 {
-		return place{n, i - 1}, true
+		return entryIndex{n, i - 1}, true
 	}
 	return f.firstFrom(n + 1)
 }
 
 // next returns the place of the block that follows in the order of the list.
-func (f *freeList) next(at place) (place, bool) {
+func (f *freeList) next(at entryIndex) (entryIndex, bool) {
 	if at.index > 0 {
-		return place{at.bin, at.index - 1}, true
+		return entryIndex{at.bin, at.index - 1}, true
 	}
 	return f.firstFrom(at.bin + 1)
 }
 
 // last returns the place of the largest block.
-func (f *freeList) last() (at place, ok bool) {
+func (f *freeList) last() (at entryIndex, ok bool) {
 	for word := len(f.filled) - 1; word >= 0; word-- {
 		if w := f.filled[word]; w != 0 {
-			return place{word*64 + bits.Len64(w) - 1, 0}, true
+			return entryIndex{word*64 + bits.Len64(w) - 1, 0}, true
 		}
 	}
-	return place{}, false
+	return entryIndex{}, false
 }
 
-func (f *freeList) firstFrom(n int) (at place, ok bool) {
+func (f *freeList) firstFrom(n int) (at entryIndex, ok bool) {
 	if n >= numBins {
-		return place{}, false
+		return entryIndex{}, false
 	}
 	word := n / 64
 	w := f.filled[word] >> (n % 64) << (n % 64)
 	for w == 0 {
 		if word++; word == len(f.filled) {
-			return place{}, false
+			return entryIndex{}, false
 		}
 		w = f.filled[word]
 	}
 	n = word*64 + bits.TrailingZeros64(w)
-	return place{n, f.bins[n].count - 1}, true
+	return entryIndex{n, f.bins[n].count - 1}, true
 }
 
-func (f *freeList) at(at place) blockID { return f.bins[at.bin].entries[at.index].block }
+func (f *freeList) blockAt(at entryIndex) blockID { return f.bins[at.bin].entries[at.index].block }
 
-// all yields the blocks of the list in order. The list must not change meanwhile.
-func (f *freeList) all(yield func(blockID) bool) {
+// forEach yields the blocks of the list in order. The list must not change meanwhile.
+func (f *freeList) forEach(yield func(blockID) bool) {
 	for at, ok := f.firstFrom(0); ok; at, ok = f.next(at) {
-		if !yield(f.at(at)) {
+		if !yield(f.blockAt(at)) {
 			return
 		}
 	}

@@ -20,7 +20,7 @@ func TestFreeListEqualsSortedList(t *testing.T) {
 		rapid.Int64Range(1, 1<<40), // beyond the last bin
 	)
 	rapid.Check(t, func(t *rapid.T) {
-		var blocks slab
+		var blocks blockSlab
 		list, model := new(freeList), []*Block{}
 		for rank := range rapid.Uint64Range(0, 200).Draw(t, "steps") {
 			if len(model) > 0 && rapid.Bool().Draw(t, "remove") {
@@ -28,29 +28,29 @@ func TestFreeListEqualsSortedList(t *testing.T) {
 				list.remove(model[i])
 				model = slices.Delete(model, i, i+1)
 			} else {
-				b := blocks.get()
+				b := blocks.newBlock()
 				b.rank, b.size = rank, sizes.Draw(t, "size")*minBlockSize
 				list.insert(b)
 				model = append(model, b)
 				slices.SortFunc(model, order)
 			}
 			var all []*Block
-			for id := range list.all {
-				all = append(all, blocks.at(id))
+			for id := range list.forEach {
+				all = append(all, blocks.block(id))
 			}
 			require.Equal(t, len(model), len(all))
 			for i := range all {
 				require.Same(t, model[i], all[i])
 			}
 			want := sizes.Draw(t, "want") * minBlockSize
-			at, ok := list.fit(want)
+			at, ok := list.bestFit(want)
 			i, _ := slices.BinarySearchFunc(model, &Block{size: want}, order)
 			require.Equal(t, i < len(model), ok)
 			if ok {
-				require.Same(t, model[i], blocks.at(list.at(at)))
+				require.Same(t, model[i], blocks.block(list.blockAt(at)))
 			}
 			if last, ok := list.last(); ok {
-				require.Same(t, model[len(model)-1], blocks.at(list.at(last)))
+				require.Same(t, model[len(model)-1], blocks.block(list.blockAt(last)))
 			}
 		}
 	})
@@ -72,7 +72,7 @@ func TestReleasesDifferInTheBlockOfEqualsThatTheyTake(t *testing.T) {
 		rules Rules
 		order []int
 	}{
-		"2.11": {Rules{ByAddress: true}, []int{3, 2, 1, 0}},
+		"2.11": {Rules{OrdersByAddress: true}, []int{3, 2, 1, 0}},
 		"2.12": {Rules{}, []int{0, 1, 2, 3}},
 	} {
 		config, err := want.rules.Parse("")

@@ -28,7 +28,7 @@ func (e *OOMError) Error() string {
 		inMiB(e.Segment), inMiB(e.Requested), inMiB(e.Allocated), inMiB(e.Reserved), limit)
 }
 
-func inMiB(n int64) string { return fmt.Sprintf("%.2f MiB", float64(n)/mib) }
+func inMiB(n int64) string { return fmt.Sprintf("%.2f MiB", float64(n)/MiB) }
 
 // segmentSize returns the size of the segment to allocate for a block of size bytes.
 func (a *Allocator) segmentSize(size int64) int64 {
@@ -42,25 +42,25 @@ func (a *Allocator) segmentSize(size int64) int64 {
 	}
 }
 
-// obtain gets a block for a request that the cache cannot serve. It tries PyTorch's steps in its order: collect
-// garbage; get a segment; release oversize blocks and get one; empty the cache and get one.
-func (a *Allocator) obtain(p *pool, n, size int64) (*Block, error) {
-	if a.collects {
+// allocateOrRetry gets a block for a request that the cache cannot serve. It tries PyTorch's steps in its order:
+// collect garbage; get a segment; release oversize blocks and get one; empty the cache and get one.
+func (a *Allocator) allocateOrRetry(p *pool, n, size int64) (*Block, error) {
+	if a.collectsGarbage {
 		if err := a.collectGarbage(); err != nil {
 			return nil, err
 		}
 	}
-	b, err := a.grow(p, size)
+	b, err := a.allocateSegment(p, size)
 	if b == nil && err == nil {
 		var enough bool
 		if enough, err = a.releaseOversize(p, size); enough && err == nil {
-			b, err = a.grow(p, size)
+			b, err = a.allocateSegment(p, size)
 		}
 	}
 	if b == nil && err == nil {
 		if err = a.releaseCached(); err == nil {
 			a.stats.NumAllocRetries++
-			b, err = a.grow(p, size)
+			b, err = a.allocateSegment(p, size)
 		}
 	}
 	if err != nil {
@@ -69,29 +69,29 @@ func (a *Allocator) obtain(p *pool, n, size int64) (*Block, error) {
 	if b == nil {
 		a.stats.NumOOMs++
 		a.trace(TraceOOM, 0, size, p)
-		return nil, a.oom(n, size)
+		return nil, a.newOOMError(n, size)
 	}
 	return b, nil
 }
 
-func (a *Allocator) oom(n, size int64) *OOMError {
+func (a *Allocator) newOOMError(n, size int64) *OOMError {
 	return &OOMError{
 		Requested: n, Segment: a.segmentSize(size), Allocated: a.Allocated(), Reserved: a.Reserved(), Limit: a.limit,
 	}
 }
 
-// grow gets memory for size bytes from the source. The block it returns is in
+// allocateSegment gets memory for size bytes from the source. The block it returns is in
 // no set; it is nil if the device or the limit has too little.
-func (a *Allocator) grow(p *pool, size int64) (*Block, error) {
+func (a *Allocator) allocateSegment(p *pool, size int64) (*Block, error) {
 	want := a.segmentSize(size)
 	if a.limit >= 0 && want > a.limit-a.reserved {
 		return nil, nil
 	}
-	if a.config.RejectsEarly && a.limit < 0 && want > a.source.Total()-a.reserved {
-		return nil, a.oom(size, size)
+	if a.config.ChecksLimitFirst && a.limit < 0 && want > a.source.Total()-a.reserved {
+		return nil, a.newOOMError(size, size)
 	}
 	if a.config.Expandable {
-		return a.expand(p, size)
+		return a.allocExpandable(p, size)
 	}
 	addr, err := a.source.Get(want)
 	if errors.Is(err, ErrOutOfMemory) {
@@ -99,7 +99,7 @@ func (a *Allocator) grow(p *pool, size int64) (*Block, error) {
 	} else if err != nil {
 		return nil, fmt.Errorf("get a segment of %d bytes: %w", want, err)
 	}
-	a.reserve(p.kind, want)
+	a.addReserved(p.kind, want)
 	a.stats.Segment.add(p.kind, 1)
 	if want >= a.config.MaxSplit {
 		a.stats.OversizeSegments.add(1)
@@ -108,44 +108,44 @@ func (a *Allocator) grow(p *pool, size int64) (*Block, error) {
 	return a.addSegment(p, addr, want, 0), nil
 }
 
-// reserve counts n bytes got from the source in one call.
-func (a *Allocator) reserve(kind Pool, n int64) {
+// addReserved counts n bytes got from the source in one call.
+func (a *Allocator) addReserved(kind Pool, n int64) {
 	a.reserved += n
 	a.stats.ReservedBytes.add(kind, n)
 	a.stats.NumDeviceAlloc++
 }
 
-// unreserve counts n bytes returned to the source in one call.
-func (a *Allocator) unreserve(kind Pool, n int64) {
+// subReserved counts n bytes returned to the source in one call.
+func (a *Allocator) subReserved(kind Pool, n int64) {
 	a.reserved -= n
 	a.stats.ReservedBytes.sub(kind, n)
 	a.stats.NumDeviceFree++
 }
 
 func (a *Allocator) addSegment(p *pool, addr uint64, size, page int64) *Block {
-	b := a.blocks.get()
+	b := a.blocks.newBlock()
 	s := &segment{pool: p, addr: addr, size: size, first: b.id, page: page}
-	if n := len(a.unused); n > 0 {
-		b.segment = a.unused[n-1]
-		a.unused = a.unused[:n-1]
+	if n := len(a.unusedSegments); n > 0 {
+		b.segment = a.unusedSegments[n-1]
+		a.unusedSegments = a.unusedSegments[:n-1]
 		a.segments[b.segment-1] = s
 	} else {
 		a.segments = append(a.segments, s)
 		b.segment = segmentID(len(a.segments))
 	}
-	b.addr, b.size, b.rank = addr, size, a.made
-	if a.config.ByAddress {
+	b.addr, b.size, b.rank = addr, size, a.createdBytes
+	if a.config.OrdersByAddress {
 		b.rank = addr
 	}
-	a.made += uint64(size)
+	a.createdBytes += uint64(size)
 	return b
 }
 
 // dropSegment forgets a segment and the single block it consists of.
 func (a *Allocator) dropSegment(b *Block) {
 	a.segments[b.segment-1] = nil
-	a.unused = append(a.unused, b.segment)
-	a.blocks.put(b)
+	a.unusedSegments = append(a.unusedSegments, b.segment)
+	a.blocks.recycle(b)
 }
 
 // collectGarbage releases cached segments of the large pool, oldest first, until reserved memory is at the threshold.
@@ -158,29 +158,29 @@ func (a *Allocator) collectGarbage() error {
 	}
 	var idle []*Block
 	for _, s := range a.streams {
-		for id := range s.large.free.all {
-			if b := a.blocks.at(id); !b.isSplit() && a.segment(b).page == 0 {
+		for id := range s.large.free.forEach {
+			if b := a.blocks.block(id); !b.isSplit() && a.segment(b).page == 0 {
 				idle = append(idle, b)
 			}
 		}
 	}
 	var age int64
 	for _, b := range idle {
-		age += a.age(b)
+		age += a.blockAge(b)
 	}
 	for freed := true; freed && target > 0 && len(idle) > 0; {
 		freed = false
 		average := float64(age) / float64(len(idle))
 		kept := idle[:0]
 		for _, b := range idle {
-			if float64(a.age(b)) < average {
+			if float64(a.blockAge(b)) < average {
 				kept = append(kept, b)
 				continue
 			}
 			freed = true
 			target -= b.size
-			age -= a.age(b)
-			if err := a.giveBack(b); err != nil {
+			age -= a.blockAge(b)
+			if err := a.freeSegment(b); err != nil {
 				return err
 			}
 		}
@@ -189,8 +189,8 @@ func (a *Allocator) collectGarbage() error {
 	return nil
 }
 
-// age returns the number of searches that a free block of the large pool has seen.
-func (a *Allocator) age(b *Block) int64 { return a.clocks[LargePool] - b.born }
+// blockAge returns the number of searches that a free block of the large pool has seen.
+func (a *Allocator) blockAge(b *Block) int64 { return a.poolClocks[LargePool] - b.born }
 
 // releaseOversize releases oversize blocks, if there is a maximum split size: one that is large enough, or else the
 // largest ones until enough bytes are released. It reports whether there were enough.
@@ -199,8 +199,8 @@ func (a *Allocator) releaseOversize(p *pool, size int64) (enough bool, err error
 		return false, nil
 	}
 	need := max(size, a.config.MaxSplit)
-	if at, ok := p.free.fit(need); ok {
-		return true, a.giveBack(a.blocks.at(p.free.at(at)))
+	if at, ok := p.free.bestFit(need); ok {
+		return true, a.freeSegment(a.blocks.block(p.free.blockAt(at)))
 	}
 	var released int64
 	for released < need {
@@ -208,12 +208,12 @@ func (a *Allocator) releaseOversize(p *pool, size int64) (enough bool, err error
 		if !ok {
 			break
 		}
-		b := a.blocks.at(p.free.at(at))
+		b := a.blocks.block(p.free.blockAt(at))
 		if b.size < a.config.MaxSplit {
 			break
 		}
 		released += b.size
-		if err := a.giveBack(b); err != nil {
+		if err := a.freeSegment(b); err != nil {
 			return false, err
 		}
 	}
@@ -231,16 +231,16 @@ func (a *Allocator) releaseCached() error {
 			if kind == SmallPool {
 				p = &s.small
 			}
-			for id := range p.free.all {
-				idle = append(idle, a.blocks.at(id))
+			for id := range p.free.forEach {
+				idle = append(idle, a.blocks.block(id))
 			}
 		}
 		for _, b := range idle {
 			var err error
 			if a.segment(b).page != 0 {
-				err = a.contract(b)
+				err = a.unmapBlock(b)
 			} else if !b.isSplit() {
-				err = a.giveBack(b)
+				err = a.freeSegment(b)
 			}
 			if err != nil {
 				return err
@@ -250,13 +250,13 @@ func (a *Allocator) releaseCached() error {
 	return nil
 }
 
-// giveBack returns a cached segment that is one free block to the source.
-func (a *Allocator) giveBack(b *Block) error {
+// freeSegment returns a cached segment that is one free block to the source.
+func (a *Allocator) freeSegment(b *Block) error {
 	s := a.segment(b)
 	kind := s.pool.kind
 	a.trace(TraceSegmentFree, s.addr, s.size, s.pool)
 	s.pool.free.remove(b)
-	a.unreserve(kind, s.size)
+	a.subReserved(kind, s.size)
 	a.stats.Segment.sub(kind, 1)
 	if s.size >= a.config.MaxSplit {
 		a.stats.OversizeSegments.sub(1)

@@ -29,13 +29,13 @@ type BlockInfo struct {
 
 // Snapshot lists the segments by address, as torch.cuda.memory_snapshot does.
 func (a *Allocator) Snapshot() []SegmentInfo {
-	infos := make([]SegmentInfo, 0, len(a.segments)-len(a.unused))
+	infos := make([]SegmentInfo, 0, len(a.segments)-len(a.unusedSegments))
 	for _, s := range a.segments {
 		if s == nil {
 			continue
 		}
 		inside := false // whether the last block belongs to the last info
-		for b := a.blocks.at(s.first); b != nil; b = a.blocks.at(b.next) {
+		for b := a.blocks.block(s.first); b != nil; b = a.blocks.block(b.next) {
 			if b.state == unmapped {
 				inside = false
 				continue

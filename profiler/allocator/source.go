@@ -35,14 +35,15 @@ type PagedSource interface {
 	Release(addr uint64, size int64) error
 }
 
-// Granule is the unit in which CUDA hands out device memory.
-const Granule = 2 << 20
+// PageSize is the unit in which CUDA hands out device memory.
+const PageSize = 2 << 20
 
-// Memory is a [PagedSource] without a device. It counts bytes against a total in granules and uses no address twice.
-type Memory struct {
+// SimulatedMemory is a [PagedSource] without a device. It counts bytes against a total in granules and uses no address
+// twice.
+type SimulatedMemory struct {
 	// Rising reports whether each address is above the one before, not below. Drivers on Linux hand out falling
-	// addresses (an H100's, 580.159.04: all of 78 segments). With [Config.ByAddress] the allocator takes the lowest of
-	// equally good blocks, so the order decides which blocks are split.
+	// addresses (an H100's, 580.159.04: all of 78 segments). With [Config.OrdersByAddress] the allocator takes the
+	// lowest of equally good blocks, so the order decides which blocks are split.
 	Rising bool
 
 	total, used, peak int64
@@ -58,58 +59,58 @@ const addressSpace = 1 << 47
 
 // NewMemory returns the memory of a device with total bytes, of which others use taken bytes: the CUDA context,
 // libraries, other processes.
-func NewMemory(total, taken int64) *Memory {
-	return &Memory{total: total, used: taken, peak: taken, next: memoryBase}
+func NewMemory(total, taken int64) *SimulatedMemory {
+	return &SimulatedMemory{total: total, used: taken, peak: taken, next: memoryBase}
 }
 
 // Total returns the size of the memory in bytes.
-func (m *Memory) Total() int64 { return m.total }
+func (m *SimulatedMemory) Total() int64 { return m.total }
 
 // Used returns the number of bytes in use now, including other users.
-func (m *Memory) Used() int64 { return m.used }
+func (m *SimulatedMemory) Used() int64 { return m.used }
 
 // Free returns the number of bytes not in use now, as cudaMemGetInfo says it.
-func (m *Memory) Free() int64 { return m.total - m.used }
+func (m *SimulatedMemory) Free() int64 { return m.total - m.used }
 
 // Peak returns the highest value Used has had.
-func (m *Memory) Peak() int64 { return m.peak }
+func (m *SimulatedMemory) Peak() int64 { return m.peak }
 
 // Get implements [Source].
-func (m *Memory) Get(size int64) (uint64, error) {
-	if err := m.take(size); err != nil {
+func (m *SimulatedMemory) Get(size int64) (uint64, error) {
+	if err := m.takeBytes(size); err != nil {
 		return 0, err
 	}
-	return m.advance(size), nil
+	return m.nextAddress(size), nil
 }
 
 // Put implements [Source].
-func (m *Memory) Put(_ uint64, size int64) error {
-	m.used -= granules(size)
+func (m *SimulatedMemory) Put(_ uint64, size int64) error {
+	m.used -= roundToPages(size)
 	return nil
 }
 
 // Reserve implements [PagedSource].
-func (m *Memory) Reserve(size int64) (uint64, error) {
+func (m *SimulatedMemory) Reserve(size int64) (uint64, error) {
 	if size > addressSpace {
 		return 0, fmt.Errorf("a range of %d bytes is larger than the address space", size)
 	}
-	return m.advance(size), nil
+	return m.nextAddress(size), nil
 }
 
 // Map implements [PagedSource].
-func (m *Memory) Map(_ uint64, size int64) error { return m.take(size) }
+func (m *SimulatedMemory) Map(_ uint64, size int64) error { return m.takeBytes(size) }
 
 // Unmap implements [PagedSource].
-func (m *Memory) Unmap(_ uint64, size int64) error {
-	m.used -= granules(size)
+func (m *SimulatedMemory) Unmap(_ uint64, size int64) error {
+	m.used -= roundToPages(size)
 	return nil
 }
 
 // Release implements [PagedSource]. A reservation costs nothing.
-func (m *Memory) Release(uint64, int64) error { return nil }
+func (m *SimulatedMemory) Release(uint64, int64) error { return nil }
 
-func (m *Memory) take(size int64) error {
-	n := granules(size)
+func (m *SimulatedMemory) takeBytes(size int64) error {
+	n := roundToPages(size)
 	if size > addressSpace || n > m.Free() {
 		return fmt.Errorf("%w: %d bytes requested, %d free", ErrOutOfMemory, size, m.Free())
 	}
@@ -118,15 +119,15 @@ func (m *Memory) take(size int64) error {
 	return nil
 }
 
-func (m *Memory) advance(size int64) uint64 {
+func (m *SimulatedMemory) nextAddress(size int64) uint64 {
 	if !m.Rising {
-		m.next -= uint64(granules(size))
+		m.next -= uint64(roundToPages(size))
 		return m.next
 	}
 	addr := m.next
-	m.next += uint64(granules(size))
+	m.next += uint64(roundToPages(size))
 	return addr
 }
 
-// granules rounds size up to whole granules.
-func granules(size int64) int64 { return ceil.Multiple(size, Granule) }
+// roundToPages rounds size up to whole granules.
+func roundToPages(size int64) int64 { return ceil.Multiple(size, PageSize) }

@@ -25,8 +25,8 @@ type Pool uint8
 
 // The pools PyTorch keeps statistics of.
 const (
-	// All is the small and the large pool together.
-	All Pool = iota
+	// AllPools is the small and the large pool together.
+	AllPools Pool = iota
 	// SmallPool serves requests of up to 1 MiB after rounding.
 	SmallPool
 	// LargePool serves the others.
@@ -39,12 +39,12 @@ const (
 type PoolStat [numPools]Stat
 
 func (s *PoolStat) add(p Pool, n int64) {
-	s[All].add(n)
+	s[AllPools].add(n)
 	s[p].add(n)
 }
 
 func (s *PoolStat) sub(p Pool, n int64) {
-	s[All].sub(n)
+	s[AllPools].sub(n)
 	s[p].sub(n)
 }
 
@@ -87,7 +87,7 @@ type Stats struct {
 	NumDeviceAlloc, NumDeviceFree int64
 }
 
-func (s *Stats) pooled() [9]*PoolStat {
+func (s *Stats) poolStats() [9]*PoolStat {
 	return [...]*PoolStat{
 		&s.Allocation, &s.Segment, &s.Active, &s.InactiveSplit,
 		&s.AllocatedBytes, &s.ReservedBytes, &s.ActiveBytes, &s.InactiveSplitBytes, &s.RequestedBytes,
@@ -95,7 +95,7 @@ func (s *Stats) pooled() [9]*PoolStat {
 }
 
 func (s *Stats) resetPeaks() {
-	for _, ps := range s.pooled() {
+	for _, ps := range s.poolStats() {
 		for i := range ps {
 			ps[i].resetPeak()
 		}

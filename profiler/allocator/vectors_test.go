@@ -53,12 +53,12 @@ func readVectors(tb testing.TB) vectors {
 
 // counted is a source that counts the calls that reach the driver.
 type counted struct {
-	*allocator.Memory
+	*allocator.SimulatedMemory
 	mallocs, frees, creates, releases int64
 }
 
 func (c *counted) Get(n int64) (uint64, error) {
-	addr, err := c.Memory.Get(n)
+	addr, err := c.SimulatedMemory.Get(n)
 	if err == nil {
 		c.mallocs++
 	}
@@ -67,11 +67,11 @@ func (c *counted) Get(n int64) (uint64, error) {
 
 func (c *counted) Put(addr uint64, n int64) error {
 	c.frees++
-	return c.Memory.Put(addr, n)
+	return c.SimulatedMemory.Put(addr, n)
 }
 
 func (c *counted) Map(addr uint64, n int64) error {
-	err := c.Memory.Map(addr, n)
+	err := c.SimulatedMemory.Map(addr, n)
 	if err == nil {
 		c.creates++
 	}
@@ -80,7 +80,7 @@ func (c *counted) Map(addr uint64, n int64) error {
 
 func (c *counted) Unmap(addr uint64, n int64) error {
 	c.releases++
-	return c.Memory.Unmap(addr, n)
+	return c.SimulatedMemory.Unmap(addr, n)
 }
 
 // sequence runs the operations of a vector.
@@ -103,7 +103,7 @@ func newSequence(t *testing.T, v vector, init, prime uint64) *sequence {
 	if v.Fraction != nil {
 		config.MemoryFraction = *v.Fraction
 	}
-	source := &counted{Memory: allocator.NewMemory(v.Total, 0)}
+	source := &counted{SimulatedMemory: allocator.NewMemory(v.Total, 0)}
 	source.Rising = true // as addresses of the driver below the recorded vectors
 	base, err := source.Reserve(0)
 	require.NoError(t, err)
@@ -159,12 +159,12 @@ func (s *sequence) do(n int, op string) {
 	stats := s.heap.Stats()
 	s.current = [7]int64{
 		int64(n + 1),
-		stats.AllocatedBytes[allocator.All].Current,
-		stats.ReservedBytes[allocator.All].Current,
-		stats.ActiveBytes[allocator.All].Current,
-		stats.InactiveSplitBytes[allocator.All].Current,
-		stats.RequestedBytes[allocator.All].Current,
-		stats.Segment[allocator.All].Current,
+		stats.AllocatedBytes[allocator.AllPools].Current,
+		stats.ReservedBytes[allocator.AllPools].Current,
+		stats.ActiveBytes[allocator.AllPools].Current,
+		stats.InactiveSplitBytes[allocator.AllPools].Current,
+		stats.RequestedBytes[allocator.AllPools].Current,
+		stats.Segment[allocator.AllPools].Current,
 	}
 	for _, v := range s.current[1:6] {
 		s.mix(uint64(v))

@@ -42,9 +42,9 @@ var indexing = family{
 		return a.first(0).SliceScatter(a.Tensor("src"), a.Dim("dim"), a.Int("start"), a.sliceEnd(), a.Int("step"))
 	},
 	"diagonal_scatter": (*tensor).DiagonalScatter,
-	"bucketize.Tensor": func(a *Args) *tensor { return a.first(0).Search(a.Tensor("boundaries"), a.indexType()) },
+	"bucketize.Tensor": func(a *Args) *tensor { return a.first(0).SearchSorted(a.Tensor("boundaries"), a.indexType()) },
 	"searchsorted.Tensor": func(a *Args) *tensor {
-		return a.first(1).Search(a.Tensor("sorted_sequence"), a.indexType())
+		return a.first(1).SearchSorted(a.Tensor("sorted_sequence"), a.indexType())
 	},
 	"gather":         with((*tensor).Gather, "index"),
 	"scatter.src":    with((*tensor).Scatter, "index", "src"),

@@ -17,7 +17,7 @@ var reductions = family{
 	},
 	"prod":                              func(a *Args) *tensor { return a.cast().ProdAll() },
 	"median nanmedian":                  (*tensor).Median,
-	"nanmedian.dim kthvalue median.dim": with((*tensor).PickDim, "keepdim", "dim"),
+	"nanmedian.dim kthvalue median.dim": with((*tensor).SelectExtreme, "keepdim", "dim"),
 	"mode":                              with((*tensor).Mode, "keepdim", "dim"),
 	"trace":                             (*tensor).Trace,
 	"histc":                             (*tensor).Histogram,

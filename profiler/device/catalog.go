@@ -11,7 +11,7 @@ import (
 
 // Units of the tables.
 const (
-	mib      = 1 << 20 // bytes
+	MiB      = 1 << 20 // bytes
 	gigabyte = 1e9     // bytes, as data sheets count bandwidth
 	tera     = 1e12
 )
@@ -24,12 +24,12 @@ const (
 // the reference data counted for its GPUs.
 //
 //go:embed gpus.csv
-var gpus string
+var gpusCSV string
 
 // The catalog, and where a folded name is found in it.
-var catalog, index = build(gpus)
+var catalog, index = parseCatalog(gpusCSV)
 
-func build(text string) ([]GPU, map[string]int) {
+func parseCatalog(text string) ([]GPU, map[string]int) {
 	rows, err := csv.NewReader(strings.NewReader(text)).ReadAll()
 	if err != nil {
 		panic(err) // it is embedded
@@ -38,9 +38,9 @@ func build(text string) ([]GPU, map[string]int) {
 	index := map[string]int{}
 	for _, row := range rows[1:] {
 		g := gpuOf(rows[0], row)
-		keys := map[string]bool{fold(g.Name): true}
+		keys := map[string]bool{normalizeName(g.Name): true}
 		for _, alias := range g.Aliases {
-			keys[fold(alias)] = true
+			keys[normalizeName(alias)] = true
 		}
 		for key := range keys {
 			if other, taken := index[key]; taken {
@@ -53,8 +53,8 @@ func build(text string) ([]GPU, map[string]int) {
 	// The driver gives variants with different memory the same name. Without the memory, a name means the variant whose
 	// alias it is, or else the first.
 	for i, g := range gpus {
-		if _, taken := index[fold(g.Product)]; !taken {
-			index[fold(g.Product)] = i
+		if _, taken := index[normalizeName(g.Product)]; !taken {
+			index[normalizeName(g.Product)] = i
 		}
 	}
 	return gpus, index
@@ -75,19 +75,19 @@ func gpuOf(head, row []string) GPU {
 	}
 	number := func(name string) int { return int(rate(name, "")) }
 	return GPU{
-		Name:         cell("name"),
-		Product:      cell("product"),
-		Aliases:      strings.Split(cell("aliases"), "|"),
-		Generation:   cell("generation"),
-		Capability:   Capability(rate("compute_capability", "e1")),
-		SMs:          number("multiprocessors"),
-		ThreadsPerSM: number("threads_per_multiprocessor"),
-		L2:           int64(number("l2_kib")) << 10,
-		BoostMHz:     number("boost_mhz"),
-		Memory:       int64(number("memory_bytes")),
-		Bandwidth:    rate("bandwidth_gb_per_s", "e9"),
-		Link:         rate("link_gb_per_s", "e9"),
-		Unified:      cell("unified") == "true",
+		Name:          cell("name"),
+		Product:       cell("product"),
+		Aliases:       strings.Split(cell("aliases"), "|"),
+		Generation:    cell("generation"),
+		Capability:    Capability(rate("compute_capability", "e1")),
+		SMs:           number("multiprocessors"),
+		ThreadsPerSM:  number("threads_per_multiprocessor"),
+		L2:            int64(number("l2_kib")) << 10,
+		BoostMHz:      number("boost_mhz"),
+		Memory:        int64(number("memory_bytes")),
+		Bandwidth:     rate("bandwidth_gb_per_s", "e9"),
+		LinkBandwidth: rate("link_gb_per_s", "e9"),
+		UnifiedMemory: cell("unified") == "true",
 		Peak: Rates{
 			FP32: rate("fp32_tflops", "e12"),
 			TF32: rate("tf32_tflops", "e12"),
@@ -95,8 +95,8 @@ func gpuOf(head, row []string) GPU {
 			BF16: rate("bf16_tflops", "e12"),
 			FP64: rate("fp64_tflops", "e12"),
 		},
-		Context:       int64(number("context_mib")+number("libraries_mib")) * mib,
-		Libraries:     int64(number("libraries_mib")) * mib,
+		Context:       int64(number("context_mib")+number("libraries_mib")) * MiB,
+		Libraries:     int64(number("libraries_mib")) * MiB,
 		ContextSource: cell("context_source"),
 		Source:        cell("source"),
 	}

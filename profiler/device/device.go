@@ -27,9 +27,9 @@ type Device interface {
 	// PagedSource is the device's memory, as the caching allocator takes it. An
 	// error for lack of memory wraps [allocator.ErrOutOfMemory].
 	allocator.PagedSource
-	// Available is the number of bytes that are not in use, as cudaMemGetInfo says
+	// AvailableBytes is the number of bytes that are not in use, as cudaMemGetInfo says
 	// it. The rest of Total is in use, by the CUDA context and others too.
-	Available() (int64, error)
+	AvailableBytes() (int64, error)
 
 	// Fill sets bytes at dst to a value.
 	Fill(dst uint64, value byte, bytes int64) error

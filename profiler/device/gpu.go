@@ -45,10 +45,10 @@ type GPU struct {
 	Bandwidth float64
 	// Peak is the arithmetic throughput.
 	Peak Rates
-	// Link is the speed at which the GPU sends to others of its kind, in bytes per
+	// LinkBandwidth is the speed at which the GPU sends to others of its kind, in bytes per
 	// second and direction, by its data sheet: NVLink of GPUs that come with it, of
 	// others PCIe with all the lanes that the GPU has. Zero is a GPU without others.
-	Link float64
+	LinkBandwidth float64 `json:"Link"`
 	// Context is what a process of PyTorch takes of Memory besides its tensors, in bytes: the bare CUDA context and
 	// Libraries. ContextSource is where the numbers come from.
 	Context       int64
@@ -56,17 +56,17 @@ type GPU struct {
 	// Libraries is the part of Context that kernels of PyTorch, cuBLAS and cuDNN take once they are loaded, in bytes.
 	// Zero is not known: Context is then the bare one.
 	Libraries int64 `json:",omitempty"`
-	// Bare reports whether the process is vprof's own, which loads no library: Context is then the bare one.
-	Bare bool `json:",omitempty"`
+	// HasBareContext reports whether the process is vprof's own, which loads no library: Context is then the bare one.
+	HasBareContext bool `json:"Bare,omitempty"`
 	// Source names where the other values come from.
 	Source string
-	// Rising reports whether the driver gives each segment a higher address than the one before ([allocator.Memory]).
-	// The driver below the reference records did.
+	// Rising reports whether the driver gives each segment a higher address than the one before
+	// ([allocator.SimulatedMemory]). The driver below the reference records did.
 	Rising bool `json:",omitempty"`
 	// HostMemory is the memory of the GPU's machine, in bytes; zero if unknown.
 	HostMemory int64 `json:",omitempty"`
-	// Unified reports whether Memory is the machine's own, which programs on the CPU use, too.
-	Unified bool `json:",omitempty"`
+	// UnifiedMemory reports whether Memory is the machine's own, which programs on the CPU use, too.
+	UnifiedMemory bool `json:"Unified,omitempty"`
 }
 
 // EmulatesBF16 reports whether PyTorch emulates bfloat16 on the GPU (torch.cuda.is_bf16_supported).
@@ -75,15 +75,15 @@ func (g GPU) EmulatesBF16() bool {
 	return g.Capability > 0 && g.Capability < first
 }
 
-// displays are words in products of GPUs that drive displays.
-var displays = regexp.MustCompile(`GeForce|RTX|Quadro|TITAN`)
+// displayGPUs are words in products of GPUs that drive displays.
+var displayGPUs = regexp.MustCompile(`GeForce|RTX|Quadro|TITAN`)
 
-// Displays reports whether the GPU drives displays, so that it may run under Windows or WSL2.
-func (g GPU) Displays() bool { return displays.MatchString(g.Product) }
+// DrivesDisplays reports whether the GPU drives displays, so that it may run under Windows or WSL2.
+func (g GPU) DrivesDisplays() bool { return displayGPUs.MatchString(g.Product) }
 
 // WithoutLibraries returns the GPU as a process sees it that loads no libraries of PyTorch.
 func (g GPU) WithoutLibraries() GPU {
-	g.Context, g.Libraries, g.Bare = g.Context-g.Libraries, 0, true
+	g.Context, g.Libraries, g.HasBareContext = g.Context-g.Libraries, 0, true
 	return g
 }
 
@@ -96,22 +96,22 @@ func (c Capability) String() string { return fmt.Sprintf("%d.%d", c/10, c%10) }
 // The oldest GPUs that builds of PyTorch have kernels for: its wheels for CUDA 12.6 begin with Maxwell, those for CUDA
 // 12.8 with Volta (pytorch/pytorch#157517), and those for CUDA 13 with Turing, since CUDA 13 itself does.
 const (
-	oldestBuilt  Capability = 50
-	oldestCUDA12 Capability = 70
-	oldestCUDA13 Capability = 75
+	oldestInWheels Capability = 50
+	oldestInCUDA12 Capability = 70
+	oldestInCUDA13 Capability = 75
 )
 
 // Unsupported returns the reason why a release of PyTorch does not run on a GPU as in PyPI, for a version of CUDA like
 // "13.0"; empty if it does.
 func (g GPU) Unsupported(torch, cuda string) string {
-	oldest := oldestCUDA12
+	oldest := oldestInCUDA12
 	if !strings.HasPrefix(cuda, "12.") {
-		oldest = oldestCUDA13
+		oldest = oldestInCUDA13
 	}
 	switch {
 	case g.Capability == 0 || g.Capability >= oldest:
 		return ""
-	case g.Capability < oldestBuilt:
+	case g.Capability < oldestInWheels:
 		return fmt.Sprintf("no build of PyTorch %s has kernels for compute capability %v", torch, g.Capability)
 	}
 	return fmt.Sprintf("PyTorch %s as PyPI has it, for CUDA %s, has no kernels for compute capability %v; builds "+
@@ -125,9 +125,9 @@ type Rates struct {
 	FP32, TF32, FP16, BF16, FP64 float64
 }
 
-// Of returns the rate for a precision. Without tensor cores for it, libraries compute in FP32, and Of returns that
-// rate.
-func (r Rates) Of(p program.Precision) float64 {
+// ForPrecision returns the rate for a precision. Without tensor cores for it, libraries compute in FP32, and Of returns
+// that rate.
+func (r Rates) ForPrecision(p program.Precision) float64 {
 	rate := r.FP32
 	switch p {
 	case program.TF32:
@@ -148,7 +148,7 @@ func (r Rates) Of(p program.Precision) float64 {
 // Roofline returns the least possible time of flops operations that move bytes to and from the GPU's memory: the longer
 // of the two at full speed. Launch latency and imperfect kernels come on top. It is zero for a GPU with unknown rates.
 func (g GPU) Roofline(flops, bytes int64, p program.Precision) time.Duration {
-	rate := g.Peak.Of(p)
+	rate := g.Peak.ForPrecision(p)
 	if rate == 0 || g.Bandwidth == 0 {
 		return 0
 	}
@@ -158,10 +158,10 @@ func (g GPU) Roofline(flops, bytes int64, p program.Precision) time.Duration {
 
 // Transfer returns the least possible time to send bytes to other GPUs. It is zero for a GPU with unknown links.
 func (g GPU) Transfer(bytes int64) time.Duration {
-	if g.Link == 0 {
+	if g.LinkBandwidth == 0 {
 		return 0
 	}
-	return time.Duration(float64(bytes) / g.Link * float64(time.Second))
+	return time.Duration(float64(bytes) / g.LinkBandwidth * float64(time.Second))
 }
 
 // Names returns the names of all GPUs of the catalog, in its order.
@@ -175,25 +175,25 @@ func Catalog() []GPU { return slices.Clone(catalog) }
 // ("5060 Ti 16 GB"). A slice of a GPU has its profile behind the name ("a100-80 1g.10gb"). The error is an
 // [*UnknownGPUError].
 func Lookup(name string) (GPU, error) {
-	key := fold(name)
+	key := normalizeName(name)
 	if i, ok := index[key]; ok {
 		return catalog[i], nil
 	}
-	if i, ok := sold(key); ok {
+	if i, ok := indexOfProduct(key); ok {
 		return catalog[i], nil
 	}
-	if g, ok := slice(name); ok {
+	if g, ok := migSlice(name); ok {
 		return g, nil
 	}
-	near := slicesOf(name)
+	near := migNames(name)
 	if near == nil {
 		near = nearest.Names(name, Names(), 3)
 	}
 	return GPU{}, &UnknownGPUError{Name: name, Nearest: near}
 }
 
-// sold finds a GPU by a folded name with the memory behind it that it is sold with.
-func sold(key string) (at int, ok bool) {
+// indexOfProduct finds a GPU by a folded name with the memory behind it that it is sold with.
+func indexOfProduct(key string) (at int, ok bool) {
 	const gib, apart = 1 << 30, 0.15 // drivers report less than what is sold
 	name := strings.TrimSuffix(strings.TrimSuffix(key, "b"), "g")
 	for digits := 1; digits <= 3 && digits < len(name) && name != key; digits++ {
@@ -206,9 +206,9 @@ func sold(key string) (at int, ok bool) {
 	return 0, false
 }
 
-// fold returns the key of a name in the index.
-func fold(name string) string {
-	return strings.TrimPrefix(strings.TrimPrefix(nearest.Fold(name), "sim"), "nvidia")
+// normalizeName returns the key of a name in the index.
+func normalizeName(name string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(nearest.Normalize(name), "sim"), "nvidia")
 }
 
 // An UnknownGPUError reports that the catalog has no GPU of a name.
@@ -218,28 +218,28 @@ type UnknownGPUError struct {
 	Nearest []string
 }
 
-// meant lists words that people write in place of a GPU's name, with the advice for each.
-var meant = []struct {
+// nameHints lists words that people write in place of a GPU's name, with the advice for each.
+var nameHints = []struct {
 	name func() *regexp.Regexp
 	hint string
 }{
-	{pattern.Of(`(?i)^\W*$`), "; name a GPU such as rtx-4090"},
+	{pattern.Lazy(`(?i)^\W*$`), "; name a GPU such as rtx-4090"},
 	{
-		pattern.Of(`(?i)[1-7]g\.[0-9]+gb`),
+		pattern.Lazy(`(?i)[1-7]g\.[0-9]+gb`),
 		"; describe a slice of MIG by --gpu-spec, as nvidia-smi mig -lgip lists it: like: a100-80, memory: 9.5GiB, " +
 			"multiprocessors: 14",
 	},
 	{
-		pattern.Of(`(?i)^(amd|radeon|instinct|mi[0-9]{2,3}|rx|intel|arc|gaudi|habana|tpu|apple|m[1-9]\b|` +
+		pattern.Lazy(`(?i)^(amd|radeon|instinct|mi[0-9]{2,3}|rx|intel|arc|gaudi|habana|tpu|apple|m[1-9]\b|` +
 			`ascend|trainium|inferentia)`),
 		"; vprof knows NVIDIA's GPUs alone",
 	},
 	{
-		pattern.Of(`(?i)^(cuda|gpu)?:?[0-9]?$|^(local|auto|this|mine)$`),
+		pattern.Lazy(`(?i)^(cuda|gpu)?:?[0-9]?$|^(local|auto|this|mine)$`),
 		"; it is the name of a GPU that is simulated, and --device cuda:0 of sweep, fit and smoke is a GPU of " +
 			"this machine",
 	},
-	{pattern.Of(`(?i)^[0-9]+ ?[x*] ?[a-z]*[0-9]|[x*:] ?[0-9]$`), "; several GPUs are --gpus N beside one name"},
+	{pattern.Lazy(`(?i)^[0-9]+ ?[x*] ?[a-z]*[0-9]|[x*:] ?[0-9]$`), "; several GPUs are --gpus N beside one name"},
 }
 
 func (e *UnknownGPUError) Error() string {
@@ -247,8 +247,8 @@ func (e *UnknownGPUError) Error() string {
 	if len(e.Nearest) > 0 {
 		near = "; near it: " + strings.Join(e.Nearest, ", ")
 	}
-	known := len(slicesOf(e.Name)) > 0
-	for _, m := range meant {
+	known := len(migNames(e.Name)) > 0
+	for _, m := range nameHints {
 		if !known && m.name().MatchString(e.Name) {
 			near = m.hint
 			break

@@ -80,9 +80,10 @@ func TestWhatIsNoGPUIsToldSo(t *testing.T) {
 	for name, want := range map[string]string{
 		"MI300X": "NVIDIA's GPUs alone", "gaudi2": "NVIDIA's GPUs alone", "M3 Max": "NVIDIA's GPUs alone",
 		"A100:1g.5gb": "a slice of MIG by --gpu-spec", "MIG 1g.10gb": "a slice of MIG",
-		"8xH100": "--gpus N", "2 x 4090": "--gpus N", "4090x8": "--gpus N", "h100:8": "--gpus N", "cuda:0": "--device cuda:0",
-		"local": "--device cuda:0",
-		"":      "name a GPU", "3080 24GB": `unknown GPU "3080 24GB" (list all`,
+		"8xH100": "--gpus N", "2 x 4090": "--gpus N", "4090x8": "--gpus N", "h100:8": "--gpus N",
+		"cuda:0": "--device cuda:0",
+		"local":  "--device cuda:0",
+		"":       "name a GPU", "3080 24GB": `unknown GPU "3080 24GB" (list all`,
 	} {
 		_, err := device.Lookup(name)
 		require.ErrorContains(t, err, want, name)
@@ -329,16 +330,16 @@ func TestCapabilityReadsLikeNVIDIAs(t *testing.T) {
 
 func TestRatesFallBackToFP32WithoutTensorCores(t *testing.T) {
 	pascal := device.Rates{FP32: 8, FP64: 0.25}
-	require.InDelta(t, 8, pascal.Of(program.FP16), 0)
-	require.InDelta(t, 8, pascal.Of(program.BF16), 0)
-	require.InDelta(t, 8, pascal.Of(program.TF32), 0)
-	require.InDelta(t, 0.25, pascal.Of(program.FP64), 0)
+	require.InDelta(t, 8, pascal.ForPrecision(program.FP16), 0)
+	require.InDelta(t, 8, pascal.ForPrecision(program.BF16), 0)
+	require.InDelta(t, 8, pascal.ForPrecision(program.TF32), 0)
+	require.InDelta(t, 0.25, pascal.ForPrecision(program.FP64), 0)
 	ampere := device.Rates{FP32: 1, TF32: 2, FP16: 4, BF16: 5, FP64: 6}
-	require.InDelta(t, 1, ampere.Of(program.FP32), 0)
-	require.InDelta(t, 2, ampere.Of(program.TF32), 0)
-	require.InDelta(t, 4, ampere.Of(program.FP16), 0)
-	require.InDelta(t, 5, ampere.Of(program.BF16), 0)
-	require.InDelta(t, 6, ampere.Of(program.FP64), 0)
+	require.InDelta(t, 1, ampere.ForPrecision(program.FP32), 0)
+	require.InDelta(t, 2, ampere.ForPrecision(program.TF32), 0)
+	require.InDelta(t, 4, ampere.ForPrecision(program.FP16), 0)
+	require.InDelta(t, 5, ampere.ForPrecision(program.BF16), 0)
+	require.InDelta(t, 6, ampere.ForPrecision(program.FP64), 0)
 }
 
 func TestRooflineIsTheSlowerOfMemoryAndArithmetic(t *testing.T) {

@@ -20,26 +20,26 @@ type Observer interface {
 
 // A Limiter is a device that can be told to leave memory to others.
 type Limiter interface {
-	// Leave has allocations fail that would leave fewer free bytes than these.
-	Leave(bytes int64)
-	// Left returns the number of those bytes now.
-	Left() int64
+	// LeaveFree has allocations fail that would leave fewer free bytes than these.
+	LeaveFree(bytes int64)
+	// FreeLimit returns the number of those bytes now.
+	FreeLimit() int64
 }
 
 // A Driven is a device with a driver below it.
-type Driven interface {
+type DriverReporter interface {
 	Driver() Driver
 }
 
 // A Timed is a device with a lower bound of the time of its work, by the speed of the GPU.
-type Timed interface {
+type TimeFloor interface {
 	// Floor returns that time for everything launched so far; the difference of two is the time of the launches between
 	// them. It stays zero on a GPU whose speed is not known.
 	Floor() time.Duration
 }
 
 // A Clocked is a device that tells how fast its GPU runs.
-type Clocked interface {
+type ClockReporter interface {
 	// Clocks is how fast it runs now; false if that cannot be told.
 	Clocks() (Clocks, bool)
 }
@@ -60,7 +60,7 @@ type Driver struct {
 }
 
 // An Identified is a device that can be told from others of its kind.
-type Identified interface {
+type IdentityReporter interface {
 	Identity() Identity
 }
 
@@ -86,9 +86,9 @@ type Baseline struct {
 func (b Baseline) Total() int64 { return b.Others + b.Context + b.Kernels }
 
 // A Divided device reports whether software divides its GPU among processes (MPS) or virtual machines (vGPU).
-type Divided interface {
-	// Shared describes each such way, in a sentence without its full stop.
-	Shared() []string
+type SharingReporter interface {
+	// SharingSoftware describes each such way, in a sentence without its full stop.
+	SharingSoftware() []string
 }
 
 // A Neighbor is another process on a GPU. Without a PID it stands for all processes that are not listed: a container

@@ -18,8 +18,9 @@ type SpecError struct{ File, Reason string }
 
 func (e *SpecError) Error() string { return e.File + ": " + e.Reason }
 
-// spec is a GPU that the catalog does not have, as people write it. A missing value is the value of the GPU it is like.
-type spec struct {
+// gpuSpec is a GPU that the catalog does not have, as people write it. A missing value is the value of the GPU it is
+// like.
+type gpuSpec struct {
 	Name       string  `yaml:"name"`
 	Like       string  `yaml:"like"`
 	Memory     string  `yaml:"memory"`
@@ -36,23 +37,23 @@ type spec struct {
 	Addresses  string  `yaml:"addresses"`
 }
 
-// maxSpec is the largest file read, in bytes.
-const maxSpec = 1 << 16
+// maxSpecBytes is the largest file read, in bytes.
+const maxSpecBytes = 1 << 16
 
 // ReadSpec reads a GPU of one's own, YAML with a name, the memory, the compute capability and the number of
 // multiprocessors, or the name of a GPU that it is like and what differs. The file's name is for messages. The error is
 // a [*SpecError] unless reading itself failed.
 func ReadSpec(r io.Reader, file string) (GPU, error) {
-	data, err := io.ReadAll(io.LimitReader(r, maxSpec+1))
+	data, err := io.ReadAll(io.LimitReader(r, maxSpecBytes+1))
 	if err != nil {
 		return GPU{}, fmt.Errorf("%s: %w", file, err)
 	}
-	if len(data) > maxSpec {
-		return GPU{}, &SpecError{file, fmt.Sprintf("longer than %d bytes; this describes no GPU", maxSpec)}
+	if len(data) > maxSpecBytes {
+		return GPU{}, &SpecError{file, fmt.Sprintf("longer than %d bytes; this describes no GPU", maxSpecBytes)}
 	}
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	d.KnownFields(true)
-	var s spec
+	var s gpuSpec
 	if err := d.Decode(&s); err != nil {
 		if !bytes.Contains(data, []byte("name:")) { // the error quotes lines, which may be secret
 			err = errors.New("no GPU in it; write its name, memory, compute_capability and multiprocessors")
@@ -67,7 +68,7 @@ func ReadSpec(r io.Reader, file string) (GPU, error) {
 	return g, nil
 }
 
-func (s spec) gpu() (g GPU, err error) {
+func (s gpuSpec) gpu() (g GPU, err error) {
 	if s.Like != "" {
 		if g, err = Lookup(s.Like); err != nil {
 			return g, fmt.Errorf("like: %w", err)
@@ -93,7 +94,7 @@ func (s spec) gpu() (g GPU, err error) {
 	}
 	if s.Capability != 0 {
 		g.Capability = Capability(math.Round(10 * s.Capability))
-		g.Generation, g.ThreadsPerSM = ofCapability(g.Capability)
+		g.Generation, g.ThreadsPerSM = capabilityDefaults(g.Capability)
 	}
 	switch s.Addresses {
 	case "":
@@ -102,28 +103,28 @@ func (s spec) gpu() (g GPU, err error) {
 	default:
 		return g, fmt.Errorf("addresses: %q; need rising or falling", s.Addresses)
 	}
-	replace(&g.SMs, s.SMs)
-	replace(&g.ThreadsPerSM, s.Threads)
-	replace(&g.Bandwidth, s.Bandwidth*gigabyte)
+	replaceIfGiven(&g.SMs, s.SMs)
+	replaceIfGiven(&g.ThreadsPerSM, s.Threads)
+	replaceIfGiven(&g.Bandwidth, s.Bandwidth*gigabyte)
 	for of, given := range map[*float64]float64{
 		&g.Peak.FP32: s.FP32, &g.Peak.TF32: s.TF32, &g.Peak.FP16: s.FP16,
 		&g.Peak.BF16: s.BF16, &g.Peak.FP64: s.FP64,
 	} {
-		replace(of, given*tera)
+		replaceIfGiven(of, given*tera)
 	}
 	return g, g.check()
 }
 
-func replace[T comparable](to *T, given T) {
+func replaceIfGiven[T comparable](to *T, given T) {
 	var none T
 	if given != none {
 		*to = given
 	}
 }
 
-// ofCapability returns the generation of a compute capability and the threads of a multiprocessor, or the values of the
-// nearest older capability in the catalog.
-func ofCapability(c Capability) (generation string, threads int) {
+// capabilityDefaults returns the generation of a compute capability and the threads of a multiprocessor, or the values
+// of the nearest older capability in the catalog.
+func capabilityDefaults(c Capability) (generation string, threads int) {
 	for _, g := range catalog {
 		if g.Capability <= c {
 			generation, threads = g.Generation, g.ThreadsPerSM
@@ -137,7 +138,7 @@ func (g GPU) check() error {
 	// The widest GPU has 192 multiprocessors and the largest some 300 GB.
 	const mostSMs, mostMemory, mostRate = 1024, 1 << 42, 1e18
 	switch {
-	case g.Memory < 64*mib || g.Memory > mostMemory:
+	case g.Memory < 64*MiB || g.Memory > mostMemory:
 		return fmt.Errorf("memory: %s: need 64 MiB to 4 TiB, like 16GiB", bytesize.Format(g.Memory))
 	case g.Context < 0 || g.Context >= g.Memory:
 		return fmt.Errorf("context: %s must be less than the memory of %s", bytesize.Format(g.Context),

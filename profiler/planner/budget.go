@@ -24,8 +24,8 @@ type Budget struct {
 // DefaultMargin is the share of the memory that may be filled unless another is given.
 const DefaultMargin = 0.85
 
-// SearchedBatch is up to which batch a search goes unless another is given.
-const SearchedBatch = 4096
+// MaxSearchedBatch is up to which batch a search goes unless another is given.
+const MaxSearchedBatch = 4096
 
 // defaultRisk is the probability that a need exceeds the upper end of a 95 % interval.
 const defaultRisk = 0.025
@@ -55,14 +55,14 @@ type Reason string
 
 // The reasons.
 const (
-	// OverShare is a need that the memory holds, but not the share of it that may be filled.
-	OverShare Reason = "over-share"
+	// OverMemoryShare is a need that the memory holds, but not the share of it that may be filled.
+	OverMemoryShare Reason = "over-share"
 	// GPUFull is a need beyond all memory that other processes leave.
 	GPUFull Reason = "gpu-full"
 	// OutOfMemory is a replay on the GPU in which an allocation fails.
 	OutOfMemory Reason = "oom"
-	// GivesBack is a replay on the GPU that gets through only since PyTorch gives cached memory back to the driver.
-	GivesBack Reason = "gives-back"
+	// FreesCache is a replay on the GPU that gets through only since PyTorch gives cached memory back to the driver.
+	FreesCache Reason = "gives-back"
 	// NotRecorded is a need under torch.compile whose step has not been recorded.
 	NotRecorded Reason = "not-recorded"
 	// HostFull is a need of the machine's memory beyond what it has.
@@ -72,10 +72,10 @@ const (
 	SmallerBatch Reason = "smaller-batch"
 )
 
-// Why returns the reason why an estimate is not safe.
-func (b Budget) Why(e Estimate) Reason {
+// ReasonOf returns the reason why an estimate is not safe.
+func (b Budget) ReasonOf(e Estimate) Reason {
 	why := b.Judge(b.Need(e))
-	if why != "" && e.Verdict == Unrecorded {
+	if why != "" && e.Verdict == StepNotRecorded {
 		return NotRecorded
 	}
 	return why
@@ -87,13 +87,13 @@ func (b Budget) Judge(need int64) Reason {
 	case need > b.Memory:
 		return GPUFull
 	case need > b.Limit():
-		return OverShare
+		return OverMemoryShare
 	}
 	return ""
 }
 
-// Bound returns the number of bytes that a need of this reason exceeds.
-func (b Budget) Bound(r Reason) int64 {
+// LimitFor returns the number of bytes that a need of this reason exceeds.
+func (b Budget) LimitFor(r Reason) int64 {
 	if r == GPUFull {
 		return b.Memory
 	}
@@ -113,10 +113,10 @@ func (b Budget) Check() error {
 	return nil
 }
 
-// Split divides an effective batch among micro-batches of at most largest samples, each a multiple where largest is not
-// smaller: the largest batch whose product with their number is the effective batch. Where only a batch of one would
-// be, it is the batch with the nearest product that is not below. A multiple of zero or one is any batch.
-func Split(effective, largest, multiple int) (batch, accumulate int) {
+// SplitBatch divides an effective batch among micro-batches of at most largest samples, each a multiple where largest
+// is not smaller: the largest batch whose product with their number is the effective batch. Where only a batch of one
+// would be, it is the batch with the nearest product that is not below. A multiple of zero or one is any batch.
+func SplitBatch(effective, largest, multiple int) (batch, accumulate int) {
 	if multiple < 1 || largest < multiple {
 		multiple = 1
 	}

@@ -47,12 +47,12 @@ func TestSplitKeepsTheEffectiveBatch(t *testing.T) {
 		{250, 60, 8, 32, 8},
 		{256, 5, 8, 4, 64},
 	} {
-		batch, accumulate := Split(c.effective, c.largest, c.multiple)
+		batch, accumulate := SplitBatch(c.effective, c.largest, c.multiple)
 		require.Equal(t, []int{c.batch, c.accumulate}, []int{batch, accumulate}, "%+v", c)
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		effective, largest := rapid.IntRange(1, 4096).Draw(t, "effective"), rapid.IntRange(1, 4096).Draw(t, "largest")
-		batch, accumulate := Split(effective, largest, 0)
+		batch, accumulate := SplitBatch(effective, largest, 0)
 		require.LessOrEqual(t, batch, largest)
 		require.GreaterOrEqual(t, batch*accumulate, effective)
 		require.Less(t, batch*accumulate, effective+batch)

@@ -11,7 +11,7 @@ import (
 // model alone, with its loss, block by block). Values are shares of the eager step's bytes, without the bytes that no
 // compiler changes: weights, buffers, optimizer state and batch.
 type compiledModel struct {
-	of string
+	model string
 	// text reports whether the model learns tokens: a compiler keeps scores and their softmax in half, or not at all.
 	text                bool
 	allocated, reserved [2]float64 // the least and the most
@@ -37,37 +37,37 @@ var compiledModels = []compiledModel{
 // both in the same unit and measured the same way.
 type compiledPair struct {
 	eager, compiled float64
-	// of names the training, and source where the values were published.
-	of, source string
+	// model names the training, and source where the values were published.
+	model, source string
 }
 
 // compiledPairs are published pairs that change torch.compile and nothing else. None describes what of its bytes no
 // compiler changes, so that they bound what is needed from above alone.
 var compiledPairs = []compiledPair{
-	{82.4, 77.0, "Llama 3.1 8B, FSDP, reserved GiB", torchtitanTable},
-	{67.0, 62.0, "Llama 3.1 70B, FSDP, reserved GiB", torchtitanTable},
+	{82.4, 77.0, "Llama 3.1 8B, FSDP, reserved GiB", torchtitanSource},
+	{67.0, 62.0, "Llama 3.1 70B, FSDP, reserved GiB", torchtitanSource},
 	{60.0, 51.0, "Llama 3.2 3B, active GiB", "torchtune README.md"},
 	{5.90, 6.19, "GPT-2 124M, bf16, reserved GB", "rasbt/LLMs-from-scratch ch05/10_llm-training-speed"},
-	{17065, 15713, "ACT, fp32, MB", physicalAI},
-	{15725, 11325, "ACT, bf16-mixed, MB", physicalAI},
-	{8608, 7418, "SmolVLA, fp32, MB", physicalAI},
+	{17065, 15713, "ACT, fp32, MB", physicalAISource},
+	{15725, 11325, "ACT, bf16-mixed, MB", physicalAISource},
+	{8608, 7418, "SmolVLA, fp32, MB", physicalAISource},
 }
 
 const (
-	torchtitanTable = "pytorch/torchtitan benchmarks/llama3_h100_202412_torchtitan.md"
-	physicalAI      = "open-edge-platform/physical-ai-studio pull request 477"
+	torchtitanSource = "pytorch/torchtitan benchmarks/llama3_h100_202412_torchtitan.md"
+	physicalAISource = "open-edge-platform/physical-ai-studio pull request 477"
 )
 
-// Compiled describes the uncertainty of a compiled step without a recording, whose eager step is replayed instead. The
-// zero value is an eager step.
-type Compiled struct {
+// CompiledResiduals describes the uncertainty of a compiled step without a recording, whose eager step is replayed
+// instead. The zero value is an eager step.
+type CompiledResiduals struct {
 	// Allocated and Reserved are relative to the bytes that a compiler can change.
 	Allocated, Reserved Residual
 }
 
-// Compile adapts the coefficients to a step under torch.compile that was not recorded; text reports whether the model
-// learns, or may learn, tokens.
-func (c *Coefficients) Compile(text bool) {
+// AdaptToCompile adapts the coefficients to a step under torch.compile that was not recorded; text reports whether the
+// model learns, or may learn, tokens.
+func (c *Coefficients) AdaptToCompile(text bool) {
 	kind := slices.DeleteFunc(slices.Clone(compiledModels), func(m compiledModel) bool { return m.text != text })
 	name := "models of images and sound"
 	if text {
@@ -83,21 +83,21 @@ func (c *Coefficients) Compile(text bool) {
 		for _, p := range compiledPairs {
 			r.High = max(r.High, p.compiled/p.eager-1)
 		}
-		r.Low = belowNext(least) - 1
+		r.Low = lowerPrediction(least) - 1
 		return r
 	}
-	c.Compiled = Compiled{
+	c.Compiled = CompiledResiduals{
 		Allocated: of(func(m compiledModel) [2]float64 { return m.allocated }),
 		Reserved:  of(func(m compiledModel) [2]float64 { return m.reserved }),
 	}
 }
 
-// student975 is the 97.5 % quantile of Student's distribution with 5 degrees of freedom, for six models.
-const student975 = 2.571
+// studentT975 is the 97.5 % quantile of Student's distribution with 5 degrees of freedom, for six models.
+const studentT975 = 2.571
 
-// belowNext returns the lower end of the 95 % prediction interval for the share of one further model. Its logarithm is
-// assumed to be normally distributed, as for these six models.
-func belowNext(shares []float64) float64 {
+// lowerPrediction returns the lower end of the 95 % prediction interval for the share of one further model. Its
+// logarithm is assumed to be normally distributed, as for these six models.
+func lowerPrediction(shares []float64) float64 {
 	n := float64(len(shares))
 	var sum, squares float64
 	for _, s := range shares {
@@ -105,20 +105,20 @@ func belowNext(shares []float64) float64 {
 		squares += math.Log(s) * math.Log(s)
 	}
 	deviation := math.Sqrt((squares - sum*sum/n) / (n - 1))
-	return math.Exp(sum/n - student975*deviation*math.Sqrt(1+1/n))
+	return math.Exp(sum/n - studentT975*deviation*math.Sqrt(1+1/n))
 }
 
-// Uncompiled returns the part of the allocated bytes that torch.compile does not change: weights, buffers, the
+// EagerBreakdown returns the part of the allocated bytes that torch.compile does not change: weights, buffers, the
 // optimizer's state and the batch.
-func Uncompiled(b program.Breakdown) (out program.Breakdown) {
+func EagerBreakdown(b program.Breakdown) (out program.Breakdown) {
 	for _, c := range []program.Class{program.Weights, program.Buffers, program.OptimizerState, program.Batch} {
 		out[c] = b[c]
 	}
 	return out
 }
 
-func (c Compiled) of(s Sample) (allocated, reserved Residual) {
-	kept := Uncompiled(s.Classes).Total()
+func (c CompiledResiduals) residualsFor(s Sample) (allocated, reserved Residual) {
+	kept := EagerBreakdown(s.Classes).Total()
 	share := func(r Residual, total int64) Residual {
 		if total > 0 {
 			r.Low *= float64(total-kept) / float64(total)
@@ -129,4 +129,4 @@ func (c Compiled) of(s Sample) (allocated, reserved Residual) {
 	return share(c.Allocated, s.Allocated()), share(c.Reserved, s.Reserved)
 }
 
-func (c Compiled) unknown() bool { return c.Allocated.Records > 0 }
+func (c CompiledResiduals) isUnknown() bool { return c.Allocated.Records > 0 }

@@ -54,10 +54,10 @@ func (t Term) String() string {
 type Coefficients struct {
 	// Context is the bytes of the CUDA context, and of what PyTorch's libraries load unless Bare is set.
 	Context Coefficient
-	// Bare reports whether the process, as vprof's own, loads no libraries. Libraries is the memory that they add
-	// otherwise.
-	Bare      bool
-	Libraries Coefficient
+	// BareContext reports whether the process, as vprof's own, loads no libraries. Libraries is the memory that they
+	// add otherwise.
+	BareContext bool
+	Libraries   Coefficient
 	// Communication is NCCL's part of the device bytes; zero for one GPU alone.
 	Communication Coefficient
 	// Learned are the other terms; zero where nothing was measured. Its entry for [ContextBytes] is unused: Context has
@@ -68,7 +68,7 @@ type Coefficients struct {
 	// Allocated and Reserved are the errors of replays against PyTorch.
 	Allocated, Reserved Residual
 	// Compiled describes how far a step under torch.compile is from the eager one.
-	Compiled Compiled
+	Compiled CompiledResiduals
 }
 
 // Term returns the coefficient of a term.
@@ -82,7 +82,7 @@ func (c *Coefficients) Term(t Term) Coefficient {
 // SetBareContext replaces the bare context by one that was measured without PyTorch's libraries, whose memory stays
 // unchanged.
 func (c *Coefficients) SetBareContext(to Coefficient) {
-	if !c.Bare {
+	if !c.BareContext {
 		to.Value += c.Libraries.Value
 		to.StdErr = math.Hypot(to.StdErr, c.Libraries.StdErr)
 		to.Source += ", without PyTorch's libraries; libraries: " + c.Libraries.Source
@@ -111,7 +111,7 @@ func (c Coefficients) List() []Coefficient {
 			list = append(list, k)
 		}
 	}
-	if c.Compiled.unknown() {
+	if c.Compiled.isUnknown() {
 		list = append(list, c.Compiled.Allocated.coefficient("torch_compile"))
 	}
 	allocated, reserved := c.Allocated.coefficient("allocated_residual"), c.Reserved.coefficient("reserved_residual")
@@ -124,48 +124,48 @@ func (c *Coefficients) source() string { return SourceOf(c.Allocated, c.Reserved
 
 // SourceOf names the records that two residuals of a group come from, and how many of them lie within.
 func SourceOf(allocated, reserved Residual) string {
-	if reserved.Apart == "" {
+	if reserved.SeparateGroup == "" {
 		return allocated.Source()
 	}
-	if reserved.Apart == allocated.Apart && reserved.Records == allocated.Records {
-		return fmt.Sprintf("%s, reserved bytes in %d", allocated.Source(), reserved.Held)
+	if reserved.SeparateGroup == allocated.SeparateGroup && reserved.Records == allocated.Records {
+		return fmt.Sprintf("%s, reserved bytes in %d", allocated.Source(), reserved.KeptRecords)
 	}
 	_, held, _ := strings.Cut(reserved.Source(), "; ")
 	return allocated.Source() + "; reserved bytes " + held
 }
 
-// Communicate sets the memory of NCCL to an assumed amount, times the learned share if there is one.
-func (c *Coefficients) Communicate(assumed Coefficient) {
+// AddCommunication sets the memory of NCCL to an assumed amount, times the learned share if there is one.
+func (c *Coefficients) AddCommunication(assumed Coefficient) {
 	if k := c.Learned[CommunicationShare]; k.Name != "" {
 		assumed.Value, assumed.StdErr, assumed.Source = assumed.Value*k.Value, assumed.Value*k.StdErr, k.Source
 	}
 	c.Communication = assumed
 }
 
-// Row is the factors of all terms in a total: the total is corrected by the sum of term times factor.
-type Row [NumTerms]float64
+// TermFactors is the factors of all terms in a total: the total is corrected by the sum of term times factor.
+type TermFactors [NumTerms]float64
 
 // AllocatedRow returns the factors of the terms in the allocated bytes of a sample.
-func (s Sample) AllocatedRow() Row {
-	return Row{LibraryWorkspace: 1, AllocatedSlack: float64(s.Allocated())}
+func (s Sample) AllocatedRow() TermFactors {
+	return TermFactors{LibraryWorkspace: 1, AllocatedSlack: float64(s.Allocated())}
 }
 
 // ReservedRow returns the factors of the terms in the reserved bytes of a sample.
-func (s Sample) ReservedRow() Row {
+func (s Sample) ReservedRow() TermFactors {
 	r := s.AllocatedRow()
 	r[ReservedSlack] = float64(s.Reserved)
 	return r
 }
 
 // DeviceRow returns the factors of the terms in the device bytes of a sample.
-func (s Sample) DeviceRow() Row {
+func (s Sample) DeviceRow() TermFactors {
 	r := s.ReservedRow()
 	r[ContextBytes], r[Granularity], r[DeviceSlack] = 1, float64(s.Segments), float64(s.Reserved)
 	return r
 }
 
 // correction returns the bytes that the terms add to a total, and their standard error.
-func (c *Coefficients) correction(r Row) (bytes int64, stderr float64) {
+func (c *Coefficients) correction(r TermFactors) (bytes int64, stderr float64) {
 	var sum, variance float64
 	for i, x := range r {
 		a := c.Term(Term(i))
@@ -183,24 +183,24 @@ func (c *Coefficients) correction(r Row) (bytes int64, stderr float64) {
 
 // apply makes the estimate of a sample: corrected totals, their intervals, and components that sum to them. A
 // correction shows in the component next to what it corrects: the workspace, the allocator's slack, the context.
-func (c *Coefficients) apply(s Sample, held relative) Estimate {
+func (c *Coefficients) apply(s Sample, held relativeErrors) Estimate {
 	e := Estimate{Source: c.source()}
 	allocated, allocatedErr := c.correction(s.AllocatedRow())
 	reserved, reservedErr := c.correction(s.ReservedRow())
 	device, deviceErr := c.correction(s.DeviceRow())
 	copy(e.Components[:], s.Classes[:])
 	e.Components[program.Workspace] += allocated
-	e.Components[Slack] = s.Slack() + reserved - allocated
+	e.Components[SlackComponent] = s.Slack() + reserved - allocated
 	e.Components[Context] = device - reserved
 
-	compiledAllocated, compiledReserved := c.Compiled.of(s)
-	e.Allocated = widen(s.Allocated()+allocated, c.Allocated.and(compiledAllocated), held.allocated)
+	compiledAllocated, compiledReserved := c.Compiled.residualsFor(s)
+	e.Allocated = widenedInterval(s.Allocated()+allocated, c.Allocated.combine(compiledAllocated), held.allocated)
 	e.Allocated.Low, e.Allocated.High = max(0, e.Allocated.Low-s.Less), e.Allocated.High+s.More
-	e.Allocated = e.Allocated.by(allocatedErr)
-	plain := widen(s.Reserved+reserved, c.Reserved.and(compiledReserved), held.reserved)
+	e.Allocated = e.Allocated.widenedBy(allocatedErr)
+	plain := widenedInterval(s.Reserved+reserved, c.Reserved.combine(compiledReserved), held.reserved)
 	plain.Low, plain.High = max(0, plain.Low-s.Below), plain.High+s.Above
 	// Nothing is reserved without being allocated.
-	e.Reserved = plain.by(reservedErr)
+	e.Reserved = plain.widenedBy(reservedErr)
 	e.Reserved.Low = max(e.Reserved.Low, e.Allocated.Low)
 	plain.Low = max(plain.Low, e.Allocated.Low)
 	if k := c.Communication; k.Name != "" {
@@ -216,8 +216,8 @@ func (c *Coefficients) apply(s Sample, held relative) Estimate {
 	return e
 }
 
-// by widens an interval by the standard error of a correction.
-func (i Interval) by(stderr float64) Interval {
+// widenedBy widens an interval by the standard error of a correction.
+func (i Interval) widenedBy(stderr float64) Interval {
 	return Interval{
 		i.Value, max(0, int64(math.Floor(float64(i.Low)-z95*stderr))),
 		int64(math.Ceil(float64(i.High) + z95*stderr)),

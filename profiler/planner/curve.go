@@ -27,10 +27,10 @@ type Sample struct {
 	Segments int64
 	// PeakPhase is the phase of the peak of allocated bytes, as "STEP:PHASE".
 	PeakPhase string
-	// Managed is the state in managed memory, outside of the allocator.
-	Managed int64
-	// Modeled reports whether the workspace of some convolution is modeled, without an answer of cuDNN.
-	Modeled bool
+	// ManagedBytes is the state in managed memory, outside of the allocator.
+	ManagedBytes int64
+	// HasModeledWorkspaces reports whether the workspace of some convolution is modeled, without an answer of cuDNN.
+	HasModeledWorkspaces bool
 	// Host is the step's memory on the host; zero if unknown.
 	Host host.Need
 }
@@ -44,15 +44,14 @@ func (s Sample) Slack() int64 { return s.Reserved - s.Allocated() }
 // Curve interpolates samples, piecewise linearly in the batch size.
 type Curve struct {
 	samples []Sample // ascending batches
-	held    relative
+	held    relativeErrors
 }
 
-// relative is a relative error of allocated and reserved bytes.
-type relative struct{ allocated, reserved float64 }
+type relativeErrors struct{ allocated, reserved float64 }
 
-// Draw makes the curve through the replays at the given batch sizes, at least one, in any order. It stops at the first
-// replay that fails, with its error.
-func Draw(batches []int, replay func(batch int) (Sample, error)) (*Curve, error) {
+// NewCurve makes the curve through the replays at the given batch sizes, at least one, in any order. It stops at the
+// first replay that fails, with its error.
+func NewCurve(batches []int, replay func(batch int) (Sample, error)) (*Curve, error) {
 	if len(batches) == 0 {
 		return nil, errors.New("planner: a curve needs at least one batch size")
 	}
@@ -71,9 +70,10 @@ func Draw(batches []int, replay func(batch int) (Sample, error)) (*Curve, error)
 	return c, nil
 }
 
-// At returns the sample of a batch size; exact reports whether it was replayed and not interpolated. Beyond the ends of
-// the curve its outermost pieces are continued; a curve through a single sample is known at that batch size only.
-func (c *Curve) At(batch int) (s Sample, exact bool, err error) {
+// Interpolate returns the sample of a batch size; exact reports whether it was replayed and not interpolated. Beyond
+// the ends of the curve its outermost pieces are continued; a curve through a single sample is known at that batch size
+// only.
+func (c *Curve) Interpolate(batch int) (s Sample, exact bool, err error) {
 	i, exact := slices.BinarySearchFunc(c.samples, batch, func(s Sample, b int) int { return s.Batch - b })
 	switch {
 	case exact:
@@ -82,11 +82,11 @@ func (c *Curve) At(batch int) (s Sample, exact bool, err error) {
 		return Sample{}, false, fmt.Errorf("planner: batch %d: only batch %d was replayed", batch, c.samples[0].Batch)
 	}
 	i = min(max(i, 1), len(c.samples)-1)
-	return between(c.samples[i-1], c.samples[i], batch), false, nil
+	return interpolateSamples(c.samples[i-1], c.samples[i], batch), false, nil
 }
 
-// between interpolates linearly between samples a and b, at a batch size.
-func between(a, b Sample, batch int) Sample {
+// interpolateSamples interpolates linearly between samples a and b, at a batch size.
+func interpolateSamples(a, b Sample, batch int) Sample {
 	line := func(y0, y1 int64) int64 {
 		slope := float64(y1-y0) / float64(b.Batch-a.Batch)
 		return max(0, y0+int64(math.Round(slope*float64(batch-a.Batch))))
@@ -102,26 +102,25 @@ func between(a, b Sample, batch int) Sample {
 	s.Segments = line(a.Segments, b.Segments)
 	s.Less, s.More = line(a.Less, b.Less), line(a.More, b.More)
 	s.Below, s.Above = line(a.Below, b.Below), line(a.Above, b.Above)
-	s.Managed = line(a.Managed, b.Managed)
+	s.ManagedBytes = line(a.ManagedBytes, b.ManagedBytes)
 	s.Host = b.Host // of the larger batch, which needs no less
 	return s
 }
 
 // crossValidationError returns the largest relative error with which the curve predicts one of its inner samples from
 // the others: an estimate of its error between samples. It is zero if there is no inner sample.
-func (c *Curve) crossValidationError() relative {
-	var worst relative
+func (c *Curve) crossValidationError() relativeErrors {
+	var worst relativeErrors
 	for i := 1; i < len(c.samples)-1; i++ {
 		truth := c.samples[i]
-		guess := between(c.samples[i-1], c.samples[i+1], truth.Batch)
-		worst.allocated = max(worst.allocated, off(guess.Allocated(), truth.Allocated()))
-		worst.reserved = max(worst.reserved, off(guess.Reserved, truth.Reserved))
+		guess := interpolateSamples(c.samples[i-1], c.samples[i+1], truth.Batch)
+		worst.allocated = max(worst.allocated, relativeError(guess.Allocated(), truth.Allocated()))
+		worst.reserved = max(worst.reserved, relativeError(guess.Reserved, truth.Reserved))
 	}
 	return worst
 }
 
-// off returns the relative error of an estimated sample.
-func off(estimate, truth int64) float64 {
+func relativeError(estimate, truth int64) float64 {
 	if truth == 0 {
 		return 0
 	}

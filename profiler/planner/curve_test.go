@@ -23,10 +23,10 @@ func linear(batch int) (Sample, error) {
 func TestCurveOfALinearStepIsExactEverywhere(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		batches := rapid.SliceOfNDistinct(rapid.IntRange(1, 500), 2, 6, rapid.ID).Draw(t, "batches")
-		c, err := Draw(batches, linear)
+		c, err := NewCurve(batches, linear)
 		require.NoError(t, err)
 		b := rapid.IntRange(1, 600).Draw(t, "batch")
-		got, exact, err := c.At(b)
+		got, exact, err := c.Interpolate(b)
 		require.NoError(t, err)
 		require.Equal(t, slices.Contains(batches, b), exact)
 		want, _ := linear(b)
@@ -41,7 +41,7 @@ func TestCurveGoesThroughItsSamples(t *testing.T) {
 		size := rapid.Int64Range(0, 1<<40)
 		seen := map[int]Sample{}
 		batches := rapid.SliceOfNDistinct(rapid.IntRange(1, 1000), 1, 8, rapid.ID).Draw(t, "batches")
-		c, err := Draw(batches, func(b int) (Sample, error) {
+		c, err := NewCurve(batches, func(b int) (Sample, error) {
 			s := Sample{Batch: b, PeakPhase: "0:forward"}
 			for class := range s.Classes {
 				s.Classes[class] = size.Draw(t, "class")
@@ -52,7 +52,7 @@ func TestCurveGoesThroughItsSamples(t *testing.T) {
 		})
 		require.NoError(t, err)
 		for b, want := range seen {
-			got, exact, err := c.At(b)
+			got, exact, err := c.Interpolate(b)
 			require.NoError(t, err)
 			require.True(t, exact)
 			require.Equal(t, want, got)
@@ -62,13 +62,13 @@ func TestCurveGoesThroughItsSamples(t *testing.T) {
 
 // Between 2 (50 bytes) and 4 (90 bytes) a straight line has 70 at 3.
 func TestCurveIsStraightBetweenSamples(t *testing.T) {
-	c, err := Draw([]int{2, 4}, func(b int) (Sample, error) {
+	c, err := NewCurve([]int{2, 4}, func(b int) (Sample, error) {
 		s := Sample{Reserved: 200, PeakPhase: map[int]string{2: "0:forward", 4: "1:backward"}[b]}
 		s.Classes[program.Activations] = map[int]int64{2: 50, 4: 90}[b]
 		return s, nil
 	})
 	require.NoError(t, err)
-	s, exact, err := c.At(3)
+	s, exact, err := c.Interpolate(3)
 	require.NoError(t, err)
 	require.False(t, exact)
 	require.EqualValues(t, 70, s.Allocated())
@@ -77,7 +77,7 @@ func TestCurveIsStraightBetweenSamples(t *testing.T) {
 
 // Samples 100, 100, 200 at batches 1, 2, 3: without the middle one the line would say 150 there, half as much again.
 func TestHeldOutErrorIsWhatTheCurveWouldBeOff(t *testing.T) {
-	c, err := Draw([]int{1, 2, 3}, func(b int) (Sample, error) {
+	c, err := NewCurve([]int{1, 2, 3}, func(b int) (Sample, error) {
 		var s Sample
 		s.Classes[program.Temporaries] = map[int]int64{1: 100, 2: 100, 3: 200}[b]
 		s.Reserved = s.Allocated()
@@ -90,7 +90,7 @@ func TestHeldOutErrorIsWhatTheCurveWouldBeOff(t *testing.T) {
 
 func TestDrawStopsAtAFailedReplay(t *testing.T) {
 	cause := errors.New("Expected more than 1 value per channel")
-	_, err := Draw([]int{2, 1}, func(b int) (Sample, error) {
+	_, err := NewCurve([]int{2, 1}, func(b int) (Sample, error) {
 		if b == 1 {
 			return Sample{}, cause
 		}
@@ -98,13 +98,13 @@ func TestDrawStopsAtAFailedReplay(t *testing.T) {
 		return Sample{}, nil
 	})
 	require.ErrorIs(t, err, cause)
-	_, err = Draw(nil, linear)
+	_, err = NewCurve(nil, linear)
 	require.Error(t, err)
 }
 
 func TestOneSampleKnowsOnlyItself(t *testing.T) {
-	c, err := Draw([]int{8}, linear)
+	c, err := NewCurve([]int{8}, linear)
 	require.NoError(t, err)
-	_, _, err = c.At(9)
+	_, _, err = c.Interpolate(9)
 	require.ErrorContains(t, err, "only batch 8 was replayed")
 }

@@ -18,8 +18,8 @@ type Component uint8
 
 // The components: the classes of the program, then what is not a tensor.
 const (
-	// Slack is the memory that the caching allocator holds beyond allocated bytes.
-	Slack Component = program.NumClasses + iota
+	// SlackComponent is the memory that the caching allocator holds beyond allocated bytes.
+	SlackComponent Component = program.NumClasses + iota
 	// Context is the memory of CUDA before the first tensor.
 	Context
 	// Paged is state in managed memory, as far as it finds room on the GPU.
@@ -35,7 +35,7 @@ func (c Component) String() string {
 	switch {
 	case c < program.NumClasses:
 		return program.Class(c).String()
-	case c == Slack:
+	case c == SlackComponent:
 		return "allocator slack"
 	case c == Context:
 		return "context"
@@ -73,11 +73,11 @@ type Verdict string
 const (
 	// Fits means that even the upper end of the device bytes fits.
 	Fits Verdict = "fits"
-	// Tight means that the upper end does not fit, but the tensors alone do. PyTorch then releases cached memory and
+	// TightFit means that the upper end does not fit, but the tensors alone do. PyTorch then releases cached memory and
 	// may or may not get through.
-	Tight Verdict = "tight"
-	// Unrecorded means that the need depends on torch.compile, and the compiled step has not been recorded.
-	Unrecorded Verdict = "not known without a recording"
+	TightFit Verdict = "tight"
+	// StepNotRecorded means that the need depends on torch.compile, and the compiled step has not been recorded.
+	StepNotRecorded Verdict = "not known without a recording"
 	// DoesNotFit means that even the lower end of the tensors does not.
 	DoesNotFit Verdict = "does not fit"
 )
@@ -92,32 +92,33 @@ type Planner struct {
 
 // Estimate estimates one batch size.
 func (p *Planner) Estimate(batch int) (Estimate, error) {
-	s, exact, err := p.Curve.At(batch)
+	s, exact, err := p.Curve.Interpolate(batch)
 	if err != nil {
 		return Estimate{}, err
 	}
-	var held relative
+	var held relativeErrors
 	if !exact {
 		held = p.Curve.held
 	}
 	e := p.Coefficients.apply(s, held)
 	e.Batch, e.PeakPhase, e.Interpolated = batch, s.PeakPhase, !exact
 	e.Verdict = p.verdict(e)
-	e.page(s.Managed, p.Memory)
+	e.addPaging(s.ManagedBytes, p.Memory)
 	if s.Host.Processes > 0 {
 		e.Host = s.Host.Estimate(e.Paged.Value, e.Components[program.Weights]+e.Components[Context], e.Device.High)
 		switch {
-		case e.Host.Hopeless():
+		case e.Host.ExceedsCertainly():
 			e.Verdict = DoesNotFit
 		case e.Host.Exceeds() && e.Verdict == Fits:
-			e.Verdict = Tight
+			e.Verdict = TightFit
 		}
 	}
 	return e, nil
 }
 
-// page adds managed memory, which the driver keeps on the GPU only as long as there is room: no verdict depends on it.
-func (e *Estimate) page(managed, memory int64) {
+// addPaging adds managed memory, which the driver keeps on the GPU only as long as there is room: no verdict depends on
+// it.
+func (e *Estimate) addPaging(managed, memory int64) {
 	within := func(device int64) int64 { return min(managed, max(0, memory-device)) }
 	e.Paged = Interval{Value: within(e.Device.Value), Low: within(e.Device.Low), High: within(e.Device.High)}
 	e.Components[Paged] = e.Paged.Value
@@ -132,19 +133,19 @@ func (p *Planner) verdict(e Estimate) Verdict {
 		return Fits
 	case e.Allocated.Low+e.Device.Low-e.Reserved.Low > p.Memory:
 		return DoesNotFit
-	case p.Coefficients.Compiled.unknown():
-		return Unrecorded
+	case p.Coefficients.Compiled.isUnknown():
+		return StepNotRecorded
 	default:
-		return Tight
+		return TightFit
 	}
 }
 
 // z95 is the number of standard errors on either side of the mean that contain 95 % of a normal distribution.
 const z95 = 1.96
 
-// widen returns the interval of a value from the quantiles of its relative residual and the relative error of
+// widenedInterval returns the interval of a value from the quantiles of its relative residual and the relative error of
 // interpolation.
-func widen(value int64, r Residual, interpolation float64) Interval {
+func widenedInterval(value int64, r Residual, interpolation float64) Interval {
 	v := float64(value)
 	return Interval{
 		Value: value,
@@ -169,11 +170,11 @@ func (r Residual) coefficient(name string) Coefficient {
 	return k
 }
 
-// and returns the residual of two independent causes: their ranges add up. How often the sum held was not counted.
-func (r Residual) and(other Residual) Residual {
+// combine returns the residual of two independent causes: their ranges add up. How often the sum held was not counted.
+func (r Residual) combine(other Residual) Residual {
 	r.Low, r.High = r.Low+other.Low, r.High+other.High
 	if other != (Residual{}) {
-		r.Held, r.Apart = 0, ""
+		r.KeptRecords, r.SeparateGroup = 0, ""
 	}
 	return r
 }
@@ -200,31 +201,32 @@ func ContextOf(gpu device.GPU) Coefficient {
 	}
 }
 
-// Run returns the estimate of a step that ran and reserved the given bytes on a GPU whose context was not measured.
-func Run(gpu device.GPU, reserved int64) Estimate {
+// EstimateOfRun returns the estimate of a step that ran and reserved the given bytes on a GPU whose context was not
+// measured.
+func EstimateOfRun(gpu device.GPU, reserved int64) Estimate {
 	e := Estimate{Reserved: Interval{reserved, reserved, reserved}}
-	e.Device = Interval{reserved + gpu.Context, reserved + gpu.Context, reserved + gpu.Context}.by(contextStdErr)
+	e.Device = Interval{reserved + gpu.Context, reserved + gpu.Context, reserved + gpu.Context}.widenedBy(contextStdErr)
 	return e
 }
 
 // The memory of NCCL on a GPU, in bytes. Channels form a ring or tree over the links: NVLink has two dozen, PCIe a few.
 const (
-	ncclBuffer    = 4 << 20 // NCCL_BUFFSIZE, for each connection of a channel
-	ncclRest      = 100 << 20
-	nvlinkSpeed   = 64e9 // bytes per second from which links are no PCIe
-	nvlinkChannel = 24
-	pcieChannels  = 8
-	ringNeighbors = 2
+	ncclBuffer     = 4 << 20 // NCCL_BUFFSIZE, for each connection of a channel
+	ncclOtherBytes = 100 << 20
+	nvlinkSpeed    = 64e9 // bytes per second from which links are no PCIe
+	nvlinkChannel  = 24
+	pcieChannels   = 8
+	ringNeighbors  = 2
 )
 
 // CommunicationOf returns the coefficient of the memory of NCCL's communicators on a GPU, outside the allocator.
 // Published values are from 0.3 to 1.6 GB a communicator, so its error is as large as itself.
 func CommunicationOf(gpu device.GPU, communicators int) Coefficient {
 	channels := pcieChannels
-	if gpu.Link > nvlinkSpeed {
+	if gpu.LinkBandwidth > nvlinkSpeed {
 		channels = nvlinkChannel
 	}
-	bytes := float64(ncclRest + communicators*channels*ringNeighbors*ncclBuffer)
+	bytes := float64(ncclOtherBytes + communicators*channels*ringNeighbors*ncclBuffer)
 	return Coefficient{
 		Name: "nccl_bytes:" + gpu.Name, Value: bytes, StdErr: bytes,
 		Source: fmt.Sprintf("assumption: 4 MiB for each of %d connections of %d channels of %d communicators, and "+

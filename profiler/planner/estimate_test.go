@@ -10,7 +10,7 @@ import (
 )
 
 func plannerOver(t require.TestingT, memory int64, c Coefficients, batches ...int) *Planner {
-	curve, err := Draw(batches, linear)
+	curve, err := NewCurve(batches, linear)
 	require.NoError(t, err)
 	return &Planner{Curve: curve, Coefficients: c, Memory: memory}
 }
@@ -29,7 +29,7 @@ func TestComponentsSumToEveryTotal(t *testing.T) {
 			all += bytes
 		}
 		require.Equal(t, e.Allocated.Value, classes)
-		require.Equal(t, e.Reserved.Value, classes+e.Components[Slack])
+		require.Equal(t, e.Reserved.Value, classes+e.Components[SlackComponent])
 		require.Equal(t, e.Device.Value, all)
 	})
 }
@@ -69,7 +69,7 @@ func TestIntervalWidthIsResidualsAndContext(t *testing.T) {
 
 // A kink at batch 2 makes the interval of an interpolated batch wider, and only of an interpolated one.
 func TestInterpolationWidensTheInterval(t *testing.T) {
-	curve, err := Draw([]int{1, 2, 4}, func(b int) (Sample, error) {
+	curve, err := NewCurve([]int{1, 2, 4}, func(b int) (Sample, error) {
 		s := Sample{Reserved: 1000}
 		s.Classes[program.Activations] = map[int]int64{1: 100, 2: 400, 4: 400}[b]
 		return s, nil
@@ -88,7 +88,10 @@ func TestInterpolationWidensTheInterval(t *testing.T) {
 func TestVerdictComparesBothEndsWithTheMemory(t *testing.T) {
 	c := Coefficients{Context: Coefficient{Value: 50}, Reserved: Residual{High: 0.5}}
 	// Batch 10: 170 allocated, 180 reserved, at most 270; with context 220, 230, 320.
-	for memory, want := range map[int64]Verdict{320: Fits, 319: Tight, 230: Tight, 220: Tight, 219: DoesNotFit} {
+	for memory, want := range map[int64]Verdict{
+		320: Fits, 319: TightFit, 230: TightFit, 220: TightFit,
+		219: DoesNotFit,
+	} {
 		e, err := plannerOver(t, memory, c, 10).Estimate(10)
 		require.NoError(t, err)
 		require.Equal(t, want, e.Verdict, "memory %d", memory)
@@ -108,10 +111,10 @@ func TestComponentNamesAreTheClassesThenWhatIsNoTensor(t *testing.T) {
 
 // Managed memory is on the GPU as far as there is room, and no verdict goes by it.
 func TestPagedStateTakesTheRoomThatIsLeft(t *testing.T) {
-	sample := Sample{Batch: 1, Reserved: 600, Managed: 300}
+	sample := Sample{Batch: 1, Reserved: 600, ManagedBytes: 300}
 	sample.Classes[0] = 600
 	for memory, want := range map[int64]int64{2000: 300, 700: 100, 600: 0, 500: 0} {
-		curve, err := Draw([]int{1}, func(int) (Sample, error) { return sample, nil })
+		curve, err := NewCurve([]int{1}, func(int) (Sample, error) { return sample, nil })
 		require.NoError(t, err)
 		e, err := (&Planner{Curve: curve, Memory: memory}).Estimate(1)
 		require.NoError(t, err)

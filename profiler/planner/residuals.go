@@ -16,25 +16,25 @@ type Residual struct {
 	Low     float64 `json:"low"`
 	High    float64 `json:"high"`
 	Records int     `json:"records"`
-	// Held is the number of records within the range of the others.
-	Held int `json:"held"`
+	// KeptRecords is the number of records within the range of the others.
+	KeptRecords int `json:"held"`
 	// Group names the common property of the records: "all models on PyTorch 2.15". Apart names the records that were
 	// left out together to count the held ones: "their model"; empty where that was not counted.
-	Group string `json:"-"`
-	Apart string `json:"-"`
+	Group         string `json:"-"`
+	SeparateGroup string `json:"-"`
 }
 
 // Source names the records that the range comes from, and how many of them lay within when they were left out.
 func (r Residual) Source() string {
 	from := fmt.Sprintf("%d reference records of %s; ", r.Records, r.Group)
-	if r.Apart == "" {
+	if r.SeparateGroup == "" {
 		return from + "not counted for others"
 	}
-	return from + fmt.Sprintf("held in %d of %d with %s left out", r.Held, r.Records, r.Apart)
+	return from + fmt.Sprintf("held in %d of %d with %s left out", r.KeptRecords, r.Records, r.SeparateGroup)
 }
 
-// Subject is the kind of case that an estimate is for, by which residuals are selected.
-type Subject struct {
+// ResidualSubject is the kind of case that an estimate is for, by which residuals are selected.
+type ResidualSubject struct {
 	Model string
 	// Release is the release of PyTorch: "2.15".
 	Release string
@@ -63,48 +63,48 @@ type residualGroup struct {
 
 const residualSchema = "vprof.residuals/v3"
 
-// shipped has the residuals of vprof's own systems by release of PyTorch, published has them of other groups.
+// residualsJSON has the residuals of vprof's own systems by release of PyTorch, published has them of other groups.
 var (
 	//go:embed residuals.json
-	shipped []byte
+	residualsJSON []byte
 	//go:embed published.json
-	published []byte
+	publishedJSON []byte
 )
 
 // The groups of published.json.
 const (
-	// modeled are other people's models exported by torch.export (docs/lab/models.md), without cuDNN's answers about
-	// their convolutions, some of which are three-dimensional. captured have no convolution, or cuDNN's answers about
-	// each.
-	modeled  = "73 captured models without cuDNN's answers"
-	captured = "41 captured models"
+	// modeledGroup are other people's models exported by torch.export (docs/lab/models.md), without cuDNN's answers
+	// about their convolutions, some of which are three-dimensional. captured have no convolution, or cuDNN's answers
+	// about each.
+	modeledGroup  = "73 captured models without cuDNN's answers"
+	capturedGroup = "41 captured models"
 	// compiledSteps are the records of torch.compile at batch sizes 16 and 40 compared to plans of captures at 8 and 64
 	// (docs/lab/compile.md). Some of them found tuning results of others in Inductor's cache.
 	compiledSteps = "compiled steps"
-	// knownLoops are steps that others measured on real GPUs, with known loop and releases; reported are such steps of
-	// which something is unknown (docs/lab/evidence.md).
-	knownLoops = "others' loops on real GPUs"
-	reported   = "runs that others report"
+	// knownLoopsGroup are steps that others measured on real GPUs, with known loop and releases; reported are such
+	// steps of which something is unknown (docs/lab/evidence.md).
+	knownLoopsGroup = "others' loops on real GPUs"
+	reportedGroup   = "runs that others report"
 )
 
-// population returns the group of published.json for a model from a file; empty for other models.
-func (s Subject) population() string {
+// populationName returns the group of published.json for a model from a file; empty for other models.
+func (s ResidualSubject) populationName() string {
 	switch scheme, _, _ := strings.Cut(s.Model, ":"); {
 	case s.Compiled:
 		return compiledSteps
 	case scheme == "hf":
-		return knownLoops
+		return knownLoopsGroup
 	case scheme == "pt2" && s.Modeled:
-		return modeled
+		return modeledGroup
 	case scheme == "pt2":
-		return captured
+		return capturedGroup
 	}
 	return ""
 }
 
 // Residuals returns the shipped residuals of a subject: of models from the same kind of file, else of all models on its
 // release. A release without records has the residuals of the last earlier release with records.
-func Residuals(s Subject) (allocated, reserved Residual, err error) {
+func Residuals(s ResidualSubject) (allocated, reserved Residual, err error) {
 	f, err := shippedResiduals()
 	if err != nil {
 		return allocated, reserved, err
@@ -112,14 +112,16 @@ func Residuals(s Subject) (allocated, reserved Residual, err error) {
 	return f.residuals(s)
 }
 
-// Reported returns the residuals of runs that others report and that are not fully known, in addition to the intervals
-// of the same steps.
-func Reported() (allocated, reserved Residual, err error) { return populationOf(reported) }
+// ReportedResiduals returns the residuals of runs that others report and that are not fully known, in addition to the
+// intervals of the same steps.
+func ReportedResiduals() (allocated, reserved Residual, err error) {
+	return populationOf(reportedGroup)
+}
 
 // Both files are read once: a search needs the residuals of thousands of cases.
 var (
-	shippedResiduals   = sync.OnceValues(func() (*residualFile, error) { return readResiduals(shipped) })
-	publishedResiduals = sync.OnceValues(func() (*residualFile, error) { return readResiduals(published) })
+	shippedResiduals   = sync.OnceValues(func() (*residualFile, error) { return readResiduals(residualsJSON) })
+	publishedResiduals = sync.OnceValues(func() (*residualFile, error) { return readResiduals(publishedJSON) })
 )
 
 // populationOf returns the residuals of a group of published.json.
@@ -150,25 +152,25 @@ func readResiduals(data []byte) (*residualFile, error) {
 			name += " on PyTorch " + g.Release
 		}
 		for _, r := range []*Residual{&g.Allocated, &g.Reserved} {
-			r.Group, r.Apart = name, g.Apart
+			r.Group, r.SeparateGroup = name, g.Apart
 		}
 	}
 	return &f, nil
 }
 
-func (f *residualFile) residuals(s Subject) (allocated, reserved Residual, err error) {
-	allocated, reserved, known, err := f.of(s)
+func (f *residualFile) residuals(s ResidualSubject) (allocated, reserved Residual, err error) {
+	allocated, reserved, known, err := f.groupOf(s)
 	if err == nil && (s.Partial || !known) {
-		a, r, missing := populationOf(modeled)
-		allocated, reserved, err = allocated.and(a), reserved.and(r), missing
+		a, r, missing := populationOf(modeledGroup)
+		allocated, reserved, err = allocated.combine(a), reserved.combine(r), missing
 	}
 	return allocated, reserved, err
 }
 
-// of returns the residuals of the group that a subject belongs to. They are known if its release has records. Groups
-// are in the order of releases.
-func (f *residualFile) of(s Subject) (allocated, reserved Residual, known bool, err error) {
-	if name := s.population(); name != "" {
+// groupOf returns the residuals of the group that a subject belongs to. They are known if its release has records.
+// Groups are in the order of releases.
+func (f *residualFile) groupOf(s ResidualSubject) (allocated, reserved Residual, known bool, err error) {
+	if name := s.populationName(); name != "" {
 		allocated, reserved, err = populationOf(name)
 		return allocated, reserved, true, err
 	}

@@ -13,10 +13,10 @@ import (
 // larger one. A batch is therefore safe if the needs of all sizes up to it are within the limit, so that what is safe
 // at one batch is safe at every smaller one, wherever the search began. Sizes are all batches up to 32, and 16 for each
 // doubling beyond; another batch is judged as the next size.
-type Search struct {
+type BatchSearch struct {
 	// From and To are the smallest and the largest batch.
 	From, To int
-	Begin    Start
+	Start    Start
 	// Limit is the largest allowed need of a batch, in bytes.
 	Limit int64
 	// Need returns the need of a batch in bytes, MaxInt64 where it is unknown and over the limit. It is called once for
@@ -34,49 +34,49 @@ type Search struct {
 // Start is the batch with which a search begins. Near reports whether the edge is expected there, as after an estimate,
 // so that the search continues with a neighbor and not with a distant size.
 type Start struct {
-	Batch int
-	Near  bool
+	Batch  int
+	IsNear bool
 }
 
-// everyBatch is up to where each batch is a size, and perDoubling the number of sizes of each doubling beyond.
+// testedOneByOne is up to where each batch is a size, and stepsPerDoubling the number of sizes of each doubling beyond.
 const (
-	everyBatch  = 32
-	perDoubling = 16
+	testedOneByOne   = 32
+	stepsPerDoubling = 16
 )
 
 // ClearShare is the share of the limit below which a need implies that all smaller batches are within the limit too.
-// nearShare is the share below which it implies this for batches of at most farBelow of its own, or below of it where
-// the batch is at least fine. No bound is proven, and docs/lab/internals.md reports why: over all sizes of 556 cases
-// (32 models in Go, their stages, precisions and checkpointing, up to 20 or 80 GiB, with the spread of perturbed
+// nearShare is the share below which it implies this for batches of at most farBelowShare of its own, or below of it
+// where the batch is at least fine. No bound is proven, and docs/lab/internals.md reports why: over all sizes of 556
+// cases (32 models in Go, their stages, precisions and checkpointing, up to 20 or 80 GiB, with the spread of perturbed
 // replays) no batch needs more than 1.47 times what a larger one does (redimnet-b3, frozen, bf16 on an H100: 3 and 4).
 // Such pairs are close. Of 258 random cases on seven GPUs (batches up to 256, PyTorch 2.15) the closest pair of batches
 // with a factor above 1.075 is 0.6 apart (vit-h14-224 in fp16 on an H100: 6 and 10), and 0.808 where the larger is at
 // least 20 (patch-vqvae-p8 in bf16: 21 and 26). In 33 settings of decoders on 4 and 8 GPUs (four models, sizes up to
 // 40, sequences of 128 to 2048, ddp, fsdp2, zero3, tp and pp) the factor is 1.04 so far apart, and 1.12 close.
 const (
-	ClearShare = 0.66
-	nearShare  = 0.93
-	farBelow   = 0.59
-	below      = 0.8
-	fine       = 20
+	ClearShare    = 0.66
+	nearShare     = 0.93
+	farBelowShare = 0.59
+	belowShare    = 0.8
+	fineSteps     = 20
 )
 
-// gap returns the distance between the sizes around a batch.
-func gap(batch int) int {
+// sizeStep returns the distance between the sizes around a batch.
+func sizeStep(batch int) int {
 	gap := 1
-	for n := 2 * everyBatch; batch > everyBatch && n/2 < batch; n *= 2 {
-		gap = n / 2 / perDoubling
+	for n := 2 * testedOneByOne; batch > testedOneByOne && n/2 < batch; n *= 2 {
+		gap = n / 2 / stepsPerDoubling
 	}
 	return gap
 }
 
 // sizeOf returns the size that represents a batch: the smallest that is at least as large.
 func sizeOf(batch int) int {
-	g := gap(batch)
+	g := sizeStep(batch)
 	return (batch + g - 1) / g * g
 }
 
-func (s *Search) check() error {
+func (s *BatchSearch) check() error {
 	if s.From < 1 || s.To < s.From {
 		return fmt.Errorf("planner: the range of batch sizes from %d to %d is empty or below 1", s.From, s.To)
 	}
@@ -84,7 +84,7 @@ func (s *Search) check() error {
 }
 
 // need returns the need of a batch, computed once.
-func (s *Search) need(batch int) (int64, error) {
+func (s *BatchSearch) need(batch int) (int64, error) {
 	if n, ok := s.known[batch]; ok {
 		return n, nil
 	}
@@ -100,8 +100,8 @@ func (s *Search) need(batch int) (int64, error) {
 }
 
 // Safe reports whether a batch is safe. If not, at is the size that is over the limit: the batch, or a smaller one.
-func (s *Search) Safe(batch int) (safe bool, at int, err error) {
-	size := s.judged(batch)
+func (s *BatchSearch) Safe(batch int) (safe bool, at int, err error) {
+	size := s.stepStart(batch)
 	n, err := s.need(size)
 	if err != nil || n > s.Limit {
 		return false, size, err
@@ -110,7 +110,7 @@ func (s *Search) Safe(batch int) (safe bool, at int, err error) {
 	return err == nil && at == 0, at, err
 }
 
-func (s *Search) judged(batch int) int {
+func (s *BatchSearch) stepStart(batch int) int {
 	if s.Runs {
 		return batch
 	}
@@ -118,9 +118,9 @@ func (s *Search) judged(batch int) int {
 }
 
 // unsafeBelow returns the smallest size below a safe one that is not; zero if all are.
-func (s *Search) unsafeBelow(size int) (at int, err error) {
+func (s *BatchSearch) unsafeBelow(size int) (at int, err error) {
 	clear := s.From - 1 // up to where sizes are safe
-	for b := size; b > clear && !s.Runs; b = max(clear, b-gap(b)) {
+	for b := size; b > clear && !s.Runs; b = max(clear, b-sizeStep(b)) {
 		n, err := s.need(b)
 		share := float64(n) / float64(s.Limit)
 		switch {
@@ -131,10 +131,10 @@ func (s *Search) unsafeBelow(size int) (at int, err error) {
 		case s.Jagged:
 		case share <= ClearShare:
 			return at, nil
-		case share <= nearShare && b >= fine:
-			clear = max(clear, int(below*float64(b)))
+		case share <= nearShare && b >= fineSteps:
+			clear = max(clear, int(belowShare*float64(b)))
 		case share <= nearShare:
-			clear = max(clear, int(farBelow*float64(b)))
+			clear = max(clear, int(farBelowShare*float64(b)))
 		}
 	}
 	return at, nil
@@ -142,11 +142,11 @@ func (s *Search) unsafeBelow(size int) (at int, err error) {
 
 // Largest returns the largest safe batch; zero if there is none, and To if all are safe. It computes few needs: memory
 // is nearly linear in the batch, so the line through two of them points to the edge.
-func (s *Search) Largest() (int, error) {
+func (s *BatchSearch) Largest() (int, error) {
 	if err := s.check(); err != nil {
 		return 0, err
 	}
-	fits, err := s.edge()
+	fits, err := s.findEdge()
 	if err != nil || fits < s.From {
 		return 0, err
 	}
@@ -155,7 +155,7 @@ func (s *Search) Largest() (int, error) {
 		return 0, err
 	}
 	if at > 0 {
-		fits = at - gap(at)
+		fits = at - sizeStep(at)
 	}
 	if fits < s.From {
 		return 0, nil
@@ -163,10 +163,10 @@ func (s *Search) Largest() (int, error) {
 	return min(fits, s.To), nil
 }
 
-// edge returns a size that is within the limit while the next is not, below From if none is.
-func (s *Search) edge() (int, error) {
-	e := edge{Search: s, fits: s.From - 1, fails: s.judged(s.To) + 1}
-	next := e.within(s.Begin.Batch)
+// findEdge returns a size that is within the limit while the next is not, below From if none is.
+func (s *BatchSearch) findEdge() (int, error) {
+	e := searchBounds{BatchSearch: s, fits: s.From - 1, fails: s.stepStart(s.To) + 1}
+	next := e.clamp(s.Start.Batch)
 	for step := 0; ; step++ {
 		n, err := s.need(next)
 		if err != nil {
@@ -177,26 +177,27 @@ func (s *Search) edge() (int, error) {
 		} else {
 			e.fails = next
 		}
-		if e.neighbors() {
+		if e.areAdjacent() {
 			return e.fits, nil
 		}
-		next = e.within(e.guess(next, step))
+		next = e.clamp(e.nextGuess(next, step))
 	}
 }
 
-// edge is a search for the last size that fits. fits is a size that fits, or one below all sizes; fails is one that
-// does not, or one above all.
-type edge struct {
-	*Search
+// searchBounds is a search for the last size that fits. fits is a size that fits, or one below all sizes; fails is one
+// that does not, or one above all.
+type searchBounds struct {
+	*BatchSearch
 	fits, fails int
 }
 
-// neighbors reports whether there is no size between what fits and what fails.
-func (e *edge) neighbors() bool { return e.judged(e.fits+1) >= e.fails }
+// areAdjacent reports whether there is no size between what fits and what fails.
+func (e *searchBounds) areAdjacent() bool { return e.stepStart(e.fits+1) >= e.fails }
 
-// line returns the batch at which the line through the two nearest needs meets the limit, and whether there is one.
-func (e *edge) line() (at float64, known bool) {
-	a, b := e.nearest()
+// interpolateLimit returns the batch at which the line through the two nearest needs meets the limit, and whether there
+// is one.
+func (e *searchBounds) interpolateLimit() (at float64, known bool) {
+	a, b := e.nearestKnown()
 	na, nb := e.known[a], e.known[b]
 	if nb <= na || nb == math.MaxInt64 {
 		return 0, false
@@ -204,33 +205,33 @@ func (e *edge) line() (at float64, known bool) {
 	return float64(a) + float64(e.Limit-na)/float64(nb-na)*float64(b-a), true
 }
 
-// within returns the size to try for a guess: the nearest that lies between fits and fails.
-func (e *edge) within(batch int) int {
-	low := e.judged(e.fits + 1)
+// clamp returns the size to try for a guess: the nearest that lies between fits and fails.
+func (e *searchBounds) clamp(batch int) int {
+	low := e.stepStart(e.fits + 1)
 	high := e.fails - 1
 	if !e.Runs && sizeOf(high) > high {
-		high -= (high % gap(high))
+		high -= (high % sizeStep(high))
 	}
 	batch = min(max(batch, low), max(high, low))
-	if size := e.judged(batch); size <= high {
+	if size := e.stepStart(batch); size <= high {
 		return size
 	}
 	return high
 }
 
-// guess returns the next batch to try after one.
-func (e *edge) guess(last, step int) int {
+// nextGuess returns the next batch to try after one.
+func (e *searchBounds) nextGuess(last, step int) int {
 	middle := e.fits + (e.fails-e.fits)/2
 	if len(e.known) == 1 { // a second point for the line
 		switch {
-		case e.Begin.Near:
+		case e.Start.IsNear:
 			return e.proportional(last)
 		case e.fits == last:
 			return 2 * last
 		}
 		return last / 2
 	}
-	at, known := e.line()
+	at, known := e.interpolateLimit()
 	switch {
 	case step%4 == 3: // whatever the line says, the range halves now and then
 		return middle
@@ -245,14 +246,14 @@ const rounding = 1e-9
 
 // proportional returns the next batch to try near the edge: where the line through zero bytes at batch zero meets the
 // limit. The constant part of the need puts the true edge beyond that.
-func (e *edge) proportional(batch int) int {
+func (e *searchBounds) proportional(batch int) int {
 	at := float64(batch) * float64(e.Limit) / float64(max(1, e.known[batch]))
 	return int(min(at, 2*float64(batch)))
 }
 
-// nearest returns the two known batch sizes through which the next guess is interpolated,
+// nearestKnown returns the two known batch sizes through which the next guess is interpolated,
 // ascending: the two around the edge, or the two next to it.
-func (e *edge) nearest() (a, b int) {
+func (e *searchBounds) nearestKnown() (a, b int) {
 	sizes := slices.Sorted(maps.Keys(e.known))
 	at, _ := slices.BinarySearch(sizes, e.fails)
 	at = min(max(at, 1), len(sizes)-1)

@@ -26,8 +26,8 @@ func drawJagged(t *rapid.T) jagged {
 	}
 }
 
-func (j jagged) search(from int, begin Start, to int, limit int64) *Search {
-	return &Search{From: from, Begin: begin, To: to, Limit: limit, Need: j.need}
+func (j jagged) search(from int, begin Start, to int, limit int64) *BatchSearch {
+	return &BatchSearch{From: from, Start: begin, To: to, Limit: limit, Need: j.need}
 }
 
 func drawStart(t *rapid.T, to int) Start {
@@ -68,7 +68,7 @@ func TestASearchOfRunsTriesTheEdge(t *testing.T) {
 		needs := rapid.SliceOfN(rapid.Int64Range(0, 100), 1, 200).Draw(t, "needs")
 		limit := rapid.Int64Range(0, 100).Draw(t, "limit")
 		need := func(b int) (int64, error) { return needs[b-1], nil }
-		s := Search{From: 1, Begin: drawStart(t, 200), To: len(needs), Limit: limit, Runs: true, Need: need}
+		s := BatchSearch{From: 1, Start: drawStart(t, 200), To: len(needs), Limit: limit, Runs: true, Need: need}
 		got, err := s.Largest()
 		require.NoError(t, err)
 		if got > 0 {
@@ -92,7 +92,7 @@ func TestSizesAreFinerThanASixteenth(t *testing.T) {
 		require.Equal(t, size, sizeOf(size))
 		require.GreaterOrEqual(t, size, b)
 		require.Less(t, size-b, max(1, b/16+1))
-		require.Equal(t, size, sizeOf(size-gap(size)+1), "sizes have no others between them")
+		require.Equal(t, size, sizeOf(size-sizeStep(size)+1), "sizes have no others between them")
 	})
 }
 
@@ -100,7 +100,7 @@ func TestSizesAreFinerThanASixteenth(t *testing.T) {
 // 2^20 sizes asks 20 times for the edge; what is below asks for each size of a quarter.
 func TestLargestAsksForFewSizes(t *testing.T) {
 	asked := 0
-	s := Search{From: 1, Begin: Start{Batch: 64}, To: 1 << 20, Limit: 80 << 30, Need: func(b int) (int64, error) {
+	s := BatchSearch{From: 1, Start: Start{Batch: 64}, To: 1 << 20, Limit: 80 << 30, Need: func(b int) (int64, error) {
 		asked++
 		return 3<<30 + int64(b)*(215<<20) + int64(b%7)*(20<<20), nil
 	}}
@@ -115,7 +115,7 @@ func TestLargestNearTheEdgeAsksForTheNeighbor(t *testing.T) {
 	need := func(b int) int64 { return 3<<30 + int64(b)*(215<<20) }
 	for begin, want := range map[int][]int{366: {366, 367}, 367: {367, 366}, 365: {365, 366, 367}} {
 		var asked []int
-		s := Search{From: 1, Begin: Start{begin, true}, To: 1 << 20, Limit: need(366) + 1, Runs: true}
+		s := BatchSearch{From: 1, Start: Start{begin, true}, To: 1 << 20, Limit: need(366) + 1, Runs: true}
 		s.Need = func(b int) (int64, error) {
 			asked = append(asked, b)
 			return need(b), nil
@@ -129,18 +129,18 @@ func TestLargestNearTheEdgeAsksForTheNeighbor(t *testing.T) {
 
 func TestLargestPassesErrorsOn(t *testing.T) {
 	cause := errors.New("norm")
-	s := Search{From: 1, To: 8, Limit: 1, Need: func(int) (int64, error) { return 0, cause }}
+	s := BatchSearch{From: 1, To: 8, Limit: 1, Need: func(int) (int64, error) { return 0, cause }}
 	_, err := s.Largest()
 	require.ErrorIs(t, err, cause)
-	_, err = (&Search{From: 3, To: 2, Limit: 1}).Largest()
+	_, err = (&BatchSearch{From: 3, To: 2, Limit: 1}).Largest()
 	require.Error(t, err)
 }
 
 // Where a size may need many times what a larger one does, the answer hangs on no start.
 func TestAJaggedSearchAsksForAllSizesBelow(t *testing.T) {
 	for begin := 1; begin <= 64; begin++ {
-		s := Search{
-			From: 1, To: 100, Begin: Start{Batch: begin}, Limit: 50, Jagged: true,
+		s := BatchSearch{
+			From: 1, To: 100, Start: Start{Batch: begin}, Limit: 50, Jagged: true,
 			Need: func(batch int) (int64, error) {
 				if batch == 4 {
 					return 60, nil

@@ -46,8 +46,8 @@ func (c Class) String() string {
 // Breakdown is an amount of bytes per class at one moment.
 type Breakdown [NumClasses]int64
 
-// EachShown visits the classes that tables show: all but [GraphPools] of programs without CUDA graphs.
-func (b Breakdown) EachShown(visit func(c Class, bytes int64)) {
+// EachVisible visits the classes that tables show: all but [GraphPools] of programs without CUDA graphs.
+func (b Breakdown) EachVisible(visit func(c Class, bytes int64)) {
 	for c, bytes := range b {
 		if c := Class(c); c != GraphPools || bytes != 0 {
 			visit(c, bytes)

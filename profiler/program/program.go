@@ -21,14 +21,14 @@ const (
 	Free
 	// Launch runs op Arg over its operands.
 	Launch
-	// Mark ends phase Arg: everything since the mark before belongs to it.
-	Mark
+	// MarkPhase ends phase Arg: everything since the mark before belongs to it.
+	MarkPhase
 	// EmptyCache gives cached memory back to the device, as torch.cuda.empty_cache() does. Arg is unused.
 	EmptyCache
-	// Record puts event Arg into the queue of its stream.
-	Record
-	// Await is wait Arg: a stream continues only once an event was reached.
-	Await
+	// RecordEvent puts event Arg into the queue of its stream.
+	RecordEvent
+	// AwaitEvent is wait Arg: a stream continues only once an event was reached.
+	AwaitEvent
 )
 
 var kindNames = [...]string{"alloc", "free", "launch", "mark", "empty-cache", "record", "await"}
@@ -74,11 +74,12 @@ type Op struct {
 	Reads, Writes Span
 	// FLOPs counts a multiply-add as two.
 	FLOPs int64
-	// Product is the number of the matrix product in Program.Products that an op of Work [Matmul], [Convolution] or
-	// [Attention] amounts to, or of the groups of a [Normalization], counted from one; zero is none. Ops may share one.
-	Product uint32
-	// Group is the number of ranks that take part in a collective; zero for other works.
-	Group uint32
+	// ProductIndex is the number of the matrix product in Program.Products that an op of Work [Matmul], [Convolution]
+	// or [Attention] amounts to, or of the groups of a [Normalization], counted from one; zero is none. Ops may share
+	// one.
+	ProductIndex uint32 `json:"Product"`
+	// GroupSize is the number of ranks that take part in a collective; zero for other works.
+	GroupSize uint32 `json:"Group"`
 }
 
 // Stream is a queue of work on the device, an index into [Program.Streams]. Zero is
@@ -108,8 +109,8 @@ type Window struct {
 	Images, Height, Width int64
 	// TapsY and TapsX are the extent of a filter.
 	TapsY, TapsX, StrideY, StrideX, PadY, PadX, DilationY, DilationX int64
-	// Lanes is the largest power of two that divides the channels of the input and of the output, over all groups.
-	Lanes int64
+	// Groups is the largest power of two that divides the channels of the input and of the output, over all groups.
+	Groups int64 `json:"Lanes"`
 }
 
 // Span is a half-open range of indices.
@@ -148,8 +149,8 @@ var workNames = [numWorks]string{
 	"all-gather", "reduce-scatter", "all-reduce", "broadcast", "send", "receive",
 }
 
-// Collective reports whether ranks take part in the work together.
-func (w Work) Collective() bool { return w >= AllGather && w < numWorks }
+// IsCollective reports whether ranks take part in the work together.
+func (w Work) IsCollective() bool { return w >= AllGather && w < numWorks }
 
 func (w Work) String() string {
 	if w < numWorks {
@@ -226,19 +227,19 @@ type Program struct {
 
 // ProductOf returns the matrix product of an op; zero if it is none.
 func (p *Program) ProductOf(op *Op) Product {
-	if op.Product == 0 {
+	if op.ProductIndex == 0 {
 		return Product{}
 	}
-	return p.Products[op.Product-1]
+	return p.Products[op.ProductIndex-1]
 }
 
-// Traffic returns the bytes that a rank sends over its links in a collective. In a ring every byte is sent once to each
-// other rank, and the ranks share this work; an all-reduce sends twice as much. It is zero for other ops.
-func (p *Program) Traffic(op *Op) int64 {
-	if op.Group < 2 {
+// SentBytes returns the bytes that a rank sends over its links in a collective. In a ring every byte is sent once to
+// each other rank, and the ranks share this work; an all-reduce sends twice as much. It is zero for other ops.
+func (p *Program) SentBytes(op *Op) int64 {
+	if op.GroupSize < 2 {
 		return 0
 	}
-	others := func(bytes int64) int64 { return bytes / int64(op.Group) * int64(op.Group-1) }
+	others := func(bytes int64) int64 { return bytes / int64(op.GroupSize) * int64(op.GroupSize-1) }
 	switch op.Work {
 	case AllGather:
 		return others(p.bytes(op.Writes))
@@ -255,8 +256,8 @@ func (p *Program) Traffic(op *Op) int64 {
 	}
 }
 
-// Moved returns the bytes that an op reads and writes.
-func (p *Program) Moved(op *Op) int64 { return p.bytes(op.Reads) + p.bytes(op.Writes) }
+// MovedBytes returns the bytes that an op reads and writes.
+func (p *Program) MovedBytes(op *Op) int64 { return p.bytes(op.Reads) + p.bytes(op.Writes) }
 
 func (p *Program) bytes(s Span) int64 {
 	var sum int64
@@ -292,8 +293,8 @@ func (p *Program) Peak() (peak int64) {
 	return peak
 }
 
-// Left returns the requested bytes that are still allocated at the end of the program.
-func (p *Program) Left() (left int64) {
+// LeftBytes returns the requested bytes that are still allocated at the end of the program.
+func (p *Program) LeftBytes() (left int64) {
 	for _, now := range p.Live() {
 		left = now
 	}
@@ -309,28 +310,28 @@ func (p *Program) FLOPs() int64 { return lists.Sum(p.Ops, func(op Op) int64 { re
 func (k Kind) MarshalText() ([]byte, error) { return []byte(kindNames[k]), nil }
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
-func (k *Kind) UnmarshalText(text []byte) error { return parse(k, text, kindNames[:]) }
+func (k *Kind) UnmarshalText(text []byte) error { return parseName(k, text, kindNames[:]) }
 
 // MarshalText implements [encoding.TextMarshaler].
 func (c Class) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
-func (c *Class) UnmarshalText(text []byte) error { return parse(c, text, classNames[:]) }
+func (c *Class) UnmarshalText(text []byte) error { return parseName(c, text, classNames[:]) }
 
 // MarshalText implements [encoding.TextMarshaler].
 func (w Work) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
-func (w *Work) UnmarshalText(text []byte) error { return parse(w, text, workNames[:]) }
+func (w *Work) UnmarshalText(text []byte) error { return parseName(w, text, workNames[:]) }
 
 // MarshalText implements [encoding.TextMarshaler].
 func (p Precision) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
-func (p *Precision) UnmarshalText(text []byte) error { return parse(p, text, precisionNames[:]) }
+func (p *Precision) UnmarshalText(text []byte) error { return parseName(p, text, precisionNames[:]) }
 
-// parse sets a constant by its name.
-func parse[T ~uint8](to *T, text []byte, names []string) error {
+// parseName sets a constant by its name.
+func parseName[T ~uint8](to *T, text []byte, names []string) error {
 	i := slices.Index(names, string(text))
 	if i < 0 {
 		return fmt.Errorf("unknown name %q: need one of %s", text, strings.Join(names, ", "))

@@ -38,20 +38,20 @@ func (v *validator) instruction(i Instruction) error {
 	case Alloc:
 		return v.alloc(i.Arg)
 	case Free:
-		if err := v.expect(i.Arg, allocated); err != nil {
+		if err := v.expectState(i.Arg, allocated); err != nil {
 			return fmt.Errorf("free: %w", err)
 		}
 		v.state[i.Arg] = freed
 	case Launch:
 		return v.launch(i.Arg)
-	case Mark:
+	case MarkPhase:
 		if int(i.Arg) >= len(v.p.Phases) {
 			return fmt.Errorf("mark: phase %d is not in the table of phases", i.Arg)
 		}
 	case EmptyCache:
-	case Record:
+	case RecordEvent:
 		return v.record(i.Arg)
-	case Await:
+	case AwaitEvent:
 		return v.await(i.Arg)
 	default:
 		return fmt.Errorf("unknown kind of instruction %d", i.Kind)
@@ -60,7 +60,7 @@ func (v *validator) instruction(i Instruction) error {
 }
 
 func (v *validator) alloc(b uint32) error {
-	if err := v.expect(b, unallocated); err != nil {
+	if err := v.expectState(b, unallocated); err != nil {
 		return fmt.Errorf("alloc: %w", err)
 	}
 	buffer := v.p.Buffers[b]
@@ -71,7 +71,7 @@ func (v *validator) alloc(b uint32) error {
 		return fmt.Errorf("alloc: buffer %d has the unknown class %d", b, buffer.Class)
 	case int(buffer.Site) >= len(v.p.Sites):
 		return fmt.Errorf("alloc: buffer %d names the unknown site %d", b, buffer.Site)
-	case !v.known(buffer.Stream):
+	case !v.isKnownStream(buffer.Stream):
 		return fmt.Errorf("alloc: buffer %d names the unknown stream %d", b, buffer.Stream)
 	}
 	v.state[b] = allocated
@@ -86,18 +86,18 @@ func (v *validator) launch(op uint32) error {
 	if o.Work >= numWorks || o.Precision >= numPrecisions || int(o.Site) >= len(v.p.Sites) {
 		return fmt.Errorf("launch: op %d has an unknown class of work, precision or site", op)
 	}
-	if !v.known(o.Stream) {
+	if !v.isKnownStream(o.Stream) {
 		return fmt.Errorf("launch: op %d names the unknown stream %d", op, o.Stream)
 	}
-	if int(o.Product) > len(v.p.Products) {
-		return fmt.Errorf("launch: op %d names matrix product %d of %d", op, o.Product, len(v.p.Products))
+	if int(o.ProductIndex) > len(v.p.Products) {
+		return fmt.Errorf("launch: op %d names matrix product %d of %d", op, o.ProductIndex, len(v.p.Products))
 	}
 	for _, span := range []Span{o.Reads, o.Writes} {
 		if span.From > span.To || int(span.To) > len(v.p.Operands) {
 			return fmt.Errorf("launch: op %d names operands %d to %d of %d", op, span.From, span.To, len(v.p.Operands))
 		}
 		for _, x := range v.p.Operands[span.From:span.To] {
-			if err := v.expect(x.Buffer, allocated); err != nil {
+			if err := v.expectState(x.Buffer, allocated); err != nil {
 				return fmt.Errorf("launch: op %d: %w", op, err)
 			}
 			if size := v.p.Buffers[x.Buffer].Bytes; x.Bytes < 0 || x.Bytes > size {
@@ -109,7 +109,7 @@ func (v *validator) launch(op uint32) error {
 	return nil
 }
 
-func (v *validator) expect(b uint32, want bufferState) error {
+func (v *validator) expectState(b uint32, want bufferState) error {
 	if int(b) >= len(v.state) {
 		return fmt.Errorf("buffer %d is not in the table of buffers", b)
 	}
@@ -119,14 +119,14 @@ func (v *validator) expect(b uint32, want bufferState) error {
 	return nil
 }
 
-// known reports whether the program has a stream.
-func (v *validator) known(s Stream) bool { return int(s) < max(1, len(v.p.Streams)) }
+// isKnownStream reports whether the program has a stream.
+func (v *validator) isKnownStream(s Stream) bool { return int(s) < max(1, len(v.p.Streams)) }
 
 func (v *validator) record(event uint32) error {
 	switch {
 	case int(event) >= len(v.p.Events):
 		return fmt.Errorf("record: event %d is not in the table of events", event)
-	case !v.known(v.p.Events[event].Stream):
+	case !v.isKnownStream(v.p.Events[event].Stream):
 		return fmt.Errorf("record: event %d names the unknown stream %d", event, v.p.Events[event].Stream)
 	case v.recorded[event]:
 		return fmt.Errorf("record: event %d is recorded twice", event)
@@ -141,7 +141,7 @@ func (v *validator) await(wait uint32) error {
 	}
 	w := v.p.Waits[wait]
 	switch {
-	case !v.known(w.Stream):
+	case !v.isKnownStream(w.Stream):
 		return fmt.Errorf("wait: wait %d names the unknown stream %d", wait, w.Stream)
 	case int(w.Event) >= len(v.recorded) || !v.recorded[w.Event]:
 		return fmt.Errorf("wait: event %d is not recorded yet", w.Event)

@@ -13,7 +13,7 @@ func toy() *Program {
 			{Alloc, 0},
 			{Alloc, 1},
 			{Launch, 0},
-			{Mark, 0},
+			{MarkPhase, 0},
 			{Free, 1},
 			{Free, 0},
 			{EmptyCache, 0},
@@ -61,25 +61,31 @@ func TestUnsoundProgramIsNamed(t *testing.T) {
 		{"no bytes", func(p *Program) { p.Buffers[0].Bytes = 0 }, "buffer 0 has 0 bytes"},
 		{"no such class", func(p *Program) { p.Buffers[0].Class = NumClasses }, "unknown class"},
 		{"no such site", func(p *Program) { p.Buffers[0].Site = 3 }, "unknown site 3"},
-		{"no such product", func(p *Program) { p.Ops[0].Product = 1 }, "op 0 names matrix product 1 of 0"},
+		{"no such product", func(p *Program) { p.Ops[0].ProductIndex = 1 }, "op 0 names matrix product 1 of 0"},
 		{"no such operand", func(p *Program) { p.Ops[0].Writes.To = 3 }, "operands 1 to 3 of 2"},
-		{"no such stream of a buffer", func(p *Program) { p.Buffers[0].Stream = 1 }, "buffer 0 names the unknown stream 1"},
+		{
+			"no such stream of a buffer", func(p *Program) { p.Buffers[0].Stream = 1 },
+			"buffer 0 names the unknown stream 1",
+		},
 		{"no such stream of an op", func(p *Program) { p.Ops[0].Stream = 1 }, "op 0 names the unknown stream 1"},
 		{"no such event", func(p *Program) {
-			p.Instructions[3] = Instruction{Record, 0}
+			p.Instructions[3] = Instruction{RecordEvent, 0}
 		}, "record: event 0 is not in the table"},
 		{"an event twice", func(p *Program) {
 			p.Events = []Event{{}}
-			p.Instructions = []Instruction{{Record, 0}, {Record, 0}}
+			p.Instructions = []Instruction{{RecordEvent, 0}, {RecordEvent, 0}}
 		}, "instruction 1: record: event 0 is recorded twice"},
-		{"no such wait", func(p *Program) { p.Instructions[3] = Instruction{Await, 0} }, "wait: wait 0 is not in the table"},
+		{
+			"no such wait", func(p *Program) { p.Instructions[3] = Instruction{AwaitEvent, 0} },
+			"wait: wait 0 is not in the table",
+		},
 		{"waited for before", func(p *Program) {
 			p.Events, p.Waits = []Event{{}}, []Wait{{}}
-			p.Instructions[3] = Instruction{Await, 0}
+			p.Instructions[3] = Instruction{AwaitEvent, 0}
 		}, "wait: event 0 is not recorded yet"},
 		{"a wait of no stream", func(p *Program) {
 			p.Events, p.Waits = []Event{{}}, []Wait{{Stream: 2}}
-			p.Instructions = []Instruction{{Record, 0}, {Await, 0}}
+			p.Instructions = []Instruction{{RecordEvent, 0}, {AwaitEvent, 0}}
 		}, "wait 0 names the unknown stream 2"},
 		{"more than it has", func(p *Program) {
 			p.Operands[1].Bytes = 17
@@ -99,7 +105,7 @@ func TestStreamsAndEventsAreValid(t *testing.T) {
 	p.Streams = []string{"compute", "communicate"}
 	p.Buffers[1].Stream, p.Ops[0].Stream = 1, 1
 	p.Events, p.Waits = []Event{{Stream: 1}}, []Wait{{Stream: 0, Event: 0}}
-	p.Instructions = append(p.Instructions, Instruction{Record, 0}, Instruction{Await, 0})
+	p.Instructions = append(p.Instructions, Instruction{RecordEvent, 0}, Instruction{AwaitEvent, 0})
 	require.NoError(t, p.Validate())
 }
 
@@ -119,10 +125,10 @@ func TestCollectivesSendWhatARingDoes(t *testing.T) {
 	p := toy()
 	p.Operands = []Operand{{0, 1600}, {1, 800}}
 	for _, c := range cases {
-		op := &Op{Work: c.work, Group: 8, Reads: Span{0, 1}, Writes: Span{1, 2}}
-		require.Equal(t, c.want, p.Traffic(op), c.work)
-		require.Equal(t, c.work != Copy, c.work.Collective(), c.work)
-		op.Group = 1
-		require.Zero(t, p.Traffic(op), c.work)
+		op := &Op{Work: c.work, GroupSize: 8, Reads: Span{0, 1}, Writes: Span{1, 2}}
+		require.Equal(t, c.want, p.SentBytes(op), c.work)
+		require.Equal(t, c.work != Copy, c.work.IsCollective(), c.work)
+		op.GroupSize = 1
+		require.Zero(t, p.SentBytes(op), c.work)
 	}
 }

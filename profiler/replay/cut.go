@@ -8,32 +8,32 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Steps are the training steps of a program, cut where a training loop loads its next batch. There a [Loop] can
-// continue with the steps of another program of the same model, whose batches have another length.
-type Steps struct {
-	setup *part
+// ReplayableSteps are the training steps of a program, cut where a training loop loads its next batch. There a [Loop]
+// can continue with the steps of another program of the same model, whose batches have another length.
+type ReplayableSteps struct {
+	setup *actionList
 	// steps holds the recorded steps. The last stands for all that follow: the first allocates the optimizer's state.
 	steps []cutStep
 }
 
-func (s *Steps) at(n int) *cutStep { return &s.steps[min(n, len(s.steps)-1)] }
+func (s *ReplayableSteps) stepAt(n int) *cutStep { return &s.steps[min(n, len(s.steps)-1)] }
 
 // A cutStep is a training step: its first micro-batch, one that represents all others, and the rest after them.
 type cutStep struct {
-	batches []*part
-	rest    *part
+	batches []*actionList
+	rest    *actionList
 }
 
 // batch returns the part of the i-th micro-batch.
-func (s *cutStep) batch(i int) *part { return s.batches[min(i, len(s.batches)-1)] }
+func (s *cutStep) batch(i int) *actionList { return s.batches[min(i, len(s.batches)-1)] }
 
 // A part is a section of a program with its own numbering of buffers.
-type part struct {
+type actionList struct {
 	actions []action
-	// enter holds the buffers that live when it begins, leave the buffers that live when it ends, in the order of their
-	// allocation.
-	enter, leave []uint32
-	buffers      []program.Buffer
+	// buffersIn holds the buffers that live when it begins, leave the buffers that live when it ends, in the order of
+	// their allocation.
+	buffersIn, buffersOut []uint32
+	buffers               []program.Buffer
 }
 
 // An action is an instruction that changes the memory; its argument is a number of the part's buffers.
@@ -42,27 +42,27 @@ type action struct {
 	buffer uint32
 }
 
-// Actions returns the number of allocations and frees of the last step.
-func (s *Steps) Actions() int {
+// ActionCount returns the number of allocations and frees of the last step.
+func (s *ReplayableSteps) ActionCount() int {
 	n := 0
-	last := s.at(len(s.steps))
+	last := s.stepAt(len(s.steps))
 	for _, p := range append(slices.Clone(last.batches), last.rest) {
 		n += len(p.actions)
 	}
 	return n
 }
 
-// Cut cuts a recording of two or more training steps, each with the given number of micro-batches. A recording with two
-// micro-batches also serves steps with more.
-func Cut(p *program.Program, microBatches int) (*Steps, error) {
+// CutSteps cuts a recording of two or more training steps, each with the given number of micro-batches. A recording
+// with two micro-batches also serves steps with more.
+func CutSteps(p *program.Program, microBatches int) (*ReplayableSteps, error) {
 	if microBatches < 1 {
 		return nil, fmt.Errorf("replay: a step of %d micro-batches: need at least 1", microBatches)
 	}
 	c := &cutter{program: p}
-	s := &Steps{}
+	s := &ReplayableSteps{}
 	from := 0
 	for i, in := range p.Instructions {
-		if in.Kind != program.Mark {
+		if in.Kind != program.MarkPhase {
 			continue
 		}
 		phase := p.Phases[in.Arg]
@@ -83,28 +83,28 @@ func Cut(p *program.Program, microBatches int) (*Steps, error) {
 	if c.err != nil {
 		return nil, fmt.Errorf("replay: %w", c.err)
 	}
-	if !s.steady() {
-		return nil, ErrUnsteady
+	if !s.areEqual() {
+		return nil, ErrStepsDiffer
 	}
 	return s, nil
 }
 
-// ErrUnsteady reports that the last step of a recording does not end with the buffers that it began with, so that it
+// ErrStepsDiffer reports that the last step of a recording does not end with the buffers that it began with, so that it
 // cannot represent further steps. A recording of more steps may be steady.
-var ErrUnsteady = errors.New("replay: the last recorded step must end with the same buffers it began with")
+var ErrStepsDiffer = errors.New("replay: the last recorded step must end with the same buffers it began with")
 
-// steady reports whether the last step, which represents all further ones, leaves as many buffers of each class as it
+// areEqual reports whether the last step, which represents all further ones, leaves as many buffers of each class as it
 // found.
-func (s *Steps) steady() bool {
-	count := func(p *part, numbers []uint32) (n [program.NumClasses]int) {
+func (s *ReplayableSteps) areEqual() bool {
+	count := func(p *actionList, numbers []uint32) (n [program.NumClasses]int) {
 		for _, b := range numbers {
 			n[p.buffers[b].Class]++
 		}
 		return n
 	}
-	step := s.at(len(s.steps))
+	step := s.stepAt(len(s.steps))
 	first, last := step.batches[0], step.rest
-	return count(first, first.enter) == count(last, last.leave)
+	return count(first, first.buffersIn) == count(last, last.buffersOut)
 }
 
 // A cutter walks through a program once.
@@ -119,7 +119,7 @@ type cutter struct {
 func (c *cutter) nextStep(from int) int {
 	const none = -2
 	for _, in := range c.program.Instructions[from:] {
-		if in.Kind == program.Mark {
+		if in.Kind == program.MarkPhase {
 			return c.program.Phases[in.Arg].Step
 		}
 	}
@@ -130,33 +130,33 @@ func (c *cutter) nextStep(from int) int {
 func (c *cutter) step(from, to, microBatches int) cutStep {
 	var s cutStep
 	if microBatches > 1 {
-		for _, end := range c.backwards(from, to, microBatches) {
+		for _, end := range c.backwardStarts(from, to, microBatches) {
 			s.batches = append(s.batches, c.part(from, end))
 			from = end
 		}
 	}
 	s.rest = c.part(from, to)
 	if microBatches == 1 {
-		s.batches, s.rest = []*part{s.rest}, &part{}
-		s.rest.enter, s.rest.buffers = s.batches[0].left()
-		s.rest.leave = s.rest.enter
+		s.batches, s.rest = []*actionList{s.rest}, &actionList{}
+		s.rest.buffersIn, s.rest.buffers = s.batches[0].remaining()
+		s.rest.buffersOut = s.rest.buffersIn
 	}
 	return s
 }
 
-// left returns the buffers that live after a part, numbered from zero.
-func (p *part) left() (numbers []uint32, buffers []program.Buffer) {
-	for i, b := range p.leave {
+// remaining returns the buffers that live after a part, numbered from zero.
+func (p *actionList) remaining() (numbers []uint32, buffers []program.Buffer) {
+	for i, b := range p.buffersOut {
 		numbers, buffers = append(numbers, uint32(i)), append(buffers, p.buffers[b])
 	}
 	return numbers, buffers
 }
 
-// backwards returns the ends of the micro-batches' backward passes, of which each may have several.
-func (c *cutter) backwards(from, to, microBatches int) []int {
+// backwardStarts returns the ends of the micro-batches' backward passes, of which each may have several.
+func (c *cutter) backwardStarts(from, to, microBatches int) []int {
 	var ends []int
 	for i, in := range c.program.Instructions[from:to] {
-		if in.Kind == program.Mark && c.program.Phases[in.Arg].Name == "backward" {
+		if in.Kind == program.MarkPhase && c.program.Phases[in.Arg].Name == "backward" {
 			ends = append(ends, from+i+1)
 		}
 	}
@@ -174,8 +174,8 @@ func (c *cutter) backwards(from, to, microBatches int) []int {
 }
 
 // part copies a range of instructions out of the program.
-func (c *cutter) part(from, to int) *part {
-	p := &part{}
+func (c *cutter) part(from, to int) *actionList {
+	p := &actionList{}
 	number := make(map[uint32]uint32, len(c.live))
 	add := func(buffer uint32) uint32 {
 		n := uint32(len(p.buffers))
@@ -184,7 +184,7 @@ func (c *cutter) part(from, to int) *part {
 		return n
 	}
 	for _, b := range c.live {
-		p.enter = append(p.enter, add(b))
+		p.buffersIn = append(p.buffersIn, add(b))
 	}
 	dead := map[uint32]bool{}
 	for _, in := range c.program.Instructions[from:to] {
@@ -208,7 +208,7 @@ func (c *cutter) part(from, to int) *part {
 	for _, b := range c.live {
 		if !dead[b] {
 			live = append(live, b)
-			p.leave = append(p.leave, number[b])
+			p.buffersOut = append(p.buffersOut, number[b])
 		}
 	}
 	c.live = live

@@ -96,7 +96,8 @@ func TestRunLaws(t *testing.T) {
 		require.LessOrEqual(t, run.Max.Allocated, run.Max.Reserved)
 
 		marks := run.Phases
-		if len(p.Instructions) > 0 && p.Instructions[len(p.Instructions)-1].Kind == program.Mark || run.OOM != nil {
+		if len(p.Instructions) > 0 && p.Instructions[len(p.Instructions)-1].Kind == program.MarkPhase ||
+			run.OOM != nil {
 			require.Equal(t, run.Max.Allocated, peakPhase(run).Max.Allocated)
 			require.Equal(t, run.Max.Reserved, slices.MaxFunc(marks, func(a, b replay.Phase) int {
 				return int(a.Max.Reserved - b.Max.Reserved)

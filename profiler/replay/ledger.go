@@ -12,7 +12,7 @@ import (
 
 // A ledger records every address range that an allocator has handed out, and reports an
 // error if two live ranges overlap.
-type ledger struct {
+type addressLedger struct {
 	program *program.Program
 	live    []entry // by address
 	next    uint64  // the number of the next entry
@@ -39,7 +39,7 @@ type memoryUse interface {
 var errOverlap = errors.New("the allocator allocated the same memory twice")
 
 // trace implements the Trace hook of [Replay]. It stores an error in l.err.
-func (l *ledger) trace(instruction int, e allocator.TraceEvent) {
+func (l *addressLedger) trace(instruction int, e allocator.TraceEvent) {
 	if l.err != nil {
 		return
 	}
@@ -51,15 +51,14 @@ func (l *ledger) trace(instruction int, e allocator.TraceEvent) {
 	}
 }
 
-func (l *ledger) find(addr uint64) (int, bool) {
+func (l *addressLedger) find(addr uint64) (int, bool) {
 	return slices.BinarySearchFunc(l.live, addr, func(e entry, addr uint64) int { return cmp.Compare(e.addr, addr) })
 }
 
-func (l *ledger) add(addr uint64, bytes int64, buffer uint32) error {
+func (l *addressLedger) add(addr uint64, bytes int64, buffer uint32) error {
 	i, taken := l.find(addr)
 	switch end := addr + uint64(bytes); {
-	case taken,
-		i > 0 && l.live[i-1].addr+uint64(l.live[i-1].bytes) > addr,
+	case taken, i > 0 && l.live[i-1].addr+uint64(l.live[i-1].bytes) > addr,
 		i < len(l.live) && l.live[i].addr < end:
 		return fmt.Errorf("%w: %d bytes at %#x", errOverlap, bytes, addr)
 	}
@@ -72,7 +71,7 @@ func (l *ledger) add(addr uint64, bytes int64, buffer uint32) error {
 	return l.use.begin(e)
 }
 
-func (l *ledger) remove(addr uint64) error {
+func (l *addressLedger) remove(addr uint64) error {
 	i, ok := l.find(addr)
 	if !ok {
 		return fmt.Errorf("the allocator freed %#x, which it had not allocated", addr)
@@ -86,10 +85,10 @@ func (l *ledger) remove(addr uint64) error {
 }
 
 // mark returns the Mark hook of [Replay]; it ends the replay once an overlap was found.
-func (l *ledger) mark(program.Phase) error { return l.err }
+func (l *addressLedger) mark(program.Phase) error { return l.err }
 
 // end calls the End hook of [Replay] for the buffers that are still allocated.
-func (l *ledger) end() error {
+func (l *addressLedger) end() error {
 	for _, e := range l.live {
 		if l.err == nil && l.use != nil {
 			l.err = l.use.end(e)

@@ -9,9 +9,9 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Loop is a training loop over batches of different lengths: steps of several programs, one after the other in one
+// StepLoop is a training loop over batches of different lengths: steps of several programs, one after the other in one
 // allocator, whose cache stays between them as it does in training.
-type Loop struct {
+type StepLoop struct {
 	heap *allocator.Allocator
 	// live holds the live blocks by class, in the order of the last executed program; blocks unknown to it come last.
 	live   [program.NumClasses][]holding
@@ -27,44 +27,44 @@ type holding struct {
 
 // NewLoop makes a loop on the memory that the options name; it returns no memory to it. Timeline and Hooks have no
 // effect here.
-func NewLoop(o Options) (*Loop, error) {
+func NewLoop(o Options) (*StepLoop, error) {
 	heap, err := o.allocator()
 	if err != nil {
 		return nil, err
 	}
-	return &Loop{heap: heap}, nil
+	return &StepLoop{heap: heap}, nil
 }
 
 // Step runs a training step with a program for each micro-batch. The first call also sets up the model, and makes the
 // optimizer's state. An allocation that does not fit is an [*allocator.OOMError] and ends the loop.
-func (l *Loop) Step(ctx context.Context, batches ...*Steps) error {
+func (l *StepLoop) Step(ctx context.Context, batches ...*ReplayableSteps) error {
 	if len(batches) == 0 {
 		return errors.New("replay: a step needs at least one micro-batch")
 	}
 	if l.steps == 0 {
-		if err := l.carryOut(ctx, batches[0].setup); err != nil {
+		if err := l.execute(ctx, batches[0].setup); err != nil {
 			return err
 		}
 	}
 	for i, s := range batches {
-		if err := l.carryOut(ctx, s.at(l.steps).batch(i)); err != nil {
+		if err := l.execute(ctx, s.stepAt(l.steps).batch(i)); err != nil {
 			return err
 		}
 	}
-	err := l.carryOut(ctx, batches[len(batches)-1].at(l.steps).rest)
+	err := l.execute(ctx, batches[len(batches)-1].stepAt(l.steps).rest)
 	l.steps++
 	return err
 }
 
 // Stats returns the allocator's statistics, with peaks since the loop began.
-func (l *Loop) Stats() allocator.Stats { return l.heap.Stats() }
+func (l *StepLoop) Stats() allocator.Stats { return l.heap.Stats() }
 
-// carryOut executes a part.
-func (l *Loop) carryOut(ctx context.Context, p *part) error {
+// execute executes a part.
+func (l *StepLoop) execute(ctx context.Context, p *actionList) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	err := l.enter(p)
+	err := l.receiveBuffers(p)
 	if err != nil {
 		return err
 	}
@@ -83,20 +83,20 @@ func (l *Loop) carryOut(ctx context.Context, p *part) error {
 			}
 		}
 	}
-	l.leave(p)
+	l.keepBuffers(p)
 	return nil
 }
 
-func (l *Loop) malloc(b program.Buffer) (*allocator.Block, error) {
+func (l *StepLoop) malloc(b program.Buffer) (*allocator.Block, error) {
 	return l.heap.MallocOn(allocator.Stream(b.Stream), b.Bytes)
 }
 
-// enter finds the block of each buffer that is allocated when a part begins: buffers of a class have the same order in
-// all programs of a model. Blocks unknown to the part stay in l.live.
-func (l *Loop) enter(p *part) error {
+// receiveBuffers finds the block of each buffer that is allocated when a part begins: buffers of a class have the same
+// order in all programs of a model. Blocks unknown to the part stay in l.live.
+func (l *StepLoop) receiveBuffers(p *actionList) error {
 	var known [program.NumClasses]int
 	l.blocks = append(l.blocks[:0], make([]*allocator.Block, len(p.buffers))...)
-	for _, n := range p.enter {
+	for _, n := range p.buffersIn {
 		b := p.buffers[n]
 		lives := &l.live[b.Class]
 		at := known[b.Class]
@@ -110,7 +110,7 @@ func (l *Loop) enter(p *part) error {
 		}
 		h := &(*lives)[at]
 		if h.bytes != b.Bytes {
-			if err := l.change(h, b); err != nil {
+			if err := l.resizeHolding(h, b); err != nil {
 				return err
 			}
 		}
@@ -122,9 +122,9 @@ func (l *Loop) enter(p *part) error {
 	return nil
 }
 
-// change handles a buffer whose size differs in this part. A new batch is allocated before the old one is freed. Other
-// buffers of the last step keep their sizes; weights and state must not differ.
-func (l *Loop) change(h *holding, b program.Buffer) error {
+// resizeHolding handles a buffer whose size differs in this part. A new batch is allocated before the old one is freed.
+// Other buffers of the last step keep their sizes; weights and state must not differ.
+func (l *StepLoop) resizeHolding(h *holding, b program.Buffer) error {
 	switch b.Class {
 	case program.Batch:
 		block, err := l.malloc(b)
@@ -142,10 +142,10 @@ func (l *Loop) change(h *holding, b program.Buffer) error {
 	}
 }
 
-// leave stores the blocks that live at the end of a part, before blocks that the part does not know.
-func (l *Loop) leave(p *part) {
+// keepBuffers stores the blocks that live at the end of a part, before blocks that the part does not know.
+func (l *StepLoop) keepBuffers(p *actionList) {
 	var live [program.NumClasses][]holding
-	for _, n := range p.leave {
+	for _, n := range p.buffersOut {
 		b := p.buffers[n]
 		live[b.Class] = append(live[b.Class], holding{l.blocks[n], b.Bytes})
 	}

@@ -73,20 +73,20 @@ func TestALoopIsTheProgramOfAllItsSteps(t *testing.T) {
 		require.NoError(t, err)
 
 		recorded := min(microBatches, 2)
-		cut := map[int64]*replay.Steps{}
+		cut := map[int64]*replay.ReplayableSteps{}
 		for _, n := range lengths {
 			same := make([]int64, 2*recorded)
 			for i := range same {
 				same[i] = n
 			}
-			cut[n], err = replay.Cut(training(recorded, same...), recorded)
+			cut[n], err = replay.CutSteps(training(recorded, same...), recorded)
 			require.NoError(t, err)
 		}
 		loop, err := replay.NewLoop(replay.Options{Config: config, Total: memory})
 		require.NoError(t, err)
 		var oom *allocator.OOMError
 		for i := 0; i < len(lengths) && oom == nil; i += microBatches {
-			var batches []*replay.Steps
+			var batches []*replay.ReplayableSteps
 			for _, n := range lengths[i : i+microBatches] {
 				batches = append(batches, cut[n])
 			}
@@ -95,18 +95,18 @@ func TestALoopIsTheProgramOfAllItsSteps(t *testing.T) {
 			}
 		}
 		require.Equal(t, whole.OOM != nil, oom != nil)
-		require.Equal(t, whole.Max.Reserved, loop.Stats().ReservedBytes[allocator.All].Peak)
-		require.Equal(t, whole.Max.Allocated, loop.Stats().AllocatedBytes[allocator.All].Peak)
+		require.Equal(t, whole.Max.Reserved, loop.Stats().ReservedBytes[allocator.AllPools].Peak)
+		require.Equal(t, whole.Max.Allocated, loop.Stats().AllocatedBytes[allocator.AllPools].Peak)
 		require.Equal(t, whole.Stats.NumAllocRetries, loop.Stats().NumAllocRetries)
 	})
 }
 
 func TestALoopNeedsProgramsOfOneModel(t *testing.T) {
-	small, err := replay.Cut(training(1, 3, 3), 1)
+	small, err := replay.CutSteps(training(1, 3, 3), 1)
 	require.NoError(t, err)
 	other := training(1, 3, 3)
 	other.Buffers[0].Bytes *= 2
-	large, err := replay.Cut(other, 1)
+	large, err := replay.CutSteps(other, 1)
 	require.NoError(t, err)
 	loop, err := replay.NewLoop(replay.Options{})
 	require.NoError(t, err)
@@ -125,11 +125,11 @@ func TestWhatCannotBeCut(t *testing.T) {
 		"2 backward passes of a step cannot be": {training(2, 3, 3, 3, 3), 3},
 		"is freed but not allocated": {&program.Program{Instructions: []program.Instruction{
 			{Kind: program.Free},
-			{Kind: program.Mark},
+			{Kind: program.MarkPhase},
 		}, Phases: []program.Phase{{}}, Buffers: make([]program.Buffer, 1)}, 1},
 		"must have a set-up and two training ": {&program.Program{}, 1},
 	} {
-		_, err := replay.Cut(c.program, c.microBatches)
+		_, err := replay.CutSteps(c.program, c.microBatches)
 		require.ErrorContains(t, err, want)
 	}
 }
@@ -140,20 +140,20 @@ func TestAStepThatLeavesMoreIsNotForAllOthers(t *testing.T) {
 	last := p.Instructions[len(p.Instructions)-1]
 	p.Instructions[len(p.Instructions)-1] = program.Instruction{Kind: program.Alloc, Arg: uint32(len(p.Buffers) - 1)}
 	p.Instructions = append(p.Instructions, last)
-	_, err := replay.Cut(p, 1)
-	require.ErrorIs(t, err, replay.ErrUnsteady)
+	_, err := replay.CutSteps(p, 1)
+	require.ErrorIs(t, err, replay.ErrStepsDiffer)
 }
 
 func TestActionsAreThoseOfAStep(t *testing.T) {
-	steps, err := replay.Cut(training(1, 3, 3), 1)
+	steps, err := replay.CutSteps(training(1, 3, 3), 1)
 	require.NoError(t, err)
-	require.Equal(t, 3+2+9+1+1, steps.Actions()) // hidden states, the loss, backward, the gradient's life
+	require.Equal(t, 3+2+9+1+1, steps.ActionCount()) // hidden states, the loss, backward, the gradient's life
 }
 
 func BenchmarkLoop(b *testing.B) {
-	var steps []*replay.Steps
+	var steps []*replay.ReplayableSteps
 	for n := range int64(8) {
-		s, err := replay.Cut(training(1, n+1, n+1), 1)
+		s, err := replay.CutSteps(training(1, n+1, n+1), 1)
 		require.NoError(b, err)
 		steps = append(steps, s)
 	}

@@ -30,8 +30,8 @@ type Measurement struct {
 	// Run is the first replay, which is not timed but watched, and also touches what no op does, such as libraries'
 	// workspaces. The others had the same peaks, unless Varied. If one of them ran out of memory, it is that one.
 	*Run
-	// Varied is set if a later replay needed another amount of memory.
-	Varied bool
+	// MemoryVaried is set if a later replay needed another amount of memory.
+	MemoryVaried bool
 	// Baseline is what was in use before; zero if the device does not know.
 	Baseline device.Baseline
 	// Device is the most memory of the GPU that was in use after a segment
@@ -54,8 +54,8 @@ type Measurement struct {
 	Verified int
 }
 
-// Step returns the duration of the last step in each timed replay. Its caches are warm, as in all further steps.
-func (m *Measurement) Step() []time.Duration {
+// StepTimes returns the duration of the last step in each timed replay. Its caches are warm, as in all further steps.
+func (m *Measurement) StepTimes() []time.Duration {
 	last := -1
 	for _, p := range m.Phases {
 		last = max(last, p.Step)
@@ -82,21 +82,21 @@ func Measure(ctx context.Context, d device.Device, p *program.Program, c Conditi
 		w.observer = o
 		m.Baseline = o.Baseline()
 	}
-	_, driven := d.(device.Driven)
+	_, driven := d.(device.DriverReporter)
 	w.computed = d.Simulated() && !driven
 	if c.Verify {
 		if err := w.verify(ctx); err != nil {
 			return m, err
 		}
 	}
-	if err := w.watch(ctx); err != nil || m.OOM != nil {
+	if err := w.measureMemory(ctx); err != nil || m.OOM != nil {
 		return m, err
 	}
 	if w.computed {
 		return m, nil
 	}
 	for i := range c.WarmUp + max(c.Repeat, 1) {
-		if err := w.time(ctx, i >= c.WarmUp); err != nil || m.OOM != nil {
+		if err := w.measureTime(ctx, i >= c.WarmUp); err != nil || m.OOM != nil {
 			return m, err
 		}
 	}
@@ -114,28 +114,29 @@ type measurer struct {
 	program  *program.Program
 	config   *allocator.Config
 
-	// unseen reports whether the GPU holds more than at the last reading of the process's memory.
-	unseen bool
+	// hasUnseenBytes reports whether the GPU holds more than at the last reading of the process's memory.
+	hasUnseenBytes bool
 
 	marks  []device.Event // the start of a replay, and the end of every phase
 	events []device.Event // of streams that run side by side, by their numbers
 	kernel device.Kernel  // its slices are used for one launch after the other
 }
 
-// watch replays once and checks the memory: how much of the GPU is in use, how much NVML reports, that no memory is
-// allocated twice, and that all of it can be written and read. Only a real device is checked in ways that take time.
-func (w *measurer) watch(ctx context.Context) error {
-	l := &ledger{program: w.program}
+// measureMemory replays once and checks the memory: how much of the GPU is in use, how much NVML reports, that no
+// memory is allocated twice, and that all of it can be written and read. Only a real device is checked in ways that
+// take time.
+func (w *measurer) measureMemory(ctx context.Context) error {
+	l := &addressLedger{program: w.program}
 	if !w.computed {
 		l.use = newTouching(w.device, w.program)
 	}
-	o := Options{Config: w.config, Source: &gauge{
+	o := Options{Config: w.config, Source: &measuredSource{
 		PagedSource: w.device, of: w, used: w.measurement.Baseline.Total(),
 		added: map[uint64]int64{},
 	}, Hooks: Hooks{
 		Launch: w.launch, Record: w.record, Await: w.await,
 		Mark: func(p program.Phase) error {
-			w.see()
+			w.observeMemory()
 			w.noteNeighbors()
 			if err := l.mark(p); err != nil {
 				return err
@@ -144,7 +145,7 @@ func (w *measurer) watch(ctx context.Context) error {
 		},
 		Trace: l.trace,
 		End: func() error {
-			w.see()
+			w.observeMemory()
 			return l.end()
 		},
 	}}
@@ -153,8 +154,8 @@ func (w *measurer) watch(ctx context.Context) error {
 	return err
 }
 
-// time replays with kernel launches only and, if counted, keeps the times of the phases.
-func (w *measurer) time(ctx context.Context, counts bool) error {
+// measureTime replays with kernel launches only and, if counted, keeps the times of the phases.
+func (w *measurer) measureTime(ctx context.Context, counts bool) error {
 	run, err := w.replay(ctx, Options{Config: w.config, Source: w.device, Hooks: Hooks{
 		Launch: w.launch, Record: w.record, Await: w.await,
 		Mark: func(program.Phase) error { return w.mark() },
@@ -163,13 +164,13 @@ func (w *measurer) time(ctx context.Context, counts bool) error {
 		return err
 	}
 	m := w.measurement
-	if c, ok := w.device.(device.Clocked); ok && counts {
+	if c, ok := w.device.(device.ClockReporter); ok && counts {
 		if now, ok := c.Clocks(); ok {
-			m.Clocks = lower(m.Clocks, now)
+			m.Clocks = lowerClocks(m.Clocks, now)
 		}
 	}
 	if run.Max != m.Max || run.OOM != nil {
-		m.Varied = true
+		m.MemoryVaried = true
 	}
 	if run.OOM != nil {
 		m.Run, m.Times = run, nil
@@ -177,8 +178,8 @@ func (w *measurer) time(ctx context.Context, counts bool) error {
 	return nil
 }
 
-// lower returns the lower of two readings, with the reasons of both; the first may be none.
-func lower(a, b device.Clocks) device.Clocks {
+// lowerClocks returns the lower of two readings, with the reasons of both; the first may be none.
+func lowerClocks(a, b device.Clocks) device.Clocks {
 	if a.SM == 0 {
 		return b
 	}
@@ -194,7 +195,7 @@ func (w *measurer) replay(ctx context.Context, o Options, counts bool) (run *Run
 	if err := w.mark(); err != nil {
 		return nil, err
 	}
-	before := w.floor()
+	before := w.minimumTime()
 	run, err = Replay(ctx, w.program, o)
 	if err != nil || !counts || run.OOM != nil {
 		return run, err
@@ -206,20 +207,20 @@ func (w *measurer) replay(ctx context.Context, o Options, counts bool) (run *Run
 		}
 	}
 	w.measurement.Times = append(w.measurement.Times, times)
-	return run, w.possible(times, w.floor()-before)
+	return run, w.checkPossible(times, w.minimumTime()-before)
 }
 
-// floor returns the least possible time of the device's work so far; zero if unknown.
-func (w *measurer) floor() time.Duration {
-	if t, ok := w.device.(device.Timed); ok {
+// minimumTime returns the least possible time of the device's work so far; zero if unknown.
+func (w *measurer) minimumTime() time.Duration {
+	if t, ok := w.device.(device.TimeFloor); ok {
 		return t.Floor()
 	}
 	return 0
 }
 
-// possible returns an error for times that are too short for any GPU. Simulated times are never called measured, so
-// they are not checked.
-func (w *measurer) possible(times []time.Duration, floor time.Duration) error {
+// checkPossible returns an error for times that are too short for any GPU. Simulated times are never called measured,
+// so they are not checked.
+func (w *measurer) checkPossible(times []time.Duration, floor time.Duration) error {
 	var took time.Duration
 	for _, t := range times {
 		took += t
@@ -227,20 +228,20 @@ func (w *measurer) possible(times []time.Duration, floor time.Duration) error {
 	if took >= floor || w.device.Simulated() {
 		return nil
 	}
-	return &ImpossibleError{Device: w.device.Name(), Product: w.device.GPU().Product, Took: took, Floor: floor}
+	return &ImpossibleError{Device: w.device.Name(), Product: w.device.GPU().Product, Measured: took, Minimum: floor}
 }
 
 // An ImpossibleError reports that a replay took less time than the GPU can do its
 // work in: kernels did not run, or the device's clock is wrong.
 type ImpossibleError struct {
-	Device, Product string
-	Took, Floor     time.Duration
+	Device, Product   string
+	Measured, Minimum time.Duration
 }
 
 func (e *ImpossibleError) Error() string {
 	return fmt.Sprintf("%s: a replay took %v by the device's clock, and no %s can do its work in less than %v; its "+
 		"times are not to be trusted",
-		e.Device, e.Took.Round(time.Microsecond), e.Product, e.Floor.Round(time.Microsecond))
+		e.Device, e.Measured.Round(time.Microsecond), e.Product, e.Minimum.Round(time.Microsecond))
 }
 
 func (w *measurer) mark() error {
@@ -292,12 +293,12 @@ func (w *measurer) await(wait program.Wait) error {
 // noteNeighbors adds other processes seen on the GPU to the result.
 func (w *measurer) noteNeighbors() {
 	if w.observer != nil {
-		w.measurement.Neighbors = merge(w.measurement.Neighbors, w.observer.Neighbors())
+		w.measurement.Neighbors = mergeNeighbors(w.measurement.Neighbors, w.observer.Neighbors())
 	}
 }
 
-// merge keeps each process once, with the most that it held.
-func merge(known, seen []device.Neighbor) []device.Neighbor {
+// mergeNeighbors keeps each process once, with the most that it held.
+func mergeNeighbors(known, seen []device.Neighbor) []device.Neighbor {
 	for _, n := range seen {
 		at := -1
 		for i, k := range known {
@@ -318,7 +319,7 @@ func merge(known, seen []device.Neighbor) []device.Neighbor {
 func (w *measurer) launch(op *program.Op, address func(uint32) uint64) error {
 	k := &w.kernel
 	k.Work, k.Precision, k.FLOPs = op.Work, op.Precision, op.FLOPs
-	k.Stream, k.Sent = op.Stream, w.program.Traffic(op)
+	k.Stream, k.Sent = op.Stream, w.program.SentBytes(op)
 	x := w.program.ProductOf(op)
 	k.M, k.N, k.K, k.Batch, k.Window = x.M, x.N, x.K, x.Batch, x.Window
 	k.Reads = w.ranges(k.Reads[:0], op.Reads, address)
@@ -343,8 +344,8 @@ func (w *measurer) verify(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	use := &verification{patterns: patterns}
-	l := &ledger{program: w.program, use: use}
+	use := &bufferVerifier{patterns: patterns}
+	l := &addressLedger{program: w.program, use: use}
 	_, err = Replay(ctx, w.program,
 		Options{Config: w.config, Source: w.device, Hooks: Hooks{Trace: l.trace, Mark: l.mark, End: l.end}})
 	w.measurement.Verified = use.verified
@@ -353,7 +354,7 @@ func (w *measurer) verify(ctx context.Context) error {
 
 // A gauge is a device's memory that records, after each segment, how much of the GPU is
 // in use in all and by this process.
-type gauge struct {
+type measuredSource struct {
 	allocator.PagedSource
 	of *measurer
 	// used is the memory in use after the last call, added the driver's overhead for each held segment or page, by
@@ -362,11 +363,11 @@ type gauge struct {
 	added map[uint64]int64
 }
 
-// largestAdded is less than which a driver adds to a segment, bytes: what comes with one beyond that is others'.
-const largestAdded = 64 << 20
+// maxAddedBytes is less than which a driver adds to a segment, bytes: what comes with one beyond that is others'.
+const maxAddedBytes = 64 << 20
 
 // Get implements [allocator.Source].
-func (g *gauge) Get(size int64) (uint64, error) {
+func (g *measuredSource) Get(size int64) (uint64, error) {
 	addr, err := g.PagedSource.Get(size)
 	if err != nil {
 		return 0, err
@@ -378,7 +379,7 @@ func (g *gauge) Get(size int64) (uint64, error) {
 }
 
 // Map implements [allocator.PagedSource].
-func (g *gauge) Map(addr uint64, size int64) error {
+func (g *measuredSource) Map(addr uint64, size int64) error {
 	if err := g.PagedSource.Map(addr, size); err != nil {
 		return err
 	}
@@ -388,19 +389,19 @@ func (g *gauge) Map(addr uint64, size int64) error {
 	return nil
 }
 
-func (g *gauge) read(addr uint64, size int64) error {
-	free, err := g.of.device.Available()
+func (g *measuredSource) read(addr uint64, size int64) error {
+	free, err := g.of.device.AvailableBytes()
 	if err != nil {
 		return err
 	}
 	m := g.of.measurement
 	used := g.Total() - free
-	if more := used - g.used - size; g.used > 0 && more > 0 && more < largestAdded {
+	if more := used - g.used - size; g.used > 0 && more > 0 && more < maxAddedBytes {
 		g.added[addr] = more
 	}
 	g.used = used
 	if used > m.Device {
-		m.Device, g.of.unseen, m.Granularity = used, true, 0
+		m.Device, g.of.hasUnseenBytes, m.Granularity = used, true, 0
 		for _, bytes := range g.added {
 			m.Granularity += bytes
 		}
@@ -409,32 +410,32 @@ func (g *gauge) read(addr uint64, size int64) error {
 }
 
 // noteFree notes that the memory at an address is released.
-func (g *gauge) noteFree(addr uint64, size int64) {
+func (g *measuredSource) noteFree(addr uint64, size int64) {
 	g.used -= size + g.added[addr]
 	delete(g.added, addr)
 }
 
 // Put implements [allocator.Source].
-func (g *gauge) Put(addr uint64, size int64) error {
-	g.of.see()
+func (g *measuredSource) Put(addr uint64, size int64) error {
+	g.of.observeMemory()
 	g.noteFree(addr, size)
 	return g.PagedSource.Put(addr, size)
 }
 
 // Unmap implements [allocator.PagedSource].
-func (g *gauge) Unmap(addr uint64, size int64) error {
-	g.of.see()
+func (g *measuredSource) Unmap(addr uint64, size int64) error {
+	g.of.observeMemory()
 	g.noteFree(addr, size)
 	return g.PagedSource.Unmap(addr, size)
 }
 
-// see reads the memory of this process from outside (NVML) if it holds more than ever before: before some of it is
-// released, and at the ends of phases. Reading at each segment would take longer than the segments.
-func (w *measurer) see() {
-	if !w.unseen || w.observer == nil {
+// observeMemory reads the memory of this process from outside (NVML) if it holds more than ever before: before some of
+// it is released, and at the ends of phases. Reading at each segment would take longer than the segments.
+func (w *measurer) observeMemory() {
+	if !w.hasUnseenBytes || w.observer == nil {
 		return
 	}
-	w.unseen = false
+	w.hasUnseenBytes = false
 	if bytes, ok := w.observer.ProcessMemory(); ok {
 		w.measurement.Process = max(w.measurement.Process, bytes)
 	}

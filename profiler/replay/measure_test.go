@@ -70,7 +70,7 @@ func TestAMeasurementIsAReplayWithItsWork(t *testing.T) {
 	m, err := replay.Measure(t.Context(), d, p, replay.Conditions{WarmUp: 2, Repeat: 3})
 	require.NoError(t, err)
 	require.Equal(t, mustReplay(t, p, replay.Options{Total: 400 * mib, Available: 270 * mib}), m.Run)
-	require.False(t, m.Varied)
+	require.False(t, m.MemoryVaried)
 	require.Equal(t, (1+2+3)*5, d.launches)
 	require.Equal(t, device.Baseline{Others: 30 * mib, OthersKnown: true, Context: 100 * mib}, m.Baseline)
 	require.Equal(t, int64(210*mib), m.Device)
@@ -82,7 +82,7 @@ func TestAMeasurementIsAReplayWithItsWork(t *testing.T) {
 		for j := range want {
 			require.InDelta(t, want[j], times[j], 2)
 		}
-		require.InDelta(t, 140*mib, m.Step()[i], 4, "the last step only")
+		require.InDelta(t, 140*mib, m.StepTimes()[i], 4, "the last step only")
 	}
 }
 
@@ -109,7 +109,7 @@ func TestASimulatedGPUIsMeasuredOnce(t *testing.T) {
 	m, err := replay.Measure(t.Context(), newGPU(t, 0), &twoSteps().Program, replay.Conditions{WarmUp: 2, Repeat: 3})
 	require.NoError(t, err)
 	require.Len(t, m.Times, 1)
-	require.InDelta(t, 140*mib, m.Step()[0], 4)
+	require.InDelta(t, 140*mib, m.StepTimes()[0], 4)
 }
 
 // The GPU fills up in the second replay: what fitted once does not fit.
@@ -117,7 +117,7 @@ func TestWhatFitsOnlySometimesDoesNotFit(t *testing.T) {
 	d := &real{Device: newGPU(t, 0), hungry: 6}
 	m, err := replay.Measure(t.Context(), d, &twoSteps().Program, replay.Conditions{Repeat: 3})
 	require.NoError(t, err)
-	require.True(t, m.Varied)
+	require.True(t, m.MemoryVaried)
 	require.NotNil(t, m.OOM)
 	require.Empty(t, m.Times)
 }
@@ -129,7 +129,7 @@ func TestWhatDoesNotFitHasNoTimes(t *testing.T) {
 	require.NoError(t, err)
 	require.NotNil(t, m.OOM)
 	require.Empty(t, m.Times)
-	require.Empty(t, m.Step())
+	require.Empty(t, m.StepTimes())
 	require.Equal(t, int64(350*mib), m.Device)
 	require.Equal(t, int64(330*mib), d.Used(), "everything is released")
 }
@@ -177,8 +177,8 @@ func (d *breaking) call() error {
 	return nil
 }
 
-func (d *breaking) Available() (int64, error) {
-	n, err := d.Device.Available()
+func (d *breaking) AvailableBytes() (int64, error) {
+	n, err := d.Device.AvailableBytes()
 	return n, errors.Join(err, d.call())
 }
 

@@ -24,7 +24,7 @@ type Options struct {
 	// Available is what of Total the allocator may take: the GPU less the
 	// CUDA context, libraries and other processes. Zero is all of it.
 	Available int64
-	// Rising is [allocator.Memory]'s of that counter.
+	// Rising is [allocator.SimulatedMemory]'s of that counter.
 	Rising bool
 	// Timeline asks for Run.Timeline.
 	Timeline bool
@@ -49,8 +49,8 @@ type Hooks struct {
 	Trace func(instruction int, event allocator.TraceEvent)
 }
 
-// noLimit is the memory of a GPU without limit. It must leave room for address ranges an eighth larger.
-const noLimit = 1 << 46
+// unlimitedBytes is the memory of a GPU without limit. It must leave room for address ranges an eighth larger.
+const unlimitedBytes = 1 << 46
 
 // source returns where the segments come from.
 func (o *Options) source() (allocator.Source, error) {
@@ -62,7 +62,7 @@ func (o *Options) source() (allocator.Source, error) {
 	}
 	total := o.Total
 	if total == 0 {
-		total = noLimit
+		total = unlimitedBytes
 	}
 	available := o.Available
 	if available == 0 {
@@ -76,8 +76,8 @@ func (o *Options) source() (allocator.Source, error) {
 	return memory, nil
 }
 
-// checkEvery is the number of instructions between two checks of the context.
-const checkEvery = 1024
+// cancelCheckInterval is the number of instructions between two checks of the context.
+const cancelCheckInterval = 1024
 
 // Replay runs a program. If the context ends, a hook or the device fails, or the program frees unallocated memory, it
 // returns the run so far with the error. An allocation that does not fit ends the replay too, but is no error: see
@@ -93,11 +93,11 @@ func Replay(ctx context.Context, p *program.Program, o Options) (*Run, error) {
 	}
 	r.finish()
 	if o.Source != nil {
-		err = errors.Join(err, r.giveBack())
+		err = errors.Join(err, r.releaseAll())
 	}
 	r.heap.Release()
-	kept := r.tables // without the replay that had them
-	unused.Put(&kept)
+	kept := r.replayTables // without the replay that had them
+	tablePool.Put(&kept)
 	return r.result, err
 }
 
@@ -142,35 +142,35 @@ type replayer struct {
 	result  *Run
 
 	at int // the instruction under way
-	tables
-	peak peak
+	replayTables
+	peak peakUsage
 }
 
-// tables hold the block and the life of each buffer of a program, by its number.
-type tables struct {
+// replayTables hold the block and the life of each buffer of a program, by its number.
+type replayTables struct {
 	blocks []*allocator.Block // nil while it does not live
-	lives  []life             // kept after the free
+	lives  []bufferLifetime   // kept after the free
 }
 
-// unused are tables for further replays.
-var unused = sync.Pool{New: func() any { return &tables{} }}
+// tablePool are tables for further replays.
+var tablePool = sync.Pool{New: func() any { return &replayTables{} }}
 
-// zeroed returns n zero elements in the memory of a slice, or in more.
-func zeroed[T any](s []T, n int) []T {
+// zeroedSlice returns n zero elements in the memory of a slice, or in more.
+func zeroedSlice[T any](s []T, n int) []T {
 	s = slices.Grow(s[:0], n)[:n]
 	clear(s)
 	return s
 }
 
-// life is a replay's record of a buffer: the size of its block in bytes, and the indices of the instructions that
-// allocated and freed it, counted from one; zero stands for not yet.
-type life struct {
+// bufferLifetime is a replay's record of a buffer: the size of its block in bytes, and the indices of the instructions
+// that allocated and freed it, counted from one; zero stands for not yet.
+type bufferLifetime struct {
 	size       int64
 	born, died uint32
 }
 
-// peak is the state when the allocated bytes were highest so far; the rest of a [Moment] follows from the program.
-type peak struct {
+// peakUsage is the state when the allocated bytes were highest so far; the rest of a [Moment] follows from the program.
+type peakUsage struct {
 	instruction         int
 	allocated, reserved int64
 }
@@ -189,7 +189,7 @@ func (o *Options) allocator() (*allocator.Allocator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("replay: %w", err)
 	}
-	heap.CountFewer()
+	heap.CountBytesOnly()
 	return heap, nil
 }
 
@@ -198,9 +198,9 @@ func newReplayer(p *program.Program, o Options) (*replayer, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &replayer{program: p, heap: heap, options: o, result: &Run{}, peak: peak{instruction: -1}}
-	r.tables = *unused.Get().(*tables)
-	r.blocks, r.lives = zeroed(r.blocks, len(p.Buffers)), zeroed(r.lives, len(p.Buffers))
+	r := &replayer{program: p, heap: heap, options: o, result: &Run{}, peak: peakUsage{instruction: -1}}
+	r.replayTables = *tablePool.Get().(*replayTables)
+	r.blocks, r.lives = zeroedSlice(r.blocks, len(p.Buffers)), zeroedSlice(r.lives, len(p.Buffers))
 	if trace := o.Hooks.Trace; trace != nil {
 		heap.SetTrace(func(e allocator.TraceEvent) { trace(r.at, e) })
 	}
@@ -212,10 +212,10 @@ func (r *replayer) run(ctx context.Context) error {
 	address := r.address
 	idle := r.options.Hooks.Launch == nil
 	for i, in := range r.program.Instructions {
-		if i%checkEvery == 0 && ctx.Err() != nil {
+		if i%cancelCheckInterval == 0 && ctx.Err() != nil {
 			return fmt.Errorf("replay stopped at instruction %d: %w", i, context.Cause(ctx))
 		}
-		if idle && (in.Kind == program.Launch || in.Kind == program.Record || in.Kind == program.Await) {
+		if idle && (in.Kind == program.Launch || in.Kind == program.RecordEvent || in.Kind == program.AwaitEvent) {
 			continue
 		}
 		r.at = i
@@ -227,12 +227,12 @@ func (r *replayer) run(ctx context.Context) error {
 			err = r.free(in.Arg)
 		case program.Launch:
 			err = r.launch(ctx, in.Arg, address)
-		case program.Mark:
+		case program.MarkPhase:
 			err = r.mark(in.Arg)
 		case program.EmptyCache:
 			err = r.heap.EmptyCache()
-		case program.Record, program.Await:
-			err = r.queue(in)
+		case program.RecordEvent, program.AwaitEvent:
+			err = r.runStreamCommand(in)
 		default:
 			err = fmt.Errorf("unknown kind of instruction %d", in.Kind)
 		}
@@ -244,7 +244,7 @@ func (r *replayer) run(ctx context.Context) error {
 			return fmt.Errorf("replay: instruction %d: %w", i, err)
 		}
 		if r.options.Timeline && changesMemory(in.Kind) {
-			r.point(in)
+			r.addTimelinePoint(in)
 		}
 	}
 	return nil
@@ -255,17 +255,17 @@ func changesMemory(k program.Kind) bool {
 	return k == program.Alloc || k == program.Free || k == program.EmptyCache
 }
 
-// queue passes an event or a wait to the device.
-func (r *replayer) queue(in program.Instruction) error {
+// runStreamCommand passes an event or a wait to the device.
+func (r *replayer) runStreamCommand(in program.Instruction) error {
 	h := &r.options.Hooks
 	switch {
-	case in.Kind == program.Record && int(in.Arg) >= len(r.program.Events):
+	case in.Kind == program.RecordEvent && int(in.Arg) >= len(r.program.Events):
 		return fmt.Errorf("cannot record event %d, which is not in the table", in.Arg)
-	case in.Kind == program.Record && h.Record != nil:
+	case in.Kind == program.RecordEvent && h.Record != nil:
 		return h.Record(in.Arg)
-	case in.Kind == program.Await && int(in.Arg) >= len(r.program.Waits):
+	case in.Kind == program.AwaitEvent && int(in.Arg) >= len(r.program.Waits):
 		return fmt.Errorf("wait %d is not in the table", in.Arg)
-	case in.Kind == program.Await && h.Await != nil:
+	case in.Kind == program.AwaitEvent && h.Await != nil:
 		return h.Await(r.program.Waits[in.Arg])
 	}
 	return nil
@@ -287,9 +287,9 @@ func (r *replayer) alloc(buffer uint32) error {
 		return err
 	}
 	r.blocks[buffer] = b
-	r.lives[buffer] = life{size: b.Size(), born: uint32(r.at) + 1}
+	r.lives[buffer] = bufferLifetime{size: b.Size(), born: uint32(r.at) + 1}
 	if now := r.heap.Allocated(); now > r.peak.allocated {
-		r.peak = peak{r.at, now, r.heap.Reserved()}
+		r.peak = peakUsage{r.at, now, r.heap.Reserved()}
 	}
 	return nil
 }
@@ -346,7 +346,7 @@ func (r *replayer) mark(phase uint32) error {
 
 // endPhase adds a phase to the result and resets the peaks.
 func (r *replayer) endPhase(p program.Phase) {
-	highest := r.highest()
+	highest := r.maxUsage()
 	r.result.Max = r.result.Max.max(highest)
 	r.result.Phases = append(r.result.Phases, Phase{Phase: p, End: r.usage(), Max: highest})
 	r.heap.ResetPeakStats()
@@ -357,16 +357,16 @@ func (r *replayer) usage() Usage {
 	return Usage{h.Requested(), h.Allocated(), h.Active(), h.Reserved()}
 }
 
-// highest returns the peaks since they were reset.
-func (r *replayer) highest() Usage {
+// maxUsage returns the peaks since they were reset.
+func (r *replayer) maxUsage() Usage {
 	s := r.heap.Stats()
 	return Usage{
-		s.RequestedBytes[allocator.All].Peak, s.AllocatedBytes[allocator.All].Peak,
-		s.ActiveBytes[allocator.All].Peak, s.ReservedBytes[allocator.All].Peak,
+		s.RequestedBytes[allocator.AllPools].Peak, s.AllocatedBytes[allocator.AllPools].Peak,
+		s.ActiveBytes[allocator.AllPools].Peak, s.ReservedBytes[allocator.AllPools].Peak,
 	}
 }
 
-func (r *replayer) point(in program.Instruction) {
+func (r *replayer) addTimelinePoint(in program.Instruction) {
 	if r.result.Timeline == nil {
 		r.result.Timeline = make([]Point, 0, len(r.program.Instructions))
 	}
@@ -379,7 +379,7 @@ func (r *replayer) outOfMemory(buffer uint32, cause *allocator.OOMError) {
 	o := &OOM{
 		Instruction: r.at, Buffer: buffer, Class: b.Class, Site: r.site(b),
 		Phase: r.phase(r.at), Requested: b.Bytes, Cause: cause,
-		At: r.moment(r.at-1, cause.Reserved),
+		At: r.momentAt(r.at-1, cause.Reserved),
 	}
 	o.At.Phase = o.Phase
 	r.result.OOM = o
@@ -389,12 +389,12 @@ func (r *replayer) outOfMemory(buffer uint32, cause *allocator.OOMError) {
 // finish completes the result.
 func (r *replayer) finish() {
 	r.result.Stats = r.heap.Stats()
-	r.result.Max = r.result.Max.max(r.highest())
-	r.result.Peak = r.moment(r.peak.instruction, r.peak.reserved)
+	r.result.Max = r.result.Max.max(r.maxUsage())
+	r.result.Peak = r.momentAt(r.peak.instruction, r.peak.reserved)
 }
 
-// giveBack frees all live buffers and releases every segment.
-func (r *replayer) giveBack() error {
+// releaseAll frees all live buffers and releases every segment.
+func (r *replayer) releaseAll() error {
 	r.heap.SetTrace(nil)
 	for i, b := range r.blocks {
 		r.heap.Free(b)
@@ -406,8 +406,8 @@ func (r *replayer) giveBack() error {
 	return nil
 }
 
-// moment returns the state right after an instruction.
-func (r *replayer) moment(instruction int, reserved int64) Moment {
+// momentAt returns the state right after an instruction.
+func (r *replayer) momentAt(instruction int, reserved int64) Moment {
 	m := Moment{Instruction: instruction, Phase: r.phase(instruction)}
 	now := uint32(instruction + 1)
 	for buffer, l := range r.lives {
@@ -438,7 +438,7 @@ func (r *replayer) site(b program.Buffer) program.Site {
 func (r *replayer) phase(instruction int) program.Phase {
 	from := max(instruction, 0)
 	rest := r.program.Instructions[from:]
-	i := slices.IndexFunc(rest, func(in program.Instruction) bool { return in.Kind == program.Mark })
+	i := slices.IndexFunc(rest, func(in program.Instruction) bool { return in.Kind == program.MarkPhase })
 	if i >= 0 && int(rest[i].Arg) < len(r.program.Phases) {
 		return r.program.Phases[rest[i].Arg]
 	}

@@ -292,7 +292,7 @@ func TestMalformedProgramsAreErrors(t *testing.T) {
 		"buffer 3 is freed":                                   instructions(in(program.Free, 3)),
 		"buffer 1 has an invalid size (0 bytes)":              instructions(in(program.Alloc, 1)),
 		"buffer 2 has an invalid size (1 bytes) or class (9)": instructions(in(program.Alloc, 2)),
-		"cannot end phase 0, which is not in the table":       instructions(in(program.Mark, 0)),
+		"cannot end phase 0, which is not in the table":       instructions(in(program.MarkPhase, 0)),
 		"unknown kind of instruction 9":                       instructions(in(9, 0)),
 		"cannot launch op 3, which is not in the table":       instructions(in(program.Launch, 3)),
 		"op 0 uses buffer 0, which is not allocated":          instructions(in(program.Launch, 0)),
@@ -442,8 +442,11 @@ func TestStreamsHavePoolsOfTheirOwn(t *testing.T) {
 
 func TestEventsHoldUpStreamsOfADevice(t *testing.T) {
 	p := &program.Program{
-		Buffers:  []program.Buffer{{Bytes: 1 << 30, Stream: 1}},
-		Ops:      []program.Op{{Work: program.AllGather, Stream: 1, Group: 2, Writes: program.Span{From: 0, To: 1}}},
+		Buffers: []program.Buffer{{Bytes: 1 << 30, Stream: 1}},
+		Ops: []program.Op{{
+			Work: program.AllGather, Stream: 1, GroupSize: 2,
+			Writes: program.Span{From: 0, To: 1},
+		}},
 		Operands: []program.Operand{{Buffer: 0, Bytes: 1 << 30}}, Sites: []program.Site{{}},
 		Streams: []string{"compute", "communicate"},
 		Phases:  []program.Phase{{Name: "sent"}, {Name: "waited"}},
@@ -451,10 +454,10 @@ func TestEventsHoldUpStreamsOfADevice(t *testing.T) {
 		Instructions: []program.Instruction{
 			{Kind: program.Alloc, Arg: 0},
 			{Kind: program.Launch, Arg: 0},
-			{Kind: program.Record, Arg: 0},
-			{Kind: program.Mark, Arg: 0},
-			{Kind: program.Await, Arg: 0},
-			{Kind: program.Mark, Arg: 1},
+			{Kind: program.RecordEvent, Arg: 0},
+			{Kind: program.MarkPhase, Arg: 0},
+			{Kind: program.AwaitEvent, Arg: 0},
+			{Kind: program.MarkPhase, Arg: 1},
 		},
 	}
 	require.NoError(t, p.Validate())

@@ -21,8 +21,8 @@ type Run struct {
 	Phases []Phase
 	// OOM describes what did not fit; nil if everything did.
 	OOM *OOM
-	// Stats are the allocator's statistics at the end, as [allocator.Allocator.CountFewer] leaves them. Peaks in them
-	// are those since the last mark.
+	// Stats are the allocator's statistics at the end, as [allocator.Allocator.CountBytesOnly] leaves them. Peaks in
+	// them are those since the last mark.
 	Stats allocator.Stats
 	// Timeline has a point for each instruction that changed the memory, if it was asked for.
 	Timeline []Point
@@ -125,15 +125,15 @@ type Point struct {
 // A PhaseUsage is the memory in use in a phase of a run, or at its end.
 type PhaseUsage struct {
 	Usage
-	// Missed reports whether the run ran out of memory before; Usage is then the whole run's.
-	Missed bool
+	// IsMissing reports whether the run ran out of memory before; Usage is then the whole run's.
+	IsMissing bool
 }
 
-// Whole returns the peak of the run.
-func (r *Run) Whole() PhaseUsage { return PhaseUsage{r.Max, r.OOM != nil} }
+// WholeUsage returns the peak of the run.
+func (r *Run) WholeUsage() PhaseUsage { return PhaseUsage{r.Max, r.OOM != nil} }
 
-// EndOf returns the memory in use at the end of a step's last phase, or of its last phase with a name; else zero.
-func (r *Run) EndOf(step int, name string) PhaseUsage {
+// PhaseEnd returns the memory in use at the end of a step's last phase, or of its last phase with a name; else zero.
+func (r *Run) PhaseEnd(step int, name string) PhaseUsage {
 	if r.missed(step, name) {
 		return PhaseUsage{r.Max, true}
 	}
@@ -145,8 +145,9 @@ func (r *Run) EndOf(step int, name string) PhaseUsage {
 	return PhaseUsage{}
 }
 
-// PeakOf returns the highest usage in the phases of a step that have a name; a step without such a phase counts whole.
-func (r *Run) PeakOf(step int, name string) PhaseUsage {
+// PhasePeak returns the highest usage in the phases of a step that have a name; a step without such a phase counts
+// whole.
+func (r *Run) PhasePeak(step int, name string) PhaseUsage {
 	if r.missed(step, name) {
 		return PhaseUsage{r.Max, true}
 	}

@@ -38,7 +38,7 @@ func (s *script) free(name string) { s.emit(program.Free, s.buffers[name]) }
 
 func (s *script) mark(step int, name string) {
 	s.Phases = append(s.Phases, program.Phase{Step: step, Name: name})
-	s.emit(program.Mark, uint32(len(s.Phases)-1))
+	s.emit(program.MarkPhase, uint32(len(s.Phases)-1))
 }
 
 func classNamed(tb testing.TB, name string) program.Class {

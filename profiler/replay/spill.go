@@ -17,12 +17,12 @@ type Spill struct {
 	Moved int64 `json:"moved"`
 }
 
-// SpillOf replays a program on a GPU with room for the given bytes of segments. Later segments stay in the host's
+// MeasureSpill replays a program on a GPU with room for the given bytes of segments. Later segments stay in the host's
 // memory until they are released; how such drivers move memory between the two is not documented.
-func SpillOf(ctx context.Context, p *program.Program, config allocator.Config, room int64, rising bool, step int) (
+func MeasureSpill(ctx context.Context, p *program.Program, config allocator.Config, room int64, rising bool, step int) (
 	Spill, error,
 ) {
-	memory := &spilling{Memory: allocator.NewMemory(noLimit, 0), room: room}
+	memory := &spillSource{SimulatedMemory: allocator.NewMemory(unlimitedBytes, 0), room: room}
 	memory.Rising = rising
 	var moved, total int64
 	_, err := Replay(ctx, p, Options{Config: &config, Source: memory, Hooks: Hooks{
@@ -47,27 +47,27 @@ func SpillOf(ctx context.Context, p *program.Program, config allocator.Config, r
 	return Spill{memory.most, total}, err
 }
 
-// spilling is a memory source whose segments beyond the room lie in the host's memory.
-type spilling struct {
-	*allocator.Memory
+// spillSource is a memory source whose segments beyond the room lie in the host's memory.
+type spillSource struct {
+	*allocator.SimulatedMemory
 	room int64 // what is left of it
 	// host are the segments in the host's memory, bytes their sum, and most the largest sum so far.
-	host        []stretch
+	host        []addressRange
 	bytes, most int64
 }
 
 // A stretch is a segment from one address to before another.
-type stretch struct{ from, to uint64 }
+type addressRange struct{ from, to uint64 }
 
 // Get implements [allocator.Source].
-func (m *spilling) Get(size int64) (uint64, error) {
-	addr, err := m.Memory.Get(size)
+func (m *spillSource) Get(size int64) (uint64, error) {
+	addr, err := m.SimulatedMemory.Get(size)
 	switch {
 	case err != nil:
 	case size <= m.room:
 		m.room -= size
 	default:
-		m.host = append(m.host, stretch{addr, addr + uint64(size)})
+		m.host = append(m.host, addressRange{addr, addr + uint64(size)})
 		m.bytes += size
 		m.most = max(m.most, m.bytes)
 	}
@@ -75,19 +75,19 @@ func (m *spilling) Get(size int64) (uint64, error) {
 }
 
 // Put implements [allocator.Source].
-func (m *spilling) Put(addr uint64, size int64) error {
+func (m *spillSource) Put(addr uint64, size int64) error {
 	if at := m.find(addr); at >= 0 {
 		m.host = slices.Delete(m.host, at, at+1)
 		m.bytes -= size
 	} else {
 		m.room += size
 	}
-	return m.Memory.Put(addr, size)
+	return m.SimulatedMemory.Put(addr, size)
 }
 
 // holds reports whether an address is in the host's memory.
-func (m *spilling) holds(addr uint64) bool { return m.find(addr) >= 0 }
+func (m *spillSource) holds(addr uint64) bool { return m.find(addr) >= 0 }
 
-func (m *spilling) find(addr uint64) int {
-	return slices.IndexFunc(m.host, func(s stretch) bool { return s.from <= addr && addr < s.to })
+func (m *spillSource) find(addr uint64) int {
+	return slices.IndexFunc(m.host, func(s addressRange) bool { return s.from <= addr && addr < s.to })
 }

@@ -18,8 +18,8 @@ func spillingStep() *program.Program {
 	p.Phases = []program.Phase{{Step: 0, Name: "forward"}, {Step: 1, Name: "forward"}}
 	in := p.Instructions
 	p.Instructions = append(append([]program.Instruction{}, in[:3]...), program.Instruction{Kind: program.Launch},
-		program.Instruction{Kind: program.Mark}, program.Instruction{Kind: program.Launch},
-		program.Instruction{Kind: program.Mark, Arg: 1})
+		program.Instruction{Kind: program.MarkPhase}, program.Instruction{Kind: program.Launch},
+		program.Instruction{Kind: program.MarkPhase, Arg: 1})
 	p.Instructions = append(append(p.Instructions, in[3:]...), program.Instruction{Kind: program.EmptyCache})
 	return p
 }
@@ -34,7 +34,7 @@ func TestSegmentsBeyondTheRoomSpill(t *testing.T) {
 		{163 << 20, Spill{60 << 20, 60 << 20}},
 		{103 << 20, Spill{100 << 20, 90 << 20}},
 	} {
-		got, err := SpillOf(t.Context(), spillingStep(), allocator.DefaultConfig(), c.room, false, 1)
+		got, err := MeasureSpill(t.Context(), spillingStep(), allocator.DefaultConfig(), c.room, false, 1)
 		require.NoError(t, err)
 		require.Equal(t, c.want, got, c.room)
 	}

@@ -17,18 +17,18 @@ import (
 type Spread struct {
 	Low  int64 `json:"low"`
 	High int64 `json:"high"`
-	// Other is the peak of allocated bytes where addresses come in the other order, Larger where workspaces of
+	// OtherOrder is the peak of allocated bytes where addresses come in the other order, Larger where workspaces of
 	// convolutions are larger; zero where their sizes are known.
-	Other  int64 `json:"other"`
-	Larger int64 `json:"larger,omitempty"`
+	OtherOrder int64 `json:"other"`
+	Larger     int64 `json:"larger,omitempty"`
 }
 
 // The perturbations. Sizes that depend on the batch may be scaled, as if samples were a little longer or shorter. One
-// free in lateOf comes after up to lateBy further allocations, as where Python or another stream releases a tensor
-// late.
+// free in lateFreeShare comes after up to maxLateFree further allocations, as where Python or another stream releases a
+// tensor late.
 const (
-	lateOf = 20
-	lateBy = 16
+	lateFreeShare = 20
+	maxLateFree   = 16
 )
 
 var perturbedSizes = [...]float64{.985, .99, .995, 1.005, 1.01, 1.015}
@@ -45,9 +45,9 @@ func SpreadOf(ctx context.Context, p *program.Program, config allocator.Config, 
 		n--
 	}
 	all, ctx := errgroup.WithContext(ctx)
-	events, most := eventsOf(p, n == len(reserved))
+	events, most := memoryEvents(p, n == len(reserved))
 	for i := range n {
-		memory, r := allocator.NewMemory(noLimit, 0), perturbed{events: events, scale: 1}
+		memory, r := allocator.NewMemory(unlimitedBytes, 0), perturbedReplay{events: events, scale: 1}
 		memory.Rising = rising == (i != len(perturbedSizes))
 		switch {
 		case i > len(perturbedSizes):
@@ -64,11 +64,11 @@ func SpreadOf(ctx context.Context, p *program.Program, config allocator.Config, 
 				return err
 			}
 			defer heap.Release()
-			heap.CountFewer()
+			heap.CountBytesOnly()
 			r.heap, r.blocks = heap, make([]*allocator.Block, most)
 			err = r.run(ctx)
-			reserved[i] = heap.Stats().ReservedBytes[allocator.All].Peak
-			allocated[i] = heap.Stats().AllocatedBytes[allocator.All].Peak
+			reserved[i] = heap.Stats().ReservedBytes[allocator.AllPools].Peak
+			allocated[i] = heap.Stats().AllocatedBytes[allocator.AllPools].Peak
 			return err
 		})
 	}
@@ -93,8 +93,9 @@ type event struct {
 	bytes int64
 }
 
-// eventsOf returns the events of a program, with workspaces marked if workspaces is set, and the number of positions.
-func eventsOf(p *program.Program, workspaces bool) (events []event, most int) {
+// memoryEvents returns the events of a program, with workspaces marked if workspaces is set, and the number of
+// positions.
+func memoryEvents(p *program.Program, workspaces bool) (events []event, most int) {
 	events, places := make([]event, 0, len(p.Instructions)), make([]uint32, len(p.Buffers))
 	var left []uint32
 	for _, in := range p.Instructions {
@@ -119,8 +120,8 @@ func eventsOf(p *program.Program, workspaces bool) (events []event, most int) {
 	return events, most
 }
 
-// perturbed is a replay in which something is different.
-type perturbed struct {
+// perturbedReplay is a replay in which something is different.
+type perturbedReplay struct {
 	events []event
 	heap   *allocator.Allocator
 	scale  float64
@@ -140,9 +141,9 @@ type lateFree struct {
 	before uint64
 }
 
-func (r *perturbed) run(ctx context.Context) (err error) {
+func (r *perturbedReplay) run(ctx context.Context) (err error) {
 	for i := range r.events {
-		if i%checkEvery == 0 && ctx.Err() != nil {
+		if i%cancelCheckInterval == 0 && ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		switch e := &r.events[i]; e.kind {
@@ -160,7 +161,7 @@ func (r *perturbed) run(ctx context.Context) (err error) {
 	return nil
 }
 
-func (r *perturbed) alloc(e *event) (err error) {
+func (r *perturbedReplay) alloc(e *event) (err error) {
 	if r.allocations++; len(r.late) > 0 && r.due <= r.allocations {
 		r.freeDue()
 	}
@@ -176,7 +177,7 @@ func (r *perturbed) alloc(e *event) (err error) {
 }
 
 // freeDue performs the frees that were delayed until now, in their order.
-func (r *perturbed) freeDue() {
+func (r *perturbedReplay) freeDue() {
 	left := r.late[:0]
 	for _, f := range r.late {
 		if f.before <= r.allocations {
@@ -191,10 +192,10 @@ func (r *perturbed) freeDue() {
 	r.late = left
 }
 
-func (r *perturbed) free(b *allocator.Block) {
+func (r *perturbedReplay) free(b *allocator.Block) {
 	if r.chance != nil {
-		if n := r.chance.Uint64(); n%lateOf == 0 {
-			before := r.allocations + 2 + n/lateOf%lateBy
+		if n := r.chance.Uint64(); n%lateFreeShare == 0 {
+			before := r.allocations + 2 + n/lateFreeShare%maxLateFree
 			if len(r.late) == 0 || before < r.due {
 				r.due = before
 			}

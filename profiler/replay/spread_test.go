@@ -87,13 +87,13 @@ func TestLargerWorkspacesAreThoseOfConvolutions(t *testing.T) {
 // A driver hands out each segment below the one before, so that the lowest of equally good blocks is another.
 func TestAddressesFall(t *testing.T) {
 	for _, rising := range []bool{false, true} {
-		memory := allocator.NewMemory(noLimit, 0)
+		memory := allocator.NewMemory(unlimitedBytes, 0)
 		memory.Rising = rising
-		first, err := memory.Get(3 * allocator.Granule)
+		first, err := memory.Get(3 * allocator.PageSize)
 		require.NoError(t, err)
-		second, err := memory.Get(allocator.Granule)
+		second, err := memory.Get(allocator.PageSize)
 		require.NoError(t, err)
 		require.Equal(t, rising, second > first)
-		require.EqualValues(t, 4*allocator.Granule, memory.Used())
+		require.EqualValues(t, 4*allocator.PageSize, memory.Used())
 	}
 }

@@ -5,18 +5,18 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// verification checks memory with patterns: each allocation is filled with a pattern of
+// bufferVerifier checks memory with patterns: each allocation is filled with a pattern of
 // its own, which must still be there when it is freed.
-type verification struct {
+type bufferVerifier struct {
 	patterns device.Patterns
 	verified int
 }
 
-func (v *verification) begin(e entry) error {
+func (v *bufferVerifier) begin(e entry) error {
 	return v.patterns.Write(device.Range{Addr: e.addr, Bytes: e.bytes}, e.number)
 }
 
-func (v *verification) end(e entry) error {
+func (v *bufferVerifier) end(e entry) error {
 	if err := v.patterns.Verify(device.Range{Addr: e.addr, Bytes: e.bytes}, e.number); err != nil {
 		return err
 	}

@@ -15,23 +15,23 @@ import (
 type Libraries map[string]string
 
 // A library is a package beside PyTorch whose code decides what a step allocates.
-type library struct {
+type libraryReleases struct {
 	name string
 	// first and newest are the oldest and the newest supported release. oldest is the release with which ranges begin
 	// where most rules of releases before first are known, too; else empty.
 	oldest, first, newest string
 	// changes are the rules that began with a release, oldest first.
-	changes []change
+	changes []ruleChange
 }
 
-// change is a rule that began with a release of a library.
-type change struct {
+// ruleChange is a rule that began with a release of a library.
+type ruleChange struct {
 	since string
 	rule  func(*trace.Libraries)
 }
 
 // libraries are all supported libraries. One without changes has the same rules in all releases.
-var libraries = []library{
+var libraries = []libraryReleases{
 	{name: "cuda"},
 	{name: "cudnn"},
 	transformers,
@@ -50,11 +50,11 @@ var libraries = []library{
 
 // LibraryNames returns the names of all libraries that a stack may name.
 func LibraryNames() []string {
-	return lists.Map(libraries, func(l library) string { return l.name })
+	return lists.Map(libraries, func(l libraryReleases) string { return l.name })
 }
 
-func libraryNamed(name string) *library {
-	i := slices.IndexFunc(libraries, func(l library) bool { return l.name == name })
+func libraryNamed(name string) *libraryReleases {
+	i := slices.IndexFunc(libraries, func(l libraryReleases) bool { return l.name == name })
 	if i < 0 {
 		return nil
 	}
@@ -69,15 +69,15 @@ func Newest(name string) string {
 	return ""
 }
 
-// Rulings returns the releases of a library, of about two years, with which rules begin, oldest first; each has the
-// rules of all releases up to the next. It is nil for a library without changes.
-func Rulings(name string) []string {
+// ReleasesWithChanges returns the releases of a library, of about two years, with which rules begin, oldest first; each
+// has the rules of all releases up to the next. It is nil for a library without changes.
+func ReleasesWithChanges(name string) []string {
 	l := libraryNamed(name)
 	if l == nil || l.changes == nil {
 		return nil
 	}
 	from := cmp.Or(l.oldest, l.first)
-	begun := lists.Map(l.changes, func(c change) string { return c.since })
+	begun := lists.Map(l.changes, func(c ruleChange) string { return c.since })
 	return append([]string{from}, lists.Filter(begun, func(since string) bool {
 		return mustParse(from).before(mustParse(since))
 	})...)
@@ -106,12 +106,12 @@ func ParseLibraries(text string) (Libraries, error) {
 }
 
 // String returns the releases as [ParseLibraries] reads them, in the order of [LibraryNames].
-func (l Libraries) String() string { return l.join("=", ",") }
+func (l Libraries) String() string { return l.format("=", ",") }
 
-// Words returns the releases as people say them: "transformers 5.12, trl 1.16".
-func (l Libraries) Words() string { return l.join(" ", ", ") }
+// Text returns the releases as people say them: "transformers 5.12, trl 1.16".
+func (l Libraries) Text() string { return l.format(" ", ", ") }
 
-func (l Libraries) join(equals, comma string) string {
+func (l Libraries) format(equals, comma string) string {
 	names := slices.SortedFunc(maps.Keys(l), func(a, b string) int {
 		return cmp.Or(slices.Index(LibraryNames(), a)-slices.Index(LibraryNames(), b), strings.Compare(a, b))
 	})
@@ -144,7 +144,7 @@ func (s *Stack) With(l Libraries) *Stack {
 	if l["cuda"] != "" {
 		other.versions.CUDA = l["cuda"]
 	}
-	for _, k := range known {
+	for _, k := range knownStacks {
 		if v := l["cudnn"]; v != "" && k.versions.CuDNN == v {
 			other.rules.Convolutions, other.cudnnOf, other.askedFor = k.rules.Convolutions, k.cudnnOf, k.askedFor
 		}

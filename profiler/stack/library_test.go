@@ -14,7 +14,7 @@ func TestReleasesOfLibrariesAreRead(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, stack.Libraries{"transformers": "5.12", "trl": "1.16"}, l)
 	require.Equal(t, "transformers=5.12,trl=1.16", l.String())
-	require.Equal(t, "transformers 5.12, trl 1.16", l.Words())
+	require.Equal(t, "transformers 5.12, trl 1.16", l.Text())
 	for _, text := range []string{"", "numpy=2.0", "transformers", "transformers=new", "trl=1,", "trl=1.1,trl=1.2"} {
 		_, err := stack.ParseLibraries(text)
 		require.Error(t, err, text)
@@ -47,8 +47,8 @@ func TestRulesBeginWithReleases(t *testing.T) {
 	require.Equal(t, []string{
 		"nobody measured all of trl 1.6: values follow what is known of releases before 1.9",
 	}, older.Notes())
-	require.Equal(t, []string{"1.6", "1.7"}, stack.Rulings("trl")[:2])
-	require.Equal(t, []string{"4.45", "4.46", "4.47"}, stack.Rulings("transformers")[:3])
+	require.Equal(t, []string{"1.6", "1.7"}, stack.ReleasesWithChanges("trl")[:2])
+	require.Equal(t, []string{"4.45", "4.46", "4.47"}, stack.ReleasesWithChanges("transformers")[:3])
 }
 
 func TestNVIDIAsLibrariesOfAStack(t *testing.T) {

@@ -9,12 +9,12 @@ import (
 type release struct {
 	// Versions are the versions that PyPI's wheel of the release requires.
 	Versions
-	// asked holds versions of cuDNN in the order in which their rules override each other: folder cudnn has all rules
-	// of [complete], and only the differing ones of other versions. The last is the version nearest to the release's
-	// own whose heuristics were queried. Nil if the rules are the former release's.
-	asked []string
-	// askedFor is the only compute capability for which the last of them was queried; empty for all.
-	askedFor string
+	// cudnnVersions holds versions of cuDNN in the order in which their rules override each other: folder cudnn has all
+	// rules of [complete], and only the differing ones of other versions. The last is the version nearest to the
+	// release's own whose heuristics were queried. Nil if the rules are the former release's.
+	cudnnVersions []string
+	// cudnnOf is the only compute capability for which the last of them was queried; empty for all.
+	cudnnOf string
 	// change turns the rules of the former release into the rules of this one; nil if nothing changes.
 	change func(*trace.Rules)
 	// allocator changes the rules of the allocator; nil if they are as before.
@@ -44,27 +44,27 @@ var releases = []release{
 		},
 	},
 	{
-		Versions: Versions{Torch: "2.14", CUDA: "13.0", CuDNN: "9.24"},
-		asked:    []string{"9.26", "9.24"},
-		change:   func(r *trace.Rules) { r.LinearLoss = trace.LinearLossRules{Known: true} },
+		Versions:      Versions{Torch: "2.14", CUDA: "13.0", CuDNN: "9.24"},
+		cudnnVersions: []string{"9.26", "9.24"},
+		change:        func(r *trace.Rules) { r.LinearLoss = trace.LinearLossRules{Known: true} },
 	},
 	torch2_15,
 }
 
-// complete is the version of cuDNN whose heuristics were queried for every architecture.
-const complete = "9.19"
+// completeRelease is the version of cuDNN whose heuristics were queried for every architecture.
+const completeRelease = "9.19"
 
-// known are the stacks of releases.
-var known = func() []*Stack {
+// knownStacks are the stacks of releases.
+var knownStacks = func() []*Stack {
 	var all []*Stack
 	var rules trace.Rules
 	var settings allocator.Rules
 	rules.Libraries = rulesOf(nil)
 	nearest, askedFor := "", ""
 	for i, r := range releases {
-		if r.asked != nil {
-			nearest, askedFor = r.asked[len(r.asked)-1], r.askedFor
-			rules.Convolutions = convolutions(append([]string{complete}, r.asked...)...)
+		if r.cudnnVersions != nil {
+			nearest, askedFor = r.cudnnVersions[len(r.cudnnVersions)-1], r.cudnnOf
+			rules.Convolutions = convolutionRules(append([]string{completeRelease}, r.cudnnVersions...)...)
 		}
 		if r.change != nil {
 			r.change(&rules)
@@ -72,9 +72,9 @@ var known = func() []*Stack {
 		if r.allocator != nil {
 			r.allocator(&settings)
 		}
-		settings.Unknown = nil
+		settings.UnknownSettings = nil
 		for _, later := range releases[i+1:] {
-			settings.Unknown = append(settings.Unknown, later.settings...)
+			settings.UnknownSettings = append(settings.UnknownSettings, later.settings...)
 		}
 		all = append(all, &Stack{
 			versions: r.Versions, rulesOf: r.Torch, cudnnOf: nearest, askedFor: askedFor, rules: rules,

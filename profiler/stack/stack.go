@@ -62,7 +62,7 @@ func (s *Stack) Notes() (notes []string) {
 	case s.askedFor != "":
 		notes = append(notes, fmt.Sprintf("PyTorch %s comes with cuDNN %s, which was asked about compute capability "+
 			"%s alone; elsewhere workspaces of convolutions follow %s",
-			s.versions.Torch, s.versions.CuDNN, s.askedFor, complete))
+			s.versions.Torch, s.versions.CuDNN, s.askedFor, completeRelease))
 	case s.cudnnOf != s.versions.CuDNN:
 		notes = append(notes, fmt.Sprintf(
 			"PyTorch %s comes with cuDNN %s; workspaces of convolutions follow %s, the nearest that was asked",
@@ -97,10 +97,10 @@ func Default() *Stack {
 }
 
 // All returns the releases that are known, oldest first. The caller must not change the slice.
-func All() []*Stack { return known }
+func All() []*Stack { return knownStacks }
 
 // Releases returns the names of all that are known, oldest first.
-func Releases() []string { return lists.Map(known, func(s *Stack) string { return s.Release() }) }
+func Releases() []string { return lists.Map(knownStacks, func(s *Stack) string { return s.Release() }) }
 
 // Lookup finds a release by its name: "2.11", also with prefixes and suffixes, as in "v2.11.0+cu130". An unknown
 // release gets the rules of the nearest one before it, or of the first; see [Stack.Note].
@@ -109,8 +109,8 @@ func Lookup(release string) (*Stack, error) {
 	if err != nil {
 		return nil, err
 	}
-	nearest := known[0]
-	for _, s := range known {
+	nearest := knownStacks[0]
+	for _, s := range knownStacks {
 		have, _ := parse(s.Release())
 		if have == at {
 			return s, nil
@@ -163,9 +163,9 @@ func (e *UnknownError) Error() string {
 // Usage reports whether the user can correct it.
 func (e *UnknownError) Usage() bool { return true }
 
-// convolutions returns the choices of a version of cuDNN, the last of those in order.
-func convolutions(versions ...string) *cudnn.Rules {
-	var folders folders
+// convolutionRules returns the choices of a version of cuDNN, the last of those in order.
+func convolutionRules(versions ...string) *cudnn.Rules {
+	var folders overlayFS
 	for _, v := range versions {
 		files, err := fs.Sub(cudnnFiles, "cudnn/"+v)
 		if err != nil {
@@ -176,11 +176,11 @@ func convolutions(versions ...string) *cudnn.Rules {
 	return cudnn.NewRules(folders)
 }
 
-// folders looks for a file in the last folder first.
-type folders []fs.FS
+// overlayFS looks for a file in the last folder first.
+type overlayFS []fs.FS
 
 // Open opens a file.
-func (f folders) Open(name string) (fs.File, error) {
+func (f overlayFS) Open(name string) (fs.File, error) {
 	for i := len(f) - 1; i >= 0; i-- {
 		file, err := f[i].Open(name)
 		if i == 0 || !errors.Is(err, fs.ErrNotExist) {

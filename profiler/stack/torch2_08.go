@@ -8,9 +8,9 @@ import (
 // torch2_08 is the first release that is known; all its rules begin with it. Its cuDNN answers as 9.19 does in 92 to
 // 99.9 % on compute capability 7.5, 8.6 and 9.0, and in 61 to 69 % on 8.0, 8.9 and 12.0, the last of which was asked.
 var torch2_08 = release{
-	Versions: Versions{Torch: "2.8", CUDA: "12.8", CuDNN: "9.10", CuBLAS: "12.8"},
-	asked:    []string{"9.10"}, askedFor: "12.0",
-	allocator: func(r *allocator.Rules) { r.MaxSplitAbove, r.ByAddress = true, true },
+	Versions:      Versions{Torch: "2.8", CUDA: "12.8", CuDNN: "9.10", CuBLAS: "12.8"},
+	cudnnVersions: []string{"9.10"}, cudnnOf: "12.0",
+	allocator: func(r *allocator.Rules) { r.MaxSplitAbove, r.OrdersByAddress = true, true },
 	change: func(r *trace.Rules) {
 		// As a handle without a workspace was recorded to ask for it.
 		r.Products = trace.Workspaces{

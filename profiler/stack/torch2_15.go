@@ -3,9 +3,9 @@ package stack
 import "github.com/vprof/vprof/profiler/trace"
 
 var torch2_15 = release{
-	Versions: Versions{Torch: "2.15", CUDA: "13.2", CuDNN: "9.26"},
-	asked:    []string{"9.26"},
-	settings: []string{"expandable_segments_reserve", "expandable_segments_reserve_by_class"},
+	Versions:      Versions{Torch: "2.15", CUDA: "13.2", CuDNN: "9.26"},
+	cudnnVersions: []string{"9.26"},
+	settings:      []string{"expandable_segments_reserve", "expandable_segments_reserve_by_class"},
 	change: func(r *trace.Rules) {
 		// Each product has a workspace of its own; that of cuBLASLt has its old size again.
 		r.Products.PerCall = true

@@ -3,17 +3,17 @@ package stack
 import "github.com/vprof/vprof/profiler/trace"
 
 // transformers has what begins with releases of transformers, as recorded steps show it (models/hfconfig/testdata).
-var transformers = library{
+var transformers = libraryReleases{
 	name: "transformers", oldest: "4.45", first: "4.45", newest: "5.24",
-	changes: []change{
+	changes: []ruleChange{
 		{"4.41", func(r *trace.Libraries) { r.FusedAttention = trace.FusedByBERT }}, // _supports_sdpa
 		{"4.42", func(r *trace.Libraries) { r.FusedAttention = trace.FusedByGPT }},
 		{"4.45", func(r *trace.Libraries) { r.FusedAttention = trace.FusedByRoBERTa }},
 		{"4.46", func(r *trace.Libraries) { // and loss_function of CausalLM classes
 			r.FusedAttention, r.SharedFunctions = trace.FusedByOPT, trace.SharedByLlama
 		}},
-		shared("4.47", trace.SharedByStarcoder2),
-		shared("4.48", trace.SharedByMistral), // ALL_ATTENTION_FUNCTIONS
+		sharerChange("4.47", trace.SharedByStarcoder2),
+		sharerChange("4.48", trace.SharedByMistral), // ALL_ATTENTION_FUNCTIONS
 		{"4.49", func(r *trace.Libraries) { r.SharedFunctions, r.ShiftsLabels = trace.SharedByNeoX, true }},
 		{"4.50", func(r *trace.Libraries) { r.PlainScores = true }},      // eager_attention_forward of OPT
 		{"4.52", func(r *trace.Libraries) { r.LayersCheckpoint = true }}, // modeling_layers.py
@@ -28,7 +28,7 @@ var transformers = library{
 	},
 }
 
-// shared returns the change after which a group of models and all groups before it share functions.
-func shared(since string, by trace.Sharers) change {
-	return change{since, func(r *trace.Libraries) { r.SharedFunctions = by }}
+// sharerChange returns the change after which a group of models and all groups before it share functions.
+func sharerChange(since string, by trace.Sharers) ruleChange {
+	return ruleChange{since, func(r *trace.Libraries) { r.SharedFunctions = by }}
 }

@@ -76,14 +76,14 @@ func (t *Tape) New(op string, c program.Class, d DType, shape ...int64) *Tensor 
 		return t.unallocated(d, t.contiguous(shape))
 	}
 	var x *Tensor
-	t.as(op, op, c, func() { x = t.Alloc(d, shape...) })
+	t.withOp(op, op, c, func() { x = t.Alloc(d, shape...) })
 	return x
 }
 
 // NewAt returns a tensor like New, made by a module of the model.
 func (t *Tape) NewAt(p *Path, op string, c program.Class, d DType, shape ...int64) *Tensor {
 	var x *Tensor
-	during(&t.place, t.placeOn(p), func() { x = t.New(op, c, d, shape...) })
+	withValue(&t.place, t.placeOn(p), func() { x = t.New(op, c, d, shape...) })
 	return x
 }
 

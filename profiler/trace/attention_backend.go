@@ -25,7 +25,7 @@ var attentionNames = [...]string{
 // AttentionKernels runs f with attention limited to kernels of the given names: "flash", "memory-efficient", "cuDNN"
 // and "math" (torch.nn.attention.sdpa_kernel). If none of them supports an input, the recording ends with an error.
 func (t *Tape) AttentionKernels(allowed []string, f func()) {
-	during(&t.libraries.attentionKernels, allowed, f)
+	withValue(&t.libraries.attentionKernels, allowed, f)
 }
 
 // allows reports whether attention may use a family of kernels.
@@ -84,8 +84,7 @@ func rowsDense(x *Tensor) bool { return x.strides[len(x.strides)-1] == 1 || x.Si
 func canUseCuDNN(q, k, v *Tensor, a AttentionArgs) bool {
 	const maxHeadDim = 128
 	d, dv := q.Size(-1), v.Size(-1)
-	return q.dtype.IsHalf() &&
-		d <= maxHeadDim && dv <= maxHeadDim && d%8 == 0 && dv%8 == 0 &&
+	return q.dtype.IsHalf() && d <= maxHeadDim && dv <= maxHeadDim && d%8 == 0 && dv%8 == 0 &&
 		k.Size(-2) != 1 && (a.Dropout == 0 || q.Size(-2) != 1)
 }
 

@@ -17,8 +17,8 @@ type autograd struct {
 	hooked map[*Node][]func()
 	hooks  savedHooks
 	// kept are the operators whose results checkpointed regions keep; selection has the results of the running region.
-	kept      []Kept
-	selection *selection
+	kept      []KeptOperator
+	selection *selectiveCheckpoint
 
 	// Memory of ended nodes, for reuse.
 	freeLists []*nodeLists
@@ -26,10 +26,10 @@ type autograd struct {
 }
 
 // NoGrad runs f as under torch.no_grad().
-func (t *Tape) NoGrad(f func()) { during(&t.autograd.noGrad, true, f) }
+func (t *Tape) NoGrad(f func()) { withValue(&t.autograd.noGrad, true, f) }
 
 // EnableGrad runs f with autograd on, as under torch.enable_grad().
-func (t *Tape) EnableGrad(f func()) { during(&t.autograd.noGrad, false, f) }
+func (t *Tape) EnableGrad(f func()) { withValue(&t.autograd.noGrad, false, f) }
 
 // Tracks reports whether autograd follows an operator on xs: grad mode is on and one, nil tensors aside, requires grad.
 func (t *Tape) Tracks(xs ...*Tensor) bool {

@@ -15,11 +15,11 @@ func TestGraphsHoldTheLeavesTheyLeadTo(t *testing.T) {
 	f := tape.Frame()
 	x := tape.New("randn", program.Batch, trace.F32, 1024).Leaf()
 	loss := f.Let(x.MulScalar().Sum(false))
-	require.EqualValues(t, 4096+4, tape.Program().Left(), "leaf and loss")
+	require.EqualValues(t, 4096+4, tape.Program().LeftBytes(), "leaf and loss")
 	loss.Backward()
-	require.EqualValues(t, 4096+4096+4, tape.Program().Left(), "leaf, its gradient and loss")
+	require.EqualValues(t, 4096+4096+4, tape.Program().LeftBytes(), "leaf, its gradient and loss")
 	f.Del(&loss)
-	require.Zero(t, tape.Program().Left())
+	require.Zero(t, tape.Program().LeftBytes())
 	f.End()
 }
 

@@ -20,7 +20,7 @@ type Call struct {
 	noGrad bool   // autograd is off for the caller
 	// unwinding reports whether the caller runs without allocating.
 	unwinding bool
-	part      StagePart // where the caller runs, see [Tape.Spread]
+	part      StagePart // where the caller runs, see [Tape.SetDeviceMap]
 	temps     int       // where its temporaries begin on the tape's stack
 	locals    int       // where its locals begin
 	args      [4]*Tensor

@@ -59,25 +59,25 @@ func (h *savedHooks) hold(t *Tape, x *Tensor) saved {
 func (h *savedHooks) push(k savedHook) { h.stack = append(h.stack, k) }
 func (h *savedHooks) pop()             { h.stack = h.stack[:len(h.stack)-1] }
 
-// packed is a placeholder for a saved tensor that will be recomputed (checkpoint's _Holder).
-type packed struct {
-	region *region
+// packedTensor is a placeholder for a saved tensor that will be recomputed (checkpoint's _Holder).
+type packedTensor struct {
+	region *checkpointRegion
 	value  *Tensor // present between recomputation and use
 	dead   bool    // its node is gone
 	host   *hostCopy
 }
 
-// region is one checkpointed call (_CheckpointFrame): its holders, and the state that running it again needs.
-type region struct {
+// checkpointRegion is one checkpointed call (_CheckpointFrame): its holders, and the state that running it again needs.
+type checkpointRegion struct {
 	t          *Tape
-	holders    []*packed
+	holders    []*packedTensor
 	alive      int // holders not yet released
 	run        func(f *Frame, inputs []*Tensor) []*Tensor
 	inputs     []saved
 	recomputed bool
 	captured   []*Tensor // variables that run captures
 	next       int
-	selection  *selection
+	selection  *selectiveCheckpoint
 	casts      autocastState
 	place      *place
 	from       int // activations before the first run
@@ -87,8 +87,8 @@ type region struct {
 }
 
 // pack adds a holder and keeps no tensor.
-func (r *region) pack(t *Tape, x *Tensor) saved {
-	p := &packed{region: r}
+func (r *checkpointRegion) pack(t *Tape, x *Tensor) saved {
+	p := &packedTensor{region: r}
 	r.holders = append(r.holders, p)
 	r.alive++
 	at := t.point.ordinal - r.from
@@ -99,7 +99,7 @@ func (r *region) pack(t *Tape, x *Tensor) saved {
 }
 
 // release drops the node's reference to p. The last one closes the region, which releases its inputs.
-func (p *packed) release() {
+func (p *packedTensor) release() {
 	if p.host != nil {
 		if !p.dead {
 			p.host.release()
@@ -117,7 +117,7 @@ func (p *packed) release() {
 	}
 }
 
-func (r *region) close() {
+func (r *checkpointRegion) close() {
 	r.selection.release()
 	inputs, captured := r.inputs, r.captured
 	r.inputs, r.captured = nil, nil
@@ -133,7 +133,7 @@ func (r *region) close() {
 
 // recomputation is the hook while a region runs again. It passes the tensors that the first
 // run would have saved to the holders, in order.
-type recomputation struct{ r *region }
+type recomputation struct{ r *checkpointRegion }
 
 func (k recomputation) pack(t *Tape, x *Tensor) saved {
 	r := k.r
@@ -172,7 +172,7 @@ func (t *Tape) unpack(s saved) *Tensor {
 	return x
 }
 
-func (r *region) recompute() {
+func (r *checkpointRegion) recompute() {
 	t := r.t
 	at, noGrad, hooks := t.location(), t.autograd.noGrad, t.autograd.hooks
 	t.autograd.hooks.stopping, t.autograd.hooks.stoppedByResult, t.autograd.hooks.stop = false, false, -1
@@ -234,7 +234,7 @@ func (f *Frame) checkpoint(captured []*Tensor, fn func(f *Frame, inputs []*Tenso
 		g.End(ys...)
 		return ys
 	}
-	r := &region{
+	r := &checkpointRegion{
 		t: t, run: fn, casts: t.casts.autocastState, place: t.place, from: t.activations,
 		selection: t.newSelection(),
 	}
@@ -289,21 +289,21 @@ func (f *Frame) CheckpointReentrant(fn func(f *Frame, inputs []*Tensor) *Tensor,
 			}
 		}
 		n.setOutputs(y)
-		r := &rerun{fn: fn, casts: t.casts.autocastState, place: t.place}
+		r := &reentrantRun{fn: fn, casts: t.casts.autocastState, place: t.place}
 		n.apply = r.backward
 	}
 	return g.Return(y)
 }
 
-// rerun is the state that a reentrant checkpoint keeps to run its region again.
-type rerun struct {
+// reentrantRun is the state that a reentrant checkpoint keeps to run its region again.
+type reentrantRun struct {
 	fn    func(f *Frame, inputs []*Tensor) *Tensor
 	casts autocastState
 	place *place
 }
 
 // backward implements CheckpointFunction.backward.
-func (r *rerun) backward(b *Gradients) {
+func (r *reentrantRun) backward(b *Gradients) {
 	t := b.t
 	args := b.Grad.Retain() // Python's tuple of gradients
 	f := t.enter()

@@ -1,8 +1,8 @@
 package trace
 
-// Kept is an operator whose results a checkpointed region keeps, while it computes the rest again
+// KeptOperator is an operator whose results a checkpointed region keeps, while it computes the rest again
 // (torch.utils.checkpoint.create_selective_checkpoint_contexts).
-type Kept struct {
+type KeptOperator struct {
 	// Op is one of [KeptOperators].
 	Op string
 	// Every is 1 for every call; else every call but each Every-th is kept.
@@ -21,42 +21,42 @@ const (
 func KeptOperators() []string { return []string{keptMM, keptAddMM, keptBMM, keptAttention} }
 
 // KeepInRegions sets the operators whose results are kept by all later checkpointed regions, except reentrant ones.
-func (t *Tape) KeepInRegions(all []Kept) { t.autograd.kept = all }
+func (t *Tape) KeepInRegions(all []KeptOperator) { t.autograd.kept = all }
 
-// selection has the results that one region keeps: the storage of its two dispatch modes.
-type selection struct {
-	kept  []Kept
+// selectiveCheckpoint has the results that one region keeps: the storage of its two dispatch modes.
+type selectiveCheckpoint struct {
+	kept  []KeptOperator
 	again bool // the region runs again
 	calls map[string]int
-	store map[string][]result
+	store map[string][]keptResult
 }
 
-// result has the results of an operator's call, and the number of its activations.
-type result struct {
+// keptResult has the results of an operator's call, and the number of its activations.
+type keptResult struct {
 	outs  []*Tensor
 	begun int
 }
 
 // newSelection returns the selection of a new region; nil if nothing is kept.
-func (t *Tape) newSelection() *selection {
+func (t *Tape) newSelection() *selectiveCheckpoint {
 	if len(t.autograd.kept) == 0 {
 		return nil
 	}
-	return &selection{kept: t.autograd.kept, calls: map[string]int{}, store: map[string][]result{}}
+	return &selectiveCheckpoint{kept: t.autograd.kept, calls: map[string]int{}, store: map[string][]keptResult{}}
 }
 
 // during runs f, a region's function, with the selection in force.
-func (s *selection) during(t *Tape, again bool, f func()) {
+func (s *selectiveCheckpoint) during(t *Tape, again bool, f func()) {
 	if s != nil {
 		s.again = again
 		clear(s.calls)
 	}
-	during(&t.autograd.selection, s, f)
+	withValue(&t.autograd.selection, s, f)
 }
 
 // BelowDispatch runs f, an operator of another library. Selective checkpointing ignores the
 // operators that f calls, since dispatch modes are off below an operator.
-func (t *Tape) BelowDispatch(f func()) { during(&t.autograd.selection, nil, f) }
+func (t *Tape) BelowDispatch(f func()) { withValue(&t.autograd.selection, nil, f) }
 
 // ProductBySubclass records aten.mm of a subclass of Tensor, computed by compute. Selective checkpointing treats it as
 // one product and ignores the operators inside.
@@ -68,7 +68,7 @@ func (t *Tape) ProductBySubclass(compute func() *Tensor) *Tensor {
 }
 
 // keeps counts a call of an operator and reports whether its results are kept.
-func (s *selection) keeps(op string) bool {
+func (s *selectiveCheckpoint) keeps(op string) bool {
 	for _, k := range s.kept {
 		if k.Op == op {
 			s.calls[op]++
@@ -79,7 +79,7 @@ func (s *selection) keeps(op string) bool {
 }
 
 // release releases kept results that were not used.
-func (s *selection) release() {
+func (s *selectiveCheckpoint) release() {
 	if s == nil {
 		return
 	}
@@ -121,6 +121,6 @@ func (t *Tape) selected(op string, compute func() []*Tensor) []*Tensor {
 			held[i] = t.bareHeader(x.store, x.dtype, x.layout, x.offset).Retain()
 		}
 	}
-	s.store[op] = append(s.store[op], result{held, t.activations - begun})
+	s.store[op] = append(s.store[op], keptResult{held, t.activations - begun})
 	return outs
 }

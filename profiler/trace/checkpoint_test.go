@@ -104,11 +104,11 @@ func train(t require.TestingT, blocks []block, amp, checkpointing bool) (p *prog
 	} else {
 		run()
 	}
-	kept = tape.Program().Left()
+	kept = tape.Program().LeftBytes()
 	f.Let(x.Sum(false).To(trace.F32)).Backward()
 	f.End()
 	require.NoError(t, tape.Program().Validate())
-	return tape.Program(), kept, tape.Program().Left()
+	return tape.Program(), kept, tape.Program().LeftBytes()
 }
 
 // TestCheckpointedStepEndsAsThePlainOne compares what is left after a step:

@@ -4,7 +4,7 @@ import "slices"
 
 // ViewAsReal records torch.view_as_real(x): a last dimension of two.
 func (x *Tensor) ViewAsReal() *Tensor {
-	shape, strides := append(slices.Clone(x.shape), 2), append(doubled(x.strides), 1)
+	shape, strides := append(slices.Clone(x.shape), 2), append(doubleStrides(x.strides), 1)
 	return x.retyped("view_as_real", "ViewAsRealBackward0", F32, shape, strides, 2*x.offset,
 		func(b *Gradients) {
 			b.Give(0, b.Grad.AsContiguous().ViewAsComplex())
@@ -71,11 +71,11 @@ func (x *Tensor) retyped(op, node string, d DType, shape, strides []int64, offse
 
 // RealPart records at::real of a complex tensor: a view of every other number.
 func (x *Tensor) RealPart() *Tensor {
-	return x.tape.header(x.store, F32, x.tape.layout(x.shape, doubled(x.strides)), 2*x.offset)
+	return x.tape.header(x.store, F32, x.tape.layout(x.shape, doubleStrides(x.strides)), 2*x.offset)
 }
 
-// doubled converts strides in complex elements to strides in real ones.
-func doubled(strides []int64) []int64 {
+// doubleStrides converts strides in complex elements to strides in real ones.
+func doubleStrides(strides []int64) []int64 {
 	out := make([]int64, len(strides), len(strides)+1)
 	for d, s := range strides {
 		out[d] = 2 * s

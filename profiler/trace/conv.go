@@ -206,7 +206,7 @@ func (a ConvArgs) window(x, w, y *Tensor) program.Window {
 		Images: images.shape[0], Height: images.shape[2], Width: images.shape[3],
 		TapsY: w.shape[2], TapsX: w.shape[3], StrideY: stride[0], StrideX: stride[1],
 		PadY: pad[0], PadX: pad[1], DilationY: dilation[0], DilationX: dilation[1],
-		Lanes: channels & -channels,
+		Groups: channels & -channels,
 	}
 }
 

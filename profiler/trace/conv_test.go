@@ -82,7 +82,7 @@ func TestConvDirectionsDoEqualWork(t *testing.T) {
 			require.Equal(t, work[0].FLOPs, op.FLOPs)
 			p := tape.Program().ProductOf(&op)
 			require.Equal(t, 2*p.M*p.N*p.K*p.Batch, op.FLOPs)
-			if lanes := p.Window.Lanes; p.Window.Images > 0 {
+			if lanes := p.Window.Groups; p.Window.Images > 0 {
 				require.Equal(t, [2]int64{}, [2]int64{channels[0] % lanes, channels[1] % lanes})
 				require.NotEqual(t, [2]int64{}, [2]int64{channels[0] % (2 * lanes), channels[1] % (2 * lanes)})
 			}

@@ -6,20 +6,20 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// spread is a model whose modules are on several GPUs of one process; the tape records one of them. Tensors of other
+// deviceMap is a model whose modules are on several GPUs of one process; the tape records one of them. Tensors of other
 // GPUs have shapes but no memory, and belong to the same graph. An operator runs on the GPU of its arguments.
-type spread struct {
+type deviceMap struct {
 	// home is the GPU of batches and of the model's outputs.
 	home StagePart
 	// modules maps modules to GPUs. Other modules run on the GPU of their inputs.
 	modules map[*Path]StagePart
 }
 
-// Spread distributes the modules of a model over several GPUs of this process: each is [OwnStage]
+// SetDeviceMap distributes the modules of a model over several GPUs of this process: each is [OwnStage]
 // or [OtherGPU]. Their inputs are copied to their GPU (AlignDevicesHook of accelerate). home is
 // the GPU of batches and of the model's outputs.
-func (t *Tape) Spread(home StagePart, modules map[*Path]StagePart) {
-	t.ranks.spread, t.ranks.pipeline.part = &spread{home, modules}, home
+func (t *Tape) SetDeviceMap(home StagePart, modules map[*Path]StagePart) {
+	t.ranks.spread, t.ranks.pipeline.part = &deviceMap{home, modules}, home
 }
 
 // part returns the GPU of x.
@@ -30,8 +30,8 @@ func (x *Tensor) part() StagePart {
 	return OwnStage
 }
 
-// goTo switches to the GPU of x until the returned function is called, under [Tape.Spread].
-func (t *Tape) goTo(x *Tensor) (back func()) {
+// switchToGPUOf switches to the GPU of x until the returned function is called, under [Tape.SetDeviceMap].
+func (t *Tape) switchToGPUOf(x *Tensor) (back func()) {
 	if t.ranks.spread == nil || x == nil {
 		return func() {}
 	}
@@ -54,9 +54,9 @@ func (t *Tape) runWith(args []*Tensor) {
 	}
 }
 
-// WhereItIs runs f on the GPU of x.
-func (x *Tensor) WhereItIs(f func()) {
-	defer x.tape.goTo(x)()
+// OnItsGPU runs f on the GPU of x.
+func (x *Tensor) OnItsGPU(f func()) {
+	defer x.tape.switchToGPUOf(x)()
 	f()
 }
 
@@ -87,8 +87,8 @@ func (f *Frame) enterModule(p *Path) {
 	}
 }
 
-// Here copies an argument of the frame's module to the module's GPU. Nil stays nil.
-func (f *Frame) Here(x *Tensor) *Tensor {
+// ToModuleGPU copies an argument of the frame's module to the module's GPU. Nil stays nil.
+func (f *Frame) ToModuleGPU(x *Tensor) *Tensor {
 	if !f.placed || x == nil {
 		return x
 	}
@@ -99,12 +99,12 @@ func (f *Frame) Here(x *Tensor) *Tensor {
 	return y
 }
 
-// AllHere copies several arguments as [Frame.Here] does.
-func (f *Frame) AllHere(args []*Tensor) []*Tensor {
+// AllToModuleGPU copies several arguments as [Frame.ToModuleGPU] does.
+func (f *Frame) AllToModuleGPU(args []*Tensor) []*Tensor {
 	if !f.placed {
 		return args
 	}
-	return lists.Map(args, f.Here)
+	return lists.Map(args, f.ToModuleGPU)
 }
 
 // OutputsToBatchGPU returns a model's outputs on the GPU of the batch (io_same_device). All are copied, then freed.

@@ -41,9 +41,9 @@ func (g *Tensor) dropoutBackward(mask *Tensor) *Tensor {
 
 // noisyDropouts are the dropouts that are made of other operators: how their noise is applied.
 var noisyDropouts = map[string]func(c *Call, x, noise *Tensor) *Tensor{
-	"dropout_": (*Call).timesInPlace, "feature_dropout_": (*Call).timesInPlace,
-	"feature_dropout": (*Call).times,
-	"alpha_dropout":   (*Call).timesAndShift, "feature_alpha_dropout": (*Call).timesAndShift,
+	"dropout_": (*Call).mulInPlace, "feature_dropout_": (*Call).mulInPlace,
+	"feature_dropout": (*Call).mul,
+	"alpha_dropout":   (*Call).mulAdd, "feature_alpha_dropout": (*Call).mulAdd,
 }
 
 // NoisyDropout records a dropout without a fused kernel by its name, such as "alpha_dropout". Dropouts of features,
@@ -60,11 +60,11 @@ func (x *Tensor) NoisyDropout(op string, p float64, training bool) *Tensor {
 	return c.End(noisyDropouts[op](c, x, c.Let(x.noise(shape))))
 }
 
-func (*Call) times(x, noise *Tensor) *Tensor        { return x.Mul(noise) }
-func (*Call) timesInPlace(x, noise *Tensor) *Tensor { return x.MulInPlace(noise) }
+func (*Call) mul(x, noise *Tensor) *Tensor        { return x.Mul(noise) }
+func (*Call) mulInPlace(x, noise *Tensor) *Tensor { return x.MulInPlace(noise) }
 
-// timesAndShift records alpha dropout's product and sum with its noise, which ends before the shift.
-func (c *Call) timesAndShift(x, noise *Tensor) *Tensor {
+// mulAdd records alpha dropout's product and sum with its noise, which ends before the shift.
+func (c *Call) mulAdd(x, noise *Tensor) *Tensor {
 	shift := c.Let(noise.AddScalar())
 	y := x.Mul(noise).AddInPlace(shift).Retain()
 	c.EndStatement()

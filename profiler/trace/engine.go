@@ -16,12 +16,12 @@ type graphTask struct {
 	// calls in the nodes that both wait for.
 	outer  *graphTask
 	visit  int32
-	shared []waiting
+	shared []pendingNode
 }
 
-// waiting is the state of a graphTask in a node: the number of gradients that the node still
+// pendingNode is the state of a graphTask in a node: the number of gradients that the node still
 // waits for (deps), and the gradients that came.
-type waiting struct {
+type pendingNode struct {
 	node  *Node
 	visit int32
 	deps  int32
@@ -75,7 +75,7 @@ func (x *Tensor) Backward() {
 	t := x.tape
 	at := t.location()
 	t.op, t.native, t.python, t.fromPython = "ones_like", "ones_like", true, true
-	back := t.goTo(x)
+	back := t.switchToGPUOf(x)
 	root := x.AllocLike(x.dtype).Retain() // the caller's tuple of gradients
 	t.LaunchFill(root)
 	t.python = at.python
@@ -105,13 +105,13 @@ func (t *Tape) backward(roots, grads []*Tensor) {
 			t.Raise(errNoGrad)
 		}
 		e := x.gradEdge()
-		task.count(e.node)
+		task.countDependencies(e.node)
 		g := grads[i]
 		if g.dtype != x.dtype { // the caller's list has the cast one in its place
 			g = g.AsType(x.dtype).Retain()
 			defer g.Release()
 		}
-		task.deliver(e, g.Retain())
+		task.accumulateInput(e, g.Retain())
 	}
 	for _, x := range roots {
 		if n := x.gradEdge().node; n.deps == 0 && n.flags&isQueued == 0 {
@@ -139,7 +139,7 @@ func (t *Tape) backward(roots, grads []*Tensor) {
 // another. The state of an outer call in the node is set aside until restoreNodes.
 func (g *graphTask) enterNode(n *Node) {
 	if g.outer != nil && n.visit >= g.outermost() {
-		g.shared = append(g.shared, waiting{
+		g.shared = append(g.shared, pendingNode{
 			node: n, visit: n.visit, deps: n.deps, grads: slices.Clone(n.incoming()),
 			flags: n.flags,
 		})
@@ -167,8 +167,8 @@ func (g *graphTask) restoreNodes() {
 	}
 }
 
-// count computes how many gradients each reachable node waits for.
-func (g *graphTask) count(root *Node) {
+// countDependencies computes how many gradients each reachable node waits for.
+func (g *graphTask) countDependencies(root *Node) {
 	if root.visit == g.visit {
 		return
 	}
@@ -197,9 +197,9 @@ func (g *graphTask) enqueue(n *Node) {
 	g.ready.push(n)
 }
 
-// deliver adds a gradient, whose reference it takes over, to the sum that its target has
+// accumulateInput adds a gradient, whose reference it takes over, to the sum that its target has
 // received so far (InputBuffer::add).
-func (g *graphTask) deliver(e edge, x *Tensor) {
+func (g *graphTask) accumulateInput(e edge, x *Tensor) {
 	grads := e.node.incoming()
 	old := grads[e.input]
 	if old == nil {
@@ -227,7 +227,7 @@ func (g *graphTask) runWhere(n *Node) {
 	for _, x := range n.incoming() {
 		of = cmp.Or(of, x)
 	}
-	defer g.t.goTo(of)()
+	defer g.t.switchToGPUOf(of)()
 	g.run(n)
 }
 
@@ -240,7 +240,7 @@ func (g *graphTask) run(n *Node) {
 		return
 	}
 	if x := n.viewBackward(); x != nil {
-		g.pass(n.edges[0], x)
+		g.passGradient(n.edges[0], x)
 		n.release()
 		return
 	}
@@ -258,7 +258,7 @@ func (g *graphTask) run(n *Node) {
 		if b != nil {
 			x = b.Out[i]
 		}
-		g.pass(e, x)
+		g.passGradient(e, x)
 	}
 	if b != nil {
 		t.autograd.backwards = append(t.autograd.backwards, b)
@@ -266,8 +266,8 @@ func (g *graphTask) run(n *Node) {
 	n.release()
 }
 
-// pass delivers a gradient, nil for none, with its reference.
-func (g *graphTask) pass(e edge, x *Tensor) {
+// passGradient delivers a gradient, nil for none, with its reference.
+func (g *graphTask) passGradient(e edge, x *Tensor) {
 	n := e.node
 	switch {
 	case n == nil && x != nil:
@@ -276,7 +276,7 @@ func (g *graphTask) pass(e edge, x *Tensor) {
 	case n == nil:
 		return
 	case x != nil:
-		g.deliver(e, x)
+		g.accumulateInput(e, x)
 	}
 	n.deps--
 	if n.deps == 0 && n.flags&isQueued == 0 {
@@ -327,19 +327,19 @@ func (n *Node) start(grads []*Tensor) *Gradients {
 	}
 	b.node, b.Grad = n, grads[0]
 	b.ins, b.outs, b.keeps = [1]*Tensor{}, [4]*Tensor{}, [5]*Tensor{}
-	b.Grads = atLeast(b.ins[:], len(grads))
+	b.Grads = padWithNil(b.ins[:], len(grads))
 	for i, x := range grads {
 		b.Grads[i], grads[i] = x, nil
 	}
-	b.Out = atLeast(b.outs[:], len(n.next()))
+	b.Out = padWithNil(b.outs[:], len(n.next()))
 	n.unpack(b)
 	b.Call = t.Begin(n.name)
 	t.op = ""
 	return b
 }
 
-// atLeast returns a slice of n nils, from nils if it is long enough.
-func atLeast(nils []*Tensor, n int) []*Tensor {
+// padWithNil returns a slice of n nils, from nils if it is long enough.
+func padWithNil(nils []*Tensor, n int) []*Tensor {
 	if n > len(nils) {
 		return make([]*Tensor, n)
 	}
@@ -353,7 +353,7 @@ func (n *Node) unpack(b *Gradients) {
 		b.kept = b.keeps[:n.saves]
 		return
 	}
-	b.kept = atLeast(b.keeps[:], len(n.more.saved))
+	b.kept = padWithNil(b.keeps[:], len(n.more.saved))
 	for i, s := range n.more.saved {
 		b.kept[i] = n.t.unpack(s)
 	}

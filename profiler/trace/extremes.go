@@ -42,12 +42,12 @@ func (x *Tensor) extremeOfAll(op, node string) *Tensor {
 	in := x.ContiguousUntracked()
 	in.reduceInto(y, x.dtype.Size())
 	return c.End(y.Derived(node, inputs{x}, saves{x, y},
-		func(b *Gradients) { b.Give(0, evenGrad(b.Grad, b.Saved(0), b.Saved(1))) }))
+		func(b *Gradients) { b.Give(0, evenlyDividedGrad(b.Grad, b.Saved(0), b.Saved(1))) }))
 }
 
-// evenGrad divides the gradient equally among all elements that are equal to the result, including NaN
+// evenlyDividedGrad divides the gradient equally among all elements that are equal to the result, including NaN
 // (evenly_distribute_backward).
-func evenGrad(grad, input, value *Tensor) *Tensor {
+func evenlyDividedGrad(grad, input, value *Tensor) *Tensor {
 	c := grad.tape.Begin("evenly_distribute_backward", grad, input, value)
 	nan := c.Let(input.IsNaN())
 	valueNaN := c.Let(value.IsNaN())

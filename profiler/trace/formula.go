@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// term is a compiled formula: it computes the value from the tensors that its names refer to. grad is first.
-type term func(xs []*Tensor) *Tensor
+// formulaFunc is a compiled formula: it computes the value from the tensors that its names refer to. grad is first.
+type formulaFunc func(xs []*Tensor) *Tensor
 
 // compiler turns formulas of derivatives.yaml and FunctionsManual.cpp into code that records them. They are written as
 // in C++, which for these is also an expression of Go. Temporaries appear in the order in which GCC evaluates: the
@@ -24,12 +24,12 @@ type compiler struct {
 
 // operand is a part of a formula: a tensor, or a number if value is nil.
 type operand struct {
-	value  term
+	value  formulaFunc
 	number float64
 }
 
 // tensor compiles a formula whose value is a tensor.
-func (c *compiler) tensor(formula string) term {
+func (c *compiler) tensor(formula string) formulaFunc {
 	e, err := parser.ParseExpr(formula)
 	if err != nil {
 		panic(fmt.Sprintf("trace: formula %q: %v", formula, err)) // a mistake of the table, found by its test
@@ -51,7 +51,7 @@ func (c *compiler) expression(e ast.Expr) operand {
 	case *ast.Ident:
 		return c.name(e.Name)
 	case *ast.UnaryExpr:
-		return opposite(c.expression(e.X))
+		return negated(c.expression(e.X))
 	case *ast.BinaryExpr:
 		return binary(e.Op, c.expression(e.X), c.expression(e.Y))
 	case *ast.CallExpr:
@@ -71,7 +71,7 @@ func (c *compiler) name(name string) operand {
 	return operand{}
 }
 
-func opposite(x operand) operand {
+func negated(x operand) operand {
 	if x.value == nil {
 		return operand{number: -x.number}
 	}
@@ -155,12 +155,12 @@ func (c *compiler) call(e *ast.CallExpr) operand {
 	if name == "sqrt" && args[0].value == nil {
 		return operand{}
 	}
-	return operand{value: apply(called(name, args), args, method)}
+	return operand{value: apply(functionFunc(name, args), args, method)}
 }
 
 // apply evaluates arguments in GCC's order and calls f with the tensors among them.
-func apply(f func(xs []*Tensor) *Tensor, args []operand, method bool) term {
-	var values []term
+func apply(f func(xs []*Tensor) *Tensor, args []operand, method bool) formulaFunc {
+	var values []formulaFunc
 	for _, a := range args {
 		if a.value != nil {
 			values = append(values, a.value)
@@ -182,14 +182,14 @@ func apply(f func(xs []*Tensor) *Tensor, args []operand, method bool) term {
 	}
 }
 
-// called finds what a formula calls: an operation that is code, a kernel of a backward pass,
+// functionFunc finds what a formula calls: an operation that is code, a kernel of a backward pass,
 // a function that has a formula itself, or an operator.
-func called(name string, args []operand) func(xs []*Tensor) *Tensor {
+func functionFunc(name string, args []operand) func(xs []*Tensor) *Tensor {
 	if name == "pow" && args[len(args)-1].value == nil {
 		exponent := args[len(args)-1].number
 		return func(xs []*Tensor) *Tensor { return xs[0].Pow(exponent) }
 	}
-	if f := coded(name); f != nil {
+	if f := operatorFunc(name); f != nil {
 		return f
 	}
 	if _, ok := backwardKernels[name]; ok {
@@ -201,8 +201,9 @@ func called(name string, args []operand) func(xs []*Tensor) *Tensor {
 	panic("trace: formula calls unknown function " + name)
 }
 
-// coded returns the function with a name that formulas call and that is Go code, not a row; nil if there is none.
-func coded(name string) func(xs []*Tensor) *Tensor {
+// operatorFunc returns the function with a name that formulas call and that is Go code, not a row; nil if there is
+// none.
+func operatorFunc(name string) func(xs []*Tensor) *Tensor {
 	switch name {
 	case "conj":
 		return func(xs []*Tensor) *Tensor { return xs[0].conjugated() }
@@ -253,11 +254,11 @@ func identifiers(formula string) []string {
 	return slices.Collect(maps.Keys(names))
 }
 
-// declared are the names of a schema's arguments, in its order.
-type declared struct{ tensors, numbers []string }
+// declaredNames are the names of a schema's arguments, in its order.
+type declaredNames struct{ tensors, numbers []string }
 
 // declaredArguments reads the names of tensors and others from a schema.
-func declaredArguments(schema string) (d declared) {
+func declaredArguments(schema string) (d declaredNames) {
 	_, list, _ := strings.Cut(schema, "(")
 	list, _, _ = strings.Cut(list, ") ->")
 	for field := range strings.SplitSeq(list, ",") {
@@ -273,4 +274,4 @@ func declaredArguments(schema string) (d declared) {
 }
 
 // tensor returns the index of a tensor among the tensors, -1 for the result.
-func (d *declared) tensor(name string) int { return slices.Index(d.tensors, name) }
+func (d *declaredNames) tensor(name string) int { return slices.Index(d.tensors, name) }

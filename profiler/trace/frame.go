@@ -18,7 +18,8 @@ type Frame struct {
 	// activation to return to
 	python, subclassed bool
 	place              *place
-	// placed reports whether the frame's module has a GPU of its own; before is the caller's GPU, see [Tape.Spread].
+	// placed reports whether the frame's module has a GPU of its own; before is the caller's GPU, see
+	// [Tape.SetDeviceMap].
 	placed bool
 	before StagePart
 }
@@ -90,9 +91,9 @@ func (f *Frame) DelList(xs []*Tensor) {
 }
 
 // Discard frees results that an expression statement leaves unused.
-func (f *Frame) Discard(xs ...*Tensor) { discard(xs) }
+func (f *Frame) Discard(xs ...*Tensor) { discardTensors(xs) }
 
-func discard(xs []*Tensor) {
+func discardTensors(xs []*Tensor) {
 	for _, x := range xs {
 		if x.refs == 0 {
 			x.die()
@@ -111,7 +112,7 @@ func (t *Tape) Output(xs ...*Tensor) {
 		t.keepOutputs(xs)
 		return
 	}
-	discard(xs[1:])
+	discardTensors(xs[1:])
 }
 
 // KeepOutputs sets a function that binds models' outputs ([Tape.Output]); nil frees them.
@@ -192,7 +193,7 @@ type Module interface {
 // Call runs m on x. The argument tuple holds x until the call returns.
 func (f *Frame) Call(m Module, x *Tensor) *Tensor {
 	g := f.ModuleFrame(m, x)
-	return g.Return(m.Forward(g, g.Placed(g.Here(x))))
+	return g.Return(m.Forward(g, g.Placed(g.ToModuleGPU(x))))
 }
 
 // CallFrame opens the frame of a module call with any number of arguments;

@@ -7,7 +7,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// gpus are the GPUs that a recording serves: its own and [Options.OtherProcessBytes]. On most GPUs a step differs only
+// gpus are the GPUs that a recording serves: its own and [Options.Others]. On most GPUs a step differs only
 // in the scratch memory of some kernels, so one recording serves them all. Where PyTorch or a library reads a property
 // of the GPU, the recorder compares it on all of them ([OnGPU], [Tape.sizedByGPU]). A GPU that would behave differently
 // is dropped: it needs a recording of its own.
@@ -86,7 +86,7 @@ func (t *Tape) sizedByGPU(bytes func(gpu int) int64, allocate func(bytes int64) 
 	return true
 }
 
-// Others are the programs of a recording on [Options.OtherProcessBytes]. They share the tables in which they do not
+// Others are the programs of a recording on [Options.Others]. They share the tables in which they do not
 // differ with the program of the recording's own GPU, and end with it.
 type Others struct {
 	gpus
@@ -103,9 +103,9 @@ func (b *gpus) programs(p *program.Program) *Others {
 	return o
 }
 
-// On builds the program on another GPU, by number; nil if that GPU needs a recording of its own.
-func (o *Others) On(other int) *program.Program {
-	if !o.Serves(other) {
+// ProgramOf builds the program on another GPU, by number; nil if that GPU needs a recording of its own.
+func (o *Others) ProgramOf(other int) *program.Program {
+	if !o.IsUsable(other) {
 		return nil
 	}
 	p := o.whole
@@ -115,8 +115,10 @@ func (o *Others) On(other int) *program.Program {
 	return &p
 }
 
-// Serves reports whether the recording serves another GPU, by its number, or its own for -1.
-func (o *Others) Serves(other int) bool { return o != nil && other+1 < len(o.all) && !o.lost[other+1] }
+// IsUsable reports whether the recording serves another GPU, by its number, or its own for -1.
+func (o *Others) IsUsable(other int) bool {
+	return o != nil && other+1 < len(o.all) && !o.lost[other+1]
+}
 
 // Sizes returns the sizes that differ between GPUs, on another GPU by its number, or on the recording's own for -1.
 // GPUs with equal sizes have equal programs.

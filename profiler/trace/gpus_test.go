@@ -23,6 +23,6 @@ func TestWhoLooksAtTheGPUHasTheRecordingForItAlone(t *testing.T) {
 		}
 		p, others := tape.FinishAll()
 		require.Len(t, p.Instructions, 1)
-		require.Equal(t, looks, others.On(0) == nil)
+		require.Equal(t, looks, others.ProgramOf(0) == nil)
 	}
 }

@@ -202,7 +202,7 @@ func (o offload) pack(t *Tape, x *Tensor) saved {
 		c.Finish()
 	}
 	t.saveOnHost(x.Bytes(), 1)
-	return saved{pack: &packed{host: &hostCopy{t, x.dtype, l, x.requiresGrad, x.store.trues}}}
+	return saved{pack: &packedTensor{host: &hostCopy{t, x.dtype, l, x.requiresGrad, x.store.trues}}}
 }
 
 // release removes the copy when its node releases it.

@@ -101,16 +101,16 @@ func indicesGiven(indices []*Tensor) []*Tensor {
 	return out
 }
 
-// picks is the geometry of an indexing operator: the shape of the result, and the number
+// indexedShape is the geometry of an indexing operator: the shape of the result, and the number
 // of elements at each position of the indices.
-type picks struct {
+type indexedShape struct {
 	shape []int64
 	slice int64
 }
 
 // picks works out AdvancedIndex: the indices are broadcast together; their shape replaces the dimensions they pick
 // from, or the front if those are not neighbors.
-func (x *Tensor) picks(indices []*Tensor) picks {
+func (x *Tensor) picks(indices []*Tensor) indexedShape {
 	all := indicesGiven(indices)
 	var rest []int64
 	for d, s := range x.shape {
@@ -119,11 +119,11 @@ func (x *Tensor) picks(indices []*Tensor) picks {
 		}
 	}
 	at := 0
-	if adjacent(indices) {
+	if areAdjacent(indices) {
 		at = slices.IndexFunc(indices, func(i *Tensor) bool { return i != nil })
 	}
 	shape := slices.Concat(rest[:at], broadcast(all...), rest[at:])
-	return picks{shape: shape, slice: Numel(rest[at:])}
+	return indexedShape{shape: shape, slice: Numel(rest[at:])}
 }
 
 // accumulateAt records index_put_with_sort_kernel: x[indices] += values, in order.
@@ -137,7 +137,7 @@ func (x *Tensor) accumulateAt(indices []*Tensor, values *Tensor, check bool) {
 	} else {
 		c.Let(values.ContiguousUntracked())
 	}
-	if !adjacent(indices) { // the dimensions picked from go to the front of a copy
+	if !areAdjacent(indices) { // the dimensions picked from go to the front of a copy
 		c.Let(c.t.Alloc(x.dtype, x.shape...))
 	}
 	n := linear.numel
@@ -150,8 +150,8 @@ func (x *Tensor) accumulateAt(indices []*Tensor, values *Tensor, check bool) {
 	c.Finish()
 }
 
-// adjacent reports whether the dimensions that are picked from are neighbors.
-func adjacent(indices []*Tensor) bool {
+// areAdjacent reports whether the dimensions that are picked from are neighbors.
+func areAdjacent(indices []*Tensor) bool {
 	first, last := -1, -1
 	for d, i := range indices {
 		if i != nil {
@@ -210,8 +210,8 @@ func (x *Tensor) IndexPutInPlace(indices []*Tensor, values *Tensor, accumulate b
 	return c.End(x.rederived("IndexPutBackward0", inputs{x, values}, indices, indexPutGradients(values, accumulate)))
 }
 
-// Search records torch.searchsorted and bucketize: for each element of x its position in sorted boundaries.
-func (x *Tensor) Search(boundaries *Tensor, out DType) *Tensor {
+// SearchSorted records torch.searchsorted and bucketize: for each element of x its position in sorted boundaries.
+func (x *Tensor) SearchSorted(boundaries *Tensor, out DType) *Tensor {
 	c := x.tape.Begin("searchsorted", x, boundaries)
 	y := c.Let(c.t.Alloc(out, x.shape...))
 	c.t.Launch(program.Index, x.numel*16, []*Tensor{y}, []*Tensor{c.Let(x.ContiguousUntracked()), boundaries})
@@ -253,8 +253,9 @@ func (x *Tensor) RepeatInterleaveBy(counts *Tensor, d int, size int64) *Tensor {
 	return c.End(x.IndexSelect(d, counts.InterleavedPlaces(size)))
 }
 
-// PickDim records an operator that selects one value along a dimension, like x.median(d): the values and their indices.
-func (x *Tensor) PickDim(keep bool, d int) (values, indices *Tensor) {
+// SelectExtreme records an operator that selects one value along a dimension, like x.median(d): the values and their
+// indices.
+func (x *Tensor) SelectExtreme(keep bool, d int) (values, indices *Tensor) {
 	c := x.tape.Begin("median_dim", x)
 	shape, _ := x.reducedShape([]int{d}, keep)
 	values, indices = c.Let(c.t.Alloc(x.dtype, shape...)), c.Let(c.t.Alloc(I64, shape...))

@@ -68,16 +68,16 @@ func (in *interpreter) resume(p location) {
 	in.op, in.native, in.node, in.place, in.python = p.op, p.native, p.node, p.place, p.python
 }
 
-// as runs f under the names of an operator, with new buffers in class c.
-func (in *interpreter) as(op, native string, c program.Class, f func()) {
+// withOp runs f under the names of an operator, with new buffers in class c.
+func (in *interpreter) withOp(op, native string, c program.Class, f func()) {
 	wasOp, wasNative, class := in.op, in.native, in.class
 	in.op, in.native, in.class = op, native, c
 	f()
 	in.op, in.native, in.class = wasOp, wasNative, class
 }
 
-// during runs f while a variable has a value.
-func during[T any](variable *T, value T, f func()) {
+// withValue runs f while a variable has a value.
+func withValue[T any](variable *T, value T, f func()) {
 	before := *variable
 	*variable = value
 	f()
@@ -110,8 +110,8 @@ func (t *Tape) soFar() *program.Program {
 }
 
 // In runs f with new buffers in class c.
-func (t *Tape) In(c program.Class, f func()) { during(&t.class, c, f) }
+func (t *Tape) In(c program.Class, f func()) { withValue(&t.class, c, f) }
 
 // On runs f with a stream current, as torch.cuda.stream does. Allocations come from the
 // stream's pool, and kernels wait in its queue.
-func (t *Tape) On(s program.Stream, f func()) { during(&t.stream, s, f) }
+func (t *Tape) On(s program.Stream, f func()) { withValue(&t.stream, s, f) }

@@ -27,7 +27,7 @@ func (t *Tape) Launch(w program.Work, flops int64, writes, reads []*Tensor) *pro
 	}
 	t.emit(program.Launch, uint32(len(p.Ops)))
 	op := extend(&p.Ops)
-	op.Work, op.Precision, op.FLOPs, op.Product, op.Stream, op.Group = w, precision, flops, 0, t.stream, 0
+	op.Work, op.Precision, op.FLOPs, op.ProductIndex, op.Stream, op.GroupSize = w, precision, flops, 0, t.stream, 0
 	op.Reads.From, op.Reads.To, op.Writes.From, op.Writes.To = from, mid, mid, uint32(len(p.Operands))
 	op.Site = t.site()
 	op.ChannelsLast = anyChannelsLast(writes) || anyChannelsLast(reads)
@@ -60,7 +60,7 @@ func (t *Tape) setProduct(op *program.Op, p program.Product) {
 		push(&t.prog.Products, p)
 		*recent = uint32(len(t.prog.Products))
 	}
-	op.Product = *recent
+	op.ProductIndex = *recent
 }
 
 // LaunchElementwise records a kernel that computes out element by element from ins.

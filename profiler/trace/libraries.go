@@ -72,7 +72,7 @@ func (l *libraries) use(t *Tape, have *[2]bool, bytes func(GPU) int64) {
 		return
 	}
 	have[t.autograd.thread] = true
-	t.as(t.op, "addmm_out_cuda_impl", program.Workspace, func() {
+	t.withOp(t.op, "addmm_out_cuda_impl", program.Workspace, func() {
 		t.sizedByGPU(on, func(n int64) *Tensor {
 			w := t.Alloc(U8, n).Retain()
 			l.held = append(l.held, w)

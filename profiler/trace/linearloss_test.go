@@ -64,5 +64,5 @@ type bytesAt struct{ peak, now int64 }
 // requested sums what a recording has allocated so far.
 func requested(t *trace.Tape) bytesAt {
 	p := t.Program()
-	return bytesAt{peak: p.Peak(), now: p.Left()}
+	return bytesAt{peak: p.Peak(), now: p.LeftBytes()}
 }

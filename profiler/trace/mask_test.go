@@ -26,14 +26,14 @@ func TestMasksPickAsManyAsAreTrue(t *testing.T) {
 	} {
 		tape := trace.New(hopper, rules, trace.Options{Warm: true})
 		x, m := leaf(tape, true, 5, 7), mask(tape, 11, 5, 7)
-		before := tape.Program().Left()
+		before := tape.Program().LeftBytes()
 		f := tape.Frame()
 		y := f.Let(pick(x, m))
 		require.Equal(t, []int64{11}, y.Shape(), name)
 		y.Sum(false).Backward()
 		f.End()
 		x.ZeroGrad()
-		require.Equal(t, before, tape.Program().Left(), name)
+		require.Equal(t, before, tape.Program().LeftBytes(), name)
 	}
 }
 

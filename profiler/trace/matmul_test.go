@@ -34,17 +34,17 @@ func TestLinearKeepsItsInputForTheWeightAlone(t *testing.T) {
 	for _, trained := range []bool{true, false} {
 		tape := trace.New(hopper, rules, trace.Options{Warm: true})
 		x, w := leaf(tape, true, 100, 30), leaf(tape, trained, 7, 30)
-		before := tape.Program().Left()
+		before := tape.Program().LeftBytes()
 		f := tape.Frame()
 		y := f.Let(x.AddScalar().Linear(w, nil))
-		kept := tape.Program().Left() - before - y.Bytes()
+		kept := tape.Program().LeftBytes() - before - y.Bytes()
 		if trained {
 			require.EqualValues(t, 100*30*4, kept)
 		} else {
 			require.Zero(t, kept)
 		}
 		f.End()
-		require.Equal(t, before, tape.Program().Left())
+		require.Equal(t, before, tape.Program().LeftBytes())
 	}
 }
 
@@ -97,7 +97,7 @@ func TestMatmulOfAnyShapes(t *testing.T) {
 		}
 		tape := trace.New(hopper, rules, trace.Options{Warm: true})
 		a, b := leaf(tape, true, left...), leaf(tape, rapid.Bool().Draw(rt, "right grad"), right...)
-		before := tape.Program().Left()
+		before := tape.Program().LeftBytes()
 		f := tape.Frame()
 		f.Let(a.Matmul(b)).Sum(false).Backward()
 		f.End()
@@ -105,7 +105,7 @@ func TestMatmulOfAnyShapes(t *testing.T) {
 		a.ZeroGrad()
 		b.ZeroGrad()
 		require.NoError(rt, tape.Program().Validate())
-		require.Equal(rt, before, tape.Program().Left())
+		require.Equal(rt, before, tape.Program().LeftBytes())
 	})
 }
 
@@ -142,7 +142,7 @@ func TestComplexSavesWhatNeedsGradients(t *testing.T) {
 		tape := trace.New(hopper, rules, trace.Options{Warm: true})
 		x, y := leaf(tape, true, 1000), leaf(tape, trains, 1000)
 		f := tape.Frame()
-		before := tape.Program().Left()
+		before := tape.Program().LeftBytes()
 		re, im := f.Let(x.MulScalar()), f.Let(y.MulScalar())
 		z := f.Let(trace.Complex(re, im))
 		f.Del(&re)
@@ -151,9 +151,9 @@ func TestComplexSavesWhatNeedsGradients(t *testing.T) {
 		if trains {
 			kept += 4000
 		}
-		require.Equal(t, kept, tape.Program().Left()-before)
+		require.Equal(t, kept, tape.Program().LeftBytes()-before)
 		f.Del(&z)
-		require.Equal(t, before, tape.Program().Left())
+		require.Equal(t, before, tape.Program().LeftBytes())
 	}
 }
 
@@ -207,7 +207,7 @@ func TestEinsumLeavesNothingBehind(t *testing.T) {
 		for _, s := range c.shapes {
 			operands = append(operands, leaf(tape, true, s...))
 		}
-		before := tape.Program().Left()
+		before := tape.Program().LeftBytes()
 		f := tape.Frame()
 		y := f.Let(ops.Einsum(c.equation, operands...))
 		require.Equal(t, c.want, y.Shape(), c.equation)
@@ -216,6 +216,6 @@ func TestEinsumLeavesNothingBehind(t *testing.T) {
 		for _, x := range operands {
 			x.ZeroGrad()
 		}
-		require.Equal(t, before, tape.Program().Left(), c.equation)
+		require.Equal(t, before, tape.Program().LeftBytes(), c.equation)
 	}
 }

@@ -69,7 +69,7 @@ type meta struct {
 // saved is a tensor kept for backward, or the result of a saved-tensor hook.
 type saved struct {
 	x    *Tensor
-	pack *packed
+	pack *packedTensor
 }
 
 // lastSeq is the sequence number of AccumulateGrad nodes: they run at once.

@@ -76,7 +76,7 @@ const savedResult = -1
 // derivative is the compiled formula of an input's gradient.
 type derivative struct {
 	input int
-	value term
+	value formulaFunc
 }
 
 // Name returns the operator's name with its overload: "add.Tensor".

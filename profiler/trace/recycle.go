@@ -28,7 +28,7 @@ func (t *Tape) Finish() *program.Program {
 	return p
 }
 
-// FinishAll ends the recording like Finish. It also returns the programs of [Options.OtherProcessBytes].
+// FinishAll ends the recording like Finish. It also returns the programs of [Options.Others].
 func (t *Tape) FinishAll() (own *program.Program, others *Others) {
 	m := t.pools
 	t.pools = nil

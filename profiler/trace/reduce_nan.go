@@ -57,7 +57,7 @@ func (x *Tensor) Median() *Tensor {
 	y := c.Let(c.t.Alloc(x.dtype))
 	c.t.Launch(program.Index, 1, []*Tensor{y}, []*Tensor{x.Touched(1)})
 	return c.End(y.Derived("MedianBackward0", inputs{x}, saves{x, y},
-		func(b *Gradients) { b.Give(0, evenGrad(b.Grad, b.Saved(0), b.Saved(1))) }))
+		func(b *Gradients) { b.Give(0, evenlyDividedGrad(b.Grad, b.Saved(0), b.Saved(1))) }))
 }
 
 // Trapezoid records torch.trapezoid(x, dx=dx, dim=d).

@@ -69,7 +69,7 @@ func drawRNN(rt *rapid.T) rnnLayer {
 func TestRecurrentStepLeavesNothingBehind(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		l := drawRNN(rt)
-		before := l.tape.Program().Left()
+		before := l.tape.Program().LeftBytes()
 		if rapid.Bool().Draw(rt, "autocast") {
 			l.tape.Autocast(trace.F16, l.step)
 		} else {
@@ -85,7 +85,7 @@ func TestRecurrentStepLeavesNothingBehind(t *testing.T) {
 			}
 		}
 		require.NoError(rt, l.tape.Program().Validate())
-		require.Equal(rt, before, l.tape.Program().Left())
+		require.Equal(rt, before, l.tape.Program().LeftBytes())
 	})
 }
 
@@ -105,9 +105,9 @@ func TestRecurrentWorkspaceGrowsWithTheLength(t *testing.T) {
 // flatten_parameters: one buffer of all weights takes the place of theirs.
 func TestFlatWeightsShareOneBuffer(t *testing.T) {
 	l := newRNNLayer(ops.LSTM, 10, 4, 8, 16, 2, true)
-	before := l.tape.Program().Left()
+	before := l.tape.Program().LeftBytes()
 	ops.FlattenRNNWeights(l.tape, l.args.Weights)
-	require.Equal(t, before, l.tape.Program().Left())
+	require.Equal(t, before, l.tape.Program().LeftBytes())
 	for _, w := range l.args.Weights {
 		require.True(t, w.SharesStorage(l.args.Weights[0]))
 	}

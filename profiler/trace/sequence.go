@@ -40,7 +40,7 @@ func (f *Frame) Placed(x *Tensor) *Tensor {
 // In backward the parts of the gradient are summed and scattered by tokens.
 func (x *Tensor) gatherTokens(ranks int64) *Tensor {
 	var y *Tensor
-	during(&x.tape.ranks.subclassed, true, func() {
+	withValue(&x.tape.ranks.subclassed, true, func() {
 		y = x.redistributed("all_gather_into_tensor", func(x *Tensor) *Tensor { return x.gathered(ranks, 1) },
 			func(g *Tensor) *Tensor { return g.scatterSum(ranks) })
 	})

@@ -64,7 +64,7 @@ func TestRearrangedStepLeavesNothingBehind(t *testing.T) {
 		tape := trace.New(hopper, rules, trace.Options{Warm: true})
 		shape := rapid.SliceOfN(rapid.Int64Range(1, 70), 1, 3).Draw(rt, "shape")
 		leaf := tape.Frame().Let(tape.New("leaf", program.Weights, trace.F32, shape...).Leaf())
-		before := tape.Program().Left()
+		before := tape.Program().LeftBytes()
 		f := tape.Frame()
 		x := f.Let(leaf.MulScalar())
 		for range rapid.IntRange(1, 6).Draw(rt, "operators") {
@@ -85,7 +85,7 @@ func TestRearrangedStepLeavesNothingBehind(t *testing.T) {
 		require.Equal(rt, shape, leaf.Grad().Shape())
 		leaf.ZeroGrad()
 		require.NoError(rt, tape.Program().Validate())
-		require.Equal(rt, before, tape.Program().Left())
+		require.Equal(rt, before, tape.Program().LeftBytes())
 	})
 }
 
@@ -106,9 +106,9 @@ func TestCatUndoesSplit(t *testing.T) {
 		shape := rapid.SliceOfN(rapid.Int64Range(1, 9), 1, 4).Draw(rt, "shape")
 		d := rapid.IntRange(-len(shape), len(shape)-1).Draw(rt, "dimension")
 		x := f.Let(tape.New("x", program.Batch, trace.F16, shape...))
-		before := tape.Program().Left()
+		before := tape.Program().LeftBytes()
 		parts := f.LetList(x.Split(rapid.Int64Range(1, 10).Draw(rt, "size"), d))
-		require.Equal(rt, before, tape.Program().Left())
+		require.Equal(rt, before, tape.Program().LeftBytes())
 		require.Equal(rt, shape, trace.Cat(d, parts...).Shape())
 		require.Equal(rt, shape, trace.Stack(d, x.Unbind(d)...).Shape())
 	})

@@ -36,10 +36,10 @@ func TestSlotsLiveAsLongAsCheckpointsThatCaptureThem(t *testing.T) {
 		} else {
 			run()
 		}
-		require.EqualValues(t, 3*4096, tape.Program().Left(), "the leaf, what the slot holds and the result")
+		require.EqualValues(t, 3*4096, tape.Program().LeftBytes(), "the leaf, what the slot holds and the result")
 		f.Let(y.Sum(false)).Backward()
 		require.Equal(t, 2, filled)
-		require.EqualValues(t, 3*4096+4, tape.Program().Left(), "the leaf, its gradient, the result and its sum")
+		require.EqualValues(t, 3*4096+4, tape.Program().LeftBytes(), "the leaf, its gradient, the result and its sum")
 		f.End()
 	}
 }

@@ -13,7 +13,7 @@ const (
 	OwnStage StagePart = iota
 	EarlierStages
 	LaterStages
-	// OtherGPU is the code on other GPUs of the same process ([Tape.Spread]), in the same graph.
+	// OtherGPU is the code on other GPUs of the same process ([Tape.SetDeviceMap]), in the same graph.
 	OtherGPU
 )
 
@@ -202,7 +202,7 @@ type ranks struct {
 	collectives []asyncCollective
 	pipeline    pipeline
 	// spread describes a model over several GPUs of the process; nil for most.
-	spread *spread
+	spread *deviceMap
 }
 
 // here reports whether the recorded device runs the current code.

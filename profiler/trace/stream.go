@@ -9,7 +9,7 @@ func (t *Tape) Streams(names ...string) { t.prog.Streams = names }
 func (t *Tape) RecordEvent(s program.Stream) uint32 {
 	e := uint32(len(t.prog.Events))
 	push(&t.prog.Events, program.Event{Stream: s})
-	t.emit(program.Record, e)
+	t.emit(program.RecordEvent, e)
 	return e
 }
 
@@ -19,7 +19,7 @@ func (t *Tape) WaitEvent(s program.Stream, event uint32) {
 		return // its own work is in order
 	}
 	push(&t.prog.Waits, program.Wait{Stream: s, Event: event})
-	t.emit(program.Await, uint32(len(t.prog.Waits)-1))
+	t.emit(program.AwaitEvent, uint32(len(t.prog.Waits)-1))
 }
 
 // WaitStream makes a stream wait for all work queued so far on another.
@@ -36,7 +36,7 @@ func (t *Tape) Collective(w program.Work, group int64, out, in *Tensor) {
 		writes = append(writes, out)
 	}
 	if op := t.Launch(w, 0, writes, []*Tensor{in}); op != nil {
-		op.Group = uint32(group)
+		op.GroupSize = uint32(group)
 	}
 }
 
@@ -61,7 +61,7 @@ func (x *Tensor) AllocStorage(op string, c program.Class) {
 	if !s.blank || s.bytes == 0 {
 		return
 	}
-	t.as(op, op, c, func() {
+	t.withOp(op, op, c, func() {
 		fresh := t.allocate(s.bytes)
 		s.buffer, s.blank = fresh.buffer, fresh.blank
 		t.stores.give(fresh)
@@ -115,7 +115,7 @@ func (t *Tape) fetch(reads []*Tensor) {
 
 // Unplaced runs f, which moves a model to the device, without memory for its weights. Their
 // storages are empty until [Tensor.AllocStorage].
-func (t *Tape) Unplaced(f func()) { during(&t.unplaced, true, f) }
+func (t *Tape) Unplaced(f func()) { withValue(&t.unplaced, true, f) }
 
 // Unplacing reports whether [Tape.Unplaced] runs, so that new weights get no memory.
 func (t *Tape) Unplacing() bool { return t.unplaced }

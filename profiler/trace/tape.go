@@ -94,7 +94,7 @@ func (t *Tape) Rules() *Rules { return &t.rules }
 // Mark ends a phase.
 func (t *Tape) Mark(phase string) {
 	t.prog.Phases = append(t.prog.Phases, program.Phase{Step: t.step, Name: phase})
-	t.emit(program.Mark, uint32(len(t.prog.Phases)-1))
+	t.emit(program.MarkPhase, uint32(len(t.prog.Phases)-1))
 }
 
 // EmptyCache records torch.cuda.empty_cache().

@@ -17,7 +17,7 @@ type storage struct {
 	blank bool
 	// received marks a storage in a buffer that another stage has sent, see [Tape.StagePass].
 	received bool
-	// otherGPU marks a storage on another GPU of the process, see [Tape.Spread].
+	// otherGPU marks a storage on another GPU of the process, see [Tape.SetDeviceMap].
 	otherGPU bool
 	// pending marks a storage that a collective has yet to fill, see [Tape.waitForRead].
 	pending bool

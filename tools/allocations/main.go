@@ -202,7 +202,7 @@ func (h *repeated) do(words []string) error {
 // statistics returns the values of STATISTICS in operations.py.
 func (h *repeated) statistics() []int64 {
 	s := h.heap.Stats()
-	all := func(p allocator.PoolStat) int64 { return p[allocator.All].Current }
+	all := func(p allocator.PoolStat) int64 { return p[allocator.AllPools].Current }
 	return []int64{
 		all(s.AllocatedBytes), all(s.ReservedBytes), all(s.ActiveBytes), all(s.InactiveSplitBytes),
 		all(s.RequestedBytes), all(s.Segment), s.NumAllocRetries, s.NumOOMs,

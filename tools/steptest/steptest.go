@@ -61,7 +61,7 @@ func Exact() step.Evidence {
 }
 
 // Exactly returns zero residuals, for a model whose replays are exact.
-func Exactly(planner.Subject) (allocated, reserved planner.Residual, err error) { return }
+func Exactly(planner.ResidualSubject) (allocated, reserved planner.Residual, err error) { return }
 
 // On returns a simulated device for a GPU.
 func On(t require.TestingT, gpu device.GPU) device.Device {

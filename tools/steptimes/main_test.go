@@ -26,7 +26,7 @@ func TestTheTableIsAsGoodAsTheDocumentsSay(t *testing.T) {
 	require.Len(t, steps, 24)
 	require.Len(t, others, 108) // 42 of them are used for evaluation only
 	require.Len(t, images, 34)
-	k := steptime.Table()
+	k := steptime.DefaultKernels()
 	for _, c := range []struct {
 		name string
 		rows []measurement
@@ -52,7 +52,7 @@ func TestAFitFollowsTheMeasurements(t *testing.T) {
 	require.NoError(t, err)
 	var rows []measurement
 	for _, m := range kernels {
-		if m.program.Ops[0].Product == 0 && m.gpu.Name == "t4" {
+		if m.program.Ops[0].ProductIndex == 0 && m.gpu.Name == "t4" {
 			m.seconds *= 2
 			rows = append(rows, m)
 		}

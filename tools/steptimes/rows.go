@@ -127,7 +127,7 @@ func kernel(name string, get func(string) int64) *program.Program {
 	op.Reads = program.Span{From: 0, To: 1}
 	p := &program.Program{Ops: []program.Op{op}, Operands: []program.Operand{{Bytes: bytes}}}
 	if x.M > 0 {
-		p.Products, p.Ops[0].Product = []program.Product{x}, 1
+		p.Products, p.Ops[0].ProductIndex = []program.Product{x}, 1
 	}
 	return p
 }
@@ -207,7 +207,7 @@ func keep(p *program.Program, of int, passes string) {
 // benchmarks do not time the loss.
 func withoutLoss(p *program.Program, of int) []program.Instruction {
 	end := slices.IndexFunc(p.Instructions, func(in program.Instruction) bool {
-		return in.Kind == program.Mark && p.Phases[in.Arg] == program.Phase{Step: of, Name: "forward"}
+		return in.Kind == program.MarkPhase && p.Phases[in.Arg] == program.Phase{Step: of, Name: "forward"}
 	})
 	last := end
 	for in := p.Instructions[last]; in.Kind != program.Launch || p.Sites[p.Ops[in.Arg].Site].Module == ""; {

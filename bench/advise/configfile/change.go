@@ -26,7 +26,7 @@ func Prepare(path string, edits []Edit) (Change, error) {
 		return Change{}, err
 	}
 	c := Change{Path: path}
-	if c.Before, err = input.ReadUpTo(path, maxFile+1); err != nil {
+	if c.Before, err = input.ReadUpTo(path, maxFileBytes+1); err != nil {
 		return Change{}, err
 	}
 	if c.After, err = Splice(format, c.Before, edits); err != nil {

@@ -23,9 +23,9 @@ type Edit struct {
 	// Value is an int64, a bool or a string. It must be of the kind that the
 	// file has there, or the file must have null.
 	Value any
-	// Or, if not nil, is the value for a file that has its kind there:
+	// AcceptedValue, if not nil, is the value for a file that has its kind there:
 	// precision is a name in some files and a yes or no in others.
-	Or any
+	AcceptedValue any
 	// Create adds the key, and those above it, if the format is YAML or JSON.
 	Create bool
 	// Item adds the value to a list of the file, if it is not among the items yet and the format is YAML.
@@ -57,7 +57,7 @@ func FormatOf(path string) (Format, error) {
 	return "", fmt.Errorf("%s: the suffix names no format; use .yaml, .yml, .toml or .json", path)
 }
 
-// A KeyError is why a value cannot be set.
+// A KeyError reports that a value cannot be set, and why.
 type KeyError struct {
 	Path   string
 	Reason string
@@ -67,25 +67,24 @@ type KeyError struct {
 
 func (e *KeyError) Error() string { return e.Path + ": " + e.Reason }
 
-// wrong returns a [*KeyError] about the edit.
-func (e Edit) wrong(format string, args ...any) error {
+func (e Edit) keyError(format string, args ...any) error {
 	return &KeyError{Path: e.Path, Reason: fmt.Sprintf(format, args...)}
 }
 
-// missing returns the error for a path that the file does not have.
-func (e Edit) missing() error {
+// missingKeyError returns the error for a path that the file does not have.
+func (e Edit) missingKeyError() error {
 	return &KeyError{Path: e.Path, Reason: "there is no such key", Missing: true}
 }
 
-// maxFile is the size of the largest file that is taken for a configuration.
-const maxFile = 4 << 20
+// maxFileBytes is the size of the largest file that is taken for a configuration.
+const maxFileBytes = 4 << 20
 
 // Splice sets the values in data and leaves every other byte unchanged. The error joins a [*KeyError] for each edit
 // that failed, or says that data is not of the format.
 func Splice(f Format, data []byte, edits []Edit) ([]byte, error) {
 	switch {
-	case len(data) > maxFile:
-		return nil, fmt.Errorf("%d bytes: a configuration has at most %d MiB", len(data), maxFile>>20)
+	case len(data) > maxFileBytes:
+		return nil, fmt.Errorf("%d bytes: a configuration has at most %d MiB", len(data), maxFileBytes>>20)
 	case !utf8.Valid(data) || bytes.IndexByte(data, 0) >= 0:
 		return nil, errors.New("not UTF-8 text: name a text file")
 	}
@@ -103,7 +102,7 @@ func Splice(f Format, data []byte, edits []Edit) ([]byte, error) {
 	for _, e := range edits {
 		p, err := parsePath(e.Path)
 		if err != nil {
-			wrong = append(wrong, e.wrong("%v", err))
+			wrong = append(wrong, e.keyError("%v", err))
 			continue
 		}
 		next, err := splice(out, p, e)
@@ -111,7 +110,7 @@ func Splice(f Format, data []byte, edits []Edit) ([]byte, error) {
 			if e.Default != nil && e.Default == e.Value {
 				continue
 			}
-			err = e.absent(f, out, p)
+			err = e.checkAbsent(f, out, p)
 		}
 		if err != nil {
 			wrong = append(wrong, err)
@@ -128,8 +127,8 @@ func Splice(f Format, data []byte, edits []Edit) ([]byte, error) {
 	return out, nil
 }
 
-// absent returns the error for a missing key, which names the keys that the file has there.
-func (e Edit) absent(f Format, data []byte, p path) error {
+// checkAbsent returns the error for a missing key, which names the keys that the file has there.
+func (e Edit) checkAbsent(f Format, data []byte, p path) error {
 	var v any
 	var depth int
 	if root, err := decode(f, data); err == nil {
@@ -142,7 +141,7 @@ func (e Edit) absent(f Format, data []byte, p path) error {
 		}
 	}
 	if depth == len(p) {
-		return e.wrong("is a group of keys, not a single value")
+		return e.keyError("is a group of keys, not a single value")
 	}
 	reason := fmt.Sprintf("there is no key %q", strings.Join(p[:depth+1], "."))
 	if m, ok := v.(map[string]any); ok && len(m) > 0 {
@@ -199,44 +198,43 @@ func parsePath(s string) (path, error) {
 type kind string
 
 const (
-	null    kind = "nothing"
-	boolean kind = "a yes or no"
-	number  kind = "a number"
-	text    kind = "a text"
+	nullKind    kind = "nothing"
+	booleanKind kind = "a yes or no"
+	numberKind  kind = "a number"
+	textKind    kind = "a text"
 )
 
 func kindOf(v any) kind {
 	switch v.(type) {
 	case bool:
-		return boolean
+		return booleanKind
 	case int64:
-		return number
+		return numberKind
 	case string:
-		return text
+		return textKind
 	}
 	panic(fmt.Sprintf("configfile: a value of type %T", v)) // our caller's bug
 }
 
-// choose returns the value to write in place of a value of kind old.
-func (e Edit) choose(old kind, shown string) (any, error) {
-	for _, v := range []any{e.Value, e.Or} {
+func (e Edit) chooseValue(old kind, shown string) (any, error) {
+	for _, v := range []any{e.Value, e.AcceptedValue} {
 		if v == nil {
 			continue
 		}
 		k := kindOf(v)
 		// A number may become a name: precision 16 and "16-mixed" are both used.
-		if k == old || old == null || (k == text && old == number && e.Or == nil) {
+		if k == old || old == nullKind || (k == textKind && old == numberKind && e.AcceptedValue == nil) {
 			return v, nil
 		}
 	}
 	if strings.Contains(shown, "${") {
-		return nil, e.wrong("is %s, which another key decides; change that", shown)
+		return nil, e.keyError("is %s, which another key decides; change that", shown)
 	}
-	return nil, e.wrong("is %s (%s), not %s; nothing was changed", shown, old, kindOf(e.Value))
+	return nil, e.keyError("is %s (%s), not %s; nothing was changed", shown, old, kindOf(e.Value))
 }
 
-// items is a list of one value.
-type items []any
+// pathItems is a list of one value.
+type pathItems []any
 
 // literal returns a value as all three formats write it; text is in double quotes.
 func literal(v any) (string, error) {
@@ -245,7 +243,7 @@ func literal(v any) (string, error) {
 		return strconv.FormatBool(v), nil
 	case int64:
 		return strconv.FormatInt(v, 10), nil
-	case items:
+	case pathItems:
 		word, err := literal(v[0])
 		return "[" + word + "]", err
 	case string:
@@ -268,7 +266,7 @@ func (e Edit) checked(f Format, data, out []byte, change func(before any) bool) 
 	before, err := decode(f, data)
 	after, wrong := decode(f, out)
 	if err != nil || wrong != nil || !change(before) || !reflect.DeepEqual(before, after) {
-		return nil, e.wrong("cannot be changed safely in this file; change it by hand")
+		return nil, e.keyError("cannot be changed safely in this file; change it by hand")
 	}
 	return out, nil
 }
@@ -287,8 +285,8 @@ func lookup(v any, p path) (any, bool) {
 	return v, true
 }
 
-// put sets a value below lists and maps, and adds missing ones.
-func put(v any, p path, value any) bool {
+// setValue sets a value below lists and maps, and adds missing ones.
+func setValue(v any, p path, value any) bool {
 	switch at := v.(type) {
 	case map[string]any:
 		if len(p) == 1 {
@@ -298,7 +296,7 @@ func put(v any, p path, value any) bool {
 		if _, ok := at[p[0]]; !ok {
 			at[p[0]] = map[string]any{}
 		}
-		return put(at[p[0]], p[1:], value)
+		return setValue(at[p[0]], p[1:], value)
 	case []any:
 		i, err := strconv.Atoi(p[0])
 		if err != nil || i < 0 || i >= len(at) {
@@ -308,7 +306,7 @@ func put(v any, p path, value any) bool {
 			at[i] = value
 			return true
 		}
-		return put(at[i], p[1:], value)
+		return setValue(at[i], p[1:], value)
 	}
 	return false
 }

@@ -23,20 +23,20 @@ func spliceJSON(data []byte, p path, e Edit) ([]byte, error) {
 		if e.Create && !e.Item {
 			return insertJSON(data, p, e, before)
 		}
-		return nil, e.missing()
+		return nil, e.missingKeyError()
 	}
 	raw, end, times := findJSON(data, p)
-	kinds := map[jsontext.Kind]kind{'n': null, 't': boolean, 'f': boolean, '0': number, '"': text}
-	at := place{end - len(raw), end, kinds[raw.Kind()]}
+	kinds := map[jsontext.Kind]kind{'n': nullKind, 't': booleanKind, 'f': booleanKind, '0': numberKind, '"': textKind}
+	at := valueSpan{end - len(raw), end, kinds[raw.Kind()]}
 	switch {
 	case e.Item:
-		return nil, e.wrong("add %v to it by hand: vprof adds to lists of YAML files", e.Value)
+		return nil, e.keyError("add %v to it by hand: vprof adds to lists of YAML files", e.Value)
 	case raw.Kind() == '{':
-		return nil, e.wrong("is an object, not a single value")
+		return nil, e.keyError("is an object, not a single value")
 	case raw.Kind() == '[':
-		return nil, e.wrong("is a list, not a single value")
+		return nil, e.keyError("is a list, not a single value")
 	case times > 1:
-		return nil, e.wrong("stands in the file more than once")
+		return nil, e.keyError("stands in the file more than once")
 	}
 	return spliceAt(JSON, data, p, e, at)
 }
@@ -77,19 +77,19 @@ func insertJSON(data []byte, p path, e Edit, before any) ([]byte, error) {
 	}
 	value, err := literal(e.Value)
 	if err != nil {
-		return nil, e.wrong("%v", err)
+		return nil, e.keyError("%v", err)
 	}
 	entry := value
 	for i := len(p) - 1; i >= has; i-- {
 		key, err := literal(p[i])
 		if err != nil {
-			return nil, e.wrong("%v", err)
+			return nil, e.keyError("%v", err)
 		}
 		if entry = key + ": " + entry; i > has {
 			entry = "{" + entry + "}"
 		}
 	}
-	byHand := e.wrong("cannot be added safely to this file; set it to %s by hand", value)
+	byHand := e.keyError("cannot be added safely to this file; set it to %s by hand", value)
 	object, end, times := findJSON(data, p[:has])
 	if times != 1 || object.Kind() != '{' {
 		return nil, byHand
@@ -101,7 +101,7 @@ func insertJSON(data []byte, p path, e Edit, before any) ([]byte, error) {
 		entry = "," + cmp.Or(entries[:len(entries)-len(first)], " ") + entry
 	}
 	out, err := e.checked(JSON, data, replace(data, at, at, entry), func(before any) bool {
-		return put(before, p, e.Value)
+		return setValue(before, p, e.Value)
 	})
 	if err != nil {
 		return nil, byHand

@@ -56,13 +56,13 @@ func Value(file, at string) (any, error) {
 // Keys returns the paths of all values in a file that are not groups, in order.
 func Keys(file string) ([]string, error) {
 	root, err := open(file)
-	keys := leaves(nil, root, "")
+	keys := leafPaths(nil, root, "")
 	slices.Sort(keys)
 	return keys, err
 }
 
-// leaves adds the paths of all values that are not groups, at a path and below it.
-func leaves(to []string, v any, at string) []string {
+// leafPaths adds the paths of all values that are not groups, at a path and below it.
+func leafPaths(to []string, v any, at string) []string {
 	group, ok := v.(map[string]any)
 	if !ok && at != "" {
 		return append(to, at)
@@ -71,7 +71,7 @@ func leaves(to []string, v any, at string) []string {
 		if key == "" || strings.ContainsRune(key, '.') {
 			key = `"` + key + `"`
 		}
-		to = leaves(to, v, strings.TrimPrefix(at+"."+key, "."))
+		to = leafPaths(to, v, strings.TrimPrefix(at+"."+key, "."))
 	}
 	return to
 }
@@ -82,7 +82,7 @@ func open(file string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err := input.ReadUpTo(file, maxFile)
+	data, err := input.ReadUpTo(file, maxFileBytes)
 	if err != nil {
 		return nil, err
 	}

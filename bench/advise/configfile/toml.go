@@ -10,8 +10,8 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// place is the position of a value in a text.
-type place struct {
+// valueSpan is the position of a value in a text.
+type valueSpan struct {
 	from, to int
 	kind     kind
 }
@@ -36,7 +36,7 @@ func tomlError(err error) error {
 	return err
 }
 
-func findTOML(data []byte, p path, e Edit) (place, error) {
+func findTOML(data []byte, p path, e Edit) (valueSpan, error) {
 	var parser unstable.Parser
 	parser.Reset(data)
 	var table path
@@ -49,7 +49,7 @@ func findTOML(data []byte, p path, e Edit) (place, error) {
 		case unstable.KeyValue:
 			at, found, err := valueTOML(&parser, x, table, p, e)
 			if found && inArray {
-				return place{}, e.wrong("is in a list of tables; change it by hand")
+				return valueSpan{}, e.keyError("is in a list of tables; change it by hand")
 			}
 			if found || err != nil {
 				return at, err
@@ -57,9 +57,9 @@ func findTOML(data []byte, p path, e Edit) (place, error) {
 		}
 	}
 	if err := parser.Error(); err != nil {
-		return place{}, err
+		return valueSpan{}, err
 	}
-	return place{}, e.missing()
+	return valueSpan{}, e.missingKeyError()
 }
 
 func keysOf(it unstable.Iterator) path {
@@ -71,10 +71,10 @@ func keysOf(it unstable.Iterator) path {
 }
 
 // valueTOML looks for the path in a key and its value, which may be a table in braces.
-func valueTOML(parser *unstable.Parser, x *unstable.Node, above, p path, e Edit) (at place, found bool, err error) {
+func valueTOML(parser *unstable.Parser, x *unstable.Node, above, p path, e Edit) (at valueSpan, found bool, err error) {
 	full := slices.Concat(above, keysOf(x.Key()))
 	if len(full) > len(p) || !slices.Equal(full, p[:len(full)]) {
-		return place{}, false, nil
+		return valueSpan{}, false, nil
 	}
 	v := x.Value()
 	if v.Kind == unstable.InlineTable && len(full) < len(p) {
@@ -83,20 +83,20 @@ func valueTOML(parser *unstable.Parser, x *unstable.Node, above, p path, e Edit)
 				return at, found, err
 			}
 		}
-		return place{}, false, nil
+		return valueSpan{}, false, nil
 	}
 	if len(full) < len(p) {
-		return place{}, false, nil
+		return valueSpan{}, false, nil
 	}
 	switch v.Kind {
 	case unstable.Bool:
-		at.kind = boolean
+		at.kind = booleanKind
 	case unstable.Integer, unstable.Float:
-		at.kind = number
+		at.kind = numberKind
 	case unstable.String:
-		at.kind = text
+		at.kind = textKind
 	default:
-		return place{}, true, e.wrong("is %s, not a single value", strings.ToLower(v.Kind.String()))
+		return valueSpan{}, true, e.keyError("is %s, not a single value", strings.ToLower(v.Kind.String()))
 	}
 	r := v.Raw
 	if r.Length == 0 {
@@ -107,16 +107,16 @@ func valueTOML(parser *unstable.Parser, x *unstable.Node, above, p path, e Edit)
 }
 
 // spliceAt writes the value of an edit at a position.
-func spliceAt(f Format, data []byte, p path, e Edit, at place) ([]byte, error) {
-	value, err := e.choose(at.kind, string(data[at.from:at.to]))
+func spliceAt(f Format, data []byte, p path, e Edit, at valueSpan) ([]byte, error) {
+	value, err := e.chooseValue(at.kind, string(data[at.from:at.to]))
 	if err != nil {
 		return nil, err
 	}
 	written, err := literal(value)
 	if err != nil {
-		return nil, e.wrong("%v", err)
+		return nil, e.keyError("%v", err)
 	}
-	if at.kind == text {
+	if at.kind == textKind {
 		if s, ok := value.(string); ok && data[at.from] == '\'' && !strings.Contains(s, "'") {
 			written = "'" + s + "'" // TOML's quotes without escapes
 		}
@@ -125,7 +125,7 @@ func spliceAt(f Format, data []byte, p path, e Edit, at place) ([]byte, error) {
 	out, err := e.checked(f, data, replace(data, at.from, at.to, written), func(before any) bool {
 		have, ok := lookup(before, p)
 		same = ok && have == value
-		return put(before, p, value)
+		return setValue(before, p, value)
 	})
 	if same {
 		return data, nil

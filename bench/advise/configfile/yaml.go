@@ -35,7 +35,7 @@ func spliceYAML(data []byte, p path, e Edit) ([]byte, error) {
 		value = e.Value
 		out, err = s.insert(parent, lacking)
 	} else {
-		if value, err = e.choose(yamlKind(node), excerpt(node)); err != nil {
+		if value, err = e.chooseValue(yamlKind(node), excerpt(node)); err != nil {
 			return nil, err
 		}
 		if sameYAML(node, value) {
@@ -46,7 +46,7 @@ func spliceYAML(data []byte, p path, e Edit) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.checked(YAML, data, out, func(before any) bool { return put(before, p, value) })
+	return s.checked(YAML, data, out, func(before any) bool { return setValue(before, p, value) })
 }
 
 // parseYAML returns the root value of the one document in data.
@@ -94,7 +94,7 @@ func (s *yamlSplice) find(n *yaml.Node, p path) (parent, node *yaml.Node, lackin
 	for i, key := range p {
 		if again, ok := s.aliased[n]; ok {
 			return nil, nil, nil,
-				s.wrong("is within &%s of line %d, which line %d repeats; changing one would change both", n.Anchor,
+				s.keyError("is within &%s of line %d, which line %d repeats; changing one would change both", n.Anchor,
 					n.Line, again.Line)
 		}
 		var next *yaml.Node
@@ -106,26 +106,26 @@ func (s *yamlSplice) find(n *yaml.Node, p path) (parent, node *yaml.Node, lackin
 		case yaml.SequenceNode:
 			at, err := strconv.Atoi(key)
 			if err != nil || at < 0 || at >= len(n.Content) {
-				return nil, nil, nil, s.wrong("line %d has a list of %d items; %q is none of them", n.Line,
+				return nil, nil, nil, s.keyError("line %d has a list of %d items; %q is none of them", n.Line,
 					len(n.Content), key)
 			}
 			next = n.Content[at]
 		case yaml.AliasNode:
-			return nil, nil, nil, s.wrong("line %d repeats &%s there; change it where it stands", n.Line, n.Value)
+			return nil, nil, nil, s.keyError("line %d repeats &%s there; change it where it stands", n.Line, n.Value)
 		default:
-			return nil, nil, nil, s.wrong("%q has no keys: line %d has %s there", strings.Join(p[:i], "."),
+			return nil, nil, nil, s.keyError("%q has no keys: line %d has %s there", strings.Join(p[:i], "."),
 				n.Line, excerpt(n))
 		}
 		if next == nil {
-			if s.Create || i == len(p)-1 && merges(n, key) {
+			if s.Create || i == len(p)-1 && hasMergeKey(n, key) {
 				return n, nil, p[i:], nil
 			}
-			return nil, nil, nil, s.missing()
+			return nil, nil, nil, s.missingKeyError()
 		}
 		parent, n = n, next
 	}
 	if again, ok := s.aliased[n]; ok {
-		return nil, nil, nil, s.wrong("is &%s, which line %d repeats; changing one would change both",
+		return nil, nil, nil, s.keyError("is &%s, which line %d repeats; changing one would change both",
 			n.Anchor, again.Line)
 	}
 	return parent, n, nil, nil
@@ -139,15 +139,15 @@ func (s *yamlSplice) entry(n *yaml.Node, key string) (*yaml.Node, error) {
 			continue
 		}
 		if found != nil {
-			return nil, s.wrong("line %d has the key %q a second time", n.Content[i].Line, key)
+			return nil, s.keyError("line %d has the key %q a second time", n.Content[i].Line, key)
 		}
 		found = n.Content[i+1]
 	}
 	return found, nil
 }
 
-// merges reports whether a mapping has a key by a merge (<<: *base); an entry of its own then takes precedence.
-func merges(n *yaml.Node, key string) bool {
+// hasMergeKey reports whether a mapping has a key by a merge (<<: *base); an entry of its own then takes precedence.
+func hasMergeKey(n *yaml.Node, key string) bool {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if n.Content[i].ShortTag() != "!!merge" {
 			continue
@@ -185,16 +185,16 @@ func yamlKind(n *yaml.Node) kind {
 	}
 	switch n.ShortTag() {
 	case "!!null":
-		return null
+		return nullKind
 	case "!!bool":
-		return boolean
+		return booleanKind
 	case "!!int", "!!float":
-		return number
+		return numberKind
 	}
-	if n.Style == 0 && oldBoolean.MatchString(n.Value) {
-		return boolean
+	if n.Style == 0 && yaml11Boolean.MatchString(n.Value) {
+		return booleanKind
 	}
-	return text
+	return textKind
 }
 
 // excerpt returns a node's value as messages show it.
@@ -236,7 +236,7 @@ func (s *yamlSplice) set(n *yaml.Node, value any) ([]byte, error) {
 	}
 	written, err := yamlText(value, scalarStyle(n))
 	if err != nil {
-		return nil, s.wrong("%v", err)
+		return nil, s.keyError("%v", err)
 	}
 	if from == to && from > 0 && s.data[from-1] != ' ' { // nothing was there, not even a space
 		written = " " + written
@@ -252,10 +252,9 @@ func scalarStyle(n *yaml.Node) yaml.Style {
 	return n.Style &^ yaml.TaggedStyle
 }
 
-// bare are texts that no YAML reader takes for anything else, or that reading them back shows to be texts.
-var bare = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_./-]*$`)
+// plainScalar are texts that no YAML reader takes for anything else, or that reading them back shows to be texts.
+var plainScalar = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_./-]*$`)
 
-// yamlText writes a value in the quotes of the style.
 func yamlText(value any, style yaml.Style) (string, error) {
 	quoted, err := literal(value)
 	v, isText := value.(string)
@@ -266,15 +265,15 @@ func yamlText(value any, style yaml.Style) (string, error) {
 		return "'" + strings.ReplaceAll(v, "'", "''") + "'", nil
 	}
 	var n yaml.Node
-	if bare.MatchString(v) && yaml.Unmarshal([]byte(v), &n) == nil && n.Content[0].ShortTag() == "!!str" &&
-		!oldBoolean.MatchString(v) {
+	if plainScalar.MatchString(v) && yaml.Unmarshal([]byte(v), &n) == nil && n.Content[0].ShortTag() == "!!str" &&
+		!yaml11Boolean.MatchString(v) {
 		return v, nil
 	}
 	return quoted, nil
 }
 
-// oldBoolean are words that YAML 1.1 readers, PyYAML among them, take for yes and no.
-var oldBoolean = regexp.MustCompile(`^(?i:y|n|yes|no|on|off)$`)
+// yaml11Boolean are words that YAML 1.1 readers, PyYAML among them, take for yes and no.
+var yaml11Boolean = regexp.MustCompile(`^(?i:y|n|yes|no|on|off)$`)
 
 // offset returns the byte offset of a line and a column (counted from 1, the column in characters) in the data.
 func offset(data []byte, line, column int) (int, bool) {
@@ -318,7 +317,7 @@ func nextLine(data []byte) int {
 func (s *yamlSplice) content(n *yaml.Node) (int, error) {
 	at, ok := offset(s.data, n.Line, n.Column)
 	if !ok {
-		return 0, s.wrong("cannot be found in the text of line %d", n.Line)
+		return 0, s.keyError("cannot be found in the text of line %d", n.Line)
 	}
 	for at < len(s.data) && (s.data[at] == '&' || s.data[at] == '!') {
 		word := bytes.IndexAny(s.data[at:], " \t\r\n,]}")
@@ -336,12 +335,12 @@ func (s *yamlSplice) content(n *yaml.Node) (int, error) {
 // end returns the offset at which the text of a node ends that begins at from.
 func (s *yamlSplice) end(n *yaml.Node, from int) (int, error) {
 	rest := s.data[from:]
-	multi := s.wrong("is a text of several lines in line %d; change it by hand", n.Line)
+	multi := s.keyError("is a text of several lines in line %d; change it by hand", n.Line)
 	switch {
 	case n.Kind == yaml.AliasNode:
 		return from + len("*") + len(n.Value), nil
 	case n.Kind != yaml.ScalarNode:
-		return 0, s.wrong("line %d has %s there", n.Line, excerpt(n))
+		return 0, s.keyError("line %d has %s there", n.Line, excerpt(n))
 	case n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0:
 		return 0, multi
 	case n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0:

@@ -15,12 +15,12 @@ func (s *yamlSplice) insert(m *yaml.Node, keys path) ([]byte, error) {
 	for i, key := range keys {
 		var err error
 		if words[i], err = yamlText(key, 0); err != nil {
-			return nil, s.wrong("%v", err)
+			return nil, s.keyError("%v", err)
 		}
 	}
 	value, err := yamlText(s.Value, 0)
 	if err != nil {
-		return nil, s.wrong("%v", err)
+		return nil, s.keyError("%v", err)
 	}
 	if m.Style&yaml.FlowStyle != 0 {
 		at, err := s.content(m)
@@ -39,7 +39,7 @@ func (s *yamlSplice) insert(m *yaml.Node, keys path) ([]byte, error) {
 	first, ok := offset(s.data, m.Content[0].Line, m.Content[0].Column)
 	start, okLine := offset(s.data, m.Content[0].Line, 1)
 	if !ok || !okLine || strings.Trim(string(s.data[start:first]), " ") != "" {
-		return nil, s.wrong("cannot be added to line %d; add it by hand", m.Line)
+		return nil, s.keyError("cannot be added to line %d; add it by hand", m.Line)
 	}
 	indent, lineBreak := string(s.data[start:first]), s.lineBreak()
 	var lines []string
@@ -86,9 +86,9 @@ func (s *yamlSplice) addItem(root *yaml.Node, p path) ([]byte, error) {
 	}
 	word, err := yamlText(s.Value, 0)
 	if err != nil {
-		return nil, s.wrong("%v", err)
+		return nil, s.keyError("%v", err)
 	}
-	byHand := s.wrong("cannot be changed safely in this file; add %s to the list by hand", word)
+	byHand := s.keyError("cannot be changed safely in this file; add %s to the list by hand", word)
 	var out []byte
 	add := func(list []any) []any { return append(list, s.Value) }
 	switch {
@@ -97,11 +97,11 @@ func (s *yamlSplice) addItem(root *yaml.Node, p path) ([]byte, error) {
 			return nil, err
 		}
 	case node.Kind == yaml.ScalarNode && node.ShortTag() == "!!null":
-		if out, err = s.set(node, items{s.Value}); err != nil {
+		if out, err = s.set(node, pathItems{s.Value}); err != nil {
 			return nil, err
 		}
 	case node.Kind != yaml.SequenceNode:
-		return nil, s.wrong("line %d has %s there, not a list", node.Line, excerpt(node))
+		return nil, s.keyError("line %d has %s there, not a list", node.Line, excerpt(node))
 	case slices.ContainsFunc(node.Content, func(n *yaml.Node) bool {
 		return scalar(n).Kind == yaml.ScalarNode && sameYAML(n, s.Value)
 	}):
@@ -117,22 +117,22 @@ func (s *yamlSplice) addItem(root *yaml.Node, p path) ([]byte, error) {
 		out = replace(s.data, at+1, at+1, word)
 		add = func(list []any) []any { return append([]any{s.Value}, list...) }
 	default:
-		if out = s.behindItems(node, word); out == nil {
+		if out = s.appendInline(node, word); out == nil {
 			return nil, byHand
 		}
 	}
 	if out, err = s.checked(YAML, s.data, out, func(before any) bool {
 		old, _ := lookup(before, p)
 		list, _ := old.([]any)
-		return put(before, p, add(list))
+		return setValue(before, p, add(list))
 	}); err != nil {
 		return nil, byHand
 	}
 	return out, nil
 }
 
-// behindItems returns the document with a line for a new item after a block list, nil if a line cannot be added there.
-func (s *yamlSplice) behindItems(list *yaml.Node, word string) []byte {
+// appendInline returns the document with a line for a new item after a block list, nil if a line cannot be added there.
+func (s *yamlSplice) appendInline(list *yaml.Node, word string) []byte {
 	start, ok := offset(s.data, list.Line, 1)
 	dash, okDash := offset(s.data, list.Line, list.Column)
 	if !ok || !okDash || strings.Trim(string(s.data[start:dash]), " ") != "" ||

@@ -16,14 +16,14 @@ import (
 
 // Thresholds of findings. The recipes' guides give the first two; others leave out findings too small to act on.
 const (
-	underUsed    = 0.5  // of the GPU, at the peak
-	nearlyFull   = 0.95 // of the GPU, at the peak
-	noticeable   = 256 << 20
-	leakP        = 0.001
-	cacheOverUse = 1.3  // reserved over allocated
-	inPieces     = 0.05 // of what is reserved
-	unsteady     = 0.10 // between the 5 % and the 95 % quantile, of the median
-	warmUp       = 0.2  // of the samples, in which caches fill
+	underUsedShare  = 0.5  // of the GPU, at the peak
+	nearlyFullShare = 0.95 // of the GPU, at the peak
+	noticeableBytes = 256 << 20
+	leakPValue      = 0.001
+	cacheToUseRatio = 1.3  // reserved over allocated
+	fragmentedShare = 0.05 // of what is reserved
+	unsteadyShare   = 0.10 // between the 5 % and the 95 % quantile, of the median
+	warmUpShare     = 0.2  // of the samples, in which caches fill
 )
 
 // Series finds patterns in a log of memory over time. GPU sizes that the log lacks come from the catalog.
@@ -32,14 +32,14 @@ func Series(s series.Series) []report.Finding {
 		s.Total = gpu.Memory
 	}
 	var found []report.Finding
-	steady := s.Mine[int(warmUp*float64(len(s.Mine))):]
+	steady := s.WatchedBytes[int(warmUpShare*float64(len(s.WatchedBytes))):]
 	high := series.Quantile(steady, 1)
 	growing := false
-	if f, ok := leak(s, steady); ok {
+	if f, ok := findLeak(s, steady); ok {
 		found, growing = append(found, f), true
 	}
 	p95 := series.Quantile(steady, 0.95)
-	if high-p95 > noticeable && high > 1.2*p95 {
+	if high-p95 > noticeableBytes && high > 1.2*p95 {
 		found = append(found, report.Finding{
 			Kind: "spike", Problem: true,
 			What: "a few samples need far more than all others: a larger batch (validation, the last one), a " +
@@ -55,7 +55,7 @@ func Series(s series.Series) []report.Finding {
 	// A cache that still fills is not unsteady.
 	filled := steady[len(steady)/2:]
 	low, top := series.Quantile(filled, 0.05), series.Quantile(filled, 0.95)
-	if !growing && top-low > unsteady*series.Median(filled) && top-low > noticeable {
+	if !growing && top-low > unsteadyShare*series.Median(filled) && top-low > noticeableBytes {
 		found = append(found, report.Finding{
 			Kind: "variable input",
 			What: "memory rises and falls from step to step, as with inputs of different lengths",
@@ -71,16 +71,16 @@ func Series(s series.Series) []report.Finding {
 	var evidence phrase.List
 	for _, p := range s.Others {
 		others += p.Peak
-		evidence.If(p.Peak > noticeable/8, "%v had up to %s", p, bytesize.Format(p.Peak))
+		evidence.If(p.Peak > noticeableBytes/8, "%v had up to %s", p, bytesize.Format(p.Peak))
 	}
-	if others > noticeable {
-		found = append(found, othersUse(others, evidence))
+	if others > noticeableBytes {
+		found = append(found, otherProcessFinding(others, evidence))
 	}
-	return append(found, use(s.Peak, s.Total)...)
+	return append(found, findUse(s.Peak, s.Total)...)
 }
 
-// othersUse returns the finding that other processes use the GPU.
-func othersUse(bytes int64, evidence []string) report.Finding {
+// otherProcessFinding returns the finding that other processes use the GPU.
+func otherProcessFinding(bytes int64, evidence []string) report.Finding {
 	return report.Finding{
 		Kind: "other processes", Problem: true, What: "other processes use the GPU", Evidence: evidence,
 		Advice: []string{fmt.Sprintf("end them, which frees %s: nvidia-smi or fuser -v /dev/nvidia* lists them",
@@ -88,7 +88,7 @@ func othersUse(bytes int64, evidence []string) report.Finding {
 	}
 }
 
-func againstLeaks() []string {
+func leakAdvice() []string {
 	return []string{
 		"keep numbers and not tensors: total += loss.item(), outputs.append(y.detach().cpu())",
 		"clear lists of results in each epoch",
@@ -96,14 +96,14 @@ func againstLeaks() []string {
 	}
 }
 
-const leaks = "memory grows and does not stop: something keeps tensors of earlier steps (a list of losses with " +
+const leakTitle = "memory grows and does not stop: something keeps tensors of earlier steps (a list of losses with " +
 	"their graph, outputs without detach())"
 
-// leak tests for growth that continues to the end. Memory also grows while a cache fills, but then stops.
-func leak(s series.Series, steady []float64) (report.Finding, bool) {
+// findLeak tests for growth that continues to the end. Memory also grows while a cache fills, but then stops.
+func findLeak(s series.Series, steady []float64) (report.Finding, bool) {
 	whole, end := series.TrendOf(steady), series.TrendOf(steady[len(steady)/2:])
 	growth := whole.PerSample * float64(len(steady)-1)
-	if whole.P > leakP || end.P > leakP || growth < noticeable/4 || end.PerSample < whole.PerSample/4 {
+	if whole.P > leakPValue || end.P > leakPValue || growth < noticeableBytes/4 || end.PerSample < whole.PerSample/4 {
 		return report.Finding{}, false
 	}
 	var evidence phrase.List
@@ -111,14 +111,14 @@ func leak(s series.Series, steady []float64) (report.Finding, bool) {
 	evidence.Add("probability of such an order without growth: %.2g (Mann-Kendall), in the second half %.2g", whole.P,
 		end.P)
 	evidence.If(s.Process.PID != 0, "%v grows", s.Process)
-	left := float64(s.Total) - max(float64(s.Last), s.Mine[len(s.Mine)-1])
-	hours := left / whole.PerSample * s.Elapsed.Hours() / float64(len(s.Mine)-1)
+	left := float64(s.Total) - max(float64(s.Last), s.WatchedBytes[len(s.WatchedBytes)-1])
+	hours := left / whole.PerSample * s.Elapsed.Hours() / float64(len(s.WatchedBytes)-1)
 	evidence.If(s.Total > 0 && s.Elapsed > 0 && left > 0, "the GPU is full in %.1f hours at this rate", hours)
-	return report.Finding{Kind: "leak", Problem: true, What: leaks, Advice: againstLeaks(), Evidence: evidence}, true
+	return report.Finding{Kind: "leak", Problem: true, What: leakTitle, Advice: leakAdvice(), Evidence: evidence}, true
 }
 
-// use reports GPUs that are nearly full or half empty.
-func use(peak, total int64) []report.Finding {
+// findUse reports GPUs that are nearly full or half empty.
+func findUse(peak, total int64) []report.Finding {
 	if total <= 0 || peak <= 0 {
 		return nil
 	}
@@ -126,12 +126,12 @@ func use(peak, total int64) []report.Finding {
 	evidence := []string{fmt.Sprintf("at most %s of %s in use (%.0f %%)", bytesize.Format(peak),
 		bytesize.Format(total), 100*share)}
 	switch {
-	case share < underUsed:
+	case share < underUsedShare:
 		return []report.Finding{{
 			Kind: "under-use",
 			What: "less than half of the GPU is in use; a larger batch would train faster", Evidence: evidence,
 		}}
-	case share > nearlyFull:
+	case share > nearlyFullShare:
 		return []report.Finding{{
 			Kind: "nearly full", Problem: true,
 			What: "hardly any memory is left for a longer input or another process", Evidence: evidence,
@@ -144,13 +144,13 @@ func use(peak, total int64) []report.Finding {
 func Snapshot(s snapshot.Summary) []report.Finding {
 	var found []report.Finding
 	if s.OOMs > 0 {
-		found = append(found, outOfMemory(s))
+		found = append(found, findOutOfMemory(s))
 	}
-	if f, ok := leakOfSteps(s); ok {
+	if f, ok := findStepLeak(s); ok {
 		found = append(found, f)
 	}
 	// What a peak left in the cache is no fragment, so the peaks are compared.
-	found = append(found, fragmentation(cache{s.PeakAllocated, s.PeakReserved, s.Free, s.LargestFree, s.Failed})...)
+	found = append(found, findFragmentation(cache{s.PeakAllocated, s.PeakReserved, s.Free, s.LargestFree, s.Failed})...)
 	if len(found) > 0 {
 		return found
 	}
@@ -158,27 +158,27 @@ func Snapshot(s snapshot.Summary) []report.Finding {
 		Kind: "no problem",
 		What: fmt.Sprintf("tensors held %s at most, the allocator %s", bytesize.Format(s.PeakAllocated),
 			bytesize.Format(s.PeakReserved)),
-		Evidence: holders("line", s.Sites),
+		Evidence: holderLines("line", s.Sites),
 	}}
 }
 
 // Limits of growth from step to step in a snapshot, whose bytes are exact.
 const (
-	firstSteps = 2 // in which state and caches come to life
-	fewSteps   = 6 // that a trend needs
-	stepLeakP  = 0.01
-	stepLeak   = 16 << 20
+	skippedSteps     = 2 // in which state and caches come to life
+	minSteps         = 6 // that a trend needs
+	stepLeakPValue   = 0.01
+	minStepLeakBytes = 16 << 20
 )
 
-// leakOfSteps returns a finding if the memory left at the ends of steps grows.
-func leakOfSteps(s snapshot.Summary) (report.Finding, bool) {
-	if len(s.Troughs) < firstSteps+fewSteps {
+// findStepLeak returns a finding if the memory left at the ends of steps grows.
+func findStepLeak(s snapshot.Summary) (report.Finding, bool) {
+	if len(s.Troughs) < skippedSteps+minSteps {
 		return report.Finding{}, false
 	}
-	ends := lists.Map(s.Troughs[firstSteps:], func(t int64) float64 { return float64(t) })
+	ends := lists.Map(s.Troughs[skippedSteps:], func(t int64) float64 { return float64(t) })
 	trend := series.TrendOf(ends)
 	growth := trend.PerSample * float64(len(ends)-1)
-	if trend.P > stepLeakP || growth < stepLeak {
+	if trend.P > stepLeakPValue || growth < minStepLeakBytes {
 		return report.Finding{}, false
 	}
 	var evidence phrase.List
@@ -189,7 +189,7 @@ func leakOfSteps(s snapshot.Summary) (report.Finding, bool) {
 		evidence.If(site.Blocks >= len(ends)/2, "%d blocks in use, %s, come from %s", site.Blocks,
 			bytesize.Format(site.Bytes), site.Where)
 	}
-	return report.Finding{Kind: "leak", Problem: true, What: leaks, Advice: againstLeaks(), Evidence: evidence}, true
+	return report.Finding{Kind: "leak", Problem: true, What: leakTitle, Advice: leakAdvice(), Evidence: evidence}, true
 }
 
 // cache is the state of an allocator in bytes; zero is unknown.
@@ -199,12 +199,13 @@ type cache struct {
 	free, largest, failed int64
 }
 
-// fragmentation finds a cache far larger than its tensors, or with room for a failed allocation, but not in one block.
-func fragmentation(c cache) []report.Finding {
-	over := float64(c.reserved) >= cacheOverUse*float64(c.allocated) && c.reserved-c.allocated >= noticeable
+// findFragmentation finds a cache far larger than its tensors, or with room for a failed allocation, but not in one
+// block.
+func findFragmentation(c cache) []report.Finding {
+	over := float64(c.reserved) >= cacheToUseRatio*float64(c.allocated) && c.reserved-c.allocated >= noticeableBytes
 	// A little is always in pieces.
 	pieces := c.failed > 0 && c.free >= c.failed && c.largest < c.failed &&
-		float64(c.free) > inPieces*float64(c.reserved)
+		float64(c.free) > fragmentedShare*float64(c.reserved)
 	if !over && !pieces {
 		return nil
 	}
@@ -244,13 +245,13 @@ func Run(d report.Device, u *report.Run) []report.Finding {
 			Evidence: []string{fmt.Sprintf("%d times", u.Retries)},
 		})
 	}
-	found = append(found, fragmentation(c)...)
-	if u.OtherProcessBytes > noticeable {
+	found = append(found, findFragmentation(c)...)
+	if u.OtherProcessBytes > noticeableBytes {
 		found = append(found,
-			othersUse(u.OtherProcessBytes, []string{bytesize.Format(u.OtherProcessBytes) + " are theirs"}))
+			otherProcessFinding(u.OtherProcessBytes, []string{bytesize.Format(u.OtherProcessBytes) + " are theirs"}))
 	}
 	if u.OOM == nil {
-		found = append(found, use(u.Device+u.OtherProcessBytes, d.Memory)...)
+		found = append(found, findUse(u.Device+u.OtherProcessBytes, d.Memory)...)
 	}
 	return found
 }

@@ -68,8 +68,8 @@ func TestOnlyGrowthThatGoesOnIsALeak(t *testing.T) {
 		fills = append(fills, float64(min(8000, 2000+100*i))*steptest.MiB)
 		grows = append(grows, float64(4000+20*i)*steptest.MiB)
 	}
-	require.Empty(t, kinds(Series(series.Series{Mine: fills})))
-	require.Equal(t, []string{"leak"}, kinds(Series(series.Series{Mine: grows})))
+	require.Empty(t, kinds(Series(series.Series{WatchedBytes: fills})))
+	require.Equal(t, []string{"leak"}, kinds(Series(series.Series{WatchedBytes: grows})))
 	require.Empty(t, Series(series.Series{}))
 }
 
@@ -80,7 +80,7 @@ func steady(n int, mebibytes float64) []float64 {
 // A T4 has 15 GiB in the catalog, if the log does not say.
 func TestLogsOfProcessesShowWhoElseIsThere(t *testing.T) {
 	s := series.Series{
-		Product: "Tesla T4", Mine: steady(50, 10000), Peak: 12000 * steptest.MiB,
+		Product: "Tesla T4", WatchedBytes: steady(50, 10000), Peak: 12000 * steptest.MiB,
 		Others: []series.Process{
 			{PID: 7, Name: "jupyter", Peak: 1900 * steptest.MiB},
 			{PID: 8, Name: "nvtop", Peak: 2 * steptest.MiB},

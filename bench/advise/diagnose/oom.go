@@ -14,22 +14,22 @@ import (
 
 // shortage is an allocation that failed, as a log or a snapshot describes it. Bytes that are not known are zero.
 type shortage struct {
-	want, free, cached int64
+	requested, free, cached int64
 	// largest is the largest free piece of the cache; -1 if that is not known.
 	largest int64
-	// held counts the bytes of tensors.
-	held  int64
-	where string
-	// old reports whether PyTorch is older than expandable segments.
-	old bool
+	// allocated counts the bytes of tensors.
+	allocated int64
+	source    string
+	// oldFormat reports whether PyTorch is older than expandable segments.
+	oldFormat bool
 }
 
 // missing returns how many bytes were missing, assuming that the cache was not fragmented.
-func (s shortage) missing() int64 { return max(0, s.want-s.free-s.cached) }
+func (s shortage) missing() int64 { return max(0, s.requested-s.free-s.cached) }
 
 // evidence describes the request that failed, and the largest one that would have fitted.
 func (s shortage) evidence() []string {
-	lines := phrase.List{"asked for " + bytesize.Format(s.want) + phrase.After(" at ", s.where)}
+	lines := phrase.List{"asked for " + bytesize.Format(s.requested) + phrase.After(" at ", s.source)}
 	if s.free+s.cached == 0 {
 		return lines
 	}
@@ -46,13 +46,13 @@ func (s shortage) evidence() []string {
 // advice returns remedies, the cheapest first.
 func (s shortage) advice() []string {
 	var todo phrase.List
-	enough, grows := s.cached > 0 && s.cached+s.free >= s.want, s.held+s.want
+	enough, grows := s.cached > 0 && s.cached+s.free >= s.requested, s.allocated+s.requested
 	why := "a part of what was missing lay in the cache in pieces"
 	if enough {
 		why = "the free memory is in pieces, which that avoids"
 	}
-	todo.If(enough || s.cached >= noticeable, "%s%s: %s%s",
-		report.AllocConf, report.ExpandableSegments, why, phrase.If(s.old, " (from PyTorch 2.1)"))
+	todo.If(enough || s.cached >= noticeableBytes, "%s%s: %s%s",
+		report.AllocConf, report.ExpandableSegments, why, phrase.If(s.oldFormat, " (from PyTorch 2.1)"))
 	todo.If(s.missing() > 0 && grows > s.missing(), "a batch that is smaller by %.0f %% or more, in more "+
 		"micro-batches: so much if all that tensors have grows with the batch, which weights and state do not",
 		math.Ceil(100*float64(s.missing())/float64(grows)))
@@ -62,34 +62,34 @@ func (s shortage) advice() []string {
 // NameTheModel is the advice to users who have not named the model to vprof.
 const NameTheModel = "--model and --batch with this command show what each remedy would save"
 
-// holders describes the places that hold the memory, for people.
-func holders(of string, places []snapshot.Site) []string {
+// holderLines describes the places that hold the memory, for people.
+func holderLines(of string, places []snapshot.Site) []string {
 	var lines phrase.List
-	for _, p := range places[:min(len(places), mostHolders)] {
+	for _, p := range places[:min(len(places), maxHolders)] {
 		lines.Add("%s %s holds %s in %s", of, p.Where, bytesize.Format(p.Bytes), phrase.Count(p.Blocks, "tensor"))
 	}
 	return lines
 }
 
-// mostHolders is how many places are listed.
-const mostHolders = 5
+// maxHolders is the number of listed code locations.
+const maxHolders = 5
 
-// outOfMemory returns the finding for a snapshot's failed request, with the largest holders and remedies.
-func outOfMemory(s snapshot.Summary) report.Finding {
+// findOutOfMemory returns the finding for a snapshot's failed request, with the largest holders and remedies.
+func findOutOfMemory(s snapshot.Summary) report.Finding {
 	f := report.Finding{Kind: "out of memory", Problem: true, What: "an allocation failed"}
 	if s.OOMs > 1 {
 		f.What = fmt.Sprintf("allocations failed, %d times; this is the last", s.OOMs)
 	}
-	short := shortage{want: s.Failed, cached: s.Free, largest: s.LargestFree, held: s.Allocated}
+	short := shortage{requested: s.Failed, cached: s.Free, largest: s.LargestFree, allocated: s.Allocated}
 	if s.Failure != nil {
-		short.want, short.free, short.where = s.Failure.Requested, s.Failure.Free, s.Failure.String()
+		short.requested, short.free, short.source = s.Failure.Requested, s.Failure.Free, s.Failure.String()
 	}
 	evidence := phrase.List(short.evidence())
-	evidence.If(s.Failed > short.want, "the largest failed request has %s", bytesize.Format(s.Failed))
-	for _, c := range s.Categories[:min(len(s.Categories), mostHolders)] {
+	evidence.If(s.Failed > short.requested, "the largest failed request has %s", bytesize.Format(s.Failed))
+	for _, c := range s.Categories[:min(len(s.Categories), maxHolders)] {
 		evidence.Add("%s: %s", c.Where, bytesize.Format(c.Bytes))
 	}
-	evidence.Text(append(holders("line", s.Sites), holders("module", s.Modules)...)...)
+	evidence.Text(append(holderLines("line", s.Sites), holderLines("module", s.Modules)...)...)
 	evidence.If(len(s.Sites) == 0 && s.Allocated > 0,
 		"no stacks were recorded; torch.cuda.memory._record_memory_history() before the first step records them")
 	f.Evidence, f.Advice = evidence, short.advice()
@@ -100,9 +100,9 @@ func outOfMemory(s snapshot.Summary) report.Finding {
 func Errors(messages []oomtext.Message) []report.Finding {
 	var found []report.Finding
 	for _, m := range lists.Union(nil, messages...) { // a log repeats itself
-		found = append(found, errorOf(m))
-		if m.Others > noticeable {
-			found = append(found, othersUse(m.Others,
+		found = append(found, messageFinding(m))
+		if m.Others > noticeableBytes {
+			found = append(found, otherProcessFinding(m.Others,
 				[]string{bytesize.Format(m.Others) + " belonged to them when it failed"}))
 			found[len(found)-1].GPU = found[len(found)-2].GPU
 		}
@@ -124,7 +124,7 @@ func HostMemory(line string) report.Finding {
 	}
 }
 
-func errorOf(m oomtext.Message) report.Finding {
+func messageFinding(m oomtext.Message) report.Finding {
 	f := report.Finding{Kind: "out of memory", Problem: true, What: "an allocation failed"}
 	switch {
 	case m.Rank >= 0:
@@ -132,7 +132,7 @@ func errorOf(m oomtext.Message) report.Finding {
 	case m.GPU >= 0:
 		f.GPU = fmt.Sprintf("GPU %d", m.GPU)
 	}
-	if m.Tried == 0 {
+	if m.Requested == 0 {
 		f.What = "the driver or a library had no memory left, outside PyTorch's allocator"
 		evidence := phrase.List{"the message has no sizes"}
 		evidence.Text(phrase.After("it happened at ", m.Where))
@@ -148,8 +148,8 @@ func errorOf(m oomtext.Message) report.Finding {
 		free = max(0, min(free, m.Allowed-m.Allocated-m.Cached))
 	}
 	s := shortage{
-		want: m.Tried, free: free, cached: m.Cached, largest: -1, held: m.Allocated, where: m.Where,
-		old: m.Old,
+		requested: m.Requested, free: free, cached: m.Cached, largest: -1, allocated: m.Allocated, source: m.Where,
+		oldFormat: m.OldFormat,
 	}
 	evidence := phrase.List(s.evidence())
 	evidence.If(m.Allocated > 0, "tensors held %s%s%s", bytesize.Format(m.Allocated),
@@ -157,7 +157,7 @@ func errorOf(m oomtext.Message) report.Finding {
 		phrase.If(m.Total > 0, " of the device's %s", bytesize.Format(m.Total)))
 	evidence.If(m.Allowed > 0, "the process may have %s (set_per_process_memory_fraction)", bytesize.Format(m.Allowed))
 	beside := m.Process - m.Allocated - m.Cached
-	evidence.If(m.Process > 0 && m.Allocated > 0 && beside > noticeable,
+	evidence.If(m.Process > 0 && m.Allocated > 0 && beside > noticeableBytes,
 		"%s of the process are outside PyTorch's allocator: the CUDA context, libraries, NCCL",
 		bytesize.Format(max(0, beside)))
 	f.Evidence = evidence
@@ -167,7 +167,7 @@ func errorOf(m oomtext.Message) report.Finding {
 	return f
 }
 
-// apart is how far the peaks of ranks may be from each other.
+// apart is the accepted relative difference between the peaks of ranks.
 const apart = 0.10
 
 // Ranks compares the peaks of several ranks' snapshots, by name.
@@ -184,7 +184,7 @@ func Ranks(names []string, peaks []int64) []report.Finding {
 			high = i
 		}
 	}
-	if float64(peaks[high]-peaks[low]) <= apart*float64(peaks[high]) || peaks[high]-peaks[low] < noticeable/4 {
+	if float64(peaks[high]-peaks[low]) <= apart*float64(peaks[high]) || peaks[high]-peaks[low] < noticeableBytes/4 {
 		return nil
 	}
 	return []report.Finding{{

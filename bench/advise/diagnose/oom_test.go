@@ -19,7 +19,7 @@ func TestSnapshotsSayWhoAskedAndWhoHolds(t *testing.T) {
 	require.NoError(t, err)
 	s, err := snapshot.Parse(data, "requester.pickle")
 	require.NoError(t, err)
-	f := Snapshot(s.Of(0))[0]
+	f := Snapshot(s.Summarize(0))[0]
 	require.Equal(t, "out of memory", f.Kind)
 	said := strings.Join(f.Evidence, "\n")
 	for _, want := range []string{
@@ -38,7 +38,7 @@ func TestSnapshotsSayWhoAskedAndWhoHolds(t *testing.T) {
 
 func TestErrorsSayWhatWouldHaveFitted(t *testing.T) {
 	m := oomtext.Message{
-		Rank: -1, GPU: 0, Tried: 2 * gib, Total: 16 * gib, Free: gib / 2, Process: 15 * gib,
+		Rank: -1, GPU: 0, Requested: 2 * gib, Total: 16 * gib, Free: gib / 2, Process: 15 * gib,
 		Allocated: 13 * gib, Cached: gib / 2,
 	}
 	found := Errors([]oomtext.Message{m, m})

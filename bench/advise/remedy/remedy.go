@@ -22,10 +22,10 @@ import (
 
 // A mitigation is a change of the case or the batch size that needs less memory.
 type mitigation struct {
-	what  string
+	title string
 	batch int
-	// reads is what the project's trainer must read for it, as [systems.Names] has it; empty if nothing.
-	reads string
+	// readBy is what the project's trainer must read for it, as [systems.Names] has it; empty if nothing.
+	readBy string
 	// change makes the change of the case; nil for none.
 	change func(*models.Case)
 }
@@ -39,14 +39,13 @@ func mitigations(s *step.Setup, gpu device.GPU, batch int) (all []mitigation) {
 			all = append(all, mitigation{what, batch, reads, change})
 		}
 	}
-	micro, packed := 2*c.Accumulate, c.AlsoExperts()
+	micro, packed := 2*c.Accumulate, c.ExpertQuantization()
 	conf := strings.TrimPrefix(c.AllocConf+","+report.ExpandableSegments, ",")
 	text, autocast := c.Settings["seq-len"] > 1, models.Autocast("fp16") // of models of transformers
 	if text && !gpu.EmulatesBF16() {
 		autocast = "bf16"
 	}
-	add(!s.Allocator().Expandable, report.AllocConf+conf, "", batch,
-		func(c *models.Case) { c.AllocConf = conf })
+	add(!s.Allocator().Expandable, report.AllocConf+conf, "", batch, func(c *models.Case) { c.AllocConf = conf })
 	add(half > 0, fmt.Sprintf("batch %d with %d micro-batches a step: as many samples a step as now", half, micro),
 		"accumulate", half, func(c *models.Case) { c.Accumulate = micro })
 	add(!c.Checkpointing, "gradient checkpointing", "checkpointing", batch,
@@ -85,8 +84,8 @@ type Step struct {
 	allocated, device report.Interval
 }
 
-// Of estimates the step of a case. The error is [*step.RefusedError] if PyTorch would raise.
-func Of(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (*Step, error) {
+// JudgeStep estimates the step of a case. The error is [*step.RefusedError] if PyTorch would raise.
+func JudgeStep(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (*Step, error) {
 	d, err := judge.JudgeBatch(ctx, s, gpu, batch)
 	if err != nil {
 		return nil, err
@@ -110,7 +109,7 @@ func (n *Step) Remedies(ctx context.Context, beyond int64) ([]report.Remedy, err
 	var out []report.Remedy
 	if beyond > 0 {
 		r, err := tried(ctx, s, gpu, mitigation{
-			what:  "the data set and what else is not the step's on the host, one batch at a time on the GPU",
+			title: "the data set and what else is not the step's on the host, one batch at a time on the GPU",
 			batch: batch,
 		}, 0)
 		if err != nil {
@@ -127,12 +126,12 @@ func (n *Step) Remedies(ctx context.Context, beyond int64) ([]report.Remedy, err
 		if err != nil {
 			return nil, err
 		}
-		now := n.Now(beyond).High
+		now := n.PresentNeed(beyond).High
 		if r.Saves = now - r.NeedAfter.High; r.Saves <= 0 || r.Unsafe != "" && r.Saves < now/100 {
 			continue
 		}
-		if known && m.reads != "" && !system.Reads(m.reads) {
-			r.Requires = "a change of the code: " + system.Project + " does not read its " + m.reads
+		if known && m.readBy != "" && !system.Reads(m.readBy) {
+			r.Requires = "a change of the code: " + system.Project + " does not read its " + m.readBy
 		}
 		out = append(out, r)
 	}
@@ -146,15 +145,15 @@ func (n *Step) Remedies(ctx context.Context, beyond int64) ([]report.Remedy, err
 	return out, nil
 }
 
-// Now returns the device bytes of the step and of what else the process holds.
-func (n *Step) Now(beyond int64) report.Interval {
+// PresentNeed returns the device bytes of the step and of what else the process holds.
+func (n *Step) PresentNeed(beyond int64) report.Interval {
 	d := n.device
 	return report.Interval{Bytes: d.Bytes + beyond, Low: d.Low + beyond, High: d.High + beyond}
 }
 
 // tried returns the result of a mitigation, on a GPU where the process holds further bytes.
 func tried(ctx context.Context, s *step.Setup, gpu device.GPU, m mitigation, beyond int64) (report.Remedy, error) {
-	out := report.Remedy{What: m.what}
+	out := report.Remedy{What: m.title}
 	c := s.Case()
 	if m.change != nil {
 		m.change(&c)
@@ -173,7 +172,7 @@ func tried(ctx context.Context, s *step.Setup, gpu device.GPU, m mitigation, bey
 	after := &out.NeedAfter
 	after.Bytes, after.Low, after.High = after.Bytes+beyond, after.Low+beyond, after.High+beyond
 	if beyond > 0 && out.Unsafe == "" && float64(out.NeedAfter.High) > planner.DefaultMargin*float64(gpu.Memory) {
-		out.Unsafe = report.Reason(planner.OverShare) // what other processes hold is no share of this one
+		out.Unsafe = report.Reason(planner.OverMemoryShare) // what other processes hold is no share of this one
 	}
 	return out, nil
 }
@@ -187,19 +186,19 @@ type Peak struct {
 
 // A peak that exceeds the step by less than these is no finding: libraries differ by as much.
 const (
-	beyondBytes = 256 << 20
-	beyondShare = 0.1
+	minUnexplainedBytes = 256 << 20
+	minUnexplainedShare = 0.1
 )
 
-// Beyond compares a peak with the step. It returns the bytes that the step does not explain, with the finding; zero if
-// the peak lies within the estimate.
-func (n *Step) Beyond(seen Peak) (int64, report.Finding) {
+// UnexplainedBytes compares a peak with the step. It returns the bytes that the step does not explain, with the
+// finding; zero if the peak lies within the estimate.
+func (n *Step) UnexplainedBytes(seen Peak) (int64, report.Finding) {
 	need, what := n.allocated, "tensors held"
 	if seen.Device {
 		need, what = n.device, "the process took"
 	}
 	beyond := seen.Bytes - need.Bytes
-	if beyond < max(beyondBytes, int64(beyondShare*float64(need.Bytes))) || seen.Bytes <= need.High {
+	if beyond < max(minUnexplainedBytes, int64(minUnexplainedShare*float64(need.Bytes))) || seen.Bytes <= need.High {
 		return 0, report.Finding{}
 	}
 	return beyond, report.Finding{
@@ -216,10 +215,10 @@ func (n *Step) Beyond(seen Peak) (int64, report.Finding) {
 	}
 }
 
-// Enlarge describes the memory of a batch that is a quarter larger, as advice for a GPU that is not full; empty if
-// PyTorch or the model refuses that batch.
-func (n *Step) Enlarge(ctx context.Context) (string, error) {
-	then, err := Of(ctx, n.setup, n.gpu, n.batch+max(1, n.batch/4))
+// LargerBatchAdvice describes the memory of a batch that is a quarter larger, as advice for a GPU that is not full;
+// empty if PyTorch or the model refuses that batch.
+func (n *Step) LargerBatchAdvice(ctx context.Context) (string, error) {
+	then, err := JudgeStep(ctx, n.setup, n.gpu, n.batch+max(1, n.batch/4))
 	if step.IsRefused(err) {
 		return "", nil
 	}

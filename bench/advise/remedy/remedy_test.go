@@ -19,7 +19,7 @@ import (
 
 // remediesOf returns the remedies for a step whose process holds nothing else.
 func remediesOf(t *testing.T, s *step.Setup, gpu device.GPU, batch int) ([]report.Remedy, error) {
-	now, err := Of(t.Context(), s, gpu, batch)
+	now, err := JudgeStep(t.Context(), s, gpu, batch)
 	require.NoError(t, err)
 	return now.Remedies(t.Context(), 0)
 }
@@ -65,9 +65,9 @@ func TestRemediesOfAModelIncludeItsOwn(t *testing.T) {
 	own := slices.IndexFunc(remedies, func(r report.Remedy) bool { return r.What == "n-negatives 16 instead of 24" })
 	require.Positive(t, own)
 	require.Positive(t, remedies[own].Saves)
-	now, err := Of(t.Context(), setup, gpu, 1)
+	now, err := JudgeStep(t.Context(), setup, gpu, 1)
 	require.NoError(t, err)
-	more, err := now.Enlarge(t.Context())
+	more, err := now.LargerBatchAdvice(t.Context())
 	require.NoError(t, err)
 	require.Contains(t, more, "batch 2 instead of 1 needs ")
 }

@@ -20,14 +20,14 @@ type Fact struct {
 	Scale   float64 `yaml:"scale"`
 	// Planned is the value that vprof plans in any case, and Why the note on other values.
 	Planned any    `yaml:"planned"`
-	Why     string `yaml:"why"`
+	Reason  string `yaml:"why"`
 }
 
 // Unplanned is a value of a file that vprof does not plan.
 type Unplanned struct {
-	Path  string
-	Value any
-	Why   string
+	Path   string
+	Value  any
+	Reason string
 }
 
 // ReadFacts reads the other keys of a project's configuration that affect memory: the model's settings by name, and
@@ -41,7 +41,7 @@ func (s System) ReadFacts(config, model string) (settings map[string]int64, unpl
 	for _, f := range s.Facts {
 		at := f.Path
 		if f.Model != "" {
-			at = s.locate(at, keys)
+			at = s.findKey(at, keys)
 		}
 		v, err := configfile.Value(config, at)
 		if err != nil {
@@ -58,17 +58,17 @@ func (s System) ReadFacts(config, model string) (settings map[string]int64, unpl
 			return nil, nil, wrong("%v is %s, not %s; name it with --model, or mend the file", v, named, model)
 		case f.Setting != "":
 			var ok bool
-			if settings[f.Setting], ok = f.scaled(v); !ok {
+			if settings[f.Setting], ok = f.scaledValue(v); !ok {
 				return nil, nil, wrong("%v is not a positive number", v)
 			}
 		case f.Planned != nil && fmt.Sprint(v) != fmt.Sprint(f.Planned):
-			unplanned = append(unplanned, Unplanned{f.Path, v, f.Why})
+			unplanned = append(unplanned, Unplanned{f.Path, v, f.Reason})
 		}
 	}
 	read := s.paths()
 	for _, key := range keys {
 		if why := s.whyIgnored(key, keys, read); why != "" {
-			unplanned = append(unplanned, Unplanned{Path: key, Why: why})
+			unplanned = append(unplanned, Unplanned{Path: key, Reason: why})
 		}
 	}
 	return settings, unplanned, nil
@@ -86,22 +86,21 @@ func (s System) paths() (all []string) {
 	return all
 }
 
-// locate returns the path of a key in a file: its own, or if that is missing, one that ends in the same name, since
+// findKey returns the path of a key in a file: its own, or if that is missing, one that ends in the same name, since
 // users may write a key where the project does not read it.
-func (s System) locate(path string, keys []string) string {
+func (s System) findKey(path string, keys []string) string {
 	if slices.Contains(keys, path) {
 		return path
 	}
 	for _, key := range keys {
-		if last(key) == last(path) && !s.harmless(key) {
+		if lastKey(key) == lastKey(path) && !s.isHarmless(key) {
 			return key
 		}
 	}
 	return path
 }
 
-// last returns the name of a key.
-func last(path string) string { return path[strings.LastIndexByte(path, '.')+1:] }
+func lastKey(path string) string { return path[strings.LastIndexByte(path, '.')+1:] }
 
 // whyIgnored returns the reason why a key that may affect memory is not read: it is at a place that the project does
 // not read, or not a key of the project. The reason is empty for keys that are read or harmless.
@@ -110,18 +109,18 @@ func (s System) whyIgnored(key string, keys, read []string) string {
 		return ""
 	}
 	for _, at := range read {
-		if last(at) == last(key) && !slices.Contains(keys, at) {
+		if lastKey(at) == lastKey(key) && !slices.Contains(keys, at) {
 			return fmt.Sprintf("%s has it as %s", s.Project, at)
 		}
 	}
-	if s.harmless(key) {
+	if s.isHarmless(key) {
 		return ""
 	}
 	return s.Project + " has no such key that vprof knows"
 }
 
-// harmless reports whether a key has no effect on memory.
-func (s System) harmless(key string) bool {
+// isHarmless reports whether a key has no effect on memory.
+func (s System) isHarmless(key string) bool {
 	for group := range s.Harmless {
 		for one := range strings.SplitSeq(group, ", ") {
 			if key == one || strings.HasPrefix(key, one+".") {
@@ -132,8 +131,8 @@ func (s System) harmless(key string) bool {
 	return false
 }
 
-// scaled returns a value in the unit of the setting.
-func (f Fact) scaled(v any) (int64, bool) {
+// scaledValue returns a value in the unit of the setting.
+func (f Fact) scaledValue(v any) (int64, bool) {
 	n, ok := v.(float64)
 	if whole, isWhole := v.(int64); isWhole {
 		n, ok = float64(whole), true
@@ -142,10 +141,10 @@ func (f Fact) scaled(v any) (int64, bool) {
 	return int64(n), ok && n >= 1 && n < 1<<31
 }
 
-// Of finds the system that a file configures, by the key of its batch size and, for a family of models, another of its
-// keys. model is the file's model, or the family, such as redimnet-*, if the file does not name it. found is false if
-// no system matches.
-func Of(config string) (model string, found bool) {
+// ModelOfConfig finds the system that a file configures, by the key of its batch size and, for a family of models,
+// another of its keys. model is the file's model, or the family, such as redimnet-*, if the file does not name it.
+// found is false if no system matches.
+func ModelOfConfig(config string) (model string, found bool) {
 	all, err := All()
 	if err != nil {
 		return "", false

@@ -39,8 +39,8 @@ func TestEveryFactIsReadSaidOrRefused(t *testing.T) {
 				_, _, err = s.ReadFacts(single(t, f.Path, "long"), model)
 				require.ErrorContains(t, err, "long is not a positive number")
 			default:
-				require.NotEmpty(t, f.Why, f.Path)
-				require.Equal(t, []Unplanned{{f.Path, int64(3), f.Why}}, unplanned)
+				require.NotEmpty(t, f.Reason, f.Path)
+				require.Equal(t, []Unplanned{{f.Path, int64(3), f.Reason}}, unplanned)
 				_, unplanned, err = s.ReadFacts(single(t, f.Path, f.Planned), model)
 				require.NoError(t, err)
 				require.Empty(t, unplanned, f.Path)
@@ -71,28 +71,28 @@ remat: [1, 2]
 	_, unplanned, err := s.ReadFacts(path, "redimnet-b5")
 	require.NoError(t, err)
 	require.Equal(t, []Unplanned{
-		{Path: "logging.model_name", Why: s.Project + " has it as advanced.model_name"},
-		{Path: "model_name", Why: s.Project + " has it as advanced.model_name"},
-		{Path: "remat", Why: s.Project + " has no such key that vprof knows"},
-		{Path: "training.compile", Why: s.Project + " has it as hardware.compile"},
+		{Path: "logging.model_name", Reason: s.Project + " has it as advanced.model_name"},
+		{Path: "model_name", Reason: s.Project + " has it as advanced.model_name"},
+		{Path: "remat", Reason: s.Project + " has no such key that vprof knows"},
+		{Path: "training.compile", Reason: s.Project + " has it as hardware.compile"},
 	}, unplanned)
 }
 
 func TestAFileIsKnownByItsKeys(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	require.NoError(t, os.WriteFile(path, []byte("training: {batch_size: 8}\nadvanced: {model_name: b5}\n"), 0o600))
-	model, found := Of(path)
+	model, found := ModelOfConfig(path)
 	require.True(t, found)
 	require.Equal(t, "redimnet-b5", model)
-	model, found = Of(single(t, "data_loader.batch_size", 8))
+	model, found = ModelOfConfig(single(t, "data_loader.batch_size", 8))
 	require.True(t, found)
 	require.Equal(t, "naics-embedder", model)
 	require.NoError(t, os.WriteFile(path, []byte("training: {batch_size: 8}\nhardware: {compile: true}\n"), 0o600))
-	model, found = Of(path)
+	model, found = ModelOfConfig(path)
 	require.True(t, found, "one of its models, which the command line must name")
 	require.Equal(t, "redimnet-*", model)
 	for _, other := range []string{"batch", "training.batch_size"} {
-		_, found = Of(single(t, other, 8))
+		_, found = ModelOfConfig(single(t, other, 8))
 		require.False(t, found, other)
 	}
 }

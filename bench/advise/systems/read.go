@@ -87,8 +87,8 @@ func (s System) ReadParts(config string, written bool) ([]Part, error) {
 	return parts, nil
 }
 
-// Largest returns the largest settings among the parts of a curriculum that use a model.
-func Largest(parts []Part, model string) models.Settings {
+// LargestSettings returns the largest settings among the parts of a curriculum that use a model.
+func LargestSettings(parts []Part, model string) models.Settings {
 	settings := models.Settings{}
 	for _, p := range parts {
 		for name, n := range p.Settings {
@@ -116,15 +116,15 @@ func ReadMapped(config string, pairs []string) (map[string]any, error) {
 		if v == nil {
 			return nil, fmt.Errorf("%s has no %s; add it, or leave %s out", config, at, pair)
 		}
-		if values[name], err = inOurTerms(name, v); err != nil {
+		if values[name], err = toCaseValue(name, v); err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", config, at, err)
 		}
 	}
 	return values, nil
 }
 
-// precision converts a file's precision to vprof's name of it.
-func precision(v any) (string, error) {
+// parsePrecision converts a file's precision to vprof's name of it.
+func parsePrecision(v any) (string, error) {
 	switch s := strings.ToLower(fmt.Sprint(v)); {
 	case s == "false" || s == "no" || s == "none" || strings.Contains(s, "32"):
 		return "none", nil
@@ -139,7 +139,7 @@ func precision(v any) (string, error) {
 // translate converts a value of the file to vprof's.
 func (k Key) translate(name string, v any) (any, error) {
 	if len(k.Values) == 0 {
-		return inOurTerms(name, v)
+		return toCaseValue(name, v)
 	}
 	var words []string
 	for _, ours := range []string{"none", "fp16", "bf16"} {
@@ -152,13 +152,13 @@ func (k Key) translate(name string, v any) (any, error) {
 	return nil, fmt.Errorf("unknown value %v; use one of %s", v, strings.Join(words, ", "))
 }
 
-// inOurTerms converts a value of a file to a value of vprof's flag; settings of models stay unchanged.
-func inOurTerms(name string, v any) (any, error) {
+// toCaseValue converts a value of a file to a value of vprof's flag; settings of models stay unchanged.
+func toCaseValue(name string, v any) (any, error) {
 	n, isNumber := v.(int64)
 	_, isBool := v.(bool)
 	switch {
 	case name == "amp":
-		return precision(v)
+		return parsePrecision(v)
 	case (name == "batch" || name == "accumulate") && !isNumber:
 		return nil, fmt.Errorf("%v: need a number of samples, such as 8", v)
 	case name == "batch":

@@ -23,7 +23,7 @@ var data []byte
 type System struct {
 	// Models are names, or patterns as of [path.Match].
 	Models []string `yaml:"models"`
-	// Project is how people call it.
+	// Project is the project's usual name.
 	Project string `yaml:"project"`
 	// Config is the file that its Keys are in, from the project's root; empty if a Snippet is all there is.
 	Config string         `yaml:"config"`
@@ -34,9 +34,9 @@ type System struct {
 	Facts    []Fact            `yaml:"facts"`
 	Harmless map[string]string `yaml:"harmless"`
 	Stages   []Stage           `yaml:"stages"`
-	// Where is what Snippet replaces, a text/template over [Values].
-	Where   string `yaml:"where"`
-	Snippet string `yaml:"snippet"`
+	// ReplacedText is what Snippet replaces, a text/template over [Values].
+	ReplacedText string `yaml:"where"`
+	Snippet      string `yaml:"snippet"`
 	// Patches is the number of patches of a sample, where a snippet names it.
 	Patches int `yaml:"patches"`
 }
@@ -74,7 +74,7 @@ type Values struct {
 // Names returns the names of the values that a key can hold, besides settings of a model.
 func Names() []string { return []string{"batch", "accumulate", "amp", "checkpointing", "effective"} }
 
-func (v Values) value(name string) (any, bool) {
+func (v Values) lookup(name string) (any, bool) {
 	switch name {
 	case "batch":
 		return int64(v.Batch), true
@@ -121,8 +121,8 @@ type File struct {
 	Optional bool
 }
 
-// Left returns the keys that the project does not read, whose values stay as they are.
-func (s System) Left() (keys []string) {
+// UnwrittenKeys returns the keys that the project does not read, whose values stay as they are.
+func (s System) UnwrittenKeys() (keys []string) {
 	for _, name := range s.Unread {
 		if key, ok := s.Keys[name]; ok {
 			keys = append(keys, key.Path)
@@ -161,17 +161,17 @@ func (s System) Files(config string, v Values) ([]File, error) {
 }
 
 func (k Key) edit(name string, v Values) (configfile.Edit, error) {
-	ours, _ := v.value(name)
-	e := configfile.Edit{Path: k.Path, Value: ours, Create: k.Default != nil, Default: k.written(k.Default)}
-	e.Value = k.written(ours)
+	ours, _ := v.lookup(name)
+	e := configfile.Edit{Path: k.Path, Value: ours, Create: k.Default != nil, Default: k.fileValue(k.Default)}
+	e.Value = k.fileValue(ours)
 	if e.Value == nil {
 		return e, fmt.Errorf("systems: the key %s has no value for %s %v", k.Path, name, ours)
 	}
 	return e, nil
 }
 
-// written converts one of vprof's values to the file's; nil if there is none.
-func (k Key) written(ours any) any {
+// fileValue converts one of vprof's values to the file's; nil if there is none.
+func (k Key) fileValue(ours any) any {
 	if len(k.Values) > 0 && ours != nil {
 		ours = k.Values[fmt.Sprint(ours)]
 	}
@@ -190,9 +190,9 @@ func parsePair(pair string) (name, at string, err error) {
 	return name, at, nil
 }
 
-// Map returns the edits for "name=path" pairs in any other file. Precision is written as true or false if the file has
-// a boolean there.
-func Map(pairs []string, v Values) ([]configfile.Edit, error) {
+// MappedEdits returns the edits for "name=path" pairs in any other file. Precision is written as true or false if the
+// file has a boolean there.
+func MappedEdits(pairs []string, v Values) ([]configfile.Edit, error) {
 	var edits []configfile.Edit
 	for _, pair := range pairs {
 		name, at, err := parsePair(pair)
@@ -202,14 +202,14 @@ func Map(pairs []string, v Values) ([]configfile.Edit, error) {
 		if err := configfile.ValidPath(at); err != nil {
 			return nil, fmt.Errorf("%s: %w", pair, err)
 		}
-		value, ok := v.value(name)
+		value, ok := v.lookup(name)
 		if !ok {
 			return nil, fmt.Errorf("vprof cannot write %q; use %s or a model setting named by --tune", name,
 				strings.Join(Names(), ", "))
 		}
 		e := configfile.Edit{Path: at, Value: value}
 		if name == "amp" {
-			e.Or = v.AMP != models.NoAutocast
+			e.AcceptedValue = v.AMP != models.NoAutocast
 		}
 		edits = append(edits, e)
 	}

@@ -35,7 +35,7 @@ func TestEverySystemSaysWhereToWrite(t *testing.T) {
 		require.NoError(t, err)
 		if s.Snippet != "" {
 			require.Contains(t, text, "15")
-			require.NotEmpty(t, s.Where)
+			require.NotEmpty(t, s.ReplacedText)
 			continue
 		}
 		for _, amp := range models.Precisions() {
@@ -96,17 +96,17 @@ func TestVQVAESnippetIsItsCommandLine(t *testing.T) {
 }
 
 func TestMapMakesEdits(t *testing.T) {
-	edits, err := Map([]string{"batch=a.b", "amp=c", "effective=d", "n=e"},
+	edits, err := MappedEdits([]string{"batch=a.b", "amp=c", "effective=d", "n=e"},
 		Values{models.Case{Batch: 2, Accumulate: 3, AMP: "bf16", Settings: models.Settings{"n": 5}}, 6})
 	require.NoError(t, err)
 	require.Equal(t, []configfile.Edit{
 		{Path: "a.b", Value: int64(2)},
-		{Path: "c", Value: "bf16", Or: true},
+		{Path: "c", Value: "bf16", AcceptedValue: true},
 		{Path: "d", Value: int64(6)},
 		{Path: "e", Value: int64(5)},
 	}, edits)
 	for _, bad := range []string{"batch", "batch=", "batch=a..b", "size=a"} {
-		_, err := Map([]string{bad}, values)
+		_, err := MappedEdits([]string{bad}, values)
 		require.Error(t, err, bad)
 	}
 }
@@ -153,7 +153,7 @@ func TestStagesAreReadFromTheCurriculum(t *testing.T) {
 		{"02_stage", "naics-embedder", models.Settings{"n-negatives": 8}},
 		{"04_stage", "naics-embedder", models.Settings{"n-negatives": 12, "n-positives": 3}},
 	}, parts)
-	require.Equal(t, models.Settings{"n-negatives": 12, "n-positives": 3}, Largest(parts, "naics-embedder"))
+	require.Equal(t, models.Settings{"n-negatives": 12, "n-positives": 3}, LargestSettings(parts, "naics-embedder"))
 	parts, err = s.ReadParts(config, true)
 	require.NoError(t, err)
 	require.Equal(t, models.Settings{"n-negatives": 24, "n-positives": 32}, parts[0].Settings)
@@ -169,10 +169,10 @@ func TestPrecisionIsReadInManyWords(t *testing.T) {
 		"bf16-mixed": "bf16", "16-mixed": "fp16", "32-true": "none", "no": "none", "float32": "none",
 		"bfloat16": "bf16",
 	} {
-		got, err := precision(word)
+		got, err := parsePrecision(word)
 		require.NoError(t, err)
 		require.Equal(t, want, got, word)
 	}
-	_, err := precision("8-bit")
+	_, err := parsePrecision("8-bit")
 	require.Error(t, err)
 }

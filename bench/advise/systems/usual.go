@@ -9,21 +9,21 @@ import (
 	"github.com/vprof/vprof/bench/advise/configfile"
 )
 
-// usualKeys are keys of transformers and Lightning for what a map does not name, in the group that has the batch.
-var usualKeys = map[string][]string{
+// commonKeys are keys of transformers and Lightning for what a map does not name, in the group that has the batch.
+var commonKeys = map[string][]string{
 	"checkpointing": {"gradient_checkpointing", "use_gradient_checkpointing", "activation_checkpointing"},
 	"accumulate":    {"gradient_accumulation_steps", "accumulate_grad_batches", "accumulation_steps"},
 	"amp":           {"bf16", "fp16", "precision", "mixed_precision"},
 }
 
-// Mapped reports whether pairs of "name=path" reach a name.
-func Mapped(pairs []string, name string) bool {
+// IsMapped reports whether pairs of "name=path" reach a name.
+func IsMapped(pairs []string, name string) bool {
 	return slices.ContainsFunc(pairs, func(pair string) bool { return strings.HasPrefix(pair, name+"=") })
 }
 
-// ReadUsual reads checkpointing, micro-batches and precision from a configuration under the keys of transformers and
-// Lightning, in the group of the batch size, unless "name=path" pairs name their keys. Missing values are left out.
-func ReadUsual(config string, pairs []string) (map[string]any, error) {
+// ReadCommonKeys reads checkpointing, micro-batches and precision from a configuration under the keys of transformers
+// and Lightning, in the group of the batch size, unless "name=path" pairs name their keys. Missing values are left out.
+func ReadCommonKeys(config string, pairs []string) (map[string]any, error) {
 	group := ""
 	for _, pair := range pairs {
 		if at, ok := strings.CutPrefix(pair, "batch="); ok {
@@ -31,8 +31,8 @@ func ReadUsual(config string, pairs []string) (map[string]any, error) {
 		}
 	}
 	values := map[string]any{}
-	for name, keys := range usualKeys {
-		if Mapped(pairs, name) {
+	for name, keys := range commonKeys {
+		if IsMapped(pairs, name) {
 			continue
 		}
 		for _, key := range keys {
@@ -43,7 +43,7 @@ func ReadUsual(config string, pairs []string) (map[string]any, error) {
 			if v == nil || v == "auto" { // which leaves it to somebody else
 				continue
 			}
-			value, err := inOurTerms(name, v)
+			value, err := toCaseValue(name, v)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %s: %w", config, group+key, err)
 			}

@@ -14,41 +14,41 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// A launch is how a program starts a trainer.
-type launch struct {
+// A launch describes how a program starts a trainer.
+type launcher struct {
 	// words begin the command; "*.py" stands for any Python file, "*" for any word.
 	words []string
 	// trainer is the table of its arguments.
 	trainer string
-	// reads reports whether the first argument is a configuration file.
-	reads bool
-	// folder reports whether the first argument is the folder of the model.
-	folder bool
+	// readsConfig reports whether the first argument is a configuration file.
+	readsConfig bool
+	// takesFolder reports whether the first argument is the folder of the model.
+	takesFolder bool
 	// says are the facts that the command itself is.
 	says facts
 	// task is the task of the trainer that the command names.
 	task string
 }
 
-// tuner returns the fact that a command of litgpt implies about what is trained.
-func tuner(name string) facts { return facts{"tuner": {value: name}} }
+// litgptFacts returns the fact that a command of litgpt implies about what is trained.
+func litgptFacts(name string) facts { return facts{"tuner": {value: name}} }
 
-// launches are the programs that start trainers by themselves.
-var launches = []launch{
-	{words: []string{"swift", "sft"}, trainer: "ms-swift", reads: true},
-	{words: []string{"swift", "pt"}, trainer: "ms-swift", reads: true},
+// launchers are the programs that start trainers by themselves.
+var launchers = []launcher{
+	{words: []string{"swift", "sft"}, trainer: "ms-swift", readsConfig: true},
+	{words: []string{"swift", "pt"}, trainer: "ms-swift", readsConfig: true},
 	{words: []string{"swift", "rlhf"}, trainer: "ms-swift", says: facts{"method": {value: "rlhf"}}},
-	{words: []string{"llamafactory-cli", "train"}, trainer: "LLaMA-Factory", reads: true},
-	{words: []string{"axolotl", "train"}, trainer: "axolotl", reads: true},
+	{words: []string{"llamafactory-cli", "train"}, trainer: "LLaMA-Factory", readsConfig: true},
+	{words: []string{"axolotl", "train"}, trainer: "axolotl", readsConfig: true},
 	{words: []string{"torchtitan", "train"}, trainer: "torchtitan"},
-	{words: []string{"litgpt", "finetune_full"}, trainer: "litgpt", folder: true, says: tuner("full")},
-	{words: []string{"litgpt", "finetune_lora"}, trainer: "litgpt", folder: true, says: tuner("lora")},
-	{words: []string{"litgpt", "finetune"}, trainer: "litgpt", folder: true, says: tuner("lora")},
-	{words: []string{"litgpt", "pretrain"}, trainer: "litgpt", says: tuner("pretrain")},
+	{words: []string{"litgpt", "finetune_full"}, trainer: "litgpt", takesFolder: true, says: litgptFacts("full")},
+	{words: []string{"litgpt", "finetune_lora"}, trainer: "litgpt", takesFolder: true, says: litgptFacts("lora")},
+	{words: []string{"litgpt", "finetune"}, trainer: "litgpt", takesFolder: true, says: litgptFacts("lora")},
+	{words: []string{"litgpt", "pretrain"}, trainer: "litgpt", says: litgptFacts("pretrain")},
 }
 
-// starters run a Python program, on one GPU or several. Their own options stand before it.
-var starters = [][]string{
+// rankStarters run a Python program, on one GPU or several. Their own options stand before it.
+var rankStarters = [][]string{
 	{"accelerate", "launch"},
 	{"torchrun"},
 	{"python", "-m", "torch.distributed.run"},
@@ -82,8 +82,8 @@ var wrappers = []string{
 	"numactl", "stdbuf", "timeout", "sudo",
 }
 
-// StartsNothing ends the error of a command that starts no trainer, and names the ones known to vprof.
-const StartsNothing = "starts no trainer that vprof knows: swift sft, trl sft, llamafactory-cli train, axolotl " +
+// NoTraining ends the error of a command that starts no trainer, and names the ones known to vprof.
+const NoTraining = "starts no trainer that vprof knows: swift sft, trl sft, llamafactory-cli train, axolotl " +
 	"train, tune run, litgpt finetune, or a Python program by accelerate launch, torchrun, deepspeed or python"
 
 // words are the tokens of one command with their lines.
@@ -102,7 +102,7 @@ func parseScript(file, script string) (*document, error) {
 	var found *document
 	for _, c := range commands {
 		env, words := assignments(c)
-		one := fromWords(file, words)
+		one := commandDocument(file, words)
 		if one == nil {
 			continue
 		}
@@ -120,27 +120,27 @@ func parseScript(file, script string) (*document, error) {
 	}
 	for _, c := range commands {
 		_, words := assignments(c)
-		if err := startedBy(file, words); found == nil && err != nil {
+		if err := startedTrainer(file, words); found == nil && err != nil {
 			return nil, err
 		}
 	}
 	if found == nil {
-		return nil, d.wrong(0, "", StartsNothing)
+		return nil, d.wrong(0, "", NoTraining)
 	}
 	return found, nil
 }
 
-// commandLine stands for the file in messages about a command line.
-const commandLine = "command line"
+// commandLineFile stands for the file in messages about a command line.
+const commandLineFile = "command line"
 
 // parseCommand reads a command line that was given as such.
 func parseCommand(args []string) (*document, error) {
 	tokens := lists.Map(args, func(a string) token { return token{text: a} })
 	env, words := assignments(tokens)
-	d := fromWords(commandLine, words)
+	d := commandDocument(commandLineFile, words)
 	if d == nil {
-		return nil, cmp.Or(startedBy(commandLine, words),
-			error(&input.FormatError{File: commandLine, Reason: StartsNothing}))
+		return nil, cmp.Or(startedTrainer(commandLineFile, words),
+			error(&input.FormatError{File: commandLineFile, Reason: NoTraining}))
 	}
 	d.environment(env)
 	return d, nil
@@ -160,9 +160,9 @@ func (d *document) environment(vars map[string]token) {
 		}
 	}
 	if v, said := vars[visibleGPUs]; said {
-		d.visible(v, d.file)
-	} else if d.sharing == nil || d.sharing.config == "" { // which gives the number of processes
-		d.visible(token{text: os.Getenv(visibleGPUs)}, "environment")
+		d.setVisibleGPUs(v, d.file)
+	} else if d.gpuDocument == nil || d.gpuDocument.config == "" { // which gives the number of processes
+		d.setVisibleGPUs(token{text: os.Getenv(visibleGPUs)}, "environment")
 	}
 }
 
@@ -172,11 +172,11 @@ const cublasWorkspace = "cublas-workspace"
 // visibleGPUs is the variable by which CUDA shows only some GPUs.
 const visibleGPUs = "CUDA_VISIBLE_DEVICES"
 
-// visible reads the number of visible GPUs if the command does not set a number of processes: most launchers and
+// setVisibleGPUs reads the number of visible GPUs if the command does not set a number of processes: most launchers and
 // trainers start a process on each.
-func (d *document) visible(v token, where string) {
+func (d *document) setVisibleGPUs(v token, where string) {
 	n := len(strings.Split(strings.Trim(v.text, ", "), ","))
-	if n == 1 || d.facts["gpus"].value != "" || d.sharing != nil && d.sharing.root.own("num_processes") != nil {
+	if n == 1 || d.facts["gpus"].value != "" || d.gpuDocument != nil && d.gpuDocument.root.own("num_processes") != nil {
 		return
 	}
 	switch d.starter {
@@ -205,60 +205,60 @@ func assignments(c []token) (env map[string]token, rest []token) {
 	return env, c
 }
 
-// fromWords reads the arguments of a trainer; nil if the command starts another program.
-func fromWords(file string, c []token) *document {
+// commandDocument reads the arguments of a trainer; nil if the command starts another program.
+func commandDocument(file string, c []token) *document {
 	if len(c) > 0 && slices.Contains(wrappers, programName(c[0].text)) {
 		for i := range c[1:] {
-			if d := fromWords(file, c[1+i:]); d != nil {
+			if d := commandDocument(file, c[1+i:]); d != nil {
 				return d
 			}
 		}
 		return nil
 	}
-	if starts(c, []string{"tune", "run"}) {
-		return tuneRun(file, c[2:])
+	if hasPrefix(c, []string{"tune", "run"}) {
+		return tuneRunDocument(file, c[2:])
 	}
-	for _, l := range launches {
-		if starts(c, l.words) {
+	for _, l := range launchers {
+		if hasPrefix(c, l.words) {
 			return l.document(file, c)
 		}
 	}
-	if trl := Named("TRL"); starts(c, []string{"trl"}) && len(c) > 1 {
+	if trl := TableNamed("TRL"); hasPrefix(c, []string{"trl"}) && len(c) > 1 {
 		if slices.ContainsFunc(trl.Tasks, func(k Task) bool { return k.Name == c[1].text }) {
-			return launch{words: []string{"trl", c[1].text}, trainer: "TRL", task: c[1].text}.document(file, c)
+			return launcher{words: []string{"trl", c[1].text}, trainer: "TRL", task: c[1].text}.document(file, c)
 		}
 	}
-	for _, s := range starters {
-		if starts(c, s) {
-			return started(file, s, c[len(s):])
+	for _, s := range rankStarters {
+		if hasPrefix(c, s) {
+			return startedDocument(file, s, c[len(s):])
 		}
 	}
 	return nil
 }
 
 // document returns the keys and values of a trainer's command line c.
-func (l launch) document(file string, c []token) *document {
+func (l launcher) document(file string, c []token) *document {
 	d := &document{file: file, command: true, trainer: l.trainer, task: l.task, facts: facts{}}
 	rest := c[len(l.words):]
-	if l.reads && len(rest) > 0 && !strings.HasPrefix(rest[0].text, "-") {
+	if l.readsConfig && len(rest) > 0 && !strings.HasPrefix(rest[0].text, "-") {
 		d.config, rest = rest[0].text, rest[1:]
 	}
 	for name, f := range l.says {
 		d.facts.set(name, f.value, Key{file, c[0].line, strings.Join(l.words, " ")})
 	}
-	d.root = arguments(rest)
-	if l.folder && len(rest) > 0 && !strings.HasPrefix(rest[0].text, "-") {
+	d.root = parseArguments(rest)
+	if l.takesFolder && len(rest) > 0 && !strings.HasPrefix(rest[0].text, "-") {
 		d.root.put(entry{key: "checkpoint_dir", line: rest[0].line, value: &value{
-			kind: text, text: rest[0].text, line: rest[0].line,
+			kind: textKind, text: rest[0].text, line: rest[0].line,
 		}})
 	}
-	d.takeConfig()
+	d.useConfig()
 	return d
 }
 
-// started returns the keys and values of the arguments of the program that a launcher starts: a Python file or a module
-// (-m). It is nil if the command names neither.
-func started(file string, starter []string, c []token) *document {
+// startedDocument returns the keys and values of the arguments of the program that a launcher starts: a Python file or
+// a module (-m). It is nil if the command names neither.
+func startedDocument(file string, starter []string, c []token) *document {
 	for at, t := range c {
 		var d *document
 		switch {
@@ -267,17 +267,17 @@ func started(file string, starter []string, c []token) *document {
 			for _, w := range moduleCommand(c[at+1].text) {
 				words = append(words, token{w, t.line})
 			}
-			if d = fromWords(file, append(words, c[at+2:]...)); d == nil {
+			if d = commandDocument(file, append(words, c[at+2:]...)); d == nil {
 				return nil
 			}
 		case filepath.Ext(t.text) == ".py":
 			d = &document{file: file, command: true, facts: facts{}, script: programName(t.text), source: t.text}
 			rest := c[at+1:]
-			if len(rest) > 0 && configuration(rest[0].text) { // as HfArgumentParser takes it
+			if len(rest) > 0 && isConfigFile(rest[0].text) { // as HfArgumentParser takes it
 				d.config, rest = rest[0].text, rest[1:]
 			}
-			d.root = arguments(rest)
-			d.takeConfig()
+			d.root = parseArguments(rest)
+			d.useConfig()
 		default:
 			continue
 		}
@@ -285,31 +285,30 @@ func started(file string, starter []string, c []token) *document {
 		if len(starter) == 3 { // python -m torch.distributed.run
 			d.starter = "torchrun"
 		}
-		d.launch(starter, arguments(c[:at]))
+		d.launch(starter, parseArguments(c[:at]))
 		return d
 	}
 	return nil
 }
 
-// configuration reports whether an argument is the name of a configuration file.
-func configuration(name string) bool {
+func isConfigFile(name string) bool {
 	return !strings.HasPrefix(name, "-") &&
 		slices.Contains([]string{".yaml", ".yml", ".json", ".toml"}, strings.ToLower(filepath.Ext(name)))
 }
 
-// takeConfig reads the file that --config names. Other arguments override it, as in TRL, torchtune and torchtitan.
-func (d *document) takeConfig() {
+// useConfig reads the file that --config names. Other arguments override it, as in TRL, torchtune and torchtitan.
+func (d *document) useConfig() {
 	for _, key := range []string{"config", "job.config_file"} {
-		if v := d.root.own(key); d.config == "" && v != nil && configuration(v.text) {
+		if v := d.root.own(key); d.config == "" && v != nil && isConfigFile(v.text) {
 			d.config = v.text
 			d.root.remove(key)
 		}
 	}
 }
 
-// tuneRun returns the keys and values of torchtune's command "tune run [options of torchrun] RECIPE --config FILE
-// [key=value ...]"; nil if c is another command.
-func tuneRun(file string, c []token) *document {
+// tuneRunDocument returns the keys and values of torchtune's command "tune run [options of torchrun] RECIPE --config
+// FILE [key=value ...]"; nil if c is another command.
+func tuneRunDocument(file string, c []token) *document {
 	at := slices.IndexFunc(c, func(t token) bool {
 		return t.text == "--config" || strings.HasPrefix(t.text, "--config=")
 	})
@@ -323,14 +322,14 @@ func tuneRun(file string, c []token) *document {
 	} else if len(rest) > 0 {
 		d.config, rest = rest[0].text, rest[1:]
 	}
-	d.root = arguments(rest)
+	d.root = parseArguments(rest)
 	for _, t := range rest {
 		if key, removed := strings.CutPrefix(t.text, "~"); removed {
 			d.root.add(entry{key: key, line: t.line, value: &value{line: t.line}})
 		}
 	}
 	d.starter = "torchrun"
-	d.launch([]string{d.starter}, arguments(c[:at-1]))
+	d.launch([]string{d.starter}, parseArguments(c[:at-1]))
 	return d
 }
 
@@ -339,7 +338,7 @@ func programName(path string) string {
 	return strings.TrimSuffix(path[strings.LastIndexAny(path, `/\`)+1:], ".exe")
 }
 
-func starts(c []token, words []string) bool {
+func hasPrefix(c []token, words []string) bool {
 	if len(c) < len(words) {
 		return false
 	}
@@ -355,10 +354,10 @@ func starts(c []token, words []string) bool {
 	return true
 }
 
-// arguments returns the options of a command line as the keys of a group: "--key value", "--key=value", "--key" for
-// true, and "key=value" as OmegaConf writes it.
-func arguments(c []token) *value {
-	root := &value{kind: group}
+// parseArguments returns the options of a command line as the keys of a group: "--key value", "--key=value", "--key"
+// for true, and "key=value" as OmegaConf writes it.
+func parseArguments(c []token) *value {
+	root := &value{kind: groupKind}
 	for i := 0; i < len(c); i++ {
 		text, option := strings.CutPrefix(c[i].text, "--")
 		key, one, inline := strings.Cut(text, "=")
@@ -367,21 +366,21 @@ func arguments(c []token) *value {
 		}
 		v := &value{line: c[i].line}
 		if inline {
-			v.kind, v.text = word(one)
+			v.kind, v.text = parseWord(one)
 		} else {
 			for i+1 < len(c) && !strings.HasPrefix(c[i+1].text, "--") {
 				i++
 				item := &value{line: c[i].line}
-				item.kind, item.text = word(c[i].text)
+				item.kind, item.text = parseWord(c[i].text)
 				v.items = append(v.items, item)
 			}
 			switch len(v.items) {
 			case 0:
-				v.kind, v.text = boolean, "true"
+				v.kind, v.text = booleanKind, "true"
 			case 1:
 				v = v.items[0]
 			default:
-				v.kind = list
+				v.kind = listKind
 			}
 		}
 		if option && strings.Contains(key, "-") {
@@ -392,15 +391,15 @@ func arguments(c []token) *value {
 	return root
 }
 
-// word converts an argument as trainers do: to a kind and its text.
-func word(s string) (kind, string) {
+// parseWord converts an argument as trainers do: to a kind and its text.
+func parseWord(s string) (kind, string) {
 	switch strings.ToLower(s) {
 	case "true", "yes":
-		return boolean, "true"
+		return booleanKind, "true"
 	case "false", "no":
-		return boolean, "false"
+		return booleanKind, "false"
 	case "none", "null":
-		return null, ""
+		return nullKind, ""
 	}
-	return text, s
+	return textKind, s
 }

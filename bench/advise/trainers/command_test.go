@@ -79,7 +79,8 @@ func TestLaunchersSayHowGPUsShareTheWork(t *testing.T) {
 		}
 		require.Empty(t, c.Unknown, name)
 	}
-	c, err := Command(append([]string{"torchrun", "--nnodes", "$SLURM_NNODES", "--nproc_per_node", "4"}, program...), "")
+	c, err := Command(append([]string{"torchrun", "--nnodes", "$SLURM_NNODES", "--nproc_per_node", "4"}, program...),
+		"")
 	require.NoError(t, err)
 	require.Contains(t, c.Notes,
 		"command line: --nnodes $SLURM_NNODES is taken for 1; --gpus says how many GPUs there are in all")
@@ -128,7 +129,8 @@ func TestCommandsOfWindowsAreRead(t *testing.T) {
 		`C:/venv/Scripts/torchrun.exe --nproc_per_node 4 run_clm.py`:                 "4",
 		`uv.exe run .venv\Scripts\python.exe work\run_clm.py`:                        "",
 	} {
-		c, err := Command(append(strings.Fields(words), "--model_name_or_path", `D:\models\llama`, "--dataset_name", "d"), "")
+		c, err := Command(append(strings.Fields(words), "--model_name_or_path", `D:\models\llama`, "--dataset_name",
+			"d"), "")
 		require.NoError(t, err, words)
 		require.Equal(t, [2]string{"transformers", gpus}, [2]string{c.Trainer, setting(c, "gpus")}, words)
 		_, err = c.Model.Find()
@@ -171,13 +173,14 @@ func TestCommandsNameTheirConfigurations(t *testing.T) {
 		if name == "torchtune" {
 			require.Equal(t, "2", setting(c, "gpus"))
 			require.Equal(t, "sgd", setting(c, "optimizer"))
-			require.Equal(t, "fsdp2:no_sync=false", c.Several)
+			require.Equal(t, "fsdp2:no_sync=false", c.SeveralGPUs)
 		}
 	}
-	c, err := Command([]string{"tune", "run", "r", "--config", "tt.yaml", "tokenizer.max_seq_len=64", "btach_size=2"}, "")
+	c, err := Command([]string{"tune", "run", "r", "--config", "tt.yaml", "tokenizer.max_seq_len=64", "btach_size=2"},
+		"")
 	require.NoError(t, err)
 	require.Equal(t, "64", setting(c, "seq-len"))
-	require.Equal(t, []UnknownKey{{Key{commandLine, 0, "btach_size"}, "batch_size", "torchtune"}}, c.Unknown)
+	require.Equal(t, []UnknownKey{{Key{commandLineFile, 0, "btach_size"}, "batch_size", "torchtune"}}, c.Unknown)
 	for _, bad := range []struct {
 		words []string
 		want  string

@@ -13,8 +13,8 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// flags are the facts that have the name and the value of a flag, in the order of a command line.
-var flags = []string{
+// caseFlagFacts are the facts that have the name and the value of a flag, in the order of a command line.
+var caseFlagFacts = []string{
 	"task", "batch", "accumulate", "seq-len", "weights", "amp", "checkpointing", "optimizer", "lora", "quantize",
 	"objective", "train-only", "trained-weights", "qat", "float8", "liger", "chunked-loss",
 	"torch-compile",
@@ -24,28 +24,29 @@ var flags = []string{
 }
 
 // The settings of models (--set) that a file may ask for: how attention is computed, and how weights are laid out.
-// flash is for models whose attention is eager by default, eager for the other models, flex for models that support
-// flex_attention. linearized stores experts as lists of linear layers. repeated repeats keys and values for all heads
-// that share them. separate splits projections that the model joins in one. flat puts all sequences of a batch in one
-// row. loaded has from_pretrained bring the model to the device.
+// flashAttention is for models whose attention is eager by default, eager for the other models, flex for models that
+// support flex_attention. linearized stores experts as lists of linear layers. repeated repeats keys and values for all
+// heads that share them. separate splits projections that the model joins in one. flat puts all sequences of a batch in
+// one row. loaded has from_pretrained bring the model to the device.
 const (
-	flash      = "flash"
-	eager      = "eager"
-	flex       = "flex"
-	linearized = "linearized-experts"
-	repeated   = "repeated-heads"
-	separate   = "separate-projections"
-	flat       = "flat"
-	loaded     = models.DeviceMapSetting
+	flashAttention = "flash"
+	eagerAttention = "eager"
+	flexAttention  = "flex"
+	linearized     = "linearized-experts"
+	repeated       = "repeated-heads"
+	separate       = "separate-projections"
+	flat           = "flat"
+	loaded         = models.DeviceMapSetting
 )
 
-// OfSome reports whether only some models have a setting. The others need no such setting, and it is left out for them.
-func OfSome(setting string) bool {
-	return slices.Contains([]string{flash, flat, linearized, loaded, repeated, separate}, setting)
+// IsProjectSetting reports whether only some models have a setting. The others need no such setting, and it is left out
+// for them.
+func IsProjectSetting(setting string) bool {
+	return slices.Contains([]string{flashAttention, flat, linearized, loaded, repeated, separate}, setting)
 }
 
-// sets are facts that --set takes, by the names of the settings.
-var sets = []struct{ fact, setting string }{
+// settingFacts are facts that --set takes, by the names of the settings.
+var settingFacts = []struct{ fact, setting string }{
 	{"packed", "packed"},
 	{flat, "flat"},
 	{"padding", "padding"},
@@ -73,8 +74,8 @@ const (
 	expression = `\*()[]|^$`
 )
 
-// compose turns facts into settings.
-func (c *Config) compose() error {
+// composeSettings turns facts into settings.
+func (c *Config) composeSettings() error {
 	if m, ok := c.facts["model"]; ok {
 		if strings.Contains(m.value, "$") {
 			return m.wrong("%s is a variable, whose value stands in no file; write the value", m.value)
@@ -86,23 +87,24 @@ func (c *Config) compose() error {
 	}
 	if f := c.facts["gpus"]; strings.HasPrefix(f.value, "$") { // a command or a variable that counts the GPUs
 		delete(c.facts, "gpus")
-		c.uncounted = f
+		c.unknownCount = f
 	}
 	c.Teacher = Model{Name: c.facts["teacher"].value, from: c.facts["teacher"].from}
 	for _, complete := range []func() error{
-		c.adapters, c.evaluation, c.unfreeze, c.checkFreeze, c.generate, c.prefer, c.round, c.mesh, c.accumulations,
-		c.shard, c.deepSpeed, c.share, c.pipeline, c.project,
+		c.adapters, c.addEvaluation, c.unfreeze, c.checkFreeze, c.generate, c.prefer, c.round, c.mesh,
+		c.setAccumulation,
+		c.addSharding, c.addDeepSpeed, c.divideGlobalBatch, c.addPipeline, c.addProjection,
 	} {
 		if err := complete(); err != nil {
 			return err
 		}
 	}
-	return c.settle()
+	return c.resolveDefaults()
 }
 
-// settle turns complete facts into settings.
-func (c *Config) settle() error {
-	for _, name := range flags {
+// resolveDefaults turns complete facts into settings.
+func (c *Config) resolveDefaults() error {
+	for _, name := range caseFlagFacts {
 		f, ok := c.facts[name]
 		if !ok {
 			continue
@@ -114,7 +116,7 @@ func (c *Config) settle() error {
 			return err
 		}
 	}
-	for _, s := range sets {
+	for _, s := range settingFacts {
 		if f, ok := c.facts[s.fact]; ok {
 			if err := c.add("set", s.setting+"="+f.value, f.from); err != nil {
 				return err
@@ -127,7 +129,7 @@ func (c *Config) settle() error {
 			return err
 		}
 	}
-	if f = c.facts["attention"]; slices.Contains([]string{flash, eager, flex}, f.value) {
+	if f = c.facts["attention"]; slices.Contains([]string{flashAttention, eagerAttention, flexAttention}, f.value) {
 		return c.add("set", f.value+"=1", f.from)
 	}
 	return nil
@@ -171,9 +173,9 @@ func (c *Config) PadToMultiple() string {
 	return cmp.Or(c.facts["multiple"].value, "1")
 }
 
-// shard adds the options of fully_shard, or of FullyShardedDataParallel, to the strategy: whether gathered weights are
-// freed after forward, and the number of replicas.
-func (c *Config) shard() error {
+// addSharding adds the options of fully_shard, or of FullyShardedDataParallel, to the strategy: whether gathered
+// weights are freed after forward, and the number of replicas.
+func (c *Config) addSharding() error {
 	s, ok := c.facts["strategy"]
 	if !ok || !strings.HasPrefix(s.value, "fsdp") {
 		return nil
@@ -196,7 +198,7 @@ func (c *Config) shard() error {
 			c.facts.set("weights", "fp32", s.from)
 		}
 	}
-	list.Text(c.shards(flat)...)
+	list.Text(c.shardOptions(flat)...)
 	if v := c.facts[meshTensor]; v.value != "" {
 		name = "tp"
 		whole := c.facts.options("sequence", "tensor-sequence", "loss", "tensor-loss")
@@ -216,14 +218,14 @@ func (c *Config) shard() error {
 	return nil
 }
 
-// shards returns the options of fully_shard about the device of shards, the loading of weights, and the wrapped
+// shardOptions returns the options of fully_shard about the device of shards, the loading of weights, and the wrapped
 // modules; flat reports whether the trainer uses FullyShardedDataParallel, which has other loading and wrapping.
-func (c *Config) shards(flat bool) (list phrase.List) {
-	loading, ends := c.facts["loading"].value, c.facts["wrap"].value == models.Ends && !flat
+func (c *Config) shardOptions(flat bool) (list phrase.List) {
+	loading, ends := c.facts["loading"].value, c.facts["wrap"].value == models.WrapEnds && !flat
 	list.If(c.facts["shards"].value == "host", "offload=all")
 	list.If(loading == "each", "init=host")
 	list.If(loading == "rank0" && !flat && c.facts["quantize"].value == "", "init=rank0")
-	list.If(ends, "wrap=%s", models.Ends)
+	list.If(ends, "wrap=%s", models.WrapEnds)
 	list.If(ends && c.facts["reshard"].value == "", "reshard=auto")
 	return list
 }
@@ -251,8 +253,8 @@ func (c *Config) unfreeze() error {
 	return nil
 }
 
-// evaluation makes the options of --evaluate.
-func (c *Config) evaluation() error {
+// addEvaluation makes the options of --evaluate.
+func (c *Config) addEvaluation() error {
 	on, batch := c.facts["evaluates"], c.facts["eval-batch"]
 	if on.value != "true" {
 		return nil
@@ -286,9 +288,9 @@ func (c *Config) prefer() error {
 // sizes of DeepSpeed's ZeRO, by the facts that are the options of its strategies.
 var zeroSizes = []string{"bucket", "prefetch", "persist", "reuse", "live", "part"}
 
-// deepSpeed adds DeepSpeed's options to the strategy. Its engine trains in the type of the weights, with fp32 master
+// addDeepSpeed adds DeepSpeed's options to the strategy. Its engine trains in the type of the weights, with fp32 master
 // weights, instead of autocast.
-func (c *Config) deepSpeed() error {
+func (c *Config) addDeepSpeed() error {
 	s, ok := c.facts["strategy"]
 	if !ok || !strings.HasPrefix(s.value, "zero") {
 		return nil

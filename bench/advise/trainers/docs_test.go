@@ -34,7 +34,7 @@ func writeTable(b *strings.Builder, t *Table) {
 	fmt.Fprintf(b, "\n### %s %s\n\n", t.Trainer, t.Version)
 	base := &Table{}
 	if t.Extends != "" {
-		base = Named(t.Extends)
+		base = TableNamed(t.Extends)
 		fmt.Fprintf(b, "Keys of %s that are not listed here have the same meaning.\n\n", t.Extends)
 	}
 	var read, refused, noted []string

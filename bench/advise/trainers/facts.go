@@ -43,16 +43,16 @@ func (f facts) options(pairs ...string) (list []string) {
 	return list
 }
 
-// counts are the facts that are whole numbers from 1 on.
-var counts = []string{
+// integerFacts are the facts that are whole numbers from 1 on.
+var integerFacts = []string{
 	"batch", "accumulate", "seq-len", "lora-r", "lora-alpha", "gpus", "chunked-loss", "num-labels",
 	meshCopies, meshShard, meshTensor, meshContext, meshExperts, meshPipeline, microBatch, "qat-group", "every",
 	totalBatch, globalBatch, "empty-cache", "eval-batch", "eval-scores", "new-tokens",
 }
 
-// checked returns the error in the value of a fact; empty if there is none.
-func checked(name, value string) string {
-	if !slices.Contains(counts, name) || name == "gpus" && strings.HasPrefix(value, "$") {
+// checkCount returns the error in the value of a fact; empty if there is none.
+func checkCount(name, value string) string {
+	if !slices.Contains(integerFacts, name) || name == "gpus" && strings.HasPrefix(value, "$") {
 		return ""
 	}
 	if n, err := strconv.ParseInt(value, 10, 64); err != nil || n < 1 || n > 1<<40 {
@@ -61,8 +61,8 @@ func checked(name, value string) string {
 	return ""
 }
 
-// whole returns the value of a fact that is a whole number of at least least, or otherwise if it is not set.
-func (c *Config) whole(name string, otherwise, least int) (int, error) {
+// integerFact returns the value of a fact that is a whole number of at least least, or otherwise if it is not set.
+func (c *Config) integerFact(name string, otherwise, least int) (int, error) {
 	const most = 1 << 30
 	f := c.facts[name]
 	if f.value == "" {
@@ -70,13 +70,13 @@ func (c *Config) whole(name string, otherwise, least int) (int, error) {
 	}
 	n, err := strconv.Atoi(f.value)
 	if err != nil || n < least || n > most {
-		return 0, c.malformed(f, fmt.Sprintf("is not a whole number from %d on", least))
+		return 0, c.malformedError(f, fmt.Sprintf("is not a whole number from %d on", least))
 	}
 	return n, nil
 }
 
 // matches reports whether the facts satisfy a rule's condition.
-func (f facts) matches(when map[string]Any) bool {
+func (f facts) matches(when map[string]OneOf) bool {
 	for name, values := range when {
 		is := f[name].value
 		if !slices.Contains(values, is) && (is == "" || !slices.Contains(values, "*")) {

@@ -24,8 +24,8 @@ const (
 // frozenTowers is the fact that what sees or hears is not trained.
 const frozenTowers = "frozen-towers"
 
-// mostLayers bounds the numbers of layers that are chosen and that models have.
-const mostLayers = 4096
+// maxLayers bounds the numbers of layers that are chosen and that models have.
+const maxLayers = 4096
 
 // freezes reports whether the trained parameters depend on the model's number of layers.
 func (c *Config) freezes() bool { return c.facts["tuner"].value == "freeze" }
@@ -36,8 +36,8 @@ func (c *Config) checkFreeze() error {
 		return nil
 	}
 	n := c.facts[freezeLayers]
-	if k, err := strconv.Atoi(n.value); err != nil || k < -mostLayers || k > mostLayers {
-		return n.wrong("%s is not a number of layers from %d to %d", n.value, -mostLayers, mostLayers)
+	if k, err := strconv.Atoi(n.value); err != nil || k < -maxLayers || k > maxLayers {
+		return n.wrong("%s is not a number of layers from %d to %d", n.value, -maxLayers, maxLayers)
 	}
 	return nil
 }
@@ -47,7 +47,7 @@ func (f fact) wrong(format string, args ...any) error { return f.from.wrong(form
 // ChooseLayers adds settings that depend on the model's number of layers: the trained parameters, and the stages of a
 // pipeline. The model is a config.json or a folder with one. The error is a [*input.FormatError].
 func (c *Config) ChooseLayers(model string) error {
-	if err := c.cutStages(model); err != nil {
+	if err := c.setStageLayers(model); err != nil {
 		return err
 	}
 	if !c.freezes() {
@@ -145,7 +145,7 @@ func layersOf(path string) (count int, composite bool, err error) {
 		l = *config.Text
 	}
 	count = cmp.Or(l.NumHidden, l.Num, l.N)
-	if count < 1 || count > mostLayers {
+	if count < 1 || count > maxLayers {
 		return 0, false, fmt.Errorf("%s has no number of layers (num_hidden_layers) from 1 to 4096", path)
 	}
 	return count, config.Text != nil || config.Vision != nil, nil

@@ -13,13 +13,13 @@ func (c *Config) generate() error {
 	if o := c.facts["objective"].value; o != "grpo" && o != "gkd" {
 		return nil
 	}
-	answer, err := c.whole("answer", 1, 1)
+	answer, err := c.integerFact("answer", 1, 1)
 	if err != nil {
 		return err
 	}
 	late := false
 	if c.facts["objective"].value != "gkd" {
-		if late, err = c.outdated(); err != nil {
+		if late, err = c.isOutdated(); err != nil {
 			return err
 		}
 	}
@@ -28,7 +28,7 @@ func (c *Config) generate() error {
 	list.If(late, "old")
 	c.facts.extend("objective", list...)
 	if f, ok := c.facts["prompt"]; ok {
-		prompt, err := c.whole("prompt", 1, 1)
+		prompt, err := c.integerFact("prompt", 1, 1)
 		if err != nil {
 			return err
 		}
@@ -40,7 +40,7 @@ func (c *Config) generate() error {
 	}
 	share, err := strconv.ParseFloat(f.value, 64)
 	if err != nil || !(share >= 0 && share < 1) {
-		return c.malformed(f, "is not a part of the GPU from 0 to 1")
+		return c.malformedError(f, "is not a part of the GPU from 0 to 1")
 	}
 	left := strconv.FormatFloat(100-100*share, 'f', -1, 64)
 	c.facts.set("gpu-memory", left+"%", f.from)
@@ -48,25 +48,25 @@ func (c *Config) generate() error {
 	return nil
 }
 
-// outdated reports whether answers may come from an earlier state of the model: several steps learn from the same
+// isOutdated reports whether answers may come from an earlier state of the model: several steps learn from the same
 // answers, or answers of vLLM are weighted.
-func (c *Config) outdated() (bool, error) {
+func (c *Config) isOutdated() (bool, error) {
 	if c.facts["old"].value == "true" {
 		return true, nil
 	}
-	steps, err := c.whole("accumulate", 1, 1)
+	steps, err := c.integerFact("accumulate", 1, 1)
 	if err != nil {
 		return false, err
 	}
-	each, err := c.whole("generated-steps", steps, 1)
+	each, err := c.integerFact("generated-steps", steps, 1)
 	if err != nil {
 		return false, err
 	}
-	again, err := c.whole("iterations", 1, 1)
+	again, err := c.integerFact("iterations", 1, 1)
 	return steps%(each*again) != 0, err
 }
 
-func (c *Config) malformed(f fact, reason string) error {
+func (c *Config) malformedError(f fact, reason string) error {
 	return c.placed(f.from).wrong("%q %s", f.value, reason)
 }
 

@@ -37,7 +37,7 @@ func (m Model) Find() (path string, err error) {
 		return m.Name, nil
 	}
 	reason := ""
-	if hub.Online != nil && m.repository() && strings.Contains(m.Name, "/") {
+	if hub.Online != nil && m.isRepository() && strings.Contains(m.Name, "/") {
 		path, err := hub.Online.Fetch(m.Name, m.Revision, usualName)
 		if err == nil {
 			return path, nil
@@ -49,15 +49,15 @@ func (m Model) Find() (path string, err error) {
 	if m.Revision != "" {
 		reason += " --revision " + m.Revision
 	}
-	if !m.repository() {
+	if !m.isRepository() {
 		reason = fmt.Sprintf("there is no %s in the folder %s; name the model's with --model hf:FOLDER",
 			usualName, m.Name)
 	}
 	return "", m.from.wrong("%s: %s", m.Name, reason)
 }
 
-// repository reports whether the name is a possible name of a repository.
-func (m Model) repository() bool {
+// isRepository reports whether the name is a possible name of a repository.
+func (m Model) isRepository() bool {
 	return strings.Count(m.Name, "/") <= 1 && !strings.HasPrefix(m.Name, ".") && !strings.HasPrefix(m.Name, "/") &&
 		!strings.Contains(m.Name, "..") && !strings.ContainsAny(m.Name, `\:`)
 }
@@ -78,7 +78,7 @@ func (m Model) folders() []string {
 
 // snapshots returns the folders of the caches that can hold the repository.
 func (m Model) snapshots() []string {
-	if !m.repository() {
+	if !m.isRepository() {
 		return nil
 	}
 	return hub.Snapshots(m.Name, m.Revision)
@@ -90,11 +90,11 @@ const trustRemote = "trust_remote_code"
 // CheckRemoteCode adds a note if the trainer may train other code than transformers' own: the file trusts the model's
 // repository, and its config.json names classes there.
 func (c *Config) CheckRemoteCode(model string) {
-	v := c.doc.root.at(trustRemote)
+	v := c.doc.root.lookup(trustRemote)
 	if v == nil {
 		return
 	}
-	if texts, ok := v.scalars(); !ok || !slices.Contains([]string{"true", "True"}, first(texts)) {
+	if texts, ok := v.scalars(); !ok || !slices.Contains([]string{"true", "True"}, firstNonEmpty(texts)) {
 		return
 	}
 	data, err := readConfig(model)
@@ -112,7 +112,7 @@ func (c *Config) CheckRemoteCode(model string) {
 		"transformers' own class, and the two may differ", at, usualName)
 }
 
-func first(texts []string) string {
+func firstNonEmpty(texts []string) string {
 	if len(texts) == 0 {
 		return ""
 	}

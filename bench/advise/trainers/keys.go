@@ -16,74 +16,74 @@ type reader struct {
 	facts  facts
 }
 
-// group reads the keys of a group; path ends in a dot, or is empty for the file.
-func (r *reader) group(path string, v *value) error {
+// readGroup reads the keys of a group; path ends in a dot, or is empty for the file.
+func (r *reader) readGroup(path string, v *value) error {
 	for _, e := range v.entries {
 		key := path + e.key
 		r.config.Notes.If(e.twice > 0, "%s:%d: %s stands in line %d, too; the trainer takes the later one", r.doc.file,
 			e.line, key, e.twice)
-		if err := r.key(key, e); err != nil {
+		if err := r.readKey(key, e); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (r *reader) key(key string, e entry) error {
+func (r *reader) readKey(key string, e entry) error {
 	row, known := r.table.Keys[key]
 	switch {
-	case !r.counts(key):
+	case !r.isCount(key):
 		r.config.Harmless++
-	case row.File && e.value.kind == text:
-		return r.file(key, e)
-	case known && (e.value.kind != group || !r.table.holds(key)):
+	case row.File && e.value.kind == textKind:
+		return r.readFile(key, e)
+	case known && (e.value.kind != groupKind || !r.table.hasGroup(key)):
 		r.config.Mapped++
-		return r.row(key, row, e)
-	case e.value.kind == group && r.table.holds(key):
-		return r.group(key+".", e.value)
-	case r.table.harmless(key):
+		return r.applyRow(key, row, e)
+	case e.value.kind == groupKind && r.table.hasGroup(key):
+		return r.readGroup(key+".", e.value)
+	case r.table.isHarmless(key):
 		r.config.Harmless++
-	case e.value.kind == null && r.table.holds(key):
+	case e.value.kind == nullKind && r.table.hasGroup(key):
 		r.config.Harmless++
 	default:
-		near := nearest.Typo(key, r.table.names())
+		near := nearest.LikelyTypo(key, r.table.names())
 		r.config.Unknown = append(r.config.Unknown, UnknownKey{r.keyOf(e, key), near, r.table.Trainer})
 	}
 	return nil
 }
 
-// counts reports whether a group of keys applies, according to the document's other keys.
-func (r *reader) counts(key string) bool {
+// isCount reports whether a group of keys applies, according to the document's other keys.
+func (r *reader) isCount(key string) bool {
 	for other, values := range r.table.Only[key] {
-		if v := r.doc.root.at(other); v != nil && !slices.Contains(values, v.text) {
+		if v := r.doc.root.lookup(other); v != nil && !slices.Contains(values, v.text) {
 			return false
 		}
 	}
 	return true
 }
 
-// file reads the file that a key names, as the group with the name of that key.
-func (r *reader) file(key string, e entry) error {
+// readFile reads the file that a key names, as the group with the name of that key.
+func (r *reader) readFile(key string, e entry) error {
 	d, err := open(resolvePath(r.doc.file, e.value.text))
 	if err != nil {
 		return r.keyOf(e, key).wrong("%v", err)
 	}
 	below := *r
 	below.doc = d
-	return below.group(key+".", d.root)
+	return below.readGroup(key+".", d.root)
 }
 
 // keyOf returns the position of an entry, in the document or on the command line that overrides it.
 func (r *reader) keyOf(e entry, key string) Key {
 	if e.argument {
-		return Key{commandLine, 0, key}
+		return Key{commandLineFile, 0, key}
 	}
 	return Key{r.doc.file, e.line, key}
 }
 
-// row adds the facts of one key.
-func (r *reader) row(key string, row Row, e entry) error {
-	v, err := r.resolved(key, e.value, 0)
+// applyRow adds the facts of one key.
+func (r *reader) applyRow(key string, row Row, e entry) error {
+	v, err := r.resolveValue(key, e.value, 0)
 	if err != nil {
 		return err
 	}
@@ -92,8 +92,8 @@ func (r *reader) row(key string, row Row, e entry) error {
 	texts, ok := v.scalars()
 	switch {
 	case len(row.Unless) > 0 || row.Needs != "" || row.Bound != "":
-		if v.kind == null || ok && len(texts) == 1 && slices.Contains(row.Unless, texts[0]) ||
-			(v.kind == list || v.kind == group) && len(v.items)+len(v.entries) == 0 {
+		if v.kind == nullKind || ok && len(texts) == 1 && slices.Contains(row.Unless, texts[0]) ||
+			(v.kind == listKind || v.kind == groupKind) && len(v.items)+len(v.entries) == 0 {
 			return nil
 		}
 		if row.Needs != "" {
@@ -104,23 +104,23 @@ func (r *reader) row(key string, row Row, e entry) error {
 	case !ok:
 		return wrong("is %s, where a value is expected", v.excerpt())
 	case len(row.Words) > 0:
-		return r.words(row, v, texts, from)
-	case v.kind == null:
+		return r.applyWords(row, v, texts, from)
+	case v.kind == nullKind:
 		return nil
 	}
-	joined := strings.TrimPrefix(strings.Join(texts, ","), row.Cut)
-	if reason := checked(row.Is, joined); reason != "" {
+	joined := strings.TrimPrefix(strings.Join(texts, ","), row.TrimPrefix)
+	if reason := checkCount(row.FactName, joined); reason != "" {
 		return wrong("%s %s", v.excerpt(), reason)
 	}
-	if row.Is == loraTarget && len(texts) > 1 && strings.ContainsAny(joined, expression) {
+	if row.FactName == loraTarget && len(texts) > 1 && strings.ContainsAny(joined, expression) {
 		return wrong("lists regular expressions, which peft takes for names; give one as text, or list names")
 	}
-	r.facts.set(row.Is, joined, from)
+	r.facts.set(row.FactName, joined, from)
 	return nil
 }
 
-// words adds the facts that a key's words imply.
-func (r *reader) words(row Row, v *value, texts []string, from Key) error {
+// applyWords adds the facts that a key's words imply.
+func (r *reader) applyWords(row Row, v *value, texts []string, from Key) error {
 	if len(texts) > 1 && !row.Each {
 		return from.wrong("is %s, where one value is expected", v.excerpt())
 	}
@@ -131,14 +131,14 @@ func (r *reader) words(row Row, v *value, texts []string, from Key) error {
 		texts = []string{""}
 	}
 	for _, t := range texts {
-		w, ok := row.word(t)
+		w, ok := row.lookupWord(t)
 		if !ok && t == "" {
 			return nil
 		}
 		if !ok {
 			return from.wrong("vprof does not know what %q needs; it knows %s", t, knownWords(t, row.Words))
 		}
-		if reason := checked(row.Is, w.Own); w.Own != "" && reason != "" {
+		if reason := checkCount(row.FactName, w.Value); w.Value != "" && reason != "" {
 			return from.wrong("%s %s", v.excerpt(), reason)
 		}
 		if err := r.addFacts(row, t, w, from); err != nil {
@@ -148,8 +148,8 @@ func (r *reader) words(row Row, v *value, texts []string, from Key) error {
 	return nil
 }
 
-// word returns the meaning of a file's value. A number means itself if a number is expected.
-func (row Row) word(text string) (w Words, ok bool) {
+// lookupWord returns the meaning of a file's value. A number means itself if a number is expected.
+func (row Row) lookupWord(text string) (w Words, ok bool) {
 	for _, t := range []string{text, strings.ToLower(text)} {
 		if w, ok = row.Words[t]; ok {
 			return w, true
@@ -158,18 +158,18 @@ func (row Row) word(text string) (w Words, ok bool) {
 	if text == "" {
 		return w, false
 	}
-	if slices.Contains(counts, row.Is) {
-		return Words{Own: text}, true
+	if slices.Contains(integerFacts, row.FactName) {
+		return Words{Value: text}, true
 	}
-	if w, ok = row.Words["*"]; w.Own == "=" {
-		w.Own = text
+	if w, ok = row.Words["*"]; w.Value == "=" {
+		w.Value = text
 	}
 	return w, ok
 }
 
 func (r *reader) addFacts(row Row, word string, w Words, from Key) error {
-	if w.Own != "" {
-		r.facts.set(row.Is, w.Own, from)
+	if w.Value != "" {
+		r.facts.set(row.FactName, w.Value, from)
 	}
 	for name, value := range w.Facts {
 		switch name {
@@ -210,16 +210,16 @@ func knownWords(given string, words map[string]Words) string {
 	return strings.Join(names, ", ")
 }
 
-// resolved returns a value without references to other keys, as OmegaConf writes them: "${batch_size}".
-func (r *reader) resolved(key string, v *value, depth int) (*value, error) {
-	if v.kind != text || !strings.Contains(v.text, "$") || r.table.Keys[key].Is == "gpus" {
+// resolveValue returns a value without references to other keys, as OmegaConf writes them: "${batch_size}".
+func (r *reader) resolveValue(key string, v *value, depth int) (*value, error) {
+	if v.kind != textKind || !strings.Contains(v.text, "$") || r.table.Keys[key].FactName == "gpus" {
 		return v, nil
 	}
 	name, whole := strings.CutPrefix(v.text, "${")
 	name, ended := strings.CutSuffix(name, "}")
-	if whole && ended && !r.doc.command && depth < mostDepth {
-		if other := r.doc.root.at(name); other != nil {
-			return r.resolved(key, other, depth+1)
+	if whole && ended && !r.doc.command && depth < maxDepth {
+		if other := r.doc.root.lookup(name); other != nil {
+			return r.resolveValue(key, other, depth+1)
 		}
 	}
 	const wrong = "%s is a variable, whose value stands in no file; write the value"
@@ -238,7 +238,7 @@ func (c *Config) rules(t *Table, f facts) error {
 		}
 		c.Notes.If(rule.Note != "", "%v: %s", c.placed(at), rule.Note)
 		for name, v := range rule.Set {
-			f.follow(name, v, at)
+			f.addReferenced(name, v, at)
 		}
 		for _, name := range rule.Clear {
 			delete(f, name)
@@ -247,9 +247,9 @@ func (c *Config) rules(t *Table, f facts) error {
 	return nil
 }
 
-// follow sets a fact that a rule names, unless it has a value: to a text, to the value of another fact ("=name"), or
-// with another item of a list ("+item").
-func (f facts) follow(name, v string, at Key) {
+// addReferenced sets a fact that a rule names, unless it has a value: to a text, to the value of another fact
+// ("=name"), or with another item of a list ("+item").
+func (f facts) addReferenced(name, v string, at Key) {
 	from := at
 	if more, adds := strings.CutPrefix(v, "+"); adds {
 		if v = more; f[name].value != "" {

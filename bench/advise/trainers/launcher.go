@@ -59,7 +59,7 @@ func (d *document) launch(starter []string, options *value) {
 
 // accelerate makes a configuration of the options of "accelerate launch", which override the file that they name.
 func (d *document) accelerate(options *value) {
-	s := &document{file: d.file, command: true, trainer: "accelerate", root: &value{kind: group}}
+	s := &document{file: d.file, command: true, trainer: "accelerate", root: &value{kind: groupKind}}
 	for _, e := range options.entries {
 		kind, sharing := distributedTypes[e.key]
 		switch {
@@ -69,7 +69,7 @@ func (d *document) accelerate(options *value) {
 		case sharing && e.value.text != "true", sharing && kind == "MULTI_GPU" && s.root.own("distributed_type") != nil:
 			continue
 		case sharing:
-			e.key, e.value = "distributed_type", &value{kind: text, text: kind, line: e.line}
+			e.key, e.value = "distributed_type", &value{kind: textKind, text: kind, line: e.line}
 		}
 		path := e.key
 		for _, begins := range slices.Sorted(maps.Keys(accelerateGroups)) {
@@ -81,17 +81,17 @@ func (d *document) accelerate(options *value) {
 		s.root.put(e)
 	}
 	if s.config == "" {
-		s.config = acceleratesOwn()
+		s.config = accelerateConfigFile()
 		d.notes.If(s.config != "", "%s: accelerate launch without --config_file goes by %s", d.file, s.config)
 	}
 	if s.config != "" || len(s.root.entries) > 0 {
-		d.sharing = s
+		d.gpuDocument = s
 	}
 }
 
-// acceleratesOwn returns the file that "accelerate config" has written on this machine, which accelerate uses if no
-// other is named; empty if there is none.
-func acceleratesOwn() string {
+// accelerateConfigFile returns the file that "accelerate config" has written on this machine, which accelerate uses if
+// no other is named; empty if there is none.
+func accelerateConfigFile() string {
 	home, err := os.UserHomeDir()
 	if err != nil {
 		return ""

@@ -8,30 +8,31 @@ import (
 
 // The facts of optimizers that project gradients: which (galore), the rank, and the layers.
 const (
-	low       = "low"
-	lowRank   = "low-rank"
-	lowTarget = "low-target"
+	lowPrecision = "low"
+	lowRank      = "low-rank"
+	lowTarget    = "low-target"
 	// optimArgs are transformers' options of optimizers, key=value by commas.
 	optimArgs = "optim-args"
 )
 
-// projected maps optimizers to their GaLore variants.
-var projected = map[string]string{
+// projectedOptimizers maps optimizers to their GaLore variants.
+var projectedOptimizers = map[string]string{
 	"adamw": "galore-adamw", "adamw-fused": "galore-adamw", "adamw8bit": "galore-adamw8bit",
 	"paged-adamw8bit":        "galore-adamw8bit",
 	"adafactor-transformers": "galore-adafactor",
 }
 
-// project replaces the configured optimizer with its GaLore variant (adamw becomes galore-adamw), with its options.
-func (c *Config) project() error {
+// addProjection replaces the configured optimizer with its GaLore variant (adamw becomes galore-adamw), with its
+// options.
+func (c *Config) addProjection() error {
 	o := c.facts["optimizer"]
-	l := c.facts[low]
+	l := c.facts[lowPrecision]
 	if l.value == "" {
 		return nil
 	}
 	name := o.value
 	if !strings.HasPrefix(name, l.value) {
-		if name = projected[o.value]; name == "" {
+		if name = projectedOptimizers[o.value]; name == "" {
 			return l.wrong("vprof does not record %s with optimizer %s", l.value, o.value)
 		}
 	}

@@ -46,15 +46,15 @@ func (c *Config) mesh() error {
 // globalBatch is the fact of the samples that all ranks take before a step.
 const globalBatch = "global-batch"
 
-// accumulations computes the number of batches of a rank before an optimizer step from the samples of all ranks, if the
-// file sets the number of GPUs.
-func (c *Config) accumulations() error {
+// setAccumulation computes the number of batches of a rank before an optimizer step from the samples of all ranks, if
+// the file sets the number of GPUs.
+func (c *Config) setAccumulation() error {
 	all, given := c.facts[globalBatch]
 	if !given {
 		return nil
 	}
 	size := func(name string) int64 {
-		n, _ := c.whole(name, 1, 1) // which was checked when it was read
+		n, _ := c.integerFact(name, 1, 1) // which was checked when it was read
 		return int64(max(1, n))
 	}
 	if c.facts["gpus"].value == "" {
@@ -72,8 +72,8 @@ func (c *Config) accumulations() error {
 	return nil
 }
 
-// share adds to the strategy how many ranks share each sequence, and how, and how many share the experts.
-func (c *Config) share() error {
+// divideGlobalBatch adds to the strategy how many ranks share each sequence, and how, and how many share the experts.
+func (c *Config) divideGlobalBatch() error {
 	for _, of := range [][2]string{{meshContext, "cp"}, {meshExperts, "ep"}} {
 		if _, ok := c.facts[of[0]]; ok && c.facts["strategy"].value != "" {
 			c.facts.extend("strategy", c.facts.options(of[1], of[0], of[1]+"_by", of[1]+"_by")...)

@@ -24,7 +24,7 @@ func open(path string) (*document, error) {
 		return nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, mostBytes+1))
+	data, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
 	if err != nil {
 		return nil, &input.FormatError{File: path, Reason: "is not a file that can be read"}
 	}
@@ -36,8 +36,8 @@ func parse(path string, data []byte) (*document, error) {
 	d := &document{file: path}
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	switch {
-	case len(data) > mostBytes:
-		return nil, d.wrong(0, "", "has more than %d MiB; a configuration has not", mostBytes>>20)
+	case len(data) > maxBytes:
+		return nil, d.wrong(0, "", "has more than %d MiB; a configuration has not", maxBytes>>20)
 	case !utf8.Valid(data) || bytes.IndexByte(data, 0) >= 0:
 		return nil, d.wrong(0, "", "is not UTF-8 text")
 	}
@@ -55,7 +55,7 @@ func parse(path string, data []byte) (*document, error) {
 	if err != nil {
 		return nil, err
 	}
-	if d.root.kind != group {
+	if d.root.kind != groupKind {
 		return nil, d.wrong(d.root.line, "", "is %s, not a group of keys; name the configuration of a trainer",
 			d.root.excerpt())
 	}
@@ -105,7 +105,7 @@ type yamlReader struct {
 }
 
 func (y *yamlReader) value(n *yaml.Node, depth int) (*value, error) {
-	if y.count++; y.count > mostValues || depth > mostDepth {
+	if y.count++; y.count > maxValues || depth > maxDepth {
 		return nil, y.d.wrong(n.Line, "", "nests or repeats its values too often (anchors count each time)")
 	}
 	switch n.Kind {
@@ -116,7 +116,7 @@ func (y *yamlReader) value(n *yaml.Node, depth int) (*value, error) {
 		}
 		return v, err
 	case yaml.SequenceNode:
-		v := &value{kind: list, line: n.Line}
+		v := &value{kind: listKind, line: n.Line}
 		for _, c := range n.Content {
 			item, err := y.value(c, depth+1)
 			if err != nil {
@@ -132,10 +132,10 @@ func (y *yamlReader) value(n *yaml.Node, depth int) (*value, error) {
 }
 
 func (y *yamlReader) group(n *yaml.Node, depth int) (*value, error) {
-	v, merged := &value{kind: group, line: n.Line}, &value{kind: group}
+	v, merged := &value{kind: groupKind, line: n.Line}, &value{kind: groupKind}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key := n.Content[i]
-		for depth := 0; key.Kind == yaml.AliasNode && depth < mostDepth; depth++ {
+		for depth := 0; key.Kind == yaml.AliasNode && depth < maxDepth; depth++ {
 			key = key.Alias
 		}
 		if key.Kind != yaml.ScalarNode {
@@ -164,11 +164,11 @@ func (y *yamlReader) group(n *yaml.Node, depth int) (*value, error) {
 // merge adds the keys of one group or of several. Earlier groups override later ones.
 func (y *yamlReader) merge(into, in *value, line int) error {
 	groups := []*value{in}
-	if in.kind == list {
+	if in.kind == listKind {
 		groups = in.items
 	}
 	for _, g := range groups {
-		if g.kind != group {
+		if g.kind != groupKind {
 			return y.d.wrong(line, "<<", "merges %s, which is not a group of keys", g.excerpt())
 		}
 		for _, e := range g.entries {
@@ -184,23 +184,23 @@ func (y *yamlReader) merge(into, in *value, line int) error {
 var oldBooleans = map[string]string{"yes": "true", "on": "true", "no": "false", "off": "false"}
 
 func yamlScalar(n *yaml.Node) *value {
-	v := &value{kind: text, text: n.Value, line: n.Line}
+	v := &value{kind: textKind, text: n.Value, line: n.Line}
 	switch n.ShortTag() {
 	case "!!null":
-		v.kind, v.text = null, ""
+		v.kind, v.text = nullKind, ""
 	case "!!bool":
-		v.kind, v.text = boolean, strings.ToLower(n.Value)
+		v.kind, v.text = booleanKind, strings.ToLower(n.Value)
 	case "!!int":
-		v.kind = number
+		v.kind = numberKind
 		var whole int64
 		if n.Decode(&whole) == nil {
 			v.text = strconv.FormatInt(whole, 10)
 		}
 	case "!!float":
-		v.kind = number
+		v.kind = numberKind
 	}
 	if old, ok := oldBooleans[strings.ToLower(n.Value)]; ok && n.Style == 0 {
-		v.kind, v.text = boolean, old
+		v.kind, v.text = booleanKind, old
 	}
 	return v
 }
@@ -233,7 +233,6 @@ type jsonReader struct {
 	offset      int64
 }
 
-// currentLine returns the line that the decoder is at.
 func (j *jsonReader) currentLine() int {
 	to := j.decoder.InputOffset()
 	j.line += bytes.Count(j.data[j.offset:to], []byte("\n"))
@@ -247,25 +246,25 @@ func (j *jsonReader) value(depth int) (*value, error) {
 		return nil, err
 	}
 	v := &value{line: j.currentLine()}
-	if j.count++; j.count > mostValues || depth > mostDepth {
+	if j.count++; j.count > maxValues || depth > maxDepth {
 		return nil, j.d.wrong(v.line, "", "nests its values too deep, or has too many")
 	}
 	switch t := t.(type) {
 	case nil:
 	case bool:
-		v.kind, v.text = boolean, strconv.FormatBool(t)
+		v.kind, v.text = booleanKind, strconv.FormatBool(t)
 	case json.Number:
-		v.kind, v.text = number, t.String()
+		v.kind, v.text = numberKind, t.String()
 	case string:
-		v.kind, v.text = text, t
+		v.kind, v.text = textKind, t
 	case json.Delim:
-		v.kind = group
+		v.kind = groupKind
 		if t == '[' {
-			v.kind = list
+			v.kind = listKind
 		}
 		for j.decoder.More() {
 			var e entry
-			if v.kind == group {
+			if v.kind == groupKind {
 				key, err := j.decoder.Token()
 				if err != nil {
 					return nil, err
@@ -275,7 +274,7 @@ func (j *jsonReader) value(depth int) (*value, error) {
 			if e.value, err = j.value(depth + 1); err != nil {
 				return nil, err
 			}
-			if v.kind == group {
+			if v.kind == groupKind {
 				v.add(e)
 			} else {
 				v.items = append(v.items, e.value)

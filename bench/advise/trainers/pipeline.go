@@ -26,8 +26,9 @@ const (
 // schedules maps torchtitan's names, in lower case, to the pipeline schedules that vprof records.
 var schedules = map[string]string{"": "1f1b", "1f1b": "1f1b", "gpipe": "gpipe", "interleaved1f1b": models.Interleaved}
 
-// pipeline turns the strategy into a pipeline whose stages are shared by the strategy. The batch then is a micro-batch.
-func (c *Config) pipeline() error {
+// addPipeline turns the strategy into a pipeline whose stages are shared by the strategy. The batch then is a
+// micro-batch.
+func (c *Config) addPipeline() error {
 	n, ok := c.facts[meshPipeline]
 	if !ok {
 		return nil
@@ -35,7 +36,7 @@ func (c *Config) pipeline() error {
 	sizes := map[string]int{}
 	for _, name := range []string{meshPipeline, "gpus", "batch", microBatch, "accumulate"} {
 		var err error
-		if sizes[name], err = c.whole(name, 1, 0); err != nil {
+		if sizes[name], err = c.integerFact(name, 1, 0); err != nil {
 			return err
 		}
 	}
@@ -65,16 +66,16 @@ func (c *Config) pipeline() error {
 	_, options, _ := strings.Cut(c.facts["strategy"].value, ":")
 	list.Text(options)
 	c.facts.set("strategy", models.PP+":"+strings.Join(list, ","), n.from)
-	at := cmp.Or(c.facts[microBatch].from, Key{File: c.doc.file, Path: c.table.Written[microBatch]})
+	at := cmp.Or(c.facts[microBatch].from, Key{File: c.doc.file, Path: c.table.WrittenKeys[microBatch]})
 	c.facts.set(microBatches, strconv.Itoa(micro), batch.from)
 	c.facts.set("batch", strconv.Itoa(each), at)
 	return nil
 }
 
-// ofStages returns the strategy for a number of GPUs. A pipeline that uses all of them has no fully_shard.
-func (c *Config) ofStages(strategy, gpus string) string {
-	ranks, err := c.whole(meshPipeline, 0, 0)
-	tensor, wrong := c.whole(meshTensor, 1, 0)
+// stageOptions returns the strategy for a number of GPUs. A pipeline that uses all of them has no fully_shard.
+func (c *Config) stageOptions(strategy, gpus string) string {
+	ranks, err := c.integerFact(meshPipeline, 0, 0)
+	tensor, wrong := c.integerFact(meshTensor, 1, 0)
 	if err != nil || wrong != nil || ranks == 0 || gpus != strconv.Itoa(ranks*tensor) {
 		return strategy
 	}
@@ -84,21 +85,21 @@ func (c *Config) ofStages(strategy, gpus string) string {
 	}), ",")
 }
 
-// rowsOfPipeline returns the edit of the rows that a pipeline takes at a time, where a micro-batch gets another size.
-func (c *Config) rowsOfPipeline(v Values) []configfile.Edit {
+// pipelineEdits returns the edit of the rows that a pipeline takes at a time, where a micro-batch gets another size.
+func (c *Config) pipelineEdits(v Values) []configfile.Edit {
 	f := c.facts[microBatches]
 	n, err := strconv.Atoi(f.value)
 	if err != nil || c.facts["batch"].value == strconv.Itoa(v.Batch) {
 		return nil
 	}
-	path := cmp.Or(f.from.Path, c.table.Written["batch"])
+	path := cmp.Or(f.from.Path, c.table.WrittenKeys["batch"])
 	return []configfile.Edit{{Path: path, Value: int64(n) * int64(v.Batch), Create: true}}
 }
 
-// cutStages adds the first layers of the stages to a pipeline's strategy, as torchtitan computes them
+// setStageLayers adds the first layers of the stages to a pipeline's strategy, as torchtitan computes them
 // (generate_llm_fqn_per_model_part): the embeddings and the output layer count as layers, and the remainder of the
 // division goes to the first stages.
-func (c *Config) cutStages(model string) error {
+func (c *Config) setStageLayers(model string) error {
 	n := c.facts[meshPipeline]
 	at := slices.IndexFunc(c.Settings, func(s Setting) bool { return s.Flag == "strategy" })
 	if n.value == "" || at < 0 {
@@ -108,10 +109,10 @@ func (c *Config) cutStages(model string) error {
 	if err != nil {
 		return n.wrong("the layers of its stages are counted in the model's %s: %v", usualName, err)
 	}
-	ranks, ofRanks := c.whole(meshPipeline, 0, 0)
-	input, ofInput := c.whole(inputLayers, 1, 0)
-	output, ofOutput := c.whole(outputLayers, 1, 0)
-	least, ofLeast := c.whole(layersOfStage, 0, 0)
+	ranks, ofRanks := c.integerFact(meshPipeline, 0, 0)
+	input, ofInput := c.integerFact(inputLayers, 1, 0)
+	output, ofOutput := c.integerFact(outputLayers, 1, 0)
+	least, ofLeast := c.integerFact(layersOfStage, 0, 0)
 	if err := cmp.Or(ofRanks, ofInput, ofOutput, ofLeast); err != nil {
 		return err
 	}

@@ -43,7 +43,8 @@ func TestPipelinesOfTorchtitanAreStrategies(t *testing.T) {
 		},
 		{ranks + "4\ndata_parallel_shard_degree = 1", "32", "1", "4", "pp:pp=4,micro=16,split=8+17+25"},
 		{
-			ranks + "4\ndata_parallel_shard_degree = 1\npipeline_parallel_schedule = \"Interleaved1F1B\"", "32", "1", "4",
+			ranks +
+				"4\ndata_parallel_shard_degree = 1\npipeline_parallel_schedule = \"Interleaved1F1B\"", "32", "1", "4",
 			"pp:pp=4,micro=16,schedule=interleaved,split=4+9+13+17+21+25+29",
 		},
 		{
@@ -60,7 +61,7 @@ func TestPipelinesOfTorchtitanAreStrategies(t *testing.T) {
 		c, err := one(t, "c.toml", titan(row.keys))
 		require.NoError(t, err, row.keys)
 		require.NoError(t, c.ChooseLayers(config), row.keys)
-		c.Settings, err = c.Shared(cmp.Or(row.gpus, "64"), false)
+		c.Settings, err = c.CaseSettings(cmp.Or(row.gpus, "64"), false)
 		require.NoError(t, err)
 		require.Equal(t, [5]string{row.want, row.batch, row.gpus, "function", "none"}, [5]string{
 			setting(c, "strategy"), setting(c, "batch"), setting(c, "gpus"), setting(c, "loop"), setting(c, "amp"),
@@ -84,7 +85,10 @@ func TestPipelinesThatAreNotPlannedAreNamed(t *testing.T) {
 		},
 		{ranks + "2\npipeline_parallel_microbatch_size = 3", "c.toml:5: training.local_batch_size: is 16, which is no"},
 		{ranks + "32", "c.toml:5: training.local_batch_size: is 16, which makes 16 micro-batches of 1, and a pipeline"},
-		{ranks + "2\nmodule_fqns_per_model_part = [[\"norm\"]]", "c.toml:8: parallelism.module_fqns_per_model_part: is "},
+		{
+			ranks + "2\nmodule_fqns_per_model_part = [[\"norm\"]]",
+			"c.toml:8: parallelism.module_fqns_per_model_part: is ",
+		},
 		{ranks + "2\npipeline_parallel_schedule_csv = \"a.csv\"", "pipeline_parallel_schedule_csv: is a.csv: vprof"},
 		{ranks + "2\n[optimizer]\nearly_step_in_backward = true", "early_step_in_backward: torchtitan does"},
 		{

@@ -21,7 +21,7 @@ import (
 type Config struct {
 	// File is the configuration, Trainer and Version the table that it was read by.
 	File, Trainer, Version string
-	// Model is what is trained; its Name is empty if the files do not give it.
+	// Model is the trained model; its Name is empty if the files name none.
 	Model Model
 	// Teacher is the model that it learns from; its Name is empty for none.
 	Teacher Model
@@ -31,8 +31,8 @@ type Config struct {
 	Notes phrase.List
 	// Unknown are the keys that the table does not have.
 	Unknown []UnknownKey
-	// Several is the strategy for several GPUs if the files do not describe one; empty for DDP.
-	Several string
+	// SeveralGPUs is the strategy for several GPUs if the files do not describe one; empty for DDP.
+	SeveralGPUs string
 	// Script is the user's Python file that a command starts. Its arguments are not read: flags say what is trained.
 	Script string
 	// Mapped and Harmless are the numbers of keys that matter and that do not.
@@ -42,8 +42,8 @@ type Config struct {
 	doc   *document
 	table *Table
 	facts facts
-	// uncounted is the number of GPUs where it is no number but a variable or a command of the shell.
-	uncounted fact
+	// unknownCount is the number of GPUs where it is no number but a variable or a command of the shell.
+	unknownCount fact
 	// total is the batch of a whole step, if that is what the file gives.
 	total int
 	// groups is the number of groups of ranks that each train on different samples (the data-parallel size); set only
@@ -121,35 +121,35 @@ func Command(args []string, objective string) (*Config, error) {
 func read(docs []*document) (*Config, error) {
 	c := &Config{facts: facts{}, docs: docs}
 	for _, d := range docs {
-		for _, part := range []*document{d.sharing, d} {
+		for _, part := range []*document{d.gpuDocument, d} {
 			if part == nil {
 				continue
 			}
-			part, err := part.overFile()
+			part, err := part.overridesFile()
 			if err != nil {
 				return nil, err
 			}
-			if err := c.take(part); err != nil {
+			if err := c.readDocument(part); err != nil {
 				return nil, err
 			}
 		}
 	}
 	if alone := docs[0]; c.table == nil {
 		if c.Script != "" {
-			if alone = alone.sharing; alone == nil {
+			if alone = alone.gpuDocument; alone == nil {
 				return c, nil
 			}
 		}
-		c.alone(alone)
+		c.refuseOptions(alone)
 	}
 	if err := c.strategy(); err != nil {
 		return nil, err
 	}
-	c.divide()
+	c.divideBatch()
 	if err := c.rules(c.table, c.facts); err != nil {
 		return nil, err
 	}
-	if err := c.compose(); err != nil {
+	if err := c.composeSettings(); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -171,8 +171,8 @@ func (c *Config) add(flag, value string, from Key) error {
 // totalBatch is the fact of a batch that counts the micro-batches of a step.
 const totalBatch = "total-batch"
 
-// divide computes the number of micro-batches if the file sets the batch of a step.
-func (c *Config) divide() {
+// divideBatch computes the number of micro-batches if the file sets the batch of a step.
+func (c *Config) divideBatch() {
 	f, ok := c.facts[totalBatch]
 	if _, given := c.facts["accumulate"]; !ok || given {
 		return
@@ -182,8 +182,8 @@ func (c *Config) divide() {
 	c.facts.set("accumulate", strconv.Itoa(max(1, c.total/max(1, batch))), f.from)
 }
 
-// overFile applies the arguments of a command line to the configuration file that it names.
-func (d *document) overFile() (*document, error) {
+// overridesFile applies the arguments of a command line to the configuration file that it names.
+func (d *document) overridesFile() (*document, error) {
 	if d.config == "" {
 		return d, nil
 	}
@@ -210,14 +210,14 @@ func (d *document) overFile() (*document, error) {
 	return file, nil
 }
 
-// alone applies a file of DeepSpeed or accelerate without a trainer's file: flags describe the training, and the file
-// also sets the precision.
-func (c *Config) alone(d *document) {
+// refuseOptions applies a file of DeepSpeed or accelerate without a trainer's file: flags describe the training, and
+// the file also sets the precision.
+func (c *Config) refuseOptions(d *document) {
 	t := tableOf(d)
-	c.table, c.doc, c.File, c.Trainer, c.Version, c.Several = t, d, d.file, t.Trainer, t.Version, t.Several
+	c.table, c.doc, c.File, c.Trainer, c.Version, c.SeveralGPUs = t, d, d.file, t.Trainer, t.Version, t.Several
 	for _, precision := range []string{"fp16", "bf16"} {
 		key := precision + ".enabled"
-		if v := d.root.at(key); v != nil && v.text == "true" {
+		if v := d.root.lookup(key); v != nil && v.text == "true" {
 			c.facts.set("amp", precision, Key{d.file, v.line, key})
 		}
 	}
@@ -231,7 +231,7 @@ func (c *Config) alone(d *document) {
 // tableOf returns the table of a document; nil if no known trainer matches. A file that the Trainer's table recognizes
 // belongs to TRL if its keys, its script or the user name one of TRL's tasks.
 func tableOf(d *document) *Table {
-	t := Named(d.trainer)
+	t := TableNamed(d.trainer)
 	for _, other := range Tables() {
 		if d.script != "" && slices.Contains(other.Scripts, d.script) {
 			t = other
@@ -241,7 +241,7 @@ func tableOf(d *document) *Table {
 		if t == nil && other.recognizes(d) {
 			t = other
 			for _, above := range Tables() {
-				if above.Extends == t.Trainer && above.tasked(d) {
+				if above.Extends == t.Trainer && above.namesTask(d) {
 					t = above
 				}
 			}
@@ -250,13 +250,12 @@ func tableOf(d *document) *Table {
 	return t
 }
 
-// take reads the keys of one document.
-func (c *Config) take(d *document) error {
-	if err := unplanned(d); err != nil && d.trainer == "" {
+func (c *Config) readDocument(d *document) error {
+	if err := refuseUnplanned(d); err != nil && d.trainer == "" {
 		return err
 	}
 	t := tableOf(d)
-	if t == nil && d.script != "" && d.file == commandLine {
+	if t == nil && d.script != "" && d.file == commandLineFile {
 		c.Script = d.script
 		return nil
 	}
@@ -271,7 +270,7 @@ func (c *Config) take(d *document) error {
 	if err := r.task(); err != nil {
 		return err
 	}
-	if err := r.group("", d.root); err != nil {
+	if err := r.readGroup("", d.root); err != nil {
 		return err
 	}
 	if t.Strategy {
@@ -283,7 +282,7 @@ func (c *Config) take(d *document) error {
 			return d.wrong(0, "", "is a configuration of %s, and %s is one of %s; plan one training at a time",
 				t.Trainer, c.File, c.Trainer)
 		}
-		c.table, c.doc, c.File, c.Trainer, c.Version, c.Several = t, d, d.file, t.Trainer, t.Version, t.Several
+		c.table, c.doc, c.File, c.Trainer, c.Version, c.SeveralGPUs = t, d, d.file, t.Trainer, t.Version, t.Several
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.facts)) {
 		f := r.facts[name]
@@ -314,7 +313,7 @@ func unknownTrainer(d *document) error {
 		names = append(names, t.Trainer)
 		has := 0
 		for _, e := range d.root.entries {
-			if _, ok := t.Keys[e.key]; ok || t.holds(e.key) || t.harmless(e.key) {
+			if _, ok := t.Keys[e.key]; ok || t.hasGroup(e.key) || t.isHarmless(e.key) {
 				has++
 			}
 		}
@@ -324,15 +323,15 @@ func unknownTrainer(d *document) error {
 	}
 	if like == nil {
 		return d.wrong(0, "", "has the keys of no trainer that vprof knows: %s%s", strings.Join(names, ", "),
-			misspelled(d, Tables()))
+			misspelledHint(d, Tables()))
 	}
 	ways := lists.Map(like.Recognized, func(keys []string) string { return strings.Join(keys, " and ") })
 	return d.wrong(0, "", "has keys of %s, but none of what tells its configurations: %s%s", like.Trainer,
-		strings.Join(ways, "; "), misspelled(d, []*Table{like}))
+		strings.Join(ways, "; "), misspelledHint(d, []*Table{like}))
 }
 
-// misspelled returns the most similar key among those by which trainers are recognized.
-func misspelled(d *document, tables []*Table) string {
+// misspelledHint returns the most similar key among those by which trainers are recognized.
+func misspelledHint(d *document, tables []*Table) string {
 	var signs []string
 	known := func(key string) bool { return false }
 	for _, t := range tables {
@@ -340,11 +339,11 @@ func misspelled(d *document, tables []*Table) string {
 			signs = append(signs, r...)
 		}
 		if len(tables) == 1 {
-			known = func(key string) bool { _, ok := t.Keys[key]; return ok || t.harmless(key) }
+			known = func(key string) bool { _, ok := t.Keys[key]; return ok || t.isHarmless(key) }
 		}
 	}
 	for _, e := range d.root.entries {
-		if near := nearest.Typo(e.key, signs); near != "" && !known(e.key) {
+		if near := nearest.LikelyTypo(e.key, signs); near != "" && !known(e.key) {
 			return fmt.Sprintf(" (line %d: did you mean %s for %s?)", e.line, near, e.key)
 		}
 	}
@@ -388,5 +387,5 @@ func (c *Config) strategy() error {
 		return f.from.wrong("%v", err)
 	}
 	d.trainer = "DeepSpeed"
-	return c.take(d)
+	return c.readDocument(d)
 }

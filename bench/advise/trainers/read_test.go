@@ -248,7 +248,7 @@ func TestBadConfigurationsAreNamedByFileLineAndKey(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, err := one(t, k.file, k.content)
 			require.ErrorContains(t, err, k.want)
-			require.True(t, input.Bad(err), "%v must be bad input", err)
+			require.True(t, input.IsBadInput(err), "%v must be bad input", err)
 			require.NotContains(t, err.Error(), "\n")
 		})
 	}
@@ -359,7 +359,7 @@ func TestWrittenValuesAreReadAgain(t *testing.T) {
 		c, err := Open([]string{path}, "")
 		require.NoError(t, err)
 		v := Values{Batch: 7, Accumulate: 3, Checkpointing: setting(c, "checkpointing") == "false"}
-		if setting(c, "optimizer-in-backward") != "" || c.table.Written["accumulate"] == "" {
+		if setting(c, "optimizer-in-backward") != "" || c.table.WrittenKeys["accumulate"] == "" {
 			v.Accumulate = 1
 		}
 		if !c.Writable() {

@@ -252,13 +252,13 @@ func TestLeversThatAreWrittenAreReadAgain(t *testing.T) {
 			return c
 		}
 		c := open(text)
-		require.NotEmpty(t, c.table.Turned, trainer)
-		for lever := range c.table.Turned {
+		require.NotEmpty(t, c.table.SavingValues, trainer)
+		for lever := range c.table.SavingValues {
 			flag, value, _ := strings.Cut(lever, "=")
-			require.True(t, c.Turns(flag))
+			require.True(t, c.CanSet(flag))
 			v := Values{
 				Batch: 1, Accumulate: 1, Checkpointing: setting(c, "checkpointing") != "false",
-				Levers: map[string]string{flag: value},
+				Savings: map[string]string{flag: value},
 			}
 			edits, err := c.Edits(v)
 			require.NoError(t, err, "%s: %s", trainer, lever)
@@ -270,7 +270,7 @@ func TestLeversThatAreWrittenAreReadAgain(t *testing.T) {
 		}
 		_, err := c.Edits(Values{
 			Batch: 1, Accumulate: 1, Checkpointing: true,
-			Levers: map[string]string{"quantize": "int3"},
+			Savings: map[string]string{"quantize": "int3"},
 		})
 		require.ErrorContains(t, err, "does not know the keys of "+trainer+" for --quantize int3")
 	}

@@ -14,7 +14,7 @@ func splitScript(d *document, script string) (commands [][]token, vars map[strin
 		if err != nil {
 			return nil, nil, err
 		}
-		if s.count += len(c); s.count > mostValues || s.written > 2*mostBytes {
+		if s.count += len(c); s.count > maxValues || s.expandedBytes > 2*maxBytes {
 			return nil, nil, d.wrong(s.line, "", "has too many words for a script that starts a trainer")
 		}
 		env, rest := assignments(c)
@@ -31,16 +31,16 @@ func splitScript(d *document, script string) (commands [][]token, vars map[strin
 
 // scanner reads the words of a shell script: quotes, comments, continued lines and variables; nothing is run.
 type scanner struct {
-	d         *document
-	text      string
-	at, line  int
-	count     int
-	written   int
-	vars      map[string]token
-	word      strings.Builder
-	begun     bool
-	wordLine  int
-	collected []token
+	d             *document
+	text          string
+	at, line      int
+	count         int
+	expandedBytes int
+	vars          map[string]token
+	word          strings.Builder
+	inWord        bool
+	wordLine      int
+	collected     []token
 }
 
 // command reads up to the end of one command.
@@ -53,14 +53,14 @@ func (s *scanner) command() ([]token, error) {
 			s.escape()
 			continue
 		case c == '\'' || c == '"':
-			if err := s.quoted(c); err != nil {
+			if err := s.readQuoted(c); err != nil {
 				return nil, err
 			}
 			continue
 		case c == '$':
-			s.expand()
+			s.expandVariable()
 			continue
-		case c == '#' && !s.begun:
+		case c == '#' && !s.inWord:
 			for s.at < len(s.text) && s.text[s.at] != '\n' {
 				s.at++
 			}
@@ -69,37 +69,36 @@ func (s *scanner) command() ([]token, error) {
 		s.at++
 		switch c {
 		case ' ', '\t', '\r':
-			s.end()
+			s.endWord()
 		case '\n', ';', '|', '&', '(', ')':
-			s.end()
+			s.endWord()
 			if c == '\n' {
 				s.line++
 			}
 			return s.collected, nil
 		default:
-			s.put(s.text[s.at-1 : s.at])
+			s.appendText(s.text[s.at-1 : s.at])
 		}
 	}
-	s.end()
+	s.endWord()
 	return s.collected, nil
 }
 
-func (s *scanner) put(text string) {
-	if !s.begun {
-		s.begun, s.wordLine = true, s.line
+func (s *scanner) appendText(text string) {
+	if !s.inWord {
+		s.inWord, s.wordLine = true, s.line
 	}
-	if s.written += len(text); s.written <= 2*mostBytes { // variables may hold each other, so words can grow
+	if s.expandedBytes += len(text); s.expandedBytes <= 2*maxBytes { // variables may hold each other, so words can grow
 		s.word.WriteString(text)
 	}
 }
 
-// end ends a word, if one has begun.
-func (s *scanner) end() {
-	if s.begun {
+func (s *scanner) endWord() {
+	if s.inWord {
 		s.collected = append(s.collected, token{s.word.String(), s.wordLine})
 	}
 	s.word.Reset()
-	s.begun = false
+	s.inWord = false
 }
 
 func (s *scanner) escape() {
@@ -114,14 +113,14 @@ func (s *scanner) escape() {
 	if s.text[s.at] == '\n' {
 		s.line++
 	} else {
-		s.put(s.text[s.at : s.at+1])
+		s.appendText(s.text[s.at : s.at+1])
 	}
 	s.at++
 }
 
-func (s *scanner) quoted(quote byte) error {
+func (s *scanner) readQuoted(quote byte) error {
 	from := s.line
-	s.put("")
+	s.appendText("")
 	s.at++
 	for s.at < len(s.text) {
 		c := s.text[s.at]
@@ -133,22 +132,22 @@ func (s *scanner) quoted(quote byte) error {
 			s.escape()
 			continue
 		case quote == '"' && c == '$':
-			s.expand()
+			s.expandVariable()
 			continue
 		case c == '\n':
 			s.line++
 		}
-		s.put(s.text[s.at : s.at+1])
+		s.appendText(s.text[s.at : s.at+1])
 		s.at++
 	}
 	return s.d.wrong(from, "", "a quote is not closed")
 }
 
-// expand inserts the value of a variable of the script; others stay as they are written.
-func (s *scanner) expand() {
+// expandVariable inserts the value of a variable of the script; others stay as they are written.
+func (s *scanner) expandVariable() {
 	rest := s.text[s.at+1:]
 	if strings.HasPrefix(rest, "(") {
-		s.substitute(rest)
+		s.substituteDefault(rest)
 		return
 	}
 	name, length := "", 0
@@ -169,16 +168,16 @@ func (s *scanner) expand() {
 	v, known := s.vars[name]
 	switch {
 	case known:
-		s.put(v.text)
+		s.appendText(v.text)
 	case hasDefault:
-		s.put(otherwise)
+		s.appendText(otherwise)
 	default:
-		s.put(whole)
+		s.appendText(whole)
 	}
 }
 
-// substitute replaces "$(expr 16 / $n)" and "$((16 / n))" by their values. Other commands stay: nothing is run.
-func (s *scanner) substitute(rest string) {
+// substituteDefault replaces "$(expr 16 / $n)" and "$((16 / n))" by their values. Other commands stay: nothing is run.
+func (s *scanner) substituteDefault(rest string) {
 	depth, end := 0, -1
 	for i := 0; i < len(rest) && i < 1<<10 && end < 0; i++ {
 		switch rest[i] {
@@ -191,23 +190,23 @@ func (s *scanner) substitute(rest string) {
 		}
 	}
 	if end < 0 {
-		s.put("$")
+		s.appendText("$")
 		s.at++
 		return
 	}
 	whole := rest[:end+1]
 	s.at += 1 + len(whole)
 	s.line += strings.Count(whole, "\n")
-	if n, ok := s.sum(whole); ok {
-		s.put(strconv.Itoa(n))
+	if n, ok := s.evaluateArithmetic(whole); ok {
+		s.appendText(strconv.Itoa(n))
 		return
 	}
-	s.put("$" + whole)
+	s.appendText("$" + whole)
 }
 
-// sum evaluates numbers, or variables, and the operators between them, from left to right: scripts divide batches that
-// way.
-func (s *scanner) sum(text string) (int, bool) {
+// evaluateArithmetic evaluates numbers, or variables, and the operators between them, from left to right: scripts
+// divide batches that way.
+func (s *scanner) evaluateArithmetic(text string) (int, bool) {
 	inner, ok := strings.CutPrefix(strings.Trim(text, "()"), "expr ")
 	if !ok && !strings.HasPrefix(text, "((") {
 		return 0, false

@@ -11,10 +11,10 @@ import (
 )
 
 //go:embed strangers.yaml
-var strangersFile []byte
+var unplannedFile []byte
 
-// stranger is a program whose files are recognized and not planned.
-type stranger struct {
+// unplannedTrainer is a program whose files are recognized and not planned.
+type unplannedTrainer struct {
 	// Trainer is its name, Recognized are as in [Table].
 	Trainer    string     `yaml:"trainer"`
 	Recognized [][]string `yaml:"recognized"`
@@ -25,16 +25,16 @@ type stranger struct {
 	Why string `yaml:"why"`
 }
 
-var strangers = sync.OnceValue(func() (all []stranger) {
-	if err := yamlkeys.Decode("strangers.yaml", strangersFile, &all); err != nil {
+var unplannedTrainers = sync.OnceValue(func() (all []unplannedTrainer) {
+	if err := yamlkeys.Decode("strangers.yaml", unplannedFile, &all); err != nil {
 		panic(err) // a bug in the embedded file, which a test shows
 	}
 	return all
 })
 
-// unplanned returns an error for a program that vprof recognizes and does not plan; nil for others.
-func unplanned(d *document) error {
-	for _, s := range strangers() {
+// refuseUnplanned returns an error for a program that vprof recognizes and does not plan; nil for others.
+func refuseUnplanned(d *document) error {
+	for _, s := range unplannedTrainers() {
 		begins := func(name string) bool { return strings.HasPrefix(d.script, name) }
 		if slices.ContainsFunc(s.Scripts, begins) || (&Table{Recognized: s.Recognized}).recognizes(d) {
 			return s.refuse(d)
@@ -44,16 +44,16 @@ func unplanned(d *document) error {
 }
 
 // refuse returns the error about a document of the program.
-func (s stranger) refuse(d *document) error {
+func (s unplannedTrainer) refuse(d *document) error {
 	return d.wrong(0, "", "is of %s, %s", s.Trainer, cmp.Or(s.Why,
 		"whose keys vprof does not know; vprof run takes the command that starts it: vprof run -- COMMAND"))
 }
 
-// startedBy returns the error for a command of a program that is not planned; nil for others.
-func startedBy(file string, c []token) error {
-	for _, s := range strangers() {
+// startedTrainer returns the error for a command of a program that is not planned; nil for others.
+func startedTrainer(file string, c []token) error {
+	for _, s := range unplannedTrainers() {
 		for _, words := range s.Commands {
-			if starts(c, strings.Fields(words)) {
+			if hasPrefix(c, strings.Fields(words)) {
 				return s.refuse(&document{file: file})
 			}
 		}

@@ -16,9 +16,9 @@ const (
 	plainLoss = "plain-loss=1"
 )
 
-// Described returns the name under which vprof opens the trained model, with its teacher; the model's config.json must
-// be on this machine.
-func (c *Config) Described() (string, error) {
+// DescribedCase returns the name under which vprof opens the trained model, with its teacher; the model's config.json
+// must be on this machine.
+func (c *Config) DescribedCase() (string, error) {
 	path, err := c.Model.Find()
 	if err != nil || c.Teacher.Name == "" {
 		return hfconfig.Scheme + ":" + path, err
@@ -27,16 +27,16 @@ func (c *Config) Described() (string, error) {
 	return hfconfig.Scheme + ":" + path + hfconfig.TeacherMark + teacher, err
 }
 
-// Shared returns the settings for a number of GPUs; "" uses the file's number. If neither the file nor the caller names
-// a strategy, the trainer's own is added.
-func (c *Config) Shared(gpus string, chosen bool) ([]Setting, error) {
+// CaseSettings returns the settings for a number of GPUs; "" uses the file's number. If neither the file nor the caller
+// names a strategy, the trainer's own is added.
+func (c *Config) CaseSettings(gpus string, chosen bool) ([]Setting, error) {
 	var out []Setting
 	for _, s := range c.Settings {
 		if gpus == "" && s.Flag == "gpus" {
 			gpus = s.Value
 		}
 	}
-	if f := c.uncounted; gpus == "" && f.value != "" {
+	if f := c.unknownCount; gpus == "" && f.value != "" {
 		return nil, c.placed(f.from).wrong("is %s, which only the machine with the GPUs knows; say how many there are "+
 			"with --gpus N", f.value)
 	}
@@ -49,38 +49,39 @@ func (c *Config) Shared(gpus string, chosen bool) ([]Setting, error) {
 				s.Wrong("several GPUs share the work (%s), and no file says how many; say so with --gpus N", s.Value)
 		}
 		if s.Flag == "strategy" {
-			s.Value, chosen = c.ofStages(s.Value, gpus), true
+			s.Value, chosen = c.stageOptions(s.Value, gpus), true
 		}
 		out = append(out, s)
 	}
-	if n, err := strconv.Atoi(gpus); err == nil && n > 1 && !chosen && c.Several != "" {
-		out = append(out, Setting{Flag: "strategy", Value: c.Several, From: Key{File: c.File}})
+	if n, err := strconv.Atoi(gpus); err == nil && n > 1 && !chosen && c.SeveralGPUs != "" {
+		out = append(out, Setting{Flag: "strategy", Value: c.SeveralGPUs, From: Key{File: c.File}})
 	}
 	return out, nil
 }
 
-// Suited returns the settings that apply to a model. Settings that only other models have are dropped. Attention
-// that vprof cannot record for this model is an error; liger-kernel layers that it cannot record become a note.
-func (c *Config) Suited(m models.Model, settings []Setting) ([]Setting, error) {
+// SuitedSettings returns the settings that apply to a model. Settings that only other models have are dropped.
+// Attention that vprof cannot record for this model is an error; liger-kernel layers that it cannot record become a
+// note.
+func (c *Config) SuitedSettings(m models.Model, settings []Setting) ([]Setting, error) {
 	has := func(name string) bool {
 		return slices.ContainsFunc(m.Settings, func(s models.Setting) bool { return s.Name == name })
 	}
 	var out []Setting
-	for _, s := range c.ligerOf(m, has(fusedLoss), settings) {
+	for _, s := range c.ligerSettings(m, has(fusedLoss), settings) {
 		if s.Flag == ImageSize && !has(ImageSize) {
 			continue
 		}
 		name, _, _ := strings.Cut(s.Value, "=")
 		if s.Flag == "set" && !has(name) {
 			switch {
-			case OfSome(name):
+			case IsProjectSetting(name):
 				continue
-			case name == eager && m.Levers.Eager:
+			case name == eagerAttention && m.Levers.EagerAttention:
 				continue
-			case name == eager:
+			case name == eagerAttention:
 				return nil, s.Wrong("vprof does not describe the eager attention of %s; plan it with the attention "+
 					"that it is loaded with", m.Name)
-			case name == flex:
+			case name == flexAttention:
 				return nil, s.Wrong("vprof does not describe flex_attention for %s, or transformers has none; plan it "+
 					"with another attention", m.Name)
 			}
@@ -90,8 +91,8 @@ func (c *Config) Suited(m models.Model, settings []Setting) ([]Setting, error) {
 	return out, nil
 }
 
-// ligerOf reduces liger-kernel's setting to what vprof supports for the model, which for most is only the loss.
-func (c *Config) ligerOf(m models.Model, lossDescribed bool, settings []Setting) []Setting {
+// ligerSettings reduces liger-kernel's setting to what vprof supports for the model, which for most is only the loss.
+func (c *Config) ligerSettings(m models.Model, lossDescribed bool, settings []Setting) []Setting {
 	if m.Levers.Liger || !lossDescribed {
 		return settings
 	}

@@ -12,10 +12,10 @@ import (
 func TestTheSizeOfImagesIsOfModelsThatSee(t *testing.T) {
 	settings := []Setting{{Flag: "seq-len", Value: "64"}, {Flag: ImageSize, Value: "448"}}
 	c := &Config{}
-	got, err := c.Suited(models.Model{}, settings)
+	got, err := c.SuitedSettings(models.Model{}, settings)
 	require.NoError(t, err)
 	require.Equal(t, settings[:1], got)
-	got, err = c.Suited(models.Model{Settings: []models.Setting{{Name: ImageSize}}}, settings)
+	got, err = c.SuitedSettings(models.Model{Settings: []models.Setting{{Name: ImageSize}}}, settings)
 	require.NoError(t, err)
 	require.Equal(t, settings, got)
 }

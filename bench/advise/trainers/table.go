@@ -38,13 +38,14 @@ type Table struct {
 	// Several is the strategy by which several GPUs share the work where the file does not describe how; empty for DDP.
 	Several string `yaml:"several"`
 	// Only are groups of keys that count where other keys have one of some values, and nowhere else.
-	Only map[string]map[string]Any `yaml:"only"`
+	Only map[string]map[string]OneOf `yaml:"only"`
 	// Keys are the keys that matter, by path.
 	Keys map[string]Row `yaml:"keys"`
-	// Written are the keys that say batch, accumulate and checkpointing in a file that does not say them yet.
-	Written map[string]string `yaml:"written"`
-	// Turned are the keys that turn a memory-saving option, with values, by "fact=value"; + adds a value to a list.
-	Turned map[string]map[string]string `yaml:"turned"`
+	// WrittenKeys are the keys that say batch, accumulate and checkpointing in a file that does not say them yet.
+	WrittenKeys map[string]string `yaml:"written"`
+	// SavingValues are the keys that turn a memory-saving option, with values, by "fact=value"; + adds a value to a
+	// list.
+	SavingValues map[string]map[string]string `yaml:"turned"`
 	// Harmless are the known keys that do not change what a step needs, or groups of
 	// them; "wandb_*" stands for all that begin so.
 	Harmless []string `yaml:"harmless"`
@@ -54,10 +55,10 @@ type Table struct {
 
 // Row is the meaning of a key.
 type Row struct {
-	// Is is the fact that the value is.
-	Is string `yaml:"is"`
-	// Cut is a beginning that the value loses: "checkpoints/" of a folder that is named as a repository.
-	Cut string `yaml:"cut"`
+	// FactName is the fact that the value is.
+	FactName string `yaml:"is"`
+	// TrimPrefix is a beginning that the value loses: "checkpoints/" of a folder that is named as a repository.
+	TrimPrefix string `yaml:"cut"`
 	// Words are the facts that a value stands for, by value; "" stands for null.
 	// A value that is no word is not described, unless there is a word "*"; "=" stands
 	// for the value itself, and a fact that begins with + is added to a list.
@@ -73,15 +74,15 @@ type Row struct {
 	Bound  string   `yaml:"bound"`
 	// Note is for readers of the table.
 	Note string `yaml:"note"`
-	// Like is another key whose words these are: the model that they name is the row's own
+	// SameAs is another key whose words these are: the model that they name is the row's own
 	// fact, and nothing else is said.
-	Like string `yaml:"like"`
+	SameAs string `yaml:"like"`
 }
 
 // Words maps names of facts to values; a single word is the value of the row's own fact.
 type Words struct {
-	// Own is the value of the row's own fact.
-	Own string
+	// Value is the value of the row's own fact.
+	Value string
 	// Facts are further facts.
 	Facts map[string]string
 }
@@ -90,7 +91,7 @@ type Words struct {
 func (w *Words) UnmarshalYAML(n *yaml.Node) error {
 	if n.Kind == yaml.ScalarNode {
 		if n.ShortTag() != "!!null" {
-			w.Own = n.Value
+			w.Value = n.Value
 		}
 		return nil
 	}
@@ -101,8 +102,8 @@ func (w *Words) UnmarshalYAML(n *yaml.Node) error {
 type Rule struct {
 	// When are facts and the values that they may have; "" stands for a fact that nothing gave, "*" for one that
 	// something gave. Unless excepts such facts.
-	When   map[string]Any `yaml:"when"`
-	Unless map[string]Any `yaml:"unless"`
+	When   map[string]OneOf `yaml:"when"`
+	Unless map[string]OneOf `yaml:"unless"`
 	// Set are facts that get their value if they have none; a value "=name" is that
 	// of another fact, and one that begins with + is added to a list.
 	Set map[string]string `yaml:"set"`
@@ -115,15 +116,15 @@ type Rule struct {
 	Note string `yaml:"note"`
 }
 
-// Any is one value or several.
-type Any []string
+// OneOf is one value or several.
+type OneOf []string
 
 // UnmarshalYAML reads a scalar as a list of one.
-func (a *Any) UnmarshalYAML(n *yaml.Node) error {
+func (a *OneOf) UnmarshalYAML(n *yaml.Node) error {
 	if n.Kind == yaml.ScalarNode {
-		*a = Any{n.Value}
+		*a = OneOf{n.Value}
 		if n.ShortTag() == "!!null" {
-			*a = Any{""}
+			*a = OneOf{""}
 		}
 		return nil
 	}
@@ -162,7 +163,7 @@ var tables = sync.OnceValues(func() ([]*Table, error) {
 		if err := yamlkeys.Decode(n.Name(), data, t); err != nil {
 			return nil, err
 		}
-		t.liken()
+		t.resolveSameAs()
 		byName[t.Trainer] = t
 		all = append(all, t)
 	}
@@ -179,11 +180,11 @@ var tables = sync.OnceValues(func() ([]*Table, error) {
 		keys := maps.Clone(base.Keys)
 		maps.Copy(keys, t.Keys)
 		t.Keys = keys
-		if t.Written == nil {
-			t.Written = base.Written
+		if t.WrittenKeys == nil {
+			t.WrittenKeys = base.WrittenKeys
 		}
-		if t.Turned == nil {
-			t.Turned = base.Turned
+		if t.SavingValues == nil {
+			t.SavingValues = base.SavingValues
 		}
 		t.Harmless = append(slices.Clone(t.Harmless), base.Harmless...)
 		t.Rules = append(slices.Clone(t.Rules), base.Rules...)
@@ -194,24 +195,24 @@ var tables = sync.OnceValues(func() ([]*Table, error) {
 	return all, nil
 })
 
-// liken copies to each row the words of the row that its Like names.
-func (t *Table) liken() {
+// resolveSameAs copies to each row the words of the row that its Like names.
+func (t *Table) resolveSameAs() {
 	for key, row := range t.Keys {
-		if row.Like == "" {
+		if row.SameAs == "" {
 			continue
 		}
 		row.Words = map[string]Words{}
-		for word, w := range t.Keys[row.Like].Words {
+		for word, w := range t.Keys[row.SameAs].Words {
 			if name := w.Facts["model"]; name != "" {
-				row.Words[word] = Words{Own: name}
+				row.Words[word] = Words{Value: name}
 			}
 		}
 		t.Keys[key] = row
 	}
 }
 
-// Named returns the table of a trainer; nil if there is none.
-func Named(trainer string) *Table {
+// TableNamed returns the table of a trainer; nil if there is none.
+func TableNamed(trainer string) *Table {
 	t, _ := lists.First(Tables(), func(t *Table) bool { return t.Trainer == trainer })
 	return t
 }
@@ -221,7 +222,7 @@ func (t *Table) recognizes(d *document) bool {
 	return slices.ContainsFunc(t.Recognized, func(keys []string) bool {
 		for _, k := range keys {
 			key, begins, valued := strings.Cut(k, "=")
-			v := d.root.at(key)
+			v := d.root.lookup(key)
 			if v == nil || valued && !strings.HasPrefix(v.text, begins) {
 				return false
 			}
@@ -230,8 +231,8 @@ func (t *Table) recognizes(d *document) bool {
 	})
 }
 
-// harmless reports whether a key, or a group that it is in, has no effect on memory.
-func (t *Table) harmless(key string) bool {
+// isHarmless reports whether a key, or a group that it is in, has no effect on memory.
+func (t *Table) isHarmless(key string) bool {
 	return slices.ContainsFunc(t.Harmless, func(h string) bool {
 		if begins, ok := strings.CutSuffix(h, "*"); ok {
 			return strings.HasPrefix(key, begins)
@@ -240,8 +241,8 @@ func (t *Table) harmless(key string) bool {
 	})
 }
 
-// holds reports whether some key of the table is inside the group.
-func (t *Table) holds(group string) bool {
+// hasGroup reports whether some key of the table is inside the group.
+func (t *Table) hasGroup(group string) bool {
 	for key := range t.Keys {
 		if strings.HasPrefix(key, group+".") {
 			return true

@@ -30,7 +30,8 @@ func TestTablesAreConsistent(t *testing.T) {
 	used := []string{
 		"refuse", freezeLayers, freezeModules, freezeExtra, "llama-pro", "note", "model",
 		"revision", "folder", "deepspeed", "file", "tuner", "lora-r", "lora-alpha", "lora-dropout", "lora-target",
-		"lora-save", "lora-bias", "lora-blocks", "lora-tokens", "lora-towers", "dora", "lora-type", "gpus", "reentrant", "reshard", "replicate", "shards",
+		"lora-save", "lora-bias", "lora-blocks", "lora-tokens", "lora-towers", "dora", "lora-type", "gpus",
+		"reentrant", "reshard", "replicate", "shards",
 		"loading", "prefetch",
 		"wrap", "mixed", meshTensorBy,
 		"reference", "objective-as", "answer", "prompt", "compared", "old", "generated-steps", "iterations",
@@ -38,17 +39,17 @@ func TestTablesAreConsistent(t *testing.T) {
 		"grouped", "multiple", "to-length", "zero-overlap", "zero-contiguous", "zero-linear", "zero-optimizer",
 		"zero-params", "cp_by", "ep_by", "tensor-sequence", "tensor-loss",
 	}
-	used = append(used, low, lowRank, lowTarget, optimArgs)
+	used = append(used, lowPrecision, lowRank, lowTarget, optimArgs)
 	used = append(used, frozenTowers, imagePixels)
 	used = append(used, "zero-gradients", schedule, layersOfStage, inputLayers, outputLayers, expertsInside)
 	for _, s := range zeroSizes {
 		used = append(used, "zero-"+s)
 	}
-	used = append(used, flags...)
-	for _, s := range sets {
+	used = append(used, caseFlagFacts...)
+	for _, s := range settingFacts {
 		used = append(used, s.fact)
 	}
-	used = append(used, counts...)
+	used = append(used, integerFacts...)
 	for _, table := range Tables() {
 		require.NotEmpty(t, table.Version, table.Trainer)
 		read := slices.Clone(used)
@@ -63,15 +64,15 @@ func TestTablesAreConsistent(t *testing.T) {
 		}
 		for key, row := range table.Keys {
 			require.False(t, slices.Contains(table.Harmless, key), "%s: %s matters and is harmless", table.Trainer, key)
-			says := row.Is != "" || len(row.Words) > 0 || row.File
+			says := row.FactName != "" || len(row.Words) > 0 || row.File
 			judges := len(row.Unless) > 0 || row.Needs != "" || row.Bound != ""
 			require.True(t, says != judges, "%s: %s must either say something or be judged", table.Trainer, key)
 			require.Equal(t, judges, row.Needs != "" || row.Bound != "", "%s: %s has no reason", table.Trainer, key)
-			if row.Is != "" {
-				require.Contains(t, read, row.Is, "%s: %s", table.Trainer, key)
+			if row.FactName != "" {
+				require.Contains(t, read, row.FactName, "%s: %s", table.Trainer, key)
 			}
 			for word, w := range row.Words {
-				require.False(t, w.Own != "" && row.Is == "", "%s: %s: %s says a word of no fact",
+				require.False(t, w.Value != "" && row.FactName == "", "%s: %s: %s says a word of no fact",
 					table.Trainer, key, word)
 				for fact := range w.Facts {
 					require.Contains(t, read, fact, "%s: %s: %s", table.Trainer, key, word)
@@ -85,12 +86,12 @@ func TestTablesAreConsistent(t *testing.T) {
 				require.Contains(t, read, fact, "%s", table.Trainer)
 			}
 		}
-		for lever, keys := range table.Turned {
+		for lever, keys := range table.SavingValues {
 			for key := range keys {
 				require.Contains(t, table.Keys, key, "%s: %s", table.Trainer, lever)
 			}
 		}
-		for fact, key := range table.Written {
+		for fact, key := range table.WrittenKeys {
 			require.Contains(t, table.Keys, key, "%s: %s", table.Trainer, fact)
 		}
 	}
@@ -112,7 +113,7 @@ func FuzzConfigurations(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data string, kind byte) {
 		name := []string{"c.yaml", "c.json", "c.sh", "c.toml"}[kind%4]
 		d, err := parse(name, []byte(data))
-		if err == nil && d.config == "" && (d.sharing == nil || d.sharing.config == "") {
+		if err == nil && d.config == "" && (d.gpuDocument == nil || d.gpuDocument.config == "") {
 			var c *Config
 			if c, err = read([]*document{d}); err == nil {
 				for _, s := range c.Settings {

@@ -49,13 +49,13 @@ func (c *Config) task(d *document, t *Table) (task *Task, from Key, err error) {
 	if len(t.Tasks) == 0 {
 		return nil, from, nil
 	}
-	if at := slices.IndexFunc(t.Tasks, func(k Task) bool { return k.is(d.task) }); d.task != "" {
+	if at := slices.IndexFunc(t.Tasks, func(k Task) bool { return k.hasName(d.task) }); d.task != "" {
 		if at < 0 { // the flag decides
 			return &Task{Facts: map[string]string{"objective": d.task}}, from, nil
 		}
 		return &t.Tasks[at], from, nil
 	}
-	left, signs, err := t.byKeys(d)
+	left, signs, err := t.tasksByKeys(d)
 	if err != nil {
 		return nil, from, err
 	}
@@ -63,7 +63,7 @@ func (c *Config) task(d *document, t *Table) (task *Task, from Key, err error) {
 		from = signs[0]
 	}
 	if len(left) > 1 {
-		if task, what := named(left, d); task != nil {
+		if task, what := taskNamed(left, d); task != nil {
 			c.Notes.If(task.Name != t.Tasks[0].Name, "%s: is planned as %s, as %s says; --objective names another",
 				d.file, task.Name, what)
 			return task, from, nil
@@ -77,27 +77,26 @@ func (c *Config) task(d *document, t *Table) (task *Task, from Key, err error) {
 		"or by the command that starts it: -- trl NAME --config %s", strings.Join(names, ", "), d.file)
 }
 
-// tasked reports whether a document's keys, its script or the user name a task of the trainer.
-func (t *Table) tasked(d *document) bool {
+// namesTask reports whether a document's keys, its script or the user name a task of the trainer.
+func (t *Table) namesTask(d *document) bool {
 	if len(t.Tasks) == 0 {
 		return false
 	}
-	left, signs, err := t.byKeys(d)
+	left, signs, err := t.tasksByKeys(d)
 	if err != nil || len(signs) > 0 || d.task != "" {
 		return true
 	}
-	task, _ := named(left, &document{file: commandLine, script: d.script, source: d.source})
+	task, _ := taskNamed(left, &document{file: commandLineFile, script: d.script, source: d.source})
 	return task != nil
 }
 
-// is reports whether a word of a command, or of --objective, names the task.
-func (k *Task) is(word string) bool {
+// hasName reports whether a word of a command, or of --objective, names the task.
+func (k *Task) hasName(word string) bool {
 	word, _, _ = strings.Cut(word, ":")
 	return word != "" && (k.Name == word || k.Facts["objective"] == word)
 }
 
-// byKeys returns the tasks that have all keys of a document, and the document's keys that some tasks lack.
-func (t *Table) byKeys(d *document) (left []*Task, signs []Key, err error) {
+func (t *Table) tasksByKeys(d *document) (left []*Task, signs []Key, err error) {
 	for i := range t.Tasks {
 		left = append(left, &t.Tasks[i])
 	}
@@ -122,16 +121,16 @@ func (t *Table) byKeys(d *document) (left []*Task, signs []Key, err error) {
 	return left, signs, nil
 }
 
-// named returns the task that the trainer classes in the document's script name, or else the name of the script, the
-// file or its folder, and what named it; nil if nothing does.
-func named(tasks []*Task, d *document) (task *Task, what string) {
+// taskNamed returns the task that the trainer classes in the document's script name, or else the name of the script,
+// the file or its folder, and what named it; nil if nothing does.
+func taskNamed(tasks []*Task, d *document) (task *Task, what string) {
 	classes := trainerClasses(d.source)
 	imported := lists.Filter(tasks, func(k *Task) bool { return slices.Contains(classes, k.Class) })
 	if len(imported) == 1 {
 		return imported[0], fmt.Sprintf("%sTrainer in %s", imported[0].Class, d.script)
 	}
 	file, err := filepath.Abs(d.file)
-	if err != nil || d.file == commandLine {
+	if err != nil || d.file == commandLineFile {
 		file = ""
 	}
 	for _, name := range []string{d.script, filepath.Base(file), filepath.Base(filepath.Dir(file))} {
@@ -161,7 +160,7 @@ func trainerClasses(script string) (names []string) {
 	if script == "" {
 		return nil
 	}
-	text, _ := input.ReadUpTo(script, mostBytes) // which may be gone
+	text, _ := input.ReadUpTo(script, maxBytes) // which may be gone
 	for _, m := range trainerClass.FindAllSubmatch(text, -1) {
 		names = append(names, string(m[1]))
 	}

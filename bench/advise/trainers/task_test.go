@@ -17,17 +17,26 @@ func TestFilesOfTRLArePlannedAsTheirTask(t *testing.T) {
 		"next token":           {"c.yaml", model + "max_length: 64\npacking: true\n", "", ""},
 		"next token of a name": {"sft/dpo/sft.yaml", model + "max_length: 64\n", "", ""},
 		"a loss of DPO":        {"c.yaml", model + "beta: 0.1\nloss_type: apo_zero\n", "dpo", ""},
-		"several losses":       {"c.yaml", model + "loss_type: [sigmoid, sppo_hard]\nloss_weights: [1, 2]\n", "dpo", ""},
-		"only DPO has it":      {"c.yaml", model + "beta: 0.1\nrpo_alpha: 1\n", "dpo", ""},
-		"computed before":      {"dpo.yaml", model + "precompute_ref_log_probs: true\n", "dpo:precomputed", ""},
-		"a folder":             {"recipes/dpo/c.yaml", model + "beta: 0.1\nmax_prompt_length: 32\n", "dpo", ""},
-		"a folder, no key":     {"recipes/kto/c.yaml", model + "max_length: 64\n", "kto", ""},
-		"a file":               {"dpo/orpo_small.yaml", model + "beta: 0.1\nmax_prompt_length: 32\n", "orpo", ""},
-		"a key over a name":    {"dpo/c.yaml", model + "desirable_weight: 1.2\n", "kto", ""},
-		"only GRPO has it":     {"c.yaml", model + "num_generations: 4\nscale_rewards: false\n", "grpo:completion=512", ""},
-		"rewards":              {"c.yaml", model + "center_rewards_coefficient: 0.01\n", "reward", ""},
-		"of RLOO":              {"c.yaml", model + "normalize_advantages: true\n", "grpo:completion=512,reference,old", ""},
-		"of CPO":               {"c.yaml", model + "cpo_alpha: 0.5\nloss_type: simpo\n", "simpo", ""},
+		"several losses": {
+			"c.yaml", model + "loss_type: [sigmoid, sppo_hard]\nloss_weights: [1, 2]\n", "dpo",
+			"",
+		},
+		"only DPO has it":   {"c.yaml", model + "beta: 0.1\nrpo_alpha: 1\n", "dpo", ""},
+		"computed before":   {"dpo.yaml", model + "precompute_ref_log_probs: true\n", "dpo:precomputed", ""},
+		"a folder":          {"recipes/dpo/c.yaml", model + "beta: 0.1\nmax_prompt_length: 32\n", "dpo", ""},
+		"a folder, no key":  {"recipes/kto/c.yaml", model + "max_length: 64\n", "kto", ""},
+		"a file":            {"dpo/orpo_small.yaml", model + "beta: 0.1\nmax_prompt_length: 32\n", "orpo", ""},
+		"a key over a name": {"dpo/c.yaml", model + "desirable_weight: 1.2\n", "kto", ""},
+		"only GRPO has it": {
+			"c.yaml", model + "num_generations: 4\nscale_rewards: false\n", "grpo:completion=512",
+			"",
+		},
+		"rewards": {"c.yaml", model + "center_rewards_coefficient: 0.01\n", "reward", ""},
+		"of RLOO": {
+			"c.yaml", model + "normalize_advantages: true\n", "grpo:completion=512,reference,old",
+			"",
+		},
+		"of CPO": {"c.yaml", model + "cpo_alpha: 0.5\nloss_type: simpo\n", "simpo", ""},
 		"several, unnamed": {"c.yaml", model + "beta: 0.1\nmax_prompt_length: 3\n", "", "c.yaml:3: beta: is a key " +
 			"of dpo, grpo, rloo, kto, orpo, cpo, bco, and nothing says which"},
 		"two, unnamed": {"c.yaml", model + "num_generations: 4\n", "", "c.yaml:3: num_generations: is a key " +
@@ -91,7 +100,7 @@ func TestTheUserAndTheScriptNameTheTask(t *testing.T) {
 
 // Files and commands of programs that vprof does not plan are called by their names.
 func TestStrangersAreNamed(t *testing.T) {
-	for _, s := range strangers() {
+	for _, s := range unplannedTrainers() {
 		require.NotEmpty(t, slices.Concat(slices.Concat(s.Recognized...), s.Commands, s.Scripts), s.Trainer)
 		for _, table := range Tables() {
 			require.False(t, slices.ContainsFunc(s.Recognized, func(keys []string) bool {
@@ -150,9 +159,9 @@ func TestGPUsThatACommandCountsAreAsked(t *testing.T) {
 	} {
 		c, err := one(t, "c.sh", script)
 		require.NoError(t, err, script)
-		_, err = c.Shared("", false)
+		_, err = c.CaseSettings("", false)
 		require.ErrorContains(t, err, "say how many there are with --gpus N", script)
-		settings, err := c.Shared("4", false)
+		settings, err := c.CaseSettings("4", false)
 		require.NoError(t, err)
 		for _, s := range settings {
 			require.NotContains(t, s.Value, "$", script)
@@ -168,7 +177,8 @@ func TestLitGPTIsRead(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "a/b", c.Model.Name)
 	for flag, want := range map[string]string{
-		"batch": "2", "accumulate": "2", "seq-len": "64", "weights": "bf16", "amp": "none", "quantize": "nf4", "gpus": "2",
+		"batch": "2", "accumulate": "2", "seq-len": "64", "weights": "bf16", "amp": "none", "quantize": "nf4",
+		"gpus":      "2",
 		"optimizer": "paged-adamw32bit",
 		"lora":      "r=4,alpha=16,dropout=0.05,dtype=weights,target=k_proj+v_proj+gate_proj+up_proj+down_proj",
 	} {

@@ -20,7 +20,7 @@ func parseTOML(d *document, data []byte) (*value, error) {
 	}
 	t := tomlReader{d: d}
 	t.parser.Reset(data)
-	root := &value{kind: group}
+	root := &value{kind: groupKind}
 	at := root
 	for t.parser.NextExpression() {
 		x := t.parser.Expression()
@@ -46,29 +46,29 @@ type tomlReader struct {
 
 func (t *tomlReader) line(n *unstable.Node) int { return t.parser.Shape(n.Raw).Start.Line }
 
-// bounded returns an error for documents that are too large or too deeply nested.
-func (t *tomlReader) bounded(line, depth int) error {
-	if t.count++; t.count > mostValues || depth > mostDepth {
+// checkLimits returns an error for documents that are too large or too deeply nested.
+func (t *tomlReader) checkLimits(line, depth int) error {
+	if t.count++; t.count > maxValues || depth > maxDepth {
 		return t.d.wrong(line, "", "nests its values too deep, or has too many")
 	}
 	return nil
 }
 
-// within returns the group under a key, and adds it if it is missing; for an array of tables, the last one.
-func (t *tomlReader) within(at *value, key *unstable.Node) (*value, error) {
+// subgroup returns the group under a key, and adds it if it is missing; for an array of tables, the last one.
+func (t *tomlReader) subgroup(at *value, key *unstable.Node) (*value, error) {
 	name, line := string(key.Data), t.line(key)
 	in := at.own(name)
 	if in == nil {
-		in = &value{kind: group, line: line}
+		in = &value{kind: groupKind, line: line}
 		at.add(entry{key: name, line: line, value: in})
 	}
-	if in.kind == list && len(in.items) > 0 {
+	if in.kind == listKind && len(in.items) > 0 {
 		in = in.items[len(in.items)-1]
 	}
-	if in.kind != group {
+	if in.kind != groupKind {
 		return nil, t.d.wrong(line, name, "is %s, and keys stand below it", in.excerpt())
 	}
-	return in, t.bounded(line, 0)
+	return in, t.checkLimits(line, 0)
 }
 
 // table returns the group that a header begins.
@@ -80,14 +80,14 @@ func (t *tomlReader) table(root *value, x *unstable.Node) (at *value, err error)
 			name, line := string(key.Data), t.line(key)
 			all := at.own(name)
 			if all == nil {
-				all = &value{kind: list, line: line}
+				all = &value{kind: listKind, line: line}
 				at.add(entry{key: name, line: line, value: all})
 			}
-			item := &value{kind: group, line: line}
+			item := &value{kind: groupKind, line: line}
 			all.items = append(all.items, item)
-			return item, t.bounded(line, 0)
+			return item, t.checkLimits(line, 0)
 		}
-		if at, err = t.within(at, key); err != nil {
+		if at, err = t.subgroup(at, key); err != nil {
 			return nil, err
 		}
 	}
@@ -99,7 +99,7 @@ func (t *tomlReader) pair(at *value, x *unstable.Node, depth int) (err error) {
 	for keys := x.Key(); keys.Next(); {
 		key := keys.Node()
 		if !keys.IsLast() {
-			if at, err = t.within(at, key); err != nil {
+			if at, err = t.subgroup(at, key); err != nil {
 				return err
 			}
 			continue
@@ -114,13 +114,13 @@ func (t *tomlReader) pair(at *value, x *unstable.Node, depth int) (err error) {
 }
 
 func (t *tomlReader) value(n *unstable.Node, line, depth int) (*value, error) {
-	v := &value{kind: text, text: string(n.Data), line: line}
-	if err := t.bounded(line, depth); err != nil {
+	v := &value{kind: textKind, text: string(n.Data), line: line}
+	if err := t.checkLimits(line, depth); err != nil {
 		return nil, err
 	}
 	switch n.Kind {
 	case unstable.Array:
-		v.kind, v.text = list, ""
+		v.kind, v.text = listKind, ""
 		for items := n.Children(); items.Next(); {
 			item, err := t.value(items.Node(), line, depth+1)
 			if err != nil {
@@ -129,18 +129,18 @@ func (t *tomlReader) value(n *unstable.Node, line, depth int) (*value, error) {
 			v.items = append(v.items, item)
 		}
 	case unstable.InlineTable:
-		v.kind, v.text = group, ""
+		v.kind, v.text = groupKind, ""
 		for pairs := n.Children(); pairs.Next(); {
 			if err := t.pair(v, pairs.Node(), depth+1); err != nil {
 				return nil, err
 			}
 		}
 	case unstable.Bool:
-		v.kind = boolean
+		v.kind = booleanKind
 	case unstable.Float:
-		v.kind, v.text = number, strings.ReplaceAll(v.text, "_", "")
+		v.kind, v.text = numberKind, strings.ReplaceAll(v.text, "_", "")
 	case unstable.Integer:
-		v.kind = number
+		v.kind = numberKind
 		if whole, err := strconv.ParseInt(v.text, 0, 64); err == nil {
 			v.text = strconv.FormatInt(whole, 10)
 		}

@@ -12,21 +12,21 @@ import (
 // What a file may hold at the most. Configurations of trainers have a few hundred
 // values; what an alias stands for counts each time.
 const (
-	mostBytes  = 4 << 20
-	mostValues = 1 << 13
-	mostDepth  = 64
+	maxBytes  = 4 << 20
+	maxValues = 1 << 13
+	maxDepth  = 64
 )
 
 // kind is the type of a value.
 type kind int
 
 const (
-	null kind = iota
-	boolean
-	number
-	text
-	list
-	group
+	nullKind kind = iota
+	booleanKind
+	numberKind
+	textKind
+	listKind
+	groupKind
 )
 
 // value is a value of a file, with its line.
@@ -51,14 +51,14 @@ type entry struct {
 	value    *value
 }
 
-// at finds the value under a path of keys between dots; nil if there is none.
-func (v *value) at(path string) *value {
+// lookup finds the value under a path of keys between dots; nil if there is none.
+func (v *value) lookup(path string) *value {
 	key, rest, deeper := strings.Cut(path, ".")
 	in := v.own(key)
 	if in == nil || !deeper {
 		return in
 	}
-	return in.at(rest)
+	return in.lookup(rest)
 }
 
 // own returns the value of a key; nil if there is none.
@@ -88,8 +88,8 @@ func (v *value) put(e entry) {
 	key, rest, deeper := strings.Cut(e.key, ".")
 	at := v.own(key)
 	switch {
-	case deeper && (at == nil || at.kind != group):
-		at = &value{kind: group, line: e.line}
+	case deeper && (at == nil || at.kind != groupKind):
+		at = &value{kind: groupKind, line: e.line}
 		v.remove(key)
 		v.entries = append(v.entries, entry{key: key, line: e.line, argument: e.argument, value: at})
 		fallthrough
@@ -97,8 +97,8 @@ func (v *value) put(e entry) {
 		e.key = rest
 		at.put(e)
 		return
-	case at != nil && e.value.kind != null && at.own(component) != nil:
-		e.key = component
+	case at != nil && e.value.kind != nullKind && at.own(componentKey) != nil:
+		e.key = componentKey
 		at.put(e)
 		return
 	}
@@ -106,8 +106,8 @@ func (v *value) put(e entry) {
 	v.entries = append(v.entries, e)
 }
 
-// component is the key of torchtune that names what a group makes.
-const component = "_component_"
+// componentKey is the key of torchtune that names what a group makes.
+const componentKey = "_component_"
 
 // remove takes a key away, if it is there.
 func (v *value) remove(key string) {
@@ -118,17 +118,17 @@ func (v *value) remove(key string) {
 func (v *value) excerpt() string {
 	const most = 40
 	switch v.kind {
-	case null:
+	case nullKind:
 		return "null"
-	case list:
+	case listKind:
 		return "the list"
-	case group:
+	case groupKind:
 		return "the group"
 	}
 	if r := []rune(v.text); len(r) > most {
 		return fmt.Sprintf("%q", string(r[:most])+"...")
 	}
-	if v.kind == text {
+	if v.kind == textKind {
 		return fmt.Sprintf("%q", v.text)
 	}
 	return v.text
@@ -136,14 +136,14 @@ func (v *value) excerpt() string {
 
 // scalars returns the texts of a scalar that is not null, or of a list of them; ok is false for other values.
 func (v *value) scalars() (texts []string, ok bool) {
-	if v.kind != list {
-		if v.kind == group || v.kind == null {
-			return nil, v.kind == null
+	if v.kind != listKind {
+		if v.kind == groupKind || v.kind == nullKind {
+			return nil, v.kind == nullKind
 		}
 		return []string{v.text}, true
 	}
 	for _, item := range v.items {
-		if item.kind == list || item.kind == group || item.kind == null {
+		if item.kind == listKind || item.kind == groupKind || item.kind == nullKind {
 			return nil, false
 		}
 		texts = append(texts, item.text)
@@ -167,8 +167,8 @@ type document struct {
 	task string
 	// config is the configuration that the command line names, over which its arguments stand.
 	config string
-	// sharing is accelerate's configuration of a command line; nil if there is none.
-	sharing *document
+	// gpuDocument is accelerate's configuration of a command line; nil if there is none.
+	gpuDocument *document
 	// notes are for the user.
 	notes phrase.List
 }

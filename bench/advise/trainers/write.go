@@ -16,14 +16,14 @@ type Values struct {
 	// Batch is the batch size of one GPU, Accumulate the number of micro-batches of a step.
 	Batch, Accumulate int
 	Checkpointing     bool
-	// Levers holds the memory-saving options that the recommendation sets: flags without dashes,
+	// Savings holds the memory-saving options that the recommendation sets: flags without dashes,
 	// with their values. Options that the file sets already may be among them.
-	Levers map[string]string
+	Savings map[string]string
 }
 
-// Turns reports whether the trainer has a key for a memory-saving option, named as its flag without dashes.
-func (c *Config) Turns(flag string) bool {
-	for lever := range c.table.Turned {
+// CanSet reports whether the trainer has a key for a memory-saving option, named as its flag without dashes.
+func (c *Config) CanSet(flag string) bool {
+	for lever := range c.table.SavingValues {
 		if strings.HasPrefix(lever, flag+"=") {
 			return true
 		}
@@ -31,14 +31,14 @@ func (c *Config) Turns(flag string) bool {
 	return false
 }
 
-// turned returns the edits that set the keys of memory-saving options, in the order of their names. It skips options
-// that the configuration sets already.
-func (c *Config) turned(levers map[string]string) (edits []configfile.Edit, err error) {
+// savingEdits returns the edits that set the keys of memory-saving options, in the order of their names. It skips
+// options that the configuration sets already.
+func (c *Config) savingEdits(levers map[string]string) (edits []configfile.Edit, err error) {
 	for _, name := range slices.Sorted(maps.Keys(levers)) {
 		if c.facts[name].value == levers[name] {
 			continue
 		}
-		keys, known := c.table.Turned[name+"="+levers[name]]
+		keys, known := c.table.SavingValues[name+"="+levers[name]]
 		if !known {
 			return nil, input.FileErrorf(c.File,
 				"vprof does not know the keys of %s for --%s %s; set them yourself and run fit on "+
@@ -46,14 +46,14 @@ func (c *Config) turned(levers map[string]string) (edits []configfile.Edit, err 
 		}
 		for _, key := range slices.Sorted(maps.Keys(keys)) {
 			item, isItem := strings.CutPrefix(keys[key], "+")
-			edits = append(edits, configfile.Edit{Path: key, Value: literal(item), Create: true, Item: isItem})
+			edits = append(edits, configfile.Edit{Path: key, Value: yamlLiteral(item), Create: true, Item: isItem})
 		}
 	}
 	return edits, nil
 }
 
-// literal converts a word of a table to a file's value: a boolean, a number, or the word.
-func literal(word string) any {
+// yamlLiteral converts a word of a table to a file's value: a boolean, a number, or the word.
+func yamlLiteral(word string) any {
 	if on, err := strconv.ParseBool(word); err == nil && len(word) > 1 {
 		return on
 	}
@@ -89,7 +89,7 @@ func (c *Config) Writable() bool { return !c.doc.command }
 func (c *Config) Edits(v Values) ([]configfile.Edit, error) {
 	var edits []configfile.Edit
 	for _, name := range []string{"batch", "accumulate", "checkpointing"} {
-		key, value, same, err := c.written(name, v)
+		key, value, same, err := c.keyAndValue(name, v)
 		if err != nil {
 			return nil, err
 		}
@@ -97,12 +97,12 @@ func (c *Config) Edits(v Values) ([]configfile.Edit, error) {
 			edits = append(edits, configfile.Edit{Path: key, Value: value, Create: true})
 		}
 	}
-	turned, err := c.turned(v.Levers)
-	return slices.Concat(edits, c.rowsOfPipeline(v), turned), err
+	turned, err := c.savingEdits(v.Savings)
+	return slices.Concat(edits, c.pipelineEdits(v), turned), err
 }
 
-// Again reads the configuration with other contents of the trainer's own file.
-func (c *Config) Again(data []byte) (*Config, error) {
+// Reread reads the configuration with other contents of the trainer's own file.
+func (c *Config) Reread(data []byte) (*Config, error) {
 	docs := slices.Clone(c.docs)
 	for i, d := range docs {
 		if d != c.doc {
@@ -117,24 +117,24 @@ func (c *Config) Again(data []byte) (*Config, error) {
 	return read(docs)
 }
 
-// Decides returns the key that sets a setting (named by its flag) or a fact: the key in the file, or the one to add;
+// DecidedBy returns the key that sets a setting (named by its flag) or a fact: the key in the file, or the one to add;
 // empty if vprof knows none.
-func (c *Config) Decides(flag string) string {
+func (c *Config) DecidedBy(flag string) string {
 	for _, s := range c.Settings {
 		if s.Flag == flag && s.From.Path != "" {
 			return s.From.Path
 		}
 	}
-	if key := c.table.Written[flag]; key != "" {
+	if key := c.table.WrittenKeys[flag]; key != "" {
 		return key
 	}
-	for lever, keys := range c.table.Turned {
+	for lever, keys := range c.table.SavingValues {
 		if strings.HasPrefix(lever, flag+"=") {
 			return strings.Join(slices.Sorted(maps.Keys(keys)), ", ")
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(c.table.Keys)) {
-		if c.table.Keys[key].Is == flag {
+		if c.table.Keys[key].FactName == flag {
 			return key
 		}
 		for _, w := range c.table.Keys[key].Words {
@@ -150,27 +150,27 @@ func (c *Config) Decides(flag string) string {
 func (c *Config) Paste(v Values) (string, error) {
 	var words []string
 	for _, name := range []string{"batch", "accumulate", "checkpointing"} {
-		key, value, _, err := c.written(name, v)
+		key, value, _, err := c.keyAndValue(name, v)
 		if err != nil {
 			return "", err
 		}
 		words = append(words, fmt.Sprintf("--%s %v", key, value))
 	}
-	turned, err := c.turned(v.Levers)
-	for _, e := range slices.Concat(c.rowsOfPipeline(v), turned) {
+	turned, err := c.savingEdits(v.Savings)
+	for _, e := range slices.Concat(c.pipelineEdits(v), turned) {
 		words = append(words, fmt.Sprintf("--%s %v", e.Path, e.Value))
 	}
 	return strings.Join(words, " "), err
 }
 
-// written returns the key that says a fact, and how it says a value of ours; same if it says so already.
-func (c *Config) written(name string, v Values) (key string, value any, same bool, err error) {
+// keyAndValue returns the key that says a fact, and how it says a value of ours; same if it says so already.
+func (c *Config) keyAndValue(name string, v Values) (key string, value any, same bool, err error) {
 	ours := map[string]string{
 		"batch": strconv.Itoa(v.Batch), "accumulate": strconv.Itoa(v.Accumulate),
 		"checkpointing": strconv.FormatBool(v.Checkpointing),
 	}[name]
 	f := c.facts[name]
-	key = c.table.Written[name]
+	key = c.table.WrittenKeys[name]
 	if own := f.from; own.File == c.doc.file && own.Path != "" {
 		key = own.Path
 	}
@@ -186,11 +186,11 @@ func (c *Config) written(name string, v Values) (key string, value any, same boo
 		return "", nil, false, Key{File: c.File}.wrong("%s has no key for --%s %s; set it yourself", c.Trainer, name,
 			ours)
 	}
-	if row.Is == totalBatch {
+	if row.FactName == totalBatch {
 		total := int64(v.Batch) * int64(v.Accumulate)
 		return key, total, total == int64(c.total), nil
 	}
-	if row.Is == globalBatch {
+	if row.FactName == globalBatch {
 		total := int64(v.Batch) * int64(v.Accumulate) * c.groups
 		return key, total, c.groups == 0 || strconv.FormatInt(total, 10) == c.facts[globalBatch].value, nil
 	}
@@ -199,7 +199,7 @@ func (c *Config) written(name string, v Values) (key string, value any, same boo
 		return key, n, same, err
 	}
 	for word, w := range row.Words {
-		if alone := len(w.Facts) == 1 && w.Facts[name] == ours; w.Own != ours && !alone {
+		if alone := len(w.Facts) == 1 && w.Facts[name] == ours; w.Value != ours && !alone {
 			continue
 		}
 		if on, err := strconv.ParseBool(word); err == nil {

@@ -112,7 +112,7 @@ func shareRecordings(records []reference.Record) [][]int {
 // stepsOf returns the number of recorded steps at which a replay is comparable with all records of a case. An OOM
 // record has fewer, because PyTorch stopped.
 func stepsOf(r *reference.Record) int {
-	if r.Status == reference.OK {
+	if r.Status == reference.StatusOK {
 		return r.Steps()
 	}
 	return max(3, r.Steps())
@@ -152,7 +152,7 @@ func compareResults(records []reference.Record, results []result) *report.Accura
 		row := rowOf(rec)
 		var refused *step.RefusedError
 		switch {
-		case errors.As(res.err, &refused) && rec.Status == reference.Error:
+		case errors.As(res.err, &refused) && rec.Status == reference.StatusError:
 			row.Estimate.Refused = refused.Error()
 		case res.err != nil:
 			a.Unknown = append(a.Unknown, report.UnknownRecord{AccuracyCase: row.AccuracyCase, Reason: res.err.Error()})
@@ -175,10 +175,10 @@ func rowOf(rec *reference.Record) report.AccuracyRow {
 			GPU: rec.GPU, AllocConf: rec.AllocConf, Torch: rec.ReleaseName(),
 		},
 		Reference: report.AccuracySide{
-			OOM: rec.Status == reference.OOM, Allocated: rec.PeakAllocated, Reserved: rec.PeakReserved,
+			OOM: rec.Status == reference.StatusOOM, Allocated: rec.PeakAllocated, Reserved: rec.PeakReserved,
 		},
 	}
-	if rec.Status == reference.Error {
+	if rec.Status == reference.StatusError {
 		row.Reference.Refused = oomReason(rec.Error)
 	}
 	return row
@@ -203,7 +203,7 @@ func nonEmpty(s string) *string {
 // it came, not what it needs.
 func fillEstimate(row *report.AccuracyRow, rec *reference.Record, o *Outcome) {
 	row.Estimate.OOM, row.Estimate.Allocated, row.Estimate.Reserved = o.OOM, o.Allocated, o.Reserved
-	if rec.Status != reference.OK {
+	if rec.Status != reference.StatusOK {
 		return
 	}
 	row.Error = compare(o.Allocated, rec.PeakAllocated, o.Reserved, rec.PeakReserved)

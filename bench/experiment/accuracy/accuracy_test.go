@@ -47,7 +47,7 @@ func (r scriptedRecording) Replay(_ context.Context, conf string) (Outcome, erro
 func toyRecord(allocated, reserved int64) reference.Record {
 	return reference.Record{
 		File: "toy.jsonl", Line: 2, Case: models.Case{Model: "toy", Stage: "full", Batch: 8, Accumulate: 1}, GPU: "t4",
-		Status:        reference.OK,
+		Status:        reference.StatusOK,
 		PeakAllocated: allocated, PeakReserved: reserved,
 		Phases: []reference.Phase{{Step: 0, Name: "forward", MaxAllocated: allocated, MaxReserved: reserved}},
 	}
@@ -93,7 +93,7 @@ func TestDifferencesAreNegligibleForTheirStep(t *testing.T) {
 
 func TestOOMRecordHasAVerdictButNoError(t *testing.T) {
 	rec := toyRecord(100*steptest.MiB, 200*steptest.MiB)
-	rec.Status = reference.OOM
+	rec.Status = reference.StatusOOM
 	row := compareOne(t, rec, Outcome{OOM: true, Allocated: 50 * steptest.MiB, Reserved: 60 * steptest.MiB})
 	require.Nil(t, row.Error)
 	require.Equal(t, report.AccuracySide{
@@ -138,7 +138,7 @@ func TestUnknownRecordsAreListedWithTheReason(t *testing.T) {
 
 func TestRefusalIsRightIfItGivesPyTorchsReason(t *testing.T) {
 	rec := toyRecord(1, 1)
-	rec.Status, rec.Error, rec.Phases = reference.Error,
+	rec.Status, rec.Error, rec.Phases = reference.StatusError,
 		"ValueError: Expected more than 1 value per channel when training", nil
 	for said, want := range map[string]report.Verdicts{
 		"head.norm: Expected more than 1 value per channel when training": {Right: 1},

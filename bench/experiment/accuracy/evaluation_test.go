@@ -52,7 +52,7 @@ func TestEvaluationNeedsWhatPyTorchAllocates(t *testing.T) {
 		d, err := judge.JudgeBatch(t.Context(), setup, gpu, 2)
 		require.NoError(t, err)
 		require.Equal(t, 8, d.Evaluation.Batch)
-		peak := d.Evaluation.Result.Run.PeakOf(d.Evaluation.Result.ValidationStep, "")
+		peak := d.Evaluation.Result.Run.PhasePeak(d.Evaluation.Result.ValidationStep, "")
 		require.InDelta(t, k.allocated, peak.Allocated, 64<<10, "%+v", k)
 		require.Equal(t, k.reserved, peak.Reserved, "%+v", k)
 	}

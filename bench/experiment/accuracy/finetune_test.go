@@ -21,7 +21,7 @@ func TestFineTuningNeedsWhatPyTorchSays(t *testing.T) {
 	require.Len(t, f.Records, 56)
 	records := sample.Of(f.Records)
 	a, err := accuracy.Compare(t.Context(), records,
-		accuracy.Recorder{Models: all.Models().With(reference.FineTuned())}, nil)
+		accuracy.Recorder{Models: all.Models().WithSource(reference.FineTuned())}, nil)
 	require.NoError(t, err)
 	require.Empty(t, a.Unknown)
 	require.Len(t, a.Rows, len(records))
@@ -43,7 +43,7 @@ func TestLoopsNeedWhatPyTorchSays(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, f.Records, 30)
 	a, err := accuracy.Compare(t.Context(), f.Records,
-		accuracy.Recorder{Models: all.Models().With(reference.FineTuned())}, nil)
+		accuracy.Recorder{Models: all.Models().WithSource(reference.FineTuned())}, nil)
 	require.NoError(t, err)
 	require.Empty(t, a.Unknown)
 	require.Len(t, a.Rows, len(f.Records))

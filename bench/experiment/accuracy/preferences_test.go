@@ -91,23 +91,35 @@ func TestGeneratedAnswersNeedWhatPyTorchAllocates(t *testing.T) {
 		{models.Objective{}, "bf16", lora, 4, 1, false, 0, 1468801024, 1683846656},
 		{models.Objective{Reference: true}, "", lora, 4, 1, false, 434702848, 1658599424, 1699778048},
 		{models.Objective{Reference: true}, "", nil, 4, 1, false, 744658432, 1633551360, 1674746368},
-		{models.Objective{Reference: true, Old: true}, "bf16", nil, 4, 1, false, 843233280, 1720273920, 1935335936},
-		{models.Objective{Reference: true, Old: true}, "bf16", lora, 4, 2, false, 666430464, 1463050240, 1678095872},
+		{
+			models.Objective{Reference: true, OldLogProbs: true},
+			"bf16", nil, 4, 1, false, 843233280, 1720273920,
+			1935335936,
+		},
+		{
+			models.Objective{Reference: true, OldLogProbs: true},
+			"bf16", lora, 4, 2, false, 666430464, 1463050240,
+			1678095872,
+		},
 		{models.Objective{Reference: true}, "bf16", lora, 1, 1, false, 402392064, 626810880, 677533184},
 		{models.Objective{Reference: true}, "bf16", nil, 2, 2, true, 810452992, 1167660032, 1248905728},
-		{models.Objective{Reference: true, Old: true}, "bf16", lora, 4, 2, true, 665512960, 695578624, 910624256},
 		{
-			models.Objective{Reference: true, Old: true, As: models.AsSwift},
+			models.Objective{Reference: true, OldLogProbs: true},
+			"bf16", lora, 4, 2, true, 665512960, 695578624,
+			910624256,
+		},
+		{
+			models.Objective{Reference: true, OldLogProbs: true, LikeTrainer: models.AsSwift},
 			"bf16", lora, 4, 1, false, 534195200,
 			1347025408, 1677563392,
 		},
 		{
-			models.Objective{Reference: true, Old: true, As: models.AsSwift},
+			models.Objective{Reference: true, OldLogProbs: true, LikeTrainer: models.AsSwift},
 			"bf16", lora, 4, 2, true, 533392384,
 			580086272, 910624256,
 		},
 		{
-			models.Objective{Reference: true, Old: true, As: models.AsSwift},
+			models.Objective{Reference: true, OldLogProbs: true, LikeTrainer: models.AsSwift},
 			"", nil, 4, 1, false, 744662528,
 			1543439872, 1674748416,
 		},
@@ -167,7 +179,10 @@ func TestSharedReferencesNeedWhatPyTorchAllocates(t *testing.T) {
 		rank := int64(0)
 		c := models.Case{
 			Batch: 4, Weights: "bf16", Optimizer: "sgd", Torch: "2.11", Settings: models.Settings{"seq-len": 512},
-			GPUs: 4, Strategy: &models.Strategy{Name: models.FSDP2, Init: models.InitDevice, Reshard: reshard, Rank: &rank},
+			GPUs: 4, Strategy: &models.Strategy{
+				Name: models.FSDP2, Init: models.InitDevice, Reshard: reshard,
+				Rank: &rank,
+			},
 			Levers: models.Levers{
 				Objective: models.Objective{Name: models.GRPO, Completion: 256, Reference: true},
 				Clip:      models.ClipNone,

@@ -140,7 +140,7 @@ func errorsOfDecoders(t *testing.T, file string, least int) (allocated, reserved
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, len(f.Records), least)
 	a, err := accuracy.Compare(t.Context(), f.Records,
-		accuracy.Recorder{Models: all.Models().With(reference.FineTuned())}, nil)
+		accuracy.Recorder{Models: all.Models().WithSource(reference.FineTuned())}, nil)
 	require.NoError(t, err)
 	return errorsOf(t, a, len(f.Records))
 }

@@ -172,7 +172,7 @@ func (i *Installer) Folders(ctx context.Context, pins Pins, named []string) (fol
 }
 
 // wheelName is the beginning of the name of a wheel, or of a source archive, with the package and its release.
-var wheelName = pattern.Of(`^([A-Za-z0-9_.]+?)-([0-9][\w.!+]*?)(?:-.*\.whl|\.tar\.gz)$`)
+var wheelName = pattern.Lazy(`^([A-Za-z0-9_.]+?)-([0-9][\w.!+]*?)(?:-.*\.whl|\.tar\.gz)$`)
 
 // Releases returns the releases of a package that the index, or the folder of wheels, has.
 func (i *Installer) Releases(ctx context.Context, name string) (all []string, err error) {

@@ -225,7 +225,7 @@ func (c *Calibration) adviseRuns(ctx context.Context, gpu device.GPU, few *calib
 		}
 		candidates = append(candidates, s)
 	}
-	add := calibrate.Advise(ran, candidates)
+	add := calibrate.AdviseRun(ran, candidates)
 	return &TooFewRunsError{fmt.Errorf("%w%s", few, cmp.Or(phrase.If(add > 0, "; add a run at batch %d", add),
 		"; nor would any other batch that fits this GPU"))}
 }

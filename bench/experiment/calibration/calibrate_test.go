@@ -112,7 +112,7 @@ func predictLarger(t *testing.T, runs []Observed, onlyDevice bool) (out []predic
 		if at(batch) < 0 {
 			continue
 		}
-		curve, err := planner.Draw([]int{batch}, func(b int) (planner.Sample, error) {
+		curve, err := planner.NewCurve([]int{batch}, func(b int) (planner.Sample, error) {
 			return sampled(t, setup, gpu, b), nil
 		})
 		require.NoError(t, err)

@@ -59,8 +59,8 @@ func checkFit(points []calibrate.Point) error {
 	return nil
 }
 
-// spareRuns is how many more runs than coefficients calibration needs. Each run is left out once and predicted by
-// coefficients that were fitted to the others; that fit needs more runs than coefficients, too.
+// spareRuns is the number of runs that calibration needs beyond the number of coefficients. Each run is left out once
+// and predicted by coefficients that were fitted to the others; that fit needs more runs than coefficients, too.
 const spareRuns = 3
 
 // termLevels are the coefficients that are fitted together, to the runs that saw that level.
@@ -80,9 +80,9 @@ func checkRunCount(r *calibrate.Result) error {
 			}
 		}
 		if n > 0 && len(r.Points) < n+spareRuns {
-			return &TooFewRunsError{input.Errorf("%d runs are too few for %d coefficients: each is compared with a fit "+
-				"to the others, which needs %d; run a sweep of more batch sizes, or learn from these nevertheless with "+
-				"--force", len(r.Points), n, n+spareRuns)}
+			return &TooFewRunsError{input.Errorf("%d runs are too few for %d coefficients: each is compared with a "+
+				"fit to the others, which needs %d; run a sweep of more batch sizes, or learn from these nevertheless "+
+				"with --force", len(r.Points), n, n+spareRuns)}
 		}
 	}
 	return nil

@@ -48,7 +48,7 @@ func calibrationOf(runs []Observed) *Calibration {
 func TestRunsOfSomethingElseAreRefused(t *testing.T) {
 	c := calibrationOf(toyRuns(t, 2.46))
 	_, _, err := c.Run(t.Context())
-	require.True(t, input.Bad(err))
+	require.True(t, input.IsBadInput(err))
 	require.ErrorContains(t, err, "--force")
 	c.Force = true
 	_, _, err = c.Run(t.Context())
@@ -88,7 +88,10 @@ func TestSyntheticRunsTeachTheBareContext(t *testing.T) {
 	require.NoError(t, err)
 	learned, libraries := bare.Memory["context"], planner.LibrariesOf(gpu)
 	planned := func(e *coefficients.Entry, gpu device.GPU) planner.Coefficients {
-		c := planner.Coefficients{Context: planner.ContextOf(gpu), Bare: gpu.Bare, Libraries: planner.LibrariesOf(gpu)}
+		c := planner.Coefficients{
+			Context: planner.ContextOf(gpu), BareContext: gpu.HasBareContext,
+			Libraries: planner.LibrariesOf(gpu),
+		}
 		e.Apply(toy.Model().Name, &c)
 		return c
 	}
@@ -116,7 +119,7 @@ func TestTooFewRunsAndImpossibleCoefficientsAreRefused(t *testing.T) {
 	runs := toyRuns(t, 1.05)
 	for n := 2; n < len(runs); n++ {
 		_, _, err := calibrationOf(runs[:n]).Run(t.Context())
-		require.True(t, input.Bad(err))
+		require.True(t, input.IsBadInput(err))
 		require.ErrorContains(t, err, fmt.Sprintf("%d runs are too few for 2 coefficients", n))
 	}
 	r, _, err := calibrationOf(runs).Run(t.Context())

@@ -64,7 +64,7 @@ func ReadObserved(r io.Reader, name string) ([]Observed, coefficients.Input, err
 	}
 	var runs []Observed
 	switch head := data[:min(len(data), 4096)]; {
-	case snapshot.Is(head):
+	case snapshot.IsSnapshot(head):
 		err = input.FileErrorf(name, "a memory snapshot does not name its model; "+
 			"name the batch size with BATCH=%s, and the rest with --model and --gpu", name)
 	case strings.Contains(string(head), `"`+reference.Schema+`"`):
@@ -112,7 +112,7 @@ func ReadSnapshotRun(r io.Reader, name string, c models.Case, gpu string) (Obser
 	if err != nil {
 		return Observed{}, in, err
 	}
-	sum, err := s.Only(name)
+	sum, err := s.SummarizeOnlyDevice(name)
 	if err != nil {
 		return Observed{}, in, err
 	}
@@ -149,7 +149,7 @@ func fromReference(data []byte, name string, in *coefficients.Input) ([]Observed
 	var runs []Observed
 	for i := range f.Records {
 		r := &f.Records[i]
-		if r.Status != reference.OK || r.Retries > 0 {
+		if r.Status != reference.StatusOK || r.Retries > 0 {
 			continue
 		}
 		runs = append(runs, Observed{
@@ -301,7 +301,7 @@ func ReadDescribedRuns(r io.Reader, name string, c models.Case, gpu string) ([]O
 	if gpu == "" {
 		return nil, in, input.Errorf("--gpu is missing: %s does not record its GPU", name)
 	}
-	if snapshot.Is(head) || !series.Is(head) {
+	if snapshot.IsSnapshot(head) || !series.IsLog(head) {
 		run, in, err := ReadSnapshotRun(bytes.NewReader(data), name, c, gpu)
 		return []Observed{run}, in, err
 	}
@@ -332,8 +332,8 @@ func ReadDescribedRuns(r io.Reader, name string, c models.Case, gpu string) ([]O
 			strategy.Rank = &rank
 			o.Case.Strategy = &strategy
 		}
-		if len(s.Mine) > 0 {
-			o.Device = int64(slices.Max(s.Mine))
+		if len(s.WatchedBytes) > 0 {
+			o.Device = int64(slices.Max(s.WatchedBytes))
 		}
 		if o.Device > 0 {
 			runs = append(runs, o)

@@ -56,23 +56,23 @@ var settingVariants = []struct {
 	flag    func() *regexp.Regexp
 	value   string
 }{
-	{"bf16", pattern.Of(`^--(bf16|use_bf16)$`), ""},
-	{"mixed precision", pattern.Of(`^--(fp16|amp|use_amp|use_fp16)$`), ""},
-	{"bf16", pattern.Of(`(precision|dtype)$`), "bf16"},
-	{"checkpointing", pattern.Of(`checkpointing|use_checkpoint|grad_?ckpt`), ""},
-	{"LoRA", pattern.Of(`^--(use_?)?(lora|peft)$`), ""},
-	{"4 bits", pattern.Of(`4_?bit|qlora`), ""},
-	{"block swap", pattern.Of(`blocks_to_swap|block_swap`), "16"},
+	{"bf16", pattern.Lazy(`^--(bf16|use_bf16)$`), ""},
+	{"mixed precision", pattern.Lazy(`^--(fp16|amp|use_amp|use_fp16)$`), ""},
+	{"bf16", pattern.Lazy(`(precision|dtype)$`), "bf16"},
+	{"checkpointing", pattern.Lazy(`checkpointing|use_checkpoint|grad_?ckpt`), ""},
+	{"LoRA", pattern.Lazy(`^--(use_?)?(lora|peft)$`), ""},
+	{"4 bits", pattern.Lazy(`4_?bit|qlora`), ""},
+	{"block swap", pattern.Lazy(`blocks_to_swap|block_swap`), "16"},
 }
 
 // documentedSetting names the setting of the command itself.
 const documentedSetting = "as documented"
 
-var batchFlag = pattern.Of(
+var batchFlag = pattern.Lazy(
 	`^--?((global_|total_|per_device_|micro_|local_)?(train_)?(micro_)?batch_?size(_per_gpu|_per_device)?|bs|b)$`)
 
 // deviceFlag matches an option that moves a script from the CPU to a GPU.
-var deviceFlag = pattern.Of(`^--?(use[_-])?(device|cuda|gpu|accel)$`)
+var deviceFlag = pattern.Lazy(`^--?(use[_-])?(device|cuda|gpu|accel)$`)
 
 // RunAll fills a card: each setting that it lacks, once, until a time. keep is called with the card after each.
 func (c *Card) RunAll(ctx context.Context, of script.Command, until time.Time, keep func() error) error {
@@ -105,7 +105,7 @@ func (c *Card) RunAll(ctx context.Context, of script.Command, until time.Time, k
 }
 
 // rankLauncher matches the option by which a script that starts its ranks by itself is told their number.
-var rankLauncher = pattern.Of(
+var rankLauncher = pattern.Lazy(
 	`(?:^| )(?:-d|--(?:n_?|num[_-])?(?:gpus|devices)(?:[_-]per[_-]node)?)[= ]([1-9]\d*)(?: |$)`,
 )
 
@@ -235,9 +235,9 @@ func (r *Row) fill(o *script.Outcome, of *report.Report) {
 	}
 }
 
-var tracebackFrame = pattern.Of(`(?m)^ *File "([^"]+)", line (\d+).*\n *(\S.*)$`)
+var tracebackFrame = pattern.Lazy(`(?m)^ *File "([^"]+)", line (\d+).*\n *(\S.*)$`)
 
-// failureCause says an exception in a line: its text without what follows the first line, and where it was raised.
+// failureCause describes an exception in a line: the first line of its text, and where it was raised.
 func failureCause(exception, traceback string) string {
 	exception, _, _ = strings.Cut(exception, "\n")
 	frames := tracebackFrame().FindAllStringSubmatch(traceback, -1)

@@ -37,56 +37,56 @@ const maxTextBytes = 1 << 20
 
 var (
 	// A prompt may name an environment and a folder. MPI starts one process for each rank, of which one is enough.
-	starts = pattern.Of(`^(?:[-$>#*` + "`" + `\s]|run:|\([\w-]+\)|\[[\w-]+\]\$)*((?:[A-Z_]+=\S+\s+)*)` +
+	starts = pattern.Lazy(`^(?:[-$>#*` + "`" + `\s]|run:|\([\w-]+\)|\[[\w-]+\]\$)*((?:[A-Z_]+=\S+\s+)*)` +
 		`(?:mpi(?:exec|run) -np? \S+ )?((?:uv run |poetry run )?` +
 		`(?:python[\d.]*|torchrun|accelerate launch|deepspeed)\s.*)$`)
-	trains = pattern.Of(`(?i)train|tune|sft|dpo|lora|main|fit|imitat|learn|_ft\b|\bft_`)
+	trains = pattern.Lazy(`(?i)train|tune|sft|dpo|lora|main|fit|imitat|learn|_ft\b|\bft_`)
 	// steps matches the source of a script that trains and has another name.
-	steps   = pattern.Of(`\.backward\(|Trainer\(|\.fit\(`)
-	scripts = pattern.Of(`\S+\.py\b`)
-	modules = pattern.Of(`-m\s+\S+(\s+[a-z]\w*)?`) // with a program's subcommand
-	others  = pattern.Of(`(?i)eval|infer|test|sampl|generat|demo|predict|export|convert|preproc|prepare|download|` +
+	steps   = pattern.Lazy(`\.backward\(|Trainer\(|\.fit\(`)
+	scripts = pattern.Lazy(`\S+\.py\b`)
+	modules = pattern.Lazy(`-m\s+\S+(\s+[a-z]\w*)?`) // with a program's subcommand
+	others  = pattern.Lazy(`(?i)eval|infer|test|sampl|generat|demo|predict|export|convert|preproc|prepare|download|` +
 		`setup|submit|gradio|merge|fetch|search|cache|\b(serve|chat|deploy)\b`)
-	frameworks = pattern.Of(`-m (paddle|mindspore)\b`) // other than PyTorch
+	frameworks = pattern.Lazy(`-m (paddle|mindspore)\b`) // other than PyTorch
 	// evaluates matches an option by which a training script evaluates or explains itself, and does not train.
-	evaluates = pattern.Of(`(?i)^--?(only[-_])?(h|help|eval|evaluate|test|infer|inference|predict)([-_]only)?$|` +
+	evaluates = pattern.Lazy(`(?i)^--?(only[-_])?(h|help|eval|evaluate|test|infer|inference|predict)([-_]only)?$|` +
 		`^--(is|do)_train(ing)?[= ](0|false)$|^--?sample[-_]only$|` +
 		`^--?(mode|phase|stage)[= ](test|eval|infer|sampl|align|predict|generat|demo)\w*$`)
 	// entered matches a change to a folder of the repository, alone or before a command.
-	entered   = pattern.Of(`^[-$>#*\s]*cd (?:\./)?(\w[\w/-]*)\s*(?:(?:&&|;)\s*(.*))?$`)
-	continued = pattern.Of(`\\(\s+#.*)?\s*$`)
-	indented  = pattern.Of(`^\s+--?\w`) // options below a command, as documents for several shells write them
+	entered   = pattern.Lazy(`^[-$>#*\s]*cd (?:\./)?(\w[\w/-]*)\s*(?:(?:&&|;)\s*(.*))?$`)
+	continued = pattern.Lazy(`\\(\s+#.*)?\s*$`)
+	indented  = pattern.Lazy(`^\s+--?\w`) // options below a command, as documents for several shells write them
 	// spanned matches a command in a sentence or a list: "1. Run `python train.py`".
-	spanned = pattern.Of("`((?:[A-Z_]+=\\S+ +)*(?:python[\\d.]*|torchrun|accelerate launch|deepspeed) [^`]*)`")
-	ends    = pattern.Of(`^(?:[#|&;>\\]|2>)`) // what follows a command in its line: a remark, a pipe, another command
+	spanned = pattern.Lazy("`((?:[A-Z_]+=\\S+ +)*(?:python[\\d.]*|torchrun|accelerate launch|deepspeed) [^`]*)`")
+	ends    = pattern.Lazy(`^(?:[#|&;>\\]|2>)`) // what follows a command in its line: a remark, a pipe, another command
 	// mentioned matches a script in a sentence: run `train.py`.
-	mentioned = pattern.Of("[`\"]([\\w/]*train\\w*\\.py)[`\"]")
-	variable  = pattern.Of(`\$\{(\w+)(?::-["']?([^}"']*)["']?)?\}|\$(\w+)`)
+	mentioned = pattern.Lazy("[`\"]([\\w/]*train\\w*\\.py)[`\"]")
+	variable  = pattern.Lazy(`\$\{(\w+)(?::-["']?([^}"']*)["']?)?\}|\$(\w+)`)
 	// arrayed matches an array of options, a line or several for each, and arrays its use.
-	arrayed  = pattern.Of(`(?ms)^\s*([A-Za-z_]\w*)=\(\s*$(.*?)^\s*\)`)
-	arrays   = pattern.Of(`"?\$\{(\w+)\[[@*]\]\}"?`)
-	remark   = pattern.Of(`(?m)(^|\s)#.*$`)
-	assigned = pattern.Of(`(?m)^\s*(?:export\s+)?([A-Za-z_]\w*)=("[^"(\x60]*"|'[^']*'|[^\s;&|(\x60]*)(?:\s+#.*)?\s*$`)
-	blank    = pattern.Of(`<[^<>]+>|\{[A-Z][A-Z_ ]*\}|\[[A-Z][^\[\]]+\]|\[[a-z][\w-]*( [\w-]+)+\]`)
+	arrayed  = pattern.Lazy(`(?ms)^\s*([A-Za-z_]\w*)=\(\s*$(.*?)^\s*\)`)
+	arrays   = pattern.Lazy(`"?\$\{(\w+)\[[@*]\]\}"?`)
+	remark   = pattern.Lazy(`(?m)(^|\s)#.*$`)
+	assigned = pattern.Lazy(`(?m)^\s*(?:export\s+)?([A-Za-z_]\w*)=("[^"(\x60]*"|'[^']*'|[^\s;&|(\x60]*)(?:\s+#.*)?\s*$`)
+	blank    = pattern.Lazy(`<[^<>]+>|\{[A-Z][A-Z_ ]*\}|\[[A-Z][^\[\]]+\]|\[[a-z][\w-]*( [\w-]+)+\]`)
 	// optional matches an option as manuals write it, and one whose value they leave out: --node-rank=...
-	optional = pattern.Of(`\[-[^\[\]]*\]|"?\$[@*]"?|--[\w-]+=\.\.\.(\s|$)`)
-	ranks    = pattern.Of(`(--nproc[-_]per[-_]node[= ])[A-Za-z<$]\S*`) // a number that readers fill in
-	port     = pattern.Of(`(port[= ])absent-\S*`)
-	words    = pattern.Of(`(?:"[^"]*"|'[^']*'|[^\s"'])+`)
+	optional = pattern.Lazy(`\[-[^\[\]]*\]|"?\$[@*]"?|--[\w-]+=\.\.\.(\s|$)`)
+	ranks    = pattern.Lazy(`(--nproc[-_]per[-_]node[= ])[A-Za-z<$]\S*`) // a number that readers fill in
+	port     = pattern.Lazy(`(port[= ])absent-\S*`)
+	words    = pattern.Lazy(`(?:"[^"]*"|'[^']*'|[^\s"'])+`)
 	// declared matches a program that pip makes of a module: lerobot-train = "lerobot.scripts.train:main".
-	declared = pattern.Of(`([\w-]+)['"]?\s*=\s*['"]?([\w.]+):\w+`)
-	called   = pattern.Of(`^([\s$>]*(?:[A-Z_]+=\S+ +)*)([\w-]+)( .*)`)
+	declared = pattern.Lazy(`([\w-]+)['"]?\s*=\s*['"]?([\w.]+):\w+`)
+	called   = pattern.Lazy(`^([\s$>]*(?:[A-Z_]+=\S+ +)*)([\w-]+)( .*)`)
 	// chosen and configured match settings without which nobody knows what is trained.
-	chosen = pattern.Of(`(?i)(model|config|cfg|version|arch|polic|task|type|method|module).*` +
+	chosen = pattern.Lazy(`(?i)(model|config|cfg|version|arch|polic|task|type|method|module).*` +
 		`(absent-|path[/_-]to|your[_-])|^\.\.\.$|://absent-`)
-	configured = pattern.Of(`[^\s=]+\.(ya?ml|toml|json)$`)
-	quotes     = pattern.Of(`"([^"]*)"|'([^']*)'`)
+	configured = pattern.Lazy(`[^\s=]+\.(ya?ml|toml|json)$`)
+	quotes     = pattern.Lazy(`"([^"]*)"|'([^']*)'`)
 	// shouted matches a value that the reader fills in: --master_port=PORT, LMDB_PATH.
-	shouted = pattern.Of(`^(--?[\w-]+=)?((?:[A-Z]+_)*` +
+	shouted = pattern.Lazy(`^(--?[\w-]+=)?((?:[A-Z]+_)*` +
 		`(?:PATH|DIR|ROOT|FOLDER|FILE|NAME|SIZE|NUM|ID|PORT|CONFIG|DATASET|DATA|GPUS?))$`)
-	unnamed = pattern.Of(`absent-[a-z_-]*[a-z]`) // the part of a file's name that the reader fills in
+	unnamed = pattern.Lazy(`absent-[a-z_-]*[a-z]`) // the part of a file's name that the reader fills in
 	// wrapped matches the documented call of a script of the shell: bash scripts/train.sh tiny 1.
-	wrapped = pattern.Of("(?:bash |sh |\\./)(\\S+\\.sh)((?: +[^\\s`|&;>#]+)*)")
+	wrapped = pattern.Lazy("(?:bash |sh |\\./)(\\S+\\.sh)((?: +[^\\s`|&;>#]+)*)")
 )
 
 // Find returns the training commands that a repository documents, likeliest first; bad input if there is none.

@@ -22,20 +22,20 @@ import (
 
 func claimOf(g guides.Guide, c guides.Claim) report.Claim {
 	out := report.Claim{
-		Guide: g.Title, Project: g.Project, Where: c.Where, Quantity: c.String(), Quote: c.Says(),
-		Conditions: c.Conditions.String(), IsDoubted: c.Doubted, Note: c.Note,
+		Guide: g.Title, Project: g.Project, Where: c.Where, Quantity: c.String(), Quote: c.ValueText(),
+		Conditions: c.Conditions.String(), IsDoubted: c.IsDoubted, Note: c.Note,
 	}
 	if c.Batch.From > 0 {
 		out.Batch = c.Batch.String()
 	}
 	switch {
-	case c.Of == guides.Fits, c.Of == guides.Host:
-	case c.Of == guides.Time:
-		out.Seconds = &report.Seconds{Seconds: c.Took.High, Low: c.Took.Low, High: c.Took.High}
-	case c.Figure.Share:
-		out.Share = &report.ShareRange{Low: c.Figure.Low, High: c.Figure.High}
+	case c.Of == guides.BatchFits, c.Of == guides.HostBytes:
+	case c.Of == guides.StepTime:
+		out.Seconds = &report.Seconds{Seconds: c.Duration.High, Low: c.Duration.Low, High: c.Duration.High}
+	case c.Value.Share:
+		out.Share = &report.ShareRange{Low: c.Value.Low, High: c.Value.High}
 	default:
-		out.Bytes = &report.ByteRange{Low: int64(c.Figure.Low), High: int64(c.Figure.High)}
+		out.Bytes = &report.ByteRange{Low: int64(c.Value.Low), High: int64(c.Value.High)}
 	}
 	if c.Baseline != nil {
 		out.Baseline = c.Baseline.String()
@@ -52,7 +52,7 @@ func ClaimsFor(s *step.Setup, gpu device.GPU, batch int) []report.Claim {
 	c := s.Case()
 	c.Batch = batch
 	var out []report.Claim
-	for _, m := range guides.Matching(s.Model(), c, gpu.Name) {
+	for _, m := range guides.MatchingClaims(s.Model(), c, gpu.Name) {
 		out = append(out, claimOf(m.Guide, m.Claim))
 	}
 	return out
@@ -65,9 +65,9 @@ func AnsweredClaims(
 ) ([]report.Claim, error) {
 	a := &answerer{model: m, residuals: residuals, known: map[projectionKey]*projection{}}
 	var out []report.Claim
-	for _, g := range guides.Naming(m.Name) {
+	for _, g := range guides.GuidesFor(m.Name) {
 		for _, c := range expandStages(m, g.Claims) {
-			if !c.About(m.Name) {
+			if !c.IsAbout(m.Name) {
 				continue
 			}
 			claim := claimOf(g, c)
@@ -85,7 +85,7 @@ func AnsweredClaims(
 // over stages would also contain times that no stage takes.
 func expandStages(m models.Model, all []guides.Claim) (out []guides.Claim) {
 	for _, c := range all {
-		if c.Of != guides.Time || c.Stage != "" {
+		if c.Of != guides.StepTime || c.Stage != "" {
 			out = append(out, c)
 			continue
 		}
@@ -134,7 +134,7 @@ func (a *answerer) answer(ctx context.Context, c guides.Claim, gpu device.GPU) (
 		}
 	}
 	out := &report.Answer{GPU: gpu.Name}
-	if c.Of == guides.Tensor {
+	if c.Of == guides.TensorBytes {
 		return nil, nil
 	}
 	for _, k := range a.cases(c) {
@@ -146,7 +146,7 @@ func (a *answerer) answer(ctx context.Context, c guides.Claim, gpu device.GPU) (
 		if err != nil {
 			return nil, err
 		}
-		if c.Of == guides.Time {
+		if c.Of == guides.StepTime {
 			out.AddTime(report.Seconds(seen.duration(c, k)))
 			continue
 		}
@@ -156,12 +156,12 @@ func (a *answerer) answer(ctx context.Context, c guides.Claim, gpu device.GPU) (
 			if err != nil {
 				return nil, err
 			}
-			if value, share = than.value(c)-value, c.Figure.Share; share {
+			if value, share = than.value(c)-value, c.Value.Share; share {
 				value /= max(1, than.value(c))
 			}
 		}
 		out.AddValue(value, share)
-		if c.Of == guides.Fits {
+		if c.Of == guides.BatchFits {
 			out.AddVerdict(seen.verdict)
 		}
 	}
@@ -170,7 +170,7 @@ func (a *answerer) answer(ctx context.Context, c guides.Claim, gpu device.GPU) (
 
 // cases returns a claim's cases: every stage if it names none, and both ends of its range of batch sizes.
 func (a *answerer) cases(c guides.Claim) []models.Case {
-	k := c.ApplyTo(a.model.Usual())
+	k := c.ApplyTo(a.model.DefaultCase())
 	k.Accumulate = step.StepsToRecord(max(1, k.Accumulate))
 	stages := a.model.Stages
 	if c.Stage != "" {
@@ -221,9 +221,9 @@ func (o *projection) value(c guides.Claim) float64 {
 		return float64(o.Components[part])
 	}
 	switch c.Of {
-	case guides.Allocated, guides.Host: // tensors are as large wherever they lie
+	case guides.AllocatedBytes, guides.HostBytes: // tensors are as large wherever they lie
 		return float64(o.Allocated.Value)
-	case guides.ModelState:
+	case guides.ModelStateBytes:
 		var sum int64
 		for _, class := range []program.Class{program.Weights, program.Gradients, program.OptimizerState} {
 			sum += o.Components[class]
@@ -231,14 +231,14 @@ func (o *projection) value(c guides.Claim) float64 {
 		return float64(sum)
 	case guides.Trainable:
 		return float64(o.counts.Trainable) / float64(max(1, o.counts.Total))
-	case guides.AllocatedAfter:
+	case guides.AllocatedAfterPhase:
 		_, end := o.phase(c.Phase)
 		return float64(end)
-	case guides.AddedBy:
+	case guides.AddedByPhase:
 		begin, end := o.phase(c.Phase)
 		return float64(end - begin)
-	case guides.PeakOf:
-		return float64(o.run.PeakOf(0, c.Phase).Allocated)
+	case guides.PhasePeak:
+		return float64(o.run.PhasePeak(0, c.Phase).Allocated)
 	}
 	return float64(o.Device.Value)
 }

@@ -39,7 +39,7 @@ type StepMemory struct {
 	AnyRelease string
 	// Script reports whether it is a run of a command, which is compared with another whatever their names are.
 	Script bool
-	// Case is what was trained; without a model where the file does not give it.
+	// Case is the trained case; its model is empty if the file names none.
 	Case  models.Case
 	Batch int
 	// GPU is the name of the very GPU, and UUID the driver's; empty where the file does not give it.
@@ -57,7 +57,7 @@ func Read(r io.Reader, name, label string) (*Side, error) {
 	whole := io.MultiReader(strings.NewReader(string(head)), r)
 	side := &Side{Label: label}
 	switch {
-	case snapshot.Is(head):
+	case snapshot.IsSnapshot(head):
 		err = side.snapshot(whole, name)
 	case strings.Contains(string(head), `"`+reference.Schema+`"`):
 		err = side.reference(whole, name)
@@ -81,7 +81,7 @@ func (s *Side) snapshot(r io.Reader, name string) error {
 	if err != nil {
 		return err
 	}
-	sum, err := shot.Only(name)
+	sum, err := shot.SummarizeOnlyDevice(name)
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (s *Side) reference(r io.Reader, name string) error {
 	}
 	for i := range f.Records {
 		rec := &f.Records[i]
-		if rec.Status == reference.OK {
+		if rec.Status == reference.StatusOK {
 			a := amountsOf(rec.Case, rec.Batch, rec.GPU)
 			a.Kind, a.Allocated, a.Reserved, a.Device = "reference", rec.PeakAllocated, rec.PeakReserved, rec.PeakDevice
 			s.Steps = append(s.Steps, a)
@@ -149,7 +149,7 @@ func (s *Side) reports(r io.Reader, name string) error {
 func amountsOf(c models.Case, batch int, gpu string) StepMemory {
 	a := StepMemory{Subject: fmt.Sprintf("%s, batch %d", c, batch), Case: c, Batch: batch}
 	a.GPU, a.Torch = gpu, c.ReleaseName()
-	a.AnyRelease = fmt.Sprintf("%s, batch %d", c.AnyRelease(), batch)
+	a.AnyRelease = fmt.Sprintf("%s, batch %d", c.CaseText(), batch)
 	return a
 }
 
@@ -335,7 +335,7 @@ func changes(a, b StepMemory, price NeedFunc) []report.Change {
 		all, at = append(all, change), to
 	}
 	for _, d := range models.Differences(a.Case, b.Case) {
-		add(state{d.Case, at.batch, at.gpu}, d.About, d.A, d.B)
+		add(state{d.Case, at.batch, at.gpu}, d.Label, d.A, d.B)
 	}
 	if a.Batch != b.Batch {
 		add(state{at.c, b.Batch, at.gpu}, "batch", strconv.Itoa(a.Batch), strconv.Itoa(b.Batch))

@@ -79,7 +79,7 @@ func Run(ctx context.Context, s *step.Setup, gpu device.GPU, batch int, l *Lengt
 		setup: s.WithAccumulation(step.StepsToRecord(s.Case().Accumulate)), gpu: gpu, batch: batch, lengths: l,
 		options: o,
 		setting: setting, limit: s.Case().Settings[setting.Name], microBatches: s.Case().Accumulate,
-		recorded: map[int64]*replay.Steps{},
+		recorded: map[int64]*replay.ReplayableSteps{},
 	}
 	if err := e.plan(ctx); err != nil {
 		return nil, err
@@ -127,7 +127,7 @@ type experiment struct {
 	// multiple is the number of tokens to a multiple of which lengths were rounded up
 	// so that at most maxRecorded differ; zero if they were not.
 	multiple int64
-	recorded map[int64]*replay.Steps
+	recorded map[int64]*replay.ReplayableSteps
 }
 
 // random returns the random numbers of an epoch. The seed is the epoch's number, so that results are reproducible.
@@ -145,7 +145,7 @@ func (e *experiment) plan(ctx context.Context) error {
 		return err
 	}
 	e.recorded[longest] = steps
-	each := max(steps.Actions(), 1) * e.microBatches / step.StepsToRecord(e.microBatches)
+	each := max(steps.ActionCount(), 1) * e.microBatches / step.StepsToRecord(e.microBatches)
 	most := min(max(e.options.MaxReplayedActions/(e.options.Epochs*max(each, 1)), fewestSteps), mostSteps)
 	for i := range e.options.Epochs {
 		if ctx.Err() != nil {
@@ -218,15 +218,15 @@ func (l *Lengths) WorstCase(m models.Model, c models.Case, of *report.Lengths) m
 }
 
 // recordLength records the case with samples of a length and cuts the recording into steps.
-func (e *experiment) recordLength(ctx context.Context, length int64) (*replay.Steps, error) {
+func (e *experiment) recordLength(ctx context.Context, length int64) (*replay.ReplayableSteps, error) {
 	c := e.caseOfLength(length)
 	for recorded := 2; ; recorded++ {
 		rec, err := e.setup.RecordCase(ctx, c, e.gpu, models.Options{Steps: recorded})
 		if err != nil {
 			return nil, fmt.Errorf("samples of length %d: %w", length, err)
 		}
-		steps, err := replay.Cut(rec.Program, c.Accumulate)
-		if !errors.Is(err, replay.ErrUnsteady) || recorded == mostRecorded {
+		steps, err := replay.CutSteps(rec.Program, c.Accumulate)
+		if !errors.Is(err, replay.ErrStepsDiffer) || recorded == mostRecorded {
 			return steps, err
 		}
 	}
@@ -243,7 +243,7 @@ func (e *experiment) record(ctx context.Context) error {
 		}
 	}
 	lengths := slices.Sorted(maps.Keys(missing))
-	cuts := make([]*replay.Steps, len(lengths))
+	cuts := make([]*replay.ReplayableSteps, len(lengths))
 	err := progress.Each(ctx, e.options.Progress, "lengths", lengths,
 		func(ctx context.Context, i int, length int64) (err error) {
 			cuts[i], err = e.recordLength(ctx, length)
@@ -299,7 +299,7 @@ func (e *experiment) highestNeed(s *step.Setup, worst planner.Sample, all report
 	if all.OutOfMemory > 0 {
 		return nil, nil
 	}
-	worst.Reserved, worst.Managed = max(worst.Allocated(), all.Most), 0
+	worst.Reserved, worst.ManagedBytes = max(worst.Allocated(), all.Most), 0
 	most, err := s.Estimate(e.gpu, worst)
 	return new(step.IntervalOf(most.Device)), err
 }

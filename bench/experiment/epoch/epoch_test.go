@@ -161,7 +161,7 @@ func TestPaddingBringsAMask(t *testing.T) {
 func TestWhatHasNoLengthsSaysSo(t *testing.T) {
 	s := setupOf(t, "resnet50", models.Case{})
 	_, err := epoch.Run(t.Context(), s, catalogGPU(t, "t4"), 4, lengths(t, "uniform:max=9", epoch.Padded), few)
-	require.True(t, input.Bad(err))
+	require.True(t, input.IsBadInput(err))
 	l := lengths(t, "uniform:max=9", epoch.Padded)
 	l.Setting = "depth"
 	_, err = epoch.Run(t.Context(), setupOf(t, "llama-tiny", models.Case{}), catalogGPU(t, "t4"), 4, l, few)

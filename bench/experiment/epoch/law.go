@@ -20,7 +20,7 @@ type Distribution struct {
 	// the mean and standard deviation of the logarithm; of a uniform law the ends.
 	Location float64 `json:"location"`
 	Scale    float64 `json:"scale"`
-	// Least and Most are where lengths are cut off.
+	// Least and Most are the limits to which lengths are cut.
 	Least int64 `json:"least"`
 	Most  int64 `json:"most"`
 	// Samples is the number of samples of an epoch.

@@ -85,10 +85,10 @@ func (e *experiment) epoch(ctx context.Context, conf allocator.Config, lengths [
 	for n := 1; len(lengths) > 0; n++ {
 		batches := lengths[:min(e.microBatches, len(lengths))]
 		lengths = lengths[len(batches):]
-		steps := lists.Map(batches, func(length int64) *replay.Steps { return e.recorded[length] })
+		steps := lists.Map(batches, func(length int64) *replay.ReplayableSteps { return e.recorded[length] })
 		err := loop.Step(ctx, steps...)
 		stats := loop.Stats()
-		o.peak, o.retries = stats.ReservedBytes[allocator.All].Peak, stats.NumAllocRetries
+		o.peak, o.retries = stats.ReservedBytes[allocator.AllPools].Peak, stats.NumAllocRetries
 		switch {
 		case errors.As(err, new(*allocator.OOMError)):
 			o.oomStep, o.oomLength = n, slices.Max(batches)
@@ -104,7 +104,6 @@ func (e *experiment) epoch(ctx context.Context, conf allocator.Config, lengths [
 	return o, nil
 }
 
-// summarizeEpochs counts outcomes.
 func summarizeEpochs(outcomes []outcome, at []int) report.Epochs {
 	e := report.Epochs{Count: len(outcomes)}
 	var steps []int

@@ -49,8 +49,8 @@ func (s *Search) Largest(ctx context.Context, to int) (batch, steps int, err err
 	}
 	largest := to
 	if !s.SingleEpoch {
-		largest, err = judge.Largest(&planner.Search{
-			From: 1, To: to, Begin: planner.Start{Batch: to, Near: true}, Limit: limit, Runs: true,
+		largest, err = judge.Largest(&planner.BatchSearch{
+			From: 1, To: to, Start: planner.Start{Batch: to, IsNear: true}, Limit: limit, Runs: true,
 			Need: func(size int) (int64, error) {
 				_, steps, err := s.splitBatch(ctx, size)
 				if err != nil {

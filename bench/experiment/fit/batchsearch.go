@@ -112,7 +112,7 @@ func (q *batchSearch) find(ctx context.Context, effective, steps int) (batch, la
 // splitEffective divides an effective batch into micro-batches, of at least two samples if PyTorch refuses one (batch
 // norm).
 func (q *batchSearch) splitEffective(ctx context.Context, effective, largest int) (batch, steps int, err error) {
-	batch, steps = planner.Split(effective, largest, q.multiple)
+	batch, steps = planner.SplitBatch(effective, largest, q.multiple)
 	if batch > 1 || largest < 2 {
 		return batch, steps, nil
 	}
@@ -139,15 +139,15 @@ func (q *batchSearch) largest(ctx context.Context, micro, to int) (int, error) {
 	looked := step.StepsToRecord(micro)
 	whole := judgedMicroBatches(micro) == looked
 	// A search that only shows where the next begins needs no sizes below the edge.
-	found, err := q.largestOf(ctx, looked, planner.Search{Begin: q.start, To: to, Runs: !whole})
+	found, err := q.largestOf(ctx, looked, planner.BatchSearch{Start: q.start, To: to, Runs: !whole})
 	if err != nil || whole {
 		return found, err
 	}
-	near := planner.Start{Batch: max(found, 1), Near: true}
-	return q.largestOf(ctx, judgedMicroBatches(micro), planner.Search{Begin: near, To: to})
+	near := planner.Start{Batch: max(found, 1), IsNear: true}
+	return q.largestOf(ctx, judgedMicroBatches(micro), planner.BatchSearch{Start: near, To: to})
 }
 
-func (q *batchSearch) largestOf(ctx context.Context, recorded int, s planner.Search) (int, error) {
+func (q *batchSearch) largestOf(ctx context.Context, recorded int, s planner.BatchSearch) (int, error) {
 	s.Need = func(batch int) (int64, error) {
 		d, err := q.try(ctx, batch, recorded)
 		if err != nil {
@@ -160,7 +160,7 @@ func (q *batchSearch) largestOf(ctx context.Context, recorded int, s planner.Sea
 
 // search returns the largest safe batch within the budget, or the given batch if it is safe; zero if none is. A To of
 // zero means the largest batch of the search.
-func (q *batchSearch) search(s *planner.Search) (int, error) {
+func (q *batchSearch) search(s *planner.BatchSearch) (int, error) {
 	s.From, s.To, s.Limit, s.Jagged = 1, cmp.Or(s.To, q.max), q.judge.Budget.Limit(), q.setup.HasReservedJumps() &&
 		!s.Runs
 	if q.fixedBatch == 0 {

@@ -30,15 +30,15 @@ type Search struct {
 	GPUs  []device.GPU
 	// CaseCount is the number of cases of the whole search, if this is a part of one.
 	CaseCount int
-	// Budget is how much of each GPU may be filled; its Memory is taken from the GPU.
+	// Budget is the share of each GPU that may be filled; its Memory is set from the GPU.
 	Budget planner.Budget
-	// Others is what other processes hold of each GPU, bytes.
+	// Others is the memory of other processes on each GPU, in bytes.
 	Others int64
 	// Effective is the number of samples that an optimizer step should see; zero keeps the accumulation of the cases.
 	Effective int
 	// MaxBatch ends the search.
 	MaxBatch int
-	// Multiple is what batches are multiples of, where they are not smaller; zero and one are any.
+	// Multiple is the factor of which batches are multiples, unless they are smaller; zero and one allow any batch.
 	Multiple int
 	// Batch is the one batch size to try; zero is the largest that fits.
 	Batch int
@@ -169,7 +169,7 @@ func (s *Search) newReport() *report.Fit {
 	if s.Ranks.GPUs > 1 {
 		r := s.Ranks
 		if r.Bandwidth == 0 {
-			r.Bandwidth = s.GPUs[0].Link
+			r.Bandwidth = s.GPUs[0].LinkBandwidth
 		}
 		f.Parallel = &r
 	}

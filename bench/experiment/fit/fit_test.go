@@ -139,7 +139,7 @@ func TestEffectiveBatchIsSplitIntoFewMicroBatches(t *testing.T) {
 	require.InEpsilon(t, 256, c.EffectiveBatch, 0.02)
 	require.Equal(t, c.EffectiveBatch, c.Batch*c.Case.Accumulate)
 	require.LessOrEqual(t, c.Batch, c.Largest)
-	batch, n := planner.Split(256, c.Largest, 0)
+	batch, n := planner.SplitBatch(256, c.Largest, 0)
 	require.Equal(t, []int{batch, n}, []int{c.Batch, c.Case.Accumulate})
 
 	s = toySearch(70000, steptest.Full(models.Case{}))
@@ -320,12 +320,12 @@ func TestBatchesAreMultiplesOrGiven(t *testing.T) {
 	need := func(batch int) (int64, error) { return int64(batch), nil }
 	setup := steptest.Toy(t, models.Case{}, "")
 	q := batchSearch{setup: setup, judge: &judge.Judge{Budget: planner.Budget{Memory: 101, Margin: 1}}, max: 1000}
-	n, err := q.search(&planner.Search{Begin: planner.Start{Batch: 16}, Need: need})
+	n, err := q.search(&planner.BatchSearch{Start: planner.Start{Batch: 16}, Need: need})
 	require.NoError(t, err)
 	require.Equal(t, 100, n)
 	for given, want := range map[int]int{48: 48, 101: 0} {
 		q.fixedBatch = given
-		n, err = q.search(&planner.Search{Begin: planner.Start{Batch: 16}, Need: need})
+		n, err = q.search(&planner.BatchSearch{Start: planner.Start{Batch: 16}, Need: need})
 		require.NoError(t, err)
 		require.Equal(t, want, n)
 		require.Equal(t, given, q.describedBatch(n))

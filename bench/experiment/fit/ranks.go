@@ -115,7 +115,7 @@ func contextParallel(m models.Model, c models.Case, gpus int) (all []string) {
 	}
 	for n := 2; n <= gpusOfNode && n <= gpus; n *= 2 {
 		if gpus%n == 0 && length%int64(2*n) == 0 {
-			all = append(all, fmt.Sprintf("fsdp2:cp=%d,cp_by=%s", n, models.RingOfTorch))
+			all = append(all, fmt.Sprintf("fsdp2:cp=%d,cp_by=%s", n, models.TorchRing))
 		}
 	}
 	return all

@@ -18,8 +18,8 @@ import (
 )
 
 func TestASearchOfStrategiesTriesWhatPyTorchTakes(t *testing.T) {
-	exported := models.Model{Free: true, Distributes: true}
-	own := models.Model{Distributes: true}
+	exported := models.Model{Free: true, SupportsRanks: true}
+	own := models.Model{SupportsRanks: true}
 	fp32 := models.Case{Accumulate: 1, AMP: models.NoAutocast, Weights: models.FP32}
 	require.Subset(t, StrategiesFor(exported, fp32, 8),
 		[]string{"fsdp2", "fsdp2:wrap=none", "fsdp2:mp=bf16,wrap=none", "tp:tp=2,mp=bf16", "tp:tp=4", "pp:micro=8"})

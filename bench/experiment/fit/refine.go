@@ -22,7 +22,7 @@ func (s *Search) refine(ctx context.Context, f *report.Fit) error {
 			if err != nil {
 				return err
 			}
-			if l.possible < l.enough*strategy.Bubble(c.GPUs) { // such a pipeline still waits too long
+			if l.possible < l.enough*strategy.BubbleFactor(c.GPUs) { // such a pipeline still waits too long
 				continue
 			}
 			c.Strategy = &strategy
@@ -76,8 +76,8 @@ type deviceLeader struct {
 
 // leaders returns the cases to search around, for every stage on every GPU: the fastest of each strategy, and for
 // fully_shard the fastest with and without checkpointing. Cases much slower than the fastest of all are left out; a
-// pipeline is compared as if its stages never waited (see [models.Strategy.Bubble]), since more micro-batches come
-// close to that. A pipeline that does not fit with single samples does not fit with more micro-batches, which add
+// pipeline is compared as if its stages never waited (see [models.Strategy.BubbleFactor]), since more micro-batches
+// come close to that. A pipeline that does not fit with single samples does not fit with more micro-batches, which add
 // buffers and outputs, nor with more stages per rank, which hold more samples at a time.
 func leaders(f *report.Fit) []deviceLeader {
 	type kind struct {
@@ -110,7 +110,7 @@ func leaders(f *report.Fit) []deviceLeader {
 			continue
 		}
 		l := deviceLeader{
-			c.Case.Case, c.SamplesPerSecond * c.Case.Strategy.Bubble(c.Case.GPUs),
+			c.Case.Case, c.SamplesPerSecond * c.Case.Strategy.BubbleFactor(c.Case.GPUs),
 			nearlyAsFastShare * fastest[gpu{k.device, k.stage}],
 		}
 		if l.possible >= l.enough {
@@ -146,7 +146,7 @@ func (s *Search) finerStrategies(l deviceLeader) []string {
 	case models.FSDP2:
 		s.finerShards(c, try)
 		if l.possible == 0 { // nothing fits
-			for _, wrap := range [][]string{nil, {models.Ends}} {
+			for _, wrap := range [][]string{nil, {models.WrapEnds}} {
 				try(func(o *models.Strategy) { o.Offload, o.Wrap = models.OffloadAll, wrap })
 			}
 		}

@@ -202,7 +202,7 @@ func (v *survey) narrowCurves(ctx context.Context, setup *step.Setup, gpu device
 		}
 		return interpolated(batch)
 	}
-	largest, err := q.search(&planner.Search{Begin: q.start, Need: func(batch int) (int64, error) {
+	largest, err := q.search(&planner.BatchSearch{Start: q.start, Need: func(batch int) (int64, error) {
 		e, err := estimate(batch)
 		return q.judge.Budget.Need(e), err
 	}})
@@ -259,7 +259,7 @@ func (v *survey) add(l *sampledCurve, batch int, r *step.Result, timed []device.
 
 // seconds estimates the time of a step from its work on a GPU; zero if the GPU's speed is not known.
 func seconds(speed steptime.Efficiency, load steptime.Load) float64 {
-	if !load.Known() {
+	if !load.IsKnown() {
 		return 0
 	}
 	return speed.Time(load).Seconds
@@ -277,7 +277,7 @@ func (v *survey) choice(setup *step.Setup, l sampledCurve, group []int, index, s
 		return report.Choice{}, err
 	}
 	begin := planner.Start{Batch: l.batches[len(l.batches)/2]}
-	largest, err := q.search(&planner.Search{Begin: begin, Need: func(batch int) (int64, error) {
+	largest, err := q.search(&planner.BatchSearch{Start: begin, Need: func(batch int) (int64, error) {
 		e, err := estimate(batch)
 		return q.judge.Budget.Need(e), err
 	}})
@@ -286,7 +286,7 @@ func (v *survey) choice(setup *step.Setup, l sampledCurve, group []int, index, s
 	}
 	gpus, batch := s.batchesOf(setup.Case()), roundDown(largest, s.Multiple)
 	if s.Effective > 0 && largest > 0 {
-		batch, steps = planner.Split((s.Effective+gpus-1)/gpus, largest, s.Multiple)
+		batch, steps = planner.SplitBatch((s.Effective+gpus-1)/gpus, largest, s.Multiple)
 	}
 	c := report.CaseOf(s.Model, setup.Case()).Short()
 	c.Accumulate = steps
@@ -383,7 +383,7 @@ func (s *Search) replayChoices(ctx context.Context, choices []report.Choice) ([]
 		func(ctx context.Context, _, i int) error {
 			c := choices[i]
 			found, refused, err := s.choice(ctx, gpus[c.Device], c.Case.Case,
-				planner.Start{Batch: cmp.Or(c.SeqLen, c.Largest), Near: true})
+				planner.Start{Batch: cmp.Or(c.SeqLen, c.Largest), IsNear: true})
 			exact[i] = found
 			return errors.Join(refused, err)
 		})

@@ -30,7 +30,7 @@ func Describe(
 	}
 	for _, task := range tasks {
 		for _, stage := range m.Stages {
-			c := m.Usual()
+			c := m.DefaultCase()
 			c.Task, c.Stage = task, stage
 			counts, err := countsOf(m, c)
 			if err != nil {
@@ -68,7 +68,7 @@ func countsOf(m models.Model, c models.Case) (models.Counts, error) {
 // factsOf records one step of the model's default case at a batch size, with fp32 weights, which work with any
 // precision, and returns the recording's facts.
 func factsOf(m models.Model, gpu device.GPU, amp models.Autocast, batch int) (trace.Facts, error) {
-	c := m.Usual()
+	c := m.DefaultCase()
 	c.AMP, c.Batch, c.Weights = amp, batch, ""
 	if c.Task == "" && len(m.Tasks) > 0 {
 		c.Task = m.Tasks[0]

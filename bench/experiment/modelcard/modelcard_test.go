@@ -39,9 +39,9 @@ func TestEveryModelHasAPage(t *testing.T) {
 		require.True(t, grows, m.Name)
 		for _, c := range page.Claims {
 			// It is answered, or the answer says why not; only single tensors are not told apart.
-			require.Equal(t, c.Quantity == string(guides.Tensor), c.Answer == nil, c.Source())
+			require.Equal(t, c.Quantity == string(guides.TensorBytes), c.Answer == nil, c.Source())
 			// A guide has no figure of the host's memory that could be right or wrong.
-			if c.Answer != nil && c.Answer.Refused == "" && c.Quantity != string(guides.Host) {
+			if c.Answer != nil && c.Answer.Refused == "" && c.Quantity != string(guides.HostBytes) {
 				require.NotEqual(t, "-", c.Judge(), c.Source())
 			}
 		}

@@ -148,21 +148,21 @@ var codeRemedies = []struct {
 }{
 	{
 		"F.scaled_dot_product_attention in place of scores and masks",
-		pattern.Of(`\b(masked_fill|softmax|baddbmm|where)_?\(`), pattern.Of(`(?i)att(n|en[dt]|_|\b)`),
+		pattern.Lazy(`\b(masked_fill|softmax|baddbmm|where)_?\(`), pattern.Lazy(`(?i)att(n|en[dt]|_|\b)`),
 	},
 	{
 		"one tensor after the other, or a _foreach function that ends in _, in place of copies of all",
-		pattern.Of(`\b_foreach_\w*[a-z0-9]\(`), pattern.Of(``),
+		pattern.Lazy(`\b_foreach_\w*[a-z0-9]\(`), pattern.Lazy(``),
 	},
 	{
 		"torch.cdist in place of the differences of all pairs",
-		pattern.Of(`(unsqueeze\(-?\d\)|None[^]]*\]) - [\w.]+(\.unsqueeze\(-?\d\)|\[[^]]*None)`),
-		pattern.Of(`\b(norm|sum|pow|square)\(`),
+		pattern.Lazy(`(unsqueeze\(-?\d\)|None[^]]*\]) - [\w.]+(\.unsqueeze\(-?\d\)|\[[^]]*None)`),
+		pattern.Lazy(`\b(norm|sum|pow|square)\(`),
 	},
 }
 
 // sourceLocation has the file and the number of file:line:function.
-var sourceLocation = pattern.Of(`^(.*):(\d+):[^:]*$`)
+var sourceLocation = pattern.Lazy(`^(.*):(\d+):[^:]*$`)
 
 // contextLines is the number of lines before and after one that belong to the same computation.
 const contextLines = 8

@@ -114,7 +114,7 @@ type Event struct {
 	OOMs    int64    `json:"ooms"`
 	// Benchmark reports whether torch.backends.cudnn.benchmark is on.
 	Benchmark bool `json:"benchmark"`
-	// TunedBefore is how many kernels of torch.compile Inductor found tuned when the run began.
+	// TunedBefore is the number of torch.compile kernels whose tuning Inductor found in its cache.
 	TunedBefore int `json:"tuned_before"`
 	// PrivatePools are the pools of CUDA graphs and their like at the end, PrivateBytes what they have reserved.
 	PrivatePools int   `json:"private_pools"`

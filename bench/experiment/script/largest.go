@@ -207,7 +207,7 @@ func interpolateProgram(one, other BatchRun, batch int) *program.Program {
 		return nil
 	}
 	for n < min(len(a.Instructions), len(b.Instructions)) && a.Instructions[n] == b.Instructions[n] {
-		if in := a.Instructions[n]; in.Kind == program.Mark && a.Phases[in.Arg].Step >= 2 {
+		if in := a.Instructions[n]; in.Kind == program.MarkPhase && a.Phases[in.Arg].Step >= 2 {
 			end = n + 1
 		}
 		n++

@@ -25,7 +25,9 @@ func TestTheLargestBatchTakesFewRuns(t *testing.T) {
 			known = 0
 		}
 		budget := planner.Budget{Memory: gpu.Memory, Margin: planner.DefaultMargin}
-		safe := func(batch int) bool { return budget.Need(planner.Run(gpu, reserved(batch))) <= budget.Limit() }
+		safe := func(batch int) bool {
+			return budget.Need(planner.EstimateOfRun(gpu, reserved(batch))) <= budget.Limit()
+		}
 		found, err := script.Largest(t.Context(), gpu, budget, multiple, 1<<16,
 			func(batch int) (script.BatchRun, error) {
 				runs++

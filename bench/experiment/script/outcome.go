@@ -15,10 +15,10 @@ import (
 // Outcome is the result of running a command.
 type Outcome struct {
 	Command
-	// Seconds is how long it ran, and Late reports whether it was ended by its timeout.
+	// Seconds is the duration of the run, and TimedOut reports whether its timeout ended it.
 	Seconds  float64
 	TimedOut bool
-	// ExitCode is the command's, as a shell says it.
+	// ExitCode is the command's exit code, as a shell reports it.
 	ExitCode int
 	// StderrTail is the end of its standard error, if that was hidden.
 	StderrTail string

@@ -223,7 +223,7 @@ func (o *Outcome) growth(run *report.Run) *report.StepGrowth {
 		if later := o.End().Later; later > 0 {
 			g.RestBytes = max(0, later-run.Allocated)
 		}
-		g.RestBytes = min(g.RestBytes, max(0, o.GPU.Memory-run.Device)) // it fits, since the allocator frees what it has cached
+		g.RestBytes = min(g.RestBytes, max(0, o.GPU.Memory-run.Device)) // it fits, since cached memory is freed
 	}
 	if g.FullBatchSteps > mostSteps && 100*max(g.RestBytes, each*int64(g.Steps)) < run.Allocated {
 		return nil
@@ -261,7 +261,7 @@ func (o *Outcome) run(ctx context.Context, r *report.Report) (*report.Run, error
 		return nil, fmt.Errorf("replaying the recording: %w", err)
 	}
 	breakdown := replayed.Peak.Allocated
-	breakdown.EachShown(func(c program.Class, bytes int64) {
+	breakdown.EachVisible(func(c program.Class, bytes int64) {
 		out.Classes = append(out.Classes, report.Component{Name: c.String(), Bytes: bytes})
 	})
 	// Trials of cudnn.benchmark that fail where they find no room are not replayed.

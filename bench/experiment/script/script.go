@@ -33,7 +33,7 @@ type Command struct {
 	// Device names that GPU ("cuda:0"), of which other processes hold Others bytes; empty with Stubs.
 	Device string
 	Others int64
-	// Steps is how often each optimizer steps before training is ended; zero for all.
+	// Steps is the number of steps of each optimizer after which training is ended; zero for no limit.
 	Steps int
 	// Brief ends training after the steps and the longest batches: no later steps are looked at.
 	Brief bool
@@ -79,7 +79,7 @@ type Command struct {
 	OnEvent func(Event)
 }
 
-// terminateGrace is how long a command has to end once it was interrupted.
+// terminateGrace is the time that an interrupted command has to end.
 const terminateGrace = 10 * time.Second
 
 // Run runs the command to its end. A failure of the command is a result. The error is about its environment, and means
@@ -143,7 +143,7 @@ func Run(ctx context.Context, c Command) (*Outcome, error) {
 	return o, err
 }
 
-// noSpaceMessage begins what Linux says of a full disk.
+// noSpaceMessage is the start of Linux's error for a full disk.
 const noSpaceMessage = "No space left on device"
 
 // eventHandler returns a function that passes events on, and tells the server which Python has the cuDNN to ask.

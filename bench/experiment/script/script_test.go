@@ -377,7 +377,7 @@ func TestProgramsThatAreNotThere(t *testing.T) {
 	gpu, err := device.Lookup("t4")
 	require.NoError(t, err)
 	_, err = script.Run(t.Context(), script.Command{Args: []string{"program-of-nobody"}, GPU: gpu})
-	require.True(t, input.Bad(err))
+	require.True(t, input.IsBadInput(err))
 	o, err := script.Run(t.Context(), script.Command{Args: []string{"true"}, GPU: gpu})
 	require.NoError(t, err)
 	require.Equal(t, script.NoCUDA, o.Kind())

@@ -76,7 +76,7 @@ func Smoke(r *report.Report, budget planner.Budget, batch int) *report.Smoke {
 		c := report.Check{
 			Name: "later steps", Note: g.String(), Simulated: run.Simulated, Allocated: run.Allocated + g.RestBytes,
 			Reserved: run.Reserved + g.RestBytes, Device: ran.Memory, Need: ran.Memory,
-			Reason: report.Reason(planner.OverShare),
+			Reason: report.Reason(planner.OverMemoryShare),
 		}
 		if !g.Fills() {
 			c.Fits, c.Device, c.Need = true, c.Reserved+run.Context, deviceNeed(budget, run.Context, c.Reserved)
@@ -97,7 +97,7 @@ func Smoke(r *report.Report, budget planner.Budget, batch int) *report.Smoke {
 // deviceNeed returns the number of bytes of a run that must be within the limit of a budget: what it reserved, and the
 // upper end of the context.
 func deviceNeed(b planner.Budget, context, reserved int64) int64 {
-	return b.Need(planner.Run(device.GPU{Context: context}, reserved))
+	return b.Need(planner.EstimateOfRun(device.GPU{Context: context}, reserved))
 }
 
 // components returns the breakdown of a training step at its peak. Classes are known only at the peak of the whole run;

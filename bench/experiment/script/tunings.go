@@ -25,7 +25,7 @@ type tuning struct {
 	Tuned map[string]string `json:"tuned,omitempty"`
 }
 
-// maxTuningBytes is the size in bytes beyond which a file of tunings is deleted and begun anew: some 20,000 kernels.
+// maxTuningBytes is the size in bytes beyond which a file of tunings is deleted and restarted: some 20,000 kernels.
 const maxTuningBytes = 8 << 20
 
 // tuningFile reports whether a file of Inductor's cache holds tunings: of a kernel, or the LocalCache of codecache.py.

@@ -198,7 +198,6 @@ func answerText(n int64, err error) string {
 	return strconv.FormatInt(n, 10) + " asked"
 }
 
-// bitSet returns a set of numbers from 0 to 63 as a bit set.
 func bitSet(numbers []int) (set uint64) {
 	for _, n := range numbers {
 		set |= 1 << n

@@ -24,10 +24,10 @@ import (
 // Test is the input of [Run].
 type Test struct {
 	Model models.Model
-	// Case is what is trained, at its batch size.
+	// Case is the case to test, with its batch size.
 	Case models.Case
 	GPU  device.GPU
-	// Budget is how much of the GPU may be filled; its Memory is taken from the GPU.
+	// Budget is the share of the GPU that may be filled; its Memory is set from the GPU.
 	Budget planner.Budget
 	// Others is the number of bytes that other processes hold on the GPU.
 	Others int64
@@ -130,20 +130,19 @@ type phaseSelector func(*replay.Run) replay.PhaseUsage
 
 // phasePeak and phaseEnd select moments of a phase, whole the peak of the run.
 func phasePeak(step int, name string) phaseSelector {
-	return func(r *replay.Run) replay.PhaseUsage { return r.PeakOf(step, name) }
+	return func(r *replay.Run) replay.PhaseUsage { return r.PhasePeak(step, name) }
 }
 
 func phaseEnd(step int, name string) phaseSelector {
-	return func(r *replay.Run) replay.PhaseUsage { return r.EndOf(step, name) }
+	return func(r *replay.Run) replay.PhaseUsage { return r.PhaseEnd(step, name) }
 }
 
-func wholeRun(r *replay.Run) replay.PhaseUsage { return r.Whole() }
+func wholeRun(r *replay.Run) replay.PhaseUsage { return r.WholeUsage() }
 
 // add appends a check of the memory in use at a moment of the run of a result.
 func (m *checks) add(ctx context.Context, name, note string, s *step.Setup, r *step.Result, of phaseSelector) error {
 	if r.Measured != nil { // other processes that were seen on the device
-		m.smoke.Warnings = append(m.smoke.Warnings,
-			m.neighbors.Warnings(m.test.Device, r.Measured.Neighbors...)...)
+		m.smoke.Warnings = append(m.smoke.Warnings, m.neighbors.Warnings(m.test.Device, r.Measured.Neighbors...)...)
 	}
 	check, err := m.judge.CheckPhase(ctx, s, r, of)
 	check.Name, check.Note = name, note
@@ -250,7 +249,6 @@ func (m *checks) checkLaterSteps(ctx context.Context) error {
 	return nil
 }
 
-// checkCurriculum checks the other parts of a curriculum.
 func (m *checks) checkCurriculum(ctx context.Context) error {
 	for i, s := range m.setup.PartSetups() {
 		d, err := m.judgeCase(ctx, s.Case())

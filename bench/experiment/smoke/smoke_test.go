@@ -136,7 +136,7 @@ func TestSmokeKeepsToTheRisk(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, s.Safe)
 	test.Budget = planner.Budget{Risk: 0.01}
-	test.Residuals = func(planner.Subject) (a, r planner.Residual, err error) {
+	test.Residuals = func(planner.ResidualSubject) (a, r planner.Residual, err error) {
 		wide := planner.Residual{Low: -0.2, High: 0.2}
 		return wide, wide, nil
 	}

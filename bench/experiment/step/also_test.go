@@ -38,7 +38,7 @@ func TestARecordingServesOtherGPUsAsTheirOwnWould(t *testing.T) {
 		from := i % 2 * (len(gpus) - 1) // before Ampere and since
 		rec := record(gpus[from], gpus...)
 		for k, gpu := range gpus {
-			if on := rec.On(k); on != nil {
+			if on := rec.ForGPU(k); on != nil {
 				shared++
 				alone := record(gpu)
 				require.True(t, slices.Equal(events(alone), events(on)), "%s on %s", m.Name, gpu.Name)
@@ -50,9 +50,9 @@ func TestARecordingServesOtherGPUsAsTheirOwnWould(t *testing.T) {
 				alone.Discard()
 			}
 		}
-		require.Nil(t, rec.On(len(gpus)))
+		require.Nil(t, rec.ForGPU(len(gpus)))
 		rec.Discard()
-		require.Nil(t, rec.On(from))
+		require.Nil(t, rec.ForGPU(from))
 	}
 	require.Positive(t, shared)
 }
@@ -77,7 +77,7 @@ func events(rec *models.Recording) (all []event) {
 		case program.Launch:
 			e.work = p.Ops[in.Arg]
 			e.work.Site, e.work.Reads, e.work.Writes = 0, program.Span{}, program.Span{}
-		case program.Mark:
+		case program.MarkPhase:
 			e.phase = p.Phases[in.Arg]
 		}
 		all = append(all, e)
@@ -97,9 +97,9 @@ func TestNewGPUsShareRecordings(t *testing.T) {
 	rec, err := m.Record(m.Default, step.RecorderGPU(gpus[0]), o)
 	require.NoError(t, err)
 	for i := range o.Others {
-		require.NotNil(t, rec.On(i), o.Others[i].Name)
+		require.NotNil(t, rec.ForGPU(i), o.Others[i].Name)
 	}
-	require.NotEqual(t, rec.Program.Buffers, rec.On(2).Program.Buffers, "they do differ")
+	require.NotEqual(t, rec.Program.Buffers, rec.ForGPU(2).Program.Buffers, "they do differ")
 }
 
 // Trials on GPUs that share recordings and replays give what each would alone, also after results are discarded; tf32
@@ -195,7 +195,7 @@ func TestGPUsThatAreAlikeShareARecording(t *testing.T) {
 			Others: []trace.GPU{step.RecorderGPU(gpus[1])},
 		})
 		require.NoError(t, err, flags)
-		require.True(t, rec.Others.Serves(0), flags)
+		require.True(t, rec.Others.IsUsable(0), flags)
 		rec.Discard()
 	}
 }

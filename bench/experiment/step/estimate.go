@@ -23,11 +23,11 @@ func (s *Setup) Planner(gpu device.GPU, samples ...planner.Sample) (*planner.Pla
 		known[sample.Batch] = sample
 		batches = append(batches, sample.Batch)
 	}
-	curve, err := planner.Draw(batches, func(batch int) (planner.Sample, error) { return known[batch], nil })
+	curve, err := planner.NewCurve(batches, func(batch int) (planner.Sample, error) { return known[batch], nil })
 	if err != nil {
 		return nil, err
 	}
-	modeled := slices.ContainsFunc(samples, func(s planner.Sample) bool { return s.Modeled })
+	modeled := slices.ContainsFunc(samples, func(s planner.Sample) bool { return s.HasModeledWorkspaces })
 	c, err := s.Coefficients(gpu, modeled, batches...)
 	if err != nil {
 		return nil, err
@@ -133,25 +133,25 @@ func lastStep(run *replay.Run) int { return run.Phases[len(run.Phases)-1].Step }
 func cacheGrewIn(r *replay.Run, step int) bool {
 	before := int64(0)
 	for s := -1; s < step; s++ {
-		before = max(before, r.PeakOf(s, "").Reserved)
+		before = max(before, r.PhasePeak(s, "").Reserved)
 	}
-	return r.PeakOf(step, "").Reserved > before
+	return r.PhasePeak(step, "").Reserved > before
 }
 
 // Coefficients returns the planner's coefficients for the case on a GPU. They depend on whether workspaces of
 // convolutions are modeled, and for a compiled step on the batch sizes.
 func (s *Setup) Coefficients(gpu device.GPU, modeled bool, batches ...int) (planner.Coefficients, error) {
 	unknown := slices.ContainsFunc(s.cases(batches), func(c models.Case) bool { return s.model.NotRecorded(c) != "" })
-	of := planner.Subject{
+	of := planner.ResidualSubject{
 		Model: s.model.Name, Release: s.c.ReleaseName(), Partial: s.model.Partial, Modeled: modeled,
 		Compiled: s.c.Compile && !unknown,
 	}
 	c, err := s.evidence.Coefficients(gpu, of)
 	if unknown {
-		c.Compile(s.model.ReadsText())
+		c.AdaptToCompile(s.model.ReadsText())
 	}
 	if r := s.c.Strategy; r != nil && r.Communicators(s.c.GPUs) > 0 {
-		c.Communicate(planner.CommunicationOf(gpu, r.Communicators(s.c.GPUs)))
+		c.AddCommunication(planner.CommunicationOf(gpu, r.Communicators(s.c.GPUs)))
 	}
 	return c, err
 }
@@ -206,7 +206,7 @@ func (s *Setup) ExpandableNeed(ctx context.Context, e planner.Estimate, gpu devi
 // known. Expandable segments do not exist on these systems.
 func (s *Setup) Spill(ctx context.Context, gpu device.GPU, r *Result) (*report.Spill, error) {
 	room := gpu.Memory - gpu.Context - s.otherProcessBytes
-	if !gpu.Displays() || gpu.Unified || s.conf.Expandable || s.c.Compile || s.c.Strategy != nil ||
+	if !gpu.DrivesDisplays() || gpu.UnifiedMemory || s.conf.Expandable || s.c.Compile || s.c.Strategy != nil ||
 		r.Measured != nil || r.Run.Max.Reserved <= room {
 		return nil, nil
 	}
@@ -222,7 +222,7 @@ func (s *Setup) Spill(ctx context.Context, gpu device.GPU, r *Result) (*report.S
 	onHost := spilled.Spill
 	out := &report.Spill{Bytes: onHost.Bytes, Moved: onHost.Moved, Shared: gpu.HostMemory / 2}
 	speed, err := s.evidence.Speed(gpu, s.model.Name)
-	if load := spilled.Loads[0]; err == nil && load.Known() {
+	if load := spilled.Loads[0]; err == nil && load.IsKnown() {
 		out.Slowdown = 1 + float64(out.Moved)/hostLinkBandwidth/speed.Time(load).Seconds
 	}
 	return out, err
@@ -243,7 +243,7 @@ func (s *Setup) Budget(b planner.Budget, gpu device.GPU, others int64) (planner.
 func (s *Setup) EstimateAt(gpu device.GPU, r *Result, u replay.Usage) (planner.Estimate, error) {
 	sample := r.Sample()
 	if u != r.Run.Max {
-		sample.Classes, sample.Managed = assumedBreakdown(sample.Classes, u.Allocated), 0
+		sample.Classes, sample.ManagedBytes = assumedBreakdown(sample.Classes, u.Allocated), 0
 	}
 	if sample.Reserved != u.Reserved { // the spread holds for the peak
 		sample.Reserved, sample.Below, sample.Above = u.Reserved, 0, 0
@@ -255,7 +255,7 @@ func (s *Setup) EstimateAt(gpu device.GPU, r *Result, u replay.Usage) (planner.E
 // known. It assumes that memory which torch.compile does not change is as large as at the peak, and that the rest is
 // activations. The interval of a moment then never ends above the interval of a moment with more bytes.
 func assumedBreakdown(peak program.Breakdown, sum int64) (b program.Breakdown) {
-	for class, bytes := range planner.Uncompiled(peak) {
+	for class, bytes := range planner.EagerBreakdown(peak) {
 		b[class] = min(bytes, sum)
 		sum -= b[class]
 	}

@@ -40,20 +40,20 @@ func (e Evidence) WithSharedSteps(gpus []device.GPU) Evidence {
 }
 
 // ResidualsFunc returns the errors of estimates compared with PyTorch: [planner.Residuals], unless a test replaces it.
-type ResidualsFunc func(of planner.Subject) (allocated, reserved planner.Residual, err error)
+type ResidualsFunc func(of planner.ResidualSubject) (allocated, reserved planner.Residual, err error)
 
 // Coefficients returns the planner's coefficients for a model and release on a GPU: the
 // shipped ones, corrected by calibration. The error is a [*coefficients.NoEntryError].
-func (e Evidence) Coefficients(gpu device.GPU, of planner.Subject) (planner.Coefficients, error) {
+func (e Evidence) Coefficients(gpu device.GPU, of planner.ResidualSubject) (planner.Coefficients, error) {
 	allocated, reserved, err := e.Residuals(of)
 	if err != nil {
 		return planner.Coefficients{}, err
 	}
 	c := planner.Coefficients{
-		Context: planner.ContextOf(gpu), Bare: gpu.Bare, Libraries: planner.LibrariesOf(gpu),
+		Context: planner.ContextOf(gpu), BareContext: gpu.HasBareContext, Libraries: planner.LibrariesOf(gpu),
 		Allocated: allocated, Reserved: reserved,
 	}
-	err = e.Calibrated.Correct(gpu.Name, of.Model, &c)
+	err = e.Calibrated.Apply(gpu.Name, of.Model, &c)
 	if none, ok := errors.AsType[*coefficients.NoEntryError](err); ok && none.Name == "" && len(none.Found) == 0 {
 		if e.OnMissing != nil {
 			e.OnMissing(err)
@@ -100,8 +100,8 @@ func SharedGPUWarnings(d device.Device) []report.Warning {
 				"NVIDIA_DRIVER_CAPABILITIES=compute,utility",
 		})
 	}
-	if s, ok := d.(device.Divided); ok {
-		for _, way := range s.Shared() {
+	if s, ok := d.(device.SharingReporter); ok {
+		for _, way := range s.SharingSoftware() {
 			all = append(all, report.Warning{What: way})
 		}
 	}

@@ -109,9 +109,9 @@ func (t *Trial) kernelLoads(ctx context.Context) (loads []steptime.Load, err err
 		defer rec.Discard()
 	}
 	for _, gpu := range t.Timed {
-		load := steptime.Of(rec.Program, gpu, steadyStep)
+		load := steptime.KernelLoad(rec.Program, gpu, steadyStep)
 		load.Stretch, load.Compiled = rec.Stretch, t.setup.c.Compile
-		if load.Known() {
+		if load.IsKnown() {
 			load.Host = hostSeconds(c, rec.Facts)
 		}
 		loads = append(loads, load)
@@ -142,7 +142,7 @@ const steadyStep = 1
 func untilStep(p *program.Program, step int) *program.Program {
 	short := *p
 	for i, in := range p.Instructions {
-		if in.Kind == program.Mark && p.Phases[in.Arg].Step < step {
+		if in.Kind == program.MarkPhase && p.Phases[in.Arg].Step < step {
 			short.Instructions = p.Instructions[:i+1]
 		}
 	}
@@ -175,15 +175,14 @@ func simulate(ctx context.Context, p *program.Program, r *Result) error {
 	}
 	if t.Replay.Spill {
 		room := t.GPU.Memory - t.GPU.Context - t.Replay.OtherProcessBytes
-		if r.Spill, err = replay.SpillOf(ctx, p, conf, room, gpu.Rising, steadyStep); err != nil {
+		if r.Spill, err = replay.MeasureSpill(ctx, p, conf, room, gpu.Rising, steadyStep); err != nil {
 			return err
 		}
 	}
 	if t.Replay.StopAtLimit || t.Replay.NominalMemory {
 		return nil
 	}
-	r.Spread, err = replay.SpreadOf(ctx, p, conf, !t.setup.model.Sized, gpu.Rising,
-		cudnn.Unseen(int(gpu.Capability)))
+	r.Spread, err = replay.SpreadOf(ctx, p, conf, !t.setup.model.Sized, gpu.Rising, cudnn.Unseen(int(gpu.Capability)))
 	return err
 }
 
@@ -200,6 +199,6 @@ func (l Local) measure(ctx context.Context, p *program.Program, r *Result) error
 	}
 	run := measuredRun(m, p, l.Device, r.trial.setup.c.Samples(r.trial.Batch))
 	r.Run, r.Device = m.Run, run.Device
-	r.Measured = &Measurement{Run: run, Timed: len(m.Times), TimesVaried: m.Varied, Neighbors: m.Neighbors}
+	r.Measured = &Measurement{Run: run, Timed: len(m.Times), TimesVaried: m.MemoryVaried, Neighbors: m.Neighbors}
 	return nil
 }

@@ -32,7 +32,7 @@ func TestPeaksOfSnapshotsAreThoseOfTheReplay(t *testing.T) {
 			require.NoError(t, p.WriteMemoryViz(&b))
 			s, err := snapshot.Read(&b, "export")
 			require.NoError(t, err)
-			sum, err := s.Only("export")
+			sum, err := s.SummarizeOnlyDevice("export")
 			require.NoError(t, err)
 			require.Equal(t, p.Run.Max.Allocated, sum.PeakAllocated, "%s %s", name, conf)
 			require.Equal(t, p.Run.Max.Reserved, sum.PeakReserved, "%s %s", name, conf)
@@ -40,7 +40,7 @@ func TestPeaksOfSnapshotsAreThoseOfTheReplay(t *testing.T) {
 			require.GreaterOrEqual(t, len(sum.Troughs), 2, "%s %s", name, conf)
 			// A recorder that began late does not know the blocks from before.
 			s.Traces[0] = s.Traces[0][len(s.Traces[0])/2:]
-			late, err := s.Only("export")
+			late, err := s.SummarizeOnlyDevice("export")
 			require.NoError(t, err)
 			require.LessOrEqual(t, late.PeakAllocated, sum.PeakAllocated)
 			require.InEpsilon(t, sum.PeakAllocated, late.PeakAllocated, 0.02, "%s %s", name, conf)

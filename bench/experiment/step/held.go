@@ -149,7 +149,7 @@ func allocatedIn(p *program.Program) []*program.Phase {
 		switch in.Kind {
 		case program.Alloc:
 			pending = append(pending, in.Arg)
-		case program.Mark:
+		case program.MarkPhase:
 			for _, buffer := range pending {
 				phases[buffer] = &p.Phases[in.Arg]
 			}

@@ -69,7 +69,7 @@ func TestBuffersOfSavesAndEvaluations(t *testing.T) {
 		p.Instructions = append(p.Instructions, program.Instruction{Kind: program.Free, Arg: n})
 	}
 	mark := func(phase uint32) {
-		p.Instructions = append(p.Instructions, program.Instruction{Kind: program.Mark, Arg: phase})
+		p.Instructions = append(p.Instructions, program.Instruction{Kind: program.MarkPhase, Arg: phase})
 	}
 	add(0, 40)
 	before := add(1, 20)

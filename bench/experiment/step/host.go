@@ -19,8 +19,8 @@ func (r *Result) hostNeed() host.Need {
 		return host.Need{}
 	}
 	gpu := r.trial.GPU
-	_, processes := host.Machines(c.GPUs)
-	if gpu.Unified {
+	_, processes := host.MachinesFor(c.GPUs)
+	if gpu.UnifiedMemory {
 		processes = 1
 	}
 	here, stages := stagesOf(c, int64(processes))
@@ -29,9 +29,9 @@ func (r *Result) hostNeed() host.Need {
 		Saving:  r.Counts.Gradients * min(here, stages) / stages,
 		Weights: r.Facts.Host.Weights, Gradients: r.Facts.Host.Gradients, State: r.Facts.Host.State,
 		Rounding: r.Facts.Host.Rounding, Activations: r.Facts.HostSaved, Pinned: r.Facts.HostPinned,
-		Managed: r.Facts.Managed, Memory: gpu.HostMemory, Unified: gpu.Unified,
+		Managed: r.Facts.Managed, Memory: gpu.HostMemory, Unified: gpu.UnifiedMemory,
 	}
-	if gpu.Unified && (n.Memory == 0 || n.Memory > gpu.Memory) {
+	if gpu.UnifiedMemory && (n.Memory == 0 || n.Memory > gpu.Memory) {
 		n.Memory = gpu.Memory // all that the firmware leaves
 	}
 	for _, in := range r.Facts.Inputs {

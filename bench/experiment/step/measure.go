@@ -11,11 +11,10 @@ import (
 	"github.com/vprof/vprof/profiler/replay"
 )
 
-// measuredRun converts a measurement of a program for a report; samples is the number of samples in a step.
 func measuredRun(m *replay.Measurement, p *program.Program, d device.Device, samples int) *report.Run {
 	b := m.Baseline
 	free := d.GPU().Memory - b.Total()
-	if now, err := d.Available(); err == nil && m.OOM != nil {
+	if now, err := d.AvailableBytes(); err == nil && m.OOM != nil {
 		free = max(min(free, now), m.OOM.Cause.Reserved) // others may have taken the rest meanwhile
 	}
 	out := runReport(m.Run, free)
@@ -38,7 +37,7 @@ func measuredRun(m *replay.Measurement, p *program.Program, d device.Device, sam
 		times := lists.Map(m.Times, func(t []time.Duration) time.Duration { return t[i] })
 		out.Phases[i].Seconds = median(times).Seconds()
 	}
-	steps := m.Step()
+	steps := m.StepTimes()
 	if step := median(steps); step > 0 {
 		out.Step = &report.Timing{
 			Seconds: step.Seconds(), Least: slices.Min(steps).Seconds(), Most: slices.Max(steps).Seconds(),
@@ -57,9 +56,9 @@ func hasKernels(p *program.Program) bool {
 		switch {
 		case in.Kind == program.Launch:
 			launches = true
-		case in.Kind == program.Mark && p.Phases[in.Arg].Name == "forward":
+		case in.Kind == program.MarkPhase && p.Phases[in.Arg].Name == "forward":
 			return launches
-		case in.Kind == program.Mark:
+		case in.Kind == program.MarkPhase:
 			launches = false
 		}
 	}
@@ -78,7 +77,7 @@ func runReport(run *replay.Run, free int64) *report.Run {
 		Requested: run.Max.Requested, Allocated: run.Max.Allocated, Reserved: run.Max.Reserved,
 		Retries: run.Stats.NumAllocRetries, PeakPhase: run.Peak.Phase.String(),
 	}
-	run.Peak.Allocated.EachShown(func(c program.Class, bytes int64) {
+	run.Peak.Allocated.EachVisible(func(c program.Class, bytes int64) {
 		out.Classes = append(out.Classes, report.Component{Name: c.String(), Bytes: bytes})
 	})
 	for _, p := range run.Phases {

@@ -68,7 +68,7 @@ func StepsToRecord(n int) int { return min(n, 2) }
 // Simulation is a replay on a simulated GPU.
 type Simulation struct {
 	*replay.Run
-	// Device is the most memory of the GPU that was in use, without that of other processes, bytes.
+	// Device is the peak of used GPU memory without other processes, in bytes.
 	Device int64
 }
 
@@ -95,7 +95,7 @@ func (s *Setup) Profile(ctx context.Context, gpu device.GPU, batch int) (*profil
 	if err != nil {
 		return nil, err
 	}
-	p, err := profile.Of(ctx, rec.Program, gpu, s.conf)
+	p, err := profile.NewProfile(ctx, rec.Program, gpu, s.conf)
 	if err != nil {
 		return nil, fmt.Errorf("batch %d: %w", batch, err)
 	}

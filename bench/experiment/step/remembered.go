@@ -177,7 +177,7 @@ func (s *sharedSteps) program(ctx context.Context, t Trial, all []device.GPU) (*
 // indexOf returns the index of a GPU in the recording; negative if the recording does not serve it.
 func (r *sharedRecording) indexOf(gpu device.GPU) int {
 	at := slices.IndexFunc(r.gpus, func(g device.GPU) bool { return g.Name == gpu.Name && g.Memory == gpu.Memory })
-	if at < 0 || !r.Others.Serves(at-1) {
+	if at < 0 || !r.Others.IsUsable(at-1) {
 		return -1
 	}
 	return at
@@ -197,7 +197,7 @@ func (r *sharedRecording) programFor(gpu device.GPU) *sharedProgram {
 	}
 	p := &sharedProgram{recording: r.Recording, sizes: sizes, replays: map[ReplayOptions]*Result{}}
 	if at > 0 {
-		p.recording = r.On(at - 1)
+		p.recording = r.ForGPU(at - 1)
 	}
 	r.programs = append(r.programs, p)
 	return p

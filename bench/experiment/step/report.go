@@ -191,12 +191,12 @@ func DeviceOn(d device.Device) report.Device {
 	if o, ok := d.(device.Observer); ok {
 		out.Context = o.Baseline().Context
 	}
-	if real, ok := d.(device.Driven); ok {
+	if real, ok := d.(device.DriverReporter); ok {
 		out.Driver, out.CUDA = real.Driver().Release, real.Driver().CUDA
 		out.Capability, out.SMs, out.ThreadsPerSM, out.MHz = gpu.Capability.String(), gpu.SMs, gpu.ThreadsPerSM,
 			gpu.BoostMHz
 	}
-	if known, ok := d.(device.Identified); ok {
+	if known, ok := d.(device.IdentityReporter); ok {
 		out.UUID, out.MIG = known.Identity().UUID, known.Identity().MIG
 	}
 	return out

@@ -168,7 +168,7 @@ func (s *Setup) WithAccumulation(n int) *Setup {
 // LoopSetups returns the case in each training loop that it may have: its own and, if no flag chose the loop, also the
 // plain one, in which most of a step's memory stays alive. A batch must be safe in both.
 func (s *Setup) LoopSetups() []*Setup {
-	c, unchosen := s.model.KeepingMost(s.c)
+	c, unchosen := s.model.LargestLoopCase(s.c)
 	if !unchosen || s.model.Levers.Loop == models.LoopPlain {
 		return []*Setup{s}
 	}
@@ -186,14 +186,14 @@ func (s *Setup) Loop() models.Loop { return cmp.Or(s.c.Loop, s.model.Levers.Loop
 
 // Evaluates reports whether training includes evaluation: users asked for it, or the project's own loop does it.
 func (s *Setup) Evaluates() bool {
-	return !s.c.Evaluate.Off && (!s.c.Evaluate.IsZero() || s.model.Levers.Loop == "")
+	return !s.c.Evaluate.IsOff && (!s.c.Evaluate.IsZero() || s.model.Levers.Loop == "")
 }
 
 // TrainingTrial returns a trial that also records an evaluation batch, unless the case has none, but replays only the
 // training steps. A batch size of zero means the evaluation's own, the project's, or the training's.
 func (s *Setup) TrainingTrial(t Trial, evaluation int) Trial {
 	t.Replay.TrainingOnly = true
-	if !s.c.Evaluate.Off {
+	if !s.c.Evaluate.IsOff {
 		t.Validation = cmp.Or(evaluation, s.c.Evaluate.Batch, s.model.Validation, t.Batch)
 	}
 	return t

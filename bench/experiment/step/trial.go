@@ -102,7 +102,7 @@ func (t *Trial) Record(ctx context.Context, others ...device.GPU) (*models.Recor
 	}
 	if t.Steps == stepsUntilSteady {
 		conf := (&Trial{setup: t.setup}).unlimitedAllocator() // one recording, however it is replayed
-		o.Further = func(p *program.Program) bool {
+		o.NeedsMoreSteps = func(p *program.Program) bool {
 			run, err := Simulate(ctx, p, WithUnlimitedMemory(t.GPU), conf, 0)
 			t.simulation = run
 			return err == nil && len(run.Phases) > 0 && cacheGrewIn(run.Run, lastStep(run.Run)) &&
@@ -145,13 +145,13 @@ type Result struct {
 	Loads []steptime.Load `json:"loads,omitempty"`
 	// Run is the replay, nil if the trial omits it; on a device the first, which is watched.
 	Run *replay.Run `json:"run,omitempty"`
-	// Spread is how far the reserved bytes of a replay without a memory limit depend on chance.
+	// Spread is the variation of reserved bytes by chance, in a replay without a memory limit.
 	Spread replay.Spread `json:"spread,omitzero"`
 	// Spill is the host memory that the steps would take, where the driver allocates there once the GPU is full.
 	Spill replay.Spill `json:"spilled,omitzero"`
-	// Device is the most memory of the GPU that was in use, without that of other processes, in bytes.
+	// Device is the peak of used GPU memory without other processes, in bytes.
 	Device int64 `json:"device"`
-	// Measured is what a device saw; nil where the GPU was simulated.
+	// Measured is the measurement on a device; nil if the GPU was simulated.
 	Measured *Measurement `json:"measured,omitempty"`
 
 	trial Trial
@@ -210,13 +210,13 @@ func (r *Result) WithoutEvaluation() bool { return r.trial.Replay.TrainingOnly }
 func (r *Result) Sample() planner.Sample {
 	s := planner.Sample{
 		Batch: r.trial.Batch, Classes: r.Run.Peak.Allocated, Reserved: r.Run.Max.Reserved,
-		Segments: r.Run.Stats.Segment[allocator.All].Current, PeakPhase: r.Run.Peak.Phase.String(),
+		Segments: r.Run.Stats.Segment[allocator.AllPools].Current, PeakPhase: r.Run.Peak.Phase.String(),
 	}
-	s.Managed, s.Modeled, s.Host = r.Facts.Managed, r.hasModeledWorkspaces(), r.hostNeed()
+	s.ManagedBytes, s.HasModeledWorkspaces, s.Host = r.Facts.Managed, r.hasModeledWorkspaces(), r.hostNeed()
 	if r.Spread.High > 0 {
 		s.Below, s.Above = max(0, s.Reserved-r.Spread.Low), max(0, r.Spread.High-s.Reserved)
-		s.Less = max(0, s.Allocated()-r.Spread.Other)
-		s.More = max(0, r.Spread.Other-s.Allocated(), r.Spread.Larger-s.Allocated())
+		s.Less = max(0, s.Allocated()-r.Spread.OtherOrder)
+		s.More = max(0, r.Spread.OtherOrder-s.Allocated(), r.Spread.Larger-s.Allocated())
 	}
 	if other := r.Reordered; other != nil {
 		s.Less, s.More = max(s.Less, s.Allocated()-other.Allocated), max(s.More, other.Allocated-s.Allocated())

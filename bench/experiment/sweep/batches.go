@@ -13,9 +13,9 @@ import (
 const (
 	// maxBatch is the largest batch size.
 	maxBatch = models.MaxBatch
-	// maxBatches is how many sizes one list may have.
+	// maxBatches is the largest number of sizes in a list.
 	maxBatches = 4096
-	// maxRangeItems is how many sizes a range without a step may have: a table of more rows is of no use to a reader.
+	// maxRangeItems is the largest number of sizes in a range without a step: nobody reads longer tables.
 	maxRangeItems = 64
 )
 

@@ -229,7 +229,7 @@ func (w *sweeper) point(ctx context.Context, batch int) (report.Point, error) {
 	}
 	w.report.Warnings = append(w.report.Warnings, w.neighbors.Warnings(w.device, m.Neighbors...)...)
 	m.Run.Repeat = m.Timed
-	if _, driven := w.device.(device.Driven); driven {
+	if _, driven := w.device.(device.DriverReporter); driven {
 		m.Run.WarmUp = o.WarmUp
 	}
 	point := report.Point{Batch: batch, Device: w.device.Name(), Estimate: e, Run: m.Run}
@@ -251,7 +251,7 @@ func (w *sweeper) estimate(ctx context.Context, d *judge.Judgement) (*report.Est
 // gpu returns the GPU as the process of the sweep sees it: vprof's own process on a real device, a process of PyTorch
 // on a simulated one.
 func (w *sweeper) gpu() device.GPU {
-	if _, driven := w.device.(device.Driven); driven {
+	if _, driven := w.device.(device.DriverReporter); driven {
 		return w.device.GPU().WithoutLibraries()
 	}
 	return w.device.GPU()
@@ -265,7 +265,7 @@ func (w *sweeper) others() int64 {
 		bytes = o.Baseline().Others
 	}
 	if l, ok := w.device.(device.Limiter); ok {
-		bytes += l.Left()
+		bytes += l.FreeLimit()
 	}
 	return bytes
 }
@@ -283,8 +283,8 @@ func (w *sweeper) predictLargest(ctx context.Context, found int) (int, error) {
 	}
 	defer j.FreeRecordings()
 	limit := j.Budget.Memory
-	s := planner.Search{
-		From: 1, To: maxBatch, Begin: planner.Start{Batch: max(found, 1), Near: true}, Limit: limit, Runs: true,
+	s := planner.BatchSearch{
+		From: 1, To: maxBatch, Start: planner.Start{Batch: max(found, 1), IsNear: true}, Limit: limit, Runs: true,
 		Need: func(batch int) (int64, error) {
 			d, err := j.Try(ctx, w.setup, batch)
 			if step.IsRefused(err) {

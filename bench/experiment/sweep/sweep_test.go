@@ -134,7 +134,7 @@ func TestAllocatorSettingsReachTheRun(t *testing.T) {
 	}
 	require.NotEqual(t, reserved(""), reserved("expandable_segments:True"))
 	_, err := step.New(toy.Model(), models.Case{AllocConf: "max_split:1"}, steptest.Exact())
-	require.True(t, input.Bad(err))
+	require.True(t, input.IsBadInput(err))
 	require.ErrorContains(t, err, "max_split")
 }
 

@@ -57,7 +57,7 @@ func (m Measured) Correct(ctx context.Context, of *step.Setup, gpu device.GPU, s
 	if err != nil {
 		return speed, err
 	}
-	if !one.load.Known() {
+	if !one.load.IsKnown() {
 		return speed, input.Errorf("the measured step cannot correct estimates: the speed of %s is not known", gpu.Name)
 	}
 	kernels := m.Seconds/max(1, one.load.Stretch) - one.load.Host
@@ -160,7 +160,7 @@ func (t *Table) row(ctx context.Context, gpu device.GPU, stage Stage,
 	defer j.FreeRecordings()
 	if row.Batch == 0 {
 		begin := planner.Start{Batch: stage.Setup.Model().Default.Batch}
-		if row.Batch, err = j.Largest(ctx, begin, planner.SearchedBatch); err != nil || row.Batch == 0 {
+		if row.Batch, err = j.Largest(ctx, begin, planner.MaxSearchedBatch); err != nil || row.Batch == 0 {
 			return row, err
 		}
 	}
@@ -171,7 +171,7 @@ func (t *Table) row(ctx context.Context, gpu device.GPU, stage Stage,
 	e := one.judged
 	row.Fits, row.Memory, row.Loop, row.Unsafe = e.Verdict == report.Fits, e.Device.Bytes, e.Loop, e.Unsafe
 	row.Decides, row.Workspaces = e.Decides, one.workspaces
-	if !one.load.Known() {
+	if !one.load.IsKnown() {
 		return row, nil
 	}
 	samples := float64(stage.Setup.Case().Samples(row.Batch))

@@ -19,7 +19,7 @@ import (
 	"github.com/vprof/vprof/internal/input"
 )
 
-// mountPath is where the fleet's folder is in pods.
+// mountPath is the path of the fleet's folder in pods.
 const mountPath = "/fleet"
 
 // queueLabel is by which KAI's and Kueue's schedulers know a queue; ours is KAI's.

@@ -67,11 +67,11 @@ func TestOptionsOfSbatchStayOptions(t *testing.T) {
 		e := engine(t, config)
 		e.Folder.Config.Slurm.Account = value
 		_, err := e.Script(e.Folder.GPUs[0], []int{0}, nil)
-		require.True(t, input.Bad(err))
+		require.True(t, input.IsBadInput(err))
 		e = engine(t, config)
 		e.Folder.Dir = "/shared/" + value
 		_, err = e.Script(e.Folder.GPUs[0], []int{0}, nil)
-		require.True(t, input.Bad(err))
+		require.True(t, input.IsBadInput(err))
 	}
 	e := engine(t, config)
 	e.Folder.Dir = "/shared/100% #1"

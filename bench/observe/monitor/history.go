@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// Steps are how much time an entry of a history stands for, the shortest first.
-var Steps = []time.Duration{100 * time.Millisecond, time.Second, 10 * time.Second, time.Minute}
+// HistorySteps are how much time an entry of a history stands for, the shortest first.
+var HistorySteps = []time.Duration{100 * time.Millisecond, time.Second, 10 * time.Second, time.Minute}
 
-// kept is how many entries a history keeps of each step.
-const kept = 600
+// keptEntries is the number of entries that a history keeps for each step.
+const keptEntries = 600
 
-// None is the entry of a time in which nothing was read.
-const None int64 = -1
+// NoValue is the entry of a time in which nothing was read.
+const NoValue int64 = -1
 
 // A History keeps the latest samples, and the maximum of each time step for graphs. It is safe for concurrent use.
 type History struct {
@@ -30,7 +30,7 @@ type Notice struct {
 	Text string
 }
 
-// keptNotices is how many notices a history keeps.
+// keptNotices is the number of notices that a history keeps.
 const keptNotices = 20
 
 type gpuHistory struct {
@@ -43,7 +43,7 @@ type series [4]ring
 
 // ring has the latest entries of one step length; entry number n is at n % kept.
 type ring struct {
-	entries [kept]int64
+	entries [keptEntries]int64
 	// newest is the number of the newest entry, counted from the beginning of time, and length how many there are.
 	newest int64
 	length int
@@ -52,21 +52,21 @@ type ring struct {
 // add adds a value of a moment: each step of time keeps its maximum.
 func (s *series) add(at time.Time, v int64) {
 	for i := range s {
-		s[i].add(at.UnixNano()/int64(Steps[i]), v)
+		s[i].add(at.UnixNano()/int64(HistorySteps[i]), v)
 	}
 }
 
 func (r *ring) add(number, v int64) {
-	if r.length == 0 || number > r.newest+kept {
+	if r.length == 0 || number > r.newest+keptEntries {
 		*r = ring{newest: number - 1}
 	}
 	for r.newest < number {
 		r.newest++
-		r.entries[r.newest%kept] = None
-		r.length = min(r.length+1, kept)
+		r.entries[r.newest%keptEntries] = NoValue
+		r.length = min(r.length+1, keptEntries)
 	}
 	if number == r.newest { // a clock that was set back tells nothing
-		r.entries[number%kept] = max(r.entries[number%kept], v)
+		r.entries[number%keptEntries] = max(r.entries[number%keptEntries], v)
 	}
 }
 
@@ -75,11 +75,11 @@ func (r *ring) latest(n int, upTo int64) []int64 {
 	out := make([]int64, n)
 	for i := range out {
 		number := upTo - int64(n-1-i)
-		out[i] = None
+		out[i] = NoValue
 		if number <= r.newest && number > r.newest-int64(r.length) {
-			out[i] = r.entries[number%kept]
+			out[i] = r.entries[number%keptEntries]
 		}
-		if i > 1 && out[i] != None && out[i-1] == None {
+		if i > 1 && out[i] != NoValue && out[i-1] == NoValue {
 			out[i-1] = out[i-2]
 		}
 	}
@@ -142,7 +142,7 @@ func (h *History) Latest() (Round, []Notice) {
 func (h *History) Trace(gpu, process, step, n int, upTo time.Time) Trace {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	number := upTo.UnixNano() / int64(Steps[step])
+	number := upTo.UnixNano() / int64(HistorySteps[step])
 	empty := &series{}
 	used, load := empty, empty
 	if gpu < len(h.gpus) {

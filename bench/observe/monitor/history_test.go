@@ -23,10 +23,10 @@ func TestAnEntryIsTheMostOfItsTime(t *testing.T) {
 	for i, used := range []int64{5, 9, 1, 2, 7} {
 		h.Add(at(after(50*i), used))
 	}
-	require.Equal(t, []int64{monitor.None, 9, 2, 7}, h.Trace(0, 0, 0, 4, after(200)).Used)
-	require.Equal(t, []int64{monitor.None, 9}, h.Trace(0, 0, 1, 2, after(999)).Used)
-	require.Equal(t, []int64{monitor.None, monitor.None}, h.Trace(0, 0, 0, 2, after(200)).Load)
-	require.Equal(t, []int64{monitor.None}, h.Trace(3, 0, 0, 1, after(200)).Used, "no such GPU")
+	require.Equal(t, []int64{monitor.NoValue, 9, 2, 7}, h.Trace(0, 0, 0, 4, after(200)).Used)
+	require.Equal(t, []int64{monitor.NoValue, 9}, h.Trace(0, 0, 1, 2, after(999)).Used)
+	require.Equal(t, []int64{monitor.NoValue, monitor.NoValue}, h.Trace(0, 0, 0, 2, after(200)).Load)
+	require.Equal(t, []int64{monitor.NoValue}, h.Trace(3, 0, 0, 1, after(200)).Used, "no such GPU")
 }
 
 // A sample that comes a little late leaves no hole, a lost GPU does.
@@ -39,7 +39,7 @@ func TestHolesAreWhereNothingWasRead(t *testing.T) {
 		Notices: []string{"gpu 0 is lost"},
 	})
 	h.Add(at(after(601), 8))
-	require.Equal(t, []int64{5, 5, 7, monitor.None, monitor.None, monitor.None, 8},
+	require.Equal(t, []int64{5, 5, 7, monitor.NoValue, monitor.NoValue, monitor.NoValue, 8},
 		h.Trace(0, 0, 0, 7, after(600)).Used)
 	last, notices := h.Latest()
 	require.Equal(t, int64(8), last.Samples[0].Used)
@@ -52,7 +52,7 @@ func TestAProcessHasItsHistoryWhileItIsThere(t *testing.T) {
 	h.Add(at(after(100), 9, monitor.Process{PID: 7, Used: 6}))
 	require.Equal(t, []int64{4, 6}, h.Trace(0, 7, 0, 2, after(100)).Used)
 	h.Add(at(after(200), 3))
-	require.Equal(t, []int64{monitor.None, monitor.None}, h.Trace(0, 7, 0, 2, after(100)).Used)
+	require.Equal(t, []int64{monitor.NoValue, monitor.NoValue}, h.Trace(0, 7, 0, 2, after(100)).Used)
 }
 
 // However long it goes on and whatever the pauses, the newest entries are the maxima of their times.
@@ -74,11 +74,11 @@ func TestHistoryKeepsTheNewest(t *testing.T) {
 			if used, known := want[second]; known && v != used {
 				t.Fatalf("second %d is %d, not %d", second, v, used)
 			}
-			if _, known := want[second]; !known && v != monitor.None && i > 0 && v != got[i-1] {
+			if _, known := want[second]; !known && v != monitor.NoValue && i > 0 && v != got[i-1] {
 				t.Fatalf("second %d is %d of nothing", second, v)
 			}
 		}
-		if got[len(got)-1] == monitor.None {
+		if got[len(got)-1] == monitor.NoValue {
 			t.Fatal("the last sample is not there")
 		}
 	})

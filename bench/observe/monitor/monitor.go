@@ -63,7 +63,7 @@ type Monitor struct {
 // watchedGPU is a GPU and its last readings.
 type watchedGPU struct {
 	GPU
-	seen Seen
+	totals GPUTotals
 	// last is the time of the last reading that succeeded, highest the most in use since the last sample.
 	last          time.Time
 	highest       int64
@@ -71,8 +71,8 @@ type watchedGPU struct {
 	missed        int       // samples since then
 	processes     []Process
 	processesPeak map[int]int64
-	// doubted reports whether a notice about impossible values was given.
-	doubted bool
+	// doubtfulProcesses reports whether a notice about impossible values was given.
+	doubtfulProcesses bool
 }
 
 // New returns a monitor of a session's GPUs; Close ends the session. If a GPU cannot be read, the source opens NVML
@@ -81,7 +81,7 @@ func New(session Session, source Source, watched func(pid int) bool) *Monitor {
 	m := &Monitor{session: session, source: source, watched: watched}
 	for _, b := range session.GPUs {
 		m.gpus = append(m.gpus, &watchedGPU{
-			GPU: b, seen: Seen{GPU: b.Index}, processesPeak: map[int]int64{},
+			GPU: b, totals: GPUTotals{GPU: b.Index}, processesPeak: map[int]int64{},
 		})
 	}
 	return m
@@ -106,14 +106,14 @@ func (m *Monitor) Sample(now time.Time) Round {
 		r, err := b.Reader.Read()
 		if err != nil {
 			b.missed++
-			m.markLost(b, now, err)
+			m.markGPULost(b, now, err)
 			out.Samples[i] = Sample{
 				Time: now.UTC(), GPU: b.Index, Name: b.Name, UUID: b.UUID,
-				Peak: b.seen.held(m.watched), Error: err.Error(),
+				Peak: b.totals.watchedBytes(m.watched), Error: err.Error(),
 			}
 			continue
 		}
-		m.found(b, now)
+		m.markGPUFound(b, now)
 		out.Samples[i] = m.sample(b, now, r)
 	}
 	out.Notices, m.notices = m.notices, nil
@@ -133,17 +133,17 @@ func (m *Monitor) ReadMemory(now time.Time) {
 			processes, err = b.Reader.Processes()
 		}
 		if err != nil {
-			m.markLost(b, now, err)
+			m.markGPULost(b, now, err)
 			continue
 		}
-		_, watched := m.pick(processes)
-		b.count(now, memory.Used, watched)
+		_, watched := m.pickWatched(processes)
+		b.countReading(now, memory.Used, watched)
 	}
 }
 
-// count adds a reading of memory to the peaks.
-func (b *watchedGPU) count(now time.Time, used, watched int64) {
-	s := &b.seen
+// countReading adds a reading of memory to the peaks.
+func (b *watchedGPU) countReading(now time.Time, used, watched int64) {
+	s := &b.totals
 	if s.Samples == 0 {
 		s.First = used
 	} else {
@@ -156,8 +156,8 @@ func (b *watchedGPU) count(now time.Time, used, watched int64) {
 	s.WatchedPeak = max(s.WatchedPeak, watched)
 }
 
-// pick returns the watched processes and the sum of their bytes; -1 if NVML does not report all of them.
-func (m *Monitor) pick(all []nvml.Process) (picked []Process, held int64) {
+// pickWatched returns the watched processes and the sum of their bytes; -1 if NVML does not report all of them.
+func (m *Monitor) pickWatched(all []nvml.Process) (picked []Process, held int64) {
 	for _, p := range all {
 		if m.watched != nil && !m.watched(p.PID) {
 			continue
@@ -175,23 +175,23 @@ func (m *Monitor) pick(all []nvml.Process) (picked []Process, held int64) {
 
 // sample makes the sample of a reading, and adds the reading to the GPU's summary.
 func (m *Monitor) sample(b *watchedGPU, now time.Time, r nvml.Reading) Sample {
-	processes, watched := m.pick(r.Processes)
-	b.count(now, r.Memory.Used, watched)
+	processes, watched := m.pickWatched(r.Processes)
+	b.countReading(now, r.Memory.Used, watched)
 	for i := range processes {
 		p := &processes[i]
 		b.processesPeak[p.PID] = max(b.processesPeak[p.PID], p.Used)
 		p.Peak = b.processesPeak[p.PID]
 	}
-	m.noteEnded(b, processes)
+	m.noticeEnded(b, processes)
 	b.processes = processes
-	if len(r.Impossible) > 0 && !b.doubted {
-		b.doubted = true
-		m.note("gpu %d: %s, which no GPU has; such values are left out", b.Index, strings.Join(r.Impossible, ", "))
+	if len(r.Impossible) > 0 && !b.doubtfulProcesses {
+		b.doubtfulProcesses = true
+		m.addNotice("gpu %d: %s, which no GPU has; such values are left out", b.Index, strings.Join(r.Impossible, ", "))
 	}
 	s := Sample{
 		Time: now.UTC(), GPU: b.Index, Name: b.Name, UUID: b.UUID,
 		Total: r.Memory.Total - r.Memory.Reserved, Driver: r.Memory.Reserved, Used: r.Memory.Used, Highest: b.highest,
-		Peak: b.seen.held(m.watched), Gap: b.seen.Gap.Seconds(),
+		Peak: b.totals.watchedBytes(m.watched), Gap: b.totals.Gap.Seconds(),
 		GPUPercent: r.GPUPercent, MemPercent: r.MemoryPercent, Celsius: r.Celsius,
 		Watts: watts(r.Milliwatts), LimitWatts: watts(r.LimitMilliwatts), SMMHz: r.SMMHz,
 		Slowdowns: r.Slowdowns, Processes: processes,
@@ -210,26 +210,26 @@ func watts(milliwatts *int) *float64 {
 	return new(float64(*milliwatts) / 1000)
 }
 
-// noteEnded adds a notice for each watched process that no longer uses the GPU. Other processes end without one.
-func (m *Monitor) noteEnded(b *watchedGPU, now []Process) {
+// noticeEnded adds a notice for each watched process that no longer uses the GPU. Other processes end without one.
+func (m *Monitor) noticeEnded(b *watchedGPU, now []Process) {
 	for _, p := range b.processes {
 		if slices.ContainsFunc(now, func(q Process) bool { return q.PID == p.PID }) {
 			continue
 		}
 		if m.watched != nil {
-			m.note("%s no longer uses gpu %d; it was seen with at most %s", p.Title(), b.Index,
-				amount(b.processesPeak[p.PID]))
+			m.addNotice("%s no longer uses gpu %d; it was seen with at most %s", p.Title(), b.Index,
+				formatBytes(b.processesPeak[p.PID]))
 		}
 		delete(b.processesPeak, p.PID)
 	}
 }
 
-func (m *Monitor) note(format string, args ...any) {
+func (m *Monitor) addNotice(format string, args ...any) {
 	m.notices = append(m.notices, fmt.Sprintf(format, args...))
 }
 
-// amount formats a number of bytes, or states that NVML does not report it.
-func amount(bytes int64) string {
+// formatBytes formats a number of bytes, or states that NVML does not report it.
+func formatBytes(bytes int64) string {
 	if bytes < 0 {
 		return "an unknown amount"
 	}

@@ -88,11 +88,11 @@ func TestPeakIsTheMostThatAnyLookSaw(t *testing.T) {
 	require.Nil(t, last.Watched)
 	require.Equal(t, []monitor.Process{{7, "python", 100 * mib, 350 * mib}, {9, "", 100 * mib, 350 * mib}},
 		last.Processes)
-	require.Equal(t, []monitor.Seen{{
+	require.Equal(t, []monitor.GPUTotals{{
 		Samples: 3, Gap: 3 * time.Second, First: 300 * mib,
 		Peak: 700 * mib, WatchedPeak: 700 * mib,
-	}}, m.Seen())
-	require.Equal(t, int64(400*mib), m.Seen()[0].Rise())
+	}}, m.Totals())
+	require.Equal(t, int64(400*mib), m.Totals()[0].Rise())
 }
 
 func TestOnlyWatchedProcessesCount(t *testing.T) {
@@ -141,7 +141,7 @@ func TestGlancesFindWhatLooksMiss(t *testing.T) {
 		}
 		require.Equal(t, want, s.Peak)
 		require.Equal(t, int64(100*mib), m.Sample(after(101)).Samples[0].Highest, "since the last sample")
-		require.Equal(t, 102, m.Seen()[0].Samples)
+		require.Equal(t, 102, m.Totals()[0].Samples)
 	}
 }
 
@@ -185,7 +185,7 @@ func TestMonitorOpensNVMLAgainAndSaysWhatItMissed(t *testing.T) {
 	require.InDelta(t, 3.2, back.Samples[0].Gap, 1e-9)
 	require.Equal(t, []string{"gpu 0 is back after 3.1s; 5 samples were missed, and peaks in that time are not known"},
 		back.Notices)
-	require.Equal(t, 5, m.Seen()[0].Lost)
+	require.Equal(t, 5, m.Totals()[0].Failed)
 	require.NoError(t, m.Close())
 	require.NoError(t, m.Close(), "twice is once")
 }
@@ -233,7 +233,7 @@ func TestALossDuringABurstIsNoticed(t *testing.T) {
 		"gpu 0 is lost: " + errLost.Error(),
 		"gpu 0 is back after 2ms; 0 samples were missed, and peaks in that time are not known",
 	}, m.Sample(after(3)).Notices)
-	require.Equal(t, 1, m.Seen()[0].Lost)
+	require.Equal(t, 1, m.Totals()[0].Failed)
 }
 
 // Of watched processes it is said when they leave; others come and go.
@@ -343,7 +343,7 @@ func TestTreeHasTheDescendants(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
 	defer func() {
-		for _, pid := range monitor.Tree(cmd.Process.Pid) {
+		for _, pid := range monitor.ProcessTree(cmd.Process.Pid) {
 			if p, err := os.FindProcess(pid); err == nil {
 				_ = p.Kill()
 			}
@@ -355,8 +355,8 @@ func TestTreeHasTheDescendants(t *testing.T) {
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
 		t.Skip("only Linux tells who the descendants are")
 	}
-	require.Len(t, monitor.Tree(cmd.Process.Pid), 2)
-	require.Subset(t, monitor.Tree(os.Getpid()), monitor.Tree(cmd.Process.Pid))
+	require.Len(t, monitor.ProcessTree(cmd.Process.Pid), 2)
+	require.Subset(t, monitor.ProcessTree(os.Getpid()), monitor.ProcessTree(cmd.Process.Pid))
 }
 
 // A hundredth of a core at ten samples a second is a millisecond each; the GPU itself is not counted.

@@ -40,7 +40,7 @@ type Sample struct {
 	// Slowdowns are the reasons why the clocks are low.
 	Slowdowns []nvml.Slowdown `json:"slowdowns,omitempty"`
 	Processes []Process       `json:"processes,omitempty"`
-	// Error is why the GPU could not be read; all else is then empty.
+	// Error is the reason why the GPU could not be read; all other fields are then empty.
 	Error string `json:"error,omitempty"`
 }
 
@@ -122,22 +122,21 @@ func (s Sample) Record() []string {
 	}
 }
 
-// Seen is the summary of all samples of a GPU.
-type Seen struct {
+// GPUTotals is the summary of all samples of a GPU.
+type GPUTotals struct {
 	GPU int
 	// Samples counts readings, Lost the failed ones. Gap is the
 	// longest time between two: a peak shorter than that may have escaped.
-	Samples, Lost int
-	Gap           time.Duration
-	// First is what the GPU had in use at the first reading, Peak at most, bytes.
+	Samples, Failed int
+	Gap             time.Duration
+	// First is the used memory at the first reading, Peak its maximum, in bytes.
 	First, Peak int64
 	// WatchedPeak is the most that the watched processes held together, or all
 	// if all are watched; zero if NVML does not know them.
 	WatchedPeak int64
 }
 
-// held returns the peak bytes of the watched processes.
-func (s Seen) held(watched func(int) bool) int64 {
+func (s GPUTotals) watchedBytes(watched func(int) bool) int64 {
 	if watched == nil {
 		return s.Peak
 	}
@@ -145,36 +144,36 @@ func (s Seen) held(watched func(int) bool) int64 {
 }
 
 // Rise returns by how much the memory in use rose above the first reading.
-func (s Seen) Rise() int64 { return s.Peak - s.First }
+func (s GPUTotals) Rise() int64 { return s.Peak - s.First }
 
-// Seen returns the summary of all samples so far, one for each GPU.
-func (m *Monitor) Seen() []Seen {
-	return lists.Map(m.gpus, func(b *watchedGPU) Seen { return b.seen })
+// Totals returns the summary of all samples so far, one for each GPU.
+func (m *Monitor) Totals() []GPUTotals {
+	return lists.Map(m.gpus, func(b *watchedGPU) GPUTotals { return b.totals })
 }
 
 // Pauses between attempts to open NVML again: they double from the first to
 // the last, since opening it wakes GPUs that sleep.
 const (
-	firstPause = time.Second
-	lastPause  = time.Minute
+	firstRetryPause = time.Second
+	maxRetryPause   = time.Minute
 )
 
-// markLost notes that a GPU cannot be read.
-func (m *Monitor) markLost(b *watchedGPU, now time.Time, why error) {
-	b.seen.Lost++
+// markGPULost notes that a GPU cannot be read.
+func (m *Monitor) markGPULost(b *watchedGPU, now time.Time, why error) {
+	b.totals.Failed++
 	if !b.lostSince.IsZero() {
 		return
 	}
 	b.lostSince = now
-	m.note("gpu %d is lost: %v", b.Index, why)
+	m.addNotice("gpu %d is lost: %v", b.Index, why)
 }
 
-// found notes that a GPU can be read again, and how long it could not.
-func (m *Monitor) found(b *watchedGPU, now time.Time) {
+// markGPUFound notes that a GPU can be read again, and how long it could not.
+func (m *Monitor) markGPUFound(b *watchedGPU, now time.Time) {
 	if b.lostSince.IsZero() {
 		return
 	}
-	m.note("gpu %d is back after %s; %d samples were missed, and peaks in that time are not known", b.Index,
+	m.addNotice("gpu %d is back after %s; %d samples were missed, and peaks in that time are not known", b.Index,
 		FormatInterval(now.Sub(b.lostSince)), b.missed)
 	b.lostSince, b.missed = time.Time{}, 0
 	m.pause = 0
@@ -190,20 +189,20 @@ func (m *Monitor) reopen(now time.Time) {
 	if !lost || m.source == nil || now.Before(m.retry) {
 		return
 	}
-	m.pause = min(max(2*m.pause, firstPause), lastPause)
+	m.pause = min(max(2*m.pause, firstRetryPause), maxRetryPause)
 	m.retry = now.Add(m.pause)
 	// What does not work any more cannot be closed properly either.
 	_ = m.Close()
 	session, err := m.source()
 	if err != nil {
 		for _, b := range m.gpus {
-			b.Reader = unreadable{err}
+			b.Reader = unreadableGPU{err}
 		}
 		return
 	}
 	m.session = session
 	for _, b := range m.gpus {
-		b.Reader = unreadable{errors.Join(errors.New("NVML does not list it"), session.Missing)}
+		b.Reader = unreadableGPU{errors.Join(errors.New("NVML does not list it"), session.Missing)}
 		for _, anew := range session.GPUs {
 			if anew.UUID == b.UUID {
 				b.Reader = anew.Reader
@@ -212,9 +211,9 @@ func (m *Monitor) reopen(now time.Time) {
 	}
 }
 
-// unreadable replaces a GPU that NVML could not open: every reading is an error.
-type unreadable struct{ why error }
+// unreadableGPU replaces a GPU that NVML could not open: every reading is an error.
+type unreadableGPU struct{ why error }
 
-func (u unreadable) Read() (nvml.Reading, error)        { return nvml.Reading{}, u.why }
-func (u unreadable) Memory() (nvml.Memory, error)       { return nvml.Memory{}, u.why }
-func (u unreadable) Processes() ([]nvml.Process, error) { return nil, u.why }
+func (u unreadableGPU) Read() (nvml.Reading, error)        { return nvml.Reading{}, u.why }
+func (u unreadableGPU) Memory() (nvml.Memory, error)       { return nvml.Memory{}, u.why }
+func (u unreadableGPU) Processes() ([]nvml.Process, error) { return nil, u.why }

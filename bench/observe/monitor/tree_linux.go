@@ -8,9 +8,9 @@ import (
 	"strconv"
 )
 
-// Tree returns the process with its descendants, itself first. The children of a process
+// ProcessTree returns the process with its descendants, itself first. The children of a process
 // that ended in between are missing.
-func Tree(root int) []int {
+func ProcessTree(root int) []int {
 	tree := []int{root}
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

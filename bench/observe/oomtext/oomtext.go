@@ -17,76 +17,76 @@ import (
 type Message struct {
 	// Rank is that of torchrun, and GPU the device; -1 where the text names none.
 	Rank, GPU int
-	// Tried are the requested bytes; zero where the driver or a library failed.
-	Tried int64
+	// Requested are the requested bytes; zero where the driver or a library failed.
+	Requested int64
 	// Total is the device's memory, Free what was free of it, Process what the
 	// process had of it, Others what other processes had.
 	Total, Free, Process, Others int64
-	// Allowed is what the process may have (set_per_process_memory_fraction).
+	// Allowed is the memory limit of the process (set_per_process_memory_fraction).
 	Allowed int64
 	// Allocated is what tensors held, Pools the part of it in private pools (CUDA
 	// graphs), and Cached what the allocator held beyond.
 	Allocated, Pools, Cached int64
-	// Old reports whether a release until 2.0 wrote the message; those have no expandable segments.
-	Old bool
+	// OldFormat reports whether a release until 2.0 wrote the message; those have no expandable segments.
+	OldFormat bool
 	// Where is the line that asked, the last of the traceback outside of PyTorch; empty without one.
 	Where string
 }
 
-// wordings match the beginnings of out-of-memory errors. The ones without sizes are the driver's and cuBLAS's.
-var wordings = []string{
+// oomWordings match the beginnings of out-of-memory errors. The ones without sizes are the driver's and cuBLAS's.
+var oomWordings = []string{
 	"CUDA out of memory. Tried to allocate", "HIP out of memory. Tried to allocate",
 	"XPU out of memory. Tried to allocate",
 	"CUDA error: out of memory", "CUDA driver error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED",
 }
 
 const (
-	size = `([0-9]+(?:\.[0-9]+)? (?:[KMGT]iB|bytes?))`
-	// most is how far a message reaches at most, in bytes, mostBefore its traceback.
-	most, mostBefore = 4096, 1 << 16
-	// MaxMessages is how many errors of a log are read: the errors of the last ranks say no more.
+	sizePattern = `([0-9]+(?:\.[0-9]+)? (?:[KMGT]iB|bytes?))`
+	// most is how far a message reaches at most, in bytes, maxPrefixBytes its traceback.
+	most, maxPrefixBytes = 4096, 1 << 16
+	// MaxMessages limits the errors that are read from a log: errors of further ranks add nothing.
 	MaxMessages = 1024
 )
 
-// parts are the numbers of a message. Lines may be broken anywhere between words.
-var parts = []struct {
+// sizePatterns are the numbers of a message. Lines may be broken anywhere between words.
+var sizePatterns = []struct {
 	find func() *regexp.Regexp
 	put  func(*Message, int64)
 }{
-	{pattern.Of(`Tried to allocate ` + size), func(m *Message, n int64) { m.Tried = n }},
-	{pattern.Of(`has a total capaci?ty of ` + size), func(m *Message, n int64) { m.Total = n }},
-	{pattern.Of(`of which ` + size + ` is free`), func(m *Message, n int64) { m.Free = n }},
-	{pattern.Of(`this process has ` + size + ` memory in use`), func(m *Message, n int64) { m.Process = n }},
-	{pattern.Of(size + ` allowed;`), func(m *Message, n int64) { m.Allowed = n }},
-	{pattern.Of(`Of the allocated memory ` + size + ` is allocated by PyTorch`), func(m *Message, n int64) {
+	{pattern.Lazy(`Tried to allocate ` + sizePattern), func(m *Message, n int64) { m.Requested = n }},
+	{pattern.Lazy(`has a total capaci?ty of ` + sizePattern), func(m *Message, n int64) { m.Total = n }},
+	{pattern.Lazy(`of which ` + sizePattern + ` is free`), func(m *Message, n int64) { m.Free = n }},
+	{pattern.Lazy(`this process has ` + sizePattern + ` memory in use`), func(m *Message, n int64) { m.Process = n }},
+	{pattern.Lazy(sizePattern + ` allowed;`), func(m *Message, n int64) { m.Allowed = n }},
+	{pattern.Lazy(`Of the allocated memory ` + sizePattern + ` is allocated by PyTorch`), func(m *Message, n int64) {
 		m.Allocated = n
 	}},
-	{pattern.Of(`with ` + size + ` allocated in private pools`), func(m *Message, n int64) { m.Pools = n }},
-	{pattern.Of(size + ` is reserved by PyTorch but unallocated`), func(m *Message, n int64) { m.Cached = n }},
+	{pattern.Lazy(`with ` + sizePattern + ` allocated in private pools`), func(m *Message, n int64) { m.Pools = n }},
+	{pattern.Lazy(sizePattern + ` is reserved by PyTorch but unallocated`), func(m *Message, n int64) { m.Cached = n }},
 	// Until 2.0: (GPU 0; 7.79 GiB total capacity; 6.52 GiB already allocated; 17.06 MiB free; 6.65 GiB reserved in
 	// total by PyTorch)
-	{pattern.Of(`GPU [0-9]{1,4}; ` + size + ` total capacity`), func(m *Message, n int64) {
-		m.Total, m.Old = n, true
+	{pattern.Lazy(`GPU [0-9]{1,4}; ` + sizePattern + ` total capacity`), func(m *Message, n int64) {
+		m.Total, m.OldFormat = n, true
 	}},
-	{pattern.Of(size + ` already allocated`), func(m *Message, n int64) { m.Allocated = n }},
-	{pattern.Of(size + ` free;`), func(m *Message, n int64) { m.Free = n }},
-	{pattern.Of(size + ` cached\)`), func(m *Message, n int64) { m.Cached = n }},
-	{pattern.Of(size + ` reserved in total by PyTorch`), func(m *Message, n int64) {
+	{pattern.Lazy(sizePattern + ` already allocated`), func(m *Message, n int64) { m.Allocated = n }},
+	{pattern.Lazy(sizePattern + ` free;`), func(m *Message, n int64) { m.Free = n }},
+	{pattern.Lazy(sizePattern + ` cached\)`), func(m *Message, n int64) { m.Cached = n }},
+	{pattern.Lazy(sizePattern + ` reserved in total by PyTorch`), func(m *Message, n int64) {
 		m.Cached = max(0, n-m.Allocated)
 	}},
 }
 
 var (
-	others = pattern.Of(`Process [0-9]+ has ` + size + ` memory in use`)
-	gpu    = pattern.Of(`GPU ([0-9]{1,4})(?: has|;)`)
-	rank   = pattern.Of(`^\[rank([0-9]{1,6})\]:`)
-	frame  = pattern.Of(`File "([^"]+)", line ([0-9]+), in (\S+)`)
-	prefix = pattern.Of(`(?m)^\[rank[0-9]+\]: ?`)
+	otherProcesses = pattern.Lazy(`Process [0-9]+ has ` + sizePattern + ` memory in use`)
+	gpu            = pattern.Lazy(`GPU ([0-9]{1,4})(?: has|;)`)
+	rank           = pattern.Lazy(`^\[rank([0-9]{1,6})\]:`)
+	frame          = pattern.Lazy(`File "([^"]+)", line ([0-9]+), in (\S+)`)
+	prefix         = pattern.Lazy(`(?m)^\[rank[0-9]+\]: ?`)
 )
 
 // Contains reports whether a text has such an error in it.
 func Contains(text []byte) bool {
-	return slices.ContainsFunc(wordings, func(w string) bool { return bytes.Contains(text, []byte(w)) })
+	return slices.ContainsFunc(oomWordings, func(w string) bool { return bytes.Contains(text, []byte(w)) })
 }
 
 // span is the position of the beginning of an error in its text.
@@ -96,7 +96,7 @@ type span struct{ from, to int }
 // wordings would take seconds for a log of 64 MB.
 func find(text string) []span {
 	var all []span
-	for _, w := range wordings {
+	for _, w := range oomWordings {
 		at := 0
 		for range MaxMessages {
 			i := strings.Index(text[at:], w)
@@ -123,7 +123,7 @@ func Parse(text string) []Message {
 		if i+1 < len(found) {
 			to = found[i+1].from
 		}
-		all = append(all, message(text[max(from, at.from-mostBefore):at.from], text[at.from:min(to, at.from+most)]))
+		all = append(all, message(text[max(from, at.from-maxPrefixBytes):at.from], text[at.from:min(to, at.from+most)]))
 	}
 	return all
 }
@@ -139,24 +139,24 @@ func message(before, text string) Message {
 	if g := gpu().FindStringSubmatch(words); g != nil {
 		m.GPU, _ = strconv.Atoi(g[1])
 	}
-	for _, p := range parts {
+	for _, p := range sizePatterns {
 		if s := p.find().FindStringSubmatch(words); s != nil {
-			p.put(&m, amount(s[1]))
+			p.put(&m, parseAmount(s[1]))
 		}
 	}
 	var listed []int64
-	for _, s := range others().FindAllStringSubmatch(words, -1) {
-		listed = append(listed, amount(s[1]))
+	for _, s := range otherProcesses().FindAllStringSubmatch(words, -1) {
+		listed = append(listed, parseAmount(s[1]))
 		m.Others += listed[len(listed)-1]
 	}
-	m.recognize(listed)
+	m.identifySizes(listed)
 	return m
 }
 
-// recognize finds the process itself among the listed processes. In a container its process ID differs from the
+// identifySizes finds the process itself among the listed processes. In a container its process ID differs from the
 // driver's, so PyTorch lists it as another process. It is listed if the listed processes and PyTorch's own memory sum
 // to more than the memory in use.
-func (m *Message) recognize(listed []int64) {
+func (m *Message) identifySizes(listed []int64) {
 	held := m.Allocated + m.Cached
 	if m.Process > 0 || held == 0 || m.Total == 0 || m.Others+held <= m.Total-m.Free {
 		return
@@ -170,22 +170,23 @@ func (m *Message) recognize(listed []int64) {
 	m.Process, m.Others = own, m.Others-own
 }
 
-// hostWordings are parts of messages about a process that was killed because the host's
+// hostOOMWordings are parts of messages about a process that was killed because the host's
 // memory ran out: by Slurm, Linux, PyTorch's loaders, its CPU allocator and torchrun.
-var hostWordings = []string{
+var hostOOMWordings = []string{
 	"oom_kill event", "oom-kill", "OOM Killed", "OOMKilled", "Exceeded job memory limit", "Out of memory: Kill",
 	"is killed by signal: Killed",
 	"DefaultCPUAllocator: can't allocate memory", "DefaultCPUAllocator: not enough memory", "Signal 9 (SIGKILL)",
 	"exitcode: -9", "exitcode  : -9",
 }
 
-// mostLine is the largest number of bytes of a line that is quoted.
-const mostLine = 160
+// maxLineBytes is the largest number of bytes of a line that is quoted.
+const maxLineBytes = 160
 
-// Host returns the first line of a text that reports that the host's memory ran out, not a GPU's; empty if none does.
-func Host(text []byte) string {
+// HostMessage returns the first line of a text that reports that the host's memory ran out, not a GPU's; empty if none
+// does.
+func HostMessage(text []byte) string {
 	at := -1
-	for _, w := range hostWordings {
+	for _, w := range hostOOMWordings {
 		if i := bytes.Index(text, []byte(w)); i >= 0 && (at < 0 || i < at) {
 			at = i
 		}
@@ -193,11 +194,11 @@ func Host(text []byte) string {
 	if at < 0 {
 		return ""
 	}
-	line := text[max(bytes.LastIndexByte(text[:at], '\n')+1, at-mostLine):]
+	line := text[max(bytes.LastIndexByte(text[:at], '\n')+1, at-maxLineBytes):]
 	if end := bytes.IndexByte(line, '\n'); end >= 0 {
 		line = line[:end]
 	}
-	return strings.TrimSpace(strings.ToValidUTF8(string(line[:min(len(line), 2*mostLine)]), ""))
+	return strings.TrimSpace(strings.ToValidUTF8(string(line[:min(len(line), 2*maxLineBytes)]), ""))
 }
 
 // requester returns the last line of a traceback outside of PyTorch, or the last of all.
@@ -212,8 +213,9 @@ func requester(before string) string {
 	return where
 }
 
-// amount parses a size in bytes. It returns zero for sizes above the memory of any GPU, as if the message had none.
-func amount(s string) int64 {
+// parseAmount parses a size in bytes. It returns zero for sizes above the memory of any GPU, as if the message had
+// none.
+func parseAmount(s string) int64 {
 	n, err := bytesize.Parse(strings.TrimSuffix(strings.TrimSuffix(s, " bytes"), " byte"))
 	if err != nil || n > 1<<50 {
 		return 0

@@ -24,8 +24,9 @@ func TestEveryWordingIsRead(t *testing.T) {
 			"but unallocated. If reserved but unallocated memory is large try setting " +
 			"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation for Memory " +
 			"Management  (https://pytorch.org/docs/stable/notes/cuda.html#environment-variables)": {
-			Rank: -1, GPU: 1, Tried: 512, Total: 16 * gib, Free: 4 * mib, Process: 15.5 * gib, Allocated: 11.5 * gib,
-			Cached: 3.75 * gib,
+			Rank: -1, GPU: 1, Requested: 512, Total: 16 * gib, Free: 4 * mib, Process: 15.5 * gib,
+			Allocated: 11.5 * gib,
+			Cached:    3.75 * gib,
 		},
 		// 2.1 misspells the capacity.
 		"torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 472.00 MiB. GPU 0 has a total capacty " +
@@ -34,7 +35,7 @@ func TestEveryWordingIsRead(t *testing.T) {
 			"allocated memory 18.25 GiB is allocated by PyTorch, and 3.50 GiB is reserved by PyTorch but " +
 			"unallocated. If reserved but unallocated memory is large try setting max_split_size_mb to avoid " +
 			"fragmentation.": {
-			Rank: -1, GPU: 0, Tried: 472 * mib, Total: 24 * gib, Free: 114.5 * mib, Process: 22.5 * gib,
+			Rank: -1, GPU: 0, Requested: 472 * mib, Total: 24 * gib, Free: 114.5 * mib, Process: 22.5 * gib,
 			Others: 1280 * mib, Allocated: 18.25 * gib, Cached: 3.5 * gib,
 		},
 		// A fraction of the memory, private pools, and the newer name of the setting.
@@ -43,44 +44,48 @@ func TestEveryWordingIsRead(t *testing.T) {
 			"allocated in private pools (e.g., CUDA Graphs), and 512.00 MiB is reserved by PyTorch but unallocated. " +
 			"If reserved but unallocated memory is large try setting PYTORCH_ALLOC_CONF=expandable_segments:True to " +
 			"avoid fragmentation.": {
-			Rank: -1, GPU: 3, Tried: 2 * gib, Total: 80 * gib, Free: 60 * gib, Allowed: 16 * gib, Allocated: 14 * gib,
-			Pools: 1.5 * gib, Cached: 512 * mib,
+			Rank: -1, GPU: 3, Requested: 2 * gib, Total: 80 * gib, Free: 60 * gib, Allowed: 16 * gib,
+			Allocated: 14 * gib,
+			Pools:     1.5 * gib, Cached: 512 * mib,
 		},
 		// Until 2.0, and until 1.3.
 		"RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 8.00 GiB total capacity; 6.50 GiB " +
 			"already allocated; 17.00 MiB free; 6.75 GiB reserved in total by PyTorch) If reserved memory is >> " +
 			"allocated memory try setting max_split_size_mb to avoid fragmentation.": {
-			Rank: -1, GPU: 0, Old: true, Tried: 20 * mib, Total: 8 * gib, Free: 17 * mib, Allocated: 6.5 * gib, Cached: 256 * mib,
+			Rank: -1, GPU: 0, OldFormat: true, Requested: 20 * mib, Total: 8 * gib, Free: 17 * mib,
+			Allocated: 6.5 * gib, Cached: 256 * mib,
 		},
 		"RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 2; 8.00 GiB total capacity; 6.50 GiB " +
 			"already allocated; 17.00 MiB free; 90.00 MiB cached)": {
-			Rank: -1, GPU: 2, Old: true, Tried: 20 * mib, Total: 8 * gib, Free: 17 * mib, Allocated: 6.5 * gib, Cached: 90 * mib,
+			Rank: -1, GPU: 2, OldFormat: true, Requested: 20 * mib, Total: 8 * gib, Free: 17 * mib,
+			Allocated: 6.5 * gib, Cached: 90 * mib,
 		},
 		// In a container the process does not know its own number, and stands among the others.
 		"torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 112.00 MiB. GPU 0 has a total capacity " +
 			"of 16.00 GiB of which 64.00 MiB is free. Process 12345 has 15.75 GiB memory in use. Of the allocated " +
 			"memory 14.50 GiB is allocated by PyTorch, and 512.00 MiB is reserved by PyTorch but unallocated.": {
-			Rank: -1, GPU: 0, Tried: 112 * mib, Total: 16 * gib, Free: 64 * mib, Process: 15.75 * gib,
+			Rank: -1, GPU: 0, Requested: 112 * mib, Total: 16 * gib, Free: 64 * mib, Process: 15.75 * gib,
 			Allocated: 14.5 * gib, Cached: 512 * mib,
 		},
 		"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has a total capacity of " +
 			"80.00 GiB of which 1.00 GiB is free. Process 1 has 20.00 GiB memory in use. Process 2 has 57.00 GiB " +
 			"memory in use. Of the allocated memory 50.00 GiB is allocated by PyTorch, and 5.00 GiB is reserved by " +
 			"PyTorch but unallocated.": {
-			Rank: -1, GPU: 1, Tried: 2 * gib, Total: 80 * gib, Free: gib, Process: 57 * gib, Others: 20 * gib,
+			Rank: -1, GPU: 1, Requested: 2 * gib, Total: 80 * gib, Free: gib, Process: 57 * gib, Others: 20 * gib,
 			Allocated: 50 * gib, Cached: 5 * gib,
 		},
 		// There is room for both: it is another.
 		"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 40.00 GiB. GPU 1 has a total capacity of " +
 			"80.00 GiB of which 30.00 GiB is free. Process 1 has 20.00 GiB memory in use. Of the allocated memory " +
 			"10.00 GiB is allocated by PyTorch, and 5.00 GiB is reserved by PyTorch but unallocated.": {
-			Rank: -1, GPU: 1, Tried: 40 * gib, Total: 80 * gib, Free: 30 * gib, Others: 20 * gib, Allocated: 10 * gib,
-			Cached: 5 * gib,
+			Rank: -1, GPU: 1, Requested: 40 * gib, Total: 80 * gib, Free: 30 * gib, Others: 20 * gib,
+			Allocated: 10 * gib,
+			Cached:    5 * gib,
 		},
 		"RuntimeError: CUDA error: out of memory":                                                  {Rank: -1, GPU: -1},
 		"RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`": {Rank: -1, GPU: -1},
 		"torch.OutOfMemoryError: XPU out of memory. Tried to allocate 1.00 KiB. GPU 0 has a total capacity of 8.00 " +
-			"GiB": {Rank: -1, GPU: 0, Tried: 1024, Total: 8 * gib},
+			"GiB": {Rank: -1, GPU: 0, Requested: 1024, Total: 8 * gib},
 	} {
 		require.True(t, Contains([]byte(text)))
 		require.Equal(t, []Message{want}, Parse(text), text)
@@ -104,17 +109,17 @@ func TestTheHostsMemoryIsToldApart(t *testing.T) {
 		"CUDA out of memory. Tried to allocate 2.00 GiB.": "",
 		"": "",
 	} {
-		require.Equal(t, want, Host([]byte(text)))
+		require.Equal(t, want, HostMessage([]byte(text)))
 	}
-	require.LessOrEqual(t, len(Host([]byte(strings.Repeat("x", 9999)+"oom-kill"+strings.Repeat("y", 9999)))),
-		2*mostLine)
+	require.LessOrEqual(t, len(HostMessage([]byte(strings.Repeat("x", 9999)+"oom-kill"+strings.Repeat("y", 9999)))),
+		2*maxLineBytes)
 }
 
 // What is looked for word by word is what an expression of all wordings finds.
 func TestErrorsAreFoundInTheirOrder(t *testing.T) {
 	all := regexp.MustCompile(
 		`(?:CUDA|HIP|XPU) out of memory\. Tried to allocate|CUDA (?:driver )?error: out of memory|CUBLAS_STATUS_ALLOC_FAILED`)
-	pieces := append([]string{"CUDA ", "out of memory", "\n", " driver error: ", "]"}, wordings...)
+	pieces := append([]string{"CUDA ", "out of memory", "\n", " driver error: ", "]"}, oomWordings...)
 	rapid.Check(t, func(t *rapid.T) {
 		text := strings.Join(rapid.SliceOf(rapid.SampledFrom(pieces)).Draw(t, "text"), "")
 		var want []span
@@ -124,7 +129,7 @@ func TestErrorsAreFoundInTheirOrder(t *testing.T) {
 		require.Equal(t, want, find(text))
 		require.Equal(t, want != nil, Contains([]byte(text)))
 	})
-	require.Len(t, find(strings.Repeat(wordings[3]+wordings[5], MaxMessages)), MaxMessages)
+	require.Len(t, find(strings.Repeat(oomWordings[3]+oomWordings[5], MaxMessages)), MaxMessages)
 }
 
 // BenchmarkIs looks through 64 MB of what is no error.
@@ -157,7 +162,7 @@ func TestTracebacksNameTheRequester(t *testing.T) {
 	require.Equal(t, 1, all[0].Rank)
 	require.Equal(t, "/home/me/train.py:30 step", all[1].Where)
 	require.Equal(t, 0, all[1].Rank)
-	require.EqualValues(t, 2*gib, all[1].Tried)
+	require.EqualValues(t, 2*gib, all[1].Requested)
 }
 
 // Whatever stands in a log, figures are none or real.
@@ -168,7 +173,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, m := range Parse(text) {
 			for _, n := range []int64{
-				m.Tried, m.Total, m.Free, m.Process, m.Others, m.Allowed, m.Allocated,
+				m.Requested, m.Total, m.Free, m.Process, m.Others, m.Allowed, m.Allocated,
 				m.Pools, m.Cached,
 			} {
 				if n < 0 {

@@ -14,8 +14,8 @@ import (
 )
 
 // readMonitor reads what vprof monitor --csv writes.
-func readMonitor(data []byte) (*journal, error) {
-	j := &journal{}
+func readMonitor(data []byte) (*log, error) {
+	j := &log{}
 	return j, j.rows(data, func(cell map[string]string) error {
 		if cell["error"] != "" {
 			return nil // the GPU could not be read
@@ -49,8 +49,8 @@ func readMonitor(data []byte) (*journal, error) {
 }
 
 // readJSONLines reads what vprof monitor --jsonl writes.
-func readJSONLines(data []byte) (*journal, error) {
-	j := &journal{}
+func readJSONLines(data []byte) (*log, error) {
+	j := &log{}
 	for line := range bytes.Lines(data) {
 		j.line++
 		if len(bytes.TrimSpace(line)) == 0 {
@@ -83,7 +83,7 @@ func readJSONLines(data []byte) (*journal, error) {
 // maxBytes is more memory than any GPU has.
 const maxBytes = 1 << 46
 
-func (j *journal) add(s monitor.Sample) error {
+func (j *log) add(s monitor.Sample) error {
 	for _, bytes := range []int64{s.Total, s.Used, s.Highest} {
 		if bytes < 0 || bytes > maxBytes {
 			return fmt.Errorf("%d is out of range for a number of bytes", bytes)
@@ -108,7 +108,7 @@ func (j *journal) add(s monitor.Sample) error {
 		return err
 	}
 	b.total = max(b.total, s.Total)
-	m := unknown()
+	m := unknownMoment()
 	m.when, m.used, m.highest = s.Time, float64(s.Used), float64(s.Highest)
 	if s.Watched != nil {
 		m.watched = min(float64(*s.Watched), m.used)

@@ -23,9 +23,9 @@ type Series struct {
 	// GPU names it in the log, with its number where there is one: "0 Tesla T4".
 	// Product is the name alone; empty if the log does not contain it.
 	GPU, Product string
-	// Mine is the memory of the training, sample by sample: of the watched processes, or of the one that takes most,
-	// or, where only the whole GPU was logged, all that is in use.
-	Mine []float64
+	// WatchedBytes is the memory of the training, sample by sample: of the watched processes, or of the one that takes
+	// most, or, where only the whole GPU was logged, all that is in use.
+	WatchedBytes []float64
 	// Process is the process that Mine belongs to; the zero Process where Mine is the whole GPU.
 	Process Process
 	// Others are the processes besides, the largest first. Where they are not
@@ -35,7 +35,7 @@ type Series struct {
 	Peak int64
 	// Total is the GPU's memory; zero is unknown.
 	Total int64
-	// Last is what was in use of the GPU at the end; zero is unknown.
+	// Last is the GPU memory in use at the end; zero is unknown.
 	Last int64
 	// Elapsed is from the first sample to the last; zero is unknown.
 	Elapsed time.Duration
@@ -56,14 +56,14 @@ func (p Process) String() string {
 	return fmt.Sprintf("process %d", p.PID) + phrase.If(p.Name != "", " (%s)", p.Name)
 }
 
-// Is reports whether a file that begins with head looks like a log of memory.
-func Is(head []byte) bool {
+// IsLog reports whether a file that begins with head looks like a log of memory.
+func IsLog(head []byte) bool {
 	first, _, _ := bytes.Cut(head, []byte("\n"))
 	return formatOf(first) != nil
 }
 
 // formatOf returns the parser of files with this first line; nil if there is none.
-func formatOf(first []byte) func([]byte) (*journal, error) {
+func formatOf(first []byte) func([]byte) (*log, error) {
 	if bytes.HasPrefix(first, []byte("{")) && bytes.Contains(first, []byte(`"used_bytes"`)) {
 		return readJSONLines
 	}
@@ -114,8 +114,8 @@ func Read(r io.Reader, name string) ([]Series, error) {
 	return lists.Map(j.gpus, func(b *gpu) Series { return b.series() }), nil
 }
 
-// journal collects the samples of a log, in any of the formats, by GPU and moment.
-type journal struct {
+// log collects the samples of a log, in any of the formats, by GPU and moment.
+type log struct {
 	line int // that is read, from 1
 	gpus []*gpu
 }
@@ -135,13 +135,13 @@ type moment struct {
 	names                  map[int]string
 }
 
-// unknown returns a moment without any value.
-func unknown() moment { return moment{used: -1, highest: -1, watched: -1} }
+// unknownMoment returns a moment without any value.
+func unknownMoment() moment { return moment{used: -1, highest: -1, watched: -1} }
 
 // maxGPUs is more GPUs than a machine has.
 const maxGPUs = 256
 
-func (j *journal) gpu(key, name, product string) (*gpu, error) {
+func (j *log) gpu(key, name, product string) (*gpu, error) {
 	for _, b := range j.gpus {
 		if b.key == key {
 			return b, nil
@@ -195,10 +195,10 @@ func (b *gpu) series() Series {
 		if v < 0 {
 			continue
 		}
-		if len(s.Mine) == 0 {
+		if len(s.WatchedBytes) == 0 {
 			from = m.when
 		}
-		s.Mine, to = append(s.Mine, v), m.when
+		s.WatchedBytes, to = append(s.WatchedBytes, v), m.when
 	}
 	if !from.IsZero() && !to.IsZero() {
 		s.Elapsed = to.Sub(from)
@@ -230,12 +230,12 @@ type Trend struct {
 	P float64
 }
 
-// trendSamples is how many samples the test compares in pairs; more are thinned out to medians of stretches.
+// trendSamples is the number of samples that the test compares in pairs; more are reduced to medians of stretches.
 const trendSamples = 400
 
 // TrendOf tests for growth or decline.
 func TrendOf(values []float64) Trend {
-	short, stretch := thin(values, trendSamples)
+	short, stretch := thinValues(values, trendSamples)
 	n := len(short)
 	if n < 4 {
 		return Trend{P: 1}
@@ -269,8 +269,8 @@ func TrendOf(values []float64) Trend {
 	return Trend{Median(slopes) / float64(stretch), min(1, p)}
 }
 
-// thin replaces stretches of equal length by their medians, so that at most n values are left.
-func thin(values []float64, n int) (short []float64, stretch int) {
+// thinValues replaces stretches of equal length by their medians, so that at most n values are left.
+func thinValues(values []float64, n int) (short []float64, stretch int) {
 	stretch = ceil.Div(len(values), max(n, 1))
 	if stretch <= 1 {
 		return values, 1

@@ -23,16 +23,19 @@ const smi = `timestamp, name, memory.used [MiB], memory.total [MiB], utilization
 `
 
 func read(t *testing.T, text string) []Series {
-	require.True(t, Is([]byte(text)))
+	require.True(t, IsLog([]byte(text)))
 	all, err := Read(strings.NewReader(text), "log")
 	require.NoError(t, err)
 	return all
 }
 
 func TestLogOfNvidiaSMIIsRead(t *testing.T) {
-	require.False(t, Is([]byte("a,b\nmemory.used,1")))
+	require.False(t, IsLog([]byte("a,b\nmemory.used,1")))
 	want := Series{
-		GPU: "Tesla T4", Product: "Tesla T4", Mine: []float64{100 * mib, 300 * mib}, Peak: 300 * mib, Last: 300 * mib,
+		GPU: "Tesla T4", Product: "Tesla T4", WatchedBytes: []float64{
+			100 * mib,
+			300 * mib,
+		}, Peak: 300 * mib, Last: 300 * mib,
 		Total: 15360 * mib, Elapsed: 10 * time.Second,
 	}
 	require.Equal(t, []Series{want}, read(t, smi))
@@ -47,8 +50,8 @@ func TestLogOfNvidiaSMIIsRead(t *testing.T) {
 func TestEveryGPUIsASeries(t *testing.T) {
 	all := read(t, "index,memory.used\n0,1\n1,2\n0,3\n")
 	require.Equal(t, []Series{
-		{GPU: "0", Mine: []float64{1 * mib, 3 * mib}, Peak: 3 * mib, Last: 3 * mib},
-		{GPU: "1", Mine: []float64{2 * mib}, Peak: 2 * mib, Last: 2 * mib},
+		{GPU: "0", WatchedBytes: []float64{1 * mib, 3 * mib}, Peak: 3 * mib, Last: 3 * mib},
+		{GPU: "1", WatchedBytes: []float64{2 * mib}, Peak: 2 * mib, Last: 2 * mib},
 	}, all)
 	// Without numbers, GPUs of one name follow each other at one time.
 	all = read(t, `timestamp, name, memory.used [MiB]
@@ -58,8 +61,8 @@ func TestEveryGPUIsASeries(t *testing.T) {
 2026/11/05 06:00:01.000, Tesla T4, 4 MiB
 `)
 	require.Len(t, all, 2)
-	require.Equal(t, []float64{1 * mib, 3 * mib}, all[0].Mine)
-	require.Equal(t, []float64{2 * mib, 4 * mib}, all[1].Mine)
+	require.Equal(t, []float64{1 * mib, 3 * mib}, all[0].WatchedBytes)
+	require.Equal(t, []float64{2 * mib, 4 * mib}, all[1].WatchedBytes)
 	require.Equal(t, "Tesla T4 #2", all[1].GPU)
 }
 
@@ -75,14 +78,14 @@ func TestProcessesAreToldApart(t *testing.T) {
 2026/11/05 06:00:30.000, Tesla T4, 0:3B:0.0, 7, /usr/bin/notebook, 500 MiB
 `)
 	require.Equal(t, []Series{{
-		GPU: "Tesla T4 0:3B:0.0", Product: "Tesla T4", Mine: []float64{1000 * mib, 3000 * mib},
+		GPU: "Tesla T4 0:3B:0.0", Product: "Tesla T4", WatchedBytes: []float64{1000 * mib, 3000 * mib},
 		Process: Process{9, "python", 3000 * mib},
 		Others:  []Process{{7, "/usr/bin/notebook", 600 * mib}, {11, "nvtop", 10 * mib}},
 		Peak:    3510 * mib, Last: 500 * mib, Elapsed: 10 * time.Second,
 	}}, all)
 	// Without a clock, a process that comes again begins the next moment.
 	all = read(t, "pid,used_memory\n7,5\n9,10\n7,5\n9,30\n")
-	require.Equal(t, []float64{10 * mib, 30 * mib}, all[0].Mine)
+	require.Equal(t, []float64{10 * mib, 30 * mib}, all[0].WatchedBytes)
 	require.EqualValues(t, 35*mib, all[0].Peak)
 	_, err := Read(strings.NewReader("pid, used_memory [MiB]\n7, [N/A]\n"), "log")
 	require.ErrorContains(t, err, "does not report the memory of processes here; log the GPU with --query-gpu")
@@ -111,12 +114,15 @@ func TestLogOfTheMonitorIsRead(t *testing.T) {
 				{Time: start, GPU: 1, Name: "Card", UUID: "GPU-1", Error: "GPU is lost"},
 				sample(4, 200),
 			},
-			Series{Mine: []float64{100 * mib, 200 * mib}, Peak: 250 * mib, Last: 200 * mib, Elapsed: 4 * time.Second},
+			Series{
+				WatchedBytes: []float64{100 * mib, 200 * mib}, Peak: 250 * mib, Last: 200 * mib,
+				Elapsed: 4 * time.Second,
+			},
 		},
 		"watched": {
 			[]monitor.Sample{with, with},
 			Series{
-				Mine: []float64{150 * mib, 150 * mib}, Others: []Process{{Peak: 150 * mib}}, Peak: 350 * mib,
+				WatchedBytes: []float64{150 * mib, 150 * mib}, Others: []Process{{Peak: 150 * mib}}, Peak: 350 * mib,
 				Last: 300 * mib,
 			},
 		},
@@ -143,13 +149,14 @@ func TestLogOfTheMonitorIsRead(t *testing.T) {
 	text, err := json.Marshal(both)
 	require.NoError(t, err)
 	got := read(t, string(text)+"\n")[0]
-	require.Equal(t, []float64{200 * mib}, got.Mine)
+	require.Equal(t, []float64{200 * mib}, got.WatchedBytes)
 	require.Equal(t, []Process{{7, "jupyter", 100 * mib}}, got.Others)
 
 	both.Processes = []monitor.Process{{PID: 9, Name: "python", Used: 400 * mib}}
 	text, err = json.Marshal(both)
 	require.NoError(t, err)
-	require.Equal(t, []float64{300 * mib}, read(t, string(text)+"\n")[0].Mine, "no process has more than is in use")
+	require.Equal(t, []float64{300 * mib}, read(t, string(text)+"\n")[0].WatchedBytes,
+		"no process has more than is in use")
 }
 
 func TestDamageIsNamed(t *testing.T) {
@@ -232,9 +239,9 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		for _, s := range all {
-			require.LessOrEqual(t, TrendOf(s.Mine).P, 1.0)
+			require.LessOrEqual(t, TrendOf(s.WatchedBytes).P, 1.0)
 			require.GreaterOrEqual(t, s.Peak, s.Last)
-			for _, v := range s.Mine {
+			for _, v := range s.WatchedBytes {
 				require.GreaterOrEqual(t, v, 0.0)
 				require.LessOrEqual(t, v, float64(s.Peak))
 			}

@@ -15,7 +15,7 @@ import (
 
 // rows calls each for every row of CSV with a header, as cells by column name without units. Repeated headers of a log
 // that was continued are skipped.
-func (j *journal) rows(data []byte, each func(cell map[string]string) error) error {
+func (j *log) rows(data []byte, each func(cell map[string]string) error) error {
 	c := csv.NewReader(bytes.NewReader(data))
 	c.TrimLeadingSpace, c.FieldsPerRecord, c.ReuseRecord = true, -1, true
 	var names []string
@@ -73,8 +73,8 @@ func columns(header []string) ([]string, error) {
 }
 
 // readGPUs reads the CSV of nvidia-smi --query-gpu.
-func readGPUs(data []byte) (*journal, error) {
-	j := &journal{}
+func readGPUs(data []byte) (*log, error) {
+	j := &log{}
 	return j, j.rows(data, func(cell map[string]string) error {
 		used, err := mebibytes("memory.used", cell)
 		if err != nil {
@@ -104,7 +104,7 @@ func readGPUs(data []byte) (*journal, error) {
 			}
 			b.total = max(b.total, int64(total))
 		}
-		m := unknown()
+		m := unknownMoment()
 		m.when, m.used = when, used
 		b.moments = append(b.moments, m)
 		return nil
@@ -112,8 +112,8 @@ func readGPUs(data []byte) (*journal, error) {
 }
 
 // readProcesses reads the CSV of nvidia-smi --query-compute-apps, which has a row for every process at every moment.
-func readProcesses(data []byte) (*journal, error) {
-	j := &journal{}
+func readProcesses(data []byte) (*log, error) {
+	j := &log{}
 	untold := 0
 	err := j.rows(data, func(cell map[string]string) error {
 		column := "used_gpu_memory"
@@ -138,7 +138,7 @@ func readProcesses(data []byte) (*journal, error) {
 		if err != nil {
 			return err
 		}
-		m := b.at(smiTime(cell["timestamp"]), pid)
+		m := b.momentAt(smiTime(cell["timestamp"]), pid)
 		m.processes[pid] = used
 		if m.names[pid] = cell["process_name"]; m.names[pid] == "" {
 			m.names[pid] = cell["name"]
@@ -153,16 +153,16 @@ func readProcesses(data []byte) (*journal, error) {
 	return j, err
 }
 
-// at returns the moment to which a process's row belongs: the last one, or a new one if the last is of another time or
-// already has the process.
-func (b *gpu) at(when time.Time, pid int) *moment {
+// momentAt returns the moment to which a process's row belongs: the last one, or a new one if the last is of another
+// time or already has the process.
+func (b *gpu) momentAt(when time.Time, pid int) *moment {
 	if n := len(b.moments); n > 0 {
 		last := &b.moments[n-1]
 		if _, again := last.processes[pid]; !again && last.when.Equal(when) {
 			return last
 		}
 	}
-	m := unknown()
+	m := unknownMoment()
 	m.when, m.processes, m.names = when, map[int]float64{}, map[int]string{}
 	b.moments = append(b.moments, m)
 	return &b.moments[len(b.moments)-1]

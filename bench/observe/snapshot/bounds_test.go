@@ -99,7 +99,7 @@ func TestSmallFilesCannotFillAMachine(t *testing.T) {
 			} else {
 				require.NoError(t, err)
 				for device := range s.Traces {
-					s.Of(device)
+					s.Summarize(device)
 				}
 			}
 			runtime.ReadMemStats(&after)

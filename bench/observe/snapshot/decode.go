@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	// maxDevices is how many GPUs PyTorch can use at once (C10_COMPILE_TIME_MAX_GPUS in c10/cuda/CUDAMacros.h).
+	// maxDevices is the number of GPUs that PyTorch can use at once (C10_COMPILE_TIME_MAX_GPUS in
+	// c10/cuda/CUDAMacros.h).
 	maxDevices = 120
 	// maxBytes is more memory than any GPU has, maxAddress more than any address space.
 	maxBytes   = 1 << 46
@@ -19,8 +20,8 @@ const (
 	maxTurnover = 1 << 62
 )
 
-// keys are the keys that a decoder reads.
-var keys = func() map[string]bool {
+// knownKeys are the keys that a decoder reads.
+var knownKeys = func() map[string]bool {
 	keys := map[string]bool{}
 	for _, key := range []string{
 		"segments", "device_traces", "allocator_settings", "PYTORCH_CUDA_ALLOC_CONF", "simulated_by",
@@ -35,10 +36,10 @@ var keys = func() map[string]bool {
 
 // What decoded things take in memory, in bytes.
 const (
-	costSegment = 112
-	costBlock   = 64
-	costFrame   = 40
-	costEvent   = 40
+	segmentCost = 112
+	blockCost   = 64
+	frameCost   = 40
+	eventCost   = 40
 )
 
 // decoder turns plain values into a snapshot. The first error stays in err. Stacks and frames that blocks share are
@@ -53,39 +54,39 @@ type decoder struct {
 	failures []Failure
 }
 
-// maxFailures is how many failed allocations are kept.
+// maxFailures is the number of failed allocations that are kept.
 const maxFailures = 1024
 
 // A place is a position in a snapshot, for messages: an item of the value at the place above it.
-type place struct {
-	above *place
-	name  string
-	index int // -1: not an item of a list
+type keyPath struct {
+	parent *keyPath
+	name   string
+	index  int // -1: not an item of a list
 }
 
-func (p *place) at(name string, index int) *place { return &place{p, name, index} }
+func (p *keyPath) child(name string, index int) *keyPath { return &keyPath{p, name, index} }
 
-func (p *place) String() string {
+func (p *keyPath) String() string {
 	text := p.name + phrase.If(p.index >= 0, "[%d]", p.index)
-	if p.above != nil {
-		return p.above.String() + "." + text
+	if p.parent != nil {
+		return p.parent.String() + "." + text
 	}
 	return text
 }
 
-func (d *decoder) fail(where *place, format string, args ...any) {
+func (d *decoder) fail(where *keyPath, format string, args ...any) {
 	if d.err == nil {
 		d.err = fmt.Errorf("%v: %w", where, fmt.Errorf(format, args...))
 	}
 }
 
-func (d *decoder) spend(bytes int) {
+func (d *decoder) spendBudget(bytes int) {
 	if err := d.budget.Spend(int64(bytes)); err != nil && d.err == nil {
 		d.err = err
 	}
 }
 
-func (d *decoder) dict(v any, where *place) *pickle.Dict {
+func (d *decoder) dict(v any, where *keyPath) *pickle.Dict {
 	if m, ok := v.(*pickle.Dict); ok {
 		return m
 	}
@@ -93,18 +94,18 @@ func (d *decoder) dict(v any, where *place) *pickle.Dict {
 	return &pickle.Dict{}
 }
 
-// once reports an error if a dict appears a second time: blocks, segments and events must be distinct.
-func (d *decoder) once(v any, where *place) *pickle.Dict {
+// decodeOnce reports an error if a dict appears a second time: blocks, segments and events must be distinct.
+func (d *decoder) decodeOnce(v any, where *keyPath) *pickle.Dict {
 	m := d.dict(v, where)
-	if m.Taken {
+	if m.Decoded {
 		d.fail(where, "stands in the snapshot twice")
 	}
-	m.Taken = true
+	m.Decoded = true
 	return m
 }
 
 // list returns a list that may be absent.
-func (d *decoder) list(v any, where *place) []any {
+func (d *decoder) list(v any, where *keyPath) []any {
 	switch v := v.(type) {
 	case nil:
 		return nil
@@ -115,16 +116,16 @@ func (d *decoder) list(v any, where *place) []any {
 	return nil
 }
 
-// each decodes the items of a list until an error occurs; cost is the memory of an item in bytes.
-func each[T any](d *decoder, v any, above *place, name string, cost int, decode func(any, *place) T) []T {
-	items := d.list(v, above.at(name, -1))
-	d.spend(cost * len(items))
+// decodeEach decodes the items of a list until an error occurs; cost is the memory of an item in bytes.
+func decodeEach[T any](d *decoder, v any, above *keyPath, name string, cost int, decode func(any, *keyPath) T) []T {
+	items := d.list(v, above.child(name, -1))
+	d.spendBudget(cost * len(items))
 	if d.err != nil || len(items) == 0 {
 		return nil
 	}
 	out := make([]T, len(items))
 	for i := range items {
-		if out[i] = decode(items[i], above.at(name, i)); d.err != nil {
+		if out[i] = decode(items[i], above.child(name, i)); d.err != nil {
 			return nil
 		}
 		items[i] = nil // is not needed again: leave it to the garbage collector
@@ -132,24 +133,24 @@ func each[T any](d *decoder, v any, above *place, name string, cost int, decode 
 	return out
 }
 
-func (d *decoder) integer(m *pickle.Dict, key string, where *place, least, most int64) int64 {
+func (d *decoder) integer(m *pickle.Dict, key string, where *keyPath, least, most int64) int64 {
 	switch v := m.Get(key).(type) {
 	case nil:
 		return 0
 	case int64:
 		if v < least || v > most {
-			d.fail(where.at(key, -1), "%d is not from %d to %d", v, least, most)
+			d.fail(where.child(key, -1), "%d is not from %d to %d", v, least, most)
 			return 0
 		}
 		return v
 	case bool:
 		return 0
 	}
-	d.fail(where.at(key, -1), "want an integer")
+	d.fail(where.child(key, -1), "want an integer")
 	return 0
 }
 
-func (d *decoder) bytes(m *pickle.Dict, key string, where *place) int64 {
+func (d *decoder) bytes(m *pickle.Dict, key string, where *keyPath) int64 {
 	return d.integer(m, key, where, 0, maxBytes)
 }
 
@@ -159,22 +160,22 @@ func text(m *pickle.Dict, key string) string {
 }
 
 func (d *decoder) snapshot(v any) *Snapshot {
-	root := &place{name: "snapshot", index: -1}
+	root := &keyPath{name: "snapshot", index: -1}
 	m := d.dict(v, root)
 	if m.Get("segments") == nil {
 		d.fail(root, "there are no segments in it")
 	}
 	s := &Snapshot{SimulatedBy: text(m, "simulated_by")}
-	s.Segments = each(d, m.Get("segments"), nil, "segments", costSegment, d.segment)
+	s.Segments = decodeEach(d, m.Get("segments"), nil, "segments", segmentCost, d.segment)
 	d.checkOverlap(s.Segments)
-	traces := d.list(m.Get("device_traces"), root.at("device_traces", -1))
+	traces := d.list(m.Get("device_traces"), root.child("device_traces", -1))
 	if len(traces) > maxDevices {
-		d.fail(root.at("device_traces", -1), "%d devices; PyTorch has at most %d", len(traces), maxDevices)
+		d.fail(root.child("device_traces", -1), "%d devices; PyTorch has at most %d", len(traces), maxDevices)
 		traces = nil
 	}
 	for i, v := range traces {
 		d.device = i
-		events := each(d, v, nil, fmt.Sprintf("device_traces[%d]", i), costEvent, d.event)
+		events := decodeEach(d, v, nil, fmt.Sprintf("device_traces[%d]", i), eventCost, d.event)
 		s.Traces = append(s.Traces, events)
 	}
 	s.Failures = d.failures
@@ -197,21 +198,21 @@ func (d *decoder) checkOverlap(segments []Segment) {
 	for i := 1; i < len(order); i++ {
 		a, b := &segments[order[i-1]], &segments[order[i]]
 		if a.Device == b.Device && a.Address+a.Total > b.Address {
-			d.fail((*place)(nil).at("segments", order[i]), "overlaps segments[%d]", order[i-1])
+			d.fail((*keyPath)(nil).child("segments", order[i]), "overlaps segments[%d]", order[i-1])
 			return
 		}
 	}
 }
 
-func (d *decoder) segment(v any, where *place) Segment {
-	m := d.once(v, where)
+func (d *decoder) segment(v any, where *keyPath) Segment {
+	m := d.decodeOnce(v, where)
 	s := Segment{
 		Device: int(d.integer(m, "device", where, 0, maxDevices-1)), Total: d.bytes(m, "total_size", where),
 		Address: d.integer(m, "address", where, 0, maxAddress),
 		Stream:  d.integer(m, "stream", where, -maxAddress, maxAddress),
 	}
 	s.Expandable, _ = m.Get("is_expandable").(bool)
-	s.Blocks = each(d, m.Get("blocks"), where, "blocks", costBlock, d.block)
+	s.Blocks = decodeEach(d, m.Get("blocks"), where, "blocks", blockCost, d.block)
 	address := s.Address
 	for i := range s.Blocks {
 		b := &s.Blocks[i]
@@ -224,8 +225,8 @@ func (d *decoder) segment(v any, where *place) Segment {
 	return s
 }
 
-func (d *decoder) block(v any, where *place) Block {
-	m := d.once(v, where)
+func (d *decoder) block(v any, where *keyPath) Block {
+	m := d.decodeOnce(v, where)
 	return Block{
 		Size: d.bytes(m, "size", where), Requested: d.bytes(m, "requested_size", where), State: text(m, "state"),
 		Frames: d.stack(m, where),
@@ -234,30 +235,30 @@ func (d *decoder) block(v any, where *place) Block {
 
 // stack returns the stack of a block or of an event. The texts of a shared frame count for each reference, since each
 // is searched.
-func (d *decoder) stack(m *pickle.Dict, where *place) []Frame {
+func (d *decoder) stack(m *pickle.Dict, where *keyPath) []Frame {
 	l, ok := m.Get("frames").(*pickle.List)
 	if !ok || len(l.Items) == 0 {
-		d.list(m.Get("frames"), where.at("frames", -1))
+		d.list(m.Get("frames"), where.child("frames", -1))
 		return nil
 	}
 	if frames, ok := d.stacks[l]; ok {
 		return frames
 	}
-	d.spend(pickle.CostItem + costFrame*len(l.Items))
+	d.spendBudget(pickle.ItemCost + frameCost*len(l.Items))
 	var frames []Frame
 	for i := 0; i < len(l.Items) && d.err == nil; i++ {
-		at := where.at("frames", i)
+		at := where.child("frames", i)
 		f := d.dict(l.Items[i], at)
 		frame := Frame{text(f, "filename"), d.integer(f, "line", at, -1, 1<<31), text(f, "name")}
-		d.spend(len(frame.File) + len(frame.Name))
+		d.spendBudget(len(frame.File) + len(frame.Name))
 		frames = append(frames, frame)
 	}
 	d.stacks[l] = frames
 	return frames
 }
 
-func (d *decoder) event(v any, where *place) Event {
-	m := d.once(v, where)
+func (d *decoder) event(v any, where *keyPath) Event {
+	m := d.decodeOnce(v, where)
 	e := Event{text(m, "action"), d.integer(m, "addr", where, 0, maxAddress), d.bytes(m, "size", where)}
 	if e.Action == "oom" && len(d.failures) < maxFailures {
 		d.failures = append(d.failures, Failure{d.device, e.Size, d.bytes(m, "device_free", where), d.stack(m, where)})

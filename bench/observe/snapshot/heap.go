@@ -12,7 +12,7 @@ import (
 
 // A heap reconstructs the sizes of blocks from events, which have requested sizes only:
 // the allocator does not split a free block that is only a little too large.
-type heap struct {
+type heapReplay struct {
 	conf allocator.Config
 	// free are the sizes of the unused blocks by where they begin.
 	free btree.Map[int64, int64]
@@ -22,8 +22,8 @@ type heap struct {
 	borders map[int64]int
 }
 
-func newHeap(s *Snapshot, device int, events []Event) *heap {
-	h := &heap{live: map[int64]int64{}, borders: map[int64]int{}}
+func newHeap(s *Snapshot, device int, events []Event) *heapReplay {
+	h := &heapReplay{live: map[int64]int64{}, borders: map[int64]int{}}
 	var err error
 	if h.conf, err = allocator.ParseConfig(s.AllocConf); err != nil {
 		h.conf = allocator.DefaultConfig()
@@ -37,7 +37,7 @@ func newHeap(s *Snapshot, device int, events []Event) *heap {
 			came[e.Address] = true
 		case "free_requested", "free_completed", "free":
 			if !came[e.Address] {
-				came[e.Address], h.live[e.Address] = true, rounded(e.Size)
+				came[e.Address], h.live[e.Address] = true, roundSize(e.Size)
 			}
 		case "segment_alloc", "segment_map":
 			segments[e.Address] = true
@@ -61,7 +61,7 @@ func newHeap(s *Snapshot, device int, events []Event) *heap {
 			}
 		}
 	}
-	h.begin(spans)
+	h.initialize(spans)
 	return h
 }
 
@@ -71,15 +71,15 @@ type span struct {
 	expandable bool
 }
 
-// begin adds the gaps between live blocks to the free ones. If spans overlap, which happens only in damaged files, the
-// first owns the addresses.
-func (h *heap) begin(spans []span) {
+// initialize adds the gaps between live blocks to the free ones. If spans overlap, which happens only in damaged files,
+// the first owns the addresses.
+func (h *heapReplay) initialize(spans []span) {
 	addresses := slices.Sorted(maps.Keys(h.live))
 	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.from, b.from) })
 	reached := int64(0)
 	for _, s := range spans {
 		if !s.expandable {
-			h.border(s, 1)
+			h.addBorder(s, 1)
 		}
 		at, end := max(s.from, reached), s.from+s.size
 		reached = max(reached, end)
@@ -95,7 +95,7 @@ func (h *heap) begin(spans []span) {
 	}
 }
 
-func (h *heap) border(s span, n int) {
+func (h *heapReplay) addBorder(s span, n int) {
 	for _, at := range []int64{s.from, s.from + s.size} {
 		if h.borders[at] += n; h.borders[at] <= 0 {
 			delete(h.borders, at)
@@ -104,7 +104,7 @@ func (h *heap) border(s span, n int) {
 }
 
 // release frees a range and merges it with adjacent free ranges.
-func (h *heap) release(at, size int64) {
+func (h *heapReplay) release(at, size int64) {
 	if size <= 0 {
 		return
 	}
@@ -122,7 +122,7 @@ func (h *heap) release(at, size int64) {
 }
 
 // freeUpTo returns the last free block that begins at or before an address.
-func (h *heap) freeUpTo(at int64) (from, size int64, ok bool) {
+func (h *heapReplay) freeUpTo(at int64) (from, size int64, ok bool) {
 	h.free.Descend(at, func(k, v int64) bool {
 		from, size, ok = k, v, true
 		return false
@@ -130,18 +130,18 @@ func (h *heap) freeUpTo(at int64) (from, size int64, ok bool) {
 	return from, size, ok
 }
 
-// mostSmall is the size up to which blocks come from the pool of small ones.
-const mostSmall = 1 << 20
+// maxSmallBytes is the size up to which blocks come from the pool of small ones.
+const maxSmallBytes = 1 << 20
 
 // allocate returns the size in bytes of the block that an allocation gets.
-func (h *heap) allocate(at, asked int64) int64 {
-	size := rounded(asked)
+func (h *heapReplay) allocate(at, asked int64) int64 {
+	size := roundSize(asked)
 	if whole, ok := h.free.Get(at); ok && whole >= size {
 		h.free.Delete(at)
 		rest := whole - size
 		split := rest >= 512
-		if size > mostSmall && !h.conf.Expandable {
-			split = rest > mostSmall && size < h.conf.MaxSplit
+		if size > maxSmallBytes && !h.conf.Expandable {
+			split = rest > maxSmallBytes && size < h.conf.MaxSplit
 		}
 		if split {
 			h.free.Set(at+size, rest)
@@ -153,27 +153,27 @@ func (h *heap) allocate(at, asked int64) int64 {
 	return size
 }
 
-func (h *heap) change(e Event) (allocated, reserved int64) {
+func (h *heapReplay) applyEvent(e Event) (allocated, reserved int64) {
 	switch e.Action {
 	case "alloc":
 		return h.allocate(e.Address, e.Size), 0
 	case "free_completed", "free":
 		size, ok := h.live[e.Address]
 		if !ok {
-			size = rounded(e.Size)
+			size = roundSize(e.Size)
 		}
 		delete(h.live, e.Address)
 		h.release(e.Address, size)
 		return -size, 0
 	case "segment_alloc":
-		h.border(span{from: e.Address, size: e.Size}, 1)
+		h.addBorder(span{from: e.Address, size: e.Size}, 1)
 		h.release(e.Address, e.Size)
 		return 0, e.Size
 	case "segment_map":
 		h.release(e.Address, e.Size)
 		return 0, e.Size
 	case "segment_free":
-		h.border(span{from: e.Address, size: e.Size}, -1)
+		h.addBorder(span{from: e.Address, size: e.Size}, -1)
 		h.free.Delete(e.Address)
 		return 0, -e.Size
 	case "segment_unmap":
@@ -184,7 +184,7 @@ func (h *heap) change(e Event) (allocated, reserved int64) {
 }
 
 // unmap removes a range from the free block that contains it.
-func (h *heap) unmap(from, to int64) {
+func (h *heapReplay) unmap(from, to int64) {
 	at, size, ok := h.freeUpTo(from)
 	if !ok || to > at+size {
 		return

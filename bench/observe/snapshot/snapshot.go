@@ -76,8 +76,8 @@ type Failure struct {
 // String returns the line that requested it; see [Block.String].
 func (f Failure) String() string { return Block{Frames: f.Frames}.String() }
 
-// Is reports whether a file that begins with head is a pickle of protocol 2 or newer, as snapshots are.
-func Is(head []byte) bool { return pickle.Is(head) }
+// IsSnapshot reports whether a file that begins with head is a pickle of protocol 2 or newer, as snapshots are.
+func IsSnapshot(head []byte) bool { return pickle.IsPickle(head) }
 
 // Read reads a snapshot; name is used in messages. The error is a [*input.FormatError] unless reading itself failed.
 func Read(r io.Reader, name string) (*Snapshot, error) {
@@ -91,11 +91,11 @@ func Read(r io.Reader, name string) (*Snapshot, error) {
 // Parse reads a snapshot from the data of a file. Its memory and time are bounded by the file's length. The error is a
 // [*input.FormatError].
 func Parse(data []byte, name string) (*Snapshot, error) {
-	if !Is(data) {
+	if !IsSnapshot(data) {
 		return nil, &input.FormatError{File: name, Reason: "not a pickle; torch.cuda.memory._dump_snapshot writes one"}
 	}
 	b := pickle.NewBudget(len(data))
-	v, err := pickle.Read(data, keys, b)
+	v, err := pickle.Read(data, knownKeys, b)
 	if err != nil {
 		return nil, &input.FormatError{File: name, Reason: "not a memory snapshot: " + err.Error()}
 	}

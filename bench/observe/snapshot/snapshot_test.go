@@ -29,7 +29,7 @@ func TestEveryProtocolReadsTheSame(t *testing.T) {
 		require.Equal(t, "expandable_segments:False", s.AllocConf)
 		require.EqualValues(t, 0x7f5e00000000, s.Segments[0].Address)
 		require.Equal(t, []int{0}, s.Devices())
-		got := s.Of(0)
+		got := s.Summarize(0)
 		// The peak is before the 20 MiB went: 16 + 32 + 20.
 		require.Equal(t, Summary{
 			Allocated: 48 * mib, Requested: 48*mib - 100, Reserved: 84 * mib,
@@ -105,7 +105,7 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		for _, device := range s.Devices() {
-			got := s.Of(device)
+			got := s.Summarize(device)
 			require.GreaterOrEqual(t, got.Reserved, got.Allocated)
 			require.GreaterOrEqual(t, got.PeakReserved, got.Reserved)
 			require.LessOrEqual(t, got.LargestFree, got.Free)

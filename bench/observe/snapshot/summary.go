@@ -18,7 +18,7 @@ type Summary struct {
 	PeakAllocated, PeakReserved int64
 	// Traced is the number of events behind the peaks; with none, the peaks are only the moment's.
 	Traced int
-	// OOMs is how often an allocation failed, Failed the largest requested size that did.
+	// OOMs counts failed allocations, and Failed is the largest failed request.
 	OOMs   int
 	Failed int64
 	// Failure is the last allocation that failed; nil if none did. Snapshots are
@@ -56,13 +56,13 @@ func (s Summary) Fragmentation() float64 {
 	return 1 - float64(s.LargestFree)/float64(s.Free)
 }
 
-// largestShown is how many blocks and sites a summary has.
-const largestShown = 10
+// maxLargestBlocks is the number of blocks and sites in a summary.
+const maxLargestBlocks = 10
 
-// Of summarizes a device.
-func (s *Snapshot) Of(device int) Summary {
+// Summarize summarizes a device.
+func (s *Snapshot) Summarize(device int) Summary {
 	var out Summary
-	categories, sites, modules, stacks := map[string]Site{}, map[string]Site{}, map[string]Site{}, stacks{}
+	categories, sites, modules, stacks := map[string]Site{}, map[string]Site{}, map[string]Site{}, stackCache{}
 	for _, g := range s.Segments {
 		if g.Device != device {
 			continue
@@ -76,9 +76,9 @@ func (s *Snapshot) Of(device int) Summary {
 				out.Requested += b.Requested
 				of := stacks.of(b)
 				out.Largest = append(out.Largest, b)
-				count(categories, of.category, b.Size)
-				count(sites, of.where, b.Size)
-				count(modules, of.module, b.Size)
+				addSite(categories, of.category, b.Size)
+				addSite(sites, of.where, b.Size)
+				addSite(modules, of.module, b.Size)
 			case b.Free():
 				out.Free += b.Size
 				out.LargestFree = max(out.LargestFree, b.Size)
@@ -86,8 +86,8 @@ func (s *Snapshot) Of(device int) Summary {
 		}
 	}
 	slices.SortStableFunc(out.Largest, func(a, b Block) int { return cmp.Compare(b.Size, a.Size) })
-	out.Largest = slices.Clip(out.Largest[:min(len(out.Largest), largestShown)])
-	out.Categories, out.Sites, out.Modules = top(categories), top(sites), top(modules)
+	out.Largest = slices.Clip(out.Largest[:min(len(out.Largest), maxLargestBlocks)])
+	out.Categories, out.Sites, out.Modules = largestSites(categories), largestSites(sites), largestSites(modules)
 	for i := range s.Failures {
 		if s.Failures[i].Device == device {
 			out.Failure = &s.Failures[i]
@@ -95,43 +95,45 @@ func (s *Snapshot) Of(device int) Summary {
 	}
 	out.PeakAllocated, out.PeakReserved = out.Allocated, out.Reserved
 	if device < len(s.Traces) {
-		out.follow(newHeap(s, device, s.Traces[device]), s.Traces[device])
+		out.replayEvents(newHeap(s, device, s.Traces[device]), s.Traces[device])
 	}
 	return out
 }
 
-// count adds a block to a site; blocks without a name are ignored.
-func count(places map[string]Site, where string, size int64) {
+// addSite adds a block to a site; blocks without a name are ignored.
+func addSite(places map[string]Site, where string, size int64) {
 	if where != "" {
 		places[where] = Site{where, places[where].Blocks + 1, places[where].Bytes + size}
 	}
 }
 
-// top returns the sites with the most bytes.
-func top(places map[string]Site) []Site {
+// largestSites returns the sites with the most bytes.
+func largestSites(places map[string]Site) []Site {
 	all := slices.SortedFunc(maps.Values(places), func(a, b Site) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), strings.Compare(a.Where, b.Where))
 	})
-	return slices.Clip(all[:min(len(all), largestShown)])
+	return slices.Clip(all[:min(len(all), maxLargestBlocks)])
 }
 
-// Only summarizes the one device that has memory. Several are a [*input.FormatError] about the file name.
-func (s *Snapshot) Only(name string) (Summary, error) {
+// SummarizeOnlyDevice summarizes the one device that has memory. Several are a [*input.FormatError] about the file
+// name.
+func (s *Snapshot) SummarizeOnlyDevice(name string) (Summary, error) {
 	devices := s.Devices()
 	if len(devices) != 1 {
 		return Summary{}, input.FileErrorf(name, "has memory of %d devices: need a snapshot of one", len(devices))
 	}
-	return s.Of(devices[0]), nil
+	return s.Summarize(devices[0]), nil
 }
 
-// follow replays the recorded events up to the moment of the snapshot, whose bytes are known, and finds the peaks.
-func (s *Summary) follow(h *heap, events []Event) {
+// replayEvents replays the recorded events up to the moment of the snapshot, whose bytes are known, and finds the
+// peaks.
+func (s *Summary) replayEvents(h *heapReplay, events []Event) {
 	s.Traced = len(events)
 	// What was there before the first event follows from what is there now.
 	var allocated, reserved, high, most int64
 	now := []int64{0}
 	for _, e := range events {
-		a, r := h.change(e)
+		a, r := h.applyEvent(e)
 		allocated, reserved = allocated+a, reserved+r
 		high, most = max(high, allocated), max(most, reserved)
 		if a != 0 {
@@ -182,11 +184,11 @@ func troughs(values []int64) []int64 {
 	return found
 }
 
-// rounded returns the size to which the allocator rounds a request: a multiple of 512 bytes.
-func rounded(n int64) int64 { return max(512, (n+511)/512*512) }
+// roundSize returns the size to which the allocator rounds a request: a multiple of 512 bytes.
+func roundSize(n int64) int64 { return max(512, (n+511)/512*512) }
 
-// signs are words in a stack that show what a block is for, the more specific first.
-var signs = []struct{ category, file, name string }{
+// frameCategories are words in a stack that show what a block is for, the more specific first.
+var frameCategories = []struct{ category, file, name string }{
 	{"workspace", "", "CUDABlas"},
 	{"workspace", "", "cudnn"},
 	{"optimizer state", "torch/optim/", ""},
@@ -200,19 +202,19 @@ var signs = []struct{ category, file, name string }{
 	{"activations", "", "forward"},
 }
 
-// stacks caches the categories of stacks. Blocks share stacks, and searching one takes a while.
-type stacks map[*Frame]stack
+// stackCache caches the categories of stacks. Blocks share stacks, and searching one takes a while.
+type stackCache map[*Frame]stackSummary
 
-type stack struct{ category, where, module string }
+type stackSummary struct{ category, where, module string }
 
-func (s stacks) of(b Block) stack {
+func (s stackCache) of(b Block) stackSummary {
 	if len(b.Frames) == 0 {
-		return stack{category: category(b)}
+		return stackSummary{category: category(b)}
 	}
 	key := &b.Frames[0]
 	of, ok := s[key]
 	if !ok {
-		of = stack{category(b), b.String(), module(b)}
+		of = stackSummary{category(b), b.String(), module(b)}
 		s[key] = of
 	}
 	return of
@@ -234,12 +236,11 @@ func module(b Block) string {
 	return ""
 }
 
-// category guesses the category of a block from its stack.
 func category(b Block) string {
 	if len(b.Frames) == 0 {
 		return "no stack recorded"
 	}
-	for _, sign := range signs {
+	for _, sign := range frameCategories {
 		for _, f := range b.Frames {
 			if strings.Contains(f.File, sign.file) && strings.Contains(f.Name, sign.name) {
 				return sign.category

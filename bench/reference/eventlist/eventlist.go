@@ -39,7 +39,7 @@ func Write(w io.Writer, p *program.Program) error {
 			fmt.Fprintln(out)
 		case program.Free:
 			fmt.Fprintf(out, "f %d\n", ids[in.Arg])
-		case program.Mark:
+		case program.MarkPhase:
 			ph := p.Phases[in.Arg]
 			fmt.Fprintf(out, "m %d:%s\n", ph.Step, word(ph.Name))
 		}

@@ -21,12 +21,12 @@ func toy() *program.Program {
 		Phases: []program.Phase{{Step: -1, Name: "model"}, {Step: 0, Name: "forward"}},
 		Instructions: []program.Instruction{
 			{Kind: program.Alloc, Arg: 0},
-			{Kind: program.Mark, Arg: 0},
+			{Kind: program.MarkPhase, Arg: 0},
 			{Kind: program.Launch},
 			{Kind: program.Alloc, Arg: 1},
 			{Kind: program.EmptyCache},
 			{Kind: program.Free, Arg: 1},
-			{Kind: program.Mark, Arg: 1},
+			{Kind: program.MarkPhase, Arg: 1},
 		},
 	}
 }

@@ -23,7 +23,7 @@ type Conditions struct {
 	Accumulate int             `yaml:"accumulate"`
 	Settings   models.Settings `yaml:"settings"`
 	// Dataset is training data on the GPU.
-	Dataset Figure `yaml:"dataset"`
+	Dataset Value `yaml:"dataset"`
 	// GPU is a GPU of the catalog.
 	GPU string `yaml:"gpu"`
 	// Compile is torch.compile.
@@ -97,7 +97,7 @@ func (k Conditions) ApplyTo(c models.Case) models.Case {
 	return c
 }
 
-func (k Conditions) hold(m models.Model, c models.Case, gpu string) bool {
+func (k Conditions) holdFor(m models.Model, c models.Case, gpu string) bool {
 	stated, err := m.Complete(k.ApplyTo(m.Default))
 	if err != nil || k.Compile || c.Batch < k.Batch.From || c.Batch > k.Batch.To || k.GPU != "" && k.GPU != gpu {
 		return false
@@ -137,13 +137,13 @@ type Match struct {
 	Claim Claim
 }
 
-// Matching returns the claims about a step's total memory whose conditions hold for a complete case of the model on a
-// GPU of the catalog, the most specific first.
-func Matching(m models.Model, c models.Case, gpu string) []Match {
+// MatchingClaims returns the claims about a step's total memory whose conditions hold for a complete case of the model
+// on a GPU of the catalog, the most specific first.
+func MatchingClaims(m models.Model, c models.Case, gpu string) []Match {
 	var found []Match
-	for _, g := range Naming(m.Name) {
+	for _, g := range GuidesFor(m.Name) {
 		for _, claim := range g.Claims {
-			if claim.Of.Total() && claim.Baseline == nil && claim.About(m.Name) && claim.hold(m, c, gpu) {
+			if claim.Of.IsTotal() && claim.Baseline == nil && claim.IsAbout(m.Name) && claim.holdFor(m, c, gpu) {
 				found = append(found, Match{g, claim})
 			}
 		}

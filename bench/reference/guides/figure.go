@@ -12,9 +12,9 @@ import (
 	"github.com/vprof/vprof/internal/pattern"
 )
 
-// Figure is an amount of memory or a share, as a guide writes it, with its bounds.
-type Figure struct {
-	// Text is what stands there: "~5-6 GB", "30-40 %", "≥ 6-8 GiB", "same".
+// Value is an amount of memory or a share, as a guide writes it, with its bounds.
+type Value struct {
+	// Text is the guide's text: "~5-6 GB", "30-40 %", "≥ 6-8 GiB", "same".
 	Text string
 	// Share reports whether the limits are shares, not bytes.
 	Share bool
@@ -28,33 +28,33 @@ var units = map[string]float64{
 	"GiB": bytesize.GiB,
 }
 
-var figure = pattern.Of(`^(≥ ?|~)?([0-9]+(?:\.[0-9]+)?)(?:-([0-9]+(?:\.[0-9]+)?))? ?(%|[KMG]?i?B)( or less)?$`)
+var figure = pattern.Lazy(`^(≥ ?|~)?([0-9]+(?:\.[0-9]+)?)(?:-([0-9]+(?:\.[0-9]+)?))? ?(%|[KMG]?i?B)( or less)?$`)
 
-// ParseFigure reads a value. "same" is a share of zero: nothing is saved.
-func ParseFigure(text string) (Figure, error) {
+// ParseValue reads a value. "same" is a share of zero: nothing is saved.
+func ParseValue(text string) (Value, error) {
 	if text == "same" {
-		return Figure{Text: text, Share: true}, nil
+		return Value{Text: text, Share: true}, nil
 	}
 	m := figure().FindStringSubmatch(text)
 	if m == nil {
-		return Figure{}, fmt.Errorf("%q: write a value like ~5-6 GB, 30-40 %% or same", text)
+		return Value{}, fmt.Errorf("%q: write a value like ~5-6 GB, 30-40 %% or same", text)
 	}
-	f := Figure{Text: text, Share: m[4] == "%"}
+	f := Value{Text: text, Share: m[4] == "%"}
 	unit, known := units[m[4]]
 	switch {
 	case f.Share:
 		unit = 0.01
 	case !known:
-		return Figure{}, fmt.Errorf("%q: unknown unit %s", text, m[4])
+		return Value{}, fmt.Errorf("%q: unknown unit %s", text, m[4])
 	}
 	var err error
 	if f.Low, err = strconv.ParseFloat(m[2], 64); err != nil {
-		return Figure{}, fmt.Errorf("%q: %w", text, err)
+		return Value{}, fmt.Errorf("%q: %w", text, err)
 	}
 	f.High = f.Low
 	if m[3] != "" {
 		if f.High, err = strconv.ParseFloat(m[3], 64); err != nil {
-			return Figure{}, fmt.Errorf("%q: %w", text, err)
+			return Value{}, fmt.Errorf("%q: %w", text, err)
 		}
 	}
 	if m[5] != "" {
@@ -63,21 +63,21 @@ func ParseFigure(text string) (Figure, error) {
 	f.Low, f.High = f.Low*unit, f.High*unit
 	switch {
 	case f.High < f.Low:
-		return Figure{}, fmt.Errorf("the range %q ends below its start", text)
+		return Value{}, fmt.Errorf("the range %q ends below its start", text)
 	case f.Share && f.High > 1:
-		return Figure{}, fmt.Errorf("%q is above 100 %%", text)
+		return Value{}, fmt.Errorf("%q is above 100 %%", text)
 	case f.High > 1<<50:
-		return Figure{}, fmt.Errorf("%q is more bytes than 63 bits hold", text)
+		return Value{}, fmt.Errorf("%q is more bytes than 63 bits hold", text)
 	}
 	return f, nil
 }
 
 // UnmarshalYAML implements [yaml.Unmarshaler].
-func (f *Figure) UnmarshalYAML(n *yaml.Node) (err error) {
+func (f *Value) UnmarshalYAML(n *yaml.Node) (err error) {
 	if n.Kind != yaml.ScalarNode {
 		return fmt.Errorf("line %d: a value must be text", n.Line)
 	}
-	if *f, err = ParseFigure(n.Value); err != nil {
+	if *f, err = ParseValue(n.Value); err != nil {
 		return fmt.Errorf("line %d: %w", n.Line, err)
 	}
 	return nil

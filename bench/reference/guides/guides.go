@@ -41,15 +41,16 @@ type Claim struct {
 	// Of is the estimated quantity.
 	Of Quantity `yaml:"of"`
 	// Phase is the phase of a step that Of refers to, where it refers to one: "forward".
-	Phase  string `yaml:"phase"`
-	Figure Figure `yaml:"figure"`
-	// Took is the time that the value of [Time] is, in seconds, of so many samples, or of one step without a number.
-	Took    Span  `yaml:"took"`
-	Samples int64 `yaml:"samples"`
-	// Words are the guide's own where it has no number.
-	Words string `yaml:"words"`
-	// Doubted reports whether the guide expects that the batch does not fit.
-	Doubted bool `yaml:"doubted"`
+	Phase string `yaml:"phase"`
+	Value Value  `yaml:"figure"`
+	// Duration is the time that the value of [Time] is, in seconds, of so many samples, or of one step without a
+	// number.
+	Duration Span  `yaml:"took"`
+	Samples  int64 `yaml:"samples"`
+	// Quote are the guide's own where it has no number.
+	Quote string `yaml:"words"`
+	// IsDoubted reports whether the guide expects that the batch does not fit.
+	IsDoubted bool `yaml:"doubted"`
 	// Note is a remark for the reader.
 	Note       string `yaml:"note"`
 	Conditions `yaml:",inline"`
@@ -65,32 +66,32 @@ const (
 	// Device is what the GPU shows in use while training; it is also what a
 	// guide means that does not say what its figure counts.
 	Device Quantity = "device"
-	// Allocated is the peak of torch.cuda.max_memory_allocated.
-	Allocated Quantity = "allocated"
-	// AllocatedAfter is what is allocated when a phase ends, PeakOf the most in
-	// a phase of the first step, AddedBy what a phase of it leaves behind.
-	AllocatedAfter Quantity = "allocated after"
-	PeakOf         Quantity = "peak of"
-	AddedBy        Quantity = "added by"
-	// ModelState is weights, gradients and optimizer state.
-	ModelState Quantity = "model state"
+	// AllocatedBytes is the peak of torch.cuda.max_memory_allocated.
+	AllocatedBytes Quantity = "allocated"
+	// AllocatedAfterPhase is what is allocated when a phase ends, PhasePeak the most in
+	// a phase of the first step, AddedByPhase what a phase of it leaves behind.
+	AllocatedAfterPhase Quantity = "allocated after"
+	PhasePeak           Quantity = "peak of"
+	AddedByPhase        Quantity = "added by"
+	// ModelStateBytes is weights, gradients and optimizer state.
+	ModelStateBytes Quantity = "model state"
 	// GPU is the memory of the GPU to use.
 	GPU Quantity = "board"
-	// Fits means that the batch fits the GPU; it has no number.
-	Fits Quantity = "fits"
+	// BatchFits means that the batch fits the GPU; it has no number.
+	BatchFits Quantity = "fits"
 	// Trainable is the share of the parameters that are trained.
 	Trainable Quantity = "trainable"
-	// Tensor is the size of a single tensor.
-	Tensor Quantity = "tensor"
-	// Time is how long a step takes, or all steps over some samples.
-	Time Quantity = "time"
-	// Host is the memory of the machine that training without a GPU takes; there is no figure.
-	Host Quantity = "host memory"
+	// TensorBytes is the size of a single tensor.
+	TensorBytes Quantity = "tensor"
+	// StepTime is how long a step takes, or all steps over some samples.
+	StepTime Quantity = "time"
+	// HostBytes is the memory of the machine that training without a GPU takes; there is no figure.
+	HostBytes Quantity = "host memory"
 )
 
 var quantities = []Quantity{
-	Device, Allocated, AllocatedAfter, PeakOf, AddedBy, ModelState, GPU, Fits, Trainable,
-	Tensor, Time, Host,
+	Device, AllocatedBytes, AllocatedAfterPhase, PhasePeak, AddedByPhase, ModelStateBytes, GPU, BatchFits, Trainable,
+	TensorBytes, StepTime, HostBytes,
 }
 
 // Component returns the component of memory that the quantity names.
@@ -103,8 +104,9 @@ func (q Quantity) Component() (planner.Component, bool) {
 	return 0, false
 }
 
-// Total reports whether the quantity is the whole memory of a training step, which tables show beside vprof's estimate.
-func (q Quantity) Total() bool { return q == Device || q == Allocated }
+// IsTotal reports whether the quantity is the whole memory of a training step, which tables show beside vprof's
+// estimate.
+func (q Quantity) IsTotal() bool { return q == Device || q == AllocatedBytes }
 
 // String returns the quantity in words.
 func (c Claim) String() string {
@@ -114,26 +116,26 @@ func (c Claim) String() string {
 	return string(c.Of)
 }
 
-// Says formats the estimate as the guide writes it.
-func (c Claim) Says() string {
+// ValueText formats the estimate as the guide writes it.
+func (c Claim) ValueText() string {
 	switch {
-	case c.Words != "":
-		return c.Words
-	case c.Doubted:
+	case c.Quote != "":
+		return c.Quote
+	case c.IsDoubted:
 		return "may not fit"
-	case c.Of == Fits:
+	case c.Of == BatchFits:
 		return "fits"
 	}
-	return c.Figure.Text
+	return c.Value.Text
 }
 
-// About reports whether the claim is about a model.
-func (c Claim) About(model string) bool { return slices.Contains(c.Models, model) }
+// IsAbout reports whether the claim is about a model.
+func (c Claim) IsAbout(model string) bool { return slices.Contains(c.Models, model) }
 
 // check returns an error for values that contradict each other.
 func (c Claim) check() error {
 	_, component := c.Of.Component()
-	phased := c.Of == AllocatedAfter || c.Of == PeakOf || c.Of == AddedBy
+	phased := c.Of == AllocatedAfterPhase || c.Of == PhasePeak || c.Of == AddedByPhase
 	switch {
 	case len(c.Models) == 0:
 		return errors.New("the claim names no model")
@@ -143,17 +145,17 @@ func (c Claim) check() error {
 		return fmt.Errorf("of: unknown quantity %q", c.Of)
 	case phased != (c.Phase != ""):
 		return fmt.Errorf("of %q with phase %q: quantities of a phase need one, others have none", c.Of, c.Phase)
-	case c.Of == Fits && (c.Figure != Figure{} || c.GPU == "" || c.Batch.To == 0):
+	case c.Of == BatchFits && (c.Value != Value{} || c.GPU == "" || c.Batch.To == 0):
 		return errors.New("a claim that a batch fits needs a GPU and a batch, and has no number")
-	case c.Doubted && c.Of != Fits:
+	case c.IsDoubted && c.Of != BatchFits:
 		return errors.New("doubted: only claims that a batch fits may have it")
-	case (c.Of == Time) != (c.Took.High > 0) || c.Samples < 0 || c.Samples > 0 && c.Of != Time:
+	case (c.Of == StepTime) != (c.Duration.High > 0) || c.Samples < 0 || c.Samples > 0 && c.Of != StepTime:
 		return errors.New("took and samples: a claim of a time needs took, and other claims have neither")
-	case (c.Of == Time || c.Of == Host) && (c.Figure != Figure{} || c.Words == "" || c.Batch.To == 0):
+	case (c.Of == StepTime || c.Of == HostBytes) && (c.Value != Value{} || c.Quote == "" || c.Batch.To == 0):
 		return errors.New("a time or a host's memory needs a batch and the guide's words")
-	case !slices.Contains([]Quantity{Fits, Time, Host}, c.Of) && c.Figure == Figure{}:
+	case !slices.Contains([]Quantity{BatchFits, StepTime, HostBytes}, c.Of) && c.Value == Value{}:
 		return errors.New("the claim has no number")
-	case c.Figure.Share != (c.Of == Trainable || c.Baseline != nil && c.Figure.Share):
+	case c.Value.Share != (c.Of == Trainable || c.Baseline != nil && c.Value.Share):
 		return errors.New("a share needs trained parameters, or a configuration to compare with")
 	}
 	if c.Baseline != nil {
@@ -216,9 +218,9 @@ var files = sync.OnceValue(func() []file {
 	return all
 })
 
-// Naming returns the guides whose text contains a model's name. All claims about the model are in them; some may have
-// none. Only these guides are read.
-func Naming(model string) []Guide {
+// GuidesFor returns the guides whose text contains a model's name. All claims about the model are in them; some may
+// have none. Only these guides are read.
+func GuidesFor(model string) []Guide {
 	var named []Guide
 	for _, f := range files() {
 		if bytes.Contains(f.text, []byte(model)) {

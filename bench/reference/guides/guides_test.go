@@ -17,7 +17,7 @@ import (
 // it knows; what torch.compile makes of it aside.
 func TestEveryClaimIsAboutACaseOfItsModels(t *testing.T) {
 	registry := all.Models()
-	for _, g := range guides.Naming("") {
+	for _, g := range guides.GuidesFor("") {
 		require.NotEmpty(t, g.Claims, g.Title)
 		for _, c := range g.Claims {
 			for _, name := range c.Models {
@@ -44,7 +44,7 @@ func TestGuidesNamingAModelHaveAllItsClaims(t *testing.T) {
 	about := func(guides []guides.Guide, model string) (n int) {
 		for _, g := range guides {
 			for _, c := range g.Claims {
-				if c.About(model) {
+				if c.IsAbout(model) {
 					n++
 				}
 			}
@@ -52,15 +52,15 @@ func TestGuidesNamingAModelHaveAllItsClaims(t *testing.T) {
 		return n
 	}
 	for _, m := range all.Models().All() {
-		require.Equal(t, about(guides.Naming(""), m.Name), about(guides.Naming(m.Name), m.Name), m.Name)
+		require.Equal(t, about(guides.GuidesFor(""), m.Name), about(guides.GuidesFor(m.Name), m.Name), m.Name)
 	}
-	require.Len(t, guides.Naming("redimnet-b2"), 1)
-	require.Empty(t, guides.Naming("redimnet-b0"))
+	require.Len(t, guides.GuidesFor("redimnet-b2"), 1)
+	require.Empty(t, guides.GuidesFor("redimnet-b0"))
 }
 
 func TestFiguresAreReadWithTheirLimits(t *testing.T) {
 	const mib, gib = 1 << 20, 1 << 30
-	for text, want := range map[string]guides.Figure{
+	for text, want := range map[string]guides.Value{
 		"~1.5 GB":          {Low: 1.5 * gib, High: 1.5 * gib},
 		"~5-6 GB":          {Low: 5 * gib, High: 6 * gib},
 		"2.5-3 GB":         {Low: 2.5 * gib, High: 3 * gib},
@@ -89,7 +89,7 @@ func TestFiguresAreReadWithTheirLimits(t *testing.T) {
 		"1.25 GiB":         {Low: 1.25 * gib, High: 1.25 * gib},
 		"1.25 GiB or less": {High: 1.25 * gib},
 	} {
-		f, err := guides.ParseFigure(text)
+		f, err := guides.ParseValue(text)
 		require.NoError(t, err, text)
 		require.Equal(t, text, f.Text)
 		require.Equal(t, want.Share, f.Share, text)
@@ -100,7 +100,7 @@ func TestFiguresAreReadWithTheirLimits(t *testing.T) {
 		"", "many", "5 TB", "6-5 GB", "-1 GB", "140 %", "1048577 GB", "5", "5 iB", "1e3 MB",
 		"~~5 GB", "5 GB or more",
 	} {
-		_, err := guides.ParseFigure(text)
+		_, err := guides.ParseValue(text)
 		require.Error(t, err, text)
 	}
 }
@@ -165,10 +165,10 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		for _, c := range g.Claims {
-			require.LessOrEqual(t, c.Figure.Low, c.Figure.High)
-			require.GreaterOrEqual(t, c.Figure.Low, 0.0)
+			require.LessOrEqual(t, c.Value.Low, c.Value.High)
+			require.GreaterOrEqual(t, c.Value.Low, 0.0)
 			require.NotEmpty(t, c.Models)
-			require.NotEmpty(t, c.Says())
+			require.NotEmpty(t, c.ValueText())
 			_ = c.Conditions.String()
 		}
 	})
@@ -186,8 +186,8 @@ func says(t *testing.T, name, gpu string, c models.Case) []string {
 	c, err := m.Complete(c)
 	require.NoError(t, err)
 	var out []string
-	for _, found := range guides.Matching(m, c, gpu) {
-		out = append(out, found.Claim.Says())
+	for _, found := range guides.MatchingClaims(m, c, gpu) {
+		out = append(out, found.Claim.ValueText())
 	}
 	return out
 }

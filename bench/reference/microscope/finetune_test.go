@@ -51,7 +51,7 @@ func TestFineTuningRunsAsInPyTorch(t *testing.T) {
 		require.True(t, ok, name)
 		c.Model, c.Batch, c.Weights, c.Clip = reference.FineTunedScheme+":llama-8x1024", 2, "bf16", models.ClipNone
 		c.Torch, c.Settings = "2.11", models.Settings{"seq-len": 256, "packed": 1}
-		r, err := all.Models().With(reference.FineTuned()).Record(c, recorderGPU(gpu),
+		r, err := all.Models().WithSource(reference.FineTuned()).Record(c, recorderGPU(gpu),
 			models.Options{Steps: 3, Annotate: true})
 		require.NoError(t, err, name)
 		result, err := Compare(unmarked(readList(t, path)), unmarked(ours(t, r.Program)))

@@ -13,14 +13,14 @@ import (
 	"github.com/vprof/vprof/internal/phrase"
 )
 
-// series are the points of all runs on one device, by batch size.
-type series struct {
+// deviceSeries are the points of all runs on one device, by batch size.
+type deviceSeries struct {
 	device report.Device
 	points []report.Point
 }
 
-func (p *Page) series() []series {
-	var all []series
+func (p *Page) series() []deviceSeries {
+	var all []deviceSeries
 	at := map[string]int{}
 	for _, r := range p.Runs {
 		for _, point := range r.Points {
@@ -29,7 +29,7 @@ func (p *Page) series() []series {
 				i = len(all)
 				at[point.Device] = i
 				d, _ := r.Find(point.Device)
-				all = append(all, series{device: d})
+				all = append(all, deviceSeries{device: d})
 			}
 			all[i].points = append(all[i].points, point)
 		}
@@ -57,27 +57,27 @@ func (p *Page) verdict() (sentence string, good, bad bool) {
 	return strings.Join(clauses, "; ") + ".", good, bad
 }
 
-// unsureWords explain verdicts between yes and no.
-var unsureWords = map[report.Verdict]string{
+// doubtTexts explain verdicts between yes and no.
+var doubtTexts = map[report.Verdict]string{
 	report.Tight:      "is tight: the upper end of its estimate exceeds that",
 	report.Slow:       "fits slowly: only because PyTorch frees cached memory",
 	report.Unrecorded: "may fit: torch.compile changes its need, which is not recorded",
 }
 
-// doubt returns why a point's verdict is neither yes nor no; empty if it is either.
-func doubt(p *report.Point) string {
+// doubtText returns why a point's verdict is neither yes nor no; empty if it is either.
+func doubtText(p *report.Point) string {
 	if p.Verdict() == report.Fits && p.Estimate != nil && p.Estimate.Unsafe != "" {
 		return "fits, but is not safe: " + p.Estimate.Unsafe.String()
 	}
-	return unsureWords[p.Verdict()]
+	return doubtTexts[p.Verdict()]
 }
 
-func (s series) verdict(model string) (clause string, v report.Verdict) {
+func (s deviceSeries) verdict(model string) (clause string, v report.Verdict) {
 	var best, unsure, failed *report.Point
 	for i := range s.points {
 		p := &s.points[i]
 		switch {
-		case doubt(p) != "":
+		case doubtText(p) != "":
 			unsure = p
 		case p.Verdict() == report.Fits:
 			best, unsure = p, nil
@@ -93,26 +93,26 @@ func (s series) verdict(model string) (clause string, v report.Verdict) {
 		return fmt.Sprintf("%s does not fit a %s, not even with batch %d", model, gpu, s.points[0].Batch),
 			report.DoesNotFit
 	case best == nil:
-		return fmt.Sprintf("%s on a %s: batch %d %s", model, gpu, unsure.Batch, doubt(unsure)), report.Tight
+		return fmt.Sprintf("%s on a %s: batch %d %s", model, gpu, unsure.Batch, doubtText(unsure)), report.Tight
 	}
 	need := deviceBytes(*best)
 	clause = fmt.Sprintf("%s fits a %s up to batch %d, which needs %s and leaves %s", model, gpu, best.Batch,
 		bytesize.Format(need), bytesize.Format(max(0, s.device.Memory-need)))
 	if unsure != nil {
-		clause += fmt.Sprintf("; batch %d %s", unsure.Batch, doubt(unsure))
+		clause += fmt.Sprintf("; batch %d %s", unsure.Batch, doubtText(unsure))
 	}
 	switch {
 	case failed == nil:
 	case failed.Run != nil && failed.Run.OOM != nil:
-		clause += fmt.Sprintf("; batch %d runs out of memory in %s", failed.Batch, phaseWords(failed.Run.OOM.Phase))
+		clause += fmt.Sprintf("; batch %d runs out of memory in %s", failed.Batch, phaseText(failed.Run.OOM.Phase))
 	default:
 		clause += fmt.Sprintf("; batch %d does not fit", failed.Batch)
 	}
 	return clause, report.Fits
 }
 
-// phaseWords returns STEP:PHASE in words.
-func phaseWords(phase string) string {
+// phaseText returns STEP:PHASE in words.
+func phaseText(phase string) string {
 	step, name, ok := strings.Cut(phase, ":")
 	if !ok {
 		return "set-up"
@@ -132,8 +132,8 @@ func deviceBytes(p report.Point) int64 {
 type peakChart struct {
 	Device string
 	Rows   []peakRow
-	Ticks  []tick
-	// Limit is where the memory ends.
+	Ticks  []axisTick
+	// Limit is the position of the GPU's memory limit.
 	Limit      float64
 	LimitLabel string
 	// Legend explains the kinds of marks in the chart.
@@ -157,23 +157,23 @@ var legendTexts = []entry{
 type peakRow struct {
 	Batch string
 	// OOM reports whether the batch does not fit; Unsure is a verdict between yes and no.
-	// Value is what the run reserved.
+	// Value is the run's reserved memory.
 	OOM             bool
 	Unsure          report.Verdict
 	Value, Estimate string
-	Interval        *span
+	Interval        *barSpan
 	// Claim is the range of the guide's figure, nil without one.
-	Claim *span
-	Marks []mark
+	Claim *barSpan
+	Marks []barMark
 	// Label is the row in words.
 	Label string
 }
 
-// span is a stretch of a chart.
-type span struct{ From, Width float64 }
+// barSpan is a stretch of a chart.
+type barSpan struct{ From, Width float64 }
 
-// mark is a value of a kind: estimate, simulated, measured, reference, claim.
-type mark struct {
+// barMark is a value of a kind: estimate, simulated, measured, reference, claim.
+type barMark struct {
 	Kind string
 	At   float64
 	// Lane is how far below the row's top the mark stands, in pixels. Marks of different kinds often have nearly the
@@ -182,17 +182,17 @@ type mark struct {
 	Label string
 }
 
-// lanes are the vertical positions of the kinds of marks.
-var lanes = map[string]int{"reference": 7, "claim": 7, "estimate": 17, "simulated": 27, "measured": 27}
+// markLanes are the vertical positions of the kinds of marks.
+var markLanes = map[string]int{"reference": 7, "claim": 7, "estimate": 17, "simulated": 27, "measured": 27}
 
-// tick is a labeled position on an axis.
-type tick struct {
+// axisTick is a labeled position on an axis.
+type axisTick struct {
 	At    float64
 	Label string
 }
 
 // peaksTop returns where the chart of peaks ends, in bytes.
-func (s series) peaksTop() int64 {
+func (s deviceSeries) peaksTop() int64 {
 	limit := s.device.Memory - s.device.Context
 	top := limit
 	for _, point := range s.points {
@@ -208,7 +208,7 @@ func (s series) peaksTop() int64 {
 }
 
 // peakChart draws the peaks of one device on an axis of at least so many bytes.
-func (p *Page) peakChart(s series, least int64) peakChart {
+func (p *Page) peakChart(s deviceSeries, least int64) peakChart {
 	limit := s.device.Memory - s.device.Context
 	top := max(least, s.peaksTop())
 	share := func(n int64) float64 { return min(1, float64(n)/float64(top)) }
@@ -228,20 +228,20 @@ func (p *Page) peakChart(s series, least int64) peakChart {
 }
 
 func (r peakRow) has(kind string) bool {
-	return slices.ContainsFunc(r.Marks, func(m mark) bool { return m.Kind == kind })
+	return slices.ContainsFunc(r.Marks, func(m barMark) bool { return m.Kind == kind })
 }
 
 // peakRow returns the row of a batch size.
 func (p *Page) peakRow(d report.Device, point report.Point, share func(int64) float64) peakRow {
 	row := peakRow{Batch: fmt.Sprint(point.Batch), OOM: point.Verdict() == report.DoesNotFit}
-	if v := point.Verdict(); unsureWords[v] != "" {
+	if v := point.Verdict(); doubtTexts[v] != "" {
 		row.Unsure = v
 	}
 	add := func(kind string, n int64, what string) {
-		row.Marks = append(row.Marks, mark{kind, share(n), lanes[kind], what + " " + bytesize.Format(n)})
+		row.Marks = append(row.Marks, barMark{kind, share(n), markLanes[kind], what + " " + bytesize.Format(n)})
 	}
 	if e := point.Estimate; e != nil {
-		row.Interval = &span{share(e.Reserved.Low), share(e.Reserved.High) - share(e.Reserved.Low)}
+		row.Interval = &barSpan{share(e.Reserved.Low), share(e.Reserved.High) - share(e.Reserved.Low)}
 		add("estimate", e.Reserved.Bytes, "estimate")
 		row.Estimate = "est. " + bytesize.Format(e.Reserved.Bytes)
 	}
@@ -250,26 +250,27 @@ func (p *Page) peakRow(d report.Device, point report.Point, share func(int64) fl
 		row.Value = bytesize.Format(u.Reserved)
 	}
 	for _, r := range p.References {
-		if r.Batch == point.Batch && r.GPU == d.GPU && r.Status == reference.OK {
+		if r.Batch == point.Batch && r.GPU == d.GPU && r.Status == reference.StatusOK {
 			add("reference", r.PeakReserved, "PyTorch")
 		}
 	}
-	if claim, ok := claimed(point, d.Context); ok {
+	if claim, ok := claimedRange(point, d.Context); ok {
 		c := point.Claims[0]
-		row.Claim = &span{share(claim.Low), share(claim.High) - share(claim.Low)}
-		row.Marks = append(row.Marks, mark{
-			"claim", (share(claim.Low) + share(claim.High)) / 2, lanes["claim"],
+		row.Claim = &barSpan{share(claim.Low), share(claim.High) - share(claim.Low)}
+		row.Marks = append(row.Marks, barMark{
+			"claim", (share(claim.Low) + share(claim.High)) / 2, markLanes["claim"],
 			"guide " + c.Quote + phrase.If(c.Quantity == "device", " (drawn less the context)") + ", " + c.Where,
 		})
 	}
-	words := lists.Map(row.Marks, func(m mark) string { return m.Label })
+	words := lists.Map(row.Marks, func(m barMark) string { return m.Label })
 	row.Label = fmt.Sprintf("batch %d: %s", point.Batch, strings.Join(words, ", "))
 	row.Label += phrase.If(row.OOM || row.Unsure != "", ", %s", string(point.Verdict()))
 	return row
 }
 
-// claimed returns the guide's estimate for a point, less the context if it has one: the chart shows reserved bytes.
-func claimed(p report.Point, context int64) (report.ByteRange, bool) {
+// claimedRange returns the guide's estimate for a point, less the context if it has one: the chart shows reserved
+// bytes.
+func claimedRange(p report.Point, context int64) (report.ByteRange, bool) {
 	if len(p.Claims) == 0 || p.Claims[0].Bytes == nil {
 		return report.ByteRange{}, false
 	}
@@ -281,7 +282,7 @@ func claimed(p report.Point, context int64) (report.ByteRange, bool) {
 }
 
 // ticks returns about five round amounts up to top.
-func ticks(top int64) []tick {
+func ticks(top int64) []axisTick {
 	step := int64(1 << 20)
 	for _, factor := range []int64{2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2} {
 		if top/step < 6 {
@@ -289,10 +290,10 @@ func ticks(top int64) []tick {
 		}
 		step *= factor
 	}
-	var out []tick
+	var out []axisTick
 	for n := int64(0); n <= top; n += step {
 		label := strings.Replace(bytesize.Format(n), ".00 ", " ", 1)
-		out = append(out, tick{float64(n) / float64(top), label})
+		out = append(out, axisTick{float64(n) / float64(top), label})
 	}
 	return out
 }
@@ -321,7 +322,7 @@ type part struct {
 }
 
 // partsTop returns the total of the largest bar of components, in bytes.
-func (s series) partsTop() int64 {
+func (s deviceSeries) partsTop() int64 {
 	var top int64
 	for _, p := range s.points {
 		var total int64
@@ -333,21 +334,21 @@ func (s series) partsTop() int64 {
 	return top
 }
 
-// breakdownOf draws components on an axis of at least so many bytes.
-func breakdownOf(s series, least int64) breakdown {
+// newBreakdown draws components on an axis of at least so many bytes.
+func newBreakdown(s deviceSeries, least int64) breakdown {
 	b := breakdown{Device: s.device.String(), Unit: "batch"}
 	for _, p := range s.points {
-		b.Rows = append(b.Rows, barOf(fmt.Sprint(p.Batch), p.Components()))
+		b.Rows = append(b.Rows, newBar(fmt.Sprint(p.Batch), p.Components()))
 	}
 	b.scale(max(least, s.partsTop()))
 	return b
 }
 
-// barOf returns a bar whose parts lie behind each other, in bytes.
-func barOf(name string, components []report.Component) breakdownRow {
+// newBar returns a bar whose parts lie behind each other, in bytes.
+func newBar(name string, components []report.Component) breakdownRow {
 	row := breakdownRow{Batch: name}
 	for _, c := range components {
-		row.Parts = append(row.Parts, part{Name: c.Name, Key: key(c.Name), Bytes: c.Bytes, From: float64(row.Total)})
+		row.Parts = append(row.Parts, part{Name: c.Name, Key: cssKey(c.Name), Bytes: c.Bytes, From: float64(row.Total)})
 		row.Total += c.Bytes
 	}
 	return row
@@ -376,11 +377,11 @@ func legend(all []breakdown) []part {
 	return lists.Map(lists.Groups(parts, func(p part) string { return p.Key }), func(of []part) part { return of[0] })
 }
 
-// key returns the name of a component or class as a CSS class.
-func key(name string) string { return "c-" + strings.ReplaceAll(name, " ", "-") }
+// cssKey returns the name of a component or class as a CSS class.
+func cssKey(name string) string { return "c-" + strings.ReplaceAll(name, " ", "-") }
 
-// times are how long a step takes on one device, by batch size.
-type times struct {
+// timeTable are how long a step takes on one device, by batch size.
+type timeTable struct {
 	Device string
 	// Bound reports whether the times are lower bounds of a simulated GPU.
 	Bound bool
@@ -393,8 +394,8 @@ type timeRow struct {
 	Share             float64
 }
 
-func timesOf(s series, unit string) times {
-	t := times{Device: s.device.String(), Bound: s.device.Simulated}
+func newTimeTable(s deviceSeries, unit string) timeTable {
+	t := timeTable{Device: s.device.String(), Bound: s.device.Simulated}
 	var most float64
 	for _, p := range s.points {
 		if p.Run == nil || p.Run.Step == nil {

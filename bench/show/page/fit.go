@@ -17,7 +17,7 @@ type Fit struct{ *report.Fit }
 //go:embed fit.html.tmpl
 var fitMarkup string
 
-// fitView is what the template shows.
+// fitView is the data of the template.
 type fitView struct {
 	*report.Fit
 	frame
@@ -31,7 +31,7 @@ type fitView struct {
 
 // Write writes the page.
 func (f *Fit) Write(w io.Writer) error {
-	v := fitView{Fit: f.Fit, frame: framed("What fits", false), Tables: f.Sheets()}
+	v := fitView{Fit: f.Fit, frame: newFrame("What fits", false), Tables: f.Sheets()}
 	v.Good = slices.ContainsFunc(f.Choices, func(c report.Choice) bool { return c.Recommended })
 	for _, line := range f.Answer() {
 		v.Verdict = append(v.Verdict, strings.TrimSpace(strings.TrimPrefix(line, "▶")))
@@ -55,7 +55,7 @@ func (f *Fit) needs() breakdown {
 		gpu := f.Devices[slices.IndexFunc(f.Devices, func(d report.Device) bool { return d.Name == c.Device })]
 		top = max(top, gpu.Memory)
 		name := fmt.Sprintf("%s, stage %s, batch %d", gpu.GPU, c.Case.Stage, c.Batch)
-		b.Rows = append(b.Rows, barOf(name, c.Estimate.Components))
+		b.Rows = append(b.Rows, newBar(name, c.Estimate.Components))
 	}
 	b.scale(top)
 	return b

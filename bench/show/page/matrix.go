@@ -17,7 +17,7 @@ type Matrix struct{ *report.Matrix }
 //go:embed matrix.html.tmpl
 var matrixMarkup string
 
-// matrixView is what the template shows.
+// matrixView is the data of the template.
 type matrixView struct {
 	*report.Matrix
 	frame
@@ -39,19 +39,19 @@ type matrixCell struct{ Class, Largest, Needs, Words string }
 
 // Write writes the page.
 func (m *Matrix) Write(w io.Writer) error {
-	v := matrixView{Matrix: m.Matrix, frame: framed(m.Name, false)}
+	v := matrixView{Matrix: m.Matrix, frame: newFrame(m.Name, false)}
 	gpus, cases := m.Grid()
 	for _, g := range gpus {
 		v.GPUs = append(v.GPUs, matrixGPU{g.Column(), g.Title, bytesize.Format(g.Memory)})
 	}
 	for _, cells := range cases {
 		of, _ := lists.First(cells, func(c report.MatrixCell) bool { return c.Model != "" })
-		v.Cases = append(v.Cases, matrixCase{of.Model, of.Case, lists.Map(cells, cellOf)})
+		v.Cases = append(v.Cases, matrixCase{of.Model, of.Case, lists.Map(cells, newMatrixCell)})
 	}
 	return execute(w, matrixMarkup, v)
 }
 
-func cellOf(r report.MatrixCell) matrixCell {
+func newMatrixCell(r report.MatrixCell) matrixCell {
 	switch {
 	case r == report.MatrixCell{}:
 		return matrixCell{}

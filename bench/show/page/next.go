@@ -14,8 +14,8 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// next returns what to do with the result, and the command that does more, of the first device.
-func (p *Page) next() (todo []string, command string) {
+// nextSteps returns what to do with the result, and the command that does more, of the first device.
+func (p *Page) nextSteps() (todo []string, command string) {
 	all := p.series()
 	s := all[0]
 	if script := p.Runs[0].Script; script != nil {
@@ -24,7 +24,7 @@ func (p *Page) next() (todo []string, command string) {
 				batchOption.ReplaceAllString(shellword.Join(script.Command), "${1}{batch}")
 	}
 	safe := lists.Filter(s.points, func(q report.Point) bool { return q.Estimate == nil || q.Estimate.Unsafe == "" })
-	if best, ok := lists.Most(safe, report.Point.Fitting); ok {
+	if best, ok := lists.Largest(safe, report.Point.Fitting); ok {
 		todo = append(todo, fmt.Sprintf("Largest safe batch of those shown%s: %d.",
 			phrase.If(len(all) > 1, " on the %s", s.device.Title), best.Batch))
 	} else {

@@ -64,9 +64,9 @@ func (p *Page) Check() error {
 }
 
 //go:embed page.html.tmpl
-var markup string
+var pageMarkup string
 
-// Write writes the page. The error is that of Check or of w.
+// Write writes the page. The error comes from Check or from w.
 func (p *Page) Write(w io.Writer) error {
 	if err := p.Check(); err != nil {
 		return err
@@ -75,25 +75,25 @@ func (p *Page) Write(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return execute(w, markup, v)
+	return execute(w, pageMarkup, v)
 }
 
-// view is the data of the page's template.
-type view struct {
+// pageView is the data of the page's template.
+type pageView struct {
 	frame
 	Verdict string
 	// Good, Bad tell the verdict's color.
 	Good, Bad bool
 	Case      report.Case
 	Facts     []fact
-	// Next is what to do, and Command a line to paste for it.
+	// Next is the advice, and Command a command line for it.
 	Next    []string
 	Command string
 
 	Peaks      []peakChart
 	Breakdowns []breakdown
 	Legend     []part
-	Times      []times
+	Times      []timeTable
 	Ranks      *breakdown
 	Sheets     []report.Sheet
 
@@ -104,7 +104,7 @@ type view struct {
 
 type fact struct{ Name, Value string }
 
-// provenance is where a run comes from.
+// provenance describes the origin of a run.
 type provenance struct {
 	Tool, Commit, Started string
 	Kind                  report.Kind
@@ -114,18 +114,18 @@ type provenance struct {
 	Case                  string
 }
 
-// scales are the least ends of the charts' axes, in bytes, so that the charts of two pages can be compared.
-type scales struct{ peaks, parts, step int64 }
+// axisScales are the least ends of the charts' axes, in bytes, so that the charts of two pages can be compared.
+type axisScales struct{ peaks, parts, step int64 }
 
-func (s scales) max(t scales) scales {
-	return scales{max(s.peaks, t.peaks), max(s.parts, t.parts), max(s.step, t.step)}
+func (s axisScales) max(t axisScales) axisScales {
+	return axisScales{max(s.peaks, t.peaks), max(s.parts, t.parts), max(s.step, t.step)}
 }
 
 // scales returns the ends of the page's own charts.
-func (p *Page) scales() scales {
-	var out scales
+func (p *Page) scales() axisScales {
+	var out axisScales
 	for _, s := range p.series() {
-		out = out.max(scales{peaks: s.peaksTop(), parts: s.partsTop()})
+		out = out.max(axisScales{peaks: s.peaksTop(), parts: s.partsTop()})
 	}
 	if p.Step != nil {
 		_, from, to := p.Step.PeakStep()
@@ -138,13 +138,13 @@ func (p *Page) scales() scales {
 	return out
 }
 
-func (p *Page) view(least scales) (*view, error) {
+func (p *Page) view(least axisScales) (*pageView, error) {
 	first := p.Runs[0]
-	v := &view{frame: framed(first.Case.String(), true), Case: first.Case, NoStep: p.NoStep, Facts: p.facts()}
+	v := &pageView{frame: newFrame(first.Case.String(), true), Case: first.Case, NoStep: p.NoStep, Facts: p.facts()}
 	v.Verdict, v.Good, v.Bad = p.verdict()
-	v.Next, v.Command = p.next()
+	v.Next, v.Command = p.nextSteps()
 	for _, s := range p.series() {
-		b := breakdownOf(s, least.parts)
+		b := newBreakdown(s, least.parts)
 		if first.Script == nil {
 			v.Peaks = append(v.Peaks, p.peakChart(s, least.peaks))
 		} else { // a command keeps its batch size to itself
@@ -153,7 +153,7 @@ func (p *Page) view(least scales) (*view, error) {
 		v.Breakdowns = append(v.Breakdowns, b)
 	}
 	for _, s := range p.series() {
-		if t := timesOf(s, p.Runs[0].Case.BatchUnit); len(t.Rows) > 0 {
+		if t := newTimeTable(s, p.Runs[0].Case.BatchUnit); len(t.Rows) > 0 {
 			v.Times = append(v.Times, t)
 		}
 	}
@@ -175,9 +175,9 @@ func (p *Page) view(least scales) (*view, error) {
 		})
 	}
 	if p.Step != nil {
-		v.Step = stepOf(p.Step)
+		v.Step = newStep(p.Step)
 		v.Step.Data.Scale = least.step
-		v.Step.Note = p.differs()
+		v.Step.Note = p.differingCase()
 		if len(v.Peaks) > 1 {
 			v.Step.On = p.Step.GPU.Product
 		}
@@ -185,9 +185,9 @@ func (p *Page) view(least scales) (*view, error) {
 	return v, nil
 }
 
-// differs returns a warning if a vprof of another version recorded another step for the runs; empty if the step is the
-// same, or belongs to no run.
-func (p *Page) differs() string {
+// differingCase returns a warning if a vprof of another version recorded another step for the runs; empty if the step
+// is the same, or belongs to no run.
+func (p *Page) differingCase() string {
 	for _, r := range p.Runs {
 		for _, point := range r.Points {
 			d, _ := r.Find(point.Device)
@@ -216,7 +216,7 @@ func (p *Page) facts() []fact {
 		})
 	}
 	for _, f := range models.Fields() {
-		text, name := f.Text(r.Case.Case), f.About()
+		text, name := f.Text(r.Case.Case), f.Phrase()
 		switch {
 		case f.JSON == "amp":
 			text = r.Case.Precision()
@@ -247,7 +247,7 @@ func count(n int64) string {
 }
 
 //go:embed parts.html.tmpl
-var parts string
+var templateParts string
 
 //go:embed page.css
 var style string
@@ -264,21 +264,20 @@ type frame struct {
 	Script template.JS
 }
 
-// framed returns the frame of a page, with the script or without.
-func framed(title string, scripted bool) frame {
+func newFrame(title string, scripted bool) frame {
 	all := style + chartStyle
 	f := frame{Title: title, Style: template.CSS(all)} //nolint:gosec // it is ours
-	allowed := "style-src " + digest(all)
+	allowed := "style-src " + cspDigest(all)
 	if scripted {
 		f.Script = template.JS(script) //nolint:gosec // it is ours
-		allowed = "script-src " + digest(script) + "; " + allowed
+		allowed = "script-src " + cspDigest(script) + "; " + allowed
 	}
 	f.Policy = "default-src 'none'; " + allowed + "; img-src data:; base-uri 'none'; form-action 'none'"
 	return f
 }
 
-// digest returns how a policy names a text of a page.
-func digest(text string) string {
+// cspDigest returns how a policy names a text of a page.
+func cspDigest(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
@@ -290,7 +289,7 @@ func execute(w io.Writer, markup string, view any) error {
 		"coefficient": report.FormatCoefficient,
 		"percent":     func(x float64) string { return fmt.Sprintf("%.2f%%", 100*x) },
 	})
-	for _, text := range []string{parts, markup} {
+	for _, text := range []string{templateParts, markup} {
 		template.Must(t.Parse(text)) // the templates are ours
 	}
 	var b strings.Builder

@@ -29,7 +29,7 @@ import (
 	"github.com/vprof/vprof/tools/toy"
 )
 
-func residuals(planner.Subject) (allocated, reserved planner.Residual, err error) { return }
+func residuals(planner.ResidualSubject) (allocated, reserved planner.Residual, err error) { return }
 
 // swept returns the page of a sweep of a model on a GPU with so much memory.
 func swept(t testing.TB, m models.Model, memory int64, batches ...int) *page.Page {
@@ -178,9 +178,9 @@ func TestSeveralGPUsShareAnAxis(t *testing.T) {
 func TestPageShowsWhatThereIs(t *testing.T) {
 	p := toyPage(t)
 	p.References = []reference.Record{
-		{Case: models.Case{Batch: 16}, GPU: "rtx-5060-ti", Status: reference.OK, PeakReserved: 300 << 20},
-		{Case: models.Case{Batch: 16}, GPU: "t4", Status: reference.OK, PeakReserved: 111 << 20},
-		{Case: models.Case{Batch: 16}, GPU: "rtx-5060-ti", Status: reference.OOM, PeakReserved: 222 << 20},
+		{Case: models.Case{Batch: 16}, GPU: "rtx-5060-ti", Status: reference.StatusOK, PeakReserved: 300 << 20},
+		{Case: models.Case{Batch: 16}, GPU: "t4", Status: reference.StatusOK, PeakReserved: 111 << 20},
+		{Case: models.Case{Batch: 16}, GPU: "rtx-5060-ti", Status: reference.StatusOOM, PeakReserved: 222 << 20},
 	}
 	p.Runs[0].Points[0].Claims = []report.Claim{
 		{
@@ -284,11 +284,11 @@ func long(t testing.TB, n int) *page.Page {
 	for i := n/2 - 100; i < n/2; i++ {
 		p.Instructions = append(p.Instructions, program.Instruction{Kind: program.Free, Arg: uint32(i)})
 	}
-	p.Instructions = append(p.Instructions, program.Instruction{Kind: program.Mark})
+	p.Instructions = append(p.Instructions, program.Instruction{Kind: program.MarkPhase})
 	gpu, err := device.Lookup("rtx-5060-ti")
 	require.NoError(t, err)
 	out := toyPage(t)
-	out.Step, err = profile.Of(t.Context(), p, gpu, allocator.DefaultConfig())
+	out.Step, err = profile.NewProfile(t.Context(), p, gpu, allocator.DefaultConfig())
 	require.NoError(t, err)
 	return out
 }

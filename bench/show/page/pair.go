@@ -26,7 +26,7 @@ var pairMarkup string
 // Check finds what no page can show: [ErrEmpty], or a [*MixedError] of one side.
 func (p *Pair) Check() error { return cmp.Or(p.A.Check(), p.B.Check()) }
 
-// pairView is what the template shows.
+// pairView is the data of the template.
 type pairView struct {
 	frame
 	// Heading is the model, or both.
@@ -36,7 +36,7 @@ type pairView struct {
 	Facts   []fact
 	Differs []difference
 	Sides   []side
-	// At says of which batch sizes the components are.
+	// At names the batch sizes of the components.
 	At         string
 	Components []difference
 	Legend     []part
@@ -45,14 +45,14 @@ type pairView struct {
 // side is A or B.
 type side struct {
 	Letter string
-	*view
+	*pageView
 }
 
 // difference is something that is not the same of both sides. Key colors it, and By is
 // how much more B has, if that can be said.
 type difference struct{ Name, Key, A, B, By string }
 
-// Write writes the page. The error is that of Check or of w.
+// Write writes the page. The error comes from Check or from w.
 func (p *Pair) Write(w io.Writer) error {
 	if err := p.Check(); err != nil {
 		return err
@@ -81,7 +81,7 @@ func (p *Pair) view() (*pairView, error) {
 	}
 	heading := a.Case.Model + phrase.If(b.Case.Model != a.Case.Model, " and %s", b.Case.Model)
 	v := &pairView{
-		frame: framed("A: "+a.Title+" · B: "+b.Title, true), Heading: heading,
+		frame: newFrame("A: "+a.Title+" · B: "+b.Title, true), Heading: heading,
 		Sides: []side{{"A", a}, {"B", b}}, Legend: legend(append(a.Breakdowns, b.Breakdowns...)),
 	}
 	for _, f := range a.Facts {
@@ -89,14 +89,14 @@ func (p *Pair) view() (*pairView, error) {
 			v.Facts = append(v.Facts, f)
 		}
 	}
-	v.Differs = p.differs()
-	x, y := p.A.shown(p.Batch()), p.B.shown(p.Batch())
+	v.Differs = p.settingDifferences()
+	x, y := p.A.largestShown(p.Batch()), p.B.largestShown(p.Batch())
 	v.Verdict = p.verdict(x, y)
 	v.At = fmt.Sprintf("batch %d", x.Batch)
 	if x.Batch != y.Batch {
 		v.At = fmt.Sprintf("batch %d of A and %d of B", x.Batch, y.Batch)
 	}
-	v.Components = componentsApart(x, y)
+	v.Components = differingComponents(x, y)
 	return v, nil
 }
 
@@ -114,7 +114,7 @@ func (p *Pair) Batch() int {
 	return cmp.Or(int(fits), common)
 }
 
-func (p *Page) shown(batch int) report.Point {
+func (p *Page) largestShown(batch int) report.Point {
 	points := p.series()[0].points
 	if p.Step != nil {
 		batch = p.Step.Batch
@@ -122,7 +122,7 @@ func (p *Page) shown(batch int) report.Point {
 	if q, ok := lists.First(points, func(q report.Point) bool { return q.Batch == batch }); ok {
 		return q
 	}
-	if best, ok := lists.Most(points, report.Point.Fitting); ok {
+	if best, ok := lists.Largest(points, report.Point.Fitting); ok {
 		return best
 	}
 	return points[0]
@@ -144,24 +144,24 @@ func (p *Pair) verdict(a, b report.Point) string {
 	if a.Batch != b.Batch {
 		at = fmt.Sprintf("The runs have no batch size in common; with batch %d where A has %d", b.Batch, a.Batch)
 	}
-	fit := upTo(p.A) + " with A and " + upTo(p.B) + " with B"
-	if upTo(p.A) == upTo(p.B) {
-		fit = upTo(p.A) + " with either"
+	fit := largestBatchText(p.A) + " with A and " + largestBatchText(p.B) + " with B"
+	if largestBatchText(p.A) == largestBatchText(p.B) {
+		fit = largestBatchText(p.A) + " with either"
 	}
 	return fmt.Sprintf("%s, B needs %s of the device, %s. Of the batch sizes shown, %s.", at,
 		bytesize.Format(needB), words, fit)
 }
 
-// upTo names which of the page's batch sizes is the largest that fits.
-func upTo(p *Page) string {
-	if best, ok := lists.Most(p.series()[0].points, report.Point.Fitting); ok {
+// largestBatchText names which of the page's batch sizes is the largest that fits.
+func largestBatchText(p *Page) string {
+	if best, ok := lists.Largest(p.series()[0].points, report.Point.Fitting); ok {
 		return fmt.Sprintf("%d is the largest that fits", best.Batch)
 	}
 	return "none fits"
 }
 
-// componentsApart holds the components of two points beside each other.
-func componentsApart(a, b report.Point) []difference {
+// differingComponents holds the components of two points beside each other.
+func differingComponents(a, b report.Point) []difference {
 	var names []string
 	amounts := [2]map[string]int64{{}, {}}
 	for i, p := range []report.Point{a, b} {
@@ -178,7 +178,7 @@ func componentsApart(a, b report.Point) []difference {
 	for _, n := range names {
 		x, y := amounts[0][n], amounts[1][n]
 		totals[0], totals[1] = totals[0]+x, totals[1]+y
-		rows = append(rows, row(n, key(n), x, y))
+		rows = append(rows, row(n, cssKey(n), x, y))
 	}
 	return append(rows, row("together", "", totals[0], totals[1]))
 }
@@ -194,8 +194,8 @@ func signed(n int64) string {
 	return "+" + bytesize.Format(n)
 }
 
-// differs returns all differences between the cases, their GPUs, and the vprof that made the runs.
-func (p *Pair) differs() (out []difference) {
+// settingDifferences returns all differences between the cases, their GPUs, and the vprof that made the runs.
+func (p *Pair) settingDifferences() (out []difference) {
 	add := func(name, a, b string) {
 		if a != b {
 			out = append(out, difference{Name: name, A: cmp.Or(a, "–"), B: cmp.Or(b, "–")})
@@ -204,15 +204,15 @@ func (p *Pair) differs() (out []difference) {
 	a, b := p.A.Runs[0], p.B.Runs[0]
 	add("model", a.Case.Model, b.Case.Model)
 	for _, d := range models.Differences(a.Case.Case, b.Case.Case) {
-		if d.About != "torch" { // which is said below, whoever decided it
-			add(d.About, d.A, d.B)
+		if d.Label != "torch" { // which is said below, whoever decided it
+			add(d.Label, d.A, d.B)
 		}
 	}
 	keys := [2]map[string]string{{}, {}}
 	for i, r := range []*report.Report{a, b} {
 		var config any
 		if json.Unmarshal(r.Case.Config, &config) == nil {
-			flatten(keys[i], "config", config)
+			flattenJSON(keys[i], "config", config)
 		}
 	}
 	all := maps.Clone(keys[0])
@@ -229,12 +229,12 @@ func (p *Pair) differs() (out []difference) {
 }
 
 func (p *Page) gpus() string {
-	all := lists.Map(p.series(), func(s series) string { return s.device.String() })
+	all := lists.Map(p.series(), func(s deviceSeries) string { return s.device.String() })
 	return strings.Join(all, ", ")
 }
 
-// flatten puts the values of a JSON tree under their paths: "settings.length".
-func flatten(into map[string]string, path string, tree any) {
+// flattenJSON puts the values of a JSON tree under their paths: "settings.length".
+func flattenJSON(into map[string]string, path string, tree any) {
 	object, ok := tree.(map[string]any)
 	if !ok {
 		text, err := json.Marshal(tree)
@@ -245,6 +245,6 @@ func flatten(into map[string]string, path string, tree any) {
 		return
 	}
 	for k, v := range object {
-		flatten(into, strings.TrimPrefix(path+"."+k, "."), v)
+		flattenJSON(into, strings.TrimPrefix(path+"."+k, "."), v)
 	}
 }

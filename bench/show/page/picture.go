@@ -108,8 +108,7 @@ func (p *Picture) add(c chartPicture) {
 	p.Charts = append(p.Charts, c)
 }
 
-// explain places the legend below the charts.
-func (p *Picture) explain(entries []placedEntry) {
+func (p *Picture) addLegend(entries []placedEntry) {
 	for i := range entries {
 		entries[i].Left = 16 + i%legendColumns*legendWidth
 		entries[i].Top = p.Height + 12 + i/legendColumns*legendHeight
@@ -142,7 +141,7 @@ func Peaks(r *report.Report) (*Picture, error) {
 		p.add(c)
 		legend = lists.Union(legend, chart.Legend...)
 	}
-	p.explain(lists.Map(legend, func(e entry) placedEntry { return placedEntry{entry: e} }))
+	p.addLegend(lists.Map(legend, func(e entry) placedEntry { return placedEntry{entry: e} }))
 	return p, nil
 }
 
@@ -151,7 +150,7 @@ func Breakdown(r *report.Report) (*Picture, error) {
 	p := &Picture{Title: r.Case.String(), Height: titleHeight}
 	var all []breakdown
 	for _, s := range (&Page{Runs: []*report.Report{r}}).series() {
-		b := breakdownOf(s, 0)
+		b := newBreakdown(s, 0)
 		c := chartPicture{Heading: "device memory at the peak by batch size, " + b.Device}
 		for _, row := range b.Rows {
 			c.Rows = append(c.Rows, rowPicture{Name: row.Batch, Value: bytesize.Format(row.Total), Parts: row.Parts})
@@ -163,16 +162,16 @@ func Breakdown(r *report.Report) (*Picture, error) {
 	if len(entries) == 0 {
 		return nil, fmt.Errorf("%s: the run has no components to draw; make it with vprof plan or sweep", r.Case.Model)
 	}
-	p.explain(entries)
+	p.addLegend(entries)
 	return p, nil
 }
 
 // timelinePicture is the allocated memory over a step. Positions are shares of its width and height.
 type timelinePicture struct {
-	Ticks, Phases []tick
+	Ticks, Phases []axisTick
 	Areas         []area
 	Reserved      string
-	Peak          span // its position: From the left, Width from the top
+	Peak          barSpan // its position: From the left, Width from the top
 }
 
 // area is the path of a class in the stack.
@@ -181,7 +180,7 @@ type area struct{ Name, Key, Path string }
 // The box of a timeline's paths in pixels, and the most points that it is drawn with: more cannot be told apart.
 const (
 	timelineWidth, timelineHeight = 660, 320
-	columns                       = 1500
+	timelineColumns               = 1500
 )
 
 // moment is the memory after an allocation or free, by class.
@@ -207,7 +206,7 @@ func Timeline(pr *profile.Profile) (*Picture, error) {
 		top = max(top, m.reserved, m.total)
 	}
 	top += top / 8 // room for the names of phases
-	seen := highest(all)
+	seen := columnPeaks(all)
 	at := func(i int) float64 { return float64(i) / float64(len(all)) }
 	down := func(bytes int64) float64 { return 1 - float64(bytes)/float64(max(1, top)) }
 	line := func(bytes func(moment) int64) string {
@@ -219,13 +218,13 @@ func Timeline(pr *profile.Profile) (*Picture, error) {
 	}
 	t := &timelinePicture{
 		Reserved: line(func(m moment) int64 { return m.reserved }),
-		Peak:     span{at(data.Peak), down(all[data.Peak].total)},
+		Peak:     barSpan{at(data.Peak), down(all[data.Peak].total)},
 	}
 	for _, mark := range ticks(top) {
-		t.Ticks = append(t.Ticks, tick{1 - mark.At, mark.Label})
+		t.Ticks = append(t.Ticks, axisTick{1 - mark.At, mark.Label})
 	}
 	for _, phase := range data.Phases {
-		mark := tick{At: at(phase.From)}
+		mark := axisTick{At: at(phase.From)}
 		if phase.To-phase.From > len(all)/12 { // room for its name
 			mark.Label = phase.Name
 		}
@@ -240,21 +239,20 @@ func Timeline(pr *profile.Profile) (*Picture, error) {
 			return sum
 		}
 		name := program.Class(c).String()
-		if !holds(all, c) {
+		if !hasClass(all, c) {
 			continue
 		}
 		path := line(through) + fmt.Sprintf("L%.1f %dL0 %dz", timelineWidth*at(seen[len(seen)-1]), timelineHeight,
 			timelineHeight)
-		t.Areas = append(t.Areas, area{name, key(name), path})
-		entries = append(entries, placedEntry{entry: entry{Text: name}, Key: key(name)})
+		t.Areas = append(t.Areas, area{name, cssKey(name), path})
+		entries = append(entries, placedEntry{entry: entry{Text: name}, Key: cssKey(name)})
 	}
 	p.Timeline = t
-	p.explain(entries)
+	p.addLegend(entries)
 	return p, nil
 }
 
-// holds reports whether a class has bytes at some moment.
-func holds(all []moment, class int) bool {
+func hasClass(all []moment, class int) bool {
 	return slices.ContainsFunc(all, func(m moment) bool { return m.classes[class] > 0 })
 }
 
@@ -282,9 +280,9 @@ func moments(d *stepData) []moment {
 	return all
 }
 
-// highest returns the moment with most memory of each column, so that no peak is lost.
-func highest(all []moment) []int {
-	n := min(columns, len(all))
+// columnPeaks returns the moment with most memory of each column, so that no peak is lost.
+func columnPeaks(all []moment) []int {
+	n := min(timelineColumns, len(all))
 	out := make([]int, n)
 	for c := range n {
 		begin, end := c*len(all)/n, (c+1)*len(all)/n

@@ -25,7 +25,7 @@ import (
 func toySetup(t *testing.T) *experiment.Setup {
 	m := toy.Model()
 	setup, err := experiment.New(m, m.Default,
-		experiment.Evidence{Residuals: func(planner.Subject) (allocated, reserved planner.Residual, err error) {
+		experiment.Evidence{Residuals: func(planner.ResidualSubject) (allocated, reserved planner.Residual, err error) {
 			return
 		}})
 	require.NoError(t, err)
@@ -144,11 +144,11 @@ func TestGPUsStandApart(t *testing.T) {
 // However long a timeline is, it is drawn with few columns that keep its peak.
 func TestColumnsKeepThePeak(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		all := make([]moment, rapid.IntRange(1, 4*columns).Draw(t, "moments"))
+		all := make([]moment, rapid.IntRange(1, 4*timelineColumns).Draw(t, "moments"))
 		peak := rapid.IntRange(0, len(all)-1).Draw(t, "peak")
 		all[peak].total = 1
-		seen := highest(all)
-		if len(seen) > columns {
+		seen := columnPeaks(all)
+		if len(seen) > timelineColumns {
 			t.Fatalf("%d columns", len(seen))
 		}
 		found := false

@@ -15,11 +15,11 @@ func ranksOf(ranks report.Ranks) *breakdown {
 	if len(ranks) == 0 {
 		return nil
 	}
-	s := series{device: ranks[0].Plan.Devices[0]}
+	s := deviceSeries{device: ranks[0].Plan.Devices[0]}
 	for _, r := range ranks {
 		s.points = append(s.points, r.Plan.Points[0])
 	}
-	b := breakdownOf(s, 0)
+	b := newBreakdown(s, 0)
 	b.Unit = "rank"
 	for i, r := range ranks {
 		b.Rows[i].Batch = r.String()
@@ -27,8 +27,8 @@ func ranksOf(ranks report.Ranks) *breakdown {
 	return &b
 }
 
-// lane is the allocated memory of a stream over a step.
-type lane struct {
+// streamLane is the allocated memory of a stream over a step.
+type streamLane struct {
 	Name, Most string
 	// Path is an SVG path in a box of laneWidth and laneHeight.
 	Path string
@@ -40,8 +40,8 @@ const (
 	lanePoints            = 400
 )
 
-// lanesOf returns the streams of a step with several: the bytes allocated on each over time, on one scale.
-func lanesOf(p *profile.Profile, from, to int) []lane {
+// newLanes returns the streams of a step with several: the bytes allocated on each over time, on one scale.
+func newLanes(p *profile.Profile, from, to int) []streamLane {
 	names := p.Program.Streams
 	if len(names) < 2 {
 		return nil
@@ -78,10 +78,10 @@ func lanesOf(p *profile.Profile, from, to int) []lane {
 			last[s], most[s] = max(last[s], n), max(most[s], n)
 		}
 	}
-	var out []lane
+	var out []streamLane
 	for s, name := range names {
 		if most[s] > 0 {
-			out = append(out, lane{name, bytesize.Format(most[s]), lanePath(steps, s, most[s])})
+			out = append(out, streamLane{name, bytesize.Format(most[s]), lanePath(steps, s, most[s])})
 		}
 	}
 	return out

@@ -22,7 +22,7 @@ func TestStreamsHaveLanesOfTheirMost(t *testing.T) {
 			{Kind: program.Free, Arg: 2},
 		},
 	}}
-	lanes := lanesOf(p, 1, 5)
+	lanes := newLanes(p, 1, 5)
 	require.Len(t, lanes, 2)
 	require.Equal(t, "compute", lanes[0].Name)
 	require.Equal(t, "1.00 GiB", lanes[0].Most) // from before the step
@@ -31,5 +31,5 @@ func TestStreamsHaveLanesOfTheirMost(t *testing.T) {
 	require.True(t, strings.HasPrefix(lanes[1].Path, "M0 40L0.0 26.7L250.0 26.7"), lanes[1].Path)
 
 	p.Program.Streams = nil
-	require.Empty(t, lanesOf(p, 0, 5))
+	require.Empty(t, newLanes(p, 0, 5))
 }

@@ -28,7 +28,7 @@ type step struct {
 	Rest    string
 	Heap    heapSums
 	// Lanes are the streams of the step, none if it has one alone.
-	Lanes []lane
+	Lanes []streamLane
 	Data  stepData
 }
 
@@ -39,13 +39,13 @@ type tensor struct {
 	Share                  float64
 }
 
-// heapSums are what the reserved memory at the peak consists of.
+// heapSums are the parts of the reserved memory at the peak.
 type heapSums struct {
 	Reserved, Tensors, Rounding, Holes, LargestHole int64
 	Segments, Blocks                                int
 }
 
-// stepData is what page.js draws. Lists of numbers stand side by side, an
+// stepData is the data that page.js draws. Lists of numbers stand side by side, an
 // entry for each event or buffer, since objects would take far more room.
 type stepData struct {
 	Classes []string `json:"classes"`
@@ -64,10 +64,10 @@ type stepData struct {
 	Phases []phaseData `json:"phases"`
 	// Peak is the event with the most allocated bytes.
 	Peak int `json:"peak"`
-	// Top says in words which tensor is the largest then.
+	// Top describes the largest tensor at the peak.
 	Top   string `json:"top,omitempty"`
 	Limit int64  `json:"limit"`
-	// Scale is what the axis has to reach at the least, in bytes.
+	// Scale is the smallest end of the axis, in bytes.
 	Scale int64      `json:"scale,omitempty"`
 	Flame *flameNode `json:"flame"`
 	// Segments are lists of blocks: size, class (-1 for a hole), site.
@@ -91,10 +91,10 @@ type flameNode struct {
 	index   map[string]*flameNode
 }
 
-// largest is how many tensors the table shows.
-const largest = 20
+// largestTensors is the number of tensors in the table.
+const largestTensors = 20
 
-func stepOf(p *profile.Profile) *step {
+func newStep(p *profile.Profile) *step {
 	number, from, to := p.PeakStep()
 	s := &step{
 		Batch: p.Batch, Step: number, Peak: bytesize.Format(p.Run.Peak.Usage.Allocated),
@@ -105,11 +105,11 @@ func stepOf(p *profile.Profile) *step {
 			bytesize.Format(p.Run.OOM.Requested))
 	}
 	total := p.Run.Peak.Usage.Allocated
-	for _, h := range p.Run.Peak.Largest(largest) {
+	for _, h := range p.Run.Peak.Largest(largestTensors) {
 		site := p.Site(h.Buffer)
 		s.Largest = append(s.Largest, tensor{
-			h.Allocated, h.Class.String(), key(h.Class.String()),
-			profile.Operator(site), place(site), float64(h.Allocated) / float64(max(1, total)),
+			h.Allocated, h.Class.String(), cssKey(h.Class.String()),
+			profile.Operator(site), siteText(site), float64(h.Allocated) / float64(max(1, total)),
 		})
 	}
 	if more := len(p.Run.Peak.Live) - len(s.Largest); more > 0 {
@@ -125,14 +125,14 @@ func stepOf(p *profile.Profile) *step {
 		s.Data.Top = fmt.Sprintf("%s of %s, %s", bytesize.Format(t.Bytes), t.Class,
 			strings.TrimSpace(t.Op+" "+t.Module))
 	}
-	s.Lanes = lanesOf(p, from, to)
-	s.Data.Flame = flame(p)
+	s.Lanes = newLanes(p, from, to)
+	s.Data.Flame = flameGraph(p)
 	s.Data.Segments, s.Heap = heapMap(p, &s.Data)
 	return s
 }
 
-// place returns the module of a site, with the line of source if it is known.
-func place(s program.Site) string {
+// siteText returns the module of a site, with the line of source if it is known.
+func siteText(s program.Site) string {
 	if s.Where == "" {
 		return s.Module
 	}
@@ -147,7 +147,7 @@ type sites struct {
 
 func (s *sites) of(p *profile.Profile, buffer uint32) int {
 	site := p.Site(buffer)
-	key := [2]string{profile.Operator(site), place(site)}
+	key := [2]string{profile.Operator(site), siteText(site)}
 	i, seen := s.index[key]
 	if !seen {
 		i = len(s.data.Sites)
@@ -228,8 +228,8 @@ func phases(p *profile.Profile, from, to int) []phaseData {
 	return out
 }
 
-// flame adds up the live buffers at the peak by modules.
-func flame(p *profile.Profile) *flameNode {
+// flameGraph adds up the live buffers at the peak by modules.
+func flameGraph(p *profile.Profile) *flameNode {
 	root := &flameNode{Name: p.Case.Model}
 	for _, h := range p.Run.Peak.Live {
 		node := root
@@ -242,7 +242,7 @@ func flame(p *profile.Profile) *flameNode {
 				name = frame[prefix:]
 				prefix = len(frame) + 1
 			}
-			node = node.kid(name)
+			node = node.child(name)
 			node.add(h.Class, h.Allocated)
 		}
 	}
@@ -255,7 +255,7 @@ func (n *flameNode) add(c program.Class, bytes int64) {
 	n.classes[c] += bytes
 }
 
-func (n *flameNode) kid(name string) *flameNode {
+func (n *flameNode) child(name string) *flameNode {
 	if k := n.index[name]; k != nil {
 		return k
 	}

@@ -35,15 +35,15 @@ type snapshot struct {
 	owners []uint32
 }
 
-// none stands for an event that belongs to no buffer.
-const none = ^uint32(0)
+// noOwner stands for an event that belongs to no buffer.
+const noOwner = ^uint32(0)
 
 // owners finds the buffer that each event is about: the one that the event's instruction allocates or frees. Segments
 // come and go for the sake of an allocation; they belong to no buffer.
 func (p *Profile) owners() []uint32 {
 	owners := make([]uint32, len(p.Events))
 	for i, e := range p.Events {
-		owners[i] = none
+		owners[i] = noOwner
 		in := p.Program.Instructions[e.Instruction]
 		if in.Kind == program.Alloc || in.Kind == program.Free {
 			owners[i] = in.Arg
@@ -80,7 +80,7 @@ func (s *snapshot) block(b allocator.BlockInfo) {
 		buffer, held := s.AtEnd.Buffers[b.Address]
 		out.Key("frames")
 		if !held || b.State == allocator.Free {
-			buffer = none
+			buffer = noOwner
 		}
 		s.frames(buffer)
 	})
@@ -104,20 +104,20 @@ func (s *snapshot) event(i int) {
 	})
 }
 
-// origin is what the frames of a buffer depend on.
-type origin struct {
+// siteAndClass is what the frames of a buffer depend on.
+type siteAndClass struct {
 	class program.Class
 	site  uint32
 }
 
 // frames writes the frames of a buffer as PyTorch's snapshots do, the innermost first.
 func (s *snapshot) frames(buffer uint32) {
-	if buffer == none {
+	if buffer == noOwner {
 		s.out.List(0, nil)
 		return
 	}
 	b := s.Program.Buffers[buffer]
-	s.out.Shared(origin{b.Class, b.Site}, func() {
+	s.out.Shared(siteAndClass{b.Class, b.Site}, func() {
 		stack := s.Stack(buffer)
 		s.out.List(len(stack), func(i int) {
 			s.out.Dict(func() {

@@ -30,13 +30,13 @@ const (
 // and of the reserved bytes, a slice for each phase and one for each kernel. The time is that of Clock.
 func (p *Profile) WritePerfetto(w io.Writer) error {
 	buffered := bufio.NewWriter(w)
-	out := &events{json: json.NewEncoder(buffered), to: buffered}
-	out.raw(`{"displayTimeUnit":"ms","otherData":`)
+	out := &eventWriter{json: json.NewEncoder(buffered), to: buffered}
+	out.writeText(`{"displayTimeUnit":"ms","otherData":`)
 	out.value(map[string]string{
 		"case": p.String(), "tool": strings.TrimSpace("vprof " + p.Tool.Version),
 		"time": "lower bounds of the kernels' times on " + p.GPU.Product + "; not measured",
 	})
-	out.raw(`,"traceEvents":[`)
+	out.writeText(`,"traceEvents":[`)
 	name := func(what string, thread int, name string) {
 		arguments := map[string]any{"name": name}
 		out.event(traceEvent{Phase: "M", Name: what, Process: 1, Thread: thread, Arguments: arguments})
@@ -45,35 +45,35 @@ func (p *Profile) WritePerfetto(w io.Writer) error {
 	name("thread_name", phaseThread, "phases")
 	name("thread_name", kernelThread, "kernels (simulated)")
 	for _, s := range p.Spans() {
-		out.event(p.slice(s.String(), phaseThread, s.From, s.To))
+		out.event(p.phaseEvent(s.String(), phaseThread, s.From, s.To))
 	}
 	p.kernels(out)
 	p.counters(out)
-	out.raw("]}\n")
+	out.writeText("]}\n")
 	if out.err != nil {
 		return out.err
 	}
 	return buffered.Flush()
 }
 
-func (p *Profile) micros(instruction int) float64 {
+func (p *Profile) microsAt(instruction int) float64 {
 	return float64(p.Clock[instruction].Nanoseconds()) / 1000
 }
 
-func (p *Profile) slice(name string, thread, from, to int) traceEvent {
+func (p *Profile) phaseEvent(name string, thread, from, to int) traceEvent {
 	return traceEvent{
-		Phase: "X", Name: name, Process: 1, Thread: thread, Time: p.micros(from),
-		Duration: new(p.micros(to) - p.micros(from)),
+		Phase: "X", Name: name, Process: 1, Thread: thread, Time: p.microsAt(from),
+		Duration: new(p.microsAt(to) - p.microsAt(from)),
 	}
 }
 
-func (p *Profile) kernels(out *events) {
+func (p *Profile) kernels(out *eventWriter) {
 	for i, in := range p.Program.Instructions[:p.End()] {
 		if in.Kind != program.Launch {
 			continue
 		}
 		op := &p.Program.Ops[in.Arg]
-		e := p.slice(op.Work.String(), kernelThread, i, i+1)
+		e := p.phaseEvent(op.Work.String(), kernelThread, i, i+1)
 		if int(op.Site) < len(p.Program.Sites) {
 			site := p.Program.Sites[op.Site]
 			e.Name = Operator(site)
@@ -89,40 +89,40 @@ func (p *Profile) kernels(out *events) {
 	}
 }
 
-func (p *Profile) counters(out *events) {
+func (p *Profile) counters(out *eventWriter) {
 	for i, classes := range p.ByClass() {
 		at := p.Run.Timeline[i]
 		args, reserved := map[string]any{}, map[string]any{"reserved": at.Usage.Reserved}
-		classes.EachShown(func(c program.Class, bytes int64) { args[c.String()] = bytes })
-		ts := p.micros(at.Instruction)
+		classes.EachVisible(func(c program.Class, bytes int64) { args[c.String()] = bytes })
+		ts := p.microsAt(at.Instruction)
 		out.event(traceEvent{Phase: "C", Name: "allocated bytes", Process: 1, Time: ts, Arguments: args})
 		out.event(traceEvent{Phase: "C", Name: "reserved bytes", Process: 1, Time: ts, Arguments: reserved})
 	}
 }
 
-// events writes JSON and keeps the first error.
-type events struct {
+// eventWriter writes JSON and keeps the first error.
+type eventWriter struct {
 	json  *json.Encoder
 	to    io.Writer
 	wrote bool
 	err   error
 }
 
-func (e *events) raw(s string) {
+func (e *eventWriter) writeText(s string) {
 	if e.err == nil {
 		_, e.err = io.WriteString(e.to, s)
 	}
 }
 
-func (e *events) value(v any) {
+func (e *eventWriter) value(v any) {
 	if e.err == nil {
 		e.err = e.json.Encode(v)
 	}
 }
 
-func (e *events) event(t traceEvent) {
+func (e *eventWriter) event(t traceEvent) {
 	if e.wrote {
-		e.raw(",")
+		e.writeText(",")
 	}
 	e.wrote = true
 	e.value(t)

@@ -20,7 +20,7 @@ func (p *Profile) WritePprof(w io.Writer) error {
 		DefaultSampleType: "allocated",
 		Comments:          []string{p.String(), "peak in " + p.Run.Peak.Phase.String()},
 	}
-	stacks := stacks{out: out, locations: map[string]*profile.Location{}}
+	stacks := stackLocations{out: out, locations: map[string]*profile.Location{}}
 	for _, h := range p.Run.Peak.Live {
 		out.Sample = append(out.Sample, &profile.Sample{
 			Location: stacks.of(p.Stack(h.Buffer)),
@@ -53,13 +53,13 @@ func (p *Profile) Stack(buffer uint32) []string {
 	return append(stack, Operator(site))
 }
 
-// stacks makes the locations of a profile, one for each frame that differs.
-type stacks struct {
+// stackLocations makes the locations of a profile, one for each frame that differs.
+type stackLocations struct {
 	out       *profile.Profile
 	locations map[string]*profile.Location
 }
 
-func (s *stacks) of(frames []string) []*profile.Location {
+func (s *stackLocations) of(frames []string) []*profile.Location {
 	out := make([]*profile.Location, len(frames))
 	for i := range frames {
 		key := strings.Join(frames[:i+1], "\x00")

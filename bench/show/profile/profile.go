@@ -1,7 +1,7 @@
 // Package profile shows what is in the memory during training steps of one case at one batch size, and writes that in
 // the forms that other tools read: pprof, PyTorch's memory_viz, Perfetto.
 //
-// A profile is made anew from the case whenever it is needed. Recording a case always gives the same program, and
+// A profile is computed from the case whenever it is needed. Recording a case always gives the same program, and
 // replaying it the same run, so result files need not hold either.
 package profile
 
@@ -49,10 +49,10 @@ type Event struct {
 	allocator.TraceEvent
 }
 
-// Of replays a program with allocator settings on a GPU and keeps timeline, events and
+// NewProfile replays a program with allocator settings on a GPU and keeps timeline, events and
 // layouts. The caller fills in tool, case and batch.
-func Of(ctx context.Context, p *program.Program, gpu device.GPU, conf allocator.Config) (*Profile, error) {
-	pr := &Profile{GPU: gpu, Program: p, Clock: clock(p, gpu)}
+func NewProfile(ctx context.Context, p *program.Program, gpu device.GPU, conf allocator.Config) (*Profile, error) {
+	pr := &Profile{GPU: gpu, Program: p, Clock: instructionTimes(p, gpu)}
 	o := replay.Options{
 		Config: &conf, Total: gpu.Memory, Available: gpu.Memory - gpu.Context, Rising: gpu.Rising, Timeline: true,
 	}
@@ -73,8 +73,8 @@ func Of(ctx context.Context, p *program.Program, gpu device.GPU, conf allocator.
 	return pr, nil
 }
 
-// clock adds up the kernels' times.
-func clock(p *program.Program, gpu device.GPU) []time.Duration {
+// instructionTimes adds up the kernels' times.
+func instructionTimes(p *program.Program, gpu device.GPU) []time.Duration {
 	times := make([]time.Duration, len(p.Instructions)+1)
 	for i, in := range p.Instructions {
 		times[i+1] = times[i]
@@ -132,7 +132,7 @@ func (p *Profile) Spans() []Span {
 	var spans []Span
 	from := 0
 	for i, in := range p.Program.Instructions[:p.End()] {
-		if in.Kind == program.Mark {
+		if in.Kind == program.MarkPhase {
 			spans = append(spans, Span{p.Program.Phases[in.Arg], from, i + 1})
 			from = i + 1
 		}

@@ -25,7 +25,7 @@ import (
 	"github.com/vprof/vprof/tools/toy"
 )
 
-func residuals(planner.Subject) (allocated, reserved planner.Residual, err error) { return }
+func residuals(planner.ResidualSubject) (allocated, reserved planner.Residual, err error) { return }
 
 // profiled returns the profile of a model on a GPU of so much memory.
 func profiled(t testing.TB, m models.Model, batch int, memory int64) *profile.Profile {

@@ -41,13 +41,13 @@ func Restore(data []byte) (*Program, error) {
 		return nil, fmt.Errorf("not a description of a graph: %w", err)
 	}
 	if d.Format != graphFormat {
-		return nil, fmt.Errorf("the description has the format %q; this vprof reads %s: describe the file again",
-			d.Format, graphFormat)
+		return nil, fmt.Errorf("the case holds its .pt2 model in the format %q, but this vprof reads %s; plan the .pt2 "+
+			"file again", d.Format, graphFormat)
 	}
-	model, err := input.Expand(d.Model, mostModel)
+	model, err := input.Decompress(d.Model, mostModel)
 	var extra []byte
 	if err == nil && d.Extra != nil {
-		extra, err = input.Expand(d.Extra, mostExtra)
+		extra, err = input.Decompress(d.Extra, mostExtra)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the description is damaged: %w", err)

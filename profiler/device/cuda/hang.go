@@ -24,15 +24,15 @@ func Watch(ctx context.Context, period time.Duration, report func(call string, w
 		}
 		if calls := runtime.NumCgoCall(); calls != before {
 			before, waited = calls, 0
-		} else if call := underWay(); call != "" {
+		} else if call := pendingCall(); call != "" {
 			waited += period
 			report(call, waited)
 		}
 	}
 }
 
-// underWay returns the name of a call that a goroutine is in; empty if none is.
-func underWay() string {
+// pendingCall returns the name of a call that a goroutine is in; empty if none is.
+func pendingCall() string {
 	stacks := make([]byte, 1<<20)
 	found := inLibrary.FindSubmatch(stacks[:runtime.Stack(stacks, true)])
 	if found == nil {

@@ -7,9 +7,9 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// Present returns the file in dev (such as "/dev") that shows an NVIDIA GPU: the driver's own or that of WSL2; empty if
-// there is none. The driver may still not work, or this binary may lack CUDA.
-func Present(dev string) string {
+// DeviceFile returns the file in dev (such as "/dev") that shows an NVIDIA GPU: the driver's own or that of WSL2; empty
+// if there is none. The driver may still not work, or this binary may lack CUDA.
+func DeviceFile(dev string) string {
 	for _, name := range []string{"nvidiactl", "dxg"} {
 		file := filepath.Join(dev, name)
 		if _, err := os.Stat(file); err == nil {
@@ -41,7 +41,7 @@ type ProbedGPU struct {
 	Neighbors []device.Neighbor
 	// Identity tells the GPU from others of its kind.
 	Identity device.Identity
-	// Shared describes how software shares the GPU: see [device.Divided].
+	// Shared describes how software shares the GPU: see [device.SharingReporter].
 	Shared []string
 	// Simulated reports whether the driver runs no kernels, as a simulated one.
 	Simulated bool

@@ -38,9 +38,9 @@ func check(call string, code api.Return) error {
 	return &CallError{call, code}
 }
 
-// untold reports whether a failure only means that this GPU, driver or user cannot get the value. That includes an
-// invalid argument, which NVML returns for values that a slice does not have.
-func untold(code api.Return) bool {
+// isUnsupported reports whether a failure only means that this GPU, driver or user cannot get the value. That includes
+// an invalid argument, which NVML returns for values that a slice does not have.
+func isUnsupported(code api.Return) bool {
 	switch code {
 	case api.ERROR_NOT_SUPPORTED, api.ERROR_NO_PERMISSION, api.ERROR_FUNCTION_NOT_FOUND, api.ERROR_NOT_FOUND,
 		api.ERROR_NO_DATA, api.ERROR_ARGUMENT_VERSION_MISMATCH, api.ERROR_DEPRECATED, api.ERROR_INVALID_ARGUMENT:
@@ -94,13 +94,13 @@ func (l *Library) GPUs() ([]*GPU, error) {
 	if err := check("nvmlDeviceGetCount", code); err != nil {
 		return nil, err
 	}
-	if n > mostGPUs {
+	if n > maxGPUs {
 		return nil, fmt.Errorf("nvmlDeviceGetCount reports %d GPUs, an impossible number", n)
 	}
 	var gpus []*GPU
 	var failed error
 	for i := range n {
-		b, err := l.at(i)
+		b, err := l.gpuAt(i)
 		if err != nil {
 			failed = errors.Join(failed, fmt.Errorf("GPU %d: %w", i, err))
 			continue
@@ -160,8 +160,8 @@ func (l *Library) visible(gpus []*GPU, word string) (*GPU, error) {
 	return nil, nil
 }
 
-// at returns the GPU with a number.
-func (l *Library) at(i int) (*GPU, error) {
+// gpuAt returns the GPU with a number.
+func (l *Library) gpuAt(i int) (*GPU, error) {
 	d, code := l.api.DeviceGetHandleByIndex(i)
 	if err := check("nvmlDeviceGetHandleByIndex", code); err != nil {
 		return nil, err
@@ -192,19 +192,19 @@ func (l *Library) gpu(d api.Device) (*GPU, error) {
 		return nil, check("nvmlDeviceGetUUID", code)
 	}
 	switch mode, code := d.GetComputeMode(); {
-	case code != api.SUCCESS && !untold(code):
+	case code != api.SUCCESS && !isUnsupported(code):
 		return nil, check("nvmlDeviceGetComputeMode", code)
 	case code == api.SUCCESS && mode == api.COMPUTEMODE_PROHIBITED:
-		b.Mode = Prohibited
+		b.Mode = ProhibitedMode
 	case code == api.SUCCESS && mode == api.COMPUTEMODE_EXCLUSIVE_PROCESS:
-		b.Mode = Exclusive
+		b.Mode = ExclusiveMode
 	default:
-		b.Mode = Default
+		b.Mode = DefaultMode
 	}
 	switch current, _, code := d.GetMigMode(); {
 	case code == api.SUCCESS:
 		b.MIG = current == api.DEVICE_MIG_ENABLE
-	case !untold(code):
+	case !isUnsupported(code):
 		return nil, check("nvmlDeviceGetMigMode", code)
 	}
 	return b, nil
@@ -257,23 +257,24 @@ func (b *GPU) Slices() ([]*GPU, error) {
 func (b *GPU) Memory() (Memory, error) {
 	m2, code := b.device.GetMemoryInfo_v2()
 	if code == api.SUCCESS {
-		return possible("nvmlDeviceGetMemoryInfo_v2", m2.Total, m2.Reserved, m2.Used)
+		return checkMemory("nvmlDeviceGetMemoryInfo_v2", m2.Total, m2.Reserved, m2.Used)
 	}
-	if !untold(code) {
+	if !isUnsupported(code) {
 		return Memory{}, check("nvmlDeviceGetMemoryInfo_v2", code)
 	}
 	m, code := b.device.GetMemoryInfo()
 	if code == api.ERROR_NOT_SUPPORTED {
-		return b.shared()
+		return b.sharedMemory()
 	}
 	if err := check("nvmlDeviceGetMemoryInfo", code); err != nil {
 		return Memory{}, err
 	}
-	return possible("nvmlDeviceGetMemoryInfo", m.Total, 0, m.Used)
+	return checkMemory("nvmlDeviceGetMemoryInfo", m.Total, 0, m.Used)
 }
 
-// shared returns the memory of a GPU that uses the host's, as GB10: its size, and the bytes of processes on the GPU.
-func (b *GPU) shared() (Memory, error) {
+// sharedMemory returns the memory of a GPU that uses the host's, as GB10: its size, and the bytes of processes on the
+// GPU.
+func (b *GPU) sharedMemory() (Memory, error) {
 	var host syscall.Sysinfo_t
 	processes, err := b.Processes()
 	if err = errors.Join(err, syscall.Sysinfo(&host)); err != nil {
@@ -286,17 +287,17 @@ func (b *GPU) shared() (Memory, error) {
 	return m, nil
 }
 
-// possible returns the memory that a call reported, in bytes, or an error if no GPU is as large or as full.
-func possible(call string, total, reserved, used uint64) (Memory, error) {
-	if total == 0 || total > mostBytes || reserved > total || used > total {
+// checkMemory returns the memory that a call reported, in bytes, or an error if no GPU is as large or as full.
+func checkMemory(call string, total, reserved, used uint64) (Memory, error) {
+	if total == 0 || total > maxBytes || reserved > total || used > total {
 		return Memory{}, fmt.Errorf("%s reports impossible numbers: %d bytes in use and %d reserved of %d", call, used,
 			reserved, total)
 	}
 	return Memory{Total: int64(total), Reserved: int64(reserved), Used: int64(used)}, nil
 }
 
-// mostBytes is above what any GPU has. NVML also reports all ones for the memory of a process that it does not know.
-const mostBytes = 1 << 44
+// maxBytes is above what any GPU has. NVML also reports all ones for the memory of a process that it does not know.
+const maxBytes = 1 << 44
 
 // Processes lists the processes that use the GPU for computing, also through an MPS server, or for graphics.
 func (b *GPU) Processes() ([]Process, error) {
@@ -311,7 +312,7 @@ func (b *GPU) Processes() ([]Process, error) {
 		{"nvmlDeviceGetGraphicsRunningProcesses", false, b.device.GetGraphicsRunningProcesses},
 	} {
 		infos, code := list.of()
-		if code != api.SUCCESS && !untold(code) {
+		if code != api.SUCCESS && !isUnsupported(code) {
 			return nil, check(list.call, code)
 		}
 		for _, p := range infos {
@@ -324,7 +325,7 @@ func (b *GPU) Processes() ([]Process, error) {
 	names := make(map[int]string, len(byPID))
 	for pid, used := range byPID {
 		p := Process{PID: int(pid), Used: int64(used), Computes: computes[pid]}
-		if used > mostBytes {
+		if used > maxBytes {
 			p.Used = -1
 		}
 		var known bool
@@ -369,18 +370,18 @@ func (b *GPU) Read() (Reading, error) {
 	if r.Processes, err = b.Processes(); err != nil {
 		return r, err
 	}
-	d, f := b.device, figures{}
+	d, f := b.device, readingValues{}
 	use, code := d.GetUtilizationRates()
-	r.GPUPercent = f.add("nvmlDeviceGetUtilizationRates", use.Gpu, mostPercent, code)
-	r.MemoryPercent = f.add("nvmlDeviceGetUtilizationRates", use.Memory, mostPercent, code)
+	r.GPUPercent = f.add("nvmlDeviceGetUtilizationRates", use.Gpu, maxPercent, code)
+	r.MemoryPercent = f.add("nvmlDeviceGetUtilizationRates", use.Memory, maxPercent, code)
 	mhz, code := d.GetClockInfo(api.CLOCK_SM)
-	r.SMMHz = f.add("nvmlDeviceGetClockInfo", mhz, mostMHz, code)
+	r.SMMHz = f.add("nvmlDeviceGetClockInfo", mhz, maxMHz, code)
 	celsius, code := d.GetTemperature(api.TEMPERATURE_GPU)
-	r.Celsius = f.add("nvmlDeviceGetTemperature", celsius, mostCelsius, code)
+	r.Celsius = f.add("nvmlDeviceGetTemperature", celsius, maxCelsius, code)
 	power, code := d.GetPowerUsage()
-	r.Milliwatts = f.add("nvmlDeviceGetPowerUsage", power, mostMilliwatts, code)
+	r.Milliwatts = f.add("nvmlDeviceGetPowerUsage", power, maxMilliwatts, code)
 	limit, code := d.GetEnforcedPowerLimit()
-	r.LimitMilliwatts = f.add("nvmlDeviceGetEnforcedPowerLimit", limit, mostMilliwatts, code)
+	r.LimitMilliwatts = f.add("nvmlDeviceGetEnforcedPowerLimit", limit, maxMilliwatts, code)
 	mask, code := d.GetCurrentClocksThrottleReasons()
 	if f.add("nvmlDeviceGetCurrentClocksThrottleReasons", 0, 0, code) != nil {
 		r.Slowdowns = slowdownsOf(mask)
@@ -391,14 +392,14 @@ func (b *GPU) Read() (Reading, error) {
 
 // Clocks reads only the clocks of the GPU.
 func (b *GPU) Clocks() (Clocks, error) {
-	f := figures{}
+	f := readingValues{}
 	var c Clocks
 	for _, one := range []struct {
 		kind api.ClockType
 		to   *int
 	}{{api.CLOCK_SM, &c.SM}, {api.CLOCK_MEM, &c.Memory}} {
 		mhz, code := b.device.GetClockInfo(one.kind)
-		if v := f.add("nvmlDeviceGetClockInfo", mhz, mostMHz, code); v != nil {
+		if v := f.add("nvmlDeviceGetClockInfo", mhz, maxMHz, code); v != nil {
 			*one.to = *v
 		}
 	}
@@ -411,27 +412,27 @@ func (b *GPU) Clocks() (Clocks, error) {
 
 // Values above these are no measurements: broken sensors and drivers report -1 or -5 without a sign.
 const (
-	mostPercent    = 100
-	mostCelsius    = 200
-	mostMHz        = 100_000
-	mostMilliwatts = 10_000_000
-	mostGPUs       = 1024
+	maxPercent    = 100
+	maxCelsius    = 200
+	maxMHz        = 100_000
+	maxMilliwatts = 10_000_000
+	maxGPUs       = 1024
 )
 
 // values keeps the first failure of several calls, and the values that no GPU has.
-type figures struct {
+type readingValues struct {
 	err        error
 	impossible []string
 }
 
 // add returns the value that a call gave, nil if the GPU does not have it or it is above the most that a GPU can have.
-func (f *figures) add(call string, v, most uint32, code api.Return) *int {
+func (f *readingValues) add(call string, v, most uint32, code api.Return) *int {
 	switch {
 	case code == api.SUCCESS && v <= most:
 		return new(int(v))
 	case code == api.SUCCESS:
 		f.impossible = append(f.impossible, fmt.Sprintf("%s reports %d", call, v))
-	case !untold(code) && f.err == nil:
+	case !isUnsupported(code) && f.err == nil:
 		f.err = check(call, code)
 	}
 	return nil

@@ -148,7 +148,7 @@ func TestTheMemoryOfAUnifiedGPUIsTheHosts(t *testing.T) {
 	require.True(t, m.Shared)
 	require.Greater(t, m.Total, int64(64*mib))
 	require.EqualValues(t, 65*mib, m.Used, "process 3 does not report its memory")
-	require.EqualValues(t, 65*mib, m.Held(m.Total))
+	require.EqualValues(t, 65*mib, m.UsedByProcesses(m.Total))
 }
 
 // A GPU without any memory and more GPUs than a machine holds are refused.
@@ -302,8 +302,8 @@ func TestAMissingLibraryIsNoDriver(t *testing.T) {
 
 func TestComputeModes(t *testing.T) {
 	for mode, want := range map[api.ComputeMode]Mode{
-		api.COMPUTEMODE_DEFAULT: Default, api.COMPUTEMODE_PROHIBITED: Prohibited,
-		api.COMPUTEMODE_EXCLUSIVE_PROCESS: Exclusive,
+		api.COMPUTEMODE_DEFAULT: DefaultMode, api.COMPUTEMODE_PROHIBITED: ProhibitedMode,
+		api.COMPUTEMODE_EXCLUSIVE_PROCESS: ExclusiveMode,
 	} {
 		d := busy()
 		d.GetComputeModeFunc = answer(mode, api.SUCCESS)
@@ -316,9 +316,10 @@ func TestSlowdownsHaveNames(t *testing.T) {
 	for mask, want := range map[uint64]Slowdown{
 		api.ClocksThrottleReasonGpuIdle: Idle, api.ClocksThrottleReasonApplicationsClocksSetting: Setting,
 		api.ClocksThrottleReasonSwPowerCap: PowerCap, api.ClocksThrottleReasonHwSlowdown: Hardware,
-		api.ClocksThrottleReasonSyncBoost: SyncBoost, api.ClocksThrottleReasonSwThermalSlowdown: Thermal,
+		api.ClocksThrottleReasonSyncBoost:            SlowdownSyncBoost,
+		api.ClocksThrottleReasonSwThermalSlowdown:    SlowdownThermal,
 		api.ClocksThrottleReasonHwThermalSlowdown:    HardwareHeat,
-		api.ClocksThrottleReasonHwPowerBrakeSlowdown: PowerBrake,
+		api.ClocksThrottleReasonHwPowerBrakeSlowdown: SlowdownPowerBrake,
 		api.ClocksThrottleReasonDisplayClockSetting:  Display,
 	} {
 		require.Equal(t, []Slowdown{want}, slowdownsOf(mask))

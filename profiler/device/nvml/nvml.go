@@ -58,9 +58,10 @@ type Memory struct {
 	Shared bool
 }
 
-// Held returns the memory in bytes that contexts of programs hold. Visible is the total that programs see of the GPU.
-// An old driver counts its own share of the memory as used; that share is what programs do not see, and is subtracted.
-func (m Memory) Held(visible int64) int64 {
+// UsedByProcesses returns the memory in bytes that contexts of programs hold. Visible is the total that programs see of
+// the GPU. An old driver counts its own share of the memory as used; that share is what programs do not see, and is
+// subtracted.
+func (m Memory) UsedByProcesses(visible int64) int64 {
 	if m.Reserved > 0 || m.Shared {
 		return m.Used
 	}
@@ -85,19 +86,22 @@ type Slowdown string
 
 // The reasons that NVML distinguishes.
 const (
-	Idle         Slowdown = "idle"
-	Setting      Slowdown = "clock setting"
-	PowerCap     Slowdown = "power cap"
-	Hardware     Slowdown = "hardware slowdown"
-	SyncBoost    Slowdown = "sync boost"
-	Thermal      Slowdown = "temperature"
-	HardwareHeat Slowdown = "temperature, by hardware"
-	PowerBrake   Slowdown = "power brake"
-	Display      Slowdown = "display clock"
+	Idle               Slowdown = "idle"
+	Setting            Slowdown = "clock setting"
+	PowerCap           Slowdown = "power cap"
+	Hardware           Slowdown = "hardware slowdown"
+	SlowdownSyncBoost  Slowdown = "sync boost"
+	SlowdownThermal    Slowdown = "temperature"
+	HardwareHeat       Slowdown = "temperature, by hardware"
+	SlowdownPowerBrake Slowdown = "power brake"
+	Display            Slowdown = "display clock"
 )
 
 // slowdowns is the reason for each bit of NVML's mask.
-var slowdowns = [...]Slowdown{Idle, Setting, PowerCap, Hardware, SyncBoost, Thermal, HardwareHeat, PowerBrake, Display}
+var slowdowns = [...]Slowdown{
+	Idle, Setting, PowerCap, Hardware, SlowdownSyncBoost, SlowdownThermal, HardwareHeat,
+	SlowdownPowerBrake, Display,
+}
 
 func slowdownsOf(mask uint64) []Slowdown {
 	var reasons []Slowdown
@@ -114,7 +118,7 @@ type Mode string
 
 // The compute modes.
 const (
-	Default    Mode = "default"
-	Prohibited Mode = "prohibited"
-	Exclusive  Mode = "exclusive process"
+	DefaultMode    Mode = "default"
+	ProhibitedMode Mode = "prohibited"
+	ExclusiveMode  Mode = "exclusive process"
 )

@@ -10,9 +10,9 @@ import (
 func TestWhatTheDriverKeepsIsHeldByNobody(t *testing.T) {
 	const mib = 1 << 20
 	require.EqualValues(t, 60*mib,
-		Memory{Total: 100 * mib, Reserved: 10 * mib, Used: 60 * mib}.Held(90*mib))
-	require.EqualValues(t, 60*mib, Memory{Total: 100 * mib, Used: 70 * mib}.Held(90*mib),
+		Memory{Total: 100 * mib, Reserved: 10 * mib, Used: 60 * mib}.UsedByProcesses(90*mib))
+	require.EqualValues(t, 60*mib, Memory{Total: 100 * mib, Used: 70 * mib}.UsedByProcesses(90*mib),
 		"an old driver")
-	require.EqualValues(t, 0, Memory{Total: 100 * mib, Used: 5 * mib}.Held(90*mib))
-	require.EqualValues(t, 5*mib, Memory{Total: 100 * mib, Used: 5 * mib}.Held(110*mib))
+	require.EqualValues(t, 0, Memory{Total: 100 * mib, Used: 5 * mib}.UsedByProcesses(90*mib))
+	require.EqualValues(t, 5*mib, Memory{Total: 100 * mib, Used: 5 * mib}.UsedByProcesses(110*mib))
 }

@@ -16,10 +16,10 @@ import (
 // Device is a simulated GPU. Memory is allocated in the driver's granules of 2 MiB at rising addresses, so that no
 // address is used twice.
 type Device struct {
-	*allocator.Memory
+	*allocator.SimulatedMemory
 	gpu device.GPU
-	// taken is the memory of libraries and other processes, in bytes.
-	taken int64
+	// takenBytes is the memory of libraries and other processes, in bytes.
+	takenBytes int64
 	// now is the simulated time since the device was made, of each stream that ran something.
 	now []time.Duration
 }
@@ -43,7 +43,7 @@ func New(gpu device.GPU, taken int64) (*Device, error) {
 	memory := allocator.NewMemory(gpu.Memory, gpu.Context+taken)
 	memory.Rising = gpu.Rising
 	return &Device{
-		Memory: memory, gpu: gpu, taken: taken,
+		SimulatedMemory: memory, gpu: gpu, takenBytes: taken,
 		now: make([]time.Duration, 1),
 	}, nil
 }
@@ -57,34 +57,34 @@ func (d *Device) GPU() device.GPU { return d.gpu }
 // Simulated implements [device.Device].
 func (d *Device) Simulated() bool { return true }
 
-// Available implements [device.Device].
-func (d *Device) Available() (int64, error) { return d.Free(), nil }
+// AvailableBytes implements [device.Device].
+func (d *Device) AvailableBytes() (int64, error) { return d.Free(), nil }
 
 // Baseline implements [device.Observer].
 func (d *Device) Baseline() device.Baseline {
-	return device.Baseline{Others: d.taken, OthersKnown: true, Context: d.gpu.Context}
+	return device.Baseline{Others: d.takenBytes, OthersKnown: true, Context: d.gpu.Context}
 }
 
 // ProcessMemory implements [device.Observer].
-func (d *Device) ProcessMemory() (bytes int64, ok bool) { return d.Used() - d.taken, true }
+func (d *Device) ProcessMemory() (bytes int64, ok bool) { return d.Used() - d.takenBytes, true }
 
 // Neighbors implements [device.Observer].
 func (d *Device) Neighbors() []device.Neighbor { return nil }
 
 // Fill implements [device.Device].
 func (d *Device) Fill(_ uint64, _ byte, bytes int64) error {
-	d.spend(0, d.gpu.Roofline(0, bytes, program.FP32))
+	d.addTime(0, d.gpu.Roofline(0, bytes, program.FP32))
 	return nil
 }
 
 // Launch implements [device.Device]. A collective takes as long as the links or the memory do, whichever is slower.
 func (d *Device) Launch(k device.Kernel) error {
-	d.spend(k.Stream, max(d.gpu.Roofline(k.FLOPs, k.Traffic(), k.Precision), d.gpu.Transfer(k.Sent)))
+	d.addTime(k.Stream, max(d.gpu.Roofline(k.FLOPs, k.Traffic(), k.Precision), d.gpu.Transfer(k.Sent)))
 	return nil
 }
 
-// spend lets time pass on a stream.
-func (d *Device) spend(s program.Stream, t time.Duration) { *d.clock(s) += t }
+// addTime lets time pass on a stream.
+func (d *Device) addTime(s program.Stream, t time.Duration) { *d.clock(s) += t }
 
 // clock returns the time on a stream; a new stream begins at zero.
 func (d *Device) clock(s program.Stream) *time.Duration {

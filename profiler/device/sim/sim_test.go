@@ -32,7 +32,7 @@ func newSim(t require.TestingT, taken int64) *sim.Device {
 }
 
 func available(t require.TestingT, d device.Device) int64 {
-	n, err := d.Available()
+	n, err := d.AvailableBytes()
 	require.NoError(t, err)
 	return n
 }
@@ -98,7 +98,8 @@ func TestReservingTakesAddressesAndMappingTakesMemory(t *testing.T) {
 
 func TestADeviceWithoutRoomIsRefused(t *testing.T) {
 	_, err := sim.New(small, 80*mib)
-	require.ErrorContains(t, err, "no memory is left of 100.00 MiB: the CUDA context uses 20.00 MiB, other processes 80.00 MiB")
+	require.ErrorContains(t, err,
+		"no memory is left of 100.00 MiB: the CUDA context uses 20.00 MiB, other processes 80.00 MiB")
 	_, err = sim.New(small, -1)
 	require.ErrorContains(t, err, "used by other processes")
 }

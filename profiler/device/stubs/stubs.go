@@ -19,11 +19,11 @@ import (
 // Unpack puts the libraries into a folder below cache that is named after their content, unless they are there already,
 // and returns it. It has a folder for each major version of CUDA, 12 and 13.
 func Unpack(cache string) (string, error) {
-	if len(archive) == 0 {
+	if len(stubArchive) == 0 {
 		return "", fmt.Errorf("scripts run on a simulated GPU only on Linux (x86-64 and arm64), not on %s/%s",
 			runtime.GOOS, runtime.GOARCH)
 	}
-	sum := sha256.Sum256(archive)
+	sum := sha256.Sum256(stubArchive)
 	dir := filepath.Join(cache, "stubs-"+hex.EncodeToString(sum[:8]))
 	if _, err := os.Stat(dir); err == nil {
 		return dir, nil
@@ -48,7 +48,7 @@ func Unpack(cache string) (string, error) {
 
 // extract writes the archive's files below a folder.
 func extract(dir string) error {
-	unpacked, err := xz.NewReader(bytes.NewReader(archive))
+	unpacked, err := xz.NewReader(bytes.NewReader(stubArchive))
 	if err != nil {
 		return err
 	}

@@ -34,23 +34,23 @@ type Observation struct {
 	Communication float64
 }
 
-// observed returns the bytes of the highest level that was measured: device, else reserved, else allocated.
-func (o Observation) observed() int64 { return cmp.Or(o.Device, o.Reserved, o.Allocated) }
+// largestObserved returns the bytes of the highest level that was measured: device, else reserved, else allocated.
+func (o Observation) largestObserved() int64 { return cmp.Or(o.Device, o.Reserved, o.Allocated) }
 
-// estimated returns the estimate of that level by coefficients, in bytes.
-func (o Observation) estimated(c planner.Coefficients) int64 {
+// estimateWith returns the estimate of that level by coefficients, in bytes.
+func (o Observation) estimateWith(c planner.Coefficients) int64 {
 	t := c.Totals(o.Sample)
 	switch {
 	case o.Device > 0:
-		return t.Device + int64(o.Communication*communication(c))
+		return t.Device + int64(o.Communication*communicationShare(c))
 	case o.Reserved > 0:
 		return t.Reserved
 	}
 	return t.Allocated
 }
 
-// communication returns the learned share of the bytes that NCCL is assumed to need; one if no run showed it.
-func communication(c planner.Coefficients) float64 {
+// communicationShare returns the learned share of the bytes that NCCL is assumed to need; one if no run showed it.
+func communicationShare(c planner.Coefficients) float64 {
 	if k := c.Term(planner.CommunicationShare); k.Name != "" {
 		return k.Value
 	}
@@ -111,29 +111,29 @@ func batchList(batches []int) string {
 // Fit fits the coefficients to observations of one GPU and software stack, beginning with from. The error is a
 // [*ConditionError] where the observations do not determine what is constant and what grows.
 func Fit(observations []Observation, from planner.Coefficients) (*Result, error) {
-	if err := check(observations); err != nil {
+	if err := checkObservations(observations); err != nil {
 		return nil, err
 	}
-	r, err := fit(observations, from)
+	r, err := fitLevels(observations, from)
 	if err != nil {
 		return nil, err
 	}
 	for i, o := range observations {
 		p := Point{
-			Label: o.Label, Batch: o.Sample.Batch, Observed: o.observed(), Before: o.estimated(from),
-			After: o.estimated(r.Coefficients),
+			Label: o.Label, Batch: o.Sample.Batch, Observed: o.largestObserved(), Before: o.estimateWith(from),
+			After: o.estimateWith(r.Coefficients),
 		}
 		rest := slices.Delete(slices.Clone(observations), i, i+1)
-		if without, err := fit(rest, from); err == nil {
-			p.HeldOut = o.estimated(without.Coefficients)
+		if without, err := fitLevels(rest, from); err == nil {
+			p.HeldOut = o.estimateWith(without.Coefficients)
 		}
 		r.Points = append(r.Points, p)
 	}
 	return r, nil
 }
 
-// check returns an error for an observation that no run can have made.
-func check(observations []Observation) error {
+// checkObservations returns an error for an observation that no run can have made.
+func checkObservations(observations []Observation) error {
 	if len(observations) == 0 {
 		return errors.New("calibration needs at least one run with measured bytes")
 	}
@@ -141,7 +141,7 @@ func check(observations []Observation) error {
 		switch {
 		case o.Sample.Batch < 1 || o.Sample.Allocated() <= 0 || o.Sample.Reserved < o.Sample.Allocated():
 			return fmt.Errorf("%s: the replay of this run is missing", o.Label)
-		case o.observed() == 0:
+		case o.largestObserved() == 0:
 			return fmt.Errorf("%s: the run has no measured bytes", o.Label)
 		case min(o.Allocated, o.Reserved, o.Device) < 0:
 			return fmt.Errorf("%s: the measured bytes must not be negative", o.Label)
@@ -155,12 +155,12 @@ func check(observations []Observation) error {
 	return nil
 }
 
-// fit fits one level after the other, each to the differences that the levels before it do not explain.
-func fit(observations []Observation, from planner.Coefficients) (*Result, error) {
+// fitLevels fits one level after the other, each to the differences that the levels before it do not explain.
+func fitLevels(observations []Observation, from planner.Coefficients) (*Result, error) {
 	r := &Result{Coefficients: from}
 	for _, level := range []func([]Observation, *planner.Coefficients) *system{
-		allocatedLevel, reservedLevel,
-		deviceLevel,
+		allocatedSystem, reservedSystem,
+		deviceSystem,
 	} {
 		s := level(observations, &r.Coefficients)
 		if len(s.rows) == 0 {
@@ -171,10 +171,10 @@ func fit(observations []Observation, from planner.Coefficients) (*Result, error)
 			return nil, err
 		}
 		if len(solved.terms) == 1 && solved.terms[0] == planner.CommunicationShare {
-			solved.stderr[0] = math.Hypot(solved.stderr[0], from.Context.StdErr/most(observations))
+			solved.stderr[0] = math.Hypot(solved.stderr[0], from.Context.StdErr/largestObservation(observations))
 		}
 		r.Undetermined = append(r.Undetermined, solved.undetermined...)
-		r.adopt(solved, len(s.rows))
+		r.addSolution(solved, len(s.rows))
 	}
 	if len(r.Terms) == 0 {
 		return nil, errors.New("calibration needs at least one run with measured bytes")
@@ -182,16 +182,16 @@ func fit(observations []Observation, from planner.Coefficients) (*Result, error)
 	return r, nil
 }
 
-// most returns the most that NCCL is assumed to take in a run, in bytes.
-func most(observations []Observation) (bytes float64) {
+// largestObservation returns the most that NCCL is assumed to take in a run, in bytes.
+func largestObservation(observations []Observation) (bytes float64) {
 	for _, o := range observations {
 		bytes = max(bytes, o.Communication)
 	}
 	return bytes
 }
 
-// adopt puts the solution of a level into the coefficients.
-func (r *Result) adopt(s *solution, runs int) {
+// addSolution puts the solution of a level into the coefficients.
+func (r *Result) addSolution(s *solution, runs int) {
 	word := "runs"
 	if runs == 1 {
 		word = "run"
@@ -210,23 +210,23 @@ func (r *Result) adopt(s *solution, runs int) {
 	}
 }
 
-const constantFromGrowing = "what is constant from what grows with the batch"
+const undeterminedReason = "what is constant from what grows with the batch"
 
-// allocatedLevel returns the equations of the bytes that libraries and tensors add to the recorded ones.
-func allocatedLevel(observations []Observation, c *planner.Coefficients) *system {
-	s := &system{terms: []planner.Term{planner.LibraryWorkspace, planner.AllocatedSlack}, what: constantFromGrowing}
+// allocatedSystem returns the equations of the bytes that libraries and tensors add to the recorded ones.
+func allocatedSystem(observations []Observation, c *planner.Coefficients) *system {
+	s := &system{terms: []planner.Term{planner.LibraryWorkspace, planner.AllocatedSlack}, quantity: undeterminedReason}
 	for _, o := range observations {
 		if o.Allocated > 0 && !o.Replayed {
 			s.add(o, o.Sample.AllocatedRow(), o.Allocated-o.Sample.Allocated(),
-				noise(o.Sample.Allocated(), c.Allocated))
+				noiseBytes(o.Sample.Allocated(), c.Allocated))
 		}
 	}
 	return s
 }
 
-// reservedLevel returns the equations of the bytes that the cache holds beyond the replay's.
-func reservedLevel(observations []Observation, c *planner.Coefficients) *system {
-	s := &system{terms: []planner.Term{planner.ReservedSlack}, what: "anything of the cache"}
+// reservedSystem returns the equations of the bytes that the cache holds beyond the replay's.
+func reservedSystem(observations []Observation, c *planner.Coefficients) *system {
+	s := &system{terms: []planner.Term{planner.ReservedSlack}, quantity: "anything of the cache"}
 	for _, o := range observations {
 		if o.Reserved == 0 || o.Replayed {
 			continue
@@ -235,21 +235,21 @@ func reservedLevel(observations []Observation, c *planner.Coefficients) *system 
 		if o.Allocated > 0 {
 			missing = (o.Reserved - o.Allocated) - o.Sample.Slack()
 		}
-		s.add(o, o.Sample.ReservedRow(), missing, noise(o.Sample.Reserved, c.Reserved))
+		s.add(o, o.Sample.ReservedRow(), missing, noiseBytes(o.Sample.Reserved, c.Reserved))
 	}
 	return s
 }
 
-// deviceLevel returns the equations of the bytes that the driver shows beyond the cache.
-func deviceLevel(observations []Observation, c *planner.Coefficients) *system {
+// deviceSystem returns the equations of the bytes that the driver shows beyond the cache.
+func deviceSystem(observations []Observation, c *planner.Coefficients) *system {
 	s := &system{
 		terms:    []planner.Term{planner.ContextBytes, planner.DeviceSlack},
 		optional: []planner.Term{planner.Granularity},
-		what:     constantFromGrowing,
+		quantity: undeterminedReason,
 	}
 	alone := slices.ContainsFunc(observations, func(o Observation) bool { return o.Device > 0 && o.Communication == 0 })
 	if !alone { // nothing tells the context from NCCL: it is taken as it was
-		s.terms, s.optional, s.what = []planner.Term{planner.CommunicationShare}, nil, "anything of NCCL"
+		s.terms, s.optional, s.quantity = []planner.Term{planner.CommunicationShare}, nil, "anything of NCCL"
 	} else if slices.ContainsFunc(observations, func(o Observation) bool {
 		return o.Device > 0 && o.Communication > 0
 	}) {
@@ -265,9 +265,9 @@ func deviceLevel(observations []Observation, c *planner.Coefficients) *system {
 		switch {
 		case o.Device == 0:
 		case o.Reserved > 0:
-			s.add(o, row, o.Device-o.Reserved-context, noise(o.Sample.Reserved, planner.Residual{}))
+			s.add(o, row, o.Device-o.Reserved-context, noiseBytes(o.Sample.Reserved, planner.Residual{}))
 		default:
-			s.add(o, row, o.Device-c.Totals(o.Sample).Reserved-context, noise(o.Sample.Reserved, c.Reserved))
+			s.add(o, row, o.Device-c.Totals(o.Sample).Reserved-context, noiseBytes(o.Sample.Reserved, c.Reserved))
 		}
 	}
 	return s
@@ -279,9 +279,9 @@ const (
 	repeatShare = 1e-3
 )
 
-// noise returns the standard error of a difference between a run and a replay of some bytes: from the model's residuals
-// against PyTorch, whose range contains 95 %, and from the difference between two equal runs.
-func noise(bytes int64, r planner.Residual) float64 {
+// noiseBytes returns the standard error of a difference between a run and a replay of some bytes: from the model's
+// residuals against PyTorch, whose range contains 95 %, and from the difference between two equal runs.
+func noiseBytes(bytes int64, r planner.Residual) float64 {
 	share := math.Hypot(repeatShare, (r.High-r.Low)/2/1.96)
 	return math.Hypot(repeatBytes, share*float64(bytes))
 }

@@ -137,9 +137,9 @@ func TestAdviceIsABatchThatWouldDo(t *testing.T) {
 	for b := 1; b <= 256; b *= 2 {
 		candidates = append(candidates, replayed(b))
 	}
-	require.Equal(t, 1, Advise(ran, candidates))
-	require.Equal(t, 128, Advise(ran, candidates[6:]))
-	require.Zero(t, Advise(ran, candidates[6:7]))
+	require.Equal(t, 1, AdviseRun(ran, candidates))
+	require.Equal(t, 128, AdviseRun(ran, candidates[6:]))
+	require.Zero(t, AdviseRun(ran, candidates[6:7]))
 	c := coefficients(3e8, 0, 0, 0, 0)
 	_, err := Fit([]Observation{truth(c, 64), truth(c, 128)}, planner.Coefficients{})
 	require.NoError(t, err)

@@ -55,17 +55,17 @@ func (a matrix) residual(x, b vector) vector {
 	return r
 }
 
-// decomposition is the singular value decomposition of a matrix: its product with the columns of v, which are
+// singularValues is the singular value decomposition of a matrix: its product with the columns of v, which are
 // orthogonal and of length 1, is the columns of u, which are orthogonal and as long as the singular values.
-type decomposition struct {
+type singularValues struct {
 	u, v   matrix
 	values vector
 }
 
 // decompose rotates pairs of columns of a until all are orthogonal (one-sided Jacobi: Hestenes, Inversion of matrices
 // by biorthogonalization, 1958).
-func (a matrix) decompose() decomposition {
-	d := decomposition{u: make(matrix, len(a)), v: newMatrix(len(a), len(a)), values: make(vector, len(a))}
+func (a matrix) decompose() singularValues {
+	d := singularValues{u: make(matrix, len(a)), v: newMatrix(len(a), len(a)), values: make(vector, len(a))}
 	for j, column := range a {
 		d.u[j], d.v[j][j] = slices.Clone(column), 1
 	}
@@ -84,7 +84,7 @@ func (a matrix) decompose() decomposition {
 }
 
 // rotate makes columns p and q of u orthogonal, and reports whether they were not.
-func (d *decomposition) rotate(p, q int) bool {
+func (d *singularValues) rotate(p, q int) bool {
 	x, y := d.u[p], d.u[q]
 	xx, yy, xy := x.dot(x), y.dot(y), x.dot(y)
 	if math.Abs(xy) <= 0x1p-52*math.Sqrt(xx*yy) {
@@ -101,13 +101,13 @@ func (d *decomposition) rotate(p, q int) bool {
 	return true
 }
 
-// determines reports whether no singular value is below a part of the largest.
-func (d decomposition) determines(part float64) bool {
+// isDetermined reports whether no singular value is below a part of the largest.
+func (d singularValues) isDetermined(part float64) bool {
 	return slices.Min(d.values) > part*slices.Max(d.values)
 }
 
 // solve returns the x with the smallest |a·x - b|, for a matrix a of independent columns.
-func (d decomposition) solve(b vector) vector {
+func (d singularValues) solve(b vector) vector {
 	x := make(vector, len(d.v))
 	for k, value := range d.values {
 		part := d.u[k].dot(b) / (value * value)
@@ -122,7 +122,7 @@ func (d decomposition) solve(b vector) vector {
 func (a matrix) condition() float64 {
 	unit := matrix(lists.Map(a, slices.Clone[vector]))
 	unit.normalize()
-	if d := unit.decompose(); d.determines(1e-12) {
+	if d := unit.decompose(); d.isDetermined(1e-12) {
 		return slices.Max(d.values) / slices.Min(d.values)
 	}
 	return math.Inf(1)

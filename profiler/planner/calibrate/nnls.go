@@ -29,7 +29,7 @@ func nnls(a matrix, b vector) (vector, error) {
 			}
 		}
 		d := some.decompose()
-		if !d.determines(1e-13) {
+		if !d.isDetermined(1e-13) {
 			continue
 		}
 		x := d.solve(b)

@@ -18,21 +18,21 @@ type Timed struct {
 	Seconds float64
 }
 
-// groups are sets of coefficients that are corrected by one factor, from the finest: what a few runs can hardly
+// workGroups are sets of coefficients that are corrected by one factor, from the finest: what a few runs can hardly
 // distinguish must move together. The last number of each is the group of the launches.
-var groups = [][steptime.NumWorks + 1]int{
-	grouped(func(w program.Work) int {
+var workGroups = [][steptime.NumWorks + 1]int{
+	groupWorks(func(w program.Work) int {
 		switch w {
 		case program.Matmul, program.Convolution, program.Attention:
 			return 0
 		}
 		return 1
 	}, 2),
-	grouped(func(program.Work) int { return 0 }, 1),
-	grouped(func(program.Work) int { return 0 }, 0),
+	groupWorks(func(program.Work) int { return 0 }, 1),
+	groupWorks(func(program.Work) int { return 0 }, 0),
 }
 
-func grouped(of func(program.Work) int, launch int) (g [steptime.NumWorks + 1]int) {
+func groupWorks(of func(program.Work) int, launch int) (g [steptime.NumWorks + 1]int) {
 	for w := range steptime.NumWorks {
 		g[w] = of(program.Work(w))
 	}
@@ -40,8 +40,8 @@ func grouped(of func(program.Work) int, launch int) (g [steptime.NumWorks + 1]in
 	return g
 }
 
-// timeNoise is the relative standard error of a step's time: clocks and temperature alone move it by some percent.
-const timeNoise = 0.03
+// timeNoiseShare is the relative standard error of a step's time: clocks and temperature alone move it by some percent.
+const timeNoiseShare = 0.03
 
 // FitSpeed corrects efficiencies by timed steps. Steps that waited for the host correct the host's time for a kernel by
 // one factor. The others correct the kernels by as many factors as the times determine: for products, other kernels and
@@ -51,20 +51,20 @@ func FitSpeed(steps []Timed, from steptime.Efficiency) (steptime.Efficiency, err
 		return from, errors.New("calibration of times needs at least one timed step")
 	}
 	for _, s := range steps {
-		if !(s.Seconds > 0) || math.IsInf(s.Seconds, 1) || !s.Load.Known() {
+		if !(s.Seconds > 0) || math.IsInf(s.Seconds, 1) || !s.Load.IsKnown() {
 			return from, fmt.Errorf("step time %v s (roofline %v s): need a positive time and the recorded work of "+
 				"the step", s.Seconds, s.Load.Roofline())
 		}
 	}
 	assumed := from
 	if host := lists.Filter(steps, func(s Timed) bool { return assumed.HostBound(s.Load) }); len(host) > 0 {
-		from = hostScaled(from, host)
+		from = scaleHost(from, host)
 	}
 	steps = lists.Filter(steps, func(s Timed) bool { return !assumed.HostBound(s.Load) })
 	if len(steps) == 0 {
 		return from, nil
 	}
-	for _, g := range groups {
+	for _, g := range workGroups {
 		n := slices.Max(g[:]) + 1
 		a, b := speedDesign(steps, from, g, n)
 		if len(steps) < n || a.condition() > maxCondition {
@@ -74,11 +74,11 @@ func FitSpeed(steps []Timed, from steptime.Efficiency) (steptime.Efficiency, err
 		if err != nil || slices.Min(factors) <= 0 && n > 1 {
 			continue // a coarser grouping has no part that takes no time
 		}
-		inverse, err := covariance(a, (&system{}).spread(a, factors, b))
+		inverse, err := covariance(a, (&system{}).residualSpread(a, factors, b))
 		if err != nil {
 			continue
 		}
-		return scaled(from, g, factors, inverse, len(steps)), nil
+		return scaleEfficiency(from, g, factors, inverse, len(steps)), nil
 	}
 	return from, errors.New("no efficiency can be computed from these times; add runs of other batch sizes")
 }
@@ -89,7 +89,7 @@ func speedDesign(steps []Timed, from steptime.Efficiency, g [steptime.NumWorks +
 	a := newMatrix(len(steps), n)
 	b := make([]float64, len(steps))
 	for i, s := range steps {
-		weight := 1 / (timeNoise * s.Seconds)
+		weight := 1 / (timeNoiseShare * s.Seconds)
 		for w, t := range s.Load.Expected {
 			a[g[w]][i] += weight * t / from.Share[w].Value
 		}
@@ -99,8 +99,8 @@ func speedDesign(steps []Timed, from steptime.Efficiency, g [steptime.NumWorks +
 	return a, b
 }
 
-// scaled applies the factors: a share that takes twice as long is half as large.
-func scaled(e steptime.Efficiency, g [steptime.NumWorks + 1]int, factors []float64, inverse matrix,
+// scaleEfficiency applies the factors: a share that takes twice as long is half as large.
+func scaleEfficiency(e steptime.Efficiency, g [steptime.NumWorks + 1]int, factors []float64, inverse matrix,
 	steps int,
 ) steptime.Efficiency {
 	source := fmt.Sprintf("fitted to the times of %d steps, in %d groups", steps, len(factors))
@@ -117,8 +117,8 @@ func scaled(e steptime.Efficiency, g [steptime.NumWorks + 1]int, factors []float
 	return e
 }
 
-// hostScaled multiplies what the host takes for a kernel by the geometric mean of measured over estimated times.
-func hostScaled(e steptime.Efficiency, steps []Timed) steptime.Efficiency {
+// scaleHost multiplies what the host takes for a kernel by the geometric mean of measured over estimated times.
+func scaleHost(e steptime.Efficiency, steps []Timed) steptime.Efficiency {
 	logs := lists.Map(steps, func(s Timed) float64 { return math.Log(s.Seconds / e.Host(&s.Load)) })
 	var mean float64
 	for _, v := range logs {
@@ -131,7 +131,7 @@ func hostScaled(e steptime.Efficiency, steps []Timed) steptime.Efficiency {
 	}
 	for _, c := range []*planner.Coefficient{&e.Dispatch, &e.Module} {
 		c.Value *= math.Exp(mean)
-		c.StdErr = c.Value * max(timeNoise, deviation)
+		c.StdErr = c.Value * max(timeNoiseShare, deviation)
 		c.Source = fmt.Sprintf("fitted to the times of %d steps that the host held up", len(steps))
 	}
 	return e

@@ -21,19 +21,19 @@ type system struct {
 	terms []planner.Term
 	// optional are terms to add if the rows determine them, too.
 	optional []planner.Term
-	// what the terms distinguish, for messages.
-	what    string
-	rows    []row
-	batches []int
+	// quantity the terms distinguish, for messages.
+	quantity string
+	rows     []row
+	batches  []int
 }
 
 type row struct {
-	factors planner.Row
+	factors planner.TermFactors
 	missing float64
 	sigma   float64
 }
 
-func (s *system) add(o Observation, factors planner.Row, missing int64, sigma float64) {
+func (s *system) add(o Observation, factors planner.TermFactors, missing int64, sigma float64) {
 	s.rows = append(s.rows, row{factors, float64(missing), sigma})
 	s.batches = append(s.batches, o.Sample.Batch)
 }
@@ -59,7 +59,7 @@ func (s *system) solve() (*solution, error) {
 	terms := s.terms
 	if k := s.condition(terms); k > maxCondition {
 		return nil, &ConditionError{
-			What:    s.what,
+			What:    s.quantity,
 			Batches: slices.Compact(slices.Sorted(slices.Values(s.batches))), Condition: k,
 		}
 	}
@@ -85,8 +85,8 @@ func (s *system) solve() (*solution, error) {
 	return solved, nil
 }
 
-// design returns the weighted matrix of the terms, its columns scaled to unit length, and the lengths.
-func (s *system) design(terms []planner.Term) (matrix, []float64) {
+// designMatrix returns the weighted matrix of the terms, its columns scaled to unit length, and the lengths.
+func (s *system) designMatrix(terms []planner.Term) (matrix, []float64) {
 	a := newMatrix(len(s.rows), len(terms))
 	for j, t := range terms {
 		for i, r := range s.rows {
@@ -112,14 +112,14 @@ func (s *system) condition(terms []planner.Term) float64 {
 }
 
 func (s *system) fit(terms []planner.Term) (*solution, error) {
-	a, scale := s.design(terms)
+	a, scale := s.designMatrix(terms)
 	b := lists.Map(s.rows, func(r row) float64 { return r.missing / r.sigma })
 	x, err := nnls(a, b)
 	if err != nil {
 		return nil, err
 	}
 	out := &solution{terms: terms, values: make([]float64, len(terms)), stderr: make([]float64, len(terms))}
-	spread := s.spread(a, x, b)
+	spread := s.residualSpread(a, x, b)
 	if out.covariance, err = covariance(a, spread); err != nil {
 		return nil, err
 	}
@@ -130,9 +130,9 @@ func (s *system) fit(terms []planner.Term) (*solution, error) {
 	return out, nil
 }
 
-// spread returns the factor by which standard errors grow because the rows agree less than expected (Birge's ratio),
-// for so few rows by Student's t; it is 1 where they agree.
-func (s *system) spread(a matrix, x, b []float64) float64 {
+// residualSpread returns the factor by which standard errors grow because the rows agree less than expected (Birge's
+// ratio), for so few rows by Student's t; it is 1 where they agree.
+func (s *system) residualSpread(a matrix, x, b []float64) float64 {
 	freedom := len(b) - len(a)
 	if freedom < 1 {
 		return 1
@@ -149,7 +149,7 @@ func (s *system) spread(a matrix, x, b []float64) float64 {
 // which can only widen intervals.
 func covariance(a matrix, spread float64) (matrix, error) {
 	d := a.decompose()
-	if !d.determines(1e-8) {
+	if !d.isDetermined(1e-8) {
 		return nil, errDependent
 	}
 	c := newMatrix(len(a), len(a))
@@ -163,9 +163,10 @@ func covariance(a matrix, spread float64) (matrix, error) {
 	return c, nil
 }
 
-// Advise returns, of candidates in ascending batch sizes, the run that together with the finished ones best separates
-// constant from growing memory: the smallest that separates well enough, else the best. Zero means that none does.
-func Advise(ran, candidates []planner.Sample) int {
+// AdviseRun returns, of candidates in ascending batch sizes, the run that together with the finished ones best
+// separates constant from growing memory: the smallest that separates well enough, else the best. Zero means that none
+// does.
+func AdviseRun(ran, candidates []planner.Sample) int {
 	best, lowest := 0, float64(maxCondition)
 	for _, c := range candidates {
 		s := &system{}

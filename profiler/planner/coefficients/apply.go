@@ -82,7 +82,7 @@ func (e *Entry) Apply(model string, c *planner.Coefficients) {
 			c.Set(t, k)
 		case e.Bare:
 			c.SetBareContext(k)
-		case !c.Bare: // else the process loads none of the libraries that are part of the entry's context
+		case !c.BareContext: // else the process loads none of the libraries that are part of the entry's context
 			c.Set(t, k)
 		}
 	}
@@ -122,19 +122,19 @@ func (f *File) Put(e Entry) {
 	slices.SortFunc(f.Entries, func(a, b Entry) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// Speed corrects efficiencies by the entry. They belong to the GPU and hold for every model. Time in the host's
+// ApplySpeed corrects efficiencies by the entry. They belong to the GPU and hold for every model. Time in the host's
 // dispatch is already part of them.
-func (e *Entry) Speed(s *steptime.Efficiency) {
+func (e *Entry) ApplySpeed(s *steptime.Efficiency) {
 	numbers, kind := e.Relative, "speed:"
 	if len(numbers) == 0 {
-		numbers, kind, s.OfPeak = e.Efficiency, "efficiency:", len(e.Efficiency) > 0
+		numbers, kind, s.RelativeToPeak = e.Efficiency, "efficiency:", len(e.Efficiency) > 0
 	}
-	if s.OfPeak { // the times of launches include the host's
+	if s.RelativeToPeak { // the times of launches include the host's
 		s.Dispatch, s.Module = planner.Coefficient{}, planner.Coefficient{}
 	}
 	for name, n := range numbers {
 		c := planner.Coefficient{Name: kind + name, Value: n.Value, StdErr: n.StdErr, Source: e.source(n)}
-		if t := timeOf(s, name); t != nil {
+		if t := timeField(s, name); t != nil {
 			*t = c
 		} else if w, ok := workOf(name); ok {
 			s.Share[w] = c
@@ -142,17 +142,17 @@ func (e *Entry) Speed(s *steptime.Efficiency) {
 	}
 }
 
-// times are the names of efficiencies that are times in seconds of a kernel, not speeds of a class of work.
-var times = [...]string{Launch, "dispatch", "module"}
+// timeNames are the names of efficiencies that are times in seconds of a kernel, not speeds of a class of work.
+var timeNames = [...]string{LaunchKey, "dispatch", "module"}
 
-// timeOf returns the time of a kernel by its name; nil if the name is none of times.
-func timeOf(s *steptime.Efficiency, name string) *planner.Coefficient {
+// timeField returns the time of a kernel by its name; nil if the name is none of times.
+func timeField(s *steptime.Efficiency, name string) *planner.Coefficient {
 	switch name {
-	case times[0]:
+	case timeNames[0]:
 		return &s.Launch
-	case times[1]:
+	case timeNames[1]:
 		return &s.Dispatch
-	case times[2]:
+	case timeNames[2]:
 		return &s.Module
 	}
 	return nil
@@ -162,8 +162,8 @@ func timeOf(s *steptime.Efficiency, name string) *planner.Coefficient {
 // corrected are left out, so that the host's measured time applies.
 func (e *Entry) SetSpeed(s steptime.Efficiency, synthetic bool) {
 	numbers, assumed := map[string]Number{}, steptime.Assumed()
-	for _, name := range times {
-		if c := timeOf(&s, name); c.Value > 0 && *c != *timeOf(&assumed, name) {
+	for _, name := range timeNames {
+		if c := timeField(&s, name); c.Value > 0 && *c != *timeField(&assumed, name) {
 			numbers[name] = Number{c.Value, c.StdErr, c.Source}
 		}
 	}
@@ -187,9 +187,9 @@ type Selection struct {
 	Host *Number `json:"host,omitempty"`
 }
 
-// Correct corrects the coefficients of a model on a GPU. The error is a
+// Apply corrects the coefficients of a model on a GPU. The error is a
 // [*NoEntryError]; if it is [NoEntryError.Unknown], the defaults stand.
-func (s *Selection) Correct(gpu, model string, c *planner.Coefficients) error {
+func (s *Selection) Apply(gpu, model string, c *planner.Coefficients) error {
 	if s == nil || len(s.Entries) == 0 && s.Host != nil { // a file of the host alone
 		return nil
 	}
@@ -219,7 +219,7 @@ func (s *Selection) Speed(gpu, model string) (steptime.Efficiency, error) {
 	case err != nil:
 		return speed, fmt.Errorf("efficiency: %w", err)
 	}
-	e.Speed(&speed)
+	e.ApplySpeed(&speed)
 	return speed, nil
 }
 

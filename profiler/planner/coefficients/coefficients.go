@@ -25,8 +25,8 @@ import (
 // fields that they do not know: a misspelled coefficient must not pass as none.
 const Schema = "vprof.coefficients/v1"
 
-// maxFile is the largest file read, in bytes. An entry has a few thousand.
-const maxFile = 8 << 20
+// maxFileBytes is the largest file read, in bytes. An entry has a few thousand.
+const maxFileBytes = 8 << 20
 
 // File is a whole file.
 type File struct {
@@ -149,12 +149,12 @@ func Open(path string) (*File, error) {
 
 // Read reads a coefficients file; name is used in messages. The error is a [*input.FormatError] unless reading fails.
 func Read(r io.Reader, name string) (*File, error) {
-	data, err := io.ReadAll(io.LimitReader(r, maxFile+1))
+	data, err := io.ReadAll(io.LimitReader(r, maxFileBytes+1))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	if len(data) > maxFile {
-		return nil, input.FileErrorf(name, "longer than %d bytes, the most that a coefficients file has", maxFile)
+	if len(data) > maxFileBytes {
+		return nil, input.FileErrorf(name, "longer than %d bytes, the most that a coefficients file has", maxFileBytes)
 	}
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	d.KnownFields(true)
@@ -172,20 +172,20 @@ func Read(r io.Reader, name string) (*File, error) {
 	if err := d.Decode(new(any)); !errors.Is(err, io.EOF) {
 		return nil, &input.FormatError{File: name, Reason: "more than one YAML document in it"}
 	}
-	if err := errors.Join(whole(data), f.check()); err != nil {
+	if err := errors.Join(checkKeys(data), f.check()); err != nil {
 		return nil, &input.FormatError{File: name, Reason: strings.ReplaceAll(err.Error(), "\n", "; ")}
 	}
 	return &f, nil
 }
 
-// required are the keys that every entry has, and that every input of one has, the last among them.
+// requiredKeys are the keys that every entry has, and that every input of one has, the last among them.
 var (
-	required      = []string{"name", "gpu", "stack", "simulated", "fitted", "models", "memory", "errors", "inputs"}
-	requiredInput = []string{"file", "sha256", "kind", "source", "simulated", "batches"}
+	requiredKeys      = []string{"name", "gpu", "stack", "simulated", "fitted", "models", "memory", "errors", "inputs"}
+	requiredInputKeys = []string{"file", "sha256", "kind", "source", "simulated", "batches"}
 )
 
-// whole returns an error for an incomplete file, since truncated YAML is still valid YAML.
-func whole(data []byte) error {
+// checkKeys returns an error for an incomplete file, since truncated YAML is still valid YAML.
+func checkKeys(data []byte) error {
 	var f struct {
 		Entries *[]map[string]any `yaml:"entries"`
 	}
@@ -196,13 +196,13 @@ func whole(data []byte) error {
 		return errors.New("entries is missing; the file is cut off")
 	}
 	for i, e := range *f.Entries {
-		if err := has(e, required, fmt.Sprintf("entry %d", i+1)); err != nil {
+		if err := checkHasKeys(e, requiredKeys, fmt.Sprintf("entry %d", i+1)); err != nil {
 			return err
 		}
 		inputs, _ := e["inputs"].([]any)
 		for j, in := range inputs {
 			m, _ := in.(map[string]any)
-			if err := has(m, requiredInput, fmt.Sprintf("entry %d, input %d", i+1, j+1)); err != nil {
+			if err := checkHasKeys(m, requiredInputKeys, fmt.Sprintf("entry %d, input %d", i+1, j+1)); err != nil {
 				return err
 			}
 		}
@@ -210,7 +210,7 @@ func whole(data []byte) error {
 	return nil
 }
 
-func has(m map[string]any, keys []string, where string) error {
+func checkHasKeys(m map[string]any, keys []string, where string) error {
 	for _, key := range keys {
 		if v, ok := m[key]; !ok || v == nil {
 			return fmt.Errorf("%s has no %s; the file is cut off", where, key)
@@ -247,7 +247,7 @@ func (f *File) check() error {
 
 func checkEfficiency(key string, efficiency map[string]Number, most float64) error {
 	for name, n := range efficiency {
-		if !slices.Contains(times[:], name) {
+		if !slices.Contains(timeNames[:], name) {
 			if _, ok := workOf(name); !ok {
 				return fmt.Errorf("%s: unknown class of work %q", key, name)
 			}
@@ -268,7 +268,7 @@ func (e *Entry) check() error {
 		if !ok {
 			return fmt.Errorf("memory: unknown coefficient %q; use %s", name, strings.Join(termNames(), ", "))
 		}
-		if err := n.check(mostOf(t)); err != nil {
+		if err := n.check(maxOfTerm(t)); err != nil {
 			return fmt.Errorf("memory: %s: %w", name, err)
 		}
 	}
@@ -285,7 +285,7 @@ func (e *Entry) check() error {
 		return err
 	}
 	for i, c := range e.Correlations {
-		if slices.ContainsFunc(e.Correlations[:i], func(other Correlation) bool { return other.about(c) }) {
+		if slices.ContainsFunc(e.Correlations[:i], func(other Correlation) bool { return other.sameTerms(c) }) {
 			return fmt.Errorf("correlations: %s and %s appear twice", c.Between[0], c.Between[1])
 		}
 		_, a := termOf(c.Between[0])
@@ -298,19 +298,19 @@ func (e *Entry) check() error {
 	return nil
 }
 
-// about reports whether two correlations are about the same terms.
-func (c Correlation) about(d Correlation) bool {
+// sameTerms reports whether two correlations are about the same terms.
+func (c Correlation) sameTerms(d Correlation) bool {
 	return c.Between == d.Between || c.Between == [2]string{d.Between[1], d.Between[0]}
 }
 
-// mostError is more than the relative error of any estimate, and can be shown in percent.
-const mostError = 1e6
+// maxErrorShare is more than the relative error of any estimate, and can be shown in percent.
+const maxErrorShare = 1e6
 
 // checkHistory looks at where an entry's numbers come from.
 func (e *Entry) checkHistory() error {
 	errs := map[string]*Error{"before": &e.Errors.Before, "after": &e.Errors.After, "held_out": e.Errors.HeldOut}
 	for name, n := range errs {
-		if n != nil && !(n.Median >= 0 && n.Median <= n.Max && n.Max <= mostError) {
+		if n != nil && !(n.Median >= 0 && n.Median <= n.Max && n.Max <= maxErrorShare) {
 			return fmt.Errorf("errors: %s: need 0 <= median (%v) <= maximum (%v)", name, n.Median, n.Max)
 		}
 	}
@@ -324,9 +324,9 @@ func (e *Entry) checkHistory() error {
 	return nil
 }
 
-// mostOf returns an upper bound for a term's value: the memory of a hundred GPUs, a page of the driver, a thousand
+// maxOfTerm returns an upper bound for a term's value: the memory of a hundred GPUs, a page of the driver, a thousand
 // times the recorded bytes.
-func mostOf(t planner.Term) float64 {
+func maxOfTerm(t planner.Term) float64 {
 	switch t {
 	case planner.LibraryWorkspace, planner.ContextBytes:
 		return 1 << 45
@@ -347,8 +347,8 @@ func (n Number) check(most float64) error {
 	return nil
 }
 
-// Launch is the name under Entry.Efficiency of the seconds per kernel.
-const Launch = "launch"
+// LaunchKey is the name under Entry.Efficiency of the seconds per kernel.
+const LaunchKey = "launch"
 
 func termNames() []string {
 	return lists.Times(int(planner.NumTerms), func(t int) string { return planner.Term(t).String() })

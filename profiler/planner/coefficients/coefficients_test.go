@@ -110,7 +110,7 @@ func TestDamageIsNamed(t *testing.T) {
 	_, err := Read(strings.NewReader("root:secret:20228:0:99999:7:::\n"), "shadow")
 	require.ErrorContains(t, err, "shadow: not a coefficients file")
 	require.NotContains(t, err.Error(), "secret", "what another file holds is not quoted")
-	_, err = Read(strings.NewReader(strings.Repeat("#", maxFile+1)), "c.yaml")
+	_, err = Read(strings.NewReader(strings.Repeat("#", maxFileBytes+1)), "c.yaml")
 	require.ErrorContains(t, err, "longer than")
 }
 
@@ -264,15 +264,15 @@ func TestSpeedsAreReadAsTheyWereWritten(t *testing.T) {
 	read, err := Read(bytes.NewReader(encode(t, f)), "speeds")
 	require.NoError(t, err)
 	got := steptime.Assumed()
-	read.Entries[0].Speed(&got)
+	read.Entries[0].ApplySpeed(&got)
 	require.InDelta(t, 1.25, got.Share[program.Matmul].Value, 1e-9)
 	require.InDelta(t, 2e-5, got.Dispatch.Value, 1e-12)
 	require.InDelta(t, 9e-5, got.Module.Value, 1e-12)
-	require.False(t, got.OfPeak)
+	require.False(t, got.RelativeToPeak)
 
-	old := Entry{Efficiency: map[string]Number{"matmul": {Value: 0.5}, Launch: {Value: 4e-6}}}
+	old := Entry{Efficiency: map[string]Number{"matmul": {Value: 0.5}, LaunchKey: {Value: 4e-6}}}
 	got = steptime.Assumed()
-	old.Speed(&got)
-	require.True(t, got.OfPeak)
+	old.ApplySpeed(&got)
+	require.True(t, got.RelativeToPeak)
 	require.Zero(t, got.Dispatch.Value+got.Module.Value)
 }

@@ -11,13 +11,13 @@ import (
 	"github.com/vprof/vprof/internal/rewrite"
 )
 
-// head stands above every file.
-const head = `Coefficients of vprof, written by "vprof calibrate". Read by plan, sweep, fit,
+// fileHeader stands above every file.
+const fileHeader = `Coefficients of vprof, written by "vprof calibrate". Read by plan, sweep, fit,
 smoke and time with --coefficients FILE, or by naming the file in vprof.yaml.
 1.96 standard errors (stderr) to either side are the 95 % interval.`
 
-// comments follow the keys of an entry.
-var comments = map[string]string{
+// keyComments follow the keys of an entry.
+var keyComments = map[string]string{
 	"stack":             "what ran; coefficients do not carry over to another",
 	"simulated":         "true: no GPU of this kind was touched",
 	"bare":              "true: vprof's kernels ran; the context is without what PyTorch's libraries load",
@@ -58,8 +58,8 @@ func (f *File) Encode(w io.Writer) error {
 		return fmt.Errorf("coefficients: %w", err)
 	}
 	doc := whole.Content[1]
-	layOut(doc, 0)
-	doc.HeadComment = head
+	setStyles(doc, 0)
+	doc.HeadComment = fileHeader
 	e := yaml.NewEncoder(w)
 	e.SetIndent(2)
 	if err := e.Encode(doc); err != nil {
@@ -68,14 +68,14 @@ func (f *File) Encode(w io.Writer) error {
 	return e.Close()
 }
 
-// onOneLine are the keys whose lists and mappings stay in flow style.
-var onOneLine = map[string]bool{
+// inlineKeys are the keys whose lists and mappings stay in flow style.
+var inlineKeys = map[string]bool{
 	"models": true, "batches": true, "between": true, "before": true, "after": true,
 	"held_out": true,
 }
 
-// layOut gives each key a line, and a comment above where there is one.
-func layOut(n *yaml.Node, depth int) {
+// setStyles gives each key a line, and a comment above where there is one.
+func setStyles(n *yaml.Node, depth int) {
 	n.Style &^= yaml.FlowStyle
 	if n.Style == yaml.SingleQuotedStyle { // plain, but for what flow style forbids
 		n.Style, n.Tag = 0, ""
@@ -84,13 +84,13 @@ func layOut(n *yaml.Node, depth int) {
 		if n.Kind == yaml.MappingNode && i%2 == 1 {
 			key := n.Content[i-1]
 			if depth < 4 {
-				key.HeadComment = comments[key.Value]
+				key.HeadComment = keyComments[key.Value]
 			}
-			if onOneLine[key.Value] {
+			if inlineKeys[key.Value] {
 				continue
 			}
 		}
-		layOut(child, depth+1)
+		setStyles(child, depth+1)
 	}
 }
 
@@ -99,15 +99,15 @@ func layOut(n *yaml.Node, depth int) {
 // processes can add at once. Add returns the backup's name; empty if there was no file. A file that cannot be read is a
 // [*input.FormatError] and is not changed.
 func Add(ctx context.Context, path, tool string, e Entry) (backup string, err error) {
-	return update(ctx, path, tool, func(f *File) { f.Put(e) })
+	return updateFile(ctx, path, tool, func(f *File) { f.Put(e) })
 }
 
 // SetHost puts the host's number into the file at path, as [Add] does an entry.
 func SetHost(ctx context.Context, path, tool string, host Number) (backup string, err error) {
-	return update(ctx, path, tool, func(f *File) { f.Host = &host })
+	return updateFile(ctx, path, tool, func(f *File) { f.Host = &host })
 }
 
-func update(ctx context.Context, path, tool string, change func(*File)) (backup string, err error) {
+func updateFile(ctx context.Context, path, tool string, change func(*File)) (backup string, err error) {
 	return rewrite.Update(ctx, path, func(before []byte) ([]byte, error) {
 		f := &File{Schema: Schema, Entries: []Entry{}}
 		if before != nil {

@@ -7,32 +7,31 @@ import "github.com/vprof/vprof/internal/ceil"
 // Interval is a number of bytes and the range it is expected in.
 type Interval struct{ Value, Low, High int64 }
 
-// plus adds n times another interval.
-func (i Interval) plus(o Interval, n int64) Interval {
+func (i Interval) plusTimes(o Interval, n int64) Interval {
 	return Interval{i.Value + n*o.Value, i.Low + n*o.Low, i.High + n*o.High}
 }
 
 const mib = 1 << 20
 
-// Process and Worker are what a process of training and one of its DataLoader's take by themselves, with PyTorch 2.15,
-// transformers 5 and Linux without a GPU: 545 MiB after import torch, 879 with Trainer; a driver's part is assumed. A
-// worker has 14 to 37 MiB of its own after a fork, 151 to 198 with its share of what it has in common, 619 to 658 MiB
-// where it imports all again (forkserver).
+// ProcessMemory and Worker are what a process of training and one of its DataLoader's take by themselves, with PyTorch
+// 2.15, transformers 5 and Linux without a GPU: 545 MiB after import torch, 879 with Trainer; a driver's part is
+// assumed. A worker has 14 to 37 MiB of its own after a fork, 151 to 198 with its share of what it has in common, 619
+// to 658 MiB where it imports all again (forkserver).
 var (
-	Process = Interval{Value: 1300 * mib, Low: 550 * mib, High: 2560 * mib}
-	Worker  = Interval{Value: 150 * mib, Low: 14 * mib, High: 660 * mib}
+	ProcessMemory = Interval{Value: 1300 * mib, Low: 550 * mib, High: 2560 * mib}
+	WorkerMemory  = Interval{Value: 150 * mib, Low: 14 * mib, High: 660 * mib}
 )
 
-// Ahead is the number of batches that each worker prefetches (DataLoader's prefetch_factor).
-const Ahead = 2
+// PrefetchedBatches is the number of batches that each worker prefetches (DataLoader's prefetch_factor).
+const PrefetchedBatches = 2
 
-// MostOnAMachine is the assumed maximum number of GPUs of one machine, as in clouds and clusters.
-const MostOnAMachine = 8
+// MaxGPUsPerMachine is the assumed maximum number of GPUs of one machine, as in clouds and clusters.
+const MaxGPUsPerMachine = 8
 
-// Machines returns the number of machines for a number of GPUs, and the GPUs in each.
-func Machines(gpus int) (machines, each int) {
+// MachinesFor returns the number of machines for a number of GPUs, and the GPUs in each.
+func MachinesFor(gpus int) (machines, each int) {
 	gpus = max(1, gpus)
-	machines = ceil.Div(gpus, MostOnAMachine)
+	machines = ceil.Div(gpus, MaxGPUsPerMachine)
 	return machines, ceil.Div(gpus, machines)
 }
 
@@ -80,29 +79,29 @@ type Estimate struct {
 // Exceeds reports whether the machine may have too little memory.
 func (e Estimate) Exceeds() bool { return e.Memory > 0 && e.High > e.Memory }
 
-// Hopeless reports whether the machine certainly has too little memory.
-func (e Estimate) Hopeless() bool { return e.Memory > 0 && e.Low > e.Memory }
+// ExceedsCertainly reports whether the machine certainly has too little memory.
+func (e Estimate) ExceedsCertainly() bool { return e.Memory > 0 && e.Low > e.Memory }
 
 // Estimate returns the need at its peak, with onGPU bytes of the managed memory on the GPU. A GPU with unified memory
 // uses loaded bytes of the machine's memory while the weights load, and trained bytes in training.
 func (n Need) Estimate(onGPU, loaded, trained int64) Estimate {
 	all := int64(max(1, n.Processes))
 	loading := []Part{
-		{"processes", Interval{}.plus(Process, all)},
+		{"processes", Interval{}.plusTimes(ProcessMemory, all)},
 		{"weights while they load", n.Loading},
 	}
 	training := []Part{
 		loading[0],
-		{"offloaded weights", exactly(all * n.Weights)},
-		{"offloaded gradients", exactly(all * n.Gradients)},
-		{"offloaded optimizer state", exactly(all * n.State)},
+		{"offloaded weights", exactInterval(all * n.Weights)},
+		{"offloaded gradients", exactInterval(all * n.Gradients)},
+		{"offloaded optimizer state", exactInterval(all * n.State)},
 		{"rounding of pinned memory", Interval{all * n.Rounding, 0, all * n.Rounding}},
 		{"activations", Interval{all * n.Activations, all * n.Activations, all * n.Pinned}},
-		{"paged optimizer state", Interval{}.plus(Interval{max(0, n.Managed-onGPU), 0, n.Managed}, all)},
+		{"paged optimizer state", Interval{}.plusTimes(Interval{max(0, n.Managed-onGPU), 0, n.Managed}, all)},
 		{"workers", n.workers()},
 		{"copy for a checkpoint", Interval{n.Saving, 0, n.Saving}},
 	}
-	load, train := n.at("loading", loading), n.at("training", training)
+	load, train := n.estimateAt("loading", loading), n.estimateAt("training", training)
 	if n.Unified {
 		load.Memory, train.Memory = max(1, n.Memory-loaded), max(1, n.Memory-trained)
 	}
@@ -114,18 +113,18 @@ func (n Need) Estimate(onGPU, loaded, trained int64) Estimate {
 
 // workers returns the DataLoader's of all processes, with the batches that they have ready.
 func (n Need) workers() Interval {
-	each := Interval{}.plus(Worker, 1).plus(exactly(n.Batch), Ahead)
-	return Interval{}.plus(each, int64(n.Workers*max(1, n.Processes)))
+	each := Interval{}.plusTimes(WorkerMemory, 1).plusTimes(exactInterval(n.Batch), PrefetchedBatches)
+	return Interval{}.plusTimes(each, int64(n.Workers*max(1, n.Processes)))
 }
 
-func exactly(bytes int64) Interval { return Interval{bytes, bytes, bytes} }
+func exactInterval(bytes int64) Interval { return Interval{bytes, bytes, bytes} }
 
-// at sums the parts of a moment, and leaves out empty ones.
-func (n Need) at(moment string, parts []Part) Estimate {
+// estimateAt sums the parts of a moment, and leaves out empty ones.
+func (n Need) estimateAt(moment string, parts []Part) Estimate {
 	e := Estimate{Processes: max(1, n.Processes), Peak: moment, Memory: n.Memory, Unified: n.Unified}
 	for _, p := range parts {
 		if p.High > 0 {
-			e.Interval = e.plus(p.Interval, 1)
+			e.Interval = e.plusTimes(p.Interval, 1)
 			e.Parts = append(e.Parts, p)
 		}
 	}

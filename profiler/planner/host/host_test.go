@@ -34,7 +34,7 @@ func TestUnifiedMemoryIsOnePool(t *testing.T) {
 		loaded := rapid.Int64Range(0, 1<<36).Draw(t, "loaded")
 		trained := loaded + rapid.Int64Range(0, 1<<36).Draw(t, "trained")
 		e := n.Estimate(0, loaded, trained)
-		load, train := Process.High+n.Loading.High+loaded, Process.High+n.State+trained
+		load, train := ProcessMemory.High+n.Loading.High+loaded, ProcessMemory.High+n.State+trained
 		require.Equal(t, max(load, train) > n.Memory, e.Exceeds())
 		if e.Exceeds() && trained < n.Memory {
 			require.Equal(t, max(load, train), n.Memory-e.Memory+e.High)
@@ -50,10 +50,10 @@ func TestPartsSumToTheEstimate(t *testing.T) {
 		for _, p := range e.Parts {
 			require.LessOrEqual(t, p.Low, p.Value, p.Name)
 			require.LessOrEqual(t, p.Value, p.High, p.Name)
-			sum = sum.plus(p.Interval, 1)
+			sum = sum.plusTimes(p.Interval, 1)
 		}
 		require.Equal(t, sum, e.Interval)
-		require.False(t, e.Hopeless() && !e.Exceeds())
+		require.False(t, e.ExceedsCertainly() && !e.Exceeds())
 	})
 }
 
@@ -73,7 +73,7 @@ func TestMoreNeedsNoLess(t *testing.T) {
 
 func TestMachinesHoldAllGPUs(t *testing.T) {
 	for _, want := range [][3]int{{0, 1, 1}, {1, 1, 1}, {8, 1, 8}, {9, 2, 5}, {16, 2, 8}, {20, 3, 7}} {
-		machines, each := Machines(want[0])
+		machines, each := MachinesFor(want[0])
 		require.Equal(t, [2]int(want[1:]), [2]int{machines, each})
 	}
 }

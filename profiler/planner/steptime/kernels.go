@@ -14,14 +14,14 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// table holds the parameters of kernel times, a row for each with the GPUs and precisions that it holds for, and its
-// source. tools/steptimes fits them to measured kernels and steps.
+// kernelsCSV holds the parameters of kernel times, a row for each with the GPUs and precisions that it holds for, and
+// its source. tools/steptimes fits them to measured kernels and steps.
 //
 //go:embed kernels.csv
-var table string
+var kernelsCSV string
 
-// row is a line of the table.
-type row struct {
+// kernelRow is a line of the table.
+type kernelRow struct {
 	// gpus are names, a generation, a kind of memory ("gddr") or "*"; arithmetic is a precision, "tensor" or "*".
 	gpus, arithmetic string
 	value            float64
@@ -30,11 +30,11 @@ type row struct {
 
 // Kernels is the time of kernels by a table of parameters: the share of the GPU's peak rates that each class of kernel
 // reaches, and what tiles, layouts and launches add.
-type Kernels map[string][]row
+type Kernels map[string][]kernelRow
 
-// Table returns the parameters that vprof comes with.
-var Table = sync.OnceValue(func() Kernels {
-	k, err := ReadKernels(table)
+// DefaultKernels returns the parameters that vprof comes with.
+var DefaultKernels = sync.OnceValue(func() Kernels {
+	k, err := ReadKernels(kernelsCSV)
 	if err != nil {
 		panic(err) // it is embedded
 	}
@@ -53,7 +53,7 @@ func ReadKernels(text string) (Kernels, error) {
 		if err != nil || !(v > 0) {
 			return nil, fmt.Errorf("line %d: invalid value %q: need a positive number", i+2, cells[3])
 		}
-		k[cells[0]] = append(k[cells[0]], row{cells[1], cells[2], v, cells[4]})
+		k[cells[0]] = append(k[cells[0]], kernelRow{cells[1], cells[2], v, cells[4]})
 	}
 	for _, name := range Parameters {
 		if len(k[name]) == 0 {
@@ -77,7 +77,7 @@ func (k Kernels) of(name string, gpu *device.GPU, p program.Precision) (value fl
 		rank := 0
 		switch {
 		case r.gpus == "*":
-		case r.gpus == "gddr" && !stacked(gpu):
+		case r.gpus == "gddr" && !hasHBM(gpu):
 			rank = 10
 		case r.gpus == gpu.Generation:
 			rank = 20
@@ -102,13 +102,13 @@ func (k Kernels) of(name string, gpu *device.GPU, p program.Precision) (value fl
 	return value
 }
 
-// stacked reports whether the memory of a GPU is HBM, by its chip: compute capability 6.0, 7.0, 8.0, 9.0, 10.0 or 10.3.
-func stacked(gpu *device.GPU) bool {
+// hasHBM reports whether the memory of a GPU is HBM, by its chip: compute capability 6.0, 7.0, 8.0, 9.0, 10.0 or 10.3.
+func hasHBM(gpu *device.GPU) bool {
 	return slices.Contains([]device.Capability{60, 70, 80, 90, 100, 103}, gpu.Capability)
 }
 
-// limits are the parameters of a GPU, resolved once.
-type limits struct {
+// kernelLimits are the parameters of a GPU, resolved once.
+type kernelLimits struct {
 	gpu   *device.GPU
 	class [NumWorks]float64 // share of the memory's bandwidth
 	// depthwiseLast is the share of depthwise convolutions with channels last, depthwise and depthwiseRate are the
@@ -129,9 +129,9 @@ type productKey struct {
 	p      program.Precision
 }
 
-func (k Kernels) on(gpu *device.GPU) *limits {
+func (k Kernels) limitsFor(gpu *device.GPU) *kernelLimits {
 	plain := func(name string) float64 { return k.of(name, gpu, program.FP32) }
-	b := &limits{gpu: gpu, products: map[productKey]float64{}}
+	b := &kernelLimits{gpu: gpu, products: map[productKey]float64{}}
 	stream := plain("stream")
 	for w := range b.class {
 		b.class[w] = stream
@@ -158,10 +158,10 @@ func (k Kernels) on(gpu *device.GPU) *limits {
 }
 
 // seconds returns the expected time of an op that moves bytes, without its launch.
-func (b *limits) seconds(p *program.Program, op *program.Op, bytes int64) float64 {
+func (b *kernelLimits) seconds(p *program.Program, op *program.Op, bytes int64) float64 {
 	moved := float64(bytes) / b.gpu.Bandwidth
 	stream := moved / b.class[op.Work]
-	rate := b.gpu.Peak.Of(op.Precision)
+	rate := b.gpu.Peak.ForPrecision(op.Precision)
 	switch x := p.ProductOf(op); {
 	case op.Work == program.Matmul && x.M > 0:
 		return max(b.product(op, x), stream)
@@ -177,9 +177,9 @@ func (b *limits) seconds(p *program.Program, op *program.Op, bytes int64) float6
 	return max(stream, float64(op.FLOPs)/rate)
 }
 
-// narrow is the largest number of filters of a group whose convolution runs as a depthwise kernel, which computes
-// without tiles.
-const narrow = 2
+// narrowColumns is the largest number of filters of a group whose convolution runs as a depthwise kernel, which
+// computes without tiles.
+const narrowColumns = 2
 
 // piece is the number of channels in the 16 bytes that tensor cores load at once; one where there are none.
 var piece = [numPrecisions]int64{program.FP32: 1, program.TF32: 4, program.FP16: 8, program.BF16: 8, program.FP64: 1}
@@ -187,17 +187,17 @@ var piece = [numPrecisions]int64{program.FP32: 1, program.TF32: 4, program.FP16:
 // convolution returns the time of a convolution whose memory traffic takes the given seconds. Channels first costs
 // more: PyTorch's own depthwise kernels compute on CUDA cores, grouped kernels are slower, and tensor-core kernels
 // transpose their operands. Channels last costs more where a pixel does not fill such pieces.
-func (b *limits) convolution(op *program.Op, x program.Product, moved float64) float64 {
+func (b *kernelLimits) convolution(op *program.Op, x program.Product, moved float64) float64 {
 	stream := moved / b.class[op.Work]
 	t := moved / b.depthwiseLast
-	switch depthwise := x.Batch > 1 && min(x.M, x.N, x.K) <= narrow; {
+	switch depthwise := x.Batch > 1 && min(x.M, x.N, x.K) <= narrowColumns; {
 	case depthwise && !op.ChannelsLast:
 		return moved/b.depthwise + float64(op.FLOPs)/b.depthwiseRate
 	case !depthwise:
 		t = max(b.product(op, x), stream)
 	}
 	switch {
-	case op.ChannelsLast && x.Window.Lanes%piece[op.Precision] != 0:
+	case op.ChannelsLast && x.Window.Groups%piece[op.Precision] != 0:
 		return t / b.unaligned
 	case op.ChannelsLast:
 		return t
@@ -210,8 +210,8 @@ func (b *limits) convolution(op *program.Op, x program.Product, moved float64) f
 	return t
 }
 
-// tiles are the sizes of the output that a thread block of a product computes, as cuBLAS and CUTLASS name them.
-var tiles = [...][2]int64{
+// matmulTiles are the sizes of the output that a thread block of a product computes, as cuBLAS and CUTLASS name them.
+var matmulTiles = [...][2]int64{
 	{256, 128}, {128, 256}, {128, 128}, {128, 64}, {64, 128}, {64, 64}, {64, 32}, {32, 64}, {32, 32},
 }
 
@@ -219,8 +219,8 @@ var tiles = [...][2]int64{
 // as long however few of them it has. A small tile needs more operand bytes for each operation (feed), and each tile
 // first waits for its operands (fill, in steps of the inner dimension). The inner dimension may be split between tiles,
 // whose sums are then added in memory.
-func (b *limits) product(op *program.Op, x program.Product) float64 {
-	key := productKey{op.Product, op.Work, op.Precision}
+func (b *kernelLimits) product(op *program.Op, x program.Product) float64 {
+	key := productKey{op.ProductIndex, op.Work, op.Precision}
 	if t, ok := b.products[key]; ok {
 		return t
 	}
@@ -229,12 +229,12 @@ func (b *limits) product(op *program.Op, x program.Product) float64 {
 		share = b.share[1][op.Precision]
 	}
 	feed, fill, sms := b.feed[op.Precision], b.fill[op.Precision], max(1, b.gpu.SMs)
-	rate := b.gpu.Peak.Of(op.Precision) / float64(sms)
+	rate := b.gpu.Peak.ForPrecision(op.Precision) / float64(sms)
 	best := math.Inf(1)
-	for _, t := range tiles {
+	for _, t := range matmulTiles {
 		grid := x.Batch * ceil.Div(x.M, t[0]) * ceil.Div(x.N, t[1])
 		pace := 2 * float64(t[0]*t[1]) * (1/share + feed*(1/float64(t[0])+1/float64(t[1]))) / rate
-		for split := int64(1); split <= mostSplit; split *= 2 {
+		for split := int64(1); split <= maxSplitK; split *= 2 {
 			depth, sums := float64(x.K)/float64(split), 0.0
 			if split > 1 {
 				if depth < fill {
@@ -249,15 +249,15 @@ func (b *limits) product(op *program.Op, x program.Product) float64 {
 	return best
 }
 
-// mostSplit is the largest number of parts that the inner dimension of a product is split into.
-const mostSplit = 32
+// maxSplitK is the largest number of parts that the inner dimension of a product is split into.
+const maxSplitK = 32
 
 // Seconds returns the expected time of every op of a program on a GPU, without its launch.
 func (k Kernels) Seconds(p *program.Program, gpu device.GPU) []float64 {
-	b := k.on(&gpu)
+	b := k.limitsFor(&gpu)
 	out := make([]float64, len(p.Ops))
 	for i := range p.Ops {
-		out[i] = b.seconds(p, &p.Ops[i], p.Moved(&p.Ops[i]))
+		out[i] = b.seconds(p, &p.Ops[i], p.MovedBytes(&p.Ops[i]))
 	}
 	return out
 }

@@ -15,11 +15,14 @@ import (
 func one(work program.Work, p program.Precision, x program.Product, bytes int64) *program.Program {
 	return &program.Program{
 		Ops: []program.Op{{
-			Work: work, Precision: p, FLOPs: 2 * x.Batch * x.M * x.N * x.K, Product: 1,
+			Work: work, Precision: p, FLOPs: 2 * x.Batch * x.M * x.N * x.K, ProductIndex: 1,
 			Reads: program.Span{From: 0, To: 1},
 		}},
 		Operands: []program.Operand{{Bytes: bytes}}, Products: []program.Product{x},
-		Phases: []program.Phase{{}}, Instructions: []program.Instruction{{Kind: program.Launch}, {Kind: program.Mark}},
+		Phases: []program.Phase{{}}, Instructions: []program.Instruction{
+			{Kind: program.Launch},
+			{Kind: program.MarkPhase},
+		},
 	}
 }
 
@@ -29,18 +32,20 @@ func TestKernelsTakeTheirRooflineAndMoreForMoreWork(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		gpu := rapid.SampledFrom(gpus).Draw(t, "gpu")
 		work := rapid.SampledFrom([]program.Work{program.Matmul, program.Attention, program.Softmax}).Draw(t, "work")
-		precision := rapid.SampledFrom([]program.Precision{program.FP32, program.TF32, program.BF16}).Draw(t, "precision")
+		precision := rapid.SampledFrom([]program.Precision{program.FP32, program.TF32, program.BF16}).Draw(t,
+			"precision")
 		size := rapid.Int64Range(1, 5000)
 		x := program.Product{
 			M: size.Draw(t, "m"), N: size.Draw(t, "n"), K: size.Draw(t, "k"), Batch: size.Draw(t, "batch") % 9,
 		}
 		x.Batch++
 		bytes := size.Draw(t, "bytes") << 10
-		load := Of(one(work, precision, x, bytes), gpu, 0)
+		load := KernelLoad(one(work, precision, x, bytes), gpu, 0)
 		require.GreaterOrEqual(t, load.Expected[work], load.Seconds[work])
 		more := x
 		more.M += size.Draw(t, "more")
-		require.GreaterOrEqual(t, Of(one(work, precision, more, bytes), gpu, 0).Expected[work], load.Expected[work])
+		require.GreaterOrEqual(t, KernelLoad(one(work, precision, more, bytes), gpu, 0).Expected[work],
+			load.Expected[work])
 	})
 }
 
@@ -50,7 +55,7 @@ func TestTheLastWaveIsPaidInFull(t *testing.T) {
 	require.NoError(t, err)
 	wave := program.Product{M: 256, N: 128 * int64(gpu.SMs), K: 8192, Batch: 1}
 	seconds := func(x program.Product) float64 {
-		return Of(one(program.Matmul, program.BF16, x, 1), gpu, 0).Expected[program.Matmul]
+		return KernelLoad(one(program.Matmul, program.BF16, x, 1), gpu, 0).Expected[program.Matmul]
 	}
 	full := seconds(wave)
 	wave.N += 128
@@ -109,7 +114,7 @@ func TestChannelsLastSparesTransposes(t *testing.T) {
 	seconds := func(x program.Product, p program.Precision, last bool) float64 {
 		r := one(program.Convolution, p, x, 1<<28)
 		r.Ops[0].ChannelsLast = last
-		return Of(r, gpu, 0).Expected[program.Convolution]
+		return KernelLoad(r, gpu, 0).Expected[program.Convolution]
 	}
 	plain := program.Product{M: 256, N: 100352, K: 2304, Batch: 1}
 	groups := program.Product{M: 8, N: 100352, K: 72, Batch: 32}
@@ -129,12 +134,15 @@ func TestPixelsThatAreNotAlignedCostMore(t *testing.T) {
 	gpu, err := device.Lookup("rtx-3090")
 	require.NoError(t, err)
 	seconds := func(x program.Product, lanes int64, p program.Precision, last bool) float64 {
-		x.Window.Lanes = lanes
+		x.Window.Groups = lanes
 		r := one(program.Convolution, p, x, 1<<26)
 		r.Ops[0].ChannelsLast = last
-		return Of(r, gpu, 0).Expected[program.Convolution]
+		return KernelLoad(r, gpu, 0).Expected[program.Convolution]
 	}
-	dense, depthwise := program.Product{M: 60, N: 5000, K: 540, Batch: 1}, program.Product{M: 1, N: 5000, K: 9, Batch: 60}
+	dense, depthwise := program.Product{M: 60, N: 5000, K: 540, Batch: 1}, program.Product{
+		M: 1, N: 5000, K: 9,
+		Batch: 60,
+	}
 	for _, c := range []struct {
 		p     program.Precision
 		whole int64 // lanes that fill the pieces
@@ -162,7 +170,8 @@ func TestShortRowsTakeTheirTurn(t *testing.T) {
 	require.NoError(t, err)
 	seconds := func(rows, row int64) float64 {
 		x := program.Product{M: rows, N: row, Batch: 1}
-		return Of(one(program.Normalization, program.FP32, x, 8*rows*row), gpu, 0).Expected[program.Normalization]
+		return KernelLoad(one(program.Normalization, program.FP32, x, 8*rows*row), gpu,
+			0).Expected[program.Normalization]
 	}
 	require.Equal(t, seconds(1<<20, 24), seconds(1<<20, 48))
 	require.InEpsilon(t, 2*seconds(1<<20, 24), seconds(1<<21, 24), 1e-9)

@@ -40,28 +40,30 @@ type Load struct {
 	Compiled bool `json:",omitempty"`
 }
 
-// Of adds up the work of one step of a program on a GPU. It is all zero for a GPU whose speed is not known.
-func Of(p *program.Program, gpu device.GPU, step int) Load { return Table().Load(p, gpu, step) }
+// KernelLoad adds up the work of one step of a program on a GPU. It is all zero for a GPU whose speed is not known.
+func KernelLoad(p *program.Program, gpu device.GPU, step int) Load {
+	return DefaultKernels().Load(p, gpu, step)
+}
 
 // Load adds up the work of one step by these parameters, like [Of].
 func (k Kernels) Load(p *program.Program, gpu device.GPU, step int) Load {
-	b := k.on(&gpu)
+	b := k.limitsFor(&gpu)
 	total := Load{Spread: b.spread}
 	from := 0
 	for i, in := range p.Instructions {
-		if in.Kind != program.Mark {
+		if in.Kind != program.MarkPhase {
 			continue
 		}
 		if p.Phases[in.Arg].Step == step { // the phase that ends here is what the ops were for
-			total = total.plus(between(p, b, from, i))
+			total = total.plus(loadBetween(p, b, from, i))
 		}
 		from = i + 1
 	}
 	return total
 }
 
-// between adds up the work of some instructions of a program.
-func between(p *program.Program, b *limits, from, to int) (l Load) {
+// loadBetween adds up the work of some instructions of a program.
+func loadBetween(p *program.Program, b *kernelLimits, from, to int) (l Load) {
 	for _, in := range p.Instructions[from:to] {
 		if len(p.Streams) > 1 {
 			l.Schedule.add(p, in, b)
@@ -73,14 +75,14 @@ func between(p *program.Program, b *limits, from, to int) (l Load) {
 	return l
 }
 
-func (l *Load) add(p *program.Program, op *program.Op, b *limits) {
-	if op.Work.Collective() {
-		l.Sent += p.Traffic(op)
+func (l *Load) add(p *program.Program, op *program.Op, b *kernelLimits) {
+	if op.Work.IsCollective() {
+		l.Sent += p.SentBytes(op)
 		return
 	}
-	bytes := p.Moved(op)
+	bytes := p.MovedBytes(op)
 	// Not through GPU.Roofline, which rounds to nanoseconds: there are steps of ten thousand kernels of one.
-	if rate := b.gpu.Peak.Of(op.Precision); rate > 0 && b.gpu.Bandwidth > 0 {
+	if rate := b.gpu.Peak.ForPrecision(op.Precision); rate > 0 && b.gpu.Bandwidth > 0 {
 		roofline := max(float64(op.FLOPs)/rate, float64(bytes)/b.gpu.Bandwidth)
 		l.Seconds[op.Work] += roofline
 		l.Expected[op.Work] += max(roofline, b.seconds(p, op, bytes))
@@ -128,9 +130,9 @@ type Efficiency struct {
 	// Share is the expected time of the kernels of a class over the time that they take: one by the table. A
 	// calibration replaces it.
 	Share [NumWorks]planner.Coefficient
-	// OfPeak reports whether Share is relative to the GPU's peak rates, as calibrations before the table of kernel
-	// parameters fitted it.
-	OfPeak bool
+	// RelativeToPeak reports whether Share is relative to the GPU's peak rates, as calibrations before the table of
+	// kernel parameters fitted it.
+	RelativeToPeak bool
 	// Launch is the time of every kernel besides, in seconds.
 	Launch planner.Coefficient
 	// Dispatch is the time that Python, PyTorch's dispatcher and autograd take for every kernel, in
@@ -143,7 +145,7 @@ const fitted = "fitted to measured kernels and steps of other machines; interval
 	"model families left out; corrected by vprof calibrate"
 
 // Assumed returns the times by the table of kernel parameters. Their error is the spread of the load.
-func Assumed() Efficiency { return Table().Assumed() }
+func Assumed() Efficiency { return DefaultKernels().Assumed() }
 
 // Assumed returns the times by these parameters.
 func (k Kernels) Assumed() Efficiency {
@@ -183,7 +185,7 @@ type Estimate struct{ Seconds, Low, High float64 }
 func (e Efficiency) Time(l Load) Estimate {
 	sum := float64(l.Launches) * e.Launch.Value
 	spread := float64(l.Launches) * e.Launch.StdErr
-	for w, s := range e.base(&l) {
+	for w, s := range e.baseSeconds(&l) {
 		k := e.Share[w]
 		sum += s / k.Value
 		relative := k.StdErr / k.Value
@@ -206,13 +208,13 @@ func (e Efficiency) Time(l Load) Estimate {
 	if l.Compiled {
 		t.Seconds, t.Low = sum, l.products()
 	}
-	t = t.Plus(Estimate{l.Host, l.Host / hostSpread, l.Host * hostSpread})
+	t = t.Plus(Estimate{l.Host, l.Host / hostSpreadFactor, l.Host * hostSpreadFactor})
 	return t.Times(max(1, l.Stretch))
 }
 
-// base returns the times that the shares are relative to.
-func (e *Efficiency) base(l *Load) *[NumWorks]float64 {
-	if e.OfPeak {
+// baseSeconds returns the times that the shares are relative to.
+func (e *Efficiency) baseSeconds(l *Load) *[NumWorks]float64 {
+	if e.RelativeToPeak {
 		return &l.Seconds
 	}
 	return &l.Expected
@@ -226,9 +228,9 @@ func (e *Efficiency) Host(l *Load) float64 {
 // HostBound reports whether the GPU waits for the host to launch its kernels.
 func (e Efficiency) HostBound(l Load) bool { return !l.Compiled && e.Host(&l) > e.kernels(&l) }
 
-// hostSpread is the factor by which machines may be faster or slower than assumed: PCIe 3.0 x8 to 5.0 x16, memory from
-// two channels for all GPUs to three for each, and optimizers that go over their state once or six times.
-const hostSpread = 4
+// hostSpreadFactor is the factor by which machines may be faster or slower than assumed: PCIe 3.0 x8 to 5.0 x16, memory
+// from two channels for all GPUs to three for each, and optimizers that go over their state once or six times.
+const hostSpreadFactor = 4
 
 // kernels returns the time of the kernels of a load, one after the other.
 func (e *Efficiency) kernels(l *Load) float64 {
@@ -236,7 +238,7 @@ func (e *Efficiency) kernels(l *Load) float64 {
 		return 0
 	}
 	sum := float64(l.Launches) * e.Launch.Value
-	for w, s := range e.base(l) {
+	for w, s := range e.baseSeconds(l) {
 		sum += s / e.Share[w].Value
 	}
 	return sum
@@ -250,8 +252,8 @@ func (t Estimate) Plus(u Estimate) Estimate {
 	return Estimate{t.Seconds + u.Seconds, t.Low + u.Low, t.High + u.High}
 }
 
-// Known reports whether the GPU's speed is known; if not, the load is all zero.
-func (l Load) Known() bool { return l.Roofline() > 0 && !math.IsInf(l.Roofline(), 0) }
+// IsKnown reports whether the GPU's speed is known; if not, the load is all zero.
+func (l Load) IsKnown() bool { return l.Roofline() > 0 && !math.IsInf(l.Roofline(), 0) }
 
 // A Schedule is the work of a step in several streams, in the order in which it is
 // given to them: kernels, collectives, events and waits.
@@ -270,14 +272,14 @@ type Entry struct {
 	Wait  uint32 `json:",omitempty"`
 }
 
-func (s *Schedule) add(p *program.Program, in program.Instruction, b *limits) {
+func (s *Schedule) add(p *program.Program, in program.Instruction, b *kernelLimits) {
 	switch in.Kind {
 	case program.Launch:
 		op := &p.Ops[in.Arg]
-		if op.Work.Collective() {
+		if op.Work.IsCollective() {
 			seconds := 0.0
-			if b.gpu.Link > 0 {
-				seconds = float64(p.Traffic(op))/b.gpu.Link/b.link + b.collective
+			if b.gpu.LinkBandwidth > 0 {
+				seconds = float64(p.SentBytes(op))/b.gpu.LinkBandwidth/b.link + b.collective
 			}
 			*s = append(*s, Entry{Stream: op.Stream, Sent: seconds})
 			return
@@ -286,9 +288,9 @@ func (s *Schedule) add(p *program.Program, in program.Instruction, b *limits) {
 			*s = append(*s, Entry{Stream: op.Stream})
 		}
 		(*s)[len(*s)-1].Work.add(p, op, b)
-	case program.Record:
+	case program.RecordEvent:
 		*s = append(*s, Entry{Stream: p.Events[in.Arg].Stream, Event: in.Arg + 1})
-	case program.Await:
+	case program.AwaitEvent:
 		w := p.Waits[in.Arg]
 		*s = append(*s, Entry{Stream: w.Stream, Wait: w.Event + 1})
 	}

@@ -29,46 +29,46 @@ func twoSteps() *program.Program {
 		Phases: []program.Phase{{Step: 0, Name: "forward"}, {Step: 1, Name: "forward"}},
 		Instructions: []program.Instruction{
 			{Kind: program.Launch, Arg: 0},
-			{Kind: program.Mark, Arg: 0},
+			{Kind: program.MarkPhase, Arg: 0},
 			{Kind: program.Launch, Arg: 0},
 			{Kind: program.Launch, Arg: 1},
-			{Kind: program.Mark, Arg: 1},
+			{Kind: program.MarkPhase, Arg: 1},
 		},
 	}
 }
 
 // 100 FLOPs at 10/s and 6 bytes at 2/s: 10 s and 3 s.
 func TestLoadIsTheRooflineOfTheStepsOps(t *testing.T) {
-	l := Of(twoSteps(), testGPU, 1)
+	l := KernelLoad(twoSteps(), testGPU, 1)
 	require.InDelta(t, 10, l.Seconds[program.Matmul], 1e-12)
 	require.InDelta(t, 3, l.Seconds[program.Copy], 1e-12)
 	require.Equal(t, 2, l.Launches)
 	require.EqualValues(t, 100, l.FLOPs)
 	require.EqualValues(t, 6, l.Bytes)
-	require.InDelta(t, 10, Of(twoSteps(), testGPU, 0).Roofline(), 1e-12)
-	require.False(t, Of(twoSteps(), device.GPU{}, 1).Known())
+	require.InDelta(t, 10, KernelLoad(twoSteps(), testGPU, 0).Roofline(), 1e-12)
+	require.False(t, KernelLoad(twoSteps(), device.GPU{}, 1).IsKnown())
 }
 
 // At shares of 1/2 and 1/4 and a second a launch: 20 + 12 + 2, of the rooflines if the shares are relative to the peak.
 func TestTimeDividesByShares(t *testing.T) {
 	e := Assumed()
 	e.Share[program.Matmul].Value, e.Share[program.Copy].Value, e.Launch.Value = 0.5, 0.25, 1
-	load := Of(twoSteps(), testGPU, 1)
+	load := KernelLoad(twoSteps(), testGPU, 1)
 	want := load.Expected[program.Matmul]/0.5 + load.Expected[program.Copy]/0.25 + 2
 	require.InDelta(t, want, e.Time(load).Seconds, 1e-9)
-	e.OfPeak = true
+	e.RelativeToPeak = true
 	require.InDelta(t, 34, e.Time(load).Seconds, 1e-9)
 }
 
 // What waits for the host comes on top, within a factor of what machines differ by.
 func TestTheHostComesOnTop(t *testing.T) {
-	l := Of(twoSteps(), testGPU, 1)
+	l := KernelLoad(twoSteps(), testGPU, 1)
 	without := Assumed().Time(l)
 	l.Host = 5
 	with := Assumed().Time(l)
 	require.InDelta(t, without.Seconds+5, with.Seconds, 1e-9)
-	require.InDelta(t, without.Low+5.0/hostSpread, with.Low, 1e-9)
-	require.InDelta(t, without.High+5*hostSpread, with.High, 1e-9)
+	require.InDelta(t, without.Low+5.0/hostSpreadFactor, with.Low, 1e-9)
+	require.InDelta(t, without.High+5*hostSpreadFactor, with.High, 1e-9)
 }
 
 func TestNoStepBeatsItsRoofline(t *testing.T) {
@@ -103,13 +103,13 @@ func TestCompiledStepsWaitForTheHostAtMost(t *testing.T) {
 // step waits for it if the program says so.
 func TestCommunicationHidesBehindKernels(t *testing.T) {
 	gpu := device.GPU{Bandwidth: 1e12, Peak: device.Rates{FP32: 1e12}}
-	b := Table().on(&gpu)
-	gpu.Link = 1e9 / b.link / (1 - b.collective)
+	b := DefaultKernels().limitsFor(&gpu)
+	gpu.LinkBandwidth = 1e9 / b.link / (1 - b.collective)
 	p := &program.Program{
 		Buffers: []program.Buffer{{Bytes: 2e9, Stream: 1}}, Operands: []program.Operand{{Buffer: 0, Bytes: 2e9}},
 		Sites: []program.Site{{}},
 		Ops: []program.Op{
-			{Work: program.AllGather, Stream: 1, Group: 2, Writes: program.Span{From: 0, To: 1}},
+			{Work: program.AllGather, Stream: 1, GroupSize: 2, Writes: program.Span{From: 0, To: 1}},
 			{Work: program.Matmul, FLOPs: 1e9},
 		},
 		Phases: []program.Phase{{Step: 1, Name: "step"}}, Streams: []string{"compute", "gather"},
@@ -117,22 +117,22 @@ func TestCommunicationHidesBehindKernels(t *testing.T) {
 		Instructions: []program.Instruction{
 			{Kind: program.Alloc},
 			{Kind: program.Launch, Arg: 0},
-			{Kind: program.Record, Arg: 0},
-			{Kind: program.Await, Arg: 0},
+			{Kind: program.RecordEvent, Arg: 0},
+			{Kind: program.AwaitEvent, Arg: 0},
 			{Kind: program.Launch, Arg: 1},
-			{Kind: program.Mark},
+			{Kind: program.MarkPhase},
 		},
 	}
 	require.NoError(t, p.Validate())
 	e := Assumed()
-	load := Of(p, gpu, 1)
+	load := KernelLoad(p, gpu, 1)
 	require.Equal(t, int64(1e9), load.Sent)
 	require.Equal(t, 1, load.Launches)
 	kernel := load.Expected[program.Matmul] + e.Launch.Value
 	require.InDelta(t, 1+kernel, e.Time(load).Seconds, 1e-9)
 	p.Instructions[3], p.Instructions[4] = p.Instructions[4], p.Instructions[3]
 	p.Ops[1].FLOPs = 2e12
-	load = Of(p, gpu, 1)
+	load = KernelLoad(p, gpu, 1)
 	slow := load.Expected[program.Matmul] + e.Launch.Value
 	require.Greater(t, slow, 1.0)
 	require.InDelta(t, slow, e.Time(load).Seconds, 1e-9)

@@ -9,22 +9,22 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// communication is the stream that collectives of DDP run on: NCCL's own, from whose pool nothing is allocated.
-const communication program.Stream = 1
+// communicationStream is the stream that collectives of DDP run on: NCCL's own, from whose pool nothing is allocated.
+const communicationStream program.Stream = 1
 
-const mib = 1 << 20
+const MiB = 1 << 20
 
 // The sizes of DDP's buckets, in bytes.
 const (
-	defaultBucket = 25 * mib // bucket_cap_mb
-	firstBucket   = 1 * mib  // _DEFAULT_FIRST_BUCKET_BYTES, unless a cap is given
-	buffersBucket = 250 * mib
+	defaultBucketBytes   = 25 * MiB // bucket_cap_mb
+	firstBucketBytes     = 1 * MiB  // _DEFAULT_FIRST_BUCKET_BYTES, unless a cap is given
+	broadcastBucketBytes = 250 * MiB
 )
 
 // DDPOptions holds the options of DistributedDataParallel.
 type DDPOptions struct {
-	// Cap is bucket_cap_mb in bytes; zero is the default, with a small first bucket.
-	Cap int64
+	// BucketCap is bucket_cap_mb in bytes; zero is the default, with a small first bucket.
+	BucketCap int64
 	// BucketView is gradient_as_bucket_view: gradients are in the buckets.
 	BucketView bool
 	// FindUnused is find_unused_parameters: buckets are never rebuilt.
@@ -42,16 +42,16 @@ type DDP struct {
 	params  []*trace.Tensor // the trained parameters
 	buffers []*trace.Tensor
 
-	buckets []*bucket
-	of      []int // the bucket of each parameter
-	views   []*trace.Tensor
-	ready   []int // parameters in the order in which their gradients came
-	rebuilt bool
-	syncs   bool // the next backward reduces
-	expects bool // and hooks are waited for
-	queued  bool
-	// delayed reports whether the next backward that reduces is the first of a static graph.
-	delayed bool
+	buckets       []*bucket
+	bucketOfParam []int // the bucket of each parameter
+	gradientViews []*trace.Tensor
+	readyParams   []int // parameters in the order in which their gradients came
+	rebuilt       bool
+	syncs         bool // the next backward reduces
+	expectsHooks  bool // and hooks are waited for
+	finishQueued  bool
+	// delaysReduction reports whether the next backward that reduces is the first of a static graph.
+	delaysReduction bool
 }
 
 // bucket are gradients that are reduced together (Reducer::Bucket).
@@ -68,16 +68,16 @@ func DistributedDataParallel(t *trace.Tape, w World, o DDPOptions, params []Para
 	if err := w.Check(); err != nil {
 		return nil, err
 	}
-	d := &DDP{tape: t, world: w, options: o, buffers: buffers, syncs: true, delayed: o.StaticGraph}
+	d := &DDP{tape: t, world: w, options: o, buffers: buffers, syncs: true, delaysReduction: o.StaticGraph}
 	t.Streams("compute", "communication")
 	all := lists.Map(params, func(p Param) *trace.Tensor { return *p.Tensor })
 	d.params = lists.Filter(all, (*trace.Tensor).RequiresGrad)
 	order := lists.Ascending(len(d.params))
 	limits := []int64{math.MaxInt64}
 	if o.FindUnused {
-		limits = d.limits()
+		limits = d.bucketLimits()
 	}
-	assigned := d.assign(order, limits)
+	assigned := d.assignBuckets(order, limits)
 	slices.SortStableFunc(assigned, func(a, b []int) int { return a[0] - b[0] })
 	slices.Reverse(assigned)
 	d.makeBuckets(assigned)
@@ -90,18 +90,21 @@ func DistributedDataParallel(t *trace.Tape, w World, o DDPOptions, params []Para
 	return d, nil
 }
 
-// limits returns the sizes of the first bucket and of the others.
-func (d *DDP) limits() []int64 {
-	if d.options.Cap > 0 {
-		return []int64{d.options.Cap, d.options.Cap}
+// bucketLimits returns the sizes of the first bucket and of the others.
+func (d *DDP) bucketLimits() []int64 {
+	if d.options.BucketCap > 0 {
+		return []int64{d.options.BucketCap, d.options.BucketCap}
 	}
-	return []int64{firstBucket, defaultBucket}
+	return []int64{firstBucketBytes, defaultBucketBytes}
 }
 
-// assign fills buckets with parameters of one type, in an order, up to limits (compute_bucket_assignment_by_size).
-func (d *DDP) assign(order []int, limits []int64) [][]int { return fill(d.params, order, limits) }
+// assignBuckets fills buckets with parameters of one type, in an order, up to limits
+// (compute_bucket_assignment_by_size).
+func (d *DDP) assignBuckets(order []int, limits []int64) [][]int {
+	return fillBuckets(d.params, order, limits)
+}
 
-func fill(tensors []*trace.Tensor, order []int, limits []int64) [][]int {
+func fillBuckets(tensors []*trace.Tensor, order []int, limits []int64) [][]int {
 	type open struct {
 		members []int
 		bytes   int64
@@ -136,27 +139,27 @@ func fill(tensors []*trace.Tensor, order []int, limits []int64) [][]int {
 // makeBuckets allocates new buckets in place of the former ones (initialize_buckets).
 func (d *DDP) makeBuckets(assigned [][]int) {
 	t := d.tape
-	t.Release(d.views...)
+	t.Release(d.gradientViews...)
 	for _, b := range d.buckets {
 		t.Release(b.flat)
 	}
-	d.buckets, d.of, d.views = nil, make([]int, len(d.params)), make([]*trace.Tensor, len(d.params))
+	d.buckets, d.bucketOfParam, d.gradientViews = nil, make([]int, len(d.params)), make([]*trace.Tensor, len(d.params))
 	for k, members := range assigned {
 		b := &bucket{params: members}
 		n := lists.Sum(members, func(i int) int64 { return d.params[i].Numel() })
-		b.flat = t.Hold(empty(t, program.Gradients, d.params[members[0]].DType(), n))
+		b.flat = t.Hold(newEmpty(t, program.Gradients, d.params[members[0]].DType(), n))
 		at := int64(0)
 		for _, i := range members {
-			d.of[i] = k
-			d.views[i] = t.Hold(b.flat.PartLike(at, d.params[i]))
+			d.bucketOfParam[i] = k
+			d.gradientViews[i] = t.Hold(b.flat.PartLike(at, d.params[i]))
 			at += d.params[i].Numel()
 		}
 		d.buckets = append(d.buckets, b)
 	}
 }
 
-// Sync sets whether the next backward passes reduce gradients (no_sync).
-func (d *DDP) Sync(on bool) { d.syncs = on }
+// SetSync sets whether the next backward passes reduce gradients (no_sync).
+func (d *DDP) SetSync(on bool) { d.syncs = on }
 
 // Inputs implements [trace.Wrapper].
 func (d *DDP) Inputs() (t trace.DType, cast bool) { return t, false }
@@ -177,7 +180,7 @@ func (d *DDP) Leave([]*trace.Tensor) {
 	if !d.tape.Tracks(d.params...) {
 		return
 	}
-	d.expects = d.syncs
+	d.expectsHooks = d.syncs
 	if !d.syncs {
 		return
 	}
@@ -188,14 +191,14 @@ func (d *DDP) Leave([]*trace.Tensor) {
 
 // rebuild orders the buckets as gradients came in the first backward, once: the ranks agree on the order on the device.
 func (d *DDP) rebuild() {
-	if d.rebuilt || d.options.FindUnused || len(d.ready) == 0 {
+	if d.rebuilt || d.options.FindUnused || len(d.readyParams) == 0 {
 		return
 	}
 	d.rebuilt = true
-	assigned := d.assign(d.ready, d.limits())
+	assigned := d.assignBuckets(d.readyParams, d.bucketLimits())
 	t := d.tape
 	frame := t.Frame()
-	indices := frame.Let(t.New("empty_memory_format", program.Temporaries, trace.I32, int64(len(d.ready))+1))
+	indices := frame.Let(t.New("empty_memory_format", program.Temporaries, trace.I32, int64(len(d.readyParams))+1))
 	t.Collective(program.Broadcast, d.world.Size, indices, nil)
 	sizes := t.New("empty_memory_format", program.Temporaries, trace.I32, int64(len(assigned)))
 	t.Collective(program.Broadcast, d.world.Size, sizes, nil)
@@ -212,7 +215,7 @@ func (d *DDP) sendBuffers() {
 	t := d.tape
 	frame := t.Frame()
 	t.NoGrad(func() {
-		for _, members := range fill(d.buffers, lists.Ascending(len(d.buffers)), []int64{buffersBucket}) {
+		for _, members := range fillBuckets(d.buffers, lists.Ascending(len(d.buffers)), []int64{broadcastBucketBytes}) {
 			flat := d.buffers[members[0]]
 			if len(members) > 1 {
 				n := lists.Sum(members, func(i int) int64 { return d.buffers[i].Numel() })
@@ -226,29 +229,29 @@ func (d *DDP) sendBuffers() {
 
 // accumulated runs when a gradient is complete (autograd_hook).
 func (d *DDP) accumulated(i int) {
-	if !d.expects {
+	if !d.expectsHooks {
 		return
 	}
-	if !d.queued {
-		d.queued = true
+	if !d.finishQueued {
+		d.finishQueued = true
 		d.tape.AfterBackward(d.finish)
 	}
-	if d.delayed {
+	if d.delaysReduction {
 		return
 	}
 	if !d.rebuilt && !d.options.FindUnused {
-		d.ready = append(d.ready, i)
+		d.readyParams = append(d.readyParams, i)
 	}
-	d.bringToBucket(i)
-	b := d.buckets[d.of[i]]
+	d.copyToBucket(i)
+	b := d.buckets[d.bucketOfParam[i]]
 	if b.pending--; b.pending == 0 {
 		d.reduce(b)
 	}
 }
 
-// bringToBucket copies a gradient into its bucket (mark_variable_ready_dense).
-func (d *DDP) bringToBucket(i int) {
-	x, view := d.params[i], d.views[i]
+// copyToBucket copies a gradient into its bucket (mark_variable_ready_dense).
+func (d *DDP) copyToBucket(i int) {
+	x, view := d.params[i], d.gradientViews[i]
 	if g := x.Grad(); g != nil && !g.SharesStorage(view) {
 		d.tape.NoGrad(func() { trace.Update("mul_out", 1, view, g) })
 		if d.options.BucketView {
@@ -259,15 +262,15 @@ func (d *DDP) bringToBucket(i int) {
 
 // reduce sums a bucket over the ranks (all_reduce_bucket).
 func (d *DDP) reduce(b *bucket) {
-	d.tape.WaitStream(communication, 0)
-	d.tape.On(communication, func() { d.tape.Collective(program.AllReduce, d.world.Size, b.flat, b.flat) })
+	d.tape.WaitStream(communicationStream, 0)
+	d.tape.On(communicationStream, func() { d.tape.Collective(program.AllReduce, d.world.Size, b.flat, b.flat) })
 }
 
-// reduceLate records the first reduction of a static graph (delay_all_reduce).
-func (d *DDP) reduceLate() {
-	d.delayed = false
+// reduceDelayed records the first reduction of a static graph (delay_all_reduce).
+func (d *DDP) reduceDelayed() {
+	d.delaysReduction = false
 	for i := range d.params {
-		d.bringToBucket(i)
+		d.copyToBucket(i)
 	}
 	for _, b := range d.buckets {
 		d.reduce(b)
@@ -276,23 +279,23 @@ func (d *DDP) reduceLate() {
 
 // Sinks reports whether the results of the last forward pass are copied, so that their gradients pass through DDP first
 // (_DDPSink).
-func (d *DDP) Sinks() bool { return d.expects && (d.options.FindUnused || d.delayed) }
+func (d *DDP) Sinks() bool { return d.expectsHooks && (d.options.FindUnused || d.delaysReduction) }
 
 // finish waits for the reductions and copies the sums to the gradients (finalize_backward).
 func (d *DDP) finish() {
 	t := d.tape
-	if d.delayed {
-		d.reduceLate()
+	if d.delaysReduction {
+		d.reduceDelayed()
 	}
-	d.queued, d.expects = false, false
-	t.WaitStream(0, communication)
+	d.finishQueued, d.expectsHooks = false, false
+	t.WaitStream(0, communicationStream)
 	if d.options.BucketView {
 		return
 	}
 	t.NoGrad(func() {
 		for i, x := range d.params {
 			if x.Grad() != nil {
-				trace.Update("copy_", 0, x.Grad(), d.views[i])
+				trace.Update("copy_", 0, x.Grad(), d.gradientViews[i])
 			}
 		}
 	})

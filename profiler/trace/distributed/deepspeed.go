@@ -20,31 +20,30 @@ type DeepSpeed struct {
 	OffloadOptimizer bool
 }
 
-// defaultReduce is DeepSpeed's reduce_bucket_size.
-const defaultReduce = 500_000_000
+// defaultReduceBucket is DeepSpeed's reduce_bucket_size.
+const defaultReduceBucket = 500_000_000
 
 // reduction stream of DeepSpeed, and the one that gathers.
 const (
-	reductionStream program.Stream = 1
-	gatheringStream program.Stream = 2
+	zeroReduceStream program.Stream = 1
+	zeroGatherStream program.Stream = 2
 )
 
 func (o DeepSpeed) bucket() int64 {
 	if o.Bucket > 0 {
 		return o.Bucket
 	}
-	return defaultReduce
+	return defaultReduceBucket
 }
 
-// masters are the fp32 weights that the optimizer updates, a tensor for each part, and how gradients reach them. There
-// are none if the host has them.
-type masters struct {
+// masterWeights are the fp32 weights that the optimizer updates, a tensor for each part, and how gradients reach them.
+// There are none if the host has them.
+type masterWeights struct {
 	tape  *trace.Tape
 	parts []*trace.Tensor
 }
 
-// hold makes the master weights of n elements in the dtype of the weights.
-func (m *masters) hold(d trace.DType, n int64) {
+func (m *masterWeights) allocate(d trace.DType, n int64) {
 	t := m.tape
 	t.NoGrad(func() {
 		f := t.Frame()
@@ -60,7 +59,7 @@ func (m *masters) hold(d trace.DType, n int64) {
 }
 
 // fill sets the gradient of master i: the reduced parts, concatenated and cast to fp32.
-func (m *masters) fill(i int, reduced []*trace.Tensor) {
+func (m *masterWeights) fill(i int, reduced []*trace.Tensor) {
 	t := m.tape
 	t.NoGrad(func() {
 		f := t.Frame()
@@ -92,14 +91,16 @@ func norm(t *trace.Tape, sizes []int64) {
 	})
 }
 
-// span is a parameter's place in a flat buffer.
-type span struct{ begin, end int64 }
+// elementSpan is a parameter's place in a flat buffer.
+type elementSpan struct{ begin, end int64 }
 
 // overlap returns the length of the intersection of two spans.
-func (s span) overlap(o span) int64 { return max(0, min(s.end, o.end)-max(s.begin, o.begin)) }
+func (s elementSpan) overlap(o elementSpan) int64 {
+	return max(0, min(s.end, o.end)-max(s.begin, o.begin))
+}
 
-// aligned returns n rounded up to a multiple that all ranks share equally.
-func aligned(n, ranks int64) int64 { return ceil.Div(n, 2*ranks) * 2 * ranks }
+// alignToRanks returns n rounded up to a multiple that all ranks share equally.
+func alignToRanks(n, ranks int64) int64 { return ceil.Div(n, 2*ranks) * 2 * ranks }
 
 // Partition divides parameters among ranks as ZeroRedundancyOptimizer does: the largest first, each to the rank with
 // the fewest elements. A rank's optimizer steps its parameters in this order.
@@ -121,8 +122,8 @@ func Partition(params []*trace.Tensor, ranks int64) [][]*trace.Tensor {
 	return out
 }
 
-// Largest returns the rank with most elements of a partition.
-func Largest(parts [][]*trace.Tensor) int64 {
+// LargestPart returns the rank with most elements of a partition.
+func LargestPart(parts [][]*trace.Tensor) int64 {
 	most, at := int64(-1), 0
 	for r, part := range parts {
 		if n := trace.TotalNumel(part); n > most {
@@ -132,13 +133,14 @@ func Largest(parts [][]*trace.Tensor) int64 {
 	return int64(at)
 }
 
-// SendParameters records the end of the optimizer's step: every rank sends the parameters it has updated to the others.
-func SendParameters(t *trace.Tape, params []*trace.Tensor, ranks int64) {
-	t.WaitStream(communication, 0)
-	t.On(communication, func() {
+// BroadcastParameters records the end of the optimizer's step: every rank sends the parameters it has updated to the
+// others.
+func BroadcastParameters(t *trace.Tape, params []*trace.Tensor, ranks int64) {
+	t.WaitStream(communicationStream, 0)
+	t.On(communicationStream, func() {
 		for _, x := range params {
 			t.Collective(program.Broadcast, ranks, x, x)
 		}
 	})
-	t.WaitStream(0, communication)
+	t.WaitStream(0, communicationStream)
 }

@@ -38,7 +38,7 @@ func held(p *program.Program) (b program.Breakdown) {
 func TestRanksHoldWhatTheZeROPaperSays(t *testing.T) {
 	for _, ranks := range []int64{1, 2, 8} {
 		tape := newTape()
-		z, err := Partitioned(tape, World{Size: ranks}, DeepSpeed{}, 2, halves(tape, 4096, 8192, 4096))
+		z, err := PartitionZeRO2(tape, World{Size: ranks}, DeepSpeed{}, 2, halves(tape, 4096, 8192, 4096))
 		require.NoError(t, err)
 		require.Len(t, z.Masters(), 1)
 		b := held(tape.Finish())
@@ -50,7 +50,8 @@ func TestRanksHoldWhatTheZeROPaperSays(t *testing.T) {
 		for _, p := range ps {
 			groups = append(groups, Group{Module: p.Name[:1], Params: []Param{p}})
 		}
-		_, err = FullyPartitioned(tape, World{Size: ranks}, DeepSpeed{Bucket: 1000}, Fetching{Part: 1 << 40}, groups)
+		_, err = PartitionZeRO3(tape, World{Size: ranks}, DeepSpeed{Bucket: 1000}, ZeRO3Options{SubGroupSize: 1 << 40},
+			groups)
 		require.NoError(t, err)
 		b = held(tape.Finish())
 		require.Equal(t, (2*16384+4*16384)/ranks, b[program.Weights])
@@ -60,7 +61,7 @@ func TestRanksHoldWhatTheZeROPaperSays(t *testing.T) {
 
 func TestTheHostHoldsWhatIsOffloaded(t *testing.T) {
 	tape := newTape()
-	z, err := Partitioned(tape, World{Size: 4}, DeepSpeed{OffloadOptimizer: true}, 2, halves(tape, 4096, 8192))
+	z, err := PartitionZeRO2(tape, World{Size: 4}, DeepSpeed{OffloadOptimizer: true}, 2, halves(tape, 4096, 8192))
 	require.NoError(t, err)
 	require.Empty(t, z.Masters())
 	b := held(tape.Finish())
@@ -83,11 +84,11 @@ func TestEveryElementIsOfOneRank(t *testing.T) {
 		}
 		for r := range ranks {
 			tape := newTape()
-			z, err := Partitioned(tape, World{Size: ranks, Rank: r}, DeepSpeed{}, 2, halves(tape, sizes...))
+			z, err := PartitionZeRO2(tape, World{Size: ranks, Rank: r}, DeepSpeed{}, 2, halves(tape, sizes...))
 			require.NoError(rt, err)
 			for i, s := range z.spans {
 				sum += s.overlap(z.own)
-				if z.mine(i) {
+				if z.ownsParam(i) {
 					most[r] += s.end - s.begin
 				}
 			}
@@ -103,14 +104,14 @@ func TestEveryElementIsOfOneRank(t *testing.T) {
 func TestNothingTrainedIsRefused(t *testing.T) {
 	tape := newTape()
 	x := tape.Hold(tape.New("to", program.Weights, trace.BF16, 8))
-	_, err := Partitioned(tape, World{Size: 2}, DeepSpeed{}, 2, []Param{{Name: "a", Tensor: &x}})
+	_, err := PartitionZeRO2(tape, World{Size: 2}, DeepSpeed{}, 2, []Param{{Name: "a", Tensor: &x}})
 	require.ErrorIs(t, err, errNothingTrained)
 }
 
 // Weights in fp32 have master weights beside them under stage 3, too, as others have.
 func TestWeightsInFullPrecisionAreCopiedUnderStage3(t *testing.T) {
 	tape := newTape()
-	_, err := FullyPartitioned(tape, World{Size: 4}, DeepSpeed{Bucket: 16}, Fetching{Part: 1 << 40},
+	_, err := PartitionZeRO3(tape, World{Size: 4}, DeepSpeed{Bucket: 16}, ZeRO3Options{SubGroupSize: 1 << 40},
 		[]Group{{Params: params(tape, []int64{64, 32})}})
 	require.NoError(t, err)
 	require.EqualValues(t, 2*64*32*4/4, held(tape.Finish())[program.Weights])
@@ -118,11 +119,11 @@ func TestWeightsInFullPrecisionAreCopiedUnderStage3(t *testing.T) {
 
 // Without contiguous_gradients there is no bucket, and without overlap_comm no other stream.
 func TestStage3WithoutBucketsOrStreams(t *testing.T) {
-	record := func(fetch Fetching) *program.Program {
+	record := func(fetch ZeRO3Options) *program.Program {
 		tape := newTape()
-		fetch.Part, fetch.Reuse, fetch.Live, fetch.Prefetch = 1<<40, 1<<40, 1<<40, 1<<40
+		fetch.SubGroupSize, fetch.Reuse, fetch.Live, fetch.Prefetch = 1<<40, 1<<40, 1<<40, 1<<40
 		ps := halves(tape, 4096, 8192)
-		z, err := FullyPartitioned(tape, World{Size: 4}, DeepSpeed{Bucket: 1 << 20}, fetch,
+		z, err := PartitionZeRO3(tape, World{Size: 4}, DeepSpeed{Bucket: 1 << 20}, fetch,
 			[]Group{{Module: "a", Params: ps}})
 		require.NoError(t, err)
 		z.enter(z.modules[0])
@@ -136,11 +137,11 @@ func TestStage3WithoutBucketsOrStreams(t *testing.T) {
 		}
 		return n
 	}
-	plain := record(Fetching{})
+	plain := record(ZeRO3Options{})
 	require.Positive(t, streams(plain))
-	require.Zero(t, streams(record(Fetching{Serial: true})))
+	require.Zero(t, streams(record(ZeRO3Options{Serial: true})))
 	require.EqualValues(t, 2<<20,
-		held(plain)[program.Gradients]-held(record(Fetching{Scattered: true}))[program.Gradients])
+		held(plain)[program.Gradients]-held(record(ZeRO3Options{Scattered: true}))[program.Gradients])
 }
 
 // A checkpoint that ends its second forward early enters a module again before leaving it. The module's weights are
@@ -148,16 +149,19 @@ func TestStage3WithoutBucketsOrStreams(t *testing.T) {
 func TestAModuleThatIsEnteredTwiceIsLeftOnce(t *testing.T) {
 	tape := newTape()
 	ps := halves(tape, 4096, 8192)
-	z, err := FullyPartitioned(tape, World{Size: 4}, DeepSpeed{Bucket: 1 << 20},
-		Fetching{Part: 1 << 40, Live: 1 << 40}, []Group{{Module: "a", Params: ps}, {Module: "b", Params: ps[:1]}})
+	z, err := PartitionZeRO3(tape, World{Size: 4}, DeepSpeed{Bucket: 1 << 20},
+		ZeRO3Options{SubGroupSize: 1 << 40, Live: 1 << 40}, []Group{
+			{Module: "a", Params: ps},
+			{Module: "b", Params: ps[:1]},
+		})
 	require.NoError(t, err)
 	a := z.modules[0]
 	z.enter(a)
 	z.enter(a)
 	a.params[0].users[z.modules[1]] = true
 	z.leave(a)
-	require.True(t, a.params[0].isWhole)
-	require.False(t, a.params[1].isWhole)
+	require.True(t, a.params[0].isGathered)
+	require.False(t, a.params[1].isGathered)
 	tape.Finish()
 }
 
@@ -166,7 +170,7 @@ func TestFlatWeightsGoByTheHostWhereTheGPUIsSmall(t *testing.T) {
 	ops := func(memory int64) (out []string) {
 		tape := trace.New(trace.GPU{Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: memory}, trace.Rules{},
 			trace.Options{})
-		_, err := Partitioned(tape, World{Size: 4}, DeepSpeed{}, 2, halves(tape, 4096, 8192))
+		_, err := PartitionZeRO2(tape, World{Size: 4}, DeepSpeed{}, 2, halves(tape, 4096, 8192))
 		require.NoError(t, err)
 		p := tape.Finish()
 		for _, b := range p.Buffers {
@@ -182,12 +186,12 @@ func TestFlatWeightsGoByTheHostWhereTheGPUIsSmall(t *testing.T) {
 // a bucket; smaller ones are put in a row.
 func TestSlicesOfABucketAreThoseOfRanks(t *testing.T) {
 	tape := newTape()
-	z, err := Partitioned(tape, World{Size: 4}, DeepSpeed{Bucket: 2000}, 2, halves(tape, 1000, 6000, 1000))
+	z, err := PartitionZeRO2(tape, World{Size: 4}, DeepSpeed{Bucket: 2000}, 2, halves(tape, 1000, 6000, 1000))
 	require.NoError(t, err)
 	z.members = []int{1}
-	require.Equal(t, []int64{1000, 2000, 2000, 1000}, z.slices())
+	require.Equal(t, []int64{1000, 2000, 2000, 1000}, z.sliceSizes())
 	z.members = []int{2, 0}
-	require.Equal(t, []int64{1000, 1000}, z.slices())
+	require.Equal(t, []int64{1000, 1000}, z.sliceSizes())
 	tape.Finish()
 }
 
@@ -196,14 +200,14 @@ func TestAdaptersInFullPrecisionShareGradientsInTheTypeOfTheWeights(t *testing.T
 	tape := newTape()
 	frozen := tape.Hold(tape.New("to", program.Weights, trace.BF16, 4096))
 	adapter := params(tape, []int64{64, 16})
-	fetch := Fetching{Part: 1 << 40, Reuse: 1 << 40, Live: 1 << 40, Prefetch: 1 << 40}
-	z, err := FullyPartitioned(tape, World{Size: 4}, DeepSpeed{Bucket: 1 << 10}, fetch,
+	fetch := ZeRO3Options{SubGroupSize: 1 << 40, Reuse: 1 << 40, Live: 1 << 40, Prefetch: 1 << 40}
+	z, err := PartitionZeRO3(tape, World{Size: 4}, DeepSpeed{Bucket: 1 << 10}, fetch,
 		[]Group{{Module: "a", Params: append([]Param{{Name: "a.weight", Tensor: &frozen}}, adapter...)}})
 	require.NoError(t, err)
 	z.enter(z.modules[0])
 	gathered := map[int64]int{}
 	for _, b := range tape.Finish().Buffers {
-		if b.Stream == gatheringStream {
+		if b.Stream == zeroGatherStream {
 			gathered[b.Bytes]++
 		}
 	}
@@ -216,7 +220,7 @@ func TestAdaptersInFullPrecisionShareGradientsInTheTypeOfTheWeights(t *testing.T
 func TestOneRankGathersNothing(t *testing.T) {
 	tape := newTape()
 	ps := halves(tape, 4096, 8192)
-	z, err := FullyPartitioned(tape, World{Size: 1}, DeepSpeed{Bucket: 16}, Fetching{Part: 1 << 40},
+	z, err := PartitionZeRO3(tape, World{Size: 1}, DeepSpeed{Bucket: 16}, ZeRO3Options{SubGroupSize: 1 << 40},
 		[]Group{{Module: "a", Params: ps}})
 	require.NoError(t, err)
 	z.enter(z.modules[0])
@@ -233,8 +237,8 @@ func TestTorchsLinearLayersHoldGatheredWeights(t *testing.T) {
 		tape := newTape()
 		w := tape.Hold(tape.New("to", program.Weights, trace.BF16, 512, 512)).Leaf()
 		x := tape.Hold(tape.New("x", program.Batch, trace.BF16, 64, 512)).Leaf()
-		z, err := FullyPartitioned(tape, World{Size: 4}, DeepSpeed{Bucket: 16},
-			Fetching{Part: 1 << 40, TorchLinear: torch},
+		z, err := PartitionZeRO3(tape, World{Size: 4}, DeepSpeed{Bucket: 16},
+			ZeRO3Options{SubGroupSize: 1 << 40, TorchLinear: torch},
 			[]Group{{Module: "a", Params: []Param{{Name: "a.weight", Tensor: &w}}}})
 		require.NoError(t, err)
 		z.enter(z.modules[0])

@@ -20,7 +20,7 @@ type World struct {
 // Check returns an error if the world is invalid.
 func (w World) Check() error {
 	switch {
-	case w.Size < 1 || w.Size > mostRanks:
+	case w.Size < 1 || w.Size > maxRanks:
 		return fmt.Errorf("%d ranks: need 1 or more", w.Size)
 	case w.Rank < 0 || w.Rank >= w.Size:
 		return fmt.Errorf("there is no rank %d of %d", w.Rank, w.Size)
@@ -28,8 +28,8 @@ func (w World) Check() error {
 	return nil
 }
 
-// mostRanks is the largest number of ranks that is accepted.
-const mostRanks = 1 << 20
+// maxRanks is the largest number of ranks that is accepted.
+const maxRanks = 1 << 20
 
 // Param is a parameter of a model.
 type Param struct {
@@ -43,7 +43,7 @@ type Param struct {
 	TiedTo string
 }
 
-// empty records torch.empty on the device.
-func empty(t *trace.Tape, c program.Class, d trace.DType, n int64) *trace.Tensor {
+// newEmpty records torch.empty on the device.
+func newEmpty(t *trace.Tape, c program.Class, d trace.DType, n int64) *trace.Tensor {
 	return t.New("empty_memory_format", c, d, n)
 }

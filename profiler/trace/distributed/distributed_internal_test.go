@@ -40,7 +40,7 @@ func params(t *trace.Tape, shapes ...[]int64) []Param {
 
 // A parameter that is tied to another is gathered by itself, and the optimizer steps their one shard once.
 func TestTiedParametersHaveOneShard(t *testing.T) {
-	for _, from := range []Source{FromMeta, FromDevice, FromHost} {
+	for _, from := range []ParameterSource{FromMeta, FromDevice, FromHost} {
 		tape := newTape()
 		p := params(tape, []int64{8, 3}, []int64{8, 3})
 		p[1].Order, p[1].TiedTo = 1, "a"
@@ -97,7 +97,7 @@ func TestPartitionsHaveEveryParameterOnce(t *testing.T) {
 		}
 		require.Len(rt, seen, len(xs))
 		n := int64(0)
-		for _, x := range parts[Largest(parts)] {
+		for _, x := range parts[LargestPart(parts)] {
 			n += x.Numel()
 		}
 		require.Equal(rt, most, n)
@@ -112,8 +112,8 @@ func TestBucketsAreFilledToTheirLimits(t *testing.T) {
 	for _, p := range params(tape, []int64{1 << 18}, []int64{10}, []int64{1 << 20}, []int64{1 << 20}, []int64{10}) {
 		xs = append(xs, *p.Tensor)
 	}
-	require.Equal(t, [][]int{{0}, {1, 2, 3}, {4}}, fill(xs, []int{0, 1, 2, 3, 4}, []int64{1 << 20, 8 << 20}))
-	require.Equal(t, [][]int{{4, 3}, {2}, {1, 0}}, fill(xs, []int{4, 3, 2, 1, 0}, []int64{1 << 20, 4 << 20}))
+	require.Equal(t, [][]int{{0}, {1, 2, 3}, {4}}, fillBuckets(xs, []int{0, 1, 2, 3, 4}, []int64{1 << 20, 8 << 20}))
+	require.Equal(t, [][]int{{4, 3}, {2}, {1, 0}}, fillBuckets(xs, []int{4, 3, 2, 1, 0}, []int64{1 << 20, 4 << 20}))
 	tape.Finish()
 }
 
@@ -146,7 +146,7 @@ func TestRanksShareTokensOutsideOfHalves(t *testing.T) {
 		{Path: "words", Sharing: trace.Sharing{Split: trace.ByWord, Tokens: true}, Weight: p[2].Tensor},
 	}
 	require.NoError(t, ParallelizeModule(tape, World{Size: 2}, layers, true))
-	ToDevice(tape, p, false)
+	ParametersToDevice(tape, p, false)
 	f := tape.Frame()
 	ids := f.Let(tape.New("zeros", program.Batch, trace.I64, 3, 4))
 	x := f.Let(ids.Embedding(*p[2].Tensor))
@@ -160,7 +160,7 @@ func TestRanksShareTokensOutsideOfHalves(t *testing.T) {
 	f.End()
 	var works []program.Work
 	for _, op := range tape.Finish().Ops {
-		if op.Group == 2 {
+		if op.GroupSize == 2 {
 			works = append(works, op.Work)
 		}
 	}
@@ -192,7 +192,7 @@ func TestRanksShareLinearLayers(t *testing.T) {
 	var sums []uint32
 	for _, op := range tape.Finish().Ops {
 		if op.Work == program.AllReduce {
-			sums = append(sums, op.Group)
+			sums = append(sums, op.GroupSize)
 		}
 	}
 	require.Equal(t, []uint32{2, 2}, sums)
@@ -210,10 +210,10 @@ func TestInterleavedStagesSeeEveryMicroBatch(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		ranks, stages := rapid.IntRange(1, 6).Draw(rt, "ranks"), rapid.IntRange(2, 4).Draw(rt, "stages")
 		micro := ranks * rapid.IntRange(1, 4).Draw(rt, "rounds")
-		seen := map[Action]bool{}
-		for _, a := range Interleaved(micro, ranks, rapid.IntRange(0, ranks-1).Draw(rt, "rank"), stages) {
+		seen := map[PipelineAction]bool{}
+		for _, a := range InterleavedSchedule(micro, ranks, rapid.IntRange(0, ranks-1).Draw(rt, "rank"), stages) {
 			require.False(rt, seen[a])
-			require.True(rt, !a.Backward || seen[Action{Stage: a.Stage, Micro: a.Micro}])
+			require.True(rt, !a.Backward || seen[PipelineAction{Stage: a.Stage, Micro: a.Micro}])
 			seen[a] = true
 		}
 		require.Len(rt, seen, 2*micro*stages)
@@ -222,20 +222,20 @@ func TestInterleavedStagesSeeEveryMicroBatch(t *testing.T) {
 
 // The order of four micro-batches on the stages of a pipeline of three.
 func TestSchedulesAreThoseOfPyTorch(t *testing.T) {
-	text := func(actions []Action) string {
+	text := func(actions []PipelineAction) string {
 		var b strings.Builder
 		for _, a := range actions {
 			fmt.Fprintf(&b, "%s%d ", map[bool]string{false: "F", true: "B"}[a.Backward], a.Micro)
 		}
 		return strings.TrimSpace(b.String())
 	}
-	require.Equal(t, "F0 F1 F2 B0 F3 B1 B2 B3", text(Schedule("1f1b", 4, 3, 0)))
-	require.Equal(t, "F0 F1 B0 F2 B1 F3 B2 B3", text(Schedule("1f1b", 4, 3, 1)))
-	require.Equal(t, "F0 B0 F1 B1 F2 B2 F3 B3", text(Schedule("", 4, 3, 2)))
-	require.Equal(t, "F0 F1 F2 F3 B0 B1 B2 B3", text(Schedule("gpipe", 4, 3, 2)))
+	require.Equal(t, "F0 F1 F2 B0 F3 B1 B2 B3", text(PipelineSchedule("1f1b", 4, 3, 0)))
+	require.Equal(t, "F0 F1 B0 F2 B1 F3 B2 B3", text(PipelineSchedule("1f1b", 4, 3, 1)))
+	require.Equal(t, "F0 B0 F1 B1 F2 B2 F3 B3", text(PipelineSchedule("", 4, 3, 2)))
+	require.Equal(t, "F0 F1 F2 F3 B0 B1 B2 B3", text(PipelineSchedule("gpipe", 4, 3, 2)))
 
 	// Of several stages the place comes first.
-	staged := func(actions []Action) string {
+	staged := func(actions []PipelineAction) string {
 		var b strings.Builder
 		for _, a := range actions {
 			fmt.Fprintf(&b, "%s%d.%d ", map[bool]string{false: "F", true: "B"}[a.Backward], a.Stage, a.Micro)
@@ -244,14 +244,14 @@ func TestSchedulesAreThoseOfPyTorch(t *testing.T) {
 	}
 	require.Equal(t,
 		"F0.0 F0.1 F0.2 F0.3 F1.0 F1.1 F1.2 F1.3 F0.4 F0.5 F0.6 B1.0 F0.7 B1.1 F1.4 B1.2 F1.5 B1.3 F1.6 B0.0 F1.7 "+
-			"B0.1 B0.2 B0.3 B1.4 B1.5 B1.6 B1.7 B0.4 B0.5 B0.6 B0.7", staged(Interleaved(8, 4, 0, 2)))
+			"B0.1 B0.2 B0.3 B1.4 B1.5 B1.6 B1.7 B0.4 B0.5 B0.6 B0.7", staged(InterleavedSchedule(8, 4, 0, 2)))
 	require.Equal(t,
 		"F0.0 F0.1 F0.2 F1.0 F1.1 F1.2 B1.0 F0.3 B1.1 F0.4 B1.2 F0.5 B0.0 F1.3 B0.1 F1.4 B0.2 F1.5 B1.3 B1.4 B1.5 "+
-			"B0.3 B0.4 B0.5", staged(Interleaved(6, 3, 1, 2)))
+			"B0.3 B0.4 B0.5", staged(InterleavedSchedule(6, 3, 1, 2)))
 	require.Equal(t,
 		"F0.0 F0.1 F1.0 F1.1 F2.0 F2.1 F0.2 B2.0 F0.3 B2.1 F1.2 B1.0 F1.3 B1.1 F2.2 B0.0 F2.3 B0.1 B2.2 B2.3 B1.2 "+
-			"B1.3 B0.2 B0.3", staged(Interleaved(4, 2, 0, 3)))
-	require.Equal(t, "F0.0 F0.1 F1.0 F1.1 B1.0 B1.1 B0.0 B0.1", staged(Interleaved(2, 4, 0, 2)))
+			"B1.3 B0.2 B0.3", staged(InterleavedSchedule(4, 2, 0, 3)))
+	require.Equal(t, "F0.0 F0.1 F1.0 F1.1 B1.0 B1.1 B0.0 B0.1", staged(InterleavedSchedule(2, 4, 0, 2)))
 }
 
 // With CPUOffloadPolicy nothing of a shard is on the device between steps.
@@ -274,7 +274,7 @@ func TestOffloadedShardsAreOnTheHost(t *testing.T) {
 // parameter, or the first one with its shard; from the meta device nothing else.
 func TestShardsArriveAsTheirSourceHasThem(t *testing.T) {
 	const row = 32 * 4
-	for source, most := range map[Source]int64{
+	for source, most := range map[ParameterSource]int64{
 		FromDevice: 64 + 32 + 24, FromHost: 64 + 32 + 24, FromMeta: 24, FromRank0: 64 + 16,
 	} {
 		tape := newTape()
@@ -293,6 +293,6 @@ func TestShardsArriveAsTheirSourceHasThem(t *testing.T) {
 			peak = max(peak, now)
 		}
 		require.Equal(t, most*row, peak, source)
-		require.Equal(t, int64(24*row), p.Left(), source)
+		require.Equal(t, int64(24*row), p.LeftBytes(), source)
 	}
 }

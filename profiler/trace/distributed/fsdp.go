@@ -34,13 +34,13 @@ const (
 	ReshardNone
 )
 
-// Source is the device of parameters before they are sharded. It decides how shards come to the GPU.
-type Source uint8
+// ParameterSource is the device of parameters before they are sharded. It decides how shards come to the GPU.
+type ParameterSource uint8
 
 // The sources of parameters.
 const (
 	// FromDevice has all parameters there as a whole.
-	FromDevice Source = iota
+	FromDevice ParameterSource = iota
 	// FromHost copies the parameters of a group as a whole when the group is sharded.
 	FromHost
 	// FromMeta brings shards alone, in the order of the model (to_empty, load_state_dict).
@@ -51,25 +51,26 @@ const (
 
 // Options of fully_shard and FullyShardedDataParallel.
 type Options struct {
-	From    Source
+	From    ParameterSource
 	Reshard Reshard
 	// ParamType and ReduceType are param_dtype and reduce_dtype of MixedPrecisionPolicy; nil keeps the types of
 	// parameters and gradients.
 	ParamType, ReduceType *trace.DType
-	// Among is the number of ranks that share parameters after forward, if it is less than all that share the model
-	// (reshard_after_forward as an int); zero is all.
-	Among int64
+	// ReshardRanks is the number of ranks that share parameters after forward, if it is less than all that share the
+	// model (reshard_after_forward as an int); zero is all.
+	ReshardRanks int64
 	// Replicate is the number of groups of ranks that each hold a whole model (HSDP); one for plain sharding.
 	Replicate int64
 	// Offload keeps shards, their gradients and the optimizer's state in the host's memory (CPUOffloadPolicy).
 	Offload bool
-	// Beside reports whether this is a frozen model in addition to the trained one. It gathers on separate streams.
-	Beside bool
+	// GatherStreams reports whether this is a frozen model in addition to the trained one. It gathers on separate
+	// streams.
+	GatherStreams bool
 	// WarmUp allocates as much as all shards first, and frees it (from_pretrained of transformers).
 	WarmUp bool
-	// Manual keeps parameters whole and gradients unreduced after every backward pass, until [FSDP.Finish], as in
+	// ManualSync keeps parameters whole and gradients unreduced after every backward pass, until [FSDP.Finish], as in
 	// pipeline stages.
-	Manual bool
+	ManualSync bool
 	// Prefetch is FullyShardedDataParallel's backward_prefetch: [PrefetchPre], [PrefetchPost], other words are none.
 	Prefetch string
 }
@@ -80,17 +81,17 @@ type Group struct {
 	// (fully_shard of a list), in the order of their calls.
 	Module string
 	With   []string
-	// Among is the number of ranks that have parameters of their own here (experts), which only the other ranks of the
-	// world share; zero if all ranks share all parameters.
-	Among int64
+	// ExpertRanks is the number of ranks that have parameters of their own here (experts), which only the other ranks
+	// of the world share; zero if all ranks share all parameters.
+	ExpertRanks int64
 	// Place is the index of the module among all modules of the model, parents first.
 	Place int
 	// Scaled reports whether the divisor of gradients is set, rather than the number of ranks that share parameters
 	// (set_gradient_divide_factor).
 	Scaled bool
-	// Kept reports whether its parameters stay after forward (reshard_after_forward=False).
-	Kept   bool
-	Params []Param
+	// StaysGathered reports whether its parameters stay after forward (reshard_after_forward=False).
+	StaysGathered bool
+	Params        []Param
 }
 
 // FSDP is a model under fully_shard.
@@ -102,11 +103,11 @@ type FSDP struct {
 	root    *ParamGroup
 	groups  []*ParamGroup // the root first, as in modules()
 
-	arriving []*trace.Tensor // whole parameters of which shards are made
+	movingParams []*trace.Tensor // whole parameters of which shards are made
 
 	// What the groups share (FSDPCommContext).
 	forward  []*ParamGroup // in the order of their use
-	gathered *gathered     // the last of forward, kept until the next was copied out
+	gathered *gatherResult // the last of forward, kept until the next was copied out
 	reducing *reduction    // the one reduce-scatter in flight
 	// outermost is the group whose forward is running, and no other around it: the root's, or of a checkpoint that
 	// runs again the first one's in it; nil between them (iter_forward_root).
@@ -115,11 +116,11 @@ type FSDP struct {
 	syncs     bool // gradients are reduced
 }
 
-// phase of a group (TrainingState).
-type phase uint8
+// trainingPhase of a group (TrainingState).
+type trainingPhase uint8
 
 const (
-	idle phase = iota
+	idlePhase trainingPhase = iota
 	inForward
 	beforeBackward
 	afterBackward
@@ -135,30 +136,30 @@ func FullyShard(t *trace.Tape, w World, o Options, groups []Group) (*FSDP, error
 		return nil, fmt.Errorf("%d ranks cannot be divided into %d replicas", w.Size, o.Replicate)
 	}
 	each := w.Size / o.Replicate
-	if n := o.Among; n > 0 && (n > each || each%n != 0) {
+	if n := o.ReshardRanks; n > 0 && (n > each || each%n != 0) {
 		return nil, fmt.Errorf("%d ranks that share parameters cannot be divided into groups of %d", each, n)
 	}
 	f := &FSDP{
-		tape: t, world: World{Size: each, Rank: w.Rank % each}, copies: o.Replicate, options: o, syncs: !o.Manual,
+		tape: t, world: World{Size: each, Rank: w.Rank % each}, copies: o.Replicate, options: o, syncs: !o.ManualSync,
 	}
-	if rows := mostRows(groups); rows < each {
+	if rows := maxRows(groups); rows < each {
 		return nil, fmt.Errorf("%d ranks shard parameters by rows, and the longest parameter has %d: some ranks would "+
 			"get none; use fewer GPUs, or replicas", each, rows)
 	}
-	if o.Beside {
+	if o.GatherStreams {
 		t.Streams(append(slices.Clone(streamNames), "frozen all-gather copy-in", "frozen all-gather")...)
 	} else {
 		t.Streams(streamNames...)
 	}
 	for i, g := range groups {
 		world := f.world
-		if g.Among > 1 {
-			world.Size /= g.Among
+		if g.ExpertRanks > 1 {
+			world.Size /= g.ExpertRanks
 			world.Rank %= world.Size
 		}
 		p := &ParamGroup{
 			fsdp: f, world: world, modules: append([]string{g.Module}, g.With...), place: g.Place, scaled: g.Scaled,
-			reshards: !g.Kept && (o.Reshard == ReshardAll || o.Reshard == ReshardAuto && i < len(groups)-1),
+			reshards: !g.StaysGathered && (o.Reshard == ReshardAll || o.Reshard == ReshardAuto && i < len(groups)-1),
 		}
 		for _, param := range g.Params {
 			s, err := newShardedParam(param, world, o)
@@ -169,15 +170,15 @@ func FullyShard(t *trace.Tape, w World, o Options, groups []Group) (*FSDP, error
 		}
 		f.groups = append(f.groups, p)
 	}
-	f.place(groups)
+	f.allocateShards(groups)
 	last := len(f.groups) - 1
 	f.root = f.groups[last]
 	f.groups = append([]*ParamGroup{f.root}, f.groups[:last]...)
 	return f, nil
 }
 
-// place allocates the shards in place of the parameters: group by group, or in the order of the model.
-func (f *FSDP) place(groups []Group) {
+// allocateShards allocates the shards in place of the parameters: group by group, or in the order of the model.
+func (f *FSDP) allocateShards(groups []Group) {
 	inOrder := f.options.From == FromMeta || f.options.From == FromRank0
 	if inOrder {
 		f.placeInOrder()
@@ -185,7 +186,7 @@ func (f *FSDP) place(groups []Group) {
 	for i, g := range groups {
 		var old []*trace.Tensor
 		if f.options.From == FromHost {
-			f.arrive(f.groups[i].params...)
+			f.beginMove(f.groups[i].params...)
 		}
 		for k, param := range g.Params {
 			s := f.groups[i].params[k]
@@ -197,7 +198,7 @@ func (f *FSDP) place(groups []Group) {
 			*param.Tensor = s.whole
 		}
 		f.tape.Release(old...)
-		f.arrived()
+		f.endMove()
 	}
 }
 
@@ -230,33 +231,33 @@ func (f *FSDP) placeInOrder() {
 				bytes += s.rows * s.row * s.dtype.Size()
 			}
 		}
-		warmUp(f.tape, bytes)
+		warmUpAllocator(f.tape, bytes)
 	}
 	for _, s := range all {
 		if f.options.From == FromRank0 {
-			f.arrive(s)
+			f.beginMove(s)
 		}
 		f.shard(s)
-		f.arrived()
+		f.endMove()
 	}
 }
 
-// arrive copies whole parameters to the device, where they stay until arrived.
-func (f *FSDP) arrive(params ...*shardedParam) {
+// beginMove copies whole parameters to the device, where they stay until arrived.
+func (f *FSDP) beginMove(params ...*shardedParam) {
 	for _, s := range params {
-		f.arriving = append(f.arriving, f.tape.Hold(f.tape.New("to", program.Weights, s.dtype, s.shape...)))
+		f.movingParams = append(f.movingParams, f.tape.Hold(f.tape.New("to", program.Weights, s.dtype, s.shape...)))
 	}
 }
 
-// arrived frees the whole parameters after they have been sharded.
-func (f *FSDP) arrived() {
-	f.tape.Release(f.arriving...)
-	f.arriving = nil
+// endMove frees the whole parameters after they have been sharded.
+func (f *FSDP) endMove() {
+	f.tape.Release(f.movingParams...)
+	f.movingParams = nil
 }
 
 // copyIn returns the stream on which shards are copied together for a gather.
 func (f *FSDP) copyIn() program.Stream {
-	if f.options.Beside {
+	if f.options.GatherStreams {
 		return allReduceStream + 1
 	}
 	return copyInStream
@@ -264,14 +265,14 @@ func (f *FSDP) copyIn() program.Stream {
 
 // allGather returns the stream of all-gathers.
 func (f *FSDP) allGather() program.Stream {
-	if f.options.Beside {
+	if f.options.GatherStreams {
 		return allReduceStream + 2
 	}
 	return allGatherStream
 }
 
-// mostRows returns the length of the longest parameter's first dimension.
-func mostRows(groups []Group) int64 {
+// maxRows returns the length of the longest parameter's first dimension.
+func maxRows(groups []Group) int64 {
 	most := int64(1)
 	for _, g := range groups {
 		for _, p := range g.Params {
@@ -296,7 +297,7 @@ func (f *FSDP) Parameters(names []string) []*trace.Tensor {
 			}
 		}
 	}
-	return lists.Present(names, func(n string) *trace.Tensor { return byName[n] })
+	return lists.NonZero(names, func(n string) *trace.Tensor { return byName[n] })
 }
 
 // Finish ends backward of a pipeline's micro-batches: it reduces gradients and frees parameters (finalize_backward).
@@ -309,18 +310,18 @@ func (f *FSDP) Finish() {
 	}
 	for _, g := range order {
 		g.postBackward()
-		g.phase = idle
+		g.phase = idlePhase
 	}
 	for _, g := range f.groups {
 		g.finalize()
 	}
 	f.forward = f.forward[:0]
-	f.forget()
+	f.resetState()
 	f.syncs = false
 }
 
-// Sync sets whether the next backward passes reduce gradients (set_requires_gradient_sync).
-func (f *FSDP) Sync(on bool) { f.syncs = on }
+// SetSync sets whether the next backward passes reduce gradients (set_requires_gradient_sync).
+func (f *FSDP) SetSync(on bool) { f.syncs = on }
 
 // enter begins a forward pass: the streams wait for the work queued before.
 func (f *FSDP) enter(g *ParamGroup) {
@@ -351,21 +352,21 @@ func (f *FSDP) afterBackward() {
 		if g.phase != afterBackward {
 			g.postBackward()
 		}
-		g.phase = idle
-		if !f.options.Manual {
+		g.phase = idlePhase
+		if !f.options.ManualSync {
 			g.finalize()
 		}
 	}
 	f.queued = false
-	if f.options.Manual {
+	if f.options.ManualSync {
 		return
 	}
 	f.forward = f.forward[:0]
-	f.forget()
+	f.resetState()
 }
 
-// forget releases the input of the reduce-scatter that was in flight.
-func (f *FSDP) forget() {
+// resetState releases the input of the reduce-scatter that was in flight.
+func (f *FSDP) resetState() {
 	if r := f.reducing; r != nil {
 		f.reducing = nil
 		f.tape.WaitEvent(computeStream, r.done)

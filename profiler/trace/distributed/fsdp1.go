@@ -50,17 +50,17 @@ type FlatUnit struct {
 	flat  *trace.Tensor
 	parts []*trace.Tensor
 
-	phase         phase
-	whole         bool
+	phase         trainingPhase
+	isUnsharded   bool
 	prefetched    bool
 	needed, began bool   // backward will use it, and has begun to
-	at            int    // its place in FSDP1.ended, -1 for none
+	endedIndex    int    // its place in FSDP1.ended, -1 for none
 	entered       int    // forwards that run
 	forget        func() // removes the hooks on its inputs
 }
 
-// FullySharded puts a model under FullyShardedDataParallel: groups are the wrapped modules, the root last.
-func FullySharded(t *trace.Tape, w World, o Options, groups []Group) (*FSDP1, error) {
+// WrapFSDP1 puts a model under FullyShardedDataParallel: groups are the wrapped modules, the root last.
+func WrapFSDP1(t *trace.Tape, w World, o Options, groups []Group) (*FSDP1, error) {
 	if err := w.Check(); err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func FullySharded(t *trace.Tape, w World, o Options, groups []Group) (*FSDP1, er
 	t.Streams("compute", "unshard", "post-backward", "pre-unshard", "all-reduce")
 	for i, g := range groups {
 		u := &FlatUnit{
-			fsdp: f, module: g.Module, root: i == len(groups)-1, at: -1, locals: map[string]*trace.Tensor{},
+			fsdp: f, module: g.Module, root: i == len(groups)-1, endedIndex: -1, locals: map[string]*trace.Tensor{},
 		}
 		if f.units = append(f.units, u); len(g.Params) > 0 {
 			if err := u.flatten(g.Params); err != nil {
@@ -120,7 +120,7 @@ func (u *FlatUnit) flatten(params []Param) error {
 		u.flat.Leaf().OnAccumulated(u.postBackward)
 	}
 	for i, p := range params {
-		u.adopt(p, offsets[i])
+		u.addParam(p, offsets[i])
 	}
 	for _, n := range gaps {
 		u.parts = append(u.parts, t.Hold(u.flat.Part(0, n)))
@@ -142,8 +142,8 @@ func (u *FlatUnit) place(params []Param, own trace.DType, total int64) {
 	t.Release(whole...)
 }
 
-// adopt replaces a parameter by the part of the flat tensor from an offset on, and finds the rank's share of it.
-func (u *FlatUnit) adopt(p Param, at int64) {
+// addParam replaces a parameter by the part of the flat tensor from an offset on, and finds the rank's share of it.
+func (u *FlatUnit) addParam(p Param, at int64) {
 	t, old := u.fsdp.tape, *p.Tensor
 	d, n, share := u.flat.DType(), old.Bytes()/u.shard.DType().Size(), u.shard.Numel()
 	if !old.DType().IsFloat() {
@@ -180,8 +180,8 @@ func (f *FSDP1) Parameters(names []string) (out []*trace.Tensor) {
 	return out
 }
 
-// Sync sets whether the next backward passes reduce gradients.
-func (f *FSDP1) Sync(on bool) { f.syncs = on }
+// SetSync sets whether the next backward passes reduce gradients.
+func (f *FSDP1) SetSync(on bool) { f.syncs = on }
 
 // dropGradients ends gradients of shards that the optimizer has dropped (_reset_flat_param_grad_info_if_needed).
 func (f *FSDP1) dropGradients() {
@@ -212,7 +212,7 @@ func (u *FlatUnit) Enter(args []*trace.Tensor) {
 		return
 	}
 	u.phase = inForward
-	u.use()
+	u.gather()
 	t.EnableGrad(func() { u.flat.UseParts(u.parts) })
 	if !u.trains && u.forget == nil && t.Tracks(args...) {
 		u.forget = t.OnGradients(args, u.endBackward)
@@ -241,8 +241,8 @@ func (u *FlatUnit) Leave(results []*trace.Tensor) {
 		return
 	}
 	if u.flat != nil {
-		if u.at <= 0 { // zero counts as none
-			u.at = len(f.ended)
+		if u.endedIndex <= 0 { // zero counts as none
+			u.endedIndex = len(f.ended)
 		}
 		f.ended = append(f.ended, u)
 		u.free(!u.root && f.options.Reshard == ReshardAll)
@@ -255,7 +255,7 @@ func (u *FlatUnit) Leave(results []*trace.Tensor) {
 			}
 		}
 	}
-	u.phase = idle
+	u.phase = idlePhase
 }
 
 // preBackward runs when the first gradient of the module's results is there (_pre_backward_hook).
@@ -274,7 +274,7 @@ func (u *FlatUnit) preBackward() {
 	}
 	u.phase, u.began = beforeBackward, true
 	if u.needed {
-		u.use()
+		u.gather()
 		u.needed = false
 	}
 	u.prefetch(PrefetchPre)
@@ -292,7 +292,7 @@ func (f *FSDP1) finish() {
 			u.forget()
 			u.forget = nil
 		}
-		u.began, u.needed, u.at, u.phase = false, false, -1, idle
+		u.began, u.needed, u.endedIndex, u.phase = false, false, -1, idlePhase
 	}
 	f.ended, f.queued = f.ended[:0], false
 }
@@ -303,17 +303,17 @@ func (f *FSDP1) freesInBackward() bool { return f.syncs || f.options.Reshard == 
 // prefetch gathers the unit that backward needs next, if now is the configured moment.
 func (u *FlatUnit) prefetch(now string) {
 	f := u.fsdp
-	if f.options.Prefetch != now || u.at < 1 {
+	if f.options.Prefetch != now || u.endedIndex < 1 {
 		return
 	}
-	if next := f.ended[u.at-1]; next.needed && !next.prefetched {
+	if next := f.ended[u.endedIndex-1]; next.needed && !next.prefetched {
 		next.unshard()
 		next.prefetched = true
 	}
 }
 
-// use gathers the whole parameter and makes the compute stream wait for it.
-func (u *FlatUnit) use() {
+// gather gathers the whole parameter and makes the compute stream wait for it.
+func (u *FlatUnit) gather() {
 	if !u.prefetched {
 		u.unshard()
 	}
@@ -323,16 +323,16 @@ func (u *FlatUnit) use() {
 // unshard gathers the whole parameter; first the shard is cast.
 func (u *FlatUnit) unshard() {
 	f, t := u.fsdp, u.fsdp.tape
-	if u.whole {
+	if u.isUnsharded {
 		return
 	}
-	u.whole = true
+	u.isUnsharded = true
 	t.NoGrad(func() {
 		frame := t.Frame()
 		from := u.shard
 		t.On(preUnshardStream, func() {
 			if d := u.flat.DType(); d != u.shard.DType() {
-				from = frame.Let(empty(t, program.Temporaries, d, u.shard.Numel()))
+				from = frame.Let(newEmpty(t, program.Temporaries, d, u.shard.Numel()))
 				trace.Update("copy_", 0, from, u.shard)
 			}
 		})
@@ -347,9 +347,9 @@ func (u *FlatUnit) unshard() {
 
 // free ends the use of the whole parameter, and frees its memory if on is set.
 func (u *FlatUnit) free(on bool) {
-	if on && u.whole {
+	if on && u.isUnsharded {
 		u.flat.FreeStorage()
-		u.whole = false
+		u.isUnsharded = false
 	}
 	u.prefetched = false
 }
@@ -383,7 +383,7 @@ func (u *FlatUnit) reduce() {
 	if d := f.options.ReduceType; d != nil && *d != whole.DType() {
 		whole = frame.Let(whole.To(*d))
 	}
-	part := frame.Let(empty(t, program.Gradients, whole.DType(), u.shard.Numel()))
+	part := frame.Let(newEmpty(t, program.Gradients, whole.DType(), u.shard.Numel()))
 	t.Collective(program.ReduceScatter, f.world.Size, part, whole)
 	on := postBackwardStream
 	if f.copies > 1 {

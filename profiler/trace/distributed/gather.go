@@ -10,10 +10,9 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// gathered is the flat result of an all-gather (AllGatherResult).
-type gathered struct {
+type gatherResult struct {
 	output *trace.Tensor
-	among  int64   // ranks
+	ranks  int64   // ranks
 	splits []int64 // what a rank has of each parameter, in elements
 	done   uint32
 	copied uint32 // an event after its copy-out
@@ -22,12 +21,12 @@ type gathered struct {
 // unshard gathers the group's parameters (foreach_all_gather). They are whole only after [ParamGroup.wait].
 func (g *ParamGroup) unshard() {
 	f, t := g.fsdp, g.fsdp.tape
-	if g.gathered != nil || g.whole {
+	if g.gathered != nil || g.isUnsharded {
 		return
 	}
-	out := &gathered{among: g.world.Size}
-	if g.divided {
-		out.among = f.options.Among
+	out := &gatherResult{ranks: g.world.Size}
+	if g.isDivided {
+		out.ranks = f.options.ReshardRanks
 	}
 	if g.at != nil {
 		f.streamsWait(*g.at)
@@ -41,9 +40,9 @@ func (g *ParamGroup) unshard() {
 		t.On(f.copyIn(), func() { g.copyIn(out) })
 		t.WaitStream(f.allGather(), f.copyIn())
 		t.On(f.allGather(), func() {
-			if out.among > 1 {
-				own := t.Hold(out.output.Part(0, out.output.Numel()/out.among))
-				t.Collective(program.AllGather, out.among, out.output, own)
+			if out.ranks > 1 {
+				own := t.Hold(out.output.Part(0, out.output.Numel()/out.ranks))
+				t.Collective(program.AllGather, out.ranks, out.output, own)
 				t.Release(own)
 			}
 			out.done = t.RecordEvent(f.allGather())
@@ -53,7 +52,7 @@ func (g *ParamGroup) unshard() {
 }
 
 // copyIn copies the rank's shards to their part of the output.
-func (g *ParamGroup) copyIn(out *gathered) {
+func (g *ParamGroup) copyIn(out *gatherResult) {
 	f, t := g.fsdp, g.fsdp.tape
 	frame := t.Frame()
 	dtype, sum, cast := g.params[0].gathered, int64(0), int64(0)
@@ -61,7 +60,7 @@ func (g *ParamGroup) copyIn(out *gathered) {
 	for i, s := range g.params {
 		n := s.data.Numel()
 		switch {
-		case g.divided:
+		case g.isDivided:
 			inputs[i], n = s.part, s.part.Numel()
 		case f.options.Offload: // one by one
 			x := t.New("to_device", program.Temporaries, s.dtype, n)
@@ -81,13 +80,13 @@ func (g *ParamGroup) copyIn(out *gathered) {
 			dtype = trace.U8
 		}
 	}
-	if f.options.Offload && !g.divided { // a list releases its last element first
+	if f.options.Offload && !g.isDivided { // a list releases its last element first
 		for _, x := range slices.Backward(inputs) {
 			frame.Let(x)
 		}
 	}
 	if cast > 0 {
-		flat := frame.Let(empty(t, program.Temporaries, g.params[0].gathered, cast))
+		flat := frame.Let(newEmpty(t, program.Temporaries, g.params[0].gathered, cast))
 		var to, from []*trace.Tensor
 		at := int64(0)
 		for i, s := range g.params {
@@ -107,7 +106,7 @@ func (g *ParamGroup) copyIn(out *gathered) {
 			sum += out.splits[i]
 		}
 	}
-	out.output = t.Hold(empty(t, program.Temporaries, dtype, sum*out.among))
+	out.output = t.Hold(newEmpty(t, program.Temporaries, dtype, sum*out.ranks))
 	own := frame.Let(out.output.Part(0, sum))
 	trace.ForeachUpdate("_foreach_copy_", 0, []*trace.Tensor{own}, inputs)
 	frame.End()
@@ -121,7 +120,7 @@ func (g *ParamGroup) wait() {
 	if now == nil {
 		return
 	}
-	var before *gathered
+	var before *gatherResult
 	if g.phase == inForward && f.gathered != nil {
 		before = f.gathered
 		f.streamsWait(before.copied)
@@ -133,16 +132,16 @@ func (g *ParamGroup) wait() {
 	}
 	alone := now.output == nil
 	if alone {
-		t.NoGrad(g.copyAlone)
+		t.NoGrad(g.copySingle)
 	} else {
 		t.NoGrad(func() { g.copyOut(now) })
 	}
-	if g.divided {
+	if g.isDivided {
 		for _, s := range g.params {
-			s.keep(nil)
+			s.keepPart(nil)
 		}
 	}
-	g.whole, g.divided = true, false
+	g.isUnsharded, g.isDivided = true, false
 	now.copied = t.RecordEvent(computeStream)
 	g.gathered = nil
 	switch {
@@ -159,8 +158,8 @@ func (g *ParamGroup) wait() {
 	}
 }
 
-// copyAlone copies unsharded parameters: the group has replicas and no shards, so there is nothing to gather.
-func (g *ParamGroup) copyAlone() {
+// copySingle copies unsharded parameters: the group has replicas and no shards, so there is nothing to gather.
+func (g *ParamGroup) copySingle() {
 	t := g.fsdp.tape
 	frame := t.Frame()
 	var from *trace.Tensor
@@ -184,7 +183,7 @@ func (g *ParamGroup) copyAlone() {
 }
 
 // copyOut records foreach_all_gather_copy_out.
-func (g *ParamGroup) copyOut(from *gathered) {
+func (g *ParamGroup) copyOut(from *gatherResult) {
 	t := g.fsdp.tape
 	t.WaitEvent(computeStream, from.done)
 	outputs := make([]*trace.Tensor, len(g.params))
@@ -200,7 +199,7 @@ func (g *ParamGroup) copyOut(from *gathered) {
 		return int64(gpu.SMs) * int64(gpu.ThreadsPerSM) / copyBlock * 2
 	})
 	table := frame.Let(t.New("split_with_sizes_copy_out", program.Temporaries, trace.I64,
-		splitTable(chunks, from.among, blocks)))
+		splitTable(chunks, from.ranks, blocks)))
 	trace.ForeachUpdate("split_with_sizes_copy_out", 0, outputs, []*trace.Tensor{from.output, table})
 	frame.End()
 }

@@ -10,25 +10,25 @@ import (
 // ParamGroup are parameters that are gathered, used and reduced together, and the hooks around their module's forward
 // (FSDPState and FSDPParamGroup). It implements [trace.Wrapper].
 type ParamGroup struct {
-	fsdp     *FSDP
-	modules  []string // that are wrapped together
-	world    World    // the ranks that share its parameters
-	params   []*shardedParam
-	reshards bool // after forward
-	scaled   bool // gradients are divided by a number of their own
-	place    int  // of the first of its modules among all
-	phase    phase
-	whole    bool // the parameters are
-	// divided reports whether parameters were divided after forward among Options.Among ranks. at is an event behind
-	// that, for which the next all-gather waits.
-	divided bool
-	at      *uint32
+	fsdp        *FSDP
+	modules     []string // that are wrapped together
+	world       World    // the ranks that share its parameters
+	params      []*shardedParam
+	reshards    bool // after forward
+	scaled      bool // gradients are divided by a number of their own
+	place       int  // of the first of its modules among all
+	phase       trainingPhase
+	isUnsharded bool // the parameters are
+	// isDivided reports whether parameters were divided after forward among Options.ReshardRanks ranks. at is an event
+	// behind that, for which the next all-gather waits.
+	isDivided bool
+	at        *uint32
 
-	gathered *gathered // the all-gather that runs; nil for none
-	indices  []int     // where the group stands in the order of forward
-	restore  func()    // ends the node before the inputs
-	entered  int       // forwards that run
-	pending  []bool    // the modules whose forwards are to run yet, none between passes
+	gathered *gatherResult // the all-gather that runs; nil for none
+	indices  []int         // where the group stands in the order of forward
+	restore  func()        // ends the node before the inputs
+	entered  int           // forwards that run
+	pending  []bool        // the modules whose forwards are to run yet, none between passes
 	// reduced is an event after the group's gradients, and summed their buffer while replicas sum it.
 	reduced *uint32
 	summed  *trace.Tensor
@@ -41,21 +41,21 @@ func (g *ParamGroup) Wrappers() map[string]trace.Wrapper {
 	}
 	out := map[string]trace.Wrapper{}
 	for i, m := range g.modules {
-		out[m] = &member{group: g, index: i}
+		out[m] = &groupMember{group: g, index: i}
 	}
 	return out
 }
 
-// member is one of several modules that are wrapped together: pre-forward hooks run before the first of them, and
+// groupMember is one of several modules that are wrapped together: pre-forward hooks run before the first of them, and
 // post-forward hooks after the last (_register_group_forward_hooks).
-type member struct {
+type groupMember struct {
 	group *ParamGroup
 	index int
 	first bool
 }
 
 // Enter implements [trace.Wrapper].
-func (m *member) Enter(args []*trace.Tensor) {
+func (m *groupMember) Enter(args []*trace.Tensor) {
 	g := m.group
 	if m.first = !slices.Contains(g.pending, true); !m.first {
 		return
@@ -65,7 +65,7 @@ func (m *member) Enter(args []*trace.Tensor) {
 }
 
 // Inputs implements [trace.Wrapper].
-func (m *member) Inputs() (d trace.DType, cast bool) {
+func (m *groupMember) Inputs() (d trace.DType, cast bool) {
 	if m.first {
 		return m.group.Inputs()
 	}
@@ -73,7 +73,7 @@ func (m *member) Inputs() (d trace.DType, cast bool) {
 }
 
 // Leave implements [trace.Wrapper].
-func (m *member) Leave(results []*trace.Tensor) {
+func (m *groupMember) Leave(results []*trace.Tensor) {
 	g := m.group
 	if m.first && g.restore != nil { // the inputs were this module's
 		g.restore()
@@ -96,7 +96,7 @@ func (g *ParamGroup) Enter(args []*trace.Tensor) {
 		return
 	}
 	if g.phase == beforeBackward { // a checkpoint runs again
-		if !g.whole {
+		if !g.isUnsharded {
 			g.unshard()
 			g.wait()
 		}
@@ -148,7 +148,7 @@ func (g *ParamGroup) Leave(results []*trace.Tensor) {
 	if len(g.params) > 0 && !f.tape.InBackward() { // where a checkpoint runs again (is_bw)
 		switch {
 		case !g.reshards:
-		case f.options.Among > 0 && f.options.Among < g.world.Size:
+		case f.options.ReshardRanks > 0 && f.options.ReshardRanks < g.world.Size:
 			g.divide()
 		default:
 			g.reshard()
@@ -156,7 +156,7 @@ func (g *ParamGroup) Leave(results []*trace.Tensor) {
 		g.indices = append(g.indices, len(f.forward))
 		f.forward = append(f.forward, g)
 	}
-	g.phase = idle
+	g.phase = idlePhase
 	if f.tape.Tracks(results...) {
 		for _, y := range results {
 			if y != nil && y.RequiresGrad() {
@@ -204,30 +204,30 @@ func (g *ParamGroup) prefetch() {
 
 // reshard frees the memory of the whole parameters; the rank's shards stay.
 func (g *ParamGroup) reshard() {
-	g.divided = false
-	if !g.whole {
+	g.isDivided = false
+	if !g.isUnsharded {
 		return
 	}
 	for _, s := range g.params {
 		s.free()
 	}
-	g.whole = false
+	g.isUnsharded = false
 }
 
 // divide reshards the whole parameters over fewer ranks than the shards (to_sharded_post_forward): the rank keeps a
 // copy of its part.
 func (g *ParamGroup) divide() {
-	t, n := g.fsdp.tape, g.fsdp.options.Among
+	t, n := g.fsdp.tape, g.fsdp.options.ReshardRanks
 	t.NoGrad(func() {
 		for _, s := range g.params {
 			share := s.output.Numel() / n
 			part := t.Hold(s.output.Part(share*(g.world.Rank%n), share))
-			t.In(program.Weights, func() { s.keep(t.Hold(part.Clone())) })
+			t.In(program.Weights, func() { s.keepPart(t.Hold(part.Clone())) })
 			t.Release(part)
 			s.free()
 		}
 	})
-	g.whole, g.divided = false, true
+	g.isUnsharded, g.isDivided = false, true
 	g.at = new(t.RecordEvent(computeStream))
 }
 
@@ -242,7 +242,7 @@ func (g *ParamGroup) postBackward() {
 		s.accumulate()
 	}
 	if !f.syncs {
-		if !f.options.Manual {
+		if !f.options.ManualSync {
 			g.reshard()
 		}
 		for _, s := range g.params {
@@ -259,20 +259,21 @@ func (g *ParamGroup) postBackward() {
 			x = s.whole.TakeGrad()
 		}
 		if x != nil {
-			with, grads = append(with, s), append(grads, s.own(x))
+			with, grads = append(with, s), append(grads, s.ownShardOf(x))
 		}
 	}
 	g.reshard()
 	if len(with) == 0 {
 		return
 	}
-	f.forget()
+	f.resetState()
 	g.finish()
 	f.reducing = g.reduce(with, grads)
 }
 
-// own returns the part of gradient x to reduce if ranks of another group share the parameter. It takes ownership of x.
-func (s *shardedParam) own(x *trace.Tensor) *trace.Tensor {
+// ownShardOf returns the part of gradient x to reduce if ranks of another group share the parameter. It takes ownership
+// of x.
+func (s *shardedParam) ownShardOf(x *trace.Tensor) *trace.Tensor {
 	t := x.Tape()
 	y := x
 	t.NoGrad(func() { y = s.whole.OwnGradient(x) })

@@ -1,50 +1,50 @@
 package distributed
 
-// Action is the forward or the backward pass of a micro-batch on a stage of a pipeline.
-type Action struct {
+// PipelineAction is the forward or the backward pass of a micro-batch on a stage of a pipeline.
+type PipelineAction struct {
 	// Stage is the index of the stage among the rank's stages.
 	Stage    int
 	Micro    int
 	Backward bool
 }
 
-// Schedule returns the order of a rank's actions for some micro-batches, with one stage on each rank. "gpipe" runs all
-// forward passes first (ScheduleGPipe). Otherwise backward begins as soon as a micro-batch returns from the last stage,
-// and then forward and backward alternate (Schedule1F1B).
-func Schedule(name string, micro, ranks, rank int) []Action {
+// PipelineSchedule returns the order of a rank's actions for some micro-batches, with one stage on each rank. "gpipe"
+// runs all forward passes first (ScheduleGPipe). Otherwise backward begins as soon as a micro-batch returns from the
+// last stage, and then forward and backward alternate (Schedule1F1B).
+func PipelineSchedule(name string, micro, ranks, rank int) []PipelineAction {
 	ahead := min(micro, ranks-rank)
 	if name == "gpipe" {
 		ahead = micro
 	}
-	var out []Action
+	var out []PipelineAction
 	for i := range ahead {
-		out = append(out, Action{Micro: i})
+		out = append(out, PipelineAction{Micro: i})
 	}
 	for i := range micro {
-		out = append(out, Action{Micro: i, Backward: true})
+		out = append(out, PipelineAction{Micro: i, Backward: true})
 		if next := ahead + i; next < micro {
-			out = append(out, Action{Micro: next})
+			out = append(out, PipelineAction{Micro: next})
 		}
 	}
 	return out
 }
 
-// Interleaved returns the order of a rank with several stages, whose numbers differ by the number of ranks
+// InterleavedSchedule returns the order of a rank with several stages, whose numbers differ by the number of ranks
 // (ScheduleInterleaved1F1B): micro-batches pass through the ranks in rounds. [Rounds] must divide their number.
-func Interleaved(micro, ranks, rank, stages int) []Action {
-	round := micro / Rounds(micro, ranks)
+func InterleavedSchedule(micro, ranks, rank, stages int) []PipelineAction {
+	round := micro / MicroBatchRounds(micro, ranks)
 	all := micro * stages
 	warmup := min((stages-1)*round+2*(ranks-1-rank), all)
 	forwards, backwards := make([]int, stages), make([]int, stages) // micro-batches so far
-	var out []Action
+	var out []PipelineAction
 	forward := func(step int) {
 		s := step / round % stages
-		out = append(out, Action{Stage: s, Micro: forwards[s]})
+		out = append(out, PipelineAction{Stage: s, Micro: forwards[s]})
 		forwards[s]++
 	}
 	backward := func(step int) {
 		s := stages - 1 - (step-warmup)/round%stages
-		out = append(out, Action{Stage: s, Micro: backwards[s], Backward: true})
+		out = append(out, PipelineAction{Stage: s, Micro: backwards[s], Backward: true})
 		backwards[s]++
 	}
 	for step := range all + warmup {
@@ -58,5 +58,5 @@ func Interleaved(micro, ranks, rank, stages int) []Action {
 	return out
 }
 
-// Rounds returns the number of rounds of micro-batches through an interleaved pipeline.
-func Rounds(micro, ranks int) int { return max(1, micro/ranks) }
+// MicroBatchRounds returns the number of rounds of micro-batches through an interleaved pipeline.
+func MicroBatchRounds(micro, ranks int) int { return max(1, micro/ranks) }

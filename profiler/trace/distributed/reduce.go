@@ -39,7 +39,7 @@ func (g *ParamGroup) reduceInto(r *reduction, params []*shardedParam, grads, fre
 		dtype = *d
 	}
 	total := lists.Sum(params, func(s *shardedParam) int64 { return s.rows * s.row * n })
-	r.input = t.Hold(empty(t, program.Gradients, dtype, total))
+	r.input = t.Hold(newEmpty(t, program.Gradients, dtype, total))
 	copyGradients(t, r.input, grads, params, n)
 	for _, x := range slices.Backward(freed) {
 		t.Release(x)
@@ -48,13 +48,13 @@ func (g *ParamGroup) reduceInto(r *reduction, params []*shardedParam, grads, fre
 	frame := t.Frame()
 	var output *trace.Tensor
 	t.On(reduceScatterStream, func() {
-		frame.Set(&output, empty(t, program.Gradients, dtype, total/n))
+		frame.Set(&output, newEmpty(t, program.Gradients, dtype, total/n))
 		divide(r.input, n*f.copies, dtype)
 		switch {
 		case n > 1:
 			t.Collective(program.ReduceScatter, n, output, r.input)
 		case g.scaled:
-			quotient := frame.Let(empty(t, program.Gradients, dtype, total))
+			quotient := frame.Let(newEmpty(t, program.Gradients, dtype, total))
 			trace.Update("copy_", 1, output, quotient)
 			frame.Del(&quotient)
 		default:

@@ -23,7 +23,7 @@ type shardedParam struct {
 
 	// data is the padded shard, local the rows that the rank has of it, which the optimizer updates.
 	data, local *trace.Tensor
-	// part is the rank's part between forward and backward, if fewer ranks share it then (Options.Among).
+	// part is the rank's part between forward and backward, if fewer ranks share it then (Options.ReshardRanks).
 	part *trace.Tensor
 	// output is the flat buffer of the whole parameter, empty between uses; whole is
 	// the parameter over it. The model computes with it.
@@ -111,8 +111,8 @@ func (s *shardedParam) allocate() {
 	s.output.AllocStorage(op, program.Weights)
 }
 
-// keep holds a part of the parameter until backward; nil releases it.
-func (s *shardedParam) keep(part *trace.Tensor) {
+// keepPart holds a part of the parameter until backward; nil releases it.
+func (s *shardedParam) keepPart(part *trace.Tensor) {
 	if was := s.part; was != nil {
 		was.Tape().Release(was)
 	}

@@ -42,9 +42,9 @@ func ParallelizeModule(t *trace.Tape, w World, layers []Shared, meta bool) error
 			return fmt.Errorf("%d ranks cannot share the %d %s of %s evenly", w.Size, n,
 				[]string{"outputs", "inputs"}[dim], l.Path)
 		}
-		split := split
+		split := splitParameter
 		if meta {
-			split = splitOnMeta
+			split = splitMetaParameter
 		}
 		split(t, w, l.Weight, dim)
 		(*l.Weight).ShareAmong(l.Sharing)
@@ -55,25 +55,27 @@ func ParallelizeModule(t *trace.Tape, w World, layers []Shared, meta bool) error
 	return nil
 }
 
-// ToDevice allocates parameters of the meta device (to_empty), with warm after a block for all (from_pretrained).
-func ToDevice(t *trace.Tape, params []Param, warm bool) {
+// ParametersToDevice allocates parameters of the meta device (to_empty), with warm after a block for all
+// (from_pretrained).
+func ParametersToDevice(t *trace.Tape, params []Param, warm bool) {
 	params = slices.Clone(params)
 	slices.SortStableFunc(params, func(a, b Param) int { return a.Order - b.Order })
 	if warm {
-		warmUp(t, bytesOf(params))
+		warmUpAllocator(t, bytesOf(params))
 	}
 	for _, p := range params {
 		(*p.Tensor).AllocStorage("empty_like", program.Weights)
 	}
 }
 
-// warmUp records caching_allocator_warmup of transformers: a block as large as the weights to load, freed at once.
-func warmUp(t *trace.Tape, bytes int64) {
+// warmUpAllocator records caching_allocator_warmup of transformers: a block as large as the weights to load, freed at
+// once.
+func warmUpAllocator(t *trace.Tape, bytes int64) {
 	t.Release(t.Hold(t.New("empty", program.Temporaries, trace.U8, bytes)))
 }
 
-// splitOnMeta puts the rank's chunk in a parameter's place where neither has memory.
-func splitOnMeta(t *trace.Tape, w World, p **trace.Tensor, dim int) {
+// splitMetaParameter puts the rank's chunk in a parameter's place where neither has memory.
+func splitMetaParameter(t *trace.Tape, w World, p **trace.Tensor, dim int) {
 	x := *p
 	shape := append([]int64{}, x.Shape()...)
 	shape[dim] /= w.Size
@@ -84,9 +86,9 @@ func splitOnMeta(t *trace.Tape, w World, p **trace.Tensor, dim int) {
 	t.Release(x)
 }
 
-// split replaces a parameter by the rank's chunk (distribute_tensor with Shard): the first rank scatters chunks, and
-// copies non-contiguous ones.
-func split(t *trace.Tape, w World, p **trace.Tensor, dim int) {
+// splitParameter replaces a parameter by the rank's chunk (distribute_tensor with Shard): the first rank scatters
+// chunks, and copies non-contiguous ones.
+func splitParameter(t *trace.Tape, w World, p **trace.Tensor, dim int) {
 	x := *p
 	shape := append([]int64{}, x.Shape()...)
 	shape[dim] /= w.Size

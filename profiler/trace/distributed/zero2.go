@@ -18,9 +18,9 @@ type ZeRO2 struct {
 	whole   bool // stage 1
 
 	params  []*trace.Tensor
-	spans   []span
-	own     span // of the flat buffer, this rank's
-	masters masters
+	spans   []elementSpan
+	own     elementSpan // of the flat buffer, this rank's
+	masters masterWeights
 
 	buckets  []*trace.Tensor
 	filling  int   // which of the buckets
@@ -47,7 +47,7 @@ func HeaviestRank(params []Param, ranks int64) (heaviest int64) {
 			total += x.Numel()
 		}
 	}
-	part := aligned(total, ranks) / ranks
+	part := alignToRanks(total, ranks) / ranks
 	held := make([]int64, ranks)
 	at := int64(0)
 	for _, p := range params {
@@ -71,19 +71,19 @@ func HeaviestRank(params []Param, ranks int64) (heaviest int64) {
 // errNothingTrained is the error for a model without parameters that train, for which DeepSpeed makes no optimizer.
 var errNothingTrained = errors.New("no parameter is trained, and DeepSpeed needs trained parameters to partition")
 
-// Partitioned puts a model under stage 1 or 2.
-func Partitioned(t *trace.Tape, w World, o DeepSpeed, stage int, params []Param) (*ZeRO2, error) {
+// PartitionZeRO2 puts a model under stage 1 or 2.
+func PartitionZeRO2(t *trace.Tape, w World, o DeepSpeed, stage int, params []Param) (*ZeRO2, error) {
 	if err := w.Check(); err != nil {
 		return nil, err
 	}
 	if !slices.ContainsFunc(params, func(p Param) bool { return (*p.Tensor).RequiresGrad() }) {
 		return nil, errNothingTrained
 	}
-	z := &ZeRO2{tape: t, world: w, options: o, whole: stage == 1, masters: masters{tape: t}}
+	z := &ZeRO2{tape: t, world: w, options: o, whole: stage == 1, masters: masterWeights{tape: t}}
 	t.Streams("compute", "reduction")
 	z.flatten(params)
 	if !o.OffloadOptimizer {
-		z.masters.hold(z.params[0].DType(), z.own.end-z.own.begin)
+		z.masters.allocate(z.params[0].DType(), z.own.end-z.own.begin)
 		f := t.Frame() // initialize_optimizer_states
 		f.Let(t.New("zeros", program.Gradients, trace.F32, z.own.end-z.own.begin))
 		f.End()
@@ -123,14 +123,14 @@ func (z *ZeRO2) flatten(params []Param) {
 	for _, p := range params {
 		if x := *p.Tensor; x.RequiresGrad() {
 			places = append(places, p)
-			z.spans = append(z.spans, span{total, total + x.Numel()})
+			z.spans = append(z.spans, elementSpan{total, total + x.Numel()})
 			total += x.Numel()
 		}
 	}
 	d := (*places[0].Tensor).DType()
-	n := aligned(total, z.world.Size)
+	n := alignToRanks(total, z.world.Size)
 	part := n / z.world.Size
-	z.own = span{z.world.Rank * part, (z.world.Rank + 1) * part}
+	z.own = elementSpan{z.world.Rank * part, (z.world.Rank + 1) * part}
 	f := t.Frame()
 	t.EmptyCache()
 	var flat *trace.Tensor
@@ -170,11 +170,11 @@ func bytesOf(params []Param) int64 {
 // Masters returns the master weights that the optimizer steps; none if the host steps them.
 func (z *ZeRO2) Masters() []*trace.Tensor { return z.masters.parts }
 
-// Sync sets whether the next micro-batch is the last one of a step.
-func (z *ZeRO2) Sync(on bool) { z.last, z.several = on, z.several || !on }
+// SetSync sets whether the next micro-batch is the last one of a step.
+func (z *ZeRO2) SetSync(on bool) { z.last, z.several = on, z.several || !on }
 
-// mine reports whether the rank owns a part of a parameter.
-func (z *ZeRO2) mine(i int) bool { return z.spans[i].overlap(z.own) > 0 }
+// ownsParam reports whether the rank owns a part of a parameter.
+func (z *ZeRO2) ownsParam(i int) bool { return z.spans[i].overlap(z.own) > 0 }
 
 // setup makes the buckets of a backward (setup_buckets).
 func (z *ZeRO2) setup() {
@@ -191,7 +191,7 @@ func (z *ZeRO2) setup() {
 		n = 2
 	}
 	for range n {
-		z.buckets = append(z.buckets, t.Hold(empty(t, program.Gradients, z.params[0].DType(), z.options.bucket())))
+		z.buckets = append(z.buckets, t.Hold(newEmpty(t, program.Gradients, z.params[0].DType(), z.options.bucket())))
 	}
 	z.filling = 0
 }
@@ -203,11 +203,11 @@ func (z *ZeRO2) accumulated(i int) {
 	if z.whole && (!z.last || !z.options.Overlap) {
 		return // reduced after backward, if this is the last one
 	}
-	t.NoGrad(func() { z.collect(i, x) })
+	t.NoGrad(func() { z.addToBucket(i, x) })
 }
 
-// collect puts a gradient into the bucket (reduce_independent_p_g_buckets_and_remove_grads).
-func (z *ZeRO2) collect(i int, x *trace.Tensor) {
+// addToBucket puts a gradient into the bucket (reduce_independent_p_g_buckets_and_remove_grads).
+func (z *ZeRO2) addToBucket(i int, x *trace.Tensor) {
 	if x.Grad() == nil {
 		return
 	}
@@ -236,12 +236,12 @@ func (z *ZeRO2) reduce() {
 	t := z.tape
 	stream := program.Stream(0)
 	if z.options.Overlap {
-		stream = reductionStream
+		stream = zeroReduceStream
 		t.WaitStream(stream, 0)
 		t.WaitStream(0, stream)
 	}
 	t.On(stream, func() {
-		z.sum()
+		z.sumGradients()
 		for _, i := range z.members {
 			z.keep(i)
 		}
@@ -249,8 +249,8 @@ func (z *ZeRO2) reduce() {
 	z.members, z.elements, z.large = nil, 0, nil
 }
 
-// sum records average_tensor: it concatenates the parts of several ranks and sums them.
-func (z *ZeRO2) sum() {
+// sumGradients records average_tensor: it concatenates the parts of several ranks and sums them.
+func (z *ZeRO2) sumGradients() {
 	t := z.tape
 	f := t.Frame()
 	whole := z.large
@@ -271,7 +271,7 @@ func (z *ZeRO2) sum() {
 		flat.End()
 		at, n, parts = at+n, 0, 0
 	}
-	for _, size := range z.slices() {
+	for _, size := range z.sliceSizes() {
 		n, parts = n+size, parts+1
 		if n > z.options.bucket() {
 			send()
@@ -283,8 +283,8 @@ func (z *ZeRO2) sum() {
 	f.End()
 }
 
-// slices returns the sizes of the parts of a bucket, each of which belongs to one rank.
-func (z *ZeRO2) slices() (sizes []int64) {
+// sliceSizes returns the sizes of the parts of a bucket, each of which belongs to one rank.
+func (z *ZeRO2) sliceSizes() (sizes []int64) {
 	part := z.own.end - z.own.begin
 	last := int64(-1)
 	for _, i := range z.members {
@@ -292,7 +292,7 @@ func (z *ZeRO2) slices() (sizes []int64) {
 			if rank != last {
 				sizes, last = append(sizes, 0), rank
 			}
-			sizes[len(sizes)-1] += z.spans[i].overlap(span{rank * part, (rank + 1) * part})
+			sizes[len(sizes)-1] += z.spans[i].overlap(elementSpan{rank * part, (rank + 1) * part})
 		}
 	}
 	return sizes
@@ -302,7 +302,7 @@ func (z *ZeRO2) slices() (sizes []int64) {
 func (z *ZeRO2) keep(i int) {
 	t, x := z.tape, z.params[i]
 	switch {
-	case !z.mine(i):
+	case !z.ownsParam(i):
 		if !z.whole {
 			x.ZeroGrad()
 		}
@@ -323,11 +323,11 @@ func (z *ZeRO2) keep(i int) {
 	if z.reduced == nil {
 		n := int64(0)
 		for k, p := range z.params {
-			if z.mine(k) {
+			if z.ownsParam(k) {
 				n += p.Numel()
 			}
 		}
-		z.reduced, z.at = t.Hold(empty(t, program.Gradients, x.DType(), n)), 0
+		z.reduced, z.at = t.Hold(newEmpty(t, program.Gradients, x.DType(), n)), 0
 	}
 	part := t.Hold(z.reduced.PartLike(z.at, x))
 	trace.Update("copy_", 0, part, x.Grad())
@@ -346,13 +346,13 @@ func (z *ZeRO2) finish() {
 	t.NoGrad(func() {
 		if z.whole && !z.options.Overlap {
 			for i, x := range z.params {
-				z.collect(i, x)
+				z.addToBucket(i, x)
 			}
 		}
 		z.reduce()
 	})
 	if z.options.Overlap {
-		t.WaitStream(0, reductionStream)
+		t.WaitStream(0, zeroReduceStream)
 	}
 	for i, x := range z.kept {
 		switch {

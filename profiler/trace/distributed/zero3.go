@@ -9,11 +9,11 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Fetching are the options of DeepSpeed's stage 3 about weights, in elements.
-type Fetching struct {
+// ZeRO3Options are the options of DeepSpeed's stage 3 about weights, in elements.
+type ZeRO3Options struct {
 	// Prefetch is stage3_prefetch_bucket_size, Persist stage3_param_persistence_threshold, Reuse
 	// stage3_max_reuse_distance, Live stage3_max_live_parameters, Part sub_group_size.
-	Prefetch, Persist, Reuse, Live, Part int64
+	Prefetch, Persist, Reuse, Live, SubGroupSize int64
 	// Frozen reports whether the model is not trained, as DeepSpeed takes one without an optimizer.
 	Frozen bool
 	// OffloadWeights keeps the rank's parts of weights in the host's memory.
@@ -32,7 +32,7 @@ type ZeRO3 struct {
 	tape    *trace.Tape
 	world   World
 	options DeepSpeed
-	fetch   Fetching
+	fetch   ZeRO3Options
 
 	// dtype is the type that the engine trains in. Parameters that peft adds outside zero.Init stay in fp32
 	// (_cast_module_mixed_precision); their gradients are exchanged in dtype.
@@ -40,7 +40,7 @@ type ZeRO3 struct {
 	modules []*ZeROModule
 	trained []*zeroParam
 	groups  [][]*zeroParam // that the optimizer steps one after the other
-	masters masters
+	masters masterWeights
 
 	bucket   *trace.Tensor
 	elements int64
@@ -60,17 +60,17 @@ type ZeRO3 struct {
 
 // zeroParam is a parameter that is partitioned over the ranks.
 type zeroParam struct {
-	numel, part   int64
-	trains, stays bool
-	alone         bool // the only rank uses its part itself: nothing is gathered (NoGatherHandle)
-	flat, whole   *trace.Tensor
-	at            int64 // in the buffer of gradients
+	numel, part          int64
+	trains, isPersistent bool
+	usedInPlace          bool // the only rank uses its part itself: nothing is gathered (NoGatherHandle)
+	flat, whole          *trace.Tensor
+	at                   int64 // in the buffer of gradients
 	// users are the modules that run with it (ds_active_sub_modules): a set, so that one whose forward a
 	// checkpoint runs again, and breaks off before the hook behind it, has released it after its backward.
 	users map[*ZeROModule]bool
-	// isWhole reports whether it is gathered, or being gathered, and handle by which collective.
-	isWhole, used bool
-	handle        *gatherHandle
+	// isGathered reports whether it is gathered, or being gathered, and handle by which collective.
+	isGathered, used bool
+	handle           *gatherHandle
 }
 
 // ZeROModule are a module's own parameters and the hooks around its forward. It implements [trace.Wrapper].
@@ -85,13 +85,13 @@ type ZeROModule struct {
 	recomputed []*zeroParam
 }
 
-// FullyPartitioned puts a model under stage 3. Its weights must not be on the device yet: they are copied to it in
+// PartitionZeRO3 puts a model under stage 3. Its weights must not be on the device yet: they are copied to it in
 // parts.
-func FullyPartitioned(t *trace.Tape, w World, o DeepSpeed, fetch Fetching, groups []Group) (*ZeRO3, error) {
+func PartitionZeRO3(t *trace.Tape, w World, o DeepSpeed, fetch ZeRO3Options, groups []Group) (*ZeRO3, error) {
 	if err := w.Check(); err != nil {
 		return nil, err
 	}
-	z := &ZeRO3{tape: t, world: w, options: o, fetch: fetch, masters: masters{tape: t}}
+	z := &ZeRO3{tape: t, world: w, options: o, fetch: fetch, masters: masterWeights{tape: t}}
 	t.Streams("compute", "reduction", "all-gather")
 	var olds []*trace.Tensor
 	for _, g := range groups {
@@ -112,7 +112,7 @@ func FullyPartitioned(t *trace.Tape, w World, o DeepSpeed, fetch Fetching, group
 	case !fetch.Frozen:
 		z.allocate()
 	}
-	t.OnEmptyRead(z.external)
+	t.OnEmptyRead(z.markExternal)
 	if !fetch.TorchLinear {
 		t.OverrideLinear(linear)
 	}
@@ -124,29 +124,29 @@ func (z *ZeRO3) reduction() program.Stream {
 	if z.fetch.Serial {
 		return 0
 	}
-	return reductionStream
+	return zeroReduceStream
 }
 
 func (z *ZeRO3) gathering() program.Stream {
 	if z.fetch.Serial {
 		return 0
 	}
-	return gatheringStream
+	return zeroGatherStream
 }
 
-// external gathers a parameter that another module's code reads. From then on it counts as that module's parameter, too
-// (register_external_parameter).
-func (z *ZeRO3) external(x *trace.Tensor) {
+// markExternal gathers a parameter that another module's code reads. From then on it counts as that module's parameter,
+// too (register_external_parameter).
+func (z *ZeRO3) markExternal(x *trace.Tensor) {
 	for _, m := range z.modules {
 		for _, q := range m.params {
 			if !q.whole.SharesStorage(x) {
 				continue
 			}
 			z.awaitGather(q)
-			if !q.isWhole {
+			if !q.isGathered {
 				q.allocate()
 				z.tape.Collective(program.AllGather, z.world.Size, q.flat, q.flat)
-				q.isWhole = true
+				q.isGathered = true
 			}
 			if len(z.running) > 0 && !z.known {
 				reader := z.running[len(z.running)-1]
@@ -164,7 +164,7 @@ func (z *ZeRO3) partition(p Param) *zeroParam {
 		numel: old.Numel(), part: ceil.Div(old.Numel(), z.world.Size),
 		trains: old.RequiresGrad(), users: map[*ZeROModule]bool{},
 	}
-	q.stays = q.numel <= z.fetch.Persist
+	q.isPersistent = q.numel <= z.fetch.Persist
 	old.FreeStorage()
 	switch bytes, h := q.part*old.DType().Size(), t.Host(); {
 	case !z.fetch.OffloadWeights:
@@ -176,7 +176,7 @@ func (z *ZeRO3) partition(p Param) *zeroParam {
 	q.flat = t.Hold(t.Unallocated(old.DType(), q.part*z.world.Size))
 	q.whole = t.Hold(q.flat.PartLike(0, old))
 	if !q.trains && !z.fetch.OffloadWeights {
-		z.own(q, t.Hold(empty(t, program.Weights, old.DType(), q.part)), 0)
+		z.setOwnPart(q, t.Hold(newEmpty(t, program.Weights, old.DType(), q.part)), 0)
 	}
 	q.whole.SplitLike(old)
 	if q.trains {
@@ -187,15 +187,15 @@ func (z *ZeRO3) partition(p Param) *zeroParam {
 	return q
 }
 
-// own sets the rank's part of a parameter if there is only one rank, which owns all of it.
-func (z *ZeRO3) own(q *zeroParam, part *trace.Tensor, at int64) {
+// setOwnPart sets the rank's part of a parameter if there is only one rank, which owns all of it.
+func (z *ZeRO3) setOwnPart(q *zeroParam, part *trace.Tensor, at int64) {
 	if z.world.Size > 1 {
 		return
 	}
 	f := z.tape.Frame()
 	q.whole.SetData(f.Let(part.PartLike(at, q.whole)))
 	f.End()
-	q.isWhole, q.alone = true, true
+	q.isGathered, q.usedInPlace = true, true
 }
 
 // allocate allocates the rank's weights, gradients and master weights.
@@ -215,14 +215,14 @@ func (z *ZeRO3) allocate() {
 	}
 	for i, q := range z.trained {
 		if flat != nil {
-			z.own(q, flat, q.at)
+			z.setOwnPart(q, flat, q.at)
 		}
 		if inGroup == 0 {
 			z.groups = append(z.groups, nil)
 		}
 		last := len(z.groups) - 1
 		z.groups[last] = append(z.groups[last], q)
-		if inGroup += q.part; inGroup >= z.fetch.Part && total > z.fetch.Part {
+		if inGroup += q.part; inGroup >= z.fetch.SubGroupSize && total > z.fetch.SubGroupSize {
 			inGroup = 0
 		}
 		q.whole.OnAccumulated(func() { z.accumulated(z.trained[i]) })
@@ -233,7 +233,7 @@ func (z *ZeRO3) allocate() {
 		z.offload(t.Host())
 	}
 	if !z.fetch.Scattered {
-		z.bucket = t.Hold(empty(t, program.Gradients, z.dtype, z.options.bucket()))
+		z.bucket = t.Hold(newEmpty(t, program.Gradients, z.dtype, z.options.bucket()))
 	}
 	if !z.options.OffloadOptimizer {
 		z.grads = t.Hold(t.New("zeros", program.Gradients, z.dtype, total))
@@ -241,7 +241,7 @@ func (z *ZeRO3) allocate() {
 	// gathered once, so that a hook finds its gradient (create_reduce_and_remove_grad_hooks)
 	for _, q := range z.trained {
 		f := t.Frame()
-		f.Let(empty(t, program.Temporaries, d, q.part*z.world.Size))
+		f.Let(newEmpty(t, program.Temporaries, d, q.part*z.world.Size))
 		f.End()
 	}
 }
@@ -309,7 +309,7 @@ func (m *ZeROModule) Enter(args []*trace.Tensor) {
 	if !t.Unwinding() {
 		t.RunHook(func() {
 			z.enter(m)
-			z.attribute(m)
+			z.addUser(m)
 		})
 		restore = t.BeforeInputs("PostBackwardFunctionModuleBackward", m.backwardDone, args)
 	}
@@ -349,9 +349,9 @@ func (m *ZeROModule) backwardBegins() {
 	z.enter(m)
 }
 
-// attribute assigns the frozen parameters of module m, which runs again in a checkpoint, to the last module whose
+// addUser assigns the frozen parameters of module m, which runs again in a checkpoint, to the last module whose
 // backward has begun (update_recompute_parameters).
-func (z *ZeRO3) attribute(m *ZeROModule) {
+func (z *ZeRO3) addUser(m *ZeROModule) {
 	if !z.queued || len(z.active) == 0 {
 		return
 	}
@@ -375,7 +375,7 @@ func (m *ZeROModule) backwardDone() {
 	z.leave(m)
 	for _, q := range m.recomputed {
 		delete(q.users, m)
-		if !q.stays {
+		if !q.isPersistent {
 			z.free(q)
 		}
 	}

@@ -19,7 +19,7 @@ func (z *ZeRO3) enter(m *ZeROModule) {
 	}
 	for _, q := range m.params {
 		q.users[m] = true
-		if !q.isWhole {
+		if !q.isGathered {
 			need = append(need, q)
 		}
 	}
@@ -50,7 +50,7 @@ func (z *ZeRO3) prefetch() {
 			z.ahead, z.within = z.ahead+1, 0
 			continue
 		}
-		if q := params[z.within]; !q.isWhole && !slices.Contains(next, q) {
+		if q := params[z.within]; !q.isGathered && !slices.Contains(next, q) {
 			next = append(next, q)
 			n += q.numel
 		}
@@ -89,7 +89,7 @@ func (z *ZeRO3) launch(params []*zeroParam) {
 		})
 	})
 	for _, q := range params {
-		q.isWhole, q.handle = true, f
+		q.isGathered, q.handle = true, f
 		z.live += q.numel
 	}
 }
@@ -101,7 +101,7 @@ func (f *gatherHandle) coalesce(z *ZeRO3, params []*zeroParam) {
 		if len(same) == 0 {
 			continue
 		}
-		flat := z.tape.Hold(empty(z.tape, program.Temporaries, d, sizeOf(same)*z.world.Size))
+		flat := z.tape.Hold(newEmpty(z.tape, program.Temporaries, d, sizeOf(same)*z.world.Size))
 		z.tape.Collective(program.AllGather, z.world.Size, flat, flat)
 		f.types, f.flats = append(f.types, same), append(f.flats, flat)
 	}
@@ -147,18 +147,18 @@ func (q *zeroParam) allocate() {
 func (z *ZeRO3) leave(m *ZeROModule) {
 	for _, q := range m.params {
 		delete(q.users, m)
-		if !z.keeps(q) && !z.usedSoon(q) {
+		if !z.keepsGathered(q) && !z.usedSoon(q) {
 			z.free(q)
 		}
 	}
 }
 
-// keeps reports whether a parameter stays between modules, which it does once their order is known.
-func (z *ZeRO3) keeps(q *zeroParam) bool { return q.stays && z.known }
+// keepsGathered reports whether a parameter stays between modules, which it does once their order is known.
+func (z *ZeRO3) keepsGathered(q *zeroParam) bool { return q.isPersistent && z.known }
 
 // free releases a parameter that no module uses.
 func (z *ZeRO3) free(q *zeroParam) {
-	if !q.isWhole || q.alone || len(q.users) > 0 {
+	if !q.isGathered || q.usedInPlace || len(q.users) > 0 {
 		return
 	}
 	z.awaitGather(q)
@@ -170,7 +170,7 @@ func (z *ZeRO3) free(q *zeroParam) {
 	} else {
 		q.flat.FreeStorage()
 	}
-	q.isWhole = false
+	q.isGathered = false
 	z.live -= q.numel
 }
 

@@ -70,7 +70,7 @@ func (z *ZeRO3) finish() {
 		m.running, m.recomputed = 0, nil
 		for _, q := range m.params {
 			clear(q.users)
-			if !z.keeps(q) {
+			if !z.keepsGathered(q) {
 				z.free(q)
 			}
 		}
@@ -82,12 +82,12 @@ func (z *ZeRO3) finish() {
 // reports whether the norm of the gradients is computed.
 func (z *ZeRO3) Step(clip bool, step func()) {
 	t := z.tape
-	z.persistent(z.free)
-	defer z.persistent(func(q *zeroParam) {
-		if !q.isWhole {
+	z.eachPersistent(z.free)
+	defer z.eachPersistent(func(q *zeroParam) {
+		if !q.isGathered {
 			q.allocate()
 			t.Collective(program.AllGather, z.world.Size, q.flat, q.flat)
-			q.isWhole = true
+			q.isGathered = true
 		}
 	})
 	for i, g := range z.groups {
@@ -109,12 +109,12 @@ func (z *ZeRO3) Step(clip bool, step func()) {
 	}
 }
 
-// persistent calls f for each small parameter that stays gathered between modules: they are released before the
+// eachPersistent calls f for each small parameter that stays gathered between modules: they are released before the
 // optimizer's step and gathered again after it (_partition_all_parameters, _post_step).
-func (z *ZeRO3) persistent(f func(q *zeroParam)) {
+func (z *ZeRO3) eachPersistent(f func(q *zeroParam)) {
 	for _, m := range z.modules {
 		for _, q := range m.params {
-			if q.stays {
+			if q.isPersistent {
 				f(q)
 			}
 		}

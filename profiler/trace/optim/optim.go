@@ -259,7 +259,7 @@ func (o *Optimizer) collect(group []*slot) []batch {
 		}
 		if !s.ready {
 			s.ready = true
-			s.param.WhereItIs(func() { o.rule.init(o, s) })
+			s.param.OnItsGPU(func() { o.rule.init(o, s) })
 		}
 		s.count++
 		k := 0

@@ -11,16 +11,16 @@ import (
 	"github.com/vprof/vprof/internal/phrase"
 )
 
-// gutter is the room for the labels of the axis.
-const gutter = 12
+// labelWidth is the room for the labels of the axis.
+const labelWidth = 12
 
-// levels are columns lower than a character, by eighths.
-var levels = [...]string{" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"}
+// columnRunes are columns lower than a character, by eighths.
+var columnRunes = [...]string{" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"}
 
 // graph returns the history of the memory of a GPU or of a process in a number of rows, with the limit and the peak as
 // lines, and the load below.
 func (m Model) graph(s monitor.Sample, rows int) []string {
-	columns := max(10, m.width-gutter-1)
+	columns := max(10, m.width-labelWidth-1)
 	process := 0
 	if m.alone {
 		process = m.process
@@ -31,12 +31,12 @@ func (m Model) graph(s monitor.Sample, rows int) []string {
 	if process != 0 { // one may be small beside the GPU
 		top = max(slices.Max(trace.Used), 1)
 	}
-	out := []string{m.caption(s, process, time.Duration(columns)*monitor.Steps[m.step])}
+	out := []string{m.caption(s, process, time.Duration(columns)*monitor.HistorySteps[m.step])}
 	for row := range rows {
-		label, rule := m.rule(s, process, row, rows, top, limit)
-		out = append(out, fmt.Sprintf("%*s ", gutter-1, label)+m.row(trace.Used, row, rows, top, limit, rule))
+		label, rule := m.rowRule(s, process, row, rows, top, limit)
+		out = append(out, fmt.Sprintf("%*s ", labelWidth-1, label)+m.row(trace.Used, row, rows, top, limit, rule))
 	}
-	return append(out, faint.Render(fmt.Sprintf("%*s ", gutter-1, "load"))+sparkline(trace.Load))
+	return append(out, faint.Render(fmt.Sprintf("%*s ", labelWidth-1, "load"))+sparkline(trace.Load))
 }
 
 // caption describes the graph, and how reliable its peak is.
@@ -49,19 +49,19 @@ func (m Model) caption(s monitor.Sample, process int, width time.Duration) strin
 			}
 		}
 	}
-	parts := phrase.List{bold.Render(what+":") + " " + bold.Render("peak "+bytesize.Format(max(0, peak)))}
+	parts := phrase.List{boldStyle.Render(what+":") + " " + boldStyle.Render("peak "+bytesize.Format(max(0, peak)))}
 	apart := monitor.FormatInterval(time.Duration(s.Gap * float64(time.Second)))
 	parts.If(s.Gap > 0, "samples ≤ %s apart", apart)
 	parts.If(process == 0 && s.Error == "", "%s now", bytesize.Format(s.Used))
-	parts.Add("%s", faint.Render("the last "+span(width)))
+	parts.Add("%s", faint.Render("the last "+formatSpan(width)))
 	driver := faint.Render("the driver keeps " + bytesize.Format(s.Driver) + " more")
 	parts.If(process == 0 && s.Driver > 0, "%s", driver)
 	return strings.Join(parts, ", ")
 }
 
-// rule returns the label of a row, and the line that crosses it where no column
+// rowRule returns the label of a row, and the line that crosses it where no column
 // does: the line of the limit or of the peak.
-func (m Model) rule(s monitor.Sample, process, row, rows int, top, limit int64) (label, rule string) {
+func (m Model) rowRule(s monitor.Sample, process, row, rows int, top, limit int64) (label, rule string) {
 	at := func(v int64) bool { return rowOf(v, rows, top) == row }
 	switch {
 	case limit <= top && at(limit):
@@ -69,7 +69,7 @@ func (m Model) rule(s monitor.Sample, process, row, rows int, top, limit int64) 
 		if !m.o.Alarm {
 			name = bytesize.Format(limit)
 		}
-		return name, bad.Render("┄")
+		return name, badTone.Render("┄")
 	case process == 0 && s.Peak > 0 && at(s.Peak):
 		return "peak", faint.Render("·")
 	case row == rows-1:
@@ -103,9 +103,9 @@ func (m Model) row(used []int64, row, rows int, top, limit int64, rule string) s
 				flush()
 				last = t
 			}
-			run.WriteString(levels[level])
+			run.WriteString(columnRunes[level])
 			continue
-		case v == monitor.None && row == rows-1:
+		case v == monitor.NoValue && row == rows-1:
 			flush()
 			out.WriteString(faint.Render("·"))
 		default:
@@ -129,10 +129,10 @@ func heightOf(v int64, rows int, top int64) int {
 func sparkline(percent []int64) string {
 	var out strings.Builder
 	for _, v := range percent {
-		if v == monitor.None {
+		if v == monitor.NoValue {
 			v = 0
 		}
-		out.WriteString(levels[min(max(int(v*8+99)/100, 0), 8)])
+		out.WriteString(columnRunes[min(max(int(v*8+99)/100, 0), 8)])
 	}
-	return calm.Render(out.String())
+	return calmStyle.Render(out.String())
 }

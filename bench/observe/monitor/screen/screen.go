@@ -29,7 +29,7 @@ type Model struct {
 	// of the chosen one, zero for none, and alone whether the graph is of that.
 	gpu, process int
 	alone        bool
-	// step is the index in monitor.Steps of the time that a column stands for.
+	// step is the index in monitor.HistorySteps of the time that a column stands for.
 	step int
 }
 
@@ -46,33 +46,33 @@ type Options struct {
 
 // New makes a screen.
 func New(o Options) Model {
-	m := Model{o: o, width: 80, height: 24, step: finest(o.Interval)}
+	m := Model{o: o, width: 80, height: 24, step: finestStep(o.Interval)}
 	m.refresh()
 	return m
 }
 
-// finest returns the shortest step of the graph in which each step has a sample.
-func finest(interval time.Duration) int {
-	for i, step := range monitor.Steps {
+// finestStep returns the shortest step of the graph in which each step has a sample.
+func finestStep(interval time.Duration) int {
+	for i, step := range monitor.HistorySteps {
 		if step >= interval {
 			return i
 		}
 	}
-	return len(monitor.Steps) - 1
+	return len(monitor.HistorySteps) - 1
 }
 
 // Tick is the message that redraws the screen.
 type Tick time.Time
 
-// next waits for the next redraw. Redrawing takes longer than many samples, so there are at most two a second.
-func (m Model) next() tea.Cmd {
+// nextTick waits for the next redraw. Redrawing takes longer than many samples, so there are at most two a second.
+func (m Model) nextTick() tea.Cmd {
 	return tea.Tick(max(500*time.Millisecond, min(m.o.Interval, time.Second)), func(t time.Time) tea.Msg {
 		return Tick(t)
 	})
 }
 
 // Init implements [tea.Model].
-func (m Model) Init() tea.Cmd { return m.next() }
+func (m Model) Init() tea.Cmd { return m.nextTick() }
 
 // Update implements [tea.Model].
 func (m Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
@@ -81,17 +81,16 @@ func (m Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		if !m.paused {
 			m.refresh()
 		}
-		return m, m.next()
+		return m, m.nextTick()
 	case tea.WindowSizeMsg:
 		m.width, m.height = msg.Width, msg.Height
 	case tea.KeyPressMsg:
-		return m.press(msg.String())
+		return m.handleKey(msg.String())
 	}
 	return m, nil
 }
 
-// press handles a key.
-func (m Model) press(key string) (tea.Model, tea.Cmd) {
+func (m Model) handleKey(key string) (tea.Model, tea.Cmd) {
 	listed := m.keys
 	m.keys = key == "?" && !listed
 	switch {
@@ -107,21 +106,21 @@ func (m Model) press(key string) (tea.Model, tea.Cmd) {
 			m.refresh()
 		}
 	case "left", "h":
-		m.choose(m.gpu - 1)
+		m.chooseGPU(m.gpu - 1)
 	case "right", "l", "tab":
-		m.choose(m.gpu + 1)
+		m.chooseGPU(m.gpu + 1)
 	case "up", "k":
-		m.point(-1)
+		m.moveSelection(-1)
 	case "down", "j":
-		m.point(1)
+		m.moveSelection(1)
 	case "enter":
 		m.alone = m.process != 0
 	case "esc":
 		m.alone, m.process = false, 0
 	case "+", "=":
-		m.step = max(finest(m.o.Interval), m.step-1)
+		m.step = max(finestStep(m.o.Interval), m.step-1)
 	case "-":
-		m.step = min(len(monitor.Steps)-1, m.step+1)
+		m.step = min(len(monitor.HistorySteps)-1, m.step+1)
 	}
 	return m, nil
 }
@@ -130,17 +129,17 @@ func (m Model) press(key string) (tea.Model, tea.Cmd) {
 func (m *Model) refresh() {
 	m.at = m.o.Now()
 	m.round, m.notices = m.o.History.Latest()
-	m.choose(m.gpu)
+	m.chooseGPU(m.gpu)
 }
 
-// choose shows another GPU, and wraps around at the ends. A chosen process that has ended is deselected.
-func (m *Model) choose(gpu int) {
+// chooseGPU shows another GPU, and wraps around at the ends. A chosen process that has ended is deselected.
+func (m *Model) chooseGPU(gpu int) {
 	n := len(m.round.Samples)
 	if n == 0 {
 		return
 	}
 	m.gpu = (gpu + n) % n
-	if m.pointed() < 0 {
+	if m.selectedProcess() < 0 {
 		m.process, m.alone = 0, false
 	}
 }
@@ -155,18 +154,18 @@ func (m Model) processes() []monitor.Process {
 	return all
 }
 
-// pointed returns the index of the chosen process, -1 if none is chosen.
-func (m Model) pointed() int {
+// selectedProcess returns the index of the chosen process, -1 if none is chosen.
+func (m Model) selectedProcess() int {
 	return slices.IndexFunc(m.processes(), func(p monitor.Process) bool { return p.PID == m.process })
 }
 
-// point moves the selection of a process. Without a selection, down selects the first and up the last.
-func (m *Model) point(by int) {
+// moveSelection moves the selection of a process. Without a selection, down selects the first and up the last.
+func (m *Model) moveSelection(by int) {
 	all := m.processes()
 	if len(all) == 0 {
 		return
 	}
-	at := m.pointed()
+	at := m.selectedProcess()
 	switch {
 	case at < 0 && by < 0:
 		at = len(all) - 1

@@ -17,35 +17,35 @@ import (
 
 // The colors are the terminal's own sixteen, so that they suit its background.
 var (
-	bold   = lipgloss.NewStyle().Bold(true)
-	faint  = lipgloss.NewStyle().Faint(true)
-	chosen = lipgloss.NewStyle().Reverse(true)
-	calm   = lipgloss.NewStyle().Foreground(lipgloss.Cyan)
+	boldStyle   = lipgloss.NewStyle().Bold(true)
+	faint       = lipgloss.NewStyle().Faint(true)
+	chosenStyle = lipgloss.NewStyle().Reverse(true)
+	calmStyle   = lipgloss.NewStyle().Foreground(lipgloss.Cyan)
 )
 
 // A tone is the color of a memory level, shown next to the number.
 type tone int
 
 const (
-	good tone = iota
-	tight
-	bad
+	goodTone tone = iota
+	tightTone
+	badTone
 )
 
 var tones = [...]lipgloss.Style{
-	good:  lipgloss.NewStyle().Foreground(lipgloss.Green),
-	tight: lipgloss.NewStyle().Foreground(lipgloss.Yellow),
-	bad:   lipgloss.NewStyle().Foreground(lipgloss.Red),
+	goodTone:  lipgloss.NewStyle().Foreground(lipgloss.Green),
+	tightTone: lipgloss.NewStyle().Foreground(lipgloss.Yellow),
+	badTone:   lipgloss.NewStyle().Foreground(lipgloss.Red),
 }
 
 func toneOf(bytes, limit int64) tone {
 	switch {
 	case bytes > limit:
-		return bad
+		return badTone
 	case float64(bytes) > 0.9*float64(limit):
-		return tight
+		return tightTone
 	}
-	return good
+	return goodTone
 }
 
 // Render colors a text.
@@ -85,7 +85,7 @@ func (m Model) View() tea.View {
 		lines = append(lines, table...)
 	}
 	for _, n := range notices {
-		lines = append(lines, tight.Render(n.Time.Local().Format("15:04:05 ")+n.Text))
+		lines = append(lines, tightTone.Render(n.Time.Local().Format("15:04:05 ")+n.Text))
 	}
 	for len(lines) < m.height-1 {
 		lines = append(lines, "")
@@ -102,9 +102,9 @@ func (m Model) View() tea.View {
 func (m Model) title() string {
 	state := fmt.Sprintf("a sample every %v", m.o.Interval)
 	if m.paused {
-		state = bold.Render("PAUSED") + ", sampling goes on"
+		state = boldStyle.Render("PAUSED") + ", sampling goes on"
 	}
-	return bold.Render("vprof monitor") + "  " + m.at.Local().Format("2006-01-02 15:04:05") + "  " + state
+	return boldStyle.Render("vprof monitor") + "  " + m.at.Local().Format("2006-01-02 15:04:05") + "  " + state
 }
 
 func (m Model) gpuLine(i int) string {
@@ -112,13 +112,13 @@ func (m Model) gpuLine(i int) string {
 	name := fmt.Sprintf("%d %s", s.GPU, strings.TrimPrefix(s.Name, "NVIDIA "))
 	name = fmt.Sprintf(" %-*s ", m.nameWidth(), name)
 	if i == m.gpu && len(m.round.Samples) > 1 {
-		name = chosen.Render(name)
+		name = chosenStyle.Render(name)
 	}
 	if s.Error != "" {
-		return name + bad.Render("lost: "+s.Error)
+		return name + badTone.Render("lost: "+s.Error)
 	}
 	parts := phrase.List{
-		name + toneOf(s.Used, m.o.Limit(s.Total)).Render(gauge(s.Share(), max(6, min(20, m.width-80)))) + "│",
+		name + toneOf(s.Used, m.o.Limit(s.Total)).Render(gaugeBar(s.Share(), max(6, min(20, m.width-80)))) + "│",
 		fmt.Sprintf("%3.0f %%", 100*s.Share()),
 	}
 	parts.Text(phrase.Known("load %3d %%", s.GPUPercent), phrase.Known("%3d °C", s.Celsius), s.Power())
@@ -136,12 +136,12 @@ func (m Model) nameWidth() int {
 	return w
 }
 
-var eighths = [...]string{"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"}
+var blockRunes = [...]string{"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"}
 
-// gauge returns a bar, drawn in eighths of cells.
-func gauge(share float64, cells int) string {
+// gaugeBar returns a bar, drawn in eighths of cells.
+func gaugeBar(share float64, cells int) string {
 	n := min(int(share*float64(cells)*8+0.5), cells*8)
-	return strings.Repeat("█", n/8) + eighths[n%8] + strings.Repeat(" ", cells-(n+7)/8)
+	return strings.Repeat("█", n/8) + blockRunes[n%8] + strings.Repeat(" ", cells-(n+7)/8)
 }
 
 // table lists the processes of a GPU, scrolled to the selected one.
@@ -152,7 +152,7 @@ func (m Model) table(s monitor.Sample) []string {
 	}
 	out := []string{faint.Render(fmt.Sprintf(" %8s  %11s  %11s  %5s  %s", "PID", "memory", "peak", "share", "program"))}
 	room := max(1, min(len(all), m.height/3))
-	first := min(max(0, m.pointed()-room+1), len(all)-room)
+	first := min(max(0, m.selectedProcess()-room+1), len(all)-room)
 	for _, p := range all[first : first+room] {
 		used, peak, share := "unknown", "unknown", "-"
 		if p.Used >= 0 {
@@ -162,7 +162,7 @@ func (m Model) table(s monitor.Sample) []string {
 		// a program chooses its own name
 		line := fmt.Sprintf(" %8d  %11s  %11s  %5s  %s", p.PID, used, peak, share, printable.Line(p.Name))
 		if p.PID == m.process {
-			line = chosen.Render(line)
+			line = chosenStyle.Render(line)
 		}
 		out = append(out, line)
 	}
@@ -172,8 +172,8 @@ func (m Model) table(s monitor.Sample) []string {
 	return out
 }
 
-// span returns a time in words: "80 s", "13 min", "10 h".
-func span(d time.Duration) string {
+// formatSpan returns a time in words: "80 s", "13 min", "10 h".
+func formatSpan(d time.Duration) string {
 	switch {
 	case d < 2*time.Minute:
 		return fmt.Sprintf("%.0f s", d.Seconds())
