@@ -71,6 +71,20 @@ class EpochsTest(unittest.TestCase):
         once.done = 10
         self.assertFalse(once.closing.goes_on(), "no batch was asked for")
 
+    def test_waiting_for_a_processor_is_not_time_of_the_script_up_to_a_limit(self):
+        now = {"wall": 100.0, "ran": 100.0}
+        with mock.patch.object(closing.time, "monotonic", lambda: now["wall"]), \
+                mock.patch.object(closing, "clock", lambda: now["ran"]), mock.patch.object(closing, "interrupt") as interrupt:
+            script = Script()
+            script.longest.seconds = 20
+            self.assertTrue(script.closing.goes_on())
+            for now["wall"], now["ran"], ends in (121, 110, 0), (135, 119, 0), (136, 121, 1):
+                script.closing.ring()
+                self.assertEqual(ends, interrupt.call_count)
+            now["wall"], now["ran"] = 141, 110
+            script.closing.ring()
+            self.assertEqual(2, interrupt.call_count)
+
     def test_what_comes_after_all_epochs_is_reached_by_short_ones(self):
         script = Script()
         script.closing.seeks = lambda *_: script.closing.ended  # a line after the epochs evaluates

@@ -28,6 +28,9 @@ EVALUATION = 0.6
 # steps, since the first may create optimizer states and only the second one shows their effect.
 EPOCHS, LEAST = 0.1, 2.0
 
+# On a loaded machine, where the script waits for a processor, all may take this many times as long.
+LOADED = 2
+
 # Models that allocate more bytes are not saved: writing the file takes longer than the steps.
 SAVED = 4 << 30
 
@@ -58,6 +61,7 @@ class Closing:
         self.watch = watch
         self.began = None  # the step after which the epoch was asked to end; None before that
         self.over = self.until = 0  # deadlines of an evaluation and of all, by clock()
+        self.latest = 0  # deadline by time.monotonic()
         self.late = False  # whether the time limit has passed
         self.batches = {}  # number of evaluation batches by id of the loader
         self.ended = False  # whether the training loader has ended its epoch
@@ -87,6 +91,7 @@ class Closing:
             return self.seeks()
         left = longest.seconds - longest.spent
         self.began, self.over, self.until = watch.step(), clock() + left * EVALUATION, clock() + left
+        self.latest = time.monotonic() + LOADED * left
         self.wait()
         hide_failures()
         return True
@@ -98,7 +103,7 @@ class Closing:
         alarm.start()
 
     def ring(self):
-        if clock() < self.until and not self.watch.ended:
+        if clock() < self.until and time.monotonic() < self.latest and not self.watch.ended:
             self.wait()
         else:
             interrupt(self.is_late)
