@@ -7,6 +7,7 @@ import itertools
 import json
 import linecache
 import os
+import pickle
 import re
 import signal
 import sys
@@ -22,6 +23,10 @@ import numpy
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "hook"))
 from vprof_hook import arrays, data, failures, families, files, folders, formats, lists, memory, pipelines, placeholders, retries, shapes, sounds, tokenizers, trackers
+
+
+class Folder:
+    """Stands for a data set of torchvision."""
 
 
 class DataTest(unittest.TestCase):
@@ -124,6 +129,14 @@ class DataTest(unittest.TestCase):
                 get(None, "RANK")
         with unittest.mock.patch.object(memory, "of_user", lambda *_: False), self.assertRaises(KeyError):
             get(None, "WANDB_ENTITY")
+
+    def test_placeholders_of_images_go_to_other_processes(self):
+        sent = Folder()
+        sent.__class__ = data.pictures(Folder, "ImageFolder", (8, 4, 3, 7, "RGB"))
+        sent.root, sent.transform = "/absent", None
+        sent.fill()
+        found = pickle.loads(pickle.dumps(sent))
+        self.assertEqual((len(found), found.root, found.classes, found.data.shape, type(found).__name__), (7, "/absent", sent.classes, (7, 4, 8, 3), "ImageFolder"))
 
     def test_a_loader_has_one_worker(self):
         loader = type("Loader", (), {"__init__": data.alone(lambda self, workers: setattr(self, "num_workers", workers))})

@@ -392,8 +392,7 @@ def wrap_pictures(cls, name, picture):
         width, height = shapes.sizes("images") or (stated[:2] if stated[0] else shapes.UNSIZED)
         if not stated[0]:
             made.add("image")
-        own = {key: vars(Pictures)[key] for key in ("fill", "__len__", "__getitem__")}
-        self.__class__ = type(name, (type(self),), {**own, "vprof": (width, height, stated[2], stated[3 if train else 4], MODES.get(name, "RGB")), "vprof_made": []})
+        self.__class__ = pictures(type(self), name, (width, height, stated[2], stated[3 if train else 4], MODES.get(name, "RGB")))
         self.root, self.train = root, train
         self.transform, self.target_transform = given.get("transform"), given.get("target_transform")
         self.transforms = given.get("transforms") or sys.modules["torchvision.datasets.vision"].StandardTransform(self.transform, self.target_transform)
@@ -426,6 +425,21 @@ def folder_picture(root):
 CLASSES = re.compile("(n|nb|num)_?(class(es)?|labels)$")
 
 
+def pictures(cls, name, facts):
+    """Returns a subclass of a data set whose images are placeholders: width, height, classes, samples and mode."""
+    own = {key: vars(Pictures)[key] for key in ("fill", "__len__", "__getitem__", "__reduce__")}
+    return type(name, (cls,), {**own, "vprof": facts, "vprof_made": []})
+
+
+def restored(cls, name, facts, state):
+    """Returns a placeholder that another process has sent."""
+    made = pictures(cls, name, facts)
+    found = made.__new__(made)
+    found.__dict__.update(state)
+    found.fill()
+    return found
+
+
 class Pictures:
     """A data set of black images in place of one of torchvision's."""
 
@@ -447,6 +461,10 @@ class Pictures:
                 setattr(self, name, content)
             except AttributeError:  # a read-only property of the class
                 pass
+
+    def __reduce__(self):
+        sent = {key: value for key, value in vars(self).items() if "transform" in key or key in ("root", "train")}
+        return restored, (type(self).__mro__[1], type(self).__name__, self.vprof, sent)
 
     def __len__(self):
         return self.vprof[3]
