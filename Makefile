@@ -193,13 +193,15 @@ evidence: build ## records bench/reference's zoo again with the PyTorch of PYTHO
 	python3 tools/evidence/run_check.py --vprof ./vprof --python $(PYTHON) --records $(EVIDENCE)
 
 # Releases of transformers whose steps are recorded; those of 4.x and 5.x need other releases of what they import.
-# Those of ATTENTION gave models another attention by default.
+# Those of ATTENTION gave models another attention by default, those of EXPERTS other experts.
 ATTENTION = 4.40.2 4.41.2 4.45.2 4.46.3 5.24.0
-STACKS = 4.45.2 4.46.3 4.47.1 4.48.1 4.48.3 4.49.0 4.51.3 4.53.3 4.54.1 4.57.1 5.0.0 5.12.1 5.17.0 5.20.0 5.24.0
+EXPERTS = 4.48.3 4.51.3 4.57.6 5.24.0
+STACKS = 4.40.2 4.42.4 4.45.2 4.46.3 4.47.1 4.48.1 4.48.3 4.49.0 4.51.3 4.53.3 4.54.1 4.57.1 5.0.0 5.12.1 5.17.0 5.20.0 5.24.0
 
 .PHONY: stacks
 stacks: build ## records the steps of releases of transformers again; needs a PYTHON with PyTorch for CUDA
-	for c in $(STACKS:%=stacks.json/%) $(ATTENTION:%=attention.json/%); do v=$${c#*/}; \
+	for c in $(STACKS:%=stacks.json/%) $(ATTENTION:%=attention.json/%) \
+	    $(EXPERTS:%=experts.json/%); do v=$${c#*/}; \
 	  $(PYTHON) -m pip install -q --target $(WHEELS)/transformers-$$v transformers==$$v || exit 1; \
 	  PYTHONPATH=$(WHEELS)/transformers-$$v HF_HUB_OFFLINE=1 ./vprof run --gpu a100-40 --steps all -- \
 	    $(PYTHON) tools/record/stacks.py tools/record/$${c%/*} 2>&1 | grep '^{"stack"' || exit 1; \

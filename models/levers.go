@@ -220,7 +220,7 @@ func (l Levers) caveats(c *Case) []string {
 			fmt.Sprintf("optimizer-in-backward: every one of the %d micro-batches is a step of its own, since its "+
 				"gradients are used and freed at once", c.Accumulate))
 	}
-	if l.PacksExperts() && c.Checkpointing && l.Recompute != Reentrant {
+	if l.PacksExperts() && c.Checkpointing && l.Recompute != Reentrant && c.Libraries().FusedExperts {
 		all = append(all,
 			"quantize: where recomputing a layer ends in its experts (there is no shared one), it leaves them past "+
 				"the hook with which bitsandbytes frees what it has unpacked, and all experts stay unpacked "+

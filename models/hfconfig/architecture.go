@@ -29,7 +29,7 @@ type architecture struct {
 	// towers reports whether there are layers that a step on text does not call.
 	towers bool
 	// adapters maps the adapters that a case names to the ones that peft makes; nil changes none.
-	adapters func(models.LoRA) models.LoRA
+	adapters func(models.Case) models.LoRA
 	// teacher is the model that it may learn from; nil for none.
 	teacher *architecture
 }

@@ -21,7 +21,7 @@ func (a *architecture) flashed(c llama.Config) {
 // chosen returns a configuration with the settings of a case applied.
 func (d relative) chosen(c llama.Config, k models.Case) llama.Config {
 	rules := k.Libraries()
-	if c.AttentionCap && !hf.Eager.Chosen(k) && !rules.EagerCaps && rules.SharedFunctions >= trace.SharedByMistral {
+	if c.AttentionCap && !hf.Eager.Chosen(k) && !rules.EagerCaps {
 		c.Eager = false
 	}
 	if rules.SharedFunctions >= trace.SharedByNeoX {
@@ -29,6 +29,14 @@ func (d relative) chosen(c llama.Config, k models.Case) llama.Config {
 	}
 	if hf.Flash.Chosen(k) {
 		c.Flash, c.Eager, c.Windowed = true, false, nil // its kernels need no masks
+	}
+	r := &c.Rotary
+	r.Own = rules.SharedAngles < max(r.OwnUntil, trace.SharedByLlama) && r.Grids == 0 && r.Kinds == 0 && !c.NoRotary
+	if rules.NoTables >= r.TablesUntil {
+		r.Tables = 0
+	}
+	if c.Experts.Listed = d.lists(k); c.Experts.Listed && len(d.Listed) > 0 {
+		c.Names = d.Listed
 	}
 	c.Llama4.Linearized = k.On(linearizedSetting)
 	c.RepeatKV = k.On(repeatedSetting)

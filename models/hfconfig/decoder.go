@@ -21,6 +21,9 @@ func decoder(name string, layers, width, classes int64, length models.Setting) a
 		settings: append([]models.Setting{
 			length, hf.PaddingSetting(0), hf.PackedSetting(0), hf.ClassesSetting(classes), hf.SharedLabelsSetting(),
 			hf.FlatSetting(), hf.Head(),
+			models.Switch(models.HalfEmbeddingsSetting, 0, "1 if embeddings and the output layer are in half "+
+				"precision again beside fp32 norms, as in TRL before 1 with bf16 (peft_module_casting_to_bf16), 0 if "+
+				"they have the type of --weights"),
 		}, hf.LossSettings()...),
 		only: onlyDecoders(),
 		notes: []string{
@@ -38,6 +41,10 @@ func decoder(name string, layers, width, classes int64, length models.Setting) a
 				return c.On("flat") && (c.On("padding") || c.On(hf.SharedLabels) || !c.Objective.IsZero() ||
 					s != nil && (s.CP > 1 || s.Sequence))
 			}),
+			refusing(models.HalfEmbeddingsSetting, "is about layers that --quantize leaves in fp32; add --weights fp32",
+				func(c models.Case) bool {
+					return c.On(models.HalfEmbeddingsSetting) && (c.Quantize == "" || c.Weights != models.FP32)
+				}),
 			hf.CheckLoss,
 		},
 	}

@@ -14,10 +14,10 @@ const mostExperts = 1 << 12
 
 // mixture adds the notes and settings of a mixture of experts.
 func (d relative) mixture(c llama.Config, a *architecture) {
-	a.notes = append(a.notes,
-		"experts run by grouped products, transformers' grouped_mm: no size depends on how tokens are routed")
+	a.notes = append(a.notes, "experts run by grouped products, transformers' grouped_mm: no size depends on how "+
+		"tokens are routed; before transformers 5, most run one by one, planned with equal shares of the tokens")
 	a.caveat(func(c models.Case) []string {
-		if c.Quantize == "" || c.PacksExperts() {
+		if c.Quantize == "" || c.PacksExperts() || d.lists(c) {
 			return nil
 		}
 		return []string{
@@ -26,6 +26,9 @@ func (d relative) mixture(c llama.Config, a *architecture) {
 				" packs them, too (quantize_moe_experts of axolotl)",
 		}
 	})
+	a.refuse("strategy", "experts of transformers 4 are not shared; leave out ep= and tp=", func(c models.Case) bool {
+		return c.Strategy != nil && max(c.Strategy.EP, c.Strategy.TP) > 1 && d.lists(c)
+	})
 	if len(d.Fused) == 0 {
 		return
 	}
@@ -33,19 +36,22 @@ func (d relative) mixture(c llama.Config, a *architecture) {
 	// dense blocks.
 	listed := c.Experts.Shared > 0 || slices.Contains(c.Experts.Dense, true)
 	a.rule(func(c models.Case) (setting, reason string) {
-		if c.LoRA != nil {
+		if c.LoRA != nil && !d.lists(c) {
 			if _, err := d.converted(*c.LoRA, listed); err != "" {
 				return "lora", err
 			}
 		}
 		return "", ""
 	})
-	a.adapters = func(l models.LoRA) models.LoRA {
-		l, _ = d.converted(l, listed)
+	a.adapters = func(c models.Case) models.LoRA {
+		if d.lists(c) {
+			return *c.LoRA
+		}
+		l, _ := d.converted(*c.LoRA, listed)
 		return l
 	}
 	a.caveat(func(c models.Case) (notes []string) {
-		if c.LoRA == nil {
+		if c.LoRA == nil || d.lists(c) {
 			return notes
 		}
 		if l, _ := d.converted(*c.LoRA, listed); c.PacksExperts() && len(l.Parameters) > 1 {
@@ -56,6 +62,9 @@ func (d relative) mixture(c llama.Config, a *architecture) {
 		return notes
 	})
 }
+
+// lists reports whether each expert has linear layers under the case's release of transformers.
+func (d relative) lists(c models.Case) bool { return d.Listed != nil && !c.Libraries().FusedExperts }
 
 // converted returns the adapters that peft makes if the named layers are parameters of experts in transformers 5
 // (convert_peft_config_for_transformers): adapters of those parameters, with twice the rank if two layers are one
@@ -89,8 +98,11 @@ func (d relative) converted(l models.LoRA, listed bool) (out models.LoRA, reason
 	case len(found) == 0:
 		return l, ""
 	case found[gate] != found[up]:
+		if found[up] {
+			gate, up = up, gate
+		}
 		return l, fmt.Sprintf("target %s: peft cannot convert it without %s, since both are in the experts' "+
-			"gate_up_proj", chosen(found[gate], gate, up), chosen(found[gate], up, gate))
+			"gate_up_proj", gate, up)
 	}
 	add := func(parameter string) {
 		if !slices.Contains(out.Parameters, parameter) {
@@ -108,13 +120,6 @@ func (d relative) converted(l models.LoRA, listed bool) (out models.LoRA, reason
 		add("down_proj")
 	}
 	return out, ""
-}
-
-func chosen(first bool, a, b string) string {
-	if first {
-		return a
-	}
-	return b
 }
 
 // expression returns the reason why a regular expression that matches layers stored in parameters is refused: peft

@@ -143,7 +143,7 @@ func parse(file, name string, data []byte) (models.Model, error) {
 	if build := m.Build; a.adapters != nil {
 		m.Build = func(c models.Case) (models.Trainer, error) {
 			if c.LoRA != nil {
-				c.LoRA = new(a.adapters(*c.LoRA))
+				c.LoRA = new(a.adapters(c))
 			}
 			return build(c)
 		}

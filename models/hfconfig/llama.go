@@ -89,6 +89,7 @@ func (d relative) config(r *reader) llama.Config {
 	c.AttentionDropout = r.probability("attention_dropout", 0)
 	c.Tied = r.flag("tie_word_embeddings", d.Tied)
 	r.fields(&c, d.Keys)
+	c.Rotary.Tables = r.size(positionsKey, d.Positions, mostPositions)
 	if d.Window != nil {
 		r.allWindowed(&c, *d.Window)
 	}

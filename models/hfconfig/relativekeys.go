@@ -45,9 +45,6 @@ func variants(c llama.Config) []models.Setting {
 	all = append(all, models.Switch(models.EarlySetting, 0,
 		"1 if layers in 4 bits unpack to fp16 first and keep their inputs, as in bitsandbytes 0.42, 0 if they "+
 			"are today's"))
-	all = append(all, models.Switch(models.HalfEmbeddingsSetting, 0,
-		"1 if embeddings and the output layer are in half precision again beside fp32 norms, as in TRL before 1 with "+
-			"bf16 (peft_module_casting_to_bf16), 0 if they have the type of --weights"))
 	all = append(all, models.Setting{Name: models.DeviceMapSetting, Max: 2, Usage: "1 if from_pretrained brings the " +
 		"model to the GPU (device_map), 2 if model.to(device) does, 0 if the first does with --quantize alone"})
 	if !c.Tied {
@@ -72,8 +69,6 @@ func checkPacked(c models.Case) (setting, reason string) {
 		return models.EarlySetting, "is about linear layers in 4 bits; give it with --quantize nf4 or nf4-dq"
 	case c.ShardsEarly() && c.LoRA != nil && c.LoRA.DoRA != "":
 		return models.EarlySetting, "vprof records DoRA beside the layers of newer releases; leave out dora"
-	case c.On(models.HalfEmbeddingsSetting) && (c.Quantize == "" || c.Weights != models.FP32):
-		return models.HalfEmbeddingsSetting, "is about layers that --quantize leaves in fp32; add --weights fp32"
 	case c.On(models.DeviceMapSetting) && c.Strategy != nil && c.Strategy.Name != models.DDP:
 		return models.DeviceMapSetting, "is about models that are whole on each GPU; leave out --strategy"
 	case c.PacksHead() && c.Quantize == "":

@@ -42,6 +42,8 @@ type relative struct {
 	// Fused are the names of layers that transformers has in parameters of all experts, and
 	// that peft adapts as such; see [relative.mixture].
 	Fused []string
+	// Listed are other names of layers, by their names here, where each expert has linear layers; nil if none has.
+	Listed llama.TorchNames
 	// Aliases maps Llama's names of keys to the file's: the attribute_map, inverted.
 	Aliases map[string]string
 	// InWrappers reports whether the type stands in text_config of models with towers, and nowhere else.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -31,6 +32,10 @@ type released struct {
 	Padding       int64
 	Cache         int
 	Class         string
+	LoRA          *struct {
+		Rank    int64           `json:"r"`
+		Targets json.RawMessage `json:"target_modules"`
+	}
 
 	Before, Forward, Peak int64
 	ForwardPeak           int64 `json:"forward_peak"`
@@ -59,6 +64,12 @@ func (r released) recorded(t *testing.T) [4]int64 {
 	}
 	if r.Attention == "eager" {
 		c.Settings["eager"] = 1
+	}
+	if r.LoRA != nil {
+		targets := strings.NewReplacer("[", "", "]", "", `"`, "", " ", "").Replace(string(r.LoRA.Targets))
+		lora, err := models.ParseLoRA(fmt.Sprintf("r=%d,target=%s", r.LoRA.Rank, targets))
+		require.NoError(t, err)
+		c.LoRA = &lora
 	}
 	return underRelease(t, m, c, r.Stack["transformers"], r.what())
 }

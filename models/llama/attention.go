@@ -19,6 +19,7 @@ type attention struct {
 	Sinks                      *nn.Parameter
 	Bias                       *nn.Buffer // causal masks of all positions
 	QNorm, KNorm               nn.Layer
+	RotaryEmb                  *rotary
 	c                          *Config
 	rotates                    bool
 	// prompt is that of LLaMA-Adapter; nil for most.
@@ -35,6 +36,9 @@ func newAttention(c *Config, i int) *attention {
 		a.QkvProj = nn.NewLinear(c.Width, query+2*shared, c.QKVBias)
 	}
 	a.OProj = nn.NewLinear(query, c.Width, c.OutputBias)
+	if c.Rotary.Own {
+		a.RotaryEmb = newRotary(c)
+	}
 	if c.Sinks {
 		a.Sinks = nn.NewParameter(c.Heads)
 	}
@@ -73,6 +77,10 @@ func (a *attention) plain(f *frame, x *tensor, in inputs) (y, weights *tensor) {
 		v = g.Let(hf.Heads(g.Call(a.VProj, x), a.c.HeadSize))
 	} else {
 		q, k, v = a.project(g, x)
+	}
+	if a.RotaryEmb != nil {
+		in.cos, in.sin = a.RotaryEmb.call(g, 0, v, in.positions)
+		g.LetEach(in.cos, in.sin)
 	}
 	if a.rotates {
 		a.applyRotary(g, &q, &k, in.cos, in.sin)

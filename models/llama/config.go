@@ -3,6 +3,7 @@ package llama
 import (
 	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/trace"
 )
 
 // Config has the fields of a decoder's configuration that affect memory. The zero value of a field means Llama.
@@ -215,6 +216,11 @@ type Rotary struct {
 	Halves bool
 	// Complex has angles as complex numbers, as DeepSeek V2 does.
 	Complex bool
+	// OwnUntil is the group with which layers began to share angles; Own has each compute its own. TablesUntil is the
+	// group with which they ceased to be buffers, Tables the number of positions of those; zero for none.
+	OwnUntil, TablesUntil trace.Sharers
+	Own                   bool
+	Tables                int64
 }
 
 // Scale is how the embeddings are scaled.

@@ -27,7 +27,9 @@ type Experts struct {
 	// Clamped has experts as in GPT-OSS: with biases, weights the other way round, and gates that are neighbors of what
 	// they gate, both held within bounds.
 	Clamped bool
-	Groups  Groups
+	// Listed reports whether each expert has linear layers of its own.
+	Listed bool
+	Groups Groups
 }
 
 // Routing is how experts are chosen.

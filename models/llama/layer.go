@@ -34,6 +34,8 @@ func newLayer(c *Config, i int) *layer {
 	switch {
 	case c.sparse(i) && c.Llama4.Enabled:
 		l.Mlp = newLlama4Experts(c)
+	case c.sparse(i) && c.Experts.Listed:
+		l.Mlp = newExpertList(c)
 	case c.sparse(i):
 		l.Mlp = newSparse(c)
 	default:

@@ -35,7 +35,7 @@ type Model struct {
 func New(c Config) *Model {
 	embedding := nn.NewEmbedding(c.Vocab+c.ExtraTokens, c.Width)
 	m := &Model{TorchNames: c.Names, EmbedTokens: embedding, embedding: embedding, Norm: newNorm(&c, c.Width), c: &c}
-	if !c.NoRotary {
+	if !c.NoRotary && !c.Rotary.Own {
 		m.RotaryEmb = newRotary(&c)
 	}
 	if c.EmbedScale == ByBuffer {

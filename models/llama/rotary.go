@@ -20,19 +20,37 @@ func (c *Config) rotarySize() int64 {
 // rotary is LlamaRotaryEmbedding, or that of several kinds of layers.
 type rotary struct {
 	nn.Module
-	Kinds []*hf.Frequencies `torch:""`
-	r     Rotary
+	Kinds                []*hf.Frequencies `torch:""`
+	CosCached, SinCached *nn.Buffer
+	r                    Rotary
 }
 
 func newRotary(c *Config) *rotary {
 	kind := func(int) *hf.Frequencies { return hf.NewFrequencies(c.rotarySize()) }
-	return &rotary{r: c.Rotary, Kinds: lists.Times(max(c.Rotary.Kinds, 1), kind)}
+	m := &rotary{r: c.Rotary, Kinds: lists.Times(max(c.Rotary.Kinds, 1), kind)}
+	if n := c.Rotary.Tables; c.Rotary.Own && n > 0 {
+		table := nn.NewBufferOfWeights(n, c.rotarySize())
+		table.OfWeights = c.QKV != HeadsProjection // fp32 in GPT-NeoX
+		m.CosCached, m.SinCached = new(*table), new(*table)
+	}
+	return m
+}
+
+// cached follows Qwen2RotaryEmbedding.forward before transformers 4.45, and the choice of positions after it.
+func (m *rotary) cached(f *frame, x, positions *tensor) (cos, sin *tensor) {
+	of := func(table *nn.Buffer) *tensor {
+		return f.Let(table.Slice(0, 0, positions.Size(-1)).To(x.DType()).Index(positions))
+	}
+	return of(m.CosCached), of(m.SinCached)
 }
 
 // call gives the cosines and sines of positions [1, length] for a kind of layers, in the type of x.
 func (m *rotary) call(f *frame, kind int, x, positions *tensor) (cos, sin *tensor) {
-	if m.r.Grids > 0 {
+	switch {
+	case m.r.Grids > 0:
 		return m.grids(f, x, positions)
+	case m.CosCached != nil:
+		return m.cached(f, x, positions)
 	}
 	g := f.ModuleFrame(m, x, positions)
 	x, positions = g.ToModuleGPU(x), g.ToModuleGPU(positions)

@@ -179,7 +179,7 @@ func quantizeLayers(a Adaptable, c models.Case, stay []nn.Layer) error {
 	if nn.QuantizeLinears(a.Model(), q, stay...) == 0 {
 		return c.Wrong("quantize", "the model has no linear layer that bitsandbytes could hold")
 	}
-	if c.PacksExperts() && !nn.PackExperts(nn.NewTree(a.Model()), q) {
+	if c.PacksExperts() && !nn.PackExperts(nn.NewTree(a.Model()), q) && c.Libraries().FusedExperts {
 		return c.Wrong("quantize", "%s holds the experts of a mixture in few bits, and the model has none; use %s",
 			c.Quantize, c.Packing())
 	}

@@ -1,8 +1,8 @@
 package train
 
 import (
+	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/nn"
@@ -26,10 +26,13 @@ func castWeights(tree *nn.Tree, w models.WeightType) {
 	}
 }
 
+// narrowed matches the names of embeddings and output layers in peft_module_casting_to_bf16.
+var narrowed = regexp.MustCompile(`lm_head|embed_tokens|wte|wpe`)
+
 // narrowEmbeddings sets the type of embeddings and the output layer.
 func narrowEmbeddings(tree *nn.Tree, to trace.DType) {
 	for i, name := range tree.Names() {
-		if strings.Contains(name, "embed_tokens") || strings.Contains(name, "lm_head") {
+		if narrowed.MatchString(name) {
 			tree.Parameters[i].DType = to
 		}
 	}

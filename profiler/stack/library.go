@@ -2,10 +2,13 @@ package stack
 
 import (
 	"cmp"
+	_ "embed"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/trace"
@@ -14,57 +17,53 @@ import (
 // Libraries are releases of packages beside PyTorch, by the names on PyPI ("transformers": "5.12"), "cuda" and "cudnn".
 type Libraries map[string]string
 
-// A library is a package beside PyTorch whose code decides what a step allocates.
+// A libraryReleases is a package beside PyTorch whose code decides what a step allocates.
 type libraryReleases struct {
-	name string
-	// first and newest are the oldest and the newest supported release. oldest is the release with which ranges begin
-	// where most rules of releases before first are known, too; else empty.
-	oldest, first, newest string
-	// changes are the rules that began with a release, oldest first.
-	changes []ruleChange
+	Name string
+	// First and Newest are the oldest and the newest supported release. Oldest is the release with which ranges begin
+	// where most rules of releases before First are known, too; else empty.
+	Oldest, First, Newest string
+	// Changes are the rules that began with a release, oldest first.
+	Changes []ruleChange
 }
 
-// ruleChange is a rule that began with a release of a library.
+// ruleChange is what began with a release of a library.
 type ruleChange struct {
-	since string
-	rule  func(*trace.Libraries)
+	Since string
+	// In is the code that changed.
+	In string
+	// Sets are fields of [trace.Libraries].
+	Sets json.RawMessage
 }
 
-// libraries are all supported libraries. One without changes has the same rules in all releases.
-var libraries = []libraryReleases{
-	{name: "cuda"},
-	{name: "cudnn"},
-	transformers,
-	trl,
-	{name: "peft", first: "0.21", newest: "0.21"},
-	{name: "accelerate", first: "1.15", newest: "1.15"},
-	{name: "bitsandbytes", first: "0.49", newest: "0.50"},
-	{name: "liger-kernel", first: "0.8", newest: "0.8"},
-	{name: "deepspeed", first: "0.19", newest: "0.19"},
-	{name: "axolotl", first: "0.21", newest: "0.21"},
-	{name: "llamafactory", first: "0.9", newest: "0.9"},
-	{name: "ms-swift", first: "4.6", newest: "4.6"},
-	{name: "torchtune", first: "0.6", newest: "0.7"},
-	{name: "torchtitan", first: "0.3", newest: "0.3"},
-}
+// libraryTable has a row for each supported library, as recorded steps show it (models/hfconfig/testdata,
+// cli/testdata/trl.jsonl.gz). A library without changes has the same rules in all releases.
+//
+//go:embed libraries.json
+var libraryTable []byte
+
+var libraries = sync.OnceValue(func() (all []libraryReleases) {
+	decode(libraryTable, &all)
+	return all
+})
 
 // LibraryNames returns the names of all libraries that a stack may name.
 func LibraryNames() []string {
-	return lists.Map(libraries, func(l libraryReleases) string { return l.name })
+	return lists.Map(libraries(), func(l libraryReleases) string { return l.Name })
 }
 
 func libraryNamed(name string) *libraryReleases {
-	i := slices.IndexFunc(libraries, func(l libraryReleases) bool { return l.name == name })
+	i := slices.IndexFunc(libraries(), func(l libraryReleases) bool { return l.Name == name })
 	if i < 0 {
 		return nil
 	}
-	return &libraries[i]
+	return &libraries()[i]
 }
 
 // Newest returns the newest known release of a library whose rules depend on its release; empty for others.
 func Newest(name string) string {
-	if l := libraryNamed(name); l != nil && l.changes != nil {
-		return l.newest
+	if l := libraryNamed(name); l != nil && l.Changes != nil {
+		return l.Newest
 	}
 	return ""
 }
@@ -73,11 +72,11 @@ func Newest(name string) string {
 // has the rules of all releases up to the next. It is nil for a library without changes.
 func ReleasesWithChanges(name string) []string {
 	l := libraryNamed(name)
-	if l == nil || l.changes == nil {
+	if l == nil || l.Changes == nil {
 		return nil
 	}
-	from := cmp.Or(l.oldest, l.first)
-	begun := lists.Map(l.changes, func(c ruleChange) string { return c.since })
+	from := cmp.Or(l.Oldest, l.First)
+	begun := lists.Map(l.Changes, func(c ruleChange) string { return c.Since })
 	return append([]string{from}, lists.Filter(begun, func(since string) bool {
 		return mustParse(from).before(mustParse(since))
 	})...)
@@ -127,12 +126,12 @@ func (l Libraries) Unknown() []string {
 func (l Libraries) nearest(name string) string {
 	known, at := libraryNamed(name), mustParse(l[name])
 	switch {
-	case known == nil || known.first == "":
+	case known == nil || known.First == "":
 		return l[name]
-	case at.before(mustParse(known.first)):
-		return known.first
-	case mustParse(known.newest).before(at):
-		return known.newest
+	case at.before(mustParse(known.First)):
+		return known.First
+	case mustParse(known.Newest).before(at):
+		return known.Newest
 	}
 	return l[name]
 }
@@ -157,11 +156,11 @@ func (s *Stack) With(l Libraries) *Stack {
 
 // rulesOf returns the rules of the releases of libraries; the newest rules for a library without a release.
 func rulesOf(l Libraries) (rules trace.Libraries) {
-	for _, known := range libraries {
-		at, unknown := parse(l[known.name])
-		for _, c := range known.changes {
-			if unknown != nil || !at.before(mustParse(c.since)) {
-				c.rule(&rules)
+	for _, known := range libraries() {
+		at, unknown := parse(l[known.Name])
+		for _, c := range known.Changes {
+			if unknown != nil || !at.before(mustParse(c.Since)) {
+				decode(c.Sets, &rules)
 			}
 		}
 	}

@@ -40,8 +40,10 @@ func TestRulesBeginWithReleases(t *testing.T) {
 		require.Equal(t, by, of(release).Rules().Libraries.FusedAttention, release)
 	}
 	require.Equal(t, []string{
-		"nobody measured all of transformers 4.40: values follow what is known of releases before 4.45",
-	}, of("4.40").Notes())
+		"nobody measured all of transformers 4.39: values follow what is known of releases before 4.40",
+	}, of("4.39").Notes())
+	require.Equal(t, trace.SharedByLlama, of("4.43").Rules().Libraries.SharedAngles)
+	require.False(t, of("4.57").Rules().Libraries.FusedExperts)
 	older := stack.Default().With(stack.Libraries{"trl": "1.6"})
 	require.False(t, older.Rules().Libraries.ChunksLoss)
 	require.Equal(t, []string{

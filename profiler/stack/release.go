@@ -1,6 +1,10 @@
 package stack
 
 import (
+	"bytes"
+	_ "embed"
+	"encoding/json"
+
 	"github.com/vprof/vprof/profiler/allocator"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -9,46 +13,35 @@ import (
 type release struct {
 	// Versions are the versions that PyPI's wheel of the release requires.
 	Versions
-	// cudnnVersions holds versions of cuDNN in the order in which their rules override each other: folder cudnn has all
-	// rules of [complete], and only the differing ones of other versions. The last is the version nearest to the
+	// CuDNNVersions holds versions of cuDNN in the order in which their rules override each other: folder cudnn has all
+	// rules of [completeRelease], and only the differing ones of other versions. The last is the version nearest to the
 	// release's own whose heuristics were queried. Nil if the rules are the former release's.
-	cudnnVersions []string
-	// cudnnOf is the only compute capability for which the last of them was queried; empty for all.
-	cudnnOf string
-	// change turns the rules of the former release into the rules of this one; nil if nothing changes.
-	change func(*trace.Rules)
-	// allocator changes the rules of the allocator; nil if they are as before.
-	allocator func(*allocator.Rules)
-	// settings are the allocator settings that came with the release.
-	settings []string
+	CuDNNVersions []string
+	// CuDNNOf is the only compute capability for which the last of them was queried; empty for all.
+	CuDNNOf string
+	// Why explains rules.
+	Why []string
+	// Rules are fields of [trace.Rules], Allocator of [allocator.Rules]. Other fields are the former release's.
+	Rules, Allocator json.RawMessage
+	// Settings are the allocator settings that came with the release.
+	Settings []string
 }
 
-// releases are all supported releases, oldest first. A new one is added at the end.
-var releases = []release{
-	torch2_08,
-	{
-		Versions:  Versions{Torch: "2.9", CUDA: "12.8", CuDNN: "9.10", CuBLAS: "12.8"},
-		allocator: func(r *allocator.Rules) { r.MaxSplitAbove = false },
-	},
-	{
-		Versions: Versions{Torch: "2.10", CUDA: "12.8", CuDNN: "9.10", CuBLAS: "12.8"},
-		settings: []string{"per_process_memory_fraction"},
-	},
-	torch2_11,
-	torch2_12,
-	{
-		Versions: Versions{Torch: "2.13", CUDA: "13.0", CuDNN: "9.20"},
-		settings: []string{"pinned_max_cached_size_mb", "pinned_max_round_threshold_mb"},
-		change: func(r *trace.Rules) {
-			r.LinearLoss = trace.LinearLossRules{Known: true, Halved: true, Materializes: true}
-		},
-	},
-	{
-		Versions:      Versions{Torch: "2.14", CUDA: "13.0", CuDNN: "9.24"},
-		cudnnVersions: []string{"9.26", "9.24"},
-		change:        func(r *trace.Rules) { r.LinearLoss = trace.LinearLossRules{Known: true} },
-	},
-	torch2_15,
+// releaseTable has all supported releases, oldest first. A new one is added at the end.
+//
+//go:embed releases.json
+var releaseTable []byte
+
+// decode decodes a part of a table; without a row it changes nothing. It panics on an error, which the tests find.
+func decode(row []byte, to any) {
+	if row == nil {
+		return
+	}
+	j := json.NewDecoder(bytes.NewReader(row))
+	j.DisallowUnknownFields()
+	if err := j.Decode(to); err != nil {
+		panic("stack: " + err.Error())
+	}
 }
 
 // completeRelease is the version of cuDNN whose heuristics were queried for every architecture.
@@ -56,30 +49,28 @@ const completeRelease = "9.19"
 
 // knownStacks are the stacks of releases.
 var knownStacks = func() []*Stack {
+	var releases []release
+	decode(releaseTable, &releases)
 	var all []*Stack
-	var rules trace.Rules
-	var settings allocator.Rules
-	rules.Libraries = rulesOf(nil)
-	nearest, askedFor := "", ""
+	former := Stack{rules: trace.Rules{Libraries: rulesOf(nil)}}
 	for i, r := range releases {
-		if r.cudnnVersions != nil {
-			nearest, askedFor = r.cudnnVersions[len(r.cudnnVersions)-1], r.cudnnOf
-			rules.Convolutions = convolutionRules(append([]string{completeRelease}, r.cudnnVersions...)...)
+		s := former
+		s.allocator = allocator.Rules{}
+		s.rules = trace.Rules{Libraries: former.rules.Libraries, Convolutions: former.rules.Convolutions}
+		if r.CuDNNVersions != nil {
+			s.cudnnOf, s.askedFor = r.CuDNNVersions[len(r.CuDNNVersions)-1], r.CuDNNOf
+			s.rules.Convolutions = convolutionRules(append([]string{completeRelease}, r.CuDNNVersions...)...)
 		}
-		if r.change != nil {
-			r.change(&rules)
+		for _, each := range releases[:i+1] { // anew, since decoding reuses the memory of slices
+			decode(each.Rules, &s.rules)
+			decode(each.Allocator, &s.allocator)
 		}
-		if r.allocator != nil {
-			r.allocator(&settings)
-		}
-		settings.UnknownSettings = nil
 		for _, later := range releases[i+1:] {
-			settings.UnknownSettings = append(settings.UnknownSettings, later.settings...)
+			s.allocator.UnknownSettings = append(s.allocator.UnknownSettings, later.Settings...)
 		}
-		all = append(all, &Stack{
-			versions: r.Versions, rulesOf: r.Torch, cudnnOf: nearest, askedFor: askedFor, rules: rules,
-			allocator: settings,
-		})
+		s.versions, s.rulesOf = r.Versions, r.Torch
+		all = append(all, &s)
+		former = s
 	}
 	return all
 }()

@@ -1,8 +1,8 @@
 // Package stack has the releases of PyTorch and its libraries, and their rules for allocating memory.
 //
-// Rules are written as differences. A release has one small file, such as torch2_15.go, with its changes; the rules of
-// a release are the changes of all releases up to it. Data of rules are in folders: cudnn has the choices of cuDNN, by
-// version.
+// Rules are written as differences: a release has one row of releases.json or libraries.json with its changes, and the
+// rules of a release are the changes of all releases up to it. Data of rules are in folders: cudnn has the choices of
+// cuDNN, by version.
 package stack
 
 import (
@@ -70,7 +70,7 @@ func (s *Stack) Notes() (notes []string) {
 	}
 	for _, name := range s.libraries.Unknown() {
 		nearest := s.libraries.nearest(name)
-		if libraryNamed(name).oldest != "" && mustParse(s.libraries[name]).before(mustParse(nearest)) {
+		if libraryNamed(name).Oldest != "" && mustParse(s.libraries[name]).before(mustParse(nearest)) {
 			notes = append(notes, fmt.Sprintf("nobody measured all of %s %s: values follow what is known of releases "+
 				"before %s", name, s.libraries[name], nearest))
 			continue

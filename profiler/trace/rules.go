@@ -100,6 +100,9 @@ type Libraries struct {
 	// SharedFunctions are the models whose loss and attention are computed by functions that models share. Other models
 	// do so themselves: most have logits in fp32 in place of the logits, and copy heads only where there is a mask.
 	SharedFunctions Sharers
+	// SharedAngles are the models whose layers share the angles of rotary positions. NoTables are the models without
+	// angles in buffers.
+	SharedAngles, NoTables Sharers
 	// FusedAttention are the models whose attention is not eager by default.
 	FusedAttention Fused
 	// ShiftsLabels: the loss of a causal model shifts the labels, else it copies scores less the last of each row.
@@ -124,8 +127,9 @@ type Libraries struct {
 	RemapsPositions bool
 	// NoCausalBuffers: GPT-2 has no buffers of causal masks.
 	NoCausalBuffers bool
-	// EagerCaps: attention whose scores are capped is eager by default (Gemma 2), as it is where models do not share
-	// functions for attention. Otherwise it leaves the cap out.
+	// FusedExperts: the experts of a layer are parameters of one module. Otherwise each has linear layers.
+	FusedExperts bool
+	// EagerCaps: attention whose scores are capped is eager by default (Gemma 2). Otherwise it leaves the cap out.
 	EagerCaps bool
 	// SolvesDelta: the gated delta rule solves a triangular system per chunk of tokens, else it goes row by row.
 	SolvesDelta bool

@@ -3,9 +3,9 @@
 
   PYTHONPATH=ENVIRONMENT vprof run --gpu a100-40 --steps all -- python stacks.py stacks.json > releases.jsonl
 
-stacks.json has the cases, attention.json the cases of models whose attention was eager before transformers 4.46. A
-line of the output has a case, the releases of its libraries, and requested bytes of the third step: before it, after
-forward, and the peaks of forward and of the whole step.
+stacks.json has the cases, attention.json the cases of models whose attention was eager before transformers 4.46, and
+experts.json the cases of models whose experts were linear layers before 5.0. A line of the output has a case, the releases of its libraries, and
+requested bytes of the third step: before it, after forward, and the peaks of forward and of the whole step.
 """
 import gc
 import importlib.metadata
