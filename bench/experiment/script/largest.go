@@ -27,7 +27,7 @@ const secondRunShare, maxProportionalFactor = 0.9, 4
 // squareError is the share by which bytes that grow with the square of a batch may be off, since they are rounded.
 const squareError = 0.02
 
-// A Sized is a run of a command at a batch size.
+// A BatchRun is a run of a command at a batch size.
 type BatchRun struct {
 	Batch int
 	// Reserved are the bytes that it reserved, with growth of steps that were not run; zero where it did not fit.
