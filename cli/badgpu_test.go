@@ -273,7 +273,7 @@ func TestFitFindsTheGPU(t *testing.T) {
 	driver := setup.Restart(t)
 	found, err := detectGPU(0)
 	require.NoError(t, err)
-	require.Equal(t, localGPU{GPU: setup.GPUs[0].GPU, Others: 1 << 30}, found)
+	require.Equal(t, localGPU{GPU: setup.GPUs[0].GPU, OtherProcessBytes: 1 << 30}, found)
 	requireBalanced(t, driver)
 	fakecuda.Setup{}.Restart(t)
 	_, err = detectGPU(0)

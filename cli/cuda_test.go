@@ -39,8 +39,8 @@ func command(t testing.TB, args ...string) outcome { return commandOn(t, os.DevN
 func commandOn(t testing.TB, dev string, args ...string) outcome {
 	var stdout, stderr bytes.Buffer
 	t.Setenv("COLUMNS", "1000") // lines are matched whole
-	a := withToy(system())
-	a.stdin, a.stdout, a.stderr, a.dev = strings.NewReader(""), &stdout, &stderr, dev
+	a := withToy(newSystemApp())
+	a.stdin, a.stdout, a.stderr, a.deviceFolder = strings.NewReader(""), &stdout, &stderr, dev
 	code := run(t.Context(), a, args)
 	return outcome{code, stdout.String(), stderr.String()}
 }
@@ -158,13 +158,13 @@ func TestTheLargestBatchIsTheSame(t *testing.T) {
 				strconv.FormatInt(memory, 10))...)
 			require.InDelta(t, measured.Largest.Batch, measured.Largest.Predicted, 0)
 			require.Equal(t, plainly(simulated).Largest, plainly(measured).Largest)
-			require.Equal(t, measured.Largest.Batch+1, measured.Largest.Fails, "neighbors, and both tried")
+			require.Equal(t, measured.Largest.Batch+1, measured.Largest.FirstFailing, "neighbors, and both tried")
 			tried := map[int]bool{}
 			for _, p := range measured.Points {
 				tried[p.Batch] = p.Run.Fits
 			}
 			require.True(t, tried[measured.Largest.Batch])
-			require.Contains(t, tried, measured.Largest.Fails)
+			require.Contains(t, tried, measured.Largest.FirstFailing)
 		}
 	}
 }
@@ -190,7 +190,7 @@ func TestOthersMakeTheGPUSmaller(t *testing.T) {
 	})
 	run := measured.Points[0].Run
 	require.True(t, run.Shared)
-	require.EqualValues(t, 900*mib, run.Others)
+	require.EqualValues(t, 900*mib, run.OtherProcessBytes)
 	require.EqualValues(t, 50*mib, run.Kernels)
 	require.Equal(t, run.Reserved+run.Context+50*mib, run.Device, "without the others")
 	table := command(t, append([]string{"sweep", "--device", "cuda:0", "--leave", "0"}, args...)...)
@@ -514,7 +514,7 @@ func TestWithoutNVMLNothingIsLearned(t *testing.T) {
 	r := swept(t, "--model", "toy", "--batch", "8,32", "--device", "cuda:0", "--export", file)
 	run := r.Points[0].Run
 	require.True(t, run.OthersAssumed)
-	require.EqualValues(t, 2000*mib, run.Others)
+	require.EqualValues(t, 2000*mib, run.OtherProcessBytes)
 	require.EqualValues(t, 190*mib, run.Context, "what the catalog says")
 	require.Contains(t, r.Warnings[0].What, "what other processes hold of cuda:0 is not known, since NVML does not "+
 		"tell")
@@ -562,7 +562,7 @@ func TestASweepOnAGPUEndsWithAVerdict(t *testing.T) {
 	require.Equal(t, r.Largest.Batch, r.Agreement.Found)
 	require.Equal(t, r.Largest.Batch, r.Agreement.Predicted)
 	require.Contains(t, got.stdout, fmt.Sprintf("device within ±1 %% of the estimate at %d of %[1]d; largest batch "+
-		"predicted %d, found %d.", r.Agreement.Of, r.Agreement.Predicted, r.Agreement.Found))
+		"predicted %d, found %d.", r.Agreement.Total, r.Agreement.Predicted, r.Agreement.Found))
 	require.Contains(t, got.stdout, "replayed GiB")
 	require.Contains(t, got.stdout, "measured GiB")
 
@@ -590,11 +590,11 @@ func TestTheVisibleGPUIsTheOneAskedFor(t *testing.T) {
 	r := swept(t, "--model", "toy", "--batch", "8")
 	require.Equal(t, "a100-40", r.Devices[0].GPU)
 	require.Equal(t, "GPU-fa000000-0000-0000-0000-000000000001", r.Devices[0].UUID)
-	require.Zero(t, r.Points[0].Run.Others, "they use the other GPU")
+	require.Zero(t, r.Points[0].Run.OtherProcessBytes, "they use the other GPU")
 	found, err := detectByNVML(0)
 	require.NoError(t, err)
 	require.Equal(t, "a100-40", found.GPU.Name, "by NVML alone")
-	require.Zero(t, found.Others)
+	require.Zero(t, found.OtherProcessBytes)
 }
 
 // The smallest batch that is tried may be too large for a GPU.

@@ -70,7 +70,7 @@ func TestASmokeTestSeesWhoElseUsesTheGPU(t *testing.T) {
 	driver := setup.Restart(t)
 	s := decoded[report.Smoke](t, exitNegative, "smoke", "--model", "toy", "--batch", "30", "--device", "cuda:0")
 	requireBalanced(t, driver)
-	require.EqualValues(t, 400*mib, s.Budget.Others)
+	require.EqualValues(t, 400*mib, s.Budget.OtherProcessBytes)
 	require.InDelta(t, 0.85*624*mib, s.Limit, 1)
 	require.Equal(t, []report.Warning{{
 		What: "cuda:0 is also used by python3 (4321), which holds 400.00 MiB",

@@ -7,5 +7,5 @@ import "os"
 // lock locks nothing: fleets run on Linux; elsewhere shards are started manually.
 func lock(*os.File) error { return nil }
 
-// held returns false, since this system has no locks.
-func held(*os.File) bool { return false }
+// isLocked returns false, since this system has no locks.
+func isLocked(*os.File) bool { return false }

@@ -2,5 +2,5 @@
 
 package monitor
 
-// Tree returns the process alone: only Linux lists its descendants.
-func Tree(root int) []int { return []int{root} }
+// ProcessTree returns the process alone: only Linux lists its descendants.
+func ProcessTree(root int) []int { return []int{root} }

@@ -226,8 +226,8 @@ func failure(call string, bytes int64, err error) error {
 // Total implements [allocator.Source].
 func (d *Device) Total() int64 { return d.gpu.Memory }
 
-// Available implements [device.Device].
-func (d *Device) Available() (int64, error) {
+// AvailableBytes implements [device.Device].
+func (d *Device) AvailableBytes() (int64, error) {
 	free, _, err := cu.MemInfo()
 	return free, d.check("cuMemGetInfo", 0, err)
 }

@@ -53,7 +53,7 @@ func requireClean(t testing.TB, driver *fakecuda.Driver) {
 }
 
 func available(t testing.TB, d *cuda.Device) int64 {
-	n, err := d.Available()
+	n, err := d.AvailableBytes()
 	require.NoError(t, err)
 	return n
 }
@@ -380,7 +380,7 @@ func session() (err error) {
 		if err := errors.Join(before.Close(), after.Close(), d.Synchronize(), a.EmptyCache()); err != nil {
 			return err
 		}
-		if _, err := d.Available(); err != nil {
+		if _, err := d.AvailableBytes(); err != nil {
 			return err
 		}
 	}

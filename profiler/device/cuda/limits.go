@@ -38,7 +38,7 @@ func (d *Device) limits() error {
 		return failure("cuDeviceGetAttribute", 0, err)
 	}
 	if integrated != 0 {
-		d.gpu.Unified, d.hosts = true, d.gpu.Memory/hostShare
+		d.gpu.UnifiedMemory, d.hosts = true, d.gpu.Memory/hostShare
 		d.leave = d.hosts
 	}
 	timed, err := d.id.Attribute(cu.KernelExecTimeout)
@@ -66,7 +66,7 @@ func (d *Device) most(p program.Precision) int64 {
 	if !d.timed {
 		return 0
 	}
-	if rate := d.gpu.Peak.Of(p); rate > 0 {
+	if rate := d.gpu.Peak.ForPrecision(p); rate > 0 {
 		return int64(rate * shortLaunch.Seconds())
 	}
 	return mostUnknown
@@ -79,10 +79,10 @@ const multiProcess cu.DeviceAttribute = 133
 // the GB of memory and the series (NVIDIA's documentation of vGPU types).
 var virtual = regexp.MustCompile(`-\d+[ABCQ]$`)
 
-var _ device.Divided = (*Device)(nil)
+var _ device.SharingReporter = (*Device)(nil)
 
-// Shared implements [device.Divided].
-func (d *Device) Shared() []string {
+// SharingSoftware implements [device.SharingReporter].
+func (d *Device) SharingSoftware() []string {
 	var ways []string
 	if mps, err := d.id.Attribute(multiProcess); err == nil && mps != 0 {
 		ways = append(ways,
@@ -98,18 +98,18 @@ func (d *Device) Shared() []string {
 
 var _ device.Limiter = (*Device)(nil)
 
-// Leave implements [device.Limiter]. A GPU that shares the host's memory leaves an eighth of it in any case.
-func (d *Device) Leave(bytes int64) { d.leave = max(d.hosts, bytes) }
+// LeaveFree implements [device.Limiter]. A GPU that shares the host's memory leaves an eighth of it in any case.
+func (d *Device) LeaveFree(bytes int64) { d.leave = max(d.hosts, bytes) }
 
-// Left implements [device.Limiter].
-func (d *Device) Left() int64 { return d.leave }
+// FreeLimit implements [device.Limiter].
+func (d *Device) FreeLimit() int64 { return d.leave }
 
 // room returns the driver's out-of-memory error if size more bytes are not available.
 func (d *Device) room(call string, size int64) error {
 	if d.leave == 0 && !d.spills {
 		return nil
 	}
-	free, err := d.Available()
+	free, err := d.AvailableBytes()
 	if err == nil && free-size < d.leave {
 		err = &CallError{Call: call, Bytes: size, Code: outOfMemory}
 	}

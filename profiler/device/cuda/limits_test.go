@@ -52,12 +52,12 @@ func TestAnIntegratedGPULeavesTheHostItsShare(t *testing.T) {
 	setup.GPUs[0].Integrated = true
 	driver := setup.Restart(t)
 	d := open(t)
-	d.Leave(0)
+	d.LeaveFree(0)
 	_, err := d.Get(800 * mib) // of 924
 	require.ErrorIs(t, err, allocator.ErrOutOfMemory)
 	_, err = d.Get(790 * mib)
 	require.NoError(t, err)
-	d.Leave(500 * mib)
+	d.LeaveFree(500 * mib)
 	_, err = d.Get(2 * mib)
 	require.ErrorIs(t, err, allocator.ErrOutOfMemory)
 	require.NoError(t, d.Close())
@@ -70,10 +70,10 @@ func TestADisplayKeepsItsShare(t *testing.T) {
 	setup.GPUs[0].Display = true
 	setup.Restart(t)
 	d := open(t)
-	require.EqualValues(t, 128*mib, d.Left())
+	require.EqualValues(t, 128*mib, d.FreeLimit())
 	_, err := d.Get(800 * mib) // of 924
 	require.ErrorIs(t, err, allocator.ErrOutOfMemory)
-	d.Leave(0)
+	d.LeaveFree(0)
 	_, err = d.Get(800 * mib)
 	require.NoError(t, err)
 	require.NoError(t, d.Close())
@@ -125,7 +125,7 @@ func TestWhatSharesAGPUIsSaid(t *testing.T) {
 		setup.GPUs[0].MPS = tt.mps
 		setup.Restart(t)
 		d := open(t)
-		shared := d.Shared()
+		shared := d.SharingSoftware()
 		require.Len(t, shared, len(tt.want), tt.product)
 		for i, want := range tt.want {
 			require.Contains(t, shared[i], want)

@@ -14,15 +14,15 @@ import (
 )
 
 var (
-	_ device.Observer   = (*Device)(nil)
-	_ device.Driven     = (*Device)(nil)
-	_ device.Identified = (*Device)(nil)
+	_ device.Observer         = (*Device)(nil)
+	_ device.DriverReporter   = (*Device)(nil)
+	_ device.IdentityReporter = (*Device)(nil)
 )
 
-// Driver implements [device.Driven].
+// Driver implements [device.DriverReporter].
 func (d *Device) Driver() device.Driver { return d.driver }
 
-// Identity implements [device.Identified].
+// Identity implements [device.IdentityReporter].
 func (d *Device) Identity() device.Identity { return d.identity }
 
 // identify finds out which GPU it is. Whether it is a MIG slice shows in the product's name, and in NVML's name of it.
@@ -75,12 +75,12 @@ func (d *Device) observe() int64 {
 	for _, p := range processes {
 		d.strangers[p.PID] = true
 	}
-	return memory.Held(d.gpu.Memory)
+	return memory.UsedByProcesses(d.gpu.Memory)
 }
 
 // used returns the bytes of the GPU's memory that all processes use.
 func (d *Device) used() (int64, error) {
-	free, err := d.Available()
+	free, err := d.AvailableBytes()
 	return d.gpu.Memory - free, err
 }
 
@@ -173,9 +173,9 @@ func (d *Device) processes() (own *nvml.Process, others []nvml.Process) {
 	return own, slices.Delete(all, i, i+1)
 }
 
-var _ device.Clocked = (*Device)(nil)
+var _ device.ClockReporter = (*Device)(nil)
 
-// Clocks implements [device.Clocked].
+// Clocks implements [device.ClockReporter].
 func (d *Device) Clocks() (device.Clocks, bool) {
 	if d.watched == nil {
 		return device.Clocks{}, false

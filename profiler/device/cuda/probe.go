@@ -46,7 +46,7 @@ func try(index int) ProbedGPU {
 		return b
 	}
 	b.GPU, b.Baseline, b.Neighbors, b.Simulated = d.GPU(), d.Baseline(), d.Neighbors(), d.Simulated()
-	b.Shared, b.Identity = d.Shared(), d.Identity()
+	b.Shared, b.Identity = d.SharingSoftware(), d.Identity()
 	b.Err = d.Close()
 	return b
 }

@@ -78,10 +78,10 @@ func TestTimesThatNoGPUCanHaveAreRefused(t *testing.T) {
 		Products: []program.Product{{M: 2048, N: 2048, K: 2048, Batch: 1}},
 		Operands: []program.Operand{{Bytes: 16 * mib}, {Bytes: 16 * mib}, {Bytes: 16 * mib}},
 		Ops: []program.Op{{
-			Work: program.Matmul, FLOPs: 2 << 33, Product: 1, Reads: program.Span{To: 2},
+			Work: program.Matmul, FLOPs: 2 << 33, ProductIndex: 1, Reads: program.Span{To: 2},
 			Writes: program.Span{From: 2, To: 3},
 		}},
-		Instructions: []program.Instruction{{Kind: program.Alloc}, {Kind: program.Launch}, {Kind: program.Mark}},
+		Instructions: []program.Instruction{{Kind: program.Alloc}, {Kind: program.Launch}, {Kind: program.MarkPhase}},
 	}
 	for _, slow := range []bool{false, true} {
 		setup := small(t)
@@ -91,11 +91,11 @@ func TestTimesThatNoGPUCanHaveAreRefused(t *testing.T) {
 		m, err := replay.Measure(t.Context(), d, p, replay.Conditions{})
 		if slow {
 			require.NoError(t, err)
-			require.Equal(t, []time.Duration{100 * time.Millisecond}, m.Step())
+			require.Equal(t, []time.Duration{100 * time.Millisecond}, m.StepTimes())
 		} else {
 			var impossible *replay.ImpossibleError
 			require.ErrorAs(t, err, &impossible)
-			require.InDelta(t, float64(2<<33)/d.GPU().Peak.FP32/1.25, impossible.Floor.Seconds(), 1e-6)
+			require.InDelta(t, float64(2<<33)/d.GPU().Peak.FP32/1.25, impossible.Minimum.Seconds(), 1e-6)
 			require.Contains(t, err.Error(), "no NVIDIA GeForce RTX 5060 Ti can do its work in less than")
 		}
 		require.NoError(t, d.Close())

@@ -237,7 +237,7 @@ func TestRealMeasurementsAreSimulations(t *testing.T) {
 			p.Instructions = append(p.Instructions, program.Instruction{Kind: program.Free, Arg: i - 1})
 		}
 	}
-	p.Instructions = append(p.Instructions, program.Instruction{Kind: program.Mark})
+	p.Instructions = append(p.Instructions, program.Instruction{Kind: program.MarkPhase})
 	for _, expandable := range []bool{false, true} {
 		config := allocator.DefaultConfig()
 		config.Expandable = expandable
@@ -353,7 +353,7 @@ func BenchmarkReal(b *testing.B) {
 				require.NoError(b, err)
 				run = func() error { return p.Write(k.Writes[0], 1) }
 			}
-			if k.M > 0 && d.GPU().Peak.Of(k.Precision) == 0 {
+			if k.M > 0 && d.GPU().Peak.ForPrecision(k.Precision) == 0 {
 				b.Skip("the catalog has no peak of it for the GPU")
 			}
 			benchmarkReal(b, d, run, k)
@@ -388,7 +388,7 @@ func benchmarkReal(b *testing.B, d *cuda.Device, run func() error, k device.Kern
 	gpu := d.GPU()
 	if k.M > 0 {
 		b.ReportMetric(float64(k.FLOPs)/each/1e12, "TFLOP/s")
-		if peak := gpu.Peak.Of(k.Precision); peak > 0 {
+		if peak := gpu.Peak.ForPrecision(k.Precision); peak > 0 {
 			b.ReportMetric(100*float64(k.FLOPs)/each/peak, "%peak")
 		}
 		return

@@ -103,9 +103,9 @@ func (d *Device) Launch(k device.Kernel) error {
 	return nil
 }
 
-var _ device.Timed = (*Device)(nil)
+var _ device.TimeFloor = (*Device)(nil)
 
-// Floor implements [device.Timed].
+// Floor implements [device.TimeFloor].
 func (d *Device) Floor() time.Duration { return d.floor }
 
 // floorOf returns the least possible time of a launch. Caches may hold data of an earlier launch, at most 128 MiB (the

@@ -2,5 +2,5 @@
 
 package stubs
 
-// archive is empty where scripts do not run on a simulated GPU.
-var archive []byte
+// stubArchive is empty where scripts do not run on a simulated GPU.
+var stubArchive []byte
