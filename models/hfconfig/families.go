@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/vprof/vprof/internal/input"
 )
@@ -37,7 +38,7 @@ func familyOf(kind string) (f family, ok bool) {
 }
 
 // smallFamilies returns the types that are no decoders like Llama.
-func smallFamilies() map[string]family {
+var smallFamilies = sync.OnceValue(func() map[string]family {
 	return map[string]family{
 		"bert": {
 			heads: headsOf("Bert", maskedLM, classification, tokens), usual: maskedLM, half: true, read: readBERT,
@@ -81,7 +82,7 @@ func smallFamilies() map[string]family {
 		},
 		"wav2vec2": {heads: headsOf("Wav2Vec2", ctc), usual: ctc, read: readWav2Vec2},
 	}
-}
+})
 
 // headsOf returns the classes of transformers for some tasks, whose names begin alike.
 func headsOf(name string, tasks ...string) map[string]string {

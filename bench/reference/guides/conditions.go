@@ -98,10 +98,10 @@ func (k Conditions) ApplyTo(c models.Case) models.Case {
 }
 
 func (k Conditions) holdFor(m models.Model, c models.Case, gpu string) bool {
-	stated, err := m.Complete(k.ApplyTo(m.Default))
-	if err != nil || k.Compile || c.Batch < k.Batch.From || c.Batch > k.Batch.To || k.GPU != "" && k.GPU != gpu {
+	if k.Compile || c.Batch < k.Batch.From || c.Batch > k.Batch.To || k.GPU != "" && k.GPU != gpu {
 		return false
 	}
+	stated, err := m.Complete(k.ApplyTo(m.Default))
 	if k.Stage == "" {
 		stated.Stage = c.Stage
 	}
@@ -110,7 +110,7 @@ func (k Conditions) holdFor(m models.Model, c models.Case, gpu string) bool {
 			return false
 		}
 	}
-	return stated.Stage == c.Stage && stated.AMP == c.AMP && stated.Checkpointing == c.Checkpointing &&
+	return err == nil && stated.Stage == c.Stage && stated.AMP == c.AMP && stated.Checkpointing == c.Checkpointing &&
 		stated.Optimizer == c.Optimizer && c.LoRA == nil && stated.Dataset == c.Dataset
 }
 
