@@ -12,6 +12,7 @@ import (
 	"github.com/vprof/vprof/bench/job"
 	"github.com/vprof/vprof/bench/judge"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/progress"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
@@ -36,9 +37,7 @@ func (f *caseFlags) releasesInRange(libraries stack.Libraries) (all []libraryRel
 			continue
 		}
 		over = append(over, fmt.Sprintf("%s %s to %s", name, versions[0], stack.Newest(name)))
-		for _, version := range versions {
-			all = append(all, libraryRelease{name, version})
-		}
+		all = append(all, lists.Map(versions, func(v string) libraryRelease { return libraryRelease{name, v} })...)
 	}
 	return all, over
 }
@@ -50,8 +49,10 @@ func (o *planOptions) addStackRanges(ctx context.Context, here *job.Local, r *re
 	if len(r.Points) > maxRangedPoints {
 		return nil
 	}
+	e := here.Evidence
+	e.Trials, e.NoKernels = nil, true
 	for _, j := range jobs {
-		setup, err := step.NewFromReport(here.Models, j.Case, here.Evidence)
+		setup, err := step.NewFromReport(here.Models, j.Case, e)
 		for i := range r.Points {
 			if p := &r.Points[i]; err == nil && p.Estimate != nil && p.Device == step.SimName(*j.Target.GPU) {
 				err = o.c.addStackRange(ctx, setup, *j.Target.GPU, p, tell)
@@ -99,6 +100,7 @@ func (f *caseFlags) reportedRange(ctx context.Context, m models.Model, c models.
 	if f.stack.value != "" || len(c.Stack) == 0 {
 		return nil, nil
 	}
+	e.Trials, e.NoKernels = nil, true
 	setup, err := step.New(m, c, e)
 	if err != nil {
 		return nil, err
@@ -113,8 +115,7 @@ func (f *caseFlags) reportedRange(ctx context.Context, m models.Model, c models.
 // estimatesByRelease returns the estimates of a point by the rules of other releases, in the training loop that is
 // judged, without the releases that refuse the step. Releases whose steps allocate the same are judged once.
 func estimatesByRelease(ctx context.Context, setup *step.Setup, gpu device.GPU, p *report.Point,
-	releases []libraryRelease,
-	tell progress.Func,
+	releases []libraryRelease, tell progress.Func,
 ) (map[string]*report.Estimate, error) {
 	c := setup.Case()
 	c.Loop = cmp.Or(p.Estimate.Loop, c.Loop)
@@ -124,40 +125,36 @@ func estimatesByRelease(ctx context.Context, setup *step.Setup, gpu device.GPU, 
 	if err != nil {
 		return nil, err
 	}
-	var mu sync.Mutex
 	known := map[uint64]func() (*report.Estimate, error){
 		own: func() (*report.Estimate, error) { return p.Estimate, nil },
 	}
-	others := map[string]*report.Estimate{}
-	by := func(ctx context.Context, r libraryRelease) (*report.Estimate, error) {
-		c := setup.Case()
-		c.Stack = maps.Clone(c.Stack)
-		c.Stack[r.library] = r.version
-		other := setup.WithCase(c)
-		allocations, err := other.AllocationDigest(ctx, gpu, p.Batch)
-		if err != nil {
-			return nil, err
-		}
-		mu.Lock()
-		judged := known[allocations]
-		if judged == nil {
-			judged = sync.OnceValues(func() (*report.Estimate, error) { return estimate(ctx, other, gpu, p.Batch) })
-			known[allocations] = judged
-		}
-		mu.Unlock()
-		return judged()
-	}
+	others, mu := map[string]*report.Estimate{}, sync.Mutex{}
 	return others, progress.Each(ctx, tell, "releases", releases,
 		func(ctx context.Context, _ int, r libraryRelease) error {
-			e, err := by(ctx, r)
+			c := setup.Case()
+			c.Stack = maps.Clone(c.Stack)
+			c.Stack[r.library] = r.version
+			other := setup.WithCase(c)
+			allocations, err := other.AllocationDigest(ctx, gpu, p.Batch)
 			if step.IsRefused(err) {
 				return nil
 			} else if err != nil {
 				return err
 			}
 			mu.Lock()
-			defer mu.Unlock()
-			others[r.library+" "+r.version] = e
+			judged := known[allocations]
+			if judged == nil {
+				judged = sync.OnceValues(func() (*report.Estimate, error) { return estimate(ctx, other, gpu, p.Batch) })
+				known[allocations] = judged
+			}
+			mu.Unlock()
+			if e, err := judged(); err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				others[r.library+" "+r.version] = e
+			} else if !step.IsRefused(err) {
+				return err
+			}
 			return nil
 		})
 }

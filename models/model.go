@@ -179,7 +179,8 @@ type Options struct {
 	// Context ends a recording early, with its error; nil does not.
 	Context context.Context
 	// Steps is the number of training steps; zero means [Case.Steps].
-	Steps int
+	Steps     int
+	NoKernels bool // leaves out the launches of kernels, which do not change what is allocated
 	// NeedsMoreSteps, if not nil, gets the program after the last step, and reports whether another step is recorded.
 	NeedsMoreSteps func(*program.Program) bool
 	// Validation, if not zero, is the size of a validation batch to record after the steps, of systems that validate.

@@ -26,7 +26,7 @@ func (m Model) Record(c Case, gpu trace.GPU, o Options) (*Recording, error) {
 // [Options.Reordered] the recording is nil if there is no other order.
 func (m Model) RecordComplete(c Case, gpu trace.GPU, o Options) (rec *Recording, err error) {
 	if s := c.Strategy; s != nil && (s.Name == PP || s.Name == DeviceMap) && s.Rank == nil {
-		o.NeedsMoreSteps = nil // ranks are compared in the same steps
+		o.NeedsMoreSteps, o.NoKernels = nil, false // ranks are compared by kernels, in the same steps
 		return m.recordWorst(c, gpu, o)
 	}
 	if err := m.check(c); err != nil {
@@ -49,6 +49,7 @@ func (m Model) RecordComplete(c Case, gpu trace.GPU, o Options) (rec *Recording,
 		return nil, err
 	}
 	options := trace.Options{Annotate: o.Annotate, Others: o.Others, Ceiling: o.Ceiling, Further: o.NeedsMoreSteps}
+	options.NoKernels = o.NoKernels
 	if o.Context != nil {
 		options.Done = o.Context.Done()
 	}

@@ -10,11 +10,12 @@ import (
 // the first one it writes. A tensor that is input and output is listed on both sides. The caller
 // may complete the returned op, which is nil if none was recorded.
 func (t *Tape) Launch(w program.Work, flops int64, writes, reads []*Tensor) *program.Op {
-	if t.autograd.hooks.unwinding || t.ranks.crossing() && t.crossesBoundary(reads) {
-		return nil
-	}
-	if t.onEmptyRead != nil {
+	skipped := t.autograd.hooks.unwinding || t.ranks.crossing() && t.crossesBoundary(reads)
+	if t.onEmptyRead != nil && !skipped {
 		t.fetch(reads)
+	}
+	if skipped || t.opts.NoKernels {
+		return nil
 	}
 	p := &t.prog
 	from := uint32(len(p.Operands))

@@ -33,7 +33,8 @@ type Options struct {
 	// step differs only in scratch memory.
 	Others []GPU
 	// Ceiling limits the allocated bytes: more raise [ErrBeyond]. Zero is no limit.
-	Ceiling int64
+	Ceiling   int64
+	NoKernels bool // leaves out the launches of kernels
 	// Further, if not nil, is called after the last step of [Tape.Steps] with the program so far, and reports whether
 	// another step is recorded.
 	Further func(*program.Program) bool

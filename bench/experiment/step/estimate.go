@@ -2,9 +2,8 @@ package step
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
-	"hash/fnv"
+	"math/bits"
 	"slices"
 
 	"github.com/vprof/vprof/bench/report"
@@ -103,18 +102,16 @@ func (s *Setup) AllocationDigest(ctx context.Context, gpu device.GPU, batch int)
 		return 0, err
 	}
 	defer rec.Discard()
-	digest, p := fnv.New64a(), rec.Program
-	var text []byte
+	digest, p := uint64(1), rec.Program
 	for _, in := range p.Instructions {
 		if in.Kind == program.Alloc || in.Kind == program.Free {
 			b := &p.Buffers[in.Arg]
-			text = binary.LittleEndian.AppendUint64(text[:0], uint64(in.Kind))
-			text = binary.LittleEndian.AppendUint64(text, uint64(in.Arg))
-			text = binary.LittleEndian.AppendUint64(text, uint64(b.Bytes))
-			_, _ = digest.Write(binary.LittleEndian.AppendUint64(text, uint64(b.Stream))) // a hash takes all
+			for _, word := range [...]uint64{uint64(in.Kind), uint64(in.Arg), uint64(b.Bytes), uint64(b.Stream)} {
+				digest = bits.RotateLeft64(digest^word, 29) * 0x9e3779b97f4a7c15 // each word changes all later ones
+			}
 		}
 	}
-	return digest.Sum64(), nil
+	return digest, nil
 }
 
 // maxSteps bounds how long a cache is given to settle.

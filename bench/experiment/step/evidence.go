@@ -25,6 +25,7 @@ type Evidence struct {
 	OnMissing func(error)
 	// MeasuredSpeed is the speed that a step which the user timed gives, in place of the calibrated one; nil for none.
 	MeasuredSpeed *steptime.Efficiency
+	NoKernels     bool // leaves launches of kernels out of recordings
 	// stepCounts is shared with the setups that were made of one, or of all GPUs ([Evidence.WithSharedSteps]).
 	stepCounts *stepCounts
 }

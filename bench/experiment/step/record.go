@@ -38,7 +38,7 @@ func (s *Setup) Record(ctx context.Context, batch int, gpu device.GPU) (*models.
 func (s *Setup) RecordCase(ctx context.Context, c models.Case, gpu device.GPU,
 	o models.Options,
 ) (*models.Recording, error) {
-	o.Context = ctx
+	o.Context, o.NoKernels = ctx, s.evidence.NoKernels
 	rec, err := s.model.RecordComplete(c, RecorderGPU(gpu), o)
 	switch {
 	case errors.As(err, new(*models.CaseError)), errors.Is(err, trace.ErrBeyond), err != nil && ctx.Err() != nil:
