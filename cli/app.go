@@ -209,8 +209,8 @@ func newRootCmd(a *app) *cobra.Command {
 	}
 	for _, cmd := range root.Commands() {
 		cmd.SuggestFor, cmd.SuggestionsMinimumDistance = synonyms[cmd.Name()], root.SuggestionsMinimumDistance
-		cmd.Flags().VisitAll(acceptSuffixes)
 	}
+	acceptSuffixes(root)
 	root.AddCommand(newTopics()...)
 	root.Version = buildVersion().Version
 	root.SetVersionTemplate("vprof {{.Version}}\n")

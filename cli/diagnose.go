@@ -19,6 +19,7 @@ import (
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/phrase"
 	"github.com/vprof/vprof/profiler/device"
 )
@@ -64,15 +65,16 @@ func runDiagnose(ctx context.Context, o *diagnoseOptions, paths []string) error 
 	if err != nil {
 		return err
 	}
-	helps := d.PresentNeed == nil || slices.ContainsFunc(d.Remedies, func(r report.Remedy) bool {
-		return strings.HasPrefix(r.What, report.AllocConf)
-	})
+	setsAllocator := func(text string) bool { return strings.HasPrefix(text, report.AllocConf) }
+	tried, helps := lists.First(d.Remedies, func(r report.Remedy) bool { return setsAllocator(r.What) })
 	for i := range d.Findings {
 		f := &d.Findings[i]
 		f.Advice = slices.DeleteFunc(f.Advice, func(text string) bool {
 			return text == diagnose.NameTheModel && o.c.model != "" ||
-				strings.HasPrefix(text, report.AllocConf) && !helps
+				setsAllocator(text) && d.PresentNeed != nil && !helps
 		})
+		last := func(text string) bool { return tried.Unsafe != "" && setsAllocator(text) }
+		slices.SortStableFunc(f.Advice, func(a, b string) int { return report.CompareBools(!last(a), !last(b)) })
 	}
 	if err := o.out.finish(d); err != nil {
 		return err

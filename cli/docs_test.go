@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 )
 
@@ -66,6 +67,21 @@ func TestEveryCommandSaysWhatItDoesAndHow(t *testing.T) {
 			require.NotEmpty(t, cmd.Example, cmd.Name())
 		}
 	}
+}
+
+func TestEveryCommandReadsWholeNumbersAsPeopleWriteThem(t *testing.T) {
+	var walk func(*cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if kind := f.Value.Type(); kind == "int" || kind == "int64" {
+				require.IsType(t, integerFlag{}, f.Value, "%s --%s", cmd.CommandPath(), f.Name)
+			}
+		})
+		for _, below := range cmd.Commands() {
+			walk(below)
+		}
+	}
+	walk(newRootCmd(newSystemApp()))
 }
 
 // manSections returns the sections that all man pages have in common, from the pages of the help.

@@ -12,6 +12,7 @@ import (
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/experiment/sweep"
 	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/internal/options"
 	"github.com/vprof/vprof/models"
 )
 
@@ -87,7 +88,9 @@ func (o *fitOptions) search(ctx context.Context) (s fit.Search, err error) {
 	if s.Cases, err = o.cases(m, c, &s); err != nil {
 		return s, err
 	}
-	o.out.setOrigins(m, o.c.origins(m, s.Cases...))
+	origins := o.c.origins(m, s.Cases...)
+	origins.Assumed = slices.DeleteFunc(origins.Assumed, func(n string) bool { return s.SeqLen && n == fit.SeqLen })
+	o.out.setOrigins(m, origins)
 	if err := o.group.apply(&s); err != nil {
 		return s, err
 	}
@@ -251,17 +254,14 @@ func (o *fitOptions) tunedSettings(settings models.Settings) ([]models.Settings,
 		if !ok || name == "" {
 			return nil, usagef("--tune: invalid %q: need name=values", t)
 		}
-		if strings.Contains(list, "..") && !strings.ContainsAny(list, "x+") {
-			list += "+1"
-		}
-		values, err := sweep.ParseBatches(list)
+		values, err := tunedValues(list)
 		if err != nil {
 			return nil, usagef("--tune %s: %w", name, err)
 		}
 		var next []models.Settings
 		for _, s := range all {
 			for _, v := range values {
-				k := models.Settings{name: int64(v)}
+				k := models.Settings{name: v}
 				for n, v := range s {
 					if n != name {
 						k[n] = v
@@ -275,6 +275,24 @@ func (o *fitOptions) tunedSettings(settings models.Settings) ([]models.Settings,
 		}
 	}
 	return all, nil
+}
+
+// tunedValues reads values of a setting: whole numbers, which may be zero, and ranges as batch sizes have them.
+func tunedValues(list string) (values []int64, err error) {
+	for item := range strings.SplitSeq(list, ",") {
+		next := []int64{0}
+		if strings.Contains(item, "..") {
+			sizes, wrong := sweep.ParseBatches(item)
+			next, err = lists.Map(sizes, func(n int) int64 { return int64(n) }), wrong
+		} else {
+			next[0], err = options.ParseInteger(strings.TrimSpace(item), 1024)
+		}
+		if err != nil {
+			return nil, err
+		}
+		values = append(values, next...)
+	}
+	return lists.Union(nil, values...), nil
 }
 
 const maxEffectiveBatch = 1 << 30

@@ -44,7 +44,8 @@ func flagError(cmd *cobra.Command, err error) error {
 	case isNumber && kind == "float64":
 		return usagef("--%s: %q is not a number", flag.Name, value)
 	case isNumber:
-		return usagef("--%s: %q is not a whole number", flag.Name, value)
+		usage := strings.ReplaceAll(flag.Usage, "`", "")
+		return usagef("--%s: %q is not a whole number (%s)", flag.Name, value, usage)
 	}
 	return usagef("--%s: %q: %w", flag.Name, value, errors.Unwrap(invalid))
 }
@@ -52,10 +53,15 @@ func flagError(cmd *cobra.Command, err error) error {
 // integerFlag is a flag of a whole number, which may be written like 1M, 1.28M or 1e6.
 type integerFlag struct{ pflag.Value }
 
-// acceptSuffixes reads a flag of a whole number by [integerFlag].
-func acceptSuffixes(f *pflag.Flag) {
-	if kind := f.Value.Type(); kind == "int" || kind == "int64" {
-		f.Value = integerFlag{f.Value}
+// acceptSuffixes reads the flags of whole numbers of a command and of those below it by [integerFlag].
+func acceptSuffixes(cmd *cobra.Command) {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if kind := f.Value.Type(); kind == "int" || kind == "int64" {
+			f.Value = integerFlag{f.Value}
+		}
+	})
+	for _, below := range cmd.Commands() {
+		acceptSuffixes(below)
 	}
 }
 
@@ -96,7 +102,7 @@ var flagSynonyms = map[string]string{
 	"batchsize": "batch", "microbatchsize": "batch", "perdevicetrainbatchsize": "batch", "bs": "batch",
 	"gradientaccumulation": "accumulate", "gradientaccumulationsteps": "accumulate", "gradaccum": "accumulate",
 	"precision": "amp", "mixedprecision": "amp", "bf16": "amp bf16", "fp16": "amp fp16", "dtype": "weights",
-	"gradientcheckpointing": "checkpointing", "activationcheckpointing": "checkpointing",
+	"gradientcheckpointing": "checkpointing", "activationcheckpointing": "checkpointing", "steps": "until eval",
 	"sequencelength": "seq-len", "sequencelen": "seq-len", "maxseqlen": "seq-len", "maxseqlength": "seq-len",
 	"cutofflen": "seq-len", "context": "seq-len", "numgpus": "gpus", "nprocpernode": "gpus", "worldsize": "gpus",
 	"vram": "gpu-memory", "otherprocesses": "gpu-memory", "memory": "gpu-memory", "optim": "optimizer",

@@ -188,12 +188,8 @@ func (o *planOptions) run(ctx context.Context, here *job.Local, jobs [][]job.Job
 	var answer report.Response
 	answer.FillFrom(plans...)
 	if err == nil && !slices.ContainsFunc(answer.Points, func(p report.ResponsePoint) bool { return p.Safe }) {
-		what := "is safe"
-		if answer.ExitCode != 0 {
-			what = "fits"
-		}
-		fmt.Fprintf(o.app.stderr, "vprof: nothing of this %s; vprof fit with the same model and GPU finds a batch "+
-			"that is safe, fit --levers settings that need less memory\n", what)
+		fmt.Fprintln(o.app.stderr, "vprof: nothing of this is safe; vprof fit with the same model and GPU finds a "+
+			"batch that is, fit --levers settings that need less memory")
 	}
 	return err
 }

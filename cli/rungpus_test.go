@@ -109,7 +109,7 @@ func TestATimedScriptCorrectsTheTimesOfItsGPU(t *testing.T) {
 	require.Contains(t, said, "a step took 700 ms (median of ten or more, 500 to 9000; measured), and 250 ms more")
 
 	said = vprof("calibrate", "8=run.json", "--model", "bdslw-spoter")
-	require.Contains(t, said, "fitted to the times of 1 step")
+	require.Contains(t, said, "fitted to the times of 1 step that")
 	require.Contains(t, said, "not determined: memory: batch 8 alone cannot tell")
 	estimate := []string{"time", "--model", "bdslw-spoter", "--gpu", "rtx-3060", "--batch", "8", "--format", "csv"}
 	require.NotContains(t, vprof(estimate...), ",0.7,")

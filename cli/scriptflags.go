@@ -16,18 +16,13 @@ import (
 	"github.com/vprof/vprof/bench/experiment/script"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/phrase"
+	"github.com/vprof/vprof/internal/shellword"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
 )
 
 // placeholder matches a placeholder for a value in a command: {batch}, or a name of --set.
 var placeholder = regexp.MustCompile(`\{[A-Za-z_][\w.-]*\}`)
-
-// isRunCommand reports whether a command is run instead of read: it has a placeholder, or --run is given.
-func isRunCommand(cmd *cobra.Command, words []string) bool {
-	run := cmd.Flags().Lookup("run")
-	return slices.ContainsFunc(words, placeholder.MatchString) || run != nil && run.Changed
-}
 
 // useScript stores a command to run, for verbs that can run one.
 func (f *caseFlags) useScript(cmd *cobra.Command, words []string) error {
@@ -81,7 +76,11 @@ func scriptAsModelError(cmd *cobra.Command, words []string) error {
 	if at == 0 {
 		command = "python " + command
 	}
-	return usagef("%s is a script, which %s cannot read; \"vprof run -- %s\" runs it on a simulated GPU%s", words[at],
+	command = "-- " + command
+	if gpu := cmd.Flag("gpu"); gpu != nil && gpu.Changed {
+		command = "--gpu " + shellword.Quote(gpu.Value.String()) + " " + command
+	}
+	return usagef("%s is a script, which %s cannot read; \"vprof run %s\" runs it on a simulated GPU%s", words[at],
 		cmd.CommandPath(), command, phrase.If(cmd.Name() == "fit", "; write {batch} for its batch size, and fit finds "+
 			"the largest"))
 }

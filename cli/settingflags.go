@@ -144,7 +144,7 @@ func (f *caseFlags) origins(m models.Model, cases ...models.Case) report.Origins
 func defaultsText(m models.Model, from report.Origins) string {
 	words := lists.Map(from.Assumed, func(name string) string {
 		if name == "stage" {
-			return "stage " + m.Stages[0]
+			return "stage " + m.Stages[0] + " (--stage full needs more)"
 		}
 		s, _ := lists.First(m.Settings, func(s models.Setting) bool { return s.Name == name })
 		return fmt.Sprintf("%s %d", name, s.Default)

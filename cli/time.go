@@ -59,7 +59,7 @@ func newTimeCmd(a *app) *cobra.Command {
 	f.Lookup("gpu").DefValue = defaultTimeGPUs
 	o.target.gpu = defaultTimeGPUs
 	f.IntVar(&o.batch, "batch", 0, "batch `size` (default: the largest that is safe on each GPU)")
-	f.Int64Var(&o.dataset, "dataset-size", 0, "number `n` of samples in an epoch, like 1.28M")
+	f.Int64Var(&o.dataset, "dataset-size", 0, "number `n` of samples or sequences in an epoch, like 1.28M")
 	f.Float64Var(&o.epochs, "epochs", 0, "number `n` of training epochs")
 	f.StringVar(&o.price, "price", "",
 		"`price` of a GPU, like 0.35/h or $0.35/h, for the cost of training (of one epoch without --epochs); of "+

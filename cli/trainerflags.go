@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -49,7 +50,8 @@ func (f *caseFlags) acceptTrainer(cmd *cobra.Command, a *app, searched func() []
 		}
 		defer input.BeginReading()()
 		at := cmd.ArgsLenAtDash()
-		if at == 0 && isRunCommand(cmd, args) {
+		run := cmd.Flags().Lookup("run") // runs a command instead of reading it, as a placeholder does
+		if at == 0 && (slices.ContainsFunc(args, placeholder.MatchString) || run != nil && run.Changed) {
 			return f.useScript(cmd, args)
 		}
 		if err := f.openTrainer(cmd, a, args, at); err != nil {
@@ -98,6 +100,9 @@ func (f *caseFlags) openTrainer(cmd *cobra.Command, a *app, args []string, at in
 func noFile(cmd *cobra.Command, a *app, args []string) error {
 	if err := scriptAsModelError(cmd, args); err != nil {
 		return err
+	}
+	if info, err := os.Stat(args[0]); err == nil && info.IsDir() {
+		return usagef("%s is a folder: name a file in it; \"vprof card %[1]s\" tells what its code needs", args[0])
 	}
 	hint := "; a model is named by --model " + args[0]
 	if _, err := a.models().Lookup(args[0]); err != nil {

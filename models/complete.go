@@ -34,7 +34,7 @@ func (m Model) Complete(c Case) (Case, error) {
 	if c.Settings, err = m.settings(c.Settings); err != nil {
 		return c, err
 	}
-	if field, reason := m.conflict(c); reason != "" {
+	if field, reason := newConflictInput(&m, &c).firstConflict(conflicts); reason != "" {
 		return c, c.Wrong(field, "%s", reason)
 	}
 	return c, m.check(c)

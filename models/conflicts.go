@@ -40,11 +40,6 @@ var conflicts = slices.Concat(
 	tileConflicts, loopConflicts, evaluationConflicts, otherConflicts,
 )
 
-// conflict returns the first conflict of a filled case; the reason is empty if there is none.
-func (m Model) conflict(c Case) (field, reason string) {
-	return newConflictInput(&m, &c).firstConflict(conflicts)
-}
-
 func newConflictInput(m *Model, c *Case) *choice {
 	k := choice{Case: c, m: m}
 	if c.Strategy != nil {

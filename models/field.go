@@ -188,8 +188,14 @@ func countForm(check func(int) error, at func(*Case) *int) form {
 	}, at, options.FormatNumber)
 }
 
+// alsoCalled are values under other names: load_in_4bit and load_in_8bit of transformers.
+var alsoCalled = map[string]string{"4bit": "nf4", "8bit": "int8"}
+
 // parseOneOf finds the word that a text spells, in upper or lower case, with hyphens or without.
 func parseOneOf(what, text string, values []string) (string, error) {
+	if other := alsoCalled[nearest.Normalize(text)]; slices.Contains(values, other) {
+		return other, nil
+	}
 	same := func(v string) bool { return v == text || nearest.Normalize(v) == nearest.Normalize(text) }
 	if i := slices.IndexFunc(values, same); i >= 0 && text != "" {
 		return values[i], nil

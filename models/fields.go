@@ -65,7 +65,9 @@ var fields = []Field{
 		Name: "checkpoint", JSON: "blocks", Key: true, Group: GroupHow,
 		Usage: "modules of a .pt2 model that are recomputed, by `patterns` of their paths like 'layers.*' " +
 			"(implies --checkpointing; default: the longest list of equal modules)",
-		form: form{parseBlocks, func(c *Case) string { return c.Blocks }}, say: noText,
+		form: form{func(text string) (func(*Case), error) {
+			return func(c *Case) { c.Blocks, c.Checkpointing = text, c.Checkpointing || text != "" }, nil
+		}, func(c *Case) string { return c.Blocks }}, say: noText,
 	},
 	{
 		Name: "checkpointing", JSON: "checkpointing", Group: GroupHow, IsMain: true, BareValue: "true",
@@ -351,11 +353,6 @@ func parseLoss(text string) (func(*Case), error) {
 			c.Output = output
 		}
 	}, nil
-}
-
-// parseBlocks reads patterns of modules, which are then recomputed.
-func parseBlocks(text string) (func(*Case), error) {
-	return func(c *Case) { c.Blocks, c.Checkpointing = text, c.Checkpointing || text != "" }, nil
 }
 
 // parseCheckpointing reads whether to recompute, or how.

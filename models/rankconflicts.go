@@ -17,7 +17,8 @@ var rankConflicts = []Conflict{
 	refuse("strategy", "a model with its own loop",
 		func(k *choice) bool { return k.Strategy != nil && !k.m.SupportsRanks },
 		"vprof does not support this model's own training loop on several GPUs, only models of its common loop and "+
-			"exported ones (.pt2); vprof run --gpus N -- torchrun SCRIPT runs the model's own script"),
+			"exported ones (.pt2); vprof run --gpus N -- torchrun SCRIPT runs the model's own script. Under DDP each "+
+			"GPU needs what one GPU needs for its share of the batch, and the trained weights' gradients twice"),
 	refuse("strategy", "too many GPUs",
 		func(k *choice) bool { return k.Strategy != nil && (k.GPUs < 1 || k.GPUs > maxRanks) },
 		"{gpus} is not a number of GPUs from 1 to 1048576"),

@@ -110,7 +110,8 @@ func (j *Judge) CheckEpochs(l *report.Lengths) report.Check {
 func (j *Judge) ApplyEpochs(l *report.Lengths, p *report.Point) {
 	p.Lengths = l
 	c := j.CheckEpochs(l)
-	if e := p.Estimate; c.Reason != "" && e.Unsafe == "" {
+	worse := c.Reason == report.Reason(planner.OutOfMemory) && p.Estimate.Verdict != report.DoesNotFit
+	if e := p.Estimate; c.Reason != "" && (e.Unsafe == "" || worse) {
 		e.Unsafe, e.Decides = c.Reason, &report.Decision{
 			What: "an epoch over these lengths", Batch: p.Batch, Need: c.Need,
 			Limit: j.Budget.LimitFor(planner.Reason(c.Reason)),

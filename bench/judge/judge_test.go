@@ -139,3 +139,26 @@ func TestOnlyAnEvaluationThatWasAskedForDecides(t *testing.T) {
 	require.False(t, unasked.Evaluation.Judged)
 	require.LessOrEqual(t, unasked.Need, j.Budget.Limit())
 }
+
+// Epochs that run out of memory decide, although the longest batch alone would get through slowly.
+func TestAnEpochThatRunsOutOfMemoryDecides(t *testing.T) {
+	gpu := steptest.GPUs(t, "rtx-4090")[0]
+	j := judge.Default(setup(t, "gpt2", models.Case{Settings: models.Settings{"layers": 2}}), gpu, 0)
+	for _, of := range []struct {
+		verdict report.Verdict
+		unsafe  report.Reason
+		outOf   int
+		want    report.Reason
+	}{
+		{report.Fits, "", 0, ""},
+		{report.Fits, "", 3, "oom"},
+		{report.Slow, "gives-back", 3, "oom"},
+		{report.Slow, "gives-back", 0, "gives-back"},
+		{report.DoesNotFit, "gpu-full", 3, "gpu-full"},
+	} {
+		p := report.Point{Batch: 4, Estimate: &report.Estimate{Verdict: of.verdict, Unsafe: of.unsafe}}
+		worst := &report.Estimate{Device: report.Interval{Bytes: 1}}
+		j.ApplyEpochs(&report.Lengths{Worst: worst, Epochs: report.Epochs{Count: 20, OutOfMemory: of.outOf}}, &p)
+		require.Equal(t, of.want, p.Estimate.Unsafe, "%+v", of)
+	}
+}

@@ -365,10 +365,15 @@ func (d *Judgement) StreamedNeed(ctx context.Context) (*report.Interval, error) 
 	return new(step.IntervalOf(other.Loops[0].Device)), nil
 }
 
-// ExpandableNeed returns the device bytes with expandable segments; nil if they are on already, or would save little.
-func (d *Judgement) ExpandableNeed(ctx context.Context) (*report.Interval, error) {
+// ExpandableNeed returns the device bytes with expandable segments, nil if they are on already, or would save little,
+// and the reason why they are not safe.
+func (d *Judgement) ExpandableNeed(ctx context.Context) (*report.Interval, report.Reason, error) {
 	l := d.Loops[0]
-	return l.Setup.ExpandableNeed(ctx, l.Estimate, d.judge.GPU, l.Steps)
+	need, err := l.Setup.ExpandableNeed(ctx, l.Estimate, d.judge.GPU, l.Steps)
+	if need == nil {
+		return nil, "", err
+	}
+	return need, report.Reason(d.judge.Budget.Judge(need.High)), nil
 }
 
 // Spill returns the host memory that the step uses on Windows or WSL2; nil if it uses none.

@@ -16,7 +16,7 @@ func (e *Estimate) verdictText() string {
 		return "safe"
 	case e.Unsafe == "" && e.Verdict == Tight:
 		return "safe, tight"
-	case e.Unsafe != "" && (e.Verdict == Fits || e.Verdict == Tight):
+	case e.Unsafe != "" && (e.Verdict == Fits || e.Verdict == Tight || e.Verdict == Slow && e.Unsafe == "oom"):
 		return "not safe: " + e.Unsafe.String()
 	}
 	return string(e.Verdict)

@@ -214,9 +214,12 @@ func rangeText(least, most float64) string {
 	return strings.TrimSuffix(from, "×") + " to " + to
 }
 
-// timesText formats a factor with two digits.
+// timesText formats a factor with two digits, and with three next to 1.
 func timesText(x float64) string {
-	if x < 10 {
+	switch {
+	case x > 1 && x < 1.05:
+		return fmt.Sprintf("%.2f×", x)
+	case x < 10:
 		return fmt.Sprintf("%.1f×", x)
 	}
 	return fmt.Sprintf("%.0f×", x)

@@ -109,14 +109,14 @@ func (d *Diagnosis) Sheets() []Sheet {
 }
 
 func (d *Diagnosis) remedySheet() Sheet {
-	r := Sheet{Title: "remedies for " + d.Case, Columns: Columns("remedy | saves> | then needs> | verdict")}
+	r := Sheet{Title: "remedies for " + d.Case, Columns: Columns("remedy | saves> | then needs> | at most> | verdict")}
 	if d.PresentNeed != nil {
-		r.Row("now", "", d.PresentNeed.High, "")
+		r.Row("now", "", d.PresentNeed.Bytes, d.PresentNeed.High, "")
 	}
 	for _, remedy := range d.Remedies {
 		what := remedy.What + phrase.If(remedy.Requires != "", " (needs %s)", remedy.Requires) +
 			phrase.After(", ", remedy.How)
-		r.Row(what, remedy.Saves, remedy.NeedAfter.High, remedy.Unsafe.String())
+		r.Row(what, remedy.Saves, remedy.NeedAfter.Bytes, remedy.NeedAfter.High, remedy.Unsafe.String())
 	}
 	if d.Remedies[0].How != "" {
 		r.Notes.Add(
@@ -124,7 +124,7 @@ func (d *Diagnosis) remedySheet() Sheet {
 		return r
 	}
 	r.Notes.Add(
-		"device bytes at the peak, by the upper ends of the estimates, each remedy alone, in the order to try them.")
+		"device bytes at the peak, each remedy alone, in the order to try them; verdicts are by the upper ends.")
 	r.Notes.If(!slices.ContainsFunc(d.Remedies, func(r Remedy) bool { return r.Unsafe == "" }),
 		"none is enough alone; vprof fit --levers searches for the largest batch with several together.")
 	r.Notes.If(d.GPU != "", "%s.", d.GPU)

@@ -183,6 +183,9 @@ func (f *Fit) notes() []string {
 func (f *Fit) fasterNotes() (notes phrase.List) {
 	for i, c := range f.Choices[min(1, len(f.Choices)):] {
 		best := f.Choices[i]
+		notes.If(best.Recommended && c.NotAdvised == "" && c.Case.Stage == best.Case.Stage && len(f.Devices) == 1 &&
+			c.SeqLen == best.SeqLen && c.SamplesPerSecond > best.SamplesPerSecond, "stage %s: the recommended row is "+
+			"the simplest of those within 1 %% of the fastest.", best.Case.Stage)
 		notes.If(best.Recommended && c.NotAdvised != "" && c.Case.Stage == best.Case.Stage && len(f.Devices) == 1 &&
 			c.SamplesPerSecond > best.SamplesPerSecond, "faster and not recommended: stage %s, %s, batch %d: %s.",
 			c.Case.Stage, c.Case.Precision()+phrase.If(c.Case.Checkpointing, ", checkpointing"), c.Batch, c.NotAdvised)

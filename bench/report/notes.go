@@ -231,7 +231,7 @@ const slowStepText = "fits slowly: only because PyTorch frees cached memory and 
 // markMeanings has the signs of cells in tables, and their meaning.
 var markMeanings = [][2]string{
 	{"*", "not safe: over the share of the memory that may be filled, or because of a smaller batch or an evaluation"},
-	{"?", "tight: the upper end of the estimate exceeds the GPU's memory"},
+	{"?", "over the memory: the upper end of the estimate exceeds it"},
 	{"~", "fits slowly: only because PyTorch frees cached memory"},
 	{"!", "does not fit"},
 	{refusedCell, "refused"},

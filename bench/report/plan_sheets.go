@@ -24,19 +24,20 @@ func (r *Report) componentsSheet() Sheet {
 		s.Columns[0].Head = ""
 		return s
 	}
-	for i, name := range r.componentNames() {
+	names := r.componentNames()
+	for i, name := range names {
 		s.Columns = slices.Insert(s.Columns, 1+i, Column{Head: name})
 	}
 	s.Answer = r.planAnswer()
 	for _, p := range r.Points {
 		e := p.Estimate
-		parts := lists.Map(e.Components, func(c Component) string { return s.unit.amount(c.Bytes) })
+		parts := lists.Map(names, func(name string) string { return s.unit.amount(component(e, name)) })
 		later := phrase.If(p.LastStep > 0, "%s", s.unit.amount(p.LastStep))
 		s.Row("batch "+strconv.Itoa(p.Batch), parts, e.Allocated, later, e.Reserved, e.Device, streamedCell(p, s.unit),
 			p.claim(s.unit), e.PeakPhase, e.verdictText())
 	}
 	s = s.filled().transposed()
-	s.Totals = len(s.Rows) - len(r.componentNames())
+	s.Totals = len(s.Rows) - len(names)
 	return s
 }
 
@@ -106,9 +107,11 @@ const AllocConf = "PYTORCH_CUDA_ALLOC_CONF="
 
 // expandableText describes what expandable segments would change in an estimate.
 func expandableText(e *Estimate, expandable Interval) string {
-	return fmt.Sprintf("%s of its %s are slack of the caching allocator; with "+AllocConf+"%s it needs %s",
-		bytesize.Format(e.Reserved.Bytes-e.Allocated.Bytes), bytesize.Format(e.Device.Bytes), ExpandableSegments,
-		bytesize.Format(expandable.Bytes))
+	slack, most := e.Reserved.Bytes-e.Allocated.Bytes, e.Reserved.High-e.Allocated.Bytes
+	return fmt.Sprintf("%s%s of its %s are slack of the caching allocator; with "+AllocConf+"%s it needs %s",
+		bytesize.Format(slack),
+		phrase.If(most > 2*slack, " (up to %s in another order of allocations)", bytesize.Format(most)),
+		bytesize.Format(e.Device.Bytes), ExpandableSegments, bytesize.Format(expandable.Bytes))
 }
 
 // slackNote describes what expandable segments would save at the batch where that is most; empty if nothing.
@@ -120,9 +123,9 @@ func (r *Report) slackNote() string {
 	where, then := fmt.Sprintf("batch %d", most.Batch), ""
 	if d, ok := r.Find(most.Device); ok {
 		where += phrase.If(len(r.Devices) > 1, " on %s", r.called(d))
-		if most.Estimate.Verdict != Fits {
-			then = thenFits(*most.Expandable, d.Memory)
-		}
+	}
+	if decides := most.Estimate.Decides; decides != nil && decides.What == "training" {
+		then = ", which is " + phrase.If(most.ExpandableUnsafe != "", "not safe: ") + most.ExpandableUnsafe.String()
 	}
 	return where + ": " + expandableText(most.Estimate, *most.Expandable) + then + "."
 }
@@ -142,17 +145,6 @@ func (r *Report) spillNote() string {
 	return fmt.Sprintf("batch %d under Windows or WSL2: %s spill to the host's memory, %s a step over the bus%s.",
 		p.Batch, bytesize.Format(s.Bytes), bytesize.Format(s.Moved),
 		phrase.If(s.Slowdown > 0, "; about %.2g times as long, estimated", s.Slowdown))
-}
-
-// thenFits describes whether a need with another setting is within a device's memory.
-func thenFits(need Interval, memory int64) string {
-	switch {
-	case need.Bytes > memory:
-		return ", which does not fit either"
-	case need.High > memory:
-		return ", which is tight"
-	}
-	return ", and fits"
 }
 
 // sparedBytes returns the device bytes that expandable segments would save; zero if they are too few to mention.

@@ -149,7 +149,9 @@ type Point struct {
 	Streamed *Interval `json:"streamed_device,omitempty"`
 	// Expandable estimates the bytes that the device would show with expandable
 	// segments; absent where they are on already or would spare little.
-	Expandable *Interval `json:"expandable_device,omitempty"`
+	// ExpandableUnsafe is why training is not safe with them.
+	Expandable       *Interval `json:"expandable_device,omitempty"`
+	ExpandableUnsafe Reason    `json:"expandable_unsafe,omitempty" jsonschema:"enum=over-share,enum=gpu-full"`
 	// Spill is the step's host memory on Windows or WSL2; absent if the batch fits, and for GPUs that run on neither.
 	Spill *Spill `json:"spill,omitempty"`
 	// Workspaces counts the convolutions whose workspace cuDNN answered; absent where it was not asked about the model.

@@ -216,11 +216,12 @@ func (r *Report) pointTextValues(p Point) extraValues {
 	return all
 }
 
-// componentNames returns the names of an estimate's components, which are the same in all estimates.
-func (r *Report) componentNames() []string {
-	p, ok := lists.First(r.Points, func(p Point) bool { return p.Estimate != nil })
-	if !ok {
-		return nil
+// componentNames returns the names of the estimates' components. Rare ones are not in all of them.
+func (r *Report) componentNames() (names []string) {
+	for _, p := range r.Points {
+		if p.Estimate != nil {
+			names = lists.Union(names, lists.Map(p.Estimate.Components, func(c Component) string { return c.Name })...)
+		}
 	}
-	return lists.Map(p.Estimate.Components, func(c Component) string { return c.Name })
+	return names
 }

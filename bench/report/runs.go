@@ -258,9 +258,8 @@ func (r Releases) parts(at int) []componentByRelease {
 			parts = append(parts, componentByRelease{name, each})
 		}
 	}
-	// Estimates have the same components in the same order.
-	for i, c := range r[0].Points[at].Estimate.Components {
-		add(c.Name, false, func(e *Estimate) int64 { return e.Components[i].Bytes })
+	for _, c := range r[0].Points[at].Estimate.Components {
+		add(c.Name, false, func(e *Estimate) int64 { return component(e, c.Name) })
 	}
 	add("allocated", true, func(e *Estimate) int64 { return e.Allocated.Bytes })
 	add("reserved", true, func(e *Estimate) int64 { return e.Reserved.Bytes })

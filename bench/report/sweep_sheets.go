@@ -98,12 +98,7 @@ func (p Point) Error() (float64, bool) {
 		return 0, false
 	}
 	needed := p.Run.Device - p.Run.Kernels
-	expected := p.Estimate.Device.Bytes
-	for _, c := range p.Estimate.Components {
-		if c.Name == communication { // one GPU alone does not communicate
-			expected -= c.Bytes
-		}
-	}
+	expected := p.Estimate.Device.Bytes - component(p.Estimate, communication) // one GPU alone does not communicate
 	return float64(expected-needed) / float64(needed), true
 }
 

@@ -15,21 +15,11 @@ func NewGELU() *nn.Func {
 	})
 }
 
-// quickGELU follows QuickGELUActivation.
-func quickGELU() *nn.Func {
-	return nn.NewFunc(func(x *tensor) *tensor { return x.Mul(x.MulScalar().Sigmoid()) })
-}
-
 // fastGELU follows FastGELUActivation.
 func fastGELU() *nn.Func {
 	return nn.NewFunc(func(x *tensor) *tensor {
 		return x.MulScalar().Mul(x.MulScalar().Mul(x.MulScalar().Mul(x).AddScalar()).Tanh().AddScalar())
 	})
-}
-
-// squaredReLU follows ReLUSquaredActivation.
-func squaredReLU() *nn.Func {
-	return nn.NewFunc(func(x *tensor) *tensor { return x.ReLU().Square() })
 }
 
 // activations are the functions of ACT2FN that models use.
@@ -38,12 +28,14 @@ var activations = map[string]func() *nn.Func{
 	"gelu_new":          NewGELU,
 	"gelu_pytorch_tanh": nn.NewGELU, // one kernel, as the exact form
 	"gelu_fast":         fastGELU,
-	"quick_gelu":        quickGELU,
-	"relu":              nn.NewReLU,
-	"relu2":             squaredReLU,
-	"silu":              nn.NewSiLU,
-	"swish":             nn.NewSiLU,
-	"tanh":              func() *nn.Func { return nn.NewFunc((*tensor).Tanh) },
+	"quick_gelu": func() *nn.Func {
+		return nn.NewFunc(func(x *tensor) *tensor { return x.Mul(x.MulScalar().Sigmoid()) })
+	},
+	"relu":  nn.NewReLU,
+	"relu2": func() *nn.Func { return nn.NewFunc(func(x *tensor) *tensor { return x.ReLU().Square() }) },
+	"silu":  nn.NewSiLU,
+	"swish": nn.NewSiLU,
+	"tanh":  func() *nn.Func { return nn.NewFunc((*tensor).Tanh) },
 }
 
 // Activations returns the names that [Activation] accepts, sorted.

@@ -67,7 +67,7 @@ func followTypesOf(p *export.Program) {
 			n.CastsNothing = ok && was == d.Int
 			switch {
 			case !n.CastsNothing:
-			case onlyMovesDevice(n):
+			case len(n.Trace) > 0 && deviceOnly.MatchString(n.Trace[len(n.Trace)-1].Source): // only moves it
 				*d = typeOfValues(x.Ref)
 			case !namesType(n):
 				*d = export.Argument{Kind: export.TypeOf, List: calledWith(p, i)}
@@ -90,11 +90,6 @@ func typeOfValues(values ...int32) export.Argument {
 	return export.Argument{Kind: export.TypeOf, List: lists.Map(values, func(v int32) export.Argument {
 		return export.Argument{Kind: export.Ref, Ref: v}
 	})}
-}
-
-// onlyMovesDevice reports whether the line of a cast moves a tensor to a device and names no dtype.
-func onlyMovesDevice(n *export.Node) bool {
-	return len(n.Trace) > 0 && deviceOnly.MatchString(n.Trace[len(n.Trace)-1].Source)
 }
 
 var deviceOnly = regexp.MustCompile(`\.to\((device=)?[\w.]*\bdevice\)`)

@@ -214,7 +214,8 @@ func onlyUsedInChecks(p *export.Program) []bool {
 	}
 	for i := len(p.Nodes) - 1; i >= 0; i-- {
 		n := &p.Nodes[i]
-		out[i] = isCheck(n.Target)
+		out[i] = strings.HasPrefix(n.Target, "torch.ops.aten._assert_") ||
+			strings.HasPrefix(n.Target, "torch.ops.aten.sym_constrain_range")
 		if n.Target == item || numberOf(n.Target) != nil {
 			out[i] = true
 			eachOutput(n, func(v int32) { out[i] = out[i] && !taken[v] })
@@ -228,12 +229,6 @@ func onlyUsedInChecks(p *export.Program) []bool {
 		}
 	}
 	return out
-}
-
-// isCheck reports whether a target raises an error or does nothing.
-func isCheck(target string) bool {
-	return strings.HasPrefix(target, "torch.ops.aten._assert_") ||
-		strings.HasPrefix(target, "torch.ops.aten.sym_constrain_range")
 }
 
 // find finds the function of a target, and reports whether it is known.

@@ -66,7 +66,7 @@ func dropMask(p *export.Program, begin, end int) {
 			if !taken {
 				continue
 			}
-			if !masksWith(n, a.Name) {
+			if !(n.Target == attention && a.Name == "attn_mask" || n.Target == where && a.Name == "condition") {
 				return
 			}
 			uses, chosen = append(uses, n), chosen || n.Target == where && causal
@@ -133,10 +133,6 @@ const (
 	attention = "torch.ops.aten.scaled_dot_product_attention.default"
 	where     = "torch.ops.aten.where.ScalarOther"
 )
-
-func masksWith(n *export.Node, argument string) bool {
-	return n.Target == attention && argument == "attn_mask" || n.Target == where && argument == "condition"
-}
 
 // removeMask runs a node without the mask.
 func removeMask(p *export.Program, n *export.Node, causal bool) {

@@ -15,6 +15,7 @@ import (
 	"github.com/vprof/vprof/bench/judge"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/phrase"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
@@ -67,7 +68,9 @@ func mitigations(s *step.Setup, gpu device.GPU, batch int) (all []mitigation) {
 	for _, setting := range m.Settings {
 		if now := c.Settings[setting.Name]; now > 1 && setting.Lower.Num > 0 {
 			to := now * setting.Lower.Num / setting.Lower.Den
-			add(true, fmt.Sprintf("%s %d instead of %d", setting.Name, to, now), "", batch, func(c *models.Case) {
+			what := fmt.Sprintf("%s %d instead of %d", setting.Name, to, now) +
+				phrase.If(now == setting.Default, ", the default")
+			add(true, what, "", batch, func(c *models.Case) {
 				c.Settings = maps.Clone(c.Settings)
 				c.Settings[setting.Name] = to
 			})
@@ -126,8 +129,8 @@ func (n *Step) Remedies(ctx context.Context, beyond int64) ([]report.Remedy, err
 		if err != nil {
 			return nil, err
 		}
-		now := n.PresentNeed(beyond).High
-		if r.Saves = now - r.NeedAfter.High; r.Saves <= 0 || r.Unsafe != "" && r.Saves < now/100 {
+		now := n.device.Bytes + beyond
+		if r.Saves = now - r.NeedAfter.Bytes; r.Saves <= 0 || r.Unsafe != "" && r.Saves < now/100 {
 			continue
 		}
 		if known && m.readBy != "" && !system.Reads(m.readBy) {

@@ -36,7 +36,7 @@ func TestRemediesSaveWhatTheCaseWouldNeedLess(t *testing.T) {
 	helped := true
 	for _, r := range remedies {
 		saves[r.What] = r.Saves
-		require.Equal(t, step.IntervalOf(now.Loops[0].Device).High-r.Saves, r.NeedAfter.High)
+		require.Equal(t, step.IntervalOf(now.Loops[0].Device).Bytes-r.Saves, r.NeedAfter.Bytes)
 		require.Positive(t, r.Saves)
 		require.True(t, r.Unsafe != "" || float64(r.NeedAfter.High) <= planner.DefaultMargin*float64(card.Memory),
 			r.What)
@@ -62,7 +62,7 @@ func TestRemediesOfAModelIncludeItsOwn(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", remedies[0].What,
 		"what costs nothing comes first")
-	own := slices.IndexFunc(remedies, func(r report.Remedy) bool { return r.What == "n-negatives 16 instead of 24" })
+	own := slices.IndexFunc(remedies, func(r report.Remedy) bool { return r.What == "n-negatives 16 instead of 24, the default" })
 	require.Positive(t, own)
 	require.Positive(t, remedies[own].Saves)
 	now, err := JudgeStep(t.Context(), setup, gpu, 1)

@@ -350,9 +350,13 @@ func (c *Config) adapters() error {
 	if c.facts["tuner"].value != "lora" {
 		return nil
 	}
-	options := append(phrase.List{"r=" + cmp.Or(c.facts["lora-r"].value, "8")}, c.facts.options(
-		"alpha", "lora-alpha", "dropout", "lora-dropout", "dtype", "lora-type", "dora", "dora", "save", "lora-save",
-		"bias", "lora-bias")...)
+	rank := cmp.Or(c.facts["lora-r"].value, "8")
+	options := phrase.List{"r=" + rank}
+	if n, err := strconv.Atoi(rank); err == nil && c.facts["lora-alpha"].value == "" {
+		options.If(c.facts["lora-twice"].value != "", "alpha=%d", 2*n)
+	}
+	options = append(options, c.facts.options("alpha", "lora-alpha", "dropout", "lora-dropout", "dtype", "lora-type",
+		"dora", "dora", "save", "lora-save", "bias", "lora-bias")...)
 	for _, option := range []string{"layers_to_transform=lora-blocks", "trainable_token_indices=lora-tokens"} {
 		key, name, _ := strings.Cut(option, "=")
 		if v := c.facts[name].value; v != "" { // which may be the number 0

@@ -29,9 +29,9 @@ func spliced(t *testing.T, path string, data []byte, edits []configfile.Edit) []
 func TestTablesAreConsistent(t *testing.T) {
 	used := []string{
 		"refuse", freezeLayers, freezeModules, freezeExtra, "llama-pro", "note", "model",
-		"revision", "folder", "deepspeed", "file", "tuner", "lora-r", "lora-alpha", "lora-dropout", "lora-target",
-		"lora-save", "lora-bias", "lora-blocks", "lora-tokens", "lora-towers", "dora", "lora-type", "gpus",
-		"reentrant", "reshard", "replicate", "shards",
+		"revision", "folder", "deepspeed", "file", "tuner", "lora-r", "lora-alpha", "lora-twice", "lora-dropout",
+		"lora-target", "lora-save", "lora-bias", "lora-blocks", "lora-tokens", "lora-towers", "dora", "lora-type",
+		"gpus", "reentrant", "reshard", "replicate", "shards",
 		"loading", "prefetch",
 		"wrap", "mixed", meshTensorBy,
 		"reference", "objective-as", "answer", "prompt", "compared", "old", "generated-steps", "iterations",

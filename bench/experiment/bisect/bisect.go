@@ -122,7 +122,9 @@ func (c Change) ReleasesBetween(releases []string) []string {
 		low, high = high, low
 	}
 	all := append([]string{low, high}, lists.Filter(releases, func(r string) bool {
-		return !preRelease(r) && CompareReleases(low, r) < 0 && CompareReleases(r, high) < 0
+		words := releaseParser.FindAllString(strings.ToLower(r), -1)
+		return !slices.ContainsFunc(words, func(w string) bool { return preReleaseRanks[w] < 0 }) &&
+			CompareReleases(low, r) < 0 && CompareReleases(r, high) < 0
 	})...)
 	slices.SortFunc(all, CompareReleases)
 	all = slices.CompactFunc(all, func(a, b string) bool { return CompareReleases(a, b) == 0 })

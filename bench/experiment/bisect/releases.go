@@ -3,7 +3,6 @@ package bisect
 import (
 	"cmp"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -52,10 +51,4 @@ func releaseParts(release string) (all []int) {
 		all = append(all, preReleaseRanks[part])
 	}
 	return all
-}
-
-// preRelease reports whether a release is one that installers leave out unless it is named.
-func preRelease(release string) bool {
-	words := releaseParser.FindAllString(strings.ToLower(release), -1)
-	return slices.ContainsFunc(words, func(word string) bool { return preReleaseRanks[word] < 0 })
 }

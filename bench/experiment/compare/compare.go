@@ -172,7 +172,8 @@ func Compare(a, b *Side, tolerance float64, batch int, price NeedFunc) (*report.
 		bs[0].Script {
 		// Each file has one run: its user needs these two compared, although the commands differ.
 		out.Match(as[0].MemoryCounts, bs[0].MemoryCounts, as[0].Subject+" and "+bs[0].Subject)
-	} else if len(out.Rows) == 0 && sameModel(as, bs) {
+	} else if len(out.Rows) == 0 && len(as) == 1 && len(bs) == 1 && as[0].Case.Model != "" &&
+		as[0].Case.Model == bs[0].Case.Model {
 		out.OnlyA, out.OnlyB = nil, nil
 		out.Match(as[0].MemoryCounts, bs[0].MemoryCounts, as[0].Case.Model)
 		out.Changes = changes(as[0], bs[0], price)
@@ -305,11 +306,6 @@ func snapshotOf(label string, s *snapshot.Summary) report.SnapshotSummary {
 
 // NeedFunc estimates the device memory in bytes of training a case with a batch size on a GPU of the catalog, by name.
 type NeedFunc func(c models.Case, batch int, gpu string) (int64, error)
-
-// sameModel reports whether each side has one step, and both train the same model.
-func sameModel(as, bs []StepMemory) bool {
-	return len(as) == 1 && len(bs) == 1 && as[0].Case.Model != "" && as[0].Case.Model == bs[0].Case.Model
-}
 
 // changes lists the differences from step a to step b: fields of the case, the batch size, the GPU. They are applied to
 // a one after another, and each one's cost is the resulting difference in device memory. After a change whose cost

@@ -81,7 +81,7 @@ func readLengths(name string, r io.Reader) ([]Count, error) {
 			continue
 		}
 		c, err := parseCount(line)
-		if err != nil && !seen && isHeading(line) {
+		if err != nil && !seen && !strings.ContainsAny(line, "0123456789") {
 			seen = true
 			continue
 		}
@@ -109,9 +109,6 @@ func readLengths(name string, r io.Reader) ([]Count, error) {
 	slices.SortFunc(counts, func(a, b Count) int { return cmp.Compare(a.Length, b.Length) })
 	return counts, nil
 }
-
-// isHeading reports whether a line has no number: "length,count".
-func isHeading(line string) bool { return !strings.ContainsAny(line, "0123456789") }
 
 // parseCount reads "512" or "512,1000"; a tab or a semicolon separates as well.
 func parseCount(line string) (Count, error) {

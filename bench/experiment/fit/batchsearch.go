@@ -215,7 +215,7 @@ func (q *batchSearch) describe(ctx context.Context, out *report.Choice, found, s
 	if out.StepSeconds, err = q.stepSeconds(ctx, d); err != nil {
 		return err
 	}
-	if out.Expandable, err = d.ExpandableNeed(ctx); err != nil {
+	if out.Expandable, _, err = d.ExpandableNeed(ctx); err != nil {
 		return err
 	}
 	if recorded := judgedMicroBatches(steps); steps > recorded {

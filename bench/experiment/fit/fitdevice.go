@@ -106,7 +106,7 @@ func (s *Search) measure(ctx context.Context, setup *step.Setup, c *report.Choic
 	}
 	c.Estimate.Verdict = c.Run.VerdictGiven(c.Estimate.Verdict)
 	c.Utilization = float64(c.Run.Device) / float64(q.judge.GPU.Memory)
-	if c.Expandable, err = d.ExpandableNeed(ctx); err != nil {
+	if c.Expandable, _, err = d.ExpandableNeed(ctx); err != nil {
 		return err
 	}
 	if c.Run.Step != nil {

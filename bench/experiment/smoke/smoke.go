@@ -14,6 +14,7 @@ import (
 	"github.com/vprof/vprof/bench/judge"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/internal/phrase"
 	"github.com/vprof/vprof/internal/progress"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
@@ -163,7 +164,8 @@ func (m *checks) training(ctx context.Context) error {
 	if m.smoke.Components, err = m.components(ctx, l); err != nil {
 		return err
 	}
-	loaded := "weights and buffers on the device"
+	isSharded := m.setup.Case().Strategy.SharesWeights() // in a phase of its own
+	loaded := "weights and buffers on the device" + phrase.If(isSharded, ", in the strategy's wrapper")
 	if m.setup.Case().Dataset > 0 {
 		loaded += ", and the data set"
 		if m.smoke.Streamed, err = m.streamedNeed(ctx); err != nil {
@@ -178,7 +180,7 @@ func (m *checks) training(ctx context.Context) error {
 		name, note string
 		of         phaseSelector
 	}{
-		{"model size", loaded, phaseEnd(-1, "model")},
+		{"model size", loaded, phaseEnd(-1, phrase.If(!isSharded, "model"))},
 		{"forward", "the first, with the graph kept", phasePeak(0, "forward")},
 		{"first optimizer step", "its state comes to life", phasePeak(0, "optimizer")},
 		{"training step", highest, wholeRun},
@@ -226,7 +228,8 @@ func (m *checks) checkLaterSteps(ctx context.Context) error {
 		}
 		m.smoke.Checks[len(m.smoke.Checks)-1].NotInVerdict = !e.Judged
 	}
-	if err := m.add(ctx, "checkpoint save", savingNote(c), l.Setup, l.Steps, phaseEnd(1, "")); err != nil {
+	last := phaseEnd(l.Steps.Steps-1, "")
+	if err := m.add(ctx, "checkpoint save", savingNote(c), l.Setup, l.Steps, last); err != nil {
 		return err
 	}
 	for _, k := range m.otherStages(c) {

@@ -433,7 +433,7 @@ func completePoint(ctx context.Context, s *step.Setup, d *judge.Judgement, p *re
 	if last := r.LastStep(); len(r.Buffers) > 0 && last != r.Run.Max.Allocated {
 		p.LastStep = last
 	}
-	if p.Expandable, err = d.ExpandableNeed(ctx); err != nil {
+	if p.Expandable, p.ExpandableUnsafe, err = d.ExpandableNeed(ctx); err != nil {
 		return err
 	}
 	if p.Spill, err = d.Spill(ctx); err != nil {

@@ -59,7 +59,7 @@ func (p *Page) verdict() (sentence string, good, bad bool) {
 
 // doubtTexts explain verdicts between yes and no.
 var doubtTexts = map[report.Verdict]string{
-	report.Tight:      "is tight: the upper end of its estimate exceeds that",
+	report.Tight:      "is not safe: the upper end of its estimate exceeds that",
 	report.Slow:       "fits slowly: only because PyTorch frees cached memory",
 	report.Unrecorded: "may fit: torch.compile changes its need, which is not recorded",
 }

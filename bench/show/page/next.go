@@ -32,7 +32,7 @@ func (p *Page) nextSteps() (todo []string, command string) {
 			"None of the batch sizes shown is safe: try a smaller one, gradient checkpointing or a half precision.")
 	}
 	remedied := lists.Filter(s.points, func(q report.Point) bool {
-		return q.Expandable != nil && q.Expandable.High <= s.device.Memory
+		return q.Expandable != nil && q.ExpandableUnsafe == ""
 	})
 	if n := len(remedied); n > 0 {
 		q := remedied[n-1]

@@ -130,12 +130,12 @@ func TestTightIsNotFitting(t *testing.T) {
 	}
 	html := written(t, p)
 	require.Regexp(t,
-		`class="verdict good">toy fits a .* up to batch 16, which needs .*; batch 32 is tight: [^;]*; batch 64 does not fit\.`, html)
+		`class="verdict good">toy fits a .* up to batch 16, which needs .*; batch 32 is not safe: [^;]*; batch 64 does not fit\.`, html)
 	require.Equal(t, 1, strings.Count(html, "<b>tight</b>"))
 	points[1].Estimate.Unsafe = "over-share"
 	require.Regexp(t, `class="verdict good">toy fits a .* up to batch 8, which`, written(t, p))
 	points[0].Estimate.Verdict, points[1].Estimate.Verdict = report.Tight, report.Tight
-	require.Regexp(t, `class="verdict">toy on a .*: batch 32 is tight`, written(t, p))
+	require.Regexp(t, `class="verdict">toy on a .*: batch 32 is not safe: the upper end`, written(t, p))
 	p.Runs[0].Points = points[:2]
 	points[1].Estimate.Verdict, points[0].Estimate = report.Fits, points[1].Estimate
 	require.Regexp(t, `class="verdict">toy on a .*: batch 16 fits, but is not safe: over the limit\.`, written(t, p))

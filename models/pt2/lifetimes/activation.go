@@ -182,7 +182,8 @@ func (a *activation) bind(t *tracer, result []int32) {
 			a.set(t, binding{name: name, values: result[i : i+1]})
 		}
 	default:
-		if out := a.leaving(t); len(names) > 1 && len(out) == len(names) { // one of a function's several results
+		out := lists.Union(nil, lists.Filter(a.made, func(v int32) bool { return t.last[v] > t.now })...)
+		if len(names) > 1 && len(out) == len(names) { // one of a function's several results
 			for i, name := range names {
 				a.set(t, binding{name: name, values: out[i : i+1]})
 			}
@@ -190,11 +191,6 @@ func (a *activation) bind(t *tracer, result []int32) {
 		}
 		a.set(t, binding{name: names[0], values: result})
 	}
-}
-
-// leaving returns the values computed by the statement's calls that later nodes use.
-func (a *activation) leaving(t *tracer) []int32 {
-	return lists.Union(nil, lists.Filter(a.made, func(v int32) bool { return t.last[v] > t.now })...)
 }
 
 // set binds a name, and releases the values that it was bound to.

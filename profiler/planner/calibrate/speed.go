@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/internal/phrase"
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/planner/steptime"
 	"github.com/vprof/vprof/profiler/program"
@@ -103,7 +104,8 @@ func speedDesign(steps []Timed, from steptime.Efficiency, g [steptime.NumWorks +
 func scaleEfficiency(e steptime.Efficiency, g [steptime.NumWorks + 1]int, factors []float64, inverse matrix,
 	steps int,
 ) steptime.Efficiency {
-	source := fmt.Sprintf("fitted to the times of %d steps, in %d groups", steps, len(factors))
+	source := fmt.Sprintf("fitted to the times of %s, in %s", phrase.Count(steps, "step"),
+		phrase.Count(len(factors), "group"))
 	// Beyond its own size, an error says nothing more.
 	relative := func(i int) float64 { return min(1, math.Sqrt(inverse[i][i])/factors[i]) }
 	for w := range e.Share {
@@ -132,7 +134,7 @@ func scaleHost(e steptime.Efficiency, steps []Timed) steptime.Efficiency {
 	for _, c := range []*planner.Coefficient{&e.Dispatch, &e.Module} {
 		c.Value *= math.Exp(mean)
 		c.StdErr = c.Value * max(timeNoiseShare, deviation)
-		c.Source = fmt.Sprintf("fitted to the times of %d steps that the host held up", len(steps))
+		c.Source = fmt.Sprintf("fitted to the times of %s that the host held up", phrase.Count(len(steps), "step"))
 	}
 	return e
 }

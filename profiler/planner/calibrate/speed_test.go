@@ -35,7 +35,7 @@ func slow() steptime.Efficiency {
 func TestTimesTellAsManyGroupsAsTheyDetermine(t *testing.T) {
 	truth := slow()
 	loads := []steptime.Load{load(1, .1, 1000), load(.1, 1, 1000), load(.1, .5, 50000), load(1, 1, 1000)}
-	for n, source := range map[int]string{4: "4 steps, in 3 groups", 1: "1 steps, in 1 groups"} {
+	for n, source := range map[int]string{4: "4 steps, in 3 groups", 1: "1 step, in 1 group"} {
 		var seen []Timed
 		for _, l := range loads[:n] {
 			require.False(t, steptime.Assumed().HostBound(l))
