@@ -95,8 +95,7 @@ func newSystemApp() *app {
 		a.localCuDNN = &capture.LocalCuDNN{Folder: filepath.Join(cache, "cudnn")}
 		a.compiledSteps = filepath.Join(cache, "compiled")
 		a.models = sync.OnceValue(func() *models.Registry {
-			return all.Consulting(a.localCuDNN.Answers,
-				a.compiledSteps)
+			return all.Consulting(a.localCuDNN.Answers, a.compiledSteps)
 		})
 	}
 	return a
@@ -226,8 +225,7 @@ func newHelpCmd() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			page, rest, err := cmd.Root().Find(args)
 			if err != nil || len(rest) > 0 {
-				return usagef("no command or help page %q (list them with \"vprof help\")",
-					strings.Join(args, " "))
+				return usagef("no command or help page %q (list them with \"vprof help\")", strings.Join(args, " "))
 			}
 			_ = cmd.Root().PersistentFlags().Set(helpAllFlag, "true")
 			return page.Help()

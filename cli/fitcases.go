@@ -22,8 +22,7 @@ func (o *fitOptions) checkBatches() error {
 		return usagef("--target-effective-batch and --max-batch: need 1 or more samples")
 	}
 	if o.batch < 0 || o.batch > models.MaxBatch || o.multiple < 1 || o.multiple > models.MaxBatch {
-		return usagef("--batch and --batch-multiple: need 1 to %d samples",
-			models.MaxBatch)
+		return usagef("--batch and --batch-multiple: need 1 to %d samples", models.MaxBatch)
 	}
 	if o.batch > 0 && (o.effectiveBatch > 0 || o.multiple > 1 || o.c.flags.Changed("max-batch")) {
 		return usagef("--batch names the one batch to try; leave --target-effective-batch, --batch-multiple and " +

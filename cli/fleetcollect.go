@@ -141,8 +141,7 @@ func (o *fleetCollectOptions) write(collect func(func(*report.Report) error) err
 	}
 	format, err := report.FormatOf(o.path)
 	if err != nil || format != report.JSON && format != report.JSONL {
-		return usagef("--output: %s: use a name in .jsonl or .json, or a folder (%s/)", o.path,
-			filepath.Base(o.path))
+		return usagef("--output: %s: use a name in .jsonl or .json, or a folder (%s/)", o.path, filepath.Base(o.path))
 	}
 	return report.WriteFile(o.path, func(w io.Writer) error {
 		return collect(func(r *report.Report) error { return errors.Join(each(r), report.Write(w, format, r)) })

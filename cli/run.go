@@ -363,8 +363,7 @@ func (o *runOptions) ranksToRun() ([]int, error) {
 	}
 	n, err := strconv.Atoi(o.rank)
 	if err != nil || n < 0 || n >= gpus {
-		return nil, usagef("invalid --rank %q of %d ranks: need all or a number from 0 to %d",
-			o.rank, gpus, gpus-1)
+		return nil, usagef("invalid --rank %q of %d ranks: need all or a number from 0 to %d", o.rank, gpus, gpus-1)
 	}
 	return []int{n}, nil
 }

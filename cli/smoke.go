@@ -113,8 +113,8 @@ func (o *smokeOptions) judge(s *report.Smoke, started time.Time, before *report.
 		return negativeVerdict{fmt.Errorf("%s is not safe; vprof fit finds the largest batch of a command with {batch}",
 			s.Case.Model)}
 	case !s.Safe:
-		return negativeVerdict{fmt.Errorf("%s is not safe; vprof fit finds a safe batch, fit --levers the options that "+
-			"make this one safe", s.Case.Model)}
+		return negativeVerdict{fmt.Errorf("%s is not safe; vprof fit finds a safe batch, fit --levers the options "+
+			"that make this one safe", s.Case.Model)}
 	case !s.Passed:
 		return negativeVerdict{errors.New(s.Baseline.String())}
 	}

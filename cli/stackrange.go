@@ -23,7 +23,7 @@ import (
 // maxRangedPoints limits the points with a range over releases: each is planned by the rules of about ten releases.
 const maxRangedPoints = 2
 
-// A release is a release of a library.
+// A libraryRelease is a release of a library.
 type libraryRelease struct{ library, version string }
 
 // releasesInRange returns the releases by whose rules a plan's points are also judged, each changed alone, and in words

@@ -83,8 +83,8 @@ func occupied(to, ranges []Range) []Range {
 	return to
 }
 
-// A plan is the part of a kernel's work that has no launches yet. Each launch reduces reads and writes by the memory
-// that it visits, and flops by the operations that it computes.
+// A launchPlan is the part of a kernel's work that has no launches yet. Each launch reduces reads and writes by the
+// memory that it visits, and flops by the operations that it computes.
 type launchPlan struct {
 	launches      []Launch
 	before        int // the number of launches that were there before the work

@@ -127,7 +127,7 @@ type Part struct {
 	Block bool
 }
 
-// A Staged is a [Trainer] of a pipeline.
+// A RankNamer is a [Trainer] of a pipeline.
 type RankNamer interface {
 	// Ranks describes what each rank does, so that ranks with the same description differ at most in how many
 	// micro-batches they hold at a time. It runs the model once on the tape, which the caller throws away.

@@ -32,7 +32,7 @@ import (
 // Schema names this version of fleet.json.
 const Schema = "vprof.fleet/v1"
 
-// A Unit is a model in a case.
+// A ModelCase is a model in a case.
 type ModelCase struct {
 	Model   models.Model
 	Case    models.Case

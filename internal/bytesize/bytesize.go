@@ -21,7 +21,7 @@ const (
 	TiB = 1 << 40
 )
 
-// A unit is a name and its number of bytes.
+// A byteUnit is a name and its number of bytes.
 type byteUnit struct {
 	name  string
 	bytes int64

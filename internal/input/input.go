@@ -129,8 +129,8 @@ func ReadAll(r io.Reader, name string) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// A usage is an error that reports whether it means bad input. Error types that do have a method Usage that returns
-// true; they need not import this package.
+// A usageReporter is an error that reports whether it means bad input. Error types that do have a method Usage that
+// returns true; they need not import this package.
 type usageReporter interface {
 	error
 	Usage() bool

@@ -135,8 +135,7 @@ func selfAttention(f *trace.Frame, a *MultiheadAttention, d *Dropout, x *trace.T
 	m TransformerMasks,
 ) *trace.Tensor {
 	g := f.FuncFrame(x)
-	y, _ := a.Attend(g, x, x, x,
-		MultiheadArgs{AttnMask: m.Mask, KeyPaddingMask: m.KeyPadding, IsCausal: m.IsCausal})
+	y, _ := a.Attend(g, x, x, x, MultiheadArgs{AttnMask: m.Mask, KeyPaddingMask: m.KeyPadding, IsCausal: m.IsCausal})
 	g.Set(&x, y)
 	return g.Return(g.Call(d, x))
 }

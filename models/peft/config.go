@@ -80,8 +80,7 @@ func NewConfig(name string, given map[string]string) (Config, error) {
 		case len(choices) > 1 && !slices.Contains(choices, value):
 			return Config{}, fmt.Errorf("%s: %s=%s: need one of %s", name, key, value, strings.Join(choices, ", "))
 		case !sameType(standard, value):
-			return Config{}, fmt.Errorf("invalid %s=%s of %s: need a value like %s", key, value, name,
-				standard)
+			return Config{}, fmt.Errorf("invalid %s=%s of %s: need a value like %s", key, value, name, standard)
 		}
 		values[key] = value
 	}

@@ -44,8 +44,7 @@ func Adapt(model any, c Config, wanted func(path string) bool, excluded ...nn.La
 			return
 		}
 		if !linear {
-			err = fmt.Errorf("%s is not a torch.nn.Linear; for other layers vprof supports only LoRA",
-				path)
+			err = fmt.Errorf("%s is not a torch.nn.Linear; for other layers vprof supports only LoRA", path)
 			return
 		}
 		s, wrong := newSite(base, c, path)

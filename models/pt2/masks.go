@@ -66,7 +66,7 @@ func dropMask(p *export.Program, begin, end int) {
 			if !taken {
 				continue
 			}
-			if !(n.Target == attention && a.Name == "attn_mask" || n.Target == where && a.Name == "condition") {
+			if (n.Target != attention || a.Name != "attn_mask") && (n.Target != where || a.Name != "condition") {
 				return
 			}
 			uses, chosen = append(uses, n), chosen || n.Target == where && causal

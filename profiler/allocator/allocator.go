@@ -8,17 +8,17 @@ import (
 )
 
 const (
-	MiB = 1 << 20
+	mib = 1 << 20
 	gib = 1 << 30
 )
 
 // The constants of the allocator, PyTorch's names in the comments (c10/core/AllocatorConfig.h of 2.11).
 const (
 	minBlockSize  = 512      // kMinBlockSize: sizes are multiples of it
-	smallSize     = 1 * MiB  // kSmallSize: the largest request of the small pool
-	smallSegment  = 2 * MiB  // kSmallBuffer: the segments of the small pool
-	minLargeAlloc = 10 * MiB // kMinLargeAlloc: from here segments are exact
-	roundLarge    = 2 * MiB  // kRoundLarge: exact segments are multiples of it
+	smallSize     = 1 * mib  // kSmallSize: the largest request of the small pool
+	smallSegment  = 2 * mib  // kSmallBuffer: the segments of the small pool
+	minLargeAlloc = 10 * mib // kMinLargeAlloc: from here segments are exact
+	roundLarge    = 2 * mib  // kRoundLarge: exact segments are multiples of it
 
 	exabyte = 1 << 60 // one_exa_bytes: from here PyTorch refuses without a try
 )

@@ -66,7 +66,7 @@ func (b *Block) isSplit() bool { return b.prev != 0 || b.next != 0 }
 // available reports whether the block is an unused part of its segment, mapped or not.
 func (b *Block) available() bool { return b.state == Free || b.state == unmapped }
 
-// A slab holds blocks and recycles them, so that a steady state allocates none. Blocks never move.
+// A blockSlab holds blocks and recycles them, so that a steady state allocates none. Blocks never move.
 type blockSlab struct {
 	chunks   []*[slabChunk]Block
 	used     blockID // blocks of the chunks ever used

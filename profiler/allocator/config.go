@@ -56,7 +56,7 @@ type SizeOrShare struct {
 const Unlimited int64 = math.MaxInt64
 
 // defaultLargeSegment is kLargeBuffer of PyTorch before 2.11 and the default since.
-const defaultLargeSegment = 20 * MiB
+const defaultLargeSegment = 20 * mib
 
 // DefaultConfig returns the configuration of an empty PYTORCH_CUDA_ALLOC_CONF.
 func DefaultConfig() Config {
@@ -94,7 +94,7 @@ func (r Rules) Parse(s string) (Config, error) {
 			}
 			if set.key == "max_split_size_mb" && r.MaxSplitAbove && c.MaxSplit <= c.LargeSegment {
 				return Config{}, fmt.Errorf("allocator configuration: %s: must be more than %d", set.key,
-					c.LargeSegment/MiB)
+					c.LargeSegment/mib)
 			}
 		}
 		if pass {
@@ -150,15 +150,15 @@ func (r Rules) split(s string) ([]setting, error) {
 var parsers = map[string]func(c *Config, value string) error{
 	"expandable_segments": setField(parseBool, func(c *Config) *bool { return &c.Expandable }),
 	"large_segment_size_mb": func(c *Config, v string) (err error) {
-		c.LargeSegment, err = parseMiB(v, minLargeAlloc/MiB+1)
+		c.LargeSegment, err = parseMiB(v, minLargeAlloc/mib+1)
 		return err
 	},
 	"max_split_size_mb": func(c *Config, v string) (err error) {
-		c.MaxSplit, err = parseMiB(v, c.LargeSegment/MiB)
+		c.MaxSplit, err = parseMiB(v, c.LargeSegment/mib)
 		return err
 	},
 	"max_non_split_rounding_mb": func(c *Config, v string) (err error) {
-		c.MaxNonSplitRounding, err = parseMiB(v, c.LargeSegment/MiB)
+		c.MaxNonSplitRounding, err = parseMiB(v, c.LargeSegment/mib)
 		return err
 	},
 	"garbage_collection_threshold": setField(parseThreshold, func(c *Config) *float64 { return &c.GarbageCollection }),
@@ -274,7 +274,7 @@ func parseMiB(v string, least int64) (int64, error) {
 	if n < uint64(least) {
 		return 0, fmt.Errorf("%s is too small: need at least %d MiB", v, least)
 	}
-	return int64(min(n, math.MaxInt64/MiB)) * MiB, nil
+	return int64(min(n, math.MaxInt64/mib)) * mib, nil
 }
 
 // parseRoundup reads the divisions: one number for all sizes, or a list of

@@ -28,7 +28,7 @@ func (e *OOMError) Error() string {
 		inMiB(e.Segment), inMiB(e.Requested), inMiB(e.Allocated), inMiB(e.Reserved), limit)
 }
 
-func inMiB(n int64) string { return fmt.Sprintf("%.2f MiB", float64(n)/MiB) }
+func inMiB(n int64) string { return fmt.Sprintf("%.2f MiB", float64(n)/mib) }
 
 // segmentSize returns the size of the segment to allocate for a block of size bytes.
 func (a *Allocator) segmentSize(size int64) int64 {

@@ -9,8 +9,8 @@ import (
 	"github.com/vprof/vprof/internal/pattern"
 )
 
-// A profile is a kind of slice that a GPU can be cut into (multi-instance GPU): its name without the "MIG" before it,
-// the multiprocessors, and the memory in GiB, as "nvidia-smi mig -lgip" lists them.
+// A migProfile is a kind of slice that a GPU can be cut into (multi-instance GPU): its name without the "MIG" before
+// it, the multiprocessors, and the memory in GiB, as "nvidia-smi mig -lgip" lists them.
 type migProfile struct {
 	name string
 	sms  int

@@ -26,19 +26,19 @@ type Limiter interface {
 	FreeLimit() int64
 }
 
-// A Driven is a device with a driver below it.
+// A DriverReporter is a device with a driver below it.
 type DriverReporter interface {
 	Driver() Driver
 }
 
-// A Timed is a device with a lower bound of the time of its work, by the speed of the GPU.
+// A TimeFloor is a device with a lower bound of the time of its work, by the speed of the GPU.
 type TimeFloor interface {
 	// Floor returns that time for everything launched so far; the difference of two is the time of the launches between
 	// them. It stays zero on a GPU whose speed is not known.
 	Floor() time.Duration
 }
 
-// A Clocked is a device that tells how fast its GPU runs.
+// A ClockReporter is a device that tells how fast its GPU runs.
 type ClockReporter interface {
 	// Clocks is how fast it runs now; false if that cannot be told.
 	Clocks() (Clocks, bool)
@@ -59,7 +59,7 @@ type Driver struct {
 	CUDA string
 }
 
-// An Identified is a device that can be told from others of its kind.
+// An IdentityReporter is a device that can be told from others of its kind.
 type IdentityReporter interface {
 	Identity() Identity
 }
@@ -85,7 +85,8 @@ type Baseline struct {
 // Total returns all that is in use.
 func (b Baseline) Total() int64 { return b.Others + b.Context + b.Kernels }
 
-// A Divided device reports whether software divides its GPU among processes (MPS) or virtual machines (vGPU).
+// A SharingReporter is a device that tells whether software divides its GPU among processes (MPS) or virtual machines
+// (vGPU).
 type SharingReporter interface {
 	// SharingSoftware describes each such way, in a sentence without its full stop.
 	SharingSoftware() []string

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// A Search looks for the largest safe batch: the last of the sizes up to which all are safe.
+// A BatchSearch looks for the largest safe batch: the last of the sizes up to which all are safe.
 //
 // Reserved bytes are jagged in the batch: where a tensor just outgrows a cached block, a batch may need more than a
 // larger one. A batch is therefore safe if the needs of all sizes up to it are within the limit, so that what is safe

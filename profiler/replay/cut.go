@@ -27,7 +27,7 @@ type cutStep struct {
 // batch returns the part of the i-th micro-batch.
 func (s *cutStep) batch(i int) *actionList { return s.batches[min(i, len(s.batches)-1)] }
 
-// A part is a section of a program with its own numbering of buffers.
+// An actionList is a section of a program with its own numbering of buffers.
 type actionList struct {
 	actions []action
 	// buffersIn holds the buffers that live when it begins, leave the buffers that live when it ends, in the order of

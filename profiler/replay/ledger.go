@@ -10,7 +10,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// A ledger records every address range that an allocator has handed out, and reports an
+// An addressLedger records every address range that an allocator has handed out, and reports an
 // error if two live ranges overlap.
 type addressLedger struct {
 	program *program.Program

@@ -352,8 +352,8 @@ func (w *measurer) verify(ctx context.Context) error {
 	return errors.Join(err, patterns.Close())
 }
 
-// A gauge is a device's memory that records, after each segment, how much of the GPU is
-// in use in all and by this process.
+// A measuredSource is a device's memory that records, after each segment, how much of the GPU is in use in all and by
+// this process.
 type measuredSource struct {
 	allocator.PagedSource
 	of *measurer

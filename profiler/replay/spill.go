@@ -56,7 +56,7 @@ type spillSource struct {
 	bytes, most int64
 }
 
-// A stretch is a segment from one address to before another.
+// An addressRange is a segment from one address to before another.
 type addressRange struct{ from, to uint64 }
 
 // Get implements [allocator.Source].

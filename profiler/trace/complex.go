@@ -5,10 +5,9 @@ import "slices"
 // ViewAsReal records torch.view_as_real(x): a last dimension of two.
 func (x *Tensor) ViewAsReal() *Tensor {
 	shape, strides := append(slices.Clone(x.shape), 2), append(doubleStrides(x.strides), 1)
-	return x.retyped("view_as_real", "ViewAsRealBackward0", F32, shape, strides, 2*x.offset,
-		func(b *Gradients) {
-			b.Give(0, b.Grad.AsContiguous().ViewAsComplex())
-		})
+	return x.retyped("view_as_real", "ViewAsRealBackward0", F32, shape, strides, 2*x.offset, func(b *Gradients) {
+		b.Give(0, b.Grad.AsContiguous().ViewAsComplex())
+	})
 }
 
 // ViewAsComplex records torch.view_as_complex(x) of a tensor whose last dimension is two.

@@ -63,10 +63,9 @@ func (x *Tensor) Prod(keep bool, dim int) *Tensor {
 	d := sumType(c.fullResult(x.dtype))
 	y := x.reduce(reduction{op: "prod_dim_int", out: d, accSize: d.accumulate().Size(), convert: true},
 		[]int{dim}, keep)
-	return c.End(y.Derived("ProdBackward1", inputs{x}, saves{x, y},
-		func(b *Gradients) {
-			b.Give(0, prodGrad(b.Grad.AsType(b.Saved(0).dtype), b.Saved(0), b.Saved(1), keep, dim))
-		}))
+	return c.End(y.Derived("ProdBackward1", inputs{x}, saves{x, y}, func(b *Gradients) {
+		b.Give(0, prodGrad(b.Grad.AsType(b.Saved(0).dtype), b.Saved(0), b.Saved(1), keep, dim))
+	}))
 }
 
 // prodGrad records prod_backward of an input without zeros.

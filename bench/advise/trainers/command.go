@@ -14,7 +14,7 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// A launch describes how a program starts a trainer.
+// A launcher describes how a program starts a trainer.
 type launcher struct {
 	// words begin the command; "*.py" stands for any Python file, "*" for any word.
 	words []string
@@ -86,7 +86,7 @@ var wrappers = []string{
 const NoTraining = "starts no trainer that vprof knows: swift sft, trl sft, llamafactory-cli train, axolotl " +
 	"train, tune run, litgpt finetune, or a Python program by accelerate launch, torchrun, deepspeed or python"
 
-// words are the tokens of one command with their lines.
+// A token is a word of a command, with its line.
 type token struct {
 	text string
 	line int

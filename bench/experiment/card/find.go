@@ -89,42 +89,54 @@ var (
 	wrapped = pattern.Lazy("(?:bash |sh |\\./)(\\S+\\.sh)((?: +[^\\s`|&;>#]+)*)")
 )
 
-// Find returns the training commands that a repository documents, likeliest first; bad input if there is none.
-func Find(dir string) ([]Command, error) {
-	var all []Command
-	seen, programs, calls := map[string]bool{}, map[string]string{}, map[string][]string{}
+// declaredPrograms returns the commands of a repository's own programs, by name.
+func declaredPrograms(dir string) map[string]string {
+	programs := map[string]string{}
 	for _, name := range []string{"pyproject.toml", "setup.cfg", "setup.py"} {
 		text, _ := os.ReadFile(filepath.Join(dir, name)) // few repositories have all of them
 		for _, m := range declared().FindAllStringSubmatch(string(text), -1) {
 			programs[m[1]] = "python -m " + m[2]
 		}
 	}
+	return programs
+}
+
+// isTrainingScript reports whether a Python file is a script that takes optimizer steps.
+func isTrainingScript(name string, text []byte) bool {
+	called := strings.HasPrefix(name, "train") || bytes.Contains(text, []byte("\nif __name__ =="))
+	return called && steps().Match(text)
+}
+
+// Find returns the training commands that a repository documents, likeliest first; bad input if there is none.
+func Find(dir string) ([]Command, error) {
+	all, names := []Command{}, []string{}
+	seen, programs, calls := map[string]bool{}, declaredPrograms(dir), map[string][]string{}
 	for _, pattern := range documentNames {
-		names, _ := filepath.Glob(filepath.Join(dir, pattern)) // the patterns are fine
-		for _, name := range names {
-			if info, err := os.Stat(name); err != nil || info.Size() > maxTextBytes || info.IsDir() || seen[name] {
+		found, _ := filepath.Glob(filepath.Join(dir, pattern)) // the patterns are fine
+		names = append(names, found...)
+	}
+	for _, name := range names {
+		if info, err := os.Stat(name); err != nil || info.Size() > maxTextBytes || info.IsDir() || seen[name] {
+			continue
+		}
+		seen[name] = true
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		name = strings.TrimPrefix(name, dir+string(filepath.Separator))
+		if strings.HasSuffix(name, ".py") { // a script that trains, where none is documented
+			if len(all) > 0 || !isTrainingScript(name, text) {
 				continue
 			}
-			seen[name] = true
-			text, err := os.ReadFile(name)
-			if err != nil {
-				return nil, err
-			}
-			name = strings.TrimPrefix(name, dir+string(filepath.Separator))
-			if strings.HasSuffix(name, ".py") { // a script that trains, where none is documented
-				called := strings.HasPrefix(name, "train") || bytes.Contains(text, []byte("\nif __name__ =="))
-				if len(all) > 0 || !called || !steps().Match(text) {
-					continue
-				}
-				text = []byte("python " + name)
-			}
-			for _, m := range wrapped().FindAllStringSubmatch(string(text), -1) {
-				if to := filepath.Base(m[1]); calls[to] == nil {
-					calls[to] = strings.Fields(m[2])
-				}
-			}
-			all = append(all, parseCommands(dir, name, string(text), programs, calls[filepath.Base(name)])...)
+			text = []byte("python " + name)
 		}
+		for _, m := range wrapped().FindAllStringSubmatch(string(text), -1) {
+			if to := filepath.Base(m[1]); calls[to] == nil {
+				calls[to] = strings.Fields(m[2])
+			}
+		}
+		all = append(all, parseCommands(dir, name, string(text), programs, calls[filepath.Base(name)])...)
 	}
 	slices.SortStableFunc(all, func(a, b Command) int { return a.missingCount - b.missingCount })
 	if len(all) == 0 {
@@ -272,7 +284,8 @@ func parseCommand(dir, name, line string, known map[string]string) *Command {
 func anyOf(dir, setting string) string {
 	file := configured().FindString(setting)
 	for _, folder := range []string{"", "conf*", "cfg*"} {
-		found, _ := filepath.Glob(filepath.Join(dir, folder, unnamed().ReplaceAllString(file, "*"))) // the pattern is fine
+		// The pattern has no brackets, so it is valid.
+		found, _ := filepath.Glob(filepath.Join(dir, folder, unnamed().ReplaceAllString(file, "*")))
 		if unnamed().MatchString(file) && len(found) > 0 {
 			return strings.TrimSuffix(setting, file) + filepath.Join(filepath.Dir(file), filepath.Base(found[0]))
 		}

@@ -26,7 +26,7 @@ const (
 // Batchings returns all values of [Batching].
 func Batchings() []Batching { return []Batching{Padded, Grouped, Packed} }
 
-// A plan is the batches of an epoch to replay, and totals over the epoch.
+// An epochPlan is the batches of an epoch to replay, and totals over the epoch.
 type epochPlan struct {
 	// lengths has an element for each batch, in the order of training: the length in
 	// tokens to which all its rows are padded.

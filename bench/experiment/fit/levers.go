@@ -10,7 +10,7 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// A turn is a memory-saving option that a search may turn on.
+// A memorySaving is a memory-saving option that a search may turn on.
 type memorySaving struct {
 	name string
 	// flag is the command line's flag that fixes it.

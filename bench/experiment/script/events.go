@@ -131,7 +131,7 @@ type Option struct {
 	Choices        []string
 }
 
-// A log is the file that the hook appends events to.
+// An eventLog is the file that the hook appends events to.
 type eventLog struct {
 	path    string
 	onEvent func(Event)

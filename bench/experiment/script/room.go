@@ -38,7 +38,7 @@ func Hook() string {
 	return b.String()
 }
 
-// A room is the temporary folder of one run, with the hook, its events and the files that the script saved.
+// A hookFolder is the temporary folder of one run, with the hook, its events and the files that the script saved.
 type hookFolder struct {
 	dir string
 	// running is open while the run continues; the processes of the command watch it.

@@ -109,7 +109,7 @@ func SharedGPUWarnings(d device.Device) []report.Warning {
 	return all
 }
 
-// A Neighborhood is the set of other processes on a device, by process ID, that have been warned about.
+// WarnedProcesses is the set of other processes on a device, by process ID, that have been warned about.
 type WarnedProcesses map[int]bool
 
 // Warnings returns a warning for each process that uses or used the device and has none yet.

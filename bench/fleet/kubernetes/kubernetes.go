@@ -75,8 +75,7 @@ func job(f *fleet.Folder, b fleet.GPUTasks) object {
 	container := object{
 		"name": "vprof", "image": k.Image,
 		"command": []string{
-			"vprof", "fleet", "task", mountPath + "/" + b.Key, "--shard",
-			fmt.Sprintf("auto/%d", b.Tasks),
+			"vprof", "fleet", "task", mountPath + "/" + b.Key, "--shard", fmt.Sprintf("auto/%d", b.Tasks),
 		},
 		// A pod's own name does not identify the machine with the GPU.
 		"env": []object{{

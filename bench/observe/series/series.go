@@ -120,7 +120,7 @@ type log struct {
 	gpus []*gpu
 }
 
-// GPU is the samples of one GPU.
+// gpu is the samples of one GPU.
 type gpu struct {
 	key, name, product string
 	total              int64

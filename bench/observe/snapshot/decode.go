@@ -57,7 +57,7 @@ type decoder struct {
 // maxFailures is the number of failed allocations that are kept.
 const maxFailures = 1024
 
-// A place is a position in a snapshot, for messages: an item of the value at the place above it.
+// A keyPath is a position in a snapshot, for messages: an item of the value at the path above it.
 type keyPath struct {
 	parent *keyPath
 	name   string

@@ -10,7 +10,7 @@ import (
 	"github.com/vprof/vprof/profiler/allocator"
 )
 
-// A heap reconstructs the sizes of blocks from events, which have requested sizes only:
+// A heapReplay reconstructs the sizes of blocks from events, which have requested sizes only:
 // the allocator does not split a free block that is only a little too large.
 type heapReplay struct {
 	conf allocator.Config

@@ -41,8 +41,8 @@ func Restore(data []byte) (*Program, error) {
 		return nil, fmt.Errorf("not a description of a graph: %w", err)
 	}
 	if d.Format != graphFormat {
-		return nil, fmt.Errorf("the case holds its .pt2 model in the format %q, but this vprof reads %s; plan the .pt2 "+
-			"file again", d.Format, graphFormat)
+		return nil, fmt.Errorf("the case holds its .pt2 model in the format %q, but this vprof reads %s; plan the "+
+			".pt2 file again", d.Format, graphFormat)
 	}
 	model, err := input.Decompress(d.Model, mostModel)
 	var extra []byte

@@ -419,7 +419,7 @@ const (
 	maxGPUs       = 1024
 )
 
-// values keeps the first failure of several calls, and the values that no GPU has.
+// readingValues keeps the first failure of several calls, and the values that no GPU has.
 type readingValues struct {
 	err        error
 	impossible []string

@@ -12,13 +12,13 @@ import (
 // communicationStream is the stream that collectives of DDP run on: NCCL's own, from whose pool nothing is allocated.
 const communicationStream program.Stream = 1
 
-const MiB = 1 << 20
+const mib = 1 << 20
 
 // The sizes of DDP's buckets, in bytes.
 const (
-	defaultBucketBytes   = 25 * MiB // bucket_cap_mb
-	firstBucketBytes     = 1 * MiB  // _DEFAULT_FIRST_BUCKET_BYTES, unless a cap is given
-	broadcastBucketBytes = 250 * MiB
+	defaultBucketBytes   = 25 * mib // bucket_cap_mb
+	firstBucketBytes     = 1 * mib  // _DEFAULT_FIRST_BUCKET_BYTES, unless a cap is given
+	broadcastBucketBytes = 250 * mib
 )
 
 // DDPOptions holds the options of DistributedDataParallel.

@@ -26,7 +26,8 @@ class Comm:
         return objects[0]
 
     def Allreduce(self, source, to, *_, **__):
-        to[...] = source
+        if source is not None:  # None is MPI.IN_PLACE
+            to[...] = source
 
     Reduce = Allgather = Gather = Allreduce
 
@@ -45,6 +46,6 @@ COMM_WORLD = COMM_SELF = Comm()
 
 
 def __getattr__(name):
-    """Returns None for operations such as SUM, which change nothing of one rank."""
+    """Returns None for constants: operations such as SUM, which change nothing of one rank, and IN_PLACE."""
     if not name.isupper():
         raise AttributeError(name)
