@@ -18,8 +18,8 @@ import (
 )
 
 // A cudnnServer answers the stubs' questions about workspaces, over a Unix socket. A question is a line, its answer
-// another: the bytes, and "asked" if cuDNN itself returned them, "modeled" if vprof's rules did, "unknown", or "none" if
-// cuDNN has no such engine.
+// another: the bytes, and "asked" if cuDNN itself returned them, "modeled" if vprof's rules did, "unknown", or "none"
+// if cuDNN has no such engine.
 type cudnnServer struct {
 	ctx      context.Context
 	listener net.Listener
