@@ -3,4 +3,4 @@ package stubs
 import _ "embed" // the archive
 
 //go:embed linux_arm64.tar.xz
-var archive []byte
+var stubArchive []byte
