@@ -442,7 +442,7 @@ class DataTest(unittest.TestCase):
 
     def test_sounds_of_a_data_set_have_a_size_before_they_are_read(self):
         for rate, asks, there in (("audio 100", True, True), ("audio 100", False, False), (None, True, False)):
-            with unittest.mock.patch.object(sounds, "configured", lambda: rate), unittest.mock.patch.object(folders, "lists_samples", lambda: asks):
+            with unittest.mock.patch.object(sounds, "configured", return_value=rate), unittest.mock.patch.object(folders, "lists_samples", return_value=asks):
                 path = lists.file("/absent/%s/1.wav" % rate)
                 self.assertEqual(bool(path), there)
         with unittest.mock.patch.object(sounds, "configured", lambda: "audio 100"), unittest.mock.patch.object(folders, "lists_samples", lambda: True):
