@@ -94,11 +94,10 @@ func examineMachine() *doctorReport {
 			Simulated: b.Simulated,
 		})
 		if b.Simulated {
-			d.Problems = append(d.Problems,
-				report.Warning{
-					What: b.Name + " is simulated: its driver runs no kernels",
-					Hint: "runs on it count memory and measure nothing",
-				})
+			d.Problems = append(d.Problems, report.Warning{
+				What: b.Name + " is simulated: its driver runs no kernels",
+				Hint: "runs on it count memory and measure nothing",
+			})
 		}
 		for _, way := range b.Shared {
 			d.Problems = append(d.Problems, report.Warning{What: way})

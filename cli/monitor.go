@@ -138,11 +138,17 @@ func (o *monitorOptions) check(command []string) error {
 // memoryLimit is the limit of --fail-above: memory or a share of the GPU's memory; empty for none.
 type memoryLimit string
 
-func (c memoryLimit) bytesOf(total int64) int64 {
-	if c == "" {
+// isExceeded reports whether a GPU exceeded the limit since the previous sample.
+func (l memoryLimit) isExceeded(s monitor.Sample) bool {
+	return l != "" && s.Highest > l.bytesOf(s.Total)
+}
+
+// bytesOf returns the limit in bytes for a GPU's memory, all of it for none.
+func (l memoryLimit) bytesOf(total int64) int64 {
+	if l == "" {
 		return total
 	}
-	limit, _ := parseMemory(string(c), total) // check has read it before
+	limit, _ := parseMemory(string(l), total) // check has read it before
 	return limit
 }
 

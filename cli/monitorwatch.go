@@ -55,10 +55,9 @@ func (w *watch) sample(now time.Time) error {
 		return err
 	}
 	for _, s := range seen.Samples {
-		if s.Highest > w.options.memoryLimit.bytesOf(s.Total) {
+		if w.options.memoryLimit.isExceeded(s) {
 			return negativeVerdict{fmt.Errorf("GPU %d used more memory than --fail-above %s: %s of %s", s.GPU,
-				w.options.memoryLimit,
-				bytesize.Format(s.Highest), bytesize.Format(s.Total))}
+				w.options.memoryLimit, bytesize.Format(s.Highest), bytesize.Format(s.Total))}
 		}
 		if s.Error != "" && w.options.once {
 			return fmt.Errorf("gpu %d: %s", s.GPU, s.Error)

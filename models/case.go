@@ -77,18 +77,18 @@ type Case struct {
 	ConfigHash string `json:"config_sha256,omitempty"`
 }
 
-// Key identifies a case: two cases are the same if their keys are equal. It is the
+// CaseKey identifies a case: two cases are the same if their keys are equal. It is the
 // case's JSON, so keys of one version of vprof are keys of the next.
-type Key string
+type CaseKey string
 
 // Key returns the case's identity. An omitted setting and one with the model's default value differ; [Model.Canonical]
 // makes them the same.
-func (c Case) Key() Key {
+func (c Case) Key() CaseKey {
 	text, err := json.Marshal(c)
 	if err != nil {
 		panic(fmt.Errorf("models: a case that JSON cannot hold: %w", err)) // its fields are plain
 	}
-	return Key(text)
+	return CaseKey(text)
 }
 
 // String returns a line that describes what is trained and how, without the batch size.

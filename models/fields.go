@@ -231,7 +231,7 @@ var fields = []Field{
 	{
 		Name: "torch-compile", JSON: "torch_compile", Group: GroupHow, BareValue: "true",
 		Usage: "the step runs under torch.compile: as vprof capture --compile has recorded it, " +
-			"else as the eager one with an interval that holds what such models need",
+			"else the eager step with a wide interval",
 		form: boolForm(func(c *Case) *bool { return &c.Compile }), say: fixedText("torch.compile"),
 	},
 	{

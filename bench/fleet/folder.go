@@ -48,7 +48,7 @@ func (c *Config) Units(file string, r *models.Registry, tell func(*trainers.Conf
 		cases = []Case{{}}
 	}
 	var units []ModelCase
-	seen := map[models.Key]string{}
+	seen := map[models.CaseKey]string{}
 	for _, of := range c.Models {
 		m, trained, err := of.resolveCase(filepath.Dir(file), r, tell)
 		if err != nil {

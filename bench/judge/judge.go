@@ -41,7 +41,7 @@ type Judge struct {
 	judgements map[judgedKey]*Judgement
 	// clearUpTo are the batches up to which a case is safe whatever the needs of smaller batches are
 	// ([planner.ClearShare]).
-	clearUpTo map[models.Key]int
+	clearUpTo map[models.CaseKey]int
 	// lastJudgement is the judgement whose recording is kept; nil for none.
 	lastJudgement *Judgement
 	// nestedResults are replays of checks on the GPU itself, by the result without a limit.
@@ -50,7 +50,7 @@ type Judge struct {
 
 // judgedKey is the key of a cached judgement.
 type judgedKey struct {
-	c     models.Key
+	c     models.CaseKey
 	batch int
 }
 
@@ -219,7 +219,7 @@ func (j *Judge) try(ctx context.Context, s *step.Setup, batch int, whole bool) (
 	j.judgements[key] = d
 	if float64(d.Need) <= planner.ClearShare*float64(j.Budget.Limit()) && !s.HasReservedJumps() {
 		if j.clearUpTo == nil {
-			j.clearUpTo = map[models.Key]int{}
+			j.clearUpTo = map[models.CaseKey]int{}
 		}
 		j.clearUpTo[key.c] = max(j.clearUpTo[key.c], batch)
 	}

@@ -99,7 +99,7 @@ func (c Check) OutOfMemory() bool {
 // Baseline lists the growth since an earlier result.
 type Baseline struct {
 	File string `json:"file"`
-	// Peak are the device bytes of the moment that needs most, the allocated ones where those have not grown.
+	// Peak is the growth of the largest need: of device bytes, or of allocated bytes if device bytes have not grown.
 	Peak Growth `json:"peak"`
 	// Grown are components and checks that need more than before, the largest growth first.
 	Grown []Growth `json:"grown"`

@@ -347,7 +347,7 @@ func (u *unpickler) set(items []any) {
 	u.fill(d, items)
 }
 
-// fill sets the items of a dict whose keys are kept.
+// fill adds the items whose keys u.keys names to a dict, and drops the others.
 func (u *unpickler) fill(d *Dict, items []any) {
 	if len(items)%2 != 0 {
 		u.fail("sets a key of a dict without a value")

@@ -226,12 +226,12 @@ func (k flash) backward(q *tensor, rows, heads, keys, keyHeads int64) {
 	g.End()
 }
 
-// expertSharing reads from the strategy of a case how ranks share experts.
-func expertSharing(c models.Case) ExpertSharing {
+// expertParallelism reads from the strategy of a case how ranks share experts.
+func expertParallelism(c models.Case) ExpertParallelism {
 	if c.Strategy == nil {
-		return ExpertSharing{}
+		return ExpertParallelism{}
 	}
-	return ExpertSharing{
+	return ExpertParallelism{
 		Ranks: c.Strategy.EP, AllToAll: c.Strategy.EPBy == models.TorchExperts, Load: c.ExpertLoad(),
 		Tensor: tensorRanks(c, func(s *models.Strategy) bool { return s.TPBy != "" }),
 	}

@@ -220,7 +220,7 @@ func TextOf(c models.Case) Text {
 			LoggedLoss: c.Settings[trlSetting] > 0, Headless: headless(c),
 		},
 		Sharing: Sharing{
-			Ranks: int64(max(1, c.GPUs)), Context: contextOf(c), Experts: expertSharing(c),
+			Ranks: int64(max(1, c.GPUs)), Context: contextOf(c), Experts: expertParallelism(c),
 			TokenRanks: tensorRanks(c, func(s *models.Strategy) bool { return s.Sequence }),
 			VocabRanks: tensorRanks(c, func(s *models.Strategy) bool { return s.ParallelLoss }),
 		},

@@ -61,11 +61,11 @@ type Sharing struct {
 	// TokenRanks is how many ranks share tokens outside of layers that they share (sequence
 	// parallelism), VocabRanks how many share the logits; zero none.
 	TokenRanks, VocabRanks int64
-	Experts                ExpertSharing
+	Experts                ExpertParallelism
 }
 
-// ExpertSharing is how ranks share the experts of a mixture.
-type ExpertSharing struct {
+// ExpertParallelism is how ranks share the experts of a mixture.
+type ExpertParallelism struct {
 	// Ranks is how many ranks share the experts out, zero none.
 	Ranks int64
 	// AllToAll has them exchange pairs of tokens and experts by all-to-all ([models.TorchExperts]), not by DeepEP.

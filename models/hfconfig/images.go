@@ -62,19 +62,17 @@ func (a *architecture) seeing(senses string, s *vision) {
 		a.note(alone)
 		return
 	}
-	a.settings = append(a.settings,
-		models.Setting{
-			Name:  imagesSetting,
-			Usage: "images in every row, whose tokens count in the sequence; 0 for text alone", Default: 0,
-			Min: 0, Max: mostImages,
-		})
+	a.settings = append(a.settings, models.Setting{
+		Name:  imagesSetting,
+		Usage: "images in every row, whose tokens count in the sequence; 0 for text alone", Default: 0,
+		Min: 0, Max: mostImages,
+	})
 	if !s.fixed {
-		a.settings = append(a.settings,
-			models.Setting{
-				Name:    sideSetting,
-				Usage:   "height and width of an image in pixels; of one that is no square the root of its pixels",
-				Default: s.side, Min: 1, Max: mostImage,
-			})
+		a.settings = append(a.settings, models.Setting{
+			Name:    sideSetting,
+			Usage:   "height and width of an image in pixels; of one that is no square the root of its pixels",
+			Default: s.side, Min: 1, Max: mostImage,
+		})
 	}
 	a.caveat(func(c models.Case) (all []string) {
 		p := s.images(c)

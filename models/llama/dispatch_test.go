@@ -11,15 +11,18 @@ import (
 )
 
 func TestTokensThatComeToARank(t *testing.T) {
-	one := Experts{Count: 8, PerToken: 1, ExpertSharing: hf.ExpertSharing{Ranks: 4, Load: 1}}
+	one := Experts{Count: 8, PerToken: 1, ExpertParallelism: hf.ExpertParallelism{Ranks: 4, Load: 1}}
 	require.EqualValues(t, 100, one.received(100), "every token has one expert")
-	all := Experts{Count: 8, PerToken: 8, ExpertSharing: hf.ExpertSharing{Ranks: 4, Load: 1}}
+	all := Experts{Count: 8, PerToken: 8, ExpertParallelism: hf.ExpertParallelism{Ranks: 4, Load: 1}}
 	require.EqualValues(t, 400, all.received(100), "every token goes to every rank")
-	require.EqualValues(t, 7432, Experts{Count: 128, PerToken: 8, ExpertSharing: hf.ExpertSharing{Ranks: 4, Load: 1}}.received(2048),
-		"1 - C(96,8)/C(128,8) of 8192")
+	many := Experts{Count: 128, PerToken: 8, ExpertParallelism: hf.ExpertParallelism{Ranks: 4, Load: 1}}
+	require.EqualValues(t, 7432, many.received(2048), "1 - C(96,8)/C(128,8) of 8192")
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.SampledFrom([]int64{2, 4, 8}).Draw(t, "ranks")
-		e := Experts{Count: n * rapid.Int64Range(1, 16).Draw(t, "local"), ExpertSharing: hf.ExpertSharing{Ranks: n, Load: 1}}
+		e := Experts{
+			Count:             n * rapid.Int64Range(1, 16).Draw(t, "local"),
+			ExpertParallelism: hf.ExpertParallelism{Ranks: n, Load: 1},
+		}
 		e.PerToken = rapid.Int64Range(1, e.Count).Draw(t, "each")
 		tokens := rapid.Int64Range(1, 4096).Draw(t, "tokens")
 		got := e.received(tokens)

@@ -20,7 +20,7 @@ type expertList struct {
 }
 
 func newExpertList(c *Config) nn.Layer {
-	s, e := newSparse(c), c.Experts
+	s, e := newSparseExperts(c), c.Experts
 	l := &expertList{
 		TorchNames: c.Names, SharedExpert: s.SharedExpert, SharedExpertGate: s.SharedExpertGate, c: c,
 		Experts: lists.Times(e.Count, func(int64) nn.Layer { return newMLPOf(c, e.Inner) }),

@@ -10,7 +10,7 @@ import (
 type Experts struct {
 	// Count is the number of experts, zero for none; PerToken the number that process a token; Inner their width.
 	Count, PerToken, Inner int64
-	hf.ExpertSharing
+	hf.ExpertParallelism
 	// Dense gives for each layer whether it has a feed-forward half like Llama's instead; nil means that none has.
 	Dense   LayerFlags
 	Routing Routing
@@ -61,7 +61,7 @@ type sparse struct {
 	c                *Config
 }
 
-func newSparse(c *Config) *sparse {
+func newSparseExperts(c *Config) *sparse {
 	s := &sparse{
 		TorchNames: c.Names, Gate: &router{Weight: nn.NewParameter(c.Experts.Count, c.Width), c: c},
 		Experts: NewExperts(c), c: c,

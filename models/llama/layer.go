@@ -37,7 +37,7 @@ func newLayer(c *Config, i int) *layer {
 	case c.sparse(i) && c.Experts.Listed:
 		l.Mlp = newExpertList(c)
 	case c.sparse(i):
-		l.Mlp = newSparse(c)
+		l.Mlp = newSparseExperts(c)
 	default:
 		l.Mlp = newMLP(c)
 	}

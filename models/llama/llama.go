@@ -219,7 +219,7 @@ func (m *Model) partMask(f *frame, embeds, positions, padding *tensor, packed hf
 // applyTraining applies the training options of a case.
 func (c *Config) applyTraining(text hf.Text) {
 	c.Liger, c.Tiles, c.Context, c.Cache = text.Liger, text.Tiles, text.Context, text.Cache
-	c.Experts.ExpertSharing = text.Experts
+	c.Experts.ExpertParallelism = text.Experts
 }
 
 // CausalLM returns the task of predicting each next token.

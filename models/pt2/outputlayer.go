@@ -159,7 +159,7 @@ func (s *outputLayerSearch) scores(v int32) error {
 		case name == "slice.Tensor" && (isFullSlice(n) || dropsLast(n)):
 			s.cut = s.cut || dropsLast(n)
 		case !shapeOperators[name]:
-			return fmt.Errorf("the logits are the result of %s, not of a linear layer", describe(n))
+			return fmt.Errorf("the logits come from %s, but this needs a model whose last layer is linear", describe(n))
 		case len(s.found.adjust) > 0 && strings.HasPrefix(name, "to."):
 			s.found.adjust = append([]int{i}, s.found.adjust...)
 		}

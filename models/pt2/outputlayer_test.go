@@ -111,7 +111,7 @@ func TestLossesInChunksThatAGraphCannotHave(t *testing.T) {
 		change func(p *export.Program)
 		c      models.Case
 	}{
-		"the logits are the result of add.Tensor, not of a linear layer": {
+		"the logits come from add.Tensor, but this needs a model whose last layer is linear": {
 			"hf-bart-base", same,
 			models.Case{Settings: chunks},
 		},

@@ -144,11 +144,11 @@ const (
 	attentionOnly
 )
 
-// block is the kind of 2-D block.
-type block int
+// blockKind is the kind of 2-D block.
+type blockKind int
 
 const (
-	convNext block = iota
+	convNext blockKind = iota
 	basicResNet
 	gatedResNet
 )
@@ -161,7 +161,7 @@ type stage struct{ stride, blocks, expansion, reduction int64 }
 type config struct {
 	bins, channels int64
 	context        context
-	block          block
+	block          blockKind
 	groupDivisor   int64
 	globalContext  bool
 	hop            int64

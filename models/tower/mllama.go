@@ -115,7 +115,7 @@ func (q *Tiles) encodeImages(f *frame) *tensor {
 	g.Set(&x, x.Reshape(n*tiles, places-1, s.Width))
 	g.Set(&x, q.classed(g, x))
 	g.Set(&x, x.Reshape(n, tiles, places, s.Width))
-	g.Set(&x, q.placed(g, p.Part("gated_positional_embedding"), x))
+	g.Set(&x, q.withPositions(g, p.Part("gated_positional_embedding"), x))
 	g.Set(&x, g.Call(p.At("layernorm_pre"), x))
 	padded := (places + 7) / 8 * 8
 	g.Set(&x, x.Pad(0, 0, 0, padded-places))
@@ -160,8 +160,8 @@ func (q *Tiles) classed(f *frame, x *tensor) *tensor {
 	return g.Return(g.Set(&x, trace.Cat(1, class, x)))
 }
 
-// placed follows forward of MllamaPrecomputedPositionEmbedding.
-func (q *Tiles) placed(f *frame, m *nn.Parts, x *tensor) *tensor {
+// withPositions follows forward of MllamaPrecomputedPositionEmbedding.
+func (q *Tiles) withPositions(f *frame, m *nn.Parts, x *tensor) *tensor {
 	places := q.Size.Positions + 1
 	return callModule(f, m, []*tensor{x, q.shapes}, func(g *frame) *tensor {
 		gated := g.Let(m.Owned("gate").Tanh().RSubScalar().Mul(m.Owned("embedding")))

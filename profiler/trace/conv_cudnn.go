@@ -239,7 +239,7 @@ func (x *Tensor) depthwiseConv(w *Tensor, args ConvArgs) *Tensor {
 	return c.End(y)
 }
 
-// depthwiseConvBackward gives the gradient of the weight first.
+// depthwiseConvBackward records the backward pass, which allocates the gradient of the weight first.
 func depthwiseConvBackward(g, x, w *Tensor, needX, needW bool) (gx, gw *Tensor) {
 	c := g.tape.Begin("conv_depthwise2d_backward", g, x, w)
 	c.Let(g.ContiguousUntracked())

@@ -11,7 +11,7 @@ import (
 // Operations per element of the normalizations, counted in their formulas: each addition, multiplication and comparison
 // is one. On every GPU of the catalog memory traffic takes longer, so that a count off by a few changes no estimate.
 const (
-	// Two sums and a square for mean and variance, then subtract, scale, and the affine multiplication and addition.
+	// Mean and variance: a sum, difference, square and sum. Result: difference, scale, affine multiplication, addition.
 	normFLOPs = 8
 	// Gradient of the input: two sums of products, and the three terms
 	// (g*w - mean(g*w) - xhat*mean(g*w*xhat)) * invstd.

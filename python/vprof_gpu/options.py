@@ -139,8 +139,8 @@ class CaseOptions(TypedDict, total=False):
     or else from uv.lock, requirements.txt or pyproject.toml beside vprof.yaml (default 2.15)."""
 
     torch_compile: bool
-    """The step runs under torch.compile: as vprof capture --compile has recorded it, else as the eager one with an
-    interval that holds what such models need."""
+    """The step runs under torch.compile: as vprof capture --compile has recorded it, else the eager step with a
+    wide interval."""
 
     train_only: Values
     """Train the parameters alone whose names have a regex in them, such as 'layers\\.(30|31)\\.|lm_head', and freeze

@@ -85,7 +85,7 @@ func (c *Config) stageOptions(strategy, gpus string) string {
 	}), ",")
 }
 
-// pipelineEdits returns the edit of the rows that a pipeline takes at a time, where a micro-batch gets another size.
+// pipelineEdits returns the edit of the batch size for a pipeline with another size of micro-batches.
 func (c *Config) pipelineEdits(v Values) []configfile.Edit {
 	f := c.facts[microBatches]
 	n, err := strconv.Atoi(f.value)

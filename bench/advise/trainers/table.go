@@ -79,7 +79,7 @@ type Row struct {
 	SameAs string `yaml:"like"`
 }
 
-// Words maps names of facts to values; a single word is the value of the row's own fact.
+// Words are values that a row of the table sets: of its own fact, where only a value is given, or of further facts.
 type Words struct {
 	// Value is the value of the row's own fact.
 	Value string

@@ -83,7 +83,7 @@ type result struct {
 // recordingKey is equal for records that can share a recording. It does not include allocator settings, which matter
 // only to the replay.
 type recordingKey struct {
-	c     models.Key
+	c     models.CaseKey
 	gpu   string
 	steps int
 	// ascendingAddresses is the order of the driver's addresses. A recording has one GPU.

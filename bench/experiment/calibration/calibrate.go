@@ -129,7 +129,7 @@ func (c *Calibration) fit(ctx context.Context, gpu device.GPU, seen []calibrate.
 func (c *Calibration) isBare() bool { return c.Runs[0].Bare }
 
 // setupKey identifies runs of the same case at different batch sizes.
-func setupKey(o Observed) models.Key {
+func setupKey(o Observed) models.CaseKey {
 	k := o.Case
 	k.Batch = 0
 	return k.Key()
@@ -142,7 +142,7 @@ func (c *Calibration) observe(ctx context.Context, gpu device.GPU) ([]calibrate.
 ) {
 	timed := map[bool][]calibrate.Timed{}
 	var from planner.Coefficients
-	setups := map[models.Key]*step.Setup{}
+	setups := map[models.CaseKey]*step.Setup{}
 	var seen []calibrate.Observation
 	for _, o := range c.Runs {
 		setup := setups[setupKey(o)]

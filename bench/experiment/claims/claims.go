@@ -105,7 +105,7 @@ type answerer struct {
 
 // projectionKey identifies a projection: the case and the GPU.
 type projectionKey struct {
-	c   models.Key
+	c   models.CaseKey
 	gpu string
 }
 

@@ -197,13 +197,12 @@ func (s *Search) surveyExactly(ctx context.Context, v *survey) error {
 	for at := range gpus {
 		gpus[at] = s.GPUs[at/len(s.Cases)]
 	}
-	order := step.OrderForSharing(gpus, func(at int) models.Key { return keyOf(s.Cases[at%len(s.Cases)]) })
-	return progress.Each(ctx, s.Progress, "configurations", order,
-		func(ctx context.Context, _, at int) (err error) {
-			gpu, c := gpus[at], s.Cases[at%len(s.Cases)]
-			v.choices[at], v.refusals[at], err = s.choice(ctx, gpu, c, begin)
-			return err
-		})
+	order := step.OrderForSharing(gpus, func(at int) models.CaseKey { return keyOf(s.Cases[at%len(s.Cases)]) })
+	return progress.Each(ctx, s.Progress, "configurations", order, func(ctx context.Context, _, at int) (err error) {
+		gpu, c := gpus[at], s.Cases[at%len(s.Cases)]
+		v.choices[at], v.refusals[at], err = s.choice(ctx, gpu, c, begin)
+		return err
+	})
 }
 
 // rankChoices sorts the choices and recommends the first one that fits in each stage.

@@ -20,7 +20,7 @@ func TestLeversAreTurnedInEveryCombinationThatMakesSense(t *testing.T) {
 	m, err := all.Models().Lookup("llama-tiny")
 	require.NoError(t, err)
 	full := SavingCases(m, m.Default, nothingFixed)
-	seen := map[models.Key]bool{}
+	seen := map[models.CaseKey]bool{}
 	for _, c := range full {
 		require.False(t, seen[c.Key()], c.String())
 		seen[c.Key()] = true

@@ -191,7 +191,7 @@ const maxExactCases = 100
 func (s *Search) leastGPUs(ctx context.Context) (int, error) {
 	cases := smallestCases(s.Cases)
 	for n := 1; ; n = min(2*n, s.Ranks.GPUs) {
-		tried := map[models.Key]bool{}
+		tried := map[models.CaseKey]bool{}
 		for _, c := range cases {
 			if n == 1 {
 				c.GPUs, c.Strategy = 0, nil
@@ -219,7 +219,7 @@ func (s *Search) leastGPUs(ctx context.Context) (int, error) {
 func smallestCases(cases []models.Case) []models.Case {
 	cases = slices.Clone(cases)
 	slices.SortStableFunc(cases, func(a, b models.Case) int { return cmp.Compare(savingRank(b), savingRank(a)) })
-	seen := map[models.Key]bool{}
+	seen := map[models.CaseKey]bool{}
 	return slices.DeleteFunc(cases, func(c models.Case) bool {
 		like := c
 		like.Checkpointing, like.Recompute = false, ""

@@ -87,7 +87,7 @@ func TestASearchLooksAroundTheBest(t *testing.T) {
 	}
 	require.Subset(t, strategies(f), []string{"fsdp2", "pp:micro=4", "tp:tp=2", "ddp:bucket_view=true"})
 	require.Greater(t, len(f.Choices), len(s.Cases), "variants of the best")
-	seen := map[models.Key]bool{}
+	seen := map[models.CaseKey]bool{}
 	for _, choice := range f.Choices {
 		require.False(t, seen[keyOf(choice.Case.Case)], choice.Case.Strategy.String())
 		seen[keyOf(choice.Case.Case)] = true

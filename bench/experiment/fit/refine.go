@@ -43,7 +43,7 @@ func (s *Search) refine(ctx context.Context, f *report.Fit) error {
 // extend adds choices of further cases to a search, but for known and refused ones, and ranks all. It returns the
 // added.
 func (s *Search) extend(ctx context.Context, f *report.Fit, cases []models.Case) ([]report.Choice, error) {
-	known := lists.Set(lists.Map(f.Choices, func(c report.Choice) models.Key { return keyOf(c.Case.Case) }))
+	known := lists.Set(lists.Map(f.Choices, func(c report.Choice) models.CaseKey { return keyOf(c.Case.Case) }))
 	cases = slices.DeleteFunc(cases, func(c models.Case) bool {
 		defer func() { known[keyOf(c)] = true }()
 		return known[keyOf(c)]
@@ -62,7 +62,7 @@ func (s *Search) extend(ctx context.Context, f *report.Fit, cases []models.Case)
 }
 
 // keyOf identifies a configuration, whatever its batch.
-func keyOf(c models.Case) models.Key {
+func keyOf(c models.Case) models.CaseKey {
 	c.Batch, c.Accumulate = 0, 1
 	return c.Key()
 }

@@ -54,7 +54,7 @@ func (v *survey) run(ctx context.Context) error {
 // groupSimilar groups the cases, by number: a case without autocast follows the bf16 case that is otherwise equal,
 // since their steps may be equal.
 func (v *survey) groupSimilar() (all [][]int) {
-	of := map[models.Key]int{}
+	of := map[models.CaseKey]int{}
 	for i, c := range v.search.Cases {
 		if c.AMP == "bf16" {
 			c.AMP = models.NoAutocast
@@ -377,9 +377,8 @@ func (s *Search) replayChoices(ctx context.Context, choices []report.Choice) ([]
 	gpus := s.gpus()
 	exact := make([]report.Choice, len(choices))
 	order := lists.Map(choices, func(c report.Choice) device.GPU { return gpus[c.Device] })
-	return exact, progress.Each(ctx, s.Progress, "recommendations", step.OrderForSharing(order, func(i int) models.Key {
-		return keyOf(choices[i].Case.Case)
-	}),
+	key := func(i int) models.CaseKey { return keyOf(choices[i].Case.Case) }
+	return exact, progress.Each(ctx, s.Progress, "recommendations", step.OrderForSharing(order, key),
 		func(ctx context.Context, _, i int) error {
 			c := choices[i]
 			found, refused, err := s.choice(ctx, gpus[c.Device], c.Case.Case,

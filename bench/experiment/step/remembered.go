@@ -65,7 +65,7 @@ func GroupGPUs(gpus []device.GPU) (kinds [][]int) {
 }
 
 // OrderForSharing returns the indices of searches, each of a case on a GPU, in the order that shares most recordings.
-func OrderForSharing(gpus []device.GPU, of func(i int) models.Key) []int {
+func OrderForSharing(gpus []device.GPU, of func(i int) models.CaseKey) []int {
 	at := make([]int, len(gpus))
 	for i := range at {
 		at[i] = i
@@ -233,11 +233,11 @@ func (p *sharedProgram) try(ctx context.Context, t Trial) (*Result, error) {
 type stepCounts struct {
 	mu sync.Mutex
 	// sizes are the steps that batch sizes of a case took, and of a case in any loop; zero for the usual ones.
-	sizes map[models.Key]map[int]int
+	sizes map[models.CaseKey]map[int]int
 }
 
 // caseKeys returns the key of a case, and of the case in any loop. Both are the same for all releases of libraries.
-func caseKeys(c models.Case) (own, other models.Key) {
+func caseKeys(c models.Case) (own, other models.CaseKey) {
 	c.Stack = nil
 	own = c.Key()
 	c.Loop = ""
@@ -275,9 +275,9 @@ func (r *stepCounts) remember(c models.Case, batch, steps int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.sizes == nil {
-		r.sizes = map[models.Key]map[int]int{}
+		r.sizes = map[models.CaseKey]map[int]int{}
 	}
-	for _, key := range [...]models.Key{own, other} {
+	for _, key := range [...]models.CaseKey{own, other} {
 		if r.sizes[key] == nil {
 			r.sizes[key] = map[int]int{}
 		}

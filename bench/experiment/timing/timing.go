@@ -58,7 +58,7 @@ func (m Measured) Correct(ctx context.Context, of *step.Setup, gpu device.GPU, s
 		return speed, err
 	}
 	if !one.load.IsKnown() {
-		return speed, input.Errorf("the measured step cannot correct estimates: the speed of %s is not known", gpu.Name)
+		return speed, input.Errorf("the measured step cannot correct estimates: the catalog has no speed of GPU %s", gpu.Name)
 	}
 	kernels := m.Seconds/max(1, one.load.Stretch) - one.load.Host
 	if least := one.load.Roofline() / 2; kernels < least && !one.load.Compiled { // half, for what caches spare
@@ -83,7 +83,7 @@ func (t *Table) Run(ctx context.Context, gpus []device.GPU) (*report.Times, erro
 		Rows: []report.TimeRow{},
 	}
 	found := make([]gpuTimes, len(gpus))
-	order := step.OrderForSharing(gpus, func(int) models.Key { return first.Case().Key() })
+	order := step.OrderForSharing(gpus, func(int) models.CaseKey { return first.Case().Key() })
 	err := progress.Each(ctx, t.Progress, "GPUs", order, func(ctx context.Context, _, i int) (err error) {
 		found[i], err = t.timeGPU(ctx, gpus[i])
 		return err

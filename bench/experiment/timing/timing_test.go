@@ -119,7 +119,7 @@ func TestMeasuredStepsCorrectTheEstimates(t *testing.T) {
 	unknown := gpu
 	unknown.Bandwidth = 0
 	_, err = row(64, Measured{0.9, 64}, unknown)
-	require.ErrorContains(t, err, "the speed of rtx-3090 is not known")
+	require.ErrorContains(t, err, "no speed of GPU rtx-3090")
 }
 
 // What torch.backends allows to compute in TF32 changes the time: products of a language model, and convolutions. Steps
