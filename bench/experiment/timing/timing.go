@@ -58,7 +58,7 @@ func (m Measured) Correct(ctx context.Context, of *step.Setup, gpu device.GPU, s
 		return speed, err
 	}
 	if !one.load.IsKnown() {
-		return speed, input.Errorf("the measured step cannot correct estimates: the catalog has no speed of GPU %s", gpu.Name)
+		return speed, input.Errorf("the measured step cannot correct estimates: no speed of GPU %s is known", gpu.Name)
 	}
 	kernels := m.Seconds/max(1, one.load.Stretch) - one.load.Host
 	if least := one.load.Roofline() / 2; kernels < least && !one.load.Compiled { // half, for what caches spare
