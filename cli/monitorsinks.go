@@ -76,15 +76,15 @@ func openSinks(o *monitorOptions) (s *sinks, err error) {
 }
 
 // openLog opens a file to append samples to; - is standard output without the screen's lines. It appends to an existing
-// openLog, and refuses files that do not begin like a log or end in the middle of a line.
+// log, and refuses files that do not begin like a log or end in the middle of a line.
 func (s *sinks) openLog(flag, path, begins string) (to io.Writer, continued bool, err error) {
 	if path == "-" {
 		s.silent = true
 		return s.stdout, false, nil
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644)
-	info, _ := os.Stat(path)
-	if err == nil && info != nil && !info.Mode().IsRegular() { // a pipe or a device has no past
+	info, unknown := f.Stat()
+	if err == nil && (unknown != nil || !info.Mode().IsRegular()) { // a pipe or a device has no past
 		f.Close()
 		f, err = os.OpenFile(path, os.O_WRONLY, 0)
 	}

@@ -61,10 +61,9 @@ var objectiveConflicts = []Conflict{
 		return k.otherObjective() && k.Objective.Name != Reward && k.Task != preferenceTask
 	},
 		"{this objective} trains a language model; use --task causal-lm"),
-	refuse("objective", "packed without as=ms-swift",
-		func(k *choice) bool {
-			return k.otherObjective() && k.Objective.Packed && k.Objective.LikeTrainer != AsSwift
-		},
+	refuse("objective", "packed without as=ms-swift", func(k *choice) bool {
+		return k.otherObjective() && k.Objective.Packed && k.Objective.LikeTrainer != AsSwift
+	},
 		"packed: only ms-swift packs pairs into one sequence; add as=ms-swift"),
 	refuse("objective", "packed with the settings padding, packed", func(k *choice) bool {
 		return k.otherObjective() && k.Objective.Packed && (k.On("padding") || k.On("packed"))

@@ -278,9 +278,7 @@ var fields = []Field{
 		Usage: "1 to compute scores and loss of a language model by torch.nn.functional.linear_cross_entropy, " +
 			"in chunks of tokens (`n` is 0 or 1)",
 	},
-	{
-		JSON: "settings", form: form{text: func(c *Case) string { return strings.Join(c.Settings.Words(), ", ") }},
-	},
+	{JSON: "settings", form: form{text: func(c *Case) string { return strings.Join(c.Settings.Words(), ", ") }}},
 	{
 		Name: "gpus", JSON: "gpus", Label: "GPUs", Group: GroupWhere, IsMain: true,
 		Usage: "train on `n` GPUs of the kind, one rank on each; values are for one rank",

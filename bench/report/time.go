@@ -182,9 +182,7 @@ func (r TimeRow) cells() []string {
 	if r.SamplesPerSecond > 0 {
 		speed = formatThreeDigits(r.SamplesPerSecond)
 	}
-	return []string{
-		batch, bytesize.Format(r.Memory), r.Step.String(), speed, r.Epoch.String(), r.Total.String(),
-	}
+	return []string{batch, bytesize.Format(r.Memory), r.Step.String(), speed, r.Epoch.String(), r.Total.String()}
 }
 
 // String formats the time with its range, in a suitable unit.

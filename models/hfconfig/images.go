@@ -63,9 +63,8 @@ func (a *architecture) seeing(senses string, s *vision) {
 		return
 	}
 	a.settings = append(a.settings, models.Setting{
-		Name:  imagesSetting,
-		Usage: "images in every row, whose tokens count in the sequence; 0 for text alone", Default: 0,
-		Min: 0, Max: mostImages,
+		Name: imagesSetting, Max: mostImages,
+		Usage: "images in every row, whose tokens count in the sequence; 0 for text alone",
 	})
 	if !s.fixed {
 		a.settings = append(a.settings, models.Setting{

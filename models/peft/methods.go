@@ -95,9 +95,7 @@ var methods = map[string]*method{
 		options: "r=256 vera_dropout=0", has: "vera_lambda_b[out] vera_lambda_d[r]", counts: "r", share: shareVeRA(1),
 		forward: (*Site).vera,
 	},
-	"waveft": {
-		options: "n_frequency=2592 use_idwt=true", add: (*Site).addSpectrum, forward: (*Site).waveft,
-	},
+	"waveft": {options: "n_frequency=2592 use_idwt=true", add: (*Site).addSpectrum, forward: (*Site).waveft},
 }
 
 // none is the value of an option that is not set.

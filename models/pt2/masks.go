@@ -66,7 +66,7 @@ func dropMask(p *export.Program, begin, end int) {
 			if !taken {
 				continue
 			}
-			if (n.Target != attention || a.Name != "attn_mask") && (n.Target != where || a.Name != "condition") {
+			if !masksWith(n, a.Name) {
 				return
 			}
 			uses, chosen = append(uses, n), chosen || n.Target == where && causal
@@ -127,6 +127,11 @@ func bypassNode(p *export.Program, n *export.Node) {
 		replaceValue(p, v, x)
 		n.Inputs, n.Outputs, n.Target = nil, nil, ""
 	}
+}
+
+// masksWith reports whether a node masks scores with an argument.
+func masksWith(n *export.Node, argument string) bool {
+	return n.Target == attention && argument == "attn_mask" || n.Target == where && argument == "condition"
 }
 
 const (

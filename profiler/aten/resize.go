@@ -37,9 +37,7 @@ var resizing = family{
 }
 
 func (a *Args) pool() trace.PoolArgs {
-	p := trace.PoolArgs{
-		Kernel: a.Ints("kernel_size"), Stride: a.Ints("stride"), Padding: a.Ints("padding"),
-	}
+	p := trace.PoolArgs{Kernel: a.Ints("kernel_size"), Stride: a.Ints("stride"), Padding: a.Ints("padding")}
 	if a.op.index("ceil_mode") >= 0 {
 		p.Ceil = a.Bool("ceil_mode")
 	}

@@ -42,7 +42,7 @@ func readProfiles() map[string][]migProfile {
 var migName = pattern.Lazy(`(?i)^(.+?)[ :/-]*(?:[ :/-]mig)?[ :/-]+([1-7]g\.[0-9]+gb)(?:\+\S+)?$`)
 
 // migSlice finds a slice of a GPU by its name; false if there is no such slice of a known GPU. Rates and bandwidth are
-// the migSlice's share of the GPU's multiprocessors and memory.
+// the slice's share of the GPU's multiprocessors and memory.
 func migSlice(name string) (GPU, bool) {
 	m := migName().FindStringSubmatch(strings.TrimSpace(name))
 	if m == nil {

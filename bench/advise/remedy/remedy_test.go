@@ -62,7 +62,9 @@ func TestRemediesOfAModelIncludeItsOwn(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", remedies[0].What,
 		"what costs nothing comes first")
-	own := slices.IndexFunc(remedies, func(r report.Remedy) bool { return r.What == "n-negatives 16 instead of 24, the default" })
+	own := slices.IndexFunc(remedies, func(r report.Remedy) bool {
+		return r.What == "n-negatives 16 instead of 24, the default"
+	})
 	require.Positive(t, own)
 	require.Positive(t, remedies[own].Saves)
 	now, err := JudgeStep(t.Context(), setup, gpu, 1)

@@ -20,6 +20,7 @@ import (
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/internal/pattern"
+	"github.com/vprof/vprof/internal/phrase"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
 )
@@ -84,7 +85,7 @@ func (c *Card) RunAll(ctx context.Context, of script.Command, until time.Time, k
 	first := c.Rows[0]
 	at := slices.IndexFunc(c.Options, func(o script.Option) bool { return deviceFlag().MatchString(o.Flag) })
 	if strings.Contains(first.Result, "on the CPU") && at >= 0 && !slices.Contains(c.Command.Args, c.Options[at].Flag) {
-		flag, value := c.Options[at].Flag, map[bool]string{false: "cuda"}[c.Options[at].Switch]
+		flag, value := c.Options[at].Flag, phrase.If(!c.Options[at].Switch, "cuda")
 		c.Command.Args, c.Rows = withFlag(c.Command.Args, flag, value), nil
 		return c.RunAll(ctx, of, until, keep)
 	}

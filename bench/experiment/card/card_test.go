@@ -80,7 +80,10 @@ func TestFindReadsDocumentedCommands(t *testing.T) {
 		{"python train.py --do_eval\npython train.py --do_train --do_eval", "python train.py --do_train --do_eval"},
 		{"python -m paddle.distributed.launch train.py\npython train.py --lr 1", "python train.py --lr 1"},
 		{"torchrun --nnodes=... --node_rank=... train.py --bs=768", "torchrun train.py --bs=768"},
-		{"torchrun --master_port=PORT train.py --bs SIZE A_PATH", "torchrun --master_port=29511 train.py --bs absent-size absent-a_path"},
+		{
+			"torchrun --master_port=PORT train.py --bs SIZE A_PATH",
+			"torchrun --master_port=29511 train.py --bs absent-size absent-a_path",
+		},
 		{"python train.py --cfg a.yaml BATCH_SIZE 4", "python train.py --cfg a.yaml BATCH_SIZE 4"},
 		{"python train.py --config=sub/<name>.yaml", "python train.py --config=sub/have.yaml"},
 		{"python train.py --config sub/{NAME}.yaml", "python train.py --config sub/have.yaml"},

@@ -44,7 +44,7 @@ type epochPlan struct {
 }
 
 // planEpoch plans an epoch of batches of a size. Samples are cut at limit, and at most most batches are planned; if an
-// planEpoch has more, the last planned one is the batch with the longest sample.
+// epoch has more, the last planned one is the batch with the longest sample.
 func (l *Lengths) planEpoch(r *rand.Rand, size int, limit int64, most int) epochPlan {
 	samples := l.samples(r)
 	p := epochPlan{samples: len(samples), batches: ceil.Div(len(samples), size)}

@@ -198,5 +198,8 @@ func (c *Command) visibleDevices(otherwise string) string {
 
 // prependPath returns a list of paths with another path in front.
 func prependPath(first, list string) string {
-	return strings.TrimSuffix(first+string(os.PathListSeparator)+list, string(os.PathListSeparator))
+	if list == "" {
+		return first
+	}
+	return first + string(os.PathListSeparator) + list
 }

@@ -3,7 +3,7 @@ package step
 import (
 	"context"
 	"fmt"
-	"math/bits"
+	"hash/maphash"
 	"slices"
 
 	"github.com/vprof/vprof/bench/report"
@@ -92,6 +92,9 @@ func (s *Setup) AddSpread(ctx context.Context, r *Result) error {
 	return err
 }
 
+// digestSeed makes digests of one process comparable.
+var digestSeed = maphash.MakeSeed()
+
 // AllocationDigest returns a digest of what the first step of a batch allocates and frees. Cases that differ only in a
 // release and have the same digest have the same needs. Errors are as in [Setup.Record].
 func (s *Setup) AllocationDigest(ctx context.Context, gpu device.GPU, batch int) (uint64, error) {
@@ -102,16 +105,16 @@ func (s *Setup) AllocationDigest(ctx context.Context, gpu device.GPU, batch int)
 		return 0, err
 	}
 	defer rec.Discard()
-	digest, p := uint64(1), rec.Program
+	digest, p := maphash.Hash{}, rec.Program
+	digest.SetSeed(digestSeed)
 	for _, in := range p.Instructions {
 		if in.Kind == program.Alloc || in.Kind == program.Free {
 			b := &p.Buffers[in.Arg]
-			for _, word := range [...]uint64{uint64(in.Kind), uint64(in.Arg), uint64(b.Bytes), uint64(b.Stream)} {
-				digest = bits.RotateLeft64(digest^word, 29) * 0x9e3779b97f4a7c15 // each word changes all later ones
-			}
+			maphash.WriteComparable(&digest, in)
+			maphash.WriteComparable(&digest, [2]int64{b.Bytes, int64(b.Stream)})
 		}
 	}
-	return digest, nil
+	return digest.Sum64(), nil
 }
 
 // maxSteps bounds how long a cache is given to settle.

@@ -80,9 +80,7 @@ type watchedGPU struct {
 func New(session Session, source Source, watched func(pid int) bool) *Monitor {
 	m := &Monitor{session: session, source: source, watched: watched}
 	for _, b := range session.GPUs {
-		m.gpus = append(m.gpus, &watchedGPU{
-			GPU: b, totals: GPUTotals{GPU: b.Index}, processesPeak: map[int]int64{},
-		})
+		m.gpus = append(m.gpus, &watchedGPU{GPU: b, totals: GPUTotals{GPU: b.Index}, processesPeak: map[int]int64{}})
 	}
 	return m
 }
