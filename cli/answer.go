@@ -36,7 +36,7 @@ type request map[string]any
 // requestFiles is the key of arguments without a flag, such as trainers' files.
 const requestFiles = "files"
 
-// requestText is the key of what diagnose reads in place of a file.
+// requestText is the key of the text that diagnose reads in place of a file.
 const requestText = "text"
 
 // longestRequest is the length limit of a request line, in bytes.

@@ -42,7 +42,7 @@ type app struct {
 	now            func() time.Time
 	// models opens the registry, which only some commands need.
 	models func() *models.Registry
-	// localCuDNN answers models from files about workspaces of their convolutions; nil for none.
+	// localCuDNN has cuDNN's answers about the convolutions of models from files; nil for none.
 	localCuDNN *capture.LocalCuDNN
 	// compiledSteps is the folder with recorded torch.compile steps of listed models; empty for none.
 	compiledSteps string

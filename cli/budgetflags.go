@@ -30,7 +30,8 @@ func presetNames() []string {
 // budgetFlags are the flags for how much of a GPU may be filled.
 type budgetFlags struct {
 	flags *pflag.FlagSet
-	// margin and risk are --safety-margin and --risk, and preset the name that the first gives, if it is one.
+	// margin and risk are the values of --safety-margin and --risk. preset is the name of the margin if the user gave
+	// one, such as balanced.
 	margin, risk, preset string
 }
 

@@ -269,9 +269,9 @@ func (a *app) openCoefficients(args []string) (*coefficients.File, error) {
 	return f, err
 }
 
-// What a step of ResNet-50 under bf16 autocast with AdamW takes where the host limits it, on the machine of the table
-// of kernel parameters (bench/reference/data/h100/steps.jsonl, PyTorch 2.11), and what the driver takes of that, in
-// seconds. The stubs have no driver. Its part is an assumption: 555 launches of 2.5 µs, between 1 and 4.
+// The time in seconds that a step of ResNet-50 under bf16 autocast with AdamW takes if the host limits it, on the
+// machine of the table of kernel parameters (bench/reference/data/h100/steps.jsonl, PyTorch 2.11), and the driver's
+// part of that time. The stubs have no driver. Its part is an assumption: 555 launches of 2.5 µs, between 1 and 4.
 const (
 	referenceStepSeconds = 24.21e-3
 	driverStepSeconds    = 1.39e-3

@@ -128,7 +128,7 @@ func runCapture(ctx context.Context, o *captureOptions, args []string) error {
 	return askAfterCapture(ctx, o, made.File)
 }
 
-// askNoGPUs leaves cuDNN alone.
+// askNoGPUs is the value of --gpus that asks cuDNN nothing.
 const askNoGPUs = "none"
 
 // defaultAskGPUs are one of each architecture that cuDNN answers about quickly.

@@ -23,7 +23,7 @@ import (
 // compileFlags are the options of recorded steps.
 type compileFlags struct {
 	capture.Compile
-	// step records the step as it is, in place of a graph.
+	// step records the training step as it is, instead of a graph of the model.
 	step   bool
 	target gpuFlags
 }
@@ -97,7 +97,7 @@ type compileJob struct {
 	err      error
 }
 
-// startCompile begins to record the compiled step, if flags say so.
+// startCompile begins to record the compiled step if the flags request it.
 func (o *captureOptions) startCompile(ctx context.Context) *compileJob {
 	c := &compileJob{done: make(chan struct{})}
 	ctx, c.cancel = context.WithCancel(ctx)
@@ -223,8 +223,8 @@ func writeCompiledSteps(o *captureOptions, c *compileJob, model string, paths ..
 	return nil
 }
 
-// recordListedModel records the compiled step of the class that a listed model stands for, and stores it for plans of
-// the model with those settings.
+// recordListedModel records the compiled step of the transformers class that a listed model corresponds to, and stores
+// it for plans of the model with those settings.
 func recordListedModel(ctx context.Context, o *captureOptions) error {
 	m, err := o.app.models().Lookup(o.Spec)
 	if err != nil {

@@ -36,19 +36,19 @@ type caseFlags struct {
 	isCalibrate bool
 	settings    settingFlags
 	ranks       rankFlags
-	// ownRankFlags reports whether the command has flags of its own for several GPUs, or is about one.
+	// ownRankFlags reports whether the command defines the flags for several GPUs itself, or supports one GPU only.
 	ownRankFlags bool
 	coefficients coefficientFlag
 	flags        *pflag.FlagSet
-	// trainer is the trainer's configuration that flags come from; nil if there is none.
+	// trainer is the trainer's configuration that sets flags; nil if there is none.
 	trainer *trainers.Config
-	// flagsSetByTrainer are the flags that were set from it.
+	// flagsSetByTrainer are the flags that the trainer's configuration has set.
 	flagsSetByTrainer []string
 	// config is the configuration of the user's project, without a path if there is none.
 	config *configuration
 	// script is a command with a {batch} that is run; nil if there is none.
 	script []string
-	// judgedRun is the run that a file of vprof run has, where the verb judges it; nil if not.
+	// judgedRun is the run in a result file of vprof run, if the verb judges that run; else nil.
 	judgedRun *report.Report
 }
 
@@ -115,7 +115,7 @@ func (f *caseFlags) register(cmd *cobra.Command, a *app) {
 	f.complete(cmd, a)
 }
 
-// separateFlags are the fields whose flags take more than a value of the field, or are not of every verb.
+// separateFlags are the fields whose flags accept more than a value of the field, or are not on every verb.
 var separateFlags = []string{"torch", "stack", "gpus", "strategy", "alloc-conf"}
 
 // completionValues are the values of fields whose values the table does not list.

@@ -14,20 +14,22 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// A configuration is the user's file that describes how to train: of a project of package systems, or any, with --map.
+// A configuration is the user's file that describes the training: a file of a project in package systems, or any file,
+// with --map.
 type configuration struct {
 	path     string
 	mapPairs []string // of --map
-	// searched reports whether the verb searches the batch and what the curriculum's files have: they need not have it.
+	// searched reports whether the verb searches the batch size and the settings of the curriculum: the file need not
+	// have them.
 	searched bool
-	// reported reports whether the verb's result has the warnings, so that standard error need not.
+	// reported reports whether the verb's result has the warnings, so that they are not printed on standard error, too.
 	reported bool
 
 	// values are the values of the file by vprof's names ("batch", "amp"); nil before the file is read.
 	values map[string]any
 	// parts are the parts of the project's curriculum, from the files beside it.
 	parts []systems.Part
-	// ignoredValues are values of the file that are planned otherwise.
+	// ignoredValues are warnings about values of the file that the plan does not use.
 	ignoredValues []report.Warning
 }
 
@@ -53,7 +55,7 @@ func (f *caseFlags) useProjectFile(cmd *cobra.Command, files []string, model str
 	return f.flags.Set("config-path", files[0])
 }
 
-// withFileValues returns the case with what the configuration has where no flag is given.
+// withFileValues returns the case with the configuration's values for all fields without a flag.
 func (f *caseFlags) withFileValues(a *app, m models.Model, c models.Case) (models.Case, error) {
 	k := f.config
 	if k.values == nil {

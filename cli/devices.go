@@ -23,8 +23,8 @@ func (a *app) namedDevice(name string) (device.Device, error) {
 	return a.openGPU(named.index)
 }
 
-// firstDevice opens the first usable GPU or, without one, the default simulated GPU. It also returns why a GPU
-// of this machine was not used; nil without one.
+// firstDevice opens the first usable GPU or, without one, the default simulated GPU. It also returns a warning with the
+// reason why a GPU of this machine was not used; nil without one.
 func (a *app) firstDevice() (device.Device, *report.Warning, error) {
 	d, err := a.openGPU(0)
 	if unusable, ok := errors.AsType[*device.UnusableError](err); ok {

@@ -29,7 +29,7 @@ type diagnoseOptions struct {
 	c      caseFlags
 	target gpuFlags
 	batch  int
-	// observedPeak is the most memory that the files have of the training; zero if they have none.
+	// observedPeak is the peak memory of the training in the files; zero if they have none.
 	observedPeak remedy.Peak
 	out          output
 }
@@ -245,8 +245,8 @@ func gpuOfMessages(messages []oomtext.Message, d *report.Diagnosis) device.GPU {
 	return device.GPU{}
 }
 
-// Limits, in bytes, of how far the total memory in a message may be from the memory of a GPU in the catalog: printed is
-// the error of rounding to two digits of GiB. Drivers differ by driverDifference or by one part
+// Limits, in bytes, of the difference between the total memory in a message and the memory of a GPU in the catalog:
+// printed is the error of rounding to two digits of GiB. Drivers differ by driverDifference or by one part in
 // driverDifferenceDivisor: published errors of A100 with 40 GB name 39.38 to 39.59 GiB.
 const (
 	roundingError                 = 5 << 20

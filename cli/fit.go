@@ -129,7 +129,7 @@ func runFit(cmd *cobra.Command, o *fitOptions) (err error) {
 	return nil
 }
 
-// verdictOf returns an error if nothing fits, with what else could be tried.
+// verdictOf returns an error if nothing fits, with advice on what else to try.
 func verdictOf(f *report.Fit, advice string) error {
 	if !slices.ContainsFunc(f.Choices, report.Choice.Fits) {
 		return negativeVerdict{fmt.Errorf("%s does not fit; %s", f.Model, advice)}
@@ -152,7 +152,7 @@ func (o *fitOptions) run(ctx context.Context, s fit.Search) (*report.Fit, error)
 	started := o.app.now().UTC()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// Beside the search, whose last configurations do not keep all cores busy.
+	// Runs in parallel with the search, whose last configurations do not keep all cores busy.
 	s.Slots = fit.NewSlots()
 	var profiles []report.Profile
 	var background errgroup.Group

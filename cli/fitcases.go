@@ -185,7 +185,7 @@ func (o *fitOptions) withTrainerCheckpointing(m models.Model, c models.Case, cas
 	return out
 }
 
-// cases returns the configurations: everything that no flag fixes.
+// cases returns the configurations to search: all values of every setting that no flag fixes.
 func (o *fitOptions) cases(m models.Model, c models.Case, s *fit.Search) ([]models.Case, error) {
 	held, err := o.apply.takeFileValues(m, &c)
 	if err != nil {

@@ -91,7 +91,7 @@ func runFleetJob(ctx context.Context, a *app, here *job.Local, j job.Job, partia
 	}
 	r, err := run()
 	if errors.As(err, new(*sweep.ResumeError)) {
-		// Another GPU of the kind has started it; a sweep holds results of one GPU.
+		// Another GPU of the same product began the sweep; a sweep holds the results of one GPU.
 		here.Resumed = nil
 		r, err = run()
 	}

@@ -53,8 +53,8 @@ func runInterruptibly(a *app, args []string) exitCode {
 	return run(ctx, a, args)
 }
 
-// slowCallNotice is after how long a driver's call that does not return is reported, hungCallTimeout when it ends the
-// process.
+// slowCallNotice is the time after which a driver's call that does not return is reported, hungCallTimeout the time
+// after which it ends the process.
 var slowCallNotice, hungCallTimeout = 30 * time.Second, 10 * time.Minute
 
 // reportHungCall reports, once, a call of the driver or NVML that does not return, and later exits: nothing else ends

@@ -25,9 +25,10 @@ type output struct {
 	format  string
 	exports []string
 	wide    bool
-	// modelDefaults say which settings decide what a step needs and were left to the model.
+	// modelDefaults names the settings that decide the need of a step and that the user left to the model.
 	modelDefaults string
-	// origins are where settings come from, of the verbs that choose them; others leave what files say.
+	// origins are the sources of the settings, set by the verbs that choose settings; other verbs keep the sources in
+	// files.
 	origins    report.Origins
 	fromModel  bool
 	defaultGPU string

@@ -32,9 +32,10 @@ type planOptions struct {
 	out  output
 	// lengths holds the lengths of samples, an epoch of which is replayed.
 	lengths lengthFlags
-	// request is the scheduler that is to be asked for the memory; empty for none.
+	// request is the scheduler in whose syntax the memory is requested; empty for none.
 	request string
-	// requestFile is the file of machines' requests (see [request]); empty for none. requestLines: each line is one.
+	// requestFile is the file of machines' requests (see [request]); empty for none. requestLines reports whether each
+	// line of it is one request.
 	requestFile  string
 	requestLines bool
 }
@@ -44,7 +45,7 @@ func newPlanCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// planCmd returns the command with its options, for callers that plan other commands' cases.
+// planCmd returns the command with its options, which other verbs use to plan cases.
 func planCmd(a *app) (*cobra.Command, *planOptions) {
 	o := &planOptions{app: a, out: output{app: a}}
 	cmd := &cobra.Command{
@@ -253,7 +254,7 @@ func (o *planOptions) printFirst(ctx context.Context, here *job.Local, j job.Job
 	if err != nil {
 		return err
 	}
-	// else the plan says why not
+	// Otherwise the plan reports why there is no such report.
 	if r, err := judge.UnjudgedReport(ctx, setup, *j.Target.GPU, j.Batches[0]); err == nil {
 		o.app.onPartialPlan(r)
 	}

@@ -20,7 +20,8 @@ type rankFlags struct {
 	strategy string
 	rank     string
 	link     float64
-	// hasRankTable reports whether the verb makes a table of all ranks, linkable that it uses the speed of --link.
+	// hasRankTable reports whether the verb can show a table of all ranks, usesLinkSpeed that it uses the speed of
+	// --link.
 	hasRankTable, usesLinkSpeed bool
 }
 
@@ -104,7 +105,7 @@ func (f *rankFlags) apply(c *models.Case) error {
 	return nil
 }
 
-// allRanks is the value of --rank that asks for all that differ.
+// allRanks is the value of --rank that selects all ranks that differ.
 const allRanks = "all"
 
 func (f *rankFlags) withLinkSpeed(gpus []device.GPU) []device.GPU {

@@ -54,7 +54,7 @@ func (f *applyFlags) readBack(changes []configfile.Change, c report.Choice) erro
 	return nil
 }
 
-// flagsNotInFile are the flags of a case that fit respects and does not write.
+// flagsNotInFile are the flags of a case that fit considers and does not write.
 var flagsNotInFile = []string{
 	"task", "seq-len", "weights", "amp", "lora", "optimizer", "objective", "train-only", "trained-weights", "qat",
 	"chunked-loss",

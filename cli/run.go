@@ -29,7 +29,7 @@ type runOptions struct {
 	command     script.Command
 	target      gpuFlags
 	simulateToo bool
-	// autotuned reports whether what other commands have tuned is found tuned.
+	// autotuned reports whether kernels that other commands have tuned count as tuned.
 	autotuned bool
 	rank      string
 	steps     string
@@ -262,7 +262,7 @@ func cacheFolder(name string) (string, error) {
 	return filepath.Join(cache, "vprof", name), nil
 }
 
-// An eventPrinter prints what a script does, a line for each step and phase.
+// An eventPrinter prints the progress of a script, a line for each step and phase.
 type eventPrinter struct {
 	to              io.Writer
 	steps           int

@@ -48,7 +48,7 @@ func (f *settingFlags) register(flags *pflag.FlagSet) {
 			"`name=value`; may be repeated")
 }
 
-// sets reports whether a pair sets an option.
+// sets reports whether a --set pair sets this name.
 func (f *settingFlags) sets(name string) bool {
 	return slices.ContainsFunc(f.pairs, func(pair string) bool { return strings.HasPrefix(pair, name+"=") })
 }

@@ -26,7 +26,7 @@ const (
 	projectFile = "vprof.yaml"
 	// userFile is the user's settings file, in vprof's folder of the user's configuration.
 	userFile = "config.yaml"
-	// coefficientsFlag is the setting whose files are relative to the file that has it.
+	// coefficientsFlag is the setting whose value is a path relative to the settings file.
 	coefficientsFlag = "coefficients"
 	offlineFlag      = "offline"
 	quietFlag        = "quiet"

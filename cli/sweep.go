@@ -118,7 +118,7 @@ func runSweep(cmd *cobra.Command, o *sweepOptions) error {
 	if r == nil || (err != nil && len(r.Points) == 0 && !errors.Is(err, context.Canceled)) {
 		return err
 	}
-	// One that ends early shows what it has.
+	// An interrupted sweep shows the results so far.
 	o.addProvenance(r, started)
 	if d := r.Devices; target.Device == job.AutoDevice && len(d) > 0 && !d[0].HasDriver() {
 		o.out.defaultGPU = d[0].Title

@@ -8,7 +8,7 @@ import (
 
 // Attention is softmax(Q K^T Scale) V for each head, without storing the matrix of scores. Operands are dense, in the
 // layout [head][position][depth]. If Depth is at most 128, and addresses and Depth are multiples of 16 bytes, it runs
-// in tiles: on tensor cores for F16 from compute capability 7.5 on and for BF16 from 8.0 on, else on other cores.
+// in tiles: on tensor cores for F16 from compute capability 7.5 on and for BF16 from 8.0 on, else on CUDA cores.
 // Otherwise it runs a warp for each query, which is slow.
 type Attention struct {
 	Type                        Type
@@ -22,7 +22,7 @@ const MaxAttentionDepth = 256
 
 var attentionNames = forTypes("attention")
 
-// Launch computes. Keys must not be zero.
+// Launch returns the launch. Keys must not be zero.
 func (k Attention) Launch(capability int) Launch {
 	if k.Depth > MaxAttentionDepth {
 		panic("kernels: attention: depth above 256")
@@ -56,10 +56,10 @@ func (k Attention) Launch(capability int) Launch {
 	return l
 }
 
-// The work of attention: one kernel forward, and backward the same kernel over the
-// operands of each gradient, so that the matrix of scores is never there.
+// The work of attention: one kernel forward, and backward the same kernel over the operands of each gradient, so that
+// the matrix of scores is never stored.
 
-// heads are the sizes of attention as its kernel has them. Query heads that share keys count as one head with more
+// heads are the sizes of attention as its kernel needs them. Query heads that share keys count as one head with more
 // queries.
 type heads struct{ count, queries, keys, depth int64 }
 

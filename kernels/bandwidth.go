@@ -2,9 +2,9 @@ package kernels
 
 import "github.com/vprof/vprof/internal/ceil"
 
-// The work that memory bounds: which kernel, over which part of the ranges.
+// The work that memory bandwidth limits: which kernel runs over which part of the ranges.
 
-// copy fills, copies or casts if one range or a pair of ranges has the sizes for it.
+// copy adds a fill, a copy or a cast if one range or a pair of ranges has the sizes for it.
 func (p *launchPlan) copy() {
 	switch {
 	case len(p.reads) == 0 && len(p.writes) == 1:
@@ -45,7 +45,7 @@ func (p *launchPlan) reduce() {
 		return
 	}
 	k := ReduceRows{Type: p.t, From: from.Addr, To: to.Addr, Rows: rows, Columns: p.elements(from) / rows}
-	// Short sums: one thread for each is best, if they lie side by side.
+	// Short sums: one thread for each sum is best if they lie next to each other.
 	const shortest = 1024 // bytes
 	if k.Columns*p.t.Size() <= shortest && rows*p.t.Size()%vectorBytes == 0 {
 		k.Rows, k.Columns = k.Columns, k.Rows
@@ -57,7 +57,7 @@ func (p *launchPlan) reduce() {
 	consumeRange(p.writes, w, rows*p.t.Size())
 }
 
-// rowElements is the assumed length of a row, in elements, of operators whose operands do not tell it.
+// rowElements is the assumed length of a row, in elements, for operators whose operands do not determine it.
 const rowElements = 1024
 
 // softmax processes rows of the longest input. The next input is its gradient if it is as long.
@@ -87,8 +87,8 @@ func (p *launchPlan) softmax() {
 	p.add(Softmax{Type: p.t, Input: input, Output: output, Rows: rows, Columns: columns}.Launch())
 }
 
-// countEqual returns the index of the first range with a number of bytes, other than the one at but; -1 if there is
-// none.
+// countEqual returns the index of the first range with a number of bytes, other than the range at index but; -1 if
+// there is none.
 func countEqual(ranges []Range, bytes int64, but int) int {
 	for i, r := range ranges {
 		if i != but && r.Bytes == bytes {
@@ -116,8 +116,8 @@ func pairOfRanges(ranges []Range, n, whole int64) (first, second int) {
 // maxCachedRow is the longest row in bytes whose second reading still finds it in a cache.
 const maxCachedRow = 64 << 10
 
-// normalizeApart reads all operands once to sum them; a stream kernel then reads them again and writes. It serves long
-// groups and groups that are not contiguous, such as the channels of images.
+// normalizeApart adds a launch that reads all operands to sum them, and a stream that reads them again and writes. It
+// serves long groups and groups that are not contiguous, such as the channels of images.
 func (p *launchPlan) normalizeApart() {
 	first, size := p.reads[largestRange(p.reads)], p.t.Size()
 	reads := make([]Range, 0, MaxOperands)

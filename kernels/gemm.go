@@ -10,15 +10,15 @@ import (
 // Geometry of the kernels for products (tile.cuh, tensor.cuh, cores.cuh).
 const (
 	tileSide = 128
-	// Threads and shared memory of a block. On tensor cores it holds two stages of
-	// 16 KiB, from sm_80 on three; on other cores two stages of two tiles that are
-	// two vectors of the type deep, with lines four floats longer than a tile.
+	// Threads and shared memory of a block. With tensor cores, shared memory holds two stages of 16 KiB, from sm_80 on
+	// three. With CUDA cores it holds two stages of two tiles, each two vectors of the type deep, with lines four
+	// floats longer than a tile.
 	tensorThreads = 128
 	stageBytes    = 16 << 10
 	coreThreads   = 256
-	// Floats of a partial sum, which a block leaves for the block that adds up its tile.
+	// The number of floats of a partial sum, which a block stores for the block that adds up its tile.
 	tileFloats = tileSide * tileSide
-	// The least depth that is worth a block of its own, where blocks share a tile.
+	// The smallest depth for which an additional block shares a tile.
 	leastShareDepth = 512
 )
 
@@ -44,7 +44,7 @@ type GEMM struct {
 
 var gemmNames = forProducts("gemm")
 
-// Launch multiplies, on a GPU of the compute capability.
+// Launch returns the launch for a GPU of the compute capability.
 func (k GEMM) Launch(capability int) Launch {
 	size := k.Type.Size()
 	if !wholeVectors(k.A, k.M, k.Batch, size) || !wholeVectors(k.B, k.N, k.Batch, size) {
@@ -90,7 +90,7 @@ func (m Matrix) visited(rows, depth, batch, size int64) int64 {
 	return elements * batch * size
 }
 
-// An engine is tensor cores or other cores, the two ways to compute products.
+// An engine is one of the two ways to compute products: on tensor cores or on CUDA cores.
 type engine struct {
 	threads, shared uint32
 }
@@ -100,7 +100,7 @@ func cudaCoreEngine(t Type) engine {
 	return engine{coreThreads, uint32(2 * 2 * (2 * vectorBytes / t.Size()) * (tileSide + 4) * 4)}
 }
 
-// engineFor returns the engine for a type: tensor cores or other cores, as Engine of product.cuh does in the module for
+// engineFor returns the engine for a type: tensor cores or CUDA cores, as Engine of product.cuh does in the module for
 // the GPU.
 func engineFor(t Type, tf32 bool, capability int) engine {
 	switch {

@@ -1,6 +1,6 @@
 // Package kernels is the work that vprof gives a GPU: kernels in CUDA C, the PTX and the cubins made from them (make
-// kernels), and one Go type per kernel that describes what it takes and turns into a [Launch]. Everything here is
-// arithmetic over addresses; starting a launch is the device's part.
+// kernels), and one Go type per kernel that describes its arguments and turns into a [Launch]. Everything here is
+// arithmetic over addresses; the device starts launches.
 //
 // A module holds all kernels. Besides its code it takes 8 MiB of device memory, where blocks of one launch leave
 // partial results for each other: launches of a module must run one at a time, as on one stream.
@@ -21,7 +21,7 @@ import (
 
 // Launch is one start of a kernel.
 type Launch struct {
-	// Name is the kernel's in the module.
+	// Name is the name of the kernel in the module.
 	Name        string
 	Grid, Block [3]uint32
 	// Shared is the dynamic shared memory in bytes. A kernel takes more than
@@ -36,8 +36,7 @@ type Launch struct {
 	RereadBytes int64
 }
 
-// MaxShared is the most that any launch asks for as [Launch.Shared], in bytes.
-// Every GPU grants that much without cuFuncSetAttribute.
+// MaxShared is the largest [Launch.Shared], in bytes. Every GPU grants it without cuFuncSetAttribute.
 const MaxShared = 48 << 10
 
 // MinCapability is the lowest compute capability, times ten, that there are kernels for.
@@ -156,7 +155,7 @@ func forTypes(prefix string) typedNames {
 	return names
 }
 
-// threadsPerBlock is the block size of all kernels that do not say otherwise.
+// threadsPerBlock is the default block size of kernels.
 const threadsPerBlock = 256
 
 // vectorBytes is the widest access of a thread.

@@ -12,7 +12,7 @@ type Fill struct {
 	Seed uint64
 }
 
-// Launch fills.
+// Launch returns the launch.
 func (k Fill) Launch() Launch {
 	l := newLaunch("fill", blocksFor(k.To.Bytes, 4), 0, []uint64{k.To.Addr, uint64(k.To.Bytes), k.Seed})
 	l.Writes = k.To.Bytes
@@ -23,8 +23,8 @@ func (k Fill) Launch() Launch {
 type Verify struct {
 	Of   Range
 	Seed uint64
-	// Result is the address of two words of 8 bytes, zero before: the number of 16-byte vectors that differ, and the
-	// complement of the first one's place, counted in vectors.
+	// Result is the address of two words of 8 bytes, initially zero: the number of 16-byte vectors that differ, and the
+	// bitwise complement of the index of the first one.
 	Result uint64
 }
 
@@ -38,7 +38,7 @@ func (k Verify) Launch() Launch {
 // Copy copies bytes between ranges of one length that do not overlap.
 type Copy struct{ From, To Range }
 
-// Launch copies.
+// Launch returns the launch.
 func (k Copy) Launch() Launch { return copyLaunch("copy", k.From, k.To, blocksFor(k.To.Bytes, 4)) }
 
 func copyLaunch(name string, from, to Range, blocks int64) Launch {
@@ -61,7 +61,7 @@ var casts = [numTypes][numTypes]string{
 	BF16: {F32: "cast_bf16_f32"},
 }
 
-// Launch converts.
+// Launch returns the launch.
 func (k Cast) Launch() Launch {
 	name := casts[k.FromType][k.ToType]
 	if name == "" {
@@ -75,8 +75,8 @@ func (k Cast) Launch() Launch {
 // MaxOperands is the largest number of inputs, and of outputs, that an [Elementwise] takes.
 const MaxOperands = 8
 
-// Elementwise writes to every output the sum of its inputs, scaled and shifted as often as there are rounds. Ranges are
-// read as elements of a type, zeros past their ends; they may differ in length, and end in parts of elements.
+// Elementwise writes to every output the sum of its inputs, to which Scale and Shift are applied Rounds times. Ranges
+// are read as elements of a type, zeros past their ends; they may differ in length, and end in parts of elements.
 type Elementwise struct {
 	Type          Type
 	Reads, Writes []Range
@@ -89,7 +89,7 @@ type Elementwise struct {
 
 var elementwiseNames = forTypes("elementwise")
 
-// Launch computes. There may be no outputs: the inputs are read all the same.
+// Launch returns the launch. There may be no outputs: the inputs are read all the same.
 func (k Elementwise) Launch() Launch {
 	if len(k.Reads) > MaxOperands || len(k.Writes) > MaxOperands {
 		panic("kernels: elementwise: too many operands")
@@ -110,7 +110,7 @@ func (k Elementwise) Launch() Launch {
 	return l
 }
 
-// word returns a flag as an argument.
+// word returns a boolean as a kernel's argument.
 func word(on bool) uint64 {
 	if on {
 		return 1
@@ -140,7 +140,7 @@ type Gather struct {
 	RowBytes        int64
 }
 
-// Launch copies. A thread moves 16 bytes, or a single element of short rows.
+// Launch returns the launch. A thread moves 16 bytes, or a single element of short rows.
 func (k Gather) Launch() Launch {
 	unit := int64(vectorBytes)
 	for _, element := range []int64{4, 2} {

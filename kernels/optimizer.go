@@ -13,7 +13,8 @@ type Part struct {
 	Addrs []uint64
 }
 
-// The table of parts in a kernel's arguments (table_words of optimizer.cu), and what a block takes of every list.
+// The number of words of the table of parts in a kernel's arguments (table_words of optimizer.cu), and the bytes of
+// every list that a block processes.
 const (
 	tableWords = 480
 	chunkBytes = 32 << 10
@@ -22,8 +23,8 @@ const (
 // MaxParts returns the largest number of parts of a launch over a number of lists.
 func MaxParts(lists int) int { return tableWords / (2 + lists) }
 
-// Update works on many tensors in one launch: like [Elementwise], it writes
-// the sum of what it reads, scaled and shifted for every round.
+// Update works on many tensors in one launch. Like [Elementwise], it writes the sum of the lists that it reads, to
+// which Scale and Shift are applied Rounds times.
 type Update struct {
 	Type Type
 	// Read and Written have bit l set if list l is.
@@ -37,7 +38,7 @@ type Update struct {
 
 var updateNames = forTypes("update")
 
-// Launch updates. There must be parts, at most [MaxParts], all with the same number of lists.
+// Launch returns the launch. There must be parts, at most [MaxParts], all with the same number of lists.
 func (k Update) Launch() Launch {
 	l, sum := updateLaunch(updateNames[k.Type], k.Parts)
 	lists := len(k.Parts[0].Addrs)

@@ -7,7 +7,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// The work that arithmetic bounds: products of matrices and what amounts to one.
+// The work that arithmetic limits: products of matrices, and operators that are computed as one.
 
 // matmul multiplies the first two inputs.
 func (p *launchPlan) matmul(w *Work) {
@@ -17,9 +17,8 @@ func (p *launchPlan) matmul(w *Work) {
 	p.multiply(0, min(1, len(p.reads)-1), w.M, w.N, w.K, w.Batch)
 }
 
-// tiled reports whether a product is worth its tiles, which are computed as wholes. A product that leaves most of a
-// tile unused has no kernel: products with a vector, and depthwise convolutions, are limited by memory bandwidth. With
-// tensor cores a larger part may be unused.
+// tiled reports whether tiles suit a product. A product that leaves most of a tile unused has no kernel: products with
+// a vector, and depthwise convolutions, are limited by memory bandwidth. With tensor cores a larger part may be unused.
 func (p *launchPlan) tiled(m, n, k, batch int64) bool {
 	if min(m, n, k, batch) <= 0 || max(m, n, k, batch) >= 1<<30 {
 		return false
@@ -33,7 +32,7 @@ func (p *launchPlan) tiled(m, n, k, batch int64) bool {
 	return computed <= wasteful*float64(m)*float64(n)*float64(k)
 }
 
-// productScale keeps the sums of products of random numbers as large as these are.
+// productScale returns the scale that keeps the sums of products of random numbers as large as the numbers.
 func productScale(depth int64) float64 { return 1 / math.Sqrt(float64(max(depth, 1))) }
 
 func roundDown(a, unit int64) int64 { return a / unit * unit }
@@ -73,8 +72,8 @@ func (p *launchPlan) multiply(a, b int, m, n, k, batch int64) {
 	consumeRange(p.writes, w, l.Writes)
 }
 
-// operand lays matrices over a range so that they cover it from its beginning
-// without a gap, as far as they reach. It is false if a row does not fit.
+// operand lays matrices over a range so that they cover it from its beginning without a gap, as far as they reach. It
+// returns false if a row does not fit.
 func (p *launchPlan) operand(r Range, rows, depth, batch int64) (Matrix, bool) {
 	lanes := vectorBytes / p.t.Size()
 	whole := p.elements(r)
@@ -84,7 +83,7 @@ func (p *launchPlan) operand(r Range, rows, depth, batch int64) (Matrix, bool) {
 	}
 	m.Row = roundDown(depth, lanes)
 	if rows > 1 {
-		// As far apart as the range allows for all matrices, beside each other.
+		// Rows are as far apart as the range allows for all matrices.
 		m.Row = min(m.Row, roundDown((max(whole/batch, depth)-depth)/(rows-1), lanes))
 	}
 	if batch > 1 {
@@ -161,8 +160,8 @@ func (p *launchPlan) convolveForward(c convolution) bool {
 	return true
 }
 
-// convolveInput computes the gradient of the input. With a stride the kernel would
-// multiply zeros between the positions, which is no work of the operator.
+// convolveInput computes the gradient of the input. With a stride the kernel would multiply zeros between the
+// positions, which PyTorch's operator does not do.
 func (p *launchPlan) convolveInput(c convolution) bool {
 	k, ok := p.geometry(c)
 	ok = ok && k.StrideY == 1 && k.StrideX == 1 &&
@@ -209,8 +208,8 @@ func (p *launchPlan) geometry(c convolution) (Conv, bool) {
 	return p.overRow(c)
 }
 
-// overImages returns the convolution at hand, with channels last. Every pixel lies under
-// some window, and every window over some pixel, so that all memory is visited.
+// overImages returns the convolution with its own geometry, channels last. Every pixel lies under some window, and
+// every window over some pixel, so that all memory is visited.
 func (p *launchPlan) overImages(c convolution) (k Conv, ok bool) {
 	w := c.window
 	if w.Images == 0 || c.taps%(w.TapsY*w.TapsX) != 0 {

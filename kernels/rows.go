@@ -15,7 +15,8 @@ type Softmax struct {
 
 var softmaxNames = forTypes("softmax")
 
-// Launch computes, at five operations an element: compare, subtract, raise, add, scale.
+// Launch returns the launch, which counts five operations for each element: compare, subtract, exponentiate, add,
+// scale.
 func (k Softmax) Launch() Launch {
 	l, team := rowsLaunch(softmaxNames[k.Type], k.Type, k.Rows, k.Columns)
 	l.Args = []uint64{k.Input, k.Output, 0, uint64(k.Rows), uint64(k.Columns), uint64(team)}
@@ -34,7 +35,7 @@ type SoftmaxBackward struct {
 
 var softmaxBackwardNames = forTypes("softmax_backward")
 
-// Launch computes, at four operations an element.
+// Launch returns the launch, which counts four operations for each element.
 func (k SoftmaxBackward) Launch() Launch {
 	l, team := rowsLaunch(softmaxBackwardNames[k.Type], k.Type, k.Rows, k.Columns)
 	l.Args = []uint64{k.Output, k.Result, k.Gradient, uint64(k.Rows), uint64(k.Columns), uint64(team)}
@@ -43,7 +44,7 @@ func (k SoftmaxBackward) Launch() Launch {
 	return l
 }
 
-// Normalize brings each row of such a matrix to mean 0 and variance 1, then scales and shifts its columns.
+// Normalize brings each row of a matrix to mean 0 and variance 1, then scales and shifts its columns.
 type Normalize struct {
 	Type          Type
 	Input, Output uint64
@@ -57,7 +58,7 @@ type Normalize struct {
 
 var normalizeNames = forTypes("normalize")
 
-// Launch computes, at eight operations an element.
+// Launch returns the launch, which counts eight operations for each element.
 func (k Normalize) Launch() Launch {
 	l, team := rowsLaunch(normalizeNames[k.Type], k.Type, k.Rows, k.Columns)
 	l.Args = []uint64{
@@ -71,8 +72,8 @@ func (k Normalize) Launch() Launch {
 	return l
 }
 
-// ofColumns returns the bytes of an operand with a number for each column, if there
-// is one, and ofRows of one with a number for each row.
+// ofColumns returns the bytes of an operand with one number for each column, zero for a missing operand; ofRows of an
+// operand with one for each row.
 func (k Normalize) ofColumns(addr uint64) int64 {
 	if addr == 0 || k.Rows == 0 {
 		return 0
@@ -99,7 +100,7 @@ type NormalizeBackward struct {
 
 var normalizeBackwardNames = forTypes("normalize_backward")
 
-// Launch computes, at fourteen operations an element.
+// Launch returns the launch, which counts fourteen operations for each element.
 func (k NormalizeBackward) Launch() Launch {
 	l, team := rowsLaunch(normalizeBackwardNames[k.Type], k.Type, k.Rows, k.Columns)
 	l.Args = []uint64{
@@ -124,8 +125,8 @@ func rowsLaunch(name string, t Type, rows, columns int64) (Launch, int64) {
 	return newLaunch(name, ceil.Div(rows, threadsPerBlock/team), shared, nil), team
 }
 
-// The module's memory for partial results: floats, and counters of the blocks
-// that have left theirs (scratch_floats and scratch_tickets of device.cuh).
+// The size of the module's memory for partial results: floats, and counters of the blocks that have stored theirs
+// (scratch_floats and scratch_tickets of device.cuh).
 const (
 	scratchFloats  = 2 << 20
 	scratchTickets = 4096
@@ -143,7 +144,7 @@ type ReduceRows struct {
 
 var reduceRowsNames = forTypes("reduce_rows")
 
-// Launch sums. Where there are fewer rows than a GPU has room for, several blocks share one.
+// Launch returns the launch. If a GPU has room for more blocks than there are rows, several blocks share a row.
 func (k ReduceRows) Launch() Launch {
 	const leastShare = 8192 // elements a block, to be worth its start
 	splits := int64(1)
@@ -158,12 +159,12 @@ func (k ReduceRows) Launch() Launch {
 	return l
 }
 
-// ReduceColumns sums each column of such a matrix.
+// ReduceColumns sums each column of a matrix.
 type ReduceColumns ReduceRows
 
 var reduceColumnsNames = forTypes("reduce_columns")
 
-// Launch sums. A thread takes 16 bytes of columns down all rows.
+// Launch returns the launch. A thread sums 16 bytes of columns over all rows.
 func (k ReduceColumns) Launch() Launch {
 	l := newLaunch(reduceColumnsNames[k.Type], blocksFor(k.Columns*k.Type.Size(), 1), 0,
 		[]uint64{k.From, k.To, uint64(k.Rows), uint64(k.Columns), 1})

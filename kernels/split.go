@@ -7,9 +7,9 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Split shares out a product, a convolution or attention among works of at most so many operations each, which follow
-// each other: a GPU that also drives a display ends kernels that take longer than a second or two. It is shared out
-// evenly, by matrices, images or rows; work that cannot be, or is of another kind, stays whole.
+// Split divides a product, a convolution or attention into consecutive works of at most so many operations each: a GPU
+// that also drives a display ends kernels that take longer than a second or two. The parts are equal numbers of
+// matrices, images or rows; work that cannot be divided so, or is of another kind, stays whole.
 func (w *Work) Split(most int64) []Work {
 	whole := []Work{*w}
 	if most <= 0 || w.FLOPs <= most || len(w.Reads) < 2 || len(w.Writes) == 0 {
@@ -27,7 +27,7 @@ func (w *Work) Split(most int64) []Work {
 	return whole
 }
 
-// workShare is work that several launches divide among them. Least is the smallest number of launches.
+// workShare is work that several launches divide among them, at least a given number of launches.
 type workShare struct {
 	work        *Work
 	least, size int64
@@ -59,7 +59,7 @@ func (s *workShare) matmul() []Work {
 	return s.divide(n, func(part *Work) { part.M /= n }, false)
 }
 
-// convolution shares out images. Where its second input is the weight, all need that.
+// convolution divides images. If the second input is the weight, all parts read all of it.
 func (s *workShare) convolution() []Work {
 	w := s.work
 	n := s.parts(max(w.Window.Images, 1))

@@ -35,7 +35,7 @@ func elementType(p program.Precision) Type {
 
 // Append appends to launches the launches of this work, for a GPU of a compute capability times ten. Together they read
 // and write every byte of the work's ranges. Their operations equal the work's FLOPs for a product whose output has the
-// size that M, N and Batch give, and come near them for other work.
+// size that M, N and Batch give, and are nearly as many for other work.
 func (w *Work) Append(launches []Launch, capability int) []Launch {
 	var buffers [2][8]Range
 	p := launchPlan{
@@ -68,7 +68,7 @@ func (w *Work) Append(launches []Launch, capability int) []Launch {
 	case program.OptimizerUpdate:
 		p.update()
 	}
-	// Elementwise work, and whatever the others left over.
+	// Elementwise work, and the ranges that other launches have left over.
 	p.streamRanges()
 	return p.launches
 }
@@ -128,8 +128,8 @@ const (
 	streamShift = 0
 )
 
-// hasLaunches reports whether the work has a launch already. Its remaining memory is then
-// streamed without arithmetic, because it may be too small to take much.
+// hasLaunches reports whether the work has a launch already. Its remaining memory is then streamed without arithmetic,
+// because it may be too small for the remaining operations.
 func (p *launchPlan) hasLaunches() bool { return len(p.launches) > p.before }
 
 // streamRanges reads and writes the rest of all ranges, in one launch if there are few; if that is all of the work,

@@ -26,7 +26,7 @@ import (
 
 // Config is a fleet's YAML file.
 type Config struct {
-	// Name is the name of its jobs and of its folder.
+	// Name is the name of the fleet's jobs and of its folder.
 	Name string `yaml:"name"`
 	// Models are the trained models; each is planned in all Cases.
 	Models []Case `yaml:"models"`
@@ -45,8 +45,8 @@ type Config struct {
 // [models.Fields], and model, trainer and settings.
 type Case struct {
 	Model string
-	// Trainer are the configuration files of a trainer, seen from the fleet's folder, which give the model and how
-	// it is trained; other keys change that.
+	// Trainer are the configuration files of a trainer, relative to the fleet's folder, which give the model and how it
+	// is trained; other keys change that.
 	Trainer Files
 	// patch has the file's values, settings the model's.
 	patch    models.Patch
@@ -58,7 +58,7 @@ type Case struct {
 type GPUKind struct {
 	// GPU is its name in the catalog.
 	GPU string `yaml:"gpu"`
-	// Partition is that of Slurm, and Gres what to ask it for; empty is gpu:1.
+	// Partition is Slurm's partition, and Gres the generic resources to request from it; empty is gpu:1.
 	Partition string `yaml:"partition"`
 	Gres      string `yaml:"gres"`
 	// Selector are the labels of Kubernetes's nodes that have it.
@@ -68,8 +68,8 @@ type GPUKind struct {
 
 // Strategy describes how tasks are scheduled.
 type Strategy struct {
-	// Device is what tasks run on: "cuda:0", or "sim" for a simulated GPU; empty is
-	// cuda:0 where a scheduler runs them, sim on this machine.
+	// Device is the device on which tasks run: "cuda:0", or "sim" for a simulated GPU; empty is cuda:0 if a scheduler
+	// runs them, sim on this machine.
 	Device  string `yaml:"device"`
 	FindMax bool   `yaml:"find-max"`
 	WarmUp  int    `yaml:"warm-up"`
@@ -77,7 +77,7 @@ type Strategy struct {
 	Verify  bool   `yaml:"verify"`
 	// TasksPerGPU limits the number of tasks that the jobs of a GPU are divided into; zero is 100.
 	TasksPerGPU int `yaml:"tasks"`
-	// MaxRunning limits how many tasks of a GPU run at the same time; zero leaves it to the scheduler.
+	// MaxRunning limits the number of tasks of a GPU that run at the same time; zero leaves it to the scheduler.
 	MaxRunning int `yaml:"at-once"`
 	// Attempts limits how often a task is started; zero is 3.
 	Attempts int `yaml:"attempts"`
@@ -96,7 +96,7 @@ type Slurm struct {
 	// Setup are lines of the shell before the task, Options further lines of #SBATCH.
 	Setup   string   `yaml:"setup"`
 	Options []string `yaml:"options"`
-	// Vprof is the program on the nodes; empty is the one that is running.
+	// Vprof is the path of vprof on the nodes; empty is the path of the running program.
 	Vprof string `yaml:"vprof"`
 }
 
@@ -104,7 +104,7 @@ type Slurm struct {
 type Kubernetes struct {
 	Namespace string `yaml:"namespace"`
 	Image     string `yaml:"image"`
-	// Claim is the volume claim that the fleet's folder is on, Path where in it.
+	// Claim is the volume claim with the fleet's folder, Path the folder's path in it.
 	Claim string `yaml:"claim"`
 	Path  string `yaml:"path"`
 	// Resource is the resource name of a GPU; empty is nvidia.com/gpu.

@@ -130,7 +130,7 @@ func (c Case) trainer(folder string) (*trainers.Config, string, error) {
 	return t, name, t.ChooseLayers(path)
 }
 
-// Engines are the names of what runs tasks.
+// The names of the engines that run tasks.
 const (
 	OnLocal      = "local"
 	OnSlurm      = "slurm"
@@ -150,7 +150,7 @@ type Manifest struct {
 // GPUTasks are the tasks of a GPU.
 type GPUTasks struct {
 	GPUKind `json:"-"`
-	// Key is the name of its folder; Jobs of them there are, in Tasks shards. Hash identifies them.
+	// Key is the name of the GPU's folder. Jobs is the number of its jobs, in Tasks shards; Hash identifies the jobs.
 	Key      string `json:"key"`
 	Jobs     int    `json:"jobs"`
 	Tasks    int    `json:"tasks"`

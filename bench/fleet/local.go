@@ -17,7 +17,7 @@ import (
 // Local runs tasks as processes of this machine, a limited number at a time.
 type Local struct {
 	Folder *Folder
-	// Program is vprof, Most how many run at once.
+	// Program is the path of vprof, Most the largest number of tasks at a time.
 	Program      string
 	MaxProcesses int
 
@@ -56,7 +56,7 @@ func (l *Local) startQueued() error {
 		}
 		l.running[t] = true
 		go func() {
-			// How it ended is in its shard.
+			// The shard's file has the result of the task.
 			_ = cmd.Wait()
 			l.mu.Lock()
 			defer l.mu.Unlock()

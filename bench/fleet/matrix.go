@@ -16,11 +16,11 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-// maxRecordedCases is how many cases and architectures are recorded for themselves. Beyond
-// it, every case is recorded for one architecture only.
+// maxRecordedCases limits the number of cases times architectures that are recorded separately. If there are more,
+// every case is recorded for one architecture only.
 const maxRecordedCases = 5000
 
-// maxExactCells is how many cells a matrix has at most for each to be recorded for itself.
+// maxExactCells is the largest number of cells of a matrix whose cells are all recorded separately.
 const maxExactCells = 500
 
 // Matrix estimates every unit on every GPU: which of its batch sizes fits, its need, and the largest batch size of all.

@@ -19,12 +19,12 @@ import (
 type requestValues struct {
 	GPUs, Nodes, PerNode int
 	GPU                  string
-	// GPUGiB is the memory of the GPU, MiB and GiB what the step needs of it, rounded up, and Share the
-	// need as a part of the GPU's memory, from 0 to 1.
+	// GPUGiB is the memory of the GPU, MiB and GiB the step's need of it, rounded up, and Share the need as a part of
+	// the GPU's memory, from 0 to 1.
 	GPUGiB, MiB, GiB int64
 	Share            float64
-	// HostMiB and HostGiB are the host memory that each machine needs, ProcessBytes what of it is each
-	// process's; zero where that is not known.
+	// HostMiB and HostGiB are the host memory that each machine needs, ProcessBytes each process's part of it; zero if
+	// unknown.
 	HostMiB, HostGiB, ProcessBytes int64
 	// Parts reports whether a part of one GPU is enough.
 	Parts bool
@@ -34,11 +34,11 @@ type requestValues struct {
 type requestTemplate struct {
 	name string
 	text *template.Template
-	// perGPU reports whether it is lines of a script, not a document of YAML.
+	// perGPU reports whether the request is lines of a script, and not a document of YAML.
 	perGPU bool
 }
 
-// documentTemplate returns a request in YAML; lines returns one for a script.
+// documentTemplate returns a request in YAML.
 func documentTemplate(name, text string) requestTemplate {
 	return requestTemplate{name: name, text: template.Must(template.New(name).Parse(text))}
 }

@@ -36,11 +36,11 @@ func Command(ctx context.Context, stdin []byte, absent error, name, program stri
 
 // An Engine runs tasks: a scheduler, or this machine. Task i of a GPU is shard i of its jobs.
 type Engine interface {
-	// Check finds what would be refused later: programs and partitions that are not there.
+	// Check finds errors before tasks start: missing programs and partitions.
 	Check(ctx context.Context) error
-	// Start has tasks of a GPU run, on none of the nodes to avoid, and returns as soon as that is arranged.
+	// Start starts tasks of a GPU, on none of the nodes to avoid, and returns once the engine has accepted them.
 	Start(ctx context.Context, b GPUTasks, tasks []int, avoid []string) error
-	// Active are the tasks that wait or run, with a word for how.
+	// Active returns the tasks that wait or run, each with its state in the engine's words.
 	Active(ctx context.Context) (map[Task]string, error)
 	// Cancel ends all tasks that wait or run, and returns their number.
 	Cancel(ctx context.Context) (int, error)
@@ -67,11 +67,11 @@ type GPUStatus struct {
 	Jobs        int `json:"jobs"`
 	WholeShards int `json:"tasks_done"`
 	Tasks       int `json:"tasks"`
-	// Running and Waiting tasks are with the engine, in words of its own in States.
+	// Running and Waiting count the tasks that the engine has; States counts them by the engine's own words.
 	Running int            `json:"running"`
 	Waiting int            `json:"waiting"`
 	States  map[string]int `json:"states,omitempty"`
-	// Failed are tasks that ended early and are not with the engine.
+	// Failed are tasks that ended early and that the engine does not have.
 	Failed []shard.State `json:"failed,omitempty"`
 
 	missing []int // neither whole nor with the engine
@@ -143,7 +143,7 @@ func (s *GPUStatus) add(b GPUTasks, state shard.State, active map[Task]string) {
 // RunningState is the state of a running task in the result of [Engine.Active].
 const RunningState = "running"
 
-// The exit codes of tasks after which to try again.
+// The exit codes of tasks that are started again.
 const (
 	codeNoGPU       = 4
 	codeInterrupted = 130
@@ -235,7 +235,7 @@ func (r *Runner) startTasks(ctx context.Context, s *Status) (settled bool, err e
 		for _, at := range b.missing {
 			t := Task{b.GPU, at}
 			if r.attempts[t] > 0 {
-				// The scheduler may know the end of a task before its file is seen here.
+				// The scheduler may report the end of a task before the task's file is visible here.
 				if r.missingChecks[t]++; r.missingChecks[t] < maxMissingChecks {
 					settled = false
 					continue
@@ -259,7 +259,7 @@ func (r *Runner) startTasks(ctx context.Context, s *Status) (settled bool, err e
 	return settled, nil
 }
 
-// maxMissingChecks is in how many checks a task must be missing before it counts as ended.
+// maxMissingChecks is the number of checks in which a task must be missing before it counts as ended.
 const maxMissingChecks = 2
 
 // shouldStart reports whether to start a task, for the first time or again after a failure.

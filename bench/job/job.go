@@ -31,20 +31,21 @@ type Job struct {
 	Target Target      `json:"target"`
 	// Batches are the batch sizes to estimate, and to run in a sweep.
 	Batches []int `json:"batches"`
-	// Lengths is the distribution of the lengths of a plan's samples; absent where all have the case's length.
+	// Lengths is the distribution of the lengths of a plan's samples; absent if all have the case's length.
 	Lengths *epoch.Lengths `json:"lengths,omitempty"`
-	// CurriculumParts are the other parts of a curriculum, which train with the same batch; absent where training has
-	// one.
+	// CurriculumParts are the other parts of a curriculum, which train with the same batch; absent if training has one
+	// part.
 	CurriculumParts []step.Part `json:"parts,omitempty"`
 	// Conditions are the conditions of a sweep's runs.
 	Conditions sweep.Conditions `json:"conditions,omitzero"`
-	// Calibrated are the coefficients that estimates are corrected by; absent for the shipped defaults.
+	// Calibrated are the coefficients that correct estimates; absent for the shipped defaults.
 	Calibrated *coefficients.Selection `json:"calibrated,omitempty"`
 }
 
 // Target is the device of a job.
 type Target struct {
-	// Device names a GPU of the machine that runs the job, "cuda:0", or is [Auto]; absent where the GPU is simulated.
+	// Device names a GPU of the machine that runs the job, "cuda:0", or is [AutoDevice]; absent if the GPU is
+	// simulated.
 	Device string `json:"device,omitempty"`
 	// GPU is the GPU to simulate, with all its values, since catalogs differ; absent for a GPU of the machine.
 	GPU *device.GPU `json:"board,omitempty"`

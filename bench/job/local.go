@@ -27,11 +27,11 @@ type Executor interface {
 // Local runs jobs in this process.
 type Local struct {
 	Models *models.Registry
-	// Evidence is what estimates are made of besides the coefficients of a job.
+	// Evidence is the input of estimates besides the coefficients of a job.
 	Evidence step.Evidence
 	// Open opens a GPU of this machine by its name, for one job, which closes it; nil if jobs have none.
 	Open func(name string) (device.Device, error)
-	// Progress receives how far work on lengths is.
+	// Progress receives the progress of the work on lengths.
 	Progress progress.Func
 	// Resumed is the unfinished result of an earlier sweep of the job; nil for none.
 	Resumed *report.Report
@@ -109,7 +109,7 @@ func RunAll(ctx context.Context, e Executor, jobs []Job, progress progress.Func)
 		reports = append(reports, r)
 		done(1)
 	}
-	// The first describes what the others need not say again.
+	// The first report describes what they have in common.
 	slices.SortStableFunc(reports, func(a, b *report.Report) int {
 		return cmp.Compare(min(len(b.Points), 1), min(len(a.Points), 1))
 	})

@@ -23,14 +23,14 @@ import (
 // A Judge decides which batches of a case are safe on a GPU: their need is within the budget at each moment of
 // training. It caches its results, and is safe for concurrent use.
 type Judge struct {
-	// Cases are the case, and what else the same batch must be safe in: other stages, parts of a curriculum, the
-	// longest sample. Their own batch sizes do not matter.
+	// Cases are the case, and all other cases in which the same batch must be safe: other stages, parts of a
+	// curriculum, the longest sample. Their own batch sizes do not matter.
 	Cases []*step.Setup
 	GPU   device.GPU
-	// Budget is complete, as [New] makes it. Others is the memory that other processes hold, in bytes.
+	// Budget is complete, as [New] makes it. Others is the memory of other processes, in bytes.
 	Budget            planner.Budget
 	OtherProcessBytes int64
-	// Validation is the size of an evaluation batch; zero is the size that the case, the project or training has.
+	// Validation is the size of an evaluation batch; zero is the case's, the project's or the training's size.
 	Validation int
 	// Device is the name of the device that the setups run on; empty to simulate the GPU.
 	Device string
@@ -39,12 +39,11 @@ type Judge struct {
 
 	mu         sync.Mutex
 	judgements map[judgedKey]*Judgement
-	// clearUpTo are the batches up to which a case is safe whatever the needs of smaller batches are
-	// ([planner.ClearShare]).
+	// clearUpTo are the batches up to which a case is safe by [planner.ClearShare], without judging smaller batches.
 	clearUpTo map[models.CaseKey]int
 	// lastJudgement is the judgement whose recording is kept; nil for none.
 	lastJudgement *Judgement
-	// nestedResults are replays of checks on the GPU itself, by the result without a limit.
+	// nestedResults are replays of checks with the GPU's own memory, by the result without a memory limit.
 	nestedResults map[*step.Result]*step.Result
 }
 
@@ -151,7 +150,7 @@ func (j *Judge) isClearlySafe(s *step.Setup, batch int) bool {
 	return batch <= j.clearUpTo[s.Case().Key()]
 }
 
-// Need returns the most that a batch needs in any of the cases, in bytes: [math.MaxInt64] where it cannot train.
+// Need returns the largest need of a batch in any of the cases, in bytes: [math.MaxInt64] if it cannot train.
 func (j *Judge) Need(ctx context.Context, batch int) (int64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err

@@ -18,20 +18,21 @@ import (
 type Judgement struct {
 	// Batch is the batch that is judged.
 	Batch int
-	// Loops are the training loops that the case may have, the one that needs most first. Figures are of that one.
+	// Loops are the training loops that the case may have, the one with the largest need first. All values are of that
+	// loop.
 	Loops []*Loop
 	// Evaluation is the evaluation between training steps of the first loop; nil without one.
 	Evaluation *Evaluation
-	// Need is the number of bytes that must be within the limit: the most of all moments that are judged, or
-	// [math.MaxInt64] where the batch cannot train.
+	// Need is the number of bytes that must be within the limit: the largest need of all judged moments, or
+	// [math.MaxInt64] if the batch cannot train.
 	Need int64
-	// Reason is why the batch is not safe, and Decides the moment because of which it is not; empty if it is safe.
+	// Reason is why the batch is not safe, and Decides the moment that makes it unsafe; both are empty if it is safe.
 	Reason         planner.Reason
 	DecidingMoment Decision
 
 	judge *Judge
 	setup *step.Setup
-	// run is the replay of the first loop on the GPU itself, where that may differ; nil elsewhere.
+	// run is the replay of the first loop with the GPU's own memory, if that may differ; else nil.
 	run *report.Run
 	// completed reports whether [Judgement.Complete] was done.
 	completed bool
@@ -52,7 +53,7 @@ type Loop struct {
 	Name models.Loop
 	// Setup is the case with the loop.
 	Setup *step.Setup
-	// Steps is the replay of the training steps, and Estimate what it needs at its peak.
+	// Steps is the replay of the training steps, and Estimate their need at the peak.
 	Steps *step.Result
 	planner.Estimate
 	// Need is the number of bytes that must be within the limit.
@@ -63,20 +64,20 @@ type Loop struct {
 type Evaluation struct {
 	// Batch is the number of its samples.
 	Batch int
-	// Result is the replay of the training steps and the evaluation, and Estimate what the evaluation needs.
+	// Result is the replay of the training steps and the evaluation, and Estimate the need of the evaluation.
 	Result *step.Result
 	planner.Estimate
-	// Need is the number of bytes that must be within the limit, and Reason why they are not; empty if they are.
+	// Need is the number of bytes that must be within the limit, and Reason why it is not; empty if it is.
 	Need   int64
 	Reason planner.Reason
-	// Judged reports whether the verdict counts the evaluation: users or projects evaluate. Otherwise it only describes
-	// what would happen if they did.
+	// Judged reports whether the verdict counts the evaluation: users or projects evaluate. Otherwise the evaluation is
+	// only described.
 	Judged bool
 }
 
-// closeLoopShare is the share of the larger need of two loops from which on the perturbed replays of the other one
-// decide, too. They add at most half to a need: 48 % was the most of 16,889 needs, and 25 % was exceeded by 3.4 % of
-// them.
+// closeLoopShare is the share of the larger need of two loops above which the perturbed replays of the other loop
+// decide, too. Perturbations add at most half to a need: 48 % was the most of 16,889 needs, and 25 % was exceeded by
+// 3.4 % of them.
 const closeLoopShare = 2.0 / 3
 
 // evaluation is the [Decision]'s name for an evaluation.
@@ -116,8 +117,8 @@ func (d *Judgement) recordLoop(ctx context.Context, s *step.Setup) (l *Loop, err
 	return l, d.measure(l)
 }
 
-// ranOnGPU replays steps within the limit with the GPU's own memory, if the end of the memory or the allocator settings
-// could change what the allocator does. A batch is not safe if it runs out of memory there, or frees cached memory.
+// ranOnGPU replays steps within the limit with the GPU's own memory, if the memory limit or the allocator settings
+// could change the result. A batch is not safe if it runs out of memory there, or frees cached memory.
 func (d *Judgement) ranOnGPU(ctx context.Context) error {
 	l := d.Loops[0]
 	if l.Steps.Measured != nil || l.Steps.Device <= d.judge.Budget.Memory && l.Setup.Case().AllocConf == "" {
@@ -146,7 +147,7 @@ func (d *Judgement) Run() *report.Run {
 	return d.Loops[0].Steps.Report()
 }
 
-// measure sets the need of a loop, from its spread as far as that is known.
+// measure sets the need of a loop, with its spread if that is known.
 func (d *Judgement) measure(l *Loop) (err error) {
 	if m := l.Steps.Measured; m != nil {
 		l.Need = measuredNeed(l.Steps)
@@ -348,7 +349,8 @@ func (d *Judgement) addDeviceNeeds(ctx context.Context, out *report.Estimate, l 
 	return err
 }
 
-// StreamedNeed returns the device bytes with the data set on the host and one batch at a time on the GPU; nil if so.
+// StreamedNeed returns the device bytes with the data set on the host and one batch at a time on the GPU; nil if the
+// case already trains so.
 func (d *Judgement) StreamedNeed(ctx context.Context) (*report.Interval, error) {
 	c := d.setup.Case()
 	if c.Dataset == 0 {

@@ -81,8 +81,8 @@ func isExported(line []byte) bool {
 		bytes.HasPrefix(line, []byte(`{"model"`)) && bytes.Contains(line, []byte(`"strategy"`)) && !isFineTune(line)
 }
 
-// exportedLosses are the losses by the library of the model, of records that do
-// not say: a model of transformers returns its loss.
+// exportedLosses are the losses of records that name none, by the library of the model: a model of transformers returns
+// its loss.
 var exportedLosses = map[string]string{"hf": "output", "diffusers": "mse", "own": "token-cross-entropy"}
 
 // singleGPU is the name of one GPU's strategy in records.
@@ -164,7 +164,7 @@ func (w *wireExported) strategy() (models.Strategy, error) {
 	return s, nil
 }
 
-// maxSteps is more than anybody records.
+// maxSteps limits the steps of a record.
 const maxSteps = 1000
 
 // FileName returns the name of an exported model's file.

@@ -72,7 +72,7 @@ func decodeFineTune(line []byte) (Record, error) {
 		r.Settings["shared-labels"] = 1 // as in the script
 	}
 	if !w.Unpacked {
-		// A simulated device says of any positions that they are of several sequences, so transformers makes a mask.
+		// On a simulated device transformers finds several sequences in any positions, and makes a mask.
 		r.Settings["packed"] = 1
 	}
 	if r.Weights, err = models.ParseWeightType(w.Weights); err != nil {
@@ -118,7 +118,7 @@ func (w *wireFineTune) checkpointing(c *models.Case) error {
 	return nil
 }
 
-// adapters are the kinds of adapters, by what holds the layers below them.
+// adapters maps the kinds of adapters to the quantization of the layers below them.
 var adapters = map[string]string{"lora": "", "qlora": "nf4", "qlora-dq": "nf4-dq", "qlora-int8": "int8"}
 
 // adapter reads the kind of adapters.

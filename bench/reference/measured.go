@@ -14,8 +14,8 @@ import (
 // Measured is the peak memory of a training step on a user's GPU. Callbacks of the Python package write such lines, and
 // vprof accuracy --share writes them without names.
 type Measured struct {
-	// MeasuredWith is what was measured: "callback", a trainer with a callback of the Python package; "run", a script
-	// under vprof run; "sweep", tensors and kernels that vprof launched itself.
+	// MeasuredWith is the kind of measurement: "callback", a trainer with a callback of the Python package; "run", a
+	// script under vprof run; "sweep", tensors and kernels that vprof launched itself.
 	MeasuredWith string      `json:"by,omitempty"`
 	Case         report.Case `json:"case"`
 	Batch        int         `json:"batch"`

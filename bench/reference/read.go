@@ -87,7 +87,7 @@ func Read(r io.Reader, name string) (*File, error) {
 		case header:
 			h, err := decodeHeader(line)
 			if err != nil {
-				// Nothing that follows can be trusted to be of this format.
+				// The rest of the file is probably of another format, too.
 				return nil, withLocation(err, name, n)
 			}
 			if h.Torch != "" {

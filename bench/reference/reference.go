@@ -49,11 +49,11 @@ type Phase struct {
 
 // Record is one run of a case. Bytes of an OOM record are those up to the failure; an error record has what it reached.
 type Record struct {
-	// File and Line are the record's place.
+	// File and Line are the position of the record.
 	File string
 	Line int
 
-	// Case has the PYTORCH_CUDA_ALLOC_CONF that the run had, and no optimizer where it is the system's own.
+	// Case has the run's PYTORCH_CUDA_ALLOC_CONF, and no optimizer if the run used the system's own.
 	models.Case
 	GPU string
 	// Exported reports whether the model is another library's, in a file of torch.export called [FileName].
@@ -64,7 +64,7 @@ type Record struct {
 	Runs int
 	// Rising reports whether the driver's addresses rose: the simulated driver's did.
 	Rising bool
-	// Measured is the line itself, of a run of a user's; nil for records of ours.
+	// Measured is the line itself, for a user's run; nil for vprof's own records.
 	Measured *Measured
 
 	Status Status

@@ -31,18 +31,18 @@ type AccuracyCase struct {
 	Checkpointing bool    `json:"checkpointing"`
 	Accumulate    int     `json:"accumulate"`
 	Optimizer     *string `json:"optimizer" jsonschema:"nullable"`
-	// Torch is the release of PyTorch that the record is of, and by whose rules it was estimated: "2.15".
+	// Torch is the release of PyTorch of the record and of its estimate: "2.15".
 	Torch     string `json:"torch"`
 	GPU       string `json:"gpu"`
 	AllocConf string `json:"alloc_conf,omitempty"`
 }
 
-// AccuracyRow is one record beside its estimate.
+// AccuracyRow is one record with its estimate.
 type AccuracyRow struct {
 	AccuracyCase
 	Reference AccuracySide `json:"reference"`
 	Estimate  AccuracySide `json:"estimate"`
-	// Error is null where bytes cannot be compared: PyTorch did not get through.
+	// Error is null if bytes cannot be compared, since PyTorch did not complete the case.
 	Error *RelativeError `json:"error" jsonschema:"nullable"`
 	// Phases compares phase by phase.
 	Phases []AccuracyPhase `json:"phases,omitempty"`
@@ -56,7 +56,7 @@ type AccuracySide struct {
 	OOM       bool  `json:"oom"`
 	Allocated int64 `json:"allocated_bytes"`
 	Reserved  int64 `json:"reserved_bytes"`
-	// Refused is why the case does not run at all; absent if it does.
+	// Refused is the reason why the case does not run at all; absent if it does.
 	Refused string `json:"refused,omitempty"`
 }
 

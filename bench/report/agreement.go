@@ -8,13 +8,13 @@ import (
 
 // An Agreement compares the device bytes and the largest batch of a sweep on a GPU with the estimates.
 type Agreement struct {
-	// Tolerance is the largest difference that counts as none, a share of what was measured.
+	// Tolerance is the largest difference that counts as none, relative to the measurement.
 	Tolerance float64 `json:"tolerance"`
-	// WithinTolerance are the batch sizes that keep it, of all that have an error.
+	// WithinTolerance is the number of batch sizes within the tolerance, of those with an error.
 	WithinTolerance int `json:"within"`
 	Total           int `json:"of"`
-	// Predicted and Found are the largest batch by the estimates and in fact; absent where
-	// the sweep did not come to the end of the GPU.
+	// Predicted is the largest batch by the estimates, Found the largest in fact; absent if the sweep did not reach the
+	// end of the GPU's memory.
 	Predicted int `json:"predicted_batch,omitempty"`
 	Found     int `json:"found_batch,omitempty"`
 }

@@ -43,8 +43,8 @@ func (t Tone) colorize(s string, color bool) string {
 }
 
 const (
-	// barCells is the length of a bar that ends at the limit, in characters, and cellsAboveGPU how far a longer one
-	// goes.
+	// barCells is the length of a bar that ends at the limit, in characters, and cellsAboveGPU the largest length
+	// beyond it.
 	barCells      = 36
 	cellsAboveGPU = 9
 )
@@ -91,7 +91,7 @@ func (b Bars) render(out *strings.Builder, l Layout) {
 	}
 }
 
-// gpuBarShare is the share of a GPU's memory from which a bar shows 100 %: nothing is left for anything else.
+// gpuBarShare is the share of a GPU's memory above which a bar shows 100 %: no memory is left for anything else.
 const gpuBarShare = 0.995
 
 // mostBars is the largest number of bars that a reader can take in.

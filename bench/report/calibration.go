@@ -38,7 +38,7 @@ type Calibration struct {
 type CalibrationErrors struct {
 	Before ErrorSummary `json:"before"`
 	After  ErrorSummary `json:"after"`
-	// HeldOut has the errors of each run estimated from the others; absent where these are too few.
+	// HeldOut has the errors of each run estimated from the others; absent if there are too few others.
 	HeldOut *ErrorSummary `json:"held_out,omitempty"`
 }
 
@@ -48,15 +48,15 @@ type ErrorSummary struct {
 	Max    float64 `json:"max"`
 }
 
-// CalibrationPoint is one run beside its estimates, in bytes of the highest level that
-// the run measured (device, else reserved, else allocated).
+// CalibrationPoint is one run with its estimates, in bytes of the highest level that the run measured (device, else
+// reserved, else allocated).
 type CalibrationPoint struct {
 	Label    string `json:"label"`
 	Batch    int    `json:"batch"`
 	Observed int64  `json:"observed_bytes"`
 	Before   int64  `json:"before_bytes"`
 	After    int64  `json:"after_bytes"`
-	// HeldOut is zero where the other runs are too few.
+	// HeldOut is zero if there are too few other runs.
 	HeldOut int64 `json:"held_out_bytes"`
 }
 

@@ -9,7 +9,8 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// maxBytes is more than any figure of memory that is meant: estimates of batch sizes that no GPU holds are allowed.
+// maxBytes limits amounts of memory. It is far above any GPU, since estimates of batch sizes that no GPU holds are
+// allowed.
 const maxBytes = 1 << 60
 
 // check returns an error for values that no writer of the schema produces.
@@ -56,7 +57,7 @@ func checkAccumulate(c models.Case) error {
 	return models.CheckAccumulate(c.Accumulate)
 }
 
-// checkPoints returns an error for points that appear twice, in any lines.
+// checkPoints returns an error for points that appear twice.
 func (r *Report) checkPoints() error {
 	points := slices.Clone(r.Points)
 	order := func(a, b Point) int { return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Batch, b.Batch)) }

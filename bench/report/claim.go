@@ -11,7 +11,7 @@ import (
 
 // Claim is an estimate from a project's own guide.
 type Claim struct {
-	// Guide is the title, Project the owner, Where the section.
+	// Guide is the guide's title, Project its project, Where the section.
 	Guide   string `json:"guide"`
 	Project string `json:"project"`
 	Where   string `json:"where"`
@@ -33,7 +33,7 @@ type Claim struct {
 	Baseline   string `json:"than,omitempty"`
 	// Note is a remark for the reader.
 	Note string `json:"note,omitempty"`
-	// Answer is vprof's estimate for the same conditions; absent where the claim is part of an estimate.
+	// Answer is vprof's estimate for the same conditions; absent if the claim is part of an estimate.
 	Answer *Answer `json:"vprof,omitempty"`
 }
 
@@ -59,7 +59,7 @@ type Answer struct {
 	Seconds *Seconds `json:"seconds,omitempty"`
 	// Verdict answers a claim that a batch fits.
 	Verdict Verdict `json:"verdict,omitempty" jsonschema:"enum=fits,enum=tight,enum=fits slowly,enum=does not fit"`
-	// Refused reports why there is no answer.
+	// Refused is the reason why there is no answer.
 	Refused string `json:"refused,omitempty"`
 }
 
@@ -122,7 +122,7 @@ func (r ShareRange) String() string {
 // percentagePoints formats a share in whole percent.
 func percentagePoints(x float64) string { return fmt.Sprintf("%d %%", int(math.Round(100*x))) }
 
-// How far off a guide's round figure may be and still be right: a tenth of an amount, or five points of a share.
+// The error with which a guide's rounded value still counts as right: a tenth of an amount, or five points of a share.
 const (
 	amountTolerance = 0.1
 	shareTolerance  = 0.05

@@ -33,12 +33,12 @@ type Comparison struct {
 
 // Change is a setting in which two steps differ, and its cost.
 type Change struct {
-	// Field is the setting's name in tables; A and B are its values, empty where the model decides.
+	// Field is the setting's name in tables; A and B are its values, empty if the model decides.
 	Field string `json:"field"`
 	A     string `json:"a"`
 	B     string `json:"b"`
-	// Device is how many bytes more the device holds with B's value, simulated after the changes before; absent where
-	// that cannot be simulated.
+	// Device is the number of device bytes that B's value adds, simulated after the preceding changes; absent if that
+	// cannot be simulated.
 	Device *int64 `json:"device_bytes,omitempty"`
 }
 
@@ -61,7 +61,7 @@ type ComparisonRow struct {
 	KindB string `json:"b_kind"`
 	GPUA  string `json:"a_gpu,omitempty"`
 	GPUB  string `json:"b_gpu,omitempty"`
-	// The releases of PyTorch; absent of a snapshot.
+	// The releases of PyTorch; absent for a snapshot.
 	TorchA string `json:"a_torch,omitempty"`
 	TorchB string `json:"b_torch,omitempty"`
 	// Difference is B minus A, relative to A.
@@ -88,12 +88,12 @@ type SnapshotSummary struct {
 	OOMs        int   `json:"ooms"`
 	Free        int64 `json:"free_bytes"`
 	LargestFree int64 `json:"largest_free_bytes"`
-	// Fragmentation is the share of Free that the largest free block is not.
+	// Fragmentation is the share of Free outside the largest free block.
 	Fragmentation float64 `json:"fragmentation"`
 	Segments      int     `json:"segments"`
 	// Categories are the blocks in use by purpose, as their stacks suggest.
 	Categories []Component `json:"categories"`
-	// Largest are the largest blocks in use, by where they were allocated.
+	// Largest are the largest blocks in use, by the line that allocated them.
 	Largest []Component `json:"largest"`
 }
 

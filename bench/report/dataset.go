@@ -75,7 +75,7 @@ func (r *Report) loopNote() string {
 // loopNames describe loops that users write themselves.
 var loopNames = map[models.Loop]string{models.LoopPlain: " (one of your own that keeps `outputs`)"}
 
-// otherLoopLess returns how many device bytes less the other loop needs; zero where a flag chose the loop.
+// otherLoopLess returns the number of device bytes that the other loop needs less; zero if a flag chose the loop.
 func (p Point) otherLoopLess() int64 {
 	if p.Estimate == nil || p.Estimate.OtherLoop == nil {
 		return 0
@@ -83,7 +83,7 @@ func (p Point) otherLoopLess() int64 {
 	return p.Estimate.Device.Bytes - p.Estimate.OtherLoop.Device
 }
 
-// loopNamesOf returns a note with the loops of rows whose loop no flag chose: the one that needs most is judged.
+// loopNamesOf returns a note with the loops of rows whose loop no flag chose: the loop with the largest need is judged.
 func loopNamesOf(loops []models.Loop) []string {
 	var names []string
 	for _, l := range loops {

@@ -18,11 +18,12 @@ type Diagnosis struct {
 	Tool     Tool      `json:"tool"`
 	Subject  string    `json:"of"`
 	Findings []Finding `json:"findings"`
-	// Remedies are in the order to try them, Now the device bytes without; absent if it is not known what was trained.
+	// Remedies are in the order in which to try them, Now is the device bytes without them; absent if the trained case
+	// is unknown.
 	Remedies    []Remedy  `json:"remedies,omitempty"`
 	PresentNeed *Interval `json:"now_device,omitempty"`
-	// Case is the case that the remedies were estimated for, and GPU how its GPU was found, or that
-	// it was not; absent where the user or the file names it.
+	// Case is the case for which the remedies were estimated, and GPU how its GPU was found, or that it was not; absent
+	// if the user or the file names it.
 	Case string `json:"case,omitempty"`
 	GPU  string `json:"board,omitempty"`
 }
@@ -59,14 +60,15 @@ func (f Finding) kindTitle() string { return f.Kind + phrase.After(" on ", f.GPU
 // Remedy is a change that may help.
 type Remedy struct {
 	What string `json:"what"`
-	// Saves are the device bytes that this case would need less, by the estimate.
+	// Saves are the device bytes that the remedy saves, by the estimate.
 	Saves int64 `json:"saves_bytes"`
 	// NeedAfter are the device bytes with the remedy applied, and Unsafe is why they are not safe; absent if safe.
 	NeedAfter Interval `json:"then_device"`
 	Unsafe    Reason   `json:"unsafe,omitempty" jsonschema:"enum=over-share,enum=gpu-full,enum=oom,enum=gives-back,enum=not-recorded,enum=host-full,enum=smaller-batch"`
 	// Requires is a step to do first, because the project's own trainer does not read the setting; absent if it does.
 	Requires string `json:"needs,omitempty"`
-	// How tells how the saving of a script's remedy was found: tried in a step of the script, replayed, or an estimate.
+	// How is the way in which the saving of a script's remedy was found: tried in a step of the script, replayed, or an
+	// estimate.
 	How string `json:"how,omitempty" jsonschema:"enum=tried,enum=replayed,enum=estimate"`
 }
 

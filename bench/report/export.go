@@ -17,7 +17,7 @@ type Export struct {
 	path   string // with symbolic links followed
 	format Format
 	mode   os.FileMode
-	// direct is set for what cannot be replaced by a rename: a device, a pipe.
+	// direct reports whether the file cannot be replaced by a rename: a device or a pipe.
 	direct bool
 }
 

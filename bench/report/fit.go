@@ -27,20 +27,21 @@ type Fit struct {
 	Started   time.Time `json:"started"`
 	Model     string    `json:"model"`
 	BatchUnit string    `json:"batch_unit"`
-	// Config has what the model of the choices was made of, if it is none of vprof's own; see [Case].
+	// Config is the description of the choices' model, if it is not one of vprof's own; see [Case].
 	Config json.RawMessage `json:"config,omitempty" jsonschema:"type=object"`
 	Budget Budget          `json:"budget"`
 	// Devices are the GPUs that choices refer to by name.
 	Devices []Device `json:"devices"`
-	// Parallel reports whether several GPUs of a kind share the work; estimates are of each. Absent for one.
+	// Parallel describes the GPUs if several share the work; estimates are for each of them. Absent for one GPU.
 	Parallel *Parallel `json:"parallel,omitempty"`
 	// Choices are the configurations searched, by device and stage, the fastest first.
 	Choices []Choice `json:"choices"`
-	// Intervals names the records that the estimates' ranges come from, and how many of them ranges of the others held.
+	// Intervals names the records that the estimates' ranges come from, and the share of them within the ranges of the
+	// others.
 	Intervals string `json:"intervals,omitempty"`
 	// Parts are the settings of the parts of a curriculum that train with one batch: each choice is safe in all.
 	Parts []models.Settings `json:"parts,omitempty"`
-	// Profiles are recommendations for the parts of the project's curriculum, where it has one.
+	// Profiles are recommendations for the parts of the project's curriculum, if it has one.
 	Profiles []Profile `json:"profiles,omitempty"`
 	Warnings []Warning `json:"warnings,omitempty"`
 	SettingsFrom
@@ -48,17 +49,17 @@ type Fit struct {
 
 // Budget is the memory of a device that a batch may use.
 type Budget struct {
-	// Margin is the share of the memory that the estimate may fill; absent where Risk decides.
+	// Margin is the share of the memory that the estimate may fill; absent if Risk replaces it.
 	Margin float64 `json:"margin,omitempty"`
 	// Risk is the probability of needing more than the memory.
 	Risk float64 `json:"risk,omitempty"`
-	// Preset names the margin, if a preset gave it.
+	// Preset is the name of the margin, if the user gave one.
 	Preset string `json:"preset,omitempty"`
-	// OtherProcessBytes is the memory that other processes hold on each device.
+	// OtherProcessBytes is the memory of other processes on each device.
 	OtherProcessBytes int64 `json:"other_processes_bytes,omitempty"`
 	// EffectiveBatch is the number of samples that an optimizer step should see; absent if it does not matter.
 	EffectiveBatch int `json:"target_effective_batch,omitempty"`
-	// MaxBatch ends the search.
+	// MaxBatch is the largest batch size to try.
 	MaxBatch int `json:"max_batch"`
 	// Multiple is the number that batches are multiples of; absent for any.
 	Multiple int `json:"batch_multiple,omitempty"`
@@ -74,8 +75,8 @@ type Parallel struct {
 	Strategy string `json:"strategy"`
 	// Bandwidth is the bandwidth of one GPU's links, bytes a second.
 	Bandwidth float64 `json:"link_bytes_per_second"`
-	// MinGPUs is the smallest power of two of GPUs, or all of them, on which a
-	// configuration fits with one sample each; absent if it was not looked for.
+	// MinGPUs is the smallest power of two of GPUs, or all of them, on which a configuration fits with one sample each;
+	// absent if it was not computed.
 	MinGPUs int `json:"least_gpus,omitempty"`
 }
 
@@ -88,37 +89,38 @@ type Choice struct {
 	Case   Case   `json:"case"`
 	// IsAuthorsOwn reports whether the model's authors train with this precision, checkpointing and settings.
 	IsAuthorsOwn bool `json:"own"`
-	// NotAdvised is why the choice is not recommended although it may be fastest: the project's code does not do it, or
-	// the GPU has no such arithmetic. Absent of others.
+	// NotAdvised is the reason why the choice is not recommended although it may be fastest: the project's code does
+	// not support it, or the GPU lacks its arithmetic. Absent for other choices.
 	NotAdvised string `json:"not_advised,omitempty"`
-	// Recommended is the fastest of a stage on a device.
+	// Recommended reports whether the choice is the recommendation for its stage on its device.
 	Recommended bool `json:"recommended"`
-	// Largest is the largest batch within the budget with this case's accumulation, zero if not even one sample is.
+	// Largest is the largest batch within the budget with this case's accumulation, zero if not even one sample fits.
 	Largest int `json:"largest_batch"`
 	// LargestIsCapped reports whether the search ended at the largest batch to try.
 	LargestIsCapped bool `json:"capped,omitempty"`
-	// Batch is the one to use: Largest, unless the effective batch is met more evenly by less. Accumulate is in Case.
+	// Batch is the batch size to use: Largest, or a smaller one that divides the effective batch more evenly.
+	// Accumulate is in Case.
 	Batch int `json:"batch"`
-	// SeqLen is the longest sequence within the budget in tokens, also in Case; absent where the batch was searched.
+	// SeqLen is the longest sequence within the budget in tokens, also in Case; absent if the batch was searched.
 	SeqLen int `json:"seq_len,omitempty"`
 	// EffectiveBatch is the number of samples of one optimizer step.
 	EffectiveBatch int `json:"effective_batch"`
 	// Estimate is for Batch, or for the smallest batch if none fits.
 	Estimate *Estimate `json:"estimate,omitempty"`
-	// StackRange is the range of runs that others report at Batch, where the choice is recommended; see [Point].
+	// StackRange is the range of runs that others report at Batch, if the choice is recommended; see [Point].
 	StackRange *StackRange `json:"stack_range,omitempty"`
 	// Utilization is Estimate.Device over the device's memory.
 	Utilization float64 `json:"utilization"`
-	// StepSeconds is an estimate of the time of one optimizer step, and SamplesPerSecond what follows from it.
+	// StepSeconds is the estimated time of one optimizer step, and SamplesPerSecond the resulting speed.
 	StepSeconds      float64 `json:"step_seconds"`
 	SamplesPerSecond float64 `json:"samples_per_second"`
-	// Expandable estimates what the device would show at Batch with expandable
-	// segments; absent where they are on already or would spare little.
+	// Expandable is the estimated device bytes at Batch with expandable segments; absent if they are on already or
+	// would save little.
 	Expandable *Interval `json:"expandable_device,omitempty"`
-	// Lengths are the epochs over samples of different lengths that were replayed at Batch,
-	// or at a batch of one if none gets through; absent unless lengths were given.
+	// Lengths are the epochs over samples of different lengths that were replayed at Batch, or at a batch of one if no
+	// batch completes them; absent unless lengths were given.
 	Lengths *Lengths `json:"lengths,omitempty"`
-	// Workspaces counts the convolutions whose workspace cuDNN answered; absent where it was not asked about the model.
+	// Workspaces counts the convolutions whose workspace cuDNN answered; absent if it was not queried about the model.
 	Workspaces *Workspaces `json:"convolution_workspaces,omitempty"`
 	// Run is the step at Batch, replayed on the device.
 	Run *Run `json:"run,omitempty"`
@@ -131,10 +133,10 @@ type Choice struct {
 
 // Lever is one step of a waterfall: the need after a memory-saving option is added.
 type Lever struct {
-	// Name is the option, as on the command line; empty for the case without.
+	// Name is the option, as on the command line; empty for the case without options.
 	Name   string `json:"name,omitempty"`
 	Device int64  `json:"device_bytes"`
-	// Saves is the difference that the option makes, SamplesPerSecond the speed with it.
+	// Saves is the number of bytes that the option saves, SamplesPerSecond the speed with it.
 	Saves            int64   `json:"saves_bytes"`
 	SamplesPerSecond float64 `json:"samples_per_second"`
 }
@@ -148,7 +150,7 @@ func CompareBools(a, b bool) int {
 	return order[a] - order[b]
 }
 
-// configurationText names what choices of several stages can share of a case.
+// configurationText names the fields of a case that choices of several stages can share.
 func (c Choice) configurationText() string {
 	return fmt.Sprint(c.Case.AMP, c.Case.Checkpointing, c.Case.Settings.Words(), c.savingsText())
 }

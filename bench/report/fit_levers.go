@@ -9,7 +9,7 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// waterfalls returns tables of what each memory-saving option of the recommended choices saves.
+// waterfalls returns tables of the savings of each memory-saving option of the recommended choices.
 func (f *Fit) waterfalls() []Sheet {
 	var sheets []Sheet
 	for _, c := range f.Choices {
@@ -62,11 +62,11 @@ func ReadFit(data []byte) *Fit {
 func ReadTried(file string, data []byte) ([]TriedCase, error) {
 	var d struct {
 		Schema string `json:"schema"`
-		// Of a smoke test.
+		// The case of a smoke test.
 		Case   Case   `json:"case"`
 		Batch  int    `json:"batch"`
 		Device Device `json:"device"`
-		// Of a fit.
+		// The cases of a fit.
 		Config  json.RawMessage `json:"config"`
 		Devices []Device        `json:"devices"`
 		Choices []Choice        `json:"choices"`

@@ -34,7 +34,7 @@ func (f *Fit) memory(device string) int64 {
 	return d.Memory
 }
 
-// choicesSheet returns a row for every configuration on the one device; what all rows share stands in the title.
+// choicesSheet returns a row for every configuration on the one device; the title has the values that all rows share.
 func (f *Fit) choicesSheet() Sheet {
 	s := sheetIn("", " | "+choiceColumns, largest(f.Choices, func(c Choice) int64 {
 		if c.Estimate == nil {
@@ -179,7 +179,7 @@ func (f *Fit) notes() []string {
 		[]string{"samples/s ~: an estimate for ranking; vprof time shows its uncertainty."})
 }
 
-// fasterNotes returns the fastest configuration of each stage, right after the recommended one, that is not advised.
+// fasterNotes returns a note for each stage whose fastest configuration is not advised.
 func (f *Fit) fasterNotes() (notes phrase.List) {
 	for i, c := range f.Choices[min(1, len(f.Choices)):] {
 		best := f.Choices[i]
@@ -203,8 +203,8 @@ func (f *Fit) partNotes() []string {
 		strings.Join(parts, "; "))}
 }
 
-// sampleNotes returns the stages where no safe batch divides the samples of an optimizer step, or which divisor is not
-// safe.
+// sampleNotes returns a note for each stage where no safe batch divides the samples of an optimizer step, or where a
+// divisor is not safe.
 func (f *Fit) sampleNotes() (notes phrase.List) {
 	want := f.Budget.EffectiveBatch
 	for _, c := range f.Choices {
@@ -222,7 +222,8 @@ func (f *Fit) sampleNotes() (notes phrase.List) {
 	return notes
 }
 
-// headroomNotes describes larger batches that expandable segments would allow, and why a batch is not the multiple.
+// headroomNotes describes larger batches that expandable segments would allow, and why a batch is not a multiple of
+// --batch-multiple.
 func (f *Fit) headroomNotes() (notes phrase.List) {
 	more := "a larger batch"
 	if f.Budget.SeqLen {
@@ -323,7 +324,7 @@ func (f *Fit) Recommendation(c Choice) string {
 		phrase.If(c.SeqLen > 0, " of %d tokens", c.SeqLen) +
 		phrase.If(c.Case.Accumulate > 1, " x %d micro-batches", c.Case.Accumulate)
 	if f.Parallel != nil {
-		// Some strategies have GPUs share a batch, or a pipeline several of its own.
+		// In some strategies GPUs share a batch, or a pipeline has several batches.
 		if n := c.Case.Batches(); c.Case.Strategy != nil && n != f.Parallel.GPUs {
 			line += fmt.Sprintf(" x %d on %d GPUs", n, f.Parallel.GPUs)
 		} else {

@@ -27,7 +27,7 @@ const (
 	Markdown Format = "markdown"
 )
 
-// formats in the order that help and messages show, with the file suffixes that stand for each.
+// formats are in the order of help and messages, with the file suffixes that select each.
 var formats = []struct {
 	format   Format
 	suffixes []string

@@ -8,7 +8,7 @@ import (
 
 // Holder is the number of bytes at the peak that a line allocated in a phase.
 type Holder struct {
-	// Line is file:line:function, empty where it is not known; Phase is "forward", "backward", ... of any step.
+	// Line is file:line:function, empty if unknown; Phase is "forward", "backward", ... of any step.
 	Line  string `json:"line"`
 	Phase string `json:"phase"`
 	// Bytes are requested bytes.
@@ -17,14 +17,14 @@ type Holder struct {
 
 // LineChange is a line whose bytes at the peak differ between two runs.
 type LineChange struct {
-	// Line is the line of the run in which it holds more.
+	// Line is the line in the run in which it holds more bytes.
 	Line  string `json:"line"`
 	Phase string `json:"phase"`
 	A     int64  `json:"a_bytes"`
 	B     int64  `json:"b_bytes"`
 }
 
-// lineNumber is the number of a line, which another release of a file has elsewhere.
+// lineNumber matches the number of a line, which differs between releases of a file.
 var lineNumber = regexp.MustCompile(`:\d+:`)
 
 // LineChanges returns the functions whose bytes differ between two runs, the largest difference first. Lines of one

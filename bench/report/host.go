@@ -20,7 +20,8 @@ type HostMemory struct {
 	Peak string `json:"peak" jsonschema:"enum=loading,enum=training"`
 	// Parts sum to the interval.
 	Parts []HostPart `json:"parts"`
-	// Memory is the machine's, less the GPU's part where both share one (Unified); absent if it was not given.
+	// Memory is the machine's memory, without the GPU's part if both share one memory (Unified); absent if it was not
+	// given.
 	Memory  int64 `json:"memory_bytes,omitempty"`
 	Unified bool  `json:"unified,omitempty"`
 }

@@ -53,7 +53,7 @@ func (d Device) identity() identity {
 	}
 }
 
-// qualifiers are what is added to a name that several GPUs have, one after the other until no two are called the same.
+// qualifiers are the parts that are added to a name that several GPUs have, one after the other until all names differ.
 var qualifiers = []func(Device) string{
 	func(d Device) string { return d.GPU },
 	func(d Device) string { return bytesize.Format(d.Memory) },
@@ -116,7 +116,7 @@ func distinct(gpus []Device) []string {
 		if group := groups[d.Name]; len(group) > 1 && group[0] == i {
 			qualify(gpus, names, group)
 		}
-		// A qualified name may be that of another GPU already.
+		// Another GPU may have the qualified name already.
 		for base, n := names[i], 2; len(groups[d.Name]) > 1 && taken[names[i]]; n++ {
 			names[i] = fmt.Sprintf("%s #%d", base, n)
 		}

@@ -12,18 +12,19 @@ import (
 
 // Lengths is the result of epochs over samples of different lengths on a GPU, replayed in one allocator.
 type Lengths struct {
-	// Simulated is true: no GPU was touched.
+	// Simulated is true: no GPU was used.
 	Simulated bool `json:"simulated"`
-	// Source is the file or the law of the lengths, Setting the model's setting that they
-	// are values of, and Limit the length at which samples are cut off.
+	// Source is the file or the distribution of the lengths, Setting the model's setting that the lengths are values
+	// of, and Limit the length at which samples are cut.
 	Source  string `json:"source"`
 	Setting string `json:"setting"`
 	Limit   int64  `json:"limit"`
-	// Batching is the way batches are made: padded, grouped or packed. Multiple divides their length; absent for one.
+	// Batching is the way batches are made: padded, grouped or packed. Lengths of batches are multiples of Multiple;
+	// absent for one.
 	Batching string `json:"batching" jsonschema:"enum=padded,enum=grouped,enum=packed"`
 	Multiple int64  `json:"multiple,omitempty"`
-	// Samples is the number of samples of an epoch, Mean, Longest and the quantiles are their lengths
-	// once cut off, and Cut is their number. P99 and P999 are the quantiles of 99 and 99.9 %.
+	// Samples is the number of samples of an epoch. Mean, Longest and the quantiles are their lengths after cutting,
+	// and Cut is the number of cut samples. P99 and P999 are the quantiles of 99 and 99.9 %.
 	Samples int64   `json:"samples"`
 	Mean    float64 `json:"mean_length"`
 	P95     int64   `json:"p95_length"`
@@ -38,12 +39,13 @@ type Lengths struct {
 	Replayed int `json:"replayed_steps"`
 	// Rounded is the multiple to which lengths were rounded up, so that fewer are recorded; absent if none were.
 	Rounded int64 `json:"rounded_to,omitempty"`
-	// Worst estimates a process that begins with the worst batch, whose samples are of WorstLength.
+	// Worst is the estimate of a process that begins with the worst batch, whose samples have the length WorstLength.
 	WorstLength int64     `json:"worst_length"`
 	Worst       *Estimate `json:"worst"`
-	// Epochs is the epochs' result, Expandable that with expandable segments; absent without a change.
+	// Epochs is the result of the epochs, Expandable the result with expandable segments; absent if they change
+	// nothing.
 	Epochs Epochs `json:"epochs"`
-	// MostDevice estimates what the device shows when most is reserved; absent where epochs run out of memory.
+	// MostDevice is the estimated device bytes at the peak of reserved bytes; absent if epochs run out of memory.
 	MostDevice *Interval `json:"most_device,omitempty"`
 	Expandable *Epochs   `json:"expandable,omitempty"`
 }
@@ -51,19 +53,19 @@ type Lengths struct {
 // Epochs are replayed epochs, each with its own order of samples.
 type Epochs struct {
 	Count int `json:"count"`
-	// OutOfMemory is how many ran out of memory, and Low and High hold the probability
-	// that one does with 95 % (Clopper and Pearson).
+	// OutOfMemory is the number of epochs that ran out of memory. Low and High are the limits of the 95 % interval of
+	// its probability (Clopper and Pearson).
 	OutOfMemory int     `json:"out_of_memory"`
 	Low         float64 `json:"probability_low"`
 	High        float64 `json:"probability_high"`
-	// FirstOOM and MedianOOM are the steps at which they did, counted from one, and
-	// ShortestOOM the length of the shortest batch with which one did; absent if none did.
+	// FirstOOM and MedianOOM are the first and the median step at which epochs ran out of memory, counted from one, and
+	// ShortestOOM the length of the shortest batch at which one did; absent if none did.
 	FirstOOM    int   `json:"first_oom_step,omitempty"`
 	MedianOOM   int   `json:"median_oom_step,omitempty"`
 	ShortestOOM int64 `json:"shortest_oom_length,omitempty"`
 	// Slow is the number of runs that completed only by freeing cached memory.
 	Slow int `json:"slow,omitempty"`
-	// Most is the most that was reserved in any, bytes.
+	// Most is the peak of reserved bytes in all epochs.
 	Most     int64        `json:"most_reserved_bytes"`
 	Reserved []ReservedBy `json:"reserved"`
 }

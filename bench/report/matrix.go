@@ -49,15 +49,15 @@ type MatrixCell struct {
 	// Fits is the verdict on Batch: the largest requested batch size that fits, or else the smallest.
 	Fits  Verdict `json:"fits,omitempty"`
 	Batch int     `json:"batch"`
-	// Largest is the largest safe batch size, of a sweep the largest that ran; zero if none or not sought.
-	// Capped reports whether the search ended there, so that a larger one may be safe, too.
+	// Largest is the largest safe batch size, or the largest that ran in a sweep; zero if there is none or it was not
+	// searched. Capped reports whether the search ended there, so that a larger one may be safe, too.
 	Largest int  `json:"largest,omitempty"`
 	Capped  bool `json:"capped,omitempty"`
 	// Need are the device's bytes at Batch.
 	Need Interval `json:"needs"`
 	// Error is the relative error of the estimate compared with a run; absent without one.
 	Error *float64 `json:"error,omitempty"`
-	// Refused is why the case cannot be trained, or why there is no result.
+	// Refused is the reason why the case cannot be trained, or why there is no result.
 	Refused string `json:"refused,omitempty"`
 }
 
@@ -236,7 +236,7 @@ func (m *Matrix) listSheet() Sheet {
 	return s
 }
 
-// Grid returns a cell of each GPU, and for each case its cells in the order of the GPUs, zero where a case has none.
+// Grid returns a cell of each GPU, and for each case its cells in the order of the GPUs, zero for missing ones.
 func (m *Matrix) Grid() (gpus []MatrixCell, cases [][]MatrixCell) {
 	for _, of := range lists.Groups(m.Rows, func(r MatrixCell) string { return r.Device }) {
 		gpus = append(gpus, of[0])

@@ -10,7 +10,7 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// notOneReport begins what is wrong with reports that do not merge.
+// notOneReport begins the error about reports that do not merge.
 const notOneReport = "these reports cannot be merged into one"
 
 // Merge merges the reports of jobs of one case, in their order, into the report of one job for all of their devices and
@@ -42,8 +42,8 @@ func Merge(reports ...*Report) (*Report, error) {
 
 func shallowCopy(r *Report) *Report { return new(*r) }
 
-// finishMerge sets the end of the merged sweep from its parts: a sweep stops at the first batch size that does not fit,
-// and a search has a largest that does.
+// finishMerge sets the end of the merged sweep from its parts: the first batch size that does not fit, and the largest
+// that does.
 func (r *Report) finishMerge(parts []*Report) error {
 	r.Stopped, r.Largest = nil, nil
 	var tried []int

@@ -8,7 +8,7 @@ import (
 
 // Model is the content of a model's page, besides its registry entry.
 type Model struct {
-	// GPU is the GPU that attention and answers are for, where a claim names no other.
+	// GPU is the GPU of attention and of answers to claims that name no other.
 	GPU string `json:"gpu"`
 	// Parameters has the element counts of each stage.
 	Parameters []Stage `json:"parameters"`
@@ -54,7 +54,7 @@ type AttentionBackend struct {
 	Backend   string `json:"backend"`
 	HeadWidth int64  `json:"head_width"`
 	Masked    bool   `json:"masked"`
-	// Why is the reason why no faster backend is used; absent where none is faster.
+	// Why is the reason why no faster backend is used; absent if none is faster.
 	Why string `json:"why,omitempty"`
 }
 

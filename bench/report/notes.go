@@ -12,7 +12,7 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// intervalNote is the note on what intervals come from, and how often they held.
+// intervalNote is the note on the source of intervals, and on the share of records within them.
 const intervalNote = "[low, high]: from %s. The reserved range also covers allocator timing; the device range also " +
 	"covers the unknown CUDA context."
 
@@ -28,7 +28,7 @@ func (r *Report) notes() []string {
 	return slices.Concat(notes, r.rankNotes(ran), r.sideNotes(), warningNotes(r.Warnings))
 }
 
-// rankNotes names the rank that the values of several GPUs are for, and what their runs do not include.
+// rankNotes names the rank to which the values of several GPUs belong, and the memory that their runs do not include.
 func (r *Report) rankNotes(runs bool) []string {
 	c := r.Case
 	if c.Strategy == nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/vprof/vprof/internal/rewrite"
 )
 
-// Pages writes reports as JSON Lines into several files of a folder, page-0001.jsonl and so on. A page holds at most as
-// much as a reader can take, unless a single report is larger. A page appears only when it is complete.
+// Pages writes reports as JSON Lines into several files of a folder, page-0001.jsonl and so on. A page is at most as
+// large as readers accept, unless a single report is larger. A page appears only when it is complete.
 type Pages struct {
 	Dir string
 	// Size is the size of a page, in bytes.

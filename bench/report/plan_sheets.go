@@ -102,7 +102,7 @@ func (v Verdict) mark() string {
 // changes neither results nor, noticeably, speed.
 const ExpandableSegments = "expandable_segments:True"
 
-// AllocConf begins settings of PyTorch's allocator in the environment.
+// AllocConf is the beginning of the environment variable with the settings of PyTorch's allocator.
 const AllocConf = "PYTORCH_CUDA_ALLOC_CONF="
 
 // expandableText describes what expandable segments would change in an estimate.

@@ -22,22 +22,22 @@ type Published struct {
 
 // PublishedRow is a published value with its plan.
 type PublishedRow struct {
-	// Group is whose values are summed up together, Source where this one stands.
+	// Group is the source whose values are summarized together, Source the page of this one.
 	Group  string `json:"group"`
 	Source string `json:"source"`
 	// Subject quotes what was trained, with which release of PyTorch and on which GPU.
 	Subject string `json:"what"`
 	Torch   string `json:"torch_published,omitempty"`
 	GPU     string `json:"gpu,omitempty"`
-	// Kind is what was measured: "allocated", "active", "reserved" or "device". Active bytes include freed blocks
-	// that another stream may still use: a plan has their bounds, allocated and reserved bytes.
+	// Kind is the kind of bytes: "allocated", "active", "reserved" or "device". Active bytes include freed blocks that
+	// another stream may still use: a plan has their bounds, allocated and reserved bytes.
 	Kind string `json:"kind"`
-	// Bytes is the value, which may be off by Rounding, as it was printed.
+	// Bytes is the value, with a possible error of Rounding, since it was printed rounded.
 	Bytes    int64 `json:"published_bytes"`
 	Rounding int64 `json:"rounding_bytes,omitempty"`
 	// Command plans the same training: "plan --model hf:config.json ...", with files beside the rows' own.
 	Command string `json:"command,omitempty"`
-	// Estimate is what the plan says; absent without one, and Refused reports why.
+	// Estimate is the value of the plan; absent without one, and Refused is the reason.
 	Estimate *Interval `json:"estimate,omitempty"`
 	Refused  string    `json:"refused,omitempty"`
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// maxFileBytes is the longest file of reports, in bytes: some thirty thousand batch sizes. What it is decoded to may
+// maxFileBytes is the largest size of a file of reports, in bytes: some thirty thousand batch sizes. Decoded, it may
 // take twenty times as much memory.
 const maxFileBytes = 64 << 20
 
@@ -42,7 +42,7 @@ func Read(file string, r io.Reader) ([]*Report, error) {
 			if err != nil {
 				return nil, notAReport(file, n, err)
 			}
-			// Reports that are older than the hash of cases have the description alone.
+			// Reports that are older than the hash of cases have only the description.
 			one.Case.ConfigHash = one.Case.Description().Hash()
 			reports = joinRanks(reports, &one)
 			n++

@@ -10,8 +10,8 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// Schema names this version of the format. Readers ignore fields that they do
-// not know; taking a field away or changing its meaning makes a new version.
+// Schema names this version of the format. Readers ignore unknown fields; removing a field or changing its meaning
+// requires a new version.
 const Schema = "vprof.report/v1"
 
 // Kind is the experiment that made a report.
@@ -40,7 +40,7 @@ type Report struct {
 	// Coefficients are the numbers of the estimates that measurement can correct.
 	Coefficients []Coefficient `json:"coefficients"`
 	Points       []Point       `json:"points"`
-	// Refused are batch sizes that PyTorch does not take, with its reason.
+	// Refused are batch sizes that PyTorch refuses, with its reason.
 	Refused []Refusal `json:"refused,omitempty"`
 	// Agreement compares a sweep on a GPU with its estimates; absent for others.
 	Agreement *Agreement `json:"agreement,omitempty"`
@@ -48,7 +48,7 @@ type Report struct {
 	Largest *Largest `json:"largest,omitempty"`
 	// Stopped is the reason why a sweep left out batch sizes; absent if it ran all.
 	Stopped *Stopped `json:"stopped,omitempty"`
-	// Script is the command that was run, of a result of vprof run.
+	// Script is the command of a result of vprof run.
 	Script   *Script   `json:"script,omitempty"`
 	Warnings []Warning `json:"warnings,omitempty"`
 	SettingsFrom
@@ -66,8 +66,8 @@ type Case struct {
 	models.Case
 	// BatchUnit names one element of a batch.
 	BatchUnit string `json:"batch_unit"`
-	// Config has what the model was made of, if it is none of vprof's own: the values that its configuration file gave.
-	// With them the case can be recorded again, whatever has become of the file.
+	// Config is the description of the model, if it is not one of vprof's own: the values of its configuration file.
+	// With them the case can be recorded again without the file.
 	Config json.RawMessage `json:"config,omitempty" jsonschema:"type=object"`
 }
 
@@ -112,17 +112,17 @@ type Device struct {
 	// Memory is the total that the driver reports, in bytes.
 	Memory  int64 `json:"memory_bytes"`
 	Context int64 `json:"context_bytes"`
-	// Capability, SMs, ThreadsPerSM and MHz are what a driver says of its GPU: with them
-	// one that the catalog does not know can be recorded for again.
+	// Capability, SMs, ThreadsPerSM and MHz are reported by the driver. With them a case can be recorded for a GPU that
+	// the catalog does not have.
 	Capability   string `json:"compute_capability,omitempty"`
 	SMs          int    `json:"multiprocessors,omitempty"`
 	ThreadsPerSM int    `json:"threads_per_multiprocessor,omitempty"`
 	MHz          int    `json:"boost_mhz,omitempty"`
-	// Driver is the release of a real one's driver, as far as it is known, and CUDA the newest version that it speaks.
+	// Driver is the release of a real GPU's driver, if known, and CUDA the newest version that it supports.
 	Driver string `json:"driver,omitempty"`
 	CUDA   string `json:"cuda,omitempty"`
-	// UUID is the driver's name of a real GPU or of the slice of one, MIG reports whether it is a slice, and Host the
-	// machine that it is in; absent in older files and where it is unknown.
+	// UUID is the driver's identifier of a real GPU or of the slice of one, MIG reports whether it is a slice, and Host
+	// is its machine; absent if unknown, and in older files.
 	UUID string `json:"uuid,omitempty"`
 	MIG  bool   `json:"mig,omitempty"`
 	Host string `json:"host,omitempty"`
@@ -142,28 +142,29 @@ type Point struct {
 	Device   string    `json:"device"`
 	Estimate *Estimate `json:"estimate,omitempty"`
 	Run      *Run      `json:"run,omitempty"`
-	// StackRange is the range of runs that others report; absent where flags name a stack, or none is described.
+	// StackRange is the range of runs that others report; absent if flags name a stack, or no such runs are known.
 	StackRange *StackRange `json:"stack_range,omitempty"`
-	// Streamed estimates the bytes that the device would show if the data set
-	// on it came from the host instead, batch by batch; absent without one.
+	// Streamed is the estimated device bytes with the data set on the host, batch by batch on the GPU; absent if the
+	// data set is not on the GPU.
 	Streamed *Interval `json:"streamed_device,omitempty"`
-	// Expandable estimates the bytes that the device would show with expandable
-	// segments; absent where they are on already or would spare little.
-	// ExpandableUnsafe is why training is not safe with them.
+	// Expandable is the estimated device bytes with expandable segments; absent if they are on already or would save
+	// little. ExpandableUnsafe is why training is not safe with them.
 	Expandable       *Interval `json:"expandable_device,omitempty"`
 	ExpandableUnsafe Reason    `json:"expandable_unsafe,omitempty" jsonschema:"enum=over-share,enum=gpu-full"`
 	// Spill is the step's host memory on Windows or WSL2; absent if the batch fits, and for GPUs that run on neither.
 	Spill *Spill `json:"spill,omitempty"`
-	// Workspaces counts the convolutions whose workspace cuDNN answered; absent where it was not asked about the model.
+	// Workspaces counts the convolutions whose workspace cuDNN answered; absent if it was not queried about the model.
 	Workspaces *Workspaces `json:"convolution_workspaces,omitempty"`
-	// Buffers are the largest of compiled graphs at the peak of requested bytes, largest first; absent without them.
+	// Buffers are the largest buffers of compiled graphs at the peak of requested bytes, largest first; absent without
+	// them.
 	Buffers []Buffer `json:"compiled_buffers,omitempty"`
-	// LastStep is the peak of allocated bytes in later steps than the first, in which Inductor tunes; absent without
-	// a recorded step of torch.compile, or where it is the same.
+	// LastStep is the peak of allocated bytes in steps after the first, in which Inductor tunes; absent without a
+	// recorded step of torch.compile, or if it is the same.
 	LastStep int64 `json:"last_step_allocated_bytes,omitempty"`
-	// Tuned are the peaks where Inductor finds in its cache what it tunes in a first run; absent if it tunes nothing.
+	// Tuned are the peaks of a run in which Inductor finds the tunings of a first run in its cache; absent if it tunes
+	// nothing.
 	Tuned *Peaks `json:"tuned_before,omitempty"`
-	// Lengths is the result of epochs over samples of different lengths; absent where all samples have one length.
+	// Lengths is the result of epochs over samples of different lengths; absent if all samples have one length.
 	Lengths *Lengths `json:"lengths,omitempty"`
 	// Claims are the estimates of the project's guide for this case, the most specific first; absent without any.
 	Claims []Claim `json:"claims,omitempty"`
@@ -189,12 +190,13 @@ type Peaks struct {
 
 // Buffer is memory of a compiled graph, by the node whose result it holds: Count allocations with one name.
 type Buffer struct {
-	// Name is the node's, "mul_34", Line the user's, file:line:function.
+	// Name is the node's, "mul_34"; Line is the user's line, file:line:function.
 	Name  string `json:"name"`
 	Line  string `json:"line"`
 	Bytes int64  `json:"bytes"`
 	Count int    `json:"count"`
-	// Saved reports whether forward keeps it for backward, and Reused are the nodes whose results lie there later on.
+	// Saved reports whether forward keeps the buffer for backward, and Reused are the nodes whose results use its
+	// memory later.
 	Saved  bool     `json:"saved_for_backward"`
 	Reused []string `json:"reused_for,omitempty"`
 }
@@ -205,7 +207,7 @@ type Workspaces struct {
 	// FromCuDNN counts the answers of cuDNN itself, Modeled the others.
 	FromCuDNN int `json:"asked"`
 	Modeled   int `json:"modeled"`
-	// Unknown counts a script's convolutions with neither an answer nor a rule, taken as zero bytes.
+	// Unknown counts a script's convolutions with neither an answer nor a rule, which count as zero bytes.
 	Unknown int `json:"unknown,omitempty"`
 }
 
@@ -218,14 +220,14 @@ type Interval struct {
 
 // Estimate is the planner's estimate of one batch size, made without running anything.
 type Estimate struct {
-	// Allocated is the peak of tensors as rounded by the caching allocator, Reserved what that holds from the driver,
-	// Device what the driver shows, context included.
+	// Allocated is the peak of tensors as rounded by the caching allocator, Reserved the allocator's memory, Device the
+	// memory that the driver reports, context included.
 	Allocated Interval `json:"allocated"`
 	Reserved  Interval `json:"reserved"`
 	Device    Interval `json:"device"`
 	// Components sum to Device.Bytes.
 	Components []Component `json:"components"`
-	// Host is the memory that the machine needs; absent of scripts and in older files.
+	// Host is the host memory that the machine needs; absent for scripts and in older files.
 	Host      *HostMemory `json:"host,omitempty"`
 	PeakPhase string      `json:"peak_phase"`
 	Verdict   Verdict     `json:"verdict" jsonschema:"enum=fits,enum=tight,enum=fits slowly,enum=not known without a recording,enum=does not fit"`
@@ -233,15 +235,15 @@ type Estimate struct {
 	Unsafe Reason `json:"unsafe,omitempty" jsonschema:"enum=over-share,enum=gpu-full,enum=oom,enum=gives-back,enum=not-recorded,enum=host-full,enum=smaller-batch"`
 	// Source names the records from which the intervals were computed; the JSON has it with the coefficients.
 	Source string `json:"-"`
-	// Interpolated is false where this very batch size was replayed.
+	// Interpolated is false if this very batch size was replayed.
 	Interpolated bool `json:"interpolated"`
-	// Loop is the training loop that the estimate is of, the one that needs most where no flag chose a loop; absent
-	// where a flag did, or the model has one loop of its own. OtherLoop needs less.
+	// Loop is the training loop of the estimate: if no flag chose a loop, the one with the largest need. It is absent
+	// if a flag did, or the model has a loop of its own. OtherLoop needs less.
 	Loop      models.Loop `json:"loop,omitempty"`
 	OtherLoop *OtherLoop  `json:"other_loop,omitempty"`
-	// Evaluation is the need of an evaluation batch: where users asked for it, or where it would not be safe.
+	// Evaluation is the need of an evaluation batch, if users requested it, or if it would not be safe.
 	Evaluation *Evaluation `json:"evaluation,omitempty"`
-	// Decides is the moment because of which the batch is not safe; absent if it is, or in older files.
+	// Decides is the moment that makes the batch unsafe; absent if it is safe, or in older files.
 	Decides *Decision `json:"decides,omitempty"`
 }
 
@@ -264,28 +266,28 @@ type Run struct {
 	// At is the end of a measured run, UTC; absent in older files.
 	At   time.Time `json:"at,omitzero"`
 	Fits bool      `json:"fits"`
-	// The peaks; of a run that did not fit, up to its failure.
+	// The peaks; for a run that did not fit, up to its failure.
 	Requested int64 `json:"requested_bytes"`
 	Allocated int64 `json:"allocated_bytes"`
 	Reserved  int64 `json:"reserved_bytes"`
 	Device    int64 `json:"device_bytes"`
-	// Context and Kernels are the parts of Device that are no tensors: what the
-	// CUDA context took, and what the synthetic kernels did.
+	// Context and Kernels are the parts of Device that are not tensors: the memory of the CUDA context, and of the
+	// synthetic kernels.
 	Context int64 `json:"context_bytes,omitempty"`
 	Kernels int64 `json:"kernels_bytes,omitempty"`
-	// Granularity counts bytes that the driver added to segments. Unexplained counts the bytes of Device besides these,
-	// the reserved ones and the two above: less than zero where part of the reserved bytes was never seen.
+	// Granularity is the number of bytes that the driver added to segments. Unexplained is the rest of Device besides
+	// Granularity, Context, Kernels and the reserved bytes. It is negative if part of the reserved bytes was never
+	// observed.
 	Granularity int64 `json:"granularity_bytes,omitempty"`
 	Unexplained int64 `json:"unexplained_bytes,omitempty"`
-	// OtherProcessBytes is what other processes held beside Device, Process what NVML charged this one with; absent if
-	// that is not known. Shared is set if others used the GPU during the run, OthersAssumed if it is not known what
-	// they held, so that Context and Others may be mixed.
+	// OtherProcessBytes is the memory of other processes in addition to Device, Process the memory that NVML reports
+	// for this process; absent if unknown. Shared reports whether others used the GPU during the run, OthersAssumed
+	// that their memory is unknown, so that Context and Others may be mixed.
 	OtherProcessBytes int64 `json:"others_bytes,omitempty"`
 	OthersAssumed     bool  `json:"others_assumed,omitempty"`
 	Process           int64 `json:"process_bytes,omitempty"`
 	Shared            bool  `json:"shared,omitempty"`
-	// WarmUp and Repeat count the untimed replays before timing, without the first, which
-	// is watched, and the timed replays.
+	// WarmUp and Repeat count the untimed replays before timing, without the measured first one, and the timed replays.
 	WarmUp int `json:"warm_up,omitempty"`
 	Repeat int `json:"repeat,omitempty"`
 	// Step is the time of the last step; absent if it did not fit or the
@@ -296,7 +298,7 @@ type Run struct {
 	// Retries counts how often the allocator had to free its cache.
 	Retries   int64  `json:"retries"`
 	PeakPhase string `json:"peak_phase"`
-	// Classes are the allocated bytes at the peak, by what tensors are for.
+	// Classes are the allocated bytes at the peak, by the purpose of tensors.
 	Classes []Component `json:"classes"`
 	Phases  []Phase     `json:"phases"`
 	OOM     *OOM        `json:"oom,omitempty"`
@@ -348,8 +350,8 @@ type Timing struct {
 	SamplesPerSecond float64 `json:"samples_per_second,omitempty"`
 	// Loading is the median time that the GPU waited for the data of a step, which Seconds leaves out.
 	Loading float64 `json:"data_loading_seconds,omitempty"`
-	// SMMHz and MemoryMHz are the lowest clocks seen after the timed runs, and Slowdowns why they were lower than they
-	// could be; absent where NVML did not tell.
+	// SMMHz and MemoryMHz are the lowest clocks after the timed runs, and Slowdowns why they were reduced; absent if
+	// NVML did not report them.
 	SMMHz     int      `json:"sm_mhz,omitempty"`
 	MemoryMHz int      `json:"memory_mhz,omitempty"`
 	Slowdowns []string `json:"slowdowns,omitempty"`
@@ -360,14 +362,14 @@ type Timing struct {
 type Largest struct {
 	Batch        int `json:"batch"`
 	FirstFailing int `json:"fails,omitempty"`
-	// Interpolated reports whether Fails was not run: the line through the needs of other batches is over the limit
+	// Interpolated reports whether Fails was not run: the need by the line through other batches exceeds the limit
 	// there.
 	Interpolated bool `json:"fails_by_line,omitempty"`
-	// Predicted is the largest by estimates, of a search on a GPU.
+	// Predicted is the largest by estimates, for a search on a GPU.
 	Predicted int `json:"predicted,omitempty"`
 	// Safe reports whether the search looked for a safe batch, and not only for one that completes.
 	Safe bool `json:"safe,omitempty"`
-	// Limit is the number of bytes that a safe batch may fill; absent where batches were not tried for being safe.
+	// Limit is the number of bytes that a safe batch may fill; absent if the search was not for a safe batch.
 	Limit int64 `json:"limit_bytes,omitempty"`
 }
 
@@ -381,7 +383,7 @@ type Refusal struct {
 
 // OOM is the allocation that failed.
 type OOM struct {
-	// Requested is the tensor's size, Free what the device had left.
+	// Requested is the tensor's size, Free the device's remaining memory.
 	Requested int64  `json:"want_bytes"`
 	Free      int64  `json:"free_bytes"`
 	Class     string `json:"class"`
@@ -389,7 +391,7 @@ type OOM struct {
 	// Node is the autograd node; absent in forward.
 	Node   string `json:"node,omitempty"`
 	Module string `json:"module,omitempty"`
-	// Line is the line of source, file:line:function; absent if it is not known.
+	// Line is the line of source, file:line:function; absent if unknown.
 	Line  string `json:"line,omitempty"`
 	Phase string `json:"phase"`
 }

@@ -12,7 +12,7 @@ const ResponseSchema = "vprof.response/v1"
 // negativeVerdict is the exit code of commands whose verdict is no.
 const negativeVerdict = 3
 
-// intervals hold for this share of cases like the one estimated.
+// confidence is the share of cases whose need lies within the intervals.
 const confidence = 0.95
 
 // Response is the answer for a scheduler or an agent: whether training fits.
@@ -37,8 +37,8 @@ type ResponsePoint struct {
 	Batch int    `json:"batch"`
 	// GPUs is the number of GPUs that share the work.
 	GPUs int `json:"gpus"`
-	// Safe reports whether the upper bound leaves the share of the memory free that smoke and fit leave; Unsafe is why
-	// it does not. Fits reports only that the step runs on the whole memory.
+	// Safe reports whether the upper bound is within the share of the memory that smoke and fit allow; Unsafe is why it
+	// is not. Fits reports only that the step runs on the whole memory.
 	Safe   bool   `json:"safe"`
 	Unsafe Reason `json:"unsafe,omitempty" jsonschema:"enum=over-share,enum=gpu-full,enum=oom,enum=gives-back,enum=not-recorded,enum=host-full,enum=smaller-batch"`
 	Fits   bool   `json:"fits"`
@@ -47,12 +47,12 @@ type ResponsePoint struct {
 	// Device is the need of each GPU in bytes: the estimate, and its upper bound.
 	Device int64 `json:"device_bytes"`
 	Upper  int64 `json:"device_upper_bytes"`
-	// Host is the need of each machine in bytes: the estimate, and its upper bound; absent where it is not known.
+	// Host is the need of each machine in bytes: the estimate, and its upper bound; absent if unknown.
 	Host      int64 `json:"host_bytes,omitempty"`
 	HostUpper int64 `json:"host_upper_bytes,omitempty"`
 }
 
-// FillFrom takes the answer from plans: of a case, or of its releases or ranks. It concludes from all of their points.
+// FillFrom fills in the answer from plans: of a case, or of its releases or ranks. It considers all of their points.
 func (a *Response) FillFrom(plans ...*Report) {
 	a.Confidence = confidence
 	for _, r := range plans {

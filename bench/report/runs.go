@@ -14,7 +14,7 @@ import (
 )
 
 // Runs are reports of one command on different GPUs or as different ranks. A table has a row for each; the other
-// formats write one after the other, like [Several].
+// formats write one after the other, like [Sweeps].
 type Runs []*Report
 
 // Document returns the report if there is only one, else all of them.
@@ -101,7 +101,7 @@ func (r *Report) onlyRun() *Run {
 }
 
 // Ranks are plans of one case's ranks, one for each kind of rank; the rank that needs most is first. Tables show one
-// rank after the other; the other formats write one plan after the other, like [Several].
+// rank after the other; the other formats write one plan after the other, like [Sweeps].
 type Ranks []RankPlan
 
 // RankPlan is the plan of ranks with equal memory.
@@ -191,7 +191,7 @@ func component(e *Estimate, name string) int64 {
 }
 
 // Releases are plans of one case by the rules of several releases of PyTorch. A table has a column for each; the other
-// formats write one after the other, like [Several].
+// formats write one after the other, like [Sweeps].
 type Releases []*Report
 
 // Sheets returns a table for each GPU: the need with each release and batch size, and its difference from the first.

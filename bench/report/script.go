@@ -14,39 +14,40 @@ import (
 // Script is a user's command that was run, with observations other than GPU memory.
 type Script struct {
 	Command []string `json:"command"`
-	// Torch and CUDA are the releases of PyTorch and of the CUDA that it was built for; empty if it was never imported.
+	// Torch and CUDA are the releases of PyTorch and of the CUDA that it was built for; empty if the script never
+	// imported PyTorch.
 	Torch string `json:"torch,omitempty"`
 	CUDA  string `json:"cuda,omitempty"`
 	// Result is the outcome: fits, out of memory, failed, timeout, no cuda, no gpu, no training.
 	Result   string `json:"result" jsonschema:"enum=fits,enum=out of memory,enum=failed,enum=timeout,enum=no cuda,enum=no gpu,enum=no training"`
 	ExitCode int    `json:"exit_code"`
-	// Unsafe is why a command that fits is not safe, by the budget of verbs without a flag for it; absent if it is.
+	// Unsafe is why a command that fits is not safe, by the default budget; absent if it is.
 	Unsafe Reason `json:"unsafe,omitempty" jsonschema:"enum=over-share,enum=gpu-full"`
-	// Error is the exception that ended it, Traceback with its lines; absent if none did.
+	// Error is the exception that ended the script, Traceback its lines; absent if none did.
 	Error     string `json:"error,omitempty"`
 	Traceback string `json:"traceback,omitempty"`
-	// Steps is how often each optimizer stepped, Optimizers are their kinds, and Ended reports why training ended:
-	// steps, eval, save, or exit where the script ended itself.
+	// Steps is the number of steps of each optimizer, Optimizers are their kinds, and Ended reports why training ended:
+	// steps, eval, save, or exit if the script ended itself.
 	Steps      []int    `json:"steps"`
 	Optimizers []string `json:"optimizers"`
 	Ended      string   `json:"ended,omitempty"`
 	Seconds    float64  `json:"seconds"`
-	// Host is the most memory of the host that a process of the command held.
+	// Host is the peak host memory of the process with the most, in bytes.
 	Host int64 `json:"host_bytes"`
-	// Lines are the user's lines that hold most at the peak, in requested bytes.
+	// Lines are the user's lines that hold the most requested bytes at the peak.
 	Lines []Component `json:"lines"`
-	// CallersBelow are the lines of libraries, behind the paths of their modules, that the first of Lines calls, if
-	// that holds over half; absent otherwise, or where it calls none.
+	// CallersBelow are the lines of libraries, after the paths of their modules, that the first of Lines calls, if that
+	// holds over half of the bytes; absent otherwise, or if it calls none.
 	CallersBelow []Component `json:"below_first_line,omitempty"`
 	// DivertedFiles are the files that the script saved and that were written elsewhere. Spared are checkpoints that it
-	// would have removed. Left are folders that it has made, with what code that is not Python has written there.
+	// would have removed. Left are folders that it has made, with files that code other than Python wrote there.
 	DivertedFiles []string `json:"diverted"`
 	SparedFiles   []string `json:"spared,omitempty"`
 	LeftFolders   []string `json:"left,omitempty"`
 	// NoOpCalls are the functions of NVIDIA's libraries that were called and did nothing, in the order of their first
 	// calls.
 	NoOpCalls []string `json:"idle_functions,omitempty"`
-	// UncomputedLines are the user's lines that depended on numbers that were never computed.
+	// UncomputedLines are the user's lines that depend on numbers that were never computed.
 	UncomputedLines []string `json:"guessed_lines,omitempty"`
 	// Workspaces counts the sizes that libraries decide.
 	Workspaces *Workspaces `json:"workspaces,omitempty"`
@@ -54,18 +55,18 @@ type Script struct {
 	TunedBefore int `json:"kernels_tuned_before,omitempty"`
 	// Replaced are the weights, data and libraries that were absent and had placeholders.
 	Replaced []Replaced `json:"replaced,omitempty"`
-	// Coverage tells which part of training the steps cover; absent where the script ended, or the user chose the
+	// Coverage describes which part of training the steps cover; absent if the script ended, or the user chose the
 	// steps.
 	Coverage *Coverage `json:"seen,omitempty"`
 	// UnrunCode are the lines, file:line, that evaluate ("eval") or save and did not run; empty where a trainer may do
 	// so.
 	UnrunCode map[string]string `json:"unseen,omitempty"`
-	// Growth is by how much each step needs more than the one before; absent if steps do not grow.
+	// Growth is the memory by which each step needs more than the step before; absent if steps do not grow.
 	Growth *StepGrowth `json:"growth,omitempty"`
 	// Remedies are changes that need less memory, the largest saving first.
 	Remedies []Remedy `json:"remedies,omitempty"`
-	// DeviceWithout is the need in device bytes of a command that ran out of memory, on an endless GPU; absent if not
-	// found.
+	// DeviceWithout is the need in device bytes of a command that ran out of memory, on a GPU without a limit; absent
+	// if unknown.
 	DeviceWithout int64 `json:"unlimited_device_bytes,omitempty"`
 	// Private are the pools of CUDA graphs; absent if there are none.
 	Private *PrivatePools `json:"private_pools,omitempty"`
@@ -81,21 +82,21 @@ type Script struct {
 type Replaced struct {
 	// Kind is weights, data, tokenizer, kernel or tracker.
 	Kind string `json:"kind"`
-	// Name is the name by which the script asked for it, By the placeholder.
+	// Name is the name that the script used, By the placeholder.
 	Name string `json:"name"`
 	By   string `json:"by"`
 }
 
 // StepGrowth is memory that every step fails to free.
 type StepGrowth struct {
-	// Bytes is the growth of a step, and Full the number of the step in which it fills the GPU.
+	// Bytes is the growth of a step, and FullBatchSteps the number of the step in which it fills the GPU.
 	Bytes          int64 `json:"bytes_per_step"`
 	FullBatchSteps int   `json:"full_after_steps"`
-	// Steps is the number of steps after which it ends, at most, and Rest are the bytes of steps that were not run;
-	// absent where neither the script's loops nor a trainer tell.
+	// Steps is the largest number of steps that grow, and Rest the growth of steps that were not run; absent if neither
+	// the script's loops nor a trainer determine them.
 	Steps     int   `json:"steps,omitempty"`
 	RestBytes int64 `json:"rest_bytes,omitempty"`
-	// Lines are the user's lines that made most of it, in bytes of a step.
+	// Lines are the user's lines that made most of the growth, in bytes of a step.
 	Lines []Component `json:"lines"`
 	// Through is the holder of the memory, with the line that adds to it: a variable, a collection, a graph of
 	// autograd, a hook; absent if that was not found.
@@ -130,14 +131,15 @@ func (g *StepGrowth) String() string {
 
 // Coverage describes the part of training that a few steps cover: whether the data has larger batches, and which ran.
 type Coverage struct {
-	// Batches are the batches of an epoch, Samples the samples of the data set; absent where they are not known.
+	// Batches are the batches of an epoch, Samples the samples of the data set; absent if unknown.
 	Batches int `json:"batches,omitempty"`
 	Samples int `json:"samples,omitempty"`
-	// Read is the number of samples whose sizes were read, in so many seconds, and Why is why not all were.
+	// Read is the number of samples whose sizes were read, with the seconds that it took, and Why the reason why not
+	// all were.
 	Read    int     `json:"read"`
 	Seconds float64 `json:"seconds"`
 	Why     string  `json:"why,omitempty"`
-	// Longer are batches larger than the first ones, which training saw as well.
+	// Longer are batches larger than the first ones, which were also trained on.
 	Longer []LongerShape `json:"longer,omitempty"`
 }
 

@@ -20,15 +20,15 @@ import (
 type Sheet struct {
 	// Title describes what the table shows; empty for none.
 	Title string
-	// Answer stands before the table: what readers came for, a sentence a line.
+	// Answer is the text above the table: the main result, a sentence a line.
 	Answer  []string
 	Columns []Column
 	Rows    [][]string
 	// Totals is the number of last rows that are sums of the rows above.
 	Totals int
-	// Bars stand below the table, in tables only.
+	// Bars are shown below the table, in tables only.
 	Bars Bars
-	// Notes stand below all, one a line.
+	// Notes are shown below everything else, one a line.
 	Notes phrase.List
 
 	unit byteColumn // of amounts of bytes; each has its own without one
@@ -113,17 +113,18 @@ func (s Sheet) transposed() Sheet {
 // Column is the head of a column, with its layout.
 type Column struct {
 	Head string
-	// Group stands above the heads of neighboring columns that share it.
+	// Group is shown above the heads of neighboring columns that share it.
 	Group string
 	// Right aligns numbers by their last digit.
 	Right bool
-	// Sparse leaves the column out where no cell has anything in it but "-".
+	// Sparse omits the column if all of its cells are empty or "-".
 	Sparse bool
-	// Minor is how little the column matters where not all have room: the highest is left out first, zero never.
+	// Minor ranks the column by how dispensable it is: if the table is too wide, the column with the highest number is
+	// omitted first, zero never.
 	Minor int
 }
 
-// columnText is a column as [Columns] reads it.
+// columnText matches a column in the format of [Columns].
 var columnText = regexp.MustCompile(`^(?:(.+): )?(.*?)(>)?(\?)?(?:-(\d))?$`)
 
 // Columns parses heads, separated by " | ". "group: head" has a group. Marks follow a head: ">" aligns right, "?" is

@@ -54,7 +54,7 @@ func deviceKind(simulated bool) string {
 // measured is the kind of a run on a GPU.
 const measured = "measured"
 
-// communication is the component of what NCCL takes.
+// communication is the component of NCCL's memory.
 const communication = "communication"
 
 // String describes the result in a few words.

@@ -24,14 +24,14 @@ type Smoke struct {
 	Case    Case      `json:"case"`
 	Batch   int       `json:"batch"`
 	Device  Device    `json:"device"`
-	// Command is the user's own that was run; absent where a model was replayed.
+	// Command is the user's command that was run; absent if a model was replayed.
 	Command []string `json:"command,omitempty"`
 	Budget  Budget   `json:"budget"`
 	// Limit is the number of bytes that may be filled: the budget's share of the memory that other processes leave.
 	Limit  int64   `json:"limit_bytes"`
 	Checks []Check `json:"checks"`
-	// Intervals names the records from which the ranges of the needs were computed, and gives how many of them ranges
-	// of the others held; absent of measured checks.
+	// Intervals names the records from which the ranges of the needs were computed, and the share of them within the
+	// ranges of the others; absent for measured checks.
 	Intervals string `json:"intervals,omitempty"`
 	// StackRange is the range of the training step in runs that others report; see [Point].
 	StackRange *StackRange `json:"stack_range,omitempty"`
@@ -39,42 +39,42 @@ type Smoke struct {
 	Safe bool `json:"safe"`
 	// Passed reports whether it is safe and nothing has grown since the baseline: the command's exit code is 0.
 	Passed bool `json:"passed"`
-	// Reason is why it is not safe; absent if it is. Judged is the batch size that is not, if
-	// all checks of Batch are within the limit: a smaller one, or the next that is looked at.
+	// Reason is why the case is not safe; absent if it is. Judged is the batch size that is not safe, if all checks of
+	// Batch are within the limit: a smaller one, or the next larger one that was judged.
 	Reason Reason `json:"reason,omitempty" jsonschema:"enum=over-share,enum=gpu-full,enum=oom,enum=gives-back,enum=not-recorded,enum=host-full,enum=smaller-batch"`
 	Judged int    `json:"judged_batch,omitempty"`
-	// LargestBatch is the largest that would be, if this one is not; absent if none is.
+	// LargestBatch is the largest safe batch, if this one is not safe; absent if none is.
 	LargestBatch int `json:"largest_batch,omitempty"`
-	// Streamed is what the device would show at most in the training step if
-	// the data set on it came from the host; absent without one.
+	// Streamed is the peak of device bytes in the training step with the data set on the host; absent if the data set
+	// is not on the GPU.
 	Streamed int64 `json:"streamed_device_bytes,omitempty"`
 	// Components are the components of the training step's peak.
 	Components []Component `json:"components"`
-	// Host is the memory that the machine needs; absent where that is not known.
+	// Host is the host memory that the machine needs; absent if unknown.
 	Host *HostMemory `json:"host,omitempty"`
 	// Baseline is the comparison with an earlier result, if there was one.
 	Baseline *Baseline `json:"baseline,omitempty"`
-	// Workspaces counts the convolutions of the training step whose workspace is cuDNN's own answer; absent
-	// where cuDNN was not asked about the model.
+	// Workspaces counts the convolutions of the training step whose workspace is cuDNN's own answer; absent if cuDNN
+	// was not queried about the model.
 	Workspaces *Workspaces `json:"convolution_workspaces,omitempty"`
-	// Warnings are about other processes on the device, and what the values do not show of the case.
+	// Warnings are about other processes on the device, and properties of the case that the values do not include.
 	Warnings []Warning `json:"warnings,omitempty"`
 	SettingsFrom
 }
 
 // Check is the memory in use at one point of training.
 type Check struct {
-	// Source has the words of [Smoke.Intervals]; empty where a device measured the need.
+	// Source is the text of [Smoke.Intervals]; empty if a device measured the need.
 	Source string `json:"-"`
 	Name   string `json:"name"`
-	// Simulated is false for what was measured on a device.
+	// Simulated is false for measurements on a device.
 	Simulated bool  `json:"simulated"`
 	Allocated int64 `json:"allocated_bytes"`
 	Reserved  int64 `json:"reserved_bytes"`
 	Device    int64 `json:"device_bytes"`
 	// Need is the number of bytes that must stay within the limit: Device, or its upper quantile at the budget's risk.
 	Need int64 `json:"need_bytes"`
-	// Safe is true within the limit, Fits within all that is free.
+	// Safe is true within the limit, Fits within all free memory.
 	Safe bool `json:"safe"`
 	Fits bool `json:"fits"`
 	// Reason is why the check is not safe; absent if it is.
@@ -103,8 +103,7 @@ type Baseline struct {
 	Peak Growth `json:"peak"`
 	// Grown are components and checks that need more than before, the largest growth first.
 	Grown []Growth `json:"grown"`
-	// Changed is what else differs from the earlier result, as "batch 55 -> 96":
-	// the causes of what has grown, if anything has.
+	// Changed lists the other differences from the earlier result, as "batch 55 -> 96": the possible causes of growth.
 	Changed []string `json:"changed,omitempty"`
 }
 

@@ -21,9 +21,9 @@ type StackRange struct {
 	Allocated Interval `json:"allocated"`
 	Reserved  Interval `json:"reserved"`
 	Device    Interval `json:"device"`
-	// Intervals names the records that the margins come from, and how many of them margins of the others held.
+	// Intervals names the records that the margins come from, and the share of them within the margins of the others.
 	Intervals string `json:"intervals"`
-	// Verdict is the verdict on the release that needs most, and tight at best where the range exceeds the memory.
+	// Verdict is the verdict on the release with the largest need, and tight at best if the range exceeds the memory.
 	Verdict Verdict `json:"verdict"`
 }
 

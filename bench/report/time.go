@@ -26,7 +26,7 @@ type Times struct {
 	Devices []Device  `json:"devices"`
 	// Dataset is the number of samples of an epoch; absent if it was not given.
 	Dataset int64 `json:"dataset_size,omitempty"`
-	// Price is a GPU-hour's price in the user's currency, Prices what some GPUs have instead; absent without --price.
+	// Price is a GPU-hour's price in the user's currency, Prices the prices of single GPUs; absent without --price.
 	Price  float64            `json:"price_per_hour,omitempty"`
 	Prices map[string]float64 `json:"prices_per_hour,omitempty"`
 	Rows   []TimeRow          `json:"rows"`
@@ -56,17 +56,17 @@ type TimeRow struct {
 	// Batch is the batch size; zero if none fits.
 	Batch int  `json:"batch"`
 	Fits  bool `json:"fits"`
-	// Unsafe is why the batch is not safe, and Decides the moment because of which it is not; absent if it is.
+	// Unsafe is why the batch is not safe, and Decides the moment that makes it unsafe; absent if it is safe.
 	Unsafe  Reason    `json:"unsafe,omitempty" jsonschema:"enum=over-share,enum=gpu-full,enum=oom,enum=gives-back,enum=not-recorded,enum=host-full,enum=smaller-batch"`
 	Decides *Decision `json:"decides,omitempty"`
-	// Loop is the training loop that is timed, the one that needs most memory; absent where a flag chose it.
+	// Loop is the training loop that is timed, the one that needs most memory; absent if a flag chose it.
 	Loop models.Loop `json:"loop,omitempty"`
-	// Refused is why the GPU or the stage cannot train the case at all; absent if it can.
+	// Refused is the reason why the GPU or the stage cannot train the case at all; absent if it can.
 	Refused string `json:"refused,omitempty"`
 	// Memory are the estimated device bytes.
 	Memory int64 `json:"device_bytes"`
-	// Step is the time of an optimizer step with all its micro-batches; absent
-	// if the GPU's speed is not known. Roofline is the least it can take.
+	// Step is the time of an optimizer step with all its micro-batches; absent if the GPU's speed is not known.
+	// Roofline is its lower bound.
 	Step     *Seconds `json:"step,omitempty"`
 	Roofline float64  `json:"roofline_seconds,omitempty"`
 	Launches int      `json:"launches,omitempty"`
@@ -78,7 +78,7 @@ type TimeRow struct {
 	Total            *Seconds `json:"total,omitempty"`
 	// Cost is the price of Total on all GPUs that train together; absent if the time or the price is not known.
 	Cost *Cost `json:"cost,omitempty"`
-	// Workspaces counts the convolutions whose workspace cuDNN answered; absent where it was not asked about the model.
+	// Workspaces counts the convolutions whose workspace cuDNN answered; absent if it was not queried about the model.
 	Workspaces *Workspaces `json:"convolution_workspaces,omitempty"`
 }
 

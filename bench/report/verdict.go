@@ -17,8 +17,8 @@ const (
 	Tight Verdict = "tight"
 	// Slow means that the step fits only because PyTorch frees cached memory and allocates it again, in every step.
 	Slow Verdict = "fits slowly"
-	// Unrecorded means that the need depends on what torch.compile makes of the step, which has not been recorded.
-	// Checks that gate a pipeline treat it as not safe.
+	// Unrecorded means that the need depends on the step under torch.compile, which has not been recorded. Checks that
+	// gate a pipeline treat it as not safe.
 	Unrecorded Verdict = "not known without a recording"
 	DoesNotFit Verdict = "does not fit"
 )
@@ -38,7 +38,7 @@ func (v Verdict) Worse(w Verdict) Verdict {
 // fits: within the allowed share of the GPU, at every point of training, also with every smaller batch.
 type Reason string
 
-// hostFull is the reason that the machine, and not the GPU, may have too little memory.
+// hostFull means that the machine, and not the GPU, may have too little memory.
 const hostFull Reason = "host-full"
 
 // reasons are the reasons in words.

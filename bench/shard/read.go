@@ -17,7 +17,7 @@ import (
 // maxLineBytes is the longest line read, in bytes: a unit with a model's description.
 const maxLineBytes = 256 << 20
 
-// errTruncated is a line without an end: its writer was ended.
+// errTruncated reports a line without an end: its writer was killed.
 var errTruncated = errors.New("the last line is cut off")
 
 // reader reads the lines of a file.
@@ -92,12 +92,12 @@ func (r *reader) readLine() (line, error) {
 // State is the progress of a shard.
 type State struct {
 	Shard int
-	// Done of Units units are done.
+	// Done is the number of finished units of Units.
 	Done, Units int
 	Complete    bool
 	// Running reports whether a process of this machine, or of one that shares the file system's locks, works on it.
 	Running bool
-	// Failure is the last one; nil if there was none since a unit was done.
+	// Failure is the last failure; nil if a unit was finished after it.
 	Failure *Failure
 }
 

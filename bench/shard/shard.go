@@ -35,10 +35,10 @@ type Plan struct {
 type Header struct {
 	Schema string `json:"schema"`
 	Plan
-	// Shard counts from zero; there are Of of them.
+	// Shard is the index of the shard, counted from zero, Of the number of shards.
 	Shard      int `json:"shard"`
 	ShardCount int `json:"of"`
-	// From and To are the units of the shard, To not among them.
+	// From and To are the half-open range of the shard's units.
 	From int `json:"from"`
 	To   int `json:"to"`
 	// Common holds the data about the whole result, the same in all shards.
@@ -50,20 +50,20 @@ type Header struct {
 
 // line is every other line: the results of units, a failure, or the end.
 type line struct {
-	// Unit is the first unit of a result, and Units how many it is of.
+	// Unit is the first unit of a result, and Units the number of its units.
 	Unit   *int            `json:"unit,omitempty"`
 	Units  int             `json:"units,omitempty"`
 	Result json.RawMessage `json:"result,omitempty"`
 	// Partial is the partial result of an unfinished unit.
 	Partial json.RawMessage `json:"partial,omitempty"`
 	Failure *Failure        `json:"failure,omitempty"`
-	// Done ends the file: the number of units in it.
+	// Done is the number of units in the file, on its last line.
 	Done *int `json:"done,omitempty"`
 }
 
 // A Failure is the reason why work on a shard ended before its end.
 type Failure struct {
-	// Reason is the error in words, Code the exit code that it stands for.
+	// Reason is the error's text, Code the exit code for it.
 	Reason string    `json:"reason"`
 	Code   int       `json:"code"`
 	At     time.Time `json:"at"`
@@ -83,7 +83,7 @@ func (p Part) String() string { return fmt.Sprintf("%d/%d", p.Index, p.ShardCoun
 // MaxShards is the largest number of shards of a plan: more files take too long to list.
 const MaxShards = 100_000
 
-// AutoPart is the value of --shard that has the scheduler say which shard it is.
+// AutoPart is the value of --shard that takes the part from the scheduler's environment variables.
 const AutoPart = "auto"
 
 // Parse parses "i/n" with i from 0, "auto", or "auto/n" for schedulers that set the index and not the number of shards.

@@ -145,7 +145,7 @@ func (s *File) write(v any) error {
 		err = s.f.Sync()
 	}
 	if err != nil {
-		// What was written of it is no line.
+		// A partially written line is removed.
 		_, seekErr := s.f.Seek(at, io.SeekStart)
 		return errors.Join(err, s.f.Truncate(at), seekErr)
 	}

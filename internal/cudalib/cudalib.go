@@ -26,7 +26,7 @@ const soname = "libcuda.so.1"
 
 // A LoadError reports that the driver library cannot be loaded: there is no driver, or it is not for this machine.
 type LoadError struct {
-	// Path is what was asked for, Reason what the dynamic loader says.
+	// Path is the requested library, Reason the message of the dynamic loader.
 	Path, Reason string
 }
 

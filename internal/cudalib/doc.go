@@ -1,5 +1,5 @@
-// Package cudalib loads NVIDIA's driver library, libcuda.so.1, at run time, so
-// that one binary starts on every machine and says itself what it misses.
+// Package cudalib loads NVIDIA's driver library, libcuda.so.1, at run time, so that one binary starts on every machine
+// and can report a missing driver.
 //
 // Code that calls the driver, gorgonia.org/cu above all, is written against symbols of that library. This package
 // defines each of them as a jump through a slot, which answers "symbol not found" until [Open] has loaded the library

@@ -28,7 +28,7 @@ const (
 type Client struct {
 	// Endpoint is the address of the hub. Token, by default the user's, goes to its host alone.
 	Endpoint, Token string
-	// Announce is called with what is fetched, before it is; nil for nobody.
+	// Announce is called with a description of each file before it is fetched; it may be nil.
 	Announce func(what string)
 }
 
@@ -61,7 +61,7 @@ func userToken() string {
 	return strings.TrimSpace(string(token))
 }
 
-// commitOf matches what the hub calls a commit. It becomes a folder's name.
+// commitOf matches a commit as the hub names it. It becomes a folder's name.
 var commitOf = regexp.MustCompile(`^[0-9a-f]{40}$`)
 
 // Fetch fetches a file of a repository ("org/name") at a revision (empty is "main") and returns its path in the cache.

@@ -18,7 +18,8 @@ type Option[T any] struct {
 	// Read sets the option from its text. Write returns the text, empty for the value that T has without the option.
 	Read  func(v *T, text string) error
 	Write func(v *T) string
-	// IsFlag writes a switch as its key alone. Lists takes texts without a key that follow as further elements.
+	// IsFlag writes a switch as its key alone. IsList reports that texts without a key that follow are further elements
+	// of the option.
 	IsFlag, IsList bool
 }
 

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Of returns an option with functions that parse and format its field.
+// Of returns an option of a key whose field read parses and write formats.
 func Of[T, V any](key string, read func(string) (V, error), at func(*T) *V, write func(V) string) Option[T] {
 	return Option[T]{
 		Key: key,
@@ -21,12 +21,13 @@ func Of[T, V any](key string, read func(string) (V, error), at func(*T) *V, writ
 	}
 }
 
-// BoolOption returns an option with true or false; the default is false.
+// BoolOption returns an option whose value is true or false; the default is false.
 func BoolOption[T any](key string, at func(*T) *bool) Option[T] {
 	return Of(key, ParseBool, at, func(on bool) string { return wordIf(on, "true") })
 }
 
-// ChoiceOption returns an option with two words. The first is the default, the other one sets the field.
+// ChoiceOption returns an option whose value is one of two words. The first is the default, the other one sets the
+// field.
 func ChoiceOption[T any](key, usual, other string, at func(*T) *bool) Option[T] {
 	read := func(text string) (bool, error) {
 		word, err := ParseOneOf(text, other, usual)
@@ -35,14 +36,15 @@ func ChoiceOption[T any](key, usual, other string, at func(*T) *bool) Option[T] 
 	return Of(key, read, at, func(on bool) string { return wordIf(on, other) })
 }
 
-// SwitchOption returns an option like [Truth] that is written as its key alone.
+// SwitchOption returns an option like [BoolOption] that is written as its key alone.
 func SwitchOption[T any](key string, at func(*T) *bool) Option[T] {
 	o := BoolOption(key, at)
 	o.IsFlag = true
 	return o
 }
 
-// OffOption returns an option with true or false; the default is true. The field is true if the option is off.
+// OffOption returns an option whose value is true or false; the default is true. The field is true if the option is
+// off.
 func OffOption[T any](key string, at func(*T) *bool) Option[T] {
 	read := func(text string) (bool, error) {
 		on, err := ParseBool(text)
@@ -51,7 +53,7 @@ func OffOption[T any](key string, at func(*T) *bool) Option[T] {
 	return Of(key, read, at, func(off bool) string { return wordIf(off, "false") })
 }
 
-// Count returns an option with a whole number within bounds. The default is zero.
+// Count returns an option whose value is a whole number within bounds. The default is zero.
 func Count[T any, N int | int64](key string, least, most int64, at func(*T) *N) Option[T] {
 	read := func(text string) (N, error) {
 		n, err := ParseWithin(text, least, most)
@@ -60,7 +62,8 @@ func Count[T any, N int | int64](key string, least, most int64, at func(*T) *N) 
 	return Of(key, read, at, FormatNumber)
 }
 
-// Word returns an option with one of some words. The default, which may be empty, is stored as the empty word.
+// Word returns an option whose value is one of some words. The default, which may be empty, is stored as the empty
+// word.
 func Word[T any, W ~string](key, usual string, at func(*T) *W, words ...string) Option[T] {
 	read := func(text string) (W, error) {
 		word, err := ParseOneOf(text, words...)
@@ -72,7 +75,7 @@ func Word[T any, W ~string](key, usual string, at func(*T) *W, words ...string) 
 	return Of(key, read, at, func(word W) string { return string(word) })
 }
 
-// NamesOption returns an option with a list of names joined by "+".
+// NamesOption returns an option whose value is a list of names joined by "+".
 func NamesOption[T any](key string, at func(*T) *[]string) Option[T] {
 	o := Of(key, ParseNames, at, JoinNames)
 	o.IsList = true
@@ -88,8 +91,8 @@ func ParseWithin(text string, low, high int64) (int64, error) {
 	return n, nil
 }
 
-// ParseInteger reads a whole number as people write it: 1000000, 1_000_000, 1e6, 1.28M or 8k. A k stands for thousand,
-// which is 1000 of samples and 1024 of tokens, M and B for its second and third power.
+// ParseInteger reads a whole number as people write it: 1000000, 1_000_000, 1e6, 1.28M or 8k. The suffix k multiplies
+// by thousand, which is 1000 for samples and 1024 for tokens, M and B by its second and third power.
 func ParseInteger(text string, thousand float64) (int64, error) {
 	bare := strings.ToLower(strings.ReplaceAll(text, "_", ""))
 	if n, err := strconv.ParseInt(bare, 10, 64); err == nil {

@@ -14,12 +14,12 @@ import (
 // A List is a list or a tuple.
 type List struct{ Items []any }
 
-// A Dict has the items of a dict whose keys [Read] was asked for. They are so few that a slice is smaller than a map
+// A Dict has those items of a dict whose keys were passed to [Read]. They are so few that a slice is smaller than a map
 // and as fast.
 type Dict struct {
 	items []item
-	// Decoded is for the reader's caller, who can note in it that this dict was seen:
-	// several places of a pickle may refer to one dict. Read leaves it false.
+	// Decoded is for the reader's caller, who can note in it that this dict was visited: several places of a pickle may
+	// refer to one dict. Read leaves it false.
 	Decoded bool
 }
 
@@ -89,7 +89,7 @@ type unpickler struct {
 	stack  []any
 	memo   []any
 	budget *Budget
-	// keys are the keys of dicts that are kept.
+	// keys are the keys of the items that dicts keep.
 	keys map[string]bool
 }
 
@@ -109,8 +109,8 @@ func IsPickle(head []byte) bool { return len(head) > 1 && head[0] == 0x80 && hea
 func Read(data []byte, keys map[string]bool, b *Budget) (v any, err error) {
 	u := &unpickler{data: data, budget: b, keys: keys}
 	defer func() {
-		// Reading beyond the end and underflows of the stack end here instead
-		// of in a check at each of a hundred places.
+		// A read beyond the end or an underflow of the stack panics and ends here, instead of in a check at each of a
+		// hundred places.
 		switch stop := recover().(type) {
 		case nil:
 		case *pickleError:
@@ -364,7 +364,7 @@ func (u *unpickler) fill(d *Dict, items []any) {
 	u.spend(entryCost * (len(d.items) - before))
 }
 
-// kept returns the number of items of a dict whose keys are kept.
+// kept returns the number of items that a dict keeps.
 func (u *unpickler) kept(items []any) (n int) {
 	for i := 0; i < len(items); i += 2 {
 		if key, ok := items[i].(string); ok && u.keys[key] {

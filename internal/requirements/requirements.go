@@ -22,8 +22,8 @@ var ErrNotFound = errors.New("no release is required")
 // maxBytes of a file are read: lock files of large projects have a few MiB.
 const maxBytes = 64 << 20
 
-// Find searches a package in the files of a project's folder: uv.lock, which has exact releases, then requirements.txt
-// and pyproject.toml. The release has no operator: 2.11.0 for ==2.11.0 and for >=2.11.0.
+// Find searches for a package in the files of a project's folder: uv.lock, which has exact releases, then
+// requirements.txt and pyproject.toml. The release has no operator: 2.11.0 for ==2.11.0 and for >=2.11.0.
 func Find(dir, name string) (release string, err error) {
 	for _, file := range []string{"uv.lock", "requirements.txt", "pyproject.toml"} {
 		text, err := Read(filepath.Join(dir, file))

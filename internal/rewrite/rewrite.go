@@ -21,7 +21,7 @@ import (
 type File struct {
 	// Path is the file, as the user names it.
 	Path string
-	// Before is what it holds; nil means that there is no such file yet.
+	// Before is the file's content, nil if there is no file yet; After is its new content.
 	Before, After []byte
 }
 

@@ -61,7 +61,7 @@ func check(file string, n *yaml.Node, t reflect.Type, path string) error {
 		t = t.Elem()
 	}
 	for n.Kind == yaml.AliasNode {
-		// What it stands for has been checked where it stands, and may lead back here.
+		// The node that an alias refers to is checked where it is defined, and may contain the alias.
 		return nil
 	}
 	_, own := reflect.New(t).Interface().(yaml.Unmarshaler)

@@ -17,13 +17,13 @@ func NewBuffer(int) *Buffer { panic(Missing) }
 // NewSparse panics: this build cannot run kernels.
 func NewSparse(int64) (*Buffer, error) { panic(Missing) }
 
-// Free ends the buffer.
+// Free does nothing.
 func (b *Buffer) Free() {}
 
 // Address returns the first byte's address, as kernels see it.
 func (b *Buffer) Address() uint64 { return 0 }
 
-// Bytes returns the memory itself.
+// Bytes returns nil.
 func (b *Buffer) Bytes() []byte { return nil }
 
 // Reads and Writes return how often kernels read and wrote byte i.

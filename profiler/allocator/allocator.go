@@ -41,8 +41,8 @@ type Allocator struct {
 
 	// streams in ascending order; the first is the default stream.
 	streams []*stream
-	// poolClocks count, for each pool, the searches for a free block; they are the
-	// time by which garbage collection tells age.
+	// poolClocks counts the searches for a free block of each pool. Garbage collection measures the age of blocks by
+	// them.
 	poolClocks [numPools]int64
 
 	blocks          blockSlab
@@ -54,8 +54,8 @@ type Allocator struct {
 	eventClock      int64               // events recorded so far
 	completedEvents int64               // events completed so far
 	pendingEvents   int                 // events not yet processed
-	// sharesSegments reports whether a block was ever used by another stream than its own.
-	// Before, active blocks are the allocated ones and not counted again.
+	// sharesSegments reports whether a stream used a block of another stream. Until then the active blocks are the
+	// allocated ones and are not counted separately.
 	sharesSegments bool
 
 	// fewerStats reports whether most statistics are left out ([Allocator.CountBytesOnly]).
@@ -99,8 +99,8 @@ func (a *Allocator) segment(b *Block) *segment { return a.segments[b.segment-1] 
 func (a *Allocator) pool(b *Block) *pool { return a.segment(b).pool }
 
 // New returns an allocator above a source. The source of a configuration with expandable segments must be a
-// [PagedSource]; if it is not, New returns an error, as it does for a configuration whose sizes make no sense. It takes
-// over the memory of an allocator that was released.
+// [PagedSource]; if it is not, New returns an error, as it does for a configuration whose sizes make no sense. It
+// reuses the tables of an allocator that was released.
 func New(source Source, config Config) (*Allocator, error) {
 	a := allocatorPool.Get().(*Allocator)
 	a.config, a.source, a.limit = config, source, -1
@@ -343,8 +343,8 @@ func (a *Allocator) takeFree(p *pool, size int64) *Block {
 	}
 	b := a.blocks.block(p.free.blockAt(at))
 	if a.config.Expandable {
-		// The fit is judged by what a block can grow to: a larger block that
-		// can grow less leaves the stretch that can grow most for last.
+		// Blocks are compared by the size that they can grow to. A larger block that can grow less is taken first, so
+		// that the block that can grow most is used last.
 		for {
 			further, ok := p.free.next(at)
 			if !ok {

@@ -20,11 +20,11 @@ var stateNames = [...]string{"inactive", "active_allocated", "active_pending_fre
 // String returns the state as a PyTorch snapshot spells it.
 func (s State) String() string { return stateNames[s] }
 
-// A Block is a stretch of a segment. [Allocator.Malloc] hands it out; it is valid until it goes back with
-// [Allocator.Free]. The nil Block stands for the null pointer of a request for zero bytes.
+// A Block is a stretch of a segment. [Allocator.Malloc] returns it, and it is valid until [Allocator.Free]. The nil
+// Block is the null pointer that a request for zero bytes gets.
 //
-// Blocks refer to each other and to their segment by number, zero for none:
-// without pointers they cost the garbage collector nothing.
+// Blocks refer to each other and to their segment by number, zero for none: without pointers Go's garbage collector
+// does not scan them.
 type Block struct {
 	addr       uint64
 	rank       uint64 // the order among free blocks of one size, see [Config.OrdersByAddress]
@@ -84,7 +84,7 @@ func (s *blockSlab) block(id blockID) *Block {
 	return &s.chunks[(id-1)/slabChunk][(id-1)%slabChunk]
 }
 
-// newBlock returns a zero block with a number.
+// newBlock returns an empty block with a new number.
 func (s *blockSlab) newBlock() *Block {
 	if b := s.block(s.recycled); b != nil {
 		s.recycled = b.next
@@ -105,8 +105,8 @@ func (s *blockSlab) recycle(b *Block) {
 	s.recycled = b.id
 }
 
-// split divides b into its first size bytes, which stay b, and the rest, which
-// it returns. The rest is in no set yet and has the state of b.
+// split divides b into its first size bytes, which stay b, and the rest, which it returns. The rest has the state of b
+// and is in no free list yet.
 func (s *blockSlab) split(b *Block, size int64) *Block {
 	rest := s.newBlock()
 	rest.addr, rest.rank = b.addr+uint64(size), b.rank+uint64(size)

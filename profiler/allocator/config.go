@@ -40,9 +40,9 @@ type Config struct {
 	// raises an error at once: cached memory is not released, and the failure is not counted (throw_on_cudamalloc_oom).
 	// A MemoryFraction below one is checked before, so it has no effect there.
 	ChecksLimitFirst bool
-	// OrdersByAddress reports whether of free blocks of one size the one with the lowest address is taken, as PyTorch
-	// before 2.12 does. Later releases take the one in the oldest segment, and there the first. Where addresses rise
-	// both are the same; drivers on Linux hand out falling ones.
+	// OrdersByAddress reports whether the allocator takes the block with the lowest address among free blocks of equal
+	// size, as PyTorch before 2.12 does. Later releases take the first block of the oldest segment. Both choose the
+	// same block unless newer segments have lower addresses, as with drivers on Linux.
 	OrdersByAddress bool
 }
 
@@ -264,8 +264,8 @@ func parseBool(v string) (bool, error) {
 	return v == "True", nil
 }
 
-// parseMiB reads a number of MiB, at least least, and returns the bytes. Like PyTorch it limits larger numbers to the
-// largest that it can hold.
+// parseMiB reads a number of MiB that is not below least, and returns it in bytes. Like PyTorch, it reduces a number
+// that would overflow to the largest that does not.
 func parseMiB(v string, least int64) (int64, error) {
 	n, err := parseCount(v)
 	if err != nil {
@@ -340,8 +340,8 @@ func isPowerOf2(n uint64) bool { return n != 0 && n&(n-1) == 0 }
 type Rules struct {
 	// UnknownSettings are the keys that the release rejects.
 	UnknownSettings []string
-	// MaxSplitAbove reports whether max_split_size_mb must be above the size of a large
-	// segment; later releases also take that size itself.
+	// MaxSplitAbove reports whether max_split_size_mb must be above the size of a large segment; later releases also
+	// accept that size itself.
 	MaxSplitAbove bool
 	// OrdersByAddress is [Config.OrdersByAddress].
 	OrdersByAddress bool

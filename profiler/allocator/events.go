@@ -2,8 +2,8 @@ package allocator
 
 import "slices"
 
-// RecordStream notes that a stream other than the block's own uses the block, as Tensor.record_stream does. Its memory
-// is then reused only after the work that the stream has been given by the time of the free.
+// RecordStream notes that a stream other than the block's own uses the block, as Tensor.record_stream does. The block's
+// memory is then reused only after the work that is queued on the stream when the block is freed.
 func (a *Allocator) RecordStream(b *Block, s Stream) {
 	if b == nil || s == a.pool(b).stream {
 		return

@@ -13,8 +13,8 @@ type freeList struct {
 	bins   [numBins]bin
 }
 
-// A bin counts its entries outside the slice: a count changes without a pointer
-// being written, so that the garbage collector need not be told.
+// A bin counts its entries outside the slice: changing the count writes no pointer, which would cost a write barrier of
+// Go's garbage collector.
 type bin struct {
 	entries []freeEntry // the first count are in use
 	count   int
@@ -89,8 +89,8 @@ func (f *freeList) removeAt(at entryIndex) {
 	}
 }
 
-// position returns the index of the first entry that is ordered before (size, rank): the place to insert an entry with
-// that key, and one past its own index.
+// position returns the index of the first entry whose key is below (size, rank). An entry with that key is inserted
+// there; if the list already has one, it is at the index before.
 func position(entries []freeEntry, size int64, rank uint64) int {
 	lo, hi := 0, len(entries)
 	for lo < hi {

@@ -141,7 +141,7 @@ func (a *Allocator) addSegment(p *pool, addr uint64, size, page int64) *Block {
 	return b
 }
 
-// dropSegment forgets a segment and the single block it consists of.
+// dropSegment removes a segment and its only block from the allocator's tables.
 func (a *Allocator) dropSegment(b *Block) {
 	a.segments[b.segment-1] = nil
 	a.unusedSegments = append(a.unusedSegments, b.segment)

@@ -13,7 +13,7 @@ var ErrOutOfMemory = errors.New("device out of memory")
 
 // A Source is the memory below an [Allocator]: it allocates and releases whole segments, as cudaMalloc and cudaFree do.
 type Source interface {
-	// Total is the memory of the device in bytes, taken or not. It is what a memory fraction is a fraction of.
+	// Total is the memory of the device in bytes, used or not. Memory fractions are relative to it.
 	Total() int64
 	// Get returns the address of a new segment of size bytes.
 	Get(size int64) (addr uint64, err error)
@@ -29,7 +29,7 @@ type PagedSource interface {
 	Reserve(size int64) (addr uint64, err error)
 	// Map puts memory behind the page of size bytes at addr.
 	Map(addr uint64, size int64) error
-	// Unmap takes the memory of the page of size bytes at addr back.
+	// Unmap releases the memory of the page of size bytes at addr.
 	Unmap(addr uint64, size int64) error
 	// Release releases the range of size bytes at addr. No page of it is mapped any more.
 	Release(addr uint64, size int64) error
@@ -50,8 +50,8 @@ type SimulatedMemory struct {
 	next              uint64
 }
 
-// memoryBase is the first address of a [Memory]. Any multiple of the granule works; zero would look like no address at
-// all.
+// memoryBase is the first address of a [SimulatedMemory]. Any multiple of the granule works; zero would look like no
+// address at all.
 const memoryBase uint64 = 0x7f00_0000_0000
 
 // addressSpace is the largest size of a range: the 47 bits of a process.
@@ -69,7 +69,7 @@ func (m *SimulatedMemory) Total() int64 { return m.total }
 // Used returns the number of bytes in use now, including other users.
 func (m *SimulatedMemory) Used() int64 { return m.used }
 
-// Free returns the number of bytes not in use now, as cudaMemGetInfo says it.
+// Free returns the number of bytes not in use now, as cudaMemGetInfo reports it.
 func (m *SimulatedMemory) Free() int64 { return m.total - m.used }
 
 // Peak returns the highest value Used has had.

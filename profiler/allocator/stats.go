@@ -4,7 +4,7 @@ package allocator
 type Stat struct {
 	// Current is the value now, Peak the highest since the last reset.
 	Current, Peak int64
-	// Allocated is all that was ever added.
+	// Allocated is the sum of all increases.
 	Allocated int64
 }
 
@@ -63,8 +63,8 @@ type Stats struct {
 	// parts of split segments. Expandable segments are in neither Segment nor InactiveSplit.
 	Allocation, Segment, Active, InactiveSplit PoolStat
 
-	// AllocatedBytes are the sizes of blocks in use, as rounded and with what
-	// was not split off; memory_allocated() is its current value.
+	// AllocatedBytes is the size of the blocks in use, after rounding and with remainders that were not split off;
+	// memory_allocated() is its current value.
 	AllocatedBytes PoolStat
 	// ReservedBytes are the sizes of segments and mapped pages; memory_reserved() is its current value.
 	ReservedBytes PoolStat
@@ -82,8 +82,8 @@ type Stats struct {
 	NumAllocRetries, NumOOMs int64
 	// NumSyncAllStreams counts waits for all pending events.
 	NumSyncAllStreams int64
-	// NumDeviceAlloc and NumDeviceFree count calls to the source: one per
-	// segment, and one per mapping or unmapping whatever its pages.
+	// NumDeviceAlloc and NumDeviceFree count calls to the source: one per segment, and one per mapping or unmapping,
+	// however many pages it has.
 	NumDeviceAlloc, NumDeviceFree int64
 }
 

@@ -9,10 +9,10 @@ import (
 	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
-// family is a part of the table. Its keys are names of operators with their overloads, separated by spaces
-// where several are the same to the recorder; their schemas are in schemas.txt. A value is a function
-// of [*Args], or one of the recorder whose parameters are the operator's first arguments, in order;
-// [with] names them where they are others. Parameters of the types in composite take none.
+// family is a part of the table. A key is an operator's name with its overload, or several that are recorded alike,
+// separated by spaces; their schemas are in schemas.txt. A value is a function of [*Args], or a function of the
+// recorder whose parameters are the operator's first arguments, in order, or the arguments that [with] names.
+// Parameters of the types in composite combine several arguments.
 type family map[string]any
 
 // with returns a function of the recorder whose last parameters are the arguments of these names.
@@ -100,7 +100,8 @@ func (s *Schema) parameters(t reflect.Type, last []string) []func(a *Args) refle
 	return out
 }
 
-// parameter returns a function that converts argument i, which is p, to a parameter of type t. None is zero.
+// parameter returns a function that converts argument i, declared as p, to a parameter of type t. None becomes the zero
+// value.
 func (p *Argument) parameter(i int, t reflect.Type) func(a *Args) reflect.Value {
 	zero := reflect.Zero(t)
 	value := func(a *Args) any {

@@ -7,7 +7,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
-// creation are operators that make tensors of no others, and random numbers.
+// creation has the operators that make tensors without an input tensor, and random numbers.
 var creation = family{
 	"full":        full,
 	"multinomial": ops.Multinomial,
@@ -54,7 +54,7 @@ var creation = family{
 }
 
 // made returns a tensor of the given size, whose values the called operator sets. Its type is the argument dtype, or
-// else otherwise.
+// the type otherwise if dtype is None.
 func (a *Args) made(otherwise trace.DType, size ...int64) *tensor {
 	return a.tape.Filled(a.op.base(), a.DType("dtype", otherwise), size...)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// indexing are operators that pick elements by number.
+// indexing has the operators that select elements by index.
 var indexing = family{
 	"masked_scatter": (*tensor).MaskedScatter,
 	"embedding_bag embedding_bag.padding_idx": with((*tensor).EmbeddingBag,

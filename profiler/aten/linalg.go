@@ -8,8 +8,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
-// linearAlgebra are factorizations of matrices and what is made of them. What cuSOLVER asks
-// for as its workspace is not published and is left out.
+// linearAlgebra has the factorizations of matrices and the operators based on them. cuSOLVER's workspaces are left out,
+// since their sizes are not published.
 var linearAlgebra = family{
 	"linalg_solve_triangular":          with(ops.SolveTriangular, "B", "left"),
 	"triangular_solve":                 ops.TriangularSolve,

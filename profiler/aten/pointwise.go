@@ -2,7 +2,7 @@ package aten
 
 import "github.com/vprof/vprof/profiler/trace"
 
-// pointwise are operators of each element by itself.
+// pointwise has the operators that compute each element by itself.
 var pointwise = family{
 	"polar":                                  (*tensor).Polar,
 	"square":                                 (*tensor).Square,

@@ -134,7 +134,8 @@ var composed = family{
 	"hamming_window":         ops.HannWindow, // with other constants
 }
 
-// window returns a window of a signal that takes the given number of further operations; it is periodic by default.
+// window returns the body of a signal window, such as torch.hamming_window, that takes the given number of operations;
+// the window is periodic by default.
 func window(operations int) func(a *Args) *tensor {
 	return func(a *Args) *tensor {
 		periodic := a.op.index("periodic") < 0 || a.Bool("periodic")

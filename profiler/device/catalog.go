@@ -26,7 +26,7 @@ const (
 //go:embed gpus.csv
 var gpusCSV string
 
-// The catalog, and where a folded name is found in it.
+// The catalog, and the place in it of each normalized name.
 var catalog, index = parseCatalog(gpusCSV)
 
 func parseCatalog(text string) ([]GPU, map[string]int) {

@@ -16,7 +16,7 @@ import (
 // after the calls have returned; their errors may show only at a later call, at the latest in Synchronize. A Device is
 // not safe for concurrent use.
 type Device interface {
-	// Name is how users ask for the device: "sim:rtx-5060-ti", "cuda:0".
+	// Name is the name under which users select the device: "sim:rtx-5060-ti", "cuda:0".
 	Name() string
 	// GPU describes the GPU. Rates of a real one that the catalog does not know are zero.
 	GPU() GPU
@@ -24,11 +24,11 @@ type Device interface {
 	// device says must never be called measured.
 	Simulated() bool
 
-	// PagedSource is the device's memory, as the caching allocator takes it. An
-	// error for lack of memory wraps [allocator.ErrOutOfMemory].
+	// PagedSource is the device's memory, as the caching allocator uses it. An error for lack of memory wraps
+	// [allocator.ErrOutOfMemory].
 	allocator.PagedSource
-	// AvailableBytes is the number of bytes that are not in use, as cudaMemGetInfo says
-	// it. The rest of Total is in use, by the CUDA context and others too.
+	// AvailableBytes is the number of bytes that are not in use, as cudaMemGetInfo reports it. The rest of Total is in
+	// use, also by the CUDA context and other processes.
 	AvailableBytes() (int64, error)
 
 	// Fill sets bytes at dst to a value.
@@ -45,8 +45,8 @@ type Device interface {
 	Close() error
 }
 
-// A Streamer is a device whose streams of work run side by side. Others do all work
-// in the order of the calls, which keeps to every wait.
+// A Streamer is a device whose streams of work run in parallel. Other devices do all work in the order of the calls,
+// which satisfies every wait.
 type Streamer interface {
 	// RecordOn puts an event into the queue of a stream.
 	RecordOn(s program.Stream) (Event, error)
@@ -67,7 +67,7 @@ type Patterns interface {
 	// Verify waits, compares a range with the pattern of a seed on the device,
 	// and returns a [*PatternError] if they differ.
 	Verify(r Range, seed uint64) error
-	// Close releases what the trial itself needs.
+	// Close releases the memory of the verification itself.
 	Close() error
 }
 
@@ -108,7 +108,7 @@ type Kernel struct {
 	// Sent is the number of bytes sent to other GPUs: zero but for collectives. A device that is alone copies from
 	// Reads to Writes instead.
 	Sent int64
-	// Reads and Writes are the memory touched.
+	// Reads and Writes are the ranges of memory that the kernel reads and writes.
 	Reads, Writes []Range
 }
 
@@ -152,7 +152,7 @@ func (e *UnusableError) Unwrap() error { return e.Err }
 // A DefectError reports a GPU that runs but is wrong: memory that does not keep its contents, or results that differ
 // from the CPU's.
 type DefectError struct {
-	// Device is which, "cuda:0".
+	// Device is the name of the device, "cuda:0".
 	Device string
 	// Finding describes the wrong result.
 	Finding string

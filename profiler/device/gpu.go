@@ -36,7 +36,7 @@ type GPU struct {
 	// cudaDeviceProp.l2CacheSize have it: Inductor allocates a buffer of that size when it tunes a kernel.
 	// Zero is not known.
 	L2 int64
-	// BoostMHz is the clock that Peak holds for, in MHz.
+	// BoostMHz is the clock in MHz at which the GPU reaches Peak.
 	BoostMHz int
 	// Memory is the total that the driver reports to programs, in bytes: less than what the GPU is sold with, and a few
 	// ten MiB apart between GPUs and driver versions.
@@ -49,12 +49,12 @@ type GPU struct {
 	// second and direction, by its data sheet: NVLink of GPUs that come with it, of
 	// others PCIe with all the lanes that the GPU has. Zero is a GPU without others.
 	LinkBandwidth float64 `json:"Link"`
-	// Context is what a process of PyTorch takes of Memory besides its tensors, in bytes: the bare CUDA context and
-	// Libraries. ContextSource is where the numbers come from.
+	// Context is the memory in bytes that a process of PyTorch uses besides its tensors: the bare CUDA context and
+	// Libraries. ContextSource names the source of both.
 	Context       int64
 	ContextSource string
 	// Libraries is the part of Context that kernels of PyTorch, cuBLAS and cuDNN take once they are loaded, in bytes.
-	// Zero is not known: Context is then the bare one.
+	// Zero means unknown: Context is then the bare one.
 	Libraries int64 `json:",omitempty"`
 	// HasBareContext reports whether the process is vprof's own, which loads no library: Context is then the bare one.
 	HasBareContext bool `json:"Bare,omitempty"`
@@ -75,13 +75,13 @@ func (g GPU) EmulatesBF16() bool {
 	return g.Capability > 0 && g.Capability < first
 }
 
-// displayGPUs are words in products of GPUs that drive displays.
+// displayGPUs matches the products of GPUs that drive displays.
 var displayGPUs = regexp.MustCompile(`GeForce|RTX|Quadro|TITAN`)
 
 // DrivesDisplays reports whether the GPU drives displays, so that it may run under Windows or WSL2.
 func (g GPU) DrivesDisplays() bool { return displayGPUs.MatchString(g.Product) }
 
-// WithoutLibraries returns the GPU as a process sees it that loads no libraries of PyTorch.
+// WithoutLibraries returns the GPU with the context of a process that loads no libraries of PyTorch.
 func (g GPU) WithoutLibraries() GPU {
 	g.Context, g.Libraries, g.HasBareContext = g.Context-g.Libraries, 0, true
 	return g
@@ -125,8 +125,8 @@ type Rates struct {
 	FP32, TF32, FP16, BF16, FP64 float64
 }
 
-// ForPrecision returns the rate for a precision. Without tensor cores for it, libraries compute in FP32, and Of returns
-// that rate.
+// ForPrecision returns the rate for a precision. Without tensor cores for it, libraries compute in FP32, and the result
+// is the FP32 rate.
 func (r Rates) ForPrecision(p program.Precision) float64 {
 	rate := r.FP32
 	switch p {

@@ -9,7 +9,7 @@ import (
 
 // An Observer is a device that can report other users of its GPU.
 type Observer interface {
-	// Baseline returns the memory in use before the first segment.
+	// Baseline returns the GPU memory in use before the program's first segment.
 	Baseline() Baseline
 	// ProcessMemory returns the GPU memory of this process as NVML reports it, in bytes, with its context; false if
 	// unknown.
@@ -20,9 +20,9 @@ type Observer interface {
 
 // A Limiter is a device that can be told to leave memory to others.
 type Limiter interface {
-	// LeaveFree has allocations fail that would leave fewer free bytes than these.
+	// LeaveFree makes allocations fail that would leave fewer free bytes than these.
 	LeaveFree(bytes int64)
-	// FreeLimit returns the number of those bytes now.
+	// FreeLimit returns the number of bytes that allocations must leave free.
 	FreeLimit() int64
 }
 
@@ -31,16 +31,16 @@ type DriverReporter interface {
 	Driver() Driver
 }
 
-// A TimeFloor is a device with a lower bound of the time of its work, by the speed of the GPU.
+// A TimeFloor is a device that computes a lower bound of the time of its work from the GPU's speed.
 type TimeFloor interface {
 	// Floor returns that time for everything launched so far; the difference of two is the time of the launches between
 	// them. It stays zero on a GPU whose speed is not known.
 	Floor() time.Duration
 }
 
-// A ClockReporter is a device that tells how fast its GPU runs.
+// A ClockReporter is a device that reports its GPU's clocks.
 type ClockReporter interface {
-	// Clocks is how fast it runs now; false if that cannot be told.
+	// Clocks returns the current clocks; false if they are unknown.
 	Clocks() (Clocks, bool)
 }
 
@@ -53,9 +53,9 @@ type Clocks struct {
 
 // A Driver is the NVIDIA driver below a device.
 type Driver struct {
-	// Release is its version, "580.65.06"; empty if it does not tell.
+	// Release is the driver's version, "580.65.06"; empty if unknown.
 	Release string
-	// CUDA is the newest version that it speaks, "13.0".
+	// CUDA is the newest version of CUDA that the driver supports, "13.0".
 	CUDA string
 }
 
@@ -66,9 +66,9 @@ type IdentityReporter interface {
 
 // An Identity identifies the physical GPU of a device.
 type Identity struct {
-	// UUID is the driver's name of the GPU, "GPU-...", or of the slice of one, "MIG-..."; empty if it does not tell.
+	// UUID is the driver's identifier of the GPU, "GPU-...", or of the slice of one, "MIG-..."; empty if unknown.
 	UUID string
-	// MIG tells the slice of a GPU (multi-instance GPU) from a whole one.
+	// MIG reports whether the device is a slice of a GPU (multi-instance GPU).
 	MIG bool
 }
 
@@ -88,11 +88,11 @@ func (b Baseline) Total() int64 { return b.Others + b.Context + b.Kernels }
 // A SharingReporter is a device that tells whether software divides its GPU among processes (MPS) or virtual machines
 // (vGPU).
 type SharingReporter interface {
-	// SharingSoftware describes each such way, in a sentence without its full stop.
+	// SharingSoftware returns a sentence without its full stop for each such software.
 	SharingSoftware() []string
 }
 
-// A Neighbor is another process on a GPU. Without a PID it stands for all processes that are not listed: a container
+// A Neighbor is another process on a GPU. One without a PID represents all processes that are not listed: a container
 // does not list processes of the host and of other containers.
 type Neighbor struct {
 	PID int

@@ -18,8 +18,7 @@ type SpecError struct{ File, Reason string }
 
 func (e *SpecError) Error() string { return e.File + ": " + e.Reason }
 
-// gpuSpec is a GPU that the catalog does not have, as people write it. A missing value is the value of the GPU it is
-// like.
+// gpuSpec is a user's description of a GPU that the catalog lacks. Missing values are those of the GPU that Like names.
 type gpuSpec struct {
 	Name       string  `yaml:"name"`
 	Like       string  `yaml:"like"`
@@ -40,9 +39,9 @@ type gpuSpec struct {
 // maxSpecBytes is the largest file read, in bytes.
 const maxSpecBytes = 1 << 16
 
-// ReadSpec reads a GPU of one's own, YAML with a name, the memory, the compute capability and the number of
-// multiprocessors, or the name of a GPU that it is like and what differs. The file's name is for messages. The error is
-// a [*SpecError] unless reading itself failed.
+// ReadSpec reads a user's description of a GPU, YAML with a name, the memory, the compute capability and the number of
+// multiprocessors, or with the name of a similar GPU and the values that differ. The file's name is for messages. The
+// error is a [*SpecError] unless reading itself failed.
 func ReadSpec(r io.Reader, file string) (GPU, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxSpecBytes+1))
 	if err != nil {

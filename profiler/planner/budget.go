@@ -24,7 +24,7 @@ type Budget struct {
 // DefaultMargin is the share of the memory that may be filled unless another is given.
 const DefaultMargin = 0.85
 
-// MaxSearchedBatch is up to which batch a search goes unless another is given.
+// MaxSearchedBatch is the default of the largest batch that a search considers.
 const MaxSearchedBatch = 4096
 
 // defaultRisk is the probability that a need exceeds the upper end of a 95 % interval.
@@ -37,7 +37,7 @@ func (b Budget) Need(e Estimate) int64 {
 	if b.Risk == 0 || b.Risk == defaultRisk {
 		return high
 	}
-	// Half the interval of 95 % is z95 standard errors.
+	// The upper end of a 95 % interval is z95 standard errors above the value.
 	z := math.Sqrt2 * math.Erfinv(1-2*b.Risk)
 	return value + int64(math.Ceil(float64(high-value)*z/z95))
 }
@@ -55,20 +55,20 @@ type Reason string
 
 // The reasons.
 const (
-	// OverMemoryShare is a need that the memory holds, but not the share of it that may be filled.
+	// OverMemoryShare means that the memory suffices, but not the share of it that may be filled.
 	OverMemoryShare Reason = "over-share"
-	// GPUFull is a need beyond all memory that other processes leave.
+	// GPUFull means that the need exceeds all memory that other processes leave.
 	GPUFull Reason = "gpu-full"
-	// OutOfMemory is a replay on the GPU in which an allocation fails.
+	// OutOfMemory means that an allocation failed in a replay on the GPU.
 	OutOfMemory Reason = "oom"
-	// FreesCache is a replay on the GPU that gets through only since PyTorch gives cached memory back to the driver.
+	// FreesCache means that a replay on the GPU completed only because PyTorch released cached memory to the driver.
 	FreesCache Reason = "gives-back"
-	// NotRecorded is a need under torch.compile whose step has not been recorded.
+	// NotRecorded means that the step under torch.compile has not been recorded.
 	NotRecorded Reason = "not-recorded"
-	// HostFull is a need of the machine's memory beyond what it has.
+	// HostFull means that the step needs more host memory than the machine has.
 	HostFull Reason = "host-full"
-	// SmallerBatch is a batch that would be safe itself, while a smaller one is not, whose
-	// blocks leave more of the cache unused.
+	// SmallerBatch means that the batch itself would be safe, but a smaller one is not: its blocks leave more of the
+	// cache unused.
 	SmallerBatch Reason = "smaller-batch"
 )
 
@@ -114,8 +114,8 @@ func (b Budget) Check() error {
 }
 
 // SplitBatch divides an effective batch among micro-batches of at most largest samples, each a multiple where largest
-// is not smaller: the largest batch whose product with their number is the effective batch. Where only a batch of one
-// would be, it is the batch with the nearest product that is not below. A multiple of zero or one is any batch.
+// is not smaller: the largest batch whose product with their number is the effective batch. If only a batch of one
+// divides it, SplitBatch returns the smallest product that is not below it. A multiple of zero or one is any batch.
 func SplitBatch(effective, largest, multiple int) (batch, accumulate int) {
 	if multiple < 1 || largest < multiple {
 		multiple = 1

@@ -12,7 +12,8 @@ import (
 // compiler changes: weights, buffers, optimizer state and batch.
 type compiledModel struct {
 	model string
-	// text reports whether the model learns tokens: a compiler keeps scores and their softmax in half, or not at all.
+	// text reports whether the model learns tokens: compiled steps keep logits and their softmax in 16 bits or not at
+	// all.
 	text                bool
 	allocated, reserved [2]float64 // the least and the most
 }
@@ -41,8 +42,8 @@ type compiledPair struct {
 	model, source string
 }
 
-// compiledPairs are published pairs that change torch.compile and nothing else. None describes what of its bytes no
-// compiler changes, so that they bound what is needed from above alone.
+// compiledPairs are published pairs that change torch.compile and nothing else. None states its bytes that no compiler
+// changes, so the pairs give only an upper bound.
 var compiledPairs = []compiledPair{
 	{82.4, 77.0, "Llama 3.1 8B, FSDP, reserved GiB", torchtitanSource},
 	{67.0, 62.0, "Llama 3.1 70B, FSDP, reserved GiB", torchtitanSource},

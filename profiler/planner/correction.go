@@ -63,11 +63,11 @@ type Coefficients struct {
 	// Learned are the other terms; zero where nothing was measured. Its entry for [ContextBytes] is unused: Context has
 	// it.
 	Learned [NumTerms]Coefficient
-	// Correlation tells how errors of two terms go together, from -1 to 1. It is symmetric; its diagonal is unused.
+	// Correlation is the correlation of the errors of two terms, from -1 to 1. It is symmetric; its diagonal is unused.
 	Correlation [NumTerms][NumTerms]float64
 	// Allocated and Reserved are the errors of replays against PyTorch.
 	Allocated, Reserved Residual
-	// Compiled describes how far a step under torch.compile is from the eager one.
+	// Compiled holds the errors of a step under torch.compile that is estimated from its eager step.
 	Compiled CompiledResiduals
 }
 
@@ -199,7 +199,7 @@ func (c *Coefficients) apply(s Sample, held relativeErrors) Estimate {
 	e.Allocated = e.Allocated.widenedBy(allocatedErr)
 	plain := widenedInterval(s.Reserved+reserved, c.Reserved.combine(compiledReserved), held.reserved)
 	plain.Low, plain.High = max(0, plain.Low-s.Below), plain.High+s.Above
-	// Nothing is reserved without being allocated.
+	// Without allocated bytes there are no reserved bytes.
 	e.Reserved = plain.widenedBy(reservedErr)
 	e.Reserved.Low = max(e.Reserved.Low, e.Allocated.Low)
 	plain.Low = max(plain.Low, e.Allocated.Low)

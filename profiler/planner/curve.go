@@ -18,16 +18,16 @@ type Sample struct {
 	Classes program.Breakdown
 	// Reserved is the peak that the allocator held from the device.
 	Reserved int64
-	// Less and More are the differences of allocated bytes with another order of kernels, down and up.
+	// Less and More are the bytes by which allocated memory falls and rises with other orders of kernels.
 	Less, More int64
-	// Below and Above are the differences of reserved bytes with slightly different sizes and orders of frees, down and
-	// up.
+	// Below and Above are the bytes by which reserved memory falls and rises with slightly other sizes and orders of
+	// frees.
 	Below, Above int64
 	// Segments is the number of segments that the allocator held from the device at the end.
 	Segments int64
 	// PeakPhase is the phase of the peak of allocated bytes, as "STEP:PHASE".
 	PeakPhase string
-	// ManagedBytes is the state in managed memory, outside of the allocator.
+	// ManagedBytes is the optimizer state in managed memory, outside of the allocator.
 	ManagedBytes int64
 	// HasModeledWorkspaces reports whether the workspace of some convolution is modeled, without an answer of cuDNN.
 	HasModeledWorkspaces bool

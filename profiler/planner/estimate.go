@@ -55,12 +55,12 @@ type Estimate struct {
 	Allocated  Interval
 	Reserved   Interval
 	Device     Interval
-	// Paged is the part of Device that the driver takes away where there is no room: state in managed memory.
+	// Paged is the part of Device in managed memory, which the driver moves to the host when the GPU is full.
 	Paged Interval
 	// Host is the memory on the host; zero if unknown.
 	Host      host.Estimate
 	PeakPhase string
-	// Source names the records behind the intervals, and in how many of them they held.
+	// Source names the records behind the intervals, and the share of them within their interval.
 	Source string
 	// Interpolated is false where this very batch size was replayed.
 	Interpolated bool
@@ -179,9 +179,8 @@ func (r Residual) combine(other Residual) Residual {
 	return r
 }
 
-// contextStdErr is the standard error of a context that was not measured, in bytes. Beside the context itself, CUDA's
-// libraries load 50 to 400 MiB of kernels in the first steps, by published values; half that spread is what two
-// standard errors must hold.
+// contextStdErr is the standard error of a context that was not measured, in bytes. By published values CUDA's
+// libraries load 50 to 400 MiB of kernels in the first steps; half of that range is two standard errors.
 const contextStdErr = 90 << 20
 
 // LibrariesOf returns the coefficient of the bytes that PyTorch's libraries add to a bare context. If they were never

@@ -11,7 +11,7 @@ import (
 )
 
 // Residual describes how far PyTorch was from our replays, relative to the replay: the middle 95 % of the records of a
-// group lie between Low and High. A positive figure means that PyTorch needed more.
+// group lie between Low and High. A positive value means that PyTorch needed more.
 type Residual struct {
 	Low     float64 `json:"low"`
 	High    float64 `json:"high"`
@@ -19,7 +19,7 @@ type Residual struct {
 	// KeptRecords is the number of records within the range of the others.
 	KeptRecords int `json:"held"`
 	// Group names the common property of the records: "all models on PyTorch 2.15". Apart names the records that were
-	// left out together to count the held ones: "their model"; empty where that was not counted.
+	// left out together to cross-validate the range: "their model"; empty without cross-validation.
 	Group         string `json:"-"`
 	SeparateGroup string `json:"-"`
 }

@@ -38,7 +38,8 @@ type Start struct {
 	IsNear bool
 }
 
-// testedOneByOne is up to where each batch is a size, and stepsPerDoubling the number of sizes of each doubling beyond.
+// testedOneByOne is the batch up to which every batch is a size; stepsPerDoubling is the number of sizes in each
+// doubling beyond it.
 const (
 	testedOneByOne   = 32
 	stepsPerDoubling = 16
@@ -241,7 +242,7 @@ func (e *searchBounds) nextGuess(last, step int) int {
 	return middle
 }
 
-// rounding is the share by which a batch on a line through needs may come out too small, being a floating-point number.
+// rounding is the relative error by which floating-point numbers may round a batch on a line through needs down.
 const rounding = 1e-9
 
 // proportional returns the next batch to try near the edge: where the line through zero bytes at batch zero meets the

@@ -21,13 +21,13 @@ const (
 	Free
 	// Launch runs op Arg over its operands.
 	Launch
-	// MarkPhase ends phase Arg: everything since the mark before belongs to it.
+	// MarkPhase ends phase Arg, which consists of the instructions since the previous mark.
 	MarkPhase
 	// EmptyCache gives cached memory back to the device, as torch.cuda.empty_cache() does. Arg is unused.
 	EmptyCache
 	// RecordEvent puts event Arg into the queue of its stream.
 	RecordEvent
-	// AwaitEvent is wait Arg: a stream continues only once an event was reached.
+	// AwaitEvent is wait Arg: its stream continues only once its event was reached.
 	AwaitEvent
 )
 
@@ -132,7 +132,8 @@ const (
 	Attention
 	OptimizerUpdate
 
-	// The collectives, in which the ranks of a group exchange data. They read what a rank gives and write what it gets.
+	// The collectives, in which the ranks of a group exchange data. They read the data that the rank sends and write
+	// the data that it receives.
 
 	AllGather
 	ReduceScatter
@@ -195,7 +196,7 @@ type Site struct {
 	Where string
 }
 
-// Phase is a stretch of the program, named as the reference data does.
+// Phase is a section of the program, such as the forward pass of a step.
 type Phase struct {
 	// Step is -1 for set-up, then 0, 1, ...
 	Step int

@@ -8,11 +8,12 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// ReplayableSteps are the training steps of a program, cut where a training loop loads its next batch. There a [Loop]
-// can continue with the steps of another program of the same model, whose batches have another length.
+// ReplayableSteps are the training steps of a program, cut where a training loop loads its next batch. There a
+// [StepLoop] can continue with the steps of another program of the same model, whose batches have another length.
 type ReplayableSteps struct {
 	setup *actionList
-	// steps holds the recorded steps. The last stands for all that follow: the first allocates the optimizer's state.
+	// steps holds the recorded steps. The last represents all later ones; the first is different, since it allocates
+	// the optimizer's state.
 	steps []cutStep
 }
 
@@ -30,13 +31,13 @@ func (s *cutStep) batch(i int) *actionList { return s.batches[min(i, len(s.batch
 // An actionList is a section of a program with its own numbering of buffers.
 type actionList struct {
 	actions []action
-	// buffersIn holds the buffers that live when it begins, leave the buffers that live when it ends, in the order of
-	// their allocation.
+	// buffersIn are the buffers that live when the section begins, buffersOut those that live when it ends, in the
+	// order of their allocation.
 	buffersIn, buffersOut []uint32
 	buffers               []program.Buffer
 }
 
-// An action is an instruction that changes the memory; its argument is a number of the part's buffers.
+// An action is an instruction that changes the memory; its argument is the index of a buffer of the section.
 type action struct {
 	kind   program.Kind
 	buffer uint32
@@ -110,7 +111,7 @@ func (s *ReplayableSteps) areEqual() bool {
 // A cutter walks through a program once.
 type cutter struct {
 	program *program.Program
-	// live are the buffers that live where the walk has come to, by allocation.
+	// live are the buffers that live at the current instruction, in the order of their allocation.
 	live []uint32
 	err  error
 }

@@ -17,38 +17,38 @@ import (
 type Conditions struct {
 	// Config are the settings of the allocator; nil is [allocator.DefaultConfig].
 	Config *allocator.Config
-	// WarmUp is the number of further replays before the timed ones, Repeat the number of timed ones; zero is one. On a
-	// device that computes its time, which is always the same, it is one without warm-up.
+	// WarmUp is the number of untimed replays after the measured one, Repeat the number of timed ones, at least one. A
+	// simulated device, whose times never vary, gets one timed replay without warm-up.
 	WarmUp, Repeat int
-	// Verify tries the memory in a replay before all others: every buffer gets a pattern when it is allocated, which
+	// Verify tests the memory in a replay before all others: every buffer gets a pattern when it is allocated, which
 	// must be there when it is freed. The device must be a [device.Verifier].
 	Verify bool
 }
 
 // A Measurement is the result of replaying a program on a device several times, with a kernel launch for every op.
 type Measurement struct {
-	// Run is the first replay, which is not timed but watched, and also touches what no op does, such as libraries'
-	// workspaces. The others had the same peaks, unless Varied. If one of them ran out of memory, it is that one.
+	// Run is the first replay, whose memory is measured but not its time. It also touches buffers that no op uses, such
+	// as libraries' workspaces. The other replays had the same peaks unless MemoryVaried. If one of them ran out of
+	// memory, Run is that one.
 	*Run
 	// MemoryVaried is set if a later replay needed another amount of memory.
 	MemoryVaried bool
-	// Baseline is what was in use before; zero if the device does not know.
+	// Baseline is the memory in use before the first replay; zero if unknown.
 	Baseline device.Baseline
-	// Device is the most memory of the GPU that was in use after a segment
-	// was got, bytes, others and the context included.
+	// Device is the peak of the GPU's used memory after each new segment, in bytes, with other processes and the
+	// context.
 	Device int64
-	// Granularity is what the driver added to the segments that were held then, bytes.
+	// Granularity is the number of bytes that the driver added to the segments of that peak.
 	Granularity int64
-	// Process is the most that the GPU held for this process as seen from outside, in bytes; -1 if unknown. It is read
-	// when Device has risen, before memory is released and at the ends of phases.
+	// Process is the peak of this process's GPU memory as NVML reports it, in bytes; -1 if unknown. It is read when
+	// Device has risen, before memory is released and at the ends of phases.
 	Process int64
 	// Neighbors are other processes seen on the GPU.
 	Neighbors []device.Neighbor
 	// Times has a list for every timed replay: how long each of Run.Phases took
 	// on the device. It is empty if the program did not fit.
 	Times [][]time.Duration
-	// Clocks are those after the timed replays: the lowest, and every reason why
-	// they were low; zero if the device does not tell.
+	// Clocks are the lowest clocks after the timed replays, with every reason for lower clocks; zero if unknown.
 	Clocks device.Clocks
 	// Verified is the number of buffers whose pattern was found again.
 	Verified int
@@ -108,8 +108,8 @@ type measurer struct {
 	measurement *Measurement
 	device      device.Device
 	observer    device.Observer // nil if the device is none
-	// computed reports whether times and bytes are the same in every replay. A driver that simulates is taken through
-	// all that a real one is.
+	// computed reports whether times and bytes are the same in every replay. A simulated driver is measured like a real
+	// one.
 	computed bool
 	program  *program.Program
 	config   *allocator.Config
@@ -154,7 +154,7 @@ func (w *measurer) measureMemory(ctx context.Context) error {
 	return err
 }
 
-// measureTime replays with kernel launches only and, if counted, keeps the times of the phases.
+// measureTime replays with kernel launches only and, if counts is set, stores the times of the phases.
 func (w *measurer) measureTime(ctx context.Context, counts bool) error {
 	run, err := w.replay(ctx, Options{Config: w.config, Source: w.device, Hooks: Hooks{
 		Launch: w.launch, Record: w.record, Await: w.await,
@@ -178,7 +178,7 @@ func (w *measurer) measureTime(ctx context.Context, counts bool) error {
 	return nil
 }
 
-// lowerClocks returns the lower of two readings, with the reasons of both; the first may be none.
+// lowerClocks returns the lower clocks of two readings, with the reasons of both; a may be empty.
 func lowerClocks(a, b device.Clocks) device.Clocks {
 	if a.SM == 0 {
 		return b
@@ -357,13 +357,13 @@ func (w *measurer) verify(ctx context.Context) error {
 type measuredSource struct {
 	allocator.PagedSource
 	of *measurer
-	// used is the memory in use after the last call, added the driver's overhead for each held segment or page, by
-	// address; bytes.
+	// used is the memory in use after the last call, added the driver's overhead of each segment or page by its
+	// address, both in bytes.
 	used  int64
 	added map[uint64]int64
 }
 
-// maxAddedBytes is less than which a driver adds to a segment, bytes: what comes with one beyond that is others'.
+// maxAddedBytes limits the overhead of a segment, in bytes: a larger increase belongs to another process.
 const maxAddedBytes = 64 << 20
 
 // Get implements [allocator.Source].

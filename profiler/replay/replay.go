@@ -16,19 +16,19 @@ import (
 type Options struct {
 	// Config are the settings of the allocator; nil is [allocator.DefaultConfig].
 	Config *allocator.Config
-	// Source is where the allocator gets its segments from. Everything allocated from it is released when the replay
-	// ends. Nil is a counter of addresses with the next two sizes, which have no memory.
+	// Source is the memory in which the allocator gets its segments. Everything allocated from it is released when the
+	// replay ends. Nil is simulated memory with the next two sizes.
 	Source allocator.Source
 	// Total is the memory of the GPU; zero is no limit.
 	Total int64
-	// Available is what of Total the allocator may take: the GPU less the
-	// CUDA context, libraries and other processes. Zero is all of it.
+	// Available is the part of Total that the allocator may use: the GPU less the CUDA context, libraries and other
+	// processes. Zero is all of it.
 	Available int64
-	// Rising is [allocator.SimulatedMemory]'s of that counter.
+	// Rising is [allocator.SimulatedMemory.Rising] of that simulated memory.
 	Rising bool
-	// Timeline asks for Run.Timeline.
+	// Timeline reports whether to record Run.Timeline.
 	Timeline bool
-	// Hooks are called as the replay goes along.
+	// Hooks are called during the replay.
 	Hooks Hooks
 }
 
@@ -41,18 +41,16 @@ type Hooks struct {
 	Await  func(program.Wait) error
 	// Mark is called when a phase ends, before the peaks are reset.
 	Mark func(phase program.Phase) error
-	// End is called when the last instruction is carried out, or when one does
-	// not fit, while everything that lives still does.
+	// End is called after the last instruction, or after one that does not fit, before live buffers are freed.
 	End func() error
-	// Trace is called with everything that happens in the allocator and the
-	// index of the instruction that makes it happen.
+	// Trace is called for every event of the allocator with the index of the instruction that causes it.
 	Trace func(instruction int, event allocator.TraceEvent)
 }
 
 // unlimitedBytes is the memory of a GPU without limit. It must leave room for address ranges an eighth larger.
 const unlimitedBytes = 1 << 46
 
-// source returns where the segments come from.
+// source returns the memory in which the allocator gets its segments.
 func (o *Options) source() (allocator.Source, error) {
 	if o.Source != nil {
 		if o.Total != 0 || o.Available != 0 {

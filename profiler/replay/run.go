@@ -30,14 +30,14 @@ type Run struct {
 
 // Usage is the memory in use, counted in four ways, each at least as large as the one before.
 type Usage struct {
-	// Requested are the bytes asked for. Their peak is what an ideal heap needs.
+	// Requested is the sum of the requested bytes. Its peak is the need of an ideal heap.
 	Requested int64
-	// Allocated are the blocks in use: rounded, with what was not split off.
+	// Allocated is the size of the blocks in use: rounded, with remainders that were not split off.
 	Allocated int64
-	// Active are Allocated and freed blocks that still wait for a stream. No program uses a block on another stream
+	// Active is Allocated plus freed blocks that still wait for a stream. No program uses a block on another stream
 	// than its own without waiting for it, so the two are equal.
 	Active int64
-	// Reserved is what the allocator holds from the device.
+	// Reserved is the size of the segments that the allocator holds.
 	Reserved int64
 }
 
@@ -60,7 +60,7 @@ type Phase struct {
 type Moment struct {
 	// Instruction is the index in Program.Instructions; -1 before the first.
 	Instruction int
-	// Phase is the phase that continues: the one that the next mark ends.
+	// Phase is the phase of the instruction: the one that the next mark ends.
 	Phase program.Phase
 	// Requested and Allocated are the bytes of the live buffers by class. Their totals equal the totals of Usage.
 	Requested, Allocated program.Breakdown
@@ -84,7 +84,7 @@ type Holding struct {
 	Requested, Allocated int64
 }
 
-// OOM names which request did not fit.
+// OOM describes the request that did not fit.
 type OOM struct {
 	// Instruction, Buffer, Class and Site describe the allocation that failed; Phase is the phase in which it failed.
 	Instruction int
@@ -92,7 +92,7 @@ type OOM struct {
 	Class       program.Class
 	Site        program.Site
 	Phase       program.Phase
-	// Requested is what it asked for.
+	// Requested is the size of the request, in bytes.
 	Requested int64
 	// Cause is the allocator's error, with the bytes that it held.
 	Cause *allocator.OOMError
@@ -100,7 +100,7 @@ type OOM struct {
 	At Moment
 }
 
-// String returns one line for people.
+// String describes the failed request in one line.
 func (o *OOM) String() string {
 	where := o.Site.Op
 	if o.Site.Node != "" {
@@ -125,7 +125,7 @@ type Point struct {
 // A PhaseUsage is the memory in use in a phase of a run, or at its end.
 type PhaseUsage struct {
 	Usage
-	// IsMissing reports whether the run ran out of memory before; Usage is then the whole run's.
+	// IsMissing reports whether the run ran out of memory before the phase ended; Usage is then the whole run's.
 	IsMissing bool
 }
 

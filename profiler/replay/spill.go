@@ -11,7 +11,7 @@ import (
 // Spill is a program's memory on the host under a driver that allocates there once the GPU is full, as drivers of
 // Windows (WDDM) and WSL2 do.
 type Spill struct {
-	// Bytes is the most that segments take of the host's memory.
+	// Bytes is the peak size of the segments in the host's memory.
 	Bytes int64 `json:"bytes"`
 	// Moved counts the bytes of the host's memory that the kernels of one step read and write.
 	Moved int64 `json:"moved"`
@@ -56,7 +56,7 @@ type spillSource struct {
 	bytes, most int64
 }
 
-// An addressRange is a segment from one address to before another.
+// An addressRange is a segment from one address up to another, which it excludes.
 type addressRange struct{ from, to uint64 }
 
 // Get implements [allocator.Source].

@@ -125,7 +125,7 @@ type perturbedReplay struct {
 	events []event
 	heap   *allocator.Allocator
 	scale  float64
-	// workspace is by how many bytes workspaces of convolutions are larger.
+	// workspace is the number of bytes by which workspaces of convolutions are larger.
 	workspace int64
 	chance    *rand.PCG          // of late frees; nil for none
 	blocks    []*allocator.Block // by place

@@ -20,19 +20,19 @@ type Libraries map[string]string
 // A libraryReleases is a package beside PyTorch whose code decides what a step allocates.
 type libraryReleases struct {
 	Name string
-	// First and Newest are the oldest and the newest supported release. Oldest is the release with which ranges begin
-	// where most rules of releases before First are known, too; else empty.
+	// First and Newest are the oldest and the newest supported release. Oldest is a release before First from which on
+	// most rules are known; empty if there is none. Ranges of releases begin with it.
 	Oldest, First, Newest string
 	// Changes are the rules that began with a release, oldest first.
 	Changes []ruleChange
 }
 
-// ruleChange is what began with a release of a library.
+// ruleChange is a change of rules that began with a release of a library.
 type ruleChange struct {
 	Since string
-	// In is the code that changed.
+	// In names the library's code that changed.
 	In string
-	// Sets are fields of [trace.Libraries].
+	// Sets are the fields of [trace.Libraries] that the change sets.
 	Sets json.RawMessage
 }
 

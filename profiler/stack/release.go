@@ -9,7 +9,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// release is the differences of a release of PyTorch from the one before.
+// release is a release of PyTorch with its changes since the previous release.
 type release struct {
 	// Versions are the versions that PyPI's wheel of the release requires.
 	Versions

@@ -29,9 +29,9 @@ type Versions struct {
 // A Stack is a release of PyTorch with its libraries and their rules. It does not change, and may be used concurrently.
 type Stack struct {
 	versions Versions
-	// rulesOf is the release whose rules these are.
+	// rulesOf is the release whose rules the stack uses.
 	rulesOf string
-	// cudnnOf is the version of cuDNN whose choices the rules have.
+	// cudnnOf is the version of cuDNN whose choices of engines the stack uses.
 	cudnnOf string
 	// askedFor is the only compute capability for which cuDNN was queried; empty for all.
 	askedFor  string
@@ -103,7 +103,7 @@ func All() []*Stack { return knownStacks }
 func Releases() []string { return lists.Map(knownStacks, func(s *Stack) string { return s.Release() }) }
 
 // Lookup finds a release by its name: "2.11", also with prefixes and suffixes, as in "v2.11.0+cu130". An unknown
-// release gets the rules of the nearest one before it, or of the first; see [Stack.Note].
+// release gets the rules of the nearest one before it, or of the first; see [Stack.Notes].
 func Lookup(release string) (*Stack, error) {
 	at, err := parse(release)
 	if err != nil {
@@ -160,10 +160,10 @@ func (e *UnknownError) Error() string {
 		strings.Join(Releases(), ", "))
 }
 
-// Usage reports whether the user can correct it.
+// Usage marks the error as bad input.
 func (e *UnknownError) Usage() bool { return true }
 
-// convolutionRules returns the choices of a version of cuDNN, the last of those in order.
+// convolutionRules returns the rules of the last of these versions of cuDNN, which override the rules of the others.
 func convolutionRules(versions ...string) *cudnn.Rules {
 	var folders overlayFS
 	for _, v := range versions {

@@ -11,7 +11,7 @@ type AttentionArgs struct {
 	Mask *Tensor
 	// Dropout is dropout_p.
 	Dropout float64
-	// IsCausal masks the future.
+	// IsCausal is is_causal: a query attends only to keys up to its own position.
 	IsCausal bool
 	// EnableGQA lets several heads of the query share one of key and value.
 	EnableGQA bool

@@ -224,7 +224,7 @@ func (n *Node) releaseSaved() {
 type Gradients struct {
 	*Call
 	node *Node
-	// grad is the gradient of the first output, and grads has one for each output, nil where none came.
+	// Grad is the gradient of the first output, and grads has one for each output, nil where none arrived.
 	Grad  *Tensor
 	Grads []*Tensor
 	Out   []*Tensor

@@ -107,7 +107,7 @@ func batchNormBackward(s BatchNormState, cudnn bool) func(*Gradients) {
 	}
 }
 
-// channelsLastNorm returns the batch norm of x as a question to cuDNN's rules.
+// channelsLastNorm returns the batch norm of x as cuDNN's rules describe it.
 func (x *Tensor) channelsLastNorm() cudnn.BatchNorm {
 	channels := x.shape[1]
 	return cudnn.BatchNorm{Channels: channels, Rows: x.numel / max(channels, 1), Half: x.dtype.IsHalf()}
@@ -154,7 +154,7 @@ func (b *Gradients) nativeBatchNormBackward(training bool) []*Tensor {
 		return out[:]
 	}
 	if b.Saved(4) == nil {
-		// cuDNN's evaluation keeps no statistics.
+		// In evaluation cuDNN saves no statistics.
 		if reduce && b.Saved(2).dtype != acc {
 			c.Let(b.Saved(2).AsType(acc))
 		}

@@ -31,7 +31,7 @@ type Call struct {
 // Tape returns the recording.
 func (c *Call) Tape() *Tape { return c.t }
 
-// activation returns the next place on the stack of activations.
+// activation returns the next entry of the stack of activations.
 func (t *Tape) activation() *Call {
 	if t.depth == len(t.calls) {
 		t.calls = append(t.calls, &Call{t: t})
@@ -130,7 +130,7 @@ func (c *Call) LetAll(xs []*Tensor) {
 	c.EndStatement()
 }
 
-// Set assigns to the local *p, which let has bound.
+// Set assigns to the local *p, which [Call.Let] has bound.
 func (c *Call) Set(p **Tensor, x *Tensor) *Tensor {
 	x.Retain()
 	for i := len(c.t.locals) - 1; i >= c.locals; i-- {

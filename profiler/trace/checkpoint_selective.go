@@ -9,7 +9,8 @@ type KeptOperator struct {
 	Every int
 }
 
-// The operators of [Kept]: products of matrices without and with a bias, batches of products, and fused attention.
+// The values of KeptOperator.Op: products of matrices without and with a bias, batches of products, and fused
+// attention.
 const (
 	keptMM        = "mm"
 	keptAddMM     = "addmm"
@@ -17,7 +18,7 @@ const (
 	keptAttention = "sdpa"
 )
 
-// KeptOperators returns the values of [Kept].Op.
+// KeptOperators returns the values of KeptOperator.Op.
 func KeptOperators() []string { return []string{keptMM, keptAddMM, keptBMM, keptAttention} }
 
 // KeepInRegions sets the operators whose results are kept by all later checkpointed regions, except reentrant ones.
@@ -45,7 +46,7 @@ func (t *Tape) newSelection() *selectiveCheckpoint {
 	return &selectiveCheckpoint{kept: t.autograd.kept, calls: map[string]int{}, store: map[string][]keptResult{}}
 }
 
-// during runs f, a region's function, with the selection in force.
+// during runs f, the function of a region, with the selection active; again reports whether f is recomputed.
 func (s *selectiveCheckpoint) during(t *Tape, again bool, f func()) {
 	if s != nil {
 		s.again = again

@@ -168,8 +168,8 @@ func (x *Tensor) convForward(w, bias *Tensor, args ConvArgs) *Tensor {
 	return c.End(y)
 }
 
-// launch records one direction of a convolution: an implicit matrix product, batched over the groups. Its weight is [F,
-// C/groups, taps]: F are the channels of features, the output or, of a transposed one, the input.
+// launch records the kernel of one direction of a convolution: an implicit matrix product, batched over the groups. The
+// weight is [F, C/groups, taps], where F is the number of output channels, or of input channels if transposed.
 func (a ConvArgs) launch(x, w, y *Tensor, dir convDirection, out *Tensor, ins ...*Tensor) {
 	features := y
 	if a.Transposed {

@@ -16,7 +16,7 @@ type Facts struct {
 	Attention []Attention
 	// Convolutions are the calls of cuDNN's convolutions, each once, in the order of first use.
 	Convolutions []Convolution
-	// Answered reports whether the recording had answers of cuDNN, if not about these calls.
+	// Answered reports whether the recording had cuDNN's answers, even if not about these calls.
 	Answered bool
 	// Managed is the size of state in managed memory (cudaMallocManaged), in bytes. The
 	// driver moves it to the device when a kernel uses it, and away when the device is full.

@@ -15,7 +15,6 @@ type Frame struct {
 	wrapper Wrapper
 	// style is how the frame's module receives its argument.
 	style Style
-	// activation to return to
 	python, subclassed bool
 	place              *place
 	// placed reports whether the frame's module has a GPU of its own; before is the caller's GPU, see

@@ -15,7 +15,7 @@ type gpus struct {
 	// all begins with the recording's own GPU.
 	all  []GPU
 	lost []bool
-	// sized are the buffers whose size differs between them.
+	// sized are the buffers whose size differs between GPUs.
 	sized []sizedBuffer
 }
 
@@ -103,7 +103,7 @@ func (b *gpus) programs(p *program.Program) *Others {
 	return o
 }
 
-// ProgramOf builds the program on another GPU, by number; nil if that GPU needs a recording of its own.
+// ProgramOf builds the program on another GPU, by its index; nil if that GPU needs a recording of its own.
 func (o *Others) ProgramOf(other int) *program.Program {
 	if !o.IsUsable(other) {
 		return nil
@@ -115,13 +115,13 @@ func (o *Others) ProgramOf(other int) *program.Program {
 	return &p
 }
 
-// IsUsable reports whether the recording serves another GPU, by its number, or its own for -1.
+// IsUsable reports whether the recording serves another GPU, by its index, or its own for -1.
 func (o *Others) IsUsable(other int) bool {
 	return o != nil && other+1 < len(o.all) && !o.lost[other+1]
 }
 
-// Sizes returns the sizes that differ between GPUs, on another GPU by its number, or on the recording's own for -1.
-// GPUs with equal sizes have equal programs.
+// Sizes returns the sizes that differ between GPUs, on another GPU by its index, or on the recording's own for -1. GPUs
+// with equal sizes have equal programs.
 func (o *Others) Sizes(other int) []int64 {
 	return lists.Map(o.sized, func(s sizedBuffer) int64 { return s.bytes[other+1] })
 }

@@ -108,7 +108,7 @@ type indexedShape struct {
 	slice int64
 }
 
-// picks works out AdvancedIndex: the indices are broadcast together; their shape replaces the dimensions they pick
+// picks implements AdvancedIndex: the indices are broadcast together; their shape replaces the dimensions they pick
 // from, or the front if those are not neighbors.
 func (x *Tensor) picks(indices []*Tensor) indexedShape {
 	all := indicesGiven(indices)

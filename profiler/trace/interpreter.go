@@ -22,8 +22,8 @@ type interpreter struct {
 	node       string // the running autograd node, "" in forward
 	place      *place // the module that runs
 	at         uint32 // index of the last event's site
-	// siteFoundAt is the number of activations when at was found. If more have begun
-	// since, the site must be looked up again.
+	// siteFoundAt is the number of activations when the site was found. If more have begun since, the site must be
+	// looked up again.
 	siteFoundAt int
 
 	step   int            // the training step, -1 in set-up

@@ -66,7 +66,7 @@ func (s *layouts) place(shape, strides []int64) uint64 {
 	}
 }
 
-// manyLayouts is when a recording begins with an empty table instead of the table of the recording before.
+// manyLayouts is the number of layouts from which on the next recording begins with an empty table.
 const manyLayouts = 4096
 
 func (s *layouts) empty() {

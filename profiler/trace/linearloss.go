@@ -11,7 +11,7 @@ import (
 type LinearLossRules struct {
 	// Known reports whether the release has the function.
 	Known bool
-	// Halved: chunks are half as long as the ratio of classes to features, and there is no longest one.
+	// Halved: chunks have half as many rows as the ratio of classes to features, without an upper limit.
 	Halved bool
 	// Materializes: backward gets zeros as gradients of outputs that only it uses.
 	Materializes bool
@@ -81,8 +81,8 @@ type linearLoss struct {
 	x, weight, target *Tensor
 	chunk             int64
 	mixed             bool // sums are in fp32, x in half precision
-	// The scores of a chunk, its input in fp32 (nil if it is not needed), a number for each
-	// row of it, the scale of each row, the loss, and the gradients (nil for none).
+	// The logits of a chunk, its input in fp32 (nil if it is not needed), a number for each row of it, the scale of
+	// each row, the loss, and the gradients (nil for none).
 	scores, wide, numbers, scale, loss, dx, dw *Tensor
 }
 
@@ -126,7 +126,7 @@ func newLinearLoss(f *Frame, x, weight, target *Tensor, needsX, needsWeight bool
 
 // run records all chunks.
 func (l *linearLoss) run(f *Frame) {
-	// The scores in half precision and the rows of the weight's gradient live until the next ones are there.
+	// The logits in half precision and the rows of the weight's gradient live until the next ones exist.
 	var half, rows *Tensor
 	for from := int64(0); from < l.x.shape[0]; from += l.chunk {
 		g := f.FuncFrame()

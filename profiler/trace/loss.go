@@ -127,8 +127,8 @@ func (w *Tensor) alongClasses(x *Tensor) *Tensor {
 	return w.View(shape...)
 }
 
-// NLLLoss records torch.nn.functional.nll_loss; the weight may be nil. It allocates the loss and the total weight; the
-// spatial variant does it the other way round.
+// NLLLoss records torch.nn.functional.nll_loss; the weight may be nil. It allocates the loss and then the total weight;
+// the spatial variant allocates the total weight first.
 func (x *Tensor) NLLLoss(target, weight *Tensor, r Reduction) *Tensor {
 	t := x.tape
 	c := t.Begin("nll_loss_nd", x, target, weight)

@@ -82,7 +82,7 @@ func (t *Tape) header(s *storage, d DType, l *layout, offset int64) *Tensor {
 	return x
 }
 
-// bareHeader returns a header whose holder is not an activation.
+// bareHeader returns a header that no activation holds.
 func (t *Tape) bareHeader(s *storage, d DType, l *layout, offset int64) *Tensor {
 	x := t.tensors.take()
 	x.layout, x.tape, x.store, x.dtype, x.offset = l, t, s, d, offset
@@ -176,7 +176,7 @@ func (t *Tape) AllocWorkspace(bytes int64) *Tensor {
 type Host struct {
 	Weights   int64 `json:"weights,omitempty"`
 	Gradients int64 `json:"gradients,omitempty"`
-	// State is the optimizer's. It updates Stepped bytes of weights on the host.
+	// State is the optimizer's state. The optimizer updates Stepped bytes of weights on the host.
 	State   int64 `json:"state,omitempty"`
 	Stepped int64 `json:"stepped,omitempty"`
 	// Rounding is the excess of page-locked memory over the bytes in use: blocks are

@@ -6,7 +6,7 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// Operators that put elements elsewhere, or there more than once.
+// Operators that move or repeat elements.
 
 // copied records a kernel that fills y from x, and the operator's gradient.
 func (x *Tensor) copied(node string, y *Tensor, back func(grad *Tensor) *Tensor) *Tensor {

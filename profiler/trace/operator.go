@@ -29,7 +29,7 @@ type Operator struct {
 	native string
 	casts  castList
 	result resultRule
-	// flops is operations per element.
+	// flops is the number of operations per element.
 	flops int64
 
 	once sync.Once

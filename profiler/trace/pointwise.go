@@ -46,7 +46,7 @@ func (x *Tensor) IsFinite() *Tensor {
 	return c.End(x.compare("eq_Tensor", x).Mul(bounded))
 }
 
-// The functions that models call by name. All others are called by [Tensor.Function].
+// The functions that models call by name. All others are called by [Tensor.Unary].
 
 // Exp records torch.exp.
 func (x *Tensor) Exp() *Tensor { return x.Unary("exp") }
@@ -139,7 +139,7 @@ var (
 	opNeg          = operatorIndex["neg"]
 	opSubtractFrom = operatorIndex["rsub.Scalar"]
 
-	// Of an alpha other than one.
+	// opAddScaled is x + alpha*y for an alpha other than one.
 	opAddScaled = &Operator{
 		Schema: "add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", flops: 2, result: promoted,
 		gradients: formulas{"self": "grad", "other": "grad * alpha"},

@@ -236,7 +236,7 @@ func (x *Tensor) SumUncast(op string, dims []int, keep bool) *Tensor {
 	return x.sumAs(op, sumType(x.dtype), dims, keep)
 }
 
-// sumAs returns the same with a result of type d.
+// sumAs records at::sum like SumUncast, with a result of type d.
 func (x *Tensor) sumAs(op string, d DType, dims []int, keep bool) *Tensor {
 	return x.reduce(reduction{op: op, out: d, accSize: d.accumulate().Size(), convert: true}, dims, keep)
 }

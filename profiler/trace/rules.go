@@ -105,7 +105,8 @@ type Libraries struct {
 	SharedAngles, NoTables Sharers
 	// FusedAttention are the models whose attention is not eager by default.
 	FusedAttention Fused
-	// ShiftsLabels: the loss of a causal model shifts the labels, else it copies scores less the last of each row.
+	// ShiftsLabels: the loss of a causal model shifts the labels, else it copies the logits without the last of each
+	// row.
 	ShiftsLabels bool
 	// ReadsPositions: masks are made of the positions of tokens, so that sequences of one row do not see each other.
 	// Otherwise rows without a padding mask have no mask.
@@ -123,7 +124,7 @@ type Libraries struct {
 	GroupedHeads bool
 	// ViewedHeads: it is given heads as they are in memory. Otherwise they are copied to be contiguous.
 	ViewedHeads bool
-	// RemapsPositions: masks of several sequences in a row see positions within sequences.
+	// RemapsPositions: a mask for several sequences in one row counts positions within each sequence.
 	RemapsPositions bool
 	// NoCausalBuffers: GPT-2 has no buffers of causal masks.
 	NoCausalBuffers bool
@@ -137,7 +138,7 @@ type Libraries struct {
 	ChunksLoss bool
 	// ChunksInHalf: those chunks multiply in the precision of the hidden states. Otherwise they cast to fp32.
 	ChunksInHalf bool
-	// ScalesAnew: TRL's GRPOTrainer divides scores by the temperature into new memory. Otherwise it does so in place.
+	// ScalesAnew: TRL's GRPOTrainer divides logits by the temperature into new memory. Otherwise it does so in place.
 	ScalesAnew bool
 	// LogKernels: TRL's trainers compute log-probabilities and entropies in one kernel, not by operators, row by row.
 	LogKernels bool
@@ -161,9 +162,9 @@ type Workspaces struct {
 type AttentionRules struct {
 	// CuDNNFirst are the major compute capabilities that prefer cuDNN's kernels.
 	CuDNNFirst []int
-	// EfficientGrouped: the memory-efficient kernels take fewer heads of key and value than of the query.
+	// EfficientGrouped: the memory-efficient kernels accept fewer heads of key and value than of the query.
 	EfficientGrouped bool
-	// OneHead: one head of key and value is taken for all of the query, also without enable_gqa.
+	// OneHead: one head of key and value serves all heads of the query, also without enable_gqa.
 	OneHead bool
 	// EfficientSeeds: without dropout, they allocate a seed and an offset of the
 	// random generator on the device, 8 bytes each, and keep them for backward.

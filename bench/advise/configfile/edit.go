@@ -17,16 +17,15 @@ import (
 
 // Edit sets one value.
 type Edit struct {
-	// Path names the value by keys between dots, and items of lists by their number: "training.trainer.devices.0". A
-	// key with dots in it stands in double quotes.
+	// Path names the value by keys between dots, and items of lists by their index: "training.trainer.devices.0". A key
+	// that contains dots is in double quotes.
 	Path string
-	// Value is an int64, a bool or a string. It must be of the kind that the
-	// file has there, or the file must have null.
+	// Value is an int64, a bool or a string. The file's value must be of the same kind, or null.
 	Value any
-	// AcceptedValue, if not nil, is the value for a file that has its kind there:
-	// precision is a name in some files and a yes or no in others.
+	// AcceptedValue, if not nil, replaces Value in a file whose value is of its kind: precision is a name in some files
+	// and a boolean in others.
 	AcceptedValue any
-	// Create adds the key, and those above it, if the format is YAML or JSON.
+	// Create adds the key, and the groups that contain it, if the format is YAML or JSON.
 	Create bool
 	// Item adds the value to a list of the file, if it is not among the items yet and the format is YAML.
 	Item bool
@@ -76,11 +75,11 @@ func (e Edit) missingKeyError() error {
 	return &KeyError{Path: e.Path, Reason: "there is no such key", Missing: true}
 }
 
-// maxFileBytes is the size of the largest file that is taken for a configuration.
+// maxFileBytes is the size of the largest configuration file that is read.
 const maxFileBytes = 4 << 20
 
 // Splice sets the values in data and leaves every other byte unchanged. The error joins a [*KeyError] for each edit
-// that failed, or says that data is not of the format.
+// that failed, or reports that data is not of the format.
 func Splice(f Format, data []byte, edits []Edit) ([]byte, error) {
 	switch {
 	case len(data) > maxFileBytes:
@@ -154,7 +153,7 @@ func (e Edit) checkAbsent(f Format, data []byte, p path) error {
 	return &KeyError{Path: e.Path, Reason: reason + "; add it to the file, or name another", Missing: true}
 }
 
-// path is a path taken apart.
+// path is a path divided into keys.
 type path []string
 
 // ValidPath returns an error for an invalid path of keys.

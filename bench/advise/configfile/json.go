@@ -109,7 +109,7 @@ func insertJSON(data []byte, p path, e Edit, before any) ([]byte, error) {
 	return out, nil
 }
 
-// readJSON reads a document of objects, numbers as int64 where they are.
+// readJSON reads a document of objects, whole numbers as int64.
 func readJSON(data []byte) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()

@@ -68,7 +68,7 @@ func parseYAML(data []byte) (*yaml.Node, error) {
 type yamlSplice struct {
 	Edit
 	data []byte
-	// aliased are the nodes that an alias somewhere repeats.
+	// aliased maps aliases to the nodes that they repeat.
 	aliased map[*yaml.Node]*yaml.Node
 }
 
@@ -252,7 +252,7 @@ func scalarStyle(n *yaml.Node) yaml.Style {
 	return n.Style &^ yaml.TaggedStyle
 }
 
-// plainScalar are texts that no YAML reader takes for anything else, or that reading them back shows to be texts.
+// plainScalar matches texts that every YAML reader reads as text without quotes.
 var plainScalar = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_./-]*$`)
 
 func yamlText(value any, style yaml.Style) (string, error) {
@@ -272,7 +272,7 @@ func yamlText(value any, style yaml.Style) (string, error) {
 	return quoted, nil
 }
 
-// yaml11Boolean are words that YAML 1.1 readers, PyYAML among them, take for yes and no.
+// yaml11Boolean matches the words that YAML 1.1 readers such as PyYAML read as booleans.
 var yaml11Boolean = regexp.MustCompile(`^(?i:y|n|yes|no|on|off)$`)
 
 // offset returns the byte offset of a line and a column (counted from 1, the column in characters) in the data.

@@ -52,7 +52,7 @@ func Series(s series.Series) []report.Finding {
 			},
 		})
 	}
-	// A cache that still fills is not unsteady.
+	// A cache that still fills is not counted as unsteady.
 	filled := steady[len(steady)/2:]
 	low, top := series.Quantile(filled, 0.05), series.Quantile(filled, 0.95)
 	if !growing && top-low > unsteadyShare*series.Median(filled) && top-low > noticeableBytes {
@@ -149,7 +149,7 @@ func Snapshot(s snapshot.Summary) []report.Finding {
 	if f, ok := findStepLeak(s); ok {
 		found = append(found, f)
 	}
-	// What a peak left in the cache is no fragment, so the peaks are compared.
+	// Blocks that a peak left in the cache are not fragmentation, so the peaks are compared.
 	found = append(found, findFragmentation(cache{s.PeakAllocated, s.PeakReserved, s.Free, s.LargestFree, s.Failed})...)
 	if len(found) > 0 {
 		return found
@@ -195,7 +195,7 @@ func findStepLeak(s snapshot.Summary) (report.Finding, bool) {
 // cache is the state of an allocator in bytes; zero is unknown.
 type cache struct {
 	allocated, reserved int64 // at their peaks
-	// free is what was in the cache when an allocation of failed bytes did, and largest the largest piece of it.
+	// free is the cached memory when an allocation of failed bytes failed, largest its largest block.
 	free, largest, failed int64
 }
 
@@ -203,7 +203,7 @@ type cache struct {
 // block.
 func findFragmentation(c cache) []report.Finding {
 	over := float64(c.reserved) >= cacheToUseRatio*float64(c.allocated) && c.reserved-c.allocated >= noticeableBytes
-	// A little is always in pieces.
+	// A small part of every cache is in pieces.
 	pieces := c.failed > 0 && c.free >= c.failed && c.largest < c.failed &&
 		float64(c.free) > fragmentedShare*float64(c.reserved)
 	if !over && !pieces {

@@ -25,7 +25,8 @@ import (
 type mitigation struct {
 	title string
 	batch int
-	// readBy is what the project's trainer must read for it, as [systems.Names] has it; empty if nothing.
+	// readBy is the key, named as in [systems.Names], that the project's trainer must read for the change; empty if
+	// none.
 	readBy string
 	// change makes the change of the case; nil for none.
 	change func(*models.Case)
@@ -100,9 +101,9 @@ func JudgeStep(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (*
 
 // Remedies returns the mitigations for a step with their simulated savings of device bytes, the remaining need, and
 // whether that is safe. Remedies that make the step safe come first, by their cost to the user, then the others, by
-// what they save. Remedies that save nothing, or less than a hundredth without being enough, or that PyTorch or the
+// their savings. Remedies that save nothing, or less than a hundredth without being enough, or that PyTorch or the
 // model refuses, are left out. beyond is the memory of the process besides the step, in bytes: the first remedy removes
-// it, with all others it stays.
+// it, the others leave it unchanged.
 func (n *Step) Remedies(ctx context.Context, beyond int64) ([]report.Remedy, error) {
 	s, gpu, batch := n.setup, n.gpu, n.batch
 	system, known, err := systems.Lookup(s.Model().Name)
@@ -148,13 +149,13 @@ func (n *Step) Remedies(ctx context.Context, beyond int64) ([]report.Remedy, err
 	return out, nil
 }
 
-// PresentNeed returns the device bytes of the step and of what else the process holds.
+// PresentNeed returns the device bytes of the step and of the rest of the process.
 func (n *Step) PresentNeed(beyond int64) report.Interval {
 	d := n.device
 	return report.Interval{Bytes: d.Bytes + beyond, Low: d.Low + beyond, High: d.High + beyond}
 }
 
-// tried returns the result of a mitigation, on a GPU where the process holds further bytes.
+// tried returns the result of a mitigation on a GPU, if the process also uses beyond bytes outside of the step.
 func tried(ctx context.Context, s *step.Setup, gpu device.GPU, m mitigation, beyond int64) (report.Remedy, error) {
 	out := report.Remedy{What: m.title}
 	c := s.Case()
@@ -180,14 +181,14 @@ func tried(ctx context.Context, s *step.Setup, gpu device.GPU, m mitigation, bey
 	return out, nil
 }
 
-// A Peak is the highest memory of a training process in a log, snapshot or error, in bytes: of its tensors, or, with
-// Device, as the driver counted.
+// A Peak is the highest memory of a training process in a log, snapshot or error, in bytes: of its tensors or, with
+// Device, as counted by the driver.
 type Peak struct {
 	Bytes  int64
 	Device bool
 }
 
-// A peak that exceeds the step by less than these is no finding: libraries differ by as much.
+// A peak that exceeds the step by less than these is no finding: releases of libraries differ by as much.
 const (
 	minUnexplainedBytes = 256 << 20
 	minUnexplainedShare = 0.1

@@ -13,12 +13,12 @@ import (
 // Fact is a key that affects memory and that vprof does not recommend values for.
 type Fact struct {
 	Path string `yaml:"path"`
-	// Model is the pattern, for [fmt.Sprintf], of the model that the value names.
+	// Model is the model that the value names, as a format for [fmt.Sprintf].
 	Model string `yaml:"model"`
-	// Setting is the model's setting that the value is, Scale what it is multiplied by.
+	// Setting is the model's setting that the key sets, Scale the factor by which the value is multiplied.
 	Setting string  `yaml:"setting"`
 	Scale   float64 `yaml:"scale"`
-	// Planned is the value that vprof plans in any case, and Why the note on other values.
+	// Planned is the only value that vprof plans, and Why the note on other values.
 	Planned any    `yaml:"planned"`
 	Reason  string `yaml:"why"`
 }

@@ -50,7 +50,7 @@ func (s System) Read(config string) (map[string]any, error) {
 
 // A Part is a part of a curriculum: a file beside the configuration, whose settings replace the configuration's.
 type Part struct {
-	// Name is the file's name without its suffix, and Model the model that stands for it.
+	// Name is the file's name without its suffix, and Model the listed model that it corresponds to.
 	Name, Model string
 	Settings    models.Settings
 }

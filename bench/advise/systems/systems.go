@@ -25,16 +25,16 @@ type System struct {
 	Models []string `yaml:"models"`
 	// Project is the project's usual name.
 	Project string `yaml:"project"`
-	// Config is the file that its Keys are in, from the project's root; empty if a Snippet is all there is.
+	// Config is the file that has the Keys, relative to the project's root; empty if there is only a Snippet.
 	Config string         `yaml:"config"`
 	Keys   map[string]Key `yaml:"keys"`
 	// Unread are the names of values that the project does not let its users choose.
 	Unread []string `yaml:"unread"`
-	// Facts are the other keys that bear on memory; Harmless says of groups of keys that do not why.
+	// Facts are the other keys that affect memory. Harmless maps groups of keys without an effect to the reason.
 	Facts    []Fact            `yaml:"facts"`
 	Harmless map[string]string `yaml:"harmless"`
 	Stages   []Stage           `yaml:"stages"`
-	// ReplacedText is what Snippet replaces, a text/template over [Values].
+	// ReplacedText is the text that Snippet replaces, a text/template over [Values].
 	ReplacedText string `yaml:"where"`
 	Snippet      string `yaml:"snippet"`
 	// Patches is the number of patches of a sample, where a snippet names it.
@@ -46,14 +46,14 @@ type Key struct {
 	Path string `yaml:"path"`
 	// Default is the value that the project uses if the key is missing: the key is then added only for another value.
 	Default any `yaml:"default"`
-	// Values map our words to the file's; empty if they are the same.
+	// Values map vprof's words to the file's; empty if they are the same.
 	Values map[string]any `yaml:"values"`
 }
 
 // Stage is a file of a curriculum, relative to the folder of the configuration.
 type Stage struct {
 	File string `yaml:"file"`
-	// Model is the one that stands for the stage.
+	// Model is the listed model that the stage trains.
 	Model string `yaml:"model"`
 	// Set are values by key.
 	Set map[string]int64 `yaml:"set"`
@@ -91,7 +91,7 @@ func (v Values) lookup(name string) (any, bool) {
 	return n, ok
 }
 
-// All returns the systems. An error is a bug in systems.yaml, which a test would show.
+// All returns the systems. An error is a bug in systems.yaml, which a test finds.
 func All() ([]System, error) {
 	var all []System
 	return all, yamlkeys.Decode("systems.yaml", data, &all)

@@ -9,14 +9,15 @@ import (
 	"github.com/vprof/vprof/bench/advise/configfile"
 )
 
-// commonKeys are keys of transformers and Lightning for what a map does not name, in the group that has the batch.
+// commonKeys are the keys of transformers and Lightning, by the name of a value. They are used for values that a map
+// does not name, in the group that has the batch.
 var commonKeys = map[string][]string{
 	"checkpointing": {"gradient_checkpointing", "use_gradient_checkpointing", "activation_checkpointing"},
 	"accumulate":    {"gradient_accumulation_steps", "accumulate_grad_batches", "accumulation_steps"},
 	"amp":           {"bf16", "fp16", "precision", "mixed_precision"},
 }
 
-// IsMapped reports whether pairs of "name=path" reach a name.
+// IsMapped reports whether one of the "name=path" pairs is about a name.
 func IsMapped(pairs []string, name string) bool {
 	return slices.ContainsFunc(pairs, func(pair string) bool { return strings.HasPrefix(pair, name+"=") })
 }

@@ -24,7 +24,7 @@ type launcher struct {
 	readsConfig bool
 	// takesFolder reports whether the first argument is the folder of the model.
 	takesFolder bool
-	// says are the facts that the command itself is.
+	// says are the facts that the command implies.
 	says facts
 	// task is the task of the trainer that the command names.
 	task string
@@ -47,7 +47,7 @@ var launchers = []launcher{
 	{words: []string{"litgpt", "pretrain"}, trainer: "litgpt", says: litgptFacts("pretrain")},
 }
 
-// rankStarters run a Python program, on one GPU or several. Their own options stand before it.
+// rankStarters are programs that run a Python program on one GPU or several. Their own options precede it.
 var rankStarters = [][]string{
 	{"accelerate", "launch"},
 	{"torchrun"},
@@ -68,7 +68,7 @@ var modules = map[string][]string{
 	"swift.cli.rlhf":    {"swift", "rlhf"},
 }
 
-// moduleCommand returns the command that a Python module stands for, such as TRL's trl.scripts.TASK; nil for others.
+// moduleCommand returns the command that a Python module runs, such as TRL's trl.scripts.TASK; nil for others.
 func moduleCommand(module string) []string {
 	if task, ok := strings.CutPrefix(module, "trl.scripts."); ok {
 		return []string{"trl", task}
@@ -130,10 +130,10 @@ func parseScript(file, script string) (*document, error) {
 	return found, nil
 }
 
-// commandLineFile stands for the file in messages about a command line.
+// commandLineFile replaces the file's name in messages about a command line.
 const commandLineFile = "command line"
 
-// parseCommand reads a command line that was given as such.
+// parseCommand reads a command line that the user gave as arguments.
 func parseCommand(args []string) (*document, error) {
 	tokens := lists.Map(args, func(a string) token { return token{text: a} })
 	env, words := assignments(tokens)
@@ -391,7 +391,7 @@ func parseArguments(c []token) *value {
 	return root
 }
 
-// parseWord converts an argument as trainers do: to a kind and its text.
+// parseWord converts an argument as trainers do, and returns its kind and its text.
 func parseWord(s string) (kind, string) {
 	switch strings.ToLower(s) {
 	case "true", "yes":

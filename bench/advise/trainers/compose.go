@@ -23,7 +23,7 @@ var caseFlagFacts = []string{
 	"alloc-conf", cublasWorkspace, "gpu-memory", "workers",
 }
 
-// The settings of models (--set) that a file may ask for: how attention is computed, and how weights are laid out.
+// The settings of models (--set) that a file may request: how attention is computed, and how weights are laid out.
 // flashAttention is for models whose attention is eager by default, eager for the other models, flex for models that
 // support flex_attention. linearized stores experts as lists of linear layers. repeated repeats keys and values for all
 // heads that share them. separate splits projections that the model joins in one. flat puts all sequences of a batch in
@@ -45,7 +45,7 @@ func IsProjectSetting(setting string) bool {
 	return slices.Contains([]string{flashAttention, flat, linearized, loaded, repeated, separate}, setting)
 }
 
-// settingFacts are facts that --set takes, by the names of the settings.
+// settingFacts are the facts that become values of --set, with the names of the settings.
 var settingFacts = []struct{ fact, setting string }{
 	{"packed", "packed"},
 	{flat, "flat"},
@@ -62,7 +62,7 @@ var settingFacts = []struct{ fact, setting string }{
 	{linearized, linearized},
 }
 
-// imagePixels is the fact of an image's most pixels, ImageSize the flag of the side of such a square.
+// imagePixels is the fact of an image's largest number of pixels, ImageSize the flag of the side of such a square.
 const (
 	imagePixels = "image-pixels"
 	ImageSize   = "image-size"
@@ -230,7 +230,8 @@ func (c *Config) shardOptions(flat bool) (list phrase.List) {
 	return list
 }
 
-// unfrozenRange matches rows that may follow a pattern of axolotl. Gradients of others are set to zero.
+// unfrozenRange matches the range of rows that may follow a pattern of axolotl. Gradients of other rows are set to
+// zero.
 var unfrozenRange = regexp.MustCompile(`\[\d*:?\d*\]$`)
 
 // unfreeze converts axolotl's patterns of trained parameters to a regular expression: dots match literally except
@@ -264,7 +265,7 @@ func (c *Config) addEvaluation() error {
 	return nil
 }
 
-// round adds the group size of quantization-aware training.
+// round adds the group size of quantization-aware training to its setting.
 func (c *Config) round() error {
 	if q, g := c.facts["qat"], c.facts["qat-group"]; q.value != "" && g.value != "" {
 		c.facts.extend("qat", "group="+g.value)
@@ -272,7 +273,8 @@ func (c *Config) round() error {
 	return nil
 }
 
-// prefer adds to the objective whether its reference was computed before, and whose code computes log-probabilities.
+// prefer adds to the objective whether the reference's log-probabilities are precomputed, and whose code computes
+// log-probabilities.
 func (c *Config) prefer() error {
 	o, ok := c.facts["objective"]
 	if !ok {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// fact is a value that a configuration sets, in vprof's terms.
+// fact is a value that a configuration sets, under vprof's name.
 type fact struct {
 	value string
 	// from is the key in a file or the flag that gave the value; the zero Key if it is the trainer's default.
@@ -61,7 +61,8 @@ func checkCount(name, value string) string {
 	return ""
 }
 
-// integerFact returns the value of a fact that is a whole number of at least least, or otherwise if it is not set.
+// integerFact returns the value of a fact that is a whole number, not below least. If the fact is not set, it returns
+// otherwise.
 func (c *Config) integerFact(name string, otherwise, least int) (int, error) {
 	const most = 1 << 30
 	f := c.facts[name]

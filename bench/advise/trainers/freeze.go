@@ -13,18 +13,18 @@ import (
 	"github.com/vprof/vprof/models/hfconfig"
 )
 
-// The facts of LLaMA-Factory's training of some layers: how many of the last (negative: of
-// the first), which of their modules, and which modules beside the layers.
+// The facts of LLaMA-Factory's freeze training: the number of trained layers from the end (negative: from the
+// beginning), which of their modules are trained, and which modules outside of the layers.
 const (
 	freezeLayers  = "freeze-layers"
 	freezeModules = "freeze-modules"
 	freezeExtra   = "freeze-extra"
 )
 
-// frozenTowers is the fact that what sees or hears is not trained.
+// frozenTowers is the fact that the image and audio encoders are not trained.
 const frozenTowers = "frozen-towers"
 
-// maxLayers bounds the numbers of layers that are chosen and that models have.
+// maxLayers limits the layer numbers in a file and the number of layers of a model.
 const maxLayers = 4096
 
 // freezes reports whether the trained parameters depend on the model's number of layers.
@@ -98,7 +98,7 @@ func (c *Config) freezeTowers(model string) error {
 	return nil
 }
 
-// languageModel is in the names of what a model with towers has beside them.
+// languageModel matches the names of the modules of a model with towers that are not towers.
 const languageModel = `language_model|text_model|lm_head`
 
 func (c *Config) trainedLayers(count int) (ids []string, err error) {
@@ -121,7 +121,7 @@ func (c *Config) trainedLayers(count int) (ids []string, err error) {
 	return ids, nil
 }
 
-// layersOf reads a language model's number of layers from a config.json, and whether it is one among others.
+// layersOf reads a language model's number of layers from a config.json, and whether the model also has towers.
 func layersOf(path string) (count int, composite bool, err error) {
 	data, err := readConfig(path)
 	if err != nil {

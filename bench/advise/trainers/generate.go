@@ -70,7 +70,7 @@ func (c *Config) malformedError(f fact, reason string) error {
 	return c.placed(f.from).wrong("%q %s", f.value, reason)
 }
 
-// placed returns the key, with the trainer's own file if it names none.
+// placed returns the key, with the trainer's own file if the key names none.
 func (c *Config) placed(k Key) Key {
 	k.File = cmp.Or(k.File, c.File)
 	return k

@@ -15,12 +15,12 @@ import (
 // Model is the model of a configuration: a folder, or a repository of a hub.
 type Model struct {
 	Name, Revision string
-	// Folder is the path of the model's files in the configuration; empty if it gives none.
+	// Folder is the path of the model's files in the configuration; empty if there is none.
 	Folder string
 	from   Key
 }
 
-// usualName is how transformers calls the description of a model.
+// usualName is the name of transformers' file that describes a model.
 const usualName = "config.json"
 
 // Find finds the model's config.json: in the folder of that name, relative to the working directory or the
@@ -84,7 +84,7 @@ func (m Model) snapshots() []string {
 	return hub.Snapshots(m.Name, m.Revision)
 }
 
-// trustRemote is the key by which all trainers let a repository's own code describe the model.
+// trustRemote is the key by which all trainers allow the code of a model's own repository.
 const trustRemote = "trust_remote_code"
 
 // CheckRemoteCode adds a note if the trainer may train other code than transformers' own: the file trusts the model's

@@ -119,7 +119,7 @@ func (r *reader) applyRow(key string, row Row, e entry) error {
 	return nil
 }
 
-// applyWords adds the facts that a key's words imply.
+// applyWords adds the facts that the value of a key implies.
 func (r *reader) applyWords(row Row, v *value, texts []string, from Key) error {
 	if len(texts) > 1 && !row.Each {
 		return from.wrong("is %s, where one value is expected", v.excerpt())
@@ -247,8 +247,8 @@ func (c *Config) rules(t *Table, f facts) error {
 	return nil
 }
 
-// addReferenced sets a fact that a rule names, unless it has a value: to a text, to the value of another fact
-// ("=name"), or with another item of a list ("+item").
+// addReferenced sets a fact to v if it has no value: to a text, to the value of another fact ("=name"), or with another
+// item of a list ("+item").
 func (f facts) addReferenced(name, v string, at Key) {
 	from := at
 	if more, adds := strings.CutPrefix(v, "+"); adds {

@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// starterOptions are options of torchrun, deepspeed and trainers' own commands that say how many GPUs there are.
+// starterOptions are the options of torchrun, deepspeed and trainers' own commands with the number of GPUs.
 var starterOptions = []string{"nproc_per_node", "num_gpus", "num_processes"}
 
-// accelerateGroups are the groups of accelerate's file that its options stand in, by how they begin.
+// accelerateGroups maps prefixes of accelerate's options to the groups of its file that contain them.
 var accelerateGroups = map[string]string{
 	"fsdp_": "fsdp_config", "dynamo_": "dynamo_config", "parallelism_config_": "parallelism_config",
 	"zero_": "deepspeed_config", "zero3_": "deepspeed_config", "offload_optimizer_": "deepspeed_config",
@@ -21,13 +21,13 @@ var accelerateGroups = map[string]string{
 	"deepspeed_":     "deepspeed_config", "gradient_": "deepspeed_config",
 }
 
-// distributedTypes are accelerate's options of how GPUs share the work, and what its file says instead.
+// distributedTypes maps accelerate's options of how GPUs share the work to the values in its file.
 var distributedTypes = map[string]string{
 	"use_fsdp": "FSDP", "use_deepspeed": "DEEPSPEED",
 	"use_megatron_lm": "MEGATRON_LM", "multi_gpu": "MULTI_GPU",
 }
 
-// launch takes the options of the starter of a document's program.
+// launch reads the options of the program that starts a document's program.
 func (d *document) launch(starter []string, options *value) {
 	if starter[0] == "accelerate" {
 		d.accelerate(options)
@@ -57,7 +57,7 @@ func (d *document) launch(starter []string, options *value) {
 	d.facts.set("gpus", count, Key{d.file, ranks.line, "--" + ranks.key})
 }
 
-// accelerate makes a configuration of the options of "accelerate launch", which override the file that they name.
+// accelerate converts the options of "accelerate launch", which override the file that they name, to a configuration.
 func (d *document) accelerate(options *value) {
 	s := &document{file: d.file, command: true, trainer: "accelerate", root: &value{kind: groupKind}}
 	for _, e := range options.entries {

@@ -11,7 +11,7 @@ const (
 	lowPrecision = "low"
 	lowRank      = "low-rank"
 	lowTarget    = "low-target"
-	// optimArgs are transformers' options of optimizers, key=value by commas.
+	// optimArgs is the fact with transformers' options of an optimizer: key=value, separated by commas.
 	optimArgs = "optim-args"
 )
 
@@ -45,7 +45,7 @@ func (c *Config) addProjection() error {
 	return nil
 }
 
-// projection returns the options of such an optimizer.
+// projection returns the options of an optimizer that projects gradients.
 func (c *Config) projection() (options phrase.List, err error) {
 	rank := c.facts[lowRank]
 	args := c.facts[optimArgs]

@@ -2,8 +2,8 @@ package trainers
 
 import "strconv"
 
-// The facts that are sizes of a mesh of ranks: the number of ranks that shard the weights, hold
-// a copy of them, share each layer, share each sequence, and share out the experts.
+// The facts that are sizes of a mesh of ranks: the number of ranks that shard the weights, hold a copy of them, share
+// each layer, share each sequence, and divide the experts.
 const (
 	meshShard   = "shard-ranks"
 	meshCopies  = "replicate"
@@ -12,7 +12,7 @@ const (
 	meshExperts = "experts"
 )
 
-// expertsInside is the fact that the ranks that share out the experts are a part of the ranks that shard the weights.
+// expertsInside is the fact that the ranks that divide the experts are a part of the ranks that shard the weights.
 const expertsInside = "experts-inside"
 
 // mesh computes the number of GPUs from the sizes of their mesh, if the file sets how many share weights or experts.
@@ -43,7 +43,7 @@ func (c *Config) mesh() error {
 	return nil
 }
 
-// globalBatch is the fact of the samples that all ranks take before a step.
+// globalBatch is the fact of the number of samples on all ranks in an optimizer step.
 const globalBatch = "global-batch"
 
 // setAccumulation computes the number of batches of a rank before an optimizer step from the samples of all ranks, if
@@ -72,7 +72,8 @@ func (c *Config) setAccumulation() error {
 	return nil
 }
 
-// divideGlobalBatch adds to the strategy how many ranks share each sequence, and how, and how many share the experts.
+// divideGlobalBatch adds to the strategy the number of ranks that share each sequence, the way they share it, and the
+// number of ranks that divide the experts.
 func (c *Config) divideGlobalBatch() error {
 	for _, of := range [][2]string{{meshContext, "cp"}, {meshExperts, "ep"}} {
 		if _, ok := c.facts[of[0]]; ok && c.facts["strategy"].value != "" {

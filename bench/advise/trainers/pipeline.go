@@ -11,8 +11,9 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// The facts of a pipeline: its number of ranks, its schedule by torchtitan's name, the samples of a micro-batch, how
-// many of those there are, the layers of a stage, and how many layers what stands before and behind them counts as.
+// The facts of a pipeline: its number of ranks, its schedule by torchtitan's name, the samples of a micro-batch, the
+// number of micro-batches, the layers of a stage, and the number of layers as which the embeddings and the output layer
+// count.
 const (
 	meshPipeline  = "pipeline"
 	schedule      = "schedule"

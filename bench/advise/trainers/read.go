@@ -19,15 +19,15 @@ import (
 
 // Config is a trainer's configuration, as settings of vprof.
 type Config struct {
-	// File is the configuration, Trainer and Version the table that it was read by.
+	// File is the configuration; Trainer and Version identify the table by which it was read.
 	File, Trainer, Version string
 	// Model is the trained model; its Name is empty if the files name none.
 	Model Model
-	// Teacher is the model that it learns from; its Name is empty for none.
+	// Teacher is the model whose outputs the model learns (distillation); its Name is empty for none.
 	Teacher Model
 	// Settings are vprof's flags with their values, in the order of a command line.
 	Settings []Setting
-	// Notes say where what is planned differs from what the trainer does.
+	// Notes describe where the plan differs from the trainer's behavior.
 	Notes phrase.List
 	// Unknown are the keys that the table does not have.
 	Unknown []UnknownKey
@@ -35,16 +35,16 @@ type Config struct {
 	SeveralGPUs string
 	// Script is the user's Python file that a command starts. Its arguments are not read: flags say what is trained.
 	Script string
-	// Mapped and Harmless are the numbers of keys that matter and that do not.
+	// Mapped and Harmless are the numbers of keys that affect memory and that do not.
 	Mapped, Harmless int
 
 	docs  []*document
 	doc   *document
 	table *Table
 	facts facts
-	// unknownCount is the number of GPUs where it is no number but a variable or a command of the shell.
+	// unknownCount is the number of GPUs if it is a variable or a command of the shell.
 	unknownCount fact
-	// total is the batch of a whole step, if that is what the file gives.
+	// total is the batch size of an optimizer step, if the file sets that.
 	total int
 	// groups is the number of groups of ranks that each train on different samples (the data-parallel size); set only
 	// where the file gives the global batch.
@@ -76,12 +76,12 @@ func (k Key) wrong(format string, args ...any) error {
 
 // Setting is a flag of vprof that a file sets.
 type Setting struct {
-	// Flag is its name without dashes, Value what it takes.
+	// Flag is the name of the flag without dashes, Value its value.
 	Flag, Value string
-	// Change is what it changes in a case; the zero value where the flag is no field of one, or
-	// where several GPUs share the work, which the verb decides.
+	// Change is the change of a case by the setting. It is zero if the flag is no field of a case, or concerns several
+	// GPUs, which the verb decides.
 	Change models.Change
-	// From is the key that says so; its Path is empty for what the trainer does where the file sets nothing.
+	// From is the key that sets the flag; its Path is empty for a default of the trainer.
 	From Key
 }
 
@@ -168,7 +168,7 @@ func (c *Config) add(flag, value string, from Key) error {
 	return nil
 }
 
-// totalBatch is the fact of a batch that counts the micro-batches of a step.
+// totalBatch is the fact of a batch size that counts all micro-batches of an optimizer step.
 const totalBatch = "total-batch"
 
 // divideBatch computes the number of micro-batches if the file sets the batch of a step.

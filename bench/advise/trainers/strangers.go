@@ -15,7 +15,7 @@ var unplannedFile []byte
 
 // unplannedTrainer is a program whose files are recognized and not planned.
 type unplannedTrainer struct {
-	// Trainer is its name, Recognized are as in [Table].
+	// Trainer is the program's name; Recognized is as in [Table].
 	Trainer    string     `yaml:"trainer"`
 	Recognized [][]string `yaml:"recognized"`
 	// Commands are the first words of its command lines, and Scripts the beginnings of the names of its Python files.

@@ -10,7 +10,7 @@ import (
 	"github.com/vprof/vprof/models/hfconfig"
 )
 
-// fusedLoss is the setting that computes the loss alone by liger-kernel, plainLoss all but the loss.
+// fusedLoss is the setting with which liger-kernel computes only the loss, plainLoss everything but the loss.
 const (
 	fusedLoss = "fused-loss"
 	plainLoss = "plain-loss=1"

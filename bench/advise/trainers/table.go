@@ -19,31 +19,32 @@ var files embed.FS
 
 // Table describes the keys of one trainer.
 type Table struct {
-	// Trainer is how people call it, Version the one whose schema was read.
+	// Trainer is the trainer's usual name, Version the release whose schema was read.
 	Trainer string `yaml:"trainer"`
 	Version string `yaml:"version"`
-	// Extends names a table whose keys and rules are this one's, too, after its own.
+	// Extends names a table whose keys and rules also apply, after this table's own.
 	Extends string `yaml:"extends"`
-	// Order is the place among the tables that a file is held against: the ones with keys of their own first.
+	// Order is the position of the table when a file is compared with all tables: tables with keys of their own come
+	// first.
 	Order int `yaml:"order"`
 	// Recognized are alternatives: a file is the trainer's if it has all keys of
 	// one. A key may have a value: "model._component_=torchtune.".
 	Recognized [][]string `yaml:"recognized"`
-	// Scripts are Python files that are the trainer's, whatever their arguments are.
+	// Scripts are the names of Python files that belong to the trainer, whatever their arguments are.
 	Scripts []string `yaml:"scripts"`
-	// Tasks are the trainings that one file may be of, the usual one first; empty for a trainer with one.
+	// Tasks are the kinds of training that a file may describe, the usual one first; empty for a trainer with one.
 	Tasks []Task `yaml:"tasks"`
-	// Strategy reports whether such a file only tells how several GPUs share the work of a trainer or of flags.
+	// Strategy reports whether a file of the table only describes how several GPUs share the work.
 	Strategy bool `yaml:"strategy"`
-	// Several is the strategy by which several GPUs share the work where the file does not describe how; empty for DDP.
+	// Several is the strategy for several GPUs if the file does not describe one; empty for DDP.
 	Several string `yaml:"several"`
-	// Only are groups of keys that count where other keys have one of some values, and nowhere else.
+	// Only maps groups of keys to the condition under which they count: other keys have one of some values.
 	Only map[string]map[string]OneOf `yaml:"only"`
 	// Keys are the keys that matter, by path.
 	Keys map[string]Row `yaml:"keys"`
-	// WrittenKeys are the keys that say batch, accumulate and checkpointing in a file that does not say them yet.
+	// WrittenKeys are the keys to add for batch, accumulate and checkpointing if a file does not set them yet.
 	WrittenKeys map[string]string `yaml:"written"`
-	// SavingValues are the keys that turn a memory-saving option, with values, by "fact=value"; + adds a value to a
+	// SavingValues are the keys, with values, that set a memory-saving option, by "fact=value"; + adds a value to a
 	// list.
 	SavingValues map[string]map[string]string `yaml:"turned"`
 	// Harmless are the known keys that do not change what a step needs, or groups of
@@ -55,35 +56,33 @@ type Table struct {
 
 // Row is the meaning of a key.
 type Row struct {
-	// FactName is the fact that the value is.
+	// FactName is the fact that the key sets.
 	FactName string `yaml:"is"`
-	// TrimPrefix is a beginning that the value loses: "checkpoints/" of a folder that is named as a repository.
+	// TrimPrefix is removed from the beginning of the value: "checkpoints/" of a folder that is named as a repository.
 	TrimPrefix string `yaml:"cut"`
-	// Words are the facts that a value stands for, by value; "" stands for null.
-	// A value that is no word is not described, unless there is a word "*"; "=" stands
-	// for the value itself, and a fact that begins with + is added to a list.
+	// Words maps values to the facts that they imply; "" is null. A value that is not listed is unknown, unless there
+	// is an entry "*". "=" represents the value itself, and a fact that begins with + is added to a list.
 	Words map[string]Words `yaml:"words"`
-	// File reports whether the value may name a file, whose keys stand below this one.
+	// File reports whether the value may name a file, whose keys then count as keys of this group.
 	File bool `yaml:"file"`
 	// Each reports whether the value is a list of words.
 	Each bool `yaml:"each"`
-	// Unless are the values that change nothing; any other needs what Needs says and
-	// is refused, or makes less than is planned, as Bound says.
+	// Unless are the values that change nothing. Any other value is refused with the reason Needs, or needs less memory
+	// than planned, as Bound describes.
 	Unless []string `yaml:"unless"`
 	Needs  string   `yaml:"needs"`
 	Bound  string   `yaml:"bound"`
 	// Note is for readers of the table.
 	Note string `yaml:"note"`
-	// SameAs is another key whose words these are: the model that they name is the row's own
-	// fact, and nothing else is said.
+	// SameAs is another key whose Words apply: only the model that they name becomes the row's fact.
 	SameAs string `yaml:"like"`
 }
 
-// Words are values that a row of the table sets: of its own fact, where only a value is given, or of further facts.
+// Words are the facts that a value of a key implies: the row's own fact, if only a value is given, or further facts.
 type Words struct {
 	// Value is the value of the row's own fact.
 	Value string
-	// Facts are further facts.
+	// Facts are further facts with their values.
 	Facts map[string]string
 }
 
@@ -98,21 +97,22 @@ func (w *Words) UnmarshalYAML(n *yaml.Node) error {
 	return n.Decode(&w.Facts)
 }
 
-// Rule sets facts, refuses, or adds a note if other facts satisfy its condition.
+// Rule sets facts, refuses the configuration, or adds a note if other facts satisfy its condition.
 type Rule struct {
-	// When are facts and the values that they may have; "" stands for a fact that nothing gave, "*" for one that
-	// something gave. Unless excepts such facts.
+	// When maps facts to the values that satisfy the condition; "" is a missing fact, "*" any value. Unless lists
+	// exceptions.
 	When   map[string]OneOf `yaml:"when"`
 	Unless map[string]OneOf `yaml:"unless"`
-	// Set are facts that get their value if they have none; a value "=name" is that
-	// of another fact, and one that begins with + is added to a list.
+	// Set are facts that get a value if they have none. A value "=name" is the value of another fact, and a value that
+	// begins with + is added to a list.
 	Set map[string]string `yaml:"set"`
-	// Clear are facts that are forgotten.
+	// Clear are facts that are removed.
 	Clear []string `yaml:"clear"`
-	// Refuse reports why the configuration cannot be, or cannot be planned; At is the fact whose key is to blame.
+	// Refuse is the reason why the configuration is impossible or cannot be planned; At is the fact whose key is the
+	// cause.
 	Refuse string `yaml:"refuse"`
 	At     string `yaml:"at"`
-	// Note is said to the user.
+	// Note is a note for the user.
 	Note string `yaml:"note"`
 }
 
@@ -195,7 +195,7 @@ var tables = sync.OnceValues(func() ([]*Table, error) {
 	return all, nil
 })
 
-// resolveSameAs copies to each row the words of the row that its Like names.
+// resolveSameAs copies to each row the words of the row that its SameAs names.
 func (t *Table) resolveSameAs() {
 	for key, row := range t.Keys {
 		if row.SameAs == "" {

@@ -16,7 +16,7 @@ type Task struct {
 	// Name is the word of commands and of file names ("dpo"), Names are further words of file names.
 	Name  string   `yaml:"name"`
 	Names []string `yaml:"names"`
-	// Facts are the facts that the task stands for.
+	// Facts are the facts that the task implies.
 	Facts map[string]string `yaml:"facts"`
 	// Keys are the keys that this task has and some other task lacks, or "key=value" for one value of a key.
 	Keys []string `yaml:"keys"`

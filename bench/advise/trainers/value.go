@@ -9,8 +9,8 @@ import (
 	"github.com/vprof/vprof/internal/phrase"
 )
 
-// What a file may hold at the most. Configurations of trainers have a few hundred
-// values; what an alias stands for counts each time.
+// The largest contents of a file. Configurations of trainers have a few hundred values; each use of an alias counts its
+// values again.
 const (
 	maxBytes  = 4 << 20
 	maxValues = 1 << 13
@@ -46,7 +46,7 @@ type entry struct {
 	key   string
 	line  int
 	twice int
-	// argument reports whether it is one of a command line, over a file's.
+	// argument reports whether the entry is an argument of a command line, which overrides the file's.
 	argument bool
 	value    *value
 }
@@ -106,7 +106,7 @@ func (v *value) put(e entry) {
 	v.entries = append(v.entries, e)
 }
 
-// componentKey is the key of torchtune that names what a group makes.
+// componentKey is torchtune's key with the class or function that a group configures.
 const componentKey = "_component_"
 
 // remove takes a key away, if it is there.
@@ -157,19 +157,20 @@ type document struct {
 	root *value
 	// command reports whether the values are arguments of a command line.
 	command bool
-	// facts are what the command line says beside the trainer's own arguments.
+	// facts are implied by the command line, besides the trainer's own arguments.
 	facts facts
-	// trainer names the table if the command line does.
+	// trainer is the name of the table, if the command line determines it.
 	trainer string
-	// script is the name of the Python file that the command line starts, source its path, starter what starts it.
+	// script is the name of the Python file that the command line starts, source its path, starter the program that
+	// starts it.
 	script, source, starter string
-	// task is the word for what the trainer trains by ("dpo"), where the command or the user names it.
+	// task is the word for the kind of training ("dpo"), if the command or the user names it.
 	task string
-	// config is the configuration that the command line names, over which its arguments stand.
+	// config is the configuration file that the command line names, which its arguments override.
 	config string
-	// gpuDocument is accelerate's configuration of a command line; nil if there is none.
+	// gpuDocument is accelerate's configuration for a command line; nil if there is none.
 	gpuDocument *document
-	// notes are for the user.
+	// notes are notes for the user.
 	notes phrase.List
 }
 

@@ -163,7 +163,7 @@ func (c *Config) Paste(v Values) (string, error) {
 	return strings.Join(words, " "), err
 }
 
-// keyAndValue returns the key that says a fact, and how it says a value of ours; same if it says so already.
+// keyAndValue returns the key that sets a fact and the file's form of vprof's value; same if the file sets it already.
 func (c *Config) keyAndValue(name string, v Values) (key string, value any, same bool, err error) {
 	ours := map[string]string{
 		"batch": strconv.Itoa(v.Batch), "accumulate": strconv.Itoa(v.Accumulate),

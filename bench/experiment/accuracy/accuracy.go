@@ -20,8 +20,8 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// Differences below these count as none: no plan depends on so few bytes, and reserved bytes come in segments. Of a
-// small step they are much, so that they are also less than a share of the reference.
+// Smaller differences count as none: no plan depends on so few bytes, and reserved bytes come in segments. They must
+// also be less than a share of the reference, since they are a large part of a small step.
 const (
 	negligibleAllocated = 4 << 20
 	negligibleReserved  = 20 << 20 // one segment of the large pool
@@ -141,7 +141,7 @@ func replayGroup(ctx context.Context, records []reference.Record, group []int, r
 	}
 }
 
-// compareResults makes the rows of the report: each record beside its result.
+// compareResults makes the rows of the report: each record with its result.
 func compareResults(records []reference.Record, results []result) *report.Accuracy {
 	a := &report.Accuracy{
 		Schema: report.AccuracySchema, Rows: []report.AccuracyRow{},

@@ -16,7 +16,7 @@ import (
 
 // GenerationQuestions is the set of questions for cuDNN about the GPUs of one architecture, without duplicates.
 type GenerationQuestions struct {
-	// Generation is the GPUs' architecture, as [cudnn.Generation] has it.
+	// Generation is the GPUs' architecture, as returned by [cudnn.Generation].
 	Generation int
 	Questions  []query.Question
 	known      map[query.Question]bool

@@ -25,7 +25,7 @@ type ValueChange struct {
 type Search struct {
 	// Equal reports whether two values count as equal.
 	Equal func(a, b int64) bool
-	// OnRemaining is called before each value is asked for, with the number of values that the search asks for yet if
+	// OnRemaining is called before each value is computed, with the number of values that the search still needs if
 	// each open range has one change.
 	OnRemaining func(values int)
 }

@@ -28,7 +28,7 @@ type Installer struct {
 	tag  string
 	pip  bool
 	base Pins
-	// needed are the packages that named ones need, whether the base has them or not.
+	// needed are the dependencies of named packages, whether the base has them or not.
 	needed Pins
 }
 
@@ -107,7 +107,7 @@ func (i *Installer) resolve(ctx context.Context, specs []string) (Pins, error) {
 			}
 		}
 	}
-	// What is asked for may be what the base has.
+	// Requested releases may already be in the base.
 	maps.Copy(pins, requirements.Pinned("", []byte(strings.Join(specs, "\n"))))
 	return pins, nil
 }
@@ -148,7 +148,7 @@ func (i *Installer) Folder(ctx context.Context, name, release string) (string, e
 	return dir, nil
 }
 
-// Folders returns the folders to put before the base environment's own so that it becomes the wanted one. NVIDIA's
+// Folders returns the folders to put before the base environment's own so that it becomes the given one. NVIDIA's
 // libraries are left out, since stubs replace them, as are packages that the base lacks, unless they are named.
 func (i *Installer) Folders(ctx context.Context, pins Pins, named []string) (folders []string, err error) {
 	base, err := i.InstalledPins(ctx)

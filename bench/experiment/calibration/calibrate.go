@@ -31,18 +31,18 @@ import (
 type Calibration struct {
 	Models    *models.Registry
 	Residuals step.ResidualsFunc
-	// Trials runs them; nil is this process.
+	// Trials runs the trials; nil is this process.
 	Trials step.Executor
 	Runs   []Observed
 	Inputs []coefficients.Input
-	// Name is the name of the entry; empty is made of the GPU's and the stack's.
+	// Name is the name of the entry; if it is empty, the entry is named after the GPU and the stack.
 	Name string
 	// Stack, where it is not empty, replaces the stack that the runs name.
 	Stack coefficients.Stack
 	// Pool lets runs of several models share one set of coefficients.
 	Pool bool
-	// Force learns from runs that are further from their replays than [MaxReplay]
-	// and [MaxFitted] allow, from too few, and what no GPU can have.
+	// Force accepts runs that are further from their replays than [MaxReplay] and [MaxFitted] allow, too few runs, and
+	// coefficients that no GPU can have.
 	Force bool
 	Tool  report.Tool
 	Now   time.Time

@@ -28,7 +28,7 @@ func numbersByEntry(f *coefficients.File) map[string]map[string]coefficients.Num
 	return all
 }
 
-// hostEntry is the name of the host's number, and of the entry that it is listed under.
+// hostEntry is the name of the host's number, and of the entry that lists it.
 const hostEntry = "host"
 
 // speedNumbers returns the efficiencies of an entry by name: "efficiency:matmul", or "synthetic efficiency:matmul" for

@@ -11,14 +11,14 @@ import (
 	"github.com/vprof/vprof/profiler/planner/calibrate"
 )
 
-// Bounds of what coefficients may be learned from. The replay of a step has all but what libraries hide, so runs that
-// are further off, and runs that no coefficients explain together, measured something else.
+// Limits for the runs that coefficients are learned from. The replay of a step lacks only memory that libraries
+// allocate unseen. Runs that differ by more, or that no coefficients explain together, measured something else.
 const (
-	// MaxReplay is how far, as a share of what was seen, the tensors of a replay
-	// may be from a run, and MaxFitted how far the calibrated estimate.
+	// MaxReplay limits the difference between the tensors of a replay and a run, as a share of the run's bytes, and
+	// MaxFitted that of the calibrated estimate.
 	MaxReplay = 0.25
 	MaxFitted = 0.10
-	// hiddenBytes are always allowed: libraries' workspaces in a small model.
+	// hiddenBytes is a difference that is always allowed: libraries' workspaces in a small model.
 	hiddenBytes = 128 << 20
 )
 
@@ -88,7 +88,7 @@ func checkRunCount(r *calibrate.Result) error {
 	return nil
 }
 
-// maxContext is more than CUDA's context and the kernels of PyTorch's libraries take of any GPU, in bytes.
+// maxContext is an upper bound for CUDA's context and the kernels of PyTorch's libraries on any GPU, in bytes.
 const maxContext = 4 << 30
 
 // impossibleError returns the error of a coefficient that no GPU can have.
@@ -97,8 +97,8 @@ func impossibleError(t planner.Term, value, most string) error {
 		"another process was on the GPU; --force learns it nevertheless", t, value, most)
 }
 
-// checkPlausible finds coefficients that no GPU has: impossible contexts, and slack beyond a run's distance from its
-// replay.
+// checkPlausible returns an error for coefficients that no GPU has: impossible contexts, and slack beyond a run's
+// distance from its replay.
 func checkPlausible(r *calibrate.Result) error {
 	for _, t := range r.Terms {
 		v := r.Coefficients.Term(t).Value

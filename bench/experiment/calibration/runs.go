@@ -39,14 +39,14 @@ type Observed struct {
 	GPUIdentity string
 	Stack       coefficients.Stack
 	Simulated   bool
-	// OthersAssumed reports whether what other processes held of the GPU is unknown, so that Device may include it.
+	// OthersAssumed reports whether the memory of other processes on the GPU is unknown, so that Device may include it.
 	OthersAssumed bool
-	// Synthetic reports whether kernels of vprof's own ran in place of PyTorch's, which
-	// know nothing of what cuBLAS and cuDNN load.
+	// Synthetic reports whether vprof's synthetic kernels ran in place of PyTorch's. Such a run does not show the
+	// memory that cuBLAS and cuDNN load.
 	Synthetic bool
-	// Bare reports whether they ran on a GPU, in a process that loads none of PyTorch's libraries.
+	// Bare reports whether the run was on a GPU, in a process that loads none of PyTorch's libraries.
 	Bare bool
-	// Script reports whether "vprof run" ran a script, of which Case is not known.
+	// Script reports whether "vprof run" ran a script, whose Case is not known.
 	Script bool
 
 	Allocated, Reserved, Device int64
@@ -202,7 +202,7 @@ func observedRuns(r *report.Report, name string) []Observed {
 			Synthetic: r.Script == nil, Bare: r.Script == nil && d.IsBare(), OthersAssumed: p.Run.OthersAssumed,
 			Script:    r.Script != nil,
 			Simulated: p.Run.Simulated || d.Simulated || strings.Contains(d.Driver, reference.SimulatedDriver),
-			// The kernels that stood for PyTorch's are not PyTorch's.
+			// The synthetic kernels' memory is not PyTorch's.
 			Allocated: p.Run.Allocated, Reserved: p.Run.Reserved, Device: p.Run.Device - p.Run.Kernels,
 		}
 		if p.Run.Step != nil {

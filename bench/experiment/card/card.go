@@ -40,10 +40,10 @@ type Card struct {
 type Row struct {
 	Setting string   `json:"setting"`
 	Args    []string `json:"args"`
-	// Result is fits, or why there are no numbers.
+	// Result is "fits", or the reason why there are no numbers.
 	Result string `json:"result"`
 	// Need is the device bytes, context included. Training, Evaluation and Saving are the reserved bytes at the peaks
-	// of these phases, zero where no such phase ran. Host is the most host memory of a process.
+	// of these phases, zero where no such phase ran. Host is the host memory of the process with the most.
 	Need, Training, Evaluation, Saving, Host int64
 	// GPUs are the products of the catalog in which the need is safe, from the smallest memory.
 	GPUs     []string
@@ -75,7 +75,7 @@ var batchFlag = pattern.Lazy(
 // deviceFlag matches an option that moves a script from the CPU to a GPU.
 var deviceFlag = pattern.Lazy(`^--?(use[_-])?(device|cuda|gpu|accel)$`)
 
-// RunAll fills a card: each setting that it lacks, once, until a time. keep is called with the card after each.
+// RunAll runs each setting that the card lacks, once, until a time. keep is called with the card after each.
 func (c *Card) RunAll(ctx context.Context, of script.Command, until time.Time, keep func() error) error {
 	c.GPUs = c.gpus()
 	of.GPUs = c.GPUs
@@ -105,7 +105,7 @@ func (c *Card) RunAll(ctx context.Context, of script.Command, until time.Time, k
 	return nil
 }
 
-// rankLauncher matches the option by which a script that starts its ranks by itself is told their number.
+// rankLauncher matches the option with the number of ranks of a script that starts its ranks itself.
 var rankLauncher = pattern.Lazy(
 	`(?:^| )(?:-d|--(?:n_?|num[_-])?(?:gpus|devices)(?:[_-]per[_-]node)?)[= ]([1-9]\d*)(?: |$)`,
 )

@@ -21,11 +21,11 @@ type Command struct {
 	From string   `json:"from,omitempty"`
 	// Dir is the folder of the repository in which it runs; empty for the repository's own.
 	Dir string `json:"dir,omitempty"`
-	// missingCount is the number of its settings that name what only the reader has.
+	// missingCount is the number of its settings that name something that only the reader has.
 	missingCount int
 }
 
-// documentNames are where repositories document their commands, most telling first.
+// documentNames are the files in which repositories document their commands, the most useful first.
 var documentNames = []string{
 	"README*", "readme*", "*.md", "docs/*.md", "scripts/*.sh", "scripts/*/*.sh", "*.sh", "examples/*.md", "*/README*",
 	"*/*/README*", "*/*/*/README*", "*/*.md", "*/*/*.md", "*/*.sh", "*/*/*.sh", "*/*/*/*.sh", "*/*/*/*/*.sh",
@@ -62,13 +62,13 @@ var (
 	// mentioned matches a script in a sentence: run `train.py`.
 	mentioned = pattern.Lazy("[`\"]([\\w/]*train\\w*\\.py)[`\"]")
 	variable  = pattern.Lazy(`\$\{(\w+)(?::-["']?([^}"']*)["']?)?\}|\$(\w+)`)
-	// arrayed matches an array of options, a line or several for each, and arrays its use.
+	// arrayed matches an array of options, a line or several for each, and arrays matches its use.
 	arrayed  = pattern.Lazy(`(?ms)^\s*([A-Za-z_]\w*)=\(\s*$(.*?)^\s*\)`)
 	arrays   = pattern.Lazy(`"?\$\{(\w+)\[[@*]\]\}"?`)
 	remark   = pattern.Lazy(`(?m)(^|\s)#.*$`)
 	assigned = pattern.Lazy(`(?m)^\s*(?:export\s+)?([A-Za-z_]\w*)=("[^"(\x60]*"|'[^']*'|[^\s;&|(\x60]*)(?:\s+#.*)?\s*$`)
 	blank    = pattern.Lazy(`<[^<>]+>|\{[A-Z][A-Z_ ]*\}|\[[A-Z][^\[\]]+\]|\[[a-z][\w-]*( [\w-]+)+\]`)
-	// optional matches an option as manuals write it, and one whose value they leave out: --node-rank=...
+	// optional matches an option as manuals write it, and an option whose value they leave out: --node-rank=...
 	optional = pattern.Lazy(`\[-[^\[\]]*\]|"?\$[@*]"?|--[\w-]+=\.\.\.(\s|$)`)
 	ranks    = pattern.Lazy(`(--nproc[-_]per[-_]node[= ])[A-Za-z<$]\S*`) // a number that readers fill in
 	port     = pattern.Lazy(`(port[= ])absent-\S*`)
@@ -76,7 +76,7 @@ var (
 	// declared matches a program that pip makes of a module: lerobot-train = "lerobot.scripts.train:main".
 	declared = pattern.Lazy(`([\w-]+)['"]?\s*=\s*['"]?([\w.]+):\w+`)
 	called   = pattern.Lazy(`^([\s$>]*(?:[A-Z_]+=\S+ +)*)([\w-]+)( .*)`)
-	// chosen and configured match settings without which nobody knows what is trained.
+	// chosen and configured match settings that decide which model or data is trained.
 	chosen = pattern.Lazy(`(?i)(model|config|cfg|version|arch|polic|task|type|method|module).*` +
 		`(absent-|path[/_-]to|your[_-])|^\.\.\.$|://absent-`)
 	configured = pattern.Lazy(`[^\s=]+\.(ya?ml|toml|json)$`)
@@ -146,7 +146,7 @@ func Find(dir string) ([]Command, error) {
 	return all, nil
 }
 
-// expandVariables returns a text with the values of its variables; absent-NAME for one that is not known.
+// expandVariables returns a text with the values of its variables; absent-NAME for an unknown one.
 func expandVariables(text string, known map[string]string) string {
 	return variable().ReplaceAllStringFunc(text, func(v string) string {
 		name := variable().FindStringSubmatch(v)
@@ -158,7 +158,7 @@ func expandVariables(text string, known map[string]string) string {
 }
 
 // parseCommands returns the commands of a text that run a script of a folder, or one of its programs. arguments are the
-// values of $1, $2 and so on, where the text is a script of the shell.
+// values of $1, $2 and so on if the text is a shell script.
 func parseCommands(dir, name, text string, programs map[string]string, arguments []string) (all []Command) {
 	known := map[string]string{}
 	for i, argument := range arguments {
@@ -210,7 +210,7 @@ func parseCommands(dir, name, text string, programs map[string]string, arguments
 	return all
 }
 
-// joinContinued returns the line of a command with the lines that continue it, and the number of the last.
+// joinContinued returns the line of a command joined with its continuation lines, and the index of the last one.
 func joinContinued(lines []string, at int) (string, int) {
 	line := lines[at]
 	for continued().MatchString(line) && at+1 < len(lines) {
@@ -279,8 +279,8 @@ func parseCommand(dir, name, line string, known map[string]string) *Command {
 	return c
 }
 
-// anyOf returns a setting with the first of the repository's files that it may name, if the reader fills in a part. The
-// script may add a folder of configurations by itself.
+// anyOf returns a setting with the first matching file of the repository, if the reader must fill in a part of its
+// name. The script may add a folder of configurations by itself.
 func anyOf(dir, setting string) string {
 	file := configured().FindString(setting)
 	for _, folder := range []string{"", "conf*", "cfg*"} {

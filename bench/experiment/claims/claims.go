@@ -215,7 +215,7 @@ func (a *answerer) project(ctx context.Context, c models.Case, gpu device.GPU) (
 	return seen, nil
 }
 
-// value returns the quantity that a claim's figure counts, in bytes or as a share.
+// value returns the quantity that a claim states, in bytes or as a share.
 func (o *projection) value(c guides.Claim) float64 {
 	if part, ok := c.Of.Component(); ok {
 		return float64(o.Components[part])

@@ -37,12 +37,12 @@ type StepMemory struct {
 	// AnyRelease is the name of the step without the release of PyTorch: steps of different releases are compared where
 	// each side has one release.
 	AnyRelease string
-	// Script reports whether it is a run of a command, which is compared with another whatever their names are.
+	// Script reports whether the step is a run of a command. Two such runs are compared whatever their names are.
 	Script bool
 	// Case is the trained case; its model is empty if the file names none.
 	Case  models.Case
 	Batch int
-	// GPU is the name of the very GPU, and UUID the driver's; empty where the file does not give it.
+	// Identity is the name of the physical GPU, and UUID the driver's identifier; empty if the file lacks them.
 	Identity, UUID string
 }
 
@@ -144,8 +144,8 @@ func (s *Side) reports(r io.Reader, name string) error {
 	return nil
 }
 
-// amountsOf returns the amounts of a case at a batch size on a kind of GPU, whose values the caller fills in. Two steps
-// are compared if they share one of the names and the GPU.
+// amountsOf returns the step of a case at a batch size on a kind of GPU, without its peaks. Two steps are compared if
+// they share one of the names and the GPU.
 func amountsOf(c models.Case, batch int, gpu string) StepMemory {
 	a := StepMemory{Subject: fmt.Sprintf("%s, batch %d", c, batch), Case: c, Batch: batch}
 	a.GPU, a.Torch = gpu, c.ReleaseName()
@@ -170,7 +170,7 @@ func Compare(a, b *Side, tolerance float64, batch int, price NeedFunc) (*report.
 		out.Match(as[0].MemoryCounts, bs[0].MemoryCounts, cmp.Or(as[0].Subject, bs[0].Subject, "snapshot"))
 	} else if pairSteps(out, as, bs); len(out.Rows) == 0 && len(as) == 1 && len(bs) == 1 && as[0].Script &&
 		bs[0].Script {
-		// Each file has one run: its user needs these two compared, although the commands differ.
+		// Each file has one run: the user compares these two, although the commands differ.
 		out.Match(as[0].MemoryCounts, bs[0].MemoryCounts, as[0].Subject+" and "+bs[0].Subject)
 	} else if len(out.Rows) == 0 && len(as) == 1 && len(bs) == 1 && as[0].Case.Model != "" &&
 		as[0].Case.Model == bs[0].Case.Model {

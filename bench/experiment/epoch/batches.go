@@ -18,8 +18,8 @@ const (
 	// Grouped puts samples of like lengths into a batch, as group_by_length of
 	// transformers' Trainer does, with the longest sample of all first.
 	Grouped Batching = "grouped"
-	// Packed puts several samples into rows of the model's length, each of which is
-	// filled up: every batch is as large as any other.
+	// Packed puts several samples into rows of the model's length until each is full: every batch is as large as any
+	// other.
 	Packed Batching = "packed"
 )
 
@@ -33,11 +33,10 @@ type epochPlan struct {
 	lengths []int64
 	// batches is the number of batches of the whole epoch, samples the number of its samples.
 	batches, samples int
-	// tokens is the length of all samples of the batches, positions what the batches
-	// have room for: their difference is padding.
+	// tokens is the length of all samples of the batches, positions the length of all rows with padding.
 	tokens, positions int64
-	// longest is the length of the longest sample, cut the number of samples that were
-	// truncated off at the limit, total the length of all samples.
+	// longest is the length of the longest sample, truncated the number of samples that were cut at the limit, total
+	// the length of all samples.
 	longest, truncated, total int64
 	// p95, p99 and p999 are the lengths that 95, 99 and 99.9 % of the samples are no longer than.
 	p95, p99, p999 int64

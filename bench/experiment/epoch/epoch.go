@@ -20,19 +20,19 @@ import (
 	"github.com/vprof/vprof/profiler/replay"
 )
 
-// Options bound the work of [Run]. The zero value has the usual bounds.
+// Options limit the work of [Run]. The zero value has the usual limits.
 type Options struct {
 	// Epochs is the number of epochs that are replayed, each with its samples in another order; zero is 20.
 	Epochs int
-	// MaxReplayedActions is about how many allocations and frees are replayed in all; zero is 100 million, some ten
-	// seconds.
+	// MaxReplayedActions is the approximate number of allocations and frees that are replayed in total; zero is 100
+	// million, some ten seconds.
 	MaxReplayedActions int
 	// OtherProcessBytes is the number of bytes that other processes hold on the GPU.
 	OtherProcessBytes int64
-	// MemoryLimit, if not zero, ends the replays where an epoch does not get through, gets through only by giving
-	// cached memory back, or reserves more than these bytes: a search for a batch size asks for no more.
+	// MemoryLimit, if not zero, ends the replays if an epoch runs out of memory, frees cached memory, or reserves more
+	// than these bytes. A search for a batch size needs no more.
 	MemoryLimit int64
-	// Progress receives how far it is.
+	// Progress receives the progress of the replays.
 	Progress progress.Func
 }
 
@@ -41,16 +41,15 @@ const (
 	defaultActions = 100_000_000
 	quickEpochs    = 4
 	quickActions   = 8_000_000
-	// maxRecorded limits the number of different lengths that are recorded: with more,
-	// lengths are rounded up until they are that few.
+	// maxRecorded limits the number of different lengths that are recorded: if there are more, lengths are rounded up.
 	maxRecorded = 160
-	// mostRecorded is after how many steps every loop does the same again: DDP makes its buckets anew in the second.
+	// mostRecorded is the number of steps after which every loop repeats: DDP rebuilds its buckets in the second.
 	mostRecorded = 4
-	// fewest and most are the steps of an epoch that are replayed.
+	// fewestSteps and mostSteps limit the number of steps of an epoch that are replayed.
 	fewestSteps, mostSteps = 40, 5000
 )
 
-// ForSearch returns the options with smaller limits: a first look, which finds most batches that run out of memory.
+// ForSearch returns the options with smaller limits, for a quick check that finds most batches that run out of memory.
 func (o Options) ForSearch() Options {
 	o.Epochs, o.MaxReplayedActions = quickEpochs, quickActions
 	return o
@@ -124,8 +123,8 @@ type experiment struct {
 	microBatches int
 
 	plans []epochPlan
-	// multiple is the number of tokens to a multiple of which lengths were rounded up
-	// so that at most maxRecorded differ; zero if they were not.
+	// multiple is the number of tokens to whose multiples lengths were rounded up so that at most maxRecorded differ;
+	// zero if they were not.
 	multiple int64
 	recorded map[int64]*replay.ReplayableSteps
 }

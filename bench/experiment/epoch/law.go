@@ -43,11 +43,11 @@ const (
 	Quantiles = "quantiles"
 )
 
-// quantileShares are the quantiles that a law may be given by: with the last, one sample in a thousand decides
-// what the longest batch is.
+// quantileShares are the quantiles by which a law may be given. One sample in a thousand is longer than the last, and
+// decides the longest batch.
 var quantileShares = map[string]float64{"p50": .5, "p75": .75, "p90": .9, "p95": .95, "p99": .99, "p99.9": .999}
 
-// defaultSamples is the number of samples of an epoch where the law gives none.
+// defaultSamples is the number of samples of an epoch if the law gives none.
 const defaultSamples = 10_000
 
 // quantile95 is the 95th percentile of the standard normal distribution.

@@ -19,14 +19,14 @@ import (
 
 // Lengths describe the lengths of a data set's samples, and how batches are made of them. Its JSON is a part of jobs.
 type Lengths struct {
-	// Source is the file or the law that the user named.
+	// Source is the user's text: a file or a distribution.
 	Source string `json:"source"`
-	// Setting is the model's setting that is the length of a sample; empty for the only one there is.
+	// Setting is the model's setting for the length of a sample; empty if the model has only one.
 	Setting string `json:"setting,omitempty"`
-	// Counts are the lengths of a file in ascending order, Law what lengths are drawn by instead.
+	// Counts are the lengths of a file in ascending order; Law is the distribution of lengths if there is no file.
 	Counts       []Count       `json:"counts,omitempty"`
 	Distribution *Distribution `json:"law,omitempty"`
-	// Batching is the way batches are made; Multiple divides their length, zero for one.
+	// Batching is the way batches are made; their length is a multiple of Multiple, zero for any.
 	Batching Batching `json:"batching"`
 	Multiple int64    `json:"multiple,omitempty"`
 	// Masked reports whether padded batches have an attention mask, if the model makes one ([hf.Padding]).

@@ -18,7 +18,7 @@ import (
 
 // An outcome is the result of replaying one epoch.
 type outcome struct {
-	// reserved are the highest reserved bytes up to each milestone that it reached, peak the highest of all.
+	// reserved is the peak of reserved bytes up to each milestone that the epoch reached, peak its peak.
 	reserved []int64
 	peak     int64
 	// retries counts how often the cache was freed, oomStep is the step that ran

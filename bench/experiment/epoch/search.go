@@ -14,17 +14,17 @@ import (
 
 // Search finds the largest batch with which epochs over samples of different lengths complete.
 type Search struct {
-	// Setup is the case with samples as long as may be, and Judge has the GPU and the budget.
+	// Setup is the case with samples of the greatest length, and Judge has the GPU and the budget.
 	Setup   *step.Setup
 	Judge   *judge.Judge
 	Lengths *Lengths
 	Options Options
-	// SingleEpoch reports whether one batch alone is tried.
+	// SingleEpoch reports whether only one batch is tried.
 	SingleEpoch bool
-	// SplitBatch returns the batch up to a size and its number of micro-batches; nil for the size and number of the
-	// case.
+	// SplitBatch returns the largest batch up to a size and its number of micro-batches; if nil, the size and the
+	// case's number are used.
 	SplitBatch func(ctx context.Context, largest int) (batch, steps int, err error)
-	// Results are the results by batch. Those from before the search cover all epochs.
+	// Results are the results by batch. Results from before the search cover all epochs.
 	Results map[int]*report.Lengths
 }
 

@@ -23,9 +23,9 @@ type batchSearch struct {
 	judge *judge.Judge
 	parts []models.Settings
 	start planner.Start
-	// max is the end of the range; given is the one batch to try, zero for none.
+	// max is the end of the range; fixedBatch is the only batch to try, zero for none.
 	max, fixedBatch int
-	// rowBatch is the batch of a search for the longest row; zero where the batch is searched.
+	// rowBatch is the batch of a search for the longest row; zero if the batch is searched.
 	rowBatch int
 	multiple int
 	speed    steptime.Efficiency
@@ -49,7 +49,7 @@ func (s *Search) batchSearch(setup *step.Setup, gpu device.GPU) (*batchSearch, e
 	return q, err
 }
 
-// SeqLen is the setting that a search for the longest row goes along.
+// SeqLen is the searched setting of a search for the longest row.
 const SeqLen = "seq-len"
 
 // searchSeqLen makes the search vary the length of sequences, up to the longest that the model accepts.
@@ -125,7 +125,7 @@ func (q *batchSearch) splitEffective(ctx context.Context, effective, largest int
 // isModelError reports whether PyTorch would raise an error with a batch, as batch norm does with one sample.
 func isModelError(err error) bool { return errors.As(err, new(*step.RefusedError)) }
 
-// roundDown returns a batch size as a multiple, unless it is smaller than that.
+// roundDown returns a batch size rounded down to a multiple; a smaller size stays unchanged.
 func roundDown(batch, multiple int) int {
 	if multiple < 2 || batch < multiple {
 		return batch
@@ -138,7 +138,7 @@ func (q *batchSearch) largest(ctx context.Context, micro, to int) (int, error) {
 	// Few micro-batches are recorded while batch sizes are tried, and as many as plan and smoke record at the end.
 	looked := step.StepsToRecord(micro)
 	whole := judgedMicroBatches(micro) == looked
-	// A search that only shows where the next begins needs no sizes below the edge.
+	// A search that only finds the start of the next search tests no sizes below the edge.
 	found, err := q.largestOf(ctx, looked, planner.BatchSearch{Start: q.start, To: to, Runs: !whole})
 	if err != nil || whole {
 		return found, err

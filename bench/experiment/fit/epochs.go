@@ -74,7 +74,7 @@ func (s *Search) throughEpochs(ctx context.Context, gpu device.GPU, c *report.Ch
 	if err != nil {
 		return err
 	}
-	// of the smallest, or the one to try, if none is safe
+	// The lengths of the smallest batch, or of the one to try, if none is safe.
 	c.Lengths = cmp.Or(e.Results[cmp.Or(batch, 1)], e.Results[c.Batch])
 	if batch == c.Batch {
 		return nil

@@ -36,44 +36,43 @@ type Search struct {
 	Others int64
 	// Effective is the number of samples that an optimizer step should see; zero keeps the accumulation of the cases.
 	Effective int
-	// MaxBatch ends the search.
+	// MaxBatch is the largest batch size to try.
 	MaxBatch int
-	// Multiple is the factor of which batches are multiples, unless they are smaller; zero and one allow any batch.
+	// Multiple is the number of which batches are multiples, unless they are smaller; zero and one allow any batch.
 	Multiple int
 	// Batch is the one batch size to try; zero is the largest that fits.
 	Batch int
 	// SeqLen searches the longest safe row ([SeqLen]) at Batch, in place of the batch.
 	SeqLen bool
 	step.Evidence
-	// Ranks reports whether the cases have strategies, of which each records a rank; its zero value is that they have
-	// none. Of strategies that are searched, several at a time are read off lines, and the smallest number of GPUs is
-	// looked for.
+	// Ranks describes several GPUs if the cases have strategies, each of which records one rank; else it is zero. If
+	// strategies are searched, most are interpolated, and the smallest number of GPUs is computed.
 	Ranks report.Parallel
-	// Device, if not nil, is the one GPU: what is recommended is measured
-	// on it, and comes down until it fits there, too.
+	// Device, if not nil, is the one GPU: each recommended batch is measured on it, and reduced until it fits there,
+	// too.
 	Device device.Device
-	// TrySavings reports whether the cases differ by memory-saving options, so that what is recommended is explained by
-	// them.
+	// TrySavings reports whether the cases differ by memory-saving options. The savings of each recommendation's
+	// options are then computed.
 	TrySavings bool
-	// Precisions are those in which the best combinations of memory-saving options are searched.
+	// Precisions are the precisions in which the best combinations of memory-saving options are searched.
 	Precisions []models.Autocast
-	// Lengths are the lengths of the data set's samples, nil if all are alike: what is
-	// recommended gets through whole epochs over them. On one simulated GPU alone.
+	// Lengths are the lengths of the data set's samples, nil if all are equal. Recommended batches complete whole
+	// epochs over them. They need a single simulated GPU.
 	Lengths *epoch.Lengths
-	// Parts are the settings of each part of a curriculum, which trains with one batch: what fits is safe in all of
-	// them. Nil where training has one part.
+	// Parts are the settings of each part of a curriculum, all of which train with one batch: a batch fits if it is
+	// safe in all of them. Nil if training has one part.
 	Parts []models.Settings
-	// UnreadReason returns why the project's own code does not train a configuration; empty if it does. Nil where
-	// nothing is known of a project.
+	// UnreadReason returns the reason why the project's own code does not train a configuration; empty if it does. Nil
+	// if no project is known.
 	UnreadReason func(models.Case) string
 	// Slots are shared with searches that run at the same time; nil if there are none.
 	Slots Slots
-	// Progress receives how many configurations are done.
+	// Progress receives the number of finished configurations.
 	Progress progress.Func
 }
 
-// Slots limits how many configurations all searches together process at a time: each holds recordings, so more than
-// there are cores only costs memory.
+// Slots limits the number of configurations that all searches together process at a time. Each holds recordings, so
+// more than one per core only costs memory.
 type Slots chan struct{}
 
 // NewSlots returns a slot for each core.
@@ -246,13 +245,13 @@ func rankChoices(f *report.Fit, stages []string) {
 	for _, c := range best {
 		c.Recommended = true
 	}
-	// What is recommended comes first of its stage, though others may be a little faster.
+	// A recommendation comes first in its stage, though others may be a little faster.
 	slices.SortStableFunc(f.Choices, func(a, b report.Choice) int {
 		return cmp.Or(grouped(a, b), report.CompareBools(a.Recommended, b.Recommended))
 	})
 }
 
-// equalSpeedShare is the share of the fastest choice's samples per second from which on a choice is as fast.
+// equalSpeedShare is the share of the fastest choice's samples per second above which a choice counts as equally fast.
 const equalSpeedShare = 0.99
 
 // isSimpler reports whether the first of two equally fast choices is simpler for users: it is trained as its authors
@@ -334,7 +333,8 @@ func (s *Search) refuse(gpu device.GPU, c models.Case, cause error) (report.Choi
 	}, cause, nil
 }
 
-// notAdvised returns why a configuration is not recommended on a GPU even if it is the fastest; empty if it may be.
+// notAdvised returns the reason why a configuration is not recommended on a GPU even if it is the fastest; empty if it
+// may be.
 func (s *Search) notAdvised(gpu device.GPU, c models.Case) string {
 	if c.AMP == "bf16" && gpu.EmulatesBF16() {
 		return fmt.Sprintf("is emulated on compute capability %v", gpu.Capability)

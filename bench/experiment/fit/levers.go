@@ -13,7 +13,7 @@ import (
 // A memorySaving is a memory-saving option that a search may turn on.
 type memorySaving struct {
 	name string
-	// flag is the command line's flag that fixes it.
+	// flag is the flag that sets the option.
 	flag  string
 	apply func(c *models.Case)
 	is    func(c *models.Case) bool
@@ -73,7 +73,7 @@ func SavingCases(m models.Model, c models.Case, fixed func(flag string) bool) []
 }
 
 // searchPrecisions searches the best combinations of memory-saving options in the other precisions, too: combinations
-// nearly as fast as what is recommended on a GPU, or all if nothing fits.
+// nearly as fast as the recommendation on a GPU, or all if nothing fits.
 func (s *Search) searchPrecisions(ctx context.Context, f *report.Fit) error {
 	var cases []models.Case
 	best := 0.0
@@ -92,7 +92,7 @@ func (s *Search) searchPrecisions(ctx context.Context, f *report.Fit) error {
 	return err
 }
 
-// HasSaving reports whether a case has a memory-saving option that a search turns by a flag.
+// HasSaving reports whether a case has turned on the memory-saving option of a flag.
 func HasSaving(flag string, c *models.Case) bool {
 	return slices.ContainsFunc(memorySavings(), func(t memorySaving) bool { return t.flag == flag && t.is(c) })
 }

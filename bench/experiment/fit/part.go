@@ -16,10 +16,10 @@ import (
 type Part struct {
 	// Choices hold the part's configurations on all GPUs, GPU after GPU.
 	Choices []report.Choice `json:"choices"`
-	// Confirmed are the replays of what would be recommended if the part were all
-	// there is, and of what came before it and did not fit, by the place in Choices.
+	// Confirmed are replays by the index in Choices: of the choices that would be recommended if there were no other
+	// part, and of choices ranked before them that did not fit.
 	Confirmed map[int]report.Choice `json:"confirmed,omitempty"`
-	// Intervals has the words of [report.Fit.Intervals].
+	// Intervals is the text of [report.Fit.Intervals].
 	Intervals string `json:"intervals,omitempty"`
 	// Profiles hold the profiles of the whole search. The first part has them.
 	Profiles []report.Profile `json:"profiles,omitempty"`

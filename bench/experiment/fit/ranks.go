@@ -13,7 +13,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// AnyStrategy is the strategy of a search that goes through several.
+// AnyStrategy is the value of a strategy that searches several strategies.
 const AnyStrategy = "auto"
 
 // StrategiesFor returns the strategies that a search tries for a case of a model on a number of GPUs. Half-precision
@@ -103,7 +103,7 @@ func expertParallel(m models.Model, c models.Case, gpus int) (all []string) {
 	return all
 }
 
-// longSequence is the number of tokens from which rows are shared by ranks, too.
+// longSequence is the number of tokens from which on ranks also share sequences.
 const longSequence = 32_768
 
 // contextParallel returns the strategies that share each sequence (PyTorch's context_parallel, in half precision).
@@ -124,7 +124,7 @@ func contextParallel(m models.Model, c models.Case, gpus int) (all []string) {
 // maxPipelineStages is the largest number of stages of a pipeline that is searched.
 const maxPipelineStages = 64
 
-// What is shared by ranks, as messages say it.
+// The parts of training that ranks share, as messages name them.
 const (
 	sharedRows    = "context parallelism"
 	sharedExperts = "expert parallelism"
@@ -182,8 +182,8 @@ func (s *Search) surveys() bool {
 		len(s.GPUs)*max(s.CaseCount, len(s.Cases)) > maxExactCases
 }
 
-// maxExactCases is how many configurations on several GPUs are searched exactly, so that each row
-// is what the GPU alone would have. Of more, that holds for what is recommended.
+// maxExactCases limits the configurations on several GPUs that are all searched exactly. If there are more, only
+// recommendations are exact.
 const maxExactCases = 100
 
 // leastGPUs returns the smallest power of two of GPUs, or the number of the search, on which

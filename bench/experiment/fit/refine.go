@@ -40,8 +40,8 @@ func (s *Search) refine(ctx context.Context, f *report.Fit) error {
 	return err
 }
 
-// extend adds choices of further cases to a search, but for known and refused ones, and ranks all. It returns the
-// added.
+// extend adds the choices of further cases to a search, except known and refused ones, and ranks all choices. It
+// returns the added ones.
 func (s *Search) extend(ctx context.Context, f *report.Fit, cases []models.Case) ([]report.Choice, error) {
 	known := lists.Set(lists.Map(f.Choices, func(c report.Choice) models.CaseKey { return keyOf(c.Case.Case) }))
 	cases = slices.DeleteFunc(cases, func(c models.Case) bool {
@@ -67,8 +67,8 @@ func keyOf(c models.Case) models.CaseKey {
 	return c.Key()
 }
 
-// deviceLeader is a case whose neighbors are searched. Both values are samples per second: possible if no pipeline
-// stage ever waited, and enough to be worth the search.
+// deviceLeader is a case whose neighbors are searched. Both values are samples per second: the speed if no pipeline
+// stage ever waited, and the speed that makes the search worthwhile.
 type deviceLeader struct {
 	models.Case
 	possible, enough float64
@@ -120,8 +120,8 @@ func leaders(f *report.Fit) []deviceLeader {
 	return out
 }
 
-// nearlyAsFastShare is the share of the fastest case's samples per second from which on a case is
-// looked around: finer options seldom gain more than the rest.
+// nearlyAsFastShare is the share of the fastest case's samples per second above which similar cases are searched: finer
+// options seldom gain more than the rest.
 const nearlyAsFastShare = 0.9
 
 // better reports whether a choice trains faster than another, or needs less memory if neither fits.

@@ -97,7 +97,7 @@ type sampledCurve struct {
 	samples map[int]planner.Sample
 	// seconds are step times of the smallest and the largest of the batches, by GPU.
 	seconds map[int][]float64
-	// cast reports whether autocast had a say in some recording.
+	// cast reports whether autocast changed some recording.
 	cast bool
 }
 

@@ -1,5 +1,5 @@
-// Package modelcard collects what there is to know of a model: element counts, the tensors of a batch, attention
-// backends, and its guide's values.
+// Package modelcard collects the known facts about a model: element counts, the tensors of a batch, attention backends,
+// and its guide's values.
 package modelcard
 
 import (
@@ -106,7 +106,7 @@ func inputsOf(m models.Model, gpu device.GPU) ([]report.Input, error) {
 	return out, nil
 }
 
-// sizeOf writes a dimension that is n and m at batch sizes a and b: "48000", "B", "8·B".
+// sizeOf formats a dimension that is n and m at batch sizes a and b: "48000", "B", "8·B".
 func sizeOf(n, m, a, b int64) string {
 	switch {
 	case n == m:

@@ -141,7 +141,8 @@ func trainingAndEvaluationPeaks(phases []report.Phase) (training, evaluation int
 	return training, evaluation
 }
 
-// codeRemedies are changes of lines of the user's source: of lines that match line and have near a match of near.
+// codeRemedies are changes of lines of the user's source: of lines that match line, with a line nearby that matches
+// near.
 var codeRemedies = []struct {
 	what       string
 	line, near func() *regexp.Regexp
@@ -161,7 +162,7 @@ var codeRemedies = []struct {
 	},
 }
 
-// sourceLocation has the file and the number of file:line:function.
+// sourceLocation matches file:line:function, with groups for the file and the line.
 var sourceLocation = pattern.Lazy(`^(.*):(\d+):[^:]*$`)
 
 // contextLines is the number of lines before and after one that belong to the same computation.

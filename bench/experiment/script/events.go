@@ -13,15 +13,15 @@ import (
 
 // An Event is something that the hook observed in one of the command's processes.
 type Event struct {
-	// Name is what it is: importing, imported, torch, cuda, phase, mark, step, diverted,
-	// kept, made, guessed, allocator, replaced, wanted, lengths, longer, error, end, timed, tried,
-	// cut (the script ended before all changes were tried), estimate, busy.
+	// Name is the kind of event: importing, imported, torch, cuda, phase, mark, step, diverted, kept, made, guessed,
+	// allocator, replaced, wanted, lengths, longer, error, end, timed, tried, cut (the script ended before all changes
+	// were tried), estimate, busy.
 	Name string `json:"event"`
 	PID  int    `json:"pid"`
-	// At is when, in microseconds since 1970.
+	// At is the time, in microseconds since 1970.
 	At int64 `json:"at"`
 
-	// Of importing and imported: the module and how long it took.
+	// Of importing and imported: the module and the duration of its import.
 	Module  string  `json:"module"`
 	Seconds float64 `json:"seconds"`
 
@@ -44,11 +44,11 @@ type Event struct {
 	PeakAllocated int64  `json:"peak_allocated"`
 	PeakReserved  int64  `json:"peak_reserved"`
 	PeakRequested int64  `json:"peak_requested"`
-	// Of mark: the GPU, and the bytes of it that are in use, by anybody. Of end: the GPU that all values are of.
+	// Of mark: the GPU, and its memory in use by all processes. Of end: the GPU of all values.
 	GPU  int   `json:"gpu"`
 	Used int64 `json:"used"`
 
-	// Of step: how many are done, of how many.
+	// Of step: the numbers of finished steps and of all steps.
 	Done int `json:"done"`
 	Of   int `json:"of"`
 
@@ -70,7 +70,7 @@ type Event struct {
 	// Of diverted, kept and made: the path as the script knows it; of guessed and wanted: file:line; of replaced: the
 	// name of what was absent; of allocator: the setting of another allocator that was not used.
 	Path string `json:"path"`
-	// Of replaced: what has taken the place; of wanted: what answers.
+	// Of replaced: the placeholder's name; of wanted: what answers.
 	By string `json:"by"`
 
 	// Of tried: the text names a change that was made for one step, which had the peak PeakAllocated, and Allocated is
@@ -102,7 +102,7 @@ type Event struct {
 	Through string `json:"through"`
 	// Graded is the line, file:line, of a loop that evaluates and keeps graphs of autograd; empty if none does.
 	Graded string `json:"graded"`
-	// Untried reports whether further steps would show what changes save, unless "tried" events follow.
+	// Untried reports whether further steps would show the savings of changes, unless "tried" events follow.
 	Untried bool `json:"untried"`
 	// Unseen are the lines, file:line, that evaluate ("eval") or save and did not run; empty where a trainer may do so.
 	Unseen map[string]string `json:"unseen"`
@@ -116,7 +116,8 @@ type Event struct {
 	Benchmark bool `json:"benchmark"`
 	// TunedBefore is the number of torch.compile kernels whose tuning Inductor found in its cache.
 	TunedBefore int `json:"tuned_before"`
-	// PrivatePools are the pools of CUDA graphs and their like at the end, PrivateBytes what they have reserved.
+	// PrivatePools is the number of private pools of CUDA graphs and others at the end, PrivateBytes their reserved
+	// bytes.
 	PrivatePools int   `json:"private_pools"`
 	PrivateBytes int64 `json:"private_bytes"`
 	// Elsewhere are the peaks on the other devices that the process used.
@@ -126,7 +127,7 @@ type Event struct {
 // An Option is an option of a command's own parser and its value.
 type Option struct {
 	Flag, Value string
-	// Switch needs no value, Number takes numbers. Choices are all values there are; empty for any.
+	// Switch needs no value, Number takes numbers. Choices are all possible values; empty for any.
 	Switch, Number bool
 	Choices        []string
 }

@@ -20,8 +20,9 @@ const usualSearchRuns = 4
 // firstBatch is the batch size of the first run of a search.
 const firstBatch = 8
 
-// The second run takes this share of the batch that would fit if the weights, gradients and optimizer states of the
-// first alone did not grow with the batch, and at most so many times the one that would if all did.
+// secondRunShare is the second run's share of the batch that would fit if the weights, gradients and optimizer states
+// of the first did not grow with the batch and all other bytes did. The second batch is at most maxProportionalFactor
+// times the batch that would fit if all bytes grew.
 const secondRunShare, maxProportionalFactor = 0.9, 4
 
 // squareError is the share by which bytes that grow with the square of a batch may be off, since they are rounded.
@@ -30,11 +31,11 @@ const squareError = 0.02
 // A BatchRun is a run of a command at a batch size.
 type BatchRun struct {
 	Batch int
-	// Reserved are the bytes that it reserved, with growth of steps that were not run; zero where it did not fit.
+	// Reserved are the reserved bytes, with the growth of steps that were not run; zero if the run did not fit.
 	Reserved int64
 	// Peaks are the peaks of allocated bytes by name of the phase: a small batch may raise them and no reserved bytes.
 	Peaks map[string]int64
-	// Fixed are the bytes at the peak that do not grow with the batch, as far as is known.
+	// Fixed are the bytes at the peak that do not grow with the batch, as far as known.
 	Fixed int64
 
 	program *program.Program

@@ -22,9 +22,9 @@ type Outcome struct {
 	ExitCode int
 	// StderrTail is the end of its standard error, if that was hidden.
 	StderrTail string
-	// HostPeak is the most memory of the host that a process of it held, in bytes.
+	// HostPeak is the peak host memory of the process with the most, in bytes.
 	HostPeak int64
-	// LeftFolders are folders that it has made and that are not empty: code that is not Python put something there.
+	// LeftFolders are non-empty folders that the command has made: code that is not Python wrote something there.
 	LeftFolders []string
 	// NoOpCalls are the functions of NVIDIA's libraries that were called and did nothing, in the order of their first
 	// calls.
@@ -34,7 +34,7 @@ type Outcome struct {
 	Sizes report.Workspaces
 	// Program is the recording of the process that trained; nil if none did.
 	Program *program.Program
-	// OOM is the allocation that failed last, in the recording; nil if none did.
+	// OOM is the last failed allocation of the recording; nil if none failed.
 	OOM *Failure
 
 	events []Event
@@ -48,7 +48,7 @@ type Failure struct {
 	Free int64 `json:"free"`
 	// Where is the user's line, file:line:function.
 	Where string `json:"where"`
-	// Step and Phase ran when it failed.
+	// Step and Phase are the step and the phase of the failure.
 	Step  int    `json:"step"`
 	Phase string `json:"phase"`
 }
@@ -133,7 +133,7 @@ type Kind int
 
 // The kinds of ends.
 const (
-	// Fits ran as far as it was to, on the GPU.
+	// Fits completed its requested steps on the GPU.
 	Fits Kind = iota
 	// OutOfMemory ended by an OutOfMemoryError that the script did not catch.
 	OutOfMemory
@@ -141,9 +141,9 @@ const (
 	Failed
 	// TimedOut was ended by its timeout.
 	TimedOut
-	// NoCUDA has no PyTorch, or one that was not built for a CUDA that there are libraries for.
+	// NoCUDA has no PyTorch, or a PyTorch built for a release of CUDA without stub libraries.
 	NoCUDA
-	// NoGPU was to run on a GPU of the machine, which PyTorch does not find.
+	// NoGPU requires a GPU of the machine, which PyTorch does not find.
 	NoGPU
 	// Untrained never put anything on the GPU.
 	Untrained

@@ -10,7 +10,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn/query"
 )
 
-// operations and types by the stubs' names.
+// Operations and element types by the stubs' names.
 var (
 	operations = map[string]cudnn.Direction{"fprop": cudnn.Forward, "dgrad": cudnn.GradInput, "wgrad": cudnn.GradWeight}
 	types      = map[string]cudnn.DType{"float": cudnn.F32, "half": cudnn.F16, "bfloat16": cudnn.BF16}
@@ -19,15 +19,15 @@ var (
 
 // A question asks for a size that a library chooses, such as cuDNN's workspace.
 type question struct {
-	// asked is what cuDNN can be asked; empty where it does not answer without a GPU.
+	// asked is the question for cuDNN; empty if cuDNN does not answer it without a GPU.
 	asked string
 	// compiled marks questions about kernels that cuDNN compiles at run time.
 	compiled bool
-	// convolution is the one that is asked about; nil for others.
+	// convolution is the convolution of the question; nil for others.
 	convolution *query.Question
-	// engine is which of its engines: that of PyTorch's choice if it is zero.
+	// engine is the engine of the convolution; the zero engine is PyTorch's choice.
 	engine engine
-	// rule is vprof's own answer in bytes; nil where it has none.
+	// rule returns vprof's own answer in bytes; nil if it has none.
 	rule func(*cudnn.Rules, cudnn.GPU) int64
 }
 
@@ -35,7 +35,8 @@ type question struct {
 type engine struct {
 	list string // "proposal" or "fallback"; empty for the engine of PyTorch's choice
 	at   int
-	// notes asks for its numerical notes, by which PyTorch rules out what is not deterministic or takes TF32.
+	// notes reports whether the question is about the engine's numerical notes, by which PyTorch excludes engines that
+	// are not deterministic or use TF32.
 	notes bool
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/vprof/vprof/profiler/stack"
 )
 
-// results are the kinds of ends as in reports.
+// results maps the kinds of ends to their words in reports.
 var results = map[Kind]string{
 	Fits: "fits", OutOfMemory: "out of memory", Failed: "failed", TimedOut: "timeout",
 	NoCUDA: "no cuda", NoGPU: "no gpu", Untrained: "no training",
@@ -175,8 +175,8 @@ func (o *Outcome) seen() *report.Coverage {
 // mostSteps is the number of steps beyond which growth is of no concern: few trainings have more.
 const mostSteps = 1_000_000
 
-// Least returns the smallest memory of a GPU, to a hundredth, on which the recording of a run on a larger one fits. The
-// run reserved device bytes there; its own GPU is too small.
+// Least returns the smallest memory of a GPU, to a hundredth, on which a run fits that ran out of memory on a smaller
+// GPU: its recording on a larger GPU, which needed device bytes there, is replayed.
 func (o *Outcome) Least(ctx context.Context, device int64) (int64, error) {
 	gpu := o.GPU
 	for few := gpu.Memory; device-few > device/100; {
@@ -198,7 +198,8 @@ func (o *Outcome) Least(ctx context.Context, device int64) (int64, error) {
 // grows.
 func (o *Outcome) growth(run *report.Run) *report.StepGrowth {
 	last := max(o.End().Batches, run.Phases[len(run.Phases)-1].Step)
-	// What the step before the last has left, or one before it: loop variables hold what the last one has.
+	// Memory that the step before the last, or the one before it, has left: loop variables still hold memory of the
+	// last step.
 	kept := step.KeptAfterStep(o.Program, last-2)
 	for made := last - 3; made > 0 && kept.Bytes() == 0; made-- {
 		kept = step.KeptAfterStep(o.Program, made)
@@ -264,7 +265,7 @@ func (o *Outcome) run(ctx context.Context, r *report.Report) (*report.Run, error
 	breakdown.EachVisible(func(c program.Class, bytes int64) {
 		out.Classes = append(out.Classes, report.Component{Name: c.String(), Bytes: bytes})
 	})
-	// Trials of cudnn.benchmark that fail where they find no room are not replayed.
+	// Failed trials of cudnn.benchmark are not replayed.
 	rest := out.Allocated - breakdown.Total()
 	if max(rest, -rest) > out.Allocated/100 && !end.Benchmark {
 		r.Warnings = append(r.Warnings, report.Warning{
@@ -281,7 +282,7 @@ func highest(all []report.Phase) report.Phase {
 	return slices.MaxFunc(all, func(a, b report.Phase) int { return cmp.Compare(a.PeakAllocated, b.PeakAllocated) })
 }
 
-// leastTimed is the number of steps whose median is the time of a step.
+// leastTimed is the smallest number of steps whose median counts as the time of a step.
 const leastTimed = 10
 
 // timing returns the median time of the timed steps; nil if they are too few.

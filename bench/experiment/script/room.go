@@ -45,7 +45,7 @@ type hookFolder struct {
 	running io.Closer
 }
 
-// openHookFolder makes a room, and removes the rooms of runs that were killed.
+// openHookFolder makes a hook folder, and removes the hook folders of runs that were killed.
 func openHookFolder() (*hookFolder, error) {
 	dir, err := supervisor.Folder("vprof-run-")
 	if err != nil {
@@ -61,10 +61,10 @@ func openHookFolder() (*hookFolder, error) {
 	return r, nil
 }
 
-// path returns the path of a file in the room.
+// path returns the path of a file in the hook folder.
 func (r *hookFolder) path(name string) string { return filepath.Join(r.dir, name) }
 
-// Close removes the room, and ends processes that still run in it.
+// Close removes the hook folder, and ends processes that still use it.
 func (r *hookFolder) Close() error { return errors.Join(r.running.Close(), os.RemoveAll(r.dir)) }
 
 // removeCreatedFiles removes the empty folders that the command made for files that vprof redirected to the temporary
@@ -122,7 +122,7 @@ func (c *Command) environment(r *hookFolder) ([]string, error) {
 	if c.KeepFiles {
 		set("VPROF_KEEP", "1")
 	} else {
-		// What trackers write in spite of that goes where the room is.
+		// Trackers that write files all the same write them into the hook folder.
 		env = append(append(env, offlineVariables...), "WANDB_DIR="+r.dir, "MLFLOW_TRACKING_URI=file:"+r.path("mlruns"))
 	}
 	env = append(env, c.compileVariables(r)...)
@@ -150,7 +150,7 @@ func (c *Command) environment(r *hookFolder) ([]string, error) {
 	return env, nil
 }
 
-// inductorFolder is the folder of a room that Inductor has as its cache.
+// inductorFolder is the folder in the hook folder that is Inductor's cache.
 const inductorFolder = "inductor"
 
 // compileVariables returns the environment variables of torch.compile. Inductor's cache is a folder of this run, or the

@@ -30,47 +30,46 @@ type Command struct {
 	// Stubs is the folder of libraries that give PyTorch the GPU, with a folder for
 	// each major version of CUDA; empty to run on the GPU of the machine.
 	Stubs string
-	// Device names that GPU ("cuda:0"), of which other processes hold Others bytes; empty with Stubs.
+	// Device names a GPU of the machine ("cuda:0"), of which other processes use Others bytes; empty with Stubs.
 	Device string
 	Others int64
 	// Steps is the number of steps of each optimizer after which training is ended; zero for no limit.
 	Steps int
-	// Brief ends training after the steps and the longest batches: no later steps are looked at.
+	// Brief ends training after the steps and the longest batches, without further steps.
 	Brief bool
-	// Timed has further steps timed after them, as they always are on a GPU of the machine.
+	// Timed adds timed steps after them, which a run on a GPU of the machine always has.
 	Timed bool
 	// Longest limits the search for the largest batches of the data set, of which one or two are trained on after the
 	// steps; zero skips the search.
 	Longest time.Duration
-	// Until is "eval" or "save" where training continues until one has been seen, "end" to let the command end by
-	// itself.
+	// Until is "eval" or "save" to train until the first evaluation or saving, "end" to let the command end by itself.
 	Until string
-	// NoGrad has autograd record nothing.
+	// NoGrad turns off autograd.
 	NoGrad bool
 	// Timeout ends the command; zero is none.
 	Timeout time.Duration
-	// KeepFiles leaves what the script saves where it saves it, and its trackers online.
+	// KeepFiles lets the script save files at their own paths, and its trackers go online.
 	KeepFiles bool
-	// Triton has Triton compile the kernels of torch.compile, whose bytes do not depend on it.
+	// Triton reports whether Triton compiles the kernels of torch.compile. The allocated bytes do not depend on it.
 	Triton bool
-	// ActivationBudget is PyTorch's activation_memory_budget for torch.compile; zero leaves the script's.
+	// ActivationBudget is PyTorch's activation_memory_budget for torch.compile; zero keeps the script's.
 	ActivationBudget float64
-	// InductorCache is a folder in which Inductor keeps compiled code and what it has tuned for further runs; empty for
-	// one that goes with the run.
+	// InductorCache is a folder in which Inductor keeps compiled code and tunings for further runs; empty for a folder
+	// that is deleted after the run.
 	InductorCache string
-	// Tunings is a file that keeps what Inductor has tuned for other commands; empty for none, and not read where there
-	// is an InductorCache.
+	// Tunings is a file with Inductor's tunings of other commands; empty for none. It is not read if there is an
+	// InductorCache.
 	Tunings string
-	// Without names what placeholders replace.
+	// Without names the kinds of files that placeholders replace.
 	Without Without
-	// GPUs is the number of ranks that the script believes in, Rank which of them is run.
+	// GPUs is the number of ranks of the training, Rank the rank that runs.
 	GPUs, Rank int
-	// Folders are searched for packages before the environment's own, and Libraries has allocations named by lines of
-	// libraries above PyTorch, too.
+	// Folders are searched for packages before the environment's own. Libraries reports whether allocations are also
+	// named by lines of libraries other than PyTorch.
 	Folders   []string
 	Libraries bool
-	// Stdin, Stdout and Stderr are the command's. What goes to no Stderr is hidden: Outcome.StderrTail is the end of
-	// it.
+	// Stdin, Stdout and Stderr are the command's streams. Without a Stderr, its standard error is hidden, and
+	// Outcome.StderrTail is the end of it.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	// Foreground reports whether the command shares a terminal with this process.
@@ -146,7 +145,7 @@ func Run(ctx context.Context, c Command) (*Outcome, error) {
 // noSpaceMessage is the start of Linux's error for a full disk.
 const noSpaceMessage = "No space left on device"
 
-// eventHandler returns a function that passes events on, and tells the server which Python has the cuDNN to ask.
+// eventHandler returns a function that passes events on, and tells the server which Python has the cuDNN to query.
 func (c *Command) eventHandler(s *cudnnServer) func(Event) {
 	return func(e Event) {
 		if e.Name == "torch" {
@@ -158,7 +157,7 @@ func (c *Command) eventHandler(s *cudnnServer) func(Event) {
 	}
 }
 
-// await reads the log until the command has ended, and reports whether it ran out of time.
+// await reads the log until the command has ended; late reports whether it ran out of time.
 func (c *Command) await(ctx context.Context, p *supervisor.Process, log *eventLog) (late bool) {
 	var timeout <-chan time.Time
 	if c.Timeout > 0 {

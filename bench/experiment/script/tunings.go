@@ -75,7 +75,7 @@ func (c *Command) keepTuned(r *hookFolder, known map[string]string) {
 	_ = fs.WalkDir(files, ".", func(name string, _ fs.DirEntry, err error) error {
 		if err == nil && tuningFile(name) {
 			content, err := fs.ReadFile(files, name)
-			// The file about products grows with each command, but for one that runs again.
+			// The file about products grows with each command, except with one that runs again.
 			if err == nil && len(content) > len(known[name]) {
 				t.Tuned[name] = string(content)
 			}

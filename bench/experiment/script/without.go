@@ -21,7 +21,8 @@ import (
 type Without struct {
 	// Weights and Data report whether these kinds are replaced.
 	Weights, Data bool
-	// Lengths are lengths of texts in tokens, which samples have in turn; empty where only the script cuts them.
+	// Lengths are lengths of texts in tokens, which the samples have in turn; empty if the script's own limit is the
+	// length.
 	Lengths []int64
 	// Shapes is a file of the shapes of data, see [CheckShapes]; empty for none.
 	Shapes string
@@ -32,7 +33,7 @@ type Without struct {
 // Any reports whether any kind is replaced.
 func (w Without) Any() bool { return w.Weights || w.Data }
 
-// credentials are the variables that no command gets that runs without weights or data.
+// credentials are environment variables that commands without weights or data do not get.
 var credentials = []string{
 	"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "WANDB_API_KEY", "COMET_API_KEY", "NEPTUNE_API_TOKEN",
 	"CLEARML_API_ACCESS_KEY", "CLEARML_API_SECRET_KEY", "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD",

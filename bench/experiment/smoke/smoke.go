@@ -30,10 +30,10 @@ type Test struct {
 	GPU  device.GPU
 	// Budget is the share of the GPU that may be filled; its Memory is set from the GPU.
 	Budget planner.Budget
-	// Others is the number of bytes that other processes hold on the GPU.
+	// Others is the memory of other processes on the GPU, in bytes.
 	Others int64
 	step.Evidence
-	// Device, if not nil, is the GPU itself, where every check is played.
+	// Device, if not nil, is the real GPU, on which every check runs.
 	Device device.Device
 	// SingleGPU reports whether the user named the stage: later stages of training are shown and not judged.
 	SingleGPU bool
@@ -41,12 +41,12 @@ type Test struct {
 	Validation int
 	// Parts are the parts of a curriculum besides the case, which train with the same batch.
 	Parts []step.Part
-	// LongestInputs are settings of the longest sample, nil if all are alike.
+	// LongestInputs are settings of the longest sample, nil if all samples have the same length.
 	LongestInputs models.Settings
-	// Lengths is the distribution of the lengths of the data set's samples, nil if all are
-	// alike. Epochs over them are replayed, on a simulated GPU even if there is a device.
+	// Lengths is the distribution of the lengths of the data set's samples, nil if all have the same length. Epochs
+	// over them are replayed, on a simulated GPU even if there is a device.
 	Lengths *epoch.Lengths
-	// Progress receives how far work on lengths is.
+	// Progress receives the progress of the work on lengths.
 	Progress progress.Func
 }
 
@@ -105,8 +105,8 @@ type checks struct {
 	setup *step.Setup
 	judge *judge.Judge
 	smoke *report.Smoke
-	// epoch is the check of epochs over samples of different lengths, nil for none, and
-	// whole the case with samples as long as may be.
+	// epoch is the check of epochs over samples of different lengths, nil for none, and whole the case with samples of
+	// the greatest length.
 	epoch      *report.Check
 	wholeSetup *step.Setup
 	neighbors  step.WarnedProcesses

@@ -47,9 +47,9 @@ func (s *Setup) Estimate(gpu device.GPU, sample planner.Sample) (planner.Estimat
 }
 
 // TryUntilSteady tries a trial with as many steps as it takes until a further step needs no more memory;
-// [Result.Spread] may be missing. If the cache grew in the second step, the third finds it in another order, and may
-// have to grow it again or take blocks that are larger than its requests. The first try has as many steps as the
-// nearest batch size of the case took, on any GPU or in another loop; without such a size, the recording decides.
+// [Result.Spread] may be missing. If the cache grew in the second step, the third step may allocate in another order,
+// and the cache may grow again. The first try has as many steps as the nearest batch size of the case took, on any GPU
+// or in another loop; without such a size, the recording decides.
 func (s *Setup) TryUntilSteady(ctx context.Context, t Trial) (*Result, error) {
 	t.Replay.NominalMemory = true
 	usual := t.setup.c.Steps()
@@ -92,10 +92,10 @@ func (s *Setup) AddSpread(ctx context.Context, r *Result) error {
 	return err
 }
 
-// digestSeed makes digests of one process comparable.
+// digestSeed is the seed of digests, which are compared only within a process.
 var digestSeed = maphash.MakeSeed()
 
-// AllocationDigest returns a digest of what the first step of a batch allocates and frees. Cases that differ only in a
+// AllocationDigest returns a digest of the allocations and frees of a batch's first step. Cases that differ only in a
 // release and have the same digest have the same needs. Errors are as in [Setup.Record].
 func (s *Setup) AllocationDigest(ctx context.Context, gpu device.GPU, batch int) (uint64, error) {
 	c := s.c
@@ -117,7 +117,7 @@ func (s *Setup) AllocationDigest(ctx context.Context, gpu device.GPU, batch int)
 	return digest.Sum64(), nil
 }
 
-// maxSteps bounds how long a cache is given to settle.
+// maxSteps is the largest number of steps that are tried until a cache stops growing.
 const maxSteps = 5
 
 // moreSteps returns the [Trial.Steps] for a number of steps; zero for the default number.
@@ -169,7 +169,7 @@ func (s *Setup) cases(batches []int) []models.Case {
 	return all
 }
 
-// What expandable segments must spare of the device bytes to be worth saying.
+// The savings of device bytes below which expandable segments are not mentioned.
 const (
 	minSparedBytes = 256 << 20
 	minSparedShare = 0.05

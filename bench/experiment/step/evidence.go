@@ -15,18 +15,18 @@ import (
 
 // Evidence is the input of estimates: results of trials, errors of their replays, and calibrated coefficients.
 type Evidence struct {
-	// Trials runs them; nil is [Local], this process.
+	// Trials runs the trials; nil is [Local], this process.
 	Trials Executor
-	// Residuals returns how far replays are from PyTorch.
+	// Residuals returns the errors of replays compared with PyTorch.
 	Residuals ResidualsFunc
-	// Calibrated are coefficients that vprof calibrate has fitted; nil for none, which leaves the shipped defaults.
+	// Calibrated are coefficients that vprof calibrate has fitted; nil for the shipped defaults.
 	Calibrated *coefficients.Selection
-	// OnMissing, if not nil, is called for a GPU that Calibrated has no coefficients of.
+	// OnMissing, if not nil, is called for a GPU without coefficients in Calibrated.
 	OnMissing func(error)
-	// MeasuredSpeed is the speed that a step which the user timed gives, in place of the calibrated one; nil for none.
+	// MeasuredSpeed is the speed by a step that the user timed, which replaces the calibrated one; nil for none.
 	MeasuredSpeed *steptime.Efficiency
 	NoKernels     bool // leaves launches of kernels out of recordings
-	// stepCounts is shared with the setups that were made of one, or of all GPUs ([Evidence.WithSharedSteps]).
+	// stepCounts is shared with setups that were derived from one, or of all GPUs ([Evidence.WithSharedSteps]).
 	stepCounts *stepCounts
 }
 

@@ -25,7 +25,7 @@ type Executor interface {
 type Local struct {
 	// Models holds the models of trials that come from elsewhere.
 	Models *models.Registry
-	// Device is where trials that name it are run; nil if none do.
+	// Device runs the trials that name it; nil if none do.
 	Device device.Device
 }
 
@@ -75,7 +75,7 @@ func (l Local) result(ctx context.Context, t Trial) (*Result, error) {
 	return r, nil
 }
 
-// isRecordedStep reports whether the trial's step is one of torch.compile that was recorded.
+// isRecordedStep reports whether the trial's step is a recorded step of torch.compile.
 func (t *Trial) isRecordedStep() bool {
 	c := t.setup.c
 	c.Batch = t.Batch
@@ -135,7 +135,8 @@ func (l Local) prepare(ctx context.Context, t *Trial) (err error) {
 	return err
 }
 
-// steadyStep is the step whose work all further ones repeat: the first makes the optimizer's state, too.
+// steadyStep is the step whose work all later steps repeat. The first step is different, since it makes the optimizer's
+// state.
 const steadyStep = 1
 
 // untilStep returns the beginning of a program, up to the first instruction of a step.

@@ -13,7 +13,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// MaxBuffers are shown of compiled graphs.
+// MaxBuffers is the number of buffers of compiled graphs that are shown.
 const MaxBuffers = 8
 
 // LiveBuffers lists the allocations that are alive when the requested bytes of a program reach their maximum.
@@ -248,7 +248,7 @@ func (h LiveBuffers) CompiledBuffers(n int) []report.Buffer {
 	return all[:min(n, len(all))]
 }
 
-// tuningOp is the operator of what Inductor allocates to tune.
+// tuningOp is the operator of allocations during Inductor's autotuning.
 const tuningOp = "autotuning"
 
 // PeaksWithoutTuning returns the peaks of a program without the allocations of Inductor's autotuning, whose result is

@@ -84,8 +84,8 @@ func stagesOf(c models.Case, gpus int64) (here, all int64) {
 	return max(1, ceil.Div(gpus*all, int64(max(1, c.GPUs)))), all
 }
 
-// hostLinkBandwidth is what a GPU exchanges with the host, in bytes a second: PCIe 4.0 x8, or x16 with memory that is
-// not pinned. hostMemoryBandwidth is the share of the machine's memory speed that one of its processes has: of a
+// hostLinkBandwidth is the bandwidth between a GPU and the host, in bytes per second: PCIe 4.0 x8, or x16 with memory
+// that is not pinned. hostMemoryBandwidth is the share of the machine's memory bandwidth for one of its processes: of a
 // server's 300 GB/s for eight, or a desktop's 80 for two. Both are assumptions.
 const (
 	hostLinkBandwidth   = 12e9

@@ -65,7 +65,7 @@ func hasKernels(p *program.Program) bool {
 	return true
 }
 
-// median returns the middle of some durations, of two the lower.
+// median returns the middle duration; of an even number, the lower of the two in the middle.
 func median(times []time.Duration) time.Duration {
 	return slices.Sorted(slices.Values(times))[(len(times)-1)/2]
 }

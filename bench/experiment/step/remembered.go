@@ -19,7 +19,7 @@ type CachedExecutor struct {
 
 	mu     sync.Mutex
 	cached map[string]*sharedSteps
-	// recent are the keys of steps, the latest last, and instructions the number of theirs.
+	// recent are the keys of the kept steps, the latest last, and instructions is the number of their instructions.
 	recent       []string
 	instructions int
 }
@@ -80,7 +80,7 @@ func OrderForSharing(gpus []device.GPU, of func(i int) models.CaseKey) []int {
 // sharedSteps are the recordings of a trial: one for all GPUs, or a few.
 type sharedSteps struct {
 	key string
-	// instructions is the number that is counted of theirs.
+	// instructions is the number of its instructions that count towards the limit.
 	instructions int
 
 	mu         sync.Mutex
@@ -122,7 +122,7 @@ func (x *CachedExecutor) Try(ctx context.Context, t Trial) (_ *Result, err error
 
 // stepsFor returns the recordings of a trial.
 func (x *CachedExecutor) stepsFor(t Trial) *sharedSteps {
-	// [Trial.Record] depends on whether GPUs are timed where there are many micro-batches.
+	// The result of [Trial.Record] depends on whether GPUs are timed if there are many micro-batches.
 	whole := len(t.Timed) > 0 && t.setup.c.Accumulate > MaxMicroBatches
 	t.GPU, t.Replay, t.Timed = device.GPU{}, ReplayOptions{OmitSavedBuffers: whole}, nil
 	key := t.Key()
@@ -140,7 +140,8 @@ func (x *CachedExecutor) stepsFor(t Trial) *sharedSteps {
 	return x.cached[key]
 }
 
-// similarMemoryRatio is up to which ratio of their memories two GPUs are searched at about the same batches.
+// similarMemoryRatio is the largest ratio of the memories of two GPUs that count as similar: a search tries about the
+// same batches on both.
 const similarMemoryRatio = 2
 
 // program returns the program of a trial on its GPU. A new recording also serves other GPUs that have none yet; if a
@@ -228,11 +229,11 @@ func (p *sharedProgram) try(ctx context.Context, t Trial) (*Result, error) {
 	return &r, err
 }
 
-// stepCounts stores how many steps trials of a case took until the cache stopped growing. It is safe for concurrent
-// use.
+// stepCounts stores the numbers of steps that trials of a case took until the cache stopped growing. It is safe for
+// concurrent use.
 type stepCounts struct {
 	mu sync.Mutex
-	// sizes are the steps that batch sizes of a case took, and of a case in any loop; zero for the usual ones.
+	// sizes has the numbers of steps by batch size, of a case, and of a case in any loop; zero is the default number.
 	sizes map[models.CaseKey]map[int]int
 }
 

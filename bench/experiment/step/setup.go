@@ -23,11 +23,11 @@ type Setup struct {
 	evidence Evidence
 	// reportCase is the case as in reports.
 	reportCase report.Case
-	// otherProcessBytes is the memory that other processes hold on the GPU, in bytes.
+	// otherProcessBytes is the memory of other processes on the GPU, in bytes.
 	otherProcessBytes int64
 	// device runs the trials that name it (Replay.Device); nil if there is none.
 	device device.Device
-	// parts are the parts of a curriculum that train with the same batch, and part the name of the one that this is.
+	// parts are the other parts of a curriculum, which train with the same batch; part is the name of this part.
 	parts []Part
 	part  string
 }
@@ -184,7 +184,7 @@ func (s *Setup) WithLargestLoop() *Setup {
 // Loop returns the name of the training loop; empty for a model with a loop of its own.
 func (s *Setup) Loop() models.Loop { return cmp.Or(s.c.Loop, s.model.Levers.Loop) }
 
-// Evaluates reports whether training includes evaluation: users asked for it, or the project's own loop does it.
+// Evaluates reports whether training includes evaluation: the user requested it, or the project's own loop evaluates.
 func (s *Setup) Evaluates() bool {
 	return !s.c.Evaluate.IsOff && (!s.c.Evaluate.IsZero() || s.model.Levers.Loop == "")
 }

@@ -24,43 +24,43 @@ import (
 type Trial struct {
 	Case  report.Case `json:"case"`
 	Batch int         `json:"batch"`
-	// GPU is the GPU that is recorded for, and simulated unless the replay is on a device.
+	// GPU is the GPU for which the step is recorded, and which is simulated unless the replay is on a device.
 	GPU device.GPU `json:"board"`
-	// Validation is the size of a validation batch after the training steps, of systems that validate; zero for none.
+	// Validation is the size of a validation batch after the training steps, for systems that validate; zero for none.
 	Validation int `json:"validation,omitempty"`
-	// Steps is the number of training steps that are recorded: zero is [models.Case.Steps], and -1 as many as a cache
-	// without a limit of memory takes to settle.
+	// Steps is the number of training steps that are recorded. Zero is [models.Case.Steps], and -1 the number after
+	// which a cache without a memory limit stops growing.
 	Steps int `json:"steps,omitempty"`
-	// MemoryCap ends the trial with [trace.ErrBeyond] once more bytes than this are alive at a time; zero is no
+	// MemoryCap ends the trial with [trace.ErrBeyond] once more than this many bytes are alive at a time; zero is no
 	// limit. The memory of the GPU does not end a recording.
 	MemoryCap int64         `json:"ceiling,omitempty"`
 	Replay    ReplayOptions `json:"replay,omitzero"`
-	// Timed are the GPUs whose [Result.Loads] are wanted.
+	// Timed are the GPUs for which [Result.Loads] is computed.
 	Timed []device.GPU `json:"timed,omitempty"`
 
-	// setup and recording are the case, complete, and its recording, of a trial that was
-	// made in this process. An executor that has neither makes them from the rest.
+	// setup and recording are the completed case and its recording, if the trial was made in this process. Other
+	// executors make them from the other fields.
 	setup     *Setup
 	recording *models.Recording
-	// simulation is the replay of the training steps that ended their recording; nil where none did.
+	// simulation is the replay of the training steps that ended their recording; nil if none did.
 	simulation *Simulation
-	// shared is the recording's program where several GPUs share it ([Remembered]); nil elsewhere.
+	// shared is the recording's program if several GPUs share it ([CachedExecutor]); else nil.
 	shared *sharedProgram
 }
 
 // ReplayOptions describes how the recorded steps are replayed. Its zero value replays on the simulated GPU with more
 // memory than any step needs, since an estimate must continue where the GPU's memory ends.
 type ReplayOptions struct {
-	// StopAtLimit ends the memory where the GPU's ends, of which other processes hold Others bytes.
+	// StopAtLimit limits the memory to the GPU's, of which other processes use Others bytes.
 	StopAtLimit       bool  `json:"within,omitempty"`
 	OtherProcessBytes int64 `json:"others,omitempty"`
 	// TrainingOnly leaves out the validation batch.
 	TrainingOnly bool `json:"training,omitempty"`
-	// Expandable is with expandable segments, whatever the case sets.
+	// Expandable turns on expandable segments, whatever the case sets.
 	Expandable bool `json:"expandable,omitempty"`
 	// NominalMemory leaves out the perturbed replays, and with them [Result.Spread].
 	NominalMemory bool `json:"nominal,omitempty"`
-	// OmitSavedBuffers leaves out the replay of the recording as it is, and with it [Result.Run].
+	// OmitSavedBuffers leaves out the unperturbed replay of the recording, and with it [Result.Run].
 	OmitSavedBuffers bool `json:"omit,omitempty"`
 	// Spill requests [Result.Spill].
 	Spill bool `json:"spill,omitempty"`
@@ -82,10 +82,10 @@ func (t Trial) Key() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// MaxMicroBatches is the largest number of micro-batches of a step that is recorded when a trial asks for memory and
-// not for time. Micro-batches after the second allocate what it does. They are recorded at all because the caching
-// allocator may have its free blocks in another order by then: of 147 cases of 15 models three reserved up to 7 % more
-// or less with the third, and with the spread the ends of intervals were up to 19 % apart.
+// MaxMicroBatches is the largest number of micro-batches of a step that is recorded when a trial is about memory and
+// not about time. Micro-batches after the second have the same allocations. They are recorded at all because the
+// caching allocator may have its free blocks in another order by then: of 147 cases of 15 models three reserved up to 7
+// % more or less with the third, and with the spread the ends of intervals were up to 19 % apart.
 const MaxMicroBatches = 16
 
 // Record records the steps of a trial that was made in this process, for its GPU and others. If a replay ended the
@@ -112,7 +112,7 @@ func (t *Trial) Record(ctx context.Context, others ...device.GPU) (*models.Recor
 	return t.setup.RecordCase(ctx, c, t.GPU, o)
 }
 
-// stepsUntilSteady is the [Trial.Steps] of a trial whose recording ends when the cache has settled.
+// stepsUntilSteady is the [Trial.Steps] of a trial whose recording ends when the cache stops growing.
 const stepsUntilSteady = -1
 
 // unlimitedAllocator returns the allocator settings of a replay without a limit of memory.
@@ -129,25 +129,24 @@ type Result struct {
 	Facts  trace.Facts   `json:"facts"`
 	// Steps is the number of recorded training steps.
 	Steps int `json:"steps"`
-	// ValidationStep is the step that the phases of the validation batch are of; zero if there is none.
+	// ValidationStep is the step number of the validation batch's phases; zero if there is none.
 	ValidationStep int `json:"validation_step,omitempty"`
 	// LargestWeight is the size of the largest parameter, in bytes.
 	LargestWeight int64 `json:"largest_weight"`
-	// Buffers are the buffers of Inductor that hold most at the peak, of a compiled step that was recorded.
+	// Buffers are the largest buffers of Inductor at the peak of a recorded compiled step.
 	Buffers []report.Buffer `json:"buffers,omitempty"`
-	// Tuned are the peaks of such a step where Inductor has tuned before; nil where it tunes nothing.
+	// Tuned are the peaks of a recorded compiled step if Inductor finds its tunings; nil if it tunes nothing.
 	Tuned *report.Peaks `json:"tuned,omitempty"`
-	// Reordered are the peaks of such a step in the other order that its kernels may come in, which comes with the
-	// perturbed replays; nil if there is none.
+	// Reordered are the peaks of a recorded compiled step with the other possible order of its kernels. They belong to
+	// the perturbed replays; nil if there is only one order.
 	Reordered *report.Peaks `json:"reordered,omitempty"`
-	// Loads are the work of one step on each of the GPUs that the trial needs timed. Of the steps it is the one whose
-	// work is that of all further ones.
+	// Loads are the work of one step on each of the timed GPUs: of the step whose work all later ones repeat.
 	Loads []steptime.Load `json:"loads,omitempty"`
-	// Run is the replay, nil if the trial omits it; on a device the first, which is watched.
+	// Run is the replay, nil if the trial omits it; on a device it is the first replay, whose memory is measured.
 	Run *replay.Run `json:"run,omitempty"`
 	// Spread is the variation of reserved bytes by chance, in a replay without a memory limit.
 	Spread replay.Spread `json:"spread,omitzero"`
-	// Spill is the host memory that the steps would take, where the driver allocates there once the GPU is full.
+	// Spill is the host memory that the steps use if the driver allocates there once the GPU is full.
 	Spill replay.Spill `json:"spilled,omitzero"`
 	// Device is the peak of used GPU memory without other processes, in bytes.
 	Device int64 `json:"device"`
@@ -162,7 +161,7 @@ type Measurement struct {
 	Run *report.Run `json:"run"`
 	// Timed is the number of replays that were timed.
 	Timed int `json:"timed,omitempty"`
-	// TimesVaried is set if a later replay needed another amount of memory.
+	// TimesVaried reports whether a later replay needed another amount of memory.
 	TimesVaried bool `json:"varied,omitempty"`
 	// Neighbors are other processes that were seen on the device.
 	Neighbors []device.Neighbor `json:"neighbors,omitempty"`

@@ -20,10 +20,10 @@ import (
 
 // Conditions are the limits of a sweep, and how each batch size is run.
 type Conditions struct {
-	// FindMax continues where the sizes end, to the largest that fits.
+	// FindMax continues after the largest given size, up to the largest that fits.
 	FindMax bool `json:"find_max,omitempty"`
-	// WarmUp is the number of untimed replays, Repeat that of timed ones, and Verify writes and reads back the memory,
-	// as in [step.ReplayOptions].
+	// WarmUp is the number of untimed replays and Repeat the number of timed ones. Verify writes and reads back the
+	// memory, as in [step.ReplayOptions].
 	WarmUp int  `json:"warm_up,omitempty"`
 	Repeat int  `json:"repeat,omitempty"`
 	Verify bool `json:"verify,omitempty"`
@@ -34,9 +34,9 @@ type Options struct {
 	// Batches are the sizes, in any order.
 	Batches []int
 	Conditions
-	// Resumed is what an earlier sweep left behind; nil for none. All its points stay,
-	// also points whose batch sizes are not in Batches. It must be of the same case,
-	// GPU and settings, and of no other GPU, or the error is a [*ResumeError].
+	// Resumed is the report of an interrupted sweep; nil for none. All its points stay, also points whose batch sizes
+	// are not in Batches. It must be of the same case, GPU and settings, and of no other GPU, or the error is a
+	// [*ResumeError].
 	Resumed *report.Report
 }
 
@@ -121,7 +121,7 @@ func (w *sweeper) resume() error {
 	}
 	slices.SortStableFunc(now.Points, func(a, b report.Point) int { return cmp.Compare(a.Batch, b.Batch) })
 	if len(now.Points) > 0 {
-		// They are reported nowhere else, unless a batch size is left to record.
+		// The counts and coefficients are reported nowhere else, unless a batch size is left to record.
 		now.Parameters, now.Coefficients = old.Parameters, slices.Clone(old.Coefficients)
 		now.Largest = old.Largest
 	}
@@ -162,7 +162,7 @@ func (w *sweeper) stop(ctx context.Context, cause error, batch int, left []int) 
 	}
 	stopped := &report.Stopped{Batch: batch, Left: left, Reason: "interrupted"}
 	if interrupted := ctx.Err(); interrupted != nil {
-		// What else went wrong follows from that.
+		// Later errors follow from the one that stopped the sweep.
 		w.report.Stopped = stopped
 		return errors.Join(interrupted, w.each(w.report))
 	}
@@ -239,7 +239,7 @@ func (w *sweeper) point(ctx context.Context, batch int) (report.Point, error) {
 // estimate returns the estimate of a judgement, and describes its basis in the report.
 func (w *sweeper) estimate(ctx context.Context, d *judge.Judgement) (*report.Estimate, error) {
 	if !w.described {
-		// What a resumed sweep took over may be of coefficients before a calibration.
+		// Coefficients of a resumed report may be older than a calibration.
 		w.described, w.report.Coefficients = true, []report.Coefficient{}
 		if err := w.setup.Describe(w.report, w.gpu(), d.Loops[0].Steps); err != nil {
 			return nil, err
@@ -360,7 +360,7 @@ func (w *sweeper) largest() *report.Largest {
 }
 
 // Plan estimates every batch size on a GPU. Warnings that depend on all GPUs of a plan, such as [step.Unsupported]
-// returns, are left to the caller. Where all batch sizes are refused, the report comes with the error of the last.
+// returns, are left to the caller. If all batch sizes are refused, the report comes with the error of the last.
 func Plan(ctx context.Context, s *step.Setup, gpu device.GPU, batches []int) (*report.Report, error) {
 	go claims.ClaimsFor(s, gpu, 1) // reads the guides while the steps are recorded
 	r := s.Report(report.Plan, gpu)

@@ -37,7 +37,7 @@ type Table struct {
 	Dataset int64
 	// Measured is a step that was timed on the GPU; zero for none.
 	Measured Measured
-	// Progress receives how many GPUs are done.
+	// Progress receives the number of finished GPUs.
 	Progress progress.Func
 }
 

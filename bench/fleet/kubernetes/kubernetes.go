@@ -22,7 +22,7 @@ import (
 // mountPath is the path of the fleet's folder in pods.
 const mountPath = "/fleet"
 
-// queueLabel is by which KAI's and Kueue's schedulers know a queue; ours is KAI's.
+// queueLabel is the label of a job's queue for KAI's scheduler.
 const queueLabel = "kai.scheduler/queue"
 
 type object = map[string]any
@@ -183,7 +183,7 @@ func (e *Engine) Start(ctx context.Context, b fleet.GPUTasks, _ []int, _ []strin
 	if err != nil {
 		return err
 	}
-	// A Job cannot be changed after its end; its tasks' files stay.
+	// A Job cannot be changed after its end, so it is deleted. Its tasks' files stay.
 	name := manifest["metadata"].(object)["name"].(string)
 	if _, err := e.kubectl(ctx, nil, "delete", "job", name, "--ignore-not-found", "--wait=true"); err != nil {
 		return err

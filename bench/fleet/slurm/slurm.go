@@ -27,7 +27,7 @@ import (
 // Engine runs a fleet on Slurm.
 type Engine struct {
 	Folder *fleet.Folder
-	// Program is vprof where the tasks run.
+	// Program is the path of vprof on the nodes.
 	Program string
 }
 

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// HistorySteps are how much time an entry of a history stands for, the shortest first.
+// HistorySteps are the time steps of a history's entries, the shortest first.
 var HistorySteps = []time.Duration{100 * time.Millisecond, time.Second, 10 * time.Second, time.Minute}
 
 // keptEntries is the number of entries that a history keeps for each step.
@@ -44,7 +44,7 @@ type series [4]ring
 // ring has the latest entries of one step length; entry number n is at n % kept.
 type ring struct {
 	entries [keptEntries]int64
-	// newest is the number of the newest entry, counted from the beginning of time, and length how many there are.
+	// newest is the index of the newest entry, counted from the zero time, and length the number of entries.
 	newest int64
 	length int
 }
@@ -70,7 +70,7 @@ func (r *ring) add(number, v int64) {
 	}
 }
 
-// latest returns the n entries up to number upTo, oldest first; unknown ones are None.
+// latest returns the n entries up to index upTo, oldest first; unknown ones are NoValue.
 func (r *ring) latest(n int, upTo int64) []int64 {
 	out := make([]int64, n)
 	for i := range out {
@@ -123,9 +123,9 @@ func (b *gpuHistory) add(s Sample) {
 	}
 }
 
-// A Trace is a part of the history: an entry for each time step, oldest first, None if no value is known.
+// A Trace is a part of the history: an entry for each time step, oldest first, NoValue if no value is known.
 type Trace struct {
-	// Used is bytes, of the GPU or of a process; Load is percent.
+	// Used is memory in bytes, of the GPU or of a process; Load is percent.
 	Used, Load []int64
 }
 

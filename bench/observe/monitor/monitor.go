@@ -12,7 +12,7 @@ import (
 	"github.com/vprof/vprof/profiler/device/nvml"
 )
 
-// A GPU is a GPU to watch: a [nvml.Board] with its names.
+// A GPU is a GPU to watch, with its names.
 type GPU struct {
 	Index      int
 	Name, UUID string
@@ -41,7 +41,7 @@ type Source func() (Session, error)
 
 // A Round has a sample of each GPU at one time.
 type Round struct {
-	// Samples has one for each GPU, in their order.
+	// Samples has one sample for each GPU, in their order.
 	Samples []Sample
 	// Notices are messages about GPUs that were lost or came back.
 	Notices []string
@@ -55,7 +55,7 @@ type Monitor struct {
 	// watched selects the processes that count; nil selects all.
 	watched func(pid int) bool
 	notices []string
-	// retry is when NVML may be opened again, and pause how long to wait then.
+	// retry is the time from which on NVML may be opened again, and pause the wait after the next failure.
 	retry time.Time
 	pause time.Duration
 }
@@ -64,7 +64,7 @@ type Monitor struct {
 type watchedGPU struct {
 	GPU
 	totals GPUTotals
-	// last is the time of the last reading that succeeded, highest the most in use since the last sample.
+	// last is the time of the last reading that succeeded, highest the most memory in use since the last sample.
 	last          time.Time
 	highest       int64
 	lostSince     time.Time // zero while it can be read

@@ -19,17 +19,18 @@ type Sample struct {
 	GPU  int       `json:"gpu"`
 	Name string    `json:"name"`
 	UUID string    `json:"uuid"`
-	// Total counts bytes that programs can have, Driver the ones that the driver keeps, Used the ones in contexts, and
+	// Total is the memory for programs, in bytes, Driver the driver's own part, Used the memory of contexts, and
 	// Highest the most in use since the previous sample.
 	Total   int64 `json:"total_bytes"`
 	Driver  int64 `json:"driver_reserved_bytes,omitempty"`
 	Used    int64 `json:"used_bytes"`
 	Highest int64 `json:"highest_bytes"`
-	// Peak is the most that was ever seen of what is watched, and Gap the longest time between two readings, in
-	// seconds: shorter peaks may have been missed.
+	// Peak is the highest memory of the watched processes, and Gap the longest time between two readings, in seconds:
+	// shorter peaks may have been missed.
 	Peak int64   `json:"peak_bytes"`
 	Gap  float64 `json:"longest_gap_seconds"`
-	// Watched counts bytes of the watched processes; absent if all are watched, -1 if NVML does not tell.
+	// Watched is the memory of the watched processes in bytes; absent if all are watched, -1 if NVML does not report
+	// it.
 	Watched    *int64   `json:"watched_bytes,omitempty"`
 	GPUPercent *int     `json:"gpu_percent,omitempty"`
 	MemPercent *int     `json:"memory_percent,omitempty"`
@@ -125,14 +126,14 @@ func (s Sample) Record() []string {
 // GPUTotals is the summary of all samples of a GPU.
 type GPUTotals struct {
 	GPU int
-	// Samples counts readings, Lost the failed ones. Gap is the
-	// longest time between two: a peak shorter than that may have escaped.
+	// Samples counts readings, Failed the failed ones. Gap is the longest time between two: a shorter peak may have
+	// been missed.
 	Samples, Failed int
 	Gap             time.Duration
 	// First is the used memory at the first reading, Peak its maximum, in bytes.
 	First, Peak int64
-	// WatchedPeak is the most that the watched processes held together, or all
-	// if all are watched; zero if NVML does not know them.
+	// WatchedPeak is the most memory that the watched processes used together, or all if all are watched; zero if NVML
+	// does not report them.
 	WatchedPeak int64
 }
 
@@ -143,7 +144,7 @@ func (s GPUTotals) watchedBytes(watched func(int) bool) int64 {
 	return s.WatchedPeak
 }
 
-// Rise returns by how much the memory in use rose above the first reading.
+// Rise returns the number of bytes by which the memory in use rose above the first reading.
 func (s GPUTotals) Rise() int64 { return s.Peak - s.First }
 
 // Totals returns the summary of all samples so far, one for each GPU.
@@ -191,7 +192,7 @@ func (m *Monitor) reopen(now time.Time) {
 	}
 	m.pause = min(max(2*m.pause, firstRetryPause), maxRetryPause)
 	m.retry = now.Add(m.pause)
-	// What does not work any more cannot be closed properly either.
+	// A session that no longer works may fail to close.
 	_ = m.Close()
 	session, err := m.source()
 	if err != nil {

@@ -13,23 +13,23 @@ import (
 	"github.com/vprof/vprof/internal/pattern"
 )
 
-// Message is one error. Bytes that it does not name are zero.
+// Message is one error. Sizes that it does not name are zero.
 type Message struct {
-	// Rank is that of torchrun, and GPU the device; -1 where the text names none.
+	// Rank is torchrun's rank, and GPU the device; -1 if the text names none.
 	Rank, GPU int
-	// Requested are the requested bytes; zero where the driver or a library failed.
+	// Requested are the requested bytes; zero if the driver or a library failed.
 	Requested int64
-	// Total is the device's memory, Free what was free of it, Process what the
-	// process had of it, Others what other processes had.
+	// Total is the device's memory, Free its free part, Process the memory of the failed process, Others the memory of
+	// other processes.
 	Total, Free, Process, Others int64
 	// Allowed is the memory limit of the process (set_per_process_memory_fraction).
 	Allowed int64
-	// Allocated is what tensors held, Pools the part of it in private pools (CUDA
-	// graphs), and Cached what the allocator held beyond.
+	// Allocated is the memory of tensors, Pools the part of it in private pools (CUDA graphs), and Cached the
+	// allocator's other memory.
 	Allocated, Pools, Cached int64
 	// OldFormat reports whether a release until 2.0 wrote the message; those have no expandable segments.
 	OldFormat bool
-	// Where is the line that asked, the last of the traceback outside of PyTorch; empty without one.
+	// Where is the line that allocated: the last of the traceback outside of PyTorch; empty without one.
 	Where string
 }
 
@@ -42,13 +42,13 @@ var oomWordings = []string{
 
 const (
 	sizePattern = `([0-9]+(?:\.[0-9]+)? (?:[KMGT]iB|bytes?))`
-	// most is how far a message reaches at most, in bytes, maxPrefixBytes its traceback.
+	// most is the largest length of a message, in bytes, maxPrefixBytes that of its traceback.
 	most, maxPrefixBytes = 4096, 1 << 16
 	// MaxMessages limits the errors that are read from a log: errors of further ranks add nothing.
 	MaxMessages = 1024
 )
 
-// sizePatterns are the numbers of a message. Lines may be broken anywhere between words.
+// sizePatterns match the numbers of a message. Lines may be broken anywhere between words.
 var sizePatterns = []struct {
 	find func() *regexp.Regexp
 	put  func(*Message, int64)

@@ -20,24 +20,24 @@ import (
 
 // Series is the memory of one GPU over time, read from a log. All amounts are bytes.
 type Series struct {
-	// GPU names it in the log, with its number where there is one: "0 Tesla T4".
-	// Product is the name alone; empty if the log does not contain it.
+	// GPU is the name of the GPU in the log, with its index if there is one: "0 Tesla T4". Product is the name alone;
+	// empty if the log does not contain it.
 	GPU, Product string
-	// WatchedBytes is the memory of the training, sample by sample: of the watched processes, or of the one that takes
-	// most, or, where only the whole GPU was logged, all that is in use.
+	// WatchedBytes is the memory of the training in each sample: of the watched processes, else of the process with the
+	// most memory, or the GPU's memory in use if the log has no processes.
 	WatchedBytes []float64
-	// Process is the process that Mine belongs to; the zero Process where Mine is the whole GPU.
+	// Process is the process whose memory WatchedBytes is; the zero Process if that is the whole GPU's.
 	Process Process
-	// Others are the processes besides, the largest first. Where they are not
-	// listed one by one there is one without a number.
+	// Others are the other processes, the largest first. If the log does not list them, they are one entry without a
+	// PID.
 	Others []Process
-	// Peak is the most that was in use of the GPU, by all; zero is unknown.
+	// Peak is the highest memory of the GPU in use, by all processes; zero is unknown.
 	Peak int64
 	// Total is the GPU's memory; zero is unknown.
 	Total int64
 	// Last is the GPU memory in use at the end; zero is unknown.
 	Last int64
-	// Elapsed is from the first sample to the last; zero is unknown.
+	// Elapsed is the time from the first sample to the last; zero is unknown.
 	Elapsed time.Duration
 }
 
@@ -45,7 +45,7 @@ type Series struct {
 type Process struct {
 	PID  int
 	Name string
-	// Peak is the most that it had, bytes.
+	// Peak is the process's highest memory, in bytes.
 	Peak int64
 }
 

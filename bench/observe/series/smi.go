@@ -85,7 +85,7 @@ func readGPUs(data []byte) (*log, error) {
 		key := name + cell["uuid"] + cell["pci.bus_id"]
 		b, err := j.gpu(key, name, product)
 		when := smiTime(cell["timestamp"])
-		// GPUs of one name and no number follow each other.
+		// GPUs of one name without an index follow each other.
 		for n := 2; err == nil && !when.IsZero() && len(b.moments) > 0 &&
 			b.moments[len(b.moments)-1].when.Equal(when); n++ {
 			b, err = j.gpu(fmt.Sprint(key, "#", n), fmt.Sprintf("%s #%d", name, n), product)

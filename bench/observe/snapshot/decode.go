@@ -34,7 +34,7 @@ var knownKeys = func() map[string]bool {
 	return keys
 }()
 
-// What decoded things take in memory, in bytes.
+// The memory of decoded values, in bytes, as the budget counts them.
 const (
 	segmentCost = 112
 	blockCost   = 64
@@ -49,7 +49,7 @@ type decoder struct {
 	budget   *pickle.Budget
 	stacks   map[*pickle.List][]Frame
 	turnover int64
-	// device is the one whose events are read, failures what failed in them.
+	// device is the device whose events are read, failures are its failed allocations.
 	device   int
 	failures []Failure
 }

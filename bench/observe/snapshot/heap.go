@@ -14,11 +14,11 @@ import (
 // the allocator does not split a free block that is only a little too large.
 type heapReplay struct {
 	conf allocator.Config
-	// free are the sizes of the unused blocks by where they begin.
+	// free are the sizes of the free blocks by address.
 	free btree.Map[int64, int64]
 	// live are the sizes of the blocks in use by address.
 	live map[int64]int64
-	// borders are where segments from the driver begin and end, how many of each: blocks do not grow across.
+	// borders counts the driver's segments that begin or end at an address: blocks do not grow across.
 	borders map[int64]int
 }
 
@@ -28,7 +28,8 @@ func newHeap(s *Snapshot, device int, events []Event) *heapReplay {
 	if h.conf, err = allocator.ParseConfig(s.AllocConf); err != nil {
 		h.conf = allocator.DefaultConfig()
 	}
-	// What has not come in the events was there, and what goes first was, too.
+	// Blocks without an event of their allocation existed before the first event, as did segments whose first event is
+	// a release.
 	came, segments := map[int64]bool{}, map[int64]bool{}
 	var spans []span
 	for _, e := range events {
@@ -130,7 +131,7 @@ func (h *heapReplay) freeUpTo(at int64) (from, size int64, ok bool) {
 	return from, size, ok
 }
 
-// maxSmallBytes is the size up to which blocks come from the pool of small ones.
+// maxSmallBytes is the largest size of a block from the pool of small blocks.
 const maxSmallBytes = 1 << 20
 
 // allocate returns the size in bytes of the block that an allocation gets.

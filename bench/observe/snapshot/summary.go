@@ -11,12 +11,12 @@ import (
 
 // Summary is the memory of one device according to a snapshot. All amounts are bytes.
 type Summary struct {
-	// At the moment of the snapshot.
+	// The amounts at the time of the snapshot.
 	Allocated, Requested, Reserved int64
 	// Peaks over the recorded events, at least the amounts above. Of blocks that were allocated before the first
 	// event and freed since, only the requested size is known: they count with it rounded up.
 	PeakAllocated, PeakReserved int64
-	// Traced is the number of events behind the peaks; with none, the peaks are only the moment's.
+	// Traced is the number of events behind the peaks; without events, the peaks are the amounts of the snapshot.
 	Traced int
 	// OOMs counts failed allocations, and Failed is the largest failed request.
 	OOMs   int
@@ -26,15 +26,15 @@ type Summary struct {
 	Failure *Failure
 	// Troughs are the allocated bytes at the ends of the recorded steps.
 	Troughs []int64
-	// LargestFree is the largest free block, Free all of them.
+	// LargestFree is the size of the largest free block, Free of all free blocks.
 	LargestFree, Free int64
 	Segments          int
 	// Categories are the purposes of the blocks in use, which stacks show, as Sites.
 	Categories []Site
 	// Largest are the largest blocks in use, the largest first.
 	Largest []Block
-	// Sites are where the blocks in use were allocated, those with the most
-	// bytes first; at most ten. It is empty unless stacks were recorded.
+	// Sites are the lines that allocated the blocks in use, those with the most bytes first; at most ten. It is empty
+	// unless stacks were recorded.
 	Sites []Site
 	// Modules are the forward methods in which the blocks in use were allocated, as Sites.
 	Modules []Site
@@ -129,7 +129,7 @@ func (s *Snapshot) SummarizeOnlyDevice(name string) (Summary, error) {
 // peaks.
 func (s *Summary) replayEvents(h *heapReplay, events []Event) {
 	s.Traced = len(events)
-	// What was there before the first event follows from what is there now.
+	// The state before the first event follows from the present state.
 	var allocated, reserved, high, most int64
 	now := []int64{0}
 	for _, e := range events {

@@ -22,7 +22,7 @@ type Value struct {
 	Low, High float64
 }
 
-// units of values. What the guides call MB and GB is a quotient by 1024**2 and 1024**3 in their code.
+// units are the units of values. The guides' code divides by 1024**2 and 1024**3 for MB and GB.
 var units = map[string]float64{
 	"B": 1, "KB": bytesize.KiB, "KiB": bytesize.KiB, "MB": bytesize.MiB, "MiB": bytesize.MiB, "GB": bytesize.GiB,
 	"GiB": bytesize.GiB,

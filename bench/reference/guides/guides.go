@@ -27,7 +27,7 @@ var data embed.FS
 type Guide struct {
 	Title   string `yaml:"title"`
 	Project string `yaml:"project"`
-	// Models are the registry's names of what the guide is about.
+	// Models are the registry's names of the models in the guide.
 	Models []string `yaml:"models"`
 	Claims []Claim  `yaml:"claims"`
 }
@@ -40,14 +40,13 @@ type Claim struct {
 	Where string `yaml:"where"`
 	// Of is the estimated quantity.
 	Of Quantity `yaml:"of"`
-	// Phase is the phase of a step that Of refers to, where it refers to one: "forward".
+	// Phase is the phase of a step that Of refers to, if it refers to one: "forward".
 	Phase string `yaml:"phase"`
 	Value Value  `yaml:"figure"`
-	// Duration is the time that the value of [Time] is, in seconds, of so many samples, or of one step without a
-	// number.
+	// Duration is the value of [Time] in seconds, for a number of samples, or for one step without a number.
 	Duration Span  `yaml:"took"`
 	Samples  int64 `yaml:"samples"`
-	// Quote are the guide's own where it has no number.
+	// Quote is the guide's text if it has no number.
 	Quote string `yaml:"words"`
 	// IsDoubted reports whether the guide expects that the batch does not fit.
 	IsDoubted bool `yaml:"doubted"`
@@ -63,13 +62,12 @@ type Quantity string
 
 // The quantities besides components.
 const (
-	// Device is what the GPU shows in use while training; it is also what a
-	// guide means that does not say what its figure counts.
+	// Device is the GPU's memory in use while training. It is also the quantity of guides that do not state one.
 	Device Quantity = "device"
 	// AllocatedBytes is the peak of torch.cuda.max_memory_allocated.
 	AllocatedBytes Quantity = "allocated"
-	// AllocatedAfterPhase is what is allocated when a phase ends, PhasePeak the most in
-	// a phase of the first step, AddedByPhase what a phase of it leaves behind.
+	// AllocatedAfterPhase is the allocated bytes at the end of a phase, PhasePeak their peak in a phase of the first
+	// step, AddedByPhase the bytes that a phase leaves allocated.
 	AllocatedAfterPhase Quantity = "allocated after"
 	PhasePeak           Quantity = "peak of"
 	AddedByPhase        Quantity = "added by"
@@ -83,9 +81,9 @@ const (
 	Trainable Quantity = "trainable"
 	// TensorBytes is the size of a single tensor.
 	TensorBytes Quantity = "tensor"
-	// StepTime is how long a step takes, or all steps over some samples.
+	// StepTime is the duration of a step, or of all steps over some samples.
 	StepTime Quantity = "time"
-	// HostBytes is the memory of the machine that training without a GPU takes; there is no figure.
+	// HostBytes is the host memory of training without a GPU; vprof has no value for it.
 	HostBytes Quantity = "host memory"
 )
 
@@ -195,7 +193,7 @@ type file struct {
 	read func() Guide
 }
 
-// files are the guides in data. An error in one is a bug of ours, which any test of this package would show.
+// files are the guides in data. An error in one is a bug, which any test of this package finds.
 var files = sync.OnceValue(func() []file {
 	entries, err := data.ReadDir("data")
 	if err != nil {

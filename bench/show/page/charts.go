@@ -57,7 +57,7 @@ func (p *Page) verdict() (sentence string, good, bad bool) {
 	return strings.Join(clauses, "; ") + ".", good, bad
 }
 
-// doubtTexts explain verdicts between yes and no.
+// doubtTexts explain the verdicts that are neither yes nor no.
 var doubtTexts = map[report.Verdict]string{
 	report.Tight:      "is not safe: the upper end of its estimate exceeds that",
 	report.Slow:       "fits slowly: only because PyTorch frees cached memory",
@@ -120,7 +120,7 @@ func phaseText(phase string) string {
 	return name + " of step " + step
 }
 
-// deviceBytes returns what a point needs of the device: what the run took, or the estimate.
+// deviceBytes returns the device bytes of a point: the run's, or the estimate's.
 func deviceBytes(p report.Point) int64 {
 	if p.Run != nil {
 		return p.Run.Device
@@ -162,10 +162,10 @@ type peakRow struct {
 	Unsure          report.Verdict
 	Value, Estimate string
 	Interval        *barSpan
-	// Claim is the range of the guide's figure, nil without one.
+	// Claim is the range of the guide's value, nil without one.
 	Claim *barSpan
 	Marks []barMark
-	// Label is the row in words.
+	// Label describes the row in words.
 	Label string
 }
 
@@ -176,7 +176,7 @@ type barSpan struct{ From, Width float64 }
 type barMark struct {
 	Kind string
 	At   float64
-	// Lane is how far below the row's top the mark stands, in pixels. Marks of different kinds often have nearly the
+	// Lane is the distance of the mark from the row's top, in pixels. Marks of different kinds often have nearly the
 	// same value and must not hide each other.
 	Lane  int
 	Label string
@@ -191,7 +191,7 @@ type axisTick struct {
 	Label string
 }
 
-// peaksTop returns where the chart of peaks ends, in bytes.
+// peaksTop returns the end of the chart of peaks, in bytes.
 func (s deviceSeries) peaksTop() int64 {
 	limit := s.device.Memory - s.device.Context
 	top := limit
@@ -203,7 +203,7 @@ func (s deviceSeries) peaksTop() int64 {
 			top = max(top, point.Run.Reserved)
 		}
 	}
-	// A plan far beyond the GPU must not squeeze the rest to nothing.
+	// A plan far beyond the GPU's memory is cut off, so that the other bars stay legible.
 	return min(top+top/25, 4*limit)
 }
 
@@ -301,7 +301,7 @@ func ticks(top int64) []axisTick {
 // breakdown shows the components of a device's memory, in a row for each batch size or rank.
 type breakdown struct {
 	Device string
-	// Unit names what a row is: "batch", "rank", or "configuration" of several devices.
+	// Unit names the kind of row: "batch", "rank", or "configuration" of several devices.
 	Unit string
 	Rows []breakdownRow
 }
@@ -344,7 +344,7 @@ func newBreakdown(s deviceSeries, least int64) breakdown {
 	return b
 }
 
-// newBar returns a bar whose parts lie behind each other, in bytes.
+// newBar returns a bar whose parts are placed one after the other, in bytes.
 func newBar(name string, components []report.Component) breakdownRow {
 	row := breakdownRow{Batch: name}
 	for _, c := range components {
@@ -380,7 +380,7 @@ func legend(all []breakdown) []part {
 // cssKey returns the name of a component or class as a CSS class.
 func cssKey(name string) string { return "c-" + strings.ReplaceAll(name, " ", "-") }
 
-// timeTable are how long a step takes on one device, by batch size.
+// timeTable has the step times on one device, by batch size.
 type timeTable struct {
 	Device string
 	// Bound reports whether the times are lower bounds of a simulated GPU.

@@ -10,8 +10,8 @@ import (
 	"github.com/vprof/vprof/bench/report"
 )
 
-// Fit is a page of a search for what fits: the verdict, the memory of what is recommended on all GPUs, and the ranked
-// configurations with the savings and costs of each option.
+// Fit is a page of a search for the largest batch: the verdict, the memory of the recommendations on all GPUs, and the
+// ranked configurations with the savings and costs of each option.
 type Fit struct{ *report.Fit }
 
 //go:embed fit.html.tmpl

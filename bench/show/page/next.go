@@ -14,7 +14,7 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// nextSteps returns what to do with the result, and the command that does more, of the first device.
+// nextSteps returns the next steps for the user, and a command for them, by the result on the first device.
 func (p *Page) nextSteps() (todo []string, command string) {
 	all := p.series()
 	s := all[0]
@@ -48,7 +48,8 @@ func (p *Page) nextSteps() (todo []string, command string) {
 // batchOption matches an option of a command that names its batch size, and the value.
 var batchOption = regexp.MustCompile(`( --?(?:[-\w]*batch[-_]size|batch|bs)[ =])\S+`)
 
-// fitCommand returns the line that searches the case's largest batch: with all its fields but what fit tries.
+// fitCommand returns the command that searches the case's largest batch: with all its fields except the ones that fit
+// varies.
 func fitCommand(c report.Case, d report.Device) string {
 	words := []string{"vprof", "fit", "--model", c.Model, "--gpu", d.GPU}
 	if c.ConfigHash != "" {

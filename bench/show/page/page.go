@@ -114,7 +114,7 @@ type provenance struct {
 	Case                  string
 }
 
-// axisScales are the least ends of the charts' axes, in bytes, so that the charts of two pages can be compared.
+// axisScales are the smallest ends of the charts' axes, in bytes, so that the charts of two pages can be compared.
 type axisScales struct{ peaks, parts, step int64 }
 
 func (s axisScales) max(t axisScales) axisScales {
@@ -276,7 +276,7 @@ func newFrame(title string, scripted bool) frame {
 	return f
 }
 
-// cspDigest returns how a policy names a text of a page.
+// cspDigest returns the digest by which a content security policy names a text of a page.
 func cspDigest(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"

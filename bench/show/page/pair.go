@@ -23,16 +23,16 @@ type Pair struct{ A, B *Page }
 //go:embed pair.html.tmpl
 var pairMarkup string
 
-// Check finds what no page can show: [ErrEmpty], or a [*MixedError] of one side.
+// Check returns the error for a pair that no page can show: [ErrEmpty], or a [*MixedError] of one side.
 func (p *Pair) Check() error { return cmp.Or(p.A.Check(), p.B.Check()) }
 
 // pairView is the data of the template.
 type pairView struct {
 	frame
-	// Heading is the model, or both.
+	// Heading is the model, or both models.
 	Heading string
 	Verdict string
-	// Facts are the same of both sides, Differs are not.
+	// Facts are the values that both sides share, Differs the values that differ.
 	Facts   []fact
 	Differs []difference
 	Sides   []side
@@ -48,8 +48,8 @@ type side struct {
 	*pageView
 }
 
-// difference is something that is not the same of both sides. Key colors it, and By is
-// how much more B has, if that can be said.
+// difference is a value that differs between the sides. Key colors it, and By is the difference of B from A, if it is a
+// number.
 type difference struct{ Name, Key, A, B, By string }
 
 // Write writes the page. The error comes from Check or from w.
@@ -128,8 +128,8 @@ func (p *Page) largestShown(batch int) report.Point {
 	return points[0]
 }
 
-// verdict returns the page in two sentences: what B needs more or less at the batch sizes
-// compared, and up to which batch each side fits.
+// verdict returns the page in two sentences: the difference of B's need from A's at the compared batch sizes, and up to
+// which batch each side fits.
 func (p *Pair) verdict(a, b report.Point) string {
 	needA, needB := deviceBytes(a), deviceBytes(b)
 	words := "as much as A"
@@ -183,7 +183,7 @@ func differingComponents(a, b report.Point) []difference {
 	return append(rows, row("together", "", totals[0], totals[1]))
 }
 
-// signed describes how much more there is: "+1.00 MiB", "-1.00 MiB", "same".
+// signed formats a difference in bytes: "+1.00 MiB", "-1.00 MiB", "same".
 func signed(n int64) string {
 	switch {
 	case n == 0:

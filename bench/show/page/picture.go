@@ -27,7 +27,8 @@ type Picture struct {
 
 // chartPicture is a chart of a device. Peaks is nil for a breakdown.
 type chartPicture struct {
-	// Top, Depth and AxisTop are the chart's begin, the height of its rows, and the axis's begin below Top, in pixels.
+	// Top is the position of the chart, Depth the height of its rows, and AxisTop the axis's position below Top, all in
+	// pixels.
 	Top, Depth, AxisTop int
 
 	Heading string
@@ -67,7 +68,7 @@ var pictureMarkup string
 //go:embed charts.css
 var chartStyle string
 
-// pictureStyle adds to the charts' style what the page's text has from its own.
+// pictureStyle adds the text style that a page sets outside of its charts.
 const pictureStyle = `text { fill: var(--ink); font: 12px system-ui, sans-serif; }
 .title { font-size: 16px; } .name { text-anchor: end; } .paper { fill: var(--card); } .track { fill: var(--track); }
 .reserved { fill: none; stroke: var(--ink); stroke-dasharray: 3 2; } .peak { fill: var(--ink); }
@@ -177,7 +178,7 @@ type timelinePicture struct {
 // area is the path of a class in the stack.
 type area struct{ Name, Key, Path string }
 
-// The box of a timeline's paths in pixels, and the most points that it is drawn with: more cannot be told apart.
+// The box of a timeline's paths in pixels, and the largest number of points that are drawn: more cannot be told apart.
 const (
 	timelineWidth, timelineHeight = 660, 320
 	timelineColumns               = 1500

@@ -34,7 +34,7 @@ type streamLane struct {
 	Path string
 }
 
-// The box of a lane's path, and how many points of time it has at most.
+// The box of a lane's path, and its largest number of points in time.
 const (
 	laneWidth, laneHeight = 1000, 40
 	lanePoints            = 400

@@ -14,7 +14,7 @@ import (
 
 // step is a step as the page shows it.
 type step struct {
-	// ID ends the names of the step's elements, where a page has two.
+	// ID is the suffix of the names of the step's elements, if a page has two steps.
 	ID          string
 	Batch, Step int
 	// On is the GPU, if the page shows several.
@@ -27,12 +27,12 @@ type step struct {
 	Largest []tensor
 	Rest    string
 	Heap    heapSums
-	// Lanes are the streams of the step, none if it has one alone.
+	// Lanes are the streams of the step, none if it has only one.
 	Lanes []streamLane
 	Data  stepData
 }
 
-// tensor is a row of the table of the largest.
+// tensor is a row of the table of the largest tensors.
 type tensor struct {
 	Bytes                  int64
 	Class, Key, Op, Module string
@@ -51,9 +51,9 @@ type stepData struct {
 	Classes []string `json:"classes"`
 	// Start are the allocated bytes by class before the first event.
 	Start []int64 `json:"start"`
-	// Events are numbers of buffers: b where it is allocated, -1-b where freed.
+	// Events are buffer indices: b for the allocation of buffer b, -1-b for its free.
 	Events []int `json:"events"`
-	// Reserved has pairs: from this event on, so many bytes.
+	// Reserved has pairs of an event and the reserved bytes from there on.
 	Reserved [][2]int64 `json:"reserved"`
 	// Bytes, Class and Site describe buffers.
 	Bytes []int64 `json:"bytes"`
@@ -139,7 +139,7 @@ func siteText(s program.Site) string {
 	return strings.TrimSpace(s.Module + " " + s.Where)
 }
 
-// sites numbers sites as the page's data refers to them.
+// sites assigns to sites the indices by which the page's data refers to them.
 type sites struct {
 	data  *stepData
 	index map[[2]string]int

@@ -11,8 +11,8 @@ import (
 )
 
 // WriteMemoryViz writes the steps as PyTorch's torch.cuda.memory._dump_snapshot would after them: the segments at the
-// end and everything that happened in the allocator before. pytorch.org/memory_viz and torch/cuda/_memory_viz.py read
-// it. Operator and modules stand in place of Python's frames; a key of its own reports that it was simulated.
+// end and all earlier events of the allocator. pytorch.org/memory_viz and torch/cuda/_memory_viz.py read it. Operator
+// and modules replace Python's frames; a key of its own reports that it was simulated.
 func (p *Profile) WriteMemoryViz(w io.Writer) error {
 	out := pickle.NewWriter(w)
 	s := snapshot{p, out, p.owners()}
@@ -35,11 +35,11 @@ type snapshot struct {
 	owners []uint32
 }
 
-// noOwner stands for an event that belongs to no buffer.
+// noOwner marks an event that belongs to no buffer.
 const noOwner = ^uint32(0)
 
-// owners finds the buffer that each event is about: the one that the event's instruction allocates or frees. Segments
-// come and go for the sake of an allocation; they belong to no buffer.
+// owners finds the buffer of each event: the one that the event's instruction allocates or frees. Events of segments
+// belong to no buffer.
 func (p *Profile) owners() []uint32 {
 	owners := make([]uint32, len(p.Events))
 	for i, e := range p.Events {
@@ -104,7 +104,7 @@ func (s *snapshot) event(i int) {
 	})
 }
 
-// siteAndClass is what the frames of a buffer depend on.
+// siteAndClass holds the data that decides the frames of a buffer.
 type siteAndClass struct {
 	class program.Class
 	site  uint32

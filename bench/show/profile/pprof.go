@@ -34,8 +34,8 @@ func (p *Profile) WritePprof(w io.Writer) error {
 	return out.Write(w)
 }
 
-// Stack returns where a buffer was allocated, outermost first: the model, the modules by their full paths, the
-// operator. What belongs to no module stands under its class.
+// Stack returns the site of a buffer's allocation, outermost first: the model, the modules by their full paths, the
+// operator. A buffer outside of modules is under its class.
 func (p *Profile) Stack(buffer uint32) []string {
 	stack := []string{p.Case.Model}
 	site := p.Site(buffer)

@@ -1,5 +1,5 @@
-// Package profile shows what is in the memory during training steps of one case at one batch size, and writes that in
-// the forms that other tools read: pprof, PyTorch's memory_viz, Perfetto.
+// Package profile computes the contents of memory during training steps of one case at one batch size, and writes them
+// in the forms that other tools read: pprof, PyTorch's memory_viz, Perfetto.
 //
 // A profile is computed from the case whenever it is needed. Recording a case always gives the same program, and
 // replaying it the same run, so result files need not hold either.
@@ -30,15 +30,15 @@ type Profile struct {
 	GPU   device.GPU
 
 	Program *program.Program
-	// Run has its timeline.
+	// Run is the replay, with its timeline.
 	Run *replay.Run
 	// Events are the events of the allocator, in order.
 	Events []Event
-	// AtPeak and AtEnd are the layouts of the heap at the first moment with
-	// the most allocated bytes, and when the steps, or the memory, ended.
+	// AtPeak and AtEnd are the layouts of the heap at the first moment with the most allocated bytes, and at the end of
+	// the steps or when memory ran out.
 	AtPeak, AtEnd *replay.Layout
-	// Clock says, for each instruction, when it begins: the sum of the lower
-	// bounds of the times of the kernels before it (see [device.GPU.Roofline]).
+	// Clock is the time at which each instruction begins: the sum of the lower bounds of the times of the kernels
+	// before it (see [device.GPU.Roofline]).
 	Clock []time.Duration
 }
 
@@ -87,7 +87,7 @@ func instructionTimes(p *program.Program, gpu device.GPU) []time.Duration {
 	return times
 }
 
-// traffic returns what an op reads and writes, bytes.
+// traffic returns the bytes that an op reads and writes.
 func traffic(p *program.Program, op *program.Op) (bytes int64) {
 	for _, span := range [...]program.Span{op.Reads, op.Writes} {
 		for _, operand := range p.Operands[span.From:span.To] {
@@ -97,7 +97,7 @@ func traffic(p *program.Program, op *program.Op) (bytes int64) {
 	return bytes
 }
 
-// Site returns where a buffer was allocated.
+// Site returns the site of a buffer's allocation.
 func (p *Profile) Site(buffer uint32) program.Site {
 	if s := p.Program.Buffers[buffer].Site; int(s) < len(p.Program.Sites) {
 		return p.Program.Sites[s]
@@ -113,7 +113,7 @@ func Operator(s program.Site) string {
 	return s.Op + phrase.If(s.Node != "", " (%s)", s.Node)
 }
 
-// End returns the number of instructions that were carried out: all, unless the memory ended.
+// End returns the number of executed instructions: all, unless memory ran out.
 func (p *Profile) End() int {
 	if p.Run.OOM != nil {
 		return p.Run.OOM.Instruction
@@ -127,7 +127,7 @@ type Span struct {
 	From, To int
 }
 
-// Spans returns the phases that were run, the last perhaps cut off by the end of memory.
+// Spans returns the phases that were run, the last perhaps cut off by a lack of memory.
 func (p *Profile) Spans() []Span {
 	var spans []Span
 	from := 0

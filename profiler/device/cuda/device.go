@@ -34,34 +34,34 @@ type Device struct {
 
 	// segments, ranges and pages hold the sizes of memory to release, by address.
 	segments, ranges, pages map[uint64]int64
-	// events are all that were made, idle those not in use.
+	// events are all CUDA events that the device created, idle those not in use.
 	events, idle []cu.Event
 
-	// GPU is the GPU as NVML sees it, nil if NVML does not.
+	// watched is the GPU in NVML; nil if NVML does not list it.
 	watched *nvml.GPU
 	// typical is the expected size of a context, in bytes.
 	typical  int64
 	baseline device.Baseline
-	// strangers are the processes that used the GPU before this one did.
+	// strangers are the IDs of the processes that used the GPU before this one did.
 	strangers map[int]bool
 
-	// runs reports whether kernels run: see prove.
+	// runs reports whether the driver runs kernels, as prove found out.
 	runs bool
-	// floor is the time that all launches must have taken at least.
+	// floor is the least possible time of all launches so far.
 	floor time.Duration
 
-	// leave is the memory that is not taken, so that others find it; hosts is the part of it that the host needs;
-	// spills reports whether the driver hands out more than the GPU has: see room.
+	// leave is the memory to leave free for other processes; hosts is the part of it that the host needs; spills
+	// reports whether the driver allocates beyond the GPU's memory: see room.
 	leave, hosts int64
 	spills       bool
-	// timed reports whether kernels have a time limit: see most.
+	// timed reports whether kernels have a time limit, which [Device.most] keeps.
 	timed bool
 	// pageable reports whether memory can be mapped page by page.
 	pageable bool
 
 	// queued reports whether work may be pending.
 	queued bool
-	// lost is the failure that took the context, nil while it works.
+	// lost is the error that destroyed the context, nil while the context works.
 	lost    error
 	closing bool
 	undo    []func() error
@@ -80,7 +80,7 @@ func Open(index int) (*Device, error) {
 	runtime.LockOSThread()
 	d.defers(func() error { runtime.UnlockOSThread(); return nil })
 	if err := d.open(index); err != nil {
-		// The first failure reports why; those on the way back follow from it.
+		// Only the first error is returned; errors of closing follow from it.
 		_ = d.Close()
 		return nil, err
 	}
@@ -216,7 +216,7 @@ func failure(call string, bytes int64, err error) error {
 	if err == nil {
 		return nil
 	}
-	// cu's type of a CUresult has no name outside of cu.
+	// cu does not export its type of a CUresult.
 	if v := reflect.ValueOf(err); v.Kind() == reflect.Int {
 		return &CallError{Call: call, Bytes: bytes, Code: int(v.Int())}
 	}
@@ -279,7 +279,7 @@ func (d *Device) Map(addr uint64, size int64) error {
 		return d.check("cuMemCreate", size, err)
 	}
 	err = d.check("cuMemMap", size, cudalib.Map(addr, size, h))
-	// The mapping keeps the memory; without one it goes back now.
+	// A mapped handle's memory is released with its mapping, an unmapped one's now.
 	if release := d.check("cuMemRelease", size, cudalib.ReleaseHandle(h)); err != nil {
 		return err
 	} else if release != nil {

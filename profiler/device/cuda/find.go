@@ -16,7 +16,7 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// all is the name in errors about no device in particular.
+// all is the device's name in errors that concern no single GPU.
 const all = "cuda"
 
 // required are the symbols that a driver must have; those for expandable segments among them, since every driver that
@@ -26,7 +26,7 @@ var required = []string{
 	"cuEventElapsedTime", "cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemAddressReserve",
 }
 
-// start loads and initializes the driver and sees whether it is new enough.
+// start loads and initializes the driver and checks that it is new enough.
 func start() error {
 	if err := cudalib.Load(); err != nil {
 		return loadError(err)
@@ -40,9 +40,8 @@ func start() error {
 			Remedy: "install driver " + driverOf + " or newer",
 		}
 	}
-	// All kernels are to be loaded before the first segment is taken, so that
-	// what they need is not taken for the program's. The driver reads this when
-	// it is initialized; commands that vprof starts are to load theirs as they would.
+	// All kernels are loaded before the first segment is allocated, so that their memory does not count as the
+	// program's. The driver reads this variable at initialization; commands that vprof starts get the default.
 	const loading = "CUDA_MODULE_LOADING"
 	if os.Getenv(loading) == "" {
 		if err := os.Setenv(loading, "EAGER"); err != nil {

@@ -13,16 +13,15 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// wslNode is there under WSL2, whose driver hands out the host's memory once the GPU's
-// is full, so that an allocation never fails. Tests have another.
+// wslNode exists under WSL2, whose driver allocates host memory once the GPU's is full, so that an allocation never
+// fails. Tests replace it.
 var wslNode = "/dev/dxg"
 
 // virtualMemory is CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: old
 // GPUs, vGPUs and some WSL2 drivers lack it.
 const virtualMemory cu.DeviceAttribute = 102
 
-// hostShare is the part of its memory that a GPU which shares the host's leaves to
-// the host: filling it takes the machine down.
+// hostShare is the divisor of the memory that stays free on a GPU with the host's memory: filling it stops the machine.
 const hostShare = 8
 
 // displayShare is the memory that stays free on a GPU with a display by default: a desktop without memory for its next
@@ -54,11 +53,12 @@ func (d *Device) limits() error {
 	return nil
 }
 
-// A GPU that drives a display ends kernels after two seconds on Windows and some more on Linux. So that even one at a
-// twentieth of the peak takes no longer than a second, none has more operations than the peak does in this time.
+// A GPU that drives a display ends kernels after two seconds on Windows and a few more on Linux. No launch has more
+// operations than the GPU's peak rate computes in shortLaunch, so that it takes a second at a twentieth of that rate.
 const shortLaunch = 50 * time.Millisecond
 
-// mostUnknown is that many operations of the slowest GPUs there are kernels for, for GPUs whose rates are not known.
+// mostUnknown is the number of operations that the slowest supported GPUs compute in shortLaunch. It limits launches on
+// GPUs of unknown rates.
 const mostUnknown = 50e9
 
 // most returns the largest number of operations of one launch in a precision, zero if there is no limit.
@@ -104,7 +104,7 @@ func (d *Device) LeaveFree(bytes int64) { d.leave = max(d.hosts, bytes) }
 // FreeLimit implements [device.Limiter].
 func (d *Device) FreeLimit() int64 { return d.leave }
 
-// room returns the driver's out-of-memory error if size more bytes are not available.
+// room returns the driver's out-of-memory error unless size more bytes are available.
 func (d *Device) room(call string, size int64) error {
 	if d.leave == 0 && !d.spills {
 		return nil

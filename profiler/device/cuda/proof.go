@@ -16,8 +16,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// What a device is tried with when it is opened: a pattern, and the trials of trials.go, for
-// each of which there is so much room.
+// The sizes of the memory with which an opened device is tested: a pattern, and each trial of trials.go.
 const (
 	trialSeed    = 0x5eed
 	patternBytes = 5000 // with a last vector that is not whole
@@ -59,7 +58,8 @@ func (d *Device) noRoom(what string) error {
 	}
 }
 
-// provePatterns reports whether kernels run: a pattern is found again, and that of another seed is not.
+// provePatterns reports whether kernels run: the pattern that was written is found, and the pattern of another seed is
+// not.
 func (d *Device) provePatterns(r device.Range) (runs bool, err error) {
 	verdict, err := d.Get(verdictBytes)
 	if err != nil {

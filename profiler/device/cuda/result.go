@@ -13,7 +13,7 @@ import (
 
 // A CallError is a call of the driver that failed.
 type CallError struct {
-	// Call is the name of the call, "cuMemAlloc", and Bytes what it was about, zero if nothing.
+	// Call is the name of the call, such as "cuMemAlloc". Bytes is the size that it was given, zero if it has none.
 	Call  string
 	Bytes int64
 	// Code is the CUresult.
@@ -64,8 +64,8 @@ type result struct {
 	lost               bool
 }
 
-// results holds the results that a driver can be expected to return, from the documentation of CUresult. Remedies of
-// drivers that are too old have a place for the release that is needed.
+// results holds the results that a driver can be expected to return, from the documentation of CUresult. Remedies for
+// old drivers have a placeholder for the required release.
 var results = readResults()
 
 //go:embed results.csv

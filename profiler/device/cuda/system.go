@@ -27,7 +27,7 @@ type System struct {
 	CUDA int
 	// GPUs are the GPUs that the driver shows.
 	GPUs []ProbedGPU
-	// Err is why it shows none: a [*device.UnusableError], or a [*CallError].
+	// Err is the reason why it shows none: a [*device.UnusableError], or a [*CallError].
 	Err error
 }
 
@@ -45,6 +45,6 @@ type ProbedGPU struct {
 	Shared []string
 	// Simulated reports whether the driver runs no kernels, as a simulated one.
 	Simulated bool
-	// Err is why the GPU cannot be used; nil if it can.
+	// Err is the reason why the GPU cannot be used; nil if it can.
 	Err error
 }

@@ -18,7 +18,7 @@ type trial struct {
 	want   []float64
 	// within is the tolerance of a result, zero where it is exact.
 	within float64
-	// launch computes from inputs at the first addresses to the last.
+	// launch returns the kernel's launch, with the inputs at the first addresses and the result at the last.
 	launch func(at []uint64, capability int) kernels.Launch
 }
 
@@ -93,7 +93,8 @@ func convolution() trial {
 	}
 }
 
-// attention weighs values by how near keys are to queries. Weights are rounded to F16, of 11 bits, as are results.
+// attention returns a trial of scaled dot-product attention. The expected weights and results are rounded to F16, of 11
+// bits.
 func attention() trial {
 	const positions, depth, scale, within = 64, 16, 0.125, 4.0 / (1 << 11)
 	q, k, v, out := whole(positions*depth, 4), whole(positions*depth, 5), whole(positions*depth, 6),

@@ -316,7 +316,7 @@ func (b *GPU) Processes() ([]Process, error) {
 			return nil, check(list.call, code)
 		}
 		for _, p := range infos {
-			// One that does several is in each list with the same figure.
+			// A process of several kinds is in each list with the same number of bytes.
 			byPID[p.Pid] = max(byPID[p.Pid], p.UsedGpuMemory)
 			computes[p.Pid] = computes[p.Pid] || list.computing
 		}
@@ -360,7 +360,8 @@ func printable(name string) string {
 	}, name)
 }
 
-// Read reads everything. The error is a failure of the GPU, like one that fell off the bus, not a value that it lacks.
+// Read returns the state of the GPU. An error reports a failed GPU, like one that fell off the bus; a value that the
+// GPU lacks is no error.
 func (b *GPU) Read() (Reading, error) {
 	var r Reading
 	var err error

@@ -1,9 +1,9 @@
-// Package nvml reads what NVIDIA's management library says of the GPUs of this machine: memory of the GPU and of each
+// Package nvml reads the state of this machine's GPUs from NVIDIA's management library: memory of the GPU and of each
 // process, utilization, clocks, temperature, power, and why a GPU runs slower than it could.
 //
-// NVML looks from outside: it needs no CUDA context and costs no device memory, so its values can be compared with the
-// driver's. The library is loaded at run time. That a machine has none is an ordinary answer: [Open] returns an error
-// that wraps [ErrNoDriver]. Without cgo, or elsewhere than on Linux, it returns [ErrNotBuilt].
+// NVML needs no CUDA context and allocates no device memory, so its values can be compared with the driver's. The
+// library is loaded at run time. That a machine has none is an ordinary result: [Open] returns an error that wraps
+// [ErrNoDriver]. Without cgo, or elsewhere than on Linux, it returns [ErrNotBuilt].
 package nvml
 
 import "errors"

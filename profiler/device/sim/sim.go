@@ -1,6 +1,6 @@
-// Package sim is a GPU without hardware: any GPU of the catalog, or one that only exists on paper. Its memory is
-// counted like a driver's, so that what fits and what does not is answered as the GPU would answer it. Its time is the
-// roofline of the GPU, a lower bound: nothing runs.
+// Package sim is a GPU without hardware: any GPU of the catalog, or one that a file describes. Its memory is counted
+// like a driver's, so that an allocation fails where it would fail on the GPU. Its time is the roofline of the GPU, a
+// lower bound: nothing runs.
 package sim
 
 import (
@@ -20,7 +20,7 @@ type Device struct {
 	gpu device.GPU
 	// takenBytes is the memory of libraries and other processes, in bytes.
 	takenBytes int64
-	// now is the simulated time since the device was made, of each stream that ran something.
+	// now is the simulated time of each stream that ran something, since the device was made.
 	now []time.Duration
 }
 

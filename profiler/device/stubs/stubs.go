@@ -39,7 +39,7 @@ func Unpack(cache string) (string, error) {
 	if err := extract(work); err != nil {
 		return "", fmt.Errorf("cannot write the stub libraries into the cache folder: %w", err)
 	}
-	// Another process may have been faster, with the same.
+	// Another process may have written the same files in the meantime.
 	if err := os.Rename(work, dir); err != nil && !errors.Is(err, os.ErrExist) {
 		return "", err
 	}

@@ -59,7 +59,7 @@ func communicationShare(c planner.Coefficients) float64 {
 
 // Result is the outcome of a fit.
 type Result struct {
-	// Coefficients are the coefficients that the fit began with, with the terms that it determined replaced.
+	// Coefficients are the initial coefficients, with the fitted terms replaced.
 	Coefficients planner.Coefficients
 	// Terms are the terms that the observations determined.
 	Terms []planner.Term
@@ -81,7 +81,7 @@ type Point struct {
 
 // A ConditionError reports that the runs cannot tell the terms of a level apart.
 type ConditionError struct {
-	// What the terms are: "what is constant from what grows".
+	// What names the terms: "what is constant from what grows".
 	What string
 	// Batches are the batch sizes that ran; Condition is the condition number of their scaled design, infinite if there
 	// are too few.
@@ -108,8 +108,8 @@ func batchList(batches []int) string {
 	return "batches " + strings.Join(words, ", ")
 }
 
-// Fit fits the coefficients to observations of one GPU and software stack, beginning with from. The error is a
-// [*ConditionError] where the observations do not determine what is constant and what grows.
+// Fit fits the coefficients to observations of one GPU and software stack, starting from the given ones. The error is a
+// [*ConditionError] if the observations cannot separate constant from growing memory.
 func Fit(observations []Observation, from planner.Coefficients) (*Result, error) {
 	if err := checkObservations(observations); err != nil {
 		return nil, err
@@ -273,7 +273,7 @@ func deviceSystem(observations []Observation, c *planner.Coefficients) *system {
 	return s
 }
 
-// Runs repeat to within a granule or two of the driver and a thousandth.
+// Equal runs differ by a granule or two of the driver and a thousandth of their bytes.
 const (
 	repeatBytes = 1 << 20
 	repeatShare = 1e-3

@@ -7,11 +7,11 @@ import (
 	"slices"
 )
 
-// errDependent reports that rounding errors decide about columns that are nearly dependent.
+// errDependent reports columns that are so nearly dependent that rounding errors decide the solution.
 var errDependent = errors.New("calibrate: the least squares have no one solution; the columns hardly differ")
 
 // nnls finds the x with no negative element for which |a·x - b| is smallest. Its positive elements solve the least
-// squares over their columns alone, so that the best solution of a subset of columns is it; there are few columns.
+// squares over their columns alone, so nnls solves every subset of the few columns and returns the best solution.
 func nnls(a matrix, b vector) (vector, error) {
 	for _, column := range append(slices.Clone(a), b) {
 		for _, v := range column {

@@ -19,8 +19,8 @@ type Timed struct {
 	Seconds float64
 }
 
-// workGroups are sets of coefficients that are corrected by one factor, from the finest: what a few runs can hardly
-// distinguish must move together. The last number of each is the group of the launches.
+// workGroups assign each class of work, and at the end the launches, to a group that one factor corrects. The finest
+// grouping is first; few runs determine only a coarse one.
 var workGroups = [][steptime.NumWorks + 1]int{
 	groupWorks(func(w program.Work) int {
 		switch w {
@@ -41,7 +41,8 @@ func groupWorks(of func(program.Work) int, launch int) (g [steptime.NumWorks + 1
 	return g
 }
 
-// timeNoiseShare is the relative standard error of a step's time: clocks and temperature alone move it by some percent.
+// timeNoiseShare is the relative standard error of a step's time: clocks and temperature alone change it by some
+// percent.
 const timeNoiseShare = 0.03
 
 // FitSpeed corrects efficiencies by timed steps. Steps that waited for the host correct the host's time for a kernel by
@@ -106,7 +107,7 @@ func scaleEfficiency(e steptime.Efficiency, g [steptime.NumWorks + 1]int, factor
 ) steptime.Efficiency {
 	source := fmt.Sprintf("fitted to the times of %s, in %s", phrase.Count(steps, "step"),
 		phrase.Count(len(factors), "group"))
-	// Beyond its own size, an error says nothing more.
+	// An error of more than the coefficient itself counts as one as large.
 	relative := func(i int) float64 { return min(1, math.Sqrt(inverse[i][i])/factors[i]) }
 	for w := range e.Share {
 		k := g[w]

@@ -19,9 +19,9 @@ const maxCondition = 30
 // estimate of a run, and their standard error.
 type system struct {
 	terms []planner.Term
-	// optional are terms to add if the rows determine them, too.
+	// optional are terms to fit as well if the rows determine them.
 	optional []planner.Term
-	// quantity the terms distinguish, for messages.
+	// quantity describes in messages what the terms distinguish.
 	quantity string
 	rows     []row
 	batches  []int

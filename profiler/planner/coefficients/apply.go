@@ -64,11 +64,11 @@ func Split(s string) (path, name string) {
 	return path, name
 }
 
-// gpuTerms hold for every model on the GPU.
+// gpuTerms are the terms that hold for every model on the GPU.
 var gpuTerms = []planner.Term{planner.ContextBytes, planner.Granularity, planner.CommunicationShare}
 
-// Apply corrects the coefficients of a model by the entry. Terms of a model, the library workspace and the slacks, are
-// left alone where the entry has not seen the model; context and error then stand without correlated terms.
+// Apply corrects the coefficients of a model by the entry. Terms of a model, the library workspace and the slacks, stay
+// unchanged if the entry was not fitted to the model; the context's error is then used without its correlations.
 func (e *Entry) Apply(model string, c *planner.Coefficients) {
 	mine := slices.Contains(e.Models, model)
 	for t := range planner.Term(planner.NumTerms) {
@@ -93,7 +93,7 @@ func (e *Entry) Apply(model string, c *planner.Coefficients) {
 		a, _ := termOf(k.Between[0])
 		b, _ := termOf(k.Between[1])
 		if n := e.Memory[planner.ContextBytes.String()]; a == planner.ContextBytes || b == planner.ContextBytes {
-			// The error of the libraries goes together with no other.
+			// The error of the libraries is correlated with no other.
 			k.Value *= min(1, n.StdErr/max(c.Context.StdErr, math.SmallestNonzeroFloat64))
 		}
 		c.Correlation[a][b], c.Correlation[b][a] = k.Value, k.Value
@@ -178,7 +178,7 @@ func (e *Entry) SetSpeed(s steptime.Efficiency, synthetic bool) {
 }
 
 // A Selection holds the coefficients that correct estimates: the entries of a file for GPUs and models. It is plain
-// data, so that a job can carry it to another machine. Nil is no correction.
+// data, so that a job can carry it to another machine. A nil Selection corrects nothing.
 type Selection struct {
 	Entries []Entry `json:"entries"`
 	// Name is the one entry to use; empty selects the entry of the GPU and model.

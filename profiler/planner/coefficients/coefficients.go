@@ -48,7 +48,7 @@ type Entry struct {
 	Simulated bool `yaml:"simulated" json:"simulated"`
 	// Bare reports whether the runs were of vprof's kernels: the context is then without PyTorch's libraries.
 	Bare bool `yaml:"bare,omitempty" json:"bare,omitempty"`
-	// Fitted is when, UTC.
+	// Fitted is the time of the fit, UTC.
 	Fitted time.Time `yaml:"fitted" json:"fitted"`
 	// Models are the models that were run. Slacks hold for them only; all else is the GPU's.
 	Models []string `yaml:"models" json:"models"`
@@ -61,11 +61,11 @@ type Entry struct {
 	// Efficiency is the share of the GPU's peak that kernels of a class reach, which older releases
 	// of vprof fitted in place of Relative.
 	Efficiency map[string]Number `yaml:"efficiency,omitempty" json:"efficiency,omitempty"`
-	// Synthetic is like Relative, of the kernels of vprof's own that stand for PyTorch's on a GPU.
-	// Times of PyTorch are not estimated by it.
+	// Synthetic is like Relative, for vprof's synthetic kernels, which replace PyTorch's in a replay on a GPU.
+	// Estimates of PyTorch's time do not use it.
 	Synthetic map[string]Number `yaml:"synthetic_efficiency,omitempty" json:"synthetic_efficiency,omitempty"`
 	Errors    FitErrors         `yaml:"errors" json:"errors"`
-	// Undetermined are terms that the runs could not tell, and why.
+	// Undetermined lists the terms that the runs did not determine, with reasons.
 	Undetermined []string `yaml:"undetermined,omitempty" json:"undetermined,omitempty"`
 	Inputs       []Input  `yaml:"inputs" json:"inputs"`
 }
@@ -178,7 +178,8 @@ func Read(r io.Reader, name string) (*File, error) {
 	return &f, nil
 }
 
-// requiredKeys are the keys that every entry has, and that every input of one has, the last among them.
+// The keys that every entry must have, and those that every input of an entry must have; the last key of a file is
+// among them.
 var (
 	requiredKeys      = []string{"name", "gpu", "stack", "simulated", "fitted", "models", "memory", "errors", "inputs"}
 	requiredInputKeys = []string{"file", "sha256", "kind", "source", "simulated", "batches"}
@@ -306,7 +307,7 @@ func (c Correlation) sameTerms(d Correlation) bool {
 // maxErrorShare is more than the relative error of any estimate, and can be shown in percent.
 const maxErrorShare = 1e6
 
-// checkHistory looks at where an entry's numbers come from.
+// checkHistory returns an error if the errors of an entry or the batches of its input files are impossible.
 func (e *Entry) checkHistory() error {
 	errs := map[string]*Error{"before": &e.Errors.Before, "after": &e.Errors.After, "held_out": e.Errors.HeldOut}
 	for name, n := range errs {

@@ -13,10 +13,10 @@ func (i Interval) plusTimes(o Interval, n int64) Interval {
 
 const mib = 1 << 20
 
-// ProcessMemory and Worker are what a process of training and one of its DataLoader's take by themselves, with PyTorch
-// 2.15, transformers 5 and Linux without a GPU: 545 MiB after import torch, 879 with Trainer; a driver's part is
-// assumed. A worker has 14 to 37 MiB of its own after a fork, 151 to 198 with its share of what it has in common, 619
-// to 658 MiB where it imports all again (forkserver).
+// ProcessMemory and Worker are the host memory of a training process and of one DataLoader worker without its data,
+// with PyTorch 2.15, transformers 5 and Linux without a GPU: 545 MiB after import torch, 879 with Trainer; a driver's
+// part is assumed. A worker has 14 to 37 MiB of its own after a fork, 151 to 198 with its share of the common pages,
+// 619 to 658 MiB if it imports everything again (forkserver).
 var (
 	ProcessMemory = Interval{Value: 1300 * mib, Low: 550 * mib, High: 2560 * mib}
 	WorkerMemory  = Interval{Value: 150 * mib, Low: 14 * mib, High: 660 * mib}
@@ -39,14 +39,14 @@ func MachinesFor(gpus int) (machines, each int) {
 type Need struct {
 	// Processes train on the machine, one for each GPU, each with Workers of its DataLoader.
 	Processes, Workers int
-	// Loading are copies of the weights that the processes have together while they load.
+	// Loading is the memory of the weights' copies in all processes while they load.
 	Loading Interval
 	// Saving is the copy that one process makes to write a checkpoint: the trained weights.
 	Saving int64
 	// Weights, Gradients and State are offloaded for the whole of training, and Rounding is the additional size of
 	// page-locked memory.
 	Weights, Gradients, State, Rounding int64
-	// Activations wait for backward, and take Pinned where they are page-locked.
+	// Activations are offloaded until backward; Pinned is their size in page-locked memory.
 	Activations, Pinned int64
 	// Managed is state that the driver moves between the GPU and the host.
 	Managed int64
@@ -54,7 +54,7 @@ type Need struct {
 	Batch int64
 	// Memory is the machine's memory; zero if unknown.
 	Memory int64
-	// Unified reports whether the GPU takes its memory from Memory.
+	// Unified reports whether the GPU uses the machine's memory as its own.
 	Unified bool
 }
 
@@ -111,7 +111,7 @@ func (n Need) Estimate(onGPU, loaded, trained int64) Estimate {
 	return train
 }
 
-// workers returns the DataLoader's of all processes, with the batches that they have ready.
+// workers returns the memory of the DataLoader workers of all processes, with their prefetched batches.
 func (n Need) workers() Interval {
 	each := Interval{}.plusTimes(WorkerMemory, 1).plusTimes(exactInterval(n.Batch), PrefetchedBatches)
 	return Interval{}.plusTimes(each, int64(n.Workers*max(1, n.Processes)))

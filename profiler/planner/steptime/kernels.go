@@ -186,7 +186,7 @@ var piece = [numPrecisions]int64{program.FP32: 1, program.TF32: 4, program.FP16:
 
 // convolution returns the time of a convolution whose memory traffic takes the given seconds. Channels first costs
 // more: PyTorch's own depthwise kernels compute on CUDA cores, grouped kernels are slower, and tensor-core kernels
-// transpose their operands. Channels last costs more where a pixel does not fill such pieces.
+// transpose their operands. Channels last costs more if a pixel's channels do not fill whole pieces.
 func (b *kernelLimits) convolution(op *program.Op, x program.Product, moved float64) float64 {
 	stream := moved / b.class[op.Work]
 	t := moved / b.depthwiseLast

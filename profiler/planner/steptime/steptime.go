@@ -45,7 +45,7 @@ func KernelLoad(p *program.Program, gpu device.GPU, step int) Load {
 	return DefaultKernels().Load(p, gpu, step)
 }
 
-// Load adds up the work of one step by these parameters, like [Of].
+// Load adds up the work of one step by these parameters, like [KernelLoad].
 func (k Kernels) Load(p *program.Program, gpu device.GPU, step int) Load {
 	b := k.limitsFor(&gpu)
 	total := Load{Spread: b.spread}
@@ -81,7 +81,7 @@ func (l *Load) add(p *program.Program, op *program.Op, b *kernelLimits) {
 		return
 	}
 	bytes := p.MovedBytes(op)
-	// Not through GPU.Roofline, which rounds to nanoseconds: there are steps of ten thousand kernels of one.
+	// GPU.Roofline would round to nanoseconds, and there are steps of ten thousand kernels of one nanosecond each.
 	if rate := b.gpu.Peak.ForPrecision(op.Precision); rate > 0 && b.gpu.Bandwidth > 0 {
 		roofline := max(float64(op.FLOPs)/rate, float64(bytes)/b.gpu.Bandwidth)
 		l.Seconds[op.Work] += roofline
@@ -120,7 +120,7 @@ func (l Load) Roofline() float64 {
 	return sum
 }
 
-// products returns the part of the roofline that compiled code does not spare: products of matrices and their like.
+// products returns the part of the roofline that compiled code needs, too: products of matrices and their like.
 func (l Load) products() float64 {
 	return l.Seconds[program.Matmul] + l.Seconds[program.Convolution] + l.Seconds[program.Attention]
 }
@@ -133,7 +133,7 @@ type Efficiency struct {
 	// RelativeToPeak reports whether Share is relative to the GPU's peak rates, as calibrations before the table of
 	// kernel parameters fitted it.
 	RelativeToPeak bool
-	// Launch is the time of every kernel besides, in seconds.
+	// Launch is the additional time of every kernel, in seconds.
 	Launch planner.Coefficient
 	// Dispatch is the time that Python, PyTorch's dispatcher and autograd take for every kernel, in
 	// seconds, while the GPU works on those before; Module is the same of kernels that [Load.Modules] counts.
@@ -195,12 +195,12 @@ func (e Efficiency) Time(l Load) Estimate {
 		spread += s / k.Value * relative
 	}
 	if len(l.Schedule) > 0 {
-		// What communication adds is what kernels do not hide.
+		// Communication adds the time that kernels do not hide.
 		sum += max(0, l.Schedule.seconds(&e)-sum)
 	}
 	dispatch := e.Host(&l)
 	unsure := 1.96 * dispatch * e.Dispatch.StdErr / max(e.Dispatch.Value, math.SmallestNonzeroFloat64)
-	// No GPU is faster than its roofline, nor than it is given work.
+	// A step takes at least the roofline's time and the host's time to launch its kernels.
 	t := Estimate{
 		max(sum, dispatch), max(l.Roofline(), sum-1.96*spread, dispatch-unsure), max(sum+1.96*spread, dispatch+unsure),
 	}
@@ -247,7 +247,7 @@ func (e *Efficiency) kernels(l *Load) float64 {
 // Times returns the estimate n times.
 func (t Estimate) Times(n float64) Estimate { return Estimate{t.Seconds * n, t.Low * n, t.High * n} }
 
-// Plus adds estimates whose errors go together.
+// Plus adds estimates whose errors are fully correlated.
 func (t Estimate) Plus(u Estimate) Estimate {
 	return Estimate{t.Seconds + u.Seconds, t.Low + u.Low, t.High + u.High}
 }
@@ -266,8 +266,8 @@ type Entry struct {
 	Work Load `json:",omitzero"`
 	// Sent is the time that a collective's bytes take on the links, in seconds.
 	Sent float64 `json:",omitempty"`
-	// Event is one that is recorded after the work, Wait one that the stream awaits
-	// before it; both by their numbers plus one, zero is none.
+	// Event is the number of the event recorded after the work, Wait of the event awaited before it, both from one;
+	// zero is none.
 	Event uint32 `json:",omitempty"`
 	Wait  uint32 `json:",omitempty"`
 }

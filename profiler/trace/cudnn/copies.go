@@ -22,7 +22,7 @@ const (
 	padNone padding = iota
 	// padVector pads to the width of a tensor-core load: 16 bytes, that is 8 channels in half precision and 4 in TF32.
 	padVector
-	// padGroup pads both sides of every group to one power of two, as the grouped xmma kernels want them.
+	// padGroup pads both sides of every group to one power of two, as the grouped xmma kernels need them.
 	padGroup
 )
 
@@ -61,8 +61,8 @@ type habits struct {
 	pad padding
 	// contiguousResult engines write the result where it belongs.
 	contiguousResult bool
-	// unrounded engines take fp32 inputs as they are. The others want them
-	// rounded to TF32, which needs a copy even when the layout is right.
+	// unrounded engines read fp32 inputs as they are. The others need them rounded to TF32, which takes a copy even
+	// when the layout is right.
 	unrounded bool
 	// widened engines compute half precision in TF32, on fp32 copies of all.
 	widened bool

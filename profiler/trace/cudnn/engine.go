@@ -23,7 +23,7 @@ const (
 	Indexed
 	// Widened engines compute half precision in TF32: fp32 copies of all.
 	Widened
-	// WidenedUnpadded (xmma_*_indexed_wo_smem) is the same without padding.
+	// WidenedUnpadded (xmma_*_indexed_wo_smem) is Widened without padding.
 	WidenedUnpadded
 	// Looped is Copies for a grouped convolution, one group after the other.
 	Looped

@@ -29,7 +29,7 @@ func NewRules(files fs.FS) *Rules {
 
 // architecture is the rules of one architecture, each read on first use.
 type architecture struct {
-	// ensemble choose, by operation and element size.
+	// ensemble has the functions that decode the rules, by operation and element size.
 	ensemble [len(kindNames)][len(precisionNames)]func() Corrected
 	// device holds, by operation, rules for half-precision kernels with few channels, which need no workspace and which
 	// cuDNN proposes only if there is a device.
@@ -61,7 +61,7 @@ func DeviceRuleFile(generation int, operation string) string {
 	return fmt.Sprintf("sm%d-%s-device", generation, operation)
 }
 
-// DeviceVote returns the class by which rules for such kernels vote on whether one runs.
+// DeviceVote returns the class of such rules that means that a kernel runs, or that it does not.
 func DeviceVote(runs bool) int {
 	if runs {
 		return 1

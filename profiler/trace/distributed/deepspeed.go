@@ -15,8 +15,8 @@ type DeepSpeed struct {
 	Bucket int64
 	// Overlap is overlap_comm: a second bucket fills while the first is reduced.
 	Overlap bool
-	// OffloadOptimizer keeps master weights, their gradients and the optimizer's states
-	// in the host's memory, which steps there.
+	// OffloadOptimizer keeps master weights, their gradients and the optimizer's states in the host's memory and runs
+	// the optimizer there.
 	OffloadOptimizer bool
 }
 

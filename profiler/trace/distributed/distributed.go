@@ -11,9 +11,9 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// World is a rank among others.
+// World is the number of ranks and the recorded rank.
 type World struct {
-	// Size is the number of ranks, Rank which of them is recorded.
+	// Size is the number of ranks, Rank the index of the recorded one.
 	Size, Rank int64
 }
 
@@ -39,7 +39,7 @@ type Param struct {
 	Tensor **trace.Tensor
 	// Order is the parameter's place among all of the model.
 	Order int
-	// TiedTo is the name of a parameter before it whose shard is also this one's, empty for none.
+	// TiedTo is the name of an earlier parameter whose shard this one uses; empty for none.
 	TiedTo string
 }
 

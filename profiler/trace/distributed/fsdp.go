@@ -39,13 +39,14 @@ type ParameterSource uint8
 
 // The sources of parameters.
 const (
-	// FromDevice has all parameters there as a whole.
+	// FromDevice means that the whole parameters of the model are on the GPU before they are sharded.
 	FromDevice ParameterSource = iota
-	// FromHost copies the parameters of a group as a whole when the group is sharded.
+	// FromHost means that a group's whole parameters are copied to the GPU when the group is sharded.
 	FromHost
-	// FromMeta brings shards alone, in the order of the model (to_empty, load_state_dict).
+	// FromMeta means that only shards are allocated, in the order of the model (to_empty, load_state_dict).
 	FromMeta
-	// FromRank0 brings shards in that order, each after the whole parameter, which the first rank sends.
+	// FromRank0 means that shards are allocated in that order, each after the whole parameter, which the first rank
+	// sends.
 	FromRank0
 )
 
@@ -71,7 +72,8 @@ type Options struct {
 	// ManualSync keeps parameters whole and gradients unreduced after every backward pass, until [FSDP.Finish], as in
 	// pipeline stages.
 	ManualSync bool
-	// Prefetch is FullyShardedDataParallel's backward_prefetch: [PrefetchPre], [PrefetchPost], other words are none.
+	// Prefetch is FullyShardedDataParallel's backward_prefetch: [PrefetchPre], [PrefetchPost], or any other word for
+	// none.
 	Prefetch string
 }
 
@@ -86,8 +88,8 @@ type Group struct {
 	ExpertRanks int64
 	// Place is the index of the module among all modules of the model, parents first.
 	Place int
-	// Scaled reports whether the divisor of gradients is set, rather than the number of ranks that share parameters
-	// (set_gradient_divide_factor).
+	// Scaled reports whether gradients are divided by a given factor (set_gradient_divide_factor), not by the number of
+	// ranks that share parameters.
 	Scaled bool
 	// StaysGathered reports whether its parameters stay after forward (reshard_after_forward=False).
 	StaysGathered bool
@@ -109,14 +111,14 @@ type FSDP struct {
 	forward  []*ParamGroup // in the order of their use
 	gathered *gatherResult // the last of forward, kept until the next was copied out
 	reducing *reduction    // the one reduce-scatter in flight
-	// outermost is the group whose forward is running, and no other around it: the root's, or of a checkpoint that
-	// runs again the first one's in it; nil between them (iter_forward_root).
+	// outermost is the outermost group whose forward runs: the root, or the first group of a region that a checkpoint
+	// recomputes; nil while none runs (iter_forward_root).
 	outermost *ParamGroup
 	queued    bool // the root's callback after backward is
 	syncs     bool // gradients are reduced
 }
 
-// trainingPhase of a group (TrainingState).
+// trainingPhase is the phase of a group in a training step (TrainingState).
 type trainingPhase uint8
 
 const (

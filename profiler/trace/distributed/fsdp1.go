@@ -43,10 +43,12 @@ type FlatUnit struct {
 	module string
 	root   bool
 	trains bool
-	// shard is the rank's part, grad its gradient, locals what the rank has of trained parameters by their names.
+	// shard is the rank's part of the flat tensor, grad its gradient, locals the rank's parts of trained parameters by
+	// name.
 	shard, grad *trace.Tensor
 	locals      map[string]*trace.Tensor
-	// flat is the whole, empty between uses. The model computes with parts of it; the last ones are padding.
+	// flat is the whole flat tensor, empty between uses. The model computes with parts of it; the last ones are
+	// padding.
 	flat  *trace.Tensor
 	parts []*trace.Tensor
 
@@ -258,7 +260,7 @@ func (u *FlatUnit) Leave(results []*trace.Tensor) {
 	u.phase = idlePhase
 }
 
-// preBackward runs when the first gradient of the module's results is there (_pre_backward_hook).
+// preBackward runs when the first gradient of the module's results exists (_pre_backward_hook).
 func (u *FlatUnit) preBackward() {
 	f := u.fsdp
 	if u.began {
@@ -361,7 +363,7 @@ func (u *FlatUnit) endBackward() {
 	u.prefetch(PrefetchPost)
 }
 
-// postBackward runs when the gradient of the whole parameter is there (_post_backward_hook).
+// postBackward runs when the gradient of the whole parameter exists (_post_backward_hook).
 func (u *FlatUnit) postBackward() {
 	f, t := u.fsdp, u.fsdp.tape
 	u.phase = afterBackward

@@ -213,8 +213,8 @@ const (
 
 // splitTable returns the number of elements of the table that split_with_sizes_copy_out_cuda_contiguous_no_cast copies
 // to the device: for each split its source, destination, size and the offset of its blocks, and for each block the
-// index of its split. Chunks are the sizes of splits in bytes, of which each of n ranks has one; most is how
-// many blocks the GPU runs at once, twice.
+// index of its split. Chunks are the sizes of splits in bytes, of which each of n ranks has one; most is twice the
+// number of blocks that the GPU runs at once.
 func splitTable(chunks []int64, n, most int64) int64 {
 	tiles := func(each int64) int64 {
 		return lists.Sum(chunks, func(c int64) int64 { return ceil.Div(c, each) })

@@ -20,7 +20,7 @@ type ParamGroup struct {
 	phase       trainingPhase
 	isUnsharded bool // the parameters are
 	// isDivided reports whether parameters were divided after forward among Options.ReshardRanks ranks. at is an event
-	// behind that, for which the next all-gather waits.
+	// after the division, for which the next all-gather waits.
 	isDivided bool
 	at        *uint32
 
@@ -29,7 +29,7 @@ type ParamGroup struct {
 	restore  func()        // ends the node before the inputs
 	entered  int           // forwards that run
 	pending  []bool        // the modules whose forwards are to run yet, none between passes
-	// reduced is an event after the group's gradients, and summed their buffer while replicas sum it.
+	// reduced is an event after the reduction of the group's gradients; summed is their buffer while replicas sum it.
 	reduced *uint32
 	summed  *trace.Tensor
 }
@@ -169,7 +169,7 @@ func (g *ParamGroup) Leave(results []*trace.Tensor) {
 	}
 }
 
-// preBackward runs when the first gradient of the module's results is there.
+// preBackward runs when the first gradient of the module's results exists.
 func (g *ParamGroup) preBackward() {
 	f := g.fsdp
 	if !f.queued {

@@ -30,7 +30,8 @@ func PipelineSchedule(name string, micro, ranks, rank int) []PipelineAction {
 }
 
 // InterleavedSchedule returns the order of a rank with several stages, whose numbers differ by the number of ranks
-// (ScheduleInterleaved1F1B): micro-batches pass through the ranks in rounds. [Rounds] must divide their number.
+// (ScheduleInterleaved1F1B): micro-batches pass through the ranks in rounds. [MicroBatchRounds] must divide their
+// number.
 func InterleavedSchedule(micro, ranks, rank, stages int) []PipelineAction {
 	round := micro / MicroBatchRounds(micro, ranks)
 	all := micro * stages

@@ -21,7 +21,7 @@ type shardedParam struct {
 	order     int // among the model's parameters
 	tiedTo    string
 
-	// data is the padded shard, local the rows that the rank has of it, which the optimizer updates.
+	// data is the padded shard; local is the shard without padding, which the optimizer updates.
 	data, local *trace.Tensor
 	// part is the rank's part between forward and backward, if fewer ranks share it then (Options.ReshardRanks).
 	part *trace.Tensor
@@ -102,7 +102,7 @@ func (s *shardedParam) offload(h *trace.Host, bytes int64) {
 // padded returns the number of elements of the whole with its padding.
 func (s *shardedParam) padded(w World) int64 { return s.rows * s.row * w.Size }
 
-// allocate gives the whole parameter its memory.
+// allocate allocates the memory of the whole parameter.
 func (s *shardedParam) allocate() {
 	op := "resize_bytes_cuda"
 	if !s.used {

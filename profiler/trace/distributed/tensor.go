@@ -55,8 +55,8 @@ func ParallelizeModule(t *trace.Tape, w World, layers []Shared, meta bool) error
 	return nil
 }
 
-// ParametersToDevice allocates parameters of the meta device (to_empty), with warm after a block for all
-// (from_pretrained).
+// ParametersToDevice allocates parameters of the meta device (to_empty). If warm is set, a block as large as all of
+// them is allocated and freed first (from_pretrained).
 func ParametersToDevice(t *trace.Tape, params []Param, warm bool) {
 	params = slices.Clone(params)
 	slices.SortStableFunc(params, func(a, b Param) int { return a.Order - b.Order })
@@ -74,7 +74,7 @@ func warmUpAllocator(t *trace.Tape, bytes int64) {
 	t.Release(t.Hold(t.New("empty", program.Temporaries, trace.U8, bytes)))
 }
 
-// splitMetaParameter puts the rank's chunk in a parameter's place where neither has memory.
+// splitMetaParameter replaces a parameter of the meta device by the rank's chunk. Neither has memory.
 func splitMetaParameter(t *trace.Tape, w World, p **trace.Tensor, dim int) {
 	x := *p
 	shape := append([]int64{}, x.Shape()...)

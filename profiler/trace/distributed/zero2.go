@@ -10,7 +10,7 @@ import (
 )
 
 // ZeRO2 is a model under DeepSpeed's stage 2, or under stage 1, which keeps whole gradients. All trained weights are in
-// one flat buffer, and a rank steps a part of it.
+// one flat buffer, of which each rank updates a part.
 type ZeRO2 struct {
 	tape    *trace.Tape
 	world   World
@@ -27,8 +27,8 @@ type ZeRO2 struct {
 	elements int64 // in it
 	members  []int // parameters in it
 	large    *trace.Tensor
-	// kept holds the rank's reduced gradients of this backward, summed the sums of earlier backwards of the same step,
-	// in the order of parameters.
+	// kept holds the rank's reduced gradients of this backward, summed their sums over earlier backwards of the same
+	// step, in the order of parameters.
 	kept, summed []*trace.Tensor
 	reduced      *trace.Tensor // the buffer that kept is in
 	at           int64
@@ -196,7 +196,7 @@ func (z *ZeRO2) setup() {
 	z.filling = 0
 }
 
-// accumulated runs when a gradient is there (process_gradients).
+// accumulated runs when the gradient of parameter i exists (process_gradients).
 func (z *ZeRO2) accumulated(i int) {
 	t, x := z.tape, z.params[i]
 	z.setup()

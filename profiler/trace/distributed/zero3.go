@@ -12,17 +12,17 @@ import (
 // ZeRO3Options are the options of DeepSpeed's stage 3 about weights, in elements.
 type ZeRO3Options struct {
 	// Prefetch is stage3_prefetch_bucket_size, Persist stage3_param_persistence_threshold, Reuse
-	// stage3_max_reuse_distance, Live stage3_max_live_parameters, Part sub_group_size.
+	// stage3_max_reuse_distance, Live stage3_max_live_parameters, SubGroupSize sub_group_size.
 	Prefetch, Persist, Reuse, Live, SubGroupSize int64
-	// Frozen reports whether the model is not trained, as DeepSpeed takes one without an optimizer.
+	// Frozen reports whether the model is not trained: DeepSpeed then has no optimizer.
 	Frozen bool
 	// OffloadWeights keeps the rank's parts of weights in the host's memory.
 	OffloadWeights bool
-	// Serial is without overlap_comm: gathered and reduced is on the stream that computes.
+	// Serial is overlap_comm=False: collectives run on the compute stream.
 	Serial bool
-	// Scattered is without contiguous_gradients: no bucket holds copies of gradients.
+	// Scattered is contiguous_gradients=False: no bucket holds copies of gradients.
 	Scattered bool
-	// TorchLinear is without memory_efficient_linear: what layers save of a gathered weight holds it.
+	// TorchLinear is memory_efficient_linear=False: a layer's saved tensors keep its gathered weight.
 	TorchLinear bool
 }
 
@@ -65,8 +65,8 @@ type zeroParam struct {
 	usedInPlace          bool // the only rank uses its part itself: nothing is gathered (NoGatherHandle)
 	flat, whole          *trace.Tensor
 	at                   int64 // in the buffer of gradients
-	// users are the modules that run with it (ds_active_sub_modules): a set, so that one whose forward a
-	// checkpoint runs again, and breaks off before the hook behind it, has released it after its backward.
+	// users are the modules that use the parameter now (ds_active_sub_modules). It is a set: a module that a checkpoint
+	// recomputes may stop before its post-forward hook, and is then removed after its backward.
 	users map[*ZeROModule]bool
 	// isGathered reports whether it is gathered, or being gathered, and handle by which collective.
 	isGathered, used bool
@@ -80,8 +80,8 @@ type ZeROModule struct {
 	params  []*zeroParam
 	restore []func()
 	running int // in backward
-	// recomputed are the frozen parameters of modules that ran again, in a checkpoint, while this was the
-	// last whose backward had begun (ds_recompute_parameters): it has them until that ends.
+	// recomputed are the frozen parameters of modules that a checkpoint recomputed while this module was the last whose
+	// backward had begun (ds_recompute_parameters). They are kept until that backward ends.
 	recomputed []*zeroParam
 }
 
@@ -337,7 +337,7 @@ func (m *ZeROModule) Leave(results []*trace.Tensor) {
 	}
 }
 
-// backwardBegins runs when the gradient of the module's result is there.
+// backwardBegins runs when the gradient of the module's result exists.
 func (m *ZeROModule) backwardBegins() {
 	z := m.zero
 	if !z.queued {

@@ -174,7 +174,7 @@ func (z *ZeRO3) free(q *zeroParam) {
 	z.live -= q.numel
 }
 
-// usedSoon reports whether a parameter is used again within the reuse distance, or was not fetched since it was whole.
+// usedSoon reports whether a parameter is used again within the reuse distance or by a module that is already fetched.
 func (z *ZeRO3) usedSoon(q *zeroParam) bool {
 	if !z.known {
 		return false

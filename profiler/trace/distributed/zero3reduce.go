@@ -5,7 +5,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// accumulated runs when a gradient is there (reduce_independent_p_g_buckets_and_remove_grads).
+// accumulated runs when the gradient of q exists (reduce_independent_p_g_buckets_and_remove_grads).
 func (z *ZeRO3) accumulated(q *zeroParam) {
 	t := z.tape
 	t.NoGrad(func() {

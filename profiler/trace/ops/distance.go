@@ -54,7 +54,7 @@ func paddedProduct(x *tensor, y *tensor) *tensor {
 	px := c.Let(nx.OnesLike())
 	ny := c.Let(y.Pow(2).Sum(true, -1))
 	py := c.Let(ny.OnesLike())
-	// The lists of the concatenations take the norms over; they lose the last element first.
+	// The lists of the concatenations own the norms; a list frees its last element first.
 	left := trace.Cat(-1, x.MulScalar(), nx, px)
 	c.Drop(px)
 	c.Drop(nx)

@@ -88,7 +88,7 @@ func svdGrad(gu, gs, gvh, u, s, vh *tensor) *tensor {
 	return c.End(u.MatmulUncast(g).MatmulUncast(vh))
 }
 
-// svdInner records the factor between U and Vh, with differences of squares below it.
+// svdInner records the factor between U and Vh, which is divided by differences of squared singular values.
 func svdInner(ugu, vgv, gs, s *tensor) *tensor {
 	c := s.Tape().Begin("svd_backward", s)
 	squareGaps := func() *tensor {

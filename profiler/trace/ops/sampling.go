@@ -15,7 +15,7 @@ func Multinomial(x *tensor, n int64, replacement bool) *tensor {
 	c := x.Tape().Begin("multinomial", x)
 	y := c.Let(c.Tape().Alloc(trace.I64, lists.With(x.Shape(), x.Dim(-1), n)...))
 	if replacement && n > 1 {
-		// Weights that sum to one, their sums so far, and random numbers.
+		// Normalized weights, their prefix sums, and random numbers.
 		for range 3 {
 			c.Let(x.AllocLike(x.DType()))
 		}
@@ -68,7 +68,7 @@ func RandPerm(t *tape, n int64, d trace.DType) *tensor {
 	y := c.Let(t.Alloc(d, n))
 	c.Drop(c.Let(t.Alloc(trace.I64)))
 	places := c.Let(t.Alloc(d, n))
-	// As many bits as keep two equal keys in one of ten draws apart.
+	// With this many bits, all keys differ in nine of ten draws.
 	wanted := math.Ceil(math.Log2(float64(n) - (6*float64(n)*float64(n)+1)/(12*math.Log(0.9))))
 	key, bits := trace.I64, min(64, int(wanted))
 	if bits <= 32 {

@@ -5,7 +5,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Short-time Fourier transforms with all options of the operators; torch.stft of [batch, samples] is [Tensor.STFT].
+// Short-time Fourier transforms with all options of the operators; torch.stft of [batch, samples] is [STFT].
 
 // STFTArgs are the options of both directions.
 type STFTArgs struct {

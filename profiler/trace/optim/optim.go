@@ -304,7 +304,7 @@ func (o *Optimizer) deviceStep(s *slot) {
 	}
 }
 
-// batch holds the arguments of an optimizer's functional form: list by list, what its parameters have.
+// batch holds the arguments of an optimizer's functional form: lists with one entry for each parameter.
 type batch struct {
 	slots                []*slot
 	params, grads, steps []*trace.Tensor

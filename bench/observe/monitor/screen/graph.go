@@ -11,10 +11,10 @@ import (
 	"github.com/vprof/vprof/internal/phrase"
 )
 
-// labelWidth is the room for the labels of the axis.
+// labelWidth is the width of the axis labels, in characters.
 const labelWidth = 12
 
-// columnRunes are columns lower than a character, by eighths.
+// columnRunes are columns of a height below one character, in eighths.
 var columnRunes = [...]string{" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"}
 
 // graph returns the history of the memory of a GPU or of a process in a number of rows, with the limit and the peak as

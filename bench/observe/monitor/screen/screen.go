@@ -17,7 +17,7 @@ type Model struct {
 	o             Options
 	width, height int
 
-	// round and notices are shown, with the time at which they were current; they do not change while paused.
+	// round and notices are the displayed samples and messages, with their time; they do not change while paused.
 	round   monitor.Round
 	notices []monitor.Notice
 	at      time.Time
@@ -25,11 +25,11 @@ type Model struct {
 	// keys reports whether the list of keys is shown in place of the graph.
 	keys bool
 
-	// GPU is the number of the chosen one among the samples, process the PID
-	// of the chosen one, zero for none, and alone whether the graph is of that.
+	// gpu is the index of the selected GPU among the samples, process the PID of the selected process, zero for none.
+	// alone reports whether the graph shows only that process.
 	gpu, process int
 	alone        bool
-	// step is the index in monitor.HistorySteps of the time that a column stands for.
+	// step is the index in monitor.HistorySteps of the time that a column represents.
 	step int
 }
 
@@ -38,7 +38,8 @@ type Options struct {
 	History *monitor.History
 	// Interval is the time between two samples.
 	Interval time.Duration
-	// Limit is where the line is drawn on a GPU with so much memory, and Alarm whether it was set.
+	// Limit returns the position of the limit line for a GPU with so much memory; Alarm reports whether the user set
+	// it.
 	Limit func(total int64) int64
 	Alarm bool
 	Now   func() time.Time

@@ -78,7 +78,7 @@ func (m Model) View() tea.View {
 	case m.gpu < len(m.round.Samples):
 		s := m.round.Samples[m.gpu]
 		table := m.table(s)
-		// What is left is the graph's; a blank line, its caption, the load and the help are not.
+		// The graph gets the remaining rows, without a blank line, its caption, the load and the help.
 		rows := m.height - len(lines) - len(table) - len(notices) - 4
 		lines = append(lines, "")
 		lines = append(lines, m.graph(s, max(3, rows))...)
@@ -159,7 +159,7 @@ func (m Model) table(s monitor.Sample) []string {
 			used, peak, share = bytesize.Format(p.Used), bytesize.Format(p.Peak),
 				fmt.Sprintf("%.0f %%", 100*float64(p.Used)/float64(max(1, s.Total)))
 		}
-		// a program chooses its own name
+		// A program chooses its own name, so unprintable characters are escaped.
 		line := fmt.Sprintf(" %8d  %11s  %11s  %5s  %s", p.PID, used, peak, share, printable.Line(p.Name))
 		if p.PID == m.process {
 			line = chosenStyle.Render(line)

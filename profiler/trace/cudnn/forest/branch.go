@@ -96,7 +96,7 @@ func (p *planter) root(b *Branch) {
 	p.question(b, Features)
 }
 
-// needed returns the first branch below b that the questions above it do not already answer.
+// needed returns the first branch at or below b whose question the path to it does not already answer.
 func (p *planter) needed(b *Branch) *Branch {
 	for !b.Leaf() {
 		r := p.rooms[b.Feature]
@@ -200,7 +200,7 @@ type writer struct {
 
 func newWriter() *writer { return &writer{books: shippedBooks()} }
 
-// add writes the bits of another.
+// add appends the bits of another writer.
 func (w *writer) add(o *writer) {
 	for i := 0; i < o.size; i += 8 {
 		n := min(8, o.size-i)

@@ -10,7 +10,7 @@ import (
 // Cuts are the thresholds that some forests compare features with.
 type Cuts struct {
 	values []float32 // by feature, then ascending
-	// of has the number of each feature's first cut, and at its end the number of all.
+	// of has the index of each feature's first cut, and at its end the number of all cuts.
 	of [Features + 1]int32
 }
 
@@ -31,7 +31,7 @@ func cutsOf(forests []Grown) *Cuts {
 	return c
 }
 
-// find returns the number of a feature's cut.
+// find returns the index of a feature's cut.
 func (c *Cuts) find(feature int, threshold float32) int32 {
 	first := c.of[feature]
 	at, _ := slices.BinarySearch(c.values[first:c.of[feature+1]], threshold)
