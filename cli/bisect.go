@@ -75,8 +75,7 @@ func newBisectCmd(a *app) *cobra.Command {
 	return o.run.out.register(cmd)
 }
 
-// ignoredChangeShare is the share of the peak by which runs of one environment may differ. A smaller difference is no
-// change.
+// ignoredChangeShare is the share of the peak by which runs of one environment may differ without a change.
 const ignoredChangeShare = 0.001
 
 func runBisect(ctx context.Context, o *bisectOptions, args []string) error {

@@ -19,8 +19,7 @@ import (
 type configuration struct {
 	path     string
 	mapPairs []string // of --map
-	// searched reports whether the verb searches the batch size and the settings of the curriculum: the file need not
-	// have them.
+	// searched reports whether the verb searches the batch size and the curriculum's settings: the file may lack them.
 	searched bool
 	// reported reports whether the verb's result has the warnings, so that they are not printed on standard error, too.
 	reported bool

@@ -27,8 +27,7 @@ type output struct {
 	wide    bool
 	// modelDefaults names the settings that decide the need of a step and that the user left to the model.
 	modelDefaults string
-	// origins are the sources of the settings, set by the verbs that choose settings; other verbs keep the sources in
-	// files.
+	// origins are the sources of settings, set by verbs that choose settings; other verbs keep the sources in files.
 	origins    report.Origins
 	fromModel  bool
 	defaultGPU string

@@ -20,8 +20,7 @@ type rankFlags struct {
 	strategy string
 	rank     string
 	link     float64
-	// hasRankTable reports whether the verb can show a table of all ranks, usesLinkSpeed that it uses the speed of
-	// --link.
+	// hasRankTable reports whether the verb can show a table of all ranks, usesLinkSpeed whether it uses --link.
 	hasRankTable, usesLinkSpeed bool
 }
 

@@ -59,8 +59,7 @@ func (k Attention) Launch(capability int) Launch {
 // The work of attention: one kernel forward, and backward the same kernel over the operands of each gradient, so that
 // the matrix of scores is never stored.
 
-// heads are the sizes of attention as its kernel needs them. Query heads that share keys count as one head with more
-// queries.
+// heads are the sizes of attention for its kernel. Query heads that share keys count as one head with more queries.
 type heads struct{ count, queries, keys, depth int64 }
 
 // headsOf derives the sizes from the ranges of queries and keys; false if the ranges have no such sizes.

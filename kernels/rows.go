@@ -15,8 +15,7 @@ type Softmax struct {
 
 var softmaxNames = forTypes("softmax")
 
-// Launch returns the launch, which counts five operations for each element: compare, subtract, exponentiate, add,
-// scale.
+// Launch returns the launch, with five operations for each element: compare, subtract, exponentiate, add, scale.
 func (k Softmax) Launch() Launch {
 	l, team := rowsLaunch(softmaxNames[k.Type], k.Type, k.Rows, k.Columns)
 	l.Args = []uint64{k.Input, k.Output, 0, uint64(k.Rows), uint64(k.Columns), uint64(team)}

@@ -18,8 +18,7 @@ import (
 type Judgement struct {
 	// Batch is the batch that is judged.
 	Batch int
-	// Loops are the training loops that the case may have, the one with the largest need first. All values are of that
-	// loop.
+	// Loops are the training loops that the case may have, the one with the largest need first, to which values belong.
 	Loops []*Loop
 	// Evaluation is the evaluation between training steps of the first loop; nil without one.
 	Evaluation *Evaluation

@@ -36,8 +36,7 @@ type Fit struct {
 	Parallel *Parallel `json:"parallel,omitempty"`
 	// Choices are the configurations searched, by device and stage, the fastest first.
 	Choices []Choice `json:"choices"`
-	// Intervals names the records that the estimates' ranges come from, and the share of them within the ranges of the
-	// others.
+	// Intervals names the records of the estimates' ranges, and the share of them within the ranges of the others.
 	Intervals string `json:"intervals,omitempty"`
 	// Parts are the settings of the parts of a curriculum that train with one batch: each choice is safe in all.
 	Parts []models.Settings `json:"parts,omitempty"`

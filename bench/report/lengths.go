@@ -42,8 +42,7 @@ type Lengths struct {
 	// Worst is the estimate of a process that begins with the worst batch, whose samples have the length WorstLength.
 	WorstLength int64     `json:"worst_length"`
 	Worst       *Estimate `json:"worst"`
-	// Epochs is the result of the epochs, Expandable the result with expandable segments; absent if they change
-	// nothing.
+	// Epochs is the result of the epochs, Expandable the result with expandable segments; absent if that is the same.
 	Epochs Epochs `json:"epochs"`
 	// MostDevice is the estimated device bytes at the peak of reserved bytes; absent if epochs run out of memory.
 	MostDevice *Interval `json:"most_device,omitempty"`

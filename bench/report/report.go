@@ -155,14 +155,12 @@ type Point struct {
 	Spill *Spill `json:"spill,omitempty"`
 	// Workspaces counts the convolutions whose workspace cuDNN answered; absent if it was not queried about the model.
 	Workspaces *Workspaces `json:"convolution_workspaces,omitempty"`
-	// Buffers are the largest buffers of compiled graphs at the peak of requested bytes, largest first; absent without
-	// them.
+	// Buffers are the largest buffers of compiled graphs at the peak of requested bytes; absent without them.
 	Buffers []Buffer `json:"compiled_buffers,omitempty"`
 	// LastStep is the peak of allocated bytes in steps after the first, in which Inductor tunes; absent without a
 	// recorded step of torch.compile, or if it is the same.
 	LastStep int64 `json:"last_step_allocated_bytes,omitempty"`
-	// Tuned are the peaks of a run in which Inductor finds the tunings of a first run in its cache; absent if it tunes
-	// nothing.
+	// Tuned are the peaks of a run in which Inductor finds an earlier run's tunings; absent if it tunes nothing.
 	Tuned *Peaks `json:"tuned_before,omitempty"`
 	// Lengths is the result of epochs over samples of different lengths; absent if all samples have one length.
 	Lengths *Lengths `json:"lengths,omitempty"`
@@ -362,8 +360,7 @@ type Timing struct {
 type Largest struct {
 	Batch        int `json:"batch"`
 	FirstFailing int `json:"fails,omitempty"`
-	// Interpolated reports whether Fails was not run: the need by the line through other batches exceeds the limit
-	// there.
+	// Interpolated reports whether Fails was not run: by the line through other batches, its need exceeds the limit.
 	Interpolated bool `json:"fails_by_line,omitempty"`
 	// Predicted is the largest by estimates, for a search on a GPU.
 	Predicted int `json:"predicted,omitempty"`

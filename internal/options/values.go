@@ -26,8 +26,7 @@ func BoolOption[T any](key string, at func(*T) *bool) Option[T] {
 	return Of(key, ParseBool, at, func(on bool) string { return wordIf(on, "true") })
 }
 
-// ChoiceOption returns an option whose value is one of two words. The first is the default, the other one sets the
-// field.
+// ChoiceOption returns an option whose value is one of two words: the default, and another that sets the field.
 func ChoiceOption[T any](key, usual, other string, at func(*T) *bool) Option[T] {
 	read := func(text string) (bool, error) {
 		word, err := ParseOneOf(text, other, usual)
@@ -62,8 +61,7 @@ func Count[T any, N int | int64](key string, least, most int64, at func(*T) *N) 
 	return Of(key, read, at, FormatNumber)
 }
 
-// Word returns an option whose value is one of some words. The default, which may be empty, is stored as the empty
-// word.
+// Word returns an option whose value is one of some words. The default is stored as the empty word.
 func Word[T any, W ~string](key, usual string, at func(*T) *W, words ...string) Option[T] {
 	read := func(text string) (W, error) {
 		word, err := ParseOneOf(text, words...)

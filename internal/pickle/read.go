@@ -14,8 +14,7 @@ import (
 // A List is a list or a tuple.
 type List struct{ Items []any }
 
-// A Dict has those items of a dict whose keys were passed to [Read]. They are so few that a slice is smaller than a map
-// and as fast.
+// A Dict has those items of a dict whose keys were passed to [Read]: so few that a slice is smaller than a map.
 type Dict struct {
 	items []item
 	// Decoded is for the reader's caller, who can note in it that this dict was visited: several places of a pickle may

@@ -133,8 +133,7 @@ func (s *blockSlab) mergeNext(b *Block) {
 	s.recycle(rest)
 }
 
-// mergedSize returns the size that a free block of an expandable segment can grow to: itself and the unmapped stretch
-// behind it.
+// mergedSize returns the size that a free block of an expandable segment can grow to, with the unmapped block after it.
 func (s *blockSlab) mergedSize(b *Block) int64 {
 	if next := s.block(b.next); next != nil && next.state == unmapped {
 		return b.size + next.size

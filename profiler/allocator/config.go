@@ -11,8 +11,8 @@ import (
 	"unicode"
 )
 
-// Config holds the settings of PYTORCH_CUDA_ALLOC_CONF that affect device memory. Use [DefaultConfig] or [ParseConfig]
-// to get one.
+// Config holds the settings of PYTORCH_CUDA_ALLOC_CONF that affect device memory; see [DefaultConfig] and
+// [ParseConfig].
 type Config struct {
 	// MaxSplit is the size from which blocks are not split (max_split_size_mb); [Unlimited] by default.
 	MaxSplit int64

@@ -38,8 +38,7 @@ type PagedSource interface {
 // PageSize is the unit in which CUDA hands out device memory.
 const PageSize = 2 << 20
 
-// SimulatedMemory is a [PagedSource] without a device. It counts bytes against a total in granules and uses no address
-// twice.
+// SimulatedMemory is a [PagedSource] without a device. It counts bytes in granules and uses no address twice.
 type SimulatedMemory struct {
 	// Rising reports whether each address is above the one before, not below. Drivers on Linux hand out falling
 	// addresses (an H100's, 580.159.04: all of 78 segments). With [Config.OrdersByAddress] the allocator takes the

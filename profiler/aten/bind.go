@@ -100,8 +100,7 @@ func (s *Schema) parameters(t reflect.Type, last []string) []func(a *Args) refle
 	return out
 }
 
-// parameter returns a function that converts argument i, declared as p, to a parameter of type t. None becomes the zero
-// value.
+// parameter returns a function that converts argument i, declared as p, to a parameter of type t. None is zero.
 func (p *Argument) parameter(i int, t reflect.Type) func(a *Args) reflect.Value {
 	zero := reflect.Zero(t)
 	value := func(a *Args) any {

@@ -73,8 +73,7 @@ var libraries = family{
 	},
 }
 
-// regions returns an operator on regions of interest; places reports whether it also returns the positions of its
-// values.
+// regions returns an operator on regions of interest; places reports whether it also returns its values' positions.
 func (a *Args) regions(op string, channels int64, places bool) (y, from *tensor) {
 	return ops.Regions(a.first(0), a.Tensor("rois"), ops.RegionArgs{
 		Op: op, Height: a.Int("pooled_height"), Width: a.Int("pooled_width"), Channels: channels, Places: places,

@@ -85,8 +85,7 @@ func (e *PatternError) Error() string {
 
 // An Event is a point in a device's queue of work.
 type Event interface {
-	// Since waits until the queue has reached the event, and returns the device's time since an earlier event of its
-	// own.
+	// Since waits until the queue has reached the event, and returns the device's time since an earlier event.
 	Since(earlier Event) (time.Duration, error)
 	// Close releases the event.
 	Close() error

@@ -11,8 +11,7 @@ import (
 type Observer interface {
 	// Baseline returns the GPU memory in use before the program's first segment.
 	Baseline() Baseline
-	// ProcessMemory returns the GPU memory of this process as NVML reports it, in bytes, with its context; false if
-	// unknown.
+	// ProcessMemory returns this process's GPU memory by NVML, in bytes, with its context; false if unknown.
 	ProcessMemory() (bytes int64, ok bool)
 	// Neighbors are the other processes that use the GPU now, as far as they can be seen.
 	Neighbors() []Neighbor
@@ -85,8 +84,7 @@ type Baseline struct {
 // Total returns all that is in use.
 func (b Baseline) Total() int64 { return b.Others + b.Context + b.Kernels }
 
-// A SharingReporter is a device that tells whether software divides its GPU among processes (MPS) or virtual machines
-// (vGPU).
+// A SharingReporter is a device that reports software that divides its GPU among processes (MPS) or machines (vGPU).
 type SharingReporter interface {
 	// SharingSoftware returns a sentence without its full stop for each such software.
 	SharingSoftware() []string

@@ -9,8 +9,7 @@ import (
 
 // Budget is the limit of a safe batch: the upper end of its need must be within a share of the memory.
 type Budget struct {
-	// Memory is the available memory, the context included: the GPU's total less the memory of other processes, in
-	// bytes.
+	// Memory is the available memory in bytes: the GPU's total, context included, less the memory of other processes.
 	Memory int64
 	// Margin is the share of Memory that a step may fill, in (0, 1]. The rest is reserved for memory that no estimate
 	// of a step contains: other users of the GPU, other work of the script, and growth of the allocator's cache over
@@ -67,8 +66,7 @@ const (
 	NotRecorded Reason = "not-recorded"
 	// HostFull means that the step needs more host memory than the machine has.
 	HostFull Reason = "host-full"
-	// SmallerBatch means that the batch itself would be safe, but a smaller one is not: its blocks leave more of the
-	// cache unused.
+	// SmallerBatch means that only a smaller batch is unsafe, since its blocks leave more of the cache unused.
 	SmallerBatch Reason = "smaller-batch"
 )
 

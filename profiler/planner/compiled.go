@@ -12,8 +12,7 @@ import (
 // compiler changes: weights, buffers, optimizer state and batch.
 type compiledModel struct {
 	model string
-	// text reports whether the model learns tokens: compiled steps keep logits and their softmax in 16 bits or not at
-	// all.
+	// text reports whether the model learns tokens: compiled steps keep logits and softmax in 16 bits or not at all.
 	text                bool
 	allocated, reserved [2]float64 // the least and the most
 }

@@ -54,14 +54,12 @@ func (t Term) String() string {
 type Coefficients struct {
 	// Context is the bytes of the CUDA context, and of what PyTorch's libraries load unless Bare is set.
 	Context Coefficient
-	// BareContext reports whether the process, as vprof's own, loads no libraries. Libraries is the memory that they
-	// add otherwise.
+	// BareContext reports whether the process, as vprof's own, loads no libraries. Libraries is their memory otherwise.
 	BareContext bool
 	Libraries   Coefficient
 	// Communication is NCCL's part of the device bytes; zero for one GPU alone.
 	Communication Coefficient
-	// Learned are the other terms; zero where nothing was measured. Its entry for [ContextBytes] is unused: Context has
-	// it.
+	// Learned are the other terms, zero if not measured. Its entry for [ContextBytes] is unused: Context has it.
 	Learned [NumTerms]Coefficient
 	// Correlation is the correlation of the errors of two terms, from -1 to 1. It is symmetric; its diagonal is unused.
 	Correlation [NumTerms][NumTerms]float64
@@ -79,8 +77,7 @@ func (c *Coefficients) Term(t Term) Coefficient {
 	return c.Learned[t]
 }
 
-// SetBareContext replaces the bare context by one that was measured without PyTorch's libraries, whose memory stays
-// unchanged.
+// SetBareContext replaces the bare context by a measured one; the memory of PyTorch's libraries stays unchanged.
 func (c *Coefficients) SetBareContext(to Coefficient) {
 	if !c.BareContext {
 		to.Value += c.Libraries.Value

@@ -20,8 +20,7 @@ type Sample struct {
 	Reserved int64
 	// Less and More are the bytes by which allocated memory falls and rises with other orders of kernels.
 	Less, More int64
-	// Below and Above are the bytes by which reserved memory falls and rises with slightly other sizes and orders of
-	// frees.
+	// Below and Above are the bytes by which reserved memory falls and rises with other sizes and orders of frees.
 	Below, Above int64
 	// Segments is the number of segments that the allocator held from the device at the end.
 	Segments int64

@@ -116,8 +116,7 @@ func (p *Planner) Estimate(batch int) (Estimate, error) {
 	return e, nil
 }
 
-// addPaging adds managed memory, which the driver keeps on the GPU only as long as there is room: no verdict depends on
-// it.
+// addPaging adds managed memory, which the driver keeps on the GPU while there is room: no verdict depends on it.
 func (e *Estimate) addPaging(managed, memory int64) {
 	within := func(device int64) int64 { return min(managed, max(0, memory-device)) }
 	e.Paged = Interval{Value: within(e.Device.Value), Low: within(e.Device.Low), High: within(e.Device.High)}
@@ -143,8 +142,7 @@ func (p *Planner) verdict(e Estimate) Verdict {
 // z95 is the number of standard errors on either side of the mean that contain 95 % of a normal distribution.
 const z95 = 1.96
 
-// widenedInterval returns the interval of a value from the quantiles of its relative residual and the relative error of
-// interpolation.
+// widenedInterval returns a value's interval from the quantiles of its relative residual and the interpolation's error.
 func widenedInterval(value int64, r Residual, interpolation float64) Interval {
 	v := float64(value)
 	return Interval{

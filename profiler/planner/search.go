@@ -19,13 +19,12 @@ type BatchSearch struct {
 	Start    Start
 	// Limit is the largest allowed need of a batch, in bytes.
 	Limit int64
-	// Need returns the need of a batch in bytes, MaxInt64 where it is unknown and over the limit. It is called once for
+	// Need returns the need of a batch in bytes, MaxInt64 if it is unknown and over the limit. It is called once for
 	// each.
 	Need func(batch int) (int64, error)
 	// Runs reports whether each need is a run of minutes, so that no size is run for the sake of larger ones alone.
 	Runs bool
-	// Jagged reports whether a size may need many times as much as a larger one, so that all sizes up to the edge are
-	// tested.
+	// Jagged reports whether a size may need many times as much as a larger one, so that all sizes are tested.
 	Jagged bool
 
 	known map[int]int64
@@ -195,8 +194,7 @@ type searchBounds struct {
 // areAdjacent reports whether there is no size between what fits and what fails.
 func (e *searchBounds) areAdjacent() bool { return e.stepStart(e.fits+1) >= e.fails }
 
-// interpolateLimit returns the batch at which the line through the two nearest needs meets the limit, and whether there
-// is one.
+// interpolateLimit returns the batch at which the line through the two nearest needs meets the limit, if there is one.
 func (e *searchBounds) interpolateLimit() (at float64, known bool) {
 	a, b := e.nearestKnown()
 	na, nb := e.known[a], e.known[b]

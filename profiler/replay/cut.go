@@ -94,8 +94,7 @@ func CutSteps(p *program.Program, microBatches int) (*ReplayableSteps, error) {
 // cannot represent further steps. A recording of more steps may be steady.
 var ErrStepsDiffer = errors.New("replay: the last recorded step must end with the same buffers it began with")
 
-// areEqual reports whether the last step, which represents all further ones, leaves as many buffers of each class as it
-// found.
+// areEqual reports whether the last step, which represents all later ones, leaves as many buffers of each class.
 func (s *ReplayableSteps) areEqual() bool {
 	count := func(p *actionList, numbers []uint32) (n [program.NumClasses]int) {
 		for _, b := range numbers {

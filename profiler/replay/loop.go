@@ -25,8 +25,7 @@ type holding struct {
 	bytes int64
 }
 
-// NewLoop makes a loop on the memory that the options name; it returns no memory to it. Timeline and Hooks have no
-// effect here.
+// NewLoop makes a loop on the memory of the options; it returns no memory to it. Timeline and Hooks have no effect.
 func NewLoop(o Options) (*StepLoop, error) {
 	heap, err := o.allocator()
 	if err != nil {

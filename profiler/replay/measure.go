@@ -35,8 +35,7 @@ type Measurement struct {
 	MemoryVaried bool
 	// Baseline is the memory in use before the first replay; zero if unknown.
 	Baseline device.Baseline
-	// Device is the peak of the GPU's used memory after each new segment, in bytes, with other processes and the
-	// context.
+	// Device is the peak of the GPU's used memory after each new segment, in bytes, other processes included.
 	Device int64
 	// Granularity is the number of bytes that the driver added to the segments of that peak.
 	Granularity int64
@@ -108,8 +107,7 @@ type measurer struct {
 	measurement *Measurement
 	device      device.Device
 	observer    device.Observer // nil if the device is none
-	// computed reports whether times and bytes are the same in every replay. A simulated driver is measured like a real
-	// one.
+	// computed reports whether times and bytes never vary. A simulated driver is measured like a real one.
 	computed bool
 	program  *program.Program
 	config   *allocator.Config
@@ -352,8 +350,7 @@ func (w *measurer) verify(ctx context.Context) error {
 	return errors.Join(err, patterns.Close())
 }
 
-// A measuredSource is a device's memory that records, after each segment, how much of the GPU is in use in all and by
-// this process.
+// A measuredSource is a device's memory that records the GPU's and this process's use after each segment.
 type measuredSource struct {
 	allocator.PagedSource
 	of *measurer

@@ -145,8 +145,7 @@ func (r *Run) PhaseEnd(step int, name string) PhaseUsage {
 	return PhaseUsage{}
 }
 
-// PhasePeak returns the highest usage in the phases of a step that have a name; a step without such a phase counts
-// whole.
+// PhasePeak returns the highest usage in the phases of a step that have a name, or in the whole step if none has.
 func (r *Run) PhasePeak(step int, name string) PhaseUsage {
 	if r.missed(step, name) {
 		return PhaseUsage{r.Max, true}

@@ -93,7 +93,7 @@ type event struct {
 	bytes int64
 }
 
-// memoryEvents returns the events of a program, with workspaces marked if workspaces is set, and the number of
+// memoryEvents returns the events of a program, with marked workspaces if workspaces is set, and the number of
 // positions.
 func memoryEvents(p *program.Program, workspaces bool) (events []event, most int) {
 	events, places := make([]event, 0, len(p.Instructions)), make([]uint32, len(p.Buffers))
@@ -129,8 +129,7 @@ type perturbedReplay struct {
 	workspace int64
 	chance    *rand.PCG          // of late frees; nil for none
 	blocks    []*allocator.Block // by place
-	// late are delayed frees. The first of them happens before allocation number due; allocations counts the ones made
-	// so far.
+	// late are delayed frees. The first happens before allocation number due; allocations counts the ones made so far.
 	late             []lateFree
 	due, allocations uint64
 }

@@ -53,8 +53,7 @@ func (s *Stack) Rules() trace.Rules { return s.rules }
 // Allocator returns the rules for allocator settings.
 func (s *Stack) Allocator() allocator.Rules { return s.allocator }
 
-// Notes names the release whose rules are used instead, if the release itself was not measured or its cuDNN was not
-// queried.
+// Notes names the release whose rules are used instead, if the release was not measured or its cuDNN not queried.
 func (s *Stack) Notes() (notes []string) {
 	switch {
 	case s.rulesOf != s.versions.Torch:

@@ -201,8 +201,7 @@ func functionFunc(name string, args []operand) func(xs []*Tensor) *Tensor {
 	panic("trace: formula calls unknown function " + name)
 }
 
-// operatorFunc returns the function with a name that formulas call and that is Go code, not a row; nil if there is
-// none.
+// operatorFunc returns the function with a name that formulas call and that is Go code; nil if there is none.
 func operatorFunc(name string) func(xs []*Tensor) *Tensor {
 	switch name {
 	case "conj":

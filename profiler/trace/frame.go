@@ -14,7 +14,7 @@ type Frame struct {
 	// wrapper belongs to the module that runs in the frame; nil for most.
 	wrapper Wrapper
 	// style is how the frame's module receives its argument.
-	style Style
+	style              Style
 	python, subclassed bool
 	place              *place
 	// placed reports whether the frame's module has a GPU of its own; before is the caller's GPU, see

@@ -192,8 +192,7 @@ func (x *Tensor) Linear(weight, bias *Tensor) *Tensor {
 // OverrideLinear replaces torch.nn.functional.linear with f; f's bias may be nil.
 func (t *Tape) OverrideLinear(f func(f *Frame, x, weight, bias *Tensor) *Tensor) { t.linear = f }
 
-// linearOf records Linear with a rank's part of the weight. If the result is a part of a sum over ranks, the bias is
-// divided.
+// linearOf records Linear with a rank's part of the weight. If the results are summed over ranks, the bias is divided.
 func (x *Tensor) linearOf(weight, bias *Tensor, part bool) *Tensor {
 	c := x.tape.Begin("linear", x, weight, bias)
 	c.Lower(&x, &weight, &bias)

@@ -20,8 +20,7 @@ type Operator struct {
 	// InPlace reports whether PyTorch also has the form that overwrites self.
 	InPlace bool
 
-	// gradients are formulas of the arguments' gradients, see [compiler]. Autograd does not follow an operator that has
-	// none.
+	// gradients are formulas of the arguments' gradients, see [compiler]. Without any, autograd ignores the operator.
 	gradients map[string]string
 	// node is the class of the autograd node; by default the name and "Backward0".
 	node string

@@ -105,8 +105,7 @@ type Libraries struct {
 	SharedAngles, NoTables Sharers
 	// FusedAttention are the models whose attention is not eager by default.
 	FusedAttention Fused
-	// ShiftsLabels: the loss of a causal model shifts the labels, else it copies the logits without the last of each
-	// row.
+	// ShiftsLabels: the loss of a causal model shifts the labels, else it copies the logits without each row's last.
 	ShiftsLabels bool
 	// ReadsPositions: masks are made of the positions of tokens, so that sequences of one row do not see each other.
 	// Otherwise rows without a padding mask have no mask.

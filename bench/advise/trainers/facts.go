@@ -61,8 +61,7 @@ func checkCount(name, value string) string {
 	return ""
 }
 
-// integerFact returns the value of a fact that is a whole number, not below least. If the fact is not set, it returns
-// otherwise.
+// integerFact returns the value of a fact that is a whole number, not below least; otherwise if it is not set.
 func (c *Config) integerFact(name string, otherwise, least int) (int, error) {
 	const most = 1 << 30
 	f := c.facts[name]

@@ -27,8 +27,7 @@ const (
 // schedules maps torchtitan's names, in lower case, to the pipeline schedules that vprof records.
 var schedules = map[string]string{"": "1f1b", "1f1b": "1f1b", "gpipe": "gpipe", "interleaved1f1b": models.Interleaved}
 
-// addPipeline turns the strategy into a pipeline whose stages are shared by the strategy. The batch then is a
-// micro-batch.
+// addPipeline turns the strategy into a pipeline whose stages share it. The batch then is a micro-batch.
 func (c *Config) addPipeline() error {
 	n, ok := c.facts[meshPipeline]
 	if !ok {

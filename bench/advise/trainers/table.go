@@ -99,7 +99,7 @@ func (w *Words) UnmarshalYAML(n *yaml.Node) error {
 
 // Rule sets facts, refuses the configuration, or adds a note if other facts satisfy its condition.
 type Rule struct {
-	// When maps facts to the values that satisfy the condition; "" is a missing fact, "*" any value. Unless lists
+	// When maps facts to values that satisfy the condition; "" is a missing fact, "*" any value. Unless lists
 	// exceptions.
 	When   map[string]OneOf `yaml:"when"`
 	Unless map[string]OneOf `yaml:"unless"`
@@ -108,8 +108,7 @@ type Rule struct {
 	Set map[string]string `yaml:"set"`
 	// Clear are facts that are removed.
 	Clear []string `yaml:"clear"`
-	// Refuse is the reason why the configuration is impossible or cannot be planned; At is the fact whose key is the
-	// cause.
+	// Refuse is the reason why the configuration is impossible or not planned; At is the fact whose key is the cause.
 	Refuse string `yaml:"refuse"`
 	At     string `yaml:"at"`
 	// Note is a note for the user.

@@ -161,8 +161,8 @@ type document struct {
 	facts facts
 	// trainer is the name of the table, if the command line determines it.
 	trainer string
-	// script is the name of the Python file that the command line starts, source its path, starter the program that
-	// starts it.
+	// script is the name of the Python file that the command line starts, source its path, starter the program before
+	// it.
 	script, source, starter string
 	// task is the word for the kind of training ("dpo"), if the command or the user names it.
 	task string

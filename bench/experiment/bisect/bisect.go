@@ -14,8 +14,7 @@ import (
 // ErrUnusable reports that an environment cannot run the script, as where releases of packages do not fit together.
 var ErrUnusable = errors.New("the script does not run in this environment")
 
-// ValueChange is a change of the value between two positions. They are neighbors unless what is between them is
-// unusable.
+// ValueChange is a change of the value between two positions, which are neighbors unless those between are unusable.
 type ValueChange struct {
 	Low, High     int
 	Before, After int64

@@ -48,8 +48,7 @@ type Search struct {
 	// Ranks describes several GPUs if the cases have strategies, each of which records one rank; else it is zero. If
 	// strategies are searched, most are interpolated, and the smallest number of GPUs is computed.
 	Ranks report.Parallel
-	// Device, if not nil, is the one GPU: each recommended batch is measured on it, and reduced until it fits there,
-	// too.
+	// Device, if not nil, is the one GPU: each recommended batch is measured on it, and reduced until it fits.
 	Device device.Device
 	// TrySavings reports whether the cases differ by memory-saving options. The savings of each recommendation's
 	// options are then computed.

@@ -116,8 +116,7 @@ type Event struct {
 	Benchmark bool `json:"benchmark"`
 	// TunedBefore is the number of torch.compile kernels whose tuning Inductor found in its cache.
 	TunedBefore int `json:"tuned_before"`
-	// PrivatePools is the number of private pools of CUDA graphs and others at the end, PrivateBytes their reserved
-	// bytes.
+	// PrivatePools is the number of private pools, as of CUDA graphs, at the end, PrivateBytes their reserved bytes.
 	PrivatePools int   `json:"private_pools"`
 	PrivateBytes int64 `json:"private_bytes"`
 	// Elsewhere are the peaks on the other devices that the process used.

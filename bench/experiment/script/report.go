@@ -198,8 +198,7 @@ func (o *Outcome) Least(ctx context.Context, device int64) (int64, error) {
 // grows.
 func (o *Outcome) growth(run *report.Run) *report.StepGrowth {
 	last := max(o.End().Batches, run.Phases[len(run.Phases)-1].Step)
-	// Memory that the step before the last, or the one before it, has left: loop variables still hold memory of the
-	// last step.
+	// Memory left by the step before the last, or the one before it: loop variables still hold memory of the last step.
 	kept := step.KeptAfterStep(o.Program, last-2)
 	for made := last - 3; made > 0 && kept.Bytes() == 0; made-- {
 		kept = step.KeptAfterStep(o.Program, made)

@@ -21,8 +21,7 @@ import (
 type Without struct {
 	// Weights and Data report whether these kinds are replaced.
 	Weights, Data bool
-	// Lengths are lengths of texts in tokens, which the samples have in turn; empty if the script's own limit is the
-	// length.
+	// Lengths are lengths of texts in tokens, which the samples have in turn; empty for the script's own limit.
 	Lengths []int64
 	// Shapes is a file of the shapes of data, see [CheckShapes]; empty for none.
 	Shapes string

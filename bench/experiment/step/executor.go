@@ -135,8 +135,7 @@ func (l Local) prepare(ctx context.Context, t *Trial) (err error) {
 	return err
 }
 
-// steadyStep is the step whose work all later steps repeat. The first step is different, since it makes the optimizer's
-// state.
+// steadyStep is the step whose work all later steps repeat. The first step also makes the optimizer's state.
 const steadyStep = 1
 
 // untilStep returns the beginning of a program, up to the first instruction of a step.

@@ -28,8 +28,7 @@ type Series struct {
 	WatchedBytes []float64
 	// Process is the process whose memory WatchedBytes is; the zero Process if that is the whole GPU's.
 	Process Process
-	// Others are the other processes, the largest first. If the log does not list them, they are one entry without a
-	// PID.
+	// Others are the other processes, the largest first; one without a PID if the log does not list them.
 	Others []Process
 	// Peak is the highest memory of the GPU in use, by all processes; zero is unknown.
 	Peak int64

@@ -48,8 +48,7 @@ func (p *Page) nextSteps() (todo []string, command string) {
 // batchOption matches an option of a command that names its batch size, and the value.
 var batchOption = regexp.MustCompile(`( --?(?:[-\w]*batch[-_]size|batch|bs)[ =])\S+`)
 
-// fitCommand returns the command that searches the case's largest batch: with all its fields except the ones that fit
-// varies.
+// fitCommand returns the command that searches the case's largest batch, without the fields that fit varies.
 func fitCommand(c report.Case, d report.Device) string {
 	words := []string{"vprof", "fit", "--model", c.Model, "--gpu", d.GPU}
 	if c.ConfigHash != "" {

@@ -48,8 +48,7 @@ type side struct {
 	*pageView
 }
 
-// difference is a value that differs between the sides. Key colors it, and By is the difference of B from A, if it is a
-// number.
+// difference is a value that differs between the sides. Key colors it, and By is B's value minus A's, if numbers.
 type difference struct{ Name, Key, A, B, By string }
 
 // Write writes the page. The error comes from Check or from w.

@@ -27,8 +27,7 @@ type Picture struct {
 
 // chartPicture is a chart of a device. Peaks is nil for a breakdown.
 type chartPicture struct {
-	// Top is the position of the chart, Depth the height of its rows, and AxisTop the axis's position below Top, all in
-	// pixels.
+	// Top is the position of the chart, Depth the height of its rows, AxisTop the axis's position below Top, in pixels.
 	Top, Depth, AxisTop int
 
 	Heading string

@@ -199,8 +199,7 @@ const (
 	computeExclusive  = 3
 )
 
-// describe returns the GPU as the driver reports it. Missing values, mainly rates, come from the catalog if it has the
-// product.
+// describe returns the GPU as the driver reports it. Missing values, mainly rates, come from the catalog.
 func describe(id cu.Device) (device.GPU, error) {
 	name, err := id.Name()
 	if err != nil {

@@ -58,8 +58,7 @@ func (d *Device) noRoom(what string) error {
 	}
 }
 
-// provePatterns reports whether kernels run: the pattern that was written is found, and the pattern of another seed is
-// not.
+// provePatterns reports whether kernels run: the written pattern is found, and the pattern of another seed is not.
 func (d *Device) provePatterns(r device.Range) (runs bool, err error) {
 	verdict, err := d.Get(verdictBytes)
 	if err != nil {

@@ -93,8 +93,7 @@ func convolution() trial {
 	}
 }
 
-// attention returns a trial of scaled dot-product attention. The expected weights and results are rounded to F16, of 11
-// bits.
+// attention returns a trial of scaled dot-product attention. Expected weights and results are rounded to F16.
 func attention() trial {
 	const positions, depth, scale, within = 64, 16, 0.125, 4.0 / (1 << 11)
 	q, k, v, out := whole(positions*depth, 4), whole(positions*depth, 5), whole(positions*depth, 6),

@@ -26,8 +26,7 @@ type workload struct {
 	args    []unsafe.Pointer
 }
 
-// load loads the kernels' cubins for the GPU. If there are none, or the driver rejects them, the driver compiles the
-// PTX.
+// load loads the kernels' cubins for the GPU. Without them, or if the driver rejects them, it compiles the PTX.
 func (d *Device) load() (*workload, error) {
 	capability := d.gpu.Capability
 	ptx := func() string { return kernels.PTX(int(capability)) }
@@ -62,8 +61,7 @@ func assembled(capability int) (cu.Module, error) {
 	return cu.LoadDataEx(cubin)
 }
 
-// moduleError reports why the kernels could not be loaded; log is the first line of what the driver's compiler says, if
-// anything.
+// moduleError reports why the kernels could not be loaded; log is the first line of the driver's compiler, if any.
 func (d *Device) moduleError(err error, log string) error {
 	var c *CallError
 	if !errors.As(err, &c) {

@@ -272,8 +272,7 @@ func (b *GPU) Memory() (Memory, error) {
 	return checkMemory("nvmlDeviceGetMemoryInfo", m.Total, 0, m.Used)
 }
 
-// sharedMemory returns the memory of a GPU that uses the host's, as GB10: its size, and the bytes of processes on the
-// GPU.
+// sharedMemory returns the memory of a GPU that uses the host's, as GB10: its size, and the bytes of its processes.
 func (b *GPU) sharedMemory() (Memory, error) {
 	var host syscall.Sysinfo_t
 	processes, err := b.Processes()

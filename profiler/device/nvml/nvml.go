@@ -37,8 +37,7 @@ type Reading struct {
 	Milliwatts, LimitMilliwatts *int
 	// Slowdowns are the reasons for reduced clocks, nil if there are none.
 	Slowdowns []Slowdown
-	// Impossible are the values that were left out since no GPU has them: "nvmlDeviceGetTemperature reports
-	// 4294967291".
+	// Impossible are values that were left out since no GPU has them: "nvmlDeviceGetTemperature reports 4294967291".
 	Impossible []string
 }
 

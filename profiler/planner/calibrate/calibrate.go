@@ -83,8 +83,7 @@ type Point struct {
 type ConditionError struct {
 	// What names the terms: "what is constant from what grows".
 	What string
-	// Batches are the batch sizes that ran; Condition is the condition number of their scaled design, infinite if there
-	// are too few.
+	// Batches are the batch sizes that ran; Condition is the condition number of their scaled design, maybe infinite.
 	Batches   []int
 	Condition float64
 }

@@ -41,8 +41,7 @@ func groupWorks(of func(program.Work) int, launch int) (g [steptime.NumWorks + 1
 	return g
 }
 
-// timeNoiseShare is the relative standard error of a step's time: clocks and temperature alone change it by some
-// percent.
+// timeNoiseShare is the relative standard error of a step's time: clocks and temperature alone change it so much.
 const timeNoiseShare = 0.03
 
 // FitSpeed corrects efficiencies by timed steps. Steps that waited for the host correct the host's time for a kernel by
@@ -85,8 +84,7 @@ func FitSpeed(steps []Timed, from steptime.Efficiency) (steptime.Efficiency, err
 	return from, errors.New("no efficiency can be computed from these times; add runs of other batch sizes")
 }
 
-// speedDesign returns a row for each step: the time of each group by the efficiencies so far, relative to the measured
-// time.
+// speedDesign returns a row for each step: the time of each group by the efficiencies so far, over the measured time.
 func speedDesign(steps []Timed, from steptime.Efficiency, g [steptime.NumWorks + 1]int, n int) (matrix, []float64) {
 	a := newMatrix(len(steps), n)
 	b := make([]float64, len(steps))

@@ -33,8 +33,8 @@ type Load struct {
 	Schedule Schedule `json:",omitempty"`
 	// Host is the time of a step on the host's memory, in seconds, at assumed speeds of the machine.
 	Host float64 `json:",omitempty"`
-	// Stretch is the duration of the step relative to its work, since it waits for other stages of a pipeline; zero for
-	// no waiting.
+	// Stretch is the duration of the step relative to its work, if it waits for other pipeline stages; zero for no
+	// waiting.
 	Stretch float64 `json:",omitempty"`
 	// Compiled reports whether torch.compile runs the step, though the work is that of eager kernels.
 	Compiled bool `json:",omitempty"`
@@ -266,8 +266,7 @@ type Entry struct {
 	Work Load `json:",omitzero"`
 	// Sent is the time that a collective's bytes take on the links, in seconds.
 	Sent float64 `json:",omitempty"`
-	// Event is the number of the event recorded after the work, Wait of the event awaited before it, both from one;
-	// zero is none.
+	// Event is the number of the event recorded after the work, Wait of the one awaited before it; zero is none.
 	Event uint32 `json:",omitempty"`
 	Wait  uint32 `json:",omitempty"`
 }

@@ -45,8 +45,7 @@ const (
 	FromHost
 	// FromMeta means that only shards are allocated, in the order of the model (to_empty, load_state_dict).
 	FromMeta
-	// FromRank0 means that shards are allocated in that order, each after the whole parameter, which the first rank
-	// sends.
+	// FromRank0 means that shards are allocated in that order, each after the first rank sends the whole parameter.
 	FromRank0
 )
 
@@ -64,16 +63,14 @@ type Options struct {
 	Replicate int64
 	// Offload keeps shards, their gradients and the optimizer's state in the host's memory (CPUOffloadPolicy).
 	Offload bool
-	// GatherStreams reports whether this is a frozen model in addition to the trained one. It gathers on separate
-	// streams.
+	// GatherStreams reports whether this is a frozen model besides the trained one. It gathers on separate streams.
 	GatherStreams bool
 	// WarmUp allocates as much as all shards first, and frees it (from_pretrained of transformers).
 	WarmUp bool
 	// ManualSync keeps parameters whole and gradients unreduced after every backward pass, until [FSDP.Finish], as in
 	// pipeline stages.
 	ManualSync bool
-	// Prefetch is FullyShardedDataParallel's backward_prefetch: [PrefetchPre], [PrefetchPost], or any other word for
-	// none.
+	// Prefetch is FullyShardedDataParallel's backward_prefetch: [PrefetchPre], [PrefetchPost], or else none.
 	Prefetch string
 }
 

@@ -43,12 +43,10 @@ type FlatUnit struct {
 	module string
 	root   bool
 	trains bool
-	// shard is the rank's part of the flat tensor, grad its gradient, locals the rank's parts of trained parameters by
-	// name.
+	// shard is the rank's part of the flat tensor, grad its gradient, locals its parts of trained parameters by name.
 	shard, grad *trace.Tensor
 	locals      map[string]*trace.Tensor
-	// flat is the whole flat tensor, empty between uses. The model computes with parts of it; the last ones are
-	// padding.
+	// flat is the whole flat tensor, empty between uses. The model computes with parts of it, the last for padding.
 	flat  *trace.Tensor
 	parts []*trace.Tensor
 

@@ -271,8 +271,7 @@ func (g *ParamGroup) postBackward() {
 	f.reducing = g.reduce(with, grads)
 }
 
-// ownShardOf returns the part of gradient x to reduce if ranks of another group share the parameter. It takes ownership
-// of x.
+// ownShardOf returns the part of gradient x to reduce if another group shares the parameter. It takes ownership of x.
 func (s *shardedParam) ownShardOf(x *trace.Tensor) *trace.Tensor {
 	t := x.Tape()
 	y := x

@@ -55,8 +55,7 @@ func newShardedParam(p Param, w World, o Options) (*shardedParam, error) {
 	return s, nil
 }
 
-// shard allocates the rank's rows, unless another parameter shares them; onHost reports whether they are in the host's
-// memory.
+// shard allocates the rank's rows, unless another parameter shares them; onHost reports whether the host has them.
 func (s *shardedParam) shard(t *trace.Tape, onHost bool, tied *shardedParam) {
 	if tied != nil {
 		s.data, s.local = t.Hold(tied.data), t.Hold(tied.local)
