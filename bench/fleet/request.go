@@ -38,7 +38,7 @@ type requestTemplate struct {
 	perGPU bool
 }
 
-// documentTemplate returns a request in YAML.
+// documentTemplate returns a request in YAML, lineTemplate one for a script.
 func documentTemplate(name, text string) requestTemplate {
 	return requestTemplate{name: name, text: template.Must(template.New(name).Parse(text))}
 }

@@ -19,7 +19,7 @@ type Evaluation struct {
 	// Judged reports whether the verdict counts it: users asked for an evaluation, or the project evaluates. Otherwise
 	// the values show the need of an evaluation that training may not have.
 	Judged bool `json:"judged"`
-	// Verdict and Unsafe are those of the evaluation alone.
+	// Verdict and Unsafe judge the evaluation alone.
 	Verdict Verdict `json:"verdict" jsonschema:"enum=fits,enum=tight,enum=fits slowly,enum=not known without a recording,enum=does not fit"`
 	Unsafe  Reason  `json:"unsafe,omitempty" jsonschema:"enum=over-share,enum=gpu-full,enum=oom,enum=gives-back,enum=not-recorded,enum=host-full,enum=smaller-batch"`
 }

@@ -51,7 +51,7 @@ func (l *List) Text(texts ...string) {
 	}
 }
 
-// Such adds a sentence about things, if any: their number, and the first as an example. The format has a verb for each.
+// Such adds a sentence about things, if any. The format has a verb for their number and one for the first, as an example.
 func (l *List) Such(format, unit string, things []string) {
 	if n := len(things); n > 0 {
 		l.Add(format, Count(n, unit), things[0])

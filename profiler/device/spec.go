@@ -18,7 +18,7 @@ type SpecError struct{ File, Reason string }
 
 func (e *SpecError) Error() string { return e.File + ": " + e.Reason }
 
-// gpuSpec is a user's description of a GPU that the catalog lacks. Missing values are those of the GPU that Like names.
+// gpuSpec is a user's description of a GPU that the catalog lacks. The GPU that Like names gives the missing values.
 type gpuSpec struct {
 	Name       string  `yaml:"name"`
 	Like       string  `yaml:"like"`

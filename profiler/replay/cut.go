@@ -31,8 +31,8 @@ func (s *cutStep) batch(i int) *actionList { return s.batches[min(i, len(s.batch
 // An actionList is a section of a program with its own numbering of buffers.
 type actionList struct {
 	actions []action
-	// buffersIn are the buffers that live when the section begins, buffersOut those that live when it ends, in the
-	// order of their allocation.
+	// buffersIn are the buffers that live when the section begins, buffersOut the buffers that live when it ends, in
+	// the order of their allocation.
 	buffersIn, buffersOut []uint32
 	buffers               []program.Buffer
 }

@@ -22,8 +22,8 @@ type Edit struct {
 	Path string
 	// Value is an int64, a bool or a string. The file's value must be of the same kind, or null.
 	Value any
-	// AcceptedValue, if not nil, replaces Value in a file whose value is of its kind: precision is a name in some files
-	// and a boolean in others.
+	// AcceptedValue, if not nil, replaces Value if the file's value has the kind of AcceptedValue: precision is a name
+	// in some files and a boolean in others.
 	AcceptedValue any
 	// Create adds the key, and the groups that contain it, if the format is YAML or JSON.
 	Create bool

@@ -15,7 +15,7 @@ import (
 // allocate unseen. Runs that differ by more, or that no coefficients explain together, measured something else.
 const (
 	// MaxReplay limits the difference between the tensors of a replay and a run, as a share of the run's bytes, and
-	// MaxFitted that of the calibrated estimate.
+	// MaxFitted the difference between the calibrated estimate and the run.
 	MaxReplay = 0.25
 	MaxFitted = 0.10
 	// hiddenBytes is a difference that is always allowed: libraries' workspaces in a small model.

@@ -42,7 +42,7 @@ var oomWordings = []string{
 
 const (
 	sizePattern = `([0-9]+(?:\.[0-9]+)? (?:[KMGT]iB|bytes?))`
-	// most is the largest length of a message, in bytes, maxPrefixBytes that of its traceback.
+	// most is the largest length of a message, in bytes, maxPrefixBytes of its traceback.
 	most, maxPrefixBytes = 4096, 1 << 16
 	// MaxMessages limits the errors that are read from a log: errors of further ranks add nothing.
 	MaxMessages = 1024

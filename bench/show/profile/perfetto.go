@@ -27,7 +27,7 @@ const (
 )
 
 // WritePerfetto writes the steps as a JSON trace of the Trace Event Format: counters of the allocated bytes by class
-// and of the reserved bytes, a slice for each phase and one for each kernel. Times are those of Clock.
+// and of the reserved bytes, a slice for each phase and one for each kernel. Clock says how times are counted.
 func (p *Profile) WritePerfetto(w io.Writer) error {
 	buffered := bufio.NewWriter(w)
 	out := &eventWriter{json: json.NewEncoder(buffered), to: buffered}

@@ -178,7 +178,7 @@ func Read(r io.Reader, name string) (*File, error) {
 	return &f, nil
 }
 
-// The keys that every entry must have, and those that every input of an entry must have.
+// The keys that every entry, and every input of an entry, must have.
 var (
 	requiredKeys      = []string{"name", "gpu", "stack", "simulated", "fitted", "models", "memory", "errors", "inputs"}
 	requiredInputKeys = []string{"file", "sha256", "kind", "source", "simulated", "batches"}

@@ -9,7 +9,7 @@ import (
 // The optimizers of bitsandbytes 0.50 keep their state in 8 or 32 bits and update one
 // parameter after the other, in place.
 
-// Where state of a parameter is in fewer bits, and where it is paged, in elements.
+// The smallest parameters, in elements, whose state is in 8 bits, and whose state is paged.
 const (
 	min8bit  = 4096
 	minPaged = 100_000
