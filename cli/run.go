@@ -228,7 +228,8 @@ func (o *runOptions) addNeed(ctx context.Context, failed *script.Outcome, r *rep
 	c.GPU, c.Timeout = step.WithUnlimitedMemory(c.GPU), time.Minute+time.Duration(3*failed.Seconds*float64(time.Second))
 	c.Stdout, c.Stderr, c.OnEvent = nil, nil, nil
 	if !o.quiet {
-		fmt.Fprintln(o.app.stderr, "vprof: out of memory; runs again on a GPU with more, to see what it needs")
+		fmt.Fprintf(o.app.stderr, "vprof: out of memory; runs again on a GPU with more for at most %v, to see what it "+
+			"needs\n", c.Timeout.Round(time.Second))
 	}
 	again, err := script.Run(ctx, c)
 	if err != nil || again.Kind() != script.Fits {
@@ -266,10 +267,11 @@ func cacheFolder(name string) (string, error) {
 type eventPrinter struct {
 	to              io.Writer
 	steps           int
-	lastPrintMicros int64 // when a step was printed, in microseconds since 1970
+	phase           string // the last that was printed
+	lastPrintMicros int64  // when a step or phase was printed, in microseconds since 1970
 }
 
-// stepPace is the least time between steps that are printed, after the third, in microseconds.
+// stepPace is the least time between steps that are printed, after the third, and equal phases, in microseconds.
 const stepPace = 2_000_000
 
 func (p *eventPrinter) print(e script.Event) {
@@ -278,14 +280,12 @@ func (p *eventPrinter) print(e script.Event) {
 		fmt.Fprintf(p.to, "vprof: importing torch %.0f s\n", e.Seconds)
 	case e.Name == "step" && e.Done > p.steps && (e.Done <= 3 || e.At-p.lastPrintMicros >= stepPace):
 		p.steps, p.lastPrintMicros = e.Done, e.At
-		of := ""
-		if e.Of > 0 {
-			of = fmt.Sprintf(" of %d", e.Of)
-		}
-		fmt.Fprintf(p.to, "vprof: step %d%s\n", e.Done, of)
+		fmt.Fprintf(p.to, "vprof: step %d%s\n", e.Done, phrase.If(e.Of > 0, " of %d", e.Of))
 	case e.Name == "busy":
 		fmt.Fprintf(p.to, "vprof: %s, for %.0f s\n", e.Text, e.Seconds)
-	case e.Name == "phase" && (e.Phase == "evaluation" || e.Phase == "saving"):
+	case e.Name == "phase" && (e.Phase == "evaluation" || e.Phase == "saving") &&
+		(e.Phase != p.phase || e.At-p.lastPrintMicros >= stepPace):
+		p.phase, p.lastPrintMicros = e.Phase, e.At
 		fmt.Fprintf(p.to, "vprof: %s\n", e.Phase)
 	}
 }

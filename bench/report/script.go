@@ -243,7 +243,7 @@ func (r *Report) scriptAnswer() []string {
 }
 
 // maxPhases is the number of rows beyond which steps have rows only at the peak.
-const maxPhases = 60
+const maxPhases = 24
 
 // phaseSheet returns a row for each phase of each step.
 func (r *Report) phaseSheet(run *Run) Sheet {

@@ -149,7 +149,7 @@ var codeRemedies = []struct {
 }{
 	{
 		"F.scaled_dot_product_attention in place of scores and masks",
-		pattern.Lazy(`\b(masked_fill|softmax|baddbmm|where)_?\(`), pattern.Lazy(`(?i)att(n|en[dt]|_|\b)`),
+		pattern.Lazy(`\b(masked_fill|softmax|baddbmm|where)_?\(`), pattern.Lazy(`(?i)att(n|en[dt]|_|\b)|\bqkv\b`),
 	},
 	{
 		"one tensor after the other, or a _foreach function that ends in _, in place of copies of all",

@@ -103,5 +103,45 @@ class EpochsTest(unittest.TestCase):
             self.assertFalse(Script().closing.goes_on())
 
 
+class Tensor:
+    """A tensor with an autograd graph, or without."""
+
+    def __init__(self, grad_fn):
+        self.grad_fn = grad_fn
+
+
+class GraphsTest(unittest.TestCase):
+    def graded(self, evaluate):
+        """Returns the line that is recorded for a function that evaluates in batches."""
+        torch = types.SimpleNamespace(Tensor=Tensor, is_grad_enabled=lambda: True)
+        watch = types.SimpleNamespace(phases=["evaluation"], torch=torch)
+        found = closing.Closing(watch)
+        evaluate(lambda: found.note_graphs(sys._getframe(1)))
+        return found.graded
+
+    def test_a_loop_that_keeps_graphs_is_recorded_and_another_is_not(self):
+        def in_a_variable(next_batch):
+            for _ in range(3):
+                next_batch()
+                loss = Tensor("MeanBackward0")
+            del loss
+
+        def in_a_list(next_batch):
+            losses = []
+            for _ in range(3):
+                next_batch()
+                losses.append(Tensor("MeanBackward0"))
+
+        def without(next_batch):
+            losses = []
+            for _ in range(3):
+                next_batch()
+                losses.append(Tensor(None))
+
+        for keeps in (in_a_variable, in_a_list):
+            self.assertRegex(self.graded(keeps), r"closing_test\.py:\d+$")
+        self.assertEqual("", self.graded(without))
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -8,6 +8,7 @@ the time limit has passed.
 
 import ctypes
 import functools
+import itertools
 import linecache
 import os
 import re
@@ -41,6 +42,9 @@ SAVED = 4 << 30
 SEEK = float(os.environ.get("VPROF_SEEK", "8"))
 LOOK, RISE = 0.25, 1.02
 MOST, ALLOCATIONS = 400, 150_000
+
+# The number of last elements of a list in which new tensors are looked for.
+RECENT = 8
 
 # Whether the run ends directly after its steps and the longest batches.
 BRIEF = "VPROF_BRIEF" in os.environ
@@ -239,6 +243,8 @@ class Closing:
         torch = self.watch.torch
         if user is not None and "evaluation" in self.watch.phases and torch.is_grad_enabled():
             values = memory.variables(user).values()
+            lists = [v for v in values if isinstance(v, list)]
+            values = itertools.chain(values, *(v[-RECENT:] for v in lists))
             graphs = {id(v) for v in values if isinstance(v, torch.Tensor) and v.grad_fn is not None}
             if self.graphs is not None and graphs - self.graphs:
                 self.graded = f"{user.f_code.co_filename}:{user.f_lineno}"
