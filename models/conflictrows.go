@@ -31,9 +31,9 @@ var modelConflicts = []Conflict{
 
 // optimizerConflicts are optimizers with other ways to step.
 var optimizerConflicts = []Conflict{
-	refuse("optimizer", "strategy but ddp", func(k *choice) bool { return k.opt.Low() && k.shards() },
+	refuse("optimizer", "strategy but ddp", func(k *choice) bool { return k.opt.LowRank() && k.shards() },
 		"{this optimizer} needs whole gradients, on one GPU or under ddp; leave out --strategy, or use another"),
-	refuse("optimizer", "strategy but ddp", func(k *choice) bool { return k.opt.Whole() && k.shards() },
+	refuse("optimizer", "strategy but ddp", func(k *choice) bool { return k.opt.NeedsWholeParams() && k.shards() },
 		"vprof supports {this optimizer} only on one GPU and under ddp; leave out --strategy, or use another"),
 }
 

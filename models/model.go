@@ -150,7 +150,7 @@ type Recording struct {
 	// the rank waits for the other stages of its pipeline; zero if it is part of none.
 	Stretch float64
 	// Others are the programs for [Options.OtherGPUs]; everything else is the same for all GPUs.
-	Others *trace.Others
+	Others *trace.OtherPrograms
 }
 
 // ForGPU returns the recording for GPU number other of [Options.OtherGPUs]; nil if that GPU needs a recording of
@@ -187,7 +187,7 @@ type Options struct {
 	Validation int
 	// Others are further GPUs. The recording serves those, too, on which the step differs in scratch memory alone.
 	Others []trace.GPU
-	// Ceiling ends a recording with [trace.ErrBeyond] once more bytes than this live at a time; zero does not.
+	// Ceiling ends a recording with [trace.ErrCeiling] once more bytes than this live at a time; zero does not.
 	Ceiling int64
 	// Reordered records what [Model.Reordered] builds.
 	Reordered bool

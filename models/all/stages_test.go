@@ -103,7 +103,7 @@ func TestRecordingsEndAtTheirCeiling(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, r.Program.Instructions, under.Program.Instructions)
 		_, err = m.Record(c, testGPU, models.Options{Ceiling: peak - 1})
-		require.ErrorIs(t, err, trace.ErrBeyond)
+		require.ErrorIs(t, err, trace.ErrCeiling)
 	}
 }
 

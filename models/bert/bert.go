@@ -69,17 +69,17 @@ func (e *embeddings) Forward(f *frame, ids *tensor) *tensor {
 	table := e.PositionEmbeddings
 	if e.RobertaPositions != nil {
 		table = e.RobertaPositions
-		positions = f.Let(robertaPositions(f, ids))
+		positions = f.Bind(robertaPositions(f, ids))
 	} else {
-		positions = f.Let(e.PositionIds.Slice(1, 0, length))
+		positions = f.Bind(e.PositionIds.Slice(1, 0, length))
 	}
-	buffered := f.Let(e.TokenTypeIds.Expand(positions.Size(0), -1))
+	buffered := f.Bind(e.TokenTypeIds.Expand(positions.Size(0), -1))
 	f.Set(&buffered, buffered.Gather(positions))
-	types := f.Let(buffered.Expand(batch, length))
-	embeds := f.Let(f.Call(e.WordEmbeddings, ids))
-	typeEmbeds := f.Let(f.Call(e.TokenTypeEmbeddings, types))
-	x := f.Let(embeds.Add(typeEmbeds))
-	positionEmbeds := f.Let(f.Call(table, positions))
+	types := f.Bind(buffered.Expand(batch, length))
+	embeds := f.Bind(f.Call(e.WordEmbeddings, ids))
+	typeEmbeds := f.Bind(f.Call(e.TokenTypeEmbeddings, types))
+	x := f.Bind(embeds.Add(typeEmbeds))
+	positionEmbeds := f.Bind(f.Call(table, positions))
 	f.Set(&x, x.Add(positionEmbeds))
 	f.Pass(&x, e.LayerNorm, e.Dropout)
 	return x
@@ -88,8 +88,8 @@ func (e *embeddings) Forward(f *frame, ids *tensor) *tensor {
 // robertaPositions follows create_position_ids_from_input_ids.
 func robertaPositions(f *frame, ids *tensor) *tensor {
 	g := f.FuncFrame(ids)
-	mask := g.Let(ids.EqScalar().To(trace.I32))
-	index := g.Let(mask.CumSum(1).To(trace.I32).AddScalar().Mul(mask))
+	mask := g.Bind(ids.EqScalar().To(trace.I32))
+	index := g.Bind(mask.CumSum(1).To(trace.I32).AddScalar().Mul(mask))
 	return g.Return(index.To(trace.I64).AddScalar())
 }
 
@@ -139,7 +139,7 @@ type attention struct {
 func (a *attention) call(f *frame, x, mask *tensor) (y, weights *tensor) {
 	g := f.CallFrame(x, mask)
 	y, weights = a.Self.call(g, x, mask)
-	g.LetEach(y, weights)
+	g.BindEach(y, weights)
 	g.Set(&y, a.Output.call(g, y, x))
 	return g.ReturnPair(y, weights)
 }
@@ -172,15 +172,15 @@ func newLayer(c Config) *layer {
 // forward takes hidden states and a mask.
 func (l *layer) forward(f *frame, args []*tensor) *tensor {
 	y, weights := l.Attention.call(f, args[0], args[1])
-	f.LetEach(y, weights)
-	return f.Let(l.feedForward(f, y))
+	f.BindEach(y, weights)
+	return f.Bind(l.feedForward(f, y))
 }
 
 // feedForward follows feed_forward_chunk.
 func (l *layer) feedForward(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
-	inner := g.Let(g.Call(l.Intermediate, x))
-	return g.Return(g.Let(l.Output.call(g, inner, x)))
+	inner := g.Bind(g.Call(l.Intermediate, x))
+	return g.Return(g.Bind(l.Output.call(g, inner, x)))
 }
 
 // encoder is the stack of layers.
@@ -204,8 +204,8 @@ type pooler struct {
 }
 
 func (p *pooler) Forward(f *frame, x *tensor) *tensor {
-	first := f.Let(x.Select(1, 0))
-	y := f.Let(f.Call(p.Dense, first))
+	first := f.Bind(x.Select(1, 0))
+	y := f.Bind(f.Call(p.Dense, first))
 	return f.Set(&y, y.Tanh())
 }
 
@@ -241,14 +241,14 @@ func (m *Model) Call(f *frame, ids, padding *tensor, padded, checkpointing bool)
 // outputs returns the hidden states and the pooler's output, nil without a pooler.
 func (m *Model) outputs(f *frame, ids, padding *tensor, padded, checkpointing bool) (states, pooled *tensor) {
 	g := f.ModuleFrame(m, ids, padding)
-	x := g.Let(g.Call(m.Embeddings, ids))
+	x := g.Bind(g.Call(m.Embeddings, ids))
 	mask := hf.BidirectionalMask(g, x, padding, padded, m.eager)
 	if mask != nil {
 		g.Set(&padding, mask)
 	}
-	states = g.Let(m.Encoder.call(g, x, mask, checkpointing))
+	states = g.Bind(m.Encoder.call(g, x, mask, checkpointing))
 	if m.Pooler != nil {
-		pooled = g.Let(g.Call(m.Pooler, states))
+		pooled = g.Bind(g.Call(m.Pooler, states))
 	}
 	return g.ReturnPair(states, pooled)
 }

@@ -31,10 +31,10 @@ type distilEmbeddings struct {
 }
 
 func (e *distilEmbeddings) Forward(f *frame, ids *tensor) *tensor {
-	embeds := f.Let(f.Call(e.WordEmbeddings, ids))
-	positions := f.Let(e.PositionIds.Slice(1, 0, ids.Size(1)))
-	positionEmbeds := f.Let(f.Call(e.PositionEmbeddings, positions))
-	x := f.Let(embeds.Add(positionEmbeds))
+	embeds := f.Bind(f.Call(e.WordEmbeddings, ids))
+	positions := f.Bind(e.PositionIds.Slice(1, 0, ids.Size(1)))
+	positionEmbeds := f.Bind(f.Call(e.PositionEmbeddings, positions))
+	x := f.Bind(embeds.Add(positionEmbeds))
 	f.Pass(&x, e.LayerNorm, e.Dropout)
 	return x
 }
@@ -63,7 +63,7 @@ type distilFFN struct {
 }
 
 func (n *distilFFN) Forward(f *frame, input *tensor) *tensor {
-	x := f.Let(f.Call(n.Lin1, input))
+	x := f.Bind(f.Call(n.Lin1, input))
 	f.Pass(&x, n.Activation, n.Lin2, n.Dropout)
 	return x
 }
@@ -96,9 +96,9 @@ func newDistilBlock(c DistilledConfig) *distilBlock {
 // forward takes hidden states and a mask.
 func (b *distilBlock) forward(f *frame, args []*tensor) *tensor {
 	x, mask := args[0], args[1]
-	y := f.Let(b.Attention.call(f, x, mask))
+	y := f.Bind(b.Attention.call(f, x, mask))
 	f.Set(&y, f.Call(b.SaLayerNorm, y.Add(x)))
-	z := f.Let(f.Call(b.Ffn, y))
+	z := f.Bind(f.Call(b.Ffn, y))
 	return f.Set(&z, f.Call(b.OutputLayerNorm, z.Add(y)))
 }
 
@@ -144,7 +144,7 @@ func NewDistilled(c DistilledConfig) *Distilled {
 // Call maps token ids and a padding mask [batch, length] to hidden states [batch, length, width].
 func (m *Distilled) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	g := f.CallFrame(ids, padding)
-	x := g.Let(g.Call(m.Embeddings, ids))
+	x := g.Bind(g.Call(m.Embeddings, ids))
 	mask := hf.BidirectionalMask(g, x, padding, text.Padded, m.eager)
 	if mask != nil {
 		g.Set(&padding, mask)
@@ -177,10 +177,10 @@ func DistilledMaskedLM(c DistilledConfig, text hf.Text) *hf.TextTask {
 		Text: text, Net: net, Inputs: nn.Table(m.Embeddings.WordEmbeddings), Output: projector, Bidirectional: true,
 		Call: func(f *frame, b hf.TextBatch) *tensor {
 			g := f.ModuleFrame(net, b.IDs, b.Padding, b.Labels)
-			states := g.Let(m.Call(g, b.IDs, b.Padding, text))
-			logits := g.Let(g.Call(net.VocabTransform, states))
+			states := g.Bind(m.Call(g, b.IDs, b.Padding, text))
+			logits := g.Bind(g.Call(net.VocabTransform, states))
 			g.Pass(&logits, net.Activation, net.VocabLayerNorm, net.VocabProjector)
-			loss := g.Let(logits.View(-1, logits.Size(-1)).CrossEntropy(b.Labels.View(-1)))
+			loss := g.Bind(logits.View(-1, logits.Size(-1)).CrossEntropy(b.Labels.View(-1)))
 			return hf.EndWithLoss(g, loss, logits)
 		},
 	}
@@ -209,13 +209,13 @@ func DistilledClassification(c DistilledConfig, classes hf.Classes, dropout floa
 		Heads:         []*nn.Layer{&net.PreClassifier, &net.Classifier},
 		Call: func(f *frame, b hf.TextBatch) *tensor {
 			g := f.ModuleFrame(net, b.IDs, b.Padding, b.Labels)
-			states := g.Let(m.Call(g, b.IDs, b.Padding, text))
-			x := g.Let(states.Select(1, 0))
+			states := g.Bind(m.Call(g, b.IDs, b.Padding, text))
+			x := g.Bind(states.Select(1, 0))
 			g.Set(&x, g.Call(net.PreClassifier, x))
 			g.Set(&x, x.ReLU())
 			g.Set(&x, g.Call(net.Dropout, x))
-			logits := g.Let(g.Call(net.Classifier, x))
-			return hf.EndWithLoss(g, g.Let(classes.Loss(logits, b.Labels)), logits)
+			logits := g.Bind(g.Call(net.Classifier, x))
+			return hf.EndWithLoss(g, g.Bind(classes.Loss(logits, b.Labels)), logits)
 		},
 	}
 }

@@ -34,12 +34,12 @@ func MaskedLM(c Config, text hf.Text) *hf.TextTask {
 	}
 	task.Call = func(f *frame, b hf.TextBatch) *tensor {
 		g := f.ModuleFrame(task.Net, b.IDs, b.Padding, b.Labels)
-		x := g.Let(m.Call(g, b.IDs, b.Padding, text.Padded, text.Checkpointing))
+		x := g.Bind(m.Call(g, b.IDs, b.Padding, text.Padded, text.Checkpointing))
 		if text.Headless {
-			return hf.EndWithLoss(g, g.Let(x.Sum(false)))
+			return hf.EndWithLoss(g, g.Bind(x.Sum(false)))
 		}
-		logits := g.Let(g.Call(head, x))
-		loss := g.Let(logits.View(-1, logits.Size(-1)).CrossEntropy(b.Labels.View(-1)))
+		logits := g.Bind(g.Call(head, x))
+		loss := g.Bind(logits.View(-1, logits.Size(-1)).CrossEntropy(b.Labels.View(-1)))
 		return hf.EndWithLoss(g, loss, logits)
 	}
 	return task
@@ -59,7 +59,7 @@ type bertHead struct {
 	Predictions *nn.Parts
 }
 
-func (h *bertHead) Forward(f *frame, x *tensor) *tensor { return f.Let(f.Call(h.Predictions, x)) }
+func (h *bertHead) Forward(f *frame, x *tensor) *tensor { return f.Bind(f.Call(h.Predictions, x)) }
 
 // robertaLM is RobertaForMaskedLM.
 type robertaLM struct {
@@ -78,7 +78,7 @@ type robertaHead struct {
 }
 
 func (h *robertaHead) Forward(f *frame, x *tensor) *tensor {
-	y := f.Let(f.Call(h.Dense, x))
+	y := f.Bind(f.Call(h.Dense, x))
 	f.Set(&y, y.GELU())
 	f.Pass(&y, h.LayerNorm, h.Decoder)
 	return y
@@ -101,13 +101,13 @@ func Classification(c Config, classes hf.Classes, dropout float64, text hf.Text)
 	task.Call = func(f *frame, b hf.TextBatch) *tensor {
 		g := f.ModuleFrame(net, b.IDs, b.Padding, b.Labels)
 		states, pooled := m.outputs(g, b.IDs, b.Padding, text.Padded, text.Checkpointing)
-		x := g.Let(states)
+		x := g.Bind(states)
 		if pooled != nil {
-			g.Let(pooled)
-			x = g.Let(g.Call(net.Dropout, pooled))
+			g.Bind(pooled)
+			x = g.Bind(g.Call(net.Dropout, pooled))
 		}
-		logits := g.Let(g.Call(net.Classifier, x))
-		return hf.EndWithLoss(g, g.Let(classes.Loss(logits, b.Labels)), logits)
+		logits := g.Bind(g.Call(net.Classifier, x))
+		return hf.EndWithLoss(g, g.Bind(classes.Loss(logits, b.Labels)), logits)
 	}
 	return task
 }
@@ -163,7 +163,7 @@ type robertaClassifier struct {
 }
 
 func (h *robertaClassifier) Forward(f *frame, features *tensor) *tensor {
-	x := f.Let(features.Select(1, 0))
+	x := f.Bind(features.Select(1, 0))
 	f.Pass(&x, h.Dropout, h.Dense)
 	f.Set(&x, x.Tanh())
 	f.Pass(&x, h.Dropout, h.OutProj)

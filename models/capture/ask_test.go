@@ -20,7 +20,7 @@ func TestAskingSaysWhatIsMissing(t *testing.T) {
 	if err != nil || runtime.GOOS != "linux" || query.Stubs() == nil {
 		t.Skip("needs Linux with python3")
 	}
-	question := query.Of(cudnn.Config{
+	question := query.NewQuestion(cudnn.Config{
 		Dim: 2, N: 1, Ci: 3, Co: 8, Groups: 1, In: [3]int64{8, 8}, K: [3]int64{3, 3}, Stride: [3]int64{1, 1},
 		Dilation: [3]int64{1, 1},
 	}, cudnn.Forward)

@@ -42,16 +42,16 @@ func (w *wrapped) callDecoder(f *frame, in decoderInputs, padding *tensor, text 
 // embedTokens looks tokens up, except placeholders of images and sound, of which a text has none.
 func (w *wrapped) embedTokens(g *frame, ids *tensor) (in decoderInputs) {
 	m := w.LanguageModel.Rest
-	senses := g.LetAll([]*tensor{ids.EqScalar(), ids.EqScalar(), ids.EqScalar()})
-	mask := g.Let(senses[0].And(senses[1]).And(senses[2]))
-	own := g.Let(ids.Clone())
+	senses := g.BindAll([]*tensor{ids.EqScalar(), ids.EqScalar(), ids.EqScalar()})
+	mask := g.Bind(senses[0].And(senses[1]).And(senses[2]))
+	own := g.Bind(ids.Clone())
 	g.Set(&own, trace.WhereScalar(mask, own))
-	in.embeds = g.Let(m.embed.call(g, own))
+	in.embeds = g.Bind(m.embed.call(g, own))
 	if w.c.PerLayer > 0 {
 		weight := nn.Table(m.embed.Table).Weight
-		pad := g.Let(weight.Select(0, 0))
-		g.Let(trace.Where(mask.Unsqueeze(-1), pad.View(1, 1, -1), in.embeds))
-		in.perLayer = g.Let(m.perLayerInputs(g, own))
+		pad := g.Bind(weight.Select(0, 0))
+		g.Bind(trace.Where(mask.Unsqueeze(-1), pad.View(1, 1, -1), in.embeds))
+		in.perLayer = g.Bind(m.perLayerInputs(g, own))
 	}
 	return in
 }
@@ -61,7 +61,7 @@ func (w *wrapped) prepareMasks(g *frame, in *decoderInputs, padding *tensor, tex
 	in.made, in.positions = true, positions(g, in.embeds)
 	var blocks *tensor
 	if w.c.Blocks && !w.c.Flash {
-		blocks = g.Let(g.Tape().Filled("full", trace.I64, in.embeds.Size(0), in.embeds.Size(1)))
+		blocks = g.Bind(g.Tape().Filled("full", trace.I64, in.embeds.Size(0), in.embeds.Size(1)))
 	}
 	masks := w.c.masks(g, in.embeds, in.positions, padding, blocks, text)
 	in.full, in.window = masks[0], masks[1]

@@ -129,7 +129,7 @@ func (m *textModel) masks(g *frame, in decoderInputs, padding *tensor, text hf.T
 
 // positions binds the positions of tokens.
 func positions(g *frame, embeds *tensor) *tensor {
-	p := g.Let(g.Tape().Arange(embeds.Size(1)).AddScalar())
+	p := g.Bind(g.Tape().Arange(embeds.Size(1)).AddScalar())
 	return g.Set(&p, p.Unsqueeze(0))
 }
 
@@ -149,7 +149,7 @@ func (c *Config) masks(g *frame, embeds, positions, padding, blocks *tensor, tex
 			masks[kind] = hf.EagerWindowMask(g, embeds, positions, padding, text.Packed)
 		}
 		if masks[kind] != nil {
-			g.Let(masks[kind])
+			g.Bind(masks[kind])
 		}
 	}
 	return masks
@@ -168,7 +168,7 @@ func (m *textModel) angles(g *frame, s *state, x *tensor) {
 			continue
 		}
 		cos, sin := m.RotaryEmb.call(g, kind, x, s.positions)
-		s.cos[kind], s.sin[kind] = g.Let(cos), g.Let(sin)
+		s.cos[kind], s.sin[kind] = g.Bind(cos), g.Bind(sin)
 	}
 	for _, l := range m.c.Layers {
 		if kind := l.kind(); l.Stores {
@@ -205,7 +205,7 @@ func (m *textModel) perLayerInputs(f *frame, ids *tensor) *tensor {
 // projectPerLayer follows project_per_layer_inputs.
 func (m *textModel) projectPerLayer(f *frame, embeds, perLayer *tensor) *tensor {
 	g := f.FuncFrame(embeds, perLayer)
-	p := g.Let(g.Call(m.PerLayerModelProjection, embeds).MulScalar())
+	p := g.Bind(g.Call(m.PerLayerModelProjection, embeds).MulScalar())
 	g.Set(&p, p.Reshape(embeds.Size(0), embeds.Size(1), -1, m.c.PerLayer))
 	g.Set(&p, g.Call(m.PerLayerProjectionNorm, p))
 	return g.Return(p.Add(perLayer).MulScalar())

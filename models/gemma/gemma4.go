@@ -29,9 +29,9 @@ func newGemma4(c *Config) *gemma4 {
 // Call implements [hf.Decoder].
 func (m *gemma4) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	g := f.CallFrame(ids, padding)
-	in := decoderInputs{embeds: g.Let(m.EmbedTokens.call(g, ids))}
+	in := decoderInputs{embeds: g.Bind(m.EmbedTokens.call(g, ids))}
 	if m.c.PerLayer > 0 {
-		in.perLayer = g.Let(m.Rest.perLayerInputs(g, ids))
+		in.perLayer = g.Bind(m.Rest.perLayerInputs(g, ids))
 	}
 	return g.Return(m.run(g, in, padding, text))
 }
@@ -41,7 +41,7 @@ func (m *gemma4) run(g *frame, in decoderInputs, padding *tensor, text hf.Text) 
 		g.Set(&in.perLayer, m.Rest.projectPerLayer(g, in.embeds, in.perLayer))
 	}
 	s := m.Rest.masks(g, in, padding, text)
-	x := g.Let(in.embeds)
+	x := g.Bind(in.embeds)
 	m.Rest.angles(g, s, x)
 	var own *tensor
 	for i, l := range m.Layers {
@@ -106,11 +106,11 @@ func (l *layer4) forward(f *frame, args []*tensor, s *state) *tensor {
 	if l.c.PerLayer > 0 {
 		perLayer, named = args[1], args[2:]
 	}
-	residual := f.Let(x)
+	residual := f.Bind(x)
 	f.Set(&x, f.Call(l.InputLayernorm, x))
 	attended, weights := l.SelfAttn.call(f, x, named[0], named[2], named[3], s.shared[l.l.kind()])
 	f.Set(&x, attended)
-	f.LetEach(weights)
+	f.BindEach(weights)
 	f.Set(&x, f.Call(l.PostAttentionLayernorm, x))
 	f.Set(&x, residual.Add(x))
 	f.Set(&residual, x)
@@ -132,11 +132,11 @@ func (l *layer4) forward(f *frame, args []*tensor, s *state) *tensor {
 
 // addExperts adds the output of the experts, run on the residual stream, to the output of the feed-forward half.
 func (l *layer4) addExperts(f *frame, x, residual *tensor) *tensor {
-	first := f.Let(f.Call(l.PostFeedforwardLayernorm1, x))
-	flat := f.Let(residual.Reshape(-1, residual.Size(-1)))
+	first := f.Bind(f.Call(l.PostFeedforwardLayernorm1, x))
+	flat := f.Bind(residual.Reshape(-1, residual.Size(-1)))
 	probabilities, weights, chosen := l.Router.call(f, flat)
-	f.LetAll([]*tensor{probabilities, weights, chosen})
-	second := f.Let(f.Call(l.PreFeedforwardLayernorm2, flat))
+	f.BindAll([]*tensor{probabilities, weights, chosen})
+	second := f.Bind(f.Call(l.PreFeedforwardLayernorm2, flat))
 	f.Set(&second, l.Experts.Call(f, second, chosen, weights))
 	f.Set(&second, second.Reshape(residual.Shape()...))
 	f.Set(&second, f.Call(l.PostFeedforwardLayernorm2, second))
@@ -165,10 +165,10 @@ func (r *router) call(f *frame, x *tensor) (probabilities, weights, chosen *tens
 	g := f.ModuleFrame(r, x)
 	g.Set(&x, g.Call(r.Norm, x))
 	g.Set(&x, x.Mul(r.Scale.Tensor).MulScalar())
-	scores := g.Let(g.Call(r.Proj, x))
-	probabilities = g.Let(scores.SoftmaxTo(-1, trace.F32))
+	scores := g.Bind(g.Call(r.Proj, x))
+	probabilities = g.Bind(scores.SoftmaxTo(-1, trace.F32))
 	weights, chosen = probabilities.TopK(r.each, -1)
-	g.LetAll([]*tensor{weights, chosen})
+	g.BindAll([]*tensor{weights, chosen})
 	weights.DivInPlace(weights.Sum(true, -1))
 	g.Set(&weights, weights.Mul(r.PerExpertScale.Index(chosen)))
 	g.End(probabilities, weights, chosen)
@@ -195,5 +195,5 @@ func (m *mlp) Forward(f *frame, x *tensor) *tensor {
 	if m.c.Liger {
 		return f.Call(m.DownProj, liger.GatedProduct(f, f.Call(m.GateProj, x), f.Call(m.UpProj, x)))
 	}
-	return f.Let(f.Call(m.DownProj, f.Call(m.ActFn, f.Call(m.GateProj, x)).Mul(f.Call(m.UpProj, x))))
+	return f.Bind(f.Call(m.DownProj, f.Call(m.ActFn, f.Call(m.GateProj, x)).Mul(f.Call(m.UpProj, x))))
 }

@@ -22,7 +22,7 @@ func (n *norm) Forward(f *frame, x *tensor) *tensor {
 	if n.liger && n.Weight != nil {
 		return liger.Norm{OutOfPlace: true}.RMSNorm(f, x, n.Weight.Tensor)
 	}
-	y := f.Let(normalize(f, x.To(trace.F32)))
+	y := f.Bind(normalize(f, x.To(trace.F32)))
 	if n.Weight != nil {
 		f.Set(&y, y.Mul(n.Weight.To(trace.F32)))
 	}
@@ -32,7 +32,7 @@ func (n *norm) Forward(f *frame, x *tensor) *tensor {
 // normalize follows Gemma4RMSNorm._norm.
 func normalize(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
-	squared := g.Let(x.Pow(2).Mean(true, -1).AddScalar())
+	squared := g.Bind(x.Pow(2).Mean(true, -1).AddScalar())
 	return g.Return(x.Mul(squared.Pow(-0.5)))
 }
 
@@ -69,10 +69,10 @@ func newRotary(c *Config) *rotary {
 func (m *rotary) call(f *frame, kind int, x, positions *tensor) (cos, sin *tensor) {
 	g := f.ModuleFrame(m, x, positions)
 	g.Tape().NoGrad(func() {
-		freqs := g.Let(positions.Unsqueeze(-1).To(trace.F32).Mul(m.Kinds[kind].InvFreq.Tensor))
-		emb := g.Let(trace.Cat(-1, freqs, freqs))
-		cos = g.Let(emb.Cos().MulScalar())
-		sin = g.Let(emb.Sin().MulScalar())
+		freqs := g.Bind(positions.Unsqueeze(-1).To(trace.F32).Mul(m.Kinds[kind].InvFreq.Tensor))
+		emb := g.Bind(trace.Cat(-1, freqs, freqs))
+		cos = g.Bind(emb.Cos().MulScalar())
+		sin = g.Bind(emb.Sin().MulScalar())
 		cos, sin = cos.To(x.DType()), sin.To(x.DType())
 	})
 	return g.ReturnPair(cos, sin)
@@ -116,13 +116,13 @@ func newAttention(c *Config, l Layer) *attention {
 // call returns the attention output for x [batch, length, width], and the weights if they are kept.
 func (a *attention) call(f *frame, x, mask, cos, sin *tensor, shared keysValues) (y, weights *tensor) {
 	g := f.ModuleFrame(a, x, mask, cos, sin)
-	q := g.Let(a.heads(g, a.QProj, x))
+	q := g.Bind(a.heads(g, a.QProj, x))
 	g.Set(&q, g.Call(a.QNorm, q))
 	g.Set(&q, applyRotary(g, q, cos, sin))
 	g.Set(&q, q.Transpose(1, 2))
 	var k, v *tensor
 	if a.l.Shares {
-		k, v = g.Let(shared.key.Value()), g.Let(shared.value.Value())
+		k, v = g.Bind(shared.key.Value()), g.Bind(shared.value.Value())
 	} else {
 		k, v = a.keysValues(g, x, cos, sin)
 		k, v = a.c.Cache.Update(g, k, v)
@@ -143,12 +143,12 @@ func (a *attention) call(f *frame, x, mask, cos, sin *tensor, shared keysValues)
 
 // keysValues binds keys and values [batch, heads, length, size].
 func (a *attention) keysValues(g *frame, x, cos, sin *tensor) (k, v *tensor) {
-	k = g.Let(a.heads(g, a.KProj, x))
+	k = g.Bind(a.heads(g, a.KProj, x))
 	v = k
 	if a.VProj != nil {
 		v = a.heads(g, a.VProj, x)
 	}
-	g.Let(v)
+	g.Bind(v)
 	g.Set(&k, g.Call(a.KNorm, k))
 	g.Set(&k, applyRotary(g, k, cos, sin))
 	g.Set(&k, k.Transpose(1, 2))

@@ -47,7 +47,7 @@ type attention struct {
 func (a *attention) call(f *frame, x, mask *tensor) (y, weights *tensor) {
 	g := f.ModuleFrame(a, x, mask)
 	parts := g.Call(a.CAttn, x).Split(a.width, 2)
-	q, k, v := g.Let(parts[0]), g.Let(parts[1]), g.Let(parts[2])
+	q, k, v := g.Bind(parts[0]), g.Bind(parts[1]), g.Bind(parts[2])
 	size := a.width / a.heads
 	g.Set(&k, hf.Heads(k, size))
 	g.Set(&v, hf.Heads(v, size))
@@ -56,9 +56,9 @@ func (a *attention) call(f *frame, x, mask *tensor) (y, weights *tensor) {
 	dropout := hf.DropoutIn(a, a.dropout)
 	if a.eager {
 		y, weights = eagerAttention(g, a.Bias, q, k, v, mask, dropout)
-		g.LetAll([]*tensor{y, weights})
+		g.BindAll([]*tensor{y, weights})
 	} else {
-		y = g.Let(hf.Attention(g, q, k, v, mask, hf.AttentionOptions{Causal: true, Dropout: dropout}))
+		y = g.Bind(hf.Attention(g, q, k, v, mask, hf.AttentionOptions{Causal: true, Dropout: dropout}))
 	}
 	g.Set(&y, hf.MergeHeads(y))
 	g.Pass(&y, a.CProj, a.ResidDropout)
@@ -69,10 +69,10 @@ func (a *attention) call(f *frame, x, mask *tensor) (y, weights *tensor) {
 // and add a mask if there is one.
 func eagerAttention(f *frame, causal *nn.Buffer, q, k, v, mask *tensor, dropout float64) (y, weights *tensor) {
 	g := f.FuncFrame(q, k, v, mask)
-	weights = g.Let(q.Matmul(k.Transpose(2, 3)).MulScalar())
+	weights = g.Bind(q.Matmul(k.Transpose(2, 3)).MulScalar())
 	if causal != nil {
-		seen := g.Let(causal.T().Slice(2, 0, q.Size(2)).Slice(3, 0, k.Size(2)))
-		g.Set(&weights, trace.Where(seen, weights, g.Let(g.Tape().Full(weights.DType()))))
+		seen := g.Bind(causal.T().Slice(2, 0, q.Size(2)).Slice(3, 0, k.Size(2)))
+		g.Set(&weights, trace.Where(seen, weights, g.Bind(g.Tape().Full(weights.DType()))))
 	}
 	if mask != nil {
 		g.Set(&weights, weights.Add(mask))
@@ -80,7 +80,7 @@ func eagerAttention(f *frame, causal *nn.Buffer, q, k, v, mask *tensor, dropout 
 	g.Set(&weights, weights.Softmax(-1))
 	g.Set(&weights, weights.To(v.DType()))
 	g.Set(&weights, weights.Dropout(dropout, dropout > 0))
-	y = g.Let(weights.Matmul(v))
+	y = g.Bind(weights.Matmul(v))
 	g.Set(&y, y.Transpose(1, 2))
 	return g.ReturnPair(y, weights)
 }
@@ -118,14 +118,14 @@ func newBlock(c Config) *block {
 // forward takes hidden states and a mask.
 func (b *block) forward(f *frame, args []*tensor) *tensor {
 	x, mask := args[0], args[1]
-	residual := f.Let(x)
+	residual := f.Bind(x)
 	f.Set(&x, f.Call(b.Ln1, x))
 	y, weights := b.Attn.call(f, x, mask)
-	f.LetAll([]*tensor{y, weights})
+	f.BindAll([]*tensor{y, weights})
 	f.Set(&x, y.Add(residual))
 	f.Set(&residual, x)
 	f.Set(&x, f.Call(b.Ln2, x))
-	z := f.Let(f.Call(b.Mlp, x))
+	z := f.Bind(f.Call(b.Mlp, x))
 	return f.Set(&x, residual.Add(z))
 }
 
@@ -153,11 +153,11 @@ func New(c Config) *Model {
 // Call implements [hf.Decoder].
 func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	g := f.CallFrame(ids, padding)
-	embeds := g.Let(g.Call(m.Wte, ids))
-	positions := g.Let(g.Tape().Arange(ids.Size(1)).AddScalar())
+	embeds := g.Bind(g.Call(m.Wte, ids))
+	positions := g.Bind(g.Tape().Arange(ids.Size(1)).AddScalar())
 	g.Set(&positions, positions.Unsqueeze(0))
-	positionEmbeds := g.Let(g.Call(m.Wpe, positions))
-	x := g.Let(embeds.Add(positionEmbeds))
+	positionEmbeds := g.Bind(g.Call(m.Wpe, positions))
+	x := g.Bind(embeds.Add(positionEmbeds))
 	var mask *tensor
 	switch {
 	case !m.eager:
@@ -165,7 +165,7 @@ func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	case padding != nil || g.Tape().Rules().Libraries.ReadsPositions:
 		mask = hf.EagerCausalMask(g, embeds, positions, padding, text.Packed)
 	}
-	g.LetEach(mask)
+	g.BindEach(mask)
 	g.Set(&x, g.Call(m.Drop, x))
 	for i, b := range m.H {
 		g.Set(&x, text.CallLayer(g, i, b, b.forward, []*tensor{x, mask}, positions))

@@ -46,7 +46,7 @@ func Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) *tensor {
 			g.Set(x, (*x).Contiguous())
 		}
 	}
-	y := g.Let(q.ScaledDotProductAttention(k, v, trace.AttentionArgs{
+	y := g.Bind(q.ScaledDotProductAttention(k, v, trace.AttentionArgs{
 		Mask: mask, Dropout: o.Dropout, IsCausal: o.Causal && mask == nil && q.Size(2) > 1, EnableGQA: gqa,
 	}))
 	g.Set(&y, y.Reshape(y.Size(0), -1, q.Size(2), v.Size(-1)))
@@ -58,10 +58,10 @@ func Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) *tensor {
 func Attend(f *frame, q, k, v, mask *tensor, o AttentionOptions, eager bool) (y, weights *tensor) {
 	if eager {
 		y, weights = EagerAttention(f, q, k, v, mask, o, false)
-		f.LetAll([]*tensor{y, weights})
+		f.BindAll([]*tensor{y, weights})
 		return y, weights
 	}
-	return f.Let(Attention(f, q, k, v, mask, o)), nil
+	return f.Bind(Attention(f, q, k, v, mask, o)), nil
 }
 
 // EagerAttention follows eager_attention_forward over [batch, heads, length, head size]: the scores are computed and
@@ -70,10 +70,10 @@ func EagerAttention(f *frame, q, k, v, mask *tensor, o AttentionOptions, softcap
 	g := f.FuncFrame(q, k, v, mask)
 	keys, values := k, v
 	if o.Groups > 1 {
-		keys = g.Let(repeatHeads(g, k, o.Groups))
-		values = g.Let(repeatHeads(g, v, o.Groups))
+		keys = g.Bind(repeatHeads(g, k, o.Groups))
+		values = g.Bind(repeatHeads(g, v, o.Groups))
 	}
-	weights = g.Let(q.Matmul(keys.Transpose(2, 3)).MulScalar())
+	weights = g.Bind(q.Matmul(keys.Transpose(2, 3)).MulScalar())
 	if softcap {
 		g.Set(&weights, weights.DivScalar())
 		g.Set(&weights, weights.Tanh())
@@ -88,7 +88,7 @@ func EagerAttention(f *frame, q, k, v, mask *tensor, o AttentionOptions, softcap
 		g.Set(&weights, weights.SoftmaxTo(-1, trace.F32).To(q.DType()))
 	}
 	g.Set(&weights, weights.Dropout(o.Dropout, o.Dropout > 0))
-	y = g.Let(weights.Matmul(values))
+	y = g.Bind(weights.Matmul(values))
 	g.Set(&y, y.Transpose(1, 2).Contiguous())
 	return g.ReturnPair(y, weights)
 }
@@ -99,20 +99,20 @@ func SinkAttention(f *frame, q, k, v, mask, sinks *tensor, o AttentionOptions) (
 	g := f.FuncFrame(q, k, v, mask)
 	keys, values := k, v
 	if o.Groups > 1 {
-		keys = g.Let(repeatHeads(g, k, o.Groups))
-		values = g.Let(repeatHeads(g, v, o.Groups))
+		keys = g.Bind(repeatHeads(g, k, o.Groups))
+		values = g.Bind(repeatHeads(g, v, o.Groups))
 	}
-	weights = g.Let(q.Matmul(keys.Transpose(2, 3)).MulScalar())
+	weights = g.Bind(q.Matmul(keys.Transpose(2, 3)).MulScalar())
 	g.Set(&weights, weights.Add(mask))
-	column := g.Let(sinks.Reshape(1, -1, 1, 1).Expand(q.Size(0), -1, q.Size(2), -1))
-	all := g.Let(trace.Cat(-1, weights, column))
+	column := g.Bind(sinks.Reshape(1, -1, 1, 1).Expand(q.Size(0), -1, q.Size(2), -1))
+	all := g.Bind(trace.Cat(-1, weights, column))
 	most, places := all.MaxDim(true, -1)
 	g.Set(&all, all.Sub(most))
 	g.Discard(places)
-	probabilities := g.Let(all.SoftmaxTo(-1, all.DType()))
-	scores := g.Let(probabilities.Slice(-1, 0, probabilities.Size(-1)-1))
+	probabilities := g.Bind(all.SoftmaxTo(-1, all.DType()))
+	scores := g.Bind(probabilities.Slice(-1, 0, probabilities.Size(-1)-1))
 	g.Set(&weights, scores.Dropout(o.Dropout, o.Dropout > 0).To(v.DType()))
-	y = g.Let(weights.Matmul(values))
+	y = g.Bind(weights.Matmul(values))
 	g.Set(&y, y.Transpose(1, 2).Contiguous())
 	return g.ReturnPair(y, weights)
 }
@@ -122,9 +122,9 @@ func SinkAttention(f *frame, q, k, v, mask, sinks *tensor, o AttentionOptions) (
 func SelfAttention(f *frame, m trainer, x, mask *tensor, query, key, value nn.Layer, headSize int64,
 	dropout float64, eager bool,
 ) (y, weights *tensor) {
-	q := f.Let(Heads(f.Call(query, x), headSize))
-	k := f.Let(Heads(f.Call(key, x), headSize))
-	v := f.Let(Heads(f.Call(value, x), headSize))
+	q := f.Bind(Heads(f.Call(query, x), headSize))
+	k := f.Bind(Heads(f.Call(key, x), headSize))
+	v := f.Bind(Heads(f.Call(value, x), headSize))
 	y, weights = Attend(f, q, k, v, mask, AttentionOptions{Dropout: DropoutIn(m, dropout), OwnType: true}, eager)
 	return f.Set(&y, MergeHeads(y)), weights
 }

@@ -54,7 +54,7 @@ func (c *KVCache) Update(f *frame, k, v *tensor) (keys, values *tensor) {
 		return k, v
 	}
 	if c.layer == len(c.kept) {
-		c.kept = append(c.kept, c.model.Let(trace.Cat(-2, k)), c.model.Let(trace.Cat(-2, v)))
+		c.kept = append(c.kept, c.model.Bind(trace.Cat(-2, k)), c.model.Bind(trace.Cat(-2, v)))
 	} else {
 		c.add(c.layer, k)
 		c.add(c.layer+1, v)
@@ -75,7 +75,7 @@ func (c *KVCache) add(at int, x *tensor) {
 func (c *KVCache) grow(tokens int64) {
 	for i, x := range c.kept {
 		g := c.model.FuncFrame()
-		c.add(i, g.Let(x.Tape().New("cat", program.Activations, x.DType(), x.Size(0), x.Size(1), tokens, x.Size(3))))
+		c.add(i, g.Bind(x.Tape().New("cat", program.Activations, x.DType(), x.Size(0), x.Size(1), tokens, x.Size(3))))
 		g.End()
 	}
 }
@@ -110,7 +110,7 @@ func givesMasks(c models.Case) bool {
 
 // IsEager reports whether attention of a model is eager: chosen so, or by default in releases of transformers before
 // PyTorch's fused attention served its group of models.
-func IsEager(c models.Case, by trace.Fused) bool {
+func IsEager(c models.Case, by trace.FusedAttentionModels) bool {
 	return Eager.Chosen(c) || c.Libraries().FusedAttention < by
 }
 

@@ -18,12 +18,12 @@ type modelCaller struct {
 func (c *modelCaller) logits(f *frame, b TextBatch) *tensor {
 	g := f.ModuleFrame(c.net, b.IDs, b.Padding)
 	c.text.Context.shard(g, &b)
-	x := g.Let(c.decoder.Call(g, b.IDs, b.Padding, c.text))
+	x := g.Bind(c.decoder.Call(g, b.IDs, b.Padding, c.text))
 	kept := x
 	if b.Keep > 0 {
 		kept = x.Slice(1, x.Size(1)-b.Keep, x.Size(1))
 	}
-	logits := g.Let(c.text.logits(g, *c.output, kept))
+	logits := g.Bind(c.text.logits(g, *c.output, kept))
 	c.text.adjustLogits(g, &logits)
 	return g.Return(logits)
 }
@@ -37,7 +37,7 @@ func (c *modelCaller) castLogits(f *frame, b TextBatch) *tensor {
 func (c *modelCaller) logProbs(f *frame, b TextBatch, types ...trace.DType) (all []*tensor) {
 	train.Autocast(f.Tape(), c.text.AMP, func() {
 		g := f.ModuleFrame(c.net, b.IDs, b.Padding, b.Labels)
-		x := g.Let(c.decoder.Call(g, b.IDs, b.Padding, c.text))
+		x := g.Bind(c.decoder.Call(g, b.IDs, b.Padding, c.text))
 		all = tiledLogs(g, x, plainWeight(g, *c.output), b.Labels, b.Keep, types...)
 		g.End(all...)
 	})
@@ -72,7 +72,7 @@ func (c *modelCaller) states(f *frame, b TextBatch, visit func(x *tensor)) *tens
 		last = x
 	}
 	g := f.ModuleFrame(c.net, b.IDs, b.Padding)
-	y := g.Let(c.decoder.Call(g, b.IDs, b.Padding, shown))
+	y := g.Bind(c.decoder.Call(g, b.IDs, b.Padding, shown))
 	visit(y)
 	g.Set(&y, c.text.logits(g, *c.output, y))
 	c.text.adjustLogits(g, &y)

@@ -91,12 +91,12 @@ func lastTokenLogits(f *frame, ids, scores *tensor, padToken bool) *tensor {
 		if ids.Size(0) != 1 {
 			t.Raise(errNoPadding)
 		}
-		return f.Let(scores.Select(1, -1).Index(t.Arange(1)))
+		return f.Bind(scores.Select(1, -1).Index(t.Arange(1)))
 	}
-	words := f.Let(ids.EqScalar().To(trace.I32))
-	order := f.Let(t.Filled("arange", trace.I32, ids.Size(1)))
-	last := f.Let(order.Mul(words).ArgMax(false, -1))
-	return f.Let(scores.Index(t.Arange(ids.Size(0)), last))
+	words := f.Bind(ids.EqScalar().To(trace.I32))
+	order := f.Bind(t.Filled("arange", trace.I32, ids.Size(1)))
+	last := f.Bind(order.Mul(words).ArgMax(false, -1))
+	return f.Bind(scores.Index(t.Arange(ids.Size(0)), last))
 }
 
 // TokenHead is the head of a model for token classification, on the states of the last layer.
@@ -135,11 +135,11 @@ func TokenClassification(net any, inputs *nn.Embedding, head TokenHead, classes 
 		Call: func(f *frame, b TextBatch) *tensor {
 			g := f.ModuleFrame(net, b.IDs, b.Padding, b.Labels)
 			text.Begin(g)
-			outputs := g.Let(states(g, b))
-			x := g.Let(outputs)
+			outputs := g.Bind(states(g, b))
+			x := g.Bind(outputs)
 			g.Set(&x, g.Call(head.Dropout, x))
-			logits := g.Let(g.Call(*head.Score, x))
-			return EndWithLoss(g, g.Let(tokenLoss(g, logits, b.Labels, head.FloatLogits)), logits)
+			logits := g.Bind(g.Call(*head.Score, x))
+			return EndWithLoss(g, g.Bind(tokenLoss(g, logits, b.Labels, head.FloatLogits)), logits)
 		},
 	}
 }
@@ -151,7 +151,7 @@ func tokenLoss(f *frame, logits, labels *tensor, whole bool) *tensor {
 		return rows.CrossEntropy(labels.View(-1))
 	}
 	g := f.FuncFrame(rows)
-	flat := g.Let(labels.View(-1))
+	flat := g.Bind(labels.View(-1))
 	g.Set(&rows, rows.To(trace.F32))
 	return g.Return(rows.CrossEntropy(flat))
 }

@@ -47,9 +47,9 @@ func (c ContextParallel) shard(f *frame, b *TextBatch) {
 		c.shrink(f, b)
 		return
 	}
-	b.IDs = f.Let(c.local(f, b.IDs))
+	b.IDs = f.Bind(c.local(f, b.IDs))
 	if b.Labels != nil {
-		b.Labels = f.Let(c.local(f, b.Labels))
+		b.Labels = f.Bind(c.local(f, b.Labels))
 	}
 }
 
@@ -63,7 +63,7 @@ func (c ContextParallel) shrink(f *frame, b *TextBatch) {
 	}
 	for _, x := range []**tensor{&b.IDs, &b.Labels, &b.Positions} {
 		if *x != nil {
-			*x = f.Let((*x).Part(0, n, length/c.Ranks))
+			*x = f.Bind((*x).Part(0, n, length/c.Ranks))
 		}
 	}
 	b.Shifted = true
@@ -107,7 +107,7 @@ func (c ContextParallel) Attention(f *frame, q, k, v, mask *tensor, o AttentionO
 		return c.byHeads(f, q, k, v, o)
 	}
 	if half, casting := f.Tape().Autocasting(); casting {
-		q, k, v = f.Let(q.To(half)), f.Let(k.To(half)), f.Let(v.To(half))
+		q, k, v = f.Bind(q.To(half)), f.Bind(k.To(half)), f.Bind(v.To(half))
 	}
 	if c.By == models.TorchRing {
 		if !q.DType().IsHalf() {
@@ -125,7 +125,7 @@ func (c ContextParallel) Attention(f *frame, q, k, v, mask *tensor, o AttentionO
 				fmt.Errorf("cp: ring-flash-attn's llama3 attention needs --batch 1; set it, or use cp_by=%s",
 					models.Ring))
 		}
-		y = g.Let(g.Apply(c.gathered(), q.Squeeze(0), k.Squeeze(0), v.Squeeze(0))[0]).Unsqueeze(0)
+		y = g.Bind(g.Apply(c.gathered(), q.Squeeze(0), k.Squeeze(0), v.Squeeze(0))[0]).Unsqueeze(0)
 	} else {
 		y = g.Apply(c.ring(), q, k, v)[0]
 	}
@@ -142,10 +142,10 @@ func (c ContextParallel) byHeads(f *frame, q, k, v *tensor, o AttentionOptions) 
 	}
 	g := f.FuncFrame(q, k, v)
 	heads := func(x *tensor) *tensor {
-		return g.Let(g.Apply(c.exchange(true), x.Transpose(1, 2))[0])
+		return g.Bind(g.Apply(c.exchange(true), x.Transpose(1, 2))[0])
 	}
 	qs, ks, vs := heads(q), heads(k), heads(v)
-	y := g.Let(Attention(g, qs.Transpose(1, 2), ks.Transpose(1, 2), vs.Transpose(1, 2), nil, o))
+	y := g.Bind(Attention(g, qs.Transpose(1, 2), ks.Transpose(1, 2), vs.Transpose(1, 2), nil, o))
 	return g.Return(g.Apply(c.exchange(false), y)[0])
 }
 
@@ -170,15 +170,15 @@ func (c ContextParallel) allToAll(f *frame, x *tensor, forTokens bool) *tensor {
 	pre := g.FuncFrame(x)
 	var sent *tensor
 	if forTokens {
-		sent = pre.Let(x.Reshape(batch, length, n, heads/n, size).Contiguous())
+		sent = pre.Bind(x.Reshape(batch, length, n, heads/n, size).Contiguous())
 		pre.Set(&sent, sent.Permute(2, 0, 1, 3, 4).Contiguous())
 	} else {
-		sent = pre.Let(x.Reshape(batch, n, length/n, heads, size).Contiguous())
+		sent = pre.Bind(x.Reshape(batch, n, length/n, heads, size).Contiguous())
 		pre.Set(&sent, sent.Permute(1, 0, 2, 3, 4).Contiguous())
 	}
 	pre.End(sent)
-	g.Let(sent)
-	got := g.Let(sent.EmptyLike())
+	g.Bind(sent)
+	got := g.Bind(sent.EmptyLike())
 	f.Tape().Collective(program.Send, n, got, sent)
 	post := g.FuncFrame(got)
 	var y *tensor
@@ -199,9 +199,9 @@ type flash struct{ f *frame }
 // forward returns the result, shaped as q, and its log-sum-exp.
 func (k flash) forward(q *tensor, keys int64, lse ...int64) (y, sums *tensor) {
 	t := k.f.Tape()
-	y = k.f.Let(t.Empty(q.DType(), q.Shape()...))
-	sums = k.f.Let(t.Empty(trace.F32, lse...))
-	seed := k.f.Let(t.Empty(trace.I64, 2))
+	y = k.f.Bind(t.Empty(q.DType(), q.Shape()...))
+	sums = k.f.Bind(t.Empty(trace.F32, lse...))
+	seed := k.f.Bind(t.Empty(trace.I64, 2))
 	t.Product("flash_attn", 4*q.Numel()*keys, []*tensor{y, sums}, []*tensor{q, seed})
 	return y, sums
 }
@@ -215,12 +215,12 @@ func (k flash) backward(q *tensor, rows, heads, keys, keyHeads int64) {
 	if size > 128 {
 		rounded = ceil.Multiple(size, 64)
 	}
-	sums := g.Let(t.Empty(trace.F32, heads, rows))
-	wide := g.Let(t.Empty(trace.F32, rows, heads, rounded))
+	sums := g.Bind(t.Empty(trace.F32, heads, rows))
+	wide := g.Bind(t.Empty(trace.F32, rows, heads, rounded))
 	writes := []*tensor{sums, wide}
 	if heads != keyHeads {
-		writes = append(writes, g.Let(t.Empty(q.DType(), keys, heads, size)),
-			g.Let(t.Empty(q.DType(), keys, heads, size)))
+		writes = append(writes, g.Bind(t.Empty(q.DType(), keys, heads, size)),
+			g.Bind(t.Empty(q.DType(), keys, heads, size)))
 	}
 	t.Product("flash_attn_backward", 10*q.Numel()*keys, writes, []*tensor{q})
 	g.End()

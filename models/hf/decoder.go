@@ -63,34 +63,34 @@ func CausalLMOf(net trainer, m Decoder, inputs *nn.Embedding, output *nn.Layer, 
 			text.Begin(g)
 			text.Context.shard(g, &b)
 			text := text.forBatch(g, b)
-			x := g.Let(m.Call(g, b.IDs, b.Padding, text))
+			x := g.Bind(m.Call(g, b.IDs, b.Padding, text))
 			switch {
 			case text.Headless:
-				return text.EndWithLoss(g, g.Let(x.Sum(false)))
+				return text.EndWithLoss(g, g.Bind(x.Sum(false)))
 			case text.FusedLoss && net.Training(): // its forward has all scores in evaluation
-				return text.EndWithLoss(g, g.Let(liger.CausalLMLoss(g, x, plainWeight(g, *output), b.Labels)))
+				return text.EndWithLoss(g, g.Bind(liger.CausalLMLoss(g, x, plainWeight(g, *output), b.Labels)))
 			case text.LinearLoss:
 				text.checkLinearLoss(f)
-				return text.EndWithLoss(g, g.Let(OutputLoss{}.Linear(g, x, plainWeight(g, *output), b.Labels)))
+				return text.EndWithLoss(g, g.Bind(OutputLoss{}.Linear(g, x, plainWeight(g, *output), b.Labels)))
 			case text.TiledLoss:
-				return text.EndWithLoss(g, g.Let(tiledLoss(g, x, plainWeight(g, *output), b.Labels)))
+				return text.EndWithLoss(g, g.Bind(tiledLoss(g, x, plainWeight(g, *output), b.Labels)))
 			case text.CheckpointedLoss:
-				return text.EndWithLoss(g, g.Let(checkpointedLoss(g, x, plainWeight(g, *output), b.Labels,
+				return text.EndWithLoss(g, g.Bind(checkpointedLoss(g, x, plainWeight(g, *output), b.Labels,
 					text.adjustLogits)))
 			case text.LossChunks > 1:
 				l := OutputLoss{Output: *output, Adjust: text.adjustLogits}
 				if text.KeptLogits {
-					return text.EndWithLoss(g, g.Let(l.ChunkedKeepingLogits(g, x, b.Labels, text.LossChunks)))
+					return text.EndWithLoss(g, g.Bind(l.ChunkedKeepingLogits(g, x, b.Labels, text.LossChunks)))
 				}
 				g.Tape().SaveOnGPU(func() { x = l.Chunked(g, x, b.Labels, text.LossChunks) })
-				return text.EndWithLoss(g, g.Let(x))
+				return text.EndWithLoss(g, g.Bind(x))
 			}
-			logits := g.Let(text.logits(g, *output, x))
+			logits := g.Bind(text.logits(g, *output, x))
 			text.adjustLogits(g, &logits)
 			if text.OwnLoss.appliesTo(g) && !text.OwnLoss.Unconverted {
 				g.Set(&logits, logits.To(trace.F32))
 			}
-			return text.EndWithLoss(g, g.Let(text.causalLMLoss(g, logits, b)), logits)
+			return text.EndWithLoss(g, g.Bind(text.causalLMLoss(g, logits, b)), logits)
 		},
 	}
 	c := &modelCaller{net, m, output, text}
@@ -169,14 +169,14 @@ func SequenceClassification(names nn.TorchNames, holder any, m Decoder, inputs *
 		Call: func(f *frame, b TextBatch) *tensor {
 			g := f.ModuleFrame(net, b.IDs, b.Padding, b.Labels)
 			text.Begin(g)
-			x := g.Let(m.Call(g, b.IDs, b.Padding, text))
-			scores := g.Let(g.Call(*score, x))
+			x := g.Bind(m.Call(g, b.IDs, b.Padding, text))
+			scores := g.Bind(g.Call(*score, x))
 			// TRL and ms-swift set one
 			logits := lastTokenLogits(g, b.IDs, scores, padToken || !text.Objective.IsZero())
 			if text.Objective.Name == models.Reward {
-				return text.EndWithLoss(g, g.Let(rewardLoss(g, logits)), logits)
+				return text.EndWithLoss(g, g.Bind(rewardLoss(g, logits)), logits)
 			}
-			return text.EndWithLoss(g, g.Let(classes.Loss(logits, b.Labels.ToGPUOf(logits))), logits)
+			return text.EndWithLoss(g, g.Bind(classes.Loss(logits, b.Labels.ToGPUOf(logits))), logits)
 		},
 	}
 }

@@ -20,23 +20,23 @@ const comparedTokens = 512
 func (d *distillation) loss(f *frame, b TextBatch) *tensor {
 	b.Keep = d.answer + 1
 	g := f.FuncFrame(b.IDs, b.Padding)
-	student := g.Let(d.task.model.castLogits(g, b))
+	student := g.Bind(d.task.model.castLogits(g, b))
 	var teacher *tensor
-	f.Tape().NoGrad(func() { teacher = g.Let(d.task.Reference.model.castLogits(g, b)) })
+	f.Tape().NoGrad(func() { teacher = g.Bind(d.task.Reference.model.castLogits(g, b)) })
 	h := g.FuncFrame(student, teacher)
-	own, theirs := h.Let(d.activeTokens(h, student)), h.Let(d.activeTokens(h, teacher))
-	x, y := h.Let(own.DivScalar()), h.Let(theirs.DivScalar())
-	total := h.Let(divergence(h, x, y))
+	own, theirs := h.Bind(d.activeTokens(h, student)), h.Bind(d.activeTokens(h, teacher))
+	x, y := h.Bind(own.DivScalar()), h.Bind(theirs.DivScalar())
+	total := h.Bind(divergence(h, x, y))
 	h.End(total)
-	return g.Return(g.Let(total).DivScalar())
+	return g.Return(g.Bind(total).DivScalar())
 }
 
 // activeTokens returns the logits [tokens, vocabulary] of the tokens whose next token counts: the answers' tokens.
 func (d *distillation) activeTokens(f *frame, scores *tensor) *tensor {
 	n := scores.Size(0) * d.answer
 	g := f.FuncFrame(scores)
-	rows := g.Let(f.Tape().New("nonzero", program.Activations, trace.I64, n))
-	tokens := g.Let(f.Tape().New("nonzero", program.Activations, trace.I64, n))
+	rows := g.Bind(f.Tape().New("nonzero", program.Activations, trace.I64, n))
+	tokens := g.Bind(f.Tape().New("nonzero", program.Activations, trace.I64, n))
 	return g.Return(scores.Index(rows, tokens))
 }
 
@@ -51,7 +51,7 @@ func divergence(f *frame, student, teacher *tensor) *tensor {
 		g.Set(&mean, trace.Stack(0, x.AddScalar(), y.AddScalar()).LogSumExp(false, 0))
 		g.Set(&each, kullbackLeibler(g, mean, y).MulScalar().Add(kullbackLeibler(g, mean, x).MulScalar()))
 		if total == nil {
-			total = g.Let(each.Sum(false))
+			total = g.Bind(each.Sum(false))
 			continue
 		}
 		g.Set(&total, total.Add(each.Sum(false)))

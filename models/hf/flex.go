@@ -18,10 +18,10 @@ func FlexMask(f *frame, batch int64, positions, padding *tensor, packed Packing,
 		g.Set(&padding, padding.To(trace.Bool))
 		read = append(read, padding)
 	} else if sequences := packedSequences(g, batch, positions, packed); sequences != nil {
-		read = append(read, g.Let(sequences), g.Let(positions.Expand(batch, -1)))
+		read = append(read, g.Bind(sequences), g.Bind(positions.Expand(batch, -1)))
 	}
 	if chunked {
-		read = append(read, g.Let(leftPadding(g, batch, padding)))
+		read = append(read, g.Bind(leftPadding(g, batch, padding)))
 	}
 	if padding != nil {
 		g.Discard(padding.Sum(false).EqScalar()) // fast_all()
@@ -35,7 +35,7 @@ func FlexMask(f *frame, batch int64, positions, padding *tensor, packed Packing,
 // when compiled by TorchInductor.
 func blockMask(f *frame, batch, n int64) []*tensor {
 	t := f.Tape()
-	fresh := func(d trace.DType, shape ...int64) *tensor { return f.Let(t.Empty(d, shape...)) }
+	fresh := func(d trace.DType, shape ...int64) *tensor { return f.Bind(t.Empty(d, shape...)) }
 	counted := fresh(trace.I64, batch, n, n)
 	partial, full := fresh(trace.I32, batch, n, n+1), fresh(trace.I32, batch, n, n+1)
 	out := []*tensor{
@@ -61,9 +61,9 @@ func FlexAttention(f *frame, q, k, v *tensor, blocks []*tensor, o AttentionOptio
 		g.Set(&k, repeatHeads(g, k, o.Groups))
 		g.Set(&v, repeatHeads(g, v, o.Groups))
 	}
-	out := g.LetAll(g.Apply(flexFunction(), append([]*tensor{q, k, v}, blocks...)...))
-	sums = g.Let(out[1].To(v.DType()))
-	y = g.Let(out[0].Transpose(1, 2).Contiguous())
+	out := g.BindAll(g.Apply(flexFunction(), append([]*tensor{q, k, v}, blocks...)...))
+	sums = g.Bind(out[1].To(v.DType()))
+	y = g.Bind(out[0].Transpose(1, 2).Contiguous())
 	return g.ReturnPair(y, sums)
 }
 
@@ -79,12 +79,12 @@ func flexFunction() *trace.Function {
 			for i, x := range []**tensor{&q, &k, &v} {
 				types[i] = (*x).DType()
 				if d, on := t.Autocasting(); on && d != types[i] {
-					*x = f.Let((*x).To(d))
+					*x = f.Bind((*x).To(d))
 				}
 			}
 			rows := q.Shape()[:3]
-			kept, given := f.Let(t.Empty(trace.F32, rows...)), f.Let(t.Empty(trace.F32, rows...))
-			y := f.Let(q.Slice(-1, 0, v.Size(-1)).EmptyLike())
+			kept, given := f.Bind(t.Empty(trace.F32, rows...)), f.Bind(t.Empty(trace.F32, rows...))
+			y := f.Bind(q.Slice(-1, 0, v.Size(-1)).EmptyLike())
 			t.Product("flex_attention", flexFLOPs(q, v), []*tensor{y, kept, given}, []*tensor{q, k, v})
 			ctx.SaveForBackward(append([]*tensor{q, k, v, y, kept}, in[value+1:]...)...)
 			return []*tensor{y, given}
@@ -93,14 +93,14 @@ func flexFunction() *trace.Function {
 			t, q, k, v := f.Tape(), ctx.Saved(query), ctx.Saved(key), ctx.Saved(value)
 			rows := q.Shape()[:3]
 			if grads[1] == nil {
-				f.Let(t.Zeros(trace.F32, rows...))
+				f.Bind(t.Zeros(trace.F32, rows...))
 			}
-			grad := f.Let(grads[0].Contiguous())
-			delta := f.Let(t.Empty(trace.F32, rows...))
+			grad := f.Bind(grads[0].Contiguous())
+			delta := f.Bind(t.Empty(trace.F32, rows...))
 			t.Kernel("flex_attention_delta", 2*grad.Numel(), []*tensor{delta}, []*tensor{grad, ctx.Saved(result)})
 			ctx.Drop(result)
-			out := []*tensor{f.Let(q.EmptyLike()), nil, f.Let(v.EmptyLike())}
-			out[key] = f.Let(k.EmptyLike())
+			out := []*tensor{f.Bind(q.EmptyLike()), nil, f.Bind(v.EmptyLike())}
+			out[key] = f.Bind(k.EmptyLike())
 			t.Product("flex_attention_backward", 5*flexFLOPs(q, v)/2, out,
 				[]*tensor{q, k, v, grad, delta, ctx.Saved(sums)})
 			f.Del(&delta)

@@ -34,20 +34,20 @@ func TestKindsOfAttentionAgreeOnShapes(t *testing.T) {
 		heads := shared * groups
 		p := record(rt, func(f *trace.Frame) {
 			tensor := func(shape ...int64) *trace.Tensor {
-				return f.Let(f.Tape().New("input", program.Batch, trace.BF16, shape...))
+				return f.Bind(f.Tape().New("input", program.Batch, trace.BF16, shape...))
 			}
 			q, k, v := tensor(batch, heads, length, size), tensor(batch, shared, length, size),
 				tensor(batch, shared, length, size)
 			mask, sinks := tensor(batch, 1, length, length), tensor(heads)
 			o := hf.AttentionOptions{Causal: true, Groups: groups}
 			want := []int64{batch, length, heads, size}
-			require.Equal(rt, want, f.Let(hf.Attention(f, q, k, v, nil, o)).Shape())
-			require.Equal(rt, want, f.Let(hf.Attention(f, q, k, v, mask, o)).Shape())
+			require.Equal(rt, want, f.Bind(hf.Attention(f, q, k, v, nil, o)).Shape())
+			require.Equal(rt, want, f.Bind(hf.Attention(f, q, k, v, mask, o)).Shape())
 			for _, y := range [][]*trace.Tensor{
 				pair(hf.EagerAttention(f, q, k, v, mask, o, true)),
 				pair(hf.SinkAttention(f, q, k, v, mask, sinks, o)),
 			} {
-				f.LetAll(y)
+				f.BindAll(y)
 				require.Equal(rt, want, y[0].Shape())
 				require.Equal(rt, []int64{batch, heads, length, length}, y[1].Shape())
 			}
@@ -64,10 +64,10 @@ func TestHeadsAreMergedAsTheyWereSplit(t *testing.T) {
 		batch, length := rapid.Int64Range(1, 4).Draw(rt, "batch"), rapid.Int64Range(1, 64).Draw(rt, "length")
 		heads, size := rapid.Int64Range(1, 16).Draw(rt, "heads"), rapid.Int64Range(1, 64).Draw(rt, "size")
 		record(rt, func(f *trace.Frame) {
-			x := f.Let(f.Tape().New("input", program.Batch, trace.F32, batch, length, heads*size))
-			y := f.Let(hf.Heads(x, size))
+			x := f.Bind(f.Tape().New("input", program.Batch, trace.F32, batch, length, heads*size))
+			y := f.Bind(hf.Heads(x, size))
 			require.Equal(rt, []int64{batch, heads, length, size}, y.Shape())
-			require.Equal(rt, x.Shape(), f.Let(hf.MergeHeads(y.Transpose(1, 2))).Shape())
+			require.Equal(rt, x.Shape(), f.Bind(hf.MergeHeads(y.Transpose(1, 2))).Shape())
 		})
 	})
 }
@@ -94,10 +94,10 @@ func TestMasksAreThereWhenTheyAreNeeded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := record(t, func(f *trace.Frame) {
-				positions := f.Let(f.Tape().Arange(length).Unsqueeze(0))
+				positions := f.Bind(f.Tape().Arange(length).Unsqueeze(0))
 				var padding *trace.Tensor
 				if tc.padded {
-					padding = f.Let(f.Tape().New("ones", program.Batch, trace.I64, batch, length))
+					padding = f.Bind(f.Tape().New("ones", program.Batch, trace.I64, batch, length))
 				}
 				mask := hf.CausalMask
 				if tc.window > 0 {
@@ -110,7 +110,7 @@ func TestMasksAreThereWhenTheyAreNeeded(t *testing.T) {
 				m := mask(f, batch, positions, padding, tc.packed)
 				require.Equal(t, tc.there, m != nil)
 				if m != nil {
-					require.Equal(t, []int64{batch, 1, length, length}, f.Let(m).Shape())
+					require.Equal(t, []int64{batch, 1, length, length}, f.Bind(m).Shape())
 				}
 			})
 			require.Zero(t, p.LeftBytes())

@@ -32,7 +32,7 @@ func callLayer(f *frame, m any, checkpointing, reentrant bool, forward func(f *f
 		return f.CheckpointClosure(WithoutNil(named...), again, WithoutNil(inputs...)...)
 	}
 	g := f.CallFrame(slices.Concat(inputs, named)...)
-	g.In(m)
+	g.SetModule(m)
 	inputs, named = g.AllToModuleGPU(inputs), g.AllToModuleGPU(named)
 	again := func(h *frame, in []*tensor) *tensor { return forward(h, append(withNone(in, inputs), named...)) }
 	switch {

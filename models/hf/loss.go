@@ -24,7 +24,7 @@ func (t Text) causalLMLoss(f *frame, logits *tensor, b TextBatch) *tensor {
 		g := f.FuncFrame(logits, labels)
 		g.Set(&logits, logits.To(trace.F32))
 		g.Set(&logits, logits.View(-1, logits.Size(-1)))
-		return g.Return(logits.CrossEntropy(g.Let(labels.View(-1))))
+		return g.Return(logits.CrossEntropy(g.Bind(labels.View(-1))))
 	case t.VocabRanks == 0 && t.OwnLoss.appliesTo(f):
 		return cutLoss(f, logits, labels, crossEntropy)
 	case t.VocabRanks == 0:
@@ -38,7 +38,7 @@ func (t Text) causalLMLoss(f *frame, logits *tensor, b TextBatch) *tensor {
 // OwnLoss describes the loss in a model's own forward, in releases of transformers before it called [CausalLMLoss].
 type OwnLoss struct {
 	// Until is the group with which it shares that; zero is Llama's.
-	Until trace.Sharers
+	Until trace.FunctionSharers
 	// Unconverted leaves the logits in their type. Otherwise they are converted to fp32 first.
 	Unconverted bool
 }
@@ -56,7 +56,7 @@ func shiftedLoss(f *frame, logits, labels *tensor, of func(f *frame, source, tar
 		return g.Return(cutLoss(g, logits, labels, of))
 	}
 	g.Set(&labels, labels.Pad(0, 1))
-	shifted := g.Let(labels.Slice(-1, 1, labels.Size(-1)).Contiguous())
+	shifted := g.Bind(labels.Slice(-1, 1, labels.Size(-1)).Contiguous())
 	g.Set(&logits, logits.View(-1, logits.Size(-1)))
 	g.Set(&shifted, shifted.View(-1))
 	g.Set(&shifted, shifted.ToGPUOf(logits))
@@ -89,23 +89,23 @@ type OutputLoss struct {
 func (l OutputLoss) Chunked(f *trace.Frame, x, labels *trace.Tensor, chunks int64) *trace.Tensor {
 	t, g := f.Tape(), f.FuncFrame(x, labels)
 	if !l.OwnLabels {
-		g.Set(&labels, g.Let(labels.Pad(0, 1)).Slice(-1, 1, labels.Size(-1)+1).Contiguous())
+		g.Set(&labels, g.Bind(labels.Pad(0, 1)).Slice(-1, 1, labels.Size(-1)+1).Contiguous())
 	}
 	g.Set(&labels, labels.View(-1))
 	g.Set(&x, x.View(-1, x.Size(-1)))
-	counted := g.Let(t.New("nonzero", program.Activations, trace.I64, labels.Numel()))
+	counted := g.Bind(t.New("nonzero", program.Activations, trace.I64, labels.Numel()))
 	g.Set(&x, x.IndexSelect(0, counted))
 	g.Set(&labels, labels.IndexSelect(0, counted))
 	starts := trace.Sections(x.Size(0), min(chunks, x.Size(0))) // what follows with fewer tokens is empty
-	targets := g.LetAll(labels.TensorSplit(starts, 0))
-	total := g.Let(t.Zeros(trace.F32))
-	for i, part := range g.LetAll(x.TensorSplit(starts, 0)) {
-		scores := g.Let(g.Call(l.Output, part))
+	targets := g.BindAll(labels.TensorSplit(starts, 0))
+	total := g.Bind(t.Zeros(trace.F32))
+	for i, part := range g.BindAll(x.TensorSplit(starts, 0)) {
+		scores := g.Bind(g.Call(l.Output, part))
 		if l.Adjust != nil {
 			l.Adjust(g, &scores)
 		}
 		loss := scores.To(trace.F32).CrossEntropyWith(targets[i], trace.CrossEntropyArgs{Reduction: trace.ReduceSum})
-		g.Set(&total, total.Add(g.Let(loss)))
+		g.Set(&total, total.Add(g.Bind(loss)))
 		g.Del(&scores)
 	}
 	return g.Return(g.Set(&total, total.DivScalar()))
@@ -116,21 +116,21 @@ func (l OutputLoss) Chunked(f *trace.Frame, x, labels *trace.Tensor, chunks int6
 func (l OutputLoss) ChunkedKeepingLogits(f *trace.Frame, x, labels *trace.Tensor, chunks int64) *trace.Tensor {
 	g := f.FuncFrame(x, labels)
 	var scores []*trace.Tensor
-	for _, part := range g.LetAll(x.Chunk(chunks, 1)) {
-		one := g.Let(g.Call(l.Output, part))
+	for _, part := range g.BindAll(x.Chunk(chunks, 1)) {
+		one := g.Bind(g.Call(l.Output, part))
 		if l.Adjust != nil {
 			l.Adjust(g, &one)
 		}
 		scores = append(scores, one)
 	}
-	total := g.Let(f.Tape().Zeros(trace.F32))
+	total := g.Bind(f.Tape().Zeros(trace.F32))
 	f.Tape().SaveOnGPU(func() {
-		g.Set(&labels, g.Let(labels.Pad(0, 1)).Slice(-1, 1, labels.Size(-1)+1).Contiguous())
-		for i, target := range g.LetAll(labels.Chunk(chunks, 1)) {
-			flat := g.Let(g.Let(target.Contiguous()).View(-1))
-			loss := g.Let(scores[i].View(-1, scores[i].Size(-1))).To(trace.F32).CrossEntropyWith(flat,
+		g.Set(&labels, g.Bind(labels.Pad(0, 1)).Slice(-1, 1, labels.Size(-1)+1).Contiguous())
+		for i, target := range g.BindAll(labels.Chunk(chunks, 1)) {
+			flat := g.Bind(g.Bind(target.Contiguous()).View(-1))
+			loss := g.Bind(scores[i].View(-1, scores[i].Size(-1))).To(trace.F32).CrossEntropyWith(flat,
 				trace.CrossEntropyArgs{Reduction: trace.ReduceSum})
-			g.Set(&total, total.Add(g.Let(loss)))
+			g.Set(&total, total.Add(g.Bind(loss)))
 		}
 		g.Set(&total, total.DivScalar())
 	})
@@ -171,16 +171,16 @@ func (t Text) EndWithLoss(f *frame, loss *tensor, rest ...*tensor) *tensor {
 // of the rank, gathers the losses of all ranks, and sums them.
 func (c ContextParallel) loss(f *frame, model *modelCaller, b TextBatch) *tensor {
 	g := f.FuncFrame(b.IDs, b.Labels)
-	labels := g.Let(c.local(g, b.Labels))
+	labels := g.Bind(c.local(g, b.Labels))
 	b.Labels = nil
-	logits := g.Let(model.castLogits(g, b))
+	logits := g.Bind(model.castLogits(g, b))
 	batch := logits.Size(0)
 	h := g.FuncFrame(labels)
-	losses := h.Let(logits.View(-1, logits.Size(-1)).CrossEntropyWith(h.Let(labels.View(-1)),
+	losses := h.Bind(logits.View(-1, logits.Size(-1)).CrossEntropyWith(h.Bind(labels.View(-1)),
 		trace.CrossEntropyArgs{Reduction: trace.ReduceNone}))
 	all := g.Apply(c.gatherLosses(), losses.Reshape(batch, -1))[0]
 	h.End(all)
-	g.Let(all)
+	g.Bind(all)
 	return g.Return(all.Sum(false).DivScalar())
 }
 
@@ -190,12 +190,12 @@ func (c ContextParallel) gatherLosses() *trace.Function {
 		Name: "GatherLossBackward",
 		Forward: func(f *frame, _ *trace.FunctionContext, in []*tensor) []*tensor {
 			t, x := f.Tape(), in[0]
-			parts := lists.Times(c.Ranks, func(int64) *tensor { return f.Let(t.Empty(x.DType(), x.Shape()...)) })
+			parts := lists.Times(c.Ranks, func(int64) *tensor { return f.Bind(t.Empty(x.DType(), x.Shape()...)) })
 			t.Collective(program.AllGather, c.Ranks, parts[0], x)
 			return []*tensor{trace.Cat(1, parts...)}
 		},
 		Backward: func(f *frame, _ *trace.FunctionContext, grads []*tensor) []*tensor {
-			return []*tensor{c.sequencePart(f.Let(grads[0].MulScalar()))}
+			return []*tensor{c.sequencePart(f.Bind(grads[0].MulScalar()))}
 		},
 	}
 }

@@ -105,7 +105,7 @@ func orderedMask(
 	if padding != nil {
 		g.Set(&padding, padding.To(trace.Bool))
 	} else if sequences = packedSequences(g, batch, positions, packed); sequences != nil {
-		g.Let(sequences)
+		g.Bind(sequences)
 	}
 	mask := of(g, batch, padding)
 	switch {
@@ -143,9 +143,9 @@ func packedSequences(f *frame, batch int64, positions *tensor, packed Packing) *
 	if positions.Size(0) != batch {
 		g.Set(&positions, positions.Expand(batch, -1))
 	}
-	first := g.Let(positions.Slice(1, 0, 1).AddScalar())
-	diff := g.Let(trace.Cat(1, first, positions).Diff(1))
-	sequences := g.Let(diff.EqScalar().CumSum(-1))
+	first := g.Bind(positions.Slice(1, 0, 1).AddScalar())
+	diff := g.Bind(trace.Cat(1, first, positions).Diff(1))
+	sequences := g.Bind(diff.EqScalar().CumSum(-1))
 	if rules.SkipsMasks {
 		g.Discard(sequences.Select(1, -1).EqScalar().Any(false)) // all()
 	}
@@ -181,8 +181,8 @@ func sameSequence(sequences *tensor) maskFunction {
 func sameBlock(blocks *tensor) maskFunction {
 	return func(f *frame, i maskIndices) *tensor {
 		g := f.FuncFrame(i.batch, i.query, i.key)
-		query := g.Let(blocks.Index(i.batch, i.query))
-		key := g.Let(blocks.Index(i.batch, i.key))
+		query := g.Bind(blocks.Index(i.batch, i.query))
+		key := g.Bind(blocks.Index(i.batch, i.key))
 		return g.Return(query.Eq(key).And(query.GtScalar()))
 	}
 }
@@ -204,7 +204,7 @@ func withinWindow(_ *frame, i maskIndices) *tensor { return i.key.Gt(i.query.Add
 
 // withinChunk follows chunked_causal_mask_function. Chunks begin after a row's padding on the left.
 func withinChunk(f *frame, batch int64, padding *tensor) maskFunction {
-	left := f.Let(leftPadding(f, batch, padding))
+	left := f.Bind(leftPadding(f, batch, padding))
 	chunk := func(i maskIndices, of *tensor) *tensor {
 		return of.Sub(left.Index(i.batch)).FloorDivide(trace.IntNumber)
 	}
@@ -223,7 +223,7 @@ func leftPadding(f *frame, batch int64, padding *tensor) *tensor {
 func allOf(masks ...maskFunction) maskFunction {
 	return func(f *frame, i maskIndices) *tensor {
 		g := f.FuncFrame(i.batch, i.query, i.key)
-		result := g.Let(g.Tape().Filled("new_ones", trace.Bool))
+		result := g.Bind(g.Tape().Filled("new_ones", trace.Bool))
 		for _, mask := range masks {
 			g.Set(&result, result.And(mask(g, i)))
 		}
@@ -238,8 +238,8 @@ type maskForm func(f *frame, batch, queries, keys int64, mask maskFunction) *ten
 func eagerMask(d trace.DType) maskForm {
 	return func(f *frame, batch, queries, keys int64, mask maskFunction) *tensor {
 		g := f.FuncFrame()
-		m := g.Let(sdpaMask(g, batch, queries, keys, mask))
-		return g.Return(g.Let(trace.WhereScalar(m, g.Tape().Zeros(d))))
+		m := g.Bind(sdpaMask(g, batch, queries, keys, mask))
+		return g.Return(g.Bind(trace.WhereScalar(m, g.Tape().Zeros(d))))
 	}
 }
 
@@ -247,10 +247,10 @@ func eagerMask(d trace.DType) maskForm {
 func sdpaMask(f *frame, batch, queries, keys int64, mask maskFunction) *tensor {
 	g := f.FuncFrame()
 	t := g.Tape()
-	b := g.Let(t.Arange(batch))
-	g.Let(t.Arange(1))
-	q := g.Let(t.Arange(queries).AddScalar())
-	k := g.Let(t.Arange(keys).AddScalar())
+	b := g.Bind(t.Arange(batch))
+	g.Bind(t.Arange(1))
+	q := g.Bind(t.Arange(queries).AddScalar())
+	k := g.Bind(t.Arange(keys).AddScalar())
 	i := maskIndices{b.View(batch, 1, 1, 1), q.View(1, 1, queries, 1), k.View(1, 1, 1, keys)}
 	h := g.FuncFrame(i.batch, i.query, i.key)
 	all := h.Return(mask(h, i))

@@ -47,7 +47,7 @@ func Activation(name string) *nn.Func { return activations[name]() }
 // RMSNormalize normalizes x in fp32 as LlamaRMSNorm does before it multiplies by its weight, in the frame of the norm.
 func RMSNormalize(f *frame, x **tensor) {
 	f.Set(x, (*x).To(trace.F32))
-	variance := f.Let((*x).Pow(2).Mean(true, -1))
+	variance := f.Bind((*x).Pow(2).Mean(true, -1))
 	f.Set(x, (*x).Mul(variance.AddScalar().Rsqrt()))
 }
 
@@ -73,7 +73,7 @@ func NewFrequencies(headSize int64) *Frequencies {
 func RotateHalf(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(x)
 	half := x.Size(-1) / 2
-	first := g.Let(x.Slice(-1, 0, half))
-	second := g.Let(x.Slice(-1, half, x.Size(-1)))
+	first := g.Bind(x.Slice(-1, 0, half))
+	second := g.Bind(x.Slice(-1, half, x.Size(-1)))
 	return g.Return(trace.Cat(-1, second.Neg(), first))
 }

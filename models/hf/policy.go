@@ -45,7 +45,7 @@ func (p *policyTask) score(f *frame) {
 	}
 	t := f.Tape()
 	g := f.FuncFrame()
-	ids, mask := g.Let(trace.Cat(1, p.prompts, p.answers)), g.Let(trace.Cat(1, p.promptMask, p.answerMask))
+	ids, mask := g.Bind(trace.Cat(1, p.prompts, p.answers)), g.Bind(trace.Cat(1, p.promptMask, p.answerMask))
 	renew := func(old **tensor, model *modelCaller) {
 		y := t.Hold(p.perToken(g, ids, mask, model, false))
 		t.Release(*old)
@@ -68,10 +68,10 @@ func (p *policyTask) score(f *frame) {
 func (p *policyTask) perTokenAlone(f *frame, ids, padding *tensor, model *modelCaller) *tensor {
 	answer := p.objective.Answer()
 	g := f.FuncFrame(ids, padding)
-	logits := g.Let(model.castLogits(g, TextBatch{IDs: ids, Padding: padding, Keep: answer + 1}))
+	logits := g.Bind(model.castLogits(g, TextBatch{IDs: ids, Padding: padding, Keep: answer + 1}))
 	g.Set(&logits, logits.Slice(1, 0, answer))
 	g.Discard(logits.DivScalarInPlace())
-	return g.Return(selectiveLogSoftmax(g, logits, g.Let(ids.Slice(1, ids.Size(1)-answer, ids.Size(1))),
+	return g.Return(selectiveLogSoftmax(g, logits, g.Bind(ids.Slice(1, ids.Size(1)-answer, ids.Size(1))),
 		p.objective.LikeTrainer))
 }
 
@@ -91,16 +91,16 @@ func (p *policyTask) perToken(f *frame, ids, mask *tensor, model *modelCaller, e
 			b.Padding = padding
 		}
 		if p.objective.LikeTrainer == models.AsSwift {
-			all = append(all, g.Let(p.perTokenAlone(g, b.IDs, b.Padding, model)))
+			all = append(all, g.Bind(p.perTokenAlone(g, b.IDs, b.Padding, model)))
 			continue
 		}
 		if rules.FusedHead {
-			b.Keep, b.Labels = answer, g.Let(chunk.MaskedFill(g.Let(padding.EqScalar())))
-			logs := g.LetAll(model.logProbs(g, b, types...))
-			all = append(all, g.Let(logs[0].Slice(1, logs[0].Size(1)-answer, logs[0].Size(1))))
+			b.Keep, b.Labels = answer, g.Bind(chunk.MaskedFill(g.Bind(padding.EqScalar())))
+			logs := g.BindAll(model.logProbs(g, b, types...))
+			all = append(all, g.Bind(logs[0].Slice(1, logs[0].Size(1)-answer, logs[0].Size(1))))
 			continue
 		}
-		labels := g.Let(chunk.Slice(1, chunk.Size(1)-answer, chunk.Size(1)))
+		labels := g.Bind(chunk.Slice(1, chunk.Size(1)-answer, chunk.Size(1)))
 		g.Set(&output, model.castLogits(g, b))
 		g.Set(&logits, output.Slice(1, 0, answer))
 		g.Set(&logits, logits.Slice(1, 0, answer))
@@ -111,7 +111,7 @@ func (p *policyTask) perToken(f *frame, ids, mask *tensor, model *modelCaller, e
 		default:
 			g.Discard(logits.DivScalarInPlace())
 		}
-		all = append(all, g.Let(selectiveLogSoftmax(g, logits, labels, "")))
+		all = append(all, g.Bind(selectiveLogSoftmax(g, logits, labels, "")))
 		if entropy && !rules.LogKernels {
 			f.Tape().NoGrad(func() { entropies(g, logits) })
 		}
@@ -125,24 +125,24 @@ func (p *policyTask) loss(f *frame) *tensor {
 	p.micro++
 	part := func(x *tensor) *tensor { return x.Slice(0, from, to) }
 	g := f.FuncFrame()
-	answers, mask := g.Let(part(p.answers)), g.Let(part(p.answerMask))
-	ids := g.Let(trace.Cat(1, part(p.prompts), answers))
-	logps := g.Let(p.perToken(g, ids, g.Let(trace.Cat(1, part(p.promptMask), mask)), p.task.model, true))
-	advantages := g.Let(part(p.advantages).Unsqueeze(1))
+	answers, mask := g.Bind(part(p.answers)), g.Bind(part(p.answerMask))
+	ids := g.Bind(trace.Cat(1, part(p.prompts), answers))
+	logps := g.Bind(p.perToken(g, ids, g.Bind(trace.Cat(1, part(p.promptMask), mask)), p.task.model, true))
+	advantages := g.Bind(part(p.advantages).Unsqueeze(1))
 	var old *tensor
 	if p.objective.OldLogProbs {
-		old = g.Let(part(p.old))
+		old = g.Bind(part(p.old))
 	} else {
-		old = g.Let(logps.Detach())
+		old = g.Bind(logps.Detach())
 	}
-	ratio := g.Let(g.Let(logps.Sub(old)).Exp())
+	ratio := g.Bind(g.Bind(logps.Sub(old)).Exp())
 	var divergence *tensor
 	if p.objective.Reference {
-		reference := g.Let(part(p.reference))
-		divergence = g.Let(reference.Sub(logps).Exp().Sub(reference.Sub(logps)).AddScalar())
+		reference := g.Bind(part(p.reference))
+		divergence = g.Bind(reference.Sub(logps).Exp().Sub(reference.Sub(logps)).AddScalar())
 	}
-	clipped := g.Let(ratio.Clamp())
-	each := g.Let(g.Let(ratio.Mul(advantages)).Minimum(g.Let(clipped.Mul(advantages))).Neg())
+	clipped := g.Bind(ratio.Clamp())
+	each := g.Bind(g.Bind(ratio.Mul(advantages)).Minimum(g.Bind(clipped.Mul(advantages))).Neg())
 	if divergence != nil {
 		g.Set(&each, each.Add(divergence.MulScalar()))
 	}
@@ -182,14 +182,14 @@ func (t *TextTask) Generate(f *trace.Frame, n int64) {
 func (t *TextTask) appendGenerated(f *trace.Frame, b *TextBatch) {
 	t.Cache.layer = 0
 	g := f.FuncFrame()
-	word := g.Return(t.sampleToken(g, g.Let(t.next(g, *b))))
-	b.IDs = f.Let(f.Let(word).Unsqueeze(-1))
+	word := g.Return(t.sampleToken(g, g.Bind(t.next(g, *b))))
+	b.IDs = f.Bind(f.Bind(word).Unsqueeze(-1))
 }
 
 // sampleToken returns the word that follows: the likeliest of the scores of the last token, in fp32.
 func (t *TextTask) sampleToken(f *trace.Frame, scores *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(scores)
 	g.Set(&scores, scores.Select(1, -1))
-	copied := g.Let(g.Tape().New("_to_copy", program.Activations, trace.F32, scores.Shape()...))
+	copied := g.Bind(g.Tape().New("_to_copy", program.Activations, trace.F32, scores.Shape()...))
 	return g.Return(copied.ArgMax(false, -1))
 }

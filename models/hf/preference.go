@@ -25,13 +25,13 @@ func (p *preferenceTask) loss(f *frame, b TextBatch) *tensor {
 	}
 	var kl *tensor
 	if p.objective.Name == models.KTO {
-		kl = g.Let(p.noGradLogProbs(g, b, p.task.model))
+		kl = g.Bind(p.noGradLogProbs(g, b, p.task.model))
 	}
 	if !p.objective.UsesReference() {
 		return g.Return(p.referenceFreeLoss(g, b))
 	}
 	logits, logps := p.forward(g, b, p.task.model)
-	loss := g.Let(p.dpoLoss(g, b, logps, kl))
+	loss := g.Bind(p.dpoLoss(g, b, logps, kl))
 	if p.objective.LikeTrainer == "" && logits != nil {
 		p.metrics(g, logits)
 	}
@@ -42,35 +42,35 @@ func (p *preferenceTask) loss(f *frame, b TextBatch) *tensor {
 // functions of other trainers return only log-probabilities.
 func (p *preferenceTask) forward(f *frame, b TextBatch, model *modelCaller) (logits, logps *tensor) {
 	if p.tiled(f) {
-		b.Labels = f.Let(b.IDs.MaskedFill(f.Let(b.IDs.EqScalar())))
+		b.Labels = f.Bind(b.IDs.MaskedFill(f.Bind(b.IDs.EqScalar())))
 		var types []trace.DType
 		if model == p.task.model {
 			types = []trace.DType{trace.F32, trace.F32, trace.Bool} // entropy, mean_logits, is_top1
 		}
-		return nil, f.Let(f.LetAll(model.logProbs(f, b, types...))[0].Sum(false, -1))
+		return nil, f.Bind(f.BindAll(model.logProbs(f, b, types...))[0].Sum(false, -1))
 	}
 	if p.objective.LikeTrainer == "" {
-		logits = f.Let(model.castLogits(f, b))
-		return logits, f.Let(p.logps(f, logits, b.IDs))
+		logits = f.Bind(model.castLogits(f, b))
+		return logits, f.Bind(p.logps(f, logits, b.IDs))
 	}
 	g := f.FuncFrame(b.IDs)
-	y := g.Let(model.castLogits(g, b))
+	y := g.Bind(model.castLogits(g, b))
 	if p.objective.LikeTrainer == models.AsLLaMAFactory || p.objective.LikeTrainer == models.AsTorchtune {
 		g.Set(&y, y.To(trace.F32))
 	}
 	var sums *tensor
 	if p.objective.LikeTrainer == models.AsTorchtune && p.task.Reference != nil {
-		sums = g.Let(p.halves(g, y, b.IDs))
+		sums = g.Bind(p.halves(g, y, b.IDs))
 	} else {
-		sums = g.Let(p.logps(g, y, b.IDs))
+		sums = g.Bind(p.logps(g, y, b.IDs))
 	}
 	if p.objective.LikeTrainer == models.AsSwift {
 		g.Discard(y.Mean(false, -1))
 		g.End(sums)
-		return nil, f.Let(sums)
+		return nil, f.Bind(sums)
 	}
 	g.End(sums, y)
-	return f.Let(y), f.Let(sums)
+	return f.Bind(y), f.Bind(sums)
 }
 
 // tiled reports whether TRL computes log-probabilities of hidden states.
@@ -82,8 +82,8 @@ func (p *preferenceTask) tiled(f *frame) bool {
 // full_dpo_distributed computes them.
 func (p *preferenceTask) halves(f *frame, logits, ids *tensor) *tensor {
 	rows, g := ids.Size(0), f.FuncFrame(logits, ids)
-	chosen := g.Let(p.logps(g, logits.Slice(0, 0, rows/2), ids.Slice(0, 0, rows/2)))
-	rejected := g.Let(p.logps(g, logits.Slice(0, rows/2, rows), ids.Slice(0, rows/2, rows)))
+	chosen := g.Bind(p.logps(g, logits.Slice(0, 0, rows/2), ids.Slice(0, 0, rows/2)))
+	rejected := g.Bind(p.logps(g, logits.Slice(0, rows/2, rows), ids.Slice(0, rows/2, rows)))
 	return g.Return(trace.Cat(0, chosen, rejected))
 }
 
@@ -107,35 +107,35 @@ func (p *preferenceTask) usesLLaMAFactoryKTO() bool {
 func (p *preferenceTask) llamaFactoryLogProbs(f *frame, b TextBatch, model *modelCaller) (logps *tensor) {
 	g := f.FuncFrame(b.IDs)
 	logits, logps := p.forward(g, b, model)
-	g.Let(p.noGradLogProbs(g, b, model))
-	picked := g.Let(chosenLogits(logits, logits.Size(0)))
+	g.Bind(p.noGradLogProbs(g, b, model))
+	picked := g.Bind(chosenLogits(logits, logits.Size(0)))
 	g.End(picked, logps)
-	f.Let(picked)
-	return f.Let(logps)
+	f.Bind(picked)
+	return f.Bind(logps)
 }
 
 // logps returns sums over tokens of the log-probabilities of labels.
 func (p *preferenceTask) logps(f *frame, logits, ids *tensor) *tensor {
 	g := f.FuncFrame(logits, ids)
-	labels := g.Let(ids.Slice(-1, 1, ids.Size(-1)))
-	shifted := g.Let(logits.Slice(1, 0, logits.Size(1)-1))
+	labels := g.Bind(ids.Slice(-1, 1, ids.Size(-1)))
+	shifted := g.Bind(logits.Slice(1, 0, logits.Size(1)-1))
 	var each *tensor
 	switch p.objective.LikeTrainer {
 	case models.AsTorchtune:
-		each = g.Let(g.Let(shifted.DivScalar()).LogSoftmax(-1).Gather(labels.Unsqueeze(-1)).Squeeze(-1))
+		each = g.Bind(g.Bind(shifted.DivScalar()).LogSoftmax(-1).Gather(labels.Unsqueeze(-1)).Squeeze(-1))
 	case models.AsLLaMAFactory:
-		each = g.Let(shifted.LogSoftmax(-1).Gather(labels.Unsqueeze(-1)).Squeeze(-1))
+		each = g.Bind(shifted.LogSoftmax(-1).Gather(labels.Unsqueeze(-1)).Squeeze(-1))
 	default:
-		each = g.Let(selectiveLogSoftmax(g, shifted, labels, p.objective.LikeTrainer))
+		each = g.Bind(selectiveLogSoftmax(g, shifted, labels, p.objective.LikeTrainer))
 	}
 	if p.objective.Packed { // the chosen answers come before the rejected ones
-		g.Set(&each, each.Mul(g.Let(labels.EqScalar())))
+		g.Set(&each, each.Mul(g.Bind(labels.EqScalar())))
 		half := each.Size(1) / 2
-		y := trace.Stack(0, g.Let(each.Slice(1, 0, half).Sum(false)),
-			g.Let(each.Slice(1, half, each.Size(1)).Sum(false)))
+		y := trace.Stack(0, g.Bind(each.Slice(1, 0, half).Sum(false)),
+			g.Bind(each.Slice(1, half, each.Size(1)).Sum(false)))
 		return g.Return(y)
 	}
-	return g.Return(each.Mul(g.Let(labels.EqScalar())).Sum(false, -1))
+	return g.Return(each.Mul(g.Bind(labels.EqScalar())).Sum(false, -1))
 }
 
 // selectiveLogSoftmax follows selective_log_softmax of trl/trainer/utils.py, or of another trainer: row by row, or by
@@ -145,22 +145,22 @@ func selectiveLogSoftmax(f *frame, logits, labels *tensor, trainer string) *tens
 		return kernelLogs(f, logits, labels)
 	}
 	g := f.FuncFrame(logits, labels)
-	index := g.Let(labels.Unsqueeze(-1))
-	rows := g.LetAll(logits.Unbind(0))
+	index := g.Bind(labels.Unsqueeze(-1))
+	rows := g.BindAll(logits.Unbind(0))
 	var y *tensor
 	if logits.DType() == trace.F32 {
-		chosen := g.Let(logits.Gather(index))
-		sums := lists.Map(rows, func(row *tensor) *tensor { return g.Let(row.LogSumExp(false, -1)) })
-		y = g.Let(chosen.Sub(trace.Stack(0, sums...).Unsqueeze(-1)))
+		chosen := g.Bind(logits.Gather(index))
+		sums := lists.Map(rows, func(row *tensor) *tensor { return g.Bind(row.LogSumExp(false, -1)) })
+		y = g.Bind(chosen.Sub(trace.Stack(0, sums...).Unsqueeze(-1)))
 	} else {
-		indices := g.LetAll(index.Unbind(0))
+		indices := g.BindAll(index.Unbind(0))
 		each := make([]*tensor, len(rows))
 		var log *tensor
 		for i, row := range rows {
 			g.Set(&log, row.LogSoftmax(-1))
-			each[i] = g.Let(log.Gather(indices[i]))
+			each[i] = g.Bind(log.Gather(indices[i]))
 		}
-		y = g.Let(trace.Stack(0, each...))
+		y = g.Bind(trace.Stack(0, each...))
 	}
 	y = y.Squeeze(-1)
 	return g.Return(y)
@@ -178,22 +178,22 @@ func (p *preferenceTask) dpoLoss(f *frame, b TextBatch, logps, kl *tensor) *tens
 					g := f.FuncFrame(b.IDs)
 					reference = p.llamaFactoryLogProbs(g, b, model)
 					g.End(reference)
-					f.Let(reference)
+					f.Bind(reference)
 					return
 				}
 				if kl != nil {
-					f.Let(p.noGradLogProbs(f, b, model))
+					f.Bind(p.noGradLogProbs(f, b, model))
 				}
 				_, reference = p.forward(f, b, model)
 			})
 		})
-		ratios = f.Let(logps.Sub(reference))
+		ratios = f.Bind(logps.Sub(reference))
 	}
 	if p.objective.Name == models.KTO {
 		return ratios.MulScalar().Sigmoid().Mean(false)
 	}
-	parts := f.LetAll(ratios.Chunk(2, 0))
-	return f.Let(parts[0].Sub(parts[1])).MulScalar().LogSigmoid().Neg().Mean(false)
+	parts := f.BindAll(ratios.Chunk(2, 0))
+	return f.Bind(parts[0].Sub(parts[1])).MulScalar().LogSigmoid().Neg().Mean(false)
 }
 
 // referenceFreeLoss returns the loss of objectives without a reference model (ORPO, CPO): odds or margins, and the
@@ -202,21 +202,21 @@ func (p *preferenceTask) dpoLoss(f *frame, b TextBatch, logps, kl *tensor) *tens
 func (p *preferenceTask) referenceFreeLoss(f *frame, b TextBatch) *tensor {
 	if p.objective.LikeTrainer != "" {
 		_, logps := p.forward(f, b, p.task.model)
-		parts := f.LetAll(logps.Chunk(2, 0))
-		odds := f.Let(p.odds(parts))
+		parts := f.BindAll(logps.Chunk(2, 0))
+		odds := f.Bind(p.odds(parts))
 		return odds.Sub(parts[0].Mean(false))
 	}
-	logits := f.Let(p.task.model.castLogits(f, b))
+	logits := f.Bind(p.task.model.castLogits(f, b))
 	var nll *tensor
 	if p.objective.Name != models.SimPO {
-		nll = f.Let(answersLoss(f, logits, b.IDs))
+		nll = f.Bind(answersLoss(f, logits, b.IDs))
 	}
-	logps := f.Let(p.logps(f, logits, b.IDs))
-	odds := p.odds(f.LetAll(logps.Chunk(2, 0)))
+	logps := f.Bind(p.logps(f, logits, b.IDs))
+	odds := p.odds(f.BindAll(logps.Chunk(2, 0)))
 	if nll == nil {
 		return odds
 	}
-	return nll.Add(f.Let(odds))
+	return nll.Add(f.Bind(odds))
 }
 
 // odds compares the log-probabilities of chosen and rejected answers.
@@ -228,8 +228,8 @@ func (p *preferenceTask) odds(parts []*tensor) *tensor {
 func answersLoss(f *frame, logits, ids *tensor) *tensor {
 	rows := logits.Size(0) / 2
 	g := f.FuncFrame(logits, ids)
-	chosen := g.Let(logits.Slice(0, 0, rows).Slice(1, 0, logits.Size(1)-1).Contiguous())
-	labels := g.Let(ids.Slice(0, 0, rows).Slice(1, 1, ids.Size(1)).Contiguous())
+	chosen := g.Bind(logits.Slice(0, 0, rows).Slice(1, 0, logits.Size(1)-1).Contiguous())
+	labels := g.Bind(ids.Slice(0, 0, rows).Slice(1, 1, ids.Size(1)).Contiguous())
 	return g.Return(chosen.View(-1, chosen.Size(-1)).CrossEntropy(labels.View(-1)))
 }
 
@@ -240,8 +240,8 @@ const entropyRows = 128
 // the others need the same memory again.
 func entropies(f *frame, logits *tensor) {
 	g := f.FuncFrame(logits)
-	flat := g.Let(logits.Reshape(-1, logits.Size(-1)))
-	log := g.Let(flat.Slice(0, 0, min(entropyRows, flat.Size(0))).LogSoftmax(-1))
+	flat := g.Bind(logits.Reshape(-1, logits.Size(-1)))
+	log := g.Bind(flat.Slice(0, 0, min(entropyRows, flat.Size(0))).LogSoftmax(-1))
 	g.Discard(log.Exp().Mul(log).Sum(false, -1))
 	g.End()
 }
@@ -252,16 +252,16 @@ func entropies(f *frame, logits *tensor) {
 func (p *preferenceTask) metrics(f *frame, logits *tensor) {
 	f.Tape().NoGrad(func() {
 		g := f.FuncFrame()
-		shifted := g.Let(logits.Detach().Slice(1, 0, logits.Size(1)-1))
+		shifted := g.Bind(logits.Detach().Slice(1, 0, logits.Size(1)-1))
 		if !f.Tape().Rules().Libraries.LogKernels {
 			entropies(g, shifted)
 		}
 		rows := shifted.Size(0)
 		good := rows - rows/2
 		if p.objective.Name == models.KTO {
-			g.Let(chosenLogits(shifted, good))
+			g.Bind(chosenLogits(shifted, good))
 			if rows > good {
-				g.Let(chosenLogits(shifted, rows-good))
+				g.Bind(chosenLogits(shifted, rows-good))
 			}
 		}
 		for _, n := range []int64{good, rows - good} {
@@ -280,7 +280,7 @@ func chosenLogits(scores *tensor, n int64) *tensor {
 // rewardLoss computes the loss of pairs of scores in TRL's RewardTrainer.
 func rewardLoss(f *frame, logits *tensor) *tensor {
 	g := f.FuncFrame(logits)
-	parts := g.LetAll(logits.Squeeze(-1).Chunk(2, 0))
+	parts := g.BindAll(logits.Squeeze(-1).Chunk(2, 0))
 	return g.Return(parts[0].Sub(parts[1]).LogSigmoid().Neg().Mean(false))
 }
 

@@ -19,9 +19,9 @@ func sharedAttention(name string, forward func(f *frame, q, k, v *tensor) (y, ls
 	return &trace.Function{
 		Name: name,
 		Forward: func(f *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
-			q, k, v := in[0], f.Let(in[1].Contiguous()), f.Let(in[2].Contiguous())
+			q, k, v := in[0], f.Bind(in[1].Contiguous()), f.Bind(in[2].Contiguous())
 			y, lse := forward(f, q, k, v)
-			f.LetAll([]*tensor{y, lse})
+			f.BindAll([]*tensor{y, lse})
 			ctx.SaveForBackward(q, k, v, y, lse)
 			return []*tensor{y}
 		},
@@ -39,22 +39,22 @@ func (c ContextParallel) gatheredForward(f *frame, q, k, v *tensor) (y, lse *ten
 	t := f.Tape()
 	g := f.FuncFrame(q, k, v)
 	local, heads, keyHeads, size := q.Size(0), q.Size(1), k.Size(1), q.Size(2)
-	all := g.Let(t.Empty(k.DType(), 2, local*c.Ranks, 1, size))
+	all := g.Bind(t.Empty(k.DType(), 2, local*c.Ranks, 1, size))
 	var ys, sums []*tensor
 	for i := range keyHeads {
 		h := g.FuncFrame()
-		part := g.Let(q.Slice(1, i*heads/keyHeads, (i+1)*heads/keyHeads))
-		key := h.Let(k.Slice(1, i, i+1).Contiguous())
-		value := h.Let(v.Slice(1, i, i+1).Contiguous())
+		part := g.Bind(q.Slice(1, i*heads/keyHeads, (i+1)*heads/keyHeads))
+		key := h.Bind(k.Slice(1, i, i+1).Contiguous())
+		value := h.Bind(v.Slice(1, i, i+1).Contiguous())
 		t.Collective(program.AllGather, c.Ranks, all, key)
 		t.Collective(program.AllGather, c.Ranks, all, value)
 		h.End()
 		h = g.FuncFrame()
 		out, s := flash{h}.forward(part, c.keysSeen(local), heads/keyHeads, local)
-		ys, sums = append(ys, g.Let(out)), append(sums, g.Let(s))
+		ys, sums = append(ys, g.Bind(out)), append(sums, g.Bind(s))
 		h.End()
 	}
-	y, lse = g.Let(trace.Cat(1, ys...)), g.Let(trace.Cat(0, sums...))
+	y, lse = g.Bind(trace.Cat(1, ys...)), g.Bind(trace.Cat(0, sums...))
 	return g.ReturnPair(y, lse)
 }
 
@@ -63,18 +63,18 @@ func (c ContextParallel) gatheredBackward(f *frame, q, k, v *tensor) []*tensor {
 	t := f.Tape()
 	g := f.FuncFrame(q, k, v)
 	local, heads, keyHeads, size := q.Size(0), q.Size(1), k.Size(1), q.Size(2)
-	all := g.Let(t.Empty(k.DType(), 2, local*c.Ranks, 1, size))
-	sums := g.Let(t.Empty(k.DType(), 2, local*c.Ranks, 1, size))
+	all := g.Bind(t.Empty(k.DType(), 2, local*c.Ranks, 1, size))
+	sums := g.Bind(t.Empty(k.DType(), 2, local*c.Ranks, 1, size))
 	own := sums
 	if keyHeads > 1 {
-		own = g.Let(t.Empty(k.DType(), 2, local, 1, size))
+		own = g.Bind(t.Empty(k.DType(), 2, local, 1, size))
 	}
-	dq, dk, dv := g.Let(q.EmptyLike()), g.Let(k.EmptyLike()), g.Let(v.EmptyLike())
+	dq, dk, dv := g.Bind(q.EmptyLike()), g.Bind(k.EmptyLike()), g.Bind(v.EmptyLike())
 	for i := range keyHeads {
 		sums.ZeroInPlace()
 		t.Kernel("copy_", own.Numel(), []*tensor{own}, []*tensor{k, v})
 		t.Collective(program.AllGather, c.Ranks, all, own)
-		part := g.Let(q.Slice(1, i*heads/keyHeads, (i+1)*heads/keyHeads))
+		part := g.Bind(q.Slice(1, i*heads/keyHeads, (i+1)*heads/keyHeads))
 		flash{g}.backward(part, local+128, heads/keyHeads, c.keysSeen(local), 1)
 		t.Collective(program.ReduceScatter, c.Ranks, own, sums)
 		t.Kernel("copy_", own.Numel(), []*tensor{dk, dv}, []*tensor{own})
@@ -91,7 +91,7 @@ func (c ContextParallel) ring() *trace.Function {
 
 // sendToNext sends x to the next rank and receives the tensor of the previous one.
 func (c ContextParallel) sendToNext(f *frame, x *tensor) *tensor {
-	y := f.Let(x.EmptyLike())
+	y := f.Bind(x.EmptyLike())
 	f.Tape().Collective(program.Send, c.Ranks, y, x)
 	return y
 }
@@ -121,15 +121,15 @@ func (c ContextParallel) ringForward(f *frame, q, k, v *tensor) (y, lse *tensor)
 		}
 		h.End()
 	}
-	y = g.Let(out.To(q.DType()))
+	y = g.Bind(out.To(q.DType()))
 	lse = sums.Squeeze(-1).Transpose(1, 2)
 	return g.ReturnPair(y, lse)
 }
 
 // mergeBlock follows update_out_and_lse.
 func (c ContextParallel) mergeBlock(f, g *frame, block, blockSums *tensor, out, sums **tensor) {
-	wide := f.Let(block.To(trace.F32))
-	s := f.Let(blockSums.Transpose(-2, -1).Unsqueeze(-1))
+	wide := f.Bind(block.To(trace.F32))
+	s := f.Bind(blockSums.Transpose(-2, -1).Unsqueeze(-1))
 	if *out == nil {
 		g.Set(out, wide)
 		g.Set(sums, s)
@@ -145,8 +145,8 @@ func (c ContextParallel) ringBackward(f *frame, q, k, v *tensor) []*tensor {
 	g := f.FuncFrame(q, k, v)
 	batch, local, heads, keyHeads := q.Size(0), q.Size(1), q.Size(2), k.Size(2)
 	rows := ceil.Multiple(local, 128)
-	blockQ, blockK, blockV := g.Let(t.Empty(q.DType(), q.Shape()...)), g.Let(t.Empty(k.DType(), k.Shape()...)),
-		g.Let(t.Empty(v.DType(), v.Shape()...))
+	blockQ, blockK, blockV := g.Bind(t.Empty(q.DType(), q.Shape()...)), g.Bind(t.Empty(k.DType(), k.Shape()...)),
+		g.Bind(t.Empty(v.DType(), v.Shape()...))
 	var dq, dk, dv, nextK, nextV *tensor
 	for step := range c.Ranks {
 		h := g.FuncFrame()

@@ -13,7 +13,7 @@ func (c ContextParallel) rotating() *trace.Function {
 			r := &rotation{ContextParallel: c, f: f.FuncFrame(in...), q: in[0], k: in[1], v: in[2]}
 			kept := r.forward()
 			r.f.End(kept...)
-			f.LetAll(kept)
+			f.BindAll(kept)
 			ctx.SaveForBackward(append([]*tensor{in[1], in[0], in[2]}, kept...)...)
 			return kept[:1]
 		},
@@ -32,7 +32,7 @@ func (c ContextParallel) rotated(f *frame, q, k, v *tensor, o AttentionOptions) 
 		g.Set(&k, repeatHeads(g, k, o.Groups))
 		g.Set(&v, repeatHeads(g, v, o.Groups))
 	}
-	y := g.Let(g.Apply(c.rotating(), q, k, v)[0])
+	y := g.Bind(g.Apply(c.rotating(), q, k, v)[0])
 	return g.Return(g.Set(&y, y.Transpose(1, 2).Contiguous()))
 }
 
@@ -50,13 +50,13 @@ const tokens = 2
 // halfOf returns one of the two parts that a rank has of a sequence.
 func halfOf(f *frame, x *tensor, i int64) *tensor {
 	n := x.Size(tokens) / 2
-	return f.Let(x.Slice(tokens, i*n, (i+1)*n))
+	return f.Bind(x.Slice(tokens, i*n, (i+1)*n))
 }
 
 // joined computes torch.cat([x.flatten(), y.flatten()]).
 func joined(f *frame, x, y *tensor) *tensor {
 	g := f.FuncFrame(x, y)
-	return g.Return(trace.Cat(0, g.Let(x.Reshape(-1)), g.Let(y.Reshape(-1))))
+	return g.Return(trace.Cat(0, g.Bind(x.Reshape(-1)), g.Bind(y.Reshape(-1))))
 }
 
 // split sets first to a view of the first half of a flat tensor, shaped as x, and second to one of the rest.
@@ -76,7 +76,7 @@ func (r *rotation) turn(i int64, keep bool) {
 		r.all.Wait()
 		from := (r.Rank - i + r.Ranks) % r.Ranks
 		n := 2 * r.k.Numel()
-		r.split(r.f.Let(r.all.Slice(0, from*n, (from+1)*n)), r.k, &r.key, &r.value)
+		r.split(r.f.Bind(r.all.Slice(0, from*n, (from+1)*n)), r.k, &r.key, &r.value)
 	}
 	if i == r.Ranks-1 {
 		return
@@ -111,7 +111,7 @@ func (r *rotation) forward() []*tensor {
 		r.f.Set(&state, got[2])
 		r.f.Set(&unused, got[3])
 		if i == 0 {
-			kept = r.f.LetAll(got[2:])
+			kept = r.f.BindAll(got[2:])
 		}
 		r.merge(y, lse, late, &out, &sums)
 	}
@@ -121,8 +121,8 @@ func (r *rotation) forward() []*tensor {
 // merge follows _SDPAMerger.step; late blocks update only the second half of the tokens.
 func (r *rotation) merge(y, lse *tensor, late bool, out, sums **tensor) {
 	g := r.f.FuncFrame(y, lse)
-	wide := g.Let(y.To(trace.F32))
-	block := g.Let(lse.Unsqueeze(-1))
+	wide := g.Bind(y.To(trace.F32))
+	block := g.Bind(lse.Unsqueeze(-1))
 	if *out == nil {
 		r.f.Set(out, wide)
 		r.f.Set(sums, block)
@@ -133,8 +133,8 @@ func (r *rotation) merge(y, lse *tensor, late bool, out, sums **tensor) {
 	if late {
 		was, wasSums = halfOf(g, was, 1), halfOf(g, wasSums, 1)
 	}
-	now := g.Let(was.Sub(block.Sub(wasSums).Sigmoid().Mul(was.Sub(wide))))
-	nowSums := g.Let(wasSums.Sub(wasSums.Sub(block).LogSigmoid()))
+	now := g.Bind(was.Sub(block.Sub(wasSums).Sigmoid().Mul(was.Sub(wide))))
+	nowSums := g.Bind(wasSums.Sub(wasSums.Sub(block).LogSigmoid()))
 	if late {
 		r.f.Set(sums, trace.Cat(tokens, halfOf(g, *sums, 0), nowSums))
 		r.f.Set(out, trace.Cat(tokens, halfOf(g, *out, 0), now))
@@ -148,7 +148,7 @@ func (r *rotation) merge(y, lse *tensor, late bool, out, sums **tensor) {
 // addPart follows _partial_update(x, part, add=True): half i of x is added to in place, and the halves are joined anew.
 func addPart(f *frame, x, part *tensor, i int) *tensor {
 	g := f.FuncFrame(x, part)
-	halves := g.LetAll(x.Chunk(2, tokens))
+	halves := g.BindAll(x.Chunk(2, tokens))
 	halves[i].AddInPlace(part)
 	return g.Return(trace.Cat(tokens, halves...))
 }

@@ -310,12 +310,12 @@ func (t *TextTask) prompted(f *frame) *tensor {
 	t.tuned.CalledFrom(g)
 	n := t.tuned.VirtualTokens()
 	if n > 0 && b.Padding != nil {
-		seen := g.Let(g.Tape().New("to_device", program.Temporaries, trace.F32, b.IDs.Size(0), n))
-		b.Padding = g.Let(trace.Cat(1, seen, b.Padding))
+		seen := g.Bind(g.Tape().New("to_device", program.Temporaries, trace.F32, b.IDs.Size(0), n))
+		b.Padding = g.Bind(trace.Cat(1, seen, b.Padding))
 	}
 	if n > 0 {
-		unread := g.Let(g.Tape().New("to_device", program.Temporaries, trace.I64, b.IDs.Size(0), n))
-		b.Labels = g.Let(trace.Cat(1, unread, b.Labels))
+		unread := g.Bind(g.Tape().New("to_device", program.Temporaries, trace.I64, b.IDs.Size(0), n))
+		b.Labels = g.Bind(trace.Cat(1, unread, b.Labels))
 	}
 	return g.Return(t.Call(g, b))
 }

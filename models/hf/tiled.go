@@ -28,7 +28,7 @@ func Tiled(f *frame, x *tensor, tiles Tiles, params []*nn.Parameter, half func(f
 	if n == models.AutoTiles {
 		n = ceil.Div(x.Size(-2), tokensPerTile)
 		if tiles.Synchronized {
-			f.Let(t.New("tensor", program.Temporaries, trace.I64))
+			f.Bind(t.New("tensor", program.Temporaries, trace.I64))
 		}
 	}
 	own := func(f *frame, x *tensor) *tensor { // what Python calls: a plain function
@@ -46,13 +46,13 @@ func tiledMLP(n int64, trained []*nn.Parameter, half func(f *frame, x *tensor) *
 		Name: "TiledMLPBackward",
 		Forward: func(f *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
 			ctx.SaveForBackward(in[0])
-			tiles := f.LetList(in[0].Chunk(n, 1))
+			tiles := f.BindList(in[0].Chunk(n, 1))
 			outputs := make([]*tensor, len(tiles))
 			list := f.FuncFrame()
 			for i, tile := range tiles {
-				outputs[i] = list.Let(half(list, tile))
+				outputs[i] = list.Bind(half(list, tile))
 			}
-			f.LetList(outputs)
+			f.BindList(outputs)
 			list.End()
 			return []*tensor{trace.Cat(1, outputs...)}
 		},
@@ -77,13 +77,13 @@ type tiledBackward struct {
 // run returns the gradient of x.
 func (b *tiledBackward) run(n int64, saved *tensor) *tensor {
 	f, t := b.f, b.f.Tape()
-	x := f.Let(saved.Detach())
-	dx := f.Let(x.ZerosLike())
-	tiles := f.LetList(x.Chunk(n, 1))
+	x := f.Bind(saved.Detach())
+	dx := f.Bind(x.ZerosLike())
+	tiles := f.BindList(x.Chunk(n, 1))
 	before := make([]*tensor, len(b.trained))
 	for i, p := range b.trained {
 		before[i] = p.TakeGrad()
-		b.sums = append(b.sums, f.Let(p.ZerosLike()))
+		b.sums = append(b.sums, f.Bind(p.ZerosLike()))
 	}
 	from := int64(0)
 	for _, tile := range tiles {

@@ -27,18 +27,18 @@ func tiledLoss(f *frame, x, weight, labels *tensor) *tensor {
 // entropies and the share of right tokens.
 func (c *modelCaller) loggedLoss(f *frame, b TextBatch) (loss *tensor) {
 	t, g := f.Tape(), f.FuncFrame(b.IDs, b.Padding, b.Labels)
-	logits := g.Let(c.text.autocast(g, b, func(f *frame, b TextBatch) *tensor {
+	logits := g.Bind(c.text.autocast(g, b, func(f *frame, b TextBatch) *tensor {
 		h := f.ModuleFrame(c.net, b.IDs, b.Padding, b.Labels)
 		c.text.Context.shard(h, &b)
 		text := c.text.forBatch(h, b)
-		y := h.Let(text.logits(h, *c.output, h.Let(c.decoder.Call(h, b.IDs, b.Padding, text))))
+		y := h.Bind(text.logits(h, *c.output, h.Bind(c.decoder.Call(h, b.IDs, b.Padding, text))))
 		text.adjustLogits(h, &y)
-		loss = g.Let(text.causalLMLoss(h, y, b))
+		loss = g.Bind(text.causalLMLoss(h, y, b))
 		return h.Return(y)
 	}))
 	t.NoGrad(func() {
 		h := g.FuncFrame(logits)
-		shifted := h.Let(logits.Slice(1, 0, logits.Size(1)-1))
+		shifted := h.Bind(logits.Slice(1, 0, logits.Size(1)-1))
 		if !t.Rules().Libraries.LogKernels {
 			entropies(h, shifted)
 		}
@@ -55,16 +55,16 @@ func tiledLogs(f *frame, x, weight, labels *tensor, keep int64, types ...trace.D
 	t, g := f.Tape(), f.FuncFrame(x, labels)
 	g.Set(&x, x.Slice(1, 0, x.Size(1)-1))
 	g.Set(&labels, labels.Slice(1, 1, labels.Size(1)))
-	mask := g.Let(labels.EqScalar())
+	mask := g.Bind(labels.EqScalar())
 	mask.SetTrue(mask.Size(0) * cmp.Or(keep, mask.Size(1)))
 	all := g.Apply(tiles(types), x.Index(mask), weight, labels.Index(mask))
-	g.LetAll(all)
+	g.BindAll(all)
 	for i := range all {
-		g.Set(&all[i], g.Let(t.Zeros(all[i].DType(), mask.Shape()...)).MaskedScatter(mask, all[i]))
+		g.Set(&all[i], g.Bind(t.Zeros(all[i].DType(), mask.Shape()...)).MaskedScatter(mask, all[i]))
 	}
 	g.Discard(all[0].Sum(false).Neg().Div(mask.Sum(false).ClampMin())) // outputs.loss
 	g.End(all...)
-	return f.LetAll(all)
+	return f.BindAll(all)
 }
 
 // tiles follows ChunkedLogProbFunction of hidden states [n, width], a weight [vocabulary, width] and targets [n]:
@@ -79,12 +79,12 @@ func tiles(types []trace.DType) *trace.Function {
 			if half, casting := t.Autocasting(); casting {
 				d = half
 			}
-			stats := lists.Times(7, func(int) *tensor { return f.Let(t.Zeros(trace.F32, n)) })
+			stats := lists.Times(7, func(int) *tensor { return f.Bind(t.Zeros(trace.F32, n)) })
 			forTiles(f, d, in[0], in[1], nil)
-			z := f.Let(stats[0].Add(f.Let(stats[1].Log())))
-			all := []*tensor{f.Let(stats[6].Sub(z))}
+			z := f.Bind(stats[0].Add(f.Bind(stats[1].Log())))
+			all := []*tensor{f.Bind(stats[6].Sub(z))}
 			for _, d := range types {
-				all = append(all, f.Let(t.New("div", program.Temporaries, d, n)))
+				all = append(all, f.Bind(t.New("div", program.Temporaries, d, n)))
 			}
 			ctx.SaveForBackward(in[0], in[1], in[2], z, all[len(all)-1])
 			return all
@@ -101,10 +101,10 @@ func tileGradients(f *frame, ctx *trace.FunctionContext, d trace.DType, grad *te
 	sums := make([]*tensor, 3)
 	for i, x := range of {
 		if ctx.NeedsInputGrad(i) {
-			sums[i] = f.Let(t.Zeros(trace.F32, x.Shape()...))
+			sums[i] = f.Bind(t.Zeros(trace.F32, x.Shape()...))
 		}
 	}
-	f.Let(grad.To(trace.F32))
+	f.Bind(grad.To(trace.F32))
 	forTiles(f, d, of[0], of[1], func(scores *tensor, others ...*tensor) {
 		for i, other := range others {
 			if sums[i] != nil {
@@ -115,7 +115,7 @@ func tileGradients(f *frame, ctx *trace.FunctionContext, d trace.DType, grad *te
 	})
 	for i, x := range of {
 		if sums[i] != nil {
-			sums[i] = f.Let(sums[i].To(x.DType()))
+			sums[i] = f.Bind(sums[i].To(x.DType()))
 		}
 	}
 	return sums
@@ -125,7 +125,7 @@ func tileGradients(f *frame, ctx *trace.FunctionContext, d trace.DType, grad *te
 // and of the hidden states to show, unless that is nil; f holds these until the next tile, as Python's variables do.
 func forTiles(f *frame, d trace.DType, x, weight *tensor, show func(scores *tensor, others ...*tensor)) {
 	t, n, words := f.Tape(), x.Size(0), weight.Size(0)
-	buffer := f.Let(t.Empty(d, min(n, tileTokens), tileWords))
+	buffer := f.Bind(t.Empty(d, min(n, tileTokens), tileWords))
 	var tokens, w, scores *tensor
 	for from := int64(0); from < n; from += tileTokens {
 		f.Set(&tokens, x.Slice(0, from, min(from+tileTokens, n)).To(d))
@@ -153,7 +153,7 @@ func kernelLogs(f *frame, logits, labels *tensor) *tensor {
 		Forward: func(f *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
 			t, of := f.Tape(), make([]*tensor, 4)
 			for i := range of {
-				of[i] = f.Let(t.Empty(trace.F32, in[1].Shape()...))
+				of[i] = f.Bind(t.Empty(trace.F32, in[1].Shape()...))
 			}
 			t.Kernel("_forward_kernel", in[0].Numel(), of, in)
 			ctx.SaveForBackward(in[0], in[1], of[2], of[3])
@@ -161,7 +161,7 @@ func kernelLogs(f *frame, logits, labels *tensor) *tensor {
 		},
 		Backward: func(f *frame, ctx *trace.FunctionContext, grads []*tensor) []*tensor {
 			t, x := f.Tape(), ctx.Saved(0)
-			y := f.Let(t.Empty(x.DType(), x.Shape()...))
+			y := f.Bind(t.Empty(x.DType(), x.Shape()...))
 			t.Kernel("_backward_kernel", x.Numel(), []*tensor{y}, []*tensor{x, grads[0]})
 			return []*tensor{y, nil}
 		},
@@ -174,10 +174,10 @@ func checkpointedLoss(f *frame, x, weight, labels *tensor, adjust func(f *frame,
 	t, g := f.Tape(), f.FuncFrame(x, labels)
 	g.Set(&x, x.Slice(1, 0, x.Size(1)-1).Reshape(-1, x.Size(-1)))
 	g.Set(&labels, labels.Slice(1, 1, labels.Size(1)).Reshape(-1))
-	order := g.Let(t.New("argsort", program.Activations, trace.I64, labels.Numel()))
+	order := g.Bind(t.New("argsort", program.Activations, trace.I64, labels.Numel()))
 	g.Set(&x, x.Index(order))
 	g.Set(&labels, labels.Index(order))
-	total, n := g.Let(t.Zeros(trace.F32)), x.Size(0)
+	total, n := g.Bind(t.Zeros(trace.F32)), x.Size(0)
 	var tokens, targets *tensor
 	for from := int64(0); from < n; from += chunkTokens {
 		g.Set(&tokens, x.Slice(0, from, min(from+chunkTokens, n)))
@@ -185,7 +185,7 @@ func checkpointedLoss(f *frame, x, weight, labels *tensor, adjust func(f *frame,
 		parts := g.CheckpointAll(func(f *frame, in []*tensor) []*tensor {
 			return chunkLoss(f, in[0], in[1], in[2], adjust)
 		}, tokens, weight, targets)
-		g.LetAll(parts)
+		g.BindAll(parts)
 		g.Set(&total, total.Add(parts[0]))
 	}
 	return g.Return(total.DivScalar())
@@ -196,16 +196,16 @@ func chunkLoss(f *frame, x, weight, labels *tensor, adjust func(f *frame, scores
 	g := f.FuncFrame(x, weight, labels)
 	var scores *tensor
 	if f.Tape().Rules().Libraries.ChunksInHalf {
-		scores = g.Let(x.Matmul(weight.To(x.DType()).T()).To(trace.F32))
+		scores = g.Bind(x.Matmul(weight.To(x.DType()).T()).To(trace.F32))
 	} else {
-		scores = g.Let(x.To(trace.F32).Matmul(weight.To(trace.F32).T()))
+		scores = g.Bind(x.To(trace.F32).Matmul(weight.To(trace.F32).T()))
 	}
 	adjust(g, &scores)
-	logs := g.Let(scores.LogSoftmax(-1))
-	loss := g.Let(logs.NLLLoss(labels, nil, trace.ReduceSum))
-	valid := g.Let(labels.EqScalar())
-	right := g.Let(g.Let(scores.ArgMax(false, -1)).EqScalar().Sum(false).To(trace.F32))
-	entropy := g.Let(logs.Exp().Mul(logs).Sum(false, -1).Neg().Mul(valid).Sum(false))
+	logs := g.Bind(scores.LogSoftmax(-1))
+	loss := g.Bind(logs.NLLLoss(labels, nil, trace.ReduceSum))
+	valid := g.Bind(labels.EqScalar())
+	right := g.Bind(g.Bind(scores.ArgMax(false, -1)).EqScalar().Sum(false).To(trace.F32))
+	entropy := g.Bind(logs.Exp().Mul(logs).Sum(false, -1).Neg().Mul(valid).Sum(false))
 	g.End(loss, right, entropy)
 	return []*tensor{loss, right, entropy}
 }

@@ -22,7 +22,7 @@ func newValueHead(width int64) *valueHead {
 
 // Forward returns values [rows, length, 1].
 func (h *valueHead) Forward(f *frame, x *tensor) *tensor {
-	x = f.Let(f.Call(h.Dropout, x))
+	x = f.Bind(f.Call(h.Dropout, x))
 	f.Set(&x, x.To(h.Summary.Weight.DType))
 	return f.Call(h.Summary, x)
 }
@@ -45,11 +45,11 @@ type valued struct {
 // loss follows compute_loss.
 func (v *valued) loss(f *frame, b TextBatch) *tensor {
 	g := f.FuncFrame(b.IDs, b.Padding)
-	values := g.Let(v.values(g, b))
-	parts := g.LetAll(values.Chunk(2, 0))
+	values := g.Bind(v.values(g, b))
+	parts := g.BindAll(values.Chunk(2, 0))
 	for i, x := range parts {
-		last := g.Let(f.Tape().Filled("sum", trace.I64, x.Size(0), 1))
-		parts[i] = g.Let(g.Let(x.Gather(last)).Squeeze(-1))
+		last := g.Bind(f.Tape().Filled("sum", trace.I64, x.Size(0), 1))
+		parts[i] = g.Bind(g.Bind(x.Gather(last)).Squeeze(-1))
 	}
 	return g.Return(parts[0].To(trace.F32).Sub(parts[1].To(trace.F32)).LogSigmoid().Mean(false).Neg())
 }
@@ -61,17 +61,17 @@ func (v *valued) values(f *frame, b TextBatch) *tensor {
 	g := f.FuncFrame(b.IDs, b.Padding)
 	train.Autocast(f.Tape(), v.model.text.AMP, func() {
 		h := g.ModuleFrame(v.net, b.IDs, b.Padding)
-		logits = h.Let(v.model.states(h, b, func(x *tensor) { value = h.Let(x) }))
-		value = h.Let(h.Call(v.net.VHead, value))
+		logits = h.Bind(v.model.states(h, b, func(x *tensor) { value = h.Bind(x) }))
+		value = h.Bind(h.Call(v.net.VHead, value))
 		value = value.Squeeze(-1)
-		h.Let(value)
+		h.Bind(value)
 		if logits.DType() != trace.F32 {
 			h.Set(&logits, logits.To(trace.F32))
 		}
 		h.End(value, logits)
 		_, on = f.Tape().Autocasting()
 	})
-	g.LetAll([]*tensor{value, logits})
+	g.BindAll([]*tensor{value, logits})
 	if on {
 		g.Set(&value, value.To(trace.F32))
 	}

@@ -72,7 +72,7 @@ func (r *reader) bertConfig(vocab int64, roberta bool) bert.Config {
 }
 
 // bertTask returns a task of BERT or RoBERTa, whose attention is fused by default with the group by.
-func (r *reader) bertTask(c bert.Config, labels int64, by trace.Fused) func(models.Case) train.Task {
+func (r *reader) bertTask(c bert.Config, labels int64, by trace.FusedAttentionModels) func(models.Case) train.Task {
 	dropout := r.probability("classifier_dropout", c.HiddenDropout)
 	problem := r.problem(labels)
 	return func(k models.Case) train.Task {

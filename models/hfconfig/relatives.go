@@ -27,7 +27,7 @@ type relative struct {
 	// HiddenAct reports whether hidden_act is read though Base has an activation.
 	HiddenAct bool
 	// FusedBy is the group with which PyTorch's fused attention serves it by default.
-	FusedBy trace.Fused
+	FusedBy trace.FusedAttentionModels
 	// Flex reports whether its classes can have flex_attention serve attention.
 	Flex bool
 	// NoClasses reports whether there is no class for sequence classification, Liger that

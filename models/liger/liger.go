@@ -24,28 +24,28 @@ func (n Norm) RMSNorm(f *frame, x, weight *tensor) *tensor {
 		Name: "LigerRMSNormFunctionBackward",
 		Forward: func(f *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
 			t, shape := f.Tape(), in[0].Shape()
-			x := f.Let(f.Let(in[0].Contiguous()).View(-1, in[0].Size(-1)))
-			y := f.Let(t.Empty(x.DType(), x.Shape()...))
-			rstd := f.Let(t.Empty(trace.F32, x.Size(0)))
+			x := f.Bind(f.Bind(in[0].Contiguous()).View(-1, in[0].Size(-1)))
+			y := f.Bind(t.Empty(x.DType(), x.Shape()...))
+			rstd := f.Bind(t.Empty(trace.F32, x.Size(0)))
 			t.Kernel("rms_norm_forward", 4*x.Numel(), []*tensor{y, rstd}, []*tensor{x, weight})
 			ctx.SaveForBackward(x, weight, rstd)
 			return []*tensor{y.View(shape...)}
 		},
 		Backward: func(f *frame, ctx *trace.FunctionContext, grads []*tensor) []*tensor {
 			t, shape := f.Tape(), grads[0].Shape()
-			dy := f.Let(f.Let(grads[0].Contiguous()).View(-1, grads[0].Size(-1)))
+			dy := f.Bind(f.Bind(grads[0].Contiguous()).View(-1, grads[0].Size(-1)))
 			x, dx, parts := ctx.Saved(0), dy, (*tensor)(nil)
 			if ctx.NeedsInputGrad(1) {
-				sms := trace.OnGPU(t, func(gpu trace.GPU) int { return gpu.SMs })
-				parts = f.Let(t.Empty(trace.F32, int64(sms), dy.Size(-1)))
+				sms := trace.GPUProperty(t, func(gpu trace.GPU) int { return gpu.SMs })
+				parts = f.Bind(t.Empty(trace.F32, int64(sms), dy.Size(-1)))
 			}
 			if n.OutOfPlace {
-				dx = f.Let(dy.ZerosLike())
+				dx = f.Bind(dy.ZerosLike())
 			}
 			t.Kernel("rms_norm_backward", 8*x.Numel(), []*tensor{dx, parts}, []*tensor{dy, x, weight, ctx.Saved(2)})
-			out := []*tensor{f.Let(dx.View(shape...)), nil}
+			out := []*tensor{f.Bind(dx.View(shape...)), nil}
 			if parts != nil {
-				out[1] = f.Let(parts.Sum(false, 0).To(weight.DType()))
+				out[1] = f.Bind(parts.Sum(false, 0).To(weight.DType()))
 			}
 			return out
 		},
@@ -73,8 +73,8 @@ func rotate(f *frame, node, kernel string, headsFirst bool, q, k *tensor, angles
 		return x
 	}
 	run := func(f *frame, name string, x, angles []*tensor) []*tensor {
-		q := f.Let(f.Let(transposed(x[0])).Contiguous())
-		k := f.Let(f.Let(transposed(x[1])).Contiguous())
+		q := f.Bind(f.Bind(transposed(x[0])).Contiguous())
+		k := f.Bind(f.Bind(transposed(x[1])).Contiguous())
 		f.Tape().Kernel(name, 3*(q.Numel()+k.Numel()), []*tensor{q, k}, append([]*tensor{q, k}, angles...))
 		return []*tensor{transposed(q), transposed(k)}
 	}
@@ -99,15 +99,15 @@ func GatedProduct(f *frame, gate, up *tensor) *tensor {
 	return f.Apply(&trace.Function{
 		Name: "LigerSiLUMulFunctionBackward",
 		Forward: func(f *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
-			a := f.Let(f.Let(in[0].Contiguous()).View(-1, in[0].Size(-1)))
-			b := f.Let(f.Let(in[1].Contiguous()).View(-1, in[1].Size(-1)))
-			c := f.Let(a.EmptyLike())
+			a := f.Bind(f.Bind(in[0].Contiguous()).View(-1, in[0].Size(-1)))
+			b := f.Bind(f.Bind(in[1].Contiguous()).View(-1, in[1].Size(-1)))
+			c := f.Bind(a.EmptyLike())
 			f.Tape().Kernel("swiglu_forward", 10*a.Numel(), []*tensor{c}, []*tensor{a, b})
 			ctx.SaveForBackward(a, b)
 			return []*tensor{c.View(in[0].Shape()...)}
 		},
 		Backward: func(f *frame, ctx *trace.FunctionContext, grads []*tensor) []*tensor {
-			dc := f.Let(grads[0].Contiguous())
+			dc := f.Bind(grads[0].Contiguous())
 			a, b := ctx.Saved(0), ctx.Saved(1)
 			f.Tape().Kernel("swiglu_backward", 20*a.Numel(), []*tensor{a, b}, []*tensor{dc, a, b})
 			return []*tensor{a.View(dc.Shape()...), b.View(dc.Shape()...)}

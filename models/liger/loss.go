@@ -10,7 +10,7 @@ import (
 func CausalLMLoss(f *frame, x, weight, labels *tensor) *tensor {
 	g := f.FuncFrame(x, labels)
 	g.Set(&labels, labels.Pad(0, 1))
-	shifted := g.Let(labels.Slice(-1, 1, labels.Size(-1)).Contiguous())
+	shifted := g.Bind(labels.Slice(-1, 1, labels.Size(-1)).Contiguous())
 	g.Set(&x, x.View(-1, x.Size(-1)))
 	g.Set(&shifted, shifted.View(-1))
 	loss := g.Apply(fusedLinearCrossEntropy(), x, weight, shifted)[0]
@@ -47,9 +47,9 @@ func fusedLinearCrossEntropy() *trace.Function {
 			g := f.FuncFrame(in...)
 			loss, dx, dw := lossAndGradients(g, in[0], in[1], in[2], ctx.NeedsInputGrad(1))
 			g.End(loss, dx, dw)
-			f.Let(dx)
+			f.Bind(dx)
 			if dw != nil {
-				f.Let(dw)
+				f.Bind(dw)
 			}
 			ctx.SaveForBackward(dx, dw)
 			return []*tensor{loss}
@@ -67,17 +67,17 @@ func lossAndGradients(f *frame, x, weight, labels *tensor, weightNeeds bool) (lo
 	t := f.Tape()
 	rows, vocabulary := x.Size(0), weight.Size(0)
 	chunk := chunkRows(rows, x.Size(1), vocabulary)
-	dx = f.Let(x.ZerosLike())
+	dx = f.Bind(x.ZerosLike())
 	if weightNeeds {
-		dw = f.Let(weight.ZerosLike())
+		dw = f.Bind(weight.ZerosLike())
 	}
-	losses := f.Let(t.Zeros(trace.F32, rows))
-	valid := f.Let(labels.EqScalar())
+	losses := f.Bind(t.Zeros(trace.F32, rows))
+	valid := f.Bind(labels.EqScalar())
 	f.Discard(valid.Sum(false))
 	half, casting := t.Autocasting()
 	var scores *tensor
 	if x.DType() == weight.DType() && (!casting || x.DType() == half) {
-		scores = f.Let(t.Empty(x.DType(), chunk, vocabulary))
+		scores = f.Bind(t.Empty(x.DType(), chunk, vocabulary))
 	}
 	for from := int64(0); from < rows; from += chunk {
 		chunkGradients(f, scores, x.Slice(0, from, min(from+chunk, rows)), weight, dx, dw)
@@ -96,14 +96,14 @@ func chunkGradients(f *frame, scores, x, weight, dx, dw *tensor) {
 	g := f.FuncFrame(x)
 	rows, work := x.Size(0), 2*x.Numel()*weight.Size(0)
 	if scores != nil {
-		y := g.Let(scores.Slice(0, 0, rows))
+		y := g.Bind(scores.Slice(0, 0, rows))
 		t.Product("mm_out", work, []*tensor{y}, []*tensor{x, weight})
 		t.Product("mm_out", work, []*tensor{dx}, []*tensor{y, weight})
 		weightGradient(g, y, x, dw)
 		g.End()
 		return
 	}
-	y := g.Let(x.Matmul(weight.T()))
+	y := g.Bind(x.Matmul(weight.T()))
 	g.Discard(y.Matmul(weight))
 	weightGradient(g, y, x, dw)
 	g.End()
@@ -117,9 +117,9 @@ func weightGradient(f *frame, scores, x, dw *tensor) {
 	}
 	t := f.Tape()
 	g := f.FuncFrame()
-	if scores.DType().IsHalf() && trace.OnGPU(t, func(gpu trace.GPU) bool { return gpu.Capability >= 80 }) &&
+	if scores.DType().IsHalf() && trace.GPUProperty(t, func(gpu trace.GPU) bool { return gpu.Capability >= 80 }) &&
 		(dw.DType() == trace.F32 || dw.DType() == scores.DType()) {
-		part := g.Let(x.To(scores.DType()))
+		part := g.Bind(x.To(scores.DType()))
 		t.Product("addmm_out", 2*x.Numel()*dw.Size(0), []*tensor{dw}, []*tensor{scores, part, dw})
 	} else {
 		g.Discard(trace.Update("add__Tensor", 1, dw, scores.T().Matmul(x).To(trace.F32)))

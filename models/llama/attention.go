@@ -69,18 +69,18 @@ func (a *attention) call(f *frame, x *tensor, in inputs) (y, weights *tensor) {
 // plain follows LlamaAttention.forward.
 func (a *attention) plain(f *frame, x *tensor, in inputs) (y, weights *tensor) {
 	g := f.ModuleFrame(a, x, in.mask, in.positions, in.cos, in.sin)
-	x = g.Placed(x)
+	x = g.ParallelInput(x)
 	var q, k, v, gate *tensor
 	if a.c.AttentionGate {
 		q, gate = a.gated(g, x)
-		k = g.Let(a.heads(g, a.KProj, a.KNorm, x))
-		v = g.Let(hf.Heads(g.Call(a.VProj, x), a.c.HeadSize))
+		k = g.Bind(a.heads(g, a.KProj, a.KNorm, x))
+		v = g.Bind(hf.Heads(g.Call(a.VProj, x), a.c.HeadSize))
 	} else {
 		q, k, v = a.project(g, x)
 	}
 	if a.RotaryEmb != nil {
 		in.cos, in.sin = a.RotaryEmb.call(g, 0, v, in.positions)
-		g.LetEach(in.cos, in.sin)
+		g.BindEach(in.cos, in.sin)
 	}
 	if a.rotates {
 		a.applyRotary(g, &q, &k, in.cos, in.sin)
@@ -90,7 +90,7 @@ func (a *attention) plain(f *frame, x *tensor, in inputs) (y, weights *tensor) {
 	}
 	k, v = a.c.Cache.Update(g, k, v)
 	y, weights = a.attend(g, q, k, v, in)
-	g.LetEach(y, weights)
+	g.BindEach(y, weights)
 	g.Set(&y, hf.MergeHeads(y))
 	if gate != nil {
 		g.Set(&y, y.Mul(gate.Sigmoid()))
@@ -105,7 +105,7 @@ func (a *attention) plain(f *frame, x *tensor, in inputs) (y, weights *tensor) {
 // gated returns the heads of the query and their gate.
 func (a *attention) gated(f *frame, x *tensor) (q, gate *tensor) {
 	size := a.c.HeadSize
-	parts := f.LetAll(f.Call(a.QProj, x).View(x.Size(0), x.Size(1), -1, 2*size).Chunk(2, -1))
+	parts := f.BindAll(f.Call(a.QProj, x).View(x.Size(0), x.Size(1), -1, 2*size).Chunk(2, -1))
 	q, gate = parts[0], parts[1]
 	f.Set(&gate, gate.Reshape(x.Size(0), x.Size(1), -1))
 	f.Set(&q, f.Call(a.QNorm, q).Transpose(1, 2))
@@ -148,7 +148,7 @@ func (c *Config) attendAndProject(f *frame, q, k, v *tensor, in inputs, o hf.Att
 	weights *tensor,
 ) {
 	y, weights = c.attend(f, q, k, v, in, o)
-	f.LetEach(y, weights)
+	f.BindEach(y, weights)
 	f.Set(&y, hf.MergeHeads(y))
 	f.Set(&y, f.Call(output, y))
 	return y, weights
@@ -159,25 +159,25 @@ func (a *attention) project(f *frame, x *tensor) (q, k, v *tensor) {
 	c := a.c
 	switch c.QKV {
 	case OneProjection:
-		all := f.Let(f.Call(a.QkvProj, x))
+		all := f.Bind(f.Call(a.QkvProj, x))
 		query, shared := c.Heads*c.HeadSize, c.KVHeads*c.HeadSize
-		q = f.Let(all.Slice(-1, 0, query))
-		k = f.Let(all.Slice(-1, query, query+shared))
-		v = f.Let(all.Slice(-1, query+shared, query+2*shared))
+		q = f.Bind(all.Slice(-1, 0, query))
+		k = f.Bind(all.Slice(-1, query, query+shared))
+		v = f.Bind(all.Slice(-1, query+shared, query+2*shared))
 		for _, y := range []**tensor{&q, &k, &v} {
 			f.Set(y, hf.Heads(*y, c.HeadSize))
 		}
 	case HeadsProjection:
-		all := f.Let(hf.Heads(f.Call(a.QkvProj, x), 3*c.HeadSize))
-		parts := f.LetAll(all.Chunk(3, -1))
+		all := f.Bind(hf.Heads(f.Call(a.QkvProj, x), 3*c.HeadSize))
+		parts := f.BindAll(all.Chunk(3, -1))
 		q, k, v = parts[0], parts[1], parts[2]
 	default:
 		if c.QKNorm == ViewedNorm {
 			return a.projected(f, x)
 		}
-		q = f.Let(a.heads(f, a.QProj, a.QNorm, x))
-		k = f.Let(a.heads(f, a.KProj, a.KNorm, x))
-		v = f.Let(hf.Heads(f.Call(a.VProj, x), c.HeadSize))
+		q = f.Bind(a.heads(f, a.QProj, a.QNorm, x))
+		k = f.Bind(a.heads(f, a.KProj, a.KNorm, x))
+		v = f.Bind(hf.Heads(f.Call(a.VProj, x), c.HeadSize))
 		if c.QKNorm == TransposedNorm {
 			f.Set(&q, f.Call(a.QNorm, q))
 			f.Set(&k, f.Call(a.KNorm, k))
@@ -189,7 +189,7 @@ func (a *attention) project(f *frame, x *tensor) (q, k, v *tensor) {
 // projected projects x to query, key and value first, and then clamps them or normalizes query and key, as OLMo and
 // Cohere do.
 func (a *attention) projected(f *frame, x *tensor) (q, k, v *tensor) {
-	q, k, v = f.Let(f.Call(a.QProj, x)), f.Let(f.Call(a.KProj, x)), f.Let(f.Call(a.VProj, x))
+	q, k, v = f.Bind(f.Call(a.QProj, x)), f.Bind(f.Call(a.KProj, x)), f.Bind(f.Call(a.VProj, x))
 	f.Set(&q, f.Call(a.QNorm, q.View(q.Size(0), q.Size(1), -1, a.c.HeadSize)).View(q.Size(0), q.Size(1), -1))
 	f.Set(&k, f.Call(a.KNorm, k.View(k.Size(0), k.Size(1), -1, a.c.HeadSize)).View(k.Size(0), k.Size(1), -1))
 	for _, y := range []**tensor{&q, &k, &v} {
@@ -223,7 +223,7 @@ func (a *attention) applyRotary(f *frame, q, k **tensor, cos, sin *tensor) {
 // queryScale follows get_llama_4_attn_scale.
 func queryScale(f *frame, positions *tensor) *tensor {
 	g := f.FuncFrame(positions)
-	scaling := g.Let(positions.DivScalar().Unary("floor").AddScalar().Log().MulScalar().AddScalar())
+	scaling := g.Bind(positions.DivScalar().Unary("floor").AddScalar().Log().MulScalar().AddScalar())
 	return g.Return(scaling.Unsqueeze(1).Unsqueeze(-1))
 }
 
@@ -246,21 +246,21 @@ func (a *attention) adapted(f *frame, x *tensor, in inputs) *tensor {
 	g := f.CallFrame(x, in.mask, in.positions, in.cos, in.sin)
 	inner := inputs{x: x, mask: in.mask, positions: in.positions, cos: in.cos, sin: in.sin}
 	y, _ := a.plain(g, x, inner)
-	g.Let(y)
+	g.Bind(y)
 	rows, n, groups := y.Size(0), a.prompt.Weight.Dims[1], a.c.Heads/a.c.KVHeads
-	key := g.Let(g.Call(a.KProj, a.prompt.Weight.T()))
-	value := g.Let(g.Call(a.VProj, a.prompt.Weight.T()))
+	key := g.Bind(g.Call(a.KProj, a.prompt.Weight.T()))
+	value := g.Bind(g.Call(a.VProj, a.prompt.Weight.T()))
 	spread := func(x *tensor) *tensor {
 		return x.View(1, n, a.c.KVHeads, a.c.HeadSize).Repeat(rows, 1, 1, 1).Transpose(1, 2)
 	}
-	k, v := g.Let(spread(key)), g.Let(spread(value))
+	k, v := g.Bind(spread(key)), g.Bind(spread(value))
 	g.Set(&k, k.RepeatInterleave(groups, 1))
 	g.Set(&v, v.RepeatInterleave(groups, 1))
-	query := g.Let(a.queryAgain(g, x, in))
-	scores := g.Let(query.Matmul(k.Transpose(2, 3).To(query.DType())).DivScalar())
+	query := g.Bind(a.queryAgain(g, x, in))
+	scores := g.Bind(query.Matmul(k.Transpose(2, 3).To(query.DType())).DivScalar())
 	shares := scores.SoftmaxTo(-1, trace.F32).To(query.DType())
 	g.Set(&scores, a.prompt.Gate.T().Mul(shares))
-	more := g.Let(scores.Matmul(v).Transpose(1, 2).Reshape(rows, x.Size(1), -1))
+	more := g.Bind(scores.Matmul(v).Transpose(1, 2).Reshape(rows, x.Size(1), -1))
 	g.Set(&more, g.Call(a.OProj, more))
 	g.Set(&y, y.Add(more))
 	return g.Return(g.Set(&y, y.To(query.DType())))
@@ -269,9 +269,9 @@ func (a *attention) adapted(f *frame, x *tensor, in inputs) *tensor {
 // queryAgain follows llama_compute_query_states.
 func (a *attention) queryAgain(f *frame, x *tensor, in inputs) *tensor {
 	g := f.FuncFrame()
-	q := g.Let(hf.Heads(g.Call(a.QProj, x), a.c.HeadSize))
-	g.Let(hf.Heads(g.Call(a.VProj, x), a.c.HeadSize))
-	cos, sin := g.Let(in.cos.Unsqueeze(1)), g.Let(in.sin.Unsqueeze(1))
+	q := g.Bind(hf.Heads(g.Call(a.QProj, x), a.c.HeadSize))
+	g.Bind(hf.Heads(g.Call(a.VProj, x), a.c.HeadSize))
+	cos, sin := g.Bind(in.cos.Unsqueeze(1)), g.Bind(in.sin.Unsqueeze(1))
 	turned := q.Mul(cos)
 	return g.Return(turned.Add(hf.RotateHalf(g, q).Mul(sin)))
 }

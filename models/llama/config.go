@@ -218,7 +218,7 @@ type Rotary struct {
 	Complex bool
 	// OwnUntil is the group with which layers began to share angles; Own has each compute its own. TablesUntil is the
 	// group with which they ceased to be buffers, Tables the number of positions of those; zero for none.
-	OwnUntil, TablesUntil trace.Sharers
+	OwnUntil, TablesUntil trace.FunctionSharers
 	Own                   bool
 	Tables                int64
 }

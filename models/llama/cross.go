@@ -19,14 +19,14 @@ func (a *crossAttention) call(f *frame, x, states, mask *tensor) *tensor {
 	rows, heads := x.Size(0), func(y *tensor) *tensor {
 		return y.View(x.Size(0), -1, y.Size(-1)/a.c.HeadSize, a.c.HeadSize).Transpose(1, 2)
 	}
-	q := g.Let(g.Call(a.QProj, x))
+	q := g.Bind(g.Call(a.QProj, x))
 	g.Set(&q, heads(q))
 	g.Set(&q, g.Call(a.QNorm, q))
-	k, v := g.Let(g.Call(a.KProj, states)), g.Let(g.Call(a.VProj, states))
+	k, v := g.Bind(g.Call(a.KProj, states)), g.Bind(g.Call(a.VProj, states))
 	g.Set(&k, heads(k))
 	g.Set(&v, heads(v))
 	g.Set(&k, g.Call(a.KNorm, k))
-	y := g.Let(hf.Attention(g, q, k, v, mask, hf.AttentionOptions{Groups: a.c.Heads / a.c.KVHeads}))
+	y := g.Bind(hf.Attention(g, q, k, v, mask, hf.AttentionOptions{Groups: a.c.Heads / a.c.KVHeads}))
 	g.Set(&y, y.Reshape(rows, x.Size(1), -1).Contiguous())
 	return g.Return(g.Set(&y, g.Call(a.OProj, y)))
 }
@@ -35,7 +35,7 @@ func (a *crossAttention) call(f *frame, x, states, mask *tensor) *tensor {
 // which tokens attend to any image.
 func (l *layer) crossing(f *frame, args []*tensor) *tensor {
 	x, rows := args[0], args[3]
-	residual := f.Let(x)
+	residual := f.Bind(x)
 	f.Set(&x, f.Call(l.InputLayernorm, x))
 	f.Set(&x, l.CrossAttn.call(f, x, args[1], args[2]))
 	f.Set(&x, residual.Add(l.CrossAttnAttnGate.Tanh().Mul(x)))

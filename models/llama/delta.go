@@ -64,12 +64,12 @@ func (d *deltaNet) call(f *frame, x, mask *tensor) *tensor {
 	mixed, z, b, a := d.project(g, x)
 	g.Set(&mixed, causalConv(g, mixed, d.Conv1d))
 	g.Set(&mixed, mixed.Transpose(1, 2))
-	parts := g.LetAll(mixed.SplitSizes([]int64{keys, keys, values}, -1))
+	parts := g.BindAll(mixed.SplitSizes([]int64{keys, keys, values}, -1))
 	for i, size := range []int64{s.KeySize, s.KeySize, s.ValueSize} {
 		g.Set(&parts[i], parts[i].Reshape(batch, length, -1, size))
 	}
-	beta := g.Let(b.Sigmoid())
-	decay := g.Let(d.ALog.To(trace.F32).Exp().Neg().Mul(a.To(trace.F32).Add(d.DtBias.Tensor).Softplus()))
+	beta := g.Bind(b.Sigmoid())
+	decay := g.Bind(d.ALog.To(trace.F32).Exp().Neg().Mul(a.To(trace.F32).Add(d.DtBias.Tensor).Softplus()))
 	rule := d.rule
 	if !g.Tape().Rules().Libraries.SolvesDelta {
 		rule = d.ruleByRows
@@ -78,12 +78,12 @@ func (d *deltaNet) call(f *frame, x, mask *tensor) *tensor {
 			g.Set(&parts[1], parts[1].RepeatInterleave(each, 2))
 		}
 	}
-	y := g.Let(rule(g, parts[0], parts[1], parts[2], decay, beta))
+	y := g.Bind(rule(g, parts[0], parts[1], parts[2], decay, beta))
 	g.Set(&y, y.Reshape(-1, s.ValueSize))
 	g.Set(&z, z.Reshape(-1, s.ValueSize))
 	g.Set(&y, d.Norm.call(g, y, z))
 	g.Set(&y, y.Reshape(batch, length, -1))
-	return g.Return(g.Let(g.Call(d.OutProj, y)))
+	return g.Return(g.Bind(g.Call(d.OutProj, y)))
 }
 
 // project computes query, key and value of x in one tensor [batch, channels, length], the gate [batch, length, value
@@ -93,25 +93,25 @@ func (d *deltaNet) project(f *frame, x *tensor) (mixed, z, b, a *tensor) {
 	if s.Fused {
 		return d.unmixed(f, x)
 	}
-	mixed = f.Let(f.Call(d.InProjQkv, x))
+	mixed = f.Bind(f.Call(d.InProjQkv, x))
 	f.Set(&mixed, mixed.Transpose(1, 2))
-	z = f.Let(f.Call(d.InProjZ, x))
+	z = f.Bind(f.Call(d.InProjZ, x))
 	f.Set(&z, z.Reshape(batch, length, -1, s.ValueSize))
-	b = f.Let(f.Call(d.InProjB, x))
-	return mixed, z, b, f.Let(f.Call(d.InProjA, x))
+	b = f.Bind(f.Call(d.InProjB, x))
+	return mixed, z, b, f.Bind(f.Call(d.InProjA, x))
 }
 
 // unmixed projects as Qwen3-Next does it (fix_query_key_value_ordering).
 func (d *deltaNet) unmixed(f *frame, x *tensor) (mixed, z, b, a *tensor) {
 	s, batch, length := d.c.DeltaNet, x.Size(0), x.Size(1)
-	all := f.Let(f.Call(d.InProjQkvz, x))
-	others := f.Let(f.Call(d.InProjBa, x))
+	all := f.Bind(f.Call(d.InProjQkvz, x))
+	others := f.Bind(f.Call(d.InProjBa, x))
 	each := s.ValueHeads / s.KeyHeads
 	g := f.FuncFrame(all, others)
 	g.Set(&all, all.View(batch, length, s.KeyHeads, 2*s.KeySize+2*each*s.ValueSize))
 	g.Set(&others, others.View(batch, length, s.KeyHeads, 2*each))
-	parts := g.LetAll(all.SplitSizes([]int64{s.KeySize, s.KeySize, each * s.ValueSize, each * s.ValueSize}, 3))
-	pair := g.LetAll(others.SplitSizes([]int64{each, each}, 3))
+	parts := g.BindAll(all.SplitSizes([]int64{s.KeySize, s.KeySize, each * s.ValueSize, each * s.ValueSize}, 3))
+	pair := g.BindAll(others.SplitSizes([]int64{each, each}, 3))
 	for _, p := range []**tensor{&parts[2], &parts[3]} {
 		g.Set(p, (*p).Reshape(batch, length, -1, s.ValueSize))
 	}
@@ -119,10 +119,10 @@ func (d *deltaNet) unmixed(f *frame, x *tensor) (mixed, z, b, a *tensor) {
 		g.Set(&pair[i], pair[i].Reshape(batch, length, s.ValueHeads))
 	}
 	g.End(append(parts, pair...)...)
-	z, b, a = f.Let(parts[3]), f.Let(pair[0]), f.Let(pair[1])
-	qkv := f.LetAll(parts[:3])
+	z, b, a = f.Bind(parts[3]), f.Bind(pair[0]), f.Bind(pair[1])
+	qkv := f.BindAll(parts[:3])
 	rebind(f, func(x *tensor) *tensor { return x.Reshape(batch, length, -1) }, &qkv[0], &qkv[1], &qkv[2])
-	mixed = f.Let(trace.Cat(-1, qkv...))
+	mixed = f.Bind(trace.Cat(-1, qkv...))
 	f.Set(&mixed, mixed.Transpose(1, 2))
 	for i := range qkv { // names that are bound anew before much else is made
 		f.Del(&qkv[i])
@@ -148,8 +148,8 @@ func (d *deltaNet) rule(f *frame, query, key, value, decay, beta *tensor) *tenso
 	pad := (deltaChunk - length%deltaChunk) % deltaChunk
 	rebind(g, func(x *tensor) *tensor { return x.Pad(0, 0, 0, pad) }, &query, &key, &value)
 	rebind(g, func(x *tensor) *tensor { return x.Pad(0, pad) }, &beta, &decay)
-	values := g.Let(value.Mul(beta.Unsqueeze(-1)))
-	keys := g.Let(key.Mul(beta.Unsqueeze(-1)))
+	values := g.Bind(value.Mul(beta.Unsqueeze(-1)))
+	keys := g.Bind(key.Mul(beta.Unsqueeze(-1)))
 	rebind(g, func(x *tensor) *tensor {
 		return x.Reshape(x.Size(0), x.Size(1), -1, deltaChunk, x.Size(-1))
 	}, &query, &key, &keys, &values)
@@ -162,7 +162,7 @@ func (d *deltaNet) rule(f *frame, query, key, value, decay, beta *tensor) *tenso
 
 // rebind runs "a, b = (made(x) for x in (a, b))": all results are computed before a name is rebound.
 func rebind(f *frame, made func(x *tensor) *tensor, names ...**tensor) {
-	fresh := lists.Map(names, func(x **tensor) *tensor { return f.Let(made(*x)) })
+	fresh := lists.Map(names, func(x **tensor) *tensor { return f.Bind(made(*x)) })
 	for i, x := range names {
 		f.Set(x, fresh[i])
 		f.Del(&fresh[i])
@@ -173,21 +173,21 @@ func rebind(f *frame, made func(x *tensor) *tensor, names ...**tensor) {
 // the frame of the rule.
 func (d *deltaNet) chunks(f *frame, query, key **tensor, keys, values, decay *tensor) *tensor {
 	s, t := d.c.DeltaNet, f.Tape()
-	mask := f.Let(t.Filled("ones", trace.Bool, deltaChunk, deltaChunk).Triu())
-	summed := f.Let(decay.CumSum(3))
-	pairs := f.Let(summed.Unsqueeze(4).Sub(summed.Unsqueeze(3)))
+	mask := f.Bind(t.Filled("ones", trace.Bool, deltaChunk, deltaChunk).Triu())
+	summed := f.Bind(decay.CumSum(3))
+	pairs := f.Bind(summed.Unsqueeze(4).Sub(summed.Unsqueeze(3)))
 	f.Set(&pairs, pairs.MaskedFill(mask))
 	f.Set(&pairs, pairs.Exp())
-	system := f.Let(keys.Matmul((*key).Transpose(-1, -2)).Mul(pairs))
-	within := f.Let((*query).Matmul((*key).Transpose(-1, -2)).Mul(pairs))
-	decayed := f.Let(keys.Mul(summed.Exp().Unsqueeze(-1)))
-	fresh := f.Let(ops.SolveTriangular(system, values, true))
-	read := f.Let(ops.SolveTriangular(system, decayed, true))
-	state := f.Let(t.Zeros(trace.F32, (*query).Size(0), s.ValueHeads, s.KeySize, s.ValueSize))
-	y := f.Let(fresh.ZerosLike())
+	system := f.Bind(keys.Matmul((*key).Transpose(-1, -2)).Mul(pairs))
+	within := f.Bind((*query).Matmul((*key).Transpose(-1, -2)).Mul(pairs))
+	decayed := f.Bind(keys.Mul(summed.Exp().Unsqueeze(-1)))
+	fresh := f.Bind(ops.SolveTriangular(system, values, true))
+	read := f.Bind(ops.SolveTriangular(system, decayed, true))
+	state := f.Bind(t.Zeros(trace.F32, (*query).Size(0), s.ValueHeads, s.KeySize, s.ValueSize))
+	y := f.Bind(fresh.ZerosLike())
 	f.Set(query, (*query).Mul(summed.Exp().Unsqueeze(-1)))
 	f.Set(key, (*key).Mul(summed.Slice(-1, summed.Size(-1)-1, summed.Size(-1)).Sub(summed).Exp().Unsqueeze(-1)))
-	last := f.Let(summed.Select(-1, summed.Size(-1)-1).Exp().Unsqueeze(-1).Unsqueeze(-1))
+	last := f.Bind(summed.Select(-1, summed.Size(-1)-1).Exp().Unsqueeze(-1).Unsqueeze(-1))
 	var v, across *tensor
 	for i := range (*query).Size(2) {
 		f.Set(&v, fresh.Select(2, i).Sub(read.Select(2, i).Matmul(state)))
@@ -202,7 +202,7 @@ func (d *deltaNet) chunks(f *frame, query, key **tensor, keys, values, decay *te
 // l2Normalize follows l2norm.
 func l2Normalize(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
-	inverse := g.Let(x.Mul(x).Sum(true, -1).AddScalar().Rsqrt())
+	inverse := g.Bind(x.Mul(x).Sum(true, -1).AddScalar().Rsqrt())
 	return g.Return(x.Mul(inverse))
 }
 
@@ -237,8 +237,8 @@ func (d *deltaNet) ruleByRows(f *frame, query, key, value, decay, beta *tensor) 
 	g.Set(&beta, beta.Pad(0, pad))
 	g.Set(&decay, decay.Pad(0, pad))
 	g.Set(&query, query.MulScalar())
-	values := g.Let(value.Mul(beta.Unsqueeze(-1)))
-	keys := g.Let(key.Mul(beta.Unsqueeze(-1)))
+	values := g.Bind(value.Mul(beta.Unsqueeze(-1)))
+	keys := g.Bind(key.Mul(beta.Unsqueeze(-1)))
 	rebind(g, func(x *tensor) *tensor {
 		return x.Reshape(x.Size(0), x.Size(1), -1, deltaChunk, x.Size(-1))
 	}, &query, &key, &value, &keys, &values)
@@ -252,10 +252,10 @@ func (d *deltaNet) ruleByRows(f *frame, query, key, value, decay, beta *tensor) 
 // rows processes chunks of tokens: the inverse of each chunk's system, one row after the other, and the states.
 func (d *deltaNet) rows(f *frame, query, key, value, keys, values, decay *tensor) *tensor {
 	t := f.Tape()
-	mask := f.Let(t.Filled("ones", trace.Bool, deltaChunk, deltaChunk).Triu())
+	mask := f.Bind(t.Filled("ones", trace.Bool, deltaChunk, deltaChunk).Triu())
 	f.Set(&decay, decay.CumSum(3))
-	pairs := f.Let(decay.Unsqueeze(-1).Sub(decay.Unsqueeze(-2)).Tril().Exp().Tril())
-	attn := f.Let(keys.Matmul(key.Transpose(-1, -2)).Mul(pairs).Neg().MaskedFill(mask))
+	pairs := f.Bind(decay.Unsqueeze(-1).Sub(decay.Unsqueeze(-2)).Tril().Exp().Tril())
+	attn := f.Bind(keys.Matmul(key.Transpose(-1, -2)).Mul(pairs).Neg().MaskedFill(mask))
 	var row, sub *tensor
 	for i := range int64(deltaChunk - 1) {
 		at := func() *tensor { return attn.Select(3, i+1).Slice(-1, 0, i+1) }
@@ -265,9 +265,9 @@ func (d *deltaNet) rows(f *frame, query, key, value, keys, values, decay *tensor
 	}
 	f.Set(&attn, attn.Add(t.Filled("eye", trace.F32, deltaChunk, deltaChunk)))
 	f.Set(&value, attn.Matmul(values))
-	read := f.Let(attn.Matmul(keys.Mul(decay.Exp().Unsqueeze(-1))))
-	state := f.Let(t.Zeros(trace.F32, query.Size(0), query.Size(1), query.Size(-1), value.Size(-1)))
-	y := f.Let(value.ZerosLike())
+	read := f.Bind(attn.Matmul(keys.Mul(decay.Exp().Unsqueeze(-1))))
+	state := f.Bind(t.Zeros(trace.F32, query.Size(0), query.Size(1), query.Size(-1), value.Size(-1)))
+	y := f.Bind(value.ZerosLike())
 	f.Set(&mask, t.Filled("ones", trace.Bool, deltaChunk, deltaChunk).Triu())
 	var q, k, v, seen, fresh, across *tensor
 	for i := range query.Size(2) {

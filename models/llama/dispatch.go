@@ -48,10 +48,10 @@ func (e *ExpertWeights) dispatched(f *frame, x, chosen, weights *tensor) *tensor
 	g.Set(&x, x.To(trace.BF16))
 	g.Set(&weights, weights.To(trace.F32))
 	n, tokens := e.c.Experts.Ranks, x.Size(0)
-	g.LetAll([]*tensor{t.Empty(trace.I32, n), t.Empty(trace.I32, e.c.Experts.Count), t.Empty(trace.U8, tokens, n)})
-	came := g.LetAll(g.Apply(e.send(tokens), x, chosen, weights))
-	y := g.Let(e.masked(g, came[0], came[1], came[2]))
-	out := g.Let(g.Apply(e.combine(tokens), y)[0])
+	g.BindAll([]*tensor{t.Empty(trace.I32, n), t.Empty(trace.I32, e.c.Experts.Count), t.Empty(trace.U8, tokens, n)})
+	came := g.BindAll(g.Apply(e.send(tokens), x, chosen, weights))
+	y := g.Bind(e.masked(g, came[0], came[1], came[2]))
+	out := g.Bind(g.Apply(e.combine(tokens), y)[0])
 	return g.Return(g.Set(&out, out.To(own)))
 }
 
@@ -59,11 +59,11 @@ func (e *ExpertWeights) dispatched(f *frame, x, chosen, weights *tensor) *tensor
 func (e *ExpertWeights) masked(f *frame, x, chosen, weights *tensor) *tensor {
 	g := f.FuncFrame(x, chosen, weights)
 	h := g.FuncFrame(chosen, weights)
-	safe := h.Let(trace.Where(chosen.EqScalar(), chosen, chosen.ZerosLike()))
-	valid := h.Let(chosen.EqScalar().To(weights.DType()))
-	left := h.Let(weights.Mul(valid))
+	safe := h.Bind(trace.Where(chosen.EqScalar(), chosen, chosen.ZerosLike()))
+	valid := h.Bind(chosen.EqScalar().To(weights.DType()))
+	left := h.Bind(weights.Mul(valid))
 	h.End(safe, left)
-	g.LetAll([]*tensor{safe, left})
+	g.BindAll([]*tensor{safe, left})
 	k := g.FuncFrame(x, safe, left)
 	y := e.products(k, x, safe, left, nil)
 	k.End(y)
@@ -76,13 +76,13 @@ func (e *ExpertWeights) exchanged(f *frame, x, chosen, weights *tensor) *tensor 
 	g := f.ModuleFrame(e, x, chosen, weights)
 	local := e.local(g)
 	h := g.FuncFrame(x, chosen, weights)
-	if c := e.c.Experts; c.Tensor == c.Ranks && !g.Tape().Tracks(x) {
-		out := g.Let(h.Return(e.reduced(h, x, chosen, weights, local)))
+	if c := e.c.Experts; c.Tensor == c.Ranks && !g.Tape().RequiresGrad(x) {
+		out := g.Bind(h.Return(e.reduced(h, x, chosen, weights, local)))
 		return g.Return(out.To(x.DType()))
 	}
 	tokens, numbers, ones, order, share := e.dispatch(h, x, chosen, weights)
-	y := h.Let(e.ran(h, tokens, numbers, ones, local))
-	out := g.Let(h.Return(e.weighed(h, y, order, share, x.Size(0))))
+	y := h.Bind(e.ran(h, tokens, numbers, ones, local))
+	out := g.Bind(h.Return(e.weighed(h, y, order, share, x.Size(0))))
 	return g.Return(out.To(x.DType()))
 }
 
@@ -96,15 +96,15 @@ func (e *ExpertWeights) ran(f *frame, x, chosen, weights *tensor, local []*tenso
 // rank runs its experts on all tokens, and the results are summed.
 func (e *ExpertWeights) reduced(f *frame, x, chosen, weights *tensor, local []*tensor) *tensor {
 	g := f.FuncFrame(x, chosen, weights)
-	others := g.Let(trace.Compare("ne_Scalar", chosen.FloorDivide(trace.IntNumber)))
-	numbers := g.Let(trace.WhereScalar(others, trace.Pointwise("remainder_Scalar", 1, chosen)))
-	y := g.Let(e.ran(g, x, numbers, weights.MaskedFill(others), local))
+	others := g.Bind(trace.Compare("ne_Scalar", chosen.FloorDivide(trace.IntNumber)))
+	numbers := g.Bind(trace.WhereScalar(others, trace.Pointwise("remainder_Scalar", 1, chosen)))
+	y := g.Bind(e.ran(g, x, numbers, weights.MaskedFill(others), local))
 	return g.Return(y.SumInPlace(e.c.Experts.Ranks))
 }
 
 // local returns the weights under _use_local_dtensor_params.
 func (e *ExpertWeights) local(g *frame) []*tensor {
-	return g.LetAll([]*tensor{(*e.in()).Local(), e.DownProj.Local()})
+	return g.BindAll([]*tensor{(*e.in()).Local(), e.DownProj.Local()})
 }
 
 // summed follows MoeExpertsParallel of transformers: each rank of a tensor-parallel group has a part of every expert,
@@ -113,7 +113,7 @@ func (e *ExpertWeights) summed(f *frame, x, chosen, weights *tensor) *tensor {
 	g, ranks := f.ModuleFrame(e, x, chosen, weights), e.c.Experts.Tensor
 	g.Set(&x, x.SumGradient(ranks))
 	g.Set(&weights, weights.SumGradient(ranks))
-	y := g.Let(e.ran(g, x, chosen, weights, e.local(g)))
+	y := g.Bind(e.ran(g, x, chosen, weights, e.local(g)))
 	return g.Return(y.SumInPlace(ranks))
 }
 
@@ -127,23 +127,23 @@ func (e *ExpertWeights) dispatch(f *frame, x, chosen, weights *tensor) (tokens, 
 			g.Set(all, (*all).OwnRows(ranks))
 		}
 	}
-	pairs := g.Let(chosen.Reshape(-1))
-	order = g.Let(pairs.ArgSort(0))
-	sent := g.Let(x.Index(order.FloorDivide(trace.IntNumber)))
-	counts := g.Let(t.Zeros(trace.I64, e.c.Experts.Count))
+	pairs := g.Bind(chosen.Reshape(-1))
+	order = g.Bind(pairs.ArgSort(0))
+	sent := g.Bind(x.Index(order.FloorDivide(trace.IntNumber)))
+	counts := g.Bind(t.Zeros(trace.I64, e.c.Experts.Count))
 	counts.ScatterAddInPlace(pairs, pairs.OnesLike())
 	g.Set(&counts, counts.View(n, e.c.Experts.local()))
-	coming := g.Let(counts.EmptyLike())
+	coming := g.Bind(counts.EmptyLike())
 	t.Collective(program.Send, n, coming, counts)
 	g.Discard(trace.Stack(0, counts.Sum(false, 1), coming.Sum(false, 1)))
-	tokens = g.Let(sent.AllToAll(n, e.c.Experts.arriving(chosen.Numel())))
+	tokens = g.Bind(sent.AllToAll(n, e.c.Experts.arriving(chosen.Numel())))
 	tokens.Wait()
-	numbers = g.Let(t.Arange(e.c.Experts.local()).Repeat(n))
+	numbers = g.Bind(t.Arange(e.c.Experts.local()).Repeat(n))
 	g.Set(&numbers, numbers.RepeatInterleaveBy(coming.Reshape(-1), 0, tokens.Size(0)))
 	g.Set(&numbers, numbers.Unsqueeze(-1))
-	ones = g.Let(numbers.FilledLike("ones_like", tokens.DType()))
+	ones = g.Bind(numbers.FilledLike("ones_like", tokens.DType()))
 	g.End(tokens, numbers, ones, order, weights)
-	f.LetAll([]*tensor{tokens, numbers, ones, order, weights})
+	f.BindAll([]*tensor{tokens, numbers, ones, order, weights})
 	return tokens, numbers, ones, order, weights
 }
 
@@ -151,11 +151,11 @@ func (e *ExpertWeights) dispatch(f *frame, x, chosen, weights *tensor) (tokens, 
 // with the same tokens gather the rows.
 func (e *ExpertWeights) weighed(f *frame, y, order, weights *tensor, rows int64) *tensor {
 	g := f.FuncFrame(y, order, weights)
-	back := g.Let(y.AllToAll(e.c.Experts.Ranks, order.Size(0)))
-	pairs := g.Let(back.EmptyLike())
+	back := g.Bind(y.AllToAll(e.c.Experts.Ranks, order.Size(0)))
+	pairs := g.Bind(back.EmptyLike())
 	g.Set(&pairs, pairs.IndexPutInPlace([]*tensor{order}, back, false))
 	g.Set(&pairs, pairs.View(weights.Size(0), weights.Size(1), y.Size(1)))
-	out := g.Let(pairs.Mul(weights.Unsqueeze(-1)).Sum(false, 1))
+	out := g.Bind(pairs.Mul(weights.Unsqueeze(-1)).Sum(false, 1))
 	if ranks := e.c.Experts.Tensor; ranks > 1 {
 		return g.Return(out.AllRows(ranks, rows))
 	}
@@ -182,9 +182,9 @@ func (e *ExpertWeights) send(tokens int64) *trace.Function {
 				t.Empty(x.DType(), rows, x.Size(1)), t.Empty(trace.I64, rows, each),
 				t.Empty(trace.F32, rows, each),
 			}
-			f.LetAll(out)
+			f.BindAll(out)
 			for _, part := range []*tensor{t.Empty(trace.I32, rows), t.Empty(trace.I32, tokens, n)} { // the handle
-				f.Let(part)
+				f.Bind(part)
 				ctx.Keep(part)
 			}
 			t.Collective(program.Send, n, out[0], x)
@@ -192,10 +192,10 @@ func (e *ExpertWeights) send(tokens int64) *trace.Function {
 		},
 		Backward: func(f *frame, _ *trace.FunctionContext, grads []*tensor) []*tensor {
 			t := f.Tape()
-			from := f.Let(grads[0].Contiguous())
+			from := f.Bind(grads[0].Contiguous())
 			out := []*tensor{
-				f.Let(t.Empty(from.DType(), tokens, from.Size(1))), nil,
-				f.Let(t.Empty(trace.F32, tokens, e.c.Experts.PerToken)),
+				f.Bind(t.Empty(from.DType(), tokens, from.Size(1))), nil,
+				f.Bind(t.Empty(trace.F32, tokens, e.c.Experts.PerToken)),
 			}
 			t.Collective(program.Send, e.c.Experts.Ranks, out[0], from)
 			return out
@@ -207,8 +207,8 @@ func (e *ExpertWeights) send(tokens int64) *trace.Function {
 // experts.
 func (e *ExpertWeights) combine(tokens int64) *trace.Function {
 	exchange := func(f *frame, x *tensor, rows int64) []*tensor {
-		from := f.Let(x.Contiguous())
-		y := f.Let(f.Tape().Empty(x.DType(), rows, x.Size(1)))
+		from := f.Bind(x.Contiguous())
+		y := f.Bind(f.Tape().Empty(x.DType(), rows, x.Size(1)))
 		f.Tape().Collective(program.Send, e.c.Experts.Ranks, y, from)
 		return []*tensor{y}
 	}

@@ -39,8 +39,8 @@ func (l *expertList) Forward(f *frame, x *tensor) *tensor {
 	if l.Router != nil { // DeepseekV3MoE
 		scores, weights, chosen := l.Router.call(f, x)
 		f.Discard(scores)
-		f.LetAll([]*tensor{weights, chosen})
-		rows := f.Let(x.View(-1, x.Size(-1)))
+		f.BindAll([]*tensor{weights, chosen})
+		rows := f.Bind(x.View(-1, x.Size(-1)))
 		run := l.summed
 		if l.c.Experts.Routing == RouteGreedy {
 			run = l.joined
@@ -48,16 +48,16 @@ func (l *expertList) Forward(f *frame, x *tensor) *tensor {
 		f.Set(&rows, run(f, rows, chosen, weights).View(shape...))
 		return f.Set(&rows, rows.Add(f.Call(l.SharedExpert, x)))
 	}
-	rows := f.Let(x.View(-1, x.Size(-1)))
-	weights := f.Let(f.Let(f.Call(l.Gate, rows)).SoftmaxTo(1, trace.F32))
+	rows := f.Bind(x.View(-1, x.Size(-1)))
+	weights := f.Bind(f.Bind(f.Call(l.Gate, rows)).SoftmaxTo(1, trace.F32))
 	best, chosen := weights.TopK(l.c.Experts.PerToken, -1)
-	f.LetAll([]*tensor{f.Set(&weights, best), chosen})
+	f.BindAll([]*tensor{f.Set(&weights, best), chosen})
 	if l.c.Experts.Normalized {
 		weights.DivInPlace(weights.Sum(true, -1))
 	}
 	f.Set(&weights, weights.To(rows.DType()))
-	y := f.Let(rows.ZerosLike())
-	mask := f.Let(chosen.OneHot(l.c.Experts.Count).Permute(2, 1, 0))
+	y := f.Bind(rows.ZerosLike())
+	mask := f.Bind(chosen.OneHot(l.c.Experts.Count).Permute(2, 1, 0))
 	var place, token, own, out *tensor
 	for i, expert := range l.Experts {
 		l.places(f, mask.Select(0, int64(i)), chosen.Numel(), i, &place, &token)
@@ -66,7 +66,7 @@ func (l *expertList) Forward(f *frame, x *tensor) *tensor {
 		y.IndexAddInPlace(0, token, out.To(rows.DType()))
 	}
 	if l.SharedExpert != nil {
-		shared := f.Let(f.Call(l.SharedExpert, rows))
+		shared := f.Bind(f.Call(l.SharedExpert, rows))
 		f.Set(&shared, f.Call(l.SharedExpertGate, rows).Sigmoid().Mul(shared))
 		f.Set(&y, y.Add(shared))
 	}
@@ -76,7 +76,7 @@ func (l *expertList) Forward(f *frame, x *tensor) *tensor {
 // places follows torch.where(mask): expert i's places among the experts of a token, and its tokens.
 func (l *expertList) places(f *frame, mask *tensor, pairs int64, i int, rows, columns **tensor) {
 	mask.SetTrue((pairs + l.c.Experts.Count - 1 - int64(i)) / l.c.Experts.Count)
-	found := f.Let(mask.Nonzero())
+	found := f.Bind(mask.Nonzero())
 	f.Set(rows, found.Select(1, 0))
 	f.Set(columns, found.Select(1, 1))
 	f.Del(&found)
@@ -85,8 +85,8 @@ func (l *expertList) places(f *frame, mask *tensor, pairs int64, i int, rows, co
 // summed follows DeepseekV3MoE.moe, which sums in the type of the weights.
 func (l *expertList) summed(f *frame, x, chosen, weights *tensor) *tensor {
 	g := f.FuncFrame(x, chosen, weights)
-	y := g.Let(x.FilledLike("zeros_like", weights.DType()))
-	all := g.Let(chosen.OneHot(l.c.Experts.Count))
+	y := g.Bind(x.FilledLike("zeros_like", weights.DType()))
+	all := g.Bind(chosen.OneHot(l.c.Experts.Count))
 	g.Set(&all, all.Permute(2, 0, 1))
 	var mask, token, place, share, own, out, weighted *tensor
 	for i, expert := range l.Experts {
@@ -104,20 +104,20 @@ func (l *expertList) summed(f *frame, x, chosen, weights *tensor) *tensor {
 // joined follows DeepseekV2MoE.moe: tokens are sorted by their experts, whose results are joined.
 func (l *expertList) joined(f *frame, x, chosen, weights *tensor) *tensor {
 	g, pairs, n := f.FuncFrame(x, chosen, weights), chosen.Numel(), l.c.Experts.Count
-	counts := g.Let(g.Tape().Zeros(trace.I64, chosen.Size(0), n))
+	counts := g.Bind(g.Tape().Zeros(trace.I64, chosen.Size(0), n))
 	counts.ScatterInPlace(chosen)
-	g.Let(counts.Sum(false, 0))
-	order := g.Let(chosen.View(-1).ArgSort(0))
-	sorted := g.Let(x.Index(order.FloorDivide(trace.IntNumber)))
+	g.Bind(counts.Sum(false, 0))
+	order := g.Bind(chosen.View(-1).ArgSort(0))
+	sorted := g.Bind(x.Index(order.FloorDivide(trace.IntNumber)))
 	outs := make([]*tensor, len(l.Experts))
 	var own, out *tensor
 	for i, expert := range l.Experts {
 		g.Set(&own, sorted.Slice(0, pairs*int64(i)/n, pairs*int64(i+1)/n))
 		g.Set(&out, g.Call(expert, own))
-		outs[i] = g.Let(out)
+		outs[i] = g.Bind(out)
 	}
-	y := g.Let(trace.Cat(0, outs...))
-	back := g.Let(y.EmptyLike())
+	y := g.Bind(trace.Cat(0, outs...))
+	back := g.Bind(y.EmptyLike())
 	back.SetItem(y, order)
 	parts := back.View(chosen.Size(0), chosen.Size(1), -1).To(weights.DType())
 	parts.MulInPlace(weights.Unsqueeze(-1))

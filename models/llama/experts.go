@@ -84,14 +84,14 @@ func newSparseExperts(c *Config) *sparse {
 // Forward maps [batch, length, width] to the same.
 func (s *sparse) Forward(f *frame, x *tensor) *tensor {
 	shape := x.Shape()
-	rows := f.Let(x.View(-1, x.Size(-1)))
+	rows := f.Bind(x.View(-1, x.Size(-1)))
 	var shared *tensor
 	if s.SharedExpert != nil && !s.c.Experts.SharedLast {
-		shared = f.Let(f.Call(s.SharedExpert, rows))
+		shared = f.Bind(f.Call(s.SharedExpert, rows))
 	}
 	scores, weights, chosen := s.Gate.call(f, rows)
-	f.LetAll([]*tensor{scores, weights, chosen})
-	y := f.Let(s.Experts.Call(f, rows, chosen, weights))
+	f.BindAll([]*tensor{scores, weights, chosen})
+	y := f.Bind(s.Experts.Call(f, rows, chosen, weights))
 	if shared != nil {
 		if s.SharedExpertGate != nil {
 			f.Set(&shared, f.Call(s.SharedExpertGate, rows).Sigmoid().Mul(shared))
@@ -144,15 +144,15 @@ func (r *router) call(f *frame, x *tensor) (scores, weights, chosen *tensor) {
 // softmax follows Qwen2MoeTopKRouter.forward, and that of Mixtral.
 func (r *router) softmax(f *frame, x *tensor) (scores, weights, chosen *tensor) {
 	e := r.c.Experts
-	scores = f.Let(x.Linear(r.Weight.Access(f), r.Bias.T()))
+	scores = f.Bind(x.Linear(r.Weight.Access(f), r.Bias.T()))
 	var probabilities *tensor
 	if e.Routing == RouteSoftmaxFloat {
-		probabilities = f.Let(scores.To(trace.F32).Softmax(-1))
+		probabilities = f.Bind(scores.To(trace.F32).Softmax(-1))
 	} else {
-		probabilities = f.Let(scores.SoftmaxTo(-1, trace.F32))
+		probabilities = f.Bind(scores.SoftmaxTo(-1, trace.F32))
 	}
 	weights, chosen = probabilities.TopK(e.PerToken, -1)
-	f.LetAll([]*tensor{weights, chosen})
+	f.BindAll([]*tensor{weights, chosen})
 	if e.Normalized {
 		weights.DivInPlace(weights.Sum(true, -1))
 	}
@@ -164,10 +164,10 @@ func (r *router) softmax(f *frame, x *tensor) (scores, weights, chosen *tensor) 
 
 // topBiased follows GptOssTopKRouter.forward.
 func (r *router) topBiased(f *frame, x *tensor) (scores, weights, chosen *tensor) {
-	scores = f.Let(x.Linear(r.Weight.Access(f), r.Bias.T()))
+	scores = f.Bind(x.Linear(r.Weight.Access(f), r.Bias.T()))
 	best, chosen := scores.TopK(r.c.Experts.PerToken, -1)
-	f.LetAll([]*tensor{best, chosen})
-	return scores, f.Let(best.SoftmaxTo(1, best.DType())), chosen
+	f.BindAll([]*tensor{best, chosen})
+	return scores, f.Bind(best.SoftmaxTo(1, best.DType())), chosen
 }
 
 // ExpertWeights is Qwen2MoeExperts: the weights of all experts of a layer in one.
@@ -267,16 +267,16 @@ func (e *ExpertWeights) products(g *frame, x, chosen, weights *tensor, local []*
 		return p.Access(g)
 	}
 	tokens, each, width := x.Size(0), chosen.Size(-1), x.Size(-1)
-	flat := g.Let(weights.Reshape(-1))
-	numbers := g.Let(chosen.Reshape(-1))
+	flat := g.Bind(weights.Reshape(-1))
+	numbers := g.Bind(chosen.Reshape(-1))
 	sorted, order := numbers.Sort(0)
-	g.LetAll([]*tensor{sorted, order})
-	rows := g.Let(x.Index(order.FloorDivide(trace.IntNumber)))
-	ordered := g.Let(flat.Index(order))
+	g.BindAll([]*tensor{sorted, order})
+	rows := g.Bind(x.Index(order.FloorDivide(trace.IntNumber)))
+	ordered := g.Bind(flat.Index(order))
 	ends := e.ends(g, sorted)
 	var others *tensor
 	if part {
-		others = g.Let(g.Let(trace.Compare("ge_Scalar", sorted)).Unsqueeze(-1))
+		others = g.Bind(g.Bind(trace.Compare("ge_Scalar", sorted)).Unsqueeze(-1))
 		sorted.ClampInPlace()
 		rows.MaskedFillInPlace(others)
 	}
@@ -287,7 +287,7 @@ func (e *ExpertWeights) products(g *frame, x, chosen, weights *tensor, local []*
 	}
 	up := access(0, *e.in())
 	bias := e.biases(g, e.GateUpProjBias, sorted)
-	y := g.Let(e.linear(g, rows, up, bias, ends))
+	y := g.Bind(e.linear(g, rows, up, bias, ends))
 	masked(&y)
 	if e.c.Experts.NoGate {
 		g.Set(&y, g.Call(e.ActFn, y))
@@ -300,11 +300,11 @@ func (e *ExpertWeights) products(g *frame, x, chosen, weights *tensor, local []*
 	}
 	g.Set(&y, e.linear(g, y, down, bias, ends))
 	masked(&y)
-	weighted := g.Let(y.Mul(ordered.Unsqueeze(-1)))
-	back := g.Let(order.EmptyLike())
+	weighted := g.Bind(y.Mul(ordered.Unsqueeze(-1)))
+	back := g.Bind(order.EmptyLike())
 	back.IndexPutInPlace([]*tensor{order}, t.Arange(order.Size(0)), false)
 	g.Set(&weighted, weighted.Index(back))
-	sum := g.Let(weighted.View(tokens, each, width).Sum(false, 1))
+	sum := g.Bind(weighted.View(tokens, each, width).Sum(false, 1))
 	out := sum.To(x.DType())
 	if local == nil {
 		nn.Accessed(t, []*nn.Parameter{*e.in(), e.DownProj}, []*tensor{up, down})
@@ -315,10 +315,10 @@ func (e *ExpertWeights) products(g *frame, x, chosen, weights *tensor, local []*
 // ends computes the end of each expert's tokens in the sorted order.
 func (e *ExpertWeights) ends(f *frame, sorted *tensor) *tensor {
 	t := f.Tape()
-	numbers := f.Let(sorted.To(trace.I32))
-	counts := f.Let(t.Zeros(trace.I32, e.c.Experts.local()))
+	numbers := f.Bind(sorted.To(trace.I32))
+	counts := f.Bind(t.Zeros(trace.I32, e.c.Experts.local()))
 	t.Kernel("histc", numbers.Numel(), []*tensor{counts}, []*tensor{numbers})
-	return f.Let(counts.CumSumTo(trace.I32, 0))
+	return f.Bind(counts.CumSumTo(trace.I32, 0))
 }
 
 // biases selects the experts' biases for the sorted tokens, if there are any.
@@ -326,7 +326,7 @@ func (e *ExpertWeights) biases(f *frame, of *nn.Parameter, sorted *tensor) *tens
 	if of == nil {
 		return nil
 	}
-	return f.Let(of.Index(sorted))
+	return f.Bind(of.Index(sorted))
 }
 
 // gated follows _default_apply_gate.
@@ -335,19 +335,19 @@ func (e *ExpertWeights) gated(f *frame, x *tensor) *tensor {
 		return clamped(f, x)
 	}
 	g := f.FuncFrame(x)
-	parts := g.LetAll(x.Chunk(2, -1))
+	parts := g.BindAll(x.Chunk(2, -1))
 	return g.Return(g.Call(e.ActFn, parts[0]).Mul(parts[1]))
 }
 
 // clamped follows GptOssExperts._apply_gate.
 func clamped(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
-	gate := g.Let(x.SliceStep(-1, 0, x.Size(-1), 2))
-	up := g.Let(x.SliceStep(-1, 1, x.Size(-1), 2))
+	gate := g.Bind(x.SliceStep(-1, 0, x.Size(-1), 2))
+	up := g.Bind(x.SliceStep(-1, 1, x.Size(-1), 2))
 	g.Set(&gate, gate.ClampOneSided())
 	g.Set(&up, up.Clamp())
-	glu := g.Let(gate.Mul(gate.MulScalar().Sigmoid()))
-	return g.Return(g.Let(up.AddScalar().Mul(glu)))
+	glu := g.Bind(gate.Mul(gate.MulScalar().Sigmoid()))
+	return g.Return(g.Bind(up.AddScalar().Mul(glu)))
 }
 
 // linear follows _grouped_linear, which autocast does not affect; bias may be nil.
@@ -363,7 +363,7 @@ func (e *ExpertWeights) linear(f *frame, x, weight, bias, ends *tensor) *tensor 
 	}
 	y := multiply(weight, ends)
 	if bias != nil {
-		g.Let(y).AddInPlace(bias)
+		g.Bind(y).AddInPlace(bias)
 	}
 	return g.Return(y)
 }
@@ -378,20 +378,20 @@ type Groups struct {
 // is added for the choice.
 func (r *router) grouped(f *frame, x *tensor) (scores, weights, chosen *tensor) {
 	e := r.c.Experts
-	scores = f.Let(x.To(trace.F32).Linear(r.Weight.Access(f).To(trace.F32), nil))
-	weights = f.Let(scores.Sigmoid())
-	choice := f.Let(weights.Add(r.ScoreBias.Tensor))
+	scores = f.Bind(x.To(trace.F32).Linear(r.Weight.Access(f).To(trace.F32), nil))
+	weights = f.Bind(scores.Sigmoid())
+	choice := f.Bind(weights.Add(r.ScoreBias.Tensor))
 	best, places := choice.View(-1, e.Groups.Count, e.Count/e.Groups.Count).TopK(2, -1)
 	f.Discard(places)
-	byGroup := f.Let(best.Sum(false, -1))
+	byGroup := f.Bind(best.Sum(false, -1))
 	outside := r.outside(f, byGroup)
 	f.Set(&choice, choice.MaskedFill(outside))
 	best, chosen = choice.TopK(e.PerToken, -1)
 	f.Discard(best)
-	f.Let(chosen)
-	f.Set(&weights, f.Let(weights.Gather(chosen)))
+	f.Bind(chosen)
+	f.Set(&weights, f.Bind(weights.Gather(chosen)))
 	if e.Normalized {
-		weights.DivInPlace(f.Let(weights.Sum(true, -1).AddScalar()))
+		weights.DivInPlace(f.Bind(weights.Sum(true, -1).AddScalar()))
 	}
 	f.Set(&weights, weights.MulScalar())
 	return scores, weights, chosen
@@ -402,26 +402,26 @@ func (r *router) outside(f *frame, byGroup *tensor) *tensor {
 	e := r.c.Experts
 	best, groups := byGroup.TopK(e.Groups.Chosen, -1)
 	f.Discard(best)
-	f.Let(groups)
-	mask := f.Let(byGroup.ZerosLike())
+	f.Bind(groups)
+	mask := f.Bind(byGroup.ZerosLike())
 	mask.ScatterInPlace(groups)
-	inside := f.Let(mask.Unsqueeze(-1).Expand(-1, e.Groups.Count, e.Count/e.Groups.Count).Reshape(-1, e.Count))
+	inside := f.Bind(mask.Unsqueeze(-1).Expand(-1, e.Groups.Count, e.Count/e.Groups.Count).Reshape(-1, e.Count))
 	return trace.Compare("bitwise_not", inside.To(trace.Bool))
 }
 
 // greedy follows DeepseekV2TopkRouter.forward: a softmax of fp32 scores, of all experts or of the best groups.
 func (r *router) greedy(f *frame, x *tensor) (scores, weights, chosen *tensor) {
 	e := r.c.Experts
-	scores = f.Let(x.To(trace.F32).Linear(r.Weight.Access(f).To(trace.F32), nil))
-	all := f.Let(scores.SoftmaxTo(-1, trace.F32))
+	scores = f.Bind(x.To(trace.F32).Linear(r.Weight.Access(f).To(trace.F32), nil))
+	all := f.Bind(scores.SoftmaxTo(-1, trace.F32))
 	if e.Groups.Count > 0 {
 		best, places := all.View(-1, e.Groups.Count, e.Count/e.Groups.Count).MaxDim(false, -1)
 		f.Discard(places)
-		byGroup := f.Let(best)
+		byGroup := f.Bind(best)
 		f.Set(&all, all.MaskedFill(r.outside(f, byGroup)))
 	}
 	weights, chosen = all.TopK(e.PerToken, -1)
-	f.LetAll([]*tensor{weights, chosen})
+	f.BindAll([]*tensor{weights, chosen})
 	f.Set(&weights, weights.MulScalar())
 	return scores, weights, chosen
 }

@@ -70,20 +70,20 @@ func newLatent(c *Config) *latent {
 func (l *latent) call(f *frame, x *tensor, in inputs) (y, weights *tensor) {
 	g := f.ModuleFrame(l, x, in.mask, in.positions, in.cos, in.sin)
 	s, batch, length := l.c.Latent, x.Size(0), x.Size(1)
-	q := g.Let(l.queries(g, x))
+	q := g.Bind(l.queries(g, x))
 	g.Set(&q, hf.Heads(q, s.NoPE+s.RoPE))
-	qs := g.LetAll(q.SplitSizes([]int64{s.NoPE, s.RoPE}, -1))
-	compressed := g.Let(g.Call(l.KvAProjWithMqa, x))
-	ks := g.LetAll(compressed.SplitSizes([]int64{s.Rank, s.RoPE}, -1))
+	qs := g.BindAll(q.SplitSizes([]int64{s.NoPE, s.RoPE}, -1))
+	compressed := g.Bind(g.Call(l.KvAProjWithMqa, x))
+	ks := g.BindAll(compressed.SplitSizes([]int64{s.Rank, s.RoPE}, -1))
 	g.Set(&ks[0], g.Call(l.KvALayernorm, ks[0]).View(batch, 1, length, s.Rank))
 	g.Set(&ks[1], ks[1].View(batch, 1, length, s.RoPE))
 	a, b := l.applyRotary(g, qs[1], ks[1], in.cos, in.sin)
 	g.Set(&qs[1], a)
 	g.Set(&ks[1], b)
 	ks[0], ks[1] = l.c.Cache.Update(g, ks[0], ks[1])
-	query := g.Let(trace.Cat(-1, qs[0], qs[1]))
+	query := g.Bind(trace.Cat(-1, qs[0], qs[1]))
 	key, value := l.expand(g, ks[0], ks[1])
-	g.LetAll([]*tensor{key, value})
+	g.BindAll([]*tensor{key, value})
 	o := hf.AttentionOptions{Causal: true, Dropout: hf.DropoutIn(l, l.c.AttentionDropout)}
 	y, weights = l.c.attendAndProject(g, query, key, value, in, o, l.OProj)
 	return g.ReturnPair(y, weights)
@@ -114,12 +114,12 @@ func rotatePairs(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
 	g.Set(&cos, cos.Slice(-1, 0, half).Unsqueeze(1))
 	g.Set(&sin, sin.Slice(-1, 0, half).Unsqueeze(1))
 	neighbors := func(x *tensor) []*tensor {
-		return g.LetAll([]*tensor{x.SliceStep(-1, 0, x.Size(-1), 2), x.SliceStep(-1, 1, x.Size(-1), 2)})
+		return g.BindAll([]*tensor{x.SliceStep(-1, 0, x.Size(-1), 2), x.SliceStep(-1, 1, x.Size(-1), 2)})
 	}
 	qs := neighbors(q)
 	ks := neighbors(k)
 	turned := func(x []*tensor) *tensor {
-		return g.Let(trace.Cat(-1, x[0].Mul(cos).Sub(x[1].Mul(sin)), x[1].Mul(cos).Add(x[0].Mul(sin))))
+		return g.Bind(trace.Cat(-1, x[0].Mul(cos).Sub(x[1].Mul(sin)), x[1].Mul(cos).Add(x[0].Mul(sin))))
 	}
 	a := turned(qs)
 	b := turned(ks)
@@ -129,11 +129,11 @@ func rotatePairs(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
 // rotateComplex follows apply_rotary_emb of DeepSeek V2: neighbors are complex numbers.
 func rotateComplex(f *frame, q, k, angles *tensor) (*tensor, *tensor) {
 	g := f.FuncFrame(q, k, angles)
-	qs := g.Let(complexPairs(q))
-	ks := g.Let(complexPairs(k))
+	qs := g.Bind(complexPairs(q))
+	ks := g.Bind(complexPairs(k))
 	g.Set(&angles, angles.Unsqueeze(1))
-	a := g.Let(qs.Mul(angles).ViewAsReal().Flatten(3, -1).To(q.DType()))
-	b := g.Let(ks.Mul(angles).ViewAsReal().Flatten(3, -1).To(k.DType()))
+	a := g.Bind(qs.Mul(angles).ViewAsReal().Flatten(3, -1).To(q.DType()))
+	b := g.Bind(ks.Mul(angles).ViewAsReal().Flatten(3, -1).To(k.DType()))
 	return g.ReturnPair(a, b)
 }
 
@@ -149,9 +149,9 @@ func (l *latent) expand(f *frame, x, turned *tensor) (key, value *tensor) {
 	g := f.FuncFrame(x, turned)
 	s, batch, length := l.c.Latent, x.Size(0), x.Size(2)
 	g.Set(&x, g.Call(l.KvBProj, x).View(batch, length, -1, s.NoPE+s.Value).Transpose(1, 2))
-	parts := g.LetAll(x.SplitSizes([]int64{s.NoPE, s.Value}, -1))
+	parts := g.BindAll(x.SplitSizes([]int64{s.NoPE, s.Value}, -1))
 	g.Set(&turned, turned.Expand(-1, l.c.Heads, -1, -1))
-	key = g.Let(g.Tape().Empty(x.DType(), batch, l.c.Heads, length, s.NoPE+s.RoPE))
+	key = g.Bind(g.Tape().Empty(x.DType(), batch, l.c.Heads, length, s.NoPE+s.RoPE))
 	g.Discard(key.Slice(-1, 0, s.NoPE).CopyInPlace(parts[0]))
 	g.Discard(key.Slice(-1, s.NoPE, s.NoPE+s.RoPE).CopyInPlace(turned))
 	g.End(key, parts[1])

@@ -91,14 +91,14 @@ func (l *layer) attend(f *frame, x *tensor, in inputs) *tensor {
 		return l.LinearAttn.call(f, x, in.rows)
 	}
 	y, weights := l.SelfAttn.call(f, x, in)
-	f.LetEach(weights)
+	f.BindEach(weights)
 	return y
 }
 
 // normFirst follows LlamaDecoderLayer.forward.
 func (l *layer) normFirst(f *frame, in inputs) *tensor {
 	x := in.x
-	residual := f.Let(x)
+	residual := f.Bind(x)
 	f.Set(&x, f.Call(l.InputLayernorm, x))
 	f.Set(&x, l.attend(f, x, in))
 	f.Set(&x, residual.Add(l.scaleResidual(l.dropout(x))))
@@ -111,7 +111,7 @@ func (l *layer) normFirst(f *frame, in inputs) *tensor {
 // normAround follows Gemma2DecoderLayer.forward.
 func (l *layer) normAround(f *frame, in inputs) *tensor {
 	x := in.x
-	residual := f.Let(x)
+	residual := f.Bind(x)
 	f.Set(&x, f.Call(l.InputLayernorm, x))
 	f.Set(&x, l.attend(f, x, in))
 	f.Set(&x, f.Call(l.PostAttentionLayernorm, x))
@@ -125,25 +125,25 @@ func (l *layer) normAround(f *frame, in inputs) *tensor {
 // parallel follows CohereDecoderLayer.forward.
 func (l *layer) parallel(f *frame, in inputs) *tensor {
 	x := in.x
-	residual := f.Let(x)
+	residual := f.Bind(x)
 	f.Set(&x, f.Call(l.InputLayernorm, x))
-	attended := f.Let(l.attend(f, x, in))
-	fed := f.Let(f.Call(l.Mlp, x))
+	attended := f.Bind(l.attend(f, x, in))
+	fed := f.Bind(f.Call(l.Mlp, x))
 	return f.Set(&x, residual.Add(attended).Add(fed))
 }
 
 // neox follows GPTNeoXLayer.forward.
 func (l *layer) neox(f *frame, in inputs) *tensor {
 	x := in.x
-	attended := f.Let(l.attend(f, f.Call(l.InputLayernorm, x), in))
+	attended := f.Bind(l.attend(f, f.Call(l.InputLayernorm, x), in))
 	f.Set(&attended, l.dropout(attended))
 	if l.c.Order == NeoXParallel {
-		fed := f.Let(f.Call(l.Mlp, f.Call(l.PostAttentionLayernorm, x)))
+		fed := f.Bind(f.Call(l.Mlp, f.Call(l.PostAttentionLayernorm, x)))
 		f.Set(&fed, l.dropout(fed))
 		return f.Set(&x, fed.Add(attended).Add(x))
 	}
 	f.Set(&attended, attended.Add(x))
-	fed := f.Let(f.Call(l.Mlp, f.Call(l.PostAttentionLayernorm, attended)))
+	fed := f.Bind(f.Call(l.Mlp, f.Call(l.PostAttentionLayernorm, attended)))
 	f.Set(&fed, l.dropout(fed))
 	return f.Set(&x, fed.Add(attended))
 }

@@ -48,7 +48,7 @@ func New(c Config) *Model {
 // Call implements [hf.Decoder].
 func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	g := f.CallFrame(ids, padding)
-	embeds := g.Let(g.Call(m.EmbedTokens, ids))
+	embeds := g.Bind(g.Call(m.EmbedTokens, ids))
 	return g.Return(m.runLayers(g, tower.DecoderInputs{Embeds: embeds}, padding, text))
 }
 
@@ -57,7 +57,7 @@ func (m *Model) run(f *frame, ids *tensor, seen tower.DecoderInputs, padding *te
 	args := []*tensor{seen.Embeds, padding, seen.Positions, seen.ImageTokens, seen.Full, seen.Window}
 	g := f.CallFrame(slices.Concat(args, seen.Deepstack, seen.Cross)...)
 	if seen.Embeds == nil {
-		seen.Embeds = g.Let(g.Call(m.EmbedTokens, ids))
+		seen.Embeds = g.Bind(g.Call(m.EmbedTokens, ids))
 	}
 	return g.Return(m.runLayers(g, seen, padding, text))
 }
@@ -75,7 +75,7 @@ func (m *Model) runLayers(g *frame, seen tower.DecoderInputs, padding *tensor, t
 		full, window = m.masks(g, embeds, positions, padding, text.Packed)
 	}
 	blocks := m.blockMasks(g, embeds, positions, padding, text.Packed)
-	x := g.Let(embeds)
+	x := g.Bind(embeds)
 	g.Set(&x, x.Dropout(m.c.EmbedDropout, m.Training()))
 	cos, sin := m.angles(g, x, cmp.Or(seen.Positions, positions))
 	given := positions
@@ -126,11 +126,11 @@ func (l *layer) run(f *frame, i int, in inputs, images []*tensor, text hf.Text) 
 func (m *Model) positionIDs(g *frame, seen tower.DecoderInputs, embeds *tensor, text hf.Text) *tensor {
 	switch {
 	case seen.Positions != nil:
-		return g.Let(seen.Positions.Select(0, 0))
+		return g.Bind(seen.Positions.Select(0, 0))
 	case text.Positions() != nil:
-		return g.Let(text.Positions())
+		return g.Bind(text.Positions())
 	}
-	positions := g.Let(g.Tape().Arange(embeds.Size(1)).AddScalar())
+	positions := g.Bind(g.Tape().Arange(embeds.Size(1)).AddScalar())
 	return g.Set(&positions, positions.Unsqueeze(0))
 }
 
@@ -142,9 +142,9 @@ func (m *Model) angles(f *frame, x, positions *tensor) (cos, sin []*tensor) {
 	for kind := range m.RotaryEmb.Kinds {
 		a, b := m.RotaryEmb.call(f, kind, x, positions)
 		if b != nil { // complex numbers are one
-			f.Let(b)
+			f.Bind(b)
 		}
-		cos, sin = append(cos, f.Let(a)), append(sin, b)
+		cos, sin = append(cos, f.Bind(a)), append(sin, b)
 	}
 	return cos, sin
 }
@@ -158,12 +158,12 @@ func (m *Model) masks(f *frame, embeds, positions, padding *tensor, packed hf.Pa
 	}
 	if c.fullyMasked() {
 		if full = m.fullMask(f, embeds, positions, padding, packed); full != nil {
-			f.Let(full)
+			f.Bind(full)
 		}
 	}
 	if c.partlyMasked() {
 		if part = m.partMask(f, embeds, positions, padding, packed); part != nil {
-			f.Let(part)
+			f.Bind(part)
 		}
 	}
 	return full, part
@@ -178,10 +178,10 @@ func (m *Model) blockMasks(f *frame, embeds, positions, padding *tensor, packed 
 	}
 	blocks := map[bool][]*tensor{}
 	if c.fullyMasked() {
-		blocks[false] = f.LetAll(hf.FlexMask(f, embeds.Size(0), positions, padding, packed, false))
+		blocks[false] = f.BindAll(hf.FlexMask(f, embeds.Size(0), positions, padding, packed, false))
 	}
 	if c.partlyMasked() {
-		blocks[true] = f.LetAll(hf.FlexMask(f, embeds.Size(0), positions, padding, packed, c.Llama4.Chunked))
+		blocks[true] = f.BindAll(hf.FlexMask(f, embeds.Size(0), positions, padding, packed, c.Llama4.Chunked))
 	}
 	return blocks
 }

@@ -42,9 +42,9 @@ func (a *llama4Attention) call(f *frame, x *tensor, in inputs) (y, weights *tens
 	g := f.ModuleFrame(a, x, in.mask, in.positions, in.cos)
 	batch, length := x.Size(0), x.Size(1)
 	heads := func(project nn.Layer) *tensor { return g.Call(project, x).View(batch, length, -1, a.c.HeadSize) }
-	q := g.Let(heads(a.QProj))
-	k := g.Let(heads(a.KProj))
-	v := g.Let(heads(a.VProj).Transpose(1, 2))
+	q := g.Bind(heads(a.QProj))
+	k := g.Bind(heads(a.KProj))
+	v := g.Bind(heads(a.VProj).Transpose(1, 2))
 	if a.rotates {
 		turn := a.applyRotary
 		if a.c.Liger {
@@ -59,8 +59,8 @@ func (a *llama4Attention) call(f *frame, x *tensor, in inputs) (y, weights *tens
 		g.Set(&k, unweighted(g, k))
 	}
 	if a.c.Llama4.TemperatureTuning && !a.rotates {
-		places := g.Let(g.Tape().Arange(length).AddScalar())
-		scales := g.Let(places.To(trace.F32).AddScalar().DivScalar().Unary("floor").Unary("log1p").
+		places := g.Bind(g.Tape().Arange(length).AddScalar())
+		scales := g.Bind(places.To(trace.F32).AddScalar().DivScalar().Unary("floor").Unary("log1p").
 			MulScalar().AddScalar())
 		g.Set(&scales, scales.View(1, length, 1, 1).Expand(batch, length, 1, 1))
 		g.Set(&q, q.Mul(scales).To(q.DType()))
@@ -79,9 +79,9 @@ func (a *llama4Attention) call(f *frame, x *tensor, in inputs) (y, weights *tens
 // applyRotary follows apply_rotary_emb over query and key [batch, length, heads, size].
 func (a *llama4Attention) applyRotary(f *frame, q, k, angles *tensor) (*tensor, *tensor) {
 	g := f.FuncFrame(q, k, angles)
-	qs := g.Let(complexPairs(q))
-	ks := g.Let(complexPairs(k))
-	turned := func(x *tensor) *tensor { return g.Let(x.Mul(angles.Unsqueeze(2)).ViewAsReal().Flatten(3, -1)) }
+	qs := g.Bind(complexPairs(q))
+	ks := g.Bind(complexPairs(k))
+	turned := func(x *tensor) *tensor { return g.Bind(x.Mul(angles.Unsqueeze(2)).ViewAsReal().Flatten(3, -1)) }
 	qt := turned(qs)
 	kt := turned(ks)
 	y, z := qt.To(q.DType()), kt.To(k.DType())
@@ -97,11 +97,11 @@ func unweighted(f *frame, x *tensor) *tensor {
 // llama4 follows Llama4TextDecoderLayer.forward.
 func (l *layer) llama4(f *frame, in inputs) *tensor {
 	x := in.x
-	residual := f.Let(x)
+	residual := f.Bind(x)
 	f.Set(&x, f.Call(l.InputLayernorm, x))
 	attended, other := l.SelfAttn.call(f, x, in)
-	f.Let(attended) // kept to the end
-	f.LetEach(other)
+	f.Bind(attended) // kept to the end
+	f.BindEach(other)
 	f.Set(&x, residual.Add(attended))
 	f.Set(&residual, x)
 	f.Set(&x, f.Call(l.PostAttentionLayernorm, x))
@@ -149,11 +149,11 @@ func (s *llama4Experts) call(f *frame, x *tensor) (y, scores *tensor) {
 	e := s.c.Experts
 	g.Set(&x, x.Reshape(-1, x.Size(-1)))
 	weights, scores := s.Router.call(g, x)
-	g.LetAll([]*tensor{weights, scores})
-	routed := g.Let(x.Repeat(e.Count, 1))
+	g.BindAll([]*tensor{weights, scores})
+	routed := g.Bind(x.Repeat(e.Count, 1))
 	g.Set(&routed, routed.Mul(weights.Transpose(0, 1).Reshape(-1, 1)))
-	made := g.Let(s.Experts.call(g, routed))
-	y = g.Let(g.Call(s.SharedExpert, x))
+	made := g.Bind(s.Experts.call(g, routed))
+	y = g.Bind(g.Call(s.SharedExpert, x))
 	y.AddInPlace(made.Reshape(e.Count, -1, x.Size(-1)).Sum(false, 0))
 	return g.ReturnPair(y, scores)
 }
@@ -169,10 +169,10 @@ type scorer struct {
 // the router's logits.
 func (s *scorer) call(f *frame, x *tensor) (weights, scores *tensor) {
 	g := f.ModuleFrame(s, x)
-	scores = g.Let(x.Linear(s.Weight.Tensor, nil))
+	scores = g.Bind(x.Linear(s.Weight.Tensor, nil))
 	best, chosen := scores.TopK(s.c.Experts.PerToken, 1)
-	g.LetAll([]*tensor{best, chosen})
-	weights = g.Let(scores.FilledLike("full_like", scores.DType()).ScatterFromInPlace(chosen, best))
+	g.BindAll([]*tensor{best, chosen})
+	weights = g.Bind(scores.FilledLike("full_like", scores.DType()).ScatterFromInPlace(chosen, best))
 	g.Set(&weights, weights.To(trace.F32).Sigmoid().To(weights.DType()))
 	return g.ReturnPair(weights, scores)
 }
@@ -218,10 +218,10 @@ func (e *batchedExperts) batched(f *frame, x *tensor) *tensor {
 	g := f.ModuleFrame(e, x)
 	g.Set(&x, x.View(e.c.Experts.Count, -1, e.c.Width))
 	up := e.GateUpProj.Access(g)
-	both := g.Let(x.BMM(up))
-	parts := g.LetAll(both.Chunk(2, -1))
+	both := g.Bind(x.BMM(up))
+	parts := g.BindAll(both.Chunk(2, -1))
 	down := e.DownProj.Access(g)
-	y := g.Let(parts[1].Mul(g.Call(e.ActFn, parts[0])).BMM(down))
+	y := g.Bind(parts[1].Mul(g.Call(e.ActFn, parts[0])).BMM(down))
 	g.Set(&y, y.View(-1, e.c.Width))
 	nn.Accessed(f.Tape(), []*nn.Parameter{e.GateUpProj, e.DownProj}, []*tensor{up, down})
 	return g.Return(y)
@@ -248,7 +248,7 @@ func newLinearExperts(c *Config) *linearExperts {
 func (e *linearExperts) call(f *frame, x *tensor) *tensor {
 	g := f.ModuleFrame(e, x)
 	g.Set(&x, x.View(e.c.Experts.Count, -1, e.c.Width))
-	y := g.Let(x.ZerosLike())
+	y := g.Bind(x.ZerosLike())
 	var seen, gate, up *tensor
 	for i := range e.GateProjs {
 		g.Set(&seen, x.Select(0, int64(i)))
@@ -261,6 +261,6 @@ func (e *linearExperts) call(f *frame, x *tensor) *tensor {
 
 // llama4 follows Llama4TextRMSNorm.forward.
 func (n *norm) llama4(f *frame, x *tensor) *tensor {
-	y := f.Let(hf.GemmaNormalized(f, x.To(trace.F32)).To(x.DType()))
+	y := f.Bind(hf.GemmaNormalized(f, x.To(trace.F32)).To(x.DType()))
 	return y.Mul(n.Weight.Tensor)
 }

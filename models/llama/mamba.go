@@ -46,20 +46,20 @@ func (m *mixer) call(f *frame, x, mask *tensor) *tensor {
 	s, d := m.c.Mamba, x.DType()
 	batch, length, inner := x.Size(0), x.Size(1), s.Heads*s.HeadSize
 	g.Set(&x, unpadded(g, x, mask))
-	all := g.Let(g.Call(m.InProj, x))
-	a := g.Let(m.ALog.To(trace.F32).Exp().Neg())
-	parts := g.LetAll(all.SplitSizes([]int64{inner, inner + 2*s.Groups*s.State, s.Heads}, -1))
+	all := g.Bind(g.Call(m.InProj, x))
+	a := g.Bind(m.ALog.To(trace.F32).Exp().Neg())
+	parts := g.BindAll(all.SplitSizes([]int64{inner, inner + 2*s.Groups*s.State, s.Heads}, -1))
 	gate, mixed, steps := parts[0], parts[1], parts[2]
 	g.Set(&mixed, mixed.Transpose(1, 2))
 	g.Set(&mixed, causalConv(g, mixed, m.Conv1d))
 	g.Set(&mixed, unpadded(g, mixed.Transpose(1, 2), mask))
-	split := g.LetAll(mixed.SplitSizes([]int64{inner, s.Groups * s.State, s.Groups * s.State}, -1))
+	split := g.BindAll(mixed.SplitSizes([]int64{inner, s.Groups * s.State, s.Groups * s.State}, -1))
 	g.Set(&x, split[0])
-	y := g.Let(m.scan(g, x.View(batch, length, -1, s.HeadSize), steps, a,
+	y := g.Bind(m.scan(g, x.View(batch, length, -1, s.HeadSize), steps, a,
 		split[1].View(batch, length, s.Groups, -1), split[2].View(batch, length, s.Groups, -1)))
 	g.Set(&y, y.View(batch, length, -1))
 	g.Set(&y, m.Norm.call(g, y, gate))
-	return g.Return(g.Let(g.Call(m.OutProj, y.To(d))))
+	return g.Return(g.Bind(g.Call(m.OutProj, y.To(d))))
 }
 
 // unpadded follows apply_mask_to_padding_states.
@@ -84,7 +84,7 @@ func causalConv(f *frame, x *tensor, conv *nn.Conv) *tensor {
 	g := f.FuncFrame(x)
 	length, d := x.Size(2), x.DType()
 	args := conv.Args()
-	y := g.Let(x.To(conv.Weight.DType).Conv(conv.Weight.Squeeze(1).Unsqueeze(1), conv.Bias.T(), args).
+	y := g.Bind(x.To(conv.Weight.DType).Conv(conv.Weight.Squeeze(1).Unsqueeze(1), conv.Bias.T(), args).
 		Slice(2, 0, length))
 	g.Set(&y, y.SiLU())
 	return g.Return(y.To(d))
@@ -103,21 +103,21 @@ func (m *mixer) scan(f *frame, x, steps, a, b, c *tensor) *tensor {
 	g.Set(&b, b.To(trace.F32).RepeatInterleave(s.Heads/s.Groups, 2))
 	g.Set(&c, c.To(trace.F32).RepeatInterleave(s.Heads/s.Groups, 2))
 	pad := (s.Chunk - length%s.Chunk) % s.Chunk
-	residual := g.Let(m.D.Unsqueeze(-1).Mul(padded(g, x, pad)))
+	residual := g.Bind(m.D.Unsqueeze(-1).Mul(padded(g, x, pad)))
 	g.Set(&x, x.Mul(steps.Unsqueeze(-1).To(trace.F32)))
 	g.Set(&a, a.To(trace.F32).Mul(steps.To(trace.F32)))
 	for _, p := range []**tensor{&x, &a, &b, &c} {
 		g.Set(p, m.chunks(g, *p, pad))
 	}
 	g.Set(&a, a.Permute(0, 3, 1, 2))
-	summed := g.Let(a.CumSum(-1))
-	decay := g.Let(segmentSum(g, a).Exp())
-	scores := g.Let(ops.Einsum("bclhn,bcshn->bclsh", c, b))
-	weights := g.Let(scores.Mul(decay.Permute(0, 2, 3, 4, 1)))
-	within := g.Let(ops.Einsum("bclsh,bcshp->bclhp", weights, x))
+	summed := g.Bind(a.CumSum(-1))
+	decay := g.Bind(segmentSum(g, a).Exp())
+	scores := g.Bind(ops.Einsum("bclhn,bcshn->bclsh", c, b))
+	weights := g.Bind(scores.Mul(decay.Permute(0, 2, 3, 4, 1)))
+	within := g.Bind(ops.Einsum("bclsh,bcshp->bclhp", weights, x))
 	states, across := m.states(g, x, b, c, summed)
-	g.LetAll([]*tensor{states, across})
-	y := g.Let(within.Add(across).Contiguous())
+	g.BindAll([]*tensor{states, across})
+	y := g.Bind(within.Add(across).Contiguous())
 	g.Set(&y, y.Reshape(batch, -1, s.Heads, s.HeadSize))
 	g.Set(&y, y.Add(residual))
 	if pad > 0 {
@@ -128,16 +128,16 @@ func (m *mixer) scan(f *frame, x, steps, a, b, c *tensor) *tensor {
 
 // states returns the states that chunks pass on, and the resulting output.
 func (m *mixer) states(f *frame, x, b, c, summed *tensor) (states, across *tensor) {
-	decay := f.Let(summed.Slice(-1, summed.Size(-1)-1, summed.Size(-1)).Sub(summed).Exp())
-	decayed := f.Let(b.Mul(decay.Permute(0, -2, -1, 1).Unsqueeze(-1)))
-	states = f.Let(ops.Einsum("bclhn,bclhp->bchpn", decayed, x))
-	before := f.Let(states.Slice(1, 0, 1).ZerosLike())
+	decay := f.Bind(summed.Slice(-1, summed.Size(-1)-1, summed.Size(-1)).Sub(summed).Exp())
+	decayed := f.Bind(b.Mul(decay.Permute(0, -2, -1, 1).Unsqueeze(-1)))
+	states = f.Bind(ops.Einsum("bclhn,bclhp->bchpn", decayed, x))
+	before := f.Bind(states.Slice(1, 0, 1).ZerosLike())
 	f.Set(&states, trace.Cat(1, before, states))
-	chunk := f.Let(segmentSum(f, summed.Select(-1, summed.Size(-1)-1).Pad(1, 0)).Exp().Transpose(1, 3))
-	fresh := f.Let(ops.Einsum("bzch,bzhpn->bchpn", chunk, states))
+	chunk := f.Bind(segmentSum(f, summed.Select(-1, summed.Size(-1)-1).Pad(1, 0)).Exp().Transpose(1, 3))
+	fresh := f.Bind(ops.Einsum("bzch,bzhpn->bchpn", chunk, states))
 	f.Set(&states, fresh.Slice(1, 0, fresh.Size(1)-1))
-	out := f.Let(summed.Exp())
-	from := f.Let(ops.Einsum("bclhn,bchpn->bclhp", c, states))
+	out := f.Bind(summed.Exp())
+	from := f.Bind(ops.Einsum("bclhn,bchpn->bclhp", c, states))
 	return states, from.Mul(out.Permute(0, 2, 3, 1).Unsqueeze(-1))
 }
 
@@ -164,9 +164,9 @@ func segmentSum(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
 	t, n := g.Tape(), x.Size(-1)
 	g.Set(&x, x.Unsqueeze(-1).Expand(append(slices.Clone(x.Shape()), n)...))
-	mask := g.Let(t.Filled("ones", trace.Bool, n, n).Tril())
+	mask := g.Bind(t.Filled("ones", trace.Bool, n, n).Tril())
 	g.Set(&x, x.MaskedFill(trace.Compare("bitwise_not", mask)))
-	sums := g.Let(x.CumSum(-2))
+	sums := g.Bind(x.CumSum(-2))
 	g.Set(&mask, t.Filled("ones", trace.Bool, n, n).Tril())
 	return g.Return(g.Set(&sums, sums.MaskedFill(trace.Compare("bitwise_not", mask))))
 }
@@ -184,7 +184,7 @@ func (n *gatedNorm) call(f *frame, x, gate *tensor) *tensor {
 	g.Set(&x, x.To(trace.F32))
 	g.Set(&x, x.Mul(gate.To(trace.F32).SiLU()))
 	g.Set(&x, x.View(batch, length, n.groups, width/n.groups))
-	variance := g.Let(x.Pow(2).Mean(true, -1))
+	variance := g.Bind(x.Pow(2).Mean(true, -1))
 	g.Set(&x, x.Mul(variance.AddScalar().Rsqrt()))
 	return g.Return(n.Weight.Mul(x.View(batch, length, width).To(d)))
 }

@@ -43,7 +43,7 @@ func (m *mlp) Forward(f *frame, x *tensor) *tensor {
 
 // whole processes all of x at once.
 func (m *mlp) whole(f *frame, x *tensor) *tensor {
-	y := f.Let(m.forward(f, x))
+	y := f.Bind(m.forward(f, x))
 	if m.c.DropoutInside {
 		f.Set(&y, y.Dropout(m.c.ResidualDropout, m.Training()))
 	}
@@ -55,8 +55,8 @@ func (m *mlp) forward(f *frame, x *tensor) *tensor {
 	case m.c.MLP == Ungated:
 		return f.Call(m.DownProj, f.Call(m.ActFn, f.Call(m.UpProj, x)))
 	case m.c.MLP == FusedGated:
-		up := f.Let(f.Call(m.GateUpProj, x))
-		parts := f.LetAll(up.Chunk(2, -1))
+		up := f.Bind(f.Call(m.GateUpProj, x))
+		parts := f.BindAll(up.Chunk(2, -1))
 		f.Set(&up, parts[1])
 		f.Del(&parts[1])
 		f.Set(&up, up.Mul(f.Call(m.ActFn, parts[0])))

@@ -45,7 +45,7 @@ func newBlock(c *Config, i int, kind Block) *layer {
 // nemotron follows NemotronHBlock.forward.
 func (l *layer) nemotron(f *frame, in inputs) *tensor {
 	x := in.x
-	residual := f.Let(x)
+	residual := f.Bind(x)
 	f.Set(&x, f.Call(l.InputLayernorm, x.To(l.InputLayernorm.(*norm).Weight.DType)))
 	switch {
 	case l.Mamba != nil:
@@ -93,9 +93,9 @@ func newPlainExperts(c *Config) *plainExperts {
 
 // Forward maps [batch, length, width] to the same.
 func (s *plainExperts) Forward(f *frame, x *tensor) *tensor {
-	shape, all := x.Shape(), f.Let(x)
+	shape, all := x.Shape(), f.Bind(x)
 	scores, weights, chosen := s.Gate.call(f, x)
-	f.LetAll([]*tensor{scores, weights, chosen})
+	f.BindAll([]*tensor{scores, weights, chosen})
 	f.Set(&x, x.View(-1, x.Size(-1)))
 	if s.In != nil {
 		f.Set(&x, f.Call(s.In, x))

@@ -31,7 +31,7 @@ func (n *norm) Forward(f *frame, x *tensor) *tensor {
 	case n.liger:
 		return liger.Norm{OutOfPlace: n.kind == GemmaNorm}.RMSNorm(f, x, n.Weight.Tensor)
 	case n.kind == GemmaNorm:
-		output := f.Let(hf.GemmaNormalized(f, x.To(trace.F32)))
+		output := f.Bind(hf.GemmaNormalized(f, x.To(trace.F32)))
 		f.Set(&output, output.Mul(n.Weight.To(trace.F32).AddScalar()))
 		return output.To(x.DType())
 	case n.kind == Llama4Norm:
@@ -58,7 +58,7 @@ type layerNorm1P struct {
 
 func (n *layerNorm1P) Forward(f *frame, x *tensor) *tensor {
 	t := f.Tape()
-	weight, bias := f.Let(n.Weight.AddScalar()), f.Let(n.Bias.Tensor)
+	weight, bias := f.Bind(n.Weight.AddScalar()), f.Bind(n.Bias.Tensor)
 	if d, on := t.Autocasting(); on {
 		f.Set(&x, x.To(d))
 		f.Set(&weight, weight.To(d))
@@ -73,8 +73,8 @@ func (n *layerNorm1P) Forward(f *frame, x *tensor) *tensor {
 func (n *norm) cohere(f *frame, x *tensor) *tensor {
 	d := x.DType()
 	f.Set(&x, x.To(trace.F32))
-	mean := f.Let(x.Mean(true, -1))
-	variance := f.Let(x.Sub(mean).Pow(2).Mean(true, -1))
+	mean := f.Bind(x.Mean(true, -1))
+	variance := f.Bind(x.Sub(mean).Pow(2).Mean(true, -1))
 	f.Set(&x, x.Sub(mean).Mul(variance.AddScalar().Rsqrt()))
 	f.Set(&x, n.Weight.To(trace.F32).Mul(x))
 	return x.To(d)

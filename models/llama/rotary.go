@@ -39,7 +39,7 @@ func newRotary(c *Config) *rotary {
 // cached follows Qwen2RotaryEmbedding.forward before transformers 4.45, and the choice of positions after it.
 func (m *rotary) cached(f *frame, x, positions *tensor) (cos, sin *tensor) {
 	of := func(table *nn.Buffer) *tensor {
-		return f.Let(table.Slice(0, 0, positions.Size(-1)).To(x.DType()).Index(positions))
+		return f.Bind(table.Slice(0, 0, positions.Size(-1)).To(x.DType()).Index(positions))
 	}
 	return of(m.CosCached), of(m.SinCached)
 }
@@ -55,20 +55,20 @@ func (m *rotary) call(f *frame, kind int, x, positions *tensor) (cos, sin *tenso
 	g := f.ModuleFrame(m, x, positions)
 	x, positions = g.ToModuleGPU(x), g.ToModuleGPU(positions)
 	g.Tape().NoGrad(func() {
-		freqs := g.Let(positions.Unsqueeze(-1).To(trace.F32).Mul(m.Kinds[kind].InvFreq.Tensor))
+		freqs := g.Bind(positions.Unsqueeze(-1).To(trace.F32).Mul(m.Kinds[kind].InvFreq.Tensor))
 		if m.r.Complex {
-			cos = g.Let(freqs.OnesLike().Polar(freqs))
+			cos = g.Bind(freqs.OnesLike().Polar(freqs))
 			g.Set(&cos, cos.MulScalar())
 			return
 		}
 		emb := freqs
 		if m.r.Interleaved {
-			emb = g.Let(freqs.RepeatInterleave(2, -1))
+			emb = g.Bind(freqs.RepeatInterleave(2, -1))
 		} else if !m.r.Halves {
-			emb = g.Let(trace.Cat(-1, freqs, freqs))
+			emb = g.Bind(trace.Cat(-1, freqs, freqs))
 		}
-		cos = g.Let(emb.Cos().MulScalar())
-		sin = g.Let(emb.Sin().MulScalar())
+		cos = g.Bind(emb.Cos().MulScalar())
+		sin = g.Bind(emb.Sin().MulScalar())
 		cos, sin = cos.To(x.DType()), sin.To(x.DType())
 	})
 	return g.ReturnPair(cos, sin)
@@ -83,9 +83,9 @@ func (m *rotary) grids(f *frame, x, positions *tensor) (cos, sin *tensor) {
 		if positions.NDim() < 3 {
 			every = positions.Unsqueeze(0).Expand(m.r.Grids, x.Size(0), -1)
 		}
-		freqs := g.Let(every.Unsqueeze(-1).To(trace.F32).Mul(m.Kinds[0].InvFreq.Tensor))
-		cos = g.Let(freqs.Cos().MulScalar())
-		sin = g.Let(freqs.Sin().MulScalar())
+		freqs := g.Bind(every.Unsqueeze(-1).To(trace.F32).Mul(m.Kinds[0].InvFreq.Tensor))
+		cos = g.Bind(freqs.Cos().MulScalar())
+		sin = g.Bind(freqs.Sin().MulScalar())
 		g.Set(&sin, m.recomposed(g, sin))
 		g.Set(&cos, m.recomposed(g, cos))
 		cos, sin = cos.To(x.DType()), sin.To(x.DType())
@@ -96,7 +96,7 @@ func (m *rotary) grids(f *frame, x, positions *tensor) (cos, sin *tensor) {
 // recomposed follows recomposition_frequencies: each grid contributes a part of the angles.
 func (m *rotary) recomposed(f *frame, freq *tensor) *tensor {
 	g := f.FuncFrame(freq)
-	parts := g.LetAll(freq.Chunk(m.r.Grids, -1))
+	parts := g.BindAll(freq.Chunk(m.r.Grids, -1))
 	for i := range parts {
 		g.Set(&parts[i], parts[i].Select(0, int64(i)))
 	}
@@ -116,8 +116,8 @@ func (r Rotary) rotateHalf(f *frame, x *tensor) *tensor {
 		return hf.RotateHalf(f, x)
 	}
 	g := f.FuncFrame(x)
-	x1 := g.Let(x.SliceStep(-1, 0, x.Size(-1), 2))
-	x2 := g.Let(x.SliceStep(-1, 1, x.Size(-1), 2))
+	x1 := g.Bind(x.SliceStep(-1, 0, x.Size(-1), 2))
+	x2 := g.Bind(x.SliceStep(-1, 1, x.Size(-1), 2))
 	return g.Return(trace.Stack(-1, x2.Neg(), x1).Flatten(-2, -1))
 }
 
@@ -134,8 +134,8 @@ func (r Rotary) rotate(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
 	}
 	g.Set(&cos, cos.Unsqueeze(1))
 	g.Set(&sin, sin.Unsqueeze(1))
-	a := g.Let(r.apply(g, q, cos, sin))
-	b := g.Let(r.apply(g, k, cos, sin))
+	a := g.Bind(r.apply(g, q, cos, sin))
+	b := g.Bind(r.apply(g, k, cos, sin))
 	if r.InFloat32 {
 		a, b = a.To(d), b.To(d)
 	}
@@ -152,9 +152,9 @@ func (r Rotary) apply(f *frame, x, cos, sin *tensor) *tensor {
 // rotateHalves follows _apply_rotary_emb of GPT-OSS.
 func rotateHalves(f *frame, x, cos, sin *tensor) *tensor {
 	g := f.FuncFrame(x, cos, sin)
-	parts := g.LetAll(x.Chunk(2, -1))
-	first := g.Let(parts[0].Mul(cos).Sub(parts[1].Mul(sin)))
-	second := g.Let(parts[1].Mul(cos).Add(parts[0].Mul(sin)))
+	parts := g.BindAll(x.Chunk(2, -1))
+	first := g.Bind(parts[0].Mul(cos).Sub(parts[1].Mul(sin)))
+	second := g.Bind(parts[1].Mul(cos).Add(parts[0].Mul(sin)))
 	return g.Return(trace.Cat(-1, first, second))
 }
 
@@ -166,14 +166,14 @@ func (r Rotary) rotateParts(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor)
 	qs := r.split(g, q, cos.Size(-1))
 	ks := r.split(g, k, cos.Size(-1))
 	if !r.Stepwise {
-		a := g.Let(trace.Cat(-1, r.apply(g, qs[0], cos, sin), qs[1]))
-		b := g.Let(trace.Cat(-1, r.apply(g, ks[0], cos, sin), ks[1]))
+		a := g.Bind(trace.Cat(-1, r.apply(g, qs[0], cos, sin), qs[1]))
+		b := g.Bind(trace.Cat(-1, r.apply(g, ks[0], cos, sin), ks[1]))
 		return g.ReturnPair(a, b)
 	}
-	a := g.Let(r.apply(g, qs[0], cos, sin))
-	b := g.Let(r.apply(g, ks[0], cos, sin))
+	a := g.Bind(r.apply(g, qs[0], cos, sin))
+	b := g.Bind(r.apply(g, ks[0], cos, sin))
 	if r.Kept {
-		joinedQ, joinedK := g.Let(trace.Cat(-1, a, qs[1])), g.Let(trace.Cat(-1, b, ks[1]))
+		joinedQ, joinedK := g.Bind(trace.Cat(-1, a, qs[1])), g.Bind(trace.Cat(-1, b, ks[1]))
 		return g.ReturnPair(joinedQ, joinedK)
 	}
 	g.Set(&a, trace.Cat(-1, a, qs[1]))
@@ -183,5 +183,5 @@ func (r Rotary) rotateParts(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor)
 
 // split returns the rotated elements of each head, and the other ones.
 func (r Rotary) split(f *frame, x *tensor, size int64) []*tensor {
-	return slices.Clone([]*tensor{f.Let(x.Slice(-1, 0, size)), f.Let(x.Slice(-1, size, x.Size(-1)))})
+	return slices.Clone([]*tensor{f.Bind(x.Slice(-1, 0, size)), f.Bind(x.Slice(-1, size, x.Size(-1)))})
 }

@@ -35,11 +35,11 @@ func (w *wrapped) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	if w.vision != nil {
 		var embeds *tensor
 		if w.vision.ReplacesTokens() {
-			embeds = g.Let(g.Call(w.LanguageModel.EmbedTokens, ids))
+			embeds = g.Bind(g.Call(w.LanguageModel.EmbedTokens, ids))
 		}
 		seen := w.vision.Encode(g, ids, padding, embeds, text)
 		y := w.LanguageModel.run(g, ids, seen, padding, text)
-		f.LetAll(seen.Kept)
+		f.BindAll(seen.Kept)
 		return g.Return(y)
 	}
 	return g.Return(w.LanguageModel.Call(g, ids, padding, text))
@@ -96,9 +96,9 @@ func causalLMWithHead(w Wrapper, m *languageModel, text hf.Text) *hf.TextTask {
 	task.Call = func(f *frame, b hf.TextBatch) *tensor {
 		g := f.ModuleFrame(net, b.IDs, b.Padding, b.Labels)
 		text.Begin(g)
-		embeds := g.Let(g.Call(m.Model.EmbedTokens, b.IDs)) // kept to the end, as the scores are
-		logits := g.Let(m.scores(g, b, embeds, text))
-		return text.EndWithLoss(g, g.Let(hf.CausalLMLoss(g, logits, b.Labels)), logits)
+		embeds := g.Bind(g.Call(m.Model.EmbedTokens, b.IDs)) // kept to the end, as the scores are
+		logits := g.Bind(m.scores(g, b, embeds, text))
+		return text.EndWithLoss(g, g.Bind(hf.CausalLMLoss(g, logits, b.Labels)), logits)
 	}
 	return task
 }
@@ -106,6 +106,6 @@ func causalLMWithHead(w Wrapper, m *languageModel, text hf.Text) *hf.TextTask {
 // scores returns the logits of a batch whose tokens have been embedded.
 func (m *languageModel) scores(f *frame, b hf.TextBatch, embeds *tensor, text hf.Text) *tensor {
 	g := f.ModuleFrame(m, embeds, b.Padding)
-	x := g.Let(m.Model.run(g, nil, tower.DecoderInputs{Embeds: embeds}, b.Padding, text))
-	return g.Return(g.Let(g.Call(m.LmHead, x)))
+	x := g.Bind(m.Model.run(g, nil, tower.DecoderInputs{Embeds: embeds}, b.Padding, text))
+	return g.Return(g.Bind(g.Call(m.LmHead, x)))
 }

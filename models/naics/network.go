@@ -80,7 +80,7 @@ type outputs struct{ embedding, euclid, probs, idx *tensor }
 // let binds names to all outputs.
 func (o *outputs) let(f *frame) {
 	for _, x := range []*tensor{o.embedding, o.euclid, o.probs, o.idx} {
-		f.Let(x)
+		f.Bind(x)
 	}
 }
 
@@ -100,12 +100,12 @@ func (n *network) call(f *frame, in *tokens) outputs {
 		g.Set(&out, e.Call(g, in[c].ids, in[c].mask, true, n.checkpointing))
 		shape := out.Shape()
 		g.Set(&m, in[c].mask.Unsqueeze(-1).Expand(shape...).To(trace.F32))
-		pooled = append(pooled, g.Let(out.Mul(m).Sum(false, 1).Div(m.Sum(false, 1).ClampOneSided())))
+		pooled = append(pooled, g.Bind(out.Mul(m).Sum(false, 1).Div(m.Sum(false, 1).ClampOneSided())))
 	}
 	mixed, probs, idx := n.Moe.call(g, trace.Cat(1, pooled...))
-	g.LetEach(mixed, probs, idx)
-	euclid := g.Let(g.Call(n.Projection, mixed))
-	o := outputs{g.Let(g.Call(n.Hyper, euclid)), euclid, probs, idx}
+	g.BindEach(mixed, probs, idx)
+	euclid := g.Bind(g.Call(n.Projection, mixed))
+	o := outputs{g.Bind(g.Call(n.Hyper, euclid)), euclid, probs, idx}
 	for i := len(pooled) - 1; i >= 0; i-- { // the list goes before the other names
 		g.Del(&pooled[i])
 	}
@@ -131,12 +131,12 @@ func newMixture(dim int64) *mixture {
 // spread evenly over the experts.
 func (m *mixture) call(f *frame, x *tensor) (out, probs, idx *tensor) {
 	g := f.ModuleFrame(m, x)
-	logits := g.Let(g.Call(m.Gate, x))
-	probs = g.Let(logits.Softmax(1))
+	logits := g.Bind(g.Call(m.Gate, x))
+	probs = g.Bind(logits.Softmax(1))
 	top, idx := logits.TopK(chosen, 1)
-	g.LetEach(top, idx)
-	weights := g.Let(top.Softmax(1))
-	out = g.Let(x.ZerosLike())
+	g.BindEach(top, idx)
+	weights := g.Bind(top.Softmax(1))
+	out = g.Bind(x.ZerosLike())
 	rows := max(1, ceil.Div(x.Size(0)*chosen, experts))
 	var picked, pick, y, here, scale *tensor
 	for _, e := range m.Experts {
@@ -159,10 +159,10 @@ type hyperboloid struct {
 
 // Forward maps [n, d] to [n, d+2].
 func (h *hyperboloid) Forward(f *frame, x *tensor) *tensor {
-	v := f.Let(f.Call(h.Linear, x))
-	root := f.Let(constant(f).Sqrt())
-	norm := f.Let(v.Norm(2, true, 1).ClampOneSided())
-	s := f.Let(norm.Div(root).Unary("sinh"))
+	v := f.Bind(f.Call(h.Linear, x))
+	root := f.Bind(constant(f).Sqrt())
+	norm := f.Bind(v.Norm(2, true, 1).ClampOneSided())
+	s := f.Bind(norm.Div(root).Unary("sinh"))
 	return trace.Cat(1, norm.Div(root).Unary("cosh"), s.Mul(v).Div(norm))
 }
 
@@ -172,9 +172,9 @@ func lorentz(f *frame, u, v *tensor) *tensor {
 	if u.NDim() == 2 && v.NDim() == 3 {
 		g.Set(&u, u.Unsqueeze(1))
 	}
-	uv := g.Let(u.Mul(v))
+	uv := g.Bind(u.Mul(v))
 	last := uv.NDim() - 1
-	dot := g.Let(uv.Slice(last, 1, uv.Size(last)).Sum(false, -1).Sub(uv.Select(last, 0)))
+	dot := g.Bind(uv.Slice(last, 1, uv.Size(last)).Sum(false, -1).Sub(uv.Select(last, 0)))
 	g.Set(&dot, dot.ClampOneSided())
 	return g.Return(constant(g).Sqrt().Mul(dot.Neg().Unary("acosh")))
 }

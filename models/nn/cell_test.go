@@ -23,7 +23,7 @@ func NewLSTMCell(inputs, hidden int64) *LSTMCell {
 func (l *LSTMCell) Step(f *trace.Frame, x, h, c *trace.Tensor) (hy, cy *trace.Tensor) {
 	g := f.ModuleFrame(l, x, h, c)
 	if h == nil {
-		h = g.Let(x.Tape().Zeros(x.DType(), x.Size(0), l.WeightHh.Dims[1]))
+		h = g.Bind(x.Tape().Zeros(x.DType(), x.Size(0), l.WeightHh.Dims[1]))
 		c = h
 	}
 	hy, cy = ops.LSTMCell(x, h, c, ops.CellWeights{
@@ -51,7 +51,7 @@ func NewGRUCell(inputs, hidden int64) *GRUCell {
 func (l *GRUCell) Step(f *trace.Frame, x, h *trace.Tensor) *trace.Tensor {
 	g := f.ModuleFrame(l, x, h)
 	if h == nil {
-		h = g.Let(x.Tape().Zeros(x.DType(), x.Size(0), l.WeightHh.Dims[1]))
+		h = g.Bind(x.Tape().Zeros(x.DType(), x.Size(0), l.WeightHh.Dims[1]))
 	}
 	y := ops.GRUCell(x, h, ops.CellWeights{
 		InWeight: l.WeightIh.T(), HiddenWeight: l.WeightHh.T(), InBias: l.BiasIh.T(),

@@ -26,7 +26,7 @@ func softmin(x *tensor) *tensor {
 // lpPool2D records lp_pool2d(x, 2, 2).
 func lpPool2D(x *tensor) *tensor {
 	return inFunction(func(g *trace.Frame) *tensor {
-		out := g.Let(x.Pow(2).AvgPool(trace.PoolArgs{Kernel: []int64{2}}))
+		out := g.Bind(x.Pow(2).AvgPool(trace.PoolArgs{Kernel: []int64{2}}))
 		return out.Sgn().Mul(out.Abs().ReLU()).MulScalar().Pow(0.5)
 	}, x)
 }
@@ -34,7 +34,7 @@ func lpPool2D(x *tensor) *tensor {
 // klDivBatchMean records kl_div(x, target, reduction="batchmean").
 func klDivBatchMean(x, target *tensor) *tensor {
 	return inFunction(func(g *trace.Frame) *tensor {
-		y := g.Let(x.KLDiv(target, false, trace.ReduceSum))
+		y := g.Bind(x.KLDiv(target, false, trace.ReduceSum))
 		g.Set(&y, y.DivScalar())
 		return y
 	}, x, target)

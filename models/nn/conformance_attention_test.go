@@ -38,7 +38,7 @@ func attention(more ...aten.Arg) opvectors.Call {
 
 // attentionByHand records dropout(softmax(q @ k^T * scale)) @ v.
 func attentionByHand(f *trace.Frame, _ *vector, in []*tensor, _ params) []*tensor {
-	scores := f.Let(transposedProduct(in[0], in[1]).MulScalar())
+	scores := f.Bind(transposedProduct(in[0], in[1]).MulScalar())
 	f.Set(&scores, scores.Softmax(-1))
 	f.Set(&scores, scores.Dropout(0.1, true))
 	return []*tensor{scores.Matmul(in[2])}
@@ -46,7 +46,7 @@ func attentionByHand(f *trace.Frame, _ *vector, in []*tensor, _ params) []*tenso
 
 // maskedAttentionByHand records softmax(q @ k^T / scale + mask) @ v.
 func maskedAttentionByHand(f *trace.Frame, _ *vector, in []*tensor, _ params) []*tensor {
-	scores := f.Let(transposedProduct(in[0], in[1]).DivScalar())
+	scores := f.Bind(transposedProduct(in[0], in[1]).DivScalar())
 	f.Set(&scores, scores.Add(in[3]))
 	f.Set(&scores, scores.Softmax(-1))
 	return []*tensor{scores.Matmul(in[2])}
@@ -58,7 +58,7 @@ func multiheadAttention(f *trace.Frame, v *vector, in []*tensor, p params) []*te
 		nn.MultiheadOptions{Dropout: 0.1, BatchFirst: v.Bool("batch_first", false)})
 	load(m, v, p)
 	y, weights := m.Attend(f, in[0], in[0], in[0], nn.MultiheadArgs{NeedWeights: v.Bool("need_weights", true)})
-	f.Let(y)
+	f.Bind(y)
 	if weights != nil {
 		f.Discard(weights)
 	}

@@ -68,7 +68,7 @@ func newResblock(act func(*tensor) *tensor, add func(y, x *tensor) *tensor) *res
 }
 
 func (b *resblock) Forward(f *trace.Frame, x *tensor) *tensor {
-	y := f.Let(b.act(f.Call(b.N1, f.Call(b.Conv1, x))))
+	y := f.Bind(b.act(f.Call(b.N1, f.Call(b.Conv1, x))))
 	f.Set(&y, f.Call(b.N2, f.Call(b.Conv2, y)))
 	return b.act(b.add(y, x))
 }

@@ -20,7 +20,7 @@ func dropoutOperators() map[string]opvectors.Call {
 			}
 			shape[0] = x.Size(0)
 			f := x.Tape().Frame()
-			mask := f.Let(x.Tape().Filled("new_empty", x.DType(), shape...))
+			mask := f.Bind(x.Tape().Filled("new_empty", x.DType(), shape...))
 			y := x.Mul(mask)
 			return f.Return(y)
 		}),

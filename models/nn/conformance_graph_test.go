@@ -17,7 +17,7 @@ var graphs = map[string]graph{
 		return x.Sigmoid().Add(x.Tanh()).Add(x.Exp())
 	},
 	"residual_iadd": func(f *trace.Frame, in []*tensor) *tensor {
-		y := f.Let(in[0].GELU())
+		y := f.Bind(in[0].GELU())
 		return y.AddInPlace(in[0])
 	},
 	"add_twice":    func(_ *trace.Frame, in []*tensor) *tensor { return in[0].Add(in[0]).Add(in[0]) },
@@ -30,12 +30,12 @@ var graphs = map[string]graph{
 		return trace.Cat(-1, in[0], in[0].ReLU(), in[0].Tanh())
 	},
 	"split_process_cat": func(f *trace.Frame, in []*tensor) *tensor {
-		parts := f.LetAll(in[0].Split(in[0].Size(-1)/3, -1))
+		parts := f.BindAll(in[0].Split(in[0].Size(-1)/3, -1))
 		return trace.Cat(-1, parts[0], parts[1].ReLU(), parts[2].ReLU())
 	},
 	"res2net": res2net,
 	"split_sum": func(f *trace.Frame, in []*tensor) *tensor {
-		parts := f.LetAll(in[0].Split(in[0].Size(-1)/3, -1))
+		parts := f.BindAll(in[0].Split(in[0].Size(-1)/3, -1))
 		return parts[0].AddScalar().Add(parts[1]).Add(parts[2]) // sum() begins with 0
 	},
 	"view_then_add": func(_ *trace.Frame, in []*tensor) *tensor {
@@ -65,7 +65,7 @@ var graphs = map[string]graph{
 	"detach_branch": func(_ *trace.Frame, in []*tensor) *tensor { return in[0].Add(in[0].ReLU().Detach()) },
 	"no_grad_branch": func(f *trace.Frame, in []*tensor) *tensor {
 		var y *tensor
-		in[0].Tape().NoGrad(func() { y = f.Let(in[0].GELU().Sigmoid()) })
+		in[0].Tape().NoGrad(func() { y = f.Bind(in[0].GELU().Sigmoid()) })
 		return in[0].Add(y)
 	},
 	"gradient_penalty_free": func(_ *trace.Frame, in []*tensor) *tensor {
@@ -83,36 +83,36 @@ var graphs = map[string]graph{
 		return x
 	},
 	"inplace_chain": func(f *trace.Frame, in []*tensor) *tensor {
-		y := f.Let(in[0].MulScalar())
+		y := f.Bind(in[0].MulScalar())
 		y.AddScalarInPlace()
 		y.MulScalarInPlace()
 		return y.ReLUInPlace()
 	},
 	"local_names": func(f *trace.Frame, in []*tensor) *tensor {
-		a := f.Let(in[0].MulScalar())
-		b := f.Let(a.AddScalar())
-		c := f.Let(b.ReLU())
-		d := f.Let(c.Sum(true, -1))
+		a := f.Bind(in[0].MulScalar())
+		b := f.Bind(a.AddScalar())
+		c := f.Bind(b.ReLU())
+		d := f.Bind(c.Sum(true, -1))
 		return c.Add(d)
 	},
 }
 
 func res2net(f *trace.Frame, in []*tensor) *tensor {
-	parts := f.LetAll(in[0].Chunk(4, 1))
+	parts := f.BindAll(in[0].Chunk(4, 1))
 	out := []*tensor{parts[0]}
 	loop := f.FuncFrame() // so that the names out and y are bound in this order
 	for i, x := range parts[1:] {
-		out = append(out, loop.Let(x.Add(out[i]).ReLU()))
+		out = append(out, loop.Bind(x.Add(out[i]).ReLU()))
 	}
-	f.LetList(out)
-	f.Let(out[3]) // y
+	f.BindList(out)
+	f.Bind(out[3]) // y
 	loop.End()
 	return trace.Cat(1, out...)
 }
 
 func attentivePool(f *trace.Frame, in []*tensor) *tensor {
 	x := in[0]
-	w := f.Let(in[1].Softmax(2))
+	w := f.Bind(in[1].Softmax(2))
 	mean := x.Mul(w).Sum(false, 2)
 	variance := x.Pow(2).Mul(w).Sum(false, 2).Sub(x.Mul(w).Sum(false, 2).Pow(2))
 	return trace.Cat(1, mean, variance.ClampOneSided().Sqrt())

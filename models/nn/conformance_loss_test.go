@@ -75,7 +75,7 @@ func distillation(x, y *tensor) *tensor {
 
 // vicregCovariance returns the covariance term of VICReg.
 func vicregCovariance(f *trace.Frame, _ *vector, in []*tensor, _ params) []*tensor {
-	x := f.Let(in[0].Sub(in[0].Mean(false, 0)))
+	x := f.Bind(in[0].Sub(in[0].Mean(false, 0)))
 	return []*tensor{x.T().Matmul(x).DivScalar().Pow(2).Sum(false)}
 }
 
@@ -88,10 +88,10 @@ func vqDistance(f *trace.Frame, _ *vector, in []*tensor, _ params) []*tensor {
 
 // aamSoftmax returns the additive angular margin loss as speaker recognition code writes it.
 func aamSoftmax(f *trace.Frame, _ *vector, in []*tensor, _ params) []*tensor {
-	cosine := f.Let(in[0].Normalize(-1).Linear(in[1].Normalize(-1), nil))
-	sine := f.Let(cosine.Mul(cosine).RSubScalar().Clamp().Sqrt())
-	phi := f.Let(cosine.MulScalar().Sub(sine.MulScalar()))
+	cosine := f.Bind(in[0].Normalize(-1).Linear(in[1].Normalize(-1), nil))
+	sine := f.Bind(cosine.Mul(cosine).RSubScalar().Clamp().Sqrt())
+	phi := f.Bind(cosine.MulScalar().Sub(sine.MulScalar()))
 	f.Set(&phi, trace.Where(cosine.AddScalar().GtScalar(), phi, cosine.AddScalar()))
-	hot := f.Let(cosine.ZerosLike())
+	hot := f.Bind(cosine.ZerosLike())
 	return []*tensor{hot.Mul(phi).Add(hot.RSubScalar().Mul(cosine)).MulScalar().CrossEntropy(in[2])}
 }

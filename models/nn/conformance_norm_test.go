@@ -71,9 +71,9 @@ func instanceNorm() opvectors.Call {
 //	x = (x - u) / torch.sqrt(s + eps)
 //	return weight[:, None] * x + bias[:, None]
 func layerNormChannelFirst(f *trace.Frame, _ *vector, in []*tensor, _ params) []*tensor {
-	x, weight, bias := f.Let(in[0]), in[1], in[2]
-	u := f.Let(x.Mean(true, 1))
-	s := f.Let(x.Sub(u).Pow(2).Mean(true, 1))
+	x, weight, bias := f.Bind(in[0]), in[1], in[2]
+	u := f.Bind(x.Mean(true, 1))
+	s := f.Bind(x.Sub(u).Pow(2).Mean(true, 1))
 	f.Set(&x, x.Sub(u).Div(s.AddScalar().Sqrt()))
 	column := func(w *tensor) *tensor {
 		for range x.NDim() - 2 {

@@ -67,7 +67,7 @@ func clipNorm(t *trace.Tape, v *vector, ps []*tensor) func() {
 	if !v.Bool("foreach", true) {
 		how = optim.SingleTensor
 	}
-	return func() { t.Frame().Let(optim.ClipGradNorm(ps, how)) }
+	return func() { t.Frame().Bind(optim.ClipGradNorm(ps, how)) }
 }
 
 func sgd(t *trace.Tape, ps []*tensor) *optim.Optimizer {
@@ -79,14 +79,14 @@ func sgd(t *trace.Tape, ps []*tensor) *optim.Optimizer {
 }
 
 func scaleLoss(t *trace.Tape, s *optim.GradScaler) func() {
-	loss := t.Frame().Let(t.Full(trace.F32))
-	return func() { t.Frame().Let(s.Scale(loss)) }
+	loss := t.Frame().Bind(t.Full(trace.F32))
+	return func() { t.Frame().Bind(s.Scale(loss)) }
 }
 
 func averaging(t *trace.Tape, _ *vector, _ []*tensor) func() {
 	f := t.Frame()
-	p := f.Let(t.Zeros(trace.F32, 10))
+	p := f.Bind(t.Zeros(trace.F32, 10))
 	var average *tensor
-	t.NoGrad(func() { average = f.Let(p.Clone()) })
+	t.NoGrad(func() { average = f.Bind(p.Clone()) })
 	return func() { trace.ForeachUpdate("_foreach_lerp__Scalar", 3, []*tensor{average}, []*tensor{p}) }
 }

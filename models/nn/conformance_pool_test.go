@@ -65,7 +65,7 @@ func first(call opvectors.Call) opvectors.Call {
 	return func(f *trace.Frame, v *vector, in []*tensor, p params) []*tensor {
 		out := call(f, v, in, p)
 		for _, other := range out[1:] {
-			f.Let(other)
+			f.Bind(other)
 			f.Del(&other)
 		}
 		return out[:1]

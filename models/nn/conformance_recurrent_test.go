@@ -16,7 +16,7 @@ func recurrentOperators() map[string]opvectors.Call {
 			l := nn.NewLSTMCell(80, 65)
 			load(l, v, p)
 			hy, cy := l.Step(f, in[0], nil, nil)
-			f.Let(hy)
+			f.Bind(hy)
 			f.Discard(cy)
 			return []*tensor{hy}
 		},
@@ -37,7 +37,7 @@ func recurrent(make func(inputs, hidden int64, o nn.RNNOptions) *nn.RNN) opvecto
 		})
 		load(l, v, p)
 		y, hy, cy := l.Run(f, in[0], nil, nil)
-		f.Let(y)
+		f.Bind(y)
 		if cy != nil {
 			f.Discard(cy)
 		}

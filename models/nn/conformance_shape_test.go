@@ -50,7 +50,7 @@ func shapeOperators() map[string]opvectors.Call {
 		"split_one": unary(func(x *tensor) *tensor { return at("split.Tensor", x, whole("split_size", 16), along(1)) }),
 		"chunk":     operator("chunk.default", arg("chunks", int64(3)), along(-1)),
 		"chunk2_mul": func(f *trace.Frame, _ *vector, in []*tensor, _ params) []*tensor {
-			halves := f.LetAll(in[0].Chunk(2, 1))
+			halves := f.BindAll(in[0].Chunk(2, 1))
 			return []*tensor{halves[0].Mul(halves[1].Sigmoid())}
 		},
 		"unbind": operator("unbind.int"),
@@ -72,7 +72,7 @@ func shapeOperators() map[string]opvectors.Call {
 		"cat_same":          unary(func(x *tensor) *tensor { return at("cat.default", x, x, along(1)) }),
 		"stack":             operator("stack.default", along(1)),
 		"setitem": func(f *trace.Frame, _ *vector, in []*tensor, _ params) []*tensor {
-			y := f.Let(f.Tape().Zeros(in[0].DType(), 9, 40))
+			y := f.Bind(f.Tape().Zeros(in[0].DType(), 9, 40))
 			f.Discard(y.Narrow(0, 1, 7).Narrow(1, 2, 33).CopyInPlace(in[0]))
 			return []*tensor{y}
 		},
@@ -82,8 +82,8 @@ func shapeOperators() map[string]opvectors.Call {
 			return []*tensor{y.IndexPut([]*tensor{t.Arange(7)}, in[0].Pad(2, 5), false)}
 		},
 		"view_chain_inplace": func(f *trace.Frame, _ *vector, in []*tensor, _ params) []*tensor {
-			y := f.Let(in[0].MulScalar())
-			v := f.Let(y.View(-1).View(in[0].Shape()...))
+			y := f.Bind(in[0].MulScalar())
+			v := f.Bind(y.View(-1).View(in[0].Shape()...))
 			f.Discard(v.AddScalarInPlace())
 			return []*tensor{v}
 		},

@@ -28,7 +28,7 @@ func padded(mode string, sizes ...int64) opvectors.Call {
 }
 
 func spectrogram(f *trace.Frame, v *vector, in []*tensor, p params) []*tensor {
-	spec := f.Let(ops.STFT(in[0], v.Int("n_fft", 0), v.Int("hop", 0), p["window"]))
+	spec := f.Bind(ops.STFT(in[0], v.Int("n_fft", 0), v.Int("hop", 0), p["window"]))
 	switch v.Int("power", 0) {
 	case 1:
 		spec = spec.Abs()

@@ -33,7 +33,7 @@ func NewTransformerDecoderLayer(embed, heads, width int64, o TransformerOptions)
 func (l *TransformerDecoderLayer) Decode(f *trace.Frame, target, memory *trace.Tensor, self,
 	cross TransformerMasks,
 ) *trace.Tensor {
-	x := f.Let(target) // x = tgt
+	x := f.Bind(target) // x = tgt
 	if l.normFirst {
 		f.Set(&x, x.Add(selfAttention(f, l.SelfAttn, l.Dropout1, f.Call(l.Norm1, x), self)))
 		f.Set(&x, x.Add(crossAttention(f, l.MultiheadAttn, l.Dropout2, f.Call(l.Norm2, x), memory, cross)))

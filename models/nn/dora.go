@@ -28,48 +28,48 @@ func (l *LoRALinear) peftDoRA(f *trace.Frame, x, result *trace.Tensor) *trace.Te
 		g.Set(&x, g.Call(l.LoraDropout, x))
 		base = nil
 	}
-	return g.Return(result.Add(g.Let(l.doraDelta(g, x, base))))
+	return g.Return(result.Add(g.Bind(l.doraDelta(g, x, base))))
 }
 
 // doraDelta records DoraLinearLayer.forward. base is the layer's result, nil if dropout has changed the input.
 func (l *LoRALinear) doraDelta(f *trace.Frame, x, base *trace.Tensor) *trace.Tensor {
 	g := f.ModuleFrame(l.Magnitude, x, base)
-	delta := g.Let(l.delta(g))
+	delta := g.Bind(l.delta(g))
 	g.Set(&delta, delta.To(x.DType()))
-	weight := g.Let(l.frozenWeight(g))
+	weight := g.Bind(l.frozenWeight(g))
 	g.Set(&weight, weight.To(x.DType()))
-	length := g.Let(rowNorms(g, weight, delta))
-	scale := g.Let(l.Magnitude.Weight.Div(length.Detach()).View(1, -1))
-	adapted := g.Let(g.Call(l.LoraB, g.Call(l.LoraA, x)))
+	length := g.Bind(rowNorms(g, weight, delta))
+	scale := g.Bind(l.Magnitude.Weight.Div(length.Detach()).View(1, -1))
+	adapted := g.Bind(g.Call(l.LoraB, g.Call(l.LoraA, x)))
 	if base == nil {
-		base = g.Let(x.Linear(weight, nil))
+		base = g.Bind(x.Linear(weight, nil))
 	} else if bias := l.frozenBias(); bias != nil {
 		g.Set(&base, base.Sub(bias))
 	}
-	return g.Return(g.Let(scale.AddScalar().Mul(base).Add(scale.Mul(adapted).MulScalar())))
+	return g.Return(g.Bind(scale.AddScalar().Mul(base).Add(scale.Mul(adapted).MulScalar())))
 }
 
 // torchtuneDoRA returns the term that DoRALinear.forward of torchtune 0.7 adds to the layer's own result.
 func (l *LoRALinear) torchtuneDoRA(f *trace.Frame, x, base *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(x, base)
-	g.In(l.Magnitude)
+	g.SetModule(l.Magnitude)
 	in, _ := l.BaseLayer.Widths()
 	g.Set(&x, g.Call(l.LoraDropout, x))
-	adapted := g.Let(g.Call(l.LoraB, g.Call(l.LoraA, x)))
-	eye := g.Let(g.Tape().Filled("eye", x.DType(), in, in))
-	delta := g.Let(g.Call(l.LoraB, g.Call(l.LoraA, eye)).Transpose(0, 1))
-	weight := g.Let(l.frozenWeight(g).To(x.DType()))
-	length := g.Let(rowNorms(g, weight, delta.Detach()))
+	adapted := g.Bind(g.Call(l.LoraB, g.Call(l.LoraA, x)))
+	eye := g.Bind(g.Tape().Filled("eye", x.DType(), in, in))
+	delta := g.Bind(g.Call(l.LoraB, g.Call(l.LoraA, eye)).Transpose(0, 1))
+	weight := g.Bind(l.frozenWeight(g).To(x.DType()))
+	length := g.Bind(rowNorms(g, weight, delta.Detach()))
 	g.Set(&length, length.Detach())
-	scale := g.Let(l.Magnitude.Weight.Div(length).View(1, -1))
-	y := g.Let(scale.AddScalar().Mul(base).Add(scale.Mul(adapted).MulScalar()))
+	scale := g.Bind(l.Magnitude.Weight.Div(length).View(1, -1))
+	y := g.Bind(scale.AddScalar().Mul(base).Add(scale.Mul(adapted).MulScalar()))
 	return g.Return(y.Add(base))
 }
 
 // rowNorms records get_weight_norm of the adapted weight.
 func rowNorms(f *trace.Frame, weight, delta *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(weight, delta)
-	sum := g.Let(weight.Add(delta.Detach().MulScalar()))
+	sum := g.Bind(weight.Add(delta.Detach().MulScalar()))
 	return g.Return(sum.Norm(2, false, 1))
 }
 
@@ -99,8 +99,8 @@ func (l *LoRALinear) frozenWeight(f *trace.Frame) *trace.Tensor {
 func (l *LoRALinear) delta(f *trace.Frame) *trace.Tensor {
 	in, _ := l.BaseLayer.Widths()
 	g := f.FuncFrame()
-	eye := g.Let(f.Tape().Filled("eye", l.LoraA.Weight.DType, in, in))
-	return g.Return(g.Let(g.Call(l.LoraB, g.Call(l.LoraA, eye)).Transpose(0, 1)))
+	eye := g.Bind(f.Tape().Filled("eye", l.LoraA.Weight.DType, in, in))
+	return g.Return(g.Bind(g.Call(l.LoraB, g.Call(l.LoraA, eye)).Transpose(0, 1)))
 }
 
 // TakesMagnitude reports whether an adapter has no magnitude, or wraps a layer for which there are rules of DoRA.

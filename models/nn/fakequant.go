@@ -76,9 +76,9 @@ func (l *FakeQuantizedLinear) Forward(f *trace.Frame, x *trace.Tensor) *trace.Te
 	f.Set(&x, l.integers(f, x, &l.inputs, x.Size(-1), false))
 	var w *trace.Tensor
 	if l.q.Legacy {
-		w = f.Let(l.integers(f, l.Weight.Tensor, &l.weights, l.q.Group, true))
+		w = f.Bind(l.integers(f, l.Weight.Tensor, &l.weights, l.q.Group, true))
 	} else {
-		w = f.Let(l.int4Weight(f, l.Weight.Tensor))
+		w = f.Bind(l.int4Weight(f, l.Weight.Tensor))
 	}
 	return x.Linear(w, l.Bias.T())
 }
@@ -90,12 +90,12 @@ func (l *FakeQuantizedLinear) integers(f *trace.Frame, x *trace.Tensor, kept *[2
 	t, g := f.Tape(), f.FuncFrame(x)
 	var scale, zero *trace.Tensor
 	t.NoGrad(func() { scale, zero = l.scales(g, x, block, symmetric) })
-	g.LetAll([]*trace.Tensor{scale, zero})
+	g.BindAll([]*trace.Tensor{scale, zero})
 	if !t.Unwinding() {
 		holdInstead(t, &kept[0], scale)
 		holdInstead(t, &kept[1], zero)
 	}
-	q := g.Let(toIntegers(g, x, scale, zero, block))
+	q := g.Bind(toIntegers(g, x, scale, zero, block))
 	return g.Return(fromIntegers(g, q, scale, zero, block, x.DType()))
 }
 
@@ -118,19 +118,19 @@ func (l *FakeQuantizedLinear) scales(f *trace.Frame, x *trace.Tensor, block int6
 	g := f.FuncFrame(x)
 	whole, _ := blocks(x, block)
 	g.Set(&x, x.View(whole...))
-	least := g.Let(x.AMin(false, -1))
-	most := g.Let(x.AMax(false, -1))
-	low := g.Let(least.Minimum(least.ZerosLike()))
-	high := g.Let(most.Maximum(most.ZerosLike()))
+	least := g.Bind(x.AMin(false, -1))
+	most := g.Bind(x.AMax(false, -1))
+	low := g.Bind(least.Minimum(least.ZerosLike()))
+	high := g.Bind(most.Maximum(most.ZerosLike()))
 	if symmetric {
 		g.Set(&high, low.Neg().Maximum(high))
-		scale = g.Let(high.DivScalar())
-		zero = g.Let(scale.FilledLike("full_like", scale.DType()))
+		scale = g.Bind(high.DivScalar())
+		zero = g.Bind(scale.FilledLike("full_like", scale.DType()))
 		g.Set(&scale, scale.ClampOneSided())
 	} else {
-		scale = g.Let(high.Sub(low).DivScalar())
+		scale = g.Bind(high.Sub(low).DivScalar())
 		g.Set(&scale, scale.ClampOneSided())
-		zero = g.Let(low.Div(scale).Round().RSubScalar())
+		zero = g.Bind(low.Div(scale).Round().RSubScalar())
 		g.Set(&zero, zero.Clamp())
 	}
 	points := trace.I32
@@ -149,7 +149,7 @@ func toIntegers(f *trace.Frame, x, scale, zero *trace.Tensor, block int64) *trac
 	g.Set(&x, x.View(whole...))
 	g.Set(&scale, scale.View(narrow...))
 	g.Set(&zero, zero.View(narrow...))
-	q := g.Let(rounded(g, x.Mul(scale.Reciprocal())).Add(zero).Clamp())
+	q := g.Bind(rounded(g, x.Mul(scale.Reciprocal())).Add(zero).Clamp())
 	return g.Return(g.Set(&q, q.View(shape...)))
 }
 
@@ -163,9 +163,9 @@ func fromIntegers(f *trace.Frame, q, scale, zero *trace.Tensor, block int64, d t
 	g.Set(&zero, zero.View(narrow...))
 	var y *trace.Tensor
 	if q.DType() == d {
-		y = g.Let(q.Clone())
+		y = g.Bind(q.Clone())
 	} else {
-		y = g.Let(q.To(d))
+		y = g.Bind(q.To(d))
 	}
 	g.Set(&y, y.Sub(zero.To(d)))
 	g.Set(&y, y.Mul(scale))
@@ -175,12 +175,12 @@ func fromIntegers(f *trace.Frame, q, scale, zero *trace.Tensor, block int64, d t
 // int4Weight records Int4WeightFakeQuantizer where activations are in bf16.
 func (l *FakeQuantizedLinear) int4Weight(f *trace.Frame, w *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(w)
-	grouped := g.Let(w.To(trace.F32).View(w.Size(0), -1, l.q.Group))
-	most := g.Let(grouped.AMax(true, -1))
-	least := g.Let(grouped.AMin(true, -1))
-	scale := g.Let(most.Sub(least).ClampOneSided().DivScalar())
-	zero := g.Let(least.Add(scale.MulScalar()))
-	q := g.Let(rounded(g, grouped.Sub(least).Div(scale)).Clamp())
+	grouped := g.Bind(w.To(trace.F32).View(w.Size(0), -1, l.q.Group))
+	most := g.Bind(grouped.AMax(true, -1))
+	least := g.Bind(grouped.AMin(true, -1))
+	scale := g.Bind(most.Sub(least).ClampOneSided().DivScalar())
+	zero := g.Bind(least.Add(scale.MulScalar()))
+	q := g.Bind(rounded(g, grouped.Sub(least).Div(scale)).Clamp())
 	g.Set(&q, q.AddScalar())
 	g.Set(&q, q.Mul(scale).Add(zero))
 	return g.Return(q.View(w.Shape()...).To(w.DType()))

@@ -43,13 +43,13 @@ var errFloat8 = errors.New("RuntimeError: torch._scaled_mm is only supported on 
 
 // Forward maps [..., in] to [..., out].
 func (l *Float8Linear) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
-	if trace.OnGPU(f.Tape(), func(gpu trace.GPU) bool { return gpu.Capability < 89 }) {
+	if trace.GPUProperty(f.Tape(), func(gpu trace.GPU) bool { return gpu.Capability < 89 }) {
 		f.Tape().Raise(errFloat8)
 	}
 	if d, on := f.Tape().Autocasting(); on {
 		f.Set(&x, x.To(d))
 	}
-	y := f.Let(f.Apply(float8Product, x, l.Weight.T().T())[0])
+	y := f.Bind(f.Apply(float8Product, x, l.Weight.T().T())[0])
 	if bias := l.Bias.T(); bias != nil {
 		f.Set(&y, y.Add(bias.To(y.DType())))
 	}
@@ -62,25 +62,25 @@ var float8Product = &trace.Function{
 	Forward: func(f *trace.Frame, ctx *trace.FunctionContext, in []*trace.Tensor) []*trace.Tensor {
 		x, w := in[0], in[1]
 		ctx.SaveForBackward(x, w)
-		small := f.Let(toFloat8(f, x))
-		weight := f.Let(toFloat8(f, w))
+		small := f.Bind(toFloat8(f, x))
+		weight := f.Bind(toFloat8(f, w))
 		shape := slices.Clone(x.Shape())
-		rows := f.Let(small.Reshape(-1, small.Size(-1)))
+		rows := f.Bind(small.Reshape(-1, small.Size(-1)))
 		y := float8Matmul(f, rows, weight, x.DType())
 		shape[len(shape)-1] = w.Size(1)
 		return []*trace.Tensor{y.Reshape(shape...)}
 	},
 	Backward: func(f *trace.Frame, ctx *trace.FunctionContext, grads []*trace.Tensor) []*trace.Tensor {
 		x, w, grad := ctx.Saved(0), ctx.Saved(1), grads[0]
-		flat := f.Let(grad.Reshape(-1, grad.Size(-1)))
-		small := f.Let(toFloat8(f, flat))
-		weight := f.Let(toFloat8(f, w))
-		ofInput := f.Let(float8Matmul(f, small, weight.T(), grad.DType()))
+		flat := f.Bind(grad.Reshape(-1, grad.Size(-1)))
+		small := f.Bind(toFloat8(f, flat))
+		weight := f.Bind(toFloat8(f, w))
+		ofInput := f.Bind(float8Matmul(f, small, weight.T(), grad.DType()))
 		f.Set(&ofInput, ofInput.Reshape(x.Shape()...))
-		inputs := f.Let(x.Reshape(-1, x.Size(-1)))
-		again := f.Let(toFloat8(f, flat))
-		input := f.Let(toFloat8(f, inputs))
-		ofWeight := f.Let(float8Matmul(f, again.T(), input, grad.DType()))
+		inputs := f.Bind(x.Reshape(-1, x.Size(-1)))
+		again := f.Bind(toFloat8(f, flat))
+		input := f.Bind(toFloat8(f, inputs))
+		ofWeight := f.Bind(float8Matmul(f, again.T(), input, grad.DType()))
 		return []*trace.Tensor{ofInput, ofWeight.T()}
 	},
 }
@@ -91,12 +91,12 @@ const float8 = trace.U8
 // toFloat8 records hp_tensor_to_float8_dynamic with one scale.
 func toFloat8(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(x)
-	size := g.Let(x.Abs())
-	scale := g.Let(size.Max())
+	size := g.Bind(x.Abs())
+	scale := g.Bind(size.Max())
 	g.Del(&size)
 	g.Set(&scale, scale.To(trace.F32))
-	scaled := g.Let(x.To(trace.F32).Mul(scale))
-	return g.Return(g.Let(scaled.Clamp()).FilledLike("to_dtype", float8))
+	scaled := g.Bind(x.To(trace.F32).Mul(scale))
+	return g.Return(g.Bind(scaled.Clamp()).FilledLike("to_dtype", float8))
 }
 
 // float8Matmul multiplies [m, k] and [k, n]. It copies a first unless a is row-major, and b unless b is column-major.

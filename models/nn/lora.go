@@ -197,7 +197,7 @@ type Moved interface{ AfterMove(t *trace.Tape) }
 // Forward maps [..., in] to [..., out] in the dtype of the base layer's result. The adapter casts its input to the
 // dtype of its weights, even if autocast casts it again.
 func (l *LoRALinear) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
-	result := f.Let(f.Call(l.BaseLayer, x))
+	result := f.Bind(f.Call(l.BaseLayer, x))
 	if l.off {
 		return result
 	}

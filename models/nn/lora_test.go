@@ -68,9 +68,9 @@ func TestAdaptersRunInThePrecisionOfTheirLayer(t *testing.T) {
 	tree := nn.NewTree(l)
 	tree.To(tape)
 	f := tape.Frame()
-	x := f.Let(tape.New("randn", program.Batch, trace.F32, 16, 64))
+	x := f.Bind(tape.New("randn", program.Batch, trace.F32, 16, 64))
 	var y *trace.Tensor
-	tape.Autocast(trace.F16, func() { y = f.Let(f.Call(l, x)) })
+	tape.Autocast(trace.F16, func() { y = f.Bind(f.Call(l, x)) })
 	require.Equal(t, trace.F16, y.DType())
 	require.Equal(t, []int64{16, 32}, y.Shape())
 	y.Sum(false).Backward()

@@ -25,14 +25,14 @@ func (l *LoRAEmbedding) Frozen() Layer { return l.BaseLayer }
 
 // Forward maps a tensor of indices to their rows in the type of the frozen table.
 func (l *LoRAEmbedding) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
-	result := f.Let(f.Call(l.BaseLayer, x))
+	result := f.Bind(f.Call(l.BaseLayer, x))
 	if l.off {
 		return result
 	}
 	dtype := result.DType()
-	down, up := f.Let(l.LoraA.T().T()), f.Let(l.LoraB.T().T())
-	low := f.Let(x.Embedding(down))
-	more := f.Let(low.Matmul(up).MulScalar())
+	down, up := f.Bind(l.LoraA.T().T()), f.Bind(l.LoraB.T().T())
+	low := f.Bind(x.Embedding(down))
+	more := f.Bind(low.Matmul(up).MulScalar())
 	if scale := l.BaseLayer.EmbedScale; scale != nil {
 		f.Set(&more, more.Mul(scale.To(more.DType())))
 	}
@@ -71,7 +71,7 @@ func (l *LoRAConv) Frozen() Layer { return l.BaseLayer }
 
 // Forward maps [N, in, ...] to [N, out, ...] in the type of the frozen convolution's result.
 func (l *LoRAConv) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
-	result := f.Let(f.Call(l.BaseLayer, x))
+	result := f.Bind(f.Call(l.BaseLayer, x))
 	if l.off {
 		return result
 	}

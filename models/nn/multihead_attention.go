@@ -84,7 +84,7 @@ func canonicalMask(f *trace.Frame, mask, like *trace.Tensor) *trace.Tensor {
 	if mask == nil || mask.DType() != trace.Bool {
 		return mask
 	}
-	return f.Let(f.Tape().Zeros(like.DType(), mask.Shape()...).MaskedFillInPlace(mask))
+	return f.Bind(f.Tape().Zeros(like.DType(), mask.Shape()...).MaskedFillInPlace(mask))
 }
 
 // forward records torch.nn.functional.multi_head_attention_forward over [length, batch, embedding].
@@ -102,13 +102,13 @@ func (m *MultiheadAttention) forward(f *trace.Frame, query, key, value *trace.Te
 	}
 	q, k, v := m.inProjection(g, query, key, value)
 	if mask != nil && mask.NDim() == 2 {
-		mask = g.Let(mask.Unsqueeze(0))
+		mask = g.Bind(mask.Unsqueeze(0))
 	}
 	g.Set(&q, q.View(length, batch*m.heads, size).Transpose(0, 1))
 	g.Set(&k, k.View(keys, batch*m.heads, size).Transpose(0, 1))
 	g.Set(&v, v.View(keys, batch*m.heads, size).Transpose(0, 1))
 	if p := a.KeyPaddingMask; p != nil {
-		padding := g.Let(p.View(batch, 1, 1, keys).Expand(-1, m.heads, -1, -1).Reshape(batch*m.heads, 1, keys))
+		padding := g.Bind(p.View(batch, 1, 1, keys).Expand(-1, m.heads, -1, -1).Reshape(batch*m.heads, 1, keys))
 		if mask == nil {
 			mask = padding
 		} else {
@@ -122,7 +122,7 @@ func (m *MultiheadAttention) forward(f *trace.Frame, query, key, value *trace.Te
 	var out *trace.Tensor
 	if a.NeedWeights {
 		out, weights = m.weighted(g, q, k, v, mask, dropout)
-		out = g.Let(out)
+		out = g.Bind(out)
 		g.Set(&out, out.Transpose(0, 1).Contiguous().View(length*batch, embed))
 	} else {
 		out = m.fused(g, batch, q, k, v, trace.AttentionArgs{Mask: mask, Dropout: dropout, IsCausal: a.IsCausal})
@@ -152,7 +152,7 @@ func (m *MultiheadAttention) fused(g *trace.Frame, batch int64, q, k, v *trace.T
 	g.Set(&q, q.View(batch, m.heads, length, size))
 	g.Set(&k, k.View(batch, m.heads, keys, size))
 	g.Set(&v, v.View(batch, m.heads, keys, size))
-	out := g.Let(q.ScaledDotProductAttention(k, v, a))
+	out := g.Bind(q.ScaledDotProductAttention(k, v, a))
 	if g.Tape().Rules().Attention.MultiheadFrees {
 		g.Del(&q, &k, &v)
 	}
@@ -165,12 +165,12 @@ func (m *MultiheadAttention) weighted(g *trace.Frame, q, k, v, mask *trace.Tenso
 ) {
 	scaled := q.MulScalar()
 	if !g.Tape().Rules().Attention.MultiheadFrees {
-		g.Let(scaled)
+		g.Bind(scaled)
 	}
 	if mask != nil {
-		weights = g.Let(mask.BAddBMM(scaled, k.Transpose(-2, -1)))
+		weights = g.Bind(mask.BAddBMM(scaled, k.Transpose(-2, -1)))
 	} else {
-		weights = g.Let(scaled.BMM(k.Transpose(-2, -1)))
+		weights = g.Bind(scaled.BMM(k.Transpose(-2, -1)))
 	}
 	g.Set(&weights, weights.Softmax(-1))
 	if dropout > 0 {
@@ -189,22 +189,22 @@ func (m *MultiheadAttention) inProjection(f *trace.Frame, query, key, value *tra
 		packed := unpack(g, query.Linear(weight, bias), 3)
 		q, k, v = packed.Select(0, 0), packed.Select(0, 1), packed.Select(0, 2)
 	case key == value:
-		w, b := g.LetAll(weight.SplitSizes([]int64{embed, 2 * embed}, 0)),
-			g.LetAll(bias.SplitSizes([]int64{embed, 2 * embed}, 0))
-		q = g.Let(query.Linear(w[0], b[0]))
+		w, b := g.BindAll(weight.SplitSizes([]int64{embed, 2 * embed}, 0)),
+			g.BindAll(bias.SplitSizes([]int64{embed, 2 * embed}, 0))
+		q = g.Bind(query.Linear(w[0], b[0]))
 		packed := unpack(g, key.Linear(w[1], b[1]), 2)
 		k, v = packed.Select(0, 0), packed.Select(0, 1)
 	default:
-		w, b := g.LetAll(weight.Chunk(3, 0)), g.LetAll(bias.Chunk(3, 0))
+		w, b := g.BindAll(weight.Chunk(3, 0)), g.BindAll(bias.Chunk(3, 0))
 		q, k, v = query.Linear(w[0], b[0]), key.Linear(w[1], b[1]), value.Linear(w[2], b[2])
 	}
 	g.End(q, k, v)
-	return f.Let(q), f.Let(k), f.Let(v)
+	return f.Bind(q), f.Bind(k), f.Bind(v)
 }
 
 // unpack splits the projection [L, B, n*E] into [n, L, B, E].
 func unpack(f *trace.Frame, x *trace.Tensor, n int64) *trace.Tensor {
-	x = f.Let(x)
+	x = f.Bind(x)
 	l, b, e := x.Size(0), x.Size(1), x.Size(2)/n
 	return f.Set(&x, x.View(l, b, n, e).Unsqueeze(0).Transpose(0, -2).Squeeze(-2).Contiguous())
 }
@@ -217,7 +217,7 @@ func (m *MultiheadAttention) fast(query, key, value *trace.Tensor, a MultiheadAr
 	return !m.Training() && m.batchFirst && query == key && key == value && query.NDim() == 3 &&
 		a.KeyPaddingMask == nil && a.AttnMask == nil && m.heads%2 == 0 && !autocast &&
 		query.DType() == m.InProjBias.T().DType() &&
-		!t.Tracks(query, m.InProjWeight.T(), m.InProjBias.T(), m.OutProj.Weight.T(), m.OutProj.Bias.T())
+		!t.RequiresGrad(query, m.InProjWeight.T(), m.InProjBias.T(), m.OutProj.Weight.T(), m.OutProj.Bias.T())
 }
 
 func (m *MultiheadAttention) weights() trace.MultiheadWeights {

@@ -45,11 +45,11 @@ func newPacked4bit(from *Parameter, double bool, compute trace.DType, shared *bo
 // quantize records quantize_4bit of weights that are moved to the device unquantized.
 func (p *packed4bit) quantize(t *trace.Tape) {
 	f := t.Frame()
-	w := f.Let(t.New("to_dtype_layout", program.Temporaries, p.from.DType, p.from.Dims...))
+	w := f.Bind(t.New("to_dtype_layout", program.Temporaries, p.from.DType, p.from.Dims...))
 	g := f.FuncFrame(w)
-	t.In(program.Weights, func() {
-		absmax := g.Let(t.Empty(trace.F32, ceil.Div(w.Numel(), weightBlock)))
-		packed := g.Let(t.Empty(trace.U8, p.weight.Dims...))
+	t.WithClass(program.Weights, func() {
+		absmax := g.Bind(t.Empty(trace.F32, ceil.Div(w.Numel(), weightBlock)))
+		packed := g.Bind(t.Empty(trace.U8, p.weight.Dims...))
 		t.Kernel("quantize_4bit", 4*w.Numel(), []*trace.Tensor{packed, absmax}, []*trace.Tensor{w})
 		p.weight.keepPacked(t, packed)
 		code := t.Hold(t.New("to_device", program.Weights, trace.F32, 16))
@@ -69,7 +69,7 @@ func (p *packed4bit) quantize(t *trace.Tape) {
 // transformers moves the packed form back to the host until its part is loaded; the scales stay
 // (_load_state_dict_into_meta_model with FSDP or DeepSpeed's stage 3).
 func (p *Parameter) keepPacked(t *trace.Tape, packed *trace.Tensor) {
-	if t.Unplacing() {
+	if t.SkipsWeightMemory() {
 		packed = t.New("to_cpu", program.Weights, packed.DType(), packed.Shape()...)
 	}
 	p.Tensor = t.Hold(packed)
@@ -95,7 +95,7 @@ func (p *packed4bit) dequantize(f *trace.Frame) *trace.Tensor {
 	g := f.FuncFrame()
 	absmax := p.absmax
 	if p.double {
-		absmax = g.Let(absmax.FilledLike("empty_like", trace.F32))
+		absmax = g.Bind(absmax.FilledLike("empty_like", trace.F32))
 		trace.Update("add__Tensor", 1, absmax)
 	}
 	return g.Return(p.unpacked(t, p.unpacks, absmax))
@@ -123,10 +123,10 @@ func newPacked8bit(from *Parameter) *packed8bit {
 // quantize records int8_vectorwise_quant of weights that come to the device in fp16.
 func (p *packed8bit) quantize(t *trace.Tape) {
 	f := t.Frame()
-	w := f.Let(t.New("to_dtype_layout", program.Temporaries, trace.F16, p.from.Dims...))
-	t.In(program.Weights, func() {
+	w := f.Bind(t.New("to_dtype_layout", program.Temporaries, trace.F16, p.from.Dims...))
+	t.WithClass(program.Weights, func() {
 		p.scales = t.Hold(t.Empty(trace.F32, p.from.Numel()/p.from.Dims[len(p.from.Dims)-1]))
-		packed := f.Let(t.Empty(trace.U8, p.from.Dims...))
+		packed := f.Bind(t.Empty(trace.U8, p.from.Dims...))
 		t.Kernel("int8_vectorwise_quant", 4*w.Numel(), []*trace.Tensor{packed, p.scales}, []*trace.Tensor{w})
 		p.weight.keepPacked(t, packed)
 	})
@@ -137,8 +137,8 @@ func (p *packed8bit) quantize(t *trace.Tape) {
 func (p *packed8bit) dequantize(f *trace.Frame) *trace.Tensor {
 	g := f.FuncFrame()
 	dims := p.from.Dims
-	rows := g.Let(p.weight.Reshape(-1, dims[len(dims)-1]))
-	scaled := g.Let(rows.FilledLike("mul_Tensor", trace.F32))
+	rows := g.Bind(p.weight.Reshape(-1, dims[len(dims)-1]))
+	scaled := g.Bind(rows.FilledLike("mul_Tensor", trace.F32))
 	return g.Return(scaled.MulScalar().Reshape(dims...))
 }
 
@@ -196,7 +196,7 @@ func (p *Parameter) Access(f *trace.Frame) *trace.Tensor {
 		return p.unpack.cached
 	}
 	var w *trace.Tensor
-	f.Tape().NoGrad(func() { w = f.Let(p.unpack.dequantize(f)) })
+	f.Tape().NoGrad(func() { w = f.Bind(p.unpack.dequantize(f)) })
 	if *p.unpack.stuck {
 		p.unpack.cached = f.Tape().Hold(w)
 	}

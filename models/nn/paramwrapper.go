@@ -62,24 +62,24 @@ func (w *ParamWrapper) Disable(off bool) { w.off = off }
 func (w *ParamWrapper) prepare(f *trace.Frame) {
 	if len(w.whole.Dims) == 2 {
 		delta := w.LoraB.Weight.Matmul(w.LoraA.Weight.Tensor).MulScalar()
-		w.left = f.Let(delta.To(w.whole.DType))
+		w.left = f.Bind(delta.To(w.whole.DType))
 		return
 	}
 	if w.of.unpack != nil {
-		w.left = f.Let(w.product(f))
+		w.left = f.Bind(w.product(f))
 		g := f.FuncFrame()
 		w.value(g)
 		g.End()
 		return
 	}
 	left, right := w.factors(f)
-	w.left, w.right = f.Let(left), f.Let(right)
+	w.left, w.right = f.Bind(left), f.Bind(right)
 }
 
 // split reshapes the adapter's weights by expert, without a copy: down [experts, rank, in], up [out, rank, experts].
 func (w *ParamWrapper) split(f *trace.Frame) (down, up *trace.Tensor) {
 	a, b, experts := w.LoraA.Weight, w.LoraB.Weight, w.whole.Dims[0]
-	return f.Let(a.Reshape(experts, -1, a.Dims[1])), f.Let(b.Reshape(b.Dims[0], -1, experts))
+	return f.Bind(a.Reshape(experts, -1, a.Dims[1])), f.Bind(b.Reshape(b.Dims[0], -1, experts))
 }
 
 // factors records get_delta_factors: the factors of the product, in the type of the parameter.
@@ -88,9 +88,9 @@ func (w *ParamWrapper) factors(f *trace.Frame) (left, right *trace.Tensor) {
 	down, up := w.split(g)
 	g.Set(&up, up.Permute(2, 0, 1))
 	if w.swapped {
-		left, right = g.Let(up), g.Let(down)
+		left, right = g.Bind(up), g.Bind(down)
 	} else {
-		left, right = g.Let(down.Transpose(-2, -1)), g.Let(up.Transpose(-2, -1))
+		left, right = g.Bind(down.Transpose(-2, -1)), g.Bind(up.Transpose(-2, -1))
 	}
 	left, right = left.To(w.whole.DType), right.To(w.whole.DType)
 	return g.ReturnPair(left, right)
@@ -104,7 +104,7 @@ func (w *ParamWrapper) product(f *trace.Frame) *trace.Tensor {
 	if w.swapped {
 		equation = "ore,eri->eoi"
 	}
-	delta := g.Let(ops.Einsum(equation, up, down).MulScalar())
+	delta := g.Bind(ops.Einsum(equation, up, down).MulScalar())
 	w.value(g)
 	return g.Return(g.Set(&delta, delta.To(w.whole.DType)))
 }
@@ -130,10 +130,10 @@ func (w *ParamWrapper) value(f *trace.Frame) (x *trace.Tensor) {
 	}
 	f.Tape().NoGrad(func() { x = w.of.unpack.dequantize(f) })
 	if w.inside {
-		w.adapted = w.around.Let(x)
+		w.adapted = w.around.Bind(x)
 		return x
 	}
-	return f.Let(x)
+	return f.Bind(x)
 }
 
 // register records register_parametrization, which computes the sum once to check its shape and type. inside reports
@@ -165,22 +165,22 @@ func (w *Wrappers) Around(f *trace.Frame, args []*trace.Tensor,
 		all = append(all, w.Inner)
 	}
 	g := f.CallFrame(args...)
-	g.In(w.Outer)
+	g.SetModule(w.Outer)
 	frames := []*trace.Frame{g}
 	for i, one := range all {
 		at := g
 		if i > 0 {
 			at = frames[0].CallFrame(args...)
-			at.In(one)
+			at.SetModule(one)
 			frames = append(frames, at)
 		}
 		one.around = g
 		one.register(at, i > 0)
 	}
-	y := frames[len(frames)-1].LetAll(forward(frames[len(frames)-1]))
+	y := frames[len(frames)-1].BindAll(forward(frames[len(frames)-1]))
 	if w.Inner != nil {
 		frames[1].End(y...)
-		g.LetAll(y)
+		g.BindAll(y)
 	}
 	for _, one := range slices.Backward(all) {
 		if one.around = nil; one.adapted != nil {
@@ -198,7 +198,7 @@ func (w *ParamWrapper) access(f *trace.Frame) *trace.Tensor {
 		g := f.FuncFrame()
 		y := w.sum(w.value(g))
 		g.End(y)
-		w.adapted = w.around.Let(y)
+		w.adapted = w.around.Bind(y)
 	}
 	return w.adapted
 }

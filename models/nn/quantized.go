@@ -96,11 +96,11 @@ func (l *Linear4bit) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	l.castBias(f.Tape())
 	bias := l.Bias.T()
 	if bias != nil {
-		bias = f.Let(bias.To(l.compute))
+		bias = f.Bind(bias.To(l.compute))
 	}
 	g := f.FuncFrame(x, l.Weight.Tensor)
 	var y *trace.Tensor
-	if f.Tape().Tracks(x, bias) {
+	if f.Tape().RequiresGrad(x, bias) {
 		y = g.Apply(l.function(), x, l.Weight.Tensor, bias)[0]
 	} else {
 		y = l.multiply(g, x, bias)
@@ -136,10 +136,10 @@ func (l *Linear4bit) function() *trace.Function {
 			out := make([]*trace.Tensor, 3)
 			grad := grads[0]
 			if ctx.NeedsInputGrad(2) {
-				out[2] = f.Let(grad.Sum(false, 0))
+				out[2] = f.Bind(grad.Sum(false, 0))
 			}
 			if ctx.NeedsInputGrad(0) {
-				out[0] = f.Let(grad.Matmul(l.packed.dequantize(f).To(grad.DType())))
+				out[0] = f.Bind(grad.Matmul(l.packed.dequantize(f).To(grad.DType())))
 			}
 			return out
 		},
@@ -151,12 +151,12 @@ func (l *Linear4bit) function() *trace.Function {
 func (l *Linear4bit) multiply(f *trace.Frame, x, bias *trace.Tensor) *trace.Tensor {
 	if l.early {
 		g := f.FuncFrame(x)
-		y := x.Linear(g.Let(l.packed.dequantize(g).To(x.DType())), bias)
+		y := x.Linear(g.Bind(l.packed.dequantize(g).To(x.DType())), bias)
 		return g.Return(y)
 	}
 	t := f.Tape()
 	rows := x.Numel() / l.in
-	if l.in%weightBlock == 0 && trace.OnGPU(t, func(gpu trace.GPU) bool {
+	if l.in%weightBlock == 0 && trace.GPUProperty(t, func(gpu trace.GPU) bool {
 		return fusedGemm4bit(gpu, x.DType(), rows, l.out, l.in)
 	}) {
 		y := t.Empty(x.DType(), append(slices.Clone(x.Shape()[:x.NDim()-1]), l.out)...)
@@ -167,10 +167,10 @@ func (l *Linear4bit) multiply(f *trace.Frame, x, bias *trace.Tensor) *trace.Tens
 	g := f.FuncFrame(x, l.packed.absmax)
 	absmax := l.packed.absmax
 	if l.packed.double {
-		scales := g.Let(absmax.FilledLike("empty_like", trace.F32))
+		scales := g.Bind(absmax.FilledLike("empty_like", trace.F32))
 		g.Set(&absmax, trace.Pointwise("add_Tensor", 1, scales))
 	}
-	w := g.Let(l.packed.unpacked(t, x.DType(), absmax))
+	w := g.Bind(l.packed.unpacked(t, x.DType(), absmax))
 	var y *trace.Tensor
 	t.BelowDispatch(func() { y = x.Linear(w, bias) })
 	return g.Return(y)
@@ -223,16 +223,16 @@ func (l *Linear8bit) function() *trace.Function {
 			out := make([]*trace.Tensor, 3)
 			grad := grads[0]
 			if ctx.NeedsInputGrad(2) {
-				out[2] = f.Let(grad.Sum(false, 0))
+				out[2] = f.Bind(grad.Sum(false, 0))
 			}
 			if ctx.NeedsInputGrad(0) {
 				shape := append([]int64(nil), grad.Shape()...)
 				shape[len(shape)-1] = l.in
 				d := ctx.Attribute(0).DType()
 				f.Set(&grad, grad.Reshape(-1, l.out).Contiguous())
-				w := f.Let(trace.Update("mul__Tensor", 1, l.Weight.FilledLike("to_dtype", d),
+				w := f.Bind(trace.Update("mul__Tensor", 1, l.Weight.FilledLike("to_dtype", d),
 					trace.Pointwise("mul_Tensor", 1, l.packed.scales)))
-				out[0] = f.Let(grad.To(d).Matmul(w).View(shape...))
+				out[0] = f.Bind(grad.To(d).Matmul(w).View(shape...))
 			}
 			return out
 		},
@@ -243,16 +243,16 @@ func (l *Linear8bit) function() *trace.Function {
 func (l *Linear8bit) multiply(f *trace.Frame, x, bias *trace.Tensor) *trace.Tensor {
 	t := f.Tape()
 	g := f.FuncFrame(x)
-	half := g.Let(x.To(trace.F16))
+	half := g.Bind(x.To(trace.F16))
 	rows := half.Numel() / l.in
-	scales := g.Let(t.Empty(trace.F32, rows))
-	q := g.Let(t.Empty(trace.U8, rows, l.in))
+	scales := g.Bind(t.Empty(trace.F32, rows))
+	q := g.Bind(t.Empty(trace.U8, rows, l.in))
 	g.Discard(trace.Pointwise("abs", 1, half).FilledLike("ge_Scalar", trace.Bool).Any(false))
 	t.Kernel("int8_vectorwise_quant", 4*half.Numel(), []*trace.Tensor{q, scales}, []*trace.Tensor{half})
 	g.Del(&half)
-	sums := g.Let(t.Empty(trace.I32, rows, l.out))
+	sums := g.Bind(t.Empty(trace.I32, rows, l.out))
 	t.Product("int8_linear_matmul", 2*rows*l.in*l.out, []*trace.Tensor{sums}, []*trace.Tensor{q, l.Weight.Tensor})
-	y := g.Let(sums.FilledLike("int8_mm_dequant", trace.F16))
+	y := g.Bind(sums.FilledLike("int8_mm_dequant", trace.F16))
 	if bias != nil {
 		trace.Update("add__Tensor", 1, y, bias)
 	}

@@ -39,7 +39,7 @@ func TestEarlyLayersKeepInputs(t *testing.T) {
 		x := tape.Hold(tape.New("x", program.Batch, trace.BF16, 300, 512)).Leaf()
 		from := len(tape.Program().Instructions)
 		f := tape.Frame()
-		out := f.Let(packed.Forward(f, x.MulScalar()))
+		out := f.Bind(packed.Forward(f, x.MulScalar()))
 		out.Backward()
 		require.Equal(t, want.events, events(tape.Program(), from))
 		from = len(tape.Program().Instructions)
@@ -63,7 +63,7 @@ func TestPackedWeightsOfModelsInPartsWaitOnTheHost(t *testing.T) {
 		nn.QuantizeLinears(model, nn.NewQuantizer(nn.NF4, trace.BF16))
 		place := func() { nn.NewTree(model).To(tape) }
 		if inParts {
-			tape.Unplaced(place)
+			tape.WithoutWeightMemory(place)
 		} else {
 			place()
 		}

@@ -80,8 +80,8 @@ func (s *SpectralNorm) compute(f *trace.Frame) *trace.Tensor {
 	weight := s.layer.weight().T()
 	rows, columns := matrixSize(s.layer.weight())
 	g := f.CallFrame()
-	u, v := g.Let(s.U.T()), g.Let(s.V.T())
-	matrix := g.Let(weight.Reshape(rows, columns))
+	u, v := g.Bind(s.U.T()), g.Bind(s.V.T())
+	matrix := g.Bind(weight.Reshape(rows, columns))
 	if s.Training() {
 		t.NoGrad(func() {
 			matrix.T().MV(u).NormalizeInto(v)
@@ -90,7 +90,7 @@ func (s *SpectralNorm) compute(f *trace.Frame) *trace.Tensor {
 			g.Set(&v, v.Clone())
 		})
 	}
-	sigma := g.Let(u.Dot(matrix.MV(v)))
+	sigma := g.Bind(u.Dot(matrix.MV(v)))
 	return g.Return(weight.Div(sigma))
 }
 

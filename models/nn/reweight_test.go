@@ -32,15 +32,15 @@ func (s *SpectralParametrization) compute(f *trace.Frame) *trace.Tensor {
 		rows, columns := matrixSize(s.Layer.weight())
 		matrix = weight.View(rows, columns)
 	}
-	g.Let(matrix)
+	g.Bind(matrix)
 	if s.Training() {
 		t.NoGrad(func() {
 			matrix.MV(s.V.T()).NormalizeInto(s.U.T())
 			matrix.T().MV(s.U.T()).NormalizeInto(s.V.T())
 		})
 	}
-	u, v := g.Let(s.U.T().Clone()), g.Let(s.V.T().Clone())
-	sigma := g.Let(u.Dot(matrix.MV(v)))
+	u, v := g.Bind(s.U.T().Clone()), g.Bind(s.V.T().Clone())
+	sigma := g.Bind(u.Dot(matrix.MV(v)))
 	return g.Return(weight.Div(sigma))
 }
 

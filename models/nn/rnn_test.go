@@ -87,7 +87,7 @@ func (r *RNN) Run(f *trace.Frame, x, h, c *trace.Tensor) (y, hy, cy *trace.Tenso
 	if r.args.Bidirectional {
 		states *= 2
 	}
-	zeros := func() *trace.Tensor { return g.Let(x.Tape().Zeros(x.DType(), states, batch, r.args.Hidden)) }
+	zeros := func() *trace.Tensor { return g.Bind(x.Tape().Zeros(x.DType(), states, batch, r.args.Hidden)) }
 	if h == nil {
 		h = zeros()
 		if r.args.Mode == ops.LSTM {

@@ -66,7 +66,7 @@ func (e *TransformerEncoder) Call(f *trace.Frame, x *trace.Tensor, m Transformer
 	g := f.ModuleFrame(e, x, m.Mask, m.KeyPadding)
 	m.KeyPadding = canonicalMask(g, m.KeyPadding, x)
 	m.Mask = canonicalMask(g, m.Mask, x)
-	out := g.Let(x)
+	out := g.Bind(x)
 	for _, l := range e.Layers {
 		g.Set(&out, l.Call(g, out, m))
 	}
@@ -99,7 +99,7 @@ func (l *TransformerEncoderLayer) Masked(f *trace.Frame, x *trace.Tensor, m Tran
 	if w, ok := l.fast(x, m); ok {
 		return x.TransformerEncoderLayerForward(w)
 	}
-	src := f.Let(x) // x = src
+	src := f.Bind(x) // x = src
 	if l.normFirst {
 		f.Set(&src, src.Add(selfAttention(f, l.SelfAttn, l.Dropout1, f.Call(l.Norm1, src), m)))
 		return f.Set(&src, src.Add(l.feedForward(f, f.Call(l.Norm2, src))))
@@ -126,7 +126,7 @@ func (l *TransformerEncoderLayer) fast(x *trace.Tensor, m TransformerMasks) (w t
 		Linear2Weight: l.Linear2.Weight.T(), Linear2Bias: l.Linear2.Bias.T(),
 		NormFirst: l.normFirst,
 	}
-	return w, !x.Tape().Tracks(w.Norm1Weight, w.Norm1Bias, w.Norm2Weight, w.Norm2Bias,
+	return w, !x.Tape().RequiresGrad(w.Norm1Weight, w.Norm1Bias, w.Norm2Weight, w.Norm2Bias,
 		w.Linear1Weight, w.Linear1Bias, w.Linear2Weight, w.Linear2Bias)
 }
 

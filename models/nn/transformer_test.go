@@ -43,17 +43,17 @@ func TestTransformerStepLeavesNothingBehind(t *testing.T) {
 			shape = []int64{batch, length, 24}
 		}
 		outer := tape.Frame()
-		x := outer.Let(tape.New("input", program.Batch, trace.F32, shape...))
+		x := outer.Bind(tape.New("input", program.Batch, trace.F32, shape...))
 		masks := drawMasks(rt, outer, batch, length)
 		before := tape.Program().LeftBytes()
 
 		step := func() {
 			f := outer.FuncFrame(x)
-			memory := f.Let(callMasked(f, encoder, x, masks))
+			memory := f.Bind(callMasked(f, encoder, x, masks))
 			g := f.CallFrame(x, memory)
 			y := decoder.Decode(g, x, memory, masks, nn.TransformerMasks{KeyPadding: masks.KeyPadding})
 			g.End(y)
-			f.Let(y).Sum(false).Backward()
+			f.Bind(y).Sum(false).Backward()
 			f.End()
 		}
 		if rapid.Bool().Draw(rt, "autocast") {
@@ -80,9 +80,9 @@ func drawMasks(rt *rapid.T, f *trace.Frame, batch, length int64) nn.TransformerM
 	draw := func(what string, shape ...int64) *tensor {
 		switch rapid.SampledFrom([]string{"none", "bool", "float"}).Draw(rt, what) {
 		case "bool":
-			return f.Let(f.Tape().New("mask", program.Batch, trace.Bool, shape...))
+			return f.Bind(f.Tape().New("mask", program.Batch, trace.Bool, shape...))
 		case "float":
-			return f.Let(f.Tape().New("mask", program.Batch, trace.F32, shape...))
+			return f.Bind(f.Tape().New("mask", program.Batch, trace.F32, shape...))
 		}
 		return nil
 	}
@@ -98,8 +98,8 @@ func TestEvaluationTakesTheFastPath(t *testing.T) {
 		tree.To(tape)
 		tree.Train(false)
 		f := tape.Frame()
-		x := f.Let(tape.New("input", program.Batch, trace.F32, 8, 100, 64))
-		run := func() { f.Let(f.Call(l, x)) }
+		x := f.Bind(tape.New("input", program.Batch, trace.F32, 8, 100, 64))
+		run := func() { f.Bind(f.Call(l, x)) }
 		before := len(tape.Program().Buffers)
 		if noGrad {
 			tape.NoGrad(run)
@@ -138,7 +138,7 @@ func BenchmarkTransformerStep(b *testing.B) {
 		tape := trace.New(h200, stack.Default().Rules(), trace.Options{})
 		tree.To(tape)
 		f := tape.Frame()
-		x := f.Let(tape.New("input", program.Batch, trace.F32, 8, 128, 768))
+		x := f.Bind(tape.New("input", program.Batch, trace.F32, 8, 128, 768))
 		tape.Autocast(trace.BF16, func() { f.Call(model, x).Sum(false).Backward() })
 		f.End()
 		ops = len(tape.Program().Ops)

@@ -56,16 +56,16 @@ func newAttention(c *Config) *attention {
 func (a *attention) call(f *frame, x, mask *tensor) (y, weights *tensor) {
 	g := f.ModuleFrame(a, x, mask)
 	size := a.c.Width / a.c.Heads
-	q := g.Let(g.Call(a.QProj, x).MulScalar())
+	q := g.Bind(g.Call(a.QProj, x).MulScalar())
 	g.Set(&q, hf.Heads(q, size))
-	k, v := g.Let(g.Call(a.KProj, x)), g.Let(g.Call(a.VProj, x))
+	k, v := g.Bind(g.Call(a.KProj, x)), g.Bind(g.Call(a.VProj, x))
 	g.Set(&k, hf.Heads(k, size))
 	g.Set(&v, hf.Heads(v, size))
 	k, v = a.c.Cache.Update(g, k, v)
 	o := hf.AttentionOptions{Causal: true, Dropout: hf.DropoutIn(a, a.c.AttentionDropout)}
 	if a.c.Eager && !f.Tape().Rules().Libraries.PlainScores {
 		y, weights = clampedAttention(g, q, k, v, mask, o.Dropout)
-		g.LetAll([]*tensor{y, weights})
+		g.BindAll([]*tensor{y, weights})
 	} else {
 		y, weights = hf.Attend(g, q, k, v, mask, o, a.c.Eager)
 	}
@@ -78,15 +78,15 @@ func (a *attention) call(f *frame, x, mask *tensor) (y, weights *tensor) {
 // number of their type and keeps them; backward compares them twice again.
 func clampedAttention(f *frame, q, k, v, mask *tensor, dropout float64) (y, weights *tensor) {
 	g := f.FuncFrame(q, k, v, mask)
-	weights = g.Let(q.Matmul(k.Transpose(2, 3)).Add(mask))
-	g.Set(&weights, weights.Maximum(g.Let(g.Tape().Full(weights.DType()))))
+	weights = g.Bind(q.Matmul(k.Transpose(2, 3)).Add(mask))
+	g.Set(&weights, weights.Maximum(g.Bind(g.Tape().Full(weights.DType()))))
 	if weights.DType() == trace.F16 {
 		g.Set(&weights, weights.SoftmaxTo(-1, trace.F32).To(trace.F16))
 	} else {
 		g.Set(&weights, weights.Softmax(-1))
 	}
-	probabilities := g.Let(weights.Dropout(dropout, dropout > 0))
-	y = g.Let(probabilities.Matmul(v))
+	probabilities := g.Bind(weights.Dropout(dropout, dropout > 0))
+	y = g.Bind(probabilities.Matmul(v))
 	return g.ReturnPair(g.Set(&y, y.Transpose(1, 2)), weights)
 }
 
@@ -118,11 +118,11 @@ func (l *layer) forward(f *frame, args []*tensor) *tensor {
 			f.Set(&x, f.Call(n, x))
 		}
 	}
-	residual := f.Let(x)
+	residual := f.Bind(x)
 	norm(l.SelfAttnLayerNorm, first)
 	attended, weights := l.SelfAttn.call(f, x, mask)
 	f.Set(&x, attended)
-	f.LetEach(weights)
+	f.BindEach(weights)
 	f.Set(&x, x.Dropout(l.c.Dropout, l.Training()))
 	f.Set(&x, residual.Add(x))
 	norm(l.SelfAttnLayerNorm, !first)
@@ -180,25 +180,25 @@ func New(c Config) *Model {
 // Call implements [hf.Decoder].
 func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	g := f.CallFrame(ids, padding)
-	embeds := g.Let(g.Call(m.EmbedTokens, ids))
+	embeds := g.Bind(g.Call(m.EmbedTokens, ids))
 	seen := padding
 	if seen == nil {
-		seen = g.Let(g.Tape().Filled("ones", trace.F32, ids.Size(0), ids.Size(1)))
+		seen = g.Bind(g.Tape().Filled("ones", trace.F32, ids.Size(0), ids.Size(1)))
 	}
-	positions := g.Let(seen.CumSum(1))
+	positions := g.Bind(seen.CumSum(1))
 	g.Set(&positions, positions.Mul(seen).AddScalar().To(trace.I64))
 	// masks know nothing of positions, and so of rows that hold several sequences
 	var mask *tensor
 	if m.c.Eager {
-		mask = g.Let(hf.EagerCausalMask(g, embeds, positions, padding, text.Packed.WithoutPositions()))
+		mask = g.Bind(hf.EagerCausalMask(g, embeds, positions, padding, text.Packed.WithoutPositions()))
 	} else if mask = hf.CausalMask(g, ids.Size(0), positions, padding, packingOf(g, text)); mask != nil {
-		g.Let(mask)
+		g.Bind(mask)
 	}
-	positionEmbeds := g.Let(g.Call(m.EmbedPositions, positions.AddScalar()))
+	positionEmbeds := g.Bind(g.Call(m.EmbedPositions, positions.AddScalar()))
 	if m.ProjectIn != nil {
 		g.Set(&embeds, g.Call(m.ProjectIn, embeds))
 	}
-	x := g.Let(embeds.Add(positionEmbeds))
+	x := g.Bind(embeds.Add(positionEmbeds))
 	for i, l := range m.Layers {
 		g.Set(&x, text.CallLayer(g, i, l, l.forward, []*tensor{x}, mask, positions))
 	}

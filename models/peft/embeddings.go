@@ -150,22 +150,22 @@ const firstOfLSTM = "lstm_head.weight_ih_l0"
 func (s *Site) recur(f *frame, x *tensor) *tensor {
 	g, layers := f.CallFrame(x), s.count("encoder_num_layers")
 	hidden := s.w("lstm_head.weight_hh_l0").Size(1)
-	h := g.Let(g.Tape().Zeros(x.DType(), 2*layers, 1, hidden))
-	c := g.Let(g.Tape().Zeros(x.DType(), 2*layers, 1, hidden))
+	h := g.Bind(g.Tape().Zeros(x.DType(), 2*layers, 1, hidden))
+	c := g.Bind(g.Tape().Zeros(x.DType(), 2*layers, 1, hidden))
 	y, hy, cy := ops.RNN(x, h, c, ops.RNNArgs{
 		Mode: ops.LSTM, Hidden: hidden, Layers: layers, Bidirectional: true, BatchFirst: true, Training: s.Training(),
 		Dropout: s.number("encoder_dropout"), Weights: s.lstm(),
 	})
-	g.LetEach(y, hy, cy)
+	g.BindEach(y, hy, cy)
 	return g.Return(y)
 }
 
 // prompted looks up embeddings and prepends the embeddings of virtual tokens, which an encoder may compute.
 func (s *Site) prompted(f *frame, ids *tensor) *tensor {
-	rows := f.Let(f.Call(s.BaseLayer, ids))
+	rows := f.Bind(f.Call(s.BaseLayer, ids))
 	g, n := f.FuncFrame(), s.count("num_virtual_tokens")
-	tokens := g.Let(g.Tape().New("to_device", program.Temporaries, trace.I64, ids.Size(0), n))
-	y := g.Let(tokens.Slice(0, 0, 1).Embedding(s.w("embedding")))
+	tokens := g.Bind(g.Tape().New("to_device", program.Temporaries, trace.I64, ids.Size(0), n))
+	y := g.Bind(tokens.Slice(0, 0, 1).Embedding(s.w("embedding")))
 	if s.has(firstOfLSTM) {
 		g.Set(&y, s.recur(g, y))
 	}
@@ -178,10 +178,10 @@ func (s *Site) prompted(f *frame, ids *tensor) *tensor {
 		}
 		g.Set(&y, y.Linear(s.w(fmt.Sprint("mlp_head.weight", i)), s.w(fmt.Sprint("mlp_head.bias", i))))
 	}
-	prompts := f.Let(g.Return(y.Repeat(ids.Size(0), 1, 1)))
-	cast := s.caller.Let(prompts.To(rows.DType()))
+	prompts := f.Bind(g.Return(y.Repeat(ids.Size(0), 1, 1)))
+	cast := s.caller.Bind(prompts.To(rows.DType()))
 	f.Del(&prompts)
-	return s.caller.Let(trace.Cat(1, cast, rows))
+	return s.caller.Bind(trace.Cat(1, cast, rows))
 }
 
 func (s *Site) addTrainableTokens() error {
@@ -197,9 +197,9 @@ func (s *Site) addTrainableTokens() error {
 // merged follows get_merged_weights: a copy of the table with the trained rows.
 func (s *Site) merged(f *frame) *tensor {
 	g, w, delta := f.FuncFrame(), s.embeddings().Weight.T(), s.w("trainable_tokens_delta")
-	index := g.Let(g.Tape().New("to_device", program.Temporaries, trace.I64, delta.Size(0)))
-	rows := g.Let(delta.To(w.DType()))
-	return f.Let(g.Return(w.IndexCopy(0, index, rows)))
+	index := g.Bind(g.Tape().New("to_device", program.Temporaries, trace.I64, delta.Size(0)))
+	rows := g.Bind(delta.To(w.DType()))
+	return f.Bind(g.Return(w.IndexCopy(0, index, rows)))
 }
 
 func (s *Site) trainableTokens(f *frame, ids *tensor) *tensor {

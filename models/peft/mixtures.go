@@ -40,31 +40,31 @@ func (s *Site) subspaces() []int64 {
 func (s *Site) adamss(f *frame, x *tensor) *tensor {
 	dtype, lead := s.BaseType(), x.Shape()[:x.NDim()-1]
 	f.Set(&x, x.To(dtype))
-	input := f.Let(x)
+	input := f.Bind(x)
 	if s.plain().Bias != nil {
-		ones := f.Let(f.Tape().Filled("ones", dtype, append(slices.Clone(lead), 1)...))
+		ones := f.Bind(f.Tape().Filled("ones", dtype, append(slices.Clone(lead), 1)...))
 		f.Set(&input, trace.Cat(-1, x, ones))
 	}
-	result := f.Let(f.Call(s.BaseLayer, x))
-	low := f.Let(input.Linear(s.Own.Held(0).To(dtype), nil))
+	result := f.Bind(f.Call(s.BaseLayer, x))
+	low := f.Bind(input.Linear(s.Own.Held(0).To(dtype), nil))
 	var chunks []*tensor
 	var a, b, out *tensor
 	for i := range s.subspaces() {
 		first, second := s.w(fmt.Sprint("adamss_A", i)), s.w(fmt.Sprint("adamss_B", i))
 		if i == 0 {
-			a, b = f.Let(first.To(dtype)), f.Let(second.To(dtype))
-			out = f.Let(low.Linear(a, nil))
+			a, b = f.Bind(first.To(dtype)), f.Bind(second.To(dtype))
+			out = f.Bind(low.Linear(a, nil))
 		} else {
 			f.Set(&a, first.To(dtype))
 			f.Set(&b, second.To(dtype))
 			f.Set(&out, low.Linear(a, nil))
 		}
 		f.Set(&out, out.Linear(b, nil))
-		chunks = append(chunks, f.Let(out))
+		chunks = append(chunks, f.Bind(out))
 	}
-	delta := f.Let(trace.Cat(-1, chunks...))
-	places := f.Let(f.Tape().New("to_device", program.Activations, trace.I64, s.out))
-	index := f.Let(places.View(1, 1, s.out).Expand(append(slices.Clone(lead), s.out)...))
+	delta := f.Bind(trace.Cat(-1, chunks...))
+	places := f.Bind(f.Tape().New("to_device", program.Activations, trace.I64, s.out))
+	index := f.Bind(places.View(1, 1, s.out).Expand(append(slices.Clone(lead), s.out)...))
 	zeros := f.Tape().Zeros(dtype, append(slices.Clone(lead), s.out)...)
 	f.Set(&delta, zeros.Scatter(index, delta))
 	return f.Set(&result, result.Add(delta))

@@ -33,12 +33,12 @@ func (s *Site) oft(f *frame, x *tensor) *tensor {
 	f.Set(&x, x.To(s.dtype()))
 	g := f.CallFrame(x)
 	n := s.in / s.w("oft_R").Size(0)
-	rotation := g.Let(s.cayleyNeumann(g, n))
+	rotation := g.Bind(s.cayleyNeumann(g, n))
 	lead := x.Shape()[:x.NDim()-1]
-	blocks := g.Let(x.Reshape(append(slices.Clone(lead), s.in/n, n)...))
-	rotated := g.Let(ops.Einsum("...rk,rkc->...rc", blocks, rotation))
-	f.Set(&x, g.Return(g.Let(rotated.Reshape(x.Shape()...))))
-	result := f.Let(f.Call(s.BaseLayer, x.To(dtype)))
+	blocks := g.Bind(x.Reshape(append(slices.Clone(lead), s.in/n, n)...))
+	rotated := g.Bind(ops.Einsum("...rk,rkc->...rc", blocks, rotation))
+	f.Set(&x, g.Return(g.Bind(rotated.Reshape(x.Shape()...))))
+	result := f.Bind(f.Call(s.BaseLayer, x.To(dtype)))
 	return f.Set(&result, result.To(dtype))
 }
 
@@ -47,21 +47,21 @@ func (s *Site) cayleyNeumann(f *frame, n int64) *tensor {
 	vec, t := s.w("oft_R"), f.Tape()
 	g := f.FuncFrame()
 	h := g.FuncFrame()
-	q := h.Let(t.Zeros(vec.DType(), vec.Size(0), n, n))
+	q := h.Bind(t.Zeros(vec.DType(), vec.Size(0), n, n))
 	q.SetItem(vec, nil, s.Own.Held(0), s.Own.Held(1))
 	h.Set(&q, q.Sub(q.Transpose(-2, -1)))
-	g.Let(h.Return(q))
+	g.Bind(h.Return(q))
 	if !s.on("use_cayley_neumann") {
-		id := g.Let(t.Filled("eye", vec.DType(), n, n).Unsqueeze(0).Expand(vec.Size(0), n, n))
+		id := g.Bind(t.Filled("eye", vec.DType(), n, n).Unsqueeze(0).Expand(vec.Size(0), n, n))
 		return g.Return(ops.LinalgSolve(id.Add(q), id.Sub(q), false))
 	}
-	r := g.Let(t.Filled("eye", vec.DType(), n, n).Repeat(vec.Size(0), 1, 1))
+	r := g.Bind(t.Filled("eye", vec.DType(), n, n).Repeat(vec.Size(0), 1, 1))
 	terms := s.count("num_cayley_neumann_terms")
 	if terms > 1 {
 		r.AddInPlace(q)
 	}
 	if terms > 2 {
-		power := g.Let(q.BMM(q))
+		power := g.Bind(q.BMM(q))
 		r.AddInPlace(power)
 		for range terms - 3 {
 			g.Set(&power, power.BMM(q))
@@ -90,28 +90,28 @@ func (s *Site) addBOFT() error {
 // boft rotates the layer's input by one butterfly factor, as peft does without its CUDA extension.
 func (s *Site) boft(f *frame, x *tensor) *tensor {
 	t, dtype, data, n := f.Tape(), x.DType(), s.w("boft_R"), s.count("boft_block_size")
-	rotation := f.Let(t.Filled("eye", dtype, s.in, s.in))
-	scale := f.Let(t.Filled("ones", dtype, s.out, 1))
-	blocks := f.Let(data.View(-1, n, n))
+	rotation := f.Bind(t.Filled("eye", dtype, s.in, s.in))
+	scale := f.Bind(t.Filled("ones", dtype, s.out, 1))
+	blocks := f.Bind(data.View(-1, n, n))
 	g := f.FuncFrame(blocks)
-	skew := g.Let(blocks.Sub(blocks.Transpose(1, 2)).MulScalar())
-	id := g.Let(t.Filled("eye", trace.F32, n, n).Unsqueeze(0).Expand(s.in/n, n, n))
-	q := g.Let(ops.LinalgSolve(id.Add(skew), id.Sub(skew), false))
-	orthogonal := f.Let(g.Return(q))
-	whole := f.Let(ops.BlockDiag(orthogonal.Unbind(0)...))
+	skew := g.Bind(blocks.Sub(blocks.Transpose(1, 2)).MulScalar())
+	id := g.Bind(t.Filled("eye", trace.F32, n, n).Unsqueeze(0).Expand(s.in/n, n, n))
+	q := g.Bind(ops.LinalgSolve(id.Add(skew), id.Sub(skew), false))
+	orthogonal := f.Bind(g.Return(q))
+	whole := f.Bind(ops.BlockDiag(orthogonal.Unbind(0)...))
 	f.Set(&whole, whole.Unsqueeze(0))
 	var p *tensor
 	if s.text("boft_P") == "gpu" {
-		p = f.Let(s.Own.Held(0).To(dtype))
+		p = f.Bind(s.Own.Held(0).To(dtype))
 	} else {
-		p = f.Let(t.New("to_device", program.Activations, dtype, 1, s.in, s.in))
+		p = f.Bind(t.New("to_device", program.Activations, dtype, 1, s.in, s.in))
 	}
 	f.Set(&whole, whole.To(dtype))
-	batch := f.Let(whole.BMM(p.Permute(0, 2, 1)))
+	batch := f.Bind(whole.BMM(p.Permute(0, 2, 1)))
 	f.Set(&batch, p.BMM(batch))
-	f.Set(&rotation, f.Let(batch.Select(0, 0)).Matmul(rotation))
+	f.Set(&rotation, f.Bind(batch.Select(0, 0)).Matmul(rotation))
 	f.Set(&scale, s.w("boft_s").Mul(scale))
-	result := f.Let(f.Call(s.BaseLayer, f.Let(x.Matmul(rotation))))
+	result := f.Bind(f.Call(s.BaseLayer, f.Bind(x.Matmul(rotation))))
 	bias := s.plain().Bias.T()
 	if bias != nil {
 		f.Set(&result, result.Sub(bias))

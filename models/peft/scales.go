@@ -13,13 +13,13 @@ func (s *Site) addIA3() error {
 
 func (s *Site) ia3(f *frame, x *tensor) *tensor {
 	l := s.w("ia3_l")
-	scaling := f.Let(l.Flatten(0, -1).MulScalar())
+	scaling := f.Bind(l.Flatten(0, -1).MulScalar())
 	if s.feedsForward() {
 		dtype := x.DType()
 		f.Set(&x, x.To(l.DType()))
-		return f.Let(f.Call(s.BaseLayer, f.Let(x.Mul(scaling).To(dtype))))
+		return f.Bind(f.Call(s.BaseLayer, f.Bind(x.Mul(scaling).To(dtype))))
 	}
-	result := f.Let(f.Call(s.BaseLayer, x))
+	result := f.Bind(f.Call(s.BaseLayer, x))
 	return f.Set(&result, result.Mul(scaling).To(result.DType()))
 }
 

@@ -45,10 +45,10 @@ func sharing(name string, dims ...string) func(sites []*Site) {
 
 func (s *Site) vera(f *frame, x *tensor) *tensor {
 	before := x.DType()
-	result := f.Let(f.Call(s.BaseLayer, x))
+	result := f.Bind(f.Call(s.BaseLayer, x))
 	dtype := result.DType()
 	a, b := s.shared[0].Slice(1, 0, s.in), s.shared[1].Slice(0, 0, s.out)
-	f.LetEach(a, b)
+	f.BindEach(a, b)
 	f.Set(&x, x.To(s.dtype()))
 	low := s.w("vera_lambda_d").Mul(f.Call(s.Dropout, x).Linear(a, nil))
 	f.Set(&result, result.Add(s.w("vera_lambda_b").Mul(low.Linear(b, nil))))
@@ -58,16 +58,16 @@ func (s *Site) vera(f *frame, x *tensor) *tensor {
 
 func (s *Site) pvera(f *frame, x *tensor) *tensor {
 	before := x.DType()
-	result := f.Let(f.Call(s.BaseLayer, x))
+	result := f.Bind(f.Call(s.BaseLayer, x))
 	a, b := s.shared[0].Slice(1, 0, s.in), s.shared[1].Slice(0, 0, s.out)
-	f.LetEach(a, b)
+	f.BindEach(a, b)
 	d := s.w("pvera_lambda_d")
 	f.Set(&x, x.To(d.DType()))
 	parts := d.Mul(f.Call(s.Dropout, x).Linear(a, nil)).Chunk(2, -1)
-	mean, variance := f.Let(parts[0]), f.Let(parts[1])
+	mean, variance := f.Bind(parts[0]), f.Bind(parts[1])
 	g := f.FuncFrame(mean, variance)
-	deviation := g.Let(variance.MulScalar().Exp())
-	noise := g.Let(deviation.FilledLike("randn_like", deviation.DType()))
+	deviation := g.Bind(variance.MulScalar().Exp())
+	noise := g.Bind(deviation.FilledLike("randn_like", deviation.DType()))
 	drawn := g.Return(mean.Add(noise.Mul(deviation)))
 	f.Set(&result, result.Add(s.w("pvera_lambda_b").Mul(drawn.Linear(b, nil))))
 	return f.Set(&result, result.To(before))
@@ -75,14 +75,14 @@ func (s *Site) pvera(f *frame, x *tensor) *tensor {
 
 func (s *Site) vblora(f *frame, x *tensor) *tensor {
 	dtype := x.DType()
-	result := f.Let(f.Call(s.BaseLayer, x))
+	result := f.Bind(f.Call(s.BaseLayer, x))
 	a, b := s.w("vblora_logits_A"), s.w("vblora_logits_B")
 	g := f.FuncFrame()
 	g.Discard(a.Select(0, 0).Select(0, 0).IsInf().Any(false))
-	left := g.Let(s.mixed(g, a).Reshape(a.Size(0), -1))
-	right := g.Let(s.mixed(g, b).Transpose(1, 2).Reshape(-1, b.Size(1)))
+	left := g.Bind(s.mixed(g, a).Reshape(a.Size(0), -1))
+	right := g.Bind(s.mixed(g, b).Transpose(1, 2).Reshape(-1, b.Size(1)))
 	g.End(left, right)
-	f.LetEach(left, right)
+	f.BindEach(left, right)
 	f.Set(&x, x.To(s.w("vblora_vector_bank").DType()))
 	f.Set(&result, result.Add(f.Call(s.Dropout, x).Linear(left, nil).Linear(right, nil)))
 	return f.Set(&result, result.To(dtype))
@@ -92,8 +92,8 @@ func (s *Site) vblora(f *frame, x *tensor) *tensor {
 func (s *Site) mixed(f *frame, logits *tensor) *tensor {
 	g := f.FuncFrame(logits)
 	top, places := logits.TopK(s.count("topk"), -1)
-	g.LetEach(top, places)
-	weights := g.Let(top.Softmax(-1))
+	g.BindEach(top, places)
+	weights := g.Bind(top.Softmax(-1))
 	return g.Return(weights.Unsqueeze(-1).Mul(s.w("vblora_vector_bank").Index(places)).Sum(false, -2))
 }
 
@@ -121,33 +121,33 @@ func shareRandLoRA(sites []*Site) {
 var uniqueBase = &trace.Function{
 	Name: "UniqueBaseGradBackward",
 	Forward: func(g *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
-		out := g.Let(in[1].Unsqueeze(2).Mul(in[0]).Mul(in[2].Unsqueeze(0)))
+		out := g.Bind(in[1].Unsqueeze(2).Mul(in[0]).Mul(in[2].Unsqueeze(0)))
 		ctx.SaveForBackward(in...)
 		return []*tensor{out}
 	},
 	Backward: func(g *frame, ctx *trace.FunctionContext, grads []*tensor) []*tensor {
 		a, lambda, gamma := ctx.Saved(0), ctx.Saved(1), ctx.Saved(2)
-		byLambda := g.Let(ops.Einsum("kbj,kvj,bj->kb", grads[0], a, gamma))
-		return []*tensor{nil, byLambda, g.Let(ops.Einsum("kbj,kvj,kb->bj", grads[0], a, lambda))}
+		byLambda := g.Bind(ops.Einsum("kbj,kvj,bj->kb", grads[0], a, gamma))
+		return []*tensor{nil, byLambda, g.Bind(ops.Einsum("kbj,kvj,kb->bj", grads[0], a, lambda))}
 	},
 }
 
 func (s *Site) randlora(f *frame, x *tensor) *tensor {
 	dtype := x.DType()
-	result := f.Let(f.Call(s.BaseLayer, x))
+	result := f.Bind(f.Call(s.BaseLayer, x))
 	g := f.FuncFrame()
 	least, most := min(s.in, s.out), max(s.in, s.out)
-	a := g.Let(s.shared[0].Slice(1, 0, s.bases).Slice(2, 0, least))
-	b := g.Let(s.shared[1].Slice(0, 0, most).Slice(1, 0, s.bases))
-	down := g.Let(b.Flatten(1, -1))
-	up := g.Let(g.Apply(uniqueBase, a, s.w("randlora_lambda"), s.w("randlora_gamma"))[0].Flatten(0, 1))
+	a := g.Bind(s.shared[0].Slice(1, 0, s.bases).Slice(2, 0, least))
+	b := g.Bind(s.shared[1].Slice(0, 0, most).Slice(1, 0, s.bases))
+	down := g.Bind(b.Flatten(1, -1))
+	up := g.Bind(g.Apply(uniqueBase, a, s.w("randlora_lambda"), s.w("randlora_gamma"))[0].Flatten(0, 1))
 	if least == s.in {
 		down, up = up, down
 	} else {
-		down, up = g.Let(down.T()), g.Let(up.T())
+		down, up = g.Bind(down.T()), g.Bind(up.T())
 	}
 	g.End(down, up)
-	f.LetEach(down, up)
+	f.BindEach(down, up)
 	f.Set(&x, x.To(up.DType()))
 	f.Set(&result, result.Add(f.Call(s.Dropout, x).Linear(down, nil).Linear(up, nil).MulScalar()))
 	return f.Set(&result, result.To(dtype))
@@ -175,13 +175,13 @@ func shareTinyLoRA(sites []*Site) {
 
 func (s *Site) tinylora(f *frame, x *tensor) *tensor {
 	before, a, b := x.DType(), s.Own.Held(0), s.Own.Held(1)
-	result := f.Let(f.Call(s.BaseLayer, x))
-	r := f.Let(ops.Einsum("i,ijk->jk", s.w("tinylora_v"), s.Own.Held(2)))
-	dropped := f.Let(f.Call(s.Dropout, x))
+	result := f.Bind(f.Call(s.BaseLayer, x))
+	r := f.Bind(ops.Einsum("i,ijk->jk", s.w("tinylora_v"), s.Own.Held(2)))
+	dropped := f.Bind(f.Call(s.Dropout, x))
 	f.Set(&dropped, dropped.To(a.DType()))
-	h := f.Let(dropped.Linear(a, nil))
+	h := f.Bind(dropped.Linear(a, nil))
 	f.Set(&h, h.Linear(r, nil))
-	delta := f.Let(h.Linear(b, nil))
+	delta := f.Bind(h.Linear(b, nil))
 	f.Set(&result, result.Add(delta))
 	return f.Set(&result, result.To(before))
 }
@@ -233,31 +233,31 @@ func (s *Site) frod(f *frame, x *tensor) *tensor {
 	linear, dropped := s.plain(), x
 	var result, base *tensor
 	if s.number("frod_dropout") > 0 {
-		result = f.Let(f.Call(linear, x))
+		result = f.Bind(f.Call(linear, x))
 		base = result
 		if linear.Bias != nil {
-			base = f.Let(result.Sub(linear.Bias.T()))
+			base = f.Bind(result.Sub(linear.Bias.T()))
 		}
 	}
 	basis, indices := s.frodBasis(f, dtype, places)
-	values := f.Let(s.w("frod_lambda_s_values").To(dtype))
-	scale := f.Let(s.w("frod_lambda_l").To(dtype))
-	sparse := f.Let(f.Apply(coalesced, values, indices)[0])
-	order := f.Let(f.Tape().New("coalesce", program.Activations, trace.I64, 2, places))
+	values := f.Bind(s.w("frod_lambda_s_values").To(dtype))
+	scale := f.Bind(s.w("frod_lambda_l").To(dtype))
+	sparse := f.Bind(f.Apply(coalesced, values, indices)[0])
+	order := f.Bind(f.Tape().New("coalesce", program.Activations, trace.I64, 2, places))
 	if base != nil {
-		dropped = f.Let(f.Call(s.Dropout, x))
+		dropped = f.Bind(f.Call(s.Dropout, x))
 	}
-	z := f.Let(dropped.Reshape(-1, s.in).Matmul(basis))
-	rotated := f.Let(z.Matmul(f.Apply(s.dense(), sparse, order)[0].T()))
-	scaled := f.Let(z.Mul(scale))
-	more := f.Let(rotated.Add(scaled).Linear(s.Own.Held(0), nil))
-	more = f.Let(more.Reshape(append(slices.Clone(lead), s.out)...))
+	z := f.Bind(dropped.Reshape(-1, s.in).Matmul(basis))
+	rotated := f.Bind(z.Matmul(f.Apply(s.dense(), sparse, order)[0].T()))
+	scaled := f.Bind(z.Mul(scale))
+	more := f.Bind(rotated.Add(scaled).Linear(s.Own.Held(0), nil))
+	more = f.Bind(more.Reshape(append(slices.Clone(lead), s.out)...))
 	switch {
 	case base != nil:
-		before := f.Let(dropped.Linear(linear.Weight.T(), nil))
+		before := f.Bind(dropped.Linear(linear.Weight.T(), nil))
 		f.Set(&result, result.Add(more).Sub(before))
 	case linear.Bias != nil:
-		result = f.Let(more.Add(linear.Bias.T()))
+		result = f.Bind(more.Add(linear.Bias.T()))
 	default:
 		result = more
 	}
@@ -267,11 +267,11 @@ func (s *Site) frod(f *frame, x *tensor) *tensor {
 // frodBasis returns the shared basis and the positions of the trained elements.
 func (s *Site) frodBasis(f *frame, dtype trace.DType, places int64) (basis, indices *tensor) {
 	if s.text("frod_V") == "gpu" {
-		return f.Let(s.shared[0].To(dtype)), f.Let(s.shared[1].Tensor)
+		return f.Bind(s.shared[0].To(dtype)), f.Bind(s.shared[1].Tensor)
 	}
 	t := f.Tape()
-	return f.Let(t.New("to_device", program.Activations, dtype, s.in, s.in)),
-		f.Let(t.New("to_device", program.Activations, trace.I64, 2, places))
+	return f.Bind(t.New("to_device", program.Activations, dtype, s.in, s.in)),
+		f.Bind(t.New("to_device", program.Activations, trace.I64, 2, places))
 }
 
 // coalesced are the values of a sparse tensor in the order of their places.
@@ -280,7 +280,7 @@ var coalesced = &trace.Function{
 	Forward: func(g *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
 		ctx.SaveForBackward(in...)
 		for range 3 { // places as numbers, their order, and the first of each
-			g.Let(g.Tape().New("coalesce", program.Temporaries, trace.I64, in[0].Numel()))
+			g.Bind(g.Tape().New("coalesce", program.Temporaries, trace.I64, in[0].Numel()))
 		}
 		return []*tensor{in[0].Clone()}
 	},
@@ -298,7 +298,7 @@ func (s *Site) dense() *trace.Function {
 			return []*tensor{g.Tape().Zeros(in[0].DType(), s.in, s.in)}
 		},
 		Backward: func(g *frame, ctx *trace.FunctionContext, grads []*tensor) []*tensor {
-			flat := g.Let(g.Tape().New("flatten_indices", program.Temporaries, trace.I64, ctx.Saved(0).Numel()))
+			flat := g.Bind(g.Tape().New("flatten_indices", program.Temporaries, trace.I64, ctx.Saved(0).Numel()))
 			return []*tensor{grads[0].Reshape(-1).IndexSelect(0, flat), nil}
 		},
 	}

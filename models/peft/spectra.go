@@ -24,10 +24,10 @@ func (s *Site) addSpectrum() error {
 func (s *Site) fourierFT(f *frame, x *tensor) *tensor {
 	return s.withWeight(f, x, func(g *frame) *tensor {
 		h, t, spectrum := g.FuncFrame(), g.Tape(), s.w("fourierft_spectrum")
-		places := h.Let(t.New("to_device", program.Temporaries, trace.I64, 2, spectrum.Numel()))
-		dense := h.Let(t.Zeros(trace.F32, s.out, s.in))
+		places := h.Bind(t.New("to_device", program.Temporaries, trace.I64, 2, spectrum.Numel()))
+		dense := h.Bind(t.Zeros(trace.F32, s.out, s.in))
 		dense.SetItem(spectrum.To(trace.F32), places.Select(0, 0), places.Select(0, 1))
-		delta := h.Let(ops.FFT(dense, nil, -2, -1).Real().MulScalar())
+		delta := h.Bind(ops.FFT(dense, nil, -2, -1).Real().MulScalar())
 		return h.Return(delta.To(spectrum.DType()))
 	})
 }
@@ -37,17 +37,17 @@ func (s *Site) waveft(f *frame, x *tensor) *tensor {
 	return s.withWeight(f, x, func(g *frame) *tensor {
 		h, t, spectrum := g.FuncFrame(), g.Tape(), s.w("waveft_spectrum")
 		n := spectrum.Numel()
-		indices := h.Let(t.New("to_device", program.Temporaries, trace.I64, 2, n))
+		indices := h.Bind(t.New("to_device", program.Temporaries, trace.I64, 2, n))
 		rows, columns := s.out+s.out%2, s.in+s.in%2
-		dense := h.Let(t.Zeros(spectrum.DType(), rows, columns))
+		dense := h.Bind(t.Zeros(spectrum.DType(), rows, columns))
 		if !s.on("use_idwt") {
 			dense.SetItem(spectrum, indices.Select(0, 0), indices.Select(0, 1))
 			return h.Return(dense.MulScalar())
 		}
-		padded := h.Let(indices.Clone())
-		mask := h.Let(padded.Select(0, 0).GtScalar().And(padded.Select(0, 1).GtScalar()))
-		kept := h.Let(t.New("index", program.Temporaries, trace.I64, 2, n))
-		values := h.Let(h.Apply(masked, spectrum, mask)[0])
+		padded := h.Bind(indices.Clone())
+		mask := h.Bind(padded.Select(0, 0).GtScalar().And(padded.Select(0, 1).GtScalar()))
+		kept := h.Bind(t.New("index", program.Temporaries, trace.I64, 2, n))
+		values := h.Bind(h.Apply(masked, spectrum, mask)[0])
 		dense.SetItem(values, kept.Select(0, 0), kept.Select(0, 1))
 		a, b := rows/2, columns/2
 		parts := make([]*tensor, 4)
@@ -57,7 +57,7 @@ func (s *Site) waveft(f *frame, x *tensor) *tensor {
 			}
 		}
 		stacked := trace.Stack(1, parts...)
-		filter := h.Let(t.Zeros(spectrum.DType(), 4, 1, 2, 2))
+		filter := h.Bind(t.Zeros(spectrum.DType(), 4, 1, 2, 2))
 		whole := stacked.Conv(filter, nil, trace.ConvArgs{Stride: []int64{2, 2}, Transposed: true})
 		return h.Return(whole.Squeeze(1).Squeeze(0).MulScalar())
 	})
@@ -68,12 +68,12 @@ var masked = &trace.Function{
 	Name: "IndexBackward0",
 	Forward: func(g *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
 		ctx.SaveForBackward(in[1])
-		places := g.Let(g.Tape().New("nonzero", program.Temporaries, trace.I64, in[0].Numel()))
+		places := g.Bind(g.Tape().New("nonzero", program.Temporaries, trace.I64, in[0].Numel()))
 		return []*tensor{in[0].IndexSelect(0, places)}
 	},
 	Backward: func(g *frame, ctx *trace.FunctionContext, grads []*tensor) []*tensor {
-		places := g.Let(g.Tape().New("nonzero", program.Temporaries, trace.I64, ctx.Saved(0).Numel()))
-		grad := g.Let(grads[0].ZerosLike())
+		places := g.Bind(g.Tape().New("nonzero", program.Temporaries, trace.I64, ctx.Saved(0).Numel()))
+		grad := g.Bind(grads[0].ZerosLike())
 		grad.IndexCopyInPlace(0, places, grads[0])
 		return []*tensor{grad, nil}
 	},

@@ -38,7 +38,7 @@ func (s *Site) named(key string) bool {
 }
 
 func (s *Site) bdlora(f *frame, x *tensor) *tensor {
-	result := f.Let(f.Call(s.BaseLayer, x))
+	result := f.Bind(f.Call(s.BaseLayer, x))
 	dtype := result.DType()
 	f.Set(&x, x.To(s.dtype()))
 	through := func(name string, y *tensor, in, out int64) *tensor {
@@ -58,7 +58,7 @@ func (s *Site) blockDiagonal(f *frame, x, w *tensor, n, out int64) *tensor {
 	g, shape := f.CallFrame(x), append(slices.Clone(x.Shape()[:x.NDim()-1]), -1)
 	g.Set(&x, x.Reshape(-1, x.Size(-1)))
 	g.Set(&x, x.Reshape(-1, n, x.Size(-1)/n))
-	y := g.Let(ops.Einsum("bim,inm->bin", x, w.View(n, out/n, w.Size(1))))
+	y := g.Bind(ops.Einsum("bim,inm->bin", x, w.View(n, out/n, w.Size(1))))
 	return g.Return(y.Reshape(shape...))
 }
 
@@ -78,8 +78,8 @@ func (s *Site) addAdaLoRA() error {
 
 func (s *Site) adalora(f *frame, x *tensor) *tensor {
 	a := s.w("lora_A")
-	result := f.Let(f.Call(s.BaseLayer, x))
-	ranks := f.Let(s.w("ranknum").AddScalar())
+	result := f.Bind(f.Call(s.BaseLayer, x))
+	ranks := f.Bind(s.w("ranknum").AddScalar())
 	f.Set(&x, x.To(a.DType()))
 	low := f.Call(s.Dropout, x).Matmul(a.Mul(s.w("lora_E")).T()).Matmul(s.w("lora_B").T())
 	result.AddInPlace(low.MulScalar().Div(ranks))
@@ -98,14 +98,14 @@ func orthogonal(f *frame, sites []*Site, loss *tensor) {
 		} {
 			next := covariance()
 			if product == nil {
-				product, id = g.Let(next), g.Let(next.FilledLike("eye", next.DType()))
+				product, id = g.Bind(next), g.Bind(next.FilledLike("eye", next.DType()))
 			} else {
 				g.Set(&product, next)
 				g.Set(&id, next.FilledLike("eye", next.DType()))
 			}
 			norm := product.Sub(id).Norm(2, false)
 			if sum == nil {
-				sum = g.Let(norm.AddScalar())
+				sum = g.Bind(norm.AddScalar())
 			} else {
 				sum.AddInPlace(norm)
 			}
@@ -118,17 +118,17 @@ func orthogonal(f *frame, sites []*Site, loss *tensor) {
 
 func (s *Site) delora(f *frame, x *tensor) *tensor {
 	dtype, a, b := x.DType(), s.w("delora_A"), s.w("delora_B")
-	base := f.Let(f.Call(s.BaseLayer, x))
-	sum := f.Let(base.ZerosLike())
-	dropped := f.Let(f.Call(s.Dropout, x))
-	h := f.Let(dropped.Mul(s.Own.Held(0)).Linear(a, nil))
-	an := f.Let(a.Norm(2, false, 1).ClampMin())
-	bn := f.Let(b.Norm(2, false, 0).ClampMin())
-	scaling := f.Let(s.w("delora_lambda").DivScalar().Div(an.Mul(bn)))
+	base := f.Bind(f.Call(s.BaseLayer, x))
+	sum := f.Bind(base.ZerosLike())
+	dropped := f.Bind(f.Call(s.Dropout, x))
+	h := f.Bind(dropped.Mul(s.Own.Held(0)).Linear(a, nil))
+	an := f.Bind(a.Norm(2, false, 1).ClampMin())
+	bn := f.Bind(b.Norm(2, false, 0).ClampMin())
+	scaling := f.Bind(s.w("delora_lambda").DivScalar().Div(an.Mul(bn)))
 	f.Set(&h, h.Mul(scaling))
 	f.Set(&h, h.Linear(b, nil))
 	sum.AddInPlace(h)
-	result := f.Let(base.Add(sum.To(base.DType())))
+	result := f.Bind(base.Add(sum.To(base.DType())))
 	return f.Set(&result, result.To(dtype))
 }
 
@@ -150,16 +150,16 @@ func shareLily(sites []*Site) {
 }
 
 func (s *Site) lily(f *frame, x *tensor) *tensor {
-	result := f.Let(f.Call(s.BaseLayer, x))
+	result := f.Bind(f.Call(s.BaseLayer, x))
 	dtype, n, all := result.DType(), s.count("num_B"), s.w("lily_B")
-	b := f.Let(all.Reshape(n, -1, all.Size(1)))
+	b := f.Bind(all.Reshape(n, -1, all.Size(1)))
 	f.Set(&x, x.To(all.DType()))
-	hidden := f.Let(x.Linear(s.w("lily_A"), nil))
-	logits := f.Let(hidden.Linear(s.w("lily_router"), nil))
-	shares := f.Let(logits.Softmax(-1))
-	experts := f.Let(shares.Reshape(-1, n).Mean(false, 0))
-	combined := f.Let(ops.Einsum("e,eio->io", experts, b))
-	delta := f.Let(hidden.Matmul(combined))
+	hidden := f.Bind(x.Linear(s.w("lily_A"), nil))
+	logits := f.Bind(hidden.Linear(s.w("lily_router"), nil))
+	shares := f.Bind(logits.Softmax(-1))
+	experts := f.Bind(shares.Reshape(-1, n).Mean(false, 0))
+	combined := f.Bind(ops.Einsum("e,eio->io", experts, b))
+	delta := f.Bind(hidden.Matmul(combined))
 	return f.Set(&result, result.Add(delta.MulScalar().To(dtype)))
 }
 
@@ -190,14 +190,14 @@ func (s *Site) addOSF() error {
 // osf adds the change of the weight's small singular part.
 func (s *Site) osf(f *frame, x *tensor) *tensor {
 	dtype := x.DType()
-	result := f.Let(f.Call(s.BaseLayer, x))
+	result := f.Bind(f.Call(s.BaseLayer, x))
 	now := s.w("U_low").Mul(s.w("S_low").Unsqueeze(0))
 	then := s.Own.Held(0).Mul(s.Own.Held(1).Unsqueeze(0)).Neg()
-	a := f.Let(trace.Cat(1, now, then))
-	b := f.Let(trace.Cat(0, s.w("V_low"), s.Own.Held(2)))
+	a := f.Bind(trace.Cat(1, now, then))
+	b := f.Bind(trace.Cat(0, s.w("V_low"), s.Own.Held(2)))
 	f.Set(&x, x.To(a.DType()))
-	h := f.Let(x.Linear(b, nil))
-	delta := f.Let(h.Linear(a, nil))
+	h := f.Bind(x.Linear(b, nil))
+	delta := f.Bind(h.Linear(a, nil))
 	return f.Set(&result, result.Add(delta.To(dtype)))
 }
 

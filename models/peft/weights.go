@@ -13,9 +13,9 @@ import (
 // withWeight adds a linear layer with a computed weight (_get_delta_activations).
 func (s *Site) withWeight(f *frame, x *tensor, weight func(g *frame) *tensor) *tensor {
 	dtype := x.DType()
-	result := f.Let(f.Call(s.BaseLayer, x))
+	result := f.Bind(f.Call(s.BaseLayer, x))
 	g := f.FuncFrame(x)
-	delta := g.Let(weight(g))
+	delta := g.Bind(weight(g))
 	input := x
 	g.Set(&input, input.To(delta.DType()))
 	f.Set(&result, result.Add(g.Return(input.Linear(delta, nil))))
@@ -32,12 +32,12 @@ var hadaWeight = &trace.Function{
 	Backward: func(g *frame, ctx *trace.FunctionContext, grads []*tensor) []*tensor {
 		w, grad := ctx.Saved, grads[0]
 		g.Set(&grad, grad.MulScalar())
-		temp := g.Let(grad.Mul(w(2).MM(w(3))))
-		a1 := g.Let(temp.MM(w(1).T()))
-		b1 := g.Let(w(0).T().MM(temp))
+		temp := g.Bind(grad.Mul(w(2).MM(w(3))))
+		a1 := g.Bind(temp.MM(w(1).T()))
+		b1 := g.Bind(w(0).T().MM(temp))
 		g.Set(&temp, grad.Mul(w(0).MM(w(1))))
-		a2 := g.Let(temp.MM(w(3).T()))
-		b2 := g.Let(w(2).T().MM(temp))
+		a2 := g.Bind(temp.MM(w(3).T()))
+		b2 := g.Bind(w(2).T().MM(temp))
 		return []*tensor{a1, b1, a2, b2}
 	},
 }
@@ -100,10 +100,10 @@ func (s *Site) lokr(f *frame, x *tensor) *tensor {
 			if s.has(name) {
 				return s.w(name)
 			}
-			return h.Let(s.w(name + "_a").Matmul(s.w(name + "_b")))
+			return h.Bind(s.w(name + "_a").Matmul(s.w(name + "_b")))
 		}
 		left, right := factor("lokr_w1"), factor("lokr_w2")
-		return h.Return(h.Let(left.Kron(right)).MulScalar())
+		return h.Return(h.Bind(left.Kron(right)).MulScalar())
 	})
 }
 
@@ -141,18 +141,18 @@ func (s *Site) addGLoRA() error {
 }
 
 func (s *Site) glora(f *frame, x *tensor) *tensor {
-	base := f.Let(f.Call(s.BaseLayer, x))
-	dtype, result, held := base.DType(), f.Let(base), 0
+	base := f.Bind(f.Call(s.BaseLayer, x))
+	dtype, result, held := base.DType(), f.Bind(base), 0
 	w, bias := s.plain().Weight.T(), s.plain().Bias.T()
 	weights, others := s.text("config_A_B"), s.text("config_D_E")
 	a, b := s.gloraPath(f, "A", weights, &held), s.gloraPath(f, "B", weights, &held)
 	c := s.gloraPath(f, "C", s.text("config_C"), &held)
 	d, e := s.gloraPath(f, "D", others, &held), s.gloraPath(f, "E", others, &held)
-	weight := f.Let(w.Add(w.Mul(a)).Add(b))
+	weight := f.Bind(w.Add(w.Mul(a)).Add(b))
 	if bias != nil {
-		bias = f.Let(bias.Add(bias.Mul(d)).Add(e).Add(w.Matmul(c).Squeeze(-1)))
+		bias = f.Bind(bias.Add(bias.Mul(d)).Add(e).Add(w.Matmul(c).Squeeze(-1)))
 	}
-	adapted := f.Let(x.Linear(weight, bias))
+	adapted := f.Bind(x.Linear(weight, bias))
 	f.Set(&result, result.Add(adapted))
 	f.Set(&result, result.Sub(base.MulScalar()))
 	return f.Set(&result, result.To(dtype))
@@ -185,9 +185,9 @@ func (s *Site) miss(f *frame, x *tensor) *tensor {
 		return s.missBat(f, x)
 	}
 	dtype, block := x.DType(), s.w("miss_block")
-	result := f.Let(f.Call(s.BaseLayer, x))
+	result := f.Bind(f.Call(s.BaseLayer, x))
 	if n := s.out / block.Size(1); n > 1 {
-		block = f.Let(block.Repeat(1, n))
+		block = f.Bind(block.Repeat(1, n))
 	}
 	r := block.Size(0)
 	if over := x.Size(-1) % r; over != 0 {
@@ -215,25 +215,25 @@ func (s *Site) gloraPath(f *frame, name, kind string, place *int) *tensor {
 		y = s.Own.Held(*place)
 		*place++
 	}
-	return f.Let(y.To(s.plain().Weight.T().DType()))
+	return f.Bind(y.To(s.plain().Weight.T().DType()))
 }
 
 // missBat follows the variant of MiSS whose blocks change the weight itself.
 func (s *Site) missBat(f *frame, x *tensor) *tensor {
 	dtype, base, block := x.DType(), s.plain(), s.w("miss_block")
-	weight, r := f.Let(base.Weight.Clone()), block.Size(-1)
+	weight, r := f.Bind(base.Weight.Clone()), block.Size(-1)
 	g := f.FuncFrame()
-	cast := g.Let(weight.To(block.DType()))
-	parts := g.Let(cast.Reshape(s.out/r, r, s.in/r, r).Permute(2, 0, 1, 3))
-	changed := g.Let(parts.Matmul(block).Add(block))
-	delta := f.Let(g.Return(changed.Permute(1, 2, 0, 3).Reshape(s.out, s.in)))
+	cast := g.Bind(weight.To(block.DType()))
+	parts := g.Bind(cast.Reshape(s.out/r, r, s.in/r, r).Permute(2, 0, 1, 3))
+	changed := g.Bind(parts.Matmul(block).Add(block))
+	delta := f.Bind(g.Return(changed.Permute(1, 2, 0, 3).Reshape(s.out, s.in)))
 	f.Set(&weight, weight.Add(delta))
 	f.Set(&x, x.To(weight.DType()))
 	bias := base.Bias.T()
 	if bias != nil {
-		bias = f.Let(bias.To(weight.DType()))
+		bias = f.Bind(bias.To(weight.DType()))
 	}
-	result := f.Let(x.Linear(weight, bias))
+	result := f.Bind(x.Linear(weight, bias))
 	return f.Set(&result, result.To(dtype))
 }
 
@@ -251,7 +251,7 @@ func (s *Site) addPEANuT() error {
 
 // peanut computes the update of the weight from the weight itself.
 func (s *Site) peanut(f *frame, x *tensor) *tensor {
-	result := f.Let(f.Call(s.BaseLayer, x))
+	result := f.Bind(f.Call(s.BaseLayer, x))
 	dtype := result.DType()
 	g := f.FuncFrame()
 	act := func(y *tensor) *tensor {
@@ -268,11 +268,11 @@ func (s *Site) peanut(f *frame, x *tensor) *tensor {
 		return y.ReLU()
 	}
 	a := s.w("peanut_A")
-	weight := g.Let(s.plain().Weight.Transpose(0, 1).To(a.DType()))
-	delta := g.Let(act(weight.Matmul(a.T())))
+	weight := g.Bind(s.plain().Weight.Transpose(0, 1).To(a.DType()))
+	delta := g.Bind(act(weight.Matmul(a.T())))
 	var residuals []*tensor
 	for i := range s.count("depth") {
-		residuals = append(residuals, g.Let(delta))
+		residuals = append(residuals, g.Bind(delta))
 		g.Set(&delta, act(delta.Linear(s.w(fmt.Sprint("encoder", i)), nil)))
 	}
 	for i := range residuals {
@@ -280,9 +280,9 @@ func (s *Site) peanut(f *frame, x *tensor) *tensor {
 		g.Set(&delta, delta.Add(residuals[len(residuals)-1-i]))
 	}
 	g.Set(&delta, delta.Linear(s.w("peanut_B"), nil))
-	whole := f.Let(g.Return(delta.MulScalar().Transpose(0, 1)))
-	cast := f.Let(x.To(whole.DType()))
-	more := f.Let(cast.Matmul(whole.Transpose(0, 1)))
+	whole := f.Bind(g.Return(delta.MulScalar().Transpose(0, 1)))
+	cast := f.Bind(x.To(whole.DType()))
+	more := f.Bind(cast.Matmul(whole.Transpose(0, 1)))
 	return f.Set(&result, result.Add(more.To(dtype)))
 }
 
@@ -299,8 +299,8 @@ func (s *Site) addSHiRA() error {
 // shira adds values to elements of the weight, as a sparse tensor.
 func (s *Site) shira(f *frame, x *tensor) *tensor {
 	base, values := s.plain(), s.w("shira_weight")
-	weight := f.Let(f.Apply(s.sparseSum(), values.MulScalar())[0])
-	return f.Let(x.Linear(weight, base.Bias.T()))
+	weight := f.Bind(f.Apply(s.sparseSum(), values.MulScalar())[0])
+	return f.Bind(x.Linear(weight, base.Bias.T()))
 }
 
 // sparseSum returns weight.clone() += torch.sparse_coo_tensor(indices, values), as add_out_dense_sparse_cuda computes
@@ -311,20 +311,20 @@ func (s *Site) sparseSum() *trace.Function {
 		Name: "AddBackward0",
 		Forward: func(g *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
 			t, n := g.Tape(), in[0].Numel()
-			sum := g.Let(w.Detach().Clone())
-			indices := g.Let(t.New("sparse_coo_tensor", program.Activations, trace.I64, 2, n))
+			sum := g.Bind(w.Detach().Clone())
+			indices := g.Bind(t.New("sparse_coo_tensor", program.Activations, trace.I64, 2, n))
 			ctx.SaveForBackward(indices, in[0])
-			wide := g.Let(sum.To(in[0].DType()))
-			flat := g.Let(t.New("flatten_indices", program.Temporaries, trace.I64, n))
+			wide := g.Bind(sum.To(in[0].DType()))
+			flat := g.Bind(t.New("flatten_indices", program.Temporaries, trace.I64, n))
 			if wide != sum {
-				into := g.Let(wide.EmptyLike())
+				into := g.Bind(wide.EmptyLike())
 				into.IndexAddInPlace(0, flat, in[0])
 			}
 			return []*tensor{sum}
 		},
 		Backward: func(g *frame, ctx *trace.FunctionContext, grads []*tensor) []*tensor {
-			t, wide := g.Tape(), g.Let(grads[0].To(trace.F32))
-			flat := g.Let(t.New("flatten_indices", program.Temporaries, trace.I64, ctx.Saved(0).Size(1)))
+			t, wide := g.Tape(), g.Bind(grads[0].To(trace.F32))
+			flat := g.Bind(t.New("flatten_indices", program.Temporaries, trace.I64, ctx.Saved(0).Size(1)))
 			return []*tensor{wide.Reshape(-1).IndexSelect(0, flat)}
 		},
 	}

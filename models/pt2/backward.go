@@ -236,7 +236,7 @@ func (f *customBackward) receive(run *nodeRunner, shapes map[int32]tensorLike, g
 				continue
 			}
 			if grad == nil {
-				grad = run.frame.Let(run.frame.Tape().Zeros(x.dtype, x.shape...))
+				grad = run.frame.Bind(run.frame.Tape().Zeros(x.dtype, x.shape...))
 			}
 			run.values[f.grads[i]] = grad
 		}

@@ -63,7 +63,7 @@ type plannedCall struct {
 	module *modulePath
 }
 
-// modulePath is a module as the recorder's frame needs it, see [trace.Frame.In].
+// modulePath is a module as the recorder's frame needs it, see [trace.Frame.SetModule].
 type modulePath struct{ path trace.Path }
 
 // ModulePath returns the path of a module.

@@ -192,7 +192,7 @@ func (w *nodeRunner) makeState(node int) {
 		k.of = w.frame.Tape().New("zeros", program.Buffers, d, shapeOf(in)...)
 		w.values[in.Value] = k.of
 		if w.keptFor(k.input) >= 0 {
-			w.frame.Let(k.of)
+			w.frame.Bind(k.of)
 		} else {
 			w.kept = append(w.kept, k)
 			w.frame.Tape().Hold(k.of)

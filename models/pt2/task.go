@@ -391,7 +391,7 @@ func (t *task) Compute(f *trace.Frame, results *[]*trace.Tensor, loss **trace.Te
 	if results != nil {
 		f.SetAll(results, slices.DeleteFunc(outs, func(x *trace.Tensor) bool { return x == nil }))
 	} else {
-		f.Let(out)
+		f.Bind(out)
 	}
 	f.Tape().Mark("forward")
 	f.Set(loss, t.loss(f, out))

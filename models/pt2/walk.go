@@ -49,7 +49,7 @@ func (w *nodeRunner) run(begin, end int) {
 		n, c := &w.g.Nodes[i], &w.g.calls[i]
 		switch n.Block {
 		case export.Call:
-			w.frame.In(c.module)
+			w.frame.SetModule(c.module)
 			w.makeState(i)
 			w.call(n, c)
 		case export.Close:
@@ -299,7 +299,7 @@ func (w *nodeRunner) bind(n *export.Node, results []aten.Value) {
 
 func (w *nodeRunner) set(v int32, x aten.Value) {
 	if t, ok := x.(*trace.Tensor); ok && t != nil {
-		w.frame.Let(t)
+		w.frame.Bind(t)
 		if w.g.leaves[v] && w.Training() {
 			t.Leaf()
 		}

@@ -19,7 +19,7 @@ func TestIndexingLeavesOutSlicesThatTakeAll(t *testing.T) {
 	tape := trace.New(trace.GPU{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, stack.Default().Rules(),
 		trace.Options{})
 	f := tape.Frame()
-	x := f.Let(tape.New("input", program.Batch, trace.F32, 4, 6))
+	x := f.Bind(tape.New("input", program.Batch, trace.F32, 4, 6))
 	for _, c := range []struct {
 		whole bool
 		args  []aten.Arg
@@ -55,7 +55,7 @@ func TestWhatRunsOnTheHostIsAllocatedWhereItMoves(t *testing.T) {
 		require.NoError(t, err)
 		out, err := w.compute(&export.Node{Target: target}, &plannedCall{op: op, onHost: onHost}, args)
 		require.NoError(t, err)
-		return w.frame.Let(out[0].(*trace.Tensor))
+		return w.frame.Bind(out[0].(*trace.Tensor))
 	}
 	made := func() int { return len(tape.Program().Buffers) }
 	steps := compute("torch.ops.aten.arange.default", true, aten.Arg{Name: "end", Value: int64(100)})

@@ -108,7 +108,7 @@ func (w *nodeRunner) enter(i int) {
 			if !cast || x == nil || !x.DType().IsFloat() || x.DType() == d {
 				continue
 			}
-			got := w.frame.Let(x.To(d))
+			got := w.frame.Bind(x.To(d))
 			c.casts = append(c.casts, castArgument{v, x, got})
 			w.values[v] = got
 		}

@@ -16,7 +16,7 @@ import (
 
 // question returns a question about a convolution of a batch.
 func question(batch int64) query.Question {
-	return query.Of(cudnn.Config{
+	return query.NewQuestion(cudnn.Config{
 		Dim: 2, DType: cudnn.BF16, Layout: cudnn.ChannelsLast, N: batch, Ci: 64, Co: 64, Groups: 1,
 		In: [3]int64{14, 14}, K: [3]int64{3, 3}, Stride: [3]int64{1, 1}, Pad: [3]int64{1, 1},
 		Dilation: [3]int64{1, 1},

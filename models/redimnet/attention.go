@@ -12,7 +12,7 @@ const heads = 4
 type tanhGELU struct{ nn.Module }
 
 func (*tanhGELU) Forward(f *frame, x *tensor) *tensor {
-	inner := f.Let(x.Add(x.Pow(3).MulScalar()).MulScalar())
+	inner := f.Bind(x.Add(x.Pow(3).MulScalar()).MulScalar())
 	return x.MulScalar().Mul(inner.Tanh().AddScalar())
 }
 
@@ -51,14 +51,14 @@ func (a *selfAttention) split(f *frame, x *tensor, b int64) *tensor {
 
 func (a *selfAttention) Forward(f *frame, x *tensor) *tensor {
 	b, t, d := x.Size(0), x.Size(1), x.Size(2)
-	q := f.Let(f.Call(a.Q, x).MulScalar())
-	k := f.Let(a.split(f, f.Call(a.K, x), b))
-	v := f.Let(a.split(f, f.Call(a.V, x), b))
+	q := f.Bind(f.Call(a.Q, x).MulScalar())
+	k := f.Bind(a.split(f, f.Call(a.K, x), b))
+	v := f.Bind(a.split(f, f.Call(a.V, x), b))
 	f.Set(&q, a.split(f, q, b).View(b*heads, -1, a.headWidth))
 	f.Set(&k, k.View(b*heads, -1, a.headWidth))
 	f.Set(&v, v.View(b*heads, -1, a.headWidth))
-	p := f.Let(q.BMM(k.Transpose(1, 2)).Softmax(-1))
-	o := f.Let(p.BMM(v).View(b, heads, t, a.headWidth).Transpose(1, 2).Reshape(b, t, d))
+	p := f.Bind(q.BMM(k.Transpose(1, 2)).Softmax(-1))
+	o := f.Bind(p.BMM(v).View(b, heads, t, a.headWidth).Transpose(1, 2).Reshape(b, t, d))
 	return f.Call(a.Out, o)
 }
 
@@ -80,7 +80,7 @@ func newAttentionLayer(d, hidden int64) *attentionLayer {
 
 func (l *attentionLayer) Forward(f *frame, x *tensor) *tensor {
 	f.Set(&x, x.Permute(0, 2, 1))
-	y := f.Let(f.Call(l.Attn, x))
+	y := f.Bind(f.Call(l.Attn, x))
 	f.Set(&y, x.Add(y))
 	f.Set(&y, f.Call(l.Norm1, y))
 	f.Set(&y, y.Add(f.Call(l.Ffn, y)))

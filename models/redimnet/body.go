@@ -13,7 +13,7 @@ type stageLayers struct {
 
 // run maps the earlier outputs to the next one.
 func (s *stageLayers) run(f *frame, outs []*tensor) *tensor {
-	x := f.Let(s.Layers[0].(*mixPrevious).call(f, outs))
+	x := f.Bind(s.Layers[0].(*mixPrevious).call(f, outs))
 	for _, l := range s.Layers[1:] {
 		f.Set(&x, f.Call(l.(nn.Layer), x))
 	}
@@ -99,7 +99,7 @@ func newStage(c config, s stage, i int64, channels, bins *int64) *stageLayers {
 
 // forward maps a spectrogram [B, 1, bins, T] to [B, width, T].
 func (b *body) forward(f *frame, x *tensor, checkpointing bool) *tensor {
-	outs := []*tensor{f.Let(f.Call(b.Stem, x))}
+	outs := []*tensor{f.Bind(f.Call(b.Stem, x))}
 	for _, s := range b.Stages {
 		var y *tensor
 		if checkpointing {
@@ -107,7 +107,7 @@ func (b *body) forward(f *frame, x *tensor, checkpointing bool) *tensor {
 		} else {
 			y = s.call(f, outs)
 		}
-		outs = append(outs, f.Let(y))
+		outs = append(outs, f.Bind(y))
 	}
 	return f.Call(b.Head, b.Mix.call(f, outs))
 }

@@ -27,9 +27,9 @@ func newChannelNorm(channels int64) *channelNorm {
 func (n *channelNorm) Forward(f *frame, x *tensor) *tensor {
 	shape := slices.Repeat([]int64{1}, x.NDim()-1)
 	shape[0] = -1
-	mean := f.Let(x.Mean(true, 1))
-	variance := f.Let(x.Sub(mean).Pow(2).Mean(true, 1))
-	y := f.Let(x.Sub(mean).Div(variance.AddScalar().Sqrt()))
+	mean := f.Bind(x.Mean(true, 1))
+	variance := f.Bind(x.Sub(mean).Pow(2).Mean(true, 1))
+	y := f.Bind(x.Sub(mean).Div(variance.AddScalar().Sqrt()))
 	return n.Weight.View(shape...).Mul(y).Add(n.Bias.View(shape...))
 }
 
@@ -66,9 +66,9 @@ func newMixPrevious(n, channels int64, learn bool) *mixPrevious {
 
 // mix maps outputs of shape [B, channels, T] to their sum.
 func (m *mixPrevious) mix(f *frame, outs []*tensor) *tensor {
-	w := f.Let(m.W.Softmax(1))
+	w := f.Bind(m.W.Softmax(1))
 	maps := lists.Map(outs, func(o *tensor) *tensor { return o.Unsqueeze(1) })
-	stacked := f.Let(trace.Cat(1, maps...))
+	stacked := f.Bind(trace.Cat(1, maps...))
 	return w.Mul(stacked).Sum(false, 1)
 }
 
@@ -99,7 +99,7 @@ func newNextBlock(c int64, kernel []int64, groupDivisor int64) *nextBlock {
 
 // Forward keeps the shape. The cat of one tensor is in the original: a copy.
 func (b *nextBlock) Forward(f *frame, x *tensor) *tensor {
-	y := f.Let(trace.Cat(1, f.Call(b.Spatial, x)))
+	y := f.Bind(trace.Cat(1, f.Call(b.Spatial, x)))
 	return x.Add(f.Call(b.Point, f.Call(b.Act, f.Call(b.Norm, y))))
 }
 
@@ -117,7 +117,7 @@ func newFreqGate(bins, hidden int64) *freqGate {
 
 // Forward scales [B, c, f, T] by a gate of shape [B, 1, f, 1].
 func (g *freqGate) Forward(f *frame, x *tensor) *tensor {
-	gate := f.Let(f.Call(g.Up, f.Call(g.Act, f.Call(g.Down, x.Mean(false, 1, 3)))).Sigmoid())
+	gate := f.Bind(f.Call(g.Up, f.Call(g.Act, f.Call(g.Down, x.Mean(false, 1, 3)))).Sigmoid())
 	return x.Mul(gate.Unsqueeze(1).Unsqueeze(3))
 }
 
@@ -153,7 +153,7 @@ func newResBlock2d(c, bins, groupDivisor int64, gate bool) *resBlock2d {
 }
 
 func (b *resBlock2d) Forward(f *frame, x *tensor) *tensor {
-	y := f.Let(f.Call(b.Bn1, f.Call(b.Relu, f.Call(b.Point1, f.Call(b.Conv1, x)))))
+	y := f.Bind(f.Call(b.Bn1, f.Call(b.Relu, f.Call(b.Point1, f.Call(b.Conv1, x)))))
 	f.Set(&y, f.Call(b.Gate, f.Call(b.Bn2, f.Call(b.Point2, f.Call(b.Conv2, y)))))
 	f.Set(&y, y.AddInPlace(x))
 	return f.Call(b.Relu, y)

@@ -40,9 +40,9 @@ func (m *melFrontEnd) Forward(f *frame, x *tensor) (y *tensor) {
 	f.Tape().NoGrad(func() {
 		f.Set(&x, x.PadReflect(1, 0))
 		f.Set(&x, x.Conv(m.Emphasis.Tensor, nil, trace.ConvArgs{}).Squeeze(1))
-		spec := f.Let(ops.STFT(x, stftSize, m.hop, m.Window.Tensor))
-		power := f.Let(spec.Abs().Pow(2))
-		mel := f.Let(power.Transpose(-1, -2).Matmul(m.Bank.Tensor).Transpose(-1, -2))
+		spec := f.Bind(ops.STFT(x, stftSize, m.hop, m.Window.Tensor))
+		power := f.Bind(spec.Abs().Pow(2))
+		mel := f.Bind(power.Transpose(-1, -2).Matmul(m.Bank.Tensor).Transpose(-1, -2))
 		f.Set(&mel, mel.AddScalar().Log())
 		y = mel.Sub(mel.Mean(true, -1))
 	})
@@ -71,15 +71,15 @@ func newAttentivePool(dim int64, globalContext bool) *attentivePool {
 
 // Forward maps [B, dim, T] to [B, 2*dim].
 func (p *attentivePool) Forward(f *frame, x *tensor) *tensor {
-	ctx := f.Let(x)
+	ctx := f.Bind(x)
 	if p.globalContext {
-		m := f.Let(x.Mean(true, -1).Expand(x.Shape()...))
-		s := f.Let(x.Var(true, -1).AddScalar().Sqrt().Expand(x.Shape()...))
+		m := f.Bind(x.Mean(true, -1).Expand(x.Shape()...))
+		s := f.Bind(x.Var(true, -1).AddScalar().Sqrt().Expand(x.Shape()...))
 		f.Set(&ctx, trace.Cat(1, x, m, s))
 	}
-	a := f.Let(f.Call(p.Score2, f.Call(p.Score1, ctx).Tanh()).Softmax(2))
-	mean := f.Let(a.Mul(x).Sum(false, 2))
-	variance := f.Let(a.Mul(x.Pow(2)).Sum(false, 2).Sub(mean.Pow(2)))
+	a := f.Bind(f.Call(p.Score2, f.Call(p.Score1, ctx).Tanh()).Softmax(2))
+	mean := f.Bind(a.Mul(x).Sum(false, 2))
+	variance := f.Bind(a.Mul(x.Pow(2)).Sum(false, 2).Sub(mean.Pow(2)))
 	return trace.Cat(1, mean, variance.ClampMin().Sqrt())
 }
 
@@ -96,8 +96,8 @@ func newMRLHead(in int64) *mrlHead {
 
 // forward maps [B, in] to the embeddings [B, width] for each width.
 func (h *mrlHead) forward(f *frame, x *tensor) []*tensor {
-	e := f.Let(f.Call(h.Linear, f.Call(h.Bn, x)))
-	return lists.Map(widths, func(d int64) *tensor { return f.Let(e.Slice(1, 0, d)) })
+	e := f.Bind(f.Call(h.Linear, f.Call(h.Bn, x)))
+	return lists.Map(widths, func(d int64) *tensor { return f.Bind(e.Slice(1, 0, d)) })
 }
 
 // model is the speaker network with its MRL head.
@@ -121,7 +121,7 @@ func newModel(c config) *model {
 func (m *model) call(f *frame, wave *tensor, checkpointing bool) []*tensor {
 	g := f.CallFrame(wave)
 	var x *tensor
-	f.Tape().NoAutocast(func() { x = g.Let(g.Call(m.Mel, wave)) })
+	f.Tape().NoAutocast(func() { x = g.Bind(g.Call(m.Mel, wave)) })
 	in := x.Unsqueeze(1)
 	bodyFrame := g.CallFrame(in)
 	y := m.Body.forward(bodyFrame, in, checkpointing)
@@ -143,15 +143,15 @@ type angularMargin struct {
 
 func (a *angularMargin) call(f *frame, embedding, labels *tensor) *tensor {
 	g := f.CallFrame(embedding, labels)
-	e := g.Let(embedding.Normalize(1))
-	w := g.Let(a.Weight.Slice(1, 0, embedding.Size(1)).Normalize(1))
-	cos := g.Let(e.Linear(w, nil).Clamp())
-	sin := g.Let(cos.Pow(2).RSubScalar().Sqrt())
-	phi := g.Let(cos.MulScalar().Sub(sin.MulScalar()))
+	e := g.Bind(embedding.Normalize(1))
+	w := g.Bind(a.Weight.Slice(1, 0, embedding.Size(1)).Normalize(1))
+	cos := g.Bind(e.Linear(w, nil).Clamp())
+	sin := g.Bind(cos.Pow(2).RSubScalar().Sqrt())
+	phi := g.Bind(cos.MulScalar().Sub(sin.MulScalar()))
 	g.Set(&phi, trace.Where(cos.GtScalar(), phi, cos.AddScalar()))
-	hot := g.Let(cos.ZerosLike())
+	hot := g.Bind(cos.ZerosLike())
 	hot.ScatterInPlace(labels.View(-1, 1))
-	out := g.Let(hot.Mul(phi).Add(hot.RSubScalar().Mul(cos)).MulScalar())
+	out := g.Bind(hot.Mul(phi).Add(hot.RSubScalar().Mul(cos)).MulScalar())
 	return g.Return(out.CrossEntropy(labels))
 }
 

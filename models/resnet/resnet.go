@@ -68,7 +68,7 @@ func newBottleneck(in, planes, stride int64) *block {
 }
 
 func (b *block) Forward(f *frame, x *tensor) *tensor {
-	skip, last := f.Let(x), b.Act2
+	skip, last := f.Bind(x), b.Act2
 	f.Pass(&x, b.Conv1, b.Bn1, b.Act1, b.Conv2, b.Bn2)
 	if b.Conv3 != nil {
 		f.Pass(&x, b.Act2, b.Conv3, b.Bn3)
@@ -123,7 +123,7 @@ func newResNet(blocks [4]int64, classes int64, newBlock func(in, planes, stride 
 func (m *resNet) call(f *frame, x *tensor, checkpointing bool) *tensor {
 	g := f.ModuleFrame(m, x)
 	x = g.Argument(x)
-	y := g.Let(m.features(g, x, checkpointing))
+	y := g.Bind(m.features(g, x, checkpointing))
 	return g.Return(g.Set(&y, m.head(g, y)))
 }
 

@@ -41,7 +41,7 @@ func (l *channelGate) Forward(f *frame, x *tensor) *tensor {
 	b, c := x.Size(0), x.Size(1)
 	mean := f.Call(l.Fc, x.AdaptiveAvgPool(1, 1).View(b, c))
 	peak := f.Call(l.Fc, x.AdaptiveMaxPool(1, 1).View(b, c))
-	g := f.Let(mean.Add(peak))
+	g := f.Bind(mean.Add(peak))
 	return x.Mul(g.View(b, c, 1, 1))
 }
 
@@ -76,7 +76,7 @@ func newGenerator() *generator {
 // call runs generator(z, c).
 func (g *generator) call(f *frame, z, c *tensor) *tensor {
 	in := f.ModuleFrame(g, z, c)
-	x := in.Let(in.Call(g.Fc, trace.Cat(1, z, in.Call(g.Cond, c))).View(-1, 256, 16, 20))
+	x := in.Bind(in.Call(g.Fc, trace.Cat(1, z, in.Call(g.Cond, c))).View(-1, 256, 16, 20))
 	in.Set(&x, in.Call(g.Out, in.Call(g.Up3, in.Call(g.Gate, in.Call(g.Up2, in.Call(g.Up1, x))))))
 	return in.Return(in.Set(&x, ops.Upsample("upsample_bilinear2d", x, mels, frames)))
 }
@@ -114,8 +114,8 @@ func newDiscriminator() *discriminator {
 // call runs discriminator(spec, c).
 func (d *discriminator) call(f *frame, spec, c *tensor) *tensor {
 	in := f.ModuleFrame(d, spec, c)
-	e := in.Let(in.Call(d.Cond, c))
-	x := in.Let(in.Call(d.Conv, spec))
+	e := in.Bind(in.Call(d.Cond, c))
+	x := in.Bind(in.Call(d.Conv, spec))
 	return in.Return(in.Call(d.Fc, trace.Cat(1, x.View(x.Size(0), -1), e)))
 }
 

@@ -121,7 +121,7 @@ func (t *trainer) Record(tape *trace.Tape, steps int) error {
 
 // condition returns torch.rand(n, 2) * 2 - 1.
 func (l *loop) condition(n int64) (c *tensor) {
-	l.Tape.In(program.Batch, func() {
+	l.Tape.WithClass(program.Batch, func() {
 		c = l.Tape.New("rand", program.Batch, trace.F32, n, condition).MulScalar().AddScalar()
 	})
 	return c

@@ -56,7 +56,7 @@ func (n *spoterNet) call(f *frame, x, mask *tensor, checkpointing bool) *tensor 
 	g.Set(&x, trace.Cat(1, n.Cls.Expand(b, -1, -1), g.Call(n.Embed, x)))
 	g.Set(&x, x.Add(n.Pos.Narrow(0, 0, t+1).Unsqueeze(0)))
 	ones := g.Tape().Filled("ones", trace.F32, b, 1)
-	pad := g.Let(trace.Cat(1, ones, mask).EqScalar())
+	pad := g.Bind(trace.Cat(1, ones, mask).EqScalar())
 	masks := nn.TransformerMasks{KeyPadding: pad}
 	if checkpointing {
 		for _, l := range n.Encoder.Layers {
@@ -85,11 +85,11 @@ func newAttention(p float64) *attention {
 func (a *attention) Forward(f *frame, x *tensor) *tensor {
 	b := x.Size(0)
 	project := func(l *nn.Linear) *tensor {
-		return f.Let(f.Call(l, x).View(b, -1, heads, width/heads).Transpose(1, 2))
+		return f.Bind(f.Call(l, x).View(b, -1, heads, width/heads).Transpose(1, 2))
 	}
 	q, k, v := project(a.Q), project(a.K), project(a.V)
-	s := f.Let(q.Matmul(k.Transpose(-2, -1)).DivScalar())
-	p := f.Let(f.Call(a.Drop, s.Softmax(-1)))
+	s := f.Bind(q.Matmul(k.Transpose(-2, -1)).DivScalar())
+	p := f.Bind(f.Call(a.Drop, s.Softmax(-1)))
 	return f.Call(a.O, p.Matmul(v).Transpose(1, 2).Contiguous().View(b, -1, width))
 }
 

@@ -46,15 +46,15 @@ func (q *Squares) ReplacesTokens() bool { return true }
 func (q *Squares) Encode(f *frame, ids, padding, embeds *tensor, text hf.Text) DecoderInputs {
 	g := f.CallFrame(q.pixels)
 	states := q.encodeImages(g, text)
-	features := g.Let(q.Projected(g, states))
+	features := g.Bind(q.Projected(g, states))
 	held := append(states.held(), features)
 	g.End(held...)
-	f.LetAll(held)
+	f.BindAll(held)
 	if features.NDim() == 3 && q.Masked == nil { // a list of the images'
-		features = f.Let(trace.Cat(0, f.LetAll(features.Unbind(0))...))
+		features = f.Bind(trace.Cat(0, f.BindAll(features.Unbind(0))...))
 	}
-	features = f.Let(features.To(embeds.DType()))
-	mask := f.Let(imagePlaces(f, ids, 1)[0])
+	features = f.Bind(features.To(embeds.DType()))
+	mask := f.Bind(imagePlaces(f, ids, 1)[0])
 	f.Set(&embeds, embeds.MaskedScatter(mask, features))
 	seen := DecoderInputs{Embeds: embeds, Kept: []*tensor{features}}
 	if q.Masked != nil {
@@ -66,32 +66,32 @@ func (q *Squares) Encode(f *frame, ids, padding, embeds *tensor, text hf.Text) D
 // encodeImages follows forward of the tower.
 func (q *Squares) encodeImages(f *frame, text hf.Text) States {
 	g := f.ModuleFrame(q.Tower, q.pixels)
-	x := g.Let(q.patchEmbeddings(g))
+	x := g.Bind(q.patchEmbeddings(g))
 	if q.Classed {
 		g.Set(&x, g.Call(q.Tower.At("pre_layrnorm"), x))
 	}
 	var states States
 	encoder := q.Tower.Part("encoder")
 	h := g.ModuleFrame(encoder, x)
-	y := h.Let(x)
+	y := h.Bind(x)
 	for i := range q.Size.Layers {
 		l := encoder.Part(indexed("layers", i))
 		h.Set(&y, text.CallLayer(h, int(i), l, func(k *frame, args []*tensor) *tensor {
 			return q.layer(k, l, args[0])
 		}, []*tensor{y}))
 		if q.Size.FeatureLayer == i-q.Size.Layers {
-			states.Chosen = g.Let(y)
+			states.Chosen = g.Bind(y)
 		}
 	}
 	h.End(y)
-	states.Last = g.Let(y)
+	states.Last = g.Bind(y)
 	if q.Classed {
-		g.Let(g.Call(q.Tower.At("post_layernorm"), y.Select(1, 0)))
+		g.Bind(g.Call(q.Tower.At("post_layernorm"), y.Select(1, 0)))
 	} else {
 		g.Set(&states.Last, g.Call(q.Tower.At("post_layernorm"), y))
 	}
 	g.End(states.held()...)
-	f.LetAll(states.held())
+	f.BindAll(states.held())
 	return states
 }
 
@@ -109,11 +109,11 @@ func (q *Squares) patchEmbeddings(f *frame) *tensor {
 		conv := m.At("patch_embedding")
 		x := g.Call(conv, q.pixels.To(nn.Base(conv).(*nn.Conv).Weight.DType))
 		x.RequireGrad(q.grads)
-		g.Let(x)
+		g.Bind(x)
 		g.Set(&x, x.Flatten(2, -1).Transpose(1, 2))
 		if q.Classed {
-			class := g.Let(m.Owned("class_embedding").Expand(x.Size(0), 1, -1))
-			x = g.Let(trace.Cat(1, class, x))
+			class := g.Bind(m.Owned("class_embedding").Expand(x.Size(0), 1, -1))
+			x = g.Bind(trace.Cat(1, class, x))
 		}
 		return g.Set(&x, x.Add(g.Call(m.At("position_embedding"), m.Held(0).View(1, -1))))
 	})
@@ -121,7 +121,7 @@ func (q *Squares) patchEmbeddings(f *frame) *tensor {
 
 // layer follows forward of CLIPEncoderLayer and SiglipEncoderLayer.
 func (q *Squares) layer(f *frame, l *nn.Parts, x *tensor) *tensor {
-	residual := f.Let(x)
+	residual := f.Bind(x)
 	f.Set(&x, f.Call(l.At("layer_norm1"), x))
 	f.Set(&x, selfAttention(f, l.Part("self_attn"), x, nil, q.Size, "out_proj", q.Classed))
 	f.Set(&x, residual.Add(x))
@@ -139,12 +139,12 @@ func LlavaProjected(p *nn.Parts, activation string, cut bool) func(f *frame, sta
 		if states.Chosen != nil {
 			x = states.Chosen
 		}
-		f.Let(x)
+		f.Bind(x)
 		if cut {
 			f.Set(&x, x.Slice(1, 1, x.Size(1)))
 		}
 		return callModule(f, p, []*tensor{x}, func(g *frame) *tensor {
-			y := g.Let(g.Call(p.At("linear_1"), x))
+			y := g.Bind(g.Call(p.At("linear_1"), x))
 			g.Pass(&y, hf.Activation(activation), p.At("linear_2"))
 			return y
 		})
@@ -157,15 +157,15 @@ func Gemma3Projected(p *nn.Parts, s Size, tokens int64) func(f *frame, states St
 	return func(f *frame, states States) *tensor {
 		return callModule(f, p, []*tensor{states.Last}, func(g *frame) *tensor {
 			x, side := states.Last, s.Image/s.Patch
-			square := side / tokens
-			y := g.Let(x.Transpose(1, 2))
+			size := side / tokens
+			y := g.Bind(x.Transpose(1, 2))
 			g.Set(&y, y.Reshape(x.Size(0), s.Width, side, side))
 			g.Set(&y, y.Contiguous())
-			pooled := g.Let(y.AvgPool(trace.PoolArgs{Kernel: []int64{square, square}, Stride: []int64{square, square}}))
+			pooled := g.Bind(y.AvgPool(trace.PoolArgs{Kernel: []int64{size, size}, Stride: []int64{size, size}}))
 			g.Set(&pooled, pooled.Flatten(2, -1))
 			g.Set(&pooled, pooled.Transpose(1, 2))
-			normed := g.Let(g.Call(p.At("mm_soft_emb_norm"), pooled))
-			projected := g.Let(normed.Matmul(p.Owned("mm_input_projection_weight")))
+			normed := g.Bind(g.Call(p.At("mm_soft_emb_norm"), pooled))
+			projected := g.Bind(normed.Matmul(p.Owned("mm_input_projection_weight")))
 			return projected.To(x.DType())
 		})
 	}
@@ -175,9 +175,9 @@ func Gemma3Projected(p *nn.Parts, s Size, tokens int64) func(f *frame, states St
 // (create_masks_for_vision_model).
 func Gemma3Masks(window int64) func(f *frame, ids, kinds, padding *tensor) (full, part *tensor) {
 	return func(f *frame, ids, kinds, padding *tensor) (full, part *tensor) {
-		blocks := f.Let(imageBlocks(f, kinds))
-		full = f.Let(hf.BlockMask(f, ids.Size(0), ids, padding, blocks, hf.SingleSequence, 0))
-		part = f.Let(hf.BlockMask(f, ids.Size(0), ids, padding, blocks, hf.SingleSequence, window))
+		blocks := f.Bind(imageBlocks(f, kinds))
+		full = f.Bind(hf.BlockMask(f, ids.Size(0), ids, padding, blocks, hf.SingleSequence, 0))
+		part = f.Bind(hf.BlockMask(f, ids.Size(0), ids, padding, blocks, hf.SingleSequence, window))
 		return full, part
 	}
 }
@@ -185,10 +185,10 @@ func Gemma3Masks(window int64) func(f *frame, ids, kinds, padding *tensor) (full
 // imageBlocks follows get_block_sequence_ids_for_mask: the number of the image that each token is of.
 func imageBlocks(f *frame, kinds *tensor) *tensor {
 	g := f.FuncFrame(kinds)
-	image := g.Let(kinds.EqScalar())
-	before := g.Let(image.Pad(1, 0).Slice(1, 0, image.Size(1)))
-	first := g.Let(image.And(before.EqScalar()))
-	groups := g.Let(first.To(trace.I32).CumSum(1).AddScalar())
+	image := g.Bind(kinds.EqScalar())
+	before := g.Bind(image.Pad(1, 0).Slice(1, 0, image.Size(1)))
+	first := g.Bind(image.And(before.EqScalar()))
+	groups := g.Bind(first.To(trace.I32).CumSum(1).AddScalar())
 	return g.Return(trace.WhereScalar(image, groups))
 }
 
@@ -203,7 +203,7 @@ func NewGemmaNorm(width int64) nn.Layer { return &gemmaNorm{Weight: nn.NewParame
 
 // Forward keeps the shape.
 func (n *gemmaNorm) Forward(f *frame, x *tensor) *tensor {
-	y := f.Let(hf.GemmaNormalized(f, x.To(trace.F32)))
+	y := f.Bind(hf.GemmaNormalized(f, x.To(trace.F32)))
 	f.Set(&y, y.Mul(n.Weight.To(trace.F32).AddScalar()))
 	return y.To(x.DType())
 }

@@ -71,12 +71,12 @@ func (q *Tiles) RequireGrads() { q.grads = true }
 
 // Encode implements [Vision], as MllamaModel.forward does.
 func (q *Tiles) Encode(f *frame, _, _, _ *tensor, _ hf.Text) DecoderInputs {
-	out := f.Let(q.encodeImages(f))
+	out := f.Bind(q.encodeImages(f))
 	places := q.Size.Positions + 1
 	states := f.Call(q.Projector.At("multi_modal_projector"), out)
-	states = f.Let(states.Reshape(-1, places, states.Size(-1)))
+	states = f.Bind(states.Reshape(-1, places, states.Size(-1)))
 	mask, rows := q.crossMask(f, places)
-	return DecoderInputs{Cross: []*tensor{states, f.Let(mask), f.Let(rows)}}
+	return DecoderInputs{Cross: []*tensor{states, f.Bind(mask), f.Bind(rows)}}
 }
 
 // crossMask follows _prepare_cross_attention_mask: the image states that each token attends to, and the tokens that
@@ -84,12 +84,12 @@ func (q *Tiles) Encode(f *frame, _, _, _ *tensor, _ hf.Text) DecoderInputs {
 func (q *Tiles) crossMask(f *frame, places int64) (mask, rows *tensor) {
 	g := f.FuncFrame(q.among)
 	b, d := q.among.Size(0), q.patchType()
-	mask = g.Let(q.among.RepeatInterleave(places, 3))
+	mask = g.Bind(q.among.RepeatInterleave(places, 3))
 	g.Set(&mask, mask.View(b, q.Images.Length, -1))
 	g.Set(&mask, mask.Unsqueeze(1))
-	inverted := g.Let(mask.To(trace.F32).RSubScalar().To(d))
+	inverted := g.Bind(mask.To(trace.F32).RSubScalar().To(d))
 	g.Set(&mask, inverted.MaskedFill(inverted.To(trace.Bool)))
-	rows = g.Let(mask.EqScalar().Any(false, -1).To(d).Unsqueeze(-1))
+	rows = g.Bind(mask.EqScalar().Any(false, -1).To(d).Unsqueeze(-1))
 	mask.MulInPlace(rows)
 	return g.ReturnPair(mask, rows)
 }
@@ -108,8 +108,8 @@ func (q *Tiles) encodeImages(f *frame) *tensor {
 	patches := g.Call(q.Tower.At("patch_embedding"),
 		q.pixels.View(n*tiles, s.Channels, s.Image, s.Image).To(q.patchType()))
 	patches.RequireGrad(q.grads)
-	g.Let(patches)
-	x := g.Let(patches.Flatten(2, -1).Transpose(1, 2))
+	g.Bind(patches)
+	x := g.Bind(patches.Flatten(2, -1).Transpose(1, 2))
 	g.Set(&x, x.Reshape(n, tiles, -1, s.Width))
 	g.Set(&x, q.tile(g, p.Part("pre_tile_positional_embedding"), x))
 	g.Set(&x, x.Reshape(n*tiles, places-1, s.Width))
@@ -119,17 +119,17 @@ func (q *Tiles) encodeImages(f *frame) *tensor {
 	g.Set(&x, g.Call(p.At("layernorm_pre"), x))
 	padded := (places + 7) / 8 * 8
 	g.Set(&x, x.Pad(0, 0, 0, padded-places))
-	mask := g.Let(q.mask(g, n, padded))
+	mask := g.Bind(q.mask(g, n, padded))
 	g.Set(&x, x.View(n, -1, s.Width))
 	first := q.encoded(g, p.Part("transformer"), s.Layers, false, x, mask)
-	g.LetAll(first)
+	g.BindAll(first)
 	g.Set(&x, first[len(first)-1])
 	g.Set(&x, g.Call(p.At("layernorm_post"), x))
 	g.Set(&x, x.Reshape(n, tiles, padded, s.Width))
 	g.Set(&x, q.tile(g, p.Part("post_tile_positional_embedding"), x))
 	g.Set(&x, x.Reshape(n, tiles*padded, s.Width))
 	whole := q.encoded(g, p.Part("global_transformer"), q.Tiled.Global, true, x, mask)
-	g.LetAll(whole)
+	g.BindAll(whole)
 	g.Set(&x, whole[len(whole)-1])
 	cut := func(x **tensor, width int64) {
 		g.Set(x, (*x).Reshape(n, tiles, padded, width))
@@ -138,7 +138,7 @@ func (q *Tiles) encodeImages(f *frame) *tensor {
 	}
 	cut(&x, s.Width)
 	chosen := lists.Map(q.States, func(i int64) *tensor { return first[i] })
-	states := g.Let(trace.Stack(-1, chosen...))
+	states := g.Bind(trace.Stack(-1, chosen...))
 	cut(&states, s.Width*int64(len(chosen)))
 	return g.Return(g.Set(&x, trace.Cat(-1, x, states)))
 }
@@ -146,7 +146,7 @@ func (q *Tiles) encodeImages(f *frame) *tensor {
 // tile follows forward of MllamaPrecomputedAspectRatioEmbedding.
 func (q *Tiles) tile(f *frame, m *nn.Parts, x *tensor) *tensor {
 	return callModule(f, m, []*tensor{x, q.shapes}, func(g *frame) *tensor {
-		e := g.Let(g.Call(m.At("embedding"), q.shapes.View(-1, 1)))
+		e := g.Bind(g.Call(m.At("embedding"), q.shapes.View(-1, 1)))
 		g.Set(&e, e.Reshape(-1, q.Tiled.Tiles, 1, q.Size.Width))
 		g.Set(&e, e.Mul(m.Owned("gate").Tanh()))
 		return g.Set(&x, x.Add(e))
@@ -156,7 +156,7 @@ func (q *Tiles) tile(f *frame, m *nn.Parts, x *tensor) *tensor {
 // classed follows apply_class_embedding.
 func (q *Tiles) classed(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
-	class := g.Let(q.Tower.Owned("class_embedding").Expand(x.Size(0), 1, q.Size.Width))
+	class := g.Bind(q.Tower.Owned("class_embedding").Expand(x.Size(0), 1, q.Size.Width))
 	return g.Return(g.Set(&x, trace.Cat(1, class, x)))
 }
 
@@ -164,11 +164,11 @@ func (q *Tiles) classed(f *frame, x *tensor) *tensor {
 func (q *Tiles) withPositions(f *frame, m *nn.Parts, x *tensor) *tensor {
 	places := q.Size.Positions + 1
 	return callModule(f, m, []*tensor{x, q.shapes}, func(g *frame) *tensor {
-		gated := g.Let(m.Owned("gate").Tanh().RSubScalar().Mul(m.Owned("embedding")))
+		gated := g.Bind(m.Owned("gate").Tanh().RSubScalar().Mul(m.Owned("embedding")))
 		g.Set(&x, x.Add(gated.View(1, 1, places, q.Size.Width)))
-		tile := g.Let(g.Call(m.At("tile_embedding"), q.shapes.View(-1, 1)))
+		tile := g.Bind(g.Call(m.At("tile_embedding"), q.shapes.View(-1, 1)))
 		g.Set(&tile, tile.Reshape(x.Size(0), q.Tiled.Tiles, places, q.Size.Width))
-		scaled := g.Let(m.Owned("gate").Tanh().Mul(tile))
+		scaled := g.Bind(m.Owned("gate").Tanh().Mul(tile))
 		return g.Set(&x, x.Add(scaled))
 	})
 }
@@ -177,7 +177,7 @@ func (q *Tiles) withPositions(f *frame, m *nn.Parts, x *tensor) *tensor {
 func (q *Tiles) mask(f *frame, n, padded int64) *tensor {
 	d := q.patchType()
 	g := f.FuncFrame(q.tiles)
-	m := g.Let(q.tiles.View(n, q.Tiled.Tiles, 1, 1).To(d))
+	m := g.Bind(q.tiles.View(n, q.Tiled.Tiles, 1, 1).To(d))
 	g.Set(&m, m.Repeat(1, 1, padded, 1))
 	g.Set(&m, m.RSubScalar())
 	g.Set(&m, m.Reshape(n, q.Tiled.Tiles*padded, 1))
@@ -188,12 +188,12 @@ func (q *Tiles) mask(f *frame, n, padded int64) *tensor {
 // encoded returns the states after each layer of MllamaVisionEncoder, which recomputes nothing.
 func (q *Tiles) encoded(f *frame, m *nn.Parts, layers int64, gated bool, x, mask *tensor) []*tensor {
 	g := f.ModuleFrame(m, x, mask)
-	g.Let(x)
+	g.Bind(x)
 	var states []*tensor
 	for i := range layers {
 		l := m.Part(indexed("layers", i))
 		g.Set(&x, callModule(g, l, []*tensor{x, mask}, func(h *frame) *tensor { return q.layer(h, l, x, mask, gated) }))
-		states = append(states, g.Let(x))
+		states = append(states, g.Bind(x))
 	}
 	g.End(states...)
 	return states
@@ -206,7 +206,7 @@ func (q *Tiles) layer(f *frame, l *nn.Parts, x, mask *tensor, gated bool) *tenso
 			f.Set(&x, l.Owned(gate).Tanh().Mul(x))
 		}
 	}
-	residual := f.Let(x)
+	residual := f.Bind(x)
 	f.Set(&x, f.Call(l.At("input_layernorm"), x))
 	f.Set(&x, selfAttention(f, l.Part("self_attn"), x, mask, q.Size, "o_proj", true))
 	through("gate_attn")

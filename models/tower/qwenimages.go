@@ -55,18 +55,18 @@ func (q *Qwen) ReplacesTokens() bool { return true }
 // Encode implements [Vision], as Qwen2_5_VLModel.forward does.
 func (q *Qwen) Encode(f *frame, ids, _, embeds *tensor, text hf.Text) DecoderInputs {
 	_, features, deep := q.features(f, text)
-	images := f.Let(trace.Cat(0, features...).To(embeds.DType()))
-	masks := f.LetAll(imagePlaces(f, ids, 2))
+	images := f.Bind(trace.Cat(0, features...).To(embeds.DType()))
+	masks := f.BindAll(imagePlaces(f, ids, 2))
 	f.Set(&embeds, embeds.MaskedScatter(masks[0], images))
 	seen := DecoderInputs{Embeds: embeds}
 	if q.Size.Deep > 0 {
 		f.Set(&masks[0], masks[0].Select(-1, 0))
 		seen.ImageTokens = masks[0]
 		for _, d := range deep {
-			seen.Deepstack = append(seen.Deepstack, f.Let(trace.Cat(0, d...)))
+			seen.Deepstack = append(seen.Deepstack, f.Bind(trace.Cat(0, d...)))
 		}
 	}
-	seen.Positions = f.Let(f.Tape().Zeros(trace.I64, 3, ids.Size(0), ids.Size(1)))
+	seen.Positions = f.Bind(f.Tape().Zeros(trace.I64, 3, ids.Size(0), ids.Size(1)))
 	return seen
 }
 
@@ -74,18 +74,18 @@ func (q *Qwen) Encode(f *frame, ids, _, embeds *tensor, text hf.Text) DecoderInp
 // deeper layers. All of them live in frame f.
 func (q *Qwen) features(f *frame, text hf.Text) (last *tensor, images []*tensor, deep [][]*tensor) {
 	g := f.CallFrame(q.pixels, q.grid)
-	pixels := g.Let(q.pixels.To(q.patchEmbed().DType))
+	pixels := g.Bind(q.pixels.To(q.patchEmbed().DType))
 	last, merged, each := q.encodeImages(g, pixels, text)
-	g.LetAll(append([]*tensor{last, merged}, each...))
+	g.BindAll(append([]*tensor{last, merged}, each...))
 	per := merged.Size(0) / q.images()
-	images = g.LetAll(merged.Split(per, 0))
+	images = g.BindAll(merged.Split(per, 0))
 	all := append([]*tensor{last}, images...)
 	for _, d := range each {
-		deep = append(deep, g.LetAll(d.Split(per, 0)))
+		deep = append(deep, g.BindAll(d.Split(per, 0)))
 		all = append(all, deep[len(deep)-1]...)
 	}
 	g.End(all...)
-	f.LetAll(all)
+	f.BindAll(all)
 	return last, images, deep
 }
 
@@ -102,24 +102,24 @@ func (q *Qwen) encodeImages(f *frame, pixels *tensor, text hf.Text) (last, merge
 	if s.Positions > 0 {
 		taps, weights = q.interpolation(g)
 	}
-	positions := g.Let(q.positions(g))
-	ends := g.Let(g.Tape().Zeros(trace.I32, q.images()+1))
+	positions := g.Bind(q.positions(g))
+	ends := g.Bind(g.Tape().Zeros(trace.I32, q.images()+1))
 	var order, windows *tensor
 	if s.Window > 0 {
-		windows = g.Let(g.Tape().Zeros(trace.I32, int64(len(q.windows()))*q.images()+1))
+		windows = g.Bind(g.Tape().Zeros(trace.I32, int64(len(q.windows()))*q.images()+1))
 	}
-	x := g.Let(q.patched(g, pixels))
+	x := g.Bind(q.patched(g, pixels))
 	if s.Positions > 0 {
-		places := g.Let(g.Call(q.Tower.At("pos_embed"), taps).Mul(weights.Unsqueeze(-1)).Sum(false, 1))
+		places := g.Bind(g.Call(q.Tower.At("pos_embed"), taps).Mul(weights.Unsqueeze(-1)).Sum(false, 1))
 		g.Set(&x, x.Add(places.To(x.DType())))
 	}
 	if s.Window > 0 {
 		order = g.Tape().New(movingBatch, 0, trace.I64, x.Size(0)/(s.Merge*s.Merge))
-		g.Let(order)
+		g.Bind(order)
 		g.Set(&x, q.ordered(x, order))
 	}
 	cos, sin := q.angles(g, positions)
-	g.LetAll([]*tensor{cos, sin})
+	g.BindAll([]*tensor{cos, sin})
 	if s.Window > 0 {
 		g.Set(&cos, q.ordered(cos, order))
 		g.Set(&sin, q.ordered(sin, order))
@@ -133,10 +133,10 @@ func (q *Qwen) encodeImages(f *frame, pixels *tensor, text hf.Text) (last, merge
 			return q.block(h, l, args, spans)
 		}, []*tensor{x}, ends, cos, sin))
 		if at := slices.Index(s.DeepLayers, i); at >= 0 {
-			deep = append(deep, g.Let(q.merged(g, q.Tower.Part(indexed("deepstack_merger_list", int64(at))), x)))
+			deep = append(deep, g.Bind(q.merged(g, q.Tower.Part(indexed("deepstack_merger_list", int64(at))), x)))
 		}
 	}
-	merged = g.Let(q.merged(g, q.Tower.Part("merger"), x))
+	merged = g.Bind(q.merged(g, q.Tower.Part("merger"), x))
 	if s.Window > 0 {
 		g.Set(&merged, merged.Index(order))
 	}
@@ -148,7 +148,7 @@ func (q *Qwen) encodeImages(f *frame, pixels *tensor, text hf.Text) (last, merge
 func (q *Qwen) patched(f *frame, pixels *tensor) *tensor {
 	s, m := q.Size, q.Tower.Part("patch_embed")
 	y := callModule(f, m, []*tensor{pixels}, func(g *frame) *tensor {
-		x := g.Let(pixels.View(-1, s.Channels, s.Frames, s.Patch, s.Patch))
+		x := g.Bind(pixels.View(-1, s.Channels, s.Frames, s.Patch, s.Patch))
 		return g.Call(m.At("proj"), x.To(q.patchEmbed().DType)).View(-1, s.Width)
 	})
 	y.RequireGrad(q.grads)
@@ -168,13 +168,13 @@ func (q *Qwen) positions(f *frame) *tensor {
 	var all []*tensor
 	for range q.images() {
 		h, w := t.Arange(n).View(-1, 1).Expand(n, n), t.Arange(n).View(1, -1).Expand(n, n)
-		g.LetAll([]*tensor{h, w})
+		g.BindAll([]*tensor{h, w})
 		blocks := func(x *tensor) *tensor {
 			return x.Reshape(n/q.Size.Merge, q.Size.Merge, n/q.Size.Merge, q.Size.Merge).Transpose(1, 2).Flatten(0, -1)
 		}
 		g.Set(&h, blocks(h))
 		g.Set(&w, blocks(w))
-		all = append(all, g.Let(trace.Stack(-1, h, w).Repeat(1, 1)))
+		all = append(all, g.Bind(trace.Stack(-1, h, w).Repeat(1, 1)))
 	}
 	return g.Return(trace.Cat(0, all...))
 }
@@ -184,11 +184,11 @@ func (q *Qwen) angles(f *frame, positions *tensor) (cos, sin *tensor) {
 	m := q.Tower.Part("rotary_pos_emb")
 	g := f.ModuleFrame(m, positions)
 	g.Tape().NoGrad(func() {
-		freqs := g.Let(positions.Unsqueeze(-1).To(trace.F32).Mul(m.Held(0)))
-		cos, sin = g.Let(freqs.Cos().MulScalar()), g.Let(freqs.Sin().MulScalar())
+		freqs := g.Bind(positions.Unsqueeze(-1).To(trace.F32).Mul(m.Held(0)))
+		cos, sin = g.Bind(freqs.Cos().MulScalar()), g.Bind(freqs.Sin().MulScalar())
 		both := func(x *tensor) *tensor {
 			h := g.FuncFrame(x)
-			joined := h.Let(trace.Cat(-1, h.Let(x.Select(1, 0)), h.Let(x.Select(1, 1))))
+			joined := h.Bind(trace.Cat(-1, h.Bind(x.Select(1, 0)), h.Bind(x.Select(1, 1))))
 			return h.Return(trace.Cat(-1, joined, joined))
 		}
 		g.Set(&cos, both(cos))
@@ -234,7 +234,7 @@ func (q *Qwen) block(f *frame, l *nn.Parts, args []*tensor, spans []int64) *tens
 // attend returns the forward of the tower's attention.
 func (q *Qwen) attend(f *frame, m *nn.Parts, x, cos, sin *tensor, lengths []int64) *tensor {
 	n := x.Size(0)
-	parts := f.LetAll(f.Call(m.At("qkv"), x).Reshape(n, 3, q.Size.Heads, -1).Permute(1, 0, 2, 3).Unbind(0))
+	parts := f.BindAll(f.Call(m.At("qkv"), x).Reshape(n, 3, q.Size.Heads, -1).Permute(1, 0, 2, 3).Unbind(0))
 	turned := applyRotary(f, parts[0], parts[1], cos, sin)
 	f.Set(&parts[0], turned[0])
 	f.Set(&parts[1], turned[1])
@@ -242,15 +242,15 @@ func (q *Qwen) attend(f *frame, m *nn.Parts, x, cos, sin *tensor, lengths []int6
 	for i := range parts {
 		f.Set(&parts[i], parts[i].Transpose(0, 1).Unsqueeze(0))
 	}
-	f.Let(f.Tape().Zeros(trace.I32, int64(len(lengths))))
+	f.Bind(f.Tape().Zeros(trace.I32, int64(len(lengths))))
 	for i := range parts {
-		spans[i] = f.LetAll(parts[i].SplitSizes(lengths, 2))
+		spans[i] = f.BindAll(parts[i].SplitSizes(lengths, 2))
 	}
 	outputs := make([]*tensor, len(lengths))
 	for i := range lengths {
-		outputs[i] = f.Let(hf.Attention(f, spans[0][i], spans[1][i], spans[2][i], nil, hf.AttentionOptions{}))
+		outputs[i] = f.Bind(hf.Attention(f, spans[0][i], spans[1][i], spans[2][i], nil, hf.AttentionOptions{}))
 	}
-	y := f.Let(trace.Cat(1, outputs...))
+	y := f.Bind(trace.Cat(1, outputs...))
 	f.Set(&y, y.Reshape(n, -1).Contiguous())
 	return f.Set(&y, f.Call(m.At("proj"), y))
 }
@@ -264,8 +264,8 @@ func applyRotary(f *frame, q, k, cos, sin *tensor) []*tensor {
 	g.Set(&cos, cos.Unsqueeze(-2).To(trace.F32))
 	g.Set(&sin, sin.Unsqueeze(-2).To(trace.F32))
 	turn := func(x *tensor) *tensor { return x.Mul(cos).Add(rotateHalf(g, x).Mul(sin)) }
-	a := g.Let(turn(q))
-	b := g.Let(turn(k))
+	a := g.Bind(turn(q))
+	b := g.Bind(turn(k))
 	g.Set(&a, a.To(d))
 	g.Set(&b, b.To(d))
 	g.End(a, b)
@@ -276,7 +276,7 @@ func applyRotary(f *frame, q, k, cos, sin *tensor) []*tensor {
 func rotateHalf(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
 	half := x.Size(-1) / 2
-	x1, x2 := g.Let(x.Slice(-1, 0, half)), g.Let(x.Slice(-1, half, x.Size(-1)))
+	x1, x2 := g.Bind(x.Slice(-1, 0, half)), g.Bind(x.Slice(-1, half, x.Size(-1)))
 	return g.Return(trace.Cat(-1, x2.Neg(), x1))
 }
 
@@ -306,5 +306,5 @@ func (q *Qwen) merged(f *frame, m *nn.Parts, x *tensor) *tensor {
 // [patches, 4], and their weights.
 func (q *Qwen) interpolation(f *frame) (taps, weights *tensor) {
 	n := q.images() * q.side() * q.side()
-	return f.Let(f.Tape().Zeros(trace.I64, n, 4)), f.Let(f.Tape().Zeros(trace.F32, n, 4))
+	return f.Bind(f.Tape().Zeros(trace.I64, n, 4)), f.Bind(f.Tape().Zeros(trace.F32, n, 4))
 }

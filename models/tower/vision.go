@@ -48,13 +48,13 @@ type DecoderInputs struct {
 // AddDeepstack follows _deepstack_process: x [rows, length, width] with the features of layer i added where images are.
 func (s DecoderInputs) AddDeepstack(f *frame, x *tensor, i int) *tensor {
 	g := f.FuncFrame(x, s.ImageTokens, s.Deepstack[i])
-	deep := g.Let(s.Deepstack[i].To(x.DType()))
+	deep := g.Bind(s.Deepstack[i].To(x.DType()))
 	g.Set(&x, x.Clone())
 	there := func() []*tensor {
 		found := g.Tape().New("nonzero", program.Temporaries, trace.I64, deep.Size(0), 2)
 		return []*tensor{found.Select(1, 0), found.Select(1, 1)}
 	}
-	sum := g.Let(x.Index(there()...).Add(deep))
+	sum := g.Bind(x.Index(there()...).Add(deep))
 	x.SetItem(sum, there()...)
 	return g.Return(x)
 }
@@ -70,9 +70,9 @@ const movingBatch = "to_dtype_layout"
 // also sums each mask.
 func imagePlaces(f *frame, ids *tensor, kinds int) []*tensor {
 	g := f.FuncFrame(ids)
-	masks := lists.Times(kinds, func(int) *tensor { return g.Let(ids.EqScalar()) })
+	masks := lists.Times(kinds, func(int) *tensor { return g.Bind(ids.EqScalar()) })
 	for i := range masks {
-		g.Let(masks[i].Sum(false))
+		g.Bind(masks[i].Sum(false))
 		g.Set(&masks[i], masks[i].Unsqueeze(-1))
 	}
 	g.End(masks...)
@@ -110,14 +110,14 @@ func selfAttention(f *frame, m *nn.Parts, x, mask *tensor, s Size, output string
 			if qkv[i] = g.Call(m.At(name), x); !splitLast {
 				qkv[i] = heads(qkv[i])
 			}
-			g.Let(qkv[i])
+			g.Bind(qkv[i])
 		}
 		for i := range qkv {
 			if splitLast {
 				g.Set(&qkv[i], heads(qkv[i]))
 			}
 		}
-		y := g.Let(hf.Attention(g, qkv[0], qkv[1], qkv[2], mask, hf.AttentionOptions{}))
+		y := g.Bind(hf.Attention(g, qkv[0], qkv[1], qkv[2], mask, hf.AttentionOptions{}))
 		g.Set(&y, hf.MergeHeads(y))
 		return g.Set(&y, g.Call(m.At(output), y))
 	})

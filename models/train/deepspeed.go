@@ -22,7 +22,7 @@ const (
 // default, no memory is allocated for the weights yet, since they move to the device in parts.
 func Place(t *trace.Tape, c models.Case, to func()) {
 	if s := c.Strategy; s != nil && s.Init != models.InitDevice && (s.SharesWeights() || s.SharesStages(c.GPUs)) {
-		t.Unplaced(to)
+		t.WithoutWeightMemory(to)
 		return
 	}
 	to()
@@ -115,12 +115,12 @@ func frozenZeRO3(t *trace.Tape, w distributed.World, s *models.Strategy, l Model
 
 // moduleOwners returns the modules with their own parameters, and the modules around adapters, whose code reads an
 // adapter's weight (peft's _cast_input_dtype).
-func moduleOwners(l ModelLayout) []distributed.Group {
-	var groups []distributed.Group
+func moduleOwners(l ModelLayout) []distributed.ModuleGroup {
+	var groups []distributed.ModuleGroup
 	at := map[string]int{}
 	for _, m := range l.Modules {
 		if around, found := strings.CutSuffix(m, ".lora_A.default"); found {
-			groups = append(groups, distributed.Group{Module: around})
+			groups = append(groups, distributed.ModuleGroup{Module: around})
 			at[around] = len(groups) - 1
 		}
 	}
@@ -130,7 +130,7 @@ func moduleOwners(l ModelLayout) []distributed.Group {
 		if !known {
 			i = len(groups)
 			at[m] = i
-			groups = append(groups, distributed.Group{Module: m})
+			groups = append(groups, distributed.ModuleGroup{Module: m})
 		}
 		groups[i].Params = append(groups[i].Params, p)
 	}

@@ -92,7 +92,7 @@ func fullySharded(t *trace.Tape, w distributed.World, s *models.Strategy, l Mode
 
 // flatGroups returns the wrapped modules, children before parents, with their parameters in the order of the model.
 // peft's fsdp_auto_wrap_policy also wraps each layer without children whose weight trains.
-func flatGroups(s *models.Strategy, l ModelLayout) ([]distributed.Group, error) {
+func flatGroups(s *models.Strategy, l ModelLayout) ([]distributed.ModuleGroup, error) {
 	if l.Adapted && len(s.Wrap) == 0 {
 		l.Blocks = slices.Clone(l.Blocks)
 		for _, p := range l.Params {
@@ -105,7 +105,7 @@ func flatGroups(s *models.Strategy, l ModelLayout) ([]distributed.Group, error) 
 	}
 	groups, err := groupsOf(s, l)
 	after := afterChildren(l.Modules)
-	slices.SortStableFunc(groups, func(a, b distributed.Group) int { return after[a.Module] - after[b.Module] })
+	slices.SortStableFunc(groups, func(a, b distributed.ModuleGroup) int { return after[a.Module] - after[b.Module] })
 	for _, g := range groups {
 		slices.SortStableFunc(g.Params, func(a, b distributed.Param) int { return cmp.Compare(a.Order, b.Order) })
 	}

@@ -81,7 +81,9 @@ func (l *ModelLayout) untie(t *trace.Tape, net *nn.Tree) {
 		if own == nil {
 			continue
 		}
-		t.Unplaced(func() { own.Tensor = t.Hold(t.New("empty_like", program.Weights, p.Tensor.DType(), p.Dims...)) })
+		t.WithoutWeightMemory(func() {
+			own.Tensor = t.Hold(t.New("empty_like", program.Weights, p.Tensor.DType(), p.Dims...))
+		})
 		if p.RequiresGrad() {
 			own.Leaf()
 		}

@@ -166,7 +166,7 @@ func (p *Pipeline) Prepare(load func()) {
 		f := p.tape.Frame()
 		for i, x := range st.Examples {
 			if !slices.ContainsFunc(st.Examples[:i], x.hasSameShape) {
-				example := f.Let(p.tape.New("zeros", program.Batch, x.DType, x.Shape...))
+				example := f.Bind(p.tape.New("zeros", program.Batch, x.DType, x.Shape...))
 				if !p.late() { // which stages keep
 					p.tape.Hold(example)
 				}
@@ -251,7 +251,7 @@ func (p *Pipeline) Run(s *Session) {
 	p.tape.Mark("backward")
 	if st := p.stages[len(p.stages)-1]; st.Last && st.results[0].NDim() > 0 { // what step() returns, and nobody keeps
 		f := p.tape.Frame()
-		p.tape.NoGrad(func() { f.Let(trace.Cat(0, st.results...)) })
+		p.tape.NoGrad(func() { f.Bind(trace.Cat(0, st.results...)) })
 		f.End()
 	}
 	if len(p.stages) == 1 {

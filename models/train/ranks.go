@@ -80,7 +80,7 @@ func dataParallel(t *trace.Tape, w distributed.World, s *models.Strategy, l Mode
 		each: s.EachSync,
 	}
 	if s.Name == models.ZeRO1 {
-		stepped := l.Optimizer.Takes(r.Parameters)
+		stepped := l.Optimizer.AcceptedParams(r.Parameters)
 		parts := distributed.Partition(stepped, w.Size)
 		rank := w.Rank
 		if s.Rank == nil {
@@ -295,7 +295,7 @@ func (s ddpSink) Leave(results []*trace.Tensor) {
 		f := s.tape.Frame()
 		for _, x := range results {
 			if x != nil {
-				f.Let(x.Clone())
+				f.Bind(x.Clone())
 			}
 		}
 		f.End()

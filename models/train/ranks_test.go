@@ -47,27 +47,27 @@ func TestEndsAreWrappedAsAccelerateDoes(t *testing.T) {
 		"", "model", "model.embed_tokens", "model.layers", "model.layers.0", "model.layers.0.norm", "model.norm",
 		"lm_head",
 	}
-	block := distributed.Group{Module: "model.layers.0"}
+	block := distributed.ModuleGroup{Module: "model.layers.0"}
 	tied := map[string][]string{"model.embed_tokens.weight": {"lm_head"}}
 	for name, c := range map[string]struct {
 		layout ModelLayout
-		want   []distributed.Group
+		want   []distributed.ModuleGroup
 	}{
-		"its own output layer": {ModelLayout{Modules: modules}, []distributed.Group{
+		"its own output layer": {ModelLayout{Modules: modules}, []distributed.ModuleGroup{
 			block,
 			{Module: "model.embed_tokens", With: []string{}},
 			{Module: "model.norm", With: []string{"lm_head"}, StaysGathered: true},
 		}},
-		"tied": {ModelLayout{Modules: modules, Sharing: tied}, []distributed.Group{
+		"tied": {ModelLayout{Modules: modules, Sharing: tied}, []distributed.ModuleGroup{
 			block, {Module: "model.norm", With: []string{"model.embed_tokens", "lm_head"}, StaysGathered: true},
 		}},
-		"adapted": {ModelLayout{Modules: modules, Adapted: true}, []distributed.Group{
+		"adapted": {ModelLayout{Modules: modules, Adapted: true}, []distributed.ModuleGroup{
 			block, {Module: "model.embed_tokens", With: []string{}}, {
 				Module: "lm_head", With: []string{},
 				StaysGathered: true,
 			},
 		}},
-		"others": {ModelLayout{Modules: []string{"", "model.layers.0", "head"}}, []distributed.Group{block}},
+		"others": {ModelLayout{Modules: []string{"", "model.layers.0", "head"}}, []distributed.ModuleGroup{block}},
 	} {
 		c.layout.Blocks = []string{"model.layers.0"}
 		got, err := wrapsOf(&models.Strategy{Name: models.FSDP2, Wrap: []string{models.WrapEnds}}, c.layout)

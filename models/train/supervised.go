@@ -51,7 +51,7 @@ func (s *Supervised) Loss(f *trace.Frame, loss **trace.Tensor) { s.Learn(f, s.x,
 
 // BindCrossEntropy binds *loss to the cross entropy of a network's logits, and releases the logits.
 func BindCrossEntropy(f *trace.Frame, logits, labels *trace.Tensor, loss **trace.Tensor) {
-	f.Let(logits)
+	f.Bind(logits)
 	f.Tape().Output(nil, logits)
 	f.Tape().Mark("forward")
 	f.Set(loss, logits.CrossEntropy(labels))

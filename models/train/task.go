@@ -321,7 +321,7 @@ func (t *taskTrainer) place(tape *trace.Tape) {
 
 // optimizer returns one optimizer of all trained parameters, or one for each of them.
 func (t *taskTrainer) optimizer(s *Session, trained []*trace.Tensor) *optim.Optimizer {
-	if own, err := optim.Named(t.c.Optimizer); err == nil && own.Low() {
+	if own, err := optim.Named(t.c.Optimizer); err == nil && own.LowRank() {
 		s.Linears = linearLayers(t.task)
 	}
 	err := s.CheckProjected(t.c, trained)

@@ -71,8 +71,8 @@ func tensorParallel(t *trace.Tape, w distributed.World, s *models.Strategy, l Mo
 
 // parallelize applies parallelize_module to each block, and to the layers around the blocks. It returns the shared
 // layers and the styles of modules.
-func parallelize(t *trace.Tape, w distributed.World, s *models.Strategy, l ModelLayout) (shared []distributed.Shared,
-	styles map[string]trace.Style, err error,
+func parallelize(t *trace.Tape, w distributed.World, s *models.Strategy, l ModelLayout) (
+	shared []distributed.SharedLayer, styles map[string]trace.Style, err error,
 ) {
 	blocks, err := splitLayers(s, l)
 	if err != nil {
@@ -88,14 +88,14 @@ func parallelize(t *trace.Tape, w distributed.World, s *models.Strategy, l Model
 }
 
 // meshesOf returns each trained parameter's mesh besides fully_shard's: "tp", "ep" or "".
-func meshesOf(s *models.Strategy, l ModelLayout, shared []distributed.Shared) (meshes []string) {
+func meshesOf(s *models.Strategy, l ModelLayout, shared []distributed.SharedLayer) (meshes []string) {
 	for _, p := range l.Params {
 		mesh := ""
 		switch {
 		case strings.Contains(p.Name, expertsInside) && s.EP > 0:
 			mesh = "ep"
-		case strings.Contains(p.Name, expertsInside), slices.ContainsFunc(shared, func(layer distributed.Shared) bool {
-			return layer.Path == owner(p.Name)
+		case strings.Contains(p.Name, expertsInside), slices.ContainsFunc(shared, func(l distributed.SharedLayer) bool {
+			return l.Path == owner(p.Name)
 		}):
 			mesh = "tp"
 		}
@@ -129,12 +129,12 @@ var transformersSplits = map[string]trace.Split{embeddings: trace.ByWord, output
 
 // outsideBlocks returns the layers that ranks share besides the linear ones of the blocks: embeddings and output layer
 // with sequence parallelism, the latter with a parallel loss, and norms, whole on each rank; and the styles of modules.
-func outsideBlocks(s *models.Strategy, l ModelLayout) (layers []distributed.Shared, styles map[string]trace.Style,
+func outsideBlocks(s *models.Strategy, l ModelLayout) (layers []distributed.SharedLayer, styles map[string]trace.Style,
 	err error,
 ) {
 	params := paramsOf(l)
 	share := func(m string, how trace.Sharing) {
-		layers = append(layers, distributed.Shared{
+		layers = append(layers, distributed.SharedLayer{
 			Path: m, Sharing: how, Weight: params[m+".weight"], Bias: params[m+".bias"],
 		})
 	}
@@ -203,21 +203,21 @@ func trained(l ModelLayout) []*trace.Tensor {
 }
 
 // splitLayers returns the sharded linear layers of the blocks; in each block those split by columns come first.
-func splitLayers(s *models.Strategy, l ModelLayout) ([]distributed.Shared, error) {
+func splitLayers(s *models.Strategy, l ModelLayout) ([]distributed.SharedLayer, error) {
 	params := paramsOf(l)
 	chosen := tensorPlanOf(s, l)
 	plan := []struct {
 		names []string
 		split trace.Split
 	}{{chosen.columns, trace.ByColumn}, {chosen.rows, trace.ByRow}}
-	var out []distributed.Shared
+	var out []distributed.SharedLayer
 	for _, b := range l.Blocks {
 		for _, part := range plan {
 			for _, m := range l.Linears {
 				if nn.Below(m, b) && slices.ContainsFunc(part.names, func(name string) bool {
 					return nn.Matches(m, name)
 				}) {
-					out = append(out, distributed.Shared{
+					out = append(out, distributed.SharedLayer{
 						Path: m, Weight: params[m+".weight"], Bias: params[m+".bias"],
 						Sharing: trace.Sharing{
 							Split: part.split, Tokens: s.Sequence, Inside: s.Sequence, InPlace: s.TPBy != "",

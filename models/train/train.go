@@ -81,7 +81,7 @@ func (s *Session) OptimizerOf(c models.Case, own optim.Config, r *Ranks,
 		h.State = own.Moments() * h.Stepped
 	}
 	o, err := optim.New(s.Tape, own, r.RankParameters(), groups...)
-	if err == nil && own.Low() {
+	if err == nil && own.LowRank() {
 		o.Project(func(p *trace.Tensor) bool { return s.projects(own, p) })
 	}
 	return o, err
@@ -109,7 +109,7 @@ func (s *Session) projects(c optim.Config, p *trace.Tensor) bool {
 // CheckProjected returns an error if an optimizer like GaLore has no gradient to project. It is a [*models.CaseError].
 func (s *Session) CheckProjected(c models.Case, params []*trace.Tensor) error {
 	own, err := optim.Named(c.Optimizer)
-	if c.Optimizer == "" || err != nil || !own.Low() || slices.ContainsFunc(params, func(p *trace.Tensor) bool {
+	if c.Optimizer == "" || err != nil || !own.LowRank() || slices.ContainsFunc(params, func(p *trace.Tensor) bool {
 		return s.projects(own, p)
 	}) {
 		return nil
@@ -207,7 +207,7 @@ func Clip(t *trace.Tape, params []*nn.Parameter) { clip(t, Tensors(params)) }
 
 func clip(t *trace.Tape, params []*trace.Tensor) {
 	f := t.Frame()
-	f.LetEach(optim.ClipGradNorm(params, optim.Foreach))
+	f.BindEach(optim.ClipGradNorm(params, optim.Foreach))
 	f.End()
 }
 

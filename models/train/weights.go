@@ -81,7 +81,7 @@ func (t *taskTrainer) spread(tape *trace.Tape) {
 	}
 	memory := s.Memory
 	if memory == nil {
-		free := trace.OnGPU(tape, func(gpu trace.GPU) int64 { return gpu.Memory }) - contextBytes
+		free := trace.GPUProperty(tape, func(gpu trace.GPU) int64 { return gpu.Memory }) - contextBytes
 		memory = slices.Repeat([]int64{free}, t.c.GPUs)
 	}
 	on, err := t.net.Devices(nn.DeviceMap{

@@ -15,7 +15,7 @@ import (
 
 // groupsOf returns the wrapped modules with their parameters, the root last. A parameter belongs
 // to the innermost module that holds it.
-func groupsOf(s *models.Strategy, l ModelLayout) ([]distributed.Group, error) {
+func groupsOf(s *models.Strategy, l ModelLayout) ([]distributed.ModuleGroup, error) {
 	groups, err := wrapsOf(s, l)
 	if err != nil {
 		return nil, err
@@ -25,7 +25,7 @@ func groupsOf(s *models.Strategy, l ModelLayout) ([]distributed.Group, error) {
 		byBatches := s.EPBy == models.TorchExperts && (s.EP > same || s.Replicate > 1)
 		for _, m := range slices.Backward(l.Modules) {
 			if strings.HasSuffix(m, experts) {
-				g := distributed.Group{Module: m, ExpertRanks: s.EP / max(1, s.TP), Scaled: byBatches}
+				g := distributed.ModuleGroup{Module: m, ExpertRanks: s.EP / max(1, s.TP), Scaled: byBatches}
 				groups = slices.Insert(groups, 0, g)
 			}
 		}
@@ -39,7 +39,7 @@ func groupsOf(s *models.Strategy, l ModelLayout) ([]distributed.Group, error) {
 	for i := range groups {
 		groups[i].Place = slices.Index(l.Modules, groups[i].Module)
 	}
-	groups = append(groups, distributed.Group{})
+	groups = append(groups, distributed.ModuleGroup{})
 	for _, p := range l.Params {
 		at, m := len(groups)-1, owner(p.Name)
 		for ; m != ""; m = owner(m) {
@@ -63,7 +63,7 @@ func groupsOf(s *models.Strategy, l ModelLayout) ([]distributed.Group, error) {
 }
 
 // member returns the index of the module in a group's call that has a parameter.
-func member(g distributed.Group, name string) int {
+func member(g distributed.ModuleGroup, name string) int {
 	for i, m := range g.With {
 		if nn.Below(name, m) {
 			return i + 1
@@ -74,7 +74,7 @@ func member(g distributed.Group, name string) int {
 
 // wrapsOf returns the calls of fully_shard except the root's, without their parameters; calls for the deepest modules
 // come first. Several modules of one call are gathered together.
-func wrapsOf(s *models.Strategy, l ModelLayout) (calls []distributed.Group, err error) {
+func wrapsOf(s *models.Strategy, l ModelLayout) (calls []distributed.ModuleGroup, err error) {
 	wraps := s.Wraps()
 	switch {
 	case s.RootAlone():
@@ -84,7 +84,7 @@ func wrapsOf(s *models.Strategy, l ModelLayout) (calls []distributed.Group, err 
 		fallthrough
 	case len(s.Wrap) == 0:
 		for _, m := range l.Blocks {
-			calls = append(calls, distributed.Group{Module: m})
+			calls = append(calls, distributed.ModuleGroup{Module: m})
 		}
 	}
 	seen := map[string]bool{}
@@ -97,11 +97,12 @@ func wrapsOf(s *models.Strategy, l ModelLayout) (calls []distributed.Group, err 
 			if err := apart(call); err != nil {
 				return nil, err
 			}
-			calls = append(calls, distributed.Group{Module: call[0], With: call[1:], StaysGathered: w.KeepsGathered})
+			g := distributed.ModuleGroup{Module: call[0], With: call[1:], StaysGathered: w.KeepsGathered}
+			calls = append(calls, g)
 		}
 	}
-	depth := func(g distributed.Group) int { return strings.Count(g.Module, ".") }
-	slices.SortStableFunc(calls, func(a, b distributed.Group) int { return depth(b) - depth(a) })
+	depth := func(g distributed.ModuleGroup) int { return strings.Count(g.Module, ".") }
+	slices.SortStableFunc(calls, func(a, b distributed.ModuleGroup) int { return depth(b) - depth(a) })
 	return calls, nil
 }
 
@@ -183,7 +184,7 @@ func apart(call []string) error {
 
 // untied returns an error if a wrap contains a shared weight but not all modules that share it: fully_shard would give
 // each its own parameter.
-func untied(s *models.Strategy, l ModelLayout, groups []distributed.Group) error {
+func untied(s *models.Strategy, l ModelLayout, groups []distributed.ModuleGroup) error {
 	if len(s.Wrap) == 0 || s.RootAlone() {
 		return nil
 	}

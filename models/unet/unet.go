@@ -86,7 +86,7 @@ func (m *uNet) call(f *frame, x *tensor, checkpointing bool) *tensor {
 	for i, block := range m.Down {
 		g.Set(&x, nn.CallCheckpointed(g, block, x, checkpointing))
 		if i < levels-1 {
-			skips = append(skips, g.Let(x))
+			skips = append(skips, g.Bind(x))
 			g.Set(&x, x.MaxPool(trace.PoolArgs{Kernel: []int64{2}}))
 		}
 	}

@@ -108,7 +108,7 @@ func newTrainer(config Config, c models.Case) *trainer {
 func (t *trainer) load(tape *trace.Tape, images int) (b batch) {
 	n := int64(images)
 	b.x = tape.Hold(tape.New("randn", program.Batch, trace.F32, n, t.config.Channels, t.config.Image, t.config.Image))
-	tape.In(program.Batch, func() {
+	tape.WithClass(program.Batch, func() {
 		b.y = tape.Hold(tape.New("rand", program.Batch, trace.F32, n, values).MulScalar().AddScalar())
 	})
 	return b

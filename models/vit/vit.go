@@ -64,8 +64,8 @@ func newEmbeddings(c Config) *embeddings {
 }
 
 func (e *embeddings) Forward(f *frame, pixels *tensor) *tensor {
-	x := f.Let(f.Call(e.PatchEmbeddings, pixels))
-	class := f.Let(e.ClsToken.Expand(pixels.Size(0), -1, -1))
+	x := f.Bind(f.Call(e.PatchEmbeddings, pixels))
+	class := f.Bind(e.ClsToken.Expand(pixels.Size(0), -1, -1))
 	f.Set(&x, trace.Cat(1, class, x))
 	f.Set(&x, x.Add(e.PositionEmbeddings.Tensor))
 	return f.Set(&x, f.Call(e.Dropout, x))
@@ -116,7 +116,7 @@ func newLayer(c Config) *layer {
 // forward takes hidden states.
 func (l *layer) forward(f *frame, args []*tensor) *tensor {
 	x := args[0]
-	residual := f.Let(x)
+	residual := f.Bind(x)
 	f.Pass(&x, l.LayernormBefore, l.Attention, l.Dropout)
 	f.Set(&x, x.Add(residual))
 	f.Set(&residual, x)
@@ -132,8 +132,8 @@ type pooler struct {
 }
 
 func (p *pooler) Forward(f *frame, x *tensor) *tensor {
-	first := f.Let(x.Select(1, 0))
-	y := f.Let(f.Call(p.Dense, first))
+	first := f.Bind(x.Select(1, 0))
+	y := f.Bind(f.Call(p.Dense, first))
 	return f.Set(&y, f.Call(p.Activation, y))
 }
 
@@ -160,16 +160,16 @@ func New(c Config, pooling bool) *Model {
 // returned.
 func (m *Model) Call(f *frame, pixels *tensor, checkpointing bool) *tensor {
 	g := f.CallFrame(pixels)
-	embedded := g.Let(g.Call(m.Embeddings, pixels))
-	x := g.Let(embedded)
+	embedded := g.Bind(g.Call(m.Embeddings, pixels))
+	x := g.Bind(embedded)
 	for _, l := range m.Layers {
 		g.Set(&x, hf.CallLayer(g, l, checkpointing, l.forward, x))
 	}
-	y := g.Let(g.Call(m.Layernorm, x))
+	y := g.Bind(g.Call(m.Layernorm, x))
 	if m.Pooler == nil {
 		return g.Return(y)
 	}
-	pooled := g.Let(g.Call(m.Pooler, y))
+	pooled := g.Bind(g.Call(m.Pooler, y))
 	g.End(y, pooled)
 	g.Discard(pooled)
 	return y
@@ -193,10 +193,10 @@ type imageClassifier struct {
 func (m *imageClassifier) call(f *frame, pixels, labels *tensor, classes hf.Classes, checkpointing bool) *tensor {
 	g := f.ModuleFrame(m, pixels, labels)
 	pixels = g.Argument(pixels)
-	x := g.Let(m.Vit.Call(g, pixels, checkpointing))
-	class := g.Let(x.Select(1, 0))
-	logits := g.Let(g.Call(m.Classifier, class))
-	loss := g.Let(classes.Loss(logits, labels))
+	x := g.Bind(m.Vit.Call(g, pixels, checkpointing))
+	class := g.Bind(x.Select(1, 0))
+	logits := g.Bind(g.Call(m.Classifier, class))
+	loss := g.Bind(classes.Loss(logits, labels))
 	return hf.EndWithLoss(g, loss, logits)
 }
 

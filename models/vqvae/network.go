@@ -40,7 +40,7 @@ func newSeparableBlock(in, out, stride int64) *separableBlock {
 }
 
 func (b *separableBlock) Forward(f *frame, x *tensor) *tensor {
-	y := f.Let(f.Call(b.Act, f.Call(b.Bn, f.Call(b.Pw, f.Call(b.Dw, x)))))
+	y := f.Bind(f.Call(b.Act, f.Call(b.Bn, f.Call(b.Pw, f.Call(b.Dw, x)))))
 	if b.skip {
 		return y.Add(x)
 	}
@@ -87,21 +87,21 @@ func newQuantizer() *quantizer {
 func (q *quantizer) call(f *frame, z *tensor) (quantized, loss, perplexity *tensor) {
 	g := f.ModuleFrame(q, z)
 	b, c, h, w := z.Size(0), z.Size(1), z.Size(2), z.Size(3)
-	x := g.Let(z.Permute(0, 2, 3, 1).Reshape(b, h*w, c))
-	flat := g.Let(x.Reshape(-1, latent))
+	x := g.Bind(z.Permute(0, 2, 3, 1).Reshape(b, h*w, c))
+	flat := g.Bind(x.Reshape(-1, latent))
 	weight := q.Table.Weight.Tensor
-	dist := g.Let(flat.Pow(2).Sum(true, 1).Add(weight.Pow(2).Sum(false, 1)).Sub(flat.Matmul(weight.T()).MulScalar()))
-	index := g.Let(dist.ArgMin(false, 1).Unsqueeze(1))
-	hot := g.Let(g.Tape().Zeros(trace.F32, index.Size(0), codes))
+	dist := g.Bind(flat.Pow(2).Sum(true, 1).Add(weight.Pow(2).Sum(false, 1)).Sub(flat.Matmul(weight.T()).MulScalar()))
+	index := g.Bind(dist.ArgMin(false, 1).Unsqueeze(1))
+	hot := g.Bind(g.Tape().Zeros(trace.F32, index.Size(0), codes))
 	hot.ScatterInPlace(index)
-	code := g.Let(hot.Matmul(weight).View(b, h*w, c))
+	code := g.Bind(hot.Matmul(weight).View(b, h*w, c))
 	if q.Training() {
 		q.follow(g, hot, flat)
 	}
-	straight := g.Let(x.Add(code.Sub(x).Detach()))
-	l := g.Let(x.MSELoss(code.Detach(), trace.ReduceMean).MulScalar())
-	use := g.Let(hot.Mean(false, 0))
-	p := g.Let(use.Mul(use.AddScalar().Log()).Sum(false).Neg().Exp().ClampOneSided())
+	straight := g.Bind(x.Add(code.Sub(x).Detach()))
+	l := g.Bind(x.MSELoss(code.Detach(), trace.ReduceMean).MulScalar())
+	use := g.Bind(hot.Mean(false, 0))
+	p := g.Bind(use.Mul(use.AddScalar().Log()).Sum(false).Neg().Exp().ClampOneSided())
 	quantized = straight.Reshape(b, h, w, c).Permute(0, 3, 1, 2)
 	g.End(quantized, l, p)
 	return quantized, l, p
@@ -109,12 +109,12 @@ func (q *quantizer) call(f *frame, z *tensor) (quantized, loss, perplexity *tens
 
 // follow updates the moving averages with this batch.
 func (q *quantizer) follow(f *frame, hot, flat *tensor) {
-	n := f.Let(hot.Sum(false, 0))
-	s := f.Let(hot.T().Matmul(flat))
+	n := f.Bind(hot.Sum(false, 0))
+	s := f.Bind(hot.T().Matmul(flat))
 	f.Tape().NoGrad(func() {
 		q.Count.MulScalarInPlace().AddInPlace(n)
 		q.Total.MulScalarInPlace().AddInPlace(s.Detach())
-		size := f.Let(q.Count.Unsqueeze(1).ClampMin().AddScalar())
+		size := f.Bind(q.Count.Unsqueeze(1).ClampMin().AddScalar())
 		trace.Update("copy_", 0, q.Table.Weight.Tensor, q.Total.Div(size))
 		q.Table.Weight.Detach().ClampInPlace()
 	})
@@ -166,7 +166,7 @@ func newHeads() *heads {
 // call maps latents [B, 64, 8, 8] to the two rows of logits.
 func (l *heads) call(f *frame, x *tensor) (machine, transform *tensor) {
 	g := f.CallFrame(x)
-	h := g.Let(x.AdaptiveAvgPool(1, 1).Flatten(1, -1))
+	h := g.Bind(x.AdaptiveAvgPool(1, 1).Flatten(1, -1))
 	machine, transform = g.Call(l.Machine, h), g.Call(l.Transform, h)
 	return g.ReturnPair(machine, transform)
 }

@@ -58,7 +58,7 @@ func newEncoderLayer(c Config) *encoderLayer {
 // forward takes hidden states.
 func (l *encoderLayer) forward(f *frame, args []*tensor) *tensor {
 	x := args[0]
-	residual := f.Let(x)
+	residual := f.Bind(x)
 	if l.stable {
 		f.Set(&x, f.Call(l.LayerNorm, x))
 	}
@@ -93,7 +93,7 @@ func newEncoder(c Config) *encoder {
 
 func (e *encoder) call(f *frame, x *tensor, checkpointing bool) *tensor {
 	g := f.CallFrame(x)
-	positionEmbeds := g.Let(g.Call(e.PosConvEmbed, x))
+	positionEmbeds := g.Bind(g.Call(e.PosConvEmbed, x))
 	g.Set(&x, x.Add(positionEmbeds))
 	if !e.stable {
 		g.Set(&x, g.Call(e.LayerNorm, x))
@@ -137,10 +137,10 @@ func New(c Config) *Model {
 // Call maps samples [batch, time] to hidden states [batch, frames, width]; it also returns the normalized features.
 func (m *Model) Call(f *frame, samples *tensor, checkpointing bool) (hidden, features *tensor) {
 	g := f.CallFrame(samples)
-	features = g.Let(m.FeatureExtractor.call(g, samples, checkpointing))
+	features = g.Bind(m.FeatureExtractor.call(g, samples, checkpointing))
 	g.Set(&features, features.Transpose(1, 2))
 	projected, normed := m.FeatureProjection.call(g, features)
-	x := g.Let(projected)
+	x := g.Bind(projected)
 	g.Set(&features, normed)
 	g.Set(&x, m.Encoder.call(g, x, checkpointing))
 	return g.ReturnPair(x, features)
@@ -166,7 +166,7 @@ func (m *recognizer) call(f *frame, samples *tensor, checkpointing bool) *tensor
 	g := f.ModuleFrame(m, samples)
 	samples = g.Argument(samples)
 	x, features := m.Wav2vec2.Call(g, samples, checkpointing)
-	g.LetEach(x, features)
-	y := g.Let(g.Call(m.Dropout, x))
+	g.BindEach(x, features)
+	y := g.Bind(g.Call(m.Dropout, x))
 	return g.Return(g.Call(m.LmHead, y))
 }

@@ -97,7 +97,7 @@ func newFeatureEncoder(c Config) *featureEncoder {
 // checkpointing needs.
 func (e *featureEncoder) call(f *frame, samples *tensor, checkpointing bool) *tensor {
 	g := f.CallFrame(samples)
-	x := g.Let(samples.Unsqueeze(1))
+	x := g.Bind(samples.Unsqueeze(1))
 	if e.Training() {
 		x.Leaf()
 	}
@@ -118,7 +118,7 @@ type featureProjection struct {
 // call returns projected features and the normalized ones before.
 func (p *featureProjection) call(f *frame, x *tensor) (projected, normed *tensor) {
 	g := f.CallFrame(x)
-	normed = g.Let(g.Call(p.LayerNorm, x))
+	normed = g.Bind(g.Call(p.LayerNorm, x))
 	g.Set(&x, g.Call(p.Projection, normed))
 	g.Set(&x, g.Call(p.Dropout, x))
 	return g.ReturnPair(x, normed)

@@ -51,10 +51,10 @@ func Recognition(c Config, k models.Case) train.Adaptable {
 				t.New("randint", program.Batch, trace.I64, n, k.Settings[labelsSetting])
 		},
 		Learn: func(f *frame, values, labels *tensor, loss **tensor) {
-			logits := f.Let(net.call(f, values, k.Checkpointing))
+			logits := f.Bind(net.call(f, values, k.Checkpointing))
 			f.Tape().Output(nil, logits)
 			f.Tape().Mark("forward")
-			lp := f.Let(logits.LogSoftmaxTo(-1, trace.F32).Transpose(0, 1))
+			lp := f.Bind(logits.LogSoftmaxTo(-1, trace.F32).Transpose(0, 1))
 			f.Set(loss, ops.CTCLoss(lp, labels, ops.CTCLossArgs{Reduction: trace.ReduceSum, ZeroInfinity: true}))
 			f.Del(&logits, &lp)
 		},

@@ -39,11 +39,11 @@ func (e *encoder) call(f *frame, features *tensor, checkpointing bool) *tensor {
 	g := f.CallFrame(features)
 	first := g.Call(e.Conv1, features)
 	first.RequireGrad(e.requireGrads)
-	y := g.Let(first.GELU())
+	y := g.Bind(first.GELU())
 	g.Set(&y, g.Call(e.Conv2, y).GELU())
 	g.Set(&y, y.Permute(0, 2, 1))
-	positions := g.Let(g.Tape().Arange(e.EmbedPositions.Weight.Dims[0]))
-	x := g.Let(y.Add(g.Call(e.EmbedPositions, positions)))
+	positions := g.Bind(g.Tape().Arange(e.EmbedPositions.Weight.Dims[0]))
+	x := g.Bind(y.Add(g.Call(e.EmbedPositions, positions)))
 	g.Set(&x, x.Dropout(e.dropout, e.Training()))
 	for _, l := range e.Layers {
 		g.Set(&x, hf.CallLayer(g, l, checkpointing, l.forward, x, nil, nil))
@@ -86,14 +86,14 @@ func newDecoder(c Config) *decoder {
 // whether several sequences share a row.
 func (d *decoder) call(f *frame, ids, states *tensor, packed hf.Packing, checkpointing bool) *tensor {
 	g := f.CallFrame(ids, states)
-	embeds := g.Let(g.Call(d.EmbedTokens, ids))
-	positions := g.Let(g.Tape().Arange(ids.Size(1)).AddScalar())
+	embeds := g.Bind(g.Call(d.EmbedTokens, ids))
+	positions := g.Bind(g.Tape().Arange(ids.Size(1)).AddScalar())
 	g.Set(&positions, positions.Unsqueeze(0).Repeat(ids.Size(0), 1))
-	positionEmbeds := g.Let(d.EmbedPositions.call(g, ids, positions))
-	x := g.Let(embeds.Add(positionEmbeds))
+	positionEmbeds := g.Bind(d.EmbedPositions.call(g, ids, positions))
+	x := g.Bind(embeds.Add(positionEmbeds))
 	g.Set(&x, x.Dropout(d.dropout, d.Training()))
 	mask := hf.CausalMask(g, ids.Size(0), positions, nil, packed)
-	g.LetEach(mask)
+	g.BindEach(mask)
 	for _, l := range d.Layers {
 		g.Set(&x, hf.CallLayer(g, l, checkpointing, l.forward, x, mask, states))
 	}
@@ -127,21 +127,21 @@ func newGeneration(c Config) *generation {
 func (m *generation) call(f *frame, features, labels *tensor, packed hf.Packing, checkpointing bool) *tensor {
 	g := f.ModuleFrame(m, features, labels)
 	features = g.Argument(features)
-	ids := g.Let(shiftRight(g, labels))
+	ids := g.Bind(shiftRight(g, labels))
 	h := g.CallFrame(features, ids)
-	states := h.Let(m.Model.Encoder.call(h, features, checkpointing))
+	states := h.Bind(m.Model.Encoder.call(h, features, checkpointing))
 	x := m.Model.Decoder.call(h, ids, states, packed, checkpointing)
 	h.End(x, states)
-	g.LetEach(states, x)
-	logits := g.Let(g.Call(m.ProjOut, x))
-	loss := g.Let(logits.View(-1, logits.Size(-1)).CrossEntropy(labels.Reshape(-1)))
+	g.BindEach(states, x)
+	logits := g.Bind(g.Call(m.ProjOut, x))
+	loss := g.Bind(logits.View(-1, logits.Size(-1)).CrossEntropy(labels.Reshape(-1)))
 	return hf.EndWithLoss(g, loss, logits, states)
 }
 
 // shiftRight follows shift_tokens_right: what the decoder reads to predict labels.
 func shiftRight(f *frame, ids *tensor) *tensor {
 	g := f.FuncFrame(ids)
-	shifted := g.Let(g.Tape().Filled("new_zeros", trace.I64, ids.Shape()...))
+	shifted := g.Bind(g.Tape().Filled("new_zeros", trace.I64, ids.Shape()...))
 	n := ids.Size(1)
 	g.Discard(shifted.Slice(1, 1, n).CopyInPlace(ids.Slice(1, 0, n-1).Clone()))
 	shifted.MaskedFillInPlace(shifted.EqScalar())

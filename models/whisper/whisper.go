@@ -54,14 +54,14 @@ func newAttention(c Config, heads int64, causal bool) *attention {
 func (a *attention) call(f *frame, x, states, mask *tensor) *tensor {
 	g := f.ModuleFrame(a, x, states, mask)
 	size := x.Size(-1) / a.heads
-	q := g.Let(hf.Heads(g.Call(a.QProj, x).MulScalar(), size).Contiguous())
+	q := g.Bind(hf.Heads(g.Call(a.QProj, x).MulScalar(), size).Contiguous())
 	if states == nil {
 		states = x
 	}
-	k := g.Let(hf.Heads(g.Call(a.KProj, states), size).Contiguous())
-	v := g.Let(hf.Heads(g.Call(a.VProj, states), size).Contiguous())
+	k := g.Bind(hf.Heads(g.Call(a.KProj, states), size).Contiguous())
+	v := g.Bind(hf.Heads(g.Call(a.VProj, states), size).Contiguous())
 	o := hf.AttentionOptions{Causal: a.causal, Dropout: hf.DropoutIn(a, a.dropout)}
-	y := g.Let(hf.Attention(g, q, k, v, mask, o))
+	y := g.Bind(hf.Attention(g, q, k, v, mask, o))
 	g.Set(&y, hf.MergeHeads(y))
 	return g.Return(g.Set(&y, g.Call(a.OutProj, y)))
 }
@@ -97,7 +97,7 @@ func newLayer(c Config, heads, inner int64, causal bool) *layer {
 // forward takes hidden states, a mask, and the encoder's result.
 func (l *layer) forward(f *frame, args []*tensor) *tensor {
 	x, mask, states := args[0], args[1], args[2]
-	residual := f.Let(x)
+	residual := f.Bind(x)
 	// add ends a part of the layer: what it computed is added to what came in.
 	add := func() {
 		f.Set(&x, x.Dropout(l.c.Dropout, l.Training()))

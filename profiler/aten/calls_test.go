@@ -80,9 +80,9 @@ func (c *recordedCall) input(f *trace.Frame, i int) *trace.Tensor {
 			base = append(base, shape[k])
 		}
 	}
-	x := f.Let(f.Tape().New("input", program.Batch, d, base...))
+	x := f.Bind(f.Tape().New("input", program.Batch, d, base...))
 	if c.Grad[i] == 1 && d >= trace.F16 {
-		x = f.Let(x.Leaf().Clone())
+		x = f.Bind(x.Leaf().Clone())
 	}
 	if order == nil {
 		return x
@@ -91,7 +91,7 @@ func (c *recordedCall) input(f *trace.Frame, i int) *trace.Tensor {
 	for i, k := range order {
 		inverse[k] = i
 	}
-	return f.Let(x.Permute(inverse...))
+	return f.Bind(x.Permute(inverse...))
 }
 
 func dtypeNamed(name string) trace.DType {
@@ -191,7 +191,7 @@ func (c *recordedCall) compare() string {
 		values, e := op.Call(t, args)
 		err = e
 		out = tensorsOf(values)
-		f.LetAll(out)
+		f.BindAll(out)
 	}
 	switch c.Regime {
 	case "amp16":

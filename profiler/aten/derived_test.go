@@ -17,12 +17,12 @@ import (
 // kernels: what they allocate, in bytes and in order, forward and backward (the incoming gradient left out), is what
 // PyTorch 2.11 allocates on fake tensors. What kernels of CUDA take besides is marked.
 func TestDerivedOperatorsAllocateAsTheirFormulasSay(t *testing.T) {
-	x := func(f *trace.Frame, shape ...int64) *trace.Tensor { return f.Let(input(f, shape...).Leaf().Clone()) }
+	x := func(f *trace.Frame, shape ...int64) *trace.Tensor { return f.Bind(input(f, shape...).Leaf().Clone()) }
 	ids := func(f *trace.Frame, shape ...int64) *trace.Tensor {
-		return f.Let(f.Tape().New("ids", program.Batch, trace.I64, shape...))
+		return f.Bind(f.Tape().New("ids", program.Batch, trace.I64, shape...))
 	}
 	mask := func(f *trace.Frame, shape ...int64) *trace.Tensor {
-		return f.Let(f.Tape().New("mask", program.Batch, trace.Bool, shape...))
+		return f.Bind(f.Tape().New("mask", program.Batch, trace.Bool, shape...))
 	}
 	self := func(shape ...int64) func(f *trace.Frame) []Arg {
 		return func(f *trace.Frame) []Arg { return []Arg{{"self", x(f, shape...)}} }
@@ -45,7 +45,7 @@ func TestDerivedOperatorsAllocateAsTheirFormulasSay(t *testing.T) {
 			return []Arg{{"self", ids(f, 1000)}, {"weights", input(f, 1000)}, {"minlength", int64(50)}}
 		}, []int64{8, 8, 200}, nil},
 		{"where.self", func(f *trace.Frame) []Arg { // a condition of bytes
-			bytes := f.Let(f.Tape().New("bytes", program.Batch, trace.U8, 4, 8))
+			bytes := f.Bind(f.Tape().New("bytes", program.Batch, trace.U8, 4, 8))
 			return []Arg{{"condition", bytes}, {"self", x(f, 4, 8)}, {"other", x(f, 4, 8)}}
 		}, []int64{32, 128}, []int64{4, 32, 128, 4, 32, 128}},
 		{
@@ -161,13 +161,13 @@ func TestDerivedOperatorsAllocateAsTheirFormulasSay(t *testing.T) {
 		values, err := op.Call(tape, args)
 		require.NoError(t, err, c.target)
 		out := tensorsOf(values)
-		f.LetAll(out)
+		f.BindAll(out)
 		require.Equal(t, c.forward, sizes(t, rec), "%s forward", c.target)
 		if !out[0].RequiresGrad() {
 			require.Nil(t, c.backward, c.target)
 			continue
 		}
-		grad := f.Let(out[0].Incoming())
+		grad := f.Bind(out[0].Incoming())
 		rec.Events()
 		trace.Backward(out[:1], []*trace.Tensor{grad})
 		require.Equal(t, c.backward, sizes(t, rec), "%s backward", c.target)

@@ -111,7 +111,7 @@ func scatterReduce(a *Args) *tensor {
 // scatterReduceInPlace allocates nothing unless autograd records it, which saves a copy of self.
 func scatterReduceInPlace(a *Args) *tensor {
 	x, src := a.first(0), a.Tensor("src")
-	if !a.Tape().Tracks(x, src) && a.Text("reduce") != "mean" {
+	if !a.Tape().RequiresGrad(x, src) && a.Text("reduce") != "mean" {
 		return x.ScatterAddInPlace(a.Tensor("index"), src)
 	}
 	return x.CopyInPlace(scatterReduce(a))

@@ -73,7 +73,7 @@ func call(t *testing.T, target string, args func(f *trace.Frame) []Arg) ([]Value
 }
 
 func input(f *trace.Frame, shape ...int64) *trace.Tensor {
-	return f.Let(f.Tape().New("input", program.Batch, trace.F32, shape...))
+	return f.Bind(f.Tape().New("input", program.Batch, trace.F32, shape...))
 }
 
 func TestCallsHaveDefaultsAndSeveralResults(t *testing.T) {
@@ -121,7 +121,7 @@ func TestViewsCopyWhereStridesDoNotAllowThem(t *testing.T) {
 		out, err := call(t, "view.default", func(f *trace.Frame) []Arg {
 			x := input(f, 3, 4, 5)
 			if permuted {
-				x = f.Let(x.Permute(1, 0, 2))
+				x = f.Bind(x.Permute(1, 0, 2))
 			}
 			return []Arg{{"self", x}, {"size", []int64{-1, 5}}}
 		})

@@ -95,9 +95,9 @@ func (c *recordedCall) crash(op *Operator, none []string) (failure string) {
 		}
 		return ""
 	}
-	for _, x := range frame.LetAll(tensorsOf(values)) {
+	for _, x := range frame.BindAll(tensorsOf(values)) {
 		if x != nil && x.RequiresGrad() {
-			trace.Backward([]*trace.Tensor{x}, []*trace.Tensor{frame.Let(x.Incoming())})
+			trace.Backward([]*trace.Tensor{x}, []*trace.Tensor{frame.Bind(x.Incoming())})
 			break
 		}
 	}

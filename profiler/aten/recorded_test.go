@@ -51,13 +51,13 @@ func TestOperatorsAllocateAsRecorded(t *testing.T) {
 		values, err := op.Call(tape, args)
 		require.NoError(t, err, lines.Text())
 		out := tensorsOf(values)
-		result := frame.Let(out[c.Result])
+		result := frame.Bind(out[c.Result])
 		frame.Discard(out...)
 		require.Equal(t, c.Forward, events.since(), "forward of %s", lines.Text())
 		if c.Backward == "" {
 			continue
 		}
-		grad := frame.Let(result.Incoming())
+		grad := frame.Bind(result.Incoming())
 		events.since()
 		trace.Backward([]*trace.Tensor{result}, []*trace.Tensor{grad})
 		require.Equal(t, c.Backward, events.since(), "backward of %s", lines.Text())
@@ -90,7 +90,7 @@ func argsOf(t *testing.T, f *trace.Frame, args [][2]any) []Arg {
 				if m[1] == "f32" || m[1] == "c64" {
 					x = x.Leaf().Clone()
 				}
-				value = f.Let(x)
+				value = f.Bind(x)
 			}
 		case []any:
 			var ints []int64

@@ -33,12 +33,12 @@ const (
 
 var perturbedSizes = [...]float64{.985, .99, .995, 1.005, 1.01, 1.015}
 
-// SpreadOf replays a program several times without a memory limit, at rising or falling addresses: as it is, with the
-// addresses in the other order, with the order of frees changed (and sizes, if sizes is set), and with convolution
+// MeasureSpread replays a program several times without a memory limit, at rising or falling addresses: as it is, with
+// the addresses in the other order, with the order of frees changed (and sizes, if sizes is set), and with convolution
 // workspaces larger by the given bytes. Equal programs have equal spreads.
-func SpreadOf(ctx context.Context, p *program.Program, config allocator.Config, sizes, rising bool, workspace int64) (
-	Spread, error,
-) {
+func MeasureSpread(
+	ctx context.Context, p *program.Program, config allocator.Config, sizes, rising bool, workspace int64,
+) (Spread, error) {
 	var reserved, allocated [len(perturbedSizes) + 2]int64
 	n := len(reserved)
 	if workspace == 0 || !slices.ContainsFunc(p.Sites, isConvolution) {

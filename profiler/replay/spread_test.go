@@ -25,7 +25,7 @@ func weightsAnd(class program.Class, sizes ...int64) *program.Program {
 }
 
 func TestWhatDoesNotDependOnTheBatchHasNoSpread(t *testing.T) {
-	s, err := SpreadOf(t.Context(), weightsAnd(program.Gradients, 30<<20, 50<<20), allocator.DefaultConfig(),
+	s, err := MeasureSpread(t.Context(), weightsAnd(program.Gradients, 30<<20, 50<<20), allocator.DefaultConfig(),
 		true, true, 0)
 	require.NoError(t, err)
 	require.Equal(t, Spread{144 << 20, 144 << 20, 144 << 20, 0}, s)
@@ -34,17 +34,17 @@ func TestWhatDoesNotDependOnTheBatchHasNoSpread(t *testing.T) {
 // 1.5 % of 200 MiB are 3 MiB, in segments of 2 MiB.
 func TestSpreadFollowsTheSizesOfSamples(t *testing.T) {
 	p := weightsAnd(program.Activations, 200<<20)
-	s, err := SpreadOf(t.Context(), p, allocator.DefaultConfig(), true, true, 0)
+	s, err := MeasureSpread(t.Context(), p, allocator.DefaultConfig(), true, true, 0)
 	require.NoError(t, err)
 	require.Equal(t, Spread{262 << 20, 268 << 20, 264 << 20, 0}, s)
-	again, err := SpreadOf(t.Context(), p, allocator.DefaultConfig(), true, true, 0)
+	again, err := MeasureSpread(t.Context(), p, allocator.DefaultConfig(), true, true, 0)
 	require.NoError(t, err)
 	require.Equal(t, s, again)
 }
 
 // Where sizes are known to the byte, the order of frees alone decides.
 func TestSpreadOfKnownSizesIsThatOfFrees(t *testing.T) {
-	s, err := SpreadOf(t.Context(), weightsAnd(program.Activations, 200<<20), allocator.DefaultConfig(),
+	s, err := MeasureSpread(t.Context(), weightsAnd(program.Activations, 200<<20), allocator.DefaultConfig(),
 		false, true, 0)
 	require.NoError(t, err)
 	require.Equal(t, Spread{264 << 20, 264 << 20, 264 << 20, 0}, s)
@@ -57,7 +57,7 @@ func TestSpreadOfKnownSizesIsThatOfFrees(t *testing.T) {
 		p.Instructions = append(p.Instructions, program.Instruction{Kind: program.Alloc, Arg: at},
 			program.Instruction{Kind: program.Free, Arg: at})
 	}
-	s, err = SpreadOf(t.Context(), p, allocator.DefaultConfig(), false, true, 0)
+	s, err = MeasureSpread(t.Context(), p, allocator.DefaultConfig(), false, true, 0)
 	require.NoError(t, err)
 	require.EqualValues(t, 264<<20, s.Low)
 	require.Greater(t, s.High, s.Low)
@@ -66,7 +66,7 @@ func TestSpreadOfKnownSizesIsThatOfFrees(t *testing.T) {
 func TestSpreadEndsWithTheContext(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	_, err := SpreadOf(ctx, weightsAnd(program.Batch, 1), allocator.DefaultConfig(),
+	_, err := MeasureSpread(ctx, weightsAnd(program.Batch, 1), allocator.DefaultConfig(),
 		true, true, 0)
 	require.ErrorIs(t, err, context.Canceled)
 }
@@ -75,11 +75,11 @@ func TestSpreadEndsWithTheContext(t *testing.T) {
 func TestLargerWorkspacesAreThoseOfConvolutions(t *testing.T) {
 	p := weightsAnd(program.Workspace, 30<<20)
 	p.Sites = []program.Site{{Native: "addmm_out_cuda_impl"}, {Native: "run_conv_plan"}}
-	s, err := SpreadOf(t.Context(), p, allocator.DefaultConfig(), false, false, 20<<20)
+	s, err := MeasureSpread(t.Context(), p, allocator.DefaultConfig(), false, false, 20<<20)
 	require.NoError(t, err)
 	require.Equal(t, Spread{94 << 20, 94 << 20, 94 << 20, 94 << 20}, s)
 	p.Buffers[1].Site = 1
-	s, err = SpreadOf(t.Context(), p, allocator.DefaultConfig(), false, false, 20<<20)
+	s, err = MeasureSpread(t.Context(), p, allocator.DefaultConfig(), false, false, 20<<20)
 	require.NoError(t, err)
 	require.Equal(t, Spread{94 << 20, 114 << 20, 94 << 20, 114 << 20}, s)
 }

@@ -33,7 +33,7 @@ func TestRulesBeginWithReleases(t *testing.T) {
 	require.Equal(t, []string{"nobody measured transformers 9.9: by the rules of " + stack.Newest("transformers") +
 		", the nearest known"}, of("9.9").Notes())
 	require.Equal(t, trace.SharedByStarcoder2, of("4.47").Rules().Libraries.SharedFunctions)
-	for release, by := range map[string]trace.Fused{
+	for release, by := range map[string]trace.FusedAttentionModels{
 		"3.0": trace.FusedByLlama, "4.41": trace.FusedByBERT, "4.44": trace.FusedByGPT, "4.45": trace.FusedByRoBERTa,
 		"4.46": trace.FusedByOPT, "5.24": trace.FusedByOPT,
 	} {

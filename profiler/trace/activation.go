@@ -21,19 +21,19 @@ func (x *Tensor) GLU(dim int) *Tensor {
 	shape[x.Dim(dim)] /= 2
 	y := t.Alloc(x.dtype, shape...)
 	t.LaunchElementwise(y, gluFLOPs, x)
-	return c.End(y.Derived("GluBackward0", inputs{x}, saves{x}, func(b *Gradients) {
+	return c.End(y.SetGradFn("GluBackward0", inputs{x}, saves{x}, func(b *Gradients) {
 		x := b.Saved(0)
 		c := b.t.Begin("glu_backward", b.Grad, x)
 		g := b.t.Alloc(x.dtype, x.shape...)
 		b.t.LaunchElementwise(g, gluGradFLOPs, b.Grad, x)
-		b.Give(0, c.End(g))
+		b.Set(0, c.End(g))
 	}))
 }
 
 // PReLU records torch.nn.functional.prelu(x, weight). Autocast runs it in the lower precision.
 func (x *Tensor) PReLU(weight *Tensor) *Tensor {
 	c := x.tape.Begin("prelu", x, weight)
-	weight, x = c.t.Lower(weight), c.t.Lower(x)
+	weight, x = c.t.CastToLower(weight), c.t.CastToLower(x)
 	c.t.casts.enabled = false
 	if n := x.NDim(); n != weight.NDim() {
 		shape := slices.Repeat([]int64{1}, n)
@@ -43,7 +43,7 @@ func (x *Tensor) PReLU(weight *Tensor) *Tensor {
 		weight = weight.Reshape(shape...)
 	}
 	y := c.t.Map("_prelu_kernel", x.dtype, 2, x, weight)
-	return c.End(y.Derived("PreluKernelBackward0", inputs{x, weight}, saves{x, weight}, preluBackward))
+	return c.End(y.SetGradFn("PreluKernelBackward0", inputs{x, weight}, saves{x, weight}, preluBackward))
 }
 
 // preluBackward makes both gradients in full size, needed or not.
@@ -52,5 +52,5 @@ func preluBackward(b *Gradients) {
 	gx := b.t.elementwise(x.dtype, b.Grad, x, weight)
 	gw := b.t.elementwise(weight.dtype, b.Grad, x, weight)
 	b.t.Launch(program.Elementwise, preluGradFLOPs*gx.numel, []*Tensor{gx, gw}, []*Tensor{b.Grad, x, weight})
-	b.GivePair(gx, gw)
+	b.SetPair(gx, gw)
 }

@@ -21,7 +21,7 @@ type AttentionArgs struct {
 // heads, length, head size]. PyTorch chooses kernel and saved tensors by the recording's GPU.
 func (q *Tensor) ScaledDotProductAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	c := q.tape.Begin("scaled_dot_product_attention", q, k, v, a.Mask)
-	c.Lower(&q, &k, &v, &a.Mask)
+	c.CastToLower(&q, &k, &v, &a.Mask)
 	return c.End(q.attention(k, v, a))
 }
 
@@ -31,13 +31,13 @@ func (q *Tensor) attention(k, v *Tensor, a AttentionArgs) *Tensor {
 	c.t.facts.Attention = lists.Union(c.t.facts.Attention,
 		Attention{attentionNames[backend], q.dtype, q.Size(-1), a.Mask != nil, why})
 	if a.Mask != nil {
-		a.Mask = c.Let(a.Mask.additiveMask(q.dtype))
+		a.Mask = c.Bind(a.Mask.additiveMask(q.dtype))
 	}
 	switch backend {
 	case cudnnAttention:
 		return c.End(q.cudnnAttention(k, v, a))
 	case flashAttention:
-		qp, kp, vp := c.Let(q.padLastDim()), c.Let(k.padLastDim()), c.Let(v.padLastDim())
+		qp, kp, vp := c.Bind(q.padLastDim()), c.Bind(k.padLastDim()), c.Bind(v.padLastDim())
 		y := qp.flashAttention(kp, vp, a)
 		if d := q.Size(-1); y.Size(-1) != d {
 			return c.End(y.Slice(-1, 0, d))
@@ -67,7 +67,7 @@ const maskAlignment = 8
 // alignMask pads the rows of a mask where the memory-efficient kernels need it, and broadcasts it (preprocess_mask).
 func (m *Tensor) alignMask(q, k *Tensor) *Tensor {
 	c := m.tape.Begin("preprocess_mask", m)
-	x := c.Let(m)
+	x := c.Bind(m)
 	for _, s := range m.strides[:len(m.strides)-1] {
 		if s%maskAlignment != 0 {
 			n := m.Size(-1)
@@ -97,21 +97,21 @@ func (q *Tensor) mathAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 		}
 		return x
 	}
-	q, k, v = c.Let(full(q)), c.Let(full(k)), c.Let(full(v))
+	q, k, v = c.Bind(full(q)), c.Bind(full(k)), c.Bind(full(v))
 	place := len(c.t.locals) // of attn_mask, which is set later
-	query := c.Let(q.MulScalar())
+	query := c.Bind(q.MulScalar())
 	mask := a.Mask
 	if a.IsCausal {
-		mask = c.Let(c.t.Full(Bool, q.Size(-2), k.Size(-2)).Tril())
+		mask = c.Bind(c.t.Full(Bool, q.Size(-2), k.Size(-2)).Tril())
 		c.Set(&mask, mask.additiveMask(q.dtype))
 		c.t.locals[place], c.t.locals[place+1] = c.t.locals[place+1], c.t.locals[place]
 	}
 	if a.EnableGQA && q.shape[len(q.shape)-3] != k.shape[len(k.shape)-3] {
 		groups := q.Size(-3) / k.Size(-3)
 		k, v = k.repeatHeads(groups), v.repeatHeads(groups)
-		c.LetAll([]*Tensor{k, v})
+		c.BindAll([]*Tensor{k, v})
 	}
-	scores := c.Let(query.MatmulUncast(k.Transpose(-2, -1).MulScalar()))
+	scores := c.Bind(query.MatmulUncast(k.Transpose(-2, -1).MulScalar()))
 	if mask != nil {
 		scores.AddInPlace(mask)
 		c.EndStatement()
@@ -133,7 +133,7 @@ func (x *Tensor) repeatHeads(n int64) *Tensor {
 	shape = append(shape[:d+1:d+1], append([]int64{n}, x.shape[d+1:]...)...)
 	flat := append([]int64(nil), x.shape...)
 	flat[d] *= n
-	wide := c.Let(x.Unsqueeze(d + 1))
+	wide := c.Bind(x.Unsqueeze(d + 1))
 	c.Set(&wide, wide.Expand(shape...))
 	return c.End(wide.CloneContiguous().View(flat...))
 }
@@ -141,10 +141,10 @@ func (x *Tensor) repeatHeads(n int64) *Tensor {
 // safeSoftmax records _safe_softmax over the last dimension: rows that are masked altogether become zero, in place.
 func (x *Tensor) safeSoftmax() *Tensor {
 	c := x.tape.Begin("_safe_softmax", x)
-	y := c.Let(x.softmax(&opSoftmax, x.dtype))
-	masked := c.Let(c.t.Map("isneginf", Bool, 1, x))
-	rows := c.Let(masked.reduce(reduction{op: "all", out: Bool, accSize: 1}, []int{-1}, true))
-	zero := c.Let(c.t.ScalarTensor(y.dtype))
+	y := c.Bind(x.softmax(&opSoftmax, x.dtype))
+	masked := c.Bind(c.t.Map("isneginf", Bool, 1, x))
+	rows := c.Bind(masked.reduce(reduction{op: "all", out: Bool, accSize: 1}, []int{-1}, true))
+	zero := c.Bind(c.t.ScalarTensor(y.dtype))
 	c.t.LaunchElementwise(y, 1, y, rows, zero)
 	return c.End(y)
 }
@@ -175,22 +175,22 @@ func (x *Tensor) NativeMultiheadAttention(w MultiheadWeights, needWeights bool) 
 	c := x.tape.Begin("_native_multi_head_attention", x)
 	batch, length, embed := x.shape[0], x.shape[1], x.shape[2]
 	size := embed / w.Heads
-	heads := func(z *Tensor) *Tensor { return c.Let(z.View(batch, length, w.Heads, size).Transpose(1, 2)) }
+	heads := func(z *Tensor) *Tensor { return c.Bind(z.View(batch, length, w.Heads, size).Transpose(1, 2)) }
 	if size%8 == 0 && !needWeights {
 		q := heads(x)
 		if backend, _ := c.t.attentionBackend(q, q, q, AttentionArgs{}); backend != mathAttention {
-			qkv := c.Let(x.LinearUncast(w.InWeight, w.InBias))
+			qkv := c.Bind(x.LinearUncast(w.InWeight, w.InBias))
 			split := func(i int64) *Tensor { return heads(qkv.Slice(-1, i*embed, (i+1)*embed)) }
-			out := c.Let(split(0).attention(split(1), split(2), AttentionArgs{}))
-			past := c.Let(out.Transpose(1, 2).AsShape([]int64{batch, length, embed}))
+			out := c.Bind(split(0).attention(split(1), split(2), AttentionArgs{}))
+			past := c.Bind(out.Transpose(1, 2).AsShape([]int64{batch, length, embed}))
 			return c.End(past.LinearUncast(w.OutWeight, w.OutBias)), nil
 		}
 	}
-	qkv := c.Let(x.MatmulUncast(w.InWeight.T()))
-	packed := c.Let(c.t.Alloc(x.dtype, 3, batch, w.Heads, length, size)) // _transform_bias_rescale_qkv
+	qkv := c.Bind(x.MatmulUncast(w.InWeight.T()))
+	packed := c.Bind(c.t.Alloc(x.dtype, 3, batch, w.Heads, length, size)) // _transform_bias_rescale_qkv
 	c.t.LaunchElementwise(packed, 2, qkv, w.InBias)
 	c.Drop(qkv)
-	scores := c.Let(c.t.Alloc(x.dtype, batch, w.Heads, length, length))
+	scores := c.Bind(c.t.Alloc(x.dtype, batch, w.Heads, length, length))
 	c.t.UseBLAS()
 	c.t.LaunchGEMM(scores, batch*w.Heads, length, length, size, packed)
 	c.t.Launch(program.Softmax, 5*scores.numel, []*Tensor{scores}, []*Tensor{scores})
@@ -199,9 +199,9 @@ func (x *Tensor) NativeMultiheadAttention(w MultiheadWeights, needWeights bool) 
 	if !needWeights {
 		c.Drop(scores)
 	}
-	context := c.Let(c.t.Alloc(x.dtype, batch, length, embed))
+	context := c.Bind(c.t.Alloc(x.dtype, batch, length, embed))
 	c.t.LaunchCopy(context, packed)
-	y = c.Let(context.LinearUncast(w.OutWeight, w.OutBias))
+	y = c.Bind(context.LinearUncast(w.OutWeight, w.OutBias))
 	c.Drop(context)
 	if needWeights {
 		c.Set(&scores, scores.SumUncast("sum_dim_IntList", []int{1}, false))
@@ -226,7 +226,7 @@ type EncoderLayerWeights struct {
 // nn.TransformerEncoderLayer runs in evaluation when nothing needs a gradient.
 func (src *Tensor) TransformerEncoderLayerForward(w EncoderLayerWeights) *Tensor {
 	c := src.tape.Begin("_transformer_encoder_layer_fwd", src)
-	x := c.Let(src)
+	x := c.Bind(src)
 	norm := func(weight, bias *Tensor) { c.Set(&x, x.LayerNorm(1, weight, bias)) }
 	if w.NormFirst {
 		norm(w.Norm1Weight, w.Norm1Bias)
@@ -237,7 +237,7 @@ func (src *Tensor) TransformerEncoderLayerForward(w EncoderLayerWeights) *Tensor
 	if !w.NormFirst {
 		norm(w.Norm1Weight, w.Norm1Bias)
 	}
-	residual := c.Let(x)
+	residual := c.Bind(x)
 	if w.NormFirst {
 		norm(w.Norm2Weight, w.Norm2Bias)
 	}
@@ -252,6 +252,6 @@ func (src *Tensor) TransformerEncoderLayerForward(w EncoderLayerWeights) *Tensor
 // feedForward returns two linear layers; the activation is part of the first.
 func (x *Tensor) feedForward(w EncoderLayerWeights) *Tensor {
 	c := x.tape.Begin("linear_for_ffn", x)
-	y := c.Let(x.LinearUncast(w.Linear1Weight, w.Linear1Bias))
+	y := c.Bind(x.LinearUncast(w.Linear1Weight, w.Linear1Bias))
 	return c.End(c.Set(&y, y.LinearUncast(w.Linear2Weight, w.Linear2Bias)))
 }

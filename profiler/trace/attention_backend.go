@@ -56,7 +56,7 @@ func (t *Tape) selectAttention(q, k, v *Tensor, a AttentionArgs) (chosen attenti
 	}
 	heads := q.shape[1] == k.shape[1]
 	grouped := heads || a.EnableGQA && q.shape[1]%k.shape[1] == 0 || t.rules.Attention.OneHead && k.shape[1] == 1
-	if t.allows(cudnnAttention) && grouped && canUseCuDNN(q, k, v, a) && OnGPU(t, func(gpu GPU) bool {
+	if t.allows(cudnnAttention) && grouped && canUseCuDNN(q, k, v, a) && GPUProperty(t, func(gpu GPU) bool {
 		return slices.Contains(t.rules.Attention.CuDNNFirst, gpu.Capability/10)
 	}) {
 		return cudnnAttention, ""
@@ -104,7 +104,7 @@ func (t *Tape) refusesFlash(q, k, v *Tensor, a AttentionArgs) string {
 		return "flash takes heads of one width up to 256"
 	case a.IsCausal && q.Size(-2) != k.Size(-2):
 		return "flash takes no causal mask that is not square"
-	case d > 192 && (a.Dropout != 0 || d <= 224) && t.Tracks(q, k, v) && OnGPU(t, GPU.smallSharedMemory):
+	case d > 192 && (a.Dropout != 0 || d <= 224) && t.RequiresGrad(q, k, v) && GPUProperty(t, GPU.smallSharedMemory):
 		return "flash's backward of such wide heads needs more shared memory"
 	}
 	return ""
@@ -113,7 +113,7 @@ func (t *Tape) refusesFlash(q, k, v *Tensor, a AttentionArgs) string {
 // refusesEfficient returns why the memory-efficient kernels cannot be used; empty if they can.
 func (t *Tape) refusesEfficient(q, k, v *Tensor, a AttentionArgs) string {
 	// minimum_gemm_alignment
-	alignment := OnGPU(t, func(gpu GPU) int64 {
+	alignment := GPUProperty(t, func(gpu GPU) int64 {
 		switch {
 		case gpu.Capability >= 80:
 			return max(4, 16/q.dtype.Size())

@@ -22,12 +22,12 @@ func (q *Tensor) flashAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	c := q.tape.Begin("_scaled_dot_product_flash_attention", q, k, v)
 	kept := c.t.selected(keptAttention, func() []*Tensor { return q.flashForward(k, v, a) })
 	y, lse, rng, unused := kept[0], kept[1], kept[2], kept[3]
-	c.LetAll(kept)
-	return c.End(y.Derived("ScaledDotProductFlashAttentionBackward0", inputs{q, k, v},
+	c.BindAll(kept)
+	return c.End(y.SetGradFn("ScaledDotProductFlashAttentionBackward0", inputs{q, k, v},
 		saves{k, q, v, lse, y, rng, unused},
 		func(b *Gradients) {
 			d := b.flashGradients(b.Saved(1), b.Saved(0), b.Saved(2), b.Saved(4), b.Saved(3), b.Grad, a.IsCausal)
-			b.GiveAll(d[0].Retain(), d[1].Retain(), d[2].Retain())
+			b.SetAll(d[0].Retain(), d[1].Retain(), d[2].Retain())
 		}))
 }
 
@@ -35,21 +35,21 @@ func (q *Tensor) flashAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 func (q *Tensor) flashForward(k, v *Tensor, a AttentionArgs) []*Tensor {
 	c := q.tape.Begin("_flash_attention_forward", q, k, v)
 	batch, heads, length, d := q.shape[0], q.shape[1], q.shape[2], q.shape[3]
-	out := c.Let(q.headsTransposed().AllocLike(q.dtype))
-	lse := c.Let(c.t.Alloc(F32, batch, heads, length))
+	out := c.Bind(q.headsTransposed().AllocLike(q.dtype))
+	lse := c.Bind(c.t.Alloc(F32, batch, heads, length))
 	if a.Dropout == 0 {
 		mBlocks := batch * heads * ceil.Div(length, 64)
-		splits := OnGPU(c.t, func(gpu GPU) int64 {
+		splits := GPUProperty(c.t, func(gpu GPU) int64 {
 			return flashSplits(mBlocks, 2*int64(gpu.SMs), ceil.Div(k.shape[2], flashBlockN(d)))
 		})
 		if splits > 1 {
 			lseParts := c.t.Alloc(F32, splits, batch, heads, length)
 			outParts := c.t.Alloc(F32, splits, batch, heads, length, flashHeadSize(d))
-			c.LetAll([]*Tensor{lseParts, outParts})
+			c.BindAll([]*Tensor{lseParts, outParts})
 		}
 	}
-	rng := c.Let(c.t.Alloc(I64, 2)) // uint64: seed and offset
-	unused := c.Let(c.t.Alloc(I64))
+	rng := c.Bind(c.t.Alloc(I64, 2)) // uint64: seed and offset
+	unused := c.Bind(c.t.Alloc(I64))
 	if a.Dropout > 0 {
 		c.Set(&rng, c.t.Alloc(I64, 2))
 	}
@@ -119,19 +119,19 @@ func flashSplits(mBlocks, sms, nBlocks int64) int64 {
 // result y. It needs gradient and result contiguous in BSHD, and sums the gradient of the query in fp32.
 func (c *Call) flashGradients(q, k, v, y, lse, grad *Tensor, causal bool) []*Tensor {
 	t := c.t
-	grad = c.Let(grad.headsTransposed().ContiguousUntracked())
-	out := c.Let(y.headsTransposed().ContiguousUntracked())
-	dq := c.Let(q.headsTransposed().AllocLike(q.dtype))
-	dk := c.Let(k.headsTransposed().AllocLike(k.dtype))
-	dv := c.Let(v.headsTransposed().AllocLike(v.dtype))
+	grad = c.Bind(grad.headsTransposed().ContiguousUntracked())
+	out := c.Bind(y.headsTransposed().ContiguousUntracked())
+	dq := c.Bind(q.headsTransposed().AllocLike(q.dtype))
+	dk := c.Bind(k.headsTransposed().AllocLike(k.dtype))
+	dv := c.Bind(v.headsTransposed().AllocLike(v.dtype))
 	batch, heads, keys, d := q.shape[0], q.shape[1], k.shape[2], q.shape[3]
 	rows := ceil.Multiple(q.shape[2], 128)
-	delta := c.Let(t.Alloc(F32, batch, heads, rows))
-	sum := c.Let(t.Alloc(F32, batch, rows, heads, flashHeadSize(d)))
+	delta := c.Bind(t.Alloc(F32, batch, heads, rows))
+	sum := c.Bind(t.Alloc(F32, batch, rows, heads, flashHeadSize(d)))
 	wideK, wideV := dk, dv
 	if k.shape[1] != heads {
-		wideK = c.Let(t.Alloc(q.dtype, batch, keys, heads, d))
-		wideV = c.Let(t.Alloc(q.dtype, batch, keys, heads, d))
+		wideK = c.Bind(t.Alloc(q.dtype, batch, keys, heads, d))
+		wideV = c.Bind(t.Alloc(q.dtype, batch, keys, heads, d))
 	}
 	t.launchAttention(q, k, causal, 5, []*Tensor{dq, wideK, wideV, delta, sum}, []*Tensor{grad, q, k, v, out, lse})
 	if wideK != dk {
@@ -146,10 +146,10 @@ func (c *Call) flashGradients(q, k, v, y, lse, grad *Tensor, causal bool) []*Ten
 // cudnnAttention records _scaled_dot_product_cudnn_attention.
 func (q *Tensor) cudnnAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	c := q.tape.Begin("_scaled_dot_product_cudnn_attention", q, k, v, a.Mask)
-	kept := c.t.selected(keptAttention, func() []*Tensor { return q.cudnnForward(k, v, a, c.t.Tracks(q, k, v)) })
+	kept := c.t.selected(keptAttention, func() []*Tensor { return q.cudnnForward(k, v, a, c.t.RequiresGrad(q, k, v)) })
 	y, lse, seed, offset := kept[0], kept[1], kept[2], kept[3]
-	c.LetAll(kept)
-	return c.End(y.Derived("ScaledDotProductCudnnAttentionBackward0", inputs{q, k, v},
+	c.BindAll(kept)
+	return c.End(y.SetGradFn("ScaledDotProductCudnnAttentionBackward0", inputs{q, k, v},
 		saves{a.Mask, k, q, v, lse, y, offset, seed},
 		func(b *Gradients) { b.cudnnGradients(a) }))
 }
@@ -160,12 +160,12 @@ const cudnnAttentionWorkspace = 256
 // cudnnForward records run_cudnn_SDP_fprop; it returns row sums only if a gradient is needed.
 func (q *Tensor) cudnnForward(k, v *Tensor, a AttentionArgs, keep bool) []*Tensor {
 	c := q.tape.Begin("_cudnn_attention_forward", q, k, v, a.Mask)
-	seed, offset := c.Let(c.t.Alloc(I64)), c.Let(c.t.Alloc(I64))
-	y, lse := c.Let(q.likeWithHeadSize(v.Size(-1))), (*Tensor)(nil)
+	seed, offset := c.Bind(c.t.Alloc(I64)), c.Bind(c.t.Alloc(I64))
+	y, lse := c.Bind(q.likeWithHeadSize(v.Size(-1))), (*Tensor)(nil)
 	if keep {
-		lse = c.Let(c.t.Alloc(F32, q.shape[0], q.shape[1], q.shape[2], 1))
+		lse = c.Bind(c.t.Alloc(F32, q.shape[0], q.shape[1], q.shape[2], 1))
 	}
-	c.Let(c.t.AllocWorkspace(cudnnAttentionWorkspace))
+	c.Bind(c.t.AllocWorkspace(cudnnAttentionWorkspace))
 	c.t.launchAttention(q, k, a.IsCausal, 2, []*Tensor{y, lse}, []*Tensor{q, k, v, a.Mask})
 	return c.EndAll(y, lse, seed, offset)
 }
@@ -187,31 +187,33 @@ func (q *Tensor) likeWithHeadSize(d int64) *Tensor {
 func (b *Gradients) cudnnGradients(a AttentionArgs) {
 	t := b.t
 	k, q, v, lse, y := b.Saved(1), b.Saved(2), b.Saved(3), b.Saved(4), b.Saved(5)
-	dq, dk, dv := b.Let(q.AllocLike(q.dtype)), b.Let(k.AllocLike(k.dtype)), b.Let(v.AllocLike(v.dtype))
+	dq, dk, dv := b.Bind(q.AllocLike(q.dtype)), b.Bind(k.AllocLike(k.dtype)), b.Bind(v.AllocLike(v.dtype))
 	grad := b.Grad
 	if !slices.Equal(grad.strides, y.strides) {
 		like := y.AllocLike(y.dtype)
 		t.LaunchCopy(like, grad)
-		grad = b.Let(like)
+		grad = b.Bind(like)
 	}
 	bytes := cudnnAttentionWorkspace + 4*q.numel + 4*lse.numel
 	if k.shape[1] != q.shape[1] {
 		groups := q.shape[1] / k.shape[1]
 		bytes += groups * (k.Bytes() + v.Bytes())
 	}
-	work := b.Let(t.AllocWorkspace(bytes))
+	work := b.Bind(t.AllocWorkspace(bytes))
 	t.launchAttention(q, k, a.IsCausal, 5, []*Tensor{dq, dk, dv, work}, []*Tensor{grad, q, k, v, y, lse, b.Saved(0)})
-	b.GiveAll(dq.Retain(), dk.Retain(), dv.Retain())
+	b.SetAll(dq.Retain(), dk.Retain(), dv.Retain())
 }
 
 // efficientAttention records _scaled_dot_product_efficient_attention.
 func (q *Tensor) efficientAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	c := q.tape.Begin("_scaled_dot_product_efficient_attention", q, k, v, a.Mask)
 	seeds := c.t.efficientSeeds(c, a)
-	kept := c.t.selected(keptAttention, func() []*Tensor { return q.efficientForward(k, v, a, c.t.Tracks(q, k, v)) })
+	kept := c.t.selected(keptAttention, func() []*Tensor {
+		return q.efficientForward(k, v, a, c.t.RequiresGrad(q, k, v))
+	})
 	y, lse := kept[0], kept[1]
-	c.LetAll(kept)
-	y.Derived("ScaledDotProductEfficientAttentionBackward0", inputs{q, k, v, a.Mask},
+	c.BindAll(kept)
+	y.SetGradFn("ScaledDotProductEfficientAttentionBackward0", inputs{q, k, v, a.Mask},
 		append(saves{a.Mask, k, q, v, lse, y}, seeds...), func(b *Gradients) { b.efficientGradients(a) })
 	slices.Reverse(seeds)
 	c.DropAll(seeds...)
@@ -223,7 +225,7 @@ func (t *Tape) efficientSeeds(c *Call, a AttentionArgs) []*Tensor {
 	if !t.rules.Attention.EfficientSeeds || a.Dropout > 0 {
 		return nil
 	}
-	seed, offset := c.Let(t.Zeros(I64)), c.Let(t.Zeros(I64))
+	seed, offset := c.Bind(t.Zeros(I64)), c.Bind(t.Zeros(I64))
 	return []*Tensor{offset, seed}
 }
 
@@ -232,15 +234,15 @@ func (t *Tape) efficientSeeds(c *Call, a AttentionArgs) []*Tensor {
 func (q *Tensor) efficientForward(k, v *Tensor, a AttentionArgs, keep bool) []*Tensor {
 	c := q.tape.Begin("_efficient_attention_forward", q, k, v, a.Mask)
 	batch, heads, length, d := q.shape[0], q.shape[1], q.shape[2], v.Size(-1)
-	out := c.Let(c.t.Alloc(q.dtype, batch, length, heads, d))
+	out := c.Bind(c.t.Alloc(q.dtype, batch, length, heads, d))
 	rows := int64(0)
 	if keep {
 		rows = ceil.Multiple(length, 32)
 	}
-	lse := c.Let(c.t.Alloc(F32, batch, heads, rows))
+	lse := c.Bind(c.t.Alloc(F32, batch, heads, rows))
 	if q.dtype.IsHalf() && max(d, q.shape[3]) > 128 {
 		// Wide heads do not fit into registers.
-		c.Let(c.t.Alloc(F32, batch, length, heads, d))
+		c.Bind(c.t.Alloc(F32, batch, length, heads, d))
 	}
 	c.t.launchAttention(q, k, a.IsCausal, 2, []*Tensor{out, lse}, []*Tensor{q, k, v, a.Mask})
 	return c.EndAll(out.headsTransposed(), lse)
@@ -250,9 +252,9 @@ func (q *Tensor) efficientForward(k, v *Tensor, a AttentionArgs, keep bool) []*T
 func (b *Gradients) efficientGradients(a AttentionArgs) {
 	t := b.t
 	mask, k, q, v, lse, y := b.Saved(0), b.Saved(1), b.Saved(2), b.Saved(3), b.Saved(4), b.Saved(5)
-	grad := b.Let(b.Grad.headsTransposed().ContiguousUntracked())
+	grad := b.Bind(b.Grad.headsTransposed().ContiguousUntracked())
 	fresh := func(x *Tensor) *Tensor { return t.Alloc(x.dtype, x.shape[0], x.shape[2], x.shape[1], x.shape[3]) }
-	dq, dk, dv := b.Let(fresh(q)), b.Let(fresh(k)), b.Let(fresh(v))
+	dq, dk, dv := b.Bind(fresh(q)), b.Bind(fresh(k)), b.Bind(fresh(v))
 	var wide [2]*Tensor // gradients of key and value for each head of the query, summed at the end
 	if k.shape[1] != q.shape[1] {
 		for i, x := range []*Tensor{k, v} {
@@ -265,10 +267,10 @@ func (b *Gradients) efficientGradients(a AttentionArgs) {
 		last := len(shape) - 1
 		shape[last] = ceil.Multiple(shape[last], 16)
 		padded := t.Alloc(mask.dtype, shape...)
-		dmask = b.Let(padded.Alias(mask.shape, padded.strides, 0))
+		dmask = b.Bind(padded.Alias(mask.shape, padded.strides, 0))
 	}
-	kernel := OnGPU(t, func(gpu GPU) efficientKernel { return gpu.efficientKernel(q, v, a) })
-	delta := b.Let(kernel.delta(grad, y.headsTransposed()))
+	kernel := GPUProperty(t, func(gpu GPU) efficientKernel { return gpu.efficientKernel(q, v, a) })
+	delta := b.Bind(kernel.delta(grad, y.headsTransposed()))
 	var work *Tensor
 	if bytes := kernel.workspace(q, k, v); bytes > 0 {
 		work = t.Alloc(U8, bytes).Retain()
@@ -284,7 +286,7 @@ func (b *Gradients) efficientGradients(a AttentionArgs) {
 		}
 	}
 	dmask.Retain()
-	b.GiveAll(dq.headsTransposed().Retain(), dk.headsTransposed().Retain(), dv.headsTransposed().Retain(), dmask)
+	b.SetAll(dq.headsTransposed().Retain(), dk.headsTransposed().Retain(), dv.headsTransposed().Retain(), dmask)
 }
 
 // efficientKernel is one of the backward kernels that CUTLASS was instantiated for: tiles of i queries and j keys.

@@ -19,14 +19,14 @@ var (
 
 // heads makes a leaf of shape [batch, heads, length, size].
 func heads(t *trace.Tape, d trace.DType, shape ...int64) *tensor {
-	return t.Frame().Let(t.New("input", program.Batch, d, shape...).Leaf())
+	return t.Frame().Bind(t.New("input", program.Batch, d, shape...).Leaf())
 }
 
 // attentionNode records attention forward and backward and names the kernel.
 func attentionNode(t *trace.Tape, q, k, v *tensor, a trace.AttentionArgs) string {
 	f := t.Frame()
 	defer f.End()
-	f.Let(q.ScaledDotProductAttention(k, v, a)).Sum(false).Backward()
+	f.Bind(q.ScaledDotProductAttention(k, v, a)).Sum(false).Backward()
 	for _, s := range t.Program().Sites {
 		if name, ok := strings.CutPrefix(s.Node, "ScaledDotProduct"); ok {
 			return strings.TrimSuffix(name, "AttentionBackward0")
@@ -69,7 +69,7 @@ func TestAttentionKernelFollowsGPUTypeAndMask(t *testing.T) {
 		q := heads(tape, c.dtype, 2, 4, 33, c.size)
 		k, v := heads(tape, c.dtype, 2, c.keys, 33, c.size), heads(tape, c.dtype, 2, c.keys, 33, c.size)
 		if c.mask {
-			c.a.Mask = tape.Frame().Let(tape.New("mask", program.Batch, trace.Bool, 2, 1, 33, 33))
+			c.a.Mask = tape.Frame().Bind(tape.New("mask", program.Batch, trace.Bool, 2, 1, 33, 33))
 		}
 		require.Equal(t, c.want, attentionNode(tape, q, k, v, c.a), "%+v", c)
 
@@ -115,7 +115,7 @@ func TestOneHeadOfKeysIsTakenForAll(t *testing.T) {
 		k, v := heads(tape, c.dtype, c.batch, c.keys, 64, 64), heads(tape, c.dtype, c.batch, c.keys, 64, 64)
 		a := trace.AttentionArgs{EnableGQA: c.gqa}
 		if c.mask {
-			a.Mask = tape.Frame().Let(tape.New("mask", program.Batch, trace.Bool, 2, 1, 64, 64))
+			a.Mask = tape.Frame().Bind(tape.New("mask", program.Batch, trace.Bool, 2, 1, 64, 64))
 		}
 		require.Equal(t, c.want, attentionNode(tape, q, k, v, a), "%+v", c)
 	}
@@ -166,7 +166,7 @@ func drawAttention(rt *rapid.T) *trace.Tape {
 	}
 	if !a.IsCausal && rapid.Bool().Draw(rt, "mask") {
 		mask := rapid.SampledFrom([]trace.DType{trace.Bool, d}).Draw(rt, "mask type")
-		a.Mask = tape.Frame().Let(tape.New("mask", program.Batch, mask, 2, 1, length, keys))
+		a.Mask = tape.Frame().Bind(tape.New("mask", program.Batch, mask, 2, 1, length, keys))
 		if mask == d && rapid.Bool().Draw(rt, "mask grad") {
 			a.Mask.Leaf()
 		}

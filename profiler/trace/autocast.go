@@ -60,9 +60,9 @@ func (a *autocast) restore(s autocastState) (leave func()) {
 	}
 }
 
-// Lower casts x to the autocast precision for an operator of the lower
+// CastToLower casts x to the autocast precision for an operator of the lower
 // precision list. Copies of leaf parameters are cached.
-func (t *Tape) Lower(x *Tensor) *Tensor {
+func (t *Tape) CastToLower(x *Tensor) *Tensor {
 	a := &t.casts
 	if x == nil || !a.enabled || !x.dtype.IsFloat() || x.dtype == F64 || x.dtype == a.dtype {
 		return x
@@ -80,23 +80,23 @@ func (t *Tape) Lower(x *Tensor) *Tensor {
 	return x.half
 }
 
-// Lower runs the rest of operator c in the precision of autocast. Arguments, which may be nil, are cast, the last one
-// first, and autocast is off for the operators that c calls. The copies live as long as c runs.
-func (c *Call) Lower(xs ...**Tensor) {
+// CastToLower runs the rest of operator c in the precision of autocast. Arguments, which may be nil, are cast, the last
+// one first, and autocast is off for the operators that c calls. The copies live as long as c runs.
+func (c *Call) CastToLower(xs ...**Tensor) {
 	if !c.t.casts.enabled {
 		return
 	}
 	for i := len(xs) - 1; i >= 0; i-- {
-		if x := c.t.Lower(*xs[i]); x != *xs[i] {
-			*xs[i] = c.Let(x)
+		if x := c.t.CastToLower(*xs[i]); x != *xs[i] {
+			*xs[i] = c.Bind(x)
 		}
 	}
 	c.BelowAutocast()
 }
 
-// Full runs the rest of operator c in fp32, as autocast does for its fp32 list. Half arguments are copied, the last one
-// first, and autocast is off for the operators that c calls. The copies live as long as c runs.
-func (c *Call) Full(xs ...**Tensor) { c.castAll(F32, xs) }
+// CastToFP32 runs the rest of operator c in fp32, as autocast does for its fp32 list. Half arguments are copied, the
+// last one first, and autocast is off for the operators that c calls. The copies live as long as c runs.
+func (c *Call) CastToFP32(xs ...**Tensor) { c.castAll(F32, xs) }
 
 // Promote casts the arguments of an operator of autocast's promote list to the widest of their types.
 func (c *Call) Promote(xs ...**Tensor) {
@@ -117,7 +117,7 @@ func (c *Call) castAll(d DType, xs []**Tensor) {
 	for i := len(xs) - 1; i >= 0; i-- {
 		if x := *xs[i]; x != nil && x.dtype.IsFloat() && x.dtype != d && x.dtype != F64 {
 			c.t.casts.consulted = true
-			*xs[i] = c.Let(x.AsType(d))
+			*xs[i] = c.Bind(x.AsType(d))
 		}
 	}
 	a.enabled = false

@@ -31,8 +31,8 @@ func (t *Tape) NoGrad(f func()) { withValue(&t.autograd.noGrad, true, f) }
 // EnableGrad runs f with autograd on, as under torch.enable_grad().
 func (t *Tape) EnableGrad(f func()) { withValue(&t.autograd.noGrad, false, f) }
 
-// Tracks reports whether autograd follows an operator on xs: grad mode is on and one, nil tensors aside, requires grad.
-func (t *Tape) Tracks(xs ...*Tensor) bool {
+// RequiresGrad reports whether autograd records an operator on xs: grad mode is on and a tensor requires grad.
+func (t *Tape) RequiresGrad(xs ...*Tensor) bool {
 	if t.autograd.noGrad {
 		return false
 	}
@@ -41,7 +41,7 @@ func (t *Tape) Tracks(xs ...*Tensor) bool {
 
 // record makes the node of an operator on inputs, or nil if autograd does not follow it. Inputs may be nil.
 func (t *Tape) record(name string, inputs ...*Tensor) *Node {
-	if !t.Tracks(inputs...) {
+	if !t.RequiresGrad(inputs...) {
 		return nil
 	}
 	n := t.newNode(name, len(inputs))
@@ -99,7 +99,7 @@ func (b *Gradients) dropSaved(i int) {
 		return
 	}
 	b.kept[i] = nil
-	if n.inputs != exceeding {
+	if n.inputs != manyInputs {
 		n.kept[i].Release()
 		n.kept[i] = nil
 		return
@@ -250,8 +250,8 @@ func (b *Gradients) input(i int) *meta {
 	return e.node.output(e.input)
 }
 
-// Give sets the gradient of input i to x and ends the C++ statement.
-func (b *Gradients) Give(i int, x *Tensor) {
+// Set sets the gradient of input i to x and ends the C++ statement.
+func (b *Gradients) Set(i int, x *Tensor) {
 	if x != nil {
 		b.Out[i] = x.Retain()
 	}
@@ -267,8 +267,8 @@ func (b *Gradients) realAs(i int, x *Tensor) *Tensor {
 	return x.RealPart()
 }
 
-// GivePair sets the gradients of the first two inputs where they are needed, and ends the statement.
-func (b *Gradients) GivePair(x, y *Tensor) {
+// SetPair sets the gradients of the first two inputs where they are needed, and ends the statement.
+func (b *Gradients) SetPair(x, y *Tensor) {
 	for i, g := range [...]*Tensor{x, y} {
 		if b.Needs(i) {
 			b.Out[i] = g.Retain()
@@ -277,9 +277,9 @@ func (b *Gradients) GivePair(x, y *Tensor) {
 	b.EndStatement()
 }
 
-// GiveAll sets the gradients of inputs 0, 1, ... to the results of one native function: a tuple of references, nil
+// SetAll sets the gradients of inputs 0, 1, ... to the results of one native function: a tuple of references, nil
 // where there is none. Unneeded results are freed after the temporaries, in order.
-func (b *Gradients) GiveAll(xs ...*Tensor) {
+func (b *Gradients) SetAll(xs ...*Tensor) {
 	b.EndStatement()
 	for i, x := range xs {
 		switch {

@@ -14,7 +14,7 @@ func TestGraphsHoldTheLeavesTheyLeadTo(t *testing.T) {
 	tape := trace.New(trace.GPU{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, rules, trace.Options{Warm: true})
 	f := tape.Frame()
 	x := tape.New("randn", program.Batch, trace.F32, 1024).Leaf()
-	loss := f.Let(x.MulScalar().Sum(false))
+	loss := f.Bind(x.MulScalar().Sum(false))
 	require.EqualValues(t, 4096+4, tape.Program().LeftBytes(), "leaf and loss")
 	loss.Backward()
 	require.EqualValues(t, 4096+4096+4, tape.Program().LeftBytes(), "leaf, its gradient and loss")
@@ -29,11 +29,11 @@ func TestHooksEndWithTheirGraph(t *testing.T) {
 	called, own := 0, 0
 	for range 3 {
 		f := tape.Frame()
-		x := f.Let(tape.New("randn", program.Batch, trace.F32, 8).Leaf())
-		dropped := f.Let(x.MulScalar())
+		x := f.Bind(tape.New("randn", program.Batch, trace.F32, 8).Leaf())
+		dropped := f.Bind(x.MulScalar())
 		dropped.OnGradient(func() { called++ })
 		f.Del(&dropped)
-		y := f.Let(x.MulScalar())
+		y := f.Bind(x.MulScalar())
 		y.OnGradient(func() { own++ })
 		y.Sum(false).Backward()
 		f.End()
@@ -48,8 +48,8 @@ func TestAssignedValuesGetTheirGradient(t *testing.T) {
 	for _, shape := range [][]int64{{3, 8}, {1, 8}, {8}} {
 		tape := trace.New(trace.GPU{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, rules, trace.Options{})
 		f := tape.Frame()
-		values := f.Let(tape.New("randn", program.Batch, trace.F32, shape...).Leaf())
-		x := f.Let(tape.Zeros(trace.F32, 5, 8))
+		values := f.Bind(tape.New("randn", program.Batch, trace.F32, shape...).Leaf())
+		x := f.Bind(tape.Zeros(trace.F32, 5, 8))
 		rows := int64(1)
 		if len(shape) == 2 {
 			rows = shape[0]
@@ -67,7 +67,7 @@ func TestEndedTensorsAreFoundOut(t *testing.T) {
 	for _, others := range []int{0, 1, 100} {
 		tape := trace.New(trace.GPU{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, rules, trace.Options{})
 		f := tape.Frame()
-		x := f.Let(tape.Zeros(trace.F32, 16))
+		x := f.Bind(tape.Zeros(trace.F32, 16))
 		y := x.MulScalar()
 		y.MulScalar()
 		for range others {
@@ -81,7 +81,7 @@ func TestBackwardOfNothingTrainedIsAnError(t *testing.T) {
 	tape := trace.New(trace.GPU{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, rules, trace.Options{})
 	err := tape.Try(func() {
 		f := tape.Frame()
-		f.Let(tape.New("randn", program.Batch, trace.F32, 8)).Sum(false).Backward()
+		f.Bind(tape.New("randn", program.Batch, trace.F32, 8)).Sum(false).Backward()
 	})
 	require.ErrorContains(t, err, "does not require grad")
 }

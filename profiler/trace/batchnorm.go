@@ -59,11 +59,11 @@ func (x *Tensor) cudnnBatchNorm(s BatchNormState) *Tensor {
 	c := x.tape.Begin("cudnn_batch_norm", x, s.Weight, s.Bias)
 	channels := x.shape[1]
 	last := x.SuggestsChannelsLast()
-	y := c.Let(c.t.AllocIn(x.dtype, x.shape, last))
+	y := c.Bind(c.t.AllocIn(x.dtype, x.shape, last))
 	var mean, invstd *Tensor
 	if s.Training {
-		mean = c.Let(c.t.Alloc(s.Weight.dtype, channels))
-		invstd = c.Let(c.t.Alloc(s.Weight.dtype, channels))
+		mean = c.Bind(c.t.Alloc(s.Weight.dtype, channels))
+		invstd = c.Bind(c.t.Alloc(s.Weight.dtype, channels))
 		if last {
 			out := c.t.Begin("cudnn_batch_norm_out")
 			c.t.AllocWorkspace(x.channelsLastNorm().Forward())
@@ -71,7 +71,7 @@ func (x *Tensor) cudnnBatchNorm(s BatchNormState) *Tensor {
 		}
 	}
 	c.t.launchNormOf(x.byChannel(), y, normFLOPs, x, s.Weight, s.Bias)
-	y.Derived("CudnnBatchNormBackward0", inputs{x, s.Weight, s.Bias}, saves{x, s.Weight, s.Mean, s.Var, mean, invstd},
+	y.SetGradFn("CudnnBatchNormBackward0", inputs{x, s.Weight, s.Bias}, saves{x, s.Weight, s.Mean, s.Var, mean, invstd},
 		batchNormBackward(s, s.Training))
 	c.DropAll(mean, invstd)
 	return c.End(y)
@@ -81,15 +81,15 @@ func (x *Tensor) cudnnBatchNorm(s BatchNormState) *Tensor {
 func (x *Tensor) nativeBatchNorm(s BatchNormState) *Tensor {
 	c := x.tape.Begin("batch_norm_cuda", x, s.Weight, s.Bias)
 	channels, acc := x.shape[1], x.dtype.accumulate()
-	y := c.Let(x.AllocLike(x.dtype))
-	mean := c.Let(c.t.Alloc(acc, channels))
-	invstd := c.Let(c.t.Alloc(acc, channels))
+	y := c.Bind(x.AllocLike(x.dtype))
+	mean := c.Bind(c.t.Alloc(acc, channels))
+	invstd := c.Bind(c.t.Alloc(acc, channels))
 	if s.Training && x.batchNormLayout() == normChannelsLast {
 		x.channelsLastStaging(4)
 	}
 	c.t.launchNormOf(x.byChannel(), y, normFLOPs, x, s.Weight, s.Bias)
-	y.Derived("NativeBatchNormBackward0", inputs{x, s.Weight, s.Bias}, saves{x, s.Weight, s.Mean, s.Var, mean, invstd},
-		batchNormBackward(s, false))
+	y.SetGradFn("NativeBatchNormBackward0", inputs{x, s.Weight, s.Bias},
+		saves{x, s.Weight, s.Mean, s.Var, mean, invstd}, batchNormBackward(s, false))
 	c.DropAll(mean, invstd)
 	return c.End(y)
 }
@@ -100,10 +100,10 @@ func batchNormBackward(s BatchNormState, cudnn bool) func(*Gradients) {
 	training := s.Training
 	return func(b *Gradients) {
 		if cudnn {
-			b.GiveAll(b.cudnnBatchNormBackward()...)
+			b.SetAll(b.cudnnBatchNormBackward()...)
 			return
 		}
-		b.GiveAll(b.nativeBatchNormBackward(training)...)
+		b.SetAll(b.nativeBatchNormBackward(training)...)
 	}
 }
 
@@ -156,9 +156,9 @@ func (b *Gradients) nativeBatchNormBackward(training bool) []*Tensor {
 	if b.Saved(4) == nil {
 		// In evaluation cuDNN saves no statistics.
 		if reduce && b.Saved(2).dtype != acc {
-			c.Let(b.Saved(2).AsType(acc))
+			c.Bind(b.Saved(2).AsType(acc))
 		}
-		c.Let(t.Alloc(acc, channels))
+		c.Bind(t.Alloc(acc, channels))
 	}
 	if reduce {
 		out[1], out[2] = b.batchNormReduce(c, g)
@@ -186,8 +186,8 @@ func (b *Gradients) batchNormReduce(c *Call, g *Tensor) (gw, gb *Tensor) {
 	lastKernels := x.normChannelsLastKernels() && g.normChannelsLastKernels()
 	weighted := b.Saved(1) != nil
 	if lastKernels || b.Needs(0) {
-		c.Let(t.Alloc(acc, channels))
-		c.Let(t.Alloc(acc, channels))
+		c.Bind(t.Alloc(acc, channels))
+		c.Bind(t.Alloc(acc, channels))
 	}
 	if b.Needs(1) || lastKernels && weighted {
 		gw = t.Alloc(b.Saved(1).dtype, channels).Retain()
@@ -252,8 +252,8 @@ func (x *Tensor) channelsLastStaging(floats int64) {
 		return
 	}
 	c := x.tape.Begin("batch_norm_channels_last", x)
-	c.Let(c.t.Alloc(F32, floats*channels*grid))
-	c.Let(c.t.Alloc(I32, ceil.Div(channels, width)))
+	c.Bind(c.t.Alloc(F32, floats*channels*grid))
+	c.Bind(c.t.Alloc(I32, ceil.Div(channels, width)))
 	c.Finish()
 }
 
@@ -266,14 +266,14 @@ func (x *Tensor) InstanceNorm(s BatchNormState) *Tensor {
 	mean, variance := s.Mean, s.Var
 	for _, p := range []**Tensor{&s.Weight, &s.Bias, &s.Mean, &s.Var} {
 		if *p != nil {
-			*p = c.Let((*p).Repeat(n))
+			*p = c.Bind((*p).Repeat(n))
 		}
 	}
-	in := c.Let(x.AsContiguous().View(shape...))
-	y := c.Let(in.BatchNorm(s))
+	in := c.Bind(x.AsContiguous().View(shape...))
+	y := c.Bind(in.BatchNorm(s))
 	for _, running := range []*Tensor{mean, variance} {
 		if running != nil && s.Training { // the mean over the samples is copied back
-			c.Drop(c.Let(x.tape.Alloc(running.dtype, running.shape...)))
+			c.Drop(c.Bind(x.tape.Alloc(running.dtype, running.shape...)))
 		}
 	}
 	return c.End(y.View(x.shape...))

@@ -4,14 +4,14 @@ package trace
 // full expression that made them, and its locals to its own end, both destroyed in reverse order
 // of construction. Python frames (see [Frame]) release a temporary as soon as it has been used.
 //
-// An operator reads like its source in ATen. [Tape.Begin] enters it; [Call.Let], [Call.Set] and
+// An operator reads like its source in ATen. [Tape.Begin] enters it; [Call.Bind], [Call.Set] and
 // [Call.Drop] manage its locals; [Tape.Alloc] and [Tape.Launch] allocate results and run kernels;
-// [Tensor.Derived] makes its autograd node; [Call.End] returns its result:
+// [Tensor.SetGradFn] makes its autograd node; [Call.End] returns its result:
 //
 //	c := x.Tape().Begin("linalg_inv", x)
-//	y := c.Let(c.Tape().Alloc(x.DType(), x.Shape()...))
+//	y := c.Bind(c.Tape().Alloc(x.DType(), x.Shape()...))
 //	c.Tape().Launch(program.Matmul, flops, []*Tensor{y}, []*Tensor{x})
-//	return c.End(y.Derived("LinalgInvBackward0", []*Tensor{x}, []*Tensor{y}, gradient))
+//	return c.End(y.SetGradFn("LinalgInvBackward0", []*Tensor{x}, []*Tensor{y}, gradient))
 type Call struct {
 	t      *Tape
 	scope  scope
@@ -65,7 +65,7 @@ func (t *Tape) Begin(op string, args ...*Tensor) *Call {
 	} else if s.op == "" {
 		s.op = op
 	}
-	if op != castOp {
+	if op != autocastCopy {
 		t.activations++
 		s.point = point{ordinal: t.activations, buffers: len(t.prog.Buffers)}
 		t.autograd.hooks.began(t.activations)
@@ -113,15 +113,15 @@ func (c *Call) EndStatement() {
 	t.temps = t.temps[:c.temps]
 }
 
-// Let binds the value of an expression to a C++ local and ends the statement.
-func (c *Call) Let(x *Tensor) *Tensor {
+// Bind binds the value of an expression to a C++ local and ends the statement.
+func (c *Call) Bind(x *Tensor) *Tensor {
 	c.t.locals = append(c.t.locals, x.Retain())
 	c.EndStatement()
 	return x
 }
 
-// LetAll binds a C++ vector of tensors, some of which may be nil. Its first element is destroyed first.
-func (c *Call) LetAll(xs []*Tensor) {
+// BindAll binds a C++ vector of tensors, some of which may be nil. Its first element is destroyed first.
+func (c *Call) BindAll(xs []*Tensor) {
 	for i := len(xs) - 1; i >= 0; i-- {
 		if xs[i] != nil {
 			c.t.locals = append(c.t.locals, xs[i].Retain())
@@ -130,7 +130,7 @@ func (c *Call) LetAll(xs []*Tensor) {
 	c.EndStatement()
 }
 
-// Set assigns to the local *p, which [Call.Let] has bound.
+// Set assigns to the local *p, which [Call.Bind] has bound.
 func (c *Call) Set(p **Tensor, x *Tensor) *Tensor {
 	x.Retain()
 	for i := len(c.t.locals) - 1; i >= c.locals; i-- {

@@ -1,7 +1,7 @@
 package trace
 
-// castOp names the copies that autocast makes.
-const castOp = "to_copy"
+// autocastCopy names the copies that autocast makes.
+const autocastCopy = "to_copy"
 
 // AsType records Tensor.to(dtype) as C++ calls it. It returns x itself if x has the dtype.
 func (x *Tensor) AsType(d DType) *Tensor { return x.castInto(d, x.AllocLike) }
@@ -11,11 +11,11 @@ func (x *Tensor) castInto(d DType, alloc func(DType) *Tensor) *Tensor {
 	if x.dtype == d {
 		return x
 	}
-	c := x.tape.Begin(castOp, x)
+	c := x.tape.Begin(autocastCopy, x)
 	y := alloc(d)
 	c.t.LaunchCopy(y, x)
 	if d.differentiable() {
-		y.Derived("ToCopyBackward0", inputs{x}, nil, castBackward)
+		y.SetGradFn("ToCopyBackward0", inputs{x}, nil, castBackward)
 	}
 	c.caller.point.buffers = len(c.t.prog.Buffers) // the caller's arguments are being cast
 	return c.End(y)
@@ -25,10 +25,10 @@ func (x *Tensor) castInto(d DType, alloc func(DType) *Tensor) *Tensor {
 func castBackward(b *Gradients) {
 	d := b.input(0).dtype
 	if b.Grad.dtype == C64 && d != C64 {
-		b.Give(0, b.Grad.RealPart().AsType(d))
+		b.Set(0, b.Grad.RealPart().AsType(d))
 		return
 	}
-	b.Give(0, b.Grad.AsType(d))
+	b.Set(0, b.Grad.AsType(d))
 }
 
 // To records Tensor.to(dtype), .half(), .float() and the like.
@@ -63,7 +63,7 @@ func (x *Tensor) cloneInto(alloc func(DType) *Tensor) *Tensor {
 	c := x.tape.Begin("clone", x)
 	y := alloc(x.dtype)
 	c.t.LaunchCopy(y, x)
-	return c.End(y.Derived("CloneBackward0", inputs{x}, nil, func(b *Gradients) { b.Give(0, b.Grad) }))
+	return c.End(y.SetGradFn("CloneBackward0", inputs{x}, nil, func(b *Gradients) { b.Set(0, b.Grad) }))
 }
 
 // Contiguous records x.contiguous(). It returns x itself if x is contiguous.

@@ -39,7 +39,7 @@ func Cat(dim int, xs ...*Tensor) *Tensor {
 	}
 	t.Launch(program.Copy, 0, []*Tensor{y}, xs)
 	sizes := lists.Map(xs, func(x *Tensor) int64 { return x.shape[min(dim, len(x.shape)-1)] })
-	return c.End(y.Derived("CatBackward0", xs, nil, func(b *Gradients) {
+	return c.End(y.SetGradFn("CatBackward0", xs, nil, func(b *Gradients) {
 		from := int64(0)
 		for i, size := range sizes {
 			if b.Needs(i) && size > 0 {
@@ -70,7 +70,7 @@ func Stack(dim int, xs ...*Tensor) *Tensor {
 	shape := slices.Insert(slices.Clone(xs[0].shape), dim, int64(len(xs)))
 	y := t.Alloc(d, shape...)
 	t.Launch(program.Copy, 0, []*Tensor{y}, xs)
-	return c.End(y.Derived("StackBackward0", xs, nil, func(b *Gradients) {
+	return c.End(y.SetGradFn("StackBackward0", xs, nil, func(b *Gradients) {
 		for i := range b.Out {
 			if b.Needs(i) {
 				b.Out[i] = b.Grad.Select(dim, int64(i)).Retain()

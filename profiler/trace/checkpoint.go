@@ -24,7 +24,7 @@ func (h *savedHooks) began(n int) {
 
 // discards reports whether the result of an operator gets no memory, because a recomputation has all it needs.
 func (h *savedHooks) discards(native string) bool {
-	if h.stopping && native != castOp {
+	if h.stopping && native != autocastCopy {
 		h.unwinding = true
 	}
 	return h.unwinding
@@ -186,7 +186,7 @@ func (r *checkpointRegion) recompute() {
 	inputs := make([]*Tensor, len(r.inputs))
 	for i, s := range r.inputs {
 		x := t.unpack(s)
-		inputs[i] = f.Let(x)
+		inputs[i] = f.Bind(x)
 		if s.pack != nil {
 			x.Release() // only the frame holds it now
 		}
@@ -310,7 +310,7 @@ func (r *reentrantRun) backward(b *Gradients) {
 	t.place = r.place
 	inputs := make([]*Tensor, len(b.kept))
 	for i, x := range b.kept {
-		inputs[i] = f.Let(x.detached())
+		inputs[i] = f.Bind(x.detached())
 		inputs[i].requiresGrad = x.requiresGrad
 	}
 	var y *Tensor
@@ -319,7 +319,7 @@ func (r *reentrantRun) backward(b *Gradients) {
 		h := f.FuncFrame(inputs...)
 		y = r.fn(h, inputs)
 		h.End(y)
-		f.Let(y)
+		f.Bind(y)
 		leave()
 	})
 	t.backward([]*Tensor{y}, []*Tensor{args})

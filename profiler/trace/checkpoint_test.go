@@ -29,11 +29,11 @@ var layers = []layer{
 	func(_ *trace.Frame, x *tensor, _ []*tensor) *tensor { return x.MulScalar() },
 	func(_ *trace.Frame, x *tensor, _ []*tensor) *tensor { return x.Softmax(-1) },
 	func(f *trace.Frame, x *tensor, _ []*tensor) *tensor {
-		y := f.Let(x.Tanh())
+		y := f.Bind(x.Tanh())
 		return trace.Cat(1, y.Slice(1, 0, 4), y.Slice(1, 4, 8).ReLU())
 	},
 	func(f *trace.Frame, x *tensor, _ []*tensor) *tensor {
-		y := f.Let(x.MulScalar())
+		y := f.Bind(x.MulScalar())
 		return y.ReLUInPlace()
 	},
 }
@@ -52,7 +52,7 @@ func (b block) run(f *trace.Frame, x *tensor, w []*tensor, how int) *tensor {
 		for i, k := range b.Layers {
 			z := layers[k](f, y, w)
 			if i == 0 {
-				y = f.Let(z)
+				y = f.Bind(z)
 			} else {
 				f.Set(&y, z)
 			}
@@ -82,10 +82,10 @@ func train(t require.TestingT, blocks []block, amp, checkpointing bool) (p *prog
 	held := tape.Frame()
 	var w []*tensor
 	for range 2 {
-		w = append(w, held.Let(tape.New("parameter", program.Weights, trace.F32, 8, 8)).Leaf())
+		w = append(w, held.Bind(tape.New("parameter", program.Weights, trace.F32, 8, 8)).Leaf())
 	}
 	f := tape.Frame()
-	x := f.Let(tape.New("batch", program.Batch, trace.F32, 64, 8).Leaf())
+	x := f.Bind(tape.New("batch", program.Batch, trace.F32, 64, 8).Leaf())
 	run := func() {
 		for _, b := range blocks {
 			how := b.How
@@ -105,7 +105,7 @@ func train(t require.TestingT, blocks []block, amp, checkpointing bool) (p *prog
 		run()
 	}
 	kept = tape.Program().LeftBytes()
-	f.Let(x.Sum(false).To(trace.F32)).Backward()
+	f.Bind(x.Sum(false).To(trace.F32)).Backward()
 	f.End()
 	require.NoError(t, tape.Program().Validate())
 	return tape.Program(), kept, tape.Program().LeftBytes()

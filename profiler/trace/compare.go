@@ -33,7 +33,7 @@ func (x *Tensor) IsNaN() *Tensor { return x.compare("ne_Tensor", x) }
 // IsInf records torch.isinf(x): x.abs() == inf.
 func (x *Tensor) IsInf() *Tensor {
 	c := x.tape.Begin("isinf", x)
-	return c.End(x.plain("abs", 1).CompareScalar("eq"))
+	return c.End(x.mapWithoutGrad("abs", 1).CompareScalar("eq"))
 }
 
 // Where records torch.where(cond, x, y).
@@ -43,17 +43,17 @@ func Where(cond, x, y *Tensor) *Tensor {
 	a, b, chosen := x, y, cond
 	c.t.NoGrad(func() { // the casts are below autograd
 		if x.dtype != d {
-			a = c.Let(x.AsType(d))
+			a = c.Bind(x.AsType(d))
 		}
 		if y.dtype != d {
-			b = c.Let(y.AsType(d))
+			b = c.Bind(y.AsType(d))
 		}
-		chosen = c.Let(cond.AsType(Bool)) // bytes are still taken
+		chosen = c.Bind(cond.AsType(Bool)) // bytes are still taken
 	})
 	z := c.t.Map("where", d, 1, chosen, a, b)
-	return c.End(z.Derived("WhereBackward0", inputs{x, y}, saves{cond}, each(
-		partial{1, func(b *Gradients) *Tensor { return whereScalar("where_ScalarSelf", b.Saved(0), b.Grad) }},
-		partial{0, func(b *Gradients) *Tensor { return whereScalar("where_ScalarOther", b.Saved(0), b.Grad) }},
+	return c.End(z.SetGradFn("WhereBackward0", inputs{x, y}, saves{cond}, inputGradients(
+		inputGradient{1, func(b *Gradients) *Tensor { return whereScalar("where_ScalarSelf", b.Saved(0), b.Grad) }},
+		inputGradient{0, func(b *Gradients) *Tensor { return whereScalar("where_ScalarOther", b.Saved(0), b.Grad) }},
 	)))
 }
 
@@ -64,13 +64,13 @@ func WhereScalar(cond, x *Tensor) *Tensor { return whereScalar("where_ScalarOthe
 // WhereNumber records WhereScalar for a number that may promote the type of the result.
 func WhereNumber(cond, x *Tensor, n Number) *Tensor {
 	c := cond.tape.Begin("where_ScalarOther", cond, x)
-	s := c.Let(c.t.ScalarTensor(n.with(x.dtype)))
+	s := c.Bind(c.t.ScalarTensor(n.promote(x.dtype)))
 	return c.End(Where(cond, x, s))
 }
 
 func whereScalar(op string, cond, x *Tensor) *Tensor {
 	c := cond.tape.Begin(op, cond, x)
-	s := c.Let(c.t.ScalarTensor(x.dtype))
+	s := c.Bind(c.t.ScalarTensor(x.dtype))
 	if op == "where_ScalarSelf" {
 		return c.End(Where(cond, s, x))
 	}
@@ -121,17 +121,17 @@ func (x *Tensor) MaskedFill(mask *Tensor) *Tensor {
 	y := c.t.Alloc(x.dtype, broadcast(x, mask)...)
 	c.t.LaunchCopy(y, x)
 	c.t.LaunchElementwise(y, 1, y, mask)
-	return c.End(y.Derived("MaskedFillBackward0", inputs{x}, saves{mask}, maskedFillBackward))
+	return c.End(y.SetGradFn("MaskedFillBackward0", inputs{x}, saves{mask}, maskedFillBackward))
 }
 
 // MaskedFillInPlace records x.masked_fill_(mask, number).
 func (x *Tensor) MaskedFillInPlace(mask *Tensor) *Tensor {
 	c := x.tape.Begin("masked_fill__Scalar", x, mask)
 	c.t.LaunchElementwise(x, 1, x, mask)
-	return c.End(x.rederived("MaskedFillBackward0", inputs{x}, saves{mask}, maskedFillBackward))
+	return c.End(x.resetGradFn("MaskedFillBackward0", inputs{x}, saves{mask}, maskedFillBackward))
 }
 
-func maskedFillBackward(b *Gradients) { b.Give(0, b.Grad.MaskedFill(b.Saved(0))) }
+func maskedFillBackward(b *Gradients) { b.Set(0, b.Grad.MaskedFill(b.Saved(0))) }
 
 // Maximum records torch.maximum(x, y).
 func (x *Tensor) Maximum(y *Tensor) *Tensor { return operatorIndex["maximum"].Call(x, y) }

@@ -6,7 +6,7 @@ import "slices"
 func (x *Tensor) ViewAsReal() *Tensor {
 	shape, strides := append(slices.Clone(x.shape), 2), append(doubleStrides(x.strides), 1)
 	return x.retyped("view_as_real", "ViewAsRealBackward0", F32, shape, strides, 2*x.offset, func(b *Gradients) {
-		b.Give(0, b.Grad.AsContiguous().ViewAsComplex())
+		b.Set(0, b.Grad.AsContiguous().ViewAsComplex())
 	})
 }
 
@@ -19,7 +19,7 @@ func (x *Tensor) ViewAsComplex() *Tensor {
 	}
 	return x.retyped("view_as_complex", "ViewAsComplexBackward0", C64, x.shape[:last], strides, x.offset/2,
 		func(b *Gradients) {
-			b.Give(0, b.Grad.AsContiguous().ViewAsReal())
+			b.Set(0, b.Grad.AsContiguous().ViewAsReal())
 		})
 }
 
@@ -41,7 +41,7 @@ func (x *Tensor) Imag() *Tensor {
 // Conj records torch.conj(x): a view that the next operator conjugates.
 func (x *Tensor) Conj() *Tensor {
 	return x.viewOf("_conj", "ConjBackward0", x.shape, x.strides, x.offset, func(b *Gradients) {
-		b.Give(0, b.Grad.Conj())
+		b.Set(0, b.Grad.Conj())
 	})
 }
 
@@ -50,10 +50,10 @@ func (x *Tensor) Conj() *Tensor {
 func Complex(re, im *Tensor) *Tensor {
 	c := re.tape.Begin("complex", re, im)
 	z := c.t.Map("complex", C64, 0, re, im)
-	kept := saves{when(im.requiresGrad, im), when(re.requiresGrad, re)}
-	return c.End(z.Derived("ComplexBackward0", inputs{re, im}, kept, each(
-		partial{1, func(b *Gradients) *Tensor { return b.Grad.Imag() }},
-		partial{0, func(b *Gradients) *Tensor { return b.Grad.Real() }},
+	kept := saves{tensorIf(im.requiresGrad, im), tensorIf(re.requiresGrad, re)}
+	return c.End(z.SetGradFn("ComplexBackward0", inputs{re, im}, kept, inputGradients(
+		inputGradient{1, func(b *Gradients) *Tensor { return b.Grad.Imag() }},
+		inputGradient{0, func(b *Gradients) *Tensor { return b.Grad.Real() }},
 	)))
 }
 
@@ -63,7 +63,7 @@ func (x *Tensor) retyped(op, node string, d DType, shape, strides []int64, offse
 ) *Tensor {
 	c := x.tape.Begin(op, x)
 	y := c.t.header(x.store, d, c.t.layout(shape, strides), offset)
-	y.Derived(node, inputs{x}, nil, back)
+	y.SetGradFn(node, inputs{x}, nil, back)
 	y.setBase(x)
 	return c.End(y)
 }
@@ -88,11 +88,11 @@ func (x *Tensor) Angle() *Tensor {
 		return x.Unary("angle")
 	}
 	c := x.tape.Begin("angle", x)
-	wide := c.Let(c.t.Map("angle", C64, transcendentalFLOPs, x))
-	y := c.Let(x.AllocLike(F32))
+	wide := c.Bind(c.t.Map("angle", C64, transcendentalFLOPs, x))
+	y := c.Bind(x.AllocLike(F32))
 	c.t.LaunchCopy(y, wide)
-	return c.End(y.Derived("AngleBackward0", inputs{x}, saves{x},
-		func(b *Gradients) { b.Give(0, angleGrad(b.Grad, b.Saved(0))) }))
+	return c.End(y.SetGradFn("AngleBackward0", inputs{x}, saves{x},
+		func(b *Gradients) { b.Set(0, angleGrad(b.Grad, b.Saved(0))) }))
 }
 
 // angleGrad records angle_backward: where(self == 0, 0, grad * self / self.abs().pow(2) * 1j).
@@ -109,9 +109,9 @@ func (x *Tensor) Polar(angle *Tensor) *Tensor {
 	t := x.tape
 	c := t.Begin("polar", x, angle)
 	z := t.Map("polar", C64, transcendentalFLOPs, x, angle)
-	return c.End(z.Derived("PolarBackward0", inputs{x, angle}, saves{z}, func(b *Gradients) {
+	return c.End(z.SetGradFn("PolarBackward0", inputs{x, angle}, saves{z}, func(b *Gradients) {
 		c := t.Begin("polar_backward", b.Grad, b.Saved(0))
-		conj := c.Let(b.Grad.conjugated())
+		conj := c.Bind(b.Grad.conjugated())
 		var dx, dangle *Tensor
 		if b.Needs(0) {
 			dx = conj.Mul(b.Saved(0).Sgn()).Real().Retain()
@@ -122,6 +122,6 @@ func (x *Tensor) Polar(angle *Tensor) *Tensor {
 			c.EndStatement()
 		}
 		c.Finish()
-		b.GiveAll(dx, dangle)
+		b.SetAll(dx, dangle)
 	}))
 }

@@ -81,7 +81,7 @@ func (x *Tensor) Conv(weight, bias *Tensor, args ConvArgs) *Tensor {
 		name = convSameNames[dims]
 	}
 	c := t.Begin(name, x, weight, bias)
-	bias, weight, x = t.Lower(bias), t.Lower(weight), t.Lower(x)
+	bias, weight, x = t.CastToLower(bias), t.CastToLower(weight), t.CastToLower(x)
 	args = args.normalized(dims)
 	if args.Same {
 		x = x.padSame(weight, &args)
@@ -114,8 +114,8 @@ func (x *Tensor) padSame(w *Tensor, args *ConvArgs) *Tensor {
 // convolution records at::convolution: the operator autograd sees.
 func (x *Tensor) convolution(weight, bias *Tensor, args ConvArgs) *Tensor {
 	c := x.tape.Begin("convolution", x, weight, bias)
-	y := c.Let(x.convForward(weight, bias, args))
-	return c.End(y.Derived("ConvolutionBackward0", inputs{x, weight, bias}, saves{x, weight},
+	y := c.Bind(x.convForward(weight, bias, args))
+	return c.End(y.SetGradFn("ConvolutionBackward0", inputs{x, weight, bias}, saves{x, weight},
 		func(b *Gradients) { convBackward(b, args) }))
 }
 
@@ -145,18 +145,18 @@ func (x *Tensor) view3d() *Tensor {
 func (x *Tensor) convForward(w, bias *Tensor, args ConvArgs) *Tensor {
 	c := x.tape.Begin("_convolution", x, w, bias)
 	if len(w.shape) == 3 {
-		x = c.Let(x.ContiguousUntracked())
-		args, x, w = args.view1dAs2d(), c.Let(x.view4d()), c.Let(w.view4d())
+		x = c.Bind(x.ContiguousUntracked())
+		args, x, w = args.view1dAs2d(), c.Bind(x.view4d()), c.Bind(w.view4d())
 	}
 	var y *Tensor
 	switch {
 	case args.nativeDepthwise(x, w):
-		y = c.Let(x.ContiguousUntracked().depthwiseConv(w, args))
+		y = c.Bind(x.ContiguousUntracked().depthwiseConv(w, args))
 	case args.Transposed:
 		in := x.ContiguousIn(convChannelsLast(x, w))
-		y = c.Let(cudnnConvInput(args, args.outShape(x, w), in, w, convForward))
+		y = c.Bind(cudnnConvInput(args, args.outShape(x, w), in, w, convForward))
 	default:
-		y = c.Let(cudnnConvForward(args, x.ContiguousIn(convChannelsLast(x, w)), w, convForward))
+		y = c.Bind(cudnnConvForward(args, x.ContiguousIn(convChannelsLast(x, w)), w, convForward))
 	}
 	args.launch(x, w, y, convForward, y, x, w)
 	if bias != nil {
@@ -215,8 +215,8 @@ func convBackward(b *Gradients, args ConvArgs) {
 	t, g, x, w := b.t, b.Grad, b.Saved(0), b.Saved(1)
 	c := t.Begin("convolution_backward", g, x, w)
 	if len(w.shape) == 3 {
-		x = c.Let(x.ContiguousUntracked())
-		args, g, x, w = args.view1dAs2d(), c.Let(g.view4d()), c.Let(x.view4d()), c.Let(w.view4d())
+		x = c.Bind(x.ContiguousUntracked())
+		args, g, x, w = args.view1dAs2d(), c.Bind(g.view4d()), c.Bind(x.view4d()), c.Bind(w.view4d())
 	}
 	if b.Needs(0) || b.Needs(1) {
 		var gx, gw *Tensor

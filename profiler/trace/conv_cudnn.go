@@ -52,8 +52,8 @@ func cudnnConvForward(args ConvArgs, x, w *Tensor, dir convDirection) *Tensor {
 	last := convChannelsLast(x, w)
 	forward := args
 	forward.Transposed = false
-	y := c.Let(c.t.AllocIn(x.dtype, forward.outShape(x, w), last))
-	c.Let(w.ContiguousIn(last))
+	y := c.Bind(c.t.AllocIn(x.dtype, forward.outShape(x, w), last))
+	c.Bind(w.ContiguousIn(last))
 	if args.Transposed {
 		c.t.convWorkspace(args, y, w, x, dir, last)
 	} else {
@@ -66,9 +66,9 @@ func cudnnConvForward(args ConvArgs, x, w *Tensor, dir convDirection) *Tensor {
 func cudnnConvInput(args ConvArgs, shape []int64, g, w *Tensor, dir convDirection) *Tensor {
 	c := g.tape.Begin("cudnn_convolution_backward_input", g, w)
 	last := convChannelsLast(g, w)
-	y := c.Let(c.t.AllocIn(g.dtype, shape, last))
-	c.Let(w.ContiguousIn(last))
-	g = c.Let(g.ContiguousIn(last))
+	y := c.Bind(c.t.AllocIn(g.dtype, shape, last))
+	c.Bind(w.ContiguousIn(last))
+	g = c.Bind(g.ContiguousIn(last))
 	if args.Transposed {
 		c.t.convWorkspace(args, g, w, y, dir, last)
 	} else {
@@ -81,9 +81,9 @@ func cudnnConvInput(args ConvArgs, shape []int64, g, w *Tensor, dir convDirectio
 func cudnnConvWeight(args ConvArgs, g, x, w *Tensor) *Tensor {
 	c := g.tape.Begin("cudnn_convolution_backward_weight", g, x)
 	last := convChannelsLast(x, g)
-	c.Let(g.ContiguousIn(last))
-	c.Let(x.ContiguousIn(last))
-	y := c.Let(c.t.AllocIn(w.dtype, w.shape, last))
+	c.Bind(g.ContiguousIn(last))
+	c.Bind(x.ContiguousIn(last))
+	y := c.Bind(c.t.AllocIn(w.dtype, w.shape, last))
 	c.t.convWorkspace(args, x, y, g, convWeight, last)
 	return c.End(y)
 }
@@ -92,17 +92,17 @@ func cudnnConvWeight(args ConvArgs, g, x, w *Tensor) *Tensor {
 func cudnnConvBackward(g, x, w *Tensor, args ConvArgs, needX, needW bool) (gx, gw *Tensor) {
 	c := g.tape.Begin("cudnn_convolution_backward", g, x, w)
 	if last := x.SuggestsChannelsLast(); last != g.SuggestsChannelsLast() {
-		g = c.Let(g.copyIn(last)) // grad_output.to(memory_format), even where dimensions of size one leave both open
+		g = c.Bind(g.copyIn(last)) // grad_output.to(memory_format), even where dimensions of size one leave both open
 	}
 	if needX {
 		if args.Transposed {
-			gx = c.Let(cudnnConvForward(args, g, w, convInput))
+			gx = c.Bind(cudnnConvForward(args, g, w, convInput))
 		} else {
-			gx = c.Let(cudnnConvInput(args, x.shape, g, w, convInput))
+			gx = c.Bind(cudnnConvInput(args, x.shape, g, w, convInput))
 		}
 	}
 	if needW {
-		gw = c.Let(cudnnConvWeight(args, g, x, w))
+		gw = c.Bind(cudnnConvWeight(args, g, x, w))
 	}
 	return c.EndPair(gx, gw)
 }
@@ -144,7 +144,7 @@ func (t *Tape) ConvWorkspace(c cudnn.Config, dir cudnn.Direction) {
 				return s[i]
 			}
 			return 0
-		}, func(n int64) *Tensor { return plan.Let(t.AllocWorkspace(n)) })
+		}, func(n int64) *Tensor { return plan.Bind(t.AllocWorkspace(n)) })
 	}
 	plan.Finish()
 }
@@ -161,11 +161,12 @@ func (t *Tape) findWorkspaces(k convCall) [][]int64 {
 			sizes[i] = plans[i].Allocations
 		default:
 			var asked bool
-			sizes[i], asked = t.rules.Convolutions.Answered(k.config, k.dir, b.cudnn(), t.libraries.answers(b))
+			rules, answer := t.rules.Convolutions, t.libraries.answers(b)
+			sizes[i], asked = rules.AnsweredWorkspaces(k.config, k.dir, b.cudnn(), answer)
 			call.Asked = asked && (i == 0 || call.Asked)
 		}
 	}
-	if OnGPU(t, func(gpu GPU) bool { return gpu.cudnn().Runs(k.config) }) {
+	if GPUProperty(t, func(gpu GPU) bool { return gpu.cudnn().Runs(k.config) }) {
 		t.facts.Convolutions = append(t.facts.Convolutions, call)
 	}
 	return sizes
@@ -234,22 +235,22 @@ func (t *Tape) Convolutions(visit func(cudnn.Config, cudnn.Direction)) {
 // depthwiseConv records _conv_depthwise2d (and conv_depthwise3d) of ATen's CUDA kernels: no workspace.
 func (x *Tensor) depthwiseConv(w *Tensor, args ConvArgs) *Tensor {
 	c := x.tape.Begin("_conv_depthwise2d", x, w)
-	y := c.Let(c.t.Alloc(x.dtype, args.outShape(x, w)...))
-	c.Let(w.ContiguousUntracked())
+	y := c.Bind(c.t.Alloc(x.dtype, args.outShape(x, w)...))
+	c.Bind(w.ContiguousUntracked())
 	return c.End(y)
 }
 
 // depthwiseConvBackward records the backward pass, which allocates the gradient of the weight first.
 func depthwiseConvBackward(g, x, w *Tensor, needX, needW bool) (gx, gw *Tensor) {
 	c := g.tape.Begin("conv_depthwise2d_backward", g, x, w)
-	c.Let(g.ContiguousUntracked())
+	c.Bind(g.ContiguousUntracked())
 	if needW {
-		c.Let(x.ContiguousUntracked())
-		gw = c.Let(c.t.Alloc(w.dtype, w.shape...))
+		c.Bind(x.ContiguousUntracked())
+		gw = c.Bind(c.t.Alloc(w.dtype, w.shape...))
 	}
 	if needX {
-		c.Let(w.ContiguousUntracked())
-		gx = c.Let(c.t.Alloc(x.dtype, x.shape...))
+		c.Bind(w.ContiguousUntracked())
+		gx = c.Bind(c.t.Alloc(x.dtype, x.shape...))
 	}
 	return c.EndPair(gx, gw)
 }

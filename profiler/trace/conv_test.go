@@ -45,10 +45,10 @@ func (c convCase) run(gpu trace.GPU, d trace.DType) (tape *trace.Tape, x, w, b *
 	if c.args.Transposed {
 		out = c.w[1] * c.args.Groups
 	}
-	x = f.Let(tape.New("x", program.Batch, d, c.x...).Leaf())
-	w = f.Let(tape.New("w", program.Weights, d, c.w...).Leaf())
-	b = f.Let(tape.New("b", program.Weights, d, out).Leaf())
-	y := f.Let(x.Conv(w, b, c.args))
+	x = f.Bind(tape.New("x", program.Batch, d, c.x...).Leaf())
+	w = f.Bind(tape.New("w", program.Weights, d, c.w...).Leaf())
+	b = f.Bind(tape.New("b", program.Weights, d, out).Leaf())
+	y := f.Bind(x.Conv(w, b, c.args))
 	trace.Backward([]*tensor{y}, []*tensor{y.Incoming()})
 	return tape, x, w, b
 }
@@ -113,9 +113,9 @@ func TestSamePaddingKeepsTheSize(t *testing.T) {
 		c.w = append([]int64{c.x[1], c.x[1] / c.args.Groups}, c.w[2:]...)
 		tape := trace.New(hopper, rules, trace.Options{Warm: true})
 		f := tape.Frame()
-		x, w := f.Let(tape.New("x", program.Batch, trace.F32, c.x...)),
-			f.Let(tape.New("w", program.Weights, trace.F32, c.w...))
-		require.Equal(t, c.x, f.Let(x.Conv(w, nil, c.args)).Shape())
+		x, w := f.Bind(tape.New("x", program.Batch, trace.F32, c.x...)),
+			f.Bind(tape.New("w", program.Weights, trace.F32, c.w...))
+		require.Equal(t, c.x, f.Bind(x.Conv(w, nil, c.args)).Shape())
 	})
 }
 
@@ -152,11 +152,11 @@ func TestDepthwiseConvsGoWhereATenSendsThem(t *testing.T) {
 		tape := trace.New(hopper, rules, trace.Options{Warm: true})
 		f := tape.Frame()
 		channels := c.shape[1]
-		x := f.Let(tape.New("x", program.Batch, c.dtype, c.shape...))
-		w := f.Let(tape.New("w", program.Weights, c.dtype, append([]int64{channels, 1}, c.k...)...))
+		x := f.Bind(tape.New("x", program.Batch, c.dtype, c.shape...))
+		w := f.Bind(tape.New("w", program.Weights, c.dtype, append([]int64{channels, 1}, c.k...)...))
 		c.args.Groups = channels
 		from := len(tape.Program().Buffers)
-		f.Let(x.Conv(w, nil, c.args))
+		f.Bind(x.Conv(w, nil, c.args))
 		p := tape.Program()
 		require.Equal(t, c.want, p.Sites[p.Buffers[from].Site].Native, c.why)
 	}
@@ -166,8 +166,8 @@ func TestDepthwiseConvsGoWhereATenSendsThem(t *testing.T) {
 func BenchmarkConvolution(b *testing.B) {
 	tape := trace.New(hopper, rules, trace.Options{Warm: true})
 	f := tape.Frame()
-	x := f.Let(tape.New("x", program.Batch, trace.F16, 16, 64, 56, 56).Leaf())
-	w := f.Let(tape.New("w", program.Weights, trace.F16, 64, 64, 3, 3).Leaf())
+	x := f.Bind(tape.New("x", program.Batch, trace.F16, 16, 64, 56, 56).Leaf())
+	w := f.Bind(tape.New("w", program.Weights, trace.F16, 64, 64, 3, 3).Leaf())
 	args := trace.ConvArgs{Padding: []int64{1}, Groups: 1}
 	b.ReportAllocs()
 	for b.Loop() {

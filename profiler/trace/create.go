@@ -56,7 +56,7 @@ func (x *Tensor) FillInPlace(op string) *Tensor { return x.overwrite(op, "FillBa
 func (x *Tensor) overwrite(op, node string) *Tensor {
 	c := x.tape.Begin(op, x)
 	c.t.LaunchFill(x)
-	return c.End(x.rederived(node, inputs{x}, nil, func(b *Gradients) { b.Give(0, b.Grad.ZerosLike()) }))
+	return c.End(x.resetGradFn(node, inputs{x}, nil, func(b *Gradients) { b.Set(0, b.Grad.ZerosLike()) }))
 }
 
 // Arange records torch.arange(n) of 64-bit integers on the device.

@@ -76,7 +76,7 @@ func (t *Tape) reduceByCUB(sum, x *Tensor) {
 	const threads, items, subscription = 256, 16, 5
 	bytes := int64(1)
 	if x.numel > threads*items {
-		bytes = OnGPU(t, func(gpu GPU) int64 {
+		bytes = GPUProperty(t, func(gpu GPU) int64 {
 			return cubBlob(int64(gpu.SMs) * (int64(gpu.ThreadsPerSM) / threads) * subscription * sum.dtype.Size())
 		})
 	}
@@ -92,7 +92,7 @@ func (t *Tape) scanByCUB(out, x *Tensor, tile int64, also ...*Tensor) {
 // scratchFor holds CUB's temporary storage while the kernels run that fill outs from ins.
 func (t *Tape) scratchFor(bytes, n int64, outs, ins []*Tensor) {
 	c := t.Begin(t.native)
-	c.Let(t.scratch(bytes))
+	c.Bind(t.scratch(bytes))
 	t.Launch(program.Index, n, outs, ins)
 	c.Finish()
 }
@@ -104,7 +104,7 @@ func (t *Tape) RadixSort(sortedKeys, sortedValues, keys, values *Tensor, bits in
 		s.value = values.dtype.Size()
 	}
 	passes := ceil.Div(int64(bits), radixBits)
-	t.scratchFor(OnGPU(t, func(gpu GPU) int64 {
+	t.scratchFor(GPUProperty(t, func(gpu GPU) int64 {
 		return gpu.radixStorage(&t.rules.CUB, s)
 	}), passes*s.n, []*Tensor{sortedKeys, sortedValues}, []*Tensor{keys, values})
 }
@@ -113,8 +113,8 @@ func (t *Tape) RadixSort(sortedKeys, sortedValues, keys, values *Tensor, bits in
 // kernel also writes the keys, which nobody reads.
 func (t *Tape) uniqueByKey(keys, starts, count *Tensor) {
 	c := t.Begin(t.native)
-	unwanted := c.Let(t.Alloc(keys.dtype, keys.numel))
-	tile := OnGPU(t, t.rules.CUB.UniqueTile.On)
+	unwanted := c.Bind(t.Alloc(keys.dtype, keys.numel))
+	tile := GPUProperty(t, t.rules.CUB.UniqueTile.ForGPU)
 	t.scratchFor(scanStorage(ceil.Div(keys.numel, tile)), keys.numel, []*Tensor{unwanted, starts, count},
 		[]*Tensor{keys})
 	c.Finish()
@@ -122,7 +122,7 @@ func (t *Tape) uniqueByKey(keys, starts, count *Tensor) {
 
 // scan records a prefix sum with the tuning for 64-bit integers.
 func (t *Tape) scan(in, out *Tensor) {
-	tile := OnGPU(t, t.rules.CUB.ScanTile.On)
+	tile := GPUProperty(t, t.rules.CUB.ScanTile.ForGPU)
 	t.scratchFor(scanStorage(ceil.Div(in.numel, tile)), in.numel, []*Tensor{out}, []*Tensor{in})
 }
 

@@ -13,12 +13,12 @@ func (x *Tensor) CumSumTo(d DType, dim int) *Tensor {
 	c := x.tape.Begin("cumsum", x)
 	y := x.scan("cumsum", d, dim)
 	from := x.dtype
-	return c.End(y.Derived("CumsumBackward0", inputs{x}, nil, func(b *Gradients) {
+	return c.End(y.SetGradFn("CumsumBackward0", inputs{x}, nil, func(b *Gradients) {
 		g := b.Grad.AsType(from)
 		if g.numel > 1 && g.Size(dim) > 1 {
 			g = g.reversedCumSum(dim)
 		}
-		b.Give(0, g)
+		b.Set(0, g)
 	}))
 }
 
@@ -32,13 +32,13 @@ func (x *Tensor) CumProd(dim int) *Tensor {
 func (x *Tensor) CumProdTo(d DType, dim int) *Tensor {
 	c := x.tape.Begin("cumprod", x)
 	y := x.scan("cumprod", d, dim)
-	return c.End(y.Derived("CumprodBackward0", inputs{x}, saves{x, y}, func(b *Gradients) {
+	return c.End(y.SetGradFn("CumprodBackward0", inputs{x}, saves{x, y}, func(b *Gradients) {
 		x := b.Saved(0)
 		g := b.Grad.AsType(x.dtype)
 		if x.numel > 1 && x.Size(dim) > 1 {
 			g = cumProdGrad(g, x, b.Saved(1), dim)
 		}
-		b.Give(0, g)
+		b.Set(0, g)
 	}))
 }
 
@@ -63,8 +63,8 @@ func (x *Tensor) Prod(keep bool, dim int) *Tensor {
 	d := sumType(c.fullResult(x.dtype))
 	y := x.reduce(reduction{op: "prod_dim_int", out: d, accSize: d.accumulate().Size(), convert: true},
 		[]int{dim}, keep)
-	return c.End(y.Derived("ProdBackward1", inputs{x}, saves{x, y}, func(b *Gradients) {
-		b.Give(0, prodGrad(b.Grad.AsType(b.Saved(0).dtype), b.Saved(0), b.Saved(1), keep, dim))
+	return c.End(y.SetGradFn("ProdBackward1", inputs{x}, saves{x, y}, func(b *Gradients) {
+		b.Set(0, prodGrad(b.Grad.AsType(b.Saved(0).dtype), b.Saved(0), b.Saved(1), keep, dim))
 	}))
 }
 
@@ -72,10 +72,10 @@ func (x *Tensor) Prod(keep bool, dim int) *Tensor {
 func prodGrad(grad, input, result *Tensor, keep bool, dim int) *Tensor {
 	c := grad.tape.Begin("prod_backward", grad, input, result)
 	if !keep {
-		grad, result = c.Let(grad.Unsqueeze(dim)), c.Let(result.Unsqueeze(dim))
+		grad, result = c.Bind(grad.Unsqueeze(dim)), c.Bind(result.Unsqueeze(dim))
 	}
-	zeros := c.Let(input.CompareScalar("eq"))
-	counts := c.Let(zeros.Sum(true, dim))
+	zeros := c.Bind(input.CompareScalar("eq"))
+	counts := c.Bind(zeros.Sum(true, dim))
 	counts.Sum(false)
 	c.EndStatement()
 	slope := result.Div(input)
@@ -91,8 +91,8 @@ func (x *Tensor) reversedCumSum(dim int) *Tensor {
 // cumProdGrad records cumprod_backward of an input without zeros.
 func cumProdGrad(grad, input, output *Tensor, dim int) *Tensor {
 	c := grad.tape.Begin("cumprod_backward", grad, input, output)
-	w := c.Let(output.Mul(grad))
-	zero := c.Let(input.CompareScalar("eq"))
+	w := c.Bind(output.Mul(grad))
+	zero := c.Bind(input.CompareScalar("eq"))
 	zero.Any(false)
 	c.EndStatement()
 	return c.End(w.reversedCumSum(dim).Div(input))

@@ -76,7 +76,7 @@ func (x *Tensor) toPart(p StagePart) *Tensor {
 	t.ranks.pipeline.part = p
 	y := x.AllocLike(x.dtype)
 	t.LaunchCopy(y, x)
-	return c.End(y.Derived("ToCopyBackward0", inputs{x}, nil, func(b *Gradients) { b.Give(0, b.Grad.toPart(from)) }))
+	return c.End(y.SetGradFn("ToCopyBackward0", inputs{x}, nil, func(b *Gradients) { b.Set(0, b.Grad.toPart(from)) }))
 }
 
 // enterModule runs the module at p on its GPU, if it has one, until the frame ends.

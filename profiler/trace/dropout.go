@@ -23,11 +23,11 @@ func (x *Tensor) dropout(p float64, training bool) *Tensor {
 		return c.End(x.Mul(c.t.Zeros(x.dtype)))
 	}
 	c.t.native = "dropout_cuda"
-	mask := c.Let(x.AllocLike(Bool))
+	mask := c.Bind(x.AllocLike(Bool))
 	y := x.AllocLike(x.dtype)
 	c.t.Launch(program.Elementwise, 8*x.numel, []*Tensor{y, mask}, []*Tensor{x})
-	return c.End(y.Derived("NativeDropoutBackward0", inputs{x}, saves{mask},
-		func(b *Gradients) { b.Give(0, b.Grad.dropoutBackward(b.Saved(0))) }))
+	return c.End(y.SetGradFn("NativeDropoutBackward0", inputs{x}, saves{mask},
+		func(b *Gradients) { b.Set(0, b.Grad.dropoutBackward(b.Saved(0))) }))
 }
 
 // dropoutBackward records native_dropout_backward: its result is row-major or
@@ -57,7 +57,7 @@ func (x *Tensor) NoisyDropout(op string, p float64, training bool) *Tensor {
 	if strings.HasPrefix(op, "feature_") {
 		shape = x.perFeature()
 	}
-	return c.End(noisyDropouts[op](c, x, c.Let(x.noise(shape))))
+	return c.End(noisyDropouts[op](c, x, c.Bind(x.noise(shape))))
 }
 
 func (*Call) mul(x, noise *Tensor) *Tensor        { return x.Mul(noise) }
@@ -65,7 +65,7 @@ func (*Call) mulInPlace(x, noise *Tensor) *Tensor { return x.MulInPlace(noise) }
 
 // mulAdd records alpha dropout's product and sum with its noise, which ends before the shift.
 func (c *Call) mulAdd(x, noise *Tensor) *Tensor {
-	shift := c.Let(noise.AddScalar())
+	shift := c.Bind(noise.AddScalar())
 	y := x.Mul(noise).AddInPlace(shift).Retain()
 	c.EndStatement()
 	c.Drop(noise)
@@ -96,20 +96,20 @@ func (x *Tensor) perFeature() []int64 {
 // NativeDropout records torch.native_dropout(x, p, True): the result and the mask.
 func (x *Tensor) NativeDropout(p float64) (y, mask *Tensor) {
 	c := x.tape.Begin("native_dropout", x)
-	mask = c.Let(x.AllocLike(Bool))
-	y = c.Let(x.AllocLike(x.dtype))
+	mask = c.Bind(x.AllocLike(Bool))
+	y = c.Bind(x.AllocLike(x.dtype))
 	c.t.Launch(program.Elementwise, 8*x.numel, []*Tensor{y, mask}, []*Tensor{x})
-	c.t.Derive(outputs{y, mask}, "NativeDropoutBackward0", inputs{x}, saves{mask},
-		func(b *Gradients) { b.Give(0, b.Grad.dropoutBackward(b.Saved(0))) })
+	c.t.SetGradFn(outputs{y, mask}, "NativeDropoutBackward0", inputs{x}, saves{mask},
+		func(b *Gradients) { b.Set(0, b.Grad.dropoutBackward(b.Saved(0))) })
 	return c.EndPair(y, mask)
 }
 
 // RReLU records torch.nn.functional.rrelu: in training it keeps its noise.
 func (x *Tensor) RReLU(training bool) *Tensor {
 	c := x.tape.Begin("rrelu", x)
-	noise := c.Let(x.AllocLike(x.dtype))
+	noise := c.Bind(x.AllocLike(x.dtype))
 	y := c.t.Map("rrelu_with_noise", x.dtype, 8, x)
-	return c.End(y.Derived("RreluWithNoiseBackward0", inputs{x}, saves{noise, x}, func(b *Gradients) {
-		b.Give(0, callBackwardKernel("rrelu_with_noise_backward", b.Grad, b.Saved(0)))
+	return c.End(y.SetGradFn("RreluWithNoiseBackward0", inputs{x}, saves{noise, x}, func(b *Gradients) {
+		b.Set(0, callBackwardKernel("rrelu_with_noise_backward", b.Grad, b.Saved(0)))
 	}))
 }

@@ -15,10 +15,10 @@ func (x *Tensor) Embedding(weight *Tensor) *Tensor {
 	c := x.tape.Begin("embedding", x, weight)
 	flat := x.AsShape([]int64{x.numel}) // an expanded x is copied
 	y := c.t.Alloc(weight.dtype, slices.Concat(x.shape, weight.shape[1:])...)
-	c.t.Launch(program.Index, y.numel, []*Tensor{y}, []*Tensor{flat, weight.Touched(y.numel)})
+	c.t.Launch(program.Index, y.numel, []*Tensor{y}, []*Tensor{flat, weight.FirstElements(y.numel)})
 	rows := weight.shape[0]
-	return c.End(y.Derived("EmbeddingBackward0", inputs{weight}, saves{x},
-		func(b *Gradients) { b.Give(0, b.Grad.embeddingBackward(b.Saved(0), rows)) }))
+	return c.End(y.SetGradFn("EmbeddingBackward0", inputs{weight}, saves{x},
+		func(b *Gradients) { b.Set(0, b.Grad.embeddingBackward(b.Saved(0), rows)) }))
 }
 
 // Up to this many indices the gradient of an embedding is added up without
@@ -28,11 +28,11 @@ const embeddingUnsorted = 3072
 // embeddingBackward records embedding_dense_backward_cuda.
 func (g *Tensor) embeddingBackward(indices *Tensor, rows int64) *Tensor {
 	c := g.tape.Begin("embedding_backward", g, indices)
-	indices = c.Let(indices.ContiguousUntracked())
-	grad := c.Let(g.ContiguousUntracked())
+	indices = c.Bind(indices.ContiguousUntracked())
+	grad := c.Bind(g.ContiguousUntracked())
 	if indices.numel <= embeddingUnsorted {
-		weight := c.Let(c.t.Zeros(g.dtype, rows, g.Size(-1)))
-		c.t.Launch(program.Index, g.numel, []*Tensor{weight.Touched(g.numel)}, []*Tensor{grad, indices})
+		weight := c.Bind(c.t.Zeros(g.dtype, rows, g.Size(-1)))
+		c.t.Launch(program.Index, g.numel, []*Tensor{weight.FirstElements(g.numel)}, []*Tensor{grad, indices})
 		return c.End(weight)
 	}
 	keyBits := int(8 * indices.dtype.Size())
@@ -44,9 +44,9 @@ func (g *Tensor) embeddingBackward(indices *Tensor, rows int64) *Tensor {
 
 // embeddingOfSorted returns the gradient of an embedding by indices that are sorted first, by some low bits.
 func (c *Call) embeddingOfSorted(grad, indices *Tensor, keyBits int, rows int64) *Tensor {
-	sorted := c.Let(c.t.Alloc(indices.dtype, indices.numel))
-	order := c.Let(c.t.Alloc(indices.dtype, indices.numel))
-	positions := c.Let(c.t.Arange(indices.numel))
+	sorted := c.Bind(c.t.Alloc(indices.dtype, indices.numel))
+	order := c.Bind(c.t.Alloc(indices.dtype, indices.numel))
+	positions := c.Bind(c.t.Arange(indices.numel))
 	c.t.RadixSort(sorted, order, indices, positions, keyBits)
 	c.Drop(positions)
 	return grad.embeddingSegments(sorted, order, rows)
@@ -58,19 +58,19 @@ func (g *Tensor) embeddingSegments(sorted, order *Tensor, rows int64) *Tensor {
 	const rowsPerThread = 10 // NROWS_PER_THREAD
 	c := g.tape.Begin("embedding_backward_cuda_kernel")
 	n, width, d := sorted.numel, g.Size(-1), sorted.dtype
-	weight := c.Let(c.t.Zeros(g.dtype, rows, width))
-	segments := c.Let(c.t.Alloc(d, n))
-	count := c.Let(c.t.Alloc(I64))
+	weight := c.Bind(c.t.Zeros(g.dtype, rows, width))
+	segments := c.Bind(c.t.Alloc(d, n))
+	count := c.Bind(c.t.Alloc(I64))
 	c.t.uniqueByKey(sorted, segments, count)
 	most := min(n, rows)
-	parts := c.Let(c.t.Alloc(d, most))
-	starts := c.Let(c.t.Alloc(d, most))
+	parts := c.Bind(c.t.Alloc(d, most))
+	starts := c.Bind(c.t.Alloc(d, most))
 	c.t.scan(parts, starts)
-	partCount := c.Let(c.t.Alloc(I64))
-	partStarts := c.Let(c.t.Alloc(d, n/rowsPerThread+most))
-	sums := c.Let(c.t.Alloc(g.dtype.accumulate(), partStarts.numel, width))
+	partCount := c.Bind(c.t.Alloc(I64))
+	partStarts := c.Bind(c.t.Alloc(d, n/rowsPerThread+most))
+	sums := c.Bind(c.t.Alloc(g.dtype.accumulate(), partStarts.numel, width))
 	c.t.Launch(program.Index, g.numel, []*Tensor{sums}, []*Tensor{g, order, partStarts, partCount})
-	c.t.Launch(program.Index, sums.numel, []*Tensor{weight.Touched(sums.numel)},
+	c.t.Launch(program.Index, sums.numel, []*Tensor{weight.FirstElements(sums.numel)},
 		[]*Tensor{sums, segments, starts, count})
 	return c.End(weight)
 }
@@ -95,24 +95,26 @@ func (weight *Tensor) EmbeddingBag(indices, offsets *Tensor, mode BagMode, sampl
 	if last {
 		bags--
 	}
-	size := c.Let(c.t.Alloc(indices.dtype, offsets.shape...))
-	bagOf := c.Let(c.t.Alloc(indices.dtype, indices.numel))
-	y := c.Let(c.t.Alloc(weight.dtype, bags, width))
+	size := c.Bind(c.t.Alloc(indices.dtype, offsets.shape...))
+	bagOf := c.Bind(c.t.Alloc(indices.dtype, indices.numel))
+	y := c.Bind(c.t.Alloc(weight.dtype, bags, width))
 	most := []int64{0}
 	if mode == BagMax {
 		most = []int64{bags, width}
 	}
-	highest := c.Let(c.t.Alloc(indices.dtype, most...))
+	highest := c.Bind(c.t.Alloc(indices.dtype, most...))
 	c.t.Launch(program.Index, indices.numel*width, []*Tensor{y, bagOf, size},
-		[]*Tensor{indices, offsets, weight.Touched(indices.numel * width)})
+		[]*Tensor{indices, offsets, weight.FirstElements(indices.numel * width)})
 	rows := weight.shape[0]
-	y.Derived("EmbeddingBagBackward0", inputs{weight, samples},
-		saves{indices, offsets, samples, when(samples != nil && samples.requiresGrad, weight), bagOf, size, highest},
-		each(
-			partial{0, func(b *Gradients) *Tensor {
+	y.SetGradFn("EmbeddingBagBackward0", inputs{weight, samples},
+		saves{
+			indices, offsets, samples, tensorIf(samples != nil && samples.requiresGrad, weight), bagOf, size, highest,
+		},
+		inputGradients(
+			inputGradient{0, func(b *Gradients) *Tensor {
 				return b.Grad.embeddingBagBackward(b.Saved(0), b.Saved(6), mode, rows)
 			}},
-			partial{1, func(b *Gradients) *Tensor {
+			inputGradient{1, func(b *Gradients) *Tensor {
 				return b.Grad.bagWeightsBackward(b.Saved(0), b.Saved(2), b.Saved(3))
 			}},
 		))
@@ -123,10 +125,10 @@ func (weight *Tensor) EmbeddingBag(indices, offsets *Tensor, mode BagMode, sampl
 // embedding's gradient, for maxima an addition at the rows of the maxima.
 func (g *Tensor) embeddingBagBackward(indices, highest *Tensor, mode BagMode, rows int64) *Tensor {
 	c := g.tape.Begin("_embedding_bag_dense_backward", g, indices)
-	grad := c.Let(g.ContiguousUntracked())
+	grad := c.Bind(g.ContiguousUntracked())
 	if mode == BagMax {
-		weight := c.Let(c.t.Zeros(g.dtype, rows, g.Size(-1)))
-		c.t.Launch(program.Index, g.numel, []*Tensor{weight.Touched(g.numel)}, []*Tensor{grad, highest})
+		weight := c.Bind(c.t.Zeros(g.dtype, rows, g.Size(-1)))
+		c.t.Launch(program.Index, g.numel, []*Tensor{weight.FirstElements(g.numel)}, []*Tensor{grad, highest})
 		return c.End(weight)
 	}
 	return c.End(c.embeddingOfSorted(grad, indices, bits.Len64(uint64(rows-1)), rows))

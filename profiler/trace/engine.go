@@ -348,7 +348,7 @@ func padWithNil(nils []*Tensor, n int) []*Tensor {
 
 // unpack passes the tensors that the node has saved to b.
 func (n *Node) unpack(b *Gradients) {
-	if n.inputs != exceeding {
+	if n.inputs != manyInputs {
 		b.keeps = n.kept
 		b.kept = b.keeps[:n.saves]
 		return
@@ -362,7 +362,7 @@ func (n *Node) unpack(b *Gradients) {
 // dropUnpacked releases the tensors that hooks returned for saved ones. Unlike tensors that
 // the node keeps, they are locals of its function.
 func (n *Node) dropUnpacked(b *Gradients) {
-	if n.inputs != exceeding {
+	if n.inputs != manyInputs {
 		return
 	}
 	for i, s := range slices.Backward(n.more.saved) {

@@ -15,8 +15,8 @@ func (x *Tensor) AMin(keep bool, dims ...int) *Tensor {
 func (x *Tensor) extreme(op, node string, keep bool, dims []int) *Tensor {
 	c := x.tape.Begin(op, x)
 	y := x.reduce(reduction{op: op, out: x.dtype, accSize: x.dtype.Size()}, dims, keep)
-	return c.End(y.Derived(node, inputs{x}, saves{x, y},
-		func(b *Gradients) { b.Give(0, extremeGrad(b.Grad, b.Saved(1), b.Saved(0), keep, dims)) }))
+	return c.End(y.SetGradFn(node, inputs{x}, saves{x, y},
+		func(b *Gradients) { b.Set(0, extremeGrad(b.Grad, b.Saved(1), b.Saved(0), keep, dims)) }))
 }
 
 // extremeGrad divides the gradient equally among all elements that equal the result (scale_grad_by_count).
@@ -41,18 +41,18 @@ func (x *Tensor) extremeOfAll(op, node string) *Tensor {
 	y := c.t.Alloc(x.dtype)
 	in := x.ContiguousUntracked()
 	in.reduceInto(y, x.dtype.Size())
-	return c.End(y.Derived(node, inputs{x}, saves{x, y},
-		func(b *Gradients) { b.Give(0, evenlyDividedGrad(b.Grad, b.Saved(0), b.Saved(1))) }))
+	return c.End(y.SetGradFn(node, inputs{x}, saves{x, y},
+		func(b *Gradients) { b.Set(0, evenlyDividedGrad(b.Grad, b.Saved(0), b.Saved(1))) }))
 }
 
 // evenlyDividedGrad divides the gradient equally among all elements that are equal to the result, including NaN
 // (evenly_distribute_backward).
 func evenlyDividedGrad(grad, input, value *Tensor) *Tensor {
 	c := grad.tape.Begin("evenly_distribute_backward", grad, input, value)
-	nan := c.Let(input.IsNaN())
-	valueNaN := c.Let(value.IsNaN())
+	nan := c.Bind(input.IsNaN())
+	valueNaN := c.Bind(value.IsNaN())
 	c.t.LaunchElementwise(nan, 1, nan, valueNaN)
-	mask := c.Let(input.compare("eq_Tensor", value))
+	mask := c.Bind(input.compare("eq_Tensor", value))
 	c.t.LaunchElementwise(mask, 1, mask, nan)
 	share := grad.Div(mask.Sum(false))
 	return c.End(mask.Mul(share))
@@ -67,8 +67,8 @@ func (x *Tensor) MaxDim(keep bool, dim int) (values, indices *Tensor) {
 	x.reduceScratch(c, reduced, x.dtype.Size(), 16, 4)
 	c.t.Launch(program.Reduction, x.numel, []*Tensor{values, indices}, []*Tensor{x})
 	from := x.shape
-	c.t.Derive(outputs{values, indices}, "MaxBackward0", inputs{x}, saves{indices},
-		func(b *Gradients) { b.Give(0, selectionGrad(b.Grad, from)) })
+	c.t.SetGradFn(outputs{values, indices}, "MaxBackward0", inputs{x}, saves{indices},
+		func(b *Gradients) { b.Set(0, selectionGrad(b.Grad, from)) })
 	return c.EndPair(values, indices)
 }
 
@@ -100,21 +100,21 @@ func (x *Tensor) Any(keep bool, dims ...int) *Tensor {
 // LogSumExp records x.logsumexp(dims, keepdim). Autocast runs it in fp32.
 func (x *Tensor) LogSumExp(keep bool, dims ...int) *Tensor {
 	c := x.tape.Begin("logsumexp", x)
-	c.Full(&x)
+	c.CastToFP32(&x)
 	y := x.LogSumExpUncast(keep, dims)
-	return c.End(y.Derived("LogsumexpBackward0", inputs{x}, saves{x, y},
-		func(b *Gradients) { b.Give(0, logSumExpGrad(b.Grad, b.Saved(1), b.Saved(0), keep, dims)) }))
+	return c.End(y.SetGradFn("LogsumexpBackward0", inputs{x}, saves{x, y},
+		func(b *Gradients) { b.Set(0, logSumExpGrad(b.Grad, b.Saved(1), b.Saved(0), keep, dims)) }))
 }
 
 // LogSumExpUncast records logsumexp_out_impl.
 func (x *Tensor) LogSumExpUncast(keep bool, dims []int) *Tensor {
 	c := x.tape.Begin("logsumexp", x)
 	c.WithoutGrad()
-	maxes := c.Let(x.AMax(true, dims...))
+	maxes := c.Bind(x.AMax(true, dims...))
 	maxes.MaskedFillInPlace(maxes.Abs().CompareScalar("eq"))
 	c.EndStatement()
 	scaled := x.Sub(maxes).ExpInPlace()
-	y := c.Let(scaled.SumUncast("sum", dims, keep))
+	y := c.Bind(scaled.SumUncast("sum", dims, keep))
 	c.t.LaunchElementwise(y, 8, y)
 	c.t.LaunchElementwise(y, 1, y, maxes)
 	return c.End(y)
@@ -124,7 +124,7 @@ func (x *Tensor) LogSumExpUncast(keep bool, dims []int) *Tensor {
 func logSumExpGrad(grad, result, self *Tensor, keep bool, dims []int) *Tensor {
 	c := grad.tape.Begin("logsumexp_backward", grad, result, self)
 	if !keep {
-		grad, result = c.Let(grad.restoreDims(self.NDim(), dims)), c.Let(result.restoreDims(self.NDim(), dims))
+		grad, result = c.Bind(grad.restoreDims(self.NDim(), dims)), c.Bind(result.restoreDims(self.NDim(), dims))
 	}
 	weight := self.Sub(result).Exp()
 	return c.End(grad.Mul(weight))
@@ -137,7 +137,7 @@ func (x *Tensor) AMinMax(keep bool, dims ...int) (least, most *Tensor) {
 	if dims == nil {
 		shape = nil
 	}
-	least, most = c.Let(c.t.Alloc(x.dtype, shape...)), c.Let(c.t.Alloc(x.dtype, shape...))
+	least, most = c.Bind(c.t.Alloc(x.dtype, shape...)), c.Bind(c.t.Alloc(x.dtype, shape...))
 	c.t.Launch(program.Reduction, 2*x.numel, []*Tensor{least, most}, []*Tensor{x})
 	return c.EndPair(least, most)
 }

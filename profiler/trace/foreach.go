@@ -17,7 +17,7 @@ const multiTensorChunk = 65536
 var multiTensorMax = [...]int{110, 64, 48, 36, 30}
 
 // ForeachNew records torch._foreach_<op>, which returns a list: one result like each tensor
-// of the first list. The caller must name the results (see [Frame.LetList]) or discard them.
+// of the first list. The caller must name the results (see [Frame.BindList]) or discard them.
 func ForeachNew(op string, flops int64, args ...[]*Tensor) []*Tensor {
 	if len(args[0]) == 0 {
 		return nil
@@ -88,11 +88,11 @@ func (t *Tape) normPartials(c *Call, xs []*Tensor) *Tensor {
 	}
 	n, acc := int64(len(xs)), xs[0].dtype.accumulate()
 	if t.rules.Operators.ForeachNormByChunk {
-		c.Let(t.Alloc(I64, n+1)) // where each tensor's begin, and the end
-		return c.Let(t.Alloc(acc, all))
+		c.Bind(t.Alloc(I64, n+1)) // where each tensor's begin, and the end
+		return c.Bind(t.Alloc(acc, all))
 	}
 	t.native = "zeros_symint"
-	partial := c.Let(t.Alloc(acc, n*most))
+	partial := c.Bind(t.Alloc(acc, n*most))
 	t.LaunchFill(partial)
 	return partial
 }

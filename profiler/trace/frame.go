@@ -5,7 +5,7 @@ import "slices"
 // Frame is a Python frame: it holds the tensors that a model's code names. A named tensor lives until the name is
 // reassigned or the frame ends. An unnamed one dies right after the operator that uses it.
 //
-//	y := f.Let(conv.Forward(f, x))   // y = conv(x)
+//	y := f.Bind(conv.Forward(f, x))   // y = conv(x)
 //	f.Set(&y, y.ReLU())              // y = relu(y)
 type Frame struct {
 	t     *Tape
@@ -41,40 +41,40 @@ func (t *Tape) enter() *Frame {
 // Tape returns the recording the frame belongs to.
 func (f *Frame) Tape() *Tape { return f.t }
 
-// Let binds a new name to x, as an assignment does.
-func (f *Frame) Let(x *Tensor) *Tensor {
+// Bind binds a new name to x, as an assignment does.
+func (f *Frame) Bind(x *Tensor) *Tensor {
 	x.alive()
 	f.names = append(f.names, x.Retain())
 	return x
 }
 
-// LetEach binds a name to each of several results; nil ones (None) are skipped.
-func (f *Frame) LetEach(xs ...*Tensor) {
+// BindEach binds a name to each of several results; nil ones (None) are skipped.
+func (f *Frame) BindEach(xs ...*Tensor) {
 	for _, x := range xs {
 		if x != nil {
-			f.Let(x)
+			f.Bind(x)
 		}
 	}
 }
 
-// LetAll binds a name to each of xs, as a list under a name holds them.
-func (f *Frame) LetAll(xs []*Tensor) []*Tensor {
+// BindAll binds a name to each of xs, as a list under a name holds them.
+func (f *Frame) BindAll(xs []*Tensor) []*Tensor {
 	for _, x := range xs {
-		f.Let(x)
+		f.Bind(x)
 	}
 	return xs
 }
 
-// LetList binds a name to a list of tensors. When the name ends, the list
+// BindList binds a name to a list of tensors. When the name ends, the list
 // releases its last element first, as Python's does.
-func (f *Frame) LetList(xs []*Tensor) []*Tensor {
+func (f *Frame) BindList(xs []*Tensor) []*Tensor {
 	for _, x := range slices.Backward(xs) {
-		f.Let(x)
+		f.Bind(x)
 	}
 	return xs
 }
 
-// DelList unbinds a list that LetList has bound.
+// DelList unbinds a list that BindList has bound.
 func (f *Frame) DelList(xs []*Tensor) {
 	if len(xs) == 0 {
 		return
@@ -192,7 +192,7 @@ type Module interface {
 // Call runs m on x. The argument tuple holds x until the call returns.
 func (f *Frame) Call(m Module, x *Tensor) *Tensor {
 	g := f.ModuleFrame(m, x)
-	return g.Return(m.Forward(g, g.Placed(g.ToModuleGPU(x))))
+	return g.Return(m.Forward(g, g.ParallelInput(g.ToModuleGPU(x))))
 }
 
 // CallFrame opens the frame of a module call with any number of arguments;
@@ -215,10 +215,10 @@ func (f *Frame) Pass(x **Tensor, modules ...Module) {
 	}
 }
 
-// ModuleFrame opens the frame of a call of module m, see [Frame.CallFrame] and [Frame.In].
+// ModuleFrame opens the frame of a call of module m, see [Frame.CallFrame] and [Frame.SetModule].
 func (f *Frame) ModuleFrame(m any, args ...*Tensor) *Frame {
 	g := f.CallFrame(args...)
-	g.In(m)
+	g.SetModule(m)
 	return g
 }
 
@@ -237,8 +237,8 @@ func (t *Tape) funcFrame(args ...*Tensor) *Frame {
 	return g
 }
 
-// In sets the module whose code the frame runs, if the module knows its path.
-func (f *Frame) In(m any) {
+// SetModule sets the module whose code the frame runs, if the module knows its path.
+func (f *Frame) SetModule(m any) {
 	if p, ok := m.(interface{ ModulePath() *Path }); ok {
 		f.t.place = f.t.placeOn(p.ModulePath())
 		if f.t.wrappers != nil {
@@ -256,7 +256,7 @@ func (f *Frame) In(m any) {
 // SetAll binds the names *ps to xs, as reassigning a name of a list or a dict does.
 func (f *Frame) SetAll(ps *[]*Tensor, xs []*Tensor) {
 	old := *ps
-	*ps = f.LetAll(xs)
+	*ps = f.BindAll(xs)
 	for _, x := range old {
 		f.unbind(x)
 	}
@@ -277,7 +277,7 @@ func (f *Frame) unbind(x *Tensor) {
 type Slot struct{ handle *Tensor }
 
 // NewSlot binds a name to an empty slot.
-func (f *Frame) NewSlot() *Slot { return &Slot{f.Let(f.t.Empty(F32, 0))} }
+func (f *Frame) NewSlot() *Slot { return &Slot{f.Bind(f.t.Empty(F32, 0))} }
 
 // Handle returns the tensor that a checkpoint captures to keep the slot.
 func (s *Slot) Handle() *Tensor { return s.handle }

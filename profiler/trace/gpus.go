@@ -7,9 +7,9 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// gpus are the GPUs that a recording serves: its own and [Options.Others]. On most GPUs a step differs only
-// in the scratch memory of some kernels, so one recording serves them all. Where PyTorch or a library reads a property
-// of the GPU, the recorder compares it on all of them ([OnGPU], [Tape.sizedByGPU]). A GPU that would behave differently
+// gpus are the GPUs that a recording serves: its own and [Options.Others]. On most GPUs a step differs only in the
+// scratch memory of some kernels, so one recording serves them all. Where PyTorch or a library reads a property of the
+// GPU, the recorder compares it on all of them ([GPUProperty], [Tape.sizedByGPU]). A GPU that would behave differently
 // is dropped: it needs a recording of its own.
 type gpus struct {
 	// all begins with the recording's own GPU.
@@ -31,8 +31,8 @@ func newGPUs(own GPU, others []GPU) gpus {
 	return b
 }
 
-// OnGPU returns a property of the tape's GPU. Other GPUs with another value are dropped from the recording.
-func OnGPU[T comparable](t *Tape, of func(GPU) T) T {
+// GPUProperty returns a property of the tape's GPU. Other GPUs with another value are dropped from the recording.
+func GPUProperty[T comparable](t *Tape, of func(GPU) T) T {
 	own := of(t.gpus.all[0])
 	for i, b := range t.gpus.all[1:] {
 		t.gpus.lost[i+1] = t.gpus.lost[i+1] || of(b) != own
@@ -42,7 +42,7 @@ func OnGPU[T comparable](t *Tape, of func(GPU) T) T {
 
 // atLeast reports whether the GPU has a compute capability, in tenths.
 func (t *Tape) atLeast(capability int) bool {
-	return OnGPU(t, func(gpu GPU) bool { return gpu.Capability >= capability })
+	return GPUProperty(t, func(gpu GPU) bool { return gpu.Capability >= capability })
 }
 
 // GPU returns the GPU of the recording. The caller may depend on any of its properties, so from then on the recording
@@ -86,17 +86,17 @@ func (t *Tape) sizedByGPU(bytes func(gpu int) int64, allocate func(bytes int64) 
 	return true
 }
 
-// Others are the programs of a recording on [Options.Others]. They share the tables in which they do not
+// OtherPrograms are the programs of a recording on [Options.Others]. They share the tables in which they do not
 // differ with the program of the recording's own GPU, and end with it.
-type Others struct {
+type OtherPrograms struct {
 	gpus
 	// whole has the instructions of all GPUs, and the sizes on the recording's own.
 	whole program.Program
 }
 
 // programs returns the programs of the other GPUs, and makes p the program of the tape's own.
-func (b *gpus) programs(p *program.Program) *Others {
-	o := &Others{*b, *p}
+func (b *gpus) programs(p *program.Program) *OtherPrograms {
+	o := &OtherPrograms{*b, *p}
 	if gone := b.absent(0); len(gone) > 0 {
 		p.Instructions = withoutBuffers(slices.Clone(p.Instructions), gone)
 	}
@@ -104,7 +104,7 @@ func (b *gpus) programs(p *program.Program) *Others {
 }
 
 // ProgramOf builds the program on another GPU, by its index; nil if that GPU needs a recording of its own.
-func (o *Others) ProgramOf(other int) *program.Program {
+func (o *OtherPrograms) ProgramOf(other int) *program.Program {
 	if !o.IsUsable(other) {
 		return nil
 	}
@@ -116,13 +116,13 @@ func (o *Others) ProgramOf(other int) *program.Program {
 }
 
 // IsUsable reports whether the recording serves another GPU, by its index, or its own for -1.
-func (o *Others) IsUsable(other int) bool {
+func (o *OtherPrograms) IsUsable(other int) bool {
 	return o != nil && other+1 < len(o.all) && !o.lost[other+1]
 }
 
 // Sizes returns the sizes that differ between GPUs, on another GPU by its index, or on the recording's own for -1. GPUs
 // with equal sizes have equal programs.
-func (o *Others) Sizes(other int) []int64 {
+func (o *OtherPrograms) Sizes(other int) []int64 {
 	return lists.Map(o.sized, func(s sizedBuffer) int64 { return s.bytes[other+1] })
 }
 

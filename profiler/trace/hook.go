@@ -37,7 +37,7 @@ func (f *Frame) Argument(x *Tensor) *Tensor {
 		return x
 	}
 	if d, cast := f.wrapper.Inputs(); cast && d != x.dtype {
-		return f.Let(x.To(d))
+		return f.Bind(x.To(d))
 	}
 	return x
 }

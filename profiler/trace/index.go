@@ -15,14 +15,14 @@ func (x *Tensor) Index(indices ...*Tensor) *Tensor {
 	c := t.BeginList("index_Tensor", append(indicesGiven(indices), x))
 	places := c.expandMasks(indices)
 	c.alignIndices(indicesGiven(places))
-	y := t.Alloc(x.dtype, x.picks(places).shape...)
-	t.Launch(program.Index, y.numel, []*Tensor{y}, append([]*Tensor{x.Touched(y.numel)}, indicesGiven(places)...))
+	y := t.Alloc(x.dtype, x.advancedIndex(places).shape...)
+	t.Launch(program.Index, y.numel, []*Tensor{y}, append([]*Tensor{x.FirstElements(y.numel)}, indicesGiven(places)...))
 	from, d := x.shape, x.dtype
-	return c.End(y.Derived("IndexBackward0", inputs{x}, indices, func(b *Gradients) {
+	return c.End(y.SetGradFn("IndexBackward0", inputs{x}, indices, func(b *Gradients) {
 		c := t.Begin("index_backward", b.Grad)
 		zeros := t.Filled("new_zeros", d, from...)
 		zeros.accumulateAt(b.kept, b.Grad, false)
-		b.Give(0, c.End(zeros))
+		b.Set(0, c.End(zeros))
 	}))
 }
 
@@ -32,7 +32,7 @@ func (c *Call) alignIndices(indices []*Tensor) {
 	wide := make([]*Tensor, len(indices))
 	alike := true
 	for k, i := range indices {
-		wide[k] = c.Let(i.Expand(broadcast(indices...)...))
+		wide[k] = c.Bind(i.Expand(broadcast(indices...)...))
 		alike = alike && slices.Equal(wide[k].strides, wide[0].strides)
 	}
 	if alike {
@@ -47,10 +47,10 @@ func (c *Call) alignIndices(indices []*Tensor) {
 func (x *Tensor) IndexPut(indices []*Tensor, values *Tensor, accumulate bool) *Tensor {
 	t := x.tape
 	c := t.BeginList("index_put", slices.Concat([]*Tensor{values}, indicesGiven(indices), []*Tensor{x}))
-	y := c.Let(x.AllocLike(x.dtype))
+	y := c.Bind(x.AllocLike(x.dtype))
 	t.LaunchCopy(y, x)
 	y.putAt(indices, values, accumulate)
-	return c.End(y.Derived("IndexPutBackward0", inputs{x, values}, indices, indexPutGradients(values, accumulate)))
+	return c.End(y.SetGradFn("IndexPutBackward0", inputs{x, values}, indices, indexPutGradients(values, accumulate)))
 }
 
 // SetItem records x[indices] = values. Like Tensor.__setitem__ it drops the leading dimensions of size one from values.
@@ -61,10 +61,10 @@ func (x *Tensor) SetItem(values *Tensor, indices ...*Tensor) {
 		sliced = sliced[1:]
 	}
 	if len(sliced) < len(values.shape) {
-		values = c.Let(values.View(sliced...))
+		values = c.Bind(values.View(sliced...))
 	}
 	x.putAt(indices, values, false)
-	x.rederived("IndexPutBackward0", inputs{x, values}, indices, indexPutGradients(values, false))
+	x.resetGradFn("IndexPutBackward0", inputs{x, values}, indices, indexPutGradients(values, false))
 	c.Finish()
 }
 
@@ -78,21 +78,21 @@ func (x *Tensor) putAt(indices []*Tensor, values *Tensor, accumulate bool) {
 	if values.numel > 1 { // one value is filled in by masked_fill
 		indices = c.expandMasks(indices)
 	}
-	x.tape.Launch(program.Index, values.numel, []*Tensor{x.Touched(values.numel)},
+	x.tape.Launch(program.Index, values.numel, []*Tensor{x.FirstElements(values.numel)},
 		append([]*Tensor{values}, indicesGiven(indices)...))
 	c.Finish()
 }
 
 func indexPutGradients(values *Tensor, accumulate bool) func(b *Gradients) {
 	shape, d := values.shape, values.dtype
-	return each(
-		partial{0, func(b *Gradients) *Tensor {
+	return inputGradients(
+		inputGradient{0, func(b *Gradients) *Tensor {
 			if accumulate {
 				return b.Grad
 			}
 			return b.Grad.IndexPut(b.kept, b.t.Zeros(d, shape...), false)
 		}},
-		partial{1, func(b *Gradients) *Tensor { return b.Grad.Index(b.kept...) }},
+		inputGradient{1, func(b *Gradients) *Tensor { return b.Grad.Index(b.kept...) }},
 	)
 }
 
@@ -108,9 +108,9 @@ type indexedShape struct {
 	slice int64
 }
 
-// picks implements AdvancedIndex: the indices are broadcast together; their shape replaces the dimensions they pick
-// from, or the front if those are not neighbors.
-func (x *Tensor) picks(indices []*Tensor) indexedShape {
+// advancedIndex implements AdvancedIndex: the indices are broadcast together; their shape replaces the dimensions they
+// pick from, or the front if those are not neighbors.
+func (x *Tensor) advancedIndex(indices []*Tensor) indexedShape {
 	all := indicesGiven(indices)
 	var rest []int64
 	for d, s := range x.shape {
@@ -131,22 +131,22 @@ func (x *Tensor) picks(indices []*Tensor) indexedShape {
 func (x *Tensor) accumulateAt(indices []*Tensor, values *Tensor, check bool) {
 	c := x.tape.Begin("_index_put_impl_", x, values)
 	indices = c.expandMasks(indices)
-	linear := c.Let(x.linearIndex(indices, check))
-	if shape := x.picks(indices).shape; values.numel < Numel(shape) {
-		values = c.Let(values.Expand(shape...).ContiguousUntracked())
+	linear := c.Bind(x.linearIndex(indices, check))
+	if shape := x.advancedIndex(indices).shape; values.numel < Numel(shape) {
+		values = c.Bind(values.Expand(shape...).ContiguousUntracked())
 	} else {
-		c.Let(values.ContiguousUntracked())
+		c.Bind(values.ContiguousUntracked())
 	}
 	if !areAdjacent(indices) { // the dimensions picked from go to the front of a copy
-		c.Let(c.t.Alloc(x.dtype, x.shape...))
+		c.Bind(c.t.Alloc(x.dtype, x.shape...))
 	}
 	n := linear.numel
 	c.t.native = "index_put_with_sort_kernel"
-	sorted := c.Let(c.t.Alloc(I64, n))
-	order := c.Let(c.t.Alloc(I64, n))
-	positions := c.Let(c.t.Arange(n))
-	c.t.RadixSort(sorted, order, linear, positions, bits.Len64(uint64((x.extent-1)/x.picks(indices).slice)))
-	c.t.Launch(program.Index, values.numel, []*Tensor{x.Touched(values.numel)}, []*Tensor{sorted, order, values})
+	sorted := c.Bind(c.t.Alloc(I64, n))
+	order := c.Bind(c.t.Alloc(I64, n))
+	positions := c.Bind(c.t.Arange(n))
+	c.t.RadixSort(sorted, order, linear, positions, bits.Len64(uint64((x.extent-1)/x.advancedIndex(indices).slice)))
+	c.t.Launch(program.Index, values.numel, []*Tensor{x.FirstElements(values.numel)}, []*Tensor{sorted, order, values})
 	c.Finish()
 }
 
@@ -180,10 +180,10 @@ func (x *Tensor) linearIndex(indices []*Tensor, check bool) *Tensor {
 		wrapped := c.t.Map("remainder", I64, 1, i)
 		scaled := c.t.Map("mul", I64, 1, wrapped)
 		if linear == nil {
-			linear = c.Let(scaled)
+			linear = c.Bind(scaled)
 			continue
 		}
-		part := c.Let(scaled)
+		part := c.Bind(scaled)
 		c.t.LaunchElementwise(linear, 1, linear, part)
 		c.Drop(part)
 	}
@@ -195,9 +195,9 @@ func (x *Tensor) linearIndex(indices []*Tensor, check bool) *Tensor {
 func (x *Tensor) checkRange() {
 	c := x.tape.Begin("wrapIndices", x)
 	for range 2 {
-		extreme := c.Let(c.t.Alloc(x.dtype))
+		extreme := c.Bind(c.t.Alloc(x.dtype))
 		c.t.Launch(program.Reduction, x.numel, []*Tensor{extreme}, []*Tensor{x})
-		c.Drop(c.Let(c.t.Alloc(Bool)))
+		c.Drop(c.Bind(c.t.Alloc(Bool)))
 		c.Drop(extreme)
 	}
 	c.Finish()
@@ -207,14 +207,14 @@ func (x *Tensor) checkRange() {
 func (x *Tensor) IndexPutInPlace(indices []*Tensor, values *Tensor, accumulate bool) *Tensor {
 	c := x.tape.BeginList("index_put_", slices.Concat([]*Tensor{values}, indicesGiven(indices), []*Tensor{x}))
 	x.putAt(indices, values, accumulate)
-	return c.End(x.rederived("IndexPutBackward0", inputs{x, values}, indices, indexPutGradients(values, accumulate)))
+	return c.End(x.resetGradFn("IndexPutBackward0", inputs{x, values}, indices, indexPutGradients(values, accumulate)))
 }
 
 // SearchSorted records torch.searchsorted and bucketize: for each element of x its position in sorted boundaries.
 func (x *Tensor) SearchSorted(boundaries *Tensor, out DType) *Tensor {
 	c := x.tape.Begin("searchsorted", x, boundaries)
-	y := c.Let(c.t.Alloc(out, x.shape...))
-	c.t.Launch(program.Index, x.numel*16, []*Tensor{y}, []*Tensor{c.Let(x.ContiguousUntracked()), boundaries})
+	y := c.Bind(c.t.Alloc(out, x.shape...))
+	c.t.Launch(program.Index, x.numel*16, []*Tensor{y}, []*Tensor{c.Bind(x.ContiguousUntracked()), boundaries})
 	return c.End(y)
 }
 
@@ -222,7 +222,7 @@ func (x *Tensor) SearchSorted(boundaries *Tensor, out DType) *Tensor {
 func (x *Tensor) ScatterSum(index, src *Tensor, withSelf bool) *Tensor {
 	c := x.tape.Begin("scatter_reduce_two", x, index, src)
 	y := x.scattered("scatter_reduce_two", index, src)
-	return c.End(y.Derived("ScatterReduceBackward0", inputs{x, src}, saves{index, x, src, y}, func(b *Gradients) {
+	return c.End(y.SetGradFn("ScatterReduceBackward0", inputs{x, src}, saves{index, x, src, y}, func(b *Gradients) {
 		index := b.Saved(0)
 		if b.Needs(1) {
 			b.Out[1] = b.Grad.Gather(index).Retain()
@@ -241,8 +241,8 @@ func (x *Tensor) ScatterSum(index, src *Tensor, withSelf bool) *Tensor {
 // InterleavedPlaces records torch.repeat_interleave(x) of counts x, whose sum is size: the index of each repetition.
 func (x *Tensor) InterleavedPlaces(size int64) *Tensor {
 	c := x.tape.Begin("repeat_interleave_Tensor", x)
-	total := c.Let(x.scan("cumsum", I64, 0))
-	y := c.Let(c.t.Alloc(x.dtype, size))
+	total := c.Bind(x.scan("cumsum", I64, 0))
+	y := c.Bind(c.t.Alloc(x.dtype, size))
 	c.t.Launch(program.Index, size, []*Tensor{y}, []*Tensor{x, total})
 	return c.End(y)
 }
@@ -258,7 +258,7 @@ func (x *Tensor) RepeatInterleaveBy(counts *Tensor, d int, size int64) *Tensor {
 func (x *Tensor) SelectExtreme(keep bool, d int) (values, indices *Tensor) {
 	c := x.tape.Begin("median_dim", x)
 	shape, _ := x.reducedShape([]int{d}, keep)
-	values, indices = c.Let(c.t.Alloc(x.dtype, shape...)), c.Let(c.t.Alloc(I64, shape...))
+	values, indices = c.Bind(c.t.Alloc(x.dtype, shape...)), c.Bind(c.t.Alloc(I64, shape...))
 	c.t.Launch(program.Index, x.numel, []*Tensor{values, indices}, []*Tensor{x})
 	x.selects("MedianBackward1", values, indices)
 	return c.EndPair(values, indices)
@@ -267,7 +267,7 @@ func (x *Tensor) SelectExtreme(keep bool, d int) (values, indices *Tensor) {
 // CumMax records x.cummax(d) and x.cummin(d): the values and their indices.
 func (x *Tensor) CumMax() (values, indices *Tensor) {
 	c := x.tape.Begin("cummax", x)
-	values, indices = c.Let(c.t.Alloc(x.dtype, x.shape...)), c.Let(c.t.Alloc(I64, x.shape...))
+	values, indices = c.Bind(c.t.Alloc(x.dtype, x.shape...)), c.Bind(c.t.Alloc(I64, x.shape...))
 	c.t.Launch(program.Reduction, x.numel, []*Tensor{values, indices}, []*Tensor{x})
 	x.selects("CummaxBackward0", values, indices)
 	return c.EndPair(values, indices)
@@ -278,13 +278,13 @@ func (x *Tensor) CumMax() (values, indices *Tensor) {
 func (x *Tensor) IndexReduce(how string, d int, index, source *Tensor, withSelf bool) *Tensor {
 	t := x.tape
 	c := t.Begin("index_reduce", x, index, source)
-	y := c.Let(x.like())
+	y := c.Bind(x.like())
 	t.LaunchCopy(y, x)
 	if how == "mean" {
 		y.indexCounts(index, source)
 	}
-	t.Launch(program.Index, source.numel, []*Tensor{y.Touched(source.numel)}, []*Tensor{index, source})
-	return c.End(y.Derived("IndexReduceBackward0", inputs{x, source}, saves{x, index, source, y}, func(b *Gradients) {
+	t.Launch(program.Index, source.numel, []*Tensor{y.FirstElements(source.numel)}, []*Tensor{index, source})
+	return c.End(y.SetGradFn("IndexReduceBackward0", inputs{x, source}, saves{x, index, source, y}, func(b *Gradients) {
 		c := t.Begin("index_reduce_backward", b.Grad)
 		x, index, source, y := b.Saved(0), b.Saved(1), b.Saved(2), b.Saved(3)
 		var gx, gs *Tensor
@@ -293,23 +293,23 @@ func (x *Tensor) IndexReduce(how string, d int, index, source *Tensor, withSelf 
 		} else {
 			gx, gs = indexExtremeGrads(b.Grad, x, index, source, y, d)
 		}
-		c.LetAll([]*Tensor{gx, gs})
+		c.BindAll([]*Tensor{gx, gs})
 		if !withSelf {
 			c.Set(&gx, gx.maskedRows(index))
 		}
 		c.EndPair(gx, gs)
-		b.GivePair(gx, gs)
+		b.SetPair(gx, gs)
 	}))
 }
 
 // indexCounts records the divisors of means.
 func (x *Tensor) indexCounts(index, source *Tensor) {
 	c := x.tape.Begin("index_reduce", x)
-	counts := c.Let(x.like())
-	ones := c.Let(source.like())
+	counts := c.Bind(x.like())
+	ones := c.Bind(source.like())
 	c.t.Launch(program.Index, source.numel, []*Tensor{counts}, []*Tensor{index, ones})
 	c.Drop(ones)
-	c.Drop(c.Let(counts.CompareScalar("eq")))
+	c.Drop(c.Bind(counts.CompareScalar("eq")))
 	c.Finish()
 }
 
@@ -324,25 +324,25 @@ func (x *Tensor) maskedRows(index *Tensor) *Tensor {
 // indexMeanGrads returns the part of index_reduce_backward for means.
 func indexMeanGrads(grad, index, source *Tensor, d int) (gx, gs *Tensor) {
 	c := grad.tape.Begin("index_reduce_backward", grad)
-	n := c.Let(grad.OnesLike())
+	n := c.Bind(grad.OnesLike())
 	c.Set(&n, n.IndexAdd(d, index, source.OnesLike()))
 	n.MaskedFillInPlace(n.CompareScalar("eq_Scalar"))
 	c.EndStatement()
-	gx = c.Let(grad.Div(n))
+	gx = c.Bind(grad.Div(n))
 	picked := grad.IndexSelect(d, index)
-	gs = c.Let(picked.Div(n.IndexSelect(d, index)))
+	gs = c.Bind(picked.Div(n.IndexSelect(d, index)))
 	return c.EndPair(gx, gs)
 }
 
 // indexExtremeGrads records the backward of maxima and minima, where equal elements share a gradient.
 func indexExtremeGrads(grad, x, index, source, result *Tensor, d int) (gx, gs *Tensor) {
 	c := grad.tape.Begin("index_reduce_backward", grad)
-	value := c.Let(result.IndexSelect(d, index))
-	own := c.Let(x.compare("eq", result).AsType(x.dtype))
-	from := c.Let(source.compare("eq", value).AsType(source.dtype))
-	n := c.Let(own.IndexAdd(d, index, from))
-	share := c.Let(grad.Div(n))
-	gx = c.Let(own.Mul(share))
-	gs = c.Let(from.Mul(share.IndexSelect(d, index)))
+	value := c.Bind(result.IndexSelect(d, index))
+	own := c.Bind(x.compare("eq", result).AsType(x.dtype))
+	from := c.Bind(source.compare("eq", value).AsType(source.dtype))
+	n := c.Bind(own.IndexAdd(d, index, from))
+	share := c.Bind(grad.Div(n))
+	gx = c.Bind(own.Mul(share))
+	gs = c.Bind(from.Mul(share.IndexSelect(d, index)))
 	return c.EndPair(gx, gs)
 }

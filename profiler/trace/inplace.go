@@ -39,9 +39,9 @@ func (x *Tensor) copySlices(n *Node) *Node {
 // incoming one, in which the view's part went through the inner node.
 func (b *Gradients) copySlices(whole, part geometry, offset int64) {
 	t := b.t
-	result := b.Let(t.AllocStrided(b.Grad.dtype, whole.shape, whole.strides))
+	result := b.Bind(t.AllocStrided(b.Grad.dtype, whole.shape, whole.strides))
 	t.LaunchCopy(result, b.Grad)
-	slice := b.Let(result.asStrided(part, offset))
+	slice := b.Bind(result.asStrided(part, offset))
 	res := b.runInner(slice.CloneContiguous())
 	for i, g := range res {
 		switch {
@@ -84,7 +84,7 @@ func (x *Tensor) refresh() {
 	n.link(0, base)
 	n.addOutput(x)
 	whole, part, offset := base.geometry, x.geometry, x.offset-base.offset
-	n.apply = func(b *Gradients) { b.Give(0, b.Grad.asStridedBackward(whole, part, offset)) }
+	n.apply = func(b *Gradients) { b.Set(0, b.Grad.asStridedBackward(whole, part, offset)) }
 	x.setNode(n, 0)
 }
 
@@ -93,8 +93,8 @@ func (x *Tensor) CopyInPlace(y *Tensor) *Tensor {
 	c := x.tape.Begin("copy_", x, y)
 	c.t.LaunchCopy(x, y)
 	from := y.dtype
-	return c.End(x.rederived("CopyBackwards", inputs{x, y}, nil, each(
-		partial{0, func(b *Gradients) *Tensor { return b.Grad.ZerosLike() }},
-		partial{1, func(b *Gradients) *Tensor { return b.Grad.AsType(from) }},
+	return c.End(x.resetGradFn("CopyBackwards", inputs{x, y}, nil, inputGradients(
+		inputGradient{0, func(b *Gradients) *Tensor { return b.Grad.ZerosLike() }},
+		inputGradient{1, func(b *Gradients) *Tensor { return b.Grad.AsType(from) }},
 	)))
 }

@@ -109,9 +109,9 @@ func (t *Tape) soFar() *program.Program {
 	return &p
 }
 
-// In runs f with new buffers in class c.
-func (t *Tape) In(c program.Class, f func()) { withValue(&t.class, c, f) }
+// WithClass runs f with new buffers in class c.
+func (t *Tape) WithClass(c program.Class, f func()) { withValue(&t.class, c, f) }
 
-// On runs f with a stream current, as torch.cuda.stream does. Allocations come from the
+// OnStream runs f with a stream current, as torch.cuda.stream does. Allocations come from the
 // stream's pool, and kernels wait in its queue.
-func (t *Tape) On(s program.Stream, f func()) { withValue(&t.stream, s, f) }
+func (t *Tape) OnStream(s program.Stream, f func()) { withValue(&t.stream, s, f) }

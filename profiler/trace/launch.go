@@ -82,7 +82,7 @@ func (t *Tape) LaunchFill(out *Tensor) {
 	t.Launch(program.Copy, 0, []*Tensor{out}, nil)
 }
 
-// Touched returns an operand of n elements of x, for a launch that does not process all of it.
-func (x *Tensor) Touched(n int64) *Tensor {
+// FirstElements returns an operand of n elements of x, for a launch that does not process all of it.
+func (x *Tensor) FirstElements(n int64) *Tensor {
 	return x.Alias([]int64{min(n, x.numel)}, []int64{1}, x.offset)
 }

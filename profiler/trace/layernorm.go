@@ -6,9 +6,9 @@ import "github.com/vprof/vprof/internal/ceil"
 // weight and bias may be nil. Autocast runs it in fp32.
 func (x *Tensor) LayerNorm(dims int, weight, bias *Tensor) *Tensor {
 	c := x.tape.Begin("layer_norm", x, weight, bias)
-	c.Full(&x, &weight, &bias)
+	c.CastToFP32(&x, &weight, &bias)
 	out := x.nativeLayerNorm("layer_norm_cuda", dims, weight, bias)
-	c.LetAll(out)
+	c.BindAll(out)
 	return c.End(out[0])
 }
 
@@ -20,13 +20,13 @@ func (x *Tensor) NativeLayerNorm(dims int, weight, bias *Tensor) []*Tensor {
 func (x *Tensor) nativeLayerNorm(op string, dims int, weight, bias *Tensor) []*Tensor {
 	c := x.tape.Begin(op, x, weight, bias)
 	acc, rows := x.dtype.accumulate(), x.normRows(dims)
-	in := c.Let(x.ContiguousUntracked())
-	y := c.Let(c.t.Alloc(x.dtype, x.shape...))
-	mean, rstd := c.Let(c.t.Alloc(acc, rows...)), c.Let(c.t.Alloc(acc, rows...))
+	in := c.Bind(x.ContiguousUntracked())
+	y := c.Bind(c.t.Alloc(x.dtype, x.shape...))
+	mean, rstd := c.Bind(c.t.Alloc(acc, rows...)), c.Bind(c.t.Alloc(acc, rows...))
 	c.t.launchNormOf(y.byRow(mean.numel), y, normFLOPs, in, weight, bias)
-	y.Derived("NativeLayerNormBackward0", inputs{x, weight, bias}, saves{x, mean, rstd, weight, bias},
+	y.SetGradFn("NativeLayerNormBackward0", inputs{x, weight, bias}, saves{x, mean, rstd, weight, bias},
 		func(b *Gradients) {
-			b.GiveAll(layerNormBackward(b, b.Saved(0), b.kept[1:3], b.kept[3:])...)
+			b.SetAll(layerNormBackward(b, b.Saved(0), b.kept[1:3], b.kept[3:])...)
 		})
 	return c.EndAll(y, mean, rstd)
 }
@@ -46,7 +46,7 @@ func layerNormBackward(b *Gradients, x *Tensor, stats, params []*Tensor) []*Tens
 	t, g := b.t, b.Grad
 	c := t.Begin("native_layer_norm_backward", g)
 	out := make([]*Tensor, 1+len(params))
-	in := c.Let(x.ContiguousUntracked())
+	in := c.Bind(x.ContiguousUntracked())
 	if b.Needs(0) {
 		out[0] = t.Alloc(x.dtype, x.shape...).Retain()
 	}
@@ -75,7 +75,7 @@ func (t *Tape) parameterSums(grads []*Tensor, g, x *Tensor, rows int64) {
 		maxGrid     = manyRows / 2
 	)
 	columns := x.numel / max(rows, 1)
-	if rows <= manyRows || OnGPU(t, func(gpu GPU) bool { return columns/warp >= int64(gpu.SMs)/2 }) {
+	if rows <= manyRows || GPUProperty(t, func(gpu GPU) bool { return columns/warp >= int64(gpu.SMs)/2 }) {
 		for _, p := range grads {
 			if p != nil {
 				t.launchNorm(p, normParameterFLOPs*rows, g, x)
@@ -88,7 +88,7 @@ func (t *Tape) parameterSums(grads []*Tensor, g, x *Tensor, rows int64) {
 	partial := make([]*Tensor, len(grads))
 	for i, p := range grads {
 		if p != nil {
-			partial[i] = c.Let(t.Alloc(p.dtype, parts, p.numel))
+			partial[i] = c.Bind(t.Alloc(p.dtype, parts, p.numel))
 			t.launchNorm(partial[i], normParameterFLOPs*rows/parts, g, x)
 		}
 	}
@@ -107,7 +107,7 @@ func (t *Tape) parameterSums(grads []*Tensor, g, x *Tensor, rows int64) {
 func (x *Tensor) RMSNorm(dims int, weight *Tensor) *Tensor {
 	c := x.tape.Begin("rms_norm", x, weight)
 	if x.tape.rules.Operators.RMSNormInFP32 {
-		c.Full(&x, &weight)
+		c.CastToFP32(&x, &weight)
 	}
 	if x.SuggestsChannelsLast() || (weight != nil && weight.dtype != x.dtype) {
 		return c.End(x.composedRMSNorm(dims, weight))
@@ -122,9 +122,9 @@ func (x *Tensor) composedRMSNorm(dims int, weight *Tensor) *Tensor {
 	for i := range over {
 		over[i] = len(x.shape) - 1 - i
 	}
-	in := c.Let(x.AsType(x.dtype.accumulate()))
-	scale := c.Let(in.Pow(2).Mean(true, over...).AddScalarInPlace().Rsqrt())
-	y := c.Let(in.Mul(scale))
+	in := c.Bind(x.AsType(x.dtype.accumulate()))
+	scale := c.Bind(in.Pow(2).Mean(true, over...).AddScalarInPlace().Rsqrt())
+	y := c.Bind(in.Mul(scale))
 	if weight != nil {
 		c.Set(&y, y.Mul(weight))
 	}
@@ -135,12 +135,12 @@ func (x *Tensor) composedRMSNorm(dims int, weight *Tensor) *Tensor {
 // fusedRMSNorm records _fused_rms_norm.
 func (x *Tensor) fusedRMSNorm(dims int, weight *Tensor) *Tensor {
 	c := x.tape.Begin("_fused_rms_norm_cuda", x, weight)
-	in := c.Let(x.ContiguousUntracked())
-	y := c.Let(c.t.Alloc(x.dtype, x.shape...))
-	rstd := c.Let(c.t.Alloc(x.dtype.accumulate(), x.normRows(dims)...))
+	in := c.Bind(x.ContiguousUntracked())
+	y := c.Bind(c.t.Alloc(x.dtype, x.shape...))
+	rstd := c.Bind(c.t.Alloc(x.dtype.accumulate(), x.normRows(dims)...))
 	c.t.launchNormOf(y.byRow(rstd.numel), y, rmsNormFLOPs, in, weight)
-	return c.End(y.Derived("FusedRmsNormBackward0", inputs{x, weight}, saves{x, rstd, weight}, func(b *Gradients) {
-		b.GiveAll(layerNormBackward(b, b.Saved(0), []*Tensor{b.Saved(1)}, []*Tensor{b.Saved(2)})...)
+	return c.End(y.SetGradFn("FusedRmsNormBackward0", inputs{x, weight}, saves{x, rstd, weight}, func(b *Gradients) {
+		b.SetAll(layerNormBackward(b, b.Saved(0), []*Tensor{b.Saved(1)}, []*Tensor{b.Saved(2)})...)
 	}))
 }
 
@@ -148,10 +148,10 @@ func (x *Tensor) fusedRMSNorm(dims int, weight *Tensor) *Tensor {
 // may be nil. Autocast runs it in fp32.
 func (x *Tensor) GroupNorm(groups int64, weight, bias *Tensor) *Tensor {
 	c := x.tape.Begin("group_norm", x, weight, bias)
-	c.Full(&x, &weight, &bias)
-	in := c.Let(x.AsContiguous())
+	c.CastToFP32(&x, &weight, &bias)
+	in := c.Bind(x.AsContiguous())
 	y, mean, rstd := in.NativeGroupNorm(groups, weight, bias)
-	c.LetAll([]*Tensor{y, mean, rstd}) // a tuple
+	c.BindAll([]*Tensor{y, mean, rstd}) // a tuple
 	return c.End(y)
 }
 
@@ -164,22 +164,22 @@ func (x *Tensor) NativeGroupNorm(groups int64, weight, bias *Tensor) (y, mean, r
 	if weight != nil && weight.dtype != x.dtype {
 		stats = acc
 	}
-	y = c.Let(c.t.Alloc(x.dtype, x.shape...))
-	mean, rstd = c.Let(c.t.Alloc(stats, n, groups)), c.Let(c.t.Alloc(stats, n, groups))
+	y = c.Bind(c.t.Alloc(x.dtype, x.shape...))
+	mean, rstd = c.Bind(c.t.Alloc(stats, n, groups)), c.Bind(c.t.Alloc(stats, n, groups))
 	if c.t.rules.Operators.GroupNormWidens && stats != acc {
-		c.Let(c.t.Alloc(acc, n, groups))
-		c.Let(c.t.Alloc(acc, n, groups))
+		c.Bind(c.t.Alloc(acc, n, groups))
+		c.Bind(c.t.Alloc(acc, n, groups))
 	}
 	if x.numel > n*channels && (weight != nil || bias != nil) {
 		// The scale and shift of each channel of each sample.
 		k := c.t.Begin("GroupNormKernelImplInternal")
-		k.Let(c.t.Alloc(acc, n, channels))
-		k.Let(c.t.Alloc(acc, n, channels))
+		k.Bind(c.t.Alloc(acc, n, channels))
+		k.Bind(c.t.Alloc(acc, n, channels))
 		k.Finish()
 	}
 	c.t.launchNormOf(x.byRow(n*groups), y, normFLOPs, x, weight, bias)
-	y.Derived("NativeGroupNormBackward0", inputs{x, weight, bias}, saves{x, mean, rstd, weight},
-		func(b *Gradients) { b.GiveAll(groupNormBackward(b, groups)...) })
+	y.SetGradFn("NativeGroupNormBackward0", inputs{x, weight, bias}, saves{x, mean, rstd, weight},
+		func(b *Gradients) { b.SetAll(groupNormBackward(b, groups)...) })
 	c.EndAll(y, mean, rstd)
 	return y, mean, rstd
 }
@@ -204,8 +204,8 @@ func groupNormBackward(b *Gradients, groups int64) []*Tensor {
 	k := t.Begin("GroupNormBackwardKernelImplInternal")
 	images := x.numel > n*channels
 	if images {
-		k.Let(t.Alloc(acc, n, channels))
-		k.Let(t.Alloc(acc, n, channels))
+		k.Bind(t.Alloc(acc, n, channels))
+		k.Bind(t.Alloc(acc, n, channels))
 	}
 	if b.Needs(0) {
 		k.groupNormInput(n, channels, groups, acc, images && weight != nil)
@@ -220,10 +220,10 @@ func groupNormBackward(b *Gradients, groups int64) []*Tensor {
 func (c *Call) groupNormInput(n, channels, groups int64, acc DType, first bool) {
 	t := c.t
 	k := t.Begin("GroupNormBackwardKernelImplInternal")
-	second := k.Let(t.Alloc(acc, n, groups))
-	third := k.Let(t.Alloc(acc, n, groups))
+	second := k.Bind(t.Alloc(acc, n, groups))
+	third := k.Bind(t.Alloc(acc, n, groups))
 	if first {
-		k.Let(t.Alloc(acc, n, channels))
+		k.Bind(t.Alloc(acc, n, channels))
 	}
 	k.DropAll(third, second)
 	k.Finish()

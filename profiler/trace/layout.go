@@ -34,8 +34,8 @@ type layouts struct {
 	count int
 }
 
-// of finds the layout with the given shape and strides, or adds it.
-func (s *layouts) of(shape, strides []int64) *layout {
+// find finds the layout with the given shape and strides, or adds it.
+func (s *layouts) find(shape, strides []int64) *layout {
 	if 2*s.count >= len(s.table) {
 		s.grow()
 	}

@@ -30,7 +30,7 @@ func (l *libraries) init(warm bool) {
 // UseBLAS allocates the workspace of a cuBLAS product, after its result. If handles keep workspaces, only the first
 // product of a thread allocates one; otherwise each does while it runs.
 func (t *Tape) UseBLAS() {
-	t.libraries.use(t, &t.libraries.blas, t.rules.Products.BLAS.On)
+	t.libraries.use(t, &t.libraries.blas, t.rules.Products.BLAS.ForGPU)
 }
 
 // useLt allocates the workspace of cuBLASLt, which adds the bias of linear layers. If handles keep workspaces, it is
@@ -53,7 +53,7 @@ const dropoutStateBytes = 24
 // dropout. It stays for the others (get_dropout_state).
 func (t *Tape) InitDropout() {
 	if t.libraries.dropoutState == nil {
-		t.libraries.dropoutState = t.AllocWorkspace(OnGPU(t, func(gpu GPU) int64 {
+		t.libraries.dropoutState = t.AllocWorkspace(GPUProperty(t, func(gpu GPU) int64 {
 			return int64(gpu.SMs*gpu.ThreadsPerSM) * dropoutStateBytes
 		})).Retain()
 	}
@@ -64,7 +64,7 @@ func (l *libraries) use(t *Tape, have *[2]bool, bytes func(GPU) int64) {
 	on := func(gpu int) int64 { return bytes(t.gpus.all[gpu]) }
 	if t.rules.Products.PerCall {
 		c := t.Begin("addmm_out_cuda_impl")
-		t.sizedByGPU(on, func(n int64) *Tensor { return c.Let(t.AllocWorkspace(n)) })
+		t.sizedByGPU(on, func(n int64) *Tensor { return c.Bind(t.AllocWorkspace(n)) })
 		c.Finish()
 		return
 	}

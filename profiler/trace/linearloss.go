@@ -43,11 +43,11 @@ func (f *Frame) LinearCrossEntropy(x, weight, target *Tensor) *Tensor {
 			g := f.FuncFrame(in...)
 			l := newLinearLoss(g, in[0], in[1], in[2], ctx.NeedsInputGrad(0), ctx.NeedsInputGrad(1), rules)
 			l.run(g)
-			loss, dx, dw := g.Let(l.loss.To(l.x.dtype)), l.dx, l.dw
+			loss, dx, dw := g.Bind(l.loss.To(l.x.dtype)), l.dx, l.dw
 			g.End(loss, dx, dw)
 			for _, d := range []*Tensor{dx, dw} {
 				if d != nil {
-					ctx.Keep(f.Let(d))
+					ctx.Keep(f.Bind(d))
 				}
 			}
 			return []*Tensor{loss}
@@ -62,7 +62,7 @@ func (f *Frame) LinearCrossEntropy(x, weight, target *Tensor) *Tensor {
 				d := ctx.Take(f, kept)
 				kept++
 				if rules.Materializes {
-					f.Let(f.t.Zeros(d.dtype, d.shape...))
+					f.Bind(f.t.Zeros(d.dtype, d.shape...))
 				}
 				out[i] = d
 			}
@@ -102,24 +102,24 @@ func newLinearLoss(f *Frame, x, weight, target *Tensor, needsX, needsWeight bool
 			scores = F32
 		}
 	}
-	l.scores = f.Let(t.Empty(scores, l.chunk, classes))
-	l.numbers = f.Let(t.Empty(scores, l.chunk))
-	l.loss = f.Let(t.Zeros(loss))
+	l.scores = f.Bind(t.Empty(scores, l.chunk, classes))
+	l.numbers = f.Bind(t.Empty(scores, l.chunk))
+	l.loss = f.Bind(t.Zeros(loss))
 	if needsX {
-		l.dx = f.Let(t.Empty(x.dtype, x.shape...))
+		l.dx = f.Bind(t.Empty(x.dtype, x.shape...))
 	}
 	if needsWeight {
-		l.dw = f.Let(t.Zeros(x.dtype, weight.shape...))
+		l.dw = f.Bind(t.Zeros(x.dtype, weight.shape...))
 	}
-	ignored := f.Let(target.EqScalar())
-	l.target = f.Let(target.FilledLike("where", I64))
+	ignored := f.Bind(target.EqScalar())
+	l.target = f.Bind(target.FilledLike("where", I64))
 	if l.mixed && needsWeight {
-		l.wide = f.Let(t.Empty(F32, l.chunk, width))
+		l.wide = f.Bind(t.Empty(F32, l.chunk, width))
 	}
-	l.scale = f.Let(Pointwise("bitwise_not", 1, ignored).To(scale))
+	l.scale = f.Bind(Pointwise("bitwise_not", 1, ignored).To(scale))
 	g := f.FuncFrame()
-	count := g.Let(l.scale.Sum(false))
-	Update("div__Tensor", 1, l.scale, g.Let(count.Neg()))
+	count := g.Bind(l.scale.Sum(false))
+	Update("div__Tensor", 1, l.scale, g.Bind(count.Neg()))
 	g.End()
 	return l
 }
@@ -148,27 +148,27 @@ func (l *linearLoss) rowsFrom(from int64) int64 { return min(l.chunk, l.x.shape[
 // lossOf computes the logits of a chunk, adds its loss, and overwrites the logits by the scaled softmax.
 func (l *linearLoss) lossOf(f *Frame, from int64) {
 	t, n := f.t, l.rowsFrom(from)
-	x := f.Let(l.x.Slice(0, from, from+n))
-	scores := f.Let(l.scores.Slice(0, 0, n))
-	target := f.Let(l.target.Slice(0, from, from+n))
-	scale := f.Let(l.scale.Slice(0, from, from+n))
+	x := f.Bind(l.x.Slice(0, from, from+n))
+	scores := f.Bind(l.scores.Slice(0, 0, n))
+	target := f.Bind(l.target.Slice(0, from, from+n))
+	scale := f.Bind(l.scale.Slice(0, from, from+n))
 	if l.wide != nil {
 		t.Kernel("copy_", n*x.shape[1], []*Tensor{l.wide}, []*Tensor{x})
 	}
 	t.Product("mm_out", 2*n*l.x.shape[1]*l.weight.shape[0], []*Tensor{scores}, []*Tensor{x, l.weight})
 	t.Kernel("amax_out", scores.Numel(), []*Tensor{l.numbers}, []*Tensor{scores})
 	Update("sub__Tensor", 1, scores)
-	picked := f.Let(scores.Gather(f.Let(target.Unsqueeze(1))).Squeeze(1).To(scale.dtype))
-	Update("add__Tensor", 1, l.loss, f.Let(dot(picked)))
+	picked := f.Bind(scores.Gather(f.Bind(target.Unsqueeze(1))).Squeeze(1).To(scale.dtype))
+	Update("add__Tensor", 1, l.loss, f.Bind(dot(picked)))
 	f.Del(&picked)
 	Update("exp_", 1, scores)
-	sums := f.Let(t.Empty(l.sumType(), n))
+	sums := f.Bind(t.Empty(l.sumType(), n))
 	t.Kernel("sum_dim_IntList", scores.Numel(), []*Tensor{sums}, []*Tensor{scores})
 	if l.dx != nil || l.dw != nil {
 		t.Kernel("div_out", n, []*Tensor{l.numbers}, []*Tensor{scale, sums})
 		Update("mul_out", 1, scores, l.numbers.Slice(0, 0, n).Unsqueeze(1))
 	}
-	Update("sub__Tensor", 1, l.loss, f.Let(dot(sums)))
+	Update("sub__Tensor", 1, l.loss, f.Bind(dot(sums)))
 }
 
 // sumType returns the type that softmax sums in.
@@ -188,8 +188,8 @@ func (l *linearLoss) gradientsOf(f *Frame, from int64) {
 	work := 2 * n * l.x.shape[1] * l.weight.shape[0]
 	if l.dx != nil {
 		g := f.FuncFrame()
-		g.Let(l.weight.IndexSelect(0, l.target.Slice(0, from, from+n)))
-		g.Let(l.scale.Slice(0, from, from+n).To(l.dx.dtype))
+		g.Bind(l.weight.IndexSelect(0, l.target.Slice(0, from, from+n)))
+		g.Bind(l.scale.Slice(0, from, from+n).To(l.dx.dtype))
 		t.Kernel("mul_out", n*l.x.shape[1], []*Tensor{l.dx}, []*Tensor{l.weight})
 		g.End()
 		t.Product("addmm_out", work, []*Tensor{l.dx}, []*Tensor{l.scores, l.weight})

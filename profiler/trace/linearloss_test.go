@@ -39,14 +39,14 @@ func TestLinearCrossEntropyNeedsWhatPyTorchAllocates(t *testing.T) {
 		r.LinearLoss = k.rules
 		tape := trace.New(hopper, r, trace.Options{Warm: true})
 		f := tape.Frame()
-		x := f.Let(tape.New("x", program.Activations, k.dtype, k.rows, k.width)).Leaf()
-		w := f.Let(tape.New("w", program.Weights, k.dtype, k.classes, k.width))
+		x := f.Bind(tape.New("x", program.Activations, k.dtype, k.rows, k.width)).Leaf()
+		w := f.Bind(tape.New("w", program.Weights, k.dtype, k.classes, k.width))
 		if k.trained {
 			w.Leaf()
 		}
-		target := f.Let(tape.New("target", program.Batch, trace.I64, k.rows))
+		target := f.Bind(tape.New("target", program.Batch, trace.I64, k.rows))
 		before := requested(tape)
-		loss := f.Let(f.LinearCrossEntropy(x, w, target))
+		loss := f.Bind(f.LinearCrossEntropy(x, w, target))
 		forward := requested(tape)
 		loss.Backward()
 		both := requested(tape)

@@ -57,9 +57,9 @@ func (x *Tensor) CrossEntropyWith(target *Tensor, a CrossEntropyArgs) *Tensor {
 // crossEntropyOfProbabilities records cross_entropy_loss_prob_target.
 func (x *Tensor) crossEntropyOfProbabilities(target *Tensor, a CrossEntropyArgs) *Tensor {
 	c := x.tape.Begin("cross_entropy_loss_prob_target", x, target, a.Weight)
-	logp := c.Let(x.softmax(&opLogSoftmax, x.dtype))
+	logp := c.Bind(x.softmax(&opLogSoftmax, x.dtype))
 	if a.LabelSmoothing > 0 {
-		target = c.Let(target.MulScalar().AddScalar())
+		target = c.Bind(target.MulScalar().AddScalar())
 	}
 	product := logp.Mul(target)
 	if a.Weight != nil {
@@ -78,18 +78,18 @@ func (x *Tensor) crossEntropyOfProbabilities(target *Tensor, a CrossEntropyArgs)
 // smoothedCrossEntropy records cross_entropy_loss_label_smoothing.
 func (x *Tensor) smoothedCrossEntropy(target *Tensor, a CrossEntropyArgs) *Tensor {
 	c := x.tape.Begin("cross_entropy_loss_label_smoothing", x, target, a.Weight)
-	logp := c.Let(x.softmax(&opLogSoftmax, x.dtype))
-	nll := c.Let(logp.NLLLoss(target, a.Weight, a.Reduction))
+	logp := c.Bind(x.softmax(&opLogSoftmax, x.dtype))
+	nll := c.Bind(logp.NLLLoss(target, a.Weight, a.Reduction))
 	weighted := logp
 	if a.Weight != nil {
 		weighted = logp.Mul(a.Weight.alongClasses(x))
 	}
-	smooth := c.Let(weighted.Sum(false, x.classDim()).Neg())
-	ignored := c.Let(target.CompareScalar("eq"))
+	smooth := c.Bind(weighted.Sum(false, x.classDim()).Neg())
+	ignored := c.Bind(target.CompareScalar("eq"))
 	smooth.MaskedFillInPlace(ignored)
 	c.EndStatement()
 	if a.Reduction != ReduceNone {
-		smooth = c.Let(smooth.smoothMean(target, ignored, a))
+		smooth = c.Bind(smooth.smoothMean(target, ignored, a))
 	}
 	right := smooth.MulScalar()
 	return c.End(nll.MulScalar().Add(right))
@@ -105,7 +105,7 @@ func (smooth *Tensor) smoothMean(target, ignored *Tensor, a CrossEntropyArgs) *T
 	if a.Weight != nil {
 		count = a.Weight.pick(target.MaskedFill(ignored)).Sum(false)
 	} else {
-		counted := c.Let(ignored.CompareScalar("logical_not"))
+		counted := c.Bind(ignored.CompareScalar("logical_not"))
 		count = counted.Sum(false)
 	}
 	return c.End(smooth.Sum(false).Div(count))
@@ -132,7 +132,7 @@ func (w *Tensor) alongClasses(x *Tensor) *Tensor {
 func (x *Tensor) NLLLoss(target, weight *Tensor, r Reduction) *Tensor {
 	t := x.tape
 	c := t.Begin("nll_loss_nd", x, target, weight)
-	c.Full(&x, &weight)
+	c.CastToFP32(&x, &weight)
 	var shape []int64
 	if r == ReduceNone {
 		shape = target.shape
@@ -146,26 +146,26 @@ func (x *Tensor) NLLLoss(target, weight *Tensor, r Reduction) *Tensor {
 		y, total = t.Alloc(x.dtype, shape...), t.Alloc(x.dtype)
 	}
 	t.Launch(program.Index, target.numel, []*Tensor{y, total}, []*Tensor{x, target, weight})
-	return c.End(y.Derived(node, inputs{x}, saves{x, target, total, weight}, func(b *Gradients) {
+	return c.End(y.SetGradFn(node, inputs{x}, saves{x, target, total, weight}, func(b *Gradients) {
 		x := b.Saved(0)
 		c := b.t.Begin("nll_loss_backward", b.Grad, x)
 		g := b.t.Alloc(x.dtype, x.shape...)
 		b.t.Launch(program.Index, x.numel, []*Tensor{g}, []*Tensor{b.Grad, b.Saved(1)})
-		b.Give(0, c.End(g))
+		b.Set(0, c.End(g))
 	}))
 }
 
 // KLDiv records torch.kl_div(x, target, reduction, log_target): x holds log probabilities. Autocast runs it in fp32.
 func (x *Tensor) KLDiv(target *Tensor, logTarget bool, r Reduction) *Tensor {
 	c := x.tape.Begin("kl_div", x, target)
-	c.Full(&x, &target)
+	c.CastToFP32(&x, &target)
 	var y *Tensor
 	if logTarget {
 		gap := target.Sub(x)
-		y = c.Let(target.Exp().Mul(gap))
+		y = c.Bind(target.Exp().Mul(gap))
 	} else {
 		product := target.Mul(x)
-		y = c.Let(operatorIndex["xlogy"].Call(target, target).Sub(product))
+		y = c.Bind(operatorIndex["xlogy"].Call(target, target).Sub(product))
 	}
 	return c.End(y.reduceLoss(r))
 }
@@ -174,10 +174,10 @@ func (x *Tensor) KLDiv(target *Tensor, logTarget bool, r Reduction) *Tensor {
 // positive, negative). Autocast runs it in fp32.
 func TripletMarginLoss(anchor, positive, negative *Tensor, r Reduction) *Tensor {
 	c := anchor.tape.Begin("triplet_margin_loss", anchor, positive, negative)
-	c.Full(&anchor, &positive, &negative)
-	near := c.Let(anchor.PairwiseDistance(positive, 2))
-	far := c.Let(anchor.PairwiseDistance(negative, 2))
-	loss := c.Let(near.AddScalar().Sub(far).ClampMin())
+	c.CastToFP32(&anchor, &positive, &negative)
+	near := c.Bind(anchor.PairwiseDistance(positive, 2))
+	far := c.Bind(anchor.PairwiseDistance(negative, 2))
+	loss := c.Bind(near.AddScalar().Sub(far).ClampMin())
 	return c.End(loss.reduceLoss(r))
 }
 
@@ -190,16 +190,16 @@ func (x *Tensor) PairwiseDistance(y *Tensor, p float64) *Tensor {
 // CosineSimilarity records torch.nn.functional.cosine_similarity(x, y, dim). Autocast runs it in fp32.
 func (x *Tensor) CosineSimilarity(y *Tensor, dim int) *Tensor {
 	c := x.tape.Begin("cosine_similarity", x, y)
-	c.Full(&x, &y)
+	c.CastToFP32(&x, &y)
 	shape := broadcast(x, y)
-	y = c.Let(y.Expand(shape...))
-	x = c.Let(x.Expand(shape...))
-	nx := c.Let(x.Norm(2, true, dim).Clone())
-	ny := c.Let(y.Norm(2, true, dim).Clone())
+	y = c.Bind(y.Expand(shape...))
+	x = c.Bind(x.Expand(shape...))
+	nx := c.Bind(x.Norm(2, true, dim).Clone())
+	ny := c.Bind(y.Norm(2, true, dim).Clone())
 	// Both norms are raised to a least one, in place.
 	c.t.LaunchElementwise(nx, 1, nx)
 	c.t.LaunchElementwise(ny, 1, ny)
-	c.Let(c.t.ScalarTensor(F32))
+	c.Bind(c.t.ScalarTensor(F32))
 	unit := y.Div(ny)
 	return c.End(x.Div(nx).Mul(unit).Sum(false, dim))
 }
@@ -207,18 +207,18 @@ func (x *Tensor) CosineSimilarity(y *Tensor, dim int) *Tensor {
 // CosineEmbeddingLoss records torch.nn.functional.cosine_embedding_loss(x, y, target). Autocast runs it in fp32.
 func (x *Tensor) CosineEmbeddingLoss(y, target *Tensor, r Reduction) *Tensor {
 	c := x.tape.Begin("cosine_embedding_loss", x, y, target)
-	c.Full(&x, &y)
-	dot := c.Let(x.Mul(y).Sum(false, -1))
-	xx := c.Let(x.Mul(x).Sum(false, -1).AddScalar())
-	yy := c.Let(y.Mul(y).Sum(false, -1).AddScalar())
-	norm := c.Let(operatorIndex["sqrt"].CallInPlace(xx.Mul(yy)))
-	cosine := c.Let(dot.Div(norm))
-	zeros := c.Let(cosine.ZerosLike())
-	apart := c.Let(cosine.RSubScalar())
-	alike := c.Let(cosine.AddScalar().ClampMinInPlace())
-	apart = c.Let(Where(target.CompareScalar("eq"), apart, zeros))
-	alike = c.Let(Where(target.CompareScalar("eq"), alike, zeros))
-	loss := c.Let(apart.Add(alike))
+	c.CastToFP32(&x, &y)
+	dot := c.Bind(x.Mul(y).Sum(false, -1))
+	xx := c.Bind(x.Mul(x).Sum(false, -1).AddScalar())
+	yy := c.Bind(y.Mul(y).Sum(false, -1).AddScalar())
+	norm := c.Bind(operatorIndex["sqrt"].CallInPlace(xx.Mul(yy)))
+	cosine := c.Bind(dot.Div(norm))
+	zeros := c.Bind(cosine.ZerosLike())
+	apart := c.Bind(cosine.RSubScalar())
+	alike := c.Bind(cosine.AddScalar().ClampMinInPlace())
+	apart = c.Bind(Where(target.CompareScalar("eq"), apart, zeros))
+	alike = c.Bind(Where(target.CompareScalar("eq"), alike, zeros))
+	loss := c.Bind(apart.Add(alike))
 	return c.End(loss.reduceLoss(r))
 }
 
@@ -227,7 +227,7 @@ func MarginRankingLoss(x, y, target *Tensor, r Reduction) *Tensor {
 	c := x.tape.Begin("margin_ranking_loss", x, y, target)
 	gap := x.Sub(y)
 	minus := target.Neg()
-	loss := c.Let(minus.Mul(gap).AddScalarInPlace().ClampMin())
+	loss := c.Bind(minus.Mul(gap).AddScalarInPlace().ClampMin())
 	return c.End(loss.reduceLoss(r))
 }
 
@@ -235,24 +235,24 @@ func MarginRankingLoss(x, y, target *Tensor, r Reduction) *Tensor {
 // computed in place of -x, and shrunk to the result's size.
 func (x *Tensor) SoftMarginLoss(target *Tensor, r Reduction) *Tensor {
 	c := x.tape.Begin("soft_margin_loss", x, target)
-	y := c.Let(c.t.Map("neg", x.dtype, 1, x))
+	y := c.Bind(c.t.Map("neg", x.dtype, 1, x))
 	c.t.LaunchElementwise(y, 2*transcendentalFLOPs, y, target)
 	if r != ReduceNone {
 		var z *Tensor
-		c.t.NoGrad(func() { z = c.Let(y.reduceLoss(r)) })
-		c.t.LaunchCopy(y.Touched(1), z)
-		y = c.Let(y.Alias(nil, nil, 0))
+		c.t.NoGrad(func() { z = c.Bind(y.reduceLoss(r)) })
+		c.t.LaunchCopy(y.FirstElements(1), z)
+		y = c.Bind(y.Alias(nil, nil, 0))
 	}
-	return c.End(y.Derived("SoftMarginLossBackward0", inputs{x, target}, saves{x, target},
-		func(b *Gradients) { b.Give(0, softMarginGrad(b.Grad, b.Saved(0), b.Saved(1))) }))
+	return c.End(y.SetGradFn("SoftMarginLossBackward0", inputs{x, target}, saves{x, target},
+		func(b *Gradients) { b.Set(0, softMarginGrad(b.Grad, b.Saved(0), b.Saved(1))) }))
 }
 
 // softMarginGrad records soft_margin_loss_backward.
 func softMarginGrad(grad, x, target *Tensor) *Tensor {
 	c := grad.tape.Begin("soft_margin_loss_backward", grad, x, target)
 	g := x.AllocLike(x.dtype)
-	c.Let(g)
-	z := c.Let(target.Neg().Mul(x).Exp())
+	c.Bind(g)
+	z := c.Bind(target.Neg().Mul(x).Exp())
 	c.t.LaunchElementwise(g, 4, target, z, grad)
 	return c.End(g)
 }
@@ -276,11 +276,11 @@ func (x *Tensor) classMargin(op, node string, target, weight, masked *Tensor, r 
 	if len(x.shape) > 1 {
 		samples = x.shape[:1]
 	}
-	in, at := c.Let(x.ContiguousUntracked()), c.Let(target.ContiguousUntracked())
-	each := c.Let(t.Alloc(x.dtype, samples...))
+	in, at := c.Bind(x.ContiguousUntracked()), c.Bind(target.ContiguousUntracked())
+	each := c.Bind(t.Alloc(x.dtype, samples...))
 	var isTarget *Tensor
 	if masked != nil {
-		isTarget = c.Let(t.Alloc(x.dtype, target.shape...))
+		isTarget = c.Bind(t.Alloc(x.dtype, target.shape...))
 	}
 	writes := []*Tensor{each}
 	if isTarget != nil {
@@ -289,26 +289,26 @@ func (x *Tensor) classMargin(op, node string, target, weight, masked *Tensor, r 
 	t.Launch(program.Reduction, x.numel, writes, []*Tensor{in, at, weight})
 	y := each
 	if r != ReduceNone && len(samples) > 0 {
-		t.NoGrad(func() { y = c.Let(each.Sum(false)) })
+		t.NoGrad(func() { y = c.Bind(each.Sum(false)) })
 	}
-	return c.End(y.Derived(node, inputs{x}, saves{x, target, weight, isTarget}, func(b *Gradients) {
+	return c.End(y.SetGradFn(node, inputs{x}, saves{x, target, weight, isTarget}, func(b *Gradients) {
 		c := t.Begin(op+"_backward", b.Grad, b.Saved(0), b.Saved(1))
-		in := c.Let(b.Saved(0).ContiguousUntracked())
-		g := c.Let(t.Alloc(in.dtype, in.shape...))
+		in := c.Bind(b.Saved(0).ContiguousUntracked())
+		g := c.Bind(t.Alloc(in.dtype, in.shape...))
 		t.LaunchElementwise(g, 2, in, b.Saved(1), b.Grad)
-		b.Give(0, c.End(g))
+		b.Set(0, c.End(g))
 	}))
 }
 
 // HingeEmbeddingLoss records torch.nn.functional.hinge_embedding_loss(x, target), made of other operators.
 func (x *Tensor) HingeEmbeddingLoss(target *Tensor, r Reduction) *Tensor {
 	c := x.tape.Begin("hinge_embedding_loss", x, target)
-	zeros := c.Let(x.ZerosLike())
-	gap := c.Let(x.RSubScalar())
-	margin := c.Let(gap.ClampMinInPlace())
-	apart := c.Let(Where(target.CompareScalar("eq"), zeros, margin))
-	near := c.Let(Where(target.CompareScalar("eq"), zeros, x))
-	return c.End(c.Let(apart.Add(near)).reduceLoss(r))
+	zeros := c.Bind(x.ZerosLike())
+	gap := c.Bind(x.RSubScalar())
+	margin := c.Bind(gap.ClampMinInPlace())
+	apart := c.Bind(Where(target.CompareScalar("eq"), zeros, margin))
+	near := c.Bind(Where(target.CompareScalar("eq"), zeros, x))
+	return c.End(c.Bind(apart.Add(near)).reduceLoss(r))
 }
 
 // PoissonNLLLoss records torch.nn.functional.poisson_nll_loss(x, target); logs reports whether x is
@@ -318,15 +318,15 @@ func (x *Tensor) PoissonNLLLoss(target *Tensor, logs, full bool, r Reduction) *T
 	var loss *Tensor
 	if logs {
 		rate := x.Exp()
-		loss = c.Let(rate.Sub(target.Mul(x)))
+		loss = c.Bind(rate.Sub(target.Mul(x)))
 	} else {
 		likelihood := x.AddScalar().Log()
-		loss = c.Let(x.Sub(target.Mul(likelihood)))
+		loss = c.Bind(x.Sub(target.Mul(likelihood)))
 	}
 	if full {
 		entropy := target.Mul(target.Log()).Sub(target)
 		correction := target.MulScalar().Log().MulScalar()
-		stirling := c.Let(entropy.Add(correction))
+		stirling := c.Bind(entropy.Add(correction))
 		loss.AddInPlace(stirling.MaskedFill(target.CompareScalar("le")))
 	}
 	return c.End(loss.reduceLoss(r))

@@ -36,7 +36,7 @@ func (x *Tensor) ElementLoss(op string, y *Tensor, r Reduction) *Tensor {
 	l := elementLosses[op]
 	f := x.tape.funcFrame(x, y)
 	ex, ey := BroadcastTensors(x, y)
-	f.LetEach(ex, ey)
+	f.BindEach(ex, ey)
 	z := ex.pairLoss(l, ey, r)
 	return f.Return(z)
 }
@@ -44,12 +44,12 @@ func (x *Tensor) ElementLoss(op string, y *Tensor, r Reduction) *Tensor {
 // pairLoss returns the operator. Autocast runs it in fp32.
 func (x *Tensor) pairLoss(l *elementLoss, y *Tensor, r Reduction) *Tensor {
 	c := x.tape.Begin(l.op, x, y)
-	c.Full(&x, &y)
-	z := c.Let(l.forward(x, y, r))
-	return c.End(z.Derived(l.node, inputs{x, y}, saves{x, y}, func(b *Gradients) {
+	c.CastToFP32(&x, &y)
+	z := c.Bind(l.forward(x, y, r))
+	return c.End(z.SetGradFn(l.node, inputs{x, y}, saves{x, y}, func(b *Gradients) {
 		for i := range b.Out {
 			if b.Needs(i) {
-				b.Give(i, l.gradient(b.Grad, b.Saved(i), b.Saved(1-i)))
+				b.Set(i, l.gradient(b.Grad, b.Saved(i), b.Saved(1-i)))
 			}
 		}
 	}))
@@ -58,9 +58,9 @@ func (x *Tensor) pairLoss(l *elementLoss, y *Tensor, r Reduction) *Tensor {
 func (l *elementLoss) forward(x, y *Tensor, r Reduction) *Tensor {
 	c := x.tape.Begin(l.op, x, y)
 	c.WithoutGrad()
-	z := c.Let(c.t.elementwise(resultType(x, y), x, y))
+	z := c.Bind(c.t.elementwise(resultType(x, y), x, y))
 	if l.structured && r != ReduceNone {
-		loss := c.Let(c.t.elementwise(resultType(x, y), x, y))
+		loss := c.Bind(c.t.elementwise(resultType(x, y), x, y))
 		c.t.LaunchElementwise(loss, l.flops, x, y)
 		loss.reduceInto(z, x.dtype.accumulate().Size())
 		z = z.Alias(nil, nil, 0)
@@ -91,9 +91,9 @@ func (x *Tensor) reduceInto(y *Tensor, accSize int64) {
 func (x *Tensor) L1Loss(y *Tensor, r Reduction) *Tensor {
 	f := x.tape.funcFrame(x, y)
 	ex, ey := BroadcastTensors(x, y)
-	f.LetEach(ex, ey)
+	f.BindEach(ex, ey)
 	c := x.tape.Begin("l1_loss", ex, ey)
-	c.Full(&ex, &ey)
+	c.CastToFP32(&ex, &ey)
 	z := c.End(ex.Sub(ey).Abs().reduceLoss(r))
 	return f.Return(z)
 }
@@ -105,22 +105,22 @@ func (x *Tensor) BCELoss(target *Tensor, r Reduction) *Tensor {
 	c.t.LaunchElementwise(loss, 20, x, target)
 	if r != ReduceNone {
 		// The reduced loss is copied into the full-size one.
-		c.Let(loss)
-		c.Let(loss.reduceLoss(r))
+		c.Bind(loss)
+		c.Bind(loss.reduceLoss(r))
 		loss = loss.Alias(nil, nil, 0)
 	}
-	return c.End(loss.Derived("BinaryCrossEntropyBackward0", inputs{x, target}, saves{x, target},
+	return c.End(loss.SetGradFn("BinaryCrossEntropyBackward0", inputs{x, target}, saves{x, target},
 		func(b *Gradients) { bceBackward(b, b.Saved(0), b.Saved(1)) }))
 }
 
 // bceBackward records binary_cross_entropy_backward and the gradient of the target.
 func bceBackward(b *Gradients, x, target *Tensor) {
 	if b.Needs(0) {
-		b.Give(0, callBackwardKernel("binary_cross_entropy_backward", x, target))
+		b.Set(0, callBackwardKernel("binary_cross_entropy_backward", x, target))
 	}
 	if b.Needs(1) {
 		g := operatorIndex["log"].CallInPlace(x.RSubScalar())
-		b.Give(1, g.SubInPlace(x.Log()).MulInPlace(b.Grad))
+		b.Set(1, g.SubInPlace(x.Log()).MulInPlace(b.Grad))
 	}
 }
 
@@ -128,16 +128,16 @@ func bceBackward(b *Gradients, x, target *Tensor) {
 // posWeight may be nil. Autocast runs it in fp32.
 func (x *Tensor) BCEWithLogits(target, posWeight *Tensor, r Reduction) *Tensor {
 	c := x.tape.Begin("binary_cross_entropy_with_logits", x, target, posWeight)
-	c.Full(&x, &target, &posWeight)
-	y := c.Let(bceWithLogits(x, target, posWeight, r))
-	return c.End(y.Derived("BinaryCrossEntropyWithLogitsBackward0", inputs{x, target}, saves{posWeight, x, target},
+	c.CastToFP32(&x, &target, &posWeight)
+	y := c.Bind(bceWithLogits(x, target, posWeight, r))
+	return c.End(y.SetGradFn("BinaryCrossEntropyWithLogitsBackward0", inputs{x, target}, saves{posWeight, x, target},
 		func(b *Gradients) {
 			posWeight, x, target := b.Saved(0), b.Saved(1), b.Saved(2)
 			if b.Needs(0) {
-				b.Give(0, bceWithLogitsGrad(b.Grad, x, target, posWeight, r))
+				b.Set(0, bceWithLogitsGrad(b.Grad, x, target, posWeight, r))
 			}
 			if b.Needs(1) {
-				b.Give(1, bceWithLogitsTargetGrad(b.Grad, x, posWeight, r))
+				b.Set(1, bceWithLogitsTargetGrad(b.Grad, x, posWeight, r))
 			}
 		}))
 }
@@ -145,12 +145,12 @@ func (x *Tensor) BCEWithLogits(target, posWeight *Tensor, r Reduction) *Tensor {
 func bceWithLogits(x, target, posWeight *Tensor, r Reduction) *Tensor {
 	c := x.tape.Begin("binary_cross_entropy_with_logits", x, target, posWeight)
 	c.WithoutGrad()
-	logSigmoid := c.Let(x.LogSigmoid())
+	logSigmoid := c.Bind(x.LogSigmoid())
 	if posWeight != nil {
-		weight := c.Let(posWeight.AddScalar().Mul(target).AddScalarInPlace())
+		weight := c.Bind(posWeight.AddScalar().Mul(target).AddScalarInPlace())
 		logSigmoid.MulInPlace(weight)
 	}
-	loss := c.Let(target.RSubScalar().MulInPlace(x).SubInPlace(logSigmoid))
+	loss := c.Bind(target.RSubScalar().MulInPlace(x).SubInPlace(logSigmoid))
 	y := loss.reduceLoss(r)
 	return c.End(y)
 }
@@ -160,11 +160,11 @@ func bceWithLogitsGrad(grad, x, target, posWeight *Tensor, r Reduction) *Tensor 
 	c := x.tape.Begin("binary_cross_entropy_with_logits_backward", grad, x, target)
 	var g *Tensor
 	if posWeight == nil {
-		g = c.Let(x.Sigmoid().SubInPlace(target))
+		g = c.Bind(x.Sigmoid().SubInPlace(target))
 	} else {
-		weighted := c.Let(posWeight.Mul(target))
+		weighted := c.Bind(posWeight.Mul(target))
 		g = weighted.AddScalar().SubInPlace(target)
-		g = c.Let(g.MulInPlace(x.Sigmoid()).SubInPlace(weighted))
+		g = c.Bind(g.MulInPlace(x.Sigmoid()).SubInPlace(weighted))
 	}
 	g.MulInPlace(grad)
 	if r == ReduceMean {
@@ -178,10 +178,10 @@ func bceWithLogitsTargetGrad(grad, x, posWeight *Tensor, r Reduction) *Tensor {
 	c := x.tape.Begin("binary_cross_entropy_with_logits_target_backward", grad, x, posWeight)
 	var g *Tensor
 	if posWeight == nil {
-		g = c.Let(x.Neg().Mul(grad))
+		g = c.Bind(x.Neg().Mul(grad))
 	} else {
 		weighted := x.LogSigmoid().MulInPlace(posWeight)
-		g = c.Let(x.Neg().LogSigmoid().SubInPlace(weighted).MulInPlace(grad))
+		g = c.Bind(x.Neg().LogSigmoid().SubInPlace(weighted).MulInPlace(grad))
 	}
 	if r == ReduceMean {
 		g.DivScalarInPlace()

@@ -26,10 +26,10 @@ func (x *Tensor) Nonzero() *Tensor { return x.nonzero(x.store.trues - 1) }
 // and then writes their indices column by column.
 func (x *Tensor) nonzero(n int64) *Tensor {
 	c := x.tape.Begin("nonzero", x)
-	x = c.Let(x.ContiguousUntracked())
-	count := c.Let(c.t.Alloc(I32))
+	x = c.Bind(x.ContiguousUntracked())
+	count := c.Bind(c.t.Alloc(I32))
 	c.t.reduceByCUB(count, x)
-	y := c.Let(c.t.Alloc(I64, int64(len(x.shape)), n))
+	y := c.Bind(c.t.Alloc(I64, int64(len(x.shape)), n))
 	c.t.scanByCUB(y, x, 1280, count) // DeviceSelect, in tiles for flags and 64-bit integers
 	return c.End(y.Permute(1, 0))
 }
@@ -45,9 +45,9 @@ func (c *Call) expandMasks(indices []*Tensor) []*Tensor {
 			out = append(out, i)
 			continue
 		}
-		places := c.Let(i.Nonzero())
+		places := c.Bind(i.Nonzero())
 		for d := range i.shape {
-			out = append(out, c.Let(places.Select(1, int64(d))))
+			out = append(out, c.Bind(places.Select(1, int64(d))))
 		}
 	}
 	return out
@@ -57,16 +57,16 @@ func (c *Call) expandMasks(indices []*Tensor) []*Tensor {
 func (x *Tensor) MaskedSelect(mask *Tensor) *Tensor {
 	c := x.tape.Begin("masked_select", x, mask)
 	shape := broadcast(x, mask)
-	wide, all := c.Let(x.Expand(shape...)), c.Let(mask.Expand(shape...))
+	wide, all := c.Bind(x.Expand(shape...)), c.Bind(mask.Expand(shape...))
 	n := (mask.store.trues - 1) * (all.numel / max(mask.numel, 1))
-	places := c.Let(all.nonzero(n))
+	places := c.Bind(all.nonzero(n))
 	y := c.t.Alloc(x.dtype, n)
 	c.t.Launch(program.Index, n, []*Tensor{y}, []*Tensor{wide, places})
-	return c.End(y.Derived("MaskedSelectBackward0", inputs{x}, saves{x, mask}, func(b *Gradients) {
+	return c.End(y.SetGradFn("MaskedSelectBackward0", inputs{x}, saves{x, mask}, func(b *Gradients) {
 		c := b.t.Begin("masked_select_backward", b.Grad)
 		x, mask := b.Saved(0), b.Saved(1)
-		zeros := c.Let(b.t.Filled("zeros", b.Grad.dtype, broadcast(x, mask)...))
-		b.Give(0, c.End(zeros.MaskedScatter(mask, b.Grad).sumTo(x.shape)))
+		zeros := c.Bind(b.t.Filled("zeros", b.Grad.dtype, broadcast(x, mask)...))
+		b.Set(0, c.End(zeros.MaskedScatter(mask, b.Grad).sumTo(x.shape)))
 	}))
 }
 
@@ -75,43 +75,43 @@ func (x *Tensor) MaskedSelect(mask *Tensor) *Tensor {
 // (UniqueCub.cu). Elements and counts keep the memory of as many elements as x has.
 func (x *Tensor) Unique(n int64, inverse, counts bool) []*Tensor {
 	c := x.tape.Begin("_unique2", x)
-	x = c.Let(x.ContiguousUntracked())
+	x = c.Bind(x.ContiguousUntracked())
 	if x.dtype == Bool { // true elements are counted, and nothing is sorted
-		count := c.Let(c.t.Alloc(I32))
+		count := c.Bind(c.t.Alloc(I32))
 		c.t.reduceByCUB(count, x)
-		values, times, size := c.Let(c.t.Alloc(Bool, 2)), c.Let(c.t.Alloc(I64, 2)), []int64{0}
+		values, times, size := c.Bind(c.t.Alloc(Bool, 2)), c.Bind(c.t.Alloc(I64, 2)), []int64{0}
 		if inverse {
 			size = x.shape
 		}
-		return c.EndAll(c.Let(values.Narrow(0, 0, n)), c.Let(c.t.Alloc(I64, size...)), c.Let(times.Narrow(0, 0, n)))
+		return c.EndAll(c.Bind(values.Narrow(0, 0, n)), c.Bind(c.t.Alloc(I64, size...)), c.Bind(times.Narrow(0, 0, n)))
 	}
 	keyBits := int(8 * x.dtype.Size())
-	sorted := c.Let(c.t.Alloc(x.dtype, x.shape...))
+	sorted := c.Bind(c.t.Alloc(x.dtype, x.shape...))
 	var places *Tensor
 	if inverse {
-		from := c.Let(c.t.Arange(x.numel))
-		order := c.Let(c.t.Alloc(I64, x.numel))
+		from := c.Bind(c.t.Arange(x.numel))
+		order := c.Bind(c.t.Alloc(I64, x.numel))
 		c.t.RadixSort(sorted, order, x, from, keyBits)
 		c.Drop(from)
-		places = c.Let(c.t.Alloc(I64, x.shape...))
-		sums := c.Let(c.t.Alloc(I64, x.numel))
+		places = c.Bind(c.t.Alloc(I64, x.shape...))
+		sums := c.Bind(c.t.Alloc(I64, x.numel))
 		c.t.scanByCUB(sums, places, 3840)
 		c.Drop(sums)
 	} else {
 		c.t.RadixSort(sorted, nil, x, nil, keyBits)
-		places = c.Let(c.t.Alloc(I64, 0))
+		places = c.Bind(c.t.Alloc(I64, 0))
 	}
-	values := c.Let(c.t.Alloc(x.dtype, x.numel))
-	length := c.Let(c.t.Alloc(I64))
+	values := c.Bind(c.t.Alloc(x.dtype, x.numel))
+	length := c.Bind(c.t.Alloc(I64))
 	if !counts {
 		tile := int64(1280) // DeviceSelect's before Hopper, where tiles are larger
 		if x.dtype.Size() < 8 {
 			tile *= 2
 		}
 		c.t.scanByCUB(values, sorted, tile)
-		return c.EndAll(c.Let(values.Narrow(0, 0, n)), places, c.Let(c.t.Alloc(I64, 0)))
+		return c.EndAll(c.Bind(values.Narrow(0, 0, n)), places, c.Bind(c.t.Alloc(I64, 0)))
 	}
-	times := c.Let(c.t.Alloc(I64, x.numel))
+	times := c.Bind(c.t.Alloc(I64, x.numel))
 	c.t.scanByCUB(times, sorted, 768, length)
-	return c.EndAll(c.Let(values.Narrow(0, 0, n)), places, c.Let(times.Narrow(0, 0, n)))
+	return c.EndAll(c.Bind(values.Narrow(0, 0, n)), places, c.Bind(times.Narrow(0, 0, n)))
 }

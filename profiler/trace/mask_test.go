@@ -10,7 +10,7 @@ import (
 )
 
 func mask(t *trace.Tape, trues int64, shape ...int64) *tensor {
-	m := t.Frame().Let(t.New("mask", program.Batch, trace.Bool, shape...))
+	m := t.Frame().Bind(t.New("mask", program.Batch, trace.Bool, shape...))
 	m.SetTrue(trues)
 	return m
 }
@@ -28,7 +28,7 @@ func TestMasksPickAsManyAsAreTrue(t *testing.T) {
 		x, m := leaf(tape, true, 5, 7), mask(tape, 11, 5, 7)
 		before := tape.Program().LeftBytes()
 		f := tape.Frame()
-		y := f.Let(pick(x, m))
+		y := f.Bind(pick(x, m))
 		require.Equal(t, []int64{11}, y.Shape(), name)
 		y.Sum(false).Backward()
 		f.End()
@@ -82,11 +82,11 @@ func TestUniqueTakesTheMemoryOfItsAlgorithms(t *testing.T) {
 		}
 		tape := trace.New(gpu, rules, trace.Options{Warm: true})
 		f := tape.Frame()
-		x := f.Let(tape.New("x", program.Batch, c.d, c.n))
+		x := f.Bind(tape.New("x", program.Batch, c.d, c.n))
 		before := len(tape.Program().Buffers)
 		found := x.Unique(differ, c.inverse, c.counts)
 		for _, y := range found {
-			f.Let(y)
+			f.Bind(y)
 		}
 		var got []int64
 		for _, b := range tape.Program().Buffers[before:] {

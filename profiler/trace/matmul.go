@@ -26,7 +26,7 @@ func (a *Tensor) MM(b *Tensor) *Tensor { return a.inLower("mm", b, (*Tensor).mm)
 // inLower runs a product in the precision of autocast.
 func (a *Tensor) inLower(op string, b *Tensor, product func(a, b *Tensor) *Tensor) *Tensor {
 	c := a.tape.Begin(op, a, b)
-	c.Lower(&a, &b)
+	c.CastToLower(&a, &b)
 	return c.End(product(a, b))
 }
 
@@ -35,8 +35,7 @@ func (a *Tensor) mm(b *Tensor) *Tensor {
 	c := a.tape.Begin("mm", a, b)
 	c.t.multipliable(a, b)
 	y := c.t.multiply(a, b, a.layout, b.layout)
-	return c.End(y.Derived("MmBackward0", inputs{a, b}, saves{when(a.requiresGrad, b), when(b.requiresGrad, a)},
-		mmBackward))
+	return c.End(y.SetGradFn("MmBackward0", inputs{a, b}, savedFactors(b, a), mmBackward))
 }
 
 // multipliable raises PyTorch's error for matrices whose shapes do not match.
@@ -74,10 +73,10 @@ func (a *Tensor) tMM(b *Tensor) *Tensor {
 
 func mmBackward(w *Gradients) {
 	if w.Needs(1) {
-		w.Give(1, mmGrad2(w.Grad, w.Saved(1), w.input(1).layout))
+		w.Set(1, mmGrad2(w.Grad, w.Saved(1), w.input(1).layout))
 	}
 	if w.Needs(0) {
-		w.Give(0, mmGrad1(w.Grad, w.Saved(0), w.input(0).layout))
+		w.Set(0, mmGrad1(w.Grad, w.Saved(0), w.input(0).layout))
 	}
 }
 
@@ -133,7 +132,7 @@ func (g *Tensor) scaledIf(factor bool) *Tensor {
 // AddMMScaled records torch.addmm(bias, a, b, beta=..., alpha=...).
 func (bias *Tensor) AddMMScaled(a, b *Tensor, f Factors) *Tensor {
 	c := bias.tape.Begin("addmm", bias, a, b)
-	c.Lower(&bias, &a, &b)
+	c.CastToLower(&bias, &a, &b)
 	return c.End(bias.addmmScaled(a, b, f))
 }
 
@@ -145,8 +144,8 @@ func (bias *Tensor) addmmScaled(a, b *Tensor, f Factors) *Tensor {
 	c := bias.tape.Begin("addmm", bias, a, b)
 	c.t.multipliable(a, b)
 	y := c.t.selected(keptAddMM, func() []*Tensor { return []*Tensor{bias.addmmProduct(a, b)} })[0]
-	return c.End(y.Derived("AddmmBackward0", inputs{bias, a, b},
-		saves{when(b.requiresGrad, a), when(a.requiresGrad, b)},
+	return c.End(y.SetGradFn("AddmmBackward0", inputs{bias, a, b},
+		savedFactors(a, b),
 		addmmBackward(f)))
 }
 
@@ -166,14 +165,14 @@ func (bias *Tensor) addmmProduct(a, b *Tensor) *Tensor {
 }
 
 func addmmBackward(f Factors) func(b *Gradients) {
-	return each(
-		partial{1, func(w *Gradients) *Tensor {
+	return inputGradients(
+		inputGradient{1, func(w *Gradients) *Tensor {
 			return mmGrad1(w.Grad, w.Saved(1), w.input(1).layout).scaledIf(f.Alpha)
 		}},
-		partial{2, func(w *Gradients) *Tensor {
+		inputGradient{2, func(w *Gradients) *Tensor {
 			return mmGrad2(w.Grad, w.Saved(0), w.input(2).layout).scaledIf(f.Alpha)
 		}},
-		partial{0, func(w *Gradients) *Tensor { return w.Grad.scaledIf(f.Beta) }},
+		inputGradient{0, func(w *Gradients) *Tensor { return w.Grad.scaledIf(f.Beta) }},
 	)
 }
 
@@ -195,9 +194,9 @@ func (t *Tape) OverrideLinear(f func(f *Frame, x, weight, bias *Tensor) *Tensor)
 // linearOf records Linear with a rank's part of the weight. If the results are summed over ranks, the bias is divided.
 func (x *Tensor) linearOf(weight, bias *Tensor, part bool) *Tensor {
 	c := x.tape.Begin("linear", x, weight, bias)
-	c.Lower(&x, &weight, &bias)
+	c.CastToLower(&x, &weight, &bias)
 	if part && bias != nil {
-		x.tape.NoGrad(func() { c.Let(bias.DivScalar()) })
+		x.tape.NoGrad(func() { c.Bind(bias.DivScalar()) })
 	}
 	return c.End(c.linear(x, weight, bias))
 }
@@ -215,11 +214,11 @@ func (c *Call) linear(x, weight, bias *Tensor) *Tensor {
 	if bias != nil && len(x.shape) >= 3 && x.IsContiguous() {
 		// _flatten_nd_linear
 		lead := x.shape[:len(x.shape)-1]
-		flat := c.Let(x.AsShape([]int64{Numel(lead), x.Size(-1)}))
-		y := c.Let(bias.addmm(flat, weight.T()))
+		flat := c.Bind(x.AsShape([]int64{Numel(lead), x.Size(-1)}))
+		y := c.Bind(bias.addmm(flat, weight.T()))
 		return y.View(append(append(make([]int64, 0, len(x.shape)), lead...), weight.shape[0])...)
 	}
-	y := c.Let(x.MatmulUncast(weight.T()))
+	y := c.Bind(x.MatmulUncast(weight.T()))
 	if bias != nil {
 		y.AddInPlace(bias)
 	}
@@ -237,11 +236,10 @@ func (a *Tensor) BMMUncast(b *Tensor) *Tensor {
 		c.t.batchedProduct(y, a, b, nil)
 		return []*Tensor{y}
 	})[0]
-	return c.End(y.Derived("BmmBackward0", inputs{a, b}, saves{when(a.requiresGrad, b), when(b.requiresGrad, a)},
-		each(
-			partial{1, func(w *Gradients) *Tensor { return w.Saved(1).Transpose(1, 2).BMMUncast(w.Grad) }},
-			partial{0, func(w *Gradients) *Tensor { return w.Grad.BMMUncast(w.Saved(0).Transpose(1, 2)) }},
-		)))
+	return c.End(y.SetGradFn("BmmBackward0", inputs{a, b}, savedFactors(b, a), inputGradients(
+		inputGradient{1, func(w *Gradients) *Tensor { return w.Saved(1).Transpose(1, 2).BMMUncast(w.Grad) }},
+		inputGradient{0, func(w *Gradients) *Tensor { return w.Grad.BMMUncast(w.Saved(0).Transpose(1, 2)) }},
+	)))
 }
 
 // BAddBMM records torch.baddbmm(x, a, b): x + a @ b.
@@ -250,7 +248,7 @@ func (x *Tensor) BAddBMM(a, b *Tensor) *Tensor { return x.BAddBMMScaled(a, b, Fa
 // BAddBMMScaled records torch.baddbmm(x, a, b, beta=..., alpha=...).
 func (x *Tensor) BAddBMMScaled(a, b *Tensor, f Factors) *Tensor {
 	c := x.tape.Begin("baddbmm", x, a, b)
-	c.Lower(&x, &a, &b)
+	c.CastToLower(&x, &a, &b)
 	return c.End(x.baddbmm(a, b, f))
 }
 
@@ -258,16 +256,15 @@ func (x *Tensor) baddbmm(a, b *Tensor, f Factors) *Tensor {
 	c := x.tape.Begin("baddbmm", x, a, b)
 	y := c.t.Alloc(a.dtype, a.shape[0], a.shape[1], b.shape[2])
 	c.t.batchedProduct(y, a, b, x)
-	return c.End(y.Derived("BaddbmmBackward0", inputs{x, a, b}, saves{when(b.requiresGrad, a), when(a.requiresGrad, b)},
-		each(
-			partial{1, func(w *Gradients) *Tensor {
-				return w.Grad.BMMUncast(w.Saved(1).Transpose(1, 2)).scaledIf(f.Alpha)
-			}},
-			partial{2, func(w *Gradients) *Tensor {
-				return w.Saved(0).Transpose(1, 2).BMMUncast(w.Grad).scaledIf(f.Alpha)
-			}},
-			partial{0, func(w *Gradients) *Tensor { return w.Grad.scaledIf(f.Beta) }},
-		)))
+	return c.End(y.SetGradFn("BaddbmmBackward0", inputs{x, a, b}, savedFactors(a, b), inputGradients(
+		inputGradient{1, func(w *Gradients) *Tensor {
+			return w.Grad.BMMUncast(w.Saved(1).Transpose(1, 2)).scaledIf(f.Alpha)
+		}},
+		inputGradient{2, func(w *Gradients) *Tensor {
+			return w.Saved(0).Transpose(1, 2).BMMUncast(w.Grad).scaledIf(f.Alpha)
+		}},
+		inputGradient{0, func(w *Gradients) *Tensor { return w.Grad.scaledIf(f.Beta) }},
+	)))
 }
 
 // batchedProduct records bmm_out_cuda_impl: y = a @ b, plus x if there is one.

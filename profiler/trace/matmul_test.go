@@ -12,7 +12,7 @@ import (
 )
 
 func leaf(t *trace.Tape, grad bool, shape ...int64) *tensor {
-	x := t.Frame().Let(t.New("input", program.Batch, trace.F32, shape...))
+	x := t.Frame().Bind(t.New("input", program.Batch, trace.F32, shape...))
 	if grad {
 		x.Leaf()
 	}
@@ -36,7 +36,7 @@ func TestLinearKeepsItsInputForTheWeightAlone(t *testing.T) {
 		x, w := leaf(tape, true, 100, 30), leaf(tape, trained, 7, 30)
 		before := tape.Program().LeftBytes()
 		f := tape.Frame()
-		y := f.Let(x.AddScalar().Linear(w, nil))
+		y := f.Bind(x.AddScalar().Linear(w, nil))
 		kept := tape.Program().LeftBytes() - before - y.Bytes()
 		if trained {
 			require.EqualValues(t, 100*30*4, kept)
@@ -63,7 +63,7 @@ func TestFirstProductsBringTheirWorkspaces(t *testing.T) {
 		return sizes
 	}
 	f := tape.Frame()
-	y := f.Let(x.Linear(w, nil))
+	y := f.Bind(x.Linear(w, nil))
 	require.Equal(t, []int64{blas}, workspaces())
 	f.Set(&y, y.Linear(w, b))
 	require.Equal(t, []int64{blas, lt}, workspaces())
@@ -99,7 +99,7 @@ func TestMatmulOfAnyShapes(t *testing.T) {
 		a, b := leaf(tape, true, left...), leaf(tape, rapid.Bool().Draw(rt, "right grad"), right...)
 		before := tape.Program().LeftBytes()
 		f := tape.Frame()
-		f.Let(a.Matmul(b)).Sum(false).Backward()
+		f.Bind(a.Matmul(b)).Sum(false).Backward()
 		f.End()
 		require.Equal(rt, a.Shape(), a.Grad().Shape())
 		a.ZeroGrad()
@@ -143,8 +143,8 @@ func TestComplexSavesWhatNeedsGradients(t *testing.T) {
 		x, y := leaf(tape, true, 1000), leaf(tape, trains, 1000)
 		f := tape.Frame()
 		before := tape.Program().LeftBytes()
-		re, im := f.Let(x.MulScalar()), f.Let(y.MulScalar())
-		z := f.Let(trace.Complex(re, im))
+		re, im := f.Bind(x.MulScalar()), f.Bind(y.MulScalar())
+		z := f.Bind(trace.Complex(re, im))
 		f.Del(&re)
 		f.Del(&im)
 		kept := int64(8000 + 4000)
@@ -209,7 +209,7 @@ func TestEinsumLeavesNothingBehind(t *testing.T) {
 		}
 		before := tape.Program().LeftBytes()
 		f := tape.Frame()
-		y := f.Let(ops.Einsum(c.equation, operands...))
+		y := f.Bind(ops.Einsum(c.equation, operands...))
 		require.Equal(t, c.want, y.Shape(), c.equation)
 		y.Sum(false).Backward()
 		f.End()

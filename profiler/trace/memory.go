@@ -47,7 +47,7 @@ func (t *Tape) allocate(bytes int64) *storage {
 	push(&t.prog.Buffers, program.Buffer{Bytes: bytes, Class: t.class, Stream: t.stream, Site: t.site()})
 	t.emit(program.Alloc, s.buffer)
 	if t.live += bytes; t.opts.Ceiling > 0 && t.live > t.opts.Ceiling {
-		t.Raise(ErrBeyond)
+		t.Raise(ErrCeiling)
 	}
 	return s
 }
@@ -110,7 +110,7 @@ func (t *Tape) retire(x *Tensor) {
 	t.oldest = (t.oldest + 1) % len(t.quarantine)
 }
 
-func (t *Tape) layout(shape, strides []int64) *layout { return t.layouts.of(shape, strides) }
+func (t *Tape) layout(shape, strides []int64) *layout { return t.layouts.find(shape, strides) }
 
 // contiguous returns the row-major layout of a shape.
 func (t *Tape) contiguous(shape []int64) *layout {

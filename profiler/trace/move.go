@@ -11,7 +11,7 @@ import (
 // copied records a kernel that fills y from x, and the operator's gradient.
 func (x *Tensor) copied(node string, y *Tensor, back func(grad *Tensor) *Tensor) *Tensor {
 	x.tape.LaunchCopy(y, x)
-	y.Derived(node, inputs{x}, nil, func(b *Gradients) { b.Give(0, back(b.Grad)) })
+	y.SetGradFn(node, inputs{x}, nil, func(b *Gradients) { b.Set(0, back(b.Grad)) })
 	return y
 }
 
@@ -26,18 +26,18 @@ func (x *Tensor) Flip(dims ...int) *Tensor {
 func (x *Tensor) Roll(dims ...int) *Tensor {
 	c := x.tape.Begin("roll", x)
 	y := x.roll(len(dims))
-	return c.End(y.Derived("RollBackward0", inputs{x}, nil, func(b *Gradients) { b.Give(0, b.Grad.roll(len(dims))) }))
+	return c.End(y.SetGradFn("RollBackward0", inputs{x}, nil, func(b *Gradients) { b.Set(0, b.Grad.roll(len(dims))) }))
 }
 
 // roll records roll_cuda of the first dimension, then roll of the others.
 func (x *Tensor) roll(dims int) *Tensor {
 	c := x.tape.Begin("roll_cuda", x)
 	if dims > 1 {
-		first := c.Let(x.roll(1))
+		first := c.Bind(x.roll(1))
 		return c.End(first.roll(dims - 1))
 	}
-	in := c.Let(x.AsContiguous())
-	y := c.Let(c.t.Alloc(x.dtype, x.shape...))
+	in := c.Bind(x.AsContiguous())
+	y := c.Bind(c.t.Alloc(x.dtype, x.shape...))
 	c.t.LaunchCopy(y, in)
 	return c.End(y)
 }
@@ -71,7 +71,7 @@ func (x *Tensor) Repeat(times ...int64) *Tensor {
 // repeatBackward sums the gradient of all repetitions.
 func (g *Tensor) repeatBackward(times, from []int64) *Tensor {
 	c := g.tape.Begin("repeat_backward", g)
-	y := c.Let(g)
+	y := c.Bind(g)
 	lead := len(times) - len(from)
 	for range lead {
 		c.Set(&y, y.SumUncast("sum_dim_IntList", []int{0}, false))
@@ -105,7 +105,7 @@ func (x *Tensor) Tile(times ...int64) *Tensor {
 func (x *Tensor) RepeatInterleave(n int64, d int) *Tensor {
 	c := x.tape.Begin("repeat_interleave_self_int", x)
 	d = x.Dim(d)
-	wide := c.Let(x.Unsqueeze(d + 1))
+	wide := c.Bind(x.Unsqueeze(d + 1))
 	shape := lists.With(wide.shape, d+1, n)
 	c.Set(&wide, wide.Expand(shape...))
 	return c.End(wide.CloneContiguous().Flatten(d, d+1))

@@ -42,8 +42,8 @@ const (
 	isSubclassed                         // its gradients are DTensors, which are not added in place
 )
 
-// exceeding is the number of inputs of a node whose lists are elsewhere.
-const exceeding = 255
+// manyInputs is the number of inputs of a node whose lists are elsewhere.
+const manyInputs = 255
 
 // nodeLists holds the lists of a node with many inputs or outputs, or with saved tensors that went through hooks.
 type nodeLists struct {
@@ -95,14 +95,14 @@ func (t *Tape) newNode(name string, inputs int) *Node {
 }
 
 func (n *Node) growable() *nodeLists {
-	if n.inputs != exceeding {
+	if n.inputs != manyInputs {
 		e := n.t.newLists()
 		e.edges = append(e.edges, n.edges[:n.inputs]...)
 		for _, x := range n.kept[:n.saves] {
 			e.saved = append(e.saved, saved{x: x})
 		}
 		e.metas = append(e.metas, n.metas[:n.yield]...)
-		n.more, n.inputs = e, exceeding
+		n.more, n.inputs = e, manyInputs
 	}
 	return n.more
 }
@@ -119,7 +119,7 @@ func (t *Tape) newLists() *nodeLists {
 
 // end releases the memory of a node without references.
 func (n *Node) end(t *Tape) {
-	if n.inputs == exceeding {
+	if n.inputs == manyInputs {
 		e := n.more
 		releaseAll(e.attrs)
 		e.attrs = nil
@@ -132,7 +132,7 @@ func (n *Node) end(t *Tape) {
 }
 
 func (n *Node) next() []edge {
-	if n.inputs == exceeding {
+	if n.inputs == manyInputs {
 		return n.more.edges
 	}
 	return n.edges[:n.inputs]
@@ -140,7 +140,7 @@ func (n *Node) next() []edge {
 
 // addSaved appends a saved tensor, or the result of a hook.
 func (n *Node) addSaved(s saved) {
-	if n.inputs != exceeding && s.pack == nil && int(n.saves) < len(n.kept) {
+	if n.inputs != manyInputs && s.pack == nil && int(n.saves) < len(n.kept) {
 		n.kept[n.saves] = s.x
 		n.saves++
 		return
@@ -151,7 +151,7 @@ func (n *Node) addSaved(s saved) {
 
 // numSaved returns the number of places for saved tensors.
 func (n *Node) numSaved() int {
-	if n.inputs == exceeding {
+	if n.inputs == manyInputs {
 		return len(n.more.saved)
 	}
 	return int(n.saves)
@@ -159,7 +159,7 @@ func (n *Node) numSaved() int {
 
 // saved returns the saved tensor in place i.
 func (n *Node) saved(i int) saved {
-	if n.inputs == exceeding {
+	if n.inputs == manyInputs {
 		return n.more.saved[i]
 	}
 	return saved{x: n.kept[i]}
@@ -167,7 +167,7 @@ func (n *Node) saved(i int) saved {
 
 // forget drops the references to all saved tensors.
 func (n *Node) forget() {
-	if n.inputs != exceeding {
+	if n.inputs != manyInputs {
 		releaseAll(n.kept[:n.saves])
 		n.saves = 0
 		return
@@ -191,7 +191,7 @@ func (n *Node) addOutput(x *Tensor) {
 	if x != nil {
 		m = meta{x.layout, x.dtype}
 	}
-	if n.inputs != exceeding && n.yield == 0 {
+	if n.inputs != manyInputs && n.yield == 0 {
 		n.metas[0] = m
 		n.yield++
 		return
@@ -202,7 +202,7 @@ func (n *Node) addOutput(x *Tensor) {
 
 // output returns the shape and type of output i.
 func (n *Node) output(i int32) *meta {
-	if n.inputs == exceeding {
+	if n.inputs == manyInputs {
 		return &n.more.metas[i]
 	}
 	return &n.metas[i]
@@ -210,7 +210,7 @@ func (n *Node) output(i int32) *meta {
 
 // incoming returns the gradients that have come, with one place for each output.
 func (n *Node) incoming() []*Tensor {
-	if n.inputs != exceeding {
+	if n.inputs != manyInputs {
 		return n.grads[:]
 	}
 	e := n.more
@@ -228,8 +228,8 @@ type (
 	outputs = []*Tensor
 )
 
-// Derive makes the node of an operator that has computed outs, if autograd follows the operator.
-func (t *Tape) Derive(outs outputs, name string, in inputs, kept saves, gradients func(b *Gradients)) {
+// SetGradFn makes the node of an operator that has computed outs, if autograd follows the operator.
+func (t *Tape) SetGradFn(outs outputs, name string, in inputs, kept saves, gradients func(b *Gradients)) {
 	n := t.record(name, in...)
 	if n == nil {
 		return
@@ -239,14 +239,14 @@ func (t *Tape) Derive(outs outputs, name string, in inputs, kept saves, gradient
 	n.apply = gradients
 }
 
-// Derived makes the node of an operator with one result.
-func (x *Tensor) Derived(name string, in inputs, kept saves, gradients func(b *Gradients)) *Tensor {
-	x.tape.Derive(outputs{x}, name, in, kept, gradients)
+// SetGradFn makes the node of an operator with one result.
+func (x *Tensor) SetGradFn(name string, in inputs, kept saves, gradients func(b *Gradients)) *Tensor {
+	x.tape.SetGradFn(outputs{x}, name, in, kept, gradients)
 	return x
 }
 
-// rederived makes the node of an operator that has overwritten x, if autograd follows it.
-func (x *Tensor) rederived(name string, in inputs, kept saves, gradients func(b *Gradients)) *Tensor {
+// resetGradFn makes the node of an operator that has overwritten x, if autograd follows it.
+func (x *Tensor) resetGradFn(name string, in inputs, kept saves, gradients func(b *Gradients)) *Tensor {
 	if n := x.tape.record(name, in...); n != nil {
 		n.save(kept...)
 		n.apply = gradients
@@ -255,26 +255,31 @@ func (x *Tensor) rederived(name string, in inputs, kept saves, gradients func(b 
 	return x
 }
 
-// when returns x if a condition holds, else nil.
-func when(condition bool, x *Tensor) *Tensor {
+// tensorIf returns x if a condition holds, else nil.
+func tensorIf(condition bool, x *Tensor) *Tensor {
 	if condition {
 		return x
 	}
 	return nil
 }
 
-// partial is the gradient of one input.
-type partial struct {
+// savedFactors returns the factors of a product that backward needs: each if the other one requires grad.
+func savedFactors(a, b *Tensor) saves {
+	return saves{tensorIf(b.requiresGrad, a), tensorIf(a.requiresGrad, b)}
+}
+
+// inputGradient is the gradient of one input.
+type inputGradient struct {
 	input int
 	of    func(b *Gradients) *Tensor
 }
 
-// each computes the needed gradients, in the given order.
-func each(partials ...partial) func(b *Gradients) {
+// inputGradients computes the needed gradients, in the given order.
+func inputGradients(partials ...inputGradient) func(b *Gradients) {
 	return func(b *Gradients) {
 		for _, p := range partials {
 			if b.Needs(p.input) {
-				b.Give(p.input, p.of(b))
+				b.Set(p.input, p.of(b))
 			}
 		}
 	}

@@ -57,26 +57,26 @@ func (x *Tensor) byRow(rows int64) program.Product {
 func WeightNorm(v, g *Tensor) *Tensor {
 	t := v.tape
 	c := t.Begin("_weight_norm", v, g)
-	w := c.Let(t.Alloc(v.dtype, v.shape...))
+	w := c.Bind(t.Alloc(v.dtype, v.shape...))
 	acc := g.dtype
 	if acc == F16 {
 		acc = F32
 	}
-	norms := c.Let(t.fresh(acc, g.layout))
+	norms := c.Bind(t.fresh(acc, g.layout))
 	t.launchNorm(w, weightNormFLOPs, v, g)
-	return c.End(w.Derived("WeightNormInterfaceBackward0", inputs{v, g}, saves{v, g, norms}, func(b *Gradients) {
+	return c.End(w.SetGradFn("WeightNormInterfaceBackward0", inputs{v, g}, saves{v, g, norms}, func(b *Gradients) {
 		v, g := b.Saved(0), b.Saved(1)
 		in := b.Grad.ContiguousUntracked()
 		gv, gg := t.Alloc(v.dtype, v.shape...).Retain(), t.Alloc(g.dtype, g.shape...).Retain()
 		t.launchNorm(gv, weightNormBackwardFLOPs, in, v, g)
-		b.GiveAll(gv, gg)
+		b.SetAll(gv, gg)
 	}))
 }
 
 // NormalizeInto records torch.nn.functional.normalize(x, dim=0, out=into) of a vector.
 func (x *Tensor) NormalizeInto(into *Tensor) {
 	f := x.tape.funcFrame(x)
-	denom := f.Let(x.Norm(2, true, 0).ClampMinInPlace().ExpandAs(x))
+	denom := f.Bind(x.Norm(2, true, 0).ClampMinInPlace().ExpandAs(x))
 	x.tape.LaunchElementwise(into, 4, x, denom)
 	f.End()
 }
@@ -86,8 +86,8 @@ func (x *Tensor) Norm(p float64, keep bool, dims ...int) *Tensor {
 	c := x.tape.Begin("linalg_vector_norm", x)
 	d := c.fullResult(x.dtype)
 	y := x.reduce(reduction{op: "linalg_vector_norm", out: d, accSize: d.accumulate().Size()}, dims, keep)
-	return c.End(y.Derived("LinalgVectorNormBackward0", inputs{x}, saves{x, y},
-		func(b *Gradients) { b.Give(0, NormBackward(b.Grad, b.Saved(0), b.Saved(1), p, dims, keep)) }))
+	return c.End(y.SetGradFn("LinalgVectorNormBackward0", inputs{x}, saves{x, y},
+		func(b *Gradients) { b.Set(0, NormBackward(b.Grad, b.Saved(0), b.Saved(1), p, dims, keep)) }))
 }
 
 // NormBackward records norm_backward.
@@ -97,7 +97,7 @@ func NormBackward(grad, self, norm *Tensor, p float64, dims []int, keep bool) *T
 	}
 	c := grad.tape.Begin("norm_backward", grad, self, norm)
 	if !keep {
-		grad, norm = c.Let(grad.restoreDims(self.NDim(), dims)), c.Let(norm.restoreDims(self.NDim(), dims))
+		grad, norm = c.Bind(grad.restoreDims(self.NDim(), dims)), c.Bind(norm.restoreDims(self.NDim(), dims))
 	}
 	switch {
 	case p == 1:
@@ -117,9 +117,9 @@ func NormBackward(grad, self, norm *Tensor, p float64, dims []int, keep bool) *T
 // maxNormGrad shares the gradient among the largest elements.
 func maxNormGrad(grad, self, norm *Tensor, dims []int) *Tensor {
 	c := grad.tape.Begin("norm_backward", grad, self, norm)
-	size := c.Let(self.plain("abs", 1))
+	size := c.Bind(self.mapWithoutGrad("abs", 1))
 	equal := size.compare("eq", norm)
-	mask := c.Let(equal.compare("logical_or", size.IsNaN()))
+	mask := c.Bind(equal.compare("logical_or", size.IsNaN()))
 	share := grad.Div(mask.Sum(true, dims...)).Mul(mask)
 	return c.End(self.Sgn().Mul(share))
 }
@@ -127,9 +127,9 @@ func maxNormGrad(grad, self, norm *Tensor, dims []int) *Tensor {
 // fractionNormGrad returns the gradient for an order below one.
 func fractionNormGrad(grad, self, norm *Tensor, p float64) *Tensor {
 	c := grad.tape.Begin("norm_backward", grad, self, norm)
-	size := self.plain("abs", 1)
+	size := self.mapWithoutGrad("abs", 1)
 	size.MaskedFillInPlace(self.CompareScalar("eq_Scalar"))
-	scaled := c.Let(self.Sgn().Mul(size))
+	scaled := c.Bind(self.Sgn().Mul(size))
 	power := norm.Pow(1 - p)
 	return c.End(scaled.Mul(grad).Mul(power))
 }
@@ -140,11 +140,11 @@ func powerNormGrad(grad, self, norm *Tensor, p float64) *Tensor {
 	var scaled *Tensor
 	if p < 2 {
 		direction := self.Sgn()
-		scaled = c.Let(direction.Mul(self.plain("abs", 1)))
+		scaled = c.Bind(direction.Mul(self.mapWithoutGrad("abs", 1)))
 	} else {
-		scaled = c.Let(self.Mul(self.plain("abs", 1)))
+		scaled = c.Bind(self.Mul(self.mapWithoutGrad("abs", 1)))
 	}
-	scale := c.Let(grad.Div(norm.Pow(p - 1)))
+	scale := c.Bind(grad.Div(norm.Pow(p - 1)))
 	scale.MaskedFillInPlace(norm.CompareScalar("eq_Scalar"))
 	c.EndStatement()
 	return c.End(scaled.Mul(scale))
@@ -167,7 +167,7 @@ func (x *Tensor) restoreDims(n int, dims []int) *Tensor {
 // Normalize records torch.nn.functional.normalize(x, dim=dim).
 func (x *Tensor) Normalize(dim int) *Tensor {
 	f := x.tape.funcFrame(x)
-	denom := f.Let(x.Norm(2, true, dim).ClampMin().ExpandAs(x))
+	denom := f.Bind(x.Norm(2, true, dim).ClampMin().ExpandAs(x))
 	y := x.Div(denom)
 	return f.Return(y)
 }
@@ -178,35 +178,35 @@ func (x *Tensor) ExpandAs(y *Tensor) *Tensor { return x.Expand(y.shape...) }
 // Renorm records x.renorm(p, d, maxnorm): x with each part along d scaled to a norm of maxnorm at most.
 func (x *Tensor) Renorm(p float64, d int) *Tensor {
 	c := x.tape.Begin("renorm", x)
-	c.Full(&x)
+	c.CastToFP32(&x)
 	dims := lists.Without(lists.Ascending(len(x.shape)), x.Dim(d))
 	y := x.AllocLike(x.dtype)
-	c.Let(y)
+	c.Bind(y)
 	c.t.NoGrad(func() {
-		norm := c.Let(x.reduce(reduction{
+		norm := c.Bind(x.reduce(reduction{
 			op: "linalg_vector_norm", out: x.dtype.accumulate(),
 			accSize: x.dtype.accumulate().Size(),
 		}, dims, true))
 		factor := norm
 		if norm.dtype != x.dtype {
-			factor = c.Let(c.t.Alloc(x.dtype, norm.shape...))
+			factor = c.Bind(c.t.Alloc(x.dtype, norm.shape...))
 		}
 		c.t.LaunchElementwise(factor, 4, norm)
 		c.t.LaunchElementwise(y, 1, x, factor)
 	})
-	return c.End(y.Derived("RenormBackward0", inputs{x}, saves{x},
-		func(b *Gradients) { b.Give(0, renormGrad(b.Grad, b.Saved(0), p, dims)) }))
+	return c.End(y.SetGradFn("RenormBackward0", inputs{x}, saves{x},
+		func(b *Gradients) { b.Set(0, renormGrad(b.Grad, b.Saved(0), p, dims)) }))
 }
 
 // renormGrad records renorm_backward.
 func renormGrad(grad, self *Tensor, p float64, dims []int) *Tensor {
 	c := grad.tape.Begin("renorm_backward", grad, self)
-	norm := c.Let(self.Norm(p, true, dims...))
-	output := c.Let(self.Mul(grad).Sum(true, dims...))
-	along := c.Let(NormBackward(output, self, norm, p, dims, true))
-	inverse := c.Let(norm.AddScalar().Reciprocal())
+	norm := c.Bind(self.Norm(p, true, dims...))
+	output := c.Bind(self.Mul(grad).Sum(true, dims...))
+	along := c.Bind(NormBackward(output, self, norm, p, dims, true))
+	inverse := c.Bind(norm.AddScalar().Reciprocal())
 	rest := grad.Sub(inverse.Mul(along))
 	scaled := inverse.MulScalar()
-	gradNorm := c.Let(scaled.Mul(rest))
+	gradNorm := c.Bind(scaled.Mul(rest))
 	return c.End(Where(norm.CompareScalar("gt"), gradNorm, grad))
 }

@@ -15,10 +15,10 @@ import (
 func parameterScratch(rows, columns int64, f func(x, weight, bias *tensor) *tensor) int64 {
 	tape := trace.New(hopper, rules, trace.Options{Warm: true})
 	frame := tape.Frame()
-	x := frame.Let(tape.New("x", program.Batch, trace.F32, rows, columns))
-	weight := frame.Let(tape.New("weight", program.Weights, trace.F32, columns).Leaf())
-	bias := frame.Let(tape.New("bias", program.Weights, trace.F32, columns).Leaf())
-	y := frame.Let(f(x, weight, bias))
+	x := frame.Bind(tape.New("x", program.Batch, trace.F32, rows, columns))
+	weight := frame.Bind(tape.New("weight", program.Weights, trace.F32, columns).Leaf())
+	bias := frame.Bind(tape.New("bias", program.Weights, trace.F32, columns).Leaf())
+	y := frame.Bind(f(x, weight, bias))
 	g := y.Incoming()
 	from := len(tape.Program().Buffers)
 	trace.Backward([]*tensor{y}, []*tensor{g})
@@ -62,11 +62,11 @@ func TestBatchNormGoesWhereATenSendsIt(t *testing.T) {
 	} {
 		tape := trace.New(hopper, rules, trace.Options{Warm: true})
 		f := tape.Frame()
-		vector := func() *tensor { return f.Let(tape.New("p", program.Weights, c.param, c.shape[1])) }
+		vector := func() *tensor { return f.Bind(tape.New("p", program.Weights, c.param, c.shape[1])) }
 		s := trace.BatchNormState{Weight: vector(), Bias: vector(), Mean: vector(), Var: vector(), Training: c.training}
-		x := f.Let(tape.New("x", program.Batch, c.x, c.shape...))
+		x := f.Bind(tape.New("x", program.Batch, c.x, c.shape...))
 		from := len(tape.Program().Buffers)
-		f.Let(x.BatchNorm(s))
+		f.Bind(x.BatchNorm(s))
 		p := tape.Program()
 		require.Equal(t, c.want, p.Sites[p.Buffers[from].Site].Native, c.why)
 	}
@@ -89,10 +89,10 @@ func TestNormsKeepTheShape(t *testing.T) {
 		norm := norms[rapid.SampledFrom(names(norms)).Draw(rt, "norm")]
 		tape := trace.New(hopper, rules, trace.Options{Warm: true})
 		f := tape.Frame()
-		x := f.Let(tape.New("x", program.Batch, d, shape...).Leaf())
-		w, b := f.Let(tape.New("w", program.Weights, d, shape[1]).Leaf()),
-			f.Let(tape.New("b", program.Weights, d, shape[1]).Leaf())
-		y := f.Let(norm(x, w, b))
+		x := f.Bind(tape.New("x", program.Batch, d, shape...).Leaf())
+		w, b := f.Bind(tape.New("w", program.Weights, d, shape[1]).Leaf()),
+			f.Bind(tape.New("b", program.Weights, d, shape[1]).Leaf())
+		y := f.Bind(norm(x, w, b))
 		require.Equal(t, shape, y.Shape())
 		trace.Backward([]*tensor{y}, []*tensor{y.Incoming()})
 		for _, leaf := range []*tensor{x, w, b} {

@@ -12,8 +12,8 @@ const (
 	ComplexNumber
 )
 
-// with returns the result type of a tensor and a number: the tensor's, unless the number's kind is higher.
-func (n Number) with(d DType) DType {
+// promote returns the result type of a tensor and a number: the tensor's, unless the number's kind is higher.
+func (n Number) promote(d DType) DType {
 	switch {
 	case n == ComplexNumber:
 		return C64
@@ -52,7 +52,7 @@ var (
 // FloorDivide records x // number, which has no derivative.
 func (x *Tensor) FloorDivide(n Number) *Tensor {
 	c := x.tape.Begin("floor_divide", x)
-	return c.End(x.tape.Map("floor_divide", n.with(x.dtype), 1, x))
+	return c.End(x.tape.Map("floor_divide", n.promote(x.dtype), 1, x))
 }
 
 // FloorDivideOf records x // y of two tensors.

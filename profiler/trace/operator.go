@@ -154,7 +154,7 @@ func (o *Operator) backward(b *Gradients) {
 	copy(b.terms[1:], b.kept)
 	for _, d := range o.derivatives {
 		if b.Needs(d.input) {
-			b.Give(d.input, b.realAs(d.input, d.value(b.terms[:])))
+			b.Set(d.input, b.realAs(d.input, d.value(b.terms[:])))
 		}
 	}
 }
@@ -174,7 +174,7 @@ func (o *Operator) CallWith(n Number, xs ...*Tensor) *Tensor {
 	if o.derivatives != nil {
 		if node := t.record(o.node, xs...); node != nil {
 			for _, s := range o.saves {
-				node.save(when(s.only < 0 || node.needs(s.only), s.of(xs, z)))
+				node.save(tensorIf(s.only < 0 || node.needs(s.only), s.tensor(xs, z)))
 			}
 			node.setOutputs(z)
 			node.apply = o.apply
@@ -183,7 +183,7 @@ func (o *Operator) CallWith(n Number, xs ...*Tensor) *Tensor {
 	return c.End(z)
 }
 
-func (s savedArgument) of(xs []*Tensor, result *Tensor) *Tensor {
+func (s savedArgument) tensor(xs []*Tensor, result *Tensor) *Tensor {
 	if s.argument == savedResult {
 		return result
 	}
@@ -198,7 +198,7 @@ func (c *Call) castArguments(list castList, xs []*Tensor) {
 		places = append(places, &xs[i])
 	}
 	if list == castFull {
-		c.Full(places...)
+		c.CastToFP32(places...)
 	} else {
 		c.Promote(places...)
 	}
@@ -210,7 +210,7 @@ func (o *Operator) compute(t *Tape, n Number, xs []*Tensor) *Tensor {
 	if len(xs) > 1 && o.result != selfTyped {
 		d = resultType(xs...)
 	}
-	d = n.with(d)
+	d = n.promote(d)
 	switch o.result {
 	case floatingType:
 		d = floating(d)
@@ -253,7 +253,7 @@ func (o *Operator) CallInPlace(xs ...*Tensor) *Tensor {
 		case s.only >= 0 && !n.needs(s.only):
 			n.save(nil)
 		case s.argument == 0:
-			n.save(c.Let(x.cloneForInPlace()))
+			n.save(c.Bind(x.cloneForInPlace()))
 		default:
 			n.save(xs[s.argument])
 		}

@@ -30,7 +30,7 @@ func (x *Tensor) PadReplicate(pads ...int64) *Tensor {
 func (x *Tensor) PadCircular(pads ...int64) *Tensor {
 	c := x.tape.Begin("pad", x)
 	shape := x.paddedShape(pads)
-	out := c.Let(c.t.Alloc(x.dtype, shape...))
+	out := c.Bind(c.t.Alloc(x.dtype, shape...))
 	middle, from := out, x
 	for i := 0; i+1 < len(pads); i += 2 {
 		d := len(shape) - 1 - i/2
@@ -69,13 +69,13 @@ func (x *Tensor) paddedShape(pads []int64) []int64 {
 func (x *Tensor) borderPad(node, back string, pads []int64) *Tensor {
 	t := x.tape
 	c := t.Begin("pad", x)
-	y := c.Let(t.Alloc(x.dtype, x.paddedShape(pads)...))
-	t.LaunchCopy(y, c.Let(x.ContiguousUntracked()))
-	return c.End(y.Derived(node, inputs{x}, saves{x}, func(b *Gradients) {
+	y := c.Bind(t.Alloc(x.dtype, x.paddedShape(pads)...))
+	t.LaunchCopy(y, c.Bind(x.ContiguousUntracked()))
+	return c.End(y.SetGradFn(node, inputs{x}, saves{x}, func(b *Gradients) {
 		c := t.Begin(back, b.Grad)
-		gx := c.Let(t.Alloc(b.Grad.dtype, b.Saved(0).shape...))
-		t.LaunchCopy(gx, c.Let(b.Grad.ContiguousUntracked()))
-		b.Give(0, c.End(gx))
+		gx := c.Bind(t.Alloc(b.Grad.dtype, b.Saved(0).shape...))
+		t.LaunchCopy(gx, c.Bind(b.Grad.ContiguousUntracked()))
+		b.Set(0, c.End(gx))
 	}))
 }
 
@@ -84,9 +84,9 @@ func (x *Tensor) PadConstant(pads []int64) *Tensor {
 	c := x.tape.Begin("constant_pad_nd", x)
 	var y *Tensor
 	if !slices.ContainsFunc(pads, func(p int64) bool { return p > 0 }) {
-		y = c.Let(x.narrowed(pads).AllocLike(x.dtype))
+		y = c.Bind(x.narrowed(pads).AllocLike(x.dtype))
 	} else {
-		y = c.Let(c.t.AllocIn(x.dtype, x.paddedShape(pads), x.SuggestsChannelsLast()))
+		y = c.Bind(c.t.AllocIn(x.dtype, x.paddedShape(pads), x.SuggestsChannelsLast()))
 	}
 	back := lists.Map(pads, func(p int64) int64 { return -p })
 	return c.End(x.copied("ConstantPadNdBackward0", y, func(g *Tensor) *Tensor { return g.PadConstant(back) }))

@@ -61,26 +61,26 @@ func (x *Tensor) SplitLike(y *Tensor) {
 // input and output are plain tensors, or DTensors that the rank has a part of.
 func (x *Tensor) parallelLinear(weight, bias *Tensor, of Sharing) *Tensor {
 	f := x.tape.funcFrame()
-	f.Let(x)
+	f.Bind(x)
 	if of.Split != ByRow { // embeddings may share their weight with the output layer
 		switch {
 		case of.Inside:
 		case of.Tokens:
-			x = f.Let(x.gatherTokens(of.Ranks))
+			x = f.Bind(x.gatherTokens(of.Ranks))
 		default:
 			x = x.fromReplicas(of.Ranks)
 		}
 		y := x.linearOf(weight, bias, false)
 		if of.Gathered {
-			y = f.Let(y).gatherOutputs(of.Ranks)
+			y = f.Bind(y).gatherOutputs(of.Ranks)
 		}
 		return f.Return(y)
 	}
-	y := f.Let(x.linearOf(weight, bias, true))
+	y := f.Bind(x.linearOf(weight, bias, true))
 	switch {
 	case of.Tokens:
 		return f.Return(y.scatterTokens(of.Ranks))
-	case of.InPlace && !y.tape.Tracks(y):
+	case of.InPlace && !y.tape.RequiresGrad(y):
 		y.tape.Collective(program.AllReduce, of.Ranks, y, y)
 		return f.Return(y)
 	}
@@ -91,14 +91,14 @@ func (x *Tensor) parallelLinear(weight, bias *Tensor, of Sharing) *Tensor {
 // their parts of the gradient.
 func (x *Tensor) fromReplicas(ranks int64) *Tensor {
 	return x.viewAs("_FromTorchTensor", "_FromTorchTensorBackward", x.layout, x.offset, func(b *Gradients) {
-		b.Give(0, b.Grad.reduced(ranks))
+		b.Set(0, b.Grad.reduced(ranks))
 	})
 }
 
 // Local records to_local() of x, a DTensor, for code without ranks, whose backward ends before the gradient reaches x.
 func (x *Tensor) Local() *Tensor {
 	return x.viewAs("_ToTorchTensor", "_ToTorchTensorBackward", x.layout, x.offset, func(b *Gradients) {
-		b.Give(0, b.Grad)
+		b.Set(0, b.Grad)
 	})
 }
 
@@ -106,7 +106,7 @@ func (x *Tensor) Local() *Tensor {
 func (x *Tensor) SumInPlace(ranks int64) *Tensor {
 	x.tape.Collective(program.AllReduce, ranks, x, x)
 	return x.viewAs("_AllReduceForward", "_AllReduceForwardBackward", x.layout, x.offset, func(b *Gradients) {
-		b.Give(0, b.Grad)
+		b.Set(0, b.Grad)
 	})
 }
 
@@ -115,7 +115,7 @@ func (x *Tensor) SumGradient(ranks int64) *Tensor {
 	return x.viewAs("_AllReduceBackward", "_AllReduceBackwardBackward", x.layout, x.offset, func(b *Gradients) {
 		g := b.Grad.Contiguous()
 		g.tape.Collective(program.AllReduce, ranks, g, g)
-		b.Give(0, g)
+		b.Set(0, g)
 	})
 }
 
@@ -136,12 +136,12 @@ func (x *Tensor) AllRows(ranks, rows int64) *Tensor {
 // ownRows returns the rows of the first rank, which has the most if the number of rows is not divisible.
 func (x *Tensor) ownRows(ranks int64) *Tensor {
 	f := x.tape.funcFrame(x)
-	return f.Return(f.Let(x.Narrow(0, 0, ceil.Div(x.shape[0], ranks))).Clone())
+	return f.Return(f.Bind(x.Narrow(0, 0, ceil.Div(x.shape[0], ranks))).Clone())
 }
 
 func (x *Tensor) allRows(ranks, rows int64) *Tensor {
 	f := x.tape.funcFrame(x)
-	all := f.Let(x.gathered(ranks, 0))
+	all := f.Bind(x.gathered(ranks, 0))
 	if rows < all.shape[0] {
 		return f.Return(all.Narrow(0, 0, rows))
 	}
@@ -159,7 +159,7 @@ func (x *Tensor) redistributed(op string, forward, back func(*Tensor) *Tensor) *
 	c := x.tape.Begin(op, x)
 	var y *Tensor
 	c.t.NoGrad(func() { y = forward(x) })
-	return c.End(y.Derived("RedistributeBackward", inputs{x}, nil, func(b *Gradients) { b.Give(0, back(b.Grad)) }))
+	return c.End(y.SetGradFn("RedistributeBackward", inputs{x}, nil, func(b *Gradients) { b.Set(0, back(b.Grad)) }))
 }
 
 // reduced records _c10d_functional.all_reduce: a copy that is reduced in place. The compute stream waits for the
@@ -179,13 +179,13 @@ func (x *Tensor) parallelEmbedding(weight *Tensor, of Sharing) *Tensor {
 	t.NoGrad(func() {
 		var own *Tensor
 		mask, own = f.ownIndices(x)
-		f.LetEach(mask, own)
-		y = f.Let(own.Embedding(weight.detached()))
+		f.BindEach(mask, own)
+		y = f.Bind(own.Embedding(weight.detached()))
 		f.Del(&own)
 	})
 	rows := weight.shape[0] * of.Ranks
-	y.Derived("EmbeddingBackward0", inputs{weight}, saves{x},
-		func(b *Gradients) { b.Give(0, b.Grad.embeddingBackward(b.Saved(0), rows)) })
+	y.SetGradFn("EmbeddingBackward0", inputs{weight}, saves{x},
+		func(b *Gradients) { b.Set(0, b.Grad.embeddingBackward(b.Saved(0), rows)) })
 	forward, back := func(y *Tensor) *Tensor { return y.reduced(of.Ranks) }, func(g *Tensor) *Tensor { return g }
 	if of.Tokens {
 		forward = func(y *Tensor) *Tensor { return y.scatterAsync(of.Ranks) }
@@ -201,12 +201,12 @@ func (x *Tensor) parallelEmbedding(weight *Tensor, of Sharing) *Tensor {
 // ownIndices records _MaskPartial._partition_value: which of indices other ranks have, and the indices as in the rank.
 func (f *Frame) ownIndices(indices *Tensor) (mask, own *Tensor) {
 	g := f.FuncFrame(indices)
-	low := g.Let(indices.GtScalar())
-	high := g.Let(indices.GtScalar())
-	mask = g.Let(low.And(high))
+	low := g.Bind(indices.GtScalar())
+	high := g.Bind(indices.GtScalar())
+	mask = g.Bind(low.And(high))
 	g.Del(&high, &low)
-	copied := g.Let(indices.Clone())
-	own = g.Let(copied.AddScalar())
+	copied := g.Bind(indices.Clone())
+	own = g.Bind(copied.AddScalar())
 	g.Del(&copied)
 	own.MaskedFillInPlace(mask)
 	return g.ReturnPair(mask, own)
@@ -223,7 +223,7 @@ func (x *Tensor) OwnGradient(g *Tensor) *Tensor {
 		return g.reduced(of.Ranks)
 	case of.Split == ByWord:
 		f := x.tape.funcFrame(g)
-		return f.Return(f.Let(g.Narrow(0, 0, g.Size(0)/of.Ranks)).Clone())
+		return f.Return(f.Bind(g.Narrow(0, 0, g.Size(0)/of.Ranks)).Clone())
 	}
 	return g
 }
@@ -240,7 +240,7 @@ func misfit(what string) error {
 // classes. The Python handlers of its loss.py replace the operators.
 func (x *Tensor) CrossEntropyAmong(target *Tensor, ranks int64) *Tensor {
 	c := x.tape.Begin("cross_entropy_loss", x, target)
-	return c.End(c.Let(x.logSoftmaxAmong(ranks)).nllAmong(target, ranks))
+	return c.End(c.Bind(x.logSoftmaxAmong(ranks)).nllAmong(target, ranks))
 }
 
 // logSoftmaxAmong records _log_softmax_handler. Its backward passes on the gradient that
@@ -250,15 +250,15 @@ func (x *Tensor) logSoftmaxAmong(ranks int64) *Tensor {
 	var y *Tensor
 	t.NoGrad(func() {
 		f := t.funcFrame(x)
-		most := f.Let(x.AMax(true, -1))
+		most := f.Bind(x.AMax(true, -1))
 		f.Set(&most, most.reduced(ranks))
-		shifted := f.Let(x.Sub(most))
-		sum := f.Let(shifted.Exp().Sum(true, -1))
+		shifted := f.Bind(x.Sub(most))
+		sum := f.Bind(shifted.Exp().Sum(true, -1))
 		f.Set(&sum, sum.reduced(ranks))
-		logarithm := f.Let(sum.Log())
+		logarithm := f.Bind(sum.Log())
 		y = f.Return(shifted.Sub(logarithm))
 	})
-	return y.Derived("LogSoftmaxBackward0", inputs{x}, saves{y}, func(b *Gradients) { b.Give(0, b.Grad) })
+	return y.SetGradFn("LogSoftmaxBackward0", inputs{x}, saves{y}, func(b *Gradients) { b.Set(0, b.Grad) })
 }
 
 // nllAmong records _nll_loss_forward_handler with the mean as reduction, x [rows, classes].
@@ -267,22 +267,22 @@ func (x *Tensor) nllAmong(target *Tensor, ranks int64) *Tensor {
 	var y, total *Tensor
 	t.NoGrad(func() {
 		f := t.funcFrame(x, target)
-		safe := f.Let(WhereScalar(target.GtScalar(), target))
-		rows := f.Let(safe.Unsqueeze(1))
+		safe := f.Bind(WhereScalar(target.GtScalar(), target))
+		rows := f.Bind(safe.Unsqueeze(1))
 		mask, own := f.ownIndices(rows)
-		f.LetEach(mask, own)
-		part := f.Let(x.Gather(own))
+		f.BindEach(mask, own)
+		part := f.Bind(x.Gather(own))
 		part.MaskedFillInPlace(mask)
 		f.Del(&mask)
-		sum := f.Let(part.reduced(ranks))
-		result := f.Let(sum.Squeeze(1).Neg())
+		sum := f.Bind(part.reduced(ranks))
+		result := f.Bind(sum.Squeeze(1).Neg())
 		f.Set(&result, WhereScalar(target.GtScalar(), result))
-		total = f.Let(target.GtScalar().Sum(false).To(x.dtype))
-		y = f.Let(result.Sum(false).Div(total))
+		total = f.Bind(target.GtScalar().Sum(false).To(x.dtype))
+		y = f.Bind(result.Sum(false).Div(total))
 		f.End(y, total)
 	})
-	return y.Derived("NllLossBackward0", inputs{x}, saves{x, target, total}, func(b *Gradients) {
-		b.Give(0, b.Saved(0).nllAmongBackward(b.Grad, b.Saved(1), b.Saved(2)))
+	return y.SetGradFn("NllLossBackward0", inputs{x}, saves{x, target, total}, func(b *Gradients) {
+		b.Set(0, b.Saved(0).nllAmongBackward(b.Grad, b.Saved(1), b.Saved(2)))
 	})
 }
 
@@ -291,14 +291,14 @@ func (x *Tensor) nllAmongBackward(grad, target, total *Tensor) *Tensor {
 	t := x.tape
 	f := t.funcFrame(grad, x, target, total)
 	f.Set(&grad, grad.Div(total))
-	rows := f.Let(target.Unsqueeze(1))
-	safe := f.Let(WhereScalar(rows.GtScalar(), rows))
-	result := f.Let(x.ZerosLike())
+	rows := f.Bind(target.Unsqueeze(1))
+	safe := f.Bind(WhereScalar(rows.GtScalar(), rows))
+	result := f.Bind(x.ZerosLike())
 	f.Set(&safe, safe.View(-1))
 	mask, own := f.ownIndices(safe)
-	f.LetEach(mask, own)
-	update := f.Let(mask.To(x.dtype).AddScalar())
-	places := f.Let(t.Arange(own.numel))
+	f.BindEach(mask, own)
+	update := f.Bind(mask.To(x.dtype).AddScalar())
+	places := f.Bind(t.Arange(own.numel))
 	result.SetItem(update, places, own)
 	f.Set(&grad, WhereScalar(rows.GtScalar(), grad))
 	return f.Return(result.Add(x.Exp()).Mul(grad))

@@ -12,8 +12,8 @@ func (t *Tape) Map(op string, d DType, flops int64, xs ...*Tensor) *Tensor {
 	return y
 }
 
-// plain computes a new tensor from x alone, without autograd.
-func (x *Tensor) plain(op string, flops int64) *Tensor {
+// mapWithoutGrad computes a new tensor from x alone, without autograd.
+func (x *Tensor) mapWithoutGrad(op string, flops int64) *Tensor {
 	c := x.tape.Begin(op, x)
 	return c.End(c.t.Map(op, x.dtype, flops, x))
 }
@@ -28,10 +28,10 @@ const (
 
 func sincBackward(g, x *Tensor) *Tensor {
 	c := g.tape.Begin("sinc_backward", g, x)
-	angle := c.Let(x.MulScalar())
-	square := c.Let(x.Mul(x).MulScalar())
+	angle := c.Bind(x.MulScalar())
+	square := c.Bind(x.Mul(x).MulScalar())
 	cosine := angle.Mul(angle.Cos())
-	slope := c.Let(g.Mul(cosine.Sub(angle.Sin()).Div(square)))
+	slope := c.Bind(g.Mul(cosine.Sub(angle.Sin()).Div(square)))
 	zero := c.t.ScalarTensor(g.dtype)
 	return c.End(Where(square.CompareScalar("eq"), zero, slope))
 }
@@ -42,7 +42,7 @@ func (x *Tensor) IsFinite() *Tensor {
 	if !x.dtype.differentiable() {
 		return c.End(x.tape.Filled("ones_like", Bool, x.shape...))
 	}
-	bounded := x.plain("abs", 1).CompareScalar("ne_Scalar")
+	bounded := x.mapWithoutGrad("abs", 1).CompareScalar("ne_Scalar")
 	return c.End(x.compare("eq_Tensor", x).Mul(bounded))
 }
 
@@ -116,7 +116,7 @@ func (x *Tensor) conjugated() *Tensor {
 	if x.dtype != C64 {
 		return x
 	}
-	return x.plain("conj_physical", 1)
+	return x.mapWithoutGrad("conj_physical", 1)
 }
 
 // floating returns the result type of true division and of unary functions.

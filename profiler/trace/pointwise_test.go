@@ -76,10 +76,10 @@ func drawStep(rt *rapid.T, tape *trace.Tape, leaves []*tensor) {
 				op := rapid.SampledFrom(names(binaries)).Draw(rt, "op")
 				y = binaries[op](pick("x"), pick("y"))
 			}
-			values = append(values, f.Let(y))
+			values = append(values, f.Bind(y))
 		}
 		// Every leaf takes part in the loss.
-		total := f.Let(values[len(values)-1].Sum(false))
+		total := f.Bind(values[len(values)-1].Sum(false))
 		for _, x := range leaves {
 			f.Set(&total, total.Add(x.Sum(false)))
 		}
@@ -113,7 +113,7 @@ func drawLeaves(rt *rapid.T, tape *trace.Tape) []*tensor {
 		if rapid.Bool().Draw(rt, "one row") {
 			shape[0] = 1
 		}
-		leaves = append(leaves, tape.Frame().Let(tape.New("leaf", program.Weights, d, shape...).Leaf()))
+		leaves = append(leaves, tape.Frame().Bind(tape.New("leaf", program.Weights, d, shape...).Leaf()))
 	}
 	return leaves
 }
@@ -144,10 +144,10 @@ func TestNoGradKeepsResultAlone(t *testing.T) {
 		t.Run(op, func(t *testing.T) {
 			tape := trace.New(hopper, rules, trace.Options{Warm: true})
 			frame := tape.Frame()
-			x := frame.Let(tape.New("x", program.Weights, trace.F16, 33, 47).Leaf())
+			x := frame.Bind(tape.New("x", program.Weights, trace.F16, 33, 47).Leaf())
 			before := tape.Program().LeftBytes()
 			tape.NoGrad(func() {
-				y := frame.Let(f(x))
+				y := frame.Bind(f(x))
 				if y == x { // .half() of a half tensor
 					return
 				}
@@ -173,8 +173,8 @@ func TestInPlaceAllocatesNothing(t *testing.T) {
 		t.Run(op, func(t *testing.T) {
 			tape := trace.New(hopper, rules, trace.Options{Warm: true})
 			frame := tape.Frame()
-			x, y := frame.Let(tape.New("x", program.Batch, trace.F32, 5, 7)),
-				frame.Let(tape.New("y", program.Batch, trace.F32, 7))
+			x, y := frame.Bind(tape.New("x", program.Batch, trace.F32, 5, 7)),
+				frame.Bind(tape.New("y", program.Batch, trace.F32, 7))
 			n := len(tape.Program().Buffers)
 			require.Same(t, x, f(x, y))
 			require.Len(t, tape.Program().Buffers, n)
@@ -194,8 +194,8 @@ func TestAutocastChoosesType(t *testing.T) {
 		for _, op := range ops {
 			tape := trace.New(hopper, rules, trace.Options{Warm: true})
 			frame := tape.Frame()
-			x := frame.Let(tape.New("x", program.Batch, trace.F16, 33, 47))
-			tape.Autocast(trace.F16, func() { require.Equal(t, want, frame.Let(unaries[op](x)).DType(), op) })
+			x := frame.Bind(tape.New("x", program.Batch, trace.F16, 33, 47))
+			tape.Autocast(trace.F16, func() { require.Equal(t, want, frame.Bind(unaries[op](x)).DType(), op) })
 		}
 	}
 }
@@ -214,10 +214,10 @@ func TestBroadcastCommutes(t *testing.T) {
 					shape[i] = 1
 				}
 			}
-			return f.Let(tape.New(name, program.Batch, dtypes.Draw(rt, name+" dtype"), shape...))
+			return f.Bind(tape.New(name, program.Batch, dtypes.Draw(rt, name+" dtype"), shape...))
 		}
 		x, y := draw("x"), draw("y")
-		a, b := f.Let(x.Add(y)), f.Let(y.Add(x))
+		a, b := f.Bind(x.Add(y)), f.Bind(y.Add(x))
 		require.Equal(rt, a.Shape(), b.Shape())
 		require.Equal(rt, a.DType(), b.DType())
 		require.Equal(rt, a.Strides(), b.Strides())
@@ -230,8 +230,8 @@ func BenchmarkPointwise(b *testing.B) {
 	for b.Loop() {
 		tape := trace.New(hopper, rules, trace.Options{Warm: true})
 		f := tape.Frame()
-		x := f.Let(tape.New("x", program.Weights, trace.F32, 64, 512).Leaf())
-		y := f.Let(x.MulScalar())
+		x := f.Bind(tape.New("x", program.Weights, trace.F32, 64, 512).Leaf())
+		y := f.Bind(x.MulScalar())
 		for range 25 {
 			f.Set(&y, y.Mul(x).GELU().Add(y).Softmax(-1))
 		}

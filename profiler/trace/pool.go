@@ -113,15 +113,15 @@ func (x *Tensor) AdaptiveMaxPoolIndices(sizes ...int64) (y, indices *Tensor) {
 func (x *Tensor) adaptiveMaxPool(shape []int64) (y, indices *Tensor) {
 	c := x.tape.Begin("adaptive_max_pool2d", x)
 	last := x.SuggestsChannelsLast()
-	y, indices = c.Let(c.t.AllocIn(x.dtype, shape, last)), c.Let(c.t.AllocIn(I64, shape, last))
+	y, indices = c.Bind(c.t.AllocIn(x.dtype, shape, last)), c.Bind(c.t.AllocIn(I64, shape, last))
 	var out, places *Tensor
 	if !y.IsContiguous() {
-		out, places = c.Let(c.t.Alloc(x.dtype, shape...)), c.Let(c.t.Alloc(I64, shape...))
+		out, places = c.Bind(c.t.Alloc(x.dtype, shape...)), c.Bind(c.t.Alloc(I64, shape...))
 	}
-	in := c.Let(x.ContiguousUntracked())
+	in := c.Bind(x.ContiguousUntracked())
 	c.t.Launch(program.Reduction, x.numel, []*Tensor{y, indices}, []*Tensor{in})
-	y.Derived("AdaptiveMaxPool2DBackward0", inputs{x}, saves{x, indices},
-		func(b *Gradients) { b.Give(0, adaptiveUnpool(b.Grad, b.Saved(0), b.Saved(1))) })
+	y.SetGradFn("AdaptiveMaxPool2DBackward0", inputs{x}, saves{x, indices},
+		func(b *Gradients) { b.Set(0, adaptiveUnpool(b.Grad, b.Saved(0), b.Saved(1))) })
 	c.DropAll(in, places, out)
 	return c.EndPair(y, indices)
 }
@@ -129,10 +129,10 @@ func (x *Tensor) adaptiveMaxPool(shape []int64) (y, indices *Tensor) {
 // adaptiveUnpool records adaptive_max_pool2d_backward.
 func adaptiveUnpool(g, x, indices *Tensor) *Tensor {
 	c := g.tape.Begin("adaptive_max_pool2d_backward", g)
-	gx := c.Let(c.t.AllocIn(x.dtype, x.shape, x.SuggestsChannelsLast()))
-	g, indices = c.Let(g.ContiguousUntracked()), c.Let(indices.ContiguousUntracked())
+	gx := c.Bind(c.t.AllocIn(x.dtype, x.shape, x.SuggestsChannelsLast()))
+	g, indices = c.Bind(g.ContiguousUntracked()), c.Bind(indices.ContiguousUntracked())
 	if !gx.IsContiguous() {
-		c.Let(c.t.Alloc(x.dtype, x.shape...))
+		c.Bind(c.t.Alloc(x.dtype, x.shape...))
 	}
 	c.t.Launch(program.Index, g.numel, []*Tensor{gx}, []*Tensor{g, indices})
 	return c.End(gx)
@@ -150,12 +150,12 @@ func (x *Tensor) AdaptiveMaxPool(sizes ...int64) *Tensor {
 func (x *Tensor) poolWithIndices(args PoolArgs) (y, indices *Tensor) {
 	c := x.tape.Begin("max_pool_with_indices", x)
 	shape, last := args.OutShape(x), x.SuggestsChannelsLast()
-	y = c.Let(c.t.AllocIn(x.dtype, shape, last))
-	indices = c.Let(c.t.AllocIn(I64, shape, last))
-	in := c.Let(x.ContiguousIn(last))
+	y = c.Bind(c.t.AllocIn(x.dtype, shape, last))
+	indices = c.Bind(c.t.AllocIn(I64, shape, last))
+	in := c.Bind(x.ContiguousIn(last))
 	c.t.Launch(program.Reduction, y.numel*args.Window(x), []*Tensor{y, indices}, []*Tensor{in})
-	y.Derived(maxPoolNodes[len(x.shape)-2], inputs{x}, saves{x, indices},
-		func(b *Gradients) { b.Give(0, b.Grad.unpool(b.Saved(0), b.Saved(1), last)) })
+	y.SetGradFn(maxPoolNodes[len(x.shape)-2], inputs{x}, saves{x, indices},
+		func(b *Gradients) { b.Set(0, b.Grad.unpool(b.Saved(0), b.Saved(1), last)) })
 	c.DropAll(in)
 	return c.EndPair(y, indices)
 }
@@ -163,10 +163,10 @@ func (x *Tensor) poolWithIndices(args PoolArgs) (y, indices *Tensor) {
 // unpool sends each gradient to where its maximum came from.
 func (g *Tensor) unpool(x, indices *Tensor, last bool) *Tensor {
 	c := g.tape.Begin("max_pool_with_indices_backward", g)
-	gx := c.Let(c.t.AllocIn(x.dtype, x.shape, x.SuggestsChannelsLast()))
-	g = c.Let(g.ContiguousIn(last))
+	gx := c.Bind(c.t.AllocIn(x.dtype, x.shape, x.SuggestsChannelsLast()))
+	g = c.Bind(g.ContiguousIn(last))
 	if !last && !gx.IsContiguous() {
-		c.Let(c.t.Alloc(x.dtype, x.shape...))
+		c.Bind(c.t.Alloc(x.dtype, x.shape...))
 	}
 	c.t.Launch(program.Index, 0, []*Tensor{gx}, []*Tensor{g, indices})
 	return c.End(gx)
@@ -184,16 +184,16 @@ func (x *Tensor) meanPool(node string, shape []int64, window int64) *Tensor {
 	t := x.tape
 	c := t.Begin("avg_pool", x)
 	last := x.SuggestsChannelsLast()
-	y := c.Let(t.AllocIn(x.dtype, shape, last))
-	in := c.Let(x.ContiguousIn(last))
+	y := c.Bind(t.AllocIn(x.dtype, shape, last))
+	in := c.Bind(x.ContiguousIn(last))
 	t.Launch(program.Reduction, y.numel*window, []*Tensor{y}, []*Tensor{in})
-	return c.End(y.Derived(node, inputs{x}, saves{x}, func(b *Gradients) {
+	return c.End(y.SetGradFn(node, inputs{x}, saves{x}, func(b *Gradients) {
 		x := b.Saved(0)
 		last := x.SuggestsChannelsLast()
 		c := t.Begin("avg_pool_backward", b.Grad)
-		gx := c.Let(t.AllocIn(x.dtype, x.shape, last))
-		t.LaunchElementwise(gx, window, c.Let(b.Grad.ContiguousIn(last)))
-		b.Give(0, c.End(gx))
+		gx := c.Bind(t.AllocIn(x.dtype, x.shape, last))
+		t.LaunchElementwise(gx, window, c.Bind(b.Grad.ContiguousIn(last)))
+		b.Set(0, c.End(gx))
 	}))
 }
 
@@ -219,7 +219,7 @@ func (x *Tensor) adaptiveAvgPool(sizes []int64) *Tensor {
 	if Numel(sizes) != 1 {
 		return c.End(x.meanPool(adaptiveNodes[len(sizes)], shape, x.numel/max(Numel(shape), 1)))
 	}
-	y := c.Let(x.Mean(true, []int{-1, -2, -3}[:len(sizes)]...))
+	y := c.Bind(x.Mean(true, []int{-1, -2, -3}[:len(sizes)]...))
 	if x.SuggestsChannelsLast() {
 		c.Set(&y, y.asStrided(geometry{shape, channelsLastStrides(nil, shape)}, y.offset))
 	}
@@ -232,20 +232,20 @@ func (x *Tensor) MaxUnpool(indices *Tensor, sizes ...int64) *Tensor {
 	t := x.tape
 	c := t.Begin("max_unpool", x, indices)
 	shape := x.resized(sizes)
-	in := c.Let(x.ContiguousUntracked())
-	places := c.Let(indices.ContiguousUntracked())
-	y := c.Let(t.Zeros(x.dtype, shape...))
-	t.Launch(program.Index, x.numel, []*Tensor{y.Touched(x.numel)}, []*Tensor{in, places})
+	in := c.Bind(x.ContiguousUntracked())
+	places := c.Bind(indices.ContiguousUntracked())
+	y := c.Bind(t.Zeros(x.dtype, shape...))
+	t.Launch(program.Index, x.numel, []*Tensor{y.FirstElements(x.numel)}, []*Tensor{in, places})
 	node := map[int]string{2: "MaxUnpool2DBackward0", 3: "MaxUnpool3DBackward0"}[len(sizes)]
 	from := x.shape
-	return c.End(y.Derived(node, inputs{x}, saves{indices}, func(b *Gradients) {
+	return c.End(y.SetGradFn(node, inputs{x}, saves{indices}, func(b *Gradients) {
 		c := t.Begin("max_unpool_backward", b.Grad, b.Saved(0))
 		flat := append(slices.Clone(from[:len(from)-len(sizes)]), -1)
-		index := c.Let(b.Saved(0).View(flat...))
-		grad := c.Let(b.Grad.ContiguousUntracked().View(flat...))
-		g := c.Let(t.Alloc(b.Grad.dtype, index.shape...))
+		index := c.Bind(b.Saved(0).View(flat...))
+		grad := c.Bind(b.Grad.ContiguousUntracked().View(flat...))
+		g := c.Bind(t.Alloc(b.Grad.dtype, index.shape...))
 		t.Launch(program.Index, g.numel, []*Tensor{g}, []*Tensor{grad, index})
-		b.Give(0, c.End(g.View(from...)))
+		b.Set(0, c.End(g.View(from...)))
 	}))
 }
 
@@ -254,15 +254,15 @@ func (x *Tensor) FractionalMaxPool(samples *Tensor, sizes ...int64) (y, indices 
 	t := x.tape
 	c := t.Begin("fractional_max_pool", x, samples)
 	shape := x.resized(sizes)
-	y, indices = c.Let(t.Alloc(x.dtype, shape...)), c.Let(t.Alloc(I64, shape...))
-	in := c.Let(x.ContiguousUntracked())
+	y, indices = c.Bind(t.Alloc(x.dtype, shape...)), c.Bind(t.Alloc(I64, shape...))
+	in := c.Bind(x.ContiguousUntracked())
 	t.Launch(program.Reduction, x.numel, []*Tensor{y, indices}, []*Tensor{in, samples})
 	node := map[int]string{2: "FractionalMaxPool2DBackward0", 3: "FractionalMaxPool3DBackward0"}[len(sizes)]
-	y.Derived(node, inputs{x}, saves{x, indices}, func(b *Gradients) {
+	y.SetGradFn(node, inputs{x}, saves{x, indices}, func(b *Gradients) {
 		c := t.Begin("fractional_max_pool_backward", b.Grad, b.Saved(0), b.Saved(1))
-		g := c.Let(t.Zeros(b.Grad.dtype, b.Saved(0).shape...))
-		t.Launch(program.Index, b.Grad.numel, []*Tensor{g.Touched(b.Grad.numel)}, []*Tensor{b.Grad, b.Saved(1)})
-		b.Give(0, c.End(g))
+		g := c.Bind(t.Zeros(b.Grad.dtype, b.Saved(0).shape...))
+		t.Launch(program.Index, b.Grad.numel, []*Tensor{g.FirstElements(b.Grad.numel)}, []*Tensor{b.Grad, b.Saved(1)})
+		b.Set(0, c.End(g))
 	})
 	return c.EndPair(y, indices)
 }

@@ -15,7 +15,7 @@ import (
 func fresh(shape ...int64) (*trace.Frame, *tensor) {
 	tape := trace.New(hopper, rules, trace.Options{Warm: true})
 	f := tape.Frame()
-	return f, f.Let(tape.New("x", program.Batch, trace.F32, shape...).Leaf())
+	return f, f.Bind(tape.New("x", program.Batch, trace.F32, shape...).Leaf())
 }
 
 // Rounding up may add one window at the end, but none that begins beyond the input and the padding before it.
@@ -27,9 +27,9 @@ func TestCeilModeAddsNoWindowBeyondTheInput(t *testing.T) {
 		size := rapid.Int64Range(kernel, 40).Draw(rt, "size")
 		args := trace.PoolArgs{Kernel: []int64{kernel}, Stride: []int64{stride}, Padding: []int64{padding}}
 		f, x := fresh(2, 3, size)
-		down := f.Let(x.MaxPool(args)).Size(-1)
+		down := f.Bind(x.MaxPool(args)).Size(-1)
 		args.Ceil = true
-		up := f.Let(x.MaxPool(args)).Size(-1)
+		up := f.Bind(x.MaxPool(args)).Size(-1)
 		require.GreaterOrEqual(t, up, down)
 		require.LessOrEqual(t, up, down+1)
 		require.Less(t, (up-1)*stride, size+padding)
@@ -67,9 +67,9 @@ func TestResizingGradientsHaveTheInputShape(t *testing.T) {
 		op := resize[rapid.SampledFrom(names(resize)).Draw(rt, "op")]
 		in := x
 		if rapid.Bool().Draw(rt, "channels_last") {
-			in = f.Let(x.ContiguousChannelsLast())
+			in = f.Bind(x.ContiguousChannelsLast())
 		}
-		y := f.Let(op(in))
+		y := f.Bind(op(in))
 		trace.Backward([]*tensor{y}, []*tensor{y.Incoming()})
 		require.Equal(t, shape, x.Grad().Shape())
 		require.Equal(t, x.Strides(), x.Grad().Strides(), "a leaf's gradient is laid out as the leaf")
@@ -79,13 +79,13 @@ func TestResizingGradientsHaveTheInputShape(t *testing.T) {
 // Dividing dimensions is a view of any layout, so that shuffled pixels are copied once.
 func TestShuffledPixelsAreCopiedOnce(t *testing.T) {
 	f, x := fresh(2, 8, 6, 6)
-	part := f.Let(x.Slice(1, 0, 4))
+	part := f.Bind(x.Slice(1, 0, 4))
 	for _, shuffle := range []func() *tensor{
 		func() *tensor { return ops.PixelUnshuffle(part, 2) },
 		func() *tensor { return ops.PixelShuffle(part, 2) },
 	} {
 		before := allocated(f.Tape().Program())
-		y := f.Let(shuffle())
+		y := f.Bind(shuffle())
 		require.Equal(t, y.Bytes(), allocated(f.Tape().Program())-before)
 	}
 }
@@ -97,8 +97,8 @@ func TestSpectrogramHasAFramePerHop(t *testing.T) {
 		hop := rapid.Int64Range(1, n).Draw(rt, "hop")
 		samples := rapid.Int64Range(n, 1000).Draw(rt, "samples")
 		f, x := fresh(2, samples)
-		w := f.Let(ops.HannWindow(f.Tape(), rapid.Int64Range(1, n).Draw(rt, "window")))
-		y := f.Let(ops.STFT(x, n, hop, w).Abs())
+		w := f.Bind(ops.HannWindow(f.Tape(), rapid.Int64Range(1, n).Draw(rt, "window")))
+		y := f.Bind(ops.STFT(x, n, hop, w).Abs())
 		require.Equal(t, []int64{2, n/2 + 1, 1 + samples/hop}, y.Shape())
 		trace.Backward([]*tensor{y}, []*tensor{y.Incoming()})
 		require.Equal(t, []int64{2, samples}, x.Grad().Shape())

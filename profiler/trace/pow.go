@@ -10,14 +10,14 @@ func (x *Tensor) Square() *Tensor { return x.powScalar("square", 2) }
 
 func (x *Tensor) powScalar(op string, e float64) *Tensor {
 	c := x.tape.Begin(op, x)
-	c.Full(&x)
+	c.CastToFP32(&x)
 	d := x.dtype
 	if e != math.Trunc(e) {
 		d = floating(d)
 	}
 	z := c.t.Map("pow", d, transcendentalFLOPs, x)
-	return c.End(z.Derived("PowBackward0", inputs{x}, saves{x},
-		func(b *Gradients) { b.Give(0, powBackward(b.Grad, b.Saved(0), e)) }))
+	return c.End(z.SetGradFn("PowBackward0", inputs{x}, saves{x},
+		func(b *Gradients) { b.Set(0, powBackward(b.Grad, b.Saved(0), e)) }))
 }
 
 // powBackward records pow_backward: grad * (e * self.pow(e - 1)).
@@ -47,7 +47,7 @@ func powBaseGrad(grad, self, exponent *Tensor) *Tensor {
 func powExponentGrad(grad, self, exponent, result *Tensor) *Tensor {
 	c := grad.tape.Begin("pow_backward_exponent", grad, self, exponent, result)
 	positive := exponent.CompareScalar("ge")
-	cond := c.Let(self.CompareScalar("eq").compare("logical_and", positive))
+	cond := c.Bind(self.CompareScalar("eq").compare("logical_and", positive))
 	slope := result.Mul(self.AsType(resultType(self, exponent)).Log())
 	zero := c.t.ScalarTensor(grad.dtype)
 	return c.End(grad.Mul(Where(cond, zero, slope)))
@@ -56,13 +56,13 @@ func powExponentGrad(grad, self, exponent, result *Tensor) *Tensor {
 // NumberPow records number ** x. It also fills a double on the device. Autocast runs it in fp32.
 func (x *Tensor) NumberPow(n Number) *Tensor {
 	c := x.tape.Begin("pow_Scalar", x)
-	c.Full(&x)
-	z := c.t.Alloc(n.with(x.dtype), x.shape...)
+	c.CastToFP32(&x)
+	z := c.t.Alloc(n.promote(x.dtype), x.shape...)
 	base := c.t.ScalarTensor(F64)
 	c.t.LaunchElementwise(z, powFLOPs, x, base)
-	return c.End(z.Derived("PowBackward2", inputs{x}, saves{x, z}, func(b *Gradients) {
+	return c.End(z.SetGradFn("PowBackward2", inputs{x}, saves{x, z}, func(b *Gradients) {
 		// grad * (result * log(base))
-		b.Give(0, b.Grad.Mul(b.Saved(1).MulScalar()))
+		b.Set(0, b.Grad.Mul(b.Saved(1).MulScalar()))
 	}))
 }
 
@@ -72,8 +72,8 @@ func (x *Tensor) PowInPlace(e float64) *Tensor {
 	c := t.Begin("pow_", x)
 	n := t.record("PowBackward0", x)
 	if n != nil {
-		n.save(c.Let(x.cloneForInPlace()))
-		n.apply = func(b *Gradients) { b.Give(0, powBackward(b.Grad, b.Saved(0), e)) }
+		n.save(c.Bind(x.cloneForInPlace()))
+		n.apply = func(b *Gradients) { b.Set(0, powBackward(b.Grad, b.Saved(0), e)) }
 	}
 	t.LaunchElementwise(x, transcendentalFLOPs, x)
 	if n != nil {
@@ -90,7 +90,7 @@ func (x *Tensor) Atan2(y *Tensor) *Tensor {
 	c := x.tape.Begin("atan2", x, y)
 	c.Promote(&x, &y)
 	z := c.t.Map("atan2", floating(resultType(x, y)), 20, x, y)
-	return c.End(z.Derived("Atan2Backward0", inputs{x, y}, saves{y, x}, func(b *Gradients) {
+	return c.End(z.SetGradFn("Atan2Backward0", inputs{x, y}, saves{y, x}, func(b *Gradients) {
 		atan2Backward(b, b.Saved(1), b.Saved(0))
 	}))
 }
@@ -98,9 +98,9 @@ func (x *Tensor) Atan2(y *Tensor) *Tensor {
 func atan2Backward(b *Gradients, x, y *Tensor) {
 	c := b.t.Begin("atan2_backward", b.Grad, x, y)
 	yy := y.Mul(y)
-	squares := c.Let(x.Mul(x).Add(yy))
+	squares := c.Bind(x.Mul(x).Add(yy))
 	recip := squares.Reciprocal()
-	recip = c.Let(recip.MaskedFillInPlace(squares.CompareScalar("eq_Scalar")))
+	recip = c.Bind(recip.MaskedFillInPlace(squares.CompareScalar("eq_Scalar")))
 	if b.Needs(0) {
 		b.Out[0] = b.Grad.Mul(y).Mul(recip).Retain()
 	}

@@ -9,7 +9,7 @@ import (
 // Matmul records torch.matmul.
 func (a *Tensor) Matmul(b *Tensor) *Tensor {
 	c := a.tape.Begin("matmul", a, b)
-	c.Lower(&a, &b)
+	c.CastToLower(&a, &b)
 	return c.End(c.matmul(a, b))
 }
 
@@ -82,19 +82,19 @@ func (c *Call) foldedProduct(a, b *Tensor) *Tensor {
 	transposed := len(b.shape) > len(a.shape)
 	large, small := a, b
 	if transposed {
-		large, small = c.Let(b.Transpose(-2, -1)), a
+		large, small = c.Bind(b.Transpose(-2, -1)), a
 		if len(a.shape) == 2 {
-			small = c.Let(a.T())
+			small = c.Bind(a.T())
 		}
 	}
 	n := len(large.shape)
 	shape := append(make([]int64, 0, n), large.shape[:n-1]...)
-	folded := c.Let(large.AsShape([]int64{Numel(shape), large.shape[n-1]}))
+	folded := c.Bind(large.AsShape([]int64{Numel(shape), large.shape[n-1]}))
 	if len(small.shape) == 1 {
 		return folded.mv(small).unsafeView(shape)
 	}
 	shape = append(shape, small.shape[1])
-	y := c.Let(folded.mm(small).unsafeView(shape))
+	y := c.Bind(folded.mm(small).unsafeView(shape))
 	if transposed {
 		return y.Transpose(-2, -1).AsContiguous()
 	}
@@ -116,13 +116,13 @@ func (c *Call) broadcastProduct(a, b *Tensor) *Tensor {
 	batch := Numel(lead)
 	expanded := func(inner ...int64) []int64 { return append(append(make([]int64, 0, len(lead)+4), lead...), inner...) }
 
-	left := c.Let(a.Expand(expanded(rows, k)...).AsShape([]int64{batch, rows, k}))
+	left := c.Bind(a.Expand(expanded(rows, k)...).AsShape([]int64{batch, rows, k}))
 	var right *Tensor
 	if vectorRight {
-		right = c.Let(b.Expand(expanded(k)...))
+		right = c.Bind(b.Expand(expanded(k)...))
 		c.Set(&right, right.AsShape([]int64{batch, k}).Unsqueeze(2))
 	} else {
-		right = c.Let(b.Expand(expanded(k, cols)...))
+		right = c.Bind(b.Expand(expanded(k, cols)...))
 		c.Set(&right, right.AsShape([]int64{batch, k, cols}))
 	}
 	shape := expanded()
@@ -158,9 +158,9 @@ func (a *Tensor) mv(v *Tensor) *Tensor {
 	}
 	c.t.UseBLAS()
 	c.t.LaunchGEMM(y, 1, a.shape[0], 1, a.shape[1], a, v)
-	return c.End(y.Derived("MvBackward0", inputs{a, v}, saves{when(v.requiresGrad, a), when(a.requiresGrad, v)}, each(
-		partial{0, func(b *Gradients) *Tensor { return b.Grad.Outer(b.Saved(1)) }},
-		partial{1, func(b *Gradients) *Tensor { return b.Saved(0).T().mv(b.Grad) }},
+	return c.End(y.SetGradFn("MvBackward0", inputs{a, v}, savedFactors(a, v), inputGradients(
+		inputGradient{0, func(b *Gradients) *Tensor { return b.Grad.Outer(b.Saved(1)) }},
+		inputGradient{1, func(b *Gradients) *Tensor { return b.Saved(0).T().mv(b.Grad) }},
 	)))
 }
 
@@ -176,11 +176,10 @@ func (a *Tensor) dot(b *Tensor) *Tensor {
 	y := c.t.Alloc(a.dtype)
 	c.t.UseBLAS()
 	c.t.Launch(program.Reduction, 2*a.numel, []*Tensor{y}, []*Tensor{a, b})
-	return c.End(y.Derived("DotBackward0", inputs{a, b}, saves{when(b.requiresGrad, a), when(a.requiresGrad, b)},
-		each(
-			partial{0, func(w *Gradients) *Tensor { return w.Grad.Mul(w.Saved(1)) }},
-			partial{1, func(w *Gradients) *Tensor { return w.Grad.Mul(w.Saved(0)) }},
-		)))
+	return c.End(y.SetGradFn("DotBackward0", inputs{a, b}, savedFactors(a, b), inputGradients(
+		inputGradient{0, func(w *Gradients) *Tensor { return w.Grad.Mul(w.Saved(1)) }},
+		inputGradient{1, func(w *Gradients) *Tensor { return w.Grad.Mul(w.Saved(0)) }},
+	)))
 }
 
 // Outer records torch.outer (and torch.ger) of two vectors.
@@ -203,36 +202,34 @@ func ScaledMM(a, b *Tensor, d DType) *Tensor {
 // AddMV records torch.addmv(x, a, v): x + a @ v.
 func (x *Tensor) AddMV(a, v *Tensor) *Tensor {
 	c := x.tape.Begin("addmv", x, a, v)
-	c.Lower(&x, &a, &v)
+	c.CastToLower(&x, &a, &v)
 	y := c.t.Alloc(a.dtype, a.shape[0])
 	c.t.UseBLAS()
 	c.t.LaunchGEMM(y, 1, a.shape[0], 1, a.shape[1], a, v, x)
-	return c.End(y.Derived("AddmvBackward0", inputs{x, a, v}, saves{when(v.requiresGrad, a), when(a.requiresGrad, v)},
-		each(
-			partial{1, func(b *Gradients) *Tensor { return b.Grad.Outer(b.Saved(1)) }},
-			partial{0, func(b *Gradients) *Tensor { return b.Grad }},
-			partial{2, func(b *Gradients) *Tensor { return b.Saved(0).T().mv(b.Grad) }},
-		)))
+	return c.End(y.SetGradFn("AddmvBackward0", inputs{x, a, v}, savedFactors(a, v), inputGradients(
+		inputGradient{1, func(b *Gradients) *Tensor { return b.Grad.Outer(b.Saved(1)) }},
+		inputGradient{0, func(b *Gradients) *Tensor { return b.Grad }},
+		inputGradient{2, func(b *Gradients) *Tensor { return b.Saved(0).T().mv(b.Grad) }},
+	)))
 }
 
 // AddBMM records torch.addbmm(x, a, b): x and the sum of all products of a batch.
 func (x *Tensor) AddBMM(a, b *Tensor) *Tensor {
 	c := x.tape.Begin("addbmm", x, a, b)
-	c.Lower(&x, &a, &b)
+	c.CastToLower(&x, &a, &b)
 	y := c.t.Alloc(a.dtype, a.shape[1], b.shape[2])
 	c.t.UseBLAS()
 	c.t.LaunchGEMM(y, a.shape[0], a.shape[1], b.shape[2], a.shape[2], a, b, x)
 	wide := []int64{a.shape[0], a.shape[1], b.shape[2]}
-	return c.End(y.Derived("AddbmmBackward0", inputs{x, a, b}, saves{when(b.requiresGrad, a), when(a.requiresGrad, b)},
-		each(
-			partial{1, func(w *Gradients) *Tensor {
-				return w.Grad.Unsqueeze(0).Expand(wide...).BMMUncast(w.Saved(1).Transpose(1, 2))
-			}},
-			partial{2, func(w *Gradients) *Tensor {
-				return w.Saved(0).Transpose(1, 2).BMMUncast(w.Grad.Unsqueeze(0).Expand(wide...))
-			}},
-			partial{0, func(w *Gradients) *Tensor { return w.Grad }},
-		)))
+	return c.End(y.SetGradFn("AddbmmBackward0", inputs{x, a, b}, savedFactors(a, b), inputGradients(
+		inputGradient{1, func(w *Gradients) *Tensor {
+			return w.Grad.Unsqueeze(0).Expand(wide...).BMMUncast(w.Saved(1).Transpose(1, 2))
+		}},
+		inputGradient{2, func(w *Gradients) *Tensor {
+			return w.Saved(0).Transpose(1, 2).BMMUncast(w.Grad.Unsqueeze(0).Expand(wide...))
+		}},
+		inputGradient{0, func(w *Gradients) *Tensor { return w.Grad }},
+	)))
 }
 
 // TensorDot records torch.tensordot(a, b, (dims of a, dims of b)): one product of matrices.
@@ -254,8 +251,8 @@ func (a *Tensor) TensorDot(b *Tensor, da, db []int) *Tensor {
 			right, shape = append(right, d), append(shape, n)
 		}
 	}
-	first := c.Let(a.Permute(slices.Concat(left, da)...).AsShape([]int64{Numel(shape[:len(left)]), inner}))
-	second := c.Let(b.Permute(slices.Concat(db, right)...).AsShape([]int64{inner, Numel(shape[len(left):])}))
+	first := c.Bind(a.Permute(slices.Concat(left, da)...).AsShape([]int64{Numel(shape[:len(left)]), inner}))
+	second := c.Bind(b.Permute(slices.Concat(db, right)...).AsShape([]int64{inner, Numel(shape[len(left):])}))
 	return c.End(first.MM(second).AsShape(shape))
 }
 
@@ -274,7 +271,7 @@ func (x *Tensor) Kron(y *Tensor) *Tensor {
 		}
 		wx, wy, shape = append(wx, sx, 1), append(wy, 1, sy), append(shape, sx*sy)
 	}
-	product := c.Let(x.AsShape(wx).Mul(y.AsShape(wy)))
+	product := c.Bind(x.AsShape(wx).Mul(y.AsShape(wy)))
 	return c.End(product.unsafeView(shape))
 }
 
@@ -283,12 +280,11 @@ func (x *Tensor) AddR(a, b *Tensor) *Tensor {
 	c := x.tape.Begin("addr", x, a, b)
 	y := c.t.Alloc(x.dtype, a.shape[0], b.shape[0])
 	c.t.LaunchElementwise(y, 2, x, a, b)
-	return c.End(y.Derived("AddrBackward0", inputs{x, a, b}, saves{when(a.requiresGrad, b), when(b.requiresGrad, a)},
-		each(
-			partial{0, func(bw *Gradients) *Tensor { return bw.Grad }},
-			partial{1, func(bw *Gradients) *Tensor { return bw.Grad.mv(bw.Saved(0)) }},
-			partial{2, func(bw *Gradients) *Tensor { return bw.Grad.T().mv(bw.Saved(1)) }},
-		)))
+	return c.End(y.SetGradFn("AddrBackward0", inputs{x, a, b}, savedFactors(b, a), inputGradients(
+		inputGradient{0, func(bw *Gradients) *Tensor { return bw.Grad }},
+		inputGradient{1, func(bw *Gradients) *Tensor { return bw.Grad.mv(bw.Saved(0)) }},
+		inputGradient{2, func(bw *Gradients) *Tensor { return bw.Grad.T().mv(bw.Saved(1)) }},
+	)))
 }
 
 // GroupedMM records torch.nn.functional.grouped_mm(x, weight, offs=ends). The rows of x [rows, in] form groups that end
@@ -297,8 +293,8 @@ func (x *Tensor) AddR(a, b *Tensor) *Tensor {
 func (x *Tensor) GroupedMM(weight, ends *Tensor) *Tensor {
 	c := x.tape.Begin("_grouped_mm", x, weight, ends)
 	y := c.t.groupedProduct(x, weight, x.shape[0], weight.shape[2])
-	return c.End(y.Derived("GroupedMmBackward0", inputs{x, weight},
-		saves{when(x.requiresGrad, weight), when(weight.requiresGrad, x), ends},
+	return c.End(y.SetGradFn("GroupedMmBackward0", inputs{x, weight},
+		saves{tensorIf(x.requiresGrad, weight), tensorIf(weight.requiresGrad, x), ends},
 		groupedBackward))
 }
 
@@ -312,14 +308,14 @@ func (x *Tensor) GroupedMMFallback(weight, ends *Tensor) *Tensor {
 	c := t.Begin("grouped_mm_fallback", x, weight, ends)
 	y := t.Zeros(x.dtype, x.shape[0], weight.shape[2])
 	t.intoGroups(y, x, weight, weight.shape[1])
-	return c.End(y.Derived("grouped_mm_fallbackBackward", inputs{x, weight}, saves{x, weight, ends},
+	return c.End(y.SetGradFn("grouped_mm_fallbackBackward", inputs{x, weight}, saves{x, weight, ends},
 		func(w *Gradients) {
 			x, weight := w.Saved(0), w.Saved(1)
-			dx := w.Let(x.ZerosLike())
-			dw := w.Let(weight.ZerosLike())
+			dx := w.Bind(x.ZerosLike())
+			dw := w.Bind(weight.ZerosLike())
 			t.intoGroups(dx, w.Grad, weight, weight.shape[2])
 			t.intoGroups(dw, x, w.Grad, x.shape[0]/weight.shape[0])
-			w.GivePair(dx, dw)
+			w.SetPair(dx, dw)
 		}))
 }
 
@@ -338,15 +334,15 @@ func groupedBackward(w *Gradients) {
 		x, weight := w.Saved(1), w.input(1)
 		groups, in, out := weight.shape[0], weight.shape[1], weight.shape[2]
 		if weight.strides[1] == 1 && weight.strides[2] == in {
-			w.Give(1, c.End(c.Let(t.groupedProduct(w.Grad, x, groups, out, in)).Transpose(-2, -1)))
+			w.Set(1, c.End(c.Bind(t.groupedProduct(w.Grad, x, groups, out, in)).Transpose(-2, -1)))
 		} else {
-			w.Give(1, c.End(t.groupedProduct(w.Grad, x, groups, in, out)))
+			w.Set(1, c.End(t.groupedProduct(w.Grad, x, groups, in, out)))
 		}
 	}
 	if w.Needs(0) {
 		c := t.Begin("_grouped_mm_mat1_backward", w.Grad)
 		weight := w.Saved(0)
-		w.Give(0, c.End(t.groupedProduct(w.Grad, weight, w.Grad.shape[0], weight.shape[1])))
+		w.Set(0, c.End(t.groupedProduct(w.Grad, weight, w.Grad.shape[0], weight.shape[1])))
 	}
 }
 

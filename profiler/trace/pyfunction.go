@@ -55,7 +55,7 @@ func (c *FunctionContext) Attribute(i int) *Tensor { return c.attrs[i] }
 
 // Take returns the i-th attribute and releases it from the context (ctx.name = None); the frame holds it from now on.
 func (c *FunctionContext) Take(f *Frame, i int) *Tensor {
-	x := f.Let(c.attrs[i])
+	x := f.Bind(c.attrs[i])
 	c.attrs[i] = nil
 	x.Release()
 	return x
@@ -73,7 +73,7 @@ func (f *Frame) Apply(fn *Function, inputs ...*Tensor) []*Tensor {
 	g := f.CallFrame(inputs...)
 	ctx := &FunctionContext{needs: make([]bool, len(inputs))}
 	for i, x := range inputs {
-		ctx.needs[i] = t.Tracks(x)
+		ctx.needs[i] = t.RequiresGrad(x)
 	}
 	var ys []*Tensor
 	state := t.casts.autocastState

@@ -18,7 +18,7 @@ func TestDroppedTensorsMakeRoomWithinBackward(t *testing.T) {
 		fn := &trace.Function{
 			Name: "MadeBackward",
 			Forward: func(f *trace.Frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
-				y, kept := f.Let(in[0].EmptyLike()), f.Let(f.Tape().Empty(trace.F32, 1<<22))
+				y, kept := f.Bind(in[0].EmptyLike()), f.Bind(f.Tape().Empty(trace.F32, 1<<22))
 				ctx.SaveForBackward(kept, nil)
 				return []*tensor{y}
 			},
@@ -29,18 +29,18 @@ func TestDroppedTensorsMakeRoomWithinBackward(t *testing.T) {
 					ctx.Drop(0) // nothing more to release
 					require.Nil(t, ctx.Saved(0))
 				}
-				f.Let(f.Tape().Empty(trace.F32, 1<<22))
-				return []*tensor{f.Let(grads[0].EmptyLike())}
+				f.Bind(f.Tape().Empty(trace.F32, 1<<22))
+				return []*tensor{f.Bind(grads[0].EmptyLike())}
 			},
 		}
 		var y *tensor
-		run := func() { y = f.Let(f.Apply(fn, x)[0]) }
+		run := func() { y = f.Bind(f.Apply(fn, x)[0]) }
 		if hooked {
 			tape.SaveOnCPU(false, run)
 		} else {
 			run()
 		}
-		f.Let(y.Sum(false)).Backward()
+		f.Bind(y.Sum(false)).Backward()
 		f.End()
 		p := tape.Program()
 		require.NoError(t, p.Validate())

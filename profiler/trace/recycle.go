@@ -29,7 +29,7 @@ func (t *Tape) Finish() *program.Program {
 }
 
 // FinishAll ends the recording like Finish. It also returns the programs of [Options.Others].
-func (t *Tape) FinishAll() (own *program.Program, others *Others) {
+func (t *Tape) FinishAll() (own *program.Program, others *OtherPrograms) {
 	m := t.pools
 	t.pools = nil
 	spare, _ := recycled.Get().(*program.Program)

@@ -202,9 +202,9 @@ type reduction struct {
 func (x *Tensor) reduce(r reduction, dims []int, keep bool) *Tensor {
 	c := x.tape.Begin(r.op, x)
 	shape, reduced := x.reducedShape(dims, keep)
-	y := c.Let(c.t.Alloc(r.out, shape...))
+	y := c.Bind(c.t.Alloc(r.out, shape...))
 	if widens := x.dtype.IsHalf() && r.out == F32; r.convert && x.dtype != r.out && !widens {
-		x = c.Let(x.AsType(r.out))
+		x = c.Bind(x.AsType(r.out))
 	}
 	x.reduceScratch(c, reduced, r.out.Size(), r.accSize, cmp.Or(r.vt0, 4))
 	c.t.Launch(program.Reduction, x.numel, []*Tensor{y}, []*Tensor{x})
@@ -217,7 +217,7 @@ func (x *Tensor) reduceScratch(c *Call, reduced []bool, outSize, accSize, vt0 in
 	var buf [8]reduceDim
 	g := x.reduceGeometry(buf[:0], reduced, outSize)
 	in := x.dtype.Size()
-	scratch := func(n int64) *Tensor { return c.Let(t.scratch(n)) }
+	scratch := func(n int64) *Tensor { return c.Bind(t.scratch(n)) }
 	split := t.sizedByGPU(func(gpu int) int64 {
 		buffer, _ := t.gpus.all[gpu].reduceScratch(g, in, accSize, vt0)
 		return buffer
@@ -257,20 +257,20 @@ func (x *Tensor) Sum(keep bool, dims ...int) *Tensor {
 	}
 	c := x.tape.Begin(op, x)
 	y := x.sumAs(op, sumType(c.fullResult(x.dtype)), dims, keep)
-	return c.End(y.spreads(x, node, dims, keep, false))
+	return c.End(y.recordReduction(x, node, dims, keep, false))
 }
 
 // SumTo records x.sum(dims, dtype=d): the input is converted inside.
 func (x *Tensor) SumTo(d DType, keep bool, dims ...int) *Tensor {
 	c := x.tape.Begin("sum_dim_IntList", x)
 	c.BelowAutocast()
-	return c.End(x.sumAs("sum_dim_IntList", d, dims, keep).spreads(x, "SumBackward1", dims, keep, false))
+	return c.End(x.sumAs("sum_dim_IntList", d, dims, keep).recordReduction(x, "SumBackward1", dims, keep, false))
 }
 
 // MeanTo records x.mean(dims, dtype=d).
 func (x *Tensor) MeanTo(d DType, keep bool, dims ...int) *Tensor {
 	c := x.tape.Begin("mean_dim", x)
-	return c.End(x.sumAs("mean_dim", d, dims, keep).spreads(x, "MeanBackward1", dims, keep, true))
+	return c.End(x.sumAs("mean_dim", d, dims, keep).recordReduction(x, "MeanBackward1", dims, keep, true))
 }
 
 // Mean records x.mean(dims); no dims takes the mean of everything.
@@ -281,23 +281,23 @@ func (x *Tensor) Mean(keep bool, dims ...int) *Tensor {
 	}
 	c := x.tape.Begin(op, x)
 	y := x.reduce(reduction{op: op, out: x.dtype, accSize: x.dtype.accumulate().Size()}, dims, keep)
-	return c.End(y.spreads(x, node, dims, keep, true))
+	return c.End(y.recordReduction(x, node, dims, keep, true))
 }
 
-// spreads makes the node of a sum or mean of x; its backward expands the gradient to the shape of x.
-func (y *Tensor) spreads(x *Tensor, node string, dims []int, keep, mean bool) *Tensor {
+// recordReduction makes the node of a sum or mean of x; its backward expands the gradient to the shape of x.
+func (y *Tensor) recordReduction(x *Tensor, node string, dims []int, keep, mean bool) *Tensor {
 	from := x.shape
-	return y.Derived(node, inputs{x}, nil, func(b *Gradients) {
-		g := b.Grad.spread(from, dims, keep)
+	return y.SetGradFn(node, inputs{x}, nil, func(b *Gradients) {
+		g := b.Grad.expandGradient(from, dims, keep)
 		if mean {
 			g = g.DivScalar()
 		}
-		b.Give(0, g)
+		b.Set(0, g)
 	})
 }
 
-// spread expands the gradient of a reduction back over the input.
-func (g *Tensor) spread(shape []int64, dims []int, keep bool) *Tensor {
+// expandGradient expands the gradient of a reduction back over the input.
+func (g *Tensor) expandGradient(shape []int64, dims []int, keep bool) *Tensor {
 	if !keep {
 		g = g.restoreDims(len(shape), dims)
 	}

@@ -6,17 +6,17 @@ import "github.com/vprof/vprof/profiler/program"
 func (x *Tensor) NanSum(keep bool, dims ...int) *Tensor {
 	c := x.tape.Begin("nansum", x)
 	y := x.sumAs("nansum", sumType(x.dtype), dims, keep)
-	return c.End(y.Derived("NansumBackward0", inputs{x}, saves{x}, func(b *Gradients) {
+	return c.End(y.SetGradFn("NansumBackward0", inputs{x}, saves{x}, func(b *Gradients) {
 		x := b.Saved(0)
-		g := b.Grad.AsType(x.dtype).spread(x.shape, dims, keep)
-		b.Give(0, g.Mul(x.IsNaN().CompareScalar("logical_not")))
+		g := b.Grad.AsType(x.dtype).expandGradient(x.shape, dims, keep)
+		b.Set(0, g.Mul(x.IsNaN().CompareScalar("logical_not")))
 	}))
 }
 
 // NanMean records x.nanmean(dims, keepdim): nansum divided by the number of elements that are not NaN.
 func (x *Tensor) NanMean(keep bool, dims ...int) *Tensor {
 	c := x.tape.Begin("nanmean", x)
-	count := c.Let(x.IsNaN().CompareScalar("logical_not").Sum(keep, dims...))
+	count := c.Bind(x.IsNaN().CompareScalar("logical_not").Sum(keep, dims...))
 	return c.End(x.NanSum(keep, dims...).Div(count))
 }
 
@@ -25,17 +25,17 @@ func (x *Tensor) ProdAll() *Tensor {
 	c := x.tape.Begin("prod", x)
 	d := sumType(c.fullResult(x.dtype))
 	y := x.reduce(reduction{op: "prod", out: d, accSize: d.accumulate().Size(), convert: true}, nil, false)
-	return c.End(y.Derived("ProdBackward0", inputs{x}, saves{x, y}, func(b *Gradients) {
+	return c.End(y.SetGradFn("ProdBackward0", inputs{x}, saves{x, y}, func(b *Gradients) {
 		x := b.Saved(0)
-		b.Give(0, prodAllGrad(b.Grad.AsType(x.dtype), x, b.Saved(1)))
+		b.Set(0, prodAllGrad(b.Grad.AsType(x.dtype), x, b.Saved(1)))
 	}))
 }
 
 // prodAllGrad records prod_backward of an input without zeros, which it looks for.
 func prodAllGrad(grad, input, result *Tensor) *Tensor {
 	c := grad.tape.Begin("prod_backward", grad, input, result)
-	zeros := c.Let(input.CompareScalar("eq"))
-	count := c.Let(c.t.Alloc(I32))
+	zeros := c.Bind(input.CompareScalar("eq"))
+	count := c.Bind(c.t.Alloc(I32))
 	c.t.Launch(program.Reduction, zeros.numel, []*Tensor{count}, []*Tensor{zeros})
 	c.DropAll(count, zeros)
 	slope := result.Div(input)
@@ -47,17 +47,17 @@ func prodAllGrad(grad, input, result *Tensor) *Tensor {
 func (x *Tensor) Median() *Tensor {
 	c := x.tape.Begin("median", x)
 	c.t.NoGrad(func() {
-		flat := c.Let(x.Reshape(-1))
+		flat := c.Bind(x.Reshape(-1))
 		sorted, indices := flat.Sort(0)
-		c.Let(sorted)
+		c.Bind(sorted)
 		if indices.refs == 0 {
 			indices.die()
 		}
 	})
-	y := c.Let(c.t.Alloc(x.dtype))
-	c.t.Launch(program.Index, 1, []*Tensor{y}, []*Tensor{x.Touched(1)})
-	return c.End(y.Derived("MedianBackward0", inputs{x}, saves{x, y},
-		func(b *Gradients) { b.Give(0, evenlyDividedGrad(b.Grad, b.Saved(0), b.Saved(1))) }))
+	y := c.Bind(c.t.Alloc(x.dtype))
+	c.t.Launch(program.Index, 1, []*Tensor{y}, []*Tensor{x.FirstElements(1)})
+	return c.End(y.SetGradFn("MedianBackward0", inputs{x}, saves{x, y},
+		func(b *Gradients) { b.Set(0, evenlyDividedGrad(b.Grad, b.Saved(0), b.Saved(1))) }))
 }
 
 // Trapezoid records torch.trapezoid(x, dx=dx, dim=d).
@@ -72,22 +72,22 @@ func (x *Tensor) Trace() *Tensor {
 	t := x.tape
 	c := t.Begin("trace", x)
 	var y *Tensor
-	t.NoGrad(func() { y = c.Let(x.Diagonal(0, 0, 1).Sum(false)) })
+	t.NoGrad(func() { y = c.Bind(x.Diagonal(0, 0, 1).Sum(false)) })
 	shape := x.shape
-	return c.End(y.Derived("TraceBackward0", inputs{x}, nil, func(b *Gradients) {
+	return c.End(y.SetGradFn("TraceBackward0", inputs{x}, nil, func(b *Gradients) {
 		c := t.Begin("trace_backward", b.Grad)
-		g := c.Let(t.Zeros(b.Grad.dtype, shape[0]*shape[1]))
-		places := c.Let(t.Arange((shape[0]*shape[1] + shape[1]) / (shape[1] + 1)))
-		t.Launch(program.Index, places.numel, []*Tensor{g.Touched(places.numel)}, []*Tensor{places, b.Grad})
-		b.Give(0, c.End(g.View(shape...)))
+		g := c.Bind(t.Zeros(b.Grad.dtype, shape[0]*shape[1]))
+		places := c.Bind(t.Arange((shape[0]*shape[1] + shape[1]) / (shape[1] + 1)))
+		t.Launch(program.Index, places.numel, []*Tensor{g.FirstElements(places.numel)}, []*Tensor{places, b.Grad})
+		b.Set(0, c.End(g.View(shape...)))
 	}))
 }
 
 // Histogram records torch.histc(x, bins), which has no gradient. The range is the data's.
 func (x *Tensor) Histogram(bins int64) *Tensor {
 	c := x.tape.Begin("histc", x)
-	y := c.Let(c.t.Zeros(x.dtype, bins))
-	in := c.Let(x.ContiguousUntracked())
+	y := c.Bind(c.t.Zeros(x.dtype, bins))
+	in := c.Bind(x.ContiguousUntracked())
 	c.t.Launch(program.Reduction, x.numel, []*Tensor{y}, []*Tensor{in})
 	return c.End(y)
 }
@@ -96,8 +96,8 @@ func (x *Tensor) Histogram(bins int64) *Tensor {
 // the smallest and the largest first.
 func (x *Tensor) BinCount(weights *Tensor, bins int64) *Tensor {
 	c := x.tape.Begin("bincount", x)
-	c.Let(x.Min())
-	c.Let(x.Max())
+	c.Bind(x.Min())
+	c.Bind(x.Max())
 	d, in := I64, []*Tensor{x}
 	if weights != nil {
 		d, in = weights.dtype, append(in, weights)
@@ -111,9 +111,9 @@ func (x *Tensor) BinCount(weights *Tensor, bins int64) *Tensor {
 func (x *Tensor) Mode(keep bool, d int) (values, indices *Tensor) {
 	c := x.tape.Begin("mode", x)
 	shape, _ := x.reducedShape([]int{d}, keep)
-	values, indices = c.Let(c.t.Alloc(x.dtype, shape...)), c.Let(c.t.Alloc(I64, shape...))
+	values, indices = c.Bind(c.t.Alloc(x.dtype, shape...)), c.Bind(c.t.Alloc(I64, shape...))
 	c.t.NoGrad(func() {
-		in := c.Let(x.Transpose(d, -1).ContiguousUntracked())
+		in := c.Bind(x.Transpose(d, -1).ContiguousUntracked())
 		c.t.Launch(program.Index, x.numel, []*Tensor{values, indices}, []*Tensor{in})
 	})
 	x.selects("ModeBackward0", values, indices)
@@ -123,20 +123,20 @@ func (x *Tensor) Mode(keep bool, d int) (values, indices *Tensor) {
 // LogCumSumExp records x.logcumsumexp(d).
 func (x *Tensor) LogCumSumExp(d int) *Tensor {
 	c := x.tape.Begin("logcumsumexp", x)
-	y := c.Let(x.scan("logcumsumexp", x.dtype, d))
-	return c.End(y.Derived("LogcumsumexpBackward0", inputs{x}, saves{x, y},
-		func(b *Gradients) { b.Give(0, logCumSumExpGrad(b.Grad, b.Saved(0), b.Saved(1), d)) }))
+	y := c.Bind(x.scan("logcumsumexp", x.dtype, d))
+	return c.End(y.SetGradFn("LogcumsumexpBackward0", inputs{x}, saves{x, y},
+		func(b *Gradients) { b.Set(0, logCumSumExpGrad(b.Grad, b.Saved(0), b.Saved(1), d)) }))
 }
 
 // logCumSumExpGrad records logcumsumexp_backward of real numbers.
 func logCumSumExpGrad(grad, self, result *Tensor, d int) *Tensor {
 	c := grad.tape.Begin("logcumsumexp_backward", grad, self, result)
-	low := c.Let(c.t.Alloc(grad.dtype))
-	logs := c.Let(grad.plain("abs", 1).plain("log", transcendentalFLOPs))
-	positive := c.Let(Where(grad.CompareScalar("gt"), logs, low))
-	negative := c.Let(Where(grad.CompareScalar("lt"), logs, low))
+	low := c.Bind(c.t.Alloc(grad.dtype))
+	logs := c.Bind(grad.mapWithoutGrad("abs", 1).mapWithoutGrad("log", transcendentalFLOPs))
+	positive := c.Bind(Where(grad.CompareScalar("gt"), logs, low))
+	negative := c.Bind(Where(grad.CompareScalar("lt"), logs, low))
 	part := func(g *Tensor) *Tensor {
-		return c.Let(g.Sub(result).Flip(d).scan("logcumsumexp", g.dtype, d).Flip(d).Add(self).Exp())
+		return c.Bind(g.Sub(result).Flip(d).scan("logcumsumexp", g.dtype, d).Flip(d).Add(self).Exp())
 	}
 	gained := part(positive)
 	lost := part(negative)

@@ -15,9 +15,9 @@ import (
 func reduced(b trace.GPU, d trace.DType, shape []int64, f func(*tensor) *tensor) (result, scratch int64) {
 	tape := trace.New(b, rules, trace.Options{Warm: true})
 	frame := tape.Frame()
-	x := frame.Let(tape.New("x", program.Batch, d, shape...))
+	x := frame.Bind(tape.New("x", program.Batch, d, shape...))
 	from := len(tape.Program().Buffers)
-	y := frame.Let(f(x))
+	y := frame.Bind(f(x))
 	for _, buffer := range tape.Program().Buffers[from:] {
 		scratch += buffer.Bytes
 	}

@@ -49,10 +49,10 @@ func newRNNLayer(mode ops.RNNMode, length, batch, inputs, hidden, layers int64, 
 func (l rnnLayer) step() {
 	f := l.tape.Frame()
 	y, hy, cy := ops.RNN(l.x, l.h, l.c, l.args)
-	f.Let(y)
-	f.Let(hy)
+	f.Bind(y)
+	f.Bind(hy)
 	if cy != nil {
-		f.Let(cy)
+		f.Bind(cy)
 	}
 	y.Sum(false).Backward()
 	f.End()

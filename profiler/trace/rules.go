@@ -45,42 +45,42 @@ const (
 	NoneInTF32
 )
 
-// Sharers are models that share functions: a group, and all groups before it.
-type Sharers uint8
+// FunctionSharers are models that share functions: a group, and all groups before it.
+type FunctionSharers uint8
 
 // The groups that share functions, in the order in which releases of transformers changed them.
 const (
-	SharedByNone       Sharers = iota
-	SharedByLlama              // losses of Llama and most decoders
-	SharedByStarcoder2         // its loss, too
-	SharedByMistral            // losses of Mistral, Granite, GPT-2 and OPT, and attention of all but GPT-NeoX
-	SharedByNeoX               // all of GPT-NeoX
+	SharedByNone       FunctionSharers = iota
+	SharedByLlama                      // losses of Llama and most decoders
+	SharedByStarcoder2                 // its loss, too
+	SharedByMistral                    // losses of Mistral, Granite, GPT-2 and OPT, and attention of all but GPT-NeoX
+	SharedByNeoX                       // all of GPT-NeoX
 )
 
 // UnmarshalText reads the model that a group is named after: "Mistral".
-func (s *Sharers) UnmarshalText(text []byte) (err error) {
-	*s, err = groupOf(text, map[string]Sharers{
+func (s *FunctionSharers) UnmarshalText(text []byte) (err error) {
+	*s, err = groupOf(text, map[string]FunctionSharers{
 		"Llama": SharedByLlama, "Starcoder2": SharedByStarcoder2, "Mistral": SharedByMistral, "GPT-NeoX": SharedByNeoX,
 	})
 	return err
 }
 
-// Fused are models that PyTorch's fused attention serves by default: a group, and all groups before it. Attention of
-// later groups is eager.
-type Fused uint8
+// FusedAttentionModels are models that PyTorch's fused attention serves by default: a group, and all groups before it.
+// Attention of later groups is eager.
+type FusedAttentionModels uint8
 
 // The groups, in the order in which releases of transformers gave them fused attention.
 const (
-	FusedByLlama   Fused = iota // decoders like Llama, and all models that no group names
-	FusedByBERT                 // BERT
-	FusedByGPT                  // GPT-2 and GPT-NeoX
-	FusedByRoBERTa              // RoBERTa, XLM-RoBERTa, CamemBERT and Phi-3
-	FusedByOPT                  // OPT and DistilBERT
+	FusedByLlama   FusedAttentionModels = iota // decoders like Llama, and all models that no group names
+	FusedByBERT                                // BERT
+	FusedByGPT                                 // GPT-2 and GPT-NeoX
+	FusedByRoBERTa                             // RoBERTa, XLM-RoBERTa, CamemBERT and Phi-3
+	FusedByOPT                                 // OPT and DistilBERT
 )
 
 // UnmarshalText reads the model that a group is named after: "RoBERTa".
-func (m *Fused) UnmarshalText(text []byte) (err error) {
-	*m, err = groupOf(text, map[string]Fused{
+func (m *FusedAttentionModels) UnmarshalText(text []byte) (err error) {
+	*m, err = groupOf(text, map[string]FusedAttentionModels{
 		"BERT": FusedByBERT, "GPT": FusedByGPT, "RoBERTa": FusedByRoBERTa, "OPT": FusedByOPT,
 	})
 	return err
@@ -99,12 +99,12 @@ func groupOf[T any](model []byte, groups map[string]T) (T, error) {
 type Libraries struct {
 	// SharedFunctions are the models whose loss and attention are computed by functions that models share. Other models
 	// do so themselves: most have logits in fp32 in place of the logits, and copy heads only where there is a mask.
-	SharedFunctions Sharers
+	SharedFunctions FunctionSharers
 	// SharedAngles are the models whose layers share the angles of rotary positions. NoTables are the models without
 	// angles in buffers.
-	SharedAngles, NoTables Sharers
+	SharedAngles, NoTables FunctionSharers
 	// FusedAttention are the models whose attention is not eager by default.
-	FusedAttention Fused
+	FusedAttention FusedAttentionModels
 	// ShiftsLabels: the loss of a causal model shifts the labels, else it copies the logits without each row's last.
 	ShiftsLabels bool
 	// ReadsPositions: masks are made of the positions of tokens, so that sequences of one row do not see each other.
@@ -203,8 +203,8 @@ type CapabilityRow struct {
 	Value int64
 }
 
-// At returns the number for a GPU; zero below the first row.
-func (b ByCapability) At(capability int) int64 {
+// ForCapability returns the number for a GPU; zero below the first row.
+func (b ByCapability) ForCapability(capability int) int64 {
 	var n int64
 	for _, row := range b {
 		if row.From <= capability {
@@ -214,8 +214,8 @@ func (b ByCapability) At(capability int) int64 {
 	return n
 }
 
-// On returns the number for a GPU.
-func (b ByCapability) On(gpu GPU) int64 { return b.At(gpu.Capability) }
+// ForGPU returns the number for a GPU.
+func (b ByCapability) ForGPU(gpu GPU) int64 { return b.ForCapability(gpu.Capability) }
 
 // CUB is how CUB's device-wide algorithms are tuned. A tile is the elements that one block of threads handles.
 type CUB struct {

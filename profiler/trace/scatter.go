@@ -13,25 +13,25 @@ import (
 
 // gathered returns a new tensor of the elements of x at the positions in index.
 func (c *Call) gathered(x, index *Tensor, shape ...int64) *Tensor {
-	y := c.Let(c.t.Alloc(x.dtype, shape...))
-	c.t.Launch(program.Index, y.numel, []*Tensor{y}, []*Tensor{x.Touched(y.numel), index})
+	y := c.Bind(c.t.Alloc(x.dtype, shape...))
+	c.t.Launch(program.Index, y.numel, []*Tensor{y}, []*Tensor{x.FirstElements(y.numel), index})
 	return y
 }
 
 // putInto records zeros, made by the given operator, into which the elements of g are written at positions places.
 func (g *Tensor) putInto(op, zeros string, shape []int64, places *Tensor) *Tensor {
 	c := g.tape.Begin(op, g)
-	z := c.Let(c.t.Filled(zeros, g.dtype, shape...))
-	c.t.Launch(program.Index, g.numel, []*Tensor{z.Touched(g.numel)}, []*Tensor{places, g})
+	z := c.Bind(c.t.Filled(zeros, g.dtype, shape...))
+	c.t.Launch(program.Index, g.numel, []*Tensor{z.FirstElements(g.numel)}, []*Tensor{places, g})
 	return c.End(z)
 }
 
 // Gather records x.gather(d, index).
 func (x *Tensor) Gather(index *Tensor) *Tensor {
 	c := x.tape.Begin("gather", x, index)
-	return c.End(c.gathered(x, index, index.shape...).Derived("GatherBackward0", inputs{x}, saves{index, x},
+	return c.End(c.gathered(x, index, index.shape...).SetGradFn("GatherBackward0", inputs{x}, saves{index, x},
 		func(b *Gradients) {
-			b.Give(0, b.Grad.putInto("gather_backward", "new_zeros", b.Saved(1).shape, b.Saved(0)))
+			b.Set(0, b.Grad.putInto("gather_backward", "new_zeros", b.Saved(1).shape, b.Saved(0)))
 		}))
 }
 
@@ -39,22 +39,22 @@ func (x *Tensor) Gather(index *Tensor) *Tensor {
 func (x *Tensor) IndexSelect(d int, index *Tensor) *Tensor {
 	c := x.tape.Begin("index_select", x, index)
 	y, from := c.gathered(x, index, lists.With(x.shape, x.Dim(d), index.numel)...), x.shape
-	return c.End(y.Derived("IndexSelectBackward0", inputs{x}, saves{index}, func(b *Gradients) {
-		b.Give(0, b.Grad.putInto("index_select_backward", "new_zeros", from, b.Saved(0)))
+	return c.End(y.SetGradFn("IndexSelectBackward0", inputs{x}, saves{index}, func(b *Gradients) {
+		b.Set(0, b.Grad.putInto("index_select_backward", "new_zeros", from, b.Saved(0)))
 	}))
 }
 
 // Take records x.take(index): elements by their number in row-major order.
 func (x *Tensor) Take(index *Tensor) *Tensor {
 	c := x.tape.Begin("take", x, index)
-	return c.End(c.gathered(x, index, index.shape...).Derived("TakeBackward0", inputs{x}, saves{index, x},
+	return c.End(c.gathered(x, index, index.shape...).SetGradFn("TakeBackward0", inputs{x}, saves{index, x},
 		func(b *Gradients) {
-			b.Give(0, b.Grad.putInto("take_backward", "zeros_like", b.Saved(1).shape, b.Saved(0)))
+			b.Set(0, b.Grad.putInto("take_backward", "zeros_like", b.Saved(1).shape, b.Saved(0)))
 		}))
 }
 
-// writing is an operator that writes elements of x at the positions of an index, in place or in a copy.
-type writing struct {
+// scatterWrite is an operator that writes elements of x at the positions of an index, in place or in a copy.
+type scatterWrite struct {
 	// op is the name of the functional form, with the overload behind a dot.
 	op, node string
 	// source is the written tensor; nil for numbers.
@@ -66,7 +66,7 @@ type writing struct {
 }
 
 // name returns the operator as in events: "scatter_add_", or "scatter__src" with an overload.
-func (w *writing) name(inPlace bool) string {
+func (w *scatterWrite) name(inPlace bool) string {
 	base, overload, overloaded := strings.Cut(w.op, ".")
 	if inPlace {
 		base += "_"
@@ -78,7 +78,7 @@ func (w *writing) name(inPlace bool) string {
 }
 
 // write carries out w on x.
-func (x *Tensor) write(w writing, inPlace bool) *Tensor {
+func (x *Tensor) write(w scatterWrite, inPlace bool) *Tensor {
 	c := x.tape.Begin(w.name(inPlace), x, w.index, w.source)
 	y, n := x, w.index.numel
 	if w.bySource {
@@ -88,33 +88,33 @@ func (x *Tensor) write(w writing, inPlace bool) *Tensor {
 		y = c.t.Alloc(x.dtype, x.shape...)
 		c.t.LaunchCopy(y, x)
 	}
-	c.t.Launch(program.Index, n, []*Tensor{y.Touched(n)}, []*Tensor{w.index, w.source})
+	c.t.Launch(program.Index, n, []*Tensor{y.FirstElements(n)}, []*Tensor{w.index, w.source})
 	in := inputs{x, w.source}
 	if w.source == nil {
 		in = in[:1]
 	}
 	if inPlace {
-		return c.End(x.rederived(w.node, in, w.kept, w.gradients))
+		return c.End(x.resetGradFn(w.node, in, w.kept, w.gradients))
 	}
-	return c.End(y.Derived(w.node, in, w.kept, w.gradients))
+	return c.End(y.SetGradFn(w.node, in, w.kept, w.gradients))
 }
 
 // The gradients of the written tensor and of the source.
 var (
-	gradPassed   = partial{0, func(b *Gradients) *Tensor { return b.Grad }}
-	gradCleared  = partial{0, func(b *Gradients) *Tensor { return b.Grad.scattered("scatter_value", b.Saved(0)) }}
-	gradGathered = partial{1, func(b *Gradients) *Tensor { return b.Grad.Gather(b.Saved(0)) }}
+	gradPassed   = inputGradient{0, func(b *Gradients) *Tensor { return b.Grad }}
+	gradCleared  = inputGradient{0, func(b *Gradients) *Tensor { return b.Grad.scattered("scatter_value", b.Saved(0)) }}
+	gradGathered = inputGradient{1, func(b *Gradients) *Tensor { return b.Grad.Gather(b.Saved(0)) }}
 )
 
 // gradSelected returns the gradient of rows that were written along dimension d.
-func gradSelected(d int) partial {
-	return partial{1, func(b *Gradients) *Tensor { return b.Grad.IndexSelect(d, b.Saved(0)) }}
+func gradSelected(d int) inputGradient {
+	return inputGradient{1, func(b *Gradients) *Tensor { return b.Grad.IndexSelect(d, b.Saved(0)) }}
 }
 
-func indexFill(index *Tensor) writing {
-	return writing{
+func indexFill(index *Tensor) scatterWrite {
+	return scatterWrite{
 		op: "index_fill.int_Scalar", node: "IndexFillBackward0", index: index, kept: saves{index},
-		gradients: func(b *Gradients) { b.Give(0, b.Grad.IndexFill(b.Saved(0))) },
+		gradients: func(b *Gradients) { b.Set(0, b.Grad.IndexFill(b.Saved(0))) },
 	}
 }
 
@@ -124,12 +124,12 @@ func (x *Tensor) IndexFill(index *Tensor) *Tensor { return x.write(indexFill(ind
 // IndexFillInPlace records x.index_fill_(d, index, number).
 func (x *Tensor) IndexFillInPlace(index *Tensor) *Tensor { return x.write(indexFill(index), true) }
 
-func indexCopy(d int, index, source *Tensor) writing {
-	return writing{
+func indexCopy(d int, index, source *Tensor) scatterWrite {
+	return scatterWrite{
 		op: "index_copy", node: "IndexCopyBackward0", index: index, source: source, bySource: true,
-		kept: saves{index, when(source.requiresGrad, source)},
-		gradients: each(
-			partial{0, func(b *Gradients) *Tensor { return b.Grad.IndexFill(b.Saved(0)) }}, gradSelected(d)),
+		kept: saves{index, tensorIf(source.requiresGrad, source)},
+		gradients: inputGradients(
+			inputGradient{0, func(b *Gradients) *Tensor { return b.Grad.IndexFill(b.Saved(0)) }}, gradSelected(d)),
 	}
 }
 
@@ -143,11 +143,11 @@ func (x *Tensor) IndexCopyInPlace(d int, index, source *Tensor) *Tensor {
 	return x.write(indexCopy(d, index, source), true)
 }
 
-func indexAdd(d int, index, source *Tensor) writing {
-	return writing{
+func indexAdd(d int, index, source *Tensor) scatterWrite {
+	return scatterWrite{
 		op: "index_add", node: "IndexAddBackward0", index: index, source: source, bySource: true,
-		kept:      saves{when(source.requiresGrad, index), when(source.requiresGrad, source)},
-		gradients: each(gradPassed, gradSelected(d)),
+		kept:      saves{tensorIf(source.requiresGrad, index), tensorIf(source.requiresGrad, source)},
+		gradients: inputGradients(gradPassed, gradSelected(d)),
 	}
 }
 
@@ -166,14 +166,14 @@ func (x *Tensor) scattered(op string, index *Tensor, src ...*Tensor) *Tensor {
 	c := x.tape.Begin(op, x, index)
 	y := c.t.Alloc(x.dtype, x.shape...)
 	c.t.LaunchCopy(y, x)
-	c.t.Launch(program.Index, index.numel, []*Tensor{y.Touched(index.numel)}, append([]*Tensor{index}, src...))
+	c.t.Launch(program.Index, index.numel, []*Tensor{y.FirstElements(index.numel)}, append([]*Tensor{index}, src...))
 	return c.End(y)
 }
 
-func scatterValue(index *Tensor) writing {
-	return writing{
+func scatterValue(index *Tensor) scatterWrite {
+	return scatterWrite{
 		op: "scatter.value", node: "ScatterBackward1", index: index, kept: saves{index},
-		gradients: each(gradCleared),
+		gradients: inputGradients(gradCleared),
 	}
 }
 
@@ -183,10 +183,10 @@ func (x *Tensor) ScatterValue(index *Tensor) *Tensor { return x.write(scatterVal
 // ScatterInPlace records x.scatter_(d, index, number).
 func (x *Tensor) ScatterInPlace(index *Tensor) *Tensor { return x.write(scatterValue(index), true) }
 
-func scatter(index, src *Tensor) writing {
-	return writing{
+func scatter(index, src *Tensor) scatterWrite {
+	return scatterWrite{
 		op: "scatter.src", node: "ScatterBackward0", index: index, source: src, kept: saves{index},
-		gradients: each(gradCleared, gradGathered),
+		gradients: inputGradients(gradCleared, gradGathered),
 	}
 }
 
@@ -198,10 +198,10 @@ func (x *Tensor) ScatterFromInPlace(index, src *Tensor) *Tensor {
 	return x.write(scatter(index, src), true)
 }
 
-func scatterAdd(index, src *Tensor) writing {
-	return writing{
+func scatterAdd(index, src *Tensor) scatterWrite {
+	return scatterWrite{
 		op: "scatter_add", node: "ScatterAddBackward0", index: index, source: src,
-		kept: saves{when(src.requiresGrad, index)}, gradients: each(gradPassed, gradGathered),
+		kept: saves{tensorIf(src.requiresGrad, index)}, gradients: inputGradients(gradPassed, gradGathered),
 	}
 }
 
@@ -218,8 +218,8 @@ func (x *Tensor) ScatterAddInPlace(index, src *Tensor) *Tensor {
 // OneHot records torch.nn.functional.one_hot(x, classes).
 func (x *Tensor) OneHot(classes int64) *Tensor {
 	c := x.tape.Begin("one_hot", x)
-	y := c.Let(c.t.Zeros(x.dtype, slices.Concat(x.shape, []int64{classes})...))
-	c.Let(y.ScatterInPlace(x.Unsqueeze(-1)))
+	y := c.Bind(c.t.Zeros(x.dtype, slices.Concat(x.shape, []int64{classes})...))
+	c.Bind(y.ScatterInPlace(x.Unsqueeze(-1)))
 	return c.End(y)
 }
 
@@ -230,16 +230,16 @@ func (x *Tensor) MaskedScatter(mask, source *Tensor) *Tensor {
 	shape := broadcast(x, mask)
 	y := c.t.Alloc(x.dtype, shape...)
 	c.t.LaunchCopy(y, x)
-	c.Let(y)
-	places := c.Let(c.t.Alloc(I64, shape...)) // maskPrefixSum
-	wide := c.Let(mask.Expand(shape...).ContiguousUntracked())
-	from := c.Let(source.ContiguousUntracked())
+	c.Bind(y)
+	places := c.Bind(c.t.Alloc(I64, shape...)) // maskPrefixSum
+	wide := c.Bind(mask.Expand(shape...).ContiguousUntracked())
+	from := c.Bind(source.ContiguousUntracked())
 	c.t.scan(wide, places)
 	c.t.Launch(program.Index, y.numel, []*Tensor{y}, []*Tensor{wide, places, from})
 	to := source.shape
-	return c.End(y.Derived("MaskedScatterBackward0", inputs{x, source}, saves{mask}, each(
-		partial{0, func(b *Gradients) *Tensor { return b.Grad.MaskedFill(b.Saved(0)) }},
-		partial{1, func(b *Gradients) *Tensor { return b.Grad.maskedSelected(b.Saved(0), to) }},
+	return c.End(y.SetGradFn("MaskedScatterBackward0", inputs{x, source}, saves{mask}, inputGradients(
+		inputGradient{0, func(b *Gradients) *Tensor { return b.Grad.MaskedFill(b.Saved(0)) }},
+		inputGradient{1, func(b *Gradients) *Tensor { return b.Grad.maskedSelected(b.Saved(0), to) }},
 	)))
 }
 
@@ -247,13 +247,13 @@ func (x *Tensor) MaskedScatter(mask, source *Tensor) *Tensor {
 // where the mask is set (nonzero).
 func (g *Tensor) maskedSelected(mask *Tensor, shape []int64) *Tensor {
 	c := g.tape.Begin("masked_scatter_backward", g, mask)
-	wide := c.Let(mask.Expand(g.shape...).ContiguousUntracked())
+	wide := c.Bind(mask.Expand(g.shape...).ContiguousUntracked())
 	n := Numel(shape)
 	y := c.t.Alloc(g.dtype, shape...)
-	c.Let(y)
-	count := c.Let(c.t.Alloc(I32))
+	c.Bind(y)
+	count := c.Bind(c.t.Alloc(I32))
 	c.t.Launch(program.Reduction, wide.numel, []*Tensor{count}, []*Tensor{wide})
-	places := c.Let(c.t.Alloc(I64, int64(len(g.shape)), n))
+	places := c.Bind(c.t.Alloc(I64, int64(len(g.shape)), n))
 	c.t.Launch(program.Index, n, []*Tensor{places}, []*Tensor{wide})
 	c.t.Launch(program.Index, n, []*Tensor{y}, []*Tensor{g, places})
 	return c.End(y)
@@ -264,32 +264,32 @@ func (g *Tensor) maskedSelected(mask *Tensor, shape []int64) *Tensor {
 func (x *Tensor) ScatterReduce(how string, index, src *Tensor, withSelf bool) *Tensor {
 	t := x.tape
 	c := t.Begin("scatter_reduce_two", x, index, src)
-	y := c.Let(x.scattered("scatter_reduce_two", index, src))
+	y := c.Bind(x.scattered("scatter_reduce_two", index, src))
 	if how == "mean" {
 		y.scatterCounts(index, src)
 	}
-	return c.End(y.Derived("ScatterReduceBackward0", inputs{x, src}, saves{index, x, src, y}, func(b *Gradients) {
+	return c.End(y.SetGradFn("ScatterReduceBackward0", inputs{x, src}, saves{index, x, src, y}, func(b *Gradients) {
 		gradient := map[string]func(*Gradients, *Tensor) (*Tensor, *Tensor){
 			"prod": scatterProductGrads, "mean": scatterMeanGrads, "amax": scatterExtremeGrads,
 			"amin": scatterExtremeGrads,
 		}[how]
 		c := t.Begin("scatter_reduce_backward", b.Grad)
-		gx, gsrc := gradient(b, c.Let(b.Grad))
+		gx, gsrc := gradient(b, c.Bind(b.Grad))
 		if !withSelf {
 			gx = gx.scattered("scatter_value", b.Saved(0))
 		}
 		c.EndPair(gx, gsrc)
-		b.GivePair(gx, gsrc)
+		b.SetPair(gx, gsrc)
 	}))
 }
 
 // scatterCounts records the divisors of means: the number of values that are combined in each element.
 func (x *Tensor) scatterCounts(index, src *Tensor) {
 	c := x.tape.Begin("scatter_reduce_two", x)
-	ones := c.Let(src.OnesLike())
-	count := c.Let(x.OnesLike())
+	ones := c.Bind(src.OnesLike())
+	count := c.Bind(x.OnesLike())
 	x.tape.LaunchElementwise(count, 1, index, ones)
-	c.Let(count.CompareScalar("eq_Scalar"))
+	c.Bind(count.CompareScalar("eq_Scalar"))
 	c.Finish()
 }
 
@@ -297,7 +297,7 @@ func (x *Tensor) scatterCounts(index, src *Tensor) {
 func scatterMeanGrads(b *Gradients, grad *Tensor) (gx, gsrc *Tensor) {
 	index, src := b.Saved(0), b.Saved(2)
 	c := grad.tape.Begin("scatter_reduce_backward", grad)
-	n := c.Let(grad.OnesLike())
+	n := c.Bind(grad.OnesLike())
 	c.Set(&n, n.ScatterAdd(index, src.OnesLike()))
 	n.MaskedFillInPlace(n.CompareScalar("eq_Scalar"))
 	c.EndStatement()
@@ -311,14 +311,14 @@ func scatterMeanGrads(b *Gradients, grad *Tensor) (gx, gsrc *Tensor) {
 func scatterExtremeGrads(b *Gradients, grad *Tensor) (gx, gsrc *Tensor) {
 	index, self, src, result := b.Saved(0), b.Saved(1), b.Saved(2), b.Saved(3)
 	c := grad.tape.Begin("scatter_reduce_backward", grad)
-	value := c.Let(result.Gather(index))
-	own := c.Let(self.compare("eq", result).AsType(self.dtype))
-	from := c.Let(src.compare("eq", value).AsType(src.dtype))
-	n := c.Let(own.ScatterAdd(index, from))
-	share := c.Let(grad.Div(n))
-	gx = c.Let(self.compare("eq", result).Mul(share))
+	value := c.Bind(result.Gather(index))
+	own := c.Bind(self.compare("eq", result).AsType(self.dtype))
+	from := c.Bind(src.compare("eq", value).AsType(src.dtype))
+	n := c.Bind(own.ScatterAdd(index, from))
+	share := c.Bind(grad.Div(n))
+	gx = c.Bind(self.compare("eq", result).Mul(share))
 	picked := share.Gather(index)
-	gsrc = c.Let(src.compare("eq", value).Mul(picked))
+	gsrc = c.Bind(src.compare("eq", value).Mul(picked))
 	return c.EndPair(gx, gsrc)
 }
 
@@ -326,25 +326,25 @@ func scatterExtremeGrads(b *Gradients, grad *Tensor) (gx, gsrc *Tensor) {
 func scatterProductGrads(b *Gradients, grad *Tensor) (gx, gsrc *Tensor) {
 	index, self, src, result := b.Saved(0), b.Saved(1), b.Saved(2), b.Saved(3)
 	c := grad.tape.Begin("scatter_reduce_backward", grad)
-	masked := c.Let(self.maskedCopy())
-	others := c.Let(masked.scattered("scatter_reduce_two", index, src))
+	masked := c.Bind(self.maskedCopy())
+	others := c.Bind(masked.scattered("scatter_reduce_two", index, src))
 	product := grad.Mul(others)
-	gx = c.Let(product.Div(masked))
-	zero := c.Let(src.CompareScalar("eq"))
+	gx = c.Bind(product.Div(masked))
+	zero := c.Bind(src.CompareScalar("eq"))
 	zeros := self.ZerosLike()
 	counts := zeros.ScatterAdd(index, zero.AsType(src.dtype)).Gather(index)
-	counts = c.Let(counts)
+	counts = c.Bind(counts)
 	single := counts.CompareScalar("eq")
-	single = c.Let(single.compare("bitwise_and", zero))
-	c.Let(src.like())
-	masked = c.Let(result.like())
-	c.Let(src.like())
-	c.Let(result.like())
-	c.Let(src.like())
-	c.Let(src.like())
-	c.Let(result.like())
-	c.Let(src.like())
-	gsrc = c.Let(src.like())
+	single = c.Bind(single.compare("bitwise_and", zero))
+	c.Bind(src.like())
+	masked = c.Bind(result.like())
+	c.Bind(src.like())
+	c.Bind(result.like())
+	c.Bind(src.like())
+	c.Bind(src.like())
+	c.Bind(result.like())
+	c.Bind(src.like())
+	gsrc = c.Bind(src.like())
 	c.t.LaunchElementwise(gsrc, 4, grad, masked, single)
 	return c.EndPair(gx, gsrc)
 }
@@ -352,7 +352,7 @@ func scatterProductGrads(b *Gradients, grad *Tensor) (gx, gsrc *Tensor) {
 // maskedCopy records x.masked_fill(x == 0, 1).
 func (x *Tensor) maskedCopy() *Tensor {
 	c := x.tape.Begin("masked_fill", x)
-	zero := c.Let(x.CompareScalar("eq"))
+	zero := c.Bind(x.CompareScalar("eq"))
 	y := x.like()
 	x.tape.LaunchElementwise(y, 1, x, zero)
 	return c.End(y)
@@ -372,14 +372,14 @@ func (x *Tensor) SegmentReduce(lengths, offsets *Tensor) *Tensor {
 	} else {
 		segments = offsets.Size(-1) - 1
 	}
-	y := c.Let(t.Alloc(x.dtype, append([]int64{segments}, x.shape[1:]...)...))
+	y := c.Bind(t.Alloc(x.dtype, append([]int64{segments}, x.shape[1:]...)...))
 	x.segments(y, lengths != nil, marks)
-	return c.End(y.Derived("SegmentReduceBackward0", inputs{x}, saves{x, lengths, offsets, y}, func(b *Gradients) {
+	return c.End(y.SetGradFn("SegmentReduceBackward0", inputs{x}, saves{x, lengths, offsets, y}, func(b *Gradients) {
 		c := t.Begin("_segment_reduce_backward", b.Grad)
 		x := b.Saved(0)
-		g := c.Let(t.Alloc(x.dtype, x.shape...))
+		g := c.Bind(t.Alloc(x.dtype, x.shape...))
 		x.segments(g, lengths != nil, marks)
-		b.Give(0, c.End(g))
+		b.Set(0, c.End(g))
 	}))
 }
 
@@ -387,12 +387,12 @@ func (x *Tensor) SegmentReduce(lengths, offsets *Tensor) *Tensor {
 func (x *Tensor) segments(y *Tensor, lengths bool, marks *Tensor) {
 	c := x.tape.Begin("segment_reduce", x)
 	if lengths {
-		zero := c.Let(c.t.Alloc(I64))
-		begins := c.Let(c.t.Alloc(I64, marks.numel+1))
+		zero := c.Bind(c.t.Alloc(I64))
+		begins := c.Bind(c.t.Alloc(I64, marks.numel+1))
 		c.Drop(zero)
 		c.t.scan(marks, begins)
 	} else {
-		c.Let(c.t.Alloc(I64, marks.numel-1)) // lengths
+		c.Bind(c.t.Alloc(I64, marks.numel-1)) // lengths
 	}
 	c.t.Launch(program.Reduction, x.numel, []*Tensor{y}, []*Tensor{x})
 	c.Finish()

@@ -20,9 +20,9 @@ func (x *Tensor) MaskedFillWith(mask, value *Tensor) *Tensor {
 	y := c.t.Alloc(x.dtype, broadcast(x, mask)...)
 	c.t.LaunchCopy(y, x)
 	c.t.LaunchElementwise(y, 1, y, mask)
-	return c.End(y.Derived("MaskedFillBackward1", inputs{x, value}, saves{mask}, each(
-		partial{0, func(b *Gradients) *Tensor { return b.Grad.MaskedFill(b.Saved(0)) }},
-		partial{1, func(b *Gradients) *Tensor {
+	return c.End(y.SetGradFn("MaskedFillBackward1", inputs{x, value}, saves{mask}, inputGradients(
+		inputGradient{0, func(b *Gradients) *Tensor { return b.Grad.MaskedFill(b.Saved(0)) }},
+		inputGradient{1, func(b *Gradients) *Tensor {
 			return whereScalar("where_ScalarOther", b.Saved(0), b.Grad).Sum(false)
 		}},
 	)))
@@ -33,7 +33,7 @@ func (x *Tensor) Filled(op string) *Tensor {
 	c := x.tape.Begin(op, x)
 	y := x.AllocLike(x.dtype)
 	c.t.LaunchFill(y)
-	return c.End(y.Derived("FillBackward0", inputs{x}, nil, func(b *Gradients) { b.Give(0, b.Grad.ZerosLike()) }))
+	return c.End(y.SetGradFn("FillBackward0", inputs{x}, nil, func(b *Gradients) { b.Set(0, b.Grad.ZerosLike()) }))
 }
 
 // Overwrite returns an operator that changes the elements of x in place and that
@@ -53,7 +53,7 @@ func (x *Tensor) ClampBetween(lo, hi *Tensor) *Tensor {
 	c := t.Begin("clamp_Tensor", x, lo, hi)
 	operands := append([]*Tensor{x}, indicesGiven([]*Tensor{lo, hi})...)
 	z := t.Map("clamp", resultType(operands...), 2, operands...)
-	return c.End(z.Derived("ClampBackward0", inputs{x}, saves{hi, lo, x}, func(b *Gradients) {
+	return c.End(z.SetGradFn("ClampBackward0", inputs{x}, saves{hi, lo, x}, func(b *Gradients) {
 		hi, lo, x := b.Saved(0), b.Saved(1), b.Saved(2)
 		c := t.Begin("clamp_backward", b.Grad)
 		zero := t.ScalarTensor(b.Grad.dtype)
@@ -67,7 +67,7 @@ func (x *Tensor) ClampBetween(lo, hi *Tensor) *Tensor {
 		default:
 			inside = x.compare("le", hi)
 		}
-		b.Give(0, c.End(Where(inside, b.Grad, zero)))
+		b.Set(0, c.End(Where(inside, b.Grad, zero)))
 	}))
 }
 
@@ -76,12 +76,12 @@ func (x *Tensor) ClampBy(y *Tensor) *Tensor {
 	t := x.tape
 	c := t.Begin("clamp_min_Tensor", x, y)
 	z := t.Map("clamp_min", resultType(x, y), 1, x, y)
-	return c.End(z.Derived("ClampMinBackward1", inputs{x, y}, saves{y, x}, func(b *Gradients) {
+	return c.End(z.SetGradFn("ClampMinBackward1", inputs{x, y}, saves{y, x}, func(b *Gradients) {
 		y, x := b.Saved(0), b.Saved(1)
 		for _, i := range [...]int{1, 0} {
 			if b.Needs(i) {
 				zero := t.ScalarTensor(b.Grad.dtype)
-				b.Give(i, Where(x.compare("ge", y), b.Grad, zero))
+				b.Set(i, Where(x.compare("ge", y), b.Grad, zero))
 			}
 		}
 	}))
@@ -90,9 +90,9 @@ func (x *Tensor) ClampBy(y *Tensor) *Tensor {
 // IsClose records torch.isclose(x, y).
 func (x *Tensor) IsClose(y *Tensor) *Tensor {
 	c := x.tape.Begin("isclose", x, y)
-	close := c.Let(x.compare("eq", y))
-	allowed := c.Let(y.plain("mul", 1).plain("abs", 1).plain("add", 1))
-	actual := c.Let(x.compareAs("sub", x.dtype, y).plain("abs", 1))
+	close := c.Bind(x.compare("eq", y))
+	allowed := c.Bind(y.mapWithoutGrad("mul", 1).mapWithoutGrad("abs", 1).mapWithoutGrad("add", 1))
+	actual := c.Bind(x.compareAs("sub", x.dtype, y).mapWithoutGrad("abs", 1))
 	within := actual.compare("le", allowed)
 	close.tape.LaunchElementwise(close, 1, actual.IsFinite().compare("logical_and", within))
 	c.EndStatement()
@@ -102,11 +102,11 @@ func (x *Tensor) IsClose(y *Tensor) *Tensor {
 // IsIn records torch.isin(x, set) for a small set.
 func (x *Tensor) IsIn(set *Tensor) *Tensor {
 	c := x.tape.Begin("isin", x, set)
-	y := c.Let(c.t.Alloc(Bool, x.shape...))
+	y := c.Bind(c.t.Alloc(Bool, x.shape...))
 	shape := append([]int64(nil), x.shape...)
-	wide := c.Let(x.Alias(append(shape, 1), append(append([]int64(nil), x.strides...), 1), x.offset))
-	hits := c.Let(wide.compare("eq", set))
-	found := c.Let(c.t.Alloc(Bool, x.shape...)) // any(-1), which is then copied
+	wide := c.Bind(x.Alias(append(shape, 1), append(append([]int64(nil), x.strides...), 1), x.offset))
+	hits := c.Bind(wide.compare("eq", set))
+	found := c.Bind(c.t.Alloc(Bool, x.shape...)) // any(-1), which is then copied
 	c.t.Launch(program.Reduction, hits.numel, []*Tensor{found}, []*Tensor{hits})
 	c.t.LaunchCopy(y, found)
 	return c.End(y)
@@ -117,13 +117,13 @@ func (x *Tensor) CopySign(y *Tensor) *Tensor {
 	t := x.tape
 	c := t.Begin("copysign_Tensor", x, y)
 	z := t.Map("copysign", floating(resultType(x, y)), 1, x, y)
-	return c.End(z.Derived("CopysignBackward0", inputs{x, y}, saves{x, z}, func(b *Gradients) {
+	return c.End(z.SetGradFn("CopysignBackward0", inputs{x, y}, saves{x, z}, func(b *Gradients) {
 		if b.Needs(1) {
-			b.Give(1, t.Zeros(b.input(1).dtype, b.input(1).shape...))
+			b.Set(1, t.Zeros(b.input(1).dtype, b.input(1).shape...))
 		}
 		if b.Needs(0) {
 			x := b.Saved(0)
-			b.Give(0, copySignGrad(b.Grad, x, b.Saved(1)))
+			b.Set(0, copySignGrad(b.Grad, x, b.Saved(1)))
 		}
 	}))
 }
@@ -131,7 +131,7 @@ func (x *Tensor) CopySign(y *Tensor) *Tensor {
 // copySignGrad records copysign_tensor_self_backward.
 func copySignGrad(grad, x, result *Tensor) *Tensor {
 	c := grad.tape.Begin("copysign_tensor_self_backward", grad, x, result)
-	ratio := c.Let(result.Div(x))
+	ratio := c.Bind(result.Div(x))
 	ratio.MaskedFillInPlace(x.CompareScalar("eq"))
 	c.EndStatement()
 	return c.End(grad.Mul(ratio))

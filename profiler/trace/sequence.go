@@ -22,17 +22,17 @@ func (t *Tape) Parallelize(p *Path, s Style) {
 	t.ranks.styles[p] = s
 }
 
-// Placed returns argument x of the frame's module as its code receives it under the style of [Tape.Parallelize].
-func (f *Frame) Placed(x *Tensor) *Tensor {
+// ParallelInput returns argument x of the frame's module as its code receives it under the style of [Tape.Parallelize].
+func (f *Frame) ParallelInput(x *Tensor) *Tensor {
 	switch {
 	case f.style.Ranks == 0:
 		return x
 	case f.style.Gathers:
-		return f.Let(x.gatherTokens(f.style.Ranks))
+		return f.Bind(x.gatherTokens(f.style.Ranks))
 	}
 	f.t.ranks.subclassed = true // until the frame ends
-	return f.Let(x.viewAs("_FromTorchTensor", "_FromTorchTensorBackward", x.layout, x.offset, func(b *Gradients) {
-		b.Give(0, b.Grad)
+	return f.Bind(x.viewAs("_FromTorchTensor", "_FromTorchTensorBackward", x.layout, x.offset, func(b *Gradients) {
+		b.Set(0, b.Grad)
 	}))
 }
 
@@ -59,7 +59,7 @@ func (x *Tensor) gatherOutputs(ranks int64) *Tensor {
 	return x.redistributed("all_gather_into_tensor", func(x *Tensor) *Tensor { return x.gathered(ranks, last) },
 		func(g *Tensor) *Tensor {
 			f := g.tape.funcFrame(g)
-			return f.Return(f.Let(g.Narrow(last, 0, g.Size(last)/ranks)).Contiguous())
+			return f.Return(f.Bind(g.Narrow(last, 0, g.Size(last)/ranks)).Contiguous())
 		})
 }
 
@@ -81,11 +81,11 @@ func (y *Tensor) releasesWhenRead(input *Tensor) {
 
 // waitForRead ends the collectives whose results the running operators read.
 func (t *Tape) waitForRead() {
-	if !t.reads(func(s *storage) bool { return s.pending }) {
+	if !t.readsStorage(func(s *storage) bool { return s.pending }) {
 		return
 	}
 	for i := len(t.ranks.collectives) - 1; i >= 0; i-- {
-		if f := t.ranks.collectives[i]; t.reads(func(s *storage) bool { return s == f.result }) {
+		if f := t.ranks.collectives[i]; t.readsStorage(func(s *storage) bool { return s == f.result }) {
 			f.result.pending = false
 			t.ranks.collectives = slices.Delete(t.ranks.collectives, i, i+1)
 			f.input.Release()
@@ -93,8 +93,8 @@ func (t *Tape) waitForRead() {
 	}
 }
 
-// reads reports whether a running operator has a tensor as argument whose storage satisfies such.
-func (t *Tape) reads(such func(s *storage) bool) bool {
+// readsStorage reports whether a running operator has a tensor as argument whose storage satisfies such.
+func (t *Tape) readsStorage(such func(s *storage) bool) bool {
 	for _, c := range t.calls[:t.depth] {
 		for _, x := range c.args[:c.nargs] {
 			if such(x.store) {
@@ -112,7 +112,7 @@ func (x *Tensor) gathered(ranks int64, dim int) *Tensor {
 	f := t.funcFrame(x)
 	all := append([]int64{}, x.shape...)
 	all[0] *= ranks
-	flat := f.Let(t.Alloc(x.dtype, all...))
+	flat := f.Bind(t.Alloc(x.dtype, all...))
 	t.Collective(program.AllGather, ranks, flat, x)
 	switch {
 	case dim == 0:
@@ -122,19 +122,19 @@ func (x *Tensor) gathered(ranks int64, dim int) *Tensor {
 		all[dim] *= ranks
 		return f.Return(flat.View(all...))
 	}
-	return f.Return(Cat(dim, f.LetAll(flat.Chunk(ranks, 0))...))
+	return f.Return(Cat(dim, f.BindAll(flat.Chunk(ranks, 0))...))
 }
 
 // scatterSum records reduce_scatter_single: the sum over the ranks of their parts of the tokens.
 func (x *Tensor) scatterSum(ranks int64) *Tensor {
 	f := x.tape.funcFrame(x)
-	return f.Return(f.Let(x.byRank(ranks)).sumOwn(ranks))
+	return f.Return(f.Bind(x.byRank(ranks)).sumOwn(ranks))
 }
 
 // scatterAsync records scatterSum that nothing waits for before its result is read.
 func (x *Tensor) scatterAsync(ranks int64) *Tensor {
 	f := x.tape.funcFrame(x)
-	parts := f.Let(x.byRank(ranks))
+	parts := f.Bind(x.byRank(ranks))
 	y := parts.sumOwn(ranks)
 	y.releasesWhenRead(parts)
 	return f.Return(y)
@@ -169,11 +169,11 @@ func (x *Tensor) AllToAll(ranks, rows int64) *Tensor {
 	var y *Tensor
 	c.t.NoGrad(func() { y = exchange(x, rows) })
 	sent := x.shape[0]
-	return c.End(y.Derived("AllToAllSingleBackward", inputs{x}, nil, func(b *Gradients) {
+	return c.End(y.SetGradFn("AllToAllSingleBackward", inputs{x}, nil, func(b *Gradients) {
 		f := b.Grad.tape.funcFrame(b.Grad)
-		g := f.Let(exchange(f.Let(b.Grad.Contiguous()), sent))
+		g := f.Bind(exchange(f.Bind(b.Grad.Contiguous()), sent))
 		g.Wait()
-		b.Give(0, f.Return(g))
+		b.Set(0, f.Return(g))
 	}))
 }
 
@@ -188,9 +188,9 @@ func (x *Tensor) Wait() {
 func (x *Tensor) byRank(ranks int64) *Tensor {
 	f := x.tape.funcFrame(x)
 	if !x.IsContiguous() {
-		x = f.Let(x.Contiguous())
+		x = f.Bind(x.Contiguous())
 	}
-	return f.Return(Cat(0, f.LetAll(x.Chunk(ranks, 1))...))
+	return f.Return(Cat(0, f.BindAll(x.Chunk(ranks, 1))...))
 }
 
 // sumOwn returns the rank's part of the sum over the ranks.

@@ -16,7 +16,7 @@ func TestAssignedDataTakesTheOthersPlace(t *testing.T) {
 	before := len(tape.Program().Buffers)
 	f := tape.Frame()
 	y := x.Detach().MulScalar()
-	f.Let(y)
+	f.Bind(y)
 	x.SetData(y)
 	f.End()
 	require.True(t, x.RequiresGrad())

@@ -63,10 +63,10 @@ func TestRearrangedStepLeavesNothingBehind(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		tape := trace.New(hopper, rules, trace.Options{Warm: true})
 		shape := rapid.SliceOfN(rapid.Int64Range(1, 70), 1, 3).Draw(rt, "shape")
-		leaf := tape.Frame().Let(tape.New("leaf", program.Weights, trace.F32, shape...).Leaf())
+		leaf := tape.Frame().Bind(tape.New("leaf", program.Weights, trace.F32, shape...).Leaf())
 		before := tape.Program().LeftBytes()
 		f := tape.Frame()
-		x := f.Let(leaf.MulScalar())
+		x := f.Bind(leaf.MulScalar())
 		for range rapid.IntRange(1, 6).Draw(rt, "operators") {
 			if rapid.IntRange(0, 2).Draw(rt, "write") == 0 && writable(x) {
 				f.Set(&x, writers[rapid.SampledFrom(names(writers)).Draw(rt, "writer")](f, x))
@@ -105,9 +105,9 @@ func TestCatUndoesSplit(t *testing.T) {
 		f := tape.Frame()
 		shape := rapid.SliceOfN(rapid.Int64Range(1, 9), 1, 4).Draw(rt, "shape")
 		d := rapid.IntRange(-len(shape), len(shape)-1).Draw(rt, "dimension")
-		x := f.Let(tape.New("x", program.Batch, trace.F16, shape...))
+		x := f.Bind(tape.New("x", program.Batch, trace.F16, shape...))
 		before := tape.Program().LeftBytes()
-		parts := f.LetList(x.Split(rapid.Int64Range(1, 10).Draw(rt, "size"), d))
+		parts := f.BindList(x.Split(rapid.Int64Range(1, 10).Draw(rt, "size"), d))
 		require.Equal(rt, before, tape.Program().LeftBytes())
 		require.Equal(rt, shape, trace.Cat(d, parts...).Shape())
 		require.Equal(rt, shape, trace.Stack(d, x.Unbind(d)...).Shape())
@@ -123,10 +123,10 @@ func TestWriteToViewReachesBaseAndSiblings(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tape := trace.New(hopper, rules, trace.Options{Warm: true})
 			f := tape.Frame()
-			x := f.Let(tape.New("x", program.Weights, trace.F32, 6, 5).Leaf())
-			w := f.Let(tape.New("w", program.Weights, trace.F32, 2, 5).Leaf())
-			base := f.Let(x.MulScalar())
-			sibling := f.Let(base.Narrow(0, 3, 3))
+			x := f.Bind(tape.New("x", program.Weights, trace.F32, 6, 5).Leaf())
+			w := f.Bind(tape.New("w", program.Weights, trace.F32, 2, 5).Leaf())
+			base := f.Bind(x.MulScalar())
+			sibling := f.Bind(base.Narrow(0, 3, 3))
 			f.Discard(base.Narrow(0, 0, 2).CopyInPlace(w))
 			read(base, sibling).Backward()
 			require.NotNil(t, x.Grad())
@@ -139,7 +139,7 @@ func TestWriteToViewReachesBaseAndSiblings(t *testing.T) {
 // Slices follow Python: negative positions count from the end, and what is beyond an end is cut.
 func TestSliceFollowsPython(t *testing.T) {
 	tape := trace.New(hopper, rules, trace.Options{Warm: true})
-	x := tape.Frame().Let(tape.New("x", program.Batch, trace.F32, 10))
+	x := tape.Frame().Bind(tape.New("x", program.Batch, trace.F32, 10))
 	for _, c := range []struct{ from, to, step, want int64 }{
 		{0, 10, 1, 10}, {-3, 10, 1, 3}, {0, -3, 1, 7}, {2, 99, 1, 8}, {7, 3, 1, 0}, {0, 10, 3, 4}, {-99, 4, 2, 2},
 	} {
@@ -153,9 +153,9 @@ func TestEmbeddingOfManyIndicesSorts(t *testing.T) {
 	scratch := func(n int64) int64 {
 		tape := trace.New(hopper, rules, trace.Options{Warm: true})
 		f := tape.Frame()
-		weight := f.Let(tape.New("weight", program.Weights, trace.F32, 100, 8).Leaf())
-		indices := f.Let(tape.New("indices", program.Batch, trace.I64, n))
-		y := f.Let(indices.Embedding(weight))
+		weight := f.Bind(tape.New("weight", program.Weights, trace.F32, 100, 8).Leaf())
+		indices := f.Bind(tape.New("indices", program.Batch, trace.I64, n))
+		y := f.Bind(indices.Embedding(weight))
 		from := len(tape.Program().Buffers)
 		trace.Backward([]*tensor{y}, []*tensor{y.Incoming()})
 		total := int64(0)
@@ -173,7 +173,7 @@ func BenchmarkViews(b *testing.B) {
 	for b.Loop() {
 		tape := trace.New(hopper, rules, trace.Options{Warm: true})
 		f := tape.Frame()
-		x := f.Let(tape.New("x", program.Weights, trace.F32, 8, 16, 32).Leaf())
+		x := f.Bind(tape.New("x", program.Weights, trace.F32, 8, 16, 32).Leaf())
 		for range 100 {
 			f.Set(&x, x.Transpose(1, 2).Reshape(8, -1).View(8, 16, 32))
 		}

@@ -13,7 +13,7 @@ func (x *Tensor) Slice(d int, from, to int64) *Tensor {
 	// Python indexing leaves out a slice that takes all
 	if n := x.Size(d); position(from, n) == 0 && position(to, n) == n {
 		return x.viewOf("alias", "AliasBackward0", x.shape, x.strides, x.offset, func(b *Gradients) {
-			b.Give(0, b.Grad)
+			b.Set(0, b.Grad)
 		})
 	}
 	return x.SliceStep(d, from, to, 1)
@@ -29,7 +29,7 @@ func (x *Tensor) SliceStep(d int, from, to, step int64) *Tensor {
 	from, to = position(from, whole[d]), position(to, whole[d])
 	shape, strides := lists.With(whole, d, ceil.Div(max(to-from, 0), step)), lists.With(x.strides, d, x.strides[d]*step)
 	return x.viewOf("slice", "SliceBackward0", shape, strides, x.offset+from*x.strides[d], func(b *Gradients) {
-		b.Give(0, b.Grad.intoZeros("slice_backward", whole))
+		b.Set(0, b.Grad.intoZeros("slice_backward", whole))
 	})
 }
 
@@ -50,15 +50,15 @@ func (x *Tensor) Select(d int, i int64) *Tensor {
 	}
 	shape, strides := lists.Without(whole, d), lists.Without(x.strides, d)
 	return x.viewOf("select", "SelectBackward0", shape, strides, x.offset+i*x.strides[d],
-		func(b *Gradients) { b.Give(0, b.Grad.intoZeros("select_backward", whole)) })
+		func(b *Gradients) { b.Set(0, b.Grad.intoZeros("select_backward", whole)) })
 }
 
 // intoZeros returns the backward of a view that leaves elements out: zeros of the
 // whole shape, with g copied to where the view was.
 func (g *Tensor) intoZeros(op string, whole []int64) *Tensor {
 	c := g.tape.Begin(op, g)
-	z := c.Let(c.t.Zeros(g.dtype, whole...))
-	c.t.LaunchCopy(z.Touched(g.numel), g)
+	z := c.Bind(c.t.Zeros(g.dtype, whole...))
+	c.t.LaunchCopy(z.FirstElements(g.numel), g)
 	return c.End(z)
 }
 
@@ -94,8 +94,8 @@ func (x *Tensor) split(op, node string, sizes []int64, d int) []*Tensor {
 		at += size * x.strides[d]
 	}
 	dtype := x.dtype
-	c.t.Derive(outs, node, inputs{x}, nil,
-		func(b *Gradients) { b.Give(0, b.joined(func(xs []*Tensor) *Tensor { return Cat(d, xs...) }, dtype)) })
+	c.t.SetGradFn(outs, node, inputs{x}, nil,
+		func(b *Gradients) { b.Set(0, b.joined(func(xs []*Tensor) *Tensor { return Cat(d, xs...) }, dtype)) })
 	return c.EndAll(outs...)
 }
 
@@ -109,8 +109,8 @@ func (x *Tensor) Unbind(d int) []*Tensor {
 		outs[i].setBase(x)
 	}
 	dtype := x.dtype
-	c.t.Derive(outs, "UnbindBackward0", inputs{x}, nil,
-		func(b *Gradients) { b.Give(0, b.joined(func(xs []*Tensor) *Tensor { return Stack(d, xs...) }, dtype)) })
+	c.t.SetGradFn(outs, "UnbindBackward0", inputs{x}, nil,
+		func(b *Gradients) { b.Set(0, b.joined(func(xs []*Tensor) *Tensor { return Stack(d, xs...) }, dtype)) })
 	return c.EndAll(outs...)
 }
 
@@ -125,7 +125,7 @@ func (b *Gradients) joined(join func([]*Tensor) *Tensor, d DType) *Tensor {
 		}
 		all[i] = g
 	}
-	c.LetAll(all)
+	c.BindAll(all)
 	return c.End(join(all))
 }
 
@@ -136,15 +136,15 @@ func (x *Tensor) Unfold(d int, size, step int64) *Tensor {
 	shape := append(lists.With(whole, d, (whole[d]-size)/step+1), size)
 	strides := append(lists.With(x.strides, d, x.strides[d]*step), x.strides[d])
 	return x.viewOf("unfold", "UnfoldBackward0", shape, strides, x.offset, func(b *Gradients) {
-		b.Give(0, b.Grad.unfoldBackward(whole, d))
+		b.Set(0, b.Grad.unfoldBackward(whole, d))
 	})
 }
 
 // unfoldBackward adds overlapping windows up; its kernel takes the positions along the dimension from a tensor.
 func (g *Tensor) unfoldBackward(whole []int64, d int) *Tensor {
 	c := g.tape.Begin("unfold_backward", g)
-	x := c.Let(c.t.Zeros(g.dtype, whole...))
-	at := c.Let(c.t.Arange(whole[d]))
+	x := c.Bind(c.t.Zeros(g.dtype, whole...))
+	at := c.Bind(c.t.Arange(whole[d]))
 	c.t.Launch(program.Index, g.numel, []*Tensor{x}, []*Tensor{g, at})
 	return c.End(x)
 }

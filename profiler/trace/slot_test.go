@@ -15,21 +15,21 @@ func TestSlotsLiveAsLongAsCheckpointsThatCaptureThem(t *testing.T) {
 	for _, offload := range []bool{false, true} {
 		tape := trace.New(trace.GPU{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, rules, trace.Options{Warm: true})
 		f := tape.Frame()
-		x := f.Let(tape.New("randn", program.Batch, trace.F32, 1024).Leaf())
+		x := f.Bind(tape.New("randn", program.Batch, trace.F32, 1024).Leaf())
 		filled := 0
 		var y *tensor
 		run := func() {
 			g := f.FuncFrame()
 			slot := g.NewSlot()
 			y = g.Checkpoint(func(h *trace.Frame, in []*tensor) *tensor {
-				first := h.Let(in[0].MulScalar())
+				first := h.Bind(in[0].MulScalar())
 				slot.Fill(first)
 				filled++
 				require.Same(t, first, slot.Value())
 				return first.Tanh()
 			}, x, slot.Handle())
 			g.End(y)
-			f.Let(y)
+			f.Bind(y)
 		}
 		if offload {
 			tape.SaveOnCPU(false, run)
@@ -37,7 +37,7 @@ func TestSlotsLiveAsLongAsCheckpointsThatCaptureThem(t *testing.T) {
 			run()
 		}
 		require.EqualValues(t, 3*4096, tape.Program().LeftBytes(), "the leaf, what the slot holds and the result")
-		f.Let(y.Sum(false)).Backward()
+		f.Bind(y.Sum(false)).Backward()
 		require.Equal(t, 2, filled)
 		require.EqualValues(t, 3*4096+4, tape.Program().LeftBytes(), "the leaf, its gradient, the result and its sum")
 		f.End()

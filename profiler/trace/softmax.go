@@ -42,14 +42,14 @@ var (
 func (x *Tensor) softmax(k *softmaxKind, d DType) *Tensor {
 	c := x.tape.Begin(k.op, x)
 	if x.dtype != d && (x.dtype != F16 || d != F32) {
-		x = c.Let(x.AsType(d))
+		x = c.Bind(x.AsType(d))
 	}
 	y := c.t.Alloc(d, x.shape...)
 	in := x.ContiguousUntracked()
 	c.t.Launch(program.Softmax, 5*x.numel, []*Tensor{y}, []*Tensor{in})
 	from := x.dtype
-	return c.End(y.Derived(k.node, inputs{x}, saves{y},
-		func(b *Gradients) { b.Give(0, k.gradient(b.Grad, b.Saved(0), from)) }))
+	return c.End(y.SetGradFn(k.node, inputs{x}, saves{y},
+		func(b *Gradients) { b.Set(0, k.gradient(b.Grad, b.Saved(0), from)) }))
 }
 
 // gradient records _softmax_backward_data: the result comes in the type of the input.

@@ -14,11 +14,11 @@ import (
 func TestTrianglesAreSolvedByColumns(t *testing.T) {
 	tape := trace.New(hopper, rules, trace.Options{Warm: true})
 	f := tape.Frame()
-	a := f.Let(tape.New("a", program.Activations, trace.F32, 2, 4, 4))
-	b := f.Let(tape.New("b", program.Activations, trace.F32, 2, 4, 3))
+	a := f.Bind(tape.New("a", program.Activations, trace.F32, 2, 4, 4))
+	b := f.Bind(tape.New("b", program.Activations, trace.F32, 2, 4, 3))
 	a.Leaf()
 	b.Leaf()
-	x := f.Let(ops.SolveTriangular(a, b, true))
+	x := f.Bind(ops.SolveTriangular(a, b, true))
 	require.Equal(t, []int64{2, 4, 3}, x.Shape())
 	require.Equal(t, []int64{12, 1, 4}, x.Strides())
 	x.Sum(false).Backward()
@@ -45,7 +45,7 @@ func TestSolversOfCuBLASHaveItsWorkspace(t *testing.T) {
 	} {
 		tape := trace.New(hopper, perCall, trace.Options{})
 		f := tape.Frame()
-		f.Let(c.solve(leaf(tape, false, c.batch, c.n, c.n), leaf(tape, false, c.batch, c.n, 3)))
+		f.Bind(c.solve(leaf(tape, false, c.batch, c.n, c.n), leaf(tape, false, c.batch, c.n, 3)))
 		n := 0
 		for _, b := range tape.Program().Buffers {
 			if b.Class == program.Workspace {

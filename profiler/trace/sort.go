@@ -17,10 +17,10 @@ const smallSort = 4096
 func (x *Tensor) Sort(d int) (values, indices *Tensor) {
 	c := x.tape.Begin("sort", x)
 	d = x.Dim(d)
-	values = c.Let(x.AllocLike(x.dtype))
-	indices = c.Let(x.AllocLike(I64))
+	values = c.Bind(x.AllocLike(x.dtype))
+	indices = c.Bind(x.AllocLike(I64))
 	if x.shape[d] <= smallSort {
-		c.Let(c.t.Arange(x.shape[d]))
+		c.Bind(c.t.Arange(x.shape[d]))
 		c.t.LaunchSort(values, indices, x)
 	} else {
 		x.stableSort(d, values, indices)
@@ -45,8 +45,8 @@ func (t *Tape) LaunchSort(values, indices, x *Tensor) {
 // selects records the node of an operator that picks values of x at indices.
 func (x *Tensor) selects(node string, values, indices *Tensor) {
 	whole := x.shape
-	values.Derived(node, inputs{x}, saves{indices}, func(b *Gradients) {
-		b.Give(0, b.Grad.putInto("value_selecting_reduction_backward", "zeros", whole, b.Saved(0)))
+	values.SetGradFn(node, inputs{x}, saves{indices}, func(b *Gradients) {
+		b.Set(0, b.Grad.putInto("value_selecting_reduction_backward", "zeros", whole, b.Saved(0)))
 	})
 }
 
@@ -59,20 +59,20 @@ func (x *Tensor) stableSort(d int, values, indices *Tensor) {
 	if !x.isDense() || x.strides[d] != 1 {
 		order := append(slices.Delete(lists.Ascending(len(x.shape)), d, d+1), d)
 		strides := DenseStrides(x.shape, order)
-		x = c.Let(c.t.AllocStrided(x.dtype, x.shape, strides))
-		values = c.Let(c.t.AllocStrided(x.dtype, x.shape, strides))
-		indices = c.Let(c.t.AllocStrided(I64, x.shape, strides))
+		x = c.Bind(c.t.AllocStrided(x.dtype, x.shape, strides))
+		values = c.Bind(c.t.AllocStrided(x.dtype, x.shape, strides))
+		indices = c.Bind(c.t.AllocStrided(I64, x.shape, strides))
 	}
 	switch {
 	case rows == 1 || n >= 1_000_000:
-		positions := c.Let(c.t.Alloc(I64, n))
+		positions := c.Bind(c.t.Alloc(I64, n))
 		for range rows {
-			c.t.RadixSort(values, indices, x.Touched(n), positions, int(8*x.dtype.Size()))
+			c.t.RadixSort(values, indices, x.FirstElements(n), positions, int(8*x.dtype.Size()))
 		}
 	case rows < 128:
 		x.sortAtOnce(rows, values, indices)
 	default:
-		positions := c.Let(c.t.Alloc(I64, x.numel))
+		positions := c.Bind(c.t.Alloc(I64, x.numel))
 		storage := cubBlob(x.Bytes(), positions.Bytes())
 		c.t.scratchFor(storage, x.numel, []*Tensor{values, indices}, []*Tensor{x, positions})
 	}
@@ -84,11 +84,11 @@ func (x *Tensor) stableSort(d int, values, indices *Tensor) {
 func (x *Tensor) sortAtOnce(rows int64, values, indices *Tensor) {
 	t := x.tape
 	c := t.Begin("segmented_sort_pairs_by_full_sort")
-	pairs := c.Let(t.Alloc(I64, x.numel))
-	sorted := c.Let(t.Alloc(I64, x.numel))
+	pairs := c.Bind(t.Alloc(I64, x.numel))
+	sorted := c.Bind(t.Alloc(I64, x.numel))
 	func() {
 		c := t.Begin(t.native)
-		keys := c.Let(t.Alloc(x.dtype, x.numel))
+		keys := c.Bind(t.Alloc(x.dtype, x.numel))
 		t.RadixSort(keys, sorted, x, pairs, int(8*x.dtype.Size()))
 		c.Finish()
 	}()
@@ -102,9 +102,9 @@ func (x *Tensor) TopK(k int64, d int) (values, indices *Tensor) {
 	c := x.tape.Begin("topk", x)
 	d = x.Dim(d)
 	shape := lists.With(x.shape, d, k)
-	values = c.Let(c.t.Alloc(x.dtype, shape...))
-	indices = c.Let(c.t.Alloc(I64, shape...))
-	in := c.Let(x.ContiguousUntracked())
+	values = c.Bind(c.t.Alloc(x.dtype, shape...))
+	indices = c.Bind(c.t.Alloc(I64, shape...))
+	in := c.Bind(x.ContiguousUntracked())
 	n := x.shape[d]
 	if rows := x.numel / max(n, 1); topKOverBlocks(rows, n) {
 		in.topKOverBlocks(rows, n, values, indices)
@@ -144,16 +144,16 @@ func (x *Tensor) topKOverBlocks(rows, n int64, values, indices *Tensor) {
 	const threads, digits = 256, 256
 	const blocksPerSM = 65536 / (40 * threads)
 	c := x.tape.Begin("mbtopk")
-	items := OnGPU(c.t, func(gpu GPU) int64 { return ceil.Div(rows*n, int64(gpu.SMs)*blocksPerSM*threads) })
+	items := GPUProperty(c.t, func(gpu GPU) int64 { return ceil.Div(rows*n, int64(gpu.SMs)*blocksPerSM*threads) })
 	items = max(4, min(items, 64))
 	blocks := rows * ceil.Div(n, items*threads)
-	kth := c.Let(c.t.Alloc(x.dtype, rows))
-	c.Let(c.t.Alloc(I32, 2, rows)) // ranks looked for
-	c.Let(c.t.Alloc(topKKey(x.dtype), 2, rows))
-	c.Let(c.t.Alloc(F16, blocks, digits)) // counts of 16 bits
-	sums := c.Let(c.t.Alloc(I32, rows, digits))
-	within := c.Let(c.t.Alloc(I32, blocks))
-	equal := c.Let(c.t.Alloc(I32, blocks))
+	kth := c.Bind(c.t.Alloc(x.dtype, rows))
+	c.Bind(c.t.Alloc(I32, 2, rows)) // ranks looked for
+	c.Bind(c.t.Alloc(topKKey(x.dtype), 2, rows))
+	c.Bind(c.t.Alloc(F16, blocks, digits)) // counts of 16 bits
+	sums := c.Bind(c.t.Alloc(I32, rows, digits))
+	within := c.Bind(c.t.Alloc(I32, blocks))
+	equal := c.Bind(c.t.Alloc(I32, blocks))
 	c.t.Launch(program.Reduction, x.numel*x.dtype.Size(), []*Tensor{sums, kth}, []*Tensor{x})
 	c.t.inclusiveSumByKey(within)
 	c.t.inclusiveSumByKey(equal)

@@ -113,9 +113,9 @@ func (t *Tape) fetch(reads []*Tensor) {
 	}
 }
 
-// Unplaced runs f, which moves a model to the device, without memory for its weights. Their
+// WithoutWeightMemory runs f, which moves a model to the device, without memory for its weights. Their
 // storages are empty until [Tensor.AllocStorage].
-func (t *Tape) Unplaced(f func()) { withValue(&t.unplaced, true, f) }
+func (t *Tape) WithoutWeightMemory(f func()) { withValue(&t.unplaced, true, f) }
 
-// Unplacing reports whether [Tape.Unplaced] runs, so that new weights get no memory.
-func (t *Tape) Unplacing() bool { return t.unplaced }
+// SkipsWeightMemory reports whether [Tape.WithoutWeightMemory] runs, so that new weights get no memory.
+func (t *Tape) SkipsWeightMemory() bool { return t.unplaced }

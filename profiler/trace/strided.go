@@ -49,7 +49,7 @@ func (g geometry) overlaps() bool {
 func (x *Tensor) asStrided(part geometry, offset int64) *Tensor {
 	whole, from := x.geometry, x.offset
 	return x.viewOf("as_strided", "AsStridedBackward0", part.shape, part.strides, offset,
-		func(b *Gradients) { b.Give(0, b.Grad.asStridedBackward(whole, part, offset-from)) })
+		func(b *Gradients) { b.Set(0, b.Grad.asStridedBackward(whole, part, offset-from)) })
 }
 
 // asStridedBackward records as_strided_backward: zeros as large as the storage, to which g is copied at the view's
@@ -57,7 +57,7 @@ func (x *Tensor) asStrided(part geometry, offset int64) *Tensor {
 // to the first of the view.
 func (g *Tensor) asStridedBackward(whole, part geometry, offset int64) *Tensor {
 	c := g.tape.Begin("as_strided_backward", g)
-	grad := c.Let(g)
+	grad := c.Bind(g)
 	for d := len(part.shape) - 1; d >= 0; d-- {
 		switch {
 		case part.shape[d] == 1:
@@ -68,14 +68,14 @@ func (g *Tensor) asStridedBackward(whole, part geometry, offset int64) *Tensor {
 		}
 	}
 	scattered := part.spanning().overlaps()
-	storage := c.Let(c.t.Filled("new_zeros", g.dtype, max(whole.extent(), offset+part.extent())))
+	storage := c.Bind(c.t.Filled("new_zeros", g.dtype, max(whole.extent(), offset+part.extent())))
 	if !scattered {
-		c.t.LaunchCopy(storage.Touched(grad.numel), grad)
+		c.t.LaunchCopy(storage.FirstElements(grad.numel), grad)
 		return c.End(storage.asStrided(whole, 0))
 	}
-	all := c.Let(c.t.Arange(storage.numel))
+	all := c.Bind(c.t.Arange(storage.numel))
 	places := all.asStrided(part, offset).AsShape([]int64{grad.numel})
-	c.t.Launch(program.Index, grad.numel, []*Tensor{storage.Touched(grad.numel)},
+	c.t.Launch(program.Index, grad.numel, []*Tensor{storage.FirstElements(grad.numel)},
 		[]*Tensor{places, grad.AsShape([]int64{grad.numel})})
 	c.EndStatement()
 	return c.End(storage.asStrided(whole, 0))

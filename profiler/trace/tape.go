@@ -32,7 +32,7 @@ type Options struct {
 	// Others are further GPUs. The recording also serves the GPUs among them on which the
 	// step differs only in scratch memory.
 	Others []GPU
-	// Ceiling limits the allocated bytes: more raise [ErrBeyond]. Zero is no limit.
+	// Ceiling limits the allocated bytes: more raise [ErrCeiling]. Zero is no limit.
 	Ceiling   int64
 	NoKernels bool // leaves out the launches of kernels
 	// Further, if not nil, is called after the last step of [Tape.Steps] with the program so far, and reports whether
@@ -43,8 +43,8 @@ type Options struct {
 // ErrStopped is the panic of a recording after Done was closed.
 var ErrStopped = errors.New("the recording was stopped")
 
-// ErrBeyond is raised by a recording that exceeds its ceiling.
-var ErrBeyond = errors.New("the step needs more memory than the limit that recording stops at")
+// ErrCeiling is raised by a recording that exceeds its ceiling.
+var ErrCeiling = errors.New("the step needs more memory than the limit that recording stops at")
 
 // checkEvery is the number of activations between two checks of Done: about 100 µs.
 const checkEvery = 1024

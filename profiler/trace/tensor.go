@@ -147,7 +147,7 @@ func (x *Tensor) die() {
 // alive panics when x was used after its last reference ended.
 func (x *Tensor) alive() {
 	if x != nil && x.dead && !x.tape.autograd.hooks.unwinding {
-		panic(fmt.Sprintf("trace: tensor %v used after its last reference went; name it with Frame.Let", x.shape))
+		panic(fmt.Sprintf("trace: tensor %v used after its last reference went; name it with Frame.Bind", x.shape))
 	}
 }
 

@@ -6,16 +6,16 @@ import "github.com/vprof/vprof/profiler/program"
 func (x *Tensor) Var(keep bool, dims ...int) *Tensor {
 	c := x.tape.Begin("var_dim", x)
 	y := x.welford("var_dim", dims, keep)
-	return c.End(y.Derived("VarBackward0", inputs{x}, saves{x},
-		func(b *Gradients) { b.Give(0, varBackward(b.Grad, b.Saved(0), dims, keep)) }))
+	return c.End(y.SetGradFn("VarBackward0", inputs{x}, saves{x},
+		func(b *Gradients) { b.Set(0, varBackward(b.Grad, b.Saved(0), dims, keep)) }))
 }
 
 // Std records x.std(dims, keepdim).
 func (x *Tensor) Std(keep bool, dims ...int) *Tensor {
 	c := x.tape.Begin("std_dim", x)
 	y := x.welford("std_dim", dims, keep)
-	return c.End(y.Derived("StdBackward0", inputs{x}, saves{x, y},
-		func(b *Gradients) { b.Give(0, stdBackward(b.Grad, b.Saved(1), b.Saved(0), dims, keep)) }))
+	return c.End(y.SetGradFn("StdBackward0", inputs{x}, saves{x, y},
+		func(b *Gradients) { b.Set(0, stdBackward(b.Grad, b.Saved(1), b.Saved(0), dims, keep)) }))
 }
 
 // welford returns the kernel of std and var: its accumulator is two floats, a count
@@ -27,7 +27,7 @@ func (x *Tensor) welford(op string, dims []int, keep bool) *Tensor {
 func varBackward(grad, self *Tensor, dims []int, keep bool) *Tensor {
 	c := grad.tape.Begin("var_backward", grad, self)
 	if !keep && self.NDim() > 1 {
-		grad = c.Let(grad.restoreDims(self.NDim(), dims))
+		grad = c.Bind(grad.restoreDims(self.NDim(), dims))
 	}
 	centered := self.Sub(self.Mean(true, dims...))
 	return c.End(grad.MulScalar().Mul(centered))
@@ -36,7 +36,7 @@ func varBackward(grad, self *Tensor, dims []int, keep bool) *Tensor {
 func stdBackward(grad, result, self *Tensor, dims []int, keep bool) *Tensor {
 	c := grad.tape.Begin("std_backward", grad, result, self)
 	quotient := grad.Div(result.MulScalar())
-	gradVar := c.Let(quotient.MaskedFillInPlace(result.CompareScalar("eq_Scalar")))
+	gradVar := c.Bind(quotient.MaskedFillInPlace(result.CompareScalar("eq_Scalar")))
 	return c.End(varBackward(gradVar, self, dims, keep))
 }
 
@@ -53,12 +53,12 @@ func (x *Tensor) StdMean(keep bool, dims ...int) (std, mean *Tensor) {
 func (x *Tensor) spreadAndMean(op, node string, keep bool, dims []int) (spread, mean *Tensor) {
 	c := x.tape.Begin(op, x)
 	shape, reduced := x.reducedShape(dims, keep)
-	spread, mean = c.Let(c.t.Alloc(x.dtype, shape...)), c.Let(c.t.Alloc(x.dtype, shape...))
+	spread, mean = c.Bind(c.t.Alloc(x.dtype, shape...)), c.Bind(c.t.Alloc(x.dtype, shape...))
 	x.reduceScratch(c, reduced, x.dtype.Size(), 16, 2)
 	c.t.Launch(program.Reduction, 4*x.numel, []*Tensor{spread, mean}, []*Tensor{x})
 	isStd := node == "StdMeanBackward0"
-	c.t.Derive(outputs{spread, mean}, node, inputs{x}, saves{x, when(isStd, spread)},
-		func(b *Gradients) { b.Give(0, spreadAndMeanGrad(b, isStd, keep, dims)) })
+	c.t.SetGradFn(outputs{spread, mean}, node, inputs{x}, saves{x, tensorIf(isStd, spread)},
+		func(b *Gradients) { b.Set(0, spreadAndMeanGrad(b, isStd, keep, dims)) })
 	return c.EndPair(spread, mean)
 }
 
@@ -69,16 +69,16 @@ func spreadAndMeanGrad(b *Gradients, isStd, keep bool, dims []int) *Tensor {
 	var g *Tensor
 	if gs := b.Grads[0]; gs != nil {
 		if isStd {
-			g = c.Let(stdBackward(gs, result, self, dims, keep))
+			g = c.Bind(stdBackward(gs, result, self, dims, keep))
 		} else {
-			g = c.Let(varBackward(gs, self, dims, keep))
+			g = c.Bind(varBackward(gs, self, dims, keep))
 		}
 	}
 	gm := b.Grads[1]
 	if gm == nil {
 		return c.End(g)
 	}
-	aux := c.Let(gm.spread(self.shape, dims, keep).DivScalar())
+	aux := c.Bind(gm.expandGradient(self.shape, dims, keep).DivScalar())
 	if g == nil {
 		return c.End(aux)
 	}

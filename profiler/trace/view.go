@@ -31,7 +31,7 @@ func (x *Tensor) viewAs(op, node string, l *layout, offset int64, back func(b *G
 // trackedAlias returns another header over the storage of x that autograd follows.
 func (x *Tensor) trackedAlias(node string, l *layout, offset int64, back func(b *Gradients)) *Tensor {
 	y := x.tape.header(x.store, x.dtype, l, offset)
-	y.Derived(node, inputs{x}, nil, back)
+	y.SetGradFn(node, inputs{x}, nil, back)
 	return y
 }
 
@@ -86,7 +86,7 @@ func (x *Tensor) AsShape(shape []int64) *Tensor {
 	}
 	// _unsafe_view of a clone.
 	c := x.tape.Begin("reshape", x)
-	copied := c.Let(x.CloneContiguous())
+	copied := c.Bind(x.CloneContiguous())
 	return c.End(copied.unsafeView(shape))
 }
 
@@ -98,7 +98,7 @@ func (x *Tensor) Flatten(from, to int) *Tensor {
 	return c.End(x.AsShape(shape))
 }
 
-func reshapeBackward(b *Gradients) { b.Give(0, b.Grad.AsShape(b.input(0).shape)) }
+func reshapeBackward(b *Gradients) { b.Set(0, b.Grad.AsShape(b.input(0).shape)) }
 
 // unsafeView records _unsafe_view of a tensor whose strides allow it: autograd does not know it to be a view.
 func (x *Tensor) unsafeView(shape []int64) *Tensor {
@@ -177,7 +177,7 @@ func (x *Tensor) Permute(dims ...int) *Tensor {
 		inverse[d] = i
 	}
 	return x.viewOf("permute", "PermuteBackward0", shape, strides, x.offset, func(b *Gradients) {
-		b.Give(0, b.Grad.Permute(inverse...))
+		b.Set(0, b.Grad.Permute(inverse...))
 	})
 }
 
@@ -202,14 +202,14 @@ func (x *Tensor) Transpose(a, b int) *Tensor {
 	shape[a], shape[b] = shape[b], shape[a]
 	strides[a], strides[b] = strides[b], strides[a]
 	return x.viewOf("transpose", "TransposeBackward0", shape, strides, x.offset, func(bw *Gradients) {
-		bw.Give(0, bw.Grad.Transpose(a, b))
+		bw.Set(0, bw.Grad.Transpose(a, b))
 	})
 }
 
 // T records x.t() of a matrix.
 func (x *Tensor) T() *Tensor {
 	return x.viewAs("t", "TBackward0", x.matrixT(), x.offset, func(b *Gradients) {
-		b.Give(0, b.Grad.T())
+		b.Set(0, b.Grad.T())
 	}).ofViewKind(isMatrixT)
 }
 
@@ -241,7 +241,7 @@ func (x *Tensor) Unsqueeze(d int) *Tensor {
 	shape := slices.Insert(slices.Clone(x.shape), d, 1)
 	strides := slices.Insert(slices.Clone(x.strides), d, stride)
 	return x.viewOf("unsqueeze", "UnsqueezeBackward0", shape, strides, x.offset, func(b *Gradients) {
-		b.Give(0, b.Grad.Squeeze(d))
+		b.Set(0, b.Grad.Squeeze(d))
 	})
 }
 
@@ -250,12 +250,12 @@ func (x *Tensor) Squeeze(d int) *Tensor {
 	d = x.Dim(d)
 	if x.shape[d] != 1 {
 		return x.viewOf("squeeze", "SqueezeBackward1", x.shape, x.strides, x.offset, func(b *Gradients) {
-			b.Give(0, b.Grad)
+			b.Set(0, b.Grad)
 		})
 	}
 	return x.viewOf("squeeze", "SqueezeBackward1", lists.Without(x.shape, d), lists.Without(x.strides, d), x.offset,
 		func(b *Gradients) {
-			b.Give(0, b.Grad.Unsqueeze(d))
+			b.Set(0, b.Grad.Unsqueeze(d))
 		})
 }
 
@@ -275,7 +275,7 @@ func (x *Tensor) Expand(shape ...int64) *Tensor {
 		}
 	}
 	return x.viewOf("expand", "ExpandBackward0", to, strides, x.offset, func(b *Gradients) {
-		b.Give(0, b.Grad.sumTo(b.input(0).shape))
+		b.Set(0, b.Grad.sumTo(b.input(0).shape))
 	})
 }
 
@@ -284,8 +284,8 @@ func (x *Tensor) Expand(shape ...int64) *Tensor {
 func (x *Tensor) UseParts(parts []*Tensor) {
 	dtype := x.dtype
 	flat := func(g *Tensor) *Tensor { return g.AsShape([]int64{g.numel}) }
-	x.tape.Derive(parts, "SplitWithSizesBackward0", inputs{x}, nil, func(b *Gradients) {
-		b.Give(0, b.joined(func(xs []*Tensor) *Tensor { return Cat(0, lists.Map(xs, flat)...) }, dtype))
+	x.tape.SetGradFn(parts, "SplitWithSizesBackward0", inputs{x}, nil, func(b *Gradients) {
+		b.Set(0, b.joined(func(xs []*Tensor) *Tensor { return Cat(0, lists.Map(xs, flat)...) }, dtype))
 	})
 }
 

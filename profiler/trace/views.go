@@ -28,7 +28,7 @@ func (x *Tensor) SqueezeAll(dims ...int) *Tensor {
 		}
 	}
 	return x.viewOf("squeeze", "SqueezeBackward0", shape, strides, x.offset, func(b *Gradients) {
-		b.Give(0, b.Grad.AsShape(b.input(0).shape))
+		b.Set(0, b.Grad.AsShape(b.input(0).shape))
 	})
 }
 
@@ -54,7 +54,7 @@ func (x *Tensor) Diagonal(offset int64, a, b int) *Tensor {
 	shape = append(shape, max(min(rows, columns), 0))
 	strides = append(strides, x.strides[a]+x.strides[b])
 	return x.viewOf("diagonal", "DiagonalBackward0", shape, strides, at, func(bw *Gradients) {
-		bw.Give(0, bw.Grad.intoZeros("diagonal_backward", whole))
+		bw.Set(0, bw.Grad.intoZeros("diagonal_backward", whole))
 	})
 }
 
@@ -63,7 +63,7 @@ func (x *Tensor) DiagEmbed(offset int64) *Tensor {
 	c := x.tape.Begin("diag_embed", x)
 	n := x.Size(-1) + max(offset, -offset)
 	z := c.t.Zeros(x.dtype, slices.Concat(x.shape[:len(x.shape)-1], []int64{n, n})...)
-	return c.End(x.copied("DiagEmbedBackward0", c.Let(z), func(g *Tensor) *Tensor {
+	return c.End(x.copied("DiagEmbedBackward0", c.Bind(z), func(g *Tensor) *Tensor {
 		return g.Diagonal(offset, -2, -1)
 	}))
 }
@@ -195,13 +195,15 @@ func (x *Tensor) DiagonalScatter(src *Tensor, offset int64, a, b int) *Tensor {
 func (x *Tensor) scatterInto(op, node string, src *Tensor, view func(*Tensor) *Tensor) *Tensor {
 	t := x.tape
 	c := t.Begin(op, x, src)
-	y := c.Let(t.elementwise(x.dtype, x))
+	y := c.Bind(t.elementwise(x.dtype, x))
 	t.LaunchCopy(y, x)
-	t.LaunchCopy(y.Touched(src.numel), src)
+	t.LaunchCopy(y.FirstElements(src.numel), src)
 	shape, d := src.shape, src.dtype
-	return c.End(y.Derived(node, inputs{x, src}, nil, each(
-		partial{1, func(b *Gradients) *Tensor { return view(b.Grad) }},
-		partial{0, func(b *Gradients) *Tensor { return b.Grad.scatterInto(op, node, t.Zeros(d, shape...), view) }},
+	return c.End(y.SetGradFn(node, inputs{x, src}, nil, inputGradients(
+		inputGradient{1, func(b *Gradients) *Tensor { return view(b.Grad) }},
+		inputGradient{0, func(b *Gradients) *Tensor {
+			return b.Grad.scatterInto(op, node, t.Zeros(d, shape...), view)
+		}},
 	)))
 }
 
@@ -235,7 +237,7 @@ func (x *Tensor) ToCopy(d DType) *Tensor {
 // FlatRepeatInterleave records x.repeat_interleave(n): of the flattened x.
 func (x *Tensor) FlatRepeatInterleave(n int64) *Tensor {
 	c := x.tape.Begin("repeat_interleave_self_int", x)
-	flat := c.Let(x.AsShape([]int64{x.numel}))
+	flat := c.Bind(x.AsShape([]int64{x.numel}))
 	return c.End(flat.RepeatInterleave(n, 0))
 }
 
@@ -243,5 +245,5 @@ func (x *Tensor) FlatRepeatInterleave(n int64) *Tensor {
 func (x *Tensor) TriangleInPlace() *Tensor {
 	c := x.tape.Begin("tril_", x)
 	c.t.LaunchElementwise(x, 1, x)
-	return c.End(x.rederived("TrilBackward0", inputs{x}, nil, func(b *Gradients) { b.Give(0, b.Grad.Tril()) }))
+	return c.End(x.resetGradFn("TrilBackward0", inputs{x}, nil, func(b *Gradients) { b.Set(0, b.Grad.Tril()) }))
 }

@@ -237,7 +237,7 @@ func (v *Vector) leaves(t *trace.Tape) ([]*trace.Tensor, error) {
 		for _, n := range s.([]any) {
 			shape = append(shape, int64(n.(float64)))
 		}
-		p := f.Let(t.New("parameter", program.Weights, d, shape...)).Leaf()
+		p := f.Bind(t.New("parameter", program.Weights, d, shape...)).Leaf()
 		p.SetGrad(t.New("grad", program.Gradients, d, shape...))
 		out = append(out, p)
 	}
@@ -262,7 +262,7 @@ func (v *Vector) record(call Call, but string) (forward, backward []string) {
 		g := f.FuncFrame()
 		out = call(g, v, in, params)
 		g.End(out...)
-		f.LetAll(out)
+		f.BindAll(out)
 	}
 	switch v.Regime {
 	case "amp16", "amp16h":
@@ -296,15 +296,15 @@ func (v *Vector) inputs(f *trace.Frame) []*trace.Tensor {
 	in := make([]*trace.Tensor, len(v.In))
 	k := 0
 	for i, spec := range v.In {
-		x := f.Let(f.Tape().New("input", program.Batch, spec.DType, spec.Shape...))
+		x := f.Bind(f.Tape().New("input", program.Batch, spec.DType, spec.Shape...))
 		if spec.DType >= trace.F16 {
 			if k < len(v.Grad.In) && v.Grad.In[k] == 1 {
-				x = f.Let(x.Leaf().Clone())
+				x = f.Bind(x.Leaf().Clone())
 			}
 			k++
 		}
 		if spec.View {
-			x = f.Let(v.view(x))
+			x = f.Bind(v.view(x))
 		}
 		in[i] = x
 	}
@@ -315,7 +315,7 @@ func (v *Vector) inputs(f *trace.Frame) []*trace.Tensor {
 func (v *Vector) parameters(f *trace.Frame) map[string]*trace.Tensor {
 	t, params := f.Tape(), map[string]*trace.Tensor{}
 	for _, p := range v.Params {
-		x := f.Let(v.parameter(t, p.Tensor))
+		x := f.Bind(v.parameter(t, p.Tensor))
 		if v.Grad.Params == 1 {
 			x.Leaf()
 			if v.Accumulate == 1 {

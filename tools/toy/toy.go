@@ -64,9 +64,9 @@ func (m trainer) Record(t *trace.Tape, steps int) error {
 			"norm: Expected more than 1 value per channel when training, got input size torch.Size([1, 64])")
 	}
 	f := t.Frame() // never ended: weights, batch and state stay allocated
-	f.Let(bytes(t, "to", program.Weights, 16*mib))
+	f.Bind(bytes(t, "to", program.Weights, 16*mib))
 	t.Mark("model")
-	f.Let(bytes(t, "to", program.Batch, mib*m.batch()))
+	f.Bind(bytes(t, "to", program.Batch, mib*m.batch()))
 	t.Mark("batch")
 	for step := range steps {
 		t.SetStep(step)
@@ -80,8 +80,8 @@ func (m trainer) Record(t *trace.Tape, steps int) error {
 func (m trainer) Validate(t *trace.Tape, n int) error {
 	f := t.Frame()
 	m.c.Batch = n
-	f.Let(bytes(t, "to", program.Batch, mib*m.batch()))
-	f.Let(bytes(t, "linear", program.Temporaries, 4*mib*m.batch()))
+	f.Bind(bytes(t, "to", program.Batch, mib*m.batch()))
+	f.Bind(bytes(t, "linear", program.Temporaries, 4*mib*m.batch()))
 	f.End()
 	t.Mark("step_end")
 	return nil
@@ -90,18 +90,18 @@ func (m trainer) Validate(t *trace.Tape, n int) error {
 func (m trainer) step(t *trace.Tape, f *trace.Frame, first bool) {
 	var grad *trace.Tensor
 	for range m.c.Accumulate {
-		y := f.Let(bytes(t, "linear", program.Activations, m.activations()))
+		y := f.Bind(bytes(t, "linear", program.Activations, m.activations()))
 		t.Mark("forward")
-		g := f.Let(bytes(t, "mul", program.Temporaries, 4*mib*m.batch()))
+		g := f.Bind(bytes(t, "mul", program.Temporaries, 4*mib*m.batch()))
 		if grad == nil && m.c.Stage == "full" {
-			grad = f.Let(bytes(t, "mm", program.Gradients, 16*mib))
+			grad = f.Bind(bytes(t, "mm", program.Gradients, 16*mib))
 		}
 		f.Del(&g, &y)
 		t.Mark("backward")
 	}
 	if grad != nil {
 		if first {
-			f.Let(bytes(t, "_foreach_add", program.OptimizerState, 32*mib))
+			f.Bind(bytes(t, "_foreach_add", program.OptimizerState, 32*mib))
 		}
 		f.Del(&grad)
 	}

@@ -170,7 +170,7 @@ func TestConvolutionsOfAnH100(t *testing.T) {
 	require.Contains(t, page, fmt.Sprintf("described in %.1f %%,", percent(same)))
 	require.Contains(t, page, fmt.Sprintf("to a KiB, in %.0f %%; the others want up to %.1f MB more",
 		percent(described), float64(most)/1e6))
-	require.Equal(t, most, cudnn.Unseen(90))
+	require.Equal(t, most, cudnn.MaxExcess(90))
 	require.Contains(t, page, fmt.Sprintf("vprof's own rules have %.0f %%", percent(ruled)))
 }
 

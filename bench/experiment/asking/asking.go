@@ -79,7 +79,7 @@ func (t *GenerationQuestions) record(ctx context.Context, o Options, batch int, 
 
 func (t *GenerationQuestions) add(calls []trace.Convolution, again bool) {
 	for _, c := range calls {
-		q := query.Of(c.Config, c.Direction)
+		q := query.NewQuestion(c.Config, c.Direction)
 		if !t.known[q] && (again || !c.Asked) {
 			t.known[q] = true
 			t.Questions = append(t.Questions, q)

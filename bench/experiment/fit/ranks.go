@@ -263,7 +263,7 @@ func (s *Search) fitsOne(ctx context.Context, c models.Case) (bool, error) {
 			return t.Need <= q.judge.Budget.Limit(), nil
 		}
 	}
-	if step.IsRefused(err) || errors.Is(err, trace.ErrBeyond) {
+	if step.IsRefused(err) || errors.Is(err, trace.ErrCeiling) {
 		return false, nil
 	}
 	return false, err

@@ -169,7 +169,7 @@ func convolution(pass string, given map[string]string) (query.Question, error) {
 	if channelsLast(given["x"]) {
 		c.Layout = cudnn.ChannelsLast
 	}
-	return query.Of(c, operation), nil
+	return query.NewQuestion(c, operation), nil
 }
 
 // configOf returns the convolution that has tensors of these sizes.

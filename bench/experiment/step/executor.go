@@ -182,7 +182,8 @@ func simulate(ctx context.Context, p *program.Program, r *Result) error {
 	if t.Replay.StopAtLimit || t.Replay.NominalMemory {
 		return nil
 	}
-	r.Spread, err = replay.SpreadOf(ctx, p, conf, !t.setup.model.Sized, gpu.Rising, cudnn.Unseen(int(gpu.Capability)))
+	excess := cudnn.MaxExcess(int(gpu.Capability))
+	r.Spread, err = replay.MeasureSpread(ctx, p, conf, !t.setup.model.Sized, gpu.Rising, excess)
 	return err
 }
 

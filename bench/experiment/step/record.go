@@ -34,14 +34,14 @@ func (s *Setup) Record(ctx context.Context, batch int, gpu device.GPU) (*models.
 	return s.RecordCase(ctx, c, gpu, models.Options{})
 }
 
-// RecordCase records any case of the setup's model, as Record does; the error is [trace.ErrBeyond] at a ceiling.
+// RecordCase records any case of the setup's model, as Record does; the error is [trace.ErrCeiling] at a ceiling.
 func (s *Setup) RecordCase(ctx context.Context, c models.Case, gpu device.GPU,
 	o models.Options,
 ) (*models.Recording, error) {
 	o.Context, o.NoKernels = ctx, s.evidence.NoKernels
 	rec, err := s.model.RecordComplete(c, RecorderGPU(gpu), o)
 	switch {
-	case errors.As(err, new(*models.CaseError)), errors.Is(err, trace.ErrBeyond), err != nil && ctx.Err() != nil:
+	case errors.As(err, new(*models.CaseError)), errors.Is(err, trace.ErrCeiling), err != nil && ctx.Err() != nil:
 		return nil, err
 	case err != nil:
 		return nil, &RefusedError{fmt.Errorf("%s: batch %d: %w", s.model.Name, c.Batch, err)}

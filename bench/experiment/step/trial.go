@@ -31,7 +31,7 @@ type Trial struct {
 	// Steps is the number of training steps that are recorded. Zero is [models.Case.Steps], and -1 the number after
 	// which a cache without a memory limit stops growing.
 	Steps int `json:"steps,omitempty"`
-	// MemoryCap ends the trial with [trace.ErrBeyond] once more than this many bytes are alive at a time; zero is no
+	// MemoryCap ends the trial with [trace.ErrCeiling] once more than this many bytes are alive at a time; zero is no
 	// limit. The memory of the GPU does not end a recording.
 	MemoryCap int64         `json:"ceiling,omitempty"`
 	Replay    ReplayOptions `json:"replay,omitzero"`

@@ -22,7 +22,7 @@ func TestAnswersAreFoundByVersionArchitectureAndCall(t *testing.T) {
 	none, err := cudnnanswers.Read(path)
 	require.NoError(t, err)
 	require.Empty(t, none)
-	question := query.Of(config, cudnn.GradWeight).String()
+	question := query.NewQuestion(config, cudnn.GradWeight).String()
 	for _, s := range []cudnnanswers.Set{
 		{CuDNN: "9.19", Capability: 86, Bytes: map[string]int64{question: 1, "other": 7}},
 		{CuDNN: "9.26", Capability: 86, Bytes: map[string]int64{question: 2}},

@@ -30,7 +30,7 @@ func TestAnswersGoBeforeTheRules(t *testing.T) {
 		{"nobody asked", nil, answer(0, false), modeled, false},
 		{"more than the GPU has", nil, answer(25<<30, true), modeled, false},
 	} {
-		got, asked := rules.Answered(c, cudnn.GradWeight, gpu, tt.answer)
+		got, asked := rules.AnsweredWorkspaces(c, cudnn.GradWeight, gpu, tt.answer)
 		require.Equal(t, tt.asked, asked, tt.name)
 		require.Equal(t, tt.want, got, tt.name)
 	}
@@ -38,7 +38,7 @@ func TestAnswersGoBeforeTheRules(t *testing.T) {
 	old := cudnn.GPU{Capability: 75, Memory: 16 << 30}
 	c.DType = cudnn.BF16
 	require.False(t, old.Runs(c))
-	got, asked := rules.Answered(c, cudnn.GradWeight, old, answer(123, true))
+	got, asked := rules.AnsweredWorkspaces(c, cudnn.GradWeight, old, answer(123, true))
 	require.False(t, asked)
 	require.Equal(t, rules.Workspaces(c, cudnn.GradWeight, old), got)
 }
@@ -58,14 +58,14 @@ func TestDepthwiseGradientsCopyNoImages(t *testing.T) {
 			len(v.Kernels[cudnn.GradWeight]) == 0 {
 			continue
 		}
-		sums, asked := rules.Answered(v.Config, cudnn.GradWeight, v.GPU, answer(padded+1))
+		sums, asked := rules.AnsweredWorkspaces(v.Config, cudnn.GradWeight, v.GPU, answer(padded+1))
 		if asked || v.Config.DType == cudnn.F32 {
 			continue
 		}
 		calls++
 		require.LessOrEqual(t, largest(v.Workspaces[cudnn.GradWeight]), max(largest(sums), padded), v)
 		if v.Config.K[0] < 7 {
-			_, asked = rules.Answered(v.Config, cudnn.GradWeight, v.GPU, answer(padded))
+			_, asked = rules.AnsweredWorkspaces(v.Config, cudnn.GradWeight, v.GPU, answer(padded))
 			require.True(t, asked, v)
 		}
 	}
@@ -77,7 +77,7 @@ func TestAnswersAreAskedInCuDNNsTerms(t *testing.T) {
 		Dim: 1, Transposed: true, N: 2, Ci: 8, Co: 4, Groups: 1, In: [3]int64{50}, K: [3]int64{4}, Stride: [3]int64{2},
 		Pad: [3]int64{1}, Dilation: [3]int64{1},
 	}
-	rules.Answered(transposed, cudnn.Forward, cudnn.GPU{Capability: 86, Memory: 24 << 30},
+	rules.AnsweredWorkspaces(transposed, cudnn.Forward, cudnn.GPU{Capability: 86, Memory: 24 << 30},
 		func(c cudnn.Config, d cudnn.Direction) (int64, bool) {
 			require.Equal(t, cudnn.GradInput, d)
 			require.False(t, c.Transposed)

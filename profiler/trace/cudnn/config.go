@@ -82,11 +82,11 @@ type GPU struct {
 	Memory int64
 }
 
-// Unseen returns the largest difference, in bytes, between the workspace of a convolution on a real GPU of a compute
+// MaxExcess returns the largest difference, in bytes, between the workspace of a convolution on a real GPU of a compute
 // capability and cuDNN's answer without a GPU. It was measured for 2,487 convolutions on an H100
 // (bench/reference/data/h100/convolutions.txt.gz): Hopper's kernels keep a tile of partial sums for each concurrent
 // thread block, of which there are 132 there and 18 without a GPU.
-func Unseen(capability int) int64 {
+func MaxExcess(capability int) int64 {
 	if capability == 90 {
 		return 17_302_512
 	}

@@ -29,7 +29,7 @@ const (
 // shape is the size of an engine's copies: channels per group on both sides, groups, bytes per element.
 type shape struct{ c, k, groups, es int64 }
 
-func (p *problem) padded(h habits) shape {
+func (p *problem) padded(h copyTraits) shape {
 	s := shape{p.cg, p.kg, p.Groups, p.es}
 	if h.widened {
 		s.es = F32.Size()
@@ -56,8 +56,8 @@ const groupedChannels = 8
 // vectorBytes is the width of the loads of tensor-core kernels.
 const vectorBytes = 16
 
-// habits are the ways in which an engine's copies differ from the usual ones.
-type habits struct {
+// copyTraits are the ways in which an engine's copies differ from the usual ones.
+type copyTraits struct {
 	pad padding
 	// contiguousResult engines write the result where it belongs.
 	contiguousResult bool
@@ -69,7 +69,7 @@ type habits struct {
 }
 
 // copyHabits are the habits of the engine classes that work on copies.
-var copyHabits = [numEngines]habits{
+var copyHabits = [numEngines]copyTraits{
 	Copies:          {pad: padVector},
 	Serial:          {pad: padVector},
 	OffsetCopies:    {pad: padVector},
@@ -87,7 +87,7 @@ var copyHabits = [numEngines]habits{
 
 // layoutCopies returns the room for the channels-last copies of an engine. A tensor is copied when its layout differs
 // from channels last, when its channels are padded, or when it must be rounded or widened.
-func (p *problem) layoutCopies(h habits) int64 {
+func (p *problem) layoutCopies(h copyTraits) int64 {
 	s := p.padded(h)
 	strided := p.Layout == Contiguous
 	round := h.widened || p.DType == F32 && p.gpu.Capability >= 80 && !h.unrounded

@@ -127,17 +127,17 @@ func (p *problem) can(e Engine) bool {
 	case BatchedGemm:
 		return p.kind == wgrad && p.taps == 1 && !p.strided() && p.Layout == Contiguous
 	case Winograd4, WinogradFused:
-		return p.Dim == 2 && p.K[0] == 3 && p.K[1] == 3 && p.plain()
+		return p.Dim == 2 && p.K[0] == 3 && p.K[1] == 3 && p.hasUnitSteps()
 	case Winograd9:
-		return p.Dim == 2 && p.K[0] == 5 && p.K[1] == 5 && p.plain()
+		return p.Dim == 2 && p.K[0] == 5 && p.K[1] == 5 && p.hasUnitSteps()
 	case FFT1D32, FFT1D256:
-		return p.plain() && p.flat() && p.K[p.Dim-1] <= fftSizes[e]
+		return p.hasUnitSteps() && p.flat() && p.K[p.Dim-1] <= fftSizes[e]
 	case WholeFFT:
-		return p.plain()
+		return p.hasUnitSteps()
 	case TurnsFFT:
-		return p.kind == wgrad && p.DType == F32 && p.plain()
+		return p.kind == wgrad && p.DType == F32 && p.hasUnitSteps()
 	case FFT2D16, FFT2D32, FFT2D64:
-		return p.plain() && p.Dim < 3
+		return p.hasUnitSteps() && p.Dim < 3
 	case DepthwiseTiles:
 		return p.Groups > 1 && p.cg == 1
 	case Planar:
@@ -157,8 +157,8 @@ func (p *problem) can(e Engine) bool {
 // strided reports whether some axis is strided.
 func (p *problem) strided() bool { return max(p.Stride[0], p.Stride[1], p.Stride[2]) > 1 }
 
-// plain reports whether nothing is strided or dilated.
-func (p *problem) plain() bool {
+// hasUnitSteps reports whether nothing is strided or dilated.
+func (p *problem) hasUnitSteps() bool {
 	return !p.strided() && max(p.Dilation[0], p.Dilation[1], p.Dilation[2]) == 1
 }
 
@@ -310,7 +310,7 @@ const depthwiseHeader = 142
 // depthwiseTiles returns the bytes of the copies and of the filter in the kernel's order. A choice with splits adds
 // partial sums with counters: a tile for each split of each block of TileM channels.
 func (p *problem) depthwiseTiles(c Choice) int64 {
-	n := align(p.layoutCopies(habits{pad: padNone, unrounded: true})) +
+	n := align(p.layoutCopies(copyTraits{pad: padNone, unrounded: true})) +
 		ceil.Multiple(p.k*p.cg*p.taps*p.es, 128) + depthwiseHeader
 	if c.Splits > 0 {
 		n += ceil.Div(p.k, c.TileM) * (c.Splits*(c.tileBytes()+4) + 4)
@@ -322,10 +322,10 @@ func (p *problem) depthwiseTiles(c Choice) int64 {
 // asked about it. Sizes follow [Canonical].
 type Answer func(Config, Direction) (bytes int64, asked bool)
 
-// Answered returns the transient allocations of one direction of a convolution as [Rules.Workspaces] does, but by
-// cuDNN's own answer if there is one, and reports whether there is. In both cases, the rules model what PyTorch
+// AnsweredWorkspaces returns the transient allocations of one direction of a convolution as [Rules.Workspaces] does,
+// but by cuDNN's own answer if there is one, and reports whether there is. In both cases, the rules model what PyTorch
 // allocates around the call, and the kernels that cuDNN proposes only on a machine with a GPU.
-func (r *Rules) Answered(c Config, d Direction, gpu GPU, answer Answer) (allocations []int64, asked bool) {
+func (r *Rules) AnsweredWorkspaces(c Config, d Direction, gpu GPU, answer Answer) (allocations []int64, asked bool) {
 	n, asked := answer(Canonical(c, d))
 	if !asked || !gpu.Runs(c) {
 		return r.Workspaces(c, d, gpu), false

@@ -71,8 +71,8 @@ func (v *Ensemble) Choose(x []float32) Choice {
 }
 
 // AppendEnsemble appends an ensemble to b: the votes on variants, and by variant those on splits.
-func AppendEnsemble(b []byte, variants forest.Grown, counts map[string]forest.Grown) []byte {
-	forests := []forest.Grown{variants}
+func AppendEnsemble(b []byte, variants forest.TrainedForest, counts map[string]forest.TrainedForest) []byte {
+	forests := []forest.TrainedForest{variants}
 	for _, variant := range variants.Classes {
 		if strings.Contains(variant, "@") {
 			forests = append(forests, counts[variant])

@@ -17,13 +17,13 @@ import (
 
 // steps returns a forest of one tree that names class i where a feature lies between
 // i and i+1, and the last class above.
-func steps(feature int, classes ...string) forest.Grown {
+func steps(feature int, classes ...string) forest.TrainedForest {
 	last := len(classes) - 1
 	tree := &forest.Branch{Class: last}
 	for i := last; i > 0; i-- {
 		tree = &forest.Branch{Feature: feature, Threshold: float32(i), Less: &forest.Branch{Class: i - 1}, Other: tree}
 	}
-	return forest.Grown{Classes: classes, Trees: []*forest.Branch{tree}}
+	return forest.TrainedForest{Classes: classes, Trees: []*forest.Branch{tree}}
 }
 
 // caseOf returns the features of a case: the variant, the count, and zeros.
@@ -36,7 +36,7 @@ func caseOf(variant, count int) []float32 {
 // someEnsemble takes a variant by the first feature, and splits by the second.
 func someEnsemble() []byte {
 	return AppendEnsemble(nil, steps(0, "direct", "copies@1", "copies/64x128@2", "copies/64x128", "copies@4"),
-		map[string]forest.Grown{
+		map[string]forest.TrainedForest{
 			"copies@1":        steps(1, "2", "12"),
 			"copies/64x128@2": steps(1, "3"),
 			"copies@4":        steps(1, "7", "2", "1"),
@@ -63,7 +63,7 @@ func TestEnsembleThatCannotChooseAreRefused(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		variant string
-		counts  map[string]forest.Grown
+		counts  map[string]forest.TrainedForest
 		want    string
 	}{
 		{"unknown engine", "warp-drive", nil, `unknown engine "warp-drive"`},
@@ -71,18 +71,18 @@ func TestEnsembleThatCannotChooseAreRefused(t *testing.T) {
 		{"no votes on splits", "copies@1", nil, "splits of copies@1: forest: the forest has no trees"},
 		{
 			"votes on another's splits", "copies@1",
-			map[string]forest.Grown{"copies@2": steps(0, "1")},
+			map[string]forest.TrainedForest{"copies@2": steps(0, "1")},
 			"splits of copies@1: forest: the forest has no trees",
 		},
 		{
 			"a count of zero", "copies@1",
-			map[string]forest.Grown{"copies@1": steps(0, "2", "0")},
+			map[string]forest.TrainedForest{"copies@1": steps(0, "2", "0")},
 			`splits of copies@1: invalid number of splits "0": need 1 or more`,
 		},
-		{"a negative count", "copies@1", map[string]forest.Grown{"copies@1": steps(0, "-1")}, `number of splits "-1"`},
+		{"a negative count", "copies@1", map[string]forest.TrainedForest{"copies@1": steps(0, "-1")}, `number of splits "-1"`},
 		{
 			"a count that is no number", "copies@1",
-			map[string]forest.Grown{"copies@1": steps(0, "many")},
+			map[string]forest.TrainedForest{"copies@1": steps(0, "many")},
 			`number of splits "many"`,
 		},
 	} {
@@ -96,7 +96,7 @@ func TestEnsembleThatCannotChooseAreRefused(t *testing.T) {
 func TestEnsembleChooseAsTheyWereWritten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var variants []string
-		counts := map[string]forest.Grown{}
+		counts := map[string]forest.TrainedForest{}
 		for i := range rapid.IntRange(1, 6).Draw(t, "variants") {
 			c := Choice{Engine: Engine(rapid.IntRange(0, numEngines-1).Draw(t, "engine"))}
 			if rapid.Bool().Draw(t, "tiled") {
@@ -234,10 +234,10 @@ func TestCorrectionsHoldWhereTheyDoNotKeepTheRules(t *testing.T) {
 	small, large := make([]float32, numFeatures), make([]float32, numFeatures)
 	large[0] = 100
 	leaf := func(class int) *forest.Branch { return &forest.Branch{Class: class} }
-	first := AppendEnsemble(nil, forest.Grown{Classes: []string{"copies"}, Trees: []*forest.Branch{leaf(0)}}, nil)
+	first := AppendEnsemble(nil, forest.TrainedForest{Classes: []string{"copies"}, Trees: []*forest.Branch{leaf(0)}}, nil)
 	correct := func(b []byte, engine string, from float32) []byte {
 		tree := &forest.Branch{Threshold: from, Less: leaf(0), Other: leaf(1)}
-		return AppendEnsemble(b, forest.Grown{Classes: []string{"kept", engine}, Trees: []*forest.Branch{tree}}, nil)
+		return AppendEnsemble(b, forest.TrainedForest{Classes: []string{"kept", engine}, Trees: []*forest.Branch{tree}}, nil)
 	}
 	rules, err := DecodeRules(first)
 	require.NoError(t, err)

@@ -41,7 +41,7 @@ func (p *problem) features() (f features) {
 		t64, t128, t256, float32(reduction) / t128,
 		float32(rows) * float32(columns) * float32(reduction) * float32(p.Groups),
 		xb, yb, wb, float32(rows) * float32(columns) * float32(p.Groups),
-		(xb + yb) / wb, flag(p.plain()), p.winogradSide(),
+		(xb + yb) / wb, flag(p.hasUnitSteps()), p.winogradSide(),
 		float32(p.c), float32(p.k), float32(xd), float32(kd),
 		float32(p.N * p.xs), float32(p.N * p.ys), float32(p.cg * p.taps), float32(p.kg * p.taps),
 		float32(rows) / float32(columns), float32(reduction) / (float32(rows) * float32(columns)),

@@ -73,32 +73,32 @@ func newArchitecture(files fs.FS, generation int) *architecture {
 	a := &architecture{}
 	for kind, operation := range kindNames {
 		for half := range precisionNames {
-			a.ensemble[kind][half] = once(files, DecodeRules,
+			a.ensemble[kind][half] = decodeOnce(files, DecodeRules,
 				RuleFile(generation, operation, half == 1), CorrectionsFile(generation, operation, half == 1))
 		}
-		a.device[kind] = once(files, func(b []byte) (*forest.Forest, error) {
+		a.device[kind] = decodeOnce(files, func(b []byte) (*forest.Forest, error) {
 			cuts, b, err := forest.DecodeCuts(b)
 			if err != nil {
 				return nil, err
 			}
 			f, rest, err := cuts.Decode(b)
-			return f, cmp.Or(err, ended(rest))
+			return f, cmp.Or(err, checkEnd(rest))
 		}, DeviceRuleFile(generation, operation), "")
 	}
 	return a
 }
 
-// ended returns an error if bytes are left after decoding.
-func ended(rest []byte) error {
+// checkEnd returns an error if bytes are left after decoding.
+func checkEnd(rest []byte) error {
 	if len(rest) > 0 {
 		return fmt.Errorf("%d bytes follow the end of the rules", len(rest))
 	}
 	return nil
 }
 
-// once returns a function that decodes a file on first use, together with the optional file behind, which is appended
-// to it.
-func once[T any](files fs.FS, decode func([]byte) (T, error), name, behind string) func() T {
+// decodeOnce returns a function that decodes a file on first use, together with the optional file behind, which is
+// appended to it.
+func decodeOnce[T any](files fs.FS, decode func([]byte) (T, error), name, behind string) func() T {
 	return sync.OnceValue(func() T {
 		b, err := fs.ReadFile(files, name)
 		if err == nil && behind != "" {

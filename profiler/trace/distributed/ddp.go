@@ -166,7 +166,7 @@ func (d *DDP) Inputs() (t trace.DType, cast bool) { return t, false }
 
 // Enter implements [trace.Wrapper] and runs before forward (_pre_forward).
 func (d *DDP) Enter([]*trace.Tensor) {
-	if !d.tape.Tracks(d.params...) {
+	if !d.tape.RequiresGrad(d.params...) {
 		return
 	}
 	d.rebuild()
@@ -177,7 +177,7 @@ func (d *DDP) Enter([]*trace.Tensor) {
 
 // Leave implements [trace.Wrapper] and runs after forward.
 func (d *DDP) Leave([]*trace.Tensor) {
-	if !d.tape.Tracks(d.params...) {
+	if !d.tape.RequiresGrad(d.params...) {
 		return
 	}
 	d.expectsHooks = d.syncs
@@ -198,7 +198,7 @@ func (d *DDP) rebuild() {
 	assigned := d.assignBuckets(d.readyParams, d.bucketLimits())
 	t := d.tape
 	frame := t.Frame()
-	indices := frame.Let(t.New("empty_memory_format", program.Temporaries, trace.I32, int64(len(d.readyParams))+1))
+	indices := frame.Bind(t.New("empty_memory_format", program.Temporaries, trace.I32, int64(len(d.readyParams))+1))
 	t.Collective(program.Broadcast, d.world.Size, indices, nil)
 	sizes := t.New("empty_memory_format", program.Temporaries, trace.I32, int64(len(assigned)))
 	t.Collective(program.Broadcast, d.world.Size, sizes, nil)
@@ -219,7 +219,7 @@ func (d *DDP) sendBuffers() {
 			flat := d.buffers[members[0]]
 			if len(members) > 1 {
 				n := lists.Sum(members, func(i int) int64 { return d.buffers[i].Numel() })
-				flat = frame.Let(t.New("flatten_dense_tensors", program.Temporaries, flat.DType(), n))
+				flat = frame.Bind(t.New("flatten_dense_tensors", program.Temporaries, flat.DType(), n))
 			}
 			t.Collective(program.Broadcast, d.world.Size, flat, flat)
 		}
@@ -263,7 +263,7 @@ func (d *DDP) copyToBucket(i int) {
 // reduce sums a bucket over the ranks (all_reduce_bucket).
 func (d *DDP) reduce(b *bucket) {
 	d.tape.WaitStream(communicationStream, 0)
-	d.tape.On(communicationStream, func() { d.tape.Collective(program.AllReduce, d.world.Size, b.flat, b.flat) })
+	d.tape.OnStream(communicationStream, func() { d.tape.Collective(program.AllReduce, d.world.Size, b.flat, b.flat) })
 }
 
 // reduceDelayed records the first reduction of a static graph (delay_all_reduce).

@@ -49,7 +49,7 @@ func (m *masterWeights) allocate(d trace.DType, n int64) {
 		f := t.Frame()
 		op := "clone"
 		if d != trace.F32 {
-			f.Let(t.New(op, program.Temporaries, d, n))
+			f.Bind(t.New(op, program.Temporaries, d, n))
 			op = "to_dtype"
 		}
 		x := t.Hold(t.New(op, program.Weights, trace.F32, n))
@@ -66,12 +66,12 @@ func (m *masterWeights) fill(i int, reduced []*trace.Tensor) {
 		x := m.parts[i]
 		flat := reduced[0]
 		if len(reduced) > 1 {
-			flat = f.Let(t.New("flatten_dense_tensors", program.Gradients, flat.DType(), x.Numel()))
+			flat = f.Bind(t.New("flatten_dense_tensors", program.Gradients, flat.DType(), x.Numel()))
 		}
 		if flat.DType() == trace.F32 {
 			x.SetGrad(flat)
 		} else {
-			g := f.Let(t.New("to_dtype", program.Gradients, trace.F32, x.Numel()))
+			g := f.Bind(t.New("to_dtype", program.Gradients, trace.F32, x.Numel()))
 			trace.Update("copy_", 0, g, flat)
 			x.SetGrad(g)
 		}
@@ -79,9 +79,9 @@ func (m *masterWeights) fill(i int, reduced []*trace.Tensor) {
 	})
 }
 
-// norm records the computation of the gradients' norm: a copy of each in fp64. sizes holds the number of elements of
-// each gradient that belong to the rank.
-func norm(t *trace.Tape, sizes []int64) {
+// recordGradNorm records the computation of the gradients' norm: a copy of each in fp64. sizes holds the number of
+// elements of each gradient that belong to the rank.
+func recordGradNorm(t *trace.Tape, sizes []int64) {
 	t.NoGrad(func() {
 		f := t.Frame()
 		for _, n := range sizes {
@@ -137,7 +137,7 @@ func LargestPart(parts [][]*trace.Tensor) int64 {
 // others.
 func BroadcastParameters(t *trace.Tape, params []*trace.Tensor, ranks int64) {
 	t.WaitStream(communicationStream, 0)
-	t.On(communicationStream, func() {
+	t.OnStream(communicationStream, func() {
 		for _, x := range params {
 			t.Collective(program.Broadcast, ranks, x, x)
 		}

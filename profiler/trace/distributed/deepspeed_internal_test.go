@@ -46,9 +46,9 @@ func TestRanksHoldWhatTheZeROPaperSays(t *testing.T) {
 
 		tape = newTape()
 		ps := halves(tape, 4096, 8192, 4096)
-		var groups []Group
+		var groups []ModuleGroup
 		for _, p := range ps {
-			groups = append(groups, Group{Module: p.Name[:1], Params: []Param{p}})
+			groups = append(groups, ModuleGroup{Module: p.Name[:1], Params: []Param{p}})
 		}
 		_, err = PartitionZeRO3(tape, World{Size: ranks}, DeepSpeed{Bucket: 1000}, ZeRO3Options{SubGroupSize: 1 << 40},
 			groups)
@@ -112,7 +112,7 @@ func TestNothingTrainedIsRefused(t *testing.T) {
 func TestWeightsInFullPrecisionAreCopiedUnderStage3(t *testing.T) {
 	tape := newTape()
 	_, err := PartitionZeRO3(tape, World{Size: 4}, DeepSpeed{Bucket: 16}, ZeRO3Options{SubGroupSize: 1 << 40},
-		[]Group{{Params: params(tape, []int64{64, 32})}})
+		[]ModuleGroup{{Params: params(tape, []int64{64, 32})}})
 	require.NoError(t, err)
 	require.EqualValues(t, 2*64*32*4/4, held(tape.Finish())[program.Weights])
 }
@@ -124,7 +124,7 @@ func TestStage3WithoutBucketsOrStreams(t *testing.T) {
 		fetch.SubGroupSize, fetch.Reuse, fetch.Live, fetch.Prefetch = 1<<40, 1<<40, 1<<40, 1<<40
 		ps := halves(tape, 4096, 8192)
 		z, err := PartitionZeRO3(tape, World{Size: 4}, DeepSpeed{Bucket: 1 << 20}, fetch,
-			[]Group{{Module: "a", Params: ps}})
+			[]ModuleGroup{{Module: "a", Params: ps}})
 		require.NoError(t, err)
 		z.enter(z.modules[0])
 		return tape.Finish()
@@ -150,7 +150,7 @@ func TestAModuleThatIsEnteredTwiceIsLeftOnce(t *testing.T) {
 	tape := newTape()
 	ps := halves(tape, 4096, 8192)
 	z, err := PartitionZeRO3(tape, World{Size: 4}, DeepSpeed{Bucket: 1 << 20},
-		ZeRO3Options{SubGroupSize: 1 << 40, Live: 1 << 40}, []Group{
+		ZeRO3Options{SubGroupSize: 1 << 40, Live: 1 << 40}, []ModuleGroup{
 			{Module: "a", Params: ps},
 			{Module: "b", Params: ps[:1]},
 		})
@@ -202,7 +202,7 @@ func TestAdaptersInFullPrecisionShareGradientsInTheTypeOfTheWeights(t *testing.T
 	adapter := params(tape, []int64{64, 16})
 	fetch := ZeRO3Options{SubGroupSize: 1 << 40, Reuse: 1 << 40, Live: 1 << 40, Prefetch: 1 << 40}
 	z, err := PartitionZeRO3(tape, World{Size: 4}, DeepSpeed{Bucket: 1 << 10}, fetch,
-		[]Group{{Module: "a", Params: append([]Param{{Name: "a.weight", Tensor: &frozen}}, adapter...)}})
+		[]ModuleGroup{{Module: "a", Params: append([]Param{{Name: "a.weight", Tensor: &frozen}}, adapter...)}})
 	require.NoError(t, err)
 	z.enter(z.modules[0])
 	gathered := map[int64]int{}
@@ -221,7 +221,7 @@ func TestOneRankGathersNothing(t *testing.T) {
 	tape := newTape()
 	ps := halves(tape, 4096, 8192)
 	z, err := PartitionZeRO3(tape, World{Size: 1}, DeepSpeed{Bucket: 16}, ZeRO3Options{SubGroupSize: 1 << 40},
-		[]Group{{Module: "a", Params: ps}})
+		[]ModuleGroup{{Module: "a", Params: ps}})
 	require.NoError(t, err)
 	z.enter(z.modules[0])
 	z.leave(z.modules[0])
@@ -239,7 +239,7 @@ func TestTorchsLinearLayersHoldGatheredWeights(t *testing.T) {
 		x := tape.Hold(tape.New("x", program.Batch, trace.BF16, 64, 512)).Leaf()
 		z, err := PartitionZeRO3(tape, World{Size: 4}, DeepSpeed{Bucket: 16},
 			ZeRO3Options{SubGroupSize: 1 << 40, TorchLinear: torch},
-			[]Group{{Module: "a", Params: []Param{{Name: "a.weight", Tensor: &w}}}})
+			[]ModuleGroup{{Module: "a", Params: []Param{{Name: "a.weight", Tensor: &w}}}})
 		require.NoError(t, err)
 		z.enter(z.modules[0])
 		tape.Hold(x.Linear(w, nil))

@@ -44,7 +44,7 @@ func TestTiedParametersHaveOneShard(t *testing.T) {
 		tape := newTape()
 		p := params(tape, []int64{8, 3}, []int64{8, 3})
 		p[1].Order, p[1].TiedTo = 1, "a"
-		f, err := FullyShard(tape, World{Size: 2}, Options{From: from}, []Group{
+		f, err := FullyShard(tape, World{Size: 2}, Options{From: from}, []ModuleGroup{
 			{Module: "words", Params: p[:1]}, {Params: p[1:]},
 		})
 		require.NoError(t, err)
@@ -63,7 +63,7 @@ func TestShardsCoverEveryRowOnce(t *testing.T) {
 		for r := range ranks {
 			tape := newTape()
 			p := params(tape, []int64{rows, 3})
-			f, err := FullyShard(tape, World{Size: ranks, Rank: r}, Options{}, []Group{{Params: p}})
+			f, err := FullyShard(tape, World{Size: ranks, Rank: r}, Options{}, []ModuleGroup{{Params: p}})
 			require.NoError(rt, err)
 			local := f.Parameters([]string{"a"})[0]
 			sum += local.Size(0)
@@ -120,17 +120,17 @@ func TestBucketsAreFilledToTheirLimits(t *testing.T) {
 func TestWhatRanksCannotShareIsRefused(t *testing.T) {
 	tape := newTape()
 	p := params(tape, []int64{8, 8}, nil)
-	_, err := FullyShard(tape, World{Size: 8, Rank: 8}, Options{}, []Group{{Params: p[:1]}})
+	_, err := FullyShard(tape, World{Size: 8, Rank: 8}, Options{}, []ModuleGroup{{Params: p[:1]}})
 	require.ErrorContains(t, err, "there is no rank 8 of 8")
-	_, err = FullyShard(tape, World{Size: 8}, Options{Replicate: 3}, []Group{{Params: p[:1]}})
+	_, err = FullyShard(tape, World{Size: 8}, Options{Replicate: 3}, []ModuleGroup{{Params: p[:1]}})
 	require.ErrorContains(t, err, "8 ranks cannot be divided into 3 replicas")
-	_, err = FullyShard(tape, World{Size: 9}, Options{}, []Group{{Params: p[:1]}})
+	_, err = FullyShard(tape, World{Size: 9}, Options{}, []ModuleGroup{{Params: p[:1]}})
 	require.ErrorContains(t, err, "9 ranks shard parameters by rows, and the longest parameter has 8")
-	_, err = FullyShard(tape, World{Size: 1}, Options{}, []Group{{Params: p[1:]}})
+	_, err = FullyShard(tape, World{Size: 1}, Options{}, []ModuleGroup{{Params: p[1:]}})
 	require.ErrorContains(t, err, "invalid for 0D tensor")
 	_, err = DistributedDataParallel(tape, World{}, DDPOptions{}, p, nil)
 	require.ErrorContains(t, err, "0 ranks: need 1 or more")
-	f, err := FullyShard(tape, World{Size: 2}, Options{}, []Group{{Module: "head", Params: p[:1]}})
+	f, err := FullyShard(tape, World{Size: 2}, Options{}, []ModuleGroup{{Module: "head", Params: p[:1]}})
 	require.NoError(t, err)
 	require.ErrorContains(t, f.Check(), `forward of module "head" is never called`)
 }
@@ -140,7 +140,7 @@ func TestWhatRanksCannotShareIsRefused(t *testing.T) {
 func TestRanksShareTokensOutsideOfHalves(t *testing.T) {
 	tape := newTape()
 	p := params(tape, []int64{8, 6}, []int64{6, 8}, []int64{10, 6})
-	layers := []Shared{
+	layers := []SharedLayer{
 		{Path: "up", Sharing: trace.Sharing{Split: trace.ByColumn, Tokens: true}, Weight: p[0].Tensor},
 		{Path: "down", Sharing: trace.Sharing{Split: trace.ByRow, Tokens: true}, Weight: p[1].Tensor},
 		{Path: "words", Sharing: trace.Sharing{Split: trace.ByWord, Tokens: true}, Weight: p[2].Tensor},
@@ -148,14 +148,14 @@ func TestRanksShareTokensOutsideOfHalves(t *testing.T) {
 	require.NoError(t, ParallelizeModule(tape, World{Size: 2}, layers, true))
 	ParametersToDevice(tape, p, false)
 	f := tape.Frame()
-	ids := f.Let(tape.New("zeros", program.Batch, trace.I64, 3, 4))
-	x := f.Let(ids.Embedding(*p[2].Tensor))
+	ids := f.Bind(tape.New("zeros", program.Batch, trace.I64, 3, 4))
+	x := f.Bind(ids.Embedding(*p[2].Tensor))
 	require.Equal(t, []int64{3, 2, 6}, x.Shape())
-	y := f.Let(x.Linear(*p[0].Tensor, nil))
+	y := f.Bind(x.Linear(*p[0].Tensor, nil))
 	require.Equal(t, []int64{3, 4, 4}, y.Shape())
-	z := f.Let(y.Linear(*p[1].Tensor, nil))
+	z := f.Bind(y.Linear(*p[1].Tensor, nil))
 	require.Equal(t, []int64{3, 2, 6}, z.Shape())
-	f.Let(z.Sum(false)).Backward()
+	f.Bind(z.Sum(false)).Backward()
 	require.Equal(t, []int64{4, 6}, (*p[0].Tensor).Grad().Shape())
 	f.End()
 	var works []program.Work
@@ -171,7 +171,7 @@ func TestRanksShareTokensOutsideOfHalves(t *testing.T) {
 func TestRanksShareLinearLayers(t *testing.T) {
 	tape := newTape()
 	p := params(tape, []int64{8, 6}, []int64{8}, []int64{6, 8}, []int64{6})
-	layers := []Shared{
+	layers := []SharedLayer{
 		{Path: "up", Sharing: trace.Sharing{Split: trace.ByColumn}, Weight: p[0].Tensor, Bias: p[1].Tensor},
 		{Path: "down", Sharing: trace.Sharing{Split: trace.ByRow}, Weight: p[2].Tensor, Bias: p[3].Tensor},
 	}
@@ -183,10 +183,10 @@ func TestRanksShareLinearLayers(t *testing.T) {
 
 	// The sums over ranks: the output of the second in forward, the gradient of the input of the first in backward.
 	f := tape.Frame()
-	x := f.Let(tape.New("zeros", program.Batch, trace.F32, 5, 6).Leaf())
-	y := f.Let(f.Let(x.Linear(*p[0].Tensor, *p[1].Tensor)).ReLU().Linear(*p[2].Tensor, *p[3].Tensor))
+	x := f.Bind(tape.New("zeros", program.Batch, trace.F32, 5, 6).Leaf())
+	y := f.Bind(f.Bind(x.Linear(*p[0].Tensor, *p[1].Tensor)).ReLU().Linear(*p[2].Tensor, *p[3].Tensor))
 	require.Equal(t, []int64{5, 6}, y.Shape())
-	f.Let(y.Sum(false)).Backward()
+	f.Bind(y.Sum(false)).Backward()
 	require.Equal(t, []int64{8 / 2, 6}, (*p[0].Tensor).Grad().Shape())
 	f.End()
 	var sums []uint32
@@ -200,7 +200,7 @@ func TestRanksShareLinearLayers(t *testing.T) {
 	tape = newTape()
 	p = params(tape, []int64{9, 6})
 	err := ParallelizeModule(tape, World{Size: 2},
-		[]Shared{{Path: "up", Sharing: trace.Sharing{Split: trace.ByColumn}, Weight: p[0].Tensor}}, false)
+		[]SharedLayer{{Path: "up", Sharing: trace.Sharing{Split: trace.ByColumn}, Weight: p[0].Tensor}}, false)
 	require.ErrorContains(t, err, "2 ranks cannot share the 9 outputs of up evenly")
 }
 
@@ -259,7 +259,7 @@ func TestOffloadedShardsAreOnTheHost(t *testing.T) {
 	for _, offload := range []bool{false, true} {
 		tape := newTape()
 		_, err := FullyShard(tape, World{Size: 4}, Options{Offload: offload},
-			[]Group{{Params: params(tape, []int64{64, 32})}})
+			[]ModuleGroup{{Params: params(tape, []int64{64, 32})}})
 		require.NoError(t, err)
 		want := int64(64 / 4 * 32 * 4)
 		if offload {
@@ -283,9 +283,9 @@ func TestShardsArriveAsTheirSourceHasThem(t *testing.T) {
 		if source == FromDevice {
 			made()
 		} else {
-			tape.Unplaced(made)
+			tape.WithoutWeightMemory(made)
 		}
-		_, err := FullyShard(tape, World{Size: 4}, Options{From: source}, []Group{{Params: whole}})
+		_, err := FullyShard(tape, World{Size: 4}, Options{From: source}, []ModuleGroup{{Params: whole}})
 		require.NoError(t, err)
 		p := tape.Finish()
 		peak := int64(0)

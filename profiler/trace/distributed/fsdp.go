@@ -74,8 +74,8 @@ type Options struct {
 	Prefetch string
 }
 
-// Group are the parameters of a module that are gathered together.
-type Group struct {
+// ModuleGroup are the parameters of a module that are gathered together.
+type ModuleGroup struct {
 	// Module is the path of the module, empty for the root. With holds the paths of modules wrapped together with it
 	// (fully_shard of a list), in the order of their calls.
 	Module string
@@ -126,7 +126,7 @@ const (
 )
 
 // FullyShard shards the parameters of groups, the root's last. Where a group has no parameters only its hooks run.
-func FullyShard(t *trace.Tape, w World, o Options, groups []Group) (*FSDP, error) {
+func FullyShard(t *trace.Tape, w World, o Options, groups []ModuleGroup) (*FSDP, error) {
 	o.Replicate = max(1, o.Replicate)
 	if err := w.Check(); err != nil {
 		return nil, err
@@ -177,7 +177,7 @@ func FullyShard(t *trace.Tape, w World, o Options, groups []Group) (*FSDP, error
 }
 
 // allocateShards allocates the shards in place of the parameters: group by group, or in the order of the model.
-func (f *FSDP) allocateShards(groups []Group) {
+func (f *FSDP) allocateShards(groups []ModuleGroup) {
 	inOrder := f.options.From == FromMeta || f.options.From == FromRank0
 	if inOrder {
 		f.placeInOrder()
@@ -271,7 +271,7 @@ func (f *FSDP) allGather() program.Stream {
 }
 
 // maxRows returns the length of the longest parameter's first dimension.
-func maxRows(groups []Group) int64 {
+func maxRows(groups []ModuleGroup) int64 {
 	most := int64(1)
 	for _, g := range groups {
 		for _, p := range g.Params {

@@ -60,7 +60,7 @@ type FlatUnit struct {
 }
 
 // WrapFSDP1 puts a model under FullyShardedDataParallel: groups are the wrapped modules, the root last.
-func WrapFSDP1(t *trace.Tape, w World, o Options, groups []Group) (*FSDP1, error) {
+func WrapFSDP1(t *trace.Tape, w World, o Options, groups []ModuleGroup) (*FSDP1, error) {
 	if err := w.Check(); err != nil {
 		return nil, err
 	}
@@ -214,7 +214,7 @@ func (u *FlatUnit) Enter(args []*trace.Tensor) {
 	u.phase = inForward
 	u.gather()
 	t.EnableGrad(func() { u.flat.UseParts(u.parts) })
-	if !u.trains && u.forget == nil && t.Tracks(args...) {
+	if !u.trains && u.forget == nil && t.RequiresGrad(args...) {
 		u.forget = t.OnGradients(args, u.endBackward)
 	}
 }
@@ -247,7 +247,7 @@ func (u *FlatUnit) Leave(results []*trace.Tensor) {
 		f.ended = append(f.ended, u)
 		u.free(!u.root && f.options.Reshard == ReshardAll)
 	}
-	if f.tape.Tracks(results...) {
+	if f.tape.RequiresGrad(results...) {
 		u.needed, u.began = true, false
 		for _, y := range results {
 			if y != nil && y.RequiresGrad() {
@@ -330,14 +330,14 @@ func (u *FlatUnit) unshard() {
 	t.NoGrad(func() {
 		frame := t.Frame()
 		from := u.shard
-		t.On(preUnshardStream, func() {
+		t.OnStream(preUnshardStream, func() {
 			if d := u.flat.DType(); d != u.shard.DType() {
-				from = frame.Let(newEmpty(t, program.Temporaries, d, u.shard.Numel()))
+				from = frame.Bind(newEmpty(t, program.Temporaries, d, u.shard.Numel()))
 				trace.Update("copy_", 0, from, u.shard)
 			}
 		})
 		t.WaitStream(unshardStream, preUnshardStream)
-		t.On(unshardStream, func() {
+		t.OnStream(unshardStream, func() {
 			u.flat.AllocStorage("resize_bytes_cuda", program.Weights)
 			t.Collective(program.AllGather, f.world.Size, u.flat, from)
 		})
@@ -370,7 +370,7 @@ func (u *FlatUnit) postBackward() {
 	}
 	if u.endBackward(); f.syncs {
 		t.WaitStream(postBackwardStream, computeStream)
-		t.NoGrad(func() { t.On(postBackwardStream, u.reduce) })
+		t.NoGrad(func() { t.OnStream(postBackwardStream, u.reduce) })
 	}
 }
 
@@ -381,16 +381,16 @@ func (u *FlatUnit) reduce() {
 	frame := t.Frame()
 	whole := computed
 	if d := f.options.ReduceType; d != nil && *d != whole.DType() {
-		whole = frame.Let(whole.To(*d))
+		whole = frame.Bind(whole.To(*d))
 	}
-	part := frame.Let(newEmpty(t, program.Gradients, whole.DType(), u.shard.Numel()))
+	part := frame.Bind(newEmpty(t, program.Gradients, whole.DType(), u.shard.Numel()))
 	t.Collective(program.ReduceScatter, f.world.Size, part, whole)
 	on := postBackwardStream
 	if f.copies > 1 {
 		on = replicaStream
 		t.WaitStream(on, postBackwardStream)
 	}
-	t.On(on, func() {
+	t.OnStream(on, func() {
 		if f.copies > 1 {
 			t.Collective(program.AllReduce, f.copies, part, part)
 		}

@@ -37,9 +37,9 @@ func (g *ParamGroup) unshard() {
 		return
 	}
 	t.NoGrad(func() {
-		t.On(f.copyIn(), func() { g.copyIn(out) })
+		t.OnStream(f.copyIn(), func() { g.copyIn(out) })
 		t.WaitStream(f.allGather(), f.copyIn())
-		t.On(f.allGather(), func() {
+		t.OnStream(f.allGather(), func() {
 			if out.ranks > 1 {
 				own := t.Hold(out.output.Part(0, out.output.Numel()/out.ranks))
 				t.Collective(program.AllGather, out.ranks, out.output, own)
@@ -82,17 +82,17 @@ func (g *ParamGroup) copyIn(out *gatherResult) {
 	}
 	if f.options.Offload && !g.isDivided { // a list releases its last element first
 		for _, x := range slices.Backward(inputs) {
-			frame.Let(x)
+			frame.Bind(x)
 		}
 	}
 	if cast > 0 {
-		flat := frame.Let(newEmpty(t, program.Temporaries, g.params[0].gathered, cast))
+		flat := frame.Bind(newEmpty(t, program.Temporaries, g.params[0].gathered, cast))
 		var to, from []*trace.Tensor
 		at := int64(0)
 		for i, s := range g.params {
 			if n := out.splits[i]; s.dtype != s.gathered {
 				from = append(from, inputs[i])
-				inputs[i] = frame.Let(flat.Part(at, n))
+				inputs[i] = frame.Bind(flat.Part(at, n))
 				at += n
 				to = append(to, inputs[i])
 			}
@@ -107,7 +107,7 @@ func (g *ParamGroup) copyIn(out *gatherResult) {
 		}
 	}
 	out.output = t.Hold(newEmpty(t, program.Temporaries, dtype, sum*out.ranks))
-	own := frame.Let(out.output.Part(0, sum))
+	own := frame.Bind(out.output.Part(0, sum))
 	trace.ForeachUpdate("_foreach_copy_", 0, []*trace.Tensor{own}, inputs)
 	frame.End()
 }
@@ -195,10 +195,10 @@ func (g *ParamGroup) copyOut(from *gatherResult) {
 		chunks[i] = from.splits[i] * element
 	}
 	frame := t.Frame()
-	blocks := trace.OnGPU(t, func(gpu trace.GPU) int64 {
+	blocks := trace.GPUProperty(t, func(gpu trace.GPU) int64 {
 		return int64(gpu.SMs) * int64(gpu.ThreadsPerSM) / copyBlock * 2
 	})
-	table := frame.Let(t.New("split_with_sizes_copy_out", program.Temporaries, trace.I64,
+	table := frame.Bind(t.New("split_with_sizes_copy_out", program.Temporaries, trace.I64,
 		splitTable(chunks, from.ranks, blocks)))
 	trace.ForeachUpdate("split_with_sizes_copy_out", 0, outputs, []*trace.Tensor{from.output, table})
 	frame.End()

@@ -157,7 +157,7 @@ func (g *ParamGroup) Leave(results []*trace.Tensor) {
 		f.forward = append(f.forward, g)
 	}
 	g.phase = idlePhase
-	if f.tape.Tracks(results...) {
+	if f.tape.RequiresGrad(results...) {
 		for _, y := range results {
 			if y != nil && y.RequiresGrad() {
 				y.OnGradient(g.preBackward)
@@ -222,7 +222,7 @@ func (g *ParamGroup) divide() {
 		for _, s := range g.params {
 			share := s.output.Numel() / n
 			part := t.Hold(s.output.Part(share*(g.world.Rank%n), share))
-			t.In(program.Weights, func() { s.keepPart(t.Hold(part.Clone())) })
+			t.WithClass(program.Weights, func() { s.keepPart(t.Hold(part.Clone())) })
 			t.Release(part)
 			s.free()
 		}

@@ -47,14 +47,14 @@ func (g *ParamGroup) reduceInto(r *reduction, params []*shardedParam, grads, fre
 	t.WaitStream(reduceScatterStream, computeStream)
 	frame := t.Frame()
 	var output *trace.Tensor
-	t.On(reduceScatterStream, func() {
+	t.OnStream(reduceScatterStream, func() {
 		frame.Set(&output, newEmpty(t, program.Gradients, dtype, total/n))
 		divide(r.input, n*f.copies, dtype)
 		switch {
 		case n > 1:
 			t.Collective(program.ReduceScatter, n, output, r.input)
 		case g.scaled:
-			quotient := frame.Let(newEmpty(t, program.Gradients, dtype, total))
+			quotient := frame.Bind(newEmpty(t, program.Gradients, dtype, total))
 			trace.Update("copy_", 1, output, quotient)
 			frame.Del(&quotient)
 		default:
@@ -66,10 +66,10 @@ func (g *ParamGroup) reduceInto(r *reduction, params []*shardedParam, grads, fre
 	if f.copies > 1 {
 		post = allReduceStream
 		t.WaitStream(allReduceStream, reduceScatterStream)
-		t.On(allReduceStream, func() { t.Collective(program.AllReduce, f.copies, output, output) })
+		t.OnStream(allReduceStream, func() { t.Collective(program.AllReduce, f.copies, output, output) })
 		g.summed = t.Hold(output)
 	}
-	t.On(post, func() {
+	t.OnStream(post, func() {
 		divide(output, n*f.copies, dtype)
 		if own := params[0].dtype; own != dtype {
 			frame.Set(&output, output.To(own))
@@ -109,11 +109,11 @@ func copyGradients(t *trace.Tape, into *trace.Tensor, grads []*trace.Tensor, par
 	same := grads[0].DType() == into.DType() || grads[0].DType() == trace.BF16 && into.DType() == trace.F32
 	if same {
 		chunks := lists.Map(params, func(s *shardedParam) int64 { return s.rows * s.row * into.DType().Size() })
-		frame.Let(t.New("_chunk_cat_out", program.Temporaries, trace.I64, chunkTable(chunks)))
+		frame.Bind(t.New("_chunk_cat_out", program.Temporaries, trace.I64, chunkTable(chunks)))
 	} else { // the composite operator pads uneven tensors and concatenates all
 		for i, s := range params {
 			if s.shape[0]%n != 0 {
-				frame.Let(t.New("constant_pad_nd", program.Temporaries, grads[i].DType(), s.padded(World{Size: n})))
+				frame.Bind(t.New("constant_pad_nd", program.Temporaries, grads[i].DType(), s.padded(World{Size: n})))
 			}
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Shared is a layer whose weight the ranks of a group share.
-type Shared struct {
+// SharedLayer is a layer whose weight the ranks of a group share.
+type SharedLayer struct {
 	// Path is the path of its module.
 	Path string
 	trace.Sharing
@@ -23,7 +23,7 @@ var splitDim = map[trace.Split]int{trace.ByColumn: 0, trace.ByWord: 0, trace.ByR
 // ParallelizeModule shards the weights of layers over the ranks of a world, one layer after the other
 // (parallelize_module with ColwiseParallel, RowwiseParallel and SequenceParallel). With meta the weights are on the
 // meta device: nothing is allocated.
-func ParallelizeModule(t *trace.Tape, w World, layers []Shared, meta bool) error {
+func ParallelizeModule(t *trace.Tape, w World, layers []SharedLayer, meta bool) error {
 	if err := w.Check(); err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func splitMetaParameter(t *trace.Tape, w World, p **trace.Tensor, dim int) {
 	shape := append([]int64{}, x.Shape()...)
 	shape[dim] /= w.Size
 	var own *trace.Tensor
-	t.Unplaced(func() { own = t.Hold(t.New("empty_like", program.Weights, x.DType(), shape...)) })
+	t.WithoutWeightMemory(func() { own = t.Hold(t.New("empty_like", program.Weights, x.DType(), shape...)) })
 	own.RequireGrad(x.RequiresGrad())
 	*p = own
 	t.Release(x)
@@ -100,7 +100,7 @@ func splitParameter(t *trace.Tape, w World, p **trace.Tensor, dim int) {
 			for range w.Size {
 				chunks = append(chunks, t.New("contiguous", program.Temporaries, x.DType(), shape...))
 			}
-			frame.LetList(chunks)
+			frame.BindList(chunks)
 		}
 		own = t.Hold(t.New("empty_like", program.Weights, x.DType(), shape...))
 		t.Collective(program.Broadcast, w.Size, own, nil)

@@ -85,7 +85,7 @@ func PartitionZeRO2(t *trace.Tape, w World, o DeepSpeed, stage int, params []Par
 	if !o.OffloadOptimizer {
 		z.masters.allocate(z.params[0].DType(), z.own.end-z.own.begin)
 		f := t.Frame() // initialize_optimizer_states
-		f.Let(t.New("zeros", program.Gradients, trace.F32, z.own.end-z.own.begin))
+		f.Bind(t.New("zeros", program.Gradients, trace.F32, z.own.end-z.own.begin))
 		f.End()
 	} else {
 		most := int64(0)
@@ -134,10 +134,10 @@ func (z *ZeRO2) flatten(params []Param) {
 	f := t.Frame()
 	t.EmptyCache()
 	var flat *trace.Tensor
-	onDevice := trace.OnGPU(t, func(gpu trace.GPU) bool { return gpu.Memory-bytesOf(params) >= n*d.Size() })
+	onDevice := trace.GPUProperty(t, func(gpu trace.GPU) bool { return gpu.Memory-bytesOf(params) >= n*d.Size() })
 	if onDevice {
 		if n > total {
-			f.Let(t.New("zeros", program.Temporaries, d, n-total))
+			f.Bind(t.New("zeros", program.Temporaries, d, n-total))
 		}
 		flat = t.Hold(t.New("flatten_dense_tensors", program.Weights, d, n))
 		f.End()
@@ -240,7 +240,7 @@ func (z *ZeRO2) reduce() {
 		t.WaitStream(stream, 0)
 		t.WaitStream(0, stream)
 	}
-	t.On(stream, func() {
+	t.OnStream(stream, func() {
 		z.sumGradients()
 		for _, i := range z.members {
 			z.keep(i)
@@ -257,15 +257,15 @@ func (z *ZeRO2) sumGradients() {
 	if whole != nil {
 		whole = whole.Grad()
 	} else {
-		whole = f.Let(z.buckets[z.filling].Part(0, z.elements))
+		whole = f.Bind(z.buckets[z.filling].Part(0, z.elements))
 	}
 	trace.Update("div__Scalar", 1, whole)
 	at, n, parts := int64(0), int64(0), 0
 	send := func() {
 		flat := f.FuncFrame()
-		x := flat.Let(whole.Part(at, n))
+		x := flat.Bind(whole.Part(at, n))
 		if parts > 1 {
-			x = flat.Let(t.New("flatten_dense_tensors", program.Temporaries, whole.DType(), n))
+			x = flat.Bind(t.New("flatten_dense_tensors", program.Temporaries, whole.DType(), n))
 		}
 		t.Collective(program.AllReduce, z.world.Size, x, x)
 		flat.End()
@@ -315,7 +315,7 @@ func (z *ZeRO2) keep(i int) {
 		f := t.Frame()
 		n := z.spans[i].overlap(z.own)
 		f.Discard(t.New("to_dtype", program.Temporaries, trace.F64, n))
-		f.Let(t.New("to_dtype", program.Temporaries, trace.F32, n))
+		f.Bind(t.New("to_dtype", program.Temporaries, trace.F32, n))
 		f.End()
 		x.ZeroGrad()
 		return
@@ -392,7 +392,7 @@ func (z *ZeRO2) Step() {
 	if len(mine) == 0 {
 		return
 	}
-	norm(t, sizes)
+	recordGradNorm(t, sizes)
 	z.masters.fill(0, mine)
 	t.Release(mine...)
 }

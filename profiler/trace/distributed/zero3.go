@@ -87,7 +87,7 @@ type ZeROModule struct {
 
 // PartitionZeRO3 puts a model under stage 3. Its weights must not be on the device yet: they are copied to it in
 // parts.
-func PartitionZeRO3(t *trace.Tape, w World, o DeepSpeed, fetch ZeRO3Options, groups []Group) (*ZeRO3, error) {
+func PartitionZeRO3(t *trace.Tape, w World, o DeepSpeed, fetch ZeRO3Options, groups []ModuleGroup) (*ZeRO3, error) {
 	if err := w.Check(); err != nil {
 		return nil, err
 	}
@@ -193,7 +193,7 @@ func (z *ZeRO3) setOwnPart(q *zeroParam, part *trace.Tensor, at int64) {
 		return
 	}
 	f := z.tape.Frame()
-	q.whole.SetData(f.Let(part.PartLike(at, q.whole)))
+	q.whole.SetData(f.Bind(part.PartLike(at, q.whole)))
 	f.End()
 	q.isGathered, q.usedInPlace = true, true
 }
@@ -241,7 +241,7 @@ func (z *ZeRO3) allocate() {
 	// gathered once, so that a hook finds its gradient (create_reduce_and_remove_grad_hooks)
 	for _, q := range z.trained {
 		f := t.Frame()
-		f.Let(newEmpty(t, program.Temporaries, d, q.part*z.world.Size))
+		f.Bind(newEmpty(t, program.Temporaries, d, q.part*z.world.Size))
 		f.End()
 	}
 }
@@ -278,7 +278,7 @@ func (z *ZeRO3) hold(d trace.DType) {
 		}
 		f.End()
 		f = t.Frame()
-		f.Let(t.New("zeros", program.Gradients, trace.F32, largest))
+		f.Bind(t.New("zeros", program.Gradients, trace.F32, largest))
 		f.End()
 	})
 }
@@ -327,7 +327,7 @@ func (m *ZeROModule) Leave(results []*trace.Tensor) {
 		return // an exception passes by the hooks
 	}
 	z.leave(m)
-	if z.tape.Tracks(results...) {
+	if z.tape.RequiresGrad(results...) {
 		for _, y := range results {
 			if y != nil && y.RequiresGrad() {
 				y.OnGradient(m.backwardBegins)

@@ -77,7 +77,7 @@ func (z *ZeRO3) launch(params []*zeroParam) {
 	f := &gatherHandle{left: len(params)}
 	t.NoGrad(func() {
 		t.WaitStream(z.gathering(), 0)
-		t.On(z.gathering(), func() {
+		t.OnStream(z.gathering(), func() {
 			if len(params) > 1 && z.world.Size > 1 {
 				f.coalesce(z, params)
 				return
@@ -115,7 +115,7 @@ func (z *ZeRO3) awaitGather(q *zeroParam) {
 	}
 	q.handle = nil
 	t.NoGrad(func() {
-		t.On(z.gathering(), func() {
+		t.OnStream(z.gathering(), func() {
 			if f.copied {
 				return
 			}
@@ -164,8 +164,8 @@ func (z *ZeRO3) free(q *zeroParam) {
 	z.awaitGather(q)
 	if z.fetch.TorchLinear { // param.data = torch.empty(0): views that were saved have the memory still
 		f := z.tape.Frame()
-		q.flat.SetData(f.Let(z.tape.Unallocated(q.flat.DType(), q.flat.Numel())))
-		q.whole.SetData(f.Let(q.flat.PartLike(0, q.whole)))
+		q.flat.SetData(f.Bind(z.tape.Unallocated(q.flat.DType(), q.flat.Numel())))
+		q.whole.SetData(f.Bind(q.flat.PartLike(0, q.whole)))
 		f.End()
 	} else {
 		q.flat.FreeStorage()
@@ -200,7 +200,7 @@ func linear(f *trace.Frame, x, weight, bias *trace.Tensor) *trace.Tensor {
 		Forward: func(f *trace.Frame, ctx *trace.FunctionContext, in []*trace.Tensor) []*trace.Tensor {
 			ctx.SaveForBackward(in...)
 			x, weight, bias := in[0], in[1], in[2]
-			turned := f.Let(weight.T())
+			turned := f.Bind(weight.T())
 			if bias != nil && len(x.Shape()) == 2 {
 				return []*trace.Tensor{bias.AddMM(x, turned)}
 			}
@@ -213,15 +213,15 @@ func linear(f *trace.Frame, x, weight, bias *trace.Tensor) *trace.Tensor {
 		Backward: func(f *trace.Frame, ctx *trace.FunctionContext, grads []*trace.Tensor) []*trace.Tensor {
 			out := make([]*trace.Tensor, 3)
 			g := grads[0]
-			rows := func(x *trace.Tensor) *trace.Tensor { return f.Let(x.Reshape(-1, x.Size(-1))) }
+			rows := func(x *trace.Tensor) *trace.Tensor { return f.Bind(x.Reshape(-1, x.Size(-1))) }
 			if ctx.NeedsInputGrad(0) {
-				out[0] = f.Let(g.Matmul(ctx.Saved(1)))
+				out[0] = f.Bind(g.Matmul(ctx.Saved(1)))
 			}
 			if ctx.NeedsInputGrad(1) {
-				out[1] = f.Let(f.Let(rows(g).T()).Matmul(rows(ctx.Saved(0))))
+				out[1] = f.Bind(f.Bind(rows(g).T()).Matmul(rows(ctx.Saved(0))))
 			}
 			if ctx.NeedsInputGrad(2) {
-				out[2] = f.Let(rows(g).Sum(false, 0))
+				out[2] = f.Bind(rows(g).Sum(false, 0))
 			}
 			return out
 		},

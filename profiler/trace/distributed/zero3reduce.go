@@ -15,7 +15,7 @@ func (z *ZeRO3) accumulated(q *zeroParam) {
 		t.WaitStream(z.reduction(), 0)
 		if z.bucket != nil && z.elements+q.numel <= z.options.bucket() {
 			part := z.bucket.PartLike(z.elements, q.whole)
-			t.On(z.reduction(), func() { trace.Update("copy_", 0, part, q.whole.Grad()) })
+			t.OnStream(z.reduction(), func() { trace.Update("copy_", 0, part, q.whole.Grad()) })
 			q.whole.SetGrad(part)
 		}
 		z.members = append(z.members, q)
@@ -29,12 +29,12 @@ func (z *ZeRO3) reduce() {
 		return
 	}
 	t := z.tape
-	t.On(z.reduction(), func() {
+	t.OnStream(z.reduction(), func() {
 		f := t.Frame()
 		first := z.members[0]
 		flat := first.whole.Grad()
 		if len(z.members) > 1 || first.numel%z.world.Size != 0 {
-			flat = f.Let(t.New("cat", program.Temporaries, flat.DType(), sizeOf(z.members)*z.world.Size))
+			flat = f.Bind(t.New("cat", program.Temporaries, flat.DType(), sizeOf(z.members)*z.world.Size))
 		}
 		trace.Update("div_", 1, flat)
 		t.Collective(program.ReduceScatter, z.world.Size, flat, flat)
@@ -51,10 +51,10 @@ func (z *ZeRO3) deliver(q *zeroParam, flat *trace.Tensor) {
 	t := z.tape
 	f := t.Frame()
 	if z.grads != nil {
-		to := f.Let(z.grads.Part(q.at, q.part))
-		trace.Update("copy_", 0, to, f.Let(flat.Part(0, q.part)))
+		to := f.Bind(z.grads.Part(q.at, q.part))
+		trace.Update("copy_", 0, to, f.Bind(flat.Part(0, q.part)))
 	} else {
-		f.Let(t.New("to_dtype", program.Temporaries, trace.F32, q.part))
+		f.Bind(t.New("to_dtype", program.Temporaries, trace.F32, q.part))
 	}
 	f.End()
 	q.whole.ZeroGrad()
@@ -97,10 +97,10 @@ func (z *ZeRO3) Step(clip bool, step func()) {
 		f := t.Frame()
 		parts, sizes := make([]*trace.Tensor, len(g)), make([]int64, len(g))
 		for k, q := range g {
-			parts[k], sizes[k] = f.Let(z.grads.Part(q.at, q.part)), q.part
+			parts[k], sizes[k] = f.Bind(z.grads.Part(q.at, q.part)), q.part
 		}
 		if i == 0 && clip {
-			norm(t, sizes)
+			recordGradNorm(t, sizes)
 		}
 		z.masters.fill(i, parts)
 		f.End()

@@ -14,8 +14,8 @@ func Bilinear(x *tensor, z, weight, bias *tensor) *tensor {
 	lead := slices.Clone(x.Shape()[:len(x.Shape())-1])
 	outs := weight.Shape()[0]
 	rows := trace.Numel(lead)
-	a, b := c.Let(x.Reshape(rows, x.Shape()[len(lead)])), c.Let(z.Reshape(rows, z.Shape()[len(lead)]))
-	y := c.Let(trilinear(a, b, weight).Reshape(append(lead, outs)...))
+	a, b := c.Bind(x.Reshape(rows, x.Shape()[len(lead)])), c.Bind(z.Reshape(rows, z.Shape()[len(lead)]))
+	y := c.Bind(trilinear(a, b, weight).Reshape(append(lead, outs)...))
 	if bias != nil {
 		c.Set(&y, y.Add(bias))
 	}
@@ -27,11 +27,11 @@ func trilinear(x *tensor, z, weight *tensor) *tensor {
 	t := x.Tape()
 	c := t.Begin("_trilinear", x, weight, z)
 	rows, inner, outer, outs := x.Shape()[0], x.Shape()[1], z.Shape()[1], weight.Shape()[0]
-	y := c.Let(t.Filled("_trilinear", x.DType(), rows, outs))
+	y := c.Bind(t.Filled("_trilinear", x.DType(), rows, outs))
 	for range outs {
 		eachOutput(c, x.DType(), y, rows*outer, rows)
 	}
-	return c.End(y.Derived("TrilinearBackward0", inputs{x, weight, z}, saves{x, weight, z}, func(b *backward) {
+	return c.End(y.SetGradFn("TrilinearBackward0", inputs{x, weight, z}, saves{x, weight, z}, func(b *backward) {
 		sizes := [3][]int64{
 			{inner * outer * rows, rows * inner},
 			{rows * inner, inner * outer},
@@ -43,7 +43,7 @@ func trilinear(x *tensor, z, weight *tensor) *tensor {
 				continue
 			}
 			c := t.Begin("_trilinear", b.Grad)
-			g := c.Let(t.Filled("_trilinear", b.Grad.DType(), shapes[i]...))
+			g := c.Bind(t.Filled("_trilinear", b.Grad.DType(), shapes[i]...))
 			for range outs {
 				eachOutput(c, g.DType(), g, sizes[i]...)
 			}
@@ -56,7 +56,7 @@ func trilinear(x *tensor, z, weight *tensor) *tensor {
 // eachOutput records a step of _trilinear's loop: products and their sums.
 func eachOutput(c *call, d trace.DType, into *tensor, sizes ...int64) {
 	t := c.Tape()
-	parts := lists.Map(sizes, func(n int64) *tensor { return c.Let(t.Alloc(d, n)) })
+	parts := lists.Map(sizes, func(n int64) *tensor { return c.Bind(t.Alloc(d, n)) })
 	t.LaunchElementwise(into, 1, parts...)
 	c.DropAll(parts...)
 }

@@ -13,14 +13,14 @@ type CellWeights struct {
 // LSTMCell records torch.lstm_cell: x is [batch, inputs], h and c [batch, hidden].
 func LSTMCell(x *tensor, h, c *tensor, w CellWeights) (hy, cy *tensor) {
 	call := x.Tape().Begin("lstm_cell", x, h, c)
-	call.Lower(&x, &c, &h, &w.InWeight, &w.HiddenWeight, &w.InBias, &w.HiddenBias)
+	call.CastToLower(&x, &c, &h, &w.InWeight, &w.HiddenWeight, &w.InBias, &w.HiddenBias)
 	return call.EndPair(lstmCell(x, h, c, w))
 }
 
 func lstmCell(x *tensor, h, c *tensor, w CellWeights) (hy, cy *tensor) {
 	call := x.Tape().Begin("lstm_cell", x, h, c)
-	in := call.Let(x.MatmulUncast(w.InWeight.T()))
-	hidden := call.Let(h.MatmulUncast(w.HiddenWeight.T()))
+	in := call.Bind(x.MatmulUncast(w.InWeight.T()))
+	hidden := call.Bind(h.MatmulUncast(w.HiddenWeight.T()))
 	return call.EndPair(fusedLSTMCell(in, hidden, c, w))
 }
 
@@ -28,12 +28,12 @@ func lstmCell(x *tensor, h, c *tensor, w CellWeights) (hy, cy *tensor) {
 func fusedLSTMCell(in *tensor, hidden, c *tensor, w CellWeights) (hy, cy *tensor) {
 	t := in.Tape()
 	call := t.Begin("_thnn_fused_lstm_cell", in, hidden, c)
-	gates := call.Let(in.AllocLike(in.DType()))
-	hy, cy = call.Let(c.AllocLike(c.DType())), call.Let(c.AllocLike(c.DType()))
+	gates := call.Bind(in.AllocLike(in.DType()))
+	hy, cy = call.Bind(c.AllocLike(c.DType())), call.Bind(c.AllocLike(c.DType()))
 	t.Launch(program.Elementwise, 16*in.Numel(), []*tensor{gates, hy, cy},
 		[]*tensor{in, hidden, c, w.InBias, w.HiddenBias})
 	biased := w.InBias != nil
-	t.Derive(outputs{hy, cy}, "ThnnFusedLstmCellBackward0", inputs{in, hidden, c, w.InBias, w.HiddenBias},
+	t.SetGradFn(outputs{hy, cy}, "ThnnFusedLstmCellBackward0", inputs{in, hidden, c, w.InBias, w.HiddenBias},
 		saves{c, w.HiddenBias, hidden, w.InBias, in, cy, gates}, func(b *backward) {
 			gates, c := b.Saved(6), b.Saved(0)
 			dgates := gates.AllocLike(gates.DType())
@@ -41,11 +41,11 @@ func fusedLSTMCell(in *tensor, hidden, c *tensor, w CellWeights) (hy, cy *tensor
 			b.Tape().Launch(program.Elementwise, 24*gates.Numel(), []*tensor{dgates, dc},
 				[]*tensor{gates, c, b.Saved(5), b.Grads[0], b.Grads[1]})
 			if !biased {
-				b.GiveAll(dgates.Retain(), dgates.Retain(), dc.Retain(), nil, nil)
+				b.SetAll(dgates.Retain(), dgates.Retain(), dc.Retain(), nil, nil)
 				return
 			}
 			bias := dgates.SumUncast("sum_dim_IntList", []int{0}, false)
-			b.GiveAll(dgates.Retain(), dgates.Retain(), dc.Retain(), bias.Retain(), bias.Retain())
+			b.SetAll(dgates.Retain(), dgates.Retain(), dc.Retain(), bias.Retain(), bias.Retain())
 		})
 	return call.EndPair(hy, cy)
 }
@@ -53,14 +53,14 @@ func fusedLSTMCell(in *tensor, hidden, c *tensor, w CellWeights) (hy, cy *tensor
 // GRUCell records torch.gru_cell: x is [batch, inputs], h [batch, hidden].
 func GRUCell(x *tensor, h *tensor, w CellWeights) *tensor {
 	c := x.Tape().Begin("gru_cell", x, h)
-	c.Lower(&x, &h, &w.InWeight, &w.HiddenWeight, &w.InBias, &w.HiddenBias)
+	c.CastToLower(&x, &h, &w.InWeight, &w.HiddenWeight, &w.InBias, &w.HiddenBias)
 	return c.End(gruCell(x, h, w))
 }
 
 func gruCell(x *tensor, h *tensor, w CellWeights) *tensor {
 	c := x.Tape().Begin("gru_cell", x, h)
-	in := c.Let(x.MatmulUncast(w.InWeight.T()))
-	hidden := c.Let(h.MatmulUncast(w.HiddenWeight.T()))
+	in := c.Bind(x.MatmulUncast(w.InWeight.T()))
+	hidden := c.Bind(h.MatmulUncast(w.HiddenWeight.T()))
 	return c.End(fusedGRUCell(in, hidden, h, w))
 }
 
@@ -68,12 +68,12 @@ func gruCell(x *tensor, h *tensor, w CellWeights) *tensor {
 func fusedGRUCell(in *tensor, hidden, h *tensor, w CellWeights) *tensor {
 	c := in.Tape().Begin("_thnn_fused_gru_cell", in, hidden, h)
 	batch, size := h.Shape()[0], h.Shape()[1]
-	gates := c.Let(c.Tape().Alloc(h.DType(), batch, 5*size))
-	hy := c.Let(h.AllocLike(h.DType()))
+	gates := c.Bind(c.Tape().Alloc(h.DType(), batch, 5*size))
+	hy := c.Bind(h.AllocLike(h.DType()))
 	c.Tape().Launch(program.Elementwise, 16*in.Numel(), []*tensor{gates, hy},
 		[]*tensor{in, hidden, h, w.InBias, w.HiddenBias})
 	biased := w.InBias != nil
-	return c.End(hy.Derived("ThnnFusedGruCellBackward0", inputs{in, hidden, h, w.InBias, w.HiddenBias},
+	return c.End(hy.SetGradFn("ThnnFusedGruCellBackward0", inputs{in, hidden, h, w.InBias, w.HiddenBias},
 		saves{w.HiddenBias, hidden, h, w.InBias, in, gates},
 		func(b *backward) {
 			gates := b.Saved(5)
@@ -81,19 +81,19 @@ func fusedGRUCell(in *tensor, hidden, h *tensor, w CellWeights) *tensor {
 			dh := b.Grad.AllocLike(b.Grad.DType())
 			b.Tape().Launch(program.Elementwise, 24*din.Numel(), []*tensor{din, dhidden, dh}, []*tensor{b.Grad, gates})
 			if !biased {
-				b.GiveAll(din.Retain(), dhidden.Retain(), dh.Retain(), nil, nil)
+				b.SetAll(din.Retain(), dhidden.Retain(), dh.Retain(), nil, nil)
 				return
 			}
 			inBias := din.SumUncast("sum_dim_IntList", []int{0}, false)
 			hiddenBias := dhidden.SumUncast("sum_dim_IntList", []int{0}, false)
-			b.GiveAll(din.Retain(), dhidden.Retain(), dh.Retain(), inBias.Retain(), hiddenBias.Retain())
+			b.SetAll(din.Retain(), dhidden.Retain(), dh.Retain(), inBias.Retain(), hiddenBias.Retain())
 		}))
 }
 
 // RNNCell records torch.rnn_tanh_cell or, if rectified, torch.rnn_relu_cell: x is [batch, inputs], h [batch, hidden].
 func RNNCell(x *tensor, h *tensor, w CellWeights, rectified bool) *tensor {
 	c := x.Tape().Begin("rnn_cell", x, h)
-	c.Lower(&x, &h, &w.InWeight, &w.HiddenWeight, &w.InBias, &w.HiddenBias)
+	c.CastToLower(&x, &h, &w.InWeight, &w.HiddenWeight, &w.InBias, &w.HiddenBias)
 	return c.End(rnnCell(x, h, w, rectified))
 }
 

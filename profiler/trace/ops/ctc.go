@@ -16,9 +16,9 @@ type CTCLossArgs struct {
 // lengths on the host. Autocast runs it in fp32.
 func CTCLoss(x *tensor, targets *tensor, a CTCLossArgs) *tensor {
 	c := x.Tape().Begin("ctc_loss_Tensor", x, targets)
-	c.Full(&x)
+	c.CastToFP32(&x)
 	batch := x.Shape()[1]
-	res := c.Let(ctcLoss(x, targets, a.ZeroInfinity))
+	res := c.Bind(ctcLoss(x, targets, a.ZeroInfinity))
 	if a.ZeroInfinity {
 		zero := c.Tape().Zeros(res.DType())
 		c.Set(&res, trace.Where(res.CompareScalar("eq"), zero, res))
@@ -27,7 +27,7 @@ func CTCLoss(x *tensor, targets *tensor, a CTCLossArgs) *tensor {
 	case trace.ReduceMean:
 		// The target lengths, raised to at least one.
 		lengths := c.Tape().Alloc(x.DType(), batch)
-		lengths = c.Let(lengths.AddScalar())
+		lengths = c.Bind(lengths.AddScalar())
 		return c.End(res.Div(lengths).Mean(false))
 	case trace.ReduceSum:
 		return c.End(res.Sum(false))
@@ -39,8 +39,8 @@ func CTCLoss(x *tensor, targets *tensor, a CTCLossArgs) *tensor {
 func ctcLoss(x *tensor, targets *tensor, zeroInfinity bool) *tensor {
 	c := x.Tape().Begin("_ctc_loss", x, targets)
 	alpha, loss := ctcForward(x, targets)
-	return c.End(loss.Derived("CtcLossBackward0", inputs{x}, saves{x, targets, loss, alpha}, func(b *backward) {
-		b.Give(0, ctcGrad(b.Grad, b.Saved(0), b.Saved(1), b.Saved(2), b.Saved(3), zeroInfinity))
+	return c.End(loss.SetGradFn("CtcLossBackward0", inputs{x}, saves{x, targets, loss, alpha}, func(b *backward) {
+		b.Set(0, ctcGrad(b.Grad, b.Saved(0), b.Saved(1), b.Saved(2), b.Saved(3), zeroInfinity))
 	}))
 }
 
@@ -54,7 +54,7 @@ func ctcTable(x *tensor, targets *tensor) *tensor {
 func ctcLengths(c *call, batch int64) {
 	t := c.Tape()
 	inputs, targets, offsets := t.Alloc(trace.I64, batch), t.Alloc(trace.I64, batch), t.Alloc(trace.I64, batch)
-	c.LetAll([]*tensor{targets, inputs, offsets})
+	c.BindAll([]*tensor{targets, inputs, offsets})
 }
 
 func ctcForward(x *tensor, targets *tensor) (alpha, loss *tensor) {
@@ -72,10 +72,10 @@ func ctcGrad(grad, x, targets, loss, alpha *tensor, zeroInfinity bool) *tensor {
 	c := x.Tape().Begin("_ctc_loss_backward", grad, x, targets)
 	steps, batch, labels := x.Shape()[0], x.Shape()[1], x.Shape()[2]
 	ctcLengths(c, batch)
-	beta := c.Let(ctcTable(x, targets))
-	g := c.Let(c.Tape().Alloc(x.DType(), x.Shape()...)) // contiguous, whatever the strides of x (LossCTC.cu)
+	beta := c.Bind(ctcTable(x, targets))
+	g := c.Bind(c.Tape().Alloc(x.DType(), x.Shape()...)) // contiguous, whatever the strides of x (LossCTC.cu)
 	if 2*steps+24*batch/10+2*labels/10 > 450 {
-		blanks := c.Let(g.Narrow(2, 0, 1))
+		blanks := c.Bind(g.Narrow(2, 0, 1))
 		columns := func(table *tensor) *tensor { return table.SliceStep(2, 0, table.Size(2), 2) }
 		columns(alpha).Add(columns(beta)).LogSumExpUncast(true, []int{2})
 		c.EndStatement()

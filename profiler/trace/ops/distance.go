@@ -10,20 +10,20 @@ import (
 // runs it in fp32. Euclidean distances are made of matrix products, from more than 25 rows on or as products selects.
 func CDist(x *tensor, y *tensor, p float64, products Products) *tensor {
 	c := x.Tape().Begin("cdist", x, y)
-	c.Full(&x, &y)
+	c.CastToFP32(&x, &y)
 	r1, r2, m := x.Size(-2), y.Size(-2), x.Size(-1)
 	lead := x.BatchShape(y)
 	batch := trace.Numel(lead)
 	shape := append(slices.Clone(lead), r1, r2)
 	if p != 2 || products == NoProducts || products == ProductsOfMany && r1 <= 25 && r2 <= 25 {
-		x, y = c.Let(x.AsContiguous()), c.Let(y.AsContiguous())
-		x = c.Let(x.Expand(append(slices.Clone(lead), r1, m)...).AsContiguous())
-		y = c.Let(y.Expand(append(slices.Clone(lead), r2, m)...).AsContiguous())
+		x, y = c.Bind(x.AsContiguous()), c.Bind(y.AsContiguous())
+		x = c.Bind(x.Expand(append(slices.Clone(lead), r1, m)...).AsContiguous())
+		y = c.Bind(y.Expand(append(slices.Clone(lead), r2, m)...).AsContiguous())
 		return c.End(pairwiseDistances(x, y, p, shape))
 	}
 	if batch > 1 {
-		x = c.Let(x.Expand(append(slices.Clone(lead), r1, m)...).AsContiguous().View(batch, r1, m))
-		y = c.Let(y.Expand(append(slices.Clone(lead), r2, m)...).AsContiguous().View(batch, r2, m))
+		x = c.Bind(x.Expand(append(slices.Clone(lead), r1, m)...).AsContiguous().View(batch, r1, m))
+		y = c.Bind(y.Expand(append(slices.Clone(lead), r2, m)...).AsContiguous().View(batch, r2, m))
 	}
 	return c.End(euclideanDistance(x, y).View(shape...))
 }
@@ -44,25 +44,25 @@ func euclideanDistance(x *tensor, y *tensor) *tensor {
 	z := paddedProduct(x, y)
 	c.Tape().LaunchElementwise(z, 1, z) // clamp_min_
 	c.Tape().LaunchElementwise(z, 4, z) // sqrt_
-	return c.End(z.Derived("EuclideanDistBackward0", inputs{x, y}, saves{x, y, z}, euclideanDistanceBackward))
+	return c.End(z.SetGradFn("EuclideanDistBackward0", inputs{x, y}, saves{x, y, z}, euclideanDistanceBackward))
 }
 
 func paddedProduct(x *tensor, y *tensor) *tensor {
 	c := x.Tape().Begin("_euclidean_dist", x, y)
 	c.WithoutGrad()
-	nx := c.Let(x.Pow(2).Sum(true, -1))
-	px := c.Let(nx.OnesLike())
-	ny := c.Let(y.Pow(2).Sum(true, -1))
-	py := c.Let(ny.OnesLike())
+	nx := c.Bind(x.Pow(2).Sum(true, -1))
+	px := c.Bind(nx.OnesLike())
+	ny := c.Bind(y.Pow(2).Sum(true, -1))
+	py := c.Bind(ny.OnesLike())
 	// The lists of the concatenations own the norms; a list frees its last element first.
 	left := trace.Cat(-1, x.MulScalar(), nx, px)
 	c.Drop(px)
 	c.Drop(nx)
-	left = c.Let(left)
+	left = c.Bind(left)
 	right := trace.Cat(-1, y, py, ny)
 	c.Drop(ny)
 	c.Drop(py)
-	right = c.Let(right)
+	right = c.Bind(right)
 	z := left.Matmul(right.Transpose(-2, -1))
 	return c.End(z)
 }
@@ -71,12 +71,12 @@ func paddedProduct(x *tensor, y *tensor) *tensor {
 func euclideanDistanceBackward(b *backward) {
 	x, y, res := b.Saved(0), b.Saved(1), b.Saved(2)
 	gx, gy := euclideanDistanceGrads(b.Grad, x, y, res)
-	b.GivePair(gx, gy)
+	b.SetPair(gx, gy)
 }
 
 func euclideanDistanceGrads(grad, x, y, res *tensor) (gx, gy *tensor) {
 	c := grad.Tape().Begin("_euclidean_dist_backward", grad, x, y, res)
-	ratio := c.Let(grad.Div(res))
+	ratio := c.Bind(grad.Div(res))
 	ratio.MaskedFillInPlace(res.CompareScalar("eq_Scalar"))
 	c.EndStatement()
 	product := ratio.Matmul(y)
@@ -91,13 +91,13 @@ func pairwiseDistances(x *tensor, y *tensor, p float64, shape []int64) *tensor {
 	c := x.Tape().Begin("_cdist_forward", x, y)
 	z := c.Tape().Alloc(x.DType(), shape...)
 	c.Tape().LaunchElementwise(z, 3*x.Size(-1), x, y)
-	return c.End(z.Derived("CdistBackward0", inputs{x, y}, saves{x, y, z}, func(b *backward) {
+	return c.End(z.SetGradFn("CdistBackward0", inputs{x, y}, saves{x, y, z}, func(b *backward) {
 		x, y, z := b.Saved(0), b.Saved(1), b.Saved(2)
 		if b.Needs(0) {
-			b.Give(0, pairwiseDistancesGrad(b.Grad.AsContiguous(), x, y, z, p))
+			b.Set(0, pairwiseDistancesGrad(b.Grad.AsContiguous(), x, y, z, p))
 		}
 		if b.Needs(1) {
-			b.Give(1, pairwiseDistancesGrad(b.Grad.Transpose(-2, -1).AsContiguous(), y, x,
+			b.Set(1, pairwiseDistancesGrad(b.Grad.Transpose(-2, -1).AsContiguous(), y, x,
 				z.Transpose(-2, -1).AsContiguous(), p))
 		}
 	}))
@@ -111,8 +111,8 @@ func pairwiseDistancesGrad(grad, x, y, z *tensor, p float64) *tensor {
 		return c.End(c.Tape().Filled("_cdist_backward", x.DType(), x.Shape()...))
 	}
 	r1, r2, m := x.Size(-2), y.Size(-2), x.Size(-1)
-	result := c.Let(c.Tape().Alloc(x.DType(), x.Shape()...))
-	pairs := c.Let(c.Tape().Alloc(x.DType(), trace.Numel(z.Shape())/(r1*r2), r2, r1, m))
+	result := c.Bind(c.Tape().Alloc(x.DType(), x.Shape()...))
+	pairs := c.Bind(c.Tape().Alloc(x.DType(), trace.Numel(z.Shape())/(r1*r2), r2, r1, m))
 	c.Tape().LaunchElementwise(pairs, 4, grad, x, y, z)
 	c.Drop(pairs)
 	return c.End(result)
@@ -121,17 +121,17 @@ func pairwiseDistancesGrad(grad, x, y, z *tensor, p float64) *tensor {
 // Dist records torch.dist(x, y, p), whose difference backward computes again. Autocast runs it in fp32.
 func Dist(x *tensor, y *tensor, p float64) *tensor {
 	c := x.Tape().Begin("dist", x, y)
-	c.Full(&x, &y)
+	c.CastToFP32(&x, &y)
 	var z *tensor
-	c.Tape().NoGrad(func() { z = c.Let(x.Sub(y).Norm(p, false)) })
-	return c.End(z.Derived("DistBackward0", inputs{x, y}, saves{y, x, z}, func(b *backward) {
+	c.Tape().NoGrad(func() { z = c.Bind(x.Sub(y).Norm(p, false)) })
+	return c.End(z.SetGradFn("DistBackward0", inputs{x, y}, saves{y, x, z}, func(b *backward) {
 		for i := range b.Out {
 			if b.Needs(i) {
 				g := trace.NormBackward(b.Grad, b.Saved(1).Sub(b.Saved(0)), b.Saved(2), p, nil, false)
 				if i == 1 && g != nil {
 					g = g.Neg()
 				}
-				b.Give(i, g)
+				b.Set(i, g)
 			}
 		}
 	}))
@@ -141,17 +141,17 @@ func Dist(x *tensor, y *tensor, p float64) *tensor {
 func PDist(x *tensor, p float64) *tensor {
 	t := x.Tape()
 	c := t.Begin("pdist", x)
-	in := c.Let(x.AsContiguous())
+	in := c.Bind(x.AsContiguous())
 	rows, m := in.Shape()[0], in.Shape()[1]
 	pairs := rows * (rows - 1) / 2
-	y := c.Let(t.Alloc(x.DType(), pairs))
+	y := c.Bind(t.Alloc(x.DType(), pairs))
 	t.LaunchElementwise(y, 3*m, in)
-	return c.End(y.Derived("PdistBackward0", inputs{in}, saves{in, y}, func(b *backward) {
+	return c.End(y.SetGradFn("PdistBackward0", inputs{in}, saves{in, y}, func(b *backward) {
 		c := t.Begin("_pdist_backward", b.Grad)
 		x := b.Saved(0)
-		g := c.Let(t.Alloc(x.DType(), x.Shape()...))
-		parts := c.Let(t.Alloc(x.DType(), rows-1, rows, m))
+		g := c.Bind(t.Alloc(x.DType(), x.Shape()...))
+		parts := c.Bind(t.Alloc(x.DType(), rows-1, rows, m))
 		t.LaunchElementwise(parts, 4, b.Grad, x, b.Saved(1))
-		b.Give(0, c.End(g))
+		b.Set(0, c.End(g))
 	}))
 }

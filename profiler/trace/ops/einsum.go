@@ -19,7 +19,7 @@ func Einsum(equation string, operands ...*tensor) *tensor {
 func EinsumAlong(path []int64, equation string, operands ...*tensor) *tensor {
 	t := operands[0].Tape()
 	c := t.BeginList("einsum", operands)
-	cast := lists.Map(operands, t.Lower)
+	cast := lists.Map(operands, t.CastToLower)
 	c.BelowAutocast()
 	e := parseEinsum(equation, cast)
 	e.path = path
@@ -106,7 +106,7 @@ func parseEinsum(equation string, operands []*tensor) contraction {
 // align gives x a dimension for every label, in their order.
 func (e *contraction) align(x *tensor, in string) *tensor {
 	c := x.Tape().Begin("einsum", x)
-	x = c.Let(x)
+	x = c.Bind(x)
 	for i := 0; i < len(in); i++ {
 		for k := i + 1; k < len(in); k++ {
 			if in[i] != in[k] {
@@ -133,21 +133,21 @@ func einsum(e contraction, operands []*tensor) *tensor {
 	c := operands[0].Tape().BeginList("einsum", operands)
 	ops := make([]*tensor, len(operands))
 	for i, x := range operands {
-		ops[i] = c.Let(e.align(x, e.inputs[i]))
+		ops[i] = c.Bind(e.align(x, e.inputs[i]))
 	}
 	uses := e.uses(ops)
 	for step := 0; len(ops) > 1; step++ {
 		i, j := e.next(step, len(ops))
 		a, b := ops[i], ops[j]
 		ops = slices.Delete(slices.Delete(ops, j, j+1), i, i+1)
-		both, onlyA, onlyB := e.finished(uses, a, b)
+		both, onlyA, onlyB := e.summableLabels(uses, a, b)
 		if len(onlyA) > 0 {
 			c.Set(&a, a.Sum(true, onlyA...))
 		}
 		if len(onlyB) > 0 {
 			c.Set(&b, b.Sum(true, onlyB...))
 		}
-		y := c.Let(contract(a, b, both))
+		y := c.Bind(contract(a, b, both))
 		c.Drop(b)
 		c.Drop(a)
 		if e.path == nil {
@@ -198,9 +198,9 @@ func (e *contraction) uses(ops []*tensor) []int {
 	return uses
 }
 
-// finished finds the labels that can be summed when a and b are contracted, because no other operand has them: labels
-// of both, of only a, of only b.
-func (e *contraction) finished(uses []int, a, b *tensor) (both, onlyA, onlyB []int) {
+// summableLabels finds the labels that can be summed when a and b are contracted, because no other operand has them:
+// labels of both, of only a, of only b.
+func (e *contraction) summableLabels(uses []int, a, b *tensor) (both, onlyA, onlyB []int) {
 	for d := e.kept; d < len(e.labels); d++ {
 		inA, inB := a.Shape()[d] != 1, b.Shape()[d] != 1
 		if inA && inB {
@@ -231,7 +231,7 @@ func contract(a *tensor, b *tensor, sum []int) *tensor {
 		return a.Mul(b)
 	}
 	c := a.Tape().Begin("einsum", a, b)
-	left, right := c.Let(a), c.Let(b)
+	left, right := c.Bind(a), c.Bind(b)
 	var shared, lo, ro []int
 	batch, rows, inner, cols := int64(1), int64(1), int64(1), int64(1)
 	for d := range a.Shape() {
@@ -269,6 +269,6 @@ func contract(a *tensor, b *tensor, sum []int) *tensor {
 	}
 	c.Set(&left, left.Permute(slices.Concat(shared, lo, sum, ro)...).AsShape([]int64{batch, rows, inner}))
 	c.Set(&right, right.Permute(slices.Concat(shared, sum, ro, lo)...).AsShape([]int64{batch, inner, cols}))
-	y := c.Let(left.BMMUncast(right))
+	y := c.Bind(left.BMMUncast(right))
 	return c.End(c.Set(&y, y.View(shape...).Permute(back...)))
 }

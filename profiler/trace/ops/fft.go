@@ -18,30 +18,30 @@ func fftR2C(x *tensor, dims ...int) *tensor {
 	last := dims[len(dims)-1]
 	shape := append([]int64(nil), x.Shape()...)
 	shape[last] = shape[last]/2 + 1
-	y := c.Let(spectrum(x, trace.C64, shape, sorted(x, dims, 1)))
+	y := c.Bind(spectrum(x, trace.C64, shape, sortByStride(x, dims, 1)))
 	execFFT(c.Tape(), y, x, dims)
 	whole := x.Shape()
-	return c.End(y.Derived("FftR2CBackward0", inputs{x}, saves{x},
-		func(b *backward) { b.Give(0, fftR2CBackward(b.Grad, whole, dims)) }))
+	return c.End(y.SetGradFn("FftR2CBackward0", inputs{x}, saves{x},
+		func(b *backward) { b.Set(0, fftR2CBackward(b.Grad, whole, dims)) }))
 }
 
 // fftR2CBackward records fft_r2c_backward: the missing half is padded with zeros and transformed, and the result is a
 // view of the real part.
 func fftR2CBackward(g *tensor, whole []int64, dims []int) *tensor {
 	c := g.Tape().Begin("fft_r2c_backward", g)
-	full := c.Let(c.Tape().Alloc(trace.C64, whole...))
+	full := c.Bind(c.Tape().Alloc(trace.C64, whole...))
 	c.Tape().LaunchFill(full)
 	c.Tape().LaunchCopy(full, g)
-	z := c.Let(fftC2C(full, dims))
+	z := c.Bind(fftC2C(full, dims))
 	return c.End(z.RealPart())
 }
 
 // fftC2C records _fft_c2c.
 func fftC2C(x *tensor, dims []int) *tensor {
 	c := x.Tape().Begin("_fft_c2c", x)
-	y := c.Let(spectrum(x, trace.C64, x.Shape(), sorted(x, dims, 0)))
+	y := c.Bind(spectrum(x, trace.C64, x.Shape(), sortByStride(x, dims, 0)))
 	execFFT(c.Tape(), y, x, dims)
-	return c.End(y.Derived("FftC2CBackward0", inputs{x}, nil, func(b *backward) { b.Give(0, fftC2C(b.Grad, dims)) }))
+	return c.End(y.SetGradFn("FftC2CBackward0", inputs{x}, nil, func(b *backward) { b.Set(0, fftC2C(b.Grad, dims)) }))
 }
 
 // mostPrime is the largest prime for which cuFFT has a kernel, by its manual.
@@ -61,7 +61,7 @@ func execFFT(t *tape, y, x *tensor, dims []int) {
 		length *= x.Shape()[d]
 	}
 	if !collapses(x, dims) {
-		x = c.Let(t.Alloc(x.DType(), x.Shape()...))
+		x = c.Bind(t.Alloc(x.DType(), x.Shape()...))
 	}
 	t.Launch(program.Elementwise, 5*x.Numel()*int64(bits.Len64(uint64(length))), []*tensor{y}, []*tensor{x})
 	c.Finish()
@@ -84,8 +84,8 @@ func collapses(x *tensor, dims []int) bool {
 	return ok
 }
 
-// sorted returns dims in the order of their strides; the last fixed ones stay in place.
-func sorted(x *tensor, dims []int, fixed int) []int {
+// sortByStride returns dims in the order of their strides; the last fixed ones stay in place.
+func sortByStride(x *tensor, dims []int, fixed int) []int {
 	out := slices.Clone(dims)
 	slices.SortStableFunc(out[:len(out)-fixed], func(a, b int) int {
 		return cmp.Compare(x.Strides()[b], x.Strides()[a])
@@ -153,15 +153,15 @@ func resizedFFT(x *tensor, sizes []int64, dims []int) *tensor {
 func fftC2R(x *tensor, dims []int, n int64) *tensor {
 	t := x.Tape()
 	c := t.Begin("_fft_c2r", x)
-	y := c.Let(spectrum(x, trace.F32, lists.With(x.Shape(), dims[len(dims)-1], n), dims))
-	copied := c.Let(t.Alloc(trace.C64, x.Shape()...))
+	y := c.Bind(spectrum(x, trace.F32, lists.With(x.Shape(), dims[len(dims)-1], n), dims))
+	copied := c.Bind(t.Alloc(trace.C64, x.Shape()...))
 	t.LaunchCopy(copied, x)
 	execFFT(t, y, copied, dims)
-	return c.End(y.Derived("FftC2RBackward0", inputs{x}, nil, func(b *backward) {
+	return c.End(y.SetGradFn("FftC2RBackward0", inputs{x}, nil, func(b *backward) {
 		// fft_c2r_backward: the inner half counts twice.
-		g := b.Let(fftR2C(b.Grad, dims...))
+		g := b.Bind(fftR2C(b.Grad, dims...))
 		t.LaunchElementwise(g, 1, g)
-		b.Give(0, g)
+		b.Set(0, g)
 		b.Drop(g)
 	}))
 }
@@ -175,7 +175,7 @@ func FFTShift(x *tensor, dims ...int) *tensor {
 // HannWindow records torch.hann_window(n): computed with one element more, which the periodic window cuts off.
 func HannWindow(t *tape, n int64) *tensor {
 	c := t.Begin("hann_window")
-	w := c.Let(t.Alloc(trace.F32, n+1))
+	w := c.Bind(t.Alloc(trace.F32, n+1))
 	t.LaunchElementwise(w, 10, w)
 	return c.End(w.Alias([]int64{n}, []int64{1}, 0))
 }
@@ -184,8 +184,8 @@ func HannWindow(t *tape, n int64) *tensor {
 // samples]: [batch, n/2+1, frames]. A window shorter than n is padded with zeros.
 func STFT(x *tensor, n, hop int64, w *tensor) *tensor {
 	f := x.Tape().Frame()
-	in, batch := f.Let(x), x.Shape()[0]
-	f.Let(w)
+	in, batch := f.Bind(x), x.Shape()[0]
+	f.Bind(w)
 	f.Set(&in, in.View(1, batch, in.Shape()[1]).PadReflect(n/2, n/2))
 	f.Set(&in, in.View(batch, in.Size(-1)))
 	z := ShortTimeFFT(in, STFTArgs{FFT: n, Hop: hop, WindowLength: n, Window: w, OneSided: true, Complex: true})

@@ -31,14 +31,14 @@ func batched(x *tensor, more ...int64) []int64 {
 	return slices.Concat(x.Shape()[:len(x.Shape())-2], more)
 }
 
-func matrices(x *tensor) int64 { return trace.Numel(batched(x)) }
+func matrixCount(x *tensor) int64 { return trace.Numel(batched(x)) }
 
 func mT(x *tensor) *tensor { return x.Transpose(-2, -1) }
 
 // pointers allocates arrays with the addresses of a batch's matrices for a kernel.
 func pointers(c *call, arrays int, batch int64) {
 	for range arrays {
-		c.Let(c.Tape().Alloc(trace.I64, batch))
+		c.Bind(c.Tape().Alloc(trace.I64, batch))
 	}
 }
 
@@ -57,16 +57,16 @@ func emptyInfo(x *tensor) *tensor { return x.Tape().Alloc(trace.I32, batched(x).
 func checkInfo(x *tensor) {
 	c := x.Tape().Begin("_linalg_check_errors", x)
 	if len(x.Shape()) == 0 {
-		c.Let(c.Tape().Alloc(trace.Bool))
+		c.Bind(c.Tape().Alloc(trace.Bool))
 	}
-	wrong := c.Let(c.Tape().Alloc(trace.Bool))
+	wrong := c.Bind(c.Tape().Alloc(trace.Bool))
 	c.Tape().Launch(program.Reduction, x.Numel(), []*tensor{wrong}, []*tensor{x})
 	c.Finish()
 }
 
-// checked checks info and returns x, the result that came with it.
-func checked(c *call, x, info *tensor) *tensor {
-	c.LetAll([]*tensor{x, info})
+// checkedResult checks info and returns x, the result that came with it.
+func checkedResult(c *call, x, info *tensor) *tensor {
+	c.BindAll([]*tensor{x, info})
 	checkInfo(info)
 	return c.End(x)
 }
@@ -81,7 +81,7 @@ const largestBatchedLU = 512
 
 // luInto puts the LU factorization of x into lu.
 func luInto(x *tensor, lu *tensor) {
-	if batch, n := matrices(x), x.Size(-1); batch > 1 && n < largestBatchedLU && n == x.Size(-2) {
+	if batch, n := matrixCount(x), x.Size(-1); batch > 1 && n < largestBatchedLU && n == x.Size(-2) {
 		batchedBLAS(x.Tape(), 1, batch)
 	}
 	factorize(x, lu)
@@ -89,9 +89,9 @@ func luInto(x *tensor, lu *tensor) {
 
 // luOf allocates and makes a factorization: LU, pivots and info.
 func luOf(c *call, x *tensor) (lu, pivots, info *tensor) {
-	lu = c.Let(byColumns(c.Tape(), x.DType(), x.Shape()...))
-	pivots = c.Let(c.Tape().Alloc(trace.I32, batched(x, min(x.Size(-1), x.Size(-2)))...))
-	info = c.Let(emptyInfo(x))
+	lu = c.Bind(byColumns(c.Tape(), x.DType(), x.Shape()...))
+	pivots = c.Bind(c.Tape().Alloc(trace.I32, batched(x, min(x.Size(-1), x.Size(-2)))...))
+	info = c.Bind(emptyInfo(x))
 	luInto(x, lu)
 	return lu, pivots, info
 }
@@ -135,13 +135,13 @@ func luSolverFor(batch, n, k int64, adjoint bool) luSolver {
 // luSolveInPlace replaces x by the solutions for the right-hand sides that it holds.
 func luSolveInPlace(x *tensor, lu *tensor, adjoint bool) {
 	t := x.Tape()
-	batch, n := matrices(lu), lu.Size(-1)
+	batch, n := matrixCount(lu), lu.Size(-1)
 	c := t.Begin("lu_solve", x, lu)
 	switch luSolverFor(batch, n, x.Numel()/max(batch*n, 1), adjoint) {
 	case luByCuBLAS:
 		batchedBLAS(t, 2, batch)
 	case luByCuSOLVER:
-		c.Let(t.Alloc(trace.I32))
+		c.Bind(t.Alloc(trace.I32))
 	case luByTriangles:
 		luSolveByTriangles(x, lu, adjoint)
 	}
@@ -152,12 +152,12 @@ func luSolveInPlace(x *tensor, lu *tensor, adjoint bool) {
 // luSolveByTriangles permutes rows and solves for both triangles.
 func luSolveByTriangles(x *tensor, lu *tensor, adjoint bool) {
 	t := x.Tape()
-	batch, n := matrices(lu), lu.Size(-1)
+	batch, n := matrixCount(lu), lu.Size(-1)
 	c := t.Begin("lu_solve_triangular")
-	perm := c.Let(t.Arange(n))
+	perm := c.Bind(t.Arange(n))
 	if batch > 1 {
 		row := perm
-		perm = c.Let(t.Alloc(trace.I64, batched(lu, n)...))
+		perm = c.Bind(t.Alloc(trace.I64, batched(lu, n)...))
 		t.LaunchCopy(perm, row)
 		c.Drop(row)
 	}
@@ -169,11 +169,11 @@ func luSolveByTriangles(x *tensor, lu *tensor, adjoint bool) {
 	if adjoint {
 		solve()
 	} else {
-		row := c.Let(t.Arange(n))
-		inverse := c.Let(t.Alloc(trace.I64, batched(lu, n)...))
+		row := c.Bind(t.Arange(n))
+		inverse := c.Bind(t.Alloc(trace.I64, batched(lu, n)...))
 		t.Launch(program.Index, inverse.Numel(), []*tensor{inverse}, []*tensor{perm, row})
 	}
-	y := c.Let(byColumns(t, x.DType(), batched(lu, n, x.Numel()/max(batch*n, 1))...))
+	y := c.Bind(byColumns(t, x.DType(), batched(lu, n, x.Numel()/max(batch*n, 1))...))
 	t.LaunchCopy(y, x)
 	if !adjoint {
 		solve()
@@ -183,7 +183,7 @@ func luSolveByTriangles(x *tensor, lu *tensor, adjoint bool) {
 
 // useTriangles records triangular solvers of cuBLAS; few large systems are solved one by one.
 func useTriangles(t *tape, a *tensor) {
-	batch := matrices(a)
+	batch := matrixCount(a)
 	if batch > 8 || a.Size(-1) < 64 {
 		batchedBLAS(t, 2, batch)
 		return
@@ -198,7 +198,7 @@ func luSolve(x *tensor, lu *tensor, adjoint bool) *tensor { return luSolveBy(x, 
 
 func luSolveBy(x *tensor, lu *tensor, left, adjoint bool) *tensor {
 	c := x.Tape().Begin("linalg_lu_solve", x, lu)
-	y := c.Let(matricesOf(c.Tape(), x.DType(), left, x.Shape()))
+	y := c.Bind(matricesOf(c.Tape(), x.DType(), left, x.Shape()))
 	c.Tape().LaunchCopy(y, x)
 	luSolveInPlace(y, lu, adjoint)
 	return c.End(y)
@@ -209,7 +209,7 @@ func luSolveBy(x *tensor, lu *tensor, left, adjoint bool) *tensor {
 func LinalgSolve(a *tensor, b *tensor, left bool) *tensor {
 	c := a.Tape().Begin("linalg_solve", a, b)
 	x, info := LinalgSolveEx(a, b, left)
-	return checked(c, x, info)
+	return checkedResult(c, x, info)
 }
 
 // LinalgSolveEx records torch.linalg.solve_ex(a, b, left=left).
@@ -223,19 +223,19 @@ func LinalgSolveEx(a *tensor, b *tensor, left bool) (solution, info *tensor) {
 	} else {
 		x = matricesOf(c.Tape(), a.DType(), left, slices.Concat(a.BatchShape(b), b.Shape()[len(b.Shape())-2:]))
 	}
-	c.Let(x)
+	c.Bind(x)
 	lu, pivots, info := luOf(c, a)
 	if vector {
-		rows := c.Let(byColumns(c.Tape(), a.DType(), batched(a, n, 1)...))
+		rows := c.Bind(byColumns(c.Tape(), a.DType(), batched(a, n, 1)...))
 		luSolveInPlace(rows, lu, false)
 		c.Tape().LaunchCopy(x, rows)
 		c.Drop(rows)
 	} else {
 		luSolveInPlace(x, lu, false)
 	}
-	x.Derived("LinalgSolveExBackward0", inputs{a, b}, saves{a, lu, pivots, x}, func(w *backward) {
+	x.SetGradFn("LinalgSolveExBackward0", inputs{a, b}, saves{a, lu, pivots, x}, func(w *backward) {
 		ga, gb := solveGrads(w.Grad, w.Saved(1), w.Saved(3), left, vector, w.Needs(0))
-		w.GivePair(ga, gb)
+		w.SetPair(ga, gb)
 	})
 	return c.EndPair(x, info)
 }
@@ -244,17 +244,17 @@ func LinalgSolveEx(a *tensor, b *tensor, left bool) (solution, info *tensor) {
 func solveGrads(grad, lu, x *tensor, left, vector, wantA bool) (ga, gb *tensor) {
 	c := grad.Tape().Begin("linalg_solve_backward", grad, lu, x)
 	if vector {
-		grad = c.Let(grad.Unsqueeze(-1))
-		x = c.Let(x.Unsqueeze(-1))
+		grad = c.Bind(grad.Unsqueeze(-1))
+		x = c.Bind(x.Unsqueeze(-1))
 	}
-	gb = c.Let(luSolveBy(grad, lu, left, true))
+	gb = c.Bind(luSolveBy(grad, lu, left, true))
 	if wantA {
 		if left {
 			ga = gb.MatmulUncast(mT(x)).Neg()
 		} else {
 			ga = mT(x).MatmulUncast(gb).Neg()
 		}
-		ga = c.Let(ga)
+		ga = c.Bind(ga)
 	}
 	if vector {
 		gb = gb.Squeeze(-1)
@@ -266,27 +266,27 @@ func solveGrads(grad, lu, x *tensor, left, vector, wantA bool) (ga, gb *tensor) 
 func LinalgInv(x *tensor) *tensor {
 	c := x.Tape().Begin("linalg_inv", x)
 	y, info := LinalgInvEx(x)
-	return checked(c, y, info)
+	return checkedResult(c, y, info)
 }
 
 // LinalgInvEx records torch.linalg.inv_ex(x): the solution for an identity.
 func LinalgInvEx(x *tensor) (y, info *tensor) {
 	t := x.Tape()
 	c := t.Begin("linalg_inv_ex", x)
-	y = c.Let(byColumns(t, x.DType(), x.Shape()...))
-	info = c.Let(emptyInfo(x))
+	y = c.Bind(byColumns(t, x.DType(), x.Shape()...))
+	info = c.Bind(emptyInfo(x))
 	t.LaunchFill(y)
 	t.NoGrad(func() {
 		c := t.Begin("linalg_solve_ex", x)
-		lu := c.Let(byColumns(t, x.DType(), x.Shape()...))
-		c.Let(t.Alloc(trace.I32, batched(x, x.Size(-1))...))
+		lu := c.Bind(byColumns(t, x.DType(), x.Shape()...))
+		c.Bind(t.Alloc(trace.I32, batched(x, x.Size(-1))...))
 		luInto(x, lu)
 		luSolveInPlace(y, lu, false)
 		c.Finish()
 	})
-	y.Derived("LinalgInvExBackward0", inputs{x}, saves{y}, func(b *backward) {
+	y.SetGradFn("LinalgInvExBackward0", inputs{x}, saves{y}, func(b *backward) {
 		y := mT(b.Saved(0))
-		b.Give(0, y.MatmulUncast(b.Grad.MatmulUncast(y)).Neg())
+		b.Set(0, y.MatmulUncast(b.Grad.MatmulUncast(y)).Neg())
 	})
 	return c.EndPair(y, info)
 }
@@ -300,7 +300,7 @@ func MatrixPower(x *tensor, n int64) *tensor {
 	case n == 1:
 		return c.End(x.Clone())
 	case n < 0:
-		x, n = c.Let(LinalgInv(x)), -n
+		x, n = c.Bind(LinalgInv(x)), -n
 	}
 	if n == 1 {
 		return c.End(x)
@@ -311,7 +311,7 @@ func MatrixPower(x *tensor, n int64) *tensor {
 	z, result := x, (*tensor)(nil)
 	for first := true; n > 0; n /= 2 {
 		if !first {
-			z = c.Let(z.Matmul(z))
+			z = c.Bind(z.Matmul(z))
 		}
 		first = false
 		switch {
@@ -319,7 +319,7 @@ func MatrixPower(x *tensor, n int64) *tensor {
 		case result == nil:
 			result = z
 		default:
-			result = c.Let(result.Matmul(z))
+			result = c.Bind(result.Matmul(z))
 		}
 	}
 	return c.End(result)

@@ -8,12 +8,12 @@ import (
 // parity records lu_det_P: 1 or -1 for each permutation of pivots.
 func parity(pivots *tensor) *tensor {
 	c := pivots.Tape().Begin("lu_det_P", pivots)
-	places := c.Let(c.Tape().Alloc(trace.I32, pivots.Size(-1)))
+	places := c.Bind(c.Tape().Alloc(trace.I32, pivots.Size(-1)))
 	c.Tape().LaunchFill(places)
-	moved := c.Let(c.Tape().Map("ne", trace.Bool, 1, pivots, places))
+	moved := c.Bind(c.Tape().Map("ne", trace.Bool, 1, pivots, places))
 	lead := pivots.Shape()[:len(pivots.Shape())-1]
-	odd := c.Let(c.Tape().Alloc(trace.I64, lead...))
-	wide := c.Let(c.Tape().Alloc(trace.I64, pivots.Shape()...))
+	odd := c.Bind(c.Tape().Alloc(trace.I64, lead...))
+	wide := c.Bind(c.Tape().Alloc(trace.I64, pivots.Shape()...))
 	c.Tape().LaunchCopy(wide, moved)
 	c.Tape().Launch(program.Reduction, wide.Numel(), []*tensor{odd}, []*tensor{wide})
 	c.DropAll(wide, moved, places)
@@ -25,16 +25,16 @@ func parity(pivots *tensor) *tensor {
 func LinalgDet(x *tensor) *tensor {
 	t := x.Tape()
 	c := t.Begin("_linalg_det", x)
-	y := c.Let(t.Alloc(x.DType(), batched(x)...))
+	y := c.Bind(t.Alloc(x.DType(), batched(x)...))
 	lu, pivots, _ := luOf(c, x)
 	t.NoGrad(func() {
 		c := t.Begin("_linalg_det", lu, pivots)
-		product := c.Let(diagonal(lu).Prod(false, -1))
-		t.LaunchElementwise(y, 1, c.Let(parity(pivots)), product)
+		product := c.Bind(diagonal(lu).Prod(false, -1))
+		t.LaunchElementwise(y, 1, c.Bind(parity(pivots)), product)
 		c.Finish()
 	})
-	return c.End(y.Derived("LinalgDetBackward0", inputs{x}, saves{x, lu, pivots, y},
-		func(b *backward) { b.Give(0, detGrad(b.Grad, b.Saved(3), b.Saved(1), luAdjoint(b.Saved(0)))) }))
+	return c.End(y.SetGradFn("LinalgDetBackward0", inputs{x}, saves{x, lu, pivots, y},
+		func(b *backward) { b.Set(0, detGrad(b.Grad, b.Saved(3), b.Saved(1), luAdjoint(b.Saved(0)))) }))
 }
 
 func diagonal(x *tensor) *tensor { return x.Diagonal(0, -2, -1) }
@@ -47,9 +47,9 @@ func spreadAlong(x *tensor, n int64) *tensor {
 // detGrad records linalg_det_backward.
 func detGrad(grad, det, lu *tensor, adjoint bool) *tensor {
 	c := grad.Tape().Begin("linalg_det_backward", grad, det, lu)
-	scale := c.Let(grad.Mul(det))
-	d := c.Let(spreadAlong(scale, lu.Size(-1)).DiagEmbed(0))
-	safe := c.Let(withoutZeros(lu))
+	scale := c.Bind(grad.Mul(det))
+	d := c.Bind(spreadAlong(scale, lu.Size(-1)).DiagEmbed(0))
+	safe := c.Bind(withoutZeros(lu))
 	return c.End(luSolve(d, safe, adjoint))
 }
 
@@ -67,7 +67,7 @@ func luAdjoint(x *tensor) bool { return !x.IsContiguous() }
 func LinalgSlogDet(x *tensor) (sign, logarithm *tensor) {
 	t := x.Tape()
 	c := t.Begin("_linalg_slogdet", x)
-	sign, logarithm = c.Let(t.Alloc(x.DType(), batched(x)...)), c.Let(t.Alloc(x.DType(), batched(x)...))
+	sign, logarithm = c.Bind(t.Alloc(x.DType(), batched(x)...)), c.Bind(t.Alloc(x.DType(), batched(x)...))
 	lu, pivots, _ := luOf(c, x)
 	t.NoGrad(func() {
 		c := t.Begin("_linalg_slogdet", lu, pivots)
@@ -77,11 +77,11 @@ func LinalgSlogDet(x *tensor) (sign, logarithm *tensor) {
 		t.Launch(program.Reduction, pivots.Numel(), []*tensor{logarithm}, []*tensor{diagonal(lu).Abs()})
 		c.Finish()
 	})
-	t.Derive(outputs{sign, logarithm}, "LinalgSlogdetBackward0", inputs{x}, saves{x, lu, pivots, sign},
+	t.SetGradFn(outputs{sign, logarithm}, "LinalgSlogdetBackward0", inputs{x}, saves{x, lu, pivots, sign},
 		func(b *backward) {
 			lu := b.Saved(1)
 			if g := b.Grads[1]; g != nil {
-				b.Give(0, luSolve(spreadAlong(g, lu.Size(-1)).DiagEmbed(0), lu, luAdjoint(b.Saved(0))))
+				b.Set(0, luSolve(spreadAlong(g, lu.Size(-1)).DiagEmbed(0), lu, luAdjoint(b.Saved(0))))
 			}
 		})
 	return c.EndPair(sign, logarithm)
@@ -91,7 +91,7 @@ func LinalgSlogDet(x *tensor) (sign, logarithm *tensor) {
 func LogDet(x *tensor) *tensor {
 	c := x.Tape().Begin("logdet", x)
 	sign, logarithm := LinalgSlogDet(x)
-	c.LetAll([]*tensor{sign, logarithm})
+	c.BindAll([]*tensor{sign, logarithm})
 	none := c.Tape().ScalarTensor(x.DType())
 	return c.End(trace.Where(sign.CompareScalar("eq"), none, logarithm))
 }

@@ -9,28 +9,28 @@ import (
 func Cholesky(x *tensor) *tensor {
 	c := x.Tape().Begin("linalg_cholesky", x)
 	l, info := CholeskyEx(x)
-	return checked(c, l, info)
+	return checkedResult(c, l, info)
 }
 
 // CholeskyEx records torch.linalg.cholesky_ex(x).
 func CholeskyEx(x *tensor) (l, info *tensor) {
 	c := x.Tape().Begin("linalg_cholesky_ex", x)
-	l, info = c.Let(byColumns(c.Tape(), x.DType(), x.Shape()...)), c.Let(emptyInfo(x))
-	if batch := matrices(x); batch > 1 {
+	l, info = c.Bind(byColumns(c.Tape(), x.DType(), x.Shape()...)), c.Bind(emptyInfo(x))
+	if batch := matrixCount(x); batch > 1 {
 		p := c.Tape().Begin("allocate_array") // of cuSOLVER
 		pointers(p, 1, batch)
 		p.Finish()
 	}
 	factorize(x, l)
-	l.Derived("LinalgCholeskyExBackward0", inputs{x}, saves{l},
-		func(b *backward) { b.Give(0, choleskyGrad(b.Grad, b.Saved(0))) })
+	l.SetGradFn("LinalgCholeskyExBackward0", inputs{x}, saves{l},
+		func(b *backward) { b.Set(0, choleskyGrad(b.Grad, b.Saved(0))) })
 	return c.EndPair(l, info)
 }
 
 // choleskyGrad records cholesky_backward.
 func choleskyGrad(grad, l *tensor) *tensor {
 	c := grad.Tape().Begin("cholesky_backward", grad, l)
-	g := c.Let(mT(l).MatmulUncast(grad).Tril())
+	g := c.Bind(mT(l).MatmulUncast(grad).Tril())
 	c.Set(&g, g.Add(mT(g.Tril())).MulScalar())
 	c.Set(&g, solveTriangular(c.Tape(), l, g))
 	return c.End(c.Set(&g, solveTriangular(c.Tape(), l, g)))
@@ -47,20 +47,20 @@ func LinalgQR(x *tensor, complete bool) (q, r *tensor) {
 	if complete {
 		k = m
 	}
-	q = c.Let(byColumns(c.Tape(), x.DType(), batched(x, m, k)...))
-	r = c.Let(byColumns(c.Tape(), x.DType(), batched(x, k, n)...))
+	q = c.Bind(byColumns(c.Tape(), x.DType(), batched(x, m, k)...))
+	r = c.Bind(byColumns(c.Tape(), x.DType(), batched(x, k, n)...))
 	c.Tape().LaunchCopy(q, x)
-	c.Let(c.Tape().Alloc(x.DType(), batched(x, min(m, n))...)) // tau
-	if batch := matrices(x); batchedQR(batch, m) {
+	c.Bind(c.Tape().Alloc(x.DType(), batched(x, min(m, n))...)) // tau
+	if batch := matrixCount(x); batchedQR(batch, m) {
 		batchedBLAS(c.Tape(), 2, batch)
 	} else {
-		c.Drop(c.Let(c.Tape().Alloc(trace.I32)))
+		c.Drop(c.Bind(c.Tape().Alloc(trace.I32)))
 	}
 	factorize(x, q)
-	c.Drop(c.Let(c.Tape().Alloc(trace.I32)))
+	c.Drop(c.Bind(c.Tape().Alloc(trace.I32)))
 	factorize(x, q, r)
-	c.Tape().Derive(outputs{q, r}, "LinalgQrBackward0", inputs{x}, saves{q, r},
-		func(b *backward) { b.Give(0, qrGrad(b.Grads[0], b.Grads[1], b.Saved(0), b.Saved(1))) })
+	c.Tape().SetGradFn(outputs{q, r}, "LinalgQrBackward0", inputs{x}, saves{q, r},
+		func(b *backward) { b.Set(0, qrGrad(b.Grads[0], b.Grads[1], b.Saved(0), b.Saved(1))) })
 	return c.EndPair(q, r)
 }
 
@@ -71,10 +71,10 @@ func qrGrad(gq, gr, q, r *tensor) *tensor {
 	}
 	t := q.Tape()
 	c := t.Begin("linalg_qr_backward", q, r)
-	g := c.Let(qrInner(gq, gr, q, r))
+	g := c.Bind(qrInner(gq, gr, q, r))
 	sym := func(x *tensor) *tensor {
 		c := t.Begin("syminvadj", x)
-		y := c.Let(x.Add(mT(x)))
+		y := c.Bind(x.Add(mT(x)))
 		t.LaunchElementwise(diagonal(y), 1, diagonal(y))
 		return c.End(y)
 	}
@@ -105,14 +105,14 @@ func qrGradOfWide(gq, gr, q, r *tensor) *tensor {
 	m, n := q.Size(-2), r.Size(-1)
 	skew := func(x *tensor) *tensor {
 		c := t.Begin("trilImInvAdjSkew", x)
-		return c.End(c.Let(x.Sub(mT(x)).Tril()))
+		return c.End(c.Bind(x.Sub(mT(x)).Tril()))
 	}
 	padded := func(x *tensor) *tensor {
 		c := t.Begin("cat", x)
-		zeros := c.Let(t.Zeros(x.DType(), batched(r, m, n-m)...))
+		zeros := c.Bind(t.Zeros(x.DType(), batched(r, m, n-m)...))
 		return c.End(trace.Cat(-1, x, zeros))
 	}
-	g := c.Let(qrInner(gq, gr, q, r))
+	g := c.Bind(qrInner(gq, gr, q, r))
 	c.Set(&g, q.MatmulUncast(skew(g.Neg())))
 	c.Set(&g, solveTriangular(t, r.Slice(-1, 0, m), g))
 	c.Set(&g, padded(g))
@@ -125,13 +125,13 @@ func qrGradOfWide(gq, gr, q, r *tensor) *tensor {
 // LinalgEigh records torch.linalg.eigh(x): eigenvalues and eigenvectors of symmetric matrices.
 func LinalgEigh(x *tensor) (values, vectors *tensor) {
 	c := x.Tape().Begin("_linalg_eigh", x)
-	vectors = c.Let(byColumns(c.Tape(), x.DType(), x.Shape()...))
-	values = c.Let(c.Tape().Alloc(x.DType(), batched(x, x.Size(-1))...))
-	info := c.Let(emptyInfo(x))
+	vectors = c.Bind(byColumns(c.Tape(), x.DType(), x.Shape()...))
+	values = c.Bind(c.Tape().Alloc(x.DType(), batched(x, x.Size(-1))...))
+	info := c.Bind(emptyInfo(x))
 	factorize(x, vectors, values)
 	checkInfo(info)
-	c.Tape().Derive(outputs{values, vectors}, "LinalgEighBackward0", inputs{x}, saves{values, vectors},
-		func(b *backward) { b.Give(0, eighGrad(b.Grads[0], b.Grads[1], b.Saved(0), b.Saved(1))) })
+	c.Tape().SetGradFn(outputs{values, vectors}, "LinalgEighBackward0", inputs{x}, saves{values, vectors},
+		func(b *backward) { b.Set(0, eighGrad(b.Grads[0], b.Grads[1], b.Saved(0), b.Saved(1))) })
 	return c.EndPair(values, vectors)
 }
 
@@ -141,9 +141,9 @@ func eighGrad(gl, gv, values, v *tensor) *tensor {
 	if gv == nil {
 		return c.End(v.Mul(gl.Unsqueeze(-2)).MatmulUncast(mT(v)))
 	}
-	product := c.Let(mT(v).MatmulUncast(gv)) // its diagonal lives as long
-	turn := c.Let(product.Sub(mT(product)).MulScalar())
-	gaps := c.Let(gaps(values))
+	product := c.Bind(mT(v).MatmulUncast(gv)) // its diagonal lives as long
+	turn := c.Bind(product.Sub(mT(product)).MulScalar())
+	gaps := c.Bind(eigenvalueGaps(values))
 	c.Tape().LaunchElementwise(turn, 1, turn, gaps)
 	c.Drop(gaps)
 	if gl != nil {
@@ -156,14 +156,14 @@ func eighGrad(gl, gv, values, v *tensor) *tensor {
 func LinalgEigvalsh(x *tensor) *tensor {
 	c := x.Tape().Begin("linalg_eigvalsh", x)
 	values, vectors := LinalgEigh(x)
-	c.LetAll([]*tensor{values, vectors})
+	c.BindAll([]*tensor{values, vectors})
 	return c.End(values)
 }
 
-// gaps returns the differences of the numbers of each row, with ones on the diagonal.
-func gaps(x *tensor) *tensor {
+// eigenvalueGaps returns the differences of the numbers of each row, with ones on the diagonal.
+func eigenvalueGaps(x *tensor) *tensor {
 	c := x.Tape().Begin("gaps", x)
-	y := c.Let(x.Unsqueeze(-2).Sub(x.Unsqueeze(-1)))
+	y := c.Bind(x.Unsqueeze(-2).Sub(x.Unsqueeze(-1)))
 	c.Tape().Launch(program.Elementwise, x.Numel(), []*tensor{y}, nil)
 	return c.End(y)
 }
@@ -172,7 +172,7 @@ func gaps(x *tensor) *tensor {
 func LUFactor(x *tensor) (lu, pivots *tensor) {
 	c := x.Tape().Begin("linalg_lu_factor", x)
 	lu, pivots, info := LUFactorEx(x)
-	c.LetAll([]*tensor{lu, pivots, info})
+	c.BindAll([]*tensor{lu, pivots, info})
 	checkInfo(info)
 	return c.EndPair(lu, pivots)
 }
@@ -181,8 +181,8 @@ func LUFactor(x *tensor) (lu, pivots *tensor) {
 func LUFactorEx(x *tensor) (lu, pivots, info *tensor) {
 	c := x.Tape().Begin("linalg_lu_factor_ex", x)
 	lu, pivots, info = luOf(c, x)
-	c.Tape().Derive(outputs{lu, pivots, info}, "LinalgLuFactorExBackward0", inputs{x}, saves{lu, pivots},
-		func(b *backward) { b.Give(0, luFactorGrad(b.Grad, b.Saved(0), b.Saved(1))) })
+	c.Tape().SetGradFn(outputs{lu, pivots, info}, "LinalgLuFactorExBackward0", inputs{x}, saves{lu, pivots},
+		func(b *backward) { b.Set(0, luFactorGrad(b.Grad, b.Saved(0), b.Saved(1))) })
 	c.EndAll(lu, pivots, info)
 	return lu, pivots, info
 }
@@ -191,8 +191,8 @@ func LUFactorEx(x *tensor) (lu, pivots, info *tensor) {
 func luFactorGrad(grad, lu, pivots *tensor) *tensor {
 	c := grad.Tape().Begin("lu_factor_ex_backward", grad, lu, pivots)
 	p, l, u := luUnpack(lu, pivots)
-	c.LetAll([]*tensor{u, l, p})
-	g := c.Let(mT(l).MatmulUncast(grad).Tril())
+	c.BindAll([]*tensor{u, l, p})
+	g := c.Bind(mT(l).MatmulUncast(grad).Tril())
 	c.Set(&g, g.Add(grad.MatmulUncast(mT(u)).Triu()))
 	c.Set(&g, solveTriangular(c.Tape(), u, g))
 	c.Set(&g, solveTriangular(c.Tape(), l, g))
@@ -202,12 +202,12 @@ func luFactorGrad(grad, lu, pivots *tensor) *tensor {
 // luUnpack records lu_unpack of square matrices: permutations and both triangles.
 func luUnpack(lu, pivots *tensor) (p, l, u *tensor) {
 	c := lu.Tape().Begin("lu_unpack", lu, pivots)
-	factor := func() *tensor { return c.Let(byColumns(c.Tape(), lu.DType(), lu.Shape()...)) }
+	factor := func() *tensor { return c.Bind(byColumns(c.Tape(), lu.DType(), lu.Shape()...)) }
 	p, l, u = factor(), factor(), factor()
-	perm := c.Let(c.Tape().Arange(lu.Size(-1)))
-	if matrices(lu) > 1 {
+	perm := c.Bind(c.Tape().Arange(lu.Size(-1)))
+	if matrixCount(lu) > 1 {
 		row := perm
-		perm = c.Let(c.Tape().Alloc(trace.I64, pivots.Shape()...))
+		perm = c.Bind(c.Tape().Alloc(trace.I64, pivots.Shape()...))
 		c.Tape().LaunchCopy(perm, row)
 		c.Drop(row)
 	}
@@ -223,21 +223,21 @@ func luUnpack(lu, pivots *tensor) (p, l, u *tensor) {
 func SolveTriangular(a *tensor, b *tensor, left bool) *tensor {
 	c := a.Tape().Begin("linalg_solve_triangular", a, b)
 	y := solveTriangular(c.Tape(), a, b)
-	return c.End(y.Derived("LinalgSolveTriangularBackward0", inputs{a, b}, saves{a, y}, func(w *backward) {
+	return c.End(y.SetGradFn("LinalgSolveTriangularBackward0", inputs{a, b}, saves{a, y}, func(w *backward) {
 		ga, gb := triangularGrads(w.Grad, w.Saved(0), w.Saved(1), left, w.Needs(0))
-		w.GivePair(ga, gb)
+		w.SetPair(ga, gb)
 	}))
 }
 
 // triangularGrads records linalg_solve_triangular_backward.
 func triangularGrads(grad, a, x *tensor, left, wantA bool) (ga, gb *tensor) {
 	c := grad.Tape().Begin("linalg_solve_triangular_backward", grad, a, x)
-	gb = c.Let(solveTriangular(c.Tape(), a, grad))
+	gb = c.Bind(solveTriangular(c.Tape(), a, grad))
 	if wantA {
 		if left {
-			ga = c.Let(gb.MatmulUncast(mT(x)))
+			ga = c.Bind(gb.MatmulUncast(mT(x)))
 		} else {
-			ga = c.Let(mT(x).MatmulUncast(gb))
+			ga = c.Bind(mT(x).MatmulUncast(gb))
 		}
 		c.Set(&ga, ga.Neg())
 		c.Set(&ga, ga.Tril())
@@ -249,24 +249,24 @@ func triangularGrads(grad, a, x *tensor, left, wantA bool) (ga, gb *tensor) {
 func TriangularSolve(b *tensor, a *tensor) (x, clone *tensor) {
 	t := b.Tape()
 	c := t.Begin("triangular_solve", b, a)
-	x = c.Let(byColumns(t, b.DType(), b.Shape()...))
-	clone = c.Let(byColumns(t, a.DType(), a.Shape()...))
+	x = c.Bind(byColumns(t, b.DType(), b.Shape()...))
+	clone = c.Bind(byColumns(t, a.DType(), a.Shape()...))
 	t.LaunchCopy(clone, a)
 	useTriangles(t, a)
 	t.Launch(program.Matmul, b.Numel()*b.Size(-2), []*tensor{x}, []*tensor{a, b})
-	t.Derive(outputs{x, clone}, "TriangularSolveBackward0", inputs{b, a}, saves{a, x}, func(w *backward) {
+	t.SetGradFn(outputs{x, clone}, "TriangularSolveBackward0", inputs{b, a}, saves{a, x}, func(w *backward) {
 		c := t.Begin("triangular_solve_backward", w.Grad)
 		gb, copied := TriangularSolve(w.Grad, w.Saved(0))
-		c.LetAll([]*tensor{gb, copied})
+		c.BindAll([]*tensor{gb, copied})
 		c.Drop(copied)
 		var ga *tensor
 		if w.Needs(1) {
-			ga = c.Let(gb.MatmulUncast(mT(w.Saved(1))))
+			ga = c.Bind(gb.MatmulUncast(mT(w.Saved(1))))
 			c.Set(&ga, ga.Neg())
 			c.Set(&ga, ga.Triu())
 		}
 		c.EndPair(gb, ga)
-		w.GivePair(gb, ga)
+		w.SetPair(gb, ga)
 	})
 	return c.EndPair(x, clone)
 }
@@ -275,9 +275,9 @@ func TriangularSolve(b *tensor, a *tensor) (x, clone *tensor) {
 // rows nor dense columns.
 func solveTriangular(t *tape, a, b *tensor) *tensor {
 	c := t.Begin("linalg_solve_triangular", a, b)
-	y := c.Let(byColumns(t, b.DType(), b.Shape()...))
-	if !a.IsContiguous() && !c.Let(mT(a)).IsContiguous() {
-		dense := c.Let(byColumns(t, a.DType(), a.Shape()...))
+	y := c.Bind(byColumns(t, b.DType(), b.Shape()...))
+	if !a.IsContiguous() && !c.Bind(mT(a)).IsContiguous() {
+		dense := c.Bind(byColumns(t, a.DType(), a.Shape()...))
 		t.LaunchCopy(dense, a)
 		a = dense
 	}

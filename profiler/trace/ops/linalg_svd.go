@@ -9,19 +9,19 @@ func LinalgSVD(x *tensor, full bool) (u, s, vh *tensor) {
 	if full {
 		rows, columns = m, n
 	}
-	u, vh = c.Let(byColumns(c.Tape(), x.DType(), batched(x, m, rows)...)),
-		c.Let(byColumns(c.Tape(), x.DType(), batched(x, columns, n)...))
-	s = c.Let(c.Tape().Alloc(x.DType(), batched(x, k)...))
-	info := c.Let(emptyInfo(x))
-	in := c.Let(byColumns(c.Tape(), x.DType(), x.Shape()...))
+	u, vh = c.Bind(byColumns(c.Tape(), x.DType(), batched(x, m, rows)...)),
+		c.Bind(byColumns(c.Tape(), x.DType(), batched(x, columns, n)...))
+	s = c.Bind(c.Tape().Alloc(x.DType(), batched(x, k)...))
+	info := c.Bind(emptyInfo(x))
+	in := c.Bind(byColumns(c.Tape(), x.DType(), x.Shape()...))
 	c.Tape().LaunchCopy(in, x)
-	if m != n && !full && m <= 32 && n <= 32 && matrices(x) > 0 { // the kernel for small matrices makes both whole
-		c.Drop(c.Let(byColumns(c.Tape(), x.DType(), batched(x, max(m, n), max(m, n))...)))
+	if m != n && !full && m <= 32 && n <= 32 && matrixCount(x) > 0 { // the kernel for small matrices makes both whole
+		c.Drop(c.Bind(byColumns(c.Tape(), x.DType(), batched(x, max(m, n), max(m, n))...)))
 	}
 	factorize(in, u, s, vh)
 	c.Drop(in)
 	checkInfo(info)
-	c.Tape().Derive(outputs{u, s, vh}, "LinalgSvdBackward0", inputs{x}, saves{u, s, vh}, func(b *backward) {
+	c.Tape().SetGradFn(outputs{u, s, vh}, "LinalgSvdBackward0", inputs{x}, saves{u, s, vh}, func(b *backward) {
 		u, s, vh := b.Saved(0), b.Saved(1), b.Saved(2)
 		gu, gs, gvh := b.Grads[0], b.Grads[1], b.Grads[2]
 		if full {
@@ -34,7 +34,7 @@ func LinalgSVD(x *tensor, full bool) (u, s, vh *tensor) {
 				gvh = gvh.Slice(-2, 0, k)
 			}
 		}
-		b.Give(0, svdGrad(gu, gs, gvh, u, s, vh))
+		b.Set(0, svdGrad(gu, gs, gvh, u, s, vh))
 	})
 	c.EndAll(u, s, vh)
 	return u, s, vh
@@ -44,7 +44,7 @@ func LinalgSVD(x *tensor, full bool) (u, s, vh *tensor) {
 func LinalgSVDVals(x *tensor) *tensor {
 	c := x.Tape().Begin("linalg_svdvals", x)
 	u, s, vh := LinalgSVD(x, false)
-	c.LetAll([]*tensor{u, s, vh})
+	c.BindAll([]*tensor{u, s, vh})
 	return c.End(s)
 }
 
@@ -64,22 +64,22 @@ func svdGrad(gu, gs, gvh, u, s, vh *tensor) *tensor {
 	}
 	var ugu, vgv *tensor
 	if gu != nil {
-		ugu = c.Let(skew(mT(u).MatmulUncast(gu)))
+		ugu = c.Bind(skew(mT(u).MatmulUncast(gu)))
 	}
 	if gvh != nil {
-		vgv = c.Let(skew(vh.MatmulUncast(mT(gvh))))
+		vgv = c.Bind(skew(vh.MatmulUncast(mT(gvh))))
 	}
-	g := c.Let(svdInner(ugu, vgv, gs, s))
+	g := c.Bind(svdInner(ugu, vgv, gs, s))
 	switch {
 	case m > n && gu != nil:
 		// gA = (U @ gA + gU / S - U @ (U.mH @ (gU / S))) @ Vh
 		c.Set(&g, u.MatmulUncast(g))
-		part := c.Let(gu.Div(s.Unsqueeze(-2)))
+		part := c.Bind(gu.Div(s.Unsqueeze(-2)))
 		c.Set(&g, g.Add(part).Sub(u.MatmulUncast(mT(u).MatmulUncast(part))))
 		return c.End(c.Set(&g, g.MatmulUncast(vh)))
 	case m < n && gvh != nil:
 		c.Set(&g, g.MatmulUncast(vh))
-		part := c.Let(gvh.Div(s.Unsqueeze(-1)))
+		part := c.Bind(gvh.Div(s.Unsqueeze(-1)))
 		c.Set(&g, g.Add(part).Sub(part.MatmulUncast(mT(vh)).MatmulUncast(vh)))
 		return c.End(c.Set(&g, u.MatmulUncast(g)))
 	case m >= n:
@@ -93,11 +93,11 @@ func svdInner(ugu, vgv, gs, s *tensor) *tensor {
 	c := s.Tape().Begin("svd_backward", s)
 	squareGaps := func() *tensor {
 		c := s.Tape().Begin("svd_backward", s)
-		return c.End(gaps(c.Let(s.Mul(s))))
+		return c.End(eigenvalueGaps(c.Bind(s.Mul(s))))
 	}
 	inner := func() *tensor {
 		c := s.Tape().Begin("svd_backward", s)
-		e := c.Let(squareGaps())
+		e := c.Bind(squareGaps())
 		switch {
 		case vgv == nil:
 			return c.End(ugu.Div(e).Mul(s.Unsqueeze(-2)))
@@ -107,7 +107,7 @@ func svdInner(ugu, vgv, gs, s *tensor) *tensor {
 		left := ugu.Mul(s.Unsqueeze(-2))
 		return c.End(left.Add(s.Unsqueeze(-1).Mul(vgv)).Div(e))
 	}
-	g := c.Let(inner())
+	g := c.Bind(inner())
 	if gs != nil {
 		c.Set(&g, g.Add(gs.DiagEmbed(0)))
 	}

@@ -23,23 +23,23 @@ func Regions(x *tensor, rois *tensor, a RegionArgs) (y, places *tensor) {
 	t := x.Tape()
 	c := t.Begin(a.Op, x, rois)
 	d := x.DType()
-	c.Full(&x, &rois)
-	y = c.Let(t.Zeros(x.DType(), rois.Shape()[0], a.Channels, a.Height, a.Width))
+	c.CastToFP32(&x, &rois)
+	y = c.Bind(t.Zeros(x.DType(), rois.Shape()[0], a.Channels, a.Height, a.Width))
 	if a.Places {
-		places = c.Let(t.Zeros(trace.I32, y.Shape()...))
+		places = c.Bind(t.Zeros(trace.I32, y.Shape()...))
 	}
-	in, at := c.Let(x.ContiguousUntracked()), c.Let(rois.ContiguousUntracked())
-	t.Launch(program.Index, 8*y.Numel(), []*tensor{y}, []*tensor{in.Touched(4 * y.Numel()), at})
+	in, at := c.Bind(x.ContiguousUntracked()), c.Bind(rois.ContiguousUntracked())
+	t.Launch(program.Index, 8*y.Numel(), []*tensor{y}, []*tensor{in.FirstElements(4 * y.Numel()), at})
 	from := x.Shape()
-	y.Derived(a.Op+"_backward", inputs{x}, saves{rois, places}, func(b *backward) {
+	y.SetGradFn(a.Op+"_backward", inputs{x}, saves{rois, places}, func(b *backward) {
 		c := t.Begin("_"+a.Op+"_backward", b.Grad, b.Saved(0))
 		if places := b.Saved(1); places != nil {
-			c.Let(t.Zeros(places.DType(), places.Shape()...)) // zeros for its missing gradient
+			c.Bind(t.Zeros(places.DType(), places.Shape()...)) // zeros for its missing gradient
 		}
-		g := c.Let(t.Zeros(b.Grad.DType(), from...))
-		at := c.Let(b.Saved(0).ContiguousUntracked())
-		t.Launch(program.Index, 8*b.Grad.Numel(), []*tensor{g.Touched(4 * b.Grad.Numel())}, []*tensor{b.Grad, at})
-		b.Give(0, c.End(g))
+		g := c.Bind(t.Zeros(b.Grad.DType(), from...))
+		at := c.Bind(b.Saved(0).ContiguousUntracked())
+		t.Launch(program.Index, 8*b.Grad.Numel(), []*tensor{g.FirstElements(4 * b.Grad.Numel())}, []*tensor{b.Grad, at})
+		b.Set(0, c.End(g))
 	})
 	return c.EndPair(y.AsType(d), places)
 }
@@ -59,12 +59,12 @@ const deformParallelImages = 32
 func DeformConv2D(x *tensor, a DeformConv2DArgs) *tensor {
 	c := x.Tape().Begin("deform_conv2d", x, a.Weight, a.Offset, a.Mask)
 	d := x.DType()
-	c.Full(&x, &a.Weight, &a.Offset, &a.Mask, &a.Bias)
+	c.CastToFP32(&x, &a.Weight, &a.Offset, &a.Mask, &a.Bias)
 	at := a.plan(x)
-	in := c.Let(x.ContiguousUntracked())
-	out := c.Let(c.Tape().Zeros(x.DType(), x.Shape()[0], at.outputs, at.height, at.width))
-	products := c.Let(c.Tape().Zeros(x.DType(), out.Shape()...))
-	columns := c.Let(c.Tape().Zeros(x.DType(), at.taps, at.images*at.height*at.width))
+	in := c.Bind(x.ContiguousUntracked())
+	out := c.Bind(c.Tape().Zeros(x.DType(), x.Shape()[0], at.outputs, at.height, at.width))
+	products := c.Bind(c.Tape().Zeros(x.DType(), out.Shape()...))
+	columns := c.Bind(c.Tape().Zeros(x.DType(), at.taps, at.images*at.height*at.width))
 	for range x.Shape()[0] / at.images {
 		c.Tape().Launch(program.Index, 8*columns.Numel(), []*tensor{columns}, []*tensor{in, a.Offset, a.Mask})
 		c.Tape().UseBLAS()
@@ -72,11 +72,11 @@ func DeformConv2D(x *tensor, a DeformConv2DArgs) *tensor {
 			a.Weight, columns)
 	}
 	c.Tape().LaunchCopy(out, products)
-	y := c.Let(out.AllocLike(x.DType()))
+	y := c.Bind(out.AllocLike(x.DType()))
 	c.Tape().LaunchElementwise(y, 1, out, a.Bias)
-	y.Derived("deform_conv2d_backward", inputs{x, a.Weight, a.Offset, a.Mask, a.Bias},
+	y.SetGradFn("deform_conv2d_backward", inputs{x, a.Weight, a.Offset, a.Mask, a.Bias},
 		saves{x, a.Weight, a.Offset, a.Mask, a.Bias},
-		func(b *backward) { b.GiveAll(a.gradients(b, at)...) })
+		func(b *backward) { b.SetAll(a.gradients(b, at)...) })
 	return c.End(y.AsType(d))
 }
 
@@ -104,11 +104,11 @@ func (a *DeformConv2DArgs) gradients(b *backward, at deformation) []*tensor {
 	t := b.Tape()
 	x, weight, offset, mask := b.Saved(0), b.Saved(1), b.Saved(2), b.Saved(3)
 	c := t.Begin("_deform_conv2d_backward", b.Grad, x, weight, offset)
-	zeros := func(x *tensor) *tensor { return c.Let(t.Zeros(x.DType(), x.Shape()...)) }
-	grad := c.Let(b.Grad.ContiguousUntracked())
+	zeros := func(x *tensor) *tensor { return c.Bind(t.Zeros(x.DType(), x.Shape()...)) }
+	grad := c.Bind(b.Grad.ContiguousUntracked())
 	gx, goffset, gmask := zeros(x), zeros(offset), zeros(mask)
 	rounds := x.Shape()[0] / at.images
-	columns := c.Let(t.Alloc(x.DType(), at.taps, at.images*at.height*at.width))
+	columns := c.Bind(t.Alloc(x.DType(), at.taps, at.images*at.height*at.width))
 	for range rounds {
 		t.UseBLAS()
 		t.LaunchGEMM(columns, a.Groups, at.taps/a.Groups, columns.Shape()[1], at.outputs/a.Groups, weight, grad)
@@ -116,9 +116,9 @@ func (a *DeformConv2DArgs) gradients(b *backward, at deformation) []*tensor {
 	}
 	c.Drop(columns)
 	gweight := zeros(weight)
-	ordered := c.Let(grad.AllocLike(grad.DType()))
+	ordered := c.Bind(grad.AllocLike(grad.DType()))
 	t.LaunchCopy(ordered, grad)
-	columns = c.Let(t.Zeros(x.DType(), at.taps, at.images*at.height*at.width))
+	columns = c.Bind(t.Zeros(x.DType(), at.taps, at.images*at.height*at.width))
 	for range rounds {
 		t.Launch(program.Index, 8*columns.Numel(), []*tensor{columns}, []*tensor{x, offset, mask})
 		t.UseBLAS()
@@ -126,7 +126,7 @@ func (a *DeformConv2DArgs) gradients(b *backward, at deformation) []*tensor {
 	}
 	c.DropAll(columns, ordered)
 	sums := grad.Sum(false, 0, 2, 3)
-	gbias := c.Let(sums.OnesLike().Mul(sums))
+	gbias := c.Bind(sums.OnesLike().Mul(sums))
 	out := []*tensor{gx.Retain(), gweight.Retain(), goffset.Retain(), gmask.Retain(), gbias.Retain()}
 	c.Finish()
 	return out

@@ -39,8 +39,8 @@ func (a *RNNArgs) directions() int64 {
 	return 1
 }
 
-// of returns cuDNN's description of the layers for input x.
-func (a *RNNArgs) of(x *tensor) cudnn.RNN {
+// cudnnConfig returns cuDNN's description of the layers for input x.
+func (a *RNNArgs) cudnnConfig(x *tensor) cudnn.RNN {
 	length, batch := x.Shape()[0], x.Shape()[1]
 	if a.BatchFirst {
 		length, batch = batch, length
@@ -65,7 +65,7 @@ func RNN(x *tensor, h, c *tensor, a RNNArgs) (y, hy, cy *tensor) {
 		}
 		for _, p := range []**tensor{&c, &h, &x} {
 			if *p != nil && (*p).DType().IsFloat() && (*p).DType() != trace.F64 {
-				*p = call.Let((*p).AsType(trace.F16))
+				*p = call.Bind((*p).AsType(trace.F16))
 			}
 		}
 	}
@@ -82,14 +82,14 @@ func RNN(x *tensor, h, c *tensor, a RNNArgs) (y, hy, cy *tensor) {
 // copies.
 func flattenHalf(c *call, weights []*tensor) []*tensor {
 	t := c.Tape()
-	flat := c.Let(t.Zeros(trace.F16, trace.TotalNumel(weights)))
+	flat := c.Bind(t.Zeros(trace.F16, trace.TotalNumel(weights)))
 	views := make([]*tensor, len(weights))
 	at := int64(0)
 	for i, w := range weights {
-		v := c.Let(flat.Part(at, w.Shape()...))
+		v := c.Bind(flat.Part(at, w.Shape()...))
 		at += w.Numel()
 		t.LaunchCopy(v, w)
-		v.Derived("CopyBackwards", inputs{w}, nil, func(b *backward) { b.Give(0, b.Grad.AsType(trace.F32)) })
+		v.SetGradFn("CopyBackwards", inputs{w}, nil, func(b *backward) { b.Set(0, b.Grad.AsType(trace.F32)) })
 		views[i] = v
 	}
 	return views
@@ -114,12 +114,12 @@ func FlattenRNNWeights(t *tape, weights []*tensor) {
 func cudnnRNN(x *tensor, h, c *tensor, a *RNNArgs) []*tensor {
 	t := x.Tape()
 	call := t.Begin("_cudnn_rnn", x, h, c)
-	size := a.of(x)
-	in := call.Let(timeFirst(x, a).ContiguousUntracked())
-	y := call.Let(timeFirst(t.Alloc(x.DType(), size.Length, size.Batch, a.directions()*a.Hidden), a))
-	outs := []*tensor{y, call.Let(t.Alloc(h.DType(), h.Shape()...))}
+	size := a.cudnnConfig(x)
+	in := call.Bind(timeFirst(x, a).ContiguousUntracked())
+	y := call.Bind(timeFirst(t.Alloc(x.DType(), size.Length, size.Batch, a.directions()*a.Hidden), a))
+	outs := []*tensor{y, call.Bind(t.Alloc(h.DType(), h.Shape()...))}
 	if c != nil {
-		outs = append(outs, call.Let(t.Alloc(c.DType(), c.Shape()...)))
+		outs = append(outs, call.Bind(t.Alloc(c.DType(), c.Shape()...)))
 	}
 	work := rnnWorkspace(t, size)
 	var reserve *tensor
@@ -131,7 +131,7 @@ func cudnnRNN(x *tensor, h, c *tensor, a *RNNArgs) []*tensor {
 	call.Drop(in)
 	kept, weights := *a, len(a.Weights)
 	kept.Weights = nil
-	t.Derive(outs, "CudnnRnnBackward0", slices.Concat(inputs{x}, a.Weights, inputs{h, c}),
+	t.SetGradFn(outs, "CudnnRnnBackward0", slices.Concat(inputs{x}, a.Weights, inputs{h, c}),
 		slices.Concat(saves{c, h, x}, a.Weights, saves{y, reserve, a.Weights[0]}), // the last is the flat buffer
 		func(b *backward) { rnnGradients(b, &kept, size, weights) })
 	reserve.Release()
@@ -140,7 +140,7 @@ func cudnnRNN(x *tensor, h, c *tensor, a *RNNArgs) []*tensor {
 
 // rnnWorkspace returns cuDNN's workspace of a pass of recurrent layers.
 func rnnWorkspace(t *tape, r cudnn.RNN) *tensor {
-	return t.AllocWorkspace(trace.OnGPU(t, func(b trace.GPU) int64 { return r.Workspace(b.Capability) }))
+	return t.AllocWorkspace(trace.GPUProperty(t, func(b trace.GPU) int64 { return r.Workspace(b.Capability) }))
 }
 
 // timeFirst swaps the first two dimensions if the batch comes first, below autograd.
@@ -166,22 +166,22 @@ func rnnGradients(b *backward, a *RNNArgs, size cudnn.RNN, weights int) {
 	}
 	incoming := append([]*tensor(nil), b.Grads...)
 	if incoming[0] == nil {
-		incoming[0] = b.Let(t.Zeros(y.DType(), y.Shape()...)) // whatever the strides of y
+		incoming[0] = b.Bind(t.Zeros(y.DType(), y.Shape()...)) // whatever the strides of y
 	}
 	for i, s := range states {
 		if incoming[1+i] == nil {
-			incoming[1+i] = b.Let(s.ZerosLike())
+			incoming[1+i] = b.Bind(s.ZerosLike())
 		}
 	}
 
 	// _cudnn_rnn_backward_input
-	in := b.Let(timeFirst(x, a).ContiguousUntracked())
-	dy := b.Let(timeFirst(incoming[0], a).ContiguousUntracked())
+	in := b.Bind(timeFirst(x, a).ContiguousUntracked())
+	dy := b.Bind(timeFirst(incoming[0], a).ContiguousUntracked())
 	out := make([]*tensor, 1+weights+2)
-	dx := b.Let(t.Alloc(x.DType(), size.Length, size.Batch, x.Shape()[2]))
+	dx := b.Bind(t.Alloc(x.DType(), size.Length, size.Batch, x.Shape()[2]))
 	out[0] = timeFirst(dx, a).Retain()
 	for i, s := range states {
-		out[1+weights+i] = b.Let(t.Alloc(s.DType(), s.Shape()...)).Retain()
+		out[1+weights+i] = b.Bind(t.Alloc(s.DType(), s.Shape()...)).Retain()
 	}
 	work := rnnWorkspace(t, size)
 	t.Launch(program.Matmul, 2*size.FLOPs(), []*tensor{dx}, append([]*tensor{dy, y, reserve, work}, states...))
@@ -204,15 +204,15 @@ func rnnGradients(b *backward, a *RNNArgs, size cudnn.RNN, weights int) {
 			b.Drop(incoming[1+i])
 		}
 	}
-	b.GiveAll(out...)
+	b.SetAll(out...)
 }
 
 // rnnWeightGradients records _cudnn_rnn_backward_weight: the gradients are views of one flat buffer.
 func rnnWeightGradients(b *backward, a *RNNArgs, size cudnn.RNN, out []*tensor) {
 	t := b.Tape()
-	in := b.Let(timeFirst(b.Saved(2), a).ContiguousUntracked())
+	in := b.Bind(timeFirst(b.Saved(2), a).ContiguousUntracked())
 	weights := lists.Times(len(out), func(i int) *tensor { return b.Saved(3 + i) })
-	flat := b.Let(t.Zeros(weights[0].DType(), trace.TotalNumel(weights)))
+	flat := b.Bind(t.Zeros(weights[0].DType(), trace.TotalNumel(weights)))
 	work := rnnWorkspace(t, size)
 	t.Launch(program.Matmul, 2*size.FLOPs(), []*tensor{flat}, []*tensor{in, b.Saved(3 + len(out)), work})
 	b.EndStatement()

@@ -13,21 +13,21 @@ import (
 // Multinomial records torch.multinomial(x, n, replacement): n indices of each row, drawn with the probabilities x.
 func Multinomial(x *tensor, n int64, replacement bool) *tensor {
 	c := x.Tape().Begin("multinomial", x)
-	y := c.Let(c.Tape().Alloc(trace.I64, lists.With(x.Shape(), x.Dim(-1), n)...))
+	y := c.Bind(c.Tape().Alloc(trace.I64, lists.With(x.Shape(), x.Dim(-1), n)...))
 	if replacement && n > 1 {
 		// Normalized weights, their prefix sums, and random numbers.
 		for range 3 {
-			c.Let(x.AllocLike(x.DType()))
+			c.Bind(x.AllocLike(x.DType()))
 		}
 		c.Tape().Launch(program.Index, x.Numel(), []*tensor{y}, []*tensor{x})
 		return c.End(y)
 	}
-	c.Let(checkWeights(x))
+	c.Bind(checkWeights(x))
 	checkSums(x, c)
-	q := c.Let(x.AllocLike(x.DType()))
+	q := c.Bind(x.AllocLike(x.DType()))
 	c.Tape().LaunchElementwise(q, 8, x)
 	if n > 1 {
-		values := c.Let(c.Tape().Alloc(x.DType(), y.Shape()...))
+		values := c.Bind(c.Tape().Alloc(x.DType(), y.Shape()...))
 		c.Tape().LaunchSort(values, y, q)
 		c.Drop(values)
 	} else {
@@ -40,10 +40,10 @@ func Multinomial(x *tensor, n int64, replacement bool) *tensor {
 // checkWeights records (self.max() < inf) & (self.min() >= 0).
 func checkWeights(x *tensor) *tensor {
 	c := x.Tape().Begin("multinomial", x)
-	largest := c.Let(c.Tape().Alloc(x.DType()))
-	finite := c.Let(c.Tape().Alloc(trace.Bool))
-	smallest := c.Let(c.Tape().Alloc(x.DType()))
-	positive := c.Let(c.Tape().Alloc(trace.Bool))
+	largest := c.Bind(c.Tape().Alloc(x.DType()))
+	finite := c.Bind(c.Tape().Alloc(trace.Bool))
+	smallest := c.Bind(c.Tape().Alloc(x.DType()))
+	positive := c.Bind(c.Tape().Alloc(trace.Bool))
 	valid := c.Tape().Alloc(trace.Bool)
 	c.Tape().Launch(program.Reduction, x.Numel(), []*tensor{valid, finite, positive}, []*tensor{x, largest, smallest})
 	return c.End(valid)
@@ -52,29 +52,29 @@ func checkWeights(x *tensor) *tensor {
 // checkSums records (self.sum(-1) == 0).any(), which the host reads. The last result lives as long as the caller.
 func checkSums(x *tensor, caller *call) {
 	c := x.Tape().Begin("multinomial", x)
-	sums := c.Let(c.Tape().Alloc(x.DType(), x.Shape()[:len(x.Shape())-1]...))
-	zero := c.Let(c.Tape().Alloc(trace.Bool, sums.Shape()...))
+	sums := c.Bind(c.Tape().Alloc(x.DType(), x.Shape()[:len(x.Shape())-1]...))
+	zero := c.Bind(c.Tape().Alloc(trace.Bool, sums.Shape()...))
 	c.Tape().Launch(program.Reduction, x.Numel(), []*tensor{sums, zero}, []*tensor{x})
 	if len(x.Shape()) > 1 {
 		zero = c.Tape().Alloc(trace.Bool)
 	}
-	caller.Let(c.End(zero))
-	caller.Drop(caller.Let(c.Tape().Alloc(trace.Bool)))
+	caller.Bind(c.End(zero))
+	caller.Drop(caller.Bind(c.Tape().Alloc(trace.Bool)))
 }
 
 // RandPerm records torch.randperm(n): random keys are sorted together with their indices.
 func RandPerm(t *tape, n int64, d trace.DType) *tensor {
 	c := t.Begin("randperm")
-	y := c.Let(t.Alloc(d, n))
-	c.Drop(c.Let(t.Alloc(trace.I64)))
-	places := c.Let(t.Alloc(d, n))
+	y := c.Bind(t.Alloc(d, n))
+	c.Drop(c.Bind(t.Alloc(trace.I64)))
+	places := c.Bind(t.Alloc(d, n))
 	// With this many bits, all keys differ in nine of ten draws.
 	wanted := math.Ceil(math.Log2(float64(n) - (6*float64(n)*float64(n)+1)/(12*math.Log(0.9))))
 	key, bits := trace.I64, min(64, int(wanted))
 	if bits <= 32 {
 		key = trace.I32
 	}
-	keys, sorted := c.Let(t.Alloc(key, n)), c.Let(t.Alloc(key, n))
+	keys, sorted := c.Bind(t.Alloc(key, n)), c.Bind(t.Alloc(key, n))
 	t.RadixSort(sorted, y, keys, places, bits)
 	return c.End(y)
 }
@@ -95,7 +95,7 @@ func BlockDiag(xs ...*tensor) *tensor {
 	}
 	y := t.Filled("block_diag", d, rows, columns)
 	t.Launch(program.Copy, 0, []*tensor{y}, xs)
-	return c.End(y.Derived("BlockDiagBackward0", xs, nil, func(b *backward) {
+	return c.End(y.SetGradFn("BlockDiagBackward0", xs, nil, func(b *backward) {
 		var row, column int64
 		for i, s := range sizes {
 			if b.Needs(i) {

@@ -25,7 +25,7 @@ func window(c *call, a *STFTArgs, d trace.DType, always bool) *tensor {
 		return w
 	}
 	t := c.Tape()
-	full := c.Let(t.Alloc(d, a.FFT))
+	full := c.Bind(t.Alloc(d, a.FFT))
 	t.LaunchFill(full)
 	if w != nil {
 		t.LaunchCopy(full, w)
@@ -38,9 +38,9 @@ func ShortTimeFFT(x *tensor, a STFTArgs) *tensor {
 	c := x.Tape().Begin("stft", x, a.Window)
 	in, single := x, len(x.Shape()) == 1
 	if single {
-		in = c.Let(x.Unsqueeze(0))
+		in = c.Bind(x.Unsqueeze(0))
 	}
-	in = c.Let(in)
+	in = c.Bind(in)
 	if a.Center {
 		c.Set(&in, in.Unsqueeze(0))
 		if a.Constant {
@@ -66,7 +66,7 @@ func ShortTimeFFT(x *tensor, a STFTArgs) *tensor {
 	default:
 		z = fftR2CWhole(in, 2)
 	}
-	z = c.Let(z).Transpose(1, 2)
+	z = c.Bind(z).Transpose(1, 2)
 	if single {
 		z = z.Squeeze(0)
 	}
@@ -80,12 +80,12 @@ func ShortTimeFFT(x *tensor, a STFTArgs) *tensor {
 func fftR2CWhole(x *tensor, dim int) *tensor {
 	t := x.Tape()
 	c := t.Begin("_fft_r2c", x)
-	y := c.Let(spectrum(x, trace.C64, x.Shape(), []int{dim}))
+	y := c.Bind(spectrum(x, trace.C64, x.Shape(), []int{dim}))
 	execFFT(t, y, x, []int{dim})
-	return c.End(y.Derived("FftR2CBackward0", inputs{x}, saves{x}, func(b *backward) {
+	return c.End(y.SetGradFn("FftR2CBackward0", inputs{x}, saves{x}, func(b *backward) {
 		c := t.Begin("fft_r2c_backward", b.Grad)
-		z := c.Let(fftC2C(b.Grad, []int{dim}))
-		b.Give(0, c.End(z.RealPart()))
+		z := c.Bind(fftC2C(b.Grad, []int{dim}))
+		b.Set(0, c.End(z.RealPart()))
 	}))
 }
 
@@ -94,7 +94,7 @@ func fftR2CWhole(x *tensor, dim int) *tensor {
 func InverseSTFT(x *tensor, a STFTArgs) *tensor {
 	c := x.Tape().Begin("istft", x, a.Window)
 	w := window(c, &a, trace.F32, true)
-	in, single := c.Let(x.ViewAsReal()), len(x.Shape()) == 2
+	in, single := c.Bind(x.ViewAsReal()), len(x.Shape()) == 2
 	if single {
 		c.Set(&in, in.Unsqueeze(0))
 	}
@@ -106,10 +106,10 @@ func InverseSTFT(x *tensor, a STFTArgs) *tensor {
 		c.Set(&in, fftC2R(in.SliceStep(2, 0, a.FFT/2+1, 1), []int{2}, a.FFT))
 	}
 	whole := a.FFT + a.Hop*(frames-1)
-	product := c.Let(in.Mul(w))
-	sum := c.Let(overlapped(product, whole, a.Hop))
-	square := c.Let(w.Pow(2))
-	envelope := c.Let(overlapped(square.Expand(1, frames, a.FFT), whole, a.Hop))
+	product := c.Bind(in.Mul(w))
+	sum := c.Bind(overlapAdd(product, whole, a.Hop))
+	square := c.Bind(w.Pow(2))
+	envelope := c.Bind(overlapAdd(square.Expand(1, frames, a.FFT), whole, a.Hop))
 	from, to := int64(0), whole
 	if a.Center {
 		from, to = a.FFT/2, whole-a.FFT/2
@@ -117,11 +117,11 @@ func InverseSTFT(x *tensor, a STFTArgs) *tensor {
 	if a.Length > 0 {
 		to = min(from+a.Length, whole)
 	}
-	part := c.Let(sum.Slice(1, from, to))
-	weights := c.Let(envelope.Slice(1, from, to))
-	lowest := c.Let(vanishes(weights))
+	part := c.Bind(sum.Slice(1, from, to))
+	weights := c.Bind(envelope.Slice(1, from, to))
+	lowest := c.Bind(minAbsBelow(weights))
 	isTrue(lowest)
-	y := c.Let(part.Div(weights))
+	y := c.Bind(part.Div(weights))
 	c.DropAll(part, sum)
 	if missing := a.Length - (to - from); missing > 0 {
 		c.Set(&y, y.PadConstant([]int64{0, missing}))
@@ -133,8 +133,8 @@ func InverseSTFT(x *tensor, a STFTArgs) *tensor {
 	return c.End(y)
 }
 
-// vanishes records x.abs().min().lt(number).
-func vanishes(x *tensor) *tensor {
+// minAbsBelow records x.abs().min().lt(number).
+func minAbsBelow(x *tensor) *tensor {
 	c := x.Tape().Begin("istft", x)
 	return c.End(x.Abs().Min().CompareScalar("lt"))
 }
@@ -143,22 +143,22 @@ func vanishes(x *tensor) *tensor {
 func isTrue(x *tensor) {
 	c := x.Tape().Begin("is_scalar_tensor_true", x)
 	for range 3 { // true itself, the comparison, and whether all of it is
-		c.Let(c.Tape().Alloc(trace.Bool))
+		c.Bind(c.Tape().Alloc(trace.Bool))
 	}
 	c.Finish()
 }
 
-// overlapped records unfold_backward(x, [rows, length], 1, frame, hop) of x [rows, frames, frame]: overlapping frames
+// overlapAdd records unfold_backward(x, [rows, length], 1, frame, hop) of x [rows, frames, frame]: overlapping frames
 // are added.
-func overlapped(x *tensor, length, hop int64) *tensor {
+func overlapAdd(x *tensor, length, hop int64) *tensor {
 	c := x.Tape().Begin("unfold_backward", x)
-	y := c.Let(c.Tape().Zeros(x.DType(), x.Shape()[0], length))
-	places := c.Let(c.Tape().Arange(length))
-	c.Tape().Launch(program.Index, x.Numel(), []*tensor{y.Touched(x.Numel())}, []*tensor{x, places})
+	y := c.Bind(c.Tape().Zeros(x.DType(), x.Shape()[0], length))
+	places := c.Bind(c.Tape().Arange(length))
+	c.Tape().Launch(program.Index, x.Numel(), []*tensor{y.FirstElements(x.Numel())}, []*tensor{x, places})
 	shape := x.Shape()
-	return c.End(y.Derived("UnfoldBackwardBackward0", inputs{x}, nil, func(b *backward) {
+	return c.End(y.SetGradFn("UnfoldBackwardBackward0", inputs{x}, nil, func(b *backward) {
 		g := b.Grad
-		b.Give(0, g.AsStrided(shape, []int64{g.Strides()[0], hop * g.Strides()[1], g.Strides()[1]}, g.Offset()))
+		b.Set(0, g.AsStrided(shape, []int64{g.Strides()[0], hop * g.Strides()[1], g.Strides()[1]}, g.Offset()))
 	}))
 }
 
@@ -171,8 +171,8 @@ func HermitianFFT(x *tensor, sizes []int64, dims ...int) *tensor {
 		n = sizes[0]
 		sizes = []int64{n/2 + 1}
 	}
-	conj := c.Let(resizedFFT(x.AsType(trace.C64), sizes, []int{dim}).Conj())
-	resolved := c.Let(c.Tape().Alloc(trace.C64, conj.Shape()...))
+	conj := c.Bind(resizedFFT(x.AsType(trace.C64), sizes, []int{dim}).Conj())
+	resolved := c.Bind(c.Tape().Alloc(trace.C64, conj.Shape()...))
 	c.Tape().LaunchCopy(resolved, conj)
 	return c.End(fftC2R(conj, []int{dim}, n))
 }
@@ -194,9 +194,9 @@ func Window(t *tape, op string, n int64, periodic bool, tensors int) *tensor {
 	if periodic {
 		n++
 	}
-	w := c.Let(t.Alloc(trace.F32, n))
+	w := c.Bind(t.Alloc(trace.F32, n))
 	for range tensors {
-		c.Let(t.Alloc(trace.F32, n))
+		c.Bind(t.Alloc(trace.F32, n))
 	}
 	t.LaunchElementwise(w, windowFLOPs, w)
 	if periodic {

@@ -8,9 +8,9 @@ import (
 // Im2Col records torch.nn.functional.unfold: the windows of images [N, C, H, W] as columns [N, C*kh*kw, positions].
 func Im2Col(x *tensor, args trace.PoolArgs) *tensor {
 	c := x.Tape().Begin("im2col", x)
-	y := c.Let(im2col(x, args))
+	y := c.Bind(im2col(x, args))
 	from := x.Shape()
-	return c.End(y.Derived("Im2ColBackward0", inputs{x}, nil, func(b *backward) { b.Give(0, col2im(b.Grad, from)) }))
+	return c.End(y.SetGradFn("Im2ColBackward0", inputs{x}, nil, func(b *backward) { b.Set(0, col2im(b.Grad, from)) }))
 }
 
 // Col2Im records torch.nn.functional.fold: columns [N, C*kh*kw, positions] added up
@@ -18,8 +18,8 @@ func Im2Col(x *tensor, args trace.PoolArgs) *tensor {
 func Col2Im(x *tensor, height, width int64, args trace.PoolArgs) *tensor {
 	c := x.Tape().Begin("col2im", x)
 	window := trace.Numel(trace.Spatial(args.Kernel, 2, 1))
-	y := c.Let(col2im(x, []int64{x.Shape()[0], x.Shape()[1] / window, height, width}))
-	return c.End(y.Derived("Col2ImBackward0", inputs{x}, nil, func(b *backward) { b.Give(0, im2col(b.Grad, args)) }))
+	y := c.Bind(col2im(x, []int64{x.Shape()[0], x.Shape()[1] / window, height, width}))
+	return c.End(y.SetGradFn("Col2ImBackward0", inputs{x}, nil, func(b *backward) { b.Set(0, im2col(b.Grad, args)) }))
 }
 
 func im2col(x *tensor, args trace.PoolArgs) *tensor {
@@ -44,8 +44,8 @@ func unfoldShape(a trace.PoolArgs, x *tensor) []int64 {
 // the first one is freed, a smaller one keeps the first.
 func likeThenResized(x *tensor, c *call, shape []int64) *tensor {
 	t := x.Tape()
-	c.Let(x.ContiguousUntracked())
-	y := c.Let(t.Alloc(x.DType(), x.Shape()...))
+	c.Bind(x.ContiguousUntracked())
+	y := c.Bind(t.Alloc(x.DType(), x.Shape()...))
 	if trace.Numel(shape) > x.Numel() {
 		c.Set(&y, t.Alloc(x.DType(), shape...))
 	} else {
@@ -58,15 +58,15 @@ func likeThenResized(x *tensor, c *call, shape []int64) *tensor {
 // PixelShuffle records torch.nn.functional.pixel_shuffle(x, r).
 func PixelShuffle(x *tensor, r int64) *tensor {
 	c := x.Tape().Begin("pixel_shuffle", x)
-	return c.End(c.Let(pixelShuffle(x, r)).Derived("PixelShuffleBackward0", inputs{x}, nil,
-		func(b *backward) { b.Give(0, pixelUnshuffle(b.Grad, r)) }))
+	return c.End(c.Bind(pixelShuffle(x, r)).SetGradFn("PixelShuffleBackward0", inputs{x}, nil,
+		func(b *backward) { b.Set(0, pixelUnshuffle(b.Grad, r)) }))
 }
 
 // PixelUnshuffle records torch.nn.functional.pixel_unshuffle(x, r).
 func PixelUnshuffle(x *tensor, r int64) *tensor {
 	c := x.Tape().Begin("pixel_unshuffle", x)
-	return c.End(c.Let(pixelUnshuffle(x, r)).Derived("PixelUnshuffleBackward0", inputs{x}, nil,
-		func(b *backward) { b.Give(0, pixelShuffle(b.Grad, r)) }))
+	return c.End(c.Bind(pixelUnshuffle(x, r)).SetGradFn("PixelUnshuffleBackward0", inputs{x}, nil,
+		func(b *backward) { b.Set(0, pixelShuffle(b.Grad, r)) }))
 }
 
 func pixelShuffle(x *tensor, r int64) *tensor {
@@ -83,7 +83,7 @@ func pixelUnshuffle(x *tensor, r int64) *tensor {
 // which is a view of any input, so that only the clone allocates.
 func shuffledTo(x *tensor, op string, shape []int64) *tensor {
 	c := x.Tape().Begin(op, x)
-	y := c.Let(c.Tape().Alloc(x.DType(), shape...))
+	y := c.Bind(c.Tape().Alloc(x.DType(), shape...))
 	c.Tape().LaunchCopy(y, x)
 	return c.End(y)
 }

@@ -35,12 +35,12 @@ var upsamplings = map[string]upsampling{
 func Upsample(op string, x *tensor, sizes ...int64) *tensor {
 	u := upsamplings[op]
 	c := x.Tape().Begin(op, x)
-	c.Full(&x)
+	c.CastToFP32(&x)
 	shape := append(append([]int64(nil), x.Shape()[:2]...), sizes...)
-	y := c.Let(c.Tape().AllocIn(x.DType(), shape, x.SuggestsChannelsLast()))
+	y := c.Bind(c.Tape().AllocIn(x.DType(), shape, x.SuggestsChannelsLast()))
 	if in := x; u.contiguous && !y.IsContiguous() {
-		out := c.Let(c.Tape().Alloc(x.DType(), shape...))
-		in = c.Let(x.ContiguousUntracked())
+		out := c.Bind(c.Tape().Alloc(x.DType(), shape...))
+		in = c.Bind(x.ContiguousUntracked())
 		c.Tape().LaunchElementwise(out, u.flops, in)
 		c.Tape().LaunchCopy(y, out)
 		c.DropAll(in, out)
@@ -48,14 +48,14 @@ func Upsample(op string, x *tensor, sizes ...int64) *tensor {
 		c.Tape().LaunchElementwise(y, u.flops, in)
 	}
 	from := x.Shape()
-	return c.End(y.Derived(u.node, inputs{x}, nil, func(b *backward) { b.Give(0, u.gradient(op, b.Grad, from)) }))
+	return c.End(y.SetGradFn(u.node, inputs{x}, nil, func(b *backward) { b.Set(0, u.gradient(op, b.Grad, from)) }))
 }
 
 func (u upsampling) gradient(op string, g *tensor, shape []int64) *tensor {
 	c := g.Tape().Begin(op+"_backward", g)
 	last := u.channelsLast && g.SuggestsChannelsLast()
-	gx := c.Let(c.Tape().AllocIn(g.DType(), shape, last))
-	c.Tape().LaunchElementwise(gx, u.flops, c.Let(g.ContiguousIn(last && !u.contiguous)))
+	gx := c.Bind(c.Tape().AllocIn(g.DType(), shape, last))
+	c.Tape().LaunchElementwise(gx, u.flops, c.Bind(g.ContiguousIn(last && !u.contiguous)))
 	return c.End(gx)
 }
 
@@ -67,15 +67,15 @@ func AffineGrid(x *tensor, size []int64, alignCorners bool) *tensor {
 	n, dims, points := size[0], int64(len(size)-2), trace.Numel(size[2:])
 	var grid *tensor
 	t.NoGrad(func() {
-		base := c.Let(baseGrid(t, x.DType(), size, alignCorners))
+		base := c.Bind(baseGrid(t, x.DType(), size, alignCorners))
 		grid = base.View(n, points, dims+1).BMM(x.Transpose(1, 2))
-		grid = c.Let(grid.View(slices.Concat([]int64{n}, size[2:], []int64{dims})...))
+		grid = c.Bind(grid.View(slices.Concat([]int64{n}, size[2:], []int64{dims})...))
 	})
-	return c.End(grid.Derived("AffineGridGeneratorBackward0", inputs{x}, nil, func(b *backward) {
+	return c.End(grid.SetGradFn("AffineGridGeneratorBackward0", inputs{x}, nil, func(b *backward) {
 		c := t.Begin("affine_grid_generator_backward", b.Grad)
-		base := c.Let(baseGrid(t, b.Grad.DType(), size, alignCorners))
+		base := c.Bind(baseGrid(t, b.Grad.DType(), size, alignCorners))
 		maps := b.Grad.AsShape([]int64{n, points, dims}).Transpose(1, 2).BMM(base.View(n, points, dims+1))
-		b.Give(0, c.End(maps))
+		b.Set(0, c.End(maps))
 	}))
 }
 
@@ -84,7 +84,7 @@ func AffineGrid(x *tensor, size []int64, alignCorners bool) *tensor {
 func baseGrid(t *tape, d trace.DType, size []int64, alignCorners bool) *tensor {
 	c := t.Begin("affine_grid_base")
 	dims := len(size) - 2
-	base := c.Let(t.Alloc(d, slices.Concat(size[:1], size[2:], []int64{int64(dims + 1)})...))
+	base := c.Bind(t.Alloc(d, slices.Concat(size[:1], size[2:], []int64{int64(dims + 1)})...))
 	for k := dims + 1; k > 1; k-- {
 		t.LaunchCopy(base, fromMinusOne(t, d, size[k], alignCorners))
 		c.EndStatement()
@@ -96,7 +96,7 @@ func baseGrid(t *tape, d trace.DType, size []int64, alignCorners bool) *tensor {
 // fromMinusOne records linspace_from_neg_one: n numbers from -1 to 1, the centers of pixels unless corners are aligned.
 func fromMinusOne(t *tape, d trace.DType, n int64, alignCorners bool) *tensor {
 	c := t.Begin("linspace_from_neg_one")
-	places := c.Let(t.Filled("linspace", d, n))
+	places := c.Bind(t.Filled("linspace", d, n))
 	if !alignCorners {
 		c.Set(&places, places.MulScalar().DivScalar())
 	}
@@ -110,9 +110,9 @@ func GridSample(x *tensor, grid *tensor) *tensor {
 	c := t.Begin("grid_sampler", x, grid)
 	c.Promote(&x, &grid)
 	out := grid.Shape()[1 : len(grid.Shape())-1]
-	y := c.Let(t.Alloc(x.DType(), slices.Concat(x.Shape()[:2], out)...))
+	y := c.Bind(t.Alloc(x.DType(), slices.Concat(x.Shape()[:2], out)...))
 	t.LaunchElementwise(y, 12, x, grid)
-	return c.End(y.Derived("GridSampler2DBackward0", inputs{x, grid}, saves{x, grid}, func(b *backward) {
+	return c.End(y.SetGradFn("GridSampler2DBackward0", inputs{x, grid}, saves{x, grid}, func(b *backward) {
 		x, grid := b.Saved(0), b.Saved(1)
 		var gx *tensor
 		c := t.Begin("grid_sampler_2d_backward", b.Grad)
@@ -123,6 +123,6 @@ func GridSample(x *tensor, grid *tensor) *tensor {
 		places := t.Alloc(grid.DType(), grid.Shape()...).Retain()
 		t.LaunchElementwise(places, 24*x.Shape()[1], b.Grad, x, grid)
 		c.Finish()
-		b.GiveAll(gx, places)
+		b.SetAll(gx, places)
 	}))
 }

@@ -44,7 +44,7 @@ func foreachAdafactor(o *Optimizer, f *trace.Frame, l *batch) {
 		if part.params[0].NDim() > 1 {
 			estimate = matrixVariances
 		}
-		next := f.LetList(estimate(o, &part, grads))
+		next := f.BindList(estimate(o, &part, grads))
 		if updates != nil {
 			f.DelList(updates)
 		}
@@ -87,15 +87,15 @@ func matrixVariances(o *Optimizer, l *batch, grads []*trace.Tensor) []*trace.Ten
 	f := o.tape.Frame()
 	for k, d := range []int{rowVar: -1, colVar: -2} {
 		norm := func(g *trace.Tensor) *trace.Tensor { return trace.VectorNorm(g, true, d) }
-		means := f.LetList(lists.Map(grads, norm))
+		means := f.BindList(lists.Map(grads, norm))
 		trace.ForeachUpdate("_foreach_mul__List", 1, means)
 		trace.ForeachUpdate("_foreach_div__ScalarList", 4, means)
 		trace.ForeachUpdate("_foreach_lerp__ScalarList", 3, l.state[k], means)
 		f.DelList(means)
 	}
 	rows := l.state[rowVar]
-	out := lists.Times(len(rows), func(i int) *trace.Tensor { return f.Let(rows[i].Matmul(l.state[colVar][i])) })
-	means := f.LetList(lists.Map(rows, func(row *trace.Tensor) *trace.Tensor { return row.Mean(true, -2) }))
+	out := lists.Times(len(rows), func(i int) *trace.Tensor { return f.Bind(rows[i].Matmul(l.state[colVar][i])) })
+	means := f.BindList(lists.Map(rows, func(row *trace.Tensor) *trace.Tensor { return row.Mean(true, -2) }))
 	trace.ForeachUpdate("_foreach_clamp_min__Scalar", 1, means)
 	trace.ForeachUpdate("_foreach_div__List", 4, out, means)
 	f.DelList(means)
@@ -106,10 +106,10 @@ func matrixVariances(o *Optimizer, l *batch, grads []*trace.Tensor) []*trace.Ten
 // vectorVariances copies the averaged squares.
 func vectorVariances(o *Optimizer, l *batch, grads []*trace.Tensor) []*trace.Tensor {
 	f := o.tape.Frame()
-	squared := f.LetList(trace.ForeachNew("_foreach_mul_List", 1, grads, grads))
+	squared := f.BindList(trace.ForeachNew("_foreach_mul_List", 1, grads, grads))
 	trace.ForeachUpdate("_foreach_lerp__ScalarList", 3, l.state[variance], squared)
 	f.DelList(squared)
-	out := lists.Map(l.state[variance], func(v *trace.Tensor) *trace.Tensor { return f.Let(v.Clone()) })
+	out := lists.Map(l.state[variance], func(v *trace.Tensor) *trace.Tensor { return f.Bind(v.Clone()) })
 	f.End(out...)
 	return out
 }

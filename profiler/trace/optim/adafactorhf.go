@@ -102,8 +102,8 @@ func average(rows, columns, x *trace.Tensor) {
 // approximate records _approx_sq_grad.
 func approximate(f *trace.Frame, rows, columns *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(rows, columns)
-	r := g.Let(trace.Update("rsqrt_", 4, trace.Pointwise("div_Tensor", 4, rows, rows.Mean(true, -1))).Unsqueeze(-1))
-	c := g.Let(trace.Pointwise("rsqrt", 4, columns.Unsqueeze(-2)))
+	r := g.Bind(trace.Update("rsqrt_", 4, trace.Pointwise("div_Tensor", 4, rows, rows.Mean(true, -1))).Unsqueeze(-1))
+	c := g.Bind(trace.Pointwise("rsqrt", 4, columns.Unsqueeze(-2)))
 	y := trace.Pointwise("mul_Tensor", 1, r, c)
 	return g.Return(y)
 }

@@ -35,7 +35,7 @@ func foreachAdam(o *Optimizer, f *trace.Frame, l *batch) {
 		trace.ForeachUpdate("_foreach_maximum__List", 1, most, sq)
 		sq = most
 	}
-	root := f.LetList(trace.ForeachNew("_foreach_sqrt", 4, sq))
+	root := f.BindList(trace.ForeachNew("_foreach_sqrt", 4, sq))
 	trace.ForeachUpdate("_foreach_div__List", 4, root, nil) // by numbers
 	trace.ForeachUpdate("_foreach_add__Scalar", 1, root)
 	trace.ForeachUpdate("_foreach_addcdiv__ScalarList", 6, l.params, avg, root)
@@ -50,7 +50,7 @@ func (o *Optimizer) foreachGradients(f *trace.Frame, l *batch) (grads []*trace.T
 	case !o.config.coupledDecay():
 		trace.ForeachUpdate("_foreach_mul__Scalar", 1, l.params)
 	default:
-		return f.LetList(trace.ForeachNew("_foreach_add_List", 2, l.grads, l.params)), true
+		return f.BindList(trace.ForeachNew("_foreach_add_List", 2, l.grads, l.params)), true
 	}
 	return l.grads, false
 }
@@ -90,7 +90,7 @@ func singleAdam(o *Optimizer, f *trace.Frame, l *batch) {
 // divideScalar records number / x (Tensor.__rtruediv__): x lives until the method returns.
 func divideScalar(x *trace.Tensor) *trace.Tensor {
 	f := x.Tape().Frame()
-	f.Let(x)
+	f.Bind(x)
 	y := trace.Pointwise("mul_Tensor", 1, trace.Pointwise("reciprocal", 4, x))
 	return f.Return(y)
 }

@@ -18,7 +18,7 @@ func ClipGradNorm(params []*trace.Tensor, how Implementation) *trace.Tensor {
 	var total *trace.Tensor
 	t.NoGrad(func() {
 		f := t.Frame()
-		total = f.Let(totalNorm(t, batches, how))
+		total = f.Bind(totalNorm(t, batches, how))
 		clipWithNorm(t, batches, total, how)
 		f.End(total)
 	})
@@ -34,7 +34,7 @@ func gradients(params []*trace.Tensor) [][]*trace.Tensor {
 			continue
 		}
 		k := 0
-		for k < len(out) && !alike(out[k][0], g) {
+		for k < len(out) && !inSameGroup(out[k][0], g) {
 			k++
 		}
 		if k == len(out) {
@@ -59,7 +59,7 @@ func totalNorm(t *trace.Tape, batches [][]*trace.Tensor, how Implementation) *tr
 			norms = append(norms, trace.VectorNorm(g, false))
 		}
 	}
-	f.LetList(norms)
+	f.BindList(norms)
 	first := batches[len(batches)-1][0]
 	norms = lists.Map(norms, func(n *trace.Tensor) *trace.Tensor { return n.ToGPUOf(first) })
 	return f.Return(trace.VectorNorm(trace.Stack(0, norms...), false))
@@ -68,10 +68,10 @@ func totalNorm(t *trace.Tape, batches [][]*trace.Tensor, how Implementation) *tr
 // clipWithNorm records _clip_grads_with_norm_.
 func clipWithNorm(t *trace.Tape, batches [][]*trace.Tensor, total *trace.Tensor, how Implementation) {
 	f := t.Frame()
-	coef := f.Let(divideScalar(trace.Pointwise("add_Tensor", 1, total)))
-	clamped := f.Let(trace.Pointwise("clamp", 1, coef))
+	coef := f.Bind(divideScalar(trace.Pointwise("add_Tensor", 1, total)))
+	clamped := f.Bind(trace.Pointwise("clamp", 1, coef))
 	for _, grads := range batches {
-		clamped := f.Let(clamped.ToGPUOf(grads[0]))
+		clamped := f.Bind(clamped.ToGPUOf(grads[0]))
 		if how == Foreach {
 			trace.ForeachUpdate("_foreach_mul__Tensor", 1, grads, []*trace.Tensor{clamped})
 			continue

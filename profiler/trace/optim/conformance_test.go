@@ -102,7 +102,7 @@ func (r *recording) compare(t *testing.T, rules trace.Rules) string {
 	d := map[string]trace.DType{"f32": trace.F32, "f16": trace.F16, "bf16": trace.BF16}[r.DType]
 	var params []*trace.Tensor
 	for _, shape := range r.Params {
-		p := f.Let(tape.New("parameter", program.Weights, d, shape...)).Leaf()
+		p := f.Bind(tape.New("parameter", program.Weights, d, shape...)).Leaf()
 		p.SetGrad(tape.New("grad", program.Gradients, d, shape...))
 		params = append(params, p)
 	}

@@ -32,8 +32,8 @@ func (o *Optimizer) Project(wanted func(p *trace.Tensor) bool) int {
 	return n
 }
 
-// Low reports whether the algorithm projects gradients of matrices.
-func (c *Config) Low() bool { return c.Rank > 0 }
+// LowRank reports whether the algorithm projects gradients of matrices.
+func (c *Config) LowRank() bool { return c.Rank > 0 }
 
 // matrix makes the projection matrix of a parameter unless there is one; its rows are singular vectors of the gradient.
 // (GaLore makes it again every 200 steps.)
@@ -45,9 +45,9 @@ func (o *Optimizer) matrix(f *trace.Frame, s *slot, grad *trace.Tensor) {
 	rank, half := min(o.config.Rank, grad.Size(0), grad.Size(1)), grad.DType() != trace.F32
 	whole := grad
 	if half {
-		whole = g.Let(grad.To(trace.F32))
+		whole = g.Bind(grad.To(trace.F32))
 	}
-	made := func() *trace.Tensor { return vectors(g, whole, rank) }
+	made := func() *trace.Tensor { return singularVectors(g, whole, rank) }
 	if half {
 		x := made()
 		s.state[lowMatrix] = o.keep(func() *trace.Tensor { return x.To(grad.DType()) })
@@ -57,17 +57,17 @@ func (o *Optimizer) matrix(f *trace.Frame, s *slot, grad *trace.Tensor) {
 	g.End()
 }
 
-// vectors returns the first singular vectors of a matrix, on its shorter side: a part of all of them, which it holds.
-func vectors(g *trace.Frame, x *trace.Tensor, rank int64) *trace.Tensor {
+// singularVectors returns the first rank singular vectors of a matrix, on its shorter side, as a view of all of them.
+func singularVectors(g *trace.Frame, x *trace.Tensor, rank int64) *trace.Tensor {
 	u, values, v := ops.LinalgSVD(x, false)
-	g.LetAll([]*trace.Tensor{u, values, v})
+	g.BindAll([]*trace.Tensor{u, values, v})
 	diagonal := values.Narrow(0, 0, rank).DiagEmbed(0)
 	if x.Size(0) >= x.Size(1) {
-		g.Let(u.Narrow(1, 0, rank).Matmul(diagonal))
-		return g.Let(v.Narrow(0, 0, rank))
+		g.Bind(u.Narrow(1, 0, rank).Matmul(diagonal))
+		return g.Bind(v.Narrow(0, 0, rank))
 	}
-	g.Let(diagonal.Matmul(v.Narrow(0, 0, rank)))
-	return g.Let(u.Narrow(1, 0, rank))
+	g.Bind(diagonal.Matmul(v.Narrow(0, 0, rank)))
+	return g.Bind(u.Narrow(1, 0, rank))
 }
 
 // project returns the gradient in the space of the matrix.
@@ -84,9 +84,9 @@ func projectBack(f *trace.Frame, s *slot, low *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(low)
 	var whole *trace.Tensor
 	if m := s.state[lowMatrix]; low.Size(0) >= low.Size(1) {
-		whole = g.Let(low.Matmul(m))
+		whole = g.Bind(low.Matmul(m))
 	} else {
-		whole = g.Let(m.Matmul(low))
+		whole = g.Bind(m.Matmul(low))
 	}
 	y := trace.Pointwise("mul_Tensor", 1, whole)
 	return g.Return(y)
@@ -103,7 +103,7 @@ func singleGaLore(o *Optimizer, f *trace.Frame, l *batch) {
 			f.Set(&low, project(s, low))
 		}
 		o.moments(s, low)
-		f.Set(&root, average2(s, low))
+		f.Set(&root, updateMoments(s, low))
 		f.Set(&update, trace.Pointwise("div_Tensor", 4, s.state[lowFirst], root))
 		if s.low {
 			f.Set(&update, projectBack(f, s, update))
@@ -123,8 +123,8 @@ func (o *Optimizer) moments(s *slot, grad *trace.Tensor) {
 	}
 }
 
-// average2 updates both moments and returns the square root of the second.
-func average2(s *slot, grad *trace.Tensor) *trace.Tensor {
+// updateMoments updates both moments and returns the square root of the second.
+func updateMoments(s *slot, grad *trace.Tensor) *trace.Tensor {
 	trace.Update("add__Tensor", 2, trace.Update("mul__Tensor", 1, s.state[lowFirst]), grad)
 	trace.Update("addcmul_", 3, trace.Update("mul__Tensor", 1, s.state[lowSecond]), grad)
 	return trace.Update("add__Tensor", 1, trace.Pointwise("sqrt", 4, s.state[lowSecond]))
@@ -137,26 +137,26 @@ func singleGaLore8bit(o *Optimizer, f *trace.Frame, l *batch) {
 	for i, p := range l.params {
 		s := l.slots[i]
 		if !s.low {
-			o.readyBits8(s, p)
+			o.ensureStateBits8(s, p)
 			o.updateBits8(s, p, l.grads[i])
 			continue
 		}
 		o.matrix(f, s, l.grads[i])
 		f.Set(&grad, project(s, l.grads[i]))
 		g := o.tape.Frame()
-		aside := g.Let(p.Clone())
-		low := g.Let(grad.Clone())
+		aside := g.Bind(p.Clone())
+		low := g.Bind(grad.Clone())
 		g.Del(&aside) // which replaces p
 		p.ZeroGrad()
-		o.readyBits8(s, low)
+		o.ensureStateBits8(s, low)
 		o.updateBits8(s, low, grad)
 		g.Discard(projectBack(f, s, low))
 		g.End()
 	}
 }
 
-// readyBits8 makes the state of a tensor at its first step.
-func (o *Optimizer) readyBits8(s *slot, p *trace.Tensor) {
+// ensureStateBits8 makes the state of a tensor at its first step.
+func (o *Optimizer) ensureStateBits8(s *slot, p *trace.Tensor) {
 	if s.state[bnbState1] == nil {
 		o.initBits8Of(s, p)
 	}

@@ -6,7 +6,7 @@ func foreachNAdam(o *Optimizer, f *trace.Frame, l *batch) {
 	grads, _ := o.foreachGradients(f, l)
 	avg, sq := l.state[expAvg], l.state[expAvgSq]
 	foreachMoments(avg, sq, grads)
-	root := f.LetList(trace.ForeachNew("_foreach_sqrt", 4, sq))
+	root := f.BindList(trace.ForeachNew("_foreach_sqrt", 4, sq))
 	trace.ForeachUpdate("_foreach_div__ScalarList", 4, root)
 	trace.ForeachUpdate("_foreach_add__Scalar", 1, root)
 	trace.ForeachUpdate("_foreach_addcdiv__ScalarList", 6, l.params, grads, root)
@@ -46,7 +46,7 @@ func foreachAdamax(o *Optimizer, f *trace.Frame, l *batch) {
 	if own {
 		trace.ForeachUpdate("_foreach_abs_", 1, grads)
 	} else {
-		grads = f.LetList(trace.ForeachNew("_foreach_abs", 1, grads))
+		grads = f.BindList(trace.ForeachNew("_foreach_abs", 1, grads))
 	}
 	trace.ForeachUpdate("_foreach_add__Scalar", 1, grads)
 	trace.ForeachUpdate("_foreach_maximum__List", 1, most, grads)

@@ -71,7 +71,7 @@ func Named(text string) (Config, error) {
 	if !more {
 		return c, nil
 	}
-	if !c.Low() {
+	if !c.LowRank() {
 		return c, fmt.Errorf("optimizer %s has no options; leave out %q", name, list)
 	}
 	return c, projection.Read(&c, name, list)

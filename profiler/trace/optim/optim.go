@@ -167,7 +167,7 @@ func New(t *trace.Tape, c Config, share []*trace.Tensor, groups ...[]*trace.Tens
 		o.share = make([]*slot, len(share))
 	}
 	for _, params := range groups {
-		params = c.Takes(params)
+		params = c.AcceptedParams(params)
 		group := make([]*slot, len(params))
 		for i, p := range params {
 			group[i] = &slot{param: p}
@@ -208,11 +208,11 @@ func (o *Optimizer) ZeroGrad() {
 	}
 }
 
-// Whole reports whether a step needs parameters and gradients as a whole, not the shards of a rank.
-func (c Config) Whole() bool { return rules[c.Algorithm].whole }
+// NeedsWholeParams reports whether a step needs parameters and gradients as a whole, not the shards of a rank.
+func (c Config) NeedsWholeParams() bool { return rules[c.Algorithm].whole }
 
-// Takes returns the parameters that the optimizer accepts: only matrices for Muon, all for any other.
-func (c Config) Takes(params []*trace.Tensor) []*trace.Tensor {
+// AcceptedParams returns the parameters that the optimizer accepts: only matrices for Muon, all for any other.
+func (c Config) AcceptedParams(params []*trace.Tensor) []*trace.Tensor {
 	if !rules[c.Algorithm].matrices {
 		return params
 	}
@@ -263,7 +263,7 @@ func (o *Optimizer) collect(group []*slot) []batch {
 		}
 		s.count++
 		k := 0
-		for k < len(out) && !alike(out[k].params[0], s.param) && o.config.Implementation != SingleTensor {
+		for k < len(out) && !inSameGroup(out[k].params[0], s.param) && o.config.Implementation != SingleTensor {
 			k++
 		}
 		if k == len(out) {
@@ -275,13 +275,13 @@ func (o *Optimizer) collect(group []*slot) []batch {
 	return out
 }
 
-// alike reports whether two tensors belong to the same group of an operator on lists.
-func alike(x, y *trace.Tensor) bool { return x.DType() == y.DType() && x.SameGPU(y) }
+// inSameGroup reports whether two tensors belong to the same group of an operator on lists.
+func inSameGroup(x, y *trace.Tensor) bool { return x.DType() == y.DType() && x.SameGPU(y) }
 
 // keep makes what f computes part of the optimizer's state.
 func (o *Optimizer) keep(f func() *trace.Tensor) *trace.Tensor {
 	var x *trace.Tensor
-	o.tape.In(program.OptimizerState, func() { x = o.held.Let(f()) })
+	o.tape.WithClass(program.OptimizerState, func() { x = o.held.Bind(f()) })
 	return x
 }
 

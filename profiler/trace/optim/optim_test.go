@@ -17,7 +17,7 @@ func parameters(tape *trace.Tape, n int) []*trace.Tensor {
 	f := tape.Frame()
 	var out []*trace.Tensor
 	for range n {
-		p := f.Let(tape.New("parameter", program.Weights, trace.F32, 10, 10)).Leaf()
+		p := f.Bind(tape.New("parameter", program.Weights, trace.F32, 10, 10)).Leaf()
 		p.SetGrad(tape.New("grad", program.Gradients, trace.F32, 10, 10))
 		out = append(out, p)
 	}
@@ -114,8 +114,8 @@ func TestScalerKeepsScaleAndGrowthAlone(t *testing.T) {
 			before := live(tape.Program())
 			s := optim.NewGradScaler(tape)
 			f := tape.Frame()
-			loss := f.Let(tape.Full(trace.F32))
-			f.Let(s.Scale(loss))
+			loss := f.Bind(tape.Full(trace.F32))
+			f.Bind(s.Scale(loss))
 			f.End()
 			for range 2 {
 				if unscale {

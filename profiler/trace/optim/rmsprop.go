@@ -19,7 +19,7 @@ func foreachRMSprop(o *Optimizer, f *trace.Frame, l *batch) {
 	square := l.state[squareAvg]
 	trace.ForeachUpdate("_foreach_mul__Scalar", 1, square)
 	trace.ForeachUpdate("_foreach_addcmul__Scalar", 3, square, grads)
-	avg := f.LetList(trace.ForeachNew("_foreach_sqrt", 4, square))
+	avg := f.BindList(trace.ForeachNew("_foreach_sqrt", 4, square))
 	trace.ForeachUpdate("_foreach_add__Scalar", 1, avg)
 	trace.ForeachUpdate("_foreach_addcdiv__Scalar", 6, l.params, grads, avg)
 }
@@ -52,14 +52,14 @@ func foreachAdagrad(o *Optimizer, f *trace.Frame, l *batch) {
 	grads, own := o.foreachGradients(f, l)
 	sum := l.state[sumOfSquares]
 	trace.ForeachUpdate("_foreach_addcmul__Scalar", 3, sum, grads)
-	std := f.LetList(trace.ForeachNew("_foreach_sqrt", 4, sum))
+	std := f.BindList(trace.ForeachNew("_foreach_sqrt", 4, sum))
 	trace.ForeachUpdate("_foreach_add__Scalar", 1, std)
 	numerator := grads
 	if own {
 		trace.ForeachUpdate("_foreach_mul__ScalarList", 1, grads)
-		f.LetList(numerator) // a second name, which goes after std
+		f.BindList(numerator) // a second name, which goes after std
 	} else {
-		numerator = f.LetList(trace.ForeachNew("_foreach_mul_ScalarList", 1, grads))
+		numerator = f.BindList(trace.ForeachNew("_foreach_mul_ScalarList", 1, grads))
 	}
 	trace.ForeachUpdate("_foreach_addcdiv__Scalar", 6, l.params, numerator, std)
 }
@@ -81,9 +81,9 @@ func foreachAdadelta(o *Optimizer, f *trace.Frame, l *batch) {
 	square, acc := l.state[squareAvg], l.state[accDelta]
 	trace.ForeachUpdate("_foreach_mul__Scalar", 1, square)
 	trace.ForeachUpdate("_foreach_addcmul__Scalar", 3, square, grads)
-	std := f.LetList(trace.ForeachNew("_foreach_add_Scalar", 1, square))
+	std := f.BindList(trace.ForeachNew("_foreach_add_Scalar", 1, square))
 	trace.ForeachUpdate("_foreach_sqrt_", 4, std)
-	deltas := f.LetList(trace.ForeachNew("_foreach_add_Scalar", 1, acc))
+	deltas := f.BindList(trace.ForeachNew("_foreach_add_Scalar", 1, acc))
 	trace.ForeachUpdate("_foreach_sqrt_", 4, deltas)
 	trace.ForeachUpdate("_foreach_div__List", 4, deltas, std)
 	trace.ForeachUpdate("_foreach_mul__List", 1, deltas, grads)

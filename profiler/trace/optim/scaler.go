@@ -30,9 +30,9 @@ func NewGradScaler(t *trace.Tape) *GradScaler { return &GradScaler{tape: t, held
 // Scale records scaler.scale(loss).
 func (s *GradScaler) Scale(loss *trace.Tensor) *trace.Tensor {
 	if s.scale == nil {
-		s.tape.In(program.OptimizerState, func() {
-			s.scale = s.held.Let(s.tape.Full(trace.F32))
-			s.growth = s.held.Let(s.tape.Full(trace.I32))
+		s.tape.WithClass(program.OptimizerState, func() {
+			s.scale = s.held.Bind(s.tape.Full(trace.F32))
+			s.growth = s.held.Bind(s.tape.Full(trace.I32))
 		})
 	}
 	return loss.Mul(s.scale)
@@ -61,8 +61,8 @@ func Unscales(inKernel bool, groups ...[]*trace.Tensor) error {
 func (s *GradScaler) Unscale(o *Optimizer) {
 	s.tape.NoGrad(func() {
 		f := s.tape.Frame()
-		inverse := f.Let(trace.Pointwise("reciprocal", 4, s.scale.To(trace.F64)).To(trace.F32))
-		found := f.Let(s.tape.Full(trace.F32))
+		inverse := f.Bind(trace.Pointwise("reciprocal", 4, s.scale.To(trace.F64)).To(trace.F32))
+		found := f.Bind(s.tape.Full(trace.F32))
 		s.unscaleGradients(o, inverse, found, true)
 		f.End()
 	})
@@ -74,8 +74,8 @@ func (s *GradScaler) unscaleGradients(o *Optimizer, inverse, found *trace.Tensor
 	var flag *trace.Tensor
 	for _, grads := range gradients(o.Params()) {
 		if flag == nil {
-			flag = s.held.Let(trace.Copy(found))
-			inverse = f.Let(trace.Copy(inverse))
+			flag = s.held.Bind(trace.Copy(found))
+			inverse = f.Bind(trace.Copy(inverse))
 		}
 		trace.ForeachUpdate("_amp_foreach_non_finite_check_and_unscale_", 2, grads, []*trace.Tensor{flag, inverse})
 	}
@@ -111,17 +111,17 @@ func (s *GradScaler) stepFused(o *Optimizer) {
 	if s.state(o) == nil {
 		s.tape.NoGrad(func() {
 			g := s.tape.Frame()
-			one := g.Let(s.tape.Full(trace.F32))
-			s.unscaleGradients(o, one, g.Let(s.tape.Full(trace.F32)), false)
+			one := g.Bind(s.tape.Full(trace.F32))
+			s.unscaleGradients(o, one, g.Bind(s.tape.Full(trace.F32)), false)
 			g.End()
 		})
 	}
 	st := s.state(o)
 	if st.flag != nil {
-		f.Let(trace.Pointwise("add_Tensor", 1, st.flag))
+		f.Bind(trace.Pointwise("add_Tensor", 1, st.flag))
 	}
 	if !st.unscaled {
-		f.Let(trace.Pointwise("mul_Tensor", 1, s.scale))
+		f.Bind(trace.Pointwise("mul_Tensor", 1, s.scale))
 	}
 	o.Step()
 	f.End()

@@ -13,7 +13,7 @@ func (o *Optimizer) firstMomentum(s *slot, grad *trace.Tensor) {
 func foreachSGD(o *Optimizer, f *trace.Frame, l *batch) {
 	grads := l.grads
 	if o.config.WeightDecay {
-		grads = f.LetList(trace.ForeachNew("_foreach_add_List", 2, grads, l.params))
+		grads = f.BindList(trace.ForeachNew("_foreach_add_List", 2, grads, l.params))
 	}
 	if o.config.Momentum {
 		for i, s := range l.slots {
@@ -88,7 +88,7 @@ func singleMuon(o *Optimizer, f *trace.Frame, l *batch) {
 func orthogonal(f *trace.Frame, grad *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(grad)
 	tall := grad.Size(0) > grad.Size(1)
-	x := g.Let(grad.To(trace.BF16))
+	x := g.Bind(grad.To(trace.BF16))
 	if tall {
 		g.Set(&x, x.T())
 	}

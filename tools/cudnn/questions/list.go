@@ -85,7 +85,7 @@ func ofList(layers []layer, batches []int, n int, seed uint64) []query.Question 
 			l.Layout = last[len(last)-1]
 		}
 		if c, _ := cudnn.Canonical(l.Config, cudnn.Forward); elements(&c) <= d.most() {
-			asked = append(asked, query.Of(l.Config, cudnn.Direction(d.IntN(3))))
+			asked = append(asked, query.NewQuestion(l.Config, cudnn.Direction(d.IntN(3))))
 		}
 	}
 	return asked

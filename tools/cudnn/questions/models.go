@@ -103,7 +103,7 @@ func record(m models.Model, c models.Case, asked map[query.Question]bool) error 
 	tape.Convolutions(func(c cudnn.Config, _ cudnn.Direction) {
 		for d := cudnn.Forward; d <= cudnn.GradWeight; d++ {
 			for _, c.Layout = range layoutsOf(c) {
-				asked[query.Of(c, d)] = true
+				asked[query.NewQuestion(c, d)] = true
 			}
 		}
 	})

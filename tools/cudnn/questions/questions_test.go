@@ -25,7 +25,7 @@ func TestDrawnQuestionsAreConvolutionsThatExist(t *testing.T) {
 			c := q.Config
 			require.LessOrEqual(t, q.Operation, cudnn.GradWeight)
 			require.LessOrEqual(t, c.DType, cudnn.BF16)
-			require.Equal(t, q.String(), query.Of(c, q.Operation).String(), "neither transposed nor 1-D")
+			require.Equal(t, q.String(), query.NewQuestion(c, q.Operation).String(), "neither transposed nor 1-D")
 			require.Positive(t, min(c.N, c.Ci, c.Co, c.Groups), q)
 			require.Zero(t, c.Ci%c.Groups, q)
 			require.Zero(t, c.Co%c.Groups, q)
@@ -116,7 +116,7 @@ func TestModelsAskAboutTheirLayersInAllDirectionsAndBothLayouts(t *testing.T) {
 	asked := askedBy(t, models.Case{Model: "resnet50", Stage: "full", Batch: 32, AMP: "fp16"})
 	for d := cudnn.Forward; d <= cudnn.GradWeight; d++ {
 		for _, stem.Layout = range []cudnn.Layout{cudnn.Contiguous, cudnn.ChannelsLast} {
-			require.True(t, asked[query.Of(stem, d)], "%v, layout %d", d, stem.Layout)
+			require.True(t, asked[query.NewQuestion(stem, d)], "%v, layout %d", d, stem.Layout)
 		}
 	}
 	for q := range asked {

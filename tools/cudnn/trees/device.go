@@ -37,7 +37,7 @@ func (f *fitter) onDevices(path string) error {
 			continue
 		}
 		for d := cudnn.Forward; d <= cudnn.GradWeight; d++ {
-			q := query.Of(v.Config, d)
+			q := query.NewQuestion(v.Config, d)
 			p := part{cudnn.Generation(v.GPU), q.Operation}
 			cases[p] = append(cases[p], labeled{study: cudnn.NewStudy(q.Config, q.Operation, v.GPU)})
 			class[p] = append(class[p], int32(cudnn.DeviceVote(slices.ContainsFunc(v.Kernels[d], isDeviceKernel))))
@@ -49,7 +49,7 @@ func (f *fitter) onDevices(path string) error {
 			samples[i] = int32(i)
 		}
 		trees := tabulate(cases).plant(f.trees, f.support, samples, class[p], 2)
-		rules := forest.Append(nil, forest.Grown{Classes: []string{"as asked", "on devices"}, Trees: trees})
+		rules := forest.Append(nil, forest.TrainedForest{Classes: []string{"as asked", "on devices"}, Trees: trees})
 		name := cudnn.DeviceRuleFile(p.generation, cases[0].study.Operation())
 		log.Printf("%s: %d cases, %d bytes", name, len(cases), len(rules))
 		if err := os.WriteFile(filepath.Join(f.dir, name), rules, 0o644); err != nil {

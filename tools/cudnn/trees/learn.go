@@ -80,7 +80,7 @@ func (f *fitter) learn(train []labeled, variants census) ([]byte, error) {
 		}
 		return name
 	}
-	votes := map[string]forest.Grown{}
+	votes := map[string]forest.TrainedForest{}
 	for k, samples := range samples {
 		if len(samples) > 0 {
 			trees := t.plant(f.trees, f.splitSupport, samples, often, len(splits[k].all))
@@ -94,7 +94,7 @@ func (f *fitter) learn(train []labeled, variants census) ([]byte, error) {
 }
 
 // vote makes a forest from trees over n classes, and merges classes with the same name.
-func vote(trees []*forest.Branch, n int, name func(class int) string) forest.Grown {
+func vote(trees []*forest.Branch, n int, name func(class int) string) forest.TrainedForest {
 	var names classes[string]
 	number := make([]int, n)
 	for class := range number {
@@ -103,7 +103,7 @@ func vote(trees []*forest.Branch, n int, name func(class int) string) forest.Gro
 	for i := range trees {
 		trees[i] = merged(trees[i], number)
 	}
-	return forest.Grown{Classes: names.all, Trees: trees}
+	return forest.TrainedForest{Classes: names.all, Trees: trees}
 }
 
 // merged renumbers the classes of the leaves below b, and joins neighbors whose classes become equal.

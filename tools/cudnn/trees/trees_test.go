@@ -38,7 +38,7 @@ func drawQuestion(t *rapid.T) query.Question {
 	if side := rapid.SampledFrom([]int64{1, 3, 5}).Draw(t, "kernel"); side != 3 {
 		c.K, c.Pad = [3]int64{side, side}, [3]int64{side / 2, side / 2}
 	}
-	return query.Of(c, cudnn.Direction(size("direction", 0, 2)))
+	return query.NewQuestion(c, cudnn.Direction(size("direction", 0, 2)))
 }
 
 // drawChoice draws a valid choice for s, and cuDNN's knobs for it.
@@ -79,7 +79,7 @@ func TestTheChoiceBehindAnAnswerIsAmongItsExplanations(t *testing.T) {
 
 func TestABufferOfNoSplitsIsOneSplit(t *testing.T) {
 	a := answers.Answer{
-		Question: query.Of(square(4, 64, 64, 16, 1), cudnn.GradWeight),
+		Question: query.NewQuestion(square(4, 64, 64, 16, 1), cudnn.GradWeight),
 		Knobs:    map[int]int64{knobSplitBuf: -1},
 	}
 	s := cudnn.NewStudy(a.Config, a.Operation, testGPU)
@@ -89,7 +89,7 @@ func TestABufferOfNoSplitsIsOneSplit(t *testing.T) {
 }
 
 func TestAnswersThatNoFormulaGivesHaveNoExplanation(t *testing.T) {
-	a := answers.Answer{Question: query.Of(square(4, 64, 64, 16, 1), cudnn.Forward), Bytes: 1}
+	a := answers.Answer{Question: query.NewQuestion(square(4, 64, 64, 16, 1), cudnn.Forward), Bytes: 1}
 	require.Empty(t, explanations(cudnn.NewStudy(a.Config, a.Operation, testGPU), &a))
 }
 
@@ -121,7 +121,7 @@ func TestFoldsKeepAGeometryTogether(t *testing.T) {
 // often with more channels; for more samples it selects copies in one piece.
 func madeUp(t require.TestingT, n, ci, side int64) answers.Answer {
 	a := answers.Answer{
-		Question: query.Of(square(n, ci, 64, side, 1), cudnn.GradWeight), Engine: 1,
+		Question: query.NewQuestion(square(n, ci, 64, side, 1), cudnn.GradWeight), Engine: 1,
 		Knobs: map[int]int64{knobTile: 5},
 	}
 	want := cudnn.Choice{Engine: cudnn.Copies}
@@ -385,18 +385,18 @@ func TestVotesNameEachClassOnce(t *testing.T) {
 	fork := func(cut float32, less, other *forest.Branch) *forest.Branch {
 		return &forest.Branch{Threshold: cut, Less: less, Other: other}
 	}
-	named := func(names ...string) forest.Grown {
+	named := func(names ...string) forest.TrainedForest {
 		return vote([]*forest.Branch{fork(1, leaf(0), fork(2, leaf(1), leaf(2)))}, len(names), func(i int) string {
 			return names[i]
 		})
 	}
-	require.Equal(t, forest.Grown{
+	require.Equal(t, forest.TrainedForest{
 		Classes: []string{"a", "b"}, Trees: []*forest.Branch{fork(1, leaf(0), leaf(1))},
 	}, named("a", "b", "b"))
-	require.Equal(t, forest.Grown{
+	require.Equal(t, forest.TrainedForest{
 		Classes: []string{"a", "b"}, Trees: []*forest.Branch{fork(1, leaf(0), fork(2, leaf(1), leaf(0)))},
 	}, named("a", "b", "a"))
-	require.Equal(t, forest.Grown{
+	require.Equal(t, forest.TrainedForest{
 		Classes: []string{"a"}, Trees: []*forest.Branch{leaf(0)},
 	}, named("a", "a", "a"))
 }

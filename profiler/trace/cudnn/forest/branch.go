@@ -16,8 +16,8 @@ type Branch struct {
 	Class int
 }
 
-// Grown is a forest to be written: trees over at most 65536 classes with ASCII names.
-type Grown struct {
+// TrainedForest is a forest to be written: trees over at most 65536 classes with ASCII names.
+type TrainedForest struct {
 	Classes []string
 	Trees   []*Branch
 }
@@ -41,7 +41,7 @@ func (b *Branch) thresholds(of *[Features][]float32) {
 // Append appends forests that share their cuts to b, in the form that [DecodeCuts] and [Cuts.Decode] read: the number
 // of cuts and their bits; then for each forest the numbers of classes and trees, the names and each tree. Numbers
 // are varints. Names and trees follow the number of their bytes.
-func Append(b []byte, forests ...Grown) []byte {
+func Append(b []byte, forests ...TrainedForest) []byte {
 	c := cutsOf(forests)
 	w := newWriter()
 	c.write(w)
@@ -65,20 +65,20 @@ func appendPart(b []byte, w *writer) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(w.b))), w.b...)
 }
 
-func (f *Grown) writeNames(w *writer) {
+func (f *TrainedForest) writeNames(w *writer) {
 	for _, name := range f.Classes {
 		w.name(name)
 	}
 }
 
-func (f *Grown) writeTree(w *writer, i int, c *Cuts) {
-	p := planter{writer: w, classModel: newClassModel(len(f.Classes)), cuts: c, rooms: c.rooms(), first: i == 0}
+func (f *TrainedForest) writeTree(w *writer, i int, c *Cuts) {
+	p := treeWriter{writer: w, classModel: newClassModel(len(f.Classes)), cuts: c, rooms: c.rooms(), first: i == 0}
 	p.reset()
 	p.root(f.Trees[i])
 }
 
-// planter writes a tree.
-type planter struct {
+// treeWriter writes a tree.
+type treeWriter struct {
 	*writer
 	classModel
 	cuts  *Cuts
@@ -86,7 +86,7 @@ type planter struct {
 	first bool
 }
 
-func (p *planter) root(b *Branch) {
+func (p *treeWriter) root(b *Branch) {
 	if b = p.needed(b); b.Leaf() {
 		p.bits(0, 1)
 		p.class(b, false)
@@ -97,7 +97,7 @@ func (p *planter) root(b *Branch) {
 }
 
 // needed returns the first branch at or below b whose question the path to it does not already answer.
-func (p *planter) needed(b *Branch) *Branch {
+func (p *treeWriter) needed(b *Branch) *Branch {
 	for !b.Leaf() {
 		r := p.rooms[b.Feature]
 		switch cut := p.cuts.find(b.Feature, b.Threshold); {
@@ -113,7 +113,7 @@ func (p *planter) needed(b *Branch) *Branch {
 }
 
 // in returns the needed part of a branch if the feature is restricted to a range of cuts.
-func (p *planter) in(feature int, r room, b *Branch) *Branch {
+func (p *treeWriter) in(feature int, r cutRange, b *Branch) *Branch {
 	kept := p.rooms[feature]
 	p.rooms[feature] = r
 	b = p.needed(b)
@@ -121,10 +121,10 @@ func (p *planter) in(feature int, r room, b *Branch) *Branch {
 	return b
 }
 
-func (p *planter) question(b *Branch, parent int) {
+func (p *treeWriter) question(b *Branch, parent int) {
 	r := p.rooms[b.Feature]
 	cut := p.cuts.find(b.Feature, b.Threshold)
-	below, above := room{r.low, cut}, room{cut + 1, r.high}
+	below, above := cutRange{r.low, cut}, cutRange{cut + 1, r.high}
 	less, other := p.in(b.Feature, below, b.Less), p.in(b.Feature, above, b.Other)
 	shape := noLeaf
 	switch {
@@ -174,14 +174,14 @@ func (p *planter) question(b *Branch, parent int) {
 }
 
 // branch writes a subtree below a question about a feature; r is the range of cuts of the feature that remains.
-func (p *planter) branch(feature int, r room, b *Branch) {
+func (p *treeWriter) branch(feature int, r cutRange, b *Branch) {
 	kept := p.rooms[feature]
 	p.rooms[feature] = r
 	p.question(b, feature)
 	p.rooms[feature] = kept
 }
 
-func (p *planter) class(b *Branch, sibling bool) {
+func (p *treeWriter) class(b *Branch, sibling bool) {
 	rank := slices.Index(p.order, uint16(b.Class))
 	p.symbol(rankCode, p.context(sibling), min(rank, ranks-1))
 	if rank >= ranks-1 {

@@ -32,12 +32,12 @@ func (w *walker) build(parent int) *Branch {
 	feature, shape, cut := w.question(parent)
 	b := &Branch{Feature: feature, Threshold: w.cuts.values[cut]}
 	r := w.rooms[feature]
-	below := func(of room) *Branch {
+	below := func(of cutRange) *Branch {
 		w.rooms[feature] = of
 		defer func() { w.rooms[feature] = r }()
 		return w.build(feature)
 	}
-	less, other := room{r.low, cut}, room{cut + 1, r.high}
+	less, other := cutRange{r.low, cut}, cutRange{cut + 1, r.high}
 	switch shape {
 	case bothLeaves:
 		b.Less = &Branch{Class: w.class(false)}
@@ -63,16 +63,16 @@ func (w *walker) build(parent int) *Branch {
 
 // grown reads the forests of a file, grouped by the cuts that they share. In an ensemble, the first forest names the
 // others.
-func grown(t *testing.T, b []byte, ensembles bool) (shared [][]Grown) {
+func grown(t *testing.T, b []byte, ensembles bool) (shared [][]TrainedForest) {
 	for len(b) > 0 {
 		c, rest, err := DecodeCuts(b)
 		require.NoError(t, err)
-		var forests []Grown
+		var forests []TrainedForest
 		for more := 1; more > 0; more-- {
 			var f *Forest
 			f, rest, err = c.Decode(rest)
 			require.NoError(t, err)
-			g := Grown{Classes: f.Classes}
+			g := TrainedForest{Classes: f.Classes}
 			for i := range f.trees {
 				g.Trees = append(g.Trees, f.build(i))
 			}
@@ -96,7 +96,7 @@ func TestShippedTreesAreWrittenAsTheyAreRead(t *testing.T) {
 	if !*learn {
 		paths = sample.Of(paths)
 	}
-	files := map[string][][]Grown{}
+	files := map[string][][]TrainedForest{}
 	for _, path := range paths {
 		b, err := os.ReadFile(path)
 		require.NoError(t, err)
@@ -115,7 +115,7 @@ func TestShippedTreesAreWrittenAsTheyAreRead(t *testing.T) {
 }
 
 // written writes the contents of a file.
-func written(shared [][]Grown) (b []byte) {
+func written(shared [][]TrainedForest) (b []byte) {
 	for _, forests := range shared {
 		b = Append(b, forests...)
 	}
@@ -123,7 +123,7 @@ func written(shared [][]Grown) (b []byte) {
 }
 
 // learned returns the contents of file codes that suit some forests best.
-func learned(shared [][]Grown) []byte {
+func learned(shared [][]TrainedForest) []byte {
 	var counts [numCodes][][]int
 	for c, size := range sizes {
 		for range size.contexts {

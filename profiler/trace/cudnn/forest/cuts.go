@@ -15,7 +15,7 @@ type Cuts struct {
 }
 
 // cutsOf collects the thresholds of forests.
-func cutsOf(forests []Grown) *Cuts {
+func cutsOf(forests []TrainedForest) *Cuts {
 	var of [Features][]float32
 	for _, f := range forests {
 		for _, b := range f.Trees {

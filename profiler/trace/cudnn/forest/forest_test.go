@@ -28,7 +28,7 @@ func decode(b []byte) (*forest.Forest, []byte, error) {
 
 // written writes trees.
 func written(classes []string, trees ...*forest.Branch) []byte {
-	return forest.Append(nil, forest.Grown{Classes: classes, Trees: trees})
+	return forest.Append(nil, forest.TrainedForest{Classes: classes, Trees: trees})
 }
 
 // planted reads trees as they are written.
@@ -154,8 +154,8 @@ func TestForestsVoteAsTheyWereWritten(t *testing.T) {
 		d := drawn(t)
 		trees := [][]*forest.Branch{d.trees(), d.trees()} // share their cuts
 		before, after := []byte("before"), rapid.SliceOf(rapid.Byte()).Draw(t, "after")
-		all := forest.Append(before, forest.Grown{Classes: names(d.classes), Trees: trees[0]},
-			forest.Grown{Classes: names(d.classes), Trees: trees[1]})
+		all := forest.Append(before, forest.TrainedForest{Classes: names(d.classes), Trees: trees[0]},
+			forest.TrainedForest{Classes: names(d.classes), Trees: trees[1]})
 		require.Equal(t, before, all[:len(before)])
 		b := all[len(before):]
 		c, rest, err := forest.DecodeCuts(append(b[:len(b):len(b)], after...))

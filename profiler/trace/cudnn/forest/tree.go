@@ -26,10 +26,10 @@ func widths(limit int) (long, short int) {
 	return long, 1<<long - limit
 }
 
-// room is the cuts that a question may compare a feature with, after the questions on the path to it.
-type room struct{ low, high int32 }
+// cutRange is the cuts that a question may compare a feature with, after the questions on the path to it.
+type cutRange struct{ low, high int32 }
 
-func (r room) context(feature int) int {
+func (r cutRange) context(feature int) int {
 	n := int(r.high - r.low)
 	if n < positions {
 		return feature*rooms + n
@@ -37,7 +37,7 @@ func (r room) context(feature int) int {
 	return feature*rooms + positions - 1 + min(bits.Len(uint(n/positions)), rooms-positions)
 }
 
-func (r room) position(cut int32) int {
+func (r cutRange) position(cut int32) int {
 	if n := int(r.high - r.low); n >= positions {
 		return int(cut-r.low) * positions / n
 	}
@@ -45,21 +45,21 @@ func (r room) position(cut int32) int {
 }
 
 // part returns the cuts at a position.
-func (r room) part(position int) room {
+func (r cutRange) part(position int) cutRange {
 	n := int(r.high - r.low)
 	if n < positions {
-		return room{r.low + int32(position), r.low + int32(position) + 1}
+		return cutRange{r.low + int32(position), r.low + int32(position) + 1}
 	}
 	edge := func(i int) int32 { return r.low + int32((i*n+positions-1)/positions) }
-	return room{edge(position), edge(position + 1)}
+	return cutRange{edge(position), edge(position + 1)}
 }
 
 // roomsOf are the cuts that the next question may compare each feature with.
-type roomsOf [Features]room
+type roomsOf [Features]cutRange
 
 func (c *Cuts) rooms() (r roomsOf) {
 	for f := range r {
-		r[f] = room{c.of[f], c.of[f+1]}
+		r[f] = cutRange{c.of[f], c.of[f+1]}
 	}
 	return r
 }
@@ -143,7 +143,7 @@ func (f *Forest) walk(w *walker, i int, x []float32) int {
 		switch shape {
 		case noLeaf:
 			if !less {
-				f.trees[i].skip(w, feature, room{r.low, cut})
+				f.trees[i].skip(w, feature, cutRange{r.low, cut})
 			}
 		case longBranch:
 			if length := w.jump(); !less {
@@ -180,7 +180,7 @@ type end struct {
 }
 
 // skip moves w past a subtree below a question about a feature; left is the range of cuts of the feature that remains.
-func (t *tree) skip(w *walker, parent int, left room) {
+func (t *tree) skip(w *walker, parent int, left cutRange) {
 	from := w.at
 	t.mutex.RLock()
 	e, known := t.ends[from]
@@ -200,7 +200,7 @@ func (t *tree) skip(w *walker, parent int, left room) {
 }
 
 // branch reads a subtree below a question about a feature; left is the range of cuts of the feature that remains.
-func (w *walker) branch(parent int, left room) {
+func (w *walker) branch(parent int, left cutRange) {
 	kept := w.rooms[parent]
 	w.rooms[parent] = left
 	feature, shape, cut := w.question(parent)
@@ -208,7 +208,7 @@ func (w *walker) branch(parent int, left room) {
 		return
 	}
 	r := w.rooms[feature]
-	less, other := room{r.low, cut}, room{cut + 1, r.high}
+	less, other := cutRange{r.low, cut}, cutRange{cut + 1, r.high}
 	switch shape {
 	case bothLeaves:
 		w.class(false)

@@ -19,8 +19,8 @@ type Question struct {
 	Config cudnn.Config
 }
 
-// Of returns the question that direction d of c puts to cuDNN.
-func Of(c cudnn.Config, d cudnn.Direction) Question {
+// NewQuestion returns the question that direction d of c puts to cuDNN.
+func NewQuestion(c cudnn.Config, d cudnn.Direction) Question {
 	c, d = cudnn.Canonical(c, d)
 	return Question{d, c}
 }
@@ -82,7 +82,7 @@ func ParseQuestion(line string) (Question, error) {
 	if err := possible(&q.Config); err != nil {
 		return q, err
 	}
-	return Of(q.Config, q.Operation), nil
+	return NewQuestion(q.Config, q.Operation), nil
 }
 
 // possible returns an error for sizes that no convolution has.

@@ -30,12 +30,12 @@ func drawCall(t *rapid.T) (cudnn.Config, cudnn.Direction) {
 
 func TestQuestionsAreReadAsWritten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		want := Of(drawCall(t))
+		want := NewQuestion(drawCall(t))
 		have, err := ParseQuestion(want.String())
 		require.NoError(t, err)
 		require.Equal(t, want.String(), have.String())
 		// Axes that a question lacks are not written; they are of size one.
-		require.Equal(t, want, Of(have.Config, have.Operation))
+		require.Equal(t, want, NewQuestion(have.Config, have.Operation))
 	})
 }
 
@@ -47,8 +47,8 @@ func TestQuestionsAboutTheSameCallOfCUDNNAreEqual(t *testing.T) {
 	up := signal
 	up.Transposed, up.Ci, up.Co, up.In, up.Out = true, 6, 8, signal.Out, signal.In
 	line := "1 1 0 2 4 8 6 2 1 100 1 4 1 49 1 2 0 0 1 1"
-	require.Equal(t, line, Of(signal, cudnn.GradInput).String())
-	require.Equal(t, line, Of(up, cudnn.Forward).String())
+	require.Equal(t, line, NewQuestion(signal, cudnn.GradInput).String())
+	require.Equal(t, line, NewQuestion(up, cudnn.Forward).String())
 }
 
 // stem is a question in one line: a 7x7 convolution at stride 2.
