@@ -76,6 +76,9 @@ type Model struct {
 	// Reordered builds a case whose step was recorded under torch.compile at other batch sizes in the other order that
 	// its kernels may come in, nil if that is not in doubt.
 	Reordered func(Case) (Trainer, error)
+	// Kernels returns the programs with the kernels of a micro-batch under torch.compile, and the share of the second;
+	// nil for a recording without them. It is for cases whose step was recorded.
+	Kernels func(Case) (near, far *program.Program, share float64)
 	// Recorded reports whether the steps were recorded from a finished run, see [Model.Complete]: no case changes them.
 	Recorded bool
 	// File is the file that a user's model was opened from; empty for others, and if its description made it.

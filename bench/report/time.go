@@ -70,6 +70,9 @@ type TimeRow struct {
 	Step     *Seconds `json:"step,omitempty"`
 	Roofline float64  `json:"roofline_seconds,omitempty"`
 	Launches int      `json:"launches,omitempty"`
+	// EagerKernels is why a step under torch.compile is timed by the kernels of the eager step; absent if its own are
+	// known.
+	EagerKernels string `json:"eager_kernels,omitempty"`
 	// HostBound reports whether the GPU waits for the host to launch its kernels.
 	HostBound        bool     `json:"host_bound,omitempty"`
 	SamplesPerSecond float64  `json:"samples_per_second,omitempty"`
@@ -120,6 +123,10 @@ func (t *Times) Sheets() []Sheet {
 		loopNamesOf(lists.Map(t.Rows, func(r TimeRow) models.Loop { return r.Loop })), t.unsafe())
 	for _, why := range lists.Union(nil, lists.Map(t.Rows, func(r TimeRow) string { return r.Refused })...) {
 		s.Notes.If(why != "", "refused: %s", why)
+	}
+	for _, why := range lists.Union(nil, lists.Map(t.Rows, func(r TimeRow) string { return r.EagerKernels })...) {
+		s.Notes.If(why != "", "torch-compile: timed are the kernels of the eager step, since Inductor's "+
+			"fused ones are unknown (%s). The interval begins at the time of products, convolutions and attention alone.", why)
 	}
 	s.Notes.If(t.Dataset == 0,
 		"give --dataset-size N and --epochs N for the time of an epoch and of the whole training.")

@@ -22,10 +22,10 @@ var script string
 
 // parts are modules of the script: the model that is named and its inputs, its export, what its forward does in Python
 // and the exported graph besides that, what models read of numbers that their code has, what custom autograd.Functions
-// do in backward, how crashes are told, and where Inductor decides by the batch size.
+// do in backward, how crashes are told, where Inductor decides by the batch size, and what kernels it launches.
 //
 //go:embed vprof_model.py vprof_export.py vprof_observe.py vprof_gpu.py vprof_graph.py vprof_known.py
-//go:embed vprof_backward.py vprof_host.py vprof_child.py vprof_choices.py
+//go:embed vprof_backward.py vprof_host.py vprof_child.py vprof_choices.py vprof_kernels.py
 var parts embed.FS
 
 // assemble inserts the parts into the script, where Python finds them by name.
@@ -117,21 +117,16 @@ func Run(ctx context.Context, o Options) (*Outcome, error) {
 func (o *Options) args() []string {
 	inputs := lists.Map(o.Inputs, func(input string) string { return "--input=" + input })
 	args := append([]string{"--output", o.Output}, inputs...)
-	for _, f := range []struct{ name, value string }{
+	for _, f := range [][2]string{
 		{"inputs-from", o.InputsFrom},
 		{"task", o.Task},
 		{"attention", o.Attention},
+		{"size", strconv.Itoa(o.Size)},
+		{"seq", strconv.Itoa(o.Seq)},
+		{"samples", strconv.Itoa(o.Samples)},
 	} {
-		if f.value != "" {
-			args = append(args, "--"+f.name+"="+f.value)
-		}
-	}
-	for _, f := range []struct {
-		name  string
-		value int
-	}{{"size", o.Size}, {"seq", o.Seq}, {"samples", o.Samples}} {
-		if f.value != 0 {
-			args = append(args, "--"+f.name, strconv.Itoa(f.value))
+		if f[1] != "" && f[1] != "0" {
+			args = append(args, "--"+f[0]+"="+f[1])
 		}
 	}
 	if o.Verbose {

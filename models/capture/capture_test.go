@@ -47,7 +47,7 @@ echo '{"file": "m.pt2", "bytes": 12, "nodes": 3, "symbols": ["batch"], "batch": 
 	}, made)
 	args, err := os.ReadFile(log)
 	require.NoError(t, err)
-	require.Equal(t, "--output m.pt2 --input=x=int64[batch] --inputs-from=a.py:g --seq 8 -- a.py:f\n", string(args))
+	require.Equal(t, "--output m.pt2 --input=x=int64[batch] --inputs-from=a.py:g --seq=8 -- a.py:f\n", string(args))
 }
 
 func TestRefusalsNameTheCommandThatRecordsAStep(t *testing.T) {

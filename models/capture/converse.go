@@ -30,43 +30,24 @@ type Conversation struct {
 
 // Converse starts asking cuDNN about GPUs of a [cudnn.Generation]. The error says why no cuDNN is available.
 func (a Asking) Converse(ctx context.Context, generation int) (*Conversation, error) {
-	python, err := find(a.Python)
-	if err != nil {
-		return nil, err
-	}
-	dir, err := supervisor.Folder("vprof-capture-")
-	if err != nil {
-		return nil, err
-	}
-	c := &Conversation{dir: dir}
-	args, err := a.unpack(dir, generation)
-	if err == nil {
-		c.cmd = exec.CommandContext(ctx, python, args...)
-		c.cmd.Env = append(os.Environ(), "CUDA_VISIBLE_DEVICES=")
-		supervisor.EndWith(c.cmd)
-		err = c.start()
-	}
-	if err != nil {
-		c.Close()
-		return nil, err
-	}
-	return c, nil
-}
-
-// unpack writes the files of the asking program into a folder, and returns the arguments for Python.
-func (a Asking) unpack(dir string, generation int) ([]string, error) {
 	files, err := askFiles(generation)
 	if err != nil {
 		return nil, err
 	}
 	files["vprof_ask.py"] = []byte(AskScript)
-	if err := writeFiles(dir, files); err != nil {
+	python, dir, err := prepare(a.Python, files)
+	if err != nil {
 		return nil, err
 	}
-	return append([]string{
-		filepath.Join(dir, "vprof_ask.py"), "--converse", "--result",
-		filepath.Join(dir, "result.json"),
-	}, a.args(dir, generation)...), nil
+	args := []string{filepath.Join(dir, "vprof_ask.py"), "--converse", "--result", filepath.Join(dir, "result.json")}
+	c := &Conversation{dir: dir, cmd: exec.CommandContext(ctx, python, append(args, a.args(dir, generation)...)...)}
+	c.cmd.Env = append(os.Environ(), "CUDA_VISIBLE_DEVICES=")
+	supervisor.EndWith(c.cmd)
+	if err := c.start(); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
 }
 
 // start starts Python and reads the version of its cuDNN.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -42,22 +43,14 @@ func (s *program) run(ctx context.Context, args func(dir string) []string, resul
 }
 
 func (s *program) execute(ctx context.Context, args func(dir string) []string, result any) error {
-	python, err := find(s.python)
-	if err != nil {
-		return err
-	}
-	dir, err := supervisor.Folder("vprof-capture-")
+	files := map[string][]byte{s.name: []byte(s.text)}
+	maps.Copy(files, s.files)
+	python, dir, err := prepare(s.python, files)
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
 	path, out := filepath.Join(dir, s.name), filepath.Join(dir, "result.json")
-	if err := os.WriteFile(path, []byte(s.text), 0o600); err != nil {
-		return err
-	}
-	if err := writeFiles(dir, s.files); err != nil {
-		return err
-	}
 	cmd := exec.CommandContext(ctx, python, append([]string{path, "--result", out}, args(dir)...)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 5 * time.Second
@@ -113,13 +106,20 @@ func find(python string) (string, error) {
 	}
 }
 
-// writeFiles writes files into a folder, by their names with slashes.
-func writeFiles(dir string, files map[string][]byte) error {
+// prepare returns the interpreter to run, and a new folder with files, by their names with slashes.
+func prepare(python string, files map[string][]byte) (interpreter, dir string, err error) {
+	if interpreter, err = find(python); err != nil {
+		return "", "", err
+	}
+	if dir, err = supervisor.Folder("vprof-capture-"); err != nil {
+		return "", "", err
+	}
 	for name, data := range files {
 		path := filepath.Join(dir, filepath.FromSlash(name))
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, data, 0o600)); err != nil {
-			return err
-		}
+		err = errors.Join(err, os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, data, 0o600))
 	}
-	return nil
+	if err != nil {
+		return "", "", errors.Join(err, os.RemoveAll(dir))
+	}
+	return interpreter, dir, nil
 }

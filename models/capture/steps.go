@@ -2,7 +2,6 @@ package capture
 
 import (
 	_ "embed"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/internal/lists"
-	"github.com/vprof/vprof/internal/supervisor"
 	"github.com/vprof/vprof/models/recorded"
 )
 
@@ -61,17 +59,10 @@ type StepRecorder struct {
 
 // Record writes the files of a step recorder into a folder, which Close removes.
 func (o Options) Record(c Compile, points []Point) (*StepRecorder, error) {
-	python, err := find(o.Python)
-	if err != nil {
-		return nil, err
-	}
-	dir, err := supervisor.Folder("vprof-capture-")
-	if err != nil {
-		return nil, err
-	}
 	files := map[string][]byte{"vprof_capture.py": []byte(Script()), "vprof_steps.py": []byte(stepScript)}
-	if err := writeFiles(dir, files); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
+	python, dir, err := prepare(o.Python, files)
+	if err != nil {
+		return nil, err
 	}
 	args := []string{
 		python, filepath.Join(dir, "vprof_steps.py"), "--result", dir, "--form", c.Form, "--loss=" + c.Loss, "--budget",

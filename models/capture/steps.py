@@ -289,10 +289,25 @@ class Recorder:
         p = program.Program(self.line)
         p.follow(torch.cuda.memory._snapshot()["device_traces"][0], self.labels.all)
         self.convolutions.add_to(p)
+        self.record_kernels(p, call, args, kwargs, amp)
         p.write(os.path.join(opts.result, point), amp="" if amp == "none" else amp, batch=batch, breaks=breaks, fuses_from=sorted(fuses), splits_at=splits(sums))
         sizes = {k: v for k, v in self.example.symbols.items() if k != "batch"}
         steps = {"form": opts.form, "loss": opts.loss, "dynamic": opts.dynamic, "budget": opts.budget, "sizes": sizes, **self.described()}
         write(opts, point, {"torch": torch.__version__, "name": opts.spec, "steps": steps})
+
+    def record_kernels(self, p, call, args, kwargs, amp):
+        """Adds the kernels of a third compiled step, since recording them may keep tensors alive for longer."""
+        from vprof_kernels import Kernels
+
+        if self.opts.form == "eager":
+            return
+        try:
+            with Kernels(self.torch) as kernels:
+                self.step(2, call, args, kwargs, amp)
+            kernels.add_to(p)
+        except Exception:  # without kernels only times are unknown
+            if self.opts.verbose:
+                traceback.print_exc()
 
     def moved(self):
         """Returns the model's parameters, then its buffers, in the order in which .to(device) moves them. Each is

@@ -21,6 +21,7 @@ sys.modules["vprof_capture"] = capture  # its name beside steps.py
 import steps
 import torch
 import vprof_choices
+import vprof_kernels
 import vprof_hook
 import vprof_model
 from torch import nn
@@ -267,6 +268,63 @@ class Kernels(unittest.TestCase):
         module.CachingAutotuner.device_props = types.SimpleNamespace(type="cpu")
         compiling.spare_triton(module)
         self.assertEqual("machine code", module.CachingAutotuner()._precompile_config("config"))
+
+
+
+class Kernels(unittest.TestCase):
+    def setUp(self):
+        self.kernels = vprof_kernels.Kernels(torch)
+
+    def launched(self, name, source, **args):
+        fn = types.SimpleNamespace(__name__=name, arg_names=[*args, "XBLOCK"], src=source)
+        self.kernels.triton(types.SimpleNamespace(fn=fn), tuple(args.values()))
+        return self.kernels.generated[-1]
+
+    def test_a_fused_chain_moves_its_operands_once(self):
+        x, b = torch.zeros(64, 8), torch.zeros(8)
+        source = "tl.load(in_ptr0 + x0) * tl.load(in_ptr1 + x1)\ntl.store(out_ptr0 + x0, y)"
+        chain = self.launched("triton_poi_fused_add_mul_tanh_0", source, in_ptr0=x, in_ptr1=b, out_ptr0=x.half(), xnumel=512)
+        self.assertEqual(("elementwise", "fp32", False, 2048 + 32, 1024, 0, None), chain)
+        self.assertEqual((2048, 2048), self.launched("triton_poi_fused_relu_1", "", in_out_ptr0=x, xnumel=512)[3:5])
+        total = self.launched("triton_red_fused_sum_2", source, in_ptr0=x, out_ptr0=b, xnumel=8, r0_numel=64)
+        self.assertEqual(("reduction", 2048, 32), (total[0], *total[3:5]))
+
+    def test_of_a_larger_tensor_a_kernel_moves_what_it_computes(self):
+        table, rows = torch.zeros(1000, 8), torch.zeros(4, 8)
+        source = "tl.load(in_ptr0 + x0) + tl.load(in_ptr0 + x1)"
+        self.assertEqual((2 * 128, 128), self.launched("triton_poi_fused_embedding_0", source, in_ptr0=table, out_ptr0=rows, xnumel=32)[3:5])
+        self.assertEqual(128, self.launched("triton_poi_fused_add_1", "", in_ptr0=rows[:1].expand(9, 8), out_ptr0=rows, xnumel=32)[3], "the storage of an expanded tensor")
+
+    def test_templates_are_unknown(self):
+        with self.assertRaises(vprof_kernels.UnknownError):
+            self.launched("triton_tem_fused_flex_attention_0", "")
+
+    def test_products_and_convolutions_are_as_the_recorder_in_go_describes_them(self):
+        aten = torch.ops.aten
+        a, b, out = torch.zeros(6, 4).half(), torch.zeros(4, 5).half(), torch.zeros(6, 5).half()
+        (product,) = self.kernels.matmul("matmul", aten.addmm.default, (out[0], a, b), [out[0], a, b], [out])
+        self.assertEqual(("matmul", "fp16", False, 10 + 48 + 40, 60, 2 * 6 * 4 * 5, {"M": 6, "N": 5, "K": 4, "Batch": 1}), product)
+        x, w = torch.zeros(2, 8, 10, 10), torch.zeros(16, 4, 3, 3)
+        y = torch.zeros(2, 16, 8, 8)
+        (forward,) = self.kernels.convolution("convolution", aten.convolution.default, (x, w, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 2), [], [y])
+        self.assertEqual((8, 128, 36, 2), tuple(forward[6][k] for k in ("M", "N", "K", "Batch")))
+        self.assertEqual((8, 2 * y.numel() * 36), (forward[6]["Window"]["Lanes"], forward[5]))
+        args = (y, x, w, [0], [1, 1], [0, 0], [1, 1], False, [0, 0], 2, [True, True, False])
+        of_input, of_weight = self.kernels.convolution("convolution", aten.convolution_backward.default, args, [], [x, w])
+        self.assertEqual([(36, 128, 8), (8, 36, 128)], [tuple(k[6][n] for n in "MNK") for k in (of_input, of_weight)])
+        q = torch.zeros(2, 3, 128, 64).half()
+        (attention,) = self.kernels.attention("attention", aten._scaled_dot_product_flash_attention.default, (q, q, q, 0.0, True), [q, q, q], [q])
+        self.assertEqual((2 * 2 * 6 * 128 * 128 * 64 // 2, {"M": 128, "N": 128, "K": 64, "Batch": 6}), attention[5:])
+
+    def test_a_program_has_generated_kernels_before_others(self):
+        copy = ("copy", "bf16", True, 100, 50, 0, None)
+        self.kernels.generated, self.kernels.others = [copy, copy], [("matmul", "bf16", False, 10, 20, 30, {"M": 1}), copy]
+        p = program.Program(None)
+        self.kernels.add_to(p)
+        self.assertEqual(["alloc 0", "launch 0", "launch 0", "mark 0", "launch 1", "launch 0", "mark 1", "free 0"], ["%(Kind)s %(Arg)d" % i for i in p.instructions])
+        self.assertEqual(([2, 3], 100), ([m["Step"] for m in p.phases], p.buffers[0]["Bytes"]))
+        self.assertEqual([("copy", 0, True), ("matmul", 1, False)], [(o["Work"], o["Product"], o["ChannelsLast"]) for o in p.ops])
+        self.assertEqual([100, 50, 10, 20], [o["Bytes"] for o in p.operands])
 
 
 if __name__ == "__main__":

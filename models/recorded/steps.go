@@ -15,6 +15,7 @@ import (
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/pt2/cudnnanswers"
+	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/stack"
 )
 
@@ -91,6 +92,7 @@ func (f *File) planning(m models.Model, usual models.Case, o cudnnanswers.Source
 		}
 		return nil, nil
 	}
+	m.Kernels = f.kernels
 	m.Caveat = func(c models.Case) []string {
 		var all []string
 		if caveat != nil {
@@ -106,6 +108,18 @@ func (f *File) planning(m models.Model, usual models.Case, o cudnnanswers.Source
 		return all
 	}
 	return m
+}
+
+// kernels returns what [models.Model.Kernels] does.
+func (f *File) kernels(c models.Case) (one, other *program.Program, share float64) {
+	near, far, err := f.neighbors(string(c.AMP), c.Batch)
+	if err != nil || len(near.Program.Ops) == 0 || len(far.Program.Ops) == 0 {
+		return nil, nil, 0
+	}
+	if near != far {
+		share = float64(c.Batch-near.Batch) / float64(far.Batch-near.Batch)
+	}
+	return near.Program, far.Program, share
 }
 
 func (f *File) recordedSizes(all []models.Setting) []models.Setting {

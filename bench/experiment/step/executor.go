@@ -94,15 +94,21 @@ func (t *Trial) replayReordered(ctx context.Context) (*report.Peaks, error) {
 	return replayPeaks(ctx, rec.Program, WithUnlimitedMemory(t.GPU), t.setup.conf)
 }
 
-// kernelLoads returns the work of a step for each GPU whose time is estimated. A recorded step of torch.compile has
-// allocations and no kernels, so the work of the eager step is used.
+// kernelLoads returns the work of a step for each GPU whose time is estimated. Recorded steps of torch.compile have
+// their kernels apart, or else the work of the eager step.
 func (t *Trial) kernelLoads(ctx context.Context) (loads []steptime.Load, err error) {
 	if len(t.Timed) == 0 {
 		return nil, nil
 	}
 	rec, c := t.recording, t.setup.c
+	c.Batch = t.Batch
+	var near, far *program.Program
+	var share float64
 	if t.isRecordedStep() {
-		c.Compile, c.Batch = false, t.Batch
+		near, far, share = t.setup.model.Kernels(c)
+	}
+	if t.isRecordedStep() && near == nil {
+		c.Compile = false
 		if rec, err = t.setup.RecordCase(ctx, c, t.GPU, models.Options{Steps: rec.Steps}); err != nil {
 			return nil, err
 		}
@@ -110,7 +116,10 @@ func (t *Trial) kernelLoads(ctx context.Context) (loads []steptime.Load, err err
 	}
 	for _, gpu := range t.Timed {
 		load := steptime.KernelLoad(rec.Program, gpu, steadyStep)
-		load.Stretch, load.Compiled = rec.Stretch, t.setup.c.Compile
+		if n := float64(c.Accumulate); near != nil {
+			load = load.Plus(steptime.CompiledLoad(near, gpu), n*(1-share)).Plus(steptime.CompiledLoad(far, gpu), n*share)
+		}
+		load.Stretch, load.Compiled = rec.Stretch, t.setup.c.Compile && near == nil
 		if load.IsKnown() {
 			load.Host = hostSeconds(c, rec.Facts)
 		}

@@ -101,11 +101,7 @@ func (s *Setup) Describe(r *report.Report, gpu device.GPU, of *Result) error {
 		}
 	}
 	r.Parameters = ParametersOf(of.Counts)
-	for _, w := range externalWarnings(of) {
-		if !slices.ContainsFunc(r.Warnings, func(x report.Warning) bool { return x.What == w.What }) {
-			r.Warnings = append(r.Warnings, w)
-		}
-	}
+	r.Warnings = lists.Union(r.Warnings, externalWarnings(of)...)
 	return nil
 }
 

@@ -2,6 +2,7 @@
 package timing
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"strings"
@@ -176,6 +177,12 @@ func (t *Table) row(ctx context.Context, gpu device.GPU, stage Stage,
 	}
 	samples := float64(stage.Setup.Case().Samples(row.Batch))
 	row.Step, row.Roofline, row.Launches = new(report.Seconds(one.time)), one.load.Roofline(), one.load.Launches
+	if one.load.Compiled {
+		c := stage.Setup.Case()
+		c.Batch = row.Batch
+		row.EagerKernels = cmp.Or(stage.Setup.Model().NotRecorded(c), "recorded without kernels, as before vprof kept "+
+			"them: vprof capture --compile records it again")
+	}
 	row.HostBound = speed.HostBound(one.load)
 	row.SamplesPerSecond = samples / row.Step.Seconds
 	if t.Dataset > 0 {

@@ -151,3 +151,42 @@ func TestChoicesOfACaseChangeItsTime(t *testing.T) {
 	require.Less(t, passes, whole)
 	require.Less(t, layers, 0.95*passes)
 }
+
+// A chain of pointwise operators after a layer is one kernel under torch.compile, which reads and writes a tensor once.
+// Its step was recorded by vprof capture chain.py:Chain --compile --batch 4096,8192 --amp none (PyTorch 2.15). A release
+// that was not recorded has the kernels of the eager step, and its interval begins at the layer's products alone.
+func TestCompiledStepsHaveFusedKernels(t *testing.T) {
+	gpu, err := device.Lookup("a100-80")
+	require.NoError(t, err)
+	registry := all.Models()
+	row := func(c models.Case) report.TimeRow {
+		m, err := registry.Lookup("pt2:testdata/chain.pt2")
+		require.NoError(t, err)
+		c.Optimizer = "none"
+		m, c, err = registry.Complete(m, c)
+		require.NoError(t, err)
+		setup, err := step.New(m, c, steptest.Exact())
+		require.NoError(t, err)
+		table := Table{Stages: []Stage{{Setup: setup}}, Batch: c.Batch, Budget: planner.Budget{Margin: 1}}
+		row, err := table.row(t.Context(), gpu, table.Stages[0], steptime.Assumed())
+		require.NoError(t, err)
+		return row
+	}
+	at := func(batch int, compile bool) models.Case {
+		return models.Case{Batch: batch, Torch: "2.15", Levers: models.Levers{Compile: compile}}
+	}
+	eager, compiled := row(at(8192, false)), row(at(8192, true))
+	require.Less(t, compiled.Step.Seconds, eager.Step.Seconds/2)
+	require.Less(t, compiled.Roofline, eager.Roofline/2)
+	require.Empty(t, compiled.EagerKernels)
+	half, between := row(at(4096, true)), row(at(6144, true))
+	require.InEpsilon(t, (half.Roofline+compiled.Roofline)/2, between.Roofline, 1e-6)
+	require.InDelta(t, compiled.Launches, between.Launches, 1)
+	accumulated := at(8192, true)
+	accumulated.Accumulate = 2
+	require.InEpsilon(t, 2*compiled.Roofline, row(accumulated).Roofline, 0.01)
+	older := row(models.Case{Batch: 8192, Torch: "2.14", Levers: models.Levers{Compile: true}})
+	require.Contains(t, older.EagerKernels, "another release compiles otherwise")
+	require.Less(t, older.Step.Low, compiled.Step.Low)
+	require.Greater(t, older.Step.High, compiled.Step.High)
+}

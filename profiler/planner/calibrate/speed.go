@@ -21,25 +21,16 @@ type Timed struct {
 
 // workGroups assign each class of work, and at the end the launches, to a group that one factor corrects. The finest
 // grouping is first; few runs determine only a coarse one.
-var workGroups = [][steptime.NumWorks + 1]int{
-	groupWorks(func(w program.Work) int {
-		switch w {
-		case program.Matmul, program.Convolution, program.Attention:
-			return 0
-		}
-		return 1
-	}, 2),
-	groupWorks(func(program.Work) int { return 0 }, 1),
-	groupWorks(func(program.Work) int { return 0 }, 0),
-}
-
-func groupWorks(of func(program.Work) int, launch int) (g [steptime.NumWorks + 1]int) {
+var workGroups = func() (groups [3][steptime.NumWorks + 1]int) {
 	for w := range steptime.NumWorks {
-		g[w] = of(program.Work(w))
+		groups[0][w] = 1
 	}
-	g[steptime.NumWorks] = launch
-	return g
-}
+	for _, w := range []program.Work{program.Matmul, program.Convolution, program.Attention} {
+		groups[0][w] = 0
+	}
+	groups[0][steptime.NumWorks], groups[1][steptime.NumWorks] = 2, 1
+	return groups
+}()
 
 // timeNoiseShare is the relative standard error of a step's time: clocks and temperature alone change it so much.
 const timeNoiseShare = 0.03

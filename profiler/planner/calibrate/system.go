@@ -85,15 +85,15 @@ func (s *system) solve() (*solution, error) {
 	return solved, nil
 }
 
-// designMatrix returns the weighted matrix of the terms, its columns scaled to unit length, and the lengths.
-func (s *system) designMatrix(terms []planner.Term) (matrix, []float64) {
+// designMatrix returns the matrix of the terms, with rows weighted by a function.
+func (s *system) designMatrix(terms []planner.Term, weight func(row) float64) matrix {
 	a := newMatrix(len(s.rows), len(terms))
 	for j, t := range terms {
 		for i, r := range s.rows {
-			a[j][i] = r.factors[t] / r.sigma
+			a[j][i] = r.factors[t] * weight(r)
 		}
 	}
-	return a, a.normalize()
+	return a
 }
 
 // condition returns the condition number of the design. Its rows are not weighted, since what a design can distinguish
@@ -102,17 +102,12 @@ func (s *system) condition(terms []planner.Term) float64 {
 	if len(s.rows) < len(terms) {
 		return math.Inf(1)
 	}
-	a := newMatrix(len(s.rows), len(terms))
-	for j, t := range terms {
-		for i, r := range s.rows {
-			a[j][i] = r.factors[t]
-		}
-	}
-	return a.condition()
+	return s.designMatrix(terms, func(row) float64 { return 1 }).condition()
 }
 
 func (s *system) fit(terms []planner.Term) (*solution, error) {
-	a, scale := s.designMatrix(terms)
+	a := s.designMatrix(terms, func(r row) float64 { return 1 / r.sigma })
+	scale := a.normalize()
 	b := lists.Map(s.rows, func(r row) float64 { return r.missing / r.sigma })
 	x, err := nnls(a, b)
 	if err != nil {

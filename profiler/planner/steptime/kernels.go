@@ -67,7 +67,7 @@ func ReadKernels(text string) (Kernels, error) {
 var Parameters = []string{
 	"stream", "reduction", "softmax", "index", "row-norm", "row", "channel-norm", "depthwise", "depthwise-rate",
 	"depthwise-last", "unaligned", "grouped", "matmul", "convolution", "attention", "feed", "fill", "transposes",
-	"link", "collective", "launch", "operator", "module", "spread",
+	"link", "collective", "launch", "operator", "module", "spread", "compiled-spread",
 }
 
 // of returns a parameter from the most specific row for the GPU and the precision.

@@ -15,6 +15,10 @@ import subprocess
 import tempfile
 
 
+# Called with each Triton kernel that generated code launches, and its arguments; None for nothing.
+watch = None
+
+
 class Result:
     """Replaces the compiled Triton kernel of a configuration."""
 
@@ -22,15 +26,16 @@ class Result:
     n_regs = None  # unknown, unless counting_registers compiles the kernel
     cubin_raw = None
 
-    def __init__(self, config):
-        self.config = config
+    def __init__(self, config, tuner=None):
+        self.config, self.tuner = config, tuner
         self.kernel = self
 
     def make_launcher(self):
         """Returns a function that launches nothing, with the attributes that Inductor reads."""
 
-        def launch(*_args, **_kwargs):
-            return None
+        def launch(*args, **_kwargs):
+            if watch is not None:
+                watch(self.tuner, args)
 
         launch.config = self.config
         launch.n_regs, launch.n_spills, launch.shared = None, 0, 0  # Inductor compares the number of spilled registers with a limit
@@ -50,7 +55,7 @@ def spare_triton(heuristics):
         props = getattr(self, "device_props", None)
         if getattr(props, "type", "cuda") != "cuda":
             return compile_config(self, config, *args, **kwargs)
-        return Result(config)
+        return Result(config, self)
 
     tuner._precompile_config = spared
     if hasattr(tuner, "_dynamic_scale_rblock"):

@@ -40,6 +40,7 @@ class Program:
         self.sites, self.streams = {}, {0: 0}
         self.buffers, self.phases = [], []
         self.instructions, self.times, self.notes = [], [], []
+        self.ops, self.operands, self.products, self.at = [], [], [], 0
         self.live = {}  # indices of buffers by address
         self.phase = {"step": -1, "phase": "set-up"}
         self.failure = None  # the last failed allocation
@@ -117,6 +118,7 @@ class Program:
         sites = [dict(zip(("Where", "Op", "Native", "Module"), where.split("\t"))) for where in self.sites]
         streams = ["stream %d" % n for n in self.streams.values()] if len(self.streams) > 1 else []
         program = {"Instructions": self.instructions, "Buffers": self.buffers, "Phases": self.phases, "Sites": sites, "Streams": streams}
+        program.update({"Ops": self.ops, "Operands": self.operands, "Products": self.products} if self.ops else {})
         self.notes.sort(key=lambda note: note["At"])
         with open(path, "w", encoding="utf-8") as file:
             json.dump({**conditions, "program": program, "notes": self.notes}, file)
