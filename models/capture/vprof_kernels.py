@@ -26,11 +26,11 @@ FORWARD_PRODUCTS, BACKWARD_PRODUCTS = 2, 5
 
 
 class UnknownError(Exception):
-    """The work of a kernel is unknown, such as that of a template whose operations Inductor does not count."""
+    """The work of a kernel is unknown: a template, whose operations Inductor does not count."""
 
 
 def size(t):
-    """Returns the bytes of a tensor; an expanded one has those of its storage."""
+    """Returns the bytes of a tensor, for an expanded one the bytes of its storage."""
     return min(t.numel() * t.element_size(), t.untyped_storage().nbytes())
 
 
@@ -177,8 +177,8 @@ class Kernels(TorchDispatchMode):
         return found
 
     def add_to(self, p):
-        """Adds the kernels to a program: those of generated code as its step 2, others as step 3. The operands of all
-        are parts of one buffer, since only their sizes are known.
+        """Adds the kernels to a program: generated ones as its step 2, others as step 3. All operands are parts of one
+        buffer, since only their sizes are known.
         """
         both = self.generated + self.others
         buffer = len(p.buffers)

@@ -49,6 +49,13 @@ class CompilingTest(unittest.TestCase):
         run = {"filename": "/lib/torch/_inductor/runtime/triton_heuristics.py", "line": 1, "name": "run"}
         self.assertEqual("/home/me/train.py:3:step", memory.line_of_user([run, mine], ("/lib/",)))
 
+    def test_launches_of_kernels_are_watched(self):
+        launch, seen = compiling.Result("config", "tuner").make_launcher(), []
+        launch(1, stream=0)
+        with unittest.mock.patch.object(compiling, "watch", lambda *what: seen.append(what)):
+            launch(1, 2, stream=0)
+        self.assertEqual([("tuner", (1, 2))], seen)
+
     def test_kernels_that_were_tuned_before_are_counted(self):
         class AutotuneCache:
             def __init__(self, file, best):
