@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -220,6 +221,42 @@ garbage {
 		ids = append(ids, answer["id"])
 	}
 	require.ElementsMatch(t, []any{1.0, nil, nil, 2.0, 3.0}, ids)
+}
+
+// A program that asked for incomplete plans gets the need first, then the verdict, both before the first recording by the
+// rules of another release. What comes later ends if the program cancels it.
+func TestTheVerdictComesBeforeOtherReleases(t *testing.T) {
+	ask := func(cancelled bool) (code exitCode, plan *report.Report, events []string) {
+		a, stdout, _ := desk()
+		a.models = sync.OnceValue(all.Models)
+		a.rememberTrials()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		a.onPartialPlan = func(r *report.Report) {
+			require.Nil(t, r.Points[0].StackRange)
+			events = append(events, "verdict: "+string(r.Points[0].Estimate.Verdict))
+		}
+		a.onProgress = func(what string, done, _ int) {
+			if what == "releases" && done < 2 {
+				events = append(events, fmt.Sprint("releases: ", done))
+			}
+			if cancelled && what == "releases" && done == 1 {
+				cancel()
+			}
+		}
+		code = run(ctx, a, []string{"plan", "--model", "hf:Qwen/Qwen3-0.6B", "--gpu", "rtx-3060", "--format", "json"})
+		if !cancelled {
+			require.NoError(t, json.Unmarshal(stdout.Bytes(), &plan))
+		}
+		return code, plan, events
+	}
+	code, plan, events := ask(false)
+	require.Equal(t, exitFine, code)
+	verdict := "verdict: " + string(plan.Points[0].Estimate.Verdict)
+	require.NotNil(t, plan.Points[0].StackRange)
+	require.Equal(t, []string{"verdict: ", verdict, verdict, "releases: 0", "releases: 1"}, events)
+	code, _, _ = ask(true)
+	require.Equal(t, exitInterrupted, code)
 }
 
 // Whoever asks for a step again has the answer of the first time, whatever was asked between.

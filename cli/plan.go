@@ -220,9 +220,7 @@ func (o *planOptions) plan(ctx context.Context, here *job.Local, releases [][]jo
 	bar := startProgress(o.app, false)
 	defer bar.end()
 	here.Progress = bar.step
-	if err := o.printFirst(ctx, here, releases[0][0]); err != nil {
-		return nil, err
-	}
+	o.sendEarlyReports(ctx, here, releases[0][0])
 	var plans report.Releases
 	for _, jobs := range releases {
 		r, err := job.RunAll(ctx, here, jobs, bar.step)
@@ -244,21 +242,14 @@ func (o *planOptions) plan(ctx context.Context, here *job.Local, releases [][]jo
 	return plans, nil
 }
 
-// printFirst sends the need of a job's first batch, before it is judged, to a program that asked for incomplete
-// results.
-func (o *planOptions) printFirst(ctx context.Context, here *job.Local, j job.Job) error {
+// sendEarlyReports sends what is known early of a job's first batch to a program that asked for incomplete results.
+func (o *planOptions) sendEarlyReports(ctx context.Context, here *job.Local, j job.Job) {
 	if o.app.onPartialPlan == nil || j.Lengths != nil || j.CurriculumParts != nil {
-		return nil
+		return
 	}
-	setup, err := step.NewFromReport(here.Models, j.Case, here.Evidence)
-	if err != nil {
-		return err
+	if setup, err := step.NewFromReport(here.Models, j.Case, here.Evidence); err == nil {
+		_ = judge.EarlyReports(ctx, setup, *j.Target.GPU, j.Batches[0], o.app.onPartialPlan)
 	}
-	// Otherwise the plan reports why there is no such report.
-	if r, err := judge.UnjudgedReport(ctx, setup, *j.Target.GPU, j.Batches[0]); err == nil {
-		o.app.onPartialPlan(r)
-	}
-	return nil
 }
 
 // shard estimates a part of all GPUs and batch sizes; a GPU's are consecutive. Warnings cover all GPUs.

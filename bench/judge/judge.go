@@ -75,25 +75,53 @@ func JudgeBatch(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (
 	return Default(s, gpu, 0).try(ctx, s, batch, true)
 }
 
-// UnjudgedReport returns a report of a batch's need in the loop in which most memory stays alive, in a fraction of the
-// time of a judgement. Its intervals lack the share of perturbed replays. It has a verdict only if neither these nor
-// other loops can change it: the need is far below the limit and nothing else is judged, or far above the memory.
-func UnjudgedReport(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (*report.Report, error) {
-	d := &Judgement{judge: Default(s, gpu, 0), setup: s, Batch: batch}
+// EarlyReports passes reports on a batch to show before its plan is complete. The first has the need in the loop in
+// which most memory stays alive, in a fraction of the time of a judgement; its interval lacks the share of perturbed
+// replays. If it has no verdict, a second report has that of these or, where other loops may change it, the judgement.
+func EarlyReports(ctx context.Context, s *step.Setup, gpu device.GPU, batch int, send func(*report.Report)) error {
+	j := Default(s, gpu, 0)
+	defer j.FreeRecordings()
+	d := &Judgement{judge: j, setup: s, Batch: batch}
 	l, err := d.recordLoop(ctx, s.WithLargestLoop())
 	if err != nil {
-		return nil, err
+		return err
 	}
-	r, e, b := s.Report(report.Plan, gpu), step.EstimateOf(l.Estimate), d.judge.Budget
-	isClear := float64(l.Need) <= closeLoopShare*planner.ClearShare*float64(b.Limit()) && !d.hasEvaluation()
-	if isClear && s.Case().AllocConf == "" ||
-		e.Verdict == report.DoesNotFit && closeLoopShare*float64(l.Device.Low) > float64(b.Memory) {
-		e.Unsafe = report.Reason(d.judge.reasonOfEstimate(l.Estimate))
-	} else {
-		e.Verdict = ""
+	show := func(e *report.Estimate) (hasVerdict bool) {
+		r := s.Report(report.Plan, gpu)
+		r.Points = []report.Point{{Batch: batch, Device: step.SimName(gpu), Estimate: e}}
+		send(r)
+		return e.Verdict != ""
 	}
-	r.Points = []report.Point{{Batch: batch, Device: step.SimName(gpu), Estimate: e}}
-	return r, nil
+	if show(d.clearEstimate(l, closeLoopShare)) {
+		return nil
+	}
+	d.Loops = []*Loop{l}
+	if err = d.addPerturbations(ctx, d.Loops); err != nil {
+		return err
+	}
+	e := d.clearEstimate(l, otherLoopShare)
+	if e.Verdict == "" {
+		if d, err = j.JudgeBatch(ctx, batch); err == nil {
+			e, err = d.Report(ctx)
+		}
+	}
+	if err == nil {
+		show(e)
+	}
+	return err
+}
+
+// clearEstimate returns the estimate of a loop. It has a verdict only if nothing else that is judged can change it: the
+// need is below a share of the memory in which all smaller batches are safe, or exceeds the memory as clearly.
+func (d *Judgement) clearEstimate(l *Loop, share float64) *report.Estimate {
+	e, b := step.EstimateOf(l.Estimate), d.judge.Budget
+	isSafe := float64(l.Need) <= share*planner.ClearShare*float64(b.Limit()) && !d.hasEvaluation() &&
+		d.setup.Case().AllocConf == ""
+	e.Unsafe = report.Reason(d.judge.reasonOfEstimate(l.Estimate))
+	if !isSafe && (e.Verdict != report.DoesNotFit || share*float64(l.Device.Low) <= float64(b.Memory)) {
+		e.Verdict, e.Unsafe = "", ""
+	}
+	return e
 }
 
 // JudgeBatch returns the complete judgement of a batch of the case itself. A batch is also not safe if another of the

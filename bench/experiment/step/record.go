@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"strconv"
+	"time"
 
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/bench/show/profile"
@@ -38,6 +40,9 @@ func (s *Setup) Record(ctx context.Context, batch int, gpu device.GPU) (*models.
 func (s *Setup) RecordCase(ctx context.Context, c models.Case, gpu device.GPU,
 	o models.Options,
 ) (*models.Recording, error) {
+	if runtime.GOOS == "js" { // JavaScript's messages, as a cancellation, arrive only while every goroutine waits
+		time.Sleep(time.Millisecond)
+	}
 	o.Context, o.NoKernels = ctx, s.evidence.NoKernels
 	rec, err := s.model.RecordComplete(c, RecorderGPU(gpu), o)
 	switch {
