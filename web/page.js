@@ -85,10 +85,10 @@ class Engine {
 // The user's files by name. They stay in this page.
 const files = new Map();
 
-// kindOf tells a model from a trainer's file.
+// kindOf tells a model from a trainer's file, and both from files that vprof does not read.
 function kindOf(file) {
-  if (file.name.endsWith(".pt2")) return "pt2";
-  if (!file.name.endsWith(".json")) return "trainer";
+  const [, suffix] = file.name.match(/\.(json|pt2|sh|toml|txt|ya?ml)$/) ?? [];
+  if (suffix !== "json") return suffix === "pt2" ? "pt2" : suffix ? "trainer" : "unknown";
   try {
     const config = JSON.parse(new TextDecoder().decode(file.bytes));
     return config.model_type || config.architectures ? "config" : "trainer";
@@ -141,6 +141,8 @@ function question() {
     if (f.kind === "pt2") q.model ??= f.name;
     if (f.kind === "config") q.model ??= "hf:" + f.name;
     if (f.kind === "trainer") (q.files ??= []).push(f.name);
+    if (f.kind === "unknown") throw new Error(`vprof does not read ${f.name}. It reads a model's config.json or .pt2, and a ` +
+      "trainer's .yaml, .json, .toml or .sh file.");
   }
   return {...q, ...flagsOf($("more").value)};
 }
@@ -188,7 +190,7 @@ function busy(words) {
   $("status").hidden = !words;
   if (!words) return;
   $("state").textContent = words;
-  const [, done, total] = words.match(/^(\d+) of (\d+)/) ?? [];
+  const [, done, total] = words.match(/(\d+) of (\d+) /) ?? [];
   if (total) $("progress").value = done / total; else if (answered) $("progress").removeAttribute("value");
 }
 
@@ -199,6 +201,7 @@ function verdict(tone, ...words) {
 }
 
 function fail(message) {
+  background?.cancel();
   verdict("bad", make("b", {}, "No answer. "), message.replace(/\nSee "vprof .*/, ""));
   for (const id of ["need", "largest", "fits", "take"]) $(id).hidden = true;
 }
@@ -207,7 +210,7 @@ function fail(message) {
 async function ask() {
   const mine = ++turn;
   engine.cancel();
-  if (background?.calls.size) background.stop(new Error("stopped"));
+  background?.cancel();
   toLink();
   await waiting;
   if (mine !== turn) return;
@@ -215,26 +218,7 @@ async function ask() {
   let done;
   waiting = new Promise((resolve) => { done = resolve; });
   try {
-    const q = question(), took = document.body.dataset;
-    const began = performance.now(), since = () => Math.round(performance.now() - began);
-    [text, chosen] = ["", 0];
-    took.shown = took.judged = "";
-    const answer = await engine.call("plan", {...q, report: true}, busy, (r) => {
-      if (mine !== turn) return;
-      report = r;
-      show(q);
-      took.shown ||= since();
-      if (r.points[0]?.estimate.verdict) took.judged ||= since();
-    });
-    took.whole = since();
-    if (mine !== turn) return;
-    answered = true;
-    if (answer.failed) { fail(answer.text); return; }
-    [text, report] = [answer.text, JSON.parse(answer.text)];
-    show(q);
-    $("printed").textContent = answer.table;
-    keep();
-    after(q, mine);
+    await answer(question(), mine);
   } catch (e) {
     if (mine === turn) fail(e.message);
   } finally {
@@ -243,6 +227,39 @@ async function ask() {
     done();
   }
 }
+
+// answer shows the need first, then the verdict, then the complete answer, in whose text other releases are judged, too. From
+// the verdict on, the other worker computes the largest batch and other GPUs.
+async function answer(q, mine) {
+  const began = performance.now(), since = () => Math.round(performance.now() - began);
+  const took = document.body.dataset;
+  let besides = null;
+  const go = () => { besides ??= after(q, mine); };
+  const progress = (words) => { if (mine === turn) busy(took.judged ? "Verdict ready; still computing " + words : words); };
+  [text, chosen] = ["", 0];
+  took.shown = took.judged = "";
+  const whole = await engine.call("plan", {...q, report: true}, progress, (r) => {
+    if (mine !== turn) return;
+    report = r;
+    show(q);
+    took.shown ||= since();
+    if (!isJudged(r)) return;
+    took.judged ||= since();
+    progress("needs with other settings");
+    go();
+  });
+  took.whole = since();
+  if (mine !== turn) return;
+  answered = true;
+  if (whole.failed) throw new Error(whole.text);
+  [text, report] = [whole.text, JSON.parse(whole.text)];
+  show(q);
+  $("printed").textContent = whole.table;
+  keep();
+  go();
+}
+
+const isJudged = (r) => r.points.length > 0 && r.points.every((p) => p.estimate?.verdict);
 
 const verdicts = {
   "fits": ["good", "Safe"], "tight": ["doubtful", "Tight"], "fits slowly": ["doubtful", "Fits slowly"],
@@ -273,7 +290,8 @@ function show(q) {
   const p = report.points[chosen], e = p.estimate, d = deviceOf(p), c = report.case;
   const [tone, words] = judged(e);
   verdict(tone, make("b", {}, `${words}. `), `Batch ${p.batch} needs ${gib(e.device.bytes)} GiB of the ${gib(d.memory_bytes)} GiB of ` +
-    `${c.gpus > 1 ? "each of " + c.gpus : "one"} ${d.title}`, e.unsafe ? `: ${reasons[e.unsafe] ?? e.unsafe}.` : ".");
+    `${c.gpus > 1 ? "each of " + c.gpus : "one"} ${d.title}`, e.unsafe ? `: ${reasons[e.unsafe] ?? e.unsafe}.` : ".",
+    e.verdict ? "" : " The verdict follows.");
   $("need-sub").textContent = `${c.model}, ${c.stage}, ${c.amp === "none" ? "no autocast" : c.amp + " autocast"}, ` +
     `batch of ${p.batch} ${c.batch_unit}${p.batch === 1 ? "" : "s"}, PyTorch ${c.torch}. Estimated, not measured; ` +
     `the device needs ${range(e.device)} GiB${text ? "." : " so far."}`;
@@ -324,12 +342,13 @@ function showNotes(p, e) {
   const others = p.stack_range;
   if (others) notes.push(`A run that others report, also with other releases (${others.over.join(", ")}), needs ` +
     `${range(others.device)} GiB: ${verdicts[others.verdict]?.[1].toLowerCase() ?? others.verdict}.`);
-  if (!text) notes.push("This answer is not complete yet.");
+  if (!text) notes.push(e.verdict ? "Still being computed: needs with other settings and other releases."
+    : "Still being computed: the verdict.");
   for (const w of report.warnings ?? []) notes.push(w.hint ? `${w.what}; ${w.hint}` : w.what);
   $("notes").replaceChildren(...notes.map((n) => make("li", {}, n)));
 }
 
-// after computes, beside the user, the largest safe batch and the verdicts on all GPUs.
+// after computes in the other worker the largest safe batch and the verdicts on all GPUs.
 async function after(q, mine) {
   background ??= new Engine(engine.program);
   try {
@@ -391,14 +410,12 @@ async function others(q, mine) {
 // more runs another verb with the question, and shows what it prints.
 async function more(verb) {
   const q = question(), args = verb === "fit" ? without(q, "batch", "amp", "checkpointing") : q;
-  if (background?.calls.size) background.stop(new Error("stopped"));
-  background ??= new Engine(engine.program);
   const out = $("verb");
   out.hidden = false;
   const head = "$ " + commandOf(verb, args) + "\n";
   out.textContent = head + "Computing";
   try {
-    const answer = await background.call(verb, args, (words) => { out.textContent = head + words; });
+    const answer = await engine.call(verb, args, (words) => { out.textContent = head + words; });
     out.textContent = head + answer.text;
   } catch (e) {
     out.textContent = head + e.message;

@@ -158,6 +158,7 @@ func TestPage(t *testing.T) {
 	t.Run("fifty questions", func(t *testing.T) { fifty(t, b, s) })
 	t.Run("form", func(t *testing.T) { formed(t, b, s) })
 	t.Run("files", func(t *testing.T) { dropped(t, b, s) })
+	t.Run("two steps", func(t *testing.T) { steps(t, b, s) })
 	t.Run("looks", func(t *testing.T) { looks(t, b) })
 	b.Quiet(t)
 	t.Run("nothing leaves", func(t *testing.T) { nothingLeaves(t, b, s) })
@@ -280,6 +281,32 @@ func fifty(t *testing.T, b *tab, s *served) {
 		whole[n/2], whole[n-1])
 }
 
+// steps tests that the verdict is shown while other releases are computed, and that the next question ends that work.
+func steps(t *testing.T, b *tab, s *served) {
+	js[any](t, b, `(() => {
+		window.received = [];
+		const receive = engine.receive;
+		engine.receive = (m) => { received.push(m); receive.call(engine, m); };
+		location.hash = "model=hf:Qwen/Qwen3-4B&gpu=h100-80&batch=3";
+	})()`)
+	b.await(t, `received.some((m) => / releases$/.test(m.progress))`)
+	require.Regexp(t, `^Tight\. Batch 3 needs`, js[string](t, b, `$("verdict").textContent`))
+	require.Regexp(t, `^Verdict ready; still computing \d+ of \d+ releases$`, js[string](t, b, `$("state").textContent`))
+	require.Contains(t, js[string](t, b, `$("notes").textContent`), "Still being computed: needs with other settings")
+	require.True(t, js[bool](t, b, `$("take").hidden`), "the answer that users take with them is complete")
+	require.Equal(t, "Searching", js[string](t, b, `$("largest-text").textContent`))
+	old := js[int](t, b, `engine.last`)
+	js[any](t, b, `location.hash = "model=gpt2&gpu=t4", null`)
+	b.await(t, `form.elements.model.value === "gpt2"`)
+	got := b.answer(t)
+	require.Equal(t, s.told(t, t.TempDir(), js[string](t, b, `$("command").textContent`)), got)
+	require.False(t, js[bool](t, b, `$("take").hidden`))
+	ended := fmt.Sprintf(`received.filter((m) => m.id === %d && m.text !== undefined)`, old)
+	b.await(t, ended+`.length`)
+	require.True(t, js[bool](t, b, ended+`.every((m) => m.failed)`), "the work on the old question goes on")
+	js[any](t, b, `delete engine.receive, null`)
+}
+
 // formed tests the form with the keyboard, a link, and other verbs.
 func formed(t *testing.T, b *tab, s *served) {
 	js[any](t, b, `form.elements.model.value = "", null`)
@@ -320,10 +347,10 @@ func dropped(t *testing.T, b *tab, s *served) {
 	folder := filepath.Join(t.TempDir(), "model")
 	require.NoError(t, os.Mkdir(folder, 0o755))
 	for name, from := range map[string]string{
-		"config.json":   "models/hfconfig/testdata/configs/qwen2-0.5b/config.json",
-		"axolotl.yaml":  "examples/axolotl.yaml",
-		"model.pt2":     "models/pt2/testdata/timm-resnet18.pt2",
-		"deepspeed.txt": "examples/axolotl.yaml",
+		"config.json":  "models/hfconfig/testdata/configs/qwen2-0.5b/config.json",
+		"axolotl.yaml": "examples/axolotl.yaml",
+		"model.pt2":    "models/pt2/testdata/timm-resnet18.pt2",
+		"photo.png":    "examples/axolotl.yaml",
 	} {
 		text, err := os.ReadFile(filepath.Join(root, from))
 		require.NoError(t, err)
@@ -343,6 +370,9 @@ func dropped(t *testing.T, b *tab, s *served) {
 		require.Equal(t, c.command, js[string](t, b, `$("command").textContent`))
 		require.Equal(t, s.told(t, folder, c.command), got)
 	}
+	js[any](t, b, `files.clear(), showFiles(), null`)
+	require.NoError(t, chromedp.Do(b, chromedp.SetUploadFiles(`#file`, []string{filepath.Join(folder, "photo.png")})))
+	b.await(t, `$("verdict").textContent.startsWith("No answer. vprof does not read photo.png.")`)
 	js[any](t, b, `files.clear(), showFiles(), null`)
 }
 
