@@ -138,11 +138,6 @@ func (o *monitorOptions) check(command []string) error {
 // memoryLimit is the limit of --fail-above: memory or a share of the GPU's memory; empty for none.
 type memoryLimit string
 
-// isExceeded reports whether a GPU exceeded the limit since the previous sample.
-func (l memoryLimit) isExceeded(s monitor.Sample) bool {
-	return l != "" && s.Highest > l.bytesOf(s.Total)
-}
-
 // bytesOf returns the limit in bytes for a GPU's memory, all of it for none.
 func (l memoryLimit) bytesOf(total int64) int64 {
 	if l == "" {

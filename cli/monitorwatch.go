@@ -55,7 +55,7 @@ func (w *watch) sample(now time.Time) error {
 		return err
 	}
 	for _, s := range seen.Samples {
-		if w.options.memoryLimit.isExceeded(s) {
+		if l := w.options.memoryLimit; l != "" && s.Highest > l.bytesOf(s.Total) {
 			return negativeVerdict{fmt.Errorf("GPU %d used more memory than --fail-above %s: %s of %s", s.GPU,
 				w.options.memoryLimit, bytesize.Format(s.Highest), bytesize.Format(s.Total))}
 		}

@@ -74,17 +74,14 @@ func runReport(ctx context.Context, o *reportOptions, paths []string) error {
 	if err != nil {
 		return err
 	}
-	path := o.path
-	if path == "" {
-		path = v.file
+	path := cmp.Or(o.path, v.file)
+	if path == "-" {
+		return write(o.app.stdout)
 	}
-	if err := writeFile(o.app, path, write); err != nil {
-		return err
-	}
-	if path != "-" {
+	if err = report.WriteFile(path, write); err == nil {
 		fmt.Fprintf(o.app.stderr, "vprof: wrote %s (%s)\n", path, v.name)
 	}
-	return nil
+	return err
 }
 
 // writeFunc writes a file's content, and maker makes a writer from runs or from the case of the flags.
@@ -306,7 +303,9 @@ func (o *reportOptions) fillPage(ctx context.Context, p *page.Page, problem erro
 			return usageError{err}
 		}
 		for _, r := range f.Records {
-			if isRecordOf(r, p.Runs[0].Case) {
+			k := r.Case
+			k.Batch = 0 // any
+			if k.Key() == p.Runs[0].Case.Key() {
 				p.References = append(p.References, r)
 			}
 		}
@@ -326,11 +325,4 @@ func (o *reportOptions) fillPage(ctx context.Context, p *page.Page, problem erro
 		p.NoStep = "The step cannot be shown: " + err.Error() + "."
 	}
 	return nil
-}
-
-// isRecordOf reports whether a record has the case, at any batch size.
-func isRecordOf(r reference.Record, c report.Case) bool {
-	k := r.Case
-	k.Batch = 0
-	return k.Key() == c.Key()
 }

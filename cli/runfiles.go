@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"slices"
 
 	"github.com/vprof/vprof/bench/experiment/step"
@@ -149,12 +148,4 @@ func largestFit(r *report.Report) int {
 		}
 	}
 	return r.Batches()[0]
-}
-
-// writeFile writes the output of write into a file, completely or not at all, or to standard output for "-" and "".
-func writeFile(a *app, path string, write func(io.Writer) error) error {
-	if path == "" || path == "-" {
-		return write(a.stdout)
-	}
-	return report.WriteFile(path, write)
 }

@@ -96,13 +96,6 @@ type batchRuns struct {
 	runTime time.Duration // all of them
 }
 
-func newBatchRuns(a *app, words, settings []string, gpu device.GPU) (*batchRuns, error) {
-	b := &batchRuns{app: a, words: words, values: settingValues(settings), gpu: gpu, tried: map[int]script.BatchRun{}}
-	b.values["batch"] = "1"
-	_, err := fillPlaceholders(words, b.values)
-	return b, err
-}
-
 // runBatch runs the command at a batch size, once.
 func (b *batchRuns) runBatch(ctx context.Context, batch int) (script.BatchRun, error) {
 	if sized, done := b.tried[batch]; done {
@@ -256,8 +249,11 @@ func runScripts(a *app, c *caseFlags, target *gpuFlags, out *output, search func
 	if err != nil {
 		return err
 	}
-	b, err := newBatchRuns(a, c.script, c.settings.pairs, gpu)
-	if err != nil {
+	b := &batchRuns{
+		app: a, words: c.script, values: settingValues(c.settings.pairs), gpu: gpu, tried: map[int]script.BatchRun{},
+	}
+	b.values["batch"] = "1"
+	if _, err := fillPlaceholders(b.words, b.values); err != nil {
 		return err
 	}
 	out.defaultGPU = target.defaultGPU([]device.GPU{gpu})

@@ -207,7 +207,11 @@ func (f *caseFlags) applyTrainer(cmd *cobra.Command, a *app, searched []string) 
 			return s.Wrong("invalid value %q of --%s", s.Value, s.Flag)
 		}
 		f.flagsSetByTrainer = append(f.flagsSetByTrainer, s.Flag)
-		words = append(words, "--"+s.Flag+flagSeparator(flag.NoOptDefVal)+s.Value)
+		separator := " "
+		if flag.NoOptDefVal != "" {
+			separator = "="
+		}
+		words = append(words, "--"+s.Flag+separator+s.Value)
 	}
 	printTrainer(a, t)
 	printable.Fprintf(a.stderr, "vprof: as flags: %s\n", strings.Join(words, " "))
@@ -260,13 +264,6 @@ func (f *caseFlags) trainerSettings() ([]trainers.Setting, error) {
 		}
 	}
 	return settings, err
-}
-
-func flagSeparator(noOption string) string {
-	if noOption != "" {
-		return "="
-	}
-	return " "
 }
 
 // withTrainerKey turns an error about a case into one about the key of the trainer's configuration that set the value.
