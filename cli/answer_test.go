@@ -223,8 +223,8 @@ garbage {
 	require.ElementsMatch(t, []any{1.0, nil, nil, 2.0, 3.0}, ids)
 }
 
-// A program that asked for incomplete plans gets the need first, then the verdict, both before the first recording by the
-// rules of another release. What comes later ends if the program cancels it.
+// A program that asked for incomplete plans gets the need first, then the verdict, both before the first recording by
+// the rules of another release. What comes later ends if the program cancels it.
 func TestTheVerdictComesBeforeOtherReleases(t *testing.T) {
 	ask := func(cancelled bool) (code exitCode, plan *report.Report, events []string) {
 		a, stdout, _ := desk()

@@ -55,7 +55,8 @@ func TestABatchIsJudgedOnce(t *testing.T) {
 	require.Equal(t, once, trials)
 }
 
-// Early verdicts agree with the judgement, and take fewer trials far from the limit: one, or two with perturbed replays.
+// Early verdicts agree with the judgement. Far from the limit they take fewer trials: one, or two with perturbed
+// replays.
 func TestAnEarlyVerdictHolds(t *testing.T) {
 	gpu := steptest.GPUs(t, "rtx-4090")[0]
 	trials := 0

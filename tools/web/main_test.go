@@ -291,7 +291,8 @@ func steps(t *testing.T, b *tab, s *served) {
 	})()`)
 	b.await(t, `received.some((m) => / releases$/.test(m.progress))`)
 	require.Regexp(t, `^Tight\. Batch 3 needs`, js[string](t, b, `$("verdict").textContent`))
-	require.Regexp(t, `^Verdict ready; still computing \d+ of \d+ releases$`, js[string](t, b, `$("state").textContent`))
+	require.Regexp(t, `^Verdict ready; still computing \d+ of \d+ releases$`,
+		js[string](t, b, `$("state").textContent`))
 	require.Contains(t, js[string](t, b, `$("notes").textContent`), "Still being computed: needs with other settings")
 	require.True(t, js[bool](t, b, `$("take").hidden`), "the answer that users take with them is complete")
 	require.Equal(t, "Searching", js[string](t, b, `$("largest-text").textContent`))
