@@ -27,20 +27,21 @@ const (
 // noGrad is the change for scripts without a backward pass.
 const noGrad = "torch.no_grad() or inference_mode(), since no backward pass uses the graphs"
 
-// maxRetryTime limits the second run of a script that ended before changes were tried.
+// maxRetryTime limits the second run of a script, which tries changes. On a loaded machine, it may take twice as long.
 const maxRetryTime = 20 * time.Second
 
 // TryChanges runs the command again for a few steps in which the hook tries changes. It does so only if the script
-// ended by itself before its hook had tried all, and took at most maxRetryTime. Results count as the first run's.
+// ended by itself before its hook had tried all, within maxRetryTime without waiting for a processor. Results count as
+// the first run's.
 func (o *Outcome) TryChanges(ctx context.Context) error {
 	all := len(o.eventsOfRank("tried")) > 0 && len(o.eventsOfRank("cut")) == 0
-	graphs := o.Longest > 0 && !slices.ContainsFunc(o.marks(), func(e Event) bool { return e.Phase == "backward" })
+	graphs := o.Longest > 0 && o.mayKeepUnusedGraphs()
 	if !o.End().Untried && !graphs || all || o.Kind() != Fits || o.KeepFiles || o.Device != "" ||
-		o.Seconds > maxRetryTime.Seconds() {
+		min(o.Seconds, o.CPUSeconds) > maxRetryTime.Seconds() {
 		return nil
 	}
 	c := o.Command
-	c.Steps, c.Brief, c.NoGrad, c.Timeout = max(2, highest(o.phases()).Step), true, graphs, maxRetryTime
+	c.Steps, c.Brief, c.NoGrad, c.Timeout = max(2, highest(o.phases()).Step), true, graphs, 2*maxRetryTime
 	c.Stdin, c.Stdout, c.Stderr, c.OnEvent = nil, nil, nil, nil
 	again, err := Run(ctx, c)
 	if err != nil {
@@ -58,6 +59,24 @@ func (o *Outcome) TryChanges(ctx context.Context) error {
 		o.events = append(o.events, e)
 	}
 	return nil
+}
+
+// turnsAutogradOff matches source in which something runs without graphs of autograd.
+var turnsAutogradOff = pattern.Lazy(`no_grad|inference_mode|set_grad_enabled|requires_grad(_\(| *= *)False`)
+
+// mayKeepUnusedGraphs reports whether a script without a backward pass may record graphs of autograd: it has weights,
+// and the file of the line with most bytes at the peak never turns autograd off.
+func (o *Outcome) mayKeepUnusedGraphs() bool {
+	weights := func(b program.Buffer) bool { return b.Class == program.Weights }
+	backward := func(e Event) bool { return e.Phase == "backward" }
+	if o.Program == nil || !slices.ContainsFunc(o.Program.Buffers, weights) || slices.ContainsFunc(o.marks(), backward) {
+		return false
+	}
+	var source []byte // stays empty if the file is gone
+	if most := step.LiveAtPeak(o.Program).Lines(1); len(most) > 0 {
+		source, _ = os.ReadFile(strings.SplitN(most[0].Name, ":", 2)[0])
+	}
+	return !turnsAutogradOff().Match(source)
 }
 
 // minSavingShare is the share of the peak below which a change is not worth a line.
@@ -97,7 +116,7 @@ func (o *Outcome) remedies(ctx context.Context, run *report.Run, held step.LiveB
 			add(change.what+" ("+line+")", estimateSource, min(bytes, run.Allocated-other))
 		}
 	}
-	conf, saved := o.allocator(), step.SavedForBackward(o.Program)
+	conf, saved := o.allocator(), step.CheckpointCopies(o.Program)
 	there, err := saved.PeaksWithout(ctx, step.WithUnlimitedMemory(o.GPU), conf)
 	if err != nil {
 		return nil, err

@@ -15,9 +15,9 @@ import (
 // Outcome is the result of running a command.
 type Outcome struct {
 	Command
-	// Seconds is the duration of the run, and TimedOut reports whether its timeout ended it.
-	Seconds  float64
-	TimedOut bool
+	// Seconds is the run's duration, CPUSeconds its processor time, and TimedOut reports whether its timeout ended it.
+	Seconds, CPUSeconds float64
+	TimedOut            bool
 	// ExitCode is the command's exit code, as a shell reports it.
 	ExitCode int
 	// StderrTail is the end of its standard error, if that was hidden.

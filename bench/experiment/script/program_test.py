@@ -1,11 +1,13 @@
-"""Tests of vprof_hook/program.py and holders.py:  python -m unittest bench/experiment/script/program_test.py"""
+"""Tests of vprof_hook/program.py, memory.py and holders.py:  python -m unittest bench/experiment/script/program_test.py"""
 
 import os
 import sys
+import types
 import unittest
+from unittest import mock
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "hook"))
-from vprof_hook import holders, program
+from vprof_hook import holders, memory, program
 
 
 def line_of(frames):
@@ -63,6 +65,21 @@ class HeldTest(unittest.TestCase):
         held, place = holders.held_by(error, trace)
         self.assertEqual(1024, held)
         self.assertRegex(place, r"program_test\.py:\d+$")
+
+
+class SnapshotTest(unittest.TestCase):
+    def test_a_snapshot_does_not_import_inductor_and_leaves_an_imported_one_alone(self):
+        torch = types.ModuleType("torch")
+        seen = lambda: [getattr(torch, "_inductor", None), hasattr(getattr(torch, "_inductor", None), "codecache")]
+        torch.cuda = types.SimpleNamespace(memory=types.SimpleNamespace(_snapshot=seen))
+        hidden, has_codecache = memory.snapshot_of(torch)
+        self.assertIsNotNone(hidden)
+        self.assertFalse(has_codecache)
+        self.assertFalse(hasattr(torch, "_inductor"), "later imports find the real one")
+        torch._inductor = types.SimpleNamespace(codecache=None)
+        with mock.patch.dict(sys.modules, {"torch._inductor": torch._inductor}):
+            self.assertEqual([torch._inductor, True], memory.snapshot_of(torch))
+        self.assertTrue(hasattr(torch, "_inductor"))
 
 
 if __name__ == "__main__":

@@ -129,6 +129,7 @@ func Run(ctx context.Context, c Command) (*Outcome, error) {
 	}
 	o.LeftFolders, o.Sizes = removeCreatedFiles(log.all), server.Sizes()
 	o.HostPeak = hostPeak(cmd.ProcessState)
+	o.CPUSeconds = (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()
 	if failed := (*exec.ExitError)(nil); errors.As(p.Err(), &failed) {
 		o.ExitCode = supervisor.ExitCode(failed)
 	} else if p.Err() != nil {

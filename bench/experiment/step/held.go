@@ -89,8 +89,9 @@ func (h LiveBuffers) RepeatedLine(least int) (most int64, line string, all int64
 	return most, line, all
 }
 
-// SavedForBackward returns the buffers that saves allocate, and all buffers of lines that allocate mostly during saves.
-func SavedForBackward(p *program.Program) LiveBuffers {
+// CheckpointCopies returns the buffers that saving a checkpoint allocates, and all buffers of lines that allocate mostly
+// during saves.
+func CheckpointCopies(p *program.Program) LiveBuffers {
 	phases, sums := allocatedIn(p), map[string]int64{}
 	saves := func(i uint32) bool { return phases[i] != nil && phases[i].Name == "saving" }
 	for i, b := range p.Buffers {

@@ -84,7 +84,7 @@ func TestBuffersOfSavesAndEvaluations(t *testing.T) {
 	kept := []uint32{add(2, 24), add(2, 24), add(2, 24)}
 	mark(2)
 
-	saved := step.SavedForBackward(p)
+	saved := step.CheckpointCopies(p)
 	require.Equal(t, []report.Component{{Name: "a.py:2:save", Bytes: 80 << 20}}, saved.Lines(2))
 	gpu, err := device.Lookup("rtx-3090")
 	require.NoError(t, err)

@@ -137,7 +137,7 @@ class Memory:
 
     def trace(self):
         """Returns the allocator's trace of the reported device."""
-        return self.torch.cuda.memory._snapshot()["device_traces"][self.judged()]
+        return snapshot_of(self.torch)["device_traces"][self.judged()]
 
     def top(self):
         """Returns the highest peak of allocated bytes on any device, in the phases that have ended."""
@@ -183,7 +183,7 @@ class Memory:
 
     def private(self, device):
         """Returns the number of private pools, such as pools of CUDA graphs, and their reserved bytes."""
-        segments = private(self.torch.cuda.memory._snapshot()["segments"], device)
+        segments = private(snapshot_of(self.torch)["segments"], device)
         pools = {tuple(s["segment_pool_id"]) for s in segments}
         return {"private_pools": len(pools), "private_bytes": sum(s["total_size"] for s in segments)}
 
@@ -265,7 +265,7 @@ class Memory:
         if not self.used:
             return None, None
         self.label_modules()
-        snapshot, device = self.torch.cuda.memory._snapshot(), self.judged()
+        snapshot, device = snapshot_of(self.torch), self.judged()
         trace = snapshot["device_traces"][device]
         which = of_code if os.environ.get("VPROF_LINES") == "libraries" else of_user
         below = Below(self.torch, self.libraries)
@@ -283,6 +283,19 @@ def variables(frame):
     if frame.f_code.co_flags & inspect.CO_OPTIMIZED and isinstance(values, dict) and sys.getrefcount(values) <= 3:
         values.clear()
     return found
+
+
+def snapshot_of(torch):
+    """Returns PyTorch's snapshot of the GPUs' memory. To name lines of compiled code, PyTorch imports torch._inductor for
+    it, which takes a second. Before the script has imported that, no code is compiled: an empty object hides it.
+    """
+    if "torch._inductor" in sys.modules:
+        return torch.cuda.memory._snapshot()
+    torch._inductor = types.SimpleNamespace()
+    try:
+        return torch.cuda.memory._snapshot()
+    finally:
+        del torch._inductor
 
 
 def private(segments, device):

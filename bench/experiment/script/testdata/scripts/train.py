@@ -160,6 +160,7 @@ if "bare" in args:  # updates its parameters without an optimizer
         torch.autograd.backward(model().parameters(), 1000)
     sys.exit()
 if "graphs" in args:  # runs no backward pass
+    m = model()
     kept = [torch.Tensor(5000 if torch.recording[0] else 100) for _ in range(3)]
     sys.exit()
 if "slow" in args:
