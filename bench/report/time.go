@@ -125,8 +125,8 @@ func (t *Times) Sheets() []Sheet {
 		s.Notes.If(why != "", "refused: %s", why)
 	}
 	for _, why := range lists.Union(nil, lists.Map(t.Rows, func(r TimeRow) string { return r.EagerKernels })...) {
-		s.Notes.If(why != "", "torch-compile: timed are the kernels of the eager step, since Inductor's "+
-			"fused ones are unknown (%s). The interval begins at the time of products, convolutions and attention alone.", why)
+		s.Notes.If(why != "", "torch-compile: timed are the kernels of the eager step, since Inductor's fused ones "+
+			"are unknown (%s). The interval begins at the time of products, convolutions and attention alone.", why)
 	}
 	s.Notes.If(t.Dataset == 0,
 		"give --dataset-size N and --epochs N for the time of an epoch and of the whole training.")

@@ -304,7 +304,8 @@ class Recorder:
         try:
             with Kernels(self.torch) as kernels:
                 self.step(2, call, args, kwargs, amp)
-            kernels.add_to(p)
+            if kernels.watched:
+                kernels.add_to(p)
         except Exception:  # without kernels only times are unknown
             if self.opts.verbose:
                 traceback.print_exc()

@@ -285,6 +285,7 @@ class Kernels(unittest.TestCase):
         source = "tl.load(in_ptr0 + x0) * tl.load(in_ptr1 + x1)\ntl.store(out_ptr0 + x0, y)"
         chain = self.launched("triton_poi_fused_add_mul_tanh_0", source, in_ptr0=x, in_ptr1=b, out_ptr0=x.half(), xnumel=512)
         self.assertEqual(("elementwise", "fp32", False, 2048 + 32, 1024, 0, None), chain)
+        self.assertTrue(self.kernels.watched)
         self.assertEqual((2048, 2048), self.launched("triton_poi_fused_relu_1", "", in_out_ptr0=x, xnumel=512)[3:5])
         total = self.launched("triton_red_fused_sum_2", source, in_ptr0=x, out_ptr0=b, xnumel=8, r0_numel=64)
         self.assertEqual(("reduction", 2048, 32), (total[0], *total[3:5]))

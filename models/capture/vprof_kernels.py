@@ -49,6 +49,7 @@ class Kernels(TorchDispatchMode):
     def __init__(self, torch):
         super().__init__()
         self.torch, self.generated, self.others = torch, [], []
+        self.watched = False  # whether a Triton kernel was seen: older releases run the step without compiled code, or without the hook's launcher
 
     @classmethod
     def ignore_compile_internals(cls):
@@ -65,6 +66,7 @@ class Kernels(TorchDispatchMode):
 
     def triton(self, tuner, args):
         """Adds a launch of a Triton kernel."""
+        self.watched = True
         names, source = tuner.fn.arg_names, getattr(tuner.fn, "src", "")
         if "_tem_" in tuner.fn.__name__:
             raise UnknownError(tuner.fn.__name__)

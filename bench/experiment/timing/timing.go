@@ -180,8 +180,8 @@ func (t *Table) row(ctx context.Context, gpu device.GPU, stage Stage,
 	if one.load.Compiled {
 		c := stage.Setup.Case()
 		c.Batch = row.Batch
-		row.EagerKernels = cmp.Or(stage.Setup.Model().NotRecorded(c), "recorded without kernels, as before vprof kept "+
-			"them: vprof capture --compile records it again")
+		row.EagerKernels = cmp.Or(stage.Setup.Model().NotRecorded(c), "recorded without kernels, by an older vprof or "+
+			"with templates whose work is unknown: vprof capture --compile records it again")
 	}
 	row.HostBound = speed.HostBound(one.load)
 	row.SamplesPerSecond = samples / row.Step.Seconds
