@@ -114,9 +114,11 @@ func EarlyReports(ctx context.Context, s *step.Setup, gpu device.GPU, batch int,
 // clearEstimate returns the estimate of a loop. It has a verdict only if nothing else that is judged can change it: the
 // need is below a share of the memory in which all smaller batches are safe, or exceeds the memory as clearly.
 func (d *Judgement) clearEstimate(l *Loop, share float64) *report.Estimate {
-	e, b := step.EstimateOf(l.Estimate), d.judge.Budget
-	isSafe := float64(l.Need) <= share*planner.ClearShare*float64(b.Limit()) && !d.hasEvaluation() &&
-		d.setup.Case().AllocConf == ""
+	e, b, safeShare := step.EstimateOf(l.Estimate), d.judge.Budget, share
+	if d.Batch > 1 { // smaller batches must be safe, too
+		safeShare *= planner.ClearShare
+	}
+	isSafe := float64(l.Need) <= safeShare*float64(b.Limit()) && !d.hasEvaluation() && d.setup.Case().AllocConf == ""
 	e.Unsafe = report.Reason(d.judge.reasonOfEstimate(l.Estimate))
 	if !isSafe && (e.Verdict != report.DoesNotFit || share*float64(l.Device.Low) <= float64(b.Memory)) {
 		e.Verdict, e.Unsafe = "", ""

@@ -87,6 +87,16 @@ func TestAnEarlyVerdictHolds(t *testing.T) {
 			require.Empty(t, reports[0].Verdict)
 		}
 	}
+	// Nothing is smaller than a batch of one, which may be nearer the limit.
+	for batch, want := range map[int]int{1: 2, 2: 3} {
+		d, err := judge.JudgeBatch(t.Context(), s, gpu, batch)
+		require.NoError(t, err)
+		small := gpu
+		small.Memory = d.Need * 7 / 5
+		trials = 0
+		require.NoError(t, judge.EarlyReports(t.Context(), s, small, batch, func(*report.Report) {}))
+		require.Equal(t, want, min(trials, 3), "batch %d", batch)
+	}
 }
 
 // The loop that needs more is judged, whichever that is.

@@ -79,9 +79,9 @@ type Evaluation struct {
 // 3.4 % of them.
 const closeLoopShare = 2.0 / 3
 
-// otherLoopShare bounds the interval of any loop by the interval of the loop in which most memory stays alive, both with
-// perturbed replays: in 823 cases of 138 models the need of another loop was at most 1.08 times as large, and the low end
-// of a larger need at least 0.93 times.
+// otherLoopShare bounds the interval of any loop by the interval of the loop in which most memory stays alive, both
+// with perturbed replays: in 823 cases of 138 models the need of another loop was at most 1.08 times as large, and the
+// low end of a larger need at least 0.93 times.
 const otherLoopShare = 0.85
 
 // evaluation is the [Decision]'s name for an evaluation.
