@@ -117,7 +117,8 @@ func (t *Trial) kernelLoads(ctx context.Context) (loads []steptime.Load, err err
 	for _, gpu := range t.Timed {
 		load := steptime.KernelLoad(rec.Program, gpu, steadyStep)
 		if n := float64(c.Accumulate); near != nil {
-			load = load.Plus(steptime.CompiledLoad(near, gpu), n*(1-share)).Plus(steptime.CompiledLoad(far, gpu), n*share)
+			load = load.Plus(steptime.CompiledLoad(near, gpu), n*(1-share))
+			load = load.Plus(steptime.CompiledLoad(far, gpu), n*share)
 		}
 		load.Stretch, load.Compiled = rec.Stretch, t.setup.c.Compile && near == nil
 		if load.IsKnown() {
