@@ -43,7 +43,10 @@ var anyOptions = []anyOption{
 	{"checkpointing", 1, []source{ofConfig, ofFile, ofTrainer}, "true false reentrant every=2 selective=mm,sdpa"},
 	{"torch", 2, []source{ofSystem, inGo, ofConfig, ofFile, ofTrainer}, "2.8 2.9 2.10 2.11 2.12 2.13 2.14 2.15"},
 	{
-		"optimizer", 2, []source{ofSystem, inGo, ofConfig, ofFile}, "adamw adamw-fused amsgrad sgd sgd-momentum rmsprop " +
+		"optimizer", 2, []source{
+			ofSystem, inGo, ofConfig,
+			ofFile,
+		}, "adamw adamw-fused amsgrad sgd sgd-momentum rmsprop " +
 			"adafactor adafactor-transformers muon adamw8bit paged-adamw8bit lion8bit paged-lion32bit " +
 			"adamw4bit adamw-fp8 galore-adamw",
 	},
@@ -126,7 +129,7 @@ func (j *judges) anywhere(t *rapid.T) (c training, gpus []string) {
 			continue
 		}
 		prefix := "--" + o.name
-		if f := models.FieldNamed(o.name); f != nil && f.Key {
+		if f := models.FieldNamed(o.name); f != nil && f.SetOnly {
 			prefix = "--set=" + o.name
 		}
 		flags = append(flags, prefix+"="+rapid.SampledFrom(strings.Fields(o.values)).Draw(t, o.name))
@@ -183,8 +186,9 @@ func (c training) judgeCurriculum(t tester, gpu string) {
 		require.True(t, c.judgeBatch(t, gpu, largest, "the largest batch on "+gpu).Safe, largest)
 		require.False(t, c.judgeBatch(t, gpu, largest+1, "above the largest batch on "+gpu).Safe, largest)
 	}
-	_, stderr, code := c.ask(t, slices.Concat([]string{"fit", "--apply", "--config-path=" + c.flags[0], "--format=json"},
-		c.on(gpu)[1:])...)
+	_, stderr, code := c.ask(t,
+		slices.Concat([]string{"fit", "--apply", "--config-path=" + c.flags[0], "--format=json"},
+			c.on(gpu)[1:])...)
 	require.Contains(t, []exitCode{exitFine, exitNegative}, code, stderr)
 	if code == exitFine {
 		for _, part := range []string{"", "-stage01"} {

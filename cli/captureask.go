@@ -75,7 +75,7 @@ func (o *askOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	precisions := models.Precisions()
+	precisions := models.AutocastPrecisions()
 	if o.c.flags.Changed("amp") || c.Weights != "" {
 		precisions = []models.Autocast{c.AMP}
 	}
@@ -136,7 +136,7 @@ func askAfterCapture(ctx context.Context, o *captureOptions, file string) error 
 		return nil // what the file lacks is said where it is planned
 	}
 	c := m.DefaultCase()
-	if options.Setups, err = setupsByPrecision(a, m, c, models.Precisions()); err == nil {
+	if options.Setups, err = setupsByPrecision(a, m, c, models.AutocastPrecisions()); err == nil {
 		options.Batches = defaultAskBatches(m)
 		slices.Reverse(options.Batches)
 		err = ask(ctx, a, asker, cudnnQuestions{file, options})

@@ -245,7 +245,7 @@ func recordListedModel(ctx context.Context, o *captureOptions) error {
 	if c, err = m.Complete(c); err != nil {
 		return err
 	}
-	class, reason := m.ClassOf(c)
+	class, reason := m.LibraryClass(c)
 	if reason != "" {
 		return usagef("%s", reason)
 	}
@@ -268,7 +268,7 @@ func recordListedModel(ctx context.Context, o *captureOptions) error {
 	compiling := o.startCompile(ctx)
 	defer compiling.stop()
 	command := m.Name
-	if words := m.Canonical(c).Settings.Words(); len(words) > 0 {
+	if words := m.Canonical(c).Settings.Assignments(); len(words) > 0 {
 		command += " --set " + strings.Join(words, " --set ")
 	}
 	return writeCompiledSteps(o, compiling, command, path)

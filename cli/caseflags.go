@@ -104,7 +104,7 @@ func (f *caseFlags) register(cmd *cobra.Command, a *app) {
 	f.flags.Var(&f.stack, "stack", models.FieldNamed("stack").Usage+" (default: the newest known)")
 	for i := range models.Fields() {
 		field := &models.Fields()[i]
-		if field.Name != "" && !field.Key && !slices.Contains(separateFlags, field.Name) {
+		if field.Name != "" && !field.SetOnly && !slices.Contains(separateFlags, field.Name) {
 			f.addField(cmd, field)
 		}
 	}

@@ -201,7 +201,7 @@ func (o *fitOptions) cases(m models.Model, c models.Case, s *fit.Search) ([]mode
 		}
 		return o.savingCases(m, c, held, s), nil
 	}
-	stages, amps, recompute := m.Stages, c.Precisions(), []bool{false, true}
+	stages, amps, recompute := m.Stages, c.AutocastChoices(), []bool{false, true}
 	// adapters and trainers belong to one stage
 	if o.c.flags.Changed("stage") || c.LoRA != nil || o.c.trainer != nil {
 		stages = []string{c.Stage}
@@ -239,7 +239,7 @@ func (o *fitOptions) cases(m models.Model, c models.Case, s *fit.Search) ([]mode
 func (o *fitOptions) savingCases(m models.Model, c models.Case, held map[string]bool, s *fit.Search) []models.Case {
 	fixed := func(flag string) bool { return o.c.isFixed(flag) || held[flag] || o.apply.unwritable(flag) }
 	if !fixed("amp") {
-		s.Precisions = c.Precisions()
+		s.Precisions = c.AutocastChoices()
 	}
 	return o.withTrainerCheckpointing(m, c, fit.SavingCases(m, c, fixed))
 }

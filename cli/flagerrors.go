@@ -121,7 +121,7 @@ func similarFlag(flags *pflag.FlagSet, name string) string {
 		}
 	})
 	called := strings.ReplaceAll(name, "_", "-")
-	if f := models.FieldNamed(called); f != nil && f.Key && flags.Lookup("set") != nil {
+	if f := models.FieldNamed(called); f != nil && f.SetOnly && flags.Lookup("set") != nil {
 		return fmt.Sprintf("; write --set %s=VALUE", called)
 	}
 	if strings.HasPrefix(called, "config") && flags.Lookup("model") != nil && flags.Lookup("config-path") == nil {

@@ -327,7 +327,7 @@ func optionsPage() string {
 	text := "Options that few need have no flag: --set NAME=VALUE sets them, once each. In files of fleets they are " +
 		"keys like all others."
 	for _, f := range models.Fields() {
-		if f.Key {
+		if f.SetOnly {
 			text += fmt.Sprintf("\n\n%s: %s.", f.Name, strings.ReplaceAll(f.Help(nil), "`", ""))
 		}
 	}
@@ -342,7 +342,7 @@ func conflictsPage() string {
 		if c.Field != last {
 			text, last = text+"\n\n"+c.Field, c.Field
 		}
-		for i, line := range wrapText("- "+c.With+": "+c.Reason, defaultHelpWidth-4) {
+		for i, line := range wrapText("- "+c.ExcludedBy+": "+c.Reason, defaultHelpWidth-4) {
 			text += "\n  " + strings.Repeat("  ", min(i, 1)) + line
 		}
 	}

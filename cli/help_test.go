@@ -81,9 +81,9 @@ func TestVerbsHaveFewFlags(t *testing.T) {
 func TestOptionsWithoutAFlagAreKeys(t *testing.T) {
 	page := optionsPage()
 	for _, f := range models.Fields() {
-		if f.Key {
+		if f.SetOnly {
 			require.Contains(t, page, "\n"+f.Name+": ")
-			require.Equal(t, []string{"--set", f.Name + "=x"}, f.Argument("x"))
+			require.Equal(t, []string{"--set", f.Name + "=x"}, f.FlagArgs("x"))
 		}
 	}
 }

@@ -40,7 +40,8 @@ func newModelEntry(m models.Model) modelEntry {
 		Name: m.Name, Summary: m.Summary, Source: m.Source, Stages: m.Stages, Tasks: m.Tasks,
 		Batch: m.Default.Batch, BatchUnit: m.BatchUnit, AMP: m.Default.AMP, Weights: m.Default.Weights,
 		Checkpointing: m.Default.Checkpointing,
-		Accumulate:    max(1, m.Default.Accumulate), Batches: m.Batches, Validation: m.Validation, TakesLoRA: m.Adapts,
+		Accumulate: max(1,
+			m.Default.Accumulate), Batches: m.Batches, Validation: m.Validation, TakesLoRA: m.SupportsLoRA,
 		Settings: append([]models.Setting{}, m.Settings...), Notes: m.Notes,
 	}
 }
@@ -215,7 +216,7 @@ func (p modelPage) settings() report.Sheet {
 	s := report.Sheet{Columns: report.Columns("setting | default> | from> | to> | is")}
 	for _, e := range p.Settings {
 		flag := "--set " + e.Name + "="
-		if f := models.FieldNamed(e.Name); f != nil && !f.Key {
+		if f := models.FieldNamed(e.Name); f != nil && !f.SetOnly {
 			flag = "--" + e.Name
 		}
 		is := e.Usage

@@ -66,7 +66,7 @@ func (f *rankFlags) refuseRankFlags() error {
 // isOneGPU reports whether the strategy also works with one GPU: DeepSpeed's engine does.
 func (f *rankFlags) isOneGPU() bool {
 	s, err := models.ParseStrategy(f.strategy)
-	return f.flags.Changed("gpus") && f.flags.Changed("strategy") && err == nil && s.DeepSpeed() &&
+	return f.flags.Changed("gpus") && f.flags.Changed("strategy") && err == nil && s.IsDeepSpeed() &&
 		!f.flags.Changed("link")
 }
 

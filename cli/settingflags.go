@@ -28,7 +28,7 @@ func modelSettingNames() []string {
 func settableFields() (all []*models.Field) {
 	fields := models.Fields()
 	for i := range fields {
-		if fields[i].Key && fields[i].JSON != "settings" {
+		if fields[i].SetOnly && fields[i].JSON != "settings" {
 			all = append(all, &fields[i])
 		}
 	}

@@ -192,9 +192,9 @@ func (f *caseFlags) applyTrainer(cmd *cobra.Command, a *app, searched []string) 
 	}
 	for _, s := range settings {
 		flag, field := f.flags.Lookup(s.Flag), models.FieldNamed(s.Flag)
-		if field != nil && field.Key {
+		if field != nil && field.SetOnly {
 			f.patch.Set(s.Change)
-			words = append(words, field.Argument(s.Value)...)
+			words = append(words, field.FlagArgs(s.Value)...)
 			continue
 		}
 		if flag == nil {

@@ -21,94 +21,91 @@ import (
 // absent there are zero here.
 type Case struct {
 	Model string `json:"model"`
-	// Task is what the model is trained for, one of its Tasks; absent if there is no choice.
+	// Task is the training task, one of the model's Tasks ("causal-lm"); absent if the model has only one.
 	Task string `json:"task,omitempty"`
 	// Stage is the freeze stage, one of the model's Stages.
 	Stage string `json:"stage"`
-	// Batch is the number of samples of one micro-batch; absent where the batch
-	// sizes stand elsewhere, as in the points of a report.
+	// Batch is the number of samples of one micro-batch. It is absent in reports, whose points hold the batch sizes.
 	Batch int `json:"batch,omitempty"`
-	// AMP is the precision of autocast.
+	// AMP is the precision of torch.autocast.
 	AMP Autocast `json:"amp" jsonschema:"enum=none,enum=fp16,enum=bf16"`
-	// Weights is the type of the weights, and of what follows from it: gradients
-	// and the optimizer's state; absent means fp32.
+	// Weights is the data type of the weights, their gradients and the optimizer state; absent means fp32.
 	Weights WeightType `json:"weights,omitempty" jsonschema:"enum=bf16,enum=fp16"`
-	// Checkpointing recomputes activations in backward.
+	// Checkpointing reports whether backward recomputes activations (torch.utils.checkpoint).
 	Checkpointing bool `json:"checkpointing"`
-	// Blocks are glob patterns of the paths of the modules that checkpointing
-	// recomputes, separated by commas; absent for the model's own.
+	// Blocks are comma-separated glob patterns of the paths of the modules that checkpointing recomputes. Absent
+	// means the modules that the model's own code recomputes.
 	Blocks string `json:"blocks,omitempty"`
 	// Accumulate is the number of micro-batches of one optimizer step.
 	Accumulate int `json:"accumulate"`
-	// Optimizer is one of [Optimizers], in place of the system's own; absent keeps the system's.
+	// Optimizer is one of [Optimizers]; absent means the optimizer that the model's project uses.
 	Optimizer string `json:"optimizer,omitempty"`
-	// Loss is the function that is differentiated, one of the model's Losses, and Output
-	// the model output that it takes; absent for the model's own.
+	// Loss is the loss function, one of the model's Losses. Output is the model output that it is computed from.
+	// Absent values mean the model's own.
 	Loss   string `json:"loss,omitempty"`
 	Output string `json:"output,omitempty"`
-	// Freeze are glob patterns of the names of parameters that are not trained, separated by commas.
+	// Freeze are comma-separated glob patterns of the names of parameters that are frozen.
 	Freeze string `json:"freeze,omitempty"`
-	// LoRA are the options of the adapters that are trained instead of the model; absent if there are none.
+	// LoRA holds the options of adapters, which train while the model is frozen; nil without adapters.
 	LoRA *LoRA `json:"lora,omitempty"`
-	Levers
-	// Dataset is the size in bytes of training data that stays on the GPU for the whole
-	// run, besides the batch; absent if all of it comes from the host.
+	MemoryOptions
+	// Dataset is the size in bytes of a data set that stays on the GPU for the whole run; absent if batches come from
+	// the host.
 	Dataset int64 `json:"dataset_bytes,omitempty"`
-	// Workers is the number of DataLoader workers of each training process; they need only host memory.
+	// Workers is the number of DataLoader workers of each training process. They affect host memory only.
 	Workers int `json:"workers,omitempty"`
-	// Settings are the model's free numbers; those left out have its defaults.
+	// Settings holds the values of the model's settings by name; settings that are absent have the model's defaults.
 	Settings Settings `json:"settings,omitempty"`
-	// AllocConf is the PYTORCH_CUDA_ALLOC_CONF; absent means the defaults.
+	// AllocConf is the value of PYTORCH_CUDA_ALLOC_CONF; absent means PyTorch's defaults.
 	AllocConf string `json:"alloc_conf,omitempty"`
-	// TF32 is which fp32 operators compute in TF32, one of [TF32s]; absent is PyTorch's default, convolutions.
+	// TF32 names the fp32 operators that compute in TF32, one of [TF32Modes]; absent is PyTorch's default,
+	// convolutions.
 	TF32 string `json:"tf32,omitempty"`
-	// CublasWorkspace is the CUBLAS_WORKSPACE_CONFIG; absent means PyTorch's own size.
+	// CublasWorkspace is the value of CUBLAS_WORKSPACE_CONFIG; absent means PyTorch's default workspace size.
 	CublasWorkspace string `json:"cublas_workspace,omitempty"`
-	// GPUs is the number of ranks that train together, one on each GPU, and Strategy how; absent for one alone.
+	// GPUs is the number of ranks, one on each GPU. Strategy is how they share the training; nil on one GPU.
 	GPUs     int       `json:"gpus,omitempty"`
 	Strategy *Strategy `json:"strategy,omitempty"`
-	// Torch is the release of PyTorch that trains, by whose rules memory is taken, as
-	// [ParseRelease] writes it; absent is 2.11.
+	// Torch is the release of PyTorch whose memory rules apply, as [ParseRelease] returns it; absent is 2.11.
 	Torch string `json:"torch,omitempty"`
-	// Stack are the releases of libraries beside PyTorch that the step depends on; absent for the newest known.
+	// Stack holds the releases of the other libraries that affect the step; absent releases are the newest known.
 	Stack stack.Libraries `json:"stack,omitempty"`
-	// ConfigHash is the SHA-256 of the description of a model that the registry does
-	// not list, see [Description]; absent for models of the registry.
+	// ConfigHash is the SHA-256 of the [Description] of a user's model; absent for models of the registry.
 	ConfigHash string `json:"config_sha256,omitempty"`
 }
 
-// CaseKey identifies a case: two cases are the same if their keys are equal. It is the
-// case's JSON, so keys of one version of vprof are keys of the next.
+// CaseKey is the JSON of a case: two cases are the same if their keys are equal. Keys stay the same across versions
+// of vprof.
 type CaseKey string
 
-// Key returns the case's identity. An omitted setting and one with the model's default value differ; [Model.Canonical]
-// makes them the same.
+// Key returns the JSON that identifies the case. A setting that is left out and one with the default value give
+// different keys; [Model.Canonical] removes that difference.
 func (c Case) Key() CaseKey {
 	text, err := json.Marshal(c)
 	if err != nil {
-		panic(fmt.Errorf("models: a case that JSON cannot hold: %w", err)) // its fields are plain
+		panic(fmt.Errorf("models: a case that JSON cannot hold: %w", err)) // every field can be written as JSON
 	}
 	return CaseKey(text)
 }
 
-// String returns a line that describes what is trained and how, without the batch size.
+// String returns one line that describes the model and all options except the batch size.
 func (c Case) String() string {
-	words := lists.NonZero(fields, func(f Field) string { return f.Words(&c) })
+	words := lists.NonZero(fields, func(f Field) string { return f.SummaryText(&c) })
 	return strings.Join(append([]string{c.Model}, words...), ", ")
 }
 
-// CaseText returns the line of [Case.String] without the release of PyTorch.
-func (c Case) CaseText() string {
+// StringWithoutRelease returns the line of [Case.String] without the release of PyTorch.
+func (c Case) StringWithoutRelease() string {
 	return strings.Replace(c.String(), ", PyTorch "+c.ReleaseName(), "", 1)
 }
 
-// unnamedRelease is the release of PyTorch of cases that name none: the only one there was before files named it.
+// unnamedRelease is the PyTorch release of cases without one: files named none while vprof knew 2.11 alone.
 const unnamedRelease = "2.11"
 
-// ReleaseName returns the release of PyTorch that trains: "2.15".
+// ReleaseName returns the PyTorch release of the case: "2.15".
 func (c Case) ReleaseName() string { return cmp.Or(c.Torch, unnamedRelease) }
 
-// Release returns the release of PyTorch that trains, with its rules and the rules of the libraries beside it.
+// Release returns the PyTorch release of the case, with its memory rules and those of the other libraries.
 func (c Case) Release() (*stack.Stack, error) {
 	s, err := stack.Lookup(c.ReleaseName())
 	if err == nil && len(c.Stack) > 0 {
@@ -117,7 +114,8 @@ func (c Case) Release() (*stack.Stack, error) {
 	return s, err
 }
 
-// Libraries returns the rules of libraries beside PyTorch; the newest for an unknown PyTorch.
+// Libraries returns the rules of the libraries besides PyTorch. If the PyTorch release is unknown, they are the
+// newest rules.
 func (c Case) Libraries() trace.Libraries {
 	s, err := c.Release()
 	if err != nil {
@@ -126,8 +124,8 @@ func (c Case) Libraries() trace.Libraries {
 	return s.Rules().Libraries
 }
 
-// ParseRelease looks a release of PyTorch up by its name, see [stack.Lookup], and returns the name that cases hold:
-// "2.15", or "" for the release of cases that name none.
+// ParseRelease finds a release of PyTorch by its name, see [stack.Lookup], and returns its name as in [Case.Torch]:
+// "2.15", or "" for 2.11.
 func ParseRelease(text string) (string, error) {
 	s, err := stack.Lookup(text)
 	if err != nil || s.Release() == unnamedRelease {
@@ -136,7 +134,7 @@ func ParseRelease(text string) (string, error) {
 	return s.Release(), nil
 }
 
-// Precision returns the type of arithmetic, and the type of the weights if it differs.
+// Precision returns the precision of autocast, followed by the data type of the weights if that differs.
 func (c Case) Precision() string {
 	switch {
 	case c.AMP != NoAutocast && c.Weights != "":
@@ -149,51 +147,52 @@ func (c Case) Precision() string {
 	return "fp32"
 }
 
-// Words returns the settings as the command line takes them, sorted: "seq-len=512".
-func (s Settings) Words() []string {
+// Assignments returns the settings as sorted arguments of --set: "seq-len=512".
+func (s Settings) Assignments() []string {
 	names := slices.Sorted(maps.Keys(s))
 	return lists.Map(names, func(name string) string { return fmt.Sprintf("%s=%d", name, s[name]) })
 }
 
-// Autocast is the precision of torch.autocast: [NoAutocast], "fp16" or "bf16".
-// The zero value is written "none", on command lines and in files.
+// Autocast is the precision of torch.autocast: "fp16", "bf16", or [NoAutocast], which is written "none".
 type Autocast string
 
-// NoAutocast computes in the type of the weights.
+// NoAutocast means training without torch.autocast.
 const NoAutocast Autocast = ""
 
 const noAutocast = "none"
 
-// inTorch are types by PyTorch's own names.
-var inTorch = map[string]string{"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": fp32, "float": fp32}
+// torchTypeNames maps PyTorch's names of data types to those of vprof.
+var torchTypeNames = map[string]string{
+	"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": fp32,
+	"float": fp32,
+}
 
-// Precisions returns all values of [Autocast].
-func Precisions() []Autocast { return []Autocast{NoAutocast, "fp16", "bf16"} }
+func AutocastPrecisions() []Autocast { return []Autocast{NoAutocast, "fp16", "bf16"} }
 
-// Precisions returns the precisions in which a model with the case's weights can train. Autocast in fp16 needs a
-// GradScaler, which does not accept gradients of half-precision weights.
-func (c Case) Precisions() []Autocast {
+// AutocastChoices returns the autocast precisions in which a model with the case's weight type can train. Autocast in
+// fp16 needs a GradScaler, which rejects gradients of half-precision weights.
+func (c Case) AutocastChoices() []Autocast {
 	if c.Weights == FP32 || c.Weights != "bf16" && (c.LoRA != nil || c.TrainedWeights != "") {
-		return Precisions()
+		return AutocastPrecisions()
 	}
 	return []Autocast{NoAutocast, "bf16"}
 }
 
-// ParseAutocast reads what [Autocast.String] writes.
+// ParseAutocast parses the text of [Autocast.String].
 func ParseAutocast(text string) (Autocast, error) {
-	text = cmp.Or(inTorch[text], text)
+	text = cmp.Or(torchTypeNames[text], text)
 	switch {
 	case text == "":
 		return NoAutocast, errors.New("empty; use none, fp16 or bf16")
 	case text == noAutocast:
 		return NoAutocast, nil
-	case !slices.Contains(Precisions(), Autocast(text)):
+	case !slices.Contains(AutocastPrecisions(), Autocast(text)):
 		return NoAutocast, fmt.Errorf("there is no precision %q; use none, fp16 or bf16", text)
 	}
 	return Autocast(text), nil
 }
 
-// String returns the precision as people write it.
+// String returns the name of the precision; "none" without autocast.
 func (a Autocast) String() string {
 	if a == NoAutocast {
 		return noAutocast
@@ -205,10 +204,10 @@ func (a Autocast) String() string {
 func (a Autocast) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
-func (a *Autocast) UnmarshalText(text []byte) error { return unmarshal(a, text, ParseAutocast) }
+func (a *Autocast) UnmarshalText(text []byte) error { return unmarshalText(a, text, ParseAutocast) }
 
-// WeightType is the data type of a model's weights: [FP32], "bf16" or "fp16". The zero
-// value is written "fp32" on command lines and left out of files.
+// WeightType is the data type of a model's weights: "bf16", "fp16", or [FP32], which flags write "fp32" and files
+// leave out.
 type WeightType string
 
 // FP32 is the default type of weights.
@@ -216,12 +215,11 @@ const FP32 WeightType = ""
 
 const fp32 = "fp32"
 
-// WeightTypes returns all values of [WeightType].
 func WeightTypes() []WeightType { return []WeightType{FP32, "bf16", "fp16"} }
 
-// ParseWeightType reads what [WeightType.String] writes.
+// ParseWeightType parses the text of [WeightType.String].
 func ParseWeightType(text string) (WeightType, error) {
-	text = cmp.Or(inTorch[text], text)
+	text = cmp.Or(torchTypeNames[text], text)
 	switch {
 	case text == "":
 		return FP32, errors.New("empty; use fp32, bf16 or fp16")
@@ -233,7 +231,7 @@ func ParseWeightType(text string) (WeightType, error) {
 	return WeightType(text), nil
 }
 
-// String returns the type as people write it.
+// String returns the name of the type; "fp32" for the zero value.
 func (w WeightType) String() string {
 	if w == FP32 {
 		return fp32
@@ -241,12 +239,12 @@ func (w WeightType) String() string {
 	return string(w)
 }
 
-// Description is the JSON definition of a model that the registry does not list: its configuration file or its graph.
-// Cases refer to it by its hash. The zero value means a model of the registry.
+// Description is the JSON that defines a user's model: its configuration file or its exported graph. Cases refer to
+// it by its hash. It is zero for models of the registry.
 type Description struct{ text, hash string }
 
-// Describe makes the description of a text.
-func Describe(text string) Description {
+// NewDescription returns the description with a text and its hash.
+func NewDescription(text string) Description {
 	if text == "" {
 		return Description{}
 	}
@@ -254,26 +252,27 @@ func Describe(text string) Description {
 	return Description{text, hex.EncodeToString(sum[:])}
 }
 
-// Text returns the JSON that the model is made of; empty for none.
+// Text returns the JSON of the model's definition; empty for the zero value.
 func (d Description) Text() string { return d.text }
 
-// compiledDescription is the text of a description with recorded steps.
+// compiledDescription is the JSON of a description that also holds the file of steps recorded under torch.compile.
 type compiledDescription struct {
 	Compiled []byte `json:"compiled"`
 	Model    string `json:"model"`
 }
 
-// WithSteps returns the description of a model whose steps under torch.compile come from the content of a file.
+// WithSteps returns the description with the content of a file of steps that were recorded under torch.compile.
 func (d Description) WithSteps(content []byte) Description {
 	text, err := json.Marshal(compiledDescription{content, d.text})
 	if err != nil {
-		panic(err) // of bytes and a string
+		panic(err) // bytes and strings can be written as JSON
 	}
-	return Describe(string(text))
+	return NewDescription(string(text))
 }
 
-// parts returns the text of the model itself, and the content of its file of steps under torch.compile; nil for none.
-func (d Description) parts() (model string, steps []byte) {
+// modelAndSteps returns the model's own definition and the content of its file of steps under torch.compile (nil
+// without one).
+func (d Description) modelAndSteps() (model string, steps []byte) {
 	var both compiledDescription
 	if !strings.HasPrefix(d.text, `{"compiled":"`) || json.Unmarshal([]byte(d.text), &both) != nil {
 		return d.text, nil
@@ -281,24 +280,24 @@ func (d Description) parts() (model string, steps []byte) {
 	return both.Model, both.Compiled
 }
 
-// Hash returns the SHA-256 of the text in hexadecimal; empty for none.
 func (d Description) Hash() string { return d.hash }
 
-// Difference is a field in which two cases differ.
+// Difference is one field whose value differs between two cases.
 type Difference struct {
-	// Label is what tables call the field, and A and B are its values; empty where the model decides.
+	// Label is the field's name in tables. A and B are its values in the two cases; empty where the model decides them.
 	Label, A, B string
-	// Case is the first case with the second one's values of this field and of those before it.
+	// Case is the first case after the values of this and all earlier differences have been replaced by the second
+	// case's.
 	Case Case
 }
 
-// Differences returns the fields in which two cases differ, in the order of a line that describes a case.
+// Differences returns the fields in which two cases differ, in the order in which [Case.String] writes them.
 func Differences(a, b Case) []Difference {
-	last := map[string]int{} // of several fields in one object of the file, the last says it as a whole
+	last := map[string]int{} // index of the last field with each JSON key
 	for i := range fields {
 		last[fields[i].JSON] = i
 	}
-	from, to := a.values(), b.values()
+	from, to := a.jsonFields(), b.jsonFields()
 	var all []Difference
 	for i := range fields {
 		f := &fields[i]
@@ -308,13 +307,13 @@ func Differences(a, b Case) []Difference {
 		if from[f.JSON] = to[f.JSON]; to[f.JSON] == nil {
 			delete(from, f.JSON)
 		}
-		d := Difference{Label: f.Phrase(), A: f.Text(a), B: f.Text(b)}
+		d := Difference{Label: f.TableLabel(), A: f.Text(a), B: f.Text(b)}
 		text, err := json.Marshal(from)
 		if err == nil {
 			err = json.Unmarshal(text, &d.Case)
 		}
 		if err != nil {
-			panic(err) // each value is one of a case
+			panic(err) // the value comes from a valid case
 		}
 		all = append(all, d)
 	}

@@ -13,7 +13,7 @@ func cases(t *rapid.T) Case {
 	word := rapid.StringMatching(`[a-z][a-z0-9_.-]{0,8}`)
 	c := Case{
 		Model: word.Draw(t, "model"), Stage: word.Draw(t, "stage"),
-		Batch: rapid.IntRange(0, 512).Draw(t, "batch"), AMP: rapid.SampledFrom(Precisions()).Draw(t, "amp"),
+		Batch: rapid.IntRange(0, 512).Draw(t, "batch"), AMP: rapid.SampledFrom(AutocastPrecisions()).Draw(t, "amp"),
 		Weights:       rapid.SampledFrom(WeightTypes()).Draw(t, "weights"),
 		Checkpointing: rapid.Bool().Draw(t, "checkpointing"),
 		Accumulate:    rapid.IntRange(1, 8).Draw(t, "accumulate"),

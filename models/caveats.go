@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Caveats returns warnings about a complete case that its values do not show, one sentence each, without the full stop.
+// Caveats returns warnings about a complete case, one sentence each, without the full stop.
 func (m Model) Caveats(c Case) []string {
 	var caveats []string
 	for _, s := range m.Settings {
@@ -17,8 +17,8 @@ func (m Model) Caveats(c Case) []string {
 	if s, err := c.Release(); err == nil {
 		caveats = append(caveats, s.Notes()...)
 	}
-	caveats = append(caveats, c.caveats(&c)...)
-	if why := m.NotRecorded(c); why != "" {
+	caveats = append(caveats, c.warnings(&c)...)
+	if why := m.NotRecordedReason(c); why != "" {
 		caveats = append(caveats, "torch-compile: not recorded ("+why+"), so that planned is the eager step, with an "+
 			"interval that holds what compiled steps of such models need (coefficient torch_compile)")
 	}
@@ -29,24 +29,25 @@ func (m Model) Caveats(c Case) []string {
 	return caveats
 }
 
-// NotRecorded returns why a plan does not use a compiled step of the case; empty if it does, or if the case is eager.
-func (m Model) NotRecorded(c Case) string {
+// NotRecordedReason returns the reason why no recorded step under torch.compile can be used. It is empty if one can, or
+// without torch.compile.
+func (m Model) NotRecordedReason(c Case) string {
 	switch {
 	case !c.Compile:
 		return ""
 	case m.Unrecorded == nil:
-		return m.capturedBy(c)
+		return m.captureNote(c)
 	}
 	return m.Unrecorded(c)
 }
 
-// ReadsText reports whether samples are, or may be, text: the batch does not count images, clips or spectrograms.
+// ReadsText reports whether samples can be text, that is, whether they are not images, clips or spectrograms.
 func (m Model) ReadsText() bool {
 	return !slices.Contains([]string{"image", "clip", "spectrogram", "anchor"}, m.BatchUnit)
 }
 
-// loraTargetCaveats returns warnings about the targets of adapters: names that match no module, which peft ignores if
-// other targets match, and modules whose adapters are not recorded.
+// loraTargetCaveats returns warnings about names in LoRA's target list: names that match no module, which peft
+// ignores if other names match, and modules that are not linear layers, whose adapters vprof does not record.
 func (m Model) loraTargetCaveats(c Case) []string {
 	if c.LoRA == nil || len(c.LoRA.Targets) == 0 {
 		return nil
@@ -56,9 +57,9 @@ func (m Model) loraTargetCaveats(c Case) []string {
 	if err != nil || !ok {
 		return nil
 	}
-	const adapter = ".lora_" // in the paths of adapters, where parts have them
-	parts := w.Parts()
-	shown := slices.ContainsFunc(parts, func(p Part) bool { return strings.Contains(p.Path, adapter) })
+	const adapter = ".lora_" // the paths of adapters contain it
+	parts := w.WrappableModules()
+	shown := slices.ContainsFunc(parts, func(p WrappableModule) bool { return strings.Contains(p.Path, adapter) })
 	var caveats []string
 	for _, target := range c.LoRA.Targets {
 		all := target == allLinear || target == LinearLayers
@@ -81,9 +82,9 @@ func (m Model) loraTargetCaveats(c Case) []string {
 	return caveats
 }
 
-// StageNote returns a sentence on what one of the model's stages trains.
-func (m Model) StageNote(stage string) string {
-	if note := m.Trains[stage]; note != "" {
+// StageDescription describes the parameters that a freeze stage trains.
+func (m Model) StageDescription(stage string) string {
+	if note := m.TrainedByStage[stage]; note != "" {
 		return note
 	}
 	switch stage {

@@ -6,29 +6,30 @@ import (
 	"reflect"
 )
 
-// Class is the class of a library that a model stands for, as vprof capture takes it.
-type Class struct {
-	// Spec names it: "timm:resnet50", or of transformers "hf:" and the text of its config.json.
+// LibraryClass is the Python class of a model of the registry, with the arguments of vprof capture.
+type LibraryClass struct {
+	// Spec is the model argument of vprof capture: "timm:resnet50", or "hf:" and the text of a config.json.
 	Spec string
-	// Inputs are arguments of forward that capture does not give by itself, as name=dtype[dim,...].
+	// Inputs are arguments of forward besides those that capture creates itself, as name=dtype[dim,...].
 	Inputs []string
-	// Size is the height and width of images in pixels, Seq the tokens of a text; zero where there are none.
+	// Size is the height and width of images in pixels, Seq the number of tokens of a text; zero if the model has no
+	// such input.
 	Size, Seq int
 }
 
-// TransformersClass returns a class of transformers with some values of its configuration (the others have their
-// defaults) and inputs of the sizes in the settings.
-func TransformersClass(class string, s Settings, config map[string]any) Class {
+// TransformersClass returns a class of transformers. config holds the values of its configuration that are not
+// defaults; the settings give the sizes of its inputs.
+func TransformersClass(class string, s Settings, config map[string]any) LibraryClass {
 	config["architectures"] = []string{class}
 	text, err := json.Marshal(config)
 	if err != nil {
-		panic(err) // values are names and numbers
+		panic(err) // names and numbers can be written as JSON
 	}
-	return Class{Spec: "hf:" + string(text), Size: int(s["image-size"]), Seq: int(s["seq-len"])}
+	return LibraryClass{Spec: "hf:" + string(text), Size: int(s["image-size"]), Seq: int(s["seq-len"])}
 }
 
-// ClassOf returns the class that a complete case trains, or the reason why there is none.
-func (m Model) ClassOf(c Case) (class Class, reason string) {
+// LibraryClass returns the class and inputs of a complete case, or the reason why vprof capture cannot record it.
+func (m Model) LibraryClass(c Case) (class LibraryClass, reason string) {
 	if m.Class == nil {
 		return class, m.Name + " is no class of a library; capture your own code, as docs/compile.md has it"
 	}
@@ -43,9 +44,10 @@ func (m Model) ClassOf(c Case) (class Class, reason string) {
 	return class, ""
 }
 
-// capturedBy returns the command that records the case's step under torch.compile, or the reason why none does.
-func (m Model) capturedBy(c Case) string {
-	switch _, reason := m.ClassOf(c); {
+// captureNote returns a note with the vprof capture command that records the case's step under torch.compile, or the
+// reason why there is none.
+func (m Model) captureNote(c Case) string {
+	switch _, reason := m.LibraryClass(c); {
 	case m.Description != (Description{}):
 		return "vprof capture --compile records it"
 	case reason != "":
@@ -55,7 +57,7 @@ func (m Model) capturedBy(c Case) string {
 		if c.AMP != "bf16" {
 			command += " --amp " + c.AMP.String()
 		}
-		for _, w := range m.Canonical(c).Settings.Words() {
+		for _, w := range m.Canonical(c).Settings.Assignments() {
 			command += " --set " + w
 		}
 		return command + " records it"

@@ -10,8 +10,8 @@ import (
 	"github.com/vprof/vprof/profiler/stack"
 )
 
-// DefaultCase returns the model's default case by the release of PyTorch that verbs plan for where none is named: the
-// newest, or the one that made a recording.
+// DefaultCase returns the model's default case. Its PyTorch release is the one that recorded the model or, without
+// one, the newest.
 func (m Model) DefaultCase() Case {
 	c := m.Default
 	c.Model = m.Name
@@ -21,33 +21,34 @@ func (m Model) DefaultCase() Case {
 	return c
 }
 
-// Complete fills the fields that c leaves open (stage, batch, accumulation, settings) with the model's defaults and
-// checks the others. In precision, weights, checkpointing and optimizer, "" and false are already choices and stay. The
-// error is a [*CaseError].
+// Complete fills empty fields (stage, batch, accumulation, settings) with the model's defaults and checks all others.
+// Empty precision, weights, checkpointing and optimizer are values of their own and stay. The error is a [*CaseError].
 func (m Model) Complete(c Case) (Case, error) {
 	c = m.withDefaults(c)
 	if field, reason := c.checkFields(); reason != "" {
-		return c, c.Wrong(field, "%s", reason)
+		return c, c.FieldError(field, "%s", reason)
 	}
-	c.Stack = m.stackOf(c)
+	c.Stack = m.librariesOf(c)
 	var err error
-	if c.Settings, err = m.settings(c.Settings); err != nil {
+	if c.Settings, err = m.completeSettings(c.Settings); err != nil {
 		return c, err
 	}
-	if field, reason := newConflictInput(&m, &c).firstConflict(conflicts); reason != "" {
-		return c, c.Wrong(field, "%s", reason)
+	if field, reason := newSubject(&m, &c).firstConflict(conflicts); reason != "" {
+		return c, c.FieldError(field, "%s", reason)
 	}
-	return c, m.check(c)
+	return c, m.checkCase(c)
 }
 
-// check returns an error if the model cannot train a complete case with its present batch, rank and micro-batches.
-func (m Model) check(c Case) error {
-	if field := m.changedNote(c); field != "" {
-		return c.Wrong(field, "the steps of a recorded run are what they are; record the run again with this changed "+
-			"(other GPUs and allocator settings need no new recording)")
+// checkCase returns an error if the model cannot train a complete case, whose batch, rank or micro-batches may have
+// changed.
+func (m Model) checkCase(c Case) error {
+	if field := m.firstChangedKey(c); field != "" {
+		return c.FieldError(field,
+			"the steps of a recorded run are what they are; record the run again with this changed "+
+				"(other GPUs and allocator settings need no new recording)")
 	}
 	if err := CheckBatch(c.Batch); err != nil {
-		return c.Wrong("batch", "%v", err)
+		return c.FieldError("batch", "%v", err)
 	}
 	if m.Check != nil {
 		return m.Check(c)
@@ -55,7 +56,6 @@ func (m Model) check(c Case) error {
 	return nil
 }
 
-// withDefaults returns a case with the model's defaults where it leaves something open.
 func (m Model) withDefaults(c Case) Case {
 	d := m.Default
 	c.Model, c.ConfigHash = m.Name, m.Description.Hash()
@@ -71,24 +71,24 @@ func (m Model) withDefaults(c Case) Case {
 	return c
 }
 
-// changedNote returns the key of the first field in which a completed case differs from the only case of a recorded
-// run; empty if none does. Allocator settings may differ.
-func (m Model) changedNote(c Case) string {
+// firstChangedKey compares a completed case with the only case of a recorded run. It returns the JSON key of the first
+// field that differs, empty if none does. Allocator settings may differ.
+func (m Model) firstChangedKey(c Case) string {
 	if !m.Recorded {
 		return ""
 	}
-	return FirstDifference(c, m.withDefaults(m.Default), func(key string, asked, recorded json.RawMessage) bool {
+	return FirstDifferingKey(c, m.withDefaults(m.Default), func(key string, asked, recorded json.RawMessage) bool {
 		return key == "alloc_conf" || bytes.Equal(asked, recorded)
 	})
 }
 
-// MaxBatch is the largest batch size that is accepted; a larger one is taken for a mistake.
+// MaxBatch is the largest accepted batch size; a larger number is most likely a mistake.
 const MaxBatch = 1 << 20
 
-// maxAccumulated limits the micro-batches that one optimizer step can have in a recording.
+// maxAccumulated is the largest number of micro-batches of one optimizer step that vprof records.
 const maxAccumulated = 1024
 
-// CheckBatch returns an error if n samples are no batch that anybody trains with: from a flag or a file.
+// CheckBatch returns an error if n is not between 1 and [MaxBatch].
 func CheckBatch(n int) error {
 	switch {
 	case n < 1:
@@ -99,7 +99,7 @@ func CheckBatch(n int) error {
 	return nil
 }
 
-// CheckAccumulate returns an error if a step of n micro-batches is not recorded.
+// CheckAccumulate returns an error if vprof cannot record an optimizer step of n micro-batches.
 func CheckAccumulate(n int) error {
 	switch {
 	case n < 1:
@@ -111,8 +111,8 @@ func CheckAccumulate(n int) error {
 	return nil
 }
 
-// Canonical returns a complete case as in files: without settings that equal the model's defaults. Two ways to write
-// the same case then give the same result.
+// Canonical returns a complete case without the settings that equal the model's defaults, as files hold it. Equal
+// cases then have equal JSON.
 func (m Model) Canonical(c Case) Case {
 	own := Settings{}
 	for _, s := range m.Settings {
@@ -126,15 +126,15 @@ func (m Model) Canonical(c Case) Case {
 	return c
 }
 
-// maxHeldBytes is the largest accepted data set or network beside the model, in bytes: more than any GPU holds.
+// maxHeldBytes limits the bytes of a data set or of further tensors on the GPU to more than any GPU has.
 const maxHeldBytes = 1 << 44
 
-// libraries say on which packages beside PyTorch a step depends.
-var libraries = map[string]func(m Model, c Case) bool{
-	"transformers": func(m Model, _ Case) bool { return m.Transformers },
+// libraryMatters reports for each library besides PyTorch whether a case depends on its release.
+var libraryMatters = map[string]func(m Model, c Case) bool{
+	"transformers": func(m Model, _ Case) bool { return m.IsTransformers },
 	"trl": func(m Model, c Case) bool {
 		o := c.Objective
-		return m.Transformers && (c.Settings["trl-loss"] > 0 || !o.IsZero() && !o.Distills() && o.LikeTrainer == "")
+		return m.IsTransformers && (c.Settings["trl-loss"] > 0 || !o.IsZero() && !o.Distills() && o.LikeTrainer == "")
 	},
 	"peft":         func(_ Model, c Case) bool { return c.LoRA != nil },
 	"bitsandbytes": func(_ Model, c Case) bool { return c.Quantize != "" },
@@ -145,15 +145,15 @@ var libraries = map[string]func(m Model, c Case) bool{
 	"cudnn":        func(Model, Case) bool { return true },
 }
 
-// stackOf returns the releases of a case that affect its memory. For a model from a configuration, releases that are
-// not named are the newest known.
-func (m Model) stackOf(c Case) stack.Libraries {
+// librariesOf returns the releases of the libraries that affect the case's memory. Releases that are not given are the
+// newest known for a model that comes from a configuration.
+func (m Model) librariesOf(c Case) stack.Libraries {
 	all := maps.Clone(c.Stack)
 	maps.DeleteFunc(all, func(name, _ string) bool {
-		matters, known := libraries[name]
+		matters, known := libraryMatters[name]
 		return known && !matters(m, c)
 	})
-	for name, matters := range libraries {
+	for name, matters := range libraryMatters {
 		newest := stack.Newest(name)
 		if newest != "" && m.Description.Text() != "" && all[name] == "" && matters(m, c) {
 			if all == nil {

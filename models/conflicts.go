@@ -9,24 +9,24 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// Conflict is a combination that a case must not have: a value of a field with other values, or with a model.
+// Conflict is an invalid combination: a value of one field with a value of another field, or with a model.
 type Conflict struct {
-	// Field is the field to change, and With what it does not go together with.
-	Field, With string
-	applies     func(*choice) bool
-	// Reason reports why, and what to do. Names in braces stand for values of the case.
+	// Field is the field that the user has to change. With describes the other value or the model.
+	Field, ExcludedBy string
+	applies           func(*subject) bool
+	// Reason is the text of the error: the reason and what to do. Names in braces are replaced by values of the case.
 	Reason string
 }
 
-func refuse(field, with string, when func(*choice) bool, reason string) Conflict {
-	return Conflict{Field: field, With: with, applies: when, Reason: reason}
+func refuse(field, with string, when func(*subject) bool, reason string) Conflict {
+	return Conflict{Field: field, ExcludedBy: with, applies: when, Reason: reason}
 }
 
-// choice is a filled case with its model, as conflicts read it.
-type choice struct {
+// subject is what conflicts are checked against: a completed case with its model.
+type subject struct {
 	*Case
 	m *Model
-	// s is the strategy, the zero value without one, and opt the optimizer.
+	// s is the strategy, zero on one GPU. opt is the optimizer's configuration.
 	s   Strategy
 	opt optim.Config
 }
@@ -40,18 +40,18 @@ var conflicts = slices.Concat(
 	tileConflicts, loopConflicts, evaluationConflicts, otherConflicts,
 )
 
-func newConflictInput(m *Model, c *Case) *choice {
-	k := choice{Case: c, m: m}
+func newSubject(m *Model, c *Case) *subject {
+	k := subject{Case: c, m: m}
 	if c.Strategy != nil {
 		k.s = *c.Strategy
 	}
 	if c.Optimizer != "" {
-		k.opt, _ = optim.Named(c.Optimizer) // which was read before
+		k.opt, _ = optim.Named(c.Optimizer) // checkFields has parsed the name before
 	}
 	return &k
 }
 
-func (k *choice) firstConflict(all []Conflict) (field, reason string) {
+func (k *subject) firstConflict(all []Conflict) (field, reason string) {
 	for i := range all {
 		if all[i].applies(k) {
 			return all[i].Field, k.fillTemplate(all[i].Reason)
@@ -62,14 +62,13 @@ func (k *choice) firstConflict(all []Conflict) (field, reason string) {
 
 var placeholder = regexp.MustCompile(`\{[A-Za-z_ -]+\}`)
 
-// fillTemplate replaces the names in braces by values of the case: of the model, of the strategy's options or of
-// fields.
-func (k *choice) fillTemplate(reason string) string {
+// fillTemplate replaces names in braces by values: of the model, of the strategy's options or of fields of the case.
+func (k *subject) fillTemplate(reason string) string {
 	choices := map[string][]string{"all stages": k.m.Stages, "all tasks": k.m.Tasks, "all losses": k.m.Losses}
 	numbers := map[string]int64{
-		"ranks": k.pipelineRanks(), "groups": k.s.CP * max(1, k.s.TP), "experts": k.m.Levers.Experts,
-		"answer": k.Objective.Answer(), "memory sizes": int64(len(k.s.Memory)),
-		"gpus": int64(k.GPUs), // which may be zero
+		"ranks": k.pipelineRanks(), "groups": k.s.CP * max(1, k.s.TP), "experts": k.m.Supports.Experts,
+		"answer": k.Objective.AnswerTokens(), "memory sizes": int64(len(k.s.Memory)),
+		"gpus": int64(k.GPUs), // zero on one GPU
 	}
 	return placeholder.ReplaceAllStringFunc(reason, func(word string) string {
 		name := strings.Trim(word, "{}")
@@ -79,12 +78,12 @@ func (k *choice) fillTemplate(reason string) string {
 			return strings.Join(all, ", ")
 		}
 		switch name {
-		case "GPUs of a stage": // of a case that has stages
-			return strconv.FormatInt(k.each(), 10)
+		case "GPUs of a stage": // used only in conflicts of pipelines
+			return strconv.FormatInt(k.stageGPUs(), 10)
 		case "sharers":
-			return strconv.FormatInt(k.parameterRanks(), 10)
+			return strconv.FormatInt(k.shardRanks(), 10)
 		case "no liger":
-			return k.m.Levers.NoLiger
+			return k.m.Supports.NoLiger
 		case "this optimizer":
 			name, _, _ := strings.Cut(k.Optimizer, ":")
 			return name
@@ -98,16 +97,15 @@ func (k *choice) fillTemplate(reason string) string {
 	})
 }
 
-func (k *choice) pipelineRanks() int64 { return k.s.PipelineRanks(k.GPUs) }
-func (k *choice) each() int64          { return int64(k.GPUs) / k.pipelineRanks() }
+func (k *subject) pipelineRanks() int64 { return k.s.PipelineRanks(k.GPUs) }
+func (k *subject) stageGPUs() int64     { return int64(k.GPUs) / k.pipelineRanks() }
 
-// named reports whether the strategy has one of these names.
-func (k *choice) named(names ...string) bool { return slices.Contains(names, k.s.Name) }
+// isStrategy reports whether the strategy is one of these.
+func (k *subject) isStrategy(names ...string) bool { return slices.Contains(names, k.s.Name) }
 
-// nextToken reports whether the model learns the next token.
-func (k *choice) nextToken() bool {
+func (k *subject) predictsNextToken() bool {
 	return (k.Task == "" || len(k.m.Tasks) == 0 || k.Task == k.m.Tasks[0]) && k.Objective.IsZero()
 }
 
-// parameterRanks returns how many ranks share the parameters.
-func (k *choice) parameterRanks() int64 { return k.each() / max(1, k.s.Replicate) }
+// shardRanks returns the number of ranks over which fully_shard shards the parameters.
+func (k *subject) shardRanks() int64 { return k.stageGPUs() / max(1, k.s.Replicate) }

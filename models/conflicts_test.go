@@ -9,21 +9,24 @@ import (
 // Each name in braces is a value that a reason can be filled with, and each field is one that a case has.
 func TestReasonsOfConflictsCanBeFilled(t *testing.T) {
 	for _, c := range Conflicts() {
-		require.NotNil(t, FieldNamed(c.Field), c.With)
-		reason := newConflictInput(&Model{}, &Case{GPUs: 1}).fillTemplate(c.Reason)
+		require.NotNil(t, FieldNamed(c.Field), c.ExcludedBy)
+		reason := newSubject(&Model{}, &Case{GPUs: 1}).fillTemplate(c.Reason)
 		require.NotRegexp(t, `[{}]`, reason)
-		require.NotEmpty(t, c.With)
+		require.NotEmpty(t, c.ExcludedBy)
 	}
 }
 
 func TestConflictsOfACompleteCaseComeInTheirOrder(t *testing.T) {
 	m := Model{
 		Name: "it", Stages: []string{"full"}, Default: Case{Stage: "full", Batch: 1}, SupportsRanks: true,
-		Levers: LeverSet{Loop: LoopTrainer, Quantize: true},
+		Supports: MemoryOptionSupport{Loop: LoopTrainer, Quantize: true},
 	}
 	for want, c := range map[string]Case{
-		`it: stage: there is no stage "half"; its stages are full`: {Stage: "half", Levers: Levers{Quantize: "nf4"}},
-		"it: quantize: quantized layers cannot be trained":         {Levers: Levers{Quantize: "nf4"}},
+		`it: stage: there is no stage "half"; its stages are full`: {
+			Stage:         "half",
+			MemoryOptions: MemoryOptions{Quantize: "nf4"},
+		},
+		"it: quantize: quantized layers cannot be trained": {MemoryOptions: MemoryOptions{Quantize: "nf4"}},
 		"it: strategy: 6 GPUs cannot be divided into 4 replicas": {
 			GPUs:     6,
 			Strategy: &Strategy{Name: FSDP2, Replicate: 4},

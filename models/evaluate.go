@@ -7,39 +7,41 @@ import (
 	"github.com/vprof/vprof/internal/options"
 )
 
-// Evaluation describes the evaluation between training steps: batches without gradients, in evaluation mode, as in
-// transformers' Trainer. The zero value is the evaluation of the model's own system.
+// Evaluation describes the evaluation between training steps: forward passes in evaluation mode without gradients, as
+// in transformers' Trainer. The zero value means the evaluation of the model's own project.
 type Evaluation struct {
-	// Batch is the number of samples of a batch; zero is the batch size of the model's system, or of training.
+	// Batch is the number of samples of an evaluation batch; zero means the model's own evaluation batch or the
+	// training batch.
 	Batch int
-	// Scores is the number of batches whose scores are on the GPU at a time, as the Trainer keeps them for
-	// compute_metrics: eval_accumulation_steps, or all batches. Zero is that the loss alone is kept.
+	// Scores is the number of batches whose logits stay on the GPU for compute_metrics: eval_accumulation_steps, or
+	// all batches. Zero means that only losses are kept.
 	Scores int
-	// NewTokens is the number of tokens that a row generates (predict_with_generate) instead of a loss; zero for none.
+	// NewTokens is the number of tokens generated for each sequence (predict_with_generate) in place of a loss; zero
+	// means no generation.
 	NewTokens int
-	// IsOff leaves evaluation out, which users who do not evaluate choose.
+	// IsOff reports whether the user turned evaluation off.
 	IsOff bool
 }
 
-// noEvaluation is the text of an evaluation that is left out.
+// noEvaluation is the text of an evaluation that is turned off.
 const noEvaluation = "none"
 
-// maxEvaluatedBatch bounds the numbers of an evaluation, maxKeptScores the batches whose scores are kept, each of
-// which is recorded, and maxNewTokens the tokens that are generated.
+// maxEvaluatedBatch is the largest evaluation batch. maxKeptScores limits the batches whose logits are kept, since
+// each of them is recorded. maxNewTokens limits generated tokens.
 const (
 	maxEvaluatedBatch = 1 << 20
 	maxKeptScores     = 256
 	maxNewTokens      = 1 << 17
 )
 
-// evaluationOptions holds the options, in the order in which they are written.
+// evaluationOptions holds the options of --set evaluate, in the order in which they are written.
 var evaluationOptions = options.Table[Evaluation]{
 	options.Count("batch", 1, maxEvaluatedBatch, func(e *Evaluation) *int { return &e.Batch }),
 	options.Count("scores", 1, maxKeptScores, func(e *Evaluation) *int { return &e.Scores }),
 	options.Count("new-tokens", 1, maxNewTokens, func(e *Evaluation) *int { return &e.NewTokens }),
 }
 
-// ParseEvaluation reads an evaluation like "batch=8,scores=4", or none.
+// ParseEvaluation parses an evaluation like "batch=8,scores=4", or "none".
 func ParseEvaluation(text string) (e Evaluation, err error) {
 	if text == noEvaluation {
 		return Evaluation{IsOff: true}, nil
@@ -61,8 +63,8 @@ func (e Evaluation) String() string {
 	return evaluationOptions.Text(&e)
 }
 
-// Words describes what an evaluation stores or generates besides its loss.
-func (e Evaluation) Words() string {
+// Summary describes the logits that an evaluation stores and the tokens that it generates, for a line about a case.
+func (e Evaluation) Summary() string {
 	switch {
 	case e.Scores > 0:
 		return fmt.Sprintf("the scores of %d batches are kept", e.Scores)
@@ -72,11 +74,11 @@ func (e Evaluation) Words() string {
 	return ""
 }
 
-// IsZero reports whether the case sets no evaluation.
+// IsZero reports whether the case leaves evaluation to the model's own project.
 func (e Evaluation) IsZero() bool { return e == Evaluation{} }
 
 // MarshalText implements [encoding.TextMarshaler].
 func (e Evaluation) MarshalText() ([]byte, error) { return []byte(e.String()), nil }
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
-func (e *Evaluation) UnmarshalText(text []byte) error { return unmarshal(e, text, ParseEvaluation) }
+func (e *Evaluation) UnmarshalText(text []byte) error { return unmarshalText(e, text, ParseEvaluation) }

@@ -11,44 +11,46 @@ import (
 	"github.com/vprof/vprof/internal/options"
 )
 
-// Field is one field of a [Case]: how people write and read it on command lines, in files of
-// fleets and in the configurations of trainers. See [Fields].
+// Field is one field of a [Case]: its flag, its keys in YAML and JSON, its help, and how its value is parsed and
+// written. See [Fields].
 type Field struct {
-	// Name is the name of the field's flag and of its key in YAML: "train-only". It is empty for a
-	// field that is written as a part of another one.
+	// Name is the field's flag and its key in YAML: "train-only". It is empty for a field that is part of another
+	// one's value.
 	Name string
-	// JSON is its key in files that vprof writes.
+	// JSON is the field's key in the files that vprof writes.
 	JSON string
-	// Label is what tables and comparisons call it; empty for Name.
+	// Label is the field's name in tables and comparisons; empty means Name.
 	Label string
-	// Usage is a line of help, with the name of the value between backquotes; "{values}" stands for all Values.
+	// Usage is the flag's help text, with the name of the value in backquotes. "{values}" is replaced by the list of
+	// Values.
 	Usage string
-	// Group is what it is about, and Main reports whether it is among the few that help shows first.
+	// Group is the topic under which help lists the field. IsMain reports whether the short help shows it.
 	Group  Group
 	IsMain bool
-	// Key reports whether --set NAME=VALUE sets it, and no flag of its own.
-	Key bool
-	// BareValue is the value of a flag that stands alone; empty if it needs one.
+	// SetOnly reports whether the field has no flag and is set by --set NAME=VALUE.
+	SetOnly bool
+	// BareValue is the value that the flag sets when it is given without one; empty if it needs one.
 	BareValue string
-	// Values are the words that it may have; nil if it is free, or if they depend on the model.
+	// Values returns the valid values; nil if any value is valid or the model decides.
 	Values func() []string
-	// form reads and writes its text; it cannot be read if it has no name.
-	form
-	// say puts the text into a line about a case; nil says it as it is. Absent is said of a case without one.
-	say        func(c *Case, text string) string
+	// form parses and writes the value. A field without a name is only written.
+	codec
+	// phrase puts the value into a line about a case; nil writes the value alone. absentText is written if there is
+	// no value.
+	phrase     func(c *Case, text string) string
 	absentText string
 }
 
-// form describes how a field is parsed and written; the text is empty if the model decides the value.
-type form struct {
+// codec parses and writes a field's value. The text is empty if the model decides the value.
+type codec struct {
 	parse func(text string) (func(*Case), error)
 	text  func(c *Case) string
 }
 
-// Group is the topic of a field.
+// Group is the heading under which help lists a field.
 type Group string
 
-// The groups, in the order of help.
+// The headings, in the order of help.
 const (
 	GroupWhat   Group = "What is trained"
 	GroupWhere  Group = "On what"
@@ -56,25 +58,26 @@ const (
 	GroupOutput Group = "Output"
 )
 
-// Change is a parsed value of a field, which is valid by itself.
+// Change is a valid value of a field, ready to be set in a case.
 type Change struct {
 	Field *Field
-	// Text is the value as it was written.
+	// Text is the value as the user wrote it.
 	Text string
 	set  func(*Case)
 }
 
-// Parse reads a value of the field. The error names the valid values.
+// Parse parses a value of the field. Its error lists the valid values.
 func (f *Field) Parse(text string) (Change, error) {
 	set, err := f.parse(text)
 	return Change{f, text, set}, err
 }
 
-// Text returns the value of the field in a case, as [Field.Parse] reads it; empty where the model decides.
+// Text returns the text of the field's value in a case, as [Field.Parse] reads it; empty if the model decides the
+// value.
 func (f *Field) Text(c Case) string { return f.text(&c) }
 
-// Phrase returns the field's label in tables.
-func (f *Field) Phrase() string {
+// TableLabel returns the field's name in tables: its label or its flag.
+func (f *Field) TableLabel() string {
 	switch {
 	case f.Label != "":
 		return f.Label
@@ -84,7 +87,7 @@ func (f *Field) Phrase() string {
 	return f.JSON
 }
 
-// Help returns the field's usage text, with the given values (or the table's) in place of {values}.
+// Help returns the usage text with {values} replaced by the given values, or by the field's own if there are none.
 func (f *Field) Help(values []string) string {
 	if values == nil && f.Values != nil {
 		values = f.Values()
@@ -92,13 +95,13 @@ func (f *Field) Help(values []string) string {
 	return strings.ReplaceAll(f.Usage, "{values}", strings.Join(values, ", "))
 }
 
-// Patch is a set of chosen values of a case: a change for each field, by its name.
+// Patch is a set of new values for a case, by the names of their fields.
 type Patch map[string]Change
 
-// Set adds a change. It replaces an earlier change of the same field.
+// Set adds a value. It replaces an earlier value of the same field.
 func (p Patch) Set(c Change) { p[c.Field.Name] = c }
 
-// Apply puts the changes into a case, in the order of the table.
+// Apply sets the values in a case, in the order of [Fields].
 func (p Patch) Apply(c *Case) {
 	for i := range fields {
 		f := &fields[i]
@@ -108,10 +111,10 @@ func (p Patch) Apply(c *Case) {
 	}
 }
 
-// Argument returns the words of a command line that set the field to a value.
-func (f *Field) Argument(text string) []string {
+// FlagArgs returns the command-line arguments that set the field to a value.
+func (f *Field) FlagArgs(text string) []string {
 	switch {
-	case f.Key:
+	case f.SetOnly:
 		return []string{"--set", f.Name + "=" + text}
 	case f.BareValue != "":
 		return []string{"--" + f.Name + "=" + text}
@@ -119,7 +122,7 @@ func (f *Field) Argument(text string) []string {
 	return []string{"--" + f.Name, text}
 }
 
-// FieldNamed returns the field with a name; nil if there is none.
+// FieldNamed returns the field with a name; nil if none has it.
 func FieldNamed(name string) *Field {
 	for i := range fields {
 		f := &fields[i]
@@ -130,8 +133,8 @@ func FieldNamed(name string) *Field {
 	return nil
 }
 
-// checkFields returns the first field whose value no flag could set, and normalizes the spelling of the others. Cases
-// from files and from code thus follow the same rules as cases from flags.
+// checkFields parses and rewrites the value of every field, as if it came from a flag. It returns the first field
+// whose value is invalid. Cases from files and from Go programs thus obey the same rules as flags.
 func (c *Case) checkFields() (field, reason string) {
 	for i := range fields {
 		f := &fields[i]
@@ -150,36 +153,36 @@ func (c *Case) checkFields() (field, reason string) {
 	return "", ""
 }
 
-// valued returns the form of a value with its functions that parse and write it.
-func valued[T any](read func(string) (T, error), at func(*Case) *T, write func(T) string) form {
+// valueCodec returns the codec of a value of any type, given functions that parse and write it.
+func valueCodec[T any](read func(string) (T, error), at func(*Case) *T, write func(T) string) codec {
 	parse := func(text string) (func(*Case), error) {
 		value, err := read(text)
 		return func(c *Case) { *at(c) = value }, err
 	}
-	return form{parse, func(c *Case) string { return write(*at(c)) }}
+	return codec{parse, func(c *Case) string { return write(*at(c)) }}
 }
 
-// stringForm returns a text in its usual spelling.
-func stringForm[T ~string](read func(string) (T, error), at func(*Case) *T) form {
-	return valued(read, at, func(value T) string { return string(value) })
+// stringCodec returns the codec of a text that the parser normalizes.
+func stringCodec[T ~string](read func(string) (T, error), at func(*Case) *T) codec {
+	return valueCodec(read, at, func(value T) string { return string(value) })
 }
 
-// textForm returns a form that accepts any text.
-func textForm(at func(*Case) *string) form {
-	return stringForm(func(text string) (string, error) { return text, nil }, at)
+// textCodec returns the codec of a field that accepts any text.
+func textCodec(at func(*Case) *string) codec {
+	return stringCodec(func(text string) (string, error) { return text, nil }, at)
 }
 
-// choiceForm returns one of some keywords; what names the value in errors.
-func choiceForm[T ~string](what string, values func() []string, at func(*Case) *T) form {
-	return stringForm(func(text string) (T, error) {
-		value, err := parseOneOf(what, text, values())
+// keywordCodec returns the codec of a value that must be one of a list; errors call the value what.
+func keywordCodec[T ~string](what string, values func() []string, at func(*Case) *T) codec {
+	return stringCodec(func(text string) (T, error) {
+		value, err := parseKeyword(what, text, values())
 		return T(value), err
 	}, at)
 }
 
-// countForm returns a whole number that passes a check.
-func countForm(check func(int) error, at func(*Case) *int) form {
-	return valued(func(text string) (int, error) {
+// countCodec returns the codec of a whole number that must pass a check.
+func countCodec(check func(int) error, at func(*Case) *int) codec {
+	return valueCodec(func(text string) (int, error) {
 		n, err := parseCount(text)
 		if err == nil {
 			err = check(n)
@@ -188,12 +191,12 @@ func countForm(check func(int) error, at func(*Case) *int) form {
 	}, at, options.FormatNumber)
 }
 
-// alsoCalled are values under other names: load_in_4bit and load_in_8bit of transformers.
-var alsoCalled = map[string]string{"4bit": "nf4", "8bit": "int8"}
+// valueAliases maps other names of values to vprof's: load_in_4bit and load_in_8bit of transformers.
+var valueAliases = map[string]string{"4bit": "nf4", "8bit": "int8"}
 
-// parseOneOf finds the word that a text spells, in upper or lower case, with hyphens or without.
-func parseOneOf(what, text string, values []string) (string, error) {
-	if other := alsoCalled[nearest.Normalize(text)]; slices.Contains(values, other) {
+// parseKeyword returns the value that equals the text, ignoring case and hyphens.
+func parseKeyword(what, text string, values []string) (string, error) {
+	if other := valueAliases[nearest.Normalize(text)]; slices.Contains(values, other) {
 		return other, nil
 	}
 	same := func(v string) bool { return v == text || nearest.Normalize(v) == nearest.Normalize(text) }
@@ -203,9 +206,8 @@ func parseOneOf(what, text string, values []string) (string, error) {
 	return "", fmt.Errorf("there is no %s %q; use %s", what, text, strings.Join(values, ", "))
 }
 
-// boolForm returns a form that accepts true and false.
-func boolForm(at func(*Case) *bool) form {
-	return valued(options.ParseBool, at, func(on bool) string {
+func boolCodec(at func(*Case) *bool) codec {
+	return valueCodec(options.ParseBool, at, func(on bool) string {
 		if on {
 			return "true"
 		}
@@ -213,28 +215,28 @@ func boolForm(at func(*Case) *bool) form {
 	})
 }
 
-// typed returns a type that reads and writes itself.
-func typed[T fmt.Stringer](read func(string) (T, error), at func(*Case) *T) form {
-	return valued(read, at, T.String)
+// stringerCodec returns the codec of a value whose type has a String method.
+func stringerCodec[T fmt.Stringer](read func(string) (T, error), at func(*Case) *T) codec {
+	return valueCodec(read, at, T.String)
 }
 
-// pointed returns the form of an optional part of a case.
-func pointed[T any](read func(string) (T, error), at func(*Case) **T, write func(*T) string) form {
+// optionalCodec returns the codec of an optional value, which is a nil pointer in the case if absent.
+func optionalCodec[T any](read func(string) (T, error), at func(*Case) **T, write func(*T) string) codec {
 	parse := func(text string) (func(*Case), error) {
 		value, err := read(text)
 		return func(c *Case) { *at(c) = new(value) }, err
 	}
-	return form{parse, func(c *Case) string { return write(*at(c)) }}
+	return codec{parse, func(c *Case) string { return write(*at(c)) }}
 }
 
-// unmarshal sets a value to what parse reads, for [encoding.TextUnmarshaler].
-func unmarshal[T any](at *T, text []byte, parse func(string) (T, error)) (err error) {
+// unmarshalText parses the text and sets *at, for implementations of [encoding.TextUnmarshaler].
+func unmarshalText[T any](at *T, text []byte, parse func(string) (T, error)) (err error) {
 	*at, err = parse(string(text))
 	return err
 }
 
-// setting returns one of the model's settings.
-func setting(name string) form {
+// settingCodec returns the codec of a model's setting.
+func settingCodec(name string) codec {
 	parse := func(text string) (func(*Case), error) {
 		n, err := options.ParseInteger(text, 1024)
 		if err != nil {
@@ -250,7 +252,7 @@ func setting(name string) form {
 			c.Settings = own
 		}, nil
 	}
-	return form{parse, func(c *Case) string {
+	return codec{parse, func(c *Case) string {
 		if n, given := c.Settings[name]; given {
 			return strconv.FormatInt(n, 10)
 		}
@@ -258,31 +260,31 @@ func setting(name string) form {
 	}}
 }
 
-// prefixed puts some words before a text.
-func prefixed(words string) func(*Case, string) string {
+// addPrefix returns a function that writes a value after some words.
+func addPrefix(words string) func(*Case, string) string {
 	return func(_ *Case, text string) string { return words + text }
 }
 
-// fixedText returns some words in place of a text.
+// fixedText returns a function that writes the same words for any value.
 func fixedText(words string) func(*Case, string) string {
 	return func(*Case, string) string { return words }
 }
 
-// Words returns the text for the field in a line that describes a case; empty if it is not shown.
-func (f *Field) Words(c *Case) string {
+// SummaryText returns the field's part of a line that describes a case; empty if the line leaves it out.
+func (f *Field) SummaryText(c *Case) string {
 	text := f.text(c)
-	if f.say == nil || text == "" {
+	if f.phrase == nil || text == "" {
 		return cmp.Or(text, f.absentText)
 	}
-	return f.say(c, text)
+	return f.phrase(c, text)
 }
 
-// LeverWords returns the words of the memory-saving options in use, as in a line about a case.
-func (l Levers) LeverWords() []string {
+// OptionTexts returns the texts of the memory-saving options that are on, as in a line that describes a case.
+func (l MemoryOptions) OptionTexts() []string {
 	var all []string
 	for i := range fields {
-		w := fields[i].Words(&Case{Levers: l})
-		if w != "" && w != fields[i].Words(&Case{}) {
+		w := fields[i].SummaryText(&Case{MemoryOptions: l})
+		if w != "" && w != fields[i].SummaryText(&Case{}) {
 			all = append(all, w)
 		}
 	}

@@ -25,7 +25,7 @@ func TestCasesFromFilesAreValidatedAsThoseFromFlags(t *testing.T) {
 		var c Case
 		require.NoError(t, json.Unmarshal([]byte(text), &c), text)
 		m := toyModel("toy")
-		m.Levers = LeverSet{Loop: LoopTrainer, Quantize: true, Recompute: true, QAT: true}
+		m.Supports = MemoryOptionSupport{Loop: LoopTrainer, Quantize: true, Recompute: true, QAT: true}
 		_, err := m.Complete(c)
 		var wrong *CaseError
 		require.ErrorAs(t, err, &wrong, text)

@@ -15,8 +15,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// Fields returns all fields of a case except the model's name and the batch size, in the order in which they appear in
-// a description of a case. They are also applied to a case in this order.
+// Fields returns all fields of a case except the model's name and the batch size. Descriptions of a case list them in
+// this order, and patches are applied in it.
 func Fields() []Field { return fields }
 
 var noText = fixedText("")
@@ -25,57 +25,58 @@ var fields = []Field{
 	{
 		Name: "task", JSON: "task", Group: GroupWhat,
 		Usage: "what an hf: model is trained for: `task` is {values} (default: by its architectures)",
-		form:  textForm(func(c *Case) *string { return &c.Task }),
+		codec: textCodec(func(c *Case) *string { return &c.Task }),
 	},
 	{
 		Name: "stage", JSON: "stage", Group: GroupWhat,
 		Usage: "freeze `stage` (default: the model's)",
-		form:  textForm(func(c *Case) *string { return &c.Stage }), say: func(c *Case, stage string) string {
-			return phrase.If(c.LoRA == nil, "stage %s", stage) // adapters train no stage of the model
+		codec: textCodec(func(c *Case) *string { return &c.Stage }), phrase: func(c *Case, stage string) string {
+			return phrase.If(c.LoRA == nil, "stage %s", stage) // with adapters no stage is trained
 		},
 	},
 	{
-		Name: "amp", JSON: "amp", Label: "precision", Group: GroupHow, IsMain: true, Values: stringsOf(Precisions()),
-		Usage: "autocast `precision`: {values} (default: the model's)",
-		form:  typed(ParseAutocast, func(c *Case) *Autocast { return &c.AMP }),
-		say:   func(c *Case, _ string) string { return c.Precision() },
+		Name: "amp", JSON: "amp", Label: "precision", Group: GroupHow, IsMain: true,
+		Values: listTexts(AutocastPrecisions()),
+		Usage:  "autocast `precision`: {values} (default: the model's)",
+		codec:  stringerCodec(ParseAutocast, func(c *Case) *Autocast { return &c.AMP }),
+		phrase: func(c *Case, _ string) string { return c.Precision() },
 	},
 	{
-		Name: "weights", JSON: "weights", Group: GroupHow, Values: stringsOf(WeightTypes()),
+		Name: "weights", JSON: "weights", Group: GroupHow, Values: listTexts(WeightTypes()),
 		Usage: "`type` of the weights: {values} (default: the model's, of an hf: model its configuration's dtype)",
-		form:  typed(ParseWeightType, func(c *Case) *WeightType { return &c.Weights }), say: noText,
+		codec: stringerCodec(ParseWeightType, func(c *Case) *WeightType { return &c.Weights }), phrase: noText,
 	},
 	{
 		Name: "loss", JSON: "loss", Group: GroupWhat,
 		Usage: "`loss` of a .pt2 model: {values} (default: output if the model returns a loss, else cross-entropy)",
-		form:  form{parseLoss, func(c *Case) string { return c.Loss }}, say: prefixed("loss "),
+		codec: codec{parseLoss, func(c *Case) string { return c.Loss }}, phrase: addPrefix("loss "),
 	},
 	{
-		Name: "output", JSON: "output", Key: true, Group: GroupWhat,
+		Name: "output", JSON: "output", SetOnly: true, Group: GroupWhat,
 		Usage: "`name` or number of the output of a .pt2 model that the loss is of, also as --loss LOSS:NAME " +
 			"(default: the first)",
-		form: textForm(func(c *Case) *string { return &c.Output }), say: prefixed("of output "),
+		codec: textCodec(func(c *Case) *string { return &c.Output }), phrase: addPrefix("of output "),
 	},
 	{
-		Name: "freeze", JSON: "freeze", Key: true, Group: GroupWhat,
+		Name: "freeze", JSON: "freeze", SetOnly: true, Group: GroupWhat,
 		Usage: "parameters of a .pt2 model that are not trained, by `patterns` of their names like 'stem.*,blocks.0.*'",
-		form:  textForm(func(c *Case) *string { return &c.Freeze }), say: prefixed("frozen "),
+		codec: textCodec(func(c *Case) *string { return &c.Freeze }), phrase: addPrefix("frozen "),
 	},
 	{
-		Name: "checkpoint", JSON: "blocks", Key: true, Group: GroupHow,
+		Name: "checkpoint", JSON: "blocks", SetOnly: true, Group: GroupHow,
 		Usage: "modules of a .pt2 model that are recomputed, by `patterns` of their paths like 'layers.*' " +
 			"(implies --checkpointing; default: the longest list of equal modules)",
-		form: form{func(text string) (func(*Case), error) {
+		codec: codec{func(text string) (func(*Case), error) {
 			return func(c *Case) { c.Blocks, c.Checkpointing = text, c.Checkpointing || text != "" }, nil
-		}, func(c *Case) string { return c.Blocks }}, say: noText,
+		}, func(c *Case) string { return c.Blocks }}, phrase: noText,
 	},
 	{
 		Name: "checkpointing", JSON: "checkpointing", Group: GroupHow, IsMain: true, BareValue: "true",
 		Usage: "recompute activations in backward, and `how`: true, false, non-reentrant, reentrant, " +
 			"reentrant-trained (only layers with trained parameters), every=2 (every second layer), " +
 			"selective=mm,sdpa (keeps the results of these operators) (default: the model's)",
-		form: form{parseCheckpointing, checkpointingText},
-		say: func(c *Case, _ string) string {
+		codec: codec{parseCheckpointing, checkpointingText},
+		phrase: func(c *Case, _ string) string {
 			if !c.Checkpointing {
 				return ""
 			}
@@ -85,8 +86,8 @@ var fields = []Field{
 	{
 		Name: "accumulate", JSON: "accumulate", Label: "micro-batches", Group: GroupHow, IsMain: true,
 		Usage: "micro-batches `n` of one optimizer step (default: the model's)",
-		form:  countForm(CheckAccumulate, func(c *Case) *int { return &c.Accumulate }),
-		say: func(c *Case, text string) string {
+		codec: countCodec(CheckAccumulate, func(c *Case) *int { return &c.Accumulate }),
+		phrase: func(c *Case, text string) string {
 			if c.Accumulate <= 1 {
 				return ""
 			}
@@ -97,8 +98,8 @@ var fields = []Field{
 		Name: "optimizer", JSON: "optimizer", Group: GroupHow, IsMain: true, Values: Optimizers,
 		Usage: "`name` of the optimizer (default: the model's): {values}; " +
 			"optimizers that project gradients take options like galore-adamw:rank=64,target=attn+mlp",
-		form: stringForm(parseOptimizer, func(c *Case) *string { return &c.Optimizer }),
-		say: func(_ *Case, text string) string {
+		codec: stringCodec(parseOptimizer, func(c *Case) *string { return &c.Optimizer }),
+		phrase: func(_ *Case, text string) string {
 			if text == string(optim.None) {
 				return "no optimizer"
 			}
@@ -113,132 +114,133 @@ var fields = []Field{
 			"save=embed_tokens,lm_head trains modules as a whole, match=REGEX goes by whole paths, and last; " +
 			"method=NAME, first, is another method of peft, with the options of its configuration, like " +
 			"method=oft,oft_block_size=32,target=q_proj,v_proj",
-		form: pointed(ParseLoRA, func(c *Case) **LoRA { return &c.LoRA }, (*LoRA).String), say: prefixed("LoRA "),
+		codec: optionalCodec(ParseLoRA, func(c *Case) **LoRA { return &c.LoRA },
+			(*LoRA).String), phrase: addPrefix("LoRA "),
 	},
 	{
 		Name: "quantize", JSON: "quantize", Group: GroupWhat, IsMain: true, Values: Quantizations,
 		Usage: "hold the frozen layers below adapters (--lora) as bitsandbytes does: `type` is {values}",
-		form:  choiceForm("quantization", Quantizations, func(c *Case) *string { return &c.Quantize }),
+		codec: keywordCodec("quantization", Quantizations, func(c *Case) *string { return &c.Quantize }),
 	},
 	{
 		Name: "liger", JSON: "liger", Group: GroupHow, BareValue: "true",
 		Usage: "compute norms, rotary positions, feed-forward layers and the loss with liger-kernel",
-		form:  boolForm(func(c *Case) *bool { return &c.Liger }), say: fixedText("liger"),
+		codec: boolCodec(func(c *Case) *bool { return &c.Liger }), phrase: fixedText("liger"),
 	},
 	{
-		JSON: "recompute", say: prefixed("recompute "),
-		form: form{text: func(c *Case) string { return string(c.Recompute) }},
+		JSON: "recompute", phrase: addPrefix("recompute "),
+		codec: codec{text: func(c *Case) string { return string(c.Recompute) }},
 	},
 	{
-		Name: "offload", JSON: "offload", Key: true, Group: GroupHow, BareValue: "true",
+		Name: "offload", JSON: "offload", SetOnly: true, Group: GroupHow, BareValue: "true",
 		Usage: "keep what backward needs in the host's memory (save_on_cpu)",
-		form:  boolForm(func(c *Case) *bool { return &c.Offload }), say: fixedText("activations on the host"),
+		codec: boolCodec(func(c *Case) *bool { return &c.Offload }), phrase: fixedText("activations on the host"),
 	},
 	{
 		Name: "optimizer-in-backward", JSON: "optimizer_in_backward", Group: GroupHow, BareValue: "true",
 		Usage: "step the optimizer of each parameter when its gradient is there, and free the gradient",
-		form:  boolForm(func(c *Case) *bool { return &c.InBackward }), say: fixedText("optimizer in backward"),
+		codec: boolCodec(func(c *Case) *bool { return &c.InBackward }), phrase: fixedText("optimizer in backward"),
 	},
 	{
-		Name: "loop", JSON: "loop", Group: GroupHow, IsMain: true, Values: Loops,
+		Name: "loop", JSON: "loop", Group: GroupHow, IsMain: true, Values: LoopNames,
 		Usage: "what the training `loop` keeps of a step beside the loss: {values}; trainer nothing, function the " +
 			"model's " +
 			"output until the step ends, plain until the next forward pass has returned " +
 			"(default: trainer, of a .pt2 model function)",
-		form: choiceForm("loop", Loops, func(c *Case) *Loop { return &c.Loop }), say: prefixed("loop "),
+		codec: keywordCodec("loop", LoopNames, func(c *Case) *Loop { return &c.Loop }), phrase: addPrefix("loop "),
 	},
 	{
-		Name: "zero-grad", JSON: "zero_grad", Key: true, Group: GroupHow, Values: ZeroGrads,
+		Name: "zero-grad", JSON: "zero_grad", SetOnly: true, Group: GroupHow, Values: ZeroGradModes,
 		Usage: "`when` gradients are zeroed: {values}; after the optimizer's step, before forward, " +
 			"between forward and backward as Lightning does, or kept and filled with zeros (default: after)",
-		form: choiceForm("way to zero gradients", ZeroGrads, func(c *Case) *ZeroGrad {
+		codec: keywordCodec("way to zero gradients", ZeroGradModes, func(c *Case) *ZeroGrad {
 			return &c.ZeroGrad
-		}), say: prefixed("zero_grad "),
+		}), phrase: addPrefix("zero_grad "),
 	},
 	{
-		Name: "use-cache", JSON: "use_cache", Key: true, Group: GroupHow, Values: cacheValues,
+		Name: "use-cache", JSON: "use_cache", SetOnly: true, Group: GroupHow, Values: cacheValues,
 		Usage: "keys and values of all layers are a part of the output (use_cache): {values} " +
 			"(default: true with --loop function or plain without checkpointing, as transformers has it, else false)",
-		form: choiceForm("choice of the cache", cacheValues, func(c *Case) *string {
+		codec: keywordCodec("choice of the cache", cacheValues, func(c *Case) *string {
 			return &c.UseCache
-		}), say: prefixed("use_cache "),
+		}), phrase: addPrefix("use_cache "),
 	},
 	{
-		Name: "empty-cache", JSON: "empty_cache", Key: true, Group: GroupHow, BareValue: "1",
+		Name: "empty-cache", JSON: "empty_cache", SetOnly: true, Group: GroupHow, BareValue: "1",
 		Usage: "call torch.cuda.empty_cache() every `n` steps: after the step, in the loop trainer before backward, " +
 			"as torch_empty_cache_steps has it (default: never)",
-		form: form{parseEmptyCache, func(c *Case) string { return options.FormatNumber(c.EmptyCache) }},
-		say:  func(_ *Case, text string) string { return "empty_cache every " + text },
+		codec:  codec{parseEmptyCache, func(c *Case) string { return options.FormatNumber(c.EmptyCache) }},
+		phrase: func(_ *Case, text string) string { return "empty_cache every " + text },
 	},
 	{
-		Name: "first-step", JSON: "first_step", Key: true, Group: GroupHow, BareValue: "true",
+		Name: "first-step", JSON: "first_step", SetOnly: true, Group: GroupHow, BareValue: "true",
 		Usage: "count the first training step alone, which runs without the optimizer's state, as scripts do that " +
 			"measure one step",
-		form: boolForm(func(c *Case) *bool { return &c.FirstStep }), say: fixedText("first step"),
+		codec: boolCodec(func(c *Case) *bool { return &c.FirstStep }), phrase: fixedText("first step"),
 	},
 	{
-		Name: "beside", JSON: "beside_bytes", Key: true, Group: GroupHow,
+		Name: "beside", JSON: "beside_bytes", SetOnly: true, Group: GroupHow,
 		Usage: "`size` of what stays on the GPU beside the model, such as a frozen network or an average of the " +
 			"weights (1.2GiB; 2 or 4 bytes a parameter)",
-		form: form{parseBytes(func(c *Case) *int64 { return &c.OtherTrainingBytes }), func(c *Case) string {
+		codec: codec{parseBytes(func(c *Case) *int64 { return &c.OtherTrainingBytes }), func(c *Case) string {
 			return options.FormatNumber(c.OtherTrainingBytes)
 		}},
-		say: func(c *Case, _ string) string { return bytesize.Format(c.OtherTrainingBytes) + " beside the model" },
+		phrase: func(c *Case, _ string) string { return bytesize.Format(c.OtherTrainingBytes) + " beside the model" },
 	},
 	{
 		Name: "clip", JSON: "clip", Group: GroupHow,
 		Usage: "clip gradients by their `norm` before the optimizer's step: norm, none (default: as the model's " +
 			"system does)",
-		form: stringForm(parseClip, func(c *Case) *string { return &c.Clip }), say: prefixed("clip "),
+		codec: stringCodec(parseClip, func(c *Case) *string { return &c.Clip }), phrase: addPrefix("clip "),
 	},
 	{
-		Name: "routing", JSON: "routing", Key: true, Group: GroupHow,
+		Name: "routing", JSON: "routing", SetOnly: true, Group: GroupHow,
 		Usage: "how the routers of a mixture choose experts that ranks share out (--strategy with ep=N): `way` is " +
 			"balanced, skew=F for F times as many tokens on the rank, or worst for all tokens of its group (default: " +
 			"balanced)",
-		form: stringForm(parseRouting, func(c *Case) *string { return &c.Routing }), say: prefixed("routing "),
+		codec: stringCodec(parseRouting, func(c *Case) *string { return &c.Routing }), phrase: addPrefix("routing "),
 	},
 	{
 		Name: "objective", JSON: "objective", Group: GroupWhat, Values: Objectives,
 		Usage: "learn from answers that were compared or judged, in place of the next token, by `name`: {values}; " +
 			"options like dpo:precomputed,as=llama-factory",
-		form: typed(ParseObjective, func(c *Case) *Objective { return &c.Objective }),
+		codec: stringerCodec(ParseObjective, func(c *Case) *Objective { return &c.Objective }),
 	},
 	{
 		Name: "train-only", JSON: "train_only", Group: GroupWhat,
 		Usage: "train the parameters alone whose names have a `regex` in them, " +
 			"such as 'layers\\.(30|31)\\.|lm_head', and freeze the others",
-		form: stringForm(parseTrainOnly, func(c *Case) *string { return &c.TrainOnly }),
-		say:  func(_ *Case, text string) string { return "training " + text + " alone" },
+		codec:  stringCodec(parseTrainOnly, func(c *Case) *string { return &c.TrainOnly }),
+		phrase: func(_ *Case, text string) string { return "training " + text + " alone" },
 	},
 	{
-		Name: "trained-weights", JSON: "trained_weights", Key: true, Group: GroupHow,
+		Name: "trained-weights", JSON: "trained_weights", SetOnly: true, Group: GroupHow,
 		Usage: "with --train-only, hold what is trained in this `type` and what is frozen in that of --weights: fp32",
-		form:  textForm(func(c *Case) *string { return &c.TrainedWeights }), say: prefixed("trained weights in "),
+		codec: textCodec(func(c *Case) *string { return &c.TrainedWeights }), phrase: addPrefix("trained weights in "),
 	},
 	{
-		Name: "qat", JSON: "qat", Key: true, Group: GroupHow, Values: QATs,
+		Name: "qat", JSON: "qat", SetOnly: true, Group: GroupHow, Values: QATKinds,
 		Usage: "round weights and inputs of linear layers as torchao's training for quantization does, " +
 			"by `kind`: {values}; options like int8-int4:group=32",
-		form: typed(ParseQAT, func(c *Case) *QAT { return &c.QAT }), say: prefixed("qat "),
+		codec: stringerCodec(ParseQAT, func(c *Case) *QAT { return &c.QAT }), phrase: addPrefix("qat "),
 	},
 	{
-		Name: "float8", JSON: "float8", Key: true, Group: GroupHow, Values: Float8s,
+		Name: "float8", JSON: "float8", SetOnly: true, Group: GroupHow, Values: Float8Recipes,
 		Usage: "linear layers but the output layer multiply in 8-bit floats " +
 			"as torchao's convert_to_float8_training has it, by `recipe`: {values}",
-		form: stringForm(parseFloat8, func(c *Case) *string { return &c.Float8 }), say: prefixed("float8 "),
+		codec: stringCodec(parseFloat8, func(c *Case) *string { return &c.Float8 }), phrase: addPrefix("float8 "),
 	},
 	{
 		Name: "torch-compile", JSON: "torch_compile", Group: GroupHow, BareValue: "true",
 		Usage: "the step runs under torch.compile: as vprof capture --compile has recorded it, " +
 			"else the eager step with a wide interval",
-		form: boolForm(func(c *Case) *bool { return &c.Compile }), say: fixedText("torch.compile"),
+		codec: boolCodec(func(c *Case) *bool { return &c.Compile }), phrase: fixedText("torch.compile"),
 	},
 	{
-		Name: "tiled-mlp", JSON: "tiled_mlp", Key: true, Group: GroupHow,
+		Name: "tiled-mlp", JSON: "tiled_mlp", SetOnly: true, Group: GroupHow,
 		Usage: "have feed-forward layers see the tokens in `n` tiles, one after the other, and again in backward, " +
 			"as axolotl's tiled_mlp does: a number, or auto for one for every 32768 tokens",
-		form: typed(ParseTiles, func(c *Case) *Tiles { return &c.TiledMLP }), say: prefixed("tiled mlp "),
+		codec: stringerCodec(ParseTiles, func(c *Case) *Tiles { return &c.TiledMLP }), phrase: addPrefix("tiled mlp "),
 	},
 	{
 		Name: "evaluate", JSON: "evaluate", Group: GroupHow,
@@ -246,50 +248,57 @@ var fields = []Field{
 			"of a batch, and of how many batches the scores stay on the GPU at a time for metrics, as transformers' " +
 			"Trainer keeps them (eval_accumulation_steps, or else all; default: the loss alone, in the batch of " +
 			"training); batch=8,new-tokens=128 also generates tokens after each sequence; none leaves evaluation out",
-		form: typed(ParseEvaluation, func(c *Case) *Evaluation { return &c.Evaluate }), say: prefixed("evaluation "),
+		codec: stringerCodec(ParseEvaluation,
+			func(c *Case) *Evaluation { return &c.Evaluate }), phrase: addPrefix("evaluation "),
 	},
 	{
 		Name: "dataset-on-gpu", JSON: "dataset_bytes", Label: "data set", Group: GroupWhat,
 		Usage: "also count training data that lies on the GPU for the whole run, as `size` like 3.2GiB " +
 			"(default: it comes from the host)",
-		form: form{parseBytes(func(c *Case) *int64 { return &c.Dataset }), func(c *Case) string {
+		codec: codec{parseBytes(func(c *Case) *int64 { return &c.Dataset }), func(c *Case) string {
 			return options.FormatNumber(c.Dataset)
 		}},
-		say: func(c *Case, _ string) string { return bytesize.Format(c.Dataset) + " of data on the GPU" },
+		phrase: func(c *Case, _ string) string { return bytesize.Format(c.Dataset) + " of data on the GPU" },
 	},
 	{
-		Name: "workers", JSON: "workers", Key: true, Group: GroupWhere,
+		Name: "workers", JSON: "workers", SetOnly: true, Group: GroupWhere,
 		Usage: "processes `n` of the DataLoader for each GPU (num_workers), which take memory of the host " +
 			"(default: none)",
-		form: countForm(within("workers", 0, maxWorkers), func(c *Case) *int { return &c.Workers }), say: noText,
+		codec: countCodec(checkRange("workers", 0, maxWorkers),
+			func(c *Case) *int { return &c.Workers }), phrase: noText,
 	},
 	settingField("seq-len", "tokens `n` of a sequence, where the model has any", true),
-	key(settingField("image-size", "height and width `n` of an image in pixels, where the model has any", false)),
-	key(settingField("audio-seconds", "seconds `n` of a clip, where the model has any", false)),
-	key(settingField("max-length", "tokens `n` of a text, where the model has any", false)),
+	setOnlyField(settingField("image-size", "height and width `n` of an image in pixels, where the model has any",
+		false)),
+	setOnlyField(settingField("audio-seconds", "seconds `n` of a clip, where the model has any", false)),
+	setOnlyField(settingField("max-length", "tokens `n` of a text, where the model has any", false)),
 	{
-		Name: "chunked-loss", JSON: "settings", Key: true, Group: GroupHow, form: setting("chunked-loss"), say: noText,
+		Name: "chunked-loss", JSON: "settings", SetOnly: true, Group: GroupHow, codec: settingCodec("chunked-loss"),
+		phrase: noText,
 		Usage: "chunks `n` of tokens that scores and loss of a language model are computed in, " +
 			"one after the other, as torchtune does (default: all at once)",
 	},
 	{
-		Name: "linear-cross-entropy", JSON: "settings", Key: true, Group: GroupHow,
-		form: setting("linear-cross-entropy"), say: noText,
+		Name: "linear-cross-entropy", JSON: "settings", SetOnly: true, Group: GroupHow,
+		codec: settingCodec("linear-cross-entropy"), phrase: noText,
 		Usage: "1 to compute scores and loss of a language model by torch.nn.functional.linear_cross_entropy, " +
 			"in chunks of tokens (`n` is 0 or 1)",
 	},
-	{JSON: "settings", form: form{text: func(c *Case) string { return strings.Join(c.Settings.Words(), ", ") }}},
+	{
+		JSON:  "settings",
+		codec: codec{text: func(c *Case) string { return strings.Join(c.Settings.Assignments(), ", ") }},
+	},
 	{
 		Name: "gpus", JSON: "gpus", Label: "GPUs", Group: GroupWhere, IsMain: true,
 		Usage: "train on `n` GPUs of the kind, one rank on each; values are for one rank",
-		form:  countForm(within("GPUs", 1, maxRanks), func(c *Case) *int { return &c.GPUs }), say: noText,
+		codec: countCodec(checkRange("GPUs", 1, maxRanks), func(c *Case) *int { return &c.GPUs }), phrase: noText,
 	},
 	{
 		Name: "strategy", JSON: "strategy", Group: GroupWhere, IsMain: true, Values: Strategies,
 		Usage: "how the ranks share the work, by `name` and options like fsdp2:mp=bf16,replicate=2: {values} " +
 			"(see vprof help strategies)",
-		form: pointed(ParseStrategy, func(c *Case) **Strategy { return &c.Strategy }, (*Strategy).String),
-		say: func(c *Case, text string) string {
+		codec: optionalCodec(ParseStrategy, func(c *Case) **Strategy { return &c.Strategy }, (*Strategy).String),
+		phrase: func(c *Case, text string) string {
 			if c.GPUs == 1 {
 				return "1 GPU with " + text
 			}
@@ -299,51 +308,55 @@ var fields = []Field{
 	{
 		Name: "torch", JSON: "torch", Group: GroupWhere, IsMain: true,
 		Usage: "`release` of PyTorch that trains, like 2.15, by whose rules memory is taken",
-		form:  stringForm(ParseRelease, func(c *Case) *string { return &c.Torch }), say: prefixed("PyTorch "),
+		codec: stringCodec(ParseRelease, func(c *Case) *string { return &c.Torch }), phrase: addPrefix("PyTorch "),
 		absentText: "PyTorch " + unnamedRelease,
 	},
 	{
 		Name: "stack", JSON: "stack", Label: "libraries", Group: GroupWhere, IsMain: true,
 		Usage: "`releases` of libraries that train, like transformers=5.12,trl=1.16, or a file that has them: " +
 			"uv.lock, requirements.txt, pixi.lock, environment.yml, pyproject.toml, or a Python",
-		form: valued(stack.ParseLibraries, func(c *Case) *stack.Libraries { return &c.Stack }, stack.Libraries.String),
-		say:  func(c *Case, _ string) string { return c.Stack.Text() },
+		codec: valueCodec(stack.ParseLibraries, func(c *Case) *stack.Libraries { return &c.Stack },
+			stack.Libraries.String),
+		phrase: func(c *Case, _ string) string { return c.Stack.Text() },
 	},
 	{
 		Name: "alloc-conf", JSON: "alloc_conf", Label: "allocator", Group: GroupWhere,
 		Usage: "allocator `settings`, as in PYTORCH_CUDA_ALLOC_CONF",
-		form:  textForm(func(c *Case) *string { return &c.AllocConf }),
+		codec: textCodec(func(c *Case) *string { return &c.AllocConf }),
 	},
 	{
-		Name: "tf32", JSON: "tf32", Key: true, Group: GroupHow, Values: TF32s,
+		Name: "tf32", JSON: "tf32", SetOnly: true, Group: GroupHow, Values: TF32Modes,
 		Usage: "fp32 operators that compute in TF32 from Ampere on (torch.backends), by `name`: {values}; all is " +
 			"set_float32_matmul_precision of high or medium. It changes times and not the workspaces",
-		form: choiceForm("choice of TF32", TF32s, func(c *Case) *string { return &c.TF32 }), say: prefixed("TF32 "),
+		codec: keywordCodec("choice of TF32", TF32Modes,
+			func(c *Case) *string { return &c.TF32 }), phrase: addPrefix("TF32 "),
 	},
 	{
-		Name: "cublas-workspace", JSON: "cublas_workspace", Key: true, Label: "workspace of cuBLAS", Group: GroupWhere,
+		Name: "cublas-workspace", JSON: "cublas_workspace", SetOnly: true, Label: "workspace of cuBLAS",
+		Group: GroupWhere,
 		Usage: "workspace of matrix products, as in CUBLAS_WORKSPACE_CONFIG: `sizes` like :4096:8, which " +
 			"deterministic training and MONAI set",
-		form: stringForm(parseCublasWorkspace, func(c *Case) *string { return &c.CublasWorkspace }),
-		say:  prefixed("CUBLAS_WORKSPACE_CONFIG="),
+		codec:  stringCodec(parseCublasWorkspace, func(c *Case) *string { return &c.CublasWorkspace }),
+		phrase: addPrefix("CUBLAS_WORKSPACE_CONFIG="),
 	},
 }
 
-// settingField returns the field of a setting that several models have. Settings are described together.
+// settingField returns the field of a setting that several models have. A line about a case lists all settings
+// together.
 func settingField(name, usage string, main bool) Field {
 	return Field{
 		Name: name, JSON: "settings", Group: GroupWhat, IsMain: main, Usage: usage + " (default: the model's)",
-		form: setting(name), say: noText,
+		codec: settingCodec(name), phrase: noText,
 	}
 }
 
-// key returns the field without a flag of its own, which --set reaches.
-func key(f Field) Field {
-	f.Key = true
+// setOnlyField makes a field one that --set sets instead of a flag.
+func setOnlyField(f Field) Field {
+	f.SetOnly = true
 	return f
 }
 
-// parseLoss reads a loss and optionally the output it is computed from: "mse:logits".
+// parseLoss parses a loss and the model output that it is computed from (optional): "mse:logits".
 func parseLoss(text string) (func(*Case), error) {
 	loss, output, more := strings.Cut(text, ":")
 	return func(c *Case) {
@@ -353,7 +366,7 @@ func parseLoss(text string) (func(*Case), error) {
 	}, nil
 }
 
-// parseCheckpointing reads whether to recompute, or how.
+// parseCheckpointing parses a bool or a kind of checkpointing.
 func parseCheckpointing(text string) (func(*Case), error) {
 	if word, ok := map[string]string{"on": "true", "off": "false", "none": "false"}[text]; ok {
 		text = word
@@ -383,11 +396,11 @@ func parseEmptyCache(text string) (func(*Case), error) {
 	return func(c *Case) { c.EmptyCache = n }, err
 }
 
-// maxWorkers is more than any machine has threads.
+// maxWorkers limits DataLoader workers to more than any machine has threads.
 const maxWorkers = 1024
 
-// within finds numbers that are too small or too large.
-func within(what string, least, most int) func(int) error {
+// checkRange returns a check that a number is between least and most.
+func checkRange(what string, least, most int) func(int) error {
 	return func(n int) error {
 		if n < least || n > most {
 			return fmt.Errorf("invalid number of %[2]s %[1]d: need %[3]d to %[4]d", n, what, least, most)
@@ -396,19 +409,18 @@ func within(what string, least, most int) func(int) error {
 	}
 }
 
-// parseCount reads a whole number.
 func parseCount(text string) (int, error) {
 	n, err := options.ParseInteger(text, 1000)
 	return int(n), err
 }
 
-// parseOptimizer reads the name of an optimizer, in upper or lower case, with its options.
+// parseOptimizer parses the name of an optimizer, in any case, and its options.
 func parseOptimizer(text string) (string, error) {
 	name, options, more := strings.Cut(text, ":")
 	if name == "" {
 		return "", nil
 	}
-	name, err := parseOneOf("optimizer", name, Optimizers())
+	name, err := parseKeyword("optimizer", name, Optimizers())
 	if err != nil {
 		near := nearest.Hint(text, Optimizers(), 2)
 		return "", fmt.Errorf("there is no optimizer %q%s; all: %s", text, near, strings.Join(Optimizers(), ", "))
@@ -435,29 +447,28 @@ func parseTrainOnly(text string) (string, error) {
 }
 
 func parseFloat8(text string) (string, error) {
-	recipe, err := parseOneOf("recipe", text, Float8s())
+	recipe, err := parseKeyword("recipe", text, Float8Recipes())
 	if err != nil {
-		return "", fmt.Errorf("unknown recipe %q; use %s", text, strings.Join(Float8s(), ", "))
+		return "", fmt.Errorf("unknown recipe %q; use %s", text, strings.Join(Float8Recipes(), ", "))
 	}
 	return recipe, nil
 }
 
-// parseBytes returns a parser of a size that stays allocated on the GPU for the whole training.
+// parseBytes returns a parser of a size in bytes that sets the field of returns.
 func parseBytes(of func(*Case) *int64) func(text string) (func(*Case), error) {
 	return func(text string) (func(*Case), error) {
 		n, err := bytesize.Parse(text)
 		if err == nil && (n < 0 || n > maxHeldBytes) {
 			err = fmt.Errorf("%d bytes are more than the memory of any GPU", n)
 		}
-		if err == nil && 0 < n && n < 1<<16 { // no data set: the unit was forgotten
+		if err == nil && 0 < n && n < 1<<16 { // too small for a data set: the unit is missing
 			err = fmt.Errorf("%q is only %d bytes; write a unit, as in 3.2GiB", text, n)
 		}
 		return func(c *Case) { *of(c) = n }, err
 	}
 }
 
-// stringsOf returns values as people write them.
-func stringsOf[T fmt.Stringer](values []T) func() []string {
+func listTexts[T fmt.Stringer](values []T) func() []string {
 	return func() []string {
 		return lists.Map(values, func(v T) string { return v.String() })
 	}

@@ -11,122 +11,124 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Levers are the memory-saving options of a [Case], besides its precision, adapters and optimizer. The zero value uses
-// none of them.
-type Levers struct {
-	// Quantize is how bitsandbytes holds the frozen linear layers below adapters, one of [Quantizations].
+// MemoryOptions holds the memory-saving options of a [Case] besides precision, adapters and optimizer. The zero value
+// uses none.
+type MemoryOptions struct {
+	// Quantize is how bitsandbytes stores the frozen linear layers under adapters, one of [Quantizations].
 	Quantize string `json:"quantize,omitempty"`
-	// Liger replaces norms, rotary positions, gated feed-forward layers and the loss with the kernels of liger-kernel.
+	// Liger replaces norms, rotary embeddings, gated feed-forward layers and the loss by the kernels of liger-kernel.
 	Liger bool `json:"liger,omitempty"`
-	// Recompute is how checkpointing does it; absent is non-reentrant, every layer.
+	// Recompute is the kind of checkpointing; absent means non-reentrant for every layer.
 	Recompute Recompute `json:"recompute,omitempty"`
-	// Offload keeps what backward needs in the host's memory (save_on_cpu).
+	// Offload copies the tensors that autograd saves to host memory (torch.autograd.graph.save_on_cpu).
 	Offload bool `json:"offload,omitempty"`
-	// InBackward steps the optimizer of each parameter as soon as its gradient is there, and frees the gradient.
+	// InBackward steps the optimizer for each parameter once its gradient is complete, and frees the gradient.
 	InBackward bool `json:"optimizer_in_backward,omitempty"`
-	// Loop is what the training loop keeps of a step; absent is the loop of the model's source.
+	// Loop is which tensors of a step the training loop keeps; absent means the loop of the model's own project.
 	Loop Loop `json:"loop,omitempty"`
-	// UseCache is whether keys and values are a part of what the model returns: "true", "false", or absent for
-	// what transformers does in the loop, see [Case.UsesCache].
+	// UseCache is whether the model returns keys and values: "true" or "false". Absent means what transformers does
+	// in the training loop, see [Case.UsesCache].
 	UseCache string `json:"use_cache,omitempty"`
-	// EmptyCache is after how many steps torch.cuda.empty_cache() is called each time; zero is never.
+	// EmptyCache is the number of steps between calls of torch.cuda.empty_cache(); zero means no calls.
 	EmptyCache int `json:"empty_cache,omitempty"`
-	// FirstStep has the first step alone, which makes the optimizer's state when all else is over.
+	// FirstStep reports whether only the first step is planned. It creates the optimizer state after the peak of
+	// backward.
 	FirstStep bool `json:"first_step,omitempty"`
-	// OtherTrainingBytes is the size in bytes of what stays on the GPU beside the model: a frozen network, a copy of
+	// OtherTrainingBytes is the size in bytes of further tensors on the GPU, such as a frozen network or a copy of
 	// the weights.
 	OtherTrainingBytes int64 `json:"beside_bytes,omitempty"`
-	// ZeroGrad is when gradients go; absent is after the optimizer's step.
+	// ZeroGrad is when gradients are freed; absent means after the optimizer's step.
 	ZeroGrad ZeroGrad `json:"zero_grad,omitempty"`
-	// Clip is whether gradients are clipped to a norm before the optimizer's step:
-	// "norm", "none", or absent for what the model's own system does.
+	// Clip is "norm" if gradients are clipped to a norm before the optimizer's step, or "none". Absent means what the
+	// model's own project does.
 	Clip string `json:"clip,omitempty"`
 
-	// Routing is how the routers of a mixture choose among experts that ranks share out: empty for all
-	// equally often, "worst" for the experts of one rank alone, or "skew=F" for F times as many tokens as that.
+	// Routing is how tokens are distributed over experts that ranks share: empty means evenly, "worst" sends all
+	// tokens to one rank's experts, and "skew=F" sends one rank F times the even number.
 	Routing string `json:"routing,omitempty"`
-	// Objective is what is learnt in place of the next token, from pairs of answers or from judged ones.
+	// Objective is the training objective in place of next-token prediction.
 	Objective Objective `json:"objective,omitzero"`
-	// TrainOnly is a regular expression that is looked for in the names of parameters: those without it are frozen.
+	// TrainOnly is a regular expression. Parameters whose names do not contain a match are frozen.
 	TrainOnly string `json:"train_only,omitempty"`
-	// TrainedWeights is the type of the parameters that TrainOnly chooses, where it differs
-	// from the type of the frozen parameters: "fp32", or absent.
+	// TrainedWeights is the data type of the parameters that TrainOnly selects, if it differs from that of the frozen
+	// ones: "fp32", or absent.
 	TrainedWeights string `json:"trained_weights,omitempty"`
-	// QAT rounds weights and inputs of linear layers as torchao's training for quantization does.
+	// QAT is torchao's quantization-aware training, which rounds weights and inputs of linear layers.
 	QAT QAT `json:"qat,omitzero"`
-	// Float8 has linear layers multiply in 8-bit floats: "tensorwise", or absent.
+	// Float8 is the scaling recipe of torchao's float8 training: "tensorwise", or absent.
 	Float8 string `json:"float8,omitempty"`
-	// Compile reports whether the step runs under torch.compile. What is recorded is the eager step.
+	// Compile reports whether the step runs under torch.compile. Without a recorded compiled step, vprof records the
+	// eager step.
 	Compile bool `json:"torch_compile,omitempty"`
-	// TiledMLP has feed-forward layers see a part of the tokens at a time.
+	// TiledMLP is the number of parts in which feed-forward layers process a sequence.
 	TiledMLP Tiles `json:"tiled_mlp,omitzero" jsonschema:"type=string"`
-	// Evaluate is the evaluation between training steps; absent for the evaluation of the model's own system.
+	// Evaluate is the evaluation between training steps; absent means the evaluation of the model's own project.
 	Evaluate Evaluation `json:"evaluate,omitzero" jsonschema:"type=string"`
 }
 
-// ownLoop is why a model refuses memory-saving options of the training loop.
-const ownLoop = "this model has its own training loop; models of transformers and exported models (.pt2) have a choice"
+// ownLoopReason is the error's reason for models that reject options of the training loop.
+const ownLoopReason = "this model has its own training loop; models of transformers and exported models (.pt2) have a choice"
 
-// LeverSet names which memory-saving options a model has.
-type LeverSet struct {
-	// Loop is the loop that is recorded where a case sets none; cases may have another, and offload, the optimizer in
-	// backward, and clipping. Empty is that the model has a loop of its own.
+// MemoryOptionSupport reports which memory-saving options a model supports.
+type MemoryOptionSupport struct {
+	// Loop is the recorded training loop of a case that sets none. If it is empty, the model has a loop of its own:
+	// other loops, offload, an optimizer in backward and clipping cannot be chosen.
 	Loop Loop
-	// Cache: keys and values as a part of the output.
+	// Cache reports whether the model can return keys and values.
 	Cache bool
-	// Quantize: frozen layers below adapters.
+	// Quantize reports whether frozen linear layers under adapters can be quantized.
 	Quantize bool
-	// Recompute: how checkpointing does it.
+	// Recompute reports whether the kind of checkpointing can be chosen.
 	Recompute bool
-	// Liger: the kernels of liger-kernel; NoLiger says of some models why they have none.
+	// Liger reports whether liger-kernel has kernels for the model. NoLiger is the reason why some models have none.
 	Liger   bool
 	NoLiger string
-	// EagerAttention: attention is eager however the model is loaded; no case turns it.
+	// EagerAttention reports whether the model always computes attention eagerly, without SDPA.
 	EagerAttention bool
-	// Objective: pairs of answers.
+	// Objective reports whether the model can train on other objectives, such as DPO.
 	Objective bool
-	// QAT: linear layers that are rounded.
+	// QAT reports whether torchao can replace the model's linear layers.
 	QAT bool
-	// Experts is how many experts ranks can share out; zero is that they cannot.
+	// Experts is the number of experts that ranks can share; zero if expert parallelism is not supported.
 	Experts int64
-	// Context: sequences that ranks share.
+	// Context reports whether ranks can share a sequence (context parallelism).
 	Context bool
-	// TensorPlan: layers that ranks share by transformers' own plan.
+	// TensorPlan reports whether transformers has a tensor-parallel plan for the model.
 	TensorPlan bool
-	// Tiles: feed-forward layers that see a part of the tokens at a time.
+	// Tiles reports whether feed-forward layers can process a sequence in parts.
 	Tiles bool
 }
 
-// withExperts is the suffix of a quantization that also applies to the experts of mixtures.
+// withExperts is the suffix of a quantization that includes the experts of mixtures.
 const withExperts = "+experts"
 
-// Quantizations returns the values of [Levers.Quantize]: 4-bit NormalFloat, the same with quantized scales, and
-// LLM.int8(); and the same three with the experts quantized too, whose weights are in no linear layer.
+// Quantizations returns the values of [MemoryOptions.Quantize]: 4-bit NormalFloat, the same with quantized scales, and
+// LLM.int8(). Each also exists with quantized experts, whose weights are not in linear layers.
 func Quantizations() []string {
 	return []string{"nf4", "nf4-dq", "int8", "nf4" + withExperts, "nf4-dq" + withExperts, "int8" + withExperts}
 }
 
-// Packing returns the quantization of linear layers in [Levers.Quantize].
-func (l Levers) Packing() string { return strings.TrimSuffix(l.Quantize, withExperts) }
+// LayerQuantization returns the quantization of linear layers.
+func (l MemoryOptions) LayerQuantization() string { return strings.TrimSuffix(l.Quantize, withExperts) }
 
-// ExpertQuantization returns the [Levers.Quantize] that quantizes both linear layers and the experts of a mixture.
-func (l Levers) ExpertQuantization() string { return l.Packing() + withExperts }
+// ExpertQuantization returns the quantization that includes the experts of a mixture.
+func (l MemoryOptions) ExpertQuantization() string { return l.LayerQuantization() + withExperts }
 
-// PacksExperts reports whether the experts of a mixture are quantized as well.
-func (l Levers) PacksExperts() bool { return strings.HasSuffix(l.Quantize, withExperts) }
+// QuantizesExperts reports whether the quantization includes the experts of a mixture.
+func (l MemoryOptions) QuantizesExperts() bool { return strings.HasSuffix(l.Quantize, withExperts) }
 
-// The values of [Levers.Clip].
+// The values of [MemoryOptions.Clip].
 const (
 	ClipNorm = "norm"
 	ClipNone = "none"
 )
 
-// Recompute selects a kind of checkpointing: "" and "non-reentrant" are PyTorch's default for every layer, "every=N" is
-// the default for every N-th layer, and "selective=mm/2,sdpa" keeps the results of some operators.
+// Recompute is a kind of checkpointing. "" and "non-reentrant" are PyTorch's default for every layer, "every=N" for
+// every N-th layer; "selective=mm/2,sdpa" keeps the results of some operators.
 type Recompute string
 
-// Reentrant is torch.utils.checkpoint's reentrant variant. ReentrantTrained runs again layers alone that have something
-// to train, and has their inputs require gradients, as LLaMA-Factory does.
+// Reentrant is torch.utils.checkpoint's reentrant variant. ReentrantTrained is the variant of LLaMA-Factory: it
+// recomputes only layers with trained parameters and makes their inputs require gradients.
 const (
 	Reentrant        Recompute = "reentrant"
 	ReentrantTrained Recompute = "reentrant-trained"
@@ -138,7 +140,7 @@ const (
 	selectivePrefix = "selective="
 )
 
-// ParseRecompute reads how checkpointing is done; "non-reentrant" and "every=1" are "".
+// ParseRecompute parses a kind of checkpointing; "non-reentrant" and "every=1" give "".
 func ParseRecompute(text string) (Recompute, error) {
 	ops, selective := strings.CutPrefix(text, selectivePrefix)
 	n, every := strings.CutPrefix(text, everyPrefix)
@@ -165,10 +167,10 @@ func ParseRecompute(text string) (Recompute, error) {
 		nonReentrant, Reentrant, ReentrantTrained)
 }
 
-// Reentrant reports whether checkpointing is reentrant, in all or in some layers.
+// Reentrant reports whether checkpointing is reentrant.
 func (r Recompute) Reentrant() bool { return r == Reentrant || r == ReentrantTrained }
 
-// EveryLayers returns the N of every=N; 1 if every layer is recomputed.
+// EveryLayers returns N of "every=N"; 1 if every layer is recomputed.
 func (r Recompute) EveryLayers() int {
 	n, err := strconv.Atoi(strings.TrimPrefix(string(r), everyPrefix))
 	if err != nil {
@@ -177,18 +179,18 @@ func (r Recompute) EveryLayers() int {
 	return n
 }
 
-// KeptOperators returns the operators whose results checkpointed layers keep.
+// KeptOperators returns the operators whose results checkpointed layers keep (selective checkpointing).
 func (r Recompute) KeptOperators() []trace.KeptOperator {
 	ops, selective := strings.CutPrefix(string(r), selectivePrefix)
 	if !selective {
 		return nil
 	}
-	all, _ := parseKept(ops) // what is wrong was said when it was parsed
+	all, _ := parseKept(ops) // ParseRecompute has reported an error before
 	return all
 }
 
-// parseKept reads the operators whose results checkpointed layers keep: "mm/2,sdpa", where mm/2 recomputes every second
-// call.
+// parseKept parses the operators whose results checkpointed layers keep: in "mm/2,sdpa", mm/2 recomputes every second
+// call of mm.
 func parseKept(text string) (all []trace.KeptOperator, err error) {
 	for word := range strings.SplitSeq(text, ",") {
 		name, n, every := strings.Cut(word, "/")
@@ -209,18 +211,17 @@ func parseKept(text string) (all []trace.KeptOperator, err error) {
 	return all, nil
 }
 
-// maxLayersApart bounds every=N.
+// maxLayersApart limits N of "every=N".
 const maxLayersApart = 1 << 10
 
-// caveats returns warnings about the memory-saving options of a case.
-func (l Levers) caveats(c *Case) []string {
+func (l MemoryOptions) warnings(c *Case) []string {
 	var all []string
 	if l.InBackward && c.Accumulate > 1 {
 		all = append(all,
 			fmt.Sprintf("optimizer-in-backward: every one of the %d micro-batches is a step of its own, since its "+
 				"gradients are used and freed at once", c.Accumulate))
 	}
-	if l.PacksExperts() && c.Checkpointing && l.Recompute != Reentrant && c.Libraries().FusedExperts {
+	if l.QuantizesExperts() && c.Checkpointing && l.Recompute != Reentrant && c.Libraries().FusedExperts {
 		all = append(all,
 			"quantize: where recomputing a layer ends in its experts (there is no shared one), it leaves them past "+
 				"the hook with which bitsandbytes frees what it has unpacked, and all experts stay unpacked "+
@@ -237,14 +238,14 @@ func (l Levers) caveats(c *Case) []string {
 	return all
 }
 
-// cublasBuffers is a pair of a CUBLAS_WORKSPACE_CONFIG: KiB, and how many buffers of that size.
+// cublasBuffers matches one pair of a CUBLAS_WORKSPACE_CONFIG: the size of buffers in KiB, and their number.
 var cublasBuffers = regexp.MustCompile(`:(\d{1,9}):(\d{1,4})`)
 
-// maxCublasPairs bounds the pairs, so that their sum is no longer than an int64.
+// maxCublasPairs limits the pairs, so that the sum of their sizes does not overflow an int64.
 const maxCublasPairs = 8
 
-// cublasBytes returns the workspace that PyTorch allocates for a value of CUBLAS_WORKSPACE_CONFIG, in bytes: the sum of
-// all buffers (parseChosenWorkspaceSize in ATen/cuda/CublasHandlePool.cpp).
+// cublasBytes returns the bytes of the workspace that PyTorch allocates for a value of CUBLAS_WORKSPACE_CONFIG: the
+// sum of all buffers (parseChosenWorkspaceSize in ATen/cuda/CublasHandlePool.cpp).
 func cublasBytes(config string) (bytes int64) {
 	for _, pair := range cublasBuffers.FindAllStringSubmatch(config, maxCublasPairs) {
 		size, _ := strconv.ParseInt(pair[1], 10, 64)
@@ -263,16 +264,15 @@ func parseCublasWorkspace(text string) (string, error) {
 	return text, nil
 }
 
-// tf32Policies are the choices of [Case.TF32].
+// tf32Policies maps values of [Case.TF32] to the recorder's.
 var tf32Policies = map[string]trace.TF32{
 	"": trace.ConvolutionsInTF32, "convolutions": trace.ConvolutionsInTF32, "all": trace.AllInTF32,
 	"none": trace.NoneInTF32,
 }
 
-// TF32s returns the values of [Case.TF32].
-func TF32s() []string { return []string{"convolutions", "all", "none"} }
+func TF32Modes() []string { return []string{"convolutions", "all", "none"} }
 
-// The values of [Levers.Routing].
+// The values of [MemoryOptions.Routing].
 const (
 	balancedRouting = "balanced"
 	worstRouting    = "worst"
@@ -294,8 +294,8 @@ func parseRouting(text string) (string, error) {
 	return text, nil
 }
 
-// ExpertLoad returns the load factor of a rank's experts: the tokens that arrive, by the number for evenly chosen ones.
-func (l Levers) ExpertLoad() float64 {
+// ExpertLoad returns the number of tokens that reach a rank's experts, relative to an even distribution.
+func (l MemoryOptions) ExpertLoad() float64 {
 	if factor, skewed := strings.CutPrefix(l.Routing, skewedRouting); skewed {
 		f, err := strconv.ParseFloat(factor, 64)
 		if err == nil {
@@ -308,11 +308,11 @@ func (l Levers) ExpertLoad() float64 {
 	return 1
 }
 
-// Tiles is the number of parts in which feed-forward layers process the tokens of a row, one after the other, in
+// Tiles is the number of parts in which feed-forward layers process the tokens of a sequence, one after the other, in
 // forward and backward (axolotl's tiled_mlp). Zero means all tokens at once.
 type Tiles int64
 
-// AutoTiles is as many parts as axolotl takes if it is not told: one for every 32768 tokens.
+// AutoTiles is axolotl's default number of parts: one for every 32768 tokens.
 const AutoTiles = -1
 
 const (
@@ -320,7 +320,7 @@ const (
 	maxTiles  = 1 << 16
 )
 
-// ParseTiles reads a number of parts, or "auto".
+// ParseTiles parses a number of parts, or "auto".
 func ParseTiles(text string) (Tiles, error) {
 	if text == autoTiles {
 		return AutoTiles, nil
@@ -332,7 +332,6 @@ func ParseTiles(text string) (Tiles, error) {
 	return Tiles(n), nil
 }
 
-// String returns the form that [ParseTiles] reads; empty for none.
 func (t Tiles) String() string {
 	switch t {
 	case 0:
@@ -347,4 +346,4 @@ func (t Tiles) String() string {
 func (t Tiles) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
-func (t *Tiles) UnmarshalText(text []byte) error { return unmarshal(t, text, ParseTiles) }
+func (t *Tiles) UnmarshalText(text []byte) error { return unmarshalText(t, text, ParseTiles) }

@@ -24,45 +24,51 @@ func TestRecomputingIsReadAsItIsWritten(t *testing.T) {
 }
 
 func TestLeversThatContradictAreExplained(t *testing.T) {
-	every := LeverSet{Loop: LoopTrainer, Quantize: true, Recompute: true, Liger: true}
+	every := MemoryOptionSupport{Loop: LoopTrainer, Quantize: true, Recompute: true, Liger: true}
 	m := Model{
-		Name: "it", Stages: []string{"full"}, Default: Case{Stage: "full", Batch: 1}, Adapts: true,
-		Levers: every,
+		Name: "it", Stages: []string{"full"}, Default: Case{Stage: "full", Batch: 1}, SupportsLoRA: true,
+		Supports: every,
 	}
 	lora := &LoRA{Rank: 8}
 	for want, c := range map[string]Case{
-		`it: quantize: there is no quantization "nf3"; use nf4, nf4-dq, int8, nf4+experts, nf4-dq+experts, int8+experts`: {Levers: Levers{Quantize: "nf3"}},
-		"it: quantize: quantized layers cannot be trained; train adapters beside them with --lora":                       {Levers: Levers{Quantize: "nf4"}},
-		"it: checkpointing: reentrant is a kind of checkpointing and needs checkpointing on":                             {Levers: Levers{Recompute: Reentrant}},
-		"it: optimizer-in-backward: the loss scaler must see all gradients before a step; use bf16":                      {AMP: "fp16", Levers: Levers{InBackward: true}},
-		`it: clip: invalid "value": need norm or none`:                                                                   {Levers: Levers{Clip: "value"}},
-		"it: clip: the norm of all gradients is not known while the optimizer steps in backward; leave out clipping":     {Levers: Levers{InBackward: true, Clip: ClipNorm}},
+		`it: quantize: there is no quantization "nf3"; use nf4, nf4-dq, int8, nf4+experts, nf4-dq+experts, int8+experts`: {MemoryOptions: MemoryOptions{Quantize: "nf3"}},
+		"it: quantize: quantized layers cannot be trained; train adapters beside them with --lora":                       {MemoryOptions: MemoryOptions{Quantize: "nf4"}},
+		"it: checkpointing: reentrant is a kind of checkpointing and needs checkpointing on":                             {MemoryOptions: MemoryOptions{Recompute: Reentrant}},
+		"it: optimizer-in-backward: the loss scaler must see all gradients before a step; use bf16":                      {AMP: "fp16", MemoryOptions: MemoryOptions{InBackward: true}},
+		`it: clip: invalid "value": need norm or none`:                                                                   {MemoryOptions: MemoryOptions{Clip: "value"}},
+		"it: clip: the norm of all gradients is not known while the optimizer steps in backward; leave out clipping":     {MemoryOptions: MemoryOptions{InBackward: true, Clip: ClipNorm}},
 	} {
 		_, err := m.Complete(c)
 		require.EqualError(t, err, want)
 	}
 	all := Case{
 		LoRA: lora, Checkpointing: true,
-		Levers: Levers{Quantize: "nf4", Liger: true, Recompute: "every=2", Offload: true, InBackward: true},
+		MemoryOptions: MemoryOptions{
+			Quantize: "nf4", Liger: true, Recompute: "every=2", Offload: true,
+			InBackward: true,
+		},
 	}
 	_, err := m.Complete(all)
 	require.NoError(t, err)
 	require.Equal(t,
 		[]string{"optimizer-in-backward: every one of the 4 micro-batches is a step of its own, since its gradients " +
 			"are used and freed at once"},
-		m.Caveats(Case{Accumulate: 4, Levers: Levers{InBackward: true}})[:1])
-	m.Levers = LeverSet{}
+		m.Caveats(Case{Accumulate: 4, MemoryOptions: MemoryOptions{InBackward: true}})[:1])
+	m.Supports = MemoryOptionSupport{}
 	for want, c := range map[string]Case{
 		"it: quantize: vprof does not know how to quantize this model; it does for models of transformers and for " +
-			"exported models (.pt2)": {LoRA: lora, Levers: Levers{Quantize: "nf4"}},
+			"exported models (.pt2)": {LoRA: lora, MemoryOptions: MemoryOptions{Quantize: "nf4"}},
 		"it: liger: vprof supports no kernels of liger-kernel for this model; it does for decoders of " +
 			"transformers (hf:config.json, and exported ones)": {
-			Levers: Levers{Liger: true},
+			MemoryOptions: MemoryOptions{Liger: true},
 		},
 		"it: offload: this model has its own training loop; models of transformers and exported models " +
-			"(.pt2) have a choice": {Levers: Levers{Offload: true}},
+			"(.pt2) have a choice": {MemoryOptions: MemoryOptions{Offload: true}},
 		"it: checkpointing: this model has one kind of checkpointing; only decoders of transformers and " +
-			"exported models (.pt2) have more": {Checkpointing: true, Levers: Levers{Recompute: Reentrant}},
+			"exported models (.pt2) have more": {
+			Checkpointing: true,
+			MemoryOptions: MemoryOptions{Recompute: Reentrant},
+		},
 	} {
 		_, err := m.Complete(c)
 		require.EqualError(t, err, want)
@@ -70,5 +76,5 @@ func TestLeversThatContradictAreExplained(t *testing.T) {
 	require.Equal(t,
 		"it, fp32, checkpointing, LoRA r=8,alpha=0,target=all-linear, nf4, liger, recompute every=2, "+
 			"activations on the host, optimizer in backward, PyTorch 2.11",
-		Case{Model: "it", Stage: "full", LoRA: lora, Checkpointing: true, Levers: all.Levers}.String())
+		Case{Model: "it", Stage: "full", LoRA: lora, Checkpointing: true, MemoryOptions: all.MemoryOptions}.String())
 }

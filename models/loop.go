@@ -1,40 +1,40 @@
 package models
 
-// Loop names which tensors of a step a training loop keeps. Besides the loss, the model's output holds the logits,
+// Loop names the tensors of a step that a training loop keeps. A model's output holds, besides the loss, the logits,
 // which are often the largest tensor of the step.
 type Loop string
 
 const (
-	// LoopTrainer keeps the loss alone: loss = model(**batch).loss, as transformers' Trainer and TRL do.
+	// LoopTrainer keeps only the loss: loss = model(**batch).loss, as transformers' Trainer and TRL do.
 	LoopTrainer Loop = "trainer"
-	// LoopFunction keeps the output through the step: outputs = model(**batch); loss = outputs.loss in
-	// a function that returns after the optimizer's step. The last stage of a pipeline then sends its scores to a
-	// loss_fn, and its schedule keeps them until the micro-batch's backward is over.
+	// LoopFunction keeps the output until a function with "outputs = model(**batch); loss = outputs.loss" returns
+	// after the optimizer's step. In a pipeline, the last stage passes logits to a loss_fn, and the schedule keeps
+	// them until the micro-batch's backward ends.
 	LoopFunction Loop = "function"
-	// LoopPlain is the same at the top level of a script, or in its main function: output and loss of a step live
-	// until the next forward pass has returned.
+	// LoopPlain is a loop at the top level of a script or in main: output and loss live until the next forward pass
+	// has returned.
 	LoopPlain Loop = "plain"
 )
 
-// Loops returns the names of loops.
-func Loops() []string { return []string{string(LoopTrainer), string(LoopFunction), string(LoopPlain)} }
+func LoopNames() []string {
+	return []string{string(LoopTrainer), string(LoopFunction), string(LoopPlain)}
+}
 
-// ZeroGrad names when the loop frees or zeroes gradients.
+// ZeroGrad is when the training loop frees or zeroes gradients.
 type ZeroGrad string
 
 const (
-	// ZeroGradAfter frees them after the optimizer's step; so does the zero value.
+	// ZeroGradAfter frees gradients after the optimizer's step; the zero value does the same.
 	ZeroGradAfter ZeroGrad = "after"
-	// ZeroGradBefore frees them before forward, so that they live until the next step begins.
+	// ZeroGradBefore frees gradients before forward, so that they live until the next step begins.
 	ZeroGradBefore ZeroGrad = "before"
-	// ZeroGradBetween frees them after forward, before backward, as Lightning does.
+	// ZeroGradBetween frees gradients after forward and before backward, as Lightning does.
 	ZeroGradBetween ZeroGrad = "between"
-	// ZeroGradKeep fills them with zeros (set_to_none=False).
+	// ZeroGradKeep fills gradients with zeros (set_to_none=False).
 	ZeroGradKeep ZeroGrad = "keep"
 )
 
-// ZeroGrads returns the names of the ways to zero gradients.
-func ZeroGrads() []string {
+func ZeroGradModes() []string {
 	return []string{string(ZeroGradAfter), string(ZeroGradBefore), string(ZeroGradBetween), string(ZeroGradKeep)}
 }
 
@@ -45,31 +45,31 @@ const (
 
 func cacheValues() []string { return []string{yesValue, noValue} }
 
-// UsesCache reports whether the model returns keys and values. Models of transformers do so by default (use_cache)
-// unless layers are recomputed. Its Trainer, and trainers based on it, turn the cache off.
+// UsesCache reports whether the model returns keys and values. Models of transformers return them by default
+// (use_cache) unless layers are recomputed. Its Trainer and trainers derived from it disable the cache.
 func (c *Case) UsesCache() bool {
 	if c.UseCache != "" {
 		return c.UseCache == yesValue
 	}
-	if s := c.Strategy; s != nil && (s.CP > 1 && s.CPBy != TorchRing || s.Name == PP) {
-		return false // trainers whose ranks share rows turn it off, with the loss outside of the model, as stages do
+	if s := c.Strategy; s != nil && (s.CP > 1 && s.CPStyle != TorchRing || s.Name == PP) {
+		return false // context-parallel trainers and pipeline stages compute the loss elsewhere
 	}
 	return (c.Loop == LoopFunction || c.Loop == LoopPlain) && !c.Checkpointing && c.Objective.IsZero()
 }
 
-// LargestLoopCase returns a complete case with the plain loop, which keeps most tensors of a step; false if the case
-// names its loop or the model has no choice.
+// LargestLoopCase returns a complete case with the plain loop, which keeps the most tensors of a step. It returns
+// false if the case sets a loop or the model has its own.
 func (m *Model) LargestLoopCase(c Case) (Case, bool) {
 	if c.Loop != "" {
 		return c, false
 	}
 	c.Loop = LoopPlain
-	_, reason := newConflictInput(m, &c).firstConflict(loopConflicts)
+	_, reason := newSubject(m, &c).firstConflict(loopConflicts)
 	return c, reason == ""
 }
 
 // passesLogitsToLoss reports whether the last stage of a pipeline passes logits to a loss_fn although the model can
 // compute its own loss.
 func passesLogitsToLoss(m *Model, c *Case) bool {
-	return m.Levers.Loop == LoopTrainer && c.Strategy != nil && c.Strategy.Name == PP && c.Loop == LoopFunction
+	return m.Supports.Loop == LoopTrainer && c.Strategy != nil && c.Strategy.Name == PP && c.Loop == LoopFunction
 }

@@ -13,54 +13,55 @@ import (
 	"github.com/vprof/vprof/internal/options"
 )
 
-// LoRA describes low-rank adapters of the linear layers of a frozen model, as peft.LoraConfig does, or the adapters of
-// another method of peft.
+// LoRA describes adapters of a frozen model: low-rank ones like those of peft.LoraConfig, or those of another peft
+// method.
 type LoRA struct {
-	// Method is another method than LoRA, and Options are what its configuration says besides what all methods have:
-	// the layers, and modules to save. Rank and what follows up to Dropout are of LoRA alone.
+	// Method is another peft method than LoRA, and Options are the keys that only its configuration has. Rank, Alpha
+	// and Dropout apply to LoRA alone.
 	Method  string
 	Options map[string]string
-	// Rank is r, Alpha lora_alpha, which has no influence on memory.
+	// Rank is r. Alpha is lora_alpha, which does not affect memory.
 	Rank, Alpha int64
-	// Dropout of what goes into the adapters.
+	// Dropout is the dropout probability of the adapters' inputs.
 	Dropout float64
-	// Targets are names of layers, or ends of their paths; none means all
-	// linear layers but the output layer of a language model.
+	// Targets are names of layers, or suffixes of their paths (target_modules). Empty means all linear layers except
+	// a language model's output layer.
 	Targets []string
-	// Match is a regular expression instead of names: the layers whose whole paths it
-	// matches, as peft takes target_modules that is text.
+	// Match is a regular expression that whole paths of layers match, used in place of Targets (target_modules as one
+	// string).
 	Match string
-	// Parameters are names of single parameters that get adapters, or ends of
-	// their names: target_parameters. Without Targets and Match they are all that is adapted.
+	// Parameters are names, or suffixes of names, of single parameters that get adapters (target_parameters). If
+	// Targets and Match are empty, only these parameters get adapters.
 	Parameters []string
-	// Ranks holds ranks that differ from Rank, by the parameters' own names: rank_pattern. No text has them.
+	// Ranks holds the ranks of parameters whose rank differs from Rank, by their names (rank_pattern). Its values are
+	// not part of the option's text.
 	Ranks map[string]int64
-	// DoRA scales the rows of adapted weights by trained magnitudes: use_dora.
-	// [PeftDoRA] or [TorchtuneDoRA]; empty for none.
+	// DoRA selects weight-decomposed adapters, which train the magnitude of each row (use_dora): [PeftDoRA],
+	// [TorchtuneDoRA] or empty.
 	DoRA string
-	// InWeightsType puts adapters into the type of the weights, as torchtune does, and peft with
-	// autocast_adapter_dtype=False; others are in fp32.
+	// InWeightsType stores adapters in the weights' data type, as torchtune does, and peft with
+	// autocast_adapter_dtype=False. Otherwise adapters are in fp32.
 	InWeightsType bool
-	// NoTowers leaves out layers that a step on text holds and never calls: the layers of image and
-	// audio encoders, and the layers that join them to the language model.
+	// NoTowers gives no adapters to image and audio encoders and their projections, which a text-only step does not
+	// run.
 	NoTowers bool
-	// Save are names of modules that are trained as a whole, in a copy: modules_to_save.
+	// Save are names of modules of which a copy is trained as a whole (modules_to_save).
 	Save []string
-	// Excluded are names of layers, or ends of their paths, that get no adapter: exclude_modules.
+	// Excluded are names of layers, or suffixes of their paths, that get no adapter (exclude_modules).
 	Excluded []string
-	// Blocks are the numbers of the blocks whose layers get adapters; none for all: layers_to_transform.
+	// Blocks are the indices of the blocks whose layers get adapters (layers_to_transform); empty means all blocks.
 	Blocks []int64
-	// Patterns are the ranks of layers that have another than Rank: rank_pattern. The first that matches decides.
+	// Patterns are ranks of layers that differ from Rank (rank_pattern). The first matching pattern applies.
 	Patterns []RankPattern
-	// Bias names which biases are trained, too: [AllBiases], [AdaptedBiases], or none, which is empty.
+	// Bias names the biases that are trained: [AllBiases], [AdaptedBiases], or empty for none.
 	Bias string
-	// Biased has the second matrix of an adapter have a bias: lora_bias.
+	// Biased gives the second matrix of each adapter a bias (lora_bias).
 	Biased bool
-	// Tokens are rows of the input embeddings that are trained beside the adapters: trainable_token_indices.
+	// Tokens are rows of the input embedding that are trained as well (trainable_token_indices).
 	Tokens []int64
 }
 
-// RankPattern is the rank of the layers whose paths match a regular expression, fully or at their end after a dot.
+// RankPattern is the rank of layers whose path, or a suffix of it after a dot, matches a regular expression.
 type RankPattern struct {
 	Expression string
 	Rank       int64
@@ -72,38 +73,38 @@ const (
 	AdaptedBiases = "lora_only"
 )
 
-// The values of [LoRA.DoRA]: as peft and as torchtune compute it.
+// The values of [LoRA.DoRA]: DoRA as peft computes it, and as torchtune does.
 const (
 	PeftDoRA      = "true"
 	TorchtuneDoRA = "torchtune"
 )
 
-// allLinear is how a command line and peft name all linear layers, and in mixtures what the experts have in
-// parameters. LinearLayers are the linear layers alone, as trainers list their names.
+// allLinear is peft's name for all linear layers; in mixtures it includes expert weights held as parameters.
+// LinearLayers excludes those weights, as trainers that list the names of linear layers do.
 const (
 	allLinear    = "all-linear"
 	LinearLayers = "linear-layers"
 )
 
-// maxRank is more than anybody uses: the widest layers have no higher rank.
+// maxRank is the largest accepted rank, beyond the width of any layer.
 const maxRank = 1 << 16
 
-// loraNames are keys of peft's LoraConfig and of trainers, and what options call them.
+// loraNames maps keys of peft's LoraConfig and of trainers to the options of --lora.
 var loraNames = map[string]string{
 	"rank": "r", "lora_r": "r", "lora_rank": "r", "lora_alpha": "alpha", "lora_dropout": "dropout", "use_dora": "dora",
 	"target_modules": "target", "modules_to_save": "save", "target_parameters": "parameters",
 }
 
-// ParseLoRA reads options like "r=8,alpha=16,dropout=0.05,target=all-linear". Elements of lists are joined by "+", or
-// follow each other: "target=q_proj,v_proj". A number alone is the rank. Keys of peft's LoraConfig mean the options. A
-// regular expression, "match=REGEX", comes last, and "method=NAME" of another method of peft first. Options that are
-// not given have peft's defaults: rank 8, alpha 8, no dropout; all linear layers.
+// ParseLoRA parses options like "r=8,alpha=16,dropout=0.05,target=all-linear". Elements of lists are joined by "+",
+// or follow each other: "target=q_proj,v_proj". A number alone is the rank. Keys of peft's LoraConfig work, too. A
+// regular expression, "match=REGEX", must be the last option, and another peft method, "method=NAME", the first.
+// Omitted options have peft's defaults: rank 8, alpha 8, no dropout, all linear layers.
 func ParseLoRA(text string) (LoRA, error) {
 	l := LoRA{Rank: 8, Alpha: 8}
 	if _, err := strconv.Atoi(text); err == nil {
 		text = "r=" + text
 	}
-	if !strings.HasPrefix(text, "method=") { // whose configuration has such keys itself
+	if !strings.HasPrefix(text, "method=") { // another method's configuration has these keys itself
 		for name, key := range loraNames {
 			text = strings.ReplaceAll(","+text, ","+name+"=", ","+key+"=")[1:]
 		}
@@ -140,7 +141,7 @@ func ParseLoRA(text string) (LoRA, error) {
 	return l, nil
 }
 
-// Set sets one option. Options that only another method than LoRA has are kept as texts for that method.
+// Set sets one option. An option that only another peft method has is stored as a text.
 func (l *LoRA) Set(p options.Pair) error {
 	if l.Method == "" || loraOptions.Has(l.Method, p.Key) {
 		return loraOptions.Set(l, l.Method, p)
@@ -152,7 +153,8 @@ func (l *LoRA) Set(p options.Pair) error {
 	return nil
 }
 
-// loraOptions holds the options, in the order in which they are written. Those for the method "" belong to LoRA alone.
+// loraOptions holds the options in the order in which they are written. Options with an empty method apply to LoRA
+// alone.
 var loraOptions = options.Table[LoRA]{
 	{Key: "method", Read: (*LoRA).setMethod, Write: (*LoRA).methodText},
 	loraNumber("r", 1, maxRank, func(l *LoRA) *int64 { return &l.Rank }),
@@ -162,18 +164,18 @@ var loraOptions = options.Table[LoRA]{
 	options.Of("dora", parseDoRA, func(l *LoRA) *string { return &l.DoRA }, identity).For(""),
 	options.OffOption("towers", func(l *LoRA) *bool { return &l.NoTowers }),
 	options.NamesOption("exclude_modules", func(l *LoRA) *[]string { return &l.Excluded }),
-	options.Of("layers_to_transform", parseNumbers, func(l *LoRA) *[]int64 { return &l.Blocks }, joined),
-	options.Of("rank_pattern", parsePatterns, func(l *LoRA) *[]RankPattern { return &l.Patterns }, joined).For(""),
+	options.Of("layers_to_transform", parseNumbers, func(l *LoRA) *[]int64 { return &l.Blocks }, joinPlus),
+	options.Of("rank_pattern", parsePatterns, func(l *LoRA) *[]RankPattern { return &l.Patterns }, joinPlus).For(""),
 	options.Of("bias", parseBias, func(l *LoRA) *string { return &l.Bias }, identity),
 	options.BoolOption("lora_bias", func(l *LoRA) *bool { return &l.Biased }).For(""),
-	options.Of("trainable_token_indices", parseNumbers, func(l *LoRA) *[]int64 { return &l.Tokens }, joined).For(""),
+	options.Of("trainable_token_indices", parseNumbers, func(l *LoRA) *[]int64 { return &l.Tokens }, joinPlus).For(""),
 	options.NamesOption("save", func(l *LoRA) *[]string { return &l.Save }),
 	options.NamesOption("parameters", func(l *LoRA) *[]string { return &l.Parameters }).For(""),
 	{Key: "target", IsList: true, Read: (*LoRA).setTarget, Write: (*LoRA).targetText},
 	options.Of("match", parseExpression, func(l *LoRA) *string { return &l.Match }, identity),
 }
 
-// loraNumber returns the option of a number that is always written for LoRA, and never for other methods.
+// loraNumber returns the option of a number that is always written for LoRA and never for other methods.
 func loraNumber(key string, least, most int64, at func(*LoRA) *int64) options.Option[LoRA] {
 	o := options.Count(key, least, most, at).For("")
 	o.Write = func(l *LoRA) string {
@@ -192,7 +194,7 @@ func (l *LoRA) setMethod(name string) error {
 	return nil
 }
 
-// methodText returns the method followed by its own options.
+// methodText returns the method's name followed by its own options.
 func (l *LoRA) methodText() string {
 	text := l.Method
 	for _, key := range slices.Sorted(maps.Keys(l.Options)) {
@@ -253,7 +255,7 @@ func parseExpression(text string) (string, error) {
 	return text, nil
 }
 
-// parseBias reads which biases are trained; lora_only, boft_only and the like mean the biases of adapted layers.
+// parseBias parses which biases are trained. lora_only, boft_only and the like mean the biases of layers with adapters.
 func parseBias(text string) (string, error) {
 	switch {
 	case text == "none":
@@ -266,7 +268,6 @@ func parseBias(text string) (string, error) {
 	return "", fmt.Errorf("%q is none of none, all and lora_only", text)
 }
 
-// parseNumbers reads whole numbers joined by "+".
 func parseNumbers(text string) (numbers []int64, err error) {
 	for part := range strings.SplitSeq(text, "+") {
 		n, err := options.ParseWithin(part, 0, 1<<31)
@@ -278,7 +279,7 @@ func parseNumbers(text string) (numbers []int64, err error) {
 	return numbers, nil
 }
 
-// parsePatterns reads ranks like "down_proj:64+k_proj:16".
+// parsePatterns parses ranks like "down_proj:64+k_proj:16".
 func parsePatterns(text string) (patterns []RankPattern, err error) {
 	for part := range strings.SplitSeq(text, "+") {
 		i := strings.LastIndexByte(part, ':')
@@ -307,52 +308,51 @@ func (l *LoRA) String() string {
 
 func identity(text string) string { return text }
 
-// joined returns values with "+" between them.
-func joined[T any](values []T) string {
+func joinPlus[T any](values []T) string {
 	texts := lists.Map(values, func(v T) string { return fmt.Sprint(v) })
 	return strings.Join(texts, "+")
 }
 
-// String returns the rank as [ParseLoRA] reads it.
 func (p RankPattern) String() string { return fmt.Sprintf("%s:%d", p.Expression, p.Rank) }
 
-// AdaptsPath returns a function that reports whether the layer with a path gets an adapter. If neither Targets nor
-// Match nor Parameters is given, all layers get one, except excluded layers and layers of other blocks.
+// AdaptsPath returns a function that reports whether the layer with a path gets an adapter. If Targets, Match and
+// Parameters are all empty, every layer gets one, except excluded layers and layers of other blocks.
 func (l *LoRA) AdaptsPath() func(path string) bool {
 	wanted := l.matcher()
 	return func(path string) bool {
-		return wanted(path) && !hasSuffixName(path, l.Excluded) && l.inBlocks(path)
+		return wanted(path) && !matchesPathSuffix(path, l.Excluded) && l.inBlocks(path)
 	}
 }
 
-// matcher returns the function that selects module paths by Targets or Match.
+// matcher returns a function that reports whether Targets or Match select the layer with a path.
 func (l *LoRA) matcher() func(path string) bool {
 	switch {
 	case l.Match != "":
 		return regexp.MustCompile("^(?:" + l.Match + ")$").MatchString
 	case len(l.Targets) > 0:
-		return func(path string) bool { return l.TargetsAllLinear() || hasSuffixName(path, l.Targets) }
+		return func(path string) bool { return l.TargetsAllLinear() || matchesPathSuffix(path, l.Targets) }
 	default:
 		return func(string) bool { return len(l.Parameters) == 0 }
 	}
 }
 
-// IsTarget reports whether a layer is chosen by name or expression, and not as one of all linear layers.
+// IsTarget reports whether a layer is selected by its name or by the expression, and not as one of all linear layers.
 func (l *LoRA) IsTarget(path string) bool {
 	return (l.Match != "" || len(l.Targets) > 0) && !l.TargetsAllLinear() && l.AdaptsPath()(path)
 }
 
-// hasSuffixName reports whether a path equals one of some names, or ends in one after a dot.
-func hasSuffixName(path string, names []string) bool {
+// matchesPathSuffix reports whether a path equals one of the names, or ends in a dot and one of them.
+func matchesPathSuffix(path string, names []string) bool {
 	return slices.ContainsFunc(names, func(name string) bool {
 		return path == name || strings.HasSuffix(path, "."+name)
 	})
 }
 
-// blockNumber finds the number of a block in a path, by the pattern of peft's check_target_module_exists.
+// blockNumber matches the index of a block in a path, like the pattern of peft's check_target_module_exists.
 var blockNumber = regexp.MustCompile(`^.*?\.[^.]*\.(\d+)\.`)
 
-// inBlocks reports whether a layer is in one of Blocks. A regular expression (Match) already selects the blocks itself.
+// inBlocks reports whether a layer belongs to one of Blocks. With Match, it always does: the expression selects
+// blocks itself.
 func (l *LoRA) inBlocks(path string) bool {
 	if len(l.Blocks) == 0 || l.Match != "" {
 		return true
@@ -365,8 +365,8 @@ func (l *LoRA) inBlocks(path string) bool {
 	return err == nil && slices.Contains(l.Blocks, n)
 }
 
-// RankAt returns the rank of the adapter of a layer.
-func (l *LoRA) RankAt(path string) int64 {
+// RankOfLayer returns the rank of the adapter of the layer with a path.
+func (l *LoRA) RankOfLayer(path string) int64 {
 	for _, p := range l.Patterns {
 		if regexp.MustCompile(`^(.*\.)?(` + p.Expression + ")$").MatchString(path) {
 			return p.Rank
@@ -375,8 +375,8 @@ func (l *LoRA) RankAt(path string) int64 {
 	return l.Rank
 }
 
-// RankOf returns the rank of an adapter of a parameter, by the parameter's own name.
-func (l *LoRA) RankOf(own string) int64 {
+// RankOfParameter returns the rank of a parameter's adapter, by the parameter's name.
+func (l *LoRA) RankOfParameter(own string) int64 {
 	if r, ok := l.Ranks[own]; ok {
 		return r
 	}
@@ -389,10 +389,10 @@ func (l *LoRA) TargetsAllLinear() bool {
 		l.ListsTargets())
 }
 
-// ListsTargets reports whether all linear layers get adapters, and no other parameter, see [LinearLayers].
+// ListsTargets reports whether exactly all linear layers get adapters, see [LinearLayers].
 func (l *LoRA) ListsTargets() bool { return slices.Contains(l.Targets, LinearLayers) }
 
-// NoTargetError says that none of the requested layers gets an adapter, as the beginning of an error.
+// NoTargetError returns the beginning of an error for adapters that match no layer.
 func (l *LoRA) NoTargetError() string {
 	if l.Match != "" {
 		return "no linear layer's path is matched by " + l.Match
@@ -407,4 +407,4 @@ func (l *LoRA) NoTargetError() string {
 func (l LoRA) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
-func (l *LoRA) UnmarshalText(text []byte) error { return unmarshal(l, text, ParseLoRA) }
+func (l *LoRA) UnmarshalText(text []byte) error { return unmarshalText(l, text, ParseLoRA) }

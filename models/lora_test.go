@@ -91,7 +91,8 @@ func TestLoRAErrorsNameTheKey(t *testing.T) {
 func FuzzParseLoRA(f *testing.F) {
 	for _, text := range []string{
 		"r=8,alpha=16,target=all-linear", "target=a+b.c,dropout=0.5", "save=a+b,match=a{1,2}",
-		"parameters=a+b,target=all-linear", "r=8,", "=", "r=-1", "rank_pattern=a:2+b:3,bias=all", "trainable_token_indices=0+7,layers_to_transform=1",
+		"parameters=a+b,target=all-linear", "r=8,", "=", "r=-1", "rank_pattern=a:2+b:3,bias=all",
+		"trainable_token_indices=0+7,layers_to_transform=1",
 	} {
 		f.Add(text)
 	}

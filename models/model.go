@@ -1,4 +1,4 @@
-// Package models is the registry of models and their cases. Each system has a package of its own below this one.
+// Package models is the registry of models and their cases. Each project's models have a package below this one.
 package models
 
 import (
@@ -11,12 +11,12 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Counts are element counts of a built model, and the size of its gradients.
+// Counts holds element counts of a model and the bytes of its gradients.
 type Counts struct {
-	// Total and Trainable count the model's parameters, Criterion the parameters
-	// of the loss, Buffers the model's untrained tensors.
+	// Total and Trainable count the elements of the model's parameters, Criterion those of the loss function's
+	// parameters, and Buffers those of the model's buffers.
 	Total, Trainable, Criterion, Buffers int64
-	// Gradients is the size of the gradients of the trainable parameters, each in the type of its weight, in bytes.
+	// Gradients is the bytes of the gradients of all trainable parameters, each in the data type of its parameter.
 	Gradients int64
 }
 
@@ -25,116 +25,121 @@ type Model struct {
 	Name    string
 	Summary string
 	Source  string
-	// Torch is the release of PyTorch that wrote the model's file; empty if none did or it does not say.
+	// Torch is the release of PyTorch that wrote the model's file; empty without a file or if the file does not name
+	// it.
 	Torch string
 	// Stages are the freeze stages, the default first.
 	Stages []string
-	// Trains describes what is trained in a stage; see [Model.StageNote].
-	Trains map[string]string
-	// Default is the case the real system runs.
+	// TrainedByStage describes the trained parameters by stage; see [Model.StageDescription].
+	TrainedByStage map[string]string
+	// Default is the case that the model's own project trains.
 	Default Case
-	// Batches are the sizes a sweep tries when none are given.
+	// Batches are the batch sizes of a sweep that sets none.
 	Batches []int
-	// Validation is the batch size of the real system's validation; zero is that of training.
+	// Validation is the batch size of the project's validation; zero means that of training.
 	Validation int
-	// BatchUnit names what one element of a batch is: "clip", "image".
+	// BatchUnit names one sample of a batch: "clip", "image".
 	BatchUnit string
-	// Settings are the numbers that a case may choose, such as the length of a sequence.
+	// Settings are the numbers that a case can set, such as the length of a sequence.
 	Settings []Setting
-	// Tasks are what the model can be trained for, if there is a choice.
+	// Tasks are the training tasks that a case can choose from; empty if there is only one.
 	Tasks []string
-	// Losses are the loss functions that cases may choose from; empty if there is no choice.
+	// Losses are the loss functions that a case can choose from; empty if there is no choice.
 	Losses []string
-	// UserModel reports whether the model is a user's file, whose contradictions are not bugs of vprof.
+	// UserModel reports whether the model comes from a user's file. Invalid models are then reported as errors of the
+	// file.
 	UserModel bool
-	// Partial reports whether the file lacks something that training needs, such as the backward pass of
-	// a custom autograd.Function, which is then estimated.
-	Partial bool
-	// Sized reports whether batches have exactly the sizes that the case gives, as the batches of a captured model do:
-	// its runs differ only in the order of frees.
-	Sized bool
-	// Free reports whether cases may freeze any parameters and recompute any modules, selected by patterns of their
-	// names.
-	Free bool
-	// Adapts reports whether cases may have LoRA.
-	Adapts bool
-	// Transformers reports whether classes of transformers are run, whose release matters.
-	Transformers bool
-	// HasTowers reports whether it has encoders of images or sound, which a step of text alone does not call.
+	// IsPartial reports whether the file lacks a part of the training step, such as the backward pass of a custom
+	// autograd.Function, which is then estimated.
+	IsPartial bool
+	// HasFixedSizes reports whether batches always have the case's sizes, as those of a captured model do. The memory
+	// of two runs then differs only by the order of frees.
+	HasFixedSizes bool
+	// SupportsPatterns reports whether cases can select the parameters to freeze and the modules to recompute by
+	// patterns of their names.
+	SupportsPatterns bool
+	// SupportsLoRA reports whether cases can train LoRA adapters.
+	SupportsLoRA bool
+	// IsTransformers reports whether the model runs code of transformers, whose release then matters.
+	IsTransformers bool
+	// HasTowers reports whether the model has image or audio encoders. A text-only step does not run them.
 	HasTowers bool
-	// Levers names which memory-saving options cases may turn.
-	Levers LeverSet
-	// HalfWeights reports whether cases may have weights in half precision.
+	// Supports reports which memory-saving options cases can use.
+	Supports MemoryOptionSupport
+	// HalfWeights reports whether cases can have weights in half precision.
 	HalfWeights bool
-	// SupportsRanks reports whether cases may have a strategy for several GPUs.
+	// SupportsRanks reports whether cases can have a strategy for several GPUs.
 	SupportsRanks bool
-	// Class is the library's class that the model stands for, in the sizes of the settings; nil if it is of none.
-	Class func(Settings) Class
-	// Unrecorded reports why there is no recording of the step of a case under torch.compile, as a clause; empty if
-	// there is one, nil if there is none of any case.
+	// Class returns the model's Python class for the given settings; nil if the model does not correspond to one.
+	Class func(Settings) LibraryClass
+	// Unrecorded returns the reason why a case has no step recorded under torch.compile, as a clause; empty if it has
+	// one. The function is nil if no case has one.
 	Unrecorded func(Case) string
-	// Reordered builds a case whose step was recorded under torch.compile at other batch sizes in the other order that
-	// its kernels may come in, nil if that is not in doubt.
+	// Reordered builds a case with its compiled kernels in their other possible order. It is nil if the order is
+	// certain.
 	Reordered func(Case) (Trainer, error)
 	// Kernels returns the programs with the kernels of a micro-batch under torch.compile, and the share of the second;
 	// nil for a recording without them. It is for cases whose step was recorded.
 	Kernels func(Case) (near, far *program.Program, share float64)
-	// Recorded reports whether the steps were recorded from a finished run, see [Model.Complete]: no case changes them.
+	// Recorded reports whether the steps come from the recording of a finished run, which options cannot change; see
+	// [Model.Complete].
 	Recorded bool
-	// File is the file that a user's model was opened from; empty for others, and if its description made it.
+	// File is the file from which a user's model was opened. It is empty for models that were restored from a
+	// description.
 	File string
 	// Description is the definition of a user's model; zero for models of the registry.
 	Description Description
-	// Check finds values of settings that do not go together, such as a width that the number of heads does not divide;
-	// nil if all do. The error is a [*CaseError].
+	// Check reports settings that contradict each other, such as a width that the number of heads does not divide. It
+	// is nil if there are none to check. The error is a [*CaseError].
 	Check func(Case) error
-	// Notes are what a user should know about the system.
+	// Notes are sentences about the model that a user should know.
 	Notes []string
-	// Caveat returns warnings about a case that its values do not show: that the system itself would not train so, or
-	// that an option has no effect. It is nil if there are none for any case.
+	// Caveat returns warnings about a case: that the model's own project would not train it, or that an option has no
+	// effect. It is nil if there are none.
 	Caveat func(Case) []string
-	// Curriculum has the parts of training that the system's project distinguishes; nil if it has none.
+	// Curriculum holds the parts of training that the model's project distinguishes; nil if there is only one.
 	Curriculum *Curriculum
-	// Build makes the training system for a complete case.
+	// Build builds the trainer of a complete case.
 	Build func(Case) (Trainer, error)
 }
 
-// Trainer is a complete training system (model, loss, optimizer) for one case. If its steps were recorded elsewhere, it
-// plays their program: see [trace.Tape.Play].
+// Trainer is the model, loss and optimizer of one case. If its steps were recorded from a real run, it replays their
+// program: see [trace.Tape.Play].
 type Trainer interface {
-	// Counts returns the element counts of the model; it needs no recording.
+	// Counts returns the element counts of the model without recording it.
 	Counts() Counts
-	// Record runs set-up and then the given number of steps on the tape. A step that PyTorch would refuse is an error.
+	// Record records set-up and the given number of steps on the tape. It returns an error for a step that PyTorch
+	// would reject.
 	Record(t *trace.Tape, steps int) error
 }
 
-// A Validator is a [Trainer] whose project also runs validation.
+// A Validator is a [Trainer] that also runs validation.
 type Validator interface {
-	// Validate runs one batch of n samples after Record's steps: its forward pass and its loss, in evaluation mode and
-	// without gradients. A batch that PyTorch would refuse is an error.
+	// Validate records a forward pass and loss of n samples after the training steps, in evaluation mode and without
+	// gradients. It returns an error for a batch that PyTorch would reject.
 	Validate(t *trace.Tape, n int) error
 }
 
-// A Wrappable is a [Trainer] that lists the modules that fully_shard may wrap.
+// A Wrappable is a [Trainer] that lists the modules that fully_shard can wrap.
 type Wrappable interface {
-	// Parts returns the modules of the model; a module comes before the modules that it holds.
-	Parts() []Part
+	// WrappableModules returns the model's modules, each before its children.
+	WrappableModules() []WrappableModule
 }
 
-// Part is a module of a model, as fully_shard sees it.
-type Part struct {
+// WrappableModule is a module that fully_shard can wrap.
+type WrappableModule struct {
 	Path string
-	// Parameters is the number of elements of all parameters in the module.
+	// Parameters is the number of parameter elements in the module and its children.
 	Parameters int64
-	// Block reports whether it is wrapped unless the strategy names others.
+	// Block reports whether fully_shard wraps the module by default.
 	Block bool
 }
 
-// A RankNamer is a [Trainer] of a pipeline.
-type RankNamer interface {
-	// Ranks describes what each rank does, so that ranks with the same description differ at most in how many
-	// micro-batches they hold at a time. It runs the model once on the tape, which the caller throws away.
-	Ranks(scratch *trace.Tape) ([]string, error)
+// A RankDescriber is a [Trainer] of a pipeline that can describe its ranks.
+type RankDescriber interface {
+	// DescribeRanks describes the work of each rank. Ranks with the same description differ at most in how many
+	// micro-batches they hold at a time. It runs the model once on the given tape, which the caller then discards.
+	DescribeRanks(scratch *trace.Tape) ([]string, error)
 }
 
 // Recording is the recorded training steps of a case.
@@ -142,22 +147,21 @@ type Recording struct {
 	Case    Case
 	Counts  Counts
 	Program *program.Program
-	// Facts are further properties of the recorded model, such as its attention backends.
+	// Facts are properties of the recorded model that tables show, such as its attention kernels.
 	Facts trace.Facts
 	// Steps is the number of recorded training steps.
 	Steps int
-	// Validation is the step that the phases of the validation batch are of,
-	// the one after the last of training; zero if none was recorded.
+	// Validation is the step number of the validation batch, the one after the last training step; zero if none was
+	// recorded.
 	Validation int
-	// Stretch is how many times as long as the recorded rank alone a step takes, since
-	// the rank waits for the other stages of its pipeline; zero if it is part of none.
+	// Stretch is the time of a pipeline's step relative to the recorded rank's own time, since the rank waits for the
+	// other stages; zero without a pipeline.
 	Stretch float64
-	// Others are the programs for [Options.OtherGPUs]; everything else is the same for all GPUs.
+	// Others are the programs for the GPUs of [Options.Others]; all other fields are the same for them.
 	Others *trace.OtherPrograms
 }
 
-// ForGPU returns the recording for GPU number other of [Options.OtherGPUs]; nil if that GPU needs a recording of
-// its own.
+// ForGPU returns the recording for GPU number other of [Options.Others]; nil if that GPU needs a separate recording.
 func (r *Recording) ForGPU(other int) *Recording {
 	p := r.Others.ProgramOf(other)
 	if p == nil {
@@ -168,8 +172,7 @@ func (r *Recording) ForGPU(other int) *Recording {
 	return &on
 }
 
-// Discard ends the use of the recording's program. Later recordings reuse its memory, so the caller must hold the only
-// reference.
+// Discard releases the program's memory for later recordings. The caller must hold the only reference.
 func (r *Recording) Discard() {
 	if r.Program != nil {
 		trace.Recycle(r.Program)
@@ -177,48 +180,48 @@ func (r *Recording) Discard() {
 	}
 }
 
-// Options say how to record.
+// Options control a recording.
 type Options struct {
-	// Context ends a recording early, with its error; nil does not.
+	// Context, if not nil, stops the recording with its error when it is cancelled.
 	Context context.Context
 	// Steps is the number of training steps; zero means [Case.Steps].
 	Steps     int
-	NoKernels bool // leaves out the launches of kernels, which do not change what is allocated
-	// NeedsMoreSteps, if not nil, gets the program after the last step, and reports whether another step is recorded.
+	NoKernels bool // leave out kernel launches, which do not affect allocations
+	// NeedsMoreSteps, if not nil, is called with the program after the last step. It reports whether to record
+	// another step.
 	NeedsMoreSteps func(*program.Program) bool
-	// Validation, if not zero, is the size of a validation batch to record after the steps, of systems that validate.
+	// Validation, if not zero, is the batch size of a validation that is recorded after the steps.
 	Validation int
-	// Others are further GPUs. The recording serves those, too, on which the step differs in scratch memory alone.
+	// Others are further GPUs. The recording also covers those on which only the sizes of workspaces differ.
 	Others []trace.GPU
-	// Ceiling ends a recording with [trace.ErrCeiling] once more bytes than this live at a time; zero does not.
+	// Ceiling stops the recording with [trace.ErrCeiling] once more bytes than this are allocated; zero means no limit.
 	Ceiling int64
-	// Reordered records what [Model.Reordered] builds.
+	// Reordered records the step that [Model.Reordered] builds.
 	Reordered bool
-	// Annotate records the line of the model that caused each event. It is
-	// slower; only people who read event lists need it.
+	// Annotate stores the model's source line with each event. Recording is then slower.
 	Annotate bool
 }
 
-// A Curriculum is the sequence of stages in which a model's own project trains, with different settings.
+// A Curriculum is the sequence of stages in which a model's project trains it, with different settings.
 type Curriculum struct {
-	// EffectiveBatch is the number of samples of an optimizer step that the project aims at.
+	// EffectiveBatch is the number of samples of the project's optimizer steps.
 	EffectiveBatch int
 	Parts          []CurriculumPart
 }
 
-// A CurriculumPart is a stage of a project's training, or several alike.
+// A CurriculumPart is one stage of a project's training, or several with equal settings.
 type CurriculumPart struct {
 	Name string
-	// Model is the registry's name of the same step.
+	// Model is the name of the registry's model with the same training step.
 	Model string
-	// Settings are the values of the settings in which the parts differ.
+	// Settings are the settings that differ between the parts.
 	Settings Settings
 }
 
-// FirstDifference returns the first key in files, in alphabetical order, whose values in two cases differ according to
-// same; empty if none do. Absent values are nil.
-func FirstDifference(a, b Case, same func(key string, a, b json.RawMessage) bool) string {
-	one, other := a.values(), b.values()
+// FirstDifferingKey returns the first JSON key, in alphabetical order, whose values in two cases are not the same
+// according to same; empty if there is none. A value is nil if the key is absent.
+func FirstDifferingKey(a, b Case, same func(key string, a, b json.RawMessage) bool) string {
+	one, other := a.jsonFields(), b.jsonFields()
 	keys := maps.Clone(one)
 	maps.Copy(keys, other)
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
@@ -229,11 +232,10 @@ func FirstDifference(a, b Case, same func(key string, a, b json.RawMessage) bool
 	return ""
 }
 
-// values returns the fields of a case by their keys in files, without the fields that are absent there.
-func (c Case) values() map[string]json.RawMessage {
+func (c Case) jsonFields() map[string]json.RawMessage {
 	var all map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(c.Key()), &all); err != nil {
-		panic(err) // Key has written it
+		panic(err) // Key returns valid JSON
 	}
 	return all
 }

@@ -8,22 +8,22 @@ import (
 	"github.com/vprof/vprof/internal/options"
 )
 
-// Objective describes the training of a language model: on pairs of answers, or on judged answers. The zero value is
-// the prediction of the next token.
+// Objective is the training objective of a language model: preference pairs, generated or rated answers. The zero
+// value is next-token prediction.
 type Objective struct {
 	// Name is one of [Objectives].
 	Name string
-	// Precomputed reports whether the log-probabilities of the reference came before training.
+	// Precomputed reports whether the reference model's log-probabilities are computed before training.
 	Precomputed bool
-	// Packed has pairs of answers fill one row without padding, of ms-swift's DPO.
+	// Packed reports whether preference pairs are packed into one sequence without padding (DPO of ms-swift).
 	Packed bool
-	// Completion is the number of tokens of a generated answer, the last ones of a row; zero
-	// is [DefaultCompletion]. Of objectives whose answers are generated.
+	// Completion is the number of tokens of a generated answer, at the end of a sequence; zero means
+	// [DefaultCompletion].
 	Completion int64
-	// Reference compares generated answers with a reference (beta is not zero), and Old takes
-	// their log-probabilities before the steps that learn from them.
+	// Reference reports whether generated answers are compared with a reference model (beta is not zero). OldLogProbs
+	// reports whether the answers' log-probabilities are computed before the steps that learn from them.
 	Reference, OldLogProbs bool
-	// LikeTrainer is the trainer whose code computes log-probabilities, one of [ObjectiveTrainers]; empty is TRL.
+	// LikeTrainer is the trainer whose loss code is recorded, such as [AsSwift]; empty means TRL.
 	LikeTrainer string
 }
 
@@ -42,21 +42,20 @@ const (
 // Objectives returns the names of all objectives.
 func Objectives() []string { return []string{CPO, DPO, GKD, GRPO, KTO, ORPO, Reward, SimPO} }
 
-// unplannedObjectives are objectives that few examples of trainers use (docs/lab/evidence.md). vprof does not describe
-// them.
+// unplannedObjectives are objectives that vprof rejects: few examples of trainers use them (docs/lab/evidence.md).
 var unplannedObjectives = []string{"asft", "dft", "eaft", "ebft", "embedding", "kd", "reranker"}
 
-// dpoLosses are losses of DPO (TRL's loss_type) that compute one number of a pair, as DPO's own loss does.
+// dpoLosses are values of DPO's loss_type in TRL that compute one number per pair, as the default loss does.
 var dpoLosses = []string{"aot", "apo_down", "apo_zero", "exo_pair", "hinge", "ipo", "nca_pair", "robust", "sppo_hard"}
 
-// The trainers whose code differs, of most objectives from that of TRL.
+// The trainers whose loss code differs from TRL's.
 const (
 	AsLLaMAFactory = "llama-factory"
 	AsSwift        = "ms-swift"
 	AsTorchtune    = "torchtune"
 )
 
-// objectiveOptions holds the options, in the order in which they are written.
+// objectiveOptions holds the options of an objective, in the order in which they are written.
 var objectiveOptions = options.Table[Objective]{
 	options.Count("completion", 1, maxCompletion, func(o *Objective) *int64 { return &o.Completion }).
 		For(GRPO, GKD),
@@ -70,7 +69,7 @@ var objectiveOptions = options.Table[Objective]{
 	},
 }
 
-// ParseObjective reads an objective like "dpo" or "dpo:precomputed,as=llama-factory".
+// ParseObjective parses an objective like "dpo" or "dpo:precomputed,as=llama-factory".
 func ParseObjective(text string) (o Objective, err error) {
 	if name, _, _ := strings.Cut(text, ":"); slices.Contains(unplannedObjectives, name) {
 		return o, fmt.Errorf("vprof does not describe the objective %q; \"vprof run -- python train.py\" runs your "+
@@ -88,7 +87,7 @@ func (o *Objective) setTrainer(name string) (err error) {
 	return err
 }
 
-// trainers lists the trainers whose version of this objective differs from the default.
+// trainers lists the trainers whose code for this objective differs from TRL's.
 func (o *Objective) trainers() []string {
 	if o.Name == GRPO {
 		return []string{AsSwift}
@@ -96,23 +95,23 @@ func (o *Objective) trainers() []string {
 	return []string{AsLLaMAFactory, AsSwift, AsTorchtune}
 }
 
-// DefaultCompletion is TRL's max_completion_length, and maxCompletion bounds it.
+// DefaultCompletion is TRL's default max_completion_length. maxCompletion is the largest accepted value.
 const (
 	DefaultCompletion = 512
 	maxCompletion     = 1 << 22
 )
 
-// Distills reports whether the model learns from the logits of a teacher.
+// Distills reports whether the model learns from a teacher's logits.
 func (o Objective) Distills() bool { return o.Name == GKD }
 
-// Generates reports whether the model learns from answers that it has generated.
+// Generates reports whether the model learns from answers that it generates.
 func (o Objective) Generates() bool { return o.Name == GRPO }
 
-// HasAnswers reports whether rows are prompts and answers, and logits are computed for the answers only.
+// HasAnswers reports whether sequences are prompts with answers whose logits alone are computed.
 func (o Objective) HasAnswers() bool { return o.Generates() || o.Name == GKD }
 
-// Answer returns the number of tokens of a generated answer.
-func (o Objective) Answer() int64 {
+// AnswerTokens returns the number of tokens of a generated answer.
+func (o Objective) AnswerTokens() int64 {
 	if o.Completion == 0 {
 		return DefaultCompletion
 	}
@@ -122,19 +121,19 @@ func (o Objective) Answer() int64 {
 // String returns the form that [ParseObjective] reads; empty for none.
 func (o Objective) String() string { return objectiveOptions.Named(o.Name, &o) }
 
-// IsZero reports whether the model learns the next token.
+// IsZero reports whether the objective is next-token prediction.
 func (o Objective) IsZero() bool { return o.Name == "" }
 
 // MarshalText implements [encoding.TextMarshaler].
 func (o Objective) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
-func (o *Objective) UnmarshalText(text []byte) error { return unmarshal(o, text, ParseObjective) }
+func (o *Objective) UnmarshalText(text []byte) error { return unmarshalText(o, text, ParseObjective) }
 
-// UsesReference reports whether the objective compares with a reference.
+// UsesReference reports whether the loss needs a reference model's log-probabilities.
 func (o Objective) UsesReference() bool { return o.Name == DPO || o.Name == KTO || o.Reference }
 
-// SequencesPerSample returns the number of rows in a batch for each sample; a pair has two.
+// SequencesPerSample returns the number of sequences of one sample: 2 for preference pairs.
 func (o Objective) SequencesPerSample() int64 {
 	if o.Packed || o.Name == "" || o.Name == KTO || o.Generates() || o.Distills() {
 		return 1
@@ -142,13 +141,13 @@ func (o Objective) SequencesPerSample() int64 {
 	return 2
 }
 
-// ReferenceModel reports whether a second, frozen model is in memory. With adapters, the reference is the model without
-// them.
+// ReferenceModel reports whether a second, frozen model is in GPU memory. With adapters the reference is the model
+// with its adapters disabled.
 func (c Case) ReferenceModel() bool {
 	return c.Objective.UsesReference() && !c.Objective.Precomputed && c.LoRA == nil
 }
 
-// The tasks that objectives belong to.
+// The tasks that objectives need.
 const (
 	preferenceTask = "causal-lm"
 	rewardTask     = "classification"

@@ -71,25 +71,28 @@ func FuzzParseObjective(f *testing.F) {
 func TestObjectivesThatCannotBeAreExplained(t *testing.T) {
 	m := Model{
 		Name: "it", Stages: []string{"full"}, Tasks: []string{"causal-lm", "classification"},
-		Default: Case{Stage: "full", Batch: 1, Task: "causal-lm"}, Adapts: true, SupportsRanks: true,
-		Levers: LeverSet{Liger: true, Objective: true},
+		Default: Case{Stage: "full", Batch: 1, Task: "causal-lm"}, SupportsLoRA: true, SupportsRanks: true,
+		Supports: MemoryOptionSupport{Liger: true, Objective: true},
 	}
-	dpo := Levers{Objective: Objective{Name: DPO}}
+	dpo := MemoryOptions{Objective: Objective{Name: DPO}}
 	for want, c := range map[string]Case{
-		"it: objective: a reward model gives a whole answer": {Levers: Levers{Objective: Objective{Name: Reward}}},
-		"it: objective: dpo trains a language model":         {Task: "classification", Levers: dpo},
-		"it: liger: vprof does not support liger-kernel's":   {Levers: Levers{Liger: true, Objective: dpo.Objective}},
+		"it: objective: a reward model gives a whole answer": {MemoryOptions: MemoryOptions{Objective: Objective{Name: Reward}}},
+		"it: objective: dpo trains a language model":         {Task: "classification", MemoryOptions: dpo},
+		"it: liger: vprof does not support liger-kernel's": {MemoryOptions: MemoryOptions{
+			Liger:     true,
+			Objective: dpo.Objective,
+		}},
 		"vprof does not support a reference model under tensor": {
-			Levers: Levers{Objective: dpo.Objective, Clip: ClipNone},
-			GPUs:   4, Strategy: &Strategy{Name: TP, TP: 2},
+			MemoryOptions: MemoryOptions{Objective: dpo.Objective, Clip: ClipNone},
+			GPUs:          4, Strategy: &Strategy{Name: TP, TP: 2},
 		},
 	} {
 		_, err := m.Complete(c)
 		require.ErrorContains(t, err, want)
 	}
-	_, err := m.Complete(Case{Levers: dpo, LoRA: &LoRA{Rank: 8}, GPUs: 2, Strategy: &Strategy{Name: FSDP2}})
+	_, err := m.Complete(Case{MemoryOptions: dpo, LoRA: &LoRA{Rank: 8}, GPUs: 2, Strategy: &Strategy{Name: FSDP2}})
 	require.NoError(t, err, "the reference is the model without its adapters")
-	m.Levers.Objective = false
-	_, err = m.Complete(Case{Levers: dpo})
+	m.Supports.Objective = false
+	_, err = m.Complete(Case{MemoryOptions: dpo})
 	require.ErrorContains(t, err, "an exported graph contains its own loss")
 }

@@ -6,35 +6,33 @@ import (
 	"github.com/vprof/vprof/internal/options"
 )
 
-// QAT is torchao's quantization-aware training: linear layers round their weights and inputs to few bits, in their own
-// types. The zero value rounds nothing.
+// QAT is torchao's quantization-aware training: linear layers round weights and inputs to few bits and keep their
+// data types. The zero value means no rounding.
 type QAT struct {
-	// Name is one of [QATs].
+	// Name is one of [QATKinds].
 	Name string
-	// Group is how many weights of a row share a scale.
+	// Group is the number of weights of a row that share a scale.
 	Group int64
 }
 
-// The kinds of training for quantization.
+// The kinds of quantization-aware training.
 const (
-	// QAT8da4w is Int8DynActInt4WeightQATQuantizer, as in torchtune.
+	// QAT8da4w is torchao's Int8DynActInt4WeightQATQuantizer, which torchtune uses.
 	QAT8da4w = "8da4w"
-	// QATInt8Int4 has Int4WeightFakeQuantizeConfig for weights and 8 bits for each token of inputs, as in axolotl.
+	// QATInt8Int4 rounds weights by Int4WeightFakeQuantizeConfig and inputs to 8 bits per token, as axolotl does.
 	QATInt8Int4 = "int8-int4"
 )
 
-// QATs returns the names of the kinds.
-func QATs() []string { return []string{QAT8da4w, QATInt8Int4} }
+func QATKinds() []string { return []string{QAT8da4w, QATInt8Int4} }
 
-// defaultGroupSizes is the group of each kind that names none.
 var defaultGroupSizes = map[string]int64{QAT8da4w: 256, QATInt8Int4: 32}
 
-// qatOptions holds the option of all kinds.
+// qatOptions holds the options of quantization-aware training.
 var qatOptions = options.Table[QAT]{options.Count("group", 2, 1<<16, func(q *QAT) *int64 { return &q.Group })}
 
-// ParseQAT reads a kind like "8da4w" or "int8-int4:group=32".
+// ParseQAT parses a kind like "8da4w" or "int8-int4:group=32".
 func ParseQAT(text string) (q QAT, err error) {
-	err = qatOptions.ReadNamed(&q, &q.Name, "training for quantization", text, QATs())
+	err = qatOptions.ReadNamed(&q, &q.Name, "training for quantization", text, QATKinds())
 	q.Group = cmp.Or(q.Group, defaultGroupSizes[q.Name])
 	return q, err
 }
@@ -47,36 +45,35 @@ func (q QAT) String() string {
 	return qatOptions.Named(q.Name, &q)
 }
 
-// IsZero reports whether nothing is rounded.
+// IsZero reports whether there is no quantization-aware training.
 func (q QAT) IsZero() bool { return q.Name == "" }
 
 // MarshalText implements [encoding.TextMarshaler].
 func (q QAT) MarshalText() ([]byte, error) { return []byte(q.String()), nil }
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
-func (q *QAT) UnmarshalText(text []byte) error { return unmarshal(q, text, ParseQAT) }
+func (q *QAT) UnmarshalText(text []byte) error { return unmarshalText(q, text, ParseQAT) }
 
-// Float8s returns torchao's recipes for linear layers in 8-bit floats.
-func Float8s() []string { return []string{"tensorwise"} }
+// Float8Recipes returns the names of torchao's recipes for float8 training.
+func Float8Recipes() []string { return []string{"tensorwise"} }
 
-// Settings of decoders whose layers bitsandbytes holds in another way than it does now, or
-// others of them than transformers has it do.
+// Settings of decoders that select how bitsandbytes quantizes their layers, where it differs from the current releases.
 const (
-	// EarlySetting is for layers in 4 bits as in bitsandbytes 0.42.
+	// EarlySetting selects the 4-bit layers of bitsandbytes 0.42.
 	EarlySetting = "early-bitsandbytes"
-	// PackedHeadSetting is for a quantized output layer.
+	// PackedHeadSetting quantizes the output layer as well.
 	PackedHeadSetting = "packed-head"
-	// HalfEmbeddingsSetting is for embeddings and an output layer that stay in half precision beside fp32 norms.
+	// HalfEmbeddingsSetting keeps embeddings and output layer in half precision, next to norms in fp32.
 	HalfEmbeddingsSetting = "half-embeddings"
-	// DeviceMapSetting is for how a model comes to the device: as [Case.LoadsWeights] says (0), by
+	// DeviceMapSetting is how the model is moved to the GPU: as [Case.LoadsOnGPU] decides (0), by
 	// from_pretrained(device_map) (1), or by model.to(device) (2).
 	DeviceMapSetting = "device-map"
 )
 
-// LoadsWeights reports whether from_pretrained itself moves the model to the device, as it does where bitsandbytes
-// packs layers. Sharded models are moved in parts instead, and libraries that pack the output layer have their own
-// loaders.
-func (c Case) LoadsWeights() bool {
+// LoadsOnGPU reports whether from_pretrained itself moves the model to the GPU, as it does if bitsandbytes
+// quantizes layers. It does not for sharded models, which are moved in parts, nor for libraries that quantize the
+// output layer, which have their own loaders.
+func (c Case) LoadsOnGPU() bool {
 	s := c.Strategy
 	if s != nil && s.Name == DeviceMap {
 		return true
@@ -84,11 +81,11 @@ func (c Case) LoadsWeights() bool {
 	if how := c.Settings[DeviceMapSetting]; how != 0 {
 		return how == 1
 	}
-	return c.Quantize != "" && (s == nil || s.Name == DDP) && !c.ShardsEarly() && !c.PacksHead()
+	return c.Quantize != "" && (s == nil || s.Name == DDP) && !c.UsesEarlyBitsandbytes() && !c.QuantizesHead()
 }
 
-// ShardsEarly reports whether 4-bit layers behave as in bitsandbytes 0.42.
-func (c Case) ShardsEarly() bool { return c.On(EarlySetting) }
+// UsesEarlyBitsandbytes reports whether 4-bit layers are those of bitsandbytes 0.42.
+func (c Case) UsesEarlyBitsandbytes() bool { return c.IsSwitchOn(EarlySetting) }
 
-// PacksHead reports whether the output layer is quantized with the others.
-func (c Case) PacksHead() bool { return c.On(PackedHeadSetting) }
+// QuantizesHead reports whether the output layer is quantized as well.
+func (c Case) QuantizesHead() bool { return c.IsSwitchOn(PackedHeadSetting) }

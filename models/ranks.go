@@ -11,13 +11,12 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// RankRange are ranks that run the same program: those from First to Last.
+// RankRange is a range of ranks that run the same program.
 type RankRange struct {
 	First int64 `json:"first"`
 	Last  int64 `json:"last"`
 }
 
-// String returns "3" or "0-6".
 func (r RankRange) String() string {
 	if r.First == r.Last {
 		return strconv.FormatInt(r.First, 10)
@@ -50,7 +49,7 @@ func (m Model) DifferentRanks(c Case, gpu trace.GPU, o Options) ([]RankRange, er
 		return rec.Program, nil
 	}
 	world := int64(c.GPUs)
-	if s.CP > 1 && s.ContextParallelStyle() != Ulysses && world <= maxComparedRanks { // later ranks see more keys
+	if s.CP > 1 && s.ContextParallelStyle() != Ulysses && world <= maxComparedRanks { // later ranks read more keys
 		return compareAllRanks(world, record)
 	}
 	switch s.Name {
@@ -69,10 +68,8 @@ func (m Model) DifferentRanks(c Case, gpu trace.GPU, o Options) ([]RankRange, er
 	return compareAllRanks(world, record)
 }
 
-// rankRecorder records a rank.
 type rankRecorder func(rank int64) (*program.Program, error)
 
-// compareAllRanks compares every rank with the previous one.
 func compareAllRanks(world int64, record rankRecorder) ([]RankRange, error) {
 	var out []RankRange
 	var last *program.Program
@@ -90,8 +87,8 @@ func compareAllRanks(world int64, record rankRecorder) ([]RankRange, error) {
 	return out, nil
 }
 
-// compareOrderedRanks compares n groups of neighboring ranks; the ranks of a group run the same program. Shards never
-// grow with the rank, so if two groups run the same program, all groups between them do, too.
+// compareOrderedRanks compares n groups of each neighboring ranks; the ranks of a group run the same program. Shards
+// never grow with the rank. If two groups run the same program, all groups between them therefore do, too.
 func compareOrderedRanks(record rankRecorder, n, each int64) ([]RankRange, error) {
 	first, err := record(0)
 	if err != nil {
@@ -136,7 +133,7 @@ func compareOrderedRanks(record rankRecorder, n, each int64) ([]RankRange, error
 	return out, nil
 }
 
-// equalPrograms reports whether two ranks allocate the same in the same order.
+// equalPrograms reports whether two programs allocate the same sizes in the same order.
 func equalPrograms(a, b *program.Program) bool {
 	return slices.Equal(a.Instructions, b.Instructions) && reflect.DeepEqual(a.Buffers, b.Buffers)
 }

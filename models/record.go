@@ -11,7 +11,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Record completes a case and records it, see [Model.Complete] and [Model.RecordComplete].
+// Record completes a case and records it; see [Model.Complete] and [Model.RecordComplete].
 func (m Model) Record(c Case, gpu trace.GPU, o Options) (*Recording, error) {
 	c, err := m.Complete(c)
 	if err != nil {
@@ -20,16 +20,15 @@ func (m Model) Record(c Case, gpu trace.GPU, o Options) (*Recording, error) {
 	return m.RecordComplete(c, gpu, o)
 }
 
-// RecordComplete builds the model of a complete case and records its training steps on the GPU. A case that
-// [Model.Complete] returned stays complete with another batch, rank or number of micro-batches; whether the model can
-// train it is checked again. A data set on the GPU is allocated before the model, as one tensor. With
-// [Options.Reordered] the recording is nil if there is no other order.
+// RecordComplete builds the model of a complete case and records its training steps. The batch, rank or number of
+// micro-batches may have changed since [Model.Complete]; the case is checked again. A data set on the GPU is
+// allocated before the model, as one tensor. With [Options.Reordered] it returns nil if there is no other order.
 func (m Model) RecordComplete(c Case, gpu trace.GPU, o Options) (rec *Recording, err error) {
 	if s := c.Strategy; s != nil && (s.Name == PP || s.Name == DeviceMap) && s.Rank == nil {
-		o.NeedsMoreSteps, o.NoKernels = nil, false // ranks are compared by kernels, in the same steps
-		return m.recordWorst(c, gpu, o)
+		o.NeedsMoreSteps, o.NoKernels = nil, false // ranks are compared by their kernels over the same number of steps
+		return m.recordWorstRank(c, gpu, o)
 	}
-	if err := m.check(c); err != nil {
+	if err := m.checkCase(c); err != nil {
 		return nil, err
 	}
 	defer func() { rec, err = m.recoverPanic(recover(), o.Context, rec, err) }()
@@ -53,7 +52,7 @@ func (m Model) RecordComplete(c Case, gpu trace.GPU, o Options) (rec *Recording,
 	if o.Context != nil {
 		options.Done = o.Context.Done()
 	}
-	tape := trace.New(gpu, rulesOf(c, release), options)
+	tape := trace.New(gpu, rulesForCase(c, release), options)
 	tape.KeepInRegions(c.Recompute.KeptOperators())
 	if c.Dataset > 0 {
 		tape.Hold(tape.New("to", program.Batch, trace.U8, c.Dataset))
@@ -81,8 +80,8 @@ func (m Model) RecordComplete(c Case, gpu trace.GPU, o Options) (rec *Recording,
 	return rec, nil
 }
 
-// recoverPanic returns an error for the panic that stops a recording, and for a panic in a graph from a user's file,
-// which is not fully checked; other panics continue.
+// recoverPanic converts a panic into an error if it stops a recording on purpose or comes from a user's graph, which
+// is not fully validated. Other panics continue.
 func (m Model) recoverPanic(what any, ctx context.Context, rec *Recording, err error) (*Recording, error) {
 	switch what {
 	case nil:
@@ -97,8 +96,8 @@ func (m Model) recoverPanic(what any, ctx context.Context, rec *Recording, err e
 		"report it)", m.Name, what)
 }
 
-// rulesOf returns a release's rules with the case's releases of libraries.
-func rulesOf(c Case, release *stack.Stack) trace.Rules {
+// rulesForCase returns the memory rules of a PyTorch release and of the case's other libraries.
+func rulesForCase(c Case, release *stack.Stack) trace.Rules {
 	rules := release.Rules()
 	if c.CublasWorkspace != "" {
 		rules.Products.BLAS = trace.ByCapability{{Value: cublasBytes(c.CublasWorkspace)}}
@@ -107,9 +106,9 @@ func rulesOf(c Case, release *stack.Stack) trace.Rules {
 	return rules
 }
 
-// recordWorst records the different ranks of a pipeline, and returns the one that needs the most memory. The step's
-// time is the time of the stages with the most arithmetic, and for a device map the sum over all GPUs.
-func (m Model) recordWorst(c Case, gpu trace.GPU, o Options) (*Recording, error) {
+// recordWorstRank records the different ranks of a pipeline and returns the recording that needs the most memory. Its
+// step time is that of the stage with the most arithmetic; for a device map, the sum over all GPUs.
+func (m Model) recordWorstRank(c Case, gpu trace.GPU, o Options) (*Recording, error) {
 	var worst *Recording
 	most, flops, busiest, all := int64(-1), int64(0), int64(0), int64(0)
 	uncast := true
@@ -146,12 +145,12 @@ func (m Model) recordWorst(c Case, gpu trace.GPU, o Options) (*Recording, error)
 	return worst, nil
 }
 
-// ranksToRecord returns the ranks of a pipeline without ranks that do the same work as an earlier one, which holds at
-// least as many micro-batches at a time in any schedule. If their work is unknown, it returns all ranks.
+// ranksToRecord returns one rank for each kind of work in a pipeline: the first, which holds at least as many
+// micro-batches at a time as later ones in any schedule. If the work is unknown, it returns all ranks.
 func (m Model) ranksToRecord(c Case, gpu trace.GPU) (ranks []int64) {
-	does := m.ranksOf(c, gpu)
+	does := m.rankDescriptions(c, gpu)
 	stages := c.Strategy.PipelineRanks(c.GPUs)
-	// of a stage that ranks share, the last that have parts of a row: they see most keys
+	// With context parallelism, the last rank of a stage reads the most keys.
 	each, last := int64(c.GPUs)/stages, max(0, c.Strategy.CP-1)*max(1, c.Strategy.TP)
 	for stage := range stages {
 		if does == nil || slices.Index(does, does[stage]) == int(stage) {
@@ -161,26 +160,26 @@ func (m Model) ranksToRecord(c Case, gpu trace.GPU) (ranks []int64) {
 	return ranks
 }
 
-// ranksOf describes the work of each rank of a pipeline, nil if it is unknown.
-func (m Model) ranksOf(c Case, gpu trace.GPU) []string {
+// rankDescriptions describes the work of each rank of a pipeline; nil if it is unknown.
+func (m Model) rankDescriptions(c Case, gpu trace.GPU) []string {
 	trainer, err := m.Build(c)
 	release, unknown := c.Release()
-	staged, ok := trainer.(RankNamer)
+	staged, ok := trainer.(RankDescriber)
 	if err != nil || unknown != nil || !ok {
 		return nil
 	}
 	scratch := trace.New(gpu, release.Rules(), trace.Options{})
 	defer func() { trace.Recycle(scratch.Finish()) }()
 	scratch.KeepInRegions(c.Recompute.KeptOperators())
-	does, err := staged.Ranks(scratch)
+	does, err := staged.DescribeRanks(scratch)
 	if err != nil {
 		return nil
 	}
 	return does
 }
 
-// Steps returns the number of steps to record until all further ones are equal: the first, and one with the optimizer's
-// state. DDP's static graphs need a third, since buckets are rebuilt before it.
+// Steps returns the number of steps to record so that all further steps would be equal: a first, and one with
+// optimizer state. DDP's static graphs need a third, since buckets are rebuilt before it.
 func (c *Case) Steps() int {
 	switch {
 	case c.FirstStep:

@@ -13,36 +13,35 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// Registry is the list of known models, with the sources of users' models. Package models/all makes the program's
-// registry; tests make their own.
+// Registry holds the known models and the sources of users' models. Package models/all creates the program's
+// registry; tests create their own.
 type Registry struct {
 	models  []Model
 	index   map[string]int
 	sources []Source
 	steps   StepsFunc
-	// latest is the last model that a source made: commands open a model and then make
-	// it again of its description, which for a large graph takes as long as the rest.
+	// latest caches the last model of a source. A command opens a model and then restores it from its description,
+	// which is slow for large graphs.
 	latest atomic.Pointer[Model]
 }
 
-// Source is a kind of users' models, named by a scheme and a reference: "hf:config.json".
+// Source is a kind of users' models with names of the form scheme:reference, such as "hf:config.json".
 type Source struct {
-	// Scheme is what stands before the colon.
+	// Scheme is the part of a name before the colon.
 	Scheme string
-	// Suffix, if not empty, is the end of names that are references without a scheme: ".pt2".
+	// Suffix, if not empty, is a file extension whose names need no scheme: ".pt2".
 	Suffix string
-	// AcceptsName reports whether a name without the scheme is a reference, too; nil for none. Names returns names that
-	// it has, with the scheme; nil if it has none of its own.
+	// AcceptsName reports whether a name without a scheme belongs to the source; nil if none does. Names returns the
+	// source's own model names with their scheme; nil if it has none.
 	AcceptsName func(name string) bool
 	Names       func() []string
-	// Open makes the model that a reference names.
+	// Open opens the model of a reference.
 	Open func(ref string) (Model, error)
-	// Restore makes a model again from its name and the text of its description.
+	// Restore builds a model from its name and the text of its description.
 	Restore func(name, description string) (Model, error)
 }
 
-// NewRegistry puts the lists of the systems' packages together, in order.
-// Two models of one name are a bug of ours and panic.
+// NewRegistry returns a registry of the models in all lists, in order. It panics if two have the same name.
 func NewRegistry(systems ...[]Model) *Registry {
 	r := &Registry{models: slices.Concat(systems...), index: map[string]int{}}
 	for i, m := range r.models {
@@ -54,31 +53,30 @@ func NewRegistry(systems ...[]Model) *Registry {
 	return r
 }
 
-// StepsFunc returns a model with its step under torch.compile, if one was recorded for the complete case: in the
-// content of a file or, if that is nil, in the file that is stored for the model. Otherwise it returns the model
-// unchanged.
+// StepsFunc adds the complete case's step under torch.compile to a model, from the content of a file or, if that is
+// nil, from the file stored for the model. Without a recorded step it returns the model unchanged.
 type StepsFunc func(m Model, c Case, content []byte) (Model, error)
 
-// WithSteps adds the steps that were recorded under torch.compile.
+// WithSteps sets the function that adds steps recorded under torch.compile.
 func (r *Registry) WithSteps(s StepsFunc) *Registry {
 	r.steps = s
 	return r
 }
 
-// Complete completes a case as [Model.Complete] does, with its step under torch.compile if one was recorded.
+// Complete completes a case as [Model.Complete] does, and adds its recorded step under torch.compile to the model.
 func (r *Registry) Complete(m Model, c Case) (Model, Case, error) {
 	full, err := m.Complete(c)
 	if err != nil || !full.Compile || m.Unrecorded != nil || r.steps == nil {
 		return m, full, err
 	}
-	if m, err = r.remember(r.steps(m, full, nil)); err != nil {
+	if m, err = r.cacheLatest(r.steps(m, full, nil)); err != nil {
 		return m, full, err
 	}
 	full, err = m.Complete(c)
 	return m, full, err
 }
 
-// WithSource adds a source of further models.
+// WithSource adds a source of users' models.
 func (r *Registry) WithSource(s Source) *Registry {
 	r.sources = append(r.sources, s)
 	return r
@@ -99,22 +97,21 @@ func (r *Registry) source(name string) (s Source, ref string, ok bool) {
 	return r.sources[at], name, true
 }
 
-// All returns the listed models in order. The caller must not change the slice.
+// All returns the listed models in order. The caller must not modify the slice.
 func (r *Registry) All() []Model { return r.models }
 
-// Names returns the names of all models in order.
 func (r *Registry) Names() []string {
 	return lists.Map(r.models, func(m Model) string { return m.Name })
 }
 
-// Lookup finds a model by its name, or opens what a source has under it. A name that only one model has but for case
-// and punctuation is that model's: "resnet-50", or a name of a source without its scheme.
-// The error is an [*UnknownModelError], or the source's.
+// Lookup returns the model with a name, or opens it from a source. A name that matches only one model apart from case
+// and punctuation also selects that model: "resnet-50", or a source's name without its scheme. The error is an
+// [*UnknownModelError] or the source's.
 func (r *Registry) Lookup(name string) (Model, error) {
 	if s, ref, ok := r.source(name); ok {
 		m, err := s.Open(ref)
 		m.File = ref[strings.LastIndexByte(ref, '@')+1:]
-		return r.remember(m, err)
+		return r.cacheLatest(m, err)
 	}
 	if i, ok := r.index[name]; ok {
 		return r.models[i], nil
@@ -133,13 +130,13 @@ func (r *Registry) Lookup(name string) (Model, error) {
 	return Model{}, &UnknownModelError{Name: name, Nearest: nearest.Names(name, names, 3)}
 }
 
-// Of finds the model of a case. If the case has a description, the model is made from the
-// description alone, so that results can be examined without the file.
-func (r *Registry) Of(c Case, d Description) (m Model, err error) {
+// ModelForCase returns the model of a case. If the case has a description, the model is built from it, so that results
+// can be examined without the original file.
+func (r *Registry) ModelForCase(c Case, d Description) (m Model, err error) {
 	if m := r.latest.Load(); m != nil && m.Name == c.Model && m.Description == d {
 		return *m, nil
 	}
-	own, steps := d.parts()
+	own, steps := d.modelAndSteps()
 	if s, _, ok := r.source(c.Model); ok && own != "" {
 		m, err = s.Restore(c.Model, own)
 	} else {
@@ -150,19 +147,18 @@ func (r *Registry) Of(c Case, d Description) (m Model, err error) {
 			m, err = r.steps(m, c, steps)
 		}
 	}
-	return r.remember(m, err)
+	return r.cacheLatest(m, err)
 }
 
-// remember returns a model from a source, and remembers it as the latest one.
-func (r *Registry) remember(m Model, err error) (Model, error) {
+// cacheLatest returns a source's model and stores it as the latest one.
+func (r *Registry) cacheLatest(m Model, err error) (Model, error) {
 	if err == nil {
 		r.latest.Store(&m)
 	}
 	return m, err
 }
 
-// Record builds the case's model and records its training steps as they run
-// on the GPU. The case is completed first, see [Model.Complete].
+// Record completes a case, builds its model and records the training steps; see [Model.Complete].
 func (r *Registry) Record(c Case, gpu trace.GPU, o Options) (*Recording, error) {
 	m, err := r.Lookup(c.Model)
 	if err != nil {
@@ -171,7 +167,7 @@ func (r *Registry) Record(c Case, gpu trace.GPU, o Options) (*Recording, error) 
 	return m.Record(c, gpu, o)
 }
 
-// An UnknownModelError reports that no model has a name, and which names are similar.
+// An UnknownModelError reports a model name that does not exist, and the most similar names.
 type UnknownModelError struct {
 	Name    string
 	Nearest []string
@@ -194,26 +190,26 @@ func (e *UnknownModelError) Error() string {
 	return fmt.Sprintf("unknown model %q%s (list: vprof models; for others: vprof run, vprof capture)", e.Name, near)
 }
 
-// Usage marks the error as bad input.
+// Usage reports that the error is the user's (exit code 2).
 func (*UnknownModelError) Usage() bool { return true }
 
-// A CaseError reports that a case has a value that its model does not allow.
+// A CaseError reports a value that the case's model does not support.
 type CaseError struct {
 	Model string
-	// Field is what is wrong, in the words of the command line: "stage".
+	// Field is the flag or setting with the invalid value: "stage".
 	Field  string
 	Reason string
 }
 
 func (e *CaseError) Error() string { return fmt.Sprintf("%s: %s: %s", e.Model, e.Field, e.Reason) }
 
-// Usage marks the error as bad input.
+// Usage reports that the error is the user's (exit code 2).
 func (*CaseError) Usage() bool { return true }
 
-// Wrong returns a [*CaseError] about a field of the case, or a setting.
-func (c Case) Wrong(field, format string, args ...any) error {
+// FieldError returns a [*CaseError] about a field or setting of the case.
+func (c Case) FieldError(field, format string, args ...any) error {
 	return &CaseError{Model: c.Model, Field: field, Reason: fmt.Sprintf(format, args...)}
 }
 
-// Optimizers returns the valid values of Case.Optimizer besides "", which selects the system's own optimizer.
+// Optimizers returns the valid values of [Case.Optimizer] besides "".
 func Optimizers() []string { return optim.Names() }

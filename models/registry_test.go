@@ -137,11 +137,11 @@ func TestWhatASourceOpenedIsNotMadeAgain(t *testing.T) {
 	source := Source{
 		Scheme: "file",
 		Open: func(ref string) (Model, error) {
-			return Model{Name: "file:" + ref, Description: Describe("{}")}, nil
+			return Model{Name: "file:" + ref, Description: NewDescription("{}")}, nil
 		},
 		Restore: func(name, d string) (Model, error) {
 			made++
-			return Model{Name: name, Description: Describe(d)}, nil
+			return Model{Name: name, Description: NewDescription(d)}, nil
 		},
 	}
 	r := NewRegistry().WithSource(source)
@@ -157,7 +157,7 @@ func TestWhatASourceOpenedIsNotMadeAgain(t *testing.T) {
 		{"file:b", `{"n":1}`, 2},
 		{"file:b", `{"n":1}`, 2},
 	} {
-		m, err := r.Of(Case{Model: step.name}, Describe(step.description))
+		m, err := r.ModelForCase(Case{Model: step.name}, NewDescription(step.description))
 		require.NoError(t, err)
 		require.Equal(t, step.name, m.Name)
 		require.Equal(t, step.description, m.Description.Text())

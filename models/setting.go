@@ -10,41 +10,42 @@ import (
 	"github.com/vprof/vprof/internal/nearest"
 )
 
-// Setting is a number of a model that the case chooses: the length of a sequence, the number of layers.
+// Setting is a number of a model that a case can set, such as the length of a sequence or the number of layers.
 type Setting struct {
-	// Name is its name on the command line: "seq-len".
+	// Name is the setting's name on the command line: "seq-len".
 	Name string `json:"name"`
-	// Usage describes what the number counts: "tokens of a sequence".
+	// Usage describes the number: "tokens of a sequence".
 	Usage string `json:"usage"`
-	// Inert reports why it does not change memory; empty if it does.
+	// Inert is the reason why the setting does not affect memory; empty if it does.
 	Inert string `json:"inert,omitempty"`
-	// Length reports whether the samples of a data set differ in it, and that a batch is as long as its longest.
+	// Length reports whether the setting is a length that differs between samples. A batch is as long as its longest
+	// sample.
 	Length bool `json:"-"`
-	// Default is the value of the real system, Min and Max bound it.
+	// Default is the value in the model's own project. Min and Max are the limits.
 	Default int64 `json:"default"`
 	Min     int64 `json:"min"`
 	Max     int64 `json:"max"`
-	// Lower is the share of its value to try when memory is short, as the system's guide recommends; zero for a
-	// setting that is not to change.
+	// Lower is the factor by which to reduce the value when memory is short, as the project's guide recommends; zero
+	// if it should not be reduced.
 	Lower Fraction `json:"-"`
 }
 
-// Switch returns a setting that is 1 or 0, for yes or no; usage describes what each means.
-func Switch(name string, usual int64, usage string) Setting {
+// SwitchSetting returns a setting whose value is 1 (on) or 0 (off); usage describes both.
+func SwitchSetting(name string, usual int64, usage string) Setting {
 	return Setting{Name: name, Usage: usage, Default: usual, Min: 0, Max: 1}
 }
 
-// On reports whether a case has a switch at 1.
-func (c Case) On(name string) bool { return c.Settings[name] == 1 }
+// IsSwitchOn reports whether the setting with a name is 1 (on).
+func (c Case) IsSwitchOn(name string) bool { return c.Settings[name] == 1 }
 
 // A Fraction is a rational number.
 type Fraction struct{ Num, Den int64 }
 
-// Settings are the values of settings by name.
+// Settings holds the values of settings by name.
 type Settings map[string]int64
 
-// settings fills the settings that s leaves open with defaults and checks the others.
-func (m Model) settings(s Settings) (Settings, error) {
+// completeSettings fills absent settings with the model's defaults and checks the others.
+func (m Model) completeSettings(s Settings) (Settings, error) {
 	if len(m.Settings) == 0 && len(s) == 0 {
 		return nil, nil
 	}
@@ -75,7 +76,7 @@ func (m Model) settings(s Settings) (Settings, error) {
 	return full, nil
 }
 
-// withImageSides replaces image-size by height and width, for models with these settings and no image-size.
+// withImageSides replaces image-size by height and width for models that have these two settings instead.
 func (m Model) withImageSides(s Settings) Settings {
 	has := func(name string) bool {
 		return slices.ContainsFunc(m.Settings, func(d Setting) bool { return d.Name == name })

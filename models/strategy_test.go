@@ -70,7 +70,7 @@ func strategies() *rapid.Generator[Strategy] {
 				rapid.SampledFrom([]string{"", OffloadAll}).Draw(t, "offload")
 		}
 		if s.CP = rapid.SampledFrom([]int64{0, 2, 8}).Draw(t, "cp"); s.CP > 0 {
-			s.CPBy = rapid.SampledFrom([]string{"", Llama3, Ring}).Draw(t, "by")
+			s.CPStyle = rapid.SampledFrom([]string{"", Llama3, Ring}).Draw(t, "by")
 		}
 		s.Wrap = rapid.SampledFrom([][]string{nil, {"h.*"}, {"h.*/2", "wte"}, {"ln_f:wte/kept"}, {WrapEnds}}).Draw(t,
 			"wrap")
@@ -108,7 +108,7 @@ func TestStrategiesAreReadAsPyTorchNamesTheirOptions(t *testing.T) {
 			Wrap: []string{"norm:head/kept"},
 		},
 		"fsdp2:init=host":                                 {Name: FSDP2, Init: InitHost},
-		"tp:tp=2,tp_by=transformers":                      {Name: TP, TP: 2, TPBy: "transformers"},
+		"tp:tp=2,tp_by=transformers":                      {Name: TP, TP: 2, TPPlan: "transformers"},
 		"tp:tp=4,tp_by=torch":                             {Name: TP, TP: 4},
 		"tp:tp=2,init=device":                             {Name: TP, TP: 2, Init: InitDevice},
 		"ddp:find_unused=true,bucket_view=false,rank=005": {Name: DDP, FindUnused: true, Rank: &five},
@@ -176,11 +176,11 @@ func TestStrategiesThatRanksCannotFollowAreRefused(t *testing.T) {
 	} {
 		s, err := ParseStrategy(text)
 		require.NoError(t, err, text)
-		_, reason := newConflictInput(&Model{SupportsRanks: true},
+		_, reason := newSubject(&Model{SupportsRanks: true},
 			&Case{GPUs: 8, Strategy: &s}).firstConflict(shapeConflicts)
 		require.Contains(t, reason, want, text)
 	}
-	_, reason := newConflictInput(&Model{SupportsRanks: true},
+	_, reason := newSubject(&Model{SupportsRanks: true},
 		&Case{Strategy: &Strategy{Name: DDP}}).firstConflict(rankConflicts)
 	require.Contains(t, reason, "is not a number of GPUs")
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/vprof/vprof/internal/options"
 )
 
-// ParseStrategy reads a strategy like "fsdp2:mp=bf16,replicate=2". Patterns of wrap are joined by "+".
+// ParseStrategy parses a strategy like "fsdp2:mp=bf16,replicate=2". Patterns of wrap are joined by "+".
 func ParseStrategy(text string) (s Strategy, err error) {
 	name, list, more := strings.Cut(text, ":")
 	switch name = strings.ToLower(name); {
@@ -32,60 +32,65 @@ func ParseStrategy(text string) (s Strategy, err error) {
 	if err = strategyOptions.ReadNamed(&s, &s.Name, "strategy", name, Strategies()); err != nil {
 		return Strategy{}, err
 	}
-	if s.TPBy == "" && s.Init == InitMeta { // as usual
+	if s.TPPlan == "" && s.Init == InitMeta { // the default
 		s.Init = ""
 	}
 	return s, nil
 }
 
-// hsdp is how PyTorch calls [FSDP2] with several copies of the model.
+// hsdp is PyTorch's name of [FSDP2] with replicas.
 const hsdp = "hsdp"
 
-// The largest values of options: more than anybody uses.
+// The largest accepted values of options.
 const (
 	maxRanks     = 1 << 20
 	maxBucketMiB = 1 << 20
 	maxStages    = 1 << 10
 )
 
-// The strategies that an option belongs to.
+// The strategies that have the options of DDP, of shards, of gradient synchronization and so on.
 var (
-	ofDDP             = []string{DDP, ZeRO1}
-	ofShards          = []string{FSDP1, FSDP2, TP, PP}
-	syncStrategies    = []string{DDP, FSDP1, FSDP2, TP, ZeRO1}
-	contextStrategies = []string{DDP, FSDP2, TP, PP, ZeRO1, ZeRO2, ZeRO3}
-	ofExperts         = []string{DDP, FSDP2, TP, PP}
-	tensorStrategies  = []string{TP, PP}
-	zeroStrategies    = []string{ZeRO1, ZeRO2, ZeRO3}
+	ddpOptionStrategies = []string{DDP, ZeRO1}
+	shardStrategies     = []string{FSDP1, FSDP2, TP, PP}
+	syncStrategies      = []string{DDP, FSDP1, FSDP2, TP, ZeRO1}
+	contextStrategies   = []string{DDP, FSDP2, TP, PP, ZeRO1, ZeRO2, ZeRO3}
+	expertStrategies    = []string{DDP, FSDP2, TP, PP}
+	tensorStrategies    = []string{TP, PP}
+	zeroStrategies      = []string{ZeRO1, ZeRO2, ZeRO3}
 )
 
-// strategyOptions holds all options, in the order in which they are written.
+// strategyOptions holds all options of a strategy, in the order in which they are written.
 var strategyOptions = options.Table[Strategy]{
-	options.BoolOption("bucket_view", func(s *Strategy) *bool { return &s.BucketView }).For(ofDDP...),
-	options.Count("bucket_cap_mb", 1, maxBucketMiB, func(s *Strategy) *int64 { return &s.BucketCap }).For(ofDDP...),
-	options.BoolOption("static_graph", func(s *Strategy) *bool { return &s.StaticGraph }).For(ofDDP...),
-	options.BoolOption("find_unused", func(s *Strategy) *bool { return &s.FindUnused }).For(ofDDP...),
+	options.BoolOption("bucket_view", func(s *Strategy) *bool { return &s.BucketView }).For(ddpOptionStrategies...),
+	options.Count("bucket_cap_mb", 1, maxBucketMiB,
+		func(s *Strategy) *int64 { return &s.BucketCap }).For(ddpOptionStrategies...),
+	options.BoolOption("static_graph", func(s *Strategy) *bool { return &s.StaticGraph }).For(ddpOptionStrategies...),
+	options.BoolOption("find_unused", func(s *Strategy) *bool { return &s.FindUnused }).For(ddpOptionStrategies...),
 	{
-		Key: "reshard", Names: ofShards, Read: (*Strategy).setReshard,
+		Key: "reshard", Names: shardStrategies, Read: (*Strategy).setReshard,
 		Write: func(s *Strategy) string { return s.Reshard },
 	},
-	options.Word("mp", "", func(s *Strategy) *string { return &s.MP }, "bf16", "fp16").For(ofShards...),
-	options.Word("reduce", "", func(s *Strategy) *string { return &s.Reduce }, "fp32", "bf16", "fp16").For(ofShards...),
+	options.Word("mp", "", func(s *Strategy) *string { return &s.MP }, "bf16", "fp16").For(shardStrategies...),
+	options.Word("reduce", "", func(s *Strategy) *string { return &s.Reduce }, "fp32", "bf16",
+		"fp16").For(shardStrategies...),
 	options.Of("replicate", parseReplicas, func(s *Strategy) *int64 { return &s.Replicate },
-		options.FormatNumber[int64]).For(ofShards...),
-	options.Of("wrap", parseWraps, func(s *Strategy) *[]string { return &s.Wrap }, options.JoinNames).For(ofShards...),
+		options.FormatNumber[int64]).For(shardStrategies...),
+	options.Of("wrap", parseWraps, func(s *Strategy) *[]string { return &s.Wrap },
+		options.JoinNames).For(shardStrategies...),
 	options.Count("pp", 2, maxRanks, func(s *Strategy) *int64 { return &s.PP }).For(PP),
 	options.Count("tp", 2, maxRanks, func(s *Strategy) *int64 { return &s.TP }).For(tensorStrategies...),
-	options.Word("tp_by", TensorWays()[0], func(s *Strategy) *string { return &s.TPBy }, TensorWays()...).For(TP),
+	options.Word("tp_by", TensorParallelPlans()[0], func(s *Strategy) *string { return &s.TPPlan },
+		TensorParallelPlans()...).For(TP),
 	options.BoolOption("sequence", func(s *Strategy) *bool { return &s.Sequence }).For(tensorStrategies...),
 	options.BoolOption("loss", func(s *Strategy) *bool { return &s.ParallelLoss }).For(tensorStrategies...),
 	options.NamesOption("col", func(s *Strategy) *[]string { return &s.ColumnWise }).For(TP),
 	options.NamesOption("row", func(s *Strategy) *[]string { return &s.RowWise }).For(TP),
 	options.Count("cp", 2, maxRanks, func(s *Strategy) *int64 { return &s.CP }).For(contextStrategies...),
-	options.Word("cp_by", Ulysses, func(s *Strategy) *string { return &s.CPBy },
+	options.Word("cp_by", Ulysses, func(s *Strategy) *string { return &s.CPStyle },
 		Ulysses, Llama3, Ring, TorchRing).For(contextStrategies...),
-	options.Count("ep", 2, maxRanks, func(s *Strategy) *int64 { return &s.EP }).For(ofExperts...),
-	options.Word("ep_by", DeepEP, func(s *Strategy) *string { return &s.EPBy }, DeepEP, TorchExperts).For(ofExperts...),
+	options.Count("ep", 2, maxRanks, func(s *Strategy) *int64 { return &s.EP }).For(expertStrategies...),
+	options.Word("ep_by", DeepEP, func(s *Strategy) *string { return &s.EPStyle }, DeepEP,
+		TorchExperts).For(expertStrategies...),
 	options.Word("schedule", "1f1b", func(s *Strategy) *string { return &s.Schedule }, "1f1b", "gpipe", Interleaved).
 		For(PP),
 	options.Count("micro", 1, maxAccumulated, func(s *Strategy) *int64 { return &s.Micro }).For(PP),
@@ -104,11 +109,11 @@ var strategyOptions = options.Table[Strategy]{
 	{Key: "overlap", Names: zeroStrategies, Read: (*Strategy).setOverlap, Write: (*Strategy).overlapText},
 	options.OffOption("contiguous", func(s *Strategy) *bool { return &s.Scattered }).For(ZeRO3),
 	options.ChoiceOption("linear", "deepspeed", "torch", func(s *Strategy) *bool { return &s.TorchLinear }).For(ZeRO3),
-	options.Word("map", DeviceMapWords()[0], func(s *Strategy) *string { return &s.Map }, DeviceMapWords()...).
+	options.Word("map", DeviceMapPolicies()[0], func(s *Strategy) *string { return &s.Map }, DeviceMapPolicies()...).
 		For(DeviceMap),
 	options.Of("memory", parseMemory, func(s *Strategy) *[]int64 { return &s.Memory }, memoryText).For(DeviceMap),
 	options.Word("init", "", func(s *Strategy) *Init { return &s.Init }, "meta", "host", "device", "rank0").
-		For(ofShards...),
+		For(shardStrategies...),
 	{
 		Key: "offload", Names: append([]string{FSDP2}, zeroStrategies...),
 		Read: (*Strategy).setOffload, Write: func(s *Strategy) string { return s.Offload },
@@ -116,7 +121,7 @@ var strategyOptions = options.Table[Strategy]{
 	options.Of("rank", parseRank, func(s *Strategy) **int64 { return &s.Rank }, rankText),
 }
 
-// parseReplicas reads the number of replicas; 1 means no replica besides the model itself.
+// parseReplicas parses the number of replicas; 1 means no replicas besides the model itself.
 func parseReplicas(value string) (int64, error) {
 	n, err := options.ParseWithin(value, 1, maxRanks)
 	if n == 1 {
@@ -144,7 +149,7 @@ func (s *Strategy) setReshard(value string) (err error) {
 	return err
 }
 
-// setOverlap sets overlap_comm, which is on by default in stage 3.
+// setOverlap sets overlap_comm, which stage 3 enables by default.
 func (s *Strategy) setOverlap(value string) error {
 	on, err := options.ParseBool(value)
 	s.Overlap, s.NoOverlap = on && s.Name != ZeRO3, !on && s.Name == ZeRO3
@@ -165,7 +170,7 @@ const (
 	OffloadAll       = "all"
 )
 
-// setOffload sets which tensors are kept in host memory.
+// setOffload sets which tensors stay in host memory.
 func (s *Strategy) setOffload(value string) (err error) {
 	if s.Name == FSDP2 {
 		s.Offload, err = options.ParseOneOf(value, OffloadAll)
@@ -178,13 +183,12 @@ func (s *Strategy) setOffload(value string) (err error) {
 	return err
 }
 
-// parseSize reads a size of ZeRO in elements; zero counts as one.
+// parseSize parses a size of ZeRO in elements; zero counts as one.
 func parseSize(value string) (int64, error) {
 	n, err := options.ParseWithin(value, 0, 1<<50)
 	return max(1, n), err
 }
 
-// parseAutoSize reads a size; DeepSpeed derives the value of "auto" itself.
 func parseAutoSize(value string) (int64, error) {
 	if value == autoSize {
 		return AutoSize, nil
@@ -208,8 +212,7 @@ func sizeText(n int64) string {
 	return options.FormatNumber(n)
 }
 
-// defaultReshard returns the value of reshard that a strategy has by default, as in its
-// records: PyTorch's own value under tensor parallelism and in pipelines.
+// defaultReshard returns the strategy's default of reshard. Under tensor parallelism and in pipelines it is PyTorch's.
 func (s *Strategy) defaultReshard() string {
 	if s.Name == TP || s.Name == PP {
 		return "auto"
@@ -217,10 +220,10 @@ func (s *Strategy) defaultReshard() string {
 	return "true"
 }
 
-// Resharding returns the value of reshard.
+// Resharding returns the value of reshard, or its default.
 func (s *Strategy) Resharding() string { return cmp.Or(s.Reshard, s.defaultReshard()) }
 
-// parseMemory reads a size for each GPU, joined by "+".
+// parseMemory parses the sizes of max_memory, joined by "+", one for each GPU.
 func parseMemory(value string) (sizes []int64, err error) {
 	for text := range strings.SplitSeq(value, "+") {
 		n, err := bytesize.Parse(text)
@@ -239,7 +242,7 @@ func memoryText(sizes []int64) string {
 	return options.JoinNames(lists.Map(sizes, options.FormatNumber))
 }
 
-// String returns the form that [ParseStrategy] reads; empty for nil. Options with PyTorch's defaults are left out.
+// String returns the text that [ParseStrategy] parses; empty for nil. Options with default values are left out.
 func (s *Strategy) String() string {
 	if s == nil {
 		return ""
@@ -251,4 +254,4 @@ func (s *Strategy) String() string {
 func (s Strategy) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
-func (s *Strategy) UnmarshalText(text []byte) error { return unmarshal(s, text, ParseStrategy) }
+func (s *Strategy) UnmarshalText(text []byte) error { return unmarshalText(s, text, ParseStrategy) }

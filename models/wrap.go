@@ -9,26 +9,26 @@ import (
 	"github.com/vprof/vprof/internal/options"
 )
 
-// Wrap is an argument of fully_shard: the modules that patterns match.
+// Wrap is one group of fully_shard calls: the modules that the patterns match.
 type Wrap struct {
 	Patterns []string
-	// Every is the number of successive matching modules that one call wraps; zero is all in one call.
+	// Every is the number of successive matching modules that one call wraps; zero wraps all of them in one call.
 	Every int
-	// KeepsGathered reports whether their parameters stay after forward (reshard_after_forward=False of the call),
-	// whatever Reshard says.
+	// KeepsGathered reports whether parameters stay gathered after forward (reshard_after_forward=False of the call),
+	// whatever Reshard is.
 	KeepsGathered bool
 }
 
-// WrapEnds is the value of wrap under which fully_shard wraps the blocks, the embeddings, and the last norm together
-// with the output layer, whose parameters stay after forward: as in accelerate from release 1.14 on, and torchtitan.
+// WrapEnds is the value of wrap with which fully_shard wraps the blocks, the embedding, and the last norm together with
+// the output layer, whose parameters stay gathered after forward, as in accelerate 1.14 and later, and torchtitan.
 const WrapEnds = "ends"
 
-// Wraps returns the calls of fully_shard in a strategy: "layers.*" wraps every block, "layers.*/2"
-// two at a time, "norm:head" the two together, and "norm:head/kept" keeps them after forward.
+// Wraps returns the fully_shard calls of a strategy: "layers.*" wraps every block, "layers.*/2" two at a time,
+// "norm:head" both modules together, and "norm:head/kept" keeps their parameters gathered after forward.
 func (s *Strategy) Wraps() []Wrap {
 	out := make([]Wrap, len(s.Wrap))
 	for i, text := range s.Wrap {
-		out[i], _ = parseWrap(text) // which was read before
+		out[i], _ = parseWrap(text) // ParseStrategy has parsed it before
 	}
 	return out
 }
@@ -54,10 +54,10 @@ func parseWrap(text string) (Wrap, error) {
 	return w, nil
 }
 
-// maxWrappedModules is the largest number of modules of one call.
+// maxWrappedModules is the largest number of modules in one call.
 const maxWrappedModules = 1 << 16
 
-// parseWraps reads calls of fully_shard, joined by "+".
+// parseWraps parses fully_shard calls, joined by "+".
 func parseWraps(value string) ([]string, error) {
 	all, err := options.ParseNames(value)
 	for _, text := range all {
@@ -65,7 +65,7 @@ func parseWraps(value string) ([]string, error) {
 		if err == nil {
 			err = wrong
 		}
-		if err == nil && len(all) > 1 && slices.Contains([]string{RootAlone, WrapEnds}, w.Patterns[0]) {
+		if err == nil && len(all) > 1 && slices.Contains([]string{WrapRootOnly, WrapEnds}, w.Patterns[0]) {
 			err = fmt.Errorf("%s applies to all modules; leave out other patterns", w.Patterns[0])
 		}
 	}
@@ -75,7 +75,8 @@ func parseWraps(value string) ([]string, error) {
 	return all, nil
 }
 
-// ReshardRanks returns the number of ranks that share parameters after forward, zero if reshard is not a number.
+// ReshardRanks returns the number of ranks over which parameters are resharded after forward; zero if reshard is not
+// a number.
 func (s *Strategy) ReshardRanks() int64 {
 	n, err := strconv.ParseInt(s.Reshard, 10, 64)
 	if err != nil {
@@ -84,7 +85,6 @@ func (s *Strategy) ReshardRanks() int64 {
 	return n
 }
 
-// parseReshard reads reshard_after_forward.
 func parseReshard(value string) (string, error) {
 	if n, err := strconv.ParseInt(value, 10, 64); err == nil {
 		if n < 1 || n > maxRanks {

@@ -58,7 +58,7 @@ func decodeFineTune(line []byte) (Record, error) {
 	r, err := w.newRecord(models.Case{
 		Model: FineTunedScheme + ":" + w.Model, Accumulate: w.Accumulate,
 		Settings: models.Settings{"seq-len": w.Seq},
-		Levers: models.Levers{
+		MemoryOptions: models.MemoryOptions{
 			Liger: w.Liger, Offload: w.Offload, InBackward: w.InBackward, Clip: models.ClipNone,
 			Loop: w.Loop, ZeroGrad: w.ZeroGrad, Routing: w.Routing,
 		},

@@ -23,8 +23,11 @@ func TestFineTuningRecordsAreCases(t *testing.T) {
 		Model: "finetune:llama-8x1024", Batch: 3, Weights: "bf16", Checkpointing: true, Accumulate: 2,
 		Optimizer: "paged-adamw8bit",
 		LoRA:      &models.LoRA{Rank: 16, Alpha: 32, Dropout: 0.05, Targets: []string{"q_proj", "v_proj"}},
-		Levers:    models.Levers{Quantize: "nf4-dq", Liger: true, Recompute: models.Reentrant, Clip: models.ClipNone},
-		Settings:  models.Settings{"seq-len": 512, "packed": 1},
+		MemoryOptions: models.MemoryOptions{
+			Quantize: "nf4-dq", Liger: true, Recompute: models.Reentrant,
+			Clip: models.ClipNone,
+		},
+		Settings: models.Settings{"seq-len": 512, "packed": 1},
 	}, r.Case)
 	require.Equal(t, 1, r.Steps())
 	m, err := FineTuned().Open("llama-8x1024")

@@ -194,7 +194,7 @@ func (s *Smoke) changedSettings(before *Smoke) []string {
 	see("batch", before.Batch, s.Batch)
 	for _, f := range models.Fields() {
 		if f.JSON != "settings" && f.JSON != "stack" {
-			see(f.Phrase(), f.Text(was.Case), f.Text(is.Case))
+			see(f.TableLabel(), f.Text(was.Case), f.Text(is.Case))
 		}
 	}
 	for _, name := range lists.Keys(was.Stack, is.Stack) {

@@ -38,7 +38,7 @@ func (r *Report) evaluationNote() string {
 	most, e := point.Estimate, point.Estimate.Evaluation
 	note := fmt.Sprintf("evaluation, batch %d: %s allocated, %s on the device", e.Batch,
 		bytesize.Format(e.Allocated.Bytes), bytesize.Format(e.Device.Bytes))
-	if w := r.Case.Evaluate.Words(); w != "" {
+	if w := r.Case.Evaluate.Summary(); w != "" {
 		note += " (" + w + ")"
 	}
 	switch {

@@ -151,12 +151,12 @@ func CompareBools(a, b bool) int {
 
 // configurationText names the fields of a case that choices of several stages can share.
 func (c Choice) configurationText() string {
-	return fmt.Sprint(c.Case.AMP, c.Case.Checkpointing, c.Case.Settings.Words(), c.savingsText())
+	return fmt.Sprint(c.Case.AMP, c.Case.Checkpointing, c.Case.Settings.Assignments(), c.savingsText())
 }
 
 // savingsText lists the memory-saving options in words, with an optimizer that replaces the system's own.
 func (c Choice) savingsText() string {
-	words := c.Case.LeverWords()
+	words := c.Case.OptionTexts()
 	if c.Case.Optimizer != "" {
 		words = append(words, c.Case.Optimizer)
 	}

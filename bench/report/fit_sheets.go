@@ -109,7 +109,7 @@ const choiceColumns = "stage? | precision? | checkpointing | settings? | strateg
 func (c Choice) cells(unit byteColumn) []string {
 	row := []string{
 		c.Case.Stage, c.Case.Precision(), yesOrEmpty(c.Case.Checkpointing),
-		strings.Join(c.Case.Settings.Words(), " "), c.Case.Strategy.String(), c.savingsText(),
+		strings.Join(c.Case.Settings.Assignments(), " "), c.Case.Strategy.String(), c.savingsText(),
 	}
 	if c.Refused != "" {
 		return append(row, "refused", "", "", "-", "-", "-")
@@ -198,7 +198,7 @@ func (f *Fit) partNotes() []string {
 	if len(f.Parts) == 0 {
 		return nil
 	}
-	parts := lists.Map(f.Parts, func(s models.Settings) string { return strings.Join(s.Words(), " ") })
+	parts := lists.Map(f.Parts, func(s models.Settings) string { return strings.Join(s.Assignments(), " ") })
 	return []string{fmt.Sprintf("safe in every part of the curriculum (%s); values are for the part that needs most.",
 		strings.Join(parts, "; "))}
 }
@@ -325,7 +325,7 @@ func (f *Fit) Recommendation(c Choice) string {
 		phrase.If(c.Case.Accumulate > 1, " x %d micro-batches", c.Case.Accumulate)
 	if f.Parallel != nil {
 		// In some strategies GPUs share a batch, or a pipeline has several batches.
-		if n := c.Case.Batches(); c.Case.Strategy != nil && n != f.Parallel.GPUs {
+		if n := c.Case.ParallelBatches(); c.Case.Strategy != nil && n != f.Parallel.GPUs {
 			line += fmt.Sprintf(" x %d on %d GPUs", n, f.Parallel.GPUs)
 		} else {
 			line += fmt.Sprintf(" x %d GPUs", f.Parallel.GPUs)
@@ -334,7 +334,7 @@ func (f *Fit) Recommendation(c Choice) string {
 	}
 	line += phrase.If(c.EffectiveBatch != c.Batch, " = %d a step", c.EffectiveBatch) + ", " + c.Case.Precision() +
 		phrase.If(c.Case.Checkpointing, ", checkpointing") +
-		phrase.After(", ", strings.Join(c.Case.Settings.Words(), ", ")) + phrase.After(", ", c.savingsText())
+		phrase.After(", ", strings.Join(c.Case.Settings.Assignments(), ", ")) + phrase.After(", ", c.savingsText())
 	switch {
 	case c.Run == nil:
 	case f.Parallel != nil && c.Estimate != nil: // a run has one rank, and no memory of NCCL

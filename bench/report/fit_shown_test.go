@@ -12,18 +12,18 @@ import (
 // Rows with the same values are one, what all rows share stands in the title, and adapters have no stage.
 func TestAFitShowsWhatDiffers(t *testing.T) {
 	const device = "sim:card"
-	row := func(amp models.Autocast, checkpointing bool, rate float64, settings models.Levers) Choice {
+	row := func(amp models.Autocast, checkpointing bool, rate float64, settings models.MemoryOptions) Choice {
 		var c Choice
 		c.Device, c.Batch, c.SamplesPerSecond = device, 4, rate
-		c.Case.Stage, c.Case.Weights, c.Case.AMP, c.Case.Levers = "full", "bf16", amp, settings
+		c.Case.Stage, c.Case.Weights, c.Case.AMP, c.Case.MemoryOptions = "full", "bf16", amp, settings
 		c.Case.LoRA, c.Case.Checkpointing = &models.LoRA{Rank: 8}, checkpointing
 		c.Estimate = &Estimate{Device: Interval{Bytes: int64(rate) * bytesize.GiB}}
 		return c
 	}
-	liger := models.Levers{Liger: true}
+	liger := models.MemoryOptions{Liger: true}
 	f := Fit{Devices: []Device{{Name: device, GPU: "card"}}, Choices: []Choice{
 		row("bf16", false, 5, liger), row(models.NoAutocast, false, 5, liger), row("bf16", true, 5, liger),
-		row("bf16", true, 4, models.Levers{Liger: true, Quantize: "nf4"}),
+		row("bf16", true, 4, models.MemoryOptions{Liger: true, Quantize: "nf4"}),
 	}}
 	s := f.choicesSheet()
 	require.Len(t, s.Rows, 2)

@@ -42,7 +42,7 @@ func (r *Report) rankNotes(runs bool) []string {
 		return notes
 	}
 	notes.Add("values are for %s of %d; samples per second are for all ranks. %s", which, c.GPUs, r.communicationNote())
-	notes.If(c.Strategy.DeepSpeed(), "DeepSpeed steps follow its release 0.19.8, compared with its own allocations; "+
+	notes.If(c.Strategy.IsDeepSpeed(), "DeepSpeed steps follow its release 0.19.8, compared with its own allocations; "+
 		"the ranges come from records of PyTorch.")
 	notes.If(runs, "a run has one rank on one GPU: its buffers are allocated, collectives copy the same number of "+
 		"bytes, and NCCL does not run.")

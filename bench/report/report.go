@@ -89,7 +89,9 @@ func (c Case) Short() Case {
 }
 
 // Description returns the description of the case's model, empty for models of the registry.
-func (c Case) Description() models.Description { return models.Describe(string(compact(c.Config))) }
+func (c Case) Description() models.Description {
+	return models.NewDescription(string(compact(c.Config)))
+}
 
 // Same reports whether two cases are equal.
 func (c Case) Same(d Case) bool { return c.Key() == d.Key() }

@@ -160,7 +160,7 @@ func (r *Report) Data() Data {
 // textValues returns the cells for which the case's JSON has no single value: the settings and, for several ranks,
 // their number, the strategy and the rank, which is empty for the rank that needs most.
 func (c Case) textValues() extraValues {
-	all := extraValues{"settings": strings.Join(c.Settings.Words(), " ")}
+	all := extraValues{"settings": strings.Join(c.Settings.Assignments(), " ")}
 	if c.Strategy != nil {
 		s := *c.Strategy
 		if s.Rank != nil {

@@ -211,7 +211,7 @@ func (r Releases) forDevice(d Device) Releases {
 
 // sheet returns the table of one GPU.
 func (r Releases) sheet() Sheet {
-	s := sheetIn(fmt.Sprintf("%s; %s", r[0].Case.CaseText(), r[0].Devices[0]), "batch> | {}",
+	s := sheetIn(fmt.Sprintf("%s; %s", r[0].Case.StringWithoutRelease(), r[0].Devices[0]), "batch> | {}",
 		largest(r, (*Report).largestDevice))
 	for i, release := range r {
 		s.Columns = append(s.Columns, Column{Head: "PyTorch " + release.Case.ReleaseName(), Right: true})

@@ -118,7 +118,7 @@ func (t *Times) Sheets() []Sheet {
 		"%s; a larger batch or torch.compile costs little there.", strings.Join(waiting, ", "))
 	s.Notes.If(t.Case.Strategy != nil, "%d GPUs train %d batches of that size at a time; communication runs at "+
 		"the share of the links' speed that collectives reach (docs/time.md), overlapped with kernels that do not "+
-		"wait for it.", t.Case.GPUs, t.Case.Batches())
+		"wait for it.", t.Case.GPUs, t.Case.ParallelBatches())
 	s.Notes = slices.Concat(s.Notes, answers.notes(),
 		loopNamesOf(lists.Map(t.Rows, func(r TimeRow) models.Loop { return r.Loop })), t.unsafe())
 	for _, why := range lists.Union(nil, lists.Map(t.Rows, func(r TimeRow) string { return r.Refused })...) {

@@ -29,9 +29,9 @@ func liveAtStepEnds(p *program.Program) []int64 {
 // precision, with and without checkpointing, with and without accumulation, and with adapters.
 func TestStepsLeaveNothingBehind(t *testing.T) {
 	for _, m := range sample.Of(Models().All()) {
-		for _, amp := range models.Precisions() {
+		for _, amp := range models.AutocastPrecisions() {
 			cases := []models.Case{{}, {Checkpointing: true}, {Accumulate: 2}}
-			if m.Adapts {
+			if m.SupportsLoRA {
 				cases = append(cases, models.Case{LoRA: &models.LoRA{Rank: 8, Dropout: 0.1}, Checkpointing: true})
 			}
 			for _, c := range cases {
@@ -125,9 +125,9 @@ func TestInertSettingsChangeNothing(t *testing.T) {
 func TestEveryStageSaysWhatItTrains(t *testing.T) {
 	for _, m := range Models().All() {
 		for _, stage := range m.Stages {
-			require.NotEmpty(t, m.StageNote(stage), "%s stage %s", m.Name, stage)
+			require.NotEmpty(t, m.StageDescription(stage), "%s stage %s", m.Name, stage)
 		}
-		for stage := range m.Trains {
+		for stage := range m.TrainedByStage {
 			require.Contains(t, m.Stages, stage, m.Name)
 		}
 	}

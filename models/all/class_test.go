@@ -21,7 +21,7 @@ func TestClassesHaveTheParametersOfTheirModels(t *testing.T) {
 			if err != nil {
 				continue
 			}
-			class, reason := m.ClassOf(c)
+			class, reason := m.LibraryClass(c)
 			config, transformers := strings.CutPrefix(class.Spec, "hf:")
 			if reason != "" || !transformers {
 				continue
@@ -58,9 +58,9 @@ func TestWhatRecordsACompiledStep(t *testing.T) {
 		m, err := Models().Lookup(name)
 		require.NoError(t, err)
 		for want, settings := range cases {
-			c, err := m.Complete(models.Case{Settings: settings, Levers: models.Levers{Compile: true}})
+			c, err := m.Complete(models.Case{Settings: settings, MemoryOptions: models.MemoryOptions{Compile: true}})
 			require.NoError(t, err)
-			require.Equal(t, want, m.NotRecorded(c))
+			require.Equal(t, want, m.NotRecordedReason(c))
 		}
 	}
 }

@@ -52,7 +52,7 @@ func TestTensorParallelRanksHaveTheirPart(t *testing.T) {
 		s, err := models.ParseStrategy(text)
 		require.NoError(t, err)
 		c := models.Case{
-			Batch: 1, Accumulate: 2, GPUs: 8, Strategy: &s, Levers: models.Levers{Clip: models.ClipNone},
+			Batch: 1, Accumulate: 2, GPUs: 8, Strategy: &s, MemoryOptions: models.MemoryOptions{Clip: models.ClipNone},
 			Settings: models.Settings{"vocab": 4000},
 		}
 		mod(&c)
@@ -159,7 +159,7 @@ func TestRanksThatDifferAreAllFound(t *testing.T) {
 		s, err := models.ParseStrategy(text)
 		require.NoError(t, err)
 		c := models.Case{
-			Batch: 1, Accumulate: 1, GPUs: 24, Strategy: &s, Levers: models.Levers{Clip: models.ClipNone},
+			Batch: 1, Accumulate: 1, GPUs: 24, Strategy: &s, MemoryOptions: models.MemoryOptions{Clip: models.ClipNone},
 			Settings: models.Settings{"vocab": 1000, "layers": 4, "inner": 1000, "seq-len": 8},
 		}
 		found, err := m.DifferentRanks(c, gpu, models.Options{Steps: 1})

@@ -33,7 +33,7 @@ type Config struct {
 	Eager bool
 }
 
-func (c Config) activation() *nn.Func { return hf.Activation(cmp.Or(c.Activation, "gelu")) }
+func (c Config) activation() *nn.FuncLayer { return hf.Activation(cmp.Or(c.Activation, "gelu")) }
 
 // embeddings sum the embeddings of tokens, positions and token types. RoBERTa declares its position table in another
 // order.
@@ -148,7 +148,7 @@ func (a *attention) call(f *frame, x, mask *tensor) (y, weights *tensor) {
 type layer struct {
 	nn.Module
 	Attention    *attention
-	Intermediate *nn.Parts // widens and applies the activation
+	Intermediate *nn.NamedModule // widens and applies the activation
 	Output       *output
 }
 

@@ -54,12 +54,11 @@ func (a *distilAttention) call(f *frame, x, mask *tensor) *tensor {
 	return g.Return(g.Set(&y, g.Call(a.OutLin, y)))
 }
 
-// distilFFN is FFN.
 type distilFFN struct {
 	nn.Module
 	Dropout    *nn.Dropout
 	Lin1, Lin2 nn.Layer
-	Activation *nn.Func
+	Activation *nn.FuncLayer
 }
 
 func (n *distilFFN) Forward(f *frame, input *tensor) *tensor {
@@ -152,10 +151,9 @@ func (m *Distilled) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	return g.Return(m.Transformer.call(g, x, mask, text.Checkpointing))
 }
 
-// distilLM is DistilBertForMaskedLM.
 type distilLM struct {
 	nn.Module
-	Activation     *nn.Func
+	Activation     *nn.FuncLayer
 	Encoder        *Distilled `torch:"distilbert"`
 	VocabTransform nn.Layer
 	VocabLayerNorm *nn.LayerNorm
@@ -171,10 +169,11 @@ func DistilledMaskedLM(c DistilledConfig, text hf.Text) *hf.TextTask {
 		VocabProjector: projector,
 	}
 	if !c.Untied {
-		projector.Weight = nn.Table(m.Embeddings.WordEmbeddings).Weight
+		projector.Weight = nn.EmbeddingOf(m.Embeddings.WordEmbeddings).Weight
 	}
 	return &hf.TextTask{
-		Text: text, Net: net, Inputs: nn.Table(m.Embeddings.WordEmbeddings), Output: projector, Bidirectional: true,
+		Text: text, Net: net, Inputs: nn.EmbeddingOf(m.Embeddings.WordEmbeddings), Output: projector,
+		Bidirectional: true,
 		Call: func(f *frame, b hf.TextBatch) *tensor {
 			g := f.ModuleFrame(net, b.IDs, b.Padding, b.Labels)
 			states := g.Bind(m.Call(g, b.IDs, b.Padding, text))
@@ -186,7 +185,6 @@ func DistilledMaskedLM(c DistilledConfig, text hf.Text) *hf.TextTask {
 	}
 }
 
-// distilClassification is DistilBertForSequenceClassification.
 type distilClassification struct {
 	nn.Module
 	Encoder                   *Distilled `torch:"distilbert"`
@@ -204,7 +202,8 @@ func DistilledClassification(c DistilledConfig, classes hf.Classes, dropout floa
 		Dropout:    nn.NewDropout(dropout),
 	}
 	return &hf.TextTask{
-		Text: text, Net: net, Inputs: nn.Table(m.Embeddings.WordEmbeddings), Output: net.Classifier, Classes: &classes,
+		Text: text, Net: net, Inputs: nn.EmbeddingOf(m.Embeddings.WordEmbeddings), Output: net.Classifier,
+		Classes:       &classes,
 		Bidirectional: true,
 		Heads:         []*nn.Layer{&net.PreClassifier, &net.Classifier},
 		Call: func(f *frame, b hf.TextBatch) *tensor {

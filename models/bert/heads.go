@@ -9,11 +9,11 @@ import (
 func MaskedLM(c Config, text hf.Text) *hf.TextTask {
 	c.Pooler = false
 	m := New(c)
-	task := &hf.TextTask{Text: text, Inputs: nn.Table(m.Embeddings.WordEmbeddings), Bidirectional: true}
+	task := &hf.TextTask{Text: text, Inputs: nn.EmbeddingOf(m.Embeddings.WordEmbeddings), Bidirectional: true}
 	bias := nn.NewParameter(c.Vocab)
 	decoder := nn.NewLinear(c.Width, c.Vocab, true)
 	if !c.Untied {
-		decoder = &nn.Linear{Weight: nn.Table(m.Embeddings.WordEmbeddings).Weight, Bias: bias}
+		decoder = &nn.Linear{Weight: nn.EmbeddingOf(m.Embeddings.WordEmbeddings).Weight, Bias: bias}
 	}
 	task.Output = decoder
 	var head nn.Layer
@@ -29,7 +29,7 @@ func MaskedLM(c Config, text hf.Text) *hf.TextTask {
 			Add("transform_act_fn", c.activation()).
 			Add("LayerNorm", nn.NewLayerNorm(c.Width))
 		h := &bertHead{Predictions: nn.NewChain().Add("transform", transform).Add("decoder", decoder)}
-		h.Predictions.Put("bias", bias)
+		h.Predictions.ShareParameter("bias", bias)
 		task.Net, head = &bertLM{Bert: m, Cls: h}, h
 	}
 	task.Call = func(f *frame, b hf.TextBatch) *tensor {
@@ -45,30 +45,26 @@ func MaskedLM(c Config, text hf.Text) *hf.TextTask {
 	return task
 }
 
-// bertLM is BertForMaskedLM.
 type bertLM struct {
 	nn.Module
 	Bert *Model
 	Cls  *bertHead
 }
 
-// bertHead is BertOnlyMLMHead.
 type bertHead struct {
 	nn.Module
 	// Predictions usually share the weight of the word embeddings, and the bias.
-	Predictions *nn.Parts
+	Predictions *nn.NamedModule
 }
 
 func (h *bertHead) Forward(f *frame, x *tensor) *tensor { return f.Bind(f.Call(h.Predictions, x)) }
 
-// robertaLM is RobertaForMaskedLM.
 type robertaLM struct {
 	nn.Module
 	Roberta *Model
 	LmHead  *robertaHead
 }
 
-// robertaHead is RobertaLMHead.
 type robertaHead struct {
 	nn.Module
 	Dense     nn.Layer
@@ -88,7 +84,7 @@ func (h *robertaHead) Forward(f *frame, x *tensor) *tensor {
 func Classification(c Config, classes hf.Classes, dropout float64, text hf.Text) *hf.TextTask {
 	c.Pooler = !c.Roberta
 	m := New(c)
-	inputs := nn.Table(m.Embeddings.WordEmbeddings)
+	inputs := nn.EmbeddingOf(m.Embeddings.WordEmbeddings)
 	task := &hf.TextTask{Text: text, Inputs: inputs, Classes: &classes, Bidirectional: true}
 	output := nn.NewLinear(c.Width, classes.Count, true)
 	net := &classifier{Bert: m, Dropout: nn.NewDropout(dropout), Classifier: output}
@@ -138,7 +134,7 @@ func TokenClassification(c Config, classes hf.Classes, dropout *nn.Dropout, text
 	if net.Bert = m; c.Roberta {
 		net.Bert, net.Roberta = nil, m
 	}
-	return net.task(nn.Table(m.Embeddings.WordEmbeddings), classes, text, func(f *frame, b hf.TextBatch) *tensor {
+	return net.task(nn.EmbeddingOf(m.Embeddings.WordEmbeddings), classes, text, func(f *frame, b hf.TextBatch) *tensor {
 		return m.Call(f, b.IDs, b.Padding, text.Padded, text.Checkpointing)
 	})
 }
@@ -149,7 +145,7 @@ func DistilledTokenClassification(c DistilledConfig, classes hf.Classes, dropout
 ) *hf.TextTask {
 	m := NewDistilled(c)
 	net := &classifier{Encoder: m, Dropout: dropout, Classifier: nn.NewLinear(c.Width, classes.Count, true)}
-	return net.task(nn.Table(m.Embeddings.WordEmbeddings), classes, text, func(f *frame, b hf.TextBatch) *tensor {
+	return net.task(nn.EmbeddingOf(m.Embeddings.WordEmbeddings), classes, text, func(f *frame, b hf.TextBatch) *tensor {
 		return m.Call(f, b.IDs, b.Padding, text)
 	})
 }

@@ -10,9 +10,9 @@ import (
 // wrapped is Gemma4Model, and that of Gemma 4 Unified, trained on text.
 type wrapped struct {
 	nn.Module
-	Before        *nn.Parts `torch:""`
+	Before        *nn.NamedModule `torch:""`
 	LanguageModel *gemma4
-	After         *nn.Parts `torch:""`
+	After         *nn.NamedModule `torch:""`
 	c             *Config
 }
 
@@ -25,7 +25,6 @@ func ConditionalGeneration(c Config, w llama.Wrapper, text hf.Text) *hf.TextTask
 	return hf.CausalLM(nil, model, model, m.Rest.embed.table, head(&c, m), text)
 }
 
-// Call implements [hf.Decoder].
 func (w *wrapped) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	g := f.ModuleFrame(w, ids, padding)
 	in := w.embedTokens(g, ids)
@@ -48,7 +47,7 @@ func (w *wrapped) embedTokens(g *frame, ids *tensor) (in decoderInputs) {
 	g.Set(&own, trace.WhereScalar(mask, own))
 	in.embeds = g.Bind(m.embed.call(g, own))
 	if w.c.PerLayer > 0 {
-		weight := nn.Table(m.embed.Table).Weight
+		weight := nn.EmbeddingOf(m.embed.Table).Weight
 		pad := g.Bind(weight.Select(0, 0))
 		g.Bind(trace.Where(mask.Unsqueeze(-1), pad.View(1, 1, -1), in.embeds))
 		in.perLayer = g.Bind(m.perLayerInputs(g, own))

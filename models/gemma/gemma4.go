@@ -26,7 +26,6 @@ func newGemma4(c *Config) *gemma4 {
 	return m
 }
 
-// Call implements [hf.Decoder].
 func (m *gemma4) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	g := f.CallFrame(ids, padding)
 	in := decoderInputs{embeds: g.Bind(m.EmbedTokens.call(g, ids))}
@@ -64,7 +63,7 @@ type layer4 struct {
 	InputLayernorm, PostAttentionLayernorm            *norm
 	PreFeedforwardLayernorm, PostFeedforwardLayernorm *norm
 	LayerScalar                                       *nn.Buffer
-	ActFn                                             *nn.Func
+	ActFn                                             *nn.FuncLayer
 	PerLayerInputGate, PerLayerProjection             nn.Layer
 	PostPerLayerInputNorm                             *norm
 	Router                                            *router
@@ -179,7 +178,7 @@ func (r *router) call(f *frame, x *tensor) (probabilities, weights, chosen *tens
 type mlp struct {
 	nn.Module
 	GateProj, UpProj, DownProj nn.Layer
-	ActFn                      *nn.Func
+	ActFn                      *nn.FuncLayer
 	c                          *Config
 }
 

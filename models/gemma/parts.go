@@ -133,7 +133,7 @@ func (a *attention) call(f *frame, x, mask, cos, sin *tensor, shared keysValues)
 	}
 	o := hf.AttentionOptions{
 		Causal: true, Groups: q.Size(1) / k.Size(1),
-		Dropout: hf.DropoutIn(a, a.c.AttentionDropout),
+		Dropout: hf.DropoutInMode(a, a.c.AttentionDropout),
 	}
 	y, weights = hf.Attend(g, q, k, v, mask, o, a.c.Eager)
 	g.Set(&y, hf.MergeHeads(y))

@@ -49,11 +49,11 @@ func (a *attention) call(f *frame, x, mask *tensor) (y, weights *tensor) {
 	parts := g.Call(a.CAttn, x).Split(a.width, 2)
 	q, k, v := g.Bind(parts[0]), g.Bind(parts[1]), g.Bind(parts[2])
 	size := a.width / a.heads
-	g.Set(&k, hf.Heads(k, size))
-	g.Set(&v, hf.Heads(v, size))
-	g.Set(&q, hf.Heads(q, size))
+	g.Set(&k, hf.SplitHeads(k, size))
+	g.Set(&v, hf.SplitHeads(v, size))
+	g.Set(&q, hf.SplitHeads(q, size))
 	k, v = a.cache.Update(g, k, v)
-	dropout := hf.DropoutIn(a, a.dropout)
+	dropout := hf.DropoutInMode(a, a.dropout)
 	if a.eager {
 		y, weights = eagerAttention(g, a.Bias, q, k, v, mask, dropout)
 		g.BindAll([]*tensor{y, weights})
@@ -71,7 +71,7 @@ func eagerAttention(f *frame, causal *nn.Buffer, q, k, v, mask *tensor, dropout 
 	g := f.FuncFrame(q, k, v, mask)
 	weights = g.Bind(q.Matmul(k.Transpose(2, 3)).MulScalar())
 	if causal != nil {
-		seen := g.Bind(causal.T().Slice(2, 0, q.Size(2)).Slice(3, 0, k.Size(2)))
+		seen := g.Bind(causal.TensorOrNil().Slice(2, 0, q.Size(2)).Slice(3, 0, k.Size(2)))
 		g.Set(&weights, trace.Where(seen, weights, g.Bind(g.Tape().Full(weights.DType()))))
 	}
 	if mask != nil {
@@ -91,7 +91,7 @@ type block struct {
 	Ln1  *nn.LayerNorm `torch:"ln_1"`
 	Attn *attention
 	Ln2  *nn.LayerNorm `torch:"ln_2"`
-	Mlp  *nn.Parts
+	Mlp  *nn.NamedModule
 }
 
 func newBlock(c Config) *block {
@@ -180,18 +180,18 @@ var names = nn.TorchNames{"model": "transformer"}
 // CausalLM returns the task of predicting each next token.
 func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	c.Cache = text.Cache
-	text.OwnLoss = hf.OwnLoss{Until: trace.SharedByMistral, Unconverted: true}
+	text.OwnLoss = hf.ModelLoss{Until: trace.SharedByMistral, Unconverted: true}
 	m := New(c)
-	head := &nn.Linear{Weight: nn.Table(m.Wte).Weight}
+	head := &nn.Linear{Weight: nn.EmbeddingOf(m.Wte).Weight}
 	if c.Untied {
 		head = nn.NewLinear(c.Width, c.Vocab, false)
 	}
-	return hf.CausalLM(names, m, m, nn.Table(m.Wte), head, text)
+	return hf.CausalLM(names, m, m, nn.EmbeddingOf(m.Wte), head, text)
 }
 
 // Classification returns the sequence classification task. padToken: the configuration has a padding token.
 func Classification(c Config, classes hf.Classes, padToken bool, text hf.Text) *hf.TextTask {
 	c.Cache = text.Cache
 	m := New(c)
-	return hf.SequenceClassification(names, m, m, nn.Table(m.Wte), c.Width, classes, padToken, text)
+	return hf.SequenceClassification(names, m, m, nn.EmbeddingOf(m.Wte), c.Width, classes, padToken, text)
 }

@@ -1,5 +1,5 @@
-// Package hf has what the models of Hugging Face transformers share: the attention interface, attention masks,
-// activations, losses. Names and statements follow transformers 5.23.
+// Package hf holds the code that models of Hugging Face transformers share: attention, masks, activations, losses.
+// Names and statements follow transformers 5.23.
 package hf
 
 import (
@@ -15,22 +15,22 @@ type (
 // AttentionOptions are the keyword arguments of [Attention].
 type AttentionOptions struct {
 	Dropout float64
-	// Causal is the module's is_causal.
+	// Causal is the module's is_causal attribute.
 	Causal bool
-	// Groups is num_key_value_groups: how many heads of the query share one
-	// of key and value; zero and one mean none do.
+	// Groups is num_key_value_groups, the number of query heads that share one head of keys and values; zero and one
+	// mean no sharing.
 	Groups int64
-	// OwnType has the softmax of eager attention in the type of the scores, as Llama 4 has.
-	OwnType bool
-	// RepeatKV reports whether keys and values are repeated for every head of the query, even
-	// where the kernel would not need it, as torchtune does.
+	// KeepsScoreType computes the softmax of eager attention in the data type of the scores, as Llama 4 does, instead
+	// of fp32.
+	KeepsScoreType bool
+	// RepeatKV repeats keys and values for every query head even if the kernel does not need it, as torchtune does.
 	RepeatKV bool
-	// Flash has flash-attn's kernels, which take fewer heads of key and value and any layout.
+	// Flash uses flash-attn's kernels, which accept fewer heads of keys and values, and any memory layout.
 	Flash bool
 }
 
-// Attention follows sdpa_attention_forward over [batch, heads, length, head size];
-// mask may be nil. The result is [batch, length, heads, head size].
+// Attention records sdpa_attention_forward over [batch, heads, length, head size]; mask can be nil. The result is
+// [batch, length, heads, head size].
 func Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) *tensor {
 	g := f.FuncFrame(q, k, v, mask)
 	gqa, rules := false, &f.Tape().Rules().Libraries
@@ -53,8 +53,8 @@ func Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) *tensor {
 	return g.Return(g.Set(&y, y.Transpose(1, 2).Contiguous()))
 }
 
-// Attend computes attention in the frame of an attention module, which holds the results: [EagerAttention] if eager is
-// set, else [Attention] without weights.
+// Attend computes attention in the frame of an attention module, which keeps the results: [EagerAttention] if eager
+// is set, else [Attention], whose weights are nil.
 func Attend(f *frame, q, k, v, mask *tensor, o AttentionOptions, eager bool) (y, weights *tensor) {
 	if eager {
 		y, weights = EagerAttention(f, q, k, v, mask, o, false)
@@ -64,8 +64,8 @@ func Attend(f *frame, q, k, v, mask *tensor, o AttentionOptions, eager bool) (y,
 	return f.Bind(Attention(f, q, k, v, mask, o)), nil
 }
 
-// EagerAttention follows eager_attention_forward over [batch, heads, length, head size]: the scores are computed and
-// kept; softcap limits them by a tanh. It returns [batch, length, heads, head size] and the attention weights.
+// EagerAttention records eager_attention_forward over [batch, heads, length, head size], whose scores stay in memory;
+// softcap limits them by tanh. It returns [batch, length, heads, head size] and the attention weights.
 func EagerAttention(f *frame, q, k, v, mask *tensor, o AttentionOptions, softcap bool) (y, weights *tensor) {
 	g := f.FuncFrame(q, k, v, mask)
 	keys, values := k, v
@@ -82,7 +82,7 @@ func EagerAttention(f *frame, q, k, v, mask *tensor, o AttentionOptions, softcap
 	if mask != nil {
 		g.Set(&weights, weights.Add(mask))
 	}
-	if o.OwnType {
+	if o.KeepsScoreType {
 		g.Set(&weights, weights.Softmax(-1))
 	} else {
 		g.Set(&weights, weights.SoftmaxTo(-1, trace.F32).To(q.DType()))
@@ -93,8 +93,8 @@ func EagerAttention(f *frame, q, k, v, mask *tensor, o AttentionOptions, softcap
 	return g.ReturnPair(y, weights)
 }
 
-// SinkAttention follows eager_attention_forward of GPT-OSS: [EagerAttention] whose softmax includes a learned sink
-// logit for each head [heads], without a value.
+// SinkAttention records eager_attention_forward of GPT-OSS: [EagerAttention] whose softmax includes a learned logit
+// for each head (attention sink).
 func SinkAttention(f *frame, q, k, v, mask, sinks *tensor, o AttentionOptions) (y, weights *tensor) {
 	g := f.FuncFrame(q, k, v, mask)
 	keys, values := k, v
@@ -117,23 +117,23 @@ func SinkAttention(f *frame, q, k, v, mask, sinks *tensor, o AttentionOptions) (
 	return g.ReturnPair(y, weights)
 }
 
-// SelfAttention projects x [batch, length, width] to query, key and value, attends, and puts the heads side by side
-// again: the common part of encoders' attention modules, in their frames. mask may be nil. Eager attention has weights.
-func SelfAttention(f *frame, m trainer, x, mask *tensor, query, key, value nn.Layer, headSize int64,
+// SelfAttention projects x [batch, length, width] to query, key and value, computes attention and merges the heads:
+// the common part of encoders' attention modules. mask can be nil. weights is nil unless attention is eager.
+func SelfAttention(f *frame, m trainingModule, x, mask *tensor, query, key, value nn.Layer, headSize int64,
 	dropout float64, eager bool,
 ) (y, weights *tensor) {
-	q := f.Bind(Heads(f.Call(query, x), headSize))
-	k := f.Bind(Heads(f.Call(key, x), headSize))
-	v := f.Bind(Heads(f.Call(value, x), headSize))
-	y, weights = Attend(f, q, k, v, mask, AttentionOptions{Dropout: DropoutIn(m, dropout), OwnType: true}, eager)
+	q := f.Bind(SplitHeads(f.Call(query, x), headSize))
+	k := f.Bind(SplitHeads(f.Call(key, x), headSize))
+	v := f.Bind(SplitHeads(f.Call(value, x), headSize))
+	y, weights = Attend(f, q, k, v, mask, AttentionOptions{Dropout: DropoutInMode(m, dropout), KeepsScoreType: true},
+		eager)
 	return f.Set(&y, MergeHeads(y)), weights
 }
 
-// trainer is a module that may be in training mode.
-type trainer interface{ Training() bool }
+type trainingModule interface{ Training() bool }
 
-// DropoutIn returns the probability of dropout in a module: none in evaluation.
-func DropoutIn(m trainer, p float64) float64 {
+// DropoutInMode returns p in training mode and 0 in evaluation mode.
+func DropoutInMode(m trainingModule, p float64) float64 {
 	if m.Training() {
 		return p
 	}
@@ -148,10 +148,11 @@ func repeatHeads(f *frame, x *tensor, n int64) *tensor {
 	return g.Return(x.Reshape(b, heads*n, length, size))
 }
 
-// Heads computes view(batch, length, -1, size).transpose(1, 2): a projection [batch, length, width] split into heads.
-func Heads(x *tensor, size int64) *tensor {
+// SplitHeads computes view(batch, length, -1, size).transpose(1, 2), which splits a projection [batch, length, width]
+// into heads.
+func SplitHeads(x *tensor, size int64) *tensor {
 	return x.View(x.Size(0), x.Size(1), -1, size).Transpose(1, 2)
 }
 
-// MergeHeads computes reshape(batch, length, -1).contiguous(): heads [batch, length, heads, size] put side by side.
+// MergeHeads computes reshape(batch, length, -1).contiguous() of attention's result [batch, length, heads, size].
 func MergeHeads(x *tensor) *tensor { return x.Reshape(x.Size(0), x.Size(1), -1).Contiguous() }

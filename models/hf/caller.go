@@ -6,7 +6,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// modelCaller calls a language model for its logits, from which a loss is computed outside of the model.
+// modelCaller calls a language model for logits from which a trainer computes the loss outside of the model.
 type modelCaller struct {
 	net     any
 	decoder Decoder
@@ -14,38 +14,37 @@ type modelCaller struct {
 	text    Text
 }
 
-// logits returns the model's logits, only of the last tokens if the batch requests that.
+// logits returns the model's logits; only those of the last tokens if the batch sets Keep.
 func (c *modelCaller) logits(f *frame, b TextBatch) *tensor {
 	g := f.ModuleFrame(c.net, b.IDs, b.Padding)
-	c.text.Context.shard(g, &b)
+	c.text.Context.shardBatch(g, &b)
 	x := g.Bind(c.decoder.Call(g, b.IDs, b.Padding, c.text))
 	kept := x
 	if b.Keep > 0 {
 		kept = x.Slice(1, x.Size(1)-b.Keep, x.Size(1))
 	}
-	logits := g.Bind(c.text.logits(g, *c.output, kept))
+	logits := g.Bind(c.text.callHead(g, *c.output, kept))
 	c.text.adjustLogits(g, &logits)
 	return g.Return(logits)
 }
 
-// castLogits returns the logits in the training precision.
+// castLogits returns the logits under autocast, converted to fp32.
 func (c *modelCaller) castLogits(f *frame, b TextBatch) *tensor {
 	return c.text.autocast(f, b, c.logits)
 }
 
-// logProbs returns the results of [tiledLogs] for a batch with labels.
+// logProbs returns the results of [fusedForward] for a batch with labels.
 func (c *modelCaller) logProbs(f *frame, b TextBatch, types ...trace.DType) (all []*tensor) {
 	train.Autocast(f.Tape(), c.text.AMP, func() {
 		g := f.ModuleFrame(c.net, b.IDs, b.Padding, b.Labels)
 		x := g.Bind(c.decoder.Call(g, b.IDs, b.Padding, c.text))
-		all = tiledLogs(g, x, plainWeight(g, *c.output), b.Labels, b.Keep, types...)
+		all = fusedForward(g, x, headWeight(g, *c.output), b.Labels, b.Keep, types...)
 		g.End(all...)
 	})
 	return all
 }
 
-// autocast calls a model in the training precision, as accelerate wraps forward: results of autocast are converted to
-// fp32.
+// autocast calls a model under autocast and converts its result to fp32, as accelerate's wrapper of forward does.
 func (t Text) autocast(f *frame, b TextBatch, call func(*frame, TextBatch) *tensor) (y *tensor) {
 	on := false
 	train.Autocast(f.Tape(), t.AMP, func() {
@@ -60,9 +59,9 @@ func (t Text) autocast(f *frame, b TextBatch, call func(*frame, TextBatch) *tens
 	return y
 }
 
-// states calls visit with the embeddings, the result of each layer except the last, and the final hidden states; visit
-// may keep them. It returns the logits.
-func (c *modelCaller) states(f *frame, b TextBatch, visit func(x *tensor)) *tensor {
+// callWithStates calls visit with the embeddings, the result of each layer except the last, and the final hidden
+// states; visit can keep them. It returns the logits.
+func (c *modelCaller) callWithStates(f *frame, b TextBatch, visit func(x *tensor)) *tensor {
 	shown := c.text
 	var last *tensor
 	shown.hidden = func(x *tensor) {
@@ -74,7 +73,7 @@ func (c *modelCaller) states(f *frame, b TextBatch, visit func(x *tensor)) *tens
 	g := f.ModuleFrame(c.net, b.IDs, b.Padding)
 	y := g.Bind(c.decoder.Call(g, b.IDs, b.Padding, shown))
 	visit(y)
-	g.Set(&y, c.text.logits(g, *c.output, y))
+	g.Set(&y, c.text.callHead(g, *c.output, y))
 	c.text.adjustLogits(g, &y)
 	return g.Return(y)
 }

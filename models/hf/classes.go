@@ -9,55 +9,52 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// ProblemType is the kind of labels that a classifier learns from: problem_type of its configuration.
+// ProblemType is a classifier's problem_type, the kind of its labels.
 type ProblemType int
 
 const (
-	// OneClass is single_label_classification: each row has one class.
-	OneClass ProblemType = iota
-	// AnyClasses is multi_label_classification: each row may have several.
-	AnyClasses
-	// RealValues is regression: each row has a number for every class.
-	RealValues
+	// SingleLabel is single_label_classification: each row has one class.
+	SingleLabel ProblemType = iota
+	// MultiLabel is multi_label_classification: each row can have several classes.
+	MultiLabel
+	// Regression is regression: each row has a number for each output.
+	Regression
 )
 
-// DefaultProblemType returns the problem of a configuration that names none, as transformers
-// chooses it: regression for a single label, classes that exclude each other for more.
+// DefaultProblemType returns transformers' default: regression for one label, and one class per row for more.
 func DefaultProblemType(classes int64) ProblemType {
 	if classes == 1 {
-		return RealValues
+		return Regression
 	}
-	return OneClass
+	return SingleLabel
 }
 
 // Classes describes a classification head.
 type Classes struct {
 	// Count is the number of labels, the width of the head's output.
 	Count int64
-	// Problem reports whether a row has one label, several, or a number for each.
+	// Problem is the kind of labels.
 	Problem ProblemType
-	// Tokens reports whether each token has a label, not each row.
+	// Tokens reports whether each token has a label instead of each row.
 	Tokens bool
 }
 
-// classesSetting is the name of the setting that chooses the number of classes.
 const classesSetting = "classes"
 
-// ClassesSetting returns the setting that chooses the number of classes.
+// ClassesSetting returns the setting of the number of classes.
 func ClassesSetting(usual int64) models.Setting {
 	return models.Setting{Name: classesSetting, Usage: "classes to tell apart", Default: usual, Min: 1, Max: 1 << 20}
 }
 
-// ClassesOf reads the number of classes of a case.
+// ClassesOf returns the number of classes of a case.
 func ClassesOf(c models.Case) int64 { return c.Settings[classesSetting] }
 
-// Labels makes the labels of a batch of n rows: class indices [n], a number for each row [n], or one for each row and
-// class [n, Count].
+// Labels allocates the labels of a batch of n rows: class indices [n], numbers [n], or numbers [n, Count].
 func (c *Classes) Labels(t *trace.Tape, n int64) *tensor {
 	switch {
-	case c.Problem == OneClass:
+	case c.Problem == SingleLabel:
 		return t.New("randint", program.Batch, trace.I64, n)
-	case c.Problem == RealValues && c.Count == 1:
+	case c.Problem == Regression && c.Count == 1:
 		return t.New("randn", program.Batch, trace.F32, n)
 	default:
 		return t.New("randn", program.Batch, trace.F32, n, c.Count)
@@ -67,9 +64,9 @@ func (c *Classes) Labels(t *trace.Tape, n int64) *tensor {
 // Loss returns the loss of a sequence classification model from its logits [n, Count].
 func (c *Classes) Loss(logits, labels *tensor) *tensor {
 	switch {
-	case c.Problem == AnyClasses:
+	case c.Problem == MultiLabel:
 		return logits.BCEWithLogits(labels, nil, trace.ReduceMean)
-	case c.Problem == OneClass:
+	case c.Problem == SingleLabel:
 		return logits.View(-1, c.Count).CrossEntropy(labels.View(-1))
 	case c.Count == 1:
 		return logits.Squeeze(-1).MSELoss(labels, trace.ReduceMean)
@@ -78,18 +75,18 @@ func (c *Classes) Loss(logits, labels *tensor) *tensor {
 	}
 }
 
-// errNoPadding is the error that transformers raises for several rows and no padding token.
-var errNoPadding = errors.New(
+// errNoPadToken is transformers' error for a batch of several rows without a padding token.
+var errNoPadToken = errors.New(
 	"ValueError: Cannot handle batch sizes > 1 if no padding token is defined: pad_token_id is not set")
 
-// lastTokenLogits selects the logits [batch, classes] of the last token of each row that is not padding from logits
-// [batch, length, classes], as a decoder's classification model does in its frame. Without a padding token the batch
-// must have one row, whose last token is selected.
+// lastTokenLogits selects the logits [batch, classes] of each row's last token that is not padding from [batch,
+// length, classes], as a decoder's classification model does. Without a padding token the batch must have one row,
+// whose last token is selected.
 func lastTokenLogits(f *frame, ids, scores *tensor, padToken bool) *tensor {
 	t := f.Tape()
 	if !padToken {
 		if ids.Size(0) != 1 {
-			t.Raise(errNoPadding)
+			t.Raise(errNoPadToken)
 		}
 		return f.Bind(scores.Select(1, -1).Index(t.Arange(1)))
 	}
@@ -99,33 +96,33 @@ func lastTokenLogits(f *frame, ids, scores *tensor, padToken bool) *tensor {
 	return f.Bind(scores.Index(t.Arange(ids.Size(0)), last))
 }
 
-// TokenHead is the head of a model for token classification, on the states of the last layer.
+// TokenHead is the head of a token classification model.
 type TokenHead struct {
 	Dropout *nn.Dropout
 	Score   *nn.Layer
-	// FloatLogits brings scores to fp32 before their loss, whatever autocast does.
+	// FloatLogits converts the logits to fp32 before the loss, also under autocast.
 	FloatLogits bool
 }
 
-// headDropout is the name of the setting that turns the dropout of such a head on and off.
+// headDropout is the name of the setting that turns the head's dropout on or off.
 const headDropout = "head-dropout"
 
 // HeadDropoutSetting returns the setting that applies dropout to the head's input.
 func HeadDropoutSetting() models.Setting {
-	return models.Switch(headDropout, 1,
+	return models.SwitchSetting(headDropout, 1,
 		"1 if the head of token classification has its dropout, 0 if it is off (TRL's disable_dropout)")
 }
 
-// HeadDropout returns the dropout of a classification head with probability p, or 0 if the case turns it off.
+// HeadDropout returns a classification head's dropout with probability p, or 0 if the case turns it off.
 func HeadDropout(c models.Case, p float64) *nn.Dropout {
-	if !c.On(headDropout) {
+	if !c.IsSwitchOn(headDropout) {
 		p = 0
 	}
 	return nn.NewDropout(p)
 }
 
-// TokenClassification returns the token classification task (GenericForTokenClassification). states returns the hidden
-// states of the last layer.
+// TokenClassification returns the task of token classification (GenericForTokenClassification). states returns the
+// hidden states of the last layer.
 func TokenClassification(net any, inputs *nn.Embedding, head TokenHead, classes Classes, text Text,
 	states func(f *frame, b TextBatch) *tensor,
 ) *TextTask {
@@ -144,7 +141,7 @@ func TokenClassification(net any, inputs *nn.Embedding, head TokenHead, classes 
 	}
 }
 
-// tokenLoss follows ForTokenClassification, or BERT's loss if logits are not converted to fp32 (whole).
+// tokenLoss records ForTokenClassification, or BERT's own loss, which does not convert logits to fp32 (whole).
 func tokenLoss(f *frame, logits, labels *tensor, whole bool) *tensor {
 	rows := logits.View(-1, logits.Size(-1))
 	if !whole {

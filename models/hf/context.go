@@ -10,14 +10,14 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// ContextParallel describes how ranks share each sequence (context parallelism): all have the same number of tokens,
-// and attention exchanges keys and values.
+// ContextParallel is context parallelism: each rank holds an equal part of every sequence, and attention exchanges
+// keys and values.
 type ContextParallel struct {
-	// Ranks is the number of ranks that share a sequence, zero for none; Rank is the recorded one. Later ranks have
-	// more keys.
+	// Ranks is the number of ranks that share a sequence; zero means none. Rank is the recorded rank; later ranks
+	// attend to more keys.
 	Ranks, Rank int64
-	// By names the implementation, one of [models.ContextWays].
-	By string
+	// Algorithm is the algorithm, such as [models.Ring].
+	Algorithm string
 }
 
 func contextOf(c models.Case) ContextParallel {
@@ -25,37 +25,38 @@ func contextOf(c models.Case) ContextParallel {
 	if s == nil || s.CP < 2 {
 		return ContextParallel{}
 	}
-	x := ContextParallel{Ranks: s.CP, Rank: s.CP - 1, By: s.ContextParallelStyle()}
+	x := ContextParallel{Ranks: s.CP, Rank: s.CP - 1, Algorithm: s.ContextParallelStyle()}
 	if s.Rank != nil {
 		x.Rank = *s.Rank / max(1, s.TP) % s.CP
 	}
 	return x
 }
 
-// On reports whether ranks share sequences.
-func (c ContextParallel) On() bool { return c.Ranks > 1 }
+// IsActive reports whether ranks share sequences.
+func (c ContextParallel) IsActive() bool { return c.Ranks > 1 }
 
-// perToken reports whether ranks that share sequences compute a loss for every token, outside of the model.
-func (t Text) perToken() bool { return t.Context.By == models.Ulysses && t.IsModelCall() }
+// hasPerTokenLoss reports whether the trainer computes a loss for every token of the rank outside of the model
+// (Ulysses).
+func (t Text) hasPerTokenLoss() bool { return t.Context.Algorithm == models.Ulysses && t.IsModelCall() }
 
-// shard replaces the tokens of a batch, and labels if there are any, by the rank's part.
-func (c ContextParallel) shard(f *frame, b *TextBatch) {
+// shardBatch replaces the tokens and labels of a batch by the rank's part.
+func (c ContextParallel) shardBatch(f *frame, b *TextBatch) {
 	switch {
-	case !c.On():
+	case !c.IsActive():
 		return
-	case c.By == models.TorchRing:
-		c.shrink(f, b)
+	case c.Algorithm == models.TorchRing:
+		c.resizeBatch(f, b)
 		return
 	}
-	b.IDs = f.Bind(c.local(f, b.IDs))
+	b.IDs = f.Bind(c.localTokens(f, b.IDs))
 	if b.Labels != nil {
-		b.Labels = f.Bind(c.local(f, b.Labels))
+		b.Labels = f.Bind(c.localTokens(f, b.Labels))
 	}
 }
 
-// shrink resizes a batch as context_parallel does (Tensor.resize_): the buffers of whole sequences remain, and the
-// rank's tokens are at their beginning. Labels are shifted before.
-func (c ContextParallel) shrink(f *frame, b *TextBatch) {
+// resizeBatch resizes a batch's tensors in place as context_parallel does (Tensor.resize_): their buffers keep the size
+// of whole sequences and begin with the rank's tokens. Labels are shifted before.
+func (c ContextParallel) resizeBatch(f *frame, b *TextBatch) {
 	n, length := b.IDs.Size(0), b.IDs.Size(1)
 	if length%(2*c.Ranks) != 0 {
 		f.Tape().Raise(fmt.Errorf("cp: context_parallel splits sequences into %d parts, two for each rank; "+
@@ -69,18 +70,18 @@ func (c ContextParallel) shrink(f *frame, b *TextBatch) {
 	b.Shifted = true
 }
 
-// buffers allocates the tensors that context_parallel needs for a batch of n rows: positions, and the rank's tokens of
-// each buffer, which are copied to its beginning.
-func (c ContextParallel) buffers(fresh func(op string, shape ...int64) *tensor, n, length int64) (positions *tensor) {
+// allocateBuffers allocates what context_parallel needs for a batch of n rows: positions, and a copy of the rank's
+// tokens of each buffer, which is then copied to the buffer's start.
+func (c ContextParallel) allocateBuffers(fresh func(op string, shape ...int64) *tensor, n, length int64) (positions *tensor) {
 	positions = fresh("arange", n, length)
-	for range 4 { // the last is a copy, which its name keeps
+	for range 4 { // the variable still holds the last copy
 		fresh("clone", n, length/c.Ranks)
 	}
 	return positions
 }
 
-// local returns a rank's part of token ids or labels [batch, length], which are padded to a multiple of the ranks.
-func (c ContextParallel) local(f *frame, x *tensor) *tensor {
+// localTokens returns the rank's part of token ids or labels [batch, length] after padding to a multiple of the ranks.
+func (c ContextParallel) localTokens(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
 	if rest := x.Size(1) % c.Ranks; rest != 0 {
 		g.Set(&x, x.Pad(0, c.Ranks-rest))
@@ -94,47 +95,48 @@ func (c ContextParallel) sequencePart(x *tensor) *tensor {
 	return x.Narrow(1, c.Rank*n, n).Contiguous()
 }
 
-// Attention computes causal attention over the tokens of all ranks: query, key and value are [batch, heads, local
-// length, head size], the result is [batch, local length, heads, head size].
+// Attention computes causal attention over the tokens of all ranks. query, key and value are [batch, heads, local
+// length, head size], the result [batch, local length, heads, head size].
 func (c ContextParallel) Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) *tensor {
 	switch {
-	case mask != nil && c.By != models.TorchRing: // for which a hook takes it away (_attach_context_parallel_hooks)
+	// a hook removes the mask for TorchRing (_attach_context_parallel_hooks)
+	case mask != nil && c.Algorithm != models.TorchRing:
 		f.Tape().Raise(fmt.Errorf("cp: attention over sequences that ranks share takes no mask, and this model needs " +
 			"one; plan sequences without padding or packing (--set packed=0), and no windows"))
-	case c.By != models.Ulysses && o.Dropout > 0:
+	case c.Algorithm != models.Ulysses && o.Dropout > 0:
 		f.Tape().Raise(fmt.Errorf("cp: vprof records ring attention without dropout; use cp_by=%s", models.Ulysses))
-	case c.By == models.Ulysses:
-		return c.byHeads(f, q, k, v, o)
+	case c.Algorithm == models.Ulysses:
+		return c.ulyssesAttention(f, q, k, v, o)
 	}
 	if half, casting := f.Tape().Autocasting(); casting {
 		q, k, v = f.Bind(q.To(half)), f.Bind(k.To(half)), f.Bind(v.To(half))
 	}
-	if c.By == models.TorchRing {
+	if c.Algorithm == models.TorchRing {
 		if !q.DType().IsHalf() {
 			f.Tape().Raise(errors.New("cp: vprof records context_parallel with FlashAttention, which needs half " +
 				"precision; train in bf16"))
 		}
-		return c.rotated(f, q, k, v, o)
+		return c.callTorchRing(f, q, k, v, o)
 	}
 	q, k, v = q.Transpose(1, 2), k.Transpose(1, 2), v.Transpose(1, 2)
 	g := f.FuncFrame(q, k, v)
 	var y *tensor
-	if c.By == models.Llama3 {
+	if c.Algorithm == models.Llama3 {
 		if q.Size(0) != 1 {
 			f.Tape().Raise(
 				fmt.Errorf("cp: ring-flash-attn's llama3 attention needs --batch 1; set it, or use cp_by=%s",
 					models.Ring))
 		}
-		y = g.Bind(g.Apply(c.gathered(), q.Squeeze(0), k.Squeeze(0), v.Squeeze(0))[0]).Unsqueeze(0)
+		y = g.Bind(g.Apply(c.llama3Attention(), q.Squeeze(0), k.Squeeze(0), v.Squeeze(0))[0]).Unsqueeze(0)
 	} else {
-		y = g.Apply(c.ring(), q, k, v)[0]
+		y = g.Apply(c.ringAttention(), q, k, v)[0]
 	}
 	return g.Return(y)
 }
 
-// byHeads follows DeepSpeed's Ulysses as in ms-swift: ranks exchange tokens for heads, each computes attention over all
-// tokens for some of the heads, and they exchange back.
-func (c ContextParallel) byHeads(f *frame, q, k, v *tensor, o AttentionOptions) *tensor {
+// ulyssesAttention records DeepSpeed's Ulysses as in ms-swift. An all-to-all gives each rank all tokens of some heads,
+// the rank computes attention for these, and a second all-to-all undoes the exchange.
+func (c ContextParallel) ulyssesAttention(f *frame, q, k, v *tensor, o AttentionOptions) *tensor {
 	if k.Size(1)%c.Ranks != 0 {
 		f.Tape().Raise(
 			fmt.Errorf("cp: %d ranks cannot share %d heads of keys and values evenly; use a number of ranks "+
@@ -142,23 +144,23 @@ func (c ContextParallel) byHeads(f *frame, q, k, v *tensor, o AttentionOptions) 
 	}
 	g := f.FuncFrame(q, k, v)
 	heads := func(x *tensor) *tensor {
-		return g.Bind(g.Apply(c.exchange(true), x.Transpose(1, 2))[0])
+		return g.Bind(g.Apply(c.seqAllToAll(true), x.Transpose(1, 2))[0])
 	}
 	qs, ks, vs := heads(q), heads(k), heads(v)
 	y := g.Bind(Attention(g, qs.Transpose(1, 2), ks.Transpose(1, 2), vs.Transpose(1, 2), nil, o))
-	return g.Return(g.Apply(c.exchange(false), y)[0])
+	return g.Return(g.Apply(c.seqAllToAll(false), y)[0])
 }
 
-// exchange follows _SeqAllToAll over [batch, length, heads, head size]: a rank exchanges heads for tokens (forTokens),
-// or tokens for heads.
-func (c ContextParallel) exchange(forTokens bool) *trace.Function {
+// seqAllToAll records _SeqAllToAll over [batch, length, heads, head size]: from all heads of the rank's tokens to all
+// tokens of some heads if forTokens is set, else back.
+func (c ContextParallel) seqAllToAll(forTokens bool) *trace.Function {
 	return &trace.Function{
 		Name: "_SeqAllToAllBackward",
 		Forward: func(f *frame, _ *trace.FunctionContext, in []*tensor) []*tensor {
 			return []*tensor{c.allToAll(f, in[0], forTokens)}
 		},
 		Backward: func(f *frame, _ *trace.FunctionContext, grads []*tensor) []*tensor {
-			return f.Apply(c.exchange(!forTokens), grads[0])
+			return f.Apply(c.seqAllToAll(!forTokens), grads[0])
 		},
 	}
 }
@@ -193,11 +195,11 @@ func (c ContextParallel) allToAll(f *frame, x *tensor, forTokens bool) *tensor {
 	return g.Return(y)
 }
 
-// flash records the kernels of flash-attn 2 over some heads: their allocations besides the inputs.
-type flash struct{ f *frame }
+// flashKernels records allocations of flash-attn 2's kernels.
+type flashKernels struct{ f *frame }
 
-// forward returns the result, shaped as q, and its log-sum-exp.
-func (k flash) forward(q *tensor, keys int64, lse ...int64) (y, sums *tensor) {
+// forward returns the result, with the shape of q, and its log-sum-exp.
+func (k flashKernels) forward(q *tensor, keys int64, lse ...int64) (y, sums *tensor) {
 	t := k.f.Tape()
 	y = k.f.Bind(t.Empty(q.DType(), q.Shape()...))
 	sums = k.f.Bind(t.Empty(trace.F32, lse...))
@@ -206,8 +208,9 @@ func (k flash) forward(q *tensor, keys int64, lse ...int64) (y, sums *tensor) {
 	return y, sums
 }
 
-// backward writes the gradients: of q [..., heads, size] with rows in all, and of keys and values [keys, heads, size].
-func (k flash) backward(q *tensor, rows, heads, keys, keyHeads int64) {
+// backward allocates the gradients: of q [..., heads, size] with rows in all, and of keys and values [keys, heads,
+// size].
+func (k flashKernels) backward(q *tensor, rows, heads, keys, keyHeads int64) {
 	t := k.f.Tape()
 	g := k.f.FuncFrame()
 	size := q.Size(-1)
@@ -226,13 +229,13 @@ func (k flash) backward(q *tensor, rows, heads, keys, keyHeads int64) {
 	g.End()
 }
 
-// expertParallelism reads from the strategy of a case how ranks share experts.
+// expertParallelism returns how the ranks of a case share experts.
 func expertParallelism(c models.Case) ExpertParallelism {
 	if c.Strategy == nil {
 		return ExpertParallelism{}
 	}
 	return ExpertParallelism{
-		Ranks: c.Strategy.EP, AllToAll: c.Strategy.EPBy == models.TorchExperts, Load: c.ExpertLoad(),
-		Tensor: tensorRanks(c, func(s *models.Strategy) bool { return s.TPBy != "" }),
+		Ranks: c.Strategy.EP, AllToAll: c.Strategy.EPStyle == models.TorchExperts, Load: c.ExpertLoad(),
+		Tensor: tensorRanks(c, func(s *models.Strategy) bool { return s.TPPlan != "" }),
 	}
 }

@@ -10,14 +10,15 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Decoder maps token ids [batch, length], with a padding mask of that shape or
-// nil, to hidden states [batch, length, width].
+// Decoder maps token ids [batch, length] and a padding mask of the same shape (or nil) to hidden states [batch,
+// length, width].
 type Decoder interface {
 	Call(f *frame, ids, padding *tensor, text Text) *tensor
 }
 
-// forBatch returns the text of a batch; it raises an error if tensor-parallel ranks cannot share the batch.
-func (t Text) forBatch(f *frame, b TextBatch) Text {
+// withBatchPositions returns the text with the batch's positions. It raises an error if tensor-parallel ranks cannot
+// share the batch.
+func (t Text) withBatchPositions(f *frame, b TextBatch) Text {
 	switch {
 	case t.TokenRanks > 1 && b.IDs.Size(1)%t.TokenRanks != 0:
 		f.Tape().Raise(fmt.Errorf("sequence: %d ranks cannot share sequences of %d tokens evenly; use a length "+
@@ -30,7 +31,7 @@ func (t Text) forBatch(f *frame, b TextBatch) Text {
 	return t
 }
 
-// checkLinearLoss refuses a loss of the output layer's weight where the scores are not what that layer gives.
+// checkLinearLoss raises an error if a fused loss would skip what the model does to its logits.
 func (t Text) checkLinearLoss(f *frame) {
 	if t.SoftCap || t.ScaledLogits {
 		f.Tape().Raise(errors.New("linear_cross_entropy needs the logits unchanged, and this model scales or " +
@@ -46,58 +47,59 @@ type modelWithHead struct {
 	LmHead, Score nn.Layer
 }
 
-// CausalLM returns the task of predicting each next token with a decoder and an output layer. names maps
-// model and lm_head to other names of transformers' class, if it has them; holder is the module that holds the decoder,
-// mostly the decoder itself.
+// CausalLM returns the task of next-token prediction with a decoder and an output layer. names maps model and lm_head
+// to other names in transformers' class. holder is the module that contains the decoder, usually the decoder itself.
 func CausalLM(names nn.TorchNames, holder any, m Decoder, inputs *nn.Embedding, output nn.Layer, text Text) *TextTask {
 	net := &modelWithHead{TorchNames: names, Model: holder, LmHead: output}
 	return CausalLMOf(net, m, inputs, &net.LmHead, text)
 }
 
-// CausalLMOf returns [CausalLM] with a decoder and an output layer that net holds. Adapters may replace the layer.
-func CausalLMOf(net trainer, m Decoder, inputs *nn.Embedding, output *nn.Layer, text Text) *TextTask {
+// CausalLMOf returns the task of next-token prediction for a decoder and an output layer that net contains. Adapters
+// can replace the layer.
+func CausalLMOf(net trainingModule, m Decoder, inputs *nn.Embedding, output *nn.Layer, text Text) *TextTask {
 	task := &TextTask{
 		Text: text, Net: net, Inputs: inputs, Output: *output,
 		Call: func(f *frame, b TextBatch) *tensor {
 			g := f.ModuleFrame(net, b.IDs, b.Padding, b.Labels)
 			text.Begin(g)
-			text.Context.shard(g, &b)
-			text := text.forBatch(g, b)
+			text.Context.shardBatch(g, &b)
+			text := text.withBatchPositions(g, b)
 			x := g.Bind(m.Call(g, b.IDs, b.Padding, text))
 			switch {
 			case text.Headless:
 				return text.EndWithLoss(g, g.Bind(x.Sum(false)))
-			case text.FusedLoss && net.Training(): // its forward has all scores in evaluation
-				return text.EndWithLoss(g, g.Bind(liger.CausalLMLoss(g, x, plainWeight(g, *output), b.Labels)))
+			case text.FusedLoss && net.Training(): // in evaluation its forward computes all logits
+				return text.EndWithLoss(g, g.Bind(liger.CausalLMLoss(g, x, headWeight(g, *output), b.Labels)))
 			case text.LinearLoss:
 				text.checkLinearLoss(f)
-				return text.EndWithLoss(g, g.Bind(OutputLoss{}.Linear(g, x, plainWeight(g, *output), b.Labels)))
+				return text.EndWithLoss(g,
+					g.Bind(OutputLoss{}.LinearCrossEntropy(g, x, headWeight(g, *output), b.Labels)))
 			case text.TiledLoss:
-				return text.EndWithLoss(g, g.Bind(tiledLoss(g, x, plainWeight(g, *output), b.Labels)))
+				return text.EndWithLoss(g, g.Bind(tiledLoss(g, x, headWeight(g, *output), b.Labels)))
 			case text.CheckpointedLoss:
-				return text.EndWithLoss(g, g.Bind(checkpointedLoss(g, x, plainWeight(g, *output), b.Labels,
+				return text.EndWithLoss(g, g.Bind(checkpointedLoss(g, x, headWeight(g, *output), b.Labels,
 					text.adjustLogits)))
 			case text.LossChunks > 1:
 				l := OutputLoss{Output: *output, Adjust: text.adjustLogits}
 				if text.KeptLogits {
-					return text.EndWithLoss(g, g.Bind(l.ChunkedKeepingLogits(g, x, b.Labels, text.LossChunks)))
+					return text.EndWithLoss(g, g.Bind(l.ChunkedLossKeepingLogits(g, x, b.Labels, text.LossChunks)))
 				}
-				g.Tape().SaveOnGPU(func() { x = l.Chunked(g, x, b.Labels, text.LossChunks) })
+				g.Tape().SaveOnGPU(func() { x = l.ChunkedLoss(g, x, b.Labels, text.LossChunks) })
 				return text.EndWithLoss(g, g.Bind(x))
 			}
-			logits := g.Bind(text.logits(g, *output, x))
+			logits := g.Bind(text.callHead(g, *output, x))
 			text.adjustLogits(g, &logits)
-			if text.OwnLoss.appliesTo(g) && !text.OwnLoss.Unconverted {
+			if text.OwnLoss.isInRelease(g) && !text.OwnLoss.Unconverted {
 				g.Set(&logits, logits.To(trace.F32))
 			}
 			return text.EndWithLoss(g, g.Bind(text.causalLMLoss(g, logits, b)), logits)
 		},
 	}
 	c := &modelCaller{net, m, output, text}
-	task.next = c.castLogits
+	task.nextLogits = c.castLogits
 	switch {
-	case text.perToken():
-		task.Call = func(f *frame, b TextBatch) *tensor { return text.Context.loss(f, c, b) }
+	case text.hasPerTokenLoss():
+		task.Call = func(f *frame, b TextBatch) *tensor { return text.Context.ulyssesLoss(f, c, b) }
 		return task
 	case text.LoggedLoss && text.needsAllLogits():
 		task.Call, task.model = c.loggedLoss, c
@@ -106,18 +108,18 @@ func CausalLMOf(net trainer, m Decoder, inputs *nn.Embedding, output *nn.Layer, 
 		return task
 	}
 	task.model = c
-	task.objective(c)
+	task.setObjective(c)
 	return task
 }
 
-// objective sets the loss of a training objective other than the prediction of the next token.
-func (t *TextTask) objective(c *modelCaller) {
+// setObjective sets the loss of a training objective, such as DPO.
+func (t *TextTask) setObjective(c *modelCaller) {
 	switch o := t.Objective; {
 	case o.Name == models.GKD:
-		t.Call = (&distillation{t, o.Answer()}).loss
+		t.Call = (&distillationLoss{t, o.AnswerTokens()}).loss
 	case o.Name == models.Reward:
-		t.valued = &valuedModel{PretrainedModel: t.Net, VHead: newValueHead(t.Inputs.Weight.Dims[1])}
-		t.Call = (&valued{c, t.valued}).loss
+		t.valueHeadModel = &valueHeadModel{PretrainedModel: t.Net, VHead: newValueHead(t.Inputs.Weight.Dims[1])}
+		t.Call = (&rewardModelLoss{c, t.valueHeadModel}).loss
 	case o.Generates():
 		t.policy = &policyTask{task: t, objective: o}
 		t.Call = func(f *frame, _ TextBatch) *tensor { return t.policy.loss(f) }
@@ -126,10 +128,10 @@ func (t *TextTask) objective(c *modelCaller) {
 	}
 }
 
-// plainWeight returns the weight of an output layer that a loss reads without calling the layer. An adapter of the
-// layer is then neither used nor trained.
-func plainWeight(f *frame, output nn.Layer) *tensor {
-	if nn.Base(output) != nn.Trained(output) {
+// headWeight returns the output layer's weight for a loss that does not call the layer. An adapter around the layer
+// is then neither used nor trained.
+func headWeight(f *frame, output nn.Layer) *tensor {
+	if nn.BaseLayerOf(output) != nn.TrainedCopyOf(output) {
 		f.Tape().Raise(
 			errors.New("the chunked loss reads the weight of the output layer without its adapter; leave the " +
 				"layer out of the targets of --lora, or use another loss"))
@@ -137,14 +139,14 @@ func plainWeight(f *frame, output nn.Layer) *tensor {
 	return nn.OutputWeight(output)
 }
 
-func (t Text) logits(f *frame, output nn.Layer, x *tensor) *tensor {
+func (t Text) callHead(f *frame, output nn.Layer, x *tensor) *tensor {
 	if t.FloatLogits {
 		return f.Call(output, x.To(nn.OutputWeight(output).DType())).To(trace.F32)
 	}
 	return f.Call(output, x)
 }
 
-// adjustLogits scales logits, as Granite does, or caps them by a tanh, as Gemma 2 does, if the model is one of these.
+// adjustLogits scales logits, as Granite does, or caps them by tanh, as Gemma 2 does.
 func (t Text) adjustLogits(f *frame, scores **tensor) {
 	if t.ScaledLogits {
 		f.Set(scores, (*scores).MulScalar())
@@ -157,8 +159,8 @@ func (t Text) adjustLogits(f *frame, scores **tensor) {
 	f.Set(scores, (*scores).MulScalar())
 }
 
-// SequenceClassification returns the task of predicting classes, or a number, for each row with a decoder and a linear
-// layer, see [CausalLM]. padToken reports whether the configuration has a padding token.
+// SequenceClassification returns the task of predicting classes, or a number, for each row with a decoder and a
+// linear layer; see [CausalLM]. padToken reports whether the configuration has a padding token.
 func SequenceClassification(names nn.TorchNames, holder any, m Decoder, inputs *nn.Embedding, width int64,
 	classes Classes, padToken bool, text Text,
 ) *TextTask {
@@ -171,7 +173,7 @@ func SequenceClassification(names nn.TorchNames, holder any, m Decoder, inputs *
 			text.Begin(g)
 			x := g.Bind(m.Call(g, b.IDs, b.Padding, text))
 			scores := g.Bind(g.Call(*score, x))
-			// TRL and ms-swift set one
+			// TRL and ms-swift set a padding token themselves.
 			logits := lastTokenLogits(g, b.IDs, scores, padToken || !text.Objective.IsZero())
 			if text.Objective.Name == models.Reward {
 				return text.EndWithLoss(g, g.Bind(rewardLoss(g, logits)), logits)

@@ -5,19 +5,19 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// distillation is the loss of GKD: the generalized Jensen-Shannon divergence between the logits of student and teacher,
-// as in ms-swift 4.6 (swift/rlhf_trainers/gkd_trainer.py, gkd_loss.py). Logits of the answers' tokens are selected,
-// scaled, and compared in chunks, in their own type.
-type distillation struct {
+// distillationLoss is the loss of GKD: the generalized Jensen-Shannon divergence between the logits of student and
+// teacher, as in ms-swift 4.6 (swift/rlhf_trainers/gkd_trainer.py, gkd_loss.py). The logits of the answers' tokens
+// are selected, scaled and compared in chunks, in their own data type.
+type distillationLoss struct {
 	task   *TextTask
 	answer int64
 }
 
-// comparedTokens is the chunk_size of jsd_loss.
-const comparedTokens = 512
+// divergenceChunk is the chunk_size of jsd_loss.
+const divergenceChunk = 512
 
 // loss follows compute_loss.
-func (d *distillation) loss(f *frame, b TextBatch) *tensor {
+func (d *distillationLoss) loss(f *frame, b TextBatch) *tensor {
 	b.Keep = d.answer + 1
 	g := f.FuncFrame(b.IDs, b.Padding)
 	student := g.Bind(d.task.model.castLogits(g, b))
@@ -26,13 +26,13 @@ func (d *distillation) loss(f *frame, b TextBatch) *tensor {
 	h := g.FuncFrame(student, teacher)
 	own, theirs := h.Bind(d.activeTokens(h, student)), h.Bind(d.activeTokens(h, teacher))
 	x, y := h.Bind(own.DivScalar()), h.Bind(theirs.DivScalar())
-	total := h.Bind(divergence(h, x, y))
+	total := h.Bind(jsDivergence(h, x, y))
 	h.End(total)
 	return g.Return(g.Bind(total).DivScalar())
 }
 
-// activeTokens returns the logits [tokens, vocabulary] of the tokens whose next token counts: the answers' tokens.
-func (d *distillation) activeTokens(f *frame, scores *tensor) *tensor {
+// activeTokens returns the logits [tokens, vocabulary] that predict the answers' tokens.
+func (d *distillationLoss) activeTokens(f *frame, scores *tensor) *tensor {
 	n := scores.Size(0) * d.answer
 	g := f.FuncFrame(scores)
 	rows := g.Bind(f.Tape().New("nonzero", program.Activations, trace.I64, n))
@@ -40,12 +40,12 @@ func (d *distillation) activeTokens(f *frame, scores *tensor) *tensor {
 	return g.Return(scores.Index(rows, tokens))
 }
 
-// divergence follows jsd_loss, where beta is neither 0 nor 1.
-func divergence(f *frame, student, teacher *tensor) *tensor {
+// jsDivergence records jsd_loss with 0 < beta < 1.
+func jsDivergence(f *frame, student, teacher *tensor) *tensor {
 	g := f.FuncFrame(student, teacher)
 	var total, x, y, mean, each *tensor
-	for from := int64(0); from < student.Size(0); from += comparedTokens {
-		to := min(from+comparedTokens, student.Size(0))
+	for from := int64(0); from < student.Size(0); from += divergenceChunk {
+		to := min(from+divergenceChunk, student.Size(0))
 		g.Set(&x, student.Slice(0, from, to).LogSoftmax(-1))
 		g.Set(&y, teacher.Slice(0, from, to).LogSoftmax(-1))
 		g.Set(&mean, trace.Stack(0, x.AddScalar(), y.AddScalar()).LogSumExp(false, 0))

@@ -8,9 +8,9 @@ import (
 // flexBlock is the number of queries or keys in a block of a block mask.
 const flexBlock = 128
 
-// FlexMask follows create_block_mask, compiled, for a causal mask. It returns tensors [batch, blocks] and [batch,
-// blocks, blocks] (the key blocks of each query block, and the reverse), and the tensors that the mask function reads,
-// which live as long. chunked selects a mask of chunks.
+// FlexMask records the compiled create_block_mask for a causal mask. It returns tensors [batch, blocks] and [batch,
+// blocks, blocks] (the key blocks of each query block, and the reverse), and the tensors that the mask function
+// reads, which live as long. chunked selects chunked attention.
 func FlexMask(f *frame, batch int64, positions, padding *tensor, packed Packing, chunked bool) []*tensor {
 	g := f.CallFrame(positions, padding)
 	var read []*tensor
@@ -31,8 +31,8 @@ func FlexMask(f *frame, batch int64, positions, padding *tensor, packed Packing,
 	return out
 }
 
-// blockMask returns the tensors of a BlockMask of n blocks of queries and of keys, as create_block_mask allocates them
-// when compiled by TorchInductor.
+// blockMask returns the tensors of a BlockMask with n blocks of queries and of keys, as TorchInductor's
+// create_block_mask allocates them.
 func blockMask(f *frame, batch, n int64) []*tensor {
 	t := f.Tape()
 	fresh := func(d trace.DType, shape ...int64) *tensor { return f.Bind(t.Empty(d, shape...)) }
@@ -52,8 +52,8 @@ func blockMask(f *frame, batch, n int64) []*tensor {
 	return out
 }
 
-// FlexAttention follows flex_attention_forward over [batch, heads, length, head size], with the tensors of a block
-// mask, as compiled by TorchInductor of PyTorch 2.11. It returns the output [batch, length, heads, head size] and the
+// FlexAttention records flex_attention_forward over [batch, heads, length, head size], compiled by TorchInductor of
+// PyTorch 2.11, with a block mask's tensors. It returns the output [batch, length, heads, head size] and the
 // logsumexp of each row [batch, heads, length].
 func FlexAttention(f *frame, q, k, v *tensor, blocks []*tensor, o AttentionOptions) (y, sums *tensor) {
 	g := f.FuncFrame(q, k, v)
@@ -67,8 +67,8 @@ func FlexAttention(f *frame, q, k, v *tensor, blocks []*tensor, o AttentionOptio
 	return g.ReturnPair(y, sums)
 }
 
-// flexFunction returns the compiled flex_attention: forward saves its inputs in the type of autocast, its result, the
-// sums and the block mask, and backward releases each after its last use.
+// flexFunction returns the compiled flex_attention. Forward saves its inputs in autocast's type, its result, the
+// logsumexp and the block mask; backward frees each after its last use.
 func flexFunction() *trace.Function {
 	const query, key, value, result, sums, blocks = 0, 1, 2, 3, 4, 5
 	var types [3]trace.DType
@@ -122,7 +122,7 @@ func flexFunction() *trace.Function {
 	}
 }
 
-// flexFLOPs returns the FLOPs of two products of causal attention.
+// flexFLOPs returns the FLOPs of causal attention's two matrix products.
 func flexFLOPs(q, v *tensor) int64 {
 	return q.Numel() / q.Size(-1) * q.Size(2) * (q.Size(-1) + v.Size(-1))
 }

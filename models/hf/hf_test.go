@@ -65,7 +65,7 @@ func TestHeadsAreMergedAsTheyWereSplit(t *testing.T) {
 		heads, size := rapid.Int64Range(1, 16).Draw(rt, "heads"), rapid.Int64Range(1, 64).Draw(rt, "size")
 		record(rt, func(f *trace.Frame) {
 			x := f.Bind(f.Tape().New("input", program.Batch, trace.F32, batch, length, heads*size))
-			y := f.Bind(hf.Heads(x, size))
+			y := f.Bind(hf.SplitHeads(x, size))
 			require.Equal(rt, []int64{batch, heads, length, size}, y.Shape())
 			require.Equal(rt, x.Shape(), f.Bind(hf.MergeHeads(y.Transpose(1, 2))).Shape())
 		})
@@ -85,7 +85,7 @@ func TestMasksAreThereWhenTheyAreNeeded(t *testing.T) {
 		"plain":                {},
 		"padded":               {padded: true, there: true},
 		"packed":               {packed: hf.SeveralSequences, there: true},
-		"packed, with a cache": {packed: hf.UnseenByModel},
+		"packed, with a cache": {packed: hf.UncheckedPacking},
 		"wide window":          {window: length + 1},
 		"narrow window":        {window: length / 2, there: true},
 		"window as long":       {window: length, there: true},
@@ -125,18 +125,18 @@ func TestImplementationsAreChosenByTheirOwnSettings(t *testing.T) {
 		s := one.Setting()
 		require.NotEmpty(t, s.Usage)
 		for _, other := range all {
-			require.Equal(t, one == other, other.Chosen(models.Case{Settings: models.Settings{s.Name: 1}}),
+			require.Equal(t, one == other, other.IsChosen(models.Case{Settings: models.Settings{s.Name: 1}}),
 				"%s by the setting of %s", other, one)
-			require.False(t, other.Chosen(models.Case{Settings: models.Settings{s.Name: 0}}))
+			require.False(t, other.IsChosen(models.Case{Settings: models.Settings{s.Name: 0}}))
 		}
 	}
 }
 
 // One way of computing the loss is taken at a time, and by releases that have it.
 func TestLossesThatDoNotGoTogether(t *testing.T) {
-	liger := models.Levers{Liger: true}
+	liger := models.MemoryOptions{Liger: true}
 	for name, tc := range map[string]struct {
-		levers   models.Levers
+		levers   models.MemoryOptions
 		torch    string
 		settings models.Settings
 		refused  string
@@ -165,7 +165,7 @@ func TestLossesThatDoNotGoTogether(t *testing.T) {
 			refused: "linear-cross-entropy",
 		},
 	} {
-		field, reason := hf.CheckLoss(models.Case{Levers: tc.levers, Torch: tc.torch, Settings: tc.settings})
+		field, reason := hf.CheckLoss(models.Case{MemoryOptions: tc.levers, Torch: tc.torch, Settings: tc.settings})
 		require.Equal(t, tc.refused, field, name)
 		require.Equal(t, tc.refused == "", reason == "", name)
 	}

@@ -7,24 +7,23 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// CallLayer calls a GradientCheckpointingLayer with all arguments by position: it runs forward
-// over args, where nil stands for an argument that is not given. With checkpointing only the
-// arguments are kept, and forward runs again in backward.
+// CallLayer calls a GradientCheckpointingLayer with all arguments by position; nil in args is None. With
+// checkpointing only the arguments are saved, and forward runs again in backward.
 func CallLayer(f *frame, m any, checkpointing bool, forward func(f *frame, args []*tensor) *tensor,
 	args ...*tensor,
 ) *tensor {
 	return callLayer(f, m, checkpointing, false, forward, args, nil)
 }
 
-// callLayer calls a GradientCheckpointingLayer with some arguments by position and others by name. Checkpointing,
-// reentrant or not, saves the former under the current hooks; the closure that it calls again holds the latter, where
-// no hook sees them (_NoopSaveInputs of torch.utils.checkpoint).
+// callLayer calls a GradientCheckpointingLayer with inputs by position and the rest by name. Checkpointing saves
+// inputs under the current saved-tensor hooks. The closure that backward calls holds the rest, which the hooks do not
+// see (_NoopSaveInputs of torch.utils.checkpoint).
 func callLayer(f *frame, m any, checkpointing, reentrant bool, forward func(f *frame, args []*tensor) *tensor, inputs,
 	named []*tensor,
 ) *tensor {
 	if checkpointing && !f.Tape().Rules().Libraries.LayersCheckpoint {
 		again := func(h *frame, in []*tensor) *tensor {
-			return callLayer(h, m, false, false, forward, withNone(in, inputs), named)
+			return callLayer(h, m, false, false, forward, insertNone(in, inputs), named)
 		}
 		if reentrant {
 			return f.CheckpointReentrant(again, named, WithoutNil(inputs...)...)
@@ -34,7 +33,7 @@ func callLayer(f *frame, m any, checkpointing, reentrant bool, forward func(f *f
 	g := f.CallFrame(slices.Concat(inputs, named)...)
 	g.SetModule(m)
 	inputs, named = g.AllToModuleGPU(inputs), g.AllToModuleGPU(named)
-	again := func(h *frame, in []*tensor) *tensor { return forward(h, append(withNone(in, inputs), named...)) }
+	again := func(h *frame, in []*tensor) *tensor { return forward(h, append(insertNone(in, inputs), named...)) }
 	switch {
 	case !checkpointing:
 		return g.Return(forward(g, slices.Concat(inputs, named)))
@@ -49,8 +48,8 @@ func WithoutNil(args ...*tensor) []*tensor {
 	return slices.DeleteFunc(slices.Clone(args), func(x *tensor) bool { return x == nil })
 }
 
-// withNone inserts nil (None) into in at the positions where all has it.
-func withNone(in, all []*tensor) []*tensor {
+// insertNone returns in with nil (None) inserted at the positions where all has nil.
+func insertNone(in, all []*tensor) []*tensor {
 	out := make([]*tensor, len(all))
 	for i, x := range all {
 		if x != nil {
@@ -60,14 +59,14 @@ func withNone(in, all []*tensor) []*tensor {
 	return out
 }
 
-// CallLayer calls layer i of a decoder, to which transformers passes inputs by position and rest by name. Checkpointing
-// saves the former; the closure that it calls again holds the latter.
+// CallLayer calls layer i of a decoder with inputs by position and rest by name. With checkpointing, only inputs are
+// saved; the closure that backward calls holds rest.
 func (t Text) CallLayer(f *frame, i int, m any, forward func(f *frame, args []*tensor) *tensor, inputs []*tensor,
 	named ...*tensor,
 ) *tensor {
 	call := func() *tensor { return t.callLayer(f, i, m, forward, inputs, named) }
 	var y *tensor
-	if l, ok := m.(selfContained); ok && l.SelfContained() {
+	if l, ok := m.(routerLogitsSkipper); ok && l.SelfContained() {
 		y = f.Tape().CallOrSkip(l.ModulePath(), inputs[0], call)
 	} else {
 		y = call()
@@ -81,8 +80,8 @@ func (t Text) CallLayer(f *frame, i int, m any, forward func(f *frame, args []*t
 	return y
 }
 
-// selfContained are layers that report whether calls return only their output, and not also router logits for the loss.
-type selfContained interface {
+// routerLogitsSkipper is a layer that reports whether it returns its output alone, without router logits for the loss.
+type routerLogitsSkipper interface {
 	ModulePath() *trace.Path
 	SelfContained() bool
 }
@@ -92,14 +91,14 @@ func (t Text) callLayer(f *frame, i int, m any, forward func(f *frame, args []*t
 ) *tensor {
 	on := t.Checkpointing && i%max(t.Every, 1) == 0
 	if on && t.TrainedOnly {
-		if on = trains(m); on && !inputs[0].RequiresGrad() {
+		if on = hasTrainedParameters(m); on && !inputs[0].RequiresGrad() {
 			inputs[0].Leaf()
 		}
 	}
 	return callLayer(f, m, on, t.Reentrant, forward, inputs, named)
 }
 
-// trains reports whether a layer has a parameter that is not frozen.
-func trains(m any) bool {
+// hasTrainedParameters reports whether the layer has a parameter that is not frozen.
+func hasTrainedParameters(m any) bool {
 	return slices.ContainsFunc(nn.NewTree(m).Parameters, func(p *nn.Parameter) bool { return !p.Frozen })
 }

@@ -9,14 +9,14 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// CausalLMLoss follows ForCausalLMLoss: the cross entropy in fp32, where every token predicts the next one.
+// CausalLMLoss records ForCausalLMLoss: the fp32 cross entropy of next-token prediction.
 func CausalLMLoss(f *frame, logits, labels *tensor) *tensor {
 	return shiftedLoss(f, logits, labels, crossEntropy)
 }
 
 func crossEntropy(_ *frame, source, target *tensor) *tensor { return source.CrossEntropy(target) }
 
-// causalLMLoss computes [CausalLMLoss] of a batch, under loss_parallel where ranks share the scores.
+// causalLMLoss computes [CausalLMLoss] of a batch, under loss_parallel if ranks shard the logits.
 func (t Text) causalLMLoss(f *frame, logits *tensor, b TextBatch) *tensor {
 	labels := b.Labels
 	switch {
@@ -25,8 +25,8 @@ func (t Text) causalLMLoss(f *frame, logits *tensor, b TextBatch) *tensor {
 		g.Set(&logits, logits.To(trace.F32))
 		g.Set(&logits, logits.View(-1, logits.Size(-1)))
 		return g.Return(logits.CrossEntropy(g.Bind(labels.View(-1))))
-	case t.VocabRanks == 0 && t.OwnLoss.appliesTo(f):
-		return cutLoss(f, logits, labels, crossEntropy)
+	case t.VocabRanks == 0 && t.OwnLoss.isInRelease(f):
+		return truncatedLoss(f, logits, labels, crossEntropy)
 	case t.VocabRanks == 0:
 		return CausalLMLoss(f, logits, labels)
 	}
@@ -35,25 +35,24 @@ func (t Text) causalLMLoss(f *frame, logits *tensor, b TextBatch) *tensor {
 	})
 }
 
-// OwnLoss describes the loss in a model's own forward, in releases of transformers before it called [CausalLMLoss].
-type OwnLoss struct {
-	// Until is the group with which it shares that; zero is Llama's.
+// ModelLoss is the loss code in a model's own forward, in releases of transformers before models called [CausalLMLoss].
+type ModelLoss struct {
+	// Until is the group of models that changed to CausalLMLoss in the same release; zero is Llama's.
 	Until trace.FunctionSharers
-	// Unconverted leaves the logits in their type. Otherwise they are converted to fp32 first.
+	// Unconverted keeps the logits' data type. Otherwise they are converted to fp32 first.
 	Unconverted bool
 }
 
-// appliesTo reports whether the model computes its own loss in the release of the recording.
-func (o OwnLoss) appliesTo(f *frame) bool {
+func (o ModelLoss) isInRelease(f *frame) bool {
 	return f.Tape().Rules().Libraries.SharedFunctions < max(o.Until, trace.SharedByLlama)
 }
 
-// shiftedLoss computes the loss of flattened fp32 logits and shifted labels; the last label of a row is ignored.
+// shiftedLoss computes the loss of flattened fp32 logits and shifted labels; each row's last label is ignored.
 func shiftedLoss(f *frame, logits, labels *tensor, of func(f *frame, source, target *tensor) *tensor) *tensor {
 	g := f.FuncFrame(logits, labels)
 	g.Set(&logits, logits.To(trace.F32))
 	if !f.Tape().Rules().Libraries.ShiftsLabels {
-		return g.Return(cutLoss(g, logits, labels, of))
+		return g.Return(truncatedLoss(g, logits, labels, of))
 	}
 	g.Set(&labels, labels.Pad(0, 1))
 	shifted := g.Bind(labels.Slice(-1, 1, labels.Size(-1)).Contiguous())
@@ -63,8 +62,8 @@ func shiftedLoss(f *frame, logits, labels *tensor, of func(f *frame, source, tar
 	return g.Return(of(g, logits, shifted))
 }
 
-// cutLoss returns the loss of a copy of the logits of all tokens but the last of each sequence.
-func cutLoss(f *frame, logits, labels *tensor, of func(f *frame, source, target *tensor) *tensor) *tensor {
+// truncatedLoss computes the loss of a copy of the logits without each sequence's last token.
+func truncatedLoss(f *frame, logits, labels *tensor, of func(f *frame, source, target *tensor) *tensor) *tensor {
 	g := f.FuncFrame(logits, labels)
 	g.Set(&logits, logits.Slice(-2, 0, logits.Size(-2)-1).Contiguous())
 	g.Set(&labels, labels.Slice(-1, 1, labels.Size(-1)).Contiguous())
@@ -72,23 +71,23 @@ func cutLoss(f *frame, logits, labels *tensor, of func(f *frame, source, target 
 	return g.Return(of(g, logits, g.Set(&labels, labels.View(-1))))
 }
 
-// OutputLoss is a cross entropy that computes logits from hidden states [..., width] itself, for some tokens at a time.
+// OutputLoss is a cross entropy that computes the logits from hidden states [..., width] itself, in chunks of tokens.
 type OutputLoss struct {
-	// Output gives the scores.
+	// Output computes the logits.
 	Output nn.Layer
-	// Adjust changes the scores of some tokens; nil leaves them.
+	// Adjust scales or caps the logits of a chunk; nil leaves them.
 	Adjust func(f *trace.Frame, scores **trace.Tensor)
-	// OwnLabels reports whether labels are not shifted; otherwise each token predicts the next.
-	OwnLabels bool
+	// Unshifted reports whether labels are used unshifted; otherwise each token predicts the next one.
+	Unshifted bool
 }
 
-// Chunked records the LinearCrossEntropyLoss of torchtune 0.7 (torchtune/modules/loss/cross_entropy_loss.py): tokens
-// are split by tensor_split, and the logits of one chunk exist at a time. Autograd keeps the log-softmax of every
-// chunk, so only the logits and their copies are saved. All labels count, also the last of a row, which torchtune
+// ChunkedLoss records LinearCrossEntropyLoss of torchtune 0.7 (torchtune/modules/loss/cross_entropy_loss.py).
+// tensor_split splits the tokens, and the logits of one chunk exist at a time. Autograd keeps each chunk's
+// log-softmax, so only the logits and their copies are saved. All labels count, also each row's last, which torchtune
 // leaves out.
-func (l OutputLoss) Chunked(f *trace.Frame, x, labels *trace.Tensor, chunks int64) *trace.Tensor {
+func (l OutputLoss) ChunkedLoss(f *trace.Frame, x, labels *trace.Tensor, chunks int64) *trace.Tensor {
 	t, g := f.Tape(), f.FuncFrame(x, labels)
-	if !l.OwnLabels {
+	if !l.Unshifted {
 		g.Set(&labels, g.Bind(labels.Pad(0, 1)).Slice(-1, 1, labels.Size(-1)+1).Contiguous())
 	}
 	g.Set(&labels, labels.View(-1))
@@ -96,7 +95,7 @@ func (l OutputLoss) Chunked(f *trace.Frame, x, labels *trace.Tensor, chunks int6
 	counted := g.Bind(t.New("nonzero", program.Activations, trace.I64, labels.Numel()))
 	g.Set(&x, x.IndexSelect(0, counted))
 	g.Set(&labels, labels.IndexSelect(0, counted))
-	starts := trace.Sections(x.Size(0), min(chunks, x.Size(0))) // what follows with fewer tokens is empty
+	starts := trace.Sections(x.Size(0), min(chunks, x.Size(0))) // with fewer tokens, further chunks are empty
 	targets := g.BindAll(labels.TensorSplit(starts, 0))
 	total := g.Bind(t.Zeros(trace.F32))
 	for i, part := range g.BindAll(x.TensorSplit(starts, 0)) {
@@ -111,9 +110,9 @@ func (l OutputLoss) Chunked(f *trace.Frame, x, labels *trace.Tensor, chunks int6
 	return g.Return(g.Set(&total, total.DivScalar()))
 }
 
-// ChunkedKeepingLogits returns the CEWithChunkedOutputLoss of torchtune before 0.7: the model returns the scores of all
+// ChunkedLossKeepingLogits records CEWithChunkedOutputLoss of torchtune before 0.7: the model returns the logits of all
 // chunks.
-func (l OutputLoss) ChunkedKeepingLogits(f *trace.Frame, x, labels *trace.Tensor, chunks int64) *trace.Tensor {
+func (l OutputLoss) ChunkedLossKeepingLogits(f *trace.Frame, x, labels *trace.Tensor, chunks int64) *trace.Tensor {
 	g := f.FuncFrame(x, labels)
 	var scores []*trace.Tensor
 	for _, part := range g.BindAll(x.Chunk(chunks, 1)) {
@@ -137,10 +136,10 @@ func (l OutputLoss) ChunkedKeepingLogits(f *trace.Frame, x, labels *trace.Tensor
 	return g.Return(total)
 }
 
-// Linear follows torch.nn.functional.linear_cross_entropy, by the weight of the output layer.
-func (l OutputLoss) Linear(f *trace.Frame, x, weight, labels *trace.Tensor) *trace.Tensor {
+// LinearCrossEntropy records torch.nn.functional.linear_cross_entropy with the output layer's weight.
+func (l OutputLoss) LinearCrossEntropy(f *trace.Frame, x, weight, labels *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(x, labels)
-	if !l.OwnLabels {
+	if !l.Unshifted {
 		g.Set(&labels, labels.Pad(0, 1))
 		g.Set(&labels, labels.Slice(-1, 1, labels.Size(-1)).Contiguous())
 	}
@@ -149,29 +148,30 @@ func (l OutputLoss) Linear(f *trace.Frame, x, weight, labels *trace.Tensor) *tra
 	return g.Return(g.LinearCrossEntropy(x, weight, labels))
 }
 
-// EndWithLoss ends the frame of a model that returns an output object with a loss. The object's other tensors, such as
-// the logits, live as long as the training loop keeps it.
+// EndWithLoss ends the frame of a model that returns an output object with the loss. The object's other tensors, such
+// as logits, live as long as the training loop keeps the object.
 func EndWithLoss(f *frame, loss *tensor, rest ...*tensor) *tensor {
 	return Text{}.EndWithLoss(f, loss, rest...)
 }
 
-// Begin starts the frame of a model; its cache, if any, is emptied.
-func (t Text) Begin(f *frame) { t.Cache.begin(f) }
+// Begin starts the frame of a model and empties its cache.
+func (t Text) Begin(f *frame) { t.Cache.reset(f) }
 
-// EndWithLoss calls [EndWithLoss]; the output also has the text's cache, if there is one.
+// EndWithLoss ends a model's frame as the function [EndWithLoss] does; the output also holds the cache.
 func (t Text) EndWithLoss(f *frame, loss *tensor, rest ...*tensor) *tensor {
-	all, cache := append([]*tensor{loss}, rest...), t.Cache.Returned()
+	all, cache := append([]*tensor{loss}, rest...), t.Cache.OutputTensors()
 	f.End(append(slices.Clip(all), cache...)...)
-	all = append(f.Tape().OutputsToBatchGPU(all), cache...) // which stays with its layers (_skip_keys_device_placement)
+	// the cache stays on its layers' GPUs (_skip_keys_device_placement)
+	all = append(f.Tape().OutputsToBatchGPU(all), cache...)
 	f.Tape().Output(all...)
 	return all[0]
 }
 
-// loss follows per_token_loss_func_sp of ms-swift, outside of the model's own frame. It computes a loss for every token
-// of the rank, gathers the losses of all ranks, and sums them.
-func (c ContextParallel) loss(f *frame, model *modelCaller, b TextBatch) *tensor {
+// ulyssesLoss records per_token_loss_func_sp of ms-swift, outside of the model. It computes a loss for every token of
+// the rank, gathers the losses of all ranks and sums them.
+func (c ContextParallel) ulyssesLoss(f *frame, model *modelCaller, b TextBatch) *tensor {
 	g := f.FuncFrame(b.IDs, b.Labels)
-	labels := g.Bind(c.local(g, b.Labels))
+	labels := g.Bind(c.localTokens(g, b.Labels))
 	b.Labels = nil
 	logits := g.Bind(model.castLogits(g, b))
 	batch := logits.Size(0)
@@ -184,7 +184,7 @@ func (c ContextParallel) loss(f *frame, model *modelCaller, b TextBatch) *tensor
 	return g.Return(all.Sum(false).DivScalar())
 }
 
-// gatherLosses follows GatherLoss of losses [batch, local length].
+// gatherLosses records GatherLoss over losses [batch, local length].
 func (c ContextParallel) gatherLosses() *trace.Function {
 	return &trace.Function{
 		Name: "GatherLossBackward",

@@ -2,11 +2,11 @@ package hf
 
 import "github.com/vprof/vprof/profiler/trace"
 
-// BidirectionalMask follows create_bidirectional_mask: the mask [batch, 1, queries, keys] of what each query of x may
-// attend to, from the padding mask [batch, keys]. It is boolean; for eager attention, of numbers in the type of x.
-// PyTorch reads whether anything is padded and makes no mask if nothing is; padded says so here.
+// BidirectionalMask records create_bidirectional_mask: the mask [batch, 1, queries, keys] for the queries of x and a
+// padding mask [batch, keys]. It is bool, or additive in x's data type for eager attention. transformers makes no
+// mask if nothing is padded, which it reads from the GPU; padded is the answer.
 func BidirectionalMask(f *frame, x, padding *tensor, padded, eager bool) *tensor {
-	form := maskForm(sdpaMask)
+	form := maskInterface(sdpaMask)
 	if eager {
 		form = eagerMask(x.DType())
 	}
@@ -17,50 +17,52 @@ func BidirectionalMask(f *frame, x, padding *tensor, padded, eager bool) *tensor
 		g.End()
 		return nil
 	}
-	g.Set(&padding, form(g, padding.Size(0), x.Size(1), padding.Size(1), allOf(everyQuery, paddingMask(padding))))
+	g.Set(&padding,
+		form(g, padding.Size(0), x.Size(1), padding.Size(1), andMasks(bidirectionalMask, paddingMask(padding))))
 	return g.Return(padding)
 }
 
-// CausalMask follows create_causal_mask, given the positions [1 or batch, length] of the tokens and a padding mask
-// [batch, length], or nil. A padding mask means that some row is padded. Without one, PyTorch reads from the positions
-// whether rows hold several packed sequences and makes no mask if not, since attention kernels are causal by
-// themselves; here packed says so.
+// CausalMask records create_causal_mask for positions [1 or batch, length] and a padding mask [batch, length], which
+// is nil unless some row is padded. Without a padding mask, transformers reads from the positions whether rows hold
+// several packed sequences, and otherwise makes no mask, since attention kernels are causal by themselves; packed is
+// the answer.
 func CausalMask(f *frame, batch int64, positions, padding *tensor, packed Packing) *tensor {
 	return sequenceMask(f, batch, positions, padding, packed, false, causalMask, sdpaMask)
 }
 
-// EagerCausalMask follows create_causal_mask for eager attention, which always needs one: additive, in the type of x.
+// EagerCausalMask records create_causal_mask for eager attention, which always makes an additive mask in x's data
+// type.
 func EagerCausalMask(f *frame, x, positions, padding *tensor, packed Packing) *tensor {
 	return sequenceMask(f, x.Size(0), positions, padding, packed, true, causalMask, eagerMask(x.DType()))
 }
 
-// EagerWindowMask follows create_sliding_window_causal_mask for eager attention.
+// EagerWindowMask records create_sliding_window_causal_mask for eager attention.
 func EagerWindowMask(f *frame, x, positions, padding *tensor, packed Packing) *tensor {
-	return sequenceMask(f, x.Size(0), positions, padding, packed, true, allOf(withinWindow, causalMask),
+	return sequenceMask(f, x.Size(0), positions, padding, packed, true, andMasks(windowMask, causalMask),
 		eagerMask(x.DType()))
 }
 
-// EagerChunkMask follows create_chunked_causal_mask for eager attention.
+// EagerChunkMask records create_chunked_causal_mask for eager attention.
 func EagerChunkMask(f *frame, x, positions, padding *tensor, packed Packing) *tensor {
-	return orderedMask(f, x.Size(0), positions, padding, packed, true, withinChunk, unchangedMask, eagerMask(x.DType()))
+	return positionMask(f, x.Size(0), positions, padding, packed, true, chunkMask, unchangedMask, eagerMask(x.DType()))
 }
 
-// WindowMask follows create_sliding_window_causal_mask: tokens attend to earlier ones up to a distance. A sequence of
-// that length always needs a mask.
+// WindowMask records create_sliding_window_causal_mask: tokens attend to earlier ones up to a distance. A sequence of
+// that length or more always needs a mask.
 func WindowMask(f *frame, batch int64, positions, padding *tensor, packed Packing, window int64) *tensor {
 	return sequenceMask(f, batch, positions, padding, packed, positions.Size(1) >= window,
-		allOf(withinWindow, causalMask), sdpaMask)
+		andMasks(windowMask, causalMask), sdpaMask)
 }
 
-// ChunkMask follows create_chunked_causal_mask: tokens attend to earlier ones of their chunk. A sequence longer than a
-// chunk always needs a mask.
+// ChunkMask records create_chunked_causal_mask: tokens attend to earlier ones of their chunk. A sequence longer than
+// a chunk always needs a mask.
 func ChunkMask(f *frame, batch int64, positions, padding *tensor, packed Packing, chunk int64) *tensor {
 	needed := positions.Size(1) >= chunk
-	return orderedMask(f, batch, positions, padding, packed, needed, withinChunk, unchangedMask, sdpaMask)
+	return positionMask(f, batch, positions, padding, packed, needed, chunkMask, unchangedMask, sdpaMask)
 }
 
-// BlockMask follows create_causal_mask or, with a window above zero, create_sliding_window_causal_mask. blocks [batch,
-// length] marks tokens that attend to each other in both directions, which always needs a mask; it may be nil.
+// BlockMask records create_causal_mask or, if window is not zero, create_sliding_window_causal_mask. blocks [batch,
+// length] marks tokens that attend to each other in both directions, which always needs a mask; it can be nil.
 func BlockMask(f *frame, batch int64, positions, padding, blocks *tensor, packed Packing, window int64) *tensor {
 	switch {
 	case blocks == nil && window == 0:
@@ -70,22 +72,22 @@ func BlockMask(f *frame, batch int64, positions, padding, blocks *tensor, packed
 	}
 	mask := causalMask
 	if window > 0 {
-		mask = allOf(withinWindow, causalMask)
+		mask = andMasks(windowMask, causalMask)
 	}
-	overlay := func(m maskFunction) maskFunction { return allOf(m, sameBlock(blocks)) }
-	return orderedMask(f, batch, positions, padding, packed, true, constantMaker(mask), overlay, sdpaMask)
+	overlay := func(m maskFunction) maskFunction { return andMasks(m, blockOverlay(blocks)) }
+	return positionMask(f, batch, positions, padding, packed, true, fixedMask(mask), overlay, sdpaMask)
 }
 
-// sequenceMask evaluates a mask function for all queries and keys, in the form that attention needs, if rows are padded
-// or packed, or if the mask is always needed.
+// sequenceMask evaluates a mask function over all queries and keys if rows are padded or packed, or if the mask is
+// always needed; else it returns nil.
 func sequenceMask(
-	f *frame, batch int64, positions, padding *tensor, packed Packing, needed bool, mask maskFunction, form maskForm,
+	f *frame, batch int64, positions, padding *tensor, packed Packing, needed bool, mask maskFunction,
+	form maskInterface,
 ) *tensor {
-	return orderedMask(f, batch, positions, padding, packed, needed, constantMaker(mask), unchangedMask, form)
+	return positionMask(f, batch, positions, padding, packed, needed, fixedMask(mask), unchangedMask, form)
 }
 
-// constantMaker returns a maskMaker for a function that reads no tensors.
-func constantMaker(mask maskFunction) maskMaker {
+func fixedMask(mask maskFunction) maskMaker {
 	return func(*frame, int64, *tensor) maskFunction { return mask }
 }
 
@@ -93,11 +95,11 @@ func unchangedMask(mask maskFunction) maskFunction { return mask }
 
 type maskMaker func(f *frame, batch int64, padding *tensor) maskFunction
 
-// orderedMask follows [sequenceMask] for tensors; overlay combines it with others before the padding
-// mask is applied.
-func orderedMask(
+// positionMask records [sequenceMask] for position tensors. overlay changes the mask function before the padding mask
+// is added.
+func positionMask(
 	f *frame, batch int64, positions, padding *tensor, packed Packing, needed bool, of maskMaker,
-	overlay func(maskFunction) maskFunction, form maskForm,
+	overlay func(maskFunction) maskFunction, form maskInterface,
 ) *tensor {
 	g := f.CallFrame(positions, padding)
 	length := positions.Size(1)
@@ -115,15 +117,15 @@ func orderedMask(
 				g.Discard(padding.Sum(false).EqScalar()) // fast_all()
 			}
 		}
-		mask = allOf(overlay(mask), paddingMask(padding))
+		mask = andMasks(overlay(mask), paddingMask(padding))
 	case sequences != nil:
 		if positions.Size(0) != batch {
 			g.Set(&positions, positions.Expand(batch, -1))
 		}
 		if f.Tape().Rules().Libraries.RemapsPositions {
-			mask = atPositions(positions, mask)
+			mask = remapPositions(positions, mask)
 		}
-		mask = overlay(allOf(sameSequence(sequences), mask))
+		mask = overlay(andMasks(packedSequenceMask(sequences), mask))
 	case !needed:
 		g.End()
 		return nil
@@ -133,10 +135,10 @@ func orderedMask(
 	return g.Return(form(g, batch, length, length, mask))
 }
 
-// packedSequences follows find_packed_sequence_indices: the number of the sequence that each token belongs to.
+// packedSequences records find_packed_sequence_indices: the index of each token's sequence in its row.
 func packedSequences(f *frame, batch int64, positions *tensor, packed Packing) *tensor {
 	rules := &f.Tape().Rules().Libraries
-	if packed == UnseenByModel || !rules.ReadsPositions {
+	if packed == UncheckedPacking || !rules.ReadsPositions {
 		return nil
 	}
 	g := f.FuncFrame(positions)
@@ -156,29 +158,25 @@ func packedSequences(f *frame, batch int64, positions *tensor, packed Packing) *
 	return g.Return(sequences)
 }
 
-// maskIndices are the arguments of a mask function: positions of batch, query and key, shaped so that they broadcast to
-// the mask.
+// maskIndices are a mask function's arguments: indices of batch, query and key, shaped to broadcast to the mask.
 type maskIndices struct{ batch, query, key *tensor }
 
 type maskFunction func(f *frame, i maskIndices) *tensor
 
-// everyQuery follows bidirectional_mask_function.
-func everyQuery(_ *frame, i maskIndices) *tensor { return i.query.GtScalar() }
+func bidirectionalMask(_ *frame, i maskIndices) *tensor { return i.query.GtScalar() }
 
-// paddingMask follows padding_mask_function.
 func paddingMask(padding *tensor) maskFunction {
 	return func(_ *frame, i maskIndices) *tensor { return padding.Index(i.batch, i.key) }
 }
 
-// sameSequence follows packed_sequence_mask_function.
-func sameSequence(sequences *tensor) maskFunction {
+func packedSequenceMask(sequences *tensor) maskFunction {
 	return func(_ *frame, i maskIndices) *tensor {
 		return sequences.Index(i.batch, i.query).Eq(sequences.Index(i.batch, i.key))
 	}
 }
 
-// sameBlock follows blockwise_overlay.
-func sameBlock(blocks *tensor) maskFunction {
+// blockOverlay records blockwise_overlay.
+func blockOverlay(blocks *tensor) maskFunction {
 	return func(f *frame, i maskIndices) *tensor {
 		g := f.FuncFrame(i.batch, i.query, i.key)
 		query := g.Bind(blocks.Index(i.batch, i.query))
@@ -187,8 +185,9 @@ func sameBlock(blocks *tensor) maskFunction {
 	}
 }
 
-// atPositions follows remap_positions_for_packed_sequence: the mask function gets positions within sequences.
-func atPositions(positions *tensor, mask maskFunction) maskFunction {
+// remapPositions records remap_positions_for_packed_sequence, which passes positions within sequences to the mask
+// function.
+func remapPositions(positions *tensor, mask maskFunction) maskFunction {
 	return func(f *frame, i maskIndices) *tensor {
 		query, key := positions.Index(i.batch, i.query), positions.Index(i.batch, i.key)
 		g := f.FuncFrame(query, key)
@@ -196,22 +195,21 @@ func atPositions(positions *tensor, mask maskFunction) maskFunction {
 	}
 }
 
-// causalMask follows causal_mask_function.
 func causalMask(_ *frame, i maskIndices) *tensor { return i.key.Gt(i.query) }
 
-// withinWindow follows sliding_window_overlay.
-func withinWindow(_ *frame, i maskIndices) *tensor { return i.key.Gt(i.query.AddScalar()) }
+// windowMask records sliding_window_overlay.
+func windowMask(_ *frame, i maskIndices) *tensor { return i.key.Gt(i.query.AddScalar()) }
 
-// withinChunk follows chunked_causal_mask_function. Chunks begin after a row's padding on the left.
-func withinChunk(f *frame, batch int64, padding *tensor) maskFunction {
+// chunkMask records chunked_causal_mask_function. Chunks begin after a row's padding on the left.
+func chunkMask(f *frame, batch int64, padding *tensor) maskFunction {
 	left := f.Bind(leftPadding(f, batch, padding))
 	chunk := func(i maskIndices, of *tensor) *tensor {
 		return of.Sub(left.Index(i.batch)).FloorDivide(trace.IntNumber)
 	}
-	return allOf(func(_ *frame, i maskIndices) *tensor { return chunk(i, i.key).Eq(chunk(i, i.query)) }, causalMask)
+	return andMasks(func(_ *frame, i maskIndices) *tensor { return chunk(i, i.key).Eq(chunk(i, i.query)) }, causalMask)
 }
 
-// leftPadding returns how many tokens of each row are padding on the left [batch].
+// leftPadding returns the number of padding tokens on the left of each row [batch].
 func leftPadding(f *frame, batch int64, padding *tensor) *tensor {
 	if padding == nil {
 		return f.Tape().Zeros(trace.I64, batch)
@@ -219,8 +217,8 @@ func leftPadding(f *frame, batch int64, padding *tensor) *tensor {
 	return padding.CumSum(-1).Eq(padding.ZerosLike()).Sum(false, -1)
 }
 
-// allOf follows and_masks, which combines masks one by one, and or_masks, which allocates the same.
-func allOf(masks ...maskFunction) maskFunction {
+// andMasks records and_masks, which combines masks one by one, and or_masks, which allocates the same.
+func andMasks(masks ...maskFunction) maskFunction {
 	return func(f *frame, i maskIndices) *tensor {
 		g := f.FuncFrame(i.batch, i.query, i.key)
 		result := g.Bind(g.Tape().Filled("new_ones", trace.Bool))
@@ -231,11 +229,11 @@ func allOf(masks ...maskFunction) maskFunction {
 	}
 }
 
-// maskForm makes the mask of a function for a kind of attention.
-type maskForm func(f *frame, batch, queries, keys int64, mask maskFunction) *tensor
+// maskInterface evaluates a mask function in the form that a kind of attention needs.
+type maskInterface func(f *frame, batch, queries, keys int64, mask maskFunction) *tensor
 
-// eagerMask follows eager_mask: the mask of sdpaMask as an additive one of the given type.
-func eagerMask(d trace.DType) maskForm {
+// eagerMask records eager_mask: sdpaMask's mask as an additive one of the given type.
+func eagerMask(d trace.DType) maskInterface {
 	return func(f *frame, batch, queries, keys int64, mask maskFunction) *tensor {
 		g := f.FuncFrame()
 		m := g.Bind(sdpaMask(g, batch, queries, keys, mask))
@@ -243,7 +241,7 @@ func eagerMask(d trace.DType) maskForm {
 	}
 }
 
-// sdpaMask follows sdpa_mask: a boolean mask with the function's value for every query and key.
+// sdpaMask records sdpa_mask: a bool mask with the function's value for every query and key.
 func sdpaMask(f *frame, batch, queries, keys int64, mask maskFunction) *tensor {
 	g := f.FuncFrame()
 	t := g.Tape()

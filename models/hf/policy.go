@@ -8,37 +8,37 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// policyTask learns from answers that the model has generated and their advantages, as TRL's GRPOTrainer does after
-// generation (trl/trainer/grpo_trainer.py). The answers of all micro-batches of a step are scored together. ms-swift's
-// trainer does the same and logs no entropies.
+// policyTask is the training step on generated answers and their advantages in TRL's GRPOTrainer
+// (trl/trainer/grpo_trainer.py). The log-probabilities of the answers of all micro-batches of a step are computed
+// before the first one. ms-swift's trainer does the same without logging entropies.
 //
-// Kinds of its loss (grpo, dapo, cispo, sapo, a weight for each sequence) differ only in tensors [rows, tokens of an
-// answer]; the clipped one is recorded.
+// The kinds of loss (grpo, dapo, cispo, sapo, a weight for each sequence) differ only in tensors [rows, answer
+// tokens]; the clipped one is recorded.
 type policyTask struct {
 	task      *TextTask
 	objective models.Objective
-	// prompts, answers and their masks have a row for each sample of all micro-batches. So do the log-probabilities
-	// that are computed before them, of the model itself (old) and of the reference.
+	// prompts, answers and their masks have a row for each sample of all micro-batches. old and reference are the
+	// log-probabilities that the model itself and the reference model give before the step.
 	prompts, promptMask, answers, answerMask, advantages *tensor
 	old, reference                                       *tensor
-	// rows is the number of rows of a micro-batch, micro the number of the next one.
+	// rows is the number of rows of a micro-batch, micro the index of the next one.
 	rows, micro int64
 }
 
-// load copies prompts and answers to the device, n for each micro-batch.
-func (p *policyTask) load(fresh func(op string, shape ...int64) *tensor, tape *trace.Tape, n int64) {
+// loadAnswers copies prompts and answers to the GPU, n for each micro-batch.
+func (p *policyTask) loadAnswers(fresh func(op string, shape ...int64) *tensor, tape *trace.Tape, n int64) {
 	p.rows = n
-	all, answer := n*p.task.Micro, p.objective.Answer()
+	all, answer := n*p.task.Micro, p.objective.AnswerTokens()
 	p.old, p.reference = nil, nil
 	p.prompts, p.promptMask = fresh("pad", all, p.task.Length-answer), fresh("pad", all, p.task.Length-answer)
 	p.answers, p.answerMask = fresh("pad", all, answer), fresh("pad", all, answer)
 	p.advantages = tape.Hold(tape.New("sub", program.Batch, trace.F32, all))
 }
 
-// score follows the part of _generate_and_score_completions before the first micro-batch, without gradients:
-// log-probabilities of the model, if several steps learn from the answers or vLLM has generated them, and of the
-// reference.
-func (p *policyTask) score(f *frame) {
+// computeLogProbs records the part of _generate_and_score_completions before the first micro-batch. Without gradients,
+// it computes log-probabilities of the reference model, and of the model itself if several steps learn from the answers
+// or vLLM has generated them.
+func (p *policyTask) computeLogProbs(f *frame) {
 	p.micro = 0
 	if !p.objective.OldLogProbs && !p.objective.Reference {
 		return
@@ -47,7 +47,7 @@ func (p *policyTask) score(f *frame) {
 	g := f.FuncFrame()
 	ids, mask := g.Bind(trace.Cat(1, p.prompts, p.answers)), g.Bind(trace.Cat(1, p.promptMask, p.answerMask))
 	renew := func(old **tensor, model *modelCaller) {
-		y := t.Hold(p.perToken(g, ids, mask, model, false))
+		y := t.Hold(p.tokenLogProbs(g, ids, mask, model, false))
 		t.Release(*old)
 		*old = y
 	}
@@ -63,10 +63,10 @@ func (p *policyTask) score(f *frame) {
 	t.Mark("score")
 }
 
-// perTokenAlone follows _get_logps_via_local_forward of ms-swift for a micro-batch; all its tensors are freed before
-// the next one runs.
-func (p *policyTask) perTokenAlone(f *frame, ids, padding *tensor, model *modelCaller) *tensor {
-	answer := p.objective.Answer()
+// swiftLogProbs records _get_logps_via_local_forward of ms-swift for one micro-batch, whose tensors are freed before
+// the next.
+func (p *policyTask) swiftLogProbs(f *frame, ids, padding *tensor, model *modelCaller) *tensor {
+	answer := p.objective.AnswerTokens()
 	g := f.FuncFrame(ids, padding)
 	logits := g.Bind(model.castLogits(g, TextBatch{IDs: ids, Padding: padding, Keep: answer + 1}))
 	g.Set(&logits, logits.Slice(1, 0, answer))
@@ -75,10 +75,10 @@ func (p *policyTask) perTokenAlone(f *frame, ids, padding *tensor, model *modelC
 		p.objective.LikeTrainer))
 }
 
-// perToken follows _get_per_token_logps_and_entropies of ids [n, length]: log-probabilities [n, tokens of an answer],
-// one micro-batch at a time. The logits of one are still held while the model runs on the next.
-func (p *policyTask) perToken(f *frame, ids, mask *tensor, model *modelCaller, entropy bool) *tensor {
-	answer, rules := p.objective.Answer(), f.Tape().Rules().Libraries
+// hasPerTokenLoss records _get_per_token_logps_and_entropies of ids [n, length], which returns log-probabilities [n,
+// answer tokens] one micro-batch at a time. The logits of one are still held while the model runs on the next.
+func (p *policyTask) tokenLogProbs(f *frame, ids, mask *tensor, model *modelCaller, entropy bool) *tensor {
+	answer, rules := p.objective.AnswerTokens(), f.Tape().Rules().Libraries
 	g := f.FuncFrame(ids, mask)
 	types := []trace.DType{trace.F32} // the entropy
 	var chunk, padding, output, logits *tensor
@@ -91,7 +91,7 @@ func (p *policyTask) perToken(f *frame, ids, mask *tensor, model *modelCaller, e
 			b.Padding = padding
 		}
 		if p.objective.LikeTrainer == models.AsSwift {
-			all = append(all, g.Bind(p.perTokenAlone(g, b.IDs, b.Padding, model)))
+			all = append(all, g.Bind(p.swiftLogProbs(g, b.IDs, b.Padding, model)))
 			continue
 		}
 		if rules.FusedHead {
@@ -104,7 +104,7 @@ func (p *policyTask) perToken(f *frame, ids, mask *tensor, model *modelCaller, e
 		g.Set(&output, model.castLogits(g, b))
 		g.Set(&logits, output.Slice(1, 0, answer))
 		g.Set(&logits, logits.Slice(1, 0, answer))
-		switch { // the kernel divides by the temperature itself
+		switch { // liger's kernel divides by the temperature itself
 		case rules.LogKernels:
 		case rules.ScalesAnew:
 			g.Set(&logits, logits.DivScalar())
@@ -113,13 +113,13 @@ func (p *policyTask) perToken(f *frame, ids, mask *tensor, model *modelCaller, e
 		}
 		all = append(all, g.Bind(selectiveLogSoftmax(g, logits, labels, "")))
 		if entropy && !rules.LogKernels {
-			f.Tape().NoGrad(func() { entropies(g, logits) })
+			f.Tape().NoGrad(func() { recordEntropies(g, logits) })
 		}
 	}
 	return g.Return(trace.Cat(0, all...))
 }
 
-// loss follows _compute_loss of the next micro-batch.
+// loss records _compute_loss of the next micro-batch.
 func (p *policyTask) loss(f *frame) *tensor {
 	from, to := p.micro%p.task.Micro*p.rows, (p.micro%p.task.Micro+1)*p.rows
 	p.micro++
@@ -127,7 +127,7 @@ func (p *policyTask) loss(f *frame) *tensor {
 	g := f.FuncFrame()
 	answers, mask := g.Bind(part(p.answers)), g.Bind(part(p.answerMask))
 	ids := g.Bind(trace.Cat(1, part(p.prompts), answers))
-	logps := g.Bind(p.perToken(g, ids, g.Bind(trace.Cat(1, part(p.promptMask), mask)), p.task.model, true))
+	logps := g.Bind(p.tokenLogProbs(g, ids, g.Bind(trace.Cat(1, part(p.promptMask), mask)), p.task.model, true))
 	advantages := g.Bind(part(p.advantages).Unsqueeze(1))
 	var old *tensor
 	if p.objective.OldLogProbs {
@@ -149,18 +149,18 @@ func (p *policyTask) loss(f *frame) *tensor {
 	return g.Return(each.Mul(mask).Sum(false, -1).Div(mask.Sum(false, -1).ClampMin()).Mean(false).DivScalar())
 }
 
-// maxCacheGrowths bounds how often the cache grows in a recording; for more tokens it grows by several at a time.
+// maxCacheGrowths limits how often a recording grows the cache; for more tokens, it grows by several at a time.
 const maxCacheGrowths = 512
 
-// Generate implements [train.Generator]: GenerationMixin.generate of n tokens after each row of the batch. The first
-// call processes all tokens of a row, each later one a single token, and the cache grows by a token with each call. Of
-// the calls after the second, only the last is recorded.
+// Generate implements [train.Generator]. It records GenerationMixin.generate of n tokens after each row. The first
+// call processes all tokens of a row, later calls one token each, and the cache grows by one token per call. Of the
+// calls after the second, only the last is recorded.
 func (t *TextTask) Generate(f *trace.Frame, n int64) {
-	if t.next == nil || t.Cache == nil || t.tuned != nil {
+	if t.nextLogits == nil || t.Cache == nil || t.embeddingMethod != nil {
 		f.Tape().Raise(errors.New("evaluate: vprof does not record generation with this task"))
 	}
 	g := f.FuncFrame()
-	end := t.Cache.during(g)
+	end := t.Cache.keepOver(g)
 	b := TextBatch{IDs: t.batch.IDs, Keep: 1}
 	t.appendGenerated(g, &b)
 	if n > 2 {
@@ -168,7 +168,7 @@ func (t *TextTask) Generate(f *trace.Frame, n int64) {
 	}
 	for left := n - 3; left > 0; {
 		tokens := min(left, (n+maxCacheGrowths-1)/maxCacheGrowths)
-		t.Cache.grow(tokens)
+		t.Cache.addTokens(tokens)
 		left -= tokens
 	}
 	if n > 1 {
@@ -178,15 +178,15 @@ func (t *TextTask) Generate(f *trace.Frame, n int64) {
 	g.End()
 }
 
-// appendGenerated runs the model and replaces the batch by the generated token.
+// appendGenerated calls the model and replaces the batch by the generated token.
 func (t *TextTask) appendGenerated(f *trace.Frame, b *TextBatch) {
 	t.Cache.layer = 0
 	g := f.FuncFrame()
-	word := g.Return(t.sampleToken(g, g.Bind(t.next(g, *b))))
+	word := g.Return(t.sampleToken(g, g.Bind(t.nextLogits(g, *b))))
 	b.IDs = f.Bind(f.Bind(word).Unsqueeze(-1))
 }
 
-// sampleToken returns the word that follows: the likeliest of the scores of the last token, in fp32.
+// sampleToken returns the token with the largest logit at the last position, in fp32.
 func (t *TextTask) sampleToken(f *trace.Frame, scores *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(scores)
 	g.Set(&scores, scores.Select(1, -1))

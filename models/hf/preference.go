@@ -8,15 +8,14 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// preferenceTask is the loss of a preference objective over the logits of a language model: TRL 1.8's
-// (trl/trainer/dpo_trainer.py, kto_trainer.py, and orpo and cpo in trl/experimental), or of a trainer that
-// computes log-probabilities in another way.
+// preferenceTask is the loss of a preference objective: TRL 1.8's (trl/trainer/dpo_trainer.py, kto_trainer.py, and
+// orpo and cpo in trl/experimental), or that of a trainer with its own code of log-probabilities.
 type preferenceTask struct {
 	objective models.Objective
 	task      *TextTask
 }
 
-// loss follows compute_loss.
+// loss records compute_loss of the trainer.
 func (p *preferenceTask) loss(f *frame, b TextBatch) *tensor {
 	g := f.FuncFrame(b.IDs, b.Padding)
 	if p.usesLLaMAFactoryKTO() {
@@ -33,15 +32,15 @@ func (p *preferenceTask) loss(f *frame, b TextBatch) *tensor {
 	logits, logps := p.forward(g, b, p.task.model)
 	loss := g.Bind(p.dpoLoss(g, b, logps, kl))
 	if p.objective.LikeTrainer == "" && logits != nil {
-		p.metrics(g, logits)
+		p.logMetrics(g, logits)
 	}
 	return g.Return(loss)
 }
 
 // forward returns logits and the log-probabilities of rows. TRL's function keeps the model's output until it returns;
-// functions of other trainers return only log-probabilities.
+// other trainers' functions return only log-probabilities.
 func (p *preferenceTask) forward(f *frame, b TextBatch, model *modelCaller) (logits, logps *tensor) {
-	if p.tiled(f) {
+	if p.usesTiledLogProbs(f) {
 		b.Labels = f.Bind(b.IDs.MaskedFill(f.Bind(b.IDs.EqScalar())))
 		var types []trace.DType
 		if model == p.task.model {
@@ -60,7 +59,7 @@ func (p *preferenceTask) forward(f *frame, b TextBatch, model *modelCaller) (log
 	}
 	var sums *tensor
 	if p.objective.LikeTrainer == models.AsTorchtune && p.task.Reference != nil {
-		sums = g.Bind(p.halves(g, y, b.IDs))
+		sums = g.Bind(p.torchtuneLogProbs(g, y, b.IDs))
 	} else {
 		sums = g.Bind(p.logps(g, y, b.IDs))
 	}
@@ -73,21 +72,20 @@ func (p *preferenceTask) forward(f *frame, b TextBatch, model *modelCaller) (log
 	return f.Bind(y), f.Bind(sums)
 }
 
-// tiled reports whether TRL computes log-probabilities of hidden states.
-func (p *preferenceTask) tiled(f *frame) bool {
+// usesTiledLogProbs reports whether TRL computes log-probabilities from hidden states in tiles.
+func (p *preferenceTask) usesTiledLogProbs(f *frame) bool {
 	return p.objective.LikeTrainer == "" && p.objective.UsesReference() && f.Tape().Rules().Libraries.FusedHead
 }
 
-// halves returns log-probabilities of the chosen answers, then of the rejected ones, as torchtune's
-// full_dpo_distributed computes them.
-func (p *preferenceTask) halves(f *frame, logits, ids *tensor) *tensor {
+// torchtuneLogProbs returns the log-probabilities of chosen answers, then of rejected ones, as torchtune's
+// full_dpo_distributed does.
+func (p *preferenceTask) torchtuneLogProbs(f *frame, logits, ids *tensor) *tensor {
 	rows, g := ids.Size(0), f.FuncFrame(logits, ids)
 	chosen := g.Bind(p.logps(g, logits.Slice(0, 0, rows/2), ids.Slice(0, 0, rows/2)))
 	rejected := g.Bind(p.logps(g, logits.Slice(0, rows/2, rows), ids.Slice(0, rows/2, rows)))
 	return g.Return(trace.Cat(0, chosen, rejected))
 }
 
-// noGradLogProbs calls forward without gradients and returns the log-probabilities.
 func (p *preferenceTask) noGradLogProbs(f *frame, b TextBatch, model *modelCaller) (logps *tensor) {
 	f.Tape().NoGrad(func() {
 		g := f.FuncFrame(b.IDs)
@@ -97,13 +95,13 @@ func (p *preferenceTask) noGradLogProbs(f *frame, b TextBatch, model *modelCalle
 	return logps
 }
 
-// usesLLaMAFactoryKTO reports whether LLaMA-Factory's KTO trainer makes the step.
+// usesLLaMAFactoryKTO reports whether the step is that of LLaMA-Factory's KTO trainer.
 func (p *preferenceTask) usesLLaMAFactoryKTO() bool {
 	return p.objective.Name == models.KTO && p.objective.LikeTrainer == models.AsLLaMAFactory
 }
 
-// llamaFactoryLogProbs follows concatenated_forward of LLaMA-Factory's KTO trainer. The logits of the batch are still
-// held while the logits of unrelated answers are computed. f holds copies of the logits of good and of bad answers.
+// llamaFactoryLogProbs records concatenated_forward of LLaMA-Factory's KTO trainer. The batch's logits are still held
+// while those of unrelated answers are computed. f holds copies of the logits of desirable and undesirable answers.
 func (p *preferenceTask) llamaFactoryLogProbs(f *frame, b TextBatch, model *modelCaller) (logps *tensor) {
 	g := f.FuncFrame(b.IDs)
 	logits, logps := p.forward(g, b, model)
@@ -114,7 +112,7 @@ func (p *preferenceTask) llamaFactoryLogProbs(f *frame, b TextBatch, model *mode
 	return f.Bind(logps)
 }
 
-// logps returns sums over tokens of the log-probabilities of labels.
+// logps returns the log-probabilities of labels, summed over each row's tokens.
 func (p *preferenceTask) logps(f *frame, logits, ids *tensor) *tensor {
 	g := f.FuncFrame(logits, ids)
 	labels := g.Bind(ids.Slice(-1, 1, ids.Size(-1)))
@@ -128,7 +126,7 @@ func (p *preferenceTask) logps(f *frame, logits, ids *tensor) *tensor {
 	default:
 		each = g.Bind(selectiveLogSoftmax(g, shifted, labels, p.objective.LikeTrainer))
 	}
-	if p.objective.Packed { // the chosen answers come before the rejected ones
+	if p.objective.Packed { // chosen answers come before rejected ones
 		g.Set(&each, each.Mul(g.Bind(labels.EqScalar())))
 		half := each.Size(1) / 2
 		y := trace.Stack(0, g.Bind(each.Slice(1, 0, half).Sum(false)),
@@ -138,11 +136,11 @@ func (p *preferenceTask) logps(f *frame, logits, ids *tensor) *tensor {
 	return g.Return(each.Mul(g.Bind(labels.EqScalar())).Sum(false, -1))
 }
 
-// selectiveLogSoftmax follows selective_log_softmax of trl/trainer/utils.py, or of another trainer: row by row, or by
+// selectiveLogSoftmax records selective_log_softmax of trl/trainer/utils.py, or of another trainer: row by row, or by
 // a kernel.
 func selectiveLogSoftmax(f *frame, logits, labels *tensor, trainer string) *tensor {
 	if trainer == "" && f.Tape().Rules().Libraries.LogKernels {
-		return kernelLogs(f, logits, labels)
+		return kernelLogProbs(f, logits, labels)
 	}
 	g := f.FuncFrame(logits, labels)
 	index := g.Bind(labels.Unsqueeze(-1))
@@ -166,8 +164,8 @@ func selectiveLogSoftmax(f *frame, logits, labels *tensor, trainer string) *tens
 	return g.Return(y)
 }
 
-// dpoLoss returns the loss of objectives with a reference model (DPO, KTO). The reference's logits live as long as the
-// model's.
+// dpoLoss returns the loss of objectives with a reference model (DPO, KTO). The reference's logits live as long as
+// the model's.
 func (p *preferenceTask) dpoLoss(f *frame, b TextBatch, logps, kl *tensor) *tensor {
 	ratios := logps
 	if !p.objective.Precomputed {
@@ -196,36 +194,36 @@ func (p *preferenceTask) dpoLoss(f *frame, b TextBatch, logps, kl *tensor) *tens
 	return f.Bind(parts[0].Sub(parts[1])).MulScalar().LogSigmoid().Neg().Mean(false)
 }
 
-// referenceFreeLoss returns the loss of objectives without a reference model (ORPO, CPO): odds or margins, and the
-// cross entropy of the chosen answers if the trainer has one, which it computes before the log-probabilities. SimPO is
-// CPOTrainer with cpo_alpha=0.
+// referenceFreeLoss returns the loss of objectives without a reference model (ORPO, CPO): odds ratios or margins, and
+// the cross entropy of chosen answers if the trainer has one, which it computes before the log-probabilities. SimPO
+// is CPOTrainer with cpo_alpha=0.
 func (p *preferenceTask) referenceFreeLoss(f *frame, b TextBatch) *tensor {
 	if p.objective.LikeTrainer != "" {
 		_, logps := p.forward(f, b, p.task.model)
 		parts := f.BindAll(logps.Chunk(2, 0))
-		odds := f.Bind(p.odds(parts))
+		odds := f.Bind(p.oddsOrMargins(parts))
 		return odds.Sub(parts[0].Mean(false))
 	}
 	logits := f.Bind(p.task.model.castLogits(f, b))
 	var nll *tensor
 	if p.objective.Name != models.SimPO {
-		nll = f.Bind(answersLoss(f, logits, b.IDs))
+		nll = f.Bind(chosenAnswersLoss(f, logits, b.IDs))
 	}
 	logps := f.Bind(p.logps(f, logits, b.IDs))
-	odds := p.odds(f.BindAll(logps.Chunk(2, 0)))
+	odds := p.oddsOrMargins(f.BindAll(logps.Chunk(2, 0)))
 	if nll == nil {
 		return odds
 	}
 	return nll.Add(f.Bind(odds))
 }
 
-// odds compares the log-probabilities of chosen and rejected answers.
-func (p *preferenceTask) odds(parts []*tensor) *tensor {
+// oddsOrMargins compares the log-probabilities of chosen and rejected answers.
+func (p *preferenceTask) oddsOrMargins(parts []*tensor) *tensor {
 	return parts[0].Sub(parts[1]).MulScalar().LogSigmoid().Neg().Mean(false)
 }
 
-// answersLoss follows cross_entropy_loss of the first half of the rows.
-func answersLoss(f *frame, logits, ids *tensor) *tensor {
+// chosenAnswersLoss records cross_entropy_loss of the chosen answers, the first half of the rows.
+func chosenAnswersLoss(f *frame, logits, ids *tensor) *tensor {
 	rows := logits.Size(0) / 2
 	g := f.FuncFrame(logits, ids)
 	chosen := g.Bind(logits.Slice(0, 0, rows).Slice(1, 0, logits.Size(1)-1).Contiguous())
@@ -236,9 +234,9 @@ func answersLoss(f *frame, logits, ids *tensor) *tensor {
 // entropyRows is the chunk_size of entropy_from_logits.
 const entropyRows = 128
 
-// entropies follows entropy_from_logits of logits [rows, tokens, vocabulary]. Only the first chunk is recorded, since
-// the others need the same memory again.
-func entropies(f *frame, logits *tensor) {
+// recordEntropies records entropy_from_logits of logits [rows, tokens, vocabulary]. Only the first chunk is recorded,
+// since later chunks reuse its memory.
+func recordEntropies(f *frame, logits *tensor) {
 	g := f.FuncFrame(logits)
 	flat := g.Bind(logits.Reshape(-1, logits.Size(-1)))
 	log := g.Bind(flat.Slice(0, 0, min(entropyRows, flat.Size(0))).LogSoftmax(-1))
@@ -246,15 +244,15 @@ func entropies(f *frame, logits *tensor) {
 	g.End()
 }
 
-// metrics computes what TRL logs of the logits: the entropy, from a single copy, and the mean logits of chosen and
-// rejected answers. For pairs these are views of the batch; for judged answers they are indexed, and half of the
-// answers are assumed to be chosen.
-func (p *preferenceTask) metrics(f *frame, logits *tensor) {
+// logMetrics records what TRL logs about the logits: the entropy, from one copy, and the mean logits of chosen and
+// rejected answers. For pairs these are views of the batch. Rated answers are indexed; half of them are assumed to be
+// desirable.
+func (p *preferenceTask) logMetrics(f *frame, logits *tensor) {
 	f.Tape().NoGrad(func() {
 		g := f.FuncFrame()
 		shifted := g.Bind(logits.Detach().Slice(1, 0, logits.Size(1)-1))
 		if !f.Tape().Rules().Libraries.LogKernels {
-			entropies(g, shifted)
+			recordEntropies(g, shifted)
 		}
 		rows := shifted.Size(0)
 		good := rows - rows/2
@@ -284,7 +282,7 @@ func rewardLoss(f *frame, logits *tensor) *tensor {
 	return g.Return(parts[0].Sub(parts[1]).LogSigmoid().Neg().Mean(false))
 }
 
-// withReference calls f with the reference model: a second model, or this one without its adapters.
+// withReference calls f with the reference model: a second model, or this one with its adapters disabled.
 func (t *TextTask) withReference(f func(model *modelCaller)) {
 	if t.Reference != nil {
 		f(t.Reference.model)

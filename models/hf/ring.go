@@ -6,14 +6,14 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// gathered follows Llama3FlashAttnVarlenFunc of ring-flash-attn 0.1 with heads_k_stride=1, over query, key and value
-// [local length, heads, head size]: the heads of keys and values are gathered from all ranks one after the other.
-func (c ContextParallel) gathered() *trace.Function {
-	return sharedAttention("Llama3FlashAttnVarlenFuncBackward", c.gatheredForward, c.gatheredBackward)
+// llama3Attention records Llama3FlashAttnVarlenFunc of ring-flash-attn 0.1 with heads_k_stride=1, over query, key and
+// value [local length, heads, head size]. The ranks' keys and values are gathered one head after the other.
+func (c ContextParallel) llama3Attention() *trace.Function {
+	return ringFunction("Llama3FlashAttnVarlenFuncBackward", c.llama3Forward, c.llama3Backward)
 }
 
-// sharedAttention returns an autograd function of ring-flash-attn, which saves its inputs and its output.
-func sharedAttention(name string, forward func(f *frame, q, k, v *tensor) (y, lse *tensor),
+// ringFunction returns an autograd function of ring-flash-attn that saves its inputs and output.
+func ringFunction(name string, forward func(f *frame, q, k, v *tensor) (y, lse *tensor),
 	backward func(f *frame, q, k, v *tensor) []*tensor,
 ) *trace.Function {
 	return &trace.Function{
@@ -31,11 +31,11 @@ func sharedAttention(name string, forward func(f *frame, q, k, v *tensor) (y, ls
 	}
 }
 
-// keysSeen returns the number of keys that the rank's tokens attend to: their own and the keys of ranks before it.
+// keysSeen returns the number of keys that the rank's tokens attend to: those of the rank and of earlier ranks.
 func (c ContextParallel) keysSeen(local int64) int64 { return (c.Rank + 1) * local }
 
-// gatheredForward follows llama3_flash_attn_varlen_forward.
-func (c ContextParallel) gatheredForward(f *frame, q, k, v *tensor) (y, lse *tensor) {
+// llama3Forward records llama3_flash_attn_varlen_forward.
+func (c ContextParallel) llama3Forward(f *frame, q, k, v *tensor) (y, lse *tensor) {
 	t := f.Tape()
 	g := f.FuncFrame(q, k, v)
 	local, heads, keyHeads, size := q.Size(0), q.Size(1), k.Size(1), q.Size(2)
@@ -50,7 +50,7 @@ func (c ContextParallel) gatheredForward(f *frame, q, k, v *tensor) (y, lse *ten
 		t.Collective(program.AllGather, c.Ranks, all, value)
 		h.End()
 		h = g.FuncFrame()
-		out, s := flash{h}.forward(part, c.keysSeen(local), heads/keyHeads, local)
+		out, s := flashKernels{h}.forward(part, c.keysSeen(local), heads/keyHeads, local)
 		ys, sums = append(ys, g.Bind(out)), append(sums, g.Bind(s))
 		h.End()
 	}
@@ -58,8 +58,8 @@ func (c ContextParallel) gatheredForward(f *frame, q, k, v *tensor) (y, lse *ten
 	return g.ReturnPair(y, lse)
 }
 
-// gatheredBackward follows llama3_flash_attn_varlen_backward.
-func (c ContextParallel) gatheredBackward(f *frame, q, k, v *tensor) []*tensor {
+// llama3Backward records llama3_flash_attn_varlen_backward.
+func (c ContextParallel) llama3Backward(f *frame, q, k, v *tensor) []*tensor {
 	t := f.Tape()
 	g := f.FuncFrame(q, k, v)
 	local, heads, keyHeads, size := q.Size(0), q.Size(1), k.Size(1), q.Size(2)
@@ -75,7 +75,7 @@ func (c ContextParallel) gatheredBackward(f *frame, q, k, v *tensor) []*tensor {
 		t.Kernel("copy_", own.Numel(), []*tensor{own}, []*tensor{k, v})
 		t.Collective(program.AllGather, c.Ranks, all, own)
 		part := g.Bind(q.Slice(1, i*heads/keyHeads, (i+1)*heads/keyHeads))
-		flash{g}.backward(part, local+128, heads/keyHeads, c.keysSeen(local), 1)
+		flashKernels{g}.backward(part, local+128, heads/keyHeads, c.keysSeen(local), 1)
 		t.Collective(program.ReduceScatter, c.Ranks, own, sums)
 		t.Kernel("copy_", own.Numel(), []*tensor{dk, dv}, []*tensor{own})
 	}
@@ -83,20 +83,20 @@ func (c ContextParallel) gatheredBackward(f *frame, q, k, v *tensor) []*tensor {
 	return []*tensor{dq, dk, dv}
 }
 
-// ring follows RingFlashAttnFunc of ring-flash-attn over query, key and value [batch, local length, heads, head size]:
-// keys and values are passed around the ring, and the results of the blocks are combined in fp32.
-func (c ContextParallel) ring() *trace.Function {
-	return sharedAttention("RingFlashAttnFuncBackward", c.ringForward, c.ringBackward)
+// ringAttention records RingFlashAttnFunc of ring-flash-attn over query, key and value [batch, local length, heads,
+// head size]. Keys and values are passed around the ranks, and the results of the blocks are combined in fp32.
+func (c ContextParallel) ringAttention() *trace.Function {
+	return ringFunction("RingFlashAttnFuncBackward", c.ringForward, c.ringBackward)
 }
 
-// sendToNext sends x to the next rank and receives the tensor of the previous one.
+// sendToNext sends x to the next rank and receives the previous rank's tensor.
 func (c ContextParallel) sendToNext(f *frame, x *tensor) *tensor {
 	y := f.Bind(x.EmptyLike())
 	f.Tape().Collective(program.Send, c.Ranks, y, x)
 	return y
 }
 
-// ringForward follows ring_flash_attn_forward.
+// ringForward records ring_flash_attn_forward.
 func (c ContextParallel) ringForward(f *frame, q, k, v *tensor) (y, lse *tensor) {
 	g := f.FuncFrame(q, k, v)
 	batch, local, heads := q.Size(0), q.Size(1), q.Size(2)
@@ -108,7 +108,7 @@ func (c ContextParallel) ringForward(f *frame, q, k, v *tensor) (y, lse *tensor)
 			key, value = c.sendToNext(h, k), c.sendToNext(h, v)
 		}
 		if step <= c.Rank {
-			b, s := flash{h}.forward(q, local, batch, heads, local)
+			b, s := flashKernels{h}.forward(q, local, batch, heads, local)
 			g.Set(&block, b)
 			g.Set(&blockSums, s)
 			u := h.FuncFrame()
@@ -126,7 +126,7 @@ func (c ContextParallel) ringForward(f *frame, q, k, v *tensor) (y, lse *tensor)
 	return g.ReturnPair(y, lse)
 }
 
-// mergeBlock follows update_out_and_lse.
+// mergeBlock records update_out_and_lse.
 func (c ContextParallel) mergeBlock(f, g *frame, block, blockSums *tensor, out, sums **tensor) {
 	wide := f.Bind(block.To(trace.F32))
 	s := f.Bind(blockSums.Transpose(-2, -1).Unsqueeze(-1))
@@ -139,7 +139,7 @@ func (c ContextParallel) mergeBlock(f, g *frame, block, blockSums *tensor, out, 
 	g.Set(sums, (*sums).Sub((*sums).Sub(s).LogSigmoid()))
 }
 
-// ringBackward follows ring_flash_attn_backward.
+// ringBackward records ring_flash_attn_backward.
 func (c ContextParallel) ringBackward(f *frame, q, k, v *tensor) []*tensor {
 	t := f.Tape()
 	g := f.FuncFrame(q, k, v)
@@ -156,7 +156,7 @@ func (c ContextParallel) ringBackward(f *frame, q, k, v *tensor) []*tensor {
 		}
 		switch {
 		case step <= c.Rank:
-			flash{h}.backward(q, batch*rows, heads, batch*local, keyHeads)
+			flashKernels{h}.backward(q, batch*rows, heads, batch*local, keyHeads)
 			if dq == nil {
 				g.Set(&dq, blockQ.To(trace.F32))
 				g.Set(&dk, blockK.To(trace.F32))

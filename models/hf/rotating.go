@@ -2,15 +2,15 @@ package hf
 
 import "github.com/vprof/vprof/profiler/trace"
 
-// rotating returns attention under PyTorch's context_parallel with its defaults (_templated_ring_attention in
-// torch/distributed/tensor/experimental/_context_parallel), over query, key and value [batch, heads, local length, head
-// size]: keys and values of all ranks are gathered at once. Each rank has a part from the beginning and one from the
-// end of a sequence, which balances the work. The results of the blocks are combined in fp32.
-func (c ContextParallel) rotating() *trace.Function {
+// torchRingAttention returns attention under PyTorch's context_parallel with its defaults (_templated_ring_attention in
+// torch/distributed/tensor/experimental/_context_parallel), over query, key and value [batch, heads, local length,
+// head size]. The keys and values of all ranks are gathered at once. Each rank has a chunk from the start of a
+// sequence and one from its end, which balances the work. The blocks' results are combined in fp32.
+func (c ContextParallel) torchRingAttention() *trace.Function {
 	return &trace.Function{
 		Name: "ScaledDotProductFlashAttentionBackward0",
 		Forward: func(f *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
-			r := &rotation{ContextParallel: c, f: f.FuncFrame(in...), q: in[0], k: in[1], v: in[2]}
+			r := &torchRing{ContextParallel: c, f: f.FuncFrame(in...), q: in[0], k: in[1], v: in[2]}
 			kept := r.forward()
 			r.f.End(kept...)
 			f.BindAll(kept)
@@ -18,7 +18,7 @@ func (c ContextParallel) rotating() *trace.Function {
 			return kept[:1]
 		},
 		Backward: func(f *frame, ctx *trace.FunctionContext, grads []*tensor) []*tensor {
-			r := &rotation{ContextParallel: c, f: f.FuncFrame(), q: ctx.Saved(1), k: ctx.Saved(0), v: ctx.Saved(2)}
+			r := &torchRing{ContextParallel: c, f: f.FuncFrame(), q: ctx.Saved(1), k: ctx.Saved(0), v: ctx.Saved(2)}
 			d := r.backward(ctx.Saved(3), ctx.Saved(4), grads[0])
 			r.f.End(d...)
 			return d
@@ -26,19 +26,19 @@ func (c ContextParallel) rotating() *trace.Function {
 	}
 }
 
-func (c ContextParallel) rotated(f *frame, q, k, v *tensor, o AttentionOptions) *tensor {
+func (c ContextParallel) callTorchRing(f *frame, q, k, v *tensor, o AttentionOptions) *tensor {
 	g := f.FuncFrame(q, k, v)
 	if o.Groups > 1 && o.RepeatKV {
 		g.Set(&k, repeatHeads(g, k, o.Groups))
 		g.Set(&v, repeatHeads(g, v, o.Groups))
 	}
-	y := g.Bind(g.Apply(c.rotating(), q, k, v)[0])
+	y := g.Bind(g.Apply(c.torchRingAttention(), q, k, v)[0])
 	return g.Return(g.Set(&y, y.Transpose(1, 2).Contiguous()))
 }
 
-// rotation is the state of one call: keys and values of a step, keys and values of all ranks, and the last tensor that
-// was joined.
-type rotation struct {
+// torchRing is the state of one call: key and value of the current step, all of all ranks, and joined, the last
+// concatenation.
+type torchRing struct {
 	ContextParallel
 	f                       *frame
 	q, k, v                 *tensor
@@ -47,28 +47,29 @@ type rotation struct {
 
 const tokens = 2
 
-// halfOf returns one of the two parts that a rank has of a sequence.
-func halfOf(f *frame, x *tensor, i int64) *tensor {
+// halfOfChunks returns one of the rank's two chunks of a sequence.
+func halfOfChunks(f *frame, x *tensor, i int64) *tensor {
 	n := x.Size(tokens) / 2
 	return f.Bind(x.Slice(tokens, i*n, (i+1)*n))
 }
 
-// joined computes torch.cat([x.flatten(), y.flatten()]).
-func joined(f *frame, x, y *tensor) *tensor {
+// concatFlat computes torch.cat([x.flatten(), y.flatten()]).
+func concatFlat(f *frame, x, y *tensor) *tensor {
 	g := f.FuncFrame(x, y)
 	return g.Return(trace.Cat(0, g.Bind(x.Reshape(-1)), g.Bind(y.Reshape(-1))))
 }
 
-// split sets first to a view of the first half of a flat tensor, shaped as x, and second to one of the rest.
-func (r *rotation) split(joined, x *tensor, first, second **tensor) {
+// splitFlat sets first to a view of the first half of a flat tensor, with the shape of x, and second to the second
+// half.
+func (r *torchRing) splitFlat(joined, x *tensor, first, second **tensor) {
 	n := x.Numel()
 	r.f.Set(first, joined.Slice(0, 0, n).Reshape(x.Shape()...))
 	r.f.Set(second, joined.Slice(0, n, 2*n).Reshape(x.Shape()...))
 }
 
-// turn provides the keys and values of step i. The first step sends the rank's own to all ranks. With keep the gathered
-// tensor stays alive, as in backward.
-func (r *rotation) turn(i int64, keep bool) {
+// setStep sets the keys and values of step i. The first step gathers those of all ranks. keep keeps the gathered
+// tensor, as backward does.
+func (r *torchRing) setStep(i int64, keep bool) {
 	if i == 0 {
 		r.f.Set(&r.key, r.k.Contiguous())
 		r.f.Set(&r.value, r.v.Contiguous())
@@ -76,12 +77,12 @@ func (r *rotation) turn(i int64, keep bool) {
 		r.all.Wait()
 		from := (r.Rank - i + r.Ranks) % r.Ranks
 		n := 2 * r.k.Numel()
-		r.split(r.f.Bind(r.all.Slice(0, from*n, (from+1)*n)), r.k, &r.key, &r.value)
+		r.splitFlat(r.f.Bind(r.all.Slice(0, from*n, (from+1)*n)), r.k, &r.key, &r.value)
 	}
 	if i == r.Ranks-1 {
 		return
 	}
-	r.f.Set(&r.joined, joined(r.f, r.key, r.value))
+	r.f.Set(&r.joined, concatFlat(r.f, r.key, r.value))
 	if r.all == nil {
 		r.f.Set(&r.all, r.joined.GatherAsync(r.Ranks))
 	}
@@ -90,20 +91,20 @@ func (r *rotation) turn(i int64, keep bool) {
 	}
 }
 
-// forward records the forward pass of ring attention. It returns the merged output, its log-sum-exp, and the random
-// state of the kernel over the rank's own keys.
-func (r *rotation) forward() []*tensor {
+// forward records the forward pass. It returns the merged output, its log-sum-exp, and the random state of the kernel
+// over the rank's own keys.
+func (r *torchRing) forward() []*tensor {
 	var y, lse, out, sums, state, unused *tensor
 	var kept []*tensor
 	for i := range r.Ranks {
-		r.turn(i, false)
+		r.setStep(i, false)
 		q, k, v, late := r.q, r.key, r.value, false
 		switch {
 		case i == 0:
 		case i <= r.Rank:
-			k, v = halfOf(r.f, k, 0), halfOf(r.f, v, 0)
+			k, v = halfOfChunks(r.f, k, 0), halfOfChunks(r.f, v, 0)
 		default:
-			q, late = halfOf(r.f, q, 1), true
+			q, late = halfOfChunks(r.f, q, 1), true
 		}
 		got := q.FlashAttentionForward(k, v, i == 0)
 		r.f.Set(&y, got[0])
@@ -118,8 +119,8 @@ func (r *rotation) forward() []*tensor {
 	return append([]*tensor{out.To(y.DType()), sums.Squeeze(-1)}, kept...)
 }
 
-// merge follows _SDPAMerger.step; late blocks update only the second half of the tokens.
-func (r *rotation) merge(y, lse *tensor, late bool, out, sums **tensor) {
+// merge records _SDPAMerger.step; a late block updates only the second half of the tokens.
+func (r *torchRing) merge(y, lse *tensor, late bool, out, sums **tensor) {
 	g := r.f.FuncFrame(y, lse)
 	wide := g.Bind(y.To(trace.F32))
 	block := g.Bind(lse.Unsqueeze(-1))
@@ -131,13 +132,13 @@ func (r *rotation) merge(y, lse *tensor, late bool, out, sums **tensor) {
 	}
 	was, wasSums := *out, *sums
 	if late {
-		was, wasSums = halfOf(g, was, 1), halfOf(g, wasSums, 1)
+		was, wasSums = halfOfChunks(g, was, 1), halfOfChunks(g, wasSums, 1)
 	}
 	now := g.Bind(was.Sub(block.Sub(wasSums).Sigmoid().Mul(was.Sub(wide))))
 	nowSums := g.Bind(wasSums.Sub(wasSums.Sub(block).LogSigmoid()))
 	if late {
-		r.f.Set(sums, trace.Cat(tokens, halfOf(g, *sums, 0), nowSums))
-		r.f.Set(out, trace.Cat(tokens, halfOf(g, *out, 0), now))
+		r.f.Set(sums, trace.Cat(tokens, halfOfChunks(g, *sums, 0), nowSums))
+		r.f.Set(out, trace.Cat(tokens, halfOfChunks(g, *out, 0), now))
 	} else {
 		r.f.Set(sums, nowSums)
 		r.f.Set(out, now)
@@ -145,7 +146,8 @@ func (r *rotation) merge(y, lse *tensor, late bool, out, sums **tensor) {
 	g.End()
 }
 
-// addPart follows _partial_update(x, part, add=True): half i of x is added to in place, and the halves are joined anew.
+// addPart records _partial_update(x, part, add=True): it adds to half i of x in place and concatenates the halves
+// again.
 func addPart(f *frame, x, part *tensor, i int) *tensor {
 	g := f.FuncFrame(x, part)
 	halves := g.BindAll(x.Chunk(2, tokens))
@@ -153,24 +155,25 @@ func addPart(f *frame, x, part *tensor, i int) *tensor {
 	return g.Return(trace.Cat(tokens, halves...))
 }
 
-// backward follows _templated_ring_attention_backward: gradients of keys and values are passed around the ring in fp32.
-func (r *rotation) backward(y, lse, grad *tensor) []*tensor {
+// backward records _templated_ring_attention_backward: gradients of keys and values are passed around the ranks in
+// fp32.
+func (r *torchRing) backward(y, lse, grad *tensor) []*tensor {
 	f := r.f
 	var dq, dk, dv, blockQ, blockK, blockV, sums, arriving, sent *tensor
 	f.Set(&dq, r.q.FilledLike("zeros_like", trace.F32))
 	f.Set(&dk, r.k.FilledLike("zeros_like", trace.F32))
 	f.Set(&dv, r.v.FilledLike("zeros_like", trace.F32))
 	for i := range r.Ranks {
-		r.turn(i, true)
+		r.setStep(i, true)
 		q, k, v, out, g, lse := r.q, r.key, r.value, y, grad, lse
 		early := i <= r.Rank
 		switch {
 		case i == 0:
 		case early:
-			k, v = halfOf(r.f, k, 0), halfOf(r.f, v, 0)
+			k, v = halfOfChunks(r.f, k, 0), halfOfChunks(r.f, v, 0)
 		default:
-			q, out, g = halfOf(f, q, 1), halfOf(f, out, 1), halfOf(f, g, 1)
-			f.Set(&sums, halfOf(f, lse, 1).Contiguous())
+			q, out, g = halfOfChunks(f, q, 1), halfOfChunks(f, out, 1), halfOfChunks(f, g, 1)
+			f.Set(&sums, halfOfChunks(f, lse, 1).Contiguous())
 			lse = sums
 		}
 		d := q.FlashAttentionBackward(k, v, out, lse, g, i == 0)
@@ -180,7 +183,7 @@ func (r *rotation) backward(y, lse, grad *tensor) []*tensor {
 		if i > 0 {
 			arriving.Wait()
 			f.Set(&sent, arriving)
-			r.split(sent, r.k, &dk, &dv)
+			r.splitFlat(sent, r.k, &dk, &dv)
 		}
 		if i > 0 && early {
 			f.Set(&dk, addPart(f, dk, blockK, 0))
@@ -189,7 +192,7 @@ func (r *rotation) backward(y, lse, grad *tensor) []*tensor {
 			dk.AddInPlace(blockK)
 			dv.AddInPlace(blockV)
 		}
-		f.Set(&sent, joined(f, dk, dv))
+		f.Set(&sent, concatFlat(f, dk, dv))
 		f.Set(&arriving, sent.PermuteAsync(r.Ranks))
 		if early {
 			dq.AddInPlace(blockQ)
@@ -200,6 +203,6 @@ func (r *rotation) backward(y, lse, grad *tensor) []*tensor {
 	f.Set(&dq, dq.To(r.q.DType()))
 	arriving.Wait()
 	f.Set(&sent, arriving.To(r.k.DType()))
-	r.split(sent, r.k, &dk, &dv)
+	r.splitFlat(sent, r.k, &dk, &dv)
 	return []*tensor{dq, dk, dv}
 }

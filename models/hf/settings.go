@@ -2,7 +2,7 @@ package hf
 
 import "github.com/vprof/vprof/models"
 
-// The names of the settings of texts.
+// The names of settings of text models.
 const (
 	lengthSetting = "seq-len"
 	packedSetting = "packed"
@@ -17,7 +17,7 @@ const (
 	HeadSetting = "head"
 )
 
-// LengthSetting returns the setting of the number of tokens in a row.
+// LengthSetting returns the setting of the number of tokens in a sequence.
 func LengthSetting(usual, most int64) models.Setting {
 	return models.Setting{
 		Name: lengthSetting, Usage: "tokens of a sequence", Length: true, Default: min(usual, most),
@@ -25,38 +25,38 @@ func LengthSetting(usual, most int64) models.Setting {
 	}
 }
 
-// Padding is the name of the setting that reports whether rows are padded.
+// Padding is the name of the setting of padded sequences.
 const Padding = "padding"
 
-// PaddingSetting returns the setting that pads rows, which needs a mask.
+// PaddingSetting returns the setting that pads sequences, which needs an attention mask.
 func PaddingSetting(usual int64) models.Setting {
-	return models.Switch(Padding, usual, "1 if a sequence of the batch is padded, 0 if none is")
+	return models.SwitchSetting(Padding, usual, "1 if a sequence of the batch is padded, 0 if none is")
 }
 
-// PaddingNote tells what padding costs.
+// PaddingNote is a note on the cost of padding.
 const PaddingNote = "a batch without padding needs no attention mask, and flash attention serves it in half " +
 	"precision: --set padding=0"
 
 // PackedSetting returns the setting that packs several sequences into a row, which needs a mask.
 func PackedSetting(usual int64) models.Setting {
-	return models.Switch(packedSetting, usual, "1 if rows hold several sequences, 0 if each holds one")
+	return models.SwitchSetting(packedSetting, usual, "1 if rows hold several sequences, 0 if each holds one")
 }
 
-// FlatSetting returns the setting that puts all sequences of a batch into one row, which needs a mask over all.
+// FlatSetting returns the setting that puts all sequences of a batch into one row, which needs a mask over all of
+// them.
 func FlatSetting() models.Setting {
-	return models.Switch(flatSetting, 0,
+	return models.SwitchSetting(flatSetting, 0,
 		"1 if all sequences of a batch are in one row without padding (padding_free), 0 if each has a row")
 }
 
-// An Implementation of attention is a value of transformers' attn_implementation that a case can choose instead of the
-// model's own.
+// An Implementation is a value of transformers' attn_implementation that a case can choose.
 type Implementation string
 
-// The implementations, by the names of their settings.
+// The values of attn_implementation, by the names of their settings.
 const (
-	// Flash is FlashAttention, a choice for models that are loaded with eager attention or a mask.
+	// Flash is flash-attn, for models that use eager attention or a mask by default.
 	Flash Implementation = "flash"
-	// Eager computes scores and keeps them.
+	// Eager computes the attention scores and keeps them.
 	Eager Implementation = "eager"
 	// Flex is torch.nn.attention.flex_attention, compiled by TorchInductor.
 	Flex Implementation = "flex"
@@ -69,43 +69,45 @@ var implementationUsage = map[Implementation]string{
 		"fused attention does",
 }
 
-// Setting returns the setting by which a case chooses the implementation.
+// Setting returns the setting that chooses the implementation.
 func (i Implementation) Setting() models.Setting {
-	return models.Switch(string(i), 0, implementationUsage[i])
+	return models.SwitchSetting(string(i), 0, implementationUsage[i])
 }
 
-// Chosen reports whether a case has chosen it.
-func (i Implementation) Chosen(c models.Case) bool { return c.On(string(i)) }
+// IsChosen reports whether a case chooses the implementation.
+func (i Implementation) IsChosen(c models.Case) bool { return c.IsSwitchOn(string(i)) }
 
-// PackedNote tells what packing costs.
+// PackedNote is a note on the cost of packing.
 const PackedNote = "rows that hold one sequence each need no attention mask, and flash attention serves them in " +
 	"half precision: --set packed=0"
 
-// SharedLabels is the name of the setting of labels.
+// SharedLabels is the name of the setting of labels that are the ids' own tensor.
 const SharedLabels = "shared-labels"
 
-// SharedLabelsSetting returns the setting by which the labels are the same tensor as the token ids.
+// SharedLabelsSetting returns the setting that uses the tensor of token ids as labels.
 func SharedLabelsSetting() models.Setting {
 	const usage = "1 if labels are the very tensor of the token ids (labels=input_ids), 0 if they are another, " +
 		"as data collators make them"
-	return models.Switch(SharedLabels, 0, usage)
+	return models.SwitchSetting(SharedLabels, 0, usage)
 }
 
-// Head returns the setting that leaves out the output layer and its loss.
-func Head() models.Setting {
-	return models.Switch(HeadSetting, 1, "1 if the output layer and its loss are computed, 0 for the layers before it "+
-		"alone, whose result is summed up, as benchmarks of layers time them")
+// HeadlessSetting returns the setting that leaves out the output layer and its loss.
+func HeadlessSetting() models.Setting {
+	return models.SwitchSetting(HeadSetting, 1,
+		"1 if the output layer and its loss are computed, 0 for the layers before it "+
+			"alone, whose result is summed up, as benchmarks of layers time them")
 }
 
 // LossSettings returns the settings of a language model's logits and loss.
 func LossSettings() []models.Setting {
 	return append(ChunkSettings(),
-		models.Switch(keptSetting, 0, "1 if --set chunked-loss has the scores of all chunks at a time, as torchtune's "+
-			"CEWithChunkedOutputLoss does; 0 if one chunk's"),
-		models.Switch(plainSetting, 0,
+		models.SwitchSetting(keptSetting, 0,
+			"1 if --set chunked-loss has the scores of all chunks at a time, as torchtune's "+
+				"CEWithChunkedOutputLoss does; 0 if one chunk's"),
+		models.SwitchSetting(plainSetting, 0,
 			"1 if PyTorch computes scores and loss where --liger replaces layers, 0 if liger-kernel's fused loss "+
 				"does"),
-		models.Switch(fusedSetting, 0,
+		models.SwitchSetting(fusedSetting, 0,
 			"1 if liger-kernel's fused linear cross entropy computes scores and loss, 0 if PyTorch does"),
 		models.Setting{
 			Name: trlSetting, Min: 0, Max: trlNLL,
@@ -121,8 +123,8 @@ const (
 	trlNLL     = 2
 )
 
-// trlLoss reports whether TRL's SFTTrainer computes logits and loss in place of the model: in tiles, or in chunks.
-func trlLoss(c models.Case) (tiles, chunks bool) {
+// trlLossKind reports whether TRL's SFTTrainer computes logits and loss instead of the model: in tiles, or in chunks.
+func trlLossKind(c models.Case) (tiles, chunks bool) {
 	how := c.Settings[trlSetting]
 	if how == 0 {
 		return false, false
@@ -131,7 +133,7 @@ func trlLoss(c models.Case) (tiles, chunks bool) {
 	return rules.FusedHead, !rules.FusedHead && how == trlDefault && rules.ChunksLoss && !c.Liger
 }
 
-// ChunkSettings returns the settings of how PyTorch and torchtune compute logits and loss in chunks of tokens.
+// ChunkSettings returns the settings of PyTorch's and torchtune's losses in chunks of tokens.
 func ChunkSettings() []models.Setting {
 	return []models.Setting{
 		{
@@ -139,7 +141,7 @@ func ChunkSettings() []models.Setting {
 			Usage: "chunks of tokens whose scores and loss are computed one after the other, as torchtune's " +
 				"LinearCrossEntropyLoss does; 0 for all at once", Default: 0, Min: 0, Max: 1 << 12,
 		},
-		models.Switch(linearSetting, 0,
+		models.SwitchSetting(linearSetting, 0,
 			"1 if torch.nn.functional.linear_cross_entropy of PyTorch 2.13 and newer computes scores and loss in "+
 				"chunks of tokens, with LinearCrossEntropyOptions() as it is; 0 if not"),
 	}
@@ -150,27 +152,29 @@ func LossSettingNames() []string {
 	return []string{chunksSetting, keptSetting, fusedSetting, linearSetting, plainSetting, trlSetting}
 }
 
-// CheckLoss returns the first setting of the loss that contradicts another, and the reason.
+// CheckLoss returns the first loss setting that contradicts another one, and the reason.
 func CheckLoss(c models.Case) (setting, reason string) {
-	if c.On(plainSetting) && (!c.Liger || c.On(fusedSetting)) {
+	if c.IsSwitchOn(plainSetting) && (!c.Liger || c.IsSwitchOn(fusedSetting)) {
 		return plainSetting, "is about --liger without its fused loss; leave it out, or give --liger alone"
 	}
-	if headless(c) && (fusedLoss(c) || c.Settings[chunksSetting] > 1 || c.On(linearSetting) || !c.Objective.IsZero()) {
+	if isHeadless(c) &&
+		(usesLigerLoss(c) || c.Settings[chunksSetting] > 1 || c.IsSwitchOn(linearSetting) || !c.Objective.IsZero()) {
 		return HeadSetting, "is 0, and another setting is about the loss of the output layer; leave one of them out"
 	}
-	if c.On(keptSetting) && c.Settings[chunksSetting] < 2 {
+	if c.IsSwitchOn(keptSetting) && c.Settings[chunksSetting] < 2 {
 		return keptSetting, "is about --set chunked-loss; give that, too"
 	}
-	if c.Settings[chunksSetting] > 1 && fusedLoss(c) {
+	if c.Settings[chunksSetting] > 1 && usesLigerLoss(c) {
 		return chunksSetting, "the fused loss of liger-kernel goes through chunks of its own; give one of the two"
 	}
-	if c.Settings[trlSetting] > 0 && (c.On(fusedSetting) || c.Settings[chunksSetting] > 1 || c.On(linearSetting)) {
+	if c.Settings[trlSetting] > 0 &&
+		(c.IsSwitchOn(fusedSetting) || c.Settings[chunksSetting] > 1 || c.IsSwitchOn(linearSetting)) {
 		return trlSetting, "another way of computing scores and loss is asked for, too; give one of them"
 	}
-	if !c.On(linearSetting) {
+	if !c.IsSwitchOn(linearSetting) {
 		return "", ""
 	}
-	if fusedLoss(c) || c.Settings[chunksSetting] > 1 {
+	if usesLigerLoss(c) || c.Settings[chunksSetting] > 1 {
 		return linearSetting, "another way of computing scores and loss is asked for, too; give one of them"
 	}
 	if s, err := c.Release(); err == nil && !s.Rules().LinearLoss.Known {
@@ -180,46 +184,44 @@ func CheckLoss(c models.Case) (setting, reason string) {
 	return "", ""
 }
 
-// headless reports whether the output layer is left out.
-func headless(c models.Case) bool {
+func isHeadless(c models.Case) bool {
 	n, given := c.Settings[HeadSetting]
 	return given && n == 0
 }
 
-// fusedLoss reports whether liger-kernel computes scores and loss.
-func fusedLoss(c models.Case) bool {
-	tiles, _ := trlLoss(c)
-	return !tiles && (c.Liger && !c.On(plainSetting) || c.On(fusedSetting))
+// usesLigerLoss reports whether liger-kernel computes logits and loss.
+func usesLigerLoss(c models.Case) bool {
+	tiles, _ := trlLossKind(c)
+	return !tiles && (c.Liger && !c.IsSwitchOn(plainSetting) || c.IsSwitchOn(fusedSetting))
 }
 
-// ReadsHead reports whether the loss reads the weight of the output layer instead of calling the layer.
+// ReadsHead reports whether the loss reads the output layer's weight instead of calling the layer.
 func ReadsHead(c models.Case) bool {
-	tiles, chunks := trlLoss(c)
-	return tiles || chunks || fusedLoss(c) || c.On(linearSetting)
+	tiles, chunks := trlLossKind(c)
+	return tiles || chunks || usesLigerLoss(c) || c.IsSwitchOn(linearSetting)
 }
 
-// LigerLoss reports whether the fused loss comes from liger-kernel's replacement of modules (--liger), not from a
-// setting of its own.
-func LigerLoss(c models.Case) bool { return fusedLoss(c) && !c.On(fusedSetting) }
+// HasLigerLoss reports whether --liger selects liger-kernel's fused loss, rather than the setting fused-loss.
+func HasLigerLoss(c models.Case) bool { return usesLigerLoss(c) && !c.IsSwitchOn(fusedSetting) }
 
-// TextOf reads the settings of a case.
+// TextOf returns the text options of a case.
 func TextOf(c models.Case) Text {
-	tiles, chunks := trlLoss(c)
+	tiles, chunks := trlLossKind(c)
 	return Text{
 		Rows: Rows{
-			Length: c.Settings[lengthSetting], SharedLabels: c.On(SharedLabels),
-			Padded: c.On(Padding), Packed: packingOf(c), Flat: c.On(flatSetting),
+			Length: c.Settings[lengthSetting], SharedLabels: c.IsSwitchOn(SharedLabels),
+			Padded: c.IsSwitchOn(Padding), Packed: packingOf(c), Flat: c.IsSwitchOn(flatSetting),
 		},
 		Recomputation: Recomputation{
 			Checkpointing: c.Checkpointing, Every: c.Recompute.EveryLayers(), Reentrant: c.Recompute.Reentrant(),
 			TrainedOnly: c.Recompute == models.ReentrantTrained,
 		},
 		LogitsOptions: LogitsOptions{
-			FusedLoss: fusedLoss(c), LossChunks: c.Settings[chunksSetting], KeptLogits: c.On(keptSetting),
-			LinearLoss: c.On(linearSetting), TiledLoss: tiles, CheckpointedLoss: chunks,
-			LoggedLoss: c.Settings[trlSetting] > 0, Headless: headless(c),
+			FusedLoss: usesLigerLoss(c), LossChunks: c.Settings[chunksSetting], KeptLogits: c.IsSwitchOn(keptSetting),
+			LinearLoss: c.IsSwitchOn(linearSetting), TiledLoss: tiles, CheckpointedLoss: chunks,
+			LoggedLoss: c.Settings[trlSetting] > 0, Headless: isHeadless(c),
 		},
-		Sharing: Sharing{
+		Parallelism: Parallelism{
 			Ranks: int64(max(1, c.GPUs)), Context: contextOf(c), Experts: expertParallelism(c),
 			TokenRanks: tensorRanks(c, func(s *models.Strategy) bool { return s.Sequence }),
 			VocabRanks: tensorRanks(c, func(s *models.Strategy) bool { return s.ParallelLoss }),
@@ -229,7 +231,7 @@ func TextOf(c models.Case) Text {
 	}
 }
 
-// tensorRanks returns the number of ranks in a tensor-parallel group if does holds for its strategy, else zero.
+// tensorRanks returns the number of ranks in a tensor-parallel group if does is true for its strategy, else zero.
 func tensorRanks(c models.Case, does func(s *models.Strategy) bool) int64 {
 	if c.Strategy == nil || !does(c.Strategy) {
 		return 0
@@ -237,5 +239,5 @@ func tensorRanks(c models.Case, does func(s *models.Strategy) bool) int64 {
 	return c.Strategy.TP
 }
 
-// Positions returns the positions of tokens, nil if the model computes them itself.
+// Positions returns the position ids; nil if the model creates them.
 func (t Text) Positions() *tensor { return t.positions }

@@ -10,106 +10,105 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Text describes the training of a model over token ids: rows, recomputation, logits and loss, and the ranks' shares
-// of the step.
+// Text holds the options of training on token ids: sequences, checkpointing, logits and loss, and parallelism.
 type Text struct {
 	Rows
 	Recomputation
 	LogitsOptions
-	Sharing
-	// Objective is the training objective, if it is not the next token.
+	Parallelism
+	// Objective is the training objective; zero is next-token prediction.
 	Objective models.Objective
 	// AMP is the precision of autocast.
 	AMP models.Autocast
 	// Micro is the number of micro-batches of a step.
 	Micro int64
-	// Liger has the kernels of liger-kernel.
+	// Liger uses the kernels of liger-kernel.
 	Liger bool
-	// Adapted reports whether peft's model is around it.
+	// Adapted reports whether peft wraps the model.
 	Adapted bool
-	// Tiles has feed-forward layers see a part of the tokens at a time.
+	// Tiles is how feed-forward layers split the tokens (tiled_mlp).
 	Tiles Tiles
-	// Cache has the keys and values of all layers; nil for none.
+	// Cache stores the keys and values of all layers; nil without a cache.
 	Cache *KVCache
 
-	// hidden is called with the embeddings and the output of every layer (output_hidden_states).
+	// hidden is called with the embeddings and the output of each layer (output_hidden_states).
 	hidden func(x *tensor)
-	// positions are the positions of tokens [1, length], nil if the model counts them.
+	// positions are the position ids [1, length]; nil if the model creates them.
 	positions *tensor
 }
 
 // Rows describes the sequences of a batch.
 type Rows struct {
-	// Length is the number of tokens of a row.
+	// Length is the number of tokens of a sequence.
 	Length int64
-	// SharedLabels reports whether the labels of tokens are the very tensor of the ids.
+	// SharedLabels reports whether labels and token ids are one tensor.
 	SharedLabels bool
-	// Padded reports whether some row is padded, Packed whether some row holds several
-	// sequences. Attention needs a mask in both cases.
+	// Padded reports whether some row is padded. Packed is whether some row holds several sequences. Both need an
+	// attention mask.
 	Padded bool
 	Packed Packing
 	// Flat reports whether all sequences of a batch are in one row.
 	Flat bool
 }
 
-// Sharing describes how several GPUs share a step.
-type Sharing struct {
+// Parallelism describes how several GPUs share a step.
+type Parallelism struct {
 	// Ranks is the number of GPUs with batches of their own.
 	Ranks int64
-	// Context has ranks share each sequence.
+	// Context is how ranks share sequences.
 	Context ContextParallel
-	// TokenRanks is how many ranks share tokens outside of layers that they share (sequence
-	// parallelism), VocabRanks how many share the logits; zero none.
+	// TokenRanks is the number of tensor-parallel ranks that shard tokens (sequence parallelism), VocabRanks the
+	// number that shard logits; zero means none.
 	TokenRanks, VocabRanks int64
 	Experts                ExpertParallelism
 }
 
 // ExpertParallelism is how ranks share the experts of a mixture.
 type ExpertParallelism struct {
-	// Ranks is how many ranks share the experts out, zero none.
+	// Ranks is the number of ranks that share the experts; zero means none.
 	Ranks int64
-	// AllToAll has them exchange pairs of tokens and experts by all-to-all ([models.TorchExperts]), not by DeepEP.
+	// AllToAll sends each token once for each of its experts by all-to-all ([models.TorchExperts]) instead of DeepEP.
 	AllToAll bool
-	// Load is the number of tokens that come to the rank, relative to experts that are chosen equally often: 1 or
-	// more; as many as its group has at most.
+	// Load is the number of tokens that reach the rank, relative to evenly chosen experts: at least 1, at most the
+	// number of its group's ranks.
 	Load float64
-	// Tensor is how many ranks share linear layers by transformers' plan and see the same tokens, zero none: each sends
-	// its share of the tokens to the ranks of their experts, and where none share these out has a part of every expert.
+	// Tensor is the number of ranks that shard linear layers by transformers' plan and process the same tokens; zero
+	// means none. With shared experts each of them sends its part of the tokens; otherwise each has a part of every
+	// expert.
 	Tensor int64
 }
 
-// Recomputation is the set of layers that run again in backward (activation checkpointing).
+// Recomputation selects the layers that backward recomputes (activation checkpointing).
 type Recomputation struct {
 	// Checkpointing recomputes every layer, or every Every-th.
 	Checkpointing bool
 	Every         int
-	// Reentrant has torch.utils.checkpoint's reentrant variant do it; TrainedOnly leaves out layers
-	// that have nothing to train.
+	// Reentrant selects torch.utils.checkpoint's reentrant variant. TrainedOnly skips layers without trained
+	// parameters.
 	Reentrant, TrainedOnly bool
 }
 
-// LogitsOptions describes how the logits and the loss are computed.
+// LogitsOptions select how the logits and the loss are computed.
 type LogitsOptions struct {
-	// SoftCap holds the scores down by a tanh; ScaledLogits scales them.
+	// SoftCap caps the logits by tanh. ScaledLogits multiplies them by a number.
 	SoftCap, ScaledLogits bool
-	// FloatLogits brings them to fp32 at once, as Mamba does.
+	// FloatLogits converts the logits to fp32 in the model, as Mamba does.
 	FloatLogits bool
-	// OwnLoss is the model's own code of the loss.
-	OwnLoss OwnLoss
-	// FusedLoss has liger-kernel compute them and their loss, chunk by chunk of tokens.
+	// OwnLoss is the loss code in the model's own forward.
+	OwnLoss ModelLoss
+	// FusedLoss uses liger-kernel's fused linear cross entropy, which processes chunks of tokens.
 	FusedLoss bool
-	// LossChunks is the number of chunks of tokens that PyTorch computes them for, one after the
-	// other, as torchtune does; zero and one are all tokens at once.
+	// LossChunks is the number of chunks of tokens in torchtune's loss; zero and one mean all tokens at once.
 	LossChunks int64
-	// KeptLogits has the scores of all chunks there until the loss is computed.
+	// KeptLogits keeps the logits of all chunks until the loss is computed.
 	KeptLogits bool
-	// LinearLoss has torch.nn.functional.linear_cross_entropy compute them.
+	// LinearLoss uses torch.nn.functional.linear_cross_entropy.
 	LinearLoss bool
-	// TiledLoss has TRL compute them in tiles, CheckpointedLoss in chunks that backward computes again.
+	// TiledLoss is TRL's loss in tiles. CheckpointedLoss is TRL's loss in chunks that backward recomputes.
 	TiledLoss, CheckpointedLoss bool
-	// LoggedLoss has TRL log the entropies of scores that the model computes.
+	// LoggedLoss logs the entropies of the model's logits, as TRL does.
 	LoggedLoss bool
-	// Headless leaves the output layer out: the loss is the sum of what it would take.
+	// Headless leaves the output layer out: the loss is the sum of the hidden states.
 	Headless bool
 }
 
@@ -118,63 +117,63 @@ func (s LogitsOptions) needsAllLogits() bool {
 	return !s.FusedLoss && !s.LinearLoss && s.LossChunks < 2 && !s.TiledLoss && !s.CheckpointedLoss && !s.Headless
 }
 
-// IsModelCall reports whether the model itself computes logits and loss, without a replacement.
+// IsModelCall reports whether the model itself computes logits and loss.
 func (t Text) IsModelCall() bool { return t.needsAllLogits() && t.Objective.IsZero() }
 
-// TextBatch is a batch of token ids [n, length]. Padding is its attention mask or nil. Labels has one for each token or
-// for each row. Keep is the number of last tokens whose logits are computed (logits_to_keep), zero for all.
+// TextBatch is a batch of token ids [n, length]. Padding is its attention mask or nil. Labels has one label for each
+// token or row. Keep is logits_to_keep, the number of last tokens whose logits are computed; zero means all.
 type TextBatch struct {
 	IDs, Padding, Labels *tensor
-	// Positions are the positions of tokens [1 or batch, length], nil where the model counts them.
+	// Positions are the position ids [1 or batch, length]; nil if the model creates them.
 	Positions *tensor
-	// Shifted reports whether labels are shifted to the next tokens already.
+	// Shifted reports whether labels are already shifted to the next tokens.
 	Shifted bool
 	Keep    int64
 }
 
-// TextTask is a task over texts; it implements [train.Adaptable].
+// TextTask is a training task on texts. It implements [train.Adaptable].
 type TextTask struct {
 	Text
 	Net any
-	// Inputs are the word embeddings, Output the last layer.
+	// Inputs is the word embedding, Output the last layer.
 	Inputs *nn.Embedding
 	Output nn.Layer
-	// Classes describes the classification head that Output is; nil for a language
-	// model, whose Output has a score for every word of the vocabulary at every token.
+	// Classes describes the classification head in Output; nil for a language model, whose Output computes logits
+	// over the vocabulary.
 	Classes *Classes
-	// Heads are the places of the layers that peft trains as a whole besides adapters, with task_type SEQ_CLS.
+	// Heads are pointers to the layers that peft trains as a whole next to adapters (task_type SEQ_CLS).
 	Heads []*nn.Layer
-	// Bidirectional reports whether a batch comes with a padding mask even if no row is padded.
+	// Bidirectional reports whether a batch has a padding mask even if no row is padded.
 	Bidirectional bool
-	// Call computes the loss of a batch. Everything else that the call allocates is freed when it returns.
+	// Call computes the loss of a batch. All other tensors of the call are freed when it returns.
 	Call func(f *trace.Frame, b TextBatch) *trace.Tensor
-	// Reference is the frozen model that an objective compares with; nil if there is none,
-	// or the model without its adapters is.
+	// Reference is the frozen reference model of an objective; nil if there is none, or if it is the model with its
+	// adapters disabled.
 	Reference *TextTask
 
-	// model is called for what a trainer computes of its results, in the precision of training; nil if it computes the
-	// loss.
+	// model calls the model for objectives whose trainer computes the loss; nil if the model computes it.
 	model *modelCaller
-	// next gives the logits of the tokens that follow a batch; nil of tasks that generate nothing.
-	next  func(f *trace.Frame, b TextBatch) *trace.Tensor
-	batch TextBatch
-	// Extra has tensors of a batch beside its texts; nil for most.
-	Extra Extra
-	// valued is the model with a head of values; nil for most.
-	valued *valuedModel
-	// policy learns from generated answers; nil for most.
+	// nextLogits returns the logits of the next tokens; nil if the task cannot generate.
+	nextLogits func(f *trace.Frame, b TextBatch) *trace.Tensor
+	batch      TextBatch
+	// Extra holds a batch's inputs besides text; nil for most models.
+	Extra ExtraInput
+	// valueHeadModel is the model with a value head; nil without one.
+	valueHeadModel *valueHeadModel
+	// policy is the task of learning from generated answers; nil for other objectives.
 	policy *policyTask
-	// Attentions are the modules, one a layer, that a method of peft puts prompts at; nil if it has none for the model.
+	// Attentions are the attention modules, one for each layer, to which a peft method adds prompts; nil if it has
+	// none for the model.
 	Attentions []peft.Attention
-	// tuned is a method of peft at the embeddings; nil for most.
-	tuned *peft.Site
+	// embeddingMethod is a peft method at the embedding; nil for most methods.
+	embeddingMethod *peft.Site
 }
 
-// Extra is an additional input of texts, such as images.
-type Extra interface {
-	// Load brings that of some rows to the device.
+// ExtraInput is a model input besides text, such as images.
+type ExtraInput interface {
+	// Load copies the input of some rows to the GPU.
 	Load(t *trace.Tape, rows int64)
-	// RequireGrads makes the model's first result for it require gradients.
+	// RequireGrads makes the first result computed from the input require gradients.
 	RequireGrads()
 }
 
@@ -184,16 +183,16 @@ func (t *TextTask) Model() any { return t.Net }
 // Head implements [train.Task].
 func (t *TextTask) Head() any { return t.Output }
 
-// Unadapted implements [train.Adaptable].
-func (t *TextTask) Unadapted() []nn.Layer {
+// OutputLayers implements [train.Adaptable].
+func (t *TextTask) OutputLayers() []nn.Layer {
 	if t.Classes == nil {
 		return []nn.Layer{t.Output}
 	}
 	return nil
 }
 
-// Saved implements [train.Adaptable].
-func (t *TextTask) Saved() []*nn.Layer { return t.Heads }
+// LayersToSave implements [train.Adaptable].
+func (t *TextTask) LayersToSave() []*nn.Layer { return t.Heads }
 
 // RequireInputGrads implements [train.Adaptable].
 func (t *TextTask) RequireInputGrads() {
@@ -206,15 +205,15 @@ func (t *TextTask) RequireInputGrads() {
 // DetachesLoss implements [train.LossDetacher]: training_step of TRL's trainers returns loss.detach().
 func (t *TextTask) DetachesLoss() bool { return t.LoggedLoss }
 
-// PrepareRecomputation implements [train.RecomputePreparer].
-func (t *TextTask) PrepareRecomputation() { t.RequireInputGrads() }
+// PrepareCheckpointing implements [train.CheckpointPreparer].
+func (t *TextTask) PrepareCheckpointing() { t.RequireInputGrads() }
 
-// Valued implements [train.ValueHeadHolder].
-func (t *TextTask) Valued() (model, head any) {
-	if t.valued == nil {
+// ValueHead implements [train.ValueHeadHolder].
+func (t *TextTask) ValueHead() (model, head any) {
+	if t.valueHeadModel == nil {
 		return nil, nil
 	}
-	return t.valued, t.valued.VHead
+	return t.valueHeadModel, t.valueHeadModel.VHead
 }
 
 // Load implements [train.Task].
@@ -223,13 +222,13 @@ func (t *TextTask) Load(tape *trace.Tape, n int64) {
 		return tape.Hold(tape.New(op, program.Batch, trace.I64, shape...))
 	}
 	if t.policy != nil {
-		t.policy.load(fresh, tape, n)
+		t.policy.loadAnswers(fresh, tape, n)
 		return
 	}
 	n *= t.Objective.SequencesPerSample()
 	if t.Objective.Packed {
 		t.batch = TextBatch{IDs: fresh("randint", 1, n*t.Length), Labels: fresh("clone", 1, n*t.Length)}
-		fresh("clone", 1, n*t.Length) // position_ids, which begin anew with each text
+		fresh("clone", 1, n*t.Length) // position_ids, which restart at each sequence
 		return
 	}
 	if t.Flat {
@@ -240,11 +239,11 @@ func (t *TextTask) Load(tape *trace.Tape, n int64) {
 		return
 	}
 	t.batch = TextBatch{IDs: fresh("randint", n, t.Length)}
-	if t.TokenRanks > 1 { // the model would count the embeddings of the rank alone
+	if t.TokenRanks > 1 { // from its shard of the embeddings the model would count only the rank's tokens
 		t.batch.Positions = fresh("arange", 1, t.Length)
 	}
-	if t.Context.On() && t.Context.By == models.TorchRing {
-		t.batch.Positions = t.Context.buffers(fresh, n, t.Length)
+	if t.Context.IsActive() && t.Context.Algorithm == models.TorchRing {
+		t.batch.Positions = t.Context.allocateBuffers(fresh, n, t.Length)
 	}
 	if t.Bidirectional || t.Padded {
 		t.batch.Padding = fresh("ones", n, t.Length)
@@ -260,7 +259,7 @@ func (t *TextTask) Load(tape *trace.Tape, n int64) {
 	t.loadExtra(tape, n)
 }
 
-// loadExtra copies the extra input of n rows of texts to the device.
+// loadExtra copies the other inputs of n rows to the GPU.
 func (t *TextTask) loadExtra(tape *trace.Tape, n int64) {
 	if t.Extra != nil {
 		t.Extra.Load(tape, n)
@@ -270,19 +269,19 @@ func (t *TextTask) loadExtra(tape *trace.Tape, n int64) {
 // Prepare implements [train.StepPreparer].
 func (t *TextTask) Prepare(f *trace.Frame) {
 	if t.policy != nil {
-		t.policy.score(f)
+		t.policy.computeLogProbs(f)
 	}
 }
 
-// Casts implements [train.AutocastTask].
-func (t *TextTask) Casts() bool { return t.model != nil }
+// EntersAutocast implements [train.AutocastTask].
+func (t *TextTask) EntersAutocast() bool { return t.model != nil }
 
 // Loss implements [train.Task].
 func (t *TextTask) Loss(f *trace.Frame, loss **trace.Tensor) {
-	if t.tuned == nil {
+	if t.embeddingMethod == nil {
 		f.Set(loss, t.Call(f, t.batch))
 	} else {
-		f.Set(loss, t.prompted(f))
+		f.Set(loss, t.promptedLoss(f))
 	}
 	f.Tape().Mark("forward")
 }
@@ -299,16 +298,16 @@ func (t *TextTask) AdaptEmbeddings(method peft.Config) (nn.Adapter, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.tuned = tuned
+	t.embeddingMethod = tuned
 	return tuned, nil
 }
 
-// prompted returns the loss of a batch with virtual tokens before each row, whose labels and mask cover them
+// promptedLoss returns the loss of a batch with virtual tokens before each row, which labels and mask cover
 // (PeftModelForCausalLM.forward).
-func (t *TextTask) prompted(f *frame) *tensor {
+func (t *TextTask) promptedLoss(f *frame) *tensor {
 	b, g := t.batch, f.FuncFrame(t.batch.IDs, t.batch.Labels, t.batch.Padding)
-	t.tuned.CalledFrom(g)
-	n := t.tuned.VirtualTokens()
+	t.embeddingMethod.CalledFrom(g)
+	n := t.embeddingMethod.VirtualTokens()
 	if n > 0 && b.Padding != nil {
 		seen := g.Bind(g.Tape().New("to_device", program.Temporaries, trace.F32, b.IDs.Size(0), n))
 		b.Padding = g.Bind(trace.Cat(1, seen, b.Padding))

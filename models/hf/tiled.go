@@ -9,20 +9,20 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Tiles describes whether feed-forward layers process the tokens in tiles.
+// Tiles is how feed-forward layers split the tokens (axolotl's tiled_mlp).
 type Tiles struct {
-	// Count is the number of parts, [models.AutoTiles] one for every 32768 tokens; zero is a single part.
+	// Count is the number of parts; [models.AutoTiles] is one for every 32768 tokens, and zero a single part.
 	Count int64
-	// Synchronized reports whether several ranks agree on how many parts there are.
+	// Synchronized reports whether several ranks agree on the number of parts.
 	Synchronized bool
 }
 
 // tokensPerTile is axolotl's default number of tokens in a tile.
 const tokensPerTile = 32768
 
-// Tiled returns the forward of a feed-forward layer under axolotl's patch_tiled_mlp, over x [batch, length, width];
-// half is the forward that it replaces, and params are the layer's.
-func Tiled(f *frame, x *tensor, tiles Tiles, params []*nn.Parameter, half func(f *frame, x *tensor) *tensor) *tensor {
+// TiledForward records the forward of a feed-forward layer under axolotl's patch_tiled_mlp, over x [batch, length,
+// width]. half is the layer's original forward, params its parameters.
+func TiledForward(f *frame, x *tensor, tiles Tiles, params []*nn.Parameter, half func(f *frame, x *tensor) *tensor) *tensor {
 	t := f.Tape()
 	n := tiles.Count
 	if n == models.AutoTiles {
@@ -31,7 +31,7 @@ func Tiled(f *frame, x *tensor, tiles Tiles, params []*nn.Parameter, half func(f
 			f.Bind(t.New("tensor", program.Temporaries, trace.I64))
 		}
 	}
-	own := func(f *frame, x *tensor) *tensor { // what Python calls: a plain function
+	own := func(f *frame, x *tensor) *tensor { // called as a plain Python function, not as a module
 		g := f.FuncFrame(x)
 		return g.Return(half(g, x))
 	}
@@ -39,8 +39,8 @@ func Tiled(f *frame, x *tensor, tiles Tiles, params []*nn.Parameter, half func(f
 	return f.Apply(tiledMLP(n, trained, own), x)[0]
 }
 
-// tiledMLP follows axolotl's TiledMLP (monkeypatch/tiled_mlp/base.py, 0.18): tiles one after the other without
-// autograd, and again in backward, one backward pass for each, whose gradients of the parameters are summed.
+// tiledMLP records axolotl's TiledMLP (monkeypatch/tiled_mlp/base.py, 0.18). Forward processes the tiles in turn
+// without autograd. Backward recomputes each tile, runs its backward pass and sums the gradients of the parameters.
 func tiledMLP(n int64, trained []*nn.Parameter, half func(f *frame, x *tensor) *tensor) *trace.Function {
 	return &trace.Function{
 		Name: "TiledMLPBackward",
@@ -63,14 +63,13 @@ func tiledMLP(n int64, trained []*nn.Parameter, half func(f *frame, x *tensor) *
 	}
 }
 
-// tiledBackward is TiledMLP.backward.
 type tiledBackward struct {
 	f        *frame
 	trained  []*nn.Parameter
 	half     func(f *frame, x *tensor) *tensor
 	incoming *tensor
-	sums     []*tensor // of the gradients of the parameters
-	// The names output, incoming_grad_shard and shard_grad, which outlive a tile.
+	sums     []*tensor // gradients of the parameters, summed over tiles
+	// The variables output, incoming_grad_shard and shard_grad, which outlive a tile.
 	output, part, last *tensor
 }
 
@@ -103,7 +102,7 @@ func (b *tiledBackward) run(n int64, saved *tensor) *tensor {
 	return dx
 }
 
-// tile runs one turn of its loop: dx is the tile's part of the gradient of the input, from where the tile begins.
+// tile runs one iteration of the loop; dx is the part of the gradient of x that begins at from.
 func (b *tiledBackward) tile(x, dx *tensor, from int64) {
 	f, t := b.f, b.f.Tape()
 	x.Leaf().AccumulateInto(dx)

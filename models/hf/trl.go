@@ -8,30 +8,30 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Sizes of trl.kernels and of trl.trainer: tokens and words of a tile of scores (TOKEN_CHUNK_SIZE,
-// _CHUNKED_LOGPROB_CHUNK_SIZE), and tokens of a chunk of SFTTrainer up to 1.14 (_CHUNKED_LM_HEAD_CHUNK_SIZE).
+// Sizes in trl.kernels and trl.trainer: tokens and vocabulary entries of a tile of logits (TOKEN_CHUNK_SIZE,
+// _CHUNKED_LOGPROB_CHUNK_SIZE), and tokens of a chunk in SFTTrainer up to TRL 1.14 (_CHUNKED_LM_HEAD_CHUNK_SIZE).
 const (
 	tileTokens  = 4096
 	tileWords   = 32768
 	chunkTokens = 256
 )
 
-// tiledLoss follows compute_loss of SFTTrainer of TRL 1.15 and newer.
+// tiledLoss records compute_loss of SFTTrainer in TRL 1.15 and newer.
 func tiledLoss(f *frame, x, weight, labels *tensor) *tensor {
 	g := f.FuncFrame(x, labels)
-	logs := tiledLogs(g, x, weight, labels, 0, trace.F32, trace.Bool) // is_top1, entropy
+	logs := fusedForward(g, x, weight, labels, 0, trace.F32, trace.Bool) // is_top1, entropy
 	return g.Return(logs[0].Neg().Sum(false).DivScalar())
 }
 
-// loggedLoss follows compute_loss of TRL's SFTTrainer up to 1.14, on logits that the model returns: it logs their
-// entropies and the share of right tokens.
+// loggedLoss records compute_loss of SFTTrainer up to TRL 1.14 on the model's logits. It logs their entropies and the
+// accuracy of tokens.
 func (c *modelCaller) loggedLoss(f *frame, b TextBatch) (loss *tensor) {
 	t, g := f.Tape(), f.FuncFrame(b.IDs, b.Padding, b.Labels)
 	logits := g.Bind(c.text.autocast(g, b, func(f *frame, b TextBatch) *tensor {
 		h := f.ModuleFrame(c.net, b.IDs, b.Padding, b.Labels)
-		c.text.Context.shard(h, &b)
-		text := c.text.forBatch(h, b)
-		y := h.Bind(text.logits(h, *c.output, h.Bind(c.decoder.Call(h, b.IDs, b.Padding, text))))
+		c.text.Context.shardBatch(h, &b)
+		text := c.text.withBatchPositions(h, b)
+		y := h.Bind(text.callHead(h, *c.output, h.Bind(c.decoder.Call(h, b.IDs, b.Padding, text))))
 		text.adjustLogits(h, &y)
 		loss = g.Bind(text.causalLMLoss(h, y, b))
 		return h.Return(y)
@@ -40,7 +40,7 @@ func (c *modelCaller) loggedLoss(f *frame, b TextBatch) (loss *tensor) {
 		h := g.FuncFrame(logits)
 		shifted := h.Bind(logits.Slice(1, 0, logits.Size(1)-1))
 		if !t.Rules().Libraries.LogKernels {
-			entropies(h, shifted)
+			recordEntropies(h, shifted)
 		}
 		h.Discard(shifted.ArgMax(false, -1))
 		h.End()
@@ -48,16 +48,16 @@ func (c *modelCaller) loggedLoss(f *frame, b TextBatch) (loss *tensor) {
 	return g.Return(loss)
 }
 
-// tiledLogs follows _fused_forward of add_fused_lm_head (trl/trainer/utils.py of TRL 1.15 and newer), of hidden states
-// [rows, length, width] and the labels of tokens. The last keep tokens of a row count, all if keep is zero. It returns
-// log-probabilities [rows, length - 1] and as many numbers of each type that are logged. Scores exist a tile at a time.
-func tiledLogs(f *frame, x, weight, labels *tensor, keep int64, types ...trace.DType) []*tensor {
+// fusedForward records _fused_forward of add_fused_lm_head (trl/trainer/utils.py of TRL 1.15 and newer) for hidden
+// states [rows, length, width] and token labels. The last keep tokens of a row count; zero means all. It returns
+// log-probabilities [rows, length - 1], and as many logged numbers of each type. The logits exist one tile at a time.
+func fusedForward(f *frame, x, weight, labels *tensor, keep int64, types ...trace.DType) []*tensor {
 	t, g := f.Tape(), f.FuncFrame(x, labels)
 	g.Set(&x, x.Slice(1, 0, x.Size(1)-1))
 	g.Set(&labels, labels.Slice(1, 1, labels.Size(1)))
 	mask := g.Bind(labels.EqScalar())
 	mask.SetTrue(mask.Size(0) * cmp.Or(keep, mask.Size(1)))
-	all := g.Apply(tiles(types), x.Index(mask), weight, labels.Index(mask))
+	all := g.Apply(tiledLogProbs(types), x.Index(mask), weight, labels.Index(mask))
 	g.BindAll(all)
 	for i := range all {
 		g.Set(&all[i], g.Bind(t.Zeros(all[i].DType(), mask.Shape()...)).MaskedScatter(mask, all[i]))
@@ -67,9 +67,9 @@ func tiledLogs(f *frame, x, weight, labels *tensor, keep int64, types ...trace.D
 	return f.BindAll(all)
 }
 
-// tiles follows ChunkedLogProbFunction of hidden states [n, width], a weight [vocabulary, width] and targets [n]:
-// log-probabilities, and results of other types.
-func tiles(types []trace.DType) *trace.Function {
+// tiledLogProbs records ChunkedLogProbFunction of hidden states [n, width], a weight [vocabulary, width] and targets
+// [n]. It returns log-probabilities, and logged numbers of the given types.
+func tiledLogProbs(types []trace.DType) *trace.Function {
 	var d trace.DType
 	return &trace.Function{
 		Name: "ChunkedLogProbFunctionBackward",
@@ -80,7 +80,7 @@ func tiles(types []trace.DType) *trace.Function {
 				d = half
 			}
 			stats := lists.Times(7, func(int) *tensor { return f.Bind(t.Zeros(trace.F32, n)) })
-			forTiles(f, d, in[0], in[1], nil)
+			forEachTile(f, d, in[0], in[1], nil)
 			z := f.Bind(stats[0].Add(f.Bind(stats[1].Log())))
 			all := []*tensor{f.Bind(stats[6].Sub(z))}
 			for _, d := range types {
@@ -95,7 +95,8 @@ func tiles(types []trace.DType) *trace.Function {
 	}
 }
 
-// tileGradients follows its backward: gradients of hidden states and of the weight are summed in fp32.
+// tileGradients records the backward of ChunkedLogProbFunction: gradients of hidden states and of the weight are
+// summed in fp32.
 func tileGradients(f *frame, ctx *trace.FunctionContext, d trace.DType, grad *tensor) []*tensor {
 	t, of := f.Tape(), []*tensor{ctx.Saved(0), ctx.Saved(1)}
 	sums := make([]*tensor, 3)
@@ -105,7 +106,7 @@ func tileGradients(f *frame, ctx *trace.FunctionContext, d trace.DType, grad *te
 		}
 	}
 	f.Bind(grad.To(trace.F32))
-	forTiles(f, d, of[0], of[1], func(scores *tensor, others ...*tensor) {
+	forEachTile(f, d, of[0], of[1], func(scores *tensor, others ...*tensor) {
 		for i, other := range others {
 			if sums[i] != nil {
 				t.UseBLAS()
@@ -121,9 +122,9 @@ func tileGradients(f *frame, ctx *trace.FunctionContext, d trace.DType, grad *te
 	return sums
 }
 
-// forTiles computes logits in a precision, tile by tile in one buffer. It passes each tile with its part of the weight
-// and of the hidden states to show, unless that is nil; f holds these until the next tile, as Python's variables do.
-func forTiles(f *frame, d trace.DType, x, weight *tensor, show func(scores *tensor, others ...*tensor)) {
+// forEachTile computes logits tile by tile in one buffer of type d. If show is not nil, it is called with each tile,
+// and its parts of the weight and of the hidden states; f holds these until the next tile, as Python's variables do.
+func forEachTile(f *frame, d trace.DType, x, weight *tensor, show func(scores *tensor, others ...*tensor)) {
 	t, n, words := f.Tape(), x.Size(0), weight.Size(0)
 	buffer := f.Bind(t.Empty(d, min(n, tileTokens), tileWords))
 	var tokens, w, scores *tensor
@@ -145,9 +146,9 @@ func forTiles(f *frame, d trace.DType, x, weight *tensor, show func(scores *tens
 	}
 }
 
-// kernelLogs follows selective_log_softmax_and_entropy of TRL 1.14: one kernel computes log-probabilities and entropies
-// of logits [rows, tokens, vocabulary], another the gradient of the logits.
-func kernelLogs(f *frame, logits, labels *tensor) *tensor {
+// kernelLogProbs records selective_log_softmax_and_entropy of TRL 1.14: one kernel computes log-probabilities and
+// entropies of logits [rows, tokens, vocabulary], another one the gradient of the logits.
+func kernelLogProbs(f *frame, logits, labels *tensor) *tensor {
 	return f.Apply(&trace.Function{
 		Name: "_LogProbEntropyFunctionBackward",
 		Forward: func(f *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
@@ -168,8 +169,8 @@ func kernelLogs(f *frame, logits, labels *tensor) *tensor {
 	}, logits, labels)[0]
 }
 
-// checkpointedLoss follows _chunked_cross_entropy_loss of SFTTrainer of TRL 1.7 to 1.14: chunks of tokens whose logits
-// backward recomputes. All tokens count.
+// checkpointedLoss records _chunked_cross_entropy_loss of SFTTrainer in TRL 1.7 to 1.14: chunks of tokens whose
+// logits backward recomputes. All tokens count.
 func checkpointedLoss(f *frame, x, weight, labels *tensor, adjust func(f *frame, scores **tensor)) *tensor {
 	t, g := f.Tape(), f.FuncFrame(x, labels)
 	g.Set(&x, x.Slice(1, 0, x.Size(1)-1).Reshape(-1, x.Size(-1)))
@@ -191,7 +192,7 @@ func checkpointedLoss(f *frame, x, weight, labels *tensor, adjust func(f *frame,
 	return g.Return(total.DivScalar())
 }
 
-// chunkLoss follows _chunk: the loss of some tokens, the number of right ones, and their entropy.
+// chunkLoss records _chunk: a chunk's loss, the number of its right tokens, and their entropy.
 func chunkLoss(f *frame, x, weight, labels *tensor, adjust func(f *frame, scores **tensor)) []*tensor {
 	g := f.FuncFrame(x, weight, labels)
 	var scores *tensor

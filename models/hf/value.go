@@ -6,14 +6,13 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// valueHead is TRL's ValueHead: it computes a number for each token from the states of the last layer.
+// valueHead is TRL's ValueHead, which computes a number for each token from the last hidden states.
 type valueHead struct {
 	nn.Module
 	Dropout *nn.Dropout
 	Summary *nn.Linear
 }
 
-// valueHeadDropout is its summary_dropout_prob.
 const valueHeadDropout = 0.1
 
 func newValueHead(width int64) *valueHead {
@@ -27,23 +26,22 @@ func (h *valueHead) Forward(f *frame, x *tensor) *tensor {
 	return f.Call(h.Summary, x)
 }
 
-// valuedModel is AutoModelForCausalLMWithValueHead.
-type valuedModel struct {
+type valueHeadModel struct {
 	nn.Module
 	PretrainedModel any
 	VHead           *valueHead
 }
 
-// valued is the loss of LLaMA-Factory 0.9.6's reward model (stage rm, train/rm/trainer.py), which learns which of two
-// answers is better from the value of the last token. TRL's AutoModelForCausalLMWithValueHead also computes logits, and
-// holds the states of all layers until it returns.
-type valued struct {
+// rewardModelLoss is the loss of LLaMA-Factory 0.9.6's reward model (stage rm, train/rm/trainer.py), which learns from
+// the last token's value which of two answers is better. TRL's AutoModelForCausalLMWithValueHead also computes logits,
+// and keeps the states of all layers until it returns.
+type rewardModelLoss struct {
 	model *modelCaller
-	net   *valuedModel
+	net   *valueHeadModel
 }
 
-// loss follows compute_loss.
-func (v *valued) loss(f *frame, b TextBatch) *tensor {
+// loss records compute_loss of the trainer.
+func (v *rewardModelLoss) loss(f *frame, b TextBatch) *tensor {
 	g := f.FuncFrame(b.IDs, b.Padding)
 	values := g.Bind(v.values(g, b))
 	parts := g.BindAll(values.Chunk(2, 0))
@@ -54,14 +52,14 @@ func (v *valued) loss(f *frame, b TextBatch) *tensor {
 	return g.Return(parts[0].To(trace.F32).Sub(parts[1].To(trace.F32)).LogSigmoid().Mean(false).Neg())
 }
 
-// values returns the values [rows, length] of all tokens, in the training precision.
-func (v *valued) values(f *frame, b TextBatch) *tensor {
+// values returns the values [rows, length] of all tokens, under autocast.
+func (v *rewardModelLoss) values(f *frame, b TextBatch) *tensor {
 	var value, logits *tensor
 	on := false
 	g := f.FuncFrame(b.IDs, b.Padding)
 	train.Autocast(f.Tape(), v.model.text.AMP, func() {
 		h := g.ModuleFrame(v.net, b.IDs, b.Padding)
-		logits = h.Bind(v.model.states(h, b, func(x *tensor) { value = h.Bind(x) }))
+		logits = h.Bind(v.model.callWithStates(h, b, func(x *tensor) { value = h.Bind(x) }))
 		value = h.Bind(h.Call(v.net.VHead, value))
 		value = value.Squeeze(-1)
 		h.Bind(value)

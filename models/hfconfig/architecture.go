@@ -22,7 +22,7 @@ type architecture struct {
 	// caveats are notes on a case that stand with its results.
 	caveats []func(models.Case) []string
 	// levers are the options that cases may set.
-	levers models.LeverSet
+	levers models.MemoryOptionSupport
 	// rules refuse cases, see [architecture.rule].
 	rules []rule
 	task  func(models.Case) train.Task
@@ -38,16 +38,16 @@ type architecture struct {
 func (a *architecture) check(c models.Case) error {
 	for _, refused := range a.rules {
 		if field, reason := refused(c); reason != "" {
-			return c.Wrong(field, "%s", reason)
+			return c.FieldError(field, "%s", reason)
 		}
 	}
 	for _, s := range a.settings {
 		if tasks, some := a.only[s.Name]; some && !slices.Contains(tasks, c.Task) && c.Settings[s.Name] != s.Default {
-			return c.Wrong(s.Name, "has no influence on task %s", c.Task)
+			return c.FieldError(s.Name, "has no influence on task %s", c.Task)
 		}
 	}
 	if c.Objective.Distills() && (a.teacher == nil || !a.teacher.levers.Objective) {
-		return c.Wrong("objective",
+		return c.FieldError("objective",
 			"a model learns from the scores of another language model; name its configuration, too: --model "+
 				"hf:student.json"+TeacherMark+"teacher.json")
 	}
@@ -100,7 +100,7 @@ func (a *architecture) caveatsOf(c models.Case) (notes []string) {
 }
 
 // leverSet returns the memory-saving options of an architecture: all have the options of the training loop.
-func (a *architecture) leverSet() models.LeverSet {
+func (a *architecture) leverSet() models.MemoryOptionSupport {
 	l := a.levers
 	l.Loop, l.Quantize, l.QAT = models.LoopTrainer, true, true
 	return l

@@ -21,13 +21,13 @@ func (a *architecture) flashed(c llama.Config) {
 // chosen returns a configuration with the settings of a case applied.
 func (d relative) chosen(c llama.Config, k models.Case) llama.Config {
 	rules := k.Libraries()
-	if c.AttentionCap && !hf.Eager.Chosen(k) && !rules.EagerCaps {
+	if c.AttentionCap && !hf.Eager.IsChosen(k) && !rules.EagerCaps {
 		c.Eager = false
 	}
 	if rules.SharedFunctions >= trace.SharedByNeoX {
 		c.CausalBuffers = 0
 	}
-	if hf.Flash.Chosen(k) {
+	if hf.Flash.IsChosen(k) {
 		c.Flash, c.Eager, c.Windowed = true, false, nil // its kernels need no masks
 	}
 	r := &c.Rotary
@@ -38,13 +38,13 @@ func (d relative) chosen(c llama.Config, k models.Case) llama.Config {
 	if c.Experts.Listed = d.lists(k); c.Experts.Listed && len(d.Listed) > 0 {
 		c.Names = d.Listed
 	}
-	c.Llama4.Linearized = k.On(linearizedSetting)
-	c.RepeatKV = k.On(repeatedSetting)
-	if k.On(separateSetting) {
+	c.Llama4.Linearized = k.IsSwitchOn(linearizedSetting)
+	c.RepeatKV = k.IsSwitchOn(repeatedSetting)
+	if k.IsSwitchOn(separateSetting) {
 		c.QKV, c.MLP = llama.ThreeProjections, llama.Gated
 	}
 	c.Eager = c.Eager || hf.IsEager(k, d.FusedBy) && !c.Flash
-	c.Flex = hf.Flex.Chosen(k)
+	c.Flex = hf.Flex.IsChosen(k)
 	return c
 }
 
@@ -64,7 +64,7 @@ func (d relative) attention(c llama.Config, a *architecture) {
 func (a *architecture) eager() {
 	a.settings = append(a.settings, hf.Eager.Setting())
 	a.refuse("eager", "attention is either eager or FlashAttention; choose one", func(c models.Case) bool {
-		return hf.Eager.Chosen(c) && hf.Flash.Chosen(c)
+		return hf.Eager.IsChosen(c) && hf.Flash.IsChosen(c)
 	})
 }
 
@@ -72,7 +72,7 @@ func (a *architecture) eager() {
 func (a *architecture) flexed(dropout float64) {
 	a.settings = append(a.settings, hf.Flex.Setting())
 	a.caveat(func(c models.Case) (notes []string) {
-		if hf.Flex.Chosen(c) {
+		if hf.Flex.IsChosen(c) {
 			notes = append(notes,
 				"flex_attention is recorded as TorchInductor of PyTorch 2.11 compiles it; what compiling and "+
 					"autotuning take for a moment is not counted")
@@ -80,7 +80,7 @@ func (a *architecture) flexed(dropout float64) {
 		return notes
 	})
 	a.refuse("flex", fmt.Sprintf("transformers raises \"flex_attention does not support dropout\", and "+
-		"attention_dropout is %g", dropout), func(c models.Case) bool { return hf.Flex.Chosen(c) && dropout > 0 })
+		"attention_dropout is %g", dropout), func(c models.Case) bool { return hf.Flex.IsChosen(c) && dropout > 0 })
 	a.refuse("flex", "attention is either eager, flex_attention or FlashAttention; choose one",
-		func(c models.Case) bool { return hf.Flex.Chosen(c) && (hf.Eager.Chosen(c) || hf.Flash.Chosen(c)) })
+		func(c models.Case) bool { return hf.Flex.IsChosen(c) && (hf.Eager.IsChosen(c) || hf.Flash.IsChosen(c)) })
 }

@@ -21,12 +21,12 @@ func TestLeversTogetherRequestWhatPyTorchDoes(t *testing.T) {
 		// the product with an unpacked weight is not seen by the policy, as it is bitsandbytes' own operator
 		"packed layers, selective": {models.Case{
 			Checkpointing: true, LoRA: adapters, Optimizer: "sgd",
-			Levers: models.Levers{Quantize: "nf4", Recompute: "selective=mm"},
+			MemoryOptions: models.MemoryOptions{Quantize: "nf4", Recompute: "selective=mm"},
 		}, 24_755_184},
 		// each parameter's optimizer makes its state when it is made, and there is no other
 		"optimizers in backward": {models.Case{
-			Optimizer: "adagrad",
-			Levers:    models.Levers{InBackward: true},
+			Optimizer:     "adagrad",
+			MemoryOptions: models.MemoryOptions{InBackward: true},
 		}, 31_389_992},
 	} {
 		c := row.c

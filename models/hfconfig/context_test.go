@@ -36,10 +36,10 @@ func TestSequencesThatRanksShare(t *testing.T) {
 		last := want.ranks - 1
 		c := complete(t, m, models.Case{
 			Batch: want.batch, Weights: "bf16", Optimizer: "sgd", Checkpointing: want.recompute != "",
-			GPUs:     int(want.ranks),
-			Strategy: &models.Strategy{Name: models.FSDP2, CP: want.ranks, CPBy: want.by, Rank: &last},
-			Settings: models.Settings{"seq-len": want.length, "packed": 0},
-			Levers:   models.Levers{Recompute: want.recompute, Clip: models.ClipNone},
+			GPUs:          int(want.ranks),
+			Strategy:      &models.Strategy{Name: models.FSDP2, CP: want.ranks, CPStyle: want.by, Rank: &last},
+			Settings:      models.Settings{"seq-len": want.length, "packed": 0},
+			MemoryOptions: models.MemoryOptions{Recompute: want.recompute, Clip: models.ClipNone},
 		})
 		r, err := m.Record(c, trace.GPU{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
 		require.NoError(t, err)
@@ -58,9 +58,9 @@ func TestShardsOnTheHost(t *testing.T) {
 		m, last := model(t, shortLlama), int64(3)
 		c := complete(t, m, models.Case{
 			Batch: want.batch, Weights: "bf16", Optimizer: "sgd", Checkpointing: want.recompute != "", GPUs: 4,
-			Strategy: &models.Strategy{Name: models.FSDP2, Offload: models.OffloadAll, Rank: &last},
-			Settings: models.Settings{"seq-len": 2048, "packed": 0},
-			Levers:   models.Levers{Recompute: want.recompute, Clip: models.ClipNone},
+			Strategy:      &models.Strategy{Name: models.FSDP2, Offload: models.OffloadAll, Rank: &last},
+			Settings:      models.Settings{"seq-len": 2048, "packed": 0},
+			MemoryOptions: models.MemoryOptions{Recompute: want.recompute, Clip: models.ClipNone},
 		})
 		r, err := m.Record(c, trace.GPU{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
 		require.NoError(t, err)
@@ -84,19 +84,22 @@ func TestSequencesThatCannotBeShared(t *testing.T) {
 	shared := func(s models.Strategy, gpus, batch int, packed int64) error {
 		_, err := m.Record(models.Case{
 			Batch: batch, GPUs: gpus, Strategy: &s,
-			Settings: models.Settings{"packed": packed, "seq-len": 64}, Levers: models.Levers{Clip: models.ClipNone},
+			Settings: models.Settings{
+				"packed":  packed,
+				"seq-len": 64,
+			}, MemoryOptions: models.MemoryOptions{Clip: models.ClipNone},
 		},
 			testGPU, models.Options{})
 		return err
 	}
 	require.ErrorContains(t, shared(models.Strategy{Name: models.FSDP2, CP: 8}, 8, 1, 0),
 		"8 ranks cannot share 4 heads of keys and values evenly")
-	require.ErrorContains(t, shared(models.Strategy{Name: models.FSDP2, CP: 2, CPBy: models.Llama3}, 8, 2, 0),
+	require.ErrorContains(t, shared(models.Strategy{Name: models.FSDP2, CP: 2, CPStyle: models.Llama3}, 8, 2, 0),
 		"needs --batch 1")
 	require.ErrorContains(t, shared(models.Strategy{Name: models.FSDP2, CP: 2}, 8, 2, 1), "takes no mask")
 	require.ErrorContains(t, shared(models.Strategy{Name: models.DDP, CP: 3}, 8, 1, 0),
 		"8 GPUs cannot be divided into groups of 3 that share a sequence (cp=3)")
-	require.ErrorContains(t, shared(models.Strategy{Name: models.DDP, CPBy: models.Ring}, 8, 1, 0),
+	require.ErrorContains(t, shared(models.Strategy{Name: models.DDP, CPStyle: models.Ring}, 8, 1, 0),
 		"add cp=N")
 	require.NoError(t, shared(models.Strategy{Name: models.DDP, CP: 4}, 8, 1, 0))
 	require.NoError(t, shared(models.Strategy{Name: models.TP, TP: 2, CP: 2}, 8, 1, 0), "heads of both are shared")
@@ -110,7 +113,7 @@ func TestExpertsThatRanksShareOut(t *testing.T) {
 	record := func(s models.Strategy, gpus int) (*models.Recording, error) {
 		return m.Record(models.Case{
 			Batch: 1, GPUs: gpus, Weights: "bf16", Strategy: &s, Settings: models.Settings{"packed": 0, "seq-len": 64},
-			Optimizer: "sgd", Levers: models.Levers{Clip: models.ClipNone},
+			Optimizer: "sgd", MemoryOptions: models.MemoryOptions{Clip: models.ClipNone},
 		}, testGPU, models.Options{})
 	}
 	bytes := func(s models.Strategy, gpus int, name string) (sum int64) {
@@ -143,12 +146,12 @@ func TestExpertsThatRanksShareOut(t *testing.T) {
 	// shards of fully_shard are as large either way
 	require.Equal(t, bytes(models.Strategy{Name: models.FSDP2}, 4, "batch"),
 		bytes(models.Strategy{Name: models.FSDP2, EP: 2}, 4, "batch"))
-	planned := models.Strategy{Name: models.TP, TP: 2, TPBy: models.TensorWays()[1]}
+	planned := models.Strategy{Name: models.TP, TP: 2, TPPlan: models.TensorParallelPlans()[1]}
 	shared := planned
-	shared.EP, shared.EPBy = 2, models.TorchExperts
+	shared.EP, shared.EPStyle = 2, models.TorchExperts
 	require.Equal(t, bytes(planned, 2, "batch"), bytes(shared, 2, "batch"), "a half of every expert, or half of them")
 	odd, plain, wide := shared, shared, shared
-	odd.TP, odd.EP, plain.TPBy, wide.EP, wide.Replicate = 4, 2, "", 4, 2
+	odd.TP, odd.EP, plain.TPPlan, wide.EP, wide.Replicate = 4, 2, "", 4, 2
 	for reason, s := range map[string]models.Strategy{
 		"3 ranks cannot share out 8 experts evenly (ep=3)":                                   {Name: models.DDP, EP: 3},
 		"DistributedDataParallel with expert parallelism needs experts over all ranks: ep=4": {Name: models.DDP, EP: 2},
@@ -162,7 +165,7 @@ func TestExpertsThatRanksShareOut(t *testing.T) {
 		},
 		"with context parallelism (cp) needs fsdp2 or pp, and cp_by=torch": {
 			Name: models.FSDP2,
-			EP:   2, EPBy: models.TorchExperts, CP: 2,
+			EP:   2, EPStyle: models.TorchExperts, CP: 2,
 		},
 	} {
 		_, err := record(s, 4)
@@ -184,7 +187,10 @@ func TestPlansOfTransformersThatAreNotRecorded(t *testing.T) {
 		"llama": true, "phi3": false, "solar_open": false, "qwen3_moe": true, "qwen2_moe": false,
 	} {
 		_, err := model(t, `{"model_type": "`+kind+`"}`).Record(models.Case{
-			Batch: 1, GPUs: 4, Strategy: &models.Strategy{Name: models.TP, TP: 2, TPBy: models.TensorWays()[1]},
+			Batch: 1, GPUs: 4, Strategy: &models.Strategy{
+				Name: models.TP, TP: 2,
+				TPPlan: models.TensorParallelPlans()[1],
+			},
 			Settings: models.Settings{"seq-len": 64},
 		}, testGPU, models.Options{})
 		if recorded {
@@ -202,8 +208,8 @@ func TestPyTorchsContextParallelSaysWhatItCannotShare(t *testing.T) {
 	record := func(length int64, weights models.WeightType) error {
 		_, err := m.Record(models.Case{
 			Batch: 1, GPUs: 4, Weights: weights,
-			Strategy: &models.Strategy{Name: models.FSDP2, CP: 4, CPBy: models.TorchRing},
-			Settings: models.Settings{"seq-len": length}, Levers: models.Levers{Clip: models.ClipNone},
+			Strategy: &models.Strategy{Name: models.FSDP2, CP: 4, CPStyle: models.TorchRing},
+			Settings: models.Settings{"seq-len": length}, MemoryOptions: models.MemoryOptions{Clip: models.ClipNone},
 		}, testGPU, models.Options{})
 		return err
 	}

@@ -15,13 +15,13 @@ import (
 // settings. length is the setting of the number of tokens in a sequence.
 func decoder(name string, layers, width, classes int64, length models.Setting) architecture {
 	return architecture{
-		levers:  models.LeverSet{Recompute: true, Objective: true},
+		levers:  models.MemoryOptionSupport{Recompute: true, Objective: true},
 		summary: fmt.Sprintf("%s decoder, %d layers of width %d", name, layers, width),
 		unit:    "sequence", batch: 1, batches: []int{1, 2, 4, 8, 16, 32},
 		settings: append([]models.Setting{
 			length, hf.PaddingSetting(0), hf.PackedSetting(0), hf.ClassesSetting(classes), hf.SharedLabelsSetting(),
-			hf.FlatSetting(), hf.Head(),
-			models.Switch(models.HalfEmbeddingsSetting, 0, "1 if embeddings and the output layer are in half "+
+			hf.FlatSetting(), hf.HeadlessSetting(),
+			models.SwitchSetting(models.HalfEmbeddingsSetting, 0, "1 if embeddings and the output layer are in half "+
 				"precision again beside fp32 norms, as in TRL before 1 with bf16 (peft_module_casting_to_bf16), 0 if "+
 				"they have the type of --weights"),
 		}, hf.LossSettings()...),
@@ -34,16 +34,17 @@ func decoder(name string, layers, width, classes int64, length models.Setting) a
 		},
 		rules: []rule{
 			refusing("packed", "rows that come with a padding mask are not looked at for several sequences; leave out "+
-				"padding", func(c models.Case) bool { return c.On("padding") && c.On("packed") }),
+				"padding", func(c models.Case) bool { return c.IsSwitchOn("padding") && c.IsSwitchOn("packed") }),
 			refusing("flat", "a batch in one row has no padding and no ranks that share rows, and needs the loss of "+
 				"the next token; leave it out", func(c models.Case) bool {
 				s := c.Strategy
-				return c.On("flat") && (c.On("padding") || c.On(hf.SharedLabels) || !c.Objective.IsZero() ||
-					s != nil && (s.CP > 1 || s.Sequence))
+				return c.IsSwitchOn("flat") &&
+					(c.IsSwitchOn("padding") || c.IsSwitchOn(hf.SharedLabels) || !c.Objective.IsZero() ||
+						s != nil && (s.CP > 1 || s.Sequence))
 			}),
 			refusing(models.HalfEmbeddingsSetting, "is about layers that --quantize leaves in fp32; add --weights fp32",
 				func(c models.Case) bool {
-					return c.On(models.HalfEmbeddingsSetting) && (c.Quantize == "" || c.Weights != models.FP32)
+					return c.IsSwitchOn(models.HalfEmbeddingsSetting) && (c.Quantize == "" || c.Weights != models.FP32)
 				}),
 			hf.CheckLoss,
 		},

@@ -42,7 +42,7 @@ func (r *reader) problem(labels int64) func(classes int64) hf.ProblemType {
 	if !ok || null(value) {
 		return hf.DefaultProblemType
 	}
-	known := map[string]hf.ProblemType{single: hf.OneClass, multi: hf.AnyClasses, regression: hf.RealValues}
+	known := map[string]hf.ProblemType{single: hf.SingleLabel, multi: hf.MultiLabel, regression: hf.Regression}
 	given := r.word("problem_type", single, []string{single, multi, regression})
 	r.must(given != single || labels > 1, name, "%s with one class; num_labels must be 2 or more", single)
 	return func(int64) hf.ProblemType { return known[given] }
@@ -91,7 +91,7 @@ func readBERT(r *reader) architecture {
 	c, labels := r.bertConfig(30522, false), r.labels()
 	r.padToken(0, c.Vocab)
 	a := encoder("BERT", c.Layers, c.Width, c.Positions, labels)
-	a.settings = append(a.settings, hf.Head())
+	a.settings = append(a.settings, hf.HeadlessSetting())
 	a.eager()
 	a.task = r.bertTask(c, labels, trace.FusedByBERT)
 	return a
@@ -111,7 +111,7 @@ func (r *reader) roberta(vocab int64) architecture {
 	r.must(most > 0, "max_position_embeddings",
 		"%d leaves no position: they are counted from pad_token_id %d on", c.Positions, pad)
 	a := encoder("RoBERTa", c.Layers, c.Width, max(1, most), labels)
-	a.settings = append(a.settings, hf.Head())
+	a.settings = append(a.settings, hf.HeadlessSetting())
 	a.eager()
 	a.task = r.bertTask(c, labels, trace.FusedByRoBERTa)
 	return a

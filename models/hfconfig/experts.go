@@ -17,7 +17,7 @@ func (d relative) mixture(c llama.Config, a *architecture) {
 	a.notes = append(a.notes, "experts run by grouped products, transformers' grouped_mm: no size depends on how "+
 		"tokens are routed; before transformers 5, most run one by one, planned with equal shares of the tokens")
 	a.caveat(func(c models.Case) []string {
-		if c.Quantize == "" || c.PacksExperts() || d.lists(c) {
+		if c.Quantize == "" || c.QuantizesExperts() || d.lists(c) {
 			return nil
 		}
 		return []string{
@@ -54,7 +54,7 @@ func (d relative) mixture(c llama.Config, a *architecture) {
 		if c.LoRA == nil || d.lists(c) {
 			return notes
 		}
-		if l, _ := d.converted(*c.LoRA, listed); c.PacksExperts() && len(l.Parameters) > 1 {
+		if l, _ := d.converted(*c.LoRA, listed); c.QuantizesExperts() && len(l.Parameters) > 1 {
 			notes = append(notes,
 				"of two adapters beside packed experts, the experts see that of down_proj alone: peft unpacks "+
 					"gate_up_proj before its adapter is there, and the cache keeps that; its adapter stays as it is")

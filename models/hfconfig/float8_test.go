@@ -17,7 +17,7 @@ func TestProductsInFloat8(t *testing.T) {
 	float8 := models.Case{Batch: 2, Weights: "bf16", Optimizer: "adamw-fused", Settings: models.Settings{
 		"seq-len": 512,
 		"packed":  0,
-	}, Levers: models.Levers{Clip: models.ClipNone, Float8: "tensorwise"}}
+	}, MemoryOptions: models.MemoryOptions{Clip: models.ClipNone, Float8: "tensorwise"}}
 	mixed := float8
 	mixed.Weights, mixed.AMP = "", "bf16"
 	for _, want := range []struct {
@@ -41,11 +41,14 @@ func TestProductsInFloat8(t *testing.T) {
 		models.Options{})
 	require.ErrorContains(t, err, "torch._scaled_mm is only supported")
 	for want, c := range map[string]models.Case{
-		"unknown recipe \"mxfp8\"": {Levers: models.Levers{Float8: "mxfp8"}},
-		"as a whole":               {LoRA: &models.LoRA{Rank: 8}, Levers: models.Levers{Float8: "tensorwise"}},
+		"unknown recipe \"mxfp8\"": {MemoryOptions: models.MemoryOptions{Float8: "mxfp8"}},
+		"as a whole": {
+			LoRA:          &models.LoRA{Rank: 8},
+			MemoryOptions: models.MemoryOptions{Float8: "tensorwise"},
+		},
 		"under fsdp2": {
 			Strategy: &models.Strategy{Name: models.ZeRO1}, GPUs: 2,
-			Levers: models.Levers{Float8: "tensorwise"},
+			MemoryOptions: models.MemoryOptions{Float8: "tensorwise"},
 		},
 	} {
 		_, err := m.Complete(c)
@@ -59,10 +62,16 @@ func TestSelectiveCheckpointingKeepsProductsInFloat8(t *testing.T) {
 	hopper := trace.GPU{Capability: 90, SMs: 132, ThreadsPerSM: 2048}
 	m := model(t, smallLlama)
 	forward := func(recipe, checkpointing string) int64 {
-		c := models.Case{Batch: 2, Checkpointing: true, Weights: "bf16", Optimizer: "adamw-fused", Settings: models.Settings{
-			"seq-len": 512,
-			"packed":  0,
-		}, Levers: models.Levers{Clip: models.ClipNone, Float8: recipe, Recompute: models.Recompute(checkpointing)}}
+		c := models.Case{
+			Batch: 2, Checkpointing: true, Weights: "bf16", Optimizer: "adamw-fused",
+			Settings: models.Settings{
+				"seq-len": 512,
+				"packed":  0,
+			}, MemoryOptions: models.MemoryOptions{
+				Clip: models.ClipNone, Float8: recipe,
+				Recompute: models.Recompute(checkpointing),
+			},
+		}
 		r, err := m.Record(complete(t, m, c), hopper, models.Options{Steps: 2})
 		require.NoError(t, err)
 		return phases(r.Program, inBlocks)[phase(1, "forward")].peak
@@ -70,6 +79,7 @@ func TestSelectiveCheckpointingKeepsProductsInFloat8(t *testing.T) {
 	for _, products := range []string{"mm", "mm/2"} {
 		kept := forward("", "selective="+products+",sdpa") - forward("", "selective=sdpa")
 		require.Positive(t, kept)
-		require.Equal(t, kept, forward("tensorwise", "selective="+products+",sdpa")-forward("tensorwise", "selective=sdpa"))
+		require.Equal(t, kept,
+			forward("tensorwise", "selective="+products+",sdpa")-forward("tensorwise", "selective=sdpa"))
 	}
 }

@@ -41,7 +41,7 @@ func (r flatStep) recorded(t *testing.T) [4]int64 {
 		Task: causalLM, Batch: r.Batch, AMP: models.NoAutocast, Weights: models.WeightType(r.Weights),
 		Optimizer: "adamw", Torch: "2.15", Checkpointing: r.Checkpointing != "", Accumulate: max(1, r.Accumulate),
 		Settings: models.Settings{"seq-len": r.Length}, GPUs: max(2, r.Ranks), Strategy: &s,
-		Levers: models.Levers{Loop: models.LoopFunction, Clip: "none", UseCache: "false"},
+		MemoryOptions: models.MemoryOptions{Loop: models.LoopFunction, Clip: "none", UseCache: "false"},
 	}
 	if r.Loop != "" {
 		c.Loop, c.Clip = r.Loop, ""

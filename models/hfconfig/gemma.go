@@ -11,7 +11,6 @@ import (
 	"github.com/vprof/vprof/models/train"
 )
 
-// gemmaType is a model_type of Gemma 4.
 type gemmaType struct {
 	name string
 	// config reads the decoder, towers what the model around it has: nil for a decoder alone.
@@ -105,7 +104,7 @@ func (a *architecture) noClippable() {
 
 // attending returns a configuration with the attention of a case.
 func attending(c gemma.Config, k models.Case) gemma.Config {
-	c.Flash, c.Eager = hf.Flash.Chosen(k), hf.Eager.Chosen(k)
+	c.Flash, c.Eager = hf.Flash.IsChosen(k), hf.Eager.IsChosen(k)
 	return c
 }
 

@@ -34,7 +34,8 @@ func TestFlashAttentionNeedsNoMasks(t *testing.T) {
 		if flash == 1 {
 			settings["flash"] = 1
 		}
-		r, err := m.Record(models.Case{Batch: 2, Weights: "bf16", Settings: settings}, testGPU, models.Options{Steps: 1})
+		r, err := m.Record(models.Case{Batch: 2, Weights: "bf16", Settings: settings}, testGPU,
+			models.Options{Steps: 1})
 		require.NoError(t, err)
 		return requested(r.Program)
 	}
@@ -65,7 +66,7 @@ func TestSharedKeysOutliveCheckpoints(t *testing.T) {
 		"layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"]}`)
 	for _, recompute := range []models.Recompute{"", models.Reentrant} {
 		for _, offload := range []bool{false, true} {
-			r, err := m.Record(models.Case{Batch: 2, Checkpointing: true, Levers: models.Levers{
+			r, err := m.Record(models.Case{Batch: 2, Checkpointing: true, MemoryOptions: models.MemoryOptions{
 				Recompute: recompute,
 				Offload:   offload,
 			}, Settings: models.Settings{"seq-len": 32}}, testGPU, models.Options{Steps: 2})

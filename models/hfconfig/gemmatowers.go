@@ -22,7 +22,7 @@ func towersGemma4(r *reader, c *gemma.Config) func() llama.Wrapper {
 	h.Bins, h.Out, h.Clipped = h.Channels[0]/4, a.size("output_proj_dims", 1536, mostWidth),
 		a.flag("use_clipped_linears", true)
 	return func() llama.Wrapper {
-		before, after := &nn.Parts{}, &nn.Parts{}
+		before, after := &nn.NamedModule{}, &nn.NamedModule{}
 		if sees {
 			before.Add("vision_tower", tower.Gemma4(s))
 		}
@@ -30,10 +30,10 @@ func towersGemma4(r *reader, c *gemma.Config) func() llama.Wrapper {
 			after.Add("audio_tower", tower.Gemma4Audio(h))
 		}
 		if sees {
-			after.In("embed_vision").Add("embedding_projection", nn.NewLinear(s.Width, c.Width, false))
+			after.AddChild("embed_vision").Add("embedding_projection", nn.NewLinear(s.Width, c.Width, false))
 		}
 		if hears {
-			after.In("embed_audio").Add("embedding_projection", nn.NewLinear(h.Out, c.Width, false))
+			after.AddChild("embed_audio").Add("embedding_projection", nn.NewLinear(h.Out, c.Width, false))
 		}
 		return llama.Wrapper{Before: before, After: after}
 	}
@@ -65,16 +65,16 @@ func towersGemma4Unified(r *reader, c *gemma.Config) func() llama.Wrapper {
 	sound := a.size("audio_embed_dim", 640, mostWidth)
 	c.Blocks = r.sub("text_config").notNull("use_bidirectional_attention")
 	return func() llama.Wrapper {
-		after := &nn.Parts{}
+		after := &nn.NamedModule{}
 		if sees {
-			e := after.In("embed_vision").Own("pos_embedding", places, 2, width)
+			e := after.AddChild("embed_vision").AddParameter("pos_embedding", places, 2, width)
 			e.Add("patch_ln1", nn.NewLayerNorm(3*side*side)).Add("patch_dense", nn.NewLinear(3*side*side, width, true)).
 				Add("patch_ln2", nn.NewLayerNorm(width))
-			e.Add("pos_norm", nn.NewLayerNorm(width)).In("multimodal_embedder").Add("embedding_projection",
+			e.Add("pos_norm", nn.NewLayerNorm(width)).AddChild("multimodal_embedder").Add("embedding_projection",
 				nn.NewLinear(out, c.Width, false))
 		}
 		if hears {
-			after.In("embed_audio").Add("embedding_projection", nn.NewLinear(sound, c.Width, false))
+			after.AddChild("embed_audio").Add("embedding_projection", nn.NewLinear(sound, c.Width, false))
 		}
 		return llama.Wrapper{After: after}
 	}

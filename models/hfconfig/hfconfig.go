@@ -131,13 +131,13 @@ func parse(file, name string, data []byte) (models.Model, error) {
 		"choose with --task: %s", strings.Join(instead, ", "), strings.Join(tasks, ", ")),
 		func(c models.Case) bool { return c.Task == "" })
 	a.caveats = slices.Insert(a.caveats, 0, packed.caveat)
-	m := train.Model(models.Model{
+	m := train.CompleteModel(models.Model{
 		Name: name, Summary: a.summary, Source: "transformers 5.23, model_type " + kind,
 		Tasks: tasks, Default: models.Case{Task: trained, Weights: weights},
-		Description: models.Describe(string(config)),
-		Batches:     a.batches, BatchUnit: a.unit, Settings: a.settings, Adapts: true, HasTowers: a.towers,
-		Transformers: true,
-		HalfWeights:  f.half, Levers: a.leverSet(), Notes: a.notes,
+		Description: models.NewDescription(string(config)),
+		Batches:     a.batches, BatchUnit: a.unit, Settings: a.settings, SupportsLoRA: true, HasTowers: a.towers,
+		IsTransformers: true,
+		HalfWeights:    f.half, Supports: a.leverSet(), Notes: a.notes,
 		Caveat: a.caveatsOf, Check: a.check,
 	}, a.batch, a.tasks)
 	if build := m.Build; a.adapters != nil {

@@ -96,7 +96,7 @@ func (s *vision) check(c models.Case) (setting, reason string) {
 		return "", ""
 	case s.without != "":
 		return imagesSetting, s.without
-	case hf.Eager.Chosen(c) || hf.Flex.Chosen(c):
+	case hf.Eager.IsChosen(c) || hf.Flex.IsChosen(c):
 		return imagesSetting,
 			"vprof records towers with PyTorch's fused attention; leave out --set eager=1 or flex=1, or the images"
 	case p.PerRow*s.tokens(p.Side) > p.Length:
@@ -115,7 +115,7 @@ func (s *vision) check(c models.Case) (setting, reason string) {
 			"vprof does not record images in sequences that ranks share (cp); leave out one of the two"
 	case c.Strategy != nil && c.Strategy.Name == models.PP:
 		return imagesSetting, "vprof does not record images in pipelines (pp); leave out one of the two"
-	case c.On("packed"):
+	case c.IsSwitchOn("packed"):
 		return imagesSetting,
 			"vprof does not record images in rows that hold several sequences; leave out --set packed=1"
 	}
@@ -129,7 +129,7 @@ func visionQwen(read func(r *reader) tower.Size) func(r *reader) *vision {
 			side:   448,
 			tokens: func(side int64) int64 { return tower.QwenTokens(s, side) },
 			of: func(w llama.Wrapper, p tower.ImageBatch, _ models.Case) tower.Vision {
-				return &tower.Qwen{Tower: w.Before.Part("visual"), Size: s, Images: p}
+				return &tower.Qwen{Tower: w.Before.ModuleAt("visual"), Size: s, Images: p}
 			},
 		}
 	}
@@ -151,8 +151,8 @@ func visionLlava(r *reader) *vision {
 		side: s.Image, fixed: true, tokens: func(int64) int64 { return tokens },
 		of: func(w llama.Wrapper, p tower.ImageBatch, _ models.Case) tower.Vision {
 			return &tower.Squares{
-				Tower: w.Before.Part("vision_tower"), Size: s, Classed: true, Images: p,
-				Projected: tower.LlavaProjected(w.Before.Part("multi_modal_projector"), activation, cut),
+				Tower: w.Before.ModuleAt("vision_tower"), Size: s, Classed: true, Images: p,
+				Projected: tower.LlavaProjected(w.Before.ModuleAt("multi_modal_projector"), activation, cut),
 			}
 		},
 	}
@@ -175,10 +175,10 @@ func visionGemma3(r *reader) *vision {
 	window := r.sub("text_config").size("sliding_window", 4096, mostPositions)
 	made.of = func(w llama.Wrapper, p tower.ImageBatch, c models.Case) tower.Vision {
 		q := &tower.Squares{
-			Tower: w.Before.Part("vision_tower"), Size: s, Images: p,
-			Projected: tower.Gemma3Projected(w.Before.Part("multi_modal_projector"), s, side),
+			Tower: w.Before.ModuleAt("vision_tower"), Size: s, Images: p,
+			Projected: tower.Gemma3Projected(w.Before.ModuleAt("multi_modal_projector"), s, side),
 		}
-		if !hf.Flash.Chosen(c) {
+		if !hf.Flash.IsChosen(c) {
 			q.Masked = tower.Gemma3Masks(window)
 		}
 		return q
@@ -197,7 +197,7 @@ func visionMllama(r *reader) *vision {
 	made.crosses, made.tiles = true, t.Tiles
 	made.of = func(w llama.Wrapper, p tower.ImageBatch, _ models.Case) tower.Vision {
 		return &tower.Tiles{
-			Tower: w.Before.Part("vision_model"), Projector: w.After, Size: s, Tiled: t,
+			Tower: w.Before.ModuleAt("vision_model"), Projector: w.After, Size: s, Tiled: t,
 			States: states, Images: p,
 		}
 	}

@@ -45,7 +45,7 @@ func TestImagesAreRefusedWhereTheyAreNotRecorded(t *testing.T) {
 			"packed":  1,
 		}},
 		"images: vprof records images for learning the next token": {
-			Levers: models.Levers{Objective: models.Objective{Name: "dpo"}},
+			MemoryOptions: models.MemoryOptions{Objective: models.Objective{Name: "dpo"}},
 		},
 	} {
 		_, err := m.Complete(on(c))
@@ -54,7 +54,7 @@ func TestImagesAreRefusedWhereTheyAreNotRecorded(t *testing.T) {
 	_, err := open(t, "gemma3").Complete(on(models.Case{}))
 	require.ErrorContains(t, err, "images: vprof does not record the head of SigLIP that pools (vision_use_head)")
 	_, err = open(t, "mllama").Complete(
-		on(models.Case{Checkpointing: true, Levers: models.Levers{Recompute: models.Reentrant}}))
+		on(models.Case{Checkpointing: true, MemoryOptions: models.MemoryOptions{Recompute: models.Reentrant}}))
 	require.ErrorContains(t, err, "images: several layers look at what the tower makes")
 	c, err := m.Complete(on(models.Case{}))
 	require.NoError(t, err)

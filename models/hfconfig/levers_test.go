@@ -13,16 +13,16 @@ import (
 // panics, and no program is invalid.
 func TestLeversGoTogetherWithAllConfigurations(t *testing.T) {
 	lora := &models.LoRA{Rank: 8, Alpha: 16}
-	reentrant, packed := models.Levers{Recompute: models.Reentrant},
-		models.Levers{Recompute: models.Reentrant, Quantize: "nf4-dq"}
+	reentrant, packed := models.MemoryOptions{Recompute: models.Reentrant},
+		models.MemoryOptions{Recompute: models.Reentrant, Quantize: "nf4-dq"}
 	cases := []models.Case{
-		{Checkpointing: true, LoRA: lora, Weights: "bf16", Levers: reentrant},
-		{Checkpointing: true, LoRA: lora, AMP: "bf16", Levers: packed, Settings: models.Settings{"flash": 1}},
+		{Checkpointing: true, LoRA: lora, Weights: "bf16", MemoryOptions: reentrant},
+		{Checkpointing: true, LoRA: lora, AMP: "bf16", MemoryOptions: packed, Settings: models.Settings{"flash": 1}},
 		{
-			Checkpointing: true, Weights: "bf16", Levers: models.Levers{Offload: true},
+			Checkpointing: true, Weights: "bf16", MemoryOptions: models.MemoryOptions{Offload: true},
 			Settings: models.Settings{"padding": 0},
 		},
-		{Accumulate: 2, AMP: "fp16", Levers: models.Levers{Liger: true}},
+		{Accumulate: 2, AMP: "fp16", MemoryOptions: models.MemoryOptions{Liger: true}},
 		{AMP: "bf16", Settings: models.Settings{"eager": 1}},
 		{AMP: "bf16", Checkpointing: true, Settings: models.Settings{"flex": 1}},
 		{AMP: "bf16", LoRA: lora, Settings: models.Settings{"chunked-loss": 4}},

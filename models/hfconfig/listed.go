@@ -33,7 +33,7 @@ type listedKind struct {
 	settings []models.Setting
 	keys     map[string]string
 	half     bool
-	levers   models.LeverSet
+	levers   models.MemoryOptionSupport
 	notes    []string
 }
 
@@ -68,7 +68,7 @@ var listedKinds = map[string]listedKind{
 			hf.SharedLabelsSetting(),
 		},
 		keys:   map[string]string{"layers": "n_layer"},
-		levers: models.LeverSet{Cache: true, Quantize: true, Recompute: true},
+		levers: models.MemoryOptionSupport{Cache: true, Quantize: true, Recompute: true},
 		notes:  []string{tiedNote, hf.PackedNote},
 	},
 	"llama": {
@@ -80,7 +80,7 @@ var listedKinds = map[string]listedKind{
 			sized("kv-heads", "heads of key and value, which divide the heads", 1<<10),
 			sized("inner", "width of the feed-forward layers", 1<<20),
 			sized("vocab", "tokens in the vocabulary", 1<<24),
-			models.Switch("tied", 0, "1 if the output layer shares the weight of the embeddings, 0 if not"),
+			models.SwitchSetting("tied", 0, "1 if the output layer shares the weight of the embeddings, 0 if not"),
 			hf.PackedSetting(1), hf.SharedLabelsSetting(),
 		},
 		keys: map[string]string{
@@ -88,7 +88,7 @@ var listedKinds = map[string]listedKind{
 			"heads": "num_attention_heads", "kv-heads": "num_key_value_heads", "inner": "intermediate_size",
 			"vocab": "vocab_size", "tied": "tie_word_embeddings",
 		},
-		levers: models.LeverSet{
+		levers: models.MemoryOptionSupport{
 			Cache: true, Quantize: true, Recompute: true, Liger: true, Tiles: true, Context: true,
 		},
 		notes: []string{headNote, hf.PackedNote},
@@ -182,20 +182,19 @@ func (l listed) check(c models.Case) error {
 	case errors.As(err, &wrong):
 		for name, key := range l.keys {
 			if key == wrong.Key {
-				return c.Wrong(name, "%s", wrong.Reason)
+				return c.FieldError(name, "%s", wrong.Reason)
 			}
 		}
 	case err == nil:
 		for _, refused := range a.rules {
 			if field, reason := refused(c); reason != "" {
-				return c.Wrong(field, "%s", reason)
+				return c.FieldError(field, "%s", reason)
 			}
 		}
 	}
 	return err
 }
 
-// model returns the model of the configuration.
 func (l listed) model() models.Model {
 	a, err := l.read(nil)
 	if err != nil {
@@ -213,14 +212,14 @@ func (l listed) model() models.Model {
 	l.levers.Loop = models.LoopTrainer
 	m := models.Model{
 		Name: l.Name, Summary: a.summary + l.as, Source: "transformers 5.23, " + l.class,
-		Batches: a.batches, BatchUnit: a.unit, Settings: settings, Adapts: true, HalfWeights: l.half,
-		Transformers: true,
-		Levers:       l.levers, Notes: l.notes, Check: l.check,
+		Batches: a.batches, BatchUnit: a.unit, Settings: settings, SupportsLoRA: true, HalfWeights: l.half,
+		IsTransformers: true,
+		Supports:       l.levers, Notes: l.notes, Check: l.check,
 	}
 	if l.captured {
 		m.Class = l.captures
 	}
-	return train.Model(m, max(l.Batch, a.batch), func(c models.Case) train.Task {
+	return train.CompleteModel(m, max(l.Batch, a.batch), func(c models.Case) train.Task {
 		a, err := l.read(c.Settings)
 		if err != nil {
 			panic(err) // the check has found nothing
@@ -229,8 +228,7 @@ func (l listed) model() models.Model {
 	})
 }
 
-// captures returns the class of transformers with the values of settings.
-func (l listed) captures(s models.Settings) models.Class {
+func (l listed) captures(s models.Settings) models.LibraryClass {
 	config := map[string]any{}
 	for key, value := range l.with(s) {
 		config[key] = value

@@ -119,7 +119,7 @@ func TestLayerNormsInTheFeatureEncoder(t *testing.T) {
 func TestLoopKeepsScores(t *testing.T) {
 	m := listedModel(t, "wav2vec2-base")
 	atBackward := func(loop models.Loop) (live int64) {
-		c, err := m.Complete(models.Case{Batch: 2, Levers: models.Levers{Loop: loop}})
+		c, err := m.Complete(models.Case{Batch: 2, MemoryOptions: models.MemoryOptions{Loop: loop}})
 		require.NoError(t, err)
 		r, err := m.Record(c, trace.GPU{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 1})
 		require.NoError(t, err)

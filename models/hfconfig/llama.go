@@ -33,9 +33,9 @@ func (d relative) architecture(r *reader) architecture {
 	length := r.rotaryLength(d.Positions)
 	a := decoder(d.Name, c.Layers, c.Width, labels, length)
 	a.levers.Liger, a.levers.Tiles, a.levers.Context, a.levers.Experts = d.Liger, c.Experts.Count == 0,
-		c.PlainAttention(), c.SharedExperts()
+		c.PlainAttention(), c.ExpertParallelCount()
 	a.flashed(c)
-	a.levers.Cache, a.levers.TensorPlan = c.Attends(), c.Splits() && !d.Unplanned
+	a.levers.Cache, a.levers.TensorPlan = c.HasOnlyAttention(), c.CanShardProjections() && !d.Unplanned
 	d.special(c, &a)
 	if r.dequantized() {
 		a.note("weights in MXFP4 are loaded as bf16 (Mxfp4Config(dequantize=True)), as training needs them")

@@ -55,7 +55,7 @@ func (r *reader) tuned() bool {
 
 // llama4 adds the settings and notes of Llama 4.
 func llama4(a *architecture) {
-	a.settings = append(a.settings, models.Switch(linearizedSetting, 0,
+	a.settings = append(a.settings, models.SwitchSetting(linearizedSetting, 0,
 		"1 if experts are lists of linear layers, as axolotl's llama4_linearized_experts has them, 0 if they are "+
 			"parameters of all"))
 	a.settings = append(a.settings, hf.Flash.Setting())
@@ -65,7 +65,7 @@ func llama4(a *architecture) {
 			(len(c.LoRA.Targets) == 0 || slices.ContainsFunc(c.LoRA.Targets, isRouter))
 	})
 	a.refuse("flash", "transformers has no FlashAttention for Llama 4 and raises \"does not support Flash "+
-		"Attention\"; use attn_implementation sdpa", hf.Flash.Chosen)
+		"Attention\"; use attn_implementation sdpa", hf.Flash.IsChosen)
 	a.note("all experts see all tokens, weighed by zeros where they are not chosen: no size depends on how tokens " +
 		"are routed")
 }
@@ -77,7 +77,7 @@ func isRouter(name string) bool { return name[strings.LastIndexByte(name, '.')+1
 func withoutLigerLoss(a *architecture) {
 	a.refuse("liger", "the output of liger-kernel's fused loss has no router_logits, which "+
 		"Llama4ForConditionalGeneration of transformers 5.23 reads; use PyTorch's loss with "+
-		"--set plain-loss=1", hf.LigerLoss)
+		"--set plain-loss=1", hf.HasLigerLoss)
 }
 
 func towersLlama4(r *reader, text llama.Config) func() llama.Wrapper {
@@ -88,8 +88,8 @@ func towersLlama4(r *reader, text llama.Config) func() llama.Wrapper {
 	r.must(hidden == s.Out, "vision_config.projector_input_dim",
 		"%d is not projector_output_dim %d, which the second layer takes", hidden, s.Out)
 	return func() llama.Wrapper {
-		p := (&nn.Parts{}).Add("vision_model", tower.Llama4(s))
-		p.In("multi_modal_projector").Add("linear_1", nn.NewLinear(out, text.Width, false))
+		p := (&nn.NamedModule{}).Add("vision_model", tower.Llama4(s))
+		p.AddChild("multi_modal_projector").Add("linear_1", nn.NewLinear(out, text.Width, false))
 		return llama.Wrapper{Before: p, WithHead: true}
 	}
 }

@@ -72,7 +72,7 @@ func TestLossesDoNotMix(t *testing.T) {
 	m := model(t, oneLayer)
 	for _, c := range []models.Case{
 		{Settings: models.Settings{"chunked-loss": 4, "fused-loss": 1}},
-		{Levers: models.Levers{Liger: true}, Settings: models.Settings{"chunked-loss": 4}},
+		{MemoryOptions: models.MemoryOptions{Liger: true}, Settings: models.Settings{"chunked-loss": 4}},
 	} {
 		_, err := m.Complete(c)
 		require.ErrorContains(t, err, "chunked-loss: the fused loss of liger-kernel goes through chunks of its own")
@@ -107,13 +107,13 @@ func TestTheFusedLossIsOfTrainingAlone(t *testing.T) {
 		}
 		return losses, nil
 	}
-	whole, err := ofAllScores(models.Case{Levers: models.Levers{Evaluate: evaluation}})
+	whole, err := ofAllScores(models.Case{MemoryOptions: models.MemoryOptions{Evaluate: evaluation}})
 	require.NoError(t, err)
-	fused, err := ofAllScores(models.Case{Levers: models.Levers{Evaluate: evaluation, Liger: true}})
+	fused, err := ofAllScores(models.Case{MemoryOptions: models.MemoryOptions{Evaluate: evaluation, Liger: true}})
 	require.NoError(t, err)
 	require.Equal(t, []int{3, 2}, []int{whole, fused})
 	_, err = ofAllScores(models.Case{
-		Levers: models.Levers{Evaluate: evaluation}, Settings: models.Settings{"chunked-loss": 4},
+		MemoryOptions: models.MemoryOptions{Evaluate: evaluation}, Settings: models.Settings{"chunked-loss": 4},
 	})
 	require.ErrorContains(t, err, "the model returns its loss and no logits")
 }

@@ -26,8 +26,8 @@ func TestWhatCheckpointsSaveOnTheHost(t *testing.T) {
 		m := model(t, shortLlama)
 		c := complete(t, m, models.Case{
 			Batch: 2, Weights: "bf16", Optimizer: "sgd", Checkpointing: true,
-			Settings: models.Settings{"seq-len": 1024, "packed": want.packed},
-			Levers:   models.Levers{Recompute: want.recompute, Offload: true, Clip: models.ClipNone},
+			Settings:      models.Settings{"seq-len": 1024, "packed": want.packed},
+			MemoryOptions: models.MemoryOptions{Recompute: want.recompute, Offload: true, Clip: models.ClipNone},
 		})
 		r, err := m.Record(c, trace.GPU{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
 		require.NoError(t, err)
@@ -64,9 +64,10 @@ func TestOffloadingPinsWhatPyTorchDoes(t *testing.T) {
 		require.NoError(t, err)
 		m := model(t, offloadedLlama)
 		c := models.Case{
-			Batch: 1, Accumulate: want.accumulate, GPUs: 1, Strategy: &strategy, Settings: models.Settings{"seq-len": 32},
+			Batch: 1, Accumulate: want.accumulate, GPUs: 1, Strategy: &strategy,
+			Settings: models.Settings{"seq-len": 32},
 		}
-		if strategy.DeepSpeed() {
+		if strategy.IsDeepSpeed() {
 			c.Weights = "bf16"
 		}
 		r, err := m.Record(complete(t, m, c), trace.GPU{Capability: 80, SMs: 108, ThreadsPerSM: 2048},

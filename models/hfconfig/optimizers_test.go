@@ -34,7 +34,7 @@ func TestOptimizersOfOtherLibraries(t *testing.T) {
 			m := model(t, smallLlama)
 			c := complete(t, m, models.Case{
 				Batch: 2, Weights: "bf16", Optimizer: name, Settings: models.Settings{"seq-len": 512, "packed": 0},
-				Levers: models.Levers{Clip: models.ClipNone},
+				MemoryOptions: models.MemoryOptions{Clip: models.ClipNone},
 			})
 			r, err := m.Record(c, trace.GPU{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
 			require.NoError(t, err)
@@ -78,7 +78,7 @@ func TestOptimizersThatDoNotGoWithTheRest(t *testing.T) {
 	for want, c := range map[string]models.Case{
 		"galore-adamw projects the gradients": {
 			Optimizer: "galore-adamw", LoRA: nil,
-			Levers: models.Levers{TrainOnly: "embed_tokens"},
+			MemoryOptions: models.MemoryOptions{TrainOnly: "embed_tokens"},
 		},
 		"rank: \"none\" is not a whole number": {Optimizer: "galore-adamw:rank=none"},
 		"optimizer muon has no options":        {Optimizer: "muon:rank=2"},

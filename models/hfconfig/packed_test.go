@@ -37,7 +37,10 @@ func TestExpertsInFewBits(t *testing.T) {
 			Batch: 2, AMP: "bf16", Weights: "bf16", Optimizer: "adamw-fused", Checkpointing: want.checkpointing,
 			LoRA:     &models.LoRA{Rank: 8, Targets: []string{"q_proj", "v_proj"}},
 			Settings: models.Settings{"seq-len": 512, "packed": 0},
-			Levers:   models.Levers{Quantize: want.quantize, Recompute: want.recompute, Clip: models.ClipNone},
+			MemoryOptions: models.MemoryOptions{
+				Quantize: want.quantize, Recompute: want.recompute,
+				Clip: models.ClipNone,
+			},
 		})
 		r, err := m.Record(c, trace.GPU{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
 		require.NoError(t, err)
@@ -49,7 +52,7 @@ func TestExpertsInFewBits(t *testing.T) {
 		`{"model_type": "llama", "hidden_size": 512, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 512}`)
 	_, err := m.Record(models.Case{
 		Batch: 1, LoRA: &models.LoRA{Rank: 8},
-		Levers: models.Levers{Quantize: "nf4+experts"},
+		MemoryOptions: models.MemoryOptions{Quantize: "nf4+experts"},
 	}, testGPU, models.Options{})
 	require.ErrorContains(t, err,
 		"quantize: nf4+experts holds the experts of a mixture in few bits, and the model has none; use nf4")
@@ -66,9 +69,13 @@ func TestExpertsThatAreNotPackedAreNamed(t *testing.T) {
 		} {
 			m := model(t, text)
 			c := complete(t, m, models.Case{
-				LoRA: &models.LoRA{Rank: 8, Targets: []string{"q_proj"}}, Levers: models.Levers{Quantize: quantize},
+				LoRA: &models.LoRA{
+					Rank:    8,
+					Targets: []string{"q_proj"},
+				}, MemoryOptions: models.MemoryOptions{Quantize: quantize},
 			})
-			require.Equal(t, said && mixture, strings.Contains(strings.Join(m.Caveats(c), "\n"), note), "%s %s", quantize, text)
+			require.Equal(t, said && mixture, strings.Contains(strings.Join(m.Caveats(c), "\n"), note), "%s %s",
+				quantize, text)
 		}
 	}
 }
@@ -80,7 +87,7 @@ func TestWeightsStoredInFewBits(t *testing.T) {
 	require.ErrorContains(t, err,
 		"quantize: the configuration says that the weights are stored in few bits, by bitsandbytes; train adapters "+
 			"beside them with --quantize nf4 --lora ...")
-	adapters := models.Case{LoRA: &models.LoRA{Rank: 8}, Levers: models.Levers{Quantize: "int8"}}
+	adapters := models.Case{LoRA: &models.LoRA{Rank: 8}, MemoryOptions: models.MemoryOptions{Quantize: "int8"}}
 	_, err = m.Complete(adapters)
 	require.ErrorContains(t, err, "are stored as nf4, which transformers does not bring to int8")
 	adapters.Quantize = "nf4-dq"

@@ -55,7 +55,10 @@ func TestAdaptersBesideParameters(t *testing.T) {
 			Batch: 2, AMP: "bf16", Weights: models.WeightType(want.weights), Optimizer: "adamw-fused",
 			Checkpointing: want.checkpointing,
 			LoRA:          &l, Settings: models.Settings{"seq-len": 512, "packed": 0},
-			Levers: models.Levers{Quantize: want.quantize, Recompute: want.recompute, Clip: models.ClipNone},
+			MemoryOptions: models.MemoryOptions{
+				Quantize: want.quantize, Recompute: want.recompute,
+				Clip: models.ClipNone,
+			},
 		})
 		r, err := m.Record(c, trace.GPU{Capability: 80, SMs: 108, ThreadsPerSM: 2048},
 			models.Options{Steps: 2})
@@ -83,7 +86,10 @@ func TestAdaptersBesideParametersThatPeftRefuses(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 	l := models.LoRA{Rank: 8, Alpha: 8, Targets: []string{"gate_proj", "up_proj", "down_proj"}}
-	c := models.Case{Batch: 1, LoRA: &l, Checkpointing: true, Levers: models.Levers{Quantize: "nf4+experts"}}
+	c := models.Case{
+		Batch: 1, LoRA: &l, Checkpointing: true,
+		MemoryOptions: models.MemoryOptions{Quantize: "nf4+experts"},
+	}
 	_, err := model(t, packedMixture).Record(c, testGPU, models.Options{})
 	require.ErrorContains(t, err, "PyTorch raises CheckpointError there")
 	c.Quantize, c.Checkpointing = "int8+experts", false

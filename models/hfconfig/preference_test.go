@@ -21,7 +21,7 @@ func TestReferencesAreHeldAsTheyAre(t *testing.T) {
 	of := func(text string, lora *models.LoRA) models.Case {
 		o, err := models.ParseObjective(text)
 		require.NoError(t, err)
-		return models.Case{LoRA: lora, Levers: models.Levers{Objective: o}}
+		return models.Case{LoRA: lora, MemoryOptions: models.MemoryOptions{Objective: o}}
 	}
 	alone := weights(models.Case{})
 	require.Greater(t, weights(of("dpo", nil)), 2*alone-4096)
@@ -45,7 +45,7 @@ func TestParametersAreTrainedByName(t *testing.T) {
 	m := model(t,
 		`{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4, "num_attention_heads": 2, "vocab_size": 5000}`)
 	trainable := func(only string) int64 {
-		c, err := m.Complete(models.Case{Levers: models.Levers{TrainOnly: only}})
+		c, err := m.Complete(models.Case{MemoryOptions: models.MemoryOptions{TrainOnly: only}})
 		require.NoError(t, err)
 		tr, err := m.Build(c)
 		require.NoError(t, err)
@@ -56,15 +56,15 @@ func TestParametersAreTrainedByName(t *testing.T) {
 	require.Equal(t, trainable("layers")/2, trainable(`layers\.[01]\.`))
 	for want, c := range map[string]models.Case{
 		"train-only: here is in the name of no parameter; they are named like model.layers": {
-			Levers: models.Levers{TrainOnly: "here"},
+			MemoryOptions: models.MemoryOptions{TrainOnly: "here"},
 		},
 		"train-only: adapters freeze all of the model": {
-			LoRA:   &models.LoRA{Rank: 4},
-			Levers: models.Levers{TrainOnly: "layers"},
+			LoRA:          &models.LoRA{Rank: 4},
+			MemoryOptions: models.MemoryOptions{TrainOnly: "layers"},
 		},
 		"train-only: another option also selects the trained parameters": {
-			Stage:  "head",
-			Levers: models.Levers{TrainOnly: "layers"},
+			Stage:         "head",
+			MemoryOptions: models.MemoryOptions{TrainOnly: "layers"},
 		},
 	} {
 		c, err := m.Complete(c)
@@ -90,7 +90,7 @@ func TestTrainedLayersRequestWhatPyTorchDoes(t *testing.T) {
 	} {
 		c := models.Case{
 			Batch: 2, AMP: "bf16", Weights: "bf16", Settings: models.Settings{"seq-len": 1024},
-			Levers: models.Levers{TrainOnly: row.only, TrainedWeights: "fp32"},
+			MemoryOptions: models.MemoryOptions{TrainOnly: row.only, TrainedWeights: "fp32"},
 		}
 		c.Checkpointing, c.Recompute = row.how != "", row.how
 		c, err := m.Complete(c)
@@ -100,14 +100,14 @@ func TestTrainedLayersRequestWhatPyTorchDoes(t *testing.T) {
 		require.InDelta(t, row.want, phasePeak(r.Program, 1, "backward"), 256, row.only)
 	}
 	for want, c := range map[string]models.Case{
-		"trained-weights: all weights are trained": {Levers: models.Levers{TrainedWeights: "fp32"}},
-		`trained-weights: "bf16" is not possible`: {Levers: models.Levers{
+		"trained-weights: all weights are trained": {MemoryOptions: models.MemoryOptions{TrainedWeights: "fp32"}},
+		`trained-weights: "bf16" is not possible`: {MemoryOptions: models.MemoryOptions{
 			TrainOnly:      "layers",
 			TrainedWeights: "bf16",
 		}},
 		"trained-weights: strategies that shard": {
-			Levers: models.Levers{TrainOnly: "layers", TrainedWeights: "fp32"},
-			GPUs:   2, Strategy: &models.Strategy{Name: models.FSDP2},
+			MemoryOptions: models.MemoryOptions{TrainOnly: "layers", TrainedWeights: "fp32"},
+			GPUs:          2, Strategy: &models.Strategy{Name: models.FSDP2},
 		},
 	} {
 		_, err := m.Complete(c)
@@ -134,8 +134,8 @@ func TestPairsOfSwiftRequestWhatPyTorchDoes(t *testing.T) {
 		m := model(t, shortLlama)
 		c := complete(t, m, models.Case{
 			Batch: want.batch, Torch: "2.11", Weights: "bf16", AMP: want.amp, Optimizer: "sgd",
-			Settings: models.Settings{"seq-len": int64(want.length), "packed": 0, "padding": 0},
-			Levers:   models.Levers{Objective: o, Clip: models.ClipNone},
+			Settings:      models.Settings{"seq-len": int64(want.length), "packed": 0, "padding": 0},
+			MemoryOptions: models.MemoryOptions{Objective: o, Clip: models.ClipNone},
 		})
 		forward, backward := growth(t, m, c)
 		require.InEpsilon(t, want.forward, forward, 0.0002, want.objective)

@@ -34,8 +34,8 @@ func TestTrainingForQuantization(t *testing.T) {
 		c := complete(t, m, models.Case{
 			Batch: 2, AMP: models.Autocast(want.amp), Weights: models.WeightType(want.weights),
 			Optimizer: "adamw-fused", Checkpointing: want.checkpointing,
-			Settings: models.Settings{"seq-len": 512, "packed": 0},
-			Levers:   models.Levers{QAT: q, Recompute: want.recompute, Clip: models.ClipNone},
+			Settings:      models.Settings{"seq-len": 512, "packed": 0},
+			MemoryOptions: models.MemoryOptions{QAT: q, Recompute: want.recompute, Clip: models.ClipNone},
 		})
 		r, err := m.Record(c, trace.GPU{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
 		require.NoError(t, err)
@@ -45,14 +45,20 @@ func TestTrainingForQuantization(t *testing.T) {
 	}
 	m := model(t, smallLlama)
 	_, err := m.Record(models.Case{
-		Batch:  1,
-		Levers: models.Levers{QAT: models.QAT{Name: models.QATInt8Int4, Group: 500}},
+		Batch:         1,
+		MemoryOptions: models.MemoryOptions{QAT: models.QAT{Name: models.QATInt8Int4, Group: 500}},
 	}, testGPU, models.Options{})
 	require.ErrorContains(t, err, "qat: groups of 500 do not divide the inputs of its linear layers")
-	_, err = m.Record(models.Case{Batch: 1, LoRA: &models.LoRA{Rank: 8}, Levers: models.Levers{QAT: q8da4w}}, testGPU,
+	_, err = m.Record(models.Case{
+		Batch: 1, LoRA: &models.LoRA{Rank: 8},
+		MemoryOptions: models.MemoryOptions{QAT: q8da4w},
+	}, testGPU,
 		models.Options{})
 	require.NoError(t, err)
-	_, err = m.Complete(models.Case{LoRA: &models.LoRA{Rank: 8}, Levers: models.Levers{QAT: q8da4w, Quantize: "nf4"}})
+	_, err = m.Complete(models.Case{
+		LoRA:          &models.LoRA{Rank: 8},
+		MemoryOptions: models.MemoryOptions{QAT: q8da4w, Quantize: "nf4"},
+	})
 	require.ErrorContains(t, err, "qat: quantized layers cannot be trained quantization-aware; leave out --quantize")
 }
 
@@ -74,7 +80,10 @@ func TestAdaptersWithMagnitudes(t *testing.T) {
 				Rank: 8, Dropout: want.dropout, DoRA: models.PeftDoRA,
 				Targets: []string{"q_proj", "v_proj", "down_proj"},
 			},
-			Settings: models.Settings{"seq-len": 512, "packed": 0}, Levers: models.Levers{Clip: models.ClipNone},
+			Settings: models.Settings{
+				"seq-len": 512,
+				"packed":  0,
+			}, MemoryOptions: models.MemoryOptions{Clip: models.ClipNone},
 		})
 		r, err := m.Record(c, trace.GPU{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
 		require.NoError(t, err)
@@ -85,9 +94,10 @@ func TestAdaptersWithMagnitudes(t *testing.T) {
 	m := model(t, smallLlama)
 	_, err := m.Record(models.Case{
 		Batch: 1, LoRA: &models.LoRA{Rank: 8, DoRA: models.PeftDoRA},
-		Levers: models.Levers{Quantize: "int8"},
+		MemoryOptions: models.MemoryOptions{Quantize: "int8"},
 	}, testGPU, models.Options{})
-	require.ErrorContains(t, err, "lora: vprof records DoRA beside linear layers that are neither packed in 8 bits nor rounded")
+	require.ErrorContains(t, err,
+		"lora: vprof records DoRA beside linear layers that are neither packed in 8 bits nor rounded")
 }
 
 var q8da4w = models.QAT{Name: models.QAT8da4w, Group: 256}

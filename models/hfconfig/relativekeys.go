@@ -34,21 +34,21 @@ const (
 func variants(c llama.Config) []models.Setting {
 	var all []models.Setting
 	if c.KVHeads < c.Heads && !c.Eager && c.Latent.Rank == 0 {
-		all = append(all, models.Switch(repeatedSetting, 0,
+		all = append(all, models.SwitchSetting(repeatedSetting, 0,
 			"1 if keys and values are repeated for every head of the query, as torchtune does, 0 if attention "+
 				"shares them"))
 	}
 	if c.QKV == llama.OneProjection {
-		all = append(all, models.Switch(separateSetting, 0,
+		all = append(all, models.SwitchSetting(separateSetting, 0,
 			"1 if query, key, value, gate and up are projected one by one, as torchtune does, 0 if some at once"))
 	}
-	all = append(all, models.Switch(models.EarlySetting, 0,
+	all = append(all, models.SwitchSetting(models.EarlySetting, 0,
 		"1 if layers in 4 bits unpack to fp16 first and keep their inputs, as in bitsandbytes 0.42, 0 if they "+
 			"are today's"))
 	all = append(all, models.Setting{Name: models.DeviceMapSetting, Max: 2, Usage: "1 if from_pretrained brings the " +
 		"model to the GPU (device_map), 2 if model.to(device) does, 0 if the first does with --quantize alone"})
 	if !c.Tied {
-		all = append(all, models.Switch(models.PackedHeadSetting, 0,
+		all = append(all, models.SwitchSetting(models.PackedHeadSetting, 0,
 			"1 if --quantize holds the output layer, too, as litgpt has it, 0 if it leaves that alone, as "+
 				"transformers does"))
 	}
@@ -65,18 +65,18 @@ func (a *architecture) varied(c llama.Config) {
 // checkPacked returns the setting and the reason if settings of quantized layers are incompatible with a case.
 func checkPacked(c models.Case) (setting, reason string) {
 	switch {
-	case c.ShardsEarly() && c.Quantize != "nf4" && c.Quantize != "nf4-dq":
+	case c.UsesEarlyBitsandbytes() && c.Quantize != "nf4" && c.Quantize != "nf4-dq":
 		return models.EarlySetting, "is about linear layers in 4 bits; give it with --quantize nf4 or nf4-dq"
-	case c.ShardsEarly() && c.LoRA != nil && c.LoRA.DoRA != "":
+	case c.UsesEarlyBitsandbytes() && c.LoRA != nil && c.LoRA.DoRA != "":
 		return models.EarlySetting, "vprof records DoRA beside the layers of newer releases; leave out dora"
-	case c.On(models.DeviceMapSetting) && c.Strategy != nil && c.Strategy.Name != models.DDP:
+	case c.IsSwitchOn(models.DeviceMapSetting) && c.Strategy != nil && c.Strategy.Name != models.DDP:
 		return models.DeviceMapSetting, "is about models that are whole on each GPU; leave out --strategy"
-	case c.PacksHead() && c.Quantize == "":
+	case c.QuantizesHead() && c.Quantize == "":
 		return models.PackedHeadSetting, "is about --quantize, which is not given"
-	case c.PacksHead() && c.LoRA != nil && len(c.LoRA.Save) > 0:
+	case c.QuantizesHead() && c.LoRA != nil && len(c.LoRA.Save) > 0:
 		return models.PackedHeadSetting,
 			"what --lora save=... names is trained as a whole, which packed layers cannot be; give one of them"
-	case c.PacksHead() && (hf.ReadsHead(c) || !c.Objective.IsZero()):
+	case c.QuantizesHead() && (hf.ReadsHead(c) || !c.Objective.IsZero()):
 		return models.PackedHeadSetting,
 			"another loss reads the weight of the output layer itself; leave it out, or give the packed layer the " +
 				"plain loss of the next token"

@@ -51,7 +51,7 @@ func (r released) recorded(t *testing.T) [4]int64 {
 		Task: causalLM, Batch: r.Batch, AMP: models.Autocast(r.AMP), Weights: models.WeightType(r.Weights),
 		Optimizer: "adamw", Torch: "2.15", Checkpointing: r.Checkpointing != "",
 		Settings: models.Settings{"seq-len": r.Length, "padding": min(r.Padding, 1)},
-		Levers: models.Levers{
+		MemoryOptions: models.MemoryOptions{
 			Loop: models.LoopFunction, Clip: "none", UseCache: fmt.Sprint(r.Cache > 0),
 			Recompute: models.Recompute(r.Checkpointing),
 		},

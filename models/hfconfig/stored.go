@@ -9,8 +9,8 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// stored is the quantization of a model's stored weights, by the names of [models.Levers]; empty for none, or for one
-// that vprof does not describe.
+// stored is the quantization of a model's stored weights, by the names of [models.MemoryOptions]; empty for none, or
+// for one that vprof does not describe.
 type stored string
 
 // stored reads quantization_config, and accepts only bitsandbytes'.
@@ -45,7 +45,7 @@ func (s stored) check(c models.Case) (field, reason string) {
 	case c.Quantize == "":
 		return "quantize", fmt.Sprintf("the configuration says that the weights are stored in few bits, by "+
 			"bitsandbytes; train adapters beside them with --quantize %s --lora ...", s)
-	case s.bits() != stored(c.Packing()).bits():
+	case s.bits() != stored(c.LayerQuantization()).bits():
 		return "quantize", fmt.Sprintf("the configuration says that the weights are stored as %s, which transformers "+
 			"does not bring to %s", s, c.Quantize)
 	}
@@ -59,7 +59,7 @@ func (s stored) bits() string {
 
 // caveat returns a warning if a case has another quantization than the stored weights.
 func (s stored) caveat(c models.Case) []string {
-	if s == "" || c.Packing() == string(s) {
+	if s == "" || c.LayerQuantization() == string(s) {
 		return nil
 	}
 	return []string{fmt.Sprintf("quantize: the weights are stored as %s, which transformers keeps; planned is %s",

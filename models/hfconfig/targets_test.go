@@ -32,7 +32,7 @@ func TestTargetsThatGetNoAdaptersAreSaid(t *testing.T) {
 	} {
 		k := complete(t, m, models.Case{
 			Batch: 1, LoRA: &models.LoRA{Rank: 8, Alpha: 8, Targets: c.targets},
-			Levers: models.Levers{Quantize: c.quant},
+			MemoryOptions: models.MemoryOptions{Quantize: c.quant},
 		})
 		require.Equal(t, c.want, m.Caveats(k), c.targets)
 	}

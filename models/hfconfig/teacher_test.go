@@ -25,7 +25,7 @@ func TestTeachersBelongToTheirStudents(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, m.Description, again.Description)
 	weights := func(m models.Model, o models.Objective) int64 {
-		c, err := m.Complete(models.Case{Levers: models.Levers{Objective: o}})
+		c, err := m.Complete(models.Case{MemoryOptions: models.MemoryOptions{Objective: o}})
 		require.NoError(t, err)
 		r, err := m.Record(c, testGPU, models.Options{Steps: 1})
 		require.NoError(t, err)
@@ -38,7 +38,7 @@ func TestTeachersBelongToTheirStudents(t *testing.T) {
 
 	plain, err := Open(student)
 	require.NoError(t, err)
-	_, err = plain.Complete(models.Case{Levers: models.Levers{Objective: models.Objective{Name: models.GKD}}})
+	_, err = plain.Complete(models.Case{MemoryOptions: models.MemoryOptions{Objective: models.Objective{Name: models.GKD}}})
 	require.ErrorContains(t, err,
 		"objective: a model learns from the scores of another language model; name its configuration, too: --model "+
 			"hf:student.json,teacher=teacher.json")

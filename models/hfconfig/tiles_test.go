@@ -32,8 +32,8 @@ func TestFeedForwardLayersInTiles(t *testing.T) {
 		c := complete(t, m, models.Case{
 			Batch: want.batch, AMP: models.Autocast(want.amp), Weights: models.WeightType(want.weights),
 			Optimizer: "adamw-fused", Checkpointing: want.checkpointing,
-			Settings: models.Settings{"seq-len": 2048, "packed": 0},
-			Levers:   models.Levers{TiledMLP: want.tiles, Recompute: want.recompute, Clip: models.ClipNone},
+			Settings:      models.Settings{"seq-len": 2048, "packed": 0},
+			MemoryOptions: models.MemoryOptions{TiledMLP: want.tiles, Recompute: want.recompute, Clip: models.ClipNone},
 		})
 		r, err := m.Record(c, trace.GPU{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
 		require.NoError(t, err)

@@ -43,7 +43,7 @@ func TestTokenClassification(t *testing.T) {
 		m := model(t, want.config)
 		c := complete(t, m, models.Case{
 			Task: tokens, Batch: 2, AMP: "bf16", Weights: want.weights, Optimizer: "adamw-fused", LoRA: want.lora,
-			Settings: want.settings, Levers: models.Levers{Clip: models.ClipNone},
+			Settings: want.settings, MemoryOptions: models.MemoryOptions{Clip: models.ClipNone},
 		})
 		r, err := m.Record(c, trace.GPU{Capability: 80, SMs: 108, ThreadsPerSM: 2048},
 			models.Options{Steps: 2})

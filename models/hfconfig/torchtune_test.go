@@ -37,8 +37,8 @@ func TestAsTorchtuneComputesIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			k := models.Case{
 				Batch: 2, Weights: "bf16", Optimizer: "adamw-fused", Checkpointing: want.checkpointing,
-				Settings: models.Settings{"seq-len": 512, "packed": 0, "repeated-heads": want.repeated},
-				Levers:   models.Levers{Clip: models.ClipNone},
+				Settings:      models.Settings{"seq-len": 512, "packed": 0, "repeated-heads": want.repeated},
+				MemoryOptions: models.MemoryOptions{Clip: models.ClipNone},
 			}
 			if want.lora != "" {
 				l, err := models.ParseLoRA(want.lora)

@@ -46,7 +46,7 @@ func (r *reader) blocks(s tower.Size, kinds ...string) (v *reader, size tower.Si
 }
 
 // projector adds two linear layers with a function between them.
-func projector(p *nn.Parts, in, width int64, bias bool) {
+func projector(p *nn.NamedModule, in, width int64, bias bool) {
 	p.Add("linear_1", nn.NewLinear(in, width, bias)).Add("linear_2", nn.NewLinear(width, width, bias))
 }
 
@@ -56,10 +56,10 @@ func towersMistral3(r *reader, text llama.Config) func() llama.Wrapper {
 	r.refuse("vision_feature_layer", "-1", "-2")
 	bias := r.flag("multimodal_projector_bias", false)
 	return func() llama.Wrapper {
-		p := (&nn.Parts{}).Add("vision_tower", tower.Pixtral(s))
-		m := p.In("multi_modal_projector")
-		m.In("norm").Own("weight", s.Width)
-		m.In("patch_merger").Add("merging_layer", nn.NewLinear(s.Width*merge*merge, s.Width, false))
+		p := (&nn.NamedModule{}).Add("vision_tower", tower.Pixtral(s))
+		m := p.AddChild("multi_modal_projector")
+		m.AddChild("norm").AddParameter("weight", s.Width)
+		m.AddChild("patch_merger").Add("merging_layer", nn.NewLinear(s.Width*merge*merge, s.Width, false))
 		projector(m, s.Width, text.Width, bias)
 		return llama.Wrapper{Before: p}
 	}
@@ -68,8 +68,9 @@ func towersMistral3(r *reader, text llama.Config) func() llama.Wrapper {
 func towersGemma3(r *reader, text llama.Config) func() llama.Wrapper {
 	s := r.gemma3Vision()
 	return func() llama.Wrapper {
-		p := (&nn.Parts{}).Add("vision_tower", tower.Siglip(s))
-		p.In("multi_modal_projector").Own("mm_input_projection_weight", s.Width, text.Width).Add("mm_soft_emb_norm",
+		p := (&nn.NamedModule{}).Add("vision_tower", tower.Siglip(s))
+		p.AddChild("multi_modal_projector").AddParameter("mm_input_projection_weight", s.Width,
+			text.Width).Add("mm_soft_emb_norm",
 			tower.NewGemmaNorm(s.Width))
 		return llama.Wrapper{Before: p}
 	}
@@ -91,8 +92,8 @@ func towersLlava(r *reader, text llama.Config) func() llama.Wrapper {
 	}
 	bias := r.flag("multimodal_projector_bias", true)
 	return func() llama.Wrapper {
-		p := (&nn.Parts{}).Add("vision_tower", made(s))
-		projector(p.In("multi_modal_projector"), s.Width, text.Width, bias)
+		p := (&nn.NamedModule{}).Add("vision_tower", made(s))
+		projector(p.AddChild("multi_modal_projector"), s.Width, text.Width, bias)
 		return llama.Wrapper{Before: p}
 	}
 }
@@ -111,11 +112,11 @@ func (r *reader) llavaVision() (s tower.Size, kind string) {
 	return s, kind
 }
 
-func visual(read func(*reader) tower.Size, made func(tower.Size) *nn.Parts) func(*reader,
+func visual(read func(*reader) tower.Size, made func(tower.Size) *nn.NamedModule) func(*reader,
 	llama.Config) func() llama.Wrapper {
 	return func(r *reader, _ llama.Config) func() llama.Wrapper {
 		s := read(r)
-		return func() llama.Wrapper { return llama.Wrapper{Before: (&nn.Parts{}).Add("visual", made(s))} }
+		return func() llama.Wrapper { return llama.Wrapper{Before: (&nn.NamedModule{}).Add("visual", made(s))} }
 	}
 }
 
@@ -165,8 +166,9 @@ func towersSmolVLM(r *reader, text llama.Config) func() llama.Wrapper {
 		"smolvlm_vision")
 	scale := r.size("scale_factor", 2, mostMerged)
 	return func() llama.Wrapper {
-		p := (&nn.Parts{}).Add("vision_model", tower.SmolVLM(s))
-		p.In("connector").In("modality_projection").Add("proj", nn.NewLinear(s.Width*scale*scale, text.Width, false))
+		p := (&nn.NamedModule{}).Add("vision_model", tower.SmolVLM(s))
+		p.AddChild("connector").AddChild("modality_projection").Add("proj",
+			nn.NewLinear(s.Width*scale*scale, text.Width, false))
 		return llama.Wrapper{Decoder: "text_model", Before: p}
 	}
 }
@@ -179,7 +181,7 @@ func towersGLM4V(r *reader, _ llama.Config) func() llama.Wrapper {
 	v.must(s.Positions > 0, "patch_size", "%d is larger than image_size %d", s.Patch, image)
 	inner := v.size("intermediate_size", 13696, mostInner)
 	return func() llama.Wrapper {
-		return llama.Wrapper{Before: (&nn.Parts{}).Add("visual", tower.GLM4V(s, inner))}
+		return llama.Wrapper{Before: (&nn.NamedModule{}).Add("visual", tower.GLM4V(s, inner))}
 	}
 }
 
@@ -188,10 +190,10 @@ func towersPaddleOCR(r *reader, text llama.Config) func() llama.Wrapper {
 		"paddleocr_vl_vision", "paddleocr_vl")
 	merge := v.size("spatial_merge_size", 2, mostMerged)
 	return func() llama.Wrapper {
-		before, after := &nn.Parts{}, &nn.Parts{}
-		before.In("visual").Add("vision_model", tower.PaddleOCR(s))
+		before, after := &nn.NamedModule{}, &nn.NamedModule{}
+		before.AddChild("visual").Add("vision_model", tower.PaddleOCR(s))
 		square := s.Width * merge * merge
-		after.In("projector").Add("pre_norm", nn.NewLayerNorm(s.Width)).Add("linear_1",
+		after.AddChild("projector").Add("pre_norm", nn.NewLayerNorm(s.Width)).Add("linear_1",
 			nn.NewLinear(square, square, true)).Add("linear_2", nn.NewLinear(square, text.Width, true))
 		return llama.Wrapper{Before: before, After: after}
 	}
@@ -201,8 +203,8 @@ func towersMllama(r *reader, text llama.Config) func() llama.Wrapper {
 	s, t, _ := r.mllamaVision()
 	out := r.sub("vision_config").size("vision_output_dim", 7680, mostWidth)
 	return func() llama.Wrapper {
-		after := (&nn.Parts{}).Add("multi_modal_projector", nn.NewLinear(out, text.Width, true))
-		return llama.Wrapper{Before: (&nn.Parts{}).Add("vision_model", tower.Mllama(s, t)), After: after}
+		after := (&nn.NamedModule{}).Add("multi_modal_projector", nn.NewLinear(out, text.Width, true))
+		return llama.Wrapper{Before: (&nn.NamedModule{}).Add("vision_model", tower.Mllama(s, t)), After: after}
 	}
 }
 

@@ -33,9 +33,10 @@ func TestValuesBesideWords(t *testing.T) {
 		c := complete(t, m, models.Case{
 			Batch: 2, Torch: "2.11", Weights: want.weights, AMP: want.amp, LoRA: want.lora,
 			Checkpointing: want.checkpointing != "", Optimizer: "sgd",
-			Settings: models.Settings{"seq-len": 256, "packed": 0, "padding": 0}, Levers: models.Levers{
+			Settings: models.Settings{"seq-len": 256, "packed": 0, "padding": 0}, MemoryOptions: models.MemoryOptions{
 				Objective: o,
-				Clip:      models.ClipNone, Recompute: models.Recompute(strings.TrimPrefix(string(want.checkpointing), "on")),
+				Clip:      models.ClipNone, Recompute: models.Recompute(strings.TrimPrefix(string(want.checkpointing),
+					"on")),
 			},
 		})
 		forward, backward := growth(t, m, c)

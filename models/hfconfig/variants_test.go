@@ -19,7 +19,10 @@ func TestPackedHead(t *testing.T) {
 		m := model(t, smallUntied+`false}`)
 		c := complete(t, m, models.Case{
 			Batch: 1, Weights: "bf16", LoRA: &models.LoRA{Rank: 8, Targets: []string{"q_proj"}},
-			Settings: models.Settings{"seq-len": 64, "packed-head": on}, Levers: models.Levers{Quantize: "nf4"},
+			Settings: models.Settings{
+				"seq-len":     64,
+				"packed-head": on,
+			}, MemoryOptions: models.MemoryOptions{Quantize: "nf4"},
 		})
 		r, err := m.Record(c, testGPU, models.Options{Steps: 1})
 		require.NoError(t, err)
@@ -47,14 +50,14 @@ func TestSettingsOfQuantizedLayersNeedThem(t *testing.T) {
 	for reason, c := range map[string]models.Case{
 		"early-bitsandbytes: is about linear layers in 4 bits; give it with --quantize nf4 or nf4-dq": {
 			LoRA:     adapters,
-			Settings: models.Settings{"early-bitsandbytes": 1}, Levers: models.Levers{Quantize: "int8"},
+			Settings: models.Settings{"early-bitsandbytes": 1}, MemoryOptions: models.MemoryOptions{Quantize: "int8"},
 		},
 		"early-bitsandbytes: vprof records DoRA beside the layers of newer releases": {
 			LoRA: &models.LoRA{
 				Rank: 8,
 				DoRA: models.TorchtuneDoRA,
 			}, Settings: models.Settings{"early-bitsandbytes": 1},
-			Levers: models.Levers{Quantize: "nf4"},
+			MemoryOptions: models.MemoryOptions{Quantize: "nf4"},
 		},
 		"packed-head: is about --quantize, which is not given": {
 			LoRA:     adapters,
@@ -65,11 +68,14 @@ func TestSettingsOfQuantizedLayersNeedThem(t *testing.T) {
 				Rank: 8,
 				Save: []string{"lm_head"},
 			}, Settings: models.Settings{"packed-head": 1},
-			Levers: models.Levers{Quantize: "nf4"},
+			MemoryOptions: models.MemoryOptions{Quantize: "nf4"},
 		},
 		"packed-head: another loss reads the weight of the output layer itself": {
-			LoRA:     adapters,
-			Settings: models.Settings{"packed-head": 1, "fused-loss": 1}, Levers: models.Levers{Quantize: "nf4"},
+			LoRA: adapters,
+			Settings: models.Settings{
+				"packed-head": 1,
+				"fused-loss":  1,
+			}, MemoryOptions: models.MemoryOptions{Quantize: "nf4"},
 		},
 	} {
 		_, err := model(t, smallUntied+`false}`).Complete(c)
@@ -77,7 +83,7 @@ func TestSettingsOfQuantizedLayersNeedThem(t *testing.T) {
 	}
 	_, err := model(t, smallUntied+`true}`).Complete(models.Case{
 		LoRA:     adapters,
-		Settings: models.Settings{"packed-head": 1}, Levers: models.Levers{Quantize: "nf4"},
+		Settings: models.Settings{"packed-head": 1}, MemoryOptions: models.MemoryOptions{Quantize: "nf4"},
 	})
 	require.ErrorContains(t, err, "packed-head: there is no such setting", "the output layer is the embeddings")
 }

@@ -117,8 +117,8 @@ func (w wrapper) architecture(r *reader) architecture {
 	a.withoutClasses()
 	a.summary = fmt.Sprintf("%s: %s", w.name, a.summary)
 	a.levers.Liger, a.levers.Tiles, a.levers.Context, a.levers.Experts = w.liger, c.Experts.Count == 0,
-		c.PlainAttention(), c.SharedExperts()
-	a.levers.Cache, a.levers.TensorPlan = c.Attends(), c.Splits() && !d.Unplanned
+		c.PlainAttention(), c.ExpertParallelCount()
+	a.levers.Cache, a.levers.TensorPlan = c.HasOnlyAttention(), c.CanShardProjections() && !d.Unplanned
 	a.towers = true
 	var seen *vision
 	if w.vision != nil {

@@ -18,7 +18,7 @@ func TestTowersAreMadeAnewForEveryCase(t *testing.T) {
 		if kind == "llama4" {
 			lora.Targets = []string{"q_proj", "fc1", "linear_1", "shared_expert.up_proj"} // its router can have none
 		}
-		c := complete(t, m, models.Case{LoRA: &lora, Levers: models.Levers{Quantize: "nf4"}})
+		c := complete(t, m, models.Case{LoRA: &lora, MemoryOptions: models.MemoryOptions{Quantize: "nf4"}})
 		first, err := m.Build(c)
 		require.NoError(t, err, kind)
 		again, err := m.Build(c)
@@ -82,7 +82,7 @@ func TestLlama4IsRefusedWhatFails(t *testing.T) {
 	for want, c := range map[string]models.Case{
 		"flash: transformers has no FlashAttention for Llama 4":  {Settings: models.Settings{"flash": 1}},
 		"lora: peft also puts an adapter in place of the router": {LoRA: &models.LoRA{Rank: 4}},
-		"liger: the output of liger-kernel's fused loss has":     {Levers: models.Levers{Liger: true}},
+		"liger: the output of liger-kernel's fused loss has":     {MemoryOptions: models.MemoryOptions{Liger: true}},
 		"flex: attention is either eager, flex_attention or":     {Settings: models.Settings{"flex": 1, "eager": 1}},
 		"plain-loss: is about --liger without its fused loss":    {Settings: models.Settings{"plain-loss": 1}},
 	} {
@@ -94,8 +94,8 @@ func TestLlama4IsRefusedWhatFails(t *testing.T) {
 			LoRA:     &models.LoRA{Rank: 4, Targets: []string{"q_proj", "gate_projs.0"}},
 			Settings: models.Settings{"linearized-experts": 1},
 		},
-		{Levers: models.Levers{Liger: true}, Settings: models.Settings{"plain-loss": 1}},
-		{Levers: models.Levers{Liger: true}, Settings: models.Settings{"fused-loss": 1}},
+		{MemoryOptions: models.MemoryOptions{Liger: true}, Settings: models.Settings{"plain-loss": 1}},
+		{MemoryOptions: models.MemoryOptions{Liger: true}, Settings: models.Settings{"fused-loss": 1}},
 	} {
 		_, err := m.Complete(c)
 		require.NoError(t, err)

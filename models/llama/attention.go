@@ -10,11 +10,12 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// attention is causal self attention with rotary positions; several heads of the query may share one of key and value.
+// attention is causal self attention with rotary embeddings, in which several query heads can share one key and value
+// head.
 type attention struct {
 	nn.Module
 	TorchNames
-	QkvProj                    nn.Layer // instead of the three
+	QkvProj                    nn.Layer // replaces the three
 	QProj, KProj, VProj, OProj nn.Layer
 	Sinks                      *nn.Parameter
 	Bias                       *nn.Buffer // causal masks of all positions
@@ -22,13 +23,13 @@ type attention struct {
 	RotaryEmb                  *rotary
 	c                          *Config
 	rotates                    bool
-	// prompt is that of LLaMA-Adapter; nil for most.
+	// prompt is LLaMA-Adapter's prompt; nil without it.
 	prompt *peft.Prompt
 }
 
 func newAttention(c *Config, i int) *attention {
 	query, shared := c.Heads*c.HeadSize, c.KVHeads*c.HeadSize
-	a := &attention{TorchNames: c.Names, c: c, rotates: c.rotates(i)}
+	a := &attention{TorchNames: c.Names, c: c, rotates: c.hasRotary(i)}
 	if c.QKV == ThreeProjections {
 		a.QProj = nn.NewLinear(c.Width, query, c.QKVBias)
 		a.KProj, a.VProj = nn.NewLinear(c.Width, shared, c.QKVBias), nn.NewLinear(c.Width, shared, c.QKVBias)
@@ -61,20 +62,20 @@ func newAttention(c *Config, i int) *attention {
 
 func (a *attention) call(f *frame, x *tensor, in inputs) (y, weights *tensor) {
 	if a.prompt != nil {
-		return a.adapted(f, x, in), nil
+		return a.forwardWithPrompt(f, x, in), nil
 	}
-	return a.plain(f, x, in)
+	return a.forward(f, x, in)
 }
 
-// plain follows LlamaAttention.forward.
-func (a *attention) plain(f *frame, x *tensor, in inputs) (y, weights *tensor) {
+// forward records LlamaAttention.forward.
+func (a *attention) forward(f *frame, x *tensor, in inputs) (y, weights *tensor) {
 	g := f.ModuleFrame(a, x, in.mask, in.positions, in.cos, in.sin)
 	x = g.ParallelInput(x)
 	var q, k, v, gate *tensor
 	if a.c.AttentionGate {
-		q, gate = a.gated(g, x)
-		k = g.Bind(a.heads(g, a.KProj, a.KNorm, x))
-		v = g.Bind(hf.Heads(g.Call(a.VProj, x), a.c.HeadSize))
+		q, gate = a.projectWithGate(g, x)
+		k = g.Bind(a.projectHeads(g, a.KProj, a.KNorm, x))
+		v = g.Bind(hf.SplitHeads(g.Call(a.VProj, x), a.c.HeadSize))
 	} else {
 		q, k, v = a.project(g, x)
 	}
@@ -89,7 +90,7 @@ func (a *attention) plain(f *frame, x *tensor, in inputs) (y, weights *tensor) {
 		g.Set(&q, q.Mul(queryScale(g, in.positions).To(q.DType())))
 	}
 	k, v = a.c.Cache.Update(g, k, v)
-	y, weights = a.attend(g, q, k, v, in)
+	y, weights = a.computeAttention(g, q, k, v, in)
 	g.BindEach(y, weights)
 	g.Set(&y, hf.MergeHeads(y))
 	if gate != nil {
@@ -102,8 +103,8 @@ func (a *attention) plain(f *frame, x *tensor, in inputs) (y, weights *tensor) {
 	return g.ReturnPair(y, weights)
 }
 
-// gated returns the heads of the query and their gate.
-func (a *attention) gated(f *frame, x *tensor) (q, gate *tensor) {
+// projectWithGate returns the heads of the query and their gate.
+func (a *attention) projectWithGate(f *frame, x *tensor) (q, gate *tensor) {
 	size := a.c.HeadSize
 	parts := f.BindAll(f.Call(a.QProj, x).View(x.Size(0), x.Size(1), -1, 2*size).Chunk(2, -1))
 	q, gate = parts[0], parts[1]
@@ -112,13 +113,13 @@ func (a *attention) gated(f *frame, x *tensor) (q, gate *tensor) {
 	return q, gate
 }
 
-// attend returns the attention interface.
-func (a *attention) attend(f *frame, q, k, v *tensor, in inputs) (y, weights *tensor) {
+// computeAttention computes the attention of the layer, with sinks if the model has them.
+func (a *attention) computeAttention(f *frame, q, k, v *tensor, in inputs) (y, weights *tensor) {
 	mask, o := in.mask, hf.AttentionOptions{
 		Causal: true, Groups: q.Size(1) / k.Size(1), RepeatKV: a.c.RepeatKV, Flash: a.c.Flash,
-		Dropout: hf.DropoutIn(a, a.c.AttentionDropout),
+		Dropout: hf.DropoutInMode(a, a.c.AttentionDropout),
 	}
-	if a.c.Context.On() {
+	if a.c.Context.IsActive() {
 		if a.c.Eager {
 			f.Tape().Raise(errors.New("cp: ranks that share sequences need FlashAttention, and this model's " +
 				"attention is eager; add --set flash=1"))
@@ -131,7 +132,7 @@ func (a *attention) attend(f *frame, q, k, v *tensor, in inputs) (y, weights *te
 	return a.c.attend(f, q, k, v, in, o)
 }
 
-// attend returns the attention interface of models without sinks. Fused attention returns nil weights.
+// attend computes attention without sinks. weights is nil unless attention is eager.
 func (c *Config) attend(f *frame, q, k, v *tensor, in inputs, o hf.AttentionOptions) (y, weights *tensor) {
 	switch {
 	case c.Eager:
@@ -142,8 +143,8 @@ func (c *Config) attend(f *frame, q, k, v *tensor, in inputs, o hf.AttentionOpti
 	return hf.Attention(f, q, k, v, in.mask, o), nil
 }
 
-// attendAndProject returns the end of an attention module, in its frame, which holds the results: heads are
-// concatenated and projected.
+// attendAndProject computes attention and the output projection in the attention module's frame, which keeps the
+// results.
 func (c *Config) attendAndProject(f *frame, q, k, v *tensor, in inputs, o hf.AttentionOptions, output nn.Layer) (y,
 	weights *tensor,
 ) {
@@ -154,7 +155,7 @@ func (c *Config) attendAndProject(f *frame, q, k, v *tensor, in inputs, o hf.Att
 	return y, weights
 }
 
-// project gives the heads of query, key and value.
+// project returns the heads of query, key and value.
 func (a *attention) project(f *frame, x *tensor) (q, k, v *tensor) {
 	c := a.c
 	switch c.QKV {
@@ -165,19 +166,19 @@ func (a *attention) project(f *frame, x *tensor) (q, k, v *tensor) {
 		k = f.Bind(all.Slice(-1, query, query+shared))
 		v = f.Bind(all.Slice(-1, query+shared, query+2*shared))
 		for _, y := range []**tensor{&q, &k, &v} {
-			f.Set(y, hf.Heads(*y, c.HeadSize))
+			f.Set(y, hf.SplitHeads(*y, c.HeadSize))
 		}
 	case HeadsProjection:
-		all := f.Bind(hf.Heads(f.Call(a.QkvProj, x), 3*c.HeadSize))
+		all := f.Bind(hf.SplitHeads(f.Call(a.QkvProj, x), 3*c.HeadSize))
 		parts := f.BindAll(all.Chunk(3, -1))
 		q, k, v = parts[0], parts[1], parts[2]
 	default:
 		if c.QKNorm == ViewedNorm {
-			return a.projected(f, x)
+			return a.projectAndNormalize(f, x)
 		}
-		q = f.Bind(a.heads(f, a.QProj, a.QNorm, x))
-		k = f.Bind(a.heads(f, a.KProj, a.KNorm, x))
-		v = f.Bind(hf.Heads(f.Call(a.VProj, x), c.HeadSize))
+		q = f.Bind(a.projectHeads(f, a.QProj, a.QNorm, x))
+		k = f.Bind(a.projectHeads(f, a.KProj, a.KNorm, x))
+		v = f.Bind(hf.SplitHeads(f.Call(a.VProj, x), c.HeadSize))
 		if c.QKNorm == TransposedNorm {
 			f.Set(&q, f.Call(a.QNorm, q))
 			f.Set(&k, f.Call(a.KNorm, k))
@@ -186,28 +187,28 @@ func (a *attention) project(f *frame, x *tensor) (q, k, v *tensor) {
 	return q, k, v
 }
 
-// projected projects x to query, key and value first, and then clamps them or normalizes query and key, as OLMo and
-// Cohere do.
-func (a *attention) projected(f *frame, x *tensor) (q, k, v *tensor) {
+// projectAndNormalize first projects x to query, key and value, and then clamps them (OLMo) or normalizes query and key
+// (Cohere).
+func (a *attention) projectAndNormalize(f *frame, x *tensor) (q, k, v *tensor) {
 	q, k, v = f.Bind(f.Call(a.QProj, x)), f.Bind(f.Call(a.KProj, x)), f.Bind(f.Call(a.VProj, x))
 	f.Set(&q, f.Call(a.QNorm, q.View(q.Size(0), q.Size(1), -1, a.c.HeadSize)).View(q.Size(0), q.Size(1), -1))
 	f.Set(&k, f.Call(a.KNorm, k.View(k.Size(0), k.Size(1), -1, a.c.HeadSize)).View(k.Size(0), k.Size(1), -1))
 	for _, y := range []**tensor{&q, &k, &v} {
-		f.Set(y, hf.Heads(*y, a.c.HeadSize))
+		f.Set(y, hf.SplitHeads(*y, a.c.HeadSize))
 	}
 	return q, k, v
 }
 
-// heads projects x, and normalizes it if the model does so before splitting it into heads.
-func (a *attention) heads(f *frame, project, norm nn.Layer, x *tensor) *tensor {
+// projectHeads projects x, and normalizes the projection if the model does so before it is split into heads.
+func (a *attention) projectHeads(f *frame, project, norm nn.Layer, x *tensor) *tensor {
 	y := f.Call(project, x)
 	if a.c.QKNorm == HeadsNorm {
 		return f.Call(norm, y.View(y.Size(0), y.Size(1), -1, a.c.HeadSize)).Transpose(1, 2)
 	}
-	return hf.Heads(y, a.c.HeadSize)
+	return hf.SplitHeads(y, a.c.HeadSize)
 }
 
-// applyRotary binds query and key to their results after rotary position embedding.
+// applyRotary replaces query and key by their results after the rotary embedding.
 func (a *attention) applyRotary(f *frame, q, k **tensor, cos, sin *tensor) {
 	if a.c.Liger {
 		turnedQ, turnedK := liger.Rotate(f, *q, *k, cos, sin)
@@ -220,16 +221,16 @@ func (a *attention) applyRotary(f *frame, q, k **tensor, cos, sin *tensor) {
 	f.Set(k, turnedK)
 }
 
-// queryScale follows get_llama_4_attn_scale.
+// queryScale records get_llama_4_attn_scale.
 func queryScale(f *frame, positions *tensor) *tensor {
 	g := f.FuncFrame(positions)
 	scaling := g.Bind(positions.DivScalar().Unary("floor").AddScalar().Log().MulScalar().AddScalar())
 	return g.Return(scaling.Unsqueeze(1).Unsqueeze(-1))
 }
 
-// attentions returns the attention modules that can have LLaMA-Adapter's prompts; none for models that peft does not
+// promptAttentions returns the attention modules to which LLaMA-Adapter adds prompts; nil for models that peft does not
 // support.
-func (m *Model) attentions() (all []peft.Attention) {
+func (m *Model) promptAttentions() (all []peft.Attention) {
 	for _, l := range m.Layers {
 		if a, ok := l.SelfAttn.(*attention); ok && m.c.AdaptionPrompts {
 			all = append(all, a)
@@ -238,39 +239,39 @@ func (m *Model) attentions() (all []peft.Attention) {
 	return all
 }
 
-// AddPrompt implements [peft.Attention].
 func (a *attention) AddPrompt(p *peft.Prompt) { a.prompt = p }
 
-// adapted follows AdaptedAttention.forward: it adds the attention to the tokens of a prompt to the module's result.
-func (a *attention) adapted(f *frame, x *tensor, in inputs) *tensor {
+// forwardWithPrompt records AdaptedAttention.forward, which adds attention to the prompt's tokens to the module's
+// result.
+func (a *attention) forwardWithPrompt(f *frame, x *tensor, in inputs) *tensor {
 	g := f.CallFrame(x, in.mask, in.positions, in.cos, in.sin)
 	inner := inputs{x: x, mask: in.mask, positions: in.positions, cos: in.cos, sin: in.sin}
-	y, _ := a.plain(g, x, inner)
+	y, _ := a.forward(g, x, inner)
 	g.Bind(y)
 	rows, n, groups := y.Size(0), a.prompt.Weight.Dims[1], a.c.Heads/a.c.KVHeads
-	key := g.Bind(g.Call(a.KProj, a.prompt.Weight.T()))
-	value := g.Bind(g.Call(a.VProj, a.prompt.Weight.T()))
+	key := g.Bind(g.Call(a.KProj, a.prompt.Weight.TensorOrNil()))
+	value := g.Bind(g.Call(a.VProj, a.prompt.Weight.TensorOrNil()))
 	spread := func(x *tensor) *tensor {
 		return x.View(1, n, a.c.KVHeads, a.c.HeadSize).Repeat(rows, 1, 1, 1).Transpose(1, 2)
 	}
 	k, v := g.Bind(spread(key)), g.Bind(spread(value))
 	g.Set(&k, k.RepeatInterleave(groups, 1))
 	g.Set(&v, v.RepeatInterleave(groups, 1))
-	query := g.Bind(a.queryAgain(g, x, in))
+	query := g.Bind(a.promptQuery(g, x, in))
 	scores := g.Bind(query.Matmul(k.Transpose(2, 3).To(query.DType())).DivScalar())
 	shares := scores.SoftmaxTo(-1, trace.F32).To(query.DType())
-	g.Set(&scores, a.prompt.Gate.T().Mul(shares))
+	g.Set(&scores, a.prompt.Gate.TensorOrNil().Mul(shares))
 	more := g.Bind(scores.Matmul(v).Transpose(1, 2).Reshape(rows, x.Size(1), -1))
 	g.Set(&more, g.Call(a.OProj, more))
 	g.Set(&y, y.Add(more))
 	return g.Return(g.Set(&y, y.To(query.DType())))
 }
 
-// queryAgain follows llama_compute_query_states.
-func (a *attention) queryAgain(f *frame, x *tensor, in inputs) *tensor {
+// promptQuery records llama_compute_query_states.
+func (a *attention) promptQuery(f *frame, x *tensor, in inputs) *tensor {
 	g := f.FuncFrame()
-	q := g.Bind(hf.Heads(g.Call(a.QProj, x), a.c.HeadSize))
-	g.Bind(hf.Heads(g.Call(a.VProj, x), a.c.HeadSize))
+	q := g.Bind(hf.SplitHeads(g.Call(a.QProj, x), a.c.HeadSize))
+	g.Bind(hf.SplitHeads(g.Call(a.VProj, x), a.c.HeadSize))
 	cos, sin := g.Bind(in.cos.Unsqueeze(1)), g.Bind(in.sin.Unsqueeze(1))
 	turned := q.Mul(cos)
 	return g.Return(turned.Add(hf.RotateHalf(g, q).Mul(sin)))

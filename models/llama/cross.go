@@ -5,7 +5,7 @@ import (
 	"github.com/vprof/vprof/models/nn"
 )
 
-// crossAttention is MllamaTextCrossAttention. A step on text alone skips the layers that attend to images.
+// crossAttention is MllamaTextCrossAttention. A text-only step skips its layers.
 type crossAttention struct {
 	nn.Module
 	QProj, KProj, VProj, OProj nn.Layer
@@ -13,7 +13,7 @@ type crossAttention struct {
 	c                          *Config
 }
 
-// call computes attention of x [rows, length, width] to the states of images.
+// call computes attention of x [rows, length, width] to the image states.
 func (a *crossAttention) call(f *frame, x, states, mask *tensor) *tensor {
 	g := f.ModuleFrame(a, x, states, mask)
 	rows, heads := x.Size(0), func(y *tensor) *tensor {
@@ -31,9 +31,9 @@ func (a *crossAttention) call(f *frame, x, states, mask *tensor) *tensor {
 	return g.Return(g.Set(&y, g.Call(a.OProj, y)))
 }
 
-// crossing follows MllamaCrossAttentionDecoderLayer.forward, with hidden states, states of images, their mask, and
-// which tokens attend to any image.
-func (l *layer) crossing(f *frame, args []*tensor) *tensor {
+// crossAttentionForward records MllamaCrossAttentionDecoderLayer.forward. args are hidden states, image states, their
+// mask, and a mask of the tokens that attend to any image.
+func (l *layer) crossAttentionForward(f *frame, args []*tensor) *tensor {
 	x, rows := args[0], args[3]
 	residual := f.Bind(x)
 	f.Set(&x, f.Call(l.InputLayernorm, x))
@@ -45,8 +45,8 @@ func (l *layer) crossing(f *frame, args []*tensor) *tensor {
 	return f.Set(&x, residual.Add(l.CrossAttnMlpGate.Tanh().Mul(x)))
 }
 
-// newCrossing returns MllamaCrossAttentionDecoderLayer.
-func newCrossing(c *Config) *layer {
+// newCrossAttentionLayer returns MllamaCrossAttentionDecoderLayer.
+func newCrossAttentionLayer(c *Config) *layer {
 	query, shared := c.Heads*c.HeadSize, c.KVHeads*c.HeadSize
 	return &layer{
 		TorchNames: c.Names, c: c,

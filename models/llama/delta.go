@@ -8,18 +8,18 @@ import (
 	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
-// DeltaNet holds the sizes of linear attention by the gated delta rule, which some layers use.
+// DeltaNet holds the sizes of gated delta rule linear attention, which some layers use.
 type DeltaNet struct {
 	Layers                                   LayerFlags
 	KeyHeads, ValueHeads, KeySize, ValueSize int64
-	// Kernel is the number of tokens that the convolution covers.
+	// Kernel is the kernel size of the convolution over tokens.
 	Kernel int64
-	// Fused projects query, key, value and gate by one layer, and beta and decay by another, in
-	// the order of the heads of the key, as Qwen3-Next does.
+	// Fused projects query, key, value and gate by one linear layer, and beta and decay by another, ordered by key
+	// heads, as Qwen3-Next does.
 	Fused bool
 }
 
-// deltaChunk is the number of tokens that the rule processes at a time.
+// deltaChunk is the number of tokens that the delta rule processes at a time.
 const deltaChunk = 64
 
 // deltaNet is Qwen3_5GatedDeltaNet.
@@ -30,7 +30,7 @@ type deltaNet struct {
 	Norm                                 *deltaNorm
 	OutProj                              nn.Layer
 	InProjQkv, InProjZ, InProjB, InProjA nn.Layer
-	InProjQkvz, InProjBa                 nn.Layer // instead of the four
+	InProjQkvz, InProjBa                 nn.Layer // replace the four
 	c                                    *Config
 }
 
@@ -54,13 +54,13 @@ func newDeltaNet(c *Config) *deltaNet {
 	return n
 }
 
-// call maps hidden states to the same shape; mask is the padding mask, or nil.
+// call records the module's forward; mask is the padding mask, or nil.
 func (d *deltaNet) call(f *frame, x, mask *tensor) *tensor {
 	g := f.ModuleFrame(d, x, mask)
 	s := d.c.DeltaNet
 	batch, length := x.Size(0), x.Size(1)
 	keys, values := s.KeyHeads*s.KeySize, s.ValueHeads*s.ValueSize
-	g.Set(&x, unpadded(g, x, mask))
+	g.Set(&x, zeroPadding(g, x, mask))
 	mixed, z, b, a := d.project(g, x)
 	g.Set(&mixed, causalConv(g, mixed, d.Conv1d))
 	g.Set(&mixed, mixed.Transpose(1, 2))
@@ -70,9 +70,9 @@ func (d *deltaNet) call(f *frame, x, mask *tensor) *tensor {
 	}
 	beta := g.Bind(b.Sigmoid())
 	decay := g.Bind(d.ALog.To(trace.F32).Exp().Neg().Mul(a.To(trace.F32).Add(d.DtBias.Tensor).Softplus()))
-	rule := d.rule
+	rule := d.chunkDeltaRule
 	if !g.Tape().Rules().Libraries.SolvesDelta {
-		rule = d.ruleByRows
+		rule = d.oldChunkDeltaRule
 		if each := s.ValueHeads / s.KeyHeads; each > 1 {
 			g.Set(&parts[0], parts[0].RepeatInterleave(each, 2))
 			g.Set(&parts[1], parts[1].RepeatInterleave(each, 2))
@@ -86,12 +86,12 @@ func (d *deltaNet) call(f *frame, x, mask *tensor) *tensor {
 	return g.Return(g.Bind(g.Call(d.OutProj, y)))
 }
 
-// project computes query, key and value of x in one tensor [batch, channels, length], the gate [batch, length, value
-// heads, size], beta and decay [batch, length, value heads].
+// project returns query, key and value in one tensor [batch, channels, length], the gate z [batch, length, value
+// heads, size], and beta b and decay a [batch, length, value heads].
 func (d *deltaNet) project(f *frame, x *tensor) (mixed, z, b, a *tensor) {
 	s, batch, length := d.c.DeltaNet, x.Size(0), x.Size(1)
 	if s.Fused {
-		return d.unmixed(f, x)
+		return d.projectFused(f, x)
 	}
 	mixed = f.Bind(f.Call(d.InProjQkv, x))
 	f.Set(&mixed, mixed.Transpose(1, 2))
@@ -101,8 +101,8 @@ func (d *deltaNet) project(f *frame, x *tensor) (mixed, z, b, a *tensor) {
 	return mixed, z, b, f.Bind(f.Call(d.InProjA, x))
 }
 
-// unmixed projects as Qwen3-Next does it (fix_query_key_value_ordering).
-func (d *deltaNet) unmixed(f *frame, x *tensor) (mixed, z, b, a *tensor) {
+// projectFused projects as Qwen3-Next does (fix_query_key_value_ordering).
+func (d *deltaNet) projectFused(f *frame, x *tensor) (mixed, z, b, a *tensor) {
 	s, batch, length := d.c.DeltaNet, x.Size(0), x.Size(1)
 	all := f.Bind(f.Call(d.InProjQkvz, x))
 	others := f.Bind(f.Call(d.InProjBa, x))
@@ -124,15 +124,15 @@ func (d *deltaNet) unmixed(f *frame, x *tensor) (mixed, z, b, a *tensor) {
 	rebind(f, func(x *tensor) *tensor { return x.Reshape(batch, length, -1) }, &qkv[0], &qkv[1], &qkv[2])
 	mixed = f.Bind(trace.Cat(-1, qkv...))
 	f.Set(&mixed, mixed.Transpose(1, 2))
-	for i := range qkv { // names that are bound anew before much else is made
+	for i := range qkv { // variables that are rebound soon after
 		f.Del(&qkv[i])
 	}
 	return mixed, z, b, a
 }
 
-// rule follows torch_chunk_gated_delta_rule over query and key [batch, length, key heads, size],
-// value [batch, length, value heads, size], decay and beta [batch, length, value heads].
-func (d *deltaNet) rule(f *frame, query, key, value, decay, beta *tensor) *tensor {
+// chunkDeltaRule records torch_chunk_gated_delta_rule over query and key [batch, length, key heads, size], value
+// [batch, length, value heads, size], decay and beta [batch, length, value heads].
+func (d *deltaNet) chunkDeltaRule(f *frame, query, key, value, decay, beta *tensor) *tensor {
 	g := f.FuncFrame(query, key, value, decay, beta)
 	s, dtype, length := d.c.DeltaNet, query.DType(), query.Size(1)
 	if s.KeyHeads != s.ValueHeads {
@@ -160,7 +160,7 @@ func (d *deltaNet) rule(f *frame, query, key, value, decay, beta *tensor) *tenso
 	return g.Return(g.Set(&y, y.Transpose(1, 2).ToContiguous(dtype)))
 }
 
-// rebind runs "a, b = (made(x) for x in (a, b))": all results are computed before a name is rebound.
+// rebind records "a, b = (made(x) for x in (a, b))", which computes all results before it rebinds a name.
 func rebind(f *frame, made func(x *tensor) *tensor, names ...**tensor) {
 	fresh := lists.Map(names, func(x **tensor) *tensor { return f.Bind(made(*x)) })
 	for i, x := range names {
@@ -169,8 +169,8 @@ func rebind(f *frame, made func(x *tensor) *tensor, names ...**tensor) {
 	}
 }
 
-// chunks computes the two phases of the rule: within chunks, and from each chunk to the next. Its variables live on in
-// the frame of the rule.
+// chunks records the two phases of the delta rule: within chunks, and from each chunk to the next. Its variables stay
+// in the frame of the rule.
 func (d *deltaNet) chunks(f *frame, query, key **tensor, keys, values, decay *tensor) *tensor {
 	s, t := d.c.DeltaNet, f.Tape()
 	mask := f.Bind(t.Filled("ones", trace.Bool, deltaChunk, deltaChunk).Triu())
@@ -199,7 +199,7 @@ func (d *deltaNet) chunks(f *frame, query, key **tensor, keys, values, decay *te
 	return y
 }
 
-// l2Normalize follows l2norm.
+// l2Normalize records l2norm.
 func l2Normalize(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
 	inverse := g.Bind(x.Mul(x).Sum(true, -1).AddScalar().Rsqrt())
@@ -221,9 +221,9 @@ func (n *deltaNorm) call(f *frame, x, gate *tensor) *tensor {
 	return g.Return(x.To(d))
 }
 
-// ruleByRows follows torch_chunk_gated_delta_rule of releases before transformers 5.17 over the tensors of
-// [deltaNet.rule], where query and key have the heads of the value.
-func (d *deltaNet) ruleByRows(f *frame, query, key, value, decay, beta *tensor) *tensor {
+// oldChunkDeltaRule records torch_chunk_gated_delta_rule before transformers 5.17 over the tensors of
+// [deltaNet.chunkDeltaRule], in which query and key have as many heads as value.
+func (d *deltaNet) oldChunkDeltaRule(f *frame, query, key, value, decay, beta *tensor) *tensor {
 	g, dtype, length := f.FuncFrame(query, key, value, decay, beta), query.DType(), query.Size(1)
 	g.Set(&query, l2Normalize(g, query))
 	g.Set(&key, l2Normalize(g, key))
@@ -243,14 +243,14 @@ func (d *deltaNet) ruleByRows(f *frame, query, key, value, decay, beta *tensor) 
 		return x.Reshape(x.Size(0), x.Size(1), -1, deltaChunk, x.Size(-1))
 	}, &query, &key, &value, &keys, &values)
 	g.Set(&decay, decay.Reshape(decay.Size(0), decay.Size(1), -1, deltaChunk))
-	y := d.rows(g, query, key, value, keys, values, decay)
+	y := d.oldChunks(g, query, key, value, keys, values, decay)
 	g.Set(&y, y.Reshape(y.Size(0), y.Size(1), -1, y.Size(-1)))
 	g.Set(&y, y.Slice(2, 0, length))
 	return g.Return(g.Set(&y, y.Transpose(1, 2).Contiguous().To(dtype)))
 }
 
-// rows processes chunks of tokens: the inverse of each chunk's system, one row after the other, and the states.
-func (d *deltaNet) rows(f *frame, query, key, value, keys, values, decay *tensor) *tensor {
+// oldChunks processes chunks of tokens: it inverts each chunk's triangular system row by row and computes the states.
+func (d *deltaNet) oldChunks(f *frame, query, key, value, keys, values, decay *tensor) *tensor {
 	t := f.Tape()
 	mask := f.Bind(t.Filled("ones", trace.Bool, deltaChunk, deltaChunk).Triu())
 	f.Set(&decay, decay.CumSum(3))

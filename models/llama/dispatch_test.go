@@ -12,11 +12,11 @@ import (
 
 func TestTokensThatComeToARank(t *testing.T) {
 	one := Experts{Count: 8, PerToken: 1, ExpertParallelism: hf.ExpertParallelism{Ranks: 4, Load: 1}}
-	require.EqualValues(t, 100, one.received(100), "every token has one expert")
+	require.EqualValues(t, 100, one.receivedTokens(100), "every token has one expert")
 	all := Experts{Count: 8, PerToken: 8, ExpertParallelism: hf.ExpertParallelism{Ranks: 4, Load: 1}}
-	require.EqualValues(t, 400, all.received(100), "every token goes to every rank")
+	require.EqualValues(t, 400, all.receivedTokens(100), "every token goes to every rank")
 	many := Experts{Count: 128, PerToken: 8, ExpertParallelism: hf.ExpertParallelism{Ranks: 4, Load: 1}}
-	require.EqualValues(t, 7432, many.received(2048), "1 - C(96,8)/C(128,8) of 8192")
+	require.EqualValues(t, 7432, many.receivedTokens(2048), "1 - C(96,8)/C(128,8) of 8192")
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.SampledFrom([]int64{2, 4, 8}).Draw(t, "ranks")
 		e := Experts{
@@ -25,13 +25,13 @@ func TestTokensThatComeToARank(t *testing.T) {
 		}
 		e.PerToken = rapid.Int64Range(1, e.Count).Draw(t, "each")
 		tokens := rapid.Int64Range(1, 4096).Draw(t, "tokens")
-		got := e.received(tokens)
+		got := e.receivedTokens(tokens)
 		require.LessOrEqual(t, got, tokens*n)
 		require.GreaterOrEqual(t, got, tokens*n/e.Count, "one expert at least")
 		e.Load = rapid.Float64Range(1, 100).Draw(t, "skew")
-		require.GreaterOrEqual(t, e.received(tokens), got)
-		require.LessOrEqual(t, e.received(tokens), tokens*n)
+		require.GreaterOrEqual(t, e.receivedTokens(tokens), got)
+		require.LessOrEqual(t, e.receivedTokens(tokens), tokens*n)
 		e.Load = math.Inf(1)
-		require.Equal(t, tokens*n, e.received(tokens), "all tokens of the group")
+		require.Equal(t, tokens*n, e.receivedTokens(tokens), "all tokens of the group")
 	})
 }

@@ -6,21 +6,21 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// expertList is MixtralSparseMoeBlock of transformers 4, and the blocks of other mixtures there: each expert has linear
-// layers of its own, and processes its tokens after the previous expert. All get equal shares of the tokens.
+// expertList is MixtralSparseMoeBlock of transformers 4, and similar blocks there. Each expert has linear layers of
+// its own, and the experts run one after the other, on equal shares of the tokens.
 type expertList struct {
 	nn.Module
 	TorchNames
 	Gate             nn.Layer
 	Experts          []nn.Layer
-	Router           *router `torch:"gate"` // in place of Gate, where the weight is a parameter
+	Router           *router `torch:"gate"` // replaces Gate if the gate's weight is a plain parameter
 	SharedExpert     *mlp
 	SharedExpertGate nn.Layer
 	c                *Config
 }
 
 func newExpertList(c *Config) nn.Layer {
-	s, e := newSparseExperts(c), c.Experts
+	s, e := newSparseMoEBlock(c), c.Experts
 	l := &expertList{
 		TorchNames: c.Names, SharedExpert: s.SharedExpert, SharedExpertGate: s.SharedExpertGate, c: c,
 		Experts: lists.Times(e.Count, func(int64) nn.Layer { return newMLPOf(c, e.Inner) }),
@@ -33,7 +33,7 @@ func newExpertList(c *Config) nn.Layer {
 	return l
 }
 
-// Forward maps [batch, length, width] to the same.
+// Forward records the block's forward over [batch, length, width].
 func (l *expertList) Forward(f *frame, x *tensor) *tensor {
 	shape := x.Shape()
 	if l.Router != nil { // DeepseekV3MoE
@@ -41,9 +41,9 @@ func (l *expertList) Forward(f *frame, x *tensor) *tensor {
 		f.Discard(scores)
 		f.BindAll([]*tensor{weights, chosen})
 		rows := f.Bind(x.View(-1, x.Size(-1)))
-		run := l.summed
+		run := l.deepseekV3MoE
 		if l.c.Experts.Routing == RouteGreedy {
-			run = l.joined
+			run = l.deepseekV2MoE
 		}
 		f.Set(&rows, run(f, rows, chosen, weights).View(shape...))
 		return f.Set(&rows, rows.Add(f.Call(l.SharedExpert, x)))
@@ -60,7 +60,7 @@ func (l *expertList) Forward(f *frame, x *tensor) *tensor {
 	mask := f.Bind(chosen.OneHot(l.c.Experts.Count).Permute(2, 1, 0))
 	var place, token, own, out *tensor
 	for i, expert := range l.Experts {
-		l.places(f, mask.Select(0, int64(i)), chosen.Numel(), i, &place, &token)
+		l.expertTokens(f, mask.Select(0, int64(i)), chosen.Numel(), i, &place, &token)
 		f.Set(&own, rows.Unsqueeze(0).Index(nil, token).Reshape(-1, rows.Size(-1)))
 		f.Set(&out, f.Call(expert, own).Mul(weights.Unsqueeze(2).Index(token, place)))
 		y.IndexAddInPlace(0, token, out.To(rows.DType()))
@@ -73,8 +73,9 @@ func (l *expertList) Forward(f *frame, x *tensor) *tensor {
 	return y.Reshape(shape...)
 }
 
-// places follows torch.where(mask): expert i's places among the experts of a token, and its tokens.
-func (l *expertList) places(f *frame, mask *tensor, pairs int64, i int, rows, columns **tensor) {
+// expertTokens records torch.where(mask) of expert i: the rows and columns (token, position among its experts) that
+// chose it.
+func (l *expertList) expertTokens(f *frame, mask *tensor, pairs int64, i int, rows, columns **tensor) {
 	mask.SetTrue((pairs + l.c.Experts.Count - 1 - int64(i)) / l.c.Experts.Count)
 	found := f.Bind(mask.Nonzero())
 	f.Set(rows, found.Select(1, 0))
@@ -82,8 +83,8 @@ func (l *expertList) places(f *frame, mask *tensor, pairs int64, i int, rows, co
 	f.Del(&found)
 }
 
-// summed follows DeepseekV3MoE.moe, which sums in the type of the weights.
-func (l *expertList) summed(f *frame, x, chosen, weights *tensor) *tensor {
+// deepseekV3MoE records DeepseekV3MoE.moe, which sums in the data type of the weights.
+func (l *expertList) deepseekV3MoE(f *frame, x, chosen, weights *tensor) *tensor {
 	g := f.FuncFrame(x, chosen, weights)
 	y := g.Bind(x.FilledLike("zeros_like", weights.DType()))
 	all := g.Bind(chosen.OneHot(l.c.Experts.Count))
@@ -91,7 +92,7 @@ func (l *expertList) summed(f *frame, x, chosen, weights *tensor) *tensor {
 	var mask, token, place, share, own, out, weighted *tensor
 	for i, expert := range l.Experts {
 		g.Set(&mask, all.Select(0, int64(i)))
-		l.places(g, mask, chosen.Numel(), i, &token, &place)
+		l.expertTokens(g, mask, chosen.Numel(), i, &token, &place)
 		g.Set(&share, weights.Index(token, place))
 		g.Set(&own, x.Index(token))
 		g.Set(&out, g.Call(expert, own))
@@ -101,8 +102,8 @@ func (l *expertList) summed(f *frame, x, chosen, weights *tensor) *tensor {
 	return g.Return(y.To(x.DType()))
 }
 
-// joined follows DeepseekV2MoE.moe: tokens are sorted by their experts, whose results are joined.
-func (l *expertList) joined(f *frame, x, chosen, weights *tensor) *tensor {
+// deepseekV2MoE records DeepseekV2MoE.moe, which sorts tokens by expert and concatenates the experts' results.
+func (l *expertList) deepseekV2MoE(f *frame, x, chosen, weights *tensor) *tensor {
 	g, pairs, n := f.FuncFrame(x, chosen, weights), chosen.Numel(), l.c.Experts.Count
 	counts := g.Bind(g.Tape().Zeros(trace.I64, chosen.Size(0), n))
 	counts.ScatterInPlace(chosen)

@@ -6,52 +6,55 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Experts describes the mixture of experts in the feed-forward half of layers.
+// Experts is a mixture of experts that replaces the feed-forward layers.
 type Experts struct {
-	// Count is the number of experts, zero for none; PerToken the number that process a token; Inner their width.
+	// Count is the number of experts; zero without a mixture. PerToken is the number of experts for each token, Inner
+	// their inner width.
 	Count, PerToken, Inner int64
 	hf.ExpertParallelism
-	// Dense gives for each layer whether it has a feed-forward half like Llama's instead; nil means that none has.
+	// Dense marks the layers with an ordinary feed-forward layer instead; nil for none.
 	Dense   LayerFlags
 	Routing Routing
-	// Normalized has the weights of a token's experts sum to one.
+	// Normalized normalizes the weights of a token's experts to a sum of one.
 	Normalized bool
-	// Shared is the width of an expert that sees all tokens, SharedGate weighs what it gives; zero is none.
+	// Shared is the inner width of the shared expert, which processes all tokens; zero without one. SharedGate
+	// multiplies its result by a gate.
 	Shared     int64
 	SharedGate bool
-	// SharedLast has that expert see tokens after the others.
+	// SharedLast runs the shared expert after the others.
 	SharedLast bool
-	// NoGate has experts of one layer in and one out. LatentWidth is the width of tokens for them; zero is all.
+	// NoGate means experts without a gate projection. LatentWidth is the width to which tokens are projected for the
+	// experts; zero means no projection.
 	NoGate      bool
 	LatentWidth int64
-	// Clamped has experts as in GPT-OSS: with biases, weights the other way round, and gates that are neighbors of what
-	// they gate, both held within bounds.
+	// Clamped selects GPT-OSS's experts: with biases, transposed weights, interleaved gate and up projections, and
+	// clamped values.
 	Clamped bool
 	// Listed reports whether each expert has linear layers of its own.
 	Listed bool
 	Groups Groups
 }
 
-// Routing is how experts are chosen.
+// Routing is how a router chooses experts.
 type Routing string
 
 const (
-	// RouteSoftmax chooses by a softmax of scores in fp32, as Qwen does.
+	// RouteSoftmax chooses by an fp32 softmax of the router's logits, as Qwen does.
 	RouteSoftmax Routing = ""
-	// RouteSoftmaxFloat is RouteSoftmax that leaves the weights in fp32, as Mixtral does.
+	// RouteSoftmaxFloat is RouteSoftmax with weights that stay in fp32, as in Mixtral.
 	RouteSoftmaxFloat Routing = "RouteSoftmaxFloat"
-	// RouteBiased chooses by scores with biases, and weighs by a softmax of those chosen, as GPT-OSS does.
+	// RouteBiased chooses by logits with biases; the weights are a softmax of the chosen logits, as in GPT-OSS.
 	RouteBiased Routing = "RouteBiased"
-	// RouteGroups chooses groups of experts first, by a sigmoid of scores in fp32 and a bias, as DeepSeek V3 does.
+	// RouteGroups first chooses groups of experts, by an fp32 sigmoid of the logits plus a bias, as DeepSeek V3 does.
 	RouteGroups Routing = "RouteGroups"
-	// RouteGreedy is RouteSoftmaxFloat of scores in fp32, as DeepSeek V2 does; there may be groups.
+	// RouteGreedy is RouteSoftmaxFloat with fp32 logits, and optional groups, as in DeepSeek V2.
 	RouteGreedy Routing = "RouteGreedy"
 )
 
-func (c *Config) sparse(i int) bool { return c.Experts.Count > 0 && !c.Experts.Dense.has(i) }
+func (c *Config) isMoELayer(i int) bool { return c.Experts.Count > 0 && !c.Experts.Dense.has(i) }
 
-// sparse is Qwen2MoeSparseMoeBlock, and the blocks of other mixtures.
-type sparse struct {
+// sparseMoEBlock is Qwen2MoeSparseMoeBlock and the blocks of similar mixtures.
+type sparseMoEBlock struct {
 	nn.Module
 	TorchNames
 	Gate             *router
@@ -61,8 +64,8 @@ type sparse struct {
 	c                *Config
 }
 
-func newSparseExperts(c *Config) *sparse {
-	s := &sparse{
+func newSparseMoEBlock(c *Config) *sparseMoEBlock {
+	s := &sparseMoEBlock{
 		TorchNames: c.Names, Gate: &router{Weight: nn.NewParameter(c.Experts.Count, c.Width), c: c},
 		Experts: NewExperts(c), c: c,
 	}
@@ -81,8 +84,8 @@ func newSparseExperts(c *Config) *sparse {
 	return s
 }
 
-// Forward maps [batch, length, width] to the same.
-func (s *sparse) Forward(f *frame, x *tensor) *tensor {
+// Forward records the block's forward over [batch, length, width].
+func (s *sparseMoEBlock) Forward(f *frame, x *tensor) *tensor {
 	shape := x.Shape()
 	rows := f.Bind(x.View(-1, x.Size(-1)))
 	var shared *tensor
@@ -109,29 +112,28 @@ type router struct {
 	nn.Module
 	Weight *nn.Parameter
 	Bias   *nn.Parameter
-	// ScoreBias takes part in the choice.
-	ScoreBias *nn.Buffer   `torch:"e_score_correction_bias"`
-	Wrappers  *nn.Wrappers `torch:""`
+	// ScoreBias is added to the scores that choose experts.
+	ScoreBias *nn.Buffer        `torch:"e_score_correction_bias"`
+	Wrappers  *nn.ParamWrappers `torch:""`
 	c         *Config
 }
 
-// Wrap implements [nn.WrapsParameters].
-func (r *router) Wrap(wrap nn.WrapParameter) {
-	r.Wrappers = r.Wrappers.Wrapping(wrap("weight", r.Weight, false))
+func (r *router) WrapParameters(wrap nn.WrapParameter) {
+	r.Wrappers = r.Wrappers.AddOuter(wrap("weight", r.Weight, false))
 }
 
-// routers choose experts: each gives the scores of tokens x [tokens, width], and
-// the weights and numbers of the experts that see them, bound to names of its frame.
+// routers maps each routing to a function that returns the router's logits of tokens x [tokens, width], and the
+// weights and indices of the chosen experts, all bound in its frame.
 var routers = map[Routing]func(r *router, f *frame, x *tensor) (scores, weights, chosen *tensor){
-	RouteSoftmax:      (*router).softmax,
-	RouteSoftmaxFloat: (*router).softmax,
-	RouteBiased:       (*router).topBiased,
-	RouteGroups:       (*router).grouped,
-	RouteGreedy:       (*router).greedy,
+	RouteSoftmax:      (*router).softmaxTopK,
+	RouteSoftmaxFloat: (*router).softmaxTopK,
+	RouteBiased:       (*router).biasedTopK,
+	RouteGroups:       (*router).groupedTopK,
+	RouteGreedy:       (*router).greedyTopK,
 }
 
 func (r *router) call(f *frame, x *tensor) (scores, weights, chosen *tensor) {
-	all := r.Wrappers.Around(f, []*tensor{x}, func(f *frame) []*tensor {
+	all := r.Wrappers.RunForward(f, []*tensor{x}, func(f *frame) []*tensor {
 		g, rows := f.ModuleFrame(r, x), x
 		g.Set(&rows, x.Reshape(-1, x.Size(-1)))
 		a, b, c := routers[r.c.Experts.Routing](r, g, rows)
@@ -141,10 +143,10 @@ func (r *router) call(f *frame, x *tensor) (scores, weights, chosen *tensor) {
 	return all[0], all[1], all[2]
 }
 
-// softmax follows Qwen2MoeTopKRouter.forward, and that of Mixtral.
-func (r *router) softmax(f *frame, x *tensor) (scores, weights, chosen *tensor) {
+// softmaxTopK records the forward of Qwen2MoeTopKRouter and of Mixtral's router.
+func (r *router) softmaxTopK(f *frame, x *tensor) (scores, weights, chosen *tensor) {
 	e := r.c.Experts
-	scores = f.Bind(x.Linear(r.Weight.Access(f), r.Bias.T()))
+	scores = f.Bind(x.Linear(r.Weight.ReadAttribute(f), r.Bias.TensorOrNil()))
 	var probabilities *tensor
 	if e.Routing == RouteSoftmaxFloat {
 		probabilities = f.Bind(scores.To(trace.F32).Softmax(-1))
@@ -162,32 +164,32 @@ func (r *router) softmax(f *frame, x *tensor) (scores, weights, chosen *tensor) 
 	return scores, weights, chosen
 }
 
-// topBiased follows GptOssTopKRouter.forward.
-func (r *router) topBiased(f *frame, x *tensor) (scores, weights, chosen *tensor) {
-	scores = f.Bind(x.Linear(r.Weight.Access(f), r.Bias.T()))
+// biasedTopK records GptOssTopKRouter.forward.
+func (r *router) biasedTopK(f *frame, x *tensor) (scores, weights, chosen *tensor) {
+	scores = f.Bind(x.Linear(r.Weight.ReadAttribute(f), r.Bias.TensorOrNil()))
 	best, chosen := scores.TopK(r.c.Experts.PerToken, -1)
 	f.BindAll([]*tensor{best, chosen})
 	return scores, f.Bind(best.SoftmaxTo(1, best.DType())), chosen
 }
 
-// ExpertWeights is Qwen2MoeExperts: the weights of all experts of a layer in one.
+// ExpertWeights is Qwen2MoeExperts: each parameter holds the weights of all experts of a layer.
 type ExpertWeights struct {
 	nn.Module
 	GateUpProj, UpProj, GateUpProjBias, DownProj, DownProjBias *nn.Parameter
-	Wrappers                                                   *nn.Wrappers `torch:""`
-	ActFn                                                      *nn.Func
+	Wrappers                                                   *nn.ParamWrappers `torch:""`
+	ActFn                                                      *nn.FuncLayer
 	c                                                          *Config
 }
 
-// NewExperts makes the expert weights for c.Experts.
+// NewExperts returns the expert weights of a mixture.
 func NewExperts(c *Config) *ExpertWeights {
 	e := c.Experts
 	if e.Clamped {
 		return &ExpertWeights{
-			GateUpProj:     nn.NewParameter(e.local(), c.Width, 2*e.Inner),
-			GateUpProjBias: nn.NewParameter(e.local(), 2*e.Inner),
-			DownProj:       nn.NewParameter(e.local(), e.Inner, c.Width),
-			DownProjBias:   nn.NewParameter(e.local(), c.Width), c: c,
+			GateUpProj:     nn.NewParameter(e.localCount(), c.Width, 2*e.Inner),
+			GateUpProjBias: nn.NewParameter(e.localCount(), 2*e.Inner),
+			DownProj:       nn.NewParameter(e.localCount(), e.Inner, c.Width),
+			DownProjBias:   nn.NewParameter(e.localCount(), c.Width), c: c,
 		}
 	}
 	if e.NoGate {
@@ -196,75 +198,75 @@ func NewExperts(c *Config) *ExpertWeights {
 			in = e.LatentWidth
 		}
 		return &ExpertWeights{
-			UpProj:   nn.NewParameter(e.local(), e.width(), in),
-			DownProj: nn.NewParameter(e.local(), in, e.width()), ActFn: hf.Activation(c.Activation), c: c,
+			UpProj:   nn.NewParameter(e.localCount(), e.localWidth(), in),
+			DownProj: nn.NewParameter(e.localCount(), in, e.localWidth()), ActFn: hf.Activation(c.Activation), c: c,
 		}
 	}
 	return &ExpertWeights{
-		GateUpProj: nn.NewParameter(e.local(), 2*e.width(), c.Width),
-		DownProj:   nn.NewParameter(e.local(), c.Width, e.width()),
+		GateUpProj: nn.NewParameter(e.localCount(), 2*e.localWidth(), c.Width),
+		DownProj:   nn.NewParameter(e.localCount(), c.Width, e.localWidth()),
 		ActFn:      hf.Activation(c.Activation), c: c,
 	}
 }
 
-// PackParameters implements [nn.PacksParameters].
-func (e *ExpertWeights) PackParameters(pack func(*nn.Parameter) *nn.Parameter) {
-	in := e.in()
+// QuantizeParameters implements [nn.ExpertQuantizable].
+func (e *ExpertWeights) QuantizeParameters(pack func(*nn.Parameter) *nn.Parameter) {
+	in := e.firstWeight()
 	*in, e.DownProj = pack(*in), pack(e.DownProj)
 }
 
-// in returns the field of the first weight that is applied to tokens.
-func (e *ExpertWeights) in() **nn.Parameter {
+// firstWeight returns the field of the first weight that tokens are multiplied by.
+func (e *ExpertWeights) firstWeight() **nn.Parameter {
 	if e.c.Experts.NoGate {
 		return &e.UpProj
 	}
 	return &e.GateUpProj
 }
 
-// Wrap implements [nn.WrapsParameters].
-func (e *ExpertWeights) Wrap(wrap nn.WrapParameter) {
+// WrapParameters implements [nn.ParameterWrappable].
+func (e *ExpertWeights) WrapParameters(wrap nn.WrapParameter) {
 	swapped := !e.c.Experts.Clamped
 	name := "gate_up_proj"
 	if e.c.Experts.NoGate {
 		name = "up_proj"
 	}
-	e.Wrappers = e.Wrappers.Wrapping(wrap(name, *e.in(), swapped))
-	e.Wrappers = e.Wrappers.Wrapping(wrap("down_proj", e.DownProj, swapped))
+	e.Wrappers = e.Wrappers.AddOuter(wrap(name, *e.firstWeight(), swapped))
+	e.Wrappers = e.Wrappers.AddOuter(wrap("down_proj", e.DownProj, swapped))
 }
 
-// Call runs the experts: every token of x [tokens, width] goes through the experts in chosen [tokens, experts per
-// token], and the results are summed with weights of the same shape.
+// Call runs the experts. chosen [tokens, experts per token] holds the experts of each token of x [tokens, width];
+// their results are summed with the given weights.
 func (e *ExpertWeights) Call(f *frame, x, chosen, weights *tensor) *tensor {
-	call := e.grouped
+	call := e.groupedForward
 	switch {
 	case e.c.Experts.AllToAll:
-		call = e.exchanged
+		call = e.allToAllForward
 	case e.c.Experts.Ranks > 1:
-		call = e.dispatched
+		call = e.deepEPForward
 	case e.c.Experts.Tensor > 1:
-		call = e.summed
+		call = e.tensorParallelForward
 	}
-	return e.Wrappers.Around(f, []*tensor{x, chosen, weights}, func(f *frame) []*tensor {
+	return e.Wrappers.RunForward(f, []*tensor{x, chosen, weights}, func(f *frame) []*tensor {
 		return []*tensor{call(f, x, chosen, weights)}
 	})[0]
 }
 
-// grouped follows grouped_mm_experts_forward: tokens [tokens, width] are sorted by their experts. No size in it depends
-// on how many tokens an expert gets.
-func (e *ExpertWeights) grouped(f *frame, x, chosen, weights *tensor) *tensor {
+// groupedForward records grouped_mm_experts_forward, which sorts tokens [tokens, width] by expert. None of its sizes
+// depends on the number of tokens of an expert.
+func (e *ExpertWeights) groupedForward(f *frame, x, chosen, weights *tensor) *tensor {
 	g := f.ModuleFrame(e, x, chosen, weights)
-	return g.Return(e.products(g, x, chosen, weights, nil))
+	return g.Return(e.groupedProducts(g, x, chosen, weights, nil))
 }
 
-// products follows grouped_mm_experts_forward in its frame; local are the local tensors of weights that are DTensors.
-// If the rank has only some experts, rows of other experts are masked.
-func (e *ExpertWeights) products(g *frame, x, chosen, weights *tensor, local []*tensor) *tensor {
+// groupedProducts records grouped_mm_experts_forward in its frame. local are the local tensors of weights that are
+// DTensors. Rows of other ranks' experts are masked.
+func (e *ExpertWeights) groupedProducts(g *frame, x, chosen, weights *tensor, local []*tensor) *tensor {
 	t, part := g.Tape(), local != nil && e.c.Experts.Ranks > 1
 	access := func(i int, p *nn.Parameter) *tensor {
 		if local != nil {
 			return local[i]
 		}
-		return p.Access(g)
+		return p.ReadAttribute(g)
 	}
 	tokens, each, width := x.Size(0), chosen.Size(-1), x.Size(-1)
 	flat := g.Bind(weights.Reshape(-1))
@@ -273,7 +275,7 @@ func (e *ExpertWeights) products(g *frame, x, chosen, weights *tensor, local []*
 	g.BindAll([]*tensor{sorted, order})
 	rows := g.Bind(x.Index(order.FloorDivide(trace.IntNumber)))
 	ordered := g.Bind(flat.Index(order))
-	ends := e.ends(g, sorted)
+	ends := e.expertEnds(g, sorted)
 	var others *tensor
 	if part {
 		others = g.Bind(g.Bind(trace.Compare("ge_Scalar", sorted)).Unsqueeze(-1))
@@ -285,20 +287,20 @@ func (e *ExpertWeights) products(g *frame, x, chosen, weights *tensor, local []*
 			g.Set(y, (*y).MaskedFill(others))
 		}
 	}
-	up := access(0, *e.in())
-	bias := e.biases(g, e.GateUpProjBias, sorted)
-	y := g.Bind(e.linear(g, rows, up, bias, ends))
+	up := access(0, *e.firstWeight())
+	bias := e.sortedBiases(g, e.GateUpProjBias, sorted)
+	y := g.Bind(e.groupedLinear(g, rows, up, bias, ends))
 	masked(&y)
 	if e.c.Experts.NoGate {
 		g.Set(&y, g.Call(e.ActFn, y))
 	} else {
-		g.Set(&y, e.gated(g, y))
+		g.Set(&y, e.applyGate(g, y))
 	}
 	down := access(1, e.DownProj)
 	if bias != nil {
 		g.Set(&bias, e.DownProjBias.Index(sorted))
 	}
-	g.Set(&y, e.linear(g, y, down, bias, ends))
+	g.Set(&y, e.groupedLinear(g, y, down, bias, ends))
 	masked(&y)
 	weighted := g.Bind(y.Mul(ordered.Unsqueeze(-1)))
 	back := g.Bind(order.EmptyLike())
@@ -307,40 +309,40 @@ func (e *ExpertWeights) products(g *frame, x, chosen, weights *tensor, local []*
 	sum := g.Bind(weighted.View(tokens, each, width).Sum(false, 1))
 	out := sum.To(x.DType())
 	if local == nil {
-		nn.Accessed(t, []*nn.Parameter{*e.in(), e.DownProj}, []*tensor{up, down})
+		nn.EndAttributeReads(t, []*nn.Parameter{*e.firstWeight(), e.DownProj}, []*tensor{up, down})
 	}
 	return out
 }
 
-// ends computes the end of each expert's tokens in the sorted order.
-func (e *ExpertWeights) ends(f *frame, sorted *tensor) *tensor {
+// expertEnds computes the end of each expert's rows in the sorted order.
+func (e *ExpertWeights) expertEnds(f *frame, sorted *tensor) *tensor {
 	t := f.Tape()
 	numbers := f.Bind(sorted.To(trace.I32))
-	counts := f.Bind(t.Zeros(trace.I32, e.c.Experts.local()))
+	counts := f.Bind(t.Zeros(trace.I32, e.c.Experts.localCount()))
 	t.Kernel("histc", numbers.Numel(), []*tensor{counts}, []*tensor{numbers})
 	return f.Bind(counts.CumSumTo(trace.I32, 0))
 }
 
-// biases selects the experts' biases for the sorted tokens, if there are any.
-func (e *ExpertWeights) biases(f *frame, of *nn.Parameter, sorted *tensor) *tensor {
+// sortedBiases selects the experts' biases for the sorted tokens; nil without biases.
+func (e *ExpertWeights) sortedBiases(f *frame, of *nn.Parameter, sorted *tensor) *tensor {
 	if of == nil {
 		return nil
 	}
 	return f.Bind(of.Index(sorted))
 }
 
-// gated follows _default_apply_gate.
-func (e *ExpertWeights) gated(f *frame, x *tensor) *tensor {
+// applyGate records _default_apply_gate.
+func (e *ExpertWeights) applyGate(f *frame, x *tensor) *tensor {
 	if e.c.Experts.Clamped {
-		return clamped(f, x)
+		return applyClampedGate(f, x)
 	}
 	g := f.FuncFrame(x)
 	parts := g.BindAll(x.Chunk(2, -1))
 	return g.Return(g.Call(e.ActFn, parts[0]).Mul(parts[1]))
 }
 
-// clamped follows GptOssExperts._apply_gate.
-func clamped(f *frame, x *tensor) *tensor {
+// applyClampedGate records GptOssExperts._apply_gate.
+func applyClampedGate(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
 	gate := g.Bind(x.SliceStep(-1, 0, x.Size(-1), 2))
 	up := g.Bind(x.SliceStep(-1, 1, x.Size(-1), 2))
@@ -350,8 +352,8 @@ func clamped(f *frame, x *tensor) *tensor {
 	return g.Return(g.Bind(up.AddScalar().Mul(glu)))
 }
 
-// linear follows _grouped_linear, which autocast does not affect; bias may be nil.
-func (e *ExpertWeights) linear(f *frame, x, weight, bias, ends *tensor) *tensor {
+// groupedLinear records _grouped_linear, which autocast does not affect; bias can be nil.
+func (e *ExpertWeights) groupedLinear(f *frame, x, weight, bias, ends *tensor) *tensor {
 	g := f.FuncFrame(x, bias)
 	if !e.c.Experts.Clamped {
 		weight = weight.Transpose(-2, -1)
@@ -368,23 +370,22 @@ func (e *ExpertWeights) linear(f *frame, x, weight, bias, ends *tensor) *tensor 
 	return g.Return(y)
 }
 
-// Groups divides experts into groups: a router first chooses the best Chosen of Count groups, and then experts in
-// those.
+// Groups divides the experts into Count groups. A router chooses experts only in the best Chosen groups.
 type Groups struct {
 	Count, Chosen int64
 }
 
-// grouped follows DeepseekV3TopkRouter.forward over tokens [tokens, width]: a sigmoid of fp32 scores, to which a bias
-// is added for the choice.
-func (r *router) grouped(f *frame, x *tensor) (scores, weights, chosen *tensor) {
+// groupedTopK records DeepseekV3TopkRouter.forward over tokens [tokens, width]: an fp32 sigmoid of the logits, plus a
+// bias for the choice.
+func (r *router) groupedTopK(f *frame, x *tensor) (scores, weights, chosen *tensor) {
 	e := r.c.Experts
-	scores = f.Bind(x.To(trace.F32).Linear(r.Weight.Access(f).To(trace.F32), nil))
+	scores = f.Bind(x.To(trace.F32).Linear(r.Weight.ReadAttribute(f).To(trace.F32), nil))
 	weights = f.Bind(scores.Sigmoid())
 	choice := f.Bind(weights.Add(r.ScoreBias.Tensor))
 	best, places := choice.View(-1, e.Groups.Count, e.Count/e.Groups.Count).TopK(2, -1)
 	f.Discard(places)
 	byGroup := f.Bind(best.Sum(false, -1))
-	outside := r.outside(f, byGroup)
+	outside := r.outsideBestGroups(f, byGroup)
 	f.Set(&choice, choice.MaskedFill(outside))
 	best, chosen = choice.TopK(e.PerToken, -1)
 	f.Discard(best)
@@ -397,8 +398,8 @@ func (r *router) grouped(f *frame, x *tensor) (scores, weights, chosen *tensor) 
 	return scores, weights, chosen
 }
 
-// outside returns a mask of the experts, for each token, that are not in its best groups by scores [tokens, groups].
-func (r *router) outside(f *frame, byGroup *tensor) *tensor {
+// outsideBestGroups returns a mask of the experts outside of each token's best groups, given scores [tokens, groups].
+func (r *router) outsideBestGroups(f *frame, byGroup *tensor) *tensor {
 	e := r.c.Experts
 	best, groups := byGroup.TopK(e.Groups.Chosen, -1)
 	f.Discard(best)
@@ -409,16 +410,17 @@ func (r *router) outside(f *frame, byGroup *tensor) *tensor {
 	return trace.Compare("bitwise_not", inside.To(trace.Bool))
 }
 
-// greedy follows DeepseekV2TopkRouter.forward: a softmax of fp32 scores, of all experts or of the best groups.
-func (r *router) greedy(f *frame, x *tensor) (scores, weights, chosen *tensor) {
+// greedyTopK records DeepseekV2TopkRouter.forward: an fp32 softmax of the logits, over all experts or those of the best
+// groups.
+func (r *router) greedyTopK(f *frame, x *tensor) (scores, weights, chosen *tensor) {
 	e := r.c.Experts
-	scores = f.Bind(x.To(trace.F32).Linear(r.Weight.Access(f).To(trace.F32), nil))
+	scores = f.Bind(x.To(trace.F32).Linear(r.Weight.ReadAttribute(f).To(trace.F32), nil))
 	all := f.Bind(scores.SoftmaxTo(-1, trace.F32))
 	if e.Groups.Count > 0 {
 		best, places := all.View(-1, e.Groups.Count, e.Count/e.Groups.Count).MaxDim(false, -1)
 		f.Discard(places)
 		byGroup := f.Bind(best)
-		f.Set(&all, all.MaskedFill(r.outside(f, byGroup)))
+		f.Set(&all, all.MaskedFill(r.outsideBestGroups(f, byGroup)))
 	}
 	weights, chosen = all.TopK(e.PerToken, -1)
 	f.BindAll([]*tensor{weights, chosen})

@@ -8,28 +8,27 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Latent has the sizes of multi-head latent attention, in which keys and values of all heads are projected from one
+// Latent holds the sizes of multi-head latent attention, which projects the keys and values of all heads from one
 // narrow vector. A Rank of zero means ordinary attention.
 type Latent struct {
-	// QueryRank is the width of the vector from which queries are projected, zero if they are projected directly; Rank
-	// is the same for keys and values.
+	// QueryRank is q_lora_rank, the width of the vector from which queries are projected; zero if they are projected
+	// directly. Rank is kv_lora_rank.
 	QueryRank, Rank int64
-	// NoPE is the number of elements of a query or key head without position (qk_nope_head_dim), RoPE the number of
-	// rotated elements (qk_rope_head_dim), Value the width of a value head (v_head_dim).
+	// NoPE is qk_nope_head_dim, RoPE qk_rope_head_dim, and Value v_head_dim: the sizes of a head without and with
+	// rotary embedding, and of a value head.
 	NoPE, RoPE, Value int64
-	// Interleaved turns neighbors.
+	// Interleaved rotates pairs of neighboring elements.
 	Interleaved bool
 }
 
-// selfAttention is the attention of a decoder layer. If it is eager, it also returns its weights, which the layer's
-// frame holds.
+// selfAttention is the attention module of a decoder layer. weights is nil unless attention is eager.
 type selfAttention interface {
 	call(f *frame, x *tensor, in inputs) (y, weights *tensor)
 }
 
 func newSelfAttention(c *Config, i int) selfAttention {
 	if c.Latent.Rank > 0 {
-		return newLatent(c)
+		return newLatentAttention(c)
 	}
 	if c.Llama4.Enabled {
 		return newLlama4Attention(c, i)
@@ -37,8 +36,8 @@ func newSelfAttention(c *Config, i int) selfAttention {
 	return newAttention(c, i)
 }
 
-// latent is DeepseekV3Attention.
-type latent struct {
+// latentAttention is DeepseekV3Attention.
+type latentAttention struct {
 	nn.Module
 	QProj, QAProj  nn.Layer
 	QALayernorm    nn.Layer `torch:"q_a_layernorm"`
@@ -50,10 +49,10 @@ type latent struct {
 	c              *Config
 }
 
-func newLatent(c *Config) *latent {
+func newLatentAttention(c *Config) *latentAttention {
 	s := c.Latent
 	query := c.Heads * (s.NoPE + s.RoPE)
-	l := &latent{
+	l := &latentAttention{
 		KvAProjWithMqa: nn.NewLinear(c.Width, s.Rank+s.RoPE, c.QKVBias), KvALayernorm: newNorm(c, s.Rank),
 		KvBProj: nn.NewLinear(s.Rank, c.Heads*(s.NoPE+s.Value), false),
 		OProj:   nn.NewLinear(c.Heads*s.Value, c.Width, c.OutputBias), c: c,
@@ -67,11 +66,11 @@ func newLatent(c *Config) *latent {
 	return l
 }
 
-func (l *latent) call(f *frame, x *tensor, in inputs) (y, weights *tensor) {
+func (l *latentAttention) call(f *frame, x *tensor, in inputs) (y, weights *tensor) {
 	g := f.ModuleFrame(l, x, in.mask, in.positions, in.cos, in.sin)
 	s, batch, length := l.c.Latent, x.Size(0), x.Size(1)
-	q := g.Bind(l.queries(g, x))
-	g.Set(&q, hf.Heads(q, s.NoPE+s.RoPE))
+	q := g.Bind(l.projectQueries(g, x))
+	g.Set(&q, hf.SplitHeads(q, s.NoPE+s.RoPE))
 	qs := g.BindAll(q.SplitSizes([]int64{s.NoPE, s.RoPE}, -1))
 	compressed := g.Bind(g.Call(l.KvAProjWithMqa, x))
 	ks := g.BindAll(compressed.SplitSizes([]int64{s.Rank, s.RoPE}, -1))
@@ -82,22 +81,22 @@ func (l *latent) call(f *frame, x *tensor, in inputs) (y, weights *tensor) {
 	g.Set(&ks[1], b)
 	ks[0], ks[1] = l.c.Cache.Update(g, ks[0], ks[1])
 	query := g.Bind(trace.Cat(-1, qs[0], qs[1]))
-	key, value := l.expand(g, ks[0], ks[1])
+	key, value := l.expandKV(g, ks[0], ks[1])
 	g.BindAll([]*tensor{key, value})
-	o := hf.AttentionOptions{Causal: true, Dropout: hf.DropoutIn(l, l.c.AttentionDropout)}
+	o := hf.AttentionOptions{Causal: true, Dropout: hf.DropoutInMode(l, l.c.AttentionDropout)}
 	y, weights = l.c.attendAndProject(g, query, key, value, in, o, l.OProj)
 	return g.ReturnPair(y, weights)
 }
 
-func (l *latent) queries(f *frame, x *tensor) *tensor {
+func (l *latentAttention) projectQueries(f *frame, x *tensor) *tensor {
 	if l.QProj != nil {
 		return f.Call(l.QProj, x)
 	}
 	return f.Call(l.QBProj, f.Call(l.QALayernorm, f.Call(l.QAProj, x)))
 }
 
-// applyRotary rotates the parts of query and key that encode positions.
-func (l *latent) applyRotary(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
+// applyRotary rotates the rotary parts of query and key.
+func (l *latentAttention) applyRotary(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
 	switch {
 	case l.c.Rotary.Complex:
 		return rotateComplex(f, q, k, cos)
@@ -107,7 +106,7 @@ func (l *latent) applyRotary(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor
 	return l.c.Rotary.rotate(f, q, k, cos, sin)
 }
 
-// rotatePairs follows apply_rotary_pos_emb_interleave.
+// rotatePairs records apply_rotary_pos_emb_interleave.
 func rotatePairs(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
 	g := f.FuncFrame(q, k, cos, sin)
 	half := cos.Size(-1) / 2
@@ -126,7 +125,7 @@ func rotatePairs(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
 	return g.ReturnPair(a, b)
 }
 
-// rotateComplex follows apply_rotary_emb of DeepSeek V2: neighbors are complex numbers.
+// rotateComplex records apply_rotary_emb of DeepSeek V2, in which neighboring elements form complex numbers.
 func rotateComplex(f *frame, q, k, angles *tensor) (*tensor, *tensor) {
 	g := f.FuncFrame(q, k, angles)
 	qs := g.Bind(complexPairs(q))
@@ -143,9 +142,9 @@ func complexPairs(x *tensor) *tensor {
 	return x.To(trace.F32).Reshape(pairs...).ViewAsComplex()
 }
 
-// expand follows expand_kv: keys and values of all heads, from vectors [batch, 1, length, rank] and the rotated part of
-// keys.
-func (l *latent) expand(f *frame, x, turned *tensor) (key, value *tensor) {
+// expandKV records expand_kv: keys and values of all heads from latent vectors [batch, 1, length, rank] and the rotated
+// part of the keys.
+func (l *latentAttention) expandKV(f *frame, x, turned *tensor) (key, value *tensor) {
 	g := f.FuncFrame(x, turned)
 	s, batch, length := l.c.Latent, x.Size(0), x.Size(2)
 	g.Set(&x, g.Call(l.KvBProj, x).View(batch, length, -1, s.NoPE+s.Value).Transpose(1, 2))

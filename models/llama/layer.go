@@ -2,28 +2,27 @@ package llama
 
 import "github.com/vprof/vprof/models/nn"
 
-// layer is a decoder layer.
 type layer struct {
 	nn.Module
 	TorchNames
 	SelfAttn                               selfAttention
-	Mamba                                  *mixer
+	Mamba                                  *mambaMixer
 	LinearAttn                             *deltaNet
 	CrossAttn                              *crossAttention
 	CrossAttnAttnGate, CrossAttnMlpGate    *nn.Parameter
 	Mlp                                    nn.Layer
 	InputLayernorm, PostAttentionLayernorm nn.Layer
-	// Layers that also normalize the result of each half have two more.
+	// Layers that also normalize attention's and the feed-forward layer's results have two more norms.
 	PreFeedforwardLayernorm, PostFeedforwardLayernorm nn.Layer
 	c                                                 *Config
 }
 
 func newLayer(c *Config, i int) *layer {
-	if kind, ok := c.blocks(i); ok {
+	if kind, ok := c.blockKind(i); ok {
 		return newBlock(c, i, kind)
 	}
 	if c.CrossAttention.has(i) {
-		return newCrossing(c)
+		return newCrossAttentionLayer(c)
 	}
 	l := &layer{TorchNames: c.Names, c: c}
 	if c.DeltaNet.Layers.has(i) {
@@ -32,61 +31,60 @@ func newLayer(c *Config, i int) *layer {
 		l.SelfAttn = newSelfAttention(c, i)
 	}
 	switch {
-	case c.sparse(i) && c.Llama4.Enabled:
+	case c.isMoELayer(i) && c.Llama4.Enabled:
 		l.Mlp = newLlama4Experts(c)
-	case c.sparse(i) && c.Experts.Listed:
+	case c.isMoELayer(i) && c.Experts.Listed:
 		l.Mlp = newExpertList(c)
-	case c.sparse(i):
-		l.Mlp = newSparseExperts(c)
+	case c.isMoELayer(i):
+		l.Mlp = newSparseMoEBlock(c)
 	default:
 		l.Mlp = newMLP(c)
 	}
-	orders[c.Order].norms(l, func() nn.Layer { return newNorm(c, c.Width) })
+	layerStructures[c.Order].norms(l, func() nn.Layer { return newNorm(c, c.Width) })
 	return l
 }
 
-// inputs are the arguments of a decoder layer: hidden states [batch, length, width], and, each possibly nil, the
-// attention mask, the positions of tokens, cosines and sines, the padding mask, and the tensors of a flex_attention
-// block mask.
+// inputs are a decoder layer's arguments: hidden states x [batch, length, width] and, each possibly nil, the
+// attention mask, position ids, cosines and sines, the padding mask rows, and a flex_attention block mask's tensors.
 type inputs struct {
 	x, mask, positions, cos, sin, rows *tensor
 	blocks                             []*tensor
 }
 
-// An order is the structure of a decoder layer in transformers: its norms and its forward pass.
-type order struct {
+// An order is the structure of a decoder layer: its norms and its forward.
+type layerStructure struct {
 	norms   func(l *layer, norm func() nn.Layer)
 	forward func(l *layer, f *frame, in inputs) *tensor
 }
 
-// orders has a row for every [Order] of layers with attention and a feed-forward half.
-var orders = map[Order]order{
-	NormFirst:      {twoNorms, (*layer).normFirst},
-	NormAround:     {fourNorms, (*layer).normAround},
-	CohereParallel: {oneNorm, (*layer).parallel},
-	NeoX:           {twoNorms, (*layer).neox},
-	NeoXParallel:   {twoNorms, (*layer).neox},
-	Llama4Order:    {twoNorms, (*layer).llama4},
-	NemotronBlock:  {oneNorm, (*layer).nemotron},
+// layerStructures holds the structure of every [Order] with attention and a feed-forward layer.
+var layerStructures = map[Order]layerStructure{
+	NormFirst:      {addTwoNorms, (*layer).llamaForward},
+	NormAround:     {addFourNorms, (*layer).gemma2Forward},
+	CohereParallel: {addOneNorm, (*layer).cohereForward},
+	NeoX:           {addTwoNorms, (*layer).neoxForward},
+	NeoXParallel:   {addTwoNorms, (*layer).neoxForward},
+	Llama4Order:    {addTwoNorms, (*layer).llama4Forward},
+	NemotronBlock:  {addOneNorm, (*layer).nemotronForward},
 }
 
-func oneNorm(l *layer, norm func() nn.Layer) { l.InputLayernorm = norm() }
+func addOneNorm(l *layer, norm func() nn.Layer) { l.InputLayernorm = norm() }
 
-func twoNorms(l *layer, norm func() nn.Layer) {
+func addTwoNorms(l *layer, norm func() nn.Layer) {
 	l.InputLayernorm, l.PostAttentionLayernorm = norm(), norm()
 }
 
-func fourNorms(l *layer, norm func() nn.Layer) {
-	twoNorms(l, norm)
+func addFourNorms(l *layer, norm func() nn.Layer) {
+	addTwoNorms(l, norm)
 	l.PreFeedforwardLayernorm, l.PostFeedforwardLayernorm = norm(), norm()
 }
 
-// SelfContained reports whether calls return only their output. Routers also return their logits, which a loss may use.
+// SelfContained reports whether the layer returns only its output. Mixtures also return router logits, which a loss
+// can use.
 func (l *layer) SelfContained() bool { return l.c.Experts.Count == 0 }
 
-// attend mixes the tokens of x by the layer's attention or, in some layers, by linear attention. The layer's frame
-// holds the attention weights.
-func (l *layer) attend(f *frame, x *tensor, in inputs) *tensor {
+// runAttention runs the layer's attention or linear attention on x. The layer's frame keeps the attention weights.
+func (l *layer) runAttention(f *frame, x *tensor, in inputs) *tensor {
 	if l.LinearAttn != nil {
 		return l.LinearAttn.call(f, x, in.rows)
 	}
@@ -95,12 +93,12 @@ func (l *layer) attend(f *frame, x *tensor, in inputs) *tensor {
 	return y
 }
 
-// normFirst follows LlamaDecoderLayer.forward.
-func (l *layer) normFirst(f *frame, in inputs) *tensor {
+// llamaForward records LlamaDecoderLayer.forward.
+func (l *layer) llamaForward(f *frame, in inputs) *tensor {
 	x := in.x
 	residual := f.Bind(x)
 	f.Set(&x, f.Call(l.InputLayernorm, x))
-	f.Set(&x, l.attend(f, x, in))
+	f.Set(&x, l.runAttention(f, x, in))
 	f.Set(&x, residual.Add(l.scaleResidual(l.dropout(x))))
 	f.Set(&residual, x)
 	f.Set(&x, f.Call(l.PostAttentionLayernorm, x))
@@ -108,12 +106,12 @@ func (l *layer) normFirst(f *frame, in inputs) *tensor {
 	return f.Set(&x, residual.Add(l.scaleResidual(l.dropout(x))))
 }
 
-// normAround follows Gemma2DecoderLayer.forward.
-func (l *layer) normAround(f *frame, in inputs) *tensor {
+// gemma2Forward records Gemma2DecoderLayer.forward.
+func (l *layer) gemma2Forward(f *frame, in inputs) *tensor {
 	x := in.x
 	residual := f.Bind(x)
 	f.Set(&x, f.Call(l.InputLayernorm, x))
-	f.Set(&x, l.attend(f, x, in))
+	f.Set(&x, l.runAttention(f, x, in))
 	f.Set(&x, f.Call(l.PostAttentionLayernorm, x))
 	f.Set(&x, residual.Add(x))
 	f.Set(&residual, x)
@@ -122,20 +120,20 @@ func (l *layer) normAround(f *frame, in inputs) *tensor {
 	return f.Set(&x, residual.Add(x))
 }
 
-// parallel follows CohereDecoderLayer.forward.
-func (l *layer) parallel(f *frame, in inputs) *tensor {
+// cohereForward records CohereDecoderLayer.forward.
+func (l *layer) cohereForward(f *frame, in inputs) *tensor {
 	x := in.x
 	residual := f.Bind(x)
 	f.Set(&x, f.Call(l.InputLayernorm, x))
-	attended := f.Bind(l.attend(f, x, in))
+	attended := f.Bind(l.runAttention(f, x, in))
 	fed := f.Bind(f.Call(l.Mlp, x))
 	return f.Set(&x, residual.Add(attended).Add(fed))
 }
 
-// neox follows GPTNeoXLayer.forward.
-func (l *layer) neox(f *frame, in inputs) *tensor {
+// neoxForward records GPTNeoXLayer.forward.
+func (l *layer) neoxForward(f *frame, in inputs) *tensor {
 	x := in.x
-	attended := f.Bind(l.attend(f, f.Call(l.InputLayernorm, x), in))
+	attended := f.Bind(l.runAttention(f, f.Call(l.InputLayernorm, x), in))
 	f.Set(&attended, l.dropout(attended))
 	if l.c.Order == NeoXParallel {
 		fed := f.Bind(f.Call(l.Mlp, f.Call(l.PostAttentionLayernorm, x)))

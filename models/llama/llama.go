@@ -1,6 +1,6 @@
-// Package llama is the Llama family of decoders as in transformers, trained as causal language models and as
-// classifiers. [Config] holds the differences from Llama: kinds and positions of norms, projections, feed-forward
-// layers, rotary positions. Linear layers are fields of type Layer, so that adapters can replace them.
+// Package llama implements transformers' Llama family of decoders as causal language models and classifiers. [Config]
+// holds the differences from Llama: norms, projections, feed-forward layers, rotary embeddings. Linear layers are
+// fields of type Layer, so that adapters can replace them.
 package llama
 
 import (
@@ -31,7 +31,7 @@ type Model struct {
 	c           *Config
 }
 
-// New builds the model.
+// New returns the model of a configuration.
 func New(c Config) *Model {
 	embedding := nn.NewEmbedding(c.Vocab+c.ExtraTokens, c.Width)
 	m := &Model{TorchNames: c.Names, EmbedTokens: embedding, embedding: embedding, Norm: newNorm(&c, c.Width), c: &c}
@@ -52,8 +52,8 @@ func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	return g.Return(m.runLayers(g, tower.DecoderInputs{Embeds: embeds}, padding, text))
 }
 
-// run works like [Model.Call], from token embeddings, or from ids if layers have cross-attention to images.
-func (m *Model) run(f *frame, ids *tensor, seen tower.DecoderInputs, padding *tensor, text hf.Text) *tensor {
+// callWithEmbeddings runs the model on token embeddings, or on ids if layers have cross-attention to images.
+func (m *Model) callWithEmbeddings(f *frame, ids *tensor, seen tower.DecoderInputs, padding *tensor, text hf.Text) *tensor {
 	args := []*tensor{seen.Embeds, padding, seen.Positions, seen.ImageTokens, seen.Full, seen.Window}
 	g := f.CallFrame(slices.Concat(args, seen.Deepstack, seen.Cross)...)
 	if seen.Embeds == nil {
@@ -62,7 +62,7 @@ func (m *Model) run(f *frame, ids *tensor, seen tower.DecoderInputs, padding *te
 	return g.Return(m.runLayers(g, seen, padding, text))
 }
 
-// runLayers runs the layers over token embeddings, in the frame of the model.
+// runLayers runs the layers on token embeddings, in the model's frame.
 func (m *Model) runLayers(g *frame, seen tower.DecoderInputs, padding *tensor, text hf.Text) *tensor {
 	embeds := seen.Embeds
 	if m.c.EmbedScale == ByNumber {
@@ -70,22 +70,22 @@ func (m *Model) runLayers(g *frame, seen tower.DecoderInputs, padding *tensor, t
 	}
 	positions := m.positionIDs(g, seen, embeds, text)
 	full, window := seen.Full, seen.Window
-	// rows are not looked at for several sequences
+	// transformers does not check these for packed sequences.
 	if full == nil && (seen.Positions == nil || padding != nil || m.c.Eager) {
-		full, window = m.masks(g, embeds, positions, padding, text.Packed)
+		full, window = m.attentionMasks(g, embeds, positions, padding, text.Packed)
 	}
 	blocks := m.blockMasks(g, embeds, positions, padding, text.Packed)
 	x := g.Bind(embeds)
 	g.Set(&x, x.Dropout(m.c.EmbedDropout, m.Training()))
-	cos, sin := m.angles(g, x, cmp.Or(seen.Positions, positions))
+	cos, sin := m.rotaryAngles(g, x, cmp.Or(seen.Positions, positions))
 	given := positions
-	if seen.Positions != nil { // layers are given none of several grids
+	if seen.Positions != nil { // layers get no positions of several axes
 		given = nil
 	}
 	for i, l := range m.Layers {
 		if m.c.CrossAttention.has(i) {
 			if seen.Cross != nil {
-				g.Set(&x, text.CallLayer(g, i, l, l.crossing, []*tensor{x}, seen.Cross...))
+				g.Set(&x, text.CallLayer(g, i, l, l.crossAttentionForward, []*tensor{x}, seen.Cross...))
 			}
 			continue
 		}
@@ -96,14 +96,14 @@ func (m *Model) runLayers(g *frame, seen tower.DecoderInputs, padding *tensor, t
 		if last := len(cos) - 1; m.c.Windowed.has(i) {
 			in.mask, in.cos, in.sin = window, cos[last], sin[last]
 		}
-		attends, recurs := m.c.kinds(i)
+		attends, recurs := m.c.mixerKinds(i)
 		if !attends {
 			in.mask, in.blocks = nil, nil
 		}
 		if !recurs {
 			in.rows = nil
 		}
-		g.Set(&x, l.run(g, i, in, seen.Cross, text))
+		g.Set(&x, l.callFromModel(g, i, in, seen.Cross, text))
 		if i < len(seen.Deepstack) {
 			g.Set(&x, seen.AddDeepstack(g, x, i))
 		}
@@ -111,18 +111,18 @@ func (m *Model) runLayers(g *frame, seen tower.DecoderInputs, padding *tensor, t
 	return g.Set(&x, g.Call(m.Norm, x))
 }
 
-// run calls layer i as the model does, which passes the states of images to every layer.
-func (l *layer) run(f *frame, i int, in inputs, images []*tensor, text hf.Text) *tensor {
+// callFromModel calls layer i with the image states, which the model passes to every layer.
+func (l *layer) callFromModel(f *frame, i int, in inputs, images []*tensor, text hf.Text) *tensor {
 	forward := func(f *frame, args []*tensor) *tensor {
 		own := inputs{x: args[0], mask: args[1], positions: args[2], cos: args[3], sin: args[4], rows: args[5]}
 		own.blocks = args[6 : 6+len(in.blocks)]
-		return orders[l.c.Order].forward(l, f, own)
+		return layerStructures[l.c.Order].forward(l, f, own)
 	}
 	named := append([]*tensor{in.mask, in.positions, in.cos, in.sin, in.rows}, in.blocks...)
 	return text.CallLayer(f, i, l, forward, []*tensor{in.x}, append(named, images...)...)
 }
 
-// positionIDs returns the positions of tokens [1, length]: the positions of images, given positions, or computed ones.
+// positionIDs returns position ids [1, length]: those of images, given ones, or computed ones.
 func (m *Model) positionIDs(g *frame, seen tower.DecoderInputs, embeds *tensor, text hf.Text) *tensor {
 	switch {
 	case seen.Positions != nil:
@@ -134,14 +134,14 @@ func (m *Model) positionIDs(g *frame, seen tower.DecoderInputs, embeds *tensor, 
 	return g.Set(&positions, positions.Unsqueeze(0))
 }
 
-// angles computes the cosines and sines for every kind of layers; nil if layers compute their own.
-func (m *Model) angles(f *frame, x, positions *tensor) (cos, sin []*tensor) {
+// rotaryAngles returns the cosines and sines for each kind of layers; nil if layers compute their own.
+func (m *Model) rotaryAngles(f *frame, x, positions *tensor) (cos, sin []*tensor) {
 	if m.RotaryEmb == nil {
 		return []*tensor{nil}, []*tensor{nil}
 	}
 	for kind := range m.RotaryEmb.Kinds {
 		a, b := m.RotaryEmb.call(f, kind, x, positions)
-		if b != nil { // complex numbers are one
+		if b != nil { // complex angles have no sines
 			f.Bind(b)
 		}
 		cos, sin = append(cos, f.Bind(a)), append(sin, b)
@@ -149,51 +149,51 @@ func (m *Model) angles(f *frame, x, positions *tensor) (cos, sin []*tensor) {
 	return cos, sin
 }
 
-// masks returns the masks of full attention and of limited attention (windows, chunks); nil if the kernels or the
-// layers need none.
-func (m *Model) masks(f *frame, embeds, positions, padding *tensor, packed hf.Packing) (full, part *tensor) {
+// attentionMasks returns the masks of full attention and of windows or chunks; nil if kernels or layers need none.
+func (m *Model) attentionMasks(f *frame, embeds, positions, padding *tensor, packed hf.Packing) (full, part *tensor) {
 	c := m.c
 	if c.Flex {
 		return nil, nil
 	}
-	if c.fullyMasked() {
+	if c.hasFullMask() {
 		if full = m.fullMask(f, embeds, positions, padding, packed); full != nil {
 			f.Bind(full)
 		}
 	}
-	if c.partlyMasked() {
-		if part = m.partMask(f, embeds, positions, padding, packed); part != nil {
+	if c.hasWindowMask() {
+		if part = m.windowMask(f, embeds, positions, padding, packed); part != nil {
 			f.Bind(part)
 		}
 	}
 	return full, part
 }
 
-// blockMasks returns the tensors of block masks for flex_attention: for true the mask of windowed layers, for false
-// that of full attention.
+// blockMasks returns the tensors of flex_attention's block masks: at true for windowed layers, at false for full
+// attention.
 func (m *Model) blockMasks(f *frame, embeds, positions, padding *tensor, packed hf.Packing) map[bool][]*tensor {
 	c := m.c
 	if !c.Flex {
 		return nil
 	}
 	blocks := map[bool][]*tensor{}
-	if c.fullyMasked() {
+	if c.hasFullMask() {
 		blocks[false] = f.BindAll(hf.FlexMask(f, embeds.Size(0), positions, padding, packed, false))
 	}
-	if c.partlyMasked() {
-		blocks[true] = f.BindAll(hf.FlexMask(f, embeds.Size(0), positions, padding, packed, c.Llama4.Chunked))
+	if c.hasWindowMask() {
+		blocks[true] = f.BindAll(hf.FlexMask(f, embeds.Size(0), positions, padding, packed,
+			c.Llama4.HasChunkedAttention))
 	}
 	return blocks
 }
 
-// fullyMasked reports whether the model makes a mask of full causal attention, partlyMasked whether it makes one of a
-// window or of chunks.
-func (c *Config) fullyMasked() bool {
+// hasFullMask reports whether the model creates a full attention mask. hasWindowMask reports it for a window or
+// chunks.
+func (c *Config) hasFullMask() bool {
 	return c.AlwaysFullMask || len(c.Windowed) == 0 || slices.Contains(c.Windowed, false)
 }
 
-func (c *Config) partlyMasked() bool {
-	return c.Llama4.Chunked || c.AlwaysWindowMask || slices.Contains(c.Windowed, true)
+func (c *Config) hasWindowMask() bool {
+	return c.Llama4.HasChunkedAttention || c.AlwaysWindowMask || slices.Contains(c.Windowed, true)
 }
 
 func (m *Model) fullMask(f *frame, embeds, positions, padding *tensor, packed hf.Packing) *tensor {
@@ -203,38 +203,37 @@ func (m *Model) fullMask(f *frame, embeds, positions, padding *tensor, packed hf
 	return hf.CausalMask(f, embeds.Size(0), positions, padding, packed)
 }
 
-// partMask returns the mask of a sliding window, or of chunks.
-func (m *Model) partMask(f *frame, embeds, positions, padding *tensor, packed hf.Packing) *tensor {
+func (m *Model) windowMask(f *frame, embeds, positions, padding *tensor, packed hf.Packing) *tensor {
 	switch {
-	case m.c.Eager && m.c.Llama4.Chunked:
+	case m.c.Eager && m.c.Llama4.HasChunkedAttention:
 		return hf.EagerChunkMask(f, embeds, positions, padding, packed)
 	case m.c.Eager:
 		return hf.EagerWindowMask(f, embeds, positions, padding, packed)
-	case m.c.Llama4.Chunked:
+	case m.c.Llama4.HasChunkedAttention:
 		return hf.ChunkMask(f, embeds.Size(0), positions, padding, packed, m.c.Window)
 	}
 	return hf.WindowMask(f, embeds.Size(0), positions, padding, packed, m.c.Window)
 }
 
-// applyTraining applies the training options of a case.
+// applyTraining sets the fields that the case's training options determine.
 func (c *Config) applyTraining(text hf.Text) {
 	c.Liger, c.Tiles, c.Context, c.Cache = text.Liger, text.Tiles, text.Context, text.Cache
 	c.Experts.ExpertParallelism = text.Experts
 }
 
-// CausalLM returns the task of predicting each next token.
+// CausalLM returns the task of next-token prediction.
 func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	c.applyTraining(text)
 	m := New(c)
 	text.SoftCap, text.ScaledLogits, text.FloatLogits = c.ScoreCap, c.ScoreScaled, c.ScoresFloat
 	text.OwnLoss = c.OwnLoss
-	task := hf.CausalLM(c.Names, m, m, m.embedding, m.head(), text)
-	task.Attentions = m.attentions()
+	task := hf.CausalLM(c.Names, m, m, m.embedding, m.newOutputLayer(), text)
+	task.Attentions = m.promptAttentions()
 	return task
 }
 
-// head returns the output layer, which may share the weight of the embeddings.
-func (m *Model) head() *nn.Linear {
+// newOutputLayer returns the output layer, which can share the embedding's weight.
+func (m *Model) newOutputLayer() *nn.Linear {
 	head := nn.NewLinear(m.c.Width, m.c.Vocab, m.c.HeadBias)
 	if m.c.Tied {
 		head.Weight = m.embedding.Weight
@@ -242,7 +241,8 @@ func (m *Model) head() *nn.Linear {
 	return head
 }
 
-// Classification returns the sequence classification task. padToken: the configuration has a padding token.
+// Classification returns the task of sequence classification. padToken reports whether the configuration has a
+// padding token.
 func Classification(c Config, classes hf.Classes, padToken bool, text hf.Text) *hf.TextTask {
 	c.applyTraining(text)
 	m := New(c)
@@ -258,7 +258,7 @@ type tokenClassifier struct {
 	Score   nn.Layer
 }
 
-// TokenClassification returns the token classification task.
+// TokenClassification returns the task of token classification.
 func TokenClassification(c Config, classes hf.Classes, dropout *nn.Dropout, text hf.Text) *hf.TextTask {
 	c.applyTraining(text)
 	m := New(c)

@@ -7,20 +7,19 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Llama4 holds the differences of Llama 4 from Llama, besides its norms and experts.
+// Llama4 holds Llama 4's differences from Llama besides its norms and experts.
 type Llama4 struct {
-	// Enabled reports whether the decoder is one of Llama 4.
+	// Enabled reports whether the decoder is a Llama 4.
 	Enabled bool
-	// QKNorm has queries and keys with rotary positions normalized without a weight,
-	// TemperatureTuning scales queries without them by their positions (attn_temperature_tuning).
+	// QKNorm normalizes queries and keys of rotary layers without a weight. TemperatureTuning scales queries of other
+	// layers by their positions (attn_temperature_tuning).
 	QKNorm, TemperatureTuning bool
-	// Linearized has experts as lists of linear layers, as in axolotl's llama4_linearized_experts.
+	// Linearized stores experts as lists of linear layers (axolotl's llama4_linearized_experts).
 	Linearized bool
-	// Chunked has layers with a window see the tokens before them in chunks of that size.
-	Chunked bool
+	// HasChunkedAttention gives windowed layers chunked attention.
+	HasChunkedAttention bool
 }
 
-// llama4Attention is Llama4TextAttention.
 type llama4Attention struct {
 	nn.Module
 	QProj, KProj, VProj, OProj nn.Layer
@@ -33,11 +32,11 @@ func newLlama4Attention(c *Config, i int) *llama4Attention {
 	return &llama4Attention{
 		QProj: nn.NewLinear(c.Width, query, c.QKVBias), KProj: nn.NewLinear(c.Width, shared, c.QKVBias),
 		VProj: nn.NewLinear(c.Width, shared, c.QKVBias),
-		OProj: nn.NewLinear(query, c.Width, c.OutputBias), c: c, rotates: c.rotates(i),
+		OProj: nn.NewLinear(query, c.Width, c.OutputBias), c: c, rotates: c.hasRotary(i),
 	}
 }
 
-// call gets complex numbers in place of cosines.
+// call records the module's forward; in.cos holds complex angles.
 func (a *llama4Attention) call(f *frame, x *tensor, in inputs) (y, weights *tensor) {
 	g := f.ModuleFrame(a, x, in.mask, in.positions, in.cos)
 	batch, length := x.Size(0), x.Size(1)
@@ -55,8 +54,8 @@ func (a *llama4Attention) call(f *frame, x *tensor, in inputs) (y, weights *tens
 		g.Set(&k, turnedK)
 	}
 	if a.rotates && a.c.Llama4.QKNorm {
-		g.Set(&q, unweighted(g, q))
-		g.Set(&k, unweighted(g, k))
+		g.Set(&q, l2Norm(g, q))
+		g.Set(&k, l2Norm(g, k))
 	}
 	if a.c.Llama4.TemperatureTuning && !a.rotates {
 		places := g.Bind(g.Tape().Arange(length).AddScalar())
@@ -68,15 +67,15 @@ func (a *llama4Attention) call(f *frame, x *tensor, in inputs) (y, weights *tens
 	g.Set(&q, q.Transpose(1, 2))
 	g.Set(&k, k.Transpose(1, 2))
 	o := hf.AttentionOptions{
-		Causal: true, Groups: a.c.Heads / a.c.KVHeads, OwnType: true,
-		Dropout: hf.DropoutIn(a, a.c.AttentionDropout),
+		Causal: true, Groups: a.c.Heads / a.c.KVHeads, KeepsScoreType: true,
+		Dropout: hf.DropoutInMode(a, a.c.AttentionDropout),
 	}
 	k, v = a.c.Cache.Update(g, k, v)
 	y, weights = a.c.attendAndProject(g, q, k, v, in, o, a.OProj)
 	return g.ReturnPair(y, weights)
 }
 
-// applyRotary follows apply_rotary_emb over query and key [batch, length, heads, size].
+// applyRotary records apply_rotary_emb over query and key [batch, length, heads, size].
 func (a *llama4Attention) applyRotary(f *frame, q, k, angles *tensor) (*tensor, *tensor) {
 	g := f.FuncFrame(q, k, angles)
 	qs := g.Bind(complexPairs(q))
@@ -88,19 +87,19 @@ func (a *llama4Attention) applyRotary(f *frame, q, k, angles *tensor) (*tensor, 
 	return g.ReturnPair(y, z)
 }
 
-// unweighted follows Llama4TextL2Norm.
-func unweighted(f *frame, x *tensor) *tensor {
+// l2Norm records Llama4TextL2Norm.
+func l2Norm(f *frame, x *tensor) *tensor {
 	g := f.CallFrame(x)
-	return g.Return(hf.GemmaNormalized(g, x.To(trace.F32)).To(x.DType()))
+	return g.Return(hf.GemmaNormalize(g, x.To(trace.F32)).To(x.DType()))
 }
 
-// llama4 follows Llama4TextDecoderLayer.forward.
-func (l *layer) llama4(f *frame, in inputs) *tensor {
+// llama4Forward records Llama4TextDecoderLayer.forward.
+func (l *layer) llama4Forward(f *frame, in inputs) *tensor {
 	x := in.x
 	residual := f.Bind(x)
 	f.Set(&x, f.Call(l.InputLayernorm, x))
 	attended, other := l.SelfAttn.call(f, x, in)
-	f.Bind(attended) // kept to the end
+	f.Bind(attended) // a variable until the end
 	f.BindEach(other)
 	f.Set(&x, residual.Add(attended))
 	f.Set(&residual, x)
@@ -115,18 +114,18 @@ func (l *layer) llama4(f *frame, in inputs) *tensor {
 	return f.Set(&x, residual.Add(x.View(residual.Shape()...)))
 }
 
-// llama4Experts is Llama4TextMoe: every expert processes every token, scaled by the token's weight for it.
+// llama4Experts is Llama4TextMoe, in which every expert processes every token, scaled by the token's weight for it.
 type llama4Experts struct {
 	nn.Module
-	Experts      everyExpert
-	Router       *scorer
+	Experts      llama4ExpertLayers
+	Router       *llama4Router
 	SharedExpert *mlp
 	c            *Config
 }
 
 func newLlama4Experts(c *Config) *llama4Experts {
 	s := &llama4Experts{
-		Router:       &scorer{Weight: nn.NewParameter(c.Experts.Count, c.Width), c: c},
+		Router:       &llama4Router{Weight: nn.NewParameter(c.Experts.Count, c.Width), c: c},
 		SharedExpert: newMLPOf(c, c.Experts.Inner), c: c,
 	}
 	if c.Llama4.Linearized {
@@ -137,7 +136,6 @@ func newLlama4Experts(c *Config) *llama4Experts {
 	return s
 }
 
-// Forward implements [nn.Layer].
 func (s *llama4Experts) Forward(f *frame, x *tensor) *tensor {
 	y, _ := s.call(f, x)
 	return y
@@ -158,16 +156,16 @@ func (s *llama4Experts) call(f *frame, x *tensor) (y, scores *tensor) {
 	return g.ReturnPair(y, scores)
 }
 
-// scorer is Llama4Router, a linear layer with two results, which quantizers skip.
-type scorer struct {
+// llama4Router is Llama4Router, a linear layer with two results, which is not quantized.
+type llama4Router struct {
 	nn.Module
 	Weight *nn.Parameter
 	c      *Config
 }
 
-// call returns a weight of every expert for every token of x [tokens, width], zero for experts that are not chosen, and
-// the router's logits.
-func (s *scorer) call(f *frame, x *tensor) (weights, scores *tensor) {
+// call returns the weights of all experts for tokens x [tokens, width], zero for experts that are not chosen, and the
+// router's logits.
+func (s *llama4Router) call(f *frame, x *tensor) (weights, scores *tensor) {
 	g := f.ModuleFrame(s, x)
 	scores = g.Bind(x.Linear(s.Weight.Tensor, nil))
 	best, chosen := scores.TopK(s.c.Experts.PerToken, 1)
@@ -177,8 +175,9 @@ func (s *scorer) call(f *frame, x *tensor) (weights, scores *tensor) {
 	return g.ReturnPair(weights, scores)
 }
 
-// everyExpert are the experts of a layer, whose inputs are rows [experts * tokens, width], one expert after the other.
-type everyExpert interface {
+// llama4ExpertLayers is all experts of a layer. Their inputs are rows [experts * tokens, width], one expert after the
+// other.
+type llama4ExpertLayers interface {
 	call(f *frame, x *tensor) *tensor
 }
 
@@ -186,8 +185,8 @@ type everyExpert interface {
 type batchedExperts struct {
 	nn.Module
 	GateUpProj, DownProj *nn.Parameter
-	Wrappers             *nn.Wrappers `torch:""`
-	ActFn                *nn.Func
+	Wrappers             *nn.ParamWrappers `torch:""`
+	ActFn                *nn.FuncLayer
 	c                    *Config
 }
 
@@ -199,39 +198,38 @@ func newBatchedExperts(c *Config) *batchedExperts {
 	}
 }
 
-// PackParameters implements [nn.PacksParameters].
-func (e *batchedExperts) PackParameters(pack func(*nn.Parameter) *nn.Parameter) {
+func (e *batchedExperts) QuantizeParameters(pack func(*nn.Parameter) *nn.Parameter) {
 	e.GateUpProj, e.DownProj = pack(e.GateUpProj), pack(e.DownProj)
 }
 
-// Wrap implements [nn.WrapsParameters]; peft treats the weights as [experts, out, in].
-func (e *batchedExperts) Wrap(wrap nn.WrapParameter) {
-	e.Wrappers = e.Wrappers.Wrapping(wrap("gate_up_proj", e.GateUpProj, true))
-	e.Wrappers = e.Wrappers.Wrapping(wrap("down_proj", e.DownProj, true))
+// WrapParameters implements [nn.ParameterWrappable]; peft treats the weights as [experts, out, in].
+func (e *batchedExperts) WrapParameters(wrap nn.WrapParameter) {
+	e.Wrappers = e.Wrappers.AddOuter(wrap("gate_up_proj", e.GateUpProj, true))
+	e.Wrappers = e.Wrappers.AddOuter(wrap("down_proj", e.DownProj, true))
 }
 
 func (e *batchedExperts) call(f *frame, x *tensor) *tensor {
-	return e.Wrappers.Around(f, []*tensor{x}, func(f *frame) []*tensor { return []*tensor{e.batched(f, x)} })[0]
+	return e.Wrappers.RunForward(f, []*tensor{x}, func(f *frame) []*tensor { return []*tensor{e.runBatched(f, x)} })[0]
 }
 
-func (e *batchedExperts) batched(f *frame, x *tensor) *tensor {
+func (e *batchedExperts) runBatched(f *frame, x *tensor) *tensor {
 	g := f.ModuleFrame(e, x)
 	g.Set(&x, x.View(e.c.Experts.Count, -1, e.c.Width))
-	up := e.GateUpProj.Access(g)
+	up := e.GateUpProj.ReadAttribute(g)
 	both := g.Bind(x.BMM(up))
 	parts := g.BindAll(both.Chunk(2, -1))
-	down := e.DownProj.Access(g)
+	down := e.DownProj.ReadAttribute(g)
 	y := g.Bind(parts[1].Mul(g.Call(e.ActFn, parts[0])).BMM(down))
 	g.Set(&y, y.View(-1, e.c.Width))
-	nn.Accessed(f.Tape(), []*nn.Parameter{e.GateUpProj, e.DownProj}, []*tensor{up, down})
+	nn.EndAttributeReads(f.Tape(), []*nn.Parameter{e.GateUpProj, e.DownProj}, []*tensor{up, down})
 	return g.Return(y)
 }
 
-// linearExperts is axolotl's Llama4TextExperts.
+// linearExperts is axolotl's replacement of Llama4TextExperts.
 type linearExperts struct {
 	nn.Module
 	GateProjs, UpProjs, DownProjs []nn.Layer
-	ActFn                         *nn.Func
+	ActFn                         *nn.FuncLayer
 	c                             *Config
 }
 
@@ -259,8 +257,8 @@ func (e *linearExperts) call(f *frame, x *tensor) *tensor {
 	return g.Return(y.View(-1, e.c.Width))
 }
 
-// llama4 follows Llama4TextRMSNorm.forward.
-func (n *norm) llama4(f *frame, x *tensor) *tensor {
-	y := f.Bind(hf.GemmaNormalized(f, x.To(trace.F32)).To(x.DType()))
+// llama4Forward records Llama4TextRMSNorm.forward.
+func (n *norm) llama4Forward(f *frame, x *tensor) *tensor {
+	y := f.Bind(hf.GemmaNormalize(f, x.To(trace.F32)).To(x.DType()))
 	return y.Mul(n.Weight.Tensor)
 }

@@ -8,17 +8,18 @@ import (
 	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
-// Mamba is the size of a Mamba 2 mixer; zero heads mean none.
+// Mamba holds the sizes of a Mamba 2 mixer; zero heads mean no mixer.
 type Mamba struct {
 	Heads, HeadSize, Groups, State int64
-	// Kernel is the number of tokens that the convolution covers, Chunk the number that the scan processes at a time.
+	// Kernel is the kernel size of the convolution over tokens. Chunk is the number of tokens that the scan processes
+	// at a time.
 	Kernel, Chunk int64
-	// ConvBias and ProjectionBias are the biases of the convolution and of the projections.
+	// ConvBias and ProjectionBias report whether the convolution and the projections have biases.
 	ConvBias, ProjectionBias bool
 }
 
-// mixer is NemotronHMamba2Mixer.
-type mixer struct {
+// mambaMixer is NemotronHMamba2Mixer.
+type mambaMixer struct {
 	nn.Module
 	DtBias, ALog, D *nn.Parameter
 	Conv1d          *nn.Conv
@@ -28,10 +29,10 @@ type mixer struct {
 	c               *Config
 }
 
-func newMixer(c *Config) *mixer {
+func newMambaMixer(c *Config) *mambaMixer {
 	s := c.Mamba
 	inner, channels := s.Heads*s.HeadSize, s.Heads*s.HeadSize+2*s.Groups*s.State
-	return &mixer{
+	return &mambaMixer{
 		DtBias: nn.NewParameter(s.Heads), ALog: nn.NewParameter(s.Heads), D: nn.NewParameter(s.Heads),
 		Conv1d:  newCausalConv(channels, s.Kernel, s.ConvBias),
 		InProj:  nn.NewLinear(c.Width, inner+channels+s.Heads, s.ProjectionBias),
@@ -40,19 +41,19 @@ func newMixer(c *Config) *mixer {
 	}
 }
 
-// call maps hidden states to the same shape; mask is the padding mask, or nil.
-func (m *mixer) call(f *frame, x, mask *tensor) *tensor {
+// call records the module's forward; mask is the padding mask, or nil.
+func (m *mambaMixer) call(f *frame, x, mask *tensor) *tensor {
 	g := f.ModuleFrame(m, x, mask)
 	s, d := m.c.Mamba, x.DType()
 	batch, length, inner := x.Size(0), x.Size(1), s.Heads*s.HeadSize
-	g.Set(&x, unpadded(g, x, mask))
+	g.Set(&x, zeroPadding(g, x, mask))
 	all := g.Bind(g.Call(m.InProj, x))
 	a := g.Bind(m.ALog.To(trace.F32).Exp().Neg())
 	parts := g.BindAll(all.SplitSizes([]int64{inner, inner + 2*s.Groups*s.State, s.Heads}, -1))
 	gate, mixed, steps := parts[0], parts[1], parts[2]
 	g.Set(&mixed, mixed.Transpose(1, 2))
 	g.Set(&mixed, causalConv(g, mixed, m.Conv1d))
-	g.Set(&mixed, unpadded(g, mixed.Transpose(1, 2), mask))
+	g.Set(&mixed, zeroPadding(g, mixed.Transpose(1, 2), mask))
 	split := g.BindAll(mixed.SplitSizes([]int64{inner, s.Groups * s.State, s.Groups * s.State}, -1))
 	g.Set(&x, split[0])
 	y := g.Bind(m.scan(g, x.View(batch, length, -1, s.HeadSize), steps, a,
@@ -62,8 +63,8 @@ func (m *mixer) call(f *frame, x, mask *tensor) *tensor {
 	return g.Return(g.Bind(g.Call(m.OutProj, y.To(d))))
 }
 
-// unpadded follows apply_mask_to_padding_states.
-func unpadded(f *frame, x, mask *tensor) *tensor {
+// zeroPadding records apply_mask_to_padding_states.
+func zeroPadding(f *frame, x, mask *tensor) *tensor {
 	g := f.FuncFrame(x, mask)
 	if mask != nil {
 		d := x.DType()
@@ -72,27 +73,27 @@ func unpadded(f *frame, x, mask *tensor) *tensor {
 	return g.Return(x)
 }
 
-// newCausalConv returns a depthwise convolution over earlier tokens.
+// newCausalConv returns a depthwise convolution over the current and earlier tokens.
 func newCausalConv(channels, kernel int64, bias bool) *nn.Conv {
 	return nn.NewConv(channels, channels, nn.ConvOptions{
 		Kernel: []int64{kernel}, Padding: []int64{kernel - 1}, Groups: channels, NoBias: !bias,
 	})
 }
 
-// causalConv follows causal_conv1d_fn over x [batch, channels, length]; each channel has its kernel.
+// causalConv records causal_conv1d_fn over x [batch, channels, length].
 func causalConv(f *frame, x *tensor, conv *nn.Conv) *tensor {
 	g := f.FuncFrame(x)
 	length, d := x.Size(2), x.DType()
 	args := conv.Args()
-	y := g.Bind(x.To(conv.Weight.DType).Conv(conv.Weight.Squeeze(1).Unsqueeze(1), conv.Bias.T(), args).
+	y := g.Bind(x.To(conv.Weight.DType).Conv(conv.Weight.Squeeze(1).Unsqueeze(1), conv.Bias.TensorOrNil(), args).
 		Slice(2, 0, length))
 	g.Set(&y, y.SiLU())
 	return g.Return(y.To(d))
 }
 
-// scan follows mamba2_chunk_scan in PyTorch: x is [batch, length, heads, size], steps [batch,
-// length, heads], b and c [batch, length, groups, state].
-func (m *mixer) scan(f *frame, x, steps, a, b, c *tensor) *tensor {
+// scan records PyTorch's form of mamba2_chunk_scan: x is [batch, length, heads, size], steps [batch, length, heads],
+// b and c [batch, length, groups, state].
+func (m *mambaMixer) scan(f *frame, x, steps, a, b, c *tensor) *tensor {
 	g := f.FuncFrame(x, steps, a, b, c)
 	s := m.c.Mamba
 	batch, length := x.Size(0), x.Size(1)
@@ -103,11 +104,11 @@ func (m *mixer) scan(f *frame, x, steps, a, b, c *tensor) *tensor {
 	g.Set(&b, b.To(trace.F32).RepeatInterleave(s.Heads/s.Groups, 2))
 	g.Set(&c, c.To(trace.F32).RepeatInterleave(s.Heads/s.Groups, 2))
 	pad := (s.Chunk - length%s.Chunk) % s.Chunk
-	residual := g.Bind(m.D.Unsqueeze(-1).Mul(padded(g, x, pad)))
+	residual := g.Bind(m.D.Unsqueeze(-1).Mul(padLength(g, x, pad)))
 	g.Set(&x, x.Mul(steps.Unsqueeze(-1).To(trace.F32)))
 	g.Set(&a, a.To(trace.F32).Mul(steps.To(trace.F32)))
 	for _, p := range []**tensor{&x, &a, &b, &c} {
-		g.Set(p, m.chunks(g, *p, pad))
+		g.Set(p, m.intoChunks(g, *p, pad))
 	}
 	g.Set(&a, a.Permute(0, 3, 1, 2))
 	summed := g.Bind(a.CumSum(-1))
@@ -115,7 +116,7 @@ func (m *mixer) scan(f *frame, x, steps, a, b, c *tensor) *tensor {
 	scores := g.Bind(ops.Einsum("bclhn,bcshn->bclsh", c, b))
 	weights := g.Bind(scores.Mul(decay.Permute(0, 2, 3, 4, 1)))
 	within := g.Bind(ops.Einsum("bclsh,bcshp->bclhp", weights, x))
-	states, across := m.states(g, x, b, c, summed)
+	states, across := m.passStates(g, x, b, c, summed)
 	g.BindAll([]*tensor{states, across})
 	y := g.Bind(within.Add(across).Contiguous())
 	g.Set(&y, y.Reshape(batch, -1, s.Heads, s.HeadSize))
@@ -126,8 +127,8 @@ func (m *mixer) scan(f *frame, x, steps, a, b, c *tensor) *tensor {
 	return g.Return(y)
 }
 
-// states returns the states that chunks pass on, and the resulting output.
-func (m *mixer) states(f *frame, x, b, c, summed *tensor) (states, across *tensor) {
+// passStates returns the states passed between chunks, and the output computed from them.
+func (m *mambaMixer) passStates(f *frame, x, b, c, summed *tensor) (states, across *tensor) {
 	decay := f.Bind(summed.Slice(-1, summed.Size(-1)-1, summed.Size(-1)).Sub(summed).Exp())
 	decayed := f.Bind(b.Mul(decay.Permute(0, -2, -1, 1).Unsqueeze(-1)))
 	states = f.Bind(ops.Einsum("bclhn,bclhp->bchpn", decayed, x))
@@ -141,8 +142,8 @@ func (m *mixer) states(f *frame, x, b, c, summed *tensor) (states, across *tenso
 	return states, from.Mul(out.Permute(0, 2, 3, 1).Unsqueeze(-1))
 }
 
-// padded follows pad_tensor_by_size: the length of x grows.
-func padded(f *frame, x *tensor, pad int64) *tensor {
+// padLength records pad_tensor_by_size, which appends tokens to x.
+func padLength(f *frame, x *tensor, pad int64) *tensor {
 	g := f.FuncFrame(x)
 	pads := []int64{0, 0, 0, pad, 0, 0}
 	if len(x.Shape()) == 4 {
@@ -151,15 +152,15 @@ func padded(f *frame, x *tensor, pad int64) *tensor {
 	return g.Return(x.Pad(pads...))
 }
 
-// chunks follows reshape_into_chunks.
-func (m *mixer) chunks(f *frame, x *tensor, pad int64) *tensor {
+// intoChunks records reshape_into_chunks.
+func (m *mambaMixer) intoChunks(f *frame, x *tensor, pad int64) *tensor {
 	g := f.FuncFrame(x)
-	g.Set(&x, padded(g, x, pad))
+	g.Set(&x, padLength(g, x, pad))
 	shape := append([]int64{x.Size(0), -1, m.c.Mamba.Chunk}, x.Shape()[2:]...)
 	return g.Return(x.Reshape(shape...))
 }
 
-// segmentSum follows segment_sum: sums of x [..., length] between any two positions.
+// segmentSum records segment_sum: sums of x [..., length] between any two positions.
 func segmentSum(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
 	t, n := g.Tape(), x.Size(-1)
@@ -171,7 +172,7 @@ func segmentSum(f *frame, x *tensor) *tensor {
 	return g.Return(g.Set(&sums, sums.MaskedFill(trace.Compare("bitwise_not", mask))))
 }
 
-// gatedNorm is MambaRMSNormGated of Nemotron H, over groups of channels.
+// gatedNorm is MambaRMSNormGated of Nemotron H, which normalizes groups of channels.
 type gatedNorm struct {
 	nn.Module
 	Weight *nn.Parameter

@@ -6,11 +6,11 @@ import (
 	"github.com/vprof/vprof/models/nn"
 )
 
-// mlp is the feed-forward half of a layer.
+// mlp is the feed-forward layer.
 type mlp struct {
 	nn.Module
 	TorchNames
-	GateProj, GateUpProj, UpProj, DownProj nn.Layer // as c.MLP names them
+	GateProj, GateUpProj, UpProj, DownProj nn.Layer // those that c.MLP selects
 	ActFn                                  nn.Layer
 	c                                      *Config
 }
@@ -36,21 +36,20 @@ func newMLPOf(c *Config, inner int64) *mlp {
 
 func (m *mlp) Forward(f *frame, x *tensor) *tensor {
 	if m.c.Tiles.Count == 0 {
-		return m.whole(f, x)
+		return m.forwardAll(f, x)
 	}
-	return hf.Tiled(f, x, m.c.Tiles, m.Parameters(), m.whole)
+	return hf.TiledForward(f, x, m.c.Tiles, m.Parameters(), m.forwardAll)
 }
 
-// whole processes all of x at once.
-func (m *mlp) whole(f *frame, x *tensor) *tensor {
-	y := f.Bind(m.forward(f, x))
+func (m *mlp) forwardAll(f *frame, x *tensor) *tensor {
+	y := f.Bind(m.project(f, x))
 	if m.c.DropoutInside {
 		f.Set(&y, y.Dropout(m.c.ResidualDropout, m.Training()))
 	}
 	return y
 }
 
-func (m *mlp) forward(f *frame, x *tensor) *tensor {
+func (m *mlp) project(f *frame, x *tensor) *tensor {
 	switch {
 	case m.c.MLP == Ungated:
 		return f.Call(m.DownProj, f.Call(m.ActFn, f.Call(m.UpProj, x)))

@@ -5,21 +5,21 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Block is the kind of a layer that has a norm and one module: attention, a mixer, experts or a feed-forward layer.
+// Block is the kind of module in a layer with one norm and one module.
 type Block int
 
 const (
-	// AttentionBlock attends.
+	// AttentionBlock is attention.
 	AttentionBlock Block = iota
-	// MixerBlock has a mixer of states.
+	// MixerBlock is a Mamba 2 mixer.
 	MixerBlock
-	// ExpertsBlock has a mixture of experts.
+	// ExpertsBlock is a mixture of experts.
 	ExpertsBlock
-	// FeedBlock has a feed-forward half.
+	// FeedBlock is a feed-forward layer.
 	FeedBlock
 )
 
-func (c *Config) blocks(i int) (kind Block, ok bool) {
+func (c *Config) blockKind(i int) (kind Block, ok bool) {
 	if i >= len(c.Blocks) {
 		return 0, false
 	}
@@ -33,17 +33,17 @@ func newBlock(c *Config, i int, kind Block) *layer {
 	case AttentionBlock:
 		l.SelfAttn = newSelfAttention(c, i)
 	case MixerBlock:
-		l.Mamba = newMixer(c)
+		l.Mamba = newMambaMixer(c)
 	case ExpertsBlock:
-		l.Mlp = newPlainExperts(c)
+		l.Mlp = newNemotronMoE(c)
 	default:
 		l.Mlp = newMLP(c)
 	}
 	return l
 }
 
-// nemotron follows NemotronHBlock.forward.
-func (l *layer) nemotron(f *frame, in inputs) *tensor {
+// nemotronForward records NemotronHBlock.forward.
+func (l *layer) nemotronForward(f *frame, in inputs) *tensor {
 	x := in.x
 	residual := f.Bind(x)
 	f.Set(&x, f.Call(l.InputLayernorm, x.To(l.InputLayernorm.(*norm).Weight.DType)))
@@ -51,15 +51,15 @@ func (l *layer) nemotron(f *frame, in inputs) *tensor {
 	case l.Mamba != nil:
 		f.Set(&x, l.Mamba.call(f, x, in.rows))
 	case l.SelfAttn != nil:
-		f.Set(&x, l.attend(f, x, in))
+		f.Set(&x, l.runAttention(f, x, in))
 	default:
 		f.Set(&x, f.Call(l.Mlp, x))
 	}
 	return f.Set(&x, residual.Add(x))
 }
 
-// plainExperts is NemotronHMoE: experts without gates, whose tokens may be projected to a smaller width.
-type plainExperts struct {
+// nemotronMoE is NemotronHMoE: experts without gates, optionally on tokens projected to a smaller width.
+type nemotronMoE struct {
 	nn.Module
 	Experts       *ExpertWeights
 	Gate          *router
@@ -67,9 +67,8 @@ type plainExperts struct {
 	In, Out       nn.Layer
 }
 
-// TorchName returns the names in PyTorch of the linear layers before and after the experts, which narrow and widen the
-// tokens.
-func (s *plainExperts) TorchName(own string) string {
+// TorchName returns PyTorch's names of the linear layers that project tokens before and after the experts.
+func (s *nemotronMoE) TorchName(own string) string {
 	switch own {
 	case "in":
 		return "fc1_latent_proj"
@@ -79,8 +78,8 @@ func (s *plainExperts) TorchName(own string) string {
 	return own
 }
 
-func newPlainExperts(c *Config) *plainExperts {
-	s := &plainExperts{
+func newNemotronMoE(c *Config) *nemotronMoE {
+	s := &nemotronMoE{
 		Experts: NewExperts(c), Gate: &router{Weight: nn.NewParameter(c.Experts.Count, c.Width), c: c},
 		SharedExperts: newMLPOf(c, c.Experts.Shared),
 	}
@@ -91,8 +90,8 @@ func newPlainExperts(c *Config) *plainExperts {
 	return s
 }
 
-// Forward maps [batch, length, width] to the same.
-func (s *plainExperts) Forward(f *frame, x *tensor) *tensor {
+// Forward records the module's forward over [batch, length, width].
+func (s *nemotronMoE) Forward(f *frame, x *tensor) *tensor {
 	shape, all := x.Shape(), f.Bind(x)
 	scores, weights, chosen := s.Gate.call(f, x)
 	f.BindAll([]*tensor{scores, weights, chosen})

@@ -7,7 +7,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// newNorm returns a norm of the kind that c names.
+// newNorm returns a norm of the configuration's kind.
 func newNorm(c *Config, width int64) nn.Layer {
 	switch c.Norm {
 	case LayerNorm:
@@ -18,7 +18,7 @@ func newNorm(c *Config, width int64) nn.Layer {
 	return &norm{Weight: nn.NewParameter(width), kind: c.Norm, liger: c.Liger}
 }
 
-// norm is a norm that transformers composes of several operators.
+// norm is a norm that transformers computes by several operators.
 type norm struct {
 	nn.Module
 	Weight *nn.Parameter
@@ -31,13 +31,13 @@ func (n *norm) Forward(f *frame, x *tensor) *tensor {
 	case n.liger:
 		return liger.Norm{OutOfPlace: n.kind == GemmaNorm}.RMSNorm(f, x, n.Weight.Tensor)
 	case n.kind == GemmaNorm:
-		output := f.Bind(hf.GemmaNormalized(f, x.To(trace.F32)))
+		output := f.Bind(hf.GemmaNormalize(f, x.To(trace.F32)))
 		f.Set(&output, output.Mul(n.Weight.To(trace.F32).AddScalar()))
 		return output.To(x.DType())
 	case n.kind == Llama4Norm:
-		return n.llama4(f, x)
+		return n.llama4Forward(f, x)
 	case n.kind == CohereNorm:
-		return n.cohere(f, x)
+		return n.cohereForward(f, x)
 	}
 	d := x.DType()
 	hf.RMSNormalize(f, &x)
@@ -50,7 +50,6 @@ func (n *norm) Forward(f *frame, x *tensor) *tensor {
 	return n.Weight.Mul(x.To(d))
 }
 
-// layerNorm1P is NemotronLayerNorm1P.
 type layerNorm1P struct {
 	nn.Module
 	Weight, Bias *nn.Parameter
@@ -69,8 +68,8 @@ func (n *layerNorm1P) Forward(f *frame, x *tensor) *tensor {
 	return y
 }
 
-// cohere follows CohereLayerNorm.forward.
-func (n *norm) cohere(f *frame, x *tensor) *tensor {
+// cohereForward records CohereLayerNorm.forward.
+func (n *norm) cohereForward(f *frame, x *tensor) *tensor {
 	d := x.DType()
 	f.Set(&x, x.To(trace.F32))
 	mean := f.Bind(x.Mean(true, -1))

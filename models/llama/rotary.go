@@ -9,7 +9,6 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// rotarySize returns the number of elements of a head that are rotated.
 func (c *Config) rotarySize() int64 {
 	if c.Rotary.Size > 0 {
 		return c.Rotary.Size
@@ -17,7 +16,7 @@ func (c *Config) rotarySize() int64 {
 	return c.HeadSize
 }
 
-// rotary is LlamaRotaryEmbedding, or that of several kinds of layers.
+// rotary is LlamaRotaryEmbedding, for one or several kinds of layers.
 type rotary struct {
 	nn.Module
 	Kinds                []*hf.Frequencies `torch:""`
@@ -30,27 +29,27 @@ func newRotary(c *Config) *rotary {
 	m := &rotary{r: c.Rotary, Kinds: lists.Times(max(c.Rotary.Kinds, 1), kind)}
 	if n := c.Rotary.Tables; c.Rotary.Own && n > 0 {
 		table := nn.NewBufferOfWeights(n, c.rotarySize())
-		table.OfWeights = c.QKV != HeadsProjection // fp32 in GPT-NeoX
+		table.HasWeightType = c.QKV != HeadsProjection // fp32 in GPT-NeoX
 		m.CosCached, m.SinCached = new(*table), new(*table)
 	}
 	return m
 }
 
-// cached follows Qwen2RotaryEmbedding.forward before transformers 4.45, and the choice of positions after it.
-func (m *rotary) cached(f *frame, x, positions *tensor) (cos, sin *tensor) {
+// cachedAngles records Qwen2RotaryEmbedding.forward before transformers 4.45, and the selection of positions after it.
+func (m *rotary) cachedAngles(f *frame, x, positions *tensor) (cos, sin *tensor) {
 	of := func(table *nn.Buffer) *tensor {
 		return f.Bind(table.Slice(0, 0, positions.Size(-1)).To(x.DType()).Index(positions))
 	}
 	return of(m.CosCached), of(m.SinCached)
 }
 
-// call gives the cosines and sines of positions [1, length] for a kind of layers, in the type of x.
+// call returns the cosines and sines of positions [1, length] for a kind of layers, in the data type of x.
 func (m *rotary) call(f *frame, kind int, x, positions *tensor) (cos, sin *tensor) {
 	switch {
 	case m.r.Grids > 0:
-		return m.grids(f, x, positions)
+		return m.gridAngles(f, x, positions)
 	case m.CosCached != nil:
-		return m.cached(f, x, positions)
+		return m.cachedAngles(f, x, positions)
 	}
 	g := f.ModuleFrame(m, x, positions)
 	x, positions = g.ToModuleGPU(x), g.ToModuleGPU(positions)
@@ -74,8 +73,8 @@ func (m *rotary) call(f *frame, kind int, x, positions *tensor) (cos, sin *tenso
 	return g.ReturnPair(cos, sin)
 }
 
-// grids follows Qwen2_5_VLRotaryEmbedding.forward.
-func (m *rotary) grids(f *frame, x, positions *tensor) (cos, sin *tensor) {
+// gridAngles records Qwen2_5_VLRotaryEmbedding.forward.
+func (m *rotary) gridAngles(f *frame, x, positions *tensor) (cos, sin *tensor) {
 	g := f.ModuleFrame(m, x, positions)
 	x, positions = g.ToModuleGPU(x), g.ToModuleGPU(positions)
 	g.Tape().NoGrad(func() {
@@ -86,15 +85,15 @@ func (m *rotary) grids(f *frame, x, positions *tensor) (cos, sin *tensor) {
 		freqs := g.Bind(every.Unsqueeze(-1).To(trace.F32).Mul(m.Kinds[0].InvFreq.Tensor))
 		cos = g.Bind(freqs.Cos().MulScalar())
 		sin = g.Bind(freqs.Sin().MulScalar())
-		g.Set(&sin, m.recomposed(g, sin))
-		g.Set(&cos, m.recomposed(g, cos))
+		g.Set(&sin, m.recomposeFrequencies(g, sin))
+		g.Set(&cos, m.recomposeFrequencies(g, cos))
 		cos, sin = cos.To(x.DType()), sin.To(x.DType())
 	})
 	return g.ReturnPair(cos, sin)
 }
 
-// recomposed follows recomposition_frequencies: each grid contributes a part of the angles.
-func (m *rotary) recomposed(f *frame, freq *tensor) *tensor {
+// recomposeFrequencies records recomposition_frequencies, which combines the angles of all position axes.
+func (m *rotary) recomposeFrequencies(f *frame, freq *tensor) *tensor {
 	g := f.FuncFrame(freq)
 	parts := g.BindAll(freq.Chunk(m.r.Grids, -1))
 	for i := range parts {
@@ -110,7 +109,7 @@ func (m *rotary) recomposed(f *frame, freq *tensor) *tensor {
 	return g.Return(y)
 }
 
-// rotateHalf follows rotate_half, of halves or, with Interleaved, of neighbors.
+// rotateHalf records rotate_half, of halves or, with Interleaved, of neighboring elements.
 func (r Rotary) rotateHalf(f *frame, x *tensor) *tensor {
 	if !r.Interleaved {
 		return hf.RotateHalf(f, x)
@@ -121,7 +120,7 @@ func (r Rotary) rotateHalf(f *frame, x *tensor) *tensor {
 	return g.Return(trace.Stack(-1, x2.Neg(), x1).Flatten(-2, -1))
 }
 
-// rotate follows apply_rotary_pos_emb.
+// rotate records apply_rotary_pos_emb.
 func (r Rotary) rotate(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
 	if r.Inside {
 		return r.rotateParts(f, q, k, cos, sin)
@@ -149,7 +148,7 @@ func (r Rotary) apply(f *frame, x, cos, sin *tensor) *tensor {
 	return x.Mul(cos).Add(r.rotateHalf(f, x).Mul(sin))
 }
 
-// rotateHalves follows _apply_rotary_emb of GPT-OSS.
+// rotateHalves records _apply_rotary_emb of GPT-OSS.
 func rotateHalves(f *frame, x, cos, sin *tensor) *tensor {
 	g := f.FuncFrame(x, cos, sin)
 	parts := g.BindAll(x.Chunk(2, -1))
@@ -158,13 +157,13 @@ func rotateHalves(f *frame, x, cos, sin *tensor) *tensor {
 	return g.Return(trace.Cat(-1, first, second))
 }
 
-// rotateParts follows apply_rotary_pos_emb for models that rotate only the beginning of each head.
+// rotateParts records apply_rotary_pos_emb of models that rotate only the first elements of each head.
 func (r Rotary) rotateParts(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
 	g := f.FuncFrame(q, k, cos, sin)
 	g.Set(&cos, cos.Unsqueeze(1))
 	g.Set(&sin, sin.Unsqueeze(1))
-	qs := r.split(g, q, cos.Size(-1))
-	ks := r.split(g, k, cos.Size(-1))
+	qs := r.splitRotated(g, q, cos.Size(-1))
+	ks := r.splitRotated(g, k, cos.Size(-1))
 	if !r.Stepwise {
 		a := g.Bind(trace.Cat(-1, r.apply(g, qs[0], cos, sin), qs[1]))
 		b := g.Bind(trace.Cat(-1, r.apply(g, ks[0], cos, sin), ks[1]))
@@ -181,7 +180,7 @@ func (r Rotary) rotateParts(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor)
 	return g.ReturnPair(a, b)
 }
 
-// split returns the rotated elements of each head, and the other ones.
-func (r Rotary) split(f *frame, x *tensor, size int64) []*tensor {
+// splitRotated returns each head's rotated elements, and the others.
+func (r Rotary) splitRotated(f *frame, x *tensor, size int64) []*tensor {
 	return slices.Clone([]*tensor{f.Bind(x.Slice(-1, 0, size)), f.Bind(x.Slice(-1, size, x.Size(-1)))})
 }

@@ -15,14 +15,14 @@ import (
 func Models() []models.Model {
 	entry := func(name, summary string, negatives, positives int64) models.Model {
 		return models.Model{
-			Name:      name,
-			Summary:   summary,
-			Source:    "lowmason/naics-embedder at 95fe372",
-			Stages:    []string{"full"},
-			Trains:    map[string]string{"full": "adapters, experts, gate and projections; the encoders are frozen"},
-			Default:   models.Case{Model: name, Stage: "full", Batch: 4, Accumulate: 4, AMP: "fp16"},
-			Batches:   []int{1, 2, 4, 8, 16, 32, 64, 128},
-			BatchUnit: "anchor",
+			Name:           name,
+			Summary:        summary,
+			Source:         "lowmason/naics-embedder at 95fe372",
+			Stages:         []string{"full"},
+			TrainedByStage: map[string]string{"full": "adapters, experts, gate and projections; the encoders are frozen"},
+			Default:        models.Case{Model: name, Stage: "full", Batch: 4, Accumulate: 4, AMP: "fp16"},
+			Batches:        []int{1, 2, 4, 8, 16, 32, 64, 128},
+			BatchUnit:      "anchor",
 			Settings: []models.Setting{
 				{
 					Name: "n-negatives", Usage: "negatives of an anchor", Default: negatives, Min: 1, Max: 1024,
@@ -37,7 +37,7 @@ func Models() []models.Model {
 					Name: "max-length", Usage: "tokens of a text", Length: true, Default: maxPositions, Min: 1,
 					Max: maxPositions,
 				},
-				models.Switch("adapter-dropout", 0,
+				models.SwitchSetting("adapter-dropout", 0,
 					"1 if adapters drop out beside frozen encoders in evaluation mode, 0 if they do not"),
 			},
 			Notes: []string{
@@ -78,16 +78,15 @@ type trainer struct {
 }
 
 func newTrainer(c models.Case) *trainer {
-	m := newNetwork(c.Checkpointing, c.On("adapter-dropout"))
+	m := newNetwork(c.Checkpointing, c.IsSwitchOn("adapter-dropout"))
 	t := &trainer{negatives: c.Settings["n-negatives"], length: c.Settings["max-length"], model: m}
 	t.OwnLoopModel = train.OwnLoopModel[*batch]{
 		Case: c, Net: nn.NewTree(m), Load: t.load, Step: t.step,
-		Losses: func(f *frame, b *batch) { t.losses(f, new(names), b) },
+		ComputeLosses: func(f *frame, b *batch) { t.losses(f, new(names), b) },
 	}
 	return t
 }
 
-// batch is a batch of the loader.
 type batch struct{ anchor, positive, negatives tokens }
 
 // load copies n anchors with their positives and negatives to the device.

@@ -58,12 +58,12 @@ func newNetwork(checkpointing, adapterDropout bool) *network {
 	}
 	for range channels {
 		e := bert.New(miniLM)
-		nn.Table(e.Embeddings.WordEmbeddings).RequireGrads()
+		nn.EmbeddingOf(e.Embeddings.WordEmbeddings).RequireGrads()
 		adapted := nn.AdaptLinears(e, adapters)
-		nn.NewTree(e).Train(checkpointing)
+		nn.NewTree(e).SetTraining(checkpointing)
 		if adapterDropout {
 			for _, l := range adapted {
-				nn.NewTree(l).Train(true)
+				nn.NewTree(l).SetTraining(true)
 			}
 		}
 		n.Encoders = append(n.Encoders, e)

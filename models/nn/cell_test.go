@@ -27,8 +27,8 @@ func (l *LSTMCell) Step(f *trace.Frame, x, h, c *trace.Tensor) (hy, cy *trace.Te
 		c = h
 	}
 	hy, cy = ops.LSTMCell(x, h, c, ops.CellWeights{
-		InWeight: l.WeightIh.T(), HiddenWeight: l.WeightHh.T(),
-		InBias: l.BiasIh.T(), HiddenBias: l.BiasHh.T(),
+		InWeight: l.WeightIh.TensorOrNil(), HiddenWeight: l.WeightHh.TensorOrNil(),
+		InBias: l.BiasIh.TensorOrNil(), HiddenBias: l.BiasHh.TensorOrNil(),
 	})
 	return g.ReturnPair(hy, cy)
 }
@@ -54,8 +54,8 @@ func (l *GRUCell) Step(f *trace.Frame, x, h *trace.Tensor) *trace.Tensor {
 		h = g.Bind(x.Tape().Zeros(x.DType(), x.Size(0), l.WeightHh.Dims[1]))
 	}
 	y := ops.GRUCell(x, h, ops.CellWeights{
-		InWeight: l.WeightIh.T(), HiddenWeight: l.WeightHh.T(), InBias: l.BiasIh.T(),
-		HiddenBias: l.BiasHh.T(),
+		InWeight: l.WeightIh.TensorOrNil(), HiddenWeight: l.WeightHh.TensorOrNil(), InBias: l.BiasIh.TensorOrNil(),
+		HiddenBias: l.BiasHh.TensorOrNil(),
 	})
 	return g.Return(y)
 }

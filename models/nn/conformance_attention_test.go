@@ -71,7 +71,7 @@ func load(model any, v *vector, p params) {
 	for i, name := range tree.Names() {
 		tree.Parameters[i].Tensor = p[name]
 	}
-	tree.Train(v.Eval == 0)
+	tree.SetTraining(v.Eval == 0)
 }
 
 func encoderLayer(f *trace.Frame, v *vector, in []*tensor, p params) []*tensor {

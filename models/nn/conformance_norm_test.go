@@ -97,7 +97,7 @@ func parameter(x *tensor) *nn.Parameter {
 }
 
 // layerOf returns the linear or (4x4, stride 2, padding 1) convolution layer that has the given weight.
-func layerOf(w, bias *tensor) nn.Reweighted {
+func layerOf(w, bias *tensor) nn.ReplaceableWeight {
 	if w.NDim() == 2 {
 		return &nn.Linear{Weight: parameter(w), Bias: parameter(bias)}
 	}
@@ -130,7 +130,7 @@ func spectralNorm(parametrized bool) opvectors.Call {
 			s.U.Tensor, s.V.Tensor, s.Last = p["u"], p["v"], p["computed"]
 			m = s
 		}
-		nn.NewTree(m).Train(v.Eval == 0)
+		nn.NewTree(m).SetTraining(v.Eval == 0)
 		return []*tensor{f.Call(m, in[0])}
 	}
 }

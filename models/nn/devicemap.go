@@ -10,34 +10,36 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// DeviceMap is how from_pretrained(device_map) of transformers 5.24 shares a model out over the GPUs of a process.
+// DeviceMap holds the options of from_pretrained(device_map) in transformers 5.24, which spreads a model over the
+// GPUs of one process.
 type DeviceMap struct {
-	// Sequential fills each GPU before the next; LowZero leaves the first as empty as can be; without, all are alike.
+	// Sequential fills each GPU before the next. LowZero puts as little as possible on the first. Without either, all
+	// GPUs get about the same.
 	Sequential, LowZero bool
-	// Memory is how many bytes of weights each GPU may have (max_memory).
+	// Memory is the largest number of bytes of weights on each GPU (max_memory).
 	Memory []int64
 	Loading
-	// Packed reports whether bitsandbytes packs layers.
-	Packed bool
+	// IsQuantized reports whether bitsandbytes quantizes layers.
+	IsQuantized bool
 }
 
-// ErrNotOnGPUs reports that a model has no room on all GPUs together.
-var ErrNotOnGPUs = errors.New("from_pretrained would put a part of the model on the host, where it cannot train; " +
+// ErrModelTooLarge reports that a model does not fit on all GPUs together.
+var ErrModelTooLarge = errors.New("from_pretrained would put a part of the model on the host, where it cannot train; " +
 	"use more GPUs, or more of their memory")
 
-// Devices returns the GPU of each module and parameter that is on one GPU as a whole, by its path:
-// infer_auto_device_map. Modules that are added later (adapters) are not included.
-func (t *Tree) Devices(m DeviceMap) (map[string]int, error) {
+// InferDeviceMap returns the number of the GPU of each module and parameter that is on one GPU as a whole, by path, as
+// infer_auto_device_map does. Modules that are added later (adapters) are not included.
+func (t *Tree) InferDeviceMap(m DeviceMap) (map[string]int, error) {
 	root, memory := t.deviceModules(m), slices.Clone(m.Memory)
 	if !m.Sequential && len(memory) > 1 {
-		root.balance(memory, m.LowZero)
+		root.balanceMemory(memory, m.LowZero)
 	}
 	for i := range memory {
-		if m.Packed { // adjust_max_memory: room for packing
+		if m.IsQuantized { // adjust_max_memory leaves room for quantizing
 			memory[i] = memory[i] / 10 * 9
 		}
 	}
-	i := &inference{memory: memory, used: make([]int64, len(memory)), on: map[string]int{}}
+	i := &deviceInference{memory: memory, used: make([]int64, len(memory)), on: map[string]int{}}
 	for _, s := range t.tied {
 		name := t.names[slices.Index(t.Parameters, s.p)]
 		i.tied = append(i.tied, [2]string{join(name.module, name.own), join(s.module, name.own)})
@@ -45,14 +47,14 @@ func (t *Tree) Devices(m DeviceMap) (map[string]int, error) {
 	return i.on, i.run(root)
 }
 
-// deviceModule is a module, or a parameter of one, with the bytes of its parameters and buffers. The first children are
-// the module's own parameters; parameters is their number.
+// deviceModule is a module or a parameter, with the bytes of its parameters and buffers. Its first children are the
+// module's own parameters, whose number is parameters.
 type deviceModule struct {
 	path       string
 	bytes      int64
 	children   []*deviceModule
 	parameters int
-	whole      bool // one of _no_split_modules: blocks of transformers, and embeddings of encoders
+	whole      bool // never split (_no_split_modules): blocks of transformers, embeddings of encoders
 }
 
 func (t *Tree) deviceModules(m DeviceMap) *deviceModule {
@@ -82,7 +84,7 @@ func (t *Tree) deviceModules(m DeviceMap) *deviceModule {
 		if p.movesLater {
 			continue
 		}
-		owner, bytes := at(t.names[i].module), p.Numel()*m.of(p).Size()
+		owner, bytes := at(t.names[i].module), p.Numel()*m.typeOf(p).Size()
 		own := &deviceModule{path: join(t.names[i].module, t.names[i].own), bytes: bytes}
 		owner.children = slices.Insert(owner.children, owner.parameters, own)
 		owner.parameters++
@@ -102,13 +104,14 @@ func splitPath(path string) (parent, own string) {
 
 func (m *deviceModule) splits() bool { return !m.whole && len(m.children) > m.parameters }
 
-// balance records get_balanced_memory: all GPUs except the last get an equal part of the model and room for a block.
-func (m *deviceModule) balance(memory []int64, lowZero bool) {
+// balanceMemory records get_balanced_memory: each GPU except the last gets an equal part of the model and room for one
+// block.
+func (m *deviceModule) balanceMemory(memory []int64, lowZero bool) {
 	shares, last := int64(len(memory)), len(memory)-1
 	if lowZero {
 		shares--
 	}
-	each := m.bytes/shares + int64(1.25*float64(m.largest(func(m *deviceModule) bool {
+	each := m.bytes/shares + int64(1.25*float64(m.largestModule(func(m *deviceModule) bool {
 		return m.whole || len(m.children) > 0 && len(m.children) == m.parameters
 	})))
 	all := m.bytes
@@ -125,30 +128,30 @@ func (m *deviceModule) balance(memory []int64, lowZero bool) {
 	}
 }
 
-func (m *deviceModule) largest(counts func(*deviceModule) bool) (bytes int64) {
+func (m *deviceModule) largestModule(counts func(*deviceModule) bool) (bytes int64) {
 	if counts(m) {
 		bytes = m.bytes
 	}
 	for _, c := range m.children {
-		bytes = max(bytes, c.largest(counts))
+		bytes = max(bytes, c.largestModule(counts))
 	}
 	return bytes
 }
 
-// inference is infer_auto_device_map while it runs.
-type inference struct {
+// deviceInference is the state of a run of infer_auto_device_map.
+type deviceInference struct {
 	memory, used []int64
 	on           map[string]int
-	tied         [][2]string // names of a parameter
+	tied         [][2]string // two names of one shared parameter
 	left         []*deviceModule
 	device       int
 }
 
-func (i *inference) run(root *deviceModule) error {
+func (i *deviceInference) run(root *deviceModule) error {
 	i.left = root.children
 	for len(i.left) > 0 {
 		if i.device == len(i.memory) {
-			return ErrNotOnGPUs
+			return ErrModelTooLarge
 		}
 		m := i.left[0]
 		i.left = i.left[1:]
@@ -160,7 +163,7 @@ func (i *inference) run(root *deviceModule) error {
 		total := m.bytes + lists.Sum(partners, func(p *deviceModule) int64 { return p.bytes })
 		switch {
 		case total <= room:
-			i.put(m, total, partners)
+			i.place(m, total, partners)
 		case len(partners) > 0 && m.bytes <= room && i.splitPartner(m, partners):
 		case m.splits():
 			i.left = append(slices.Clone(m.children), i.left...)
@@ -172,8 +175,8 @@ func (i *inference) run(root *deviceModule) error {
 	return nil
 }
 
-// put places a module, and the modules that share a parameter with it, on the GPU.
-func (i *inference) put(m *deviceModule, bytes int64, partners []*deviceModule) {
+// place places a module, and the modules that share a parameter with it, on the current GPU.
+func (i *deviceInference) place(m *deviceModule, bytes int64, partners []*deviceModule) {
 	i.used[i.device] += bytes
 	for _, x := range append(partners, m) {
 		i.on[x.path] = i.device
@@ -181,20 +184,21 @@ func (i *inference) put(m *deviceModule, bytes int64, partners []*deviceModule) 
 	}
 }
 
-// reserve returns the bytes to leave free on the first GPU: the largest unplaced layer (get_max_layer_size).
-func (i *inference) reserve() (bytes int64) {
+// reserve returns the bytes to leave free on the first GPU: the size of the largest layer that is not placed yet
+// (get_max_layer_size).
+func (i *deviceInference) reserve() (bytes int64) {
 	for _, m := range i.left {
-		bytes = max(bytes, m.largest(func(m *deviceModule) bool { return !m.splits() }))
+		bytes = max(bytes, m.largestModule(func(m *deviceModule) bool { return !m.splits() }))
 	}
 	return bytes
 }
 
-// partners returns the unplaced modules that share a parameter with m.
-func (i *inference) partners(m *deviceModule) (out []*deviceModule) {
+// partners returns the modules that are not placed yet and share a parameter with m.
+func (i *deviceInference) partners(m *deviceModule) (out []*deviceModule) {
 	for _, names := range i.tied {
 		for k, name := range names {
-			if other := names[1-k]; inside(name, m.path) && !inside(other, m.path) {
-				at := slices.IndexFunc(i.left, func(x *deviceModule) bool { return inside(other, x.path) })
+			if other := names[1-k]; isAtOrBelow(name, m.path) && !isAtOrBelow(other, m.path) {
+				at := slices.IndexFunc(i.left, func(x *deviceModule) bool { return isAtOrBelow(other, x.path) })
 				if at >= 0 {
 					out = lists.Union(out, i.left[at])
 				}
@@ -204,8 +208,8 @@ func (i *inference) partners(m *deviceModule) (out []*deviceModule) {
 	return out
 }
 
-// splitPartner replaces a module that shares a parameter with m by its children.
-func (i *inference) splitPartner(m *deviceModule, partners []*deviceModule) bool {
+// splitPartner replaces one of the modules that share a parameter with m by that module's children.
+func (i *deviceInference) splitPartner(m *deviceModule, partners []*deviceModule) bool {
 	for _, p := range partners {
 		if p.splits() {
 			at := slices.Index(i.left, p)
@@ -216,11 +220,11 @@ func (i *inference) splitPartner(m *deviceModule, partners []*deviceModule) bool
 	return false
 }
 
-func inside(name, path string) bool { return name == path || Below(name, path) }
+func isAtOrBelow(name, path string) bool { return name == path || IsBelow(name, path) }
 
-// Spread places the modules and parameters of the model on the GPUs of a device map. The tape records the GPU with the
-// given number. Batches are on the first GPU that holds any part.
-func (t *Tree) Spread(tape *trace.Tape, on map[string]int, gpu int) {
+// ApplyDeviceMap assigns modules and parameters to the GPUs of a device map, of which the tape records the one with
+// number gpu. Batches go to the first GPU that holds a part of the model.
+func (t *Tree) ApplyDeviceMap(tape *trace.Tape, on map[string]int, gpu int) {
 	onOther := func(path string) (is, known bool) {
 		for {
 			if n, there := on[path]; there || path == "" {
@@ -237,14 +241,14 @@ func (t *Tree) Spread(tape *trace.Tape, on map[string]int, gpu int) {
 		}
 	}
 	for i, p := range t.Parameters {
-		p.Away, _ = onOther(join(t.names[i].module, t.names[i].own))
+		p.IsElsewhere, _ = onOther(join(t.names[i].module, t.names[i].own))
 	}
 	for i, b := range t.Buffers {
-		b.Away, _ = onOther(t.buffered[i])
+		b.IsElsewhere, _ = onOther(t.buffered[i])
 	}
 	used := slices.Compact(slices.Sorted(maps.Values(on)))
 	home := part[gpu != used[0]]
-	if len(used) == 1 { // the model has no hooks
+	if len(used) == 1 { // accelerate adds no hooks to the model
 		modules = nil
 	} else if root := t.modules[0]; root.path.Name == "" {
 		modules[&root.path] = home

@@ -2,8 +2,8 @@ package nn
 
 import "github.com/vprof/vprof/profiler/trace"
 
-// magnitude is peft's DoraLinearLayer: a trained length for each row of the adapted weight.
-type magnitude struct {
+// doraMagnitude is peft's DoraLinearLayer: a trained magnitude for each row of the adapted weight.
+type doraMagnitude struct {
 	Module
 	Weight *Parameter
 }
@@ -31,10 +31,10 @@ func (l *LoRALinear) peftDoRA(f *trace.Frame, x, result *trace.Tensor) *trace.Te
 	return g.Return(result.Add(g.Bind(l.doraDelta(g, x, base))))
 }
 
-// doraDelta records DoraLinearLayer.forward. base is the layer's result, nil if dropout has changed the input.
+// doraDelta records DoraLinearLayer.forward. base is the frozen layer's result; nil if dropout has changed the input.
 func (l *LoRALinear) doraDelta(f *trace.Frame, x, base *trace.Tensor) *trace.Tensor {
 	g := f.ModuleFrame(l.Magnitude, x, base)
-	delta := g.Bind(l.delta(g))
+	delta := g.Bind(l.loraWeight(g))
 	g.Set(&delta, delta.To(x.DType()))
 	weight := g.Bind(l.frozenWeight(g))
 	g.Set(&weight, weight.To(x.DType()))
@@ -49,7 +49,7 @@ func (l *LoRALinear) doraDelta(f *trace.Frame, x, base *trace.Tensor) *trace.Ten
 	return g.Return(g.Bind(scale.AddScalar().Mul(base).Add(scale.Mul(adapted).MulScalar())))
 }
 
-// torchtuneDoRA returns the term that DoRALinear.forward of torchtune 0.7 adds to the layer's own result.
+// torchtuneDoRA returns the tensor that DoRALinear.forward of torchtune 0.7 adds to the frozen layer's result.
 func (l *LoRALinear) torchtuneDoRA(f *trace.Frame, x, base *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(x, base)
 	g.SetModule(l.Magnitude)
@@ -73,15 +73,14 @@ func rowNorms(f *trace.Frame, weight, delta *trace.Tensor) *trace.Tensor {
 	return g.Return(sum.Norm(2, false, 1))
 }
 
-// frozenBias returns the bias of the frozen layer, nil if it has none.
 func (l *LoRALinear) frozenBias() *trace.Tensor {
 	if c, ok := l.BaseLayer.(*Conv1D); ok {
-		return c.Bias.T()
+		return c.Bias.TensorOrNil()
 	}
 	return BiasOf(l.BaseLayer)
 }
 
-// frozenWeight returns the frozen weight [out, in], unpacked if it is in 4 bits.
+// frozenWeight returns the frozen weight [out, in], dequantized if it is in 4 bits.
 func (l *LoRALinear) frozenWeight(f *trace.Frame) *trace.Tensor {
 	switch base := l.BaseLayer.(type) {
 	case *Linear4bit:
@@ -89,22 +88,23 @@ func (l *LoRALinear) frozenWeight(f *trace.Frame) *trace.Tensor {
 	case *Linear:
 		return base.Weight.Tensor
 	case *Conv1D:
-		return base.Weight.T().T()
+		return base.Weight.TensorOrNil().T()
 	default:
 		panic("nn: DoRA of a layer of another kind")
 	}
 }
 
-// delta records get_lora_weight: the adapter's weight, by way of its layers.
-func (l *LoRALinear) delta(f *trace.Frame) *trace.Tensor {
+// loraWeight records get_lora_weight: the product of the adapter's two matrices, computed by calling its layers.
+func (l *LoRALinear) loraWeight(f *trace.Frame) *trace.Tensor {
 	in, _ := l.BaseLayer.Widths()
 	g := f.FuncFrame()
 	eye := g.Bind(f.Tape().Filled("eye", l.LoraA.Weight.DType, in, in))
 	return g.Return(g.Bind(g.Call(l.LoraB, g.Call(l.LoraA, eye)).Transpose(0, 1)))
 }
 
-// TakesMagnitude reports whether an adapter has no magnitude, or wraps a layer for which there are rules of DoRA.
-func TakesMagnitude(a Adapter) bool {
+// SupportsDoRA reports whether vprof can record the adapter's DoRA magnitude. Adapters without a magnitude always
+// pass.
+func SupportsDoRA(a Adapter) bool {
 	l, ok := a.(*LoRALinear)
 	if !ok {
 		return false

@@ -7,20 +7,20 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// FakeQuantization describes torchao's quantization-aware training: weights of linear layers are rounded to 4 bits, and
-// inputs to 8 bits for each token, in their own types.
+// FakeQuantization holds the options of torchao's quantization-aware training: linear layers round weights to 4 bits
+// and inputs to 8 bits per token, and keep their data types.
 type FakeQuantization struct {
-	// Group is how many weights of a row share a scale.
+	// Group is the number of weights of a row that share a scale.
 	Group int64
-	// Legacy is Int8DynActInt4WeightQATQuantizer. Otherwise weights are rounded as
-	// Int4WeightFakeQuantizer does, in steps of fp32 that autograd follows.
+	// Legacy selects Int8DynActInt4WeightQATQuantizer. Otherwise weights are rounded as in Int4WeightFakeQuantizer,
+	// by fp32 operators whose results autograd saves.
 	Legacy bool
 }
 
-// FakeQuantizeLinears replaces the linear layers with wanted paths, except the excluded ones, by torchao's
-// FakeQuantizedLinear. It returns the number of replaced layers, and of layers that stay because groups do not divide
-// their inputs. The legacy kind skips layers that share their weight with embeddings, which torchtune does not call as
-// modules.
+// FakeQuantizeLinears replaces the linear layers whose paths are wanted, except the excluded ones, by torchao's
+// FakeQuantizedLinear. It returns the number of replaced layers, and of layers whose inputs the group does not
+// divide, which stay. Legacy quantization skips layers that share their weight with the embedding, which torchtune
+// does not call as modules.
 func FakeQuantizeLinears(model any, q FakeQuantization, wanted func(path string) bool,
 	excluded ...Layer,
 ) (replaced, undivided int) {
@@ -48,12 +48,12 @@ func FakeQuantizeLinears(model any, q FakeQuantization, wanted func(path string)
 	return replaced, undivided
 }
 
-// FakeQuantizedLinear is torchao.quantization.qat.FakeQuantizedLinear, of release 0.17.
+// FakeQuantizedLinear is torchao.quantization.qat.FakeQuantizedLinear of torchao 0.17.
 type FakeQuantizedLinear struct {
 	Module
 	Weight, Bias *Parameter
 	q            FakeQuantization
-	// The scales and zero points of the last call, which the fake quantizers keep.
+	// inputs and weights are the scale and zero point of the last call, which the fake quantizers keep.
 	inputs, weights [2]*trace.Tensor
 }
 
@@ -63,44 +63,45 @@ func (l *FakeQuantizedLinear) Widths() (in, out int64) { return l.Weight.Dims[1]
 // AdapterType implements [Projection].
 func (l *FakeQuantizedLinear) AdapterType() trace.DType { return l.Weight.DType }
 
-// OutputWeight returns the weight of an output layer, for losses that multiply by it themselves.
+// OutputWeight returns the weight of an output layer, for losses that compute the logits themselves.
 func OutputWeight(l Layer) *trace.Tensor {
-	if q, ok := Base(l).(*FakeQuantizedLinear); ok {
+	if q, ok := BaseLayerOf(l).(*FakeQuantizedLinear); ok {
 		return q.Weight.Tensor
 	}
-	return Base(l).(*Linear).Weight.Tensor
+	return BaseLayerOf(l).(*Linear).Weight.Tensor
 }
 
 // Forward maps [..., in] to [..., out].
 func (l *FakeQuantizedLinear) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
-	f.Set(&x, l.integers(f, x, &l.inputs, x.Size(-1), false))
+	f.Set(&x, l.fakeQuantize(f, x, &l.inputs, x.Size(-1), false))
 	var w *trace.Tensor
 	if l.q.Legacy {
-		w = f.Bind(l.integers(f, l.Weight.Tensor, &l.weights, l.q.Group, true))
+		w = f.Bind(l.fakeQuantize(f, l.Weight.Tensor, &l.weights, l.q.Group, true))
 	} else {
-		w = f.Bind(l.int4Weight(f, l.Weight.Tensor))
+		w = f.Bind(l.fakeQuantizeInt4(f, l.Weight.Tensor))
 	}
-	return x.Linear(w, l.Bias.T())
+	return x.Linear(w, l.Bias.TensorOrNil())
 }
 
-// integers records IntxFakeQuantizer: blocks of the last dimension share a scale and zero point, which the layer keeps.
-func (l *FakeQuantizedLinear) integers(f *trace.Frame, x *trace.Tensor, kept *[2]*trace.Tensor, block int64,
+// fakeQuantize records IntxFakeQuantizer. Each block of the last dimension has a scale and a zero point, which the
+// layer stores in kept.
+func (l *FakeQuantizedLinear) fakeQuantize(f *trace.Frame, x *trace.Tensor, kept *[2]*trace.Tensor, block int64,
 	symmetric bool,
 ) *trace.Tensor {
 	t, g := f.Tape(), f.FuncFrame(x)
 	var scale, zero *trace.Tensor
-	t.NoGrad(func() { scale, zero = l.scales(g, x, block, symmetric) })
+	t.NoGrad(func() { scale, zero = l.chooseScales(g, x, block, symmetric) })
 	g.BindAll([]*trace.Tensor{scale, zero})
 	if !t.Unwinding() {
-		holdInstead(t, &kept[0], scale)
-		holdInstead(t, &kept[1], zero)
+		replaceHeld(t, &kept[0], scale)
+		replaceHeld(t, &kept[1], zero)
 	}
-	q := g.Bind(toIntegers(g, x, scale, zero, block))
-	return g.Return(fromIntegers(g, q, scale, zero, block, x.DType()))
+	q := g.Bind(quantizeAffine(g, x, scale, zero, block))
+	return g.Return(dequantizeAffine(g, q, scale, zero, block, x.DType()))
 }
 
-// blocks returns the shape of x with its last dimension in blocks, and the shape of their scales.
-func blocks(x *trace.Tensor, block int64) (whole, scales []int64) {
+// blockShapes returns the shape of x with its last dimension split into blocks, and the shape of the blocks' scales.
+func blockShapes(x *trace.Tensor, block int64) (whole, scales []int64) {
 	last := x.NDim() - 1
 	whole = append(append(whole, x.Shape()[:last]...), x.Size(last)/block, block)
 	scales = append(append(scales, x.Shape()[:last]...), x.Size(last)/block, 1)
@@ -111,12 +112,12 @@ func blocks(x *trace.Tensor, block int64) (whole, scales []int64) {
 	return whole, scales
 }
 
-// scales records choose_qparams_affine: scales in fp32, and zero points in fp32 or in 32-bit integers.
-func (l *FakeQuantizedLinear) scales(f *trace.Frame, x *trace.Tensor, block int64, symmetric bool) (scale,
+// chooseScales records choose_qparams_affine: scales in fp32, and zero points in fp32 or in 32-bit integers.
+func (l *FakeQuantizedLinear) chooseScales(f *trace.Frame, x *trace.Tensor, block int64, symmetric bool) (scale,
 	zero *trace.Tensor,
 ) {
 	g := f.FuncFrame(x)
-	whole, _ := blocks(x, block)
+	whole, _ := blockShapes(x, block)
 	g.Set(&x, x.View(whole...))
 	least := g.Bind(x.AMin(false, -1))
 	most := g.Bind(x.AMax(false, -1))
@@ -141,23 +142,23 @@ func (l *FakeQuantizedLinear) scales(f *trace.Frame, x *trace.Tensor, block int6
 	return g.ReturnPair(scale, zero)
 }
 
-// toIntegers records _quantize_affine_no_dtype_cast.
-func toIntegers(f *trace.Frame, x, scale, zero *trace.Tensor, block int64) *trace.Tensor {
+// quantizeAffine records _quantize_affine_no_dtype_cast.
+func quantizeAffine(f *trace.Frame, x, scale, zero *trace.Tensor, block int64) *trace.Tensor {
 	g := f.FuncFrame(x, scale, zero)
 	shape := slices.Clone(x.Shape())
-	whole, narrow := blocks(x, block)
+	whole, narrow := blockShapes(x, block)
 	g.Set(&x, x.View(whole...))
 	g.Set(&scale, scale.View(narrow...))
 	g.Set(&zero, zero.View(narrow...))
-	q := g.Bind(rounded(g, x.Mul(scale.Reciprocal())).Add(zero).Clamp())
+	q := g.Bind(roundSTE(g, x.Mul(scale.Reciprocal())).Add(zero).Clamp())
 	return g.Return(g.Set(&q, q.View(shape...)))
 }
 
-// fromIntegers records _dequantize_affine_no_dtype_check.
-func fromIntegers(f *trace.Frame, q, scale, zero *trace.Tensor, block int64, d trace.DType) *trace.Tensor {
+// dequantizeAffine records _dequantize_affine_no_dtype_check.
+func dequantizeAffine(f *trace.Frame, q, scale, zero *trace.Tensor, block int64, d trace.DType) *trace.Tensor {
 	g := f.FuncFrame(q, scale, zero)
 	shape := slices.Clone(q.Shape())
-	whole, narrow := blocks(q, block)
+	whole, narrow := blockShapes(q, block)
 	g.Set(&q, q.View(whole...))
 	g.Set(&scale, scale.View(narrow...))
 	g.Set(&zero, zero.View(narrow...))
@@ -172,22 +173,22 @@ func fromIntegers(f *trace.Frame, q, scale, zero *trace.Tensor, block int64, d t
 	return g.Return(y.View(shape...).To(d))
 }
 
-// int4Weight records Int4WeightFakeQuantizer where activations are in bf16.
-func (l *FakeQuantizedLinear) int4Weight(f *trace.Frame, w *trace.Tensor) *trace.Tensor {
+// fakeQuantizeInt4 records Int4WeightFakeQuantizer where activations are in bf16.
+func (l *FakeQuantizedLinear) fakeQuantizeInt4(f *trace.Frame, w *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(w)
 	grouped := g.Bind(w.To(trace.F32).View(w.Size(0), -1, l.q.Group))
 	most := g.Bind(grouped.AMax(true, -1))
 	least := g.Bind(grouped.AMin(true, -1))
 	scale := g.Bind(most.Sub(least).ClampOneSided().DivScalar())
 	zero := g.Bind(least.Add(scale.MulScalar()))
-	q := g.Bind(rounded(g, grouped.Sub(least).Div(scale)).Clamp())
+	q := g.Bind(roundSTE(g, grouped.Sub(least).Div(scale)).Clamp())
 	g.Set(&q, q.AddScalar())
 	g.Set(&q, q.Mul(scale).Add(zero))
 	return g.Return(q.View(w.Shape()...).To(w.DType()))
 }
 
-// rounded records _Round, which gradients bypass.
-func rounded(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
+// roundSTE records _Round: round() in forward, identity in backward.
+func roundSTE(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	return f.Apply(&trace.Function{
 		Name: "_RoundBackward",
 		Forward: func(_ *trace.Frame, _ *trace.FunctionContext, in []*trace.Tensor) []*trace.Tensor {

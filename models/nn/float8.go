@@ -8,19 +8,19 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Float8Linear is torchao.float8's layer, of release 0.17, with one scale for each tensor, computed in every pass:
-// inputs, weights and gradients are cast for each product; in eager steps the cast goes through fp32.
+// Float8Linear is the linear layer of torchao.float8 0.17 with one scale per tensor. Inputs, weights and gradients
+// are cast to 8 bits for each product; the eager cast goes through fp32.
 type Float8Linear struct {
 	Module
 	Weight, Bias *Parameter
 }
 
-// float8Multiple must divide the sizes of a layer.
+// float8Multiple is a number that must divide both sizes of a layer's weight.
 const float8Multiple = 16
 
-// Float8Linears replaces the linear layers of a model whose sizes allow 8-bit floats, except the excluded ones, and
+// ReplaceByFloat8 replaces a model's linear layers, except the excluded ones, whose sizes torch._scaled_mm accepts. It
 // returns their number.
-func Float8Linears(model any, excluded ...Layer) (replaced int) {
+func ReplaceByFloat8(model any, excluded ...Layer) (replaced int) {
 	WalkLinears(model, excluded, func(v reflect.Value, _ string) {
 		l, ok := v.Interface().(*Linear)
 		if ok && l.Weight.Dims[0]%float8Multiple == 0 && l.Weight.Dims[1]%float8Multiple == 0 {
@@ -37,7 +37,7 @@ func (l *Float8Linear) Widths() (in, out int64) { return l.Weight.Dims[1], l.Wei
 // AdapterType implements [Projection].
 func (l *Float8Linear) AdapterType() trace.DType { return l.Weight.DType }
 
-// errFloat8 is the error that PyTorch raises.
+// errFloat8 is PyTorch's error on GPUs without 8-bit floats.
 var errFloat8 = errors.New("RuntimeError: torch._scaled_mm is only supported on CUDA devices with compute " +
 	"capability >= 9.0 or 8.9; use a GPU of Ada, Hopper or Blackwell, or leave out --set float8")
 
@@ -49,14 +49,14 @@ func (l *Float8Linear) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	if d, on := f.Tape().Autocasting(); on {
 		f.Set(&x, x.To(d))
 	}
-	y := f.Bind(f.Apply(float8Product, x, l.Weight.T().T())[0])
-	if bias := l.Bias.T(); bias != nil {
+	y := f.Bind(f.Apply(float8Product, x, l.Weight.TensorOrNil().T())[0])
+	if bias := l.Bias.TensorOrNil(); bias != nil {
 		f.Set(&y, y.Add(bias.To(y.DType())))
 	}
 	return y
 }
 
-// float8Product is matmul_with_hp_or_float8_args, of an input and a weight that lies by columns.
+// float8Product records matmul_with_hp_or_float8_args for an input and a column-major weight.
 var float8Product = &trace.Function{
 	Name: "matmul_with_hp_or_float8_argsBackward",
 	Forward: func(f *trace.Frame, ctx *trace.FunctionContext, in []*trace.Tensor) []*trace.Tensor {
@@ -85,10 +85,10 @@ var float8Product = &trace.Function{
 	},
 }
 
-// float8 is the type that stands for 8-bit floats.
+// float8 has the size of an 8-bit float, which the recorder does not distinguish from uint8.
 const float8 = trace.U8
 
-// toFloat8 records hp_tensor_to_float8_dynamic with one scale.
+// toFloat8 records hp_tensor_to_float8_dynamic with one scale for the tensor.
 func toFloat8(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(x)
 	size := g.Bind(x.Abs())
@@ -99,19 +99,20 @@ func toFloat8(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	return g.Return(g.Bind(scaled.Clamp()).FilledLike("to_dtype", float8))
 }
 
-// float8Matmul multiplies [m, k] and [k, n]. It copies a first unless a is row-major, and b unless b is column-major.
+// float8Matmul multiplies [m, k] by [k, n]. It first copies a if it is not row-major, and b if it is not
+// column-major.
 func float8Matmul(f *trace.Frame, a, b *trace.Tensor, d trace.DType) *trace.Tensor {
 	return f.Tape().ProductBySubclass(func() *trace.Tensor {
 		g := f.FuncFrame(a, b)
-		if !byRows(a) {
+		if !isRowMajor(a) {
 			g.Set(&a, a.Contiguous())
 		}
-		if byRows(b) {
+		if isRowMajor(b) {
 			g.Set(&b, b.T().Contiguous().T())
 		}
 		return g.Return(trace.ScaledMM(a, b, d))
 	})
 }
 
-// byRows reports is_row_major.
-func byRows(x *trace.Tensor) bool { return x.Strides()[0] > x.Strides()[1] && x.Strides()[1] == 1 }
+// isRowMajor reports whether x is row-major (torchao's is_row_major).
+func isRowMajor(x *trace.Tensor) bool { return x.Strides()[0] > x.Strides()[1] && x.Strides()[1] == 1 }

@@ -7,7 +7,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Layer is a module that maps one tensor to one.
+// Layer is a module whose forward has one input and one output tensor.
 type Layer = trace.Module
 
 // Linear is torch.nn.Linear.
@@ -16,7 +16,7 @@ type Linear struct {
 	Weight, Bias *Parameter
 }
 
-// NewLinear returns torch.nn.Linear, with a bias if bias is set.
+// NewLinear returns torch.nn.Linear(in, out, bias).
 func NewLinear(in, out int64, bias bool) *Linear {
 	l := &Linear{Weight: NewParameter(out, in)}
 	if bias {
@@ -27,21 +27,21 @@ func NewLinear(in, out int64, bias bool) *Linear {
 
 // Forward maps [..., in] to [..., out].
 func (l *Linear) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor {
-	return x.Linear(l.Weight.T(), l.Bias.T())
+	return x.Linear(l.Weight.TensorOrNil(), l.Bias.TensorOrNil())
 }
 
-// Conv is torch.nn.Conv1d, Conv2d or Conv3d, by the dimensions of its kernel.
+// Conv is torch.nn.Conv1d, Conv2d or Conv3d, depending on the number of kernel dimensions.
 type Conv struct {
 	Module
 	Weight, Bias *Parameter
 	args         trace.ConvArgs
 }
 
-// ConvOptions are the arguments of a convolution layer besides its channels.
+// ConvOptions are the arguments of a convolution layer besides the numbers of channels.
 type ConvOptions struct {
 	Kernel []int64
 	Stride []int64
-	// Padding is per dimension; Same selects padding="same" instead.
+	// Padding holds one number per dimension. Same is padding="same".
 	Padding  []int64
 	Same     bool
 	Dilation []int64
@@ -63,7 +63,7 @@ func NewConvTranspose(in, out int64, o ConvOptions) *Conv {
 	return c
 }
 
-// newConv returns a convolution with a weight [first, second/groups, kernel...] and a bias of out channels.
+// newConv returns a convolution with a weight [first, second/groups, kernel...] and a bias [out].
 func newConv(first, second, out int64, o ConvOptions) *Conv {
 	groups := max(o.Groups, 1)
 	c := &Conv{
@@ -76,12 +76,12 @@ func newConv(first, second, out int64, o ConvOptions) *Conv {
 	return c
 }
 
-// Args returns the arguments of the convolution besides its tensors.
+// Args returns the convolution's stride, padding, dilation and groups.
 func (c *Conv) Args() trace.ConvArgs { return c.args }
 
 // Forward maps [N, in, ...] to [N, out, ...].
 func (c *Conv) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor {
-	return x.Conv(c.Weight.T(), c.Bias.T(), c.args)
+	return x.Conv(c.Weight.TensorOrNil(), c.Bias.TensorOrNil(), c.args)
 }
 
 // BatchNorm is torch.nn.BatchNorm1d, BatchNorm2d or BatchNorm3d.
@@ -101,8 +101,8 @@ func NewBatchNorm(channels int64) *BatchNorm {
 	}
 }
 
-// Forward normalizes [N, channels, ...] over all but the channels. In training
-// a single value per channel raises, as in PyTorch.
+// Forward normalizes each channel of [N, channels, ...]. In training, a single value per channel is an error, as in
+// PyTorch.
 func (b *BatchNorm) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	if b.Training() && x.Numel() == x.Size(1) {
 		x.Tape().Raise(fmt.Errorf("ValueError: Expected more than 1 value per channel when training, got input size "+
@@ -110,7 +110,8 @@ func (b *BatchNorm) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor {
 			strings.ReplaceAll(fmt.Sprint(x.Shape()), " ", ", "), b.path.Name))
 	}
 	return x.BatchNorm(trace.BatchNormState{
-		Weight: b.Weight.T(), Bias: b.Bias.T(), Mean: b.RunningMean.T(), Var: b.RunningVar.T(), Training: b.Training(),
+		Weight: b.Weight.TensorOrNil(), Bias: b.Bias.TensorOrNil(), Mean: b.RunningMean.TensorOrNil(),
+		Var: b.RunningVar.TensorOrNil(), Training: b.Training(),
 	})
 }
 
@@ -121,14 +122,14 @@ type LayerNorm struct {
 	dims         int
 }
 
-// NewLayerNorm normalizes over the last len(shape) dimensions.
+// NewLayerNorm returns a norm over the last len(shape) dimensions.
 func NewLayerNorm(shape ...int64) *LayerNorm {
 	return &LayerNorm{Weight: NewParameter(shape...), Bias: NewParameter(shape...), dims: len(shape)}
 }
 
-// Forward keeps the shape.
+// Forward normalizes x and keeps its shape.
 func (l *LayerNorm) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor {
-	return x.LayerNorm(l.dims, l.Weight.T(), l.Bias.T())
+	return x.LayerNorm(l.dims, l.Weight.TensorOrNil(), l.Bias.TensorOrNil())
 }
 
 // GroupNorm is torch.nn.GroupNorm.
@@ -138,42 +139,42 @@ type GroupNorm struct {
 	groups       int64
 }
 
-// NewGroupNorm normalizes groups of channels.
+// NewGroupNorm returns torch.nn.GroupNorm(groups, channels).
 func NewGroupNorm(groups, channels int64) *GroupNorm {
 	return &GroupNorm{Weight: NewParameter(channels), Bias: NewParameter(channels), groups: groups}
 }
 
-// Forward keeps the shape [N, channels, ...].
+// Forward normalizes [N, channels, ...] and keeps its shape.
 func (l *GroupNorm) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor {
-	return x.GroupNorm(l.groups, l.Weight.T(), l.Bias.T())
+	return x.GroupNorm(l.groups, l.Weight.TensorOrNil(), l.Bias.TensorOrNil())
 }
 
-// Func is a layer without parameters.
-type Func struct {
+// FuncLayer is a layer that applies a function and has no parameters.
+type FuncLayer struct {
 	Module
 	apply func(x *trace.Tensor) *trace.Tensor
 }
 
 // Forward applies the function.
-func (l *Func) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor { return l.apply(x) }
+func (l *FuncLayer) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor { return l.apply(x) }
 
-// NewFunc makes a layer of an operator.
-func NewFunc(apply func(x *trace.Tensor) *trace.Tensor) *Func { return &Func{apply: apply} }
+// NewFunc returns a layer that applies an operator.
+func NewFunc(apply func(x *trace.Tensor) *trace.Tensor) *FuncLayer { return &FuncLayer{apply: apply} }
 
 // NewSiLU returns torch.nn.SiLU.
-func NewSiLU() *Func { return NewFunc((*trace.Tensor).SiLU) }
+func NewSiLU() *FuncLayer { return NewFunc((*trace.Tensor).SiLU) }
 
 // NewGELU returns torch.nn.GELU.
-func NewGELU() *Func { return NewFunc((*trace.Tensor).GELU) }
+func NewGELU() *FuncLayer { return NewFunc((*trace.Tensor).GELU) }
 
 // NewReLU returns torch.nn.ReLU.
-func NewReLU() *Func { return NewFunc((*trace.Tensor).ReLU) }
+func NewReLU() *FuncLayer { return NewFunc((*trace.Tensor).ReLU) }
 
 // NewReLUInPlace returns torch.nn.ReLU(inplace=True).
-func NewReLUInPlace() *Func { return NewFunc((*trace.Tensor).ReLUInPlace) }
+func NewReLUInPlace() *FuncLayer { return NewFunc((*trace.Tensor).ReLUInPlace) }
 
 // NewIdentity returns torch.nn.Identity.
-func NewIdentity() *Func { return NewFunc(func(x *trace.Tensor) *trace.Tensor { return x }) }
+func NewIdentity() *FuncLayer { return NewFunc(func(x *trace.Tensor) *trace.Tensor { return x }) }
 
 // Sequential is torch.nn.Sequential.
 type Sequential struct {
@@ -181,10 +182,10 @@ type Sequential struct {
 	Layers []Layer `torch:""`
 }
 
-// NewSequential chains layers.
+// NewSequential returns torch.nn.Sequential of the layers.
 func NewSequential(layers ...Layer) *Sequential { return &Sequential{Layers: layers} }
 
-// Forward runs the layers in order and rebinds one name to each result.
+// Forward calls the layers in order; like PyTorch's loop, it drops each input when it has the output.
 func (s *Sequential) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	for _, l := range s.Layers {
 		f.Set(&x, f.Call(l, x))
@@ -198,10 +199,10 @@ type Dropout struct {
 	p float64
 }
 
-// NewDropout zeroes elements with probability p in training.
+// NewDropout returns torch.nn.Dropout(p).
 func NewDropout(p float64) *Dropout { return &Dropout{p: p} }
 
-// Forward keeps the shape.
+// Forward zeroes random elements in training and keeps the shape.
 func (d *Dropout) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	return x.Dropout(d.p, d.Training())
 }
@@ -210,24 +211,24 @@ func (d *Dropout) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor {
 type Embedding struct {
 	Module
 	Weight *Parameter
-	// EmbedScale multiplies what is looked up, as in Gemma's ScaledWordEmbedding; nil for most.
+	// EmbedScale is multiplied with the looked-up rows, as in Gemma's ScaledWordEmbedding; nil if there is no scale.
 	EmbedScale   *Buffer
 	requireGrads bool
 }
 
-// NewEmbedding returns a table of n rows of the given width.
+// NewEmbedding returns torch.nn.Embedding(n, width).
 func NewEmbedding(n, width int64) *Embedding { return &Embedding{Weight: NewParameter(n, width)} }
 
-// RequireGrads makes results require a gradient though the table is frozen, as
-// a forward hook of transformers' enable_input_require_grads() does.
+// RequireGrads makes the results require gradients although the table is frozen, as the forward hook of transformers'
+// enable_input_require_grads() does.
 func (e *Embedding) RequireGrads() { e.requireGrads = true }
 
-// Forward maps a tensor of indices to their rows: [...] to [..., width].
+// Forward maps indices [...] to rows [..., width].
 func (e *Embedding) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor {
-	return e.Lookup(x, e.Weight.T())
+	return e.Lookup(x, e.Weight.TensorOrNil())
 }
 
-// Lookup maps indices to rows of a table that replaces the layer's own, and applies the layer's scale and the hook of
+// Lookup maps indices to rows of the given table instead of the layer's own. It applies EmbedScale and
 // [Embedding.RequireGrads].
 func (e *Embedding) Lookup(x, table *trace.Tensor) *trace.Tensor {
 	y := x.Embedding(table)
@@ -238,7 +239,7 @@ func (e *Embedding) Lookup(x, table *trace.Tensor) *trace.Tensor {
 	return y
 }
 
-// CallCheckpointed calls a module; with checkpointing, backward calls it again.
+// CallCheckpointed calls a module, under torch.utils.checkpoint if checkpointing is set.
 func CallCheckpointed(f *trace.Frame, m trace.Module, x *trace.Tensor, checkpointing bool) *trace.Tensor {
 	if !checkpointing {
 		return f.Call(m, x)

@@ -10,26 +10,28 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// LoRA are the options of low-rank adapters, as in peft.LoraConfig. The scale, alpha/r, has no influence on memory.
+// LoRA holds the options of low-rank adapters, as in peft.LoraConfig. The scale alpha/r does not affect memory.
 type LoRA struct {
-	// Rank is r, the width of the bottleneck; RankAt returns the rank of the layer of a path, nil where all have Rank.
-	Rank   int64
-	RankAt func(path string) int64
-	// Dropout of what goes into the adapters; 0 for none.
+	// Rank is r, the inner size of the adapters. RankOfPath returns the rank of the layer with a path; nil if all have
+	// Rank.
+	Rank       int64
+	RankOfPath func(path string) int64
+	// Dropout is the dropout probability of the adapters' inputs.
 	Dropout float64
-	// DoRA scales the rows of the adapted weight by trained magnitudes.
+	// DoRA trains the magnitude of each row of the adapted weights.
 	DoRA bool
-	// Torchtune computes them as torchtune does, and not as peft.
+	// Torchtune computes DoRA as torchtune does instead of peft.
 	Torchtune bool
-	// NoTowers leaves out layers of [Parts], which are held and never called.
+	// NoTowers skips layers of [NamedModule], which a text-only step does not call.
 	NoTowers bool
-	// Biased gives the second matrix a bias (lora_bias).
+	// Biased gives the adapters' second matrix a bias (lora_bias).
 	Biased bool
-	// Adapts reports whether the layer of a path gets one; nil takes all linear layers. Named reports it of any layer.
-	Adapts, Named func(path string) bool
+	// AdaptsPath reports whether the linear layer with a path gets an adapter; nil means all. Named does so for layers
+	// of any kind.
+	AdaptsPath, Named func(path string) bool
 }
 
-// dropout returns the layer before an adapter's first matrix.
+// dropout returns the dropout layer before an adapter's first matrix.
 func (o LoRA) dropout() Layer {
 	if o.Dropout > 0 {
 		return NewDropout(o.Dropout)
@@ -38,18 +40,18 @@ func (o LoRA) dropout() Layer {
 }
 
 func (o LoRA) rankAt(path string) int64 {
-	if o.RankAt == nil {
+	if o.RankOfPath == nil {
 		return o.Rank
 	}
-	return o.RankAt(path)
+	return o.RankOfPath(path)
 }
 
-// Projection is a layer that an adapter can wrap.
+// Projection is a linear layer that an adapter can wrap.
 type Projection interface {
 	Layer
-	// Widths returns the widths of its input and its output.
+	// Widths returns the sizes of the layer's input and output.
 	Widths() (in, out int64)
-	// AdapterType is the type in which peft makes an adapter of it.
+	// AdapterType returns the data type in which peft creates the layer's adapter.
 	AdapterType() trace.DType
 }
 
@@ -59,13 +61,13 @@ func (l *Linear) Widths() (in, out int64) { return l.Weight.Dims[1], l.Weight.Di
 // AdapterType implements [Projection].
 func (l *Linear) AdapterType() trace.DType { return l.Weight.DType }
 
-// Conv1D is transformers' Conv1D: a linear layer with its weight transposed.
+// Conv1D is transformers' Conv1D: a linear layer with a transposed weight.
 type Conv1D struct {
 	Module
 	Weight, Bias *Parameter
 }
 
-// NewConv1D returns a layer; like the original it takes the output size first.
+// NewConv1D returns a layer. Like transformers', its first argument is the output size.
 func NewConv1D(out, in int64) *Conv1D {
 	return &Conv1D{Weight: NewParameter(in, out), Bias: NewParameter(out)}
 }
@@ -84,7 +86,7 @@ func (c *Conv1D) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	return f.Set(&x, x.View(shape...))
 }
 
-// LoRALinear is peft's lora.Linear with one adapter: a frozen linear layer beside a trained bottleneck.
+// LoRALinear is peft's lora.Linear with one adapter: a frozen linear layer and two trained low-rank matrices.
 type LoRALinear struct {
 	Module
 	BaseLayer   Projection
@@ -92,12 +94,12 @@ type LoRALinear struct {
 	LoraA       *Linear `torch:"lora_A.default"`
 	LoraB       *Linear `torch:"lora_B.default"`
 	// Magnitude is nil without DoRA.
-	Magnitude *magnitude `torch:"lora_magnitude_vector.default"`
+	Magnitude *doraMagnitude `torch:"lora_magnitude_vector.default"`
 	torchtune bool
 	off       bool
 }
 
-// newLoRALinear wraps a frozen layer in an adapter.
+// newLoRALinear returns an adapter around a frozen layer.
 func newLoRALinear(base Projection, o LoRA, rank int64) *LoRALinear {
 	in, out := base.Widths()
 	l := &LoRALinear{
@@ -107,18 +109,18 @@ func newLoRALinear(base Projection, o LoRA, rank int64) *LoRALinear {
 		LoraB:       NewLinear(rank, out, o.Biased),
 	}
 	if o.DoRA {
-		l.Magnitude, l.torchtune = &magnitude{Weight: NewParameter(out)}, o.Torchtune
+		l.Magnitude, l.torchtune = &doraMagnitude{Weight: NewParameter(out)}, o.Torchtune
 	}
 	return l
 }
 
-// Adapter is an adapter of any kind.
+// Adapter is an adapter of any peft method.
 type Adapter interface {
-	// Trained are its own parameters, in their order.
+	// Trained returns the adapter's own parameters in PyTorch's order.
 	Trained() []*Parameter
-	// BaseType is the type of the wrapped layer or parameter, in which peft makes it.
+	// BaseType returns the data type of the wrapped layer or parameter, in which peft creates the adapter.
 	BaseType() trace.DType
-	// Disable turns it off, or on again (disable_adapter).
+	// Disable turns the adapter off, as in peft's disable_adapter, or on again.
 	Disable(off bool)
 }
 
@@ -131,7 +133,7 @@ func (l *LoRALinear) Disable(off bool) { l.off = off }
 // Frozen returns the wrapped layer.
 func (l *LoRALinear) Frozen() Layer { return l.BaseLayer }
 
-// MoveLater excludes adapters and copies of modules from the model's move to a device: [MoveAdapters] moves them later.
+// MoveLater excludes adapters and module copies from the model's move to the GPU; [MoveAdapters] moves them later.
 func MoveLater(adapters []Adapter, saved []*Layer) {
 	for _, l := range adapters {
 		for _, p := range l.Trained() {
@@ -139,14 +141,14 @@ func MoveLater(adapters []Adapter, saved []*Layer) {
 		}
 	}
 	for _, l := range saved {
-		for _, p := range NewTree(Trained(*l)).Parameters {
+		for _, p := range NewTree(TrainedCopyOf(*l)).Parameters {
 			p.movesLater = true
 		}
 	}
 }
 
-// AdapterType sets the type of the parameters of adapters.
-func AdapterType(adapters []Adapter, d trace.DType) {
+// SetAdapterType sets the data type of the adapters' parameters.
+func SetAdapterType(adapters []Adapter, d trace.DType) {
 	for _, l := range adapters {
 		for _, p := range l.Trained() {
 			p.DType = d
@@ -154,20 +156,20 @@ func AdapterType(adapters []Adapter, d trace.DType) {
 	}
 }
 
-// MoveAdapters moves adapters to the model's device as peft does when it adds them one after the other: first in the
-// type of the wrapped layer, then copies of modules, and finally all of the adapters in fp32 (autocast_adapter_dtype).
+// MoveAdapters moves adapters to the GPU in peft's order: each adapter in the data type of its wrapped layer, then
+// copies of modules, and finally all adapters to fp32 (autocast_adapter_dtype).
 func MoveAdapters(tape *trace.Tape, model *Tree, adapters []Adapter) {
 	for _, l := range adapters {
 		d := l.BaseType()
 		for _, p := range l.Trained() {
-			tape.OnOtherRank(p.Away, func() {
+			tape.OnOtherRank(p.IsElsewhere, func() {
 				p.Tensor = tape.Hold(tape.New("to_device", program.Weights, d, p.Dims...))
 			})
 		}
 	}
 	for _, p := range model.Parameters {
 		if p.movesLater && p.Tensor == nil {
-			tape.OnOtherRank(p.Away, func() {
+			tape.OnOtherRank(p.IsElsewhere, func() {
 				p.Tensor = tape.Hold(tape.NewStrided("clone", program.Weights, p.DType, p.Dims, p.Strides))
 			})
 		}
@@ -177,7 +179,7 @@ func MoveAdapters(tape *trace.Tape, model *Tree, adapters []Adapter) {
 			continue
 		}
 		if old := p.Tensor; old.DType() != p.DType {
-			tape.OnOtherRank(p.Away, func() {
+			tape.OnOtherRank(p.IsElsewhere, func() {
 				p.Tensor = tape.Hold(tape.New("to_dtype", program.Weights, p.DType, p.Dims...))
 			})
 			tape.Release(old)
@@ -185,17 +187,17 @@ func MoveAdapters(tape *trace.Tape, model *Tree, adapters []Adapter) {
 		p.Leaf()
 	}
 	for _, l := range adapters {
-		if m, ok := l.(Moved); ok {
+		if m, ok := l.(MoveHook); ok {
 			m.AfterMove(tape)
 		}
 	}
 }
 
-// Moved is an adapter with a hook that runs once its parameters are on the device.
-type Moved interface{ AfterMove(t *trace.Tape) }
+// MoveHook is an adapter with a hook that runs after its parameters have moved to the GPU.
+type MoveHook interface{ AfterMove(t *trace.Tape) }
 
-// Forward maps [..., in] to [..., out] in the dtype of the base layer's result. The adapter casts its input to the
-// dtype of its weights, even if autocast casts it again.
+// Forward maps [..., in] to [..., out] in the data type of the frozen layer's result. The adapter casts its input to
+// the type of its weights, even if autocast casts it again.
 func (l *LoRALinear) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	result := f.Bind(f.Call(l.BaseLayer, x))
 	if l.off {
@@ -216,24 +218,24 @@ func (l *LoRALinear) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 }
 
 // AdaptLinears records peft.get_peft_model(model, LoraConfig(...)). It freezes the model, a pointer to a struct that
-// embeds [Module], and wraps the linear layers that o.Adapts or o.Named chooses, except the excluded ones, such as the
-// output layer of a language model. It returns the adapters in the order of the layers. It replaces fields, and
-// elements of lists, of type [Layer].
+// embeds [Module], and replaces fields and list elements of type [Layer] by adapters around them: the linear layers
+// that o.Adapts or o.Named select, except the excluded ones, such as a language model's output layer. It returns the
+// adapters in the order of the layers.
 func AdaptLinears(model any, o LoRA, excluded ...Layer) []Adapter {
 	Freeze(model)
 	var made []Adapter
 	w := &layerWalk{skipParts: o.NoTowers, excluded: excluded, wanted: func(l Layer, path string) bool {
 		if _, linear := l.(Projection); linear {
-			return o.Adapts == nil || o.Adapts(path)
+			return o.AdaptsPath == nil || o.AdaptsPath(path)
 		}
-		return o.Named != nil && o.Named(path) && adapterOf(l, o, 1) != nil
+		return o.Named != nil && o.Named(path) && newLayerAdapter(l, o, 1) != nil
 	}}
 	w.visit = func(v reflect.Value, path string) {
 		var l Adapter
 		if base, linear := v.Interface().(Projection); linear {
 			l = newLoRALinear(base, o, o.rankAt(path))
 		} else {
-			l = adapterOf(v.Interface().(Layer), o, o.rankAt(path))
+			l = newLayerAdapter(v.Interface().(Layer), o, o.rankAt(path))
 		}
 		made = append(made, l)
 		v.Set(reflect.ValueOf(l))
@@ -242,16 +244,16 @@ func AdaptLinears(model any, o LoRA, excluded ...Layer) []Adapter {
 	return made
 }
 
-// Matches reports whether a path equals a name or ends in it after a dot, as peft matches target_modules.
-func Matches(path, name string) bool { return path == name || strings.HasSuffix(path, "."+name) }
+// MatchesSuffix reports whether a path equals a name or ends in a dot and the name, as peft matches target_modules.
+func MatchesSuffix(path, name string) bool { return path == name || strings.HasSuffix(path, "."+name) }
 
-// LinearPaths returns the paths of the layers that [AdaptLinears] could wrap, in their order.
+// LinearPaths returns the paths of the layers that [AdaptLinears] can wrap, in order.
 func LinearPaths(model any, excluded ...Layer) (paths []string) {
 	WalkLinears(model, excluded, func(_ reflect.Value, path string) { paths = append(paths, path) })
 	return paths
 }
 
-// Linears returns the linear layers of a model by their paths, without packed ones.
+// Linears returns a model's unquantized linear layers by path.
 func Linears(model any) map[string]*Linear {
 	all := map[string]*Linear{}
 	WalkLinears(model, nil, func(v reflect.Value, path string) {
@@ -262,7 +264,7 @@ func Linears(model any) map[string]*Linear {
 	return all
 }
 
-// WalkLinears visits the replaceable fields and list elements of a model that hold linear layers.
+// WalkLinears calls visit with each field or list element of a model that holds a linear layer and can be replaced.
 func WalkLinears(model any, excluded []Layer, visit func(v reflect.Value, path string)) {
 	w := &layerWalk{visit: visit, excluded: excluded, wanted: func(l Layer, _ string) bool {
 		_, projects := l.(Projection)
@@ -271,13 +273,13 @@ func WalkLinears(model any, excluded []Layer, visit func(v reflect.Value, path s
 	w.model(model)
 }
 
-// HoldersOf returns the fields and list elements of type [Layer] that hold a layer.
-func HoldersOf(model any, l Layer) []*Layer {
-	return holders(model, func(other Layer, _ string) bool { return other == l })
+// FieldsHolding returns pointers to the fields and list elements of type [Layer] that hold the layer l.
+func FieldsHolding(model any, l Layer) []*Layer {
+	return findLayerFields(model, func(other Layer, _ string) bool { return other == l })
 }
 
-// holders returns the fields and list elements of type [Layer] that hold a wanted layer.
-func holders(model any, wanted func(l Layer, path string) bool) (found []*Layer) {
+// findLayerFields returns pointers to the fields and list elements of type [Layer] whose layer is wanted.
+func findLayerFields(model any, wanted func(l Layer, path string) bool) (found []*Layer) {
 	w := &layerWalk{wanted: wanted, visit: func(v reflect.Value, _ string) {
 		found = append(found, v.Addr().Interface().(*Layer))
 	}}
@@ -285,15 +287,16 @@ func holders(model any, wanted func(l Layer, path string) bool) (found []*Layer)
 	return found
 }
 
-// layerWalk visits the fields and list elements of a model that hold wanted layers.
+// layerWalk visits the fields and list elements of a model whose layer is wanted.
 type layerWalk struct {
 	seen   map[uintptr]bool
 	wanted func(l Layer, path string) bool
 	visit  func(v reflect.Value, path string)
-	// excluded are not looked at, nor what is in them; skipParts leaves out children of [Parts] that are not called.
+	// excluded layers and their children are not visited. skipParts skips the children of [NamedModule], which are not
+	// called.
 	excluded  []Layer
 	skipParts bool
-	// wrapper is called for each adapter of a parameter; it may be nil.
+	// wrapper is called for each adapter of a parameter; nil if not needed.
 	wrapper func(*ParamWrapper)
 }
 
@@ -318,7 +321,7 @@ func (w *layerWalk) walk(v reflect.Value, path string) {
 			return
 		}
 		w.seen[v.Pointer()] = true
-		if parts, ok := v.Interface().(*Parts); ok {
+		if parts, ok := v.Interface().(*NamedModule); ok {
 			for i := range parts.children {
 				if !w.skipParts || parts.chained {
 					w.walk(reflect.ValueOf(parts.children).Index(i), join(path, parts.names[i]))
@@ -330,13 +333,13 @@ func (w *layerWalk) walk(v reflect.Value, path string) {
 		if wrapper, ok := layer.(*ParamWrapper); ok && w.wrapper != nil {
 			w.wrapper(wrapper)
 		}
-		for _, f := range fieldsOf(v.Elem().Type()).children {
+		for _, f := range torchFieldsOf(v.Elem().Type()).children {
 			w.walk(v.Elem().Field(f.index), join(path, childName(layer, f.name)))
 		}
 	}
 }
 
-// place visits a field or element that can hold any layer.
+// place visits a field or list element of type [Layer].
 func (w *layerWalk) place(v reflect.Value, path string) {
 	if v.IsNil() {
 		return

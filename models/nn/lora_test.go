@@ -66,7 +66,7 @@ func TestAdaptersRunInThePrecisionOfTheirLayer(t *testing.T) {
 	nn.AdaptLinears(model, nn.LoRA{Rank: 4, Dropout: 0.1})
 	l := model.Layers[0].(*nn.LoRALinear)
 	tree := nn.NewTree(l)
-	tree.To(tape)
+	tree.MoveToDevice(tape)
 	f := tape.Frame()
 	x := f.Bind(tape.New("randn", program.Batch, trace.F32, 16, 64))
 	var y *trace.Tensor
@@ -102,8 +102,9 @@ func TestTargetsAreEndsOfPaths(t *testing.T) {
 			"self_attn.q_proj", "self_attn.v_proj", "cross_attn.q_proj", "cross_attn.v_proj",
 			"c_proj",
 		}, nn.LinearPaths(m))
-		made := nn.AdaptLinears(m, nn.LoRA{Rank: 2, Adapts: func(path string) bool {
-			return targets == nil || slices.ContainsFunc(targets, func(t string) bool { return nn.Matches(path, t) })
+		made := nn.AdaptLinears(m, nn.LoRA{Rank: 2, AdaptsPath: func(path string) bool {
+			return targets == nil ||
+				slices.ContainsFunc(targets, func(t string) bool { return nn.MatchesSuffix(path, t) })
 		}})
 		for _, a := range made {
 			l := a.(*nn.LoRALinear)

@@ -2,7 +2,8 @@ package nn
 
 import "github.com/vprof/vprof/profiler/trace"
 
-// LoRAEmbedding is peft's lora.Embedding with one adapter: a frozen table, and a low-rank table followed by a matrix.
+// LoRAEmbedding is peft's lora.Embedding with one adapter: a frozen table, and a trained low-rank table with a
+// matrix.
 type LoRAEmbedding struct {
 	Module
 	BaseLayer *Embedding
@@ -20,17 +21,17 @@ func (l *LoRAEmbedding) BaseType() trace.DType { return l.BaseLayer.Weight.DType
 // Disable implements [Adapter].
 func (l *LoRAEmbedding) Disable(off bool) { l.off = off }
 
-// Frozen returns the wrapped table.
+// Frozen returns the wrapped embedding.
 func (l *LoRAEmbedding) Frozen() Layer { return l.BaseLayer }
 
-// Forward maps a tensor of indices to their rows in the type of the frozen table.
+// Forward maps indices to rows in the data type of the frozen table.
 func (l *LoRAEmbedding) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	result := f.Bind(f.Call(l.BaseLayer, x))
 	if l.off {
 		return result
 	}
 	dtype := result.DType()
-	down, up := f.Bind(l.LoraA.T().T()), f.Bind(l.LoraB.T().T())
+	down, up := f.Bind(l.LoraA.TensorOrNil().T()), f.Bind(l.LoraB.TensorOrNil().T())
 	low := f.Bind(x.Embedding(down))
 	more := f.Bind(low.Matmul(up).MulScalar())
 	if scale := l.BaseLayer.EmbedScale; scale != nil {
@@ -40,8 +41,8 @@ func (l *LoRAEmbedding) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	return f.Set(&result, result.To(dtype))
 }
 
-// LoRAConv is peft's lora.Conv2d and similar with one adapter: a frozen convolution and, parallel to it, a convolution
-// to fewer channels followed by one of size 1.
+// LoRAConv is peft's lora.Conv1d, Conv2d or Conv3d with one adapter: a frozen convolution and, in parallel, a
+// convolution to r channels followed by one with kernel size 1.
 type LoRAConv struct {
 	Module
 	BaseLayer   *Conv
@@ -69,7 +70,7 @@ func (l *LoRAConv) Disable(off bool) { l.off = off }
 // Frozen returns the wrapped convolution.
 func (l *LoRAConv) Frozen() Layer { return l.BaseLayer }
 
-// Forward maps [N, in, ...] to [N, out, ...] in the type of the frozen convolution's result.
+// Forward maps [N, in, ...] to [N, out, ...] in the data type of the frozen convolution's result.
 func (l *LoRAConv) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	result := f.Bind(f.Call(l.BaseLayer, x))
 	if l.off {
@@ -81,8 +82,8 @@ func (l *LoRAConv) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	return f.Set(&result, result.To(dtype))
 }
 
-// adapterOf wraps a layer that is not linear in an adapter of a rank, nil if peft has none for it.
-func adapterOf(l Layer, o LoRA, rank int64) Adapter {
+// newLayerAdapter returns an adapter around an embedding or convolution; nil if peft has none for the layer.
+func newLayerAdapter(l Layer, o LoRA, rank int64) Adapter {
 	switch l := l.(type) {
 	case *Embedding:
 		n, width := l.Weight.Dims[0], l.Weight.Dims[1]

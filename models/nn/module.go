@@ -12,24 +12,25 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Module is embedded by every layer, as layers derive from torch.nn.Module. Its parameters, buffers and children are
-// the exported fields of the layer, in the order of their declaration, which must be PyTorch's order.
+// Module is embedded by every layer, as PyTorch's layers derive from torch.nn.Module. The exported fields of a layer
+// are its parameters, buffers and children; they must be declared in PyTorch's order.
 type Module struct {
 	path trace.Path
 	eval bool
-	tree *Tree // the last that has the module
+	tree *Tree // the last tree that visited the module
 }
 
-// ModulePath returns the path of the module in the model, which [NewTree] sets.
+// ModulePath returns the module's path in the model, which [NewTree] sets.
 func (m *Module) ModulePath() *trace.Path { return &m.path }
 
 // Training reports whether the module is in training mode.
 func (m *Module) Training() bool { return !m.eval }
 
-// Parameters returns the parameters of the module and its children in PyTorch's order, after [NewTree] has visited it.
+// Parameters returns the parameters of the module and its children in PyTorch's order. [NewTree] must have visited
+// the module.
 func (m *Module) Parameters() (below []*Parameter) {
 	for i, n := range m.tree.names {
-		if Below(join(n.module, n.own), m.path.Name) {
+		if IsBelow(join(n.module, n.own), m.path.Name) {
 			below = append(below, m.tree.Parameters[i])
 		}
 	}
@@ -38,11 +39,10 @@ func (m *Module) Parameters() (below []*Parameter) {
 
 func (m *Module) base() *Module { return m }
 
-// TorchNames maps the names of a module's children here to their names in PyTorch. A module that embeds it renames its
-// children.
+// TorchNames maps Go names of a module's children to PyTorch's. A module embeds it to rename children.
 type TorchNames map[string]string
 
-// TorchName returns the name of a child in PyTorch, its own if it is not listed.
+// TorchName returns a child's name in PyTorch; own if the map has no other.
 func (n TorchNames) TorchName(own string) string {
 	if other, ok := n[own]; ok {
 		return other
@@ -50,64 +50,66 @@ func (n TorchNames) TorchName(own string) string {
 	return own
 }
 
-// Parameter is a trained tensor: the shape is known at once, the tensor only after the model has moved to a device.
+// Parameter is torch.nn.Parameter. Its shape is known from the start; its tensor exists once the model is on the GPU.
 type Parameter struct {
 	*trace.Tensor
-	Dims   []int64
-	DType  trace.DType
-	Frozen bool // requires_grad is off
-	Away   bool // another rank of a pipeline has it
-	// Strides are the strides of a parameter that is dense in another order than its dimensions', else nil.
+	Dims        []int64
+	DType       trace.DType
+	Frozen      bool // requires_grad=False
+	IsElsewhere bool // on another pipeline rank
+	// Strides are the strides of a parameter that is dense but not contiguous; nil if it is contiguous.
 	Strides []int64
-	// load brings the parameter to the device other than by a copy; movesLater reports whether [MoveAdapters] moves it.
+	// load, if not nil, allocates the parameter on the GPU instead of a plain copy. movesLater leaves that to
+	// [MoveAdapters].
 	load       func(t *trace.Tape)
 	movesLater bool
-	// returns reports whether from_pretrained takes it back to the host before it is packed (Bnb8bitQuantize).
+	// returns reports whether from_pretrained moves the parameter back to the host before it quantizes it
+	// (Bnb8bitQuantize).
 	returns bool
-	// unpack computes the value that an access of the module's attribute returns, in place of the packed parameter.
-	unpack *unpacking
-	// wrapper is the adapter of it.
+	// unpack dequantizes the parameter whenever the module's code reads the attribute; nil if it is not quantized.
+	unpack *parametrization
+	// wrapper is the adapter around the parameter; nil if there is none.
 	wrapper *ParamWrapper
-	tree    *Tree // the last that has the parameter
+	tree    *Tree // the last tree that visited the parameter
 }
 
 // NewParameter returns an fp32 parameter.
 func NewParameter(dims ...int64) *Parameter { return &Parameter{Dims: dims, DType: trace.F32} }
 
-// Numel returns the number of elements; it needs no device.
+// Numel returns the number of elements, also before the parameter is on the GPU.
 func (p *Parameter) Numel() int64 { return product(p.Dims) }
 
-// T returns the parameter's tensor, nil for a layer without that parameter.
-func (p *Parameter) T() *trace.Tensor {
+// TensorOrNil returns the parameter's tensor; nil if p is nil, as a layer's missing bias is.
+func (p *Parameter) TensorOrNil() *trace.Tensor {
 	if p == nil {
 		return nil
 	}
 	return p.Tensor
 }
 
-// Buffer is a tensor of a module that is not trained.
+// Buffer is a tensor of register_buffer, which is not trained.
 type Buffer struct {
 	*trace.Tensor
 	Dims  []int64
 	DType trace.DType
-	// OfWeights reports whether it has the type of the weights.
-	OfWeights bool
-	// Constant reports whether it is a tensor of an exported graph and not registered with a module.
-	Constant bool
-	Away     bool  // another rank of a pipeline has it, or the host
-	tree     *Tree // the last that has the buffer
+	// HasWeightType reports whether the buffer has the data type of the model's weights.
+	HasWeightType bool
+	// Constant reports whether the buffer is a constant of an exported graph, which no module registers.
+	Constant    bool
+	IsElsewhere bool  // on another pipeline rank, or on the host
+	tree        *Tree // the last tree that visited the buffer
 }
 
-// NewBufferOfWeights returns a buffer in the type of the model's weights.
+// NewBufferOfWeights returns a buffer in the data type of the model's weights.
 func NewBufferOfWeights(dims ...int64) *Buffer {
-	return &Buffer{Dims: dims, DType: trace.F32, OfWeights: true}
+	return &Buffer{Dims: dims, DType: trace.F32, HasWeightType: true}
 }
 
-// NewBuffer returns a registered buffer.
+// NewBuffer returns a buffer of a module.
 func NewBuffer(d trace.DType, dims ...int64) *Buffer { return &Buffer{Dims: dims, DType: d} }
 
-// T returns the buffer's tensor, nil for a layer without that buffer.
-func (b *Buffer) T() *trace.Tensor {
+// TensorOrNil returns the buffer's tensor; nil if b is nil.
+func (b *Buffer) TensorOrNil() *trace.Tensor {
 	if b == nil {
 		return nil
 	}
@@ -122,39 +124,40 @@ func product(dims []int64) int64 {
 	return n
 }
 
-// Tree is a model seen as PyTorch sees it: modules with names, parameters and
-// buffers in the orders of named_parameters() and of Module._apply().
+// Tree is a model as PyTorch traverses it: named modules, parameters and buffers in the orders of named_parameters()
+// and Module._apply().
 type Tree struct {
-	// Parameters are in the order of parameters().
+	// Parameters are in the order of PyTorch's parameters().
 	Parameters []*Parameter
 	Buffers    []*Buffer
-	buffered   []string // the modules that buffers are of
+	buffered   []string // path of each buffer's module
 	names      []parameterName
-	moved      []any // parameters and buffers as .to(device) moves them
+	moved      []any // parameters and buffers in the order of .to(device)
 	modules    []*Module
 	linears    []string
 	tied       []tiedParameter
-	lists      []list
-	packs      []PacksParameters
-	wraps      []WrapsParameters
-	wrapped    []string // the paths of wrappers
-	// others are structs that were visited and are neither modules nor parameters.
+	lists      []moduleList
+	packs      []ExpertQuantizable
+	wraps      []ParameterWrappable
+	wrapped    []string // path of each element of wraps
+	// others are the addresses of visited structs that are neither modules nor parameters.
 	others map[uintptr]bool
 }
 
-// parameterName is the path of a module and what it calls a parameter.
+// parameterName is the path of a module and the name of one of its parameters.
 type parameterName struct{ module, own string }
 
-// tiedParameter is a parameter that another module shares under the name own, in the field at.
+// tiedParameter is a use of a shared parameter by a module that does not name it: p is held in the field at, as
+// module.own.
 type tiedParameter struct {
 	p           *Parameter
 	module, own string
 	at          **Parameter
 }
 
-// Untie gives each other module that shares a parameter a copy of its own. It returns the new parameter, without a
-// tensor, and its name; nil if no module shares it.
-func (t *Tree) Untie(p *Parameter) (own *Parameter, name string) {
+// UntieParameter gives each further module that shares the parameter a copy. It returns the new parameter, without a
+// tensor, and its name; nil if no other module shares it.
+func (t *Tree) UntieParameter(p *Parameter) (own *Parameter, name string) {
 	for _, s := range t.tied {
 		if s.p != p || s.at == nil {
 			continue
@@ -167,8 +170,8 @@ func (t *Tree) Untie(p *Parameter) (own *Parameter, name string) {
 	return own, name
 }
 
-// Sharing returns the paths of the other modules that share a parameter, which is named after the first one.
-func (t *Tree) Sharing(p *Parameter) (modules []string) {
+// SharingModules returns the paths of the further modules that share a parameter. The first module names the parameter.
+func (t *Tree) SharingModules(p *Parameter) (modules []string) {
 	for _, s := range t.tied {
 		if s.p == p {
 			modules = append(modules, s.module)
@@ -177,22 +180,22 @@ func (t *Tree) Sharing(p *Parameter) (modules []string) {
 	return modules
 }
 
-// Names returns the names of the parameters, as in named_parameters().
+// Names returns the names of the parameters as in PyTorch's named_parameters().
 func (t *Tree) Names() []string {
 	return lists.Map(t.names, func(n parameterName) string { return join(n.module, n.own) })
 }
 
-// mover is a layer with a hook that runs after its parameters have moved to a device.
-type mover interface{ afterMove(t *trace.Tape) }
+// moveHook is a layer with a hook that runs after its parameters have moved to a device.
+type moveHook interface{ afterMove(t *trace.Tape) }
 
-// NewTree walks a model: a pointer to a struct that embeds [Module].
+// NewTree returns the tree of a model: a pointer to a struct that embeds [Module].
 func NewTree(model any) *Tree {
 	t := &Tree{}
 	t.walk(reflect.ValueOf(model), "")
 	return t
 }
 
-// walk adds the modules and parameters below v to the tree. A module's own parameters come before its children's, as in
+// walk adds the modules and parameters of v to the tree. A module's own parameters come before its children's, as in
 // parameters(); .to(device) moves the children first.
 func (t *Tree) walk(v reflect.Value, path string) {
 	for v.Kind() == reflect.Interface {
@@ -200,7 +203,7 @@ func (t *Tree) walk(v reflect.Value, path string) {
 	}
 	switch v.Kind() {
 	case reflect.Slice:
-		t.lists = append(t.lists, list{path, v})
+		t.lists = append(t.lists, moduleList{path, v})
 		for i := range v.Len() {
 			t.walk(v.Index(i), join(path, strconv.Itoa(i)))
 		}
@@ -209,24 +212,23 @@ func (t *Tree) walk(v reflect.Value, path string) {
 			return
 		}
 		layer := v.Interface()
-		if !t.enter(v, layer, path) {
+		if !t.visitFirst(v, layer, path) {
 			return
 		}
 		if _, linear := layer.(*Linear); linear {
 			t.linears = append(t.linears, path)
 		}
-		if l, ok := layer.(PacksParameters); ok {
+		if l, ok := layer.(ExpertQuantizable); ok {
 			t.packs = append(t.packs, l)
 		}
-		if l, ok := layer.(WrapsParameters); ok {
+		if l, ok := layer.(ParameterWrappable); ok {
 			t.wraps, t.wrapped = append(t.wraps, l), append(t.wrapped, path)
 		}
-		t.module(v.Elem(), layer, path)
+		t.addModule(v.Elem(), layer, path)
 	}
 }
 
-// enter reports whether a layer (v points to it) is visited for the first time.
-func (t *Tree) enter(v reflect.Value, layer any, path string) bool {
+func (t *Tree) visitFirst(v reflect.Value, layer any, path string) bool {
 	m, ok := layer.(interface{ base() *Module })
 	if !ok {
 		known := t.others[v.Pointer()]
@@ -245,30 +247,29 @@ func (t *Tree) enter(v reflect.Value, layer any, path string) bool {
 	return true
 }
 
-// module visits the fields of a layer v.
-func (t *Tree) module(v reflect.Value, layer any, path string) {
+func (t *Tree) addModule(v reflect.Value, layer any, path string) {
 	parameters, buffers := len(t.Parameters), len(t.Buffers)
 	if l, ok := layer.(interface {
 		ownParameters() ([]string, []*Parameter)
 	}); ok {
 		names, own := l.ownParameters()
 		for i, p := range own {
-			t.parameter(p, path, names[i], nil)
+			t.addParameter(p, path, names[i], nil)
 		}
 	}
-	fields := fieldsOf(v.Type())
+	fields := torchFieldsOf(v.Type())
 	for _, f := range fields.tensors {
 		switch x := v.Field(f.index).Interface().(type) {
 		case *Parameter:
-			t.parameter(x, path, f.name, v.Field(f.index).Addr().Interface().(**Parameter))
+			t.addParameter(x, path, f.name, v.Field(f.index).Addr().Interface().(**Parameter))
 		case *Buffer:
-			t.buffer(x, path)
+			t.addBuffer(x, path)
 		}
 	}
-	parts, held := layer.(*Parts)
+	parts, held := layer.(*NamedModule)
 	if held {
 		for _, b := range parts.buffers {
-			t.buffer(b, path)
+			t.addBuffer(b, path)
 		}
 	}
 	parametersEnd, buffersEnd := len(t.Parameters), len(t.Buffers)
@@ -286,13 +287,13 @@ func (t *Tree) module(v reflect.Value, layer any, path string) {
 	for _, b := range t.Buffers[buffers:buffersEnd] {
 		t.moved = append(t.moved, b)
 	}
-	if l, ok := layer.(mover); ok {
+	if l, ok := layer.(moveHook); ok {
 		t.moved = append(t.moved, l)
 	}
 }
 
-// parameter registers a parameter of a module, which may be nil. If several modules share it, the first one names it.
-func (t *Tree) parameter(p *Parameter, module, own string, at **Parameter) {
+// addParameter adds a parameter of a module; nil is ignored. If several modules share it, the first one names it.
+func (t *Tree) addParameter(p *Parameter, module, own string, at **Parameter) {
 	switch {
 	case p == nil:
 	case p.tree == t:
@@ -304,37 +305,36 @@ func (t *Tree) parameter(p *Parameter, module, own string, at **Parameter) {
 	}
 }
 
-// buffer adds a buffer once, even if several modules share it.
-func (t *Tree) buffer(b *Buffer, module string) {
+// addBuffer adds a buffer once, even if several modules share it.
+func (t *Tree) addBuffer(b *Buffer, module string) {
 	if b != nil && b.tree != t {
 		b.tree = t
 		t.Buffers, t.buffered = append(t.Buffers, b), append(t.buffered, module)
 	}
 }
 
-// field is an exported field of a layer, by its name in PyTorch.
-type field struct {
+// torchField is an exported field of a layer with its name in PyTorch.
+type torchField struct {
 	index int
 	name  string
 }
 
-// fields returns the fields of a layer's type that hold parameters, buffers or layers.
-type fields struct{ tensors, children []field }
+// torchFields are the fields of a layer's type that hold parameters, buffers or layers.
+type torchFields struct{ tensors, children []torchField }
 
-// knownFields holds the fields of types that were met before.
-var knownFields sync.Map // of reflect.Type to *fields
+var knownFields sync.Map // reflect.Type to *fields
 
-func fieldsOf(kind reflect.Type) *fields {
+func torchFieldsOf(kind reflect.Type) *torchFields {
 	if known, ok := knownFields.Load(kind); ok {
-		return known.(*fields)
+		return known.(*torchFields)
 	}
-	out := &fields{}
+	out := &torchFields{}
 	for i := range kind.NumField() {
 		f := kind.Field(i)
 		if !f.IsExported() {
 			continue
 		}
-		at := field{i, fieldName(f)}
+		at := torchField{i, fieldName(f)}
 		switch {
 		case f.Type == reflect.TypeFor[*Parameter](), f.Type == reflect.TypeFor[*Buffer]():
 			out.tensors = append(out.tensors, at)
@@ -346,8 +346,8 @@ func fieldsOf(kind reflect.Type) *fields {
 	return out
 }
 
-// fieldName returns the name of a field in PyTorch: its tag, or the Go name in snake case. The tag is empty for a list
-// whose elements are the module's own children.
+// fieldName returns a field's name in PyTorch: its tag, or its Go name in snake case. An empty tag is for a list
+// whose elements are the module's direct children.
 func fieldName(f reflect.StructField) string {
 	if name, ok := f.Tag.Lookup("torch"); ok {
 		return name
@@ -365,7 +365,7 @@ func fieldName(f reflect.StructField) string {
 	return b.String()
 }
 
-// childName returns the name of a layer's child in PyTorch by its field's name; a shared layer may change it.
+// childName returns a child's name in PyTorch; a layer with [TorchNames] can rename it.
 func childName(layer any, own string) string {
 	if l, ok := layer.(interface{ TorchName(own string) string }); ok {
 		return l.TorchName(own)
@@ -384,7 +384,7 @@ func join(path, name string) string {
 	}
 }
 
-// Numel counts the elements of all parameters and of the trainable ones.
+// Numel returns the numbers of elements of all parameters and of the trainable ones.
 func (t *Tree) Numel() (total, trainable int64) {
 	for _, p := range t.Parameters {
 		total += p.Numel()
@@ -395,36 +395,36 @@ func (t *Tree) Numel() (total, trainable int64) {
 	return total, trainable
 }
 
-// BufferNumel counts the elements of all buffers.
+// BufferNumel returns the number of elements of all buffers.
 func (t *Tree) BufferNumel() int64 {
 	return lists.Sum(t.Buffers, func(b *Buffer) int64 { return product(b.Dims) })
 }
 
-// To records model.to(device): it allocates parameters and buffers on a tape.
-func (t *Tree) To(tape *trace.Tape) {
+// MoveToDevice records model.to(device), which allocates the parameters and buffers.
+func (t *Tree) MoveToDevice(tape *trace.Tape) {
 	for _, m := range t.moved {
-		t.bring(tape, m)
+		t.moveOne(tape, m)
 	}
 }
 
-// bring moves a parameter or a buffer, or runs a layer's hook.
-func (*Tree) bring(tape *trace.Tape, moved any) {
+// moveOne moves one parameter or buffer, or calls a layer's hook.
+func (*Tree) moveOne(tape *trace.Tape, moved any) {
 	switch x := moved.(type) {
 	case *Parameter:
 		if !x.movesLater {
-			tape.OnOtherRank(x.Away, func() { x.move(tape) })
+			tape.OnOtherRank(x.IsElsewhere, func() { x.move(tape) })
 		}
 	case *Buffer:
-		tape.OnOtherRank(x.Away, func() {
-			x.Tensor = tape.Hold(tape.New(moving, program.Buffers, x.DType, x.Dims...))
+		tape.OnOtherRank(x.IsElsewhere, func() {
+			x.Tensor = tape.Hold(tape.New(toDevice, program.Buffers, x.DType, x.Dims...))
 		})
-	case mover:
+	case moveHook:
 		x.afterMove(tape)
 	}
 }
 
-// Each calls functions for parameters and buffers, in the order in which .to(device) moves them.
-func (t *Tree) Each(parameter func(*Parameter), buffer func(*Buffer)) {
+// ForEach calls parameter and buffer for all parameters and buffers, in the order in which .to(device) moves them.
+func (t *Tree) ForEach(parameter func(*Parameter), buffer func(*Buffer)) {
 	for _, m := range t.moved {
 		switch x := m.(type) {
 		case *Parameter:
@@ -435,28 +435,28 @@ func (t *Tree) Each(parameter func(*Parameter), buffer func(*Buffer)) {
 	}
 }
 
-// moving is the native function that moves a tensor to a device.
-const moving = "to_dtype_layout"
+// toDevice is the name of the dispatcher call of a move, _to_copy's TorchScript function.
+const toDevice = "to_dtype_layout"
 
 func (p *Parameter) move(tape *trace.Tape) {
 	if p.load != nil {
 		p.load(tape)
 		return
 	}
-	p.Tensor = tape.Hold(tape.NewStrided(moving, program.Weights, p.DType, p.Dims, p.Strides))
+	p.Tensor = tape.Hold(tape.NewStrided(toDevice, program.Weights, p.DType, p.Dims, p.Strides))
 	if !p.Frozen {
 		p.Leaf()
 	}
 }
 
-// Train puts all modules in training mode, or in evaluation mode.
-func (t *Tree) Train(on bool) {
+// SetTraining sets training mode of all modules, or evaluation mode if on is false.
+func (t *Tree) SetTraining(on bool) {
 	for _, m := range t.modules {
 		m.eval = !on
 	}
 }
 
-// Freeze switches requires_grad off for all parameters below the given modules.
+// Freeze sets requires_grad=False for all parameters of the given modules and their children.
 func Freeze(modules ...any) {
 	for _, m := range modules {
 		for _, p := range NewTree(m).Parameters {

@@ -14,9 +14,9 @@ type MultiheadAttention struct {
 
 // MultiheadOptions are the arguments of NewMultiheadAttention besides sizes.
 type MultiheadOptions struct {
-	// Dropout of the attention weights.
+	// Dropout is the dropout probability of the attention weights.
 	Dropout float64
-	// BatchFirst takes and returns [batch, length, embedding] instead of [length, batch, embedding].
+	// BatchFirst means that tensors are [batch, length, embedding] instead of [length, batch, embedding].
 	BatchFirst bool
 }
 
@@ -29,17 +29,20 @@ func NewMultiheadAttention(embed, heads int64, o MultiheadOptions) *MultiheadAtt
 	}
 }
 
-// MultiheadArgs are the arguments of MultiheadAttention's call besides query, key and value, under their PyTorch names.
+// MultiheadArgs are the arguments of MultiheadAttention.forward besides query, key and value, under their PyTorch
+// names.
 type MultiheadArgs struct {
-	// KeyPaddingMask is [batch, keys], AttnMask [queries, keys] or [batch*heads, queries, keys]; both Bool or additive.
+	// KeyPaddingMask is [batch, keys]. AttnMask is [queries, keys] or [batch*heads, queries, keys]. Both are bool or
+	// additive.
 	KeyPaddingMask, AttnMask *trace.Tensor
-	// NeedWeights also returns the attention weights, averaged over heads; PyTorch's default is to do so.
+	// NeedWeights also returns the attention weights, averaged over heads, which is PyTorch's default.
 	NeedWeights bool
-	// IsCausal is a hint that AttnMask is the causal one.
+	// IsCausal tells PyTorch that AttnMask is causal.
 	IsCausal bool
 }
 
-// Attend calls m; weights is nil unless requested. Unused results must be passed to [trace.Frame.Discard].
+// Attend records MultiheadAttention.forward; weights is nil unless requested. Unused results must be passed to
+// [trace.Frame.Discard].
 func (m *MultiheadAttention) Attend(f *trace.Frame, query, key, value *trace.Tensor, a MultiheadArgs) (y,
 	weights *trace.Tensor,
 ) {
@@ -47,10 +50,10 @@ func (m *MultiheadAttention) Attend(f *trace.Frame, query, key, value *trace.Ten
 	a.KeyPaddingMask = canonicalMask(g, a.KeyPaddingMask, query)
 	a.AttnMask = canonicalMask(g, a.AttnMask, query)
 	switch {
-	case m.fast(query, key, value, a):
+	case m.usesFastPath(query, key, value, a):
 		y, weights = query.NativeMultiheadAttention(m.weights(), a.NeedWeights)
 	case m.batchFirst:
-		query, key, value = transposed(g, query, key, value)
+		query, key, value = swapBatchAndLength(g, query, key, value)
 		y, weights = m.forward(g, query, key, value, a)
 		y = y.Transpose(1, 0)
 	default:
@@ -59,8 +62,8 @@ func (m *MultiheadAttention) Attend(f *trace.Frame, query, key, value *trace.Ten
 	return g.ReturnPair(y, weights)
 }
 
-// transposed swaps batch and length; arguments that are the same tensor stay the same.
-func transposed(f *trace.Frame, query, key, value *trace.Tensor) (q, k, v *trace.Tensor) {
+// swapBatchAndLength swaps the batch and length dimensions; arguments that are the same tensor stay the same.
+func swapBatchAndLength(f *trace.Frame, query, key, value *trace.Tensor) (q, k, v *trace.Tensor) {
 	q, k, v = query, key, value
 	f.Set(&q, query.Transpose(1, 0))
 	if key == query {
@@ -79,7 +82,7 @@ func transposed(f *trace.Frame, query, key, value *trace.Tensor) (q, k, v *trace
 	return q, k, v
 }
 
-// canonicalMask makes a boolean mask additive: 0 or -inf.
+// canonicalMask records _canonical_mask, which converts a bool mask to an additive one of 0 and -inf.
 func canonicalMask(f *trace.Frame, mask, like *trace.Tensor) *trace.Tensor {
 	if mask == nil || mask.DType() != trace.Bool {
 		return mask
@@ -121,13 +124,14 @@ func (m *MultiheadAttention) forward(f *trace.Frame, query, key, value *trace.Te
 	}
 	var out *trace.Tensor
 	if a.NeedWeights {
-		out, weights = m.weighted(g, q, k, v, mask, dropout)
+		out, weights = m.attentionWithWeights(g, q, k, v, mask, dropout)
 		out = g.Bind(out)
 		g.Set(&out, out.Transpose(0, 1).Contiguous().View(length*batch, embed))
 	} else {
-		out = m.fused(g, batch, q, k, v, trace.AttentionArgs{Mask: mask, Dropout: dropout, IsCausal: a.IsCausal})
+		out = m.fusedAttention(g, batch, q, k, v,
+			trace.AttentionArgs{Mask: mask, Dropout: dropout, IsCausal: a.IsCausal})
 	}
-	g.Set(&out, out.Linear(m.OutProj.Weight.T(), m.OutProj.Bias.T()))
+	g.Set(&out, out.Linear(m.OutProj.Weight.TensorOrNil(), m.OutProj.Bias.TensorOrNil()))
 	g.Set(&out, out.View(length, batch, embed))
 	if weights != nil {
 		g.Set(&weights, weights.View(batch, m.heads, length, keys))
@@ -136,9 +140,9 @@ func (m *MultiheadAttention) forward(f *trace.Frame, query, key, value *trace.Te
 	return g.ReturnPair(out, weights)
 }
 
-// fused records attention of [batch*heads, length, size] by scaled_dot_product_attention, without weights. The result
-// is [length*batch, embedding]. All variables stay bound in g.
-func (m *MultiheadAttention) fused(g *trace.Frame, batch int64, q, k, v *trace.Tensor,
+// fusedAttention records scaled_dot_product_attention over [batch*heads, length, size], which returns no weights. The
+// result is [length*batch, embedding]. All variables stay bound in g.
+func (m *MultiheadAttention) fusedAttention(g *trace.Frame, batch int64, q, k, v *trace.Tensor,
 	a trace.AttentionArgs,
 ) *trace.Tensor {
 	length, keys, size := q.Size(1), k.Size(1), q.Size(2)
@@ -159,8 +163,8 @@ func (m *MultiheadAttention) fused(g *trace.Frame, batch int64, q, k, v *trace.T
 	return g.Set(&out, out.Permute(2, 0, 1, 3).Contiguous().View(batch*length, m.heads*size))
 }
 
-// weighted records attention whose weights the caller needs; they stay bound in g.
-func (m *MultiheadAttention) weighted(g *trace.Frame, q, k, v, mask *trace.Tensor, dropout float64) (y,
+// attentionWithWeights records attention by bmm, softmax and bmm, which also returns the weights. They stay bound in g.
+func (m *MultiheadAttention) attentionWithWeights(g *trace.Frame, q, k, v, mask *trace.Tensor, dropout float64) (y,
 	weights *trace.Tensor,
 ) {
 	scaled := q.MulScalar()
@@ -183,16 +187,16 @@ func (m *MultiheadAttention) weighted(g *trace.Frame, q, k, v, mask *trace.Tenso
 func (m *MultiheadAttention) inProjection(f *trace.Frame, query, key, value *trace.Tensor) (q, k, v *trace.Tensor) {
 	g := f.FuncFrame(query, key, value)
 	embed := query.Size(-1)
-	weight, bias := m.InProjWeight.T(), m.InProjBias.T()
+	weight, bias := m.InProjWeight.TensorOrNil(), m.InProjBias.TensorOrNil()
 	switch {
 	case key == value && query == key:
-		packed := unpack(g, query.Linear(weight, bias), 3)
+		packed := unpackProjection(g, query.Linear(weight, bias), 3)
 		q, k, v = packed.Select(0, 0), packed.Select(0, 1), packed.Select(0, 2)
 	case key == value:
 		w, b := g.BindAll(weight.SplitSizes([]int64{embed, 2 * embed}, 0)),
 			g.BindAll(bias.SplitSizes([]int64{embed, 2 * embed}, 0))
 		q = g.Bind(query.Linear(w[0], b[0]))
-		packed := unpack(g, key.Linear(w[1], b[1]), 2)
+		packed := unpackProjection(g, key.Linear(w[1], b[1]), 2)
 		k, v = packed.Select(0, 0), packed.Select(0, 1)
 	default:
 		w, b := g.BindAll(weight.Chunk(3, 0)), g.BindAll(bias.Chunk(3, 0))
@@ -202,28 +206,29 @@ func (m *MultiheadAttention) inProjection(f *trace.Frame, query, key, value *tra
 	return f.Bind(q), f.Bind(k), f.Bind(v)
 }
 
-// unpack splits the projection [L, B, n*E] into [n, L, B, E].
-func unpack(f *trace.Frame, x *trace.Tensor, n int64) *trace.Tensor {
+// unpackProjection splits the projection [L, B, n*E] into [n, L, B, E] (L length, B batch, E embedding).
+func unpackProjection(f *trace.Frame, x *trace.Tensor, n int64) *trace.Tensor {
 	x = f.Bind(x)
 	l, b, e := x.Size(0), x.Size(1), x.Size(2)/n
 	return f.Set(&x, x.View(l, b, n, e).Unsqueeze(0).Transpose(0, -2).Squeeze(-2).Contiguous())
 }
 
-// fast reports whether PyTorch runs one fused operator instead: for self-attention in evaluation if nothing requires a
-// gradient. (PyTorch can do so with masks, too; here masks use the usual path.)
-func (m *MultiheadAttention) fast(query, key, value *trace.Tensor, a MultiheadArgs) bool {
+// usesFastPath reports whether PyTorch computes the layer by one fused operator: for self-attention in evaluation mode
+// if nothing requires a gradient. PyTorch does so with some masks, too, which is not recorded.
+func (m *MultiheadAttention) usesFastPath(query, key, value *trace.Tensor, a MultiheadArgs) bool {
 	t := query.Tape()
 	_, autocast := t.Autocasting()
 	return !m.Training() && m.batchFirst && query == key && key == value && query.NDim() == 3 &&
 		a.KeyPaddingMask == nil && a.AttnMask == nil && m.heads%2 == 0 && !autocast &&
-		query.DType() == m.InProjBias.T().DType() &&
-		!t.RequiresGrad(query, m.InProjWeight.T(), m.InProjBias.T(), m.OutProj.Weight.T(), m.OutProj.Bias.T())
+		query.DType() == m.InProjBias.TensorOrNil().DType() &&
+		!t.RequiresGrad(query, m.InProjWeight.TensorOrNil(), m.InProjBias.TensorOrNil(), m.OutProj.Weight.TensorOrNil(),
+			m.OutProj.Bias.TensorOrNil())
 }
 
 func (m *MultiheadAttention) weights() trace.MultiheadWeights {
 	return trace.MultiheadWeights{
 		Heads:    m.heads,
-		InWeight: m.InProjWeight.T(), InBias: m.InProjBias.T(),
-		OutWeight: m.OutProj.Weight.T(), OutBias: m.OutProj.Bias.T(),
+		InWeight: m.InProjWeight.TensorOrNil(), InBias: m.InProjBias.TensorOrNil(),
+		OutWeight: m.OutProj.Weight.TensorOrNil(), OutBias: m.OutProj.Bias.TensorOrNil(),
 	}
 }

@@ -7,26 +7,27 @@ import (
 	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
-// ParamWrapper is peft's lora.ParamWrapper with one adapter: a low-rank pair for a parameter of a module, with a rank
-// for each expert. A forward pass of the module reads the parameter plus the adapter's product.
+// ParamWrapper is peft's lora.ParamWrapper with one adapter: two low-rank matrices for a parameter, with a rank for
+// each expert. During the module's forward, the parameter's attribute returns the parameter plus the adapter's
+// product.
 type ParamWrapper struct {
 	Module
 	LoraA *Linear `torch:"lora_A.default"`
 	LoraB *Linear `torch:"lora_B.default"`
-	// of is the current parameter, whole the parameter before it was packed.
+	// of is the wrapped parameter. whole is the same parameter before it was quantized.
 	of, whole *Parameter
-	// swapped reports whether the parameter is [experts, out, in], not [experts, in, out].
+	// swapped reports whether the parameter is [experts, out, in] instead of [experts, in, out].
 	swapped bool
-	// scaled reports whether the scale is not one.
+	// scaled reports whether the adapter's scale differs from 1.
 	scaled      bool
 	off, inside bool
-	// around is the frame of the outermost wrapper while the module runs; left and right are the factors, adapted is
-	// the value of the module's first access.
+	// around is the frame of the outermost wrapper while the module runs. left and right are the factors of the
+	// product. adapted is the value of the module's first read.
 	around               *trace.Frame
 	left, right, adapted *trace.Tensor
 }
 
-// newParamWrapper wraps a parameter [experts, out, in], or [experts, in, out] if swapped is off, or a matrix [out, in].
+// newParamWrapper wraps a parameter [experts, in, out] ([experts, out, in] if swapped), or a matrix [out, in].
 func newParamWrapper(p *Parameter, rank int64, swapped, scaled bool) *ParamWrapper {
 	whole := p
 	if p.unpack != nil {
@@ -56,36 +57,37 @@ func (w *ParamWrapper) BaseType() trace.DType { return w.whole.DType }
 // Disable implements [Adapter].
 func (w *ParamWrapper) Disable(off bool) { w.off = off }
 
-// prepare computes what the parametrization adds to the parameter: two factors of a product (get_delta_factors), or,
-// for a matrix or a packed parameter, the product itself. peft 0.21 makes factors there, too, but never removes such a
-// parametrization from a parameter that has another, and raises in the second step; so peft 0.19 is recorded.
-func (w *ParamWrapper) prepare(f *trace.Frame) {
+// computeDelta computes what the parametrization adds to the parameter: the two factors of a product
+// (get_delta_factors) or, for a matrix or a quantized parameter, the product itself. For those, peft 0.19 is recorded:
+// peft 0.21 also uses factors, but never removes the parametrization from a parameter that has another one, and raises
+// in the second step.
+func (w *ParamWrapper) computeDelta(f *trace.Frame) {
 	if len(w.whole.Dims) == 2 {
 		delta := w.LoraB.Weight.Matmul(w.LoraA.Weight.Tensor).MulScalar()
 		w.left = f.Bind(delta.To(w.whole.DType))
 		return
 	}
 	if w.of.unpack != nil {
-		w.left = f.Bind(w.product(f))
+		w.left = f.Bind(w.deltaWeight(f))
 		g := f.FuncFrame()
-		w.value(g)
+		w.valueWithoutAdapter(g)
 		g.End()
 		return
 	}
-	left, right := w.factors(f)
+	left, right := w.deltaFactors(f)
 	w.left, w.right = f.Bind(left), f.Bind(right)
 }
 
-// split reshapes the adapter's weights by expert, without a copy: down [experts, rank, in], up [out, rank, experts].
-func (w *ParamWrapper) split(f *trace.Frame) (down, up *trace.Tensor) {
+// splitByExpert views the adapter's matrices by expert: down [experts, rank, in], up [out, rank, experts].
+func (w *ParamWrapper) splitByExpert(f *trace.Frame) (down, up *trace.Tensor) {
 	a, b, experts := w.LoraA.Weight, w.LoraB.Weight, w.whole.Dims[0]
 	return f.Bind(a.Reshape(experts, -1, a.Dims[1])), f.Bind(b.Reshape(b.Dims[0], -1, experts))
 }
 
-// factors records get_delta_factors: the factors of the product, in the type of the parameter.
-func (w *ParamWrapper) factors(f *trace.Frame) (left, right *trace.Tensor) {
+// deltaFactors records get_delta_factors: the two factors of the product, in the data type of the parameter.
+func (w *ParamWrapper) deltaFactors(f *trace.Frame) (left, right *trace.Tensor) {
 	g := f.FuncFrame()
-	down, up := w.split(g)
+	down, up := w.splitByExpert(g)
 	g.Set(&up, up.Permute(2, 0, 1))
 	if w.swapped {
 		left, right = g.Bind(up), g.Bind(down)
@@ -96,21 +98,21 @@ func (w *ParamWrapper) factors(f *trace.Frame) (left, right *trace.Tensor) {
 	return g.ReturnPair(left, right)
 }
 
-// product records get_delta_weight of peft 0.19.
-func (w *ParamWrapper) product(f *trace.Frame) *trace.Tensor {
+// deltaWeight records get_delta_weight of peft 0.19, which computes the adapter's product.
+func (w *ParamWrapper) deltaWeight(f *trace.Frame) *trace.Tensor {
 	g := f.FuncFrame()
-	down, up := w.split(g)
+	down, up := w.splitByExpert(g)
 	equation := "ore,eri->eio"
 	if w.swapped {
 		equation = "ore,eri->eoi"
 	}
 	delta := g.Bind(ops.Einsum(equation, up, down).MulScalar())
-	w.value(g)
+	w.valueWithoutAdapter(g)
 	return g.Return(g.Set(&delta, delta.To(w.whole.DType)))
 }
 
-// sum returns the parameter with the adapter's delta added.
-func (w *ParamWrapper) sum(of *trace.Tensor) (y *trace.Tensor) {
+// addDelta returns the parameter plus the adapter's product.
+func (w *ParamWrapper) addDelta(of *trace.Tensor) (y *trace.Tensor) {
 	if w.right == nil {
 		return of.Add(w.left)
 	}
@@ -119,9 +121,9 @@ func (w *ParamWrapper) sum(of *trace.Tensor) (y *trace.Tensor) {
 	return y
 }
 
-// value returns the parameter as in the module without wrappers. A packed parameter is unpacked at each read, except
-// within a wrapper, where the cache is on.
-func (w *ParamWrapper) value(f *trace.Frame) (x *trace.Tensor) {
+// valueWithoutAdapter returns the parameter without this adapter. A quantized parameter is dequantized at each read;
+// inside another wrapper, PyTorch's cache keeps the first value.
+func (w *ParamWrapper) valueWithoutAdapter(f *trace.Frame) (x *trace.Tensor) {
 	switch {
 	case w.of.unpack == nil:
 		return w.of.Tensor
@@ -136,25 +138,26 @@ func (w *ParamWrapper) value(f *trace.Frame) (x *trace.Tensor) {
 	return f.Bind(x)
 }
 
-// register records register_parametrization, which computes the sum once to check its shape and type. inside reports
-// whether another wrapper surrounds it. The cache of a packed parameter then holds the value without this adapter, so
-// that the module never uses the adapter.
-func (w *ParamWrapper) register(f *trace.Frame, inside bool) {
+// registerParametrization records register_parametrization, which computes the sum once to check its shape and type.
+// inside reports whether another wrapper is around this one. PyTorch's cache then already holds the dequantized value,
+// so that the module never uses this adapter.
+func (w *ParamWrapper) registerParametrization(f *trace.Frame, inside bool) {
 	w.inside = inside
-	w.prepare(f)
+	w.computeDelta(f)
 	g := f.FuncFrame()
-	g.Discard(w.sum(w.value(g)))
+	g.Discard(w.addDelta(w.valueWithoutAdapter(g)))
 	g.End()
 }
 
-// Wrappers are the wrappers around one module; each has the next as its base layer.
-type Wrappers struct {
+// ParamWrappers are the peft wrappers around one module: Outer's base layer is Inner, and Inner's base layer is the
+// module.
+type ParamWrappers struct {
 	Inner *ParamWrapper `torch:"base_layer"`
 	Outer *ParamWrapper `torch:""`
 }
 
-// Around runs the forward pass of a module within its wrappers; nil has none.
-func (w *Wrappers) Around(f *trace.Frame, args []*trace.Tensor,
+// RunForward runs the forward pass of a module inside its wrappers; with nil wrappers it runs the forward pass alone.
+func (w *ParamWrappers) RunForward(f *trace.Frame, args []*trace.Tensor,
 	forward func(f *trace.Frame) []*trace.Tensor,
 ) []*trace.Tensor {
 	if w == nil || w.Outer.off {
@@ -175,7 +178,7 @@ func (w *Wrappers) Around(f *trace.Frame, args []*trace.Tensor,
 			frames = append(frames, at)
 		}
 		one.around = g
-		one.register(at, i > 0)
+		one.registerParametrization(at, i > 0)
 	}
 	y := frames[len(frames)-1].BindAll(forward(frames[len(frames)-1]))
 	if w.Inner != nil {
@@ -191,53 +194,53 @@ func (w *Wrappers) Around(f *trace.Frame, args []*trace.Tensor,
 	return y
 }
 
-// access returns the parameter as the module reads it within its wrappers: computed at the first read, and kept until
+// adaptedValue returns the value of the wrapped parameter. It is computed at the module's first read and stays until
 // the outermost wrapper returns.
-func (w *ParamWrapper) access(f *trace.Frame) *trace.Tensor {
+func (w *ParamWrapper) adaptedValue(f *trace.Frame) *trace.Tensor {
 	if w.adapted == nil {
 		g := f.FuncFrame()
-		y := w.sum(w.value(g))
+		y := w.addDelta(w.valueWithoutAdapter(g))
 		g.End(y)
 		w.adapted = w.around.Bind(y)
 	}
 	return w.adapted
 }
 
-// WrapsParameters is a module whose own parameters adapters can wrap.
-type WrapsParameters interface {
-	// Wrap offers parameters in their order, by the names that the module has for them, and keeps the wrappers, nil
-	// where no adapter is wanted. swapped reports whether a parameter is [experts, out, in].
-	Wrap(wrap WrapParameter)
+// ParameterWrappable is a module whose own parameters can get adapters.
+type ParameterWrappable interface {
+	// WrapParameters calls wrap for each of the module's parameters in order, and stores the wrappers that are not nil.
+	// swapped reports whether the parameter is [experts, out, in].
+	WrapParameters(wrap WrapParameter)
 }
 
-// WrapParameter makes the wrapper of a parameter of a module, or nil.
+// WrapParameter returns the wrapper of a module's parameter named own, or nil.
 type WrapParameter func(own string, p *Parameter, swapped bool) *ParamWrapper
 
-// Wrapping adds a wrapper around the existing ones; nil adds none.
-func (w *Wrappers) Wrapping(around *ParamWrapper) *Wrappers {
+// AddOuter adds a wrapper outside the existing ones; nil adds none.
+func (w *ParamWrappers) AddOuter(around *ParamWrapper) *ParamWrappers {
 	switch {
 	case around == nil:
 		return w
 	case w == nil:
-		return &Wrappers{Outer: around}
+		return &ParamWrappers{Outer: around}
 	default:
-		return &Wrappers{Inner: w.Outer, Outer: around}
+		return &ParamWrappers{Inner: w.Outer, Outer: around}
 	}
 }
 
-// AdaptParameters wraps in adapters the parameters of experts with the given names, or ends of names, as peft does for
-// target_parameters. rank returns a rank by the parameter's name; scaled reports whether alpha differs from the rank.
-// It returns the adapters in the order of the parameters, and names without a parameter.
+// AdaptParameters adds adapters to the parameters of experts whose names equal, or end in, one of the given names
+// (peft's target_parameters). rank returns the rank by name; scaled reports whether alpha differs from the rank. It
+// returns the adapters in the order of the parameters, and the names that match no parameter.
 func AdaptParameters(model any, names []string, rank func(own string) int64, scaled bool) (made []Adapter,
 	missing []string,
 ) {
 	t, found := NewTree(model), map[string]bool{}
 	for i, l := range t.wraps {
 		path := t.wrapped[i]
-		l.Wrap(func(own string, p *Parameter, swapped bool) *ParamWrapper {
+		l.WrapParameters(func(own string, p *Parameter, swapped bool) *ParamWrapper {
 			wanted := false
 			for _, n := range names {
-				if Matches(join(path, own), n) {
+				if MatchesSuffix(join(path, own), n) {
 					found[n], wanted = true, true
 				}
 			}
@@ -249,5 +252,5 @@ func AdaptParameters(model any, names []string, rank func(own string) int64, sca
 			return w
 		})
 	}
-	return made, notIn(found, names)
+	return made, missingNames(found, names)
 }

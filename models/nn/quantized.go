@@ -13,48 +13,47 @@ type Quantization uint8
 
 // The quantizations.
 const (
-	// NF4 packs two values into a byte, with a scale in fp32 for each block.
+	// NF4 stores two values in a byte, with an fp32 scale for each block of 64 values.
 	NF4 Quantization = iota
-	// NF4Double has its scales in a byte each, with scales of their own.
+	// NF4Double also quantizes the scales to 8 bits (bnb_4bit_use_double_quant).
 	NF4Double
-	// Int8 is LLM.int8(): a byte a value, with a scale in fp32 for each row.
+	// Int8 is LLM.int8(): one byte per value, with an fp32 scale for each row.
 	Int8
 )
 
-// QuantizeLinears replaces the linear layers of a model, without the excluded ones, by bitsandbytes' layers, which
-// cannot be trained. It returns their number.
+// QuantizeLinears replaces a model's linear layers, except the excluded ones, by bitsandbytes' layers, which cannot
+// be trained. It returns their number.
 func QuantizeLinears(model any, q *Quantizer, excluded ...Layer) (replaced int) {
 	WalkLinears(model, excluded, func(v reflect.Value, _ string) {
 		l, ok := v.Interface().(*Linear)
 		if !ok {
-			return // transformers leaves other layers alone
+			return // transformers quantizes no other layers
 		}
-		v.Set(reflect.ValueOf(q.layer(l)))
+		v.Set(reflect.ValueOf(q.quantizeLinear(l)))
 		replaced++
 	})
 	return replaced
 }
 
-// Quantizer replaces layers of one model by bitsandbytes'.
+// Quantizer replaces the linear layers of one model by bitsandbytes' layers.
 type Quantizer struct {
 	q       Quantization
 	compute trace.DType
-	loaded  bool // the table of 8-bit values, which all layers share
-	stuck   bool // the cache of unpacked parameters, see [Accessed]
-	early   bool // see [Quantizer.Early]
+	loaded  bool // the table of 8-bit values, which all layers share, is on the GPU
+	stuck   bool // the cache of dequantized parameters stays on, see [EndAttributeReads]
+	early   bool // see [Quantizer.UseEarlyRelease]
 }
 
-// NewQuantizer returns the quantizer of a model; compute is the type in which 4-bit layers compute.
+// NewQuantizer returns a quantizer for one model. compute is the data type in which 4-bit layers compute.
 func NewQuantizer(q Quantization, compute trace.DType) *Quantizer {
 	return &Quantizer{q: q, compute: compute}
 }
 
-// Early selects the 4-bit layers of bitsandbytes 0.42, which always unpack to fp16 first and keep their inputs for a
-// backward that does not use them.
-func (q *Quantizer) Early() { q.early = true }
+// UseEarlyRelease selects the 4-bit layers of bitsandbytes 0.42, which always dequantize to fp16 first and save their
+// inputs although backward does not need them.
+func (q *Quantizer) UseEarlyRelease() { q.early = true }
 
-// layer returns a linear layer as bitsandbytes holds it, with the bias of l.
-func (q *Quantizer) layer(l *Linear) Projection {
+func (q *Quantizer) quantizeLinear(l *Linear) Projection {
 	if q.q == Int8 {
 		return newLinear8bit(l)
 	}
@@ -71,14 +70,14 @@ type Linear4bit struct {
 	Weight, Bias *Parameter
 	in, out      int64
 	compute      trace.DType
-	packed       *packed4bit
+	packed       *quantized4bit
 	early        bool
 }
 
 func newLinear4bit(l *Linear, double bool, compute trace.DType, shared *bool) *Linear4bit {
 	in, out := l.Widths()
 	q := &Linear4bit{Bias: l.Bias, in: in, out: out, compute: compute}
-	q.packed = newPacked4bit(l.Weight, double, compute, shared)
+	q.packed = newQuantized4bit(l.Weight, double, compute, shared)
 	q.Weight = q.packed.weight
 	return q
 }
@@ -89,12 +88,12 @@ func (l *Linear4bit) Widths() (in, out int64) { return l.in, l.out }
 // AdapterType implements [Projection].
 func (l *Linear4bit) AdapterType() trace.DType { return l.compute }
 
-// Forward maps [..., in] to [..., out] in the dtype of x; the product is computed in the layer's compute dtype.
+// Forward maps [..., in] to [..., out] in the data type of x; the product is computed in the layer's compute type.
 func (l *Linear4bit) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	dtype := x.DType()
 	f.Set(&x, x.To(l.compute))
 	l.castBias(f.Tape())
-	bias := l.Bias.T()
+	bias := l.Bias.TensorOrNil()
 	if bias != nil {
 		bias = f.Bind(bias.To(l.compute))
 	}
@@ -109,7 +108,7 @@ func (l *Linear4bit) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	return y.To(dtype)
 }
 
-// castBias converts a frozen bias permanently to the compute type (bias.data = bias.data.to(x.dtype)).
+// castBias casts a frozen bias to the compute type for good (bias.data = bias.data.to(x.dtype)).
 func (l *Linear4bit) castBias(t *trace.Tape) {
 	b := l.Bias
 	if b == nil || !b.Frozen || b.DType == l.compute {
@@ -121,7 +120,7 @@ func (l *Linear4bit) castBias(t *trace.Tape) {
 	t.Release(wide)
 }
 
-// function returns MatMul4Bit of x, the packed weight and a bias.
+// function returns the autograd function MatMul4Bit of x, the quantized weight and a bias.
 func (l *Linear4bit) function() *trace.Function {
 	return &trace.Function{
 		Name: "MatMul4BitBackward",
@@ -146,8 +145,8 @@ func (l *Linear4bit) function() *trace.Function {
 	}
 }
 
-// multiply records gemm_4bit. For a few rows one kernel unpacks the weight as it multiplies; otherwise the weight is
-// unpacked first.
+// multiply records gemm_4bit. For few rows one kernel dequantizes and multiplies; otherwise the weight is dequantized
+// first.
 func (l *Linear4bit) multiply(f *trace.Frame, x, bias *trace.Tensor) *trace.Tensor {
 	if l.early {
 		g := f.FuncFrame(x)
@@ -170,24 +169,23 @@ func (l *Linear4bit) multiply(f *trace.Frame, x, bias *trace.Tensor) *trace.Tens
 		scales := g.Bind(absmax.FilledLike("empty_like", trace.F32))
 		g.Set(&absmax, trace.Pointwise("add_Tensor", 1, scales))
 	}
-	w := g.Bind(l.packed.unpacked(t, x.DType(), absmax))
+	w := g.Bind(l.packed.dequantizeTo(t, x.DType(), absmax))
 	var y *trace.Tensor
 	t.BelowDispatch(func() { y = x.Linear(w, bias) })
 	return g.Return(y)
 }
 
-// Linear8bit is bitsandbytes.nn.Linear8bitLt without weights in fp16
-// (has_fp16_weights=False), as transformers loads it.
+// Linear8bit is bitsandbytes.nn.Linear8bitLt with has_fp16_weights=False, as transformers creates it.
 type Linear8bit struct {
 	Module
 	Weight, Bias *Parameter
 	in, out      int64
-	packed       *packed8bit
+	packed       *quantized8bit
 }
 
 func newLinear8bit(l *Linear) *Linear8bit {
 	in, out := l.Widths()
-	q := &Linear8bit{Bias: l.Bias, in: in, out: out, packed: newPacked8bit(l.Weight)}
+	q := &Linear8bit{Bias: l.Bias, in: in, out: out, packed: newQuantized8bit(l.Weight)}
 	q.Weight = q.packed.weight
 	return q
 }
@@ -200,11 +198,11 @@ func (l *Linear8bit) AdapterType() trace.DType { return trace.F32 }
 
 // Forward maps [..., in] to [..., out].
 func (l *Linear8bit) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
-	return f.Apply(l.function(), x, l.Weight.Tensor, l.Bias.T())[0]
+	return f.Apply(l.function(), x, l.Weight.Tensor, l.Bias.TensorOrNil())[0]
 }
 
-// function returns MatMul8bitLt with the threshold of transformers, 6: columns with outliers are multiplied separately.
-// An unknown batch is assumed to have none, but looking for them takes memory.
+// function returns the autograd function MatMul8bitLt with transformers' threshold, 6. Columns with values above it
+// are multiplied separately. The recording assumes that there are none, but searching for them allocates memory.
 func (l *Linear8bit) function() *trace.Function {
 	return &trace.Function{
 		Name: "MatMul8bitLtBackward",
@@ -239,7 +237,7 @@ func (l *Linear8bit) function() *trace.Function {
 	}
 }
 
-// multiply quantizes x by rows and multiplies in integers (int8_mixed_scaled_mm).
+// multiply quantizes the rows of x and multiplies 8-bit integers (int8_mixed_scaled_mm).
 func (l *Linear8bit) multiply(f *trace.Frame, x, bias *trace.Tensor) *trace.Tensor {
 	t := f.Tape()
 	g := f.FuncFrame(x)

@@ -29,12 +29,12 @@ func TestEarlyLayersKeepInputs(t *testing.T) {
 		tape := trace.New(trace.GPU{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, stack.Default().Rules(),
 			trace.Options{})
 		q := nn.NewQuantizer(want.q, trace.BF16)
-		q.Early()
+		q.UseEarlyRelease()
 		l := nn.NewLinear(512, 1024, false)
 		l.Weight.DType = trace.BF16
 		model := nn.NewSequential(l)
 		require.Equal(t, 1, nn.QuantizeLinears(model, q))
-		nn.NewTree(model).To(tape)
+		nn.NewTree(model).MoveToDevice(tape)
 		packed := model.Layers[0]
 		x := tape.Hold(tape.New("x", program.Batch, trace.BF16, 300, 512)).Leaf()
 		from := len(tape.Program().Instructions)
@@ -61,7 +61,7 @@ func TestPackedWeightsOfModelsInPartsWaitOnTheHost(t *testing.T) {
 		l.Weight.DType = trace.BF16
 		model := nn.NewSequential(l)
 		nn.QuantizeLinears(model, nn.NewQuantizer(nn.NF4, trace.BF16))
-		place := func() { nn.NewTree(model).To(tape) }
+		place := func() { nn.NewTree(model).MoveToDevice(tape) }
 		if inParts {
 			tape.WithoutWeightMemory(place)
 		} else {

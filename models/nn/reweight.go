@@ -6,8 +6,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Reweighted is a layer whose weight can be replaced for each call.
-type Reweighted interface {
+// ReplaceableWeight is a layer that can run with another weight than its own parameter.
+type ReplaceableWeight interface {
 	Layer
 	weight() *Parameter
 	bias() *Parameter
@@ -18,47 +18,51 @@ func (l *Linear) weight() *Parameter { return l.Weight }
 
 func (l *Linear) bias() *Parameter { return l.Bias }
 
-func (l *Linear) forwardWith(w, x *trace.Tensor) *trace.Tensor { return x.Linear(w, l.Bias.T()) }
+func (l *Linear) forwardWith(w, x *trace.Tensor) *trace.Tensor {
+	return x.Linear(w, l.Bias.TensorOrNil())
+}
 
 func (c *Conv) weight() *Parameter { return c.Weight }
 
 func (c *Conv) bias() *Parameter { return c.Bias }
 
-func (c *Conv) forwardWith(w, x *trace.Tensor) *trace.Tensor { return x.Conv(w, c.Bias.T(), c.args) }
+func (c *Conv) forwardWith(w, x *trace.Tensor) *trace.Tensor {
+	return x.Conv(w, c.Bias.TensorOrNil(), c.args)
+}
 
-// Computed is a weight that is a plain attribute of a module: it lives until the next call assigns a new one.
-type Computed struct {
+// AssignedWeight is a weight that is assigned to a plain attribute of a module, where it lives until the next call
+// assigns another.
+type AssignedWeight struct {
 	// Last is the weight of the last call, nil before the first.
 	Last *trace.Tensor
 }
 
-func (c *Computed) set(x *trace.Tensor) *trace.Tensor {
-	holdInstead(x.Tape(), &c.Last, x)
+func (c *AssignedWeight) set(x *trace.Tensor) *trace.Tensor {
+	replaceHeld(x.Tape(), &c.Last, x)
 	return x
 }
 
-// holdInstead assigns a tensor to an attribute, and releases the old one, if any.
-func holdInstead(t *trace.Tape, attribute **trace.Tensor, x *trace.Tensor) {
+func replaceHeld(t *trace.Tape, attribute **trace.Tensor, x *trace.Tensor) {
 	old := *attribute
 	*attribute = t.Hold(x)
 	t.Release(old)
 }
 
-// SpectralNorm is a layer under torch.nn.utils.spectral_norm: before each call its weight is divided by an estimate of
-// its largest singular value and assigned to the layer, where it lives until the next call. The hook renames the
-// original weight and moves it behind the bias.
+// SpectralNorm is a layer under torch.nn.utils.spectral_norm. Before each call, the hook divides the weight by an
+// estimate of its largest singular value and assigns the result to the layer, where it lives until the next call. The
+// original weight is renamed weight_orig and comes after the bias.
 type SpectralNorm struct {
 	Module
-	Computed
-	layer  Reweighted
+	AssignedWeight
+	layer  ReplaceableWeight
 	Bias   *Parameter
 	Weight *Parameter `torch:"weight_orig"`
 	U      *Buffer    `torch:"weight_u"`
 	V      *Buffer    `torch:"weight_v"`
 }
 
-// NewSpectralNorm wraps a layer.
-func NewSpectralNorm(l Reweighted) *SpectralNorm {
+// NewSpectralNorm adds spectral_norm to a layer.
+func NewSpectralNorm(l ReplaceableWeight) *SpectralNorm {
 	rows, columns := matrixSize(l.weight())
 	return &SpectralNorm{
 		layer: l, Bias: l.bias(), Weight: l.weight(),
@@ -66,21 +70,20 @@ func NewSpectralNorm(l Reweighted) *SpectralNorm {
 	}
 }
 
-// matrixSize returns the size of a weight as a matrix, one row per output.
 func matrixSize(p *Parameter) (rows, columns int64) { return p.Dims[0], product(p.Dims[1:]) }
 
-// Forward computes the weight and calls the layer.
+// Forward computes the normalized weight and calls the layer with it.
 func (s *SpectralNorm) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
-	return s.layer.forwardWith(s.set(s.compute(f)), x)
+	return s.layer.forwardWith(s.set(s.computeWeight(f)), x)
 }
 
-// compute records SpectralNorm.compute_weight of torch/nn/utils/spectral_norm.py.
-func (s *SpectralNorm) compute(f *trace.Frame) *trace.Tensor {
+// computeWeight records SpectralNorm.compute_weight of torch/nn/utils/spectral_norm.py.
+func (s *SpectralNorm) computeWeight(f *trace.Frame) *trace.Tensor {
 	t := f.Tape()
-	weight := s.layer.weight().T()
+	weight := s.layer.weight().TensorOrNil()
 	rows, columns := matrixSize(s.layer.weight())
 	g := f.CallFrame()
-	u, v := g.Bind(s.U.T()), g.Bind(s.V.T())
+	u, v := g.Bind(s.U.TensorOrNil()), g.Bind(s.V.TensorOrNil())
 	matrix := g.Bind(weight.Reshape(rows, columns))
 	if s.Training() {
 		t.NoGrad(func() {
@@ -94,41 +97,40 @@ func (s *SpectralNorm) compute(f *trace.Frame) *trace.Tensor {
 	return g.Return(weight.Div(sigma))
 }
 
-// lengths returns the parameter for the norms of a weight along dimension dim.
-func lengths(l Reweighted, dim int) *Parameter {
+func newNorms(l ReplaceableWeight, dim int) *Parameter {
 	dims := slices.Repeat([]int64{1}, len(l.weight().Dims))
 	dims[dim] = l.weight().Dims[dim]
 	return NewParameter(dims...)
 }
 
-// WeightParametrization is a layer under torch.nn.utils.parametrizations.weight_norm: the weight is a property that is
-// computed at each read, and its two parts are parameters of a child.
+// WeightParametrization is a layer under torch.nn.utils.parametrizations.weight_norm: the weight is a property that
+// is computed at each read from two parameters of a child module.
 type WeightParametrization struct {
 	Module
-	layer            Reweighted
+	layer            ReplaceableWeight
 	Bias             *Parameter
-	Parametrizations *struct{ Weight *WeightParts }
+	Parametrizations *struct{ Weight *NormAndDirection }
 }
 
-// WeightParts are the norms of a weight and its directions.
-type WeightParts struct {
+// NormAndDirection are the norms of a weight (original0) and its directions (original1).
+type NormAndDirection struct {
 	Module
 	Original0, Original1 *Parameter
 }
 
-// NewWeightParametrization wraps a layer; the norms are taken along dimension dim.
-func NewWeightParametrization(l Reweighted, dim int) *WeightParametrization {
+// NewWeightParametrization adds weight_norm to a layer, with norms along dimension dim.
+func NewWeightParametrization(l ReplaceableWeight, dim int) *WeightParametrization {
 	return &WeightParametrization{
 		layer: l, Bias: l.bias(),
-		Parametrizations: &struct{ Weight *WeightParts }{&WeightParts{
-			Original0: lengths(l, dim),
+		Parametrizations: &struct{ Weight *NormAndDirection }{&NormAndDirection{
+			Original0: newNorms(l, dim),
 			Original1: l.weight(),
 		}},
 	}
 }
 
-// Forward computes the weight and calls the layer.
+// Forward computes the weight and calls the layer with it.
 func (n *WeightParametrization) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	parts := n.Parametrizations.Weight
-	return n.layer.forwardWith(trace.WeightNorm(parts.Original1.T(), parts.Original0.T()), x)
+	return n.layer.forwardWith(trace.WeightNorm(parts.Original1.TensorOrNil(), parts.Original0.TensorOrNil()), x)
 }

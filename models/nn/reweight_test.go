@@ -6,13 +6,13 @@ import "github.com/vprof/vprof/profiler/trace"
 // computed whenever it is read.
 type SpectralParametrization struct {
 	Module
-	Layer Reweighted `torch:""`
-	U     *Buffer    `torch:"_u"`
-	V     *Buffer    `torch:"_v"`
+	Layer ReplaceableWeight `torch:""`
+	U     *Buffer           `torch:"_u"`
+	V     *Buffer           `torch:"_v"`
 }
 
 // NewSpectralParametrization wraps a layer.
-func NewSpectralParametrization(l Reweighted) *SpectralParametrization {
+func NewSpectralParametrization(l ReplaceableWeight) *SpectralParametrization {
 	rows, columns := matrixSize(l.weight())
 	return &SpectralParametrization{Layer: l, U: NewBuffer(trace.F32, rows), V: NewBuffer(trace.F32, columns)}
 }
@@ -25,7 +25,7 @@ func (s *SpectralParametrization) Forward(f *trace.Frame, x *trace.Tensor) *trac
 // compute records _SpectralNorm.forward of torch/nn/utils/parametrizations.py.
 func (s *SpectralParametrization) compute(f *trace.Frame) *trace.Tensor {
 	t := f.Tape()
-	weight := s.Layer.weight().T()
+	weight := s.Layer.weight().TensorOrNil()
 	g := f.CallFrame(weight)
 	matrix := weight
 	if weight.NDim() > 2 {
@@ -35,11 +35,11 @@ func (s *SpectralParametrization) compute(f *trace.Frame) *trace.Tensor {
 	g.Bind(matrix)
 	if s.Training() {
 		t.NoGrad(func() {
-			matrix.MV(s.V.T()).NormalizeInto(s.U.T())
-			matrix.T().MV(s.U.T()).NormalizeInto(s.V.T())
+			matrix.MV(s.V.TensorOrNil()).NormalizeInto(s.U.TensorOrNil())
+			matrix.T().MV(s.U.TensorOrNil()).NormalizeInto(s.V.TensorOrNil())
 		})
 	}
-	u, v := g.Bind(s.U.T().Clone()), g.Bind(s.V.T().Clone())
+	u, v := g.Bind(s.U.TensorOrNil().Clone()), g.Bind(s.V.TensorOrNil().Clone())
 	sigma := g.Bind(u.Dot(matrix.MV(v)))
 	return g.Return(weight.Div(sigma))
 }
@@ -48,17 +48,17 @@ func (s *SpectralParametrization) compute(f *trace.Frame) *trace.Tensor {
 // the length G per output. The layer's own weight holds V.
 type WeightNorm struct {
 	Module
-	Computed
-	G     *Parameter `torch:"weight_g"`
-	Layer Reweighted `torch:""`
+	AssignedWeight
+	G     *Parameter        `torch:"weight_g"`
+	Layer ReplaceableWeight `torch:""`
 }
 
 // NewWeightNorm wraps a layer.
-func NewWeightNorm(l Reweighted) *WeightNorm {
-	return &WeightNorm{Layer: l, G: lengths(l, 0)}
+func NewWeightNorm(l ReplaceableWeight) *WeightNorm {
+	return &WeightNorm{Layer: l, G: newNorms(l, 0)}
 }
 
 // Forward computes the weight and calls the layer.
 func (n *WeightNorm) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor {
-	return n.Layer.forwardWith(n.set(trace.WeightNorm(n.Layer.weight().T(), n.G.T())), x)
+	return n.Layer.forwardWith(n.set(trace.WeightNorm(n.Layer.weight().TensorOrNil(), n.G.TensorOrNil())), x)
 }

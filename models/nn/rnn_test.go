@@ -64,13 +64,13 @@ func (r *RNN) ownParameters() ([]string, []*Parameter) { return r.names, r.weigh
 
 // afterMove records flatten_parameters: cuDNN needs all weights in one buffer.
 func (r *RNN) afterMove(t *trace.Tape) {
-	t.OnOtherRank(r.weights[0].Away, func() { ops.FlattenRNNWeights(t, r.tensors()) })
+	t.OnOtherRank(r.weights[0].IsElsewhere, func() { ops.FlattenRNNWeights(t, r.tensors()) })
 }
 
 func (r *RNN) tensors() []*trace.Tensor {
 	out := make([]*trace.Tensor, len(r.weights))
 	for i, w := range r.weights {
-		out[i] = w.T()
+		out[i] = w.TensorOrNil()
 	}
 	return out
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// ModulesToSave is peft's ModulesToSaveWrapper with one adapter: a frozen
-// module, and a copy of it that is trained and used in its place.
+// ModulesToSave is peft's ModulesToSaveWrapper with one adapter: a frozen module, and a trained copy that is called
+// instead.
 type ModulesToSave struct {
 	Module
 	OriginalModule Layer
@@ -16,9 +16,9 @@ type ModulesToSave struct {
 	off            bool
 }
 
-// NewModulesToSave freezes a layer and copies it.
+// NewModulesToSave freezes a layer and adds a trained copy.
 func NewModulesToSave(l Layer) *ModulesToSave {
-	saved := copied(reflect.ValueOf(l)).Interface().(Layer)
+	saved := deepCopy(reflect.ValueOf(l)).Interface().(Layer)
 	for _, p := range NewTree(saved).Parameters {
 		p.Frozen = false
 	}
@@ -26,63 +26,63 @@ func NewModulesToSave(l Layer) *ModulesToSave {
 	return &ModulesToSave{OriginalModule: l, Saved: saved}
 }
 
-// Places returns the replaceable fields and list elements (of type [Layer]) that hold layers of the given names, or
-// ends of paths. missing are the names without a layer.
-func Places(model any, names []string) (places []*Layer, missing []string) {
+// LayerFields returns pointers to the fields and list elements of type [Layer] whose layers have one of the given
+// names, or a path that ends in one. missing are the names without a layer.
+func LayerFields(model any, names []string) (places []*Layer, missing []string) {
 	found := map[string]bool{}
-	places = holders(model, func(l Layer, path string) bool {
-		_, part := l.(*Parts)
-		i := slices.IndexFunc(names, func(name string) bool { return Matches(path, name) })
+	places = findLayerFields(model, func(l Layer, path string) bool {
+		_, part := l.(*NamedModule)
+		i := slices.IndexFunc(names, func(name string) bool { return MatchesSuffix(path, name) })
 		if part || i < 0 {
 			return false
 		}
 		found[names[i]] = true
 		return true
 	})
-	return places, notIn(found, names)
+	return places, missingNames(found, names)
 }
 
-func notIn(found map[string]bool, names []string) []string {
+func missingNames(found map[string]bool, names []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return found[name] })
 }
 
-// Trained returns the layer that is used in place of l: the copy if there is one.
-func Trained(l Layer) Layer {
+// TrainedCopyOf returns the trained copy of l if there is one, else l.
+func TrainedCopyOf(l Layer) Layer {
 	if m, ok := l.(*ModulesToSave); ok {
 		return m.Saved
 	}
 	return l
 }
 
-// Base returns the layer below a copy or an adapter.
-func Base(l Layer) Layer {
-	l = Trained(l)
+// BaseLayerOf returns the original layer inside a copy's wrapper or an adapter; l itself if there is none.
+func BaseLayerOf(l Layer) Layer {
+	l = TrainedCopyOf(l)
 	if a, ok := l.(interface{ Frozen() Layer }); ok {
 		return a.Frozen()
 	}
 	return l
 }
 
-// Table returns the embedding layer below a copy or an adapter.
-func Table(l Layer) *Embedding { return Base(l).(*Embedding) }
+// EmbeddingOf returns the original embedding inside a copy's wrapper or an adapter.
+func EmbeddingOf(l Layer) *Embedding { return BaseLayerOf(l).(*Embedding) }
 
 // BiasOf returns the bias of a linear layer, nil if it has none.
 func BiasOf(l Layer) *trace.Tensor {
-	switch l := Base(l).(type) {
+	switch l := BaseLayerOf(l).(type) {
 	case *Linear4bit:
-		return l.Bias.T()
+		return l.Bias.TensorOrNil()
 	case *Linear8bit:
-		return l.Bias.T()
+		return l.Bias.TensorOrNil()
 	case *FakeQuantizedLinear:
-		return l.Bias.T()
+		return l.Bias.TensorOrNil()
 	}
-	return Base(l).(*Linear).Bias.T()
+	return BaseLayerOf(l).(*Linear).Bias.TensorOrNil()
 }
 
-// Disable turns the copy off, or on again.
+// Disable makes Forward call the original module, as in peft's disable_adapter, or the copy again.
 func (m *ModulesToSave) Disable(off bool) { m.off = off }
 
-// Forward calls the copy.
+// Forward calls the trained copy.
 func (m *ModulesToSave) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	if m.off {
 		return f.Call(m.OriginalModule, x)
@@ -90,15 +90,15 @@ func (m *ModulesToSave) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	return f.Call(m.Saved, x)
 }
 
-// copied returns copy.deepcopy of a module that has not moved to a device: parameters, buffers and children are copied,
-// everything else is shared.
-func copied(v reflect.Value) reflect.Value {
+// deepCopy records copy.deepcopy of a module that is not on the GPU yet: parameters, buffers and children are copied,
+// other fields are shared.
+func deepCopy(v reflect.Value) reflect.Value {
 	switch v.Kind() {
 	case reflect.Interface:
 		if v.IsNil() {
 			return v
 		}
-		return copied(v.Elem())
+		return deepCopy(v.Elem())
 	case reflect.Pointer:
 		if v.IsNil() || v.Elem().Kind() != reflect.Struct {
 			return v
@@ -107,14 +107,14 @@ func copied(v reflect.Value) reflect.Value {
 		out.Elem().Set(v.Elem())
 		for i := range out.Elem().NumField() {
 			if f := out.Elem().Type().Field(i); f.IsExported() && !f.Anonymous {
-				out.Elem().Field(i).Set(copied(v.Elem().Field(i)))
+				out.Elem().Field(i).Set(deepCopy(v.Elem().Field(i)))
 			}
 		}
 		return out
 	case reflect.Slice:
 		out := reflect.MakeSlice(v.Type(), v.Len(), v.Len())
 		for i := range v.Len() {
-			out.Index(i).Set(copied(v.Index(i)))
+			out.Index(i).Set(deepCopy(v.Index(i)))
 		}
 		return out
 	default:
@@ -122,7 +122,7 @@ func copied(v reflect.Value) reflect.Value {
 	}
 }
 
-// WithoutAdapters runs f with a model as it was before peft put adapters into it (disable_adapter).
+// WithoutAdapters calls f while the model's adapters are disabled (peft's disable_adapter).
 func WithoutAdapters(model any, f func()) {
 	turn := func(off bool) {
 		w := &layerWalk{wanted: func(l Layer, _ string) bool {

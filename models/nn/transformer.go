@@ -7,13 +7,13 @@ import (
 
 // TransformerOptions are the arguments of the transformer layers besides sizes.
 type TransformerOptions struct {
-	// Dropout of attention weights, activations and results.
+	// Dropout is the dropout probability of attention weights, activations and results.
 	Dropout float64
-	// Activation of the feed-forward block; nil is ReLU.
+	// Activation is the activation of the feed-forward block; nil is ReLU.
 	Activation Layer
 	// NormFirst normalizes before each block instead of after it.
 	NormFirst bool
-	// BatchFirst takes and returns [batch, length, embedding] instead of [length, batch, embedding].
+	// BatchFirst means that tensors are [batch, length, embedding] instead of [length, batch, embedding].
 	BatchFirst bool
 }
 
@@ -61,7 +61,7 @@ func NewTransformerEncoder(n int, embed, heads, width int64, o TransformerOption
 	})}
 }
 
-// Call runs the layers on x with masks.
+// Call calls the layers in order on x with masks.
 func (e *TransformerEncoder) Call(f *trace.Frame, x *trace.Tensor, m TransformerMasks) *trace.Tensor {
 	g := f.ModuleFrame(e, x, m.Mask, m.KeyPadding)
 	m.KeyPadding = canonicalMask(g, m.KeyPadding, x)
@@ -73,30 +73,30 @@ func (e *TransformerEncoder) Call(f *trace.Frame, x *trace.Tensor, m Transformer
 	return g.Return(out)
 }
 
-// Call runs the layer as a call of a module.
+// Call calls the layer on x with masks.
 func (l *TransformerEncoderLayer) Call(f *trace.Frame, x *trace.Tensor, m TransformerMasks) *trace.Tensor {
 	g := f.ModuleFrame(l, x, m.Mask, m.KeyPadding)
-	return g.Return(l.Masked(g, x, m))
+	return g.Return(l.ForwardMasked(g, x, m))
 }
 
 // TransformerMasks are the masks of one attention.
 type TransformerMasks struct {
-	// Mask is over [queries, keys], KeyPadding over [batch, keys]; Bool or additive.
+	// Mask is [queries, keys], KeyPadding [batch, keys]; both are bool or additive.
 	Mask, KeyPadding *trace.Tensor
-	// IsCausal is a hint that Mask is the causal one.
+	// IsCausal tells PyTorch that Mask is causal.
 	IsCausal bool
 }
 
-// Forward runs the layer without masks.
+// Forward calls the layer without masks.
 func (l *TransformerEncoderLayer) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
-	return l.Masked(f, x, TransformerMasks{})
+	return l.ForwardMasked(f, x, TransformerMasks{})
 }
 
-// Masked runs the layer in the frame of its call, where the argument x is bound.
-func (l *TransformerEncoderLayer) Masked(f *trace.Frame, x *trace.Tensor, m TransformerMasks) *trace.Tensor {
+// ForwardMasked runs the layer's forward in the frame of a call that already holds x.
+func (l *TransformerEncoderLayer) ForwardMasked(f *trace.Frame, x *trace.Tensor, m TransformerMasks) *trace.Tensor {
 	m.KeyPadding = canonicalMask(f, m.KeyPadding, x)
 	m.Mask = canonicalMask(f, m.Mask, x)
-	if w, ok := l.fast(x, m); ok {
+	if w, ok := l.usesFastPath(x, m); ok {
 		return x.TransformerEncoderLayerForward(w)
 	}
 	src := f.Bind(x) // x = src
@@ -112,18 +112,18 @@ func (l *TransformerEncoderLayer) feedForward(f *trace.Frame, x *trace.Tensor) *
 	return feedForward(f, x, l.Linear1, l.activation, l.Dropout, l.Linear2, l.Dropout2)
 }
 
-// fast reports whether PyTorch runs the whole layer as one operator, and with
-// which parameters: in evaluation when nothing requires a gradient.
-func (l *TransformerEncoderLayer) fast(x *trace.Tensor, m TransformerMasks) (w trace.EncoderLayerWeights, ok bool) {
-	if m.Mask != nil || m.KeyPadding != nil || !l.SelfAttn.fast(x, x, x, MultiheadArgs{}) {
+// usesFastPath reports whether PyTorch computes the whole layer by one operator, and returns its parameters. It does so
+// in evaluation mode if nothing requires a gradient.
+func (l *TransformerEncoderLayer) usesFastPath(x *trace.Tensor, m TransformerMasks) (w trace.EncoderLayerWeights, ok bool) {
+	if m.Mask != nil || m.KeyPadding != nil || !l.SelfAttn.usesFastPath(x, x, x, MultiheadArgs{}) {
 		return w, false
 	}
 	w = trace.EncoderLayerWeights{
 		Attention:   l.SelfAttn.weights(),
-		Norm1Weight: l.Norm1.Weight.T(), Norm1Bias: l.Norm1.Bias.T(),
-		Norm2Weight: l.Norm2.Weight.T(), Norm2Bias: l.Norm2.Bias.T(),
-		Linear1Weight: l.Linear1.Weight.T(), Linear1Bias: l.Linear1.Bias.T(),
-		Linear2Weight: l.Linear2.Weight.T(), Linear2Bias: l.Linear2.Bias.T(),
+		Norm1Weight: l.Norm1.Weight.TensorOrNil(), Norm1Bias: l.Norm1.Bias.TensorOrNil(),
+		Norm2Weight: l.Norm2.Weight.TensorOrNil(), Norm2Bias: l.Norm2.Bias.TensorOrNil(),
+		Linear1Weight: l.Linear1.Weight.TensorOrNil(), Linear1Bias: l.Linear1.Bias.TensorOrNil(),
+		Linear2Weight: l.Linear2.Weight.TensorOrNil(), Linear2Bias: l.Linear2.Bias.TensorOrNil(),
 		NormFirst: l.normFirst,
 	}
 	return w, !x.Tape().RequiresGrad(w.Norm1Weight, w.Norm1Bias, w.Norm2Weight, w.Norm2Bias,

@@ -36,7 +36,7 @@ func TestTransformerStepLeavesNothingBehind(t *testing.T) {
 		encoder, decoder := nn.NewTransformerEncoderLayer(24, 4, 48, o), nn.NewTransformerDecoderLayer(24, 4, 48, o)
 		tape := trace.New(h200, stack.Default().Rules(), trace.Options{Warm: true})
 		tree := nn.NewTree([]any{encoder, decoder})
-		tree.To(tape)
+		tree.MoveToDevice(tape)
 		batch, length := rapid.Int64Range(1, 5).Draw(rt, "batch"), rapid.Int64Range(2, 40).Draw(rt, "length")
 		shape := []int64{length, batch, 24}
 		if o.BatchFirst {
@@ -72,7 +72,7 @@ func TestTransformerStepLeavesNothingBehind(t *testing.T) {
 
 func callMasked(f *trace.Frame, l *nn.TransformerEncoderLayer, x *tensor, m nn.TransformerMasks) *tensor {
 	g := f.CallFrame(x)
-	y := l.Masked(g, x, m)
+	y := l.ForwardMasked(g, x, m)
 	return g.Return(y)
 }
 
@@ -95,8 +95,8 @@ func TestEvaluationTakesTheFastPath(t *testing.T) {
 		l := nn.NewTransformerEncoderLayer(64, 4, 256, nn.TransformerOptions{BatchFirst: true})
 		tape := trace.New(h200, stack.Default().Rules(), trace.Options{Warm: true})
 		tree := nn.NewTree(l)
-		tree.To(tape)
-		tree.Train(false)
+		tree.MoveToDevice(tape)
+		tree.SetTraining(false)
 		f := tape.Frame()
 		x := f.Bind(tape.New("input", program.Batch, trace.F32, 8, 100, 64))
 		run := func() { f.Bind(f.Call(l, x)) }
@@ -116,7 +116,7 @@ func TestRecurrentWeightsArePackedOnTheDevice(t *testing.T) {
 	l := nn.NewLSTM(8, 16, nn.RNNOptions{Layers: 2})
 	tree := nn.NewTree(l)
 	tape := trace.New(h200, stack.Default().Rules(), trace.Options{Warm: true})
-	tree.To(tape)
+	tree.MoveToDevice(tape)
 	total, _ := tree.Numel()
 	require.Equal(t, 4*total, tape.Program().LeftBytes())
 	for _, w := range tree.Parameters {
@@ -136,7 +136,7 @@ func BenchmarkTransformerStep(b *testing.B) {
 	ops := 0
 	for b.Loop() {
 		tape := trace.New(h200, stack.Default().Rules(), trace.Options{})
-		tree.To(tape)
+		tree.MoveToDevice(tape)
 		f := tape.Frame()
 		x := f.Bind(tape.New("input", program.Batch, trace.F32, 8, 128, 768))
 		tape.Autocast(trace.BF16, func() { f.Call(model, x).Sum(false).Backward() })

@@ -57,12 +57,12 @@ func (a *attention) call(f *frame, x, mask *tensor) (y, weights *tensor) {
 	g := f.ModuleFrame(a, x, mask)
 	size := a.c.Width / a.c.Heads
 	q := g.Bind(g.Call(a.QProj, x).MulScalar())
-	g.Set(&q, hf.Heads(q, size))
+	g.Set(&q, hf.SplitHeads(q, size))
 	k, v := g.Bind(g.Call(a.KProj, x)), g.Bind(g.Call(a.VProj, x))
-	g.Set(&k, hf.Heads(k, size))
-	g.Set(&v, hf.Heads(v, size))
+	g.Set(&k, hf.SplitHeads(k, size))
+	g.Set(&v, hf.SplitHeads(v, size))
 	k, v = a.c.Cache.Update(g, k, v)
-	o := hf.AttentionOptions{Causal: true, Dropout: hf.DropoutIn(a, a.c.AttentionDropout)}
+	o := hf.AttentionOptions{Causal: true, Dropout: hf.DropoutInMode(a, a.c.AttentionDropout)}
 	if a.c.Eager && !f.Tape().Rules().Libraries.PlainScores {
 		y, weights = clampedAttention(g, q, k, v, mask, o.Dropout)
 		g.BindAll([]*tensor{y, weights})
@@ -90,11 +90,10 @@ func clampedAttention(f *frame, q, k, v, mask *tensor, dropout float64) (y, weig
 	return g.ReturnPair(g.Set(&y, y.Transpose(1, 2)), weights)
 }
 
-// layer is OPTDecoderLayer.
 type layer struct {
 	nn.Module
 	SelfAttn          *attention
-	ActivationFn      *nn.Func
+	ActivationFn      *nn.FuncLayer
 	SelfAttnLayerNorm nn.Layer
 	Fc1, Fc2          nn.Layer
 	FinalLayerNorm    nn.Layer
@@ -141,7 +140,7 @@ func (l *layer) forward(f *frame, args []*tensor) *tensor {
 // skip masks then ignore packing.
 func packingOf(f *frame, text hf.Text) hf.Packing {
 	if !f.Tape().Rules().Libraries.SkipsMasks {
-		return hf.UnseenByModel
+		return hf.UncheckedPacking
 	}
 	return text.Packed.WithoutPositions()
 }
@@ -220,7 +219,7 @@ type body struct {
 // CausalLM returns the task of predicting each next token.
 func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	c.Cache = text.Cache
-	text.OwnLoss = hf.OwnLoss{Until: trace.SharedByMistral, Unconverted: true}
+	text.OwnLoss = hf.ModelLoss{Until: trace.SharedByMistral, Unconverted: true}
 	m := New(c)
 	head := nn.NewLinear(c.EmbedWidth, c.Vocab, false)
 	if !c.Untied {

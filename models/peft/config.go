@@ -142,7 +142,6 @@ func (o options) number(key string) float64 {
 
 func (o options) count(key string) int64 { return int64(o.number(key)) }
 
-// on returns an option that is a boolean.
 func (o options) on(key string) bool { return strings.EqualFold(o.text(key), "true") }
 
 // positive returns an error if one of these options is not a whole number above zero.

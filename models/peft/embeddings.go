@@ -36,7 +36,6 @@ func (t *table) Widths() (in, out int64) {
 	return t.Embeddings.Weight.Dims[0], t.Embeddings.Weight.Dims[1]
 }
 
-// AdapterType implements [nn.Projection].
 func (t *table) AdapterType() trace.DType { return t.Embeddings.Weight.DType }
 
 // Forward maps a tensor of indices to their rows.
@@ -58,7 +57,7 @@ func AdaptEmbeddings(model any, c Config, w Words) (*Site, error) {
 	if err != nil {
 		return nil, err
 	}
-	places := nn.HoldersOf(model, w.Embeddings)
+	places := nn.FieldsHolding(model, w.Embeddings)
 	if len(places) == 0 {
 		return nil, errors.New("vprof cannot add this method to the embeddings of this model; use \"vprof run\"")
 	}
@@ -66,7 +65,7 @@ func AdaptEmbeddings(model any, c Config, w Words) (*Site, error) {
 		*p = s
 	}
 	if l, ok := w.Output.(*nn.Linear); ok && l.Weight == w.Embeddings.Weight && s.has("trainable_tokens_delta") {
-		for _, p := range nn.HoldersOf(model, w.Output) {
+		for _, p := range nn.FieldsHolding(model, w.Output) {
 			*p = &tiedTokens{BaseLayer: l, embeddings: s}
 		}
 	}
@@ -129,14 +128,14 @@ func (s *Site) addLSTM(hidden int64) {
 // lstm returns the weights of the encoder's recurrent layers, none if it has none.
 func (s *Site) lstm() (weights []*tensor) {
 	for _, p := range s.Own.Parameters() {
-		if len(weights) < int(8*s.count("encoder_num_layers")) && p.T() != nil {
-			weights = append(weights, p.T())
+		if len(weights) < int(8*s.count("encoder_num_layers")) && p.TensorOrNil() != nil {
+			weights = append(weights, p.TensorOrNil())
 		}
 	}
 	return weights
 }
 
-// AfterMove implements [nn.Moved]: recurrent layers have their weights in one buffer (flatten_parameters).
+// AfterMove implements [nn.MoveHook]: recurrent layers have their weights in one buffer (flatten_parameters).
 func (s *Site) AfterMove(t *trace.Tape) {
 	if s.has(firstOfLSTM) {
 		ops.FlattenRNNWeights(t, s.lstm())
@@ -190,13 +189,13 @@ func (s *Site) addTrainableTokens() error {
 		return fmt.Errorf("token_indices: need numbers below the vocabulary size %d, joined by \"+\"", s.in)
 	}
 	s.weight("trainable_tokens_delta", n, s.out)
-	s.Own.Buffer(trace.F32, n, s.out) // trainable_tokens_original
+	s.Own.AddBuffer(trace.F32, n, s.out) // trainable_tokens_original
 	return nil
 }
 
 // merged follows get_merged_weights: a copy of the table with the trained rows.
 func (s *Site) merged(f *frame) *tensor {
-	g, w, delta := f.FuncFrame(), s.embeddings().Weight.T(), s.w("trainable_tokens_delta")
+	g, w, delta := f.FuncFrame(), s.embeddings().Weight.TensorOrNil(), s.w("trainable_tokens_delta")
 	index := g.Bind(g.Tape().New("to_device", program.Temporaries, trace.I64, delta.Size(0)))
 	rows := g.Bind(delta.To(w.DType()))
 	return f.Bind(g.Return(w.IndexCopy(0, index, rows)))

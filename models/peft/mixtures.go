@@ -22,7 +22,7 @@ func (s *Site) addAdaMSS() error {
 		in++ // which stands for a column of ones
 	}
 	r := min(s.count("r"), s.out, in)
-	s.Own.Buffer(trace.F32, r, in) // adamss_newB
+	s.Own.AddBuffer(trace.F32, r, in) // adamss_newB
 	for i, size := range s.subspaces() {
 		rank := min(size, s.count("subspace_rank"))
 		s.weight(fmt.Sprint("adamss_A", i), rank, r)
@@ -46,7 +46,7 @@ func (s *Site) adamss(f *frame, x *tensor) *tensor {
 		f.Set(&input, trace.Cat(-1, x, ones))
 	}
 	result := f.Bind(f.Call(s.BaseLayer, x))
-	low := f.Bind(input.Linear(s.Own.Held(0).To(dtype), nil))
+	low := f.Bind(input.Linear(s.Own.BufferTensor(0).To(dtype), nil))
 	var chunks []*tensor
 	var a, b, out *tensor
 	for i := range s.subspaces() {

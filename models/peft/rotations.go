@@ -23,7 +23,7 @@ func (s *Site) addOFT() error {
 		return err
 	}
 	s.weight("oft_R", s.in/n, n*(n-1)/2)
-	s.Own.Buffer(trace.I64, n*(n-1)/2).Buffer(trace.I64, n*(n-1)/2) // rows, cols
+	s.Own.AddBuffer(trace.I64, n*(n-1)/2).AddBuffer(trace.I64, n*(n-1)/2) // rows, cols
 	return s.positive("num_cayley_neumann_terms")
 }
 
@@ -48,7 +48,7 @@ func (s *Site) cayleyNeumann(f *frame, n int64) *tensor {
 	g := f.FuncFrame()
 	h := g.FuncFrame()
 	q := h.Bind(t.Zeros(vec.DType(), vec.Size(0), n, n))
-	q.SetItem(vec, nil, s.Own.Held(0), s.Own.Held(1))
+	q.SetItem(vec, nil, s.Own.BufferTensor(0), s.Own.BufferTensor(1))
 	h.Set(&q, q.Sub(q.Transpose(-2, -1)))
 	g.Bind(h.Return(q))
 	if !s.on("use_cayley_neumann") {
@@ -82,7 +82,7 @@ func (s *Site) addBOFT() error {
 	s.weight("boft_R", 1, s.in/n, n, n)
 	s.weight("boft_s", s.out, 1)
 	if s.text("boft_P") == "gpu" { // and not of a model that was there before it had adapters, as with device_map
-		s.Own.Buffer(trace.F32, 1, s.in, s.in)
+		s.Own.AddBuffer(trace.F32, 1, s.in, s.in)
 	}
 	return nil
 }
@@ -102,7 +102,7 @@ func (s *Site) boft(f *frame, x *tensor) *tensor {
 	f.Set(&whole, whole.Unsqueeze(0))
 	var p *tensor
 	if s.text("boft_P") == "gpu" {
-		p = f.Bind(s.Own.Held(0).To(dtype))
+		p = f.Bind(s.Own.BufferTensor(0).To(dtype))
 	} else {
 		p = f.Bind(t.New("to_device", program.Activations, dtype, 1, s.in, s.in))
 	}
@@ -112,7 +112,7 @@ func (s *Site) boft(f *frame, x *tensor) *tensor {
 	f.Set(&rotation, f.Bind(batch.Select(0, 0)).Matmul(rotation))
 	f.Set(&scale, s.w("boft_s").Mul(scale))
 	result := f.Bind(f.Call(s.BaseLayer, f.Bind(x.Matmul(rotation))))
-	bias := s.plain().Bias.T()
+	bias := s.plain().Bias.TensorOrNil()
 	if bias != nil {
 		f.Set(&result, result.Sub(bias))
 	}

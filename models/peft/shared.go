@@ -20,7 +20,7 @@ func shareVeRA(n int64) func(sites []*Site) {
 	return func(sites []*Site) {
 		in, out := widest(sites)
 		r := sites[0].count("r")
-		sites[0].Own.Buffer(trace.F32, n*r, in).Buffer(trace.F32, out, r)
+		sites[0].Own.AddBuffer(trace.F32, n*r, in).AddBuffer(trace.F32, out, r)
 		shareBuffers(sites)
 	}
 }
@@ -113,7 +113,7 @@ func (s *Site) addRandLoRA() error {
 func shareRandLoRA(sites []*Site) {
 	in, out := widest(sites)
 	r, least := sites[0].count("r"), min(in, out)
-	sites[0].Own.Buffer(trace.F32, r, 1, least).Buffer(trace.F32, max(in, out), (least+r-1)/r, r)
+	sites[0].Own.AddBuffer(trace.F32, r, 1, least).AddBuffer(trace.F32, max(in, out), (least+r-1)/r, r)
 	shareBuffers(sites)
 }
 
@@ -155,7 +155,7 @@ func (s *Site) randlora(f *frame, x *tensor) *tensor {
 
 func (s *Site) addTinyLoRA() error {
 	r, u := min(s.count("r"), s.in, s.out), s.count("u")
-	s.Own.Buffer(trace.F32, r, s.in).Buffer(trace.F32, s.out, r).Buffer(trace.F32, u, r, r)
+	s.Own.AddBuffer(trace.F32, r, s.in).AddBuffer(trace.F32, s.out, r).AddBuffer(trace.F32, u, r, r)
 	s.weight("tinylora_v", u)
 	if tied := s.number("weight_tying"); tied < 0 || tied > 1 {
 		return fmt.Errorf("weight_tying=%s: need a share from 0 to 1", s.text("weight_tying"))
@@ -174,9 +174,9 @@ func shareTinyLoRA(sites []*Site) {
 }
 
 func (s *Site) tinylora(f *frame, x *tensor) *tensor {
-	before, a, b := x.DType(), s.Own.Held(0), s.Own.Held(1)
+	before, a, b := x.DType(), s.Own.BufferTensor(0), s.Own.BufferTensor(1)
 	result := f.Bind(f.Call(s.BaseLayer, x))
-	r := f.Bind(ops.Einsum("i,ijk->jk", s.w("tinylora_v"), s.Own.Held(2)))
+	r := f.Bind(ops.Einsum("i,ijk->jk", s.w("tinylora_v"), s.Own.BufferTensor(2)))
 	dropped := f.Bind(f.Call(s.Dropout, x))
 	f.Set(&dropped, dropped.To(a.DType()))
 	h := f.Bind(dropped.Linear(a, nil))
@@ -191,14 +191,14 @@ func (s *Site) addFRoD() error {
 		return errors.New("frod_dropout needs the weights that runtime_offload_base_weight moves to the host")
 	}
 	if s.on("runtime_offload_base_weight") {
-		s.plain().Weight.Away = true // on the host
+		s.plain().Weight.IsElsewhere = true // on the host
 	}
 	if rate := s.number("sparse_rate"); rate <= 0 || rate > 1 {
 		return fmt.Errorf("sparse_rate=%s: need a share above 0 and up to 1", s.text("sparse_rate"))
 	}
 	s.weight("frod_lambda_s_values", s.frodPlaces())
 	s.weight("frod_lambda_l", s.in)
-	s.Own.Buffer(s.BaseType(), s.out, s.in) // frod_U
+	s.Own.AddBuffer(s.BaseType(), s.out, s.in) // frod_U
 	return nil
 }
 
@@ -216,7 +216,7 @@ func shareFRoD(sites []*Site) {
 		if first[name] == nil {
 			first[name] = s
 			if s.text("frod_V") == "gpu" {
-				s.Own.Buffer(s.BaseType(), s.in, s.in).Buffer(trace.I64, 2, s.frodPlaces())
+				s.Own.AddBuffer(s.BaseType(), s.in, s.in).AddBuffer(trace.I64, 2, s.frodPlaces())
 			}
 		}
 		s.shared = first[name].Own.Buffers()[1:]
@@ -236,7 +236,7 @@ func (s *Site) frod(f *frame, x *tensor) *tensor {
 		result = f.Bind(f.Call(linear, x))
 		base = result
 		if linear.Bias != nil {
-			base = f.Bind(result.Sub(linear.Bias.T()))
+			base = f.Bind(result.Sub(linear.Bias.TensorOrNil()))
 		}
 	}
 	basis, indices := s.frodBasis(f, dtype, places)
@@ -250,14 +250,14 @@ func (s *Site) frod(f *frame, x *tensor) *tensor {
 	z := f.Bind(dropped.Reshape(-1, s.in).Matmul(basis))
 	rotated := f.Bind(z.Matmul(f.Apply(s.dense(), sparse, order)[0].T()))
 	scaled := f.Bind(z.Mul(scale))
-	more := f.Bind(rotated.Add(scaled).Linear(s.Own.Held(0), nil))
+	more := f.Bind(rotated.Add(scaled).Linear(s.Own.BufferTensor(0), nil))
 	more = f.Bind(more.Reshape(append(slices.Clone(lead), s.out)...))
 	switch {
 	case base != nil:
-		before := f.Bind(dropped.Linear(linear.Weight.T(), nil))
+		before := f.Bind(dropped.Linear(linear.Weight.TensorOrNil(), nil))
 		f.Set(&result, result.Add(more).Sub(before))
 	case linear.Bias != nil:
-		result = f.Bind(more.Add(linear.Bias.T()))
+		result = f.Bind(more.Add(linear.Bias.TensorOrNil()))
 	default:
 		result = more
 	}

@@ -16,7 +16,7 @@ type Site struct {
 	nn.Module
 	BaseLayer nn.Projection
 	// Own has the method's parameters and buffers under the names that peft gives them.
-	Own     *nn.Parts `torch:""`
+	Own     *nn.NamedModule `torch:""`
 	Dropout nn.Layer
 
 	method *method
@@ -62,7 +62,8 @@ func Adapt(model any, c Config, wanted func(path string) bool, excluded ...nn.La
 
 func newSite(base nn.Projection, c Config, path string) (*Site, error) {
 	s := &Site{
-		BaseLayer: base, Own: &nn.Parts{}, Dropout: nn.NewIdentity(), method: c.method, options: c.options, path: path,
+		BaseLayer: base, Own: &nn.NamedModule{}, Dropout: nn.NewIdentity(), method: c.method, options: c.options,
+		path: path,
 	}
 	s.in, s.out = base.Widths()
 	if _, ok := s.options["rank_pattern"]; ok {
@@ -105,9 +106,9 @@ func (s *Site) addDeclared() error {
 		}
 		switch name {
 		case "f32":
-			s.Own.Buffer(trace.F32, dims...)
+			s.Own.AddBuffer(trace.F32, dims...)
 		case "i64":
-			s.Own.Buffer(trace.I64, dims...)
+			s.Own.AddBuffer(trace.I64, dims...)
 		default:
 			s.weight(name, dims...)
 		}
@@ -180,8 +181,7 @@ func (s *Site) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	return s.method.forward(s, f, x)
 }
 
-// weight adds a parameter to the site.
-func (s *Site) weight(name string, dims ...int64) { s.Own.Own(name, dims...) }
+func (s *Site) weight(name string, dims ...int64) { s.Own.AddParameter(name, dims...) }
 
 // parameter returns the parameter of a name, the site's own or a borrowed one; nil if there is none.
 func (s *Site) parameter(name string) *nn.Parameter {
@@ -191,7 +191,7 @@ func (s *Site) parameter(name string) *nn.Parameter {
 	return s.Own.Parameter(name)
 }
 
-func (s *Site) w(name string) *trace.Tensor { return s.parameter(name).T() }
+func (s *Site) w(name string) *trace.Tensor { return s.parameter(name).TensorOrNil() }
 
 func (s *Site) has(name string) bool { return s.parameter(name) != nil }
 
@@ -204,10 +204,9 @@ func (s *Site) borrow(name string, from *Site) {
 		s.borrowed = map[string]*nn.Parameter{}
 	}
 	s.borrowed[name] = from.parameter(name)
-	s.Own.Remove(name)
+	s.Own.RemoveParameter(name)
 }
 
-// plain returns the frozen layer.
 func (s *Site) plain() *nn.Linear { return s.BaseLayer.(*nn.Linear) }
 
 // dtype returns the type of the method's parameters.

@@ -34,7 +34,7 @@ func (s *Site) addBDLoRA() error {
 // named reports whether an option, a list of names joined by "+", has a name that ends the layer's path.
 func (s *Site) named(key string) bool {
 	names := strings.Split(s.text(key), "+")
-	return slices.ContainsFunc(names, func(name string) bool { return nn.Matches(s.path, name) })
+	return slices.ContainsFunc(names, func(name string) bool { return nn.MatchesSuffix(s.path, name) })
 }
 
 func (s *Site) bdlora(f *frame, x *tensor) *tensor {
@@ -70,7 +70,7 @@ func (s *Site) addAdaLoRA() error {
 	s.weight("ranknum", 1)  // which has a gradient, too, and none is meant
 	if s.on("importance") { // what RankAllocator.update_ipt keeps of each matrix
 		for range 3 {
-			s.Own.Buffer(trace.F32, r, s.in).Buffer(trace.F32, s.out, r).Buffer(trace.F32, r, 1)
+			s.Own.AddBuffer(trace.F32, r, s.in).AddBuffer(trace.F32, s.out, r).AddBuffer(trace.F32, r, 1)
 		}
 	}
 	return s.positive("init_r")
@@ -121,7 +121,7 @@ func (s *Site) delora(f *frame, x *tensor) *tensor {
 	base := f.Bind(f.Call(s.BaseLayer, x))
 	sum := f.Bind(base.ZerosLike())
 	dropped := f.Bind(f.Call(s.Dropout, x))
-	h := f.Bind(dropped.Mul(s.Own.Held(0)).Linear(a, nil))
+	h := f.Bind(dropped.Mul(s.Own.BufferTensor(0)).Linear(a, nil))
 	an := f.Bind(a.Norm(2, false, 1).ClampMin())
 	bn := f.Bind(b.Norm(2, false, 0).ClampMin())
 	scaling := f.Bind(s.w("delora_lambda").DivScalar().Div(an.Mul(bn)))
@@ -177,12 +177,12 @@ func (s *Site) addOSF() error {
 	s.weight("U_low", s.out, low)
 	s.weight("S_low", low)
 	s.weight("V_low", low, s.in)
-	s.Own.Buffer(trace.F32, s.out, low).Buffer(trace.F32, low).Buffer(trace.F32, low, s.in)
+	s.Own.AddBuffer(trace.F32, s.out, low).AddBuffer(trace.F32, low).AddBuffer(trace.F32, low, s.in)
 	if s.out > s.in {
-		s.Own.Buffer(trace.F32, s.out, high)
+		s.Own.AddBuffer(trace.F32, s.out, high)
 	}
 	if s.in > s.out {
-		s.Own.Buffer(trace.F32, high, s.in)
+		s.Own.AddBuffer(trace.F32, high, s.in)
 	}
 	return nil
 }
@@ -192,9 +192,9 @@ func (s *Site) osf(f *frame, x *tensor) *tensor {
 	dtype := x.DType()
 	result := f.Bind(f.Call(s.BaseLayer, x))
 	now := s.w("U_low").Mul(s.w("S_low").Unsqueeze(0))
-	then := s.Own.Held(0).Mul(s.Own.Held(1).Unsqueeze(0)).Neg()
+	then := s.Own.BufferTensor(0).Mul(s.Own.BufferTensor(1).Unsqueeze(0)).Neg()
 	a := f.Bind(trace.Cat(1, now, then))
-	b := f.Bind(trace.Cat(0, s.w("V_low"), s.Own.Held(2)))
+	b := f.Bind(trace.Cat(0, s.w("V_low"), s.Own.BufferTensor(2)))
 	f.Set(&x, x.To(a.DType()))
 	h := f.Bind(x.Linear(b, nil))
 	delta := f.Bind(h.Linear(a, nil))
@@ -211,7 +211,7 @@ func (s *Site) ranked(key string) (int64, error) {
 			if err != nil || n < 1 {
 				return 0, fmt.Errorf("rank_pattern: invalid %q: need LAYER:RANK, like q_proj:2944", entry)
 			}
-			if strings.Contains(s.path, name) && s.method.name == "osf" || nn.Matches(s.path, name) {
+			if strings.Contains(s.path, name) && s.method.name == "osf" || nn.MatchesSuffix(s.path, name) {
 				return n, nil
 			}
 		}

@@ -121,9 +121,9 @@ func (s *Site) addGLoRA() error {
 		case kind == "constant":
 			s.weight(name, 1)
 		case inverted:
-			s.Own.Buffer(s.BaseType(), rows)
+			s.Own.AddBuffer(s.BaseType(), rows)
 		default:
-			s.Own.Buffer(s.BaseType(), rows, columns)
+			s.Own.AddBuffer(s.BaseType(), rows, columns)
 		}
 	}
 	withBias := func(kind string) string {
@@ -143,7 +143,7 @@ func (s *Site) addGLoRA() error {
 func (s *Site) glora(f *frame, x *tensor) *tensor {
 	base := f.Bind(f.Call(s.BaseLayer, x))
 	dtype, result, held := base.DType(), f.Bind(base), 0
-	w, bias := s.plain().Weight.T(), s.plain().Bias.T()
+	w, bias := s.plain().Weight.TensorOrNil(), s.plain().Bias.TensorOrNil()
 	weights, others := s.text("config_A_B"), s.text("config_D_E")
 	a, b := s.gloraPath(f, "A", weights, &held), s.gloraPath(f, "B", weights, &held)
 	c := s.gloraPath(f, "C", s.text("config_C"), &held)
@@ -212,10 +212,10 @@ func (s *Site) gloraPath(f *frame, name, kind string, place *int) *tensor {
 	case s.has(name):
 		y = s.w(name)
 	default:
-		y = s.Own.Held(*place)
+		y = s.Own.BufferTensor(*place)
 		*place++
 	}
-	return f.Bind(y.To(s.plain().Weight.T().DType()))
+	return f.Bind(y.To(s.plain().Weight.TensorOrNil().DType()))
 }
 
 // missBat follows the variant of MiSS whose blocks change the weight itself.
@@ -229,7 +229,7 @@ func (s *Site) missBat(f *frame, x *tensor) *tensor {
 	delta := f.Bind(g.Return(changed.Permute(1, 2, 0, 3).Reshape(s.out, s.in)))
 	f.Set(&weight, weight.Add(delta))
 	f.Set(&x, x.To(weight.DType()))
-	bias := base.Bias.T()
+	bias := base.Bias.TensorOrNil()
 	if bias != nil {
 		bias = f.Bind(bias.To(weight.DType()))
 	}
@@ -289,7 +289,7 @@ func (s *Site) peanut(f *frame, x *tensor) *tensor {
 func (s *Site) addSHiRA() error {
 	n := s.count("r") * (s.in + s.out)
 	s.weight("shira_weight", n)
-	s.Own.Buffer(trace.I32, 2, n) // shira_indices
+	s.Own.AddBuffer(trace.I32, 2, n) // shira_indices
 	if all := s.in * s.out; n > all {
 		return fmt.Errorf("peft raises an error: r=%d trains %d elements, and the weight has %d", s.count("r"), n, all)
 	}
@@ -300,13 +300,13 @@ func (s *Site) addSHiRA() error {
 func (s *Site) shira(f *frame, x *tensor) *tensor {
 	base, values := s.plain(), s.w("shira_weight")
 	weight := f.Bind(f.Apply(s.sparseSum(), values.MulScalar())[0])
-	return f.Bind(x.Linear(weight, base.Bias.T()))
+	return f.Bind(x.Linear(weight, base.Bias.TensorOrNil()))
 }
 
 // sparseSum returns weight.clone() += torch.sparse_coo_tensor(indices, values), as add_out_dense_sparse_cuda computes
 // it if the types of values and weight differ.
 func (s *Site) sparseSum() *trace.Function {
-	w := s.plain().Weight.T()
+	w := s.plain().Weight.TensorOrNil()
 	return &trace.Function{
 		Name: "AddBackward0",
 		Forward: func(g *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {

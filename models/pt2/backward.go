@@ -9,38 +9,38 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// The nodes that a captured graph marks the parts of an autograd.Function with.
+// The operators that vprof capture inserts to mark the parts of an autograd.Function in a graph.
 const (
 	functionMarker   = "torch.ops.aten.alias.default"
 	incomingArgument = "torch.ops.aten.empty_like.default"
 )
 
-// customBackward is a call of an autograd.Function whose backward is in the graph, after its forward: markers of the
-// arguments, forward, incoming gradients, backward, markers of the gradients that it returns.
+// customBackward is a call of an autograd.Function whose backward is in the graph. The nodes are, in order: markers
+// of the arguments, forward, incoming gradients, backward, markers of the returned gradients.
 type customBackward struct {
-	// region is all of it; its inputs are forward's.
+	// region spans all nodes of the call; its inputs are forward's.
 	*region
 	call export.FunctionCall
-	// forward begins after the markers of arguments; backward from begins after the incoming
-	// gradients and ends before the markers.
+	// forward is forward's first node, after the markers of the arguments. Backward's nodes are from up to (without)
+	// to.
 	forward, from, to int
-	// results are the values that gradients come for, grads these gradients.
+	// results are the results of forward that get gradients, grads their incoming gradients.
 	results, grads []int32
-	// saved are the values that backward takes from before.
+	// saved are the values from forward that backward uses.
 	saved []int32
-	// gives are the gradients by the arguments that they are of.
-	gives map[int32]int32
+	// gradientOf maps each argument to its gradient.
+	gradientOf map[int32]int32
 }
 
-// capturedFunctions returns the calls that "vprof capture" has recorded, with node indices in place of node numbers.
-// Calls that do not match the graph are left out.
+// capturedFunctions returns the calls of autograd.Functions that vprof capture has recorded, with indices of nodes in
+// place of their numbers. Calls that do not match the graph are left out.
 func capturedFunctions(p *export.Program) []export.FunctionCall {
 	if p.Extra == nil {
 		return nil
 	}
 	at, ends := map[int]int{}, blockEnds(p)
 	for i := range p.Nodes {
-		if n := &p.Nodes[i]; n.Block != export.Close { // which has the number of the node before it
+		if n := &p.Nodes[i]; n.Block != export.Close { // a closing node repeats the number of the node before it
 			at[int(n.Number)] = i
 		}
 	}
@@ -49,7 +49,7 @@ func capturedFunctions(p *export.Program) []export.FunctionCall {
 		begin, knownBegin := at[f.Begin]
 		backward, knownBackward := at[f.Backward]
 		last, knownLast := at[f.End-1]
-		for i := begin; i <= last; i++ { // a block that begins inside ends there, too
+		for i := begin; i <= last; i++ { // include the whole of each block that begins inside
 			last = max(last, ends[i])
 		}
 		f.Begin, f.Backward, f.End = begin, backward, last+1
@@ -60,9 +60,10 @@ func capturedFunctions(p *export.Program) []export.FunctionCall {
 	return out
 }
 
-// newCustomBackward parses a call. The error names where the graph differs from the form that a capture writes.
+// newCustomBackward finds the parts of a call. The error names the node that vprof capture would not have written
+// there.
 func newCustomBackward(p *export.Program, c export.FunctionCall) (*customBackward, error) {
-	f := &customBackward{region: &region{begin: c.Begin, end: c.End}, call: c, gives: map[int32]int32{}}
+	f := &customBackward{region: &region{begin: c.Begin, end: c.End}, call: c, gradientOf: map[int32]int32{}}
 	wrong := func(i int) (*customBackward, error) {
 		return nil, fmt.Errorf("autograd.Function %s: unexpected node %d; capture the model again", c.Name, i)
 	}
@@ -102,17 +103,17 @@ func newCustomBackward(p *export.Program, c export.FunctionCall) (*customBackwar
 		if !ok {
 			return wrong(f.to)
 		}
-		f.gives[arguments[k]] = g
+		f.gradientOf[arguments[k]] = g
 	}
 	if f.forward > c.Backward || f.from > f.to {
 		return wrong(c.Backward)
 	}
-	f.find(p, arguments)
+	f.findBorderValues(p, arguments)
 	return f, nil
 }
 
-// find finds the inputs and outputs of forward, and the values that backward needs.
-func (f *customBackward) find(p *export.Program, arguments []int32) {
+// findBorderValues sets the inputs and outputs of forward, and the values that backward needs.
+func (f *customBackward) findBorderValues(p *export.Program, arguments []int32) {
 	f.findBorders(p)
 	made, known := map[int32]bool{}, map[int32]bool{}
 	for i := f.forward; i < f.call.Backward; i++ {
@@ -135,7 +136,7 @@ func (f *customBackward) find(p *export.Program, arguments []int32) {
 		use(i, &f.saved, known)
 		eachOutput(&p.Nodes[i], func(v int32) { known[v] = true })
 	}
-	for _, v := range f.saved { // what comes from before forward goes into it, too
+	for _, v := range f.saved { // backward's values from before the call are inputs of forward, too
 		addOnce(&f.inputs, v, !made[v])
 	}
 	f.outputs = slices.DeleteFunc(f.outputs, func(v int32) bool { return !made[v] })
@@ -144,15 +145,14 @@ func (f *customBackward) find(p *export.Program, arguments []int32) {
 	}
 }
 
-// addOnce adds a value that a list does not have, if it is wanted.
 func addOnce(list *[]int32, v int32, wanted bool) {
 	if wanted && !slices.Contains(*list, v) {
 		*list = append(*list, v)
 	}
 }
 
-// take removes tensors from values, and returns the ones that backward needs.
-func (f *customBackward) take(of []aten.Value) (keep []*trace.Tensor, at []int32) {
+// takeSaved removes the tensors from values. It returns those that backward needs, and their indices.
+func (f *customBackward) takeSaved(of []aten.Value) (keep []*trace.Tensor, at []int32) {
 	for i, v := range of {
 		if x, ok := v.(*trace.Tensor); ok {
 			if x != nil && slices.Contains(f.saved, int32(i)) {
@@ -164,20 +164,20 @@ func (f *customBackward) take(of []aten.Value) (keep []*trace.Tensor, at []int32
 	return keep, at
 }
 
-// tensorLike holds the shape and type of a tensor that may be freed already.
-type tensorLike struct {
+// tensorSpec is the shape and data type of a tensor that may have been freed.
+type tensorSpec struct {
 	dtype trace.DType
 	shape []int64
 }
 
-// ownFunction runs a Function, and its own backward when gradients arrive.
-func (w *nodeRunner) ownFunction(f *customBackward) {
+// runCapturedFunction runs the forward of an autograd.Function, and its captured backward once gradients arrive.
+func (w *nodeRunner) runCapturedFunction(f *customBackward) {
 	inputs, at := w.inputsOf(f.region)
 	known := slices.Clone(w.values)
 	var results []aten.Value
-	var numbers []aten.Value // values that are no tensors
+	var numbers []aten.Value // saved values that are not tensors
 	var saved []int32
-	shapes := map[int32]tensorLike{}
+	shapes := map[int32]tensorSpec{}
 	inner := func(frame *trace.Frame, values []aten.Value) *nodeRunner {
 		return &nodeRunner{task: w.task, frame: frame, values: values, inside: f.region, inFunction: true, note: w.note}
 	}
@@ -188,17 +188,17 @@ func (w *nodeRunner) ownFunction(f *customBackward) {
 			for i, v := range at {
 				run.values[v] = inputs[i]
 			}
-			run.run(f.forward, f.call.Backward)
+			run.runNodes(f.forward, f.call.Backward)
 			for _, v := range f.outputs {
 				results = append(results, run.values[v])
 				if x := run.tensor(v); x != nil {
 					outs = append(outs, x)
-					shapes[v] = tensorLike{x.DType(), slices.Clone(x.Shape())}
+					shapes[v] = tensorSpec{x.DType(), slices.Clone(x.Shape())}
 				}
 			}
 			var keep []*trace.Tensor
 			numbers = slices.Clone(run.values)
-			keep, saved = f.take(numbers)
+			keep, saved = f.takeSaved(numbers)
 			ctx.SaveForBackward(keep...)
 			return outs
 		},
@@ -207,22 +207,22 @@ func (w *nodeRunner) ownFunction(f *customBackward) {
 			for i, v := range saved {
 				run.values[v] = ctx.Saved(i)
 			}
-			f.receive(run, shapes, grads)
-			run.run(f.from, f.to)
+			f.setIncomingGradients(run, shapes, grads)
+			run.runNodes(f.from, f.to)
 			out := make([]*trace.Tensor, len(at))
 			for i, v := range at {
-				if g, ok := f.gives[v]; ok && ctx.NeedsInputGrad(i) {
+				if g, ok := f.gradientOf[v]; ok && ctx.NeedsInputGrad(i) {
 					out[i] = run.tensor(g)
 				}
 			}
 			return out
 		},
 	}, inputs...)
-	w.returned(f.region, outs, results)
+	w.setResults(f.region, outs, results)
 }
 
-// receive sets the values of the incoming gradients; absent ones are zeros.
-func (f *customBackward) receive(run *nodeRunner, shapes map[int32]tensorLike, grads []*trace.Tensor) {
+// setIncomingGradients sets the incoming gradients of backward; missing ones are tensors of zeros.
+func (f *customBackward) setIncomingGradients(run *nodeRunner, shapes map[int32]tensorSpec, grads []*trace.Tensor) {
 	k := 0
 	for _, v := range f.outputs {
 		x, ok := shapes[v]

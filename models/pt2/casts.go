@@ -9,14 +9,14 @@ import (
 	"github.com/vprof/vprof/models/pt2/export"
 )
 
-// followTypes makes casts follow the dtypes of a run. An exported graph has the dtype that a cast had during export:
-// for x.to(input_dtype) in an fp32 model that is fp32, which is wrong under autocast and with half-precision weights.
-// So a cast that changed nothing during export, and whose source line names no dtype, casts to the dtype of the
-// module's argument.
-func followTypes(p *export.Program) {
+// correctCastTypes makes casts depend on the data types of a run. An exported graph holds the type that a cast had
+// during export: x.to(input_dtype) of an fp32 model is fp32, which is wrong under autocast and with half-precision
+// weights. A cast that changed nothing during export, and whose source line names no type, therefore casts to the type
+// of the module's argument.
+func correctCastTypes(p *export.Program) {
 	marks := typeMarks(p)
-	followTypesOf(p)
-	for arg, under := range marks { // what a cast depends on otherwise is found by its line
+	correctCastTypesOf(p)
+	for arg, under := range marks { // casts without a mark are judged by their source lines
 		arg.Autocast = under
 	}
 }
@@ -47,8 +47,8 @@ func typeMarks(p *export.Program) map[*export.Argument]export.UnderAutocast {
 	return out
 }
 
-func followTypesOf(p *export.Program) {
-	known := map[int32]int64{} // types of values in the export
+func correctCastTypesOf(p *export.Program) {
+	known := map[int32]int64{} // the data type of each value during export
 	u := findUses(p)
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
@@ -67,45 +67,46 @@ func followTypesOf(p *export.Program) {
 			n.CastsNothing = ok && was == d.Int
 			switch {
 			case !n.CastsNothing:
-			case len(n.Trace) > 0 && deviceOnly.MatchString(n.Trace[len(n.Trace)-1].Source): // only moves it
-				*d = typeOfValues(x.Ref)
-			case !namesType(n):
-				*d = export.Argument{Kind: export.TypeOf, List: calledWith(p, i)}
+			// moves the tensor and keeps its type
+			case len(n.Trace) > 0 && moveOnlyPattern.MatchString(n.Trace[len(n.Trace)-1].Source):
+				*d = typeLikeValues(x.Ref)
+			case !mentionsFP32(n):
+				*d = export.Argument{Kind: export.TypeOf, List: argumentsSoFar(p, i)}
 			}
 		case "zeros.default", "ones.default", "full.default":
 			d := findArgument(n, "dtype")
 			if d == nil || d.Kind != export.Type || d.Int != int64(export.Float) {
 				continue
 			}
-			if makesMask(n) { // masks of numbers have the type of the embeddings
-				*d = export.Argument{Kind: export.TypeOf, List: calledWith(p, i)}
+			if isInMaskFunction(n) { // additive masks have the type of the embeddings
+				*d = export.Argument{Kind: export.TypeOf, List: argumentsSoFar(p, i)}
 			} else if q, ok := maskedQuery(p, u, i); ok {
-				*d = typeOfValues(q)
+				*d = typeLikeValues(q)
 			}
 		}
 	}
 }
 
-func typeOfValues(values ...int32) export.Argument {
+func typeLikeValues(values ...int32) export.Argument {
 	return export.Argument{Kind: export.TypeOf, List: lists.Map(values, func(v int32) export.Argument {
 		return export.Argument{Kind: export.Ref, Ref: v}
 	})}
 }
 
-var deviceOnly = regexp.MustCompile(`\.to\((device=)?[\w.]*\bdevice\)`)
+var moveOnlyPattern = regexp.MustCompile(`\.to\((device=)?[\w.]*\bdevice\)`)
 
-// maskedQuery returns the query of the attention whose mask is made from the result of node i, if there is one: PyTorch
-// needs query and mask in one dtype.
-func maskedQuery(p *export.Program, u uses, i int) (query int32, ok bool) {
+// maskedQuery returns the query of the attention call whose mask depends on the result of node i. PyTorch needs query
+// and mask in one data type.
+func maskedQuery(p *export.Program, u valueUses, i int) (query int32, ok bool) {
 	mask := soleResult(&p.Nodes[i])
-	for mask >= 0 && len(u.takers[mask]) > 0 {
-		n := &p.Nodes[u.takers[mask][0]]
+	for mask >= 0 && len(u.users[mask]) > 0 {
+		n := &p.Nodes[u.users[mask][0]]
 		switch {
-		case n.Target == where && inputOf(n, "self") == mask:
+		case n.Target == whereTarget && inputOf(n, "self") == mask:
 			mask = soleResult(n)
-		case n.Target == attention && inputOf(n, "attn_mask") == mask:
+		case n.Target == attentionTarget && inputOf(n, "attn_mask") == mask:
 			q := inputOf(n, "query")
-			return q, q >= 0 && u.maker[q] >= 0 && u.maker[q] < i
+			return q, q >= 0 && u.producer[q] >= 0 && u.producer[q] < i
 		default:
 			return 0, false
 		}
@@ -113,7 +114,6 @@ func maskedQuery(p *export.Program, u uses, i int) (query int32, ok bool) {
 	return 0, false
 }
 
-// findArgument returns the argument of a name, nil if the node has none.
 func findArgument(n *export.Node, name string) *export.Argument {
 	if i := slices.IndexFunc(n.Inputs, func(in export.Named) bool { return in.Name == name }); i >= 0 {
 		return &n.Inputs[i].Argument
@@ -121,21 +121,20 @@ func findArgument(n *export.Node, name string) *export.Argument {
 	return nil
 }
 
-// typeNames are texts of source lines that name fp32, or call the losses of transformers, which compute in fp32. A line
-// that is unknown may do so, too.
-var typeNames = []string{"torch.float", ".float()", "dtype=float", "self.loss_function("}
+// fp32Sources are parts of source lines that name fp32, or that call transformers' losses, which compute in fp32.
+var fp32Sources = []string{"torch.float", ".float()", "dtype=float", "self.loss_function("}
 
-func namesType(n *export.Node) bool {
+func mentionsFP32(n *export.Node) bool {
 	if len(n.Trace) == 0 {
 		return true
 	}
 	source := n.Trace[len(n.Trace)-1].Source
-	return source == "" || slices.ContainsFunc(typeNames, func(t string) bool { return strings.Contains(source, t) })
+	return source == "" || slices.ContainsFunc(fp32Sources, func(t string) bool { return strings.Contains(source, t) })
 }
 
-// calledWith returns the outside values that the call of node i's module has used so far, except parameters and
+// argumentsSoFar returns the values from outside that the module of node i has used before it, except parameters and
 // buffers.
-func calledWith(p *export.Program, i int) []export.Argument {
+func argumentsSoFar(p *export.Program, i int) []export.Argument {
 	stack := p.Nodes[i].Stack
 	first := i
 	for first > 0 && isPrefix(stack, p.Nodes[first-1].Stack) {
@@ -161,10 +160,11 @@ func calledWith(p *export.Program, i int) []export.Argument {
 
 func isPrefix(a, b []string) bool { return len(a) <= len(b) && slices.Equal(a, b[:len(a)]) }
 
-// restoreCastArguments undoes an effect of tracing. A cast that changes nothing returns its argument, and export names
-// tensors by identity: after such a cast, the graph uses the cast's name for the argument everywhere, even where the
-// model's code uses the argument itself, such as the residual stream around a norm. Uses outside of the code that made
-// the cast refer to the argument again, if the argument was also made outside of it.
+// restoreCastArguments undoes an effect of tracing. A cast that changes nothing returns its argument, and
+// torch.export names tensors by identity. After such a cast, the graph therefore uses the cast's name for the
+// argument everywhere, even where the model's code uses the argument itself, such as in the residual connection
+// around a norm. Code outside of the function that made the cast is changed to use the argument again if the argument
+// also comes from outside of that function.
 func restoreCastArguments(p *export.Program) {
 	born := make([]int, p.Values)
 	for i := range born {
@@ -174,11 +174,11 @@ func restoreCastArguments(p *export.Program) {
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
 		for k := range n.Inputs {
-			renameArgument(&n.Inputs[k].Argument, means, i, p, born)
+			restoreArgument(&n.Inputs[k].Argument, means, i, p, born)
 		}
 		eachOutput(n, func(v int32) { born[v] = i })
-		likeArgument(n, means, p, born)
-		if x, y := castValues(n); x >= 0 && len(n.Trace) > 0 {
+		restoreTypeAs(n, means, p, born)
+		if x, y := fp32CastValues(n); x >= 0 && len(n.Trace) > 0 {
 			means[y] = x
 		}
 	}
@@ -186,7 +186,7 @@ func restoreCastArguments(p *export.Program) {
 		r := &p.Results[i]
 		for range len(means) {
 			x, ok := means[r.Value]
-			if !ok || !usedOutside(p, born[r.Value], born[x], len(p.Nodes)) {
+			if !ok || !isUsedOutsideCast(p, born[r.Value], born[x], len(p.Nodes)) {
 				break
 			}
 			r.Value = x
@@ -194,9 +194,9 @@ func restoreCastArguments(p *export.Program) {
 	}
 }
 
-// likeArgument replaces x by the cast's argument in y.type_as(x) if a cast inside another expression has renamed x, as
-// in norm(x.float()).
-func likeArgument(n *export.Node, means map[int32]int32, p *export.Program, born []int) {
+// restoreTypeAs replaces x by the cast's argument in y.type_as(x) if a cast inside another expression, as in
+// norm(x.float()), has renamed x.
+func restoreTypeAs(n *export.Node, means map[int32]int32, p *export.Program, born []int) {
 	if n.Target != "torch.ops.aten.type_as.default" || len(n.Trace) == 0 {
 		return
 	}
@@ -217,7 +217,6 @@ func likeArgument(n *export.Node, means map[int32]int32, p *export.Program, born
 	}
 }
 
-// hasWord reports whether a line contains a word, not as a part of a longer one.
 func hasWord(line, word string) bool {
 	part := func(c byte) bool { return c == '_' || c|0x20 >= 'a' && c|0x20 <= 'z' || c >= '0' && c <= '9' }
 	for at := 0; ; {
@@ -235,8 +234,8 @@ func hasWord(line, word string) bool {
 
 var typeAttribute = regexp.MustCompile(`\.type_as\((\w+)\)`)
 
-// castValues returns the argument and the result of a cast to fp32, -1 of other nodes.
-func castValues(n *export.Node) (x, y int32) {
+// fp32CastValues returns the argument and the result of a cast to fp32; -1 for other nodes.
+func fp32CastValues(n *export.Node) (x, y int32) {
 	switch shortTarget(n.Target) {
 	case "to.dtype", "to.dtype_layout", "to.device":
 		a := findArgument(n, "self")
@@ -248,27 +247,28 @@ func castValues(n *export.Node) (x, y int32) {
 	return -1, -1
 }
 
-// renameArgument replaces results of casts by their arguments, if node i uses the arguments.
-func renameArgument(a *export.Argument, means map[int32]int32, i int, p *export.Program, born []int) {
+// restoreArgument replaces a cast's result in an argument of node i by the cast's argument, if node i's code uses
+// that.
+func restoreArgument(a *export.Argument, means map[int32]int32, i int, p *export.Program, born []int) {
 	if a.Kind == export.Ref {
 		for range len(means) {
 			x, ok := means[a.Ref]
-			if !ok || !usedOutside(p, born[a.Ref], born[x], i) &&
-				!withinExpression(&p.Nodes[born[a.Ref]], &p.Nodes[i]) {
+			if !ok || !isUsedOutsideCast(p, born[a.Ref], born[x], i) &&
+				!isCastInsideExpression(&p.Nodes[born[a.Ref]], &p.Nodes[i]) {
 				return
 			}
 			a.Ref = x
 		}
 	}
 	for k := range a.List {
-		renameArgument(&a.List[k], means, i, p, born)
+		restoreArgument(&a.List[k], means, i, p, born)
 	}
 }
 
-// withinExpression reports whether the result of a cast is used only in the same expression, and another line of the
-// same function uses the tensor that was cast, as in: variance = x.to(torch.float32).pow(2).mean(-1), and then x *
+// isCastInsideExpression reports whether the model's code uses a cast's result only in the cast's own expression, and
+// its argument elsewhere in the same function: variance = x.to(torch.float32).pow(2).mean(-1), and then x *
 // torch.rsqrt(variance).
-func withinExpression(cast, use *export.Node) bool {
+func isCastInsideExpression(cast, use *export.Node) bool {
 	depth := len(cast.Trace) - 1
 	if len(use.Trace) <= depth {
 		return false
@@ -283,10 +283,10 @@ func withinExpression(cast, use *export.Node) bool {
 
 var continuesPattern = regexp.MustCompile(`(\w+)\.(?:to\([\w.]*\)|float\(\))\.\w+\(`)
 
-// usedOutside reports whether node use and the argument of the cast at node c are both outside of the code that made
-// the cast: the code ended before use and began after the argument was made. The code is the module's call, or, if the
-// source line does not show the cast, the function that the line calls.
-func usedOutside(p *export.Program, c, argument, use int) bool {
+// isUsedOutsideCast reports whether node use and the maker of the cast's argument are both outside of the code that
+// made the cast at node c: that code ended before use and began after the argument was made. The code is the module's
+// call or, if the source line does not show the cast, the function that the line calls.
+func isUsedOutsideCast(p *export.Program, c, argument, use int) bool {
 	n := &p.Nodes[c]
 	source := n.Trace[len(n.Trace)-1].Source
 	shown := strings.Contains(source, ".to(") || strings.Contains(source, ".float()") ||
@@ -302,14 +302,14 @@ func usedOutside(p *export.Program, c, argument, use int) bool {
 		return shown || m.Trace[len(n.Trace)-1].Line == n.Trace[len(n.Trace)-1].Line
 	}
 	if shown && len(n.Stack) < 2 {
-		return false // the model's own forward
+		return false // the code is the model's own forward
 	}
 	begun := c
 	for begun > 0 && within(begun-1) {
 		begun--
 	}
 	if argument >= begun {
-		return false // the code has made it itself
+		return false // the argument was made inside
 	}
 	ended := c
 	for ended < use && within(ended) {

@@ -33,9 +33,9 @@ func TestWhatDependsOnNumbersIsDoubted(t *testing.T) {
 
 func TestWhatRunsOtherwiseInTrainingIsDoubted(t *testing.T) {
 	x := &export.Extra{}
-	require.False(t, isDoubtful(x))
+	require.False(t, mayDiffer(x))
 	x.Scripted = true
-	require.True(t, isDoubtful(x))
+	require.True(t, mayDiffer(x))
 	said := caveats("net.pt2", &export.Program{Extra: x}, &dimensions{})(models.Case{Batch: 4})
 	require.Len(t, said, 1)
 	require.Contains(t, said[0], "torch.jit.script")

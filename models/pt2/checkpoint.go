@@ -13,24 +13,25 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// region is the nodes of one call of a module that is recomputed in backward,
-// as torch.utils.checkpoint(module, *inputs, use_reentrant=False) does it.
+// region is the nodes of one call of a checkpointed module: torch.utils.checkpoint(module, *inputs,
+// use_reentrant=False).
 type region struct {
 	begin, end int
-	// inputs are values of tensors from outside, outputs the values that are used afterwards.
+	// inputs are the tensors from outside that the region uses. outputs are its results that later nodes use.
 	inputs, outputs []int32
-	// after are values from outside that are released when the call has returned.
-	after []int32
+	// freedAfter are values from outside that are freed when the call returns.
+	freedAfter []int32
 }
 
-// patterns are globs that names are matched with, as Python's fnmatch does it.
+// patterns are globs of names, with the syntax of Python's fnmatch.
 type patterns []string
 
 func parsePatterns(text string) patterns {
 	return lists.NonZero(strings.Split(text, ","), strings.TrimSpace)
 }
 
-// match returns the index of the first pattern that matches a name, else -1. An invalid pattern matches nothing.
+// match returns the index of the first pattern that matches a name; -1 if none does. An invalid pattern matches
+// nothing.
 func (ps patterns) match(name string) int {
 	return slices.IndexFunc(ps, func(p string) bool {
 		ok, err := path.Match(strings.ReplaceAll(p, "[!", "[^"), name)
@@ -38,9 +39,9 @@ func (ps patterns) match(name string) int {
 	})
 }
 
-// regions finds the calls of the modules that patterns match; of nested modules the outermost counts. A pattern that
-// matches no module is an error.
-func regions(p *export.Program, blocks string) ([]region, error) {
+// checkpointedRegions returns the calls of the modules that match a pattern; inside a matching module, no other counts.
+// A pattern that matches no module is an error.
+func checkpointedRegions(p *export.Program, blocks string) ([]region, error) {
 	globs := parsePatterns(blocks)
 	found := make([]bool, len(globs))
 	blockOf := map[string]string{}
@@ -75,7 +76,8 @@ func regions(p *export.Program, blocks string) ([]region, error) {
 	}
 	for i, ok := range found {
 		if !ok {
-			return nil, fmt.Errorf("%q names no module that is called; modules are named like %s", globs[i], example(p))
+			return nil, fmt.Errorf("%q names no module that is called; modules are named like %s", globs[i],
+				exampleModule(p))
 		}
 	}
 	for i := range out {
@@ -84,8 +86,7 @@ func regions(p *export.Program, blocks string) ([]region, error) {
 	return out, nil
 }
 
-// example returns the path of a module, for messages.
-func example(p *export.Program) string {
+func exampleModule(p *export.Program) string {
 	for i := len(p.Nodes) / 2; i < len(p.Nodes); i++ {
 		if m := p.Nodes[i].Module; strings.Contains(m, ".") {
 			return m
@@ -94,7 +95,7 @@ func example(p *export.Program) string {
 	return "blocks.0"
 }
 
-// findBorders finds the inputs and outputs of a region.
+// findBorders sets the inputs and outputs of the region.
 func (r *region) findBorders(p *export.Program) {
 	inside := map[int32]bool{}
 	fixed := map[int32]bool{}
@@ -105,7 +106,7 @@ func (r *region) findBorders(p *export.Program) {
 		n := &p.Nodes[i]
 		eachInput(n, func(v int32) { addOnce(&r.inputs, v, !inside[v] && !fixed[v]) })
 		eachOutput(n, func(v int32) { inside[v] = true })
-		r.after = append(r.after, lists.Filter(n.Dies, func(v int32) bool { return !inside[v] })...)
+		r.freedAfter = append(r.freedAfter, lists.Filter(n.Dies, func(v int32) bool { return !inside[v] })...)
 	}
 	note := func(v int32) { addOnce(&r.outputs, v, inside[v]) }
 	for i := r.end; i < len(p.Nodes); i++ {
@@ -121,15 +122,14 @@ func eachValue(a export.Argument, f func(v int32)) {
 	case export.Ref:
 		f(a.Ref)
 	case export.TypeOf:
-		return // the tensors themselves are not used
+		return // operators read only the size, not the tensor
 	}
 	for _, x := range a.List {
 		eachValue(x, f)
 	}
 }
 
-// checkpoint runs a region so that backward runs it again.
-func (w *nodeRunner) checkpoint(r *region) {
+func (w *nodeRunner) runCheckpointed(r *region) {
 	inputs, at := w.inputsOf(r)
 	known, wraps := slices.Clone(w.values), wrappersWithin(w.wraps, r)
 	w.wraps = w.wraps[len(wraps):]
@@ -139,8 +139,8 @@ func (w *nodeRunner) checkpoint(r *region) {
 		outs, results = inner.runRegion(at, inputs)
 		return outs
 	}
-	outs := w.recomputed(w.g.Nodes[r.begin].Module, run, inputs)
-	w.returned(r, outs, results)
+	outs := w.checkpointModule(w.g.Nodes[r.begin].Module, run, inputs)
+	w.setResults(r, outs, results)
 }
 
 // inputsOf returns the tensors that a region reads from outside, and their values.
@@ -153,13 +153,13 @@ func (w *nodeRunner) inputsOf(r *region) (inputs []*trace.Tensor, at []int32) {
 	return inputs, at
 }
 
-// runRegion runs the nodes of the walker's region, with inputs for the values at. results are all results of the
-// region, outs the tensors among them.
+// runRegion runs the nodes of the current region; inputs are the tensors of the values at. It returns all results,
+// and the tensors among them in outs.
 func (w *nodeRunner) runRegion(at []int32, inputs []*trace.Tensor) (outs []*trace.Tensor, results []aten.Value) {
 	for i, v := range at {
 		w.values[v] = inputs[i]
 	}
-	w.run(w.inside.begin, w.inside.end)
+	w.runNodes(w.inside.begin, w.inside.end)
 	for _, v := range w.inside.outputs {
 		results = append(results, w.values[v])
 		if x := w.tensor(v); x != nil {
@@ -169,28 +169,28 @@ func (w *nodeRunner) runRegion(at []int32, inputs []*trace.Tensor) (outs []*trac
 	return outs, results
 }
 
-// returned sets the values of the results of a region, and releases what ends with it. The tensors among them are outs.
-func (w *nodeRunner) returned(r *region, outs []*trace.Tensor, results []aten.Value) {
+// setResults sets the results of a region, whose tensors are outs, and frees the values that end with the region.
+func (w *nodeRunner) setResults(r *region, outs []*trace.Tensor, results []aten.Value) {
 	for i, v := range r.outputs {
 		if x, ok := results[i].(*trace.Tensor); !ok || x == nil {
 			w.values[v] = results[i]
 			continue
 		}
-		w.set(v, outs[0])
+		w.setValue(v, outs[0])
 		outs = outs[1:]
 	}
-	for _, v := range r.after {
+	for _, v := range r.freedAfter {
 		w.dropValue(v)
 	}
 	for _, v := range r.outputs {
-		if r.diesInside(w.g.Program, v) {
+		if r.isFreedInside(w.g.Program, v) {
 			w.dropValue(v)
 		}
 	}
 }
 
-// recomputed runs a region under the case's kind of checkpointing.
-func (w *nodeRunner) recomputed(module string, run func(*trace.Frame, []*trace.Tensor) []*trace.Tensor,
+// checkpointModule runs a module's region under the case's kind of checkpointing.
+func (w *nodeRunner) checkpointModule(module string, run func(*trace.Frame, []*trace.Tensor) []*trace.Tensor,
 	inputs []*trace.Tensor,
 ) []*trace.Tensor {
 	if w.c.Recompute != models.Reentrant {
@@ -206,13 +206,13 @@ func (w *nodeRunner) recomputed(module string, run func(*trace.Frame, []*trace.T
 	}, nil, inputs...)}
 }
 
-// isOutside reports whether the caller of the region holds a value: it is an input or a result of the region.
-func (r *region) isOutside(v int32) bool {
-	return slices.Contains(r.after, v) || slices.Contains(r.inputs, v) || slices.Contains(r.outputs, v)
+// isBorderValue reports whether the region's caller holds a value: an input or a result of the region.
+func (r *region) isBorderValue(v int32) bool {
+	return slices.Contains(r.freedAfter, v) || slices.Contains(r.inputs, v) || slices.Contains(r.outputs, v)
 }
 
-// diesInside reports whether a result of the region is freed within it.
-func (r *region) diesInside(p *export.Program, v int32) bool {
+// isFreedInside reports whether a node of the region is the last that uses a result of it.
+func (r *region) isFreedInside(p *export.Program, v int32) bool {
 	for i := r.begin; i < r.end; i++ {
 		if slices.Contains(p.Nodes[i].Dies, v) {
 			return true
@@ -221,9 +221,9 @@ func (r *region) diesInside(p *export.Program, v int32) bool {
 	return false
 }
 
-// blocks returns the children of the longest list of equal modules that holds at least a fifth of the parameters, as a
-// pattern of their paths; "" if there is none.
-func blocks(p *export.Program) string {
+// blockPattern returns a pattern of the paths of the model's repeated blocks: the longest list of equal modules that
+// holds at least a fifth of the parameters; "" if there is none.
+func blockPattern(p *export.Program) string {
 	class := map[string]string{}
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
@@ -237,7 +237,7 @@ func blocks(p *export.Program) string {
 	children := map[string][]string{}
 	for _, m := range p.Modules {
 		if m != "" {
-			children[parent(m)] = append(children[parent(m)], m)
+			children[parentPath(m)] = append(children[parentPath(m)], m)
 		}
 	}
 	tied := tiedNames(p)
@@ -264,7 +264,7 @@ func isModuleList(modules []string, class map[string]string) bool {
 	return true
 }
 
-// numelBelow returns the number of elements of all parameters below a module; tied ones count once.
+// numelBelow returns the number of parameter elements in a module and its children; tied parameters count once.
 func numelBelow(p *export.Program, module string, tied map[string]string) int64 {
 	var n int64
 	counted := map[string]bool{}

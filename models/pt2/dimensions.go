@@ -13,56 +13,57 @@ import (
 	"github.com/vprof/vprof/models/pt2/export"
 )
 
-// dimensions are the symbolic sizes of a program: the batch, and others, which are settings.
+// dimensions are the sizes that a program leaves open (torch.export's dynamic shapes): the batch, and others, which
+// become settings.
 type dimensions struct {
-	// batch is its symbol, "" if the file has one size, fixed.
+	// batch is the symbol of the batch size; "" if the file has one batch size, which is then fixed.
 	batch        string
-	otherSymbols []string // other symbols that are the same size
+	otherSymbols []string // further symbols of the batch size
 	bounds       export.Range
 	fixed        int
-	// affine has the sizes that depend on a fixed batch; nil if it is unknown which do.
-	affine *export.Batch
-	// inferred reports whether affine is not what the file gives.
+	// batchSizes lists the sizes that depend on a fixed batch; nil if they are unknown.
+	batchSizes *export.Batch
+	// inferred reports whether vprof computed affine because the file does not contain it.
 	inferred bool
 	settings []models.Setting
-	symbols  map[string]string // the setting that a symbol is
-	// named are the names that the user gave symbols; unit is the batch's where it has another name, "" for most.
+	symbols  map[string]string // setting of each symbol
+	// named holds the names that the user gave to symbols. unit is the name of one sample if it differs from
+	// BatchUnit's default.
 	named map[string]export.Symbol
 	unit  string
 }
 
-// maxBatchSize is the upper bound of a dimension without a bound of its own.
+// maxBatchSize is the upper bound of a dimension for which the file has none.
 const maxBatchSize = 1 << 24
 
-// findDimensions finds the batch: the dimension named by the capture, or the first dimension of the first input with a
-// symbolic size. The other symbols become settings.
+// findDimensions returns the program's dimensions. The batch is the one that the capture names, or the first
+// dimension of the first input with a symbolic size. Other symbols become settings.
 func findDimensions(p *export.Program) *dimensions {
 	d := &dimensions{symbols: map[string]string{}}
 	var at map[string]int
 	if p.Extra != nil {
-		d.affine, at = p.Extra.Batch, p.Extra.BatchDims
+		d.batchSizes, at = p.Extra.Batch, p.Extra.BatchDims
 		d.named = p.Extra.Symbols
 	}
 	seen := d.findBatch(p, at)
 	for i := range p.Inputs {
 		in := &p.Inputs[i]
 		for dim, s := range in.Sizes {
-			s.Expr.Symbols(func(name string) { d.setting(p, in, dim, name, seen) })
+			s.Expr.Symbols(func(name string) { d.addSetting(p, in, dim, name, seen) })
 		}
-		in.Size.Expr.Symbols(func(name string) { d.setting(p, in, -1, name, seen) })
+		in.Size.Expr.Symbols(func(name string) { d.addSetting(p, in, -1, name, seen) })
 	}
 	if readsTokens(p) {
 		d.settings = append(d.settings, hf.LossSettings()...)
 	}
-	if takesImages(p) {
-		d.settings = append(d.settings, models.Switch(channelsLast, 0,
+	if hasConv2dWeight(p) {
+		d.settings = append(d.settings, models.SwitchSetting(channelsLast, 0,
 			"1 to lay images and their filters out with channels last"))
 	}
 	return d
 }
 
-// findBatch finds the symbol of the batch, which is one dimension of each input. It also returns the names already
-// used.
+// findBatch sets the symbol of the batch, which is one dimension of each input. It returns the names that are in use.
 func (d *dimensions) findBatch(p *export.Program, at map[string]int) (seen map[string]bool) {
 	for _, symbol := range slices.Sorted(maps.Keys(d.named)) {
 		if d.named[symbol].Name == "batch" && d.batch == "" {
@@ -87,7 +88,7 @@ func (d *dimensions) findBatch(p *export.Program, at map[string]int) (seen map[s
 	if unit := d.named[d.batch].Name; unit != "" && unit != "batch" {
 		d.unit = strings.ReplaceAll(unit, "_", "-")
 		usage := "size " + unit + ", instead of --batch"
-		d.settings = append(d.settings, models.Setting{Name: d.unit, Usage: usage, Max: boundSize(d.bounds.Max)})
+		d.settings = append(d.settings, models.Setting{Name: d.unit, Usage: usage, Max: clampSize(d.bounds.Max)})
 	}
 	seen = map[string]bool{d.batch: true}
 	for symbol, s := range d.named {
@@ -101,30 +102,30 @@ func (d *dimensions) findBatch(p *export.Program, at map[string]int) (seen map[s
 
 const textLength = "seq-len"
 
-// lengthNames are usual names of sizes of texts and images, which have settings of their own.
+// lengthNames are common names of sizes of texts and images, which have settings of their own.
 var lengthNames = strings.Fields("seq seq_len seqlen length len tokens T L h height H w width W")
 
-// channelsLast is the setting of the layout of images.
+// channelsLast is the setting of the memory layout of images.
 const channelsLast = "channels-last"
 
-// takesImages reports whether a parameter is a filter of images.
-func takesImages(p *export.Program) bool {
+// hasConv2dWeight reports whether a parameter is the weight of a 2D convolution.
+func hasConv2dWeight(p *export.Program) bool {
 	return slices.ContainsFunc(p.Inputs, func(in export.Input) bool {
 		return in.Role == export.Parameter && len(in.Sizes) == 4
 	})
 }
 
-func (d *dimensions) setting(p *export.Program, in *export.Input, dim int, symbol string, seen map[string]bool) {
+func (d *dimensions) addSetting(p *export.Program, in *export.Input, dim int, symbol string, seen map[string]bool) {
 	if seen[symbol] {
 		return
 	}
 	seen[symbol] = true
-	name, usage := nameOf(in, dim)
+	name, usage := dimensionName(in, dim)
 	example, given := defaultSize(in, dim), d.named[symbol]
 	if given.Given {
 		example = given.Example
 	}
-	if other := d.sameAs(symbol); other != "" {
+	if other := d.sameNamedSetting(symbol); other != "" {
 		d.symbols[symbol] = other
 		return
 	}
@@ -137,7 +138,7 @@ func (d *dimensions) setting(p *export.Program, in *export.Input, dim int, symbo
 	}
 	d.symbols[symbol] = name
 	r := p.Ranges[symbol]
-	s := models.Setting{Name: name, Usage: usage, Length: name == textLength, Min: max(r.Min, 1), Max: boundSize(r.Max)}
+	s := models.Setting{Name: name, Usage: usage, Length: name == textLength, Min: max(r.Min, 1), Max: clampSize(r.Max)}
 	s.Default = min(max(example, s.Min), s.Max)
 	d.settings = append(d.settings, s)
 }
@@ -146,9 +147,9 @@ func (d *dimensions) isTaken(name string) bool {
 	return slices.ContainsFunc(d.settings, func(s models.Setting) bool { return s.Name == name })
 }
 
-// sameAs returns the setting of another symbol to which the user gave the same name; "" if there is none. torch.export
-// may have several symbols for one size.
-func (d *dimensions) sameAs(symbol string) string {
+// sameNamedSetting returns the setting of another symbol with the same name; "" if there is none. torch.export can have
+// several symbols for one size.
+func (d *dimensions) sameNamedSetting(symbol string) string {
 	for other, name := range d.symbols {
 		if given := d.named[symbol].Name; given != "" && given == d.named[other].Name {
 			return name
@@ -157,8 +158,8 @@ func (d *dimensions) sameAs(symbol string) string {
 	return ""
 }
 
-// nameOf returns the usual name of a dimension: the tokens of a sequence, the height and width of an image.
-func nameOf(in *export.Input, dim int) (name, usage string) {
+// dimensionName returns the usual name of an input's dimension, such as seq-len or height, and its help text.
+func dimensionName(in *export.Input, dim int) (name, usage string) {
 	switch {
 	case dim < 0:
 		return in.Name, "the number " + in.Name
@@ -174,7 +175,7 @@ func nameOf(in *export.Input, dim int) (name, usage string) {
 }
 
 func defaultSize(in *export.Input, dim int) int64 {
-	name, _ := nameOf(in, dim)
+	name, _ := dimensionName(in, dim)
 	switch name {
 	case textLength:
 		return 512
@@ -185,46 +186,43 @@ func defaultSize(in *export.Input, dim int) int64 {
 	}
 }
 
-func boundSize(n int64) int64 {
+func clampSize(n int64) int64 {
 	if n <= 0 {
 		return maxBatchSize
 	}
 	return min(n, maxBatchSize)
 }
 
-// defaultBatch returns the batch size of a case that names none.
 func (d *dimensions) defaultBatch() int {
-	if d.batch == "" && d.affine != nil {
-		return int(max(d.affine.Exported, 1))
+	if d.batch == "" && d.batchSizes != nil {
+		return int(max(d.batchSizes.Exported, 1))
 	}
 	if d.batchIsFree() {
-		return int(min(max(8, d.bounds.Min), boundSize(d.bounds.Max)))
+		return int(min(max(8, d.bounds.Min), clampSize(d.bounds.Max)))
 	}
 	return max(d.fixed, 1)
 }
 
-// batchIsFree reports whether the batch size can be chosen.
-func (d *dimensions) batchIsFree() bool { return d.batch != "" || d.affine != nil }
+func (d *dimensions) batchIsFree() bool { return d.batch != "" || d.batchSizes != nil }
 
-// batches returns the sizes that a sweep tries.
-func (d *dimensions) batches() []int {
+func (d *dimensions) sweepBatches() []int {
 	if !d.batchIsFree() {
 		return []int{d.defaultBatch()}
 	}
 	var out []int
 	for b := 1; b <= 256; b *= 2 {
-		if int64(b) <= boundSize(d.bounds.Max) {
+		if int64(b) <= clampSize(d.bounds.Max) {
 			out = append(out, b)
 		}
 	}
 	return out
 }
 
-// check returns an error for a batch size outside the file's bounds. A lower bound of 2 is ignored: torch.export sets
-// it because it treats a size of 1 as a constant.
-func (d *dimensions) check(file string, c models.Case) error {
+// checkBatch returns an error if the batch size is outside the file's bounds. A lower bound of 2 is ignored, since
+// torch.export sets it because it treats size 1 as a constant.
+func (d *dimensions) checkBatch(file string, c models.Case) error {
 	wrong := func(format string, args ...any) error {
-		return c.Wrong("batch", format, args...)
+		return c.FieldError("batch", format, args...)
 	}
 	switch low := d.bounds.Min; {
 	case !d.batchIsFree() && c.Batch != d.defaultBatch():
@@ -242,16 +240,16 @@ func (d *dimensions) check(file string, c models.Case) error {
 	return nil
 }
 
-// scale changes a program that was exported with a fixed batch to another batch size, if it is known which sizes depend
-// on the batch; otherwise it returns the program unchanged.
-func (d *dimensions) scale(p *export.Program, batch int64) (*export.Program, error) {
-	if d.batch != "" || d.affine == nil || batch == d.affine.Exported {
+// withBatch returns a program of a fixed batch size with another batch size; the program itself if it is unknown which
+// sizes depend on the batch.
+func (d *dimensions) withBatch(p *export.Program, batch int64) (*export.Program, error) {
+	if d.batch != "" || d.batchSizes == nil || batch == d.batchSizes.Exported {
 		return p, nil
 	}
 	out := *p
 	out.Inputs, out.Nodes = slices.Clone(p.Inputs), slices.Clone(p.Nodes)
-	for _, a := range d.affine.Inputs {
-		i := slices.IndexFunc(out.Inputs, func(in export.Input) bool { return named(p, in, a.Name) })
+	for _, a := range d.batchSizes.Inputs {
+		i := slices.IndexFunc(out.Inputs, func(in export.Input) bool { return hasName(p, in, a.Name) })
 		if i < 0 || a.Dimension < 0 || a.Dimension >= len(out.Inputs[i].Sizes) {
 			return nil, fmt.Errorf("extra/vprof.json: the graph has no dimension %d of %q; capture again",
 				a.Dimension, a.Name)
@@ -266,7 +264,7 @@ func (d *dimensions) scale(p *export.Program, batch int64) (*export.Program, err
 			n.Inputs = slices.Clone(n.Inputs)
 		}
 	}
-	for _, a := range d.affine.Args {
+	for _, a := range d.batchSizes.Args {
 		i, known := at[a.Node]
 		if !known || !setInt(out.Nodes[i].Inputs, a, a.A+a.B*batch) {
 			return nil, fmt.Errorf("extra/vprof.json: the graph has no argument %q of node %d; capture again",
@@ -276,7 +274,7 @@ func (d *dimensions) scale(p *export.Program, batch int64) (*export.Program, err
 	return &out, nil
 }
 
-// setInt changes an integer among the arguments of a node.
+// setInt replaces an integer in a node's arguments.
 func setInt(args []export.Named, a export.AffineArg, value int64) bool {
 	i := slices.IndexFunc(args, func(n export.Named) bool { return n.Name == a.Name })
 	if i < 0 {

@@ -1,4 +1,4 @@
-// Package pt2 trains models from files of torch.export (.pt2): any PyTorch model that can be exported, without a
+// Package pt2 opens models from files of torch.export (.pt2): any PyTorch model that can be exported, without a
 // description in Go.
 //
 // A file's graph has the operators that eager autograd sees. Recording them gives the step that eager PyTorch would

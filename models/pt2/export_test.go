@@ -7,7 +7,7 @@ import (
 
 // Changed returns the model of a file whose program has been changed.
 func Changed(file string, change func(p *export.Program)) (models.Model, error) {
-	p, err := read(file)
+	p, err := readFile(file)
 	if err != nil {
 		return models.Model{}, err
 	}
@@ -17,4 +17,4 @@ func Changed(file string, change func(p *export.Program)) (models.Model, error) 
 
 // Open makes the model of a file. The error is an [*input.FormatError], an
 // [*UnknownOperatorsError] or that of reading the file.
-func Open(path string) (models.Model, error) { return open(path, nil) }
+func Open(path string) (models.Model, error) { return openFile(path, nil) }

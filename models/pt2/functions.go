@@ -13,14 +13,14 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// customFunctions finds the calls of autograd.Functions (Name.apply(...)) in a graph: the nodes that ran in the
-// Function's forward. Consecutive calls on one line are one call.
+// customFunctions returns the calls of autograd.Functions (Name.apply(...)) in a graph: the nodes that ran in the
+// Function's forward. Consecutive calls on one source line are one call.
 //
-// Autograd does not record the operators inside a Function: the temporaries of its forward end with it, and its
-// backward is Python code, which an exported graph does not have.
+// Autograd does not record the operators inside a Function: its temporaries are freed when its forward ends, and its
+// backward is Python code that an exported graph does not contain.
 func customFunctions(p *export.Program) []export.FunctionCall {
 	var out []export.FunctionCall
-	around := countCallers(p)
+	around := modulesAroundCalls(p)
 	last, depth := "", 0
 	for i := range p.Nodes {
 		switch n := &p.Nodes[i]; {
@@ -33,7 +33,8 @@ func customFunctions(p *export.Program) []export.FunctionCall {
 			a := callSiteOf(n.Trace)
 			at := fmt.Sprint(n.Module, a.name, a.caller.line)
 			switch {
-			case a.name == "" || a.within <= len(n.Stack)-around[a.caller]: // by modules alone
+			// the node is not inside the Function: modules explain all its forward frames
+			case a.name == "" || a.within <= len(n.Stack)-around[a.caller]:
 				last = ""
 			case at == last:
 				out[len(out)-1].End = i + 1
@@ -46,28 +47,28 @@ func customFunctions(p *export.Program) []export.FunctionCall {
 	return out
 }
 
-// functionApply is the source of a line that calls an autograd.Function.
+// functionApply matches a source line that calls an autograd.Function.
 var functionApply = regexp.MustCompile(`\b([A-Za-z_]\w*)\.apply\(`)
 
-// application describes the line of a stack that calls Name.apply(.
-type application struct {
-	// name is the Function's, "" if there is no such line.
+// functionCallSite is the line of a stack that calls Name.apply(...).
+type functionCallSite struct {
+	// name is the Function's name; "" if the stack has no such line.
 	name   string
 	caller sourceLine
-	// within is the number of functions called forward that the line called, each called by
-	// the one before: the Function's, modules' or both.
+	// within is the number of nested calls of functions named forward below that line: the Function's own and those
+	// of modules.
 	within int
 }
 
-// sourceLine is a line of a model's code, and the number of frames that led to it.
+// sourceLine is a line of the model's code and the number of stack frames above it.
 type sourceLine struct {
 	line   string
 	frames int
 }
 
-// callSiteOf finds the outermost line of a stack that contains Name.apply( and whose callee is named forward. Lines
-// of PyTorch itself do not count.
-func callSiteOf(stack []export.Frame) application {
+// callSiteOf returns the outermost line of a stack that contains Name.apply( and calls a function named forward.
+// Lines of PyTorch itself do not count.
+func callSiteOf(stack []export.Frame) functionCallSite {
 	for i := 0; i+1 < len(stack); i++ {
 		if !strings.Contains(stack[i].Source, ".apply(") || strings.Contains(stack[i].File, "-packages/torch/") {
 			continue
@@ -78,20 +79,24 @@ func callSiteOf(stack []export.Frame) application {
 		}
 		callee := i + 1
 		if strings.HasSuffix(stack[callee].File, "torch/autograd/function.py") && callee+1 < len(stack) {
-			callee++ // Function.apply itself
+			callee++ // skip Function.apply itself
 		}
 		if stack[callee].Func == "forward" {
-			return application{name: m[1], caller: sourceLine{lineOf(stack[i]), i}, within: forwards(stack[callee:])}
+			return functionCallSite{
+				name: m[1], caller: sourceLine{frameText(stack[i]), i},
+				within: countForwards(stack[callee:]),
+			}
 		}
 	}
-	return application{}
+	return functionCallSite{}
 }
 
-// lineOf returns a frame as descriptions name it.
-func lineOf(f export.Frame) string { return fmt.Sprintf("%s:%d:%s", path.Base(f.File), f.Line, f.Func) }
+// frameText returns a frame as file:line:function.
+func frameText(f export.Frame) string {
+	return fmt.Sprintf("%s:%d:%s", path.Base(f.File), f.Line, f.Func)
+}
 
-// forwards counts the functions called forward among frames.
-func forwards(frames []export.Frame) (n int) {
+func countForwards(frames []export.Frame) (n int) {
 	for _, f := range frames {
 		if f.Func == "forward" {
 			n++
@@ -100,10 +105,10 @@ func forwards(frames []export.Frame) (n int) {
 	return n
 }
 
-// countCallers returns, for each line that applies a Function, the number of modules around it: the fewest around any
-// of its nodes. A module that the line also calls, as in proj(Name.apply(x)), adds a frame named forward for each
-// further module; a Function's nodes have one frame more than that.
-func countCallers(p *export.Program) map[sourceLine]int {
+// modulesAroundCalls returns, for each line that applies a Function, the number of modules around it: the smallest
+// number over its nodes. A module that the line also calls, as in proj(Name.apply(x)), adds one frame named forward per
+// module; a node of the Function has one such frame more.
+func modulesAroundCalls(p *export.Program) map[sourceLine]int {
 	around := map[sourceLine]int{}
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
@@ -111,7 +116,7 @@ func countCallers(p *export.Program) map[sourceLine]int {
 			if !strings.Contains(f.Source, ".apply(") {
 				continue
 			}
-			c := sourceLine{lineOf(f), k}
+			c := sourceLine{frameText(f), k}
 			if fewest, seen := around[c]; !seen || len(n.Stack) < fewest {
 				around[c] = len(n.Stack)
 			}
@@ -120,7 +125,8 @@ func countCallers(p *export.Program) map[sourceLine]int {
 	return around
 }
 
-// functionRegion returns the nodes of a call of an autograd.Function, with the parameters that it reads.
+// functionRegion returns the nodes of a call of an autograd.Function. Its inputs include the parameters that it
+// reads.
 func functionRegion(p *export.Program, c export.FunctionCall) *region {
 	r := &region{begin: c.Begin, end: c.End}
 	r.findBorders(p)
@@ -134,11 +140,11 @@ func functionRegion(p *export.Program, c export.FunctionCall) *region {
 	return r
 }
 
-// function runs the nodes of an autograd.Function. If the graph does not have its backward, backward is assumed to need
-// the Function's tensor arguments and to compute their gradients in one kernel.
-func (w *nodeRunner) function(fn function) {
+// runFunction runs the nodes of an autograd.Function. If the graph lacks its backward, the backward is assumed to save
+// all tensor arguments and to compute their gradients by one kernel each.
+func (w *nodeRunner) runFunction(fn function) {
 	if fn.own != nil {
-		w.ownFunction(fn.own)
+		w.runCapturedFunction(fn.own)
 		return
 	}
 	r := fn.region
@@ -153,14 +159,14 @@ func (w *nodeRunner) function(fn function) {
 			ctx.SaveForBackward(inputs...)
 			return outs
 		},
-		Backward: fakeGradients,
+		Backward: assumedGradients,
 	}, inputs...)
-	w.returned(r, outs, results)
+	w.setResults(r, outs, results)
 }
 
-// fakeGradients returns the gradients of a Function whose code is unknown: one kernel computes one for each argument
-// that needs it.
-func fakeGradients(f *trace.Frame, ctx *trace.FunctionContext, grads []*trace.Tensor) []*trace.Tensor {
+// assumedGradients computes the gradients of a Function without a known backward: one kernel for each argument that
+// needs a gradient.
+func assumedGradients(f *trace.Frame, ctx *trace.FunctionContext, grads []*trace.Tensor) []*trace.Tensor {
 	reads := lists.Filter(grads, func(g *trace.Tensor) bool { return g != nil })
 	out := make([]*trace.Tensor, ctx.Inputs())
 	for i := range out {

@@ -12,65 +12,63 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// graph is a program made ready to be walked.
+// graph is a program with its operators looked up, ready to run.
 type graph struct {
 	*export.Program
 	calls []plannedCall
-	// first are the graphs of the first forward, where that does more; none of most.
+	// first are the graphs of the first forward pass if it differs from later ones, by batch size; nil otherwise.
 	first []*graph
-	// functions are the nodes of autograd.Functions, by the first.
+	// functions maps the first node of each autograd.Function to its nodes.
 	functions map[int]function
-	// autocast is the type of autocast, 0 without.
+	// autocast is the data type of autocast; 0 without autocast.
 	autocast trace.DType
 	// kept are the values that modules keep after forward.
 	kept []keptState
-	// leaves are the values that forward has require gradients, whatever they are made of.
+	// leaves are the values on which forward calls requires_grad_().
 	leaves map[int32]bool
 }
 
-// withProgram returns the graph with another program that has the same nodes.
+// withProgram returns the graph with another program of the same nodes.
 func (g *graph) withProgram(p *export.Program) *graph {
 	out := *g
 	out.Program, out.calls = p, slices.Clone(g.calls)
 	return &out
 }
 
-// function is the nodes of a call of an autograd.Function.
+// function is one call of an autograd.Function.
 type function struct {
 	name string
 	*region
-	own *customBackward // nil where the graph does not have the backward
+	own *customBackward // nil if the graph lacks its backward
 }
 
-// plannedCall runs a node.
+// plannedCall is how a node of the graph runs.
 type plannedCall struct {
 	op *aten.Operator
-	// number computes a size; nil for operators on tensors.
+	// number computes a size on the host; nil for operators on tensors.
 	number func(args []aten.Value) (aten.Value, error)
-	// replacement computes the results in place of the node; nil of most.
+	// replacement runs instead of the operator; nil for most nodes.
 	replacement func(w *nodeRunner) []aten.Value
-	// kernels are the ones that attention may use; nil for all.
+	// kernels are the attention kernels that the node may use; nil for all.
 	kernels []string
-	// trues is the number of true elements of the node's mask; nil if unknown.
-	trues *export.Count
-	// onHost reports whether the node runs on the host, whose memory is not counted.
+	// trueCount is the number of true elements in the node's mask; nil if it is unknown.
+	trueCount *export.Count
+	// onHost reports whether the node runs on the CPU, whose memory is not counted.
 	onHost bool
-	// skip reports whether nothing happens: checks of the graph.
+	// skip reports whether the node is a check of the graph, which allocates nothing.
 	skip bool
-	// end is the node that closes the block that this one opens.
+	// end is the node that closes the block that this node opens.
 	end int
-	// module is the module whose code makes the call, and the line.
+	// module is the module whose code makes the call, with its source line.
 	module *modulePath
 }
 
-// modulePath is a module as the recorder's frame needs it, see [trace.Frame.SetModule].
 type modulePath struct{ path trace.Path }
 
-// ModulePath returns the path of a module.
 func (p *modulePath) ModulePath() *trace.Path { return &p.path }
 
-// newGraph looks up the operators of a program, and of the programs of the first forward. An unknown operator in the
-// former is an [*UnknownOperatorsError]; the latter are dropped.
+// newGraph looks up the operators of a program and of the programs of its first forward pass. An unknown operator is
+// an [*UnknownOperatorsError]; first forward passes with one are dropped.
 func newGraph(p *export.Program) (*graph, error) {
 	g, err := prepareGraph(p, p)
 	if err != nil {
@@ -86,7 +84,7 @@ func newGraph(p *export.Program) (*graph, error) {
 	return g, nil
 }
 
-// blockEnds returns the places of the nodes that close blocks, by the places of the nodes that open them.
+// blockEnds maps the index of each node that opens a block to the index of the node that closes it.
 func blockEnds(p *export.Program) map[int]int {
 	ends := map[int]int{}
 	var open []int
@@ -103,7 +101,8 @@ func blockEnds(p *export.Program) map[int]int {
 	return ends
 }
 
-// prepareGraph prepares a graph. Its modules keep values for the forward of next.
+// prepareGraph looks up the operators of p. next is the program of the next forward pass, which reads the values that
+// p's modules keep.
 func prepareGraph(p, next *export.Program) (*graph, error) {
 	g := &graph{Program: p, calls: make([]plannedCall, len(p.Nodes))}
 	places := map[[2]string]*modulePath{}
@@ -119,7 +118,7 @@ func prepareGraph(p, next *export.Program) (*graph, error) {
 		switch n.Block {
 		case export.Call:
 			c.skip = checks[i]
-			if !c.skip && !c.find(n.Target) {
+			if !c.skip && !c.lookUp(n.Target) {
 				countUnknown(unknown, n)
 			}
 		case export.Close:
@@ -127,9 +126,9 @@ func prepareGraph(p, next *export.Program) (*graph, error) {
 			c.end = ends[i]
 		}
 	}
-	g.assignData()
+	g.replaceDataAssignments()
 	g.markCalls()
-	g.findState(next)
+	g.findStates(next)
 	g.findLeaves()
 	g.functions = map[int]function{}
 	for _, f := range p.Functions {
@@ -162,7 +161,7 @@ func prepareGraph(p, next *export.Program) (*graph, error) {
 	return g, nil
 }
 
-// markCalls notes which kernels attention may use, how many elements of masks are true, and what runs on the host.
+// markCalls sets the attention kernels, the counts of masks' true elements, and the nodes that run on the CPU.
 func (g *graph) markCalls() {
 	if g.Extra == nil {
 		return
@@ -177,16 +176,16 @@ func (g *graph) markCalls() {
 	host := lists.Set(g.Extra.Host.Nodes)
 	for i, n := range g.Nodes {
 		c := &g.calls[i]
-		c.kernels, c.trues, c.onHost = kernels[n.Number], counts[n.Number], host[n.Number]
+		c.kernels, c.trueCount, c.onHost = kernels[n.Number], counts[n.Number], host[n.Number]
 	}
 }
 
-// findLeaves finds the values on which forward calls requires_grad_().
+// findLeaves sets the values on which forward calls requires_grad_().
 func (g *graph) findLeaves() {
 	if g.Extra == nil || len(g.Extra.Leaves) == 0 {
 		return
 	}
-	made := madeByName(g.Program)
+	made := resultsByName(g.Program)
 	g.leaves = map[int32]bool{}
 	for _, name := range g.Extra.Leaves {
 		if v, known := made[name[strings.IndexByte(name, '/')+1:]]; known {
@@ -195,18 +194,18 @@ func (g *graph) findLeaves() {
 	}
 }
 
-// item is the number in a tensor of one element. Numbers that depend on data are
-// unknown in a recording, which needs none that a graph only checks.
-const item = "torch.ops.aten.item.default"
+// itemTarget reads the number in a tensor of one element. A recording does not know such numbers; it can skip those
+// that only checks use.
+const itemTarget = "torch.ops.aten.item.default"
 
-// row is x[i]. The index may be a number that depends on data.
-const row = "torch.ops.aten.select.int"
+// selectTarget is x[i]. The index i may come from a tensor's value.
+const selectTarget = "torch.ops.aten.select.int"
 
-// onlyUsedInChecks returns for each node whether it is a check of the graph, or computes only numbers for checks and
-// indices of single rows.
+// onlyUsedInChecks reports for each node whether it is a check of the graph, or computes numbers that only checks and
+// x[i] use.
 func onlyUsedInChecks(p *export.Program) []bool {
 	out := make([]bool, len(p.Nodes))
-	taken := make([]bool, p.Values) // by something else than a check
+	taken := make([]bool, p.Values) // values that other nodes use
 	for _, r := range p.Results {
 		if r.Value >= 0 {
 			taken[r.Value] = true
@@ -216,12 +215,12 @@ func onlyUsedInChecks(p *export.Program) []bool {
 		n := &p.Nodes[i]
 		out[i] = strings.HasPrefix(n.Target, "torch.ops.aten._assert_") ||
 			strings.HasPrefix(n.Target, "torch.ops.aten.sym_constrain_range")
-		if n.Target == item || numberOf(n.Target) != nil {
+		if n.Target == itemTarget || sizeFunction(n.Target) != nil {
 			out[i] = true
 			eachOutput(n, func(v int32) { out[i] = out[i] && !taken[v] })
 		}
-		index := int32(-1) // where a row lies changes nothing
-		if n.Target == row {
+		index := int32(-1) // the index of x[i] does not affect memory
+		if n.Target == selectTarget {
 			index = inputOf(n, "index")
 		}
 		if !out[i] {
@@ -231,13 +230,13 @@ func onlyUsedInChecks(p *export.Program) []bool {
 	return out
 }
 
-// find finds the function of a target, and reports whether it is known.
-func (c *plannedCall) find(target string) bool {
+// lookUp looks up the operator or size function of a target and reports whether it is known.
+func (c *plannedCall) lookUp(target string) bool {
 	if target == "" {
 		c.skip = true
 		return true
 	}
-	if c.number = numberOf(target); c.number != nil {
+	if c.number = sizeFunction(target); c.number != nil {
 		return true
 	}
 	var ok bool
@@ -245,10 +244,10 @@ func (c *plannedCall) find(target string) bool {
 	return ok
 }
 
-// UnknownOperator is an operator that the recorder does not know.
+// UnknownOperator is an operator that vprof cannot record.
 type UnknownOperator struct {
 	Target string
-	// Count is the number of calls, Module and Line describe the first one.
+	// Count is the number of calls. Module and Line are those of the first call.
 	Count        int
 	Module, Line string
 }
@@ -262,7 +261,7 @@ func countUnknown(unknown map[string]*UnknownOperator, n *export.Node) {
 	u.Count++
 }
 
-// UnknownOperatorsError names which operators of a model the recorder does not know, all of them at once.
+// UnknownOperatorsError lists all operators of a model that vprof cannot record.
 type UnknownOperatorsError struct {
 	File      string
 	Operators []*UnknownOperator
@@ -289,13 +288,13 @@ func (e *UnknownOperatorsError) Error() string {
 	return b.String()
 }
 
-// Usage marks the error as bad input.
+// Usage reports that the error is the user's (exit code 2).
 func (*UnknownOperatorsError) Usage() bool { return true }
 
-// dtypes are the supported element types.
+// dtypes maps the supported element types of files to the recorder's data types.
 var dtypes = map[export.ScalarType]trace.DType{
 	export.Byte:     trace.U8,
-	export.Char:     trace.U8, // of the same size
+	export.Char:     trace.U8, // both have one byte
 	export.Int:      trace.I32,
 	export.Long:     trace.I64,
 	export.Half:     trace.F16,
@@ -306,8 +305,9 @@ var dtypes = map[export.ScalarType]trace.DType{
 	export.BFloat16: trace.BF16,
 }
 
-// assignData carries out what copies in a graph mean by p.data = x: the parameter takes x's memory, its own is freed.
-func (g *graph) assignData() {
+// replaceDataAssignments makes copies that capture wrote for p.data = x do the same: the parameter gets x's memory and
+// frees its own.
+func (g *graph) replaceDataAssignments() {
 	if g.Extra == nil {
 		return
 	}
@@ -326,48 +326,48 @@ func (g *graph) assignData() {
 	}
 }
 
-// uses lists the nodes of a program that compute and use its values.
-type uses struct {
-	maker  []int   // the node that makes a value, -1 if none does
-	takers [][]int // the nodes that have a value as an argument of its own, in order
+// valueUses holds the nodes that compute and use each value.
+type valueUses struct {
+	producer []int   // the node that computes a value; -1 for inputs
+	users    [][]int // the nodes that use a value, in order
 }
 
-func findUses(p *export.Program) uses {
-	u := uses{maker: make([]int, p.Values), takers: make([][]int, p.Values)}
-	for v := range u.maker {
-		u.maker[v] = -1
+func findUses(p *export.Program) valueUses {
+	u := valueUses{producer: make([]int, p.Values), users: make([][]int, p.Values)}
+	for v := range u.producer {
+		u.producer[v] = -1
 	}
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
 		for _, a := range n.Inputs {
 			if a.Kind == export.Ref {
-				u.takers[a.Ref] = append(u.takers[a.Ref], i)
+				u.users[a.Ref] = append(u.users[a.Ref], i)
 			}
 		}
 		for _, o := range n.Outputs {
 			if o.Kind == export.Ref {
-				u.maker[o.Ref] = i
+				u.producer[o.Ref] = i
 			}
 		}
 	}
 	return u
 }
 
-// eachInput calls f for the values among a node's arguments.
+// eachInput calls f for each value in a node's arguments.
 func eachInput(n *export.Node, f func(v int32)) {
 	for _, a := range n.Inputs {
 		eachValue(a.Argument, f)
 	}
 }
 
-// eachOutput calls f for the values among a node's results.
+// eachOutput calls f for each value in a node's results.
 func eachOutput(n *export.Node, f func(v int32)) {
 	for _, o := range n.Outputs {
 		eachValue(o, f)
 	}
 }
 
-// soleResult returns the value of a node with one result, -1 for others: files can contain anything.
+// soleResult returns the value of a node with exactly one result; -1 for other nodes.
 func soleResult(n *export.Node) int32 {
 	if len(n.Outputs) == 1 && n.Outputs[0].Kind == export.Ref {
 		return n.Outputs[0].Ref
@@ -375,7 +375,7 @@ func soleResult(n *export.Node) int32 {
 	return -1
 }
 
-// inputOf returns the value of a node's argument by name, -1 if there is none.
+// inputOf returns the value of the node's argument with a name; -1 if there is none.
 func inputOf(n *export.Node, name string) int32 {
 	if a := findArgument(n, name); a != nil && a.Kind == export.Ref {
 		return a.Ref

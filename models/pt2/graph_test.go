@@ -79,14 +79,14 @@ func TestNumbersThatAreOnlyCheckedAreLeftOut(t *testing.T) {
 		return n
 	}
 	p := &export.Program{Values: 5, Nodes: []export.Node{
-		node(item, 0, 1), node("_operator.le", 1, 2), node("torch.ops.aten._assert_scalar.default", 2, -1),
+		node(itemTarget, 0, 1), node("_operator.le", 1, 2), node("torch.ops.aten._assert_scalar.default", 2, -1),
 	}}
 	require.Equal(t, []bool{true, true, true}, onlyUsedInChecks(p))
 	p.Nodes = append(p.Nodes, node("torch.ops.aten.mul.Scalar", 1, 3))
 	require.Equal(t, []bool{false, true, true, false}, onlyUsedInChecks(p))
 	_, err := newGraph(p)
 	require.ErrorContains(t, err, "aten.item.default (1 times)")
-	rows := node(row, 4, 3)
+	rows := node(selectTarget, 4, 3)
 	rows.Inputs = append(rows.Inputs, export.Named{Name: "index", Argument: ref(1)})
 	p.Nodes[3] = rows
 	require.Equal(t, []bool{true, true, true, false}, onlyUsedInChecks(p), "every row is as large")

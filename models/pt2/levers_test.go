@@ -46,13 +46,28 @@ func TestLeversSaveWhatTheyDoOfTheDescribedModel(t *testing.T) {
 		without, turned  models.Case
 		weightsDifferent bool
 	}{
-		{"nf4", models.Case{LoRA: lora}, models.Case{LoRA: lora, Levers: models.Levers{Quantize: "nf4"}}, true},
-		{"nf4-dq", models.Case{LoRA: lora}, models.Case{LoRA: lora, Levers: models.Levers{Quantize: "nf4-dq"}}, true},
-		{"int8", models.Case{LoRA: lora}, models.Case{LoRA: lora, Levers: models.Levers{Quantize: "int8"}}, true},
+		{
+			"nf4",
+			models.Case{LoRA: lora},
+			models.Case{LoRA: lora, MemoryOptions: models.MemoryOptions{Quantize: "nf4"}},
+			true,
+		},
+		{
+			"nf4-dq",
+			models.Case{LoRA: lora},
+			models.Case{LoRA: lora, MemoryOptions: models.MemoryOptions{Quantize: "nf4-dq"}},
+			true,
+		},
+		{
+			"int8",
+			models.Case{LoRA: lora},
+			models.Case{LoRA: lora, MemoryOptions: models.MemoryOptions{Quantize: "int8"}},
+			true,
+		},
 		{
 			"nf4 under ddp",
 			models.Case{LoRA: lora, GPUs: 2, Strategy: ddp},
-			models.Case{LoRA: lora, GPUs: 2, Strategy: ddp, Levers: models.Levers{Quantize: "nf4"}},
+			models.Case{LoRA: lora, GPUs: 2, Strategy: ddp, MemoryOptions: models.MemoryOptions{Quantize: "nf4"}},
 			true,
 		},
 		{"dora", models.Case{LoRA: dora}, models.Case{LoRA: lora}, true},
@@ -60,25 +75,25 @@ func TestLeversSaveWhatTheyDoOfTheDescribedModel(t *testing.T) {
 		{
 			"float8",
 			models.Case{AMP: "bf16"},
-			models.Case{AMP: "bf16", Levers: models.Levers{Float8: "tensorwise"}},
+			models.Case{AMP: "bf16", MemoryOptions: models.MemoryOptions{Float8: "tensorwise"}},
 			false,
 		},
 		{
 			"qat",
 			models.Case{},
-			models.Case{Levers: models.Levers{QAT: models.QAT{Name: models.QAT8da4w, Group: 32}}},
+			models.Case{MemoryOptions: models.MemoryOptions{QAT: models.QAT{Name: models.QAT8da4w, Group: 32}}},
 			false,
 		},
 		{
 			"reentrant",
 			models.Case{Checkpointing: true},
-			models.Case{Checkpointing: true, Levers: models.Levers{Recompute: "reentrant"}},
+			models.Case{Checkpointing: true, MemoryOptions: models.MemoryOptions{Recompute: "reentrant"}},
 			false,
 		},
 		{
 			"every=2",
 			models.Case{Checkpointing: true},
-			models.Case{Checkpointing: true, Levers: models.Levers{Recompute: "every=2"}},
+			models.Case{Checkpointing: true, MemoryOptions: models.MemoryOptions{Recompute: "every=2"}},
 			false,
 		},
 	} {
@@ -112,21 +127,27 @@ func TestLeversThatAGraphCannotHave(t *testing.T) {
 		model string
 		c     models.Case
 	}{
-		"the model is __main__.PlainGPT": {"own-gpt-8x768", models.Case{Levers: models.Levers{Liger: true}}},
-		"train adapters beside them":     {"hf-qwen3-tiny", models.Case{Levers: models.Levers{Quantize: "nf4"}}},
+		"the model is __main__.PlainGPT": {
+			"own-gpt-8x768",
+			models.Case{MemoryOptions: models.MemoryOptions{Liger: true}},
+		},
+		"train adapters beside them": {
+			"hf-qwen3-tiny",
+			models.Case{MemoryOptions: models.MemoryOptions{Quantize: "nf4"}},
+		},
 		"does not require grad": {"timm-vit_small_patch16_224", models.Case{
 			Checkpointing: true,
-			LoRA:          &models.LoRA{Rank: 8}, Levers: models.Levers{Recompute: "reentrant"},
+			LoRA:          &models.LoRA{Rank: 8}, MemoryOptions: models.MemoryOptions{Recompute: "reentrant"},
 		}},
 		"needs checkpointing on": {
 			"hf-qwen3-tiny",
-			models.Case{Levers: models.Levers{Recompute: "reentrant"}},
+			models.Case{MemoryOptions: models.MemoryOptions{Recompute: "reentrant"}},
 		},
 		"no linear layer is called query": {
 			"hf-qwen3-tiny",
 			models.Case{
-				LoRA:   &models.LoRA{Rank: 8, Targets: []string{"query"}},
-				Levers: models.Levers{Quantize: "nf4"},
+				LoRA:          &models.LoRA{Rank: 8, Targets: []string{"query"}},
+				MemoryOptions: models.MemoryOptions{Quantize: "nf4"},
 			},
 		},
 	} {

@@ -15,8 +15,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// ligerKernels finds the nodes that liger-kernel replaces by its kernels. It replaces classes and functions of some
-// files of transformers, by their names.
+// ligerKernels returns the groups of nodes that liger-kernel replaces by its kernels. liger-kernel patches classes
+// and functions of transformers by name.
 func ligerKernels(p *export.Program) []export.KernelCall {
 	var out []export.KernelCall
 	u := findUses(p)
@@ -28,14 +28,14 @@ func ligerKernels(p *export.Program) []export.KernelCall {
 		call := export.KernelCall{Begin: i, End: i + 1}
 		switch {
 		case class == k.Norm:
-			call.Kernel, call.End = export.RMSNorm, endOfSimilar(p, i, sameCall)
+			call.Kernel, call.End = export.RMSNorm, endOfRun(p, i, isSameModuleCall)
 			if k.Kind.OutOfPlace {
 				call.Kernel = export.OutOfPlaceRMSNorm
 			}
 		case class == k.Gated:
 			call.Kernel, call.Begin = export.GatedProduct, activationOf(p, u, i, k.Activation)
-		case k.Rotary && transposedAt(&p.Nodes[i]) >= 0:
-			call.Kernel, call.End = export.Rotary, endOfSimilar(p, i, sameLine)
+		case k.Rotary && rotaryFrame(&p.Nodes[i]) >= 0:
+			call.Kernel, call.End = export.Rotary, endOfRun(p, i, isSameRotaryCall)
 		default:
 			continue
 		}
@@ -47,7 +47,7 @@ func ligerKernels(p *export.Program) []export.KernelCall {
 	return out
 }
 
-func endOfSimilar(p *export.Program, begin int, alike func(a, b *export.Node) bool) int {
+func endOfRun(p *export.Program, begin int, alike func(a, b *export.Node) bool) int {
 	end := begin + 1
 	for end < len(p.Nodes) && p.Nodes[end].Block == export.Call && alike(&p.Nodes[begin], &p.Nodes[end]) {
 		end++
@@ -55,50 +55,48 @@ func endOfSimilar(p *export.Program, begin int, alike func(a, b *export.Node) bo
 	return end
 }
 
-// sameCall reports whether two nodes belong to one call of a module.
-func sameCall(a, b *export.Node) bool { return slices.Equal(a.Stack, b.Stack) }
+func isSameModuleCall(a, b *export.Node) bool { return slices.Equal(a.Stack, b.Stack) }
 
-// sameLine reports whether two nodes belong to one call of a function that rotates queries and keys.
-func sameLine(a, b *export.Node) bool {
-	return sameCall(a, b) && transposedAt(b) >= 0 && a.Trace[transposedAt(a)] == b.Trace[transposedAt(b)]
+// isSameRotaryCall reports whether two nodes belong to the same call of apply_rotary_pos_emb.
+func isSameRotaryCall(a, b *export.Node) bool {
+	return isSameModuleCall(a, b) && rotaryFrame(b) >= 0 && a.Trace[rotaryFrame(a)] == b.Trace[rotaryFrame(b)]
 }
 
-// transposedAt returns the frame whose line calls apply_rotary_pos_emb, which is the last one since PyTorch 2.8; -1 if
-// the node does not belong to such a call.
-func transposedAt(n *export.Node) int {
+// rotaryFrame returns the index of the frame whose line calls apply_rotary_pos_emb; -1 if there is none.
+func rotaryFrame(n *export.Node) int {
 	return slices.IndexFunc(n.Trace, func(f export.Frame) bool {
 		return strings.Contains(f.Source, "apply_rotary_pos_emb(")
 	})
 }
 
-// activationOf returns the node of the activation whose result node i multiplies, -1 if there is none.
-func activationOf(p *export.Program, u uses, i int, activation string) int {
+// activationOf returns the node of the activation whose result node i multiplies; -1 if there is none.
+func activationOf(p *export.Program, u valueUses, i int, activation string) int {
 	n := &p.Nodes[i]
-	if n.Target != multiply {
+	if n.Target != multiplyTarget {
 		return -1
 	}
 	for _, name := range []string{"self", "other"} {
 		v := inputOf(n, name)
-		if v < 0 || u.maker[v] < 0 || len(u.takers[v]) != 1 {
+		if v < 0 || u.producer[v] < 0 || len(u.users[v]) != 1 {
 			continue
 		}
-		made := u.maker[v]
+		made := u.producer[v]
 		if op, _, _ := strings.Cut(shortTarget(p.Nodes[made].Target), "."); op == activation &&
-			parent(p.Nodes[made].Module) == n.Module {
+			parentPath(p.Nodes[made].Module) == n.Module {
 			return made
 		}
 	}
 	return -1
 }
 
-// ligerKernel is a function that replaces nodes.
+// ligerKernel is a kernel of liger-kernel that replaces nodes of the graph.
 type ligerKernel struct {
-	nodes           []int // that vanish, the last of which is where it runs
+	nodes           []int // the replaced nodes; the kernel runs at the last one
 	inputs, outputs []int32
 	run             func(f *trace.Frame, in []*trace.Tensor) []*trace.Tensor
 }
 
-// newLigerKernel returns the kernel of a call, nil if the nodes are not what it computes.
+// newLigerKernel returns the kernel for a group of nodes; nil if the nodes compute something else.
 func newLigerKernel(p *export.Program, c export.KernelCall) *ligerKernel {
 	switch c.Kernel {
 	case export.RMSNorm, export.OutOfPlaceRMSNorm:
@@ -131,14 +129,15 @@ func normKernel(p *export.Program, c export.KernelCall) *ligerKernel {
 	return k
 }
 
-// rotaryKernel returns liger_rotary_pos_emb of queries, keys, cosines and sines; each of the first two gives a result.
+// rotaryKernel returns liger_rotary_pos_emb of queries, keys, cosines and sines; its results are the rotated queries
+// and keys.
 func rotaryKernel(p *export.Program, c export.KernelCall) *ligerKernel {
 	k, r := kernelSpan(p, c)
 	if len(r.inputs) != 4 || len(r.outputs) != 2 {
 		return nil
 	}
-	if maker := findUses(p).maker; maker[r.outputs[0]] > maker[r.outputs[1]] {
-		slices.Reverse(r.outputs) // queries are turned first
+	if maker := findUses(p).producer; maker[r.outputs[0]] > maker[r.outputs[1]] {
+		slices.Reverse(r.outputs) // the last result is the queries'
 	}
 	var own [2][]int32
 	var shared []int32
@@ -195,7 +194,7 @@ func gatedKernel(p *export.Program, c export.KernelCall) *ligerKernel {
 	}
 }
 
-// kernelSpan returns a kernel in place of all nodes of a call, and these as a region.
+// kernelSpan returns a kernel that replaces all nodes of a call, and these nodes as a region.
 func kernelSpan(p *export.Program, c export.KernelCall) (*ligerKernel, *region) {
 	r := &region{begin: c.Begin, end: c.End}
 	r.findBorders(p)
@@ -206,9 +205,9 @@ func kernelSpan(p *export.Program, c export.KernelCall) (*ligerKernel, *region) 
 	return k, r
 }
 
-// withKernels returns the graph with liger-kernel's kernels. A kernel runs in place of the last node that it replaces,
-// and then releases the values that the replaced nodes release.
-func (g *graph) withKernels() *graph {
+// withLigerKernels returns the graph with liger-kernel's kernels. Each kernel runs at the last node that it replaces
+// and then frees the values that the replaced nodes freed.
+func (g *graph) withLigerKernels() *graph {
 	p := *g.Program
 	p.Nodes = slices.Clone(p.Nodes)
 	out := g.withProgram(&p)
@@ -232,7 +231,7 @@ func (g *graph) withKernels() *graph {
 		for _, v := range k.outputs {
 			p.Nodes[last].Outputs = append(p.Nodes[last].Outputs, export.Argument{Kind: export.Ref, Ref: v})
 		}
-		out.calls[last].skip, out.calls[last].replacement = false, k.call(&p.Nodes[last])
+		out.calls[last].skip, out.calls[last].replacement = false, k.runAt(&p.Nodes[last])
 		if c.Kernel == export.Rotary {
 			castToQuery(&p, u, last, k.outputs[0])
 		}
@@ -240,23 +239,23 @@ func (g *graph) withKernels() *graph {
 	return out
 }
 
-// castToQuery makes eager attention cast its weights to the type of the query that a kernel turns. Queries then stay in
-// autocast's type, which cosines in fp32 raise otherwise. The graph's cast has the type of the module's argument.
-func castToQuery(p *export.Program, u uses, from int, query int32) {
+// castToQuery makes eager attention cast its weights to the data type of the query that liger's rotary kernel
+// returns. That is autocast's type; without the kernel, multiplying by fp32 cosines makes the query fp32. The graph
+// itself casts to the type of the module's argument.
+func castToQuery(p *export.Program, u valueUses, from int, query int32) {
 	for i := from; i < len(p.Nodes) && p.Nodes[i].Module == p.Nodes[from].Module; i++ {
 		n := &p.Nodes[i]
 		x, d := inputOf(n, "self"), findArgument(n, "dtype")
-		if x < 0 || d == nil || d.Kind != export.TypeOf || u.maker[x] < 0 ||
-			shortTarget(p.Nodes[u.maker[x]].Target) != "softmax.int" {
+		if x < 0 || d == nil || d.Kind != export.TypeOf || u.producer[x] < 0 ||
+			shortTarget(p.Nodes[u.producer[x]].Target) != "softmax.int" {
 			continue
 		}
 		n.Inputs = slices.Clone(n.Inputs)
-		*findArgument(n, "dtype") = typeOfValues(query)
+		*findArgument(n, "dtype") = typeLikeValues(query)
 	}
 }
 
-// call runs the kernel where a node would run.
-func (k *ligerKernel) call(n *export.Node) func(w *nodeRunner) []aten.Value {
+func (k *ligerKernel) runAt(n *export.Node) func(w *nodeRunner) []aten.Value {
 	return func(w *nodeRunner) []aten.Value {
 		in := make([]*trace.Tensor, len(k.inputs))
 		for i, v := range k.inputs {
@@ -269,8 +268,9 @@ func (k *ligerKernel) call(n *export.Node) func(w *nodeRunner) []aten.Value {
 	}
 }
 
-// ligerProblem returns why liger-kernel replaces nothing in a graph that vprof supports; empty if it does.
-func ligerProblem(p *export.Program) string {
+// ligerUnsupportedReason returns the reason why liger-kernel changes nothing in the graph; empty if it changes
+// something.
+func ligerUnsupportedReason(p *export.Program) string {
 	u := findUses(p)
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
@@ -279,7 +279,7 @@ func ligerProblem(p *export.Program) string {
 		case liger.Undescribed(n.Class):
 			return fmt.Sprintf("liger-kernel 0.8 has kernels for the file of %s that vprof does not describe "+
 				"(experts, images, multipliers or other losses)", n.Class)
-		case ok && class == k.Gated && n.Target == multiply && activationOf(p, u, i, k.Activation) < 0:
+		case ok && class == k.Gated && n.Target == multiplyTarget && activationOf(p, u, i, k.Activation) < 0:
 			return fmt.Sprintf("liger-kernel's %s has no other activation than %s, and %s has another", class,
 				k.Activation, n.Module)
 		}
@@ -292,7 +292,7 @@ func ligerProblem(p *export.Program) string {
 		cmp.Or(p.Class, "of no class that the file names"))
 }
 
-// ligerFindings describes which parts of a graph liger-kernel computes in a case.
+// ligerFindings describes the parts of the graph that liger-kernel computes.
 func ligerFindings(p *export.Program, c models.Case) string {
 	counts := map[string]int{}
 	for _, k := range p.Kernels {
@@ -305,9 +305,9 @@ func ligerFindings(p *export.Program, c models.Case) string {
 		}
 	}
 	switch {
-	case c.On(fusedLoss), hasLigerLoss(p) && c.Loss == Output && !c.On(plainLoss):
+	case c.IsSwitchOn(fusedLoss), hasLigerLoss(p) && c.Loss == Output && !c.IsSwitchOn(plainLoss):
 		parts = append(parts, "scores and loss")
-	case !c.On(plainLoss):
+	case !c.IsSwitchOn(plainLoss):
 		parts = append(parts,
 			"not the loss, which is not computed by a class of transformers whose forward it replaces (capture a "+
 				"causal LM with its labels, or give --set fused-loss=1)")
@@ -320,16 +320,16 @@ var ligerKernelNames = map[export.Kernel]string{
 	export.GatedProduct: "feed-forward products",
 }
 
-// hasLigerLoss reports whether a class whose forward liger-kernel replaces computes logits and loss.
+// hasLigerLoss reports whether liger-kernel replaces the forward that computes logits and loss.
 func hasLigerLoss(p *export.Program) bool {
 	return slices.ContainsFunc(p.Nodes, func(n export.Node) bool {
 		k, class, ok := liger.Of(n.Class)
-		return ok && n.Target == crossEntropy && class == k.Loss
+		return ok && n.Target == crossEntropyTarget && class == k.Loss
 	})
 }
 
-// useLiger runs the graph with liger-kernel's kernels, if the case has liger.
-func (t *task) useLiger() error {
+// applyLiger replaces nodes by liger-kernel's kernels if the case uses liger.
+func (t *task) applyLiger() error {
 	if !t.c.Liger {
 		return nil
 	}
@@ -341,6 +341,6 @@ func (t *task) useLiger() error {
 			}
 		}
 	}
-	t.g = t.g.withKernels()
+	t.g = t.g.withLigerKernels()
 	return nil
 }

@@ -38,11 +38,14 @@ func TestLigerIsThatOfTheDescribedModel(t *testing.T) {
 		require.NoError(t, err)
 		exported := open(t, name)
 		for i, c := range []models.Case{
-			{Levers: models.Levers{Liger: true}},
-			{Levers: models.Levers{Liger: true}, AMP: "bf16", Checkpointing: true},
-			{Levers: models.Levers{Liger: true}, Weights: "bf16", LoRA: lora},
-			{Levers: models.Levers{Liger: true}, AMP: "fp16", Accumulate: 2},
-			{Levers: models.Levers{Liger: true}, AMP: "bf16", GPUs: 2, Strategy: &models.Strategy{Name: models.FSDP2}},
+			{MemoryOptions: models.MemoryOptions{Liger: true}},
+			{MemoryOptions: models.MemoryOptions{Liger: true}, AMP: "bf16", Checkpointing: true},
+			{MemoryOptions: models.MemoryOptions{Liger: true}, Weights: "bf16", LoRA: lora},
+			{MemoryOptions: models.MemoryOptions{Liger: true}, AMP: "fp16", Accumulate: 2},
+			{
+				MemoryOptions: models.MemoryOptions{Liger: true}, AMP: "bf16", GPUs: 2,
+				Strategy: &models.Strategy{Name: models.FSDP2},
+			},
 			{Settings: models.Settings{"fused-loss": 1}, AMP: "bf16"},
 		} {
 			if name == "hf-gemma2-tiny" && c.Weights != "" || !sample.All() && i > 2 {
@@ -59,26 +62,26 @@ func TestLigerIsThatOfTheDescribedModel(t *testing.T) {
 }
 
 func TestLigerSaysWhatItReplaces(t *testing.T) {
-	on := models.Levers{Liger: true}
+	on := models.MemoryOptions{Liger: true}
 	for want, c := range map[string]struct {
 		model string
 		c     models.Case
 	}{
 		"33 norms, 8 turns of queries and keys, 8 feed-forward products, scores and loss": {
 			"hf-qwen3-tiny",
-			models.Case{Levers: on},
+			models.Case{MemoryOptions: on},
 		},
 		"8 feed-forward products, not the loss, which is not computed by a class": {
 			"hf-qwen3-tiny",
-			models.Case{Levers: on, Loss: pt2.TokenCrossEntropy, Output: "logits"},
+			models.Case{MemoryOptions: on, Loss: pt2.TokenCrossEntropy, Output: "logits"},
 		},
 		"33 norms, 8 turns of queries and keys, 8 feed-forward products": {
 			"hf-qwen3-tiny",
-			models.Case{Levers: on, Settings: models.Settings{"plain-loss": 1}},
+			models.Case{MemoryOptions: on, Settings: models.Settings{"plain-loss": 1}},
 		},
 		"25 norms, 6 turns of queries and keys, 6 feed-forward products, scores and loss": {
 			"hf-gemma2-tiny",
-			models.Case{Levers: on},
+			models.Case{MemoryOptions: on},
 		},
 	} {
 		m := open(t, c.model)
@@ -91,7 +94,7 @@ func TestLigerSaysWhatItReplaces(t *testing.T) {
 }
 
 func TestLigerThatAGraphCannotHave(t *testing.T) {
-	on := models.Levers{Liger: true}
+	on := models.MemoryOptions{Liger: true}
 	class := func(old, other string) func(p *export.Program) {
 		return func(p *export.Program) {
 			for i := range p.Nodes {
@@ -107,33 +110,33 @@ func TestLigerThatAGraphCannotHave(t *testing.T) {
 		change func(p *export.Program)
 		c      models.Case
 	}{
-		"the model is __main__.PlainGPT": {"own-gpt-8x768", same, models.Case{Levers: on}},
+		"the model is __main__.PlainGPT": {"own-gpt-8x768", same, models.Case{MemoryOptions: on}},
 		"vprof does not describe (experts, images": {
 			"hf-qwen3-tiny",
 			class("transformers.models.qwen3.modeling_qwen3.Qwen3MLP",
 				"transformers.models.qwen3_moe.modeling_qwen3_moe.Qwen3MoeMLP"),
-			models.Case{Levers: on},
+			models.Case{MemoryOptions: on},
 		},
 		"Gemma2ForConditionalGeneration that vprof does not": {
 			"hf-gemma2-tiny",
 			class("transformers.models.gemma2.modeling_gemma2.Gemma2ForCausalLM",
 				"transformers.models.gemma2.modeling_gemma2.Gemma2ForConditionalGeneration"),
-			models.Case{Levers: on},
+			models.Case{MemoryOptions: on},
 		},
 		"Qwen3MLP has no other activation than silu": {"hf-qwen3-tiny", func(p *export.Program) {
 			node(p, "silu.default").Target = "torch.ops.aten.gelu.default"
-		}, models.Case{Levers: on}},
+		}, models.Case{MemoryOptions: on}},
 		"leave it out of --set checkpoint=": {
 			"hf-qwen3-tiny", same,
-			models.Case{Levers: on, Checkpointing: true, Blocks: "model.layers.*.mlp.act_fn"},
+			models.Case{MemoryOptions: on, Checkpointing: true, Blocks: "model.layers.*.mlp.act_fn"},
 		},
 		"which has an adapter or is packed": {
 			"hf-qwen3-tiny", same,
-			models.Case{Levers: on, LoRA: &models.LoRA{Rank: 8, Targets: []string{"lm_head"}}},
+			models.Case{MemoryOptions: on, LoRA: &models.LoRA{Rank: 8, Targets: []string{"lm_head"}}},
 		},
 		"the fused loss of liger-kernel goes through chunks": {
 			"hf-qwen3-tiny", same,
-			models.Case{Levers: on, Settings: models.Settings{"chunked-loss": 8}},
+			models.Case{MemoryOptions: on, Settings: models.Settings{"chunked-loss": 8}},
 		},
 		"is about --liger without its fused loss": {
 			"hf-qwen3-tiny", same,
@@ -145,7 +148,7 @@ func TestLigerThatAGraphCannotHave(t *testing.T) {
 		},
 		"kernel rms-norm: no nodes 1 to 100000": {"hf-qwen3-tiny", func(p *export.Program) {
 			p.Kernels[0].Begin, p.Kernels[0].End = 1, 100000
-		}, models.Case{Levers: on}},
+		}, models.Case{MemoryOptions: on}},
 	} {
 		m, err := pt2.Changed("testdata/"+c.model+".pt2", c.change)
 		if err == nil {

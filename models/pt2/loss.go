@@ -20,14 +20,14 @@ const (
 	Output            = "output"
 )
 
-// Losses returns the names of losses.
+// Losses returns the names of all losses.
 func Losses() []string { return []string{CrossEntropy, TokenCrossEntropy, MSE, BCE, L1, Sum, Output} }
 
-// lossFunc computes the loss of an output; temporaries go with the statement.
+// lossFunc computes the loss of an output. Its temporaries are freed when the statement ends.
 type lossFunc func(f *trace.Frame, out *trace.Tensor) *trace.Tensor
 
-// lossFuncs are as a training loop writes them, with targets that are made on the
-// device: class numbers of zero, or zeros of the output's shape in fp32.
+// lossFuncs compute losses as a training loop does, with targets of zeros on the GPU: class indices, or fp32 tensors
+// of the output's shape.
 var lossFuncs = map[string]lossFunc{
 	// F.cross_entropy(out, torch.zeros(b, *out.shape[2:], dtype=torch.long))
 	CrossEntropy: func(f *trace.Frame, out *trace.Tensor) *trace.Tensor {
@@ -52,7 +52,8 @@ var lossFuncs = map[string]lossFunc{
 	Output: func(_ *trace.Frame, out *trace.Tensor) *trace.Tensor { return out },
 }
 
-// chooseOutput finds the output for the loss: the named one, a number called loss, or the first tensor.
+// chooseOutput returns the index of the output for the loss: the one with the given name, a scalar named loss, or the
+// first tensor.
 func chooseOutput(p *export.Program, name string) (int, error) {
 	if name == "" {
 		if i := slices.IndexFunc(p.Results, isLoss); i >= 0 {
@@ -79,13 +80,13 @@ func chooseOutput(p *export.Program, name string) (int, error) {
 	return 0, fmt.Errorf("there is no output %q; its outputs are %s", name, strings.Join(names, ", "))
 }
 
-// isLoss reports whether an output is a number called loss.
+// isLoss reports whether an output is a scalar named loss.
 func isLoss(r export.Result) bool {
 	d, known := dtypes[r.Type]
 	return r.Name == "loss" && r.Value >= 0 && r.Dims == 0 && known && d.IsFloat()
 }
 
-// defaultLoss returns the loss of an output for which none is named.
+// defaultLoss returns the loss for an output when the case sets none.
 func defaultLoss(r export.Result) (string, error) {
 	d, known := dtypes[r.Type]
 	switch {
@@ -98,7 +99,6 @@ func defaultLoss(r export.Result) (string, error) {
 		"--loss: %s", strings.Join(Losses(), ", "))
 }
 
-// checkLoss returns an error if a loss cannot be computed from an output of its type and number of dimensions.
 func checkLoss(name string, r export.Result) error {
 	d := dtypes[r.Type]
 	switch {

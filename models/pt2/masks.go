@@ -8,14 +8,14 @@ import (
 	"github.com/vprof/vprof/models/pt2/export"
 )
 
-// dropMasks removes attention masks that exist only because the graph was traced. transformers' mask functions return
-// None if a mask would hide nothing, or if a causal mask equals attention's is_causal, but not while a model is traced
-// (masking_utils.py: _ignore_bidirectional_mask_sdpa, _ignore_causal_mask_sdpa). Such a mask depends only on positions:
-// a mask of padding or of packed sequences has other inputs.
+// dropMasks removes attention masks that exist only because the graph was traced. Outside of tracing, transformers'
+// mask functions return None if a mask would hide nothing, or if a causal mask equals attention's is_causal
+// (masking_utils.py: _ignore_bidirectional_mask_sdpa, _ignore_causal_mask_sdpa). Such masks depend on positions
+// alone; masks of padding or packed sequences have other inputs.
 func dropMasks(p *export.Program) {
 	for i := 0; i < len(p.Nodes); i++ {
 		end := i
-		for end < len(p.Nodes) && makesMask(&p.Nodes[end]) && p.Nodes[end].Line == p.Nodes[i].Line {
+		for end < len(p.Nodes) && isInMaskFunction(&p.Nodes[end]) && p.Nodes[end].Line == p.Nodes[i].Line {
 			end++
 		}
 		if end > i {
@@ -25,11 +25,10 @@ func dropMasks(p *export.Program) {
 	}
 }
 
-// maskFunctions are the two functions, and the method around them that the models of the BERT family share.
+// maskFunctions are transformers' two mask functions, and the method of BERT-like models that calls them.
 var maskFunctions = []string{"create_bidirectional_mask(", "create_causal_mask(", "._create_attention_masks("}
 
-// makesMask reports whether a call is within one of the functions that make masks.
-func makesMask(n *export.Node) bool {
+func isInMaskFunction(n *export.Node) bool {
 	if len(n.Trace) == 0 {
 		return false
 	}
@@ -43,21 +42,21 @@ const (
 	greaterOrEqual = "ge.Scalar"
 )
 
-// positionComparisons are the operators of masks that depend only on positions.
+// positionComparisons are the operators in masks that depend on positions alone.
 var positionComparisons = map[string]bool{
 	"arange.default": true, "arange.start": true, "add.Tensor": true, "unsqueeze.default": true, "expand.default": true,
 	lessOrEqual: true, greaterOrEqual: true,
 }
 
-// dropMask removes the mask made by the nodes from begin to end, if it depends only on positions and only attention
-// uses it.
+// dropMask removes the mask that the nodes from begin to end make, if it depends on positions alone and only
+// attention uses it.
 func dropMask(p *export.Program, begin, end int) {
 	made, causal, ok := findPositions(p.Nodes[begin:end])
 	if !ok {
 		return
 	}
 	var uses []*export.Node
-	chosen := false // by a causal mask, from a bias
+	chosen := false // a causal mask selects elements of a position bias
 	for i := end; i < len(p.Nodes); i++ {
 		n := &p.Nodes[i]
 		for _, a := range n.Inputs {
@@ -66,10 +65,10 @@ func dropMask(p *export.Program, begin, end int) {
 			if !taken {
 				continue
 			}
-			if !masksWith(n, a.Name) {
+			if !usesAsMask(n, a.Name) {
 				return
 			}
-			uses, chosen = append(uses, n), chosen || n.Target == where && causal
+			uses, chosen = append(uses, n), chosen || n.Target == whereTarget && causal
 		}
 	}
 	for _, r := range p.Results {
@@ -78,7 +77,7 @@ func dropMask(p *export.Program, begin, end int) {
 		}
 	}
 	if chosen {
-		forAllRows(p, begin, end)
+		keepMaskUnexpanded(p, begin, end)
 		return
 	}
 	for i := begin; i < end; i++ {
@@ -89,8 +88,8 @@ func dropMask(p *export.Program, begin, end int) {
 	}
 }
 
-// findPositions returns the values of nodes that depend only on positions, and whether positions are compared with each
-// other; ok is false for any other mask.
+// findPositions returns the values that depend on positions alone, and whether positions are compared with each other
+// (causal). ok is false if the mask has other inputs.
 func findPositions(nodes []export.Node) (made map[int32]bool, causal, ok bool) {
 	made = map[int32]bool{}
 	all := false
@@ -103,7 +102,7 @@ func findPositions(nodes []export.Node) (made map[int32]bool, causal, ok bool) {
 		causal, all = causal || name == lessOrEqual, all || name == greaterOrEqual
 		for _, a := range n.Inputs {
 			if a.Kind == export.Ref && !made[a.Ref] && name != "arange.default" && name != "arange.start" {
-				return nil, false, false // something else than positions
+				return nil, false, false // an input other than positions
 			}
 		}
 		eachOutput(n, func(v int32) { made[v] = true })
@@ -111,9 +110,9 @@ func findPositions(nodes []export.Node) (made map[int32]bool, causal, ok bool) {
 	return made, causal, causal != all
 }
 
-// forAllRows leaves a causal mask unexpanded if attention adds a position bias: one mask for all rows of the batch
+// keepMaskUnexpanded keeps a causal mask at batch size 1 if attention adds a position bias to it
 // (create_position_bias_mask).
-func forAllRows(p *export.Program, begin, end int) {
+func keepMaskUnexpanded(p *export.Program, begin, end int) {
 	for i := begin; i < end; i++ {
 		if n := &p.Nodes[i]; n.Target == "torch.ops.aten.expand.default" {
 			bypassNode(p, n)
@@ -129,19 +128,18 @@ func bypassNode(p *export.Program, n *export.Node) {
 	}
 }
 
-// masksWith reports whether a node masks scores with an argument.
-func masksWith(n *export.Node, argument string) bool {
-	return n.Target == attention && argument == "attn_mask" || n.Target == where && argument == "condition"
+func usesAsMask(n *export.Node, argument string) bool {
+	return n.Target == attentionTarget && argument == "attn_mask" || n.Target == whereTarget && argument == "condition"
 }
 
 const (
-	attention = "torch.ops.aten.scaled_dot_product_attention.default"
-	where     = "torch.ops.aten.where.ScalarOther"
+	attentionTarget = "torch.ops.aten.scaled_dot_product_attention.default"
+	whereTarget     = "torch.ops.aten.where.ScalarOther"
 )
 
-// removeMask runs a node without the mask.
+// removeMask changes a node to run without the mask.
 func removeMask(p *export.Program, n *export.Node, causal bool) {
-	if n.Target == where {
+	if n.Target == whereTarget {
 		bypassNode(p, n)
 		return
 	}
@@ -152,7 +150,6 @@ func removeMask(p *export.Program, n *export.Node, causal bool) {
 	n.Inputs = kept
 }
 
-// replaceValue makes all nodes use another value instead of old.
 func replaceValue(p *export.Program, old, other int32) {
 	var fix func(a *export.Argument)
 	fix = func(a *export.Argument) {

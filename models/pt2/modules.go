@@ -15,87 +15,91 @@ import (
 	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
-// weight is a parameter, or a buffer or constant, of the model.
+// weight is a parameter, buffer or constant of the model.
 type weight struct {
 	name string
 	*nn.Parameter
 	*nn.Buffer
-	// values are the graph's values for it: several if it is tied.
+	// values are the weight's values in the graph; a tied parameter has several.
 	values []int32
 }
 
-// tensor returns the weight's tensor on the device; nil if another layer has replaced it.
-func (w *weight) tensor() *trace.Tensor { return cmp.Or(w.Parameter.T(), w.Buffer.T()) }
+// tensor returns the weight's tensor on the GPU; nil if another layer has replaced its layer.
+func (w *weight) tensor() *trace.Tensor {
+	return cmp.Or(w.Parameter.TensorOrNil(), w.Buffer.TensorOrNil())
+}
 
-// linearSite is a linear layer of the model that a memory-saving option may replace.
+// linearSite is a linear layer of the model, which memory-saving options can replace.
 type linearSite struct {
 	*nn.Linear
-	in   *nn.Parts
+	in   *nn.NamedModule
 	name string
 }
 
-func (s *linearSite) layer() nn.Layer { return s.in.At(s.name) }
+func (s *linearSite) layer() nn.Layer { return s.in.ChildAt(s.name) }
 
-// replaced reports whether another layer is in place of the linear layer with a weight.
-func (m *moduleTree) replaced(weight int32) bool {
-	s := m.sites[weight]
+func (m *moduleTree) isReplaced(weight int32) bool {
+	s := m.linearSites[weight]
 	return s != nil && s.layer() != nn.Layer(s.Linear)
 }
 
-// moduleTree is the model of a program as modules that hold its tensors. Their order is that of
-// Module._apply, which .to(device) calls; constants come last.
+// moduleTree is the program's model as a tree of modules with its weights. The order is that of Module._apply, which
+// .to(device) calls; constants come last.
 type moduleTree struct {
-	*nn.Parts
-	weights []*weight
-	of      map[int32]*weight     // by the values that they are
-	sites   map[int32]*linearSite // by the values of the layers' weights
-	// first are the modules by the values of the graphs of the first forward.
+	*nn.NamedModule
+	weights     []*weight
+	weightOf    map[int32]*weight     // weights by their values
+	linearSites map[int32]*linearSite // linear layers by the values of their weights
+	// first holds a tree for each graph of the first forward pass, with that graph's values.
 	first map[*export.Program]*moduleTree
 }
 
 func newModules(p *export.Program) *moduleTree {
-	m := &moduleTree{of: map[int32]*weight{}, sites: map[int32]*linearSite{}, first: map[*export.Program]*moduleTree{}}
+	m := &moduleTree{
+		weightOf: map[int32]*weight{}, linearSites: map[int32]*linearSite{},
+		first: map[*export.Program]*moduleTree{},
+	}
 	root := &moduleNode{}
 	for _, path := range p.Modules {
-		root.at(path)
+		root.child(path)
 	}
-	tied, byName, later := tiedNames(p), map[string]*weight{}, madeByForward(p)
+	tied, byName, later := tiedNames(p), map[string]*weight{}, forwardMadeInputs(p)
 	for i := range p.Inputs {
 		in := &p.Inputs[i]
 		if in.Role == export.UserInput || later[in.Value] {
 			continue
 		}
-		w := byName[keyOf(in, tied)]
+		w := byName[weightKey(in, tied)]
 		if w == nil {
-			w = m.add(p, in)
-			byName[keyOf(in, tied)] = w
+			w = m.addWeight(p, in)
+			byName[weightKey(in, tied)] = w
 		}
-		w.values, m.of[in.Value] = append(w.values, in.Value), w
+		w.values, m.weightOf[in.Value] = append(w.values, in.Value), w
 		b := root
 		if in.Role != export.Constant {
-			b = root.at(parent(in.Name))
+			b = root.child(parentPath(in.Name))
 		}
-		b.put(w, in)
+		b.addWeight(w, in)
 	}
 	for _, first := range p.First {
-		m.addFirst(first, byName, tied, root)
+		m.addFirstForward(first, byName, tied, root)
 	}
-	m.findSites(p, root)
-	m.Parts = root.parts()
-	for v, s := range m.sites {
-		if b := root.at(s.name); b.linear != nil {
-			s.in, s.name = root.at(parent(s.name)).made, s.name[strings.LastIndexByte(s.name, '.')+1:]
+	m.findLinearSites(p, root)
+	m.NamedModule = root.build()
+	for v, s := range m.linearSites {
+		if b := root.child(s.name); b.linear != nil {
+			s.in, s.name = root.child(parentPath(s.name)).made, s.name[strings.LastIndexByte(s.name, '.')+1:]
 			continue
 		}
-		delete(m.sites, v)
+		delete(m.linearSites, v)
 	}
 	m.flattenRecurrent(p, root)
 	for _, first := range m.first {
-		first.Parts, first.weights = m.Parts, m.weights
-		for v, w := range first.of {
+		first.NamedModule, first.weights = m.NamedModule, m.weights
+		for v, w := range first.weightOf {
 			for _, own := range w.values {
-				if s := m.sites[own]; s != nil {
-					first.sites[v] = s
+				if s := m.linearSites[own]; s != nil {
+					first.linearSites[v] = s
 				}
 			}
 		}
@@ -103,48 +107,47 @@ func newModules(p *export.Program) *moduleTree {
 	return m
 }
 
-// keyOf returns the identity of an input tensor: the first of its tied names. For constants, whose names are numbers of
-// a graph, the identity includes sizes and types.
-func keyOf(in *export.Input, tied map[string]string) string {
+// weightKey returns the identity of an input tensor: the first of its tied names. Constants have numbers as names, so
+// their identity includes shape and data type.
+func weightKey(in *export.Input, tied map[string]string) string {
 	if in.Role == export.Constant {
 		return fmt.Sprint(in.Name, in.Sizes, in.Type)
 	}
 	return cmp.Or(tied[in.Name], in.Name)
 }
 
-// add makes the tensor of an input of a program.
-func (m *moduleTree) add(p *export.Program, in *export.Input) *weight {
+func (m *moduleTree) addWeight(p *export.Program, in *export.Input) *weight {
 	w := newWeight(in)
 	if in.Role == export.Constant {
 		kept := p.Extra != nil && slices.Contains(p.Extra.Host.Kept, p.Names[in.Value])
-		w.Buffer.Away = kept || isWritten(p, in.Value)
+		w.Buffer.IsElsewhere = kept || isLiteral(p, in.Value)
 	}
 	m.weights = append(m.weights, w)
 	return w
 }
 
-// addFirst finds the tensors of a graph of the first forward, and adds constants that only that graph reads.
-func (m *moduleTree) addFirst(p *export.Program, byName map[string]*weight, tied map[string]string, root *moduleNode) {
-	first := &moduleTree{of: map[int32]*weight{}, sites: map[int32]*linearSite{}}
+// addFirstForward finds the weights of a graph of the first forward pass, and adds constants that only that graph uses.
+func (m *moduleTree) addFirstForward(p *export.Program, byName map[string]*weight, tied map[string]string, root *moduleNode) {
+	first := &moduleTree{weightOf: map[int32]*weight{}, linearSites: map[int32]*linearSite{}}
 	m.first[p] = first
 	for i := range p.Inputs {
 		in := &p.Inputs[i]
 		if in.Role == export.UserInput {
 			continue
 		}
-		w := byName[keyOf(in, tied)]
+		w := byName[weightKey(in, tied)]
 		if w == nil {
-			w = m.add(p, in)
-			byName[keyOf(in, tied)] = w
-			root.put(w, in)
+			w = m.addWeight(p, in)
+			byName[weightKey(in, tied)] = w
+			root.addWeight(w, in)
 		}
-		first.of[in.Value] = w
+		first.weightOf[in.Value] = w
 	}
 }
 
-// isWritten reports whether a constant is a literal in the code, such as torch.tensor([1, 2]), which each forward
+// isLiteral reports whether a constant is written in the code, such as torch.tensor([1, 2]), which each forward
 // creates again.
-func isWritten(p *export.Program, constant int32) bool {
+func isLiteral(p *export.Program, constant int32) bool {
 	found := false
 	for i := range p.Nodes {
 		taken := false
@@ -157,7 +160,6 @@ func isWritten(p *export.Program, constant int32) bool {
 	return found
 }
 
-// newWeight makes the tensor of an input.
 func newWeight(in *export.Input) *weight {
 	w, dims := &weight{name: in.Name}, make([]int64, len(in.Sizes))
 	for i, s := range in.Sizes {
@@ -167,13 +169,13 @@ func newWeight(in *export.Input) *weight {
 	if in.Role == export.Parameter {
 		w.Parameter = &nn.Parameter{Dims: dims, DType: d, Frozen: !in.RequiresGrad, Strides: denseStrides(in, dims)}
 	} else {
-		w.Buffer = &nn.Buffer{Dims: dims, DType: d, OfWeights: d.IsFloat(), Constant: in.Role == export.Constant}
+		w.Buffer = &nn.Buffer{Dims: dims, DType: d, HasWeightType: d.IsFloat(), Constant: in.Role == export.Constant}
 	}
 	return w
 }
 
-// denseStrides returns the strides of a dense tensor whose dimensions are in another order in memory, such as matrices
-// of linear algebra: .to(device) preserves them. They are nil for all others.
+// denseStrides returns the strides of a dense tensor that is not contiguous, which .to(device) preserves; nil for
+// other tensors.
 func denseStrides(in *export.Input, dims []int64) []int64 {
 	if len(in.Strides) != len(dims) {
 		return nil
@@ -201,51 +203,51 @@ func denseStrides(in *export.Input, dims []int64) []int64 {
 	return strides
 }
 
-// findSites finds the linear layers: modules with a weight, and optionally a bias, that linear operators read.
-func (m *moduleTree) findSites(p *export.Program, root *moduleNode) {
+// findLinearSites sets the linear layers: modules whose weight, and optional bias, linear operators use.
+func (m *moduleTree) findLinearSites(p *export.Program, root *moduleNode) {
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
-		w := m.of[inputOf(n, "weight")]
-		if n.Target != linear || w == nil || w.Parameter == nil || len(w.Parameter.Dims) != 2 ||
-			m.sites[inputOf(n, "weight")] != nil {
+		w := m.weightOf[inputOf(n, "weight")]
+		if n.Target != linearTarget || w == nil || w.Parameter == nil || len(w.Parameter.Dims) != 2 ||
+			m.linearSites[inputOf(n, "weight")] != nil {
 			continue
 		}
-		path := ownerOf(w, n, p)
-		if b := root.at(path); path != "" && b.isLinear(w) {
+		path := linearPath(w, n, p)
+		if b := root.child(path); path != "" && b.isLinear(w) {
 			if b.linear == nil {
 				b.linear = &nn.Linear{Weight: w.Parameter}
 				if len(b.own) == 2 {
 					b.linear.Bias = b.own[1].Parameter
 				}
 			}
-			m.sites[inputOf(n, "weight")] = &linearSite{Linear: b.linear, name: path}
+			m.linearSites[inputOf(n, "weight")] = &linearSite{Linear: b.linear, name: path}
 		}
 	}
 }
 
-// ownerOf returns the path of the linear layer that a node calls: the module with the weight, or the module under whose
-// name the weight is tied.
-func ownerOf(w *weight, n *export.Node, p *export.Program) string {
+// linearPath returns the path of the linear layer that a node calls: the module that names the weight, or one that
+// shares it.
+func linearPath(w *weight, n *export.Node, p *export.Program) string {
 	for i := range p.Inputs {
 		if in := &p.Inputs[i]; in.Name == n.Module+".weight" && slices.Contains(w.values, in.Value) {
 			return n.Module
 		}
 	}
-	return parent(w.name)
+	return parentPath(w.name)
 }
 
-// moduleNode is a module among others, with its own tensors, and their names.
+// moduleNode is a module under construction: its children, and its own tensors with their names.
 type moduleNode struct {
 	children []string
 	below    map[string]*moduleNode
 	own      []*weight
 	names    []string
 	linear   *nn.Linear
-	made     *nn.Parts
+	made     *nn.NamedModule
 }
 
-// at returns the module with a path, and creates it if it does not exist.
-func (b *moduleNode) at(path string) *moduleNode {
+// child returns the module at a path and creates it if it does not exist.
+func (b *moduleNode) child(path string) *moduleNode {
 	for path != "" {
 		var name string
 		name, path, _ = strings.Cut(path, ".")
@@ -263,8 +265,7 @@ func (b *moduleNode) at(path string) *moduleNode {
 	return b
 }
 
-// put adds a tensor to the module, under the name of an input.
-func (b *moduleNode) put(w *weight, in *export.Input) {
+func (b *moduleNode) addWeight(w *weight, in *export.Input) {
 	b.own = append(b.own, w)
 	b.names = append(b.names, in.Name[strings.LastIndexByte(in.Name, '.')+1:])
 }
@@ -279,31 +280,30 @@ func (b *moduleNode) isLinear(w *weight) bool {
 	return len(b.own) == 2 && b.names[1] == "bias" && b.own[1].Parameter != nil
 }
 
-// parts makes the module.
-func (b *moduleNode) parts() *nn.Parts {
-	b.made = &nn.Parts{}
+func (b *moduleNode) build() *nn.NamedModule {
+	b.made = &nn.NamedModule{}
 	for i, w := range b.own {
 		if w.Parameter != nil {
-			b.made.Put(b.names[i], w.Parameter)
+			b.made.ShareParameter(b.names[i], w.Parameter)
 		} else {
-			b.made.PutBuffer(w.Buffer)
+			b.made.ShareBuffer(w.Buffer)
 		}
 	}
 	for _, name := range b.children {
 		if child := b.below[name]; child.linear != nil {
 			b.made.Add(name, child.linear)
 		} else {
-			b.made.Add(name, child.parts())
+			b.made.Add(name, child.build())
 		}
 	}
 	return b.made
 }
 
-func parent(name string) string { return name[:max(strings.LastIndexByte(name, '.'), 0)] }
+func parentPath(name string) string { return name[:max(strings.LastIndexByte(name, '.'), 0)] }
 
-// tiedNames groups the names of parameters that share a tensor; each maps to the first name of its group. Files of
-// vprof capture list them. In other files export has replaced a tied parameter by its last name everywhere: the other
-// names are unused, and a module uses a parameter of another.
+// tiedNames maps the names of parameters that share a tensor to the first of them. Files of vprof capture list such
+// names. In other files, torch.export has replaced a tied parameter by its last name everywhere: the other names are
+// unused, and a module uses a parameter of another module.
 func tiedNames(p *export.Program) map[string]string {
 	group := map[string]string{}
 	join := func(a, b string) {
@@ -319,7 +319,7 @@ func tiedNames(p *export.Program) map[string]string {
 		for _, pair := range p.Extra.Tied {
 			join(pair[1], pair[0])
 		}
-		return inOrder(p, group)
+		return firstInOrder(p, group)
 	}
 	used, strange := parameterUses(p)
 	for i := range p.Inputs {
@@ -336,11 +336,11 @@ func tiedNames(p *export.Program) map[string]string {
 			}
 		}
 	}
-	return inOrder(p, group)
+	return firstInOrder(p, group)
 }
 
-// inOrder names each group by its first name in the order of inputs.
-func inOrder(p *export.Program, group map[string]string) map[string]string {
+// firstInOrder maps the names of each group to the one that comes first among the program's inputs.
+func firstInOrder(p *export.Program, group map[string]string) map[string]string {
 	first := map[string]string{}
 	out := map[string]string{}
 	for i := range p.Inputs {
@@ -357,12 +357,12 @@ func inOrder(p *export.Program, group map[string]string) map[string]string {
 	return out
 }
 
-// parameterUses returns the values that nodes use, and the parameters that nodes of other modules use.
+// parameterUses returns the values that nodes use, and those parameters that nodes of other modules use.
 func parameterUses(p *export.Program) (used, strange map[int32]bool) {
 	owner := map[int32]string{}
 	for i := range p.Inputs {
 		if in := &p.Inputs[i]; in.Role == export.Parameter {
-			owner[in.Value] = parent(in.Name)
+			owner[in.Value] = parentPath(in.Name)
 		}
 	}
 	used, strange = map[int32]bool{}, map[int32]bool{}
@@ -383,8 +383,8 @@ func parameterUses(p *export.Program) (used, strange map[int32]bool) {
 
 func sameSize(a, b export.Size) bool { return a.Int == b.Int }
 
-// freeze turns gradients off for the parameters whose names match patterns.
-func (m *moduleTree) freeze(names string) error {
+// freezeMatching sets requires_grad=False for the parameters whose names match patterns.
+func (m *moduleTree) freezeMatching(names string) error {
 	if !slices.ContainsFunc(m.weights, func(w *weight) bool { return w.Parameter != nil }) {
 		return errors.New("the model has no parameters; nothing is trained")
 	}
@@ -413,7 +413,7 @@ func (m *moduleTree) freeze(names string) error {
 	return nil
 }
 
-// toChannelsLast runs model.to(memory_format=torch.channels_last): tensors of four dimensions get new storages in turn.
+// toChannelsLast records model.to(memory_format=torch.channels_last): each 4D tensor gets a new storage.
 func toChannelsLast(t *trace.Tape, net *nn.Tree) {
 	again := func(old *trace.Tensor, c program.Class) *trace.Tensor {
 		x := t.Hold(t.NewChannelsLast("to", c, old.DType(), old.Shape()...))
@@ -421,7 +421,7 @@ func toChannelsLast(t *trace.Tape, net *nn.Tree) {
 		t.Release(old)
 		return x
 	}
-	net.Each(func(p *nn.Parameter) {
+	net.ForEach(func(p *nn.Parameter) {
 		if len(p.Dims) == 4 {
 			p.Tensor = again(p.Tensor, program.Weights)
 		}
@@ -432,14 +432,13 @@ func toChannelsLast(t *trace.Tape, net *nn.Tree) {
 	})
 }
 
-// recurrentOperators belong to layers that keep all their weights in one buffer, as cuDNN requires.
+// recurrentOperators are the operators of layers that keep all weights in one buffer, as cuDNN requires.
 var recurrentOperators = []string{
 	"torch.ops.aten.lstm.input", "torch.ops.aten.gru.input",
 	"torch.ops.aten.rnn_tanh.input", "torch.ops.aten.rnn_relu.input",
 }
 
-// flattenRecurrent makes recurrent layers copy their weights into one buffer after they are moved to the device
-// (flatten_parameters).
+// flattenRecurrent makes recurrent layers copy their weights into one buffer on the GPU (flatten_parameters).
 func (m *moduleTree) flattenRecurrent(p *export.Program, root *moduleNode) {
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
@@ -449,15 +448,15 @@ func (m *moduleTree) flattenRecurrent(p *export.Program, root *moduleNode) {
 		}
 		var layer []*nn.Parameter
 		for _, a := range params.List {
-			if w := m.of[a.Ref]; w != nil && w.Parameter != nil {
+			if w := m.weightOf[a.Ref]; w != nil && w.Parameter != nil {
 				layer = append(layer, w.Parameter)
 			}
 		}
 		if len(layer) == 0 || len(layer) < len(params.List) {
-			continue // computed in the graph: not a layer's own
+			continue // the graph computes the weights: the layer does not own them
 		}
-		if b := root.at(parent(m.of[params.List[0].Ref].name)); b.made != nil {
-			b.made.Moved(func(t *trace.Tape) {
+		if b := root.child(parentPath(m.weightOf[params.List[0].Ref].name)); b.made != nil {
+			b.made.OnMoved(func(t *trace.Tape) {
 				xs := lists.Map(layer, func(w *nn.Parameter) *trace.Tensor { return w.Tensor })
 				ops.FlattenRNNWeights(t, xs)
 			})

@@ -9,8 +9,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// sizes are the functions on sizes that exported graphs call, by their names in expressions.
-var sizes = map[string]string{
+// sizeFunctions maps Python's functions on sizes, as exported graphs call them, to their names in expressions.
+var sizeFunctions = map[string]string{
 	"_operator.add": "Add", "_operator.sub": "Sub", "_operator.mul": "Mul", "_operator.neg": "Neg",
 	"_operator.pow":      "Pow",
 	"_operator.floordiv": "FloorDiv", "_operator.mod": "PythonMod", "_operator.truediv": "FloatTrueDiv",
@@ -19,7 +19,7 @@ var sizes = map[string]string{
 	"torch._sym_sqrt": "OpaqueUnaryFn_sqrt", "math.sqrt": "OpaqueUnaryFn_sqrt",
 }
 
-// comparisons are the operators that compare.
+// comparisons maps the names of Python's comparison operators to functions.
 var comparisons = map[string]func(a, b float64) bool{
 	"_operator.eq":   func(a, b float64) bool { return a == b },
 	"_operator.ne":   func(a, b float64) bool { return a != b },
@@ -31,33 +31,32 @@ var comparisons = map[string]func(a, b float64) bool{
 	"_operator.or_":  func(a, b float64) bool { return a != 0 || b != 0 },
 }
 
-// ofTensors are the properties of a tensor, or of one of its dimensions, which is the second argument.
-var ofTensors = map[string]func(x *trace.Tensor, d int) int64{
+// tensorProperties are properties of a tensor x, or of its dimension d.
+var tensorProperties = map[string]func(x *trace.Tensor, d int) int64{
 	"torch.ops.aten.sym_size.int":               func(x *trace.Tensor, d int) int64 { return x.Size(d) },
 	"torch.ops.aten.sym_stride.int":             func(x *trace.Tensor, d int) int64 { return x.Strides()[d] },
 	"torch.ops.aten.sym_numel.default":          func(x *trace.Tensor, _ int) int64 { return x.Numel() },
 	"torch.ops.aten.sym_storage_offset.default": func(*trace.Tensor, int) int64 { return 0 },
 }
 
-// numberOf returns the function that computes a size on the host, without allocating; nil for other targets.
-func numberOf(target string) func(args []aten.Value) (aten.Value, error) {
-	if name := sizes[target]; name != "" {
-		return func(args []aten.Value) (aten.Value, error) { return computed(name, args) }
+// sizeFunction returns the function that computes a target's size on the host; nil for targets that are not sizes.
+func sizeFunction(target string) func(args []aten.Value) (aten.Value, error) {
+	if name := sizeFunctions[target]; name != "" {
+		return func(args []aten.Value) (aten.Value, error) { return applyNamed(name, args) }
 	}
 	if holds := comparisons[target]; holds != nil {
-		return comparisonOf(2, func(xs []export.Number) bool { return holds(xs[0].Real(), xs[1].Real()) })
+		return comparison(2, func(xs []export.Number) bool { return holds(xs[0].Real(), xs[1].Real()) })
 	}
 	if target == "torch.sym_not" {
-		return comparisonOf(1, func(xs []export.Number) bool { return xs[0].Real() == 0 })
+		return comparison(1, func(xs []export.Number) bool { return xs[0].Real() == 0 })
 	}
-	if of := ofTensors[target]; of != nil {
+	if of := tensorProperties[target]; of != nil {
 		return func(args []aten.Value) (aten.Value, error) { return tensorProperty(of, args) }
 	}
 	return nil
 }
 
-// comparisonOf returns a function that evaluates a predicate of n numbers.
-func comparisonOf(n int, holds func(xs []export.Number) bool) func(args []aten.Value) (aten.Value, error) {
+func comparison(n int, holds func(xs []export.Number) bool) func(args []aten.Value) (aten.Value, error) {
 	return func(args []aten.Value) (aten.Value, error) {
 		xs, err := operands(args, n)
 		if err != nil {
@@ -67,8 +66,7 @@ func comparisonOf(n int, holds func(xs []export.Number) bool) func(args []aten.V
 	}
 }
 
-// computed applies a function, by its name, to numbers.
-func computed(name string, args []aten.Value) (aten.Value, error) {
+func applyNamed(name string, args []aten.Value) (aten.Value, error) {
 	xs, err := operands(args, len(args))
 	if err != nil {
 		return nil, err
@@ -83,7 +81,6 @@ func computed(name string, args []aten.Value) (aten.Value, error) {
 	return y.Real(), nil
 }
 
-// tensorProperty returns a property of a tensor, the first argument.
 func tensorProperty(of func(x *trace.Tensor, d int) int64, args []aten.Value) (aten.Value, error) {
 	var x *trace.Tensor
 	if len(args) > 0 {
@@ -103,7 +100,7 @@ func tensorProperty(of func(x *trace.Tensor, d int) int64, args []aten.Value) (a
 	return of(x, int((d+n)%n)), nil
 }
 
-// operands returns the n numbers of a call; true is 1.
+// operands returns the n numbers of a call; True counts as 1.
 func operands(args []aten.Value, n int) ([]export.Number, error) {
 	if len(args) != n {
 		return nil, fmt.Errorf("got %d numbers, need %d", len(args), n)

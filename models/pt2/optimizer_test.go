@@ -16,8 +16,11 @@ func TestOptimizersThatProjectGradientsAreThoseOfTheDescribedModel(t *testing.T)
 	require.NoError(t, err)
 	exported := open(t, name)
 	for _, c := range []models.Case{
-		{Optimizer: "galore-adamw:rank=8,target=mlp+q_proj", Levers: models.Levers{Clip: models.ClipNone}},
-		{Optimizer: "galore-adamw:rank=8", Levers: models.Levers{InBackward: true}},
+		{
+			Optimizer:     "galore-adamw:rank=8,target=mlp+q_proj",
+			MemoryOptions: models.MemoryOptions{Clip: models.ClipNone},
+		},
+		{Optimizer: "galore-adamw:rank=8", MemoryOptions: models.MemoryOptions{InBackward: true}},
 	} {
 		c.Batch, c.Torch = 4, "2.15"
 		ofLayers := c

@@ -10,25 +10,24 @@ import (
 	"github.com/vprof/vprof/models/pt2/export"
 )
 
-// outputLayer describes the nodes that compute logits and their cross entropy. A loss in chunks of tokens replaces
-// them.
+// outputLayer is the nodes that compute logits and their cross entropy, which a loss in chunks of tokens replaces.
 type outputLayer struct {
-	// linear is the node of the layer; loss the node of the cross entropy, -1 if the model returns logits.
+	// linear is the node of the output layer. loss is the node of the cross entropy; -1 if the model returns logits.
 	linear, loss int
-	// adjust are the nodes that scale or cap the scores, in order.
-	adjust []int
-	// gone are all nodes between the two, and nodes that bring labels into their form.
-	gone map[int]bool
-	// x are the hidden states; labels the batch's, -1 if the model returns logits.
+	// scaling are the nodes that scale or cap logits, in order.
+	scaling []int
+	// removed are the nodes to remove: those between linear and loss, and those that reshape or shift labels.
+	removed map[int]bool
+	// x is the value of the hidden states, labels that of the batch's labels; -1 if the model returns logits.
 	x, labels int32
-	// ownLabels reports whether labels are not shifted; otherwise each token predicts the next.
-	ownLabels bool
+	// unshifted reports whether labels are used unshifted; otherwise each token predicts the next one.
+	unshifted bool
 }
 
-const crossEntropy = "torch.ops.aten.cross_entropy_loss.default"
+const crossEntropyTarget = "torch.ops.aten.cross_entropy_loss.default"
 
-// shapeOperators are operators that change the form or the type of scores and labels, and nothing
-// else; scaling are nodes that change each number by itself.
+// shapeOperators change only the shape or data type of logits and labels. scaleOperators change each element by
+// itself.
 var (
 	shapeOperators = map[string]bool{
 		"view.default": true, "reshape.default": true, "flatten.using_ints": true, "_unsafe_view.default": true,
@@ -41,55 +40,54 @@ var (
 	}
 )
 
-// shortTarget returns the name of an operator without its namespace.
 func shortTarget(target string) string { return strings.TrimPrefix(target, "torch.ops.aten.") }
 
-// overloadName returns the name of an operator without its namespace and overload: "view".
+// overloadName returns an operator's name without namespace and overload: "view".
 func overloadName(target string) string {
 	name, _, _ := strings.Cut(shortTarget(target), ".")
 	return name
 }
 
-// describe names a node and its module, as in a message.
-func describe(n *export.Node) string {
+func describeNode(n *export.Node) string {
 	if n.Module == "" {
 		return shortTarget(n.Target)
 	}
 	return shortTarget(n.Target) + " in " + n.Module
 }
 
-// outputLayerSearch looks for the output layer of a program.
+// outputLayerSearch is the state of a search for a program's output layer.
 type outputLayerSearch struct {
 	p *export.Program
-	// maker is the node that makes a value, -1 of inputs; takers are the nodes that use one, but for checks.
-	maker  []int
-	takers [][]int
-	found  outputLayer
-	// cut reports whether the scores of last tokens are left out.
-	cut bool
+	// producer is the node that computes a value; -1 for inputs. takers are the nodes that use a value, except checks.
+	producer []int
+	users    [][]int
+	found    outputLayer
+	// dropsLastLogits reports whether the logits of the last tokens are removed.
+	dropsLastLogits bool
 }
 
 func newOutputLayerSearch(g *graph) *outputLayerSearch {
 	s := &outputLayerSearch{
-		p: g.Program, maker: findUses(g.Program).maker, takers: make([][]int, g.Values),
-		found: outputLayer{loss: -1, labels: -1, gone: map[int]bool{}},
+		p: g.Program, producer: findUses(g.Program).producer, users: make([][]int, g.Values),
+		found: outputLayer{loss: -1, labels: -1, removed: map[int]bool{}},
 	}
 	for i := range g.Nodes {
 		if g.calls[i].skip {
 			continue
 		}
-		eachInput(&g.Nodes[i], func(v int32) { s.takers[v] = append(s.takers[v], i) })
+		eachInput(&g.Nodes[i], func(v int32) { s.users[v] = append(s.users[v], i) })
 	}
 	return s
 }
 
-// findOutputLayer finds the output layer from the result that the loss is computed from: the loss itself, or logits
-// whose cross entropy is computed over all tokens with unshifted labels. The error describes what it found instead.
+// findOutputLayer finds the output layer, starting at the result that the loss is computed from: the loss itself, or
+// logits whose cross entropy is computed over all tokens with unshifted labels. The error describes what it finds
+// instead.
 func findOutputLayer(g *graph, result int32, returnsLoss bool) (*outputLayer, error) {
 	s := newOutputLayerSearch(g)
 	scores := result
 	if returnsLoss {
-		n, err := s.crossEntropy(result)
+		n, err := s.findCrossEntropy(result)
 		if err != nil {
 			return nil, err
 		}
@@ -97,20 +95,20 @@ func findOutputLayer(g *graph, result int32, returnsLoss bool) (*outputLayer, er
 			return nil, errors.New("the cross entropy has no logits")
 		}
 	}
-	if err := s.scores(scores); err != nil {
+	if err := s.followLogits(scores); err != nil {
 		return nil, err
 	}
 	if !returnsLoss {
-		s.found.ownLabels = true
+		s.found.unshifted = true
 		return &s.found, nil
 	}
-	return &s.found, s.labels(inputOf(&s.p.Nodes[s.found.loss], "target"))
+	return &s.found, s.followLabels(inputOf(&s.p.Nodes[s.found.loss], "target"))
 }
 
-// crossEntropy finds the program's only cross entropy.
-func (s *outputLayerSearch) crossEntropy(result int32) (*export.Node, error) {
+// crossEntropyTarget returns the program's only cross entropy.
+func (s *outputLayerSearch) findCrossEntropy(result int32) (*export.Node, error) {
 	for i := range s.p.Nodes {
-		if s.p.Nodes[i].Target != crossEntropy {
+		if s.p.Nodes[i].Target != crossEntropyTarget {
 			continue
 		}
 		if s.found.loss >= 0 {
@@ -119,8 +117,8 @@ func (s *outputLayerSearch) crossEntropy(result int32) (*export.Node, error) {
 		s.found.loss = i
 	}
 	if s.found.loss < 0 {
-		if i := s.maker[result]; i >= 0 {
-			return nil, fmt.Errorf("the loss is the result of %s, not a cross entropy", describe(&s.p.Nodes[i]))
+		if i := s.producer[result]; i >= 0 {
+			return nil, fmt.Errorf("the loss is the result of %s, not a cross entropy", describeNode(&s.p.Nodes[i]))
 		}
 		return nil, errors.New("the loss is an input of the model, not a cross entropy")
 	}
@@ -137,80 +135,79 @@ func (s *outputLayerSearch) crossEntropy(result int32) (*export.Node, error) {
 	return n, nil
 }
 
-// scores follows the logits back to the linear layer that computes them.
-func (s *outputLayerSearch) scores(v int32) error {
+func (s *outputLayerSearch) followLogits(v int32) error {
 	s.found.linear = -1
 	for next := s.found.loss; s.found.linear < 0; {
-		i := s.maker[v]
+		i := s.producer[v]
 		if i < 0 {
 			return errors.New("the logits are an input of the model, not the result of a linear layer")
 		}
 		n := &s.p.Nodes[i]
-		if err := s.goes(v, next); err != nil {
+		if err := s.checkRemovable(v, next); err != nil {
 			return err
 		}
 		switch name := shortTarget(n.Target); {
-		case n.Target == linear:
+		case n.Target == linearTarget:
 			s.found.linear = i
 			s.found.x = inputOf(n, "input")
-			return s.layer(n)
+			return s.checkLinear(n)
 		case scaleOperators[name] && hasOneUse(n):
-			s.found.adjust = append([]int{i}, s.found.adjust...)
+			s.found.scaling = append([]int{i}, s.found.scaling...)
 		case name == "slice.Tensor" && (isFullSlice(n) || dropsLast(n)):
-			s.cut = s.cut || dropsLast(n)
+			s.dropsLastLogits = s.dropsLastLogits || dropsLast(n)
 		case !shapeOperators[name]:
-			return fmt.Errorf("the logits come from %s, but this needs a model whose last layer is linear", describe(n))
-		case len(s.found.adjust) > 0 && strings.HasPrefix(name, "to."):
-			s.found.adjust = append([]int{i}, s.found.adjust...)
+			return fmt.Errorf("the logits come from %s, but this needs a model whose last layer is linear",
+				describeNode(n))
+		case len(s.found.scaling) > 0 && strings.HasPrefix(name, "to."):
+			s.found.scaling = append([]int{i}, s.found.scaling...)
 		}
-		s.found.gone[i] = true
+		s.found.removed[i] = true
 		v, next = inputOf(n, "self"), i
 		if v < 0 {
-			return fmt.Errorf("%s has no tensor as input", describe(n))
+			return fmt.Errorf("%s has no tensor as input", describeNode(n))
 		}
 	}
 	return nil
 }
 
-// goes returns an error if a node other than next uses a value that will be removed.
-func (s *outputLayerSearch) goes(v int32, next int) error {
-	for _, i := range s.takers[v] {
+// checkRemovable returns an error if a node other than next uses a value that is to be removed.
+func (s *outputLayerSearch) checkRemovable(v int32, next int) error {
+	for _, i := range s.users[v] {
 		if i != next {
 			if s.found.loss < 0 {
 				return fmt.Errorf("%s also reads the logits; leave out --loss if the model computes this loss itself",
-					describe(&s.p.Nodes[i]))
+					describeNode(&s.p.Nodes[i]))
 			}
-			return fmt.Errorf("%s also reads the logits or labels", describe(&s.p.Nodes[i]))
+			return fmt.Errorf("%s also reads the logits or labels", describeNode(&s.p.Nodes[i]))
 		}
 	}
 	return nil
 }
 
-// hasOneUse reports whether a node has no second tensor.
 func hasOneUse(n *export.Node) bool {
 	other := findArgument(n, "other")
 	return other == nil || other.Kind == export.Integer || other.Kind == export.Real
 }
 
-// layer checks the layer: its weight must be a parameter that no other layer shares.
-func (s *outputLayerSearch) layer(n *export.Node) error {
-	s.found.gone[s.found.linear] = true
+// checkLinear checks the linear layer: no other layer may share its weight, which must be a parameter.
+func (s *outputLayerSearch) checkLinear(n *export.Node) error {
+	s.found.removed[s.found.linear] = true
 	weight := inputOf(n, "weight")
 	at := slices.IndexFunc(s.p.Inputs, func(in export.Input) bool {
 		return in.Role == export.Parameter && in.Value == weight
 	})
 	if at < 0 || s.found.x < 0 {
-		return fmt.Errorf("the weight of %s is not a parameter but computed", describe(n))
+		return fmt.Errorf("the weight of %s is not a parameter but computed", describeNode(n))
 	}
-	for _, i := range s.takers[weight] {
-		if i != s.found.linear && s.p.Nodes[i].Target == linear {
-			return fmt.Errorf("%s is called more than once", describe(n))
+	for _, i := range s.users[weight] {
+		if i != s.found.linear && s.p.Nodes[i].Target == linearTarget {
+			return fmt.Errorf("%s is called more than once", describeNode(n))
 		}
 	}
 	return nil
 }
 
-// constantArgument returns an integer argument of a node, or its default.
+// constantArgument returns an integer argument of a node, or its default; false if it is computed.
 func constantArgument(n *export.Node, name string, usual int64) (int64, bool) {
 	switch a := findArgument(n, name); {
 	case a == nil || a.Kind == export.None:
@@ -222,7 +219,7 @@ func constantArgument(n *export.Node, name string, usual int64) (int64, bool) {
 	}
 }
 
-// sliceRange returns the borders of a slice; ok is false if they are computed.
+// sliceRange returns the bounds of a slice; ok is false if they are computed.
 func sliceRange(n *export.Node) (start, end int64, ok bool) {
 	start, known := constantArgument(n, "start", 0)
 	end, ends := constantArgument(n, "end", math.MaxInt64)
@@ -230,48 +227,46 @@ func sliceRange(n *export.Node) (start, end int64, ok bool) {
 	return start, end, known && ends && steps && step == 1
 }
 
-// isFullSlice reports whether a slice selects everything.
 func isFullSlice(n *export.Node) bool {
 	start, end, ok := sliceRange(n)
 	return ok && start == 0 && end == math.MaxInt64
 }
 
-// dropsLast reports whether a slice leaves out the last token of each sequence.
+// dropsLast reports whether a slice removes the last token of each sequence.
 func dropsLast(n *export.Node) bool {
 	start, end, ok := sliceRange(n)
 	d, known := constantArgument(n, "dim", 0)
 	return ok && known && start == 0 && end == -1 && (d == 1 || d == -2)
 }
 
-// labels follows the targets of the cross entropy back to the batch's labels, past the nodes that only reshape or shift
-// them.
-func (s *outputLayerSearch) labels(v int32) error {
+// followLabels follows the cross entropy's targets back to the batch's labels, past nodes that reshape or shift them.
+func (s *outputLayerSearch) followLabels(v int32) error {
 	if v < 0 {
 		return errors.New("the cross entropy has no labels")
 	}
 	padded, shifted := false, false
 	for next := s.found.loss; ; {
-		i := s.maker[v]
-		if i < 0 || !onlyShapes(&s.p.Nodes[i], &padded, &shifted) {
+		i := s.producer[v]
+		if i < 0 || !isLabelReshape(&s.p.Nodes[i], &padded, &shifted) {
 			break
 		}
-		if err := s.goes(v, next); err != nil {
+		if err := s.checkRemovable(v, next); err != nil {
 			return err
 		}
-		s.found.gone[i] = true
+		s.found.removed[i] = true
 		v, next = inputOf(&s.p.Nodes[i], "self"), i
 	}
-	if v < 0 || shifted != (padded || s.cut) {
+	if v < 0 || shifted != (padded || s.dropsLastLogits) {
 		return errors.New(
 			"logits and labels are not shifted as for predicting the next token")
 	}
-	s.found.labels, s.found.ownLabels = v, !shifted
+	s.found.labels, s.found.unshifted = v, !shifted
 	return nil
 }
 
-// onlyShapes reports whether a node only brings labels into the form of the cross entropy, and records whether it
-// appends a label or removes the first one.
-func onlyShapes(n *export.Node, padded, shifted *bool) bool {
+// isLabelReshape reports whether a node only reshapes or shifts labels. It sets padded if it appends a label, and
+// shifted if it removes the first one.
+func isLabelReshape(n *export.Node, padded, shifted *bool) bool {
 	if inputOf(n, "self") < 0 {
 		return false
 	}
@@ -289,16 +284,16 @@ func onlyShapes(n *export.Node, padded, shifted *bool) bool {
 	}
 }
 
-// without returns the program without the output layer. Values that its nodes release are released by the loss's node,
-// or at the end of forward's frame if the logits were returned.
-func (l *outputLayer) without(g *graph) *graph {
+// removeFrom returns the program without the output layer. The loss's node frees the values that the removed nodes
+// freed; if logits were returned, they are freed at the end of forward.
+func (l *outputLayer) removeFrom(g *graph) *graph {
 	p := *g.Program
 	p.Nodes = slices.Clone(p.Nodes)
 	out := g.withProgram(&p)
 	made := map[int32]bool{}
 	var later []int32
 	for i := range p.Nodes {
-		if !l.gone[i] {
+		if !l.removed[i] {
 			continue
 		}
 		n := &p.Nodes[i]
@@ -315,10 +310,10 @@ func (l *outputLayer) without(g *graph) *graph {
 	return out
 }
 
-// returnedValues returns the nodes whose results the model returns, possibly scaled and capped.
+// returnedValues returns the nodes whose results, scaled or capped, the model returns.
 func returnedValues(p *export.Program) map[int]bool {
 	out := map[int]bool{}
-	maker := findUses(p).maker
+	maker := findUses(p).producer
 	for _, r := range p.Results {
 		for v := r.Value; v >= 0 && maker[v] >= 0; {
 			n := &p.Nodes[maker[v]]

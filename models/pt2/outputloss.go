@@ -14,7 +14,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// The settings of how scores and their loss are computed.
+// The settings that select how logits and loss are computed.
 const (
 	chunkedLoss = "chunked-loss"
 	linearLoss  = "linear-cross-entropy"
@@ -23,7 +23,7 @@ const (
 	ligerLoss   = "liger"
 )
 
-// readsTokens reports whether a program's input are sequences of whole numbers, as in language models.
+// readsTokens reports whether the program's input is a sequence of integers, as in language models.
 func readsTokens(p *export.Program) bool {
 	for i := range p.Inputs {
 		if in := &p.Inputs[i]; in.Role == export.UserInput && !in.Number && in.Type == export.Long &&
@@ -34,28 +34,28 @@ func readsTokens(p *export.Program) bool {
 	return false
 }
 
-// fusedHead is the output layer as a module, with the loss that calls it.
+// fusedHead is the output layer as a module, for a loss that calls it.
 type fusedHead struct {
 	t       *task
 	l       *outputLayer
-	setting string // that asks for it
+	setting string // the setting that selects the loss
 	weight  int32
 	loss    hf.OutputLoss
 }
 
-// chunkLoss computes logits and loss in chunks of tokens if the case asks for it, in place of the nodes that compute
-// them at once. The error belongs to the returned setting.
-func (t *task) chunkLoss() (setting string, err error) {
+// applyChunkedLoss replaces the nodes of logits and loss by a loss in chunks of tokens if the case selects one. The
+// error belongs to the returned setting.
+func (t *task) applyChunkedLoss() (setting string, err error) {
 	switch {
-	case t.c.On(linearLoss):
+	case t.c.IsSwitchOn(linearLoss):
 		setting = linearLoss
 	case t.c.Settings[chunkedLoss] > 1:
 		setting = chunkedLoss
-	case !t.Training() && t.c.Loss == Output: // liger-kernel's forward has all scores then
+	case !t.Training() && t.c.Loss == Output: // in evaluation liger-kernel's forward computes all logits
 		return "", nil
-	case t.c.On(fusedLoss):
+	case t.c.IsSwitchOn(fusedLoss):
 		setting = fusedLoss
-	case t.c.Liger && !t.c.On(plainLoss) && t.c.Loss == Output && hasLigerLoss(t.g.Program):
+	case t.c.Liger && !t.c.IsSwitchOn(plainLoss) && t.c.Loss == Output && hasLigerLoss(t.g.Program):
 		setting = ligerLoss
 	default:
 		return "", nil
@@ -71,11 +71,11 @@ func (t *task) chunkLoss() (setting string, err error) {
 			"entropy, and in this graph %w", err)
 	}
 	h := &fusedHead{t: t, l: l, setting: setting, weight: inputOf(&t.g.Nodes[l.linear], "weight")}
-	if err := h.check(); err != nil {
+	if err := h.checkCallable(); err != nil {
 		return setting, err
 	}
-	h.loss = hf.OutputLoss{Output: h, Adjust: h.adjust, OwnLabels: l.ownLabels}
-	t.g, t.head = l.without(t.g), h
+	h.loss = hf.OutputLoss{Output: h, Adjust: h.scaleLogits, Unshifted: l.unshifted}
+	t.g, t.head = l.removeFrom(t.g), h
 	if l.loss >= 0 {
 		t.g.calls[l.loss].replacement = func(w *nodeRunner) []aten.Value {
 			x, isTensor := w.values[l.x].(*trace.Tensor)
@@ -96,36 +96,36 @@ func (t *task) chunkLoss() (setting string, err error) {
 	return "", nil
 }
 
-// weightReaders are the losses that multiply by the weight of the output layer themselves.
+// weightReaders are the losses that multiply by the output layer's weight themselves.
 var weightReaders = map[string]string{
 	linearLoss: "linear_cross_entropy", fusedLoss: "liger-kernel's fused linear cross entropy",
 	ligerLoss: "liger-kernel's fused linear cross entropy",
 }
 
-// capsLogits reports whether logits are capped by a tanh and otherwise unchanged, which liger-kernel's loss supports
+// capsLogits reports whether logits are capped by tanh and otherwise unchanged, which liger-kernel's loss supports
 // (softcap).
 func (h *fusedHead) capsLogits() bool {
 	var names []string
-	for _, i := range h.l.adjust {
+	for _, i := range h.l.scaling {
 		name, _, _ := strings.Cut(shortTarget(h.t.g.Nodes[i].Target), ".")
 		names = append(names, name)
 	}
 	return slices.Equal(names, []string{"div", "tanh", "mul"})
 }
 
-// check returns an error if the loss cannot call the output layer itself.
-func (h *fusedHead) check() error {
+// checkCallable returns an error if the loss cannot call the output layer.
+func (h *fusedHead) checkCallable() error {
 	n := &h.t.g.Nodes[h.l.linear]
 	if name, reads := weightReaders[h.setting]; reads {
 		switch {
-		case len(h.l.adjust) > 0 && (h.setting == linearLoss || !h.capsLogits()):
+		case len(h.l.scaling) > 0 && (h.setting == linearLoss || !h.capsLogits()):
 			return fmt.Errorf("%s needs the logits unchanged, and this model scales or caps "+
 				"them; use --set chunked-loss=N", name)
 		case inputOf(n, "bias") >= 0:
 			return fmt.Errorf("vprof supports %s only for a layer without a bias, and %s has one; use --set "+
 				"chunked-loss=N",
 				name, n.Module)
-		case h.t.replaced(h.weight):
+		case h.t.isReplaced(h.weight):
 			return fmt.Errorf("%s multiplies by the weight of %s alone, which has an adapter or is packed; leave it "+
 				"out of --lora target=", name, n.Module)
 		}
@@ -139,7 +139,7 @@ func (h *fusedHead) check() error {
 		return errors.New("ranks gather the output layer within the model, which returns logits; use a model " +
 			"that returns its loss, or --strategy ddp")
 	}
-	for i := range h.l.gone {
+	for i := range h.l.removed {
 		for _, r := range h.t.regions {
 			if r.begin <= i && i < r.end {
 				return fmt.Errorf("%s is among the modules that checkpointing recomputes; leave it out of "+
@@ -150,11 +150,10 @@ func (h *fusedHead) check() error {
 	return nil
 }
 
-// wrapped returns an error if a wrapped module, other than the model itself, contains nodes of the output layer, which
-// then run elsewhere.
-func (h *fusedHead) wrapped(wraps []*wrapped) error {
+// checkWraps returns an error if a wrapped module, other than the model itself, contains nodes of the output layer.
+func (h *fusedHead) checkWraps(wraps []*wrappedCall) error {
 	for _, c := range wraps {
-		for i := range h.l.gone {
+		for i := range h.l.removed {
 			if c.begin <= i && i < c.end && c.end-c.begin < len(h.t.g.Nodes) {
 				return fmt.Errorf("ranks would gather %s for every chunk; vprof supports that only for models of "+
 					"transformers (hf:config.json)", h.t.g.Nodes[h.l.linear].Module)
@@ -164,36 +163,35 @@ func (h *fusedHead) wrapped(wraps []*wrapped) error {
 	return nil
 }
 
-// lossOf returns the loss of hidden states and their labels.
 func (h *fusedHead) lossOf(f *trace.Frame, x, labels *trace.Tensor) *trace.Tensor {
-	weight := h.t.of[h.weight].tensor()
+	weight := h.t.weightOf[h.weight].tensor()
 	switch {
 	case h.setting == linearLoss:
-		return h.loss.Linear(f, x, weight, labels)
-	case h.setting != chunkedLoss && h.l.ownLabels:
+		return h.loss.LinearCrossEntropy(f, x, weight, labels)
+	case h.setting != chunkedLoss && h.l.unshifted:
 		return liger.LinearCrossEntropy(f, x, weight, labels)
 	case h.setting != chunkedLoss:
 		return liger.CausalLMLoss(f, x, weight, labels)
 	}
-	return h.loss.Chunked(f, x, labels, h.t.c.Settings[chunkedLoss])
+	return h.loss.ChunkedLoss(f, x, labels, h.t.c.Settings[chunkedLoss])
 }
 
 // Forward maps hidden states [rows, width] to logits [rows, classes].
 func (h *fusedHead) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
-	if s := h.t.sites[h.weight]; s != nil {
+	if s := h.t.linearSites[h.weight]; s != nil {
 		return s.layer().Forward(f, x)
 	}
 	var bias *trace.Tensor
-	if b := h.t.of[inputOf(&h.t.g.Nodes[h.l.linear], "bias")]; b != nil {
+	if b := h.t.weightOf[inputOf(&h.t.g.Nodes[h.l.linear], "bias")]; b != nil {
 		bias = b.tensor()
 	}
-	return x.Linear(h.t.of[h.weight].tensor(), bias)
+	return x.Linear(h.t.weightOf[h.weight].tensor(), bias)
 }
 
-// adjust runs the nodes that scale or cap scores.
-func (h *fusedHead) adjust(f *trace.Frame, scores **trace.Tensor) {
+// scaleLogits runs the nodes that scale or cap logits.
+func (h *fusedHead) scaleLogits(f *trace.Frame, scores **trace.Tensor) {
 	w := &nodeRunner{task: h.t, frame: f}
-	for _, i := range h.l.adjust {
+	for _, i := range h.l.scaling {
 		n, op := &h.t.g.Nodes[i], h.t.g.calls[i].op
 		given := make([]aten.Arg, len(n.Inputs))
 		for k, in := range n.Inputs {
@@ -201,7 +199,7 @@ func (h *fusedHead) adjust(f *trace.Frame, scores **trace.Tensor) {
 			if in.Kind == export.Ref {
 				given[k].Value = *scores
 			} else {
-				given[k].Value = w.value(in.Argument, typeOf(op, in.Name))
+				given[k].Value = w.argumentValue(in.Argument, schemaType(op, in.Name))
 			}
 		}
 		args, err := op.Bind(given...)

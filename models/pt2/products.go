@@ -8,9 +8,10 @@ import (
 	"github.com/vprof/vprof/models/pt2/export"
 )
 
-// castProducts inserts casts to the weight's dtype where a module has computed in fp32, multiplies by a weight of its
-// own, and passes the product to a linear layer. In half precision PyTorch has no such layer for fp32, so the code
-// casts under a condition that was false in the export, as T5's norm does: if self.weight.dtype in [float16, bfloat16].
+// castProducts inserts casts to the weight's data type where a module has computed in fp32, multiplies by a weight of
+// its own, and passes the product to a linear layer. In half precision a linear layer rejects fp32, so the model's
+// code casts under a condition that was false during export, as T5's norm does: if self.weight.dtype in [float16,
+// bfloat16].
 func castProducts(p *export.Program) {
 	weights := map[int32]bool{}
 	for i := range p.Inputs {
@@ -19,18 +20,18 @@ func castProducts(p *export.Program) {
 		}
 	}
 	u := findUses(p)
-	casts := map[int]export.Node{} // by the products that they go before
-	in32 := false                  // the module's code has cast to fp32, which changed nothing in the export
+	casts := map[int]export.Node{} // the cast to insert before each product
+	in32 := false                  // the module has cast to fp32, without effect during export
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
 		in32 = in32 && slices.Equal(n.Stack, p.Nodes[i-1].Stack)
-		if n.Target == multiply && len(n.Trace) > 0 && in32 {
+		if n.Target == multiplyTarget && len(n.Trace) > 0 && in32 {
 			if weight, factor := weightOperands(n, weights); factor != nil && !isCast(p, u, factor.Ref) &&
-				goesToLinear(p, u, soleResult(n)) {
+				isUsedByLinearOnly(p, u, soleResult(n)) {
 				casts[i] = castBefore(p, n, weight, factor)
 			}
 		}
-		in32 = in32 || n.CastsNothing && namesType(n)
+		in32 = in32 || n.CastsNothing && mentionsFP32(n)
 	}
 	if len(casts) == 0 {
 		return
@@ -45,9 +46,9 @@ func castProducts(p *export.Program) {
 	p.Nodes = nodes
 }
 
-const multiply = "torch.ops.aten.mul.Tensor"
+const multiplyTarget = "torch.ops.aten.mul.Tensor"
 
-// weightOperands returns the two factors of a product if exactly one of them is a weight, else nil.
+// weightOperands returns both factors of a product if exactly one of them is a weight; nil otherwise.
 func weightOperands(n *export.Node, weights map[int32]bool) (weight, factor *export.Argument) {
 	a, b := findArgument(n, "self"), findArgument(n, "other")
 	if a == nil || b == nil || a.Kind != export.Ref || b.Kind != export.Ref || weights[a.Ref] == weights[b.Ref] {
@@ -59,37 +60,40 @@ func weightOperands(n *export.Node, weights map[int32]bool) (weight, factor *exp
 	return a, b
 }
 
-// castBefore returns a node that casts a product's factor to the dtype of its weight, and makes the product use its
-// result.
+// castBefore returns a new node that casts a product's factor to the data type of the weight, and makes the product
+// use it.
 func castBefore(p *export.Program, product *export.Node, weight, factor *export.Argument) export.Node {
 	cast := *product
 	cast.Target, cast.Dies = "torch.ops.aten.to.dtype", nil
-	cast.Inputs = []export.Named{{Name: "self", Argument: *factor}, {Name: "dtype", Argument: typeOfValues(weight.Ref)}}
+	cast.Inputs = []export.Named{
+		{Name: "self", Argument: *factor},
+		{Name: "dtype", Argument: typeLikeValues(weight.Ref)},
+	}
 	cast.Outputs = []export.Argument{{Kind: export.Ref, Ref: int32(p.Values)}}
-	cast.Trace = assignedFrames(cast.Trace)
+	cast.Trace = castTrace(cast.Trace)
 	factor.Ref = int32(p.Values)
 	p.Values++
 	return cast
 }
 
-// isCast reports whether a value is the result of a cast, so that the code itself determines its dtype.
-func isCast(p *export.Program, u uses, v int32) bool {
-	i := u.maker[v]
+// isCast reports whether a value is the result of a cast in the model's code.
+func isCast(p *export.Program, u valueUses, v int32) bool {
+	i := u.producer[v]
 	return i >= 0 && len(p.Nodes[i].Outputs) == 1 && strings.HasPrefix(p.Nodes[i].Target, "torch.ops.aten.to.")
 }
 
-// goesToLinear reports whether a value is used only by linear layers, directly or after dropout or scaling.
-func goesToLinear(p *export.Program, u uses, v int32) bool {
+// isUsedByLinearOnly reports whether only linear layers use a value, directly or after dropout or scaling.
+func isUsedByLinearOnly(p *export.Program, u valueUses, v int32) bool {
 	found := false
 	for v >= 0 {
 		next := int32(-1)
-		for _, k := range u.takers[v] {
+		for _, k := range u.users[v] {
 			n := &p.Nodes[k]
 			switch {
-			case n.Target == linear && inputOf(n, "input") == v:
+			case n.Target == linearTarget && inputOf(n, "input") == v:
 				found = true
 				continue
-			case n.Target == "torch.ops.aten.dropout.default", n.Target == multiply && inputOf(n, "other") < 0:
+			case n.Target == "torch.ops.aten.dropout.default", n.Target == multiplyTarget && inputOf(n, "other") < 0:
 				next = soleResult(n)
 			default:
 				return false
@@ -101,15 +105,15 @@ func goesToLinear(p *export.Program, u uses, v int32) bool {
 	return found
 }
 
-// assignedFrames returns the trace of a product's line as if that line assigned the factor's name, as the cast does: y
-// = y.to(self.weight.dtype).
-func assignedFrames(trace []export.Frame) []export.Frame {
+// castTrace returns a stack trace for an inserted cast, as if the product's line were y =
+// y.to(self.weight.dtype).
+func castTrace(trace []export.Frame) []export.Frame {
 	out := slices.Clone(trace)
 	last := &out[len(out)-1]
-	if m := factor.FindStringSubmatch(last.Source); m != nil {
+	if m := factorPattern.FindStringSubmatch(last.Source); m != nil {
 		last.Source = m[1] + " = " + m[1] + ".to(self.weight.dtype)"
 	}
 	return out
 }
 
-var factor = regexp.MustCompile(`self\.\w+ \* (\w+)$`)
+var factorPattern = regexp.MustCompile(`self\.\w+ \* (\w+)$`)

@@ -224,7 +224,7 @@ func TestCheckpointedStepsFreeWhatLives(t *testing.T) {
 		m, err := pt2.Open(file)
 		require.NoError(t, err)
 		for _, how := range []models.Recompute{"", "every=2", "selective=mm"} {
-			c := models.Case{Batch: 2, Checkpointing: true, Levers: models.Levers{Recompute: how}}
+			c := models.Case{Batch: 2, Checkpointing: true, MemoryOptions: models.MemoryOptions{Recompute: how}}
 			r, err := m.Record(c, testGPU, models.Options{})
 			if errors.As(err, new(*models.CaseError)) {
 				continue // without a list of equal modules

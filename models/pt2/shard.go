@@ -10,12 +10,12 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// shapes runs forward on a separate tape, and returns the shapes of the graph's values that are tensors.
-func (t *task) shapes(scratch *trace.Tape, net *nn.Tree) [][]int64 {
-	net.To(scratch)
+// valueShapes runs forward on a separate tape and returns the shapes of the graph's tensors by value.
+func (t *task) valueShapes(scratch *trace.Tape, net *nn.Tree) [][]int64 {
+	net.MoveToDevice(scratch)
 	t.Load(scratch, int64(t.c.Batch))
 	f := scratch.Frame()
-	w := t.walker(f.CallFrame())
+	w := t.newRunner(f.CallFrame())
 	w.regions = nil
 	shapes := make([][]int64, t.g.Values)
 	w.note = func(v int32, x *trace.Tensor) { shapes[v] = slices.Clone(x.Shape()) }
@@ -24,14 +24,14 @@ func (t *task) shapes(scratch *trace.Tape, net *nn.Tree) [][]int64 {
 			w.note(int32(v), x)
 		}
 	}
-	w.run(0, len(t.g.Nodes))
+	w.runNodes(0, len(t.g.Nodes))
 	scratch.Finish()
 	return shapes
 }
 
-// localize changes the sizes in a call's arguments: from the whole tensor's to the rank's part, or from
-// the exported batch to another one.
-func (w *nodeRunner) localize(n *export.Node, given []aten.Arg) {
+// resizeArguments changes the sizes in a call's arguments from the whole tensor's to those of the rank's shard, or from
+// the exported batch size to another one.
+func (w *nodeRunner) resizeArguments(n *export.Node, given []aten.Arg) {
 	if len(n.Inputs) == 0 || len(n.Outputs) == 0 {
 		return
 	}
@@ -39,46 +39,49 @@ func (w *nodeRunner) localize(n *export.Node, given []aten.Arg) {
 	if !ok || x == nil || n.Inputs[0].Kind != export.Ref {
 		return
 	}
-	p, split := newShardedDim(x.Shape(), w.whole[n.Inputs[0].Ref])
+	p, split := newShardedDim(x.Shape(), w.wholeShapes[n.Inputs[0].Ref])
 	if !split {
 		return
 	}
-	p.single = p.has > p.wholly && w.sizes.affine != nil && w.sizes.affine.Exported == 1
+	p.single = p.has > p.wholly && w.sizes.batchSizes != nil && w.sizes.batchSizes.Exported == 1
 	var out []int64
 	if n.Outputs[0].Kind == export.Ref {
-		out = w.whole[n.Outputs[0].Ref]
+		out = w.wholeShapes[n.Outputs[0].Ref]
 	}
 	switch overloadName(n.Target) {
 	case "view", "reshape", "_unsafe_view":
-		given[1].Value = p.reshaped(out)
+		given[1].Value = p.shardShape(out)
 	case "expand":
 		size := slices.Clone(out)
 		d := p.dim + len(out) - len(p.whole)
-		size[d] = p.shareOf(size[d])
+		size[d] = p.toShard(size[d])
 		given[1].Value = size
 	case "unflatten":
 		dim := int(dimArgument(given))
 		if dim < 0 {
 			dim += len(p.whole)
 		}
-		setArgument(given, "sizes", p.reshaped(out)[dim:dim+len(out)-len(p.whole)+1])
+		setArgument(given, "sizes", p.shardShape(out)[dim:dim+len(out)-len(p.whole)+1])
 	case "slice", "narrow", "split", "split_with_sizes", "unsafe_split", "unsafe_split_with_sizes":
 		if dim := int(dimArgument(given)); dim == p.dim || dim+len(p.whole) == p.dim {
-			p.cut(given)
+			p.cutSlice(given)
 		}
 	}
 }
 
-// shardedDim is a tensor of which a rank has a part along one dimension, or which is larger there for another batch.
+// shardedDim is a tensor whose size differs in one dimension: a rank's shard of the whole tensor, or the tensor of
+// another batch size.
 type shardedDim struct {
 	whole       []int64
 	dim         int
-	has, wholly int64 // sizes of the dimension
-	// single reports whether the whole tensor has one sample: its dimension is 1, unless it was joined with others.
+	has, wholly int64 // size of the dimension here, and in the whole tensor
+	// single reports whether the whole tensor holds one sample: the batch dimension is 1, unless it was merged with
+	// others.
 	single bool
 }
 
-// newShardedDim compares the shape of a rank's tensor with the whole tensor's.
+// newShardedDim compares a tensor's shape with the whole tensor's. It returns false unless they differ in one
+// dimension.
 func newShardedDim(shape, whole []int64) (shardedDim, bool) {
 	p := shardedDim{whole: whole, dim: -1}
 	if len(shape) != len(whole) {
@@ -96,25 +99,25 @@ func newShardedDim(shape, whole []int64) (shardedDim, bool) {
 	return p, p.dim >= 0
 }
 
-// shareOf returns the rank's part of a size or an index of the dimension.
-func (p shardedDim) shareOf(n int64) int64 {
+// toShard converts a size or index of the dimension from the whole tensor to the shard.
+func (p shardedDim) toShard(n int64) int64 {
 	if n > math.MaxInt64/max(1, p.has) {
-		return n // to the end
+		return n // a slice up to the end
 	}
 	return n * p.has / p.wholly
 }
 
-// reshaped returns the rank's part of another shape of the whole tensor. The sharded dimension is the one with the same
+// shardShape converts another shape of the whole tensor to the shard's. The sharded dimension is the one with the same
 // stride.
-func (p shardedDim) reshaped(to []int64) []int64 {
-	before := int64(1) // elements of the dimensions outside
+func (p shardedDim) shardShape(to []int64) []int64 {
+	before := int64(1) // number of elements in the dimensions before
 	for _, n := range p.whole[:p.dim] {
 		before *= n
 	}
 	out, outside := slices.Clone(to), int64(1)
 	for d, n := range to {
 		if outside <= before && before < outside*n || p.single && outside == before {
-			out[d] = p.shareOf(n)
+			out[d] = p.toShard(n)
 			return out
 		}
 		outside *= n
@@ -122,18 +125,18 @@ func (p shardedDim) reshaped(to []int64) []int64 {
 	return out
 }
 
-// cut scales the bounds of a slice along the sharded dimension.
-func (p shardedDim) cut(given []aten.Arg) {
+// cutSlice converts the bounds of a slice along the sharded dimension.
+func (p shardedDim) cutSlice(given []aten.Arg) {
 	for i := range given {
 		switch given[i].Name {
 		case "start", "end", "length", "split_size", "split_sizes":
 			switch v := given[i].Value.(type) {
 			case int64:
-				given[i].Value = p.shareOf(v)
+				given[i].Value = p.toShard(v)
 			case []int64:
 				sizes := slices.Clone(v)
 				for k := range sizes {
-					sizes[k] = p.shareOf(sizes[k])
+					sizes[k] = p.toShard(sizes[k])
 				}
 				given[i].Value = sizes
 			}

@@ -30,7 +30,7 @@ func TestReshapedPartsHaveTheirElements(t *testing.T) {
 		} else {
 			to = slices.Replace(to, i, i+1, ranks, to[i]/ranks)
 		}
-		require.Equal(t, product(has), product(p.reshaped(to)), "%v to %v", sizes, to)
+		require.Equal(t, product(has), product(p.shardShape(to)), "%v to %v", sizes, to)
 	})
 }
 

@@ -17,23 +17,23 @@ import (
 )
 
 const (
-	// Scheme is the prefix of the names of these models.
+	// Scheme is the prefix of names of exported models.
 	Scheme = "pt2"
-	// Suffix is the suffix of their files.
+	// Suffix is the file extension of exported models.
 	Suffix = ".pt2"
 )
 
-// Source opens files for a registry. o is asked about convolutions that the answers file beside a model lacks; it
-// may be nil.
+// Source returns the registry's source of .pt2 files. o answers questions about cuDNN's choices for convolutions that
+// the file beside a model lacks; it can be nil.
 func Source(o cudnnanswers.Source) models.Source {
 	return models.Source{
 		Scheme: Scheme, Suffix: Suffix,
-		Open:    func(path string) (models.Model, error) { return open(path, o) },
-		Restore: func(name, config string) (models.Model, error) { return restore(name, config, o) },
+		Open:    func(path string) (models.Model, error) { return openFile(path, o) },
+		Restore: func(name, config string) (models.Model, error) { return restoreModel(name, config, o) },
 	}
 }
 
-func open(path string, o cudnnanswers.Source) (m models.Model, err error) {
+func openFile(path string, o cudnnanswers.Source) (m models.Model, err error) {
 	defer func() {
 		if what := recover(); what != nil {
 			reason := fmt.Sprintf(
@@ -44,7 +44,7 @@ func open(path string, o cudnnanswers.Source) (m models.Model, err error) {
 	if path == "" {
 		return models.Model{}, input.FileErrorf(Scheme+":", "the path is missing; use --model path/to/model.pt2")
 	}
-	p, err := read(path)
+	p, err := readFile(path)
 	if err != nil {
 		return models.Model{}, err
 	}
@@ -55,8 +55,8 @@ func open(path string, o cudnnanswers.Source) (m models.Model, err error) {
 	return newModel(path, Scheme+":"+strings.TrimSuffix(filepath.Base(path), Suffix), string(config), p, o)
 }
 
-// read reads the program of a file, and cuDNN's answers from the file beside it.
-func read(path string) (*export.Program, error) {
+// readFile reads a program from a file, and cuDNN's answers from the file beside it.
+func readFile(path string) (*export.Program, error) {
 	p, err := export.Open(path)
 	if err != nil {
 		return nil, err
@@ -64,37 +64,37 @@ func read(path string) (*export.Program, error) {
 	if p.Asked, err = cudnnanswers.Read(cudnnanswers.FileOf(path)); err != nil {
 		return nil, err
 	}
-	return p, complete(path, p)
+	return p, completeProgram(path, p)
 }
 
-// restore makes a model of the description in a result.
-func restore(name, config string, o cudnnanswers.Source) (models.Model, error) {
+func restoreModel(name, config string, o cudnnanswers.Source) (models.Model, error) {
 	p, err := export.Restore([]byte(config))
 	if err != nil {
 		return models.Model{}, &input.FormatError{File: name, Reason: err.Error()}
 	}
-	if err := complete(name, p); err != nil {
+	if err := completeProgram(name, p); err != nil {
 		return models.Model{}, err
 	}
 	return newModel(name, name, config, p, o)
 }
 
-// complete corrects the dtypes of a program, removes artifacts of tracing, and finds what the nodes lack: lifetimes of
-// values, and blocks, Functions and kernels of the model.
-func complete(file string, p *export.Program) error {
-	p.First = slices.DeleteFunc(p.First, func(first *export.Program) bool { return complete(file, first) != nil })
-	followTypes(p)
+// completeProgram corrects the data types of a program, removes artifacts of tracing, and finds what files without it
+// lack: lifetimes of values, blocks, autograd.Functions and liger kernels.
+func completeProgram(file string, p *export.Program) error {
+	p.First = slices.DeleteFunc(p.First,
+		func(first *export.Program) bool { return completeProgram(file, first) != nil })
+	correctCastTypes(p)
 	restoreCastArguments(p)
 	castProducts(p)
 	dropMasks(p)
 	if err := lifetimes.Find(p); err != nil {
 		return &input.FormatError{File: file, Reason: err.Error()}
 	}
-	p.Blocks, p.Functions, p.Kernels = blocks(p), append(customFunctions(p), capturedFunctions(p)...), ligerKernels(p)
+	p.Blocks, p.Functions, p.Kernels = blockPattern(p), append(customFunctions(p),
+		capturedFunctions(p)...), ligerKernels(p)
 	return nil
 }
 
-// newModel makes the entry of the registry for a program.
 func newModel(file, name, config string, p *export.Program, o cudnnanswers.Source) (models.Model, error) {
 	p.CuDNN = o
 	g, err := newGraph(p)
@@ -107,15 +107,15 @@ func newModel(file, name, config string, p *export.Program, o cudnnanswers.Sourc
 		return models.Model{}, &input.FormatError{File: file, Reason: err.Error()}
 	}
 	d := findDimensions(p)
-	d.infer(g)
+	d.inferBatchSizes(g)
 	m := models.Model{
 		Name: name, Summary: cmp.Or(p.Class, "an exported PyTorch model"), Torch: p.Torch,
 		Source: "torch.export, torch " + cmp.Or(p.Torch, "of unknown version"),
-		Stages: []string{"full"}, Batches: d.batches(), BatchUnit: "sample",
-		Settings: d.settings, HalfWeights: true, SupportsRanks: true, Description: models.Describe(config),
-		Losses: Losses(), Free: true, UserModel: true, Adapts: true, Sized: true,
-		Levers:  models.LeverSet{Loop: models.LoopFunction, Quantize: true, Recompute: true, QAT: true},
-		Default: models.Case{Model: name, Stage: "full", Batch: d.defaultBatch(), Accumulate: 1, Blocks: p.Blocks},
+		Stages: []string{"full"}, Batches: d.sweepBatches(), BatchUnit: "sample",
+		Settings: d.settings, HalfWeights: true, SupportsRanks: true, Description: models.NewDescription(config),
+		Losses: Losses(), SupportsPatterns: true, UserModel: true, SupportsLoRA: true, HasFixedSizes: true,
+		Supports: models.MemoryOptionSupport{Loop: models.LoopFunction, Quantize: true, Recompute: true, QAT: true},
+		Default:  models.Case{Model: name, Stage: "full", Batch: d.defaultBatch(), Accumulate: 1, Blocks: p.Blocks},
 	}
 	m.Default.Weights = halfWeights(p)
 	if p.Extra != nil {
@@ -129,25 +129,26 @@ func newModel(file, name, config string, p *export.Program, o cudnnanswers.Sourc
 		}
 	}
 	if i, err := chooseOutput(p, ""); err == nil {
-		m.Default.Loss, _ = defaultLoss(p.Results[i]) // without one, cases must name it
+		m.Default.Loss, _ = defaultLoss(p.Results[i]) // empty if the case has to name one
 	}
-	m.Levers.NoLiger = ligerProblem(p)
-	m.Partial = len(ignoredParts(p)) > 0 || isDoubtful(p.Extra)
-	m.Levers.Liger = m.Levers.NoLiger == ""
+	m.Supports.NoLiger = ligerUnsupportedReason(p)
+	m.IsPartial = len(missingBackwardNotes(p)) > 0 || mayDiffer(p.Extra)
+	m.Supports.Liger = m.Supports.NoLiger == ""
 	m.Caveat = caveats(file, p, d)
 	m.Check = func(c models.Case) error {
 		if field, reason := hf.CheckLoss(c); reason != "" {
-			return c.Wrong(field, "%s", reason)
+			return c.FieldError(field, "%s", reason)
 		}
 		if half := halfWeights(p); half != "" && c.Weights == "" {
-			return c.Wrong("weights", "%s was captured with weights in %s: capture it with weights in fp32, or say "+
-				"--weights %[2]s", file, half)
+			return c.FieldError("weights",
+				"%s was captured with weights in %s: capture it with weights in fp32, or say "+
+					"--weights %[2]s", file, half)
 		}
-		return d.check(file, c)
+		return d.checkBatch(file, c)
 	}
 	half := m.Default.Weights
 	m.Build = func(c models.Case) (models.Trainer, error) {
-		if c.Weights == half { // they are so: nothing is cast, neither buffers nor inputs
+		if c.Weights == half { // the file's weights already have this type: no cast is needed
 			c.Weights = ""
 		}
 		return newTrainer(g, d, c)
@@ -155,7 +156,7 @@ func newModel(file, name, config string, p *export.Program, o cudnnanswers.Sourc
 	return m, nil
 }
 
-// halfWeights returns the type that all floating-point parameters of a program have, "" if it is not half precision.
+// halfWeights returns the half-precision type that all floating-point parameters have; "" if they have another.
 func halfWeights(p *export.Program) models.WeightType {
 	found := map[models.WeightType]bool{}
 	for _, in := range p.Inputs {
@@ -179,10 +180,10 @@ func halfWeights(p *export.Program) models.WeightType {
 	return models.FP32
 }
 
-// caveats returns warnings about an incomplete graph: an exported graph has the operators of a custom
-// autograd.Function's forward, but not its saved tensors and backward.
+// caveats returns a function that lists warnings about a graph that lacks parts, such as the backward of a custom
+// autograd.Function.
 func caveats(file string, p *export.Program, d *dimensions) func(models.Case) []string {
-	lines := ignoredParts(p)
+	lines := missingBackwardNotes(p)
 	return func(c models.Case) []string {
 		lines := slices.Clip(lines)
 		if d.inferred && c.Batch != d.fixed {
@@ -197,7 +198,7 @@ func caveats(file string, p *export.Program, d *dimensions) func(models.Case) []
 				"steps after it")
 		}
 		if p.Extra != nil && p.Extra.OtherWay != nil && int64(c.Batch) != captureBatch(p.Extra) {
-			lines = append(lines, otherWay(p.Extra))
+			lines = append(lines, otherGraphNote(p.Extra))
 		}
 		if p.Extra != nil && p.Extra.Scripted {
 			lines = append(lines, "functions of torch.jit.script are planned as Python runs them: their own backward "+
@@ -212,19 +213,19 @@ func caveats(file string, p *export.Program, d *dimensions) func(models.Case) []
 	}
 }
 
-// hasFirstForward reports whether the case's first forward has its own graph.
+// hasFirstForward reports whether the case's first forward pass has its own graph.
 func hasFirstForward(p *export.Program, c models.Case) bool {
 	return c.Strategy == nil && slices.ContainsFunc(p.First, func(first *export.Program) bool {
-		return findDimensions(first).check("", c) == nil
+		return findDimensions(first).checkBatch("", c) == nil
 	})
 }
 
-// isDoubtful reports whether training may differ from the graph.
-func isDoubtful(x *export.Extra) bool {
+// mayDiffer reports whether training may run other code than the graph.
+func mayDiffer(x *export.Extra) bool {
 	return x != nil && (len(x.Numbers) > 0 || x.OtherWay != nil || x.Scripted)
 }
 
-// captureBatch returns the batch of the example that a model was captured with.
+// captureBatch returns the batch size of the example with which a model was captured.
 func captureBatch(x *export.Extra) int64 {
 	for _, s := range x.Symbols {
 		if s.Name == "batch" {
@@ -237,14 +238,14 @@ func captureBatch(x *export.Extra) int64 {
 	return 0
 }
 
-func otherWay(x *export.Extra) string {
+func otherGraphNote(x *export.Extra) string {
 	return fmt.Sprintf("forward does something else at batch %d than at %d, with which it was captured, from %s on: "+
 		"estimates follow batch %[2]d; capture it with --input 'NAME=TYPE[batch=N,...]' for batch N",
 		x.OtherWay.Batch, captureBatch(x), x.OtherWay.Line)
 }
 
-// ignoredParts returns warnings about Functions whose backward is not in the graph.
-func ignoredParts(p *export.Program) []string {
+// missingBackwardNotes returns warnings about autograd.Functions whose backward is not in the graph.
+func missingBackwardNotes(p *export.Program) []string {
 	var lines []string
 	found := map[string]bool{}
 	for _, f := range p.Functions {

@@ -48,7 +48,7 @@ func TestStagesInGoAreThoseOfTheGraph(t *testing.T) {
 				require.NoError(t, err)
 				c := models.Case{
 					Batch: 2, Accumulate: 1, GPUs: 4, Strategy: &s, AMP: amp,
-					Levers: models.Levers{Clip: models.ClipNone},
+					MemoryOptions: models.MemoryOptions{Clip: models.ClipNone},
 				}
 				c.Checkpointing = checkpointed
 				ofGraph, ofLayers := c, c

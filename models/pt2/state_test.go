@@ -29,8 +29,8 @@ func TestKeptValuesAreNamed(t *testing.T) {
 		},
 	}
 	require.Equal(t, []keptState{{value: 2, until: 3, half: true}, {value: 1, until: 5, input: -1}},
-		findKeptState(p, p))
-	require.Empty(t, findKeptState(&export.Program{}, p))
+		findKeptStates(p, p))
+	require.Empty(t, findKeptStates(&export.Program{}, p))
 }
 
 // What forward puts in the place of buffers and other attributes has the size of the batch, and goes when the next

@@ -11,19 +11,19 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// infer finds the sizes that depend on the batch in a file of torch.export with a single batch size. A file of vprof
-// capture already has them, or its graph differs between batch sizes.
-func (d *dimensions) infer(g *graph) {
+// inferBatchSizes finds the sizes that depend on the batch in a torch.export file with one batch size. Files of vprof
+// capture already list them, or their graph differs between batch sizes.
+func (d *dimensions) inferBatchSizes(g *graph) {
 	if !d.batchIsFree() && g.Extra == nil && d.fixed > 0 {
-		d.affine = inferBatch(g, int64(d.fixed))
-		d.inferred = d.affine != nil
+		d.batchSizes = inferBatch(g, int64(d.fixed))
+		d.inferred = d.batchSizes != nil
 	}
 }
 
-// inferBatch finds the sizes that depend on the batch in a program that was exported without dynamic shapes: the first
-// dimension of inputs with the batch's size, and the arguments that must change for forward to run with twice as many
-// samples, by the rule of [task.localize]. Tensors that are created or repeated in the batch's size are assumed to
-// depend on it, unless forward runs only otherwise. The result is nil if forward does not run either way.
+// inferBatch finds the sizes that depend on the batch in a program without dynamic shapes: the first dimension of
+// inputs with the batch's size, and the arguments that must change for forward to run with twice as many samples, by
+// the rule of [task.localize]. Tensors that are created or repeated at the batch's size are assumed to depend on it,
+// unless forward runs only if they do not. The result is nil if forward runs neither way.
 func inferBatch(g *graph, batch int64) *export.Batch {
 	out := &export.Batch{Exported: batch}
 	for _, in := range g.Inputs {
@@ -31,24 +31,24 @@ func inferBatch(g *graph, batch int64) *export.Batch {
 			out.Inputs = append(out.Inputs, export.AffineInput{Name: g.Names[in.Value], B: 1})
 		}
 	}
-	t := &task{moduleTree: newModules(g.Program), plain: g, sizes: &dimensions{affine: out}}
+	t := &task{moduleTree: newModules(g.Program), plain: g, sizes: &dimensions{batchSizes: out}}
 	var err error
-	if t.whole, err = t.forward(batch); err != nil {
+	if t.wholeShapes, err = t.tryForward(batch); err != nil {
 		return nil
 	}
 	for _, created := range []bool{true, false} {
 		out.Args = nil
-		f := &sizeFollower{Batch: out, created: created, to: 2 * batch}
-		t.resized = f.resize
-		if _, err := t.forward(f.to); err == nil && f.err == nil {
+		f := &batchSizeFinder{Batch: out, created: created, to: 2 * batch}
+		t.onArguments = f.resize
+		if _, err := t.tryForward(f.to); err == nil && f.err == nil {
 			return out
 		}
 	}
 	return nil
 }
 
-// forward runs the graph with a number of samples and returns the shapes of its values. The error says why not.
-func (t *task) forward(batch int64) (shapes [][]int64, err error) {
+// tryForward runs the graph with a number of samples and returns the shapes of its values, or the error that stops it.
+func (t *task) tryForward(batch int64) (shapes [][]int64, err error) {
 	defer func() {
 		if what := recover(); what != nil {
 			err = fmt.Errorf("forward does not run: %v", what)
@@ -56,44 +56,46 @@ func (t *task) forward(batch int64) (shapes [][]int64, err error) {
 	}()
 	release, err := t.c.Release()
 	if err == nil {
-		err = t.sized(int(batch))
+		err = t.setBatch(int(batch))
 	}
 	if err != nil {
 		return nil, err
 	}
 	tape := trace.New(trace.GPU{}, release.Rules(), trace.Options{})
-	err = tape.Try(func() { shapes = t.shapes(tape, nn.NewTree(t.Model())) })
+	err = tape.Try(func() { shapes = t.valueShapes(tape, nn.NewTree(t.Model())) })
 	return shapes, err
 }
 
-// sizeFollower collects the arguments that depend on the batch while forward runs with to samples. created reports
-// whether tensors created in the exported batch's size depend on it; err is the reason why an argument cannot.
-type sizeFollower struct {
+// batchSizeFinder collects the arguments that depend on the batch during a forward with to samples. created is the
+// assumption about tensors created at the exported batch's size. err is the reason why an argument cannot be changed.
+type batchSizeFinder struct {
 	*export.Batch
 	created bool
 	to      int64
 	err     error
 }
 
-// resize gives tensors that a node creates or repeats the other batch's size, and notes which arguments differ.
-func (f *sizeFollower) resize(n *export.Node, given []aten.Arg) {
+// resize changes the sizes of tensors that a node creates or repeats to the new batch size, and notes the changed
+// arguments.
+func (f *batchSizeFinder) resize(n *export.Node, given []aten.Arg) {
 	name := overloadName(n.Target)
 	for i := range given {
 		switch {
-		case f.created && slices.Contains(creating, name) && (given[i].Name == "size" || given[i].Name == "end"):
-			given[i].Value = f.sized(given[i].Value)
+		case f.created && slices.Contains(creationOperators, name) &&
+			(given[i].Name == "size" || given[i].Name == "end"):
+			given[i].Value = f.resizedShape(given[i].Value)
 		case name == "expand" && given[i].Name == "size", name == "repeat" && given[i].Name == "repeats":
-			f.repeat(name, given, i)
+			f.scaleRepeats(name, given, i)
 		}
-		f.note(n, i, given[i].Value)
+		f.addArgument(n, i, given[i].Value)
 	}
 }
 
-// creating are the operators that make a tensor of a size that is said.
-var creating = strings.Fields("arange empty full new_empty new_full new_ones new_zeros ones rand randn zeros")
+// creationOperators are the operators that create a tensor of a given size.
+var creationOperators = strings.Fields("arange empty full new_empty new_full new_ones new_zeros ones rand randn zeros")
 
-// sized returns a size whose first dimension, if it is the batch's, is the other batch's.
-func (f *sizeFollower) sized(size aten.Value) aten.Value {
+// resizedShape returns the size with the new batch size as its first dimension, if that was the exported batch size.
+func (f *batchSizeFinder) resizedShape(size aten.Value) aten.Value {
 	switch size := size.(type) {
 	case int64:
 		if size == f.Exported {
@@ -109,14 +111,14 @@ func (f *sizeFollower) sized(size aten.Value) aten.Value {
 	return size
 }
 
-// repeat scales an argument that counts repetitions for each sample to the samples of the other batch.
-func (f *sizeFollower) repeat(name string, given []aten.Arg, i int) {
+// scaleRepeats multiplies an argument that counts repetitions per sample by the ratio of the batch sizes.
+func (f *batchSizeFinder) scaleRepeats(name string, given []aten.Arg, i int) {
 	x, isTensor := given[0].Value.(*trace.Tensor)
 	size, isSize := given[i].Value.([]int64)
 	if !isTensor || !isSize || x == nil {
 		return
 	}
-	added := len(size) - x.NDim() // dimensions in front of x's
+	added := len(size) - x.NDim() // dimensions that repeat adds before x's
 	for d := range size {
 		if size[d] == f.Exported && (d < added || x.Size(d-added) == 1 || f.Exported > 1 && name == "repeat") {
 			size = slices.Clone(size)
@@ -127,8 +129,8 @@ func (f *sizeFollower) repeat(name string, given []aten.Arg, i int) {
 	}
 }
 
-// note records an argument that differs from the file.
-func (f *sizeFollower) note(n *export.Node, i int, value aten.Value) {
+// addArgument records an argument whose value differs from the file's.
+func (f *batchSizeFinder) addArgument(n *export.Node, i int, value aten.Value) {
 	arg := &n.Inputs[i]
 	follow := func(index int, was, is int64) {
 		if was == is || was == -1 {

@@ -31,10 +31,10 @@ func fixed(t *testing.T, p *export.Program, batch int) *export.Program {
 	release, err := c.Release()
 	require.NoError(t, err)
 	walked := &task{moduleTree: newModules(p), plain: g, sizes: d, c: c}
-	require.NoError(t, walked.sized(batch))
+	require.NoError(t, walked.setBatch(batch))
 	out := original
 	out.Extra, out.Inputs, out.Nodes = nil, slices.Clone(p.Inputs), original.Nodes
-	walked.resized = func(n *export.Node, given []aten.Arg) {
+	walked.onArguments = func(n *export.Node, given []aten.Arg) {
 		i := 0
 		for ; &walked.g.Nodes[i] != n; i++ {
 		}
@@ -53,7 +53,7 @@ func fixed(t *testing.T, p *export.Program, batch int) *export.Program {
 		out.Nodes[i].Inputs = inputs
 	}
 	tape := trace.New(trace.GPU{}, release.Rules(), trace.Options{})
-	require.NoError(t, tape.Try(func() { walked.shapes(tape, nn.NewTree(walked.Model())) }))
+	require.NoError(t, tape.Try(func() { walked.valueShapes(tape, nn.NewTree(walked.Model())) }))
 	for i := range out.Inputs {
 		in := &out.Inputs[i]
 		in.Sizes = slices.Clone(in.Sizes)
@@ -73,7 +73,7 @@ func TestAProgramOfOneBatchIsGivenOthers(t *testing.T) {
 	require.NoError(t, err)
 	gpu := trace.GPU{Name: "rtx-3090", Capability: 86, SMs: 82, ThreadsPerSM: 1536, Memory: 25_438_126_080}
 	for _, file := range files {
-		p, err := read(file)
+		p, err := readFile(file)
 		require.NoError(t, err)
 		if findDimensions(p).batch == "" {
 			continue
@@ -85,7 +85,7 @@ func TestAProgramOfOneBatchIsGivenOthers(t *testing.T) {
 		want, err := whole.Record(c, gpu, models.Options{})
 		require.NoError(t, err)
 		for _, batch := range []int{1, 3, 4} {
-			p, err := read(file)
+			p, err := readFile(file)
 			require.NoError(t, err)
 			m, err := newModel(file, file, "{}", fixed(t, p, batch), nil)
 			require.NoError(t, err)
@@ -103,11 +103,11 @@ func TestAProgramOfOneBatchIsGivenOthers(t *testing.T) {
 
 // What is half of a batch of 4 may be half of any batch, or 2.
 func TestASizeThatIsNoMultipleOfTheBatchIsNotInferred(t *testing.T) {
-	p, err := read("testdata/own-gpt-8x768.pt2")
+	p, err := readFile("testdata/own-gpt-8x768.pt2")
 	require.NoError(t, err)
 	p = fixed(t, p, 4)
-	i := slices.IndexFunc(p.Nodes, func(n export.Node) bool { return n.Target == embedding })
-	sliced := export.Node{Target: slice, Number: 1 << 20, Inputs: []export.Named{
+	i := slices.IndexFunc(p.Nodes, func(n export.Node) bool { return n.Target == embeddingTarget })
+	sliced := export.Node{Target: sliceTarget, Number: 1 << 20, Inputs: []export.Named{
 		{Name: "self", Argument: p.Nodes[i].Outputs[0]},
 		{Name: "dim", Argument: export.Argument{Kind: export.Integer}},
 		{Name: "start", Argument: export.Argument{Kind: export.Integer}},

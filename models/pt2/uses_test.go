@@ -18,15 +18,15 @@ func TestNodesWithoutWhatTheyNeedAreLeftAsTheyAre(t *testing.T) {
 		{{Target: "torch.ops.aten.zeros.default", Inputs: []export.Named{float}}},
 		{
 			{Target: "torch.ops.aten.zeros.default", Inputs: []export.Named{float}, Outputs: one},
-			{Target: attention, Inputs: []export.Named{mask}},
+			{Target: attentionTarget, Inputs: []export.Named{mask}},
 		},
-		{{Target: multiply, Trace: []export.Frame{{}}}},
-		{{Target: where}, {Target: "torch.ops.aten.expand.default"}},
+		{{Target: multiplyTarget, Trace: []export.Frame{{}}}},
+		{{Target: whereTarget}, {Target: "torch.ops.aten.expand.default"}},
 	} {
 		p, before := &export.Program{Nodes: nodes, Values: 1}, fmt.Sprintf("%+v", nodes)
-		followTypes(p)
+		correctCastTypes(p)
 		castProducts(p)
-		forAllRows(p, 0, len(p.Nodes))
+		keepMaskUnexpanded(p, 0, len(p.Nodes))
 		require.Equal(t, before, fmt.Sprintf("%+v", p.Nodes))
 		require.NotPanics(t, func() { removeMask(p, &p.Nodes[0], false) })
 	}

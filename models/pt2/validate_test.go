@@ -11,7 +11,7 @@ import (
 
 func TestAGraphOfOneSizeIsValidatedAtThatAlone(t *testing.T) {
 	graph := &task{c: models.Case{Model: "net.pt2", Batch: 4}, sizes: &dimensions{fixed: 4}}
-	require.ErrorContains(t, graph.sized(8), "net.pt2 was exported with a batch of 4 alone")
+	require.ErrorContains(t, graph.setBatch(8), "net.pt2 was exported with a batch of 4 alone")
 }
 
 func TestEvaluationTurnsOffWhatLooksAtTheMode(t *testing.T) {
@@ -22,7 +22,7 @@ func TestEvaluationTurnsOffWhatLooksAtTheMode(t *testing.T) {
 		{Name: "training", Value: true},
 		{Name: "p", Value: 0.1},
 	}
-	evaluate(given)
+	setEvaluation(given)
 	require.Equal(t, []aten.Arg{
 		{Name: "input", Value: int64(1)},
 		{Name: "dropout_p", Value: 0.0},

@@ -9,40 +9,41 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// nodeRunner runs the nodes of a graph on a tape. The frame has a name for every value that Python still refers to.
+// nodeRunner runs the nodes of a graph on a tape. Its frame has a variable for every value that Python still refers
+// to.
 type nodeRunner struct {
 	*task
 	frame  *trace.Frame
 	values []aten.Value
-	// regions are the ones that backward recomputes, in order; inside is the one that runs.
+	// regions are the regions that backward recomputes, in order. inside is the current one.
 	regions []region
 	inside  *region
-	// inFunction reports that the nodes belong to an autograd.Function's forward.
+	// inFunction reports whether the nodes belong to an autograd.Function's forward.
 	inFunction bool
-	// wraps are the calls of wrapped modules that come, open the ones that run, the innermost last.
-	wraps, open []*wrapped
-	// note takes down what values are; nil for most.
+	// wraps are the calls of wrapped modules that have not begun. open are the current ones, the innermost last.
+	wraps, open []*wrappedCall
+	// note, if not nil, is called with each value.
 	note func(v int32, x *trace.Tensor)
 }
 
-func (w *nodeRunner) run(begin, end int) {
+func (w *nodeRunner) runNodes(begin, end int) {
 	for i := begin; i < end; i++ {
 		if block, ok := w.gates[i]; ok && (w.inside == nil || i > w.inside.begin) {
 			w.task.enter(block)
 		}
 		if len(w.wraps) > 0 {
-			w.enter(i)
+			w.beginCalls(i)
 		}
 		if w.inside == nil && len(w.regions) > 0 && w.regions[0].begin == i {
 			r := &w.regions[0]
 			w.regions = w.regions[1:]
-			w.checkpoint(r)
+			w.runCheckpointed(r)
 			i = r.end - 1
-			w.leave(i)
+			w.endCalls(i)
 			continue
 		}
 		if f, ok := w.g.functions[i]; ok && !w.inFunction {
-			w.function(f)
+			w.runFunction(f)
 			i = f.end - 1
 			continue
 		}
@@ -50,34 +51,33 @@ func (w *nodeRunner) run(begin, end int) {
 		switch n.Block {
 		case export.Call:
 			w.frame.SetModule(c.module)
-			w.makeState(i)
-			w.call(n, c)
+			w.allocateState(i)
+			w.runCall(n, c)
 		case export.Close:
 		default:
-			w.block(n, func() { w.run(i+1, c.end) })
+			w.runBlock(n, func() { w.runNodes(i+1, c.end) })
 			i = c.end
 		}
 		for _, v := range w.g.Nodes[i].Dies {
 			w.dropValue(v)
 		}
 		if len(w.kept) > 0 {
-			w.replace(n.Number)
+			w.releaseReplaced(n.Number)
 		}
 		if len(w.open) > 0 {
-			w.leave(i)
+			w.endCalls(i)
 		}
 	}
 }
 
-// dropValue releases a value, unless it belongs to the caller of the running region.
+// dropValue releases a value, unless the caller of the current region holds it.
 func (w *nodeRunner) dropValue(v int32) {
-	if w.inside == nil || !w.inside.isOutside(v) {
-		w.holdValue(v)
+	if w.inside == nil || !w.inside.isBorderValue(v) {
+		w.keepValue(v)
 		w.endValue(v)
 	}
 }
 
-// endValue releases the frame's reference to a value.
 func (w *nodeRunner) endValue(v int32) {
 	if x := w.tensor(v); x != nil {
 		w.frame.Del(&x)
@@ -85,27 +85,25 @@ func (w *nodeRunner) endValue(v int32) {
 	w.values[v] = nil
 }
 
-// tensor returns a value if it is a tensor, else nil.
 func (w *nodeRunner) tensor(v int32) *trace.Tensor {
 	x, _ := w.values[v].(*trace.Tensor)
 	return x
 }
 
-// block runs the body of a with statement.
-func (w *nodeRunner) block(n *export.Node, inside func()) {
+func (w *nodeRunner) runBlock(n *export.Node, inside func()) {
 	t := w.frame.Tape()
 	switch n.Block {
 	case export.OpenNoGrad:
 		t.NoGrad(inside)
 	case export.OpenAutocast:
-		w.autocast(n, inside)
+		w.runAutocast(n, inside)
 	default:
 		inside()
 	}
 }
 
-// autocast runs torch.autocast(device, dtype, enabled, cache_enabled).
-func (w *nodeRunner) autocast(n *export.Node, inside func()) {
+// runAutocast runs torch.autocast(device, dtype, enabled, cache_enabled).
+func (w *nodeRunner) runAutocast(n *export.Node, inside func()) {
 	t := w.frame.Tape()
 	on, d := true, trace.F16
 	if len(n.Inputs) > 2 {
@@ -121,33 +119,32 @@ func (w *nodeRunner) autocast(n *export.Node, inside func()) {
 	}
 }
 
-// call runs one operator.
-func (w *nodeRunner) call(n *export.Node, c *plannedCall) {
+func (w *nodeRunner) runCall(n *export.Node, c *plannedCall) {
 	switch {
 	case c.skip:
-		if n.Target == item {
-			w.bind(n, []aten.Value{int64(0)})
+		if n.Target == itemTarget {
+			w.bindResults(n, []aten.Value{int64(0)})
 		}
 		return
 	case c.replacement != nil:
-		w.bind(n, c.replacement(w))
+		w.bindResults(n, c.replacement(w))
 		return
 	case c.number != nil:
 		args := make([]aten.Value, len(n.Inputs))
 		for i := range n.Inputs {
-			args[i] = w.value(n.Inputs[i].Argument, "")
+			args[i] = w.argumentValue(n.Inputs[i].Argument, "")
 		}
 		v, err := c.number(args)
 		if err != nil {
 			w.raiseAt(n, err)
 		}
-		w.bind(n, []aten.Value{v})
+		w.bindResults(n, []aten.Value{v})
 		return
 	}
-	if n.Target == linear {
+	if n.Target == linearTarget {
 		x, isTensor := w.values[max(0, inputOf(n, "input"))].(*trace.Tensor)
-		if weight := inputOf(n, "weight"); isTensor && w.replaced(weight) {
-			w.bind(n, []aten.Value{w.frame.Call(w.sites[weight].layer(), x)})
+		if weight := inputOf(n, "weight"); isTensor && w.isReplaced(weight) {
+			w.bindResults(n, []aten.Value{w.frame.Call(w.linearSites[weight].layer(), x)})
 			return
 		}
 	}
@@ -155,42 +152,42 @@ func (w *nodeRunner) call(n *export.Node, c *plannedCall) {
 	if err != nil {
 		w.raiseAt(n, err)
 	}
-	out := wholeSlice(n, &args)
+	out := identitySlice(n, &args)
 	if out == nil {
 		if out, err = w.compute(n, c, args); err != nil {
 			w.raiseAt(n, err)
 		}
 	}
-	if x, ok := out[0].(*trace.Tensor); ok && w.inputGrads && n.Target == embedding && !x.RequiresGrad() {
-		x.Leaf() // as the hook of enable_input_require_grads()
+	if x, ok := out[0].(*trace.Tensor); ok && w.inputGrads && n.Target == embeddingTarget && !x.RequiresGrad() {
+		x.Leaf() // the hook of enable_input_require_grads()
 	}
-	w.bind(n, out)
+	w.bindResults(n, out)
 }
 
-// arguments returns the arguments of an operator's call, with the sizes of the rank's part, and without dropout in
-// evaluation.
+// arguments returns the arguments of an operator's call, with the sizes of the rank's shard. In evaluation, dropout
+// is off.
 func (w *nodeRunner) arguments(n *export.Node, c *plannedCall) []aten.Arg {
 	given := make([]aten.Arg, len(n.Inputs))
 	for i := range n.Inputs {
 		in := &n.Inputs[i]
-		given[i] = aten.Arg{Name: in.Name, Value: w.value(in.Argument, typeOf(c.op, in.Name))}
+		given[i] = aten.Arg{Name: in.Name, Value: w.argumentValue(in.Argument, schemaType(c.op, in.Name))}
 	}
-	if w.whole != nil {
-		w.localize(n, given)
+	if w.wholeShapes != nil {
+		w.resizeArguments(n, given)
 	}
-	if w.resized != nil {
-		w.resized(n, given)
+	if w.onArguments != nil {
+		w.onArguments(n, given)
 	}
 	if !w.Training() {
-		evaluate(given)
+		setEvaluation(given)
 	}
-	if c.trues != nil {
-		countMasks(given, *c.trues, int64(w.c.Batch))
+	if c.trueCount != nil {
+		countMasks(given, *c.trueCount, int64(w.c.Batch))
 	}
 	return given
 }
 
-// compute runs an operator where it runs: on the GPU, or on the host.
+// compute runs an operator on the GPU or on the CPU.
 func (w *nodeRunner) compute(n *export.Node, c *plannedCall, args aten.Args) (out []aten.Value, err error) {
 	t := w.frame.Tape()
 	switch {
@@ -198,7 +195,7 @@ func (w *nodeRunner) compute(n *export.Node, c *plannedCall, args aten.Args) (ou
 		t.OnHost(func() { out, err = c.op.Call(t, args) })
 	case c.kernels != nil:
 		t.AttentionKernels(c.kernels, func() { out, err = c.op.Call(t, args) })
-	case strings.HasPrefix(n.Target, movedFlag) && args.Tensor("self").OnHost():
+	case strings.HasPrefix(n.Target, movePrefix) && args.Tensor("self").OnHost():
 		x := args.Tensor("self")
 		out = []aten.Value{x.ToCopy(args.DType("dtype", x.DType()))}
 	default:
@@ -207,16 +204,16 @@ func (w *nodeRunner) compute(n *export.Node, c *plannedCall, args aten.Args) (ou
 	return out, err
 }
 
-// movedFlag is the prefix of the operators that move a tensor to another device.
-const movedFlag = "torch.ops.aten.to."
+// movePrefix is the prefix of the operators that move a tensor to another device.
+const movePrefix = "torch.ops.aten.to."
 
-// countMasks tells the recorder how many elements of mask arguments are true, or how many elements of self are nonzero
-// or unique.
+// countMasks tells the recorder the number of true elements in mask arguments, or of nonzero or unique elements in
+// self.
 func countMasks(given []aten.Arg, count export.Count, batch int64) {
 	var self, masks []*trace.Tensor
 	for _, a := range given {
 		of := &masks
-		if a.Name == "self" { // which a mask, if there is one, picks from
+		if a.Name == "self" { // a mask argument, if there is one, selects from self
 			of = &self
 		}
 		switch x := a.Value.(type) {
@@ -236,20 +233,20 @@ func countMasks(given []aten.Arg, count export.Count, batch int64) {
 	}
 }
 
-// linear is the operator of linear layers, which memory-saving options put others in place of; embedding that whose
-// result is the first to require gradients where checkpointing needs that.
+// linearTarget is the operator of linear layers, which memory-saving options replace. embedding is the operator whose
+// result must require gradients under reentrant checkpointing.
 const (
-	linear    = "torch.ops.aten.linear.default"
-	embedding = "torch.ops.aten.embedding.default"
+	linearTarget    = "torch.ops.aten.linear.default"
+	embeddingTarget = "torch.ops.aten.embedding.default"
 )
 
-// slice is the operator of indexing by a range.
-const slice = "torch.ops.aten.slice.Tensor"
+// sliceTarget is the operator of x[start:end].
+const sliceTarget = "torch.ops.aten.slice.Tensor"
 
-// wholeSlice returns the result of x[:], which Python does not slice; nil for other slices. Graphs have it if sizes
-// were dynamic, or if an older PyTorch (2.6) wrote them.
-func wholeSlice(n *export.Node, a *aten.Args) []aten.Value {
-	if n.Target != slice || a.Int("step") != 1 || !a.IsNone("start") && a.Int("start") != 0 {
+// identitySlice returns the result of x[:], which Python does not slice; nil for other slices. Graphs contain it if
+// sizes were dynamic or if PyTorch 2.6 or older wrote them.
+func identitySlice(n *export.Node, a *aten.Args) []aten.Value {
+	if n.Target != sliceTarget || a.Int("step") != 1 || !a.IsNone("start") && a.Int("start") != 0 {
 		return nil
 	}
 	x, d := a.Tensor("self"), a.Dim("dim")
@@ -259,8 +256,7 @@ func wholeSlice(n *export.Node, a *aten.Args) []aten.Value {
 	return []aten.Value{x.Slice(d, 0, x.Size(d))}
 }
 
-// typeOf returns the type of an argument in an operator's schema.
-func typeOf(op *aten.Operator, name string) string {
+func schemaType(op *aten.Operator, name string) string {
 	for i := range op.Arguments {
 		if op.Arguments[i].Name == name {
 			return op.Arguments[i].Type
@@ -269,14 +265,14 @@ func typeOf(op *aten.Operator, name string) string {
 	return ""
 }
 
-func (w *nodeRunner) bind(n *export.Node, results []aten.Value) {
+func (w *nodeRunner) bindResults(n *export.Node, results []aten.Value) {
 	if len(results) < len(n.Outputs) {
 		w.raiseAt(n, fmt.Errorf("got %d results, the file has %d", len(results), len(n.Outputs)))
 	}
 	for i, o := range n.Outputs {
 		switch o.Kind {
 		case export.Ref:
-			w.set(o.Ref, results[i])
+			w.setValue(o.Ref, results[i])
 		case export.List:
 			xs, ok := results[i].([]*trace.Tensor)
 			if !ok || len(xs) != len(o.List) {
@@ -284,7 +280,7 @@ func (w *nodeRunner) bind(n *export.Node, results []aten.Value) {
 			}
 			for k, e := range o.List {
 				if e.Kind == export.Ref {
-					w.set(e.Ref, xs[k])
+					w.setValue(e.Ref, xs[k])
 				} else {
 					w.frame.Discard(xs[k])
 				}
@@ -297,7 +293,7 @@ func (w *nodeRunner) bind(n *export.Node, results []aten.Value) {
 	}
 }
 
-func (w *nodeRunner) set(v int32, x aten.Value) {
+func (w *nodeRunner) setValue(v int32, x aten.Value) {
 	if t, ok := x.(*trace.Tensor); ok && t != nil {
 		w.frame.Bind(t)
 		if w.g.leaves[v] && w.Training() {
@@ -310,8 +306,8 @@ func (w *nodeRunner) set(v int32, x aten.Value) {
 	w.values[v] = x
 }
 
-// value returns an argument with its values filled in; typ is the type that the operator needs.
-func (w *nodeRunner) value(a export.Argument, typ string) aten.Value {
+// argumentValue returns an argument with its values; typ is its type in the operator's schema.
+func (w *nodeRunner) argumentValue(a export.Argument, typ string) aten.Value {
 	if a.Autocast != export.NotSeen && w.g.autocast != 0 {
 		if a.Autocast == export.Halves {
 			return w.g.autocast
@@ -337,11 +333,11 @@ func (w *nodeRunner) value(a export.Argument, typ string) aten.Value {
 		}
 		return fmt.Sprintf("element type %d", a.Int)
 	case export.TypeOf:
-		return w.typeOf(a.List)
+		return w.promotedType(a.List)
 	case export.MemoryFormat:
 		return memoryFormats[a.Int]
 	case export.List:
-		return w.list(a.List, strings.HasPrefix(typ, "Tensor"))
+		return w.listValue(a.List, strings.HasPrefix(typ, "Tensor"))
 	case export.Opaque:
 		return "opaque"
 	default:
@@ -349,8 +345,8 @@ func (w *nodeRunner) value(a export.Argument, typ string) aten.Value {
 	}
 }
 
-// typeOf returns the type of the first floating-point tensor, or of the model's weights if there is none.
-func (w *nodeRunner) typeOf(values []export.Argument) aten.Value {
+// schemaType returns the data type of the first floating-point tensor, or of the model's weights if there is none.
+func (w *nodeRunner) promotedType(values []export.Argument) aten.Value {
 	for _, a := range values {
 		if x := w.tensor(a.Ref); x != nil && x.DType().IsFloat() {
 			return x.DType()
@@ -359,17 +355,16 @@ func (w *nodeRunner) typeOf(values []export.Argument) aten.Value {
 	return w.weightType()
 }
 
-// memoryFormats are by their numbers in the schema.
 var memoryFormats = map[int64]aten.MemoryFormat{
 	1: aten.ContiguousFormat, 2: aten.ChannelsLast, 3: aten.ChannelsLast,
 	4: aten.PreserveFormat,
 }
 
-func (w *nodeRunner) list(elements []export.Argument, tensors bool) aten.Value {
+func (w *nodeRunner) listValue(elements []export.Argument, tensors bool) aten.Value {
 	values := make([]aten.Value, len(elements))
 	var ints, floats, bools int
 	for i, e := range elements {
-		values[i] = w.value(e, "")
+		values[i] = w.argumentValue(e, "")
 		switch values[i].(type) {
 		case int64:
 			ints++
@@ -402,7 +397,6 @@ func (w *nodeRunner) list(elements []export.Argument, tensors bool) aten.Value {
 	}
 }
 
-// valuesOfType makes a typed list. Values of another type become the zero value.
 func valuesOfType[T any](values []aten.Value) []T {
 	out := make([]T, len(values))
 	for i, v := range values {
@@ -411,7 +405,6 @@ func valuesOfType[T any](values []aten.Value) []T {
 	return out
 }
 
-// raiseAt ends the recording with an error that names the node's module and line.
 func (w *nodeRunner) raiseAt(n *export.Node, err error) {
 	where := n.Module
 	if l := n.Line; l != "" {
@@ -423,8 +416,7 @@ func (w *nodeRunner) raiseAt(n *export.Node, err error) {
 	w.frame.Tape().Raise(err)
 }
 
-// evaluate changes a call's arguments to those after model.eval(), which dropout and batch normalization depend on.
-func evaluate(given []aten.Arg) {
+func setEvaluation(given []aten.Arg) {
 	for i := range given {
 		switch given[i].Name {
 		case "train", "training":

@@ -14,7 +14,7 @@ import (
 
 // Python's indexing leaves out slices that take all; others are the operator's.
 func TestIndexingLeavesOutSlicesThatTakeAll(t *testing.T) {
-	op, ok := aten.ByTarget(slice)
+	op, ok := aten.ByTarget(sliceTarget)
 	require.True(t, ok)
 	tape := trace.New(trace.GPU{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, stack.Default().Rules(),
 		trace.Options{})
@@ -38,8 +38,8 @@ func TestIndexingLeavesOutSlicesThatTakeAll(t *testing.T) {
 	} {
 		args, err := op.Bind(append([]aten.Arg{{Name: "self", Value: x}}, c.args...)...)
 		require.NoError(t, err)
-		require.Equal(t, c.whole, wholeSlice(&export.Node{Target: slice}, &args) != nil, "%v", c.args)
-		require.Nil(t, wholeSlice(&export.Node{Target: linear}, &args))
+		require.Equal(t, c.whole, identitySlice(&export.Node{Target: sliceTarget}, &args) != nil, "%v", c.args)
+		require.Nil(t, identitySlice(&export.Node{Target: linearTarget}, &args))
 	}
 }
 

@@ -14,15 +14,15 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// wrapped is a call of a module that a strategy has wrapped.
-type wrapped struct {
+// wrappedCall is a call of a module that a strategy wraps.
+type wrappedCall struct {
 	region
 	wrapper trace.Wrapper
-	// casts are arguments in the wrapper's type while the call runs.
+	// casts are arguments that are cast to the wrapper's data type during the call.
 	casts []castArgument
 }
 
-// castArgument is the tensor of a value, and its cast copy that the module gets.
+// castArgument is a value's tensor (own) and the cast copy that the module receives (got).
 type castArgument struct {
 	value    int32
 	own, got *trace.Tensor
@@ -32,29 +32,28 @@ type castArgument struct {
 func (t *task) Wrap(tape *trace.Tape, net *nn.Tree, r *train.Ranks) error {
 	t.ranks = r
 	for _, m := range slices.Sorted(maps.Keys(r.Wrappers)) {
-		found := calls(t.g.Program, m)
+		found := moduleCalls(t.g.Program, m)
 		for _, call := range found {
-			t.wraps = append(t.wraps, &wrapped{region: call, wrapper: r.Wrappers[m]})
+			t.wraps = append(t.wraps, &wrappedCall{region: call, wrapper: r.Wrappers[m]})
 		}
-		if p := net.Path(m); p != nil && len(found) == 0 {
+		if p := net.PathOf(m); p != nil && len(found) == 0 {
 			tape.Wrap(p, r.Wrappers[m])
 		}
 	}
-	slices.SortStableFunc(t.wraps, func(a, b *wrapped) int {
-		return cmp.Or(a.begin-b.begin, b.end-a.end) // the outer one first
+	slices.SortStableFunc(t.wraps, func(a, b *wrappedCall) int {
+		return cmp.Or(a.begin-b.begin, b.end-a.end) // outer calls first
 	})
 	if t.head != nil {
-		if err := t.head.wrapped(t.wraps); err != nil {
+		if err := t.head.checkWraps(t.wraps); err != nil {
 			return &models.CaseError{Model: t.c.Model, Field: t.head.setting, Reason: err.Error()}
 		}
 	}
 	return nil
 }
 
-// Sharing implements [train.Graph].
 func (t *task) Sharing() map[string][]string {
 	names := map[int32]string{}
-	for v, w := range t.of {
+	for v, w := range t.weightOf {
 		if w.Parameter != nil {
 			names[v] = w.name
 		}
@@ -73,13 +72,13 @@ func (t *task) Sharing() map[string][]string {
 	return out
 }
 
-// calls finds the calls of a module; the root's only call is the whole program.
-func calls(p *export.Program, module string) []region {
+// moduleCalls returns the calls of a module. The root's only call is the whole program.
+func moduleCalls(p *export.Program, module string) []region {
 	var out []region
 	last := false
 	for i := range p.Nodes {
 		m := p.Nodes[i].Module
-		inside := m == module || nn.Below(m, module)
+		inside := m == module || nn.IsBelow(m, module)
 		switch {
 		case inside && last:
 			out[len(out)-1].end = i + 1
@@ -94,8 +93,7 @@ func calls(p *export.Program, module string) []region {
 	return out
 }
 
-// enter runs the actions before the calls that begin with node i.
-func (w *nodeRunner) enter(i int) {
+func (w *nodeRunner) beginCalls(i int) {
 	for len(w.wraps) > 0 && w.wraps[0].begin == i {
 		c := w.wraps[0]
 		w.wraps = w.wraps[1:]
@@ -115,37 +113,34 @@ func (w *nodeRunner) enter(i int) {
 	}
 }
 
-// leave runs the actions after the calls that end with node i.
-func (w *nodeRunner) leave(i int) {
+func (w *nodeRunner) endCalls(i int) {
 	for len(w.open) > 0 && w.open[len(w.open)-1].end <= i+1 {
 		c := w.open[len(w.open)-1]
 		w.open = w.open[:len(w.open)-1]
 		if c.end == len(w.g.Nodes) && c.begin == 0 {
-			continue // the root's are known when its names are gone
+			continue // the root's call ends after the frame
 		}
 		w.frame.Tape().RunHook(func() { c.wrapper.Leave(w.tensors(c.outputs)) })
-		w.restoreArguments(c)
+		w.undoArgumentCasts(c)
 	}
 }
 
-// restoreArguments restores the arguments of a call that were cast for its module.
-func (w *nodeRunner) restoreArguments(c *wrapped) {
+func (w *nodeRunner) undoArgumentCasts(c *wrappedCall) {
 	for _, a := range c.casts {
 		if w.values[a.value] == any(a.got) {
 			w.frame.Del(&a.got)
 			w.values[a.value] = a.own
-		} else if slices.Contains(c.after, a.value) {
+		} else if slices.Contains(c.freedAfter, a.value) {
 			w.frame.Del(&a.own)
 		}
 	}
 }
 
-// tensors returns those among values.
 func (w *nodeRunner) tensors(values []int32) []*trace.Tensor { return lists.NonZero(values, w.tensor) }
 
-// wrappersWithin returns the wrapped calls inside a region, except the region itself.
-func wrappersWithin(wraps []*wrapped, r *region) []*wrapped {
-	return lists.Filter(wraps, func(c *wrapped) bool {
+// wrappersWithin returns the wrapped calls inside a region, without the region itself.
+func wrappersWithin(wraps []*wrappedCall, r *region) []*wrappedCall {
+	return lists.Filter(wraps, func(c *wrappedCall) bool {
 		return c.begin >= r.begin && c.end <= r.end && (c.begin != r.begin || c.end != r.end)
 	})
 }

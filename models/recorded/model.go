@@ -29,9 +29,10 @@ func stepModel(f *File, name string, o cudnnanswers.Source) (models.Model, error
 	return models.Model{
 		Name: name, Summary: "a training step of " + f.Name, Torch: f.Torch,
 		Source: "recorded for " + f.GPU + ", torch " + f.Torch, Stages: []string{"full"}, Default: usual,
-		Levers: models.LeverSet{Loop: models.LoopFunction}, Batches: f.batches(first.AMP), BatchUnit: "sample",
-		Losses: losses, UserModel: true,
-		Partial: f.offTheLine(first.AMP) > 0,
+		Supports: models.MemoryOptionSupport{Loop: models.LoopFunction}, Batches: f.batches(first.AMP),
+		BatchUnit: "sample",
+		Losses:    losses, UserModel: true,
+		IsPartial: f.offTheLine(first.AMP) > 0,
 		Check: func(c models.Case) error {
 			why := f.differs(c, usual)
 			switch {

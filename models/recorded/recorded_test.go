@@ -206,7 +206,7 @@ func TestNoCaseChangesARecordedRun(t *testing.T) {
 	for key, c := range map[string]models.Case{
 		"batch": {Batch: 3}, "optimizer": {Optimizer: "sgd"}, "amp": {AMP: "bf16"}, "torch": {Torch: "2.12"},
 		"lora":     {LoRA: &models.LoRA{}},
-		"quantize": {Levers: models.Levers{Quantize: "nf4"}},
+		"quantize": {MemoryOptions: models.MemoryOptions{Quantize: "nf4"}},
 	} {
 		if key != "torch" {
 			c.Torch = m.Default.Torch

@@ -67,7 +67,7 @@ func open(file, name string, content []byte, o cudnnanswers.Source) (m models.Mo
 		return m, err
 	}
 	text, err := json.Marshal(content)
-	m.Description = models.Describe(string(text))
+	m.Description = models.NewDescription(string(text))
 	return m, err
 }
 
@@ -81,8 +81,12 @@ func runModel(f *File, name string) (models.Model, error) {
 	batch := cmp.Or(r.Batch, 1)
 	return models.Model{
 		Name: name, Summary: "a recorded run of " + f.Name, Source: "recorded on " + f.GPU + ", torch " + f.Torch,
-		Torch: f.Torch, Stages: []string{"recorded"}, Trains: map[string]string{"recorded": "what the run trained"},
-		Default: models.Case{Stage: "recorded", Batch: batch, Accumulate: 1, Torch: torch, AllocConf: f.AllocConf},
+		Torch: f.Torch, Stages: []string{"recorded"},
+		TrainedByStage: map[string]string{"recorded": "what the run trained"},
+		Default: models.Case{
+			Stage: "recorded", Batch: batch, Accumulate: 1, Torch: torch,
+			AllocConf: f.AllocConf,
+		},
 		Batches: []int{batch}, BatchUnit: "sample",
 		Recorded: true,
 		Caveat:   func(models.Case) []string { return caveatsOfRun(&f.Header) },
@@ -106,7 +110,6 @@ func caveatsOfRun(h *Header) []string {
 // run plays a complete run: its program is already on the tape.
 type run struct{ p *program.Program }
 
-// Counts implements [models.Trainer].
 func (run) Counts() models.Counts { return models.Counts{} }
 
 // Record implements [models.Trainer]. The steps are the run's own.

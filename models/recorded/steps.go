@@ -24,7 +24,7 @@ func FileOf(model string) string { return strings.TrimSuffix(model, filepath.Ext
 
 // FileOfListed returns the file of compiled steps of a listed model's complete case in a folder: one for each setting.
 func FileOfListed(folder string, m models.Model, c models.Case) string {
-	words := append([]string{m.Name}, m.Canonical(c).Settings.Words()...)
+	words := append([]string{m.Name}, m.Canonical(c).Settings.Assignments()...)
 	return filepath.Join(folder, strings.Join(words, ",")+Suffix)
 }
 
@@ -74,7 +74,7 @@ func (f *File) planning(m models.Model, usual models.Case, o cudnnanswers.Source
 	if m.Class == nil { // of a listed model other sizes are recorded in other files
 		m.Settings = f.recordedSizes(m.Settings)
 	}
-	own, build, caveat, caches := m.Levers.Loop, m.Build, m.Caveat, m.Levers.Cache
+	own, build, caveat, caches := m.Supports.Loop, m.Build, m.Caveat, m.Supports.Cache
 	m.Unrecorded = func(c models.Case) string { return f.missing(c, usual) }
 	m.Build = func(c models.Case) (models.Trainer, error) {
 		if !c.Compile || f.missing(c, usual) != "" {
@@ -167,7 +167,7 @@ func (f *File) differs(c, usual models.Case) string {
 			return "recorded without --set " + name
 		}
 	}
-	switch key := models.FirstDifference(c, usual, alike); key {
+	switch key := models.FirstDifferingKey(c, usual, alike); key {
 	case "":
 	case "gpus", "strategy":
 		return "recorded on one GPU"

@@ -26,7 +26,7 @@ func TestModelsOfSteps(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, m.Description, again.Description)
 	require.Equal(t, []int{4, 16, 64}, m.Batches)
-	require.False(t, m.Partial)
+	require.False(t, m.IsPartial)
 	require.Contains(t, f.Line("bf16"), "sizes follow the batch in a line")
 	c := m.Default
 	c.Batch = 10
@@ -47,7 +47,7 @@ func TestModelsOfSteps(t *testing.T) {
 		change(&c)
 		require.ErrorContains(t, m.Check(c), "recorded")
 	}
-	require.Equal(t, models.LoopFunction, m.Levers.Loop)
+	require.Equal(t, models.LoopFunction, m.Supports.Loop)
 	require.NoError(t, os.WriteFile(path, packed(t, file(step(4))), 0o600))
 	_, err = Source(nil).Open(path)
 	require.ErrorContains(t, err, "a compiled step")
@@ -93,9 +93,9 @@ func TestModelsHaveWhatLiesBesideThem(t *testing.T) {
 	plain := models.Source{
 		Scheme: "toy", Open: func(string) (models.Model, error) {
 			return models.Model{
-				Name: "toy:m", Description: models.Describe("a description"), Stages: []string{"full"},
-				Levers: models.LeverSet{Loop: models.LoopFunction},
-				Build:  func(models.Case) (models.Trainer, error) { return nil, nil },
+				Name: "toy:m", Description: models.NewDescription("a description"), Stages: []string{"full"},
+				Supports: models.MemoryOptionSupport{Loop: models.LoopFunction},
+				Build:    func(models.Case) (models.Trainer, error) { return nil, nil },
 			}, nil
 		},
 	}
@@ -105,14 +105,14 @@ func TestModelsHaveWhatLiesBesideThem(t *testing.T) {
 	}
 	r, path := models.NewRegistry().WithSource(plain).WithSteps(CompiledSteps("", nil)), filepath.Join(t.TempDir(),
 		"m.toy")
-	require.NotEmpty(t, recorded(r, must(r.Lookup("toy:"+path)), toyCase(4)).NotRecorded(toyCase(4)))
+	require.NotEmpty(t, recorded(r, must(r.Lookup("toy:"+path)), toyCase(4)).NotRecordedReason(toyCase(4)))
 	require.NoError(t, os.WriteFile(FileOf(path), packed(t, file(step(4), step(8))), 0o600))
 	m := recorded(r, must(r.Lookup("toy:"+path)), toyCase(4))
 	elsewhere := models.NewRegistry().WithSource(plain).WithSteps(CompiledSteps("", nil))
 	c := toyCase(4)
 	c.Model = m.Name
-	for _, m := range []models.Model{m, must(elsewhere.Of(c, m.Description))} {
-		require.Empty(t, m.NotRecorded(toyCase(4)))
+	for _, m := range []models.Model{m, must(elsewhere.ModelForCase(c, m.Description))} {
+		require.Empty(t, m.NotRecordedReason(toyCase(4)))
 		built, err := m.Build(toyCase(6))
 		require.NoError(t, err)
 		require.Equal(t, models.Counts{Total: 32, Trainable: 32, Buffers: 3, Gradients: 128}, built.Counts())
@@ -135,8 +135,8 @@ func TestListedModelsHaveWhatWasRecordedOfThem(t *testing.T) {
 	registry := func(folder string) *models.Registry {
 		return models.NewRegistry([]models.Model{{
 			Name: "toy", Stages: []string{"full"}, Settings: []models.Setting{{Name: "size", Default: 1, Max: 8}},
-			Class:   func(s models.Settings) models.Class { return models.Class{Seq: int(s["size"])} },
-			Default: toyCase(4), Levers: models.LeverSet{Loop: models.LoopTrainer, Cache: true},
+			Class:   func(s models.Settings) models.LibraryClass { return models.LibraryClass{Seq: int(s["size"])} },
+			Default: toyCase(4), Supports: models.MemoryOptionSupport{Loop: models.LoopTrainer, Cache: true},
 			Build: func(models.Case) (models.Trainer, error) { return nil, nil },
 		}}).WithSteps(CompiledSteps(folder, nil))
 	}
@@ -146,24 +146,24 @@ func TestListedModelsHaveWhatWasRecordedOfThem(t *testing.T) {
 	plain := must(r.Lookup("toy"))
 	path := FileOfListed(folder, plain, must(plain.Complete(c)))
 	require.Equal(t, "toy,size=2.vprof", filepath.Base(path))
-	require.Equal(t, "vprof capture toy --compile --set size=2 records it", recorded(r, plain, c).NotRecorded(c))
+	require.Equal(t, "vprof capture toy --compile --set size=2 records it", recorded(r, plain, c).NotRecordedReason(c))
 	recording := step(6)
 	last := &recording.steps[1]
 	last.Returned, last.Order = []int{0}, []int{0, 1, 2, ^0, 3, 4, ^4, ^1, ^2}
 	last.Forward, last.Backward = 4, 8
 	require.NoError(t, os.WriteFile(path, packed(t, file(recording, step(12))), 0o600))
-	require.NotEmpty(t, plain.NotRecorded(c), "as it is listed")
+	require.NotEmpty(t, plain.NotRecordedReason(c), "as it is listed")
 	m := recorded(r, plain, c)
-	for _, m := range []models.Model{m, must(registry("").Of(c, m.Description))} {
-		require.Empty(t, m.NotRecorded(c))
+	for _, m := range []models.Model{m, must(registry("").ModelForCase(c, m.Description))} {
+		require.Empty(t, m.NotRecordedReason(c))
 		other := c
 		other.Settings = models.Settings{"size": 3}
-		require.Equal(t, "recorded without --set size", m.NotRecorded(other))
+		require.Equal(t, "recorded without --set size", m.NotRecordedReason(other))
 		var played [][]program.Instruction
-		for _, levers := range []models.Levers{
+		for _, levers := range []models.MemoryOptions{
 			{}, {Loop: models.LoopTrainer, Clip: models.ClipNorm}, {Loop: models.LoopFunction},
 		} {
-			c.Levers, c.Compile = levers, true
+			c.MemoryOptions, c.Compile = levers, true
 			tape := trace.New(trace.GPU{}, trace.Rules{}, trace.Options{Warm: true})
 			require.NoError(t, must(m.Build(c)).Record(tape, 2))
 			played = append(played, tape.Program().Instructions)

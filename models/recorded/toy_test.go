@@ -55,7 +55,7 @@ func file(recordings ...*Recording) *File {
 func toyCase(batch int) models.Case {
 	return models.Case{
 		Model: "pt2:toy", Stage: "full", Batch: batch, AMP: "bf16", Accumulate: 1, Torch: "2.15",
-		Levers: models.Levers{Compile: true},
+		MemoryOptions: models.MemoryOptions{Compile: true},
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 
 // newTrainer trains a model whose forward and backward were recorded. o may be nil.
 func newTrainer(f *File, r *Recording, c models.Case, o cudnnanswers.Source) models.Trainer {
-	net := &nn.Parts{}
+	net := &nn.NamedModule{}
 	l := &loop{parameters: map[string]*nn.Parameter{}, keeps: c.Loop != models.LoopTrainer}
 	for _, site := range r.Program.Sites {
 		l.paths = append(l.paths, &trace.Path{Line: site.Where})
@@ -25,10 +25,10 @@ func newTrainer(f *File, r *Recording, c models.Case, o cudnnanswers.Source) mod
 		w := nn.NewParameter(p.Shape...)
 		w.DType, w.Frozen = dtypes[p.DType], !p.Trained
 		l.parameters[p.Name] = w
-		net.Put(p.Name, w)
+		net.ShareParameter(p.Name, w)
 	}
 	for _, b := range f.Steps.Buffers {
-		net.Buffer(dtypes[b.DType], b.Shape...)
+		net.AddBuffer(dtypes[b.DType], b.Shape...)
 	}
 	own := &train.OwnLoopModel[*loop]{Case: c, Net: nn.NewTree(net)}
 	own.Place = func(tape *trace.Tape) { r.setup.place(tape, own.Net) }

@@ -72,7 +72,6 @@ func (m *mixPrevious) mix(f *frame, outs []*tensor) *tensor {
 	return w.Mul(stacked).Sum(false, 1)
 }
 
-// call runs mix as a module call.
 func (m *mixPrevious) call(f *frame, outs []*tensor) *tensor {
 	g := f.ModuleFrame(m)
 	return g.Return(m.mix(g, outs))
@@ -83,7 +82,7 @@ type nextBlock struct {
 	nn.Module
 	Spatial *nn.Conv
 	Norm    *nn.BatchNorm
-	Act     *nn.Func
+	Act     *nn.FuncLayer
 	Point   *nn.Conv
 }
 
@@ -107,7 +106,7 @@ func (b *nextBlock) Forward(f *frame, x *tensor) *tensor {
 type freqGate struct {
 	nn.Module
 	Down *nn.Linear
-	Act  *nn.Func
+	Act  *nn.FuncLayer
 	Up   *nn.Linear
 }
 
@@ -129,7 +128,7 @@ type resBlock2d struct {
 	Bn1           *nn.BatchNorm
 	Conv2, Point2 *nn.Conv
 	Bn2           *nn.BatchNorm
-	Relu          *nn.Func
+	Relu          *nn.FuncLayer
 	Gate          nn.Layer
 }
 

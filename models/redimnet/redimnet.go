@@ -36,7 +36,7 @@ func entry(size string, original bool) models.Model {
 		Summary: summary,
 		Source:  "sappho192/redimnet-mrl, IDRnD/ReDimNet, stage tables of wespeaker",
 		Stages:  []string{"frozen", "full"},
-		Trains: map[string]string{
+		TrainedByStage: map[string]string{
 			"frozen": "the MRL head alone, the backbone without gradients: stage 1, and all that the published " +
 				"configuration runs",
 			"full": "all parameters: stage 2",
@@ -88,7 +88,7 @@ func newTrainer(c config, k models.Case) *trainer {
 	}
 	t.OwnLoopModel = train.OwnLoopModel[batch]{
 		Case: k, Net: nn.NewTree(t.model), Criterion: nn.NewTree(t.criterion), Load: t.load, Step: t.step,
-		Losses: func(f *trace.Frame, b batch) { t.losses(f, new([]*tensor), new(*tensor), b) },
+		ComputeLosses: func(f *trace.Frame, b batch) { t.losses(f, new([]*tensor), new(*tensor), b) },
 	}
 	if !frozen {
 		for _, p := range t.Net.Parameters {
@@ -115,7 +115,7 @@ func (t *trainer) losses(f *trace.Frame, embeddings *[]*tensor, loss **tensor, b
 // step runs one optimizer step of the trainer, which clips after every backward and does not divide the loss.
 func (t *trainer) step(s *train.Session, opt *optim.Optimizer, b batch) {
 	f := s.Tape.Frame()
-	t.Net.Train(true)
+	t.Net.SetTraining(true)
 	var embeddings []*tensor
 	var loss *tensor
 	for micro := range t.Case.Accumulate {
@@ -133,7 +133,7 @@ func (t *trainer) step(s *train.Session, opt *optim.Optimizer, b batch) {
 		opt.ZeroGrad()
 		s.Tape.Mark("zero_grad")
 	}
-	train.Return(f, loss)
+	train.EndTrainingStep(f, loss)
 }
 
 // context is the kind of 1-D block.

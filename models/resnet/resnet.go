@@ -35,13 +35,13 @@ type block struct {
 	nn.Module
 	Conv1      *nn.Conv
 	Bn1        *nn.BatchNorm
-	Act1       *nn.Func
+	Act1       *nn.FuncLayer
 	Conv2      *nn.Conv
 	Bn2        *nn.BatchNorm
-	Act2       *nn.Func
+	Act2       *nn.FuncLayer
 	Conv3      *nn.Conv
 	Bn3        *nn.BatchNorm
-	Act3       *nn.Func
+	Act3       *nn.FuncLayer
 	Downsample *nn.Sequential
 	out        int64 // channels of the result
 }
@@ -86,9 +86,9 @@ type resNet struct {
 	nn.Module
 	Conv1                          *nn.Conv
 	Bn1                            *nn.BatchNorm
-	Act1                           *nn.Func
+	Act1                           *nn.FuncLayer
 	Layer1, Layer2, Layer3, Layer4 *nn.Sequential
-	GlobalPool                     *nn.Func
+	GlobalPool                     *nn.FuncLayer
 	Fc                             *nn.Linear
 }
 
@@ -170,7 +170,7 @@ func Models() []models.Model {
 	var all []models.Model
 	for _, v := range variants {
 		name := fmt.Sprintf("resnet%d", v.depth)
-		all = append(all, train.Model(models.Model{
+		all = append(all, train.CompleteModel(models.Model{
 			Name:      name,
 			Summary:   fmt.Sprintf("ResNet-%d image classifier", v.depth),
 			Source:    "timm 1.0.31, resnet.py",
@@ -180,11 +180,11 @@ func Models() []models.Model {
 				{Name: "image-size", Usage: "pixels of a side", Default: 224, Min: 32, Max: 4096},
 				{Name: "classes", Usage: "classes", Default: 1000, Min: 1, Max: 1 << 20},
 			},
-			Class: func(s models.Settings) models.Class {
-				return models.Class{Spec: "timm:" + name, Size: int(s["image-size"])}
+			Class: func(s models.Settings) models.LibraryClass {
+				return models.LibraryClass{Spec: "timm:" + name, Size: int(s["image-size"])}
 			},
-			Levers: models.LeverSet{Loop: models.LoopTrainer},
-			Notes:  []string{"checkpointing recomputes block by block"},
+			Supports: models.MemoryOptionSupport{Loop: models.LoopTrainer},
+			Notes:    []string{"checkpointing recomputes block by block"},
 		}, 32, v.classification))
 	}
 	return all
@@ -193,7 +193,7 @@ func Models() []models.Model {
 // classification returns the task of the family: cross entropy over the classes.
 func (v variant) classification(c models.Case) train.Task {
 	net, size := newResNet(v.blocks, c.Settings["classes"], v.newBlock), c.Settings["image-size"]
-	return &train.Supervised{
+	return &train.SupervisedTask{
 		Net: net, Last: net.Fc,
 		Sample: func(t *trace.Tape, n int64) (x, labels *tensor) {
 			return t.New("randn", program.Batch, trace.F32, n, 3, size, size),

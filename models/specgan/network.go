@@ -19,10 +19,10 @@ const (
 	frames    = 1292
 )
 
-func leaky() *nn.Func { return nn.NewFunc((*tensor).LeakyReLU) }
+func leaky() *nn.FuncLayer { return nn.NewFunc((*tensor).LeakyReLU) }
 
 // leakyInPlace returns LeakyReLU(0.2, inplace=True).
-func leakyInPlace() *nn.Func { return nn.NewFunc((*tensor).LeakyReLUInPlace) }
+func leakyInPlace() *nn.FuncLayer { return nn.NewFunc((*tensor).LeakyReLUInPlace) }
 
 // channelGate scales channels by a gate from their means and maxima.
 type channelGate struct {
@@ -73,7 +73,6 @@ func newGenerator() *generator {
 	}
 }
 
-// call runs generator(z, c).
 func (g *generator) call(f *frame, z, c *tensor) *tensor {
 	in := f.ModuleFrame(g, z, c)
 	x := in.Bind(in.Call(g.Fc, trace.Cat(1, z, in.Call(g.Cond, c))).View(-1, 256, 16, 20))
@@ -111,7 +110,6 @@ func newDiscriminator() *discriminator {
 	}
 }
 
-// call runs discriminator(spec, c).
 func (d *discriminator) call(f *frame, spec, c *tensor) *tensor {
 	in := f.ModuleFrame(d, spec, c)
 	e := in.Bind(in.Call(d.Cond, c))

@@ -19,14 +19,14 @@ const discriminatorSteps = 2
 func Models() []models.Model {
 	const name = "spectrogram-gan"
 	return []models.Model{{
-		Name:      name,
-		Summary:   "conditional GAN for 128 x 1292 mel spectrograms, generator and discriminator in alternating steps",
-		Source:    "winzerprince/sentio, notebook vit_with_gans_emotion_prediction at 5839958",
-		Stages:    []string{"full"},
-		Trains:    map[string]string{"full": "generator and discriminator, in alternating steps"},
-		Default:   models.Case{Model: name, Stage: "full", Batch: 24, Accumulate: 2},
-		Batches:   []int{4, 8, 12, 16, 24, 32, 48, 64},
-		BatchUnit: "spectrogram",
+		Name:           name,
+		Summary:        "conditional GAN for 128 x 1292 mel spectrograms, generator and discriminator in alternating steps",
+		Source:         "winzerprince/sentio, notebook vit_with_gans_emotion_prediction at 5839958",
+		Stages:         []string{"full"},
+		TrainedByStage: map[string]string{"full": "generator and discriminator, in alternating steps"},
+		Default:        models.Case{Model: name, Stage: "full", Batch: 24, Accumulate: 2},
+		Batches:        []int{4, 8, 12, 16, 24, 32, 48, 64},
+		BatchUnit:      "spectrogram",
 		Settings: []models.Setting{
 			{
 				Name: "n-mels", Usage: "mel bins of the real spectrograms; the networks are made for the default",
@@ -74,7 +74,6 @@ func newTrainer(c models.Case) *trainer {
 	}
 }
 
-// Counts implements [models.Trainer].
 func (t *trainer) Counts() models.Counts { return train.Counts(t.net, nil) }
 
 // loop is a training loop in progress.
@@ -94,10 +93,9 @@ type loop struct {
 	lossD, lossG *tensor
 }
 
-// Record implements [models.Trainer].
 func (t *trainer) Record(tape *trace.Tape, steps int) error {
 	return tape.Try(func() {
-		t.net.To(tape)
+		t.net.MoveToDevice(tape)
 		tape.Mark("model")
 		l := &loop{Session: train.NewSession(tape, t.c), t: t}
 		adam := optim.Config{Algorithm: optim.Adam}
@@ -131,7 +129,7 @@ func (l *loop) condition(n int64) (c *tensor) {
 func (l *loop) step() {
 	*l = loop{Session: l.Session, t: l.t, batches: l.batches, optG: l.optG, optD: l.optD, spec: l.spec, cond: l.cond}
 	l.f = l.Tape.Frame()
-	l.t.net.Train(true)
+	l.t.net.SetTraining(true)
 	for micro := range l.t.c.Accumulate {
 		last := micro+1 == l.t.c.Accumulate
 		n := l.spec.Size(0)
@@ -148,7 +146,7 @@ func (l *loop) step() {
 		}
 		l.batches++
 	}
-	train.Return(l.f, l.lossG)
+	train.EndTrainingStep(l.f, l.lossG)
 }
 
 // probeAccuracy runs both networks without gradients on new noise and the batch: the discriminator's accuracy there

@@ -149,5 +149,4 @@ func (n *firstNet) call(f *frame, x, _ *tensor, checkpointing bool) *tensor {
 	return g.Return(g.Call(n.Head, firstToken(x)))
 }
 
-// firstToken returns x[:, 0].
 func firstToken(x *tensor) *tensor { return x.Select(1, 0) }

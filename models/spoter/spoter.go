@@ -33,16 +33,16 @@ func Models() []models.Model {
 		d.Model, d.Stage = name, "full"
 		return models.Model{
 			Name: name, Summary: summary, Validation: validation,
-			Source:    "sayad-dot/BDSLW_SPOTER, phase 3 and phase 4 notebooks",
-			Stages:    stages,
-			Trains:    trains,
-			Default:   d,
-			Batches:   []int{4, 8, 16, 32, 64, 128},
-			BatchUnit: "clip",
-			Notes:     append(notes, "the notebook trains in fp32: its mixed precision is not there"),
-			Check:     check,
-			Caveat:    caveats,
-			Build:     func(c models.Case) (models.Trainer, error) { return newTrainer(c, first), nil },
+			Source:         "sayad-dot/BDSLW_SPOTER, phase 3 and phase 4 notebooks",
+			Stages:         stages,
+			TrainedByStage: trains,
+			Default:        d,
+			Batches:        []int{4, 8, 16, 32, 64, 128},
+			BatchUnit:      "clip",
+			Notes:          append(notes, "the notebook trains in fp32: its mixed precision is not there"),
+			Check:          check,
+			Caveat:         caveats,
+			Build:          func(c models.Case) (models.Trainer, error) { return newTrainer(c, first), nil },
 		}
 	}
 	return []models.Model{
@@ -83,16 +83,15 @@ func newTrainer(c models.Case, first bool) *trainer {
 		t.model = newFirstNet()
 	}
 	t.OwnLoopModel = train.OwnLoopModel[batch]{
-		Case: c, Net: nn.NewTree(t.model), Untrained: c.Stage == inference, Load: t.load, Step: t.step,
-		Losses: func(f *trace.Frame, b batch) { t.losses(f, new(*tensor), new(*tensor), b) },
+		Case: c, Net: nn.NewTree(t.model), HasNoOptimizer: c.Stage == inference, Load: t.load, Step: t.step,
+		ComputeLosses: func(f *trace.Frame, b batch) { t.losses(f, new(*tensor), new(*tensor), b) },
 	}
-	if t.Untrained {
+	if t.HasNoOptimizer {
 		t.Step = func(s *train.Session, _ *optim.Optimizer, b batch) { t.evaluate(s, b) }
 	}
 	return t
 }
 
-// batch is a batch of the loader.
 type batch struct{ poses, mask, labels *tensor }
 
 // load brings n clips to the device.
@@ -126,7 +125,7 @@ func (t *trainer) losses(f *trace.Frame, logits, loss **tensor, b batch) {
 // step runs one optimizer step of the notebook's loop.
 func (t *trainer) step(s *train.Session, opt *optim.Optimizer, b batch) {
 	f := s.Tape.Frame()
-	t.Net.Train(true)
+	t.Net.SetTraining(true)
 	var logits, loss, correct *tensor
 	for micro := range t.Case.Accumulate {
 		if t.first {
@@ -145,13 +144,13 @@ func (t *trainer) step(s *train.Session, opt *optim.Optimizer, b batch) {
 		f.Set(&correct, logits.ArgMax(false, 1).Eq(b.labels).Sum(false))
 	}
 	s.Tape.Mark("zero_grad")
-	train.Return(f, loss)
+	train.EndTrainingStep(f, loss)
 }
 
 // evaluate runs as many batches of the evaluation as a training step has.
 func (t *trainer) evaluate(s *train.Session, b batch) {
 	f := s.Tape.Frame()
-	t.Net.Train(false)
+	t.Net.SetTraining(false)
 	var logits, correct *tensor
 	s.Tape.NoGrad(func() {
 		for range t.Case.Accumulate {

@@ -36,7 +36,7 @@ func record(t *testing.T, c models.Case) (classes map[program.Class]bool, peak i
 // Phase 5 evaluates without gradients: nothing of training is there, and what a batch needs is a fraction.
 func TestInferenceKeepsNothing(t *testing.T) {
 	_, training := record(t, models.Case{Batch: 16})
-	for _, amp := range models.Precisions() {
+	for _, amp := range models.AutocastPrecisions() {
 		classes, peak := record(t, models.Case{Batch: 16, Stage: "inference", AMP: amp})
 		for _, c := range []program.Class{program.Gradients, program.OptimizerState, program.Activations} {
 			require.False(t, classes[c], "%v in %q", c, amp)

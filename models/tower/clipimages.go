@@ -8,7 +8,7 @@ import (
 
 // Squares runs CLIP's or SigLIP's tower on images of the size that the tower is made for.
 type Squares struct {
-	Tower *nn.Parts
+	Tower *nn.NamedModule
 	Size  Size
 	// Classed reports whether the tower is CLIP's, with a place for the class of an image.
 	Classed bool
@@ -68,14 +68,14 @@ func (q *Squares) encodeImages(f *frame, text hf.Text) States {
 	g := f.ModuleFrame(q.Tower, q.pixels)
 	x := g.Bind(q.patchEmbeddings(g))
 	if q.Classed {
-		g.Set(&x, g.Call(q.Tower.At("pre_layrnorm"), x))
+		g.Set(&x, g.Call(q.Tower.ChildAt("pre_layrnorm"), x))
 	}
 	var states States
-	encoder := q.Tower.Part("encoder")
+	encoder := q.Tower.ModuleAt("encoder")
 	h := g.ModuleFrame(encoder, x)
 	y := h.Bind(x)
 	for i := range q.Size.Layers {
-		l := encoder.Part(indexed("layers", i))
+		l := encoder.ModuleAt(indexed("layers", i))
 		h.Set(&y, text.CallLayer(h, int(i), l, func(k *frame, args []*tensor) *tensor {
 			return q.layer(k, l, args[0])
 		}, []*tensor{y}))
@@ -86,9 +86,9 @@ func (q *Squares) encodeImages(f *frame, text hf.Text) States {
 	h.End(y)
 	states.Last = g.Bind(y)
 	if q.Classed {
-		g.Bind(g.Call(q.Tower.At("post_layernorm"), y.Select(1, 0)))
+		g.Bind(g.Call(q.Tower.ChildAt("post_layernorm"), y.Select(1, 0)))
 	} else {
-		g.Set(&states.Last, g.Call(q.Tower.At("post_layernorm"), y))
+		g.Set(&states.Last, g.Call(q.Tower.ChildAt("post_layernorm"), y))
 	}
 	g.End(states.held()...)
 	f.BindAll(states.held())
@@ -104,36 +104,36 @@ func (s States) held() []*tensor {
 
 // patchEmbeddings follows forward of the patch embeddings.
 func (q *Squares) patchEmbeddings(f *frame) *tensor {
-	m := q.Tower.Part("embeddings")
+	m := q.Tower.ModuleAt("embeddings")
 	return callModule(f, m, []*tensor{q.pixels}, func(g *frame) *tensor {
-		conv := m.At("patch_embedding")
-		x := g.Call(conv, q.pixels.To(nn.Base(conv).(*nn.Conv).Weight.DType))
+		conv := m.ChildAt("patch_embedding")
+		x := g.Call(conv, q.pixels.To(nn.BaseLayerOf(conv).(*nn.Conv).Weight.DType))
 		x.RequireGrad(q.grads)
 		g.Bind(x)
 		g.Set(&x, x.Flatten(2, -1).Transpose(1, 2))
 		if q.Classed {
-			class := g.Bind(m.Owned("class_embedding").Expand(x.Size(0), 1, -1))
+			class := g.Bind(m.ParameterTensor("class_embedding").Expand(x.Size(0), 1, -1))
 			x = g.Bind(trace.Cat(1, class, x))
 		}
-		return g.Set(&x, x.Add(g.Call(m.At("position_embedding"), m.Held(0).View(1, -1))))
+		return g.Set(&x, x.Add(g.Call(m.ChildAt("position_embedding"), m.BufferTensor(0).View(1, -1))))
 	})
 }
 
 // layer follows forward of CLIPEncoderLayer and SiglipEncoderLayer.
-func (q *Squares) layer(f *frame, l *nn.Parts, x *tensor) *tensor {
+func (q *Squares) layer(f *frame, l *nn.NamedModule, x *tensor) *tensor {
 	residual := f.Bind(x)
-	f.Set(&x, f.Call(l.At("layer_norm1"), x))
-	f.Set(&x, selfAttention(f, l.Part("self_attn"), x, nil, q.Size, "out_proj", q.Classed))
+	f.Set(&x, f.Call(l.ChildAt("layer_norm1"), x))
+	f.Set(&x, selfAttention(f, l.ModuleAt("self_attn"), x, nil, q.Size, "out_proj", q.Classed))
 	f.Set(&x, residual.Add(x))
 	f.Set(&residual, x)
-	f.Set(&x, f.Call(l.At("layer_norm2"), x))
-	f.Set(&x, feedForwardInSteps(f, l.Part("mlp"), q.Size.Activation, x))
+	f.Set(&x, f.Call(l.ChildAt("layer_norm2"), x))
+	f.Set(&x, feedForwardInSteps(f, l.ModuleAt("mlp"), q.Size.Activation, x))
 	return f.Set(&x, residual.Add(x))
 }
 
 // LlavaProjected returns LlavaModel's projection of the tower's states through two layers; cut removes the class token
 // of an image first.
-func LlavaProjected(p *nn.Parts, activation string, cut bool) func(f *frame, states States) *tensor {
+func LlavaProjected(p *nn.NamedModule, activation string, cut bool) func(f *frame, states States) *tensor {
 	return func(f *frame, states States) *tensor {
 		x := states.Last
 		if states.Chosen != nil {
@@ -144,8 +144,8 @@ func LlavaProjected(p *nn.Parts, activation string, cut bool) func(f *frame, sta
 			f.Set(&x, x.Slice(1, 1, x.Size(1)))
 		}
 		return callModule(f, p, []*tensor{x}, func(g *frame) *tensor {
-			y := g.Bind(g.Call(p.At("linear_1"), x))
-			g.Pass(&y, hf.Activation(activation), p.At("linear_2"))
+			y := g.Bind(g.Call(p.ChildAt("linear_1"), x))
+			g.Pass(&y, hf.Activation(activation), p.ChildAt("linear_2"))
 			return y
 		})
 	}
@@ -153,7 +153,7 @@ func LlavaProjected(p *nn.Parts, activation string, cut bool) func(f *frame, sta
 
 // Gemma3Projected returns the forward pass of Gemma3MultiModalProjector: patches are averaged over squares, with the
 // given number of tokens along each side of an image.
-func Gemma3Projected(p *nn.Parts, s Size, tokens int64) func(f *frame, states States) *tensor {
+func Gemma3Projected(p *nn.NamedModule, s Size, tokens int64) func(f *frame, states States) *tensor {
 	return func(f *frame, states States) *tensor {
 		return callModule(f, p, []*tensor{states.Last}, func(g *frame) *tensor {
 			x, side := states.Last, s.Image/s.Patch
@@ -164,8 +164,8 @@ func Gemma3Projected(p *nn.Parts, s Size, tokens int64) func(f *frame, states St
 			pooled := g.Bind(y.AvgPool(trace.PoolArgs{Kernel: []int64{size, size}, Stride: []int64{size, size}}))
 			g.Set(&pooled, pooled.Flatten(2, -1))
 			g.Set(&pooled, pooled.Transpose(1, 2))
-			normed := g.Bind(g.Call(p.At("mm_soft_emb_norm"), pooled))
-			projected := g.Bind(normed.Matmul(p.Owned("mm_input_projection_weight")))
+			normed := g.Bind(g.Call(p.ChildAt("mm_soft_emb_norm"), pooled))
+			projected := g.Bind(normed.Matmul(p.ParameterTensor("mm_input_projection_weight")))
 			return projected.To(x.DType())
 		})
 	}
@@ -203,7 +203,7 @@ func NewGemmaNorm(width int64) nn.Layer { return &gemmaNorm{Weight: nn.NewParame
 
 // Forward keeps the shape.
 func (n *gemmaNorm) Forward(f *frame, x *tensor) *tensor {
-	y := f.Bind(hf.GemmaNormalized(f, x.To(trace.F32)))
+	y := f.Bind(hf.GemmaNormalize(f, x.To(trace.F32)))
 	f.Set(&y, y.Mul(n.Weight.To(trace.F32).AddScalar()))
 	return y.To(x.DType())
 }

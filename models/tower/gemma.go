@@ -14,44 +14,44 @@ type GemmaVision struct {
 }
 
 // clippable adds a Gemma4ClippableLinear.
-func clippable(p *nn.Parts, clipped bool, in, out int64, names ...string) {
+func clippable(p *nn.NamedModule, clipped bool, in, out int64, names ...string) {
 	for _, name := range names {
-		l := p.In(name).Add("linear", nn.NewLinear(in, out, false))
+		l := p.AddChild(name).Add("linear", nn.NewLinear(in, out, false))
 		for range 4 {
 			if clipped {
-				l.BufferOfWeights()
+				l.AddWeightBuffer()
 			}
 		}
 	}
 }
 
 // Gemma4 returns Gemma4VisionModel.
-func Gemma4(s GemmaVision) *nn.Parts {
-	p := &nn.Parts{}
-	p.In("patch_embedder").Own("position_embedding_table", 2, s.Positions, s.Width).Add("input_proj",
+func Gemma4(s GemmaVision) *nn.NamedModule {
+	p := &nn.NamedModule{}
+	p.AddChild("patch_embedder").AddParameter("position_embedding_table", 2, s.Positions, s.Width).Add("input_proj",
 		nn.NewLinear(3*s.Patch*s.Patch, s.Width, false))
-	e := p.In("encoder")
-	inverse(e.In("rotary_emb"), s.HeadSize/4)
-	layers(e.In("layers"), s.Layers, func(l *nn.Parts) {
-		a := l.In("self_attn")
+	e := p.AddChild("encoder")
+	inverse(e.AddChild("rotary_emb"), s.HeadSize/4)
+	layers(e.AddChild("layers"), s.Layers, func(l *nn.NamedModule) {
+		a := l.AddChild("self_attn")
 		clippable(a, s.Clipped, s.Width, s.Heads*s.HeadSize, "q_proj")
 		clippable(a, s.Clipped, s.Width, s.KVHeads*s.HeadSize, "k_proj", "v_proj")
 		clippable(a, s.Clipped, s.Heads*s.HeadSize, s.Width, "o_proj")
 		a.Add("q_norm", scale(s.HeadSize)).Add("k_norm", scale(s.HeadSize))
-		m := l.In("mlp")
+		m := l.AddChild("mlp")
 		clippable(m, s.Clipped, s.Width, s.Inner, "gate_proj", "up_proj")
 		clippable(m, s.Clipped, s.Inner, s.Width, "down_proj")
 		scales(l, s.Width, "input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm",
 			"post_feedforward_layernorm")
 	})
 	if s.Standardized {
-		p.BufferOfWeights(s.Width).BufferOfWeights(s.Width)
+		p.AddWeightBuffer(s.Width).AddWeightBuffer(s.Width)
 	}
 	return p
 }
 
 // scales adds norms that have only a weight.
-func scales(p *nn.Parts, width int64, names ...string) {
+func scales(p *nn.NamedModule, width int64, names ...string) {
 	for _, name := range names {
 		p.Add(name, scale(width))
 	}
@@ -69,32 +69,32 @@ type Conformer struct {
 }
 
 // subsample adds the convolutions at the beginning.
-func (s Conformer) subsample(p *nn.Parts) {
-	c := p.In("subsample_conv_projection")
+func (s Conformer) subsample(p *nn.NamedModule) {
+	c := p.AddChild("subsample_conv_projection")
 	in := int64(1)
 	for i, name := range []string{"layer0", "layer1"} {
-		c.In(name).Add("conv", conv(in, s.Channels[i], false, 3, 3)).Add("norm", scale(s.Channels[i]))
+		c.AddChild(name).Add("conv", conv(in, s.Channels[i], false, 3, 3)).Add("norm", scale(s.Channels[i]))
 		in = s.Channels[i]
 	}
 	c.Add("input_proj_linear", nn.NewLinear(s.Bins*s.Channels[1], s.Width, false))
 }
 
 // Gemma4Audio returns Gemma4AudioModel.
-func Gemma4Audio(s Conformer) *nn.Parts {
-	p := &nn.Parts{}
+func Gemma4Audio(s Conformer) *nn.NamedModule {
+	p := &nn.NamedModule{}
 	s.subsample(p)
-	p.In("rel_pos_enc").Buffer(trace.F32, 1, 1, s.Width/2)
-	layers(p.In("layers"), s.Layers, func(l *nn.Parts) {
+	p.AddChild("rel_pos_enc").AddBuffer(trace.F32, 1, 1, s.Width/2)
+	layers(p.AddChild("layers"), s.Layers, func(l *nn.NamedModule) {
 		for _, name := range []string{"feed_forward1", "feed_forward2"} {
-			f := l.In(name)
+			f := l.AddChild(name)
 			clippable(f, s.Clipped, s.Width, 4*s.Width, "ffw_layer_1")
 			clippable(f, s.Clipped, 4*s.Width, s.Width, "ffw_layer_2")
 			scales(f, s.Width, "pre_layer_norm", "post_layer_norm")
 		}
-		a := l.In("self_attn").Own("per_dim_scale", s.Width/s.Heads).Buffer(trace.F32)
+		a := l.AddChild("self_attn").AddParameter("per_dim_scale", s.Width/s.Heads).AddBuffer(trace.F32)
 		clippable(a, s.Clipped, s.Width, s.Width, "q_proj", "k_proj", "v_proj", "post")
 		a.Add("relative_k_proj", nn.NewLinear(s.Width, s.Width, false))
-		c := l.In("lconv1d")
+		c := l.AddChild("lconv1d")
 		clippable(c, s.Clipped, s.Width, 2*s.Width, "linear_start")
 		clippable(c, s.Clipped, s.Width, s.Width, "linear_end")
 		c.Add("depthwise_conv1d",

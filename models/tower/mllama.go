@@ -14,36 +14,38 @@ import (
 type Tiled struct{ Tiles, Shapes, Global int64 }
 
 // Mllama returns MllamaVisionModel; s.Positions are the patches of a tile.
-func Mllama(s Size, t Tiled) *nn.Parts {
-	p := (&nn.Parts{}).Own("class_embedding", s.Width).Add("patch_embedding",
+func Mllama(s Size, t Tiled) *nn.NamedModule {
+	p := (&nn.NamedModule{}).AddParameter("class_embedding", s.Width).Add("patch_embedding",
 		patches(s.Channels, s.Width, false, s.Patch, s.Patch))
 	places := s.Positions + 1
-	p.In("gated_positional_embedding").Own("gate", 1).Own("embedding", places, s.Width).Add("tile_embedding",
+	p.AddChild("gated_positional_embedding").AddParameter("gate", 1).AddParameter("embedding", places,
+		s.Width).Add("tile_embedding",
 		nn.NewEmbedding(t.Shapes+1, t.Tiles*places*s.Width))
 	for _, name := range []string{"pre_tile_positional_embedding", "post_tile_positional_embedding"} {
-		p.In(name).Own("gate", 1).Add("embedding", nn.NewEmbedding(t.Shapes+1, t.Tiles*s.Width))
+		p.AddChild(name).AddParameter("gate", 1).Add("embedding", nn.NewEmbedding(t.Shapes+1, t.Tiles*s.Width))
 	}
 	p.Add("layernorm_pre", nn.NewLayerNorm(s.Width)).Add("layernorm_post", nn.NewLayerNorm(s.Width))
-	mllamaLayers(p.In("transformer"), s, s.Layers, false)
-	mllamaLayers(p.In("global_transformer"), s, t.Global, true)
+	mllamaLayers(p.AddChild("transformer"), s, s.Layers, false)
+	mllamaLayers(p.AddChild("global_transformer"), s, t.Global, true)
 	return p
 }
 
-func mllamaLayers(p *nn.Parts, s Size, n int64, gated bool) {
-	layers(p.In("layers"), n, func(l *nn.Parts) {
+func mllamaLayers(p *nn.NamedModule, s Size, n int64, gated bool) {
+	layers(p.AddChild("layers"), n, func(l *nn.NamedModule) {
 		if gated {
-			l.Own("gate_attn", 1).Own("gate_ffn", 1)
+			l.AddParameter("gate_attn", 1).AddParameter("gate_ffn", 1)
 		}
-		attention(l.In("self_attn"), s.Width, false, "q_proj", "k_proj", "v_proj", "o_proj")
-		l.In("mlp").Add("fc1", nn.NewLinear(s.Width, s.Inner, true)).Add("fc2", nn.NewLinear(s.Inner, s.Width, true))
+		attention(l.AddChild("self_attn"), s.Width, false, "q_proj", "k_proj", "v_proj", "o_proj")
+		l.AddChild("mlp").Add("fc1", nn.NewLinear(s.Width, s.Inner, true)).Add("fc2",
+			nn.NewLinear(s.Inner, s.Width, true))
 		l.Add("input_layernorm", nn.NewLayerNorm(s.Width)).Add("post_attention_layernorm", nn.NewLayerNorm(s.Width))
 	})
 }
 
 // Tiles runs Mllama's tower: images are cut into tiles, and layers of the decoder attend to the tower's states.
 type Tiles struct {
-	Tower     *nn.Parts
-	Projector *nn.Parts // what holds it
+	Tower     *nn.NamedModule
+	Projector *nn.NamedModule // what holds it
 	Size      Size
 	Tiled     Tiled
 	// States are the layers whose states are handed on besides the last one's.
@@ -73,7 +75,7 @@ func (q *Tiles) RequireGrads() { q.grads = true }
 func (q *Tiles) Encode(f *frame, _, _, _ *tensor, _ hf.Text) DecoderInputs {
 	out := f.Bind(q.encodeImages(f))
 	places := q.Size.Positions + 1
-	states := f.Call(q.Projector.At("multi_modal_projector"), out)
+	states := f.Call(q.Projector.ChildAt("multi_modal_projector"), out)
 	states = f.Bind(states.Reshape(-1, places, states.Size(-1)))
 	mask, rows := q.crossMask(f, places)
 	return DecoderInputs{Cross: []*tensor{states, f.Bind(mask), f.Bind(rows)}}
@@ -96,7 +98,7 @@ func (q *Tiles) crossMask(f *frame, places int64) (mask, rows *tensor) {
 
 // patchType returns the type of the weight of the patches' convolution.
 func (q *Tiles) patchType() trace.DType {
-	return nn.Base(q.Tower.At("patch_embedding")).(*nn.Conv).Weight.DType
+	return nn.BaseLayerOf(q.Tower.ChildAt("patch_embedding")).(*nn.Conv).Weight.DType
 }
 
 // encodeImages follows forward of MllamaVisionModel: [rows, images, tiles, patches, width of all states].
@@ -105,30 +107,30 @@ func (q *Tiles) encodeImages(f *frame) *tensor {
 	rows, images, tiles := q.pixels.Size(0), q.pixels.Size(1), q.Tiled.Tiles
 	n, places := rows*images, s.Positions+1
 	g := f.ModuleFrame(p, q.pixels, q.shapes, q.tiles)
-	patches := g.Call(q.Tower.At("patch_embedding"),
+	patches := g.Call(q.Tower.ChildAt("patch_embedding"),
 		q.pixels.View(n*tiles, s.Channels, s.Image, s.Image).To(q.patchType()))
 	patches.RequireGrad(q.grads)
 	g.Bind(patches)
 	x := g.Bind(patches.Flatten(2, -1).Transpose(1, 2))
 	g.Set(&x, x.Reshape(n, tiles, -1, s.Width))
-	g.Set(&x, q.tile(g, p.Part("pre_tile_positional_embedding"), x))
+	g.Set(&x, q.tile(g, p.ModuleAt("pre_tile_positional_embedding"), x))
 	g.Set(&x, x.Reshape(n*tiles, places-1, s.Width))
 	g.Set(&x, q.classed(g, x))
 	g.Set(&x, x.Reshape(n, tiles, places, s.Width))
-	g.Set(&x, q.withPositions(g, p.Part("gated_positional_embedding"), x))
-	g.Set(&x, g.Call(p.At("layernorm_pre"), x))
+	g.Set(&x, q.withPositions(g, p.ModuleAt("gated_positional_embedding"), x))
+	g.Set(&x, g.Call(p.ChildAt("layernorm_pre"), x))
 	padded := (places + 7) / 8 * 8
 	g.Set(&x, x.Pad(0, 0, 0, padded-places))
 	mask := g.Bind(q.mask(g, n, padded))
 	g.Set(&x, x.View(n, -1, s.Width))
-	first := q.encoded(g, p.Part("transformer"), s.Layers, false, x, mask)
+	first := q.encoded(g, p.ModuleAt("transformer"), s.Layers, false, x, mask)
 	g.BindAll(first)
 	g.Set(&x, first[len(first)-1])
-	g.Set(&x, g.Call(p.At("layernorm_post"), x))
+	g.Set(&x, g.Call(p.ChildAt("layernorm_post"), x))
 	g.Set(&x, x.Reshape(n, tiles, padded, s.Width))
-	g.Set(&x, q.tile(g, p.Part("post_tile_positional_embedding"), x))
+	g.Set(&x, q.tile(g, p.ModuleAt("post_tile_positional_embedding"), x))
 	g.Set(&x, x.Reshape(n, tiles*padded, s.Width))
-	whole := q.encoded(g, p.Part("global_transformer"), q.Tiled.Global, true, x, mask)
+	whole := q.encoded(g, p.ModuleAt("global_transformer"), q.Tiled.Global, true, x, mask)
 	g.BindAll(whole)
 	g.Set(&x, whole[len(whole)-1])
 	cut := func(x **tensor, width int64) {
@@ -144,11 +146,11 @@ func (q *Tiles) encodeImages(f *frame) *tensor {
 }
 
 // tile follows forward of MllamaPrecomputedAspectRatioEmbedding.
-func (q *Tiles) tile(f *frame, m *nn.Parts, x *tensor) *tensor {
+func (q *Tiles) tile(f *frame, m *nn.NamedModule, x *tensor) *tensor {
 	return callModule(f, m, []*tensor{x, q.shapes}, func(g *frame) *tensor {
-		e := g.Bind(g.Call(m.At("embedding"), q.shapes.View(-1, 1)))
+		e := g.Bind(g.Call(m.ChildAt("embedding"), q.shapes.View(-1, 1)))
 		g.Set(&e, e.Reshape(-1, q.Tiled.Tiles, 1, q.Size.Width))
-		g.Set(&e, e.Mul(m.Owned("gate").Tanh()))
+		g.Set(&e, e.Mul(m.ParameterTensor("gate").Tanh()))
 		return g.Set(&x, x.Add(e))
 	})
 }
@@ -156,19 +158,19 @@ func (q *Tiles) tile(f *frame, m *nn.Parts, x *tensor) *tensor {
 // classed follows apply_class_embedding.
 func (q *Tiles) classed(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
-	class := g.Bind(q.Tower.Owned("class_embedding").Expand(x.Size(0), 1, q.Size.Width))
+	class := g.Bind(q.Tower.ParameterTensor("class_embedding").Expand(x.Size(0), 1, q.Size.Width))
 	return g.Return(g.Set(&x, trace.Cat(1, class, x)))
 }
 
 // withPositions follows forward of MllamaPrecomputedPositionEmbedding.
-func (q *Tiles) withPositions(f *frame, m *nn.Parts, x *tensor) *tensor {
+func (q *Tiles) withPositions(f *frame, m *nn.NamedModule, x *tensor) *tensor {
 	places := q.Size.Positions + 1
 	return callModule(f, m, []*tensor{x, q.shapes}, func(g *frame) *tensor {
-		gated := g.Bind(m.Owned("gate").Tanh().RSubScalar().Mul(m.Owned("embedding")))
+		gated := g.Bind(m.ParameterTensor("gate").Tanh().RSubScalar().Mul(m.ParameterTensor("embedding")))
 		g.Set(&x, x.Add(gated.View(1, 1, places, q.Size.Width)))
-		tile := g.Bind(g.Call(m.At("tile_embedding"), q.shapes.View(-1, 1)))
+		tile := g.Bind(g.Call(m.ChildAt("tile_embedding"), q.shapes.View(-1, 1)))
 		g.Set(&tile, tile.Reshape(x.Size(0), q.Tiled.Tiles, places, q.Size.Width))
-		scaled := g.Bind(m.Owned("gate").Tanh().Mul(tile))
+		scaled := g.Bind(m.ParameterTensor("gate").Tanh().Mul(tile))
 		return g.Set(&x, x.Add(scaled))
 	})
 }
@@ -186,12 +188,12 @@ func (q *Tiles) mask(f *frame, n, padded int64) *tensor {
 }
 
 // encoded returns the states after each layer of MllamaVisionEncoder, which recomputes nothing.
-func (q *Tiles) encoded(f *frame, m *nn.Parts, layers int64, gated bool, x, mask *tensor) []*tensor {
+func (q *Tiles) encoded(f *frame, m *nn.NamedModule, layers int64, gated bool, x, mask *tensor) []*tensor {
 	g := f.ModuleFrame(m, x, mask)
 	g.Bind(x)
 	var states []*tensor
 	for i := range layers {
-		l := m.Part(indexed("layers", i))
+		l := m.ModuleAt(indexed("layers", i))
 		g.Set(&x, callModule(g, l, []*tensor{x, mask}, func(h *frame) *tensor { return q.layer(h, l, x, mask, gated) }))
 		states = append(states, g.Bind(x))
 	}
@@ -200,20 +202,20 @@ func (q *Tiles) encoded(f *frame, m *nn.Parts, layers int64, gated bool, x, mask
 }
 
 // layer follows forward of MllamaVisionEncoderLayer.
-func (q *Tiles) layer(f *frame, l *nn.Parts, x, mask *tensor, gated bool) *tensor {
+func (q *Tiles) layer(f *frame, l *nn.NamedModule, x, mask *tensor, gated bool) *tensor {
 	through := func(gate string) {
 		if gated {
-			f.Set(&x, l.Owned(gate).Tanh().Mul(x))
+			f.Set(&x, l.ParameterTensor(gate).Tanh().Mul(x))
 		}
 	}
 	residual := f.Bind(x)
-	f.Set(&x, f.Call(l.At("input_layernorm"), x))
-	f.Set(&x, selfAttention(f, l.Part("self_attn"), x, mask, q.Size, "o_proj", true))
+	f.Set(&x, f.Call(l.ChildAt("input_layernorm"), x))
+	f.Set(&x, selfAttention(f, l.ModuleAt("self_attn"), x, mask, q.Size, "o_proj", true))
 	through("gate_attn")
 	f.Set(&x, residual.Add(x))
 	f.Set(&residual, x)
-	f.Set(&x, f.Call(l.At("post_attention_layernorm"), x))
-	f.Set(&x, feedForwardInSteps(f, l.Part("mlp"), q.Size.Activation, x))
+	f.Set(&x, f.Call(l.ChildAt("post_attention_layernorm"), x))
+	f.Set(&x, feedForwardInSteps(f, l.ModuleAt("mlp"), q.Size.Activation, x))
 	through("gate_ffn")
 	return f.Set(&x, residual.Add(x))
 }

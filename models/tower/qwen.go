@@ -3,76 +3,76 @@ package tower
 import "github.com/vprof/vprof/models/nn"
 
 // Qwen2VL returns Qwen2VisionTransformerPretrainedModel.
-func Qwen2VL(s Size) *nn.Parts {
+func Qwen2VL(s Size) *nn.NamedModule {
 	norm := func() nn.Layer { return nn.NewLayerNorm(s.Width) }
-	return qwen2(s, norm, func(m *nn.Parts) {
+	return qwen2(s, norm, func(m *nn.NamedModule) {
 		m.Add("fc1", nn.NewLinear(s.Width, s.Inner, true)).Add("fc2", nn.NewLinear(s.Inner, s.Width, true))
 	})
 }
 
 // Qwen25VL returns Qwen2_5_VisionTransformerPretrainedModel.
-func Qwen25VL(s Size) *nn.Parts {
+func Qwen25VL(s Size) *nn.NamedModule {
 	norm := func() nn.Layer { return scale(s.Width) }
-	return qwen2(s, norm, func(m *nn.Parts) { gated(m, s.Width, s.Inner, s.Width, true) })
+	return qwen2(s, norm, func(m *nn.NamedModule) { gated(m, s.Width, s.Inner, s.Width, true) })
 }
 
-func qwen2(s Size, norm func() nn.Layer, mlp func(m *nn.Parts)) *nn.Parts {
-	p := &nn.Parts{}
-	p.In("patch_embed").Add("proj", patches(s.Channels, s.Width, false, s.Frames, s.Patch, s.Patch))
-	inverse(p.In("rotary_pos_emb"), s.Width/s.Heads/4)
-	layers(p.In("blocks"), s.Layers, func(l *nn.Parts) {
+func qwen2(s Size, norm func() nn.Layer, mlp func(m *nn.NamedModule)) *nn.NamedModule {
+	p := &nn.NamedModule{}
+	p.AddChild("patch_embed").Add("proj", patches(s.Channels, s.Width, false, s.Frames, s.Patch, s.Patch))
+	inverse(p.AddChild("rotary_pos_emb"), s.Width/s.Heads/4)
+	layers(p.AddChild("blocks"), s.Layers, func(l *nn.NamedModule) {
 		l.Add("norm1", norm()).Add("norm2", norm())
 		joined(l, s.Width, true)
-		mlp(l.In("mlp"))
+		mlp(l.AddChild("mlp"))
 	})
 	square := s.Width * s.Merge * s.Merge // the patches that become one token
-	m := p.In("merger").Add("ln_q", norm())
-	m.In("mlp").Add("0", nn.NewLinear(square, square, true)).Add("2", nn.NewLinear(square, s.Out, true))
+	m := p.AddChild("merger").Add("ln_q", norm())
+	m.AddChild("mlp").Add("0", nn.NewLinear(square, square, true)).Add("2", nn.NewLinear(square, s.Out, true))
 	return p
 }
 
 // joined adds an attention module with one projection for query, key and value.
-func joined(l *nn.Parts, width int64, bias bool) {
-	l.In("attn").Add("qkv", nn.NewLinear(width, 3*width, bias)).Add("proj", nn.NewLinear(width, width, bias))
+func joined(l *nn.NamedModule, width int64, bias bool) {
+	l.AddChild("attn").Add("qkv", nn.NewLinear(width, 3*width, bias)).Add("proj", nn.NewLinear(width, width, bias))
 }
 
 // Qwen3VL returns Qwen3VLVisionModel, or Qwen3.5's, in which only the last layer passes features to the decoder.
-func Qwen3VL(s Size) *nn.Parts {
-	p := &nn.Parts{}
-	p.In("patch_embed").Add("proj", patches(s.Channels, s.Width, true, s.Frames, s.Patch, s.Patch))
+func Qwen3VL(s Size) *nn.NamedModule {
+	p := &nn.NamedModule{}
+	p.AddChild("patch_embed").Add("proj", patches(s.Channels, s.Width, true, s.Frames, s.Patch, s.Patch))
 	p.Add("pos_embed", nn.NewEmbedding(s.Positions, s.Width))
-	inverse(p.In("rotary_pos_emb"), s.Width/s.Heads/4)
-	layers(p.In("blocks"), s.Layers, func(l *nn.Parts) {
+	inverse(p.AddChild("rotary_pos_emb"), s.Width/s.Heads/4)
+	layers(p.AddChild("blocks"), s.Layers, func(l *nn.NamedModule) {
 		l.Add("norm1", nn.NewLayerNorm(s.Width)).Add("norm2", nn.NewLayerNorm(s.Width))
 		joined(l, s.Width, true)
-		l.In("mlp").Add("linear_fc1", nn.NewLinear(s.Width, s.Inner, true)).Add("linear_fc2",
+		l.AddChild("mlp").Add("linear_fc1", nn.NewLinear(s.Width, s.Inner, true)).Add("linear_fc2",
 			nn.NewLinear(s.Inner, s.Width, true))
 	})
 	square := s.Width * s.Merge * s.Merge
-	merge := func(m *nn.Parts, norm int64) {
+	merge := func(m *nn.NamedModule, norm int64) {
 		m.Add("norm", nn.NewLayerNorm(norm)).Add("linear_fc1", nn.NewLinear(square, square, true)).Add("linear_fc2",
 			nn.NewLinear(square, s.Out, true))
 	}
-	merge(p.In("merger"), s.Width)
+	merge(p.AddChild("merger"), s.Width)
 	if s.Deep > 0 {
-		layers(p.In("deepstack_merger_list"), s.Deep, func(m *nn.Parts) { merge(m, square) })
+		layers(p.AddChild("deepstack_merger_list"), s.Deep, func(m *nn.NamedModule) { merge(m, square) })
 	}
 	return p
 }
 
 // GLM4V returns Glm4vVisionModel; inner is the feed-forward width of its merger.
-func GLM4V(s Size, inner int64) *nn.Parts {
-	p := &nn.Parts{}
-	p.In("embeddings").Add("position_embedding", nn.NewEmbedding(s.Positions, s.Width))
-	p.In("patch_embed").Add("proj", patches(s.Channels, s.Width, true, s.Frames, s.Patch, s.Patch))
-	inverse(p.In("rotary_pos_emb"), s.Width/s.Heads/4)
-	layers(p.In("blocks"), s.Layers, func(l *nn.Parts) {
+func GLM4V(s Size, inner int64) *nn.NamedModule {
+	p := &nn.NamedModule{}
+	p.AddChild("embeddings").Add("position_embedding", nn.NewEmbedding(s.Positions, s.Width))
+	p.AddChild("patch_embed").Add("proj", patches(s.Channels, s.Width, true, s.Frames, s.Patch, s.Patch))
+	inverse(p.AddChild("rotary_pos_emb"), s.Width/s.Heads/4)
+	layers(p.AddChild("blocks"), s.Layers, func(l *nn.NamedModule) {
 		l.Add("norm1", scale(s.Width)).Add("norm2", scale(s.Width))
-		l.In("attn").Add("qkv", nn.NewLinear(s.Width, 3*s.Width, s.Bias)).Add("proj",
+		l.AddChild("attn").Add("qkv", nn.NewLinear(s.Width, 3*s.Width, s.Bias)).Add("proj",
 			nn.NewLinear(s.Width, s.Width, false))
-		gated(l.In("mlp"), s.Width, s.Inner, s.Width, false)
+		gated(l.AddChild("mlp"), s.Width, s.Inner, s.Width, false)
 	})
-	m := p.In("merger").Add("proj", nn.NewLinear(s.Out, s.Out, false)).Add("post_projection_norm",
+	m := p.AddChild("merger").Add("proj", nn.NewLinear(s.Out, s.Out, false)).Add("post_projection_norm",
 		nn.NewLayerNorm(s.Out))
 	gated(m, s.Out, inner, s.Out, false)
 	return p.Add("post_conv_layernorm", scale(s.Width)).Add("downsample", conv(s.Width, s.Out, true, s.Merge, s.Merge)).

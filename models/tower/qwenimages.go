@@ -10,7 +10,7 @@ import (
 
 // Qwen is the image encoder of Qwen2-VL, Qwen2.5-VL and Qwen3-VL. Image sides may be any multiples of a token's square.
 type Qwen struct {
-	Tower  *nn.Parts
+	Tower  *nn.NamedModule
 	Size   Size
 	Images ImageBatch
 	// Pixels, Grid and Kinds are pixel_values, image_grid_thw and mm_token_type_ids.
@@ -90,7 +90,7 @@ func (q *Qwen) features(f *frame, text hf.Text) (last *tensor, images []*tensor,
 }
 
 func (q *Qwen) patchEmbed() *nn.Parameter {
-	return nn.Base(q.Tower.At("patch_embed.proj")).(*nn.Conv).Weight
+	return nn.BaseLayerOf(q.Tower.ChildAt("patch_embed.proj")).(*nn.Conv).Weight
 }
 
 // encodeImages follows forward of the tower: the output of its last layer, the merged tokens (one for each square), and
@@ -110,7 +110,7 @@ func (q *Qwen) encodeImages(f *frame, pixels *tensor, text hf.Text) (last, merge
 	}
 	x := g.Bind(q.patched(g, pixels))
 	if s.Positions > 0 {
-		places := g.Bind(g.Call(q.Tower.At("pos_embed"), taps).Mul(weights.Unsqueeze(-1)).Sum(false, 1))
+		places := g.Bind(g.Call(q.Tower.ChildAt("pos_embed"), taps).Mul(weights.Unsqueeze(-1)).Sum(false, 1))
 		g.Set(&x, x.Add(places.To(x.DType())))
 	}
 	if s.Window > 0 {
@@ -125,7 +125,7 @@ func (q *Qwen) encodeImages(f *frame, pixels *tensor, text hf.Text) (last, merge
 		g.Set(&sin, q.ordered(sin, order))
 	}
 	for i := range s.Layers {
-		l, ends, spans := q.Tower.Part(indexed("blocks", i)), ends, []int64{q.side() * q.side()}
+		l, ends, spans := q.Tower.ModuleAt(indexed("blocks", i)), ends, []int64{q.side() * q.side()}
 		if s.Window > 0 && !slices.Contains(s.FullAttentionLayers, i) {
 			ends, spans = windows, q.windows()
 		}
@@ -133,10 +133,10 @@ func (q *Qwen) encodeImages(f *frame, pixels *tensor, text hf.Text) (last, merge
 			return q.block(h, l, args, spans)
 		}, []*tensor{x}, ends, cos, sin))
 		if at := slices.Index(s.DeepLayers, i); at >= 0 {
-			deep = append(deep, g.Bind(q.merged(g, q.Tower.Part(indexed("deepstack_merger_list", int64(at))), x)))
+			deep = append(deep, g.Bind(q.merged(g, q.Tower.ModuleAt(indexed("deepstack_merger_list", int64(at))), x)))
 		}
 	}
-	merged = g.Bind(q.merged(g, q.Tower.Part("merger"), x))
+	merged = g.Bind(q.merged(g, q.Tower.ModuleAt("merger"), x))
 	if s.Window > 0 {
 		g.Set(&merged, merged.Index(order))
 	}
@@ -146,10 +146,10 @@ func (q *Qwen) encodeImages(f *frame, pixels *tensor, text hf.Text) (last, merge
 
 // patched returns the forward of the layer that embeds patches.
 func (q *Qwen) patched(f *frame, pixels *tensor) *tensor {
-	s, m := q.Size, q.Tower.Part("patch_embed")
+	s, m := q.Size, q.Tower.ModuleAt("patch_embed")
 	y := callModule(f, m, []*tensor{pixels}, func(g *frame) *tensor {
 		x := g.Bind(pixels.View(-1, s.Channels, s.Frames, s.Patch, s.Patch))
-		return g.Call(m.At("proj"), x.To(q.patchEmbed().DType)).View(-1, s.Width)
+		return g.Call(m.ChildAt("proj"), x.To(q.patchEmbed().DType)).View(-1, s.Width)
 	})
 	y.RequireGrad(q.grads)
 	return y
@@ -181,10 +181,10 @@ func (q *Qwen) positions(f *frame) *tensor {
 
 // angles returns the forward of the rotary positions: cosines and sines [patches, head size].
 func (q *Qwen) angles(f *frame, positions *tensor) (cos, sin *tensor) {
-	m := q.Tower.Part("rotary_pos_emb")
+	m := q.Tower.ModuleAt("rotary_pos_emb")
 	g := f.ModuleFrame(m, positions)
 	g.Tape().NoGrad(func() {
-		freqs := g.Bind(positions.Unsqueeze(-1).To(trace.F32).Mul(m.Held(0)))
+		freqs := g.Bind(positions.Unsqueeze(-1).To(trace.F32).Mul(m.BufferTensor(0)))
 		cos, sin = g.Bind(freqs.Cos().MulScalar()), g.Bind(freqs.Sin().MulScalar())
 		both := func(x *tensor) *tensor {
 			h := g.FuncFrame(x)
@@ -209,19 +209,20 @@ func (q *Qwen) windows() (lengths []int64) {
 }
 
 // block runs a layer on patches, the ends of spans, cosines and sines; patches attend only within their span.
-func (q *Qwen) block(f *frame, l *nn.Parts, args []*tensor, spans []int64) *tensor {
-	x, attn := args[0], l.Part("attn")
+func (q *Qwen) block(f *frame, l *nn.NamedModule, args []*tensor, spans []int64) *tensor {
+	x, attn := args[0], l.ModuleAt("attn")
 	lengths := slices.Repeat(spans, int(q.images()))
-	y := f.Call(l.At("norm1"), x)
+	y := f.Call(l.ChildAt("norm1"), x)
 	f.Set(&x, x.Add(callModule(f, attn, []*tensor{y, args[1], args[2], args[3]}, func(g *frame) *tensor {
 		return q.attend(g, attn, y, args[2], args[3], lengths)
 	})))
-	m, z := l.Part("mlp"), f.Call(l.At("norm2"), x)
+	m, z := l.ModuleAt("mlp"), f.Call(l.ChildAt("norm2"), x)
 	switch {
 	case q.Size.Gated:
 		z = callModule(f, m, []*tensor{z}, func(g *frame) *tensor {
-			return g.Call(m.At("down_proj"),
-				g.Call(hf.Activation(q.Size.Activation), g.Call(m.At("gate_proj"), z)).Mul(g.Call(m.At("up_proj"), z)))
+			return g.Call(m.ChildAt("down_proj"),
+				g.Call(hf.Activation(q.Size.Activation),
+					g.Call(m.ChildAt("gate_proj"), z)).Mul(g.Call(m.ChildAt("up_proj"), z)))
 		})
 	case q.Size.Positions > 0:
 		z = feedForward(f, m, "linear_fc1", q.Size.Activation, "linear_fc2", z)
@@ -232,9 +233,9 @@ func (q *Qwen) block(f *frame, l *nn.Parts, args []*tensor, spans []int64) *tens
 }
 
 // attend returns the forward of the tower's attention.
-func (q *Qwen) attend(f *frame, m *nn.Parts, x, cos, sin *tensor, lengths []int64) *tensor {
+func (q *Qwen) attend(f *frame, m *nn.NamedModule, x, cos, sin *tensor, lengths []int64) *tensor {
 	n := x.Size(0)
-	parts := f.BindAll(f.Call(m.At("qkv"), x).Reshape(n, 3, q.Size.Heads, -1).Permute(1, 0, 2, 3).Unbind(0))
+	parts := f.BindAll(f.Call(m.ChildAt("qkv"), x).Reshape(n, 3, q.Size.Heads, -1).Permute(1, 0, 2, 3).Unbind(0))
 	turned := applyRotary(f, parts[0], parts[1], cos, sin)
 	f.Set(&parts[0], turned[0])
 	f.Set(&parts[1], turned[1])
@@ -252,7 +253,7 @@ func (q *Qwen) attend(f *frame, m *nn.Parts, x, cos, sin *tensor, lengths []int6
 	}
 	y := f.Bind(trace.Cat(1, outputs...))
 	f.Set(&y, y.Reshape(n, -1).Contiguous())
-	return f.Set(&y, f.Call(m.At("proj"), y))
+	return f.Set(&y, f.Call(m.ChildAt("proj"), y))
 }
 
 // applyRotary follows apply_rotary_pos_emb_vision.
@@ -272,7 +273,6 @@ func applyRotary(f *frame, q, k, cos, sin *tensor) []*tensor {
 	return []*tensor{a, b}
 }
 
-// rotateHalf follows rotate_half.
 func rotateHalf(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
 	half := x.Size(-1) / 2
@@ -281,24 +281,24 @@ func rotateHalf(f *frame, x *tensor) *tensor {
 }
 
 // merged merges the patches of each square into one token.
-func (q *Qwen) merged(f *frame, m *nn.Parts, x *tensor) *tensor {
+func (q *Qwen) merged(f *frame, m *nn.NamedModule, x *tensor) *tensor {
 	square := q.Size.Width * q.Size.Merge * q.Size.Merge
 	return callModule(f, m, []*tensor{x}, func(g *frame) *tensor {
 		if q.Size.Positions == 0 {
-			y, mlp := g.Call(m.At("ln_q"), x).View(-1, square), m.Part("mlp")
+			y, mlp := g.Call(m.ChildAt("ln_q"), x).View(-1, square), m.ModuleAt("mlp")
 			g.Set(&x, callModule(g, mlp, []*tensor{y}, func(h *frame) *tensor {
-				h.Set(&y, h.Call(mlp.At("0"), y))
+				h.Set(&y, h.Call(mlp.ChildAt("0"), y))
 				h.Set(&y, y.GELU())
-				return h.Set(&y, h.Call(mlp.At("2"), y))
+				return h.Set(&y, h.Call(mlp.ChildAt("2"), y))
 			}))
 			return x
 		}
 		y := x
-		if m.At("norm").(*nn.LayerNorm).Weight.Dims[0] == square {
+		if m.ChildAt("norm").(*nn.LayerNorm).Weight.Dims[0] == square {
 			y = x.View(-1, square)
 		}
-		g.Set(&x, g.Call(m.At("norm"), y).View(-1, square))
-		return g.Set(&x, g.Call(m.At("linear_fc2"), g.Call(m.At("linear_fc1"), x).GELU()))
+		g.Set(&x, g.Call(m.ChildAt("norm"), y).View(-1, square))
+		return g.Set(&x, g.Call(m.ChildAt("linear_fc2"), g.Call(m.ChildAt("linear_fc1"), x).GELU()))
 	})
 }
 

@@ -49,7 +49,6 @@ type rmsNorm struct {
 	Weight *nn.Parameter
 }
 
-// scale returns a norm with only a weight.
 func scale(width int64) *rmsNorm { return &rmsNorm{Weight: nn.NewParameter(width)} }
 
 // Forward keeps the shape.
@@ -69,7 +68,7 @@ func conv(in, out int64, bias bool, kernel ...int64) nn.Layer {
 }
 
 // gated adds a gated feed-forward half.
-func gated(p *nn.Parts, width, inner, out int64, bias bool) {
+func gated(p *nn.NamedModule, width, inner, out int64, bias bool) {
 	p.Add("gate_proj", nn.NewLinear(width, inner, bias)).Add("up_proj", nn.NewLinear(width, inner, bias)).
 		Add("down_proj", nn.NewLinear(inner, out, bias))
 }
@@ -78,110 +77,115 @@ func gated(p *nn.Parts, width, inner, out int64, bias bool) {
 func indexed(list string, i int64) string { return list + "." + strconv.FormatInt(i, 10) }
 
 // layers calls add for every layer of a list.
-func layers(p *nn.Parts, n int64, add func(l *nn.Parts)) {
+func layers(p *nn.NamedModule, n int64, add func(l *nn.NamedModule)) {
 	for i := range n {
-		add(p.In(strconv.FormatInt(i, 10)))
+		add(p.AddChild(strconv.FormatInt(i, 10)))
 	}
 }
 
 // attention adds projections of equal width.
-func attention(p *nn.Parts, width int64, bias bool, names ...string) {
+func attention(p *nn.NamedModule, width int64, bias bool, names ...string) {
 	for _, name := range names {
 		p.Add(name, nn.NewLinear(width, width, bias))
 	}
 }
 
 // inverse adds the frequencies of rotary positions over heads.
-func inverse(p *nn.Parts, size int64) {
-	p.Buffer(trace.F32, size).Buffer(trace.F32, size)
+func inverse(p *nn.NamedModule, size int64) {
+	p.AddBuffer(trace.F32, size).AddBuffer(trace.F32, size)
 }
 
 // encoder adds the layers that CLIP and SigLIP share.
-func encoder(p *nn.Parts, s Size) {
-	layers(p.In("encoder").In("layers"), s.Layers, func(l *nn.Parts) {
+func encoder(p *nn.NamedModule, s Size) {
+	layers(p.AddChild("encoder").AddChild("layers"), s.Layers, func(l *nn.NamedModule) {
 		l.Add("layer_norm1", nn.NewLayerNorm(s.Width))
-		attention(l.In("self_attn"), s.Width, true, "k_proj", "v_proj", "q_proj", "out_proj")
+		attention(l.AddChild("self_attn"), s.Width, true, "k_proj", "v_proj", "q_proj", "out_proj")
 		l.Add("layer_norm2", nn.NewLayerNorm(s.Width))
-		l.In("mlp").Add("fc1", nn.NewLinear(s.Width, s.Inner, true)).Add("fc2", nn.NewLinear(s.Inner, s.Width, true))
+		l.AddChild("mlp").Add("fc1", nn.NewLinear(s.Width, s.Inner, true)).Add("fc2",
+			nn.NewLinear(s.Inner, s.Width, true))
 	})
 }
 
 // Siglip returns SiglipVisionModel; s.Positions are the patches of an image.
-func Siglip(s Size) *nn.Parts {
-	p := &nn.Parts{}
-	p.In("embeddings").Add("patch_embedding", patches(s.Channels, s.Width, true, s.Patch, s.Patch)).
-		Add("position_embedding", nn.NewEmbedding(s.Positions, s.Width)).Buffer(trace.I64, s.Positions)
+func Siglip(s Size) *nn.NamedModule {
+	p := &nn.NamedModule{}
+	p.AddChild("embeddings").Add("patch_embedding", patches(s.Channels, s.Width, true, s.Patch, s.Patch)).
+		Add("position_embedding", nn.NewEmbedding(s.Positions, s.Width)).AddBuffer(trace.I64, s.Positions)
 	siglipEncoder(p, s)
 	return p
 }
 
 // PaddleOCR returns PaddleOCRVisionTransformer: SigLIP's with rotary positions in addition.
-func PaddleOCR(s Size) *nn.Parts {
+func PaddleOCR(s Size) *nn.NamedModule {
 	p := Siglip(s)
 	inverse(p, s.Width/s.Heads/4)
 	return p
 }
 
 // SmolVLM returns SmolVLMVisionTransformer, which computes the numbers of its patches.
-func SmolVLM(s Size) *nn.Parts {
-	p := &nn.Parts{}
-	p.In("embeddings").Add("patch_embedding", conv(s.Channels, s.Width, true, s.Patch, s.Patch)).
+func SmolVLM(s Size) *nn.NamedModule {
+	p := &nn.NamedModule{}
+	p.AddChild("embeddings").Add("patch_embedding", conv(s.Channels, s.Width, true, s.Patch, s.Patch)).
 		Add("position_embedding", nn.NewEmbedding(s.Positions, s.Width))
 	siglipEncoder(p, s)
 	return p
 }
 
-func siglipEncoder(p *nn.Parts, s Size) {
+func siglipEncoder(p *nn.NamedModule, s Size) {
 	encoder(p, s)
 	p.Add("post_layernorm", nn.NewLayerNorm(s.Width))
 	if !s.Pooled {
 		return
 	}
-	head := p.In("head").Own("probe", 1, 1, s.Width)
-	head.In("attention").Own("in_proj_weight", 3*s.Width, s.Width).Own("in_proj_bias", 3*s.Width).Add("out_proj",
+	head := p.AddChild("head").AddParameter("probe", 1, 1, s.Width)
+	head.AddChild("attention").AddParameter("in_proj_weight", 3*s.Width, s.Width).AddParameter("in_proj_bias",
+		3*s.Width).Add("out_proj",
 		nn.NewLinear(s.Width, s.Width, true))
 	head.Add("layernorm", nn.NewLayerNorm(s.Width))
-	head.In("mlp").Add("fc1", nn.NewLinear(s.Width, s.Inner, true)).Add("fc2", nn.NewLinear(s.Inner, s.Width, true))
+	head.AddChild("mlp").Add("fc1", nn.NewLinear(s.Width, s.Inner, true)).Add("fc2",
+		nn.NewLinear(s.Inner, s.Width, true))
 }
 
 // CLIP returns CLIPVisionModel, with a class token for each image.
-func CLIP(s Size) *nn.Parts {
-	p := &nn.Parts{}
-	p.In("embeddings").Own("class_embedding", s.Width).Add("patch_embedding",
+func CLIP(s Size) *nn.NamedModule {
+	p := &nn.NamedModule{}
+	p.AddChild("embeddings").AddParameter("class_embedding", s.Width).Add("patch_embedding",
 		patches(s.Channels, s.Width, false, s.Patch, s.Patch)).
-		Add("position_embedding", nn.NewEmbedding(s.Positions+1, s.Width)).Buffer(trace.I64, s.Positions+1)
+		Add("position_embedding", nn.NewEmbedding(s.Positions+1, s.Width)).AddBuffer(trace.I64, s.Positions+1)
 	p.Add("pre_layrnorm", nn.NewLayerNorm(s.Width))
 	encoder(p, s)
 	return p.Add("post_layernorm", nn.NewLayerNorm(s.Width))
 }
 
 // Pixtral returns PixtralVisionModel.
-func Pixtral(s Size) *nn.Parts {
-	p := &nn.Parts{}
+func Pixtral(s Size) *nn.NamedModule {
+	p := &nn.NamedModule{}
 	p.Add("patch_conv", conv(s.Channels, s.Width, false, s.Patch, s.Patch)).Add("ln_pre", scale(s.Width))
-	layers(p.In("transformer").In("layers"), s.Layers, func(l *nn.Parts) {
+	layers(p.AddChild("transformer").AddChild("layers"), s.Layers, func(l *nn.NamedModule) {
 		l.Add("attention_norm", scale(s.Width))
-		gated(l.In("feed_forward"), s.Width, s.Inner, s.Width, false)
-		attention(l.In("attention"), s.Width, false, "k_proj", "v_proj", "q_proj", "o_proj")
+		gated(l.AddChild("feed_forward"), s.Width, s.Inner, s.Width, false)
+		attention(l.AddChild("attention"), s.Width, false, "k_proj", "v_proj", "q_proj", "o_proj")
 		l.Add("ffn_norm", scale(s.Width))
 	})
-	inverse(p.In("patch_positional_embedding"), s.Width/s.Heads/2)
+	inverse(p.AddChild("patch_positional_embedding"), s.Width/s.Heads/2)
 	return p
 }
 
 // Llama4 returns Llama4VisionModel, with a class token for each image; s.Inner is also the width of its adapter.
-func Llama4(s Size) *nn.Parts {
+func Llama4(s Size) *nn.NamedModule {
 	places := s.Positions + 1
-	p := (&nn.Parts{}).Own("class_embedding", s.Width).Own("positional_embedding_vlm", places, s.Width)
-	p.In("patch_embedding").Add("linear", nn.NewLinear(s.Channels*s.Patch*s.Patch, s.Width, false))
-	p.In("rotary_embedding").Buffer(trace.C64, places, 1, s.Width/s.Heads/2)
+	p := (&nn.NamedModule{}).AddParameter("class_embedding", s.Width).AddParameter("positional_embedding_vlm", places,
+		s.Width)
+	p.AddChild("patch_embedding").Add("linear", nn.NewLinear(s.Channels*s.Patch*s.Patch, s.Width, false))
+	p.AddChild("rotary_embedding").AddBuffer(trace.C64, places, 1, s.Width/s.Heads/2)
 	p.Add("layernorm_pre", nn.NewLayerNorm(s.Width)).Add("layernorm_post", nn.NewLayerNorm(s.Width))
-	layers(p.In("model").In("layers"), s.Layers, func(l *nn.Parts) {
-		attention(l.In("self_attn"), s.Width, true, "q_proj", "k_proj", "v_proj", "o_proj")
-		l.In("mlp").Add("fc1", nn.NewLinear(s.Width, s.Inner, true)).Add("fc2", nn.NewLinear(s.Inner, s.Width, true))
+	layers(p.AddChild("model").AddChild("layers"), s.Layers, func(l *nn.NamedModule) {
+		attention(l.AddChild("self_attn"), s.Width, true, "q_proj", "k_proj", "v_proj", "o_proj")
+		l.AddChild("mlp").Add("fc1", nn.NewLinear(s.Width, s.Inner, true)).Add("fc2",
+			nn.NewLinear(s.Inner, s.Width, true))
 		l.Add("input_layernorm", nn.NewLayerNorm(s.Width)).Add("post_attention_layernorm", nn.NewLayerNorm(s.Width))
 	})
-	p.In("vision_adapter").In("mlp").Add("fc1", nn.NewLinear(s.Inner, s.Out, false)).Add("fc2",
+	p.AddChild("vision_adapter").AddChild("mlp").Add("fc1", nn.NewLinear(s.Inner, s.Out, false)).Add("fc2",
 		nn.NewLinear(s.Out, s.Out, false))
 	return p
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/vprof/vprof/models/tower"
 )
 
-func parameters(p *nn.Parts) (n int64) {
+func parameters(p *nn.NamedModule) (n int64) {
 	for _, w := range nn.NewTree(p).Parameters {
 		n += w.Numel()
 	}
@@ -34,7 +34,10 @@ func TestTowersHaveThePublishedParameters(t *testing.T) {
 
 // Every further layer adds the same, as much as its four projections, two feed-forward layers and two norms have.
 func TestLayersOfTowersAddUp(t *testing.T) {
-	made := map[string]func(tower.Size) *nn.Parts{"CLIP": tower.CLIP, "Siglip": tower.Siglip, "SmolVLM": tower.SmolVLM}
+	made := map[string]func(tower.Size) *nn.NamedModule{
+		"CLIP": tower.CLIP, "Siglip": tower.Siglip,
+		"SmolVLM": tower.SmolVLM,
+	}
 	rapid.Check(t, func(rt *rapid.T) {
 		name := rapid.SampledFrom([]string{"CLIP", "Siglip", "SmolVLM"}).Draw(rt, "tower")
 		w, inner := 8*rapid.Int64Range(1, 32).Draw(rt, "width"), rapid.Int64Range(1, 512).Draw(rt, "inner")

@@ -86,28 +86,28 @@ func callModule(f *frame, m any, args []*tensor, body func(g *frame) *tensor) *t
 }
 
 // feedForward runs a feed-forward half of two layers with an activation between them.
-func feedForward(f *frame, m *nn.Parts, first, activation, second string, x *tensor) *tensor {
+func feedForward(f *frame, m *nn.NamedModule, first, activation, second string, x *tensor) *tensor {
 	return callModule(f, m, []*tensor{x}, func(g *frame) *tensor {
-		return g.Call(m.At(second), g.Call(hf.Activation(activation), g.Call(m.At(first), x)))
+		return g.Call(m.ChildAt(second), g.Call(hf.Activation(activation), g.Call(m.ChildAt(first), x)))
 	})
 }
 
 // feedForwardInSteps follows [feedForward] for a class that binds the result of each step to a name.
-func feedForwardInSteps(f *frame, m *nn.Parts, activation string, x *tensor) *tensor {
+func feedForwardInSteps(f *frame, m *nn.NamedModule, activation string, x *tensor) *tensor {
 	return callModule(f, m, []*tensor{x}, func(g *frame) *tensor {
-		g.Pass(&x, m.At("fc1"), hf.Activation(activation), m.At("fc2"))
+		g.Pass(&x, m.ChildAt("fc1"), hf.Activation(activation), m.ChildAt("fc2"))
 		return x
 	})
 }
 
 // selfAttention follows forward of an attention module with separate projections of query, key and value, and a layer
 // named output for the result. splitLast splits heads after all three projections.
-func selfAttention(f *frame, m *nn.Parts, x, mask *tensor, s Size, output string, splitLast bool) *tensor {
-	heads := func(y *tensor) *tensor { return hf.Heads(y, s.Width/s.Heads) }
+func selfAttention(f *frame, m *nn.NamedModule, x, mask *tensor, s Size, output string, splitLast bool) *tensor {
+	heads := func(y *tensor) *tensor { return hf.SplitHeads(y, s.Width/s.Heads) }
 	return callModule(f, m, []*tensor{x, mask}, func(g *frame) *tensor {
 		var qkv [3]*tensor
 		for i, name := range []string{"q_proj", "k_proj", "v_proj"} {
-			if qkv[i] = g.Call(m.At(name), x); !splitLast {
+			if qkv[i] = g.Call(m.ChildAt(name), x); !splitLast {
 				qkv[i] = heads(qkv[i])
 			}
 			g.Bind(qkv[i])
@@ -119,6 +119,6 @@ func selfAttention(f *frame, m *nn.Parts, x, mask *tensor, s Size, output string
 		}
 		y := g.Bind(hf.Attention(g, qkv[0], qkv[1], qkv[2], mask, hf.AttentionOptions{}))
 		g.Set(&y, hf.MergeHeads(y))
-		return g.Set(&y, g.Call(m.At(output), y))
+		return g.Set(&y, g.Call(m.ChildAt(output), y))
 	})
 }

@@ -15,15 +15,15 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-const noMagnitude = "vprof records DoRA beside linear layers that are neither packed in 8 bits nor rounded, and not " +
+const noDoRAReason = "vprof records DoRA beside linear layers that are neither packed in 8 bits nor rounded, and not " +
 	"beside embeddings or convolutions; leave out dora"
 
-// addAdapters puts adapters into the task's model as peft does, and returns the adapters that come to the device after
-// the model. With checkpointing, peft makes the input embeddings require gradients. Adapters are in fp32 whatever the
-// weights are in (autocast_adapter_dtype).
-func addAdapters(task Task, c models.Case) ([]nn.Adapter, error) {
+// addCaseAdapters adds the case's adapters to the model, as peft does, and returns those that move to the GPU after the
+// model. With checkpointing, peft makes the input embeddings require gradients. Adapters are fp32 whatever the
+// weights' type is (autocast_adapter_dtype).
+func addCaseAdapters(task Task, c models.Case) ([]nn.Adapter, error) {
 	wrong := func(reason string) ([]nn.Adapter, error) {
-		return nil, c.Wrong("lora", "%s", reason)
+		return nil, c.FieldError("lora", "%s", reason)
 	}
 	a, ok := task.(Adaptable)
 	switch {
@@ -36,10 +36,10 @@ func addAdapters(task Task, c models.Case) ([]nn.Adapter, error) {
 	}
 	options := nn.LoRA{
 		Rank: c.LoRA.Rank, Dropout: c.LoRA.Dropout, DoRA: c.LoRA.DoRA != "",
-		Torchtune: c.LoRA.DoRA == models.TorchtuneDoRA, NoTowers: c.LoRA.NoTowers, Adapts: c.LoRA.AdaptsPath(),
-		Named: c.LoRA.IsTarget, RankAt: c.LoRA.RankAt, Biased: c.LoRA.Biased,
+		Torchtune: c.LoRA.DoRA == models.TorchtuneDoRA, NoTowers: c.LoRA.NoTowers, AdaptsPath: c.LoRA.AdaptsPath(),
+		Named: c.LoRA.IsTarget, RankOfPath: c.LoRA.RankOfLayer, Biased: c.LoRA.Biased,
 	}
-	excluded := a.Unadapted()
+	excluded := a.OutputLayers()
 	saved, missing := savedLayers(a, c.LoRA.Save)
 	if len(missing) > 0 {
 		return wrong(fmt.Sprintf("no module that can be trained as a whole is called %s; there are embed_tokens and "+
@@ -56,15 +56,16 @@ func addAdapters(task Task, c models.Case) ([]nn.Adapter, error) {
 	if err != nil {
 		return wrong(err.Error())
 	}
-	parameters, missing := nn.AdaptParameters(a.Model(), c.LoRA.Parameters, c.LoRA.RankOf, c.LoRA.Alpha != c.LoRA.Rank)
+	parameters, missing := nn.AdaptParameters(a.Model(), c.LoRA.Parameters, c.LoRA.RankOfParameter,
+		c.LoRA.Alpha != c.LoRA.Rank)
 	if reason := checkParameterAdapters(c, len(parameters), missing); reason != "" {
 		return wrong(reason)
 	}
 	if made = append(made, parameters...); len(made) == 0 {
-		return wrong(noAdapterReason(c.LoRA, pathsOf(a.Model(), excluded)))
+		return wrong(noAdapterReason(c.LoRA, adaptablePaths(a.Model(), excluded)))
 	}
-	if options.DoRA && slices.ContainsFunc(made, func(l nn.Adapter) bool { return !nn.TakesMagnitude(l) }) {
-		return wrong(noMagnitude)
+	if options.DoRA && slices.ContainsFunc(made, func(l nn.Adapter) bool { return !nn.SupportsDoRA(l) }) {
+		return wrong(noDoRAReason)
 	}
 	trainBiases(a.Model(), made, c.LoRA.Bias)
 	for _, l := range saved {
@@ -73,24 +74,25 @@ func addAdapters(task Task, c models.Case) ([]nn.Adapter, error) {
 	if c.Checkpointing {
 		a.RequireInputGrads()
 	}
-	// DeepSpeed brings a model to one type but one that zero.Init has made, as it is under stage 3.
-	if c.Strategy.DeepSpeed() && c.Strategy.Name != models.ZeRO3 || c.LoRA.InWeightsType {
-		nn.AdapterType(made, dtypeOf(c.Weights))
+	// DeepSpeed converts a model to one data type, unless zero.Init has created it, as under stage 3.
+	if c.Strategy.IsDeepSpeed() && c.Strategy.Name != models.ZeRO3 || c.LoRA.InWeightsType {
+		nn.SetAdapterType(made, dtypeOf(c.Weights))
 	}
-	if _, exported := task.(Graph); exported { // which has its adapters before it comes to the device
+	if _, exported := task.(Graph); exported { // a graph has its adapters before it moves to the GPU
 		return nil, nil
 	}
 	nn.MoveLater(made, saved)
 	return made, nil
 }
 
-// savedLayers returns the places of layers that are trained as a whole: layers of some names, and the task's own.
+// savedLayers returns pointers to the layers of which a copy is trained: those with the given names and the task's
+// own.
 func savedLayers(a Adaptable, names []string) (saved []*nn.Layer, missing []string) {
-	saved, missing = nn.Places(a.Model(), names)
-	return lists.Union(saved, a.Saved()...), missing
+	saved, missing = nn.LayerFields(a.Model(), names)
+	return lists.Union(saved, a.LayersToSave()...), missing
 }
 
-// newAdapters wraps linear layers in adapters of LoRA or of another method. The error names an option or a layer that
+// newAdapters wraps layers in the adapters of LoRA or another peft method. The error names an option or layer that
 // the method does not support.
 func newAdapters(a Adaptable, c models.Case, o nn.LoRA, excluded []nn.Layer) ([]nn.Adapter, error) {
 	if c.LoRA.Method == "" {
@@ -126,7 +128,6 @@ func newAdapters(a Adaptable, c models.Case, o nn.LoRA, excluded []nn.Layer) ([]
 	return []nn.Adapter{made}, err
 }
 
-// adaptEmbeddings puts a method of peft at the input embeddings.
 func adaptEmbeddings(a Adaptable, method string, options map[string]string) (nn.Adapter, error) {
 	w, ok := a.(EmbeddingAdapter)
 	if !ok {
@@ -156,56 +157,56 @@ func trainBiases(model any, made []nn.Adapter, which string) {
 	for _, m := range within {
 		tree := nn.NewTree(m)
 		for i, name := range tree.Names() {
-			if nn.Matches(name, "bias") {
+			if nn.MatchesSuffix(name, "bias") {
 				tree.Parameters[i].Frozen = false
 			}
 		}
 	}
 }
 
-// quantizeLayers quantizes linear layers and, where the case sets it, the experts of a mixture. It skips the layers in
-// stay, which begins with the output layer.
+// quantizeLayers quantizes linear layers, and the experts of a mixture if the case sets it. It skips the layers in
+// stay, the first of which is the output layer.
 func quantizeLayers(a Adaptable, c models.Case, stay []nn.Layer) error {
 	if c.Quantize == "" {
 		return nil
 	}
-	if c.PacksHead() {
-		stay = stay[len(a.Unadapted()):]
+	if c.QuantizesHead() {
+		stay = stay[len(a.OutputLayers()):]
 	}
 	if g, ok := a.(Graph); ok {
-		stay = append(slices.Clip(stay), g.Unpacked()...)
+		stay = append(slices.Clip(stay), g.UnquantizedLayers()...)
 	}
 	q := quantizer(c)
 	if nn.QuantizeLinears(a.Model(), q, stay...) == 0 {
-		return c.Wrong("quantize", "the model has no linear layer that bitsandbytes could hold")
+		return c.FieldError("quantize", "the model has no linear layer that bitsandbytes could hold")
 	}
-	if c.PacksExperts() && !nn.PackExperts(nn.NewTree(a.Model()), q) && c.Libraries().FusedExperts {
-		return c.Wrong("quantize", "%s holds the experts of a mixture in few bits, and the model has none; use %s",
-			c.Quantize, c.Packing())
+	if c.QuantizesExperts() && !nn.QuantizeExperts(nn.NewTree(a.Model()), q) && c.Libraries().FusedExperts {
+		return c.FieldError("quantize", "%s holds the experts of a mixture in few bits, and the model has none; use %s",
+			c.Quantize, c.LayerQuantization())
 	}
 	return nil
 }
 
-// withoutAdapters returns the layers of stay that get no adapters. The output layer, which comes first, is excluded
-// from all-linear, but may be named.
+// withoutAdapters returns the layers of stay that get no adapters. The output layer, which comes first, gets one only
+// if it is named.
 func withoutAdapters(l *models.LoRA, a Adaptable, stay []nn.Layer) []nn.Layer {
 	if l.TargetsAllLinear() {
 		return stay
 	}
-	return stay[len(a.Unadapted()):]
+	return stay[len(a.OutputLayers()):]
 }
 
-// pathsOf returns the paths of a model's linear layers without the excluded ones, or of all linear layers if none is
-// left.
-func pathsOf(model any, excluded []nn.Layer) []string {
+// adaptablePaths returns the paths of a model's linear layers without the excluded ones; of all linear layers if none
+// would be left.
+func adaptablePaths(model any, excluded []nn.Layer) []string {
 	if paths := nn.LinearPaths(model, excluded...); len(paths) > 0 {
 		return paths
 	}
 	return nn.LinearPaths(model)
 }
 
-// noAdapterReason returns the error message if none of the layers of the given paths gets an adapter. peft raises
-// there, too.
+// noAdapterReason returns the error text, empty if there is none, for adapters that match no layer with the given
+// paths. peft raises in that case.
 func noAdapterReason(l *models.LoRA, paths []string) string {
 	if l.Match == "" || len(paths) == 0 {
 		names := map[string]bool{}
@@ -224,8 +225,7 @@ func noAdapterReason(l *models.LoRA, paths []string) string {
 	return fmt.Sprintf("%s, as a whole, which peft raises for; one is called %s", l.NoTargetError(), closest)
 }
 
-// checkParameterAdapters returns why n adapters of single parameters are impossible in a case; empty if they are
-// possible.
+// checkParameterAdapters returns the reason why a case cannot have n adapters of single parameters; empty if it can.
 func checkParameterAdapters(c models.Case, n int, missing []string) string {
 	switch {
 	case len(missing) > 0:
@@ -237,9 +237,9 @@ func checkParameterAdapters(c models.Case, n int, missing []string) string {
 		return "peft puts no adapters with dropout beside parameters; leave out dropout"
 	case c.LoRA.DoRA != "":
 		return "peft has no DoRA beside parameters; leave out dora=true"
-	case !c.PacksExperts():
+	case !c.QuantizesExperts():
 		return ""
-	case c.Packing() == "int8":
+	case c.LayerQuantization() == "int8":
 		return "vprof records adapters beside experts in 4 bits, not in 8; use nf4+experts, or leave the experts out"
 	case c.Checkpointing && c.Recompute != models.Reentrant:
 		return "PyTorch raises CheckpointError there: a recomputation that is not reentrant finds experts unpacked " +
@@ -248,17 +248,15 @@ func checkParameterAdapters(c models.Case, n int, missing []string) string {
 	return ""
 }
 
-// quantizer makes a case's packed layers.
 func quantizer(c models.Case) *nn.Quantizer {
-	q := nn.NewQuantizer(quantizations[c.Packing()], computeType(c))
-	if c.ShardsEarly() {
-		q.Early()
+	q := nn.NewQuantizer(quantizations[c.LayerQuantization()], computeType(c))
+	if c.UsesEarlyBitsandbytes() {
+		q.UseEarlyRelease()
 	}
 	return q
 }
 
-// computeType returns the type that packed layers compute in, as people set
-// bnb_4bit_compute_dtype: bf16, or fp16 where the rest is.
+// computeType returns bnb_4bit_compute_dtype as it is usually set: bf16, or fp16 if the case trains in fp16.
 func computeType(c models.Case) trace.DType {
 	if c.Weights == "fp16" || c.AMP == "fp16" {
 		return trace.F16

@@ -12,10 +12,9 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// stageFingerprints describes the work of each rank of a pipeline, from p, a forward pass of the whole model. Ranks
-// with equal descriptions run the same kernels on the same sizes, and exchange tensors of the same sizes with their
-// neighbors. places are the indices of the instructions at which stages begin; trained are the weights that are not
-// frozen.
+// stageFingerprints describes the work of each pipeline rank, given p, a forward pass of the whole model. Ranks with
+// equal descriptions run the same kernels on the same sizes, and exchange tensors of the same sizes with their
+// neighbors. places are the instructions at which stages begin; trained are the weights that are not frozen.
 func stageFingerprints(c models.Case, p *program.Program, places []int, trained []*trace.Tensor) []string {
 	all := len(places)
 	f := stepFingerprints{
@@ -36,21 +35,21 @@ func stageFingerprints(c models.Case, p *program.Program, places []int, trained 
 		case all - 1:
 			ranks[i%n] += "last"
 		default:
-			ranks[i%n] += f.of(begins[i], begins[i+1])
+			ranks[i%n] += f.fingerprint(begins[i], begins[i+1])
 		}
 	}
 	return ranks
 }
 
-// stepFingerprints are of parts of a program.
+// stepFingerprints computes fingerprints of parts of a program.
 type stepFingerprints struct {
 	p       *program.Program
 	trained map[uint32]bool
-	// made and read are the instructions that a buffer was made and last read by.
+	// made and read are the instructions that first wrote and last read each buffer.
 	made, read []int
 }
 
-// trackReads finds the first and the last use of each buffer.
+// trackReads sets the first and last use of each buffer.
 func (f *stepFingerprints) trackReads() {
 	for i, in := range f.p.Instructions {
 		switch in.Kind {
@@ -68,8 +67,8 @@ func (f *stepFingerprints) operands(s program.Span) []program.Operand {
 	return f.p.Operands[s.From:s.To]
 }
 
-// of returns the fingerprint of the instructions from one place to another.
-func (f *stepFingerprints) of(from, to int) string {
+// fingerprint returns a fingerprint of the instructions with indices in [from, to).
+func (f *stepFingerprints) fingerprint(from, to int) string {
 	h := sha256.New()
 	var buf []byte
 	add := func(n ...int64) {
@@ -79,7 +78,7 @@ func (f *stepFingerprints) of(from, to int) string {
 	}
 	buffer := func(b uint32) {
 		x := &f.p.Buffers[b]
-		own := int64(0) // of the part, by when it was made
+		own := int64(0) // index in the part of the instruction that made it, plus 1
 		if f.made[b] >= from {
 			own = int64(f.made[b] - from + 1)
 		}
@@ -112,7 +111,8 @@ func (f *stepFingerprints) of(from, to int) string {
 	return string(h.Sum(nil))
 }
 
-// liveAcross returns the sizes of tensors that are made before a place and read after it, without the model's own.
+// liveAcross returns the sizes of tensors made before an instruction and read after it, without parameters and
+// buffers.
 func (f *stepFingerprints) liveAcross(at int) []int64 {
 	var out []int64
 	for b := range f.p.Buffers {
@@ -125,28 +125,27 @@ func (f *stepFingerprints) liveAcross(at int) []int64 {
 	return append(out, int64(len(out)))
 }
 
-// Ranks implements [models.RankNamer].
-func (s pipelineTrainer) Ranks(scratch *trace.Tape) (ranks []string, err error) {
+func (s pipelineTrainer) DescribeRanks(scratch *trace.Tape) (ranks []string, err error) {
 	t := s.t
 	err = scratch.Try(func() {
-		blocks := t.blocks()
+		blocks := t.wrappedBlocks()
 		cuts, wrong := StageStarts(t.c, blocks)
 		if wrong != nil {
 			scratch.Raise(wrong)
 		}
-		t.place(scratch)
+		t.placeModel(scratch)
 		t.task.Load(scratch, int64(t.c.Batch))
 		p := scratch.Program()
 		places := []int{len(p.Instructions)}
-		t.gates(scratch, blocks)
+		t.addGates(scratch, blocks)
 		t.onBlock = func(block string, _ []*trace.Tensor) {
 			if slices.Contains(cuts[1:], block) {
 				places = append(places, len(p.Instructions))
 			}
 		}
-		t.net.Train(true)
+		t.net.SetTraining(true)
 		f := scratch.Frame()
-		t.compute(NewSession(scratch, t.c), f)
+		t.computeForward(NewSession(scratch, t.c), f)
 		f.End()
 		t.onBlock = nil
 		if len(places) != len(cuts)-1 {

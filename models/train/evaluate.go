@@ -9,17 +9,17 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// validate records a validation batch: load brings it to the device, evaluate runs forward and loss.
+// validate records a validation batch: load copies it to the GPU, evaluate computes forward and loss.
 func validate(t *trace.Tape, net *nn.Tree, c models.Case, load func(), evaluate func(f *trace.Frame)) error {
-	return evaluated(t, net, load, func(f *trace.Frame) {
+	return runEvaluation(t, net, load, func(f *trace.Frame) {
 		(&Session{Tape: t, amp: c.AMP}).Autocast(func() { evaluate(f) })
 	})
 }
 
-// evaluated records a batch in evaluation mode: load brings it to the device, and f computes without gradients.
-func evaluated(t *trace.Tape, net *nn.Tree, load func(), f func(f *trace.Frame)) error {
+// runEvaluation records a batch in evaluation mode: load copies it to the GPU, and f computes without gradients.
+func runEvaluation(t *trace.Tape, net *nn.Tree, load func(), f func(f *trace.Frame)) error {
 	return t.Try(func() {
-		net.Train(false)
+		net.SetTraining(false)
 		load()
 		t.Mark("batch")
 		frame := t.Frame()
@@ -29,26 +29,25 @@ func evaluated(t *trace.Tape, net *nn.Tree, load func(), f func(f *trace.Frame))
 	})
 }
 
-// Validate implements [models.Validator].
 func (t *taskTrainer) Validate(tape *trace.Tape, n int) error {
 	load := func() { t.task.Load(tape, int64(n)) }
 	switch g, generates := t.task.(Generator); {
 	case t.c.Evaluate.NewTokens > 0 && generates:
-		return evaluated(tape, t.net, load, func(f *trace.Frame) { g.Generate(f, int64(t.c.Evaluate.NewTokens)) })
+		return runEvaluation(tape, t.net, load, func(f *trace.Frame) { g.Generate(f, int64(t.c.Evaluate.NewTokens)) })
 	case t.c.Evaluate.NewTokens > 0:
-		return errNoWords
+		return errCannotGenerate
 	case t.c.Evaluate.Scores > 0:
-		return evaluated(tape, t.net, load, t.evaluationLoop)
+		return runEvaluation(tape, t.net, load, t.evaluationLoop)
 	}
 	var loss *trace.Tensor
 	return validate(tape, t.net, t.c, load, func(f *trace.Frame) {
-		t.prepare(f)
+		t.prepareStep(f)
 		t.task.Loss(f, &loss)
 	})
 }
 
-// evaluationLoop records Trainer.evaluation_loop with metrics. A batch's logits live until the next batch has returned
-// its own, and are then concatenated with earlier ones (nested_concat, which turns scalars into vectors of one).
+// evaluationLoop records Trainer.evaluation_loop with metrics. A batch's logits live until the next batch has
+// returned its own; they are then concatenated with earlier ones (nested_concat, which turns scalars into vectors).
 func (t *taskTrainer) evaluationLoop(f *trace.Frame) {
 	var scores, all []*trace.Tensor
 	for range t.c.Evaluate.Scores {
@@ -65,7 +64,7 @@ func (t *taskTrainer) evaluationLoop(f *trace.Frame) {
 	}
 }
 
-// atLeast1D returns a tensor, or a view of a scalar with one dimension, as torch.atleast_1d does.
+// atLeast1D records torch.atleast_1d, which views a scalar as a vector.
 func atLeast1D(x *trace.Tensor) *trace.Tensor {
 	if len(x.Shape()) > 0 {
 		return x
@@ -73,17 +72,17 @@ func atLeast1D(x *trace.Tensor) *trace.Tensor {
 	return x.View(1)
 }
 
-// predict records Trainer.prediction_step, and returns the logits of a batch. Under autocast accelerate converts all
+// predict records Trainer.prediction_step and returns a batch's logits. Under autocast, accelerate converts all
 // outputs to fp32 (convert_outputs_to_fp32).
 func (t *taskTrainer) predict(tape *trace.Tape) []*trace.Tensor {
 	f := tape.Frame()
 	var loss *trace.Tensor
 	var outputs []*trace.Tensor
-	lossAt := -1 // among the outputs of a graph
+	lossAt := -1 // index of the loss among a graph's outputs
 	keep := func(xs []*trace.Tensor) { f.SetAll(&outputs, xs) }
 	(&Session{Tape: tape, amp: t.c.AMP}).Autocast(func() {
 		tape.KeepOutputs(keep)
-		t.prepare(f)
+		t.prepareStep(f)
 		if t.graph != nil {
 			t.graph.Compute(f, &outputs, &loss)
 			lossAt = slices.Index(outputs, loss)
@@ -106,11 +105,12 @@ func (t *taskTrainer) predict(tape *trace.Tape) []*trace.Tensor {
 	if lossAt >= 0 {
 		scores = slices.Delete(slices.Clone(outputs), lossAt, lossAt+1)
 	}
-	if n := len(outputs); t.graph == nil { // behind the loss; keys and values are none (keys_to_ignore_at_inference)
+	// logits follow the loss; keys and values are skipped (keys_to_ignore_at_inference)
+	if n := len(outputs); t.graph == nil {
 		scores = outputs[min(1, n):min(2, n)]
 	}
 	if len(scores) == 0 {
-		tape.Raise(errNoScores)
+		tape.Raise(errNoLogits)
 	}
 	f.End(scores...)
 	return scores
@@ -118,13 +118,11 @@ func (t *taskTrainer) predict(tape *trace.Tape) []*trace.Tensor {
 
 // Generator is a task whose model can generate text.
 type Generator interface {
-	// Generate adds n tokens to each row of the batch that was loaded last, in the precision of training.
+	// Generate generates n tokens for each row of the batch that was loaded last, under autocast.
 	Generate(f *trace.Frame, n int64)
 }
 
-// errNoWords is of models that generate nothing.
-var errNoWords = errors.New("evaluate: this model cannot generate text; leave out new-tokens")
+var errCannotGenerate = errors.New("evaluate: this model cannot generate text; leave out new-tokens")
 
-// errNoScores is of losses that compute scores by themselves.
-var errNoScores = errors.New("evaluate: the model returns its loss and no logits that scores could store; " +
+var errNoLogits = errors.New("evaluate: the model returns its loss and no logits that scores could store; " +
 	"leave out scores")

@@ -13,27 +13,26 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// ModelLayout describes a model on the device, as strategies need it.
+// ModelLayout is what strategies need to know about a model on the GPU.
 type ModelLayout struct {
-	// Params are all parameters, in the order of parameters().
-	Params []distributed.Param
-	// Buffers are the buffers of the modules.
+	// Params are all parameters in the order of PyTorch's parameters().
+	Params  []distributed.Param
 	Buffers []*trace.Tensor
-	// Modules are the paths of the modules, Blocks the paths of the modules that are wrapped unless the strategy names
-	// others.
+	// Modules are the paths of all modules. Blocks are the paths of those that are wrapped by default.
 	Modules, Blocks []string
 	// Linears are the paths of the linear layers.
 	Linears []string
-	// Sharing are the modules that have a parameter, by its name, besides the one that it is named after.
+	// Sharing maps the names of tied parameters to the modules that share them, without the module that names them.
 	Sharing map[string][]string
-	// Frozen reports whether this is a model next to the one that is trained, Adapted that its adapters train.
+	// Frozen reports whether this is a reference model, not the trained one. Adapted reports whether only adapters
+	// are trained.
 	Frozen, Adapted bool
-	// Optimizer is the case's; the zero value is the model's own.
+	// Optimizer is the case's optimizer; zero for the model's own.
 	Optimizer optim.Config
 }
 
-// names returns the names of the parameters that are tied to no other.
-func (l ModelLayout) names() (out []string) {
+// untiedNames returns the names of the parameters that are not tied to another.
+func (l ModelLayout) untiedNames() (out []string) {
 	for _, p := range l.Params {
 		if p.TiedTo == "" {
 			out = append(out, p.Name)
@@ -42,42 +41,43 @@ func (l ModelLayout) names() (out []string) {
 	return out
 }
 
-func (l *ModelLayout) params(net *nn.Tree, wanted func(*nn.Parameter) bool) {
+func (l *ModelLayout) addParams(net *nn.Tree, wanted func(*nn.Parameter) bool) {
 	names := net.Names()
 	l.Sharing = map[string][]string{}
 	for i, p := range net.Parameters {
 		if wanted(p) {
 			l.Params = append(l.Params, distributed.Param{Name: names[i], Tensor: &p.Tensor, Order: i})
-			l.Sharing[names[i]] = net.Sharing(p)
+			l.Sharing[names[i]] = net.SharingModules(p)
 		}
 	}
 }
 
 // tiesShards reports whether weights are tied after they are sharded, as from_pretrained(distributed_config) does.
-// fully_shard then has two parameters with one shard, each with its own all-gather and reduction.
+// fully_shard then has two parameters with one shard, and each has its own all-gather and reduction.
 func tiesShards(c models.Case) bool {
 	s := c.Strategy
-	return s.TPBy != "" && s.Init != models.InitDevice && int64(c.GPUs) > s.TP
+	return s.TPPlan != "" && s.Init != models.InitDevice && int64(c.GPUs) > s.TP
 }
 
-// sortByName numbers parameters in the order in which from_pretrained loads them.
+// sortByName sorts parameters in the order in which from_pretrained loads them.
 func (l *ModelLayout) sortByName() {
 	order := make([]*distributed.Param, len(l.Params))
 	for i := range l.Params {
 		order[i] = &l.Params[i]
 	}
 	slices.SortStableFunc(order, func(a, b *distributed.Param) int {
-		return cmp.Or(strings.Compare(a.TiedTo, b.TiedTo), strings.Compare(nn.LoadKey(a.Name), nn.LoadKey(b.Name)))
+		return cmp.Or(strings.Compare(a.TiedTo, b.TiedTo),
+			strings.Compare(nn.LoadSortKey(a.Name), nn.LoadSortKey(b.Name)))
 	})
 	for i, p := range order {
 		p.Order = i
 	}
 }
 
-// untie gives each user of a tied weight its own meta parameter until the shards are tied again.
-func (l *ModelLayout) untie(t *trace.Tape, net *nn.Tree) {
+// untieWeights gives each module with a tied weight its own meta parameter until the shards are tied again.
+func (l *ModelLayout) untieWeights(t *trace.Tape, net *nn.Tree) {
 	for i, p := range net.Parameters {
-		own, name := net.Untie(p)
+		own, name := net.UntieParameter(p)
 		if own == nil {
 			continue
 		}

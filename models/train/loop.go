@@ -8,7 +8,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// LoopVariables holds the tensors of a step that a training loop's variables keep alive: the model's output and loss.
+// LoopVariables holds the tensors that variables of a training loop keep alive: the model's output and loss.
 type LoopVariables struct {
 	*trace.Frame
 	Outputs []*trace.Tensor
@@ -16,17 +16,17 @@ type LoopVariables struct {
 
 	loop models.Loop
 	zero models.ZeroGrad
-	// every is after how many steps the allocator's cache is emptied, step the number of steps so far.
-	every, step int
+	// emptyCacheInterval is the number of steps between calls of empty_cache(). step counts the steps so far.
+	emptyCacheInterval, step int
 }
 
-// LoopVariables returns the variables of the case's loop; own is the default for cases that name none.
+// LoopVariables returns the variables of the case's loop, or of the loop own if the case sets none.
 func (s *Session) LoopVariables(c models.Case, own models.Loop) *LoopVariables {
 	zero := cmp.Or(c.ZeroGrad, models.ZeroGradAfter)
-	return &LoopVariables{loop: cmp.Or(c.Loop, own), zero: zero, every: c.EmptyCache}
+	return &LoopVariables{loop: cmp.Or(c.Loop, own), zero: zero, emptyCacheInterval: c.EmptyCache}
 }
 
-// Begin starts a step. At the top level of a script, the variables of the previous step are still bound.
+// Begin starts a step. At the top level of a script, variables still hold the previous step's tensors.
 func (n *LoopVariables) Begin(t *trace.Tape, opt *optim.Optimizer) {
 	if n.zero == models.ZeroGradBefore {
 		opt.ZeroGrad()
@@ -39,18 +39,18 @@ func (n *LoopVariables) Begin(t *trace.Tape, opt *optim.Optimizer) {
 	}
 }
 
-// AfterForward records what follows a micro-batch's forward pass: Lightning frees the gradients of the previous step
-// there, and transformers' Trainer empties the allocator's cache.
+// AfterForward records what the loop does after a micro-batch's forward pass: Lightning frees the previous step's
+// gradients, and transformers' Trainer empties the allocator's cache.
 func (n *LoopVariables) AfterForward(micro int, opt *optim.Optimizer) {
 	if n.zero == models.ZeroGradBetween && micro == 0 {
 		opt.ZeroGrad()
 	}
-	if n.KeepsLossAlone() && n.every > 0 && n.step%n.every == 0 {
+	if n.KeepsLossAlone() && n.emptyCacheInterval > 0 && n.step%n.emptyCacheInterval == 0 {
 		n.Tape().EmptyCache()
 	}
 }
 
-// AfterLoss frees the model's output after the loss was computed, if the loop keeps only the loss.
+// AfterLoss frees the model's output if the loop keeps only the loss.
 func (n *LoopVariables) AfterLoss() {
 	n.Tape().AddOutputs(n.Outputs...)
 	if n.KeepsLossAlone() && len(n.Outputs) > 0 {
@@ -58,15 +58,15 @@ func (n *LoopVariables) AfterLoss() {
 	}
 }
 
-// KeepsLossAlone reports whether the loop keeps the loss and no other output, as transformers' Trainer does.
+// KeepsLossAlone reports whether the loop keeps only the loss, as transformers' Trainer does.
 func (n *LoopVariables) KeepsLossAlone() bool { return n.loop == models.LoopTrainer }
 
-// EndStep ends a step after the optimizer's: it frees gradients, and the variables of a function.
+// EndStep ends a step after the optimizer's step: it frees gradients and a function's variables.
 func (n *LoopVariables) EndStep(t *trace.Tape, opt *optim.Optimizer) {
 	if n.zero == models.ZeroGradAfter {
 		opt.ZeroGrad()
 	}
-	if n.step++; !n.KeepsLossAlone() && n.every > 0 && n.step%n.every == 0 {
+	if n.step++; !n.KeepsLossAlone() && n.emptyCacheInterval > 0 && n.step%n.emptyCacheInterval == 0 {
 		t.EmptyCache()
 	}
 	t.Mark("zero_grad")

@@ -7,24 +7,25 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// OwnLoopModel is a training system with its own loop over batches of type B. It implements [models.Trainer] and
-// [models.Validator].
+// OwnLoopModel is a model of a project with its own training loop over batches of type B. It implements
+// [models.Trainer] and [models.Validator].
 type OwnLoopModel[B any] struct {
 	Case models.Case
 	Net  *nn.Tree
-	// Criterion is the loss if it has parameters or buffers, nil for most.
+	// Criterion is the loss module if it has parameters or buffers; nil otherwise.
 	Criterion *nn.Tree
-	// Groups are the parameter groups of the optimizer, none for all parameters in one; Untrained has no optimizer.
-	Groups    [][]*nn.Parameter
-	Untrained bool
-	// Place brings the model to the device, [nn.Tree.To] if nil.
+	// Groups are the optimizer's parameter groups; empty means one group of all parameters. Untrained means that
+	// there is no optimizer.
+	Groups         [][]*nn.Parameter
+	HasNoOptimizer bool
+	// Place moves the model to the GPU; nil calls [nn.Tree.MoveToDevice].
 	Place func(t *trace.Tape)
-	// Load brings a batch of n samples to the device.
+	// Load copies a batch of n samples to the GPU.
 	Load func(t *trace.Tape, n int) B
-	// Step is one update; the optimizer is nil for what is not trained.
+	// Step records one training step; opt is nil if nothing is trained.
 	Step func(s *Session, opt *optim.Optimizer, b B)
-	// Losses runs the model and the loss, for validation.
-	Losses func(f *trace.Frame, b B)
+	// ComputeLosses computes the model's output and loss for validation.
+	ComputeLosses func(f *trace.Frame, b B)
 }
 
 // Counts implements [models.Trainer].
@@ -36,15 +37,15 @@ func (o *OwnLoopModel[B]) Record(tape *trace.Tape, steps int) error {
 		if o.Place != nil {
 			o.Place(tape)
 		} else {
-			o.Net.To(tape)
+			o.Net.MoveToDevice(tape)
 		}
 		if o.Criterion != nil {
-			o.Criterion.To(tape)
+			o.Criterion.MoveToDevice(tape)
 		}
 		tape.Mark("model")
 		s := NewSession(tape, o.Case)
 		var opt *optim.Optimizer
-		if !o.Untrained {
+		if !o.HasNoOptimizer {
 			groups := o.Groups
 			if groups == nil {
 				groups = [][]*nn.Parameter{o.Net.Parameters}
@@ -63,8 +64,8 @@ func (o *OwnLoopModel[B]) Record(tape *trace.Tape, steps int) error {
 	})
 }
 
-// Validate implements [models.Validator] for loops with net.eval(), torch.no_grad() and the training precision.
+// Validate implements [models.Validator] for loops that call net.eval() and torch.no_grad(), under autocast.
 func (o *OwnLoopModel[B]) Validate(tape *trace.Tape, n int) error {
 	var b B
-	return validate(tape, o.Net, o.Case, func() { b = o.Load(tape, n) }, func(f *trace.Frame) { o.Losses(f, b) })
+	return validate(tape, o.Net, o.Case, func() { b = o.Load(tape, n) }, func(f *trace.Frame) { o.ComputeLosses(f, b) })
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// Pipeline is the stages of one rank of a pipeline: one, or several under an interleaved schedule
+// Pipeline holds the stages of one pipeline rank: one, or several in an interleaved schedule
 // (torch.distributed.pipelining).
 type Pipeline struct {
 	tape     *trace.Tape
@@ -22,62 +22,63 @@ type Pipeline struct {
 	gpipe    bool
 	schedule []distributed.PipelineAction
 	stages   []*Stage
-	first    bool // one of them is the model's first
-	// unsent are passes whose outputs are on their way to the stage behind.
-	unsent []*Pass
-	// sent are gradients on their way to the stage before.
+	first    bool // one of the stages is the model's first
+	// unsent are passes whose outputs are still being sent to the next stage.
+	unsent []*MicroBatchPass
+	// sent are gradients that are being sent to the previous stage.
 	sent []*trace.Tensor
 }
 
-// Stage is a part of a model (PipelineStage).
+// Stage is one stage of a pipeline (PipelineStage).
 type Stage struct {
 	// Last reports whether the stage computes the loss.
 	Last bool
-	// Inputs come from the stage before, Outputs go to the one behind.
-	Inputs, Outputs []Crossing
-	// Examples are the inputs and outputs that a stage is made with, and keeps.
-	Examples []Crossing
-	// Forward runs micro-batch i on what was received.
-	Forward func(s *Session, i int, received []*trace.Tensor) *Pass
-	// Trained are the parameters of the stage that are trained.
+	// Inputs come from the previous stage. Outputs go to the next one.
+	Inputs, Outputs []StageTensor
+	// Examples are the example inputs and outputs with which PipelineStage is created, and which it keeps.
+	Examples []StageTensor
+	// Forward runs micro-batch i on the received tensors.
+	Forward func(s *Session, i int, received []*trace.Tensor) *MicroBatchPass
+	// Trained returns the stage's trained parameters.
 	Trained func() []*trace.Tensor
-	// Finish ends the backward passes of all micro-batches, nil where nothing is left to do.
+	// Finish ends the backward passes of all micro-batches; nil if there is nothing to do.
 	Finish func()
-	// share has the ranks of the stage share it.
-	share func(s *Session) *Ranks
+	// applyStrategy applies the strategy among the ranks of the stage.
+	applyStrategy func(s *Session) *Ranks
 
-	received [][]*trace.Tensor // buffers for inputs, by micro-batch
-	grads    [][]*trace.Tensor // buffers for gradients of outputs
-	passes   []*Pass
-	results  []*trace.Tensor // of the last stage, until the next step
-	// graph are the tensors that the autograd graphs of losses still hold after backward, where the loop keeps the
-	// losses of all micro-batches in a list until the step is over.
+	received [][]*trace.Tensor // buffers of received inputs, by micro-batch
+	grads    [][]*trace.Tensor // buffers of received gradients of the outputs
+	passes   []*MicroBatchPass
+	results  []*trace.Tensor // the last stage's results, until the next step
+	// graph are the tensors that autograd graphs of losses hold after backward, if the loop keeps the losses of all
+	// micro-batches in a list until the step ends.
 	graph            []*trace.Tensor
-	pendingBackwards int // backward passes that are to come
+	pendingBackwards int // number of backward passes still to run
 }
 
-// Crossing is a tensor between stages.
-type Crossing struct {
+// StageTensor is a tensor that is sent between stages.
+type StageTensor struct {
 	DType trace.DType
 	Shape []int64
-	// Trains reports whether gradients flow back.
-	Trains bool
+	// NeedsGrad reports whether a gradient is sent back for it.
+	NeedsGrad bool
 }
 
-// Pass holds the tensors of a micro-batch between its forward and its backward.
-type Pass struct {
-	// Roots are the leaves whose gradients are sent back.
+// MicroBatchPass holds the tensors of a micro-batch between forward and backward.
+type MicroBatchPass struct {
+	// Roots are the leaf tensors whose gradients are sent back.
 	Roots []*trace.Tensor
-	// Outs are the tensors to send on, in the order of the stage's outputs.
+	// Outs are the tensors to send, in the order of the stage's outputs.
 	Outs []*trace.Tensor
-	// Result and Loss are the last stage's, Scores the tensors that its loss came from, where the schedule keeps them.
+	// Result and Loss are set by the last stage. Scores are the tensors from which its loss was computed, if the
+	// schedule keeps them.
 	Result, Loss *trace.Tensor
 	Scores       []*trace.Tensor
 }
 
-// NewPipeline makes the stages of a case's rank. If a rank has several stages, their numbers differ by the number of
-// ranks. Blocks are divided among the stages. stage makes the stage from block "from" up to, not including, block "to";
-// empty names mean the first and the last stage.
+// NewPipeline creates the stages of the case's rank and divides the blocks among them. If a rank has several stages,
+// their numbers differ by the number of ranks. stage creates the stage of the blocks from "from" up to, not
+// including, "to"; an empty from is the model's start, an empty to its end.
 func NewPipeline(tape *trace.Tape, c models.Case, blocks []string,
 	stage func(from, to string) (*Stage, error),
 ) (*Pipeline, error) {
@@ -108,8 +109,8 @@ func NewPipeline(tape *trace.Tape, c models.Case, blocks []string,
 	return p, nil
 }
 
-// StageStarts returns the first block of each stage, and one more entry after the last. The first and the last entry
-// are empty.
+// StageStarts returns the first block of each stage, and an entry for the end of the model. The first and the last
+// entry are empty.
 func StageStarts(c models.Case, blocks []string) ([]string, error) {
 	s := c.Strategy
 	stages := int(s.PipelineRanks(c.GPUs)) * s.StagesOfRank()
@@ -148,7 +149,7 @@ func StageStarts(c models.Case, blocks []string) ([]string, error) {
 	return out, nil
 }
 
-// Optimizer makes the optimizer of a rank's parameters.
+// Optimizer returns the optimizer of the rank's parameters.
 func (p *Pipeline) Optimizer(s *Session, c models.Case, own optim.Config,
 	trained []*trace.Tensor,
 ) (*optim.Optimizer, error) {
@@ -156,25 +157,25 @@ func (p *Pipeline) Optimizer(s *Session, c models.Case, own optim.Config,
 		return nil, fmt.Errorf("rank %d has a stage in which nothing is trained, and PyTorch's optimizers refuse an "+
 			"empty list of parameters", *c.Strategy.Rank)
 	}
-	return s.OptimizerOf(c, own, nil, trained)
+	return s.OptimizerOfTensors(c, own, nil, trained)
 }
 
-// Prepare allocates the example inputs and outputs with which stages are made, and the batch of every micro-batch, by
-// load. An output with the shape and type of an input shares its example.
+// Prepare allocates the example inputs and outputs of the stages and, by load, the batch of every micro-batch. An
+// output with the shape and type of an input shares its example.
 func (p *Pipeline) Prepare(load func()) {
 	for _, st := range p.stages {
 		f := p.tape.Frame()
 		for i, x := range st.Examples {
 			if !slices.ContainsFunc(st.Examples[:i], x.hasSameShape) {
 				example := f.Bind(p.tape.New("zeros", program.Batch, x.DType, x.Shape...))
-				if !p.late() { // which stages keep
+				if !p.receivesLate() { // older stages keep their examples
 					p.tape.Hold(example)
 				}
 			}
 		}
 		f.End()
 	}
-	if p.first && !p.late() { // the first stage's inputs have an example, too
+	if p.first && !p.receivesLate() { // also the first stage's inputs have an example
 		load()
 	}
 	for range p.micro {
@@ -182,18 +183,17 @@ func (p *Pipeline) Prepare(load func()) {
 	}
 }
 
-func (c Crossing) hasSameShape(other Crossing) bool {
+func (c StageTensor) hasSameShape(other StageTensor) bool {
 	return c.DType == other.DType && slices.Equal(c.Shape, other.Shape)
 }
 
-// late reports whether stages allocate received tensors on arrival, and free tensors after sending.
-func (p *Pipeline) late() bool { return p.tape.Rules().StagesReceiveLate }
+// receivesLate reports whether stages allocate received tensors on arrival and free tensors after sending.
+func (p *Pipeline) receivesLate() bool { return p.tape.Rules().StagesReceiveLate }
 
-// buffers allocates a buffer for each crossing.
-func (p *Pipeline) buffers(of []Crossing, c program.Class) (out []*trace.Tensor) {
+func (p *Pipeline) newBuffers(of []StageTensor, c program.Class) (out []*trace.Tensor) {
 	for _, x := range of {
 		b := p.tape.Hold(p.tape.New("empty_memory_format", c, x.DType, x.Shape...))
-		if x.Trains && c == program.Activations {
+		if x.NeedsGrad && c == program.Activations {
 			b.Leaf()
 		}
 		out = append(out, b)
@@ -201,23 +201,23 @@ func (p *Pipeline) buffers(of []Crossing, c program.Class) (out []*trace.Tensor)
 	return out
 }
 
-// allocate makes the buffers for what other stages send, for every micro-batch.
-func (p *Pipeline) allocate() {
+// allocateBuffers allocates buffers for the tensors from other stages, for every micro-batch.
+func (p *Pipeline) allocateBuffers() {
 	for _, st := range p.stages {
-		st.passes = make([]*Pass, p.micro)
+		st.passes = make([]*MicroBatchPass, p.micro)
 		st.received, st.grads = make([][]*trace.Tensor, p.micro), make([][]*trace.Tensor, p.micro)
 	}
-	if p.late() {
+	if p.receivesLate() {
 		return
 	}
 	for _, st := range p.stages {
 		for i := range p.micro {
-			st.received[i] = p.buffers(st.Inputs, program.Activations)
+			st.received[i] = p.newBuffers(st.Inputs, program.Activations)
 		}
 	}
 	for _, st := range p.stages {
 		for i := range p.micro {
-			st.grads[i] = p.buffers(st.Outputs, program.Gradients)
+			st.grads[i] = p.newBuffers(st.Outputs, program.Gradients)
 		}
 	}
 }
@@ -225,7 +225,7 @@ func (p *Pipeline) allocate() {
 // Run records the forward and backward passes of a step.
 func (p *Pipeline) Run(s *Session) {
 	if p.stages[0].passes == nil {
-		p.allocate()
+		p.allocateBuffers()
 	}
 	for _, st := range p.stages {
 		p.releaseAll(&st.results)
@@ -239,28 +239,29 @@ func (p *Pipeline) Run(s *Session) {
 		}
 		p.backward(st, s, a.Micro)
 		if len(p.stages) > 1 {
-			if !p.late() { // the runtime of several stages keeps nothing that it sends
+			if !p.receivesLate() { // the schedule of several stages keeps nothing that it sends
 				p.releaseAll(&p.sent)
 			}
 			if st.pendingBackwards--; st.pendingBackwards == 0 {
-				p.scale(st)
+				p.scaleGradients(st)
 			}
 		}
 	}
 	p.releaseAll(&p.sent)
 	p.tape.Mark("backward")
-	if st := p.stages[len(p.stages)-1]; st.Last && st.results[0].NDim() > 0 { // what step() returns, and nobody keeps
+	// the value of step(), which is dropped at once
+	if st := p.stages[len(p.stages)-1]; st.Last && st.results[0].NDim() > 0 {
 		f := p.tape.Frame()
 		p.tape.NoGrad(func() { f.Bind(trace.Cat(0, st.results...)) })
 		f.End()
 	}
 	if len(p.stages) == 1 {
-		p.scale(p.stages[0])
+		p.scaleGradients(p.stages[0])
 	}
 }
 
-// scale ends the backward passes of a stage, and divides its gradients by the number of micro-batches.
-func (p *Pipeline) scale(st *Stage) {
+// scaleGradients ends the backward passes of a stage and divides its gradients by the number of micro-batches.
+func (p *Pipeline) scaleGradients(st *Stage) {
 	if st.Finish != nil {
 		st.Finish()
 	}
@@ -271,7 +272,7 @@ func (p *Pipeline) scale(st *Stage) {
 	}
 }
 
-// EndStep frees losses, and the graphs behind them.
+// EndStep frees losses and their autograd graphs.
 func (p *Pipeline) EndStep() {
 	for _, st := range p.stages {
 		p.releaseAll(&st.graph)
@@ -285,20 +286,21 @@ func (p *Pipeline) releaseAll(xs *[]*trace.Tensor) {
 
 // forward records forward_one_chunk.
 func (p *Pipeline) forward(st *Stage, s *Session, i int) {
-	if p.late() {
-		st.received[i] = p.buffers(st.Inputs, program.Activations)
+	if p.receivesLate() {
+		st.received[i] = p.newBuffers(st.Inputs, program.Activations)
 	}
 	for _, x := range st.received[i] {
 		p.tape.Collective(program.Receive, 2, x, nil)
 	}
 	pass := st.Forward(s, i, st.received[i])
 	if !p.gpipe {
-		p.release()
+		p.releaseSent()
 	}
 	for _, x := range pass.Outs {
 		p.tape.Collective(program.Send, 2, nil, x)
 	}
-	if p.late() && !st.Last && len(p.stages) == 1 { // the runtime of several stages waits behind the outputs' backward
+	// the schedule of several stages waits after the backward of the outputs
+	if p.receivesLate() && !st.Last && len(p.stages) == 1 {
 		p.unsent = append(p.unsent, pass)
 	}
 	if pass.Result != nil {
@@ -307,8 +309,8 @@ func (p *Pipeline) forward(st *Stage, s *Session, i int) {
 	st.passes[i] = pass
 }
 
-// release frees outputs that were sent; backward begins at the operators that computed them.
-func (p *Pipeline) release() {
+// releaseSent frees outputs that have been sent; backward starts at the operators that computed them.
+func (p *Pipeline) releaseSent() {
 	for _, pass := range p.unsent {
 		for i, x := range pass.Outs {
 			if x.RequiresGrad() {
@@ -331,16 +333,17 @@ func (p *Pipeline) backward(st *Stage, s *Session, i int) {
 	pass := st.passes[i]
 	st.passes[i] = nil
 	if p.gpipe {
-		p.release()
+		p.releaseSent()
 	}
-	if p.late() {
-		st.grads[i] = p.buffers(lists.Filter(st.Outputs, func(c Crossing) bool { return c.Trains }), program.Gradients)
+	if p.receivesLate() {
+		st.grads[i] = p.newBuffers(lists.Filter(st.Outputs, func(c StageTensor) bool { return c.NeedsGrad }),
+			program.Gradients)
 	}
-	p.release()
+	p.releaseSent()
 	if st.Last {
 		s.Backward(pass.Loss)
 		p.tape.Release(pass.Loss)
-		st.keepGraph(p.tape, pass, i)
+		st.keepLossGraph(p.tape, pass, i)
 		p.releaseAll(&pass.Scores)
 	} else {
 		var roots, grads []*trace.Tensor
@@ -348,7 +351,7 @@ func (p *Pipeline) backward(st *Stage, s *Session, i int) {
 			if !x.RequiresGrad() {
 				continue
 			}
-			if p.late() { // there are buffers for those alone
+			if p.receivesLate() { // only these have buffers
 				k = len(grads)
 			}
 			p.tape.Collective(program.Receive, 2, st.grads[i][k], nil)
@@ -365,21 +368,21 @@ func (p *Pipeline) backward(st *Stage, s *Session, i int) {
 		}
 	}
 	p.releaseAll(&pass.Roots)
-	if p.late() {
+	if p.receivesLate() {
 		p.releaseAll(&st.received[i])
 		p.releaseAll(&st.grads[i])
 	}
-	if !p.late() || len(p.stages) == 1 { // it waits for gradients at the end
+	if !p.receivesLate() || len(p.stages) == 1 { // it waits for gradients at the end
 		p.releaseAll(&p.sent)
 	}
 	p.sent = append(p.sent, sent...)
 }
 
-// keepGraph keeps the tensors that a loss's graph holds from outside the stage: the micro-batch's received inputs, by
-// their AccumulateGrad. A loss that the stage computes is detached after backward (detach_).
-func (st *Stage) keepGraph(t *trace.Tape, pass *Pass, i int) {
+// keepLossGraph keeps the tensors from outside the stage that a loss's graph holds: the micro-batch's received inputs,
+// through their AccumulateGrad nodes. A loss that the stage computes itself is detached after backward (detach_).
+func (st *Stage) keepLossGraph(t *trace.Tape, pass *MicroBatchPass, i int) {
 	for k, x := range st.received[i] {
-		if len(pass.Scores) > 0 && st.Inputs[k].Trains {
+		if len(pass.Scores) > 0 && st.Inputs[k].NeedsGrad {
 			st.graph = append(st.graph, t.Hold(x))
 		}
 	}

@@ -13,16 +13,16 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// Ranks is a model under a strategy, as one rank sees it. On one GPU it is nil, and its methods do nothing.
+// Ranks is a model on one rank under a strategy. On one GPU it is nil, and its methods do nothing.
 type Ranks struct {
 	// Parameters are the optimizer's parameters, in the order of parameters().
 	Parameters []*trace.Tensor
-	// meshes are the names of the parameters' meshes, where transformers' Trainer has one parameter group for each
-	// mesh.
+	// meshes are the names of the parameters' device meshes, if transformers' Trainer has one parameter group for
+	// each mesh.
 	meshes []string
-	// styles are the parallel styles that parallelize_module applies to modules, by module path.
+	// styles are the parallel styles that parallelize_module applies, by module path.
 	styles map[string]trace.Style
-	// Wrappers are to be called around the forward passes of modules, by their paths.
+	// Wrappers are called around the forward passes of modules, by module path.
 	Wrappers map[string]trace.Wrapper
 
 	sync  func(on bool)
@@ -30,14 +30,13 @@ type Ranks struct {
 	share []*trace.Tensor
 	end   func()
 	check func() error
-	each  bool // micro-batches reduce their gradients
-	// update replaces the optimizer's step, which is its argument.
+	each  bool // every micro-batch reduces its gradients
+	// update, if not nil, replaces the optimizer's step, which it can call.
 	update func(step func())
-	// finish ends the backward passes of all micro-batches, where the pipeline's schedule decides when.
+	// finish ends the backward passes of all micro-batches, if the pipeline's schedule decides when.
 	finish func()
 }
 
-// distribute applies the case's strategy to a model, as one rank does.
 func distribute(t *trace.Tape, c models.Case, l ModelLayout) (*Ranks, error) {
 	s := c.Strategy
 	w := distributed.World{Size: int64(c.GPUs)}
@@ -46,27 +45,27 @@ func distribute(t *trace.Tape, c models.Case, l ModelLayout) (*Ranks, error) {
 	}
 	switch s.Name {
 	case models.FSDP1:
-		return fullySharded(t, w, s, l)
+		return applyFSDP1(t, w, s, l)
 	case models.FSDP2:
-		return fullyShard(t, w, s, l)
+		return applyFullyShard(t, w, s, l)
 	case models.TP:
-		return tensorParallel(t, w, s, l)
+		return applyTensorParallel(t, w, s, l)
 	case models.ZeRO2:
-		return zeroStage(t, w, s, l, 2)
+		return setUpZeRO(t, w, s, l, 2)
 	case models.ZeRO3:
 		if l.Frozen {
-			return frozenZeRO3(t, w, s, l)
+			return setUpFrozenZeRO3(t, w, s, l)
 		}
-		return zero3(t, w, c, l)
+		return setUpZeRO3(t, w, c, l)
 	}
-	if s.DeepSpeed() {
-		return zeroStage(t, w, s, l, 1)
+	if s.IsDeepSpeed() {
+		return setUpZeRO(t, w, s, l, 1)
 	}
-	return dataParallel(t, w, s, l)
+	return applyDDP(t, w, s, l)
 }
 
-// dataParallel returns DistributedDataParallel, with ZeroRedundancyOptimizer if the strategy sets it.
-func dataParallel(t *trace.Tape, w distributed.World, s *models.Strategy, l ModelLayout) (*Ranks, error) {
+// applyDDP applies DistributedDataParallel, and ZeroRedundancyOptimizer for ZeRO-1.
+func applyDDP(t *trace.Tape, w distributed.World, s *models.Strategy, l ModelLayout) (*Ranks, error) {
 	o := distributed.DDPOptions{
 		BucketCap: s.BucketCap << 20, BucketView: s.BucketView, FindUnused: s.FindUnused,
 		StaticGraph: s.StaticGraph,
@@ -76,7 +75,7 @@ func dataParallel(t *trace.Tape, w distributed.World, s *models.Strategy, l Mode
 		return nil, err
 	}
 	r := &Ranks{
-		Parameters: trained(l), Wrappers: map[string]trace.Wrapper{"": d}, sync: d.SetSync, sinks: d.Sinks,
+		Parameters: trainedParams(l), Wrappers: map[string]trace.Wrapper{"": d}, sync: d.SetSync, sinks: d.Sinks,
 		each: s.EachSync,
 	}
 	if s.Name == models.ZeRO1 {
@@ -92,23 +91,23 @@ func dataParallel(t *trace.Tape, w distributed.World, s *models.Strategy, l Mode
 	return r, nil
 }
 
-// replicatedParams returns the parameters that all ranks have: all except distributed experts.
+// replicatedParams returns the parameters that every rank holds: all except shared experts.
 func replicatedParams(s *models.Strategy, all []distributed.Param) []distributed.Param {
 	return lists.Filter(all, func(p distributed.Param) bool {
-		return s.EP == 0 || !strings.Contains(p.Name, expertsInside)
+		return s.EP == 0 || !strings.Contains(p.Name, expertsPrefix)
 	})
 }
 
-// experts is the module that has the weights of the experts of a mixture.
+// expertsSuffix is the suffix of the module that holds the expert weights of a mixture.
 const (
-	experts       = ".experts"
-	expertsInside = experts + "."
+	expertsSuffix = ".experts"
+	expertsPrefix = expertsSuffix + "."
 )
 
-// OwnsOptimizerStep reports whether the strategy has its own optimizer step, see Update.
+// OwnsOptimizerStep reports whether the strategy replaces the optimizer's step, see Update.
 func (r *Ranks) OwnsOptimizerStep() bool { return r != nil && r.update != nil }
 
-// Groups returns the groups of parameters that the optimizer is given.
+// Groups returns the optimizer's parameter groups.
 func (r *Ranks) Groups(trained []*trace.Tensor) (groups [][]*trace.Tensor) {
 	if r == nil || r.meshes == nil {
 		return [][]*trace.Tensor{trained}
@@ -146,7 +145,7 @@ func (r *Ranks) End(t *trace.Tape) {
 	}
 }
 
-// RankParameters returns the parameters that the rank's optimizer updates, nil for all.
+// RankParameters returns the parameters that the rank's optimizer updates; nil for all.
 func (r *Ranks) RankParameters() []*trace.Tensor {
 	if r == nil {
 		return nil
@@ -154,23 +153,23 @@ func (r *Ranks) RankParameters() []*trace.Tensor {
 	return r.share
 }
 
-// sharesReference reports whether ranks share the weights of a frozen model.
-func sharesReference(c models.Case) bool {
+func shardsReference(c models.Case) bool {
 	return c.Strategy != nil && (c.Strategy.Name == models.FSDP2 || c.Strategy.Name == models.ZeRO3)
 }
 
-// blocks returns the modules that are wrapped, and before which stages are cut, unless the case names others.
-func (t *taskTrainer) blocks() []string {
+// wrappedBlocks returns the modules that are wrapped, or begin stages, by default.
+func (t *taskTrainer) wrappedBlocks() []string {
 	if t.graph != nil {
 		return t.graph.Blocks()
 	}
 	return t.net.Blocks()
 }
 
-// shareModel applies the case's strategy to a model, and to a second, frozen one if there is one.
-func (t *taskTrainer) shareModel(s *Session, net *nn.Tree, frozen bool) *Ranks {
+// applyStrategy applies the case's strategy to the model, or to a frozen reference model.
+func (t *taskTrainer) applyStrategy(s *Session, net *nn.Tree, frozen bool) *Ranks {
 	l := ModelLayout{
-		Modules: net.Modules(), Blocks: t.blocks(), Linears: net.Linears(), Frozen: frozen, Adapted: t.c.LoRA != nil,
+		Modules: net.Modules(), Blocks: t.wrappedBlocks(), Linears: net.Linears(), Frozen: frozen,
+		Adapted: t.c.LoRA != nil,
 	}
 	if t.c.Optimizer != "" {
 		var err error
@@ -181,9 +180,9 @@ func (t *taskTrainer) shareModel(s *Session, net *nn.Tree, frozen bool) *Ranks {
 	if frozen {
 		l.Blocks = net.Blocks()
 	}
-	l.params(net, func(*nn.Parameter) bool { return true })
+	l.addParams(net, func(*nn.Parameter) bool { return true })
 	if tiesShards(t.c) {
-		l.untie(s.Tape, net)
+		l.untieWeights(s.Tape, net)
 	}
 	for _, b := range net.Buffers {
 		if !b.Constant {
@@ -208,61 +207,60 @@ func (t *taskTrainer) shareModel(s *Session, net *nn.Tree, frozen bool) *Ranks {
 	return r
 }
 
-// shareStage applies fully_shard to a stage of a pipeline, with some blocks, over its ranks.
-func (t *taskTrainer) shareStage(s *Session, blocks []string) *Ranks {
-	all := t.blocks()
+// shardStage applies fully_shard to some blocks of a pipeline stage, over the stage's ranks.
+func (t *taskTrainer) shardStage(s *Session, blocks []string) *Ranks {
+	all := t.wrappedBlocks()
 	l := ModelLayout{Blocks: blocks}
-	l.params(t.net, func(p *nn.Parameter) bool { return !p.Away })
+	l.addParams(t.net, func(p *nn.Parameter) bool { return !p.IsElsewhere })
 	elsewhere := func(m string) bool {
-		return slices.ContainsFunc(all, func(b string) bool { return nn.Below(m, b) && !slices.Contains(blocks, b) })
+		return slices.ContainsFunc(all, func(b string) bool { return nn.IsBelow(m, b) && !slices.Contains(blocks, b) })
 	}
 	l.Params = slices.DeleteFunc(l.Params, func(p distributed.Param) bool { return elsewhere(p.Name) })
 	l.Modules = slices.DeleteFunc(t.net.Modules(), func(m string) bool {
-		return m != "" && !slices.ContainsFunc(l.Params, func(p distributed.Param) bool { return nn.Below(p.Name, m) })
+		return m != "" &&
+			!slices.ContainsFunc(l.Params, func(p distributed.Param) bool { return nn.IsBelow(p.Name, m) })
 	})
-	r, err := shardOver(s.Tape, t.stageWorld(), t.c.Strategy, l)
+	r, err := shardOverGroups(s.Tape, t.stageWorld(), t.c.Strategy, l)
 	if err != nil {
 		s.Tape.Raise(err)
 	}
 	for m, w := range r.Wrappers {
 		switch {
 		case slices.Contains(blocks, m):
-			s.Tape.Wrap(t.net.Path(m), blockGate{m, t, w})
+			s.Tape.Wrap(t.net.PathOf(m), blockGate{m, t, w})
 		case m != "":
-			s.Tape.Wrap(t.net.Path(m), w)
+			s.Tape.Wrap(t.net.PathOf(m), w)
 		}
 	}
 	return r
 }
 
-// stageWorld returns the ranks of a pipeline stage, and the recorded one among them.
 func (t *taskTrainer) stageWorld() distributed.World {
 	s := t.c.Strategy
 	ranks := int64(t.c.GPUs) / s.PipelineRanks(t.c.GPUs)
 	return distributed.World{Size: ranks, Rank: *s.Rank % ranks}
 }
 
-// parallelizeAll shards the layers of all stages of a pipeline, including other ranks' stages, which run on tensors
-// without memory.
+// parallelizeAll shards the layers of all pipeline stages; those of other ranks run on tensors without memory.
 func (t *taskTrainer) parallelizeAll(tape *trace.Tape) {
 	if t.c.Strategy.TP == 0 {
 		return
 	}
-	l := ModelLayout{Modules: t.net.Modules(), Blocks: t.blocks(), Linears: t.net.Linears()}
-	l.params(t.net, func(*nn.Parameter) bool { return true })
-	_, styles, err := parallelize(tape, t.stageWorld(), t.c.Strategy, l)
+	l := ModelLayout{Modules: t.net.Modules(), Blocks: t.wrappedBlocks(), Linears: t.net.Linears()}
+	l.addParams(t.net, func(*nn.Parameter) bool { return true })
+	_, styles, err := parallelizeModules(tape, t.stageWorld(), t.c.Strategy, l)
 	if err != nil {
 		tape.Raise(err)
 	}
 	for m, style := range styles {
-		tape.Parallelize(t.net.Path(m), style)
+		tape.Parallelize(t.net.PathOf(m), style)
 	}
 }
 
-// wrap puts wrappers around the calls of a model's modules.
+// wrap adds wrappers around the calls of a model's modules.
 func (s *Session) wrap(_ *trace.Tape, net *nn.Tree, r *Ranks) error {
 	for m, w := range r.Wrappers {
-		p := net.Path(m)
+		p := net.PathOf(m)
 		if p == nil {
 			return errors.New("the model has no module " + m + " to wrap")
 		}
@@ -272,20 +270,19 @@ func (s *Session) wrap(_ *trace.Tape, net *nn.Tree, r *Ranks) error {
 		s.Tape.Wrap(p, w)
 	}
 	for m, style := range r.styles {
-		s.Tape.Parallelize(net.Path(m), style)
+		s.Tape.Parallelize(net.PathOf(m), style)
 	}
 	return nil
 }
 
-// ddpSink is DDP around a model in Go if it looks for unused parameters: it copies the model's outputs (_DDPSink). The
-// caller gets the copies; one of the two is freed, here the original.
+// ddpSink is DDP's wrapper of a model that looks for unused parameters: it copies the model's outputs (_DDPSink). The
+// caller gets the copies; one of the two tensors is freed, which the recording assumes to be the original.
 type ddpSink struct {
 	trace.Wrapper
 	tape  *trace.Tape
 	sinks func() bool
 }
 
-// Leave implements [trace.Wrapper].
 func (s ddpSink) Leave(results []*trace.Tensor) {
 	s.Wrapper.Leave(results)
 	if !s.sinks() {
@@ -302,8 +299,8 @@ func (s ddpSink) Leave(results []*trace.Tensor) {
 	})
 }
 
-// ParameterType returns the dtype to which the strategy casts parameters for forward and backward; cast is false if it
-// does not.
+// ParameterType returns the data type to which the strategy casts parameters for forward and backward; cast is false
+// if it does not.
 func (r *Ranks) ParameterType() (d trace.DType, cast bool) {
 	if r == nil || r.Wrappers[""] == nil {
 		return d, false
@@ -311,8 +308,8 @@ func (r *Ranks) ParameterType() (d trace.DType, cast bool) {
 	return r.Wrappers[""].Inputs()
 }
 
-// LeaveRoot ends the forward pass of the whole model if no frame belongs to its call. It returns the caller's results:
-// copies of the frame's if DDP looks for unused parameters. Results may be nil.
+// LeaveRoot ends the forward pass of the whole model if the model's call has no frame of its own. It returns the
+// results for the caller: copies if DDP looks for unused parameters. results can be nil.
 func (r *Ranks) LeaveRoot(f *trace.Frame, results []*trace.Tensor) []*trace.Tensor {
 	if r == nil || r.Wrappers[""] == nil {
 		return results
@@ -327,7 +324,7 @@ func (r *Ranks) LeaveRoot(f *trace.Frame, results []*trace.Tensor) []*trace.Tens
 		case x == nil:
 		case x.RequiresGrad():
 			out[i] = x.Clone()
-		default: // the copy is made, and freed
+		default: // the copy is allocated and freed
 			f.Discard(x.Clone())
 			out[i] = x
 		}

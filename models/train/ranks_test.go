@@ -70,7 +70,7 @@ func TestEndsAreWrappedAsAccelerateDoes(t *testing.T) {
 		"others": {ModelLayout{Modules: []string{"", "model.layers.0", "head"}}, []distributed.ModuleGroup{block}},
 	} {
 		c.layout.Blocks = []string{"model.layers.0"}
-		got, err := wrapsOf(&models.Strategy{Name: models.FSDP2, Wrap: []string{models.WrapEnds}}, c.layout)
+		got, err := fullyShardCalls(&models.Strategy{Name: models.FSDP2, Wrap: []string{models.WrapEnds}}, c.layout)
 		require.NoError(t, err, name)
 		require.Equal(t, c.want, got, name)
 	}

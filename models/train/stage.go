@@ -10,22 +10,22 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// stageLayers is a stage of a model of layers: a range of blocks, with the code before them in the first stage and the
-// code after them in the last. Other ranks run the rest of the model's code, which shows the tensors that cross the
-// boundaries.
+// stageLayers is one stage of a model of layers: a range of blocks, with the code before all blocks in the first
+// stage and the code after them in the last. The rest of the model's code runs as on other ranks, which shows the
+// tensors that cross the boundaries.
 type stageLayers struct {
 	t        *taskTrainer
 	tape     *trace.Tape
 	from, to string
-	// root is around all of the stage where ranks share it, nil else.
+	// root is the wrapper of the whole stage if several ranks shard it; nil otherwise.
 	root trace.Wrapper
-	// numbers are the numbers of the storages that the stage receives from earlier stages.
+	// numbers are the numbers of the storages that the stage receives.
 	numbers []uint32
-	// skipped are the layers of other stages that passes need not run.
+	// skipped are the calls of other stages' layers that passes can skip.
 	skipped trace.OtherStagesCalls
 
-	pass *Pass
-	// outs has the places of what is sent among the pass's, by storage.
+	pass *MicroBatchPass
+	// outs maps storages to indices of the pass's tensors to send.
 	outs map[any]int
 }
 
@@ -36,9 +36,8 @@ type blockGate struct {
 	trace.Wrapper
 }
 
-// Enter implements [trace.Wrapper].
 func (g blockGate) Enter(args []*trace.Tensor) {
-	g.t.enter(g.block, args)
+	g.t.enterBlock(g.block, args)
 	g.Wrapper.Enter(args)
 }
 
@@ -49,27 +48,26 @@ func (noWrapper) Enter([]*trace.Tensor)              {}
 func (noWrapper) Inputs() (d trace.DType, cast bool) { return d, false }
 func (noWrapper) Leave([]*trace.Tensor)              {}
 
-// enter marks the beginning of a block, with its arguments.
-func (t *taskTrainer) enter(block string, args []*trace.Tensor) {
+// enterBlock is called with the arguments of a block before the block begins.
+func (t *taskTrainer) enterBlock(block string, args []*trace.Tensor) {
 	if t.onBlock != nil {
 		t.onBlock(block, args)
 	}
 }
 
-// gates puts a gate before every block of a model.
-func (t *taskTrainer) gates(tape *trace.Tape, blocks []string) {
+func (t *taskTrainer) addGates(tape *trace.Tape, blocks []string) {
 	if t.graph == nil {
 		for _, b := range blocks {
-			tape.Wrap(t.net.Path(b), blockGate{b, t, noWrapper{}})
+			tape.Wrap(t.net.PathOf(b), blockGate{b, t, noWrapper{}})
 		}
-	} else if err := t.graph.Gate(blocks, func(block string) { t.enter(block, nil) }); err != nil {
+	} else if err := t.graph.OnBlock(blocks, func(block string) { t.enterBlock(block, nil) }); err != nil {
 		tape.Raise(err)
 	}
 }
 
-// compute runs a forward pass. result is the output that the loss is computed from if a graph returns one, else the
-// loss.
-func (t *taskTrainer) compute(s *Session, f *trace.Frame) (loss, result *trace.Tensor) {
+// computeForward runs a forward pass. result is the output from which the loss is computed if a graph returns it, else
+// the loss.
+func (t *taskTrainer) computeForward(s *Session, f *trace.Frame) (loss, result *trace.Tensor) {
 	s.Autocast(func() {
 		if t.graph != nil {
 			result = t.graph.Compute(f, nil, &loss)
@@ -81,21 +79,21 @@ func (t *taskTrainer) compute(s *Session, f *trace.Frame) (loss, result *trace.T
 	return loss, result
 }
 
-// crossingSurvey finds the tensors that cross a boundary between stages, by a pass over shapes on a separate tape:
-// tensors computed before the boundary that blocks after it read. It implements [trace.StageBoundary].
-type crossingSurvey struct {
-	known     map[any]bool // the model's own storages, and whether the stage uses them
+// boundarySurvey finds the tensors that cross a boundary between stages: tensors computed before it that later blocks
+// read. It runs the model on a separate tape, and implements [trace.StageBoundary].
+type boundarySurvey struct {
+	known     map[any]bool // parameters' and buffers' storages, and whether the stage uses them
 	inside    bool
-	crossings []Crossing
+	crossings []StageTensor
 	numbers   []uint32
-	// result is the model's final result.
-	result Crossing
-	// parameters and buffers are the ones that the stage uses.
+	// result is the model's result.
+	result StageTensor
+	// parameters and buffers are those that the stage uses.
 	parameters []*nn.Parameter
 	buffers    []*nn.Buffer
 }
 
-func (s *crossingSurvey) find(x *trace.Tensor) int {
+func (s *boundarySurvey) find(x *trace.Tensor) int {
 	if i := slices.Index(s.numbers, x.Number()); i >= 0 {
 		return i
 	}
@@ -104,12 +102,11 @@ func (s *crossingSurvey) find(x *trace.Tensor) int {
 		shape = []int64{x.StorageBytes() / x.DType().Size()}
 	}
 	s.numbers = append(s.numbers, x.Number())
-	s.crossings = append(s.crossings, Crossing{DType: x.DType(), Shape: slices.Clone(shape)})
+	s.crossings = append(s.crossings, StageTensor{DType: x.DType(), Shape: slices.Clone(shape)})
 	return len(s.numbers) - 1
 }
 
-// Receive implements [trace.StageBoundary].
-func (s *crossingSurvey) Receive(x *trace.Tensor) {
+func (s *boundarySurvey) Receive(x *trace.Tensor) {
 	if used, own := s.known[x.Storage()]; own {
 		s.known[x.Storage()] = used || s.inside
 		return
@@ -117,24 +114,22 @@ func (s *crossingSurvey) Receive(x *trace.Tensor) {
 	s.find(x)
 }
 
-// ReceiveLeaf implements [trace.StageBoundary].
-func (s *crossingSurvey) ReceiveLeaf(x *trace.Tensor) {
+func (s *boundarySurvey) ReceiveLeaf(x *trace.Tensor) {
 	c := &s.crossings[s.find(x)]
-	c.Trains, c.Shape = true, slices.Clone(x.Shape())
+	c.NeedsGrad, c.Shape = true, slices.Clone(x.Shape())
 }
 
-// Send implements [trace.StageBoundary].
-func (s *crossingSurvey) Send(*trace.Tensor) bool { return false }
+func (s *boundarySurvey) Send(*trace.Tensor) bool { return false }
 
-// survey finds the tensors that cross the boundary before block from, and the parameters and buffers that are used from
-// there up to block to. Empty names mean the first and the last stage.
-func (t *taskTrainer) survey(tape *trace.Tape, blocks []string, from, to string) (*crossingSurvey, error) {
+// surveyBoundary finds the tensors that cross the boundary before block from, and the parameters and buffers used
+// between it and block to. An empty from is the model's start, an empty to its end.
+func (t *taskTrainer) surveyBoundary(tape *trace.Tape, blocks []string, from, to string) (*boundarySurvey, error) {
 	scratch := trace.New(tape.GPU(), *tape.Rules(), trace.Options{})
 	defer scratch.Finish()
-	s := &crossingSurvey{known: map[any]bool{}, inside: from == ""}
+	s := &boundarySurvey{known: map[any]bool{}, inside: from == ""}
 	err := scratch.Try(func() {
 		scratch.OnOtherRank(true, func() {
-			t.net.To(scratch)
+			t.net.MoveToDevice(scratch)
 			nn.MoveAdapters(scratch, t.net, t.adapters)
 			t.parallelizeAll(scratch)
 		})
@@ -146,7 +141,7 @@ func (t *taskTrainer) survey(tape *trace.Tape, blocks []string, from, to string)
 		}
 		t.task.Load(scratch, int64(t.c.Batch))
 		entered := map[string]int{}
-		t.gates(scratch, blocks)
+		t.addGates(scratch, blocks)
 		t.onBlock = func(block string, _ []*trace.Tensor) {
 			if entered[block]++; entered[block] > 1 {
 				scratch.Raise(fmt.Errorf("block %s is called twice; a pipeline needs blocks that follow each other",
@@ -160,14 +155,14 @@ func (t *taskTrainer) survey(tape *trace.Tape, blocks []string, from, to string)
 				s.inside = false
 			}
 		}
-		t.net.Train(true)
+		t.net.SetTraining(true)
 		scratch.StagePass(s, nil, nil)
 		if from != "" {
 			scratch.EnterStage(trace.EarlierStages)
 		}
 		f := scratch.Frame()
-		_, result := t.compute(NewSession(scratch, t.c), f)
-		s.result = Crossing{DType: result.DType(), Shape: slices.Clone(result.Shape())}
+		_, result := t.computeForward(NewSession(scratch, t.c), f)
+		s.result = StageTensor{DType: result.DType(), Shape: slices.Clone(result.Shape())}
 		f.End()
 		t.onBlock = nil
 		s.parameters = lists.Filter(t.net.Parameters, func(p *nn.Parameter) bool { return s.known[p.Storage()] })
@@ -176,22 +171,22 @@ func (t *taskTrainer) survey(tape *trace.Tape, blocks []string, from, to string)
 	return s, err
 }
 
-// stage makes the stage with the blocks from one to before another.
-func (t *taskTrainer) stage(tape *trace.Tape, blocks []string, from, to string) (*Stage, error) {
-	s, err := t.survey(tape, blocks, from, to)
+// newStage creates the stage with the blocks from one up to another.
+func (t *taskTrainer) newStage(tape *trace.Tape, blocks []string, from, to string) (*Stage, error) {
+	s, err := t.surveyBoundary(tape, blocks, from, to)
 	if err != nil {
 		return nil, err
 	}
 	l := &stageLayers{t: t, tape: tape, from: from, to: to, numbers: s.numbers, skipped: trace.OtherStagesCalls{}}
 	for _, p := range s.parameters {
-		p.Away = false
+		p.IsElsewhere = false
 	}
 	for _, b := range s.buffers {
-		b.Away = false
+		b.IsElsewhere = false
 	}
 	out := &Stage{Inputs: s.crossings, Examples: append(slices.Clip(s.crossings), s.result)}
 	if to != "" {
-		behind, err := t.survey(tape, blocks, to, "")
+		behind, err := t.surveyBoundary(tape, blocks, to, "")
 		if err != nil {
 			return nil, err
 		}
@@ -199,13 +194,13 @@ func (t *taskTrainer) stage(tape *trace.Tape, blocks []string, from, to string) 
 		out.Examples = slices.Concat(out.Inputs, out.Outputs)
 	}
 	out.Trained = func() []*trace.Tensor { return Tensors(Trainable(s.parameters)) }
-	out.Forward = func(s *Session, _ int, received []*trace.Tensor) *Pass { return l.forward(s, received) }
-	out.share = func(s *Session) *Ranks {
+	out.Forward = func(s *Session, _ int, received []*trace.Tensor) *MicroBatchPass { return l.forward(s, received) }
+	out.applyStrategy = func(s *Session) *Ranks {
 		own := blocks[max(0, slices.Index(blocks, from)):]
 		if to != "" {
 			own = own[:slices.Index(own, to)]
 		}
-		r := t.shareStage(s, own)
+		r := t.shardStage(s, own)
 		l.root, out.Finish = r.Wrappers[""], r.finish
 		out.Trained = func() []*trace.Tensor { return r.Parameters }
 		return r
@@ -213,13 +208,13 @@ func (t *taskTrainer) stage(tape *trace.Tape, blocks []string, from, to string) 
 	return out, nil
 }
 
-// forward runs the model's code with the stage's blocks as its own part.
-func (l *stageLayers) forward(s *Session, received []*trace.Tensor) *Pass {
+// forward runs the model's code for the blocks of the stage.
+func (l *stageLayers) forward(s *Session, received []*trace.Tensor) *MicroBatchPass {
 	inputs := map[uint32]*trace.Tensor{}
 	for i, x := range received {
 		inputs[l.numbers[i]] = x
 	}
-	l.pass, l.outs = &Pass{}, map[any]int{}
+	l.pass, l.outs = &MicroBatchPass{}, map[any]int{}
 	l.tape.StagePass(l, inputs, l.skipped)
 	root := l.root
 	if root == nil {
@@ -249,7 +244,7 @@ func (l *stageLayers) forward(s *Session, received []*trace.Tensor) *Pass {
 		defer l.tape.KeepOutputs(nil)
 	}
 	f := l.tape.Frame()
-	loss, result := l.t.compute(s, f)
+	loss, result := l.t.computeForward(s, f)
 	if l.to == "" {
 		root.Leave([]*trace.Tensor{loss})
 		l.pass.Loss, l.pass.Result = l.tape.Hold(loss), l.tape.Hold(result)
@@ -260,17 +255,14 @@ func (l *stageLayers) forward(s *Session, received []*trace.Tensor) *Pass {
 	return l.pass
 }
 
-// Receive implements [trace.StageBoundary].
 func (l *stageLayers) Receive(x *trace.Tensor) {
 	l.tape.Raise(fmt.Errorf("a pipeline stage reads a tensor of shape %v that it did not receive", x.Shape()))
 }
 
-// ReceiveLeaf implements [trace.StageBoundary].
 func (l *stageLayers) ReceiveLeaf(x *trace.Tensor) {
 	l.pass.Roots = append(l.pass.Roots, l.tape.Hold(x))
 }
 
-// Send implements [trace.StageBoundary].
 func (l *stageLayers) Send(x *trace.Tensor) bool {
 	i, found := l.outs[x.Storage()]
 	switch {
@@ -287,19 +279,16 @@ func (l *stageLayers) Send(x *trace.Tensor) bool {
 	return true
 }
 
-// pipelineTrainer is the trainer of a pipeline. Its schedules only train, and do not validate. It implements
-// [models.RankNamer].
+// pipelineTrainer trains a pipeline, whose schedules have no validation. It implements [models.RankDescriber].
 type pipelineTrainer struct{ t *taskTrainer }
 
-// Counts implements [models.Trainer].
 func (s pipelineTrainer) Counts() models.Counts { return s.t.Counts() }
 
-// Record implements [models.Trainer].
 func (s pipelineTrainer) Record(tape *trace.Tape, steps int) error {
 	return s.t.recordPipeline(tape, steps)
 }
 
-// setComputeType sets the type of all weights to that in which the ranks of a stage compute and send, until the
+// setComputeType sets the data type of all weights to the one in which the ranks of a stage compute and send. The
 // returned function restores the types of the rank's own weights.
 func (t *taskTrainer) setComputeType() (own func()) {
 	was := make([]trace.DType, len(t.net.Parameters))
@@ -310,48 +299,47 @@ func (t *taskTrainer) setComputeType() (own func()) {
 	}
 	return func() {
 		for i, p := range t.net.Parameters {
-			if !p.Away {
+			if !p.IsElsewhere {
 				p.DType = was[i]
 			}
 		}
 	}
 }
 
-// pipelineParameters returns the trained parameters of a rank's stages, and the parameters whose gradients are clipped,
-// after they are divided among ranks.
+// pipelineParameters returns the trained parameters of a rank's stages, and those whose gradients are clipped, after
+// sharding.
 func (t *taskTrainer) pipelineParameters(s *Session, p *Pipeline) (trained, clipped []*trace.Tensor) {
 	if !t.c.Strategy.SharesStages(t.c.GPUs) {
-		own := slices.DeleteFunc(slices.Clone(t.net.Parameters), func(p *nn.Parameter) bool { return p.Away })
+		own := slices.DeleteFunc(slices.Clone(t.net.Parameters), func(p *nn.Parameter) bool { return p.IsElsewhere })
 		return Tensors(Trainable(own)), Tensors(own)
 	}
 	t.parallelizeAll(s.Tape)
 	for _, st := range p.stages {
-		trained = append(trained, st.share(s).Parameters...)
+		trained = append(trained, st.applyStrategy(s).Parameters...)
 	}
 	s.Tape.Mark("wrap")
 	return trained, trained
 }
 
-// recordPipeline records the stages that a rank of a pipeline has.
 func (t *taskTrainer) recordPipeline(tape *trace.Tape, steps int) error {
 	return tape.Try(func() {
-		blocks := t.blocks()
+		blocks := t.wrappedBlocks()
 		for _, p := range t.net.Parameters {
-			p.Away = true
+			p.IsElsewhere = true
 		}
 		for _, b := range t.net.Buffers {
-			b.Away = true
+			b.IsElsewhere = true
 		}
 		own := t.setComputeType()
-		t.gates(tape, blocks)
+		t.addGates(tape, blocks)
 		p, err := NewPipeline(tape, t.c, blocks, func(from, to string) (*Stage, error) {
-			return t.stage(tape, blocks, from, to)
+			return t.newStage(tape, blocks, from, to)
 		})
 		if err != nil {
 			tape.Raise(err)
 		}
 		own()
-		t.place(tape)
+		t.placeModel(tape)
 		tape.Mark("model")
 		s := NewSession(tape, t.c)
 		tape.AutocastAlone()
@@ -360,13 +348,13 @@ func (t *taskTrainer) recordPipeline(tape *trace.Tape, steps int) error {
 		if err != nil {
 			tape.Raise(err)
 		}
-		if !t.clips() {
+		if !t.clipsGradients() {
 			clipped = nil
 		}
 		p.Prepare(func() { t.task.Load(tape, int64(t.c.Batch)) })
 		tape.Mark("batch")
 		for range tape.Steps(steps) {
-			t.net.Train(true)
+			t.net.SetTraining(true)
 			p.Run(s)
 			s.StepOver(opt, clipped)
 			tape.Mark("optimizer")

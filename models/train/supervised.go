@@ -5,51 +5,52 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Supervised is a network's task whose batch is one input with labels. It implements [Adaptable]; peft adds no layer.
-type Supervised struct {
-	// Net is what [nn.NewTree] takes, Last the layer that stage "head" trains.
+// SupervisedTask is a task whose batch is one input with labels. It implements [Adaptable]; peft copies none of its
+// layers.
+type SupervisedTask struct {
+	// Net is the argument of [nn.NewTree]. Last is the layer that freeze stage "head" trains.
 	Net, Last any
-	// Embeddings are the output embeddings, which adapters leave alone.
+	// Embeddings are the output embeddings, which get no adapters.
 	Embeddings []nn.Layer
-	// RequireGrads makes the first result computed from the input require gradients; nil where it is not needed.
+	// RequireGrads makes the first result computed from the input require gradients; nil if that is not needed.
 	RequireGrads func()
-	// Sample brings n inputs with their labels to the device.
+	// Sample copies n inputs and their labels to the GPU.
 	Sample func(t *trace.Tape, n int64) (x, labels *trace.Tensor)
-	// Learn is [Task.Loss] of such a batch.
+	// Learn computes [Task.Loss] of a batch.
 	Learn func(f *trace.Frame, x, labels *trace.Tensor, loss **trace.Tensor)
 
 	x, labels *trace.Tensor
 }
 
 // Model implements [Task].
-func (s *Supervised) Model() any { return s.Net }
+func (s *SupervisedTask) Model() any { return s.Net }
 
 // Head implements [Task].
-func (s *Supervised) Head() any { return s.Last }
+func (s *SupervisedTask) Head() any { return s.Last }
 
-// Unadapted implements [Adaptable].
-func (s *Supervised) Unadapted() []nn.Layer { return s.Embeddings }
+// OutputLayers implements [Adaptable].
+func (s *SupervisedTask) OutputLayers() []nn.Layer { return s.Embeddings }
 
-// Saved implements [Adaptable].
-func (*Supervised) Saved() []*nn.Layer { return nil }
+// LayersToSave implements [Adaptable].
+func (*SupervisedTask) LayersToSave() []*nn.Layer { return nil }
 
 // RequireInputGrads implements [Adaptable].
-func (s *Supervised) RequireInputGrads() {
+func (s *SupervisedTask) RequireInputGrads() {
 	if s.RequireGrads != nil {
 		s.RequireGrads()
 	}
 }
 
 // Load implements [Task].
-func (s *Supervised) Load(t *trace.Tape, n int64) {
+func (s *SupervisedTask) Load(t *trace.Tape, n int64) {
 	x, labels := s.Sample(t, n)
 	s.x, s.labels = t.Hold(x), t.Hold(labels)
 }
 
 // Loss implements [Task].
-func (s *Supervised) Loss(f *trace.Frame, loss **trace.Tensor) { s.Learn(f, s.x, s.labels, loss) }
+func (s *SupervisedTask) Loss(f *trace.Frame, loss **trace.Tensor) { s.Learn(f, s.x, s.labels, loss) }
 
-// BindCrossEntropy binds *loss to the cross entropy of a network's logits, and releases the logits.
+// BindCrossEntropy sets *loss to the cross entropy of logits, and frees the logits.
 func BindCrossEntropy(f *trace.Frame, logits, labels *trace.Tensor, loss **trace.Tensor) {
 	f.Bind(logits)
 	f.Tape().Output(nil, logits)

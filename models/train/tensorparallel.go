@@ -13,14 +13,14 @@ import (
 	"github.com/vprof/vprof/profiler/trace/distributed"
 )
 
-// tensorPlan names the linear layers of a block that tensor parallelism splits by columns and by rows, by the ends of
-// their paths.
+// tensorPlan names the linear layers of a block that tensor parallelism shards by columns and by rows, by the last
+// parts of their paths.
 type tensorPlan struct{ columns, rows []string }
 
-// tensorPlans are the plans of transformers' models (base_model_tp_plan) that split linear layers and gather nothing
-// between them, and a plan for OPT, which has none. The first is taken if no other is whole.
+// tensorPlans are the plans of transformers' models (base_model_tp_plan) that shard linear layers and gather nothing
+// between them, and a plan for OPT, which has none. The first applies if a model lacks a layer of each other plan.
 var tensorPlans = []tensorPlan{
-	// Llama and its like
+	// Llama and similar models
 	{[]string{"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "up"}, []string{"o_proj", "down_proj", "down"}},
 	// GPT-NeoX
 	{[]string{"query_key_value", "dense_h_to_4h"}, []string{"dense", "dense_4h_to_h"}},
@@ -34,7 +34,7 @@ var tensorPlans = []tensorPlan{
 	{[]string{"q_proj", "k_proj", "v_proj", "fc1"}, []string{"out_proj", "fc2"}},
 }
 
-// tensorPlanOf returns the plan of a strategy for blocks with some linear layers.
+// tensorPlanOf returns the plan for blocks with the model's linear layers.
 func tensorPlanOf(s *models.Strategy, l ModelLayout) tensorPlan {
 	if len(s.ColumnWise)+len(s.RowWise) > 0 {
 		return tensorPlan{s.ColumnWise, s.RowWise}
@@ -42,7 +42,7 @@ func tensorPlanOf(s *models.Strategy, l ModelLayout) tensorPlan {
 	for _, p := range tensorPlans[1:] {
 		if len(l.Blocks) > 0 && !slices.ContainsFunc(slices.Concat(p.columns, p.rows), func(name string) bool {
 			return !slices.ContainsFunc(l.Linears, func(m string) bool {
-				return nn.Below(m, l.Blocks[0]) && strings.HasSuffix(m, "."+name)
+				return nn.IsBelow(m, l.Blocks[0]) && strings.HasSuffix(m, "."+name)
 			})
 		}) {
 			return p
@@ -51,30 +51,31 @@ func tensorPlanOf(s *models.Strategy, l ModelLayout) tensorPlan {
 	return tensorPlans[0]
 }
 
-// tensorParallel applies parallelize_module to each block over the ranks of a group, then fully_shard over the groups.
-// Ranks of a group are next to each other.
-func tensorParallel(t *trace.Tape, w distributed.World, s *models.Strategy, l ModelLayout) (*Ranks, error) {
-	shared, styles, err := parallelize(t, w, s, l)
+// applyTensorParallel applies parallelize_module to each block over groups of neighboring ranks, then fully_shard over
+// the groups.
+func applyTensorParallel(t *trace.Tape, w distributed.World, s *models.Strategy, l ModelLayout) (*Ranks, error) {
+	shared, styles, err := parallelizeModules(t, w, s, l)
 	if err != nil {
 		return nil, err
 	}
 	var meshes []string
-	if s.TPBy != "" {
-		meshes = meshesOf(s, l, shared)
+	if s.TPPlan != "" {
+		meshes = parameterMeshes(s, l, shared)
 	}
-	r, err := shardOver(t, w, s, l)
+	r, err := shardOverGroups(t, w, s, l)
 	if err == nil {
 		r.styles, r.meshes = styles, meshes
 	}
 	return r, err
 }
 
-// parallelize applies parallelize_module to each block, and to the layers around the blocks. It returns the shared
-// layers and the styles of modules.
-func parallelize(t *trace.Tape, w distributed.World, s *models.Strategy, l ModelLayout) (
+// parallelizeModules applies parallelize_module to each block and to the layers around the blocks. It returns the
+// sharded layers and the modules' parallel styles.
+func parallelizeModules(t *trace.Tape, w distributed.World, s *models.Strategy,
+	l ModelLayout) (
 	shared []distributed.SharedLayer, styles map[string]trace.Style, err error,
 ) {
-	blocks, err := splitLayers(s, l)
+	blocks, err := shardedLinears(s, l)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -87,15 +88,15 @@ func parallelize(t *trace.Tape, w distributed.World, s *models.Strategy, l Model
 	return shared, styles, distributed.ParallelizeModule(t, group, shared, s.Init != models.InitDevice)
 }
 
-// meshesOf returns each trained parameter's mesh besides fully_shard's: "tp", "ep" or "".
-func meshesOf(s *models.Strategy, l ModelLayout, shared []distributed.SharedLayer) (meshes []string) {
+// parameterMeshes returns each trained parameter's mesh besides fully_shard's: "tp", "ep" or "".
+func parameterMeshes(s *models.Strategy, l ModelLayout, shared []distributed.SharedLayer) (meshes []string) {
 	for _, p := range l.Params {
 		mesh := ""
 		switch {
-		case strings.Contains(p.Name, expertsInside) && s.EP > 0:
+		case strings.Contains(p.Name, expertsPrefix) && s.EP > 0:
 			mesh = "ep"
-		case strings.Contains(p.Name, expertsInside), slices.ContainsFunc(shared, func(l distributed.SharedLayer) bool {
-			return l.Path == owner(p.Name)
+		case strings.Contains(p.Name, expertsPrefix), slices.ContainsFunc(shared, func(l distributed.SharedLayer) bool {
+			return l.Path == modulePathOf(p.Name)
 		}):
 			mesh = "tp"
 		}
@@ -106,33 +107,34 @@ func meshesOf(s *models.Strategy, l ModelLayout, shared []distributed.SharedLaye
 	return meshes
 }
 
-// shardOver applies fully_shard over groups of ranks that share layers, if there are several groups.
-func shardOver(t *trace.Tape, w distributed.World, s *models.Strategy, l ModelLayout) (*Ranks, error) {
+// shardOverGroups applies fully_shard over the groups of ranks that share layers, if there are several groups.
+func shardOverGroups(t *trace.Tape, w distributed.World, s *models.Strategy, l ModelLayout) (*Ranks, error) {
 	each := max(1, s.TP)
 	if groups := w.Size / each; groups > 1 {
-		return fullyShard(t, distributed.World{Size: groups, Rank: w.Rank / each}, s, l)
+		return applyFullyShard(t, distributed.World{Size: groups, Rank: w.Rank / each}, s, l)
 	}
 	distributed.ParametersToDevice(t, l.Params, loadsShards(s))
-	return &Ranks{Parameters: trained(l)}, nil
+	return &Ranks{Parameters: trainedParams(l)}, nil
 }
 
-// The names of modules in torchtitan's plan of sequence parallelism (apply_non_moe_tp) as in Llama and its like in
-// transformers: halves of a block, which see all tokens, and the output layer.
+// The names of modules in torchtitan's sequence-parallel plan (apply_non_moe_tp) for Llama and similar models of
+// transformers: attention and feed-forward layers, whose inputs are all tokens, and the layers around the blocks.
 var (
-	halves      = []string{"self_attn", "mlp"}
-	outputLayer = "lm_head"
-	embeddings  = "embed_tokens"
+	halfNames     = []string{"self_attn", "mlp"}
+	outputName    = "lm_head"
+	embeddingName = "embed_tokens"
 )
 
-// transformersSplits are the splits of transformers' plan for layers outside of the blocks.
-var transformersSplits = map[string]trace.Split{embeddings: trace.ByWord, outputLayer: trace.ByColumn}
+// transformersSplits are how transformers' plan shards the layers around the blocks.
+var transformersSplits = map[string]trace.Split{embeddingName: trace.ByWord, outputName: trace.ByColumn}
 
-// outsideBlocks returns the layers that ranks share besides the linear ones of the blocks: embeddings and output layer
-// with sequence parallelism, the latter with a parallel loss, and norms, whole on each rank; and the styles of modules.
+// outsideBlocks returns the layers around the blocks that ranks share, and the modules' parallel styles: the
+// embedding and output layer with sequence parallelism, the output layer with a parallel loss, and norms, which each
+// rank holds as a whole.
 func outsideBlocks(s *models.Strategy, l ModelLayout) (layers []distributed.SharedLayer, styles map[string]trace.Style,
 	err error,
 ) {
-	params := paramsOf(l)
+	params := paramsByName(l)
 	share := func(m string, how trace.Sharing) {
 		layers = append(layers, distributed.SharedLayer{
 			Path: m, Sharing: how, Weight: params[m+".weight"], Bias: params[m+".bias"],
@@ -142,23 +144,23 @@ func outsideBlocks(s *models.Strategy, l ModelLayout) (layers []distributed.Shar
 	found := map[string]int{}
 	for _, m := range l.Modules {
 		last := m[strings.LastIndexByte(m, '.')+1:]
-		inBlock := slices.ContainsFunc(l.Blocks, func(b string) bool { return nn.Below(m, b) })
+		inBlock := slices.ContainsFunc(l.Blocks, func(b string) bool { return nn.IsBelow(m, b) })
 		switch {
-		case s.TPBy != "" && (last == embeddings || last == outputLayer) && !inBlock:
-			if params[m+".weight"] != nil { // one that shares the embeddings' has been split with them
+		case s.TPPlan != "" && (last == embeddingName || last == outputName) && !inBlock:
+			if params[m+".weight"] != nil { // a weight tied to the embedding has been sharded with it
 				share(m, trace.Sharing{Split: transformersSplits[last], Gathered: true})
 			}
-		case !s.Sequence && (!s.ParallelLoss || last != outputLayer):
+		case !s.Sequence && (!s.ParallelLoss || last != outputName):
 			continue
-		case last == outputLayer && !inBlock:
+		case last == outputName && !inBlock:
 			share(m, trace.Sharing{Split: trace.ByColumn, Tokens: s.Sequence, Gathered: !s.ParallelLoss})
-		case last == embeddings && !inBlock:
+		case last == embeddingName && !inBlock:
 			share(m, trace.Sharing{Split: trace.ByWord, Tokens: true})
 		case strings.HasSuffix(last, "norm") && params[m+".weight"] != nil:
 			share(m, trace.Sharing{Tokens: true})
 			styles[m] = trace.Style{Ranks: s.TP}
 			last = "norm"
-		case slices.Contains(halves, last) && inBlock:
+		case slices.Contains(halfNames, last) && inBlock:
 			styles[m] = trace.Style{Ranks: s.TP, Gathers: true}
 		}
 		found[last]++
@@ -169,26 +171,26 @@ func outsideBlocks(s *models.Strategy, l ModelLayout) (layers []distributed.Shar
 func missingModules(s *models.Strategy, l ModelLayout, found map[string]int) error {
 	blocks := len(l.Blocks)
 	switch {
-	case !s.Sequence && !s.ParallelLoss && s.TPBy == "":
+	case !s.Sequence && !s.ParallelLoss && s.TPPlan == "":
 		return nil
-	case found[outputLayer] != 1:
-		return fmt.Errorf("tp: transformers' plan shards the output layer %s, and the model has none", outputLayer)
-	case s.TPBy != "" && found[embeddings] != 1:
-		return fmt.Errorf("tp: transformers' plan shards the embeddings %s, which the model does not have", embeddings)
-	case s.TPBy != "":
+	case found[outputName] != 1:
+		return fmt.Errorf("tp: transformers' plan shards the output layer %s, and the model has none", outputName)
+	case s.TPPlan != "" && found[embeddingName] != 1:
+		return fmt.Errorf("tp: transformers' plan shards the embeddings %s, which the model does not have",
+			embeddingName)
+	case s.TPPlan != "":
 		return nil
-	case len(l.Sharing[outputLayer+".weight"]) > 0, len(l.Sharing["model."+embeddings+".weight"]) > 0:
+	case len(l.Sharing[outputName+".weight"]) > 0, len(l.Sharing["model."+embeddingName+".weight"]) > 0:
 		return errors.New("tp: parallelize_module makes two weights of the one that embeddings and output layer " +
 			"share; use a model whose weights are not tied, or leave out sequence and loss")
-	case s.Sequence && (found[embeddings] != 1 || found[halves[0]] != blocks || found[halves[1]] != blocks):
+	case s.Sequence && (found[embeddingName] != 1 || found[halfNames[0]] != blocks || found[halfNames[1]] != blocks):
 		return fmt.Errorf("tp: sequence parallelism needs blocks with %s, norms, and embeddings %s, and "+
-			"the model has other modules; leave out sequence", strings.Join(halves, " and "), embeddings)
+			"the model has other modules; leave out sequence", strings.Join(halfNames, " and "), embeddingName)
 	}
 	return nil
 }
 
-// paramsOf returns pointers to parameters by their names.
-func paramsOf(l ModelLayout) map[string]**trace.Tensor {
+func paramsByName(l ModelLayout) map[string]**trace.Tensor {
 	params := map[string]**trace.Tensor{}
 	for _, p := range l.Params {
 		params[p.Name] = p.Tensor
@@ -196,15 +198,14 @@ func paramsOf(l ModelLayout) map[string]**trace.Tensor {
 	return params
 }
 
-// trained returns the parameters that train.
-func trained(l ModelLayout) []*trace.Tensor {
+func trainedParams(l ModelLayout) []*trace.Tensor {
 	all := lists.Map(l.Params, func(p distributed.Param) *trace.Tensor { return *p.Tensor })
 	return lists.Filter(all, (*trace.Tensor).RequiresGrad)
 }
 
-// splitLayers returns the sharded linear layers of the blocks; in each block those split by columns come first.
-func splitLayers(s *models.Strategy, l ModelLayout) ([]distributed.SharedLayer, error) {
-	params := paramsOf(l)
+// shardedLinears returns the sharded linear layers of the blocks; in each block those sharded by columns come first.
+func shardedLinears(s *models.Strategy, l ModelLayout) ([]distributed.SharedLayer, error) {
+	params := paramsByName(l)
 	chosen := tensorPlanOf(s, l)
 	plan := []struct {
 		names []string
@@ -214,13 +215,13 @@ func splitLayers(s *models.Strategy, l ModelLayout) ([]distributed.SharedLayer, 
 	for _, b := range l.Blocks {
 		for _, part := range plan {
 			for _, m := range l.Linears {
-				if nn.Below(m, b) && slices.ContainsFunc(part.names, func(name string) bool {
-					return nn.Matches(m, name)
+				if nn.IsBelow(m, b) && slices.ContainsFunc(part.names, func(name string) bool {
+					return nn.MatchesSuffix(m, name)
 				}) {
 					out = append(out, distributed.SharedLayer{
 						Path: m, Weight: params[m+".weight"], Bias: params[m+".bias"],
 						Sharing: trace.Sharing{
-							Split: part.split, Tokens: s.Sequence, Inside: s.Sequence, InPlace: s.TPBy != "",
+							Split: part.split, Tokens: s.Sequence, Inside: s.Sequence, InPlace: s.TPPlan != "",
 						},
 					})
 				}
@@ -235,7 +236,7 @@ func splitLayers(s *models.Strategy, l ModelLayout) ([]distributed.SharedLayer, 
 			errors.New("tp: the model has no list of equal modules that holds a fifth of its parameters; use " +
 				"another strategy")
 	}
-	inside := slices.DeleteFunc(slices.Clone(l.Linears), func(m string) bool { return !nn.Below(m, l.Blocks[0]) })
+	inside := slices.DeleteFunc(slices.Clone(l.Linears), func(m string) bool { return !nn.IsBelow(m, l.Blocks[0]) })
 	if len(inside) == 0 {
 		return nil, errors.New("tp: the model's blocks have no nn.Linear layers for parallelize_module to " +
 			"shard; use another strategy")

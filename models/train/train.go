@@ -1,5 +1,5 @@
-// Package train has the common parts of all systems' training loops: autocast and loss scaling, clipping, the
-// optimizer's step. Names and order follow the loops' PyTorch code.
+// Package train holds the common parts of training loops: autocast and loss scaling, clipping, the optimizer's step.
+// Names and order follow the loops' PyTorch code.
 package train
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// Counts returns the element counts of a model and its criterion, which may be nil.
+// Counts returns the element counts of a model and its criterion, which can be nil.
 func Counts(net, criterion *nn.Tree) models.Counts {
 	var c models.Counts
 	c.Total, c.Trainable = net.Numel()
@@ -27,24 +27,24 @@ func Counts(net, criterion *nn.Tree) models.Counts {
 	return c
 }
 
-// Session is a training loop in progress.
+// Session is the state of a training loop.
 type Session struct {
 	Tape *trace.Tape
 	amp  models.Autocast
-	// Scaler is nil unless training in fp16.
+	// Scaler is nil unless the case trains in fp16.
 	Scaler *optim.GradScaler
-	// Linears are the linear layers by their weights, for optimizers that project gradients.
+	// Linears are the linear layers by weight, for optimizers that project gradients (GaLore).
 	Linears map[*trace.Tensor]Linear
 }
 
-// Linear describes a layer for optimizers that project gradients.
+// Linear is a linear layer's path and position, for optimizers that project gradients.
 type Linear struct {
 	Path string
-	// Output reports whether it gives the model's result.
+	// Output reports whether the layer computes the model's result.
 	Output bool
 }
 
-// NewSession begins a loop in the precision of case c.
+// NewSession starts a training loop of a case.
 func NewSession(t *trace.Tape, c models.Case) *Session {
 	s := &Session{Tape: t, amp: c.AMP}
 	if c.AMP == "fp16" {
@@ -53,16 +53,16 @@ func NewSession(t *trace.Tape, c models.Case) *Session {
 	return s
 }
 
-// Optimizer makes the optimizer of case c over groups of parameters: the case's own, or else the system's.
+// Optimizer returns the case's optimizer, or own if the case sets none, over groups of parameters.
 func (s *Session) Optimizer(c models.Case, own optim.Config, groups ...[]*nn.Parameter) (*optim.Optimizer, error) {
-	return s.OptimizerOf(c, own, nil, lists.Map(groups, Tensors)...)
+	return s.OptimizerOfTensors(c, own, nil, lists.Map(groups, Tensors)...)
 }
 
-// OptimizerOf returns the optimizer of tensors. Ranks that shard the optimizer's state each keep a part.
-func (s *Session) OptimizerOf(c models.Case, own optim.Config, r *Ranks,
+// OptimizerOfTensors returns an optimizer of tensors. Ranks that shard the optimizer state each keep a part.
+func (s *Session) OptimizerOfTensors(c models.Case, own optim.Config, r *Ranks,
 	groups ...[]*trace.Tensor,
 ) (*optim.Optimizer, error) {
-	if c.InBackward { // each parameter has its own
+	if c.InBackward { // each parameter has its own optimizer
 		groups = nil
 	}
 	if c.Optimizer != "" {
@@ -82,16 +82,15 @@ func (s *Session) OptimizerOf(c models.Case, own optim.Config, r *Ranks,
 	}
 	o, err := optim.New(s.Tape, own, r.RankParameters(), groups...)
 	if err == nil && own.LowRank() {
-		o.Project(func(p *trace.Tensor) bool { return s.projects(own, p) })
+		o.Project(func(p *trace.Tensor) bool { return s.projectsGradient(own, p) })
 	}
 	return o, err
 }
 
-// allLinear is a target that has the output layer, too, as transformers' all-linear.
+// allLinear is a target that includes the output layer, as transformers' "all-linear" does.
 const allLinear = "all-linear"
 
-// projects reports whether an optimizer projects the gradients of a weight.
-func (s *Session) projects(c optim.Config, p *trace.Tensor) bool {
+func (s *Session) projectsGradient(c optim.Config, p *trace.Tensor) bool {
 	l, linear := s.Linears[p]
 	switch {
 	case !linear:
@@ -106,24 +105,25 @@ func (s *Session) projects(c optim.Config, p *trace.Tensor) bool {
 	})
 }
 
-// CheckProjected returns an error if an optimizer like GaLore has no gradient to project. It is a [*models.CaseError].
+// CheckProjected returns a [*models.CaseError] if an optimizer like GaLore has no gradient to project.
 func (s *Session) CheckProjected(c models.Case, params []*trace.Tensor) error {
 	own, err := optim.Named(c.Optimizer)
 	if c.Optimizer == "" || err != nil || !own.LowRank() || slices.ContainsFunc(params, func(p *trace.Tensor) bool {
-		return s.projects(own, p)
+		return s.projectsGradient(own, p)
 	}) {
 		return nil
 	}
-	return c.Wrong("optimizer", "%s projects the gradients of linear layers, and target names none that is trained",
+	return c.FieldError("optimizer",
+		"%s projects the gradients of linear layers, and target names none that is trained",
 		c.Optimizer)
 }
 
-// InBackward gives each parameter its own optimizer, which steps as soon as backward has accumulated its gradient, and
-// then frees the gradient.
+// InBackward gives each parameter its own optimizer, which steps as soon as backward has accumulated the gradient and
+// then frees it.
 func (s *Session) InBackward(c models.Case, own optim.Config, params []*trace.Tensor) error {
-	c.InBackward = false // of each of them
+	c.InBackward = false // for the optimizer of one parameter
 	for _, p := range params {
-		o, err := s.OptimizerOf(c, own, nil, []*trace.Tensor{p})
+		o, err := s.OptimizerOfTensors(c, own, nil, []*trace.Tensor{p})
 		if err != nil {
 			return err
 		}
@@ -135,13 +135,13 @@ func (s *Session) InBackward(c models.Case, own optim.Config, params []*trace.Te
 	return nil
 }
 
-// Forward runs f, the forward pass of case c, in its precision, saving to the host's memory if the case sets it.
+// Forward runs f, the forward pass, under autocast, and offloads saved tensors if the case sets it.
 func (s *Session) Forward(c models.Case, f func()) {
-	s.Autocast(func() { s.Saving(c, f) })
+	s.Autocast(func() { s.WithOffload(c, f) })
 }
 
-// Saving runs f; if the case offloads activations, autograd saves tensors of f in the host's memory.
-func (s *Session) Saving(c models.Case, f func()) {
+// WithOffload runs f. If the case offloads activations, autograd saves f's tensors in host memory.
+func (s *Session) WithOffload(c models.Case, f func()) {
 	if c.Offload {
 		s.Tape.SaveOnCPU(c.Loop == models.LoopTrainer, f)
 	} else {
@@ -154,10 +154,10 @@ func Tensors(params []*nn.Parameter) []*trace.Tensor {
 	return lists.Map(params, func(p *nn.Parameter) *trace.Tensor { return p.Tensor })
 }
 
-// Autocast runs f in the case's precision.
+// Autocast runs f in the session's autocast precision.
 func (s *Session) Autocast(f func()) { Autocast(s.Tape, s.amp, f) }
 
-// Autocast runs f in a precision on tape t.
+// Autocast runs f in a precision of autocast on tape t.
 func Autocast(t *trace.Tape, amp models.Autocast, f func()) {
 	if amp == models.NoAutocast {
 		f()
@@ -166,7 +166,7 @@ func Autocast(t *trace.Tape, amp models.Autocast, f func()) {
 	t.Autocast(dtypeOf(amp), f)
 }
 
-// Backward runs backward from the loss, scaled if there is a scaler.
+// Backward runs backward from the loss, multiplied by the scale if there is a scaler.
 func (s *Session) Backward(loss *trace.Tensor) {
 	if s.Scaler != nil {
 		loss = s.Scaler.Scale(loss)
@@ -174,7 +174,8 @@ func (s *Session) Backward(loss *trace.Tensor) {
 	loss.Backward()
 }
 
-// Step runs one update: unscale, clip, step, update the scale. clipped are the parameters to clip, nil for none.
+// Step runs unscale, clip, the optimizer's step, and the scale's update. clipped are the parameters to clip; nil for
+// none.
 func (s *Session) Step(o *optim.Optimizer, clipped []*nn.Parameter) {
 	var tensors []*trace.Tensor
 	if clipped != nil {
@@ -183,7 +184,7 @@ func (s *Session) Step(o *optim.Optimizer, clipped []*nn.Parameter) {
 	s.StepOver(o, tensors)
 }
 
-// StepOver runs [Session.Step] on tensors. If none are clipped, the scaler's own step unscales.
+// StepOver runs [Session.Step] on tensors. Without clipped tensors the scaler's step unscales.
 func (s *Session) StepOver(o *optim.Optimizer, clipped []*trace.Tensor) {
 	if !o.Updates() {
 		return
@@ -202,7 +203,7 @@ func (s *Session) StepOver(o *optim.Optimizer, clipped []*trace.Tensor) {
 	s.Scaler.Update()
 }
 
-// Clip records torch.nn.utils.clip_grad_norm_, without its result.
+// Clip records torch.nn.utils.clip_grad_norm_.
 func Clip(t *trace.Tape, params []*nn.Parameter) { clip(t, Tensors(params)) }
 
 func clip(t *trace.Tape, params []*trace.Tensor) {
@@ -211,8 +212,8 @@ func clip(t *trace.Tape, params []*trace.Tensor) {
 	f.End()
 }
 
-// Return ends the frame of a training_step that returns loss.detach() to a caller that ignores it.
-func Return(f *trace.Frame, loss *trace.Tensor) {
+// EndTrainingStep ends the frame of a training_step that returns loss.detach(), which the caller drops.
+func EndTrainingStep(f *trace.Frame, loss *trace.Tensor) {
 	out := loss.Detach()
 	f.End(out)
 	f.Discard(out)

@@ -9,7 +9,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// castWeights sets the type of floating-point weights to the case's; without one they keep their own.
+// castWeights sets the data type of floating-point weights to the case's, if it has one.
 func castWeights(tree *nn.Tree, w models.WeightType) {
 	if w == "" {
 		return
@@ -20,25 +20,25 @@ func castWeights(tree *nn.Tree, w models.WeightType) {
 		}
 	}
 	for _, b := range tree.Buffers {
-		if b.OfWeights {
+		if b.HasWeightType {
 			b.DType = dtypeOf(w)
 		}
 	}
 }
 
-// narrowed matches the names of embeddings and output layers in peft_module_casting_to_bf16.
-var narrowed = regexp.MustCompile(`lm_head|embed_tokens|wte|wpe`)
+// castToBF16Names matches the names of embeddings and output layers in peft_module_casting_to_bf16.
+var castToBF16Names = regexp.MustCompile(`lm_head|embed_tokens|wte|wpe`)
 
-// narrowEmbeddings sets the type of embeddings and the output layer.
-func narrowEmbeddings(tree *nn.Tree, to trace.DType) {
+// castEmbeddings sets the data type of embeddings and output layer.
+func castEmbeddings(tree *nn.Tree, to trace.DType) {
 	for i, name := range tree.Names() {
-		if narrowed.MatchString(name) {
+		if castToBF16Names.MatchString(name) {
 			tree.Parameters[i].DType = to
 		}
 	}
 }
 
-// dtypeOf returns the type that cases and strategies name.
+// dtypeOf returns the data type with a name in cases and strategies.
 func dtypeOf[T ~string](name T) trace.DType {
 	switch name {
 	case "bf16":
@@ -52,8 +52,8 @@ func dtypeOf[T ~string](name T) trace.DType {
 
 var quantizations = map[string]nn.Quantization{"nf4": nn.NF4, "nf4-dq": nn.NF4Double, "int8": nn.Int8}
 
-// referenceWeights returns the weight type of the reference model. LLaMA-Factory loads models in the training
-// precision, and converts only trained weights to fp32.
+// referenceWeights returns the weight type of the reference model. LLaMA-Factory loads models in the autocast
+// precision and converts only trained weights to fp32.
 func referenceWeights(c models.Case) models.WeightType {
 	o := c.Objective
 	if c.AMP != models.NoAutocast && o.LikeTrainer == models.AsLLaMAFactory {
@@ -62,19 +62,18 @@ func referenceWeights(c models.Case) models.WeightType {
 	return c.Weights
 }
 
-// loading returns the options of from_pretrained by which the model is loaded to the device.
-func (t *taskTrainer) loading() nn.Loading {
+func (t *taskTrainer) loadingOptions() nn.Loading {
 	return nn.Loading{
 		Read: computeType(t.c), Widen: t.c.Quantize != "" && dtypeOf(t.c.Weights) == trace.F32,
-		Asks: t.c.Strategy != nil && t.c.Strategy.Name == models.DeviceMap && len(t.c.Strategy.Memory) == 0,
+		QueriesMemory: t.c.Strategy != nil && t.c.Strategy.Name == models.DeviceMap && len(t.c.Strategy.Memory) == 0,
 	}
 }
 
-// contextBytes is the assumed use of a GPU before a model is loaded, by CUDA and PyTorch themselves.
+// contextBytes is the assumed use of GPU memory by CUDA and PyTorch before a model is loaded.
 const contextBytes = 600 << 20
 
-// spread places the model on several GPUs of the process, if the case sets it.
-func (t *taskTrainer) spread(tape *trace.Tape) {
+// applyDeviceMap places the model on the process's GPUs if the case has a device map.
+func (t *taskTrainer) applyDeviceMap(tape *trace.Tape) {
 	s := t.c.Strategy
 	if s == nil || s.Name != models.DeviceMap {
 		return
@@ -84,12 +83,12 @@ func (t *taskTrainer) spread(tape *trace.Tape) {
 		free := trace.GPUProperty(tape, func(gpu trace.GPU) int64 { return gpu.Memory }) - contextBytes
 		memory = slices.Repeat([]int64{free}, t.c.GPUs)
 	}
-	on, err := t.net.Devices(nn.DeviceMap{
+	on, err := t.net.InferDeviceMap(nn.DeviceMap{
 		Sequential: s.Map == "sequential", LowZero: s.Map == "balanced_low_0", Memory: memory,
-		Loading: t.loading(), Packed: t.c.Quantize != "",
+		Loading: t.loadingOptions(), IsQuantized: t.c.Quantize != "",
 	})
 	if err != nil {
 		tape.Raise(err)
 	}
-	t.net.Spread(tape, on, int(*s.Rank))
+	t.net.ApplyDeviceMap(tape, on, int(*s.Rank))
 }

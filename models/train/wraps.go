@@ -13,18 +13,18 @@ import (
 	"github.com/vprof/vprof/profiler/trace/distributed"
 )
 
-// groupsOf returns the wrapped modules with their parameters, the root last. A parameter belongs
-// to the innermost module that holds it.
-func groupsOf(s *models.Strategy, l ModelLayout) ([]distributed.ModuleGroup, error) {
-	groups, err := wrapsOf(s, l)
+// shardGroups returns the wrapped modules with their parameters, the root last. A parameter belongs to the innermost
+// wrapped module.
+func shardGroups(s *models.Strategy, l ModelLayout) ([]distributed.ModuleGroup, error) {
+	groups, err := fullyShardCalls(s, l)
 	if err != nil {
 		return nil, err
 	}
 	if s.EP > 0 {
-		same := max(1, s.TP) * max(1, s.CP) // ranks with one batch
-		byBatches := s.EPBy == models.TorchExperts && (s.EP > same || s.Replicate > 1)
+		same := max(1, s.TP) * max(1, s.CP) // number of ranks with the same batch
+		byBatches := s.EPStyle == models.TorchExperts && (s.EP > same || s.Replicate > 1)
 		for _, m := range slices.Backward(l.Modules) {
-			if strings.HasSuffix(m, experts) {
+			if strings.HasSuffix(m, expertsSuffix) {
 				g := distributed.ModuleGroup{Module: m, ExpertRanks: s.EP / max(1, s.TP), Scaled: byBatches}
 				groups = slices.Insert(groups, 0, g)
 			}
@@ -41,8 +41,8 @@ func groupsOf(s *models.Strategy, l ModelLayout) ([]distributed.ModuleGroup, err
 	}
 	groups = append(groups, distributed.ModuleGroup{})
 	for _, p := range l.Params {
-		at, m := len(groups)-1, owner(p.Name)
-		for ; m != ""; m = owner(m) {
+		at, m := len(groups)-1, modulePathOf(p.Name)
+		for ; m != ""; m = modulePathOf(m) {
 			if i, ok := within[m]; ok {
 				at = i
 				break
@@ -50,37 +50,38 @@ func groupsOf(s *models.Strategy, l ModelLayout) ([]distributed.ModuleGroup, err
 		}
 		groups[at].Params = append(groups[at].Params, p)
 	}
-	if err := untied(s, l, groups); err != nil {
+	if err := checkTiedTogether(s, l, groups); err != nil {
 		return nil, err
 	}
-	after := afterChildren(l.Modules)
+	after := postOrder(l.Modules)
 	for _, g := range groups {
 		slices.SortStableFunc(g.Params, func(a, b distributed.Param) int {
-			return cmp.Or(member(g, a.Name)-member(g, b.Name), after[owner(a.Name)]-after[owner(b.Name)])
+			return cmp.Or(memberIndex(g, a.Name)-memberIndex(g, b.Name),
+				after[modulePathOf(a.Name)]-after[modulePathOf(b.Name)])
 		})
 	}
 	return groups, nil
 }
 
-// member returns the index of the module in a group's call that has a parameter.
-func member(g distributed.ModuleGroup, name string) int {
+// memberIndex returns the index of the group's module that has a parameter.
+func memberIndex(g distributed.ModuleGroup, name string) int {
 	for i, m := range g.With {
-		if nn.Below(name, m) {
+		if nn.IsBelow(name, m) {
 			return i + 1
 		}
 	}
 	return 0
 }
 
-// wrapsOf returns the calls of fully_shard except the root's, without their parameters; calls for the deepest modules
-// come first. Several modules of one call are gathered together.
-func wrapsOf(s *models.Strategy, l ModelLayout) (calls []distributed.ModuleGroup, err error) {
+// fullyShardCalls returns the calls of fully_shard without the root's and without parameters; deeper modules come
+// first. Modules of one call are gathered together.
+func fullyShardCalls(s *models.Strategy, l ModelLayout) (calls []distributed.ModuleGroup, err error) {
 	wraps := s.Wraps()
 	switch {
-	case s.RootAlone():
+	case s.WrapsRootOnly():
 		return nil, nil
 	case s.WrapsEnds():
-		wraps = l.ends()
+		wraps = l.endWraps()
 		fallthrough
 	case len(s.Wrap) == 0:
 		for _, m := range l.Blocks {
@@ -89,12 +90,12 @@ func wrapsOf(s *models.Strategy, l ModelLayout) (calls []distributed.ModuleGroup
 	}
 	seen := map[string]bool{}
 	for _, w := range wraps {
-		found, err := l.matching(w, seen)
+		found, err := l.matchingModules(w, seen)
 		if err != nil {
 			return nil, err
 		}
 		for call := range slices.Chunk(found, cmp.Or(w.Every, len(found))) {
-			if err := apart(call); err != nil {
+			if err := checkNotNested(call); err != nil {
 				return nil, err
 			}
 			g := distributed.ModuleGroup{Module: call[0], With: call[1:], StaysGathered: w.KeepsGathered}
@@ -106,10 +107,10 @@ func wrapsOf(s *models.Strategy, l ModelLayout) (calls []distributed.ModuleGroup
 	return calls, nil
 }
 
-// matching returns the modules that a wrap's patterns match, without modules that another wrap names.
-func (l ModelLayout) matching(w models.Wrap, seen map[string]bool) (found []string, err error) {
+// matchingModules returns the modules that match a wrap's patterns and no earlier wrap's.
+func (l ModelLayout) matchingModules(w models.Wrap, seen map[string]bool) (found []string, err error) {
 	for _, pattern := range w.Patterns {
-		matching := Matching(pattern, l.Modules)
+		matching := MatchingModules(pattern, l.Modules)
 		if len(matching) == 0 {
 			return nil, fmt.Errorf("wrap: no module matches %q; modules are named like %s", pattern,
 				l.Modules[len(l.Modules)/2])
@@ -126,16 +127,16 @@ func (l ModelLayout) matching(w models.Wrap, seen map[string]bool) (found []stri
 	return found, nil
 }
 
-// How transformers' models name embeddings and output layers (get_input_embeddings, get_output_embeddings).
+// The names of embeddings and output layers in models of transformers (get_input_embeddings, get_output_embeddings).
 var (
 	inputNames  = []string{"embed_tokens", "wte", "embed_in", "word_embeddings", "tok_embeddings"}
 	outputNames = []string{"lm_head", "embed_out", "output"}
 )
 
-// ends returns the wraps of the modules around a model's blocks: its embeddings, and the last norm with the output
-// layer, which are not resharded after forward. A layer that shares the embeddings' weights is wrapped with them
-// (fsdp2_prepare_model of accelerate). The norm is a child of the base model, which peft's wrappers hide.
-func (l ModelLayout) ends() []models.Wrap {
+// endWraps returns the wraps around the blocks: the embedding, and the last norm with the output layer, which are not
+// resharded after forward. A layer tied to the embedding is wrapped with it (fsdp2_prepare_model of accelerate). The
+// norm is a child of the base model, which peft's wrappers hide.
+func (l ModelLayout) endWraps() []models.Wrap {
 	var embedding, norm, output string
 	base := ""
 	if len(l.Blocks) > 0 {
@@ -146,9 +147,10 @@ func (l ModelLayout) ends() []models.Wrap {
 		switch {
 		case embedding == "" && slices.Contains(inputNames, name):
 			embedding = m
-		case owner(m) == "" && slices.Contains(outputNames, name):
+		case modulePathOf(m) == "" && slices.Contains(outputNames, name):
 			output = m
-		case owner(m) == base && !l.Adapted && (strings.Contains(name, "norm") || strings.HasPrefix(name, "ln_")):
+		case modulePathOf(m) == base && !l.Adapted &&
+			(strings.Contains(name, "norm") || strings.HasPrefix(name, "ln_")):
 			norm = m
 		}
 	}
@@ -157,7 +159,7 @@ func (l ModelLayout) ends() []models.Wrap {
 	tied := slices.Contains(l.Sharing[embedding+".weight"], output)
 	switch {
 	case slices.ContainsFunc(l.Params, func(p distributed.Param) bool { return p.TiedTo == embedding+".weight" }):
-		tail = []string{norm, embedding} // the root has the output layer's own parameter
+		tail = []string{norm, embedding} // the output layer's own parameter belongs to the root
 	case embedding != "" && output != "" && tied:
 		tail = []string{norm, embedding, output}
 	case embedding != "":
@@ -169,11 +171,11 @@ func (l ModelLayout) ends() []models.Wrap {
 	return wraps
 }
 
-// apart returns an error if a call wraps a module together with one that contains it.
-func apart(call []string) error {
+// checkNotNested returns an error if a call wraps a module together with one of its children.
+func checkNotNested(call []string) error {
 	for _, m := range call {
 		for _, outer := range call {
-			if m != outer && nn.Below(m, outer) {
+			if m != outer && nn.IsBelow(m, outer) {
 				return fmt.Errorf("wrap: %s is part of %s, and the two cannot be wrapped together; name one of them", m,
 					outer)
 			}
@@ -182,17 +184,17 @@ func apart(call []string) error {
 	return nil
 }
 
-// untied returns an error if a wrap contains a shared weight but not all modules that share it: fully_shard would give
-// each its own parameter.
-func untied(s *models.Strategy, l ModelLayout, groups []distributed.ModuleGroup) error {
-	if len(s.Wrap) == 0 || s.RootAlone() {
+// checkTiedTogether returns an error if a wrap contains a tied weight but not all modules that share it: fully_shard
+// would give each its own parameter.
+func checkTiedTogether(s *models.Strategy, l ModelLayout, groups []distributed.ModuleGroup) error {
+	if len(s.Wrap) == 0 || s.WrapsRootOnly() {
 		return nil
 	}
 	for _, g := range groups {
 		for _, p := range g.Params {
 			for _, m := range l.Sharing[p.Name] {
 				if !slices.ContainsFunc(append([]string{g.Module}, g.With...), func(own string) bool {
-					return m == own || nn.Below(m, own)
+					return m == own || nn.IsBelow(m, own)
 				}) {
 					return fmt.Errorf("wrap: %s holds %s, which it shares with %s; fully_shard would make a copy of "+
 						"it. Leave the module to the root", g.Module, p.Name, m)
@@ -203,12 +205,11 @@ func untied(s *models.Strategy, l ModelLayout, groups []distributed.ModuleGroup)
 	return nil
 }
 
-// owner returns the path of the module that has a parameter.
-func owner(name string) string { return name[:max(strings.LastIndexByte(name, '.'), 0)] }
+func modulePathOf(name string) string { return name[:max(strings.LastIndexByte(name, '.'), 0)] }
 
-// afterChildren numbers modules, given in the order of modules(), so that each module comes after its children:
-// fully_shard collects parameters in that order.
-func afterChildren(modules []string) map[string]int {
+// postOrder maps modules, given in the order of modules(), to numbers such that each module comes after its
+// children. fully_shard collects parameters in that order.
+func postOrder(modules []string) map[string]int {
 	numbers := map[string]int{}
 	var open []string
 	leave := func(until func(m string) bool) {
@@ -218,15 +219,16 @@ func afterChildren(modules []string) map[string]int {
 		}
 	}
 	for _, m := range modules {
-		leave(func(outer string) bool { return nn.Below(m, outer) })
+		leave(func(outer string) bool { return nn.IsBelow(m, outer) })
 		open = append(open, m)
 	}
 	leave(func(string) bool { return false })
 	return numbers
 }
 
-// Matching returns the modules whose paths match a glob pattern, except the root. A star matches one name of a path.
-func Matching(pattern string, modules []string) []string {
+// MatchingModules returns the modules whose paths match a glob pattern, without the root. A star matches one part of a
+// path.
+func MatchingModules(pattern string, modules []string) []string {
 	slashed := func(m string) string { return strings.ReplaceAll(m, ".", "/") }
 	return lists.Filter(modules, func(m string) bool {
 		ok, err := path.Match(slashed(pattern), slashed(m))
@@ -234,17 +236,16 @@ func Matching(pattern string, modules []string) []string {
 	})
 }
 
-// Parts implements [models.Wrappable].
-func (t *taskTrainer) Parts() []models.Part {
+func (t *taskTrainer) WrappableModules() []models.WrappableModule {
 	below, names := map[string]int64{}, t.net.Names()
 	for i, p := range t.net.Parameters {
-		for m := owner(names[i]); m != ""; m = owner(m) {
+		for m := modulePathOf(names[i]); m != ""; m = modulePathOf(m) {
 			below[m] += p.Numel()
 		}
 		below[""] += p.Numel()
 	}
-	modules, blocks := t.net.Modules(), t.blocks()
-	return lists.Map(modules, func(m string) models.Part {
-		return models.Part{Path: m, Parameters: below[m], Block: slices.Contains(blocks, m)}
+	modules, blocks := t.net.Modules(), t.wrappedBlocks()
+	return lists.Map(modules, func(m string) models.WrappableModule {
+		return models.WrappableModule{Path: m, Parameters: below[m], Block: slices.Contains(blocks, m)}
 	})
 }

@@ -19,7 +19,7 @@ const levels = 5
 
 // Models returns unet.
 func Models() []models.Model {
-	return []models.Model{train.Model(models.Model{
+	return []models.Model{train.CompleteModel(models.Model{
 		Name:      "unet",
 		Summary:   "U-Net of five levels, 64 to 1024 channels, for segmentation",
 		Source:    "Ronneberger et al. 2015, with padded convolutions, batch norm and transposed convolutions",
@@ -30,16 +30,16 @@ func Models() []models.Model {
 			{Name: "classes", Usage: "classes of a pixel", Default: 2, Min: 1, Max: 1 << 16},
 			{Name: "width", Usage: "channels of the first level", Default: 64, Min: 1, Max: 1 << 12},
 		},
-		Check:  check,
-		Levers: models.LeverSet{Loop: models.LoopTrainer},
-		Notes:  []string{"checkpointing recomputes pairs of convolutions"},
+		Check:    check,
+		Supports: models.MemoryOptionSupport{Loop: models.LoopTrainer},
+		Notes:    []string{"checkpointing recomputes pairs of convolutions"},
 	}, 8, segmentation)}
 }
 
 // check returns an error for image sizes that cannot be halved at every level, since skip connections would not match.
 func check(c models.Case) error {
 	if c.Settings["image-size"]%(1<<(levels-1)) != 0 {
-		return c.Wrong("image-size", "it must be a multiple of 16: the image is halved four times")
+		return c.FieldError("image-size", "it must be a multiple of 16: the image is halved four times")
 	}
 	return nil
 }
@@ -99,7 +99,7 @@ func (m *uNet) call(f *frame, x *tensor, checkpointing bool) *tensor {
 // segmentation returns the task of the network: cross entropy of every pixel.
 func segmentation(c models.Case) train.Task {
 	net, size := newUNet(c.Settings["width"], c.Settings["classes"]), c.Settings["image-size"]
-	return &train.Supervised{
+	return &train.SupervisedTask{
 		Net: net, Last: net.Out,
 		Sample: func(t *trace.Tape, n int64) (x, labels *tensor) {
 			return t.New("randn", program.Batch, trace.F32, n, 3, size, size),

@@ -25,7 +25,7 @@ func notebook() models.Model {
 		Summary: "Vision Transformer B/16 with a two-value regression head, as a music-emotion notebook trains it",
 		Source:  "transformers 5.23, ViTModel; notebook of the music-emotion ViT",
 		Stages:  []string{"full", "unfreeze-3", "unfreeze-2", "unfreeze-1", "frozen"},
-		Trains: map[string]string{
+		TrainedByStage: map[string]string{
 			"full":       "all parameters: epochs 0 to 7",
 			"unfreeze-1": "the last block and the head: epochs 8 to 11",
 			"unfreeze-2": "the last two blocks and the head: epochs 12 to 15",
@@ -38,7 +38,7 @@ func notebook() models.Model {
 		Settings:  []models.Setting{ImageSetting(224)},
 		Check: func(c models.Case) error {
 			if size := c.Settings[imageSetting]; size%b16.Patch != 0 {
-				return c.Wrong(imageSetting, "%d is not a multiple of the patch size %d", size, b16.Patch)
+				return c.FieldError(imageSetting, "%d is not a multiple of the patch size %d", size, b16.Patch)
 			}
 			return nil
 		},
@@ -99,7 +99,7 @@ func newTrainer(config Config, c models.Case) *trainer {
 	}
 	t.OwnLoopModel = train.OwnLoopModel[batch]{
 		Case: c, Groups: t.groups(), Net: nn.NewTree(t.model), Load: t.load, Step: t.step,
-		Losses: func(f *trace.Frame, b batch) { t.losses(f, new(*tensor), new(*tensor), b) },
+		ComputeLosses: func(f *trace.Frame, b batch) { t.losses(f, new(*tensor), new(*tensor), b) },
 	}
 	return t
 }
@@ -138,7 +138,7 @@ func (t *trainer) groups() [][]*nn.Parameter {
 // step runs one update of the notebook.
 func (t *trainer) step(s *train.Session, opt *optim.Optimizer, b batch) {
 	f := s.Tape.Frame()
-	t.Net.Train(true)
+	t.Net.SetTraining(true)
 	opt.ZeroGrad()
 	s.Tape.Mark("zero_grad")
 	var out, loss *tensor

@@ -98,7 +98,7 @@ type layer struct {
 	Attention       *attention
 	LayernormBefore *nn.LayerNorm
 	LayernormAfter  *nn.LayerNorm
-	Mlp             *nn.Parts
+	Mlp             *nn.NamedModule
 	Dropout         *nn.Dropout
 }
 
@@ -128,7 +128,7 @@ func (l *layer) forward(f *frame, args []*tensor) *tensor {
 type pooler struct {
 	nn.Module
 	Dense      nn.Layer
-	Activation *nn.Func
+	Activation *nn.FuncLayer
 }
 
 func (p *pooler) Forward(f *frame, x *tensor) *tensor {
@@ -203,7 +203,7 @@ func (m *imageClassifier) call(f *frame, pixels, labels *tensor, classes hf.Clas
 // Classification returns the image classification task.
 func Classification(c Config, classes hf.Classes, checkpointing bool) train.Adaptable {
 	net := &imageClassifier{Vit: New(c, false), Classifier: nn.NewLinear(c.Width, classes.Count, true)}
-	return &train.Supervised{
+	return &train.SupervisedTask{
 		Net: net, Last: net.Classifier, RequireGrads: func() { net.Vit.Embeddings.PatchEmbeddings.requireGrads = true },
 		Sample: func(t *trace.Tape, n int64) (x, labels *tensor) {
 			return t.New("randn", program.Batch, trace.F32, n, c.Channels, c.Image, c.Image), classes.Labels(t, n)

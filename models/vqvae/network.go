@@ -22,7 +22,7 @@ type separableBlock struct {
 	nn.Module
 	Dw, Pw *nn.Conv
 	Bn     *nn.BatchNorm
-	Act    *nn.Func
+	Act    *nn.FuncLayer
 	skip   bool
 }
 

@@ -26,7 +26,7 @@ func Models() []models.Model {
 			Summary: summary,
 			Source:  "64mel-spectr-dcase2020: encoder, quantizer, decoder, heads and trainer",
 			Stages:  []string{"full", "vq-only", "codebook-frozen"},
-			Trains: map[string]string{
+			TrainedByStage: map[string]string{
 				"vq-only":         "phase 1, a fifth of the epochs: the head losses have no weight",
 				"full":            "phase 2, three fifths: all losses",
 				"codebook-frozen": "phase 3, the last fifth: the code table is frozen",
@@ -87,12 +87,11 @@ func newTrainer(c models.Case) *trainer {
 	}
 	t.OwnLoopModel = train.OwnLoopModel[batch]{
 		Case: c, Net: nn.NewTree(t.model), Load: t.load, Step: t.step,
-		Losses: func(f *frame, b batch) { t.losses(f, new(names), b) },
+		ComputeLosses: func(f *frame, b batch) { t.losses(f, new(names), b) },
 	}
 	return t
 }
 
-// batch is a batch of the loader.
 type batch struct{ patches, machine, transform *tensor }
 
 // load brings n spectrograms and their labels to the device.
@@ -108,7 +107,7 @@ func (t *trainer) load(tape *trace.Tape, size int) batch {
 // step runs one update of the trainer: micro-batches, then unscale, clip, step.
 func (t *trainer) step(s *train.Session, opt *optim.Optimizer, b batch) {
 	f := s.Tape.Frame()
-	t.Net.Train(true)
+	t.Net.SetTraining(true)
 	var n names
 	for range t.Case.Accumulate {
 		s.Autocast(func() { t.losses(f, &n, b) })
@@ -120,7 +119,7 @@ func (t *trainer) step(s *train.Session, opt *optim.Optimizer, b batch) {
 	s.Tape.Mark("optimizer")
 	opt.ZeroGrad()
 	s.Tape.Mark("zero_grad")
-	train.Return(f, n.total)
+	train.EndTrainingStep(f, n.total)
 }
 
 // names are the local names of the training loop.

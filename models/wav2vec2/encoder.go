@@ -27,8 +27,7 @@ func (a *attention) Forward(f *frame, x *tensor) *tensor {
 	return f.Set(&y, f.Call(a.OutProj, y))
 }
 
-// newFeedForward returns Wav2Vec2FeedForward.
-func newFeedForward(c Config) *nn.Parts {
+func newFeedForward(c Config) *nn.NamedModule {
 	return nn.NewChain().
 		Add("intermediate_dense", nn.NewLinear(c.Width, c.Inner, true)).
 		Add("intermediate_act_fn", hf.Activation(c.Activation)).
@@ -43,7 +42,7 @@ type encoderLayer struct {
 	Attention      *attention
 	Dropout        *nn.Dropout
 	LayerNorm      *nn.LayerNorm
-	FeedForward    *nn.Parts
+	FeedForward    *nn.NamedModule
 	FinalLayerNorm *nn.LayerNorm
 	stable         bool
 }

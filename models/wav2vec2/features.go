@@ -43,7 +43,7 @@ type ConvLayer struct{ Width, Kernel, Stride int64 }
 type convLayer struct {
 	nn.Module
 	Conv       *nn.Conv
-	Activation *nn.Func
+	Activation *nn.FuncLayer
 	GroupNorm  *nn.GroupNorm `torch:"layer_norm"`
 	LayerNorm  *nn.LayerNorm
 }
@@ -83,7 +83,6 @@ func (l *convLayer) forward(f *frame, args []*tensor) *tensor {
 	return f.Set(&x, f.Call(l.Activation, x))
 }
 
-// featureEncoder is Wav2Vec2FeatureEncoder.
 type featureEncoder struct {
 	nn.Module
 	ConvLayers []*convLayer
@@ -107,7 +106,6 @@ func (e *featureEncoder) call(f *frame, samples *tensor, checkpointing bool) *te
 	return g.Return(x)
 }
 
-// featureProjection is Wav2Vec2FeatureProjection.
 type featureProjection struct {
 	nn.Module
 	LayerNorm  *nn.LayerNorm
@@ -128,7 +126,7 @@ func (p *featureProjection) call(f *frame, x *tensor) (projected, normed *tensor
 type positionalConv struct {
 	nn.Module
 	Conv       *nn.WeightParametrization
-	Activation *nn.Func
+	Activation *nn.FuncLayer
 	surplus    int64 // frames that an even kernel adds
 }
 

@@ -44,7 +44,7 @@ func (c Config) CheckClip(k models.Case) (setting, reason string) {
 // no input embeddings in the model, and so no output embeddings.
 func Recognition(c Config, k models.Case) train.Adaptable {
 	net := newRecognizer(c)
-	return &train.Supervised{
+	return &train.SupervisedTask{
 		Net: net, Last: net.LmHead,
 		Sample: func(t *trace.Tape, n int64) (values, labels *tensor) {
 			return t.New("randn", program.Batch, trace.F32, n, sampleRate*k.Settings[secondsSetting]),

@@ -62,7 +62,6 @@ func (e *positionalEmbedding) call(f *frame, ids, positions *tensor) *tensor {
 	return g.Return(e.Weight.Index(positions))
 }
 
-// decoder is WhisperDecoder.
 type decoder struct {
 	nn.Module
 	EmbedTokens    *nn.Embedding

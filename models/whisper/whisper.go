@@ -54,13 +54,13 @@ func newAttention(c Config, heads int64, causal bool) *attention {
 func (a *attention) call(f *frame, x, states, mask *tensor) *tensor {
 	g := f.ModuleFrame(a, x, states, mask)
 	size := x.Size(-1) / a.heads
-	q := g.Bind(hf.Heads(g.Call(a.QProj, x).MulScalar(), size).Contiguous())
+	q := g.Bind(hf.SplitHeads(g.Call(a.QProj, x).MulScalar(), size).Contiguous())
 	if states == nil {
 		states = x
 	}
-	k := g.Bind(hf.Heads(g.Call(a.KProj, states), size).Contiguous())
-	v := g.Bind(hf.Heads(g.Call(a.VProj, states), size).Contiguous())
-	o := hf.AttentionOptions{Causal: a.causal, Dropout: hf.DropoutIn(a, a.dropout)}
+	k := g.Bind(hf.SplitHeads(g.Call(a.KProj, states), size).Contiguous())
+	v := g.Bind(hf.SplitHeads(g.Call(a.VProj, states), size).Contiguous())
+	o := hf.AttentionOptions{Causal: a.causal, Dropout: hf.DropoutInMode(a, a.dropout)}
 	y := g.Bind(hf.Attention(g, q, k, v, mask, o))
 	g.Set(&y, hf.MergeHeads(y))
 	return g.Return(g.Set(&y, g.Call(a.OutProj, y)))
@@ -73,7 +73,7 @@ type layer struct {
 	SelfAttnLayerNorm    *nn.LayerNorm
 	EncoderAttn          *attention
 	EncoderAttnLayerNorm *nn.LayerNorm
-	ActivationFn         *nn.Func
+	ActivationFn         *nn.FuncLayer
 	Fc1, Fc2             nn.Layer
 	FinalLayerNorm       *nn.LayerNorm
 	c                    Config
@@ -125,16 +125,17 @@ const positionsSetting = "encoder-positions"
 
 // PositionsSetting returns the setting that trains the encoder's positions.
 func PositionsSetting() models.Setting {
-	return models.Switch(positionsSetting, 1, "1 if the encoder's positions are trained with all other parameters, 0 "+
-		"if they stay sinusoids, as transformers leaves them")
+	return models.SwitchSetting(positionsSetting, 1,
+		"1 if the encoder's positions are trained with all other parameters, 0 "+
+			"if they stay sinusoids, as transformers leaves them")
 }
 
 // Transcription returns the task of predicting the transcripts of clips.
 func Transcription(c Config, k models.Case) train.Adaptable {
 	text := hf.TextOf(k)
-	c.TrainedPositions = k.On(positionsSetting)
+	c.TrainedPositions = k.IsSwitchOn(positionsSetting)
 	net := newGeneration(c)
-	return &train.Supervised{
+	return &train.SupervisedTask{
 		Net: net, Last: net.ProjOut, Embeddings: []nn.Layer{net.ProjOut},
 		RequireGrads: func() {
 			net.Model.Encoder.requireGrads = true

@@ -107,9 +107,9 @@ func TestExpertsArePackedForATry(t *testing.T) {
 		require.NoError(t, err)
 		setup, err := step.New(m, models.Case{
 			Batch: 1, Accumulate: 1, Weights: "bf16", Checkpointing: true,
-			LoRA:     &models.LoRA{Rank: 8, Targets: []string{"q_proj"}},
-			Levers:   models.Levers{Quantize: "nf4-dq", Recompute: models.Reentrant},
-			Settings: models.Settings{"seq-len": 64},
+			LoRA:          &models.LoRA{Rank: 8, Targets: []string{"q_proj"}},
+			MemoryOptions: models.MemoryOptions{Quantize: "nf4-dq", Recompute: models.Reentrant},
+			Settings:      models.Settings{"seq-len": 64},
 		}, steptest.Exact())
 		require.NoError(t, err)
 		remedies, err := remediesOf(t, setup, steptest.Card(280), 1)

@@ -38,7 +38,7 @@ func TestEverySystemSaysWhereToWrite(t *testing.T) {
 			require.NotEmpty(t, s.ReplacedText)
 			continue
 		}
-		for _, amp := range models.Precisions() {
+		for _, amp := range models.AutocastPrecisions() {
 			v := values
 			v.AMP = amp
 			_, err := s.Files("conf.yaml", v)

@@ -76,7 +76,7 @@ func (c *Config) SuitedSettings(m models.Model, settings []Setting) ([]Setting, 
 			switch {
 			case IsProjectSetting(name):
 				continue
-			case name == eagerAttention && m.Levers.EagerAttention:
+			case name == eagerAttention && m.Supports.EagerAttention:
 				continue
 			case name == eagerAttention:
 				return nil, s.Wrong("vprof does not describe the eager attention of %s; plan it with the attention "+
@@ -93,7 +93,7 @@ func (c *Config) SuitedSettings(m models.Model, settings []Setting) ([]Setting, 
 
 // ligerSettings reduces liger-kernel's setting to what vprof supports for the model, which for most is only the loss.
 func (c *Config) ligerSettings(m models.Model, lossDescribed bool, settings []Setting) []Setting {
-	if m.Levers.Liger || !lossDescribed {
+	if m.Supports.Liger || !lossDescribed {
 		return settings
 	}
 	sets := func(value string) bool {

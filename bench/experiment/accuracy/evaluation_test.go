@@ -46,7 +46,7 @@ func TestEvaluationNeedsWhatPyTorchAllocates(t *testing.T) {
 		setup, err := step.New(m, models.Case{
 			Batch: 2, AMP: k.amp, Weights: k.weights, Checkpointing: k.checkpointing, Optimizer: "adamw-fused",
 			Torch: "2.15", Settings: models.Settings{"seq-len": 256},
-			Levers: models.Levers{Loop: models.LoopTrainer, Evaluate: e},
+			MemoryOptions: models.MemoryOptions{Loop: models.LoopTrainer, Evaluate: e},
 		}, step.Evidence{Residuals: planner.Residuals})
 		require.NoError(t, err)
 		d, err := judge.JudgeBatch(t.Context(), setup, gpu, 2)

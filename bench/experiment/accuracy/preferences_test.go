@@ -50,9 +50,9 @@ func TestPreferencesNeedWhatPyTorchAllocates(t *testing.T) {
 	} {
 		c := models.Case{
 			Batch: 2, AMP: k.amp, LoRA: k.lora, Weights: "bf16", Optimizer: "sgd", Torch: "2.11",
-			Settings: models.Settings{"seq-len": 512},
-			Levers:   models.Levers{Objective: models.Objective{Name: k.objective}, Clip: models.ClipNone},
-			Stack:    stack.Libraries{"trl": "1.8"},
+			Settings:      models.Settings{"seq-len": 512},
+			MemoryOptions: models.MemoryOptions{Objective: models.Objective{Name: k.objective}, Clip: models.ClipNone},
+			Stack:         stack.Libraries{"trl": "1.8"},
 		}
 		switch k.objective {
 		case models.KTO:
@@ -128,9 +128,9 @@ func TestGeneratedAnswersNeedWhatPyTorchAllocates(t *testing.T) {
 		c := models.Case{
 			Batch: k.batch, Accumulate: k.micro, AMP: k.amp, LoRA: k.lora, Weights: "bf16", Optimizer: "sgd",
 			Torch: "2.11", Checkpointing: k.checkpointing,
-			Settings: models.Settings{"seq-len": 512},
-			Levers:   models.Levers{Objective: k.objective, Clip: models.ClipNone},
-			Stack:    stack.Libraries{"trl": "1.8"},
+			Settings:      models.Settings{"seq-len": 512},
+			MemoryOptions: models.MemoryOptions{Objective: k.objective, Clip: models.ClipNone},
+			Stack:         stack.Libraries{"trl": "1.8"},
 		}
 		peaks := peaksOfSecondStep(t, m, c)
 		name := []any{k.objective, k.amp, k.lora, k.batch, k.checkpointing}
@@ -159,8 +159,8 @@ func TestStudentsNeedWhatPyTorchAllocates(t *testing.T) {
 	} {
 		peaks := peaksOfSecondStep(t, m, models.Case{
 			Batch: 4, AMP: k.amp, LoRA: k.lora, Weights: "bf16", Optimizer: "sgd", Torch: "2.11",
-			Settings: models.Settings{"seq-len": 512},
-			Levers:   models.Levers{Objective: gkd, Clip: models.ClipNone},
+			Settings:      models.Settings{"seq-len": 512},
+			MemoryOptions: models.MemoryOptions{Objective: gkd, Clip: models.ClipNone},
 		})
 		require.InEpsilon(t, k.forward, peaks["forward"], 0.0001, "forward with %v", k.lora)
 		require.InEpsilon(t, k.backward, peaks["backward"], 0.0001, "backward with %v", k.lora)
@@ -183,7 +183,7 @@ func TestSharedReferencesNeedWhatPyTorchAllocates(t *testing.T) {
 				Name: models.FSDP2, Init: models.InitDevice, Reshard: reshard,
 				Rank: &rank,
 			},
-			Levers: models.Levers{
+			MemoryOptions: models.MemoryOptions{
 				Objective: models.Objective{Name: models.GRPO, Completion: 256, Reference: true},
 				Clip:      models.ClipNone,
 			},

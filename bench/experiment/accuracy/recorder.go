@@ -18,7 +18,7 @@ type Recorder struct{ Models *models.Registry }
 
 // Record implements [Replayer].
 func (r Recorder) Record(c models.Case, d models.Description, gpu device.GPU, steps int) (Replayable, error) {
-	m, err := r.Models.Of(c, d)
+	m, err := r.Models.ModelForCase(c, d)
 	var rec *models.Recording
 	if err == nil {
 		rec, err = m.Record(c, step.RecorderGPU(gpu), models.Options{Steps: steps})

@@ -32,7 +32,7 @@ func TestSelectiveCheckpointingNeedsWhatPyTorchAllocates(t *testing.T) {
 		peaks := peaksOfSecondStep(t, m, models.Case{
 			Batch: 2, AMP: k.amp, Weights: k.weights, LoRA: k.lora, Optimizer: "sgd", Torch: "2.11",
 			Settings:      models.Settings{"seq-len": 1024},
-			Checkpointing: true, Levers: models.Levers{Clip: models.ClipNone, Recompute: k.how},
+			Checkpointing: true, MemoryOptions: models.MemoryOptions{Clip: models.ClipNone, Recompute: k.how},
 		})
 		require.InEpsilon(t, k.forward, max(peaks["forward"], peaks["loss"]), 0.00003, "%v forward", k)
 		require.InEpsilon(t, k.backward, peaks["backward"], 0.00003, "%v backward", k)

@@ -177,7 +177,7 @@ func (c *Calibration) observe(ctx context.Context, gpu device.GPU) ([]calibrate.
 
 // setup returns the step of a run's case.
 func (c *Calibration) setup(o Observed) (*step.Setup, error) {
-	m, err := c.Models.Of(o.Case, o.Description)
+	m, err := c.Models.ModelForCase(o.Case, o.Description)
 	if err != nil {
 		return nil, err
 	}

@@ -123,7 +123,7 @@ func (o *projection) duration(c guides.Claim, k models.Case) steptime.Estimate {
 	if c.Samples == 0 {
 		return o.time
 	}
-	return o.time.Times(math.Ceil(float64(c.Samples) / float64(k.Samples(k.Batch))))
+	return o.time.Times(math.Ceil(float64(c.Samples) / float64(k.SamplesPerStep(k.Batch))))
 }
 
 func (a *answerer) answer(ctx context.Context, c guides.Claim, gpu device.GPU) (*report.Answer, error) {

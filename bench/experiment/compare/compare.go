@@ -149,7 +149,7 @@ func (s *Side) reports(r io.Reader, name string) error {
 func amountsOf(c models.Case, batch int, gpu string) StepMemory {
 	a := StepMemory{Subject: fmt.Sprintf("%s, batch %d", c, batch), Case: c, Batch: batch}
 	a.GPU, a.Torch = gpu, c.ReleaseName()
-	a.AnyRelease = fmt.Sprintf("%s, batch %d", c.CaseText(), batch)
+	a.AnyRelease = fmt.Sprintf("%s, batch %d", c.StringWithoutRelease(), batch)
 	return a
 }
 

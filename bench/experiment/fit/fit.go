@@ -358,5 +358,5 @@ func (s *Search) isOwnCase(c models.Case) bool {
 		}
 	}
 	return c.Strategy == nil && c.AMP == d.AMP && c.Weights == d.Weights && c.Checkpointing == d.Checkpointing &&
-		c.Optimizer == d.Optimizer && c.Levers == d.Levers && c.LoRA == nil && c.Task == d.Task
+		c.Optimizer == d.Optimizer && c.MemoryOptions == d.MemoryOptions && c.LoRA == nil && c.Task == d.Task
 }

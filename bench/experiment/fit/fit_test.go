@@ -52,7 +52,7 @@ func TestFitIsTheEdgeOfTheBudget(t *testing.T) {
 	sample.Alone(t)
 	rapid.Check(t, func(t *rapid.T) {
 		s := toySearch(rapid.Int64Range(200, 4000).Draw(t, "free"), steptest.Full(models.Case{
-			AMP:           rapid.SampledFrom(models.Precisions()).Draw(t, "amp"),
+			AMP:           rapid.SampledFrom(models.AutocastPrecisions()).Draw(t, "amp"),
 			Checkpointing: rapid.Bool().Draw(t, "checkpointing"),
 		}))
 		s.Budget.Margin = rapid.Float64Range(0.7, 1).Draw(t, "margin")

@@ -102,7 +102,7 @@ func HasSaving(flag string, c *models.Case) bool {
 func isApplicable(t memorySaving, m models.Model, c models.Case) bool {
 	switch t.flag {
 	case "quantize":
-		return m.Levers.Experts > 0 || !models.Levers{Quantize: t.name}.PacksExperts()
+		return m.Supports.Experts > 0 || !models.MemoryOptions{Quantize: t.name}.QuantizesExperts()
 	case "optimizer":
 		return c.LoRA == nil
 	case "optimizer-in-backward":

@@ -51,7 +51,7 @@ func pipelines(m models.Model, c models.Case, gpus int, half bool) (all []string
 	if all = append(all, way); half {
 		all = append(all, way+",mp=bf16")
 	}
-	if c.LoRA == nil && c.Quantize == "" && m.Levers.Context && !c.Liger {
+	if c.LoRA == nil && c.Quantize == "" && m.Supports.Context && !c.Liger {
 		all = append(all, fmt.Sprintf("%s,tp=%d,sequence=true,loss=true", way, gpusOfNode))
 	}
 	return all
@@ -62,8 +62,8 @@ func tensorParallel(m models.Model, c models.Case, gpus int, half bool) (all []s
 	if c.LoRA != nil || c.Quantize != "" {
 		return nil
 	}
-	clips := c.Clip == models.ClipNorm || c.Clip == "" && !m.Free
-	titan := m.Levers.Context && c.Objective.IsZero() && !c.Liger
+	clips := c.Clip == models.ClipNorm || c.Clip == "" && !m.SupportsPatterns
+	titan := m.Supports.Context && c.Objective.IsZero() && !c.Liger
 	for n := 2; n <= gpusOfNode && n <= gpus; n *= 2 {
 		ways := []string{fmt.Sprintf("tp:tp=%d", n)}
 		if titan {
@@ -88,12 +88,12 @@ func tensorParallel(m models.Model, c models.Case, gpus int, half bool) (all []s
 // expertParallel returns the strategies that divide experts: over as many ranks of a node as possible, with groups of
 // them left for fully_shard, or over all ranks.
 func expertParallel(m models.Model, c models.Case, gpus int) (all []string) {
-	if m.Levers.Experts == 0 || c.Quantize != "" {
+	if m.Supports.Experts == 0 || c.Quantize != "" {
 		return nil
 	}
 	for n := gpusOfNode; n > 1; n /= 2 {
 		switch {
-		case gpus%n > 0 || m.Levers.Experts%int64(n) > 0:
+		case gpus%n > 0 || m.Supports.Experts%int64(n) > 0:
 		case n == gpus:
 			all = append(all, fmt.Sprintf("ddp:ep=%d", n))
 		default:
@@ -110,7 +110,7 @@ const longSequence = 32_768
 func contextParallel(m models.Model, c models.Case, gpus int) (all []string) {
 	length := c.Settings["seq-len"]
 	fp32 := c.AMP == models.NoAutocast && c.Weights != "bf16" && c.Weights != "fp16"
-	if !m.Levers.Context || length < longSequence || fp32 || !c.Objective.IsZero() {
+	if !m.Supports.Context || length < longSequence || fp32 || !c.Objective.IsZero() {
 		return nil
 	}
 	for n := 2; n <= gpusOfNode && n <= gpus; n *= 2 {
@@ -174,7 +174,7 @@ func dropRefused(f *report.Fit) {
 }
 
 // batchesOf returns the number of batches that the GPUs of a case train on at a time.
-func (s *Search) batchesOf(c models.Case) int { return max(1, c.Batches()) }
+func (s *Search) batchesOf(c models.Case) int { return max(1, c.ParallelBatches()) }
 
 // surveys reports whether configurations are interpolated, and only recommendations are replayed.
 func (s *Search) surveys() bool {
@@ -242,7 +242,7 @@ func savingRank(c models.Case) int {
 		n += 2
 	}
 	if c.Strategy != nil && c.Strategy.Name == models.FSDP2 && c.Strategy.Resharding() == "true" &&
-		!c.Strategy.RootAlone() {
+		!c.Strategy.WrapsRootOnly() {
 		n++
 	}
 	return n

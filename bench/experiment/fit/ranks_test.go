@@ -18,7 +18,7 @@ import (
 )
 
 func TestASearchOfStrategiesTriesWhatPyTorchTakes(t *testing.T) {
-	exported := models.Model{Free: true, SupportsRanks: true}
+	exported := models.Model{SupportsPatterns: true, SupportsRanks: true}
 	own := models.Model{SupportsRanks: true}
 	fp32 := models.Case{Accumulate: 1, AMP: models.NoAutocast, Weights: models.FP32}
 	require.Subset(t, StrategiesFor(exported, fp32, 8),
@@ -37,7 +37,7 @@ func TestASearchOfStrategiesTriesWhatPyTorchTakes(t *testing.T) {
 	unclipped.Clip = models.ClipNone
 	require.Contains(t, StrategiesFor(own, unclipped, 8), "tp:tp=2")
 	titan := own
-	titan.Levers.Context = true
+	titan.Supports.Context = true
 	require.Subset(t, StrategiesFor(titan, fp32, 8),
 		[]string{
 			"tp:tp=2,sequence=true,loss=true,mp=bf16",
@@ -45,7 +45,7 @@ func TestASearchOfStrategiesTriesWhatPyTorchTakes(t *testing.T) {
 		}, "all parameters are shared")
 	require.Contains(t, StrategiesFor(titan, fp32, 16), "pp:pp=2,tp=8,sequence=true,loss=true")
 	mixture := own
-	mixture.Levers.Experts = 12
+	mixture.Supports.Experts = 12
 	require.Subset(t, StrategiesFor(mixture, fp32, 4), []string{"ddp:ep=4", "fsdp2:ep=2"})
 	require.Contains(t, StrategiesFor(mixture, fp32, 16), "fsdp2:ep=4", "eight do not divide twelve")
 	long := fp32

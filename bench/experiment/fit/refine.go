@@ -209,7 +209,7 @@ func (s *Search) wrapVariants(c models.Case) [][]string {
 	if err != nil || !ok {
 		return nil
 	}
-	parts := w.Parts()
+	parts := w.WrappableModules()
 	var blocks, listed, beside, within []string
 	size := map[string]int64{}
 	for _, p := range parts {
@@ -261,6 +261,7 @@ func wildcardName(module string) string {
 }
 
 // containsModule reports whether a module holds others.
-func containsModule(parts []models.Part, module string) bool {
-	return slices.ContainsFunc(parts, func(p models.Part) bool { return strings.HasPrefix(p.Path, module+".") })
+func containsModule(parts []models.WrappableModule, module string) bool {
+	return slices.ContainsFunc(parts,
+		func(p models.WrappableModule) bool { return strings.HasPrefix(p.Path, module+".") })
 }

@@ -27,7 +27,7 @@ func everyWay(t testing.TB, model string, maxBatch int, gpus ...string) Search {
 		GPUs: steptest.GPUs(t, gpus...),
 	}
 	for _, stage := range m.Stages {
-		for _, amp := range models.Precisions() {
+		for _, amp := range models.AutocastPrecisions() {
 			for _, checkpointing := range []bool{false, true} {
 				s.Cases = append(s.Cases, models.Case{
 					Stage: stage, AMP: amp, Checkpointing: checkpointing,

@@ -37,7 +37,7 @@ func Describe(
 				return nil, err
 			}
 			out.Parameters = append(out.Parameters, report.Stage{
-				Task: task, Stage: stage, Trains: m.StageNote(stage),
+				Task: task, Stage: stage, Trains: m.StageDescription(stage),
 				Parameters: step.ParametersOf(counts),
 			})
 		}
@@ -122,7 +122,7 @@ func sizeOf(n, m, a, b int64) string {
 // attentionOf lists the backend of each attention call by precision.
 func attentionOf(ctx context.Context, m models.Model, gpu device.GPU) ([]report.AttentionBackend, error) {
 	var out []report.AttentionBackend
-	for _, amp := range models.Precisions() {
+	for _, amp := range models.AutocastPrecisions() {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}

@@ -220,7 +220,7 @@ func (m *checks) checkLaterSteps(ctx context.Context) error {
 		if !e.Judged {
 			note = "if you evaluate: --evaluate batch=N judges it, none leaves it out"
 		}
-		if w := c.Evaluate.Words(); w != "" {
+		if w := c.Evaluate.Summary(); w != "" {
 			note += ", " + w
 		}
 		if err := m.add(ctx, name, note, l.Setup, e.Result, phasePeak(e.Result.ValidationStep, "")); err != nil {
@@ -258,7 +258,7 @@ func (m *checks) checkCurriculum(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("part %s: %w", s.Part(), err)
 		}
-		l, note := d.Loops[0], strings.Join(m.test.Parts[i].Settings.Words(), ", ")
+		l, note := d.Loops[0], strings.Join(m.test.Parts[i].Settings.Assignments(), ", ")
 		if err := m.add(ctx, "part "+s.Part(), note, l.Setup, l.Steps, wholeRun); err != nil {
 			return err
 		}

@@ -338,7 +338,7 @@ func TestNoMomentNeedsMoreThanALargerOne(t *testing.T) {
 	m, err := all.Models().Lookup("llama-tiny")
 	require.NoError(t, err)
 	s, err := Run(t.Context(), Test{
-		Model: m, Case: models.Case{Batch: 64, Stage: "head", Levers: models.Levers{Compile: true}},
+		Model: m, Case: models.Case{Batch: 64, Stage: "head", MemoryOptions: models.MemoryOptions{Compile: true}},
 		GPU: steptest.GPUs(t, "t4")[0], Budget: planner.Budget{Margin: 1}, Evidence: steptest.Exact(),
 	})
 	require.NoError(t, err)

@@ -25,7 +25,7 @@ func TestARecordingServesOtherGPUsAsTheirOwnWould(t *testing.T) {
 	shared := 0
 	for i, m := range sample.Of(all.Models().All()) {
 		c := m.Default
-		c.AMP = models.Precisions()[i%len(models.Precisions())]
+		c.AMP = models.AutocastPrecisions()[i%len(models.AutocastPrecisions())]
 		record := func(gpu device.GPU, others ...device.GPU) *models.Recording {
 			var o models.Options
 			for _, other := range others {

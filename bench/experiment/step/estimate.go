@@ -141,9 +141,10 @@ func cacheGrewIn(r *replay.Run, step int) bool {
 // Coefficients returns the planner's coefficients for the case on a GPU. They depend on whether workspaces of
 // convolutions are modeled, and for a compiled step on the batch sizes.
 func (s *Setup) Coefficients(gpu device.GPU, modeled bool, batches ...int) (planner.Coefficients, error) {
-	unknown := slices.ContainsFunc(s.cases(batches), func(c models.Case) bool { return s.model.NotRecorded(c) != "" })
+	unknown := slices.ContainsFunc(s.cases(batches),
+		func(c models.Case) bool { return s.model.NotRecordedReason(c) != "" })
 	of := planner.ResidualSubject{
-		Model: s.model.Name, Release: s.c.ReleaseName(), Partial: s.model.Partial, Modeled: modeled,
+		Model: s.model.Name, Release: s.c.ReleaseName(), Partial: s.model.IsPartial, Modeled: modeled,
 		Compiled: s.c.Compile && !unknown,
 	}
 	c, err := s.evidence.Coefficients(gpu, of)

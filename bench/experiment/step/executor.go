@@ -79,7 +79,7 @@ func (l Local) result(ctx context.Context, t Trial) (*Result, error) {
 func (t *Trial) isRecordedStep() bool {
 	c := t.setup.c
 	c.Batch = t.Batch
-	return c.Compile && t.setup.model.NotRecorded(c) == ""
+	return c.Compile && t.setup.model.NotRecordedReason(c) == ""
 }
 
 // replayReordered returns the peaks of [Result.Reordered].
@@ -118,7 +118,8 @@ func (t *Trial) kernelLoads(ctx context.Context) (loads []steptime.Load, err err
 		load := steptime.KernelLoad(rec.Program, gpu, steadyStep)
 		if n := float64(c.Accumulate); near != nil {
 			load = load.Plus(steptime.CompiledLoad(near, gpu), n*(1-share))
-			load = load.Plus(steptime.CompiledLoad(far, gpu), n*share)
+			load = load.Plus(steptime.CompiledLoad(far, gpu),
+				n*share)
 		}
 		load.Stretch, load.Compiled = rec.Stretch, t.setup.c.Compile && near == nil
 		if load.IsKnown() {
@@ -193,7 +194,7 @@ func simulate(ctx context.Context, p *program.Program, r *Result) error {
 		return nil
 	}
 	excess := cudnn.MaxExcess(int(gpu.Capability))
-	r.Spread, err = replay.MeasureSpread(ctx, p, conf, !t.setup.model.Sized, gpu.Rising, excess)
+	r.Spread, err = replay.MeasureSpread(ctx, p, conf, !t.setup.model.HasFixedSizes, gpu.Rising, excess)
 	return err
 }
 
@@ -208,7 +209,7 @@ func (l Local) measure(ctx context.Context, p *program.Program, r *Result) error
 	if err != nil {
 		return err
 	}
-	run := measuredRun(m, p, l.Device, r.trial.setup.c.Samples(r.trial.Batch))
+	run := measuredRun(m, p, l.Device, r.trial.setup.c.SamplesPerStep(r.trial.Batch))
 	r.Run, r.Device = m.Run, run.Device
 	r.Measured = &Measurement{Run: run, Timed: len(m.Times), TimesVaried: m.MemoryVaried, Neighbors: m.Neighbors}
 	return nil

@@ -99,7 +99,7 @@ const (
 func hostSeconds(c models.Case, facts trace.Facts) float64 {
 	h, batches := facts.Host, int64(max(1, c.Accumulate))
 	moved := 2*batches*(facts.HostSaved+h.Weights) + h.Gradients
-	if c.Strategy.DeepSpeed() {
+	if c.Strategy.IsDeepSpeed() {
 		moved += (batches-1)*h.Gradients + h.Stepped/2
 	}
 	return float64(moved)/hostLinkBandwidth + float64(2*h.Stepped+h.Gradients+2*h.State)/hostMemoryBandwidth

@@ -61,7 +61,7 @@ func New(m models.Model, c models.Case, e Evidence) (*Setup, error) {
 // NewFromReport makes the setup of a report's case from the report alone. The error is a [*models.UnknownModelError],
 // an error of [New], or an error of a source of models.
 func NewFromReport(r *models.Registry, c report.Case, e Evidence) (*Setup, error) {
-	m, err := r.Of(c.Case, c.Description())
+	m, err := r.ModelForCase(c.Case, c.Description())
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +169,7 @@ func (s *Setup) WithAccumulation(n int) *Setup {
 // plain one, in which most of a step's memory stays alive. A batch must be safe in both.
 func (s *Setup) LoopSetups() []*Setup {
 	c, unchosen := s.model.LargestLoopCase(s.c)
-	if !unchosen || s.model.Levers.Loop == models.LoopPlain {
+	if !unchosen || s.model.Supports.Loop == models.LoopPlain {
 		return []*Setup{s}
 	}
 	return []*Setup{s, s.WithCase(c)}
@@ -182,11 +182,11 @@ func (s *Setup) WithLargestLoop() *Setup {
 }
 
 // Loop returns the name of the training loop; empty for a model with a loop of its own.
-func (s *Setup) Loop() models.Loop { return cmp.Or(s.c.Loop, s.model.Levers.Loop) }
+func (s *Setup) Loop() models.Loop { return cmp.Or(s.c.Loop, s.model.Supports.Loop) }
 
 // Evaluates reports whether training includes evaluation: the user requested it, or the project's own loop evaluates.
 func (s *Setup) Evaluates() bool {
-	return !s.c.Evaluate.IsOff && (!s.c.Evaluate.IsZero() || s.model.Levers.Loop == "")
+	return !s.c.Evaluate.IsOff && (!s.c.Evaluate.IsZero() || s.model.Supports.Loop == "")
 }
 
 // TrainingTrial returns a trial that also records an evaluation batch, unless the case has none, but replays only the

@@ -182,7 +182,7 @@ func TestIntervalsSpanTheOtherOrder(t *testing.T) {
 			c.Batch = other
 			return toy.Model().Build(c)
 		}
-		setup, err := step.New(m, models.Case{Levers: models.Levers{Compile: true}}, steptest.Exact())
+		setup, err := step.New(m, models.Case{MemoryOptions: models.MemoryOptions{Compile: true}}, steptest.Exact())
 		require.NoError(t, err)
 		d, err := judge.JudgeBatch(t.Context(), setup, steptest.Card(600), 8)
 		require.NoError(t, err)

@@ -56,7 +56,7 @@ func TestClassesOfARunSumToItsPeak(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := models.Case{
 			Stage:         rapid.SampledFrom([]string{"full", "frozen"}).Draw(t, "stage"),
-			AMP:           rapid.SampledFrom(models.Precisions()).Draw(t, "amp"),
+			AMP:           rapid.SampledFrom(models.AutocastPrecisions()).Draw(t, "amp"),
 			Checkpointing: rapid.Bool().Draw(t, "checkpointing"),
 			Accumulate:    rapid.IntRange(1, 3).Draw(t, "accumulate"),
 		}

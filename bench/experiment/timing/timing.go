@@ -175,13 +175,14 @@ func (t *Table) row(ctx context.Context, gpu device.GPU, stage Stage,
 	if !one.load.IsKnown() {
 		return row, nil
 	}
-	samples := float64(stage.Setup.Case().Samples(row.Batch))
+	samples := float64(stage.Setup.Case().SamplesPerStep(row.Batch))
 	row.Step, row.Roofline, row.Launches = new(report.Seconds(one.time)), one.load.Roofline(), one.load.Launches
 	if one.load.Compiled {
 		c := stage.Setup.Case()
 		c.Batch = row.Batch
-		row.EagerKernels = cmp.Or(stage.Setup.Model().NotRecorded(c), "recorded without kernels, by an older vprof or "+
-			"with templates whose work is unknown: vprof capture --compile records it again")
+		row.EagerKernels = cmp.Or(stage.Setup.Model().NotRecordedReason(c),
+			"recorded without kernels, by an older vprof or "+
+				"with templates whose work is unknown: vprof capture --compile records it again")
 	}
 	row.HostBound = speed.HostBound(one.load)
 	row.SamplesPerSecond = samples / row.Step.Seconds

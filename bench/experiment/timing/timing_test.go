@@ -173,7 +173,7 @@ func TestCompiledStepsHaveFusedKernels(t *testing.T) {
 		return row
 	}
 	at := func(batch int, compile bool) models.Case {
-		return models.Case{Batch: batch, Torch: "2.15", Levers: models.Levers{Compile: compile}}
+		return models.Case{Batch: batch, Torch: "2.15", MemoryOptions: models.MemoryOptions{Compile: compile}}
 	}
 	eager, compiled := row(at(8192, false)), row(at(8192, true))
 	require.Less(t, compiled.Step.Seconds, eager.Step.Seconds/2)
@@ -185,7 +185,7 @@ func TestCompiledStepsHaveFusedKernels(t *testing.T) {
 	accumulated := at(8192, true)
 	accumulated.Accumulate = 2
 	require.InEpsilon(t, 2*compiled.Roofline, row(accumulated).Roofline, 0.01)
-	older := row(models.Case{Batch: 8192, Torch: "2.14", Levers: models.Levers{Compile: true}})
+	older := row(models.Case{Batch: 8192, Torch: "2.14", MemoryOptions: models.MemoryOptions{Compile: true}})
 	require.Contains(t, older.EagerKernels, "another release compiles otherwise")
 	require.Less(t, older.Step.Low, compiled.Step.Low)
 	require.Greater(t, older.Step.High, compiled.Step.High)

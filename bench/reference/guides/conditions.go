@@ -62,7 +62,7 @@ func (k Conditions) String() string {
 	case k.Accumulate > 1:
 		words = append(words, fmt.Sprintf("%d micro-batches", k.Accumulate))
 	}
-	words = append(words, k.Settings.Words()...)
+	words = append(words, k.Settings.Assignments()...)
 	if k.Dataset.High > 0 {
 		words = append(words, bytesize.Format(int64(k.Dataset.High))+" of data on the GPU")
 	}

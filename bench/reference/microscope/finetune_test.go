@@ -21,14 +21,17 @@ import (
 // lists: of llama-8x1024 on an RTX 3090, three steps of two rows of 256 tokens.
 var fineTuned = map[string]models.Case{
 	"llama-adamw8bit":  {Optimizer: "adamw8bit"},
-	"llama-inbackward": {Levers: models.Levers{InBackward: true}},
-	"llama-liger":      {Levers: models.Levers{Liger: true}},
+	"llama-inbackward": {MemoryOptions: models.MemoryOptions{InBackward: true}},
+	"llama-liger":      {MemoryOptions: models.MemoryOptions{Liger: true}},
 	"llama-muon":       {Optimizer: "muon"},
-	"llama-offload":    {Levers: models.Levers{Offload: true}},
+	"llama-offload":    {MemoryOptions: models.MemoryOptions{Offload: true}},
 	"llama-paged32":    {Optimizer: "paged-adamw32bit"},
-	"llama-qlora-ckpt": {Checkpointing: true, LoRA: recordedLoRA(), Levers: models.Levers{Quantize: "nf4"}},
-	"llama-qlora-dq":   {LoRA: recordedLoRA(), Levers: models.Levers{Quantize: "nf4-dq"}},
-	"llama-reentrant":  {Checkpointing: true, Levers: models.Levers{Recompute: models.Reentrant}},
+	"llama-qlora-ckpt": {
+		Checkpointing: true, LoRA: recordedLoRA(),
+		MemoryOptions: models.MemoryOptions{Quantize: "nf4"},
+	},
+	"llama-qlora-dq":  {LoRA: recordedLoRA(), MemoryOptions: models.MemoryOptions{Quantize: "nf4-dq"}},
+	"llama-reentrant": {Checkpointing: true, MemoryOptions: models.MemoryOptions{Recompute: models.Reentrant}},
 }
 
 func recordedLoRA() *models.LoRA { return &models.LoRA{Rank: 16, Alpha: 32, Dropout: 0.05} }
@@ -95,7 +98,7 @@ func TestConfigurationsRunAsInPyTorch(t *testing.T) {
 		require.NoError(t, err)
 		c := models.Case{
 			Batch: 4, Torch: "2.11", Settings: models.Settings{"seq-len": 256, "packed": 1},
-			Levers: models.Levers{Clip: models.ClipNone},
+			MemoryOptions: models.MemoryOptions{Clip: models.ClipNone},
 		}
 		if strings.Contains(name, "bf16") {
 			c.AMP = "bf16"

@@ -60,10 +60,10 @@ func fitCommand(c report.Case, d report.Device) string {
 		case f.JSON == "settings", slices.Contains([]string{"", "amp", "checkpointing"}, f.Name):
 		case text == "", text == "1" && f.Name == "accumulate", text == "fp32" && f.Name == "weights":
 		default:
-			words = append(words, lists.Map(f.Argument(text), shellword.Quote)...)
+			words = append(words, lists.Map(f.FlagArgs(text), shellword.Quote)...)
 		}
 	}
-	for _, word := range c.Settings.Words() {
+	for _, word := range c.Settings.Assignments() {
 		words = append(words, "--set", word)
 	}
 	return strings.Join(words, " ")

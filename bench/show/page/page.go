@@ -216,7 +216,7 @@ func (p *Page) facts() []fact {
 		})
 	}
 	for _, f := range models.Fields() {
-		text, name := f.Text(r.Case.Case), f.Phrase()
+		text, name := f.Text(r.Case.Case), f.TableLabel()
 		switch {
 		case f.JSON == "amp":
 			text = r.Case.Precision()

@@ -92,7 +92,6 @@ func schemaError(major int) error {
 		"export the model with one of these", major, schemaMajor)
 }
 
-// optionalText returns a string, or "" for null.
 func (d *decoder) optionalText() string {
 	if d.null() {
 		return ""

@@ -71,7 +71,7 @@ func casesOf(m models.Model, batches []int) []models.Case {
 		stage = "full"
 	}
 	var cases []models.Case
-	for _, amp := range models.Precisions() {
+	for _, amp := range models.AutocastPrecisions() {
 		for _, b := range batches {
 			for _, s := range settings {
 				cases = append(cases, models.Case{Model: m.Name, Stage: stage, Batch: b, AMP: amp, Settings: s})

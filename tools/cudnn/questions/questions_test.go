@@ -142,7 +142,7 @@ func TestModelsAreAskedInAllBatchesAndPrecisionsWithEachSettingHalvedAndDoubled(
 	}
 	cases := casesOf(m, batches)
 	for _, settings := range []models.Settings{nil, {"side": 50}, {"side": 200}} {
-		for _, amp := range models.Precisions() {
+		for _, amp := range models.AutocastPrecisions() {
 			for _, batch := range batches {
 				require.Contains(t, cases, models.Case{
 					Model: "made-up", Stage: "full", Batch: batch, AMP: amp,
@@ -151,7 +151,7 @@ func TestModelsAreAskedInAllBatchesAndPrecisionsWithEachSettingHalvedAndDoubled(
 			}
 		}
 	}
-	require.Len(t, cases, 3*len(models.Precisions())*len(batches))
+	require.Len(t, cases, 3*len(models.AutocastPrecisions())*len(batches))
 
 	m.Stages = []string{"head", "all"}
 	require.Equal(t, "head", casesOf(m, batches)[0].Stage, "the default, where no stage is called full")
