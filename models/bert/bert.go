@@ -85,7 +85,6 @@ func (e *embeddings) Forward(f *frame, ids *tensor) *tensor {
 	return x
 }
 
-// robertaPositions follows create_position_ids_from_input_ids.
 func robertaPositions(f *frame, ids *tensor) *tensor {
 	g := f.FuncFrame(ids)
 	mask := g.Bind(ids.EqScalar().To(trace.I32))
@@ -176,7 +175,6 @@ func (l *layer) forward(f *frame, args []*tensor) *tensor {
 	return f.Bind(l.feedForward(f, y))
 }
 
-// feedForward follows feed_forward_chunk.
 func (l *layer) feedForward(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
 	inner := g.Bind(g.Call(l.Intermediate, x))

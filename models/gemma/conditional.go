@@ -32,7 +32,6 @@ func (w *wrapped) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	return g.Return(w.callDecoder(g, in, padding, text))
 }
 
-// callDecoder runs the decoder.
 func (w *wrapped) callDecoder(f *frame, in decoderInputs, padding *tensor, text hf.Text) *tensor {
 	g := f.ModuleFrame(w.LanguageModel, in.embeds, in.perLayer, padding)
 	return g.Return(w.LanguageModel.run(g, in, padding, text))

@@ -140,7 +140,6 @@ func DropoutInMode(m trainingModule, p float64) float64 {
 	return 0
 }
 
-// repeatHeads follows repeat_kv.
 func repeatHeads(f *frame, x *tensor, n int64) *tensor {
 	g := f.FuncFrame(x)
 	b, heads, length, size := x.Size(0), x.Size(1), x.Size(2), x.Size(3)

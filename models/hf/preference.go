@@ -282,7 +282,6 @@ func rewardLoss(f *frame, logits *tensor) *tensor {
 	return g.Return(parts[0].Sub(parts[1]).LogSigmoid().Neg().Mean(false))
 }
 
-// withReference calls f with the reference model: a second model, or this one with its adapters disabled.
 func (t *TextTask) withReference(f func(model *modelCaller)) {
 	if t.Reference != nil {
 		f(t.Reference.model)

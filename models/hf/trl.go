@@ -16,7 +16,6 @@ const (
 	chunkTokens = 256
 )
 
-// tiledLoss records compute_loss of SFTTrainer in TRL 1.15 and newer.
 func tiledLoss(f *frame, x, weight, labels *tensor) *tensor {
 	g := f.FuncFrame(x, labels)
 	logs := fusedForward(g, x, weight, labels, 0, trace.F32, trace.Bool) // is_top1, entropy

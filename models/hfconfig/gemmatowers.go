@@ -7,7 +7,6 @@ import (
 	"github.com/vprof/vprof/models/tower"
 )
 
-// towersGemma4 reads the towers of Gemma 4; each may be absent.
 func towersGemma4(r *reader, c *gemma.Config) func() llama.Wrapper {
 	sees, hears := r.has("vision_config"), r.has("audio_config")
 	v, a := r.sub("vision_config"), r.sub("audio_config")

@@ -174,7 +174,6 @@ func (l listed) read(s models.Settings) (architecture, error) {
 	return a, nil
 }
 
-// check returns an error for settings that contradict each other, a [*models.CaseError].
 func (l listed) check(c models.Case) error {
 	a, err := l.read(c.Settings)
 	var wrong *input.FormatError

@@ -39,7 +39,6 @@ func withTeacher(path string, data []byte, teacher string) ([]byte, error) {
 	return json.Marshal(r.raw)
 }
 
-// readModel reads the description of a model. named reports whether the path is a name on the hub and not a file.
 func readModel(path string) (data []byte, named bool, err error) {
 	data, err = read(path)
 	missing, ok := errors.AsType[*fs.PathError](err)

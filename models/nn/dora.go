@@ -66,7 +66,6 @@ func (l *LoRALinear) torchtuneDoRA(f *trace.Frame, x, base *trace.Tensor) *trace
 	return g.Return(y.Add(base))
 }
 
-// rowNorms records get_weight_norm of the adapted weight.
 func rowNorms(f *trace.Frame, weight, delta *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(weight, delta)
 	sum := g.Bind(weight.Add(delta.Detach().MulScalar()))

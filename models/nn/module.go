@@ -319,7 +319,6 @@ type torchField struct {
 	name  string
 }
 
-// torchFields are the fields of a layer's type that hold parameters, buffers or layers.
 type torchFields struct{ tensors, children []torchField }
 
 var knownFields sync.Map // reflect.Type to *fields

@@ -108,7 +108,6 @@ var lengthNames = strings.Fields("seq seq_len seqlen length len tokens T L h hei
 // channelsLast is the setting of the memory layout of images.
 const channelsLast = "channels-last"
 
-// hasConv2dWeight reports whether a parameter is the weight of a 2D convolution.
 func hasConv2dWeight(p *export.Program) bool {
 	return slices.ContainsFunc(p.Inputs, func(in export.Input) bool {
 		return in.Role == export.Parameter && len(in.Sizes) == 4

@@ -375,7 +375,6 @@ func soleResult(n *export.Node) int32 {
 	return -1
 }
 
-// inputOf returns the value of the node's argument with a name; -1 if there is none.
 func inputOf(n *export.Node, name string) int32 {
 	if a := findArgument(n, name); a != nil && a.Kind == export.Ref {
 		return a.Ref

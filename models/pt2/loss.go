@@ -80,7 +80,6 @@ func chooseOutput(p *export.Program, name string) (int, error) {
 	return 0, fmt.Errorf("there is no output %q; its outputs are %s", name, strings.Join(names, ", "))
 }
 
-// isLoss reports whether an output is a scalar named loss.
 func isLoss(r export.Result) bool {
 	d, known := dtypes[r.Type]
 	return r.Name == "loss" && r.Value >= 0 && r.Dims == 0 && known && d.IsFloat()

@@ -265,7 +265,6 @@ func (t *task) runFirstForward(b *task, f *trace.Frame, results *[]*trace.Tensor
 	return out
 }
 
-// releaseReplaced releases the kept values that a node of this forward replaces.
 func (w *nodeRunner) releaseReplaced(node int32) {
 	w.kept = slices.DeleteFunc(w.kept, func(k keptState) bool {
 		gone := k.until == node && (k.input < 0 || w.Training())

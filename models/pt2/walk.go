@@ -306,7 +306,6 @@ func (w *nodeRunner) setValue(v int32, x aten.Value) {
 	w.values[v] = x
 }
 
-// argumentValue returns an argument with its values; typ is its type in the operator's schema.
 func (w *nodeRunner) argumentValue(a export.Argument, typ string) aten.Value {
 	if a.Autocast != export.NotSeen && w.g.autocast != 0 {
 		if a.Autocast == export.Halves {

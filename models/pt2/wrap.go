@@ -138,7 +138,6 @@ func (w *nodeRunner) undoArgumentCasts(c *wrappedCall) {
 
 func (w *nodeRunner) tensors(values []int32) []*trace.Tensor { return lists.NonZero(values, w.tensor) }
 
-// wrappersWithin returns the wrapped calls inside a region, without the region itself.
 func wrappersWithin(wraps []*wrappedCall, r *region) []*wrappedCall {
 	return lists.Filter(wraps, func(c *wrappedCall) bool {
 		return c.begin >= r.begin && c.end <= r.end && (c.begin != r.begin || c.end != r.end)

@@ -71,7 +71,6 @@ func open(file, name string, content []byte, o cudnnanswers.Source) (m models.Mo
 	return m, err
 }
 
-// runModel returns the model of a complete run.
 func runModel(f *File, name string) (models.Model, error) {
 	torch, err := models.ParseRelease(f.Torch)
 	if err != nil {

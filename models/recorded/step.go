@@ -171,7 +171,6 @@ func (s *Step) note(n *Note, homes []home) error {
 	return nil
 }
 
-// checkSteps checks the positions of tensors in each step.
 func (r *Recording) checkSteps(of *Steps) error {
 	sizes := map[string]int64{}
 	held := slices.Concat(of.Parameters, of.Buffers)

@@ -102,7 +102,6 @@ func (s States) held() []*tensor {
 	return []*tensor{s.Last, s.Chosen}
 }
 
-// patchEmbeddings follows forward of the patch embeddings.
 func (q *Squares) patchEmbeddings(f *frame) *tensor {
 	m := q.Tower.ModuleAt("embeddings")
 	return callModule(f, m, []*tensor{q.pixels}, func(g *frame) *tensor {

@@ -66,7 +66,6 @@ var parameterSources = map[models.Init]distributed.ParameterSource{
 	models.InitRank0: distributed.FromRank0,
 }
 
-// loadsShards reports whether from_pretrained loads each rank's shards to the GPU.
 func loadsShards(s *models.Strategy) bool { return s.TPPlan != "" && s.Init == "" }
 
 // applyFSDP1 applies FullyShardedDataParallel to the blocks, to the layers that adapters train, and to the model.

@@ -34,7 +34,6 @@ var tensorPlans = []tensorPlan{
 	{[]string{"q_proj", "k_proj", "v_proj", "fc1"}, []string{"out_proj", "fc2"}},
 }
 
-// tensorPlanOf returns the plan for blocks with the model's linear layers.
 func tensorPlanOf(s *models.Strategy, l ModelLayout) tensorPlan {
 	if len(s.ColumnWise)+len(s.RowWise) > 0 {
 		return tensorPlan{s.ColumnWise, s.RowWise}

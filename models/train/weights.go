@@ -29,7 +29,6 @@ func castWeights(tree *nn.Tree, w models.WeightType) {
 // castToBF16Names matches the names of embeddings and output layers in peft_module_casting_to_bf16.
 var castToBF16Names = regexp.MustCompile(`lm_head|embed_tokens|wte|wpe`)
 
-// castEmbeddings sets the data type of embeddings and output layer.
 func castEmbeddings(tree *nn.Tree, to trace.DType) {
 	for i, name := range tree.Names() {
 		if castToBF16Names.MatchString(name) {

@@ -10,7 +10,6 @@ import (
 	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
-// sampleRate is the sampling rate of the audio, in samples a second.
 const sampleRate = 16_000
 
 // The names of the settings.
