@@ -105,7 +105,7 @@ const unnamedRelease = "2.11"
 // ReleaseName returns the PyTorch release of the case: "2.15".
 func (c Case) ReleaseName() string { return cmp.Or(c.Torch, unnamedRelease) }
 
-// Release returns the PyTorch release of the case, with its memory rules and those of the other libraries.
+// Release returns the PyTorch release of the case, with its memory rules and the other libraries' rules.
 func (c Case) Release() (*stack.Stack, error) {
 	s, err := stack.Lookup(c.ReleaseName())
 	if err == nil && len(c.Stack) > 0 {
@@ -161,7 +161,7 @@ const NoAutocast Autocast = ""
 
 const noAutocast = "none"
 
-// torchTypeNames maps PyTorch's names of data types to those of vprof.
+// torchTypeNames maps PyTorch's names of data types to vprof's.
 var torchTypeNames = map[string]string{
 	"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": fp32,
 	"float": fp32,

@@ -10,7 +10,7 @@ import (
 type LibraryClass struct {
 	// Spec is the model argument of vprof capture: "timm:resnet50", or "hf:" and the text of a config.json.
 	Spec string
-	// Inputs are arguments of forward besides those that capture creates itself, as name=dtype[dim,...].
+	// Inputs are arguments of forward besides the inputs that capture creates, as name=dtype[dim,...].
 	Inputs []string
 	// Size is the height and width of images in pixels, Seq the number of tokens of a text; zero if the model has no
 	// such input.

@@ -50,7 +50,7 @@ type MemoryOptions struct {
 	Objective Objective `json:"objective,omitzero"`
 	// TrainOnly is a regular expression. Parameters whose names do not contain a match are frozen.
 	TrainOnly string `json:"train_only,omitempty"`
-	// TrainedWeights is the data type of the parameters that TrainOnly selects, if it differs from that of the frozen
+	// TrainedWeights is the data type of the parameters that TrainOnly selects, if it differs from the type of frozen
 	// ones: "fp32", or absent.
 	TrainedWeights string `json:"trained_weights,omitempty"`
 	// QAT is torchao's quantization-aware training, which rounds weights and inputs of linear layers.

@@ -13,7 +13,7 @@ import (
 	"github.com/vprof/vprof/internal/options"
 )
 
-// LoRA describes adapters of a frozen model: low-rank ones like those of peft.LoraConfig, or those of another peft
+// LoRA describes adapters of a frozen model: low-rank ones as in peft.LoraConfig, or adapters of another peft
 // method.
 type LoRA struct {
 	// Method is another peft method than LoRA, and Options are the keys that only its configuration has. Rank, Alpha

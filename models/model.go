@@ -13,8 +13,8 @@ import (
 
 // Counts holds element counts of a model and the bytes of its gradients.
 type Counts struct {
-	// Total and Trainable count the elements of the model's parameters, Criterion those of the loss function's
-	// parameters, and Buffers those of the model's buffers.
+	// Total and Trainable count the elements of the model's parameters, Criterion the elements of the loss function's
+	// parameters, and Buffers the elements of buffers.
 	Total, Trainable, Criterion, Buffers int64
 	// Gradients is the bytes of the gradients of all trainable parameters, each in the data type of its parameter.
 	Gradients int64
@@ -52,7 +52,7 @@ type Model struct {
 	// IsPartial reports whether the file lacks a part of the training step, such as the backward pass of a custom
 	// autograd.Function, which is then estimated.
 	IsPartial bool
-	// HasFixedSizes reports whether batches always have the case's sizes, as those of a captured model do. The memory
+	// HasFixedSizes reports whether batches always have the case's sizes, as in a captured model. The memory
 	// of two runs then differs only by the order of frees.
 	HasFixedSizes bool
 	// SupportsPatterns reports whether cases can select the parameters to freeze and the modules to recompute by

@@ -84,7 +84,7 @@ func (c Case) LoadsOnGPU() bool {
 	return c.Quantize != "" && (s == nil || s.Name == DDP) && !c.UsesEarlyBitsandbytes() && !c.QuantizesHead()
 }
 
-// UsesEarlyBitsandbytes reports whether 4-bit layers are those of bitsandbytes 0.42.
+// UsesEarlyBitsandbytes reports whether 4-bit layers behave as in bitsandbytes 0.42.
 func (c Case) UsesEarlyBitsandbytes() bool { return c.IsSwitchOn(EarlySetting) }
 
 // QuantizesHead reports whether the output layer is quantized as well.

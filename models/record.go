@@ -107,7 +107,7 @@ func rulesForCase(c Case, release *stack.Stack) trace.Rules {
 }
 
 // recordWorstRank records the different ranks of a pipeline and returns the recording that needs the most memory. Its
-// step time is that of the stage with the most arithmetic; for a device map, the sum over all GPUs.
+// step time is the time of the stage with the most arithmetic; for a device map, the sum over all GPUs.
 func (m Model) recordWorstRank(c Case, gpu trace.GPU, o Options) (*Recording, error) {
 	var worst *Recording
 	most, flops, busiest, all := int64(-1), int64(0), int64(0), int64(0)

@@ -171,7 +171,7 @@ func (s *Strategy) SharesWeights() bool {
 // gathered at once.
 const WrapRootOnly = "none"
 
-// WrapRootOnly reports whether only the root is wrapped.
+// WrapsRootOnly reports whether only the root is wrapped.
 func (s *Strategy) WrapsRootOnly() bool { return len(s.Wrap) == 1 && s.Wrap[0] == WrapRootOnly }
 
 // WrapsEnds reports whether wrap is [WrapEnds], as in transformers' own plan.

@@ -14,7 +14,7 @@ type modelCaller struct {
 	text    Text
 }
 
-// logits returns the model's logits; only those of the last tokens if the batch sets Keep.
+// logits returns the model's logits; only the last tokens' logits if the batch sets Keep.
 func (c *modelCaller) logits(f *frame, b TextBatch) *tensor {
 	g := f.ModuleFrame(c.net, b.IDs, b.Padding)
 	c.text.Context.shardBatch(g, &b)

@@ -75,7 +75,7 @@ func (p *policyTask) swiftLogProbs(f *frame, ids, padding *tensor, model *modelC
 		p.objective.LikeTrainer))
 }
 
-// hasPerTokenLoss records _get_per_token_logps_and_entropies of ids [n, length], which returns log-probabilities [n,
+// tokenLogProbs records _get_per_token_logps_and_entropies of ids [n, length], which returns log-probabilities [n,
 // answer tokens] one micro-batch at a time. The logits of one are still held while the model runs on the next.
 func (p *policyTask) tokenLogProbs(f *frame, ids, mask *tensor, model *modelCaller, entropy bool) *tensor {
 	answer, rules := p.objective.AnswerTokens(), f.Tape().Rules().Libraries

@@ -9,7 +9,7 @@ import (
 )
 
 // preferenceTask is the loss of a preference objective: TRL 1.8's (trl/trainer/dpo_trainer.py, kto_trainer.py, and
-// orpo and cpo in trl/experimental), or that of a trainer with its own code of log-probabilities.
+// orpo and cpo in trl/experimental), or a trainer's with its own code of log-probabilities.
 type preferenceTask struct {
 	objective models.Objective
 	task      *TextTask
@@ -101,7 +101,7 @@ func (p *preferenceTask) usesLLaMAFactoryKTO() bool {
 }
 
 // llamaFactoryLogProbs records concatenated_forward of LLaMA-Factory's KTO trainer. The batch's logits are still held
-// while those of unrelated answers are computed. f holds copies of the logits of desirable and undesirable answers.
+// while logits of unrelated answers are computed. f holds copies of the logits of desirable and undesirable answers.
 func (p *preferenceTask) llamaFactoryLogProbs(f *frame, b TextBatch, model *modelCaller) (logps *tensor) {
 	g := f.FuncFrame(b.IDs)
 	logits, logps := p.forward(g, b, model)

@@ -31,7 +31,7 @@ func ringFunction(name string, forward func(f *frame, q, k, v *tensor) (y, lse *
 	}
 }
 
-// keysSeen returns the number of keys that the rank's tokens attend to: those of the rank and of earlier ranks.
+// keysSeen returns the number of keys that the rank's tokens attend to: keys of the rank and of earlier ranks.
 func (c ContextParallel) keysSeen(local int64) int64 { return (c.Rank + 1) * local }
 
 // llama3Forward records llama3_flash_attn_varlen_forward.

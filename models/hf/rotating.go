@@ -67,7 +67,7 @@ func (r *torchRing) splitFlat(joined, x *tensor, first, second **tensor) {
 	r.f.Set(second, joined.Slice(0, n, 2*n).Reshape(x.Shape()...))
 }
 
-// setStep sets the keys and values of step i. The first step gathers those of all ranks. keep keeps the gathered
+// setStep sets the keys and values of step i. The first step gathers them from all ranks. keep keeps the gathered
 // tensor, as backward does.
 func (r *torchRing) setStep(i int64, keep bool) {
 	if i == 0 {

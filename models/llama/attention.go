@@ -187,7 +187,7 @@ func (a *attention) project(f *frame, x *tensor) (q, k, v *tensor) {
 	return q, k, v
 }
 
-// projectAndNormalize first projects x to query, key and value, and then clamps them (OLMo) or normalizes query and key
+// projectAndNormalize projects x to query, key and value, and then clamps them (OLMo) or normalizes query and key
 // (Cohere).
 func (a *attention) projectAndNormalize(f *frame, x *tensor) (q, k, v *tensor) {
 	q, k, v = f.Bind(f.Call(a.QProj, x)), f.Bind(f.Call(a.KProj, x)), f.Bind(f.Call(a.VProj, x))

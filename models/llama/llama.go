@@ -122,7 +122,7 @@ func (l *layer) callFromModel(f *frame, i int, in inputs, images []*tensor, text
 	return text.CallLayer(f, i, l, forward, []*tensor{in.x}, append(named, images...)...)
 }
 
-// positionIDs returns position ids [1, length]: those of images, given ones, or computed ones.
+// positionIDs returns position ids [1, length]: positions of images, given ones, or computed ones.
 func (m *Model) positionIDs(g *frame, seen tower.DecoderInputs, embeds *tensor, text hf.Text) *tensor {
 	switch {
 	case seen.Positions != nil:

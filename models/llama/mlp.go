@@ -10,7 +10,7 @@ import (
 type mlp struct {
 	nn.Module
 	TorchNames
-	GateProj, GateUpProj, UpProj, DownProj nn.Layer // those that c.MLP selects
+	GateProj, GateUpProj, UpProj, DownProj nn.Layer // c.MLP selects some
 	ActFn                                  nn.Layer
 	c                                      *Config
 }

@@ -151,7 +151,7 @@ func addOnce(list *[]int32, v int32, wanted bool) {
 	}
 }
 
-// takeSaved removes the tensors from values. It returns those that backward needs, and their indices.
+// takeSaved removes the tensors from values. It returns the tensors that backward needs, and their indices.
 func (f *customBackward) takeSaved(of []aten.Value) (keep []*trace.Tensor, at []int32) {
 	for i, v := range of {
 		if x, ok := v.(*trace.Tensor); ok {

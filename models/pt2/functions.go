@@ -55,7 +55,7 @@ type functionCallSite struct {
 	// name is the Function's name; "" if the stack has no such line.
 	name   string
 	caller sourceLine
-	// within is the number of nested calls of functions named forward below that line: the Function's own and those
+	// within is the number of nested calls of functions named forward below that line: the Function's own and calls
 	// of modules.
 	within int
 }

@@ -194,7 +194,7 @@ func (g *graph) findLeaves() {
 	}
 }
 
-// itemTarget reads the number in a tensor of one element. A recording does not know such numbers; it can skip those
+// itemTarget reads the number in a tensor of one element. A recording does not know such numbers; it can skip the ones
 // that only checks use.
 const itemTarget = "torch.ops.aten.item.default"
 
@@ -247,7 +247,7 @@ func (c *plannedCall) lookUp(target string) bool {
 // UnknownOperator is an operator that vprof cannot record.
 type UnknownOperator struct {
 	Target string
-	// Count is the number of calls. Module and Line are those of the first call.
+	// Count is the number of calls. Module and Line are the first call's.
 	Count        int
 	Module, Line string
 }

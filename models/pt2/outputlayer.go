@@ -16,9 +16,9 @@ type outputLayer struct {
 	linear, loss int
 	// scaling are the nodes that scale or cap logits, in order.
 	scaling []int
-	// removed are the nodes to remove: those between linear and loss, and those that reshape or shift labels.
+	// removed are the nodes to remove: all between linear and loss, and nodes that reshape or shift labels.
 	removed map[int]bool
-	// x is the value of the hidden states, labels that of the batch's labels; -1 if the model returns logits.
+	// x is the value of the hidden states, labels the value of the batch's labels; -1 if the model returns logits.
 	x, labels int32
 	// unshifted reports whether labels are used unshifted; otherwise each token predicts the next one.
 	unshifted bool
@@ -105,7 +105,7 @@ func findOutputLayer(g *graph, result int32, returnsLoss bool) (*outputLayer, er
 	return &s.found, s.followLabels(inputOf(&s.p.Nodes[s.found.loss], "target"))
 }
 
-// crossEntropyTarget returns the program's only cross entropy.
+// findCrossEntropy returns the program's only cross entropy.
 func (s *outputLayerSearch) findCrossEntropy(result int32) (*export.Node, error) {
 	for i := range s.p.Nodes {
 		if s.p.Nodes[i].Target != crossEntropyTarget {

@@ -29,7 +29,7 @@ func (t *task) valueShapes(scratch *trace.Tape, net *nn.Tree) [][]int64 {
 	return shapes
 }
 
-// resizeArguments changes the sizes in a call's arguments from the whole tensor's to those of the rank's shard, or from
+// resizeArguments changes the sizes in a call's arguments from the whole tensor's to the rank's shard's, or from
 // the exported batch size to another one.
 func (w *nodeRunner) resizeArguments(n *export.Node, given []aten.Arg) {
 	if len(n.Inputs) == 0 || len(n.Outputs) == 0 {

@@ -344,7 +344,7 @@ func (w *nodeRunner) argumentValue(a export.Argument, typ string) aten.Value {
 	}
 }
 
-// schemaType returns the data type of the first floating-point tensor, or of the model's weights if there is none.
+// promotedType returns the data type of the first floating-point tensor, or of the model's weights if there is none.
 func (w *nodeRunner) promotedType(values []export.Argument) aten.Value {
 	for _, a := range values {
 		if x := w.tensor(a.Ref); x != nil && x.DType().IsFloat() {

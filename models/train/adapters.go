@@ -18,8 +18,8 @@ import (
 const noDoRAReason = "vprof records DoRA beside linear layers that are neither packed in 8 bits nor rounded, and not " +
 	"beside embeddings or convolutions; leave out dora"
 
-// addCaseAdapters adds the case's adapters to the model, as peft does, and returns those that move to the GPU after the
-// model. With checkpointing, peft makes the input embeddings require gradients. Adapters are fp32 whatever the
+// addCaseAdapters adds the case's adapters to the model, as peft does, and returns adapters that move to the GPU after
+// the model. With checkpointing, peft makes the input embeddings require gradients. Adapters are fp32 whatever the
 // weights' type is (autocast_adapter_dtype).
 func addCaseAdapters(task Task, c models.Case) ([]nn.Adapter, error) {
 	wrong := func(reason string) ([]nn.Adapter, error) {

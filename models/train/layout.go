@@ -18,7 +18,7 @@ type ModelLayout struct {
 	// Params are all parameters in the order of PyTorch's parameters().
 	Params  []distributed.Param
 	Buffers []*trace.Tensor
-	// Modules are the paths of all modules. Blocks are the paths of those that are wrapped by default.
+	// Modules are the paths of all modules. Blocks are the paths of the modules that are wrapped by default.
 	Modules, Blocks []string
 	// Linears are the paths of the linear layers.
 	Linears []string

@@ -241,7 +241,7 @@ func (t *taskTrainer) stageWorld() distributed.World {
 	return distributed.World{Size: ranks, Rank: *s.Rank % ranks}
 }
 
-// parallelizeAll shards the layers of all pipeline stages; those of other ranks run on tensors without memory.
+// parallelizeAll shards the layers of all pipeline stages; layers of other ranks run on tensors without memory.
 func (t *taskTrainer) parallelizeAll(tape *trace.Tape) {
 	if t.c.Strategy.TP == 0 {
 		return

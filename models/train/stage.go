@@ -48,7 +48,7 @@ func (noWrapper) Enter([]*trace.Tensor)              {}
 func (noWrapper) Inputs() (d trace.DType, cast bool) { return d, false }
 func (noWrapper) Leave([]*trace.Tensor)              {}
 
-// enterBlock is called with the arguments of a block before the block begins.
+// enterBlock passes on the arguments of a block before the block begins.
 func (t *taskTrainer) enterBlock(block string, args []*trace.Tensor) {
 	if t.onBlock != nil {
 		t.onBlock(block, args)
@@ -88,7 +88,7 @@ type boundarySurvey struct {
 	numbers   []uint32
 	// result is the model's result.
 	result StageTensor
-	// parameters and buffers are those that the stage uses.
+	// parameters and buffers are the ones that the stage uses.
 	parameters []*nn.Parameter
 	buffers    []*nn.Buffer
 }
@@ -306,8 +306,8 @@ func (t *taskTrainer) setComputeType() (own func()) {
 	}
 }
 
-// pipelineParameters returns the trained parameters of a rank's stages, and those whose gradients are clipped, after
-// sharding.
+// pipelineParameters returns the trained parameters of a rank's stages, and the parameters whose gradients are clipped,
+// after sharding.
 func (t *taskTrainer) pipelineParameters(s *Session, p *Pipeline) (trained, clipped []*trace.Tensor) {
 	if !t.c.Strategy.SharesStages(t.c.GPUs) {
 		own := slices.DeleteFunc(slices.Clone(t.net.Parameters), func(p *nn.Parameter) bool { return p.IsElsewhere })

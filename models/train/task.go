@@ -48,7 +48,7 @@ type LossDetacher interface {
 	DetachesLoss() bool
 }
 
-// CheckpointPreparer is a task whose model has to be prepared for checkpointing.
+// CheckpointPreparer is a task whose model needs preparation for checkpointing.
 type CheckpointPreparer interface {
 	// PrepareCheckpointing records what transformers' activation_checkpointing_enable does besides recomputing
 	// layers: the output of the input embeddings requires gradients, even if they are frozen. LLaMA-Factory, which
@@ -98,7 +98,7 @@ type StepPreparer interface {
 // of its modules begin and end.
 type Graph interface {
 	Adaptable
-	// UnquantizedLayers returns the layers that are not quantized, in addition to those of Unadapted.
+	// UnquantizedLayers returns the layers that are not quantized, in addition to OutputLayers.
 	UnquantizedLayers() []nn.Layer
 	// Blocks returns the modules that are wrapped, or begin stages, by default.
 	Blocks() []string
