@@ -48,7 +48,7 @@ func newAccuracyCmd(a *app) *cobra.Command {
 			return runAccuracy(cmd.Context(), o)
 		},
 	}
-	cmd.Flags().StringSliceVar(&o.cases, "case", nil, "only records of these `cases`")
+	cmd.Flags().StringSliceVar(&o.cases, "case", nil, "estimate only the records of these `cases`")
 	cmd.Flags().StringVar(&o.models, "models", "",
 		"`folder` with the .pt2 files of records of exported models, such as timm-resnet18.pt2 for timm:resnet18")
 	cmd.Flags().StringVar(&o.shared, "share", "",

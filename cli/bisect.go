@@ -69,7 +69,7 @@ func newBisectCmd(a *app) *cobra.Command {
 	f.StringVar(&o.python, "python", "", "`interpreter` whose packages --old and --new change (default: the command's)")
 	f.StringVar(&o.installer.Wheels, "find-links", "", "install from a `folder` of wheels, without a network")
 	f.StringVar(&o.run.steps, "steps", "", "end training after this number of `steps` of each optimizer (default: 3)")
-	f.DurationVar(&o.run.command.Timeout, "timeout", 0, "end each run after this `time`")
+	f.DurationVar(&o.run.command.Timeout, "timeout", 0, "end each run after this `time`, like 30m; 0s never does")
 	f.BoolVar(&o.verbose, "verbose", false, "show what the command prints")
 	o.run.command.GPUs, o.run.rank = 1, "0"
 	return o.run.out.register(cmd)

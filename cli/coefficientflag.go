@@ -14,7 +14,7 @@ type coefficientFlag struct{ file string }
 
 func (f *coefficientFlag) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.file, coefficientsFlag, "",
-		"correct estimates with `file` of vprof calibrate; FILE#NAME selects an entry, none turns it off "+
+		"correct estimates with a `file` of vprof calibrate; FILE#NAME selects an entry, none turns it off "+
 			"(default: coefficients of "+projectFile+", here or above)")
 }
 

@@ -47,7 +47,7 @@ func newMonitorCmd(a *app) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.gpu, "gpu", "all", "`GPUs`: numbers like 0,2, or all")
-	f.IntSliceVar(&o.pids, "pid", nil, "watch these processes only: `numbers`")
+	f.IntSliceVar(&o.pids, "pid", nil, "watch only the processes of these IDs: `numbers`")
 	f.BoolVar(&o.once, "once", false, "print one sample of each GPU and exit")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "print nothing on standard output")
 	f.BoolVar(&o.plain, "plain", false, "print lines also on a terminal, instead of a live view")

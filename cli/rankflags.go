@@ -27,7 +27,7 @@ type rankFlags struct {
 func (f *rankFlags) register(cmd *cobra.Command) {
 	f.registerGroup(cmd, models.DDP, models.FieldNamed("strategy").Help(nil))
 	f.flags.StringVar(&f.rank, "rank", "",
-		"rank `n` to estimate, or all for a table of plan (default: the one that needs most)")
+		"estimate rank `n`; for plan, all shows a table of ranks (default: the one that needs most)")
 	completeFlag(cmd, "strategy", models.Strategies)
 }
 
@@ -121,7 +121,7 @@ type groupFlags struct{ rankFlags }
 
 func (g *groupFlags) register(cmd *cobra.Command) {
 	g.usesLinkSpeed = true
-	g.registerGroup(cmd, fit.AnyStrategy, "how they share the work, by `name` and options: "+
+	g.registerGroup(cmd, fit.AnyStrategy, "how the ranks share the work, by `name` and options: "+
 		strings.Join(models.Strategies(), ", ")+" (see vprof help strategies); auto searches them")
 	completeFlag(cmd, "strategy", func() []string { return append([]string{fit.AnyStrategy}, models.Strategies()...) })
 }

@@ -68,7 +68,7 @@ func (o *runOptions) register(cmd *cobra.Command) {
 		"and the longest batches of the data set)")
 	f.StringVar(&o.command.Until, "until", "",
 		"run until an `event`: eval, save, or end (the script's own end)")
-	f.DurationVar(&o.command.Timeout, "timeout", 0, "end the command after this `time`")
+	f.DurationVar(&o.command.Timeout, "timeout", 0, "end the command after this `time`, like 30m; 0s never does")
 	f.BoolVar(&o.command.KeepFiles, "keep-files", false,
 		"keep what the script saves, and let experiment trackers record")
 	f.BoolVar(&o.command.Triton, "triton", false,

@@ -48,7 +48,8 @@ func newSmokeCmd(a *app) *cobra.Command {
 	f.StringArrayVar(&o.c.config.mapPairs, "map", nil,
 		"key of a value in any other YAML, TOML or JSON of --config-path, as `name=path.to.key`; names are batch, "+
 			"accumulate, amp, checkpointing and settings (repeatable)")
-	f.StringArrayVar(&o.longestInputs, "longest", nil, "a setting of the longest sample, as `name=value` (repeatable)")
+	f.StringArrayVar(&o.longestInputs, "longest", nil,
+		"a setting of the model for the longest sample, as `name=value` (repeatable)")
 	o.lengths.register(cmd)
 	f.BoolVar(&o.run, "run", false,
 		"run the command after -- on the simulated GPU, as vprof run does, instead of reading its options")

@@ -119,8 +119,8 @@ type measuredFlag struct{ text string }
 
 func (f *measuredFlag) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.text, "measured", "",
-		"`time` that a step of these options (of the first stage) took on the GPU, like 0.42s, or 0.42s@8 at another "+
-			"batch than --batch")
+		"measured `time` of a step with these options (of the first stage) on the GPU, like 0.42s; 0.42s@8 was "+
+			"measured at batch 8")
 }
 
 // read returns the measured step; zero if the flag is not given.

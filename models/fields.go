@@ -24,7 +24,7 @@ var noText = fixedText("")
 var fields = []Field{
 	{
 		Name: "task", JSON: "task", Group: GroupWhat,
-		Usage: "what an hf: model is trained for: `task` is {values} (default: by its architectures)",
+		Usage: "what an hf: model is trained for: `task` is {values} (default: from its configuration)",
 		codec: textCodec(func(c *Case) *string { return &c.Task }),
 	},
 	{
@@ -43,7 +43,7 @@ var fields = []Field{
 	},
 	{
 		Name: "weights", JSON: "weights", Group: GroupHow, Values: listTexts(WeightTypes()),
-		Usage: "`type` of the weights: {values} (default: the model's, of an hf: model its configuration's dtype)",
+		Usage: "`type` of the weights: {values} (default: the model's; for an hf: model, its configuration's dtype)",
 		codec: stringerCodec(ParseWeightType, func(c *Case) *WeightType { return &c.Weights }), phrase: noText,
 	},
 	{
@@ -109,17 +109,17 @@ var fields = []Field{
 	{
 		Name: "lora", JSON: "lora", Label: "adapters", Group: GroupWhat, IsMain: true,
 		Usage: "train low-rank adapters instead of the model: `options` like r=8,alpha=16,target=all-linear, " +
-			"or target=q_proj,v_proj; dora=true; towers=false leaves out what sees or hears; " +
+			"or target=q_proj,v_proj; dora=true; towers=false leaves out encoders of images and sounds; " +
 			"parameters=experts.gate_up_proj,experts.down_proj adapts experts, too; " +
-			"save=embed_tokens,lm_head trains modules as a whole, match=REGEX goes by whole paths, and last; " +
-			"method=NAME, first, is another method of peft, with the options of its configuration, like " +
+			"save=embed_tokens,lm_head trains these modules in full; match=REGEX, last, matches whole paths; " +
+			"method=NAME, first, is another method of peft, with options of its configuration, like " +
 			"method=oft,oft_block_size=32,target=q_proj,v_proj",
 		codec: optionalCodec(ParseLoRA, func(c *Case) **LoRA { return &c.LoRA },
 			(*LoRA).String), phrase: addPrefix("LoRA "),
 	},
 	{
 		Name: "quantize", JSON: "quantize", Group: GroupWhat, IsMain: true, Values: Quantizations,
-		Usage: "hold the frozen layers below adapters (--lora) as bitsandbytes does: `type` is {values}",
+		Usage: "store the frozen layers below adapters (--lora) in bitsandbytes' `type`: {values}",
 		codec: keywordCodec("quantization", Quantizations, func(c *Case) *string { return &c.Quantize }),
 	},
 	{
@@ -138,15 +138,14 @@ var fields = []Field{
 	},
 	{
 		Name: "optimizer-in-backward", JSON: "optimizer_in_backward", Group: GroupHow, BareValue: "true",
-		Usage: "step the optimizer of each parameter when its gradient is there, and free the gradient",
+		Usage: "update each parameter in backward, as soon as its gradient is computed, and free the gradient",
 		codec: boolCodec(func(c *Case) *bool { return &c.InBackward }), phrase: fixedText("optimizer in backward"),
 	},
 	{
 		Name: "loop", JSON: "loop", Group: GroupHow, IsMain: true, Values: LoopNames,
-		Usage: "what the training `loop` keeps of a step beside the loss: {values}; trainer nothing, function the " +
-			"model's " +
-			"output until the step ends, plain until the next forward pass has returned " +
-			"(default: trainer, of a .pt2 model function)",
+		Usage: "which outputs of the model the training `loop` keeps alive, beside the loss: {values}; trainer " +
+			"keeps none, function keeps them until the step ends, plain until the next forward pass has returned " +
+			"(default: trainer; for a .pt2 model, function)",
 		codec: keywordCodec("loop", LoopNames, func(c *Case) *Loop { return &c.Loop }), phrase: addPrefix("loop "),
 	},
 	{
@@ -190,7 +189,7 @@ var fields = []Field{
 	{
 		Name: "clip", JSON: "clip", Group: GroupHow,
 		Usage: "clip gradients by their `norm` before the optimizer's step: norm, none (default: as the model's " +
-			"system does)",
+			"project does)",
 		codec: stringCodec(parseClip, func(c *Case) *string { return &c.Clip }), phrase: addPrefix("clip "),
 	},
 	{
@@ -202,13 +201,13 @@ var fields = []Field{
 	},
 	{
 		Name: "objective", JSON: "objective", Group: GroupWhat, Values: Objectives,
-		Usage: "learn from answers that were compared or judged, in place of the next token, by `name`: {values}; " +
+		Usage: "train by preferences or rewards instead of next-token prediction, by `name`: {values}; " +
 			"options like dpo:precomputed,as=llama-factory",
 		codec: stringerCodec(ParseObjective, func(c *Case) *Objective { return &c.Objective }),
 	},
 	{
 		Name: "train-only", JSON: "train_only", Group: GroupWhat,
-		Usage: "train the parameters alone whose names have a `regex` in them, " +
+		Usage: "train only the parameters whose names match a `regex`, " +
 			"such as 'layers\\.(30|31)\\.|lm_head', and freeze the others",
 		codec:  stringCodec(parseTrainOnly, func(c *Case) *string { return &c.TrainOnly }),
 		phrase: func(_ *Case, text string) string { return "training " + text + " alone" },
@@ -232,8 +231,8 @@ var fields = []Field{
 	},
 	{
 		Name: "torch-compile", JSON: "torch_compile", Group: GroupHow, BareValue: "true",
-		Usage: "the step runs under torch.compile: as vprof capture --compile has recorded it, " +
-			"else the eager step with a wide interval",
+		Usage: "estimate the step under torch.compile: as vprof capture --compile has recorded it, " +
+			"or else from the eager step, with a wide interval",
 		codec: boolCodec(func(c *Case) *bool { return &c.Compile }), phrase: fixedText("torch.compile"),
 	},
 	{
@@ -244,10 +243,10 @@ var fields = []Field{
 	},
 	{
 		Name: "evaluate", JSON: "evaluate", Group: GroupHow,
-		Usage: "what runs between training steps without gradients, by `options` like batch=8,scores=4: the samples " +
-			"of a batch, and of how many batches the scores stay on the GPU at a time for metrics, as transformers' " +
-			"Trainer keeps them (eval_accumulation_steps, or else all; default: the loss alone, in the batch of " +
-			"training); batch=8,new-tokens=128 also generates tokens after each sequence; none leaves evaluation out",
+		Usage: "evaluation between training steps, by `options`: batch=8 sets its batch size (default: the " +
+			"training's); scores=4 keeps the scores of 4 batches on the GPU, as transformers' Trainer does " +
+			"for metrics (eval_accumulation_steps; default: only losses are kept); new-tokens=128 generates tokens, " +
+			"without a loss; none leaves evaluation out",
 		codec: stringerCodec(ParseEvaluation,
 			func(c *Case) *Evaluation { return &c.Evaluate }), phrase: addPrefix("evaluation "),
 	},
@@ -267,7 +266,7 @@ var fields = []Field{
 		codec: countCodec(checkRange("workers", 0, maxWorkers),
 			func(c *Case) *int { return &c.Workers }), phrase: noText,
 	},
-	settingField("seq-len", "tokens `n` of a sequence, where the model has any", true),
+	settingField("seq-len", "number `n` of tokens in a sequence, for models of text", true),
 	setOnlyField(settingField("image-size", "height and width `n` of an image in pixels, where the model has any",
 		false)),
 	setOnlyField(settingField("audio-seconds", "seconds `n` of a clip, where the model has any", false)),
@@ -290,7 +289,7 @@ var fields = []Field{
 	},
 	{
 		Name: "gpus", JSON: "gpus", Label: "GPUs", Group: GroupWhere, IsMain: true,
-		Usage: "train on `n` GPUs of the kind, one rank on each; values are for one rank",
+		Usage: "train on `n` equal GPUs, one rank on each; values are for one rank",
 		codec: countCodec(checkRange("GPUs", 1, maxRanks), func(c *Case) *int { return &c.GPUs }), phrase: noText,
 	},
 	{
@@ -307,13 +306,13 @@ var fields = []Field{
 	},
 	{
 		Name: "torch", JSON: "torch", Group: GroupWhere, IsMain: true,
-		Usage: "`release` of PyTorch that trains, like 2.15, by whose rules memory is taken",
+		Usage: "estimate training with this `release` of PyTorch, like 2.15",
 		codec: stringCodec(ParseRelease, func(c *Case) *string { return &c.Torch }), phrase: addPrefix("PyTorch "),
 		absentText: "PyTorch " + unnamedRelease,
 	},
 	{
 		Name: "stack", JSON: "stack", Label: "libraries", Group: GroupWhere, IsMain: true,
-		Usage: "`releases` of libraries that train, like transformers=5.12,trl=1.16, or a file that has them: " +
+		Usage: "estimate training with these `releases` of libraries, like transformers=5.12,trl=1.16, or of a file: " +
 			"uv.lock, requirements.txt, pixi.lock, environment.yml, pyproject.toml, or a Python",
 		codec: valueCodec(stack.ParseLibraries, func(c *Case) *stack.Libraries { return &c.Stack },
 			stack.Libraries.String),

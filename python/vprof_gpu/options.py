@@ -34,10 +34,10 @@ class CaseOptions(TypedDict, total=False):
     operators) (default: the model's)."""
 
     clip: Values
-    """Clip gradients by their norm before the optimizer's step: norm, none (default: as the model's system does)."""
+    """Clip gradients by their norm before the optimizer's step: norm, none (default: as the model's project does)."""
 
     coefficients: Values
-    """Correct estimates with file of vprof calibrate; FILE#NAME selects an entry, none turns it off (default:
+    """Correct estimates with a file of vprof calibrate; FILE#NAME selects an entry, none turns it off (default:
     coefficients of vprof.yaml, here or above)."""
 
     dataset_on_gpu: Values
@@ -45,10 +45,10 @@ class CaseOptions(TypedDict, total=False):
     the host)."""
 
     evaluate: Values
-    """What runs between training steps without gradients, by options like batch=8,scores=4: the samples of a batch,
-    and of how many batches the scores stay on the GPU at a time for metrics, as transformers' Trainer keeps them
-    (eval_accumulation_steps, or else all; default: the loss alone, in the batch of training);
-    batch=8,new-tokens=128 also generates tokens after each sequence; none leaves evaluation out."""
+    """Evaluation between training steps, by options: batch=8 sets its batch size (default: the training's);
+    scores=4 keeps the scores of 4 batches on the GPU, as transformers' Trainer does for metrics
+    (eval_accumulation_steps; default: only losses are kept); new-tokens=128 generates tokens, without a loss;
+    none leaves evaluation out."""
 
     gpu_memory: Values
     """Set the GPU's total memory to size, like 12GiB, 12 (GiB) or 70%."""
@@ -57,10 +57,10 @@ class CaseOptions(TypedDict, total=False):
     """Simulate the GPU that a YAML file describes (see vprof help gpu-spec)."""
 
     gpus: int
-    """Train on n GPUs of the kind, one rank on each; values are for one rank."""
+    """Train on n equal GPUs, one rank on each; values are for one rank."""
 
     host_memory: Values
-    """Also check the host memory, of size, like 64GiB or 64 (GiB)."""
+    """Also check that the host memory of this size suffices, like 64GiB or 64 (GiB)."""
 
     lengths: Values
     """Replay epochs over samples of different lengths: a file of them, or a distribution such as
@@ -73,16 +73,16 @@ class CaseOptions(TypedDict, total=False):
     """Speed of a GPU's link to the others, in GB/s (default: the GPU's NVLink, else PCIe)."""
 
     loop: Values
-    """What the training loop keeps of a step beside the loss: trainer, function, plain; trainer nothing, function
-    the model's output until the step ends, plain until the next forward pass has returned (default: trainer, of
-    a .pt2 model function)."""
+    """Which outputs of the model the training loop keeps alive, beside the loss: trainer, function, plain; trainer
+    keeps none, function keeps them until the step ends, plain until the next forward pass has returned (default:
+    trainer; for a .pt2 model, function)."""
 
     lora: Values
     """Train low-rank adapters instead of the model: options like r=8,alpha=16,target=all-linear, or
-    target=q_proj,v_proj; dora=true; towers=false leaves out what sees or hears;
-    parameters=experts.gate_up_proj,experts.down_proj adapts experts, too; save=embed_tokens,lm_head trains
-    modules as a whole, match=REGEX goes by whole paths, and last; method=NAME, first, is another method of peft,
-    with the options of its configuration, like method=oft,oft_block_size=32,target=q_proj,v_proj."""
+    target=q_proj,v_proj; dora=true; towers=false leaves out encoders of images and sounds;
+    parameters=experts.gate_up_proj,experts.down_proj adapts experts, too; save=embed_tokens,lm_head trains these
+    modules in full; match=REGEX, last, matches whole paths; method=NAME, first, is another method of peft, with
+    options of its configuration, like method=oft,oft_block_size=32,target=q_proj,v_proj."""
 
     loss: Values
     """Loss of a .pt2 model: cross-entropy, token-cross-entropy, mse, bce, l1, sum, output (default: output if the
@@ -93,8 +93,8 @@ class CaseOptions(TypedDict, total=False):
     transformers."""
 
     objective: Values
-    """Learn from answers that were compared or judged, in place of the next token, by name: cpo, dpo, gkd, grpo,
-    kto, orpo, reward, simpo; options like dpo:precomputed,as=llama-factory."""
+    """Train by preferences or rewards instead of next-token prediction, by name: cpo, dpo, gkd, grpo, kto, orpo,
+    reward, simpo; options like dpo:precomputed,as=llama-factory."""
 
     offline: bool
     """Fetch no model's configuration from the Hugging Face hub."""
@@ -107,24 +107,24 @@ class CaseOptions(TypedDict, total=False):
     adamw4bit, none; optimizers that project gradients take options like galore-adamw:rank=64,target=attn+mlp."""
 
     optimizer_in_backward: bool
-    """Step the optimizer of each parameter when its gradient is there, and free the gradient."""
+    """Update each parameter in backward, as soon as its gradient is computed, and free the gradient."""
 
     pad_to_multiple_of: int
     """Pad the length of batches to a multiple of n."""
 
     quantize: Values
-    """Hold the frozen layers below adapters (--lora) as bitsandbytes does: type is nf4, nf4-dq, int8, nf4+experts,
+    """Store the frozen layers below adapters (--lora) in bitsandbytes' type: nf4, nf4-dq, int8, nf4+experts,
     nf4-dq+experts, int8+experts."""
 
     seq_len: Values
-    """Tokens n of a sequence, where the model has any (default: the model's)."""
+    """Number n of tokens in a sequence, for models of text (default: the model's)."""
 
     set: Values
     """An option without a flag (see vprof help options) or a setting of the model (see vprof models show), as
     name=value; may be repeated."""
 
     stack: Values
-    """Releases of libraries that train, like transformers=5.12,trl=1.16, or a file that has them: uv.lock,
+    """Estimate training with these releases of libraries, like transformers=5.12,trl=1.16, or of a file: uv.lock,
     requirements.txt, pixi.lock, environment.yml, pyproject.toml, or a Python (default: the newest known)."""
 
     stage: Values
@@ -132,22 +132,22 @@ class CaseOptions(TypedDict, total=False):
 
     task: Values
     """What an hf: model is trained for: task is causal-lm, masked-lm, classification, token-classification,
-    transcription, ctc (default: by its architectures)."""
+    transcription, ctc (default: from its configuration)."""
 
     torch: Values
-    """Release of PyTorch that trains, like 2.15, by whose rules memory is taken; auto reads it from a .pt2 model,
-    or else from uv.lock, requirements.txt or pyproject.toml beside vprof.yaml (default 2.15)."""
+    """Estimate training with this release of PyTorch, like 2.15; auto reads it from a .pt2 model, or else from
+    uv.lock, requirements.txt or pyproject.toml beside vprof.yaml (default 2.15)."""
 
     torch_compile: bool
-    """The step runs under torch.compile: as vprof capture --compile has recorded it, else the eager step with a
-    wide interval."""
+    """Estimate the step under torch.compile: as vprof capture --compile has recorded it, or else from the eager
+    step, with a wide interval."""
 
     train_only: Values
-    """Train the parameters alone whose names have a regex in them, such as 'layers\\.(30|31)\\.|lm_head', and freeze
-    the others."""
+    """Train only the parameters whose names match a regex, such as 'layers\\.(30|31)\\.|lm_head', and freeze the
+    others."""
 
     weights: Values
-    """Type of the weights: fp32, bf16, fp16 (default: the model's, of an hf: model its configuration's dtype)."""
+    """Type of the weights: fp32, bf16, fp16 (default: the model's; for an hf: model, its configuration's dtype)."""
 
 
 class PlanOptions(CaseOptions, total=False):
@@ -160,7 +160,7 @@ class PlanOptions(CaseOptions, total=False):
     """GPUs: a list like rtx-3060,a100-80, or all (see vprof gpus)."""
 
     rank: Values
-    """Rank n to estimate, or all for a table of plan (default: the one that needs most)."""
+    """Estimate rank n; for plan, all shows a table of ranks (default: the one that needs most)."""
 
     strategy: Values
     """How the ranks share the work, by name and options like fsdp2:mp=bf16,replicate=2: ddp, fsdp1, fsdp2, tp,
@@ -203,8 +203,8 @@ class FitOptions(CaseOptions, total=False):
     """Largest batch n to try."""
 
     measured: Values
-    """Time that a step of these options (of the first stage) took on the GPU, like 0.42s, or 0.42s@8 at another
-    batch than --batch."""
+    """Measured time of a step with these options (of the first stage) on the GPU, like 0.42s; 0.42s@8 was measured
+    at batch 8."""
 
     other_processes: Values
     """Assume that other processes use this size of memory, like 1GiB."""
@@ -222,8 +222,8 @@ class FitOptions(CaseOptions, total=False):
     """What to maximize: batch, or seq-len, the longest sequence that fits at --batch."""
 
     strategy: Values
-    """How they share the work, by name and options: ddp, fsdp1, fsdp2, tp, zero1, zero2, zero3, pp, device-map (see
-    vprof help strategies); auto searches them."""
+    """How the ranks share the work, by name and options: ddp, fsdp1, fsdp2, tp, zero1, zero2, zero3, pp, device-map
+    (see vprof help strategies); auto searches them."""
 
     target_effective_batch: int
     """Number n of samples in an optimizer step, by accumulation (default: any)."""
@@ -251,7 +251,7 @@ class SmokeOptions(CaseOptions, total=False):
     """Short for --format json."""
 
     longest: Values
-    """A setting of the longest sample, as name=value (repeatable)."""
+    """A setting of the model for the longest sample, as name=value (repeatable)."""
 
     map: Values
     """Key of a value in any other YAML, TOML or JSON of --config-path, as name=path.to.key; names are batch,
@@ -264,7 +264,7 @@ class SmokeOptions(CaseOptions, total=False):
     """Like --auto, and also measure the recommendation on the GPU."""
 
     rank: Values
-    """Rank n to estimate, or all for a table of plan (default: the one that needs most)."""
+    """Estimate rank n; for plan, all shows a table of ranks (default: the one that needs most)."""
 
     risk: Values
     """Instead of --safety-margin: accepted probability that a step needs more than the memory, like 1%."""
@@ -351,7 +351,7 @@ class RunOptions(TypedDict, total=False):
     set)."""
 
     timeout: Values
-    """End the command after this time."""
+    """End the command after this time, like 30m; 0s never does."""
 
     triton: bool
     """Let Triton compile the kernels of torch.compile, which takes longer and needs the same memory."""
