@@ -133,6 +133,9 @@ func parseRequest(text []byte) (r request, err error) {
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
+	if text = bytes.TrimSpace(text); len(text) == 0 || text[0] != '{' {
+		return nil, usagef(`need a JSON object of options, like {"model": "gpt2", "batch": 8}`)
+	}
 	if err := d.Decode(&r); err != nil {
 		return nil, usagef("the request is not a JSON object of options: %w", err)
 	}
@@ -184,7 +187,7 @@ func (a *app) runVerb(
 	}
 	cmd, err := own.execute(ctx, args)
 	s := verbAnswer{code: own.reportError(cmd, err), err: err, document: own.printed}
-	s.message = strings.TrimPrefix(strings.TrimSpace(errs.String()), "vprof: ")
+	s.message, _, _ = strings.Cut(strings.TrimPrefix(strings.TrimSpace(errs.String()), "vprof: "), "\nSee \"vprof ")
 	if s.text = out.Bytes(); json.Valid(s.text) {
 		s.result = s.text
 	}

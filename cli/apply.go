@@ -154,8 +154,8 @@ func (f *applyFlags) run(ctx context.Context, o *output, fit *report.Fit) error 
 		return err
 	}
 	if !known && len(f.mapPairs) == 0 && f.trainer == nil {
-		return usagef("--apply: vprof does not know the configuration of %s; name it with "+
-			"--config-path and --map", fit.Model)
+		return usagef("--apply: vprof does not know the configuration of %s; name the file with --config-path and its "+
+			"keys with --map batch=KEY", fit.Model)
 	}
 	c, note, err := f.chooseBest(fit, s)
 	if err != nil {

@@ -102,6 +102,8 @@ func runCapture(ctx context.Context, o *captureOptions, args []string) error {
 		if o.compile.step {
 			o.Output = strings.TrimSuffix(o.Output, pt2.Suffix) + recorded.Suffix
 		}
+	} else if !o.compile.step && !strings.HasSuffix(o.Output, pt2.Suffix) {
+		return usagef("invalid -o %s: the file of a model must end in %s", o.Output, pt2.Suffix)
 	}
 	if o.compile.step {
 		return recordStep(ctx, o)

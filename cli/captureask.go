@@ -13,6 +13,7 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/asking"
 	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/printable"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/capture"
@@ -198,12 +199,8 @@ func ask(ctx context.Context, a *app, asker capture.Asking, q cudnnQuestions) er
 }
 
 func torchReleasesWithCuDNN(version string) string {
-	var releases []string
-	for _, s := range stack.All() {
-		if s.Versions().CuDNN == version {
-			releases = append(releases, s.Release())
-		}
-	}
+	same := lists.Filter(stack.All(), func(s *stack.Stack) bool { return s.Versions().CuDNN == version })
+	releases := lists.Map(same, (*stack.Stack).Release)
 	switch {
 	case len(releases) == 0:
 		return "no release of PyTorch that is known comes with it"

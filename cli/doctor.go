@@ -116,10 +116,8 @@ func examineMachine() *doctorReport {
 }
 
 func firstUnusable(listed []cuda.ProbedGPU) error {
-	for _, b := range listed {
-		if b.Err == nil {
-			return nil
-		}
+	if slices.ContainsFunc(listed, func(b cuda.ProbedGPU) bool { return b.Err == nil }) {
+		return nil
 	}
 	if err := listed[0].Err; errors.As(err, new(*device.UnusableError)) {
 		return err

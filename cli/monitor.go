@@ -21,6 +21,7 @@ import (
 	"github.com/vprof/vprof/bench/observe/monitor"
 	"github.com/vprof/vprof/bench/observe/monitor/screen"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/device/nvml"
 )
 
@@ -158,11 +159,9 @@ func (o *monitorOptions) plannedPoint(ctx context.Context) (*report.Point, error
 	}
 	var found []report.Point
 	for _, r := range runs {
-		for _, p := range r.Points {
-			if p.Estimate != nil && (o.batch == 0 || p.Batch == o.batch) {
-				found = append(found, p)
-			}
-		}
+		found = append(found, lists.Filter(r.Points, func(p report.Point) bool {
+			return p.Estimate != nil && (o.batch == 0 || p.Batch == o.batch)
+		})...)
 	}
 	if len(found) != 1 {
 		return nil, usagef("--run: %s has %d matching estimates; choose one with --batch", o.run, len(found))

@@ -309,6 +309,8 @@ func outcomeError(o *script.Outcome, r *report.Report) error {
 		}
 		early := phrase.If(o.Torch().Version == "",
 			" before it imported PyTorch (name the Python that trains: vprof run -- venv/bin/python train.py)")
+		why += phrase.If(strings.Contains(why, "huggingface.co") && !o.Without.Any(), "\n--without-weights and "+
+			"--without-data replace what cannot be fetched")
 		return fmt.Errorf("the command failed with exit code %d%s%s%s", o.ExitCode, early, after, why)
 	case script.TimedOut:
 		return fmt.Errorf("the command was stopped after %v (--timeout)", o.Timeout)

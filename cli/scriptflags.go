@@ -144,8 +144,8 @@ func (b *batchRuns) runBatch(ctx context.Context, batch int) (script.BatchRun, e
 	if ended != nil && !errors.As(ended, new(negativeVerdict)) {
 		return script.BatchRun{}, fmt.Errorf("batch %d: %w", batch, ended)
 	}
-	b.add(r, batch)
 	b.tried[batch] = outcome.BatchRun(batch, r)
+	b.add(r, batch)
 	return b.tried[batch], nil
 }
 

@@ -170,11 +170,15 @@ func (o *smokeOptions) readBaseline() (before *report.Smoke, tolerance float64, 
 	if o.baseline != "" {
 		f, err := input.OpenFile(o.baseline)
 		if err != nil {
-			return nil, 0, usagef("--watch-baseline: %w", err)
+			return nil, 0, usagef("--watch-baseline: %w; make it with vprof smoke --export FILE.json", err)
 		}
 		defer f.Close()
 		if before, err = report.ReadSmoke(o.baseline, f); err != nil {
 			return nil, 0, usagef("--watch-baseline %w", err)
+		}
+		if !before.Safe {
+			return nil, 0, usagef("--watch-baseline %s: this result is not safe; a baseline must be the result of a "+
+				"safe run", o.baseline)
 		}
 	}
 	if o.json {

@@ -89,7 +89,8 @@ func (f *caseFlags) openTrainer(cmd *cobra.Command, a *app, args []string, at in
 		return f.useRun(cmd, args[0], ran)
 	}
 	model, ok := systems.ModelOfConfig(args[0])
-	if s, known, _ := systems.Lookup(f.model); ok || known && s.Config != "" {
+	keys := cmd.Flags().Lookup("map")
+	if s, known, _ := systems.Lookup(f.model); ok || known && s.Config != "" || keys != nil && keys.Changed {
 		f.trainer = nil
 		return f.useProjectFile(cmd, args, model)
 	}

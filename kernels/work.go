@@ -75,12 +75,7 @@ func (w *Work) Append(launches []Launch, capability int) []Launch {
 
 // occupied appends to a list the ranges that have bytes.
 func occupied(to, ranges []Range) []Range {
-	for _, r := range ranges {
-		if r.Bytes > 0 {
-			to = append(to, r)
-		}
-	}
-	return to
+	return append(to, lists.Filter(ranges, func(r Range) bool { return r.Bytes > 0 })...)
 }
 
 // A launchPlan is the part of a kernel's work that has no launches yet. Each launch reduces reads and writes by the

@@ -13,6 +13,8 @@ type Evaluation struct {
 	// Batch is the number of samples of an evaluation batch; zero means the model's own evaluation batch or the
 	// training batch.
 	Batch int
+	// InTrainingBatch evaluates in the batch size of training, also where fit changes it.
+	InTrainingBatch bool
 	// Scores is the number of batches whose logits stay on the GPU for compute_metrics: eval_accumulation_steps, or
 	// all batches. Zero means that only losses are kept.
 	Scores int
@@ -23,8 +25,8 @@ type Evaluation struct {
 	IsOff bool
 }
 
-// noEvaluation is the text of an evaluation that is turned off.
-const noEvaluation = "none"
+// Texts of an evaluation that is left out, and of one in the batch of training.
+const noEvaluation, inTrainingBatch = "none", "batch=training"
 
 // maxEvaluatedBatch is the largest evaluation batch. maxKeptScores limits the batches whose logits are kept, since
 // each of them is recorded. maxNewTokens limits generated tokens.
@@ -43,8 +45,8 @@ var evaluationOptions = options.Table[Evaluation]{
 
 // ParseEvaluation parses an evaluation like "batch=8,scores=4", or "none".
 func ParseEvaluation(text string) (e Evaluation, err error) {
-	if text == noEvaluation {
-		return Evaluation{IsOff: true}, nil
+	if text == noEvaluation || text == inTrainingBatch {
+		return Evaluation{IsOff: text == noEvaluation, InTrainingBatch: text == inTrainingBatch}, nil
 	}
 	if err := evaluationOptions.Read(&e, "", text); err != nil {
 		return e, fmt.Errorf("%w, as in batch=8,scores=4 or batch=8,new-tokens=128; or none", err)
@@ -57,8 +59,11 @@ func ParseEvaluation(text string) (e Evaluation, err error) {
 
 // String returns the evaluation as [ParseEvaluation] reads it.
 func (e Evaluation) String() string {
-	if e.IsOff {
+	switch {
+	case e.IsOff:
 		return noEvaluation
+	case e.InTrainingBatch:
+		return inTrainingBatch
 	}
 	return evaluationOptions.Text(&e)
 }

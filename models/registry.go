@@ -181,6 +181,9 @@ func (e *UnknownModelError) Error() string {
 	if len(e.Nearest) > 0 {
 		near = "; near it: " + strings.Join(e.Nearest, ", ")
 	}
+	if library, _, ok := strings.Cut(e.Name, ":"); ok && (library == "timm" || library == "torchvision") {
+		near = fmt.Sprintf("; \"vprof capture %s -o m.pt2\" makes a file for --model", e.Name)
+	}
 	switch filepath.Ext(e.Name) {
 	case ".py", ".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".onnx":
 		near = "; vprof capture makes a .pt2 of a model that Python builds"

@@ -3,6 +3,8 @@ package models
 import (
 	"cmp"
 	"slices"
+
+	"github.com/vprof/vprof/internal/lists"
 )
 
 // Strategy is how the ranks of a job train one model, with one rank on each GPU.
@@ -202,15 +204,10 @@ func (s *Strategy) Communicators(gpus int) int {
 	if s.Name == DeviceMap {
 		return 0
 	}
-	n := 0
 	stages := s.PipelineRanks(gpus)
 	rest := int64(gpus) / stages / max(1, s.TP) / max(1, s.Replicate)
-	for _, ranks := range []int64{stages, s.Replicate, s.TP, s.CP, s.EP, rest} {
-		if ranks > 1 {
-			n++
-		}
-	}
-	return max(1, n)
+	groups := []int64{stages, s.Replicate, s.TP, s.CP, s.EP, rest}
+	return max(1, len(lists.Filter(groups, func(ranks int64) bool { return ranks > 1 })))
 }
 
 // ParallelBatches returns the number of different batches that all ranks process at the same time. Ranks that share

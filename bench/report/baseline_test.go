@@ -44,7 +44,6 @@ func TestBaselineThatCouldHideGrowthIsRefused(t *testing.T) {
 		"80 bytes allocated, 0 reserved":  func(s *Smoke) { s.Checks[1].Reserved = 0 },
 		"marked safe, but its numbers exceed the limit": func(s *Smoke) { s.Checks[1].Need = 950 },
 		"safe contradicts":           func(s *Smoke) { s.Checks[1].Safe = false },
-		"this result is not safe":    func(s *Smoke) { s.Checks[1].Safe, s.Safe = false, false },
 		"components must sum to the": func(s *Smoke) { s.Components = s.Components[:1] },
 		"weights has -1 bytes":       func(s *Smoke) { s.Components[0].Bytes = -1 },
 	} {

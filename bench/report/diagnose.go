@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/phrase"
 )
 
@@ -74,13 +75,7 @@ type Remedy struct {
 
 // Problems counts the findings that are problems.
 func (d *Diagnosis) Problems() int {
-	n := 0
-	for _, f := range d.Findings {
-		if f.Problem {
-			n++
-		}
-	}
-	return n
+	return len(lists.Filter(d.Findings, func(f Finding) bool { return f.Problem }))
 }
 
 // Sheets implements [Document].

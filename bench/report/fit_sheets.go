@@ -313,7 +313,7 @@ func (f *Fit) noFitText() string {
 	text := fmt.Sprintf("nothing fits: %s%s of the smallest configuration needs %s", smallest,
 		phrase.If(f.Budget.SeqLen, " of single tokens"), bytesize.Format(c.Estimate.Device.Bytes))
 	if d := c.Estimate.Decides; d != nil && d.What != "training" {
-		text += "; " + d.String()
+		text += "; " + d.String() + phrase.If(strings.HasPrefix(d.What, "evaluation"), "; try --evaluate batch=1")
 	}
 	return text + "."
 }

@@ -368,6 +368,8 @@ type Largest struct {
 	Predicted int `json:"predicted,omitempty"`
 	// Safe reports whether the search looked for a safe batch, and not only for one that completes.
 	Safe bool `json:"safe,omitempty"`
+	// Samples is the number of samples of the data set, if it bounded the search.
+	Samples int `json:"samples,omitempty"`
 	// Limit is the number of bytes that a safe batch may fill; absent if the search was not for a safe batch.
 	Limit int64 `json:"limit_bytes,omitempty"`
 }

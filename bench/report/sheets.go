@@ -63,11 +63,13 @@ func (l *Largest) String() string {
 	case l.Batch == 0:
 		return fmt.Sprintf("no batch is %s: %d is not", l.criterion(), l.FirstFailing)
 	case l.FirstFailing == 0:
-		return fmt.Sprintf("largest batch tried: %d, which is %s", l.Batch, l.criterion())
+		return fmt.Sprintf("largest batch tried: %d, which is %s", l.Batch, l.criterion()) +
+			phrase.If(l.Samples > 0, "; the data set has %d samples", l.Samples)
 	}
 	return fmt.Sprintf("largest batch that is %s: %d; %s%d is not", l.criterion(), l.Batch,
 		phrase.If(l.Interpolated, "by the line through the runs, "), l.FirstFailing) +
-		phrase.If(l.Limit > 0, "; the limit is %s of the GPU (--safety-margin)", bytesize.Format(l.Limit))
+		phrase.If(l.Limit > 0, "; the limit is %s of the GPU (--safety-margin), with "+
+			"the most that the CUDA context may take", bytesize.Format(l.Limit))
 }
 
 // criterion describes the condition of a search.

@@ -37,7 +37,7 @@ func (r *Report) sweepSheet() Sheet {
 			wrong = errorCell(p)
 		}
 		s.Row(p.Batch, estimateCells(p.Estimate, s.unit), streamedCell(p, s.unit), runCells(p.Run, s.unit),
-			p.claim(s.unit), wrong, timeCells(p.Run), peakCell(p), fitsCell(p))
+			p.claim(s.unit), wrong, timeCells(p.Run), peakCell(p), r.fitsCell(p))
 	}
 	s.Rows = r.refusedRows(s.Rows, len(s.Columns))
 	s.Bars, s.Answer = r.bars(), r.sweepAnswer(word)
@@ -136,12 +136,13 @@ func peakCell(p Point) string {
 	return "-"
 }
 
-func fitsCell(p Point) string {
+func (r *Report) fitsCell(p Point) string {
 	switch {
 	case p.Run != nil:
 		word := map[Verdict]string{Fits: "yes", DoesNotFit: "no"}[p.Verdict()]
 		return cmp.Or(word, string(p.Verdict())) + phrase.If(p.Run.Shared, ", beside others") +
-			phrase.If(word == "yes" && p.Estimate != nil && !p.Estimate.isSafe(), ", not safe")
+			phrase.If(word == "yes" && (p.Estimate != nil && !p.Estimate.isSafe() ||
+				r.Largest != nil && r.Largest.Safe && p.Batch > r.Largest.Batch), ", not safe")
 	case p.Estimate != nil:
 		return p.Estimate.verdictText()
 	}

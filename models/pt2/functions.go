@@ -96,13 +96,8 @@ func frameText(f export.Frame) string {
 	return fmt.Sprintf("%s:%d:%s", path.Base(f.File), f.Line, f.Func)
 }
 
-func countForwards(frames []export.Frame) (n int) {
-	for _, f := range frames {
-		if f.Func == "forward" {
-			n++
-		}
-	}
-	return n
+func countForwards(frames []export.Frame) int {
+	return len(lists.Filter(frames, func(f export.Frame) bool { return f.Func == "forward" }))
 }
 
 // modulesAroundCalls returns, for each line that applies a Function, the number of modules around it: the smallest

@@ -102,24 +102,16 @@ func (f *File) neighbors(amp string, batch int) (near, far *Recording, err error
 // otherwise counts the reductions that Inductor fuses at only one of two batch sizes: the given one and the recorded
 // one.
 func (r *Recording) otherwise(batch int) int {
-	n := r.splitsOtherwise(batch)
-	for _, from := range r.FusesFrom {
-		if (r.Batch >= from) != (batch >= from) {
-			n++
-		}
-	}
-	return n
+	return r.splitsOtherwise(batch) +
+		len(lists.Filter(r.FusesFrom, func(from int) bool { return (r.Batch >= from) != (batch >= from) }))
 }
 
 // splitsOtherwise counts the reductions that are split at only one of two batch sizes: the given one and the recorded
 // one.
-func (r *Recording) splitsOtherwise(batch int) (n int) {
-	for _, at := range r.SplitsAt {
-		if slices.Contains(at, r.Batch) != slices.Contains(at, batch) {
-			n++
-		}
-	}
-	return n
+func (r *Recording) splitsOtherwise(batch int) int {
+	return len(lists.Filter(r.SplitsAt, func(at []int) bool {
+		return slices.Contains(at, r.Batch) != slices.Contains(at, batch)
+	}))
 }
 
 // Missing returns batch sizes between the recorded ones of a precision at which Inductor splits reductions in a way

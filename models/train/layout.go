@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/program"
@@ -32,13 +33,9 @@ type ModelLayout struct {
 }
 
 // untiedNames returns the names of the parameters that are not tied to another.
-func (l ModelLayout) untiedNames() (out []string) {
-	for _, p := range l.Params {
-		if p.TiedTo == "" {
-			out = append(out, p.Name)
-		}
-	}
-	return out
+func (l ModelLayout) untiedNames() []string {
+	own := lists.Filter(l.Params, func(p distributed.Param) bool { return p.TiedTo == "" })
+	return lists.Map(own, func(p distributed.Param) string { return p.Name })
 }
 
 func (l *ModelLayout) addParams(net *nn.Tree, wanted func(*nn.Parameter) bool) {

@@ -150,7 +150,7 @@ func (e Edit) checkAbsent(f Format, data []byte, p path) error {
 		}
 		reason += " (there are " + strings.Join(keys, ", ") + ")"
 	}
-	return &KeyError{Path: e.Path, Reason: reason + "; add it to the file, or name another", Missing: true}
+	return &KeyError{Path: e.Path, Reason: reason + "; add it to the file, or name another with --map", Missing: true}
 }
 
 // path is a path divided into keys.

@@ -164,10 +164,10 @@ func TestMissingKeysSayWhatThereIs(t *testing.T) {
 	} {
 		_, err := Splice(f, []byte(text), []Edit{{Path: "train.batchsize", Value: int64(8)}})
 		require.EqualError(t, err,
-			`train.batchsize: there is no key "train.batchsize" (there are batch_size, steps); add it to the file, or name another`, f)
+			`train.batchsize: there is no key "train.batchsize" (there are batch_size, steps); add it to the file, or name another with --map`, f)
 		_, err = Splice(f, []byte(text), []Edit{{Path: "training.batch.size", Value: int64(8)}})
 		require.EqualError(t, err,
-			`training.batch.size: there is no key "training" (there are train); add it to the file, or name another`, f)
+			`training.batch.size: there is no key "training" (there are train); add it to the file, or name another with --map`, f)
 	}
 }
 

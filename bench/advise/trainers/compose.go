@@ -261,7 +261,7 @@ func (c *Config) addEvaluation() error {
 		return nil
 	}
 	options := c.facts.options("batch", "eval-batch", "scores", "eval-scores", "new-tokens", "new-tokens")
-	c.facts.set("evaluate", strings.Join(options, ","), cmp.Or(batch.from, on.from))
+	c.facts.set("evaluate", cmp.Or(strings.Join(options, ","), "batch=training"), cmp.Or(batch.from, on.from))
 	return nil
 }
 

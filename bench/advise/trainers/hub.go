@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/vprof/vprof/internal/hub"
@@ -94,7 +93,7 @@ func (c *Config) CheckRemoteCode(model string) {
 	if v == nil {
 		return
 	}
-	if texts, ok := v.scalars(); !ok || !slices.Contains([]string{"true", "True"}, firstNonEmpty(texts)) {
+	if texts, ok := v.scalars(); !ok || len(texts) == 0 || texts[0] != "true" && texts[0] != "True" {
 		return
 	}
 	data, err := readConfig(model)
@@ -110,11 +109,4 @@ func (c *Config) CheckRemoteCode(model string) {
 	at := Key{c.doc.file, v.line, trustRemote}
 	c.Notes.Add("%v: the model's %s names code of its repository (auto_map), which the trainer runs; planned is "+
 		"transformers' own class, and the two may differ", at, usualName)
-}
-
-func firstNonEmpty(texts []string) string {
-	if len(texts) == 0 {
-		return ""
-	}
-	return texts[0]
 }

@@ -322,8 +322,8 @@ func unknownTrainer(d *document) error {
 		}
 	}
 	if like == nil {
-		return d.wrong(0, "", "has the keys of no trainer that vprof knows: %s%s", strings.Join(names, ", "),
-			misspelledHint(d, Tables()))
+		return d.wrong(0, "", "has the keys of no trainer that vprof knows: %s%s; vprof fit --model MODEL --apply --map "+
+			"batch=KEY writes a file of your own, too", strings.Join(names, ", "), misspelledHint(d, Tables()))
 	}
 	ways := lists.Map(like.Recognized, func(keys []string) string { return strings.Join(keys, " and ") })
 	return d.wrong(0, "", "has keys of %s, but none of what tells its configurations: %s%s", like.Trainer,

@@ -354,7 +354,8 @@ func TestEvaluationIsASetting(t *testing.T) {
 			"c.json", transformers + `"do_eval": true, "eval_accumulation_steps": 2, "prediction_loss_only": true}`,
 			"batch=8",
 		},
-		"axolotl":             {"c.yaml", axolotl + "val_set_size: 0.05\n", "batch=2"},
+		"axolotl":             {"c.yaml", axolotl + "val_set_size: 0.05\n", "batch=training"},
+		"axolotl's own batch": {"c.yaml", axolotl + "val_set_size: 0.05\neval_batch_size: 3\n", "batch=3"},
 		"axolotl without any": {"c.yaml", axolotl + "val_set_size: 0\nevals_per_epoch: 2\n", ""},
 		"torchtune":           {"c.yaml", torchtune + "run_val_every_n_steps: 10\nbatch_size_val: 8\n", "batch=8"},
 		"generation": {

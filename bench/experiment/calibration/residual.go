@@ -7,6 +7,7 @@ import (
 
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/planner/calibrate"
 )
@@ -73,12 +74,7 @@ var termLevels = [][]planner.Term{
 // checkRunCount returns an error for coefficients that were learned from too few runs.
 func checkRunCount(r *calibrate.Result) error {
 	for _, level := range termLevels {
-		n := 0
-		for _, t := range r.Terms {
-			if slices.Contains(level, t) {
-				n++
-			}
-		}
+		n := len(lists.Filter(r.Terms, func(t planner.Term) bool { return slices.Contains(level, t) }))
 		if n > 0 && len(r.Points) < n+spareRuns {
 			return &TooFewRunsError{input.Errorf("%d runs are too few for %d coefficients: each is compared with a "+
 				"fit to the others, which needs %d; run a sweep of more batch sizes, or learn from these nevertheless "+

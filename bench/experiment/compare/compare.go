@@ -63,9 +63,11 @@ func Read(r io.Reader, name, label string) (*Side, error) {
 		err = side.reference(whole, name)
 	case strings.Contains(string(head), `"`+report.Schema+`"`):
 		err = side.reports(whole, name)
+	case strings.Contains(string(head), `"`+report.SmokeSchema+`"`):
+		err = side.smoke(whole, name)
 	default:
-		err = input.FileErrorf(name,
-			"unknown format: need a report of vprof, reference records or a memory snapshot of PyTorch")
+		err = input.FileErrorf(name, "unknown format: need a result of vprof plan, sweep, run or smoke, reference "+
+			"records or a memory snapshot of PyTorch")
 	}
 	if err != nil {
 		return nil, err
@@ -141,6 +143,26 @@ func (s *Side) reports(r io.Reader, name string) error {
 			s.Steps = append(s.Steps, a)
 		}
 	}
+	return nil
+}
+
+// smoke adds the check of a smoke test that holds most.
+func (s *Side) smoke(r io.Reader, name string) error {
+	t, err := report.ReadSmoke(name, r)
+	if err != nil {
+		return err
+	}
+	c := slices.MaxFunc(lists.Filter(t.Checks, func(c report.Check) bool { return !c.NotInVerdict }),
+		func(a, b report.Check) int {
+			return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Allocated, b.Allocated))
+		})
+	a := amountsOf(t.Case.Case, t.Batch, t.Device.GPU)
+	a.Kind, a.Allocated, a.Reserved, a.Device = "simulated", c.Allocated, c.Reserved, c.Device
+	if !c.Simulated {
+		a.Kind = "measured"
+	}
+	a.Identity, a.UUID, a.Script = t.Device.Name, t.Device.UUID, t.Command != nil
+	s.Steps = append(s.Steps, a)
 	return nil
 }
 

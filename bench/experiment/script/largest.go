@@ -37,6 +37,8 @@ type BatchRun struct {
 	Peaks map[string]int64
 	// Fixed are the bytes at the peak that do not grow with the batch, as far as known.
 	Fixed int64
+	// Samples is the number of samples of the data set, above which batches do not grow; zero if unknown.
+	Samples int
 
 	program *program.Program
 	conf    allocator.Config
@@ -45,6 +47,9 @@ type BatchRun struct {
 // BatchRun returns the outcome as a run at a batch size; r is its report.
 func (o *Outcome) BatchRun(batch int, r *report.Report) BatchRun {
 	sized := BatchRun{Batch: batch, program: o.Program, conf: o.allocator()}
+	if r.Script != nil && r.Script.Coverage != nil {
+		sized.Samples = r.Script.Coverage.Samples
+	}
 	if o.Kind() == Fits && len(r.Points) > 0 {
 		sized.Reserved, sized.Peaks = r.Points[0].Run.Reserved, map[string]int64{}
 		for _, p := range r.Points[0].Run.Phases {
@@ -84,6 +89,10 @@ func Largest(ctx context.Context, gpu device.GPU, b planner.Budget, multiple, mo
 		if err != nil {
 			return found, err
 		}
+		if r.Samples > 0 && r.Samples < most {
+			most, found.Samples = r.Samples, r.Samples
+			s.fails = min(s.fails, max(most/multiple, next)+1)
+		}
 		if r.Reserved > 0 {
 			s.runs = append(s.runs, r)
 			slices.SortFunc(s.runs, func(a, b BatchRun) int { return a.Batch - b.Batch })
@@ -107,7 +116,10 @@ func Largest(ctx context.Context, gpu device.GPU, b planner.Budget, multiple, mo
 // multiple that fits if no other is left to run. known reports whether the need of the last run is known.
 func (s *batchSearch) next(ctx context.Context, known bool) (int, error) {
 	low, high := s.fits, s.fails
-	if len(s.runs) == 0 {
+	switch {
+	case high-low <= 1:
+		return low, nil
+	case len(s.runs) == 0:
 		return high / 2, nil
 	}
 	if len(s.runs) == 1 && !known { // it grows faster than on a line

@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/vprof/vprof/bench/experiment/script"
+	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
 )
@@ -44,6 +45,20 @@ func TestTheLargestBatchTakesFewRuns(t *testing.T) {
 		require.Equal(t, found.Batch+multiple, found.FirstFailing)
 		require.LessOrEqual(t, runs, most)
 	})
+}
+
+// No batch is larger than the data set, however much would fit.
+func TestSamplesBoundTheLargestBatch(t *testing.T) {
+	gpu := device.GPU{Name: "card", Memory: 24 << 30}
+	for samples, want := range map[int]int{100: 96, 64: 64, 5: 8} {
+		found, err := script.Largest(t.Context(), gpu, planner.Budget{Margin: planner.DefaultMargin}, 8, 1<<16,
+			func(batch int) (script.BatchRun, error) {
+				require.LessOrEqual(t, batch, max(8, samples))
+				return script.BatchRun{Batch: batch, Reserved: int64(batch) << 20, Samples: samples}, nil
+			})
+		require.NoError(t, err)
+		require.Equal(t, report.Largest{Batch: want, Safe: true, Samples: samples, Limit: found.Limit}, found)
+	}
 }
 
 // Where the optimizer has the peak of small batches, the peaks of the other phases tell what larger ones need.

@@ -203,23 +203,19 @@ type jobs struct {
 }
 
 type status struct {
-	Ready      int    `json:"ready"`
-	Completed  string `json:"completedIndexes"`
-	Failed     string `json:"failedIndexes"`
-	Conditions []struct {
-		Type   string `json:"type"`
-		Status string `json:"status"`
-	} `json:"conditions"`
+	Ready      int         `json:"ready"`
+	Completed  string      `json:"completedIndexes"`
+	Failed     string      `json:"failedIndexes"`
+	Conditions []condition `json:"conditions"`
 }
+
+type condition struct{ Type, Status string }
 
 // ended reports whether the Job has ended.
 func (s status) ended() bool {
-	for _, c := range s.Conditions {
-		if c.Status == "True" && (c.Type == "Complete" || c.Type == "Failed") {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.Conditions, func(c condition) bool {
+		return c.Status == "True" && (c.Type == "Complete" || c.Type == "Failed")
+	})
 }
 
 // Active implements [fleet.Engine]. All unfinished tasks of an unfinished Job count as active.

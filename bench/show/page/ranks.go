@@ -46,13 +46,7 @@ func newLanes(p *profile.Profile, from, to int) []streamLane {
 	if len(names) < 2 {
 		return nil
 	}
-	events := 0
-	for _, in := range p.Program.Instructions[from:to] {
-		if in.Kind == program.Alloc || in.Kind == program.Free {
-			events++
-		}
-	}
-	every := max(1, events/lanePoints)
+	every := max(1, countEvents(p.Program.Instructions[from:to])/lanePoints)
 	held, most := make([]int64, len(names)), make([]int64, len(names))
 	var steps [][]int64 // the most of each stream within each point of time
 	at := 0

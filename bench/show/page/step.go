@@ -8,6 +8,7 @@ import (
 
 	"github.com/vprof/vprof/bench/show/profile"
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/allocator"
 	"github.com/vprof/vprof/profiler/program"
 )
@@ -206,16 +207,16 @@ func timeline(p *profile.Profile, from, to int) stepData {
 	return d
 }
 
+func countEvents(list []program.Instruction) int {
+	return len(lists.Filter(list, func(in program.Instruction) bool {
+		return in.Kind == program.Alloc || in.Kind == program.Free
+	}))
+}
+
 // phases returns those within the instructions, in numbers of events.
 func phases(p *profile.Profile, from, to int) []phaseData {
 	event := func(instruction int) int {
-		n := 0
-		for _, in := range p.Program.Instructions[from:instruction] {
-			if in.Kind == program.Alloc || in.Kind == program.Free {
-				n++
-			}
-		}
-		return n
+		return countEvents(p.Program.Instructions[from:instruction])
 	}
 	var out []phaseData
 	for _, s := range p.Spans() {

@@ -25,6 +25,9 @@ MOST = 64 << 20
 # Extensions of the files that --fetch may download, besides headers of weights.
 SMALL = (".json", ".txt", ".model", ".jinja", ".yaml", ".vocab")
 
+# Files of tokenizers, of which a repository has some.
+TOKENIZER = {"tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model", "tekken.json"}
+
 # Files that a library requires to load a model. It also requests optional ones, which few repositories have.
 REQUIRED = {"config.json", "model_index.json", "preprocessor_config.json", "scheduler_config.json", "tokenizer.json", "tokenizer_config.json"}
 
@@ -323,7 +326,12 @@ def watch_cached_files(module):
                 if "config.json" in filenames:
                     placeholders.wanted("the configuration of %s" % path_or_repo_id, "put its config.json into a folder and name that, or give --fetch")
                 raise
-        return [path for path in answer(path_or_repo_id, filenames, kwargs) if path] or found
+        paths = [path for path in answer(path_or_repo_id, filenames, kwargs) if path]
+        if not paths and "data" not in placeholders.ASKED and TOKENIZER.intersection(filenames) and not any(cached(path_or_repo_id, f) for f in TOKENIZER):
+            # transformers would make a tokenizer without a vocabulary, whose rows have one token or none
+            placeholders.wanted("the tokenizer of %s" % path_or_repo_id, "give --without-data, which makes a token of each word, or put it into the cache of the hub")
+            raise OSError("the tokenizer of %s is absent" % path_or_repo_id)
+        return paths or found
 
     def answer(name, filenames, kwargs):
         return [repository(name).file(os.path.join(kwargs.get("subfolder") or "", f)) for f in filenames if f.endswith(SMALL)]
