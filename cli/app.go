@@ -164,11 +164,11 @@ func newRootCmd(a *app) *cobra.Command {
 			if err := applySettings(cmd); err != nil {
 				return err
 			}
-			if a.offline && hub.Online != nil { // for good: it is the process's, so that no request sets it
-				hub.Online = nil
+			if a.offline && hub.Default != nil { // for good: it is the process's, so that no request sets it
+				hub.Default = nil
 			}
-			if a.quiet && hub.Online != nil {
-				hub.Online.Announce = func(string) {}
+			if a.quiet && hub.Default != nil {
+				hub.Default.Announce = func(string) {}
 			}
 			if !slices.Contains(colorChoices, a.color) {
 				return usagef("--color: %q: use %s", a.color, strings.Join(colorChoices, ", "))

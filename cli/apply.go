@@ -74,7 +74,7 @@ func (f *applyFlags) takeFileValues(m models.Model, c *models.Case) (held map[st
 	if s, values, found, err := f.file(m); found || err != nil {
 		for _, name := range []string{"amp", "checkpointing"} {
 			_, read := values[name]
-			held[name] = !f.flags.Changed(name) && (read || !s.Reads(name))
+			held[name] = !f.flags.Changed(name) && (read || !s.Supports(name))
 		}
 		if err == nil {
 			err = setFileValues(c, values, func(name string) bool { return !held[name] })
@@ -130,7 +130,7 @@ func bestChoice(fit *report.Fit, device string, wanted func(report.Choice) bool)
 // does not offer, with its authors' values.
 func (f *applyFlags) chooseBest(fit *report.Fit, s systems.System) (c report.Choice, note string, err error) {
 	device := fit.Devices[0].Name
-	if len(f.mapPairs) == 0 && (!s.Reads("amp") || !s.Reads("checkpointing")) {
+	if len(f.mapPairs) == 0 && (!s.Supports("amp") || !s.Supports("checkpointing")) {
 		if c, ok := bestChoice(fit, device, func(c report.Choice) bool { return c.IsAuthorsOwn }); ok {
 			return c, "", nil
 		}

@@ -238,7 +238,7 @@ func gpuOfMessages(messages []oomtext.Message, d *report.Diagnosis) device.GPU {
 				}
 			}
 			d.GPU = fmt.Sprintf("assumed GPU: %s, by its %s%s; --gpu chooses another", like[0].Name,
-				bytesize.Format(m.Total), phrase.After(", or ", strings.Join(others, ", ")))
+				bytesize.Format(m.Total), phrase.Prefix(", or ", strings.Join(others, ", ")))
 			return like[0]
 		}
 	}

@@ -101,7 +101,7 @@ func runFit(cmd *cobra.Command, o *fitOptions) (err error) {
 	if s.Lengths != nil && s.SeqLen {
 		return usagef("--lengths and --search seq-len both set the longest sequence; give one of them")
 	}
-	if s.Lengths != nil && (len(s.GPUs) > 1 || s.Device != nil || s.Ranks.Strategy == fit.AnyStrategy) {
+	if s.Lengths != nil && (len(s.GPUs) > 1 || s.Device != nil || s.Ranks.Strategy == fit.AutoStrategy) {
 		return usagef("--lengths works with one simulated GPU and one strategy; name " +
 			"one with --gpu, and leave out --device, --profile and --strategy auto")
 	}
@@ -206,7 +206,7 @@ type fitShardHeader struct {
 
 // shard searches a part of the configurations on all GPUs.
 func (o *fitOptions) shard(ctx context.Context, s fit.Search) error {
-	head := s.Head()
+	head := s.CommonResult()
 	head.Budget.Preset = o.budget.preset
 	p, err := newShardPlan("fit", len(s.Cases), []any{head, s.Cases, s.GPUs, s.Calibrated, s.MeasuredSpeed})
 	if err != nil {
@@ -232,16 +232,16 @@ func (o *fitOptions) shard(ctx context.Context, s fit.Search) error {
 // known.
 func unreadByProject(m models.Model) (func(models.Case) string, error) {
 	s, known, err := systems.Lookup(m.Name)
-	if err != nil || !known || s.Reads("amp") && s.Reads("checkpointing") {
+	if err != nil || !known || s.Supports("amp") && s.Supports("checkpointing") {
 		return nil, err
 	}
 	own, err := m.Complete(m.Default)
 	return func(c models.Case) string {
 		var words []string
-		if c.AMP != own.AMP && !s.Reads("amp") {
+		if c.AMP != own.AMP && !s.Supports("amp") {
 			words = append(words, "precision")
 		}
-		if c.Checkpointing != own.Checkpointing && !s.Reads("checkpointing") {
+		if c.Checkpointing != own.Checkpointing && !s.Supports("checkpointing") {
 			words = append(words, "checkpointing")
 		}
 		if len(words) == 0 {

@@ -164,7 +164,7 @@ func (o *fitOptions) checkSearch() error {
 		return usagef("--seq-len sets the length that --search seq-len looks for; leave one of them out")
 	case o.apply.apply:
 		return usagef("--apply writes batches; with --search seq-len write the length into the file yourself")
-	case o.group.gpus > 1 && o.group.strategy == fit.AnyStrategy:
+	case o.group.gpus > 1 && o.group.strategy == fit.AutoStrategy:
 		return usagef("--search seq-len: name one strategy; --strategy auto searches batches")
 	}
 	return refuseFlags(o.c.flags, "--search seq-len is of simulated GPUs; leave out --%s", "device", "profile")

@@ -26,7 +26,7 @@ import (
 // garbage collector, signals and access to the hub.
 func Main(args []string) int {
 	setGCPercent()
-	hub.Online = hub.FromEnvironment(func(what string) { printable.Fprintf(os.Stderr, "vprof: fetching %s\n", what) })
+	hub.Default = hub.FromEnvironment(func(what string) { printable.Fprintf(os.Stderr, "vprof: fetching %s\n", what) })
 	return int(runInterruptibly(newSystemApp(), args))
 }
 

@@ -218,7 +218,7 @@ func openNVML() (monitor.Session, error) {
 	return session, nil
 }
 
-func alive(pid int) bool {
+func processExists(pid int) bool {
 	p, err := os.FindProcess(pid)
 	if err != nil {
 		return false

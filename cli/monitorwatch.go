@@ -74,7 +74,7 @@ func (w *watch) checkPIDs(samples []monitor.Sample) error {
 		})
 		switch {
 		case uses:
-		case !alive(pid):
+		case !processExists(pid):
 			return usagef("--pid: no process %d, and no GPU lists it (in a container, NVML reports process "+
 				"IDs of the host)", pid)
 		default:

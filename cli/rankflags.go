@@ -121,9 +121,9 @@ type groupFlags struct{ rankFlags }
 
 func (g *groupFlags) register(cmd *cobra.Command) {
 	g.usesLinkSpeed = true
-	g.registerGroup(cmd, fit.AnyStrategy, "how the ranks share the work, by `name` and options: "+
+	g.registerGroup(cmd, fit.AutoStrategy, "how the ranks share the work, by `name` and options: "+
 		strings.Join(models.Strategies(), ", ")+" (see vprof help strategies); auto searches them")
-	completeFlag(cmd, "strategy", func() []string { return append([]string{fit.AnyStrategy}, models.Strategies()...) })
+	completeFlag(cmd, "strategy", func() []string { return append([]string{fit.AutoStrategy}, models.Strategies()...) })
 }
 
 func (g *groupFlags) apply(s *fit.Search) error {
@@ -141,7 +141,7 @@ func (g *groupFlags) apply(s *fit.Search) error {
 	var cases []models.Case
 	for _, c := range s.Cases {
 		texts := []string{g.strategy}
-		if g.strategy == fit.AnyStrategy {
+		if g.strategy == fit.AutoStrategy {
 			texts = fit.StrategiesFor(s.Model, c, g.gpus)
 		}
 		for _, text := range texts {

@@ -241,7 +241,7 @@ func (o *runOptions) addNeed(ctx context.Context, failed *script.Outcome, r *rep
 		return err
 	}
 	r.Script.Remedies = more.Script.Remedies
-	r.Script.DeviceWithout, err = again.Least(ctx, more.Points[0].Run.Device)
+	r.Script.DeviceWithout, err = again.LeastMemory(ctx, more.Points[0].Run.Device)
 	return err
 }
 

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"vprof": func() {
 		setGCPercent()
 		if os.Getenv("HF_ENDPOINT") != "" { // a script that tests what the network gives
-			hub.Online = hub.FromEnvironment(func(what string) { fmt.Fprintln(os.Stderr, "vprof: fetching", what) })
+			hub.Default = hub.FromEnvironment(func(what string) { fmt.Fprintln(os.Stderr, "vprof: fetching", what) })
 		}
 		if patience, err := time.ParseDuration(os.Getenv("VPROF_TEST_PATIENCE")); err == nil { // of calls of the driver
 			slowCallNotice, hungCallTimeout = patience/2, patience

@@ -38,9 +38,9 @@ func parseReleases(ctx context.Context, value string) (parsedStack, error) {
 	var err error
 	switch {
 	case info.IsDir():
-		found, err = requirements.Installed(ctx, filepath.Join(value, "bin", "python"), names)
+		found, err = requirements.InstalledReleases(ctx, filepath.Join(value, "bin", "python"), names)
 	case strings.HasPrefix(filepath.Base(value), "python"):
-		found, err = requirements.Installed(ctx, value, names)
+		found, err = requirements.InstalledReleases(ctx, value, names)
 	default:
 		found, err = requirements.Versions(value, names)
 	}

@@ -46,7 +46,7 @@ func (f *caseFlags) acceptTrainer(cmd *cobra.Command, a *app, searched func() []
 			return nil
 		}
 		if cmd.ArgsLenAtDash() < 0 && !looksLikeFile(args[0]) {
-			return noFile(cmd, a, args)
+			return notAFileError(cmd, a, args)
 		}
 		defer input.BeginReading()()
 		at := cmd.ArgsLenAtDash()
@@ -97,8 +97,8 @@ func (f *caseFlags) openTrainer(cmd *cobra.Command, a *app, args []string, at in
 	return err
 }
 
-// noFile returns an error for an argument that is not a trainer's file, and describes what it may be.
-func noFile(cmd *cobra.Command, a *app, args []string) error {
+// notAFileError returns an error for an argument that is not a trainer's file, and describes what it may be.
+func notAFileError(cmd *cobra.Command, a *app, args []string) error {
 	if err := scriptAsModelError(cmd, args); err != nil {
 		return err
 	}
@@ -183,7 +183,7 @@ func (f *caseFlags) applyTrainer(cmd *cobra.Command, a *app, searched []string) 
 		name, _, _ := strings.Cut(s.Value, "=")
 		set := s.Flag == "set"
 		return slices.Contains(searched, s.Flag) || given[s.Flag] && !set ||
-			s.Flag == trainers.ImageSize && !f.onImages() ||
+			s.Flag == trainers.ImageSize && !f.trainsOnImages() ||
 			set && f.settings.sets(name)
 	})
 	if m, err := a.models().Lookup(f.model); err == nil { // the case describes what is wrong with a model
@@ -199,13 +199,13 @@ func (f *caseFlags) applyTrainer(cmd *cobra.Command, a *app, searched []string) 
 			continue
 		}
 		if flag == nil {
-			return s.Wrong("needs --%s %s, which %s does not have", s.Flag, s.Value, cmd.CommandPath())
+			return s.Fault("needs --%s %s, which %s does not have", s.Flag, s.Value, cmd.CommandPath())
 		}
 		if of, ok := flag.Value.(*fieldFlag); ok && s.Change.Field != nil {
 			of.patch.Set(s.Change)
 			flag.Changed = true
 		} else if err := f.flags.Set(s.Flag, s.Value); err != nil {
-			return s.Wrong("invalid value %q of --%s", s.Value, s.Flag)
+			return s.Fault("invalid value %q of --%s", s.Value, s.Flag)
 		}
 		f.flagsSetByTrainer = append(f.flagsSetByTrainer, s.Flag)
 		separator := " "
@@ -241,8 +241,9 @@ func (f *caseFlags) isFixed(flag string) bool {
 	return f.flags.Changed(flag) && !slices.Contains(f.flagsSetByTrainer, flag)
 }
 
-// onImages reports whether the user sets images, so that the model trains on images; their number does not matter.
-func (f *caseFlags) onImages() bool {
+// trainsOnImages reports whether the user sets images, so that the model trains on images; their number does not
+// matter.
+func (f *caseFlags) trainsOnImages() bool {
 	return slices.ContainsFunc(f.settings.pairs, func(pair string) bool {
 		return strings.HasPrefix(pair, "images=") && pair != "images=0"
 	})
@@ -259,7 +260,7 @@ func (f *caseFlags) trainerSettings() ([]trainers.Setting, error) {
 	for _, s := range settings {
 		if s.Flag == "strategy" && !chosen {
 			if _, err := models.ParseStrategy(s.Value); err != nil {
-				return nil, s.Wrong("vprof records %s, not %s; vprof run --gpus N -- COMMAND runs the script with it",
+				return nil, s.Fault("vprof records %s, not %s; vprof run --gpus N -- COMMAND runs the script with it",
 					strings.Join(models.Strategies(), ", "), s.Value)
 			}
 		}
@@ -276,7 +277,7 @@ func (f *caseFlags) withTrainerKey(err error) error {
 	for _, s := range f.trainer.Settings {
 		name, _, _ := strings.Cut(s.Value, "=")
 		if s.Flag == wrong.Field || s.Flag == "set" && name == wrong.Field {
-			return s.Wrong("%v", wrong)
+			return s.Fault("%v", wrong)
 		}
 	}
 	return err

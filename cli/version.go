@@ -50,7 +50,7 @@ func buildVersion() version {
 func (a *app) addProvenance(r *report.Report, started time.Time) {
 	r.Tool = vprofTool()
 	r.Started = started.Truncate(time.Second)
-	r.Measured(hostName(), a.now().UTC().Truncate(time.Second))
+	r.SetMeasured(hostName(), a.now().UTC().Truncate(time.Second))
 }
 
 // hostName returns the name of this machine in results: the scheduler's name of the node, if there

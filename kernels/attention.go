@@ -77,9 +77,9 @@ func (p *launchPlan) headsOf(w *Work, query, key Range) (heads, bool) {
 	return h, true
 }
 
-// attend computes attention or its gradients if its ranges have the sizes of attention, and else a product with as many
-// operations.
-func (p *launchPlan) attend(w *Work) {
+// addAttention computes attention or its gradients if its ranges have the sizes of attention, and else a product with
+// as many operations.
+func (p *launchPlan) addAttention(w *Work) {
 	r := p.reads
 	same := func(i, j int) bool { return r[i].Bytes == r[j].Bytes }
 	switch {

@@ -4,8 +4,8 @@ import "github.com/vprof/vprof/internal/ceil"
 
 // The work that memory bandwidth limits: which kernel runs over which part of the ranges.
 
-// copy adds a fill, a copy or a cast if one range or a pair of ranges has the sizes for it.
-func (p *launchPlan) copy() {
+// addCopy adds a fill, a copy or a cast if one range or a pair of ranges has the sizes for it.
+func (p *launchPlan) addCopy() {
 	switch {
 	case len(p.reads) == 0 && len(p.writes) == 1:
 		p.add(Fill{To: p.writes[0]}.Launch())
@@ -33,8 +33,8 @@ func (p *launchPlan) copyOne(from, to Range) {
 	p.reads, p.writes = p.reads[:0], p.writes[:0]
 }
 
-// reduce sums the longest input to the longest output.
-func (p *launchPlan) reduce() {
+// addReduction sums the longest input to the longest output.
+func (p *launchPlan) addReduction() {
 	r, w := largestRange(p.reads), largestRange(p.writes)
 	if r < 0 || w < 0 {
 		return
@@ -204,9 +204,9 @@ func (p *launchPlan) normalizeBackward(input, gradient, result, mean, deviation 
 	}
 }
 
-// index moves rows of the longest input to the longest output, in an order without a pattern. The operator's index
+// addIndex moves rows of the longest input to the longest output, in an order without a pattern. The operator's index
 // tensor has no real indices and is only read; its length determines the length of rows.
-func (p *launchPlan) index() {
+func (p *launchPlan) addIndex() {
 	r, w := largestRange(p.reads), largestRange(p.writes)
 	if r < 0 || w < 0 {
 		return

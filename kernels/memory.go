@@ -95,7 +95,7 @@ func (k Elementwise) Launch() Launch {
 		panic("kernels: elementwise: too many operands")
 	}
 	args := make([]uint64, 6+4*MaxOperands)
-	args[0], args[1], args[2], args[3] = uint64(len(k.Reads)), uint64(len(k.Writes)), uint64(k.Rounds), word(k.Settled)
+	args[0], args[1], args[2], args[3] = uint64(len(k.Reads)), uint64(len(k.Writes)), uint64(k.Rounds), bit(k.Settled)
 	args[4], args[5] = math.Float64bits(k.Scale), math.Float64bits(k.Shift)
 	reads, longestRead := putRanges(args[6:], k.Reads)
 	writes, longestWrite := putRanges(args[6+2*MaxOperands:], k.Writes)
@@ -110,8 +110,8 @@ func (k Elementwise) Launch() Launch {
 	return l
 }
 
-// word returns a boolean as a kernel's argument.
-func word(on bool) uint64 {
+// bit returns a boolean as a kernel's argument.
+func bit(on bool) uint64 {
 	if on {
 		return 1
 	}

@@ -47,7 +47,7 @@ func (k Update) Launch() Launch {
 		read += int64(k.Read >> list & 1)
 		written += int64(k.Written >> list & 1)
 	}
-	l.Args[2], l.Args[3], l.Args[4], l.Args[5] = k.Read, k.Written, uint64(k.Rounds), word(k.Settled)
+	l.Args[2], l.Args[3], l.Args[4], l.Args[5] = k.Read, k.Written, uint64(k.Rounds), bit(k.Settled)
 	l.Args[6], l.Args[7] = math.Float64bits(k.Scale), math.Float64bits(k.Shift)
 	l.Reads, l.Writes = read*sum, written*sum
 	l.FLOPs = sum / k.Type.Size() * (max(read-1, 0) + 2*k.Rounds)

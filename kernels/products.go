@@ -17,9 +17,10 @@ func (p *launchPlan) matmul(w *Work) {
 	p.multiply(0, min(1, len(p.reads)-1), w.M, w.N, w.K, w.Batch)
 }
 
-// tiled reports whether tiles suit a product. A product that leaves most of a tile unused has no kernel: products with
-// a vector, and depthwise convolutions, are limited by memory bandwidth. With tensor cores a larger part may be unused.
-func (p *launchPlan) tiled(m, n, k, batch int64) bool {
+// suitsTiles reports whether tiles suit a product. A product that leaves most of a tile unused has no kernel: products
+// with a vector, and depthwise convolutions, are limited by memory bandwidth. With tensor cores a larger part may be
+// unused.
+func (p *launchPlan) suitsTiles(m, n, k, batch int64) bool {
 	if min(m, n, k, batch) <= 0 || max(m, n, k, batch) >= 1<<30 {
 		return false
 	}
@@ -52,7 +53,7 @@ func (p *launchPlan) multiply(a, b int, m, n, k, batch int64) {
 	}
 	x, fitsX := p.operand(p.reads[a], m, k, batch)
 	y, fitsY := p.operand(p.reads[b], n, k, batch)
-	if !p.tiled(m, n, k, batch) || !fitsX || !fitsY {
+	if !p.suitsTiles(m, n, k, batch) || !fitsX || !fitsY {
 		return
 	}
 	g := GEMM{
@@ -165,7 +166,7 @@ func (p *launchPlan) convolveForward(c convolution) bool {
 func (p *launchPlan) convolveInput(c convolution) bool {
 	k, ok := p.geometry(c)
 	ok = ok && k.StrideY == 1 && k.StrideX == 1 &&
-		p.tiled(k.Images*k.Height*k.Width, k.Channels/k.Groups, k.taps()*c.filters, c.groups)
+		p.suitsTiles(k.Images*k.Height*k.Width, k.Channels/k.Groups, k.taps()*c.filters, c.groups)
 	if ok {
 		p.countVisited(k.InputGradient(p.capability), c.output.Bytes, c.weight.Bytes, k.inputBytes())
 	}
@@ -198,7 +199,7 @@ func (p *launchPlan) markVisited(first, second, out int64) {
 // a tile would be unused.
 func (p *launchPlan) geometry(c convolution) (Conv, bool) {
 	lanes := vectorBytes / p.t.Size()
-	if !p.tiled(c.positions, c.filters, c.taps, c.groups) || c.filters%lanes != 0 ||
+	if !p.suitsTiles(c.positions, c.filters, c.taps, c.groups) || c.filters%lanes != 0 ||
 		(c.input.Addr|c.weight.Addr|c.output.Addr)%vectorBytes != 0 {
 		return Conv{}, false
 	}

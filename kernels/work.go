@@ -41,7 +41,7 @@ func (w *Work) Append(launches []Launch, capability int) []Launch {
 	p := launchPlan{
 		launches: launches, before: len(launches), capability: capability, t: elementType(w.Precision),
 		tf32:  w.Precision == program.TF32,
-		reads: occupied(buffers[0][:0], w.Reads), writes: occupied(buffers[1][:0], w.Writes), flops: w.FLOPs,
+		reads: nonEmpty(buffers[0][:0], w.Reads), writes: nonEmpty(buffers[1][:0], w.Writes), flops: w.FLOPs,
 	}
 	for i, r := range p.reads[:min(len(p.reads), len(p.visited))] {
 		p.visited[i].Addr = r.Addr
@@ -50,21 +50,21 @@ func (w *Work) Append(launches []Launch, capability int) []Launch {
 	case program.Copy, program.AllGather, program.ReduceScatter, program.AllReduce, program.Broadcast, program.Send,
 		program.Receive:
 		// A GPU that is alone copies what ranks would exchange.
-		p.copy()
+		p.addCopy()
 	case program.Reduction:
-		p.reduce()
+		p.addReduction()
 	case program.Normalization:
 		p.normalize(w)
 	case program.Softmax:
 		p.softmax()
 	case program.Index:
-		p.index()
+		p.addIndex()
 	case program.Matmul:
 		p.matmul(w)
 	case program.Convolution:
 		p.convolve(w)
 	case program.Attention:
-		p.attend(w)
+		p.addAttention(w)
 	case program.OptimizerUpdate:
 		p.update()
 	}
@@ -73,8 +73,8 @@ func (w *Work) Append(launches []Launch, capability int) []Launch {
 	return p.launches
 }
 
-// occupied appends to a list the ranges that have bytes.
-func occupied(to, ranges []Range) []Range {
+// nonEmpty appends to a list the ranges that have bytes.
+func nonEmpty(to, ranges []Range) []Range {
 	return append(to, lists.Filter(ranges, func(r Range) bool { return r.Bytes > 0 })...)
 }
 
@@ -130,7 +130,7 @@ func (p *launchPlan) hasLaunches() bool { return len(p.launches) > p.before }
 // streamRanges reads and writes the rest of all ranges, in one launch if there are few; if that is all of the work,
 // with rounds of arithmetic.
 func (p *launchPlan) streamRanges() {
-	p.reads, p.writes = occupied(p.reads[:0], p.reads), occupied(p.writes[:0], p.writes)
+	p.reads, p.writes = nonEmpty(p.reads[:0], p.reads), nonEmpty(p.writes[:0], p.writes)
 	if len(p.reads)+len(p.writes) == 0 {
 		return
 	}

@@ -109,7 +109,7 @@ func (c Case) ReleaseName() string { return cmp.Or(c.Torch, unnamedRelease) }
 func (c Case) Release() (*stack.Stack, error) {
 	s, err := stack.Lookup(c.ReleaseName())
 	if err == nil && len(c.Stack) > 0 {
-		s = s.With(c.Stack)
+		s = s.WithLibraries(c.Stack)
 	}
 	return s, err
 }

@@ -38,9 +38,9 @@ const (
 
 // evaluationOptions holds the options of --set evaluate, in the order in which they are written.
 var evaluationOptions = options.Table[Evaluation]{
-	options.Count("batch", 1, maxEvaluatedBatch, func(e *Evaluation) *int { return &e.Batch }),
-	options.Count("scores", 1, maxKeptScores, func(e *Evaluation) *int { return &e.Scores }),
-	options.Count("new-tokens", 1, maxNewTokens, func(e *Evaluation) *int { return &e.NewTokens }),
+	options.NewCount("batch", 1, maxEvaluatedBatch, func(e *Evaluation) *int { return &e.Batch }),
+	options.NewCount("scores", 1, maxKeptScores, func(e *Evaluation) *int { return &e.Scores }),
+	options.NewCount("new-tokens", 1, maxNewTokens, func(e *Evaluation) *int { return &e.NewTokens }),
 }
 
 // ParseEvaluation parses an evaluation like "batch=8,scores=4", or "none".
@@ -65,7 +65,7 @@ func (e Evaluation) String() string {
 	case e.InTrainingBatch:
 		return inTrainingBatch
 	}
-	return evaluationOptions.Text(&e)
+	return evaluationOptions.Format(&e)
 }
 
 // Summary describes the logits that an evaluation stores and the tokens that it generates, for a line about a case.

@@ -159,25 +159,25 @@ var loraOptions = options.Table[LoRA]{
 	{Key: "method", Read: (*LoRA).setMethod, Write: (*LoRA).methodText},
 	loraNumber("r", 1, maxRank, func(l *LoRA) *int64 { return &l.Rank }),
 	loraNumber("alpha", 0, 1<<30, func(l *LoRA) *int64 { return &l.Alpha }),
-	options.Of("dropout", parseDropout, func(l *LoRA) *float64 { return &l.Dropout }, dropoutText).For(""),
+	options.New("dropout", parseDropout, func(l *LoRA) *float64 { return &l.Dropout }, dropoutText).For(""),
 	options.ChoiceOption("dtype", "fp32", "weights", func(l *LoRA) *bool { return &l.InWeightsType }),
-	options.Of("dora", parseDoRA, func(l *LoRA) *string { return &l.DoRA }, identity).For(""),
+	options.New("dora", parseDoRA, func(l *LoRA) *string { return &l.DoRA }, identity).For(""),
 	options.OffOption("towers", func(l *LoRA) *bool { return &l.NoTowers }),
 	options.NamesOption("exclude_modules", func(l *LoRA) *[]string { return &l.Excluded }),
-	options.Of("layers_to_transform", parseNumbers, func(l *LoRA) *[]int64 { return &l.Blocks }, joinPlus),
-	options.Of("rank_pattern", parsePatterns, func(l *LoRA) *[]RankPattern { return &l.Patterns }, joinPlus).For(""),
-	options.Of("bias", parseBias, func(l *LoRA) *string { return &l.Bias }, identity),
+	options.New("layers_to_transform", parseNumbers, func(l *LoRA) *[]int64 { return &l.Blocks }, joinPlus),
+	options.New("rank_pattern", parsePatterns, func(l *LoRA) *[]RankPattern { return &l.Patterns }, joinPlus).For(""),
+	options.New("bias", parseBias, func(l *LoRA) *string { return &l.Bias }, identity),
 	options.BoolOption("lora_bias", func(l *LoRA) *bool { return &l.Biased }).For(""),
-	options.Of("trainable_token_indices", parseNumbers, func(l *LoRA) *[]int64 { return &l.Tokens }, joinPlus).For(""),
+	options.New("trainable_token_indices", parseNumbers, func(l *LoRA) *[]int64 { return &l.Tokens }, joinPlus).For(""),
 	options.NamesOption("save", func(l *LoRA) *[]string { return &l.Save }),
 	options.NamesOption("parameters", func(l *LoRA) *[]string { return &l.Parameters }).For(""),
 	{Key: "target", IsList: true, Read: (*LoRA).setTarget, Write: (*LoRA).targetText},
-	options.Of("match", parseExpression, func(l *LoRA) *string { return &l.Match }, identity),
+	options.New("match", parseExpression, func(l *LoRA) *string { return &l.Match }, identity),
 }
 
 // loraNumber returns the option of a number that is always written for LoRA and never for other methods.
 func loraNumber(key string, least, most int64, at func(*LoRA) *int64) options.Option[LoRA] {
-	o := options.Count(key, least, most, at).For("")
+	o := options.NewCount(key, least, most, at).For("")
 	o.Write = func(l *LoRA) string {
 		if l.Method != "" {
 			return ""
@@ -303,7 +303,7 @@ func (l *LoRA) String() string {
 	if l == nil {
 		return ""
 	}
-	return loraOptions.Text(l)
+	return loraOptions.Format(l)
 }
 
 func identity(text string) string { return text }

@@ -57,7 +57,7 @@ const (
 
 // objectiveOptions holds the options of an objective, in the order in which they are written.
 var objectiveOptions = options.Table[Objective]{
-	options.Count("completion", 1, maxCompletion, func(o *Objective) *int64 { return &o.Completion }).
+	options.NewCount("completion", 1, maxCompletion, func(o *Objective) *int64 { return &o.Completion }).
 		For(GRPO, GKD),
 	options.SwitchOption("reference", func(o *Objective) *bool { return &o.Reference }).For(GRPO),
 	options.SwitchOption("old", func(o *Objective) *bool { return &o.OldLogProbs }).For(GRPO),
@@ -119,7 +119,7 @@ func (o Objective) AnswerTokens() int64 {
 }
 
 // String returns the form that [ParseObjective] reads; empty for none.
-func (o Objective) String() string { return objectiveOptions.Named(o.Name, &o) }
+func (o Objective) String() string { return objectiveOptions.FormatNamed(o.Name, &o) }
 
 // IsZero reports whether the objective is next-token prediction.
 func (o Objective) IsZero() bool { return o.Name == "" }

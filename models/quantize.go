@@ -28,7 +28,7 @@ func QATKinds() []string { return []string{QAT8da4w, QATInt8Int4} }
 var defaultGroupSizes = map[string]int64{QAT8da4w: 256, QATInt8Int4: 32}
 
 // qatOptions holds the options of quantization-aware training.
-var qatOptions = options.Table[QAT]{options.Count("group", 2, 1<<16, func(q *QAT) *int64 { return &q.Group })}
+var qatOptions = options.Table[QAT]{options.NewCount("group", 2, 1<<16, func(q *QAT) *int64 { return &q.Group })}
 
 // ParseQAT parses a kind like "8da4w" or "int8-int4:group=32".
 func ParseQAT(text string) (q QAT, err error) {
@@ -42,7 +42,7 @@ func (q QAT) String() string {
 	if q.Group == defaultGroupSizes[q.Name] {
 		q.Group = 0
 	}
-	return qatOptions.Named(q.Name, &q)
+	return qatOptions.FormatNamed(q.Name, &q)
 }
 
 // IsZero reports whether there is no quantization-aware training.

@@ -62,7 +62,7 @@ var (
 // strategyOptions holds all options of a strategy, in the order in which they are written.
 var strategyOptions = options.Table[Strategy]{
 	options.BoolOption("bucket_view", func(s *Strategy) *bool { return &s.BucketView }).For(ddpOptionStrategies...),
-	options.Count("bucket_cap_mb", 1, maxBucketMiB,
+	options.NewCount("bucket_cap_mb", 1, maxBucketMiB,
 		func(s *Strategy) *int64 { return &s.BucketCap }).For(ddpOptionStrategies...),
 	options.BoolOption("static_graph", func(s *Strategy) *bool { return &s.StaticGraph }).For(ddpOptionStrategies...),
 	options.BoolOption("find_unused", func(s *Strategy) *bool { return &s.FindUnused }).For(ddpOptionStrategies...),
@@ -70,55 +70,55 @@ var strategyOptions = options.Table[Strategy]{
 		Key: "reshard", Names: shardStrategies, Read: (*Strategy).setReshard,
 		Write: func(s *Strategy) string { return s.Reshard },
 	},
-	options.Word("mp", "", func(s *Strategy) *string { return &s.MP }, "bf16", "fp16").For(shardStrategies...),
-	options.Word("reduce", "", func(s *Strategy) *string { return &s.Reduce }, "fp32", "bf16",
+	options.Enum("mp", "", func(s *Strategy) *string { return &s.MP }, "bf16", "fp16").For(shardStrategies...),
+	options.Enum("reduce", "", func(s *Strategy) *string { return &s.Reduce }, "fp32", "bf16",
 		"fp16").For(shardStrategies...),
-	options.Of("replicate", parseReplicas, func(s *Strategy) *int64 { return &s.Replicate },
+	options.New("replicate", parseReplicas, func(s *Strategy) *int64 { return &s.Replicate },
 		options.FormatNumber[int64]).For(shardStrategies...),
-	options.Of("wrap", parseWraps, func(s *Strategy) *[]string { return &s.Wrap },
+	options.New("wrap", parseWraps, func(s *Strategy) *[]string { return &s.Wrap },
 		options.JoinNames).For(shardStrategies...),
-	options.Count("pp", 2, maxRanks, func(s *Strategy) *int64 { return &s.PP }).For(PP),
-	options.Count("tp", 2, maxRanks, func(s *Strategy) *int64 { return &s.TP }).For(tensorStrategies...),
-	options.Word("tp_by", TensorParallelPlans()[0], func(s *Strategy) *string { return &s.TPPlan },
+	options.NewCount("pp", 2, maxRanks, func(s *Strategy) *int64 { return &s.PP }).For(PP),
+	options.NewCount("tp", 2, maxRanks, func(s *Strategy) *int64 { return &s.TP }).For(tensorStrategies...),
+	options.Enum("tp_by", TensorParallelPlans()[0], func(s *Strategy) *string { return &s.TPPlan },
 		TensorParallelPlans()...).For(TP),
 	options.BoolOption("sequence", func(s *Strategy) *bool { return &s.Sequence }).For(tensorStrategies...),
 	options.BoolOption("loss", func(s *Strategy) *bool { return &s.ParallelLoss }).For(tensorStrategies...),
 	options.NamesOption("col", func(s *Strategy) *[]string { return &s.ColumnWise }).For(TP),
 	options.NamesOption("row", func(s *Strategy) *[]string { return &s.RowWise }).For(TP),
-	options.Count("cp", 2, maxRanks, func(s *Strategy) *int64 { return &s.CP }).For(contextStrategies...),
-	options.Word("cp_by", Ulysses, func(s *Strategy) *string { return &s.CPStyle },
+	options.NewCount("cp", 2, maxRanks, func(s *Strategy) *int64 { return &s.CP }).For(contextStrategies...),
+	options.Enum("cp_by", Ulysses, func(s *Strategy) *string { return &s.CPStyle },
 		Ulysses, Llama3, Ring, TorchRing).For(contextStrategies...),
-	options.Count("ep", 2, maxRanks, func(s *Strategy) *int64 { return &s.EP }).For(expertStrategies...),
-	options.Word("ep_by", DeepEP, func(s *Strategy) *string { return &s.EPStyle }, DeepEP,
+	options.NewCount("ep", 2, maxRanks, func(s *Strategy) *int64 { return &s.EP }).For(expertStrategies...),
+	options.Enum("ep_by", DeepEP, func(s *Strategy) *string { return &s.EPStyle }, DeepEP,
 		TorchExperts).For(expertStrategies...),
-	options.Word("schedule", "1f1b", func(s *Strategy) *string { return &s.Schedule }, "1f1b", "gpipe", Interleaved).
+	options.Enum("schedule", "1f1b", func(s *Strategy) *string { return &s.Schedule }, "1f1b", "gpipe", Interleaved).
 		For(PP),
-	options.Count("micro", 1, maxAccumulated, func(s *Strategy) *int64 { return &s.Micro }).For(PP),
-	options.Count("stages", 2, maxStages, func(s *Strategy) *int64 { return &s.Stages }).For(PP),
+	options.NewCount("micro", 1, maxAccumulated, func(s *Strategy) *int64 { return &s.Micro }).For(PP),
+	options.NewCount("stages", 2, maxStages, func(s *Strategy) *int64 { return &s.Stages }).For(PP),
 	options.NamesOption("split", func(s *Strategy) *[]string { return &s.Split }).For(PP),
 	options.OffOption("no_sync", func(s *Strategy) *bool { return &s.EachSync }).For(syncStrategies...),
-	options.Word("engine", "", func(s *Strategy) *string { return &s.Engine }, "deepspeed").For(ZeRO1),
-	options.Of("bucket", parseBucket, func(s *Strategy) *int64 { return &s.Bucket }, sizeText).For(zeroStrategies...),
-	options.Word("prefetch", "pre", func(s *Strategy) *string { return &s.BackwardPrefetch }, "pre", "post", "none").
+	options.Enum("engine", "", func(s *Strategy) *string { return &s.Engine }, "deepspeed").For(ZeRO1),
+	options.New("bucket", parseBucket, func(s *Strategy) *int64 { return &s.Bucket }, sizeText).For(zeroStrategies...),
+	options.Enum("prefetch", "pre", func(s *Strategy) *string { return &s.BackwardPrefetch }, "pre", "post", "none").
 		For(FSDP1),
-	options.Of("prefetch", parseAutoSize, func(s *Strategy) *int64 { return &s.Prefetch }, sizeText).For(ZeRO3),
-	options.Of("persist", parseAutoSize, func(s *Strategy) *int64 { return &s.Persist }, sizeText).For(ZeRO3),
-	options.Of("reuse", parseSize, func(s *Strategy) *int64 { return &s.Reuse }, sizeText).For(ZeRO3),
-	options.Of("live", parseSize, func(s *Strategy) *int64 { return &s.Live }, sizeText).For(ZeRO3),
-	options.Of("part", parseSize, func(s *Strategy) *int64 { return &s.SubGroupSize }, sizeText).For(ZeRO3),
+	options.New("prefetch", parseAutoSize, func(s *Strategy) *int64 { return &s.Prefetch }, sizeText).For(ZeRO3),
+	options.New("persist", parseAutoSize, func(s *Strategy) *int64 { return &s.Persist }, sizeText).For(ZeRO3),
+	options.New("reuse", parseSize, func(s *Strategy) *int64 { return &s.Reuse }, sizeText).For(ZeRO3),
+	options.New("live", parseSize, func(s *Strategy) *int64 { return &s.Live }, sizeText).For(ZeRO3),
+	options.New("part", parseSize, func(s *Strategy) *int64 { return &s.SubGroupSize }, sizeText).For(ZeRO3),
 	{Key: "overlap", Names: zeroStrategies, Read: (*Strategy).setOverlap, Write: (*Strategy).overlapText},
 	options.OffOption("contiguous", func(s *Strategy) *bool { return &s.Scattered }).For(ZeRO3),
 	options.ChoiceOption("linear", "deepspeed", "torch", func(s *Strategy) *bool { return &s.TorchLinear }).For(ZeRO3),
-	options.Word("map", DeviceMapPolicies()[0], func(s *Strategy) *string { return &s.Map }, DeviceMapPolicies()...).
+	options.Enum("map", DeviceMapPolicies()[0], func(s *Strategy) *string { return &s.Map }, DeviceMapPolicies()...).
 		For(DeviceMap),
-	options.Of("memory", parseMemory, func(s *Strategy) *[]int64 { return &s.Memory }, memoryText).For(DeviceMap),
-	options.Word("init", "", func(s *Strategy) *Init { return &s.Init }, "meta", "host", "device", "rank0").
+	options.New("memory", parseMemory, func(s *Strategy) *[]int64 { return &s.Memory }, memoryText).For(DeviceMap),
+	options.Enum("init", "", func(s *Strategy) *Init { return &s.Init }, "meta", "host", "device", "rank0").
 		For(shardStrategies...),
 	{
 		Key: "offload", Names: append([]string{FSDP2}, zeroStrategies...),
 		Read: (*Strategy).setOffload, Write: func(s *Strategy) string { return s.Offload },
 	},
-	options.Of("rank", parseRank, func(s *Strategy) **int64 { return &s.Rank }, rankText),
+	options.New("rank", parseRank, func(s *Strategy) **int64 { return &s.Rank }, rankText),
 }
 
 // parseReplicas parses the number of replicas; 1 means no replicas besides the model itself.
@@ -247,7 +247,7 @@ func (s *Strategy) String() string {
 	if s == nil {
 		return ""
 	}
-	return strategyOptions.Named(s.Name, s)
+	return strategyOptions.FormatNamed(s.Name, s)
 }
 
 // MarshalText implements [encoding.TextMarshaler].

@@ -97,7 +97,7 @@ func (l *Local) open(t Target) (device.Device, error) {
 func RunAll(ctx context.Context, e Executor, jobs []Job, progress progress.Func) (*report.Report, error) {
 	reports := make([]*report.Report, 0, len(jobs))
 	var refused error
-	done := progress.Counting("GPUs", len(jobs))
+	done := progress.Counter("GPUs", len(jobs))
 	for _, j := range jobs {
 		r, err := e.Run(ctx, j, func(*report.Report) error { return nil })
 		switch {

@@ -148,7 +148,7 @@ func (c AccuracyCase) String() string {
 	words := phrase.List{c.Case, c.Stage, "b" + strconv.Itoa(c.Batch), ampName(c.AMP)}
 	words.If(c.Checkpointing, "checkpointing")
 	words.If(c.Accumulate > 1, "x%d", c.Accumulate)
-	words.Text(phrase.Known("%s", c.Optimizer), c.AllocConf)
+	words.AddTexts(phrase.IfKnown("%s", c.Optimizer), c.AllocConf)
 	return strings.Join(append(words, c.GPU, "PyTorch "+c.Torch), " ")
 }
 

@@ -113,7 +113,7 @@ func (r *Report) bars() Bars {
 		}
 		label := "batch " + strconv.Itoa(p.Batch)
 		if len(r.Devices) > 1 {
-			label = r.called(d) + ", " + label
+			label = r.tableName(d) + ", " + label
 		}
 		bytes, tone := p.need()
 		share := float64(bytes) / float64(d.Memory)

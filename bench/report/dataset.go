@@ -53,7 +53,7 @@ func (f *Fit) searchSubject() string {
 		return f.Model
 	}
 	c, name := f.Choices[0].Case, f.Model
-	return name + phrase.After(", ", c.Task) + phrase.If(c.LoRA != nil, ", LoRA %v", c.LoRA) +
+	return name + phrase.Prefix(", ", c.Task) + phrase.If(c.LoRA != nil, ", LoRA %v", c.LoRA) +
 		", PyTorch " + c.ReleaseName() +
 		phrase.If(c.Dataset != 0, " with %s of data on the GPU", bytesize.Format(c.Dataset))
 }
@@ -61,11 +61,11 @@ func (f *Fit) searchSubject() string {
 // loopNote names the training loop that is judged if no flag chose one, and the largest saving of another loop with its
 // batch size; empty if the loops need the same.
 func (r *Report) loopNote() string {
-	most, ok := lists.Largest(r.Points, Point.otherLoopLess)
+	most, ok := lists.Largest(r.Points, Point.otherLoopSavings)
 	if !ok {
 		return ""
 	}
-	e, less := most.Estimate, most.otherLoopLess()
+	e, less := most.Estimate, most.otherLoopSavings()
 	note := fmt.Sprintf("loop: %s%s, which needs most; %s needs %s less", e.Loop, loopNames[e.Loop], e.OtherLoop.Loop,
 		bytesize.Format(less))
 	note += phrase.If(len(r.Points) > 1, " at batch %d", most.Batch)
@@ -75,8 +75,8 @@ func (r *Report) loopNote() string {
 // loopNames describe loops that users write themselves.
 var loopNames = map[models.Loop]string{models.LoopPlain: " (one of your own that keeps `outputs`)"}
 
-// otherLoopLess returns the number of device bytes that the other loop needs less; zero if a flag chose the loop.
-func (p Point) otherLoopLess() int64 {
+// otherLoopSavings returns the number of device bytes that the other loop needs less; zero if a flag chose the loop.
+func (p Point) otherLoopSavings() int64 {
 	if p.Estimate == nil || p.Estimate.OtherLoop == nil {
 		return 0
 	}

@@ -56,7 +56,7 @@ func (d *Diagnosis) Has(kinds ...string) bool {
 	return slices.ContainsFunc(d.Findings, func(f Finding) bool { return slices.Contains(kinds, f.Kind) })
 }
 
-func (f Finding) kindTitle() string { return f.Kind + phrase.After(" on ", f.GPU) }
+func (f Finding) kindTitle() string { return f.Kind + phrase.Prefix(" on ", f.GPU) }
 
 // Remedy is a change that may help.
 type Remedy struct {
@@ -112,7 +112,7 @@ func (d *Diagnosis) remedySheet() Sheet {
 	}
 	for _, remedy := range d.Remedies {
 		what := remedy.What + phrase.If(remedy.Requires != "", " (needs %s)", remedy.Requires) +
-			phrase.After(", ", remedy.How)
+			phrase.Prefix(", ", remedy.How)
 		r.Row(what, remedy.Saves, remedy.NeedAfter.Bytes, remedy.NeedAfter.High, remedy.Unsafe.String())
 	}
 	if d.Remedies[0].How != "" {

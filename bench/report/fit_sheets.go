@@ -58,7 +58,7 @@ func (f *Fit) choicesSheet() Sheet {
 	title := phrase.List{f.searchSubject()}
 	stage := s.removeCommonParts("stage", "\n")
 	title.If(stage != "" && shown[0].Case.LoRA == nil, "stage %s", stage) // adapters train no stage
-	title.Text(s.removeCommonParts("precision", "\n"), s.removeCommonParts("settings", " "),
+	title.AddTexts(s.removeCommonParts("precision", "\n"), s.removeCommonParts("settings", " "),
 		s.removeCommonParts("options", " + "))
 	s.Title = fmt.Sprintf("%s on %s; the device may fill %s", strings.Join(title, ", "), f.Devices[0], f.Budget) +
 		phrase.If(f.Parallel != nil, "; %v, values for each", f.Parallel)
@@ -169,13 +169,13 @@ func (f *Fit) notes() []string {
 		notes.Add("+ the search ends at %s.", end)
 	}
 	for _, c := range f.Choices {
-		notes.Text(c.StackRange.note(c.Batch))
+		notes.AddTexts(c.StackRange.note(c.Batch))
 		if c.Estimate != nil && c.Estimate.OtherLoop != nil {
 			loops = append(loops, c.Estimate.Loop)
 		}
 	}
 	return slices.Concat(notes, f.partNotes(), f.sampleNotes(), loopNamesOf(loops), f.fasterNotes(),
-		f.throughEpochs(), f.parallelNotes(),
+		f.epochSentences(), f.parallelNotes(),
 		[]string{"samples/s ~: an estimate for ranking; vprof time shows its uncertainty."})
 }
 
@@ -267,19 +267,19 @@ func (f *Fit) parallelNotes() []string {
 	return notes
 }
 
-// throughEpochs returns the results of the replayed epochs.
-func (f *Fit) throughEpochs() []string {
+// epochSentences returns the results of the replayed epochs.
+func (f *Fit) epochSentences() []string {
 	var notes []string
 	for _, c := range f.Choices {
 		if c.Lengths != nil && (c.Recommended || !c.Fits()) {
-			notes = append(notes, c.throughEpochs())
+			notes = append(notes, c.epochText())
 		}
 	}
 	return notes
 }
 
-// throughEpochs returns the result of the choice's replayed epochs.
-func (c Choice) throughEpochs() string {
+// epochSentences returns the result of the choice's replayed epochs.
+func (c Choice) epochText() string {
 	what := fmt.Sprintf("stage %s, batch %d", c.Case.Stage, c.Batch)
 	if !c.Fits() {
 		what = fmt.Sprintf("%s: no batch gets through an epoch; with one of 1", c.Case)
@@ -320,7 +320,7 @@ func (f *Fit) noFitText() string {
 
 // Recommendation formats a choice as a line.
 func (f *Fit) Recommendation(c Choice) string {
-	line := phrase.If(c.Case.LoRA == nil, "stage %s: ", c.Case.Stage) + phrase.Count(c.Batch, f.BatchUnit) +
+	line := phrase.If(c.Case.LoRA == nil, "stage %s: ", c.Case.Stage) + phrase.CountText(c.Batch, f.BatchUnit) +
 		phrase.If(c.SeqLen > 0, " of %d tokens", c.SeqLen) +
 		phrase.If(c.Case.Accumulate > 1, " x %d micro-batches", c.Case.Accumulate)
 	if f.Parallel != nil {
@@ -334,7 +334,7 @@ func (f *Fit) Recommendation(c Choice) string {
 	}
 	line += phrase.If(c.EffectiveBatch != c.Batch, " = %d a step", c.EffectiveBatch) + ", " + c.Case.Precision() +
 		phrase.If(c.Case.Checkpointing, ", checkpointing") +
-		phrase.After(", ", strings.Join(c.Case.Settings.Assignments(), ", ")) + phrase.After(", ", c.savingsText())
+		phrase.Prefix(", ", strings.Join(c.Case.Settings.Assignments(), ", ")) + phrase.Prefix(", ", c.savingsText())
 	switch {
 	case c.Run == nil:
 	case f.Parallel != nil && c.Estimate != nil: // a run has one rank, and no memory of NCCL

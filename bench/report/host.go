@@ -53,9 +53,9 @@ func (h *HostMemory) check() error {
 	return h.Interval.check("its estimate: host")
 }
 
-// worthSaying reports whether a plan shows the machine's need: its memory is known, or the need without the processes'
+// isShown reports whether a plan shows the machine's need: its memory is known, or the need without the processes'
 // own memory exceeds the memory of its GPUs, which many machines do not have.
-func (h *HostMemory) worthSaying(d Device) bool {
+func (h *HostMemory) isShown(d Device) bool {
 	return h != nil && (h.Memory > 0 || h.High-h.Parts[0].High > d.Memory*int64(h.Processes))
 }
 
@@ -89,7 +89,7 @@ func (i Interval) text() string {
 func (r *Report) hostNotes() []string {
 	for i := len(r.Points) - 1; i >= 0; i-- {
 		p := r.Points[i]
-		if d, _ := r.Find(p.Device); p.Estimate != nil && p.Estimate.Host.worthSaying(d) {
+		if d, _ := r.Find(p.Device); p.Estimate != nil && p.Estimate.Host.isShown(d) {
 			return []string{p.Estimate.Host.note(p.Batch)}
 		}
 	}
@@ -101,7 +101,7 @@ func (r *Report) hostNotes() []string {
 func (f *Fit) hostNotes() []string {
 	recommended := false
 	say := func(c *Choice) []string {
-		if d, _ := find(f.Devices, c.Device); c.Estimate.Host.worthSaying(d) {
+		if d, _ := find(f.Devices, c.Device); c.Estimate.Host.isShown(d) {
 			return []string{c.Estimate.Host.note(max(1, c.Batch))}
 		}
 		return nil

@@ -12,8 +12,8 @@ import (
 	"github.com/vprof/vprof/internal/phrase"
 )
 
-// Measured sets the host and the time of measured runs that have none yet.
-func (r *Report) Measured(host string, at time.Time) {
+// SetMeasured sets the host and the time of measured runs that have none yet.
+func (r *Report) SetMeasured(host string, at time.Time) {
 	for i := range r.Devices {
 		if d := &r.Devices[i]; d.HasDriver() && d.Host == "" {
 			d.Host = host
@@ -57,9 +57,9 @@ func (d Device) identity() identity {
 var qualifiers = []func(Device) string{
 	func(d Device) string { return d.GPU },
 	func(d Device) string { return bytesize.Format(d.Memory) },
-	func(d Device) string { return phrase.After("driver ", d.Driver) },
+	func(d Device) string { return phrase.Prefix("driver ", d.Driver) },
 	func(d Device) string { return d.UUID },
-	func(d Device) string { return phrase.After("CUDA ", d.CUDA) },
+	func(d Device) string { return phrase.Prefix("CUDA ", d.CUDA) },
 }
 
 // NameDevices gives each GPU of the reports a unique name, and the same GPU the same name in all of them: "cuda:0" of
@@ -77,17 +77,17 @@ func NameDevices(reports ...*Report) {
 				at[id], first[id] = len(gpus), r
 				gpus = append(gpus, d)
 			} else if before != r && d.HasDriver() && d.UUID == "" {
-				before.warnOfUntold(d)
+				before.warnUnidentified(d)
 			}
 		}
 	}
-	names := distinct(gpus)
+	names := uniqueNames(gpus)
 	for _, r := range reports {
 		r.rename(func(d Device) string { return names[at[d.identity()]] })
 	}
 }
 
-func (r *Report) warnOfUntold(d Device) {
+func (r *Report) warnUnidentified(d Device) {
 	w := Warning{
 		What: fmt.Sprintf("the files do not identify GPU %s: all runs on %s are treated as one GPU", d.Name,
 			d),
@@ -98,8 +98,8 @@ func (r *Report) warnOfUntold(d Device) {
 	}
 }
 
-// distinct returns unique names for GPUs: their own names if no other GPU has them.
-func distinct(gpus []Device) []string {
+// uniqueNames returns unique names for GPUs: their own names if no other GPU has them.
+func uniqueNames(gpus []Device) []string {
 	names := make([]string, len(gpus))
 	groups := map[string][]int{}
 	for i, d := range gpus {
@@ -177,8 +177,8 @@ func (d Device) place() string {
 	return strings.TrimPrefix(d.Name, d.Host+"/") + " of " + d.Host
 }
 
-// called returns the name of a GPU in tables: its model, or its device if the report has several GPUs of the model.
-func (r *Report) called(d Device) string {
+// tableName returns the name of a GPU in tables: its model, or its device if the report has several GPUs of the model.
+func (r *Report) tableName(d Device) string {
 	if slices.ContainsFunc(r.Devices, func(o Device) bool { return o.GPU == d.GPU && o.Name != d.Name }) {
 		return d.Name
 	}

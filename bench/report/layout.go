@@ -24,7 +24,7 @@ func (s Sheet) fitted(width int, show func(string) string) (tables []string, lef
 		if ok {
 			return []string{drawn}, left
 		}
-		at := s.least()
+		at := s.leastImportantColumn()
 		if at < 0 {
 			break
 		}
@@ -86,8 +86,8 @@ func widthOf(drawn string) int {
 	return width
 }
 
-// least returns the least important column, of equals the last; -1 if all are needed.
-func (s Sheet) least() int {
+// leastImportantColumn returns the least important column, of equals the last; -1 if all are needed.
+func (s Sheet) leastImportantColumn() int {
 	at := -1
 	for i, c := range s.Columns {
 		if c.Minor > 0 && (at < 0 || c.Minor >= s.Columns[at].Minor) {

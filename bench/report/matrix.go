@@ -262,7 +262,7 @@ func (c MatrixCell) Column() string {
 // gridSheet returns a row for each case and a column for each GPU.
 func (m *Matrix) gridSheet() Sheet {
 	notes := phrase.List{"batch (largest safe batch): GiB needed at batch."}
-	notes.Text(append([]string{legend(m.usedSigns())}, m.notes()...)...)
+	notes.AddTexts(append([]string{legend(m.usedSigns())}, m.notes()...)...)
 	s := Sheet{Title: m.Name, Columns: Columns("model | case"), Notes: notes}
 	gpus, cases := m.Grid()
 	for _, g := range gpus {
@@ -319,7 +319,7 @@ func (c MatrixCell) String() string {
 
 func (m *Matrix) notes() []string {
 	notes := phrase.List(slices.Clone(m.Notes))
-	notes.Text(m.simulated())
+	notes.AddTexts(m.simulated())
 	refused := lists.Filter(m.Rows, func(r MatrixCell) bool { return r.Refused != "" })
 	for i, of := range lists.Groups(refused, func(r MatrixCell) string { return r.Refused }) {
 		notes.If(i < 5, "x %s, %s on %s: %s", of[0].Model, of[0].Case, of[0].GPU, of[0].Refused)

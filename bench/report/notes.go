@@ -34,7 +34,7 @@ func (r *Report) rankNotes(runs bool) []string {
 	if c.Strategy == nil {
 		return nil
 	}
-	which := cmp.Or(phrase.Known("rank %d", c.Strategy.Rank), "the rank that needs most")
+	which := cmp.Or(phrase.IfKnown("rank %d", c.Strategy.Rank), "the rank that needs most")
 	var notes phrase.List
 	if c.Strategy.Name == models.DeviceMap {
 		notes.Add("one process has its layers on %d GPUs; values are for %s.", c.GPUs,
@@ -67,7 +67,7 @@ func (r *Report) refusals() []string {
 // sideNotes returns the savings of streaming and of expandable segments, and the source of the guide's estimates.
 func (r *Report) sideNotes() []string {
 	var notes phrase.List
-	notes.Text(r.StreamingNote(), r.setupNote(), r.slackNote(), r.spillNote(), r.loopNote(), r.stackNote(),
+	notes.AddTexts(r.StreamingNote(), r.setupNote(), r.slackNote(), r.spillNote(), r.loopNote(), r.stackNote(),
 		r.evaluationNote(), r.workspaceNote(), r.claimNote())
 	return append(notes, r.hostNotes()...)
 }
@@ -159,7 +159,7 @@ func (r *Report) findingNotes(word string) []string {
 		left := strings.Trim(strings.ReplaceAll(fmt.Sprint(r.Stopped.Left), " ", ", "), "[]")
 		notes.Add("not run: batch %s (%s).", left, r.Stopped.Reason)
 	}
-	notes.Text(r.stepNote(), r.otherMemoryNote())
+	notes.AddTexts(r.stepNote(), r.otherMemoryNote())
 	if i := slices.IndexFunc(r.Points, func(p Point) bool { return p.Run != nil && p.Run.Verified > 0 }); i >= 0 {
 		notes.Add("verified: the pattern of each tensor was read back, %d at batch %d.",
 			r.Points[i].Run.Verified, r.Points[i].Batch)
@@ -192,7 +192,7 @@ func (r *Report) stepNote() string {
 			}
 		}
 		return note + phrase.If(slowest.SMMHz > 0, "; clocks of %s down to %d MHz", d.Name, slowest.SMMHz) +
-			phrase.After(" for ", strings.Join(slowest.Slowdowns, ", ")) + "."
+			phrase.Prefix(" for ", strings.Join(slowest.Slowdowns, ", ")) + "."
 	}
 }
 

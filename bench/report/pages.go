@@ -54,7 +54,7 @@ func (p *Pages) begin() error {
 	p.page++
 	p.written = 0
 	var err error
-	p.file, err = rewrite.Begin(p.name(p.page), 0o644)
+	p.file, err = rewrite.CreatePending(p.name(p.page), 0o644)
 	return err
 }
 

@@ -47,7 +47,7 @@ func (r *Report) gpusSheet() Sheet {
 	s := sheetIn(r.Case.String(), "gpu | memory {}>", largest(r.Devices, func(d Device) int64 { return d.Memory }))
 	signs := lists.Map(r.Points, func(p Point) string { return p.Estimate.mark() })
 	var notes phrase.List
-	notes.Text(legend(signs))
+	notes.AddTexts(legend(signs))
 	s.Bars, s.Notes = r.bars(), slices.Concat(notes, r.refusals(), r.sideNotes(), warningNotes(r.Warnings))
 	var needs, claims []int // batch sizes, and the ones that a guide estimates
 	for _, p := range r.Points {
@@ -81,7 +81,7 @@ func (r *Report) gpusSheet() Sheet {
 		for _, refused := range r.forDevice(d).Refused {
 			need[slices.Index(needs, refused.Batch)] = "refused"
 		}
-		s.Row(r.called(d), d.Memory, need, claim)
+		s.Row(r.tableName(d), d.Memory, need, claim)
 	}
 	return s
 }
@@ -122,7 +122,7 @@ func (r *Report) slackNote() string {
 	}
 	where, then := fmt.Sprintf("batch %d", most.Batch), ""
 	if d, ok := r.Find(most.Device); ok {
-		where += phrase.If(len(r.Devices) > 1, " on %s", r.called(d))
+		where += phrase.If(len(r.Devices) > 1, " on %s", r.tableName(d))
 	}
 	if decides := most.Estimate.Decides; decides != nil && decides.What == "training" {
 		then = ", which is " + phrase.If(most.ExpandableUnsafe != "", "not safe: ") + most.ExpandableUnsafe.String()

@@ -69,7 +69,7 @@ func decode(d *json.Decoder, v any) error {
 	if err := d.Decode(&text); err != nil {
 		return err
 	}
-	if err := jsonkeys.Unique(text); err != nil {
+	if err := jsonkeys.CheckUnique(text); err != nil {
 		return err
 	}
 	return json.Unmarshal(text, v)

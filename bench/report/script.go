@@ -126,7 +126,7 @@ func (g *StepGrowth) String() string {
 		text += "; made by " + g.Lines[0].Name +
 			phrase.If(g.Through == "", " and still held, as by a list of losses or outputs")
 	}
-	return text + phrase.After(", held by ", g.Through)
+	return text + phrase.Prefix(", held by ", g.Through)
 }
 
 // Coverage describes the part of training that a few steps cover: whether the data has larger batches, and which ran.
@@ -419,10 +419,10 @@ func (r *Report) otherNotes() []string {
 	for _, r := range s.Replaced {
 		notes.Add("replaced %s %s: %s.", r.Kind, r.Name, r.By)
 	}
-	notes.Such("not kept: %s that the script saved, such as %s (--keep-files keeps them).", "file", s.DivertedFiles)
-	notes.Such("kept: %s that the script would have removed, such as %s.", "older checkpoint", s.SparedFiles)
-	notes.Such("left: %s that the run made and libraries wrote into, such as %s.", "folder", s.LeftFolders)
-	notes.Such("%s depended on numbers that were never computed, such as %s.", "line", s.UncomputedLines)
+	notes.Example("not kept: %s that the script saved, such as %s (--keep-files keeps them).", "file", s.DivertedFiles)
+	notes.Example("kept: %s that the script would have removed, such as %s.", "older checkpoint", s.SparedFiles)
+	notes.Example("left: %s that the run made and libraries wrote into, such as %s.", "folder", s.LeftFolders)
+	notes.Example("%s depended on numbers that were never computed, such as %s.", "line", s.UncomputedLines)
 	if n := len(s.NoOpCalls); n > 0 && s.Result == "failed" && r.usedGPU() {
 		shown := s.NoOpCalls[:min(n, 6)]
 		notes.Add("library functions that were called and did nothing: %s%s.", strings.Join(shown, ", "),

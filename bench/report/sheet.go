@@ -83,7 +83,7 @@ func (s *Sheet) removeCommonParts(head, separator string) string {
 	at := slices.IndexFunc(s.Columns, func(c Column) bool { return c.Head == head })
 	shared := strings.Split(s.Rows[0][at], separator)
 	for _, row := range s.Rows {
-		parts := lists.Set(strings.Split(row[at], separator))
+		parts := lists.ToSet(strings.Split(row[at], separator))
 		shared = lists.Filter(shared, func(part string) bool { return parts[part] })
 	}
 	for _, row := range s.Rows {

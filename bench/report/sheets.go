@@ -28,7 +28,7 @@ func (r *Report) Sheets() []Sheet {
 // String describes the device in a few words.
 func (d Device) String() string {
 	return phrase.If(d.Simulated, "simulated ") + d.Title + " with " + bytesize.Format(d.Memory) +
-		phrase.After(", ", d.place()) + phrase.After(", driver ", d.Driver)
+		phrase.Prefix(", ", d.place()) + phrase.Prefix(", driver ", d.Driver)
 }
 
 // forDevice returns the part of the report about one of its devices.
@@ -82,7 +82,7 @@ func (l *Largest) criterion() string {
 
 // String describes the failed allocation: op, phase and tensor.
 func (o *OOM) String() string {
-	where := o.Op + phrase.After(" of ", o.Node) + phrase.After(" in ", o.Module) +
+	where := o.Op + phrase.Prefix(" of ", o.Node) + phrase.Prefix(" in ", o.Module) +
 		phrase.If(o.Line != "", " (%s)", o.Line)
 	return fmt.Sprintf("phase %s, %s requested %s of %s with %s left", o.Phase, where, bytesize.Format(o.Requested),
 		o.Class,

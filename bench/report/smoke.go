@@ -190,7 +190,7 @@ func (s *Smoke) Verdict() string {
 		return "SAFE: " + what
 	case s.Judged > 0:
 		return fmt.Sprintf("NOT SAFE: %s, but batch %d is %s; the largest safe batch is %d",
-			what, s.Judged, s.Reason.ofOther(), s.LargestBatch)
+			what, s.Judged, s.Reason.forOtherBatch(), s.LargestBatch)
 	case s.LargestBatch > 0:
 		return fmt.Sprintf("NOT SAFE: %s; the largest safe batch is %d", what, s.LargestBatch)
 	case s.Command != nil:
@@ -243,11 +243,11 @@ func (s *Smoke) Sheets() []Sheet {
 				s.Baseline.File, strings.Join(s.Baseline.Changed, ", "))
 		}
 	}
-	if s.Host.worthSaying(s.Device) {
+	if s.Host.isShown(s.Device) {
 		sheet.Notes.Add("%s", s.Host.note(s.Batch))
 	}
 	sheet.Notes.If(s.Intervals != "", "needs are upper ends of ranges from %s.", s.Intervals)
-	sheet.Notes.Text(s.StackRange.note(s.Batch))
+	sheet.Notes.AddTexts(s.StackRange.note(s.Batch))
 	sheet.Notes.If(s.Streamed > 0,
 		"with the %s of data on the host and one batch at a time on the GPU, the training step needs %s",
 		bytesize.Format(s.Case.Dataset), bytesize.Format(s.Streamed))

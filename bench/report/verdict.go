@@ -60,8 +60,8 @@ func (r Reason) String() string {
 	return reasons[r]
 }
 
-// ofOther describes the reason for a batch other than the requested one.
-func (r Reason) ofOther() string {
+// forOtherBatch describes the reason for a batch other than the requested one.
+func (r Reason) forOtherBatch() string {
 	if r == "smaller-batch" {
 		return "not safe"
 	}

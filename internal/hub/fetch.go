@@ -32,8 +32,8 @@ type Client struct {
 	Announce func(what string)
 }
 
-// Online is the client of this process; nil fetches nothing. The command line sets it, tests leave it.
-var Online *Client
+// Default is the client of this process; nil fetches nothing. The command line sets it, tests leave it.
+var Default *Client
 
 // FromEnvironment returns a client of HF_ENDPOINT; nil if HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE forbids the network.
 func FromEnvironment(announce func(string)) *Client {
@@ -61,8 +61,8 @@ func userToken() string {
 	return strings.TrimSpace(string(token))
 }
 
-// commitOf matches a commit as the hub names it. It becomes a folder's name.
-var commitOf = regexp.MustCompile(`^[0-9a-f]{40}$`)
+// commitPattern matches a commit as the hub names it. It becomes a folder's name.
+var commitPattern = regexp.MustCompile(`^[0-9a-f]{40}$`)
 
 // Fetch fetches a file of a repository ("org/name") at a revision (empty is "main") and returns its path in the cache.
 // The error describes what to do.
@@ -146,7 +146,7 @@ func statusError(name string, status int) error {
 // storeInCache writes a file into the cache, where huggingface_hub finds it, and returns its path.
 func storeInCache(name, revision, commit, file string, data []byte) (string, error) {
 	repository := filepath.Join(cacheFolder(), "models--"+strings.ReplaceAll(name, "/", "--"))
-	if !commitOf.MatchString(commit) {
+	if !commitPattern.MatchString(commit) {
 		commit = revision
 	} else if filepath.IsLocal(revision) {
 		if err := write(filepath.Join(repository, "refs", filepath.FromSlash(revision)), []byte(commit)); err != nil {

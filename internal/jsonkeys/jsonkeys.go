@@ -11,9 +11,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Unique returns an error that names the first key that appears twice in an object of a JSON value. Invalid JSON is
-// left to the decoder.
-func Unique(data []byte) error {
+// CheckUnique returns an error that names the first key that appears twice in an object of a JSON value. Invalid JSON
+// is left to the decoder.
+func CheckUnique(data []byte) error {
 	d := jsontext.NewDecoder(bytes.NewReader(data), jsontext.AllowInvalidUTF8(true))
 	for {
 		_, err := d.ReadToken()

@@ -18,7 +18,7 @@ func TestKeysThatStandTwiceAreNamed(t *testing.T) {
 		``:                              "",
 		strings.Repeat("[", 20000):      "", // the decoder's own limit is 10,000
 	} {
-		err := Unique([]byte(text))
+		err := CheckUnique([]byte(text))
 		if want == "" {
 			require.NoError(t, err, text)
 			continue
@@ -29,5 +29,5 @@ func TestKeysThatStandTwiceAreNamed(t *testing.T) {
 
 func FuzzUnique(f *testing.F) {
 	f.Add([]byte(`{"a":1,"b":[{"a":1},null,"x"]}`))
-	f.Fuzz(func(_ *testing.T, data []byte) { _ = Unique(data) })
+	f.Fuzz(func(_ *testing.T, data []byte) { _ = CheckUnique(data) })
 }

@@ -32,8 +32,8 @@ func NonZero[T any, U comparable](list []T, f func(T) U) []U {
 	return Filter(Map(list, f), func(y U) bool { return y != zero })
 }
 
-// Times returns the list of f(0) to f(n - 1); it is empty if n is not above zero.
-func Times[N int | int64, T any](n N, f func(i N) T) []T {
+// Make returns the list of f(0) to f(n - 1); it is empty if n is not above zero.
+func Make[N int | int64, T any](n N, f func(i N) T) []T {
 	out := make([]T, max(0, n))
 	for i := N(0); i < n; i++ {
 		out[i] = f(i)
@@ -48,8 +48,8 @@ func Keys[K cmp.Ordered, V any](a, b map[K]V) []K {
 	return slices.Compact(keys)
 }
 
-// Set returns the elements of a list as keys.
-func Set[T comparable](list []T) map[T]bool {
+// ToSet returns the elements of a list as keys.
+func ToSet[T comparable](list []T) map[T]bool {
 	set := make(map[T]bool, len(list))
 	for _, x := range list {
 		set[x] = true
@@ -101,15 +101,15 @@ func Groups[T any, K comparable](list []T, key func(T) K) (groups [][]T) {
 	return groups
 }
 
-// With returns a copy of a list with element i replaced by x.
-func With[T any](list []T, i int, x T) []T {
+// Replace returns a copy of a list with element i replaced by x.
+func Replace[T any](list []T, i int, x T) []T {
 	out := slices.Clone(list)
 	out[i] = x
 	return out
 }
 
-// Without returns a copy of a list without element i.
-func Without[T any](list []T, i int) []T { return slices.Concat(list[:i], list[i+1:]) }
+// RemoveAt returns a copy of a list without element i.
+func RemoveAt[T any](list []T, i int) []T { return slices.Concat(list[:i], list[i+1:]) }
 
 // Sum returns the sum of f(x) over the elements of a list.
 func Sum[T any](list []T, f func(T) int64) (sum int64) {
@@ -120,4 +120,4 @@ func Sum[T any](list []T, f func(T) int64) (sum int64) {
 }
 
 // Ascending returns the numbers below n in order.
-func Ascending(n int) []int { return Times(n, func(i int) int { return i }) }
+func Ascending(n int) []int { return Make(n, func(i int) int { return i }) }

@@ -39,8 +39,8 @@ func TestOfNothing(t *testing.T) {
 
 func TestWithAndWithoutLeaveTheListAsItIs(t *testing.T) {
 	list := []int{1, 2, 3}
-	require.Equal(t, []int{1, 7, 3}, lists.With(list, 1, 7))
-	require.Equal(t, []int{1, 3}, lists.Without(list, 1))
+	require.Equal(t, []int{1, 7, 3}, lists.Replace(list, 1, 7))
+	require.Equal(t, []int{1, 3}, lists.RemoveAt(list, 1))
 	require.Equal(t, []int{1, 2, 3}, list)
 }
 
@@ -69,12 +69,12 @@ func TestGroupsAreInTheOrderOfTheirFirstElements(t *testing.T) {
 }
 
 func TestTimesAndPresentAndSet(t *testing.T) {
-	require.Equal(t, []string{"0", "1", "2"}, lists.Times(3, strconv.Itoa))
-	require.Empty(t, lists.Times(int64(-1), func(n int64) int64 { return n }))
+	require.Equal(t, []string{"0", "1", "2"}, lists.Make(3, strconv.Itoa))
+	require.Empty(t, lists.Make(int64(-1), func(n int64) int64 { return n }))
 	half := func(n int) int { return n / 2 }
 	require.Equal(t, []int{1, 2}, lists.NonZero([]int{1, 3, 0, 4}, half), "zeros are left out")
 	require.Nil(t, lists.NonZero([]int{1}, half))
-	require.Equal(t, map[int]bool{1: true, 2: true}, lists.Set([]int{1, 2, 1}))
+	require.Equal(t, map[int]bool{1: true, 2: true}, lists.ToSet([]int{1, 2, 1}))
 }
 
 func TestKeysAreOfEitherMapAndInOrder(t *testing.T) {

@@ -100,8 +100,8 @@ func (t Table[T]) Set(v *T, name string, p Pair) error {
 // Has reports whether a name has an option.
 func (t Table[T]) Has(name, key string) bool { return t.find(name, key) != nil }
 
-// Text formats the options of v that differ from the default, for [Table.Read].
-func (t Table[T]) Text(v *T) string {
+// Format formats the options of v that differ from the default, for [Table.Read].
+func (t Table[T]) Format(v *T) string {
 	var all []string
 	for _, o := range t {
 		switch text := o.Write(v); {
@@ -117,9 +117,9 @@ func (t Table[T]) Text(v *T) string {
 // Value formats one option of v; empty for the default. The key must be in the table.
 func (t Table[T]) Value(v *T, key string) string { return t[t.index(key)].Write(v) }
 
-// Named formats a name with the options of v: "fsdp2:mp=bf16", or the name alone.
-func (t Table[T]) Named(name string, v *T) string {
-	if text := t.Text(v); text != "" {
+// FormatNamed formats a name with the options of v: "fsdp2:mp=bf16", or the name alone.
+func (t Table[T]) FormatNamed(name string, v *T) string {
+	if text := t.Format(v); text != "" {
 		return name + ":" + text
 	}
 	return name

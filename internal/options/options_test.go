@@ -19,8 +19,8 @@ type value struct {
 }
 
 var table = options.Table[value]{
-	options.Count("ranks", 1, 8, func(v *value) *int64 { return &v.Ranks }),
-	options.Word("way", "ring", func(v *value) *string { return &v.Way }, "ring", "tree").For("a"),
+	options.NewCount("ranks", 1, 8, func(v *value) *int64 { return &v.Ranks }),
+	options.Enum("way", "ring", func(v *value) *string { return &v.Way }, "ring", "tree").For("a"),
 	options.OffOption("split", func(v *value) *bool { return &v.Shards }),
 	options.SwitchOption("one", func(v *value) *bool { return &v.One }).For("a", "b"),
 	options.NamesOption("layers", func(v *value) *[]string { return &v.Layers }),
@@ -40,7 +40,7 @@ func TestOptionsAreReadAsTheyAreWritten(t *testing.T) {
 			Layers: rapid.SampledFrom([][]string{nil, {"q"}, {"q", "v"}}).Draw(t, "layers"),
 			Eager:  rapid.Bool().Draw(t, "eager"),
 		}
-		again, err := read(table.Named(v.Name, &v))
+		again, err := read(table.FormatNamed(v.Name, &v))
 		require.NoError(t, err)
 		require.Equal(t, v, again)
 	})

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Of returns an option of a key whose field read parses and write formats.
-func Of[T, V any](key string, read func(string) (V, error), at func(*T) *V, write func(V) string) Option[T] {
+// New returns an option of a key whose field read parses and write formats.
+func New[T, V any](key string, read func(string) (V, error), at func(*T) *V, write func(V) string) Option[T] {
 	return Option[T]{
 		Key: key,
 		Read: func(v *T, text string) (err error) {
@@ -23,7 +23,7 @@ func Of[T, V any](key string, read func(string) (V, error), at func(*T) *V, writ
 
 // BoolOption returns an option whose value is true or false; the default is false.
 func BoolOption[T any](key string, at func(*T) *bool) Option[T] {
-	return Of(key, ParseBool, at, func(on bool) string { return wordIf(on, "true") })
+	return New(key, ParseBool, at, func(on bool) string { return wordIf(on, "true") })
 }
 
 // ChoiceOption returns an option whose value is one of two words: the default, and another that sets the field.
@@ -32,7 +32,7 @@ func ChoiceOption[T any](key, usual, other string, at func(*T) *bool) Option[T] 
 		word, err := ParseOneOf(text, other, usual)
 		return word == other, err
 	}
-	return Of(key, read, at, func(on bool) string { return wordIf(on, other) })
+	return New(key, read, at, func(on bool) string { return wordIf(on, other) })
 }
 
 // SwitchOption returns an option like [BoolOption] that is written as its key alone.
@@ -49,20 +49,20 @@ func OffOption[T any](key string, at func(*T) *bool) Option[T] {
 		on, err := ParseBool(text)
 		return !on, err
 	}
-	return Of(key, read, at, func(off bool) string { return wordIf(off, "false") })
+	return New(key, read, at, func(off bool) string { return wordIf(off, "false") })
 }
 
-// Count returns an option whose value is a whole number within bounds. The default is zero.
-func Count[T any, N int | int64](key string, least, most int64, at func(*T) *N) Option[T] {
+// NewCount returns an option whose value is a whole number within bounds. The default is zero.
+func NewCount[T any, N int | int64](key string, least, most int64, at func(*T) *N) Option[T] {
 	read := func(text string) (N, error) {
 		n, err := ParseWithin(text, least, most)
 		return N(n), err
 	}
-	return Of(key, read, at, FormatNumber)
+	return New(key, read, at, FormatNumber)
 }
 
-// Word returns an option whose value is one of some words. The default is stored as the empty word.
-func Word[T any, W ~string](key, usual string, at func(*T) *W, words ...string) Option[T] {
+// Enum returns an option whose value is one of some words. The default is stored as the empty word.
+func Enum[T any, W ~string](key, usual string, at func(*T) *W, words ...string) Option[T] {
 	read := func(text string) (W, error) {
 		word, err := ParseOneOf(text, words...)
 		if word == usual {
@@ -70,12 +70,12 @@ func Word[T any, W ~string](key, usual string, at func(*T) *W, words ...string) 
 		}
 		return W(word), err
 	}
-	return Of(key, read, at, func(word W) string { return string(word) })
+	return New(key, read, at, func(word W) string { return string(word) })
 }
 
 // NamesOption returns an option whose value is a list of names joined by "+".
 func NamesOption[T any](key string, at func(*T) *[]string) Option[T] {
-	o := Of(key, ParseNames, at, JoinNames)
+	o := New(key, ParseNames, at, JoinNames)
 	o.IsList = true
 	return o
 }

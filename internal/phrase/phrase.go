@@ -12,24 +12,24 @@ func If(holds bool, format string, args ...any) string {
 	return fmt.Sprintf(format, args...)
 }
 
-// After returns a text after a prefix, and nothing if the text is empty.
-func After(prefix, text string) string {
+// Prefix returns a text after a prefix, and nothing if the text is empty.
+func Prefix(prefix, text string) string {
 	if text == "" {
 		return ""
 	}
 	return prefix + text
 }
 
-// Known returns a formatted value, and nothing if it is nil.
-func Known[T any](format string, value *T) string {
+// IfKnown returns a formatted value, and nothing if it is nil.
+func IfKnown[T any](format string, value *T) string {
 	if value == nil {
 		return ""
 	}
 	return fmt.Sprintf(format, *value)
 }
 
-// Count returns a number of things: "1 file", "2 files".
-func Count(n int, unit string) string { return fmt.Sprintf("%d %s%s", n, unit, If(n != 1, "s")) }
+// CountText returns a number of things: "1 file", "2 files".
+func CountText(n int, unit string) string { return fmt.Sprintf("%d %s%s", n, unit, If(n != 1, "s")) }
 
 // List holds texts in order: notes below a table, options of a flag.
 type List []string
@@ -44,16 +44,17 @@ func (l *List) If(holds bool, format string, args ...any) {
 	}
 }
 
-// Text adds texts, without empty ones.
-func (l *List) Text(texts ...string) {
+// AddTexts adds texts, without empty ones.
+func (l *List) AddTexts(texts ...string) {
 	for _, text := range texts {
 		l.If(text != "", "%s", text)
 	}
 }
 
-// Such adds a sentence about things, if any. The format has a verb for their number and one for the first, as an example.
-func (l *List) Such(format, unit string, things []string) {
+// Example adds a sentence about things, if any. The format has a verb for their number and one for the first, as an
+// example.
+func (l *List) Example(format, unit string, things []string) {
 	if n := len(things); n > 0 {
-		l.Add(format, Count(n, unit), things[0])
+		l.Add(format, CountText(n, unit), things[0])
 	}
 }

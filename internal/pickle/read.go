@@ -77,9 +77,9 @@ func (b *Budget) Spend(bytes int64) error {
 	return nil
 }
 
-// MaxStacked limits how many values may wait to become items of a collection.
+// MaxStack limits how many values may wait to become items of a collection.
 // Python's pickler writes collections in pieces of a thousand.
-const MaxStacked = 1 << 21
+const MaxStack = 1 << 21
 
 // unpickler is the stack machine of the pickle protocol, without the instructions that name or call code.
 type unpickler struct {
@@ -158,8 +158,8 @@ func (u *unpickler) spend(bytes int) {
 }
 
 func (u *unpickler) push(v any) {
-	if len(u.stack) == MaxStacked {
-		u.fail("more than %d values wait on the stack", MaxStacked)
+	if len(u.stack) == MaxStack {
+		u.fail("more than %d values wait on the stack", MaxStack)
 	}
 	u.stack = append(u.stack, v)
 }
@@ -192,7 +192,7 @@ func (u *unpickler) pop() any {
 	return v
 }
 
-// popN pops n values. They are valid until the next push, like the values of toMark.
+// popN pops n values. They are valid until the next push, like the values of popToMark.
 func (u *unpickler) popN(n int) []any {
 	rest := len(u.stack)
 	for range n {
@@ -201,8 +201,8 @@ func (u *unpickler) popN(n int) []any {
 	return u.stack[rest-n : rest]
 }
 
-// toMark pops the values above the last mark, and the mark.
-func (u *unpickler) toMark() []any {
+// popToMark pops the values above the last mark, and the mark.
+func (u *unpickler) popToMark() []any {
 	for i := len(u.stack) - 1; i >= 0; i-- {
 		if _, is := u.stack[i].(mark); is {
 			items := u.stack[i+1:]
@@ -228,7 +228,7 @@ func (u *unpickler) step(op byte) {
 	case '0': // POP
 		u.pop()
 	case '1': // POP_MARK
-		u.toMark()
+		u.popToMark()
 	case '2': // DUP
 		v := u.pop()
 		u.push(v)
@@ -257,9 +257,9 @@ func (u *unpickler) scalar(op byte) bool {
 	case 'M':
 		u.pushInt(int64(u.number(2)))
 	case 0x8a: // LONG1
-		u.pushInt(u.long(u.number(1)))
+		u.pushInt(u.readLong(u.number(1)))
 	case 0x8b: // LONG4
-		u.pushInt(u.long(u.number(4)))
+		u.pushInt(u.readLong(u.number(4)))
 	case 'G': // BINFLOAT
 		u.spend(scalarCost)
 		u.push(math.Float64frombits(binary.BigEndian.Uint64(u.take(8))))
@@ -275,8 +275,8 @@ func (u *unpickler) scalar(op byte) bool {
 	return true
 }
 
-// long returns a little-endian two's complement number of n bytes.
-func (u *unpickler) long(n uint64) int64 {
+// readLong returns a little-endian two's complement number of n bytes.
+func (u *unpickler) readLong(n uint64) int64 {
 	b := u.take(n)
 	if n == 0 {
 		return 0
@@ -301,21 +301,21 @@ func (u *unpickler) collection(op byte) bool {
 	case ']', ')': // EMPTY_LIST, EMPTY_TUPLE
 		u.pushList(nil)
 	case 'l', 't': // LIST, TUPLE
-		u.pushList(u.toMark())
+		u.pushList(u.popToMark())
 	case 0x85, 0x86, 0x87: // TUPLE1 to TUPLE3
 		u.pushList(u.popN(int(op) - 0x84))
 	case 'a': // APPEND
 		u.extend(u.popN(1))
 	case 'e': // APPENDS
-		u.extend(u.toMark())
+		u.extend(u.popToMark())
 	case '}': // EMPTY_DICT
 		u.pushDict(nil)
 	case 'd': // DICT
-		u.pushDict(u.toMark())
+		u.pushDict(u.popToMark())
 	case 's': // SETITEM
 		u.set(u.popN(2))
 	case 'u': // SETITEMS
-		u.set(u.toMark())
+		u.set(u.popToMark())
 	default:
 		return false
 	}

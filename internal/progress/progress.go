@@ -12,8 +12,8 @@ import (
 // Func receives the progress of work: how many of a total are done, and of what. It may be nil; calls do not overlap.
 type Func func(what string, done, total int)
 
-// Counting returns a function to call when more of a total are done, from any goroutine.
-func (p Func) Counting(what string, total int) (more func(n int)) {
+// Counter returns a function to call when more of a total are done, from any goroutine.
+func (p Func) Counter(what string, total int) (more func(n int)) {
 	if p == nil {
 		return func(int) {}
 	}
@@ -33,7 +33,7 @@ func (p Func) Counting(what string, total int) (more func(n int)) {
 func Each[T any](ctx context.Context, tell Func, what string, list []T,
 	do func(ctx context.Context, i int, x T) error,
 ) error {
-	done := tell.Counting(what, len(list))
+	done := tell.Counter(what, len(list))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))
 	for i, x := range list {

@@ -108,9 +108,9 @@ var hyphen = regexp.MustCompile(`[-_.]+`)
 // Normalized returns the name of a package as package indexes write it.
 func Normalized(name string) string { return strings.ToLower(hyphen.ReplaceAllString(name, "-")) }
 
-// Pinned returns the exact releases of a lock file (uv.lock, poetry.lock, pylock.toml), a list of requirements or a
-// conda environment, by the normalized names of packages. If a package is named twice, the first counts.
-func Pinned(file string, text []byte) map[string]string {
+// PinnedReleases returns the exact releases of a lock file (uv.lock, poetry.lock, pylock.toml), a list of requirements
+// or a conda environment, by the normalized names of packages. If a package is named twice, the first counts.
+func PinnedReleases(file string, text []byte) map[string]string {
 	pins := map[string]string{}
 	for _, place := range find(strings.Replace(file, ".toml", ".lock", 1), text, `([A-Za-z0-9][\w.-]*?)`, "===?") {
 		for at := 1; at < len(place); at += 2 {
@@ -127,8 +127,8 @@ func Pinned(file string, text []byte) map[string]string {
 const listScript = `import importlib.metadata as m
 for d in m.distributions(): print('%s==%s' % (d.metadata['Name'], d.version))`
 
-// Installed returns the releases of packages that a Python interpreter has. It runs the interpreter.
-func Installed(ctx context.Context, python string, names []string) (map[string]string, error) {
+// InstalledReleases returns the releases of packages that a Python interpreter has. It runs the interpreter.
+func InstalledReleases(ctx context.Context, python string, names []string) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	text, err := exec.CommandContext(ctx, python, "-c", listScript).Output()

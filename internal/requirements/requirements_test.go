@@ -55,7 +55,7 @@ func TestPinsAreOfExactReleases(t *testing.T) {
 		"pylock.toml":      "[[packages]]\nname = \"my-lib\"\nversion = \"1.2\"\n",
 		"environment.yml":  "dependencies:\n  - conda-forge::my-lib=1.2\n",
 	} {
-		require.Equal(t, map[string]string{"my-lib": "1.2"}, requirements.Pinned(file, []byte(text)), file)
+		require.Equal(t, map[string]string{"my-lib": "1.2"}, requirements.PinnedReleases(file, []byte(text)), file)
 	}
 }
 

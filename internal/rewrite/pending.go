@@ -16,8 +16,8 @@ type Pending struct {
 	path string
 }
 
-// Begin creates the hidden file for a path.
-func Begin(path string, mode fs.FileMode) (*Pending, error) {
+// CreatePending creates the hidden file for a path.
+func CreatePending(path string, mode fs.FileMode) (*Pending, error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func Append(path string, data []byte, mode fs.FileMode) error {
 // Create replaces a file's content by the output of write if that succeeds, without a backup. Other processes read
 // either all of the old content or all of the new.
 func Create(path string, mode fs.FileMode, write func(io.Writer) error) error {
-	p, err := Begin(path, mode)
+	p, err := CreatePending(path, mode)
 	if err != nil {
 		return err
 	}

@@ -27,12 +27,12 @@ type File struct {
 
 func (f File) changes() bool { return f.Before == nil || !bytes.Equal(f.Before, f.After) }
 
-// Files replaces all files, or none, and returns the backups it made beside them: the file's name and ".backup", or
-// ".backup.1" and so on where there is one already. A file that does not change is left alone; a new one has no backup.
-// If a file does not hold Before, or may not be written, nothing is touched. After an error all files have their old
-// contents, and the backups are removed. Symbolic links stay links, and files keep their owner, mode, extended
-// attributes and hard links. Other processes that write through this package wait meanwhile.
-func Files(ctx context.Context, files []File) (backups []string, err error) {
+// ReplaceFiles replaces all files, or none, and returns the backups it made beside them: the file's name and ".backup",
+// or ".backup.1" and so on where there is one already. A file that does not change is left alone; a new one has no
+// backup. If a file does not hold Before, or may not be written, nothing is touched. After an error all files have
+// their old contents, and the backups are removed. Symbolic links stay links, and files keep their owner, mode,
+// extended attributes and hard links. Other processes that write through this package wait meanwhile.
+func ReplaceFiles(ctx context.Context, files []File) (backups []string, err error) {
 	unlock, err := lockAll(lists.Map(files, func(f File) string { return f.Path }))
 	if err != nil {
 		return nil, err
@@ -312,7 +312,7 @@ type osDisk struct{}
 
 // Stage implements [disk].
 func (osDisk) Stage(path string, data []byte, mode fs.FileMode) (string, error) {
-	p, err := Begin(path, mode)
+	p, err := CreatePending(path, mode)
 	if err != nil {
 		return "", err
 	}

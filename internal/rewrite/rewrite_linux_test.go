@@ -16,7 +16,7 @@ func TestNothingIsLeftOfAWriteThatStopsHalfway(t *testing.T) {
 	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_FSIZE, &was))
 	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 1 << 20, Max: was.Max}))
 	dir := t.TempDir()
-	_, err := Files(t.Context(), []File{{filepath.Join(dir, "c"), nil, make([]byte, 2<<20)}})
+	_, err := ReplaceFiles(t.Context(), []File{{filepath.Join(dir, "c"), nil, make([]byte, 2<<20)}})
 	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &was))
 	require.ErrorIs(t, err, syscall.EFBIG)
 	require.Empty(t, contents(t, dir))
@@ -34,7 +34,7 @@ func TestFileStaysTheFileItIs(t *testing.T) {
 	attributes := syscall.Setxattr(path, "user.note", []byte("kept"), 0) == nil // not every file system has them
 	was, err := os.Stat(path)
 	require.NoError(t, err)
-	_, err = Files(t.Context(), files)
+	_, err = ReplaceFiles(t.Context(), files)
 	require.NoError(t, err)
 	for _, name := range []string{path, path + ".backup"} {
 		is, err := os.Stat(name)

@@ -41,13 +41,13 @@ func contents(t *testing.T, dir string) map[string]string {
 
 func TestAllAreReplacedAndBackupsNumbered(t *testing.T) {
 	dir, files := three(t)
-	backups, err := Files(t.Context(), files)
+	backups, err := ReplaceFiles(t.Context(), files)
 	require.NoError(t, err)
 	require.Equal(t, []string{filepath.Join(dir, "a.backup"), filepath.Join(dir, "b.backup")}, backups)
 
 	again := File{filepath.Join(dir, "a"), []byte("new a"), []byte("newer a")}
 	same := File{filepath.Join(dir, "b"), []byte("new b"), []byte("new b")}
-	backups, err = Files(t.Context(), []File{again, same})
+	backups, err = ReplaceFiles(t.Context(), []File{again, same})
 	require.NoError(t, err)
 	require.Equal(t, []string{filepath.Join(dir, "a.backup.1")}, backups)
 
@@ -82,7 +82,7 @@ func TestNothingIsTouchedIf(t *testing.T) {
 			dir, files := three(t)
 			c.before(t, dir)
 			was := contents(t, dir)
-			_, err := Files(t.Context(), files)
+			_, err := ReplaceFiles(t.Context(), files)
 			require.ErrorContains(t, err, c.says)
 			if c.want != nil {
 				require.ErrorIs(t, err, c.want)
@@ -96,7 +96,7 @@ func TestLinksStayLinks(t *testing.T) {
 	dir, _ := three(t)
 	link := filepath.Join(dir, "link")
 	require.NoError(t, os.Symlink("a", link))
-	_, err := Files(t.Context(), []File{{link, []byte("old a"), []byte("new a")}})
+	_, err := ReplaceFiles(t.Context(), []File{{link, []byte("old a"), []byte("new a")}})
 	require.NoError(t, err)
 	info, err := os.Lstat(link)
 	require.NoError(t, err)

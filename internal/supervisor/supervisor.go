@@ -35,7 +35,7 @@ func Start(cmd *exec.Cmd, foreground bool) (*Process, error) {
 	// Signals must be caught before there is a process to forward them to.
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, forwardable(foreground)...)
-	adopt()
+	adoptOrphans()
 	setGroup(cmd, p.group)
 	if err := cmd.Start(); err != nil {
 		signal.Stop(signals)
@@ -103,7 +103,7 @@ func Folder(prefix string) (string, error) {
 	for _, dir := range found {
 		number, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), prefix), "-")
 		pid, err := strconv.Atoi(number)
-		if err == nil && pid > 0 && gone(pid) {
+		if err == nil && pid > 0 && hasExited(pid) {
 			_ = os.RemoveAll(dir) // what cannot be removed is another user's
 		}
 	}

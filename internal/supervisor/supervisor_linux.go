@@ -26,8 +26,8 @@ func forwardable(foreground bool) []os.Signal {
 	return signals
 }
 
-// adopt makes this process the parent of the command's orphaned descendants.
-func adopt() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) } // kernels without it have no such children
+// adoptOrphans makes this process the parent of the command's orphaned descendants.
+func adoptOrphans() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) } // old kernels lack it
 
 func setGroup(cmd *exec.Cmd, own bool) {
 	if cmd.SysProcAttr == nil {
@@ -162,8 +162,11 @@ func readProcess(pid int) (p process, ok bool) {
 	return p, true
 }
 
-// gone reports whether no process has this ID.
-func gone(pid int) bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
+// hasExited reports whether no process has this ID.
+func hasExited(pid int) bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
 
-// EndWith makes the system kill a command when the thread that started it ends, so that none outlives a killed vprof.
-func EndWith(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
+// KillWithParent makes the system kill a command when the thread that started it ends, so that none outlives a killed
+// vprof.
+func KillWithParent(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+}

@@ -16,7 +16,7 @@ func forwardable(foreground bool) []os.Signal {
 	return []os.Signal{syscall.SIGTERM, os.Interrupt}
 }
 
-func adopt() {}
+func adoptOrphans() {}
 
 func setGroup(*exec.Cmd, bool) {}
 
@@ -28,8 +28,8 @@ func awaitExit(int) {}
 // endDescendants ends nothing: only Linux lists the processes that outlive a command.
 func (p *Process) endDescendants() {}
 
-// gone returns false: this system does not report it.
-func gone(int) bool { return false }
+// hasExited returns false: this system does not report it.
+func hasExited(int) bool { return false }
 
-// EndWith changes nothing: this system has no such setting.
-func EndWith(*exec.Cmd) {}
+// KillWithParent changes nothing: this system has no such setting.
+func KillWithParent(*exec.Cmd) {}

@@ -219,7 +219,7 @@ type Model struct {
 // New builds the model.
 func New(c Config) *Model {
 	m := &Model{Embeddings: newEmbeddings(c), Encoder: &encoder{}, eager: c.Eager}
-	m.Encoder.Layer = lists.Times(c.Layers, func(int64) *layer { return newLayer(c) })
+	m.Encoder.Layer = lists.Make(c.Layers, func(int64) *layer { return newLayer(c) })
 	if c.Pooler {
 		m.Pooler = &pooler{Dense: nn.NewLinear(c.Width, c.Width, true)}
 	}

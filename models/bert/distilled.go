@@ -133,7 +133,7 @@ func NewDistilled(c DistilledConfig) *Distilled {
 			PositionIds: nn.NewBuffer(trace.I64, 1, c.Positions),
 		},
 		Transformer: &distilTransformer{
-			Layer: lists.Times(c.Layers, func(int64) *distilBlock { return newDistilBlock(c) }),
+			Layer: lists.Make(c.Layers, func(int64) *distilBlock { return newDistilBlock(c) }),
 		},
 		eager: c.Eager,
 	}

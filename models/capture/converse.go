@@ -42,7 +42,7 @@ func (a Asking) Converse(ctx context.Context, generation int) (*Conversation, er
 	args := []string{filepath.Join(dir, "vprof_ask.py"), "--converse", "--result", filepath.Join(dir, "result.json")}
 	c := &Conversation{dir: dir, cmd: exec.CommandContext(ctx, python, append(args, a.args(dir, generation)...)...)}
 	c.cmd.Env = append(os.Environ(), "CUDA_VISIBLE_DEVICES=")
-	supervisor.EndWith(c.cmd)
+	supervisor.KillWithParent(c.cmd)
 	if err := c.start(); err != nil {
 		c.Close()
 		return nil, err

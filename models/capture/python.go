@@ -59,9 +59,9 @@ func (s *program) execute(ctx context.Context, args func(dir string) []string, r
 	if s.verbose {
 		cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	}
-	runtime.LockOSThread() // EndWith goes by it
+	runtime.LockOSThread() // KillWithParent goes by it
 	defer runtime.UnlockOSThread()
-	supervisor.EndWith(cmd)
+	supervisor.KillWithParent(cmd)
 	ended := cmd.Run()
 	if err := ctx.Err(); err != nil {
 		return err

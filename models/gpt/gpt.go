@@ -145,7 +145,7 @@ type Model struct {
 func New(c Config) *Model {
 	return &Model{
 		Wte: nn.NewEmbedding(c.Vocab, c.Width), Wpe: nn.NewEmbedding(c.Positions, c.Width),
-		Drop: nn.NewDropout(c.EmbedDropout), H: lists.Times(c.Layers, func(int64) *block { return newBlock(c) }),
+		Drop: nn.NewDropout(c.EmbedDropout), H: lists.Make(c.Layers, func(int64) *block { return newBlock(c) }),
 		LnF: nn.NewLayerNorm(c.Width), eager: c.Eager,
 	}
 }

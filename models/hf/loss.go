@@ -190,7 +190,7 @@ func (c ContextParallel) gatherLosses() *trace.Function {
 		Name: "GatherLossBackward",
 		Forward: func(f *frame, _ *trace.FunctionContext, in []*tensor) []*tensor {
 			t, x := f.Tape(), in[0]
-			parts := lists.Times(c.Ranks, func(int64) *tensor { return f.Bind(t.Empty(x.DType(), x.Shape()...)) })
+			parts := lists.Make(c.Ranks, func(int64) *tensor { return f.Bind(t.Empty(x.DType(), x.Shape()...)) })
 			t.Collective(program.AllGather, c.Ranks, parts[0], x)
 			return []*tensor{trace.Cat(1, parts...)}
 		},

@@ -78,7 +78,7 @@ func tiledLogProbs(types []trace.DType) *trace.Function {
 			if half, casting := t.Autocasting(); casting {
 				d = half
 			}
-			stats := lists.Times(7, func(int) *tensor { return f.Bind(t.Zeros(trace.F32, n)) })
+			stats := lists.Make(7, func(int) *tensor { return f.Bind(t.Zeros(trace.F32, n)) })
 			forEachTile(f, d, in[0], in[1], nil)
 			z := f.Bind(stats[0].Add(f.Bind(stats[1].Log())))
 			all := []*tensor{f.Bind(stats[6].Sub(z))}

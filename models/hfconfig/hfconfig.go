@@ -64,7 +64,7 @@ func Source() models.Source {
 }
 
 // Open makes the model of a config.json, of the one in a folder, or of a model name on the hub, which is looked up in
-// the hub's caches, by [OfHub], or online if [hub.Online] is set. The error is a [*input.FormatError].
+// the hub's caches, by [OfHub], or online if [hub.Default] is set. The error is a [*input.FormatError].
 func Open(path string) (models.Model, error) {
 	if path == "" {
 		return models.Model{}, input.FileErrorf(Scheme+":", "the path is missing; use %s:path/to/config.json", Scheme)

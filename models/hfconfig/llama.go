@@ -249,7 +249,7 @@ func (r *reader) windows(c *llama.Config, window int64, usual func(layer int64) 
 }
 
 // layers asks for every layer.
-func layers(c *llama.Config, is func(layer int64) bool) []bool { return lists.Times(c.Layers, is) }
+func layers(c *llama.Config, is func(layer int64) bool) []bool { return lists.Make(c.Layers, is) }
 
 // The kinds of attention that layer_types names.
 const (

@@ -111,7 +111,7 @@ func (r *reader) convolutions() []wav2vec2.ConvLayer {
 		len(strides), len(widths))
 	r.must(len(kernels) == len(widths), "conv_kernel", "has %d numbers, conv_dim %d; there must be one for each layer",
 		len(kernels), len(widths))
-	return lists.Times(min(len(widths), len(strides), len(kernels)), func(i int) wav2vec2.ConvLayer {
+	return lists.Make(min(len(widths), len(strides), len(kernels)), func(i int) wav2vec2.ConvLayer {
 		return wav2vec2.ConvLayer{Width: widths[i], Kernel: kernels[i], Stride: strides[i]}
 	})
 }

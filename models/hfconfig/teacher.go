@@ -52,8 +52,8 @@ func readModel(path string) (data []byte, named bool, err error) {
 	if hubName.MatchString(path) {
 		reason = "neither vprof's list nor the hub's caches on this machine have its " + usualName
 	}
-	if hub.Online != nil && hubName.MatchString(path) {
-		fetched, err := hub.Online.Fetch(path, "", usualName)
+	if hub.Default != nil && hubName.MatchString(path) {
+		fetched, err := hub.Default.Fetch(path, "", usualName)
 		if err == nil {
 			data, err = read(fetched)
 			return data, true, err

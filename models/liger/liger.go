@@ -86,7 +86,7 @@ func rotate(f *frame, node, kernel string, headsFirst bool, q, k *tensor, angles
 			return ys
 		},
 		Backward: func(f *frame, ctx *trace.FunctionContext, grads []*tensor) []*tensor {
-			saved := lists.Times(len(angles), ctx.Saved)
+			saved := lists.Make(len(angles), ctx.Saved)
 			return append(run(f, kernel+"_backward", grads, saved), make([]*tensor, len(angles))...)
 		},
 	}, append([]*tensor{q, k}, angles...)...)

@@ -23,7 +23,7 @@ func newExpertList(c *Config) nn.Layer {
 	s, e := newSparseMoEBlock(c), c.Experts
 	l := &expertList{
 		TorchNames: c.Names, SharedExpert: s.SharedExpert, SharedExpertGate: s.SharedExpertGate, c: c,
-		Experts: lists.Times(e.Count, func(int64) nn.Layer { return newMLPOf(c, e.Inner) }),
+		Experts: lists.Make(e.Count, func(int64) nn.Layer { return newMLPOf(c, e.Inner) }),
 	}
 	if e.SharedLast {
 		l.Router = s.Gate

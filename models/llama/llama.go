@@ -41,7 +41,7 @@ func New(c Config) *Model {
 	if c.EmbedScale == ByBuffer {
 		embedding.EmbedScale = nn.NewBuffer(trace.F32)
 	}
-	m.Layers = lists.Times(c.Layers, func(i int64) *layer { return newLayer(&c, int(i)) })
+	m.Layers = lists.Make(c.Layers, func(i int64) *layer { return newLayer(&c, int(i)) })
 	return m
 }
 
@@ -53,13 +53,13 @@ func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 }
 
 // callWithEmbeddings runs the model on token embeddings, or on ids if layers have cross-attention to images.
-func (m *Model) callWithEmbeddings(f *frame, ids *tensor, seen tower.DecoderInputs, padding *tensor, text hf.Text) *tensor {
-	args := []*tensor{seen.Embeds, padding, seen.Positions, seen.ImageTokens, seen.Full, seen.Window}
-	g := f.CallFrame(slices.Concat(args, seen.Deepstack, seen.Cross)...)
-	if seen.Embeds == nil {
-		seen.Embeds = g.Bind(g.Call(m.EmbedTokens, ids))
+func (m *Model) callWithEmbeddings(f *frame, ids *tensor, in tower.DecoderInputs, padding *tensor, text hf.Text) *tensor {
+	args := []*tensor{in.Embeds, padding, in.Positions, in.ImageTokens, in.Full, in.Window}
+	g := f.CallFrame(slices.Concat(args, in.Deepstack, in.Cross)...)
+	if in.Embeds == nil {
+		in.Embeds = g.Bind(g.Call(m.EmbedTokens, ids))
 	}
-	return g.Return(m.runLayers(g, seen, padding, text))
+	return g.Return(m.runLayers(g, in, padding, text))
 }
 
 // runLayers runs the layers on token embeddings, in the model's frame.

@@ -26,7 +26,7 @@ type rotary struct {
 
 func newRotary(c *Config) *rotary {
 	kind := func(int) *hf.Frequencies { return hf.NewFrequencies(c.rotarySize()) }
-	m := &rotary{r: c.Rotary, Kinds: lists.Times(max(c.Rotary.Kinds, 1), kind)}
+	m := &rotary{r: c.Rotary, Kinds: lists.Make(max(c.Rotary.Kinds, 1), kind)}
 	if n := c.Rotary.Tables; c.Rotary.Own && n > 0 {
 		table := nn.NewBufferOfWeights(n, c.rotarySize())
 		table.HasWeightType = c.QKV != HeadsProjection // fp32 in GPT-NeoX

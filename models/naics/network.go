@@ -121,7 +121,7 @@ type mixture struct {
 }
 
 func newMixture(dim int64) *mixture {
-	return &mixture{Gate: nn.NewLinear(dim, experts, true), Experts: lists.Times(experts, func(int) *nn.Sequential {
+	return &mixture{Gate: nn.NewLinear(dim, experts, true), Experts: lists.Make(experts, func(int) *nn.Sequential {
 		return nn.NewSequential(
 			nn.NewLinear(dim, hidden, true), nn.NewReLU(), nn.NewDropout(0.1), nn.NewLinear(hidden, dim, true))
 	})}

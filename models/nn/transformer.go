@@ -56,7 +56,7 @@ type TransformerEncoder struct {
 
 // NewTransformerEncoder stacks n layers.
 func NewTransformerEncoder(n int, embed, heads, width int64, o TransformerOptions) *TransformerEncoder {
-	return &TransformerEncoder{Layers: lists.Times(n, func(int) *TransformerEncoderLayer {
+	return &TransformerEncoder{Layers: lists.Make(n, func(int) *TransformerEncoderLayer {
 		return NewTransformerEncoderLayer(embed, heads, width, o)
 	})}
 }
@@ -114,7 +114,7 @@ func (l *TransformerEncoderLayer) feedForward(f *trace.Frame, x *trace.Tensor) *
 
 // usesFastPath reports whether PyTorch computes the whole layer by one operator, and returns its parameters. It does so
 // in evaluation mode if nothing requires a gradient.
-func (l *TransformerEncoderLayer) usesFastPath(x *trace.Tensor, m TransformerMasks) (w trace.EncoderLayerWeights, ok bool) {
+func (l *TransformerEncoderLayer) usesFastPath(x *trace.Tensor, m TransformerMasks) (w trace.EncoderLayerWeights, _ bool) {
 	if m.Mask != nil || m.KeyPadding != nil || !l.SelfAttn.usesFastPath(x, x, x, MultiheadArgs{}) {
 		return w, false
 	}

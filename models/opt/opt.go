@@ -172,7 +172,7 @@ func New(c Config) *Model {
 	if !c.NormLast && !c.NoFinalNorm {
 		m.FinalLayerNorm = c.norm()
 	}
-	m.Layers = lists.Times(c.Layers, func(int64) *layer { return newLayer(&c) })
+	m.Layers = lists.Make(c.Layers, func(int64) *layer { return newLayer(&c) })
 	return m
 }
 

@@ -34,7 +34,7 @@ func (s *Site) addAdaMSS() error {
 // subspaces returns the numbers of outputs in each group.
 func (s *Site) subspaces() []int64 {
 	n := min(s.count("num_subspaces"), s.out)
-	return lists.Times(n, func(i int64) int64 { return s.out*(i+1)/n - s.out*i/n })
+	return lists.Make(n, func(i int64) int64 { return s.out*(i+1)/n - s.out*i/n })
 }
 
 func (s *Site) adamss(f *frame, x *tensor) *tensor {

@@ -173,7 +173,7 @@ func (g *graph) markCalls() {
 	for i := range g.Extra.Counts {
 		counts[g.Extra.Counts[i].Node] = &g.Extra.Counts[i]
 	}
-	host := lists.Set(g.Extra.Host.Nodes)
+	host := lists.ToSet(g.Extra.Host.Nodes)
 	for i, n := range g.Nodes {
 		c := &g.calls[i]
 		c.kernels, c.trueCount, c.onHost = kernels[n.Number], counts[n.Number], host[n.Number]
@@ -311,7 +311,7 @@ func (g *graph) replaceDataAssignments() {
 	if g.Extra == nil {
 		return
 	}
-	assigned := lists.Set(g.Extra.Assigned)
+	assigned := lists.ToSet(g.Extra.Assigned)
 	for i := range g.Nodes {
 		n := &g.Nodes[i]
 		to, from := inputOf(n, "self"), inputOf(n, "src")

@@ -134,7 +134,7 @@ func newFirstNet() *firstNet {
 		Head: nn.NewSequential(nn.NewLayerNorm(width), nn.NewDropout(dropout),
 			nn.NewLinear(width, width/2, true), nn.NewReLU(),
 			nn.NewDropout(dropout), nn.NewLinear(width/2, classes, true)),
-		Layers: lists.Times(6, func(int) *layer { return newLayer(dropout) }),
+		Layers: lists.Make(6, func(int) *layer { return newLayer(dropout) }),
 	}
 }
 

@@ -70,7 +70,7 @@ const movingBatch = "to_dtype_layout"
 // also sums each mask.
 func imagePlaces(f *frame, ids *tensor, kinds int) []*tensor {
 	g := f.FuncFrame(ids)
-	masks := lists.Times(kinds, func(int) *tensor { return g.Bind(ids.EqScalar()) })
+	masks := lists.Make(kinds, func(int) *tensor { return g.Bind(ids.EqScalar()) })
 	for i := range masks {
 		g.Bind(masks[i].Sum(false))
 		g.Set(&masks[i], masks[i].Unsqueeze(-1))

@@ -149,7 +149,7 @@ type Model struct {
 // New builds the model, with a pooler if one is wanted.
 func New(c Config, pooling bool) *Model {
 	m := &Model{Embeddings: newEmbeddings(c), Layernorm: nn.NewLayerNorm(c.Width)}
-	m.Layers = lists.Times(c.Layers, func(int64) *layer { return newLayer(c) })
+	m.Layers = lists.Make(c.Layers, func(int64) *layer { return newLayer(c) })
 	if pooling {
 		m.Pooler = &pooler{Dense: nn.NewLinear(c.Width, c.Width, true), Activation: nn.NewFunc((*tensor).Tanh)}
 	}

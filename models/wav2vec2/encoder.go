@@ -86,7 +86,7 @@ func newEncoder(c Config) *encoder {
 		PosConvEmbed: newPositionalConv(c), LayerNorm: nn.NewLayerNorm(c.Width),
 		Dropout: nn.NewDropout(c.HiddenDropout),
 		stable:  c.StableLayerNorm,
-		Layers:  lists.Times(c.Layers, func(int64) *encoderLayer { return newEncoderLayer(c) }),
+		Layers:  lists.Make(c.Layers, func(int64) *encoderLayer { return newEncoderLayer(c) }),
 	}
 }
 

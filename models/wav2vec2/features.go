@@ -89,7 +89,7 @@ type featureEncoder struct {
 }
 
 func newFeatureEncoder(c Config) *featureEncoder {
-	return &featureEncoder{ConvLayers: lists.Times(len(c.Conv), func(i int) *convLayer { return newConvLayer(c, i) })}
+	return &featureEncoder{ConvLayers: lists.Make(len(c.Conv), func(i int) *convLayer { return newConvLayer(c, i) })}
 }
 
 // call maps samples [batch, time] to features [batch, channels, frames]. In training its input requires a gradient, as

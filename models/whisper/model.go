@@ -28,7 +28,7 @@ func newEncoder(c Config) *encoder {
 		dropout:        c.Dropout,
 	}
 	e.EmbedPositions.Weight.Frozen = !c.TrainedPositions
-	e.Layers = lists.Times(c.EncoderLayers, func(int64) *layer {
+	e.Layers = lists.Make(c.EncoderLayers, func(int64) *layer {
 		return newLayer(c, c.EncoderHeads, c.EncoderInner, false)
 	})
 	return e
@@ -76,7 +76,7 @@ func newDecoder(c Config) *decoder {
 		EmbedTokens:    nn.NewEmbedding(c.Vocab, c.Width),
 		EmbedPositions: &positionalEmbedding{Weight: nn.NewParameter(c.TargetPositions, c.Width)},
 		LayerNorm:      nn.NewLayerNorm(c.Width),
-		Layers:         lists.Times(c.DecoderLayers, func(int64) *layer { return newDecoderLayer(c) }),
+		Layers:         lists.Make(c.DecoderLayers, func(int64) *layer { return newDecoderLayer(c) }),
 		dropout:        c.Dropout,
 	}
 }

@@ -15,8 +15,8 @@ import (
 // Parameters of the types in composite combine several arguments.
 type family map[string]any
 
-// with returns a function of the recorder whose last parameters are the arguments of these names.
-func with(f any, last ...string) named { return named{f, last} }
+// withArgs returns a function of the recorder whose last parameters are the arguments of these names.
+func withArgs(f any, last ...string) named { return named{f, last} }
 
 type named struct {
 	function any

@@ -24,26 +24,26 @@ var creation = family{
 	},
 	"zeros ones rand randn empty.memory_format": filled,
 	"new_zeros new_ones new_empty new_full": func(a *Args) *tensor {
-		return a.made(a.first(0).DType(), a.Ints("size")...)
+		return a.newResult(a.first(0).DType(), a.Ints("size")...)
 	},
 	"zeros_like ones_like empty_like full_like rand_like randn_like":    like,
 	"randint_like randint_like.low_dtype bernoulli bernoulli.p poisson": like,
 	"uniform_ normal_ bernoulli_.float bernoulli_.Tensor exponential_":  overwritten,
 	"random_ log_normal_ cauchy_ geometric_":                            overwritten,
 	"linspace logspace": func(a *Args) *tensor {
-		return a.made(trace.F32, a.Int("steps"))
+		return a.newResult(trace.F32, a.Int("steps"))
 	},
 	"eye": func(a *Args) *tensor {
-		return a.made(trace.F32, a.Int("n"), a.Int("n"))
+		return a.newResult(trace.F32, a.Int("n"), a.Int("n"))
 	},
 	"eye.m": func(a *Args) *tensor {
-		return a.made(trace.F32, a.Int("n"), a.Int("m"))
+		return a.newResult(trace.F32, a.Int("n"), a.Int("m"))
 	},
 	"scalar_tensor": func(a *Args) *tensor {
-		return a.made(trace.F32)
+		return a.newResult(trace.F32)
 	},
 	"randint randint.low": func(a *Args) *tensor {
-		return a.made(trace.I64, a.Ints("size")...)
+		return a.newResult(trace.I64, a.Ints("size")...)
 	},
 	"empty_strided": func(a *Args) *tensor {
 		return a.strided(trace.F32)
@@ -53,9 +53,9 @@ var creation = family{
 	},
 }
 
-// made returns a tensor of the given size, whose values the called operator sets. Its type is the argument dtype, or
-// the type otherwise if dtype is None.
-func (a *Args) made(otherwise trace.DType, size ...int64) *tensor {
+// newResult returns a tensor of the given size, whose values the called operator sets. Its type is the argument dtype,
+// or the type otherwise if dtype is None.
+func (a *Args) newResult(otherwise trace.DType, size ...int64) *tensor {
 	return a.tape.Filled(a.op.base(), a.DType("dtype", otherwise), size...)
 }
 
@@ -63,10 +63,10 @@ func (a *Args) strided(otherwise trace.DType) *tensor {
 	return a.tape.FilledStrided(a.op.base(), a.DType("dtype", otherwise), a.Ints("size"), a.Ints("stride"))
 }
 
-func filled(a *Args) *tensor { return a.made(trace.F32, a.Ints("size")...) }
+func filled(a *Args) *tensor { return a.newResult(trace.F32, a.Ints("size")...) }
 
 // full records aten::full, whose result has the type of its fill value.
-func full(a *Args) *tensor { return a.made(numberType(a.value("fill_value")), a.Ints("size")...) }
+func full(a *Args) *tensor { return a.newResult(numberType(a.value("fill_value")), a.Ints("size")...) }
 
 // numberType returns the type of a tensor made of a number.
 func numberType(v Value) trace.DType {
@@ -95,7 +95,7 @@ func (a *Args) arange(start, end, step float64) *tensor {
 	if step != 0 {
 		n = max(int64(math.Ceil((end-start)/step)), 0)
 	}
-	return a.made(d, n)
+	return a.newResult(d, n)
 }
 
 // like returns a tensor in the shape and layout of the first argument.

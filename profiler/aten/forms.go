@@ -61,7 +61,7 @@ func inPlaceForm(name string, f *entry) *entry {
 	if f == nil || len(f.operator().Arguments) == 0 || f.operator().Arguments[0].Type != "Tensor" {
 		return nil
 	}
-	return f.as(name, func(a *Args) []Value {
+	return f.addForm(name, func(a *Args) []Value {
 		return []Value{a.first(0).CopyInPlace(f.operator().run(a)[0].(*tensor))}
 	})
 }
@@ -72,7 +72,7 @@ func outForm(name string, f *entry) *entry {
 	if f == nil {
 		return nil
 	}
-	return f.as(name, func(a *Args) []Value {
+	return f.addForm(name, func(a *Args) []Value {
 		out := a.Tensor("out")
 		a.tape.NoGrad(func() {
 			if f.row != nil {
@@ -86,8 +86,8 @@ func outForm(name string, f *entry) *entry {
 	}, Argument{Name: "out", Type: "Tensor"})
 }
 
-// as adds another form of an operator.
-func (e *entry) as(name string, run body, further ...Argument) *entry {
+// addForm adds another form of an operator.
+func (e *entry) addForm(name string, run body, further ...Argument) *entry {
 	s := e.operator().Schema
 	s.Name, s.Overload, _ = strings.Cut(name, ".")
 	s.Arguments = append(slices.Clone(s.Arguments), further...)

@@ -10,9 +10,9 @@ import (
 // indexing has the operators that select elements by index.
 var indexing = family{
 	"masked_scatter": (*tensor).MaskedScatter,
-	"embedding_bag embedding_bag.padding_idx": with((*tensor).EmbeddingBag,
+	"embedding_bag embedding_bag.padding_idx": withArgs((*tensor).EmbeddingBag,
 		"indices", "offsets", "mode", "per_sample_weights", "include_last_offset"),
-	"index.Tensor":             picked,
+	"index.Tensor":             indexed,
 	"nonzero":                  nonzero,
 	"nonzero_numpy where":      func(a *Args) []*tensor { return nonzero(a).Unbind(1) },
 	"_unique2":                 unique,
@@ -24,11 +24,11 @@ var indexing = family{
 	"index_add_":               (*tensor).IndexAddInPlace,
 	"index_copy":               (*tensor).IndexCopy,
 	"index_copy_":              (*tensor).IndexCopyInPlace,
-	"index_fill.int_Scalar":    with((*tensor).IndexFill, "index"),
-	"index_fill_.int_Scalar":   with((*tensor).IndexFillInPlace, "index"),
-	"scatter.value":            with((*tensor).ScatterValue, "index"),
-	"scatter_.src":             with((*tensor).ScatterFromInPlace, "index", "src"),
-	"scatter_add_":             with((*tensor).ScatterAddInPlace, "index", "src"),
+	"index_fill.int_Scalar":    withArgs((*tensor).IndexFill, "index"),
+	"index_fill_.int_Scalar":   withArgs((*tensor).IndexFillInPlace, "index"),
+	"scatter.value":            withArgs((*tensor).ScatterValue, "index"),
+	"scatter_.src":             withArgs((*tensor).ScatterFromInPlace, "index", "src"),
+	"scatter_add_":             withArgs((*tensor).ScatterAddInPlace, "index", "src"),
 	"scatter_reduce.two":       scatterReduce,
 	"scatter_reduce_.two":      scatterReduceInPlace,
 	"repeat_interleave.Tensor": func(a *Args) *tensor { return a.first(0).InterleavedPlaces(a.outputSize()) },
@@ -46,12 +46,12 @@ var indexing = family{
 	"searchsorted.Tensor": func(a *Args) *tensor {
 		return a.first(1).SearchSorted(a.Tensor("sorted_sequence"), a.indexType())
 	},
-	"gather":         with((*tensor).Gather, "index"),
-	"scatter.src":    with((*tensor).Scatter, "index", "src"),
-	"scatter_add":    with((*tensor).ScatterAdd, "index", "src"),
-	"scatter_.value": with((*tensor).ScatterInPlace, "index"),
+	"gather":         withArgs((*tensor).Gather, "index"),
+	"scatter.src":    withArgs((*tensor).Scatter, "index", "src"),
+	"scatter_add":    withArgs((*tensor).ScatterAdd, "index", "src"),
+	"scatter_.value": withArgs((*tensor).ScatterInPlace, "index"),
 	"one_hot":        (*tensor).OneHot,
-	"embedding":      with((*tensor).Embedding, "indices", "weight"),
+	"embedding":      withArgs((*tensor).Embedding, "indices", "weight"),
 }
 
 // indexType returns the type of positions in a sorted tensor: int32 if out_int32 is set, else int64.
@@ -62,8 +62,8 @@ func (a *Args) indexType() trace.DType {
 	return trace.I64
 }
 
-// picked records x[indices].
-func picked(a *Args) *tensor {
+// indexed records x[indices].
+func indexed(a *Args) *tensor {
 	for _, i := range a.Tensors("indices") {
 		a.mask(i)
 	}

@@ -11,7 +11,7 @@ import (
 // linearAlgebra has the factorizations of matrices and the operators based on them. cuSOLVER's workspaces are left out,
 // since their sizes are not published.
 var linearAlgebra = family{
-	"linalg_solve_triangular":          with(ops.SolveTriangular, "B", "left"),
+	"linalg_solve_triangular":          withArgs(ops.SolveTriangular, "B", "left"),
 	"triangular_solve":                 ops.TriangularSolve,
 	"linalg_solve":                     ops.LinalgSolve,
 	"linalg_solve_ex":                  ops.LinalgSolveEx,

@@ -8,18 +8,18 @@ var pointwise = family{
 	"square":                                 (*tensor).Square,
 	"square_":                                (*tensor).SquareInPlace,
 	"pow_.Scalar":                            (*tensor).PowInPlace,
-	"positive conj resolve_conj resolve_neg": itself,
+	"positive conj resolve_conj resolve_neg": identity,
 	"isfinite":                               (*tensor).IsFinite,
 	"isposinf isneginf":                      (*tensor).EqScalar,
 	"signbit isin.Tensor_Scalar logical_not": (*tensor).GtScalar,
 	"add.Tensor": func(a *Args) *tensor {
-		return added(a, (*tensor).Add, (*tensor).AddAlpha)
+		return addScaled(a, (*tensor).Add, (*tensor).AddAlpha)
 	},
 	"sub.Tensor": func(a *Args) *tensor {
-		return added(a, (*tensor).Sub, (*tensor).SubAlpha)
+		return addScaled(a, (*tensor).Sub, (*tensor).SubAlpha)
 	},
 	"subtract.Tensor": func(a *Args) *tensor {
-		return added(a, (*tensor).Sub, (*tensor).SubAlpha)
+		return addScaled(a, (*tensor).Sub, (*tensor).SubAlpha)
 	},
 	"rsub.Tensor":                     func(x, y *tensor) *tensor { return y.Sub(x) },
 	"floor_divide":                    floorDivide,
@@ -63,9 +63,9 @@ var pointwise = family{
 	"__lshift__.Scalar __rshift__.Scalar":                                                     bitwise,
 	"bitwise_left_shift.Tensor_Scalar bitwise_right_shift.Tensor_Scalar":                      bitwise,
 	"floor_divide.Scalar": (*tensor).FloorDivide,
-	"pow.Scalar":          with((*tensor).NumberPow, "exponent", "self"),
+	"pow.Scalar":          withArgs((*tensor).NumberPow, "exponent", "self"),
 	"where.ScalarOther":   trace.WhereNumber,
-	"where.ScalarSelf":    with(trace.WhereNumber, "other", "self"),
+	"where.ScalarSelf":    withArgs(trace.WhereNumber, "other", "self"),
 	"masked_fill.Scalar":  (*tensor).MaskedFill,
 }
 
@@ -80,8 +80,8 @@ func arithmetic(tensors func(x, y *tensor) *tensor, number func(x *tensor) *tens
 	}
 }
 
-// added records x + alpha*y. A scale other than one also scales the gradient. One of the two may be a number.
-func added(a *Args, plain, scaled func(x, y *tensor) *tensor) *tensor {
+// addScaled records x + alpha*y. A scale other than one also scales the gradient. One of the two may be a number.
+func addScaled(a *Args, plain, scaled func(x, y *tensor) *tensor) *tensor {
 	y := a.Tensor("other")
 	if n := a.values[0]; y != nil && isNumber(n) { // torch.add(0, y)
 		return y.AddNumber(kindOf(n))
@@ -113,8 +113,8 @@ func clampInPlace(a *Args) *tensor {
 
 func bitwiseNot(x *tensor) *tensor { return x.And(x) }
 
-// itself returns an operator that has no effect on real tensors.
-func itself(x *tensor) *tensor { return x }
+// identity returns an operator that has no effect on real tensors.
+func identity(x *tensor) *tensor { return x }
 
 func function(name string) func(x *tensor) *tensor {
 	return func(x *tensor) *tensor { return x.Unary(name) }

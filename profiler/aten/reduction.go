@@ -17,31 +17,31 @@ var reductions = family{
 	},
 	"prod":                              func(a *Args) *tensor { return a.cast().ProdAll() },
 	"median nanmedian":                  (*tensor).Median,
-	"nanmedian.dim kthvalue median.dim": with((*tensor).SelectExtreme, "keepdim", "dim"),
-	"mode":                              with((*tensor).Mode, "keepdim", "dim"),
+	"nanmedian.dim kthvalue median.dim": withArgs((*tensor).SelectExtreme, "keepdim", "dim"),
+	"mode":                              withArgs((*tensor).Mode, "keepdim", "dim"),
 	"trace":                             (*tensor).Trace,
 	"histc":                             (*tensor).Histogram,
-	"bincount":                          with((*tensor).BinCount, "weights", "minlength"),
+	"bincount":                          withArgs((*tensor).BinCount, "weights", "minlength"),
 	"logcumsumexp":                      (*tensor).LogCumSumExp,
 	"dist":                              ops.Dist,
 	"renorm":                            (*tensor).Renorm,
-	"sum sum.dim_IntList":               typed((*tensor).Sum, (*tensor).SumTo),
-	"mean mean.dim":                     typed((*tensor).Mean, (*tensor).MeanTo),
+	"sum sum.dim_IntList":               reductionWithType((*tensor).Sum, (*tensor).SumTo),
+	"mean mean.dim":                     reductionWithType((*tensor).Mean, (*tensor).MeanTo),
 	"var":                               func(x *tensor) *tensor { return x.Var(false) },
-	"var.dim var.correction":            with((*tensor).Var, "keepdim", "dim"),
+	"var.dim var.correction":            withArgs((*tensor).Var, "keepdim", "dim"),
 	"std":                               func(x *tensor) *tensor { return x.Std(false) },
-	"std.dim std.correction":            with((*tensor).Std, "keepdim", "dim"),
-	"var_mean.correction var_mean.dim":  with((*tensor).VarMean, "keepdim", "dim"),
-	"std_mean.correction std_mean.dim":  with((*tensor).StdMean, "keepdim", "dim"),
+	"std.dim std.correction":            withArgs((*tensor).Std, "keepdim", "dim"),
+	"var_mean.correction var_mean.dim":  withArgs((*tensor).VarMean, "keepdim", "dim"),
+	"std_mean.correction std_mean.dim":  withArgs((*tensor).StdMean, "keepdim", "dim"),
 	"prod.dim_int": func(a *Args) *tensor {
 		return a.cast().Prod(a.Bool("keepdim"), a.Dim("dim"))
 	},
-	"amax":                              with((*tensor).AMax, "keepdim", "dim"),
-	"amin":                              with((*tensor).AMin, "keepdim", "dim"),
+	"amax":                              withArgs((*tensor).AMax, "keepdim", "dim"),
+	"amin":                              withArgs((*tensor).AMin, "keepdim", "dim"),
 	"max":                               (*tensor).Max,
 	"min":                               (*tensor).Min,
-	"max.dim min.dim":                   with((*tensor).MaxDim, "keepdim", "dim"),
-	"all.dim any.dims all.dims any.dim": with((*tensor).Any, "keepdim", "dim"),
+	"max.dim min.dim":                   withArgs((*tensor).MaxDim, "keepdim", "dim"),
+	"all.dim any.dims all.dims any.dim": withArgs((*tensor).Any, "keepdim", "dim"),
 	"all _is_all_true _is_any_true":     func(x *tensor) *tensor { return x.Any(false) },
 	"var_mean":                          func(a *Args) (*tensor, *tensor) { return a.first(0).VarMean(false) },
 	"std_mean":                          func(a *Args) (*tensor, *tensor) { return a.first(0).StdMean(false) },
@@ -56,7 +56,7 @@ var reductions = family{
 	},
 	"cummax cummin":              (*tensor).CumMax,
 	"any":                        func(x *tensor) *tensor { return x.Any(false) },
-	"logsumexp":                  with((*tensor).LogSumExp, "keepdim", "dim"),
+	"logsumexp":                  withArgs((*tensor).LogSumExp, "keepdim", "dim"),
 	"linalg_matrix_norm.str_ord": matrixNorm,
 	"linalg_vector_norm": func(a *Args) *tensor {
 		return a.first(0).Norm(a.power("ord"), a.Bool("keepdim"), a.Dims("dim")...)
@@ -64,9 +64,9 @@ var reductions = family{
 	"cumsum":            func(a *Args) *tensor { return scanned(a, (*tensor).CumSum, (*tensor).CumSumTo) },
 	"cumprod":           func(a *Args) *tensor { return scanned(a, (*tensor).CumProd, (*tensor).CumProdTo) },
 	"sort":              (*tensor).Sort,
-	"sort.stable":       with((*tensor).Sort, "dim"),
+	"sort.stable":       withArgs((*tensor).Sort, "dim"),
 	"argsort":           (*tensor).ArgSort,
-	"argsort.stable":    with((*tensor).ArgSort, "dim"),
+	"argsort.stable":    withArgs((*tensor).ArgSort, "dim"),
 	"topk":              (*tensor).TopK,
 	"cosine_similarity": (*tensor).CosineSimilarity,
 	"pairwise_distance": (*tensor).PairwiseDistance,
@@ -74,9 +74,9 @@ var reductions = family{
 		return a.first(0).Norm(a.power("p"), a.Bool("keepdim"), a.Dims("dim")...)
 	},
 	"norm.Scalar": func(a *Args) *tensor { return a.first(0).Norm(a.power("p"), false) },
-	"argmax":      with((*tensor).ArgMax, "keepdim", "dim"),
-	"argmin":      with((*tensor).ArgMin, "keepdim", "dim"),
-	"cdist":       with(ops.CDist, "x2", "p", "compute_mode"),
+	"argmax":      withArgs((*tensor).ArgMax, "keepdim", "dim"),
+	"argmin":      withArgs((*tensor).ArgMin, "keepdim", "dim"),
+	"cdist":       withArgs(ops.CDist, "x2", "p", "compute_mode"),
 }
 
 // cast returns the first argument in the type that the result is to have.
@@ -106,8 +106,8 @@ func (a *Args) power(name string) float64 {
 	return a.Float(name)
 }
 
-// typed returns the body of a reduction with an optional type of the result.
-func typed(plain func(x *tensor, keep bool, dims ...int) *tensor,
+// reductionWithType returns the body of a reduction with an optional type of the result.
+func reductionWithType(plain func(x *tensor, keep bool, dims ...int) *tensor,
 	to func(x *tensor, d trace.DType, keep bool, dims ...int) *tensor,
 ) func(a *Args) *tensor {
 	return func(a *Args) *tensor {

@@ -9,13 +9,13 @@ import (
 
 // resizing are pooling, interpolation and sampling.
 var resizing = family{
-	"fractional_max_pool2d fractional_max_pool3d": with(
+	"fractional_max_pool2d fractional_max_pool3d": withArgs(
 		(*tensor).FractionalMaxPool, "random_samples", "output_size"),
-	"max_pool1d max_pool2d max_pool3d":                                        batched((*tensor).MaxPool),
+	"max_pool1d max_pool2d max_pool3d":                                        poolBody((*tensor).MaxPool),
 	"adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d":             (*tensor).AdaptiveMaxPoolIndices,
 	"max_pool1d_with_indices max_pool2d_with_indices max_pool3d_with_indices": (*tensor).MaxPoolIndices,
 	"max_unpool2d max_unpool3d":                                               (*tensor).MaxUnpool,
-	"avg_pool1d avg_pool2d avg_pool3d":                                        batched((*tensor).AvgPool),
+	"avg_pool1d avg_pool2d avg_pool3d":                                        poolBody((*tensor).AvgPool),
 	"adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d":             adaptiveAvgPool,
 	"_adaptive_avg_pool2d _adaptive_avg_pool3d":                               adaptiveAvgPool,
 	"im2col": ops.Im2Col,
@@ -74,8 +74,8 @@ func (a *Args) resized() []int64 {
 
 func upsample(a *Args) *tensor { return ops.Upsample(a.op.base(), a.first(0), a.resized()...) }
 
-// batched returns the body of a pooling; it adds a batch dimension to inputs without one.
-func batched(f func(x *tensor, p trace.PoolArgs) *tensor) any {
+// poolBody returns the body of a pooling; it adds a batch dimension to inputs without one.
+func poolBody(f func(x *tensor, p trace.PoolArgs) *tensor) any {
 	return func(x *tensor, p trace.PoolArgs) *tensor {
 		if x.NDim() == len(p.Kernel)+1 {
 			return f(x.Unsqueeze(0), p).Squeeze(0)

@@ -33,12 +33,12 @@ var shapes = family{
 	"select.int":             (*tensor).Select,
 	"narrow":                 (*tensor).Narrow,
 	"unfold":                 (*tensor).Unfold,
-	"cat concat concatenate": with(trace.Cat, "dim", "tensors"),
+	"cat concat concatenate": withArgs(trace.Cat, "dim", "tensors"),
 	"block_diag":             ops.BlockDiag,
 	"squeeze_ squeeze_.dim squeeze_.dims squeeze squeeze.dims": (*tensor).SqueezeAll,
-	"stack":                              with(trace.Stack, "dim", "tensors"),
+	"stack":                              withArgs(trace.Stack, "dim", "tensors"),
 	"flip":                               (*tensor).Flip,
-	"roll":                               with((*tensor).Roll, "dims"),
+	"roll":                               withArgs((*tensor).Roll, "dims"),
 	"tril":                               (*tensor).Tril,
 	"triu":                               (*tensor).Triu,
 	"pixel_shuffle":                      ops.PixelShuffle,
@@ -89,9 +89,9 @@ var shapes = family{
 	"vsplit.int": func(a *Args) []*tensor {
 		return a.first(0).TensorSplit(trace.Sections(a.first(0).Size(0), a.Int("sections")), 0)
 	},
-	"hstack":       joined(1, 1),
-	"vstack":       joined(0, 2),
-	"column_stack": joined(1, 2),
+	"hstack":       concatenate(1, 1),
+	"vstack":       concatenate(0, 2),
+	"column_stack": concatenate(1, 2),
 	"atleast_1d":   atLeast(1),
 	"atleast_2d":   atLeast(2),
 	"rot90": func(a *Args) *tensor {
@@ -103,7 +103,7 @@ var shapes = family{
 	"diff":            diff,
 	"reflection_pad1d reflection_pad2d reflection_pad3d":    (*tensor).PadReflect,
 	"replication_pad1d replication_pad2d replication_pad3d": (*tensor).PadReplicate,
-	"lift_fresh":      itself,
+	"lift_fresh":      identity,
 	"lift_fresh_copy": (*tensor).Clone,
 	"tril_ triu_":     (*tensor).TriangleInPlace,
 	"expand_copy":     func(a *Args) *tensor { return a.first(0).Expand(a.Ints("size")...).CloneContiguous() },
@@ -191,7 +191,7 @@ func repeatInterleave(a *Args) *tensor {
 func transposeLast(x *tensor) *tensor { return x.Transpose(-2, -1) }
 
 func reversed(x *tensor) *tensor {
-	return x.Permute(lists.Times(x.NDim(), func(d int) int { return x.NDim() - 1 - d })...)
+	return x.Permute(lists.Make(x.NDim(), func(d int) int { return x.NDim() - 1 - d })...)
 }
 
 // unflatten views dimension dim as several.
@@ -239,8 +239,8 @@ func atLeast(n int) func(x *tensor) *tensor {
 	}
 }
 
-// joined concatenates tensors along a dimension, which is the first for vectors.
-func joined(dim, atLeast int) func(a *Args) *tensor {
+// concatenate concatenates tensors along a dimension, which is the first for vectors.
+func concatenate(dim, atLeast int) func(a *Args) *tensor {
 	return func(a *Args) *tensor {
 		xs := slices.Clone(a.Tensors("tensors"))
 		for i, x := range xs {

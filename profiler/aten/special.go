@@ -15,7 +15,7 @@ var special = family{
 	"special_log_softmax": func(a *Args) *tensor {
 		return softmax(a, (*tensor).LogSoftmax, (*tensor).LogSoftmaxTo)
 	},
-	"special_logsumexp":           with((*tensor).LogSumExp, "keepdim", "dim"),
+	"special_logsumexp":           withArgs((*tensor).LogSumExp, "keepdim", "dim"),
 	"special_expm1":               function("expm1"),
 	"special_exp2":                function("exp2"),
 	"special_erfc":                function("erfc"),
@@ -48,7 +48,7 @@ var special = family{
 		}
 		return a.first(0).SegmentReduce(a.Tensor("lengths"), a.Tensor("offsets"))
 	},
-	"row_stack": joined(0, 2),
+	"row_stack": concatenate(0, 2),
 }
 
 // libraries are operators that torchvision and transformers add to PyTorch.
@@ -128,7 +128,7 @@ var composed = family{
 		return a.first(0).Contiguous().View(-1).DiagEmbed(a.Int("offset"))
 	},
 	"native_channel_shuffle": (*tensor).ChannelShuffle,
-	"trapz.dx trapezoid.dx":  with((*tensor).Trapezoid, "dim"),
+	"trapz.dx trapezoid.dx":  withArgs((*tensor).Trapezoid, "dim"),
 	"normal.float_float":     filled,
 	"hamming_window":         ops.HannWindow, // with other constants
 }

@@ -178,9 +178,9 @@ func (c *Coefficients) correction(r TermFactors) (bytes int64, stderr float64) {
 	return int64(math.Round(sum)), math.Sqrt(max(0, variance))
 }
 
-// apply makes the estimate of a sample: corrected totals, their intervals, and components that sum to them. A
+// estimate makes the estimate of a sample: corrected totals, their intervals, and components that sum to them. A
 // correction shows in the component next to what it corrects: the workspace, the allocator's slack, the context.
-func (c *Coefficients) apply(s Sample, held relativeErrors) Estimate {
+func (c *Coefficients) estimate(s Sample, held relativeErrors) Estimate {
 	e := Estimate{Source: c.source()}
 	allocated, allocatedErr := c.correction(s.AllocatedRow())
 	reserved, reservedErr := c.correction(s.ReservedRow())

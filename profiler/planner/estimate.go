@@ -100,7 +100,7 @@ func (p *Planner) Estimate(batch int) (Estimate, error) {
 	if !exact {
 		held = p.Curve.held
 	}
-	e := p.Coefficients.apply(s, held)
+	e := p.Coefficients.estimate(s, held)
 	e.Batch, e.PeakPhase, e.Interpolated = batch, s.PeakPhase, !exact
 	e.Verdict = p.verdict(e)
 	e.addPaging(s.ManagedBytes, p.Memory)

@@ -24,8 +24,8 @@ type BatchSearch struct {
 	Need func(batch int) (int64, error)
 	// Runs reports whether each need is a run of minutes, so that no size is run for the sake of larger ones alone.
 	Runs bool
-	// Jagged reports whether a size may need many times as much as a larger one, so that all sizes are tested.
-	Jagged bool
+	// HasJumps reports whether a size may need many times as much as a larger one, so that all sizes are tested.
+	HasJumps bool
 
 	known map[int]int64
 }
@@ -128,7 +128,7 @@ func (s *BatchSearch) unsafeBelow(size int) (at int, err error) {
 			return 0, err
 		case share > 1:
 			at = b
-		case s.Jagged:
+		case s.HasJumps:
 		case share <= ClearShare:
 			return at, nil
 		case share <= nearShare && b >= fineSteps:
@@ -235,13 +235,13 @@ func (e *searchBounds) nextGuess(last, step int) int {
 	case step%4 == 3: // whatever the line says, the range halves now and then
 		return middle
 	case known:
-		return int(min(max(at*(1+rounding), 0), float64(e.fails)))
+		return int(min(max(at*(1+roundingError), 0), float64(e.fails)))
 	}
 	return middle
 }
 
-// rounding is the relative error by which floating-point numbers may round a batch on a line through needs down.
-const rounding = 1e-9
+// roundingError is the relative error by which floating-point numbers may round a batch on a line through needs down.
+const roundingError = 1e-9
 
 // proportional returns the next batch to try near the edge: where the line through zero bytes at batch zero meets the
 // limit. The constant part of the need puts the true edge beyond that.

@@ -140,7 +140,7 @@ func TestLargestPassesErrorsOn(t *testing.T) {
 func TestAJaggedSearchAsksForAllSizesBelow(t *testing.T) {
 	for begin := 1; begin <= 64; begin++ {
 		s := BatchSearch{
-			From: 1, To: 100, Start: Start{Batch: begin}, Limit: 50, Jagged: true,
+			From: 1, To: 100, Start: Start{Batch: begin}, Limit: 50, HasJumps: true,
 			Need: func(batch int) (int64, error) {
 				if batch == 4 {
 					return 60, nil

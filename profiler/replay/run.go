@@ -134,7 +134,7 @@ func (r *Run) WholeUsage() PhaseUsage { return PhaseUsage{r.Max, r.OOM != nil} }
 
 // PhaseEnd returns the memory in use at the end of a step's last phase, or of its last phase with a name; else zero.
 func (r *Run) PhaseEnd(step int, name string) PhaseUsage {
-	if r.missed(step, name) {
+	if r.endedBefore(step, name) {
 		return PhaseUsage{r.Max, true}
 	}
 	for _, p := range slices.Backward(r.Phases) {
@@ -147,11 +147,11 @@ func (r *Run) PhaseEnd(step int, name string) PhaseUsage {
 
 // PhasePeak returns the highest usage in the phases of a step that have a name, or in the whole step if none has.
 func (r *Run) PhasePeak(step int, name string) PhaseUsage {
-	if r.missed(step, name) {
+	if r.endedBefore(step, name) {
 		return PhaseUsage{r.Max, true}
 	}
 	var u Usage
-	named := r.has(step, name)
+	named := r.hasPhase(step, name)
 	for _, p := range r.Phases {
 		if p.Step == step && (!named || p.Name == name) {
 			u = u.max(p.Max)
@@ -160,15 +160,15 @@ func (r *Run) PhasePeak(step int, name string) PhaseUsage {
 	return PhaseUsage{u, false}
 }
 
-// missed reports whether the run ended before a phase of a step did; without a phase name, before the step did.
-func (r *Run) missed(step int, name string) bool {
+// endedBefore reports whether the run ended before a phase of a step did; without a phase name, before the step did.
+func (r *Run) endedBefore(step int, name string) bool {
 	if r.OOM == nil || r.OOM.Phase.Step > step {
 		return false
 	}
-	return name == "" || !r.has(step, name)
+	return name == "" || !r.hasPhase(step, name)
 }
 
-// has reports whether a phase of this name ended in a step.
-func (r *Run) has(step int, name string) bool {
+// hasPhase reports whether a phase of this name ended in a step.
+func (r *Run) hasPhase(step int, name string) bool {
 	return slices.ContainsFunc(r.Phases, func(p Phase) bool { return p.Step == step && p.Name == name })
 }

@@ -24,17 +24,17 @@ func (v *bufferVerifier) end(e entry) error {
 	return nil
 }
 
-// touching writes and reads the buffers that no op uses: libraries' workspaces, scratch of reductions, data from the
+// toucher writes and reads the buffers that no op uses: libraries' workspaces, scratch of reductions, data from the
 // host. All memory is then really used, which exposes a driver that overcommits.
-type touching struct {
+type toucher struct {
 	device  device.Device
 	program *program.Program
 	// written and read are how many bytes of each buffer some op writes and reads, from its beginning.
 	written, read []int64
 }
 
-func newTouching(d device.Device, p *program.Program) *touching {
-	t := &touching{device: d, program: p, written: make([]int64, len(p.Buffers)), read: make([]int64, len(p.Buffers))}
+func newTouching(d device.Device, p *program.Program) *toucher {
+	t := &toucher{device: d, program: p, written: make([]int64, len(p.Buffers)), read: make([]int64, len(p.Buffers))}
 	note := func(most []int64, s program.Span) {
 		for _, o := range p.Operands[s.From:s.To] {
 			most[o.Buffer] = max(most[o.Buffer], o.Bytes)
@@ -47,7 +47,7 @@ func newTouching(d device.Device, p *program.Program) *touching {
 	return t
 }
 
-func (t *touching) begin(e entry) error {
+func (t *toucher) begin(e entry) error {
 	done, bytes := t.written[e.buffer], t.program.Buffers[e.buffer].Bytes
 	if done >= bytes {
 		return nil
@@ -55,7 +55,7 @@ func (t *touching) begin(e entry) error {
 	return t.device.Fill(e.addr+uint64(done), 0, bytes-done)
 }
 
-func (t *touching) end(e entry) error {
+func (t *toucher) end(e entry) error {
 	done, bytes := t.read[e.buffer], t.program.Buffers[e.buffer].Bytes
 	if done >= bytes {
 		return nil

@@ -136,8 +136,8 @@ func (l Libraries) nearest(name string) string {
 	return l[name]
 }
 
-// With returns the stack with releases of libraries.
-func (s *Stack) With(l Libraries) *Stack {
+// WithLibraries returns the stack with releases of libraries.
+func (s *Stack) WithLibraries(l Libraries) *Stack {
 	other := *s
 	other.libraries, other.rules.Libraries = l, rulesOf(l)
 	if l["cuda"] != "" {

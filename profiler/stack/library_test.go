@@ -23,7 +23,7 @@ func TestReleasesOfLibrariesAreRead(t *testing.T) {
 
 func TestRulesBeginWithReleases(t *testing.T) {
 	of := func(release string) *stack.Stack {
-		return stack.Default().With(stack.Libraries{"transformers": release})
+		return stack.Default().WithLibraries(stack.Libraries{"transformers": release})
 	}
 	require.False(t, of("4.48").Rules().Libraries.ShiftsLabels)
 	require.True(t, of("4.49").Rules().Libraries.ShiftsLabels)
@@ -44,7 +44,7 @@ func TestRulesBeginWithReleases(t *testing.T) {
 	}, of("4.39").Notes())
 	require.Equal(t, trace.SharedByLlama, of("4.43").Rules().Libraries.SharedAngles)
 	require.False(t, of("4.57").Rules().Libraries.FusedExperts)
-	older := stack.Default().With(stack.Libraries{"trl": "1.6"})
+	older := stack.Default().WithLibraries(stack.Libraries{"trl": "1.6"})
 	require.False(t, older.Rules().Libraries.ChunksLoss)
 	require.Equal(t, []string{
 		"nobody measured all of trl 1.6: values follow what is known of releases before 1.9",
@@ -54,7 +54,7 @@ func TestRulesBeginWithReleases(t *testing.T) {
 }
 
 func TestNVIDIAsLibrariesOfAStack(t *testing.T) {
-	s := stack.Default().With(stack.Libraries{"cuda": "12.8", "cudnn": "9.10"})
+	s := stack.Default().WithLibraries(stack.Libraries{"cuda": "12.8", "cudnn": "9.10"})
 	require.Equal(t, "12.8", s.Versions().CUDA)
 	oldest := stack.All()[0]
 	require.Equal(t, oldest.Versions().CuDNN, s.Versions().CuDNN)

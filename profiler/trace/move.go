@@ -106,7 +106,7 @@ func (x *Tensor) RepeatInterleave(n int64, d int) *Tensor {
 	c := x.tape.Begin("repeat_interleave_self_int", x)
 	d = x.Dim(d)
 	wide := c.Bind(x.Unsqueeze(d + 1))
-	shape := lists.With(wide.shape, d+1, n)
+	shape := lists.Replace(wide.shape, d+1, n)
 	c.Set(&wide, wide.Expand(shape...))
 	return c.End(wide.CloneContiguous().Flatten(d, d+1))
 }

@@ -179,7 +179,7 @@ func (x *Tensor) ExpandAs(y *Tensor) *Tensor { return x.Expand(y.shape...) }
 func (x *Tensor) Renorm(p float64, d int) *Tensor {
 	c := x.tape.Begin("renorm", x)
 	c.CastToFP32(&x)
-	dims := lists.Without(lists.Ascending(len(x.shape)), x.Dim(d))
+	dims := lists.RemoveAt(lists.Ascending(len(x.shape)), x.Dim(d))
 	y := x.AllocLike(x.dtype)
 	c.Bind(y)
 	c.t.NoGrad(func() {

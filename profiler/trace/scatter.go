@@ -38,7 +38,7 @@ func (x *Tensor) Gather(index *Tensor) *Tensor {
 // IndexSelect records x.index_select(d, index).
 func (x *Tensor) IndexSelect(d int, index *Tensor) *Tensor {
 	c := x.tape.Begin("index_select", x, index)
-	y, from := c.gathered(x, index, lists.With(x.shape, x.Dim(d), index.numel)...), x.shape
+	y, from := c.gathered(x, index, lists.Replace(x.shape, x.Dim(d), index.numel)...), x.shape
 	return c.End(y.SetGradFn("IndexSelectBackward0", inputs{x}, saves{index}, func(b *Gradients) {
 		b.Set(0, b.Grad.putInto("index_select_backward", "new_zeros", from, b.Saved(0)))
 	}))

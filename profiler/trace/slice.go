@@ -27,7 +27,8 @@ func (x *Tensor) SliceStep(d int, from, to, step int64) *Tensor {
 	d = x.Dim(d)
 	whole := x.shape
 	from, to = position(from, whole[d]), position(to, whole[d])
-	shape, strides := lists.With(whole, d, ceil.Div(max(to-from, 0), step)), lists.With(x.strides, d, x.strides[d]*step)
+	shape := lists.Replace(whole, d, ceil.Div(max(to-from, 0), step))
+	strides := lists.Replace(x.strides, d, x.strides[d]*step)
 	return x.viewOf("slice", "SliceBackward0", shape, strides, x.offset+from*x.strides[d], func(b *Gradients) {
 		b.Set(0, b.Grad.intoZeros("slice_backward", whole))
 	})
@@ -48,7 +49,7 @@ func (x *Tensor) Select(d int, i int64) *Tensor {
 	if i < 0 {
 		i += whole[d]
 	}
-	shape, strides := lists.Without(whole, d), lists.Without(x.strides, d)
+	shape, strides := lists.RemoveAt(whole, d), lists.RemoveAt(x.strides, d)
 	return x.viewOf("select", "SelectBackward0", shape, strides, x.offset+i*x.strides[d],
 		func(b *Gradients) { b.Set(0, b.Grad.intoZeros("select_backward", whole)) })
 }
@@ -89,7 +90,7 @@ func (x *Tensor) split(op, node string, sizes []int64, d int) []*Tensor {
 	outs := make([]*Tensor, len(sizes))
 	at := x.offset
 	for i, size := range sizes {
-		outs[i] = x.Alias(lists.With(x.shape, d, size), x.strides, at)
+		outs[i] = x.Alias(lists.Replace(x.shape, d, size), x.strides, at)
 		outs[i].setBase(x)
 		at += size * x.strides[d]
 	}
@@ -105,7 +106,7 @@ func (x *Tensor) Unbind(d int) []*Tensor {
 	d = x.Dim(d)
 	outs := make([]*Tensor, x.shape[d])
 	for i := range outs {
-		outs[i] = x.Alias(lists.Without(x.shape, d), lists.Without(x.strides, d), x.offset+int64(i)*x.strides[d])
+		outs[i] = x.Alias(lists.RemoveAt(x.shape, d), lists.RemoveAt(x.strides, d), x.offset+int64(i)*x.strides[d])
 		outs[i].setBase(x)
 	}
 	dtype := x.dtype
@@ -133,8 +134,8 @@ func (b *Gradients) joined(join func([]*Tensor) *Tensor, d DType) *Tensor {
 func (x *Tensor) Unfold(d int, size, step int64) *Tensor {
 	d = x.Dim(d)
 	whole := x.shape
-	shape := append(lists.With(whole, d, (whole[d]-size)/step+1), size)
-	strides := append(lists.With(x.strides, d, x.strides[d]*step), x.strides[d])
+	shape := append(lists.Replace(whole, d, (whole[d]-size)/step+1), size)
+	strides := append(lists.Replace(x.strides, d, x.strides[d]*step), x.strides[d])
 	return x.viewOf("unfold", "UnfoldBackward0", shape, strides, x.offset, func(b *Gradients) {
 		b.Set(0, b.Grad.unfoldBackward(whole, d))
 	})

@@ -101,7 +101,7 @@ func (x *Tensor) sortAtOnce(rows int64, values, indices *Tensor) {
 func (x *Tensor) TopK(k int64, d int) (values, indices *Tensor) {
 	c := x.tape.Begin("topk", x)
 	d = x.Dim(d)
-	shape := lists.With(x.shape, d, k)
+	shape := lists.Replace(x.shape, d, k)
 	values = c.Bind(c.t.Alloc(x.dtype, shape...))
 	indices = c.Bind(c.t.Alloc(I64, shape...))
 	in := c.Bind(x.ContiguousUntracked())

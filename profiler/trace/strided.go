@@ -64,7 +64,7 @@ func (g *Tensor) asStridedBackward(whole, part geometry, offset int64) *Tensor {
 			c.Set(&grad, grad.Squeeze(d))
 		case part.strides[d] == 0:
 			c.Set(&grad, grad.SumUncast("sum_dim_IntList", []int{d}, false))
-			part.shape, part.strides = lists.With(part.shape, d, 1), lists.With(part.strides, d, 1)
+			part.shape, part.strides = lists.Replace(part.shape, d, 1), lists.Replace(part.strides, d, 1)
 		}
 	}
 	scattered := part.spanning().overlaps()

@@ -123,9 +123,9 @@ func inferShape(shape []int64, total int64) []int64 {
 		return shape
 	}
 	if known == 0 {
-		return lists.With(shape, hole, 0)
+		return lists.Replace(shape, hole, 0)
 	}
-	return lists.With(shape, hole, total/known)
+	return lists.Replace(shape, hole, total/known)
 }
 
 // ViewStrides implements at::detail::computeStride: the strides a view of the given
@@ -253,7 +253,7 @@ func (x *Tensor) Squeeze(d int) *Tensor {
 			b.Set(0, b.Grad)
 		})
 	}
-	return x.viewOf("squeeze", "SqueezeBackward1", lists.Without(x.shape, d), lists.Without(x.strides, d), x.offset,
+	return x.viewOf("squeeze", "SqueezeBackward1", lists.RemoveAt(x.shape, d), lists.RemoveAt(x.strides, d), x.offset,
 		func(b *Gradients) {
 			b.Set(0, b.Grad.Unsqueeze(d))
 		})

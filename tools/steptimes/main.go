@@ -43,9 +43,9 @@ func (m *measurement) estimate(k steptime.Kernels) float64 {
 	case m.step < 0:
 		return k.Seconds(m.program, m.gpu)[0]
 	case m.load != nil:
-		return k.Assumed().Time(*m.load).Seconds
+		return k.Efficiency().Time(*m.load).Seconds
 	}
-	return k.Assumed().Time(k.Load(m.program, m.gpu, m.step)).Seconds
+	return k.Efficiency().Time(k.Load(m.program, m.gpu, m.step)).Seconds
 }
 
 // works lists the classes of kernels that a parameter affects; a parameter without an entry affects all.
@@ -93,13 +93,13 @@ func (m *measurement) miss(k steptime.Kernels) float64 { return math.Log(m.estim
 
 // inside reports whether the measurement is within the estimate's interval.
 func (m *measurement) inside(k steptime.Kernels) bool {
-	e := k.Assumed().Time(k.Load(m.program, m.gpu, m.step))
+	e := k.Efficiency().Time(k.Load(m.program, m.gpu, m.step))
 	return e.Low <= m.seconds && m.seconds <= e.High
 }
 
 // hostBound reports whether the step is limited by the host.
 func (m *measurement) hostBound(k steptime.Kernels) bool {
-	return m.step >= 0 && k.Assumed().HostBound(k.Load(m.program, m.gpu, m.step))
+	return m.step >= 0 && k.Efficiency().HostBound(k.Load(m.program, m.gpu, m.step))
 }
 
 func main() {

@@ -41,8 +41,8 @@ func (c Change) Diff() string {
 	return strings.TrimPrefix(text, "diff "+c.Path+" "+c.Path+"\n")
 }
 
-// Write replaces the files of all changes, or none, and returns the backups it made beside them; see [rewrite.Files].
-// If one of the files has changed since it was prepared, none is replaced.
+// Write replaces the files of all changes, or none, and returns the backups it made beside them; see
+// [rewrite.ReplaceFiles]. If one of the files has changed since it was prepared, none is replaced.
 func Write(ctx context.Context, changes []Change) (backups []string, err error) {
-	return rewrite.Files(ctx, lists.Map(changes, func(c Change) rewrite.File { return rewrite.File(c) }))
+	return rewrite.ReplaceFiles(ctx, lists.Map(changes, func(c Change) rewrite.File { return rewrite.File(c) }))
 }

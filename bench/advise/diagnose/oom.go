@@ -29,7 +29,7 @@ func (s shortage) missing() int64 { return max(0, s.requested-s.free-s.cached) }
 
 // evidence describes the request that failed, and the largest one that would have fitted.
 func (s shortage) evidence() []string {
-	lines := phrase.List{"asked for " + bytesize.Format(s.requested) + phrase.After(" at ", s.source)}
+	lines := phrase.List{"asked for " + bytesize.Format(s.requested) + phrase.Prefix(" at ", s.source)}
 	if s.free+s.cached == 0 {
 		return lines
 	}
@@ -66,7 +66,7 @@ const NameTheModel = "--model and --batch with this command show what each remed
 func holderLines(of string, places []snapshot.Site) []string {
 	var lines phrase.List
 	for _, p := range places[:min(len(places), maxHolders)] {
-		lines.Add("%s %s holds %s in %s", of, p.Where, bytesize.Format(p.Bytes), phrase.Count(p.Blocks, "tensor"))
+		lines.Add("%s %s holds %s in %s", of, p.Where, bytesize.Format(p.Bytes), phrase.CountText(p.Blocks, "tensor"))
 	}
 	return lines
 }
@@ -89,7 +89,7 @@ func findOutOfMemory(s snapshot.Summary) report.Finding {
 	for _, c := range s.Categories[:min(len(s.Categories), maxHolders)] {
 		evidence.Add("%s: %s", c.Where, bytesize.Format(c.Bytes))
 	}
-	evidence.Text(append(holderLines("line", s.Sites), holderLines("module", s.Modules)...)...)
+	evidence.AddTexts(append(holderLines("line", s.Sites), holderLines("module", s.Modules)...)...)
 	evidence.If(len(s.Sites) == 0 && s.Allocated > 0,
 		"no stacks were recorded; torch.cuda.memory._record_memory_history() before the first step records them")
 	f.Evidence, f.Advice = evidence, short.advice()
@@ -135,7 +135,7 @@ func messageFinding(m oomtext.Message) report.Finding {
 	if m.Requested == 0 {
 		f.What = "the driver or a library had no memory left, outside PyTorch's allocator"
 		evidence := phrase.List{"the message has no sizes"}
-		evidence.Text(phrase.After("it happened at ", m.Where))
+		evidence.AddTexts(phrase.Prefix("it happened at ", m.Where))
 		f.Evidence = evidence
 		f.Advice = []string{
 			"look for other processes on the GPU: nvidia-smi",
@@ -167,8 +167,8 @@ func messageFinding(m oomtext.Message) report.Finding {
 	return f
 }
 
-// apart is the accepted relative difference between the peaks of ranks.
-const apart = 0.10
+// maxSpread is the accepted relative difference between the peaks of ranks.
+const maxSpread = 0.10
 
 // Ranks compares the peaks of several ranks' snapshots, by name.
 func Ranks(names []string, peaks []int64) []report.Finding {
@@ -184,7 +184,7 @@ func Ranks(names []string, peaks []int64) []report.Finding {
 			high = i
 		}
 	}
-	if float64(peaks[high]-peaks[low]) <= apart*float64(peaks[high]) || peaks[high]-peaks[low] < noticeableBytes/4 {
+	if float64(peaks[high]-peaks[low]) <= maxSpread*float64(peaks[high]) || peaks[high]-peaks[low] < noticeableBytes/4 {
 		return nil
 	}
 	return []report.Finding{{

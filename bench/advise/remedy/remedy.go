@@ -113,7 +113,7 @@ func (n *Step) Remedies(ctx context.Context, beyond int64) ([]report.Remedy, err
 	}
 	var out []report.Remedy
 	if beyond > 0 {
-		r, err := tried(ctx, s, gpu, mitigation{
+		r, err := try(ctx, s, gpu, mitigation{
 			title: "the data set and what else is not the step's on the host, one batch at a time on the GPU",
 			batch: batch,
 		}, 0)
@@ -124,7 +124,7 @@ func (n *Step) Remedies(ctx context.Context, beyond int64) ([]report.Remedy, err
 		out = append(out, r)
 	}
 	for _, m := range mitigations(s, gpu, batch) {
-		r, err := tried(ctx, s, gpu, m, beyond)
+		r, err := try(ctx, s, gpu, m, beyond)
 		if step.IsRefused(err) {
 			continue
 		}
@@ -135,7 +135,7 @@ func (n *Step) Remedies(ctx context.Context, beyond int64) ([]report.Remedy, err
 		if r.Saves = now - r.NeedAfter.Bytes; r.Saves <= 0 || r.Unsafe != "" && r.Saves < now/100 {
 			continue
 		}
-		if known && m.readBy != "" && !system.Reads(m.readBy) {
+		if known && m.readBy != "" && !system.Supports(m.readBy) {
 			r.Requires = "a change of the code: " + system.Project + " does not read its " + m.readBy
 		}
 		out = append(out, r)
@@ -156,8 +156,8 @@ func (n *Step) PresentNeed(beyond int64) report.Interval {
 	return report.Interval{Bytes: d.Bytes + beyond, Low: d.Low + beyond, High: d.High + beyond}
 }
 
-// tried returns the result of a mitigation on a GPU, if the process also uses beyond bytes outside of the step.
-func tried(ctx context.Context, s *step.Setup, gpu device.GPU, m mitigation, beyond int64) (report.Remedy, error) {
+// try returns the result of a mitigation on a GPU, if the process also uses beyond bytes outside of the step.
+func try(ctx context.Context, s *step.Setup, gpu device.GPU, m mitigation, beyond int64) (report.Remedy, error) {
 	out := report.Remedy{What: m.title}
 	c := s.Case()
 	if m.change != nil {

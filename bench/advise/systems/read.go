@@ -26,7 +26,7 @@ func (s System) Read(config string) (map[string]any, error) {
 	}
 	values := map[string]any{}
 	for name, k := range s.Keys {
-		if !s.Reads(name) {
+		if !s.Supports(name) {
 			continue
 		}
 		v, ok := have[k.Path]

@@ -110,8 +110,8 @@ func Lookup(model string) (System, bool, error) {
 	return System{}, false, err
 }
 
-// Reads reports whether the project lets its users choose the named value.
-func (s System) Reads(name string) bool { return !slices.Contains(s.Unread, name) }
+// Supports reports whether the project lets its users choose the named value.
+func (s System) Supports(name string) bool { return !slices.Contains(s.Unread, name) }
 
 // File is a file with the edits to make.
 type File struct {
@@ -136,7 +136,7 @@ func (s System) Files(config string, v Values) ([]File, error) {
 	f := File{Path: config}
 	for _, name := range Names() {
 		key, ok := s.Keys[name]
-		if !ok || !s.Reads(name) {
+		if !ok || !s.Supports(name) {
 			continue
 		}
 		e, err := key.edit(name, v)

@@ -28,7 +28,7 @@ func TestEverySystemSaysWhereToWrite(t *testing.T) {
 		}
 		for _, name := range s.Unread {
 			require.Contains(t, Names(), name)
-			require.True(t, !s.Reads(name) && s.Reads("batch"))
+			require.True(t, !s.Supports(name) && s.Supports("batch"))
 		}
 		require.NotEqual(t, s.Config == "", s.Snippet == "", "%v: one of the two", s.Models)
 		text, err := s.Paste(values)

@@ -107,7 +107,7 @@ func parseScript(file, script string) (*document, error) {
 			continue
 		}
 		if found != nil {
-			return nil, d.wrong(c[0].line, "",
+			return nil, d.fault(c[0].line, "",
 				"starts a second trainer; vprof plans one at a time, so put each into a script of its own")
 		}
 		for name, v := range vars {
@@ -125,7 +125,7 @@ func parseScript(file, script string) (*document, error) {
 		}
 	}
 	if found == nil {
-		return nil, d.wrong(0, "", NoTraining)
+		return nil, d.fault(0, "", NoTraining)
 	}
 	return found, nil
 }

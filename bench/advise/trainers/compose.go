@@ -78,7 +78,7 @@ const (
 func (c *Config) composeSettings() error {
 	if m, ok := c.facts["model"]; ok {
 		if strings.Contains(m.value, "$") {
-			return m.wrong("%s is a variable, whose value stands in no file; write the value", m.value)
+			return m.fault("%s is a variable, whose value stands in no file; write the value", m.value)
 		}
 		c.Model = Model{
 			Name: m.value, Revision: c.facts["revision"].value,
@@ -91,9 +91,8 @@ func (c *Config) composeSettings() error {
 	}
 	c.Teacher = Model{Name: c.facts["teacher"].value, from: c.facts["teacher"].from}
 	for _, complete := range []func() error{
-		c.adapters, c.addEvaluation, c.unfreeze, c.checkFreeze, c.generate, c.prefer, c.round, c.mesh,
-		c.setAccumulation,
-		c.addSharding, c.addDeepSpeed, c.divideGlobalBatch, c.addPipeline, c.addProjection,
+		c.addAdapters, c.addEvaluation, c.unfreeze, c.checkFreeze, c.addGeneration, c.addPreferences, c.addRounding,
+		c.mesh, c.setAccumulation, c.addSharding, c.addDeepSpeed, c.divideGlobalBatch, c.addPipeline, c.addProjection,
 	} {
 		if err := complete(); err != nil {
 			return err
@@ -198,7 +197,7 @@ func (c *Config) addSharding() error {
 			c.facts.set("weights", "fp32", s.from)
 		}
 	}
-	list.Text(c.shardOptions(flat)...)
+	list.AddTexts(c.shardOptions(flat)...)
 	if v := c.facts[meshTensor]; v.value != "" {
 		name = "tp"
 		whole := c.facts.options("sequence", "tensor-sequence", "loss", "tensor-loss")
@@ -214,7 +213,7 @@ func (c *Config) addSharding() error {
 		v := c.facts[o].value
 		list.If(v != "" && v != "1", "%s=%s", o, v)
 	}
-	c.facts.set("strategy", name+phrase.After(":", strings.Join(list, ",")), s.from)
+	c.facts.set("strategy", name+phrase.Prefix(":", strings.Join(list, ",")), s.from)
 	return nil
 }
 
@@ -248,7 +247,7 @@ func (c *Config) unfreeze() error {
 	}
 	all := strings.Join(list, "|")
 	if _, err := regexp.Compile(all); err != nil {
-		return f.wrong("has a regular expression that vprof cannot read; name the parameters with --train-only")
+		return f.fault("has a regular expression that vprof cannot read; name the parameters with --train-only")
 	}
 	c.facts.set("train-only", all, f.from)
 	return nil
@@ -265,17 +264,17 @@ func (c *Config) addEvaluation() error {
 	return nil
 }
 
-// round adds the group size of quantization-aware training to its setting.
-func (c *Config) round() error {
+// addRounding adds the group size of quantization-aware training to its setting.
+func (c *Config) addRounding() error {
 	if q, g := c.facts["qat"], c.facts["qat-group"]; q.value != "" && g.value != "" {
 		c.facts.extend("qat", "group="+g.value)
 	}
 	return nil
 }
 
-// prefer adds to the objective whether the reference's log-probabilities are precomputed, and whose code computes
-// log-probabilities.
-func (c *Config) prefer() error {
+// addPreferences adds to the objective whether the reference's log-probabilities are precomputed, and whose code
+// computes log-probabilities.
+func (c *Config) addPreferences() error {
 	o, ok := c.facts["objective"]
 	if !ok {
 		return nil
@@ -311,19 +310,19 @@ func (c *Config) addDeepSpeed() error {
 		}
 		size, err := elements(f.value)
 		if err != nil {
-			return f.wrong("%v", err)
+			return f.fault("%v", err)
 		}
 		list.Add("%s=%s", name, size)
 	}
 	on := c.facts["zero-overlap"].value
 	list.If(on == strconv.FormatBool(!three), "overlap=%s", on) // which stage 3 has by itself
 	if f := c.facts["zero-gradients"]; f.value == "fp32" && s.value != "zero2" {
-		return f.wrong(
+		return f.fault(
 			"vprof records gradients of stages 1 and 3 that are added up in the type of the weights; leave it out")
 	}
 	scattered := c.facts["zero-contiguous"]
 	if scattered.value == "false" && !three {
-		return scattered.wrong("vprof records gradients of stages 1 and 2 that are copied to a bucket; take true")
+		return scattered.fault("vprof records gradients of stages 1 and 2 that are copied to a bucket; take true")
 	}
 	list.If(scattered.value == "false", "contiguous=false")
 	list.If(c.facts["zero-linear"].value == "false" && three, "linear=torch")
@@ -347,8 +346,8 @@ func elements(text string) (string, error) {
 	return strconv.FormatInt(max(1, int64(n)), 10), nil
 }
 
-// adapters makes the options of --lora.
-func (c *Config) adapters() error {
+// addAdapters makes the options of --lora.
+func (c *Config) addAdapters() error {
 	if c.facts["tuner"].value != "lora" {
 		return nil
 	}
@@ -377,7 +376,7 @@ func (c *Config) adapters() error {
 		options = append(options, "target="+models.LinearLayers)
 	case strings.ContainsAny(t.value, expression):
 		if _, err := regexp.Compile(t.value); err != nil {
-			return t.wrong("is a regular expression that vprof cannot read; list the names of the layers instead, " +
+			return t.fault("is a regular expression that vprof cannot read; list the names of the layers instead, " +
 				"or say all-linear with --lora")
 		}
 		options = append(options, "match="+t.value)

@@ -37,12 +37,12 @@ func (c *Config) checkFreeze() error {
 	}
 	n := c.facts[freezeLayers]
 	if k, err := strconv.Atoi(n.value); err != nil || k < -maxLayers || k > maxLayers {
-		return n.wrong("%s is not a number of layers from %d to %d", n.value, -maxLayers, maxLayers)
+		return n.fault("%s is not a number of layers from %d to %d", n.value, -maxLayers, maxLayers)
 	}
 	return nil
 }
 
-func (f fact) wrong(format string, args ...any) error { return f.from.wrong(format, args...) }
+func (f fact) fault(format string, args ...any) error { return f.from.fault(format, args...) }
 
 // ChooseLayers adds settings that depend on the model's number of layers: the trained parameters, and the stages of a
 // pipeline. The model is a config.json or a folder with one. The error is a [*input.FormatError].
@@ -56,7 +56,7 @@ func (c *Config) ChooseLayers(model string) error {
 	count, composite, err := layersOf(model)
 	f := c.facts[freezeLayers]
 	if err != nil {
-		return c.facts["tuner"].wrong("the layers that are trained are counted in the model's %s: %v", usualName, err)
+		return c.facts["tuner"].fault("the layers that are trained are counted in the model's %s: %v", usualName, err)
 	}
 	ids, err := c.trainedLayers(count)
 	if err != nil {
@@ -81,7 +81,7 @@ func (c *Config) ChooseLayers(model string) error {
 		}
 	}
 	if len(list) == 0 {
-		return f.wrong("is %s: nothing is trained", f.value)
+		return f.fault("is %s: nothing is trained", f.value)
 	}
 	return c.add("train-only", strings.Join(list, "|"), cmp.Or(f.from, c.facts["tuner"].from))
 }
@@ -108,7 +108,7 @@ func (c *Config) trainedLayers(count int) (ids []string, err error) {
 	switch {
 	case c.facts["llama-pro"].value == "true":
 		if n < 1 || count%n != 0 {
-			return nil, f.wrong("is %d, which does not divide the model's %d layers, as use_llama_pro needs", n, count)
+			return nil, f.fault("is %d, which does not divide the model's %d layers, as use_llama_pro needs", n, count)
 		}
 		stride = count / n
 		begin = stride - 1

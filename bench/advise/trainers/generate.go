@@ -7,9 +7,9 @@ import (
 	"github.com/vprof/vprof/internal/phrase"
 )
 
-// generate adds the settings of training on generated answers: the lengths of prompts and answers, the
+// addGeneration adds the settings of training on generated answers: the lengths of prompts and answers, the
 // log-probabilities computed before the step, and the memory that vLLM leaves.
-func (c *Config) generate() error {
+func (c *Config) addGeneration() error {
 	if o := c.facts["objective"].value; o != "grpo" && o != "gkd" {
 		return nil
 	}
@@ -44,7 +44,7 @@ func (c *Config) generate() error {
 	}
 	left := strconv.FormatFloat(100-100*share, 'f', -1, 64)
 	c.facts.set("gpu-memory", left+"%", f.from)
-	c.Notes.Add("%v: vLLM holds %s of the same GPU; planned is with the other %s%%", c.placed(f.from), f.value, left)
+	c.Notes.Add("%v: vLLM holds %s of the same GPU; planned is with the other %s%%", c.inFile(f.from), f.value, left)
 	return nil
 }
 
@@ -67,11 +67,11 @@ func (c *Config) isOutdated() (bool, error) {
 }
 
 func (c *Config) malformedError(f fact, reason string) error {
-	return c.placed(f.from).wrong("%q %s", f.value, reason)
+	return c.inFile(f.from).fault("%q %s", f.value, reason)
 }
 
-// placed returns the key, with the trainer's own file if the key names none.
-func (c *Config) placed(k Key) Key {
+// inFile returns the key, with the trainer's own file if the key names none.
+func (c *Config) inFile(k Key) Key {
 	k.File = cmp.Or(k.File, c.File)
 	return k
 }

@@ -24,7 +24,7 @@ const usualName = "config.json"
 
 // Find finds the model's config.json: in the folder of that name, relative to the working directory or the
 // configuration's folder, or in the caches of the Hugging Face hub and of ModelScope. A name that [hfconfig.OfHub]
-// knows needs no file. Others are fetched by [hub.Online]; the error names the command that fetches.
+// knows needs no file. Others are fetched by [hub.Default]; the error names the command that fetches.
 func (m Model) Find() (path string, err error) {
 	for _, dir := range append(m.folders(), m.snapshots()...) {
 		path := filepath.Join(dir, usualName)
@@ -36,8 +36,8 @@ func (m Model) Find() (path string, err error) {
 		return m.Name, nil
 	}
 	reason := ""
-	if hub.Online != nil && m.isRepository() && strings.Contains(m.Name, "/") {
-		path, err := hub.Online.Fetch(m.Name, m.Revision, usualName)
+	if hub.Default != nil && m.isRepository() && strings.Contains(m.Name, "/") {
+		path, err := hub.Default.Fetch(m.Name, m.Revision, usualName)
 		if err == nil {
 			return path, nil
 		}
@@ -52,7 +52,7 @@ func (m Model) Find() (path string, err error) {
 		reason = fmt.Sprintf("there is no %s in the folder %s; name the model's with --model hf:FOLDER",
 			usualName, m.Name)
 	}
-	return "", m.from.wrong("%s: %s", m.Name, reason)
+	return "", m.from.fault("%s: %s", m.Name, reason)
 }
 
 // isRepository reports whether the name is a possible name of a repository.

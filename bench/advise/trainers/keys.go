@@ -66,7 +66,7 @@ func (r *reader) isCount(key string) bool {
 func (r *reader) readFile(key string, e entry) error {
 	d, err := open(resolvePath(r.doc.file, e.value.text))
 	if err != nil {
-		return r.keyOf(e, key).wrong("%v", err)
+		return r.keyOf(e, key).fault("%v", err)
 	}
 	below := *r
 	below.doc = d
@@ -88,7 +88,7 @@ func (r *reader) applyRow(key string, row Row, e entry) error {
 		return err
 	}
 	from := r.keyOf(e, key)
-	wrong := from.wrong
+	wrong := from.fault
 	texts, ok := v.scalars()
 	switch {
 	case len(row.Unless) > 0 || row.Needs != "" || row.Bound != "":
@@ -122,7 +122,7 @@ func (r *reader) applyRow(key string, row Row, e entry) error {
 // applyWords adds the facts that the value of a key implies.
 func (r *reader) applyWords(row Row, v *value, texts []string, from Key) error {
 	if len(texts) > 1 && !row.Each {
-		return from.wrong("is %s, where one value is expected", v.excerpt())
+		return from.fault("is %s, where one value is expected", v.excerpt())
 	}
 	if row.Each && len(texts) == 1 { // as transformers splits "full_shard auto_wrap"
 		texts = strings.Fields(texts[0])
@@ -136,10 +136,10 @@ func (r *reader) applyWords(row Row, v *value, texts []string, from Key) error {
 			return nil
 		}
 		if !ok {
-			return from.wrong("vprof does not know what %q needs; it knows %s", t, knownWords(t, row.Words))
+			return from.fault("vprof does not know what %q needs; it knows %s", t, knownWords(t, row.Words))
 		}
 		if reason := checkCount(row.FactName, w.Value); w.Value != "" && reason != "" {
-			return from.wrong("%s %s", v.excerpt(), reason)
+			return from.fault("%s %s", v.excerpt(), reason)
 		}
 		if err := r.addFacts(row, t, w, from); err != nil {
 			return err
@@ -174,7 +174,7 @@ func (r *reader) addFacts(row Row, word string, w Words, from Key) error {
 	for name, value := range w.Facts {
 		switch name {
 		case "refuse":
-			return from.wrong("is %s: %s", word, value)
+			return from.fault("is %s: %s", word, value)
 		case "note":
 			r.config.Notes.Add("%v: %s", from, value)
 			continue
@@ -223,7 +223,7 @@ func (r *reader) resolveValue(key string, v *value, depth int) (*value, error) {
 		}
 	}
 	const wrong = "%s is a variable, whose value stands in no file; write the value"
-	return nil, r.doc.wrong(v.line, key, wrong, v.excerpt())
+	return nil, r.doc.fault(v.line, key, wrong, v.excerpt())
 }
 
 // rules applies a table's rules to facts.
@@ -234,9 +234,9 @@ func (c *Config) rules(t *Table, f facts) error {
 		}
 		at := f[rule.At].from
 		if rule.Refuse != "" {
-			return c.placed(at).wrong("%s", rule.Refuse)
+			return c.inFile(at).fault("%s", rule.Refuse)
 		}
-		c.Notes.If(rule.Note != "", "%v: %s", c.placed(at), rule.Note)
+		c.Notes.If(rule.Note != "", "%v: %s", c.inFile(at), rule.Note)
 		for name, v := range rule.Set {
 			f.addReferenced(name, v, at)
 		}

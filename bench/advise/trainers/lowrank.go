@@ -33,7 +33,7 @@ func (c *Config) addProjection() error {
 	name := o.value
 	if !strings.HasPrefix(name, l.value) {
 		if name = projectedOptimizers[o.value]; name == "" {
-			return l.wrong("vprof does not record %s with optimizer %s", l.value, o.value)
+			return l.fault("vprof does not record %s with optimizer %s", l.value, o.value)
 		}
 	}
 	options, err := c.projection()
@@ -55,17 +55,17 @@ func (c *Config) projection() (options phrase.List, err error) {
 		case key == "rank":
 			rank = fact{value, args.from}
 		case key == "proj_type" && value != "std":
-			return nil, args.wrong("is %s: vprof records GaLore's matrices on the shorter side of a weight", arg)
+			return nil, args.fault("is %s: vprof records GaLore's matrices on the shorter side of a weight", arg)
 		}
 	}
-	options.Text(phrase.After("rank=", rank.value))
+	options.AddTexts(phrase.Prefix("rank=", rank.value))
 	t := c.facts[lowTarget]
 	switch parts := strings.NewReplacer(",", "+", " ", "", "[", "", "]", "").Replace(t.value); {
 	case parts == "" || parts == "all": // LLaMA-Factory's
 	case strings.ReplaceAll(parts, "_", "-") == "all-linear":
 		options = append(options, "target=all-linear")
 	case strings.ContainsAny(parts, `\*()|^$`):
-		return nil, t.wrong("is a regular expression; vprof takes a list of parts of layers' names")
+		return nil, t.fault("is a regular expression; vprof takes a list of parts of layers' names")
 	default:
 		options = append(options, "target="+parts)
 	}

@@ -34,7 +34,7 @@ func (c *Config) mesh() error {
 			continue
 		}
 		if gpus *= n; n > 1<<20 || gpus > 1<<20 {
-			return from.wrong("makes more than a million GPUs of the sizes of the mesh")
+			return from.fault("makes more than a million GPUs of the sizes of the mesh")
 		}
 	}
 	if gpus > 1 {
@@ -66,7 +66,7 @@ func (c *Config) setAccumulation() error {
 	c.groups = max(1, size("gpus")/(size(meshTensor)*size(meshContext)*size(meshPipeline)))
 	once := c.groups * size("batch")
 	if size(globalBatch)%once != 0 {
-		return all.wrong("is %s, and all ranks take %d samples at a time; make it a multiple of that", all.value, once)
+		return all.fault("is %s, and all ranks take %d samples at a time; make it a multiple of that", all.value, once)
 	}
 	c.facts.set("accumulate", strconv.FormatInt(size(globalBatch)/once, 10), all.from)
 	return nil

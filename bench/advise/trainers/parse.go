@@ -37,9 +37,9 @@ func parse(path string, data []byte) (*document, error) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	switch {
 	case len(data) > maxBytes:
-		return nil, d.wrong(0, "", "has more than %d MiB; a configuration has not", maxBytes>>20)
+		return nil, d.fault(0, "", "has more than %d MiB; a configuration has not", maxBytes>>20)
 	case !utf8.Valid(data) || bytes.IndexByte(data, 0) >= 0:
-		return nil, d.wrong(0, "", "is not UTF-8 text")
+		return nil, d.fault(0, "", "is not UTF-8 text")
 	}
 	var err error
 	switch strings.ToLower(filepath.Ext(path)) {
@@ -56,7 +56,7 @@ func parse(path string, data []byte) (*document, error) {
 		return nil, err
 	}
 	if d.root.kind != groupKind {
-		return nil, d.wrong(d.root.line, "", "is %s, not a group of keys; name the configuration of a trainer",
+		return nil, d.fault(d.root.line, "", "is %s, not a group of keys; name the configuration of a trainer",
 			d.root.excerpt())
 	}
 	return d, nil
@@ -69,14 +69,14 @@ var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
 func parseYAML(d *document, data []byte) (root *value, err error) {
 	defer func() {
 		if p := recover(); p != nil { // the library panics on some malformed input
-			root, err = nil, d.wrong(0, "", "is not YAML: %v", p)
+			root, err = nil, d.fault(0, "", "is not YAML: %v", p)
 		}
 	}()
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	var first, more yaml.Node
 	if err := decoder.Decode(&first); err != nil {
 		if errors.Is(err, io.EOF) {
-			return nil, d.wrong(0, "", "is empty")
+			return nil, d.fault(0, "", "is empty")
 		}
 		line, reason := 0, err.Error()
 		if m := yamlLine.FindStringSubmatch(strings.Join(strings.Fields(reason), " ")); m != nil {
@@ -85,15 +85,15 @@ func parseYAML(d *document, data []byte) (root *value, err error) {
 		}
 		if lines := bytes.Split(data, []byte("\n")); line > 0 && line <= len(lines) &&
 			bytes.HasPrefix(bytes.TrimLeft(lines[line-1], " "), []byte("\t")) {
-			return nil, d.wrong(line, "", "is not YAML: the line begins with a tab; indent it with spaces")
+			return nil, d.fault(line, "", "is not YAML: the line begins with a tab; indent it with spaces")
 		}
-		return nil, d.wrong(line, "", "is not YAML: %s", reason)
+		return nil, d.fault(line, "", "is not YAML: %s", reason)
 	}
 	if err := decoder.Decode(&more); !errors.Is(err, io.EOF) {
-		return nil, d.wrong(more.Line, "", "holds several documents; a configuration is one")
+		return nil, d.fault(more.Line, "", "holds several documents; a configuration is one")
 	}
 	if first.Kind != yaml.DocumentNode || len(first.Content) != 1 {
-		return nil, d.wrong(0, "", "is empty")
+		return nil, d.fault(0, "", "is empty")
 	}
 	y := yamlReader{d: d}
 	return y.value(first.Content[0], 0)
@@ -106,7 +106,7 @@ type yamlReader struct {
 
 func (y *yamlReader) value(n *yaml.Node, depth int) (*value, error) {
 	if y.count++; y.count > maxValues || depth > maxDepth {
-		return nil, y.d.wrong(n.Line, "", "nests or repeats its values too often (anchors count each time)")
+		return nil, y.d.fault(n.Line, "", "nests or repeats its values too often (anchors count each time)")
 	}
 	switch n.Kind {
 	case yaml.AliasNode:
@@ -139,7 +139,7 @@ func (y *yamlReader) group(n *yaml.Node, depth int) (*value, error) {
 			key = key.Alias
 		}
 		if key.Kind != yaml.ScalarNode {
-			return nil, y.d.wrong(n.Content[i].Line, "", "a key is not a word")
+			return nil, y.d.fault(n.Content[i].Line, "", "a key is not a word")
 		}
 		in, err := y.value(n.Content[i+1], depth+1)
 		if err != nil {
@@ -169,7 +169,7 @@ func (y *yamlReader) merge(into, in *value, line int) error {
 	}
 	for _, g := range groups {
 		if g.kind != groupKind {
-			return y.d.wrong(line, "<<", "merges %s, which is not a group of keys", g.excerpt())
+			return y.d.fault(line, "<<", "merges %s, which is not a group of keys", g.excerpt())
 		}
 		for _, e := range g.entries {
 			if into.own(e.key) == nil {
@@ -217,10 +217,10 @@ func parseJSON(d *document, data []byte) (*value, error) {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			err = errors.New("the file ends in the middle of a value")
 		}
-		return nil, d.wrong(j.line, "", "is not JSON: %v", err)
+		return nil, d.fault(j.line, "", "is not JSON: %v", err)
 	}
 	if _, err := j.decoder.Token(); !errors.Is(err, io.EOF) {
-		return nil, d.wrong(j.currentLine(), "", "is not JSON: something follows the document")
+		return nil, d.fault(j.currentLine(), "", "is not JSON: something follows the document")
 	}
 	return v, nil
 }
@@ -247,7 +247,7 @@ func (j *jsonReader) value(depth int) (*value, error) {
 	}
 	v := &value{line: j.currentLine()}
 	if j.count++; j.count > maxValues || depth > maxDepth {
-		return nil, j.d.wrong(v.line, "", "nests its values too deep, or has too many")
+		return nil, j.d.fault(v.line, "", "nests its values too deep, or has too many")
 	}
 	switch t := t.(type) {
 	case nil:

@@ -46,25 +46,25 @@ func (c *Config) addPipeline() error {
 	shared := sizes["gpus"] > ranks
 	switch {
 	case !known:
-		return c.facts[schedule].wrong("is %s: vprof records pipelines by 1F1B, GPipe and Interleaved1F1B; take one "+
+		return c.facts[schedule].fault("is %s: vprof records pipelines by 1F1B, GPipe and Interleaved1F1B; take one "+
 			"of them, or give vprof run the command as it is", c.facts[schedule].value)
 	case how == models.Interleaved && shared:
-		return c.facts[schedule].wrong("is %s: vprof records stages that GPUs share with 1F1B and GPipe; take one of "+
+		return c.facts[schedule].fault("is %s: vprof records stages that GPUs share with 1F1B and GPipe; take one of "+
 			"them, or give vprof run the command as it is", c.facts[schedule].value)
 	case sizes["batch"]%each != 0:
-		return c.placed(batch.from).wrong("is %s, which is no multiple of a micro-batch of %d; torchtitan refuses it",
+		return c.inFile(batch.from).fault("is %s, which is no multiple of a micro-batch of %d; torchtitan refuses it",
 			batch.value, each)
 	case micro < ranks:
-		return c.placed(batch.from).wrong("is %s, which makes %d micro-batches of %d, and a pipeline of %d ranks "+
+		return c.inFile(batch.from).fault("is %s, which makes %d micro-batches of %d, and a pipeline of %d ranks "+
 			"needs as many at least; make it a multiple of %d", batch.value, micro, each, ranks, ranks*each)
 	case sizes["accumulate"] > 1:
-		return c.facts["accumulate"].wrong("has each pipeline run %d times before a step, and vprof records it once; "+
+		return c.facts["accumulate"].fault("has each pipeline run %d times before a step, and vprof records it once; "+
 			"make local_batch_size %d, or leave it out", sizes["accumulate"], sizes["batch"]*sizes["accumulate"])
 	}
 	list := phrase.List{"pp=" + n.value, "micro=" + strconv.Itoa(micro)}
 	list.If(how != "1f1b", "schedule=%s", how)
 	_, options, _ := strings.Cut(c.facts["strategy"].value, ":")
-	list.Text(options)
+	list.AddTexts(options)
 	c.facts.set("strategy", models.PP+":"+strings.Join(list, ","), n.from)
 	at := cmp.Or(c.facts[microBatch].from, Key{File: c.doc.file, Path: c.table.WrittenKeys[microBatch]})
 	c.facts.set(microBatches, strconv.Itoa(micro), batch.from)
@@ -107,7 +107,7 @@ func (c *Config) setStageLayers(model string) error {
 	}
 	layers, _, err := layersOf(model)
 	if err != nil {
-		return n.wrong("the layers of its stages are counted in the model's %s: %v", usualName, err)
+		return n.fault("the layers of its stages are counted in the model's %s: %v", usualName, err)
 	}
 	ranks, ofRanks := c.integerFact(meshPipeline, 0, 0)
 	input, ofInput := c.integerFact(inputLayers, 1, 0)
@@ -124,14 +124,14 @@ func (c *Config) setStageLayers(model string) error {
 	if least > 0 {
 		stages := (all + least - 1) / least
 		if each = stages / ranks; stages%ranks != 0 || (each > 1) != interleaved {
-			return c.facts[layersOfStage].wrong("is %d, which makes %d stages of %d layers; torchtitan takes one for "+
+			return c.facts[layersOfStage].fault("is %d, which makes %d stages of %d layers; torchtitan takes one for "+
 				"each of %d ranks, and of Interleaved1F1B as many for each, from two on", least, stages, all, ranks)
 		}
 	}
 	stages := ranks * each
 	per, more := all/stages, all%stages
 	if first := per + min(1, more) - input; first < 1 || per <= output {
-		return n.wrong("is %s, which leaves a stage of a model of %d layers without one; take fewer stages", n.value,
+		return n.fault("is %s, which leaves a stage of a model of %d layers without one; take fewer stages", n.value,
 			layers)
 	}
 	var cuts []string

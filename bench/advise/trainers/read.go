@@ -69,8 +69,8 @@ func (k Key) String() string {
 	return (&input.FormatError{File: k.File, Line: k.Line, Key: k.Path}).Error()
 }
 
-// wrong returns an error about the key's value, with file and line.
-func (k Key) wrong(format string, args ...any) error {
+// fault returns an error about the key's value, with file and line.
+func (k Key) fault(format string, args ...any) error {
 	return &input.FormatError{File: k.File, Line: k.Line, Key: k.Path, Reason: fmt.Sprintf(format, args...)}
 }
 
@@ -85,10 +85,10 @@ type Setting struct {
 	From Key
 }
 
-// Wrong returns an error about the setting, at its place in the file.
-func (s Setting) Wrong(format string, args ...any) error {
+// Fault returns an error about the setting, at its place in the file.
+func (s Setting) Fault(format string, args ...any) error {
 	s.From.Path = cmp.Or(s.From.Path, "--"+s.Flag)
-	return s.From.wrong(format, args...)
+	return s.From.fault(format, args...)
 }
 
 // Open reads the configuration files of one training: the trainer's file, and the files
@@ -157,11 +157,11 @@ func read(docs []*document) (*Config, error) {
 
 // add adds a setting, whose value is read where it is a field of a case.
 func (c *Config) add(flag, value string, from Key) error {
-	s := Setting{Flag: flag, Value: value, From: c.placed(from)}
+	s := Setting{Flag: flag, Value: value, From: c.inFile(from)}
 	if f := models.FieldNamed(flag); f != nil && flag != "strategy" {
 		var err error
 		if s.Change, err = f.Parse(value); err != nil {
-			return s.Wrong("is %s: %v", value, err)
+			return s.Fault("is %s: %v", value, err)
 		}
 	}
 	c.Settings = append(c.Settings, s)
@@ -189,7 +189,7 @@ func (d *document) overridesFile() (*document, error) {
 	}
 	path := resolvePath(d.file, d.config)
 	if _, err := os.Stat(path); err != nil && d.trainer == "torchtune" && filepath.Ext(path) == "" {
-		return nil, d.wrong(0, "--config",
+		return nil, d.fault(0, "--config",
 			"%s is one of torchtune's own files; \"tune cp %s mine.yaml\" copies it, then name --config mine.yaml",
 			d.config, d.config)
 	}
@@ -279,7 +279,7 @@ func (c *Config) readDocument(d *document) error {
 		}
 	} else {
 		if c.table != nil {
-			return d.wrong(0, "", "is a configuration of %s, and %s is one of %s; plan one training at a time",
+			return d.fault(0, "", "is a configuration of %s, and %s is one of %s; plan one training at a time",
 				t.Trainer, c.File, c.Trainer)
 		}
 		c.table, c.doc, c.File, c.Trainer, c.Version, c.SeveralGPUs = t, d, d.file, t.Trainer, t.Version, t.Several
@@ -294,7 +294,7 @@ func (c *Config) readDocument(d *document) error {
 				c.facts[name] = f
 				continue
 			}
-			return f.from.wrong(
+			return f.from.fault(
 				"says %s, and %s:%d: %s says %s; make them agree", f.value, old.from.File, old.from.Line,
 				old.from.Path, old.value)
 		}
@@ -322,11 +322,11 @@ func unknownTrainer(d *document) error {
 		}
 	}
 	if like == nil {
-		return d.wrong(0, "", "has the keys of no trainer that vprof knows: %s%s; vprof fit --model MODEL --apply --map "+
-			"batch=KEY writes a file of your own, too", strings.Join(names, ", "), misspelledHint(d, Tables()))
+		return d.fault(0, "", "has the keys of no trainer that vprof knows: %s%s; vprof fit --model MODEL --apply "+
+			"--map batch=KEY writes a file of your own, too", strings.Join(names, ", "), misspelledHint(d, Tables()))
 	}
 	ways := lists.Map(like.Recognized, func(keys []string) string { return strings.Join(keys, " and ") })
-	return d.wrong(0, "", "has keys of %s, but none of what tells its configurations: %s%s", like.Trainer,
+	return d.fault(0, "", "has keys of %s, but none of what tells its configurations: %s%s", like.Trainer,
 		strings.Join(ways, "; "), misspelledHint(d, []*Table{like}))
 }
 
@@ -384,7 +384,7 @@ func (c *Config) strategy() error {
 	}
 	d, err := open(resolvePath(c.File, f.value))
 	if err != nil {
-		return f.from.wrong("%v", err)
+		return f.from.fault("%v", err)
 	}
 	d.trainer = "DeepSpeed"
 	return c.readDocument(d)

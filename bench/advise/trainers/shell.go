@@ -15,7 +15,7 @@ func splitScript(d *document, script string) (commands [][]token, vars map[strin
 			return nil, nil, err
 		}
 		if s.count += len(c); s.count > maxValues || s.expandedBytes > 2*maxBytes {
-			return nil, nil, d.wrong(s.line, "", "has too many words for a script that starts a trainer")
+			return nil, nil, d.fault(s.line, "", "has too many words for a script that starts a trainer")
 		}
 		env, rest := assignments(c)
 		if len(rest) == 0 {
@@ -140,7 +140,7 @@ func (s *scanner) readQuoted(quote byte) error {
 		s.appendText(s.text[s.at : s.at+1])
 		s.at++
 	}
-	return s.d.wrong(from, "", "a quote is not closed")
+	return s.d.fault(from, "", "a quote is not closed")
 }
 
 // expandVariable inserts the value of a variable of the script; others stay as they are written.

@@ -45,7 +45,7 @@ func refuseUnplanned(d *document) error {
 
 // refuse returns the error about a document of the program.
 func (s unplannedTrainer) refuse(d *document) error {
-	return d.wrong(0, "", "is of %s, %s", s.Trainer, cmp.Or(s.Why,
+	return d.fault(0, "", "is of %s, %s", s.Trainer, cmp.Or(s.Why,
 		"whose keys vprof does not know; vprof run takes the command that starts it: vprof run -- COMMAND"))
 }
 

@@ -37,7 +37,7 @@ func (c *Config) CaseSettings(gpus string, chosen bool) ([]Setting, error) {
 		}
 	}
 	if f := c.unknownCount; gpus == "" && f.value != "" {
-		return nil, c.placed(f.from).wrong("is %s, which only the machine with the GPUs knows; say how many there are "+
+		return nil, c.inFile(f.from).fault("is %s, which only the machine with the GPUs knows; say how many there are "+
 			"with --gpus N", f.value)
 	}
 	for _, s := range c.Settings {
@@ -46,7 +46,7 @@ func (c *Config) CaseSettings(gpus string, chosen bool) ([]Setting, error) {
 			continue
 		case s.Flag == "strategy" && gpus == "" && !chosen:
 			return nil,
-				s.Wrong("several GPUs share the work (%s), and no file says how many; say so with --gpus N", s.Value)
+				s.Fault("several GPUs share the work (%s), and no file says how many; say so with --gpus N", s.Value)
 		}
 		if s.Flag == "strategy" {
 			s.Value, chosen = c.stageOptions(s.Value, gpus), true
@@ -79,10 +79,10 @@ func (c *Config) SuitedSettings(m models.Model, settings []Setting) ([]Setting, 
 			case name == eagerAttention && m.Supports.EagerAttention:
 				continue
 			case name == eagerAttention:
-				return nil, s.Wrong("vprof does not describe the eager attention of %s; plan it with the attention "+
+				return nil, s.Fault("vprof does not describe the eager attention of %s; plan it with the attention "+
 					"that it is loaded with", m.Name)
 			case name == flexAttention:
-				return nil, s.Wrong("vprof does not describe flex_attention for %s, or transformers has none; plan it "+
+				return nil, s.Fault("vprof does not describe flex_attention for %s, or transformers has none; plan it "+
 					"with another attention", m.Name)
 			}
 		}
@@ -135,24 +135,24 @@ func Apply(settings []Setting, c *models.Case) error {
 		case s.Flag == "batch":
 			n, err := strconv.Atoi(s.Value)
 			if err != nil {
-				return s.Wrong("invalid batch size %q: need a whole number", s.Value)
+				return s.Fault("invalid batch size %q: need a whole number", s.Value)
 			}
 			c.Batch = n
 		case s.Flag == "set":
 			name, text, _ := strings.Cut(s.Value, "=")
 			n, err := strconv.ParseInt(text, 10, 64)
 			if err != nil {
-				return s.Wrong("invalid value %q of the setting %s: need a whole number", text, name)
+				return s.Fault("invalid value %q of the setting %s: need a whole number", text, name)
 			}
 			c.Settings[name] = n
 		case f != nil:
 			change, err := f.Parse(s.Value)
 			if err != nil {
-				return s.Wrong("%v", err)
+				return s.Fault("%v", err)
 			}
 			patch.Set(change)
 		default:
-			return s.Wrong("needs --%s %s, which a case has not", s.Flag, s.Value)
+			return s.Fault("needs --%s %s, which a case has not", s.Flag, s.Value)
 		}
 	}
 	patch.Apply(c)

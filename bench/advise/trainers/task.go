@@ -33,7 +33,7 @@ func (r *reader) task() error {
 	case err != nil || task == nil:
 		return err
 	case task.Refuse != "":
-		return from.wrong("is of %s: %s", task.Name, task.Refuse)
+		return from.fault("is of %s: %s", task.Name, task.Refuse)
 	}
 	for name, value := range task.Facts {
 		r.facts.set(name, value, from)
@@ -73,7 +73,7 @@ func (c *Config) task(d *document, t *Table) (task *Task, from Key, err error) {
 		return left[0], from, nil
 	}
 	names := lists.Map(left, func(k *Task) string { return k.Name })
-	return nil, from, from.wrong("is a key of %s, and nothing says which of them this is: name it with --objective, "+
+	return nil, from, from.fault("is a key of %s, and nothing says which of them this is: name it with --objective, "+
 		"or by the command that starts it: -- trl NAME --config %s", strings.Join(names, ", "), d.file)
 }
 
@@ -114,7 +114,7 @@ func (t *Table) tasksByKeys(d *document) (left []*Task, signs []Key, err error) 
 		all := lists.Map(left, func(k *Task) string { return k.Name })
 		signs = append(signs, Key{d.file, e.line, e.key})
 		if left = slices.DeleteFunc(left, func(k *Task) bool { return !has(k) }); len(left) == 0 {
-			return nil, nil, d.wrong(e.line, e.key, "is no key of %s, which other keys of the file are of; vprof "+
+			return nil, nil, d.fault(e.line, e.key, "is no key of %s, which other keys of the file are of; vprof "+
 				"plans one training at a time", strings.Join(all, ", "))
 		}
 	}

@@ -16,7 +16,7 @@ func parseTOML(d *document, data []byte) (*value, error) {
 		if bad, ok := errors.AsType[*toml.DecodeError](err); ok {
 			line, _ = bad.Position()
 		}
-		return nil, d.wrong(line, "", "is not TOML: %s", strings.TrimPrefix(err.Error(), "toml: "))
+		return nil, d.fault(line, "", "is not TOML: %s", strings.TrimPrefix(err.Error(), "toml: "))
 	}
 	t := tomlReader{d: d}
 	t.parser.Reset(data)
@@ -49,7 +49,7 @@ func (t *tomlReader) line(n *unstable.Node) int { return t.parser.Shape(n.Raw).S
 // checkLimits returns an error for documents that are too large or too deeply nested.
 func (t *tomlReader) checkLimits(line, depth int) error {
 	if t.count++; t.count > maxValues || depth > maxDepth {
-		return t.d.wrong(line, "", "nests its values too deep, or has too many")
+		return t.d.fault(line, "", "nests its values too deep, or has too many")
 	}
 	return nil
 }
@@ -66,7 +66,7 @@ func (t *tomlReader) subgroup(at *value, key *unstable.Node) (*value, error) {
 		in = in.items[len(in.items)-1]
 	}
 	if in.kind != groupKind {
-		return nil, t.d.wrong(line, name, "is %s, and keys stand below it", in.excerpt())
+		return nil, t.d.fault(line, name, "is %s, and keys stand below it", in.excerpt())
 	}
 	return in, t.checkLimits(line, 0)
 }

@@ -174,7 +174,7 @@ type document struct {
 	notes phrase.List
 }
 
-// wrong returns an error about a place in the document.
-func (d *document) wrong(line int, key, format string, args ...any) error {
+// fault returns an error about a place in the document.
+func (d *document) fault(line int, key, format string, args ...any) error {
 	return &input.FormatError{File: d.file, Line: line, Key: key, Reason: fmt.Sprintf(format, args...)}
 }

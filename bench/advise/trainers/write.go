@@ -180,10 +180,10 @@ func (c *Config) keyAndValue(name string, v Values) (key string, value any, same
 		same = true
 	case f.from.File != "" && f.from.File != c.doc.file:
 		return "", nil, false,
-			f.wrong("decides %s, and vprof writes the trainer's own file only; change it there to %s", name, ours)
+			f.fault("decides %s, and vprof writes the trainer's own file only; change it there to %s", name, ours)
 	}
 	if key == "" && !same {
-		return "", nil, false, Key{File: c.File}.wrong("%s has no key for --%s %s; set it yourself", c.Trainer, name,
+		return "", nil, false, Key{File: c.File}.fault("%s has no key for --%s %s; set it yourself", c.Trainer, name,
 			ours)
 	}
 	if row.FactName == totalBatch {

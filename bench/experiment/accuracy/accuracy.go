@@ -57,7 +57,7 @@ func Compare(ctx context.Context, records []reference.Record, r Replayer,
 	results := make([]result, len(records))
 	work, ctx := errgroup.WithContext(ctx)
 	work.SetLimit(runtime.GOMAXPROCS(0))
-	done := progress.Counting("records", len(records))
+	done := progress.Counter("records", len(records))
 	for _, group := range shareRecordings(records) {
 		work.Go(func() error {
 			if err := ctx.Err(); err != nil {

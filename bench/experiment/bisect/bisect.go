@@ -70,7 +70,7 @@ func (s *Search) FindChanges(last int, value func(position int) (int64, error)) 
 func (s *Search) valueBetween(
 	r ValueChange, open []ValueChange, of func(int) (int64, error),
 ) (position int, value int64, err error) {
-	inside := lists.Times(r.High-r.Low-1, func(i int) int { return r.Low + 1 + i })
+	inside := lists.Make(r.High-r.Low-1, func(i int) int { return r.Low + 1 + i })
 	off := func(i int) int { return max(2*i-r.Low-r.High, r.Low+r.High-2*i) }
 	slices.SortStableFunc(inside, func(a, b int) int { return off(a) - off(b) })
 	for _, i := range inside[:min(len(inside), maxTries)] {

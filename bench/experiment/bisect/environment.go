@@ -50,7 +50,7 @@ func (i *Installer) InstalledPins(ctx context.Context) (Pins, error) {
 	}
 	tag, list, _ := strings.Cut(text, "\n")
 	i.tag, i.pip = strings.TrimSpace(tag), strings.HasPrefix(list, "True")
-	i.base, i.needed = requirements.Pinned("", []byte(list)), Pins{}
+	i.base, i.needed = requirements.PinnedReleases("", []byte(list)), Pins{}
 	return i.base, nil
 }
 
@@ -83,7 +83,7 @@ func (i *Installer) ResolveSpec(ctx context.Context, spec string) (Pins, error) 
 	if err != nil {
 		return nil, input.Errorf("%s: need packages like trl==1.10 or a lock file: %w", spec, err)
 	}
-	all := Pins(requirements.Pinned(file, text))
+	all := Pins(requirements.PinnedReleases(file, text))
 	if len(all) == 0 {
 		return nil, input.Errorf("%s: no package has a release; give a lock file or packages like trl==1.10", spec)
 	}
@@ -98,8 +98,8 @@ func (i *Installer) resolve(ctx context.Context, specs []string) (Pins, error) {
 	if err != nil {
 		return nil, err
 	}
-	pins := Pins(requirements.Pinned("", []byte(text))) // of uv: " + trl==1.10.0"
-	for line := range strings.Lines(text) {             // of pip: "Would install trl-1.10.0 peft-0.18.0"
+	pins := Pins(requirements.PinnedReleases("", []byte(text))) // of uv: " + trl==1.10.0"
+	for line := range strings.Lines(text) {                     // of pip: "Would install trl-1.10.0 peft-0.18.0"
 		list, ok := strings.CutPrefix(line, "Would install ")
 		for _, word := range strings.Fields(list) {
 			if at := strings.LastIndexByte(word, '-'); ok && at > 0 {
@@ -108,7 +108,7 @@ func (i *Installer) resolve(ctx context.Context, specs []string) (Pins, error) {
 		}
 	}
 	// Requested releases may already be in the base.
-	maps.Copy(pins, requirements.Pinned("", []byte(strings.Join(specs, "\n"))))
+	maps.Copy(pins, requirements.PinnedReleases("", []byte(strings.Join(specs, "\n"))))
 	return pins, nil
 }
 

@@ -93,7 +93,7 @@ func (c *Calibration) Run(ctx context.Context) (*report.Calibration, *coefficien
 	}
 	entry := c.entry(gpu, fitted)
 	for synthetic, steps := range timed {
-		speed := steptime.Assumed()
+		speed := steptime.Default()
 		if synthetic { // no Python launches vprof's own kernels
 			speed.Dispatch, speed.Module = planner.Coefficient{}, planner.Coefficient{}
 		}

@@ -85,8 +85,8 @@ var (
 	shouted = pattern.Lazy(`^(--?[\w-]+=)?((?:[A-Z]+_)*` +
 		`(?:PATH|DIR|ROOT|FOLDER|FILE|NAME|SIZE|NUM|ID|PORT|CONFIG|DATASET|DATA|GPUS?))$`)
 	unnamed = pattern.Lazy(`absent-[a-z_-]*[a-z]`) // the part of a file's name that the reader fills in
-	// wrapped matches the documented call of a script of the shell: bash scripts/train.sh tiny 1.
-	wrapped = pattern.Lazy("(?:bash |sh |\\./)(\\S+\\.sh)((?: +[^\\s`|&;>#]+)*)")
+	// wrappedLine matches the documented call of a script of the shell: bash scripts/train.sh tiny 1.
+	wrappedLine = pattern.Lazy("(?:bash |sh |\\./)(\\S+\\.sh)((?: +[^\\s`|&;>#]+)*)")
 )
 
 // declaredPrograms returns the commands of a repository's own programs, by name.
@@ -131,7 +131,7 @@ func Find(dir string) ([]Command, error) {
 			}
 			text = []byte("python " + name)
 		}
-		for _, m := range wrapped().FindAllStringSubmatch(string(text), -1) {
+		for _, m := range wrappedLine().FindAllStringSubmatch(string(text), -1) {
 			if to := filepath.Base(m[1]); calls[to] == nil {
 				calls[to] = strings.Fields(m[2])
 			}
@@ -265,7 +265,7 @@ func parseCommand(dir, name, line string, known map[string]string) *Command {
 		if m := shouted().FindStringSubmatch(word); m != nil && (m[1] != "" || option || i == len(c.Args)-1) {
 			word = port().ReplaceAllString(m[1]+"absent-"+strings.ToLower(m[2]), "${1}29511")
 		}
-		c.Args[i] = anyOf(filepath.Join(dir, in), word)
+		c.Args[i] = firstExistingFile(filepath.Join(dir, in), word)
 		if option && !strings.Contains(word, "=") {
 			word = c.Args[i-1] + " " + word
 		}
@@ -279,9 +279,9 @@ func parseCommand(dir, name, line string, known map[string]string) *Command {
 	return c
 }
 
-// anyOf returns a setting with the first matching file of the repository, if the reader must fill in a part of its
-// name. The script may add a folder of configurations by itself.
-func anyOf(dir, setting string) string {
+// firstExistingFile returns a setting with the first matching file of the repository, if the reader must fill in a part
+// of its name. The script may add a folder of configurations by itself.
+func firstExistingFile(dir, setting string) string {
 	file := configured().FindString(setting)
 	for _, folder := range []string{"", "conf*", "cfg*"} {
 		// The pattern has no brackets, so it is valid.

@@ -210,7 +210,7 @@ func (a *answerer) project(ctx context.Context, c models.Case, gpu device.GPU) (
 		return nil, err
 	}
 	l := d.Loops[0]
-	seen := &projection{l.Estimate, judged.Verdict, l.Steps.Run, l.Steps.Counts, steptime.Assumed().Time(load)}
+	seen := &projection{l.Estimate, judged.Verdict, l.Steps.Run, l.Steps.Counts, steptime.Default().Time(load)}
 	a.known[key] = seen
 	return seen, nil
 }

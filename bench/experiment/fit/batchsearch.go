@@ -161,7 +161,7 @@ func (q *batchSearch) largestOf(ctx context.Context, recorded int, s planner.Bat
 // search returns the largest safe batch within the budget, or the given batch if it is safe; zero if none is. A To of
 // zero means the largest batch of the search.
 func (q *batchSearch) search(s *planner.BatchSearch) (int, error) {
-	s.From, s.To, s.Limit, s.Jagged = 1, cmp.Or(s.To, q.max), q.judge.Budget.Limit(), q.setup.HasReservedJumps() &&
+	s.From, s.To, s.Limit, s.HasJumps = 1, cmp.Or(s.To, q.max), q.judge.Budget.Limit(), q.setup.HasReservedJumps() &&
 		!s.Runs
 	if q.fixedBatch == 0 {
 		return judge.Largest(s)

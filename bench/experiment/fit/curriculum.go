@@ -29,7 +29,7 @@ func Profiles(ctx context.Context, s Search, lookup func(string) (models.Model, 
 				return err
 			}
 			c := s.commonSettings(s.Model.Default)
-			choice, refused, err := s.choice(ctx, s.GPUs[0], c, planner.Start{Batch: c.Batch})
+			choice, refused, err := s.largestBatch(ctx, s.GPUs[0], c, planner.Start{Batch: c.Batch})
 			if err = errors.Join(refused, err); err != nil {
 				return fmt.Errorf("%s: %w", p.Name, err)
 			}

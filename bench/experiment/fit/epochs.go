@@ -34,7 +34,7 @@ func (s *Search) checkEpochs(ctx context.Context, f *report.Fit) error {
 		if c == nil {
 			return nil
 		}
-		if err := s.throughEpochs(ctx, gpus[c.Device], c); err != nil {
+		if err := s.simulateEpochs(ctx, gpus[c.Device], c); err != nil {
 			return err
 		}
 		replayed[c.Case.String()] = true
@@ -42,8 +42,8 @@ func (s *Search) checkEpochs(ctx context.Context, f *report.Fit) error {
 	}
 }
 
-// throughEpochs reduces the batch of a choice to the largest that completes the epochs; zero if none does.
-func (s *Search) throughEpochs(ctx context.Context, gpu device.GPU, c *report.Choice) error {
+// simulateEpochs reduces the batch of a choice to the largest that completes the epochs; zero if none does.
+func (s *Search) simulateEpochs(ctx context.Context, gpu device.GPU, c *report.Choice) error {
 	whole, err := step.New(s.Model, c.Case.Case, s.Evidence)
 	if err != nil {
 		return err

@@ -108,7 +108,7 @@ func Run(ctx context.Context, s Search) (*report.Fit, error) {
 			return nil, err
 		}
 	}
-	if s.Ranks.Strategy == AnyStrategy {
+	if s.Ranks.Strategy == AutoStrategy {
 		if err := s.refine(ctx, f); err != nil {
 			return nil, err
 		}
@@ -126,7 +126,7 @@ func Run(ctx context.Context, s Search) (*report.Fit, error) {
 			return f, err
 		}
 	}
-	if s.surveys() {
+	if s.usesSurvey() {
 		return f, nil
 	}
 	if s.Device != nil {
@@ -144,7 +144,7 @@ func (s *Search) finish(ctx context.Context, f *report.Fit) error {
 		_, err := s.confirm(ctx, f)
 		return err
 	})
-	if s.Ranks.Strategy == AnyStrategy && fits {
+	if s.Ranks.Strategy == AutoStrategy && fits {
 		g.Go(func() (err error) {
 			f.Parallel.MinGPUs, err = s.leastGPUs(ctx)
 			return err
@@ -182,7 +182,7 @@ func (s Search) surveyCases(ctx context.Context, cases []models.Case) (*survey, 
 	s.CaseCount, s.Cases = max(s.CaseCount, len(s.Cases)), cases
 	n := len(cases) * len(s.GPUs)
 	v := &survey{search: &s, choices: make([]report.Choice, n), refusals: make([]error, n)}
-	if s.surveys() {
+	if s.usesSurvey() {
 		return v, v.run(ctx)
 	}
 	return v, s.surveyExactly(ctx, v)
@@ -198,7 +198,7 @@ func (s *Search) surveyExactly(ctx context.Context, v *survey) error {
 	order := step.OrderForSharing(gpus, func(at int) models.CaseKey { return keyOf(s.Cases[at%len(s.Cases)]) })
 	return progress.Each(ctx, s.Progress, "configurations", order, func(ctx context.Context, _, at int) (err error) {
 		gpu, c := gpus[at], s.Cases[at%len(s.Cases)]
-		v.choices[at], v.refusals[at], err = s.choice(ctx, gpu, c, begin)
+		v.choices[at], v.refusals[at], err = s.largestBatch(ctx, gpu, c, begin)
 		return err
 	})
 }
@@ -282,10 +282,10 @@ func countSavings(c *report.Choice) (n int) {
 	return n
 }
 
-// choice finds the largest batch size of one configuration on one GPU, starting at begin. refused is the reason why
-// PyTorch or the model would not train it.
-func (s *Search) choice(ctx context.Context, gpu device.GPU, c models.Case, begin planner.Start) (out report.Choice,
-	refused, err error,
+// largestBatch finds the largest batch size of one configuration on one GPU, starting at begin. refused is the reason
+// why PyTorch or the model would not train it.
+func (s *Search) largestBatch(ctx context.Context, gpu device.GPU, c models.Case, begin planner.Start) (
+	out report.Choice, refused, err error,
 ) {
 	defer s.Slots.acquire()()
 	given, err := step.New(s.Model, c, s.Evidence)

@@ -97,7 +97,7 @@ func JoinParts(head report.Fit, stages []string, parts []*Part) (*report.Fit, er
 	return f, nil
 }
 
-// Head returns the result of the search without choices, which is the same for all parts.
-func (s *Search) Head() report.Fit {
+// CommonResult returns the result of the search without choices, which is the same for all parts.
+func (s *Search) CommonResult() report.Fit {
 	return *s.newReport()
 }

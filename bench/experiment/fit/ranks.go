@@ -13,8 +13,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// AnyStrategy is the value of a strategy that searches several strategies.
-const AnyStrategy = "auto"
+// AutoStrategy is the value of a strategy that searches several strategies.
+const AutoStrategy = "auto"
 
 // StrategiesFor returns the strategies that a search tries for a case of a model on a number of GPUs. Half-precision
 // parameters are tried only for cases without autocast, which they replace. Tensor parallelism is tried only if PyTorch
@@ -149,7 +149,7 @@ func specialParallelism(s *models.Strategy) string {
 // dropRefused removes strategies that a search of all strategies has added and that the model does not support, and
 // reports the reason if no variant of a strategy is left.
 func dropRefused(f *report.Fit) {
-	if f.Parallel == nil || f.Parallel.Strategy != AnyStrategy {
+	if f.Parallel == nil || f.Parallel.Strategy != AutoStrategy {
 		return
 	}
 	reasons, works := map[string]string{}, map[string]bool{}
@@ -176,9 +176,9 @@ func dropRefused(f *report.Fit) {
 // batchesOf returns the number of batches that the GPUs of a case train on at a time.
 func (s *Search) batchesOf(c models.Case) int { return max(1, c.ParallelBatches()) }
 
-// surveys reports whether configurations are interpolated, and only recommendations are replayed.
-func (s *Search) surveys() bool {
-	return s.Ranks.Strategy == AnyStrategy || !s.SeqLen && len(s.GPUs) > 1 &&
+// usesSurvey reports whether configurations are interpolated, and only recommendations are replayed.
+func (s *Search) usesSurvey() bool {
+	return s.Ranks.Strategy == AutoStrategy || !s.SeqLen && len(s.GPUs) > 1 &&
 		len(s.GPUs)*max(s.CaseCount, len(s.Cases)) > maxExactCases
 }
 

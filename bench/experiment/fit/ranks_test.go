@@ -71,7 +71,7 @@ func TestASearchLooksAroundTheBest(t *testing.T) {
 	c.Clip, c.Accumulate, c.Settings = models.ClipNone, 1, models.Settings{"vocab": 3000}
 	s := Search{Model: m, GPUs: []device.GPU{steptest.Card(80 << 10)}, Ranks: report.Parallel{
 		GPUs:     4,
-		Strategy: AnyStrategy,
+		Strategy: AutoStrategy,
 	}, MaxBatch: 64, Budget: planner.Budget{Margin: 0.85}, Evidence: steptest.Exact()}
 	for _, text := range StrategiesFor(m, c, 4) {
 		strategy, err := models.ParseStrategy(text)
@@ -133,7 +133,7 @@ func TestASearchOfStrategiesIsExactAtTheSmallestBatch(t *testing.T) {
 		return f.Choices
 	}
 	compared := 0
-	for _, c := range of(report.Parallel{GPUs: 4, Strategy: AnyStrategy}, "ddp", "fsdp2", "pp:micro=4") {
+	for _, c := range of(report.Parallel{GPUs: 4, Strategy: AutoStrategy}, "ddp", "fsdp2", "pp:micro=4") {
 		alone := of(report.Parallel{GPUs: 4}, c.Case.Strategy.String())[0]
 		if alone.Largest > 1 {
 			continue
@@ -154,7 +154,7 @@ func TestRefusedStrategiesOfASearchAreLeftOut(t *testing.T) {
 		c.Case.Strategy = &s
 		return c
 	}
-	f := &report.Fit{Parallel: &report.Parallel{Strategy: AnyStrategy}, Choices: []report.Choice{
+	f := &report.Fit{Parallel: &report.Parallel{Strategy: AutoStrategy}, Choices: []report.Choice{
 		choice("fsdp2", ""), choice("tp:tp=2", "no such layer"), choice("tp:tp=4", "no such layer"),
 		choice("pp", "fp16"), choice("pp", ""), choice("ddp", "no"),
 	}}
@@ -203,7 +203,7 @@ func TestCasesThatAutocastLeavesAloneHaveTheRowsOfEachAlone(t *testing.T) {
 	executor := &steptest.Wire{Models: models.NewRegistry([]models.Model{m})}
 	rows := func(weights models.WeightType, amps ...models.Autocast) (rows []report.Choice, trials int) {
 		s := Search{
-			Model: m, GPUs: steptest.GPUs(t, "t4"), Ranks: report.Parallel{GPUs: 2, Strategy: AnyStrategy},
+			Model: m, GPUs: steptest.GPUs(t, "t4"), Ranks: report.Parallel{GPUs: 2, Strategy: AutoStrategy},
 			MaxBatch: 64, Budget: planner.Budget{Margin: 0.85}, Evidence: steptest.Exact(),
 		}
 		s.Trials = executor

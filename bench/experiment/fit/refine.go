@@ -43,7 +43,7 @@ func (s *Search) refine(ctx context.Context, f *report.Fit) error {
 // extend adds the choices of further cases to a search, except known and refused ones, and ranks all choices. It
 // returns the added ones.
 func (s *Search) extend(ctx context.Context, f *report.Fit, cases []models.Case) ([]report.Choice, error) {
-	known := lists.Set(lists.Map(f.Choices, func(c report.Choice) models.CaseKey { return keyOf(c.Case.Case) }))
+	known := lists.ToSet(lists.Map(f.Choices, func(c report.Choice) models.CaseKey { return keyOf(c.Case.Case) }))
 	cases = slices.DeleteFunc(cases, func(c models.Case) bool {
 		defer func() { known[keyOf(c)] = true }()
 		return known[keyOf(c)]
@@ -99,7 +99,7 @@ func leaders(f *report.Fit) []deviceLeader {
 		if !found {
 			order = append(order, k)
 		}
-		if !found || better(c, b) {
+		if !found || isBetter(c, b) {
 			best[k] = c
 		}
 	}
@@ -124,8 +124,8 @@ func leaders(f *report.Fit) []deviceLeader {
 // options seldom gain more than the rest.
 const nearlyAsFastShare = 0.9
 
-// better reports whether a choice trains faster than another, or needs less memory if neither fits.
-func better(a, b report.Choice) bool {
+// isBetter reports whether a choice trains faster than another, or needs less memory if neither fits.
+func isBetter(a, b report.Choice) bool {
 	if n := cmp.Compare(a.SamplesPerSecond, b.SamplesPerSecond); n != 0 {
 		return n > 0
 	}

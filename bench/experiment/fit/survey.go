@@ -35,7 +35,7 @@ type survey struct {
 // GPUs of a kind have the same.
 func (v *survey) run(ctx context.Context) error {
 	kinds := step.GroupGPUs(v.search.GPUs)
-	done := v.search.Progress.Counting("configurations", len(kinds)*len(v.search.Cases))
+	done := v.search.Progress.Counter("configurations", len(kinds)*len(v.search.Cases))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))
 	for _, alike := range v.groupSimilar() {
@@ -136,7 +136,7 @@ func (v *survey) configuration(
 			if cause != nil {
 				v.choices[to], v.refusals[to], err = s.refuse(s.GPUs[i], c, cause)
 			} else {
-				v.choices[to], err = v.choice(setup, lines[k], group, i, steps)
+				v.choices[to], err = v.largestBatch(setup, lines[k], group, i, steps)
 			}
 			if err != nil {
 				return nil, err
@@ -265,8 +265,8 @@ func seconds(speed steptime.Efficiency, load steptime.Load) float64 {
 	return speed.Time(load).Seconds
 }
 
-// choice finds the largest batch size on a GPU by interpolation.
-func (v *survey) choice(setup *step.Setup, l sampledCurve, group []int, index, steps int) (report.Choice, error) {
+// largestBatch finds the largest batch size on a GPU by interpolation.
+func (v *survey) largestBatch(setup *step.Setup, l sampledCurve, group []int, index, steps int) (report.Choice, error) {
 	s, gpu := v.search, v.search.GPUs[index]
 	q, err := s.batchSearch(setup, gpu)
 	if err != nil {
@@ -328,7 +328,7 @@ func (l sampledCurve) secondsAt(batch, index int) float64 {
 // keys of the choices that they replace, and by their own.
 func (s *Search) confirm(ctx context.Context, f *report.Fit) (confirmed map[string]report.Choice, err error) {
 	confirmed = map[string]report.Choice{}
-	for settled := !s.surveys(); !settled; settled = applyConfirmed(f, s.Model.Stages, confirmed) {
+	for settled := !s.usesSurvey(); !settled; settled = applyConfirmed(f, s.Model.Stages, confirmed) {
 		var open []report.Choice
 		for _, c := range f.Choices {
 			if _, done := confirmed[choiceKey(c)]; c.Recommended && !done {
@@ -381,7 +381,7 @@ func (s *Search) replayChoices(ctx context.Context, choices []report.Choice) ([]
 	return exact, progress.Each(ctx, s.Progress, "recommendations", step.OrderForSharing(order, key),
 		func(ctx context.Context, _, i int) error {
 			c := choices[i]
-			found, refused, err := s.choice(ctx, gpus[c.Device], c.Case.Case,
+			found, refused, err := s.largestBatch(ctx, gpus[c.Device], c.Case.Case,
 				planner.Start{Batch: cmp.Or(c.SeqLen, c.Largest), IsNear: true})
 			exact[i] = found
 			return errors.Join(refused, err)

@@ -37,7 +37,7 @@ func TestLeastMemory(t *testing.T) {
 	}
 	gpu.Memory = gpu.Context + 100*mib
 	o := &Outcome{Command: Command{GPU: gpu}, Program: p}
-	least, err := o.Least(t.Context(), gpu.Context+1000*mib)
+	least, err := o.LeastMemory(t.Context(), gpu.Context+1000*mib)
 	require.NoError(t, err)
 	require.InDelta(t, gpu.Context+170*mib, least, 8*mib)
 }

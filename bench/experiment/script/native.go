@@ -37,9 +37,9 @@ func (o *Outcome) readNative(r *hookFolder) error {
 	return nil
 }
 
-// crash returns the end of a process by a signal in native code, as Python's faulthandler reports it: with the Python
-// lines that led there, and the name of a stub function without effect if one was called.
-func (o *Outcome) crash() Event {
+// crashEvent returns the end of a process by a signal in native code, as Python's faulthandler reports it: with the
+// Python lines that led there, and the name of a stub function without effect if one was called.
+func (o *Outcome) crashEvent() Event {
 	if o.fault == "" {
 		return Event{}
 	}

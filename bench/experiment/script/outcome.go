@@ -188,7 +188,7 @@ func (o *Outcome) failure() Event {
 		all = o.eventsNamed("error")
 	}
 	if len(all) == 0 {
-		return o.crash()
+		return o.crashEvent()
 	}
 	return all[len(all)-1]
 }

@@ -132,7 +132,7 @@ func (o *Outcome) script() *report.Script {
 		Seconds: o.Seconds, Host: o.HostPeak, Lines: []report.Component{},
 		DivertedFiles: append([]string{}, o.DivertedFiles()...), SparedFiles: o.paths("kept"),
 		LeftFolders: o.LeftFolders, UncomputedLines: o.UncomputedLines(),
-		TunedBefore: end.TunedBefore, Coverage: o.seen(), Replaced: o.Replaced(),
+		TunedBefore: end.TunedBefore, Coverage: o.coverage(), Replaced: o.Replaced(),
 		UnrunCode: end.Unseen, OtherGPUs: end.Elsewhere,
 	}
 	if failure.Kind != "ImportError" && failure.Kind != "ModuleNotFoundError" { // of which the libraries are no cause
@@ -156,9 +156,9 @@ func (o *Outcome) script() *report.Script {
 	return s
 }
 
-// seen returns the parts of training that a run covers. It is nil if the script ended by itself, or the user chose the
-// number of steps.
-func (o *Outcome) seen() *report.Coverage {
+// coverage returns the parts of training that a run covers. It is nil if the script ended by itself, or the user chose
+// the number of steps.
+func (o *Outcome) coverage() *report.Coverage {
 	if o.Longest == 0 || !slices.Contains([]string{"steps", "shortened"}, o.End().Reason) {
 		return nil
 	}
@@ -175,9 +175,9 @@ func (o *Outcome) seen() *report.Coverage {
 // mostSteps is the number of steps beyond which growth is of no concern: few trainings have more.
 const mostSteps = 1_000_000
 
-// Least returns the smallest memory of a GPU, to a hundredth, on which a run fits that ran out of memory on a smaller
-// GPU: its recording on a larger GPU, which needed device bytes there, is replayed.
-func (o *Outcome) Least(ctx context.Context, device int64) (int64, error) {
+// LeastMemory returns the smallest memory of a GPU, to a hundredth, on which a run fits that ran out of memory on a
+// smaller GPU: its recording on a larger GPU, which needed device bytes there, is replayed.
+func (o *Outcome) LeastMemory(ctx context.Context, device int64) (int64, error) {
 	gpu := o.GPU
 	for few := gpu.Memory; device-few > device/100; {
 		gpu.Memory = few + (device-few)/2

@@ -101,13 +101,13 @@ func Run(ctx context.Context, c Command) (*Outcome, error) {
 	defer server.Close()
 	cmd := exec.Command(c.Args[0], c.Args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = c.Stdin, c.Stdout, c.Stderr, env
-	runtime.LockOSThread() // EndWith goes by it
+	runtime.LockOSThread() // KillWithParent goes by it
 	defer runtime.UnlockOSThread()
 	var said tail.Tail
 	if cmd.Stderr == nil {
 		cmd.Stderr = &said
 	}
-	supervisor.EndWith(cmd)
+	supervisor.KillWithParent(cmd)
 	began := time.Now()
 	p, err := supervisor.Start(cmd, c.Foreground)
 	if err != nil {

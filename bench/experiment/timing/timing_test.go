@@ -72,7 +72,7 @@ func TestLargestBatchIsTheLastThatIsSafe(t *testing.T) {
 	gpu := steptest.Card(800)
 	row := func(batch int) report.TimeRow {
 		table := Table{Stages: []Stage{{Setup: setup}}, Batch: batch, Budget: planner.Budget{Margin: 1}}
-		row, err := table.row(t.Context(), gpu, table.Stages[0], steptime.Assumed())
+		row, err := table.row(t.Context(), gpu, table.Stages[0], steptime.Default())
 		require.NoError(t, err)
 		return row
 	}
@@ -134,7 +134,7 @@ func TestChoicesOfACaseChangeItsTime(t *testing.T) {
 		change(&c)
 		setup, err := step.New(m, c, step.Evidence{Residuals: planner.Residuals})
 		require.NoError(t, err)
-		s, err := timeStep(t.Context(), judge.Default(setup, gpu, 0), 8, steptime.Assumed())
+		s, err := timeStep(t.Context(), judge.Default(setup, gpu, 0), 8, steptime.Default())
 		require.NoError(t, err)
 		return s.time.Seconds
 	}
@@ -153,8 +153,9 @@ func TestChoicesOfACaseChangeItsTime(t *testing.T) {
 }
 
 // A chain of pointwise operators after a layer is one kernel under torch.compile, which reads and writes a tensor once.
-// Its step was recorded by vprof capture chain.py:Chain --compile --batch 4096,8192 --amp none (PyTorch 2.15). A release
-// that was not recorded has the kernels of the eager step, and its interval begins at the layer's products alone.
+// Its step was recorded by vprof capture chain.py:Chain --compile --batch 4096,8192 --amp none (PyTorch 2.15). A
+// release that was not recorded has the kernels of the eager step, and its interval begins at the layer's products
+// alone.
 func TestCompiledStepsHaveFusedKernels(t *testing.T) {
 	gpu, err := device.Lookup("a100-80")
 	require.NoError(t, err)
@@ -168,7 +169,7 @@ func TestCompiledStepsHaveFusedKernels(t *testing.T) {
 		setup, err := step.New(m, c, steptest.Exact())
 		require.NoError(t, err)
 		table := Table{Stages: []Stage{{Setup: setup}}, Batch: c.Batch, Budget: planner.Budget{Margin: 1}}
-		row, err := table.row(t.Context(), gpu, table.Stages[0], steptime.Assumed())
+		row, err := table.row(t.Context(), gpu, table.Stages[0], steptime.Default())
 		require.NoError(t, err)
 		return row
 	}

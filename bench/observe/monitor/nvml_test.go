@@ -60,7 +60,7 @@ func newServer() *server {
 }
 
 func (s *server) open() (monitor.Session, error) {
-	library, err := nvml.OpenWith(s)
+	library, err := nvml.NewLibrary(s)
 	if err != nil {
 		return monitor.Session{}, err
 	}

@@ -75,7 +75,7 @@ func (s Sample) Line() string {
 	}
 	apart := FormatInterval(time.Duration(s.Gap * float64(time.Second)))
 	parts.Add("peak %s%s", bytesize.Format(s.Peak), phrase.If(s.Gap > 0, " (samples up to %s apart)", apart))
-	parts.Text(phrase.Known("busy %d %%", s.GPUPercent), phrase.Known("%d °C", s.Celsius), s.Power())
+	parts.AddTexts(phrase.IfKnown("busy %d %%", s.GPUPercent), phrase.IfKnown("%d °C", s.Celsius), s.Power())
 	return strings.Join(parts, "  ")
 }
 
@@ -84,7 +84,7 @@ func (s Sample) Power() string {
 	if s.Watts == nil {
 		return ""
 	}
-	return fmt.Sprintf("%.0f%s W", *s.Watts, phrase.Known(" of %.0f", s.LimitWatts))
+	return fmt.Sprintf("%.0f%s W", *s.Watts, phrase.IfKnown(" of %.0f", s.LimitWatts))
 }
 
 // FormatInterval formats the time between samples, rounded up, in milliseconds or from ten seconds on in tenths of a
@@ -117,9 +117,9 @@ func (s Sample) Record() []string {
 	return []string{
 		s.Time.Format(time.RFC3339Nano), strconv.Itoa(s.GPU), s.Name, s.UUID,
 		bytes(s.Total), bytes(s.Driver), bytes(s.Used), bytes(s.Highest),
-		phrase.Known("%v", s.Watched), strconv.FormatInt(s.Peak, 10), strconv.FormatFloat(s.Gap, 'f', -1, 64),
-		phrase.Known("%v", s.GPUPercent), phrase.Known("%v", s.MemPercent), phrase.Known("%v", s.Celsius),
-		phrase.Known("%v", s.Watts), phrase.Known("%v", s.LimitWatts), phrase.Known("%v", s.SMMHz), s.Error,
+		phrase.IfKnown("%v", s.Watched), strconv.FormatInt(s.Peak, 10), strconv.FormatFloat(s.Gap, 'f', -1, 64),
+		phrase.IfKnown("%v", s.GPUPercent), phrase.IfKnown("%v", s.MemPercent), phrase.IfKnown("%v", s.Celsius),
+		phrase.IfKnown("%v", s.Watts), phrase.IfKnown("%v", s.LimitWatts), phrase.IfKnown("%v", s.SMMHz), s.Error,
 	}
 }
 

@@ -63,7 +63,7 @@ func readJSONLines(data []byte) (*log, error) {
 		if err := json.Unmarshal(line, &s); err != nil {
 			return j, err
 		}
-		if err := jsonkeys.Unique(line); err != nil {
+		if err := jsonkeys.CheckUnique(line); err != nil {
 			return j, err
 		}
 		if s.Error != "" {

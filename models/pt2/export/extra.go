@@ -63,7 +63,7 @@ type Extra struct {
 // inOrder reads the elements of an array into the fields of a struct, as many as there are.
 func inOrder[T any](data []byte, to *T) error {
 	v := reflect.ValueOf(to).Elem()
-	fields := lists.Times(v.NumField(), func(i int) any { return v.Field(i).Addr().Interface() })
+	fields := lists.Make(v.NumField(), func(i int) any { return v.Field(i).Addr().Interface() })
 	return json.Unmarshal(data, &fields)
 }
 

@@ -59,11 +59,11 @@ func Open() (*Library, error) {
 	if err := nvmllib.Load(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoDriver, err)
 	}
-	return OpenWith(api.New(api.WithLibraryPath(nvmllib.Path())))
+	return NewLibrary(api.New(api.WithLibraryPath(nvmllib.Path())))
 }
 
-// OpenWith initializes the given NVML, such as a test's.
-func OpenWith(a api.Interface) (*Library, error) {
+// NewLibrary initializes the given NVML, such as a test's.
+func NewLibrary(a api.Interface) (*Library, error) {
 	// After a failed nvmlInit nothing must be called, nvmlShutdown included.
 	if err := check("nvmlInit", a.Init()); err != nil {
 		return nil, err

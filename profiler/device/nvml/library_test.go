@@ -85,7 +85,7 @@ func machine(gpus ...*mock.Device) *mock.Interface {
 }
 
 func only(t *testing.T, d *mock.Device) *GPU {
-	l, err := OpenWith(machine(d))
+	l, err := NewLibrary(machine(d))
 	require.NoError(t, err)
 	gpus, err := l.GPUs()
 	require.NoError(t, err)
@@ -160,7 +160,7 @@ func TestCountsThatCannotBeAreRefused(t *testing.T) {
 
 	many := machine(d)
 	many.DeviceGetCountFunc = answer(4_000_000_000, api.SUCCESS)
-	l, err := OpenWith(many)
+	l, err := NewLibrary(many)
 	require.NoError(t, err)
 	_, err = l.GPUs()
 	require.EqualError(t, err, "nvmlDeviceGetCount reports 4000000000 GPUs, an impossible number")
@@ -212,20 +212,20 @@ func TestALostGPUIsAnError(t *testing.T) {
 	} {
 		d := busy()
 		breakIt(d)
-		l, err := OpenWith(machine(d))
+		l, err := NewLibrary(machine(d))
 		require.NoError(t, err)
 		_, err = l.GPUs()
 		require.EqualError(t, err, "GPU 0: "+call+": "+lost.Error())
 	}
 	m := machine()
 	m.DeviceGetCountFunc = answer(0, lost)
-	l, err := OpenWith(m)
+	l, err := NewLibrary(m)
 	require.NoError(t, err)
 	_, err = l.GPUs()
 	require.EqualError(t, err, "nvmlDeviceGetCount: "+lost.Error())
 	d := busy()
 	d.GetNameFunc = answer("", lost)
-	l, err = OpenWith(machine(d))
+	l, err = NewLibrary(machine(d))
 	require.NoError(t, err)
 	_, err = l.GPUs()
 	require.EqualError(t, err, "GPU 0: nvmlDeviceGetName: "+lost.Error())
@@ -235,7 +235,7 @@ func TestALostGPUIsAnError(t *testing.T) {
 func TestOtherGPUsAreListedBesideALostOne(t *testing.T) {
 	lost := busy()
 	lost.GetUUIDFunc = answer("", api.ERROR_GPU_IS_LOST)
-	l, err := OpenWith(machine(busy(), lost, busy()))
+	l, err := NewLibrary(machine(busy(), lost, busy()))
 	require.NoError(t, err)
 	gpus, err := l.GPUs()
 	require.EqualError(t, err, "GPU 1: nvmlDeviceGetUUID: "+api.ERROR_GPU_IS_LOST.Error())
@@ -252,7 +252,7 @@ func TestProcessNamesArePrintable(t *testing.T) {
 	} {
 		m := machine(busy())
 		m.SystemGetProcessNameFunc = func(int) (string, api.Return) { return name, api.SUCCESS }
-		l, err := OpenWith(m)
+		l, err := NewLibrary(m)
 		require.NoError(t, err)
 		processes, err := must(l.GPUs())[0].Processes()
 		require.NoError(t, err)
@@ -264,7 +264,7 @@ func TestProcessNamesArePrintable(t *testing.T) {
 func TestANameIsAskedForOnce(t *testing.T) {
 	d := busy()
 	m := machine(d)
-	l, err := OpenWith(m)
+	l, err := NewLibrary(m)
 	require.NoError(t, err)
 	b := must(l.GPUs())[0]
 	for range 3 {
@@ -283,12 +283,12 @@ func TestNoDriverIsAnOrdinaryAnswer(t *testing.T) {
 		m := machine()
 		m.InitFunc = func() api.Return { return code }
 		m.ShutdownFunc = func() api.Return { t.Fatal("a shutdown after a failed init ends the process"); return 0 }
-		_, err := OpenWith(m)
+		_, err := NewLibrary(m)
 		require.ErrorIs(t, err, ErrNoDriver)
 	}
 	m := machine()
 	m.InitFunc = func() api.Return { return api.ERROR_NO_PERMISSION }
-	_, err := OpenWith(m)
+	_, err := NewLibrary(m)
 	require.ErrorContains(t, err, "nvmlInit: ")
 	require.NotErrorIs(t, err, ErrNoDriver)
 }
@@ -379,7 +379,7 @@ func must[T any](v T, err error) T {
 }
 
 func TestGPUsAreFoundByUUID(t *testing.T) {
-	l, err := OpenWith(machine(busy()))
+	l, err := NewLibrary(machine(busy()))
 	require.NoError(t, err)
 	b, err := l.Find("GPU-1")
 	require.NoError(t, err)
@@ -394,7 +394,7 @@ func TestVisibleGPUs(t *testing.T) {
 	for i, b := range gpus {
 		b.GetUUIDFunc = answer("GPU-"+string(rune('a'+i)), api.SUCCESS)
 	}
-	l, err := OpenWith(machine(gpus...))
+	l, err := NewLibrary(machine(gpus...))
 	require.NoError(t, err)
 	for list, want := range map[string][]int{
 		"": {0, 1, 2}, "1": {1}, "2,0": {2, 0}, "GPU-b": {1}, "GPU-": {0}, "0, 2": {0, 2}, "1,7,0": {1}, "-1": nil,
@@ -411,7 +411,7 @@ func TestVisibleGPUs(t *testing.T) {
 }
 
 func TestVersions(t *testing.T) {
-	l, err := OpenWith(machine())
+	l, err := NewLibrary(machine())
 	require.NoError(t, err)
 	v, err := l.Versions()
 	require.NoError(t, err)
@@ -422,7 +422,7 @@ func TestVersions(t *testing.T) {
 // go-nvml's own model of a DGX A100, with what it leaves out filled in.
 func TestAServerOfEightGPUs(t *testing.T) {
 	dgx := dgxa100.New()
-	l, err := OpenWith(dgx)
+	l, err := NewLibrary(dgx)
 	require.NoError(t, err)
 	for _, d := range dgx.Devices {
 		device := &d.(*server.Device).Device

@@ -94,8 +94,8 @@ func speedDesign(steps []Timed, from steptime.Efficiency, g [steptime.NumWorks +
 func scaleEfficiency(e steptime.Efficiency, g [steptime.NumWorks + 1]int, factors []float64, inverse matrix,
 	steps int,
 ) steptime.Efficiency {
-	source := fmt.Sprintf("fitted to the times of %s, in %s", phrase.Count(steps, "step"),
-		phrase.Count(len(factors), "group"))
+	source := fmt.Sprintf("fitted to the times of %s, in %s", phrase.CountText(steps, "step"),
+		phrase.CountText(len(factors), "group"))
 	// An error of more than the coefficient itself counts as one as large.
 	relative := func(i int) float64 { return min(1, math.Sqrt(inverse[i][i])/factors[i]) }
 	for w := range e.Share {
@@ -124,7 +124,7 @@ func scaleHost(e steptime.Efficiency, steps []Timed) steptime.Efficiency {
 	for _, c := range []*planner.Coefficient{&e.Dispatch, &e.Module} {
 		c.Value *= math.Exp(mean)
 		c.StdErr = c.Value * max(timeNoiseShare, deviation)
-		c.Source = fmt.Sprintf("fitted to the times of %s that the host held up", phrase.Count(len(steps), "step"))
+		c.Source = fmt.Sprintf("fitted to the times of %s that the host held up", phrase.CountText(len(steps), "step"))
 	}
 	return e
 }

@@ -19,7 +19,7 @@ func load(products, others float64, launches int) steptime.Load {
 
 // slow returns efficiencies of a GPU twice as slow at products as expected, half as slow at the rest.
 func slow() steptime.Efficiency {
-	e := steptime.Assumed()
+	e := steptime.Default()
 	for w := range e.Share {
 		switch program.Work(w) {
 		case program.Matmul, program.Convolution, program.Attention:
@@ -38,10 +38,10 @@ func TestTimesTellAsManyGroupsAsTheyDetermine(t *testing.T) {
 	for n, source := range map[int]string{4: "4 steps, in 3 groups", 1: "1 step, in 1 group"} {
 		var seen []Timed
 		for _, l := range loads[:n] {
-			require.False(t, steptime.Assumed().HostBound(l))
+			require.False(t, steptime.Default().HostBound(l))
 			seen = append(seen, Timed{l, truth.Time(l).Seconds})
 		}
-		got, err := FitSpeed(seen, steptime.Assumed())
+		got, err := FitSpeed(seen, steptime.Default())
 		require.NoError(t, err)
 		require.Contains(t, got.Launch.Source, source)
 		for _, s := range seen {
@@ -62,22 +62,22 @@ func TestStepsThatTheHostHoldsUpCorrectTheHost(t *testing.T) {
 	small, large := load(.001, .001, 10000), load(1, .1, 1000)
 	small.Modules = 5000
 	got, err := FitSpeed([]Timed{{small, truth.Time(small).Seconds}, {large, truth.Time(large).Seconds}},
-		steptime.Assumed())
+		steptime.Default())
 	require.NoError(t, err)
 	require.InEpsilon(t, truth.Dispatch.Value, got.Dispatch.Value, 1e-9)
 	require.InEpsilon(t, truth.Module.Value, got.Module.Value, 1e-9)
 	require.InEpsilon(t, truth.Time(large).Seconds, got.Time(large).Seconds, 1e-9)
-	only, err := FitSpeed([]Timed{{small, truth.Time(small).Seconds}}, steptime.Assumed())
+	only, err := FitSpeed([]Timed{{small, truth.Time(small).Seconds}}, steptime.Default())
 	require.NoError(t, err)
-	require.Equal(t, steptime.Assumed().Share, only.Share)
+	require.Equal(t, steptime.Default().Share, only.Share)
 	require.Equal(t, planner.Coefficient{}.StdErr, only.Launch.StdErr)
 }
 
 func TestTimesThatAreNoneAreRefused(t *testing.T) {
-	_, err := FitSpeed(nil, steptime.Assumed())
+	_, err := FitSpeed(nil, steptime.Default())
 	require.ErrorContains(t, err, "at least one timed step")
-	_, err = FitSpeed([]Timed{{load(1, 1, 1), 0}}, steptime.Assumed())
+	_, err = FitSpeed([]Timed{{load(1, 1, 1), 0}}, steptime.Default())
 	require.ErrorContains(t, err, "need a positive time")
-	_, err = FitSpeed([]Timed{{steptime.Load{}, 1}}, steptime.Assumed())
+	_, err = FitSpeed([]Timed{{steptime.Load{}, 1}}, steptime.Default())
 	require.ErrorContains(t, err, "need a positive time")
 }

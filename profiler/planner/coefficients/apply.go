@@ -161,7 +161,7 @@ func timeField(s *steptime.Efficiency, name string) *planner.Coefficient {
 // SetSpeed puts efficiencies of PyTorch's kernels, or of synthetic ones, into the entry. Launch times that no run
 // corrected are left out, so that the host's measured time applies.
 func (e *Entry) SetSpeed(s steptime.Efficiency, synthetic bool) {
-	numbers, assumed := map[string]Number{}, steptime.Assumed()
+	numbers, assumed := map[string]Number{}, steptime.Default()
 	for _, name := range timeNames {
 		if c := timeField(&s, name); c.Value > 0 && *c != *timeField(&assumed, name) {
 			numbers[name] = Number{c.Value, c.StdErr, c.Source}
@@ -202,14 +202,14 @@ func (s *Selection) Apply(gpu, model string, c *planner.Coefficients) error {
 }
 
 // Speed returns the share of a GPU's peak rates that each class of kernel reaches. Classes without an entry for the GPU
-// are as [steptime.Assumed]. The error is a [*NoEntryError].
+// are as [steptime.Default]. The error is a [*NoEntryError].
 func (s *Selection) Speed(gpu, model string) (steptime.Efficiency, error) {
-	speed := steptime.Assumed()
+	speed := steptime.Default()
 	if s == nil {
 		return speed, nil
 	}
 	if h := s.Host; h != nil {
-		speed = speed.OnHost(planner.Coefficient{Value: h.Value, StdErr: h.StdErr, Source: h.Source})
+		speed = speed.WithHostTime(planner.Coefficient{Value: h.Value, StdErr: h.StdErr, Source: h.Source})
 	}
 	e, err := s.find(gpu, model)
 	var none *NoEntryError

@@ -351,7 +351,7 @@ func (n Number) check(most float64) error {
 const LaunchKey = "launch"
 
 func termNames() []string {
-	return lists.Times(int(planner.NumTerms), func(t int) string { return planner.Term(t).String() })
+	return lists.Make(int(planner.NumTerms), func(t int) string { return planner.Term(t).String() })
 }
 
 func termOf(name string) (planner.Term, bool) {

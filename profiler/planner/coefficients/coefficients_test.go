@@ -255,7 +255,7 @@ func FuzzRead(f *testing.F) {
 
 // Speeds outlive a file, and efficiencies of older files are shares of the peak, which include the host's time.
 func TestSpeedsAreReadAsTheyWereWritten(t *testing.T) {
-	want := steptime.Assumed()
+	want := steptime.Default()
 	want.Share[program.Matmul].Value, want.Dispatch.Value, want.Module.Value = 1.25, 2e-5, 9e-5
 	f := sample()
 	e := &f.Entries[0]
@@ -263,7 +263,7 @@ func TestSpeedsAreReadAsTheyWereWritten(t *testing.T) {
 	e.SetSpeed(want, false)
 	read, err := Read(bytes.NewReader(encode(t, f)), "speeds")
 	require.NoError(t, err)
-	got := steptime.Assumed()
+	got := steptime.Default()
 	read.Entries[0].ApplySpeed(&got)
 	require.InDelta(t, 1.25, got.Share[program.Matmul].Value, 1e-9)
 	require.InDelta(t, 2e-5, got.Dispatch.Value, 1e-12)
@@ -271,7 +271,7 @@ func TestSpeedsAreReadAsTheyWereWritten(t *testing.T) {
 	require.False(t, got.RelativeToPeak)
 
 	old := Entry{Efficiency: map[string]Number{"matmul": {Value: 0.5}, LaunchKey: {Value: 4e-6}}}
-	got = steptime.Assumed()
+	got = steptime.Default()
 	old.ApplySpeed(&got)
 	require.True(t, got.RelativeToPeak)
 	require.Zero(t, got.Dispatch.Value+got.Module.Value)

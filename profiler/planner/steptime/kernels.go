@@ -70,8 +70,8 @@ var Parameters = []string{
 	"link", "collective", "launch", "operator", "module", "spread", "compiled-spread",
 }
 
-// of returns a parameter from the most specific row for the GPU and the precision.
-func (k Kernels) of(name string, gpu *device.GPU, p program.Precision) (value float64) {
+// get returns a parameter from the most specific row for the GPU and the precision.
+func (k Kernels) get(name string, gpu *device.GPU, p program.Precision) (value float64) {
 	best := -1
 	for _, r := range k[name] {
 		rank := 0
@@ -130,7 +130,7 @@ type productKey struct {
 }
 
 func (k Kernels) limitsFor(gpu *device.GPU) *kernelLimits {
-	plain := func(name string) float64 { return k.of(name, gpu, program.FP32) }
+	plain := func(name string) float64 { return k.get(name, gpu, program.FP32) }
 	b := &kernelLimits{gpu: gpu, products: map[productKey]float64{}}
 	stream := plain("stream")
 	for w := range b.class {
@@ -150,9 +150,10 @@ func (k Kernels) limitsFor(gpu *device.GPU) *kernelLimits {
 	for p := range numPrecisions {
 		q := program.Precision(p)
 		for i, name := range [...]string{"matmul", "convolution", "attention"} {
-			b.share[i][p] = k.of(name, gpu, q)
+			b.share[i][p] = k.get(name, gpu, q)
 		}
-		b.feed[p], b.fill[p], b.transposes[p] = k.of("feed", gpu, q), k.of("fill", gpu, q), k.of("transposes", gpu, q)
+		b.feed[p], b.fill[p] = k.get("feed", gpu, q), k.get("fill", gpu, q)
+		b.transposes[p] = k.get("transposes", gpu, q)
 	}
 	return b
 }
@@ -181,8 +182,8 @@ func (b *kernelLimits) seconds(p *program.Program, op *program.Op, bytes int64) 
 // computes without tiles.
 const narrowColumns = 2
 
-// piece is the number of channels in the 16 bytes that tensor cores load at once; one where there are none.
-var piece = [numPrecisions]int64{program.FP32: 1, program.TF32: 4, program.FP16: 8, program.BF16: 8, program.FP64: 1}
+// perLoad is the number of channels in the 16 bytes that tensor cores load at once; one where there are none.
+var perLoad = [numPrecisions]int64{program.FP32: 1, program.TF32: 4, program.FP16: 8, program.BF16: 8, program.FP64: 1}
 
 // convolution returns the time of a convolution whose memory traffic takes the given seconds. Channels first costs
 // more: PyTorch's own depthwise kernels compute on CUDA cores, grouped kernels are slower, and tensor-core kernels
@@ -197,7 +198,7 @@ func (b *kernelLimits) convolution(op *program.Op, x program.Product, moved floa
 		t = max(b.product(op, x), stream)
 	}
 	switch {
-	case op.ChannelsLast && x.Window.Groups%piece[op.Precision] != 0:
+	case op.ChannelsLast && x.Window.Groups%perLoad[op.Precision] != 0:
 		return t / b.unaligned
 	case op.ChannelsLast:
 		return t

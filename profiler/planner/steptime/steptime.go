@@ -98,7 +98,7 @@ const generatedStep, otherStep = 2, 3
 // takes the host as long for any kernel as a pointwise operator does: 7 to 9 µs (tritonbench 1017, GB200).
 func CompiledLoad(p *program.Program, gpu device.GPU) Load {
 	l := KernelLoad(p, gpu, generatedStep)
-	l.Modules, l.Spread = 0, max(l.Spread, DefaultKernels().of("compiled-spread", &gpu, program.FP32))
+	l.Modules, l.Spread = 0, max(l.Spread, DefaultKernels().get("compiled-spread", &gpu, program.FP32))
 	return l.Plus(KernelLoad(p, gpu, otherStep), 1)
 }
 
@@ -144,37 +144,37 @@ type Efficiency struct {
 const fitted = "fitted to measured kernels and steps of other machines; intervals hold 145 of 156 measured steps of " +
 	"model families left out; corrected by vprof calibrate"
 
-// Assumed returns the times by the table of kernel parameters. Their error is the spread of the load.
-func Assumed() Efficiency { return DefaultKernels().Assumed() }
+// Default returns the times by the table of kernel parameters. Their error is the spread of the load.
+func Default() Efficiency { return DefaultKernels().Efficiency() }
 
-// Assumed returns the times by these parameters.
-func (k Kernels) Assumed() Efficiency {
+// Efficiency returns the times by these parameters.
+func (k Kernels) Efficiency() Efficiency {
 	var e Efficiency
 	for w := range e.Share {
 		e.Share[w] = planner.Coefficient{Name: "speed:" + program.Work(w).String(), Value: 1, Source: fitted}
 	}
 	number := func(name string, spread float64) planner.Coefficient {
-		v := k.of(name, &device.GPU{}, program.FP32)
+		v := k.get(name, &device.GPU{}, program.FP32)
 		return planner.Coefficient{Name: "speed:" + name, Value: v, StdErr: v * spread, Source: fitted}
 	}
-	e.Launch, e.Dispatch, e.Module = number("launch", 0), number("operator", hostError), number("module", hostError)
+	e.Launch, e.Dispatch, e.Module = number("launch", 0), number("operator", hostStdErr), number("module", hostStdErr)
 	e.Dispatch.Name = "speed:dispatch"
 	return e
 }
 
-// OnHost returns the efficiency with the time of a kernel launch on the host multiplied by times.Value. The interval
-// still includes the differences between models.
-func (e Efficiency) OnHost(times planner.Coefficient) Efficiency {
+// WithHostTime returns the efficiency with the time of a kernel launch on the host multiplied by times.Value. The
+// interval still includes the differences between models.
+func (e Efficiency) WithHostTime(times planner.Coefficient) Efficiency {
 	for _, c := range []*planner.Coefficient{&e.Dispatch, &e.Module} {
 		c.Value *= times.Value
-		c.StdErr, c.Source = c.Value*math.Hypot(hostError, times.StdErr/times.Value), times.Source
+		c.StdErr, c.Source = c.Value*math.Hypot(hostStdErr, times.StdErr/times.Value), times.Source
 	}
 	return e
 }
 
-// hostError is the relative standard error of what the host takes for a kernel: 90 % of the steps that the host held up
-// were within 39 % (one machine, PyTorch 2.11, eager, each family of models held out).
-const hostError = 0.2
+// hostStdErr is the relative standard error of what the host takes for a kernel: 90 % of the steps that the host held
+// up were within 39 % (one machine, PyTorch 2.11, eager, each family of models held out).
+const hostStdErr = 0.2
 
 // Estimate is a time in seconds and its 95 % interval.
 type Estimate struct{ Seconds, Low, High float64 }

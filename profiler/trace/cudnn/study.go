@@ -35,5 +35,5 @@ func (s Study) Can(e Engine) bool { return s.p.can(e) }
 
 // Engines returns all engine classes.
 func Engines() []Engine {
-	return lists.Times(int(numEngines), func(i int) Engine { return Engine(i) })
+	return lists.Make(int(numEngines), func(i int) Engine { return Engine(i) })
 }

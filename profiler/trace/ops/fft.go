@@ -122,7 +122,7 @@ func InverseRealFFT(x *tensor, sizes []int64, dims ...int) *tensor {
 	n := 2 * (x.Shape()[last] - 1)
 	if sizes != nil {
 		n = sizes[len(sizes)-1]
-		sizes = lists.With(sizes, len(sizes)-1, n/2+1)
+		sizes = lists.Replace(sizes, len(sizes)-1, n/2+1)
 	}
 	return c.End(fftC2R(resizedFFT(x.AsType(trace.C64), sizes, dims), dims, n))
 }
@@ -153,7 +153,7 @@ func resizedFFT(x *tensor, sizes []int64, dims []int) *tensor {
 func fftC2R(x *tensor, dims []int, n int64) *tensor {
 	t := x.Tape()
 	c := t.Begin("_fft_c2r", x)
-	y := c.Bind(spectrum(x, trace.F32, lists.With(x.Shape(), dims[len(dims)-1], n), dims))
+	y := c.Bind(spectrum(x, trace.F32, lists.Replace(x.Shape(), dims[len(dims)-1], n), dims))
 	copied := c.Bind(t.Alloc(trace.C64, x.Shape()...))
 	t.LaunchCopy(copied, x)
 	execFFT(t, y, copied, dims)

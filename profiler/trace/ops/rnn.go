@@ -211,7 +211,7 @@ func rnnGradients(b *backward, a *RNNArgs, size cudnn.RNN, weights int) {
 func rnnWeightGradients(b *backward, a *RNNArgs, size cudnn.RNN, out []*tensor) {
 	t := b.Tape()
 	in := b.Bind(timeFirst(b.Saved(2), a).ContiguousUntracked())
-	weights := lists.Times(len(out), func(i int) *tensor { return b.Saved(3 + i) })
+	weights := lists.Make(len(out), func(i int) *tensor { return b.Saved(3 + i) })
 	flat := b.Bind(t.Zeros(weights[0].DType(), trace.TotalNumel(weights)))
 	work := rnnWorkspace(t, size)
 	t.Launch(program.Matmul, 2*size.FLOPs(), []*tensor{flat}, []*tensor{in, b.Saved(3 + len(out)), work})

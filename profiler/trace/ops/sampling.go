@@ -13,7 +13,7 @@ import (
 // Multinomial records torch.multinomial(x, n, replacement): n indices of each row, drawn with the probabilities x.
 func Multinomial(x *tensor, n int64, replacement bool) *tensor {
 	c := x.Tape().Begin("multinomial", x)
-	y := c.Bind(c.Tape().Alloc(trace.I64, lists.With(x.Shape(), x.Dim(-1), n)...))
+	y := c.Bind(c.Tape().Alloc(trace.I64, lists.Replace(x.Shape(), x.Dim(-1), n)...))
 	if replacement && n > 1 {
 		// Normalized weights, their prefix sums, and random numbers.
 		for range 3 {

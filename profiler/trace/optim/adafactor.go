@@ -94,7 +94,7 @@ func matrixVariances(o *Optimizer, l *batch, grads []*trace.Tensor) []*trace.Ten
 		f.DelList(means)
 	}
 	rows := l.state[rowVar]
-	out := lists.Times(len(rows), func(i int) *trace.Tensor { return f.Bind(rows[i].Matmul(l.state[colVar][i])) })
+	out := lists.Make(len(rows), func(i int) *trace.Tensor { return f.Bind(rows[i].Matmul(l.state[colVar][i])) })
 	means := f.BindList(lists.Map(rows, func(row *trace.Tensor) *trace.Tensor { return row.Mean(true, -2) }))
 	trace.ForeachUpdate("_foreach_clamp_min__Scalar", 1, means)
 	trace.ForeachUpdate("_foreach_div__List", 4, out, means)

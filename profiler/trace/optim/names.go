@@ -79,7 +79,7 @@ func Named(text string) (Config, error) {
 
 // projection holds the options of optimizers that project gradients.
 var projection = options.Table[Config]{
-	options.Count("rank", 1, math.MaxInt32, func(c *Config) *int64 { return &c.Rank }),
+	options.NewCount("rank", 1, math.MaxInt32, func(c *Config) *int64 { return &c.Rank }),
 	{Key: "target", Read: func(c *Config, text string) error {
 		if c.Target = text; text == "" {
 			return errors.New("the names of layers are missing; write target=q_proj+v_proj")

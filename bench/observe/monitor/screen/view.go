@@ -121,7 +121,7 @@ func (m Model) gpuLine(i int) string {
 		name + toneOf(s.Used, m.o.Limit(s.Total)).Render(gaugeBar(s.Share(), max(6, min(20, m.width-80)))) + "│",
 		fmt.Sprintf("%3.0f %%", 100*s.Share()),
 	}
-	parts.Text(phrase.Known("load %3d %%", s.GPUPercent), phrase.Known("%3d °C", s.Celsius), s.Power())
+	parts.AddTexts(phrase.IfKnown("load %3d %%", s.GPUPercent), phrase.IfKnown("%3d °C", s.Celsius), s.Power())
 	for _, why := range s.Slowdowns {
 		parts = append(parts, faint.Render(string(why)))
 	}
