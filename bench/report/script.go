@@ -140,11 +140,11 @@ type Coverage struct {
 	Seconds float64 `json:"seconds"`
 	Why     string  `json:"why,omitempty"`
 	// Longer are batches larger than the first ones, which were also trained on.
-	Longer []LongerShape `json:"longer,omitempty"`
+	Longer []LargerBatch `json:"longer,omitempty"`
 }
 
-// LongerShape compares a batch with earlier ones: its largest tensor's shape, and the largest batch's before it.
-type LongerShape struct {
+// LargerBatch compares a batch with earlier ones: its largest tensor's shape, and the largest batch's before it.
+type LargerBatch struct {
 	Shape  []int `json:"shape"`
 	Before []int `json:"before"`
 }
@@ -163,7 +163,7 @@ func (s *Coverage) text(steps string) string {
 	times := func(shape []int) string { return strings.Join(lists.Map(shape, strconv.Itoa), " x ") }
 	switch {
 	case len(s.Longer) > 0:
-		shapes := lists.Map(s.Longer, func(l LongerShape) string { return times(l.Shape) })
+		shapes := lists.Map(s.Longer, func(l LargerBatch) string { return times(l.Shape) })
 		text += fmt.Sprintf("; among them the largest batch that the data set has, %s (before: %s)",
 			strings.Join(shapes, " and "), times(s.Longer[0].Before))
 	case s.Why == "":

@@ -72,8 +72,8 @@ func (c ContextParallel) resizeBatch(f *frame, b *TextBatch) {
 
 // allocateBuffers allocates what context_parallel needs for a batch of n rows: positions, and a copy of the rank's
 // tokens of each buffer, which is then copied to the buffer's start.
-func (c ContextParallel) allocateBuffers(fresh func(op string, shape ...int64) *tensor, n, length int64) (positions *tensor) {
-	positions = fresh("arange", n, length)
+func (c ContextParallel) allocateBuffers(fresh func(op string, shape ...int64) *tensor, n, length int64) *tensor {
+	positions := fresh("arange", n, length)
 	for range 4 { // the variable still holds the last copy
 		fresh("clone", n, length/c.Ranks)
 	}

@@ -22,7 +22,7 @@ const tokensPerTile = 32768
 
 // TiledForward records the forward of a feed-forward layer under axolotl's patch_tiled_mlp, over x [batch, length,
 // width]. half is the layer's original forward, params its parameters.
-func TiledForward(f *frame, x *tensor, tiles Tiles, params []*nn.Parameter, half func(f *frame, x *tensor) *tensor) *tensor {
+func TiledForward(f *frame, x *tensor, tiles Tiles, params []*nn.Parameter, half func(*frame, *tensor) *tensor) *tensor {
 	t := f.Tape()
 	n := tiles.Count
 	if n == models.AutoTiles {

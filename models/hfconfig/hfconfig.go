@@ -115,7 +115,7 @@ func parse(file, name string, data []byte) (models.Model, error) {
 	if name == "" {
 		name = Scheme + ":" + r.name()
 	}
-	config, err := r.given()
+	config, err := r.usedKeys()
 	if err != nil {
 		return models.Model{}, fmt.Errorf("%s: %w", file, err)
 	}

@@ -67,13 +67,13 @@ func (r *reader) sub(key string) *reader {
 	return child
 }
 
-// given returns the keys that were read, also of the configurations under this one.
-func (r *reader) given() (json.RawMessage, error) {
+// usedKeys returns the keys that were read, also of the configurations under this one.
+func (r *reader) usedKeys() (json.RawMessage, error) {
 	for key, child := range r.under {
 		if _, ok := r.raw[key]; !ok {
 			continue
 		}
-		within, err := child.given()
+		within, err := child.usedKeys()
 		if err != nil {
 			return nil, err
 		}

@@ -118,7 +118,7 @@ func (e *ExpertWeights) tensorParallelForward(f *frame, x, chosen, weights *tens
 // dispatchTokens records _dispatch_tokens. It returns the rows received for the rank's experts, the indices of their
 // experts, weights of one, the order in which the rank sent its own pairs, and the weights of these. Ranks with the
 // same tokens each send a part of them.
-func (e *ExpertWeights) dispatchTokens(f *frame, x, chosen, weights *tensor) (tokens, numbers, ones, order, share *tensor) {
+func (e *ExpertWeights) dispatchTokens(f *frame, x, chosen, weights *tensor) (tokens, ids, ones, order, share *tensor) {
 	g := f.FuncFrame(x, chosen, weights)
 	t, n := g.Tape(), e.c.Experts.Ranks
 	if ranks := e.c.Experts.Tensor; ranks > 1 {
@@ -137,13 +137,13 @@ func (e *ExpertWeights) dispatchTokens(f *frame, x, chosen, weights *tensor) (to
 	g.Discard(trace.Stack(0, counts.Sum(false, 1), coming.Sum(false, 1)))
 	tokens = g.Bind(sent.AllToAll(n, e.c.Experts.receivedPairs(chosen.Numel())))
 	tokens.Wait()
-	numbers = g.Bind(t.Arange(e.c.Experts.localCount()).Repeat(n))
-	g.Set(&numbers, numbers.RepeatInterleaveBy(coming.Reshape(-1), 0, tokens.Size(0)))
-	g.Set(&numbers, numbers.Unsqueeze(-1))
-	ones = g.Bind(numbers.FilledLike("ones_like", tokens.DType()))
-	g.End(tokens, numbers, ones, order, weights)
-	f.BindAll([]*tensor{tokens, numbers, ones, order, weights})
-	return tokens, numbers, ones, order, weights
+	ids = g.Bind(t.Arange(e.c.Experts.localCount()).Repeat(n))
+	g.Set(&ids, ids.RepeatInterleaveBy(coming.Reshape(-1), 0, tokens.Size(0)))
+	g.Set(&ids, ids.Unsqueeze(-1))
+	ones = g.Bind(ids.FilledLike("ones_like", tokens.DType()))
+	g.End(tokens, ids, ones, order, weights)
+	f.BindAll([]*tensor{tokens, ids, ones, order, weights})
+	return tokens, ids, ones, order, weights
 }
 
 // combineTokens records _combine_tokens: it weights the experts' results for the rank's own pairs and sums them for

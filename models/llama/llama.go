@@ -53,13 +53,13 @@ func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 }
 
 // callWithEmbeddings runs the model on token embeddings, or on ids if layers have cross-attention to images.
-func (m *Model) callWithEmbeddings(f *frame, ids *tensor, in tower.DecoderInputs, padding *tensor, text hf.Text) *tensor {
+func (m *Model) callWithEmbeddings(f *frame, ids *tensor, in tower.DecoderInputs, padding *tensor, t hf.Text) *tensor {
 	args := []*tensor{in.Embeds, padding, in.Positions, in.ImageTokens, in.Full, in.Window}
 	g := f.CallFrame(slices.Concat(args, in.Deepstack, in.Cross)...)
 	if in.Embeds == nil {
 		in.Embeds = g.Bind(g.Call(m.EmbedTokens, ids))
 	}
-	return g.Return(m.runLayers(g, in, padding, text))
+	return g.Return(m.runLayers(g, in, padding, t))
 }
 
 // runLayers runs the layers on token embeddings, in the model's frame.

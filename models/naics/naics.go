@@ -19,7 +19,7 @@ func Models() []models.Model {
 			Summary:        summary,
 			Source:         "lowmason/naics-embedder at 95fe372",
 			Stages:         []string{"full"},
-			TrainedByStage: map[string]string{"full": "adapters, experts, gate and projections; the encoders are frozen"},
+			TrainedByStage: map[string]string{"full": "adapters, experts, gate, projections; the encoders are frozen"},
 			Default:        models.Case{Model: name, Stage: "full", Batch: 4, Accumulate: 4, AMP: "fp16"},
 			Batches:        []int{1, 2, 4, 8, 16, 32, 64, 128},
 			BatchUnit:      "anchor",

@@ -96,7 +96,7 @@ func (l *TransformerEncoderLayer) Forward(f *trace.Frame, x *trace.Tensor) *trac
 func (l *TransformerEncoderLayer) ForwardMasked(f *trace.Frame, x *trace.Tensor, m TransformerMasks) *trace.Tensor {
 	m.KeyPadding = canonicalMask(f, m.KeyPadding, x)
 	m.Mask = canonicalMask(f, m.Mask, x)
-	if w, ok := l.usesFastPath(x, m); ok {
+	if w, ok := l.fastPath(x, m); ok {
 		return x.TransformerEncoderLayerForward(w)
 	}
 	src := f.Bind(x) // x = src
@@ -112,9 +112,9 @@ func (l *TransformerEncoderLayer) feedForward(f *trace.Frame, x *trace.Tensor) *
 	return feedForward(f, x, l.Linear1, l.activation, l.Dropout, l.Linear2, l.Dropout2)
 }
 
-// usesFastPath reports whether PyTorch computes the whole layer by one operator, and returns its parameters. It does so
+// fastPath reports whether PyTorch computes the whole layer by one operator, and returns its parameters. It does so
 // in evaluation mode if nothing requires a gradient.
-func (l *TransformerEncoderLayer) usesFastPath(x *trace.Tensor, m TransformerMasks) (w trace.EncoderLayerWeights, _ bool) {
+func (l *TransformerEncoderLayer) fastPath(x *trace.Tensor, m TransformerMasks) (w trace.EncoderLayerWeights, ok bool) {
 	if m.Mask != nil || m.KeyPadding != nil || !l.SelfAttn.usesFastPath(x, x, x, MultiheadArgs{}) {
 		return w, false
 	}

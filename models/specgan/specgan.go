@@ -20,7 +20,7 @@ func Models() []models.Model {
 	const name = "spectrogram-gan"
 	return []models.Model{{
 		Name:           name,
-		Summary:        "conditional GAN for 128 x 1292 mel spectrograms, generator and discriminator in alternating steps",
+		Summary:        "conditional GAN for 128 x 1292 mel spectrograms; generator and discriminator step in turn",
 		Source:         "winzerprince/sentio, notebook vit_with_gans_emotion_prediction at 5839958",
 		Stages:         []string{"full"},
 		TrainedByStage: map[string]string{"full": "generator and discriminator, in alternating steps"},

@@ -405,8 +405,8 @@ func (r *replayer) releaseAll() error {
 }
 
 // momentAt returns the state right after an instruction.
-func (r *replayer) momentAt(instruction int, reserved int64) Moment {
-	m := Moment{Instruction: instruction, Phase: r.phase(instruction)}
+func (r *replayer) momentAt(instruction int, reserved int64) MemoryState {
+	m := MemoryState{Instruction: instruction, Phase: r.phase(instruction)}
 	now := uint32(instruction + 1)
 	for buffer, l := range r.lives {
 		if l.born == 0 || l.born > now || l.died != 0 && l.died <= now {

@@ -175,7 +175,7 @@ func TestOOMIsAResult(t *testing.T) {
 	oom := run.OOM
 	require.NotNil(t, oom)
 	usage := replay.Usage{Requested: 50 * mib, Allocated: 50 * mib, Active: 50 * mib, Reserved: 50 * mib}
-	at := replay.Moment{
+	at := replay.MemoryState{
 		Instruction: 2, Phase: program.Phase{Step: 0, Name: "forward"},
 		Requested: program.Breakdown{program.Weights: 20 * mib, program.Activations: 30 * mib},
 		Allocated: program.Breakdown{program.Weights: 20 * mib, program.Activations: 30 * mib},
@@ -392,7 +392,7 @@ func TestSnapshotAtThePeakHasThePeak(t *testing.T) {
 
 func TestEmptyProgramTakesNothing(t *testing.T) {
 	run := mustReplay(t, &program.Program{}, replay.Options{Timeline: true})
-	require.Equal(t, &replay.Run{Peak: replay.Moment{Instruction: -1}}, run)
+	require.Equal(t, &replay.Run{Peak: replay.MemoryState{Instruction: -1}}, run)
 	require.Zero(t, peakPhase(run))
 }
 

@@ -15,7 +15,7 @@ type Run struct {
 	// Max has the highest value of each count, which may fall into different moments.
 	Max Usage
 	// Peak is the first moment at which the allocated bytes were highest.
-	Peak Moment
+	Peak MemoryState
 	// Phases are the ended phases in order, set-up first. After an OOM a last one, named "oom", is the phase in which
 	// it happened, as in the reference records.
 	Phases []Phase
@@ -56,8 +56,8 @@ type Phase struct {
 	End, Max Usage
 }
 
-// Moment is the state right after an instruction.
-type Moment struct {
+// MemoryState is the state right after an instruction.
+type MemoryState struct {
 	// Instruction is the index in Program.Instructions; -1 before the first.
 	Instruction int
 	// Phase is the phase of the instruction: the one that the next mark ends.
@@ -70,7 +70,7 @@ type Moment struct {
 }
 
 // Largest returns the n largest live buffers, the largest first.
-func (m *Moment) Largest(n int) []Holding {
+func (m *MemoryState) Largest(n int) []Holding {
 	live := slices.Clone(m.Live)
 	slices.SortStableFunc(live, func(a, b Holding) int { return cmp.Compare(b.Allocated, a.Allocated) })
 	return live[:min(n, len(live))]
@@ -97,7 +97,7 @@ type OOM struct {
 	// Cause is the allocator's error, with the bytes that it held.
 	Cause *allocator.OOMError
 	// At is the state before the failed allocation.
-	At Moment
+	At MemoryState
 }
 
 // String describes the failed request in one line.

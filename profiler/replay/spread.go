@@ -11,10 +11,10 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Spread is the range of a program's reserved bytes under small changes: another order of frees, other sizes where a
-// batch's sizes are only known approximately, addresses in the other order. A real run differs from its recording in
+// PeakSpread is the range of a program's reserved bytes under small changes: another order of frees, other sizes where
+// a batch's sizes are only known approximately, addresses in the other order. A real run differs from its recording in
 // such details, and the caching allocator may need a whole segment more for a small difference.
-type Spread struct {
+type PeakSpread struct {
 	Low  int64 `json:"low"`
 	High int64 `json:"high"`
 	// OtherOrder is the peak of allocated bytes where addresses come in the other order, Larger where workspaces of
@@ -38,7 +38,7 @@ var perturbedSizes = [...]float64{.985, .99, .995, 1.005, 1.01, 1.015}
 // workspaces larger by the given bytes. Equal programs have equal spreads.
 func MeasureSpread(
 	ctx context.Context, p *program.Program, config allocator.Config, sizes, rising bool, workspace int64,
-) (Spread, error) {
+) (PeakSpread, error) {
 	var reserved, allocated [len(perturbedSizes) + 2]int64
 	n := len(reserved)
 	if workspace == 0 || !slices.ContainsFunc(p.Sites, isConvolution) {
@@ -73,10 +73,10 @@ func MeasureSpread(
 		})
 	}
 	if err := all.Wait(); err != nil {
-		return Spread{}, err
+		return PeakSpread{}, err
 	}
 	other := len(perturbedSizes)
-	return Spread{slices.Min(reserved[:n]), slices.Max(reserved[:n]), allocated[other], allocated[other+1]}, nil
+	return PeakSpread{slices.Min(reserved[:n]), slices.Max(reserved[:n]), allocated[other], allocated[other+1]}, nil
 }
 
 // isConvolution reports whether a workspace of the site serves a convolution.

@@ -28,7 +28,7 @@ func TestWhatDoesNotDependOnTheBatchHasNoSpread(t *testing.T) {
 	s, err := MeasureSpread(t.Context(), weightsAnd(program.Gradients, 30<<20, 50<<20), allocator.DefaultConfig(),
 		true, true, 0)
 	require.NoError(t, err)
-	require.Equal(t, Spread{144 << 20, 144 << 20, 144 << 20, 0}, s)
+	require.Equal(t, PeakSpread{144 << 20, 144 << 20, 144 << 20, 0}, s)
 }
 
 // 1.5 % of 200 MiB are 3 MiB, in segments of 2 MiB.
@@ -36,7 +36,7 @@ func TestSpreadFollowsTheSizesOfSamples(t *testing.T) {
 	p := weightsAnd(program.Activations, 200<<20)
 	s, err := MeasureSpread(t.Context(), p, allocator.DefaultConfig(), true, true, 0)
 	require.NoError(t, err)
-	require.Equal(t, Spread{262 << 20, 268 << 20, 264 << 20, 0}, s)
+	require.Equal(t, PeakSpread{262 << 20, 268 << 20, 264 << 20, 0}, s)
 	again, err := MeasureSpread(t.Context(), p, allocator.DefaultConfig(), true, true, 0)
 	require.NoError(t, err)
 	require.Equal(t, s, again)
@@ -47,7 +47,7 @@ func TestSpreadOfKnownSizesIsThatOfFrees(t *testing.T) {
 	s, err := MeasureSpread(t.Context(), weightsAnd(program.Activations, 200<<20), allocator.DefaultConfig(),
 		false, true, 0)
 	require.NoError(t, err)
-	require.Equal(t, Spread{264 << 20, 264 << 20, 264 << 20, 0}, s)
+	require.Equal(t, PeakSpread{264 << 20, 264 << 20, 264 << 20, 0}, s)
 
 	p := weightsAnd(program.Activations, 200<<20)
 	again := program.Buffer{Bytes: 200 << 20, Class: program.Activations}
@@ -77,11 +77,11 @@ func TestLargerWorkspacesAreThoseOfConvolutions(t *testing.T) {
 	p.Sites = []program.Site{{Native: "addmm_out_cuda_impl"}, {Native: "run_conv_plan"}}
 	s, err := MeasureSpread(t.Context(), p, allocator.DefaultConfig(), false, false, 20<<20)
 	require.NoError(t, err)
-	require.Equal(t, Spread{94 << 20, 94 << 20, 94 << 20, 94 << 20}, s)
+	require.Equal(t, PeakSpread{94 << 20, 94 << 20, 94 << 20, 94 << 20}, s)
 	p.Buffers[1].Site = 1
 	s, err = MeasureSpread(t.Context(), p, allocator.DefaultConfig(), false, false, 20<<20)
 	require.NoError(t, err)
-	require.Equal(t, Spread{94 << 20, 114 << 20, 94 << 20, 114 << 20}, s)
+	require.Equal(t, PeakSpread{94 << 20, 114 << 20, 94 << 20, 114 << 20}, s)
 }
 
 // A driver hands out each segment below the one before, so that the lowest of equally good blocks is another.

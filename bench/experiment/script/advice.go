@@ -68,8 +68,8 @@ var turnsAutogradOff = pattern.Lazy(`no_grad|inference_mode|set_grad_enabled|req
 // and the file of the line with most bytes at the peak never turns autograd off.
 func (o *Outcome) mayKeepUnusedGraphs() bool {
 	weights := func(b program.Buffer) bool { return b.Class == program.Weights }
-	backward := func(e Event) bool { return e.Phase == "backward" }
-	if o.Program == nil || !slices.ContainsFunc(o.Program.Buffers, weights) || slices.ContainsFunc(o.marks(), backward) {
+	isBack := func(e Event) bool { return e.Phase == "backward" }
+	if o.Program == nil || !slices.ContainsFunc(o.Program.Buffers, weights) || slices.ContainsFunc(o.marks(), isBack) {
 		return false
 	}
 	var source []byte // stays empty if the file is gone

@@ -167,7 +167,7 @@ func (o *Outcome) coverage() *report.Coverage {
 		seen.Batches, seen.Samples, seen.Read, seen.Seconds, seen.Why = e.Batches, e.Samples, e.Read, e.Seconds, e.Why
 	}
 	for _, e := range o.eventsOfRank("longer") {
-		seen.Longer = append(seen.Longer, report.LongerShape{Shape: e.Shape, Before: e.Before})
+		seen.Longer = append(seen.Longer, report.LargerBatch{Shape: e.Shape, Before: e.Before})
 	}
 	return seen
 }

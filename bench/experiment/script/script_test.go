@@ -392,11 +392,11 @@ func TestProgramsThatAreNotThere(t *testing.T) {
 func TestTheLongestBatchesAreTrainedOn(t *testing.T) {
 	for _, c := range []struct {
 		args   []string
-		longer []report.LongerShape
+		longer []report.LargerBatch
 		why    string
 		read   int
 	}{
-		{[]string{"rows"}, []report.LongerShape{{Shape: []int{4, 900}, Before: []int{4, 22}}}, "", 600},
+		{[]string{"rows"}, []report.LargerBatch{{Shape: []int{4, 900}, Before: []int{4, 22}}}, "", 600},
 		{[]string{"rows", "alike"}, nil, "256 samples of one size were taken for all", 256},
 		{[]string{"rows", "stream"}, nil, "the data set cannot be read by index", 0},
 		{[]string{"rows", "unreadable"}, nil, "OSError: no such sample", 101},

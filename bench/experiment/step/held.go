@@ -89,8 +89,8 @@ func (h LiveBuffers) RepeatedLine(least int) (most int64, line string, all int64
 	return most, line, all
 }
 
-// CheckpointCopies returns the buffers that saving a checkpoint allocates, and all buffers of lines that allocate mostly
-// during saves.
+// CheckpointCopies returns the buffers that saving a checkpoint allocates, and all buffers of lines that allocate
+// mostly during saves.
 func CheckpointCopies(p *program.Program) LiveBuffers {
 	phases, sums := allocatedIn(p), map[string]int64{}
 	saves := func(i uint32) bool { return phases[i] != nil && phases[i].Name == "saving" }

@@ -145,7 +145,7 @@ type Result struct {
 	// Run is the replay, nil if the trial omits it; on a device it is the first replay, whose memory is measured.
 	Run *replay.Run `json:"run,omitempty"`
 	// Spread is the variation of reserved bytes by chance, in a replay without a memory limit.
-	Spread replay.Spread `json:"spread,omitzero"`
+	Spread replay.PeakSpread `json:"spread,omitzero"`
 	// Spill is the host memory that the steps use if the driver allocates there once the GPU is full.
 	Spill replay.Spill `json:"spilled,omitzero"`
 	// Device is the peak of used GPU memory without other processes, in bytes.

@@ -98,7 +98,7 @@ func (m *Monitor) Close() error {
 // Sample reads every GPU. A GPU that cannot be read has a sample with its error. NVML is then opened again, with pauses
 // between attempts, and the monitor continues.
 func (m *Monitor) Sample(now time.Time) Round {
-	m.reopen(now)
+	m.reopenNVML(now)
 	out := Round{Samples: make([]Sample, len(m.gpus))}
 	for i, b := range m.gpus {
 		r, err := b.Reader.Read()

@@ -180,9 +180,9 @@ func (m *Monitor) markGPUFound(b *watchedGPU, now time.Time) {
 	m.pause = 0
 }
 
-// reopen opens NVML again if a GPU was lost at the last sample, since a reloaded driver invalidates all handles. GPUs
-// are identified by their UUIDs.
-func (m *Monitor) reopen(now time.Time) {
+// reopenNVML opens NVML again if a GPU was lost at the last sample, since a reloaded driver invalidates all handles.
+// GPUs are identified by their UUIDs.
+func (m *Monitor) reopenNVML(now time.Time) {
 	lost := false
 	for _, b := range m.gpus {
 		lost = lost || !b.lostSince.IsZero()

@@ -21,7 +21,7 @@ import (
 type Pair struct{ A, B *Page }
 
 //go:embed pair.html.tmpl
-var pairMarkup string
+var pairTemplate string
 
 // Check returns the error for a pair that no page can show: [ErrEmpty], or a [*MixedError] of one side.
 func (p *Pair) Check() error { return cmp.Or(p.A.Check(), p.B.Check()) }
@@ -60,7 +60,7 @@ func (p *Pair) Write(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return execute(w, pairMarkup, v)
+	return execute(w, pairTemplate, v)
 }
 
 func (p *Pair) view() (*pairView, error) {

@@ -58,8 +58,8 @@ func (m *masterWeights) allocate(d trace.DType, n int64) {
 	})
 }
 
-// fill sets the gradient of master i: the reduced parts, concatenated and cast to fp32.
-func (m *masterWeights) fill(i int, reduced []*trace.Tensor) {
+// setGradient sets the gradient of master i: the reduced parts, concatenated and cast to fp32.
+func (m *masterWeights) setGradient(i int, reduced []*trace.Tensor) {
 	t := m.tape
 	t.NoGrad(func() {
 		f := t.Frame()

@@ -393,7 +393,7 @@ func (z *ZeRO2) Step() {
 		return
 	}
 	recordGradNorm(t, sizes)
-	z.masters.fill(0, mine)
+	z.masters.setGradient(0, mine)
 	t.Release(mine...)
 }
 

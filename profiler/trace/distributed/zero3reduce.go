@@ -102,7 +102,7 @@ func (z *ZeRO3) Step(clip bool, step func()) {
 		if i == 0 && clip {
 			recordGradNorm(t, sizes)
 		}
-		z.masters.fill(i, parts)
+		z.masters.setGradient(i, parts)
 		f.End()
 		step()
 		z.masters.parts[i].ZeroGrad()
