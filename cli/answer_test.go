@@ -226,7 +226,7 @@ garbage {
 // A program that asked for incomplete plans gets the need first, then the verdict, both before the first recording by
 // the rules of another release. What comes later ends if the program cancels it.
 func TestTheVerdictComesBeforeOtherReleases(t *testing.T) {
-	ask := func(cancelled bool) (code exitCode, plan *report.Report, events []string) {
+	ask := func(canceled bool) (code exitCode, plan *report.Report, events []string) {
 		a, stdout, _ := desk()
 		a.models = sync.OnceValue(all.Models)
 		a.rememberTrials()
@@ -240,12 +240,12 @@ func TestTheVerdictComesBeforeOtherReleases(t *testing.T) {
 			if what == "releases" && done < 2 {
 				events = append(events, fmt.Sprint("releases: ", done))
 			}
-			if cancelled && what == "releases" && done == 1 {
+			if canceled && what == "releases" && done == 1 {
 				cancel()
 			}
 		}
 		code = run(ctx, a, []string{"plan", "--model", "hf:Qwen/Qwen3-0.6B", "--gpu", "rtx-3060", "--format", "json"})
-		if !cancelled {
+		if !canceled {
 			require.NoError(t, json.Unmarshal(stdout.Bytes(), &plan))
 		}
 		return code, plan, events

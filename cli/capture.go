@@ -167,7 +167,7 @@ var withoutStepAdvice = strings.NewReplacer(
 	"record a training step as it runs ("+capture.SameCommand+"), or run", "run",
 )
 
-// stepCommand returns the given command with --step, for models without a graph.
+// stepCommand returns the given command with --step, for models that torch.export cannot turn into a graph.
 func stepCommand(cmd *cobra.Command, args []string) string {
 	words := append([]string{"vprof", "capture"}, args...)
 	cmd.Flags().Visit(func(f *pflag.Flag) {

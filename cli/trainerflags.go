@@ -186,10 +186,11 @@ func (f *caseFlags) applyTrainer(cmd *cobra.Command, a *app, searched []string) 
 			s.Flag == trainers.ImageSize && !f.trainsOnImages() ||
 			set && f.settings.sets(name)
 	})
-	if m, err := a.models().Lookup(f.model); err == nil { // the case describes what is wrong with a model
-		if settings, err = t.SuitedSettings(m, settings); err != nil {
-			return err
-		}
+	if m, unknown := a.models().Lookup(f.model); unknown == nil { // the case describes what is wrong with a model
+		settings, err = t.SuitedSettings(m, settings)
+	}
+	if err != nil {
+		return err
 	}
 	for _, s := range settings {
 		flag, field := f.flags.Lookup(s.Flag), models.FieldNamed(s.Flag)

@@ -16,7 +16,7 @@ type Work struct {
 	// M, N, K and Batch are the product of matrices that a product, a convolution or attention amounts to. A
 	// normalization has M groups with a mean each, in Batch stretches of N elements; zero if that is not known.
 	M, N, K, Batch int64
-	// Window is the geometry of a convolution in two dimensions, zero for others.
+	// Window is the geometry of a convolution in two dimensions, zero for other operations.
 	Window        program.Window
 	Reads, Writes []Range
 }

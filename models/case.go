@@ -167,6 +167,7 @@ var torchTypeNames = map[string]string{
 	"float": fp32,
 }
 
+// AutocastPrecisions returns the precisions of autocast that a case may have.
 func AutocastPrecisions() []Autocast { return []Autocast{NoAutocast, "fp16", "bf16"} }
 
 // AutocastChoices returns the autocast precisions in which a model with the case's weight type can train. Autocast in
@@ -215,6 +216,7 @@ const FP32 WeightType = ""
 
 const fp32 = "fp32"
 
+// WeightTypes returns the types that weights may have.
 func WeightTypes() []WeightType { return []WeightType{FP32, "bf16", "fp16"} }
 
 // ParseWeightType parses the text of [WeightType.String].
@@ -280,6 +282,7 @@ func (d Description) modelAndSteps() (model string, steps []byte) {
 	return both.Model, both.Compiled
 }
 
+// Hash returns the hash of the file that describes the model.
 func (d Description) Hash() string { return d.hash }
 
 // Difference is one field whose value differs between two cases.

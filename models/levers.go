@@ -67,7 +67,7 @@ type MemoryOptions struct {
 }
 
 // ownLoopReason is the error's reason for models that reject options of the training loop.
-const ownLoopReason = "this model has its own training loop; transformers models and exported models (.pt2) have a choice"
+const ownLoopReason = "this model has its own training loop; transformers models and exported ones (.pt2) have a choice"
 
 // MemoryOptionSupport reports which memory-saving options a model supports.
 type MemoryOptionSupport struct {
@@ -270,6 +270,7 @@ var tf32Policies = map[string]trace.TF32{
 	"none": trace.NoneInTF32,
 }
 
+// TF32Modes returns the values of the option tf32.
 func TF32Modes() []string { return []string{"convolutions", "all", "none"} }
 
 // The values of [MemoryOptions.Routing].

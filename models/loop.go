@@ -16,6 +16,7 @@ const (
 	LoopPlain Loop = "plain"
 )
 
+// LoopNames returns the values of the option loop.
 func LoopNames() []string {
 	return []string{string(LoopTrainer), string(LoopFunction), string(LoopPlain)}
 }
@@ -34,6 +35,7 @@ const (
 	ZeroGradKeep ZeroGrad = "keep"
 )
 
+// ZeroGradModes returns the values of the option zero-grad.
 func ZeroGradModes() []string {
 	return []string{string(ZeroGradAfter), string(ZeroGradBefore), string(ZeroGradBetween), string(ZeroGradKeep)}
 }

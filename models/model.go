@@ -182,7 +182,7 @@ func (r *Recording) Discard() {
 
 // Options control a recording.
 type Options struct {
-	// Context, if not nil, stops the recording with its error when it is cancelled.
+	// Context, if not nil, stops the recording with its error when it is canceled.
 	Context context.Context
 	// Steps is the number of training steps; zero means [Case.Steps].
 	Steps     int

@@ -23,6 +23,7 @@ const (
 	QATInt8Int4 = "int8-int4"
 )
 
+// QATKinds returns the kinds of quantization-aware training.
 func QATKinds() []string { return []string{QAT8da4w, QATInt8Int4} }
 
 var defaultGroupSizes = map[string]int64{QAT8da4w: 256, QATInt8Int4: 32}

@@ -100,6 +100,7 @@ func (r *Registry) source(name string) (s Source, ref string, ok bool) {
 // All returns the listed models in order. The caller must not modify the slice.
 func (r *Registry) All() []Model { return r.models }
 
+// Names returns the names of the listed models in order.
 func (r *Registry) Names() []string {
 	return lists.Map(r.models, func(m Model) string { return m.Name })
 }

@@ -95,6 +95,7 @@ type Strategy struct {
 	Init Init
 }
 
+// Init names a way to create the model, see [Strategy].
 type Init string
 
 // The devices on which a model is created.

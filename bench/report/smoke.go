@@ -262,7 +262,7 @@ func (s *Smoke) Sheets() []Sheet {
 	return append(s.lengthsSheets(), sheet)
 }
 
-// lengthsSheets returns tables of the epochs, if they were checked.
+// lengthsSheets returns a table for each checked epoch over samples of different lengths.
 func (s *Smoke) lengthsSheets() []Sheet {
 	var sheets []Sheet
 	for _, c := range s.Checks {

@@ -202,7 +202,7 @@ func (m *textModel) perLayerInputs(f *frame, ids *tensor) *tensor {
 	return g.Return(m.EmbedTokensPerLayer.call(g, ids).Reshape(ids.Size(0), ids.Size(1), -1, m.c.PerLayer))
 }
 
-// projectPerLayer follows project_per_layer_inputs.
+// projectPerLayer follows transformers' project_per_layer_inputs.
 func (m *textModel) projectPerLayer(f *frame, embeds, perLayer *tensor) *tensor {
 	g := f.FuncFrame(embeds, perLayer)
 	p := g.Bind(g.Call(m.PerLayerModelProjection, embeds).MulScalar())

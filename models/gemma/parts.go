@@ -29,7 +29,7 @@ func (n *norm) Forward(f *frame, x *tensor) *tensor {
 	return y.To(x.DType())
 }
 
-// normalize follows Gemma4RMSNorm._norm.
+// normalize follows transformers' Gemma4RMSNorm._norm.
 func normalize(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
 	squared := g.Bind(x.Pow(2).Mean(true, -1).AddScalar())

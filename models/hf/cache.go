@@ -84,11 +84,11 @@ func (c *KVCache) addTokens(tokens int64) {
 type Packing int
 
 const (
-	// SingleSequence: the positions were checked, and each row holds one sequence.
+	// SingleSequence says that the positions were checked, and that each row holds one sequence.
 	SingleSequence Packing = iota
-	// SeveralSequences: some row holds several sequences.
+	// SeveralSequences says that some row holds several sequences.
 	SeveralSequences
-	// UncheckedPacking: the positions are not checked, as with a cache, and each row counts as one sequence.
+	// UncheckedPacking says that the positions are not checked, as with a cache, and each row counts as one sequence.
 	UncheckedPacking
 )
 

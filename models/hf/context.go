@@ -165,7 +165,7 @@ func (c ContextParallel) seqAllToAll(forTokens bool) *trace.Function {
 	}
 }
 
-// allToAll follows single_all_to_all.
+// allToAll follows DeepSpeed's single_all_to_all.
 func (c ContextParallel) allToAll(f *frame, x *tensor, forTokens bool) *tensor {
 	n, batch, length, heads, size := c.Ranks, x.Size(0), x.Size(1), x.Size(2), x.Size(3)
 	g := f.FuncFrame(x)

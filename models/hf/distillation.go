@@ -16,7 +16,7 @@ type distillationLoss struct {
 // divergenceChunk is the chunk_size of jsd_loss.
 const divergenceChunk = 512
 
-// loss follows compute_loss.
+// loss follows compute_loss of ms-swift's GKD trainer.
 func (d *distillationLoss) loss(f *frame, b TextBatch) *tensor {
 	b.Keep = d.answer + 1
 	g := f.FuncFrame(b.IDs, b.Padding)
@@ -59,7 +59,7 @@ func jsDivergence(f *frame, student, teacher *tensor) *tensor {
 	return g.Return(total)
 }
 
-// kullbackLeibler follows default_kl_div.
+// kullbackLeibler follows default_kl_div of ms-swift's gkd_loss.py.
 func kullbackLeibler(f *frame, x, target *tensor) *tensor {
 	g := f.FuncFrame(x, target)
 	return g.Return(target.Exp().Mul(target.Sub(x)).Sum(false, -1))

@@ -15,7 +15,7 @@ func NewGELU() *nn.FuncLayer {
 	})
 }
 
-// fastGELU follows FastGELUActivation.
+// fastGELU follows transformers' FastGELUActivation.
 func fastGELU() *nn.FuncLayer {
 	return nn.NewFunc(func(x *tensor) *tensor {
 		return x.MulScalar().Mul(x.MulScalar().Mul(x.MulScalar().Mul(x).AddScalar()).Tanh().AddScalar())

@@ -21,8 +21,8 @@ type Tiles struct {
 const tokensPerTile = 32768
 
 // TiledForward records the forward of a feed-forward layer under axolotl's patch_tiled_mlp, over x [batch, length,
-// width]. half is the layer's original forward, params its parameters.
-func TiledForward(f *frame, x *tensor, tiles Tiles, params []*nn.Parameter, half func(*frame, *tensor) *tensor) *tensor {
+// width]. half is the layer's original forward, ps its parameters.
+func TiledForward(f *frame, x *tensor, tiles Tiles, ps []*nn.Parameter, half func(*frame, *tensor) *tensor) *tensor {
 	t := f.Tape()
 	n := tiles.Count
 	if n == models.AutoTiles {
@@ -35,7 +35,7 @@ func TiledForward(f *frame, x *tensor, tiles Tiles, params []*nn.Parameter, half
 		g := f.FuncFrame(x)
 		return g.Return(half(g, x))
 	}
-	trained := lists.Filter(params, func(p *nn.Parameter) bool { return p.RequiresGrad() })
+	trained := lists.Filter(ps, func(p *nn.Parameter) bool { return p.RequiresGrad() })
 	return f.Apply(tiledMLP(n, trained, own), x)[0]
 }
 

@@ -62,7 +62,7 @@ func fusedLinearCrossEntropy() *trace.Function {
 	}
 }
 
-// lossAndGradients follows fused_linear_cross_entropy_forward.
+// lossAndGradients follows liger-kernel's fused_linear_cross_entropy_forward.
 func lossAndGradients(f *frame, x, weight, labels *tensor, weightNeeds bool) (loss, dx, dw *tensor) {
 	t := f.Tape()
 	rows, vocabulary := x.Size(0), weight.Size(0)

@@ -127,7 +127,7 @@ func (m *moduleTree) addWeight(p *export.Program, in *export.Input) *weight {
 }
 
 // addFirstForward finds the weights of a graph of the first forward pass, and adds constants that only that graph uses.
-func (m *moduleTree) addFirstForward(p *export.Program, byName map[string]*weight, tied map[string]string, r *moduleNode) {
+func (m *moduleTree) addFirstForward(p *export.Program, all map[string]*weight, tied map[string]string, r *moduleNode) {
 	first := &moduleTree{weightOf: map[int32]*weight{}, linearSites: map[int32]*linearSite{}}
 	m.first[p] = first
 	for i := range p.Inputs {
@@ -135,10 +135,10 @@ func (m *moduleTree) addFirstForward(p *export.Program, byName map[string]*weigh
 		if in.Role == export.UserInput {
 			continue
 		}
-		w := byName[weightKey(in, tied)]
+		w := all[weightKey(in, tied)]
 		if w == nil {
 			w = m.addWeight(p, in)
-			byName[weightKey(in, tied)] = w
+			all[weightKey(in, tied)] = w
 			r.addWeight(w, in)
 		}
 		first.weightOf[in.Value] = w

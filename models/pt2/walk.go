@@ -29,7 +29,7 @@ type nodeRunner struct {
 func (w *nodeRunner) runNodes(begin, end int) {
 	for i := begin; i < end; i++ {
 		if block, ok := w.gates[i]; ok && (w.inside == nil || i > w.inside.begin) {
-			w.task.enter(block)
+			w.enter(block)
 		}
 		if len(w.wraps) > 0 {
 			w.beginCalls(i)

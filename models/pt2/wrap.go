@@ -136,6 +136,7 @@ func (w *nodeRunner) undoArgumentCasts(c *wrappedCall) {
 	}
 }
 
+// tensors returns the tensors among the values of these numbers; other values have none.
 func (w *nodeRunner) tensors(values []int32) []*trace.Tensor { return lists.NonZero(values, w.tensor) }
 
 func wrappersWithin(wraps []*wrappedCall, r *region) []*wrappedCall {

@@ -155,7 +155,7 @@ func (q *Tiles) tile(f *frame, m *nn.NamedModule, x *tensor) *tensor {
 	})
 }
 
-// classed follows apply_class_embedding.
+// classed follows apply_class_embedding of transformers' MllamaVisionModel.
 func (q *Tiles) classed(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
 	class := g.Bind(q.Tower.ParameterTensor("class_embedding").Expand(x.Size(0), 1, q.Size.Width))

@@ -256,7 +256,7 @@ func (q *Qwen) attend(f *frame, m *nn.NamedModule, x, cos, sin *tensor, lengths 
 	return f.Set(&y, f.Call(m.ChildAt("proj"), y))
 }
 
-// applyRotary follows apply_rotary_pos_emb_vision.
+// applyRotary follows transformers' apply_rotary_pos_emb_vision.
 func applyRotary(f *frame, q, k, cos, sin *tensor) []*tensor {
 	g := f.FuncFrame(q, k, cos, sin)
 	d := q.DType()

@@ -100,8 +100,8 @@ func rowBody(o *trace.Operator, inPlace bool) body {
 	}
 }
 
-// operands returns the tensors of a call, and the kind of argument "other" if that is a number; lacking reports that an
-// argument which must be a tensor is not one.
+// operands returns the tensors of a call, and the type of argument "other" if that is a number. lacking reports whether
+// an argument that the operator's schema calls a tensor is none.
 func (a *Args) operands() (xs []*tensor, n trace.Number, lacking bool) {
 	for i, p := range a.op.Arguments {
 		x, ok := a.values[i].(*tensor)

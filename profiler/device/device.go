@@ -100,7 +100,7 @@ type Kernel struct {
 	FLOPs int64
 	// M, N, K and Batch are the matrix product that the op amounts to, zero if it is none.
 	M, N, K, Batch int64
-	// Window is the geometry of a convolution in two dimensions, zero for others.
+	// Window is the geometry of a convolution in two dimensions, zero for other operations.
 	Window program.Window
 	// Stream is the queue that the kernel waits in.
 	Stream program.Stream

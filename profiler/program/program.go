@@ -186,7 +186,7 @@ func (p Precision) String() string {
 type Site struct {
 	// Op is the operator called from the model or by the autograd node.
 	Op string
-	// Native is the function inside it that allocated.
+	// Native is the function inside Op that allocated.
 	Native string
 	// Node is the autograd node; empty in forward.
 	Node string

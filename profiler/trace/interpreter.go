@@ -33,7 +33,7 @@ type interpreter struct {
 
 	// wrappers are called around the forward passes of modules; nil if there are none.
 	wrappers map[*Path]Wrapper
-	// linear replaces linear layers unless it is nil.
+	// linear computes linear layers in place of PyTorch's operator; nil for the operator.
 	linear func(f *Frame, x, weight, bias *Tensor) *Tensor
 	// keepOutputs binds a model's outputs, see [Tape.KeepOutputs].
 	keepOutputs func(xs []*Tensor)

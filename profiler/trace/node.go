@@ -28,7 +28,7 @@ type Node struct {
 	leaf *Tensor    // AccumulateGrad: the tensor whose gradient this is
 }
 
-// nodeFlags are the properties of a node.
+// nodeFlags are the properties of a node of the autograd graph, as bits.
 type nodeFlags uint8
 
 const (

@@ -46,7 +46,7 @@ type Failure struct {
 	// Want and Free are the requested bytes and the free bytes of the GPU.
 	Want int64 `json:"want"`
 	Free int64 `json:"free"`
-	// Where is the user's line, file:line:function.
+	// Where is the line of the user's code that allocated, as file:line:function.
 	Where string `json:"where"`
 	// Step and Phase are the step and the phase of the failure.
 	Step  int    `json:"step"`
