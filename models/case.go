@@ -74,8 +74,7 @@ type Case struct {
 	ConfigHash string `json:"config_sha256,omitempty"`
 }
 
-// CaseKey is the JSON of a case: two cases are the same if their keys are equal. Keys stay the same across versions
-// of vprof.
+// CaseKey is the JSON of a case; equal cases have equal keys. Keys stay the same across versions of vprof.
 type CaseKey string
 
 // Key returns the JSON that identifies the case. A setting that is left out and one with the default value give

@@ -39,8 +39,7 @@ func (m Model) Complete(c Case) (Case, error) {
 	return c, m.checkCase(c)
 }
 
-// checkCase returns an error if the model cannot train a complete case, whose batch, rank or micro-batches may have
-// changed.
+// checkCase returns an error if the model cannot train a complete case with another batch, rank or micro-batches.
 func (m Model) checkCase(c Case) error {
 	if field := m.firstChangedKey(c); field != "" {
 		return c.FieldError(field,

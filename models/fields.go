@@ -340,8 +340,7 @@ var fields = []Field{
 	},
 }
 
-// settingField returns the field of a setting that several models have. A line about a case lists all settings
-// together.
+// settingField returns the field of a setting of several models. A line about a case lists all settings together.
 func settingField(name, usage string, main bool) Field {
 	return Field{
 		Name: name, JSON: "settings", Group: GroupWhat, IsMain: main, Usage: usage + " (default: the model's)",

@@ -192,8 +192,7 @@ type distilClassification struct {
 	Dropout                   *nn.Dropout
 }
 
-// DistilledClassification returns the sequence classification task of DistilBERT; dropout is the probability before the
-// classifier.
+// DistilledClassification returns the sequence classification task of DistilBERT; dropout is before the classifier.
 func DistilledClassification(c DistilledConfig, classes hf.Classes, dropout float64, text hf.Text) *hf.TextTask {
 	m := NewDistilled(c)
 	net := &distilClassification{

@@ -158,8 +158,7 @@ func newRouter(c *Config) *router {
 	}
 }
 
-// call returns the probabilities of all experts for tokens [tokens, width], and the weights and numbers of the chosen
-// ones.
+// call returns the probabilities of all experts for tokens [tokens, width], and weights and numbers of the chosen.
 func (r *router) call(f *frame, x *tensor) (probabilities, weights, chosen *tensor) {
 	g := f.ModuleFrame(r, x)
 	g.Set(&x, g.Call(r.Norm, x))

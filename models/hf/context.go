@@ -35,8 +35,7 @@ func contextOf(c models.Case) ContextParallel {
 // IsActive reports whether ranks share sequences.
 func (c ContextParallel) IsActive() bool { return c.Ranks > 1 }
 
-// hasPerTokenLoss reports whether the trainer computes a loss for every token of the rank outside of the model
-// (Ulysses).
+// hasPerTokenLoss reports whether the trainer computes a loss for every token outside of the model (Ulysses).
 func (t Text) hasPerTokenLoss() bool { return t.Context.Algorithm == models.Ulysses && t.IsModelCall() }
 
 // shardBatch replaces the tokens and labels of a batch by the rank's part.

@@ -30,8 +30,7 @@ func CausalMask(f *frame, batch int64, positions, padding *tensor, packed Packin
 	return sequenceMask(f, batch, positions, padding, packed, false, causalMask, sdpaMask)
 }
 
-// EagerCausalMask records create_causal_mask for eager attention, which always makes an additive mask in x's data
-// type.
+// EagerCausalMask records create_causal_mask for eager attention: always an additive mask in x's data type.
 func EagerCausalMask(f *frame, x, positions, padding *tensor, packed Packing) *tensor {
 	return sequenceMask(f, x.Size(0), positions, padding, packed, true, causalMask, eagerMask(x.DType()))
 }

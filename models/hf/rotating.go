@@ -155,8 +155,7 @@ func addPart(f *frame, x, part *tensor, i int) *tensor {
 	return g.Return(trace.Cat(tokens, halves...))
 }
 
-// backward records _templated_ring_attention_backward: gradients of keys and values are passed around the ranks in
-// fp32.
+// backward records _templated_ring_attention_backward: gradients of keys and values go around the ranks in fp32.
 func (r *torchRing) backward(y, lse, grad *tensor) []*tensor {
 	f := r.f
 	var dq, dk, dv, blockQ, blockK, blockV, sums, arriving, sent *tensor

@@ -42,8 +42,7 @@ func PackedSetting(usual int64) models.Setting {
 	return models.SwitchSetting(packedSetting, usual, "1 if rows hold several sequences, 0 if each holds one")
 }
 
-// FlatSetting returns the setting that puts all sequences of a batch into one row, which needs a mask over all of
-// them.
+// FlatSetting returns the setting that puts all sequences of a batch into one row, which needs a mask over them.
 func FlatSetting() models.Setting {
 	return models.SwitchSetting(flatSetting, 0,
 		"1 if all sequences of a batch are in one row without padding (padding_free), 0 if each has a row")

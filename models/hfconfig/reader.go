@@ -350,8 +350,7 @@ func (r *reader) weights() string {
 	return ""
 }
 
-// dequantized reports whether the file's weights are in MXFP4, which transformers loads as bf16 wherever they are
-// trained.
+// dequantized reports whether the file's weights are in MXFP4, which transformers loads as bf16 for training.
 func (r *reader) dequantized() bool {
 	var q struct {
 		Method string `json:"quant_method"`

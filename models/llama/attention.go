@@ -143,8 +143,7 @@ func (c *Config) attend(f *frame, q, k, v *tensor, in inputs, o hf.AttentionOpti
 	return hf.Attention(f, q, k, v, in.mask, o), nil
 }
 
-// attendAndProject computes attention and the output projection in the attention module's frame, which keeps the
-// results.
+// attendAndProject computes attention and the output projection in the attention module's frame.
 func (c *Config) attendAndProject(f *frame, q, k, v *tensor, in inputs, o hf.AttentionOptions, output nn.Layer) (y,
 	weights *tensor,
 ) {
@@ -228,8 +227,7 @@ func queryScale(f *frame, positions *tensor) *tensor {
 	return g.Return(scaling.Unsqueeze(1).Unsqueeze(-1))
 }
 
-// promptAttentions returns the attention modules to which LLaMA-Adapter adds prompts; nil for models that peft does not
-// support.
+// promptAttentions returns the attention modules to which LLaMA-Adapter adds prompts; nil where peft supports none.
 func (m *Model) promptAttentions() (all []peft.Attention) {
 	for _, l := range m.Layers {
 		if a, ok := l.SelfAttn.(*attention); ok && m.c.AdaptionPrompts {

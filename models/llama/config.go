@@ -91,8 +91,7 @@ type Masks struct {
 	// AlwaysFullMask creates the full attention mask even if no layer uses it. AlwaysWindowMask does so for the
 	// sliding window's.
 	AlwaysFullMask, AlwaysWindowMask bool
-	// CausalBuffers is the number of positions of the causal masks that layers store as buffers; zero without such
-	// buffers.
+	// CausalBuffers is the number of positions of causal masks that layers store as buffers; zero without them.
 	CausalBuffers int64
 }
 
