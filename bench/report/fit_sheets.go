@@ -278,7 +278,7 @@ func (f *Fit) epochSentences() []string {
 	return notes
 }
 
-// epochSentences returns the result of the choice's replayed epochs.
+// epochText returns the result of the choice's replayed epochs.
 func (c Choice) epochText() string {
 	what := fmt.Sprintf("stage %s, batch %d", c.Case.Stage, c.Batch)
 	if !c.Fits() {

@@ -47,7 +47,7 @@ func (c *KVCache) OutputTensors() []*tensor {
 	return c.kept
 }
 
-// Update records DynamicLayer.update: it appends keys and values to those of earlier calls and returns copies.
+// Update records DynamicLayer.update: it appends keys and values to earlier ones and returns copies.
 func (c *KVCache) Update(f *frame, k, v *tensor) (keys, values *tensor) {
 	if c == nil || c.off {
 		return k, v

@@ -26,8 +26,8 @@ type Rules struct {
 	// ReduceFreesAll: fully_shard frees all gradients once copied, not the last ones after reduction.
 	ReduceFreesAll bool
 	// StagesReceiveLate: a pipeline stage allocates each tensor when it receives it and frees it when it is sent, and
-	// fully_shard ends backward once for all micro-batches, from the last module to the first. If false, receive buffers
-	// of all micro-batches stay, outputs stay until their backward, and fully_shard ends with the last module.
+	// fully_shard ends backward once for all micro-batches, from the last module to the first. If false, buffers of all
+	// micro-batches stay, outputs stay until their backward, and fully_shard ends backward from the first to the last.
 	StagesReceiveLate bool
 	// TF32 is what fp32 operators compute in TF32 from compute capability 8.0 on (torch.backends).
 	TF32 TF32
