@@ -133,7 +133,7 @@ func parseRequest(text []byte) (r request, err error) {
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
-	if text = bytes.TrimSpace(text); len(text) == 0 || text[0] != '{' {
+	if text = bytes.TrimSpace(text); !bytes.HasPrefix(text, []byte("{")) && string(text) != "null" {
 		return nil, usagef(`need a JSON object of options, like {"model": "gpt2", "batch": 8}`)
 	}
 	if err := d.Decode(&r); err != nil {

@@ -78,7 +78,7 @@ func TestWhatIsWrongWithARequestIsAnAnswer(t *testing.T) {
 	)
 	require.Zero(t, answers[0].ExitCode)
 	for i, want := range []string{
-		"not a JSON object",
+		"need a JSON object of options",
 		"moddel: requests for plan have no such option; did you mean model?", "export: requests for plan have no such option",
 		"model: invalid value <nil>",
 		"set: images: need numbers or strings as values", `unknown model "resnet81"; near it: resnet18`,

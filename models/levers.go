@@ -67,7 +67,8 @@ type MemoryOptions struct {
 }
 
 // ownLoopReason is the error's reason for models that reject options of the training loop.
-const ownLoopReason = "this model has its own training loop; transformers models and exported ones (.pt2) have a choice"
+const ownLoopReason = "this model has its own training loop; models of transformers and exported models " +
+	"(.pt2) have a choice"
 
 // MemoryOptionSupport reports which memory-saving options a model supports.
 type MemoryOptionSupport struct {

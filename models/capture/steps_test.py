@@ -271,7 +271,7 @@ class Kernels(unittest.TestCase):
 
 
 
-class Kernels(unittest.TestCase):
+class RecordedKernels(unittest.TestCase):
     def setUp(self):
         self.kernels = vprof_kernels.Kernels(torch)
 
