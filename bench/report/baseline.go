@@ -47,8 +47,8 @@ func (s *Smoke) check() error {
 		return errors.New("the case names no model")
 	case s.Device.GPU == "" || s.Device.Memory <= 0 || s.Limit <= 0 || s.Limit > s.Device.Memory:
 		return errors.New("no GPU is named, or the limit exceeds the GPU's memory")
-	case len(s.Checks) == 0:
-		return errors.New("checks is empty")
+	case !slices.ContainsFunc(s.Checks, func(c Check) bool { return !c.NotInVerdict }):
+		return errors.New("checks has none that decides the verdict")
 	}
 	if err := cmp.Or(models.CheckBatch(s.Batch), checkAccumulate(s.Case.Case), s.Device.check()); err != nil {
 		return err
