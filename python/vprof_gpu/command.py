@@ -34,7 +34,8 @@ class NoGPUError(VprofError):
 
 
 def failure(message: str, exit_code: int) -> VprofError:
-    """Returns the exception for an exit code."""
+    """Returns the exception for an exit code. Its message leaves out the command line's hint at its help."""
+    message, _, _ = message.partition('\nSee "vprof ')
     return {2: UsageError, 4: NoGPUError}.get(exit_code, VprofError)(message, exit_code)
 
 
