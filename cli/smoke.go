@@ -12,6 +12,7 @@ import (
 	"github.com/vprof/vprof/bench/experiment/smoke"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/phrase"
 	"github.com/vprof/vprof/profiler/device"
 )
 
@@ -114,8 +115,8 @@ func (o *smokeOptions) judge(s *report.Smoke, started time.Time, before *report.
 		return negativeVerdict{fmt.Errorf("%s is not safe; vprof fit finds the largest batch of a command with {batch}",
 			s.Case.Model)}
 	case !s.Safe:
-		return negativeVerdict{fmt.Errorf("%s is not safe; vprof fit finds a safe batch, fit --levers the options "+
-			"that make this one safe", s.Case.Model)}
+		return negativeVerdict{fmt.Errorf("%s is not safe; vprof fit %s--levers finds options that make this one safe",
+			s.Case.Model, phrase.If(s.LargestBatch > 0, "finds a safe batch, fit "))}
 	case !s.Passed:
 		return negativeVerdict{errors.New(s.Baseline.String())}
 	}
