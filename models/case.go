@@ -63,7 +63,7 @@ type Case struct {
 	TF32 string `json:"tf32,omitempty"`
 	// CublasWorkspace is the value of CUBLAS_WORKSPACE_CONFIG; absent means PyTorch's default workspace size.
 	CublasWorkspace string `json:"cublas_workspace,omitempty"`
-	// GPUs is the number of ranks, one on each GPU. Strategy is how they share the training; nil on one GPU.
+	// GPUs is the number of ranks, one on each GPU. Strategy shares the training among them; nil on one GPU.
 	GPUs     int       `json:"gpus,omitempty"`
 	Strategy *Strategy `json:"strategy,omitempty"`
 	// Torch is the release of PyTorch whose memory rules apply, as [ParseRelease] returns it; absent is 2.11.

@@ -22,7 +22,7 @@ func refuse(field, with string, when func(*subject) bool, reason string) Conflic
 	return Conflict{Field: field, ExcludedBy: with, applies: when, Reason: reason}
 }
 
-// subject is what conflicts are checked against: a completed case with its model.
+// subject is a completed case with its model, which is checked for conflicts.
 type subject struct {
 	*Case
 	m *Model

@@ -14,7 +14,7 @@ import (
 // MemoryOptions holds the memory-saving options of a [Case] besides precision, adapters and optimizer. The zero value
 // uses none.
 type MemoryOptions struct {
-	// Quantize is how bitsandbytes stores the frozen linear layers under adapters, one of [Quantizations].
+	// Quantize names bitsandbytes' format of the frozen linear layers under adapters, one of [Quantizations].
 	Quantize string `json:"quantize,omitempty"`
 	// Liger replaces norms, rotary embeddings, gated feed-forward layers and the loss by the kernels of liger-kernel.
 	Liger bool `json:"liger,omitempty"`
@@ -43,7 +43,7 @@ type MemoryOptions struct {
 	// model's own project does.
 	Clip string `json:"clip,omitempty"`
 
-	// Routing is how tokens are distributed over experts that ranks share: empty means evenly, "worst" sends all
+	// Routing distributes tokens over experts that ranks share: empty means evenly, "worst" sends all
 	// tokens to one rank's experts, and "skew=F" sends one rank F times the even number.
 	Routing string `json:"routing,omitempty"`
 	// Objective is the training objective in place of next-token prediction.

@@ -79,7 +79,7 @@ func (c *KVCache) addTokens(tokens int64) {
 	}
 }
 
-// Packing is what mask functions know about several sequences in one row (packing).
+// Packing tells mask functions whether a row holds several sequences.
 type Packing int
 
 const (

@@ -95,7 +95,7 @@ func (p *preferenceTask) noGradLogProbs(f *frame, b TextBatch, model *modelCalle
 	return logps
 }
 
-// usesLLaMAFactoryKTO reports whether the step is that of LLaMA-Factory's KTO trainer.
+// usesLLaMAFactoryKTO reports whether LLaMA-Factory's KTO trainer makes the step.
 func (p *preferenceTask) usesLLaMAFactoryKTO() bool {
 	return p.objective.Name == models.KTO && p.objective.LikeTrainer == models.AsLLaMAFactory
 }

@@ -26,7 +26,7 @@ type Text struct {
 	Liger bool
 	// Adapted reports whether peft wraps the model.
 	Adapted bool
-	// Tiles is how feed-forward layers split the tokens (tiled_mlp).
+	// Tiles splits the tokens in feed-forward layers (tiled_mlp).
 	Tiles Tiles
 	// Cache stores the keys and values of all layers; nil without a cache.
 	Cache *KVCache
@@ -55,7 +55,7 @@ type Rows struct {
 type Parallelism struct {
 	// Ranks is the number of GPUs with batches of their own.
 	Ranks int64
-	// Context is how ranks share sequences.
+	// Context splits sequences among ranks.
 	Context ContextParallel
 	// TokenRanks is the number of tensor-parallel ranks that shard tokens (sequence parallelism), VocabRanks the
 	// number that shard logits; zero means none.
@@ -63,7 +63,7 @@ type Parallelism struct {
 	Experts                ExpertParallelism
 }
 
-// ExpertParallelism is how ranks share the experts of a mixture.
+// ExpertParallelism distributes the experts of a mixture among ranks.
 type ExpertParallelism struct {
 	// Ranks is the number of ranks that share the experts; zero means none.
 	Ranks int64

@@ -9,7 +9,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Tiles is how feed-forward layers split the tokens (axolotl's tiled_mlp).
+// Tiles splits the tokens in feed-forward layers (axolotl's tiled_mlp).
 type Tiles struct {
 	// Count is the number of parts; [models.AutoTiles] is one for every 32768 tokens, and zero a single part.
 	Count int64

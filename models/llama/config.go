@@ -97,7 +97,7 @@ type Masks struct {
 
 // Scaling selects the factors and caps that the model applies to activations.
 type Scaling struct {
-	// EmbedScale is how the embeddings are scaled.
+	// EmbedScale names the scaling of the embeddings.
 	EmbedScale Scale
 	// ResidualScaled scales the results of attention and feed-forward layers.
 	ResidualScaled bool
@@ -111,9 +111,9 @@ type Scaling struct {
 type Kernels struct {
 	// Liger uses liger-kernel's norms, rotary embeddings and feed-forward layers.
 	Liger bool
-	// Tiles is how feed-forward layers split the tokens (tiled_mlp).
+	// Tiles splits the tokens in feed-forward layers (tiled_mlp).
 	Tiles hf.Tiles
-	// Context is how ranks share sequences.
+	// Context splits sequences among ranks.
 	Context hf.ContextParallel
 	// Eager computes and keeps attention scores. Flash uses flash-attn's kernels, Flex flex_attention's.
 	Eager, Flash, Flex bool

@@ -17,8 +17,8 @@ type compiledModel struct {
 	allocated, reserved [2]float64 // the least and the most
 }
 
-// compiledModels are steps that were recorded with PyTorch 2.15 (Inductor in its default mode; bf16 autocast, except for
-// two forms of compilation).
+// compiledModels are steps that were recorded with PyTorch 2.15 (Inductor in its default mode; bf16 autocast, except
+// for two forms of compilation).
 var compiledModels = []compiledModel{
 	{"a GPT of 4 layers", true, [2]float64{.573, 1.001}, [2]float64{.525, 1.016}},
 	{"gpt2", true, [2]float64{.386, .705}, [2]float64{.364, .732}},

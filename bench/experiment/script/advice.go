@@ -67,16 +67,17 @@ var turnsAutogradOff = pattern.Lazy(`no_grad|inference_mode|set_grad_enabled|req
 // mayKeepUnusedGraphs reports whether a script without a backward pass may record graphs of autograd: it has weights,
 // and the file of the line with most bytes at the peak never turns autograd off.
 func (o *Outcome) mayKeepUnusedGraphs() bool {
-	weights := func(b program.Buffer) bool { return b.Class == program.Weights }
-	isBack := func(e Event) bool { return e.Phase == "backward" }
-	if o.Program == nil || !slices.ContainsFunc(o.Program.Buffers, weights) || slices.ContainsFunc(o.marks(), isBack) {
+	weight := func(b program.Buffer) bool { return b.Class == program.Weights }
+	backward := func(e Event) bool { return e.Phase == "backward" }
+	if o.Program == nil || !slices.ContainsFunc(o.Program.Buffers, weight) || slices.ContainsFunc(o.marks(), backward) {
 		return false
 	}
-	var source []byte // stays empty if the file is gone
-	if most := step.LiveAtPeak(o.Program).Lines(1); len(most) > 0 {
-		source, _ = os.ReadFile(strings.SplitN(most[0].Name, ":", 2)[0])
+	most := step.LiveAtPeak(o.Program).Lines(1)
+	if len(most) == 0 {
+		return true
 	}
-	return !turnsAutogradOff().Match(source)
+	_, _, file := sourceLine(most[0].Name)
+	return !turnsAutogradOff().MatchString(file)
 }
 
 // minSavingShare is the share of the peak below which a change is not worth a line.
@@ -190,7 +191,7 @@ const contextLines = 8
 // bytesOfLines returns the bytes that matching lines of the user hold, and the line with most.
 func bytesOfLines(held step.LiveBuffers, line, near *regexp.Regexp) (sum int64, most string) {
 	for _, c := range held.Lines(20) {
-		if text, around := sourceLine(c.Name); line.MatchString(text) && near.MatchString(around) {
+		if text, around, _ := sourceLine(c.Name); line.MatchString(text) && near.MatchString(around) {
 			if sum += c.Bytes; most == "" {
 				most = c.Name
 			}
@@ -199,18 +200,18 @@ func bytesOfLines(held step.LiveBuffers, line, near *regexp.Regexp) (sum int64, 
 	return sum, most
 }
 
-// sourceLine returns the text of a line, file:line:function, and of the lines around it; empty if it cannot be read.
-func sourceLine(where string) (line, near string) {
+// sourceLine returns the text of a line, file:line:function, of the lines around it and its file; empty if unreadable.
+func sourceLine(where string) (line, near, file string) {
 	parts := sourceLocation().FindStringSubmatch(where)
 	if parts == nil {
-		return "", ""
+		return "", "", ""
 	}
 	text, _ := os.ReadFile(parts[1]) // which may be gone
 	number, err := strconv.Atoi(parts[2])
 	lines := strings.Split(string(text), "\n")
 	if err != nil || number < 1 || number > len(lines) {
-		return "", ""
+		return "", "", ""
 	}
-	return lines[number-1], strings.Join(lines[max(0, number-1-contextLines):min(len(lines), number+contextLines)],
-		"\n")
+	around := lines[max(0, number-1-contextLines):min(len(lines), number+contextLines)]
+	return lines[number-1], strings.Join(around, "\n"), string(text)
 }

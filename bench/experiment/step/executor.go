@@ -104,10 +104,11 @@ func (t *Trial) kernelLoads(ctx context.Context) (loads []steptime.Load, err err
 	c.Batch = t.Batch
 	var near, far *program.Program
 	var share float64
-	if t.isRecordedStep() {
+	recorded := t.isRecordedStep()
+	if recorded {
 		near, far, share = t.setup.model.Kernels(c)
 	}
-	if t.isRecordedStep() && near == nil {
+	if recorded && near == nil {
 		c.Compile = false
 		if rec, err = t.setup.RecordCase(ctx, c, t.GPU, models.Options{Steps: rec.Steps}); err != nil {
 			return nil, err
@@ -118,8 +119,7 @@ func (t *Trial) kernelLoads(ctx context.Context) (loads []steptime.Load, err err
 		load := steptime.KernelLoad(rec.Program, gpu, steadyStep)
 		if n := float64(c.Accumulate); near != nil {
 			load = load.Plus(steptime.CompiledLoad(near, gpu), n*(1-share))
-			load = load.Plus(steptime.CompiledLoad(far, gpu),
-				n*share)
+			load = load.Plus(steptime.CompiledLoad(far, gpu), n*share)
 		}
 		load.Stretch, load.Compiled = rec.Stretch, t.setup.c.Compile && near == nil
 		if load.IsKnown() {

@@ -80,7 +80,7 @@ func Read(r io.ReaderAt, size int64) (*Program, error) {
 	return decode(data, extraData)
 }
 
-// decode reads the program from models/model.json and extra/vprof.json of a .pt2 archive; extra is nil without the latter.
+// decode reads the program from models/model.json and extra/vprof.json of a .pt2 archive; extra is nil if it is absent.
 func decode(model, extra []byte) (*Program, error) {
 	p, err := decodeGraph(model, extra)
 	if err != nil || p.Extra == nil {
