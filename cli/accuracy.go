@@ -48,9 +48,9 @@ func newAccuracyCmd(a *app) *cobra.Command {
 			return runAccuracy(cmd.Context(), o)
 		},
 	}
-	cmd.Flags().StringSliceVar(&o.cases, "case", nil, "estimate only the records of these `cases`")
+	cmd.Flags().StringSliceVar(&o.cases, "case", nil, "estimate only the records of these `models`")
 	cmd.Flags().StringVar(&o.models, "models", "",
-		"`folder` with the .pt2 files of records of exported models, such as timm-resnet18.pt2 for timm:resnet18")
+		"`folder` with the .pt2 files of exported models in the records, such as timm-resnet18.pt2 for timm:resnet18")
 	cmd.Flags().StringVar(&o.shared, "share", "",
 		"show measurements from GPUs and write them to `file`, without names or paths; - only shows them")
 	o.part.register(cmd.Flags())

@@ -181,9 +181,9 @@ func newRootCmd(a *app) *cobra.Command {
 		"color tables: `when` is auto (on terminals), always or never")
 	completeFlag(root, "color", func() []string { return colorChoices })
 	root.PersistentFlags().BoolVar(&a.offline, offlineFlag, false,
-		"fetch no model's configuration from the Hugging Face hub")
-	root.PersistentFlags().BoolVarP(&a.quiet, quietFlag, "q", false, "no progress on standard error")
-	root.PersistentFlags().Bool(helpAllFlag, false, "help with all flags")
+		"do not fetch configurations of models from the Hugging Face hub")
+	root.PersistentFlags().BoolVarP(&a.quiet, quietFlag, "q", false, "print no progress on standard error")
+	root.PersistentFlags().Bool(helpAllFlag, false, "show help with all flags")
 	plain := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
 		addPages(root)

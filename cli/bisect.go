@@ -59,17 +59,17 @@ func newBisectCmd(a *app) *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return runBisect(cmd.Context(), o, args) },
 	}
-	o.run.target.register(cmd, "the `GPU` that PyTorch finds (see vprof gpus)")
+	o.run.target.register(cmd, "simulate this `GPU` (see vprof gpus)")
 	f := cmd.Flags()
 	f.SetInterspersed(false)
 	f.StringVar(&o.oldEnvironment, "old", "",
 		"the earlier environment: packages like trl==1.15.0, separated by spaces, or "+
 			"a lock `file`, optionally of a commit: uv.lock@HEAD~1")
-	f.StringVar(&o.newEnvironment, "new", "", "the later environment, in the form of --old")
+	f.StringVar(&o.newEnvironment, "new", "", "the later `environment`, in the form of --old")
 	f.StringVar(&o.python, "python", "", "`interpreter` whose packages --old and --new change (default: the command's)")
 	f.StringVar(&o.installer.Wheels, "find-links", "", "install from a `folder` of wheels, without a network")
 	f.StringVar(&o.run.steps, "steps", "", "end training after this number of `steps` of each optimizer (default: 3)")
-	f.DurationVar(&o.run.command.Timeout, "timeout", 0, "end each run after this `time`, like 30m; 0s never does")
+	f.DurationVar(&o.run.command.Timeout, "timeout", 0, "end each run after this `time`, like 30m; 0s sets no limit")
 	f.BoolVar(&o.verbose, "verbose", false, "show what the command prints")
 	o.run.command.GPUs, o.run.rank = 1, "0"
 	return o.run.out.register(cmd)

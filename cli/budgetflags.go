@@ -38,9 +38,9 @@ type budgetFlags struct {
 func (b *budgetFlags) register(cmd *cobra.Command) {
 	b.flags = cmd.Flags()
 	b.flags.StringVar(&b.margin, "safety-margin", fmt.Sprint(planner.DefaultMargin),
-		"largest `share` of the memory that a step may need, or a name: "+strings.Join(presetNames(), ", "))
+		"largest `share` of the GPU's memory that a step may need, or a name: "+strings.Join(presetNames(), ", "))
 	b.flags.StringVar(&b.risk, "risk", "",
-		"instead of --safety-margin: accepted `probability` that a step needs more than the memory, like 1%")
+		"accepted `probability` that a step runs out of memory, like 1%, instead of --safety-margin")
 	completeFlag(cmd, "safety-margin", presetNames)
 }
 

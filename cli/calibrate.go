@@ -69,14 +69,14 @@ func newCalibrateCmd(a *app) *cobra.Command {
 	f.Lookup("model").Usage = "only runs of this model; for snapshots: `name` of the model (see vprof models)"
 	f.StringVar(&o.gpu, "gpu", "", "only runs of this GPU; for snapshots: `name` of the GPU (see vprof gpus)")
 	f.StringVarP(&o.coefficientsFile, "output", "o", "coefficients.yaml", "coefficients `file` to write to")
-	f.StringVar(&o.name, "name", "", "`name` of the entry (default: the GPU and the stack)")
-	f.Lookup("stack").Usage = "versions, if the runs do not record them: `releases` like " +
-		"torch=2.11.0,cuda=13.0,cudnn=9.19,driver=580, or a file of packages or a Python, as in vprof plan"
+	f.StringVar(&o.name, "name", "", "`name` of the entry to write (default: the GPU and the stack)")
+	f.Lookup("stack").Usage = "`releases` that made the runs, if the runs do not record them, like " +
+		"torch=2.11.0,cuda=13.0,cudnn=9.19,driver=580, or a lock file or Python interpreter, as in vprof plan"
 	f.BoolVar(&o.pool, "pool", false, "fit one set of coefficients to runs of several models")
 	f.BoolVar(&o.allowSimulated, "allow-simulated", false,
 		"also fit to runs on simulated GPUs; the entry is marked as simulated")
 	f.BoolVar(&o.force, "force", false, "also fit to too few runs, or to runs that differ too much from their replay")
-	f.BoolVar(&o.dryRun, "dry-run", false, "write nothing")
+	f.BoolVar(&o.dryRun, "dry-run", false, "print the result without writing the file")
 	f.BoolVar(&o.host, "host", false, "measure how long PyTorch takes to launch kernels on this machine, "+
 		"without a GPU or runs")
 	f.StringVar(&o.python, "python", "", "with --host, Python `interpreter` that has PyTorch (default: python3)")

@@ -61,24 +61,25 @@ func newCaptureCmd(a *app) *cobra.Command {
 func (o *captureOptions) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVarP(&o.Output, "output", "o", "", "`file` to write (default: the model's name with .pt2)")
-	f.StringArrayVar(&o.Inputs, "input", nil, "an argument of forward, as `name=dtype[dim,...]` (repeatable)")
+	f.StringArrayVar(&o.Inputs, "input", nil, "argument of forward, as `name=dtype[dim,...]` like "+
+		"x=float32[batch,784] (repeatable)")
 	f.StringVar(&o.InputsFrom, "inputs-from", "",
 		"`function` that returns an example of the inputs, as file.py:name or pkg.module:name")
 	f.StringVar(&o.Task, "task", "",
-		"task of a model of transformers, such as causal-lm (default: the one of its configuration)")
-	f.StringVar(&o.Attention, "attention", "", "attn_implementation of a model of transformers, such as eager")
+		"`task` of a transformers model, such as causal-lm (default: read from its config.json)")
+	f.StringVar(&o.Attention, "attention", "", "attn_implementation of a transformers model, by `name` such as eager")
 	f.IntVar(&o.Size, "size", 0, "height and width of images in `pixels` (default: the model's own)")
-	f.IntVar(&o.Seq, "seq", 0, "`tokens` of a text to export with (default 256)")
-	f.IntVar(&o.Samples, "samples", 0, "`samples` of a sound to export with (default 32000)")
+	f.IntVar(&o.Seq, "seq", 0, "length of text to export with, in `tokens` (default: 256)")
+	f.IntVar(&o.Samples, "samples", 0, "length of audio to export with, in `samples` (default: 32000)")
 	f.StringVar(&o.Python, "python", "", "Python `interpreter` to use (default: python3 or python of the PATH)")
 	f.StringVar(&o.gpus, "ask-cudnn", "",
 		"ask the cuDNN of your Python for the workspaces of convolutions on `GPUs` like rtx-3090,a100-40, or none "+
 			"(default: one of each architecture since Ampere, if there is a cuDNN; see vprof capture ask)")
-	f.StringVar(&o.cudnnLibrary, "cudnn", "", "`file` of the libcudnn.so.9 to ask, instead of your Python's")
+	f.StringVar(&o.cudnnLibrary, "cudnn", "", "libcudnn.so.9 `file` to ask, instead of your Python's")
 	o.compile.register(cmd)
 	o.settings.register(f)
-	f.Lookup("set").Usage = "a setting of a model that vprof lists, as `name=value` like seq-len=256; may be repeated"
-	f.BoolVar(&o.print, "print-script", false, "print the Python script and do nothing")
+	f.Lookup("set").Usage = "set a setting of a model that vprof lists, as `name=value` like seq-len=256 (repeatable)"
+	f.BoolVar(&o.print, "print-script", false, "print the Python script that vprof runs, and exit")
 	f.BoolVar(&o.Verbose, "verbose", false, "show all output of Python, and each failed attempt")
 }
 

@@ -60,9 +60,9 @@ func newCaptureAskCmd(a *app) *cobra.Command {
 	o.target.register(cmd, "`GPUs`: a list like rtx-3090,a100-40, or all (see vprof gpus)")
 	cmd.Flags().StringVar(&o.asker.Python, "python", "",
 		"Python `interpreter` whose cuDNN is asked (default: python3 or python of the PATH)")
-	cmd.Flags().StringVar(&o.asker.Library, "cudnn", "", "`file` of the libcudnn.so.9 to ask, instead of your Python's")
+	cmd.Flags().StringVar(&o.asker.Library, "cudnn", "", "libcudnn.so.9 `file` to ask, instead of your Python's")
 	cmd.Flags().BoolVar(&o.repeatAnswered, "again", false, "also ask about convolutions that already have an answer")
-	cmd.Flags().BoolVar(&print, "print-script", false, "print the Python script that asks and do nothing")
+	cmd.Flags().BoolVar(&print, "print-script", false, "print the Python script that asks cuDNN, and exit")
 	cmd.Flags().BoolVar(&o.asker.Verbose, "verbose", false, "show all output of Python")
 	return cmd
 }

@@ -32,7 +32,7 @@ func newCardCmd(a *app) *cobra.Command {
 	o := &cardOptions{app: a}
 	cmd := &cobra.Command{
 		Use:   "card DIR | -- COMMAND ARGS...",
-		Short: "Say what GPU memory a repository's training needs, without its weights, data and GPUs",
+		Short: "Report what GPU memory a repository's training needs, without its weights, data and GPUs",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usagef("name a folder, or the command after --, for example: vprof card -- python train.py")
@@ -44,11 +44,11 @@ func newCardCmd(a *app) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.gpu, "gpu", "b200", "the `GPU` to simulate; its memory should hold every setting")
+	f.StringVar(&o.gpu, "gpu", "b200", "simulate this `GPU`; its memory should hold every setting (see vprof gpus)")
 	f.StringVar(&o.folder, "output", "vprof-card",
 		"write the card into this `folder`; an interrupted card resumes from it")
 	f.BoolVar(&o.yes, "yes", false, "run the training command found in DIR without asking")
-	f.DurationVar(&o.limit, "time", 10*time.Minute, "stop after this `time`, and end the setting that is running")
+	f.DurationVar(&o.limit, "time", 10*time.Minute, "end all runs after this `time`, like 30m; finished steps count")
 	completeFlag(cmd, "gpu", device.Names)
 	o.without.Weights, o.without.Data = true, true
 	o.without.registerData(cmd)

@@ -14,8 +14,8 @@ type coefficientFlag struct{ file string }
 
 func (f *coefficientFlag) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.file, coefficientsFlag, "",
-		"correct estimates with a `file` of vprof calibrate; FILE#NAME selects an entry, none turns it off "+
-			"(default: coefficients of "+projectFile+", here or above)")
+		"correct estimates with a coefficients `file` of vprof calibrate; FILE#NAME selects an entry, none turns it "+
+			"off (default: the file named by "+projectFile+", here or in a folder above)")
 }
 
 // load reads the file of the flag or of the setting; nil without one.

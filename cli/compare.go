@@ -31,8 +31,8 @@ func newCompareCmd(a *app) *cobra.Command {
 		RunE:  func(cmd *cobra.Command, args []string) error { return runCompare(cmd.Context(), o, args) },
 	}
 	cmd.Flags().StringVar(&o.tolerance, "tolerance", "5%",
-		"largest accepted relative `difference`, like 2% or 0.02")
-	cmd.Flags().IntVar(&o.batch, "batch", 0, "only steps of this batch `size`")
+		"exit with code 3 if a value differs by more than this `share`, like 2% or 0.02")
+	cmd.Flags().IntVar(&o.batch, "batch", 0, "compare only steps of this batch `size`")
 	return o.out.register(cmd)
 }
 

@@ -58,13 +58,13 @@ func newFitCmd(a *app) *cobra.Command {
 		"`what` to maximize: batch, or seq-len, the longest sequence that fits at --batch")
 	completeFlag(cmd, "search", func() []string { return searchedFields })
 	f.IntVar(&o.effectiveBatch, "target-effective-batch", 0,
-		"number `n` of samples in an optimizer step, by accumulation (default: any)")
+		"number `n` of samples in an optimizer step, reached by accumulation (default: any)")
 	f.IntVar(&o.maxBatch, "max-batch", planner.MaxSearchedBatch, "largest batch `n` to try")
 	f.IntVar(&o.batch, "batch", 0,
 		"show which configurations fit batch `n`, and their speed (default: the largest batch of each)")
 	f.IntVar(&o.multiple, "batch-multiple", 1, "try only batches that are multiples of `n`, such as 8 for tensor cores")
 	f.StringArrayVar(&o.tune, "tune", nil,
-		"also search a setting of the model, as `name=values` with values like 8..24+8 (repeatable)")
+		"also search values of a model's setting, as `name=values` like n-negatives=8..24+8 (repeatable)")
 	f.BoolVar(&o.trySavings, "levers", false,
 		"search the memory-saving options: liger-kernel, 8-bit and paged optimizers, the optimizer in "+
 			"backward, quantized layers, offload; and explain what each saves")

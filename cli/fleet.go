@@ -77,10 +77,11 @@ type matrixFlags struct {
 func (f *matrixFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.sort, "sort", nil,
-		"sort by `columns`, -NAME from the largest down: "+strings.Join(report.MatrixColumns(), ", "))
+		"sort by `columns`, or -NAME for the largest first: "+strings.Join(report.MatrixColumns(), ", "))
 	flags.StringArrayVar(&f.filter, "filter", nil,
-		"only cases and GPUs that meet a `condition` like gpu=a100*, fits!=fits or needs<16, in GiB (repeatable)")
-	flags.StringSliceVar(&f.columns, "columns", nil, "a row for each case on each GPU, with these `columns`")
+		"show only cases and GPUs that meet a `condition` like gpu=a100*, fits!=fits or needs<16, in GiB (repeatable)")
+	flags.StringSliceVar(&f.columns, "columns", nil, "print a row for each case on each GPU, with these `columns` "+
+		"(see --sort)")
 	flags.StringVar(&f.page, "page", "", "also write an HTML page to `file`")
 }
 
@@ -179,7 +180,7 @@ func newFleetRunCmd(a *app) *cobra.Command {
 		RunE:  func(cmd *cobra.Command, args []string) error { return runFleet(cmd.Context(), o, args[0]) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.on, "on", "", "`engine` to run on: local, local:N (processes), slurm, kubernetes")
+	f.StringVar(&o.on, "on", "", "`engine` to run on: local, local:N (N processes), slurm, kubernetes")
 	folderFlag(cmd, &o.dir)
 	f.BoolVar(&o.apply, "apply", false, "with --on kubernetes: apply the manifests with kubectl, and wait")
 	f.DurationVar(&o.poll, "poll", 2*time.Second, "`time` between two checks of the tasks")

@@ -39,8 +39,8 @@ func newFleetCollectCmd(a *app) *cobra.Command {
 	f := cmd.Flags()
 	folderFlag(cmd, &o.dir)
 	f.StringVarP(&o.path, "output", "o", "",
-		"write all sweeps to `file`, .jsonl or .json, or to files in a folder (NAME/)")
-	f.StringVar(&o.calibrate, "calibrate", "", "add coefficients of each GPU to `file`")
+		"write all sweeps to a .jsonl or .json `file`, or to several files in a folder (a name that ends in /)")
+	f.StringVar(&o.calibrate, "calibrate", "", "add the fitted coefficients of each GPU to the coefficients `file`")
 	f.BoolVar(&o.allowSimulated, "allow-simulated", false,
 		"also calibrate from simulated GPUs and drivers; the entries are marked")
 	o.show.register(cmd)

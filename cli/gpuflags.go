@@ -57,7 +57,7 @@ func (f *gpuFlags) registerDevice(cmd *cobra.Command, usage string) {
 // registerHostMemory adds --host-memory.
 func (f *gpuFlags) registerHostMemory() {
 	f.flags.Var(&setOnceFlag{target: &f.host}, "host-memory",
-		"also check that the host memory of this `size` suffices, like 64GiB or 64 (GiB)")
+		"also check that host memory of this `size` suffices, like 64GiB or 64 (GiB)")
 }
 
 func (f *gpuFlags) oneGPU() (device.GPU, error) {

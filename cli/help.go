@@ -314,7 +314,7 @@ func newTopics() []*cobra.Command {
 		{Use: "trainers", Short: "Plan from a trainer's configuration"},
 		{Use: "strategies", Short: "Strategies for several GPUs"},
 		{Use: "options", Short: "Options of --set"},
-		{Use: "conflicts", Short: "Options that do not go together"},
+		{Use: "conflicts", Short: "Options that cannot be combined"},
 		{Use: "units", Short: "Units and counts of memory"},
 	}
 }
@@ -324,8 +324,8 @@ var generatedPages = map[string]func() string{"options": optionsPage, "conflicts
 
 // optionsPage lists the options without a flag of their own.
 func optionsPage() string {
-	text := "Options that few need have no flag: --set NAME=VALUE sets them, once each. In files of fleets they are " +
-		"keys like all others."
+	text := "Rarely used options have no flag: set each with --set NAME=VALUE. In files of a fleet they are ordinary " +
+		"keys."
 	for _, f := range models.Fields() {
 		if f.SetOnly {
 			text += fmt.Sprintf("\n\n%s: %s.", f.Name, strings.ReplaceAll(f.Help(nil), "`", ""))
@@ -336,7 +336,7 @@ func optionsPage() string {
 
 // conflictsPage lists what does not go together, by the option to change.
 func conflictsPage() string {
-	text := "An option in each line does not go with what follows it. Names in braces stand for values."
+	text := "Each line names what an option cannot be combined with, and the error. Names in braces stand for values."
 	last := ""
 	for _, c := range models.Conflicts() {
 		if c.Field != last {

@@ -69,14 +69,14 @@ type localFlags struct {
 	device device.Device // open to be measured on; nil if GPUs are simulated
 }
 
-const autoUsage = "use this machine's GPU, minus the memory of other processes"
+const autoUsage = "estimate for this machine's GPU, without the memory that other processes use"
 
 func (l *localFlags) register(cmd *cobra.Command, b *gpuFlags) {
 	f := cmd.Flags()
 	f.BoolVar(&l.auto, "auto", false, autoUsage)
-	f.BoolVar(&l.profile, "profile", false, "like --auto, and also measure the recommendation on the GPU")
+	f.BoolVar(&l.profile, "profile", false, "like --auto, and also measure the result on the GPU")
 	b.registerDevice(cmd,
-		"`device` to measure on, like cuda:0, or sim:NAME to simulate, like --gpu")
+		"measure on this `device`, like cuda:0; sim:NAME simulates a GPU, as --gpu does")
 	f.StringVar(&l.others, "other-processes", "", "assume that other processes use this `size` of memory, like 1GiB")
 }
 

@@ -47,22 +47,22 @@ func newMonitorCmd(a *app) *cobra.Command {
 		RunE:  func(cmd *cobra.Command, args []string) error { return runMonitor(cmd.Context(), o, args) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.gpu, "gpu", "all", "`GPUs`: numbers like 0,2, or all")
-	f.IntSliceVar(&o.pids, "pid", nil, "watch only the processes of these IDs: `numbers`")
+	f.StringVar(&o.gpu, "gpu", "all", "`GPUs` to watch: numbers like 0,2, or all")
+	f.IntSliceVar(&o.pids, "pid", nil, "watch only processes with these IDs: `numbers` like 4711,4712")
 	f.BoolVar(&o.once, "once", false, "print one sample of each GPU and exit")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "print nothing on standard output")
 	f.BoolVar(&o.plain, "plain", false, "print lines also on a terminal, instead of a live view")
 	f.DurationVar(&o.interval, "interval", time.Second, "`time` between samples, 1ms or more")
 	f.BoolVar(&o.burst, "burst", false, "also read the memory every millisecond, for short peaks")
-	f.DurationVar(&o.duration, "for", 0, "stop after this `time` (default: at an interrupt)")
-	f.StringVar(&o.csv, "csv", "", "append samples to `file` as CSV; - is standard output, in place of the lines")
-	f.StringVar(&o.jsonl, "jsonl", "", "append samples to `file` as JSON Lines; - as for --csv")
+	f.DurationVar(&o.duration, "for", 0, "stop after this `time`, like 10m (default: at Ctrl-C)")
+	f.StringVar(&o.csv, "csv", "", "append samples to `file` as CSV; - prints them instead of the usual lines")
+	f.StringVar(&o.jsonl, "jsonl", "", "append samples to `file` as JSON Lines; - prints them, as for --csv")
 	f.StringVar(&o.listen, "listen", "",
 		"serve Prometheus metrics at `address`, like localhost:9400 (default host: this machine only)")
 	f.StringVar((*string)(&o.memoryLimit), "fail-above", "",
 		"exit with code 3 when a GPU exceeds `limit`, like 95%, 14GiB or 14 (GiB)")
-	f.StringVar(&o.run, "run", "", "compare the command's peak with the estimate in `file`")
-	f.IntVar(&o.batch, "batch", 0, "batch `size` of the estimate (default: the run's only one)")
+	f.StringVar(&o.run, "run", "", "compare the command's peak with the estimate in a `file` of vprof plan or sweep")
+	f.IntVar(&o.batch, "batch", 0, "batch `size` of the estimate in --run (default: its only one)")
 	return cmd
 }
 

@@ -47,7 +47,7 @@ func (o *output) register(cmd *cobra.Command) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.format, "format", string(report.Table), "output `format`: "+strings.Join(report.Formats(), ", "))
-	f.StringArrayVar(&o.exports, "export", nil, "also write `file`, in the format of its suffix (repeatable)")
+	f.StringArrayVar(&o.exports, "export", nil, "also write the result to `file`, like run.json or run.md (repeatable)")
 	f.BoolVar(&o.wide, "wide", false, "show all columns of tables, however narrow the terminal is")
 	completeFlag(cmd, "format", report.Formats)
 	return cmd

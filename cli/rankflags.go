@@ -27,7 +27,7 @@ type rankFlags struct {
 func (f *rankFlags) register(cmd *cobra.Command) {
 	f.registerGroup(cmd, models.DDP, models.FieldNamed("strategy").Help(nil))
 	f.flags.StringVar(&f.rank, "rank", "",
-		"estimate rank `n`; for plan, all shows a table of ranks (default: the one that needs most)")
+		"estimate rank `n`; vprof plan also accepts all, for a table of all ranks (default: the rank that needs most)")
 	completeFlag(cmd, "strategy", models.Strategies)
 }
 

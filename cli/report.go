@@ -46,8 +46,8 @@ func newReportCmd(a *app) *cobra.Command {
 		"`file` to write; - is standard output (default: report.html for a page, plot.svg for a picture, else -)")
 	f.IntVar(&o.batch, "batch", 0,
 		"batch `size` of the step to show (default: the run's largest that fits, or the model's)")
-	f.StringArrayVar(&o.references, "reference", nil, "also show records of PyTorch in `file` (repeatable)")
-	f.BoolVar(&o.step, "step", true, "show a training step on the page")
+	f.StringArrayVar(&o.references, "reference", nil, "also show records of PyTorch's peaks from `file` (repeatable)")
+	f.BoolVar(&o.step, "step", true, "show a training step on the page; --step=false leaves it out")
 	f.BoolVar(&o.sideBySide, "side-by-side", false, "show two runs of the same case side by side")
 	completeFlag(cmd, "to", viewNames)
 	o.c.register(cmd, a)

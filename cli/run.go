@@ -61,31 +61,31 @@ func (o *runOptions) register(cmd *cobra.Command) {
 	o.target.register(cmd, "the `GPU` that PyTorch finds, or several with commas between them (see vprof gpus)")
 	o.out.register(cmd)
 	f := cmd.Flags()
-	o.target.registerDevice(cmd, "run on this `device` and measure: cuda:0; or sim:NAME, as --gpu")
-	f.BoolVar(&o.simulateToo, "both", false, "simulate this machine's GPU, run on it, too, and compare")
+	o.target.registerDevice(cmd, "run and measure on this `device`, like cuda:0; sim:NAME is like --gpu NAME")
+	f.BoolVar(&o.simulateToo, "both", false, "simulate this machine's GPU, then run on the GPU itself, and compare")
 	f.SetInterspersed(false) // what follows the command is its own
-	f.StringVar(&o.steps, "steps", "", "end training after this many `steps` of each optimizer, or all (default: 3, "+
-		"and the longest batches of the data set)")
+	f.StringVar(&o.steps, "steps", "", "end training after this many `steps` of each optimizer; all runs to the end "+
+		"(default: 3, and up to 3 with the longest batches)")
 	f.StringVar(&o.command.Until, "until", "",
-		"run until an `event`: eval, save, or end (the script's own end)")
-	f.DurationVar(&o.command.Timeout, "timeout", 0, "end the command after this `time`, like 30m; 0s never does")
+		"run until this `event`: eval, save (of a checkpoint), or end (of the script)")
+	f.DurationVar(&o.command.Timeout, "timeout", 0, "end the command after this `time`, like 30m; 0s sets no limit")
 	f.BoolVar(&o.command.KeepFiles, "keep-files", false,
-		"keep what the script saves, and let experiment trackers record")
+		"keep files that the script saves, and let experiment trackers record")
 	f.BoolVar(&o.command.Triton, "triton", false,
 		"let Triton compile the kernels of torch.compile, which takes longer and needs the same memory")
 	f.Float64Var(&o.command.ActivationBudget, "activation-memory-budget", 0,
-		"the `share` of activations that torch.compile keeps for backward (default: the script's)")
+		"`share` of activations that torch.compile keeps for backward, from 0 to 1 (default: the script's)")
 	f.StringVar(&o.command.InductorCache, "inductor-cache", "",
-		"`folder` where torch.compile caches its code and autotuning for later runs; none for a fresh machine, which "+
-			"tunes first (default: a cache that vprof keeps per GPU)")
-	f.IntVar(&o.command.GPUs, "gpus", 1, "`number` of ranks in the script's job; one of them is run")
-	f.StringVar(&o.rank, "rank", "0", "with --gpus, the `number` of the rank that is run, or all, one after the other")
+		"`folder` in which torch.compile caches code and tuning; none starts without a cache, as on a new machine "+
+			"(default: a cache that vprof keeps per GPU)")
+	f.IntVar(&o.command.GPUs, "gpus", 1, "`number` of ranks (processes) in the job; vprof runs --rank of them")
+	f.StringVar(&o.rank, "rank", "0", "with --gpus, `number` of the rank to run, from 0, or all, one after the other")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "hide the command's output and the progress")
 	o.without.register(cmd)
 	f.StringVar(&o.record, "record", "",
 		"store the allocations in a `file` like train.vprof, which other commands accept as a model: vprof plan "+
 			"--model train.vprof --gpu all")
-	f.BoolVar(&o.print, "print-hook", false, "print the Python that runs beside the script and do nothing")
+	f.BoolVar(&o.print, "print-hook", false, "print the Python hook that vprof adds to the script, and exit")
 	completeFlag(cmd, "until", func() []string { return untilValues })
 }
 

@@ -44,8 +44,8 @@ type settingFlags struct {
 func (f *settingFlags) register(flags *pflag.FlagSet) {
 	f.flags = flags
 	flags.StringArrayVar(&f.pairs, "set", nil,
-		"an option without a flag (see vprof help options) or a setting of the model (see vprof models show), as "+
-			"`name=value`; may be repeated")
+		"set an option that has no flag (see vprof help options) or a setting of the model (see vprof models show), "+
+			"as `name=value` (repeatable)")
 }
 
 // sets reports whether a --set pair sets this name.

@@ -26,8 +26,8 @@ type shardFlags struct {
 func (f *shardFlags) register(flags *pflag.FlagSet, whole ...string) {
 	f.flags, f.refusedFlags = flags, slices.Concat(whole, []string{"export", "format"})
 	flags.StringVar(&f.shard, "shard", "",
-		"run `part` i/n of the work, i from 0; auto reads it in a job array (see vprof fleet merge)")
-	flags.StringVar(&f.shardFolder, "into", "shards", "`folder` for the result of --shard")
+		"run one `part` of the work, like 0/4 (i/n, i from 0); auto reads it from a job array (see vprof fleet merge)")
+	flags.StringVar(&f.shardFolder, "into", "shards", "`folder` that --shard writes its result to")
 }
 
 // open parses the flags; false without --shard. Results of a part are not printed.

@@ -47,18 +47,20 @@ func newSmokeCmd(a *app) *cobra.Command {
 	o.c.config.reported = true
 	f.StringVar(&o.c.config.path, "config-path", "", "the project's configuration `file` to test")
 	f.StringArrayVar(&o.c.config.mapPairs, "map", nil,
-		"key of a value in any other YAML, TOML or JSON of --config-path, as `name=path.to.key`; names are batch, "+
-			"accumulate, amp, checkpointing and settings (repeatable)")
+		"read a value from this key of --config-path, as `name=path.to.key`; names: batch, accumulate, amp, "+
+			"checkpointing, or a setting of the model (repeatable)")
 	f.StringArrayVar(&o.longestInputs, "longest", nil,
-		"a setting of the model for the longest sample, as `name=value` (repeatable)")
+		"a setting of the model in the longest sample, as `name=value` like seq-len=4096 (repeatable)")
 	o.lengths.register(cmd)
 	f.BoolVar(&o.run, "run", false,
 		"run the command after -- on the simulated GPU, as vprof run does, instead of reading its options")
 	f.StringVar(&o.until, "until", "", "with --run, run until an `event`: eval, save or end")
 	completeFlag(cmd, "until", func() []string { return untilValues })
 	f.BoolVar(&o.json, "json", false, "short for --format json")
-	f.StringVar(&o.baseline, "watch-baseline", "", "also compare with `file`, an earlier result of --format json")
-	f.StringVar(&o.tolerance, "tolerance", "1%", "accepted growth since the baseline, as a `share`")
+	f.StringVar(&o.baseline, "watch-baseline", "", "compare with an earlier result of --format json in `file`; "+
+		"growth above --tolerance exits with code 3")
+	f.StringVar(&o.tolerance, "tolerance", "1%", "largest accepted growth of memory since the baseline, as a `share` "+
+		"like 2% or 0.02")
 	return o.out.register(cmd)
 }
 

@@ -63,8 +63,8 @@ func newSweepCmd(a *app) *cobra.Command {
 	f.IntVar(&o.conditions.Repeat, "repeat", 5, "timed `runs` of every batch size (real GPUs)")
 	f.BoolVar(&o.conditions.Verify, "verify", false,
 		"first write a pattern into every tensor and check that it is not overwritten (real GPUs)")
-	f.StringVar(&o.leaveFree, "leave", "", "memory to leave free on a GPU, as `size` like 1GiB or 0 (default: 1GiB "+
-		"where other processes compute on it, 512MiB with a display, else 0)")
+	f.StringVar(&o.leaveFree, "leave", "", "leave memory of this `size` free on a GPU, like 1GiB or 0 (default: 1GiB "+
+		"if other processes compute on it, 512MiB with a display, else 0)")
 	f.StringVar(&o.tolerance, "tolerance", "", "exit with code 3 if a measurement differs from its estimate by "+
 		"more than this `difference`, like 2% (default: the verdict allows 5%, and the code stays 0)")
 	f.StringVar(&o.resume, "resume", "", "resume the sweep in `file` (JSON or JSON Lines), and write to it")

@@ -22,21 +22,21 @@ type withoutFlags struct {
 func (w *withoutFlags) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.BoolVar(&w.Weights, "without-weights", false,
-		"put placeholders without values in place of absent weights, without a network")
+		"replace absent weights by placeholders without values, without network access")
 	f.BoolVar(&w.Data, "without-data", false,
-		"put placeholders in place of absent data sets and tokenizers, without a network")
+		"replace absent data sets and tokenizers by placeholders, without network access")
 	w.registerData(cmd)
 }
 
 // registerData adds the flags that describe placeholders.
 func (w *withoutFlags) registerData(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&w.lengths, "lengths", "", "of absent data, the `lengths` of samples in tokens: a file of them, or a "+
-		"distribution such as lognormal:mean=512,p95=1500 (default: the length to which the script cuts)")
-	f.StringVar(&w.Shapes, "data-shapes", "", "a `file` of JSON with the columns, images and "+
-		"samples of absent data (see vprof help run)")
+	f.StringVar(&w.lengths, "lengths", "", "`lengths` of placeholder samples in tokens: a file of them, or a "+
+		"distribution such as lognormal:mean=512,p95=1500 (default: the length to which the script truncates)")
+	f.StringVar(&w.Shapes, "data-shapes", "", "JSON `file` that describes the columns, images and samples of absent "+
+		"data (see vprof help run)")
 	f.BoolVar(&w.fetch, "fetch", false,
-		"with placeholders, fetch only configurations and headers of weights from HF_ENDPOINT, no values")
+		"fetch configurations and headers of weights from HF_ENDPOINT, no values")
 }
 
 func (w *withoutFlags) resolve() (_ script.Without, err error) {

@@ -24,12 +24,12 @@ var noText = fixedText("")
 var fields = []Field{
 	{
 		Name: "task", JSON: "task", Group: GroupWhat,
-		Usage: "what an hf: model is trained for: `task` is {values} (default: from its configuration)",
+		Usage: "`task` that a transformers model (hf:) is trained for: {values} (default: read from its config.json)",
 		codec: textCodec(func(c *Case) *string { return &c.Task }),
 	},
 	{
 		Name: "stage", JSON: "stage", Group: GroupWhat,
-		Usage: "freeze `stage` (default: the model's)",
+		Usage: "`stage` of training: which layers are frozen; vprof models show lists them (default: the model's)",
 		codec: textCodec(func(c *Case) *string { return &c.Stage }), phrase: func(c *Case, stage string) string {
 			return phrase.If(c.LoRA == nil, "stage %s", stage) // with adapters no stage is trained
 		},
@@ -37,43 +37,43 @@ var fields = []Field{
 	{
 		Name: "amp", JSON: "amp", Label: "precision", Group: GroupHow, IsMain: true,
 		Values: listTexts(AutocastPrecisions()),
-		Usage:  "autocast `precision`: {values} (default: the model's)",
+		Usage:  "`precision` of torch.autocast: {values} (default: the model's)",
 		codec:  stringerCodec(ParseAutocast, func(c *Case) *Autocast { return &c.AMP }),
 		phrase: func(c *Case, _ string) string { return c.Precision() },
 	},
 	{
 		Name: "weights", JSON: "weights", Group: GroupHow, Values: listTexts(WeightTypes()),
-		Usage: "`type` of the weights: {values} (default: the model's; for an hf: model, its configuration's dtype)",
+		Usage: "`type` of the weights: {values} (default: the model's; for hf: models, the dtype of config.json)",
 		codec: stringerCodec(ParseWeightType, func(c *Case) *WeightType { return &c.Weights }), phrase: noText,
 	},
 	{
 		Name: "loss", JSON: "loss", Group: GroupWhat,
-		Usage: "`loss` of a .pt2 model: {values} (default: output if the model returns a loss, else cross-entropy)",
+		Usage: "`loss` of a .pt2 model: {values} (default: output, a loss that the model returns, else cross-entropy)",
 		codec: codec{parseLoss, func(c *Case) string { return c.Loss }}, phrase: addPrefix("loss "),
 	},
 	{
 		Name: "output", JSON: "output", SetOnly: true, Group: GroupWhat,
-		Usage: "`name` or number of the output of a .pt2 model that the loss is of, also as --loss LOSS:NAME " +
+		Usage: "`name` or number of the .pt2 model's output that the loss is computed from, also as --loss LOSS:NAME " +
 			"(default: the first)",
 		codec: textCodec(func(c *Case) *string { return &c.Output }), phrase: addPrefix("of output "),
 	},
 	{
 		Name: "freeze", JSON: "freeze", SetOnly: true, Group: GroupWhat,
-		Usage: "parameters of a .pt2 model that are not trained, by `patterns` of their names like 'stem.*,blocks.0.*'",
+		Usage: "freeze the parameters of a .pt2 model whose names match these `patterns`, like 'stem.*,blocks.0.*'",
 		codec: textCodec(func(c *Case) *string { return &c.Freeze }), phrase: addPrefix("frozen "),
 	},
 	{
 		Name: "checkpoint", JSON: "blocks", SetOnly: true, Group: GroupHow,
-		Usage: "modules of a .pt2 model that are recomputed, by `patterns` of their paths like 'layers.*' " +
-			"(implies --checkpointing; default: the longest list of equal modules)",
+		Usage: "recompute the modules of a .pt2 model whose paths match these `patterns`, like 'layers.*' (implies " +
+			"--checkpointing; default: the longest list of equal modules)",
 		codec: codec{func(text string) (func(*Case), error) {
 			return func(c *Case) { c.Blocks, c.Checkpointing = text, c.Checkpointing || text != "" }, nil
 		}, func(c *Case) string { return c.Blocks }}, phrase: noText,
 	},
 	{
 		Name: "checkpointing", JSON: "checkpointing", Group: GroupHow, IsMain: true, BareValue: "true",
-		Usage: "recompute activations in backward, and `how`: true, false, non-reentrant, reentrant, " +
-			"reentrant-trained (only layers with trained parameters), every=2 (every second layer), " +
+		Usage: "recompute activations in backward (activation checkpointing), and `how`: true, false, non-reentrant, " +
+			"reentrant, reentrant-trained (only layers with trained parameters), every=2 (every second layer), " +
 			"selective=mm,sdpa (keeps the results of these operators) (default: the model's)",
 		codec: codec{parseCheckpointing, checkpointingText},
 		phrase: func(c *Case, _ string) string {
@@ -85,7 +85,7 @@ var fields = []Field{
 	},
 	{
 		Name: "accumulate", JSON: "accumulate", Label: "micro-batches", Group: GroupHow, IsMain: true,
-		Usage: "micro-batches `n` of one optimizer step (default: the model's)",
+		Usage: "accumulate the gradients of `n` micro-batches in each optimizer step (default: the model's)",
 		codec: countCodec(CheckAccumulate, func(c *Case) *int { return &c.Accumulate }),
 		phrase: func(c *Case, text string) string {
 			if c.Accumulate <= 1 {
@@ -96,8 +96,8 @@ var fields = []Field{
 	},
 	{
 		Name: "optimizer", JSON: "optimizer", Group: GroupHow, IsMain: true, Values: Optimizers,
-		Usage: "`name` of the optimizer (default: the model's): {values}; " +
-			"optimizers that project gradients take options like galore-adamw:rank=64,target=attn+mlp",
+		Usage: "`name` of the optimizer (default: the model's): {values}; optimizers that project gradients accept " +
+			"options like galore-adamw:rank=64,target=attn+mlp",
 		codec: stringCodec(parseOptimizer, func(c *Case) *string { return &c.Optimizer }),
 		phrase: func(_ *Case, text string) string {
 			if text == string(optim.None) {
@@ -108,23 +108,24 @@ var fields = []Field{
 	},
 	{
 		Name: "lora", JSON: "lora", Label: "adapters", Group: GroupWhat, IsMain: true,
-		Usage: "train low-rank adapters instead of the model: `options` like r=8,alpha=16,target=all-linear, " +
-			"or target=q_proj,v_proj; dora=true; towers=false leaves out encoders of images and sounds; " +
-			"parameters=experts.gate_up_proj,experts.down_proj adapts experts, too; " +
-			"save=embed_tokens,lm_head trains these modules in full; match=REGEX, last, matches whole paths; " +
-			"method=NAME, first, is another method of peft, with options of its configuration, like " +
+		Usage: "train LoRA adapters instead of the model, with `options` like r=8,alpha=16,target=all-linear or " +
+			"r=8,target=q_proj,v_proj; dora=true uses DoRA; towers=false adapts no image or audio encoder; " +
+			"parameters=experts.gate_up_proj,experts.down_proj also adapts experts; save=embed_tokens,lm_head also " +
+			"trains these modules in full; match=REGEX, as the last option, adapts modules whose whole path matches; " +
+			"method=NAME, as the first, uses another method of peft with its options, like " +
 			"method=oft,oft_block_size=32,target=q_proj,v_proj",
 		codec: optionalCodec(ParseLoRA, func(c *Case) **LoRA { return &c.LoRA },
 			(*LoRA).String), phrase: addPrefix("LoRA "),
 	},
 	{
 		Name: "quantize", JSON: "quantize", Group: GroupWhat, IsMain: true, Values: Quantizations,
-		Usage: "store the frozen layers below adapters (--lora) in bitsandbytes' `type`: {values}",
+		Usage: "quantize the frozen layers under the adapters of --lora to this bitsandbytes `type`: {values} (dq: " +
+			"double quantization; +experts: experts, too)",
 		codec: keywordCodec("quantization", Quantizations, func(c *Case) *string { return &c.Quantize }),
 	},
 	{
 		Name: "liger", JSON: "liger", Group: GroupHow, BareValue: "true",
-		Usage: "compute norms, rotary positions, feed-forward layers and the loss with liger-kernel",
+		Usage: "compute norms, rotary embeddings, feed-forward layers and the loss with liger-kernel",
 		codec: boolCodec(func(c *Case) *bool { return &c.Liger }), phrase: fixedText("liger"),
 	},
 	{
@@ -133,7 +134,7 @@ var fields = []Field{
 	},
 	{
 		Name: "offload", JSON: "offload", SetOnly: true, Group: GroupHow, BareValue: "true",
-		Usage: "keep what backward needs in the host's memory (save_on_cpu)",
+		Usage: "keep activations for backward in host memory (torch.autograd.graph.save_on_cpu)",
 		codec: boolCodec(func(c *Case) *bool { return &c.Offload }), phrase: fixedText("activations on the host"),
 	},
 	{
@@ -143,44 +144,43 @@ var fields = []Field{
 	},
 	{
 		Name: "loop", JSON: "loop", Group: GroupHow, IsMain: true, Values: LoopNames,
-		Usage: "which outputs of the model the training `loop` keeps alive, beside the loss: {values}; trainer " +
-			"keeps none, function keeps them until the step ends, plain until the next forward pass has returned " +
+		Usage: "`loop` that trains, which decides when the model's outputs other than the loss are freed: {values}; " +
+			"trainer frees them at once, function when the step ends, plain when the next forward pass has returned " +
 			"(default: trainer; for a .pt2 model, function)",
 		codec: keywordCodec("loop", LoopNames, func(c *Case) *Loop { return &c.Loop }), phrase: addPrefix("loop "),
 	},
 	{
 		Name: "zero-grad", JSON: "zero_grad", SetOnly: true, Group: GroupHow, Values: ZeroGradModes,
-		Usage: "`when` gradients are zeroed: {values}; after the optimizer's step, before forward, " +
-			"between forward and backward as Lightning does, or kept and filled with zeros (default: after)",
+		Usage: "`when` to zero gradients: after (the optimizer's step), before (forward), between (forward and " +
+			"backward, as Lightning does), keep (filled with zeros and not freed) (default: after)",
 		codec: keywordCodec("way to zero gradients", ZeroGradModes, func(c *Case) *ZeroGrad {
 			return &c.ZeroGrad
 		}), phrase: addPrefix("zero_grad "),
 	},
 	{
 		Name: "use-cache", JSON: "use_cache", SetOnly: true, Group: GroupHow, Values: cacheValues,
-		Usage: "keys and values of all layers are a part of the output (use_cache): {values} " +
-			"(default: true with --loop function or plain without checkpointing, as transformers has it, else false)",
+		Usage: "return the keys and values of all layers as an output (use_cache): {values} (default: true with " +
+			"--loop function or plain without checkpointing, as in transformers, else false)",
 		codec: keywordCodec("choice of the cache", cacheValues, func(c *Case) *string {
 			return &c.UseCache
 		}), phrase: addPrefix("use_cache "),
 	},
 	{
 		Name: "empty-cache", JSON: "empty_cache", SetOnly: true, Group: GroupHow, BareValue: "1",
-		Usage: "call torch.cuda.empty_cache() every `n` steps: after the step, in the loop trainer before backward, " +
-			"as torch_empty_cache_steps has it (default: never)",
+		Usage: "call torch.cuda.empty_cache() every `n` steps, after the step; with --loop trainer before backward, " +
+			"as torch_empty_cache_steps does (default: never)",
 		codec:  codec{parseEmptyCache, func(c *Case) string { return options.FormatNumber(c.EmptyCache) }},
 		phrase: func(_ *Case, text string) string { return "empty_cache every " + text },
 	},
 	{
 		Name: "first-step", JSON: "first_step", SetOnly: true, Group: GroupHow, BareValue: "true",
-		Usage: "count the first training step alone, which runs without the optimizer's state, as scripts do that " +
+		Usage: "estimate only the first training step, which starts without optimizer state, as in scripts that " +
 			"measure one step",
 		codec: boolCodec(func(c *Case) *bool { return &c.FirstStep }), phrase: fixedText("first step"),
 	},
 	{
 		Name: "beside", JSON: "beside_bytes", SetOnly: true, Group: GroupHow,
-		Usage: "`size` of what stays on the GPU beside the model, such as a frozen network or an average of the " +
-			"weights (1.2GiB; 2 or 4 bytes a parameter)",
+		Usage: "`size` of other data on the GPU in all steps, like 1.2GiB for a frozen network or averaged weights",
 		codec: codec{parseBytes(func(c *Case) *int64 { return &c.OtherTrainingBytes }), func(c *Case) string {
 			return options.FormatNumber(c.OtherTrainingBytes)
 		}},
@@ -188,21 +188,19 @@ var fields = []Field{
 	},
 	{
 		Name: "clip", JSON: "clip", Group: GroupHow,
-		Usage: "clip gradients by their `norm` before the optimizer's step: norm, none (default: as the model's " +
-			"project does)",
+		Usage: "clip gradients, and `how`: norm (clip_grad_norm_) or none (default: as the model's project does)",
 		codec: stringCodec(parseClip, func(c *Case) *string { return &c.Clip }), phrase: addPrefix("clip "),
 	},
 	{
 		Name: "routing", JSON: "routing", SetOnly: true, Group: GroupHow,
-		Usage: "how the routers of a mixture choose experts that ranks share out (--strategy with ep=N): `way` is " +
-			"balanced, skew=F for F times as many tokens on the rank, or worst for all tokens of its group (default: " +
-			"balanced)",
+		Usage: "`share` of tokens for the experts on a rank, under expert parallelism (--strategy with ep=N): " +
+			"balanced, skew=F (F times as many) or worst (all tokens of the rank's group) (default: balanced)",
 		codec: stringCodec(parseRouting, func(c *Case) *string { return &c.Routing }), phrase: addPrefix("routing "),
 	},
 	{
 		Name: "objective", JSON: "objective", Group: GroupWhat, Values: Objectives,
-		Usage: "train by preferences or rewards instead of next-token prediction, by `name`: {values}; " +
-			"options like dpo:precomputed,as=llama-factory",
+		Usage: "train with this objective instead of next-token prediction, by `name`: {values}; with options like " +
+			"dpo:precomputed,as=llama-factory",
 		codec: stringerCodec(ParseObjective, func(c *Case) *Objective { return &c.Objective }),
 	},
 	{
@@ -214,46 +212,44 @@ var fields = []Field{
 	},
 	{
 		Name: "trained-weights", JSON: "trained_weights", SetOnly: true, Group: GroupHow,
-		Usage: "with --train-only, hold what is trained in this `type` and what is frozen in that of --weights: fp32",
+		Usage: "with --train-only, `type` of the trained weights; frozen ones have the type of --weights: fp32",
 		codec: textCodec(func(c *Case) *string { return &c.TrainedWeights }), phrase: addPrefix("trained weights in "),
 	},
 	{
 		Name: "qat", JSON: "qat", SetOnly: true, Group: GroupHow, Values: QATKinds,
-		Usage: "round weights and inputs of linear layers as torchao's training for quantization does, " +
-			"by `kind`: {values}; options like int8-int4:group=32",
+		Usage: "quantization-aware training with torchao, by `kind`: {values}; with options like int8-int4:group=32",
 		codec: stringerCodec(ParseQAT, func(c *Case) *QAT { return &c.QAT }), phrase: addPrefix("qat "),
 	},
 	{
 		Name: "float8", JSON: "float8", SetOnly: true, Group: GroupHow, Values: Float8Recipes,
-		Usage: "linear layers but the output layer multiply in 8-bit floats " +
-			"as torchao's convert_to_float8_training has it, by `recipe`: {values}",
+		Usage: "compute linear layers except the output layer in float8 with torchao's convert_to_float8_training, " +
+			"by `recipe`: {values}",
 		codec: stringCodec(parseFloat8, func(c *Case) *string { return &c.Float8 }), phrase: addPrefix("float8 "),
 	},
 	{
 		Name: "torch-compile", JSON: "torch_compile", Group: GroupHow, BareValue: "true",
-		Usage: "estimate the step under torch.compile: as vprof capture --compile has recorded it, " +
-			"or else from the eager step, with a wide interval",
+		Usage: "estimate the step under torch.compile, from a recording of vprof capture --compile, or else from the " +
+			"eager step with a wide interval",
 		codec: boolCodec(func(c *Case) *bool { return &c.Compile }), phrase: fixedText("torch.compile"),
 	},
 	{
 		Name: "tiled-mlp", JSON: "tiled_mlp", SetOnly: true, Group: GroupHow,
-		Usage: "have feed-forward layers see the tokens in `n` tiles, one after the other, and again in backward, " +
-			"as axolotl's tiled_mlp does: a number, or auto for one for every 32768 tokens",
+		Usage: "compute feed-forward layers in `n` tiles of tokens, one after the other, in forward and backward, as " +
+			"axolotl's tiled_mlp does: a number, or auto for one tile per 32768 tokens",
 		codec: stringerCodec(ParseTiles, func(c *Case) *Tiles { return &c.TiledMLP }), phrase: addPrefix("tiled mlp "),
 	},
 	{
 		Name: "evaluate", JSON: "evaluate", Group: GroupHow,
-		Usage: "evaluation between training steps, by `options`: batch=8 sets its batch size (default: the " +
-			"training's); scores=4 keeps the scores of 4 batches on the GPU, as transformers' Trainer does " +
-			"for metrics (eval_accumulation_steps; default: only losses are kept); new-tokens=128 generates tokens, " +
-			"without a loss; none leaves evaluation out",
+		Usage: "evaluate between training steps, with `options`: batch=8 sets the batch size (default: the " +
+			"training's); scores=4 keeps the logits of 4 batches on the GPU, as eval_accumulation_steps of " +
+			"transformers' Trainer does (default: only losses are kept); new-tokens=128 generates tokens, without a " +
+			"loss; none leaves evaluation out",
 		codec: stringerCodec(ParseEvaluation,
 			func(c *Case) *Evaluation { return &c.Evaluate }), phrase: addPrefix("evaluation "),
 	},
 	{
 		Name: "dataset-on-gpu", JSON: "dataset_bytes", Label: "data set", Group: GroupWhat,
-		Usage: "also count training data that lies on the GPU for the whole run, as `size` like 3.2GiB " +
-			"(default: it comes from the host)",
+		Usage: "also count training data of this `size` that stays on the GPU, like 3.2GiB (default: none)",
 		codec: codec{parseBytes(func(c *Case) *int64 { return &c.Dataset }), func(c *Case) string {
 			return options.FormatNumber(c.Dataset)
 		}},
@@ -261,27 +257,25 @@ var fields = []Field{
 	},
 	{
 		Name: "workers", JSON: "workers", SetOnly: true, Group: GroupWhere,
-		Usage: "processes `n` of the DataLoader for each GPU (num_workers), which take memory of the host " +
-			"(default: none)",
+		Usage: "run `n` DataLoader processes for each GPU (num_workers), which use host memory (default: none)",
 		codec: countCodec(checkRange("workers", 0, maxWorkers),
 			func(c *Case) *int { return &c.Workers }), phrase: noText,
 	},
-	settingField("seq-len", "number `n` of tokens in a sequence, for models of text", true),
-	setOnlyField(settingField("image-size", "height and width `n` of an image in pixels, where the model has any",
-		false)),
-	setOnlyField(settingField("audio-seconds", "seconds `n` of a clip, where the model has any", false)),
-	setOnlyField(settingField("max-length", "tokens `n` of a text, where the model has any", false)),
+	settingField("seq-len", "length of a sequence for text models, as `n` tokens", true),
+	setOnlyField(settingField("image-size", "height and width of an image, as `n` pixels, for some models", false)),
+	setOnlyField(settingField("audio-seconds", "length of an audio clip, as `n` seconds, for some models", false)),
+	setOnlyField(settingField("max-length", "length of a text, as `n` tokens, for some models", false)),
 	{
 		Name: "chunked-loss", JSON: "settings", SetOnly: true, Group: GroupHow, codec: settingCodec("chunked-loss"),
 		phrase: noText,
-		Usage: "chunks `n` of tokens that scores and loss of a language model are computed in, " +
-			"one after the other, as torchtune does (default: all at once)",
+		Usage: "compute logits and loss of a language model in `n` chunks of tokens, one after the other, as " +
+			"torchtune does (default: all at once)",
 	},
 	{
 		Name: "linear-cross-entropy", JSON: "settings", SetOnly: true, Group: GroupHow,
 		codec: settingCodec("linear-cross-entropy"), phrase: noText,
-		Usage: "1 to compute scores and loss of a language model by torch.nn.functional.linear_cross_entropy, " +
-			"in chunks of tokens (`n` is 0 or 1)",
+		Usage: "`n` is 1 to compute logits and loss of a language model in chunks of tokens with " +
+			"torch.nn.functional.linear_cross_entropy (default: 0)",
 	},
 	{
 		JSON:  "settings",
@@ -289,12 +283,12 @@ var fields = []Field{
 	},
 	{
 		Name: "gpus", JSON: "gpus", Label: "GPUs", Group: GroupWhere, IsMain: true,
-		Usage: "train on `n` equal GPUs, one rank on each; values are for one rank",
+		Usage: "train on `n` equal GPUs, one process (rank) on each; results are for one rank",
 		codec: countCodec(checkRange("GPUs", 1, maxRanks), func(c *Case) *int { return &c.GPUs }), phrase: noText,
 	},
 	{
 		Name: "strategy", JSON: "strategy", Group: GroupWhere, IsMain: true, Values: Strategies,
-		Usage: "how the ranks share the work, by `name` and options like fsdp2:mp=bf16,replicate=2: {values} " +
+		Usage: "how the GPUs (ranks) share the work, by `name` and options like fsdp2:mp=bf16,replicate=2: {values} " +
 			"(see vprof help strategies)",
 		codec: optionalCodec(ParseStrategy, func(c *Case) **Strategy { return &c.Strategy }, (*Strategy).String),
 		phrase: func(c *Case, text string) string {
@@ -312,29 +306,30 @@ var fields = []Field{
 	},
 	{
 		Name: "stack", JSON: "stack", Label: "libraries", Group: GroupWhere, IsMain: true,
-		Usage: "estimate training with these `releases` of libraries, like transformers=5.12,trl=1.16, or of a file: " +
-			"uv.lock, requirements.txt, pixi.lock, environment.yml, pyproject.toml, or a Python",
+		Usage: "estimate training with these `releases` of libraries, like transformers=5.12,trl=1.16, or the " +
+			"releases in uv.lock, requirements.txt, pixi.lock, environment.yml, pyproject.toml or a Python " +
+			"interpreter (a path)",
 		codec: valueCodec(stack.ParseLibraries, func(c *Case) *stack.Libraries { return &c.Stack },
 			stack.Libraries.String),
 		phrase: func(c *Case, _ string) string { return c.Stack.Text() },
 	},
 	{
 		Name: "alloc-conf", JSON: "alloc_conf", Label: "allocator", Group: GroupWhere,
-		Usage: "allocator `settings`, as in PYTORCH_CUDA_ALLOC_CONF",
+		Usage: "`settings` of PyTorch's allocator, as in PYTORCH_CUDA_ALLOC_CONF, like expandable_segments:True",
 		codec: textCodec(func(c *Case) *string { return &c.AllocConf }),
 	},
 	{
 		Name: "tf32", JSON: "tf32", SetOnly: true, Group: GroupHow, Values: TF32Modes,
-		Usage: "fp32 operators that compute in TF32 from Ampere on (torch.backends), by `name`: {values}; all is " +
-			"set_float32_matmul_precision of high or medium. It changes times and not the workspaces",
+		Usage: "fp32 operators that use TF32 on Ampere and newer GPUs, by `name`: {values}; all is " +
+			"torch.set_float32_matmul_precision of high or medium; changes times only (default: convolutions)",
 		codec: keywordCodec("choice of TF32", TF32Modes,
 			func(c *Case) *string { return &c.TF32 }), phrase: addPrefix("TF32 "),
 	},
 	{
 		Name: "cublas-workspace", JSON: "cublas_workspace", SetOnly: true, Label: "workspace of cuBLAS",
 		Group: GroupWhere,
-		Usage: "workspace of matrix products, as in CUBLAS_WORKSPACE_CONFIG: `sizes` like :4096:8, which " +
-			"deterministic training and MONAI set",
+		Usage: "`sizes` of cuBLAS's workspaces, as in CUBLAS_WORKSPACE_CONFIG, like :4096:8, which deterministic " +
+			"training and MONAI set",
 		codec:  stringCodec(parseCublasWorkspace, func(c *Case) *string { return &c.CublasWorkspace }),
 		phrase: addPrefix("CUBLAS_WORKSPACE_CONFIG="),
 	},
