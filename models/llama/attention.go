@@ -10,8 +10,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// attention is causal self attention with rotary embeddings, in which several query heads can share one key and value
-// head.
+// attention is causal self-attention with rotary embeddings. Several query heads can share one key and value head.
 type attention struct {
 	nn.Module
 	TorchNames
@@ -186,8 +185,7 @@ func (a *attention) project(f *frame, x *tensor) (q, k, v *tensor) {
 	return q, k, v
 }
 
-// projectAndNormalize projects x to query, key and value, and then clamps them (OLMo) or normalizes query and key
-// (Cohere).
+// projectAndNormalize projects x to query, key and value, and clamps them (OLMo) or normalizes query and key (Cohere).
 func (a *attention) projectAndNormalize(f *frame, x *tensor) (q, k, v *tensor) {
 	q, k, v = f.Bind(f.Call(a.QProj, x)), f.Bind(f.Call(a.KProj, x)), f.Bind(f.Call(a.VProj, x))
 	f.Set(&q, f.Call(a.QNorm, q.View(q.Size(0), q.Size(1), -1, a.c.HeadSize)).View(q.Size(0), q.Size(1), -1))
@@ -239,8 +237,7 @@ func (m *Model) promptAttentions() (all []peft.Attention) {
 
 func (a *attention) AddPrompt(p *peft.Prompt) { a.prompt = p }
 
-// forwardWithPrompt records AdaptedAttention.forward, which adds attention to the prompt's tokens to the module's
-// result.
+// forwardWithPrompt records AdaptedAttention.forward, which adds attention to prompt tokens to the module's result.
 func (a *attention) forwardWithPrompt(f *frame, x *tensor, in inputs) *tensor {
 	g := f.CallFrame(x, in.mask, in.positions, in.cos, in.sin)
 	inner := inputs{x: x, mask: in.mask, positions: in.positions, cos: in.cos, sin: in.sin}

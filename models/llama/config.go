@@ -249,8 +249,7 @@ type LayerFlags []bool
 
 func (s LayerFlags) has(i int) bool { return i < len(s) && s[i] }
 
-// mixerKinds reports whether layer i has attention, and whether it has a recurrent mixer, which applies the padding
-// mask itself.
+// mixerKinds reports whether layer i has attention, and whether it has a recurrent mixer, which masks padding itself.
 func (c *Config) mixerKinds(i int) (attends, recurs bool) {
 	if kind, ok := c.blockKind(i); ok {
 		return kind == AttentionBlock, kind == MixerBlock

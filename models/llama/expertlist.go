@@ -73,8 +73,7 @@ func (l *expertList) Forward(f *frame, x *tensor) *tensor {
 	return y.Reshape(shape...)
 }
 
-// expertTokens records torch.where(mask) of expert i: the rows and columns (token, position among its experts) that
-// chose it.
+// expertTokens records torch.where(mask) of expert i: the tokens that chose it and its position among their experts.
 func (l *expertList) expertTokens(f *frame, mask *tensor, pairs int64, i int, rows, columns **tensor) {
 	mask.SetTrue((pairs + l.c.Experts.Count - 1 - int64(i)) / l.c.Experts.Count)
 	found := f.Bind(mask.Nonzero())

@@ -410,8 +410,7 @@ func (r *router) outsideBestGroups(f *frame, byGroup *tensor) *tensor {
 	return trace.Compare("bitwise_not", inside.To(trace.Bool))
 }
 
-// greedyTopK records DeepseekV2TopkRouter.forward: an fp32 softmax of the logits, over all experts or only the best
-// groups.
+// greedyTopK records DeepseekV2TopkRouter.forward: an fp32 softmax of the logits over all experts or the best groups.
 func (r *router) greedyTopK(f *frame, x *tensor) (scores, weights, chosen *tensor) {
 	e := r.c.Experts
 	scores = f.Bind(x.To(trace.F32).Linear(r.Weight.ReadAttribute(f).To(trace.F32), nil))

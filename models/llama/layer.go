@@ -79,8 +79,7 @@ func addFourNorms(l *layer, norm func() nn.Layer) {
 	l.PreFeedforwardLayernorm, l.PostFeedforwardLayernorm = norm(), norm()
 }
 
-// SelfContained reports whether the layer returns only its output. Mixtures also return router logits, which a loss
-// can use.
+// SelfContained reports whether the layer returns only its output. Mixtures also return router logits for a loss.
 func (l *layer) SelfContained() bool { return l.c.Experts.Count == 0 }
 
 // runAttention runs the layer's attention or linear attention on x. The layer's frame keeps the attention weights.

@@ -186,8 +186,7 @@ func (m *Model) blockMasks(f *frame, embeds, positions, padding *tensor, packed 
 	return blocks
 }
 
-// hasFullMask reports whether the model creates a full attention mask. hasWindowMask reports it for a window or
-// chunks.
+// hasFullMask reports whether the model creates a full attention mask, hasWindowMask one of a window or of chunks.
 func (c *Config) hasFullMask() bool {
 	return c.AlwaysFullMask || len(c.Windowed) == 0 || slices.Contains(c.Windowed, false)
 }

@@ -175,8 +175,7 @@ func (s *llama4Router) call(f *frame, x *tensor) (weights, scores *tensor) {
 	return g.ReturnPair(weights, scores)
 }
 
-// llama4ExpertLayers is all experts of a layer. Their inputs are rows [experts * tokens, width], one expert after the
-// other.
+// llama4ExpertLayers is all experts of a layer. Their input has the shape [experts * tokens, width], by expert.
 type llama4ExpertLayers interface {
 	call(f *frame, x *tensor) *tensor
 }

@@ -18,8 +18,7 @@ type Wrapper struct {
 	Vision tower.Vision
 }
 
-// wrappedModel is a multimodal model without its output layer, such as Mistral3Model. A text-only step calls only its
-// decoder.
+// wrappedModel is a multimodal model without output layer (Mistral3Model). A text-only step calls only its decoder.
 type wrappedModel struct {
 	nn.Module
 	TorchNames

@@ -21,8 +21,7 @@ type customBackward struct {
 	// region spans all nodes of the call; its inputs are forward's.
 	*region
 	call export.FunctionCall
-	// forward is forward's first node, after the markers of the arguments. Backward's nodes are from up to (without)
-	// to.
+	// forward is forward's first node, after the markers of the arguments. Backward's nodes are from up to before to.
 	forward, from, to int
 	// results are the results of forward that get gradients, grads their incoming gradients.
 	results, grads []int32

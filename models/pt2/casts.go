@@ -38,9 +38,9 @@ func typeMarks(p *export.Program) map[*export.Argument]export.UnderAutocast {
 			continue
 		}
 		if arg := findArgument(n, m.Argument); arg != nil && arg.Kind == export.Type {
-			out[arg] = export.Stays
+			out[arg] = export.AutocastKeeps
 			if m.Half {
-				out[arg] = export.Halves
+				out[arg] = export.AutocastHalves
 			}
 		}
 	}
@@ -115,7 +115,7 @@ func maskedQuery(p *export.Program, u valueUses, i int) (query int32, ok bool) {
 }
 
 func findArgument(n *export.Node, name string) *export.Argument {
-	if i := slices.IndexFunc(n.Inputs, func(in export.Named) bool { return in.Name == name }); i >= 0 {
+	if i := slices.IndexFunc(n.Inputs, func(in export.NamedArgument) bool { return in.Name == name }); i >= 0 {
 		return &n.Inputs[i].Argument
 	}
 	return nil
@@ -132,7 +132,7 @@ func mentionsFP32(n *export.Node) bool {
 	return source == "" || slices.ContainsFunc(fp32Sources, func(t string) bool { return strings.Contains(source, t) })
 }
 
-// argumentsSoFar returns the values from outside that the module of node i has used before it, except parameters and
+// argumentsSoFar returns the values from outside that node i's module has used before it, except parameters and
 // buffers.
 func argumentsSoFar(p *export.Program, i int) []export.Argument {
 	stack := p.Nodes[i].Stack
@@ -247,8 +247,7 @@ func fp32CastValues(n *export.Node) (x, y int32) {
 	return -1, -1
 }
 
-// restoreArgument replaces a cast's result in an argument of node i by the cast's argument, if node i's code uses
-// that.
+// restoreArgument replaces a cast's result in an argument of node i by the cast's argument if node i's code uses it.
 func restoreArgument(a *export.Argument, means map[int32]int32, i int, p *export.Program, born []int) {
 	if a.Kind == export.Ref {
 		for range len(means) {

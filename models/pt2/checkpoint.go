@@ -30,8 +30,7 @@ func parsePatterns(text string) patterns {
 	return lists.NonZero(strings.Split(text, ","), strings.TrimSpace)
 }
 
-// match returns the index of the first pattern that matches a name; -1 if none does. An invalid pattern matches
-// nothing.
+// match returns the index of the first pattern that matches a name; -1 if none does. Invalid patterns match nothing.
 func (ps patterns) match(name string) int {
 	return slices.IndexFunc(ps, func(p string) bool {
 		ok, err := path.Match(strings.ReplaceAll(p, "[!", "[^"), name)

@@ -274,8 +274,8 @@ func (d *dimensions) withBatch(p *export.Program, batch int64) (*export.Program,
 }
 
 // setInt replaces an integer in a node's arguments.
-func setInt(args []export.Named, a export.AffineArg, value int64) bool {
-	i := slices.IndexFunc(args, func(n export.Named) bool { return n.Name == a.Name })
+func setInt(args []export.NamedArgument, a export.AffineArg, value int64) bool {
+	i := slices.IndexFunc(args, func(n export.NamedArgument) bool { return n.Name == a.Name })
 	if i < 0 {
 		return false
 	}

@@ -55,8 +55,8 @@ type functionCallSite struct {
 	// name is the Function's name; "" if the stack has no such line.
 	name   string
 	caller sourceLine
-	// within is the number of nested calls of functions named forward below that line: the Function's own and calls
-	// of modules.
+	// within is the number of nested calls of functions named forward below that line: the Function's and those of
+	// modules.
 	within int
 }
 
@@ -120,8 +120,7 @@ func modulesAroundCalls(p *export.Program) map[sourceLine]int {
 	return around
 }
 
-// functionRegion returns the nodes of a call of an autograd.Function. Its inputs include the parameters that it
-// reads.
+// functionRegion returns the nodes of an autograd.Function's call. Its inputs include the parameters that it reads.
 func functionRegion(p *export.Program, c export.FunctionCall) *region {
 	r := &region{begin: c.Begin, end: c.End}
 	r.findBorders(p)

@@ -52,7 +52,7 @@ type plannedCall struct {
 	// kernels are the attention kernels that the node may use; nil for all.
 	kernels []string
 	// trueCount is the number of true elements in the node's mask; nil if it is unknown.
-	trueCount *export.Count
+	trueCount *export.MaskCount
 	// onHost reports whether the node runs on the CPU, whose memory is not counted.
 	onHost bool
 	// skip reports whether the node is a check of the graph, which allocates nothing.
@@ -166,7 +166,7 @@ func (g *graph) markCalls() {
 	if g.Extra == nil {
 		return
 	}
-	kernels, counts := map[int32][]string{}, map[int32]*export.Count{}
+	kernels, counts := map[int32][]string{}, map[int32]*export.MaskCount{}
 	for _, m := range g.Extra.Attention {
 		kernels[m.Node] = m.Kernels
 	}
@@ -201,8 +201,7 @@ const itemTarget = "torch.ops.aten.item.default"
 // selectTarget is x[i]. The index i may come from a tensor's value.
 const selectTarget = "torch.ops.aten.select.int"
 
-// onlyUsedInChecks reports for each node whether it is a check of the graph, or computes numbers that only checks and
-// x[i] use.
+// onlyUsedInChecks reports for each node whether it is a check, or computes numbers that only checks and x[i] use.
 func onlyUsedInChecks(p *export.Program) []bool {
 	out := make([]bool, len(p.Nodes))
 	taken := make([]bool, p.Values) // values that other nodes use

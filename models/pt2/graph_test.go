@@ -72,7 +72,7 @@ func TestModulesBesideFunctionsAreNotTheirs(t *testing.T) {
 func TestNumbersThatAreOnlyCheckedAreLeftOut(t *testing.T) {
 	ref := func(v int32) export.Argument { return export.Argument{Kind: export.Ref, Ref: v} }
 	node := func(target string, in, out int32) export.Node {
-		n := export.Node{Target: target, Inputs: []export.Named{{Name: "self", Argument: ref(in)}}}
+		n := export.Node{Target: target, Inputs: []export.NamedArgument{{Name: "self", Argument: ref(in)}}}
 		if out >= 0 {
 			n.Outputs = []export.Argument{ref(out)}
 		}
@@ -87,7 +87,7 @@ func TestNumbersThatAreOnlyCheckedAreLeftOut(t *testing.T) {
 	_, err := newGraph(p)
 	require.ErrorContains(t, err, "aten.item.default (1 times)")
 	rows := node(selectTarget, 4, 3)
-	rows.Inputs = append(rows.Inputs, export.Named{Name: "index", Argument: ref(1)})
+	rows.Inputs = append(rows.Inputs, export.NamedArgument{Name: "index", Argument: ref(1)})
 	p.Nodes[3] = rows
 	require.Equal(t, []bool{true, true, true, false}, onlyUsedInChecks(p), "every row is as large")
 	p.Nodes, p.Results = p.Nodes[:3], []export.Result{{Value: 1}}

@@ -129,8 +129,7 @@ func normKernel(p *export.Program, c export.KernelCall) *ligerKernel {
 	return k
 }
 
-// rotaryKernel returns liger_rotary_pos_emb of queries, keys, cosines and sines; its results are the rotated queries
-// and keys.
+// rotaryKernel returns liger_rotary_pos_emb of queries, keys, cosines and sines. It returns rotated queries and keys.
 func rotaryKernel(p *export.Program, c export.KernelCall) *ligerKernel {
 	k, r := kernelSpan(p, c)
 	if len(r.inputs) != 4 || len(r.outputs) != 2 {

@@ -10,8 +10,8 @@ import (
 
 // dropMasks removes attention masks that exist only because the graph was traced. Outside of tracing, transformers'
 // mask functions return None if a mask would hide nothing, or if a causal mask equals attention's is_causal
-// (masking_utils.py: _ignore_bidirectional_mask_sdpa, _ignore_causal_mask_sdpa). Such masks depend on positions
-// alone; masks of padding or packed sequences have other inputs.
+// (masking_utils.py: _ignore_bidirectional_mask_sdpa, _ignore_causal_mask_sdpa). Such masks depend on positions alone;
+// masks of padding or packing have other inputs.
 func dropMasks(p *export.Program) {
 	for i := 0; i < len(p.Nodes); i++ {
 		end := i
@@ -143,9 +143,11 @@ func removeMask(p *export.Program, n *export.Node, causal bool) {
 		bypassNode(p, n)
 		return
 	}
-	kept := lists.Filter(n.Inputs, func(a export.Named) bool { return a.Name != "attn_mask" && a.Name != "is_causal" })
+	keeps := func(a export.NamedArgument) bool { return a.Name != "attn_mask" && a.Name != "is_causal" }
+	kept := lists.Filter(n.Inputs, keeps)
 	if causal {
-		kept = append(kept, export.Named{Name: "is_causal", Argument: export.Argument{Kind: export.Boolean, Int: 1}})
+		yes := export.Argument{Kind: export.Boolean, Int: 1}
+		kept = append(kept, export.NamedArgument{Name: "is_causal", Argument: yes})
 	}
 	n.Inputs = kept
 }

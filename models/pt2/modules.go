@@ -225,8 +225,8 @@ func (m *moduleTree) findLinearSites(p *export.Program, root *moduleNode) {
 	}
 }
 
-// linearPath returns the path of the linear layer that a node calls: the module that names the weight, or one that
-// shares it.
+// linearPath returns the path of the linear layer that a node calls: the weight's module, or one that shares the
+// weight.
 func linearPath(w *weight, n *export.Node, p *export.Program) string {
 	for i := range p.Inputs {
 		if in := &p.Inputs[i]; in.Name == n.Module+".weight" && slices.Contains(w.values, in.Value) {

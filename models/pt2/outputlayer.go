@@ -26,8 +26,7 @@ type outputLayer struct {
 
 const crossEntropyTarget = "torch.ops.aten.cross_entropy_loss.default"
 
-// shapeOperators change only the shape or data type of logits and labels. scaleOperators change each element by
-// itself.
+// shapeOperators change only shapes or dtypes of logits and labels. scaleOperators change each element by itself.
 var (
 	shapeOperators = map[string]bool{
 		"view.default": true, "reshape.default": true, "flatten.using_ints": true, "_unsafe_view.default": true,

@@ -101,9 +101,9 @@ func TestLossesInChunksThatAGraphCannotHave(t *testing.T) {
 	argument := func(operator, name string, value export.Argument) func(*export.Program) {
 		return func(p *export.Program) {
 			n := node(p, operator)
-			n.Inputs = append(slices.DeleteFunc(n.Inputs, func(a export.Named) bool {
+			n.Inputs = append(slices.DeleteFunc(n.Inputs, func(a export.NamedArgument) bool {
 				return a.Name == name
-			}), export.Named{Name: name, Argument: value})
+			}), export.NamedArgument{Name: name, Argument: value})
 		}
 	}
 	for want, c := range map[string]struct {
@@ -204,7 +204,7 @@ func again(p *export.Program) {
 // twice makes the layer before the last one multiply by the weight of the last one, too.
 func twice(p *export.Program) {
 	last := node(p, "linear.default")
-	var weight export.Named
+	var weight export.NamedArgument
 	for _, a := range last.Inputs {
 		if a.Name == "weight" {
 			weight = a
@@ -240,7 +240,7 @@ func TestTokensWithoutALabelAreRefused(t *testing.T) {
 		n := node(p, "alias.default")
 		n.Target = "torch.ops.aten.slice.Tensor"
 		for name, v := range map[string]int64{"dim": 1, "start": 100, "end": 1 << 62} {
-			n.Inputs = append(n.Inputs, export.Named{
+			n.Inputs = append(n.Inputs, export.NamedArgument{
 				Name:     name,
 				Argument: export.Argument{Kind: export.Integer, Int: v},
 			})

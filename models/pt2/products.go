@@ -60,12 +60,11 @@ func weightOperands(n *export.Node, weights map[int32]bool) (weight, factor *exp
 	return a, b
 }
 
-// castBefore returns a new node that casts a product's factor to the data type of the weight, and makes the product
-// use it.
+// castBefore returns a new node that casts a product's factor to the weight's dtype, and makes the product use it.
 func castBefore(p *export.Program, product *export.Node, weight, factor *export.Argument) export.Node {
 	cast := *product
 	cast.Target, cast.Dies = "torch.ops.aten.to.dtype", nil
-	cast.Inputs = []export.Named{
+	cast.Inputs = []export.NamedArgument{
 		{Name: "self", Argument: *factor},
 		{Name: "dtype", Argument: typeLikeValues(weight.Ref)},
 	}

@@ -75,13 +75,11 @@ type shardedDim struct {
 	whole       []int64
 	dim         int
 	has, wholly int64 // size of the dimension here, and in the whole tensor
-	// single reports whether the whole tensor holds one sample: the batch dimension is 1, unless it was merged with
-	// others.
+	// single reports whether the whole tensor holds one sample: its batch dimension is 1 and not merged with others.
 	single bool
 }
 
-// newShardedDim compares a tensor's shape with the whole tensor's. It returns false unless they differ in one
-// dimension.
+// newShardedDim compares a tensor's shape with the whole tensor's. The result is false unless one dimension differs.
 func newShardedDim(shape, whole []int64) (shardedDim, bool) {
 	p := shardedDim{whole: whole, dim: -1}
 	if len(shape) != len(whole) {

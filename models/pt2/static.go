@@ -75,8 +75,7 @@ type batchSizeFinder struct {
 	err     error
 }
 
-// resize changes the sizes of tensors that a node creates or repeats to the new batch size, and notes the changed
-// arguments.
+// resize changes sizes of tensors that a node creates or repeats to the new batch size, and notes changed arguments.
 func (f *batchSizeFinder) resize(n *export.Node, given []aten.Arg) {
 	name := overloadName(n.Target)
 	for i := range given {

@@ -107,7 +107,7 @@ func TestASizeThatIsNoMultipleOfTheBatchIsNotInferred(t *testing.T) {
 	require.NoError(t, err)
 	p = fixed(t, p, 4)
 	i := slices.IndexFunc(p.Nodes, func(n export.Node) bool { return n.Target == embeddingTarget })
-	sliced := export.Node{Target: sliceTarget, Number: 1 << 20, Inputs: []export.Named{
+	sliced := export.Node{Target: sliceTarget, Number: 1 << 20, Inputs: []export.NamedArgument{
 		{Name: "self", Argument: p.Nodes[i].Outputs[0]},
 		{Name: "dim", Argument: export.Argument{Kind: export.Integer}},
 		{Name: "start", Argument: export.Argument{Kind: export.Integer}},

@@ -88,8 +88,7 @@ func newTrainer(g *graph, d *dimensions, c models.Case) (models.Trainer, error) 
 	return trainer, t.setBatch(c.Batch)
 }
 
-// makeFirstTasks creates the tasks of the first forward pass, which share the modules. Ranks and pipeline stages do not
-// use them.
+// makeFirstTasks creates the tasks of the first forward pass, which share modules. Ranks and stages do not use them.
 func (t *task) makeFirstTasks() {
 	for _, g := range t.plain.first {
 		sizes := findDimensions(g.Program)
@@ -197,8 +196,7 @@ func (t *task) OnBlock(blocks []string, enter func(block string)) error {
 	return nil
 }
 
-// findRegions sets the calls that backward recomputes if the case has checkpointing. The error belongs to the returned
-// field.
+// findRegions sets the calls that backward recomputes under checkpointing. The error belongs to the returned field.
 func (t *task) findRegions() (field string, err error) {
 	switch {
 	case !t.c.Checkpointing:

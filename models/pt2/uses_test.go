@@ -11,14 +11,14 @@ import (
 
 // Files can say anything: what makes nothing or lacks its arguments is left as it is, for the operator table to refuse.
 func TestNodesWithoutWhatTheyNeedAreLeftAsTheyAre(t *testing.T) {
-	float := export.Named{Name: "dtype", Argument: export.Argument{Kind: export.Type, Int: int64(export.Float)}}
-	mask := export.Named{Name: "attn_mask", Argument: export.Argument{Kind: export.Ref, Ref: 0}}
+	float := export.NamedArgument{Name: "dtype", Argument: export.Argument{Kind: export.Type, Int: int64(export.Float)}}
+	mask := export.NamedArgument{Name: "attn_mask", Argument: export.Argument{Kind: export.Ref, Ref: 0}}
 	one := []export.Argument{{Kind: export.Ref, Ref: 0}}
 	for _, nodes := range [][]export.Node{
-		{{Target: "torch.ops.aten.zeros.default", Inputs: []export.Named{float}}},
+		{{Target: "torch.ops.aten.zeros.default", Inputs: []export.NamedArgument{float}}},
 		{
-			{Target: "torch.ops.aten.zeros.default", Inputs: []export.Named{float}, Outputs: one},
-			{Target: attentionTarget, Inputs: []export.Named{mask}},
+			{Target: "torch.ops.aten.zeros.default", Inputs: []export.NamedArgument{float}, Outputs: one},
+			{Target: attentionTarget, Inputs: []export.NamedArgument{mask}},
 		},
 		{{Target: multiplyTarget, Trace: []export.Frame{{}}}},
 		{{Target: whereTarget}, {Target: "torch.ops.aten.expand.default"}},

@@ -9,8 +9,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// nodeRunner runs the nodes of a graph on a tape. Its frame has a variable for every value that Python still refers
-// to.
+// nodeRunner runs a graph's nodes on a tape. Its frame has a variable for every value that Python still refers to.
 type nodeRunner struct {
 	*task
 	frame  *trace.Frame
@@ -164,8 +163,7 @@ func (w *nodeRunner) runCall(n *export.Node, c *plannedCall) {
 	w.bindResults(n, out)
 }
 
-// arguments returns the arguments of an operator's call, with the sizes of the rank's shard. In evaluation, dropout
-// is off.
+// arguments returns the arguments of an operator call, with sizes of the rank's shard. In evaluation, dropout is off.
 func (w *nodeRunner) arguments(n *export.Node, c *plannedCall) []aten.Arg {
 	given := make([]aten.Arg, len(n.Inputs))
 	for i := range n.Inputs {
@@ -207,9 +205,8 @@ func (w *nodeRunner) compute(n *export.Node, c *plannedCall, args aten.Args) (ou
 // movePrefix is the prefix of the operators that move a tensor to another device.
 const movePrefix = "torch.ops.aten.to."
 
-// countMasks tells the recorder the number of true elements in mask arguments, or of nonzero or unique elements in
-// self.
-func countMasks(given []aten.Arg, count export.Count, batch int64) {
+// countMasks sets the number of true elements in mask arguments, or of nonzero or unique elements in self.
+func countMasks(given []aten.Arg, count export.MaskCount, batch int64) {
 	var self, masks []*trace.Tensor
 	for _, a := range given {
 		of := &masks
@@ -307,8 +304,8 @@ func (w *nodeRunner) setValue(v int32, x aten.Value) {
 }
 
 func (w *nodeRunner) argumentValue(a export.Argument, typ string) aten.Value {
-	if a.Autocast != export.NotSeen && w.g.autocast != 0 {
-		if a.Autocast == export.Halves {
+	if a.Autocast != export.AutocastUnknown && w.g.autocast != 0 {
+		if a.Autocast == export.AutocastHalves {
 			return w.g.autocast
 		}
 		return trace.F32

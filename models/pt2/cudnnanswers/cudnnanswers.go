@@ -1,4 +1,5 @@
-// Package cudnnanswers stores what cuDNN answered about the convolutions of a model, in a file next to the model's.
+// Package cudnnanswers stores the workspace sizes that cuDNN itself returned for a model's convolutions, beside the
+// model.
 package cudnnanswers
 
 import (
@@ -21,35 +22,35 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn/query"
 )
 
-// format names what Write writes.
+// format is the format name in the file of answers.
 const format = "vprof.cudnn/v1"
 
-// mostBytes bounds a file: some hundred thousand answers.
+// mostBytes limits the size of a file of answers: some hundred thousand answers.
 const mostBytes = 64 << 20
 
-// Answers are the answers of versions of cuDNN, by architecture.
+// Answers are workspace sizes returned by cuDNN, one set for each version and GPU architecture.
 type Answers []Set
 
-// Set holds the answers of one version for one architecture.
+// Set holds the answers of one cuDNN version for one GPU architecture.
 type Set struct {
-	// CuDNN is the version, as "9.19".
+	// CuDNN is the version of cuDNN, as "9.19".
 	CuDNN string `json:"cudnn"`
-	// Capability is the generation of GPUs, as [cudnn.Generation] has it.
+	// Capability is the GPU generation by compute capability, as [cudnn.Generation] returns it.
 	Capability int `json:"capability"`
-	// Bytes are the workspaces by question, as [query.Question.String] writes it.
+	// Bytes are workspace sizes by convolution, whose key is [query.Question.String].
 	Bytes map[string]int64 `json:"bytes"`
 }
 
-// file is the file of answers next to a model.
+// file is the JSON file of cuDNN's answers about a model.
 type file struct {
 	Format  string  `json:"format"`
 	Answers Answers `json:"answers"`
 }
 
-// FileOf returns the name of the file for the answers about a model's file.
+// FileOf returns the name of the file with cuDNN's answers about the given .pt2 file.
 func FileOf(model string) string { return strings.TrimSuffix(model, ".pt2") + ".cudnn.json" }
 
-// Read reads a file of answers. Without one, there are none. The error is an [*input.FormatError] or that of reading.
+// Read reads a file of answers; a missing file has none. The error is an [*input.FormatError] or from reading it.
 func Read(path string) (Answers, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -66,7 +67,7 @@ func Read(path string) (Answers, error) {
 	return Parse(path, text)
 }
 
-// Parse returns the answers in a file's text. The error is an [*input.FormatError].
+// Parse returns the answers in the text of a file. The error is an [*input.FormatError].
 func Parse(path string, text []byte) (Answers, error) {
 	const again = "; remove it and ask again with vprof capture ask"
 	damaged := func(reason string) error { return &input.FormatError{File: path, Reason: reason + again} }
@@ -90,7 +91,7 @@ func Parse(path string, text []byte) (Answers, error) {
 	return of.Answers, nil
 }
 
-// Add returns a with the answers of s. Where both have an answer to a question, that of s counts.
+// Add returns a with the answers of s, which replace older answers about the same convolutions.
 func (a Answers) Add(s Set) Answers {
 	a = slices.Clone(a)
 	i := slices.IndexFunc(a, func(o Set) bool { return o.CuDNN == s.CuDNN && o.Capability == s.Capability })
@@ -108,7 +109,7 @@ func (a Answers) Add(s Set) Answers {
 	return a
 }
 
-// Save adds a set to a file, which is replaced whole; it is made if there is none.
+// Save adds a set of answers to a file, which is replaced as a whole and created if it does not exist.
 func Save(ctx context.Context, path string, s Set) error {
 	backup, err := rewrite.Update(ctx, path, func(before []byte) ([]byte, error) {
 		var a Answers
@@ -127,17 +128,17 @@ func Save(ctx context.Context, path string, s Set) error {
 	return os.Remove(backup) // what it held is in the new one
 }
 
-// A Source returns the answers of a version of cuDNN for GPUs of a generation, nil if it cannot be asked.
+// Source returns a function that asks a version of cuDNN for workspaces on a generation of GPUs, nil if it cannot.
 type Source func(version string, generation int) cudnn.Answer
 
-// Answer makes a tape use the answers of a version of cuDNN about the tape's GPUs.
+// Answer sets the tape to use the source's answers of a cuDNN version for the tape's GPU.
 func (o Source) Answer(tape *trace.Tape, version string) {
 	tape.AnswerConvolutions(func(b trace.GPU) cudnn.Answer {
 		return o(version, cudnn.Generation(cudnn.GPU{Capability: b.Capability}))
 	})
 }
 
-// With returns a source of these answers that asks o, which may be nil, for others.
+// With returns a source that looks in these answers first and then asks o, which may be nil.
 func (a Answers) With(o Source) Source {
 	return func(version string, generation int) cudnn.Answer {
 		known := a.For(version, generation)
@@ -155,7 +156,7 @@ func (a Answers) With(o Source) Source {
 	}
 }
 
-// For returns the answers of one version of cuDNN about one architecture.
+// For returns a function that looks up the answers of one cuDNN version for one GPU architecture.
 func (a Answers) For(version string, generation int) cudnn.Answer {
 	var bytes map[string]int64
 	for _, s := range a {

@@ -11,18 +11,18 @@ import (
 	"github.com/vprof/vprof/internal/input"
 )
 
-// Limits of an archive. The weights in it may be as large as they like: they are not read.
+// Limits of a .pt2 archive. The size of the weights in it is not limited, because they are not read.
 const (
 	mostEntries = 200_000
 	mostModel   = 128 << 20
 	mostExtra   = 64 << 20
 )
 
-// howTo is the end of messages about files of other kinds: how to make a .pt2 file.
+// howTo is the end of error messages about files of other kinds. It tells how to make a .pt2 file.
 const howTo = "; vprof reads what torch.export.save(torch.export.export(model, args), \"model.pt2\") writes, or " +
 	"vprof capture"
 
-// Open reads the program of a file. Its errors are [*input.FormatError] or errors of reading the file.
+// Open reads the exported program of a .pt2 file. Its errors are [*input.FormatError] or errors of reading the file.
 func Open(path string) (*Program, error) {
 	f, err := input.Open(path)
 	if err != nil {
@@ -43,11 +43,11 @@ func Open(path string) (*Program, error) {
 	return p, nil
 }
 
-// Read reads the program of an archive.
+// Read reads the exported program of a .pt2 archive.
 func Read(r io.ReaderAt, size int64) (*Program, error) {
 	z, err := zip.NewReader(r, size)
 	if err != nil {
-		return nil, noArchive(r, size)
+		return nil, notArchiveError(r, size)
 	}
 	if len(z.File) > mostEntries {
 		return nil, fmt.Errorf("has %d entries, too many for an exported program", len(z.File))
@@ -65,15 +65,15 @@ func Read(r io.ReaderAt, size int64) (*Program, error) {
 		}
 	}
 	if model == nil {
-		return nil, otherArchive(z)
+		return nil, notProgramError(z)
 	}
-	data, err := contents(model, mostModel)
+	data, err := entryContents(model, mostModel)
 	if err != nil {
 		return nil, err
 	}
 	var extraData []byte
 	if extra != nil {
-		if extraData, err = contents(extra, mostExtra); err != nil {
+		if extraData, err = entryContents(extra, mostExtra); err != nil {
 			return nil, err
 		}
 	}
@@ -108,8 +108,8 @@ func decodeGraph(model, extra []byte) (*Program, error) {
 	return p, nil
 }
 
-// contents reads an entry of bounded size.
-func contents(f *zip.File, most uint64) ([]byte, error) {
+// entryContents returns the content of an archive's entry of at most most bytes.
+func entryContents(f *zip.File, most uint64) ([]byte, error) {
 	tooLarge := fmt.Errorf("%s unpacks to more than %d MiB", f.Name, most>>20)
 	if f.UncompressedSize64 > most {
 		return nil, tooLarge
@@ -119,7 +119,7 @@ func contents(f *zip.File, most uint64) ([]byte, error) {
 		return nil, fmt.Errorf("%s cannot be unpacked: %w", f.Name, err)
 	}
 	defer r.Close()
-	// The size in the header may be wrong in either direction.
+	// The size in the zip header may be too small or too large.
 	var buf bytes.Buffer
 	buf.Grow(int(min(f.UncompressedSize64, f.CompressedSize64*16, most)) + bytes.MinRead)
 	n, err := buf.ReadFrom(io.LimitReader(r, int64(most)+1))
@@ -132,8 +132,8 @@ func contents(f *zip.File, most uint64) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// noArchive returns the error for a file that is not a zip archive. It names the kind of file that it seems to be.
-func noArchive(r io.ReaderAt, size int64) error {
+// notArchiveError returns the error for a file that is not a zip archive, with the kind of file that it seems to be.
+func notArchiveError(r io.ReaderAt, size int64) error {
 	head := make([]byte, 8)
 	n, _ := r.ReadAt(head, 0)
 	head = head[:n]
@@ -151,8 +151,8 @@ func noArchive(r io.ReaderAt, size int64) error {
 	}
 }
 
-// otherArchive returns the error for a zip archive without an exported program.
-func otherArchive(z *zip.Reader) error {
+// notProgramError returns the error for a zip archive without an exported program.
+func notProgramError(z *zip.Reader) error {
 	for _, f := range z.File {
 		switch {
 		case strings.Contains(f.Name, "/code/") || strings.HasSuffix(f.Name, "/constants.pkl"):

@@ -1,14 +1,14 @@
 package export
 
-// argument reads a tagged value: {"as_tensor": {"name": "x"}}.
+// argument reads an argument with its type tag: {"as_tensor": {"name": "x"}}.
 func (d *decoder) argument() Argument {
 	var a Argument
-	d.object(func(tag string) { a = d.tagged(tag) })
+	d.object(func(tag string) { a = d.taggedArgument(tag) })
 	return a
 }
 
-// tagged reads the value after a tag.
-func (d *decoder) tagged(tag string) Argument {
+// taggedArgument reads the argument after its type tag, such as {"name": "x"} after "as_tensor".
+func (d *decoder) taggedArgument(tag string) Argument {
 	if d.null() {
 		return Argument{}
 	}
@@ -16,34 +16,34 @@ func (d *decoder) tagged(tag string) Argument {
 	case "as_none":
 		return Argument{}
 	case "as_tensor":
-		return d.reference()
+		return d.tensorArgument()
 	case "as_tensors":
-		return d.list(d.reference)
+		return d.listArgument(d.tensorArgument)
 	case "as_optional_tensors":
-		return d.list(func() Argument { return d.argument() })
+		return d.listArgument(func() Argument { return d.argument() })
 	case "as_optional_tensor":
 		return d.argument()
 	case "as_nested_tensors":
-		return d.list(func() Argument { return d.list(d.reference) })
+		return d.listArgument(func() Argument { return d.listArgument(d.tensorArgument) })
 	case "as_int":
 		return Argument{Kind: Integer, Int: d.integer()}
 	case "as_ints":
-		return d.list(func() Argument { return Argument{Kind: Integer, Int: d.integer()} })
+		return d.listArgument(func() Argument { return Argument{Kind: Integer, Int: d.integer()} })
 	case "as_float":
 		return Argument{Kind: Real, Real: d.number()}
 	case "as_floats":
-		return d.list(func() Argument { return Argument{Kind: Real, Real: d.number()} })
+		return d.listArgument(func() Argument { return Argument{Kind: Real, Real: d.number()} })
 	case "as_complex":
 		d.skip()
 		return Argument{Kind: Imaginary}
 	case "as_bool":
-		return d.truth()
+		return d.boolArgument()
 	case "as_bools":
-		return d.list(d.truth)
+		return d.listArgument(d.boolArgument)
 	case "as_sym_int", "as_sym_bool", "as_sym_float":
-		return d.symbolic()
+		return d.symbolicArgument()
 	case "as_sym_ints", "as_sym_bools", "as_sym_floats":
-		return d.list(d.symbolic)
+		return d.listArgument(d.symbolicArgument)
 	case "as_string":
 		return Argument{Kind: Text, Text: d.text()}
 	case "as_scalar_type":
@@ -51,15 +51,15 @@ func (d *decoder) tagged(tag string) Argument {
 	case "as_memory_format":
 		return Argument{Kind: MemoryFormat, Int: d.integer()}
 	case "as_int_lists":
-		return d.list(func() Argument {
-			return d.list(func() Argument { return Argument{Kind: Integer, Int: d.integer()} })
+		return d.listArgument(func() Argument {
+			return d.listArgument(func() Argument { return Argument{Kind: Integer, Int: d.integer()} })
 		})
 	default: // devices, layouts, objects, strings of operators
 		return Argument{Kind: Opaque}
 	}
 }
 
-func (d *decoder) truth() Argument {
+func (d *decoder) boolArgument() Argument {
 	a := Argument{Kind: Boolean}
 	if d.boolean() {
 		a.Int = 1
@@ -67,14 +67,14 @@ func (d *decoder) truth() Argument {
 	return a
 }
 
-func (d *decoder) list(element func() Argument) Argument {
+func (d *decoder) listArgument(element func() Argument) Argument {
 	a := Argument{Kind: List}
 	d.array(func() { a.List = append(a.List, element()) })
 	return a
 }
 
-// reference reads {"name": "x"}.
-func (d *decoder) reference() Argument {
+// tensorArgument reads the reference to a tensor: {"name": "x"}.
+func (d *decoder) tensorArgument() Argument {
 	a := Argument{}
 	d.object(func(key string) {
 		if key == "name" {
@@ -84,8 +84,8 @@ func (d *decoder) reference() Argument {
 	return a
 }
 
-// symbolic reads {"as_name": "n"} or {"as_int": 3}.
-func (d *decoder) symbolic() Argument {
+// symbolicArgument reads a number or the name of a symbolic one: {"as_name": "n"} or {"as_int": 3}.
+func (d *decoder) symbolicArgument() Argument {
 	a := Argument{}
 	d.object(func(key string) {
 		switch key {
@@ -96,7 +96,7 @@ func (d *decoder) symbolic() Argument {
 		case "as_float":
 			a = Argument{Kind: Real, Real: d.number()}
 		case "as_bool":
-			a = d.truth()
+			a = d.boolArgument()
 		}
 	})
 	return a

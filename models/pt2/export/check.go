@@ -2,7 +2,7 @@ package export
 
 import "fmt"
 
-// Limits of a program: larger ones are refused as damaged.
+// Limits of an exported program: larger programs are refused as damaged.
 const (
 	mostDims  = 16
 	mostInput = 1 << 40 // elements of one dimension
@@ -35,10 +35,10 @@ func (p *Program) check() error {
 	return nil
 }
 
-// checkNode checks that a node reads only computed values, and marks its results as computed.
+// checkNode checks that a node reads only computed values, and marks its results in made as computed.
 func (p *Program) checkNode(n *Node, made []bool) error {
 	for _, a := range n.Inputs {
-		if v := unmade(made, a.Argument); v >= 0 {
+		if v := firstUncomputed(made, a.Argument); v >= 0 {
 			return fmt.Errorf("node %d (%s) reads %s, which no earlier node computes", n.Number, n.Target, p.Names[v])
 		}
 	}
@@ -72,8 +72,8 @@ func (in *Input) check() error {
 	return nil
 }
 
-// unmade returns the first value in an argument that no node has computed yet, -1 if there is none.
-func unmade(made []bool, a Argument) int32 {
+// firstUncomputed returns the first value in an argument that no node has computed yet, -1 if there is none.
+func firstUncomputed(made []bool, a Argument) int32 {
 	if a.Kind == Ref && !made[a.Ref] {
 		return a.Ref
 	}
@@ -81,7 +81,7 @@ func unmade(made []bool, a Argument) int32 {
 		return -1
 	}
 	for _, x := range a.List {
-		if v := unmade(made, x); v >= 0 {
+		if v := firstUncomputed(made, x); v >= 0 {
 			return v
 		}
 	}

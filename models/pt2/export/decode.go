@@ -9,21 +9,21 @@ import (
 	"github.com/vprof/vprof/internal/printable"
 )
 
-// schemaMajor is the major version of the schema that this package reads.
+// schemaMajor is the major version of the export schema (torch/_export/serde/schema.py) that this package reads.
 const schemaMajor = 8
 
-// decoder builds a Program from model.json.
+// decoder builds a [Program] from model.json.
 type decoder struct {
 	scanner
 	p      *Program
 	graphs []*graph // innermost last
 	traces map[string][]Frame
 	paths  map[string]modulePath
-	// numbered counts nodes.
-	numbered int32
-	// same has the value that another one is, where a nested graph calls it by another name.
-	same map[int32]int32
-	// inputs and outputs are the signature's descriptions of the graph's, names forward's names of its results.
+	// nodes is the number of nodes that were read so far, over all graphs.
+	nodes int32
+	// aliases maps a value to the one that it equals, where a nested graph has another name for it.
+	aliases map[int32]int32
+	// inputs and outputs are the graph's, as its signature describes them; names are the names of forward's results.
 	inputs  []Input
 	outputs []string
 	names   []string
@@ -35,20 +35,20 @@ type modulePath struct {
 	classes     []string
 }
 
-// graph is a graph that is being read: its names, and the positions of its parts in the text.
+// graph is a graph of model.json that is being read: the numbers of its named values, and its inputs and outputs.
 type graph struct {
 	prefix string
 	names  map[string]int32
-	// metas has the types and sizes of tensors; they may come after their first use.
-	metas, symbols  part
+	// metas holds the JSON of the tensors' dtypes and sizes, symbols that of symbolic sizes.
+	metas, symbols  deferredValue
 	inputs, outputs []Argument
 }
 
-// Decode reads the program of a model.json. Errors are one sentence.
+// Decode reads the program of a model.json. The text of an error is one sentence without its subject, the file.
 func Decode(data []byte) (*Program, error) {
 	d := &decoder{
 		scanner: scanner{json: newJSON(data)}, p: &Program{Ranges: map[string]Range{}}, traces: map[string][]Frame{},
-		paths: map[string]modulePath{}, same: map[int32]int32{},
+		paths: map[string]modulePath{}, aliases: map[int32]int32{},
 	}
 	major := -1
 	sawGraph := false
@@ -56,9 +56,9 @@ func Decode(data []byte) (*Program, error) {
 		switch key {
 		case "graph_module":
 			sawGraph = true
-			d.module()
+			d.readModule()
 		case "range_constraints":
-			d.ranges()
+			d.readRanges()
 		case "torch_version":
 			d.p.Torch = d.optionalText()
 		case "schema_version":
@@ -77,7 +77,7 @@ func Decode(data []byte) (*Program, error) {
 	}
 	switch {
 	case d.err != nil:
-		// Names in a file may hold anything.
+		// Names in a file may hold control characters.
 		return nil, errors.New(printable.Line(d.err.Error()))
 	case major < 0:
 		return nil, errors.New("has no schema_version, so torch.export.save did not write it")
@@ -99,7 +99,7 @@ func (d *decoder) optionalText() string {
 	return d.text()
 }
 
-func (d *decoder) ranges() {
+func (d *decoder) readRanges() {
 	d.object(func(symbol string) {
 		var r Range
 		d.object(func(key string) {
@@ -118,15 +118,15 @@ func (d *decoder) ranges() {
 	})
 }
 
-// module reads graph_module: the graph, what its inputs are, and the modules.
-func (d *decoder) module() {
+// readModule reads graph_module: the graph, the roles of its inputs and outputs, and the paths of the modules.
+func (d *decoder) readModule() {
 	g := &graph{names: map[string]int32{}}
 	d.object(func(key string) {
 		switch key {
 		case "graph":
-			d.graph(g)
+			d.readGraph(g)
 		case "signature":
-			d.signature()
+			d.readSignature()
 		case "module_call_graph":
 			d.moduleCalls()
 		}
@@ -136,28 +136,28 @@ func (d *decoder) module() {
 	}
 }
 
-// graph reads a graph and appends its nodes to the program's.
-func (d *decoder) graph(g *graph) {
+// readGraph reads a graph and appends its nodes to the program's nodes.
+func (d *decoder) readGraph(g *graph) {
 	d.graphs = append(d.graphs, g)
 	d.object(func(key string) {
 		switch key {
 		case "inputs":
 			d.array(func() { g.inputs = append(g.inputs, d.argument()) })
 		case "nodes":
-			d.array(d.node)
+			d.array(d.readNode)
 		case "outputs":
 			d.array(func() { g.outputs = append(g.outputs, d.argument()) })
 		case "tensor_values":
-			g.metas = d.later()
+			g.metas = d.deferValue()
 		case "sym_int_values":
-			g.symbols = d.later()
+			g.symbols = d.deferValue()
 		}
 	})
 	d.graphs = d.graphs[:len(d.graphs)-1]
 }
 
-// valueOf returns the number of a name in the innermost graph. It is assigned at the name's first appearance: outputs
-// of a graph precede its nodes.
+// valueOf returns the number of a named value in the innermost graph. The number is assigned at the name's first
+// appearance, since a graph lists its outputs before its nodes.
 func (d *decoder) valueOf(name string) int32 {
 	g := d.graphs[len(d.graphs)-1]
 	n, ok := g.names[name]
@@ -170,13 +170,13 @@ func (d *decoder) valueOf(name string) int32 {
 	return n
 }
 
-// node reads a call.
-func (d *decoder) node() {
+// readNode reads a node of the graph: one operator call.
+func (d *decoder) readNode() {
 	i := len(d.p.Nodes)
 	d.p.Nodes = append(d.p.Nodes, Node{})
-	n := Node{Number: d.numbered}
-	d.numbered++
-	var block *nested
+	n := Node{Number: d.nodes}
+	d.nodes++
+	var block *nestedCall
 	var trace string
 	d.object(func(key string) {
 		switch key {
@@ -190,7 +190,7 @@ func (d *decoder) node() {
 			d.object(func(key string) {
 				switch key {
 				case "nn_module_stack":
-					m := d.stack(d.optionalText())
+					m := d.parseModules(d.optionalText())
 					n.Module, n.Class, n.Stack, n.Classes = m.path, m.class, m.stack, m.classes
 				case "stack_trace":
 					trace = d.optionalText()
@@ -209,12 +209,12 @@ func (d *decoder) node() {
 	n.Trace, n.Line = frames, ownLine(frames)
 	d.p.Nodes[i] = n
 	if block != nil {
-		d.close(&d.p.Nodes[i], block)
+		d.closeBlock(&d.p.Nodes[i], block)
 	}
 }
 
-// stack reads the innermost module of "key,path,class;key,path,class".
-func (d *decoder) stack(text string) modulePath {
+// parseModules reads a node's nn_module_stack, "key,path,class;key,path,class": the modules around it, outermost first.
+func (d *decoder) parseModules(text string) modulePath {
 	if m, ok := d.paths[text]; ok {
 		return m
 	}

@@ -9,13 +9,13 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// Size is a dimension: a number, or an expression of symbols.
+// Size is the size of a tensor's dimension: a number, or an expression of symbols.
 type Size struct {
 	Int  int64
 	Expr *Expr
 }
 
-// Eval returns the number at the given values of symbols.
+// Eval returns the size's number for the given values of symbols.
 func (s Size) Eval(symbols map[string]int64) (int64, error) {
 	if s.Expr == nil {
 		return s.Int, nil
@@ -36,19 +36,19 @@ type Expr struct {
 	// Func is "Symbol", "Integer", "Float", "Add", "Mul", ...
 	Func string
 	Args []*Expr
-	// Name belongs to a Symbol, Int and Real the value of a number.
+	// Name is the name of a Symbol; Int and Real are the value of a number.
 	Name string
 	Int  int64
 	Real float64
 }
 
-// mostNesting bounds expressions; real models nest them a dozen deep.
+// mostNesting is the limit of nested expressions; expressions of real models nest about a dozen deep.
 const (
 	mostNesting = 64
 	mostText    = 1 << 16
 )
 
-// ParseExpr reads an expression.
+// ParseExpr reads an expression in the text form of SymPy's srepr.
 func ParseExpr(text string) (*Expr, error) {
 	if len(text) > mostText {
 		return nil, fmt.Errorf("an expression has %d bytes: need at most %d", len(text), mostText)
@@ -79,8 +79,8 @@ func (p *exprParser) next() byte {
 	return p.text[p.at]
 }
 
-// word returns an identifier or a number.
-func (p *exprParser) word() string {
+// identifier returns an identifier or a number.
+func (p *exprParser) identifier() string {
 	p.next()
 	start := p.at
 	for p.at < len(p.text) && (p.text[p.at] == '_' || p.text[p.at] == '.' || p.text[p.at] == '-' ||
@@ -95,7 +95,7 @@ func (p *exprParser) expr(depth int) (*Expr, error) {
 	if depth > mostNesting {
 		return nil, fmt.Errorf("it is nested more than %d levels deep", mostNesting)
 	}
-	name := p.word()
+	name := p.identifier()
 	if name == "" {
 		return nil, fmt.Errorf("a term is missing at byte %d", p.at)
 	}
@@ -124,7 +124,7 @@ func (p *exprParser) expr(depth int) (*Expr, error) {
 	return e, check(e.Func, len(e.Args))
 }
 
-// atom reads a symbol or a number: the first argument counts, the others are assumptions, or the precision.
+// atom reads the arguments of a symbol or a number and returns the first. Others are assumptions, or the precision.
 func (p *exprParser) atom(kind string) (*Expr, error) {
 	end := strings.IndexByte(p.text[p.at:], ')')
 	if end < 0 {

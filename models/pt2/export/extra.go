@@ -11,63 +11,63 @@ import (
 // extraVersion is the version of [Extra] that this package reads.
 const extraVersion = 1
 
-// Extra has observations of "vprof capture" in Python that the graph of a model lacks. Every part is optional; source
-// lines are for readers.
+// Extra is what "vprof capture" observes of a model in Python and its exported graph lacks. Every field is optional.
+// Source lines ("model.py:30") are shown to users only.
 type Extra struct {
 	Version int `json:"version"`
-	// Dies says when Python released values; nil if that was not observed.
+	// Dies lists when Python released the graph's values; nil if that was not observed.
 	Dies []Death `json:"dies,omitempty"`
-	// Checkpointed and Reentrant are the paths of modules whose calls ran under torch.utils.checkpoint.
+	// Checkpointed and Reentrant are paths of modules run under torch.utils.checkpoint (use_reentrant=False, True).
 	Checkpointed []string `json:"checkpointed,omitempty"`
 	Reentrant    []string `json:"reentrant,omitempty"`
-	// CustomFunctions are autograd.Functions, whose backward a graph does not have.
+	// CustomFunctions are the autograd.Functions that forward calls. The graph does not contain their backward.
 	CustomFunctions []CustomFunction `json:"custom_functions,omitempty"`
-	// Functions are calls of autograd.Functions with their backward, by the numbers of nodes.
+	// Functions are calls of autograd.Functions with a captured backward. Begin and End are node numbers.
 	Functions []FunctionCall `json:"functions,omitempty"`
-	// Tied are names of one parameter: another name, and that in the graph.
+	// Tied are pairs of names of one shared parameter. The second is its name in the graph.
 	Tied  [][2]string `json:"tied,omitempty"`
 	Batch *Batch      `json:"batch,omitempty"`
-	// BatchDims are the dimensions that the user called batch, by input: the first by default.
+	// BatchDims is the index of the batch dimension by input, as the user gave it; 0 for other inputs.
 	BatchDims map[string]int `json:"batch_dims,omitempty"`
-	// Autocast has types that are float32 in the graph.
+	// Autocast are the dtype arguments that are float32 in the graph and may be half precision under autocast.
 	Autocast []TypeMark `json:"autocast,omitempty"`
-	// Attention has the kernels that scaled_dot_product_attention may use, where not all are allowed.
+	// Attention lists the allowed kernels of calls of scaled_dot_product_attention, where not all are allowed.
 	Attention []AttentionMark `json:"attention,omitempty"`
-	// Counts say of nodes with a mask how many of its elements were true in the example.
-	Counts []Count `json:"counts,omitempty"`
-	// Numbers are the lines at which forward went by numbers in tensors, if it was captured with some.
+	// Counts are the numbers of true elements in boolean masks of the example batch.
+	Counts []MaskCount `json:"counts,omitempty"`
+	// Numbers are the source lines at which forward read values of tensors in Python (such as x.item() or if x > 0).
 	Numbers []string `json:"numbers,omitempty"`
-	// Replaced says of values kept after forward (self.attention = a) behind which node of the next forward they go.
+	// Replaced lists values that modules keep (self.attention = a) and the node of the next forward that releases them.
 	Replaced []Death `json:"replaced,omitempty"`
 	// State are buffers and other attributes of modules that each forward replaces (self.memory = new).
 	State []State `json:"state,omitempty"`
-	// Leaves are values that forward itself has require gradients (x.detach().requires_grad_()), by name.
+	// Leaves are the names of values on which forward calls requires_grad_().
 	Leaves []string `json:"leaves,omitempty"`
-	// Assigned are copy_ nodes that stand for p.data = x.
+	// Assigned are the numbers of copy_ nodes that represent the assignment p.data = x.
 	Assigned []int32 `json:"assigned,omitempty"`
-	// Host is what is in the host's memory.
+	// Host lists the values in CPU memory.
 	Host Host `json:"host,omitzero"`
-	// OtherWay reports whether forward calls other operators at another batch; nil if not, or not observed.
+	// OtherWay is a batch size at which forward calls other operators; nil if there is none, or it is not known.
 	OtherWay *OtherWay `json:"other_way,omitempty"`
-	// Scripted reports whether functions of torch.jit.script were captured as Python runs them.
+	// Scripted reports whether functions of torch.jit.script were captured as plain Python functions.
 	Scripted bool `json:"scripted,omitempty"`
-	// CublasWorkspace is the CUBLAS_WORKSPACE_CONFIG of the process; MONAI sets it when it is imported.
+	// CublasWorkspace is CUBLAS_WORKSPACE_CONFIG of the captured process; importing MONAI sets it.
 	CublasWorkspace string `json:"cublas_workspace,omitempty"`
-	// Symbols are the sizes that are open, by the symbols of the graph.
+	// Symbols are the sizes that were exported as dynamic, by their symbols in the graph.
 	Symbols map[string]Symbol `json:"symbols,omitempty"`
-	// First is the forward that prepares what later ones find there (a codebook, a table), where one does: its graphs
-	// at batches that follow each other, and the Extra of each, whose State and Replaced are of later ones' graph.
+	// First holds the graphs of the first forward at several batch sizes, if it differs from later ones (it fills a
+	// codebook or a table), and the Extra of each. Their State and Replaced refer to the graph of later forwards.
 	First []struct{ Graph, Extra json.RawMessage } `json:"first,omitempty"`
 }
 
-// inOrder reads the elements of an array into the fields of a struct, as many as there are.
-func inOrder[T any](data []byte, to *T) error {
+// unmarshalArray reads the elements of a JSON array into the fields of a struct, in order. The array may be shorter.
+func unmarshalArray[T any](data []byte, to *T) error {
 	v := reflect.ValueOf(to).Elem()
 	fields := lists.Make(v.NumField(), func(i int) any { return v.Field(i).Addr().Interface() })
 	return json.Unmarshal(data, &fields)
 }
 
-// TypeMark reports whether an argument of a node is half precision under autocast.
+// TypeMark tells whether the named dtype argument of a node is half precision under autocast.
 type TypeMark struct {
 	Node     int32
 	Argument string
@@ -75,44 +75,45 @@ type TypeMark struct {
 }
 
 // UnmarshalJSON reads [12, "dtype", true].
-func (m *TypeMark) UnmarshalJSON(data []byte) error { return inOrder(data, m) }
+func (m *TypeMark) UnmarshalJSON(data []byte) error { return unmarshalArray(data, m) }
 
-// AttentionMark names which kernels of attention a node may use (torch.nn.attention.sdpa_kernel).
+// AttentionMark lists the attention kernels that a node may use (torch.nn.attention.sdpa_kernel).
 type AttentionMark struct {
 	Node    int32
 	Kernels []string
 }
 
 // UnmarshalJSON reads [12, ["math"]].
-func (m *AttentionMark) UnmarshalJSON(data []byte) error { return inOrder(data, m) }
+func (m *AttentionMark) UnmarshalJSON(data []byte) error { return unmarshalArray(data, m) }
 
-// Count is the number of true elements of a node's mask: a polynomial of the batch, plus True of each Among elements.
-type Count struct {
+// MaskCount estimates how many elements of a node's boolean mask are true: Least + Linear*batch + Square*batch^2, plus
+// True of every Among elements.
+type MaskCount struct {
 	Node                  int32
 	Least, Linear, Square int64
 	True, Among           int64
 }
 
-// Of returns the count of a mask of n elements, rounded down.
-func (c Count) Of(n, batch int64) int64 {
+// Of returns the number of true elements in a mask of n elements, rounded down.
+func (c MaskCount) Of(n, batch int64) int64 {
 	among := max(c.Among, 1)
 	count := c.Least + c.Linear*batch + c.Square*batch*batch + n/among*c.True + n%among*c.True/among
 	return min(max(count, 0), n) // a file can say anything
 }
 
 // UnmarshalJSON reads [12, 0, 0, 0, 3, 4].
-func (c *Count) UnmarshalJSON(data []byte) error { return inOrder(data, c) }
+func (c *MaskCount) UnmarshalJSON(data []byte) error { return unmarshalArray(data, c) }
 
-// OtherWay is a batch size at which forward differs from the graph, and the first line that differs.
+// OtherWay is a batch size at which forward calls other operators than the graph, and the first line that differs.
 type OtherWay struct {
 	Batch int64
 	Line  string
 }
 
 // UnmarshalJSON reads [1031, "model.py:30"].
-func (o *OtherWay) UnmarshalJSON(data []byte) error { return inOrder(data, o) }
+func (o *OtherWay) UnmarshalJSON(data []byte) error { return unmarshalArray(data, o) }
 
-// Symbol is the user's name of a size and its value in the example; Given reports whether the user chose that value.
+// Symbol is a dynamic size with the user's name and its value in the example. Given: the user chose that value.
 type Symbol struct {
 	Name    string
 	Example int64
@@ -120,26 +121,26 @@ type Symbol struct {
 }
 
 // UnmarshalJSON reads ["seq", 512] and ["seq", 512, true].
-func (s *Symbol) UnmarshalJSON(data []byte) error { return inOrder(data, s) }
+func (s *Symbol) UnmarshalJSON(data []byte) error { return unmarshalArray(data, s) }
 
-// CustomFunction is an autograd.Function and the line that called it.
+// CustomFunction is a class derived from autograd.Function, and the source line that called it.
 type CustomFunction struct {
 	Name string `json:"name"`
 	Line string `json:"line"`
 }
 
-// State is an input of the graph, the value that forward replaces it by, and whether it is half precision under
-// autocast from the first forward on.
+// State is a buffer or attribute that forward replaces: Input is the graph's input that holds it, Value the graph's
+// value that replaces it. Half reports whether autocast makes it half precision from the first forward on.
 type State struct {
 	Input, Value string
 	Half         bool
 }
 
 // UnmarshalJSON reads ["b_memory", "add_3", true].
-func (s *State) UnmarshalJSON(data []byte) error { return inOrder(data, s) }
+func (s *State) UnmarshalJSON(data []byte) error { return unmarshalArray(data, s) }
 
-// Death lists the values, by name and in order, whose last Python reference was dropped after a node of the graph had
-// run; Node is its index. Detached reports whether the reference was to x.detach(), which keeps only the memory.
+// Death lists the names of values whose last Python reference was dropped after the node with number Node, in order.
+// Detached reports whether the reference was to x.detach(), which keeps only the memory.
 type Death struct {
 	Node     int32
 	Values   []string
@@ -147,16 +148,16 @@ type Death struct {
 }
 
 // UnmarshalJSON reads [12, ["conv2d_3", "relu"]] and [12, ["std"], true].
-func (d *Death) UnmarshalJSON(data []byte) error { return inOrder(data, d) }
+func (d *Death) UnmarshalJSON(data []byte) error { return unmarshalArray(data, d) }
 
-// Host lists what is in the host's memory when the model trains on a GPU: results of nodes, and tensors that modules
-// hold without registering them (self.positions = torch.arange(n)), by their values.
+// Host lists the tensors that stay in CPU memory when the model trains on a GPU: the results of Nodes, and tensors that
+// modules hold without registering them (self.positions = torch.arange(n)), by their names in the graph.
 type Host struct {
 	Nodes []int32  `json:"nodes,omitempty"`
 	Kept  []string `json:"kept,omitempty"`
 }
 
-// Batch names which integers of a graph with fixed shapes depend on the batch.
+// Batch lists the integers of a graph with fixed shapes that depend on the batch size.
 type Batch struct {
 	// Exported is the batch size of the graph.
 	Exported int64         `json:"exported"`
@@ -164,7 +165,7 @@ type Batch struct {
 	Args     []AffineArg   `json:"args"`
 }
 
-// AffineInput is an input dimension whose size is A + B * batch.
+// AffineInput is a dimension of a graph's input. Its size is A + B*batch.
 type AffineInput struct {
 	Name      string
 	Dimension int
@@ -172,9 +173,9 @@ type AffineInput struct {
 }
 
 // UnmarshalJSON reads ["x", 0, 0, 1].
-func (a *AffineInput) UnmarshalJSON(data []byte) error { return inOrder(data, a) }
+func (a *AffineInput) UnmarshalJSON(data []byte) error { return unmarshalArray(data, a) }
 
-// AffineArg is an integer argument of a node that is A + B * batch.
+// AffineArg is an integer argument of a node. Its value is A + B*batch.
 type AffineArg struct {
 	Node  int32
 	Name  string
@@ -183,7 +184,7 @@ type AffineArg struct {
 }
 
 // UnmarshalJSON reads [57, "size", 0, 0, 1].
-func (a *AffineArg) UnmarshalJSON(data []byte) error { return inOrder(data, a) }
+func (a *AffineArg) UnmarshalJSON(data []byte) error { return unmarshalArray(data, a) }
 
 // decodeExtra reads extra/vprof.json.
 func decodeExtra(data []byte) (*Extra, error) {

@@ -10,10 +10,10 @@ import (
 	"github.com/vprof/vprof/models/pt2/cudnnanswers"
 )
 
-// graphFormat names what Describe writes.
+// graphFormat is the format name of the JSON that Describe writes.
 const graphFormat = "vprof.graph/v2"
 
-// description is a program in a result file: the archive's entries that vprof reads, compressed, and cuDNN's answers.
+// description is a program inside a result file: the compressed archive entries that vprof reads, and cuDNN's answers.
 type description struct {
 	Format string               `json:"format"`
 	Model  []byte               `json:"model"`
@@ -21,12 +21,12 @@ type description struct {
 	Asked  cudnnanswers.Answers `json:"asked,omitempty"`
 }
 
-// Describe returns a JSON object from which [Restore] reads the program, so results can be examined without its file.
+// Describe returns the program as a JSON object for a result file. [Restore] reads it, without the .pt2 file.
 func (p *Program) Describe() ([]byte, error) {
 	d := description{Format: graphFormat, Asked: p.Asked}
 	var err error
-	if d.Model, err = packed(p.model); err == nil && p.extra != nil {
-		d.Extra, err = packed(p.extra)
+	if d.Model, err = compress(p.model); err == nil && p.extra != nil {
+		d.Extra, err = compress(p.extra)
 	}
 	if err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func Restore(data []byte) (*Program, error) {
 	return p, nil
 }
 
-func packed(data []byte) ([]byte, error) {
+func compress(data []byte) ([]byte, error) {
 	var b bytes.Buffer
 	z, err := gzip.NewWriterLevel(&b, gzip.BestSpeed)
 	if err != nil {

@@ -1,26 +1,25 @@
 package export
 
-// Higher order operators whose graph is code in a with statement.
+// Higher-order operators of torch.export for the body of a Python with statement, which is their graph argument.
 const (
 	setGrad    = "torch.ops.higher_order.wrap_with_set_grad_enabled"
 	autocast   = "torch.ops.higher_order.wrap_with_autocast"
 	checkpoint = "torch.ops.higher_order.tag_activation_checkpoint"
 )
 
-// nested is a graph in the arguments of a node, with the arguments of its call.
-type nested struct {
+// nestedCall is a call of a higher-order operator with a graph as an argument.
+type nestedCall struct {
 	graph *graph
-	// at is its place among the arguments: before stand the operator's own, after it the graph's.
+	// at is the graph's index in the call's arguments: the operator's own are before it, the graph's inputs after it.
 	at int
 }
 
-// nodeInputs reads the arguments of a call. If the operator only runs a graph among them, it also reads that graph's
-// nodes.
-func (d *decoder) nodeInputs(n *Node) *nested {
-	var inner *nested
+// nodeInputs reads the arguments of a call, and for the higher-order operators above the nodes of the graph argument.
+func (d *decoder) nodeInputs(n *Node) *nestedCall {
+	var inner *nestedCall
 	runs := n.Target == setGrad || n.Target == autocast || n.Target == checkpoint
 	d.array(func() {
-		var a Named
+		var a NamedArgument
 		d.object(func(key string) {
 			switch key {
 			case "name":
@@ -28,11 +27,11 @@ func (d *decoder) nodeInputs(n *Node) *nested {
 			case "arg":
 				d.object(func(tag string) {
 					if tag != "as_graph" || !runs {
-						a.Argument = d.tagged(tag)
+						a.Argument = d.taggedArgument(tag)
 						return
 					}
 					a.Argument = Argument{Kind: Opaque}
-					inner = &nested{graph: d.nestedGraph(), at: len(n.Inputs)}
+					inner = &nestedCall{graph: d.nestedGraph(), at: len(n.Inputs)}
 				})
 			}
 		})
@@ -41,21 +40,21 @@ func (d *decoder) nodeInputs(n *Node) *nested {
 	return inner
 }
 
-// nestedGraph reads {"name": ..., "graph": {...}}.
+// nestedGraph reads a graph argument: {"name": ..., "graph": {...}}.
 func (d *decoder) nestedGraph() *graph {
 	outer := d.graphs[len(d.graphs)-1]
 	g := &graph{prefix: outer.prefix, names: map[string]int32{}}
 	d.object(func(key string) {
 		if key == "graph" {
-			d.graph(g)
+			d.readGraph(g)
 		}
 	})
 	return g
 }
 
-// close turns a node that holds a graph into the beginning of a block that ends here. The graph's inputs are the node's
-// arguments, and the node's results are the graph's.
-func (d *decoder) close(n *Node, in *nested) {
+// closeBlock turns the call of a nested graph into the beginning of a block and appends the block's end. The graph's
+// inputs become aliases of the call's arguments, the call's results aliases of the graph's outputs.
+func (d *decoder) closeBlock(n *Node, in *nestedCall) {
 	args := n.Inputs[in.at+1:]
 	if len(args) != len(in.graph.inputs) {
 		d.fail("%s is called with %d values and its graph takes %d", n.Target, len(args), len(in.graph.inputs))
@@ -74,13 +73,13 @@ func (d *decoder) close(n *Node, in *nested) {
 	}
 	n.Block = blockOf(n)
 	n.Inputs, n.Outputs = n.Inputs[:in.at], nil
-	d.p.Nodes = append(d.p.Nodes, Node{Block: Close, Number: d.numbered - 1, Module: n.Module, Class: n.Class})
+	d.p.Nodes = append(d.p.Nodes, Node{Block: Close, Number: d.nodes - 1, Module: n.Module, Class: n.Class})
 }
 
-// alias records that two arguments are the same value.
+// alias records that arguments a and b are the same value.
 func (d *decoder) alias(a, b Argument) {
 	if a.Kind == Ref && b.Kind == Ref && a.Ref != b.Ref {
-		d.same[a.Ref] = b.Ref
+		d.aliases[a.Ref] = b.Ref
 	}
 }
 
@@ -108,14 +107,14 @@ func blockOf(n *Node) Block {
 	}
 }
 
-// resolve gives values with several numbers a single one.
-func (d *decoder) resolve() {
-	if len(d.same) == 0 {
+// replaceAliases gives each value a single number in all nodes and results.
+func (d *decoder) replaceAliases() {
+	if len(d.aliases) == 0 {
 		return
 	}
 	find := func(v int32) int32 {
-		for range len(d.same) + 1 { // a file may go round in circles
-			next, ok := d.same[v]
+		for range len(d.aliases) + 1 { // a file may go round in circles
+			next, ok := d.aliases[v]
 			if !ok {
 				return v
 			}

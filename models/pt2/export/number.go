@@ -7,23 +7,23 @@ import (
 	"math/bits"
 )
 
-// Number is a value of an expression: whole, or not.
+// Number is the value of an expression: an integer or a floating-point number.
 type Number struct {
 	i     int64
 	f     float64
 	float bool
 }
 
-// Whole returns a whole number.
+// Whole returns an integer as a Number.
 func Whole(i int64) Number { return Number{i: i} }
 
-// Fraction returns a number of floating point.
+// Fraction returns a floating-point number as a Number.
 func Fraction(f float64) Number { return Number{f: f, float: true} }
 
-// Int returns a whole number's value; ok is false for others.
+// Int returns the value of an integer; ok is false for a floating-point number.
 func (n Number) Int() (i int64, ok bool) { return n.i, !n.float }
 
-// Real returns the number in floating point.
+// Real returns the value as a floating-point number.
 func (n Number) Real() float64 {
 	if n.float {
 		return n.f
@@ -36,14 +36,14 @@ var (
 	errZero     = errors.New("a size is divided by zero")
 )
 
-// function computes a number from arity others; -1 accepts one or more.
+// function computes a number from arity arguments. An arity of -1 means one argument or more.
 type function struct {
 	arity   int
 	compute func(args []Number) (Number, error)
 }
 
-// functions are SymPy's and PyTorch's (torch/utils/_sympy/functions.py) by their names, and
-// Sub and Neg, which graphs have and SymPy writes by others.
+// functions maps names of SymPy's and PyTorch's functions (torch/utils/_sympy/functions.py) to their computation. Sub
+// and Neg occur in graphs only; SymPy writes them as Add and Mul.
 var functions = map[string]function{
 	"Add": {-1, sum},
 	"Sub": {2, func(args []Number) (Number, error) { return sum([]Number{args[0], negative(args[1])}) }},
@@ -82,7 +82,7 @@ var (
 	larger = fold(func(a, b int64) (int64, error) { return max(a, b), nil }, math.Max)
 )
 
-// check returns an error for an unknown function or a wrong number of arguments.
+// check returns an error for an unknown function name or a wrong number of arguments.
 func check(name string, n int) error {
 	f, known := functions[name]
 	switch {
@@ -94,7 +94,7 @@ func check(name string, n int) error {
 	return nil
 }
 
-// Compute applies a function, by its name in SymPy, to numbers.
+// Compute applies the function with the given SymPy name to numbers.
 func Compute(name string, args ...Number) (Number, error) {
 	if err := check(name, len(args)); err != nil {
 		return Number{}, err
@@ -102,7 +102,7 @@ func Compute(name string, args ...Number) (Number, error) {
 	return functions[name].compute(args)
 }
 
-// fold applies a function to numbers one after the other; the result is whole if all of them are.
+// fold returns a function that combines its arguments from left to right. The result is an integer if all of them are.
 func fold(ints func(a, b int64) (int64, error), floats func(a, b float64) float64) func([]Number) (Number, error) {
 	return func(args []Number) (Number, error) {
 		out := args[0]
@@ -120,8 +120,7 @@ func fold(ints func(a, b int64) (int64, error), floats func(a, b float64) float6
 	}
 }
 
-// divide computes a function of two numbers, the second not zero. The result is a fraction if there is no rule for
-// whole numbers.
+// divide returns a function of two numbers, the second not zero. Without a rule for integers, the result is a float.
 func divide(ints func(a, b int64) int64, floats func(a, b float64) float64) func([]Number) (Number, error) {
 	return func(args []Number) (Number, error) {
 		a, b := args[0], args[1]
@@ -136,7 +135,7 @@ func divide(ints func(a, b int64) int64, floats func(a, b float64) float64) func
 	}
 }
 
-// round makes a whole number of a number.
+// round returns a function that converts a number to an integer.
 func round(to func(float64) float64) func([]Number) (Number, error) {
 	return func(args []Number) (Number, error) {
 		if !args[0].float {

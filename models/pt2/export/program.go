@@ -9,50 +9,49 @@ import (
 	"github.com/vprof/vprof/models/pt2/cudnnanswers"
 )
 
-// Program is an exported model.
+// Program is a model exported by torch.export.
 type Program struct {
-	// Torch is the version that wrote the file, as far as the file gives it.
+	// Torch is the version of PyTorch that wrote the file; empty if the file does not hold it.
 	Torch string
-	// Class is the class of the model: "timm.models.resnet.ResNet".
+	// Class is the Python class of the model, such as "timm.models.resnet.ResNet".
 	Class string
 	// Modules are the paths of all modules in the order of named_modules(); the model itself is "".
 	Modules []string
-	// Inputs are the inputs of the graph in order: parameters, buffers and
-	// constants of the model, then what forward is called with.
+	// Inputs are the graph's inputs in order: the model's parameters, buffers and constants, then forward's arguments.
 	Inputs []Input
-	// Results are what forward returns, in order, with their names if they have any (in a dict or a dataclass).
+	// Results are the values that forward returns, in order, with their names if it returns a dict or a dataclass.
 	Results []Result
-	// Nodes are the calls in the order in which they run.
+	// Nodes are the operator calls of the graph in the order in which they run.
 	Nodes []Node
 	// Values is the number of values; they are numbered from 0.
 	Values int
-	// Names are the names of values in their own graphs.
+	// Names are the names that the graphs give to values, by value number.
 	Names []string
-	// Blocks is the pattern of the modules that checkpointing recomputes by default.
+	// Blocks is a pattern of module paths: the modules that activation checkpointing recomputes by default.
 	Blocks string
-	// Ranges are the bounds of symbols.
+	// Ranges are the bounds of symbols, by name.
 	Ranges map[string]Range
 	// Functions are the calls of autograd.Functions, in order.
 	Functions []FunctionCall
-	// Kernels are the nodes that liger-kernel replaces by its kernels, in order.
+	// Kernels are the groups of nodes that liger-kernel replaces by one kernel, in order.
 	Kernels []KernelCall
-	// First are graphs of the first forward, where it does more than those after it, each of other batches.
+	// First are the graphs of the first forward, one per captured batch size, if it does more than later ones.
 	First []*Program
 	// Extra is what vprof capture put next to the graph, nil if nothing.
 	Extra *Extra
-	// Asked holds cuDNN's own answers about the convolutions, nil if it was not asked.
+	// Asked holds the workspace sizes that cuDNN itself returned for the convolutions; nil if it was not asked.
 	Asked cudnnanswers.Answers
-	// CuDNN answers questions about other convolutions; nil for none.
+	// CuDNN asks cuDNN for the workspaces of convolutions that are not in Asked; nil if it cannot be asked.
 	CuDNN cudnnanswers.Source
 
-	// model and extra are the entries that it was read from.
+	// model and extra are the contents of the archive entries that the program was read from.
 	model, extra []byte
 }
 
-// Role is the purpose of a graph's input.
+// Role is the kind of a graph's input: parameter, buffer, constant or an argument of forward.
 type Role uint8
 
-// The roles of inputs.
+// The roles of a graph's inputs.
 const (
 	Parameter Role = iota
 	Buffer
@@ -60,13 +59,13 @@ const (
 	UserInput
 )
 
-// Input is a tensor or a number that the graph takes.
+// Input is an input of the graph: a tensor or a number.
 type Input struct {
 	Role Role
-	// Name is that in named_parameters() or named_buffers(); of a user input it is the argument's.
+	// Name is the name in named_parameters() or named_buffers(), or the name of forward's argument.
 	Name  string
 	Value int32
-	// Type, Sizes and Strides describe a tensor. Number reports whether it is no tensor but a whole number, Size.
+	// Type, Sizes and Strides describe a tensor. If Number is true, the input is an integer, and Size is its value.
 	Type         ScalarType
 	Sizes        []Size
 	Strides      []Size
@@ -75,26 +74,26 @@ type Input struct {
 	Size         Size
 }
 
-// Result is something that forward returns.
+// Result is a value that forward returns.
 type Result struct {
 	Name string
-	// Value is -1 for what is no value of the graph: None, a number.
+	// Value is the number of the graph's value, or -1 for a result that the graph does not compute: None or a number.
 	Value int32
-	// Type and Dims are the element type and the number of dimensions.
+	// Type and Dims are the tensor's dtype and number of dimensions.
 	Type ScalarType
 	Dims int
 }
 
-// Range bounds a symbol. Max is 0 if there is no bound.
+// Range holds the bounds of a symbol. Max is 0 if there is no upper bound.
 type Range struct {
 	Min int64
 	Max int64
 }
 
-// ScalarType is an element type by its number in the schema.
+// ScalarType is a dtype, by its number in the export schema.
 type ScalarType uint8
 
-// The element types that occur in training.
+// The dtypes that occur in training.
 const (
 	Byte     ScalarType = 1
 	Char     ScalarType = 2
@@ -109,31 +108,31 @@ const (
 	BFloat16 ScalarType = 13
 )
 
-// FunctionCall is the nodes from Begin to End, which ran in the forward of an autograd.Function. Line is the model's
-// line that called it.
+// FunctionCall is a call of an autograd.Function: its forward ran the nodes from Begin to End. Line is the source line
+// of the model that called it.
 type FunctionCall struct {
 	Name  string `json:"name"`
 	Line  string `json:"line"`
 	Begin int    `json:"begin"`
 	End   int    `json:"end"`
-	// Backward is the index of its backward's first node in the graph, 0 if it is unknown. AMP reports whether backward
-	// runs under the autocast of forward, Gives marks the tensor arguments that get a gradient.
+	// Backward is the index of the first node of the function's backward in the graph, 0 if it is unknown. AMP reports
+	// whether backward runs under forward's autocast. Gives marks the tensor arguments that get a gradient.
 	Backward int    `json:"backward,omitempty"`
 	AMP      bool   `json:"amp,omitempty"`
 	Gives    []bool `json:"gives,omitempty"`
 }
 
-// KernelCall is the nodes from Begin to End, which a kernel of liger-kernel replaces.
+// KernelCall is a group of nodes, from Begin to End, that liger-kernel replaces by one kernel.
 type KernelCall struct {
 	Kernel Kernel
 	Begin  int
 	End    int
 }
 
-// Kernel is a kernel of liger-kernel that replaces nodes.
+// Kernel is the name of a liger-kernel kernel that replaces nodes.
 type Kernel string
 
-// The kernels. A gated product is the first and the last of its nodes: the activation and the product.
+// The kernels. A GatedProduct (SwiGLU, GeGLU) replaces its first and last node: the activation and the product.
 const (
 	RMSNorm           Kernel = "rms-norm"
 	OutOfPlaceRMSNorm Kernel = "rms-norm-fresh" // see [liger.Norm]
@@ -141,10 +140,10 @@ const (
 	GatedProduct      Kernel = "gated-product"
 )
 
-// Kind describes what an argument or result is.
+// Kind is the type of an argument or result.
 type Kind uint8
 
-// The kinds of arguments; lists have their elements in List.
+// The kinds of arguments. A List holds its elements in Argument.List.
 const (
 	None Kind = iota
 	// Ref is a value of the graph: a tensor or a number.
@@ -157,73 +156,72 @@ const (
 	Type
 	MemoryFormat
 	List
-	// TypeOf is the element type of the first tensor of floating point in List.
+	// TypeOf is the dtype of the first floating-point tensor in Argument.List.
 	TypeOf
-	// Opaque is an argument that no recording needs: a device, a layout, an object.
+	// Opaque is an argument that the recorder does not need: a device, a layout, an object.
 	Opaque
 )
 
-// Argument is an argument or a result of a call.
+// Argument is an argument or a result of an operator call.
 type Argument struct {
 	Kind Kind
-	// Ref is the number of a value.
+	// Ref is the number of the graph's value, if Kind is Ref.
 	Ref  int32
 	Int  int64
 	Real float64
 	Text string
 	List []Argument
-	// Autocast describes the type that float32 in the graph becomes under autocast.
+	// Autocast tells what autocast does to a dtype argument that is float32 in the graph.
 	Autocast UnderAutocast
 }
 
-// UnderAutocast describes how a type changes under autocast, if that was observed.
+// UnderAutocast tells whether autocast changes a dtype argument, if that was observed.
 type UnderAutocast int8
 
-// A type of the code stays, a tensor's type (x.to(y.dtype)) is half precision where the tensor is.
+// A constant dtype (x.to(torch.float32)) stays. A tensor's dtype (x.to(y.dtype)) halves if y is in half precision.
 const (
-	NotSeen UnderAutocast = iota
-	Stays
-	Halves
+	AutocastUnknown UnderAutocast = iota
+	AutocastKeeps
+	AutocastHalves
 )
 
-// Named is an argument with the name that the operator's schema gives it.
-type Named struct {
+// NamedArgument is an argument with its name in the operator's schema.
+type NamedArgument struct {
 	Name string
 	Argument
 }
 
-// Node is a call in the graph, or the beginning or end of a block.
+// Node is an operator call in the graph, or the beginning or end of a block.
 type Node struct {
-	// Target is the called function: "torch.ops.aten.layer_norm.default".
+	// Target is the called operator, such as "torch.ops.aten.layer_norm.default".
 	Target string
-	// Number counts the nodes of all graphs, nodes of a nested one after the node
-	// that holds it; a Close has the number of the node before it.
+	// Number is the node's number over all graphs: nodes of a nested graph follow the node that holds it. The end of a
+	// block has the number of the node before it.
 	Number  int32
 	Block   Block
-	Inputs  []Named
+	Inputs  []NamedArgument
 	Outputs []Argument
-	// Module is the path of the module whose code made the call, Class its class.
+	// Module is the path of the module whose forward made the call, Class is its Python class.
 	Module string
 	Class  string
-	// Line is the innermost line of the model itself, "file.py:12:forward".
+	// Line is the innermost source line of the model's own code, as "file.py:12:forward".
 	Line string
-	// CastsNothing reports whether the node is a cast to the type that its argument had in the export.
+	// CastsNothing reports whether the node is a cast to the dtype that its argument already had at export.
 	CastsNothing bool
-	// Stack are the paths of the modules whose calls the call is in, the outermost first; the second call of a module
-	// has "@1" after its path. Classes are the classes of the modules.
+	// Stack are the paths of the modules that the call is inside, outermost first; a module's second call has "@1"
+	// after its path. Classes are the Python classes of these modules.
 	Stack   []string
 	Classes []string
 	// Trace are the Python frames of the call, the outermost first.
 	Trace []Frame
-	// Dies are the values that Python releases once the node has run, in order.
+	// Dies are the values that Python releases after the node, in order.
 	Dies []int32
 }
 
-// Block reports whether a node is a call, or the beginning or end of a Python with statement (no_grad, autocast) around
-// the nodes between.
+// Block tells whether a node is an operator call or begins or ends a block: the body of a Python with statement.
 type Block uint8
 
-// The blocks; each is closed by a Close.
+// The kinds of blocks (no_grad, enable_grad, autocast, and one without effect on the recorder). Close ends any of them.
 const (
 	Call Block = iota
 	OpenNoGrad
@@ -233,16 +231,16 @@ const (
 	Close
 )
 
-// Frame is a Python frame of a stack trace.
+// Frame is a Python frame of a node's stack trace.
 type Frame struct {
 	File string
 	Line int
 	Func string
-	// Source is the text of the line, "" if it is not known.
+	// Source is the text of the source line, empty if it is unknown.
 	Source string
 }
 
-// parseTrace reads Python's frames:
+// parseTrace reads the frames of a Python traceback:
 //
 //	File "model.py", line 12, in forward
 //	  x = self.conv(x)
@@ -267,7 +265,7 @@ func parseTrace(text string) []Frame {
 	return out
 }
 
-// ownLine returns the innermost line outside of PyTorch's own modules.
+// ownLine returns the innermost source line outside of PyTorch's modules.
 func ownLine(trace []Frame) string {
 	for i := len(trace) - 1; i >= 0; i-- {
 		f := trace[i]

@@ -10,14 +10,14 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Limits of a program's JSON without skipped parts. The largest graphs in use have some 10^4 nodes of 60 values.
+// Limits of model.json, without skipped values. The largest graphs in use have about 10^4 nodes of 60 values.
 const (
 	mostDepth  = 100
 	mostValues = 3_000_000
 )
 
-// scanner reads values from JSON in one pass, without building a tree: most of a
-// program is skipped. The first error ends all loops.
+// scanner reads JSON in one pass without building a tree, because most of model.json is skipped. After the first error,
+// all methods return at once.
 type scanner struct {
 	json   *jsontext.Decoder
 	base   int64 // the first byte of what json reads
@@ -41,8 +41,8 @@ func (s *scanner) fail(format string, args ...any) {
 	}
 }
 
-// ended ends the scan if a read failed.
-func (s *scanner) ended(err error) bool {
+// failed records the error of a read, and reports whether there is one.
+func (s *scanner) failed(err error) bool {
 	var wrong *jsontext.SyntacticError
 	switch {
 	case err == nil:
@@ -56,8 +56,8 @@ func (s *scanner) ended(err error) bool {
 	return s.err != nil
 }
 
-// begins reports whether the next value has a kind, and counts it against the limits. Another kind is an error.
-func (s *scanner) begins(kind jsontext.Kind) bool {
+// expect reports whether the next value is of a kind, and counts it against the limits. Another kind is an error.
+func (s *scanner) expect(kind jsontext.Kind) bool {
 	if s.err != nil {
 		return false
 	}
@@ -69,25 +69,25 @@ func (s *scanner) begins(kind jsontext.Kind) bool {
 	return s.err == nil
 }
 
-// scalar returns the text of a value of a kind, which is valid until the next read.
+// scalar returns the text of the next value, which must be of the given kind. The text is valid until the next read.
 func (s *scanner) scalar(kind jsontext.Kind) []byte {
-	if !s.begins(kind) {
+	if !s.expect(kind) {
 		return nil
 	}
 	v, err := s.json.ReadValue()
-	if s.ended(err) {
+	if s.failed(err) {
 		return nil
 	}
 	return v
 }
 
-// members calls each for each part of an object or array, which it must read.
+// members calls each for each member of an object or array. The callback must read that member.
 func (s *scanner) members(open, end jsontext.Kind, each func()) {
-	if !s.begins(open) {
+	if !s.expect(open) {
 		return
 	}
 	_, err := s.json.ReadToken()
-	if s.ended(err) {
+	if s.failed(err) {
 		return
 	}
 	if s.json.StackDepth() > mostDepth {
@@ -96,14 +96,14 @@ func (s *scanner) members(open, end jsontext.Kind, each func()) {
 	for s.err == nil {
 		if s.json.PeekKind() == end {
 			_, err := s.json.ReadToken()
-			s.ended(err)
+			s.failed(err)
 			return
 		}
 		each()
 	}
 }
 
-// object calls member for each key; a value that member does not read is skipped.
+// object calls member for each key of an object. It skips values that member does not read.
 func (s *scanner) object(member func(key string)) {
 	s.members('{', '}', func() {
 		key := s.text()
@@ -117,34 +117,33 @@ func (s *scanner) object(member func(key string)) {
 	})
 }
 
-// array calls element for each element, which it must read.
+// array calls element for each element of an array. The callback must read that element.
 func (s *scanner) array(element func()) { s.members('[', ']', element) }
 
-// skip reads a value of any kind.
 func (s *scanner) skip() {
 	if s.err == nil {
-		s.ended(s.json.SkipValue())
+		s.failed(s.json.SkipValue())
 	}
 }
 
-// part is a value that is read later, and the position of its first byte.
-type part struct {
+// deferredValue is a JSON value that is read later, and the position of its first byte.
+type deferredValue struct {
 	value jsontext.Value
 	at    int64
 }
 
-// later returns the next value, for [scanner.read].
-func (s *scanner) later() part {
+// deferValue returns the next value without reading it, for [scanner.readDeferred].
+func (s *scanner) deferValue() deferredValue {
 	if s.err != nil {
-		return part{}
+		return deferredValue{}
 	}
 	v, err := s.json.ReadValue()
-	s.ended(err)
-	return part{v.Clone(), s.base + s.json.InputOffset() - int64(len(v))}
+	s.failed(err)
+	return deferredValue{v.Clone(), s.base + s.json.InputOffset() - int64(len(v))}
 }
 
-// read calls object for each key of a part that was skipped before; without one it does nothing.
-func (s *scanner) read(p part, member func(key string)) {
+// readDeferred calls member for each key of a deferred object, if there is one.
+func (s *scanner) readDeferred(p deferredValue, member func(key string)) {
 	if s.err != nil || p.value == nil {
 		return
 	}
@@ -154,12 +153,12 @@ func (s *scanner) read(p part, member func(key string)) {
 	s.json, s.base = json, base
 }
 
-// null reads a null if it is the next value.
+// null reads the next value if it is null, and reports whether it was.
 func (s *scanner) null() bool {
 	return s.err == nil && s.json.PeekKind() == 'n' && s.scalar('n') != nil
 }
 
-// text returns a string. Equal strings share their memory: names and traces repeat.
+// text reads a string. Equal strings share their memory, because names and stack traces repeat.
 func (s *scanner) text() string {
 	content := s.content()
 	if t, ok := s.known[string(content)]; ok {
@@ -173,7 +172,7 @@ func (s *scanner) text() string {
 	return t
 }
 
-// content returns the bytes of a string, which are valid until the next read.
+// content returns the unescaped bytes of a string, which are valid until the next read.
 func (s *scanner) content() []byte {
 	quoted := s.scalar('"')
 	switch {
@@ -186,7 +185,6 @@ func (s *scanner) content() []byte {
 	return s.buffer
 }
 
-// integer returns a whole number.
 func (s *scanner) integer() int64 {
 	w := s.scalar('0')
 	if s.err != nil {
@@ -199,7 +197,7 @@ func (s *scanner) integer() int64 {
 	return n
 }
 
-// number returns any number. Infinities and NaN are strings.
+// number reads a floating-point number. Infinities and NaN are JSON strings.
 func (s *scanner) number() float64 {
 	var w []byte
 	if s.err == nil && s.json.PeekKind() == '"' {
@@ -217,7 +215,6 @@ func (s *scanner) number() float64 {
 	return x
 }
 
-// boolean returns a true or false.
 func (s *scanner) boolean() bool {
 	if s.err == nil && s.json.PeekKind() == 't' {
 		return s.scalar('t') != nil

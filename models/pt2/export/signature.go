@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// signature reads the kinds of the graph's inputs and outputs.
-func (d *decoder) signature() {
+// readSignature reads the roles of the graph's inputs and the kinds of its outputs.
+func (d *decoder) readSignature() {
 	d.object(func(key string) {
 		switch key {
 		case "input_specs":
@@ -19,7 +19,7 @@ func (d *decoder) signature() {
 	})
 }
 
-// inputSpec reads one spec: {"parameter": {"arg": ..., "parameter_name": "w"}}.
+// inputSpec reads the description of one input: {"parameter": {"arg": ..., "parameter_name": "w"}}.
 func (d *decoder) inputSpec(kind string) {
 	role, known := map[string]Role{"parameter": Parameter, "buffer": Buffer, "tensor_constant": Constant}[kind]
 	in := Input{Role: role, Value: -1}
@@ -35,7 +35,7 @@ func (d *decoder) inputSpec(kind string) {
 	d.inputs = append(d.inputs, in)
 }
 
-// moduleCalls reads the paths of the modules, and from the signature of the model itself what its results are called.
+// moduleCalls reads the paths of the modules, and the names of forward's results from the model's own signature.
 func (d *decoder) moduleCalls() {
 	d.array(func() {
 		path, spec := "", ""
@@ -61,15 +61,15 @@ func (d *decoder) moduleCalls() {
 	})
 }
 
-// treeSpec is a node of torch.utils._pytree's serialized structure.
+// treeSpec is a node of a serialized structure of torch.utils._pytree.
 type treeSpec struct {
 	Type     *string    `json:"type"`
 	Context  string     `json:"context"`
 	Children []treeSpec `json:"children_spec"`
 }
 
-// resultNames returns the names of the leaves of a structure of results: keys of dicts and fields of dataclasses,
-// numbers elsewhere; a single result has none. An unknown structure has no names.
+// resultNames returns the names of the leaves of forward's result structure: keys of dicts, fields of dataclasses, and
+// indices elsewhere. A single result and an unknown structure have no names.
 func resultNames(spec string) []string {
 	var version json.RawMessage
 	var root treeSpec
@@ -105,7 +105,7 @@ func resultNames(spec string) []string {
 	return names
 }
 
-// finish combines the outermost graph with the signature.
+// finish completes the program from the outermost graph and the signature, and checks it.
 func (d *decoder) finish(g *graph) {
 	if len(g.inputs) != len(d.inputs) {
 		d.err = fmt.Errorf("the graph has %d inputs, and its signature names %d", len(g.inputs), len(d.inputs))
@@ -142,38 +142,38 @@ func (d *decoder) finish(g *graph) {
 		}
 		d.p.Results = append(d.p.Results, r)
 	}
-	d.metas(g, wanted)
-	d.symbols(g, wanted)
-	d.resolve()
+	d.readTensorMetas(g, wanted)
+	d.readSymbolicInputs(g, wanted)
+	d.replaceAliases()
 	if d.err == nil {
 		d.err = d.p.check()
 	}
 }
 
-// metas reads types and sizes of the inputs and the results, which may come after the nodes.
-func (d *decoder) metas(g *graph, wanted map[int32]int) {
+// readTensorMetas reads dtypes and sizes of the graph's inputs and results. wanted maps an input's value to its index.
+func (d *decoder) readTensorMetas(g *graph, wanted map[int32]int) {
 	results := map[int32]*Result{}
 	for i := range d.p.Results {
 		if r := &d.p.Results[i]; r.Value >= 0 {
 			results[r.Value] = r
 		}
 	}
-	d.read(g.metas, func(name string) {
+	d.readDeferred(g.metas, func(name string) {
 		v, known := g.names[name]
 		i, input := wanted[v]
 		switch r := results[v]; {
 		case known && input:
 			d.inputs[i].Number = false
-			d.meta(&d.inputs[i])
+			d.readTensorMeta(&d.inputs[i])
 		case known && r != nil:
 			var m Input
-			d.meta(&m)
+			d.readTensorMeta(&m)
 			r.Type, r.Dims = m.Type, len(m.Sizes)
 		}
 	})
 }
 
-func (d *decoder) meta(in *Input) {
+func (d *decoder) readTensorMeta(in *Input) {
 	d.object(func(key string) {
 		switch key {
 		case "dtype":
@@ -190,9 +190,9 @@ func (d *decoder) meta(in *Input) {
 	})
 }
 
-// symbols reads the sizes that forward is given as numbers.
-func (d *decoder) symbols(g *graph, wanted map[int32]int) {
-	d.read(g.symbols, func(name string) {
+// readSymbolicInputs reads the sizes of inputs that are integers.
+func (d *decoder) readSymbolicInputs(g *graph, wanted map[int32]int) {
+	d.readDeferred(g.symbols, func(name string) {
 		v, known := g.names[name]
 		i, input := wanted[v]
 		if known && input {
@@ -201,7 +201,7 @@ func (d *decoder) symbols(g *graph, wanted map[int32]int) {
 	})
 }
 
-// size reads {"as_int": 3} or {"as_expr": {"expr_str": ..., "hint": ...}}.
+// size reads a dimension: {"as_int": 3} or {"as_expr": {"expr_str": ..., "hint": ...}}.
 func (d *decoder) size() Size {
 	var s Size
 	d.object(func(key string) {

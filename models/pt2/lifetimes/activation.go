@@ -7,38 +7,38 @@ import (
 	"github.com/vprof/vprof/models/pt2/export"
 )
 
-// activation is a call of a Python function whose frame the traces show.
+// activation is a running call of a Python function whose frame appears in the stack traces.
 type activation struct {
 	parent *activation
 	depth  int
 	file   string
 	fn     string
 	ended  bool
-	// arguments are values from outside.
+	// arguments are the values that the function received from its callers.
 	arguments []int32
 	names     []binding
-	// kept are in a container of the activation.
+	// kept are values in containers (x.append(y)) that live as long as the activation.
 	kept []int32
 
-	// The statement that runs: its line and text, and what its last call has made.
+	// The current statement: its line, its parsed text, and the result of its last call.
 	line   int
 	text   statement
 	result []int32
-	// made are the results of all its calls.
+	// made are the results of all calls of the current statement.
 	made []int32
-	// calls counts what the statement has called.
+	// calls is the number of calls that the current statement has made.
 	calls int
 }
 
-// binding is a name with the values it is bound to.
+// binding is a Python variable name and the values that it is bound to.
 type binding struct {
 	name   string
 	values []int32
-	// inferred reports whether the statement that bound it was not seen.
+	// inferred reports whether the name was guessed, since the binding statement made no call and so left no trace.
 	inferred bool
 }
 
-// enter makes the stack of activations equal to a call's trace.
+// enter leaves and enters functions until the stack of activations matches a node's stack trace.
 func (t *tracer) enter(n *export.Node) {
 	if len(n.Trace) == 0 || len(n.Stack) == 0 || n.Module == "" && n.Stack[0] != "" {
 		return // a call that export has put in
@@ -61,9 +61,9 @@ func (t *tracer) enter(n *export.Node) {
 	t.prev = n
 }
 
-// shared returns the number of running activations that a call is inside. Frames with the same line are the same. If
-// the line has changed, the activation continues, and functions that it called have returned. If the modules differ,
-// the frame of the first other module is new.
+// shared returns the number of running activations that a node's call is inside. Frames with the same line are the same
+// activation. At the first frame with another line the activation continues, and the functions that it had called have
+// returned. Where the modules differ, the frame of the first different module is new.
 func (t *tracer) shared(n *export.Node) int {
 	s := 0
 	for s < len(t.stack) && s < len(n.Trace) {
@@ -89,7 +89,7 @@ func (t *tracer) shared(n *export.Node) int {
 	return s
 }
 
-// frameOf returns the frame of module m in a node's stack: each module has one forward.
+// frameOf returns the index of the frame of the m-th module in a node's stack trace: each module has one forward.
 func frameOf(n *export.Node, m int) int {
 	seen := 0
 	for i := range n.Trace {
@@ -104,14 +104,14 @@ func frameOf(n *export.Node, m int) int {
 	return len(n.Trace)
 }
 
-// leave ends the innermost activation: it releases the names in the order in which they were bound, and then the
-// arguments. The caller gets the result.
+// leave ends the innermost activation. It releases the function's variables in the order of their binding, then its
+// arguments, and passes the result to the caller.
 func (t *tracer) leave() {
 	a := t.stack[len(t.stack)-1]
 	t.stack = t.stack[:len(t.stack)-1]
 	result := a.result
 	t.hold(result...)
-	a.end(t)
+	a.endStatement(t)
 	a.ended = true
 	for _, name := range a.names {
 		t.release(name.values...)
@@ -122,14 +122,14 @@ func (t *tracer) leave() {
 		for _, v := range result {
 			t.home[v] = a.parent
 		}
-		for _, v := range a.parent.yield(t, result) {
+		for _, v := range a.parent.setResult(t, result) {
 			t.settle(v)
 		}
 	}
 	t.release(result...)
 }
 
-// advance moves the activation to the line of the next call; calling reports whether it calls what the trace shows.
+// advance moves the activation to the line of the next call. calling: that line calls a function with its own frame.
 func (a *activation) advance(t *tracer, f export.Frame, calling bool) {
 	text := parse(f.Source)
 	again := a.text.single && calling && a.calls > 0 // of a loop over one line
@@ -140,13 +140,13 @@ func (a *activation) advance(t *tracer, f export.Frame, calling bool) {
 		a.line = f.Line // the rest of a statement of several lines
 		return
 	}
-	a.end(t)
+	a.endStatement(t)
 	a.line, a.text, a.calls = f.Line, text, 0
 }
 
-// yield makes values the statement's current result, and returns the former ones, which have lost a reference and must
-// be settled.
-func (a *activation) yield(t *tracer, values []int32) (old []int32) {
+// setResult makes values the statement's current result. It returns the previous result, which has lost a reference and
+// must be passed to settle.
+func (a *activation) setResult(t *tracer, values []int32) (old []int32) {
 	t.hold(values...)
 	old = a.result
 	a.result = values
@@ -158,8 +158,8 @@ func (a *activation) yield(t *tracer, values []int32) (old []int32) {
 	return old
 }
 
-// end ends the statement: its result gets its names.
-func (a *activation) end(t *tracer) {
+// endStatement binds the statement's result to its names and drops the statement's own reference.
+func (a *activation) endStatement(t *tracer) {
 	result := a.result
 	a.result = nil
 	if len(result) > 0 {
@@ -169,7 +169,7 @@ func (a *activation) end(t *tracer) {
 	t.release(result...)
 }
 
-// bind binds the names of the statement to its result.
+// bind binds the statement's names to its result.
 func (a *activation) bind(t *tracer, result []int32) {
 	names := a.text.names
 	switch {
@@ -193,7 +193,7 @@ func (a *activation) bind(t *tracer, result []int32) {
 	}
 }
 
-// set binds a name, and releases the values that it was bound to.
+// set binds a name, and releases the values that the name was bound to before.
 func (a *activation) set(t *tracer, b binding) {
 	for _, v := range b.values {
 		t.hold(v)
@@ -210,8 +210,8 @@ func (a *activation) set(t *tracer, b binding) {
 	a.names = append(a.names, b)
 }
 
-// infer finds the name of a value whose binding statement was not seen, such as "residual = x": the value has no name
-// left and is used again, in a statement with one unknown name.
+// infer guesses the name of a value whose binding statement made no call, such as "residual = x". Such a value has no
+// name left but is used again, in a statement with exactly one unknown name.
 func (a *activation) infer(t *tracer, v int32) {
 	if t.count[v] > 0 || !t.named[v] {
 		return

@@ -16,7 +16,7 @@ import (
 	"github.com/vprof/vprof/models/pt2/export"
 )
 
-// Find sets the Dies of a program's nodes from the observation, or else from the stack traces.
+// Find sets Dies of a program's nodes from the releases that were observed, or else from the stack traces.
 func Find(p *export.Program) error {
 	if p.Extra != nil && p.Extra.Dies != nil {
 		return observed(p)
@@ -24,14 +24,14 @@ func Find(p *export.Program) error {
 	t := newTracer(p)
 	for i := range p.Nodes {
 		if p.Nodes[i].Block == export.Call {
-			t.node(i)
+			t.follow(i)
 		}
 	}
 	t.finish()
 	return nil
 }
 
-// tracer follows the calls of a program and counts references.
+// tracer follows the calls of a program and counts the Python references of its values.
 type tracer struct {
 	p     *export.Program
 	now   int // the node that has run last
@@ -67,30 +67,30 @@ func newTracer(p *export.Program) *tracer {
 // inputs returns the values among a node's arguments.
 func inputs(n *export.Node) (values []int32) {
 	for _, a := range n.Inputs {
-		each(a.Argument, func(v int32) { values = append(values, v) })
+		eachValue(a.Argument, func(v int32) { values = append(values, v) })
 	}
 	return values
 }
 
 func outputs(n *export.Node) (values []int32) {
 	for _, o := range n.Outputs {
-		each(o, func(v int32) { values = append(values, v) })
+		eachValue(o, func(v int32) { values = append(values, v) })
 	}
 	return values
 }
 
-// each calls f for the values in an argument.
-func each(a export.Argument, f func(v int32)) {
+// eachValue calls f for each of the graph's values in an argument.
+func eachValue(a export.Argument, f func(v int32)) {
 	if a.Kind == export.Ref {
 		f(a.Ref)
 	}
 	for _, x := range a.List {
-		each(x, f)
+		eachValue(x, f)
 	}
 }
 
-// node follows one call.
-func (t *tracer) node(i int) {
+// follow processes one node: it enters its function, and releases the values that the call no longer needs.
+func (t *tracer) follow(i int) {
 	n := &t.p.Nodes[i]
 	t.enter(n)
 	taken, made := inputs(n), outputs(n)
@@ -105,7 +105,7 @@ func (t *tracer) node(i int) {
 	}
 	var before []int32
 	if len(t.stack) > 0 && len(made) > 0 {
-		before = t.stack[len(t.stack)-1].yield(t, made)
+		before = t.stack[len(t.stack)-1].setResult(t, made)
 	}
 	for _, values := range [][]int32{taken, before, made} {
 		for _, v := range values {
@@ -114,8 +114,8 @@ func (t *tracer) node(i int) {
 	}
 }
 
-// use records that the innermost activation uses a value: the activation below the value's own holds it as an argument
-// until it returns.
+// use records that the innermost activation uses a value. If another activation created it, the function called by that
+// one holds it as an argument until it returns.
 func (t *tracer) use(v int32) {
 	if t.fixed[v] || len(t.stack) == 0 {
 		return
@@ -152,7 +152,7 @@ func (t *tracer) release(values ...int32) {
 	}
 }
 
-// settle frees a value that has no reference and no further use.
+// settle marks a value as released after the current node if it has no reference and no later use.
 func (t *tracer) settle(v int32) {
 	if t.count[v] > 0 || t.dead[v] || t.fixed[v] || t.last[v] > t.now {
 		return

@@ -50,7 +50,7 @@ func program(calls []traced) *export.Program {
 			Outputs: []export.Argument{{Kind: export.Ref, Ref: int32(i + 1)}},
 		}
 		for _, v := range c.takes {
-			n.Inputs = append(n.Inputs, export.Named{Argument: export.Argument{Kind: export.Ref, Ref: v}})
+			n.Inputs = append(n.Inputs, export.NamedArgument{Argument: export.Argument{Kind: export.Ref, Ref: v}})
 		}
 		for d, f := range c.frames {
 			where, source, _ := strings.Cut(f, ": ")

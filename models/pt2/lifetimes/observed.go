@@ -8,8 +8,8 @@ import (
 	"github.com/vprof/vprof/models/pt2/export"
 )
 
-// observed sets the lifetimes that a run of forward has shown. A value without an entry lives to the end of the step.
-// An unnamed value that was added to the graph later lives until its last use.
+// observed sets Dies of the program's nodes from the releases that capture observed. A value without an entry lives to
+// the end of the step. An unnamed value, which was added to the graph later, lives until its last use.
 func observed(p *export.Program) error {
 	at := map[int32]int{-1: 0}
 	for i := range p.Nodes {
@@ -52,7 +52,7 @@ func observed(p *export.Program) error {
 	return nil
 }
 
-// madeBy returns the set of values that nodes compute, and the named ones by their names.
+// madeBy returns the set of values that nodes compute, and the same values by their names in the graph.
 func madeBy(p *export.Program) (made map[int32]bool, named map[string]int32) {
 	made, named = map[int32]bool{}, map[string]int32{}
 	for i := range p.Nodes {
@@ -68,7 +68,7 @@ func madeBy(p *export.Program) (made map[int32]bool, named map[string]int32) {
 	return made, named
 }
 
-// lastUses returns the nodes after which values are not used any more.
+// lastUses returns for each value the index of the last node that uses it.
 func lastUses(p *export.Program) []int {
 	last := make([]int, p.Values)
 	for i := range p.Nodes {
@@ -80,7 +80,7 @@ func lastUses(p *export.Program) []int {
 	return last
 }
 
-// aliases are the values that are one tensor in Python: an in-place operator returns its argument.
+// aliases groups values that are one tensor in Python, because an in-place operator returns its argument.
 type aliases map[int32][]int32
 
 func aliasesOf(p *export.Program) aliases {
@@ -107,7 +107,7 @@ func (s aliases) group(v int32) []int32 {
 	return []int32{v}
 }
 
-// inPlace reports whether a target is an operator in place: aten.add_.Tensor.
+// inPlace reports whether an operator works in place, like aten.add_.Tensor.
 func inPlace(target string) bool {
 	name := strings.TrimPrefix(target, "torch.ops.aten.")
 	name, _, _ = strings.Cut(name, ".")

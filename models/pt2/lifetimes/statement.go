@@ -5,22 +5,22 @@ import (
 	"strings"
 )
 
-// statement describes what a source line does with its result.
+// statement describes what a Python source line does with the result of its call.
 type statement struct {
-	// names are the ones that it binds, in order.
+	// names are the variables that the line assigns, in order.
 	names []string
-	// uses are plain names on its right side that are no functions.
+	// uses are the variables on the right side of the assignment. Called functions and attributes do not count.
 	uses []string
 	// keeps reports whether the result goes into a container or an attribute.
 	keeps bool
-	// single reports whether the line makes one call and binds its result, so that a
-	// second call belongs to the next iteration.
+	// single reports whether the line makes one call and assigns its result, so a second call is a loop's next
+	// iteration.
 	single bool
-	// goesOn reports whether the line is the rest of a statement that began before.
+	// goesOn reports whether the line continues the statement of the line before.
 	goesOn bool
 }
 
-// parse parses a source line. A line that it does not understand binds no name.
+// parse parses a Python source line. For a line that it cannot parse, it returns a statement without names.
 func parse(text string) statement {
 	var s statement
 	text = strings.TrimSpace(text)
@@ -88,14 +88,14 @@ func isName(text string) bool {
 	return text != ""
 }
 
-// keywords are Python's, which name no tensors.
+// keywords are Python's keywords and common names that never hold tensors.
 var keywords = map[string]bool{
 	"self": true, "if": true, "else": true, "not": true, "and": true, "or": true, "in": true, "is": true, "for": true,
 	"lambda": true, "None": true, "True": true, "False": true, "torch": true, "F": true, "nn": true,
 	"math": true, "dim": true,
 }
 
-// plainNames returns the names in an expression that are neither called nor attributes nor keyword arguments.
+// plainNames returns the variables in a Python expression, without called functions, attributes and keyword arguments.
 func plainNames(text string) []string {
 	var out []string
 	for i := 0; i < len(text); {
