@@ -8,29 +8,29 @@ import (
 	"github.com/vprof/vprof/models/train"
 )
 
-// An architecture is the network of a configuration, with its usual batch sizes and its settings.
+// An architecture is the model that a configuration describes, with its usual batch sizes, settings and checks.
 type architecture struct {
 	summary string
-	// unit names one element of a batch ("sequence"); batch is the usual size, and batches are the sizes of a sweep.
+	// unit names one element of a batch ("sequence"), batch is the usual batch size, and batches are a sweep's sizes.
 	unit     string
 	batch    int
 	batches  []int
 	settings []models.Setting
-	// only are settings that matter to some tasks alone.
+	// only lists the tasks to which a setting applies, by the setting's name. Other settings apply to all tasks.
 	only  map[string][]string
 	notes []string
-	// caveats are notes on a case that stand with its results.
+	// caveats return notes on a case, printed with its results.
 	caveats []func(models.Case) []string
-	// levers are the options that cases may set.
+	// supports holds the memory-saving options that a case may choose.
 	levers models.MemoryOptionSupport
-	// rules refuse cases, see [architecture.rule].
+	// checks refuse cases that vprof cannot plan, see [architecture.addCheck].
 	rules []rule
 	task  func(models.Case) train.Task
-	// towers reports whether there are layers that a step on text does not call.
+	// towers reports whether the model has image or audio encoders. A text-only step does not run them.
 	towers bool
-	// adapters maps the adapters that a case names to the ones that peft makes; nil changes none.
+	// adapters converts the adapters that a case names to the ones that peft creates; nil if they are the same.
 	adapters func(models.Case) models.LoRA
-	// teacher is the model that it may learn from; nil for none.
+	// teacher is the model whose logits this one can learn from (distillation); nil for none.
 	teacher *architecture
 }
 
@@ -54,13 +54,13 @@ func (a *architecture) check(c models.Case) error {
 	return nil
 }
 
-// A rule names a setting or flag of a case that vprof cannot plan, and the reason; both are empty for other cases.
+// A caseCheck returns the setting or flag because of which vprof cannot plan a case, and the reason; empty if it can.
 type rule func(models.Case) (field, reason string)
 
-// rule adds a rule, which is checked before the existing ones.
+// addCheck adds a check, which runs before the existing ones.
 func (a *architecture) rule(r rule) { a.rules = append([]rule{r}, a.rules...) }
 
-// refuse adds the rule that some cases cannot be planned, for a reason that is the same for all.
+// addRefusal adds a check that refuses the cases for which is returns true, always for the same reason.
 func (a *architecture) refuse(field, reason string, is func(models.Case) bool) {
 	a.rule(refusing(field, reason, is))
 }
@@ -74,10 +74,10 @@ func refusing(field, reason string, is func(models.Case) bool) rule {
 	}
 }
 
-// caveat adds notes that some cases have besides their results.
+// addCaveat adds a function that returns notes on a case, printed with its results.
 func (a *architecture) caveat(notes func(models.Case) []string) { a.caveats = append(a.caveats, notes) }
 
-// tasks makes the task of a case, with its teacher or reference model.
+// newTask returns the training task of a case, with its teacher or reference model.
 func (a *architecture) tasks(c models.Case) train.Task {
 	t := a.task(c)
 	text, ok := t.(*hf.TextTask)
@@ -99,14 +99,14 @@ func (a *architecture) caveatsOf(c models.Case) (notes []string) {
 	return notes
 }
 
-// leverSet returns the memory-saving options of an architecture: all have the options of the training loop.
+// supportedOptions returns the architecture's memory-saving options, with the options of the training loop.
 func (a *architecture) leverSet() models.MemoryOptionSupport {
 	l := a.levers
 	l.Loop, l.Quantize, l.QAT = models.LoopTrainer, true, true
 	return l
 }
 
-// note adds a note to every result.
+// addNote adds a note to every result.
 func (a *architecture) note(note string) {
 	a.notes = append(a.notes, note)
 	a.caveat(func(models.Case) []string { return []string{note} })

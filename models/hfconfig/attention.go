@@ -10,15 +10,15 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// flashed adds the choice of FlashAttention where its step differs from that of PyTorch's attention, for which releases
-// before 4.54 repeat keys and values that heads share.
+// addFlashSetting adds the setting for FlashAttention where its memory differs from scaled_dot_product_attention, for
+// which releases before 4.54 repeat the keys and values that heads share.
 func (a *architecture) flashed(c llama.Config) {
 	if !c.Llama4.Enabled && (c.Eager || slices.Contains(c.Windowed, true) || c.KVHeads < c.Heads) {
 		a.settings = append(a.settings, hf.Flash.Setting())
 	}
 }
 
-// chosen returns a configuration with the settings of a case applied.
+// configFor returns the configuration with the settings of a case applied.
 func (d relative) chosen(c llama.Config, k models.Case) llama.Config {
 	rules := k.Libraries()
 	if c.AttentionCap && !hf.Eager.IsChosen(k) && !rules.EagerCaps {
@@ -48,7 +48,7 @@ func (d relative) chosen(c llama.Config, k models.Case) llama.Config {
 	return c
 }
 
-// attention sets the attention implementations that cases may choose.
+// addAttentionSettings adds the settings for eager attention and flex_attention, if the model supports them.
 func (d relative) attention(c llama.Config, a *architecture) {
 	if c.Eager {
 		a.levers.EagerAttention = true
@@ -60,7 +60,7 @@ func (d relative) attention(c llama.Config, a *architecture) {
 	}
 }
 
-// eager adds the choice of eager attention.
+// addEagerSetting adds the setting for eager attention.
 func (a *architecture) eager() {
 	a.settings = append(a.settings, hf.Eager.Setting())
 	a.refuse("eager", "attention is either eager or FlashAttention; choose one", func(c models.Case) bool {
@@ -68,7 +68,7 @@ func (a *architecture) eager() {
 	})
 }
 
-// flexed adds the choice of flex_attention, which does not support dropout.
+// addFlexSetting adds the setting for flex_attention, which does not support dropout.
 func (a *architecture) flexed(dropout float64) {
 	a.settings = append(a.settings, hf.Flex.Setting())
 	a.caveat(func(c models.Case) (notes []string) {

@@ -11,8 +11,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// decoder returns what all text decoders share: the sizes of their batches, and the
-// settings. length is the setting of the number of tokens in a sequence.
+// newDecoder returns what all text decoders share: their batch sizes, settings and notes. length is the setting of the
+// sequence length.
 func decoder(name string, layers, width, classes int64, length models.Setting) architecture {
 	return architecture{
 		levers:  models.MemoryOptionSupport{Recompute: true, Objective: true},
@@ -51,7 +51,7 @@ func decoder(name string, layers, width, classes int64, length models.Setting) a
 	}
 }
 
-// onlyDecoders returns the settings of decoders that apply to a single task, by task.
+// decoderTaskSettings returns the tasks of decoders to which a setting applies, by the setting's name.
 func onlyDecoders() map[string][]string {
 	only := maps.Clone(onlyClassification)
 	for _, name := range append(hf.LossSettingNames(), hf.SharedLabels, "flat", hf.HeadSetting) {
@@ -60,7 +60,7 @@ func onlyDecoders() map[string][]string {
 	return only
 }
 
-// positionsKey is the key of the largest number of tokens in a sequence.
+// positionsKey is the configuration's key of the longest sequence.
 const positionsKey = "max_position_embeddings"
 
 func readGPT(r *reader) architecture {

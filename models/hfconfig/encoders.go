@@ -10,8 +10,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// encoder returns what all text encoders share: the sizes of their batches, and the settings. positions is the largest
-// number of tokens in a row.
+// newEncoder returns what all text encoders share: their batch sizes and settings. positions is the longest sequence.
 func encoder(name string, layers, width, positions, classes int64) architecture {
 	return architecture{
 		summary: fmt.Sprintf("%s encoder, %d layers of width %d", name, layers, width),
@@ -25,7 +24,7 @@ func encoder(name string, layers, width, positions, classes int64) architecture 
 	}
 }
 
-// onlyClassification are the settings that no other task has a use for.
+// classificationSettings lists the tasks of encoders to which a setting applies, by the setting's name.
 var onlyClassification = map[string][]string{
 	"classes": {classification, tokens}, "head-dropout": {tokens}, hf.HeadSetting: {maskedLM},
 }
@@ -35,7 +34,7 @@ func classesOf(c models.Case, problem func(classes int64) hf.ProblemType) hf.Cla
 	return hf.Classes{Count: n, Problem: problem(n)}
 }
 
-// problem reads problem_type. Without one, it depends on the number of classes.
+// problemType reads problem_type. Without the key, the problem type depends on the number of classes.
 func (r *reader) problem(labels int64) func(classes int64) hf.ProblemType {
 	const single, multi, regression = "single_label_classification", "multi_label_classification", "regression"
 	value, name, ok := r.get("problem_type")
@@ -48,17 +47,17 @@ func (r *reader) problem(labels int64) func(classes int64) hf.ProblemType {
 	return func(int64) hf.ProblemType { return known[given] }
 }
 
-// heads checks that the number of heads divides the width.
+// checkHeads checks that the number of attention heads divides the width.
 func (r *reader) heads(key string, heads int64, widthKey string, width int64) {
 	r.must(width%heads == 0, key, "%d heads do not divide %s %d", heads, widthKey, width)
 }
 
-// even checks that the width of rotary positions is even.
+// checkEven checks that the width of rotary embeddings is even.
 func (r *reader) even(key string, width int64) {
 	r.must(width%2 == 0, key, "%d is odd; rotary positions need an even number", width)
 }
 
-// bertConfig reads the keys that BERT and RoBERTa share.
+// bertConfig reads the keys that the configurations of BERT and RoBERTa share.
 func (r *reader) bertConfig(vocab int64, roberta bool) bert.Config {
 	r.refuse("is_decoder", "false")
 	r.refuse("add_cross_attention", "false")
@@ -71,7 +70,7 @@ func (r *reader) bertConfig(vocab int64, roberta bool) bert.Config {
 	return c
 }
 
-// bertTask returns a task of BERT or RoBERTa, whose attention is fused by default with the group by.
+// bertTask returns a function that creates a task of BERT or RoBERTa. by is the model's [trace.FusedAttentionModels].
 func (r *reader) bertTask(c bert.Config, labels int64, by trace.FusedAttentionModels) func(models.Case) train.Task {
 	dropout := r.probability("classifier_dropout", c.HiddenDropout)
 	problem := r.problem(labels)
@@ -99,10 +98,10 @@ func readBERT(r *reader) architecture {
 
 func readRoBERTa(r *reader) architecture { return r.roberta(50265) }
 
-// readXLMRoBERTa reads XLM-RoBERTa and CamemBERT, whose modules are RoBERTa's by other names.
+// readXLMRoBERTa reads XLM-RoBERTa and CamemBERT, whose modules are RoBERTa's under other names.
 func readXLMRoBERTa(r *reader) architecture { return r.roberta(30522) }
 
-// roberta returns the encoder of a configuration; vocab is the default vocabulary size.
+// roberta reads RoBERTa's configuration; vocab is the default vocabulary size.
 func (r *reader) roberta(vocab int64) architecture {
 	c, labels := r.bertConfig(vocab, true), r.labels()
 	pad, some := r.padToken(1, c.Vocab)

@@ -9,10 +9,10 @@ import (
 	"github.com/vprof/vprof/models/llama"
 )
 
-// The bounds of mixtures.
+// mostExperts is the largest accepted number of experts.
 const mostExperts = 1 << 12
 
-// mixture adds the notes and settings of a mixture of experts.
+// addExpertSettings adds the notes, settings and adapter rules of a mixture of experts.
 func (d relative) mixture(c llama.Config, a *architecture) {
 	a.notes = append(a.notes, "experts run by grouped products, transformers' grouped_mm: no size depends on how "+
 		"tokens are routed; before transformers 5, most run one by one, planned with equal shares of the tokens")
@@ -32,8 +32,8 @@ func (d relative) mixture(c llama.Config, a *architecture) {
 	if len(d.Fused) == 0 {
 		return
 	}
-	// listed reports whether linear layers have the names, too: the layers of an expert that sees all tokens, or of
-	// dense blocks.
+	// listed reports whether some linear layers share the experts' names: a shared expert's, which sees all tokens, or
+	// those of dense layers.
 	listed := c.Experts.Shared > 0 || slices.Contains(c.Experts.Dense, true)
 	a.rule(func(c models.Case) (setting, reason string) {
 		if c.LoRA != nil && !d.lists(c) {
@@ -63,13 +63,13 @@ func (d relative) mixture(c llama.Config, a *architecture) {
 	})
 }
 
-// lists reports whether each expert has linear layers under the case's release of transformers.
+// hasExpertLayers reports whether each expert has linear layers of its own in the case's release of transformers.
 func (d relative) lists(c models.Case) bool { return d.Listed != nil && !c.Libraries().FusedExperts }
 
-// converted returns the adapters that peft makes if the named layers are parameters of experts in transformers 5
-// (convert_peft_config_for_transformers): adapters of those parameters, with twice the rank if two layers are one
-// parameter, and none of other layers with these names. peft counts these names in all-linear, and in a list of the
-// names of all linear layers.
+// convertedAdapters returns the adapters that peft creates if the target layers are parameters of all experts in
+// transformers 5 (convert_peft_config_for_transformers). peft then adapts those parameters, with twice the rank if one
+// parameter holds two layers, and no other layers with the same names. all-linear and a list of all linear layers'
+// names include them.
 func (d relative) converted(l models.LoRA, listed bool) (out models.LoRA, reason string) {
 	if l.Match != "" || l.Method != "" {
 		return l, d.expression(l)
@@ -122,8 +122,8 @@ func (d relative) converted(l models.LoRA, listed bool) (out models.LoRA, reason
 	return out, ""
 }
 
-// expression returns the reason why a regular expression that matches layers stored in parameters is refused: peft
-// converts its matches to names, which match more layers.
+// matchRefusal returns why a regular expression that matches experts' layers is refused: peft converts its matches to
+// names, and these match more layers.
 func (d relative) expression(l models.LoRA) string {
 	if l.Method != "" { // which peft converts nothing of
 		return ""
@@ -143,7 +143,7 @@ func (d relative) expression(l models.LoRA) string {
 	return ""
 }
 
-// experts reads a mixture: the number of experts, by one of two keys, the number per token, and their width.
+// readExperts reads the number of experts (from the key also, if the file has it), their number per token and width.
 func (r *reader) experts(c *llama.Config, count int64, key, also string, each, inner int64, innerKey string) {
 	if _, given := r.raw[also]; given {
 		key = also
@@ -155,7 +155,7 @@ func (r *reader) experts(c *llama.Config, count int64, key, also string, each, i
 	r.routes("num_experts_per_tok", c.Experts.PerToken, c.Experts.Count)
 }
 
-// routes checks the number of experts per token, and that they run by transformers' default products.
+// checkExperts checks the number of experts per token, and that experts_implementation is the default.
 func (r *reader) routes(key string, perToken, count int64) {
 	r.must(perToken <= count, key, "%d is more than the %d experts that there are", perToken, count)
 	for _, key := range []string{"experts_implementation", "_experts_implementation"} {
@@ -169,7 +169,7 @@ func readMixtral(r *reader, c *llama.Config) {
 	r.allWindowed(c, 0)
 }
 
-// sparseLayers reads which layers have no experts, in Qwen's keys.
+// readDenseLayers reads which layers have no experts, from the keys of Qwen's configurations.
 func (r *reader) sparseLayers(c *llama.Config) {
 	step, dense := r.size("decoder_sparse_step", 1, mostLayers), map[int64]bool{}
 	for _, i := range r.numbers("mlp_only_layers", mostLayers) {
@@ -184,7 +184,7 @@ func readQwen2MoE(r *reader, c *llama.Config) {
 	c.Experts.Shared, c.Experts.SharedGate = r.size("shared_expert_intermediate_size", 5632, mostInner), true
 	c.QKVBias = r.flag("qkv_bias", true)
 	r.sparseLayers(c)
-	// The window is of no tokens and its mask hides all: transformers makes it for nothing.
+	// transformers creates this mask although its window of no tokens hides everything.
 	c.AlwaysFullMask, c.AlwaysWindowMask = true, true
 	r.refuse("use_sliding_window", "false")
 }

@@ -9,20 +9,20 @@ import (
 	"github.com/vprof/vprof/internal/input"
 )
 
-// A family is a model_type of transformers.
+// A family holds the tasks and the reader of a model_type of transformers.
 type family struct {
-	// heads are the tasks by the names that stand in architectures.
+	// heads maps class names in the key architectures to tasks.
 	heads map[string]string
-	// usual is the task if a file has no architectures.
+	// usual is the task of a file without the key architectures.
 	usual string
 	// half reports whether weights may be in half precision.
 	half bool
-	// aliases are further names of keys: the attribute_map, inverted.
+	// aliases maps common key names to the model_type's own: transformers' attribute_map, inverted.
 	aliases map[string]string
 	read    func(*reader) architecture
 }
 
-// familyOf returns the family of a model type, from this file or from the tables of decoders and their wrappers.
+// familyOf returns the family of a model_type.
 func familyOf(kind string) (f family, ok bool) {
 	if f, ok = smallFamilies()[kind]; ok {
 		return f, true
@@ -37,7 +37,7 @@ func familyOf(kind string) (f family, ok bool) {
 	return d.family(), ok && !d.InWrappers
 }
 
-// smallFamilies returns the types that are no decoders like Llama.
+// smallFamilies returns the families that are not decoders of Llama's or Gemma's kind.
 var smallFamilies = sync.OnceValue(func() map[string]family {
 	return map[string]family{
 		"bert": {
@@ -84,7 +84,7 @@ var smallFamilies = sync.OnceValue(func() map[string]family {
 	}
 })
 
-// headsOf returns the classes of transformers for some tasks, whose names begin alike.
+// headsOf maps the names of transformers' classes for some tasks, which begin with name, to the tasks.
 func headsOf(name string, tasks ...string) map[string]string {
 	ends := map[string]string{
 		causalLM: "CausalLM", maskedLM: "MaskedLM", classification: "SequenceClassification",
@@ -97,7 +97,7 @@ func headsOf(name string, tasks ...string) map[string]string {
 	return heads
 }
 
-// Types returns the model types that vprof describes, sorted.
+// Types returns the model_types that vprof supports, sorted.
 func Types() []string {
 	all := slices.Collect(maps.Keys(smallFamilies()))
 	all = slices.AppendSeq(slices.AppendSeq(all, maps.Keys(wrappers)), maps.Keys(gemmas))

@@ -18,16 +18,16 @@ import (
 	"github.com/vprof/vprof/internal/nearest"
 )
 
-// usualName is the name of a configuration's file where a folder is given.
+// configName is the file name of a configuration in a folder.
 const usualName = "config.json"
 
 // hubName matches the name of a model on the Hugging Face hub.
 var hubName = regexp.MustCompile(`^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$`)
 
-// fileOfModel matches files that look like a name of the hub, "folder/model.pt".
+// modelFileName matches file names such as "folder/model.pt", which hubName matches, too.
 var fileOfModel = regexp.MustCompile(`\.(json|py|pt2?|pth|ckpt|bin|safetensors|onnx|vprof)$`)
 
-// located returns the path of the config.json for a path or a name on the hub. It expands "~/", which shells do not
+// configPath returns the path of the config.json for a path or a name on the hub. It expands "~/", which shells do not
 // expand after "hf:".
 func located(path string) string {
 	if rest, ok := strings.CutPrefix(filepath.ToSlash(path), "~/"); ok {
@@ -63,7 +63,7 @@ func howToGet(path string) string {
 		"\"vprof run -- python train.py\" needs none", meant, path, folder, Scheme, folder, usualName)
 }
 
-// read reads a file of bounded size.
+// readFile reads a file of at most [mostBytes].
 func read(path string) ([]byte, error) {
 	f, err := input.OpenFile(path)
 	if err != nil {
@@ -77,8 +77,8 @@ func read(path string) ([]byte, error) {
 	return data, err
 }
 
-// name returns a name for the model: of the file, or of the folder if the file is called config.json. A snapshot in the
-// cache of the hub is named by its repository.
+// modelName returns the model's name: the file's, or the folder's if the file is called config.json. A snapshot in the
+// hub's cache has the name of its repository.
 func (r *reader) name() string {
 	path, err := filepath.Abs(r.file)
 	if err != nil {
@@ -106,7 +106,7 @@ func (r *reader) name() string {
 	return cmp.Or(name, "model")
 }
 
-// plain keeps only characters that a model's name may have, at most 64.
+// cleanName returns at most 64 characters of a name, without those that a model's name may not have.
 func plain(name string) string {
 	const most = 64
 	name = strings.Map(func(c rune) rune {

@@ -13,15 +13,15 @@ import (
 
 type gemmaType struct {
 	name string
-	// config reads the decoder, towers what the model around it has: nil for a decoder alone.
+	// config reads the decoder. towers reads the modules around it; nil for a decoder alone.
 	config func(r *reader) gemma.Config
 	towers func(r *reader, c *gemma.Config) func() llama.Wrapper
 	senses string
-	// clippable reports whether the towers have layers that hold what goes in within bounds.
+	// clippable reports whether the towers have layers that clamp their inputs and outputs (Gemma4ClippableLinear).
 	clippable bool
 }
 
-// gemmas are the types, as transformers defines them.
+// gemmaTypes are the model_types of Gemma 4.
 var gemmas = map[string]gemmaType{
 	"gemma4_text":         {name: "Gemma4", config: readGemma4(512, 131072, true)},
 	"gemma4_unified_text": {name: "Gemma4Unified", config: readGemma4(1024, 262144, false)},
@@ -82,7 +82,7 @@ func (d gemmaType) architecture(r *reader) architecture {
 	return a
 }
 
-// noClippable refuses adapters by names that the towers have, too.
+// refuseClippableTargets adds a check that refuses adapters by layer names that the towers have, too.
 func (a *architecture) noClippable() {
 	a.rule(func(c models.Case) (setting, reason string) {
 		if c.LoRA == nil {
@@ -102,13 +102,13 @@ func (a *architecture) noClippable() {
 	})
 }
 
-// attending returns a configuration with the attention of a case.
+// withAttention returns the configuration with the attention implementation that a case chooses.
 func attending(c gemma.Config, k models.Case) gemma.Config {
 	c.Flash, c.Eager = hf.Flash.IsChosen(k), hf.Eager.IsChosen(k)
 	return c
 }
 
-// gemmaText reads the sizes of the decoder, of a layer that sees a window, and the number of layers.
+// readGemmaText reads the sizes of the decoder, one sliding-window layer, and the number of layers.
 func (r *reader) gemmaText(window int64) (c gemma.Config, l gemma.Layer, n int64) {
 	r.fields(&c, fmt.Sprintf("Vocab=vocab_size:262144 Width=hidden_size:2304 Heads=num_attention_heads:8 "+
 		"Window=sliding_window:%d Activation=hidden_activation:gelu_pytorch_tanh Bias=attention_bias:false "+
@@ -120,13 +120,13 @@ func (r *reader) gemmaText(window int64) (c gemma.Config, l gemma.Layer, n int64
 	return c, l, r.size("num_hidden_layers", 30, mostLayers)
 }
 
-// slides reads which of n layers use a sliding window; by default all but every sixth.
+// slidingGemmaLayers reads which of n layers have a sliding window; by default all except every sixth.
 func (r *reader) slides(n int64) []bool {
 	c := llama.Config{Sizes: llama.Sizes{Layers: n}, Masks: llama.Masks{Window: 1}}
 	return r.attentionTypes(&c, slidingAttention, func(i int64) bool { return (i+1)%6 != 0 })
 }
 
-// sharing marks the last layers, which reuse keys and values of earlier layers of their kind.
+// markSharedKV marks the last layers as reusing keys and values of an earlier layer of the same kind.
 func (r *reader) sharing(of []gemma.Layer, last int64) {
 	if last == 0 || len(of) == 0 {
 		return
@@ -147,7 +147,8 @@ func (r *reader) sharing(of []gemma.Layer, last int64) {
 	}
 }
 
-// readGemma4 reads the text of Gemma 4; types that are not unified may have embeddings for every layer, and experts.
+// readGemma4 returns a reader of Gemma 4's decoder. whole: not Unified, so it may have per-layer embeddings and
+// experts.
 func readGemma4(window, positions int64, whole bool) func(r *reader) gemma.Config {
 	return func(r *reader) gemma.Config {
 		r.number(positionsKey, positions, 1, mostPositions)
@@ -191,7 +192,7 @@ func readGemma4(window, positions int64, whole bool) func(r *reader) gemma.Confi
 	}
 }
 
-// gemmaExperts reads the mixture next to feed-forward halves.
+// readGemmaExperts reads the experts that run besides the feed-forward layers.
 func (r *reader) gemmaExperts(c *gemma.Config) {
 	if !r.flag("enable_moe_block", false) {
 		return

@@ -54,7 +54,7 @@ func conformer(a *reader) tower.Conformer {
 	return h
 }
 
-// towersGemma4Unified reads the modules that replace towers in Gemma 4 Unified.
+// towersGemma4Unified reads the modules that Gemma 4 Unified has in place of towers.
 func towersGemma4Unified(r *reader, c *gemma.Config) func() llama.Wrapper {
 	sees, hears := r.has("vision_config"), r.has("audio_config")
 	v, a := r.sub("vision_config"), r.sub("audio_config")

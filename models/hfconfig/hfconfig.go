@@ -1,5 +1,5 @@
-// Package hfconfig makes models of the config.json files of Hugging Face
-// transformers. Keys, defaults and rules follow transformers 5.23.
+// Package hfconfig creates models from config.json files of Hugging Face transformers. Keys, defaults and checks follow
+// transformers 5.23.
 package hfconfig
 
 import (
@@ -15,11 +15,11 @@ import (
 	"github.com/vprof/vprof/models/train"
 )
 
-// Scheme is the prefix of the names of these models.
+// Scheme is the prefix of these models' names, as in hf:config.json.
 const Scheme = "hf"
 
-// What a configuration may ask for at the most. No model that was trained comes
-// near these; they keep a recording small and its sums within 63 bits.
+// Limits of a configuration's numbers, far above those of trained models. They keep recordings small and sums below
+// 2^63.
 const (
 	mostBytes        = 16 << 20
 	mostLayers       = 512
@@ -36,7 +36,7 @@ const (
 	mostParameters   = 1 << 40
 )
 
-// The tasks.
+// The tasks, named as users write them in --task.
 const (
 	causalLM       = "causal-lm"
 	maskedLM       = "masked-lm"
@@ -51,7 +51,7 @@ func Tasks() []string {
 	return []string{causalLM, maskedLM, classification, tokens, transcription, ctc}
 }
 
-// Source opens configurations for a registry.
+// Source returns the source of models whose names begin with hf:, for the registry of models.
 func Source() models.Source {
 	return models.Source{
 		Scheme: Scheme, Open: Open,
@@ -63,8 +63,8 @@ func Source() models.Source {
 	}
 }
 
-// Open makes the model of a config.json, of the one in a folder, or of a model name on the hub, which is looked up in
-// the hub's caches, by [OfHub], or online if [hub.Default] is set. The error is a [*input.FormatError].
+// Open returns the model of a config.json, of a folder with one, or of a model's name on the hub. For a name it looks
+// in the hub's caches, in [OfHub], and online if [hub.Default] is set. The error is a [*input.FormatError].
 func Open(path string) (models.Model, error) {
 	if path == "" {
 		return models.Model{}, input.FileErrorf(Scheme+":", "the path is missing; use %s:path/to/config.json", Scheme)
@@ -85,8 +85,8 @@ func Open(path string) (models.Model, error) {
 	return parse(path, name, data)
 }
 
-// Parse makes the model of a configuration. The file is not opened: its path
-// gives the model its name. The error is a [*input.FormatError].
+// Parse returns the model of a configuration. The file is not opened, only its path is used for the model's name. The
+// error is a [*input.FormatError].
 func Parse(file string, data []byte) (models.Model, error) { return parse(file, "", data) }
 
 func parse(file, name string, data []byte) (models.Model, error) {
@@ -151,7 +151,7 @@ func parse(file, name string, data []byte) (models.Model, error) {
 	return m, r.affordable(m)
 }
 
-// affordable returns an error for models that are too large to record.
+// affordable returns an error for a model with too many parameters to record.
 func (r *reader) affordable(m models.Model) error {
 	c := m.Default
 	c.Task = m.Tasks[0]

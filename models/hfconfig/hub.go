@@ -12,13 +12,13 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// hubConfigs are configurations of models on the Hugging Face hub by their names, each as in a public repository.
+// hubConfigs are configurations of public models on the Hugging Face hub, by model name.
 //
 //go:embed hub.json
 var hubConfigs []byte
 
-// A hubConfig is the configuration of a model on the hub, with its source and date; or the name of another model with
-// the same configuration, with a source of its own if it has one.
+// A hubConfig is the configuration of a model on the hub, with its source and date. Same is instead the name of a model
+// with the same configuration; Source may then be set, too.
 type hubConfig struct {
 	Same   string          `json:"same"`
 	Source string          `json:"source"`
@@ -26,7 +26,7 @@ type hubConfig struct {
 	Config json.RawMessage `json:"config"`
 }
 
-// ofHub returns the configurations by the names of their models.
+// ofHub returns the embedded configurations by model name.
 var ofHub = sync.OnceValue(func() map[string]hubConfig {
 	var all map[string]hubConfig
 	if err := json.Unmarshal(hubConfigs, &all); err != nil {
@@ -35,7 +35,7 @@ var ofHub = sync.OnceValue(func() map[string]hubConfig {
 	return all
 })
 
-// Named returns the names and configurations of all models that the binary has.
+// Named returns the names and configurations of all models that the binary contains.
 func Named() map[string]any {
 	all := map[string]any{}
 	for name := range ofHub() {
@@ -48,13 +48,13 @@ func Named() map[string]any {
 	return all
 }
 
-// OfHub returns the configuration of a model on the hub by its name, where the binary has it.
+// OfHub returns the configuration of a model on the hub, if the binary contains it.
 func OfHub(name string) (config []byte, known bool) {
 	c, known := hubEntry(name)
 	return c.Config, known
 }
 
-// hubEntry returns the entry of a name in upper or lower case, with the configuration of the model it refers to.
+// hubEntry returns the configuration of a model on the hub, of any upper or lower case. Same is resolved.
 func hubEntry(name string) (c hubConfig, known bool) {
 	c, known = ofHub()[name]
 	if !known {
@@ -71,16 +71,16 @@ func hubEntry(name string) (c hubConfig, known bool) {
 	return c, known
 }
 
-// A HubModel is a model of the Hugging Face hub whose configuration the binary has.
+// A HubModel is a model of the Hugging Face hub whose configuration the binary contains.
 type HubModel struct {
 	Name string `json:"name"`
 	Type string `json:"model_type"`
-	// Source is where the configuration was read, and Read when.
+	// Source is where the configuration was found, Read the date.
 	Source string `json:"source"`
 	Read   string `json:"read"`
 }
 
-// HubModels returns the models of the hub that [OfHub] knows, by name.
+// HubModels returns the models of the hub whose configurations the binary contains, sorted by name.
 func HubModels() []HubModel {
 	return lists.Map(slices.Sorted(maps.Keys(ofHub())), func(name string) HubModel {
 		c, _ := hubEntry(name)

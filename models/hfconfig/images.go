@@ -17,24 +17,23 @@ const (
 	mostImages    = 1 << 10
 )
 
-// vision describes the images of a model and how they reach its decoder.
+// vision describes the images of a model and how they enter its decoder.
 type vision struct {
-	// side is the usual height and width of an image in pixels; fixed reports whether it is that of all images, as the
-	// tower takes no others.
+	// side is the usual height and width of an image in pixels. fixed reports whether the tower accepts only that size.
 	side  int64
 	fixed bool
-	// tokens returns the number of tokens of an image with a side in pixels.
+	// tokens returns the number of tokens of an image of the given height and width.
 	tokens func(side int64) int64
-	// of makes the vision part from the multimodal model around the decoder.
+	// of returns the recorder of the images' part of a step, for the multimodal model around the decoder.
 	of func(w llama.Wrapper, p tower.ImageBatch, c models.Case) tower.Vision
-	// crosses reports whether layers of the decoder attend to what the tower makes.
+	// crosses reports whether layers of the decoder attend to the tower's output (cross-attention).
 	crosses bool
 	tiles   int64 // that an image is cut into
-	// without is why a step on images cannot be recorded; empty if it can.
+	// without is the reason why a step on images cannot be recorded; empty if it can.
 	without string
 }
 
-// images returns the number of images in a row of a case, and their height and width.
+// imageBatch returns the number of images in each sequence of a case, and their height and width.
 func (s *vision) images(c models.Case) tower.ImageBatch {
 	if s == nil {
 		return tower.ImageBatch{}
@@ -53,8 +52,8 @@ func (s *vision) with(w llama.Wrapper, c models.Case) llama.Wrapper {
 	return w
 }
 
-// seeing adds the settings of images, and a note on which of them are counted; s is nil if vprof records no steps on
-// images.
+// addImageSettings adds the settings of images, and a note on which inputs are counted. s is nil if vprof records only
+// steps on text. senses names the towers' inputs ("images and sound").
 func (a *architecture) seeing(senses string, s *vision) {
 	alone := fmt.Sprintf("this is a step on text alone: the towers' weights are there, and what %s add is not counted",
 		senses)
@@ -135,7 +134,7 @@ func visionQwen(read func(r *reader) tower.Size) func(r *reader) *vision {
 	}
 }
 
-// visionLlava reads CLIP's tower; vprof does not describe images for Pixtral's tower.
+// visionLlava reads the images of LLaVA with CLIP's tower. Steps on images are not recorded with Pixtral's tower.
 func visionLlava(r *reader) *vision {
 	s, kind := r.llavaVision()
 	if kind != "clip_vision_model" {

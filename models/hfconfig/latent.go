@@ -2,7 +2,7 @@ package hfconfig
 
 import "github.com/vprof/vprof/models/llama"
 
-// latent reads multi-head latent attention; c has the default sizes.
+// readLatentAttention reads the sizes of multi-head latent attention; c has the defaults.
 func (r *reader) latent(c *llama.Config) {
 	s := &c.Latent
 	s.QueryRank, s.Rank = r.sizeOr("q_lora_rank", s.QueryRank, 0, mostWidth), r.size("kv_lora_rank", s.Rank, mostWidth)
@@ -15,8 +15,8 @@ func (r *reader) latent(c *llama.Config) {
 	c.Rotary.Size = s.RoPE
 }
 
-// groupedExperts reads a mixture by DeepSeek's keys; c has the defaults, and shared is the number of experts that run
-// on all tokens.
+// readGroupedExperts reads a mixture of experts by DeepSeek's keys. c has the defaults, and shared is the default
+// number of experts that run on all tokens.
 func (r *reader) groupedExperts(c *llama.Config, shared int64) {
 	e := &c.Experts
 	r.experts(c, e.Count, "n_routed_experts", "num_local_experts", e.PerToken, e.Inner, "moe_intermediate_size")
@@ -42,7 +42,7 @@ func (r *reader) expertGroups(e *llama.Experts, usual llama.Groups) {
 		"%d groups of the %d experts have less than two each", g.Count, e.Count)
 }
 
-// firstDense reads the number of layers without experts.
+// readFirstDense reads the number of first layers that have no experts (first_k_dense_replace).
 func (r *reader) firstDense(c *llama.Config, usual int64) {
 	first := r.number("first_k_dense_replace", usual, 0, mostLayers)
 	c.Experts.Dense = layers(c, func(i int64) bool { return i < first })
@@ -71,7 +71,7 @@ func readGLM4MoELite(r *reader, c *llama.Config) {
 	})
 }
 
-// readGLM4MoE reads a mixture like DeepSeek's below attention like GLM's.
+// readGLM4MoE reads a decoder with experts like DeepSeek's and attention like GLM's.
 func readGLM4MoE(r *reader, c *llama.Config) {
 	c.QKVBias = r.flag("attention_bias", false)
 	if r.flag("use_qk_norm", false) {

@@ -16,20 +16,20 @@ import (
 	"github.com/vprof/vprof/models/whisper"
 )
 
-// listedConfigs are the configurations of models with a name of their own.
+// listedConfigs are the configurations of models that vprof lists under short names, such as gpt2.
 //
 //go:embed listed.json
 var listedConfigs []byte
 
-// A listedKind holds the properties that listed models of a model_type share, besides their configurations.
+// A listedKind holds what listed models of one model_type share besides their configurations.
 type listedKind struct {
-	// as ends the summary.
+	// as is the end of the summary, such as ", as image classifier".
 	as    string
 	class string
-	// captured reports whether vprof capture takes the class.
+	// captured reports whether vprof capture supports the class.
 	captured bool
-	// settings are the settings of a case, nil for the ones of the type. keys are the keys of the configuration that
-	// settings change, which have their defaults.
+	// settings are the settings that a case may change; nil for those of the model_type. keys maps settings to the keys
+	// of the configuration that they change and whose values are their defaults.
 	settings []models.Setting
 	keys     map[string]string
 	half     bool
@@ -37,7 +37,7 @@ type listedKind struct {
 	notes    []string
 }
 
-// sized returns a setting for a number of the configuration.
+// sizeSetting returns a setting for a number in the configuration.
 func sized(name, usage string, most int64) models.Setting {
 	return models.Setting{Name: name, Usage: usage, Min: 1, Max: most}
 }
@@ -47,7 +47,7 @@ const (
 	tiedNote = headNote + ", whose weight the embeddings share"
 )
 
-// listedKinds has the kinds of listed models by model_type.
+// listedKinds maps model_types to the properties of their listed models.
 var listedKinds = map[string]listedKind{
 	"vit": {
 		class: "ViTForImageClassification", as: ", as image classifier", captured: true,
@@ -116,7 +116,7 @@ var listedKinds = map[string]listedKind{
 	},
 }
 
-// A listed model is a configuration with a name.
+// A listedModel is a configuration with a short name and a default batch size.
 type listed struct {
 	listedKind
 	Name   string
@@ -124,7 +124,7 @@ type listed struct {
 	Config map[string]json.RawMessage
 }
 
-// allListed reads the listed models.
+// allListed returns the listed models.
 var allListed = sync.OnceValue(func() (all []listed) {
 	if err := json.Unmarshal(listedConfigs, &all); err != nil {
 		panic(err)
@@ -132,7 +132,7 @@ var allListed = sync.OnceValue(func() (all []listed) {
 	return all
 })
 
-// Listed returns the listed models of some types.
+// Listed returns the listed models of the given model_types.
 func Listed(kinds ...string) (out []models.Model) {
 	for _, l := range allListed() {
 		if kind := unquoted(l.Config["model_type"]); slices.Contains(kinds, kind) {
@@ -143,7 +143,7 @@ func Listed(kinds ...string) (out []models.Model) {
 	return out
 }
 
-// with returns the configuration with the values of settings, where booleans are 1 and 0.
+// configWith returns the configuration with the values of settings. A setting of 1 or 0 sets a boolean key.
 func (l listed) with(s models.Settings) map[string]json.RawMessage {
 	c := maps.Clone(l.Config)
 	for name, key := range l.keys {
@@ -158,7 +158,7 @@ func (l listed) with(s models.Settings) map[string]json.RawMessage {
 	return c
 }
 
-// read reads the configuration with the values of settings. The error is a [*input.FormatError].
+// architecture reads the configuration with the values of settings. The error is a [*input.FormatError].
 func (l listed) read(s models.Settings) (architecture, error) {
 	r := &reader{file: l.Name, raw: l.with(s), used: map[string]json.RawMessage{}}
 	_, f, err := r.family()

@@ -13,7 +13,7 @@ import (
 	"github.com/vprof/vprof/models/train"
 )
 
-// family makes models of a relative's configurations.
+// family returns the tasks and the reader of the model_type.
 func (d relative) family() family {
 	heads := map[string]string{d.Name + "ForCausalLM": causalLM}
 	if !d.NoClasses {
@@ -62,8 +62,8 @@ func (d relative) architecture(r *reader) architecture {
 	return a
 }
 
-// rotaryLength returns the setting of the tokens of a row of models with rotary positions: they
-// are computed for any number, whatever the model was made for.
+// rotaryLength returns the setting of the sequence length for models with rotary embeddings. It is not limited to
+// positions, since these embeddings are computed for any length.
 func (r *reader) rotaryLength(positions int64) models.Setting {
 	const most = 1 << 20
 	made := r.size(positionsKey, positions, mostPositions)
@@ -102,7 +102,7 @@ func (d relative) config(r *reader) llama.Config {
 	return c
 }
 
-// readHeads reads the width of heads, and the rotated part of them.
+// readHeads reads the number and size of attention heads, and the share of each that is rotated.
 func (d relative) readHeads(r *reader, c *llama.Config) {
 	if c.HeadSize = r.sizeOr("head_dim", d.HeadSize, 0, mostWidth); c.HeadSize == 0 {
 		r.heads("num_attention_heads", c.Heads, "hidden_size", c.Width)
@@ -121,10 +121,10 @@ func (d relative) readHeads(r *reader, c *llama.Config) {
 	}
 }
 
-// biases are off unless a file sets them.
+// biasKeys sets the biases of attention, which are off by default.
 const biases = "QKVBias+OutputBias=attention_bias:false "
 
-// keyGroups are names for keys that several types have: biases of attention, and of feed-forward layers, too.
+// keyGroups are rows of [reader.setFields] that several model_types share: biases of attention and feed-forward layers.
 var keyGroups = map[string]string{"biases": biases, "allBiases": biases + "MLPBias=mlp_bias:false "}
 
 func readLlama(r *reader, c *llama.Config) {
@@ -133,7 +133,7 @@ func readLlama(r *reader, c *llama.Config) {
 	}
 }
 
-// allWindowed gives all layers a window, if there is one.
+// setWindow gives all layers a sliding window if window is not zero.
 func (r *reader) allWindowed(c *llama.Config, window int64) {
 	if value, _, ok := r.get("sliding_window"); !ok && window == 0 || ok && null(value) {
 		return
@@ -147,7 +147,7 @@ func readMinistral(r *reader, c *llama.Config) {
 	r.windows(c, 4096, func(int64) bool { return true })
 }
 
-// readGemma reads keys of the first Gemma.
+// readGemma reads the keys of the first Gemma.
 func readGemma(r *reader, c *llama.Config) {
 	r.refuse("use_bidirectional_attention", "false")
 	if r.has("hidden_activation") {
@@ -155,7 +155,7 @@ func readGemma(r *reader, c *llama.Config) {
 	}
 }
 
-// readGemma2 reads a decoder with eager attention: PyTorch's fused one has no tanh.
+// readGemma2 reads Gemma 2, which uses eager attention: PyTorch's fused attention does not cap logits by tanh.
 func readGemma2(r *reader, c *llama.Config) {
 	r.refuse("use_bidirectional_attention", "false")
 	c.Activation = r.word("hidden_activation", "gelu_pytorch_tanh", hf.Activations())
@@ -174,7 +174,7 @@ func readGemma3(r *reader, c *llama.Config) {
 	c.Rotary.Kinds = kindsOf(c.Windowed)
 }
 
-// kindsOf returns the number of kinds of layers, with and without a window: each has its own angles.
+// maskKinds returns the number of kinds of layers, with and without a window. Each kind has rotary angles of its own.
 func kindsOf(windowed []bool) int {
 	if slices.Contains(windowed, true) && slices.Contains(windowed, false) {
 		return 2
@@ -188,7 +188,7 @@ func readCohere(r *reader, c *llama.Config) {
 	}
 }
 
-// readCohere2 reads a decoder whose layers with full attention have no positions.
+// readCohere2 reads Cohere 2, whose layers with full attention have no position embeddings.
 func readCohere2(r *reader, c *llama.Config) {
 	c.HeadSize = max(2, c.Width/c.Heads) // whatever head_dim says
 	c.AlwaysFullMask = true
@@ -210,7 +210,7 @@ func readNeoX(r *reader, c *llama.Config) {
 	r.must(c.KVHeads == c.Heads, "num_key_value_heads", "%d: GPT-NeoX has as many as num_attention_heads", c.KVHeads)
 }
 
-// readSmolLM3 reads a decoder in which some layers have no positions.
+// readSmolLM3 reads SmolLM3, some of whose layers have no position embeddings.
 func readSmolLM3(r *reader, c *llama.Config) {
 	readLlama(r, c)
 	r.refuse("use_sliding_window", "false")
@@ -225,13 +225,13 @@ func readSmolLM3(r *reader, c *llama.Config) {
 	}
 }
 
-// notNull reports whether a key for which transformers has a default keeps it or has another value than null.
+// notNull reports whether a key is absent, so that transformers uses its default, or has a value other than null.
 func (r *reader) notNull(key string) bool {
 	value, _, ok := r.get(key)
 	return !ok || !null(value)
 }
 
-// qwenWindows reads which layers see a window.
+// readQwenWindows reads which layers have a sliding window, by Qwen's keys.
 func (r *reader) qwenWindows(c *llama.Config) {
 	c.AlwaysFullMask = true
 	window, from := r.sizeOr("sliding_window", 4096, 0, mostPositions),
@@ -242,16 +242,16 @@ func (r *reader) qwenWindows(c *llama.Config) {
 	c.Windowed = r.attentionTypes(c, slidingAttention, func(i int64) bool { return c.Window > 0 && i >= from })
 }
 
-// windows reads which layers use windowed attention: from layer_types, or else by usual.
+// readWindows reads which layers have a sliding window: from layer_types, or else from usual.
 func (r *reader) windows(c *llama.Config, window int64, usual func(layer int64) bool) {
 	c.Window = r.sizeOr("sliding_window", window, 0, mostPositions)
 	c.Windowed = r.attentionTypes(c, slidingAttention, usual)
 }
 
-// layers asks for every layer.
+// layersWhere returns for each layer whether a condition holds.
 func layers(c *llama.Config, is func(layer int64) bool) []bool { return lists.Make(c.Layers, is) }
 
-// The kinds of attention that layer_types names.
+// The kinds of attention that a configuration's layer_types may name.
 const (
 	fullAttention    = "full_attention"
 	linearAttention  = "linear_attention"
@@ -259,8 +259,8 @@ const (
 	chunkedAttention = "chunked_attention"
 )
 
-// layersOf reads which layers have a kind, by a key that names the kind of each, which is that or the other. Without
-// the key, usual decides.
+// layersOfKind reads which layers are of a kind. The key lists the kind of each layer, which must be kind or other.
+// Without the key, usual decides.
 func (r *reader) layersOf(key string, c *llama.Config, kind, other string, usual func(layer int64) bool) []bool {
 	types := r.words(key)
 	if types == nil {
@@ -277,7 +277,7 @@ func (r *reader) layersOf(key string, c *llama.Config, kind, other string, usual
 	})
 }
 
-// attentionTypes returns the layers with limited (sliding) attention: by layer_types, or else by usual.
+// slidingLayers returns which layers have limited (sliding) attention: from layer_types, or else from usual.
 func (r *reader) attentionTypes(c *llama.Config, sliding string, usual func(layer int64) bool) []bool {
 	some := r.layersOf("layer_types", c, sliding, fullAttention, usual)
 	r.must(c.Window > 0 || r.words("layer_types") == nil || !slices.Contains(some, true), "layer_types",
@@ -285,8 +285,8 @@ func (r *reader) attentionTypes(c *llama.Config, sliding string, usual func(laye
 	return some
 }
 
-// rotary reads the options of rotary positions: the rotated share of each head, which may be below one only if some is
-// set. How angles are computed does not affect memory. Layers of several kinds may have their own options.
+// readRotary reads the options of rotary embeddings and returns the rotated share of each head, below 1 only if some is
+// set. The kind of scaling does not affect memory. Layers of several kinds may have their own options.
 func (r *reader) rotary(part float64, some bool) float64 {
 	for _, key := range []string{"rope_parameters", "rope_scaling"} {
 		value, name, ok := r.get(key)
@@ -314,7 +314,7 @@ func (r *reader) rotary(part float64, some bool) float64 {
 	return part
 }
 
-// rope reads one description.
+// readRope reads one rope_parameters object; name is its key, and part receives partial_rotary_factor.
 func (r *reader) rope(value json.RawMessage, name string, part *float64) {
 	var rope struct {
 		Type   *string  `json:"rope_type"`

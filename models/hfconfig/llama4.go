@@ -12,10 +12,10 @@ import (
 	"github.com/vprof/vprof/models/tower"
 )
 
-// linearizedSetting describes how Llama 4 has its experts.
+// linearizedSetting is the setting that chooses one linear layer per expert in Llama 4.
 const linearizedSetting = "linearized-experts"
 
-// readLlama4 reads a decoder whose layers attend within chunks or have no positions.
+// readLlama4 reads Llama 4, whose layers attend within chunks or have no position embeddings.
 func readLlama4(r *reader, c *llama.Config) {
 	c.Experts.Count = r.size("num_local_experts", 16, mostExperts)
 	c.Experts.PerToken = r.size("num_experts_per_tok", 1, mostExperts)
@@ -43,7 +43,7 @@ func readLlama4(r *reader, c *llama.Config) {
 	}
 }
 
-// tuned reads attn_temperature_tuning, which Meta's own files have as a number.
+// hasTemperatureTuning reads attn_temperature_tuning, which is a number in Meta's own files.
 func (r *reader) tuned() bool {
 	const key = "attn_temperature_tuning"
 	var n float64
@@ -53,7 +53,7 @@ func (r *reader) tuned() bool {
 	return r.flag(key, true)
 }
 
-// llama4 adds the settings and notes of Llama 4.
+// addLlama4Settings adds the settings and notes of Llama 4.
 func llama4(a *architecture) {
 	a.settings = append(a.settings, models.SwitchSetting(linearizedSetting, 0,
 		"1 if experts are lists of linear layers, as axolotl's llama4_linearized_experts has them, 0 if they are "+
@@ -70,10 +70,10 @@ func llama4(a *architecture) {
 		"are routed")
 }
 
-// isRouter reports whether layers of a name are routers.
+// isRouter reports whether a module path ends in router.
 func isRouter(name string) bool { return name[strings.LastIndexByte(name, '.')+1:] == "router" }
 
-// withoutLigerLoss refuses liger-kernel's loss, which it has only for the decoder alone.
+// withoutLigerLoss refuses liger-kernel's fused loss, which liger-kernel applies only to the decoder without towers.
 func withoutLigerLoss(a *architecture) {
 	a.refuse("liger", "the output of liger-kernel's fused loss has no router_logits, which "+
 		"Llama4ForConditionalGeneration of transformers 5.23 reads; use PyTorch's loss with "+

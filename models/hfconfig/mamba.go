@@ -10,14 +10,14 @@ import (
 	"github.com/vprof/vprof/models/llama"
 )
 
-// withoutKernels adds a note to every result: layers are recorded as transformers runs them if other packages' kernels
-// are not installed.
+// addKernelNote adds a note to every result: layers are recorded as transformers runs them without the optional kernels
+// of other packages.
 func (a *architecture) withoutKernels(what, packages string) {
 	a.note(fmt.Sprintf("%s is recorded as transformers runs it in PyTorch alone; with the kernels of %s a step "+
 		"needs less", what, packages))
 }
 
-// special adds the settings and notes of mixtures and of layers without attention.
+// addLayerSettings adds the settings and notes of layers with experts and of layers without attention.
 func (d relative) special(c llama.Config, a *architecture) {
 	d.attention(c, a)
 	switch {
@@ -35,7 +35,7 @@ func (d relative) special(c llama.Config, a *architecture) {
 	}
 }
 
-// deltaNets reads linear attention, and the layers that have it.
+// readDeltaNets reads the sizes of linear attention (gated DeltaNet), and which layers have it.
 func (r *reader) deltaNets(c *llama.Config) {
 	d := llama.DeltaNet{Fused: c.DeltaNet.Fused}
 	r.fields(&d, "KeyHeads=linear_num_key_heads:16 ValueHeads=linear_num_value_heads:32 "+
@@ -63,7 +63,7 @@ func readQwen3Next(r *reader, c *llama.Config) {
 	r.sparseLayers(c)
 }
 
-// excludeFromAdapters refuses adapters of a layer as peft does: Mamba's kernels read the layer's weight directly and
+// excludeFromAdapters refuses adapters of a layer, as peft does: Mamba's kernels read the layer's weight directly and
 // would ignore an adapter.
 func (a *architecture) excludeFromAdapters(path string) {
 	a.refuse("lora", fmt.Sprintf("peft adds no adapters to %s of Mamba models; name other layers, such as "+
@@ -71,13 +71,13 @@ func (a *architecture) excludeFromAdapters(path string) {
 		func(c models.Case) bool { return c.LoRA != nil && c.LoRA.AdaptsPath()(path) })
 }
 
-// The bounds of mixers.
+// Limits of the sizes of Mamba layers.
 const (
 	mostState = 1 << 12
 	mostChunk = 1 << 14
 )
 
-// positive returns a number above 0, up to a bound.
+// positiveNumber returns a number above 0 and up to most; otherwise if the value is absent.
 func (r *reader) positive(value json.RawMessage, name string, most, otherwise float64) float64 {
 	var p float64
 	if json.Unmarshal(value, &p) != nil || !(p > 0 && p <= most) {
@@ -87,7 +87,7 @@ func (r *reader) positive(value json.RawMessage, name string, most, otherwise fl
 	return p
 }
 
-// readNemotronH reads a decoder whose layers have a mixer, attention, experts or a feed-forward half after a norm each.
+// readNemotronH reads NemotronH, whose layers are a norm and one block: Mamba, attention, experts or feed-forward.
 func readNemotronH(r *reader, c *llama.Config) {
 	c.Activation, c.MLPBias = r.word("mlp_hidden_act", "relu2", hf.Activations()), r.flag("mlp_bias", false)
 	r.word("mamba_hidden_act", "silu", []string{"silu"})
@@ -111,7 +111,7 @@ func readNemotronH(r *reader, c *llama.Config) {
 	c.Mamba = m
 }
 
-// either returns the first of two keys if the file has it, else the second.
+// presentKey returns the first key if the file has it, else the second.
 func (r *reader) either(first, second string) string {
 	if _, ok := r.raw[first]; ok {
 		return first
@@ -119,7 +119,7 @@ func (r *reader) either(first, second string) string {
 	return second
 }
 
-// layerBlocks reads the kinds of blocks: from hybrid_override_pattern, one letter for each layer, or from the names in
+// layerBlocks reads the kind of each layer's block: a letter in hybrid_override_pattern, or a name in
 // layers_block_type.
 func (r *reader) layerBlocks() []llama.Block {
 	kinds := map[string]llama.Block{

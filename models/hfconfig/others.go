@@ -14,7 +14,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// layerDropNote is for models that may leave layers out of a step at random.
+// layerDropNote is the note of models that may drop layers at random (layerdrop).
 const layerDropNote = "layers are never dropped: what is shown is the most that a step needs"
 
 func readViT(r *reader) architecture {
@@ -102,7 +102,7 @@ func readWav2Vec2(r *reader) architecture {
 	}
 }
 
-// convolutions reads the layers that turn samples into features.
+// readConvolutions reads the convolutions that turn audio samples into features.
 func (r *reader) convolutions() []wav2vec2.ConvLayer {
 	widths := r.sizes("conv_dim", []int64{512, 512, 512, 512, 512, 512, 512}, mostWidth)
 	strides := r.sizes("conv_stride", []int64{5, 2, 2, 2, 2, 2, 2}, mostKernel)

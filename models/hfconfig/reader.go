@@ -15,26 +15,26 @@ import (
 	"github.com/vprof/vprof/models/hf"
 )
 
-// A reader reads the keys of a configuration. Absent keys have transformers' defaults. It keeps the first error and
-// continues with defaults, so that callers need not check after every key.
+// A reader reads the keys of a configuration. Absent keys have transformers' defaults. The reader keeps the first error
+// and goes on with defaults, so that callers need not check after every key.
 type reader struct {
 	file string
 	raw  map[string]json.RawMessage
-	// aliases are further names of keys, which win over the first.
+	// aliases maps keys to other names for them, which are looked up first.
 	aliases map[string]string
-	// used are the keys that were read, with the values that the file gives.
+	// used holds the keys that were read, with their values in the file.
 	used map[string]json.RawMessage
 	err  *input.FormatError
-	// in is the key under which this configuration stands in another, up, whose err is
-	// set; under are those within this one.
+	// in is the key of this configuration within the configuration of up, which records the errors. under are the
+	// configurations nested in this one.
 	in    string
 	up    *reader
 	under map[string]*reader
-	// grids reports whether positions may come from several grids.
+	// grids reports whether rotary embeddings may have several position grids (mrope).
 	grids bool
 }
 
-// newReader takes a JSON object.
+// newReader returns a reader of a JSON object.
 func newReader(file string, data []byte) (*reader, error) {
 	r := &reader{file: file, used: map[string]json.RawMessage{}}
 	var syntax *json.SyntaxError
@@ -48,7 +48,7 @@ func newReader(file string, data []byte) (*reader, error) {
 	return r, nil
 }
 
-// sub reads the configuration under a key; if it is absent, all its keys have defaults.
+// sub returns a reader of the configuration under a key. If it is absent, all its keys have defaults.
 func (r *reader) sub(key string) *reader {
 	if known := r.under[key]; known != nil {
 		return known
@@ -67,7 +67,7 @@ func (r *reader) sub(key string) *reader {
 	return child
 }
 
-// usedKeys returns the keys that were read, also of the configurations under this one.
+// usedKeys returns the keys that were read, with those of nested configurations.
 func (r *reader) usedKeys() (json.RawMessage, error) {
 	for key, child := range r.under {
 		if _, ok := r.raw[key]; !ok {
@@ -82,7 +82,7 @@ func (r *reader) usedKeys() (json.RawMessage, error) {
 	return json.Marshal(r.used)
 }
 
-// wrong records the error of a key with an impossible value.
+// fail records an error about a key's value.
 func (r *reader) wrong(key, format string, args ...any) {
 	if r.up != nil {
 		r.up.wrong(r.in+"."+key, format, args...)
@@ -93,14 +93,14 @@ func (r *reader) wrong(key, format string, args ...any) {
 	}
 }
 
-// must records an error for the key unless a rule holds.
+// must records an error about a key unless a condition holds.
 func (r *reader) must(holds bool, key, format string, args ...any) {
 	if !holds {
 		r.wrong(key, format, args...)
 	}
 }
 
-// get returns the value of a key, and the name under which the file has it.
+// get returns the value of a key, and the name that the file uses for the key.
 func (r *reader) get(key string) (value json.RawMessage, name string, ok bool) {
 	for _, name := range []string{r.aliases[key], key} {
 		if value, ok := r.raw[name]; ok && name != "" {
@@ -120,7 +120,7 @@ func (r *reader) has(key string) bool {
 // null reports whether a value is JSON's null, Python's None.
 func null(value json.RawMessage) bool { return string(value) == "null" }
 
-// excerpt returns a value as messages show it: not all of a long one.
+// excerpt returns a value for an error message, shortened to 40 bytes.
 func excerpt(value json.RawMessage) string {
 	const most = 40
 	if text := string(value); len(text) <= most {
@@ -129,7 +129,7 @@ func excerpt(value json.RawMessage) string {
 	return strings.ToValidUTF8(string(value[:most]), "") + "..."
 }
 
-// whole parses a whole number. Like Python, it takes 768.0 for a float.
+// wholeNumber parses an integer within bounds. Like Python's int arithmetic in transformers, it accepts 768.0.
 func (r *reader) whole(value json.RawMessage, name string, least, most int64) (n int64, ok bool) {
 	n, err := strconv.ParseInt(string(value), 10, 64)
 	switch {
@@ -143,12 +143,12 @@ func (r *reader) whole(value json.RawMessage, name string, least, most int64) (n
 	return 0, false
 }
 
-// size returns a number that is at least one.
+// size returns an integer from 1 to most, or otherwise if the key is absent.
 func (r *reader) size(key string, otherwise, most int64) int64 {
 	return r.number(key, otherwise, 1, most)
 }
 
-// number returns a whole number within bounds.
+// number returns an integer from least to most, or otherwise if the key is absent.
 func (r *reader) number(key string, otherwise, least, most int64) int64 {
 	if value, name, ok := r.get(key); ok {
 		if n, ok := r.whole(value, name, least, most); ok {
@@ -158,7 +158,7 @@ func (r *reader) number(key string, otherwise, least, most int64) int64 {
 	return otherwise
 }
 
-// sizeOr returns a size that may be absent or null (None), with different meanings.
+// sizeOr returns a size, absent if the key is missing, or none if its value is null.
 func (r *reader) sizeOr(key string, absent, none, most int64) int64 {
 	if value, _, ok := r.get(key); ok && null(value) {
 		return none
@@ -166,7 +166,7 @@ func (r *reader) sizeOr(key string, absent, none, most int64) int64 {
 	return r.size(key, absent, most)
 }
 
-// sizes returns the list of sizes under a key, each from 1 to most; otherwise if it is missing.
+// sizes returns a list of sizes, each from 1 to most, or otherwise if the key is absent.
 func (r *reader) sizes(key string, otherwise []int64, most int64) []int64 {
 	value, name, ok := r.get(key)
 	if !ok {
@@ -183,7 +183,7 @@ func (r *reader) sizes(key string, otherwise []int64, most int64) []int64 {
 	return otherwise
 }
 
-// numbers returns the list of integers of a key, each at most a bound; the default if the key is absent.
+// numbers returns a list of integers, each at most most, or usual if the key is absent.
 func (r *reader) numbers(key string, most int64, usual ...int64) []int64 {
 	if value, name, ok := r.get(key); ok && !null(value) {
 		if list := r.list(value, name, 0, most); list != nil {
@@ -193,7 +193,7 @@ func (r *reader) numbers(key string, most int64, usual ...int64) []int64 {
 	return usual
 }
 
-// list parses a list of whole numbers within bounds; nil if it is none.
+// list parses a list of integers within bounds; nil if the value is not such a list.
 func (r *reader) list(value json.RawMessage, name string, least, most int64) []int64 {
 	var list []json.RawMessage
 	if err := json.Unmarshal(value, &list); err != nil || len(list) > mostLayers {
@@ -210,7 +210,7 @@ func (r *reader) list(value json.RawMessage, name string, least, most int64) []i
 	return out
 }
 
-// square returns the side of an image or a patch: one number, or two that are equal.
+// squareSize returns the height and width of an image or a patch: one number, or a list of two equal ones.
 func (r *reader) square(key string, otherwise int64) int64 {
 	value, name, ok := r.get(key)
 	if !ok || !bytes.HasPrefix(value, []byte("[")) {
@@ -223,7 +223,8 @@ func (r *reader) square(key string, otherwise int64) int64 {
 	return sides[0]
 }
 
-// padToken returns the id of the padding token; none if it is null or, with absent below zero, not given.
+// padToken returns the id of the padding token; none if the value is null, or the key is missing and absent is
+// negative.
 func (r *reader) padToken(absent, vocab int64) (id int64, some bool) {
 	value, name, ok := r.get("pad_token_id")
 	if ok && null(value) || !ok && absent < 0 {
@@ -239,7 +240,7 @@ func (r *reader) padToken(absent, vocab int64) (id int64, some bool) {
 	return id, true
 }
 
-// probability returns a number from 0 to 1; null counts as absent.
+// probability returns a number from 0 to 1, or otherwise if the key is absent or null.
 func (r *reader) probability(key string, otherwise float64) float64 {
 	value, name, ok := r.get(key)
 	if !ok || null(value) {
@@ -253,7 +254,7 @@ func (r *reader) probability(key string, otherwise float64) float64 {
 	return p
 }
 
-// flag returns true or false.
+// boolean returns a key's true or false, or otherwise if the key is absent.
 func (r *reader) flag(key string, otherwise bool) bool {
 	value, name, ok := r.get(key)
 	switch {
@@ -268,7 +269,7 @@ func (r *reader) flag(key string, otherwise bool) bool {
 	return otherwise
 }
 
-// word returns one of several names.
+// choice returns one of the known names, or otherwise if the key is absent.
 func (r *reader) word(key, otherwise string, known []string) string {
 	value, name, ok := r.get(key)
 	if !ok {
@@ -282,7 +283,7 @@ func (r *reader) word(key, otherwise string, known []string) string {
 	return w
 }
 
-// words returns a list of names; nil if there is none.
+// names returns a list of strings; nil if the key is absent.
 func (r *reader) words(key string) []string {
 	value, name, ok := r.get(key)
 	if !ok || null(value) {
@@ -295,7 +296,7 @@ func (r *reader) words(key string) []string {
 	return list
 }
 
-// refuse records an error if a key has a value that vprof does not support: any but null and the harmless ones.
+// refuse records an error if a key has a value that vprof does not support: any except null and the harmless ones.
 func (r *reader) refuse(key string, harmless ...string) {
 	value, name, ok := r.get(key)
 	if ok && !null(value) && !slices.Contains(harmless, string(value)) {
@@ -303,7 +304,7 @@ func (r *reader) refuse(key string, harmless ...string) {
 	}
 }
 
-// labels follows num_labels, which a file may give as the length of id2label.
+// labelCount returns num_labels. Like transformers, it uses the length of id2label if the file has that.
 func (r *reader) labels() int64 {
 	const usual = 2
 	value, name, ok := r.get("id2label")
@@ -315,13 +316,13 @@ func (r *reader) labels() int64 {
 		r.wrong(name, "%s is not an object with 1 to %d labels", excerpt(value), mostClasses)
 		return usual
 	}
-	// Their number is all that matters.
+	// Only the number of labels affects the model.
 	delete(r.used, "id2label")
 	r.used["num_labels"] = json.RawMessage(strconv.Itoa(len(labels)))
 	return int64(len(labels))
 }
 
-// common refuses values of keys of all configurations that vprof does not support.
+// refuseCommonKeys refuses unsupported values of keys that all configurations have.
 func (r *reader) common() {
 	if !r.dequantized() && r.stored() == "" {
 		r.refuseStored()
@@ -334,7 +335,7 @@ func (r *reader) common() {
 	r.refuse("per_layer_config")
 }
 
-// weights returns the type of the weights, in which transformers 5 loads a model (dtype "auto").
+// weightType returns the dtype in which transformers 5 loads the weights (dtype="auto").
 func (r *reader) weights() string {
 	for _, key := range []string{"dtype", "torch_dtype"} {
 		if value, _, ok := r.get(key); ok && !null(value) {
@@ -350,7 +351,7 @@ func (r *reader) weights() string {
 	return ""
 }
 
-// dequantized reports whether the file's weights are in MXFP4, which transformers loads as bf16 for training.
+// dequantized reports whether the stored weights are in MXFP4, which transformers loads as bf16 for training.
 func (r *reader) dequantized() bool {
 	var q struct {
 		Method string `json:"quant_method"`
@@ -359,8 +360,8 @@ func (r *reader) dequantized() bool {
 	return ok && json.Unmarshal(value, &q) == nil && q.Method == "mxfp4"
 }
 
-// trained returns the task of the file's architectures. A model without a head has the usual task; if vprof supports
-// none of them, task is "". In both cases instead has their names.
+// defaultTask returns the task of the file's architectures. For a model without a head it is the usual task, and empty
+// if vprof supports none of them. In both cases instead holds the names of the architectures.
 func (r *reader) trained(f family) (task string, instead []string) {
 	given := r.words("architectures")
 	for _, a := range given {
@@ -382,26 +383,27 @@ func (r *reader) trained(f family) (task string, instead []string) {
 	return "", given
 }
 
-// rowLength returns the setting of the tokens of a row, which a key of the configuration bounds.
+// lengthSetting returns the setting of the sequence length, at most the value of a key of the configuration.
 func rowLength(usual, most int64, key string) models.Setting {
 	s := hf.LengthSetting(usual, most)
 	s.Usage += " (" + key + " of the configuration)"
 	return s
 }
 
-// usualSizes are the sizes that several small models have.
+// usualSizes are rows of [reader.setFields] that several small models share.
 const usualSizes = "Width=hidden_size:768 Layers=num_hidden_layers:12 Heads=num_attention_heads:12 "
 
-// mostOf bounds the sizes that [reader.fields] reads, by the ends of the names of their fields.
+// fieldLimits are the largest sizes that [reader.setFields] accepts, by the end of a field's name.
 var mostOf = map[string]int64{
 	"Vocab": mostVocab, "Types": mostVocab, "Width": mostWidth, "Heads": mostWidth, "Groups": mostWidth,
 	"Size": mostWidth, "Layers": mostLayers, "Inner": mostInner, "Positions": mostPositions, "Window": mostPositions,
 	"Channels": mostChannels, "Bins": mostChannels, "Kernel": mostKernel, "Patch": mostImage,
 }
 
-// fields sets fields of a configuration c (a pointer) by rows of text. "QKVBias+OutputBias=attention_bias:false" sets
-// two fields to the value of that key, false by default; "!Untied=tie_word_embeddings:true" sets one to the opposite.
-// Whole numbers are sizes, others probabilities, and words the names of functions.
+// setFields sets fields of c, a pointer to a model's configuration, by rows of text.
+// "QKVBias+OutputBias=attention_bias:false" sets two fields to the value of attention_bias, false by default;
+// "!Untied=tie_word_embeddings:true" sets a field to the opposite. Integers are sizes, floats probabilities, strings
+// activations.
 func (r *reader) fields(c any, rows string) {
 	for row := range strings.FieldsSeq(rows) {
 		names, key, _ := strings.Cut(row, "=")

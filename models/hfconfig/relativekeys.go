@@ -6,7 +6,7 @@ import (
 	"github.com/vprof/vprof/models/llama"
 )
 
-// readInternLM3 reads a decoder for which transformers takes Llama's classes.
+// readInternLM3 reads InternLM 3, which transformers runs with Llama's classes.
 func readInternLM3(r *reader, c *llama.Config) {
 	readLlama(r, c)
 	r.must(c.QKVBias == c.MLPBias, "qkv_bias", "%t and bias %t: transformers takes it for both", c.QKVBias, c.MLPBias)
@@ -16,7 +16,7 @@ func readCWM(r *reader, c *llama.Config) {
 	r.windows(c, 8192, func(i int64) bool { return i%4 != 0 })
 }
 
-// readDots1 reads a mixture like DeepSeek's below attention like Qwen's.
+// readDots1 reads dots.llm1: experts like DeepSeek's, attention like Qwen's.
 func readDots1(r *reader, c *llama.Config) {
 	r.groupedExperts(c, 2)
 	r.firstDense(c, 0)
@@ -24,13 +24,13 @@ func readDots1(r *reader, c *llama.Config) {
 	r.windows(c, 4096, func(i int64) bool { return c.Window > 0 && i >= from })
 }
 
-// Settings of decoders that are built in another way than transformers does it, as torchtune's are.
+// Settings of decoders whose modules another library builds differently from transformers, such as torchtune.
 const (
 	repeatedSetting = "repeated-heads"
 	separateSetting = "separate-projections"
 )
 
-// variants returns the settings that affect a configuration.
+// layoutSettings returns those of the settings above that affect a configuration.
 func variants(c llama.Config) []models.Setting {
 	var all []models.Setting
 	if c.KVHeads < c.Heads && !c.Eager && c.Latent.Rank == 0 {
@@ -55,14 +55,14 @@ func variants(c llama.Config) []models.Setting {
 	return all
 }
 
-// varied adds the choice of variants of a configuration.
+// addLayoutSettings adds the settings above that affect a configuration.
 func (a *architecture) varied(c llama.Config) {
 	a.settings = append(a.settings, variants(c)...)
 	a.only[models.PackedHeadSetting] = []string{causalLM}
 	a.rule(checkPacked)
 }
 
-// checkPacked returns the setting and the reason if settings of quantized layers are incompatible with a case.
+// checkPacked returns the setting and reason if a case combines settings of quantized layers that exclude each other.
 func checkPacked(c models.Case) (setting, reason string) {
 	switch {
 	case c.UsesEarlyBitsandbytes() && c.Quantize != "nf4" && c.Quantize != "nf4-dq":

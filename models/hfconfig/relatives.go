@@ -11,58 +11,58 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// relative is a model_type of Llama's family: transformers' defaults for it, and the differences between its classes
-// and Llama's.
+// llamaType is a model_type of Llama's family: transformers' defaults for the configuration, and how the model's
+// classes differ from Llama's.
 type relative struct {
-	// Name is the beginning of its classes' names in transformers: Llama of LlamaForCausalLM.
+	// Name is the prefix of the class names in transformers: Llama in LlamaForCausalLM.
 	Name string
-	// The sizes that a file may leave out: heads of key and value are as many as heads
-	// if there are none here, and heads as wide as the width shared out among them.
+	// The defaults of sizes. Without a default, KVHeads equals Heads, and HeadSize is the width divided by the number
+	// of heads.
 	Vocab, Width, Layers, Heads, KVHeads, HeadSize, Inner, Positions int64
-	// Part of each head is turned by positions; zero is all of it.
+	// Part is the share of each head that rotary embeddings rotate; zero means all of it.
 	Part float64
 	Tied bool
-	// Classes begins the name of the class for sequence classification, Name if empty.
+	// Classes is the prefix of the sequence classification class; empty if it is Name.
 	Classes string
-	// HiddenAct reports whether hidden_act is read though Base has an activation.
+	// HiddenAct reports whether hidden_act is read although Base sets an activation.
 	HiddenAct bool
-	// FusedBy is the group with which PyTorch's fused attention serves it by default.
+	// FusedBy is the group of models with which transformers gave it fused attention by default.
 	FusedBy trace.FusedAttentionModels
-	// Flex reports whether its classes can have flex_attention serve attention.
+	// Flex reports whether the model supports flex_attention.
 	Flex bool
-	// NoClasses reports whether there is no class for sequence classification, Liger that
-	// liger-kernel has its kernels for it.
+	// NoClasses reports whether the model has no class for sequence classification. Liger reports whether liger-kernel
+	// patches the model.
 	NoClasses, Liger bool
-	// Tokens reports whether there is a class for token classification; SettledHead that its dropout
-	// defaults to the dropout of hidden states, which is zero by default.
+	// Tokens reports whether the model has a class for token classification. SettledHead: that class's dropout defaults
+	// to hidden_dropout, which is zero by default.
 	Tokens, SettledHead bool
-	// Unplanned reports whether transformers has no plan of tensor parallelism for it (base_model_tp_plan), or one that
-	// leaves attention or shared experts whole.
+	// Unplanned reports whether transformers has no tensor-parallel plan for the model (base_model_tp_plan), or one
+	// that leaves attention or shared experts whole.
 	Unplanned bool
-	// Fused are the names of layers that transformers has in parameters of all experts, and
-	// that peft adapts as such; see [relative.mixture].
+	// Fused are the names of layers that transformers stores in one parameter for all experts, which peft adapts as a
+	// parameter; see [llamaType.addExpertSettings].
 	Fused []string
-	// Listed are other names of layers, by their names here, where each expert has linear layers; nil if none has.
+	// Listed maps layer names to the names in releases where each expert has linear layers of its own; nil for none.
 	Listed llama.TorchNames
-	// Aliases maps Llama's names of keys to the file's: the attribute_map, inverted.
+	// Aliases maps Llama's key names to this model_type's: transformers' attribute_map, inverted.
 	Aliases map[string]string
-	// InWrappers reports whether the type stands in text_config of models with towers, and nowhere else.
+	// InWrappers reports whether the model_type occurs only in text_config of multimodal models.
 	InWrappers bool
-	// Window is sliding_window, which all layers have, where a file says nothing; zero for none, nil if read reads it.
+	// Window is the default of sliding_window, for all layers. Zero means none; nil means that read sets the windows.
 	Window *int64
-	// Base has what its classes do differently from Llama's. Keys are the fields of Base that a file sets, in the form
-	// of [reader.fields], or the name of one of [keyGroups]. read sets what needs more than one key.
+	// Base holds how the model's classes differ from Llama's. Keys are rows of [reader.setFields] that set fields of
+	// Base from the file, or the name of one of [keyGroups]. read sets fields that depend on several keys.
 	Base llama.Config
 	Keys string
 	read func(r *reader, c *llama.Config)
 }
 
-// relativeTable has a row for each type of Llama's family, as transformers defines them.
+// llamaTypeTable has a row for each model_type of Llama's family.
 //
 //go:embed relatives.json
 var relativeTable []byte
 
-// relativeRows returns the rows by type. They are decoded one by one, since a command needs one or two of them.
+// llamaTypeRows returns the rows by model_type. A row is decoded when it is used, since a command uses one or two.
 var relativeRows = sync.OnceValue(func() (rows map[string]json.RawMessage) {
 	if err := json.Unmarshal(relativeTable, &rows); err != nil {
 		panic("hfconfig: relatives.json: " + err.Error()) // every test finds it
@@ -70,7 +70,7 @@ var relativeRows = sync.OnceValue(func() (rows map[string]json.RawMessage) {
 	return rows
 })
 
-// relativeOf returns a type of Llama's family.
+// llamaTypeOf returns the row of a model_type of Llama's family.
 func relativeOf(kind string) (d relative, ok bool) {
 	row, ok := relativeRows()[kind]
 	if !ok {
@@ -88,7 +88,7 @@ func relativeOf(kind string) (d relative, ok bool) {
 	return d, true
 }
 
-// relativeReaders read keys of a type that its row does not describe.
+// llamaTypeReaders are the functions that read keys which a model_type's row does not describe.
 var relativeReaders = map[string]func(r *reader, c *llama.Config){
 	"llama":             readLlama,
 	"llama4_text":       readLlama4,

@@ -9,11 +9,11 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// stored is the quantization of a model's stored weights, by the names of [models.MemoryOptions]; empty for none, or
-// for one that vprof does not describe.
+// storedQuantization is the quantization of a model's stored weights, as --quantize names it. It is empty for none, or
+// for one that vprof does not support.
 type stored string
 
-// stored reads quantization_config, and accepts only bitsandbytes'.
+// storedQuantization reads quantization_config; it returns empty for any quantization except bitsandbytes.
 func (r *reader) stored() stored {
 	var q struct {
 		Method string `json:"quant_method"`
@@ -37,7 +37,7 @@ func (r *reader) stored() stored {
 	return ""
 }
 
-// check returns the field and reason of a case whose quantization differs from the stored weights.
+// check returns the field and the reason if a case's quantization differs from the stored weights'.
 func (s stored) check(c models.Case) (field, reason string) {
 	switch {
 	case s == "":
@@ -57,7 +57,7 @@ func (s stored) bits() string {
 	return kind
 }
 
-// caveat returns a warning if a case has another quantization than the stored weights.
+// caveat returns a warning if a case's quantization differs from the stored weights'.
 func (s stored) caveat(c models.Case) []string {
 	if s == "" || c.LayerQuantization() == string(s) {
 		return nil
@@ -66,10 +66,10 @@ func (s stored) caveat(c models.Case) []string {
 		s, c.Quantize)}
 }
 
-// inferenceAlone are the quantizations with which transformers 5.23 does not train adapters.
+// inferenceOnlyMethods are the quantization methods with which transformers 5.23 cannot train adapters.
 var inferenceAlone = []string{"auto-round", "fbgemm_fp8", "gguf", "higgs", "metal", "nvfp4", "quark", "spqr", "vptq"}
 
-// otherLayers are whose layers hold the weights of other quantizations.
+// quantizationLibraries maps other quantization methods to the library whose layers hold the weights.
 var otherLayers = map[string]string{
 	"aqlm": "aqlm", "awq": "gptqmodel", "bitnet": "transformers' BitNet", "compressed-tensors": "compressed-tensors",
 	"eetq": "eetq",
@@ -77,7 +77,7 @@ var otherLayers = map[string]string{
 	"quanto": "optimum-quanto", "torchao": "torchao",
 }
 
-// refuseStored refuses weights that another library has quantized.
+// refuseOtherQuantization refuses weights that a library other than bitsandbytes has quantized.
 func (r *reader) refuseStored() {
 	const key, instead = "quantization_config",
 		"; to train adapters beside the same model as bitsandbytes holds it, take the config.json of the weights " +

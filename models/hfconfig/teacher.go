@@ -11,14 +11,13 @@ import (
 	"github.com/vprof/vprof/internal/input"
 )
 
-// TeacherMark separates the file of a student and the file of its teacher in the name of a
-// model: hf:student.json,teacher=teacher.json.
+// TeacherMark separates the student's file from the teacher's in a model name: hf:student.json,teacher=teacher.json.
 const TeacherMark = "," + teacherKey + "="
 
-// teacherKey is the key of a teacher's configuration in its student's.
+// teacherKey is the key of the teacher's configuration within the student's.
 const teacherKey = "teacher"
 
-// withTeacher puts a teacher's configuration into its student's.
+// addTeacher inserts a teacher's configuration into the student's.
 func withTeacher(path string, data []byte, teacher string) ([]byte, error) {
 	if info, err := os.Stat(teacher); err == nil && info.IsDir() {
 		teacher = filepath.Join(teacher, usualName)
@@ -63,7 +62,7 @@ func readModel(path string) (data []byte, named bool, err error) {
 	return nil, false, &input.FormatError{File: path, Reason: reason + howToGet(path)}
 }
 
-// teacher reads the model that another is distilled from; nil if there is none.
+// readTeacher reads the teacher of a distillation; nil if there is none.
 func (r *reader) teacher() (*architecture, error) {
 	if _, ok := r.raw[teacherKey]; !ok {
 		return nil, nil

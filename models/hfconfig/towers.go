@@ -9,7 +9,7 @@ import (
 	"github.com/vprof/vprof/models/tower"
 )
 
-// unquoted returns the text of a JSON string, or another value unchanged.
+// unquoted returns the content of a JSON string, or another JSON value unchanged.
 func unquoted(value json.RawMessage) string {
 	var s string
 	if json.Unmarshal(value, &s) != nil {
@@ -18,7 +18,7 @@ func unquoted(value json.RawMessage) string {
 	return s
 }
 
-// vision reads vision_config, whose model_type must be one of kinds, the first by default. s has the default sizes.
+// visionConfig reads vision_config, whose model_type must be one of kinds (the first by default). s has default sizes.
 func (r *reader) vision(s tower.Size, kinds ...string) (v *reader, size tower.Size, kind string) {
 	v = r.sub("vision_config")
 	kind = v.word("model_type", kinds[0], kinds)
@@ -34,7 +34,7 @@ func (r *reader) vision(s tower.Size, kinds ...string) (v *reader, size tower.Si
 	return v, s, kind
 }
 
-// blocks reads the vision_config of Qwen's and GLM's kind, with other keys.
+// qwenVisionConfig reads a vision_config with the keys of Qwen and GLM (depth, num_heads).
 func (r *reader) blocks(s tower.Size, kinds ...string) (v *reader, size tower.Size) {
 	v = r.sub("vision_config")
 	v.word("model_type", kinds[0], kinds)
@@ -45,7 +45,7 @@ func (r *reader) blocks(s tower.Size, kinds ...string) (v *reader, size tower.Si
 	return v, s
 }
 
-// projector adds two linear layers with a function between them.
+// addProjector adds two linear layers with an activation between them.
 func projector(p *nn.NamedModule, in, width int64, bias bool) {
 	p.Add("linear_1", nn.NewLinear(in, width, bias)).Add("linear_2", nn.NewLinear(width, width, bias))
 }
@@ -208,7 +208,7 @@ func towersMllama(r *reader, text llama.Config) func() llama.Wrapper {
 	}
 }
 
-// mllamaVision reads a tower that processes images in tiles, and the numbers of the layers whose states it returns.
+// mllamaVision reads a vision tower that processes images in tiles, and the layers whose hidden states it returns.
 func (r *reader) mllamaVision() (s tower.Size, t tower.Tiled, states []int64) {
 	v := r.sub("vision_config")
 	v.aliases = map[string]string{"num_attention_heads": "attention_heads"}

@@ -11,27 +11,26 @@ import (
 	"github.com/vprof/vprof/models/train"
 )
 
-// wrapper is a model_type that has a decoder in text_config, and towers for images or sound besides it.
+// multimodalType is a model_type with a decoder in text_config and towers for images or sound.
 type wrapper struct {
-	// name is the prefix of its classes' names.
+	// name is the prefix of the class names in transformers.
 	name string
-	// text is the model_type of a text_config that names none, and usual its keys then.
+	// text is the default model_type of text_config, and usual the defaults of its keys.
 	text  string
 	usual map[string]string
-	// tied is tie_word_embeddings where the file sets nothing; flat reports whether the keys of the text may be among
-	// the keys of the whole.
+	// tied is the default of tie_word_embeddings. flat reports whether the decoder's keys may be outside text_config.
 	tied, flat bool
-	// liger reports whether liger-kernel has its kernels for all of the decoder.
+	// liger reports whether liger-kernel patches the decoder.
 	liger bool
 	// senses names the inputs of the towers: "images", "sound".
 	senses string
-	// towers reads the modules around the decoder, and returns a function that makes them.
+	// towers reads the modules around the decoder, and returns a function that creates them.
 	towers func(r *reader, text llama.Config) func() llama.Wrapper
-	// vision reads how images reach the decoder; nil if vprof does not support it.
+	// vision reads how images enter the decoder; nil if vprof records only steps on text.
 	vision func(r *reader) *vision
 }
 
-// wrappers are the types with towers, as transformers defines them.
+// multimodalTypes are the model_types with towers.
 var wrappers = map[string]wrapper{
 	"mistral3": {
 		name: "Mistral3", text: "mistral", tied: true, senses: "images", towers: towersMistral3,
@@ -83,7 +82,7 @@ var wrappers = map[string]wrapper{
 	},
 }
 
-// qwenVLWindows reads which layers see a window.
+// qwenVLWindows reads which layers have a sliding window.
 func (r *reader) qwenVLWindows(c *llama.Config) {
 	r.refuse("use_sliding_window", "false")
 	c.Windowed = r.attentionTypes(c, slidingAttention, func(int64) bool { return false })
@@ -136,14 +135,14 @@ func (w wrapper) architecture(r *reader) architecture {
 	return a
 }
 
-// withoutClasses removes the class counts from the settings of a decoder without a classification head.
+// removeClassSetting removes the number of classes from the settings of a decoder without a classification head.
 func (a *architecture) withoutClasses() {
 	a.settings, a.only = slices.DeleteFunc(a.settings, func(s models.Setting) bool {
 		return s.Name == hf.ClassesSetting(1).Name
 	}), nil
 }
 
-// decoder finds the decoder that text_config describes.
+// textDecoder returns the decoder that text_config describes.
 func (w wrapper) decoder(t *reader) (d relative, kind string) {
 	kind = w.text
 	if value, _, ok := t.get("model_type"); ok && t.up != nil {
@@ -158,7 +157,7 @@ func (w wrapper) decoder(t *reader) (d relative, kind string) {
 	return d, kind
 }
 
-// readMllama reads a decoder with cross-attention layers to images; a step on text alone skips these layers.
+// readMllama reads a decoder with cross-attention layers to images. A text-only step skips these layers.
 func readMllama(r *reader, c *llama.Config) {
 	c.ExtraTokens = 8
 	c.AttentionDropout = r.probability("dropout", 0)

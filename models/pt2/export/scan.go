@@ -56,7 +56,7 @@ func (s *scanner) failed(err error) bool {
 	return s.err != nil
 }
 
-// expect reports whether the next value is of a kind, and counts it against the limits. Another kind is an error.
+// expect reports whether the next value has a kind, and counts it against the limits. Another kind is an error.
 func (s *scanner) expect(kind jsontext.Kind) bool {
 	if s.err != nil {
 		return false
