@@ -22,10 +22,10 @@ type architecture struct {
 	// caveats return notes on a case, printed with its results.
 	caveats []func(models.Case) []string
 	// supports holds the memory-saving options that a case may choose.
-	levers models.MemoryOptionSupport
+	supports models.MemoryOptionSupport
 	// checks refuse cases that vprof cannot plan, see [architecture.addCheck].
-	rules []rule
-	task  func(models.Case) train.Task
+	checks []caseCheck
+	task   func(models.Case) train.Task
 	// towers reports whether the model has image or audio encoders. A text-only step does not run them.
 	towers bool
 	// adapters converts the adapters that a case names to the ones that peft creates; nil if they are the same.
@@ -36,7 +36,7 @@ type architecture struct {
 
 // check returns an error for a case with incompatible values.
 func (a *architecture) check(c models.Case) error {
-	for _, refused := range a.rules {
+	for _, refused := range a.checks {
 		if field, reason := refused(c); reason != "" {
 			return c.FieldError(field, "%s", reason)
 		}
@@ -46,7 +46,7 @@ func (a *architecture) check(c models.Case) error {
 			return c.FieldError(s.Name, "has no influence on task %s", c.Task)
 		}
 	}
-	if c.Objective.Distills() && (a.teacher == nil || !a.teacher.levers.Objective) {
+	if c.Objective.Distills() && (a.teacher == nil || !a.teacher.supports.Objective) {
 		return c.FieldError("objective",
 			"a model learns from the scores of another language model; name its configuration, too: --model "+
 				"hf:student.json"+TeacherMark+"teacher.json")
@@ -55,17 +55,17 @@ func (a *architecture) check(c models.Case) error {
 }
 
 // A caseCheck returns the setting or flag because of which vprof cannot plan a case, and the reason; empty if it can.
-type rule func(models.Case) (field, reason string)
+type caseCheck func(models.Case) (field, reason string)
 
 // addCheck adds a check, which runs before the existing ones.
-func (a *architecture) rule(r rule) { a.rules = append([]rule{r}, a.rules...) }
+func (a *architecture) addCheck(r caseCheck) { a.checks = append([]caseCheck{r}, a.checks...) }
 
 // addRefusal adds a check that refuses the cases for which is returns true, always for the same reason.
-func (a *architecture) refuse(field, reason string, is func(models.Case) bool) {
-	a.rule(refusing(field, reason, is))
+func (a *architecture) addRefusal(field, reason string, is func(models.Case) bool) {
+	a.addCheck(refuseIf(field, reason, is))
 }
 
-func refusing(field, reason string, is func(models.Case) bool) rule {
+func refuseIf(field, reason string, is func(models.Case) bool) caseCheck {
 	return func(c models.Case) (string, string) {
 		if is(c) {
 			return field, reason
@@ -75,10 +75,12 @@ func refusing(field, reason string, is func(models.Case) bool) rule {
 }
 
 // addCaveat adds a function that returns notes on a case, printed with its results.
-func (a *architecture) caveat(notes func(models.Case) []string) { a.caveats = append(a.caveats, notes) }
+func (a *architecture) addCaveat(notes func(models.Case) []string) {
+	a.caveats = append(a.caveats, notes)
+}
 
 // newTask returns the training task of a case, with its teacher or reference model.
-func (a *architecture) tasks(c models.Case) train.Task {
+func (a *architecture) newTask(c models.Case) train.Task {
 	t := a.task(c)
 	text, ok := t.(*hf.TextTask)
 	switch {
@@ -100,14 +102,14 @@ func (a *architecture) caveatsOf(c models.Case) (notes []string) {
 }
 
 // supportedOptions returns the architecture's memory-saving options, with the options of the training loop.
-func (a *architecture) leverSet() models.MemoryOptionSupport {
-	l := a.levers
+func (a *architecture) supportedOptions() models.MemoryOptionSupport {
+	l := a.supports
 	l.Loop, l.Quantize, l.QAT = models.LoopTrainer, true, true
 	return l
 }
 
 // addNote adds a note to every result.
-func (a *architecture) note(note string) {
+func (a *architecture) addNote(note string) {
 	a.notes = append(a.notes, note)
-	a.caveat(func(models.Case) []string { return []string{note} })
+	a.addCaveat(func(models.Case) []string { return []string{note} })
 }

@@ -12,14 +12,14 @@ import (
 
 // addFlashSetting adds the setting for FlashAttention where its memory differs from scaled_dot_product_attention, for
 // which releases before 4.54 repeat the keys and values that heads share.
-func (a *architecture) flashed(c llama.Config) {
+func (a *architecture) addFlashSetting(c llama.Config) {
 	if !c.Llama4.Enabled && (c.Eager || slices.Contains(c.Windowed, true) || c.KVHeads < c.Heads) {
 		a.settings = append(a.settings, hf.Flash.Setting())
 	}
 }
 
 // configFor returns the configuration with the settings of a case applied.
-func (d relative) chosen(c llama.Config, k models.Case) llama.Config {
+func (d llamaType) configFor(c llama.Config, k models.Case) llama.Config {
 	rules := k.Libraries()
 	if c.AttentionCap && !hf.Eager.IsChosen(k) && !rules.EagerCaps {
 		c.Eager = false
@@ -35,7 +35,7 @@ func (d relative) chosen(c llama.Config, k models.Case) llama.Config {
 	if rules.NoTables >= r.TablesUntil {
 		r.Tables = 0
 	}
-	if c.Experts.Listed = d.lists(k); c.Experts.Listed && len(d.Listed) > 0 {
+	if c.Experts.Listed = d.hasExpertLayers(k); c.Experts.Listed && len(d.Listed) > 0 {
 		c.Names = d.Listed
 	}
 	c.Llama4.Linearized = k.IsSwitchOn(linearizedSetting)
@@ -49,29 +49,29 @@ func (d relative) chosen(c llama.Config, k models.Case) llama.Config {
 }
 
 // addAttentionSettings adds the settings for eager attention and flex_attention, if the model supports them.
-func (d relative) attention(c llama.Config, a *architecture) {
+func (d llamaType) addAttentionSettings(c llama.Config, a *architecture) {
 	if c.Eager {
-		a.levers.EagerAttention = true
+		a.supports.EagerAttention = true
 		return
 	}
-	a.eager()
+	a.addEagerSetting()
 	if d.Flex {
-		a.flexed(c.AttentionDropout)
+		a.addFlexSetting(c.AttentionDropout)
 	}
 }
 
 // addEagerSetting adds the setting for eager attention.
-func (a *architecture) eager() {
+func (a *architecture) addEagerSetting() {
 	a.settings = append(a.settings, hf.Eager.Setting())
-	a.refuse("eager", "attention is either eager or FlashAttention; choose one", func(c models.Case) bool {
+	a.addRefusal("eager", "attention is either eager or FlashAttention; choose one", func(c models.Case) bool {
 		return hf.Eager.IsChosen(c) && hf.Flash.IsChosen(c)
 	})
 }
 
 // addFlexSetting adds the setting for flex_attention, which does not support dropout.
-func (a *architecture) flexed(dropout float64) {
+func (a *architecture) addFlexSetting(dropout float64) {
 	a.settings = append(a.settings, hf.Flex.Setting())
-	a.caveat(func(c models.Case) (notes []string) {
+	a.addCaveat(func(c models.Case) (notes []string) {
 		if hf.Flex.IsChosen(c) {
 			notes = append(notes,
 				"flex_attention is recorded as TorchInductor of PyTorch 2.11 compiles it; what compiling and "+
@@ -79,8 +79,8 @@ func (a *architecture) flexed(dropout float64) {
 		}
 		return notes
 	})
-	a.refuse("flex", fmt.Sprintf("transformers raises \"flex_attention does not support dropout\", and "+
+	a.addRefusal("flex", fmt.Sprintf("transformers raises \"flex_attention does not support dropout\", and "+
 		"attention_dropout is %g", dropout), func(c models.Case) bool { return hf.Flex.IsChosen(c) && dropout > 0 })
-	a.refuse("flex", "attention is either eager, flex_attention or FlashAttention; choose one",
+	a.addRefusal("flex", "attention is either eager, flex_attention or FlashAttention; choose one",
 		func(c models.Case) bool { return hf.Flex.IsChosen(c) && (hf.Eager.IsChosen(c) || hf.Flash.IsChosen(c)) })
 }

@@ -193,7 +193,7 @@ func FuzzParse(f *testing.F) {
 	for _, config := range small {
 		f.Add([]byte(config))
 	}
-	data, err := os.ReadFile(filepath.Join("testdata", "configs", "roberta-untied", usualName))
+	data, err := os.ReadFile(filepath.Join("testdata", "configs", "roberta-untied", configName))
 	require.NoError(f, err)
 	f.Add(data)
 	f.Add([]byte(

@@ -13,11 +13,11 @@ import (
 
 // newDecoder returns what all text decoders share: their batch sizes, settings and notes. length is the setting of the
 // sequence length.
-func decoder(name string, layers, width, classes int64, length models.Setting) architecture {
+func newDecoder(name string, layers, width, classes int64, length models.Setting) architecture {
 	return architecture{
-		levers:  models.MemoryOptionSupport{Recompute: true, Objective: true},
-		summary: fmt.Sprintf("%s decoder, %d layers of width %d", name, layers, width),
-		unit:    "sequence", batch: 1, batches: []int{1, 2, 4, 8, 16, 32},
+		supports: models.MemoryOptionSupport{Recompute: true, Objective: true},
+		summary:  fmt.Sprintf("%s decoder, %d layers of width %d", name, layers, width),
+		unit:     "sequence", batch: 1, batches: []int{1, 2, 4, 8, 16, 32},
 		settings: append([]models.Setting{
 			length, hf.PaddingSetting(0), hf.PackedSetting(0), hf.ClassesSetting(classes), hf.SharedLabelsSetting(),
 			hf.FlatSetting(), hf.HeadlessSetting(),
@@ -25,24 +25,24 @@ func decoder(name string, layers, width, classes int64, length models.Setting) a
 				"precision again beside fp32 norms, as in TRL before 1 with bf16 (peft_module_casting_to_bf16), 0 if "+
 				"they have the type of --weights"),
 		}, hf.LossSettings()...),
-		only: onlyDecoders(),
+		only: decoderTaskSettings(),
 		notes: []string{
 			"trained without the cache of keys and values, as the Trainer of transformers does; loops of one's own " +
 				"have it (--set use-cache)",
 			"rows that are padded, or hold several sequences, need an attention mask, which flash attention does " +
 				"not take: --set padding=1, --set packed=1",
 		},
-		rules: []rule{
-			refusing("packed", "rows that come with a padding mask are not looked at for several sequences; leave out "+
+		checks: []caseCheck{
+			refuseIf("packed", "rows that come with a padding mask are not looked at for several sequences; leave out "+
 				"padding", func(c models.Case) bool { return c.IsSwitchOn("padding") && c.IsSwitchOn("packed") }),
-			refusing("flat", "a batch in one row has no padding and no ranks that share rows, and needs the loss of "+
+			refuseIf("flat", "a batch in one row has no padding and no ranks that share rows, and needs the loss of "+
 				"the next token; leave it out", func(c models.Case) bool {
 				s := c.Strategy
 				return c.IsSwitchOn("flat") &&
 					(c.IsSwitchOn("padding") || c.IsSwitchOn(hf.SharedLabels) || !c.Objective.IsZero() ||
 						s != nil && (s.CP > 1 || s.Sequence))
 			}),
-			refusing(models.HalfEmbeddingsSetting, "is about layers that --quantize leaves in fp32; add --weights fp32",
+			refuseIf(models.HalfEmbeddingsSetting, "is about layers that --quantize leaves in fp32; add --weights fp32",
 				func(c models.Case) bool {
 					return c.IsSwitchOn(models.HalfEmbeddingsSetting) && (c.Quantize == "" || c.Weights != models.FP32)
 				}),
@@ -52,8 +52,8 @@ func decoder(name string, layers, width, classes int64, length models.Setting) a
 }
 
 // decoderTaskSettings returns the tasks of decoders to which a setting applies, by the setting's name.
-func onlyDecoders() map[string][]string {
-	only := maps.Clone(onlyClassification)
+func decoderTaskSettings() map[string][]string {
+	only := maps.Clone(classificationSettings)
 	for _, name := range append(hf.LossSettingNames(), hf.SharedLabels, "flat", hf.HeadSetting) {
 		only[name] = []string{causalLM}
 	}
@@ -66,17 +66,17 @@ const positionsKey = "max_position_embeddings"
 func readGPT(r *reader) architecture {
 	r.refuse("add_cross_attention", "false")
 	var c gpt.Config
-	r.fields(&c, "Vocab=vocab_size:50257 Width=n_embd:768 Layers=n_layer:12 Heads=n_head:12 "+
+	r.setFields(&c, "Vocab=vocab_size:50257 Width=n_embd:768 Layers=n_layer:12 Heads=n_head:12 "+
 		"Positions=n_positions:1024 Activation=activation_function:gelu_new !Untied=tie_word_embeddings:true "+
 		"EmbedDropout=embd_pdrop:0.1 AttentionDropout=attn_pdrop:0.1 ResidualDropout=resid_pdrop:0.1")
 	c.Inner = r.sizeOr("n_inner", 4*c.Width, 4*c.Width, mostInner)
-	r.heads("n_head", c.Heads, "n_embd", c.Width)
+	r.checkHeads("n_head", c.Heads, "n_embd", c.Width)
 	_, padded := r.padToken(-1, c.Vocab)
-	labels := r.labels()
-	problem := r.problem(labels)
-	a := decoder("GPT-2", c.Layers, c.Width, labels, rowLength(2048, c.Positions, positionsKey))
-	a.eager()
-	a.levers.Cache = true
+	labels := r.labelCount()
+	problem := r.problemType(labels)
+	a := newDecoder("GPT-2", c.Layers, c.Width, labels, lengthSetting(2048, c.Positions, positionsKey))
+	a.addEagerSetting()
+	a.supports.Cache = true
 	a.task = func(k models.Case) train.Task {
 		c := c
 		c.Eager = hf.IsEager(k, trace.FusedByGPT)

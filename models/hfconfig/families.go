@@ -27,13 +27,13 @@ func familyOf(kind string) (f family, ok bool) {
 	if f, ok = smallFamilies()[kind]; ok {
 		return f, true
 	}
-	if w, ok := wrappers[kind]; ok {
+	if w, ok := multimodalTypes[kind]; ok {
 		return w.family(), true
 	}
-	if g, ok := gemmas[kind]; ok {
+	if g, ok := gemmaTypes[kind]; ok {
 		return g.family(), true
 	}
-	d, ok := relativeOf(kind)
+	d, ok := llamaTypeOf(kind)
 	return d.family(), ok && !d.InWrappers
 }
 
@@ -56,7 +56,7 @@ var smallFamilies = sync.OnceValue(func() map[string]family {
 		},
 		"distilbert": {
 			heads: headsOf("DistilBert", maskedLM, classification, tokens), usual: maskedLM, half: true,
-			read: readDistil,
+			read: readDistilBERT,
 			aliases: map[string]string{
 				"dim": "hidden_size", "n_heads": "num_attention_heads", "n_layers": "num_hidden_layers",
 			},
@@ -100,8 +100,8 @@ func headsOf(name string, tasks ...string) map[string]string {
 // Types returns the model_types that vprof supports, sorted.
 func Types() []string {
 	all := slices.Collect(maps.Keys(smallFamilies()))
-	all = slices.AppendSeq(slices.AppendSeq(all, maps.Keys(wrappers)), maps.Keys(gemmas))
-	for kind := range relativeRows() {
+	all = slices.AppendSeq(slices.AppendSeq(all, maps.Keys(multimodalTypes)), maps.Keys(gemmaTypes))
+	for kind := range llamaTypeRows() {
 		if _, alone := familyOf(kind); alone {
 			all = append(all, kind)
 		}

@@ -19,17 +19,17 @@ import (
 )
 
 // configName is the file name of a configuration in a folder.
-const usualName = "config.json"
+const configName = "config.json"
 
 // hubName matches the name of a model on the Hugging Face hub.
 var hubName = regexp.MustCompile(`^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$`)
 
 // modelFileName matches file names such as "folder/model.pt", which hubName matches, too.
-var fileOfModel = regexp.MustCompile(`\.(json|py|pt2?|pth|ckpt|bin|safetensors|onnx|vprof)$`)
+var modelFileName = regexp.MustCompile(`\.(json|py|pt2?|pth|ckpt|bin|safetensors|onnx|vprof)$`)
 
 // configPath returns the path of the config.json for a path or a name on the hub. It expands "~/", which shells do not
 // expand after "hf:".
-func located(path string) string {
+func configPath(path string) string {
 	if rest, ok := strings.CutPrefix(filepath.ToSlash(path), "~/"); ok {
 		if home, err := os.UserHomeDir(); err == nil {
 			path = filepath.Join(home, rest)
@@ -38,9 +38,9 @@ func located(path string) string {
 	info, err := os.Stat(path)
 	switch {
 	case err == nil && info.IsDir():
-		return filepath.Join(path, usualName)
+		return filepath.Join(path, configName)
 	case err != nil && hubName.MatchString(path):
-		return cmp.Or(hub.CachedFile(path, "", usualName), path)
+		return cmp.Or(hub.CachedFile(path, "", configName), path)
 	}
 	return path
 }
@@ -52,7 +52,7 @@ func howToGet(path string) string {
 		return ""
 	case !hubName.MatchString(path):
 		return fmt.Sprintf("; name a %s, a folder that has one, or a model of the hub with its organization, like "+
-			"%s:Qwen/Qwen3-8B, whose %[1]s is in the hub's cache", usualName, Scheme)
+			"%s:Qwen/Qwen3-8B, whose %[1]s is in the hub's cache", configName, Scheme)
 	}
 	meant := ""
 	if near := nearest.LikelyTypo(path, slices.Sorted(maps.Keys(ofHub()))); near != "" {
@@ -60,11 +60,11 @@ func howToGet(path string) string {
 	}
 	folder := filepath.Base(path)
 	return fmt.Sprintf("%s; with a network, \"hf download %s config.json --local-dir %s\" gets it for %s:%s/%s; "+
-		"\"vprof run -- python train.py\" needs none", meant, path, folder, Scheme, folder, usualName)
+		"\"vprof run -- python train.py\" needs none", meant, path, folder, Scheme, folder, configName)
 }
 
 // readFile reads a file of at most [mostBytes].
-func read(path string) ([]byte, error) {
+func readFile(path string) ([]byte, error) {
 	f, err := input.OpenFile(path)
 	if err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func read(path string) ([]byte, error) {
 
 // modelName returns the model's name: the file's, or the folder's if the file is called config.json. A snapshot in the
 // hub's cache has the name of its repository.
-func (r *reader) name() string {
+func (r *reader) modelName() string {
 	path, err := filepath.Abs(r.file)
 	if err != nil {
 		path = r.file
@@ -87,7 +87,7 @@ func (r *reader) name() string {
 	dir, base := filepath.Split(path)
 	dir = filepath.Clean(dir)
 	name := strings.TrimSuffix(base, filepath.Ext(base))
-	if base == usualName {
+	if base == configName {
 		name = filepath.Base(dir)
 		if up := filepath.Dir(dir); filepath.Base(up) == "snapshots" {
 			if _, repository, ok := strings.Cut(filepath.Base(filepath.Dir(up)), "models--"); ok {
@@ -96,18 +96,18 @@ func (r *reader) name() string {
 			}
 		}
 	}
-	if name = plain(name); name != "" {
+	if name = cleanName(name); name != "" {
 		return name
 	}
 	var from string
 	if json.Unmarshal(r.raw["_name_or_path"], &from) == nil {
-		name = plain(from[strings.LastIndex(from, "/")+1:])
+		name = cleanName(from[strings.LastIndex(from, "/")+1:])
 	}
 	return cmp.Or(name, "model")
 }
 
-// cleanName returns at most 64 characters of a name, without those that a model's name may not have.
-func plain(name string) string {
+// cleanName returns a name without characters that a model's name may not have, and at most 64 characters of it.
+func cleanName(name string) string {
 	const most = 64
 	name = strings.Map(func(c rune) rune {
 		if unicode.IsLetter(c) || unicode.IsDigit(c) || strings.ContainsRune("._+-", c) {

@@ -22,7 +22,7 @@ type gemmaType struct {
 }
 
 // gemmaTypes are the model_types of Gemma 4.
-var gemmas = map[string]gemmaType{
+var gemmaTypes = map[string]gemmaType{
 	"gemma4_text":         {name: "Gemma4", config: readGemma4(512, 131072, true)},
 	"gemma4_unified_text": {name: "Gemma4Unified", config: readGemma4(1024, 262144, false)},
 	"gemma4": {
@@ -47,44 +47,44 @@ func (d gemmaType) architecture(r *reader) architecture {
 	t := r
 	if d.towers != nil {
 		t = r.sub("text_config")
-		t.common()
+		t.refuseCommonKeys()
 	}
 	c := d.config(t)
-	a := decoder(d.name, int64(len(c.Layers)), c.Width, 1, t.rotaryLength(131072))
-	a.withoutClasses()
+	a := newDecoder(d.name, int64(len(c.Layers)), c.Width, 1, t.rotaryLengthSetting(131072))
+	a.removeClassSetting()
 	a.settings = append(a.settings, hf.Flash.Setting())
 	a.notes = append(a.notes,
 		"with --set flash=1, PyTorch serves layers whose heads are wider than the 256 that FlashAttention takes, as "+
 			"axolotl's gemma4_hybrid_attn_impl has it")
-	a.levers.Liger = true
-	a.eager()
-	a.levers.Cache = true
+	a.supports.Liger = true
+	a.addEagerSetting()
+	a.supports.Cache = true
 	if c.Experts.Count > 0 {
-		relative{}.mixture(llama.Config{}, &a)
+		llamaType{}.addExpertSettings(llama.Config{}, &a)
 	}
 	if d.towers == nil {
 		a.task = func(k models.Case) train.Task {
-			return gemma.CausalLM(attending(c, k), hf.TextOf(k))
+			return gemma.CausalLM(withAttention(c, k), hf.TextOf(k))
 		}
 		return a
 	}
-	c.Tied = r.flag("tie_word_embeddings", true)
+	c.Tied = r.boolean("tie_word_embeddings", true)
 	makeTowers := d.towers(r, &c)
 	if d.clippable {
-		a.noClippable()
+		a.refuseClippableTargets()
 	}
 	a.summary = fmt.Sprintf("%s: %s", d.name, a.summary)
 	a.towers = true
-	a.seeing(d.senses, nil)
+	a.addImageSettings(d.senses, nil)
 	a.task = func(k models.Case) train.Task {
-		return gemma.ConditionalGeneration(attending(c, k), makeTowers(), hf.TextOf(k))
+		return gemma.ConditionalGeneration(withAttention(c, k), makeTowers(), hf.TextOf(k))
 	}
 	return a
 }
 
 // refuseClippableTargets adds a check that refuses adapters by layer names that the towers have, too.
-func (a *architecture) noClippable() {
-	a.rule(func(c models.Case) (setting, reason string) {
+func (a *architecture) refuseClippableTargets() {
+	a.addCheck(func(c models.Case) (setting, reason string) {
 		if c.LoRA == nil {
 			return "", ""
 		}
@@ -103,37 +103,37 @@ func (a *architecture) noClippable() {
 }
 
 // withAttention returns the configuration with the attention implementation that a case chooses.
-func attending(c gemma.Config, k models.Case) gemma.Config {
+func withAttention(c gemma.Config, k models.Case) gemma.Config {
 	c.Flash, c.Eager = hf.Flash.IsChosen(k), hf.Eager.IsChosen(k)
 	return c
 }
 
 // readGemmaText reads the sizes of the decoder, one sliding-window layer, and the number of layers.
-func (r *reader) gemmaText(window int64) (c gemma.Config, l gemma.Layer, n int64) {
-	r.fields(&c, fmt.Sprintf("Vocab=vocab_size:262144 Width=hidden_size:2304 Heads=num_attention_heads:8 "+
+func (r *reader) readGemmaText(window int64) (c gemma.Config, l gemma.Layer, n int64) {
+	r.setFields(&c, fmt.Sprintf("Vocab=vocab_size:262144 Width=hidden_size:2304 Heads=num_attention_heads:8 "+
 		"Window=sliding_window:%d Activation=hidden_activation:gelu_pytorch_tanh Bias=attention_bias:false "+
 		"AttentionDropout=attention_dropout:0 Tied=tie_word_embeddings:true", window))
-	r.fields(&l, "HeadSize=head_dim:256 KVHeads=num_key_value_heads:4")
-	r.even("head_dim", l.HeadSize)
+	r.setFields(&l, "HeadSize=head_dim:256 KVHeads=num_key_value_heads:4")
+	r.checkEven("head_dim", l.HeadSize)
 	r.must(c.Heads%l.KVHeads == 0, "num_key_value_heads", "%d do not divide num_attention_heads %d", l.KVHeads, c.Heads)
-	r.rotary(1, true)
+	r.readRotary(1, true)
 	return c, l, r.size("num_hidden_layers", 30, mostLayers)
 }
 
 // slidingGemmaLayers reads which of n layers have a sliding window; by default all except every sixth.
-func (r *reader) slides(n int64) []bool {
+func (r *reader) slidingGemmaLayers(n int64) []bool {
 	c := llama.Config{Sizes: llama.Sizes{Layers: n}, Masks: llama.Masks{Window: 1}}
-	return r.attentionTypes(&c, slidingAttention, func(i int64) bool { return (i+1)%6 != 0 })
+	return r.slidingLayers(&c, slidingAttention, func(i int64) bool { return (i+1)%6 != 0 })
 }
 
 // markSharedKV marks the last layers as reusing keys and values of an earlier layer of the same kind.
-func (r *reader) sharing(of []gemma.Layer, last int64) {
+func (r *reader) markSharedKV(of []gemma.Layer, last int64) {
 	if last == 0 || len(of) == 0 {
 		return
 	}
 	key, own := "num_kv_shared_layers", int64(len(of))-last
 	if own <= 0 {
-		r.wrong(key, "%d leave no layer with keys of its own among num_hidden_layers %d", last, len(of))
+		r.fail(key, "%d leave no layer with keys of its own among num_hidden_layers %d", last, len(of))
 		return
 	}
 	stored := map[bool]bool{}
@@ -152,19 +152,19 @@ func (r *reader) sharing(of []gemma.Layer, last int64) {
 func readGemma4(window, positions int64, whole bool) func(r *reader) gemma.Config {
 	return func(r *reader) gemma.Config {
 		r.number(positionsKey, positions, 1, mostPositions)
-		c, l, n := r.gemmaText(window)
+		c, l, n := r.readGemmaText(window)
 		r.refuse("use_bidirectional_attention", `"vision"`)
-		c.ScoreCap, c.KeysAreValues = r.has("final_logit_softcapping"), r.flag("attention_k_eq_v", false)
+		c.ScoreCap, c.KeysAreValues = r.has("final_logit_softcapping"), r.boolean("attention_k_eq_v", false)
 		l.Inner = r.size("intermediate_size", 9216, mostInner)
 		full := l
 		full.HeadSize = r.size("global_head_dim", 512, mostWidth)
-		r.even("global_head_dim", full.HeadSize)
+		r.checkEven("global_head_dim", full.HeadSize)
 		if heads := r.sizeOr("num_global_key_value_heads", 0, 0, mostWidth); heads > 0 && c.KeysAreValues {
 			full.KVHeads = heads
 			r.must(c.Heads%heads == 0, "num_global_key_value_heads", "%d do not divide num_attention_heads %d",
 				heads, c.Heads)
 		}
-		slides := r.slides(n)
+		slides := r.slidingGemmaLayers(n)
 		for i, s := range slides {
 			at := full
 			if at.Slides = s && i < len(slides)-1; at.Slides { // the last has full attention in any case
@@ -173,8 +173,8 @@ func readGemma4(window, positions int64, whole bool) func(r *reader) gemma.Confi
 			c.Layers = append(c.Layers, at)
 		}
 		shared := r.number("num_kv_shared_layers", 0, 0, mostLayers)
-		r.sharing(c.Layers, shared)
-		if r.flag("use_double_wide_mlp", false) {
+		r.markSharedKV(c.Layers, shared)
+		if r.boolean("use_double_wide_mlp", false) {
 			for i := range c.Layers {
 				if c.Layers[i].Shares {
 					c.Layers[i].Inner *= 2
@@ -186,21 +186,21 @@ func readGemma4(window, positions int64, whole bool) func(r *reader) gemma.Confi
 				r.size("vocab_size_per_layer_input", 262144, mostVocab)
 			r.must(shared == 0 || c.PerLayer > 0, "num_kv_shared_layers",
 				"%d without hidden_size_per_layer_input: transformers cannot run it", shared)
-			r.gemmaExperts(&c)
+			r.readGemmaExperts(&c)
 		}
 		return c
 	}
 }
 
 // readGemmaExperts reads the experts that run besides the feed-forward layers.
-func (r *reader) gemmaExperts(c *gemma.Config) {
-	if !r.flag("enable_moe_block", false) {
+func (r *reader) readGemmaExperts(c *gemma.Config) {
+	if !r.boolean("enable_moe_block", false) {
 		return
 	}
 	e := gemma.Experts{
 		Count:    r.size("num_experts", 128, mostExperts),
 		PerToken: r.size("top_k_experts", 8, mostExperts), Inner: r.size("moe_intermediate_size", 704, mostInner),
 	}
-	r.routes("top_k_experts", e.PerToken, e.Count)
+	r.checkExperts("top_k_experts", e.PerToken, e.Count)
 	c.Experts = e
 }

@@ -10,16 +10,16 @@ import (
 func towersGemma4(r *reader, c *gemma.Config) func() llama.Wrapper {
 	sees, hears := r.has("vision_config"), r.has("audio_config")
 	v, a := r.sub("vision_config"), r.sub("audio_config")
-	v.word("model_type", "gemma4_vision", []string{"gemma4_vision"})
+	v.choice("model_type", "gemma4_vision", []string{"gemma4_vision"})
 	var s tower.GemmaVision
-	v.fields(&s, "Width=hidden_size:768 Inner=intermediate_size:3072 Layers=num_hidden_layers:16 "+
+	v.setFields(&s, "Width=hidden_size:768 Inner=intermediate_size:3072 Layers=num_hidden_layers:16 "+
 		"Heads=num_attention_heads:12 Patch=patch_size:16 Positions=position_embedding_size:10240 "+
 		"HeadSize=head_dim:64 KVHeads=num_key_value_heads:12 "+
 		"Clipped=use_clipped_linears:false Standardized=standardize:false")
-	a.word("model_type", "gemma4_audio", []string{"gemma4_audio"})
-	h := conformer(a)
+	a.choice("model_type", "gemma4_audio", []string{"gemma4_audio"})
+	h := readConformer(a)
 	h.Bins, h.Out, h.Clipped = h.Channels[0]/4, a.size("output_proj_dims", 1536, mostWidth),
-		a.flag("use_clipped_linears", true)
+		a.boolean("use_clipped_linears", true)
 	return func() llama.Wrapper {
 		before, after := &nn.NamedModule{}, &nn.NamedModule{}
 		if sees {
@@ -38,7 +38,7 @@ func towersGemma4(r *reader, c *gemma.Config) func() llama.Wrapper {
 	}
 }
 
-func conformer(a *reader) tower.Conformer {
+func readConformer(a *reader) tower.Conformer {
 	const channels = "subsampling_conv_channels"
 	h := tower.Conformer{
 		Width: a.size("hidden_size", 1024, mostWidth), Layers: a.size("num_hidden_layers", 12, mostLayers),
@@ -46,9 +46,9 @@ func conformer(a *reader) tower.Conformer {
 		Channels: a.sizes(channels, []int64{128, 32}, mostChannels),
 		Kernel:   a.size("conv_kernel_size", 5, mostKernel),
 	}
-	a.heads("num_attention_heads", h.Heads, "hidden_size", h.Width)
+	a.checkHeads("num_attention_heads", h.Heads, "hidden_size", h.Width)
 	if len(h.Channels) != 2 {
-		a.wrong(channels, "has %d convolutions; there are two", len(h.Channels))
+		a.fail(channels, "has %d convolutions; there are two", len(h.Channels))
 		h.Channels = []int64{128, 32}
 	}
 	return h

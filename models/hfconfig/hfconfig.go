@@ -18,7 +18,7 @@ import (
 // Scheme is the prefix of these models' names, as in hf:config.json.
 const Scheme = "hf"
 
-// Limits of a configuration's numbers, far above those of trained models. They keep recordings small and sums below
+// Limits of a configuration's numbers, far above the sizes of trained models. They keep recordings small and sums below
 // 2^63.
 const (
 	mostBytes        = 16 << 20
@@ -55,7 +55,7 @@ func Tasks() []string {
 func Source() models.Source {
 	return models.Source{
 		Scheme: Scheme, Open: Open,
-		AcceptsName: func(name string) bool { return hubName.MatchString(name) && !fileOfModel.MatchString(name) },
+		AcceptsName: func(name string) bool { return hubName.MatchString(name) && !modelFileName.MatchString(name) },
 		Names: func() []string {
 			return lists.Map(HubModels(), func(m HubModel) string { return Scheme + ":" + m.Name })
 		},
@@ -70,10 +70,10 @@ func Open(path string) (models.Model, error) {
 		return models.Model{}, input.FileErrorf(Scheme+":", "the path is missing; use %s:path/to/config.json", Scheme)
 	}
 	path, teacher, taught := strings.Cut(path, TeacherMark)
-	path = located(path)
+	path = configPath(path)
 	data, named, err := readModel(path)
 	if err == nil && taught {
-		data, err = withTeacher(path, data, teacher)
+		data, err = addTeacher(path, data, teacher)
 	}
 	if err != nil {
 		return models.Model{}, err
@@ -99,35 +99,35 @@ func parse(file, name string, data []byte) (models.Model, error) {
 		return models.Model{}, err
 	}
 	r.aliases = f.aliases
-	r.common()
+	r.refuseCommonKeys()
 	a := f.read(r)
-	if a.teacher, err = r.teacher(); err != nil {
+	if a.teacher, err = r.readTeacher(); err != nil {
 		return models.Model{}, err
 	}
-	weights := models.WeightType(r.weights())
+	weights := models.WeightType(r.weightType())
 	if !f.half {
 		weights = ""
 	}
-	trained, instead := r.trained(f)
+	trained, instead := r.defaultTask(f)
 	if r.err != nil {
 		return models.Model{}, r.err
 	}
 	if name == "" {
-		name = Scheme + ":" + r.name()
+		name = Scheme + ":" + r.modelName()
 	}
 	config, err := r.usedKeys()
 	if err != nil {
 		return models.Model{}, fmt.Errorf("%s: %w", file, err)
 	}
-	packed, tasks := r.stored(), slices.Sorted(maps.Values(f.heads))
+	packed, tasks := r.storedQuantization(), slices.Sorted(maps.Values(f.heads))
 	if trained != "" && len(instead) > 0 {
-		a.caveat(func(c models.Case) []string {
+		a.addCaveat(func(c models.Case) []string {
 			return []string{fmt.Sprintf("%s has no loss of its own; planned as %s (--task: %s)",
 				strings.Join(instead, ", "), c.Task, strings.Join(tasks, ", "))}
 		})
 	}
-	a.rule(packed.check)
-	a.refuse("task", fmt.Sprintf("the configuration's architectures name %s, which vprof cannot train; "+
+	a.addCheck(packed.check)
+	a.addRefusal("task", fmt.Sprintf("the configuration's architectures name %s, which vprof cannot train; "+
 		"choose with --task: %s", strings.Join(instead, ", "), strings.Join(tasks, ", ")),
 		func(c models.Case) bool { return c.Task == "" })
 	a.caveats = slices.Insert(a.caveats, 0, packed.caveat)
@@ -137,9 +137,9 @@ func parse(file, name string, data []byte) (models.Model, error) {
 		Description: models.NewDescription(string(config)),
 		Batches:     a.batches, BatchUnit: a.unit, Settings: a.settings, SupportsLoRA: true, HasTowers: a.towers,
 		IsTransformers: true,
-		HalfWeights:    f.half, Supports: a.leverSet(), Notes: a.notes,
+		HalfWeights:    f.half, Supports: a.supportedOptions(), Notes: a.notes,
 		Caveat: a.caveatsOf, Check: a.check,
-	}, a.batch, a.tasks)
+	}, a.batch, a.newTask)
 	if build := m.Build; a.adapters != nil {
 		m.Build = func(c models.Case) (models.Trainer, error) {
 			if c.LoRA != nil {

@@ -133,27 +133,27 @@ func TestModelsOfTheRegistryComeOutTheSame(t *testing.T) {
 		settings models.Settings
 	}{
 		{
-			`{"model_type": "bert", "num_hidden_layers": 2}`, listedModel(t, "bert-base"),
+			`{"model_type": "bert", "num_hidden_layers": 2}`, modelNamed(t, "bert-base"),
 			models.Settings{"layers": 2},
 		},
 		{
-			`{"model_type": "gpt2", "n_layer": 2, "use_cache": false}`, listedModel(t, "gpt2"),
+			`{"model_type": "gpt2", "n_layer": 2, "use_cache": false}`, modelNamed(t, "gpt2"),
 			models.Settings{"layers": 2, "seq-len": 256, "packed": 1},
 		},
 		{
 			`{"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 688}`,
-			listedModel(t, "llama-tiny"),
+			modelNamed(t, "llama-tiny"),
 			models.Settings{"layers": 2, "seq-len": 128, "packed": 0},
 		},
 		{
-			`{"model_type": "vit", "hidden_size": 192, "num_attention_heads": 3, "intermediate_size": 768, "num_labels": 1000}`, listedModel(t, "vit-ti16-224"), nil,
+			`{"model_type": "vit", "hidden_size": 192, "num_attention_heads": 3, "intermediate_size": 768, "num_labels": 1000}`, modelNamed(t, "vit-ti16-224"), nil,
 		},
 		{
-			`{"model_type": "wav2vec2", "mask_time_prob": 0}`, listedModel(t, "wav2vec2-base"),
+			`{"model_type": "wav2vec2", "mask_time_prob": 0}`, modelNamed(t, "wav2vec2-base"),
 			models.Settings{"audio-seconds": 2},
 		},
 		{
-			`{"model_type": "whisper"}`, listedModel(t, "whisper-tiny"),
+			`{"model_type": "whisper"}`, modelNamed(t, "whisper-tiny"),
 			models.Settings{"packed": 0, "encoder-positions": 0},
 		},
 	} {

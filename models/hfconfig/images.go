@@ -17,8 +17,8 @@ const (
 	mostImages    = 1 << 10
 )
 
-// vision describes the images of a model and how they enter its decoder.
-type vision struct {
+// imageInput describes the images of a model and how they enter its decoder.
+type imageInput struct {
 	// side is the usual height and width of an image in pixels. fixed reports whether the tower accepts only that size.
 	side  int64
 	fixed bool
@@ -34,7 +34,7 @@ type vision struct {
 }
 
 // imageBatch returns the number of images in each sequence of a case, and their height and width.
-func (s *vision) images(c models.Case) tower.ImageBatch {
+func (s *imageInput) imageBatch(c models.Case) tower.ImageBatch {
 	if s == nil {
 		return tower.ImageBatch{}
 	}
@@ -45,8 +45,8 @@ func (s *vision) images(c models.Case) tower.ImageBatch {
 	return p
 }
 
-func (s *vision) with(w llama.Wrapper, c models.Case) llama.Wrapper {
-	if p := s.images(c); p.PerRow > 0 {
+func (s *imageInput) withImages(w llama.Wrapper, c models.Case) llama.Wrapper {
+	if p := s.imageBatch(c); p.PerRow > 0 {
 		w.Vision = s.of(w, p, c)
 	}
 	return w
@@ -54,11 +54,11 @@ func (s *vision) with(w llama.Wrapper, c models.Case) llama.Wrapper {
 
 // addImageSettings adds the settings of images, and a note on which inputs are counted. s is nil if vprof records only
 // steps on text. senses names the towers' inputs ("images and sound").
-func (a *architecture) seeing(senses string, s *vision) {
+func (a *architecture) addImageSettings(senses string, s *imageInput) {
 	alone := fmt.Sprintf("this is a step on text alone: the towers' weights are there, and what %s add is not counted",
 		senses)
 	if s == nil {
-		a.note(alone)
+		a.addNote(alone)
 		return
 	}
 	a.settings = append(a.settings, models.Setting{
@@ -72,8 +72,8 @@ func (a *architecture) seeing(senses string, s *vision) {
 			Default: s.side, Min: 1, Max: mostImage,
 		})
 	}
-	a.caveat(func(c models.Case) (all []string) {
-		p := s.images(c)
+	a.addCaveat(func(c models.Case) (all []string) {
+		p := s.imageBatch(c)
 		if p.PerRow == 0 {
 			return append(all, alone+"; --set images=1 has an image in every row")
 		}
@@ -85,11 +85,11 @@ func (a *architecture) seeing(senses string, s *vision) {
 			fmt.Sprintf("images are of %d x %d pixels, and each is %d of the tokens of a row (%d images)", p.Side,
 				p.Side, s.tokens(p.Side), p.PerRow))
 	})
-	a.rule(s.check)
+	a.addCheck(s.check)
 }
 
-func (s *vision) check(c models.Case) (setting, reason string) {
-	p := s.images(c)
+func (s *imageInput) check(c models.Case) (setting, reason string) {
+	p := s.imageBatch(c)
 	switch {
 	case p.PerRow == 0:
 		return "", ""
@@ -121,10 +121,10 @@ func (s *vision) check(c models.Case) (setting, reason string) {
 	return "", ""
 }
 
-func visionQwen(read func(r *reader) tower.Size) func(r *reader) *vision {
-	return func(r *reader) *vision {
+func visionQwen(read func(r *reader) tower.Size) func(r *reader) *imageInput {
+	return func(r *reader) *imageInput {
 		s := read(r)
-		return &vision{
+		return &imageInput{
 			side:   448,
 			tokens: func(side int64) int64 { return tower.QwenTokens(s, side) },
 			of: func(w llama.Wrapper, p tower.ImageBatch, _ models.Case) tower.Vision {
@@ -135,18 +135,18 @@ func visionQwen(read func(r *reader) tower.Size) func(r *reader) *vision {
 }
 
 // visionLlava reads the images of LLaVA with CLIP's tower. Steps on images are not recorded with Pixtral's tower.
-func visionLlava(r *reader) *vision {
+func visionLlava(r *reader) *imageInput {
 	s, kind := r.llavaVision()
 	if kind != "clip_vision_model" {
 		return nil
 	}
-	cut := r.word("vision_feature_select_strategy", "default", []string{"default", "full"}) == "default"
-	activation := r.word("projector_hidden_act", "gelu", hf.Activations())
+	cut := r.choice("vision_feature_select_strategy", "default", []string{"default", "full"}) == "default"
+	activation := r.choice("projector_hidden_act", "gelu", hf.Activations())
 	tokens := s.Positions
 	if !cut {
 		tokens++
 	}
-	return &vision{
+	return &imageInput{
 		side: s.Image, fixed: true, tokens: func(int64) int64 { return tokens },
 		of: func(w llama.Wrapper, p tower.ImageBatch, _ models.Case) tower.Vision {
 			return &tower.Squares{
@@ -157,17 +157,17 @@ func visionLlava(r *reader) *vision {
 	}
 }
 
-func visionGemma3(r *reader) *vision {
+func visionGemma3(r *reader) *imageInput {
 	s := r.gemma3Vision()
 	tokens := r.size("mm_tokens_per_image", 256, mostPositions)
 	side := int64(math.Sqrt(float64(tokens)))
-	made := &vision{side: s.Image, fixed: true, tokens: func(int64) int64 { return tokens }}
+	made := &imageInput{side: s.Image, fixed: true, tokens: func(int64) int64 { return tokens }}
 	switch {
 	case s.Pooled:
 		made.without = "vprof does not record the head of SigLIP that pools (vision_use_head); the checkpoints of " +
 			"Gemma 3 have none"
 	case side*side != tokens || s.Image/s.Patch%side != 0:
-		r.wrong("mm_tokens_per_image", "%d: the %d patches of a side do not make a square of as many tokens", tokens,
+		r.fail("mm_tokens_per_image", "%d: the %d patches of a side do not make a square of as many tokens", tokens,
 			s.Image/s.Patch)
 		return made
 	}
@@ -185,9 +185,9 @@ func visionGemma3(r *reader) *vision {
 	return made
 }
 
-func visionMllama(r *reader) *vision {
+func visionMllama(r *reader) *imageInput {
 	s, t, states := r.mllamaVision()
-	made := &vision{side: s.Image, fixed: true, tokens: func(int64) int64 { return 1 }}
+	made := &imageInput{side: s.Image, fixed: true, tokens: func(int64) int64 { return 1 }}
 	out := r.sub("vision_config").size("vision_output_dim", 7680, mostWidth)
 	if !tower.StatesWithin(states, s.Layers) || out != s.Width*int64(len(states)+1) {
 		made.without = fmt.Sprintf("vision_output_dim %d of the configuration is not that of %d states of width %d "+

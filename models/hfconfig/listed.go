@@ -28,17 +28,17 @@ type listedKind struct {
 	class string
 	// captured reports whether vprof capture supports the class.
 	captured bool
-	// settings are the settings that a case may change; nil for those of the model_type. keys maps settings to the keys
-	// of the configuration that they change and whose values are their defaults.
+	// settings are the settings that a case may change; nil for the model_type's own. keys maps settings to the keys of
+	// the configuration that they change and whose values are their defaults.
 	settings []models.Setting
 	keys     map[string]string
 	half     bool
-	levers   models.MemoryOptionSupport
+	supports models.MemoryOptionSupport
 	notes    []string
 }
 
 // sizeSetting returns a setting for a number in the configuration.
-func sized(name, usage string, most int64) models.Setting {
+func sizeSetting(name, usage string, most int64) models.Setting {
 	return models.Setting{Name: name, Usage: usage, Min: 1, Max: most}
 }
 
@@ -56,7 +56,7 @@ var listedKinds = map[string]listedKind{
 	"bert": {
 		class: "BertForMaskedLM", as: ", as masked language model", captured: true, half: true,
 		settings: []models.Setting{
-			hf.LengthSetting(128, 512), sized("layers", "encoder layers", 256), hf.PaddingSetting(1),
+			hf.LengthSetting(128, 512), sizeSetting("layers", "encoder layers", 256), hf.PaddingSetting(1),
 		},
 		keys:  map[string]string{"layers": "num_hidden_layers"},
 		notes: []string{tiedNote, hf.PaddingNote},
@@ -64,22 +64,22 @@ var listedKinds = map[string]listedKind{
 	"gpt2": {
 		class: "GPT2LMHeadModel", as: ", as causal language model", captured: true, half: true,
 		settings: []models.Setting{
-			hf.LengthSetting(1024, 1024), sized("layers", "decoder layers", 256), hf.PackedSetting(1),
+			hf.LengthSetting(1024, 1024), sizeSetting("layers", "decoder layers", 256), hf.PackedSetting(1),
 			hf.SharedLabelsSetting(),
 		},
-		keys:   map[string]string{"layers": "n_layer"},
-		levers: models.MemoryOptionSupport{Cache: true, Quantize: true, Recompute: true},
-		notes:  []string{tiedNote, hf.PackedNote},
+		keys:     map[string]string{"layers": "n_layer"},
+		supports: models.MemoryOptionSupport{Cache: true, Quantize: true, Recompute: true},
+		notes:    []string{tiedNote, hf.PackedNote},
 	},
 	"llama": {
 		class: "LlamaForCausalLM", as: " unless set, as causal language model", captured: true, half: true,
 		settings: []models.Setting{
-			hf.LengthSetting(0, 1<<20), sized("layers", "decoder layers", 512),
+			hf.LengthSetting(0, 1<<20), sizeSetting("layers", "decoder layers", 512),
 			{Name: "width", Usage: "width of the residual stream", Min: 2, Max: 1 << 16},
-			sized("heads", "heads of the query, which divide the width", 1<<10),
-			sized("kv-heads", "heads of key and value, which divide the heads", 1<<10),
-			sized("inner", "width of the feed-forward layers", 1<<20),
-			sized("vocab", "tokens in the vocabulary", 1<<24),
+			sizeSetting("heads", "heads of the query, which divide the width", 1<<10),
+			sizeSetting("kv-heads", "heads of key and value, which divide the heads", 1<<10),
+			sizeSetting("inner", "width of the feed-forward layers", 1<<20),
+			sizeSetting("vocab", "tokens in the vocabulary", 1<<24),
 			models.SwitchSetting("tied", 0, "1 if the output layer shares the weight of the embeddings, 0 if not"),
 			hf.PackedSetting(1), hf.SharedLabelsSetting(),
 		},
@@ -88,7 +88,7 @@ var listedKinds = map[string]listedKind{
 			"heads": "num_attention_heads", "kv-heads": "num_key_value_heads", "inner": "intermediate_size",
 			"vocab": "vocab_size", "tied": "tie_word_embeddings",
 		},
-		levers: models.MemoryOptionSupport{
+		supports: models.MemoryOptionSupport{
 			Cache: true, Quantize: true, Recompute: true, Liger: true, Tiles: true, Context: true,
 		},
 		notes: []string{headNote, hf.PackedNote},
@@ -96,7 +96,7 @@ var listedKinds = map[string]listedKind{
 	"whisper": {
 		class: "WhisperForConditionalGeneration",
 		settings: []models.Setting{
-			hf.LengthSetting(128, 448), sized("mel-bins", "bins of a log-mel frame", 1024), hf.PackedSetting(1),
+			hf.LengthSetting(128, 448), sizeSetting("mel-bins", "bins of a log-mel frame", 1024), hf.PackedSetting(1),
 			whisper.PositionsSetting(),
 		},
 		keys: map[string]string{"mel-bins": "num_mel_bins"},
@@ -117,7 +117,7 @@ var listedKinds = map[string]listedKind{
 }
 
 // A listedModel is a configuration with a short name and a default batch size.
-type listed struct {
+type listedModel struct {
 	listedKind
 	Name   string
 	Batch  int
@@ -125,7 +125,7 @@ type listed struct {
 }
 
 // allListed returns the listed models.
-var allListed = sync.OnceValue(func() (all []listed) {
+var allListed = sync.OnceValue(func() (all []listedModel) {
 	if err := json.Unmarshal(listedConfigs, &all); err != nil {
 		panic(err)
 	}
@@ -144,7 +144,7 @@ func Listed(kinds ...string) (out []models.Model) {
 }
 
 // configWith returns the configuration with the values of settings. A setting of 1 or 0 sets a boolean key.
-func (l listed) with(s models.Settings) map[string]json.RawMessage {
+func (l listedModel) configWith(s models.Settings) map[string]json.RawMessage {
 	c := maps.Clone(l.Config)
 	for name, key := range l.keys {
 		value, given := s[name]
@@ -159,14 +159,14 @@ func (l listed) with(s models.Settings) map[string]json.RawMessage {
 }
 
 // architecture reads the configuration with the values of settings. The error is a [*input.FormatError].
-func (l listed) read(s models.Settings) (architecture, error) {
-	r := &reader{file: l.Name, raw: l.with(s), used: map[string]json.RawMessage{}}
+func (l listedModel) architecture(s models.Settings) (architecture, error) {
+	r := &reader{file: l.Name, raw: l.configWith(s), used: map[string]json.RawMessage{}}
 	_, f, err := r.family()
 	if err != nil {
 		return architecture{}, err
 	}
 	r.aliases = f.aliases
-	r.common()
+	r.refuseCommonKeys()
 	a := f.read(r)
 	if r.err != nil {
 		return a, r.err
@@ -174,8 +174,8 @@ func (l listed) read(s models.Settings) (architecture, error) {
 	return a, nil
 }
 
-func (l listed) check(c models.Case) error {
-	a, err := l.read(c.Settings)
+func (l listedModel) check(c models.Case) error {
+	a, err := l.architecture(c.Settings)
 	var wrong *input.FormatError
 	switch {
 	case errors.As(err, &wrong):
@@ -185,7 +185,7 @@ func (l listed) check(c models.Case) error {
 			}
 		}
 	case err == nil:
-		for _, refused := range a.rules {
+		for _, refused := range a.checks {
 			if field, reason := refused(c); reason != "" {
 				return c.FieldError(field, "%s", reason)
 			}
@@ -194,8 +194,8 @@ func (l listed) check(c models.Case) error {
 	return err
 }
 
-func (l listed) model() models.Model {
-	a, err := l.read(nil)
+func (l listedModel) model() models.Model {
+	a, err := l.architecture(nil)
 	if err != nil {
 		panic(err)
 	}
@@ -208,18 +208,18 @@ func (l listed) model() models.Model {
 			_ = json.Unmarshal(l.Config[key], &settings[i].Default) // false is zero
 		}
 	}
-	l.levers.Loop = models.LoopTrainer
+	l.supports.Loop = models.LoopTrainer
 	m := models.Model{
 		Name: l.Name, Summary: a.summary + l.as, Source: "transformers 5.23, " + l.class,
 		Batches: a.batches, BatchUnit: a.unit, Settings: settings, SupportsLoRA: true, HalfWeights: l.half,
 		IsTransformers: true,
-		Supports:       l.levers, Notes: l.notes, Check: l.check,
+		Supports:       l.supports, Notes: l.notes, Check: l.check,
 	}
 	if l.captured {
-		m.Class = l.captures
+		m.Class = l.captureClass
 	}
 	return train.CompleteModel(m, max(l.Batch, a.batch), func(c models.Case) train.Task {
-		a, err := l.read(c.Settings)
+		a, err := l.architecture(c.Settings)
 		if err != nil {
 			panic(err) // the check has found nothing
 		}
@@ -227,9 +227,9 @@ func (l listed) model() models.Model {
 	})
 }
 
-func (l listed) captures(s models.Settings) models.LibraryClass {
+func (l listedModel) captureClass(s models.Settings) models.LibraryClass {
 	config := map[string]any{}
-	for key, value := range l.with(s) {
+	for key, value := range l.configWith(s) {
 		config[key] = value
 	}
 	class := models.TransformersClass(l.class, s, config)

@@ -12,7 +12,7 @@ import (
 
 var allKinds = []string{"bert", "gpt2", "llama", "vit", "whisper", "wav2vec2"}
 
-func listedModel(t *testing.T, name string) models.Model { return named(t, Listed(allKinds...), name) }
+func modelNamed(t *testing.T, name string) models.Model { return named(t, Listed(allKinds...), name) }
 
 func counts(t *testing.T, m models.Model, c models.Case) models.Counts {
 	c, err := m.Complete(c)
@@ -34,7 +34,7 @@ func TestListedModelsHaveThePublishedCounts(t *testing.T) {
 		"whisper-tiny": 37_760_640, "whisper-base": 72_593_920, "whisper-small": 241_734_912,
 		"whisper-medium": 763_857_920, "whisper-large": 1_543_304_960,
 	} {
-		require.Equal(t, want, counts(t, listedModel(t, name), models.Case{}).Total, name)
+		require.Equal(t, want, counts(t, modelNamed(t, name), models.Case{}).Total, name)
 	}
 	// Llama 3 70B, Llama 2 7B and, with tied embeddings, Llama 3.2 1B
 	for want, s := range map[int64]models.Settings{
@@ -42,7 +42,7 @@ func TestListedModelsHaveThePublishedCounts(t *testing.T) {
 		6_738_415_616:  {"kv-heads": 32, "inner": 11008, "vocab": 32000},
 		1_235_814_400:  {"layers": 16, "width": 2048, "inner": 8192, "tied": 1},
 	} {
-		require.Equal(t, want, counts(t, listedModel(t, "llama"), models.Case{Settings: s}).Total, s)
+		require.Equal(t, want, counts(t, modelNamed(t, "llama"), models.Case{Settings: s}).Total, s)
 	}
 }
 
@@ -60,16 +60,16 @@ func TestListedModelsRefuseWhatTheirConfigurationsRefuse(t *testing.T) {
 		{"llama", "layers: 0 is out of range: decoder layers, from 1 to 512", models.Settings{"layers": 0}},
 		{"vit-s16-224", "image-size: 100 is not a multiple of patch_size 16", models.Settings{"image-size": 100}},
 	} {
-		_, err := listedModel(t, tc.model).Complete(models.Case{Settings: tc.settings})
+		_, err := modelNamed(t, tc.model).Complete(models.Case{Settings: tc.settings})
 		require.EqualError(t, err, tc.model+": "+tc.want)
 	}
-	_, err := listedModel(t, "whisper-tiny").Complete(models.Case{Settings: models.Settings{"audio-seconds": 10}})
+	_, err := modelNamed(t, "whisper-tiny").Complete(models.Case{Settings: models.Settings{"audio-seconds": 10}})
 	require.ErrorContains(t, err, "audio-seconds: there is no such setting")
 }
 
 func listedProgram(t *testing.T, name string, s models.Settings) *program.Program {
 	c := models.Case{Batch: 2, AMP: "fp16", Settings: s}
-	r, err := listedModel(t, name).Record(c, trace.GPU{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, models.Options{})
+	r, err := modelNamed(t, name).Record(c, trace.GPU{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, models.Options{})
 	require.NoError(t, err)
 	require.NoError(t, r.Program.Validate())
 	return r.Program
@@ -99,7 +99,7 @@ func TestPackedRowsNeedAMask(t *testing.T) {
 
 // (224/16)^2 patches and a class token have positions; 224 more pixels mean four times the patches.
 func TestLargerImagesHaveMorePositions(t *testing.T) {
-	m := listedModel(t, "vit-s16-224")
+	m := modelNamed(t, "vit-s16-224")
 	small, large := counts(t, m, models.Case{}),
 		counts(t, m, models.Case{Settings: models.Settings{"image-size": 448}})
 	require.EqualValues(t, 3*196*384, large.Total-small.Total)
@@ -117,7 +117,7 @@ func TestLayerNormsInTheFeatureEncoder(t *testing.T) {
 // A loop that keeps what the model returned holds the scores of the 32 characters until the step ends, 49 frames a
 // second.
 func TestLoopKeepsScores(t *testing.T) {
-	m := listedModel(t, "wav2vec2-base")
+	m := modelNamed(t, "wav2vec2-base")
 	atBackward := func(loop models.Loop) (live int64) {
 		c, err := m.Complete(models.Case{Batch: 2, MemoryOptions: models.MemoryOptions{Loop: loop}})
 		require.NoError(t, err)

@@ -14,7 +14,7 @@ import (
 )
 
 // family returns the tasks and the reader of the model_type.
-func (d relative) family() family {
+func (d llamaType) family() family {
 	heads := map[string]string{d.Name + "ForCausalLM": causalLM}
 	if !d.NoClasses {
 		heads[cmp.Or(d.Classes, d.Name)+"ForSequenceClassification"] = classification
@@ -25,22 +25,22 @@ func (d relative) family() family {
 	return family{heads: heads, usual: causalLM, half: true, aliases: d.Aliases, read: d.architecture}
 }
 
-func (d relative) architecture(r *reader) architecture {
+func (d llamaType) architecture(r *reader) architecture {
 	c := d.config(r)
 	_, padded := r.padToken(-1, c.Vocab)
-	labels := r.labels()
-	problem := r.problem(labels)
-	length := r.rotaryLength(d.Positions)
-	a := decoder(d.Name, c.Layers, c.Width, labels, length)
-	a.levers.Liger, a.levers.Tiles, a.levers.Context, a.levers.Experts = d.Liger, c.Experts.Count == 0,
+	labels := r.labelCount()
+	problem := r.problemType(labels)
+	length := r.rotaryLengthSetting(d.Positions)
+	a := newDecoder(d.Name, c.Layers, c.Width, labels, length)
+	a.supports.Liger, a.supports.Tiles, a.supports.Context, a.supports.Experts = d.Liger, c.Experts.Count == 0,
 		c.PlainAttention(), c.ExpertParallelCount()
-	a.flashed(c)
-	a.levers.Cache, a.levers.TensorPlan = c.HasOnlyAttention(), c.CanShardProjections() && !d.Unplanned
-	d.special(c, &a)
+	a.addFlashSetting(c)
+	a.supports.Cache, a.supports.TensorPlan = c.HasOnlyAttention(), c.CanShardProjections() && !d.Unplanned
+	d.addLayerSettings(c, &a)
 	if r.dequantized() {
-		a.note("weights in MXFP4 are loaded as bf16 (Mxfp4Config(dequantize=True)), as training needs them")
+		a.addNote("weights in MXFP4 are loaded as bf16 (Mxfp4Config(dequantize=True)), as training needs them")
 	}
-	a.varied(c)
+	a.addLayoutSettings(c)
 	dropout := 0.1
 	if d.SettledHead {
 		dropout = 0
@@ -50,7 +50,7 @@ func (d relative) architecture(r *reader) architecture {
 		a.settings = append(a.settings, hf.HeadDropoutSetting())
 	}
 	a.task = func(k models.Case) train.Task {
-		c := d.chosen(c, k)
+		c := d.configFor(c, k)
 		switch k.Task {
 		case tokens:
 			return llama.TokenClassification(c, classesOf(k, problem), hf.HeadDropout(k, dropout), hf.TextOf(k))
@@ -62,9 +62,9 @@ func (d relative) architecture(r *reader) architecture {
 	return a
 }
 
-// rotaryLength returns the setting of the sequence length for models with rotary embeddings. It is not limited to
-// positions, since these embeddings are computed for any length.
-func (r *reader) rotaryLength(positions int64) models.Setting {
+// rotaryLengthSetting returns the setting of the sequence length for models with rotary embeddings. It is not limited
+// to positions, since these embeddings are computed for any length.
+func (r *reader) rotaryLengthSetting(positions int64) models.Setting {
 	const most = 1 << 20
 	made := r.size(positionsKey, positions, mostPositions)
 	s := hf.LengthSetting(min(2048, made), most)
@@ -72,7 +72,7 @@ func (r *reader) rotaryLength(positions int64) models.Setting {
 	return s
 }
 
-func (d relative) config(r *reader) llama.Config {
+func (d llamaType) config(r *reader) llama.Config {
 	c := d.Base
 	c.Vocab = r.size("vocab_size", d.Vocab, mostVocab)
 	c.Width = r.size("hidden_size", cmp.Or(d.Width, 4096), mostWidth)
@@ -82,38 +82,38 @@ func (d relative) config(r *reader) llama.Config {
 	c.KVHeads = r.sizeOr("num_key_value_heads", cmp.Or(d.KVHeads, c.Heads), c.Heads, mostWidth)
 	r.must(c.Heads%c.KVHeads == 0, "num_key_value_heads", "%d do not divide num_attention_heads %d", c.KVHeads, c.Heads)
 	if c.Latent.Rank > 0 {
-		r.rotary(1, true) // the part of a head that is turned has a key of its own
+		r.readRotary(1, true) // the part of a head that is turned has a key of its own
 	} else {
 		d.readHeads(r, &c)
 	}
 	c.AttentionDropout = r.probability("attention_dropout", 0)
-	c.Tied = r.flag("tie_word_embeddings", d.Tied)
-	r.fields(&c, d.Keys)
+	c.Tied = r.boolean("tie_word_embeddings", d.Tied)
+	r.setFields(&c, d.Keys)
 	c.Rotary.Tables = r.size(positionsKey, d.Positions, mostPositions)
 	if d.Window != nil {
-		r.allWindowed(&c, *d.Window)
+		r.setWindow(&c, *d.Window)
 	}
 	if d.read != nil {
 		d.read(r, &c)
 	}
 	if c.Activation == "" || c.MLP == llama.Ungated || d.HiddenAct {
-		c.Activation = r.word("hidden_act", cmp.Or(c.Activation, "silu"), hf.Activations())
+		c.Activation = r.choice("hidden_act", cmp.Or(c.Activation, "silu"), hf.Activations())
 	}
 	return c
 }
 
 // readHeads reads the number and size of attention heads, and the share of each that is rotated.
-func (d relative) readHeads(r *reader, c *llama.Config) {
+func (d llamaType) readHeads(r *reader, c *llama.Config) {
 	if c.HeadSize = r.sizeOr("head_dim", d.HeadSize, 0, mostWidth); c.HeadSize == 0 {
-		r.heads("num_attention_heads", c.Heads, "hidden_size", c.Width)
+		r.checkHeads("num_attention_heads", c.Heads, "hidden_size", c.Width)
 		c.HeadSize = max(1, c.Width/c.Heads)
 		r.must(c.HeadSize%2 == 0, "num_attention_heads",
 			"%d heads of hidden_size %d are %d wide; rotary positions need an even number", c.Heads,
 			c.Width, c.HeadSize)
 	}
-	r.even("head_dim", c.HeadSize)
+	r.checkEven("head_dim", c.HeadSize)
 	r.grids = c.Rotary.Grids > 0
-	part := r.rotary(cmp.Or(d.Part, 1), c.Rotary.Inside)
+	part := r.readRotary(cmp.Or(d.Part, 1), c.Rotary.Inside)
 	if size := int64(part * float64(c.HeadSize)); c.Rotary.Inside {
 		c.Rotary.Size = size
 		r.must(size > 0 && size%2 == 0 && size <= c.HeadSize, "partial_rotary_factor",
@@ -122,60 +122,60 @@ func (d relative) readHeads(r *reader, c *llama.Config) {
 }
 
 // biasKeys sets the biases of attention, which are off by default.
-const biases = "QKVBias+OutputBias=attention_bias:false "
+const biasKeys = "QKVBias+OutputBias=attention_bias:false "
 
 // keyGroups are rows of [reader.setFields] that several model_types share: biases of attention and feed-forward layers.
-var keyGroups = map[string]string{"biases": biases, "allBiases": biases + "MLPBias=mlp_bias:false "}
+var keyGroups = map[string]string{"biases": biasKeys, "allBiases": biasKeys + "MLPBias=mlp_bias:false "}
 
 func readLlama(r *reader, c *llama.Config) {
 	if c.MLP != llama.Ungated {
-		r.heads("num_attention_heads", c.Heads, "hidden_size", c.Width)
+		r.checkHeads("num_attention_heads", c.Heads, "hidden_size", c.Width)
 	}
 }
 
 // setWindow gives all layers a sliding window if window is not zero.
-func (r *reader) allWindowed(c *llama.Config, window int64) {
+func (r *reader) setWindow(c *llama.Config, window int64) {
 	if value, _, ok := r.get("sliding_window"); !ok && window == 0 || ok && null(value) {
 		return
 	}
 	c.Window = r.size("sliding_window", window, mostPositions)
-	c.Windowed = layers(c, func(int64) bool { return true })
+	c.Windowed = layersWhere(c, func(int64) bool { return true })
 }
 
 func readMinistral(r *reader, c *llama.Config) {
 	c.AlwaysFullMask = true
-	r.windows(c, 4096, func(int64) bool { return true })
+	r.readWindows(c, 4096, func(int64) bool { return true })
 }
 
 // readGemma reads the keys of the first Gemma.
 func readGemma(r *reader, c *llama.Config) {
 	r.refuse("use_bidirectional_attention", "false")
 	if r.has("hidden_activation") {
-		c.Activation = r.word("hidden_activation", c.Activation, hf.Activations())
+		c.Activation = r.choice("hidden_activation", c.Activation, hf.Activations())
 	}
 }
 
 // readGemma2 reads Gemma 2, which uses eager attention: PyTorch's fused attention does not cap logits by tanh.
 func readGemma2(r *reader, c *llama.Config) {
 	r.refuse("use_bidirectional_attention", "false")
-	c.Activation = r.word("hidden_activation", "gelu_pytorch_tanh", hf.Activations())
+	c.Activation = r.choice("hidden_activation", "gelu_pytorch_tanh", hf.Activations())
 	c.AlwaysFullMask = true
 	c.AttentionCap, c.ScoreCap = r.notNull("attn_logit_softcapping"), r.notNull("final_logit_softcapping")
-	r.windows(c, 4096, func(i int64) bool { return i%2 == 0 })
+	r.readWindows(c, 4096, func(i int64) bool { return i%2 == 0 })
 }
 
 func readGemma3(r *reader, c *llama.Config) {
 	r.refuse("use_bidirectional_attention", "false")
 	r.refuse("attn_logit_softcapping")
-	c.Activation = r.word("hidden_activation", "gelu_pytorch_tanh", hf.Activations())
+	c.Activation = r.choice("hidden_activation", "gelu_pytorch_tanh", hf.Activations())
 	c.ScoreCap, c.AlwaysFullMask = r.has("final_logit_softcapping"), true
 	every := r.size("_sliding_window_pattern", r.size("sliding_window_pattern", 6, mostLayers), mostLayers)
-	r.windows(c, 4096, func(i int64) bool { return (i+1)%every != 0 })
-	c.Rotary.Kinds = kindsOf(c.Windowed)
+	r.readWindows(c, 4096, func(i int64) bool { return (i+1)%every != 0 })
+	c.Rotary.Kinds = maskKinds(c.Windowed)
 }
 
 // maskKinds returns the number of kinds of layers, with and without a window. Each kind has rotary angles of its own.
-func kindsOf(windowed []bool) int {
+func maskKinds(windowed []bool) int {
 	if slices.Contains(windowed, true) && slices.Contains(windowed, false) {
 		return 2
 	}
@@ -183,7 +183,7 @@ func kindsOf(windowed []bool) int {
 }
 
 func readCohere(r *reader, c *llama.Config) {
-	if r.flag("use_qk_norm", false) {
+	if r.boolean("use_qk_norm", false) {
 		c.QKNorm = llama.ViewedNorm
 	}
 }
@@ -193,18 +193,18 @@ func readCohere2(r *reader, c *llama.Config) {
 	c.HeadSize = max(2, c.Width/c.Heads) // whatever head_dim says
 	c.AlwaysFullMask = true
 	every := r.size("_sliding_window_pattern", r.size("sliding_window_pattern", 4, mostLayers), mostLayers)
-	r.windows(c, 4096, func(i int64) bool { return (i+1)%every != 0 })
-	c.Unrotated = layers(c, func(i int64) bool { return int(i) < len(c.Windowed) && !c.Windowed[i] })
+	r.readWindows(c, 4096, func(i int64) bool { return (i+1)%every != 0 })
+	c.Unrotated = layersWhere(c, func(i int64) bool { return int(i) < len(c.Windowed) && !c.Windowed[i] })
 }
 
 func readNeoX(r *reader, c *llama.Config) {
-	c.QKVBias = r.flag("attention_bias", true)
+	c.QKVBias = r.boolean("attention_bias", true)
 	c.OutputBias = c.QKVBias
 	c.ResidualDropout = r.probability("hidden_dropout", 0)
 	c.EmbedDropout = c.ResidualDropout
 	c.CausalBuffers = r.size(positionsKey, 2048, mostPositions)
 	c.Order = llama.NeoX
-	if r.flag("use_parallel_residual", true) {
+	if r.boolean("use_parallel_residual", true) {
 		c.Order = llama.NeoXParallel
 	}
 	r.must(c.KVHeads == c.Heads, "num_key_value_heads", "%d: GPT-NeoX has as many as num_attention_heads", c.KVHeads)
@@ -215,13 +215,13 @@ func readSmolLM3(r *reader, c *llama.Config) {
 	readLlama(r, c)
 	r.refuse("use_sliding_window", "false")
 	every := r.size("no_rope_layer_interval", 4, mostLayers)
-	c.Unrotated = layers(c, func(i int64) bool { return (i+1)%every == 0 })
+	c.Unrotated = layersWhere(c, func(i int64) bool { return (i+1)%every == 0 })
 	if turned := r.numbers("no_rope_layers", 1); turned != nil {
 		if int64(len(turned)) != c.Layers {
-			r.wrong("no_rope_layers", "has %d layers; num_hidden_layers is %d", len(turned), c.Layers)
+			r.fail("no_rope_layers", "has %d layers; num_hidden_layers is %d", len(turned), c.Layers)
 			return
 		}
-		c.Unrotated = layers(c, func(i int64) bool { return turned[i] == 0 })
+		c.Unrotated = layersWhere(c, func(i int64) bool { return turned[i] == 0 })
 	}
 }
 
@@ -232,24 +232,24 @@ func (r *reader) notNull(key string) bool {
 }
 
 // readQwenWindows reads which layers have a sliding window, by Qwen's keys.
-func (r *reader) qwenWindows(c *llama.Config) {
+func (r *reader) readQwenWindows(c *llama.Config) {
 	c.AlwaysFullMask = true
 	window, from := r.sizeOr("sliding_window", 4096, 0, mostPositions),
 		r.number("max_window_layers", 28, 0, mostPositions)
-	if r.flag("use_sliding_window", false) {
+	if r.boolean("use_sliding_window", false) {
 		c.Window = window
 	}
-	c.Windowed = r.attentionTypes(c, slidingAttention, func(i int64) bool { return c.Window > 0 && i >= from })
+	c.Windowed = r.slidingLayers(c, slidingAttention, func(i int64) bool { return c.Window > 0 && i >= from })
 }
 
 // readWindows reads which layers have a sliding window: from layer_types, or else from usual.
-func (r *reader) windows(c *llama.Config, window int64, usual func(layer int64) bool) {
+func (r *reader) readWindows(c *llama.Config, window int64, usual func(layer int64) bool) {
 	c.Window = r.sizeOr("sliding_window", window, 0, mostPositions)
-	c.Windowed = r.attentionTypes(c, slidingAttention, usual)
+	c.Windowed = r.slidingLayers(c, slidingAttention, usual)
 }
 
 // layersWhere returns for each layer whether a condition holds.
-func layers(c *llama.Config, is func(layer int64) bool) []bool { return lists.Make(c.Layers, is) }
+func layersWhere(c *llama.Config, is func(layer int64) bool) []bool { return lists.Make(c.Layers, is) }
 
 // The kinds of attention that a configuration's layer_types may name.
 const (
@@ -259,18 +259,18 @@ const (
 	chunkedAttention = "chunked_attention"
 )
 
-// layersOfKind reads which layers are of a kind. The key lists the kind of each layer, which must be kind or other.
+// layersOfKind reads which layers have a kind. The key lists the kind of each layer, which must be kind or other.
 // Without the key, usual decides.
-func (r *reader) layersOf(key string, c *llama.Config, kind, other string, usual func(layer int64) bool) []bool {
-	types := r.words(key)
+func (r *reader) layersOfKind(key string, c *llama.Config, kind, other string, usual func(layer int64) bool) []bool {
+	types := r.names(key)
 	if types == nil {
-		return layers(c, usual)
+		return layersWhere(c, usual)
 	}
 	if int64(len(types)) != c.Layers {
-		r.wrong(key, "has %d layers; num_hidden_layers is %d", len(types), c.Layers)
+		r.fail(key, "has %d layers; num_hidden_layers is %d", len(types), c.Layers)
 		return nil
 	}
-	return layers(c, func(i int64) bool {
+	return layersWhere(c, func(i int64) bool {
 		is := types[i] == kind
 		r.must(is || types[i] == other, key, "vprof does not know %q; it knows %s, %s", types[i], kind, other)
 		return is
@@ -278,16 +278,16 @@ func (r *reader) layersOf(key string, c *llama.Config, kind, other string, usual
 }
 
 // slidingLayers returns which layers have limited (sliding) attention: from layer_types, or else from usual.
-func (r *reader) attentionTypes(c *llama.Config, sliding string, usual func(layer int64) bool) []bool {
-	some := r.layersOf("layer_types", c, sliding, fullAttention, usual)
-	r.must(c.Window > 0 || r.words("layer_types") == nil || !slices.Contains(some, true), "layer_types",
+func (r *reader) slidingLayers(c *llama.Config, sliding string, usual func(layer int64) bool) []bool {
+	some := r.layersOfKind("layer_types", c, sliding, fullAttention, usual)
+	r.must(c.Window > 0 || r.names("layer_types") == nil || !slices.Contains(some, true), "layer_types",
 		"%s without a window: use_sliding_window and sliding_window say there is none", sliding)
 	return some
 }
 
 // readRotary reads the options of rotary embeddings and returns the rotated share of each head, below 1 only if some is
 // set. The kind of scaling does not affect memory. Layers of several kinds may have their own options.
-func (r *reader) rotary(part float64, some bool) float64 {
+func (r *reader) readRotary(part float64, some bool) float64 {
 	for _, key := range []string{"rope_parameters", "rope_scaling"} {
 		value, name, ok := r.get(key)
 		if !ok || null(value) {
@@ -295,27 +295,27 @@ func (r *reader) rotary(part float64, some bool) float64 {
 		}
 		var kinds map[string]json.RawMessage
 		if json.Unmarshal(value, &kinds) != nil {
-			r.wrong(name, "%s is not an object with rope_type", excerpt(value))
+			r.fail(name, "%s is not an object with rope_type", excerpt(value))
 			continue
 		}
 		for _, rope := range []json.RawMessage{value, kinds[fullAttention], kinds[slidingAttention]} {
 			if rope != nil {
-				r.rope(rope, name, &part)
+				r.readRope(rope, name, &part)
 			}
 		}
 	}
 	if value, name, ok := r.get("partial_rotary_factor"); ok && !null(value) {
-		part = r.positive(value, name, 1, part)
+		part = r.positiveNumber(value, name, 1, part)
 	}
 	if value, name, ok := r.get("rotary_pct"); ok && some && !null(value) {
-		part = r.positive(value, name, 1, part)
+		part = r.positiveNumber(value, name, 1, part)
 	}
 	r.must(some || part == 1, "partial_rotary_factor", "%g: vprof describes 1 only for this model_type", part)
 	return part
 }
 
 // readRope reads one rope_parameters object; name is its key, and part receives partial_rotary_factor.
-func (r *reader) rope(value json.RawMessage, name string, part *float64) {
+func (r *reader) readRope(value json.RawMessage, name string, part *float64) {
 	var rope struct {
 		Type   *string  `json:"rope_type"`
 		Legacy *string  `json:"type"`
@@ -326,7 +326,7 @@ func (r *reader) rope(value json.RawMessage, name string, part *float64) {
 		return
 	}
 	if json.Unmarshal(value, &rope) != nil {
-		r.wrong(name, "%s is not an object with rope_type", excerpt(value))
+		r.fail(name, "%s is not an object with rope_type", excerpt(value))
 		return
 	}
 	if rope.Type == nil {

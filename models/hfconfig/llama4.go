@@ -23,50 +23,50 @@ func readLlama4(r *reader, c *llama.Config) {
 	r.must(c.Experts.PerToken <= c.Experts.Count, "num_experts_per_tok",
 		"%d is more than the %d experts that there are", c.Experts.PerToken, c.Experts.Count)
 	r.refuse("output_router_logits", "false")
-	c.Llama4.QKNorm = r.flag("use_qk_norm", true)
-	c.Llama4.TemperatureTuning = r.tuned()
+	c.Llama4.QKNorm = r.boolean("use_qk_norm", true)
+	c.Llama4.TemperatureTuning = r.hasTemperatureTuning()
 	every := r.size("no_rope_layer_interval", 4, mostLayers)
-	c.Unrotated = layers(c, func(i int64) bool { return (i+1)%every == 0 })
+	c.Unrotated = layersWhere(c, func(i int64) bool { return (i+1)%every == 0 })
 	if turned := r.numbers("no_rope_layers", 1); len(turned) > 0 {
 		if int64(len(turned)) < c.Layers {
-			r.wrong("no_rope_layers", "has %d layers; num_hidden_layers is %d", len(turned), c.Layers)
+			r.fail("no_rope_layers", "has %d layers; num_hidden_layers is %d", len(turned), c.Layers)
 			return
 		}
-		c.Unrotated = layers(c, func(i int64) bool { return turned[i] == 0 })
+		c.Unrotated = layersWhere(c, func(i int64) bool { return turned[i] == 0 })
 	}
 	c.Window = r.size("attention_chunk_size", 8192, mostPositions)
-	c.Windowed = r.attentionTypes(c, chunkedAttention, func(i int64) bool { return !c.Unrotated[i] })
+	c.Windowed = r.slidingLayers(c, chunkedAttention, func(i int64) bool { return !c.Unrotated[i] })
 	step := r.size("interleave_moe_layer_step", 1, mostLayers)
-	c.Experts.Dense = layers(c, func(i int64) bool { return (i+1)%step != 0 })
+	c.Experts.Dense = layersWhere(c, func(i int64) bool { return (i+1)%step != 0 })
 	if some := r.numbers("moe_layers", mostLayers); some != nil {
-		c.Experts.Dense = layers(c, func(i int64) bool { return !slices.Contains(some, i) })
+		c.Experts.Dense = layersWhere(c, func(i int64) bool { return !slices.Contains(some, i) })
 	}
 }
 
 // hasTemperatureTuning reads attn_temperature_tuning, which is a number in Meta's own files.
-func (r *reader) tuned() bool {
+func (r *reader) hasTemperatureTuning() bool {
 	const key = "attn_temperature_tuning"
 	var n float64
 	if value, _, ok := r.get(key); ok && json.Unmarshal(value, &n) == nil {
 		return n != 0
 	}
-	return r.flag(key, true)
+	return r.boolean(key, true)
 }
 
 // addLlama4Settings adds the settings and notes of Llama 4.
-func llama4(a *architecture) {
+func addLlama4Settings(a *architecture) {
 	a.settings = append(a.settings, models.SwitchSetting(linearizedSetting, 0,
 		"1 if experts are lists of linear layers, as axolotl's llama4_linearized_experts has them, 0 if they are "+
 			"parameters of all"))
 	a.settings = append(a.settings, hf.Flash.Setting())
-	a.refuse("lora", "peft also puts an adapter in place of the router, a linear layer with two results, "+
+	a.addRefusal("lora", "peft also puts an adapter in place of the router, a linear layer with two results, "+
 		"and the step fails; name the other layers, such as q_proj+k_proj+v_proj+o_proj", func(c models.Case) bool {
 		return c.LoRA != nil && c.LoRA.Match == "" &&
 			(len(c.LoRA.Targets) == 0 || slices.ContainsFunc(c.LoRA.Targets, isRouter))
 	})
-	a.refuse("flash", "transformers has no FlashAttention for Llama 4 and raises \"does not support Flash "+
+	a.addRefusal("flash", "transformers has no FlashAttention for Llama 4 and raises \"does not support Flash "+
 		"Attention\"; use attn_implementation sdpa", hf.Flash.IsChosen)
-	a.note("all experts see all tokens, weighed by zeros where they are not chosen: no size depends on how tokens " +
+	a.addNote("all experts see all tokens, weighed by zeros where they are not chosen: no size depends on how tokens " +
 		"are routed")
 }
 
@@ -75,13 +75,13 @@ func isRouter(name string) bool { return name[strings.LastIndexByte(name, '.')+1
 
 // withoutLigerLoss refuses liger-kernel's fused loss, which liger-kernel applies only to the decoder without towers.
 func withoutLigerLoss(a *architecture) {
-	a.refuse("liger", "the output of liger-kernel's fused loss has no router_logits, which "+
+	a.addRefusal("liger", "the output of liger-kernel's fused loss has no router_logits, which "+
 		"Llama4ForConditionalGeneration of transformers 5.23 reads; use PyTorch's loss with "+
 		"--set plain-loss=1", hf.HasLigerLoss)
 }
 
 func towersLlama4(r *reader, text llama.Config) func() llama.Wrapper {
-	v, s, _ := r.vision(tower.Size{Width: 768, Inner: 5632, Layers: 34, Heads: 16, Image: 448, Patch: 14},
+	v, s, _ := r.visionConfig(tower.Size{Width: 768, Inner: 5632, Layers: 34, Heads: 16, Image: 448, Patch: 14},
 		"llama4_vision_model")
 	out, hidden := v.size("vision_output_dim", 7680, mostWidth), v.size("projector_input_dim", 4096, mostWidth)
 	s.Out = v.size("projector_output_dim", 4096, mostWidth)

@@ -12,61 +12,61 @@ import (
 
 // addKernelNote adds a note to every result: layers are recorded as transformers runs them without the optional kernels
 // of other packages.
-func (a *architecture) withoutKernels(what, packages string) {
-	a.note(fmt.Sprintf("%s is recorded as transformers runs it in PyTorch alone; with the kernels of %s a step "+
+func (a *architecture) addKernelNote(what, packages string) {
+	a.addNote(fmt.Sprintf("%s is recorded as transformers runs it in PyTorch alone; with the kernels of %s a step "+
 		"needs less", what, packages))
 }
 
 // addLayerSettings adds the settings and notes of layers with experts and of layers without attention.
-func (d relative) special(c llama.Config, a *architecture) {
-	d.attention(c, a)
+func (d llamaType) addLayerSettings(c llama.Config, a *architecture) {
+	d.addAttentionSettings(c, a)
 	switch {
 	case c.Llama4.Enabled:
-		llama4(a)
+		addLlama4Settings(a)
 	case c.Experts.Count > 0:
-		d.mixture(c, a)
+		d.addExpertSettings(c, a)
 	}
 	if len(c.DeltaNet.Layers) > 0 {
-		a.withoutKernels("linear attention", "fla and causal_conv1d")
+		a.addKernelNote("linear attention", "fla and causal_conv1d")
 	}
 	if c.Order == llama.NemotronBlock {
 		a.excludeFromAdapters("model.layers.0.mixer.out_proj")
-		a.withoutKernels("Mamba", "mamba_ssm and causal_conv1d")
+		a.addKernelNote("Mamba", "mamba_ssm and causal_conv1d")
 	}
 }
 
 // readDeltaNets reads the sizes of linear attention (gated DeltaNet), and which layers have it.
-func (r *reader) deltaNets(c *llama.Config) {
+func (r *reader) readDeltaNets(c *llama.Config) {
 	d := llama.DeltaNet{Fused: c.DeltaNet.Fused}
-	r.fields(&d, "KeyHeads=linear_num_key_heads:16 ValueHeads=linear_num_value_heads:32 "+
+	r.setFields(&d, "KeyHeads=linear_num_key_heads:16 ValueHeads=linear_num_value_heads:32 "+
 		"KeySize=linear_key_head_dim:128 ValueSize=linear_value_head_dim:128 Kernel=linear_conv_kernel_dim:4")
 	r.must(d.ValueHeads%d.KeyHeads == 0, "linear_num_key_heads", "%d do not divide linear_num_value_heads %d",
 		d.KeyHeads, d.ValueHeads)
 	every := r.size("full_attention_interval", 4, mostLayers)
-	d.Layers = r.layersOf("layer_types", c, linearAttention, fullAttention, func(i int64) bool {
+	d.Layers = r.layersOfKind("layer_types", c, linearAttention, fullAttention, func(i int64) bool {
 		return (i+1)%every != 0
 	})
 	c.DeltaNet = d
 }
 
 func readQwen35MoE(r *reader, c *llama.Config) {
-	r.deltaNets(c)
-	r.experts(c, 256, "num_experts", "num_local_experts", 8, 512, "moe_intermediate_size")
+	r.readDeltaNets(c)
+	r.readExperts(c, 256, "num_experts", "num_local_experts", 8, 512, "moe_intermediate_size")
 	c.Experts.Shared = r.size("shared_expert_intermediate_size", 512, mostInner)
 }
 
 func readQwen3Next(r *reader, c *llama.Config) {
-	r.deltaNets(c)
-	r.experts(c, 512, "num_experts", "num_local_experts", 10, 512, "moe_intermediate_size")
-	c.Experts.Normalized = r.flag("norm_topk_prob", true)
+	r.readDeltaNets(c)
+	r.readExperts(c, 512, "num_experts", "num_local_experts", 10, 512, "moe_intermediate_size")
+	c.Experts.Normalized = r.boolean("norm_topk_prob", true)
 	c.Experts.Shared = r.size("shared_expert_intermediate_size", 512, mostInner)
-	r.sparseLayers(c)
+	r.readDenseLayers(c)
 }
 
 // excludeFromAdapters refuses adapters of a layer, as peft does: Mamba's kernels read the layer's weight directly and
 // would ignore an adapter.
 func (a *architecture) excludeFromAdapters(path string) {
-	a.refuse("lora", fmt.Sprintf("peft adds no adapters to %s of Mamba models; name other layers, such as "+
+	a.addRefusal("lora", fmt.Sprintf("peft adds no adapters to %s of Mamba models; name other layers, such as "+
 		"target=in_proj", path[strings.LastIndexByte(path, '.')+1:]),
 		func(c models.Case) bool { return c.LoRA != nil && c.LoRA.AdaptsPath()(path) })
 }
@@ -78,10 +78,10 @@ const (
 )
 
 // positiveNumber returns a number above 0 and up to most; otherwise if the value is absent.
-func (r *reader) positive(value json.RawMessage, name string, most, otherwise float64) float64 {
+func (r *reader) positiveNumber(value json.RawMessage, name string, most, otherwise float64) float64 {
 	var p float64
 	if json.Unmarshal(value, &p) != nil || !(p > 0 && p <= most) {
-		r.wrong(name, "%s is not a number above 0, up to %g", excerpt(value), most)
+		r.fail(name, "%s is not a number above 0, up to %g", excerpt(value), most)
 		return otherwise
 	}
 	return p
@@ -89,22 +89,23 @@ func (r *reader) positive(value json.RawMessage, name string, most, otherwise fl
 
 // readNemotronH reads NemotronH, whose layers are a norm and one block: Mamba, attention, experts or feed-forward.
 func readNemotronH(r *reader, c *llama.Config) {
-	c.Activation, c.MLPBias = r.word("mlp_hidden_act", "relu2", hf.Activations()), r.flag("mlp_bias", false)
-	r.word("mamba_hidden_act", "silu", []string{"silu"})
+	c.Activation, c.MLPBias = r.choice("mlp_hidden_act", "relu2", hf.Activations()), r.boolean("mlp_bias", false)
+	r.choice("mamba_hidden_act", "silu", []string{"silu"})
 	c.Blocks = r.layerBlocks()
 	c.Layers = int64(len(c.Blocks))
-	r.experts(c, 8, "n_routed_experts", "num_local_experts", 2, 7688, "moe_intermediate_size")
+	r.readExperts(c, 8, "n_routed_experts", "num_local_experts", 2, 7688, "moe_intermediate_size")
 	c.Experts.Shared, c.Experts.LatentWidth = r.size("moe_shared_expert_intermediate_size", 7688, mostInner),
 		r.sizeOr("moe_latent_size", 0, 0, mostWidth)
-	c.Experts.Normalized = r.flag("norm_topk_prob", true)
-	r.expertGroups(&c.Experts, llama.Groups{Count: 1, Chosen: 1})
-	groups := r.size(r.either("mamba_n_groups", "n_groups"), 8, mostState)
+	c.Experts.Normalized = r.boolean("norm_topk_prob", true)
+	r.readExpertGroups(&c.Experts, llama.Groups{Count: 1, Chosen: 1})
+	groups := r.size(r.presentKey("mamba_n_groups", "n_groups"), 8, mostState)
 	m := llama.Mamba{
 		Heads: r.size("mamba_num_heads", 128, mostWidth), HeadSize: r.size("mamba_head_dim", 64, mostWidth),
 		Groups: groups, State: r.size("ssm_state_size", 128, mostState),
-		Kernel:   r.size(r.either("mamba_d_conv", "conv_kernel"), 4, mostKernel),
-		Chunk:    r.size(r.either("mamba_chunk_size", "chunk_size"), 128, mostChunk),
-		ConvBias: r.flag(r.either("mamba_conv_bias", "use_conv_bias"), true), ProjectionBias: r.flag("use_bias", false),
+		Kernel:   r.size(r.presentKey("mamba_d_conv", "conv_kernel"), 4, mostKernel),
+		Chunk:    r.size(r.presentKey("mamba_chunk_size", "chunk_size"), 128, mostChunk),
+		ConvBias: r.boolean(r.presentKey("mamba_conv_bias", "use_conv_bias"), true),
+		ProjectionBias: r.boolean("use_bias", false),
 	}
 	r.must(m.Heads%m.Groups == 0 && m.Heads*m.HeadSize%m.Groups == 0, "n_groups", "%d do not divide mamba_num_heads %d",
 		m.Groups, m.Heads)
@@ -112,7 +113,7 @@ func readNemotronH(r *reader, c *llama.Config) {
 }
 
 // presentKey returns the first key if the file has it, else the second.
-func (r *reader) either(first, second string) string {
+func (r *reader) presentKey(first, second string) string {
 	if _, ok := r.raw[first]; ok {
 		return first
 	}
@@ -128,8 +129,8 @@ func (r *reader) layerBlocks() []llama.Block {
 		"*":   llama.AttentionBlock, "attention": llama.AttentionBlock, fullAttention: llama.AttentionBlock,
 		"-": llama.FeedBlock, "mlp": llama.FeedBlock,
 	}
-	key := r.either("layer_types", "layers_block_type")
-	names := r.words(key)
+	key := r.presentKey("layer_types", "layers_block_type")
+	names := r.names(key)
 	if value, _, ok := r.get("hybrid_override_pattern"); ok && names == nil {
 		key = "hybrid_override_pattern"
 		names = strings.Split(unquoted(value), "")
@@ -138,7 +139,7 @@ func (r *reader) layerBlocks() []llama.Block {
 		names = []string{"M", "E", "*", "-"}
 	}
 	if len(names) > mostLayers {
-		r.wrong(key, "has %d layers; vprof takes %d at the most", len(names), mostLayers)
+		r.fail(key, "has %d layers; vprof takes %d at the most", len(names), mostLayers)
 		names = names[:mostLayers]
 	}
 	out := make([]llama.Block, len(names))

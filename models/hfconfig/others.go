@@ -18,18 +18,18 @@ import (
 const layerDropNote = "layers are never dropped: what is shown is the most that a step needs"
 
 func readViT(r *reader) architecture {
-	c := vit.Config{Image: r.square("image_size", 224), Patch: r.square("patch_size", 16)}
-	r.fields(&c, "Channels=num_channels:3 "+usualSizes+"Inner=intermediate_size:3072 Activation=hidden_act:gelu "+
+	c := vit.Config{Image: r.squareSize("image_size", 224), Patch: r.squareSize("patch_size", 16)}
+	r.setFields(&c, "Channels=num_channels:3 "+usualSizes+"Inner=intermediate_size:3072 Activation=hidden_act:gelu "+
 		"HiddenDropout=hidden_dropout_prob:0 AttentionDropout=attention_probs_dropout_prob:0 !NoQKVBias=qkv_bias:true")
-	r.heads("num_attention_heads", c.Heads, "hidden_size", c.Width)
+	r.checkHeads("num_attention_heads", c.Heads, "hidden_size", c.Width)
 	r.must(c.Image%c.Patch == 0, "image_size", "%d is not a multiple of patch_size %d", c.Image, c.Patch)
-	labels := r.labels()
-	problem := r.problem(labels)
+	labels := r.labelCount()
+	problem := r.problemType(labels)
 	return architecture{
 		summary: fmt.Sprintf("Vision Transformer, %d layers of width %d, patches of %d", c.Layers, c.Width, c.Patch),
 		unit:    "image", batch: 32, batches: []int{8, 16, 32, 64, 128, 256},
 		settings: []models.Setting{vit.ImageSetting(c.Image), hf.ClassesSetting(labels)},
-		rules: []rule{func(k models.Case) (setting, reason string) {
+		checks: []caseCheck{func(k models.Case) (setting, reason string) {
 			if size := k.Settings[vit.ImageSetting(0).Name]; size%c.Patch != 0 {
 				return vit.ImageSetting(0).Name, fmt.Sprintf("%d is not a multiple of patch_size %d", size, c.Patch)
 			}
@@ -46,20 +46,20 @@ func readViT(r *reader) architecture {
 func readWhisper(r *reader) architecture {
 	r.refuse("apply_spec_augment", "false")
 	var c whisper.Config
-	r.fields(&c, "Vocab=vocab_size:51865 Width=d_model:384 MelBins=num_mel_bins:80 EncoderLayers=encoder_layers:4 "+
+	r.setFields(&c, "Vocab=vocab_size:51865 Width=d_model:384 MelBins=num_mel_bins:80 EncoderLayers=encoder_layers:4 "+
 		"DecoderLayers=decoder_layers:4 EncoderHeads=encoder_attention_heads:6 DecoderHeads=decoder_attention_heads:6 "+
 		"EncoderInner=encoder_ffn_dim:1536 DecoderInner=decoder_ffn_dim:1536 "+
 		"SourcePositions=max_source_positions:1500 TargetPositions=max_target_positions:448 "+
 		"Dropout=dropout:0 AttentionDropout=attention_dropout:0 "+
 		"ActivationDropout=activation_dropout:0 Activation=activation_function:gelu !Untied=tie_word_embeddings:true")
-	r.heads("encoder_attention_heads", c.EncoderHeads, "d_model", c.Width)
-	r.heads("decoder_attention_heads", c.DecoderHeads, "d_model", c.Width)
+	r.checkHeads("encoder_attention_heads", c.EncoderHeads, "d_model", c.Width)
+	r.checkHeads("decoder_attention_heads", c.DecoderHeads, "d_model", c.Width)
 	r.padToken(50256, c.Vocab)
 	return architecture{
 		summary: fmt.Sprintf("Whisper speech recognition, encoder of %d and decoder of %d layers of width %d",
 			c.EncoderLayers, c.DecoderLayers, c.Width),
 		unit: "clip", batch: 16, batches: []int{1, 4, 8, 16, 32, 64},
-		settings: []models.Setting{rowLength(128, c.TargetPositions, "max_target_positions"), hf.PackedSetting(0)},
+		settings: []models.Setting{lengthSetting(128, c.TargetPositions, "max_target_positions"), hf.PackedSetting(0)},
 		notes: []string{
 			"every clip is padded to max_source_positions (1500 are 30 s), so its length does not matter",
 			"the encoder's positions are sinusoids and not trained",
@@ -73,16 +73,16 @@ func readWav2Vec2(r *reader) architecture {
 	r.refuse("add_adapter", "false")
 	r.refuse("adapter_attn_dim")
 	var c wav2vec2.Config
-	r.fields(&c, "Vocab=vocab_size:32 "+usualSizes+"Inner=intermediate_size:3072 Activation=hidden_act:gelu "+
+	r.setFields(&c, "Vocab=vocab_size:32 "+usualSizes+"Inner=intermediate_size:3072 Activation=hidden_act:gelu "+
 		"FeatureActivation=feat_extract_activation:gelu HiddenDropout=hidden_dropout:0.1 "+
 		"AttentionDropout=attention_dropout:0.1 ActivationDropout=activation_dropout:0.1 "+
 		"FeatureDropout=feat_proj_dropout:0 FinalDropout=final_dropout:0.1 PositionKernel=num_conv_pos_embeddings:128 "+
 		"PositionGroups=num_conv_pos_embedding_groups:16 ConvBias=conv_bias:false "+
 		"StableLayerNorm=do_stable_layer_norm:false")
-	c.LayerNorms = r.word("feat_extract_norm", "group", []string{"group", "layer"}) == "layer"
+	c.LayerNorms = r.choice("feat_extract_norm", "group", []string{"group", "layer"}) == "layer"
 	c.MaskVector = r.probability("mask_time_prob", 0.05) > 0 || r.probability("mask_feature_prob", 0) > 0
-	c.Conv = r.convolutions()
-	r.heads("num_attention_heads", c.Heads, "hidden_size", c.Width)
+	c.Conv = r.readConvolutions()
+	r.checkHeads("num_attention_heads", c.Heads, "hidden_size", c.Width)
 	r.must(c.Width%c.PositionGroups == 0, "num_conv_pos_embedding_groups", "%d do not divide hidden_size %d",
 		c.PositionGroups, c.Width)
 	r.padToken(0, c.Vocab)
@@ -97,13 +97,13 @@ func readWav2Vec2(r *reader) architecture {
 			"SpecAugment is not counted: masks of a byte for every frame, and in backward for a moment a copy of a " +
 				"gradient",
 		},
-		rules: []rule{c.CheckClip},
-		task:  func(k models.Case) train.Task { return wav2vec2.Recognition(c, k) },
+		checks: []caseCheck{c.CheckClip},
+		task:   func(k models.Case) train.Task { return wav2vec2.Recognition(c, k) },
 	}
 }
 
 // readConvolutions reads the convolutions that turn audio samples into features.
-func (r *reader) convolutions() []wav2vec2.ConvLayer {
+func (r *reader) readConvolutions() []wav2vec2.ConvLayer {
 	widths := r.sizes("conv_dim", []int64{512, 512, 512, 512, 512, 512, 512}, mostWidth)
 	strides := r.sizes("conv_stride", []int64{5, 2, 2, 2, 2, 2, 2}, mostKernel)
 	kernels := r.sizes("conv_kernel", []int64{10, 3, 3, 3, 3, 2, 2}, mostKernel)
@@ -118,18 +118,18 @@ func (r *reader) convolutions() []wav2vec2.ConvLayer {
 
 func readOPT(r *reader) architecture {
 	var c opt.Config
-	r.fields(&c, "Vocab=vocab_size:50272 "+usualSizes+"Inner=ffn_dim:3072 Positions=max_position_embeddings:2048 "+
+	r.setFields(&c, "Vocab=vocab_size:50272 "+usualSizes+"Inner=ffn_dim:3072 Positions=max_position_embeddings:2048 "+
 		"Dropout=dropout:0.1 AttentionDropout=attention_dropout:0 Activation=activation_function:relu "+
 		"!NormLast=do_layer_norm_before:true NoFinalNorm=_remove_final_layer_norm:false Bias=enable_bias:true "+
 		"!PlainNorms=layer_norm_elementwise_affine:true !Untied=tie_word_embeddings:true")
 	c.EmbedWidth = r.sizeOr("word_embed_proj_dim", c.Width, c.Width, mostWidth)
-	r.heads("num_attention_heads", c.Heads, "hidden_size", c.Width)
+	r.checkHeads("num_attention_heads", c.Heads, "hidden_size", c.Width)
 	_, padded := r.padToken(1, c.Vocab)
-	labels := r.labels()
-	problem := r.problem(labels)
-	a := decoder("OPT", c.Layers, c.Width, labels, rowLength(2048, c.Positions, positionsKey))
-	a.eager()
-	a.levers.Cache = true
+	labels := r.labelCount()
+	problem := r.problemType(labels)
+	a := newDecoder("OPT", c.Layers, c.Width, labels, lengthSetting(2048, c.Positions, positionsKey))
+	a.addEagerSetting()
+	a.supports.Cache = true
 	a.notes = append(a.notes,
 		"transformers makes this model's masks without positions, so that rows that hold several sequences need none")
 	if r.probability("layerdrop", 0) > 0 {

@@ -62,12 +62,12 @@ func (r *reader) sub(key string) *reader {
 	}
 	r.under[key] = child
 	if value, ok := r.raw[key]; ok && !null(value) && json.Unmarshal(value, &child.raw) != nil {
-		r.wrong(key, "%s is not a configuration", excerpt(value))
+		r.fail(key, "%s is not a configuration", excerpt(value))
 	}
 	return child
 }
 
-// usedKeys returns the keys that were read, with those of nested configurations.
+// usedKeys returns the keys that were read, also in nested configurations.
 func (r *reader) usedKeys() (json.RawMessage, error) {
 	for key, child := range r.under {
 		if _, ok := r.raw[key]; !ok {
@@ -83,9 +83,9 @@ func (r *reader) usedKeys() (json.RawMessage, error) {
 }
 
 // fail records an error about a key's value.
-func (r *reader) wrong(key, format string, args ...any) {
+func (r *reader) fail(key, format string, args ...any) {
 	if r.up != nil {
-		r.up.wrong(r.in+"."+key, format, args...)
+		r.up.fail(r.in+"."+key, format, args...)
 		return
 	}
 	if r.err == nil {
@@ -96,7 +96,7 @@ func (r *reader) wrong(key, format string, args ...any) {
 // must records an error about a key unless a condition holds.
 func (r *reader) must(holds bool, key, format string, args ...any) {
 	if !holds {
-		r.wrong(key, format, args...)
+		r.fail(key, format, args...)
 	}
 }
 
@@ -130,13 +130,13 @@ func excerpt(value json.RawMessage) string {
 }
 
 // wholeNumber parses an integer within bounds. Like Python's int arithmetic in transformers, it accepts 768.0.
-func (r *reader) whole(value json.RawMessage, name string, least, most int64) (n int64, ok bool) {
+func (r *reader) wholeNumber(value json.RawMessage, name string, least, most int64) (n int64, ok bool) {
 	n, err := strconv.ParseInt(string(value), 10, 64)
 	switch {
 	case errors.Is(err, strconv.ErrRange), err == nil && (n < least || n > most):
-		r.wrong(name, "%s is out of range: from %d to %d", excerpt(value), least, most)
+		r.fail(name, "%s is out of range: from %d to %d", excerpt(value), least, most)
 	case err != nil:
-		r.wrong(name, "%s is not a whole number", excerpt(value))
+		r.fail(name, "%s is not a whole number", excerpt(value))
 	default:
 		return n, true
 	}
@@ -151,7 +151,7 @@ func (r *reader) size(key string, otherwise, most int64) int64 {
 // number returns an integer from least to most, or otherwise if the key is absent.
 func (r *reader) number(key string, otherwise, least, most int64) int64 {
 	if value, name, ok := r.get(key); ok {
-		if n, ok := r.whole(value, name, least, most); ok {
+		if n, ok := r.wholeNumber(value, name, least, most); ok {
 			return n
 		}
 	}
@@ -174,11 +174,11 @@ func (r *reader) sizes(key string, otherwise []int64, most int64) []int64 {
 	}
 	switch out := r.list(value, name, 1, most); {
 	case len(out) > mostConvolutions:
-		r.wrong(name, "has %d numbers; vprof takes %d at the most", len(out), mostConvolutions)
+		r.fail(name, "has %d numbers; vprof takes %d at the most", len(out), mostConvolutions)
 	case len(out) > 0:
 		return out
 	default:
-		r.wrong(name, "%s is not a list of whole numbers", excerpt(value))
+		r.fail(name, "%s is not a list of whole numbers", excerpt(value))
 	}
 	return otherwise
 }
@@ -197,13 +197,13 @@ func (r *reader) numbers(key string, most int64, usual ...int64) []int64 {
 func (r *reader) list(value json.RawMessage, name string, least, most int64) []int64 {
 	var list []json.RawMessage
 	if err := json.Unmarshal(value, &list); err != nil || len(list) > mostLayers {
-		r.wrong(name, "%s is not a list of whole numbers", excerpt(value))
+		r.fail(name, "%s is not a list of whole numbers", excerpt(value))
 		return nil
 	}
 	out := make([]int64, len(list))
 	for i, v := range list {
 		var ok bool
-		if out[i], ok = r.whole(v, name, least, most); !ok {
+		if out[i], ok = r.wholeNumber(v, name, least, most); !ok {
 			return nil
 		}
 	}
@@ -211,14 +211,14 @@ func (r *reader) list(value json.RawMessage, name string, least, most int64) []i
 }
 
 // squareSize returns the height and width of an image or a patch: one number, or a list of two equal ones.
-func (r *reader) square(key string, otherwise int64) int64 {
+func (r *reader) squareSize(key string, otherwise int64) int64 {
 	value, name, ok := r.get(key)
 	if !ok || !bytes.HasPrefix(value, []byte("[")) {
 		return r.size(key, otherwise, mostImage)
 	}
 	sides := r.sizes(key, []int64{otherwise, otherwise}, mostImage)
 	if len(sides) != 2 || sides[0] != sides[1] {
-		r.wrong(name, "%s is not square, and vprof supports only square ones", excerpt(value))
+		r.fail(name, "%s is not square, and vprof supports only square ones", excerpt(value))
 	}
 	return sides[0]
 }
@@ -232,7 +232,7 @@ func (r *reader) padToken(absent, vocab int64) (id int64, some bool) {
 	}
 	id = absent
 	if ok {
-		if id, ok = r.whole(value, name, -1, mostVocab); !ok {
+		if id, ok = r.wholeNumber(value, name, -1, mostVocab); !ok {
 			return 0, false
 		}
 	}
@@ -248,14 +248,14 @@ func (r *reader) probability(key string, otherwise float64) float64 {
 	}
 	p, err := strconv.ParseFloat(string(value), 64)
 	if err != nil || !(p >= 0 && p <= 1) {
-		r.wrong(name, "%s is not a probability from 0 to 1", excerpt(value))
+		r.fail(name, "%s is not a probability from 0 to 1", excerpt(value))
 		return otherwise
 	}
 	return p
 }
 
 // boolean returns a key's true or false, or otherwise if the key is absent.
-func (r *reader) flag(key string, otherwise bool) bool {
+func (r *reader) boolean(key string, otherwise bool) bool {
 	value, name, ok := r.get(key)
 	switch {
 	case !ok:
@@ -265,33 +265,33 @@ func (r *reader) flag(key string, otherwise bool) bool {
 	case string(value) == "false":
 		return false
 	}
-	r.wrong(name, "%s is neither true nor false", excerpt(value))
+	r.fail(name, "%s is neither true nor false", excerpt(value))
 	return otherwise
 }
 
 // choice returns one of the known names, or otherwise if the key is absent.
-func (r *reader) word(key, otherwise string, known []string) string {
+func (r *reader) choice(key, otherwise string, known []string) string {
 	value, name, ok := r.get(key)
 	if !ok {
 		return otherwise
 	}
 	var w string
 	if json.Unmarshal(value, &w) != nil || !slices.Contains(known, w) {
-		r.wrong(name, "vprof does not know %s; it knows %s", excerpt(value), strings.Join(known, ", "))
+		r.fail(name, "vprof does not know %s; it knows %s", excerpt(value), strings.Join(known, ", "))
 		return otherwise
 	}
 	return w
 }
 
 // names returns a list of strings; nil if the key is absent.
-func (r *reader) words(key string) []string {
+func (r *reader) names(key string) []string {
 	value, name, ok := r.get(key)
 	if !ok || null(value) {
 		return nil
 	}
 	var list []string
 	if json.Unmarshal(value, &list) != nil {
-		r.wrong(name, "%s is not a list of names", excerpt(value))
+		r.fail(name, "%s is not a list of names", excerpt(value))
 	}
 	return list
 }
@@ -300,12 +300,12 @@ func (r *reader) words(key string) []string {
 func (r *reader) refuse(key string, harmless ...string) {
 	value, name, ok := r.get(key)
 	if ok && !null(value) && !slices.Contains(harmless, string(value)) {
-		r.wrong(name, "%s: vprof does not support models with it", excerpt(value))
+		r.fail(name, "%s: vprof does not support models with it", excerpt(value))
 	}
 }
 
 // labelCount returns num_labels. Like transformers, it uses the length of id2label if the file has that.
-func (r *reader) labels() int64 {
+func (r *reader) labelCount() int64 {
 	const usual = 2
 	value, name, ok := r.get("id2label")
 	if !ok || null(value) {
@@ -313,7 +313,7 @@ func (r *reader) labels() int64 {
 	}
 	var labels map[string]json.RawMessage
 	if json.Unmarshal(value, &labels) != nil || len(labels) == 0 || len(labels) > mostClasses {
-		r.wrong(name, "%s is not an object with 1 to %d labels", excerpt(value), mostClasses)
+		r.fail(name, "%s is not an object with 1 to %d labels", excerpt(value), mostClasses)
 		return usual
 	}
 	// Only the number of labels affects the model.
@@ -323,9 +323,9 @@ func (r *reader) labels() int64 {
 }
 
 // refuseCommonKeys refuses unsupported values of keys that all configurations have.
-func (r *reader) common() {
-	if !r.dequantized() && r.stored() == "" {
-		r.refuseStored()
+func (r *reader) refuseCommonKeys() {
+	if !r.dequantized() && r.storedQuantization() == "" {
+		r.refuseOtherQuantization()
 	}
 	r.refuse("attn_implementation", `"sdpa"`)
 	r.refuse("_attn_implementation", `"sdpa"`)
@@ -336,13 +336,13 @@ func (r *reader) common() {
 }
 
 // weightType returns the dtype in which transformers 5 loads the weights (dtype="auto").
-func (r *reader) weights() string {
+func (r *reader) weightType() string {
 	for _, key := range []string{"dtype", "torch_dtype"} {
 		if value, _, ok := r.get(key); ok && !null(value) {
 			return map[string]string{
 				"bfloat16": "bf16",
 				"float16":  "fp16",
-			}[r.word(key, "float32", []string{"float32", "bfloat16", "float16"})]
+			}[r.choice(key, "float32", []string{"float32", "bfloat16", "float16"})]
 		}
 	}
 	if r.dequantized() {
@@ -362,8 +362,8 @@ func (r *reader) dequantized() bool {
 
 // defaultTask returns the task of the file's architectures. For a model without a head it is the usual task, and empty
 // if vprof supports none of them. In both cases instead holds the names of the architectures.
-func (r *reader) trained(f family) (task string, instead []string) {
-	given := r.words("architectures")
+func (r *reader) defaultTask(f family) (task string, instead []string) {
+	given := r.names("architectures")
 	for _, a := range given {
 		if task, ok := f.heads[a]; ok {
 			return task, nil
@@ -384,7 +384,7 @@ func (r *reader) trained(f family) (task string, instead []string) {
 }
 
 // lengthSetting returns the setting of the sequence length, at most the value of a key of the configuration.
-func rowLength(usual, most int64, key string) models.Setting {
+func lengthSetting(usual, most int64, key string) models.Setting {
 	s := hf.LengthSetting(usual, most)
 	s.Usage += " (" + key + " of the configuration)"
 	return s
@@ -394,7 +394,7 @@ func rowLength(usual, most int64, key string) models.Setting {
 const usualSizes = "Width=hidden_size:768 Layers=num_hidden_layers:12 Heads=num_attention_heads:12 "
 
 // fieldLimits are the largest sizes that [reader.setFields] accepts, by the end of a field's name.
-var mostOf = map[string]int64{
+var fieldLimits = map[string]int64{
 	"Vocab": mostVocab, "Types": mostVocab, "Width": mostWidth, "Heads": mostWidth, "Groups": mostWidth,
 	"Size": mostWidth, "Layers": mostLayers, "Inner": mostInner, "Positions": mostPositions, "Window": mostPositions,
 	"Channels": mostChannels, "Bins": mostChannels, "Kernel": mostKernel, "Patch": mostImage,
@@ -404,7 +404,7 @@ var mostOf = map[string]int64{
 // "QKVBias+OutputBias=attention_bias:false" sets two fields to the value of attention_bias, false by default;
 // "!Untied=tie_word_embeddings:true" sets a field to the opposite. Integers are sizes, floats probabilities, strings
 // activations.
-func (r *reader) fields(c any, rows string) {
+func (r *reader) setFields(c any, rows string) {
 	for row := range strings.FieldsSeq(rows) {
 		names, key, _ := strings.Cut(row, "=")
 		key, usual, _ := strings.Cut(key, ":")
@@ -413,13 +413,13 @@ func (r *reader) fields(c any, rows string) {
 		for name := range strings.SplitSeq(names, "+") {
 			switch field := reflect.ValueOf(c).Elem().FieldByName(name); field.Kind() {
 			case reflect.Bool:
-				field.SetBool(r.flag(key, usual == "true") != inverted)
+				field.SetBool(r.boolean(key, usual == "true") != inverted)
 			case reflect.Float64:
 				field.SetFloat(r.probability(key, number))
 			case reflect.String:
-				field.SetString(r.word(key, usual, hf.Activations()))
+				field.SetString(r.choice(key, usual, hf.Activations()))
 			default:
-				for end, most := range mostOf {
+				for end, most := range fieldLimits {
 					if strings.HasSuffix(name, end) {
 						field.SetInt(r.size(key, int64(number), most))
 					}

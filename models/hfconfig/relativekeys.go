@@ -13,15 +13,15 @@ func readInternLM3(r *reader, c *llama.Config) {
 }
 
 func readCWM(r *reader, c *llama.Config) {
-	r.windows(c, 8192, func(i int64) bool { return i%4 != 0 })
+	r.readWindows(c, 8192, func(i int64) bool { return i%4 != 0 })
 }
 
 // readDots1 reads dots.llm1: experts like DeepSeek's, attention like Qwen's.
 func readDots1(r *reader, c *llama.Config) {
-	r.groupedExperts(c, 2)
-	r.firstDense(c, 0)
+	r.readGroupedExperts(c, 2)
+	r.readFirstDense(c, 0)
 	from := r.number("max_window_layers", 62, 0, mostPositions)
-	r.windows(c, 4096, func(i int64) bool { return c.Window > 0 && i >= from })
+	r.readWindows(c, 4096, func(i int64) bool { return c.Window > 0 && i >= from })
 }
 
 // Settings of decoders whose modules another library builds differently from transformers, such as torchtune.
@@ -30,8 +30,8 @@ const (
 	separateSetting = "separate-projections"
 )
 
-// layoutSettings returns those of the settings above that affect a configuration.
-func variants(c llama.Config) []models.Setting {
+// layoutSettings returns the settings among the above that affect a configuration.
+func layoutSettings(c llama.Config) []models.Setting {
 	var all []models.Setting
 	if c.KVHeads < c.Heads && !c.Eager && c.Latent.Rank == 0 {
 		all = append(all, models.SwitchSetting(repeatedSetting, 0,
@@ -56,10 +56,10 @@ func variants(c llama.Config) []models.Setting {
 }
 
 // addLayoutSettings adds the settings above that affect a configuration.
-func (a *architecture) varied(c llama.Config) {
-	a.settings = append(a.settings, variants(c)...)
+func (a *architecture) addLayoutSettings(c llama.Config) {
+	a.settings = append(a.settings, layoutSettings(c)...)
 	a.only[models.PackedHeadSetting] = []string{causalLM}
-	a.rule(checkPacked)
+	a.addCheck(checkPacked)
 }
 
 // checkPacked returns the setting and reason if a case combines settings of quantized layers that exclude each other.

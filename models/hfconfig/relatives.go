@@ -13,7 +13,7 @@ import (
 
 // llamaType is a model_type of Llama's family: transformers' defaults for the configuration, and how the model's
 // classes differ from Llama's.
-type relative struct {
+type llamaType struct {
 	// Name is the prefix of the class names in transformers: Llama in LlamaForCausalLM.
 	Name string
 	// The defaults of sizes. Without a default, KVHeads equals Heads, and HeadSize is the width divided by the number
@@ -60,19 +60,19 @@ type relative struct {
 // llamaTypeTable has a row for each model_type of Llama's family.
 //
 //go:embed relatives.json
-var relativeTable []byte
+var llamaTypeTable []byte
 
 // llamaTypeRows returns the rows by model_type. A row is decoded when it is used, since a command uses one or two.
-var relativeRows = sync.OnceValue(func() (rows map[string]json.RawMessage) {
-	if err := json.Unmarshal(relativeTable, &rows); err != nil {
+var llamaTypeRows = sync.OnceValue(func() (rows map[string]json.RawMessage) {
+	if err := json.Unmarshal(llamaTypeTable, &rows); err != nil {
 		panic("hfconfig: relatives.json: " + err.Error()) // every test finds it
 	}
 	return rows
 })
 
 // llamaTypeOf returns the row of a model_type of Llama's family.
-func relativeOf(kind string) (d relative, ok bool) {
-	row, ok := relativeRows()[kind]
+func llamaTypeOf(kind string) (d llamaType, ok bool) {
+	row, ok := llamaTypeRows()[kind]
 	if !ok {
 		return d, false
 	}
@@ -84,21 +84,21 @@ func relativeOf(kind string) (d relative, ok bool) {
 	if keys, ok := keyGroups[d.Keys]; ok {
 		d.Keys = keys
 	}
-	d.read = relativeReaders[kind]
+	d.read = llamaTypeReaders[kind]
 	return d, true
 }
 
 // llamaTypeReaders are the functions that read keys which a model_type's row does not describe.
-var relativeReaders = map[string]func(r *reader, c *llama.Config){
+var llamaTypeReaders = map[string]func(r *reader, c *llama.Config){
 	"llama":             readLlama,
 	"llama4_text":       readLlama4,
 	"ministral":         readMinistral,
 	"mixtral":           readMixtral,
-	"qwen2":             (*reader).qwenWindows,
+	"qwen2":             (*reader).readQwenWindows,
 	"qwen2_moe":         readQwen2MoE,
-	"qwen3":             (*reader).qwenWindows,
+	"qwen3":             (*reader).readQwenWindows,
 	"qwen3_5_moe_text":  readQwen35MoE,
-	"qwen3_5_text":      (*reader).deltaNets,
+	"qwen3_5_text":      (*reader).readDeltaNets,
 	"qwen3_moe":         readQwen3MoE,
 	"qwen3_next":        readQwen3Next,
 	"gemma":             readGemma,
@@ -119,9 +119,9 @@ var relativeReaders = map[string]func(r *reader, c *llama.Config){
 	"nemotron_h":        readNemotronH,
 	"smollm3":           readSmolLM3,
 	"solar_open":        readSolarOpen,
-	"youtu":             (*reader).latent,
-	"qwen2_5_vl_text":   (*reader).qwenVLWindows,
-	"qwen2_vl_text":     (*reader).qwenVLWindows,
+	"youtu":             (*reader).readLatentAttention,
+	"qwen2_5_vl_text":   (*reader).readQwenVLWindows,
+	"qwen2_vl_text":     (*reader).readQwenVLWindows,
 	"qwen3_vl_moe_text": readQwen3VLMoE,
 	"mllama_text_model": readMllama,
 }

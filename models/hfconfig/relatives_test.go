@@ -9,8 +9,8 @@ import (
 )
 
 func TestRowsNameKnownParts(t *testing.T) {
-	for kind := range relativeRows() {
-		d, _ := relativeOf(kind)
+	for kind := range llamaTypeRows() {
+		d, _ := llamaTypeOf(kind)
 		c := d.Base
 		require.Contains(t, []llama.Norm{
 			llama.RMSNorm, llama.GemmaNorm, llama.OlmoNorm, llama.LayerNorm, llama.LayerNorm1P, llama.FloatNorm,
@@ -29,7 +29,7 @@ func TestRowsNameKnownParts(t *testing.T) {
 			llama.RouteSoftmax, llama.RouteSoftmaxFloat, llama.RouteBiased, llama.RouteGroups, llama.RouteGreedy,
 		}, c.Experts.Routing, kind)
 	}
-	for kind := range relativeReaders {
-		require.Contains(t, relativeRows(), kind)
+	for kind := range llamaTypeReaders {
+		require.Contains(t, llamaTypeRows(), kind)
 	}
 }

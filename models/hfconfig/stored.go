@@ -11,10 +11,10 @@ import (
 
 // storedQuantization is the quantization of a model's stored weights, as --quantize names it. It is empty for none, or
 // for one that vprof does not support.
-type stored string
+type storedQuantization string
 
 // storedQuantization reads quantization_config; it returns empty for any quantization except bitsandbytes.
-func (r *reader) stored() stored {
+func (r *reader) storedQuantization() storedQuantization {
 	var q struct {
 		Method string `json:"quant_method"`
 		Four   bool   `json:"load_in_4bit"`
@@ -38,27 +38,27 @@ func (r *reader) stored() stored {
 }
 
 // check returns the field and the reason if a case's quantization differs from the stored weights'.
-func (s stored) check(c models.Case) (field, reason string) {
+func (s storedQuantization) check(c models.Case) (field, reason string) {
 	switch {
 	case s == "":
 		return "", ""
 	case c.Quantize == "":
 		return "quantize", fmt.Sprintf("the configuration says that the weights are stored in few bits, by "+
 			"bitsandbytes; train adapters beside them with --quantize %s --lora ...", s)
-	case s.bits() != stored(c.LayerQuantization()).bits():
+	case s.bits() != storedQuantization(c.LayerQuantization()).bits():
 		return "quantize", fmt.Sprintf("the configuration says that the weights are stored as %s, which transformers "+
 			"does not bring to %s", s, c.Quantize)
 	}
 	return "", ""
 }
 
-func (s stored) bits() string {
+func (s storedQuantization) bits() string {
 	kind, _, _ := strings.Cut(string(s), "-")
 	return kind
 }
 
 // caveat returns a warning if a case's quantization differs from the stored weights'.
-func (s stored) caveat(c models.Case) []string {
+func (s storedQuantization) caveat(c models.Case) []string {
 	if s == "" || c.LayerQuantization() == string(s) {
 		return nil
 	}
@@ -67,10 +67,10 @@ func (s stored) caveat(c models.Case) []string {
 }
 
 // inferenceOnlyMethods are the quantization methods with which transformers 5.23 cannot train adapters.
-var inferenceAlone = []string{"auto-round", "fbgemm_fp8", "gguf", "higgs", "metal", "nvfp4", "quark", "spqr", "vptq"}
+var inferenceOnlyMethods = strings.Fields("auto-round fbgemm_fp8 gguf higgs metal nvfp4 quark spqr vptq")
 
 // quantizationLibraries maps other quantization methods to the library whose layers hold the weights.
-var otherLayers = map[string]string{
+var quantizationLibraries = map[string]string{
 	"aqlm": "aqlm", "awq": "gptqmodel", "bitnet": "transformers' BitNet", "compressed-tensors": "compressed-tensors",
 	"eetq": "eetq",
 	"fp8":  "transformers' FP8 kernels", "gptq": "gptqmodel", "hqq": "hqq", "mxfp8": "transformers' FP8 kernels",
@@ -78,7 +78,7 @@ var otherLayers = map[string]string{
 }
 
 // refuseOtherQuantization refuses weights that a library other than bitsandbytes has quantized.
-func (r *reader) refuseStored() {
+func (r *reader) refuseOtherQuantization() {
 	const key, instead = "quantization_config",
 		"; to train adapters beside the same model as bitsandbytes holds it, take the config.json of the weights " +
 			"that were quantized, and --quantize nf4 --lora"
@@ -86,14 +86,14 @@ func (r *reader) refuseStored() {
 		Method string `json:"quant_method"`
 	}
 	if value, name, ok := r.get(key); ok && json.Unmarshal(value, &q) == nil {
-		switch layers := otherLayers[q.Method]; {
+		switch layers := quantizationLibraries[q.Method]; {
 		case layers != "":
-			r.wrong(name,
+			r.fail(name,
 				"quant_method is %q: what the layers of %s unpack, and when, is their kernels' choice, which vprof "+
 					"does not describe%s", q.Method, layers, instead)
 			return
-		case slices.Contains(inferenceAlone, q.Method):
-			r.wrong(name, "quant_method is %q: transformers trains nothing beside weights that are stored so%s",
+		case slices.Contains(inferenceOnlyMethods, q.Method):
+			r.fail(name, "quant_method is %q: transformers trains nothing beside weights that are stored so%s",
 				q.Method, instead)
 			return
 		}

@@ -18,11 +18,11 @@ const TeacherMark = "," + teacherKey + "="
 const teacherKey = "teacher"
 
 // addTeacher inserts a teacher's configuration into the student's.
-func withTeacher(path string, data []byte, teacher string) ([]byte, error) {
+func addTeacher(path string, data []byte, teacher string) ([]byte, error) {
 	if info, err := os.Stat(teacher); err == nil && info.IsDir() {
-		teacher = filepath.Join(teacher, usualName)
+		teacher = filepath.Join(teacher, configName)
 	}
-	teacher = located(teacher)
+	teacher = configPath(teacher)
 	other, _, err := readModel(teacher)
 	if err != nil {
 		return nil, err
@@ -39,7 +39,7 @@ func withTeacher(path string, data []byte, teacher string) ([]byte, error) {
 }
 
 func readModel(path string) (data []byte, named bool, err error) {
-	data, err = read(path)
+	data, err = readFile(path)
 	missing, ok := errors.AsType[*fs.PathError](err)
 	if !ok {
 		return data, false, err
@@ -49,12 +49,12 @@ func readModel(path string) (data []byte, named bool, err error) {
 	}
 	reason := missing.Err.Error()
 	if hubName.MatchString(path) {
-		reason = "neither vprof's list nor the hub's caches on this machine have its " + usualName
+		reason = "neither vprof's list nor the hub's caches on this machine have its " + configName
 	}
 	if hub.Default != nil && hubName.MatchString(path) {
-		fetched, err := hub.Default.Fetch(path, "", usualName)
+		fetched, err := hub.Default.Fetch(path, "", configName)
 		if err == nil {
-			data, err = read(fetched)
+			data, err = readFile(fetched)
 			return data, true, err
 		}
 		reason += "; " + err.Error()
@@ -63,7 +63,7 @@ func readModel(path string) (data []byte, named bool, err error) {
 }
 
 // readTeacher reads the teacher of a distillation; nil if there is none.
-func (r *reader) teacher() (*architecture, error) {
+func (r *reader) readTeacher() (*architecture, error) {
 	if _, ok := r.raw[teacherKey]; !ok {
 		return nil, nil
 	}
@@ -73,7 +73,7 @@ func (r *reader) teacher() (*architecture, error) {
 		return nil, err
 	}
 	t.aliases = f.aliases
-	t.common()
-	t.weights()
+	t.refuseCommonKeys()
+	t.weightType()
 	return new(f.read(t)), nil
 }

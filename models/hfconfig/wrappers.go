@@ -12,7 +12,7 @@ import (
 )
 
 // multimodalType is a model_type with a decoder in text_config and towers for images or sound.
-type wrapper struct {
+type multimodalType struct {
 	// name is the prefix of the class names in transformers.
 	name string
 	// text is the default model_type of text_config, and usual the defaults of its keys.
@@ -27,11 +27,11 @@ type wrapper struct {
 	// towers reads the modules around the decoder, and returns a function that creates them.
 	towers func(r *reader, text llama.Config) func() llama.Wrapper
 	// vision reads how images enter the decoder; nil if vprof records only steps on text.
-	vision func(r *reader) *vision
+	vision func(r *reader) *imageInput
 }
 
 // multimodalTypes are the model_types with towers.
-var wrappers = map[string]wrapper{
+var multimodalTypes = map[string]multimodalType{
 	"mistral3": {
 		name: "Mistral3", text: "mistral", tied: true, senses: "images", towers: towersMistral3,
 		usual: map[string]string{
@@ -51,27 +51,27 @@ var wrappers = map[string]wrapper{
 	},
 	"qwen2_vl": {
 		name: "Qwen2VL", text: "qwen2_vl_text", flat: true, senses: "images",
-		towers: visual(readQwen2Vision, tower.Qwen2VL), vision: visionQwen(readQwen2Vision),
+		towers: newQwenTower(readQwen2Vision, tower.Qwen2VL), vision: visionQwen(readQwen2Vision),
 	},
 	"qwen2_5_vl": {
 		name: "Qwen2_5_VL", text: "qwen2_5_vl_text", flat: true, senses: "images",
-		towers: visual(readQwen25Vision, tower.Qwen25VL), vision: visionQwen(readQwen25Vision),
+		towers: newQwenTower(readQwen25Vision, tower.Qwen25VL), vision: visionQwen(readQwen25Vision),
 	},
 	"qwen3_vl": {
 		name: "Qwen3VL", text: "qwen3_vl_text", senses: "images",
-		towers: visual(readQwen3Vision, tower.Qwen3VL), vision: visionQwen(readQwen3Vision),
+		towers: newQwenTower(readQwen3Vision, tower.Qwen3VL), vision: visionQwen(readQwen3Vision),
 	},
 	"qwen3_vl_moe": {
 		name: "Qwen3VLMoe", text: "qwen3_vl_moe_text", senses: "images",
-		towers: visual(readQwen3Vision, tower.Qwen3VL), vision: visionQwen(readQwen3Vision),
+		towers: newQwenTower(readQwen3Vision, tower.Qwen3VL), vision: visionQwen(readQwen3Vision),
 	},
 	"qwen3_5": {
 		name: "Qwen3_5", text: "qwen3_5_text", senses: "images",
-		towers: visual(readQwen35Vision, tower.Qwen3VL),
+		towers: newQwenTower(readQwen35Vision, tower.Qwen3VL),
 	},
 	"qwen3_5_moe": {
 		name: "Qwen3_5Moe", text: "qwen3_5_moe_text", senses: "images",
-		towers: visual(readQwen35Vision, tower.Qwen3VL),
+		towers: newQwenTower(readQwen35Vision, tower.Qwen3VL),
 	},
 	"llama4":  {name: "Llama4", text: "llama4_text", liger: true, senses: "images", towers: towersLlama4},
 	"smolvlm": {name: "SmolVLM", text: "llama", senses: "images", towers: towersSmolVLM},
@@ -82,77 +82,77 @@ var wrappers = map[string]wrapper{
 	},
 }
 
-// qwenVLWindows reads which layers have a sliding window.
-func (r *reader) qwenVLWindows(c *llama.Config) {
+// readQwenVLWindows reads which layers have a sliding window.
+func (r *reader) readQwenVLWindows(c *llama.Config) {
 	r.refuse("use_sliding_window", "false")
-	c.Windowed = r.attentionTypes(c, slidingAttention, func(int64) bool { return false })
+	c.Windowed = r.slidingLayers(c, slidingAttention, func(int64) bool { return false })
 }
 
-func (w wrapper) family() family {
+func (w multimodalType) family() family {
 	return family{
 		heads: map[string]string{w.name + "ForConditionalGeneration": causalLM}, usual: causalLM, half: true,
 		read: w.architecture,
 	}
 }
 
-func (w wrapper) architecture(r *reader) architecture {
+func (w multimodalType) architecture(r *reader) architecture {
 	t := r.sub("text_config")
 	if _, nested := r.raw["text_config"]; w.flat && !nested {
 		t = r
 	}
 	if t != r {
-		t.common()
+		t.refuseCommonKeys()
 	}
-	d, kind := w.decoder(t)
+	d, kind := w.textDecoder(t)
 	for key, value := range w.usual {
 		if _, given := t.raw[key]; !given && kind == w.text {
 			t.raw[key] = []byte(value)
 		}
 	}
 	c := d.config(t)
-	c.Tied = r.flag("tie_word_embeddings", w.tied) || w.flat && t.flag("tie_word_embeddings", false)
+	c.Tied = r.boolean("tie_word_embeddings", w.tied) || w.flat && t.boolean("tie_word_embeddings", false)
 	makeTowers := w.towers(r, c)
-	a := decoder(w.name, c.Layers, c.Width, 1, t.rotaryLength(d.Positions))
-	a.withoutClasses()
+	a := newDecoder(w.name, c.Layers, c.Width, 1, t.rotaryLengthSetting(d.Positions))
+	a.removeClassSetting()
 	a.summary = fmt.Sprintf("%s: %s", w.name, a.summary)
-	a.levers.Liger, a.levers.Tiles, a.levers.Context, a.levers.Experts = w.liger, c.Experts.Count == 0,
+	a.supports.Liger, a.supports.Tiles, a.supports.Context, a.supports.Experts = w.liger, c.Experts.Count == 0,
 		c.PlainAttention(), c.ExpertParallelCount()
-	a.levers.Cache, a.levers.TensorPlan = c.HasOnlyAttention(), c.CanShardProjections() && !d.Unplanned
+	a.supports.Cache, a.supports.TensorPlan = c.HasOnlyAttention(), c.CanShardProjections() && !d.Unplanned
 	a.towers = true
-	var seen *vision
+	var seen *imageInput
 	if w.vision != nil {
 		seen = w.vision(r)
 	}
-	a.seeing(w.senses, seen)
-	a.flashed(c)
-	d.special(c, &a)
+	a.addImageSettings(w.senses, seen)
+	a.addFlashSetting(c)
+	d.addLayerSettings(c, &a)
 	if c.Llama4.Enabled {
 		withoutLigerLoss(&a)
 	}
 	a.task = func(k models.Case) train.Task {
-		return llama.ConditionalGeneration(d.chosen(c, k), seen.with(makeTowers(), k), hf.TextOf(k))
+		return llama.ConditionalGeneration(d.configFor(c, k), seen.withImages(makeTowers(), k), hf.TextOf(k))
 	}
 	return a
 }
 
 // removeClassSetting removes the number of classes from the settings of a decoder without a classification head.
-func (a *architecture) withoutClasses() {
+func (a *architecture) removeClassSetting() {
 	a.settings, a.only = slices.DeleteFunc(a.settings, func(s models.Setting) bool {
 		return s.Name == hf.ClassesSetting(1).Name
 	}), nil
 }
 
 // textDecoder returns the decoder that text_config describes.
-func (w wrapper) decoder(t *reader) (d relative, kind string) {
+func (w multimodalType) textDecoder(t *reader) (d llamaType, kind string) {
 	kind = w.text
 	if value, _, ok := t.get("model_type"); ok && t.up != nil {
 		kind = unquoted(value)
 	}
-	d, ok := relativeOf(kind)
+	d, ok := llamaTypeOf(kind)
 	if !ok {
-		t.wrong("model_type", "vprof does not describe %q as the decoder of %s; run your script: "+
+		t.fail("model_type", "vprof does not describe %q as the decoder of %s; run your script: "+
 			"vprof run -- python train.py", kind, w.name)
-		d, _ = relativeOf("llama")
+		d, _ = llamaTypeOf("llama")
 	}
 	return d, kind
 }
@@ -162,5 +162,5 @@ func readMllama(r *reader, c *llama.Config) {
 	c.ExtraTokens = 8
 	c.AttentionDropout = r.probability("dropout", 0)
 	crossing := r.numbers("cross_attention_layers", mostLayers, 3, 8, 13, 18, 23, 28, 33, 38)
-	c.CrossAttention = layers(c, func(i int64) bool { return slices.Contains(crossing, i) })
+	c.CrossAttention = layersWhere(c, func(i int64) bool { return slices.Contains(crossing, i) })
 }

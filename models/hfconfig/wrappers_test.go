@@ -12,7 +12,7 @@ import (
 // What is made of one case leaves nothing behind in the next, packed weights and adapters
 // in the towers included; every result says what is not counted.
 func TestTowersAreMadeAnewForEveryCase(t *testing.T) {
-	for kind := range wrappers {
+	for kind := range multimodalTypes {
 		m := open(t, kind)
 		lora := models.LoRA{Rank: 4}
 		if kind == "llama4" {
