@@ -102,9 +102,9 @@ func readNemotronH(r *reader, c *llama.Config) {
 	m := llama.Mamba{
 		Heads: r.size("mamba_num_heads", 128, mostWidth), HeadSize: r.size("mamba_head_dim", 64, mostWidth),
 		Groups: groups, State: r.size("ssm_state_size", 128, mostState),
-		Kernel:   r.size(r.presentKey("mamba_d_conv", "conv_kernel"), 4, mostKernel),
-		Chunk:    r.size(r.presentKey("mamba_chunk_size", "chunk_size"), 128, mostChunk),
-		ConvBias: r.boolean(r.presentKey("mamba_conv_bias", "use_conv_bias"), true),
+		Kernel:         r.size(r.presentKey("mamba_d_conv", "conv_kernel"), 4, mostKernel),
+		Chunk:          r.size(r.presentKey("mamba_chunk_size", "chunk_size"), 128, mostChunk),
+		ConvBias:       r.boolean(r.presentKey("mamba_conv_bias", "use_conv_bias"), true),
 		ProjectionBias: r.boolean("use_bias", false),
 	}
 	r.must(m.Heads%m.Groups == 0 && m.Heads*m.HeadSize%m.Groups == 0, "n_groups", "%d do not divide mamba_num_heads %d",
