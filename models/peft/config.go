@@ -1,5 +1,5 @@
-// Package peft has the methods of peft other than LoRA: the parameters that each adds to a frozen layer, and its
-// forward pass. It follows peft 0.21.
+// Package peft records the adapter methods of the peft library other than LoRA: the parameters that each adds to a
+// frozen layer, and its forward pass. It follows peft 0.21.
 package peft
 
 import (
@@ -15,22 +15,22 @@ import (
 // method is one of peft's methods other than LoRA, for a frozen layer.
 type method struct {
 	name string
-	// options are the keys of its configuration that affect memory, with their defaults and, where the value is one of
-	// a few words, the other words: "r=8 variant=road_1|road_2".
+	// options are the keys of the method's peft configuration that affect memory, with their defaults. Other possible
+	// words follow after |: "r=8 variant=road_1|road_2".
 	options string
-	// atEmbeddings reports whether it is at the input embeddings and not at linear layers.
+	// atEmbeddings reports whether the method adapts the input embeddings instead of linear layers.
 	atEmbeddings bool
-	// has are the parameters and buffers of a site, in the order in which peft registers them: name[dims] is a
-	// parameter, f32[dims] or i64[dims] a buffer. Dimensions are in, out, options and numbers, and products and
-	// quotients of two of them. counts are the options that must be whole numbers above zero.
+	// has lists the parameters and buffers of an adapted layer in peft's order: name[dims] is a parameter, f32[dims] or
+	// i64[dims] a buffer. A dimension is in, out, an option or a number, or a product or quotient of two of them.
+	// counts lists the options that must be positive integers.
 	has, counts string
-	// add gives a site its parameters where that takes more than a row.
+	// add adds the parameters to a layer that has cannot describe.
 	add func(s *Site) error
-	// share makes what all sites have in common, nil for most.
+	// share sets up what all adapted layers share; nil for most methods.
 	share func(sites []*Site)
-	// forward is the forward pass of peft's layer for input x.
+	// forward records the forward pass of peft's layer for input x.
 	forward func(s *Site, f *trace.Frame, x *trace.Tensor) *trace.Tensor
-	// penalty adds the method's regularization to the loss, nil for most.
+	// penalty adds the method's regularization to the loss; nil for most methods.
 	penalty func(f *trace.Frame, sites []*Site, loss *trace.Tensor)
 }
 
@@ -40,19 +40,19 @@ func init() {
 	}
 }
 
-// Methods returns the names of the methods other than LoRA, as in peft's PeftType in small letters.
+// Methods returns the names of the methods other than LoRA: peft's PeftType in lower case.
 func Methods() []string { return slices.Sorted(maps.Keys(methods)) }
 
-// Config is a method with values for its options.
+// Config is an adapter method with the values of its options.
 type Config struct {
 	method *method
 	options
 }
 
-// options are values by their keys, as text.
+// options are the values of options as text, by key.
 type options map[string]string
 
-// NewConfig reads the options of a method; others have peft's defaults. The error names the valid ones.
+// NewConfig returns the configuration of a method with the given options, and peft's defaults for others.
 func NewConfig(name string, given map[string]string) (Config, error) {
 	m, ok := methods[name]
 	if !ok {
@@ -90,7 +90,7 @@ func NewConfig(name string, given map[string]string) (Config, error) {
 	return Config{method: m, options: values}, nil
 }
 
-// dropoutOf returns the key that a method has for the dropout of its adapters.
+// dropoutKey returns the key of the adapters' dropout among a method's keys.
 func dropoutOf(keys []string) string {
 	i := slices.IndexFunc(keys, func(key string) bool { return strings.HasSuffix(key, "dropout") })
 	if i < 0 {
@@ -99,7 +99,7 @@ func dropoutOf(keys []string) string {
 	return keys[i]
 }
 
-// withoutEffect reports whether a key changes no allocation of a step: keys for initialization, scaling and saving.
+// isIgnored reports whether a key of peft changes no allocation: keys for initialization, scaling and saving.
 func withoutEffect(key string) bool {
 	parts := []string{"alpha", "init", "scaling", "seed", "save_", "prng_key", "eps", "lambda", "beta"}
 	contained := func(part string) bool { return strings.Contains(key, part) }
@@ -110,7 +110,7 @@ func withoutEffect(key string) bool {
 	}, key)
 }
 
-// sameType reports whether the value of an option has the type of its default: number, boolean or text.
+// sameType reports whether a value has the type of the option's default: number, boolean or text.
 func sameType(standard, value string) bool {
 	if _, err := strconv.ParseFloat(standard, 64); err == nil {
 		n, err := strconv.ParseFloat(value, 64)
@@ -123,7 +123,7 @@ func sameType(standard, value string) bool {
 	return value != ""
 }
 
-// text returns an option's unparsed value.
+// text returns the value of an option as text.
 func (o options) text(key string) string {
 	value, ok := o[key]
 	if !ok {
@@ -144,7 +144,7 @@ func (o options) count(key string) int64 { return int64(o.number(key)) }
 
 func (o options) on(key string) bool { return strings.EqualFold(o.text(key), "true") }
 
-// positive returns an error if one of these options is not a whole number above zero.
+// requirePositive returns an error unless the options are positive integers.
 func (o options) positive(keys ...string) error {
 	for _, key := range keys {
 		if o.number(key) < 1 {
@@ -154,7 +154,7 @@ func (o options) positive(keys ...string) error {
 	return nil
 }
 
-// divides returns an error if a number does not divide all of the given widths.
+// requireDivisor returns an error unless n divides all of the given widths.
 func divides(what string, n int64, widths ...int64) error {
 	for _, w := range widths {
 		if n < 1 || w%n != 0 {

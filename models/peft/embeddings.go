@@ -13,43 +13,43 @@ import (
 	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
-// Methods that are at the input embeddings: virtual tokens before each row, and rows of the table that are trained.
+// Methods that adapt the input embeddings: virtual tokens before each sequence, and trained rows of embeddings.
 
-// table is the input embeddings as the base layer of a site.
+// embeddingTable is the input embeddings as the base layer of an adapter.
 type table struct {
 	nn.Module
 	Embeddings *nn.Embedding `torch:""`
 	attentions []Attention
 }
 
-// Words holds the parts of a model that methods at the input embeddings change.
+// Words holds the modules of a model that methods at the input embeddings change.
 type Words struct {
 	Embeddings *nn.Embedding
-	// Output is the layer that gives logits.
+	// Output is the layer that computes logits.
 	Output nn.Layer
-	// Attentions are the modules of layers that prompts can be put at; none if peft has no way for the model.
+	// Attentions are the attention modules that LLaMA-Adapter can extend; none if peft does not support the model.
 	Attentions []Attention
 }
 
-// Widths returns the number of tokens and the width of a row.
+// Widths returns the number of tokens in the vocabulary and the embedding width.
 func (t *table) Widths() (in, out int64) {
 	return t.Embeddings.Weight.Dims[0], t.Embeddings.Weight.Dims[1]
 }
 
 func (t *table) AdapterType() trace.DType { return t.Embeddings.Weight.DType }
 
-// Forward maps a tensor of indices to their rows.
+// Forward maps a tensor of indices to the embeddings' rows.
 func (t *table) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	return f.Call(t.Embeddings, x)
 }
 
-// AtEmbeddings reports whether the method adapts the input embeddings, and not linear layers.
+// AtEmbeddings reports whether the method adapts the input embeddings instead of linear layers.
 func (c Config) AtEmbeddings() bool { return c.method.atEmbeddings }
 
-// ForLanguageModels reports whether the method is recorded only in language models whose rows are single texts.
+// ForLanguageModels reports whether the method is recorded only in language models without packed sequences.
 func (c Config) ForLanguageModels() bool { return c.method.name != "trainable_tokens" }
 
-// AdaptEmbeddings follows peft.get_peft_model with a method at the input embeddings of a frozen model: it replaces the
+// AdaptEmbeddings records peft.get_peft_model with a method at the input embeddings of a frozen model. It replaces the
 // embeddings, and an output layer that shares their weight. The error names an unsupported option.
 func AdaptEmbeddings(model any, c Config, w Words) (*Site, error) {
 	t := &table{Embeddings: w.Embeddings, attentions: w.Attentions}
@@ -72,7 +72,7 @@ func AdaptEmbeddings(model any, c Config, w Words) (*Site, error) {
 	return s, nil
 }
 
-// VirtualTokens returns the number of tokens that the method puts before each row.
+// VirtualTokens returns the number of tokens that the method adds before each sequence.
 func (s *Site) VirtualTokens() int64 {
 	if _, ok := s.options["num_virtual_tokens"]; ok {
 		return s.count("num_virtual_tokens")
@@ -80,7 +80,7 @@ func (s *Site) VirtualTokens() int64 {
 	return 0
 }
 
-// CalledFrom sets the frame of PeftModel.forward, in which the virtual tokens are variables.
+// SetCaller sets the frame of PeftModel.forward, in which the virtual tokens are variables.
 func (s *Site) CalledFrom(f *trace.Frame) { s.caller = f }
 
 func (s *Site) embeddings() *nn.Embedding { return s.BaseLayer.(*table).Embeddings }
@@ -103,7 +103,7 @@ func (s *Site) addPTuning() error {
 	return s.positive("num_virtual_tokens")
 }
 
-// addLSTM adds a bidirectional LSTM to the encoder of virtual tokens.
+// addLSTM adds a bidirectional LSTM to the encoder of virtual tokens (p-tuning).
 func (s *Site) addLSTM(hidden int64) {
 	const gates = 4
 	in := s.out
@@ -125,7 +125,7 @@ func (s *Site) addLSTM(hidden int64) {
 	}
 }
 
-// lstm returns the weights of the encoder's recurrent layers, none if it has none.
+// lstmWeights returns the weights of the prompt encoder's LSTM; none if the encoder has no LSTM.
 func (s *Site) lstm() (weights []*tensor) {
 	for _, p := range s.Own.Parameters() {
 		if len(weights) < int(8*s.count("encoder_num_layers")) && p.TensorOrNil() != nil {
@@ -135,17 +135,17 @@ func (s *Site) lstm() (weights []*tensor) {
 	return weights
 }
 
-// AfterMove implements [nn.MoveHook]: recurrent layers have their weights in one buffer (flatten_parameters).
+// AfterMove implements [nn.MoveHook]: nn.LSTM copies its weights into one buffer (flatten_parameters).
 func (s *Site) AfterMove(t *trace.Tape) {
 	if s.has(firstOfLSTM) {
 		ops.FlattenRNNWeights(t, s.lstm())
 	}
 }
 
-// firstOfLSTM is the name of the first weight of the recurrent layers.
+// firstLSTMWeight is the name of the first weight of the prompt encoder's LSTM.
 const firstOfLSTM = "lstm_head.weight_ih_l0"
 
-// recur follows nn.LSTM.forward of virtual tokens [1, n, width].
+// forwardLSTM records nn.LSTM.forward of virtual tokens [1, n, width].
 func (s *Site) recur(f *frame, x *tensor) *tensor {
 	g, layers := f.CallFrame(x), s.count("encoder_num_layers")
 	hidden := s.w("lstm_head.weight_hh_l0").Size(1)
@@ -159,7 +159,7 @@ func (s *Site) recur(f *frame, x *tensor) *tensor {
 	return g.Return(y)
 }
 
-// prompted looks up embeddings and prepends the embeddings of virtual tokens, which an encoder may compute.
+// forwardWithPrompt looks up embeddings and prepends those of virtual tokens, which an encoder may compute.
 func (s *Site) prompted(f *frame, ids *tensor) *tensor {
 	rows := f.Bind(f.Call(s.BaseLayer, ids))
 	g, n := f.FuncFrame(), s.count("num_virtual_tokens")
@@ -193,7 +193,7 @@ func (s *Site) addTrainableTokens() error {
 	return nil
 }
 
-// merged follows get_merged_weights: a copy of the table with the trained rows.
+// mergedTable records TrainableTokensLayer.get_merged_weights: a copy of the embeddings with the trained rows.
 func (s *Site) merged(f *frame) *tensor {
 	g, w, delta := f.FuncFrame(), s.embeddings().Weight.TensorOrNil(), s.w("trainable_tokens_delta")
 	index := g.Bind(g.Tape().New("to_device", program.Temporaries, trace.I64, delta.Size(0)))
@@ -205,14 +205,14 @@ func (s *Site) trainableTokens(f *frame, ids *tensor) *tensor {
 	return s.embeddings().Lookup(ids, s.merged(f))
 }
 
-// tiedTokens is an output layer with the weight of input embeddings whose tokens are trained.
+// tiedOutput is an output layer that shares its weight with the input embeddings, some of whose rows are trained.
 type tiedTokens struct {
 	nn.Module
 	BaseLayer  *nn.Linear
 	embeddings *Site
 }
 
-// Forward maps [..., width] to [..., tokens].
+// Forward maps [..., width] to logits [..., tokens].
 func (l *tiedTokens) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	if l.embeddings.disabled {
 		return f.Call(l.BaseLayer, x)
@@ -220,18 +220,18 @@ func (l *tiedTokens) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	return x.Linear(l.embeddings.merged(f), nil)
 }
 
-// LLaMA-Adapter puts tokens of its own at the attention of the last layers.
+// LLaMA-Adapter adds prompt tokens to the attention of the last layers.
 
-// lookedUp returns the unchanged embeddings.
+// lookup returns the embeddings of ids, which LLaMA-Adapter does not change.
 func (s *Site) lookedUp(f *frame, ids *tensor) *tensor { return f.Call(s.BaseLayer, ids) }
 
-// Attention is an attention module that can have a prompt of LLaMA-Adapter.
+// Attention is an attention module to which LLaMA-Adapter can add a prompt.
 type Attention interface{ AddPrompt(p *Prompt) }
 
-// Prompt has tokens [1, tokens, width] to which a layer also attends, and a gate [1] that scales the result.
+// Prompt holds prompt tokens [1, tokens, width] to which a layer also attends, and the gate [1] of that attention.
 type Prompt struct{ Weight, Gate *nn.Parameter }
 
-// addPrompts adds a prompt to each of the last layers, in the type of the weights.
+// addPrompts adds a prompt in the weights' dtype to each of the last layers.
 func (s *Site) addPrompts() error {
 	all := s.BaseLayer.(*table).attentions
 	if len(all) == 0 {

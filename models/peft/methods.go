@@ -2,7 +2,7 @@ package peft
 
 import "github.com/vprof/vprof/profiler/trace"
 
-// methods holds the methods of peft by name. What each computes follows tuners/NAME/layer.py of peft 0.21.
+// methods holds the adapter methods by name. Their forward passes follow tuners/<method>/layer.py of peft 0.21.
 var methods = map[string]*method{
 	"adalora": {
 		options: "init_r=12 lora_dropout=0 importance=false",
@@ -98,7 +98,7 @@ var methods = map[string]*method{
 	"waveft": {options: "n_frequency=2592 use_idwt=true", add: (*Site).addSpectrum, forward: (*Site).waveft},
 }
 
-// none is the value of an option that is not set.
+// none is the value of an option that the user has not set.
 const none = "none"
 
 type (

@@ -9,10 +9,10 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Methods with several products of low rank at a layer: side by side, or mixed for each row.
+// Methods that add several low-rank products to a layer: one for each group of outputs, or a mixture for each token.
 
-// addAdaMSS adds a product for each group of the layer's outputs. peft finds the groups by clustering the weight's
-// values; here all groups have one size.
+// addAdaMSS adds a low-rank product for each group of the layer's outputs. peft finds the groups by clustering the
+// weight's values; here all groups have the same size.
 func (s *Site) addAdaMSS() error {
 	if err := s.positive("r", "num_subspaces", "subspace_rank"); err != nil {
 		return err
@@ -31,7 +31,7 @@ func (s *Site) addAdaMSS() error {
 	return nil
 }
 
-// subspaces returns the numbers of outputs in each group.
+// groupSizes returns the number of outputs in each group.
 func (s *Site) subspaces() []int64 {
 	n := min(s.count("num_subspaces"), s.out)
 	return lists.Make(n, func(i int64) int64 { return s.out*(i+1)/n - s.out*i/n })

@@ -9,7 +9,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
-// Methods that rotate what goes into the layer or comes out of it.
+// Methods that rotate the layer's input or output.
 
 func (s *Site) addOFT() error {
 	n := s.count("oft_block_size")
@@ -42,7 +42,7 @@ func (s *Site) oft(f *frame, x *tensor) *tensor {
 	return f.Set(&result, result.To(dtype))
 }
 
-// cayleyNeumann follows _cayley_batch: a series for the rotations of skew-symmetric matrices.
+// cayleyNeumann records OFTRotationModule._cayley_batch: a series for the rotations of skew-symmetric matrices.
 func (s *Site) cayleyNeumann(f *frame, n int64) *tensor {
 	vec, t := s.w("oft_R"), f.Tape()
 	g := f.FuncFrame()

@@ -1,6 +1,6 @@
 package peft
 
-// Methods that scale what the layer takes or gives by a vector.
+// Methods that scale the layer's input or output by a vector.
 
 func (s *Site) addIA3() error {
 	if s.feedsForward() {
@@ -23,5 +23,5 @@ func (s *Site) ia3(f *frame, x *tensor) *tensor {
 	return f.Set(&result, result.Mul(scaling).To(result.DType()))
 }
 
-// feedsForward reports whether (IA)^3 scales the layer's input and not its output.
+// scalesInput reports whether (IA)^3 scales the layer's input instead of its output.
 func (s *Site) feedsForward() bool { return s.named("feedforward_modules") }

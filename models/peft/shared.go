@@ -13,9 +13,9 @@ import (
 	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
-// Methods whose sites share matrices or vectors.
+// Methods whose adapted layers share matrices or vectors.
 
-// shareVeRA makes two frozen matrices as wide as the widest of the layers. The first has n rows per rank.
+// shareVeRA adds two frozen matrices as wide as the widest adapted layer. The first has n rows per rank.
 func shareVeRA(n int64) func(sites []*Site) {
 	return func(sites []*Site) {
 		in, out := widest(sites)
@@ -25,14 +25,14 @@ func shareVeRA(n int64) func(sites []*Site) {
 	}
 }
 
-// shareBuffers makes all sites use the buffers of the first.
+// shareBuffers makes all adapted layers use the first one's buffers.
 func shareBuffers(sites []*Site) {
 	for _, s := range sites {
 		s.shared = sites[0].Own.Buffers()
 	}
 }
 
-// sharing gives the first site a parameter that all use, of sizes that are options.
+// shareParameter returns a function that adds a shared parameter to the first adapted layer. dims are options or sizes.
 func sharing(name string, dims ...string) func(sites []*Site) {
 	return func(sites []*Site) {
 		sizes := lists.Map(dims, sites[0].count)
@@ -88,7 +88,7 @@ func (s *Site) vblora(f *frame, x *tensor) *tensor {
 	return f.Set(&result, result.To(dtype))
 }
 
-// mixed follows _get_low_rank_matrix: mixtures of the vectors with the highest scores.
+// mixVectors records _get_low_rank_matrix of peft's VBLoRA: mixtures of the vectors with the highest logits.
 func (s *Site) mixed(f *frame, logits *tensor) *tensor {
 	g := f.FuncFrame(logits)
 	top, places := logits.TopK(s.count("topk"), -1)
@@ -109,7 +109,7 @@ func (s *Site) addRandLoRA() error {
 	return nil
 }
 
-// shareRandLoRA makes the frozen bases in the size that the largest of the layers needs.
+// shareRandLoRA adds the frozen bases that all adapted layers use, as large as the widest layer requires.
 func shareRandLoRA(sites []*Site) {
 	in, out := widest(sites)
 	r, least := sites[0].count("r"), min(in, out)
@@ -117,7 +117,7 @@ func shareRandLoRA(sites []*Site) {
 	shareBuffers(sites)
 }
 
-// uniqueBase is UniqueBaseGrad: frozen bases scaled along two dimensions.
+// uniqueBase is peft's autograd.Function UniqueBaseGrad: RandLoRA's frozen bases, scaled along two dimensions.
 var uniqueBase = &trace.Function{
 	Name: "UniqueBaseGradBackward",
 	Forward: func(g *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
@@ -163,7 +163,7 @@ func (s *Site) addTinyLoRA() error {
 	return s.positive("r", "u")
 }
 
-// shareTinyLoRA makes neighboring layers share a vector, as many as weight_tying sets.
+// shareTinyLoRA makes successive layers share a vector; the option weight_tying sets how many share one.
 func shareTinyLoRA(sites []*Site) {
 	n := len(sites)
 	groups := max(1, int(math.RoundToEven(float64(n)*(1-sites[0].number("weight_tying")))))
@@ -202,13 +202,13 @@ func (s *Site) addFRoD() error {
 	return nil
 }
 
-// frodPlaces returns the number of trained elements of a layer's rotation.
+// frodElements returns the number of trained elements of a layer's sparse rotation.
 func (s *Site) frodPlaces() int64 {
 	return max(1, min(int64(float64(s.in*s.in)*s.number("sparse_rate")), s.in*(s.in-1)))
 }
 
-// shareFRoD copies the basis that layers of one name share, and the positions of trained elements, to the device, if
-// the model moved there with its adapters. Otherwise each layer copies them in each forward pass.
+// shareFRoD copies the basis that layers of the same name share, and the positions of trained elements, to the device
+// if the adapters were added before model.to(device). Otherwise each layer copies both in each forward pass.
 func shareFRoD(sites []*Site) {
 	first := map[string]*Site{}
 	for _, s := range sites {
@@ -223,7 +223,7 @@ func shareFRoD(sites []*Site) {
 	}
 }
 
-// frod replaces the weight: it rotates the layer's input in a basis in which the weight is diagonal.
+// frod records FRoD's forward, which rotates the layer's input in a basis in which the weight is diagonal.
 func (s *Site) frod(f *frame, x *tensor) *tensor {
 	dtype, places, lead := x.DType(), s.frodPlaces(), x.Shape()[:x.NDim()-1]
 	if dtype == trace.F32 {
@@ -274,7 +274,7 @@ func (s *Site) frodBasis(f *frame, dtype trace.DType, places int64) (basis, indi
 		f.Bind(t.New("to_device", program.Activations, trace.I64, 2, places))
 }
 
-// coalesced are the values of a sparse tensor in the order of their places.
+// coalescedValues is an autograd.Function that returns the values of a sparse tensor, sorted by position.
 var coalesced = &trace.Function{
 	Name: "CoalesceBackward",
 	Forward: func(g *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
@@ -289,7 +289,7 @@ var coalesced = &trace.Function{
 	},
 }
 
-// dense follows to_dense of a sparse matrix, of its values and places.
+// toDense returns the autograd.Function of to_dense() of a sparse matrix with the given values and positions.
 func (s *Site) dense() *trace.Function {
 	return &trace.Function{
 		Name: "ToDenseBackward0",
@@ -304,7 +304,7 @@ func (s *Site) dense() *trace.Function {
 	}
 }
 
-// widest returns the largest widths of all layers.
+// largestWidths returns the largest input width and the largest output width of all adapted layers.
 func widest(sites []*Site) (in, out int64) {
 	for _, s := range sites {
 		in, out = max(in, s.in), max(out, s.out)

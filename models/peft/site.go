@@ -11,11 +11,11 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Site is a frozen layer with the parameters that a method adds to it.
+// AdaptedLayer is a frozen layer with the parameters that an adapter method adds to it.
 type Site struct {
 	nn.Module
 	BaseLayer nn.Projection
-	// Own has the method's parameters and buffers under the names that peft gives them.
+	// Own holds the method's parameters and buffers under the names that peft gives them.
 	Own     *nn.NamedModule `torch:""`
 	Dropout nn.Layer
 
@@ -23,18 +23,18 @@ type Site struct {
 	options
 	path    string
 	in, out int64
-	// shared are buffers of all sites, in the order in which the method's share has made them;
-	// borrowed are parameters that another site has.
+	// shared are buffers that all adapted layers use, in the order in which share created them. borrowed are parameters
+	// of another adapted layer.
 	shared   []*nn.Buffer
 	borrowed map[string]*nn.Parameter
 	bases    int64 // of RandLoRA
-	// caller is the frame of PeftModel.forward, which holds what a method at the embeddings makes.
+	// caller is the frame of PeftModel.forward, which holds the virtual tokens of a method at the embeddings.
 	caller   *trace.Frame
 	disabled bool
 }
 
-// Adapt follows peft.get_peft_model with a method at linear layers: it freezes the model and replaces the linear layers
-// with wanted paths, except excluded ones. The error names a layer that the method does not support with these options.
+// Adapt records peft.get_peft_model with a method at linear layers: it freezes the model and replaces the linear layers
+// whose path is wanted, except excluded ones. The error names a layer that the method does not support.
 func Adapt(model any, c Config, wanted func(path string) bool, excluded ...nn.Layer) (made []nn.Adapter, err error) {
 	nn.Freeze(model)
 	var sites []*Site
@@ -89,7 +89,7 @@ func newSite(base nn.Projection, c Config, path string) (*Site, error) {
 	return s, s.addDeclared()
 }
 
-// addDeclared adds the parameters and buffers that the method's row lists to a site.
+// addDeclared adds the parameters and buffers listed in method.has to a layer.
 func (s *Site) addDeclared() error {
 	if err := s.positive(strings.Fields(s.method.counts)...); err != nil {
 		return err
@@ -116,7 +116,7 @@ func (s *Site) addDeclared() error {
 	return nil
 }
 
-// dimension returns a dimension of the method's row: a size, or a product or quotient of two.
+// dimension returns a dimension written in method.has: a size, or a product or quotient of two sizes.
 func (s *Site) dimension(text string) (int64, error) {
 	if of, by, ok := strings.Cut(text, "/"); ok {
 		if err := divides(by, s.size(by), s.size(of)); err != nil {
@@ -130,7 +130,7 @@ func (s *Site) dimension(text string) (int64, error) {
 	return s.size(text), nil
 }
 
-// size returns a width of the layer, a number, or an option.
+// size returns the value of in or out (the layer's widths), of a number, or of an option.
 func (s *Site) size(text string) int64 {
 	switch n, err := strconv.ParseInt(text, 10, 64); {
 	case err == nil:
@@ -143,7 +143,7 @@ func (s *Site) size(text string) int64 {
 	return s.count(text)
 }
 
-// AddPenalty adds to the loss of a step the penalty that the method of the adapters has; most have none.
+// AddPenalty adds the regularization of the adapters' method to a step's loss, if the method has any.
 func AddPenalty(f *trace.Frame, adapters []nn.Adapter, loss *trace.Tensor) {
 	var sites []*Site
 	for _, a := range adapters {
@@ -156,13 +156,13 @@ func AddPenalty(f *trace.Frame, adapters []nn.Adapter, loss *trace.Tensor) {
 	}
 }
 
-// Trained implements [nn.Adapter].
+// Trained returns the adapter's trained parameters, for [nn.Adapter].
 func (s *Site) Trained() []*nn.Parameter { return s.Own.Parameters() }
 
-// BaseType implements [nn.Adapter].
+// BaseType returns the dtype of the frozen layer's weight, for [nn.Adapter].
 func (s *Site) BaseType() trace.DType { return s.BaseLayer.AdapterType() }
 
-// Frozen implements [nn.Adapter].
+// Frozen returns the frozen layer without its adapter, for [nn.Adapter].
 func (s *Site) Frozen() nn.Layer {
 	if t, ok := s.BaseLayer.(*table); ok {
 		return t.Embeddings
@@ -170,10 +170,10 @@ func (s *Site) Frozen() nn.Layer {
 	return s.BaseLayer
 }
 
-// Disable implements [nn.Adapter].
+// Disable turns the adapter off or on, for [nn.Adapter].
 func (s *Site) Disable(off bool) { s.disabled = off }
 
-// Forward maps [..., in] to [..., out].
+// Forward maps [..., in] to [..., out] with the adapter, or without it if it is disabled.
 func (s *Site) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	if s.disabled {
 		return f.Call(s.BaseLayer, x)
@@ -183,7 +183,7 @@ func (s *Site) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 
 func (s *Site) weight(name string, dims ...int64) { s.Own.AddParameter(name, dims...) }
 
-// parameter returns the parameter of a name, the site's own or a borrowed one; nil if there is none.
+// parameter returns a parameter by name, the layer's own or a borrowed one; nil if there is none.
 func (s *Site) parameter(name string) *nn.Parameter {
 	if p, ok := s.borrowed[name]; ok {
 		return p
@@ -195,7 +195,7 @@ func (s *Site) w(name string) *trace.Tensor { return s.parameter(name).TensorOrN
 
 func (s *Site) has(name string) bool { return s.parameter(name) != nil }
 
-// borrow makes the site use a parameter of another site instead of its own.
+// borrow makes the layer use a parameter of another adapted layer instead of its own.
 func (s *Site) borrow(name string, from *Site) {
 	if s == from {
 		return
@@ -209,5 +209,5 @@ func (s *Site) borrow(name string, from *Site) {
 
 func (s *Site) plain() *nn.Linear { return s.BaseLayer.(*nn.Linear) }
 
-// dtype returns the type of the method's parameters.
+// dtype returns the dtype of the adapter's parameters.
 func (s *Site) dtype() trace.DType { return s.Trained()[0].DType }

@@ -8,7 +8,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
-// Methods that train coefficients of a transform.
+// Methods that train coefficients of a Fourier or wavelet transform of the weight's update.
 
 // addSpectrum adds n_frequency trained coefficients, each for one element of the weight's spectrum.
 func (s *Site) addSpectrum() error {
@@ -32,7 +32,7 @@ func (s *Site) fourierFT(f *frame, x *tensor) *tensor {
 	})
 }
 
-// waveft computes the inverse wavelet transform (db1) of coefficients at some positions of a matrix.
+// waveft records WaveFT's forward: the inverse wavelet transform (db1) of a matrix with some trained coefficients.
 func (s *Site) waveft(f *frame, x *tensor) *tensor {
 	return s.withWeight(f, x, func(g *frame) *tensor {
 		h, t, spectrum := g.FuncFrame(), g.Tape(), s.w("waveft_spectrum")
@@ -63,7 +63,7 @@ func (s *Site) waveft(f *frame, x *tensor) *tensor {
 	})
 }
 
-// masked indexes a vector by a mask that is all true.
+// maskedIndex is an autograd.Function that indexes a vector by a mask whose elements are all true.
 var masked = &trace.Function{
 	Name: "IndexBackward0",
 	Forward: func(g *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {

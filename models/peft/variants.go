@@ -12,9 +12,9 @@ import (
 	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
-// Methods that add a product of low rank to what the layer gives.
+// Methods that add a low-rank product to the layer's output.
 
-// addBDLoRA adds the two matrices of LoRA, one of them block diagonal, to a site.
+// addBDLoRA adds LoRA's two matrices to a layer, one of them block diagonal.
 func (s *Site) addBDLoRA() error {
 	r, n := s.count("r"), s.count("nblocks")
 	if err := divides("nblocks", n, s.in, s.out, r); err != nil {
@@ -31,7 +31,7 @@ func (s *Site) addBDLoRA() error {
 	return s.positive("r")
 }
 
-// named reports whether an option, a list of names joined by "+", has a name that ends the layer's path.
+// isNamedIn reports whether an option, a list of names joined by "+", holds a name that ends the layer's path.
 func (s *Site) named(key string) bool {
 	names := strings.Split(s.text(key), "+")
 	return slices.ContainsFunc(names, func(name string) bool { return nn.MatchesSuffix(s.path, name) })
@@ -53,7 +53,7 @@ func (s *Site) bdlora(f *frame, x *tensor) *tensor {
 	return f.Set(&result, result.To(dtype))
 }
 
-// blockDiagonal follows BlockDiagonalLinear: n products on the diagonal.
+// blockDiagonal records BlockDiagonalLinear of peft's tuners/lora: n products, one for each block of the diagonal.
 func (s *Site) blockDiagonal(f *frame, x, w *tensor, n, out int64) *tensor {
 	g, shape := f.CallFrame(x), append(slices.Clone(x.Shape()[:x.NDim()-1]), -1)
 	g.Set(&x, x.Reshape(-1, x.Size(-1)))
@@ -86,8 +86,8 @@ func (s *Site) adalora(f *frame, x *tensor) *tensor {
 	return result
 }
 
-// orthogonal adds AdaLoraModel.forward's regularization to the loss: the deviation of all layers' singular vectors from
-// orthogonality.
+// addOrthogonalPenalty adds the regularization of AdaLoraModel.forward to the loss: how far all layers' singular
+// vectors are from orthogonal.
 func orthogonal(f *frame, sites []*Site, loss *tensor) {
 	g := f.FuncFrame()
 	var sum, product, id *tensor
@@ -132,8 +132,8 @@ func (s *Site) delora(f *frame, x *tensor) *tensor {
 	return f.Set(&result, result.To(dtype))
 }
 
-// shareLily shares matrices among layers of one name and shape: all use the second matrix of the first layer, and
-// groups of successive layers use one first matrix.
+// shareLily shares matrices among layers with the same name and shape. All use the second matrix of the first layer;
+// groups of successive layers use the first matrix of the group's first.
 func shareLily(sites []*Site) {
 	type group struct {
 		name    string
@@ -187,7 +187,7 @@ func (s *Site) addOSF() error {
 	return nil
 }
 
-// osf adds the change of the weight's small singular part.
+// osf records OSF's forward, which adds the update of the part of the weight with small singular values.
 func (s *Site) osf(f *frame, x *tensor) *tensor {
 	dtype := x.DType()
 	result := f.Bind(f.Call(s.BaseLayer, x))
@@ -201,8 +201,7 @@ func (s *Site) osf(f *frame, x *tensor) *tensor {
 	return f.Set(&result, result.Add(delta.To(dtype)))
 }
 
-// ranked returns the layer's rank from rank_pattern ("q_proj:2944+k_proj:896"), or else the option key, zero if that is
-// none.
+// rankOf returns the layer's rank: from rank_pattern ("q_proj:2944+k_proj:896"), else from the option key, else zero.
 func (s *Site) ranked(key string) (int64, error) {
 	if pattern := s.text("rank_pattern"); pattern != none {
 		for entry := range strings.SplitSeq(pattern, "+") {

@@ -8,9 +8,9 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Methods that compute another weight for the layer, as large as its own.
+// Methods that compute a weight update as large as the layer's weight.
 
-// withWeight adds a linear layer with a computed weight (_get_delta_activations).
+// forwardWithUpdate records a linear layer plus the product with a computed weight update (_get_delta_activations).
 func (s *Site) withWeight(f *frame, x *tensor, weight func(g *frame) *tensor) *tensor {
 	dtype := x.DType()
 	result := f.Bind(f.Call(s.BaseLayer, x))
@@ -22,7 +22,7 @@ func (s *Site) withWeight(f *frame, x *tensor, weight func(g *frame) *tensor) *t
 	return f.Set(&result, result.To(dtype))
 }
 
-// hadaWeight is HadaWeight: the elementwise product of two products of low rank.
+// hadaWeight is the autograd.Function HadaWeight of peft's LoHa: the elementwise product of two low-rank products.
 var hadaWeight = &trace.Function{
 	Name: "HadaWeightBackward",
 	Forward: func(_ *frame, ctx *trace.FunctionContext, w []*tensor) []*tensor {
@@ -48,7 +48,7 @@ func (s *Site) loha(f *frame, x *tensor) *tensor {
 	})
 }
 
-// factorization returns LoKr's two factors of a width, the smaller one first.
+// factorization returns the two factors into which LoKr splits a width, the smaller one first.
 func factorization(n, factor int64) (small, large int64) {
 	if factor > 0 && n%factor == 0 {
 		return factor, n / factor
@@ -83,7 +83,7 @@ func (s *Site) addLoKr() error {
 	return s.positive("r")
 }
 
-// factor adds a matrix, or two low-rank ones if these are smaller.
+// addFactor adds one of LoKr's matrices, or two low-rank ones if these are smaller.
 func (s *Site) factor(name string, rows, columns, r int64, splits bool) {
 	if splits && 2*r < max(rows, columns) {
 		s.weight(name+"_a", rows, r)
@@ -200,8 +200,8 @@ func (s *Site) miss(f *frame, x *tensor) *tensor {
 	return f.Set(&result, result.To(dtype))
 }
 
-// gloraPath returns the tensor of a path of GLoRA: its parameter, or without one the stored buffer at *place, which it
-// then advances.
+// gloraPath returns the tensor of one of GLoRA's paths: its parameter, or the stored buffer at *place, which it then
+// advances.
 func (s *Site) gloraPath(f *frame, name, kind string, place *int) *tensor {
 	var y *tensor
 	switch {
@@ -218,7 +218,7 @@ func (s *Site) gloraPath(f *frame, name, kind string, place *int) *tensor {
 	return f.Bind(y.To(s.plain().Weight.TensorOrNil().DType()))
 }
 
-// missBat follows the variant of MiSS whose blocks change the weight itself.
+// missBat records the forward of MiSS's variant "bat", in which the blocks transform the weight itself.
 func (s *Site) missBat(f *frame, x *tensor) *tensor {
 	dtype, base, block := x.DType(), s.plain(), s.w("miss_block")
 	weight, r := f.Bind(base.Weight.Clone()), block.Size(-1)
@@ -249,7 +249,7 @@ func (s *Site) addPEANuT() error {
 	return s.positive("r")
 }
 
-// peanut computes the update of the weight from the weight itself.
+// peanut records PEANuT's forward, which computes the weight's update from the weight itself by a small network.
 func (s *Site) peanut(f *frame, x *tensor) *tensor {
 	result := f.Bind(f.Call(s.BaseLayer, x))
 	dtype := result.DType()
@@ -296,15 +296,15 @@ func (s *Site) addSHiRA() error {
 	return s.positive("r")
 }
 
-// shira adds values to elements of the weight, as a sparse tensor.
+// shira records SHiRA's forward, which adds trained values to some elements of the weight, as a sparse tensor.
 func (s *Site) shira(f *frame, x *tensor) *tensor {
 	base, values := s.plain(), s.w("shira_weight")
 	weight := f.Bind(f.Apply(s.sparseSum(), values.MulScalar())[0])
 	return f.Bind(x.Linear(weight, base.Bias.TensorOrNil()))
 }
 
-// sparseSum returns weight.clone() += torch.sparse_coo_tensor(indices, values), as add_out_dense_sparse_cuda computes
-// it if the types of values and weight differ.
+// sparseSum returns the autograd.Function of weight.clone() += torch.sparse_coo_tensor(indices, values), as
+// add_out_dense_sparse_cuda computes it if the dtypes of values and weight differ.
 func (s *Site) sparseSum() *trace.Function {
 	w := s.plain().Weight.TensorOrNil()
 	return &trace.Function{

@@ -6,28 +6,28 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Squares runs CLIP's or SigLIP's tower on images of the size that the tower is made for.
+// CLIPImages encodes images with CLIP's or SigLIP's tower, in the one size that the tower accepts.
 type Squares struct {
 	Tower *nn.NamedModule
 	Size  Size
-	// Classed reports whether the tower is CLIP's, with a place for the class of an image.
+	// Classed reports whether the tower is CLIP's, which has a class token for each image.
 	Classed bool
 	Images  ImageBatch
-	// Projected projects the states of the tower to the tokens of all images.
+	// Projected projects the tower's hidden states to the image tokens of the decoder.
 	Projected func(f *frame, states States) *tensor
-	// Masked makes the masks of a decoder whose tokens of an image see each other both ways, of
-	// its ids and their padding mask; nil where it makes its own.
+	// Masked returns the masks of a decoder in which the tokens of an image attend to each other in both directions,
+	// from its ids, token kinds and padding mask; nil where the decoder makes its own.
 	Masked func(f *frame, ids, kinds, padding *tensor) (full, window *tensor)
 
 	pixels, kinds *tensor
 	grads         bool
 }
 
-// States are the hidden states of a tower for images [images, patches, width]: Chosen is the output of the selected
-// layer, nil for none, and Last the final output, after the last norm if the tower has one there.
+// States are hidden states of a tower [images, patches, width]. Chosen is the output of the selected layer, nil for
+// none. Last is the final output, after the last norm if the tower has one.
 type States struct{ Chosen, Last *tensor }
 
-// Load implements [Vision].
+// Load copies the images of a batch to the device, for [Vision].
 func (q *Squares) Load(t *trace.Tape, rows int64) {
 	s := q.Size
 	q.pixels = batchOf(t, trace.F32, rows*q.Images.PerRow, s.Channels, s.Image, s.Image)
@@ -36,13 +36,13 @@ func (q *Squares) Load(t *trace.Tape, rows int64) {
 	}
 }
 
-// RequireGrads implements [Vision].
+// RequireGrads makes the tower's first result require gradients, for [Vision].
 func (q *Squares) RequireGrads() { q.grads = true }
 
-// ReplacesTokens implements [Vision].
+// ReplacesTokens returns true, for [Vision]: image features replace placeholder tokens.
 func (q *Squares) ReplacesTokens() bool { return true }
 
-// Encode implements [Vision], as LlavaModel.forward and Gemma3Model.forward do.
+// Encode records the image part of LlavaModel.forward and Gemma3Model.forward, for [Vision].
 func (q *Squares) Encode(f *frame, ids, padding, embeds *tensor, text hf.Text) DecoderInputs {
 	g := f.CallFrame(q.pixels)
 	states := q.encodeImages(g, text)
@@ -63,7 +63,7 @@ func (q *Squares) Encode(f *frame, ids, padding, embeds *tensor, text hf.Text) D
 	return seen
 }
 
-// encodeImages follows forward of the tower.
+// encodeImages records forward of CLIPVisionModel or SiglipVisionModel.
 func (q *Squares) encodeImages(f *frame, text hf.Text) States {
 	g := f.ModuleFrame(q.Tower, q.pixels)
 	x := g.Bind(q.patchEmbeddings(g))
@@ -118,7 +118,7 @@ func (q *Squares) patchEmbeddings(f *frame) *tensor {
 	})
 }
 
-// layer follows forward of CLIPEncoderLayer and SiglipEncoderLayer.
+// forwardLayer records forward of CLIPEncoderLayer and SiglipEncoderLayer.
 func (q *Squares) layer(f *frame, l *nn.NamedModule, x *tensor) *tensor {
 	residual := f.Bind(x)
 	f.Set(&x, f.Call(l.ChildAt("layer_norm1"), x))
@@ -130,8 +130,8 @@ func (q *Squares) layer(f *frame, l *nn.NamedModule, x *tensor) *tensor {
 	return f.Set(&x, residual.Add(x))
 }
 
-// LlavaProjected returns LlavaModel's projection of the tower's states through two layers; cut removes the class token
-// of an image first.
+// LlavaProjected returns LlavaModel's projection of hidden states by two linear layers. cut: the class token of each
+// image is removed first.
 func LlavaProjected(p *nn.NamedModule, activation string, cut bool) func(f *frame, states States) *tensor {
 	return func(f *frame, states States) *tensor {
 		x := states.Last
@@ -150,8 +150,8 @@ func LlavaProjected(p *nn.NamedModule, activation string, cut bool) func(f *fram
 	}
 }
 
-// Gemma3Projected returns the forward pass of Gemma3MultiModalProjector: patches are averaged over squares, with the
-// given number of tokens along each side of an image.
+// Gemma3Projected returns the forward of Gemma3MultiModalProjector, which averages patches over squares. An image gets
+// tokens × tokens of them.
 func Gemma3Projected(p *nn.NamedModule, s Size, tokens int64) func(f *frame, states States) *tensor {
 	return func(f *frame, states States) *tensor {
 		return callModule(f, p, []*tensor{states.Last}, func(g *frame) *tensor {
@@ -170,8 +170,8 @@ func Gemma3Projected(p *nn.NamedModule, s Size, tokens int64) func(f *frame, sta
 	}
 }
 
-// Gemma3Masks returns the masks of a decoder in which tokens of one image attend to each other in both directions
-// (create_masks_for_vision_model).
+// Gemma3Masks returns a function that records create_masks_for_vision_model: masks of a decoder in which tokens of one
+// image attend to each other in both directions.
 func Gemma3Masks(window int64) func(f *frame, ids, kinds, padding *tensor) (full, part *tensor) {
 	return func(f *frame, ids, kinds, padding *tensor) (full, part *tensor) {
 		blocks := f.Bind(imageBlocks(f, kinds))
@@ -181,7 +181,7 @@ func Gemma3Masks(window int64) func(f *frame, ids, kinds, padding *tensor) (full
 	}
 }
 
-// imageBlocks follows get_block_sequence_ids_for_mask: the number of the image that each token is of.
+// imageNumbers records get_block_sequence_ids_for_mask: the number of the image that each token belongs to.
 func imageBlocks(f *frame, kinds *tensor) *tensor {
 	g := f.FuncFrame(kinds)
 	image := g.Bind(kinds.EqScalar())
@@ -200,7 +200,7 @@ type gemmaNorm struct {
 // NewGemmaNorm returns Gemma3RMSNorm, whose weight is added to one.
 func NewGemmaNorm(width int64) nn.Layer { return &gemmaNorm{Weight: nn.NewParameter(width)} }
 
-// Forward keeps the shape.
+// Forward returns the normalized x, of the same shape.
 func (n *gemmaNorm) Forward(f *frame, x *tensor) *tensor {
 	y := f.Bind(hf.GemmaNormalize(f, x.To(trace.F32)))
 	f.Set(&y, y.Mul(n.Weight.To(trace.F32).AddScalar()))

@@ -5,15 +5,15 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// GemmaVision is the size of Gemma4VisionModel.
+// GemmaVision holds the sizes of Gemma4VisionModel.
 type GemmaVision struct {
 	Size
 	HeadSize, KVHeads int64
-	// Clipped has layers bound what goes in and out, Standardized scales what the tower gives.
+	// Clipped: linear layers clamp their inputs and outputs. Standardized: the tower scales its output.
 	Clipped, Standardized bool
 }
 
-// clippable adds a Gemma4ClippableLinear.
+// addClippable adds linear layers that may clamp their inputs and outputs (Gemma4ClippableLinear).
 func clippable(p *nn.NamedModule, clipped bool, in, out int64, names ...string) {
 	for _, name := range names {
 		l := p.AddChild(name).Add("linear", nn.NewLinear(in, out, false))
@@ -25,7 +25,7 @@ func clippable(p *nn.NamedModule, clipped bool, in, out int64, names ...string) 
 	}
 }
 
-// Gemma4 returns Gemma4VisionModel.
+// Gemma4 returns the modules of Gemma4VisionModel.
 func Gemma4(s GemmaVision) *nn.NamedModule {
 	p := &nn.NamedModule{}
 	p.AddChild("patch_embedder").AddParameter("position_embedding_table", 2, s.Positions, s.Width).Add("input_proj",
@@ -50,25 +50,25 @@ func Gemma4(s GemmaVision) *nn.NamedModule {
 	return p
 }
 
-// scales adds norms that have only a weight.
+// addRMSNorms adds norms that have only a weight.
 func scales(p *nn.NamedModule, width int64, names ...string) {
 	for _, name := range names {
 		p.Add(name, scale(width))
 	}
 }
 
-// Conformer is the size of Gemma 4's audio tower.
+// Conformer holds the sizes of Gemma 4's audio tower.
 type Conformer struct {
 	Width, Layers, Heads int64
-	// Channels are the channels of the two convolutions that come first, Bins the frequencies that
-	// reach what follows them, Kernel is the kernel of the layers' convolution.
+	// Channels are the channels of the two first convolutions, Bins the number of frequency bins after them, and Kernel
+	// the kernel size of the convolution in each layer.
 	Channels     []int64
 	Bins, Kernel int64
 	Out          int64
 	Clipped      bool
 }
 
-// subsample adds the convolutions at the beginning.
+// addSubsampling adds the two first convolutions, which shorten the sequence of audio frames.
 func (s Conformer) subsample(p *nn.NamedModule) {
 	c := p.AddChild("subsample_conv_projection")
 	in := int64(1)
@@ -79,7 +79,7 @@ func (s Conformer) subsample(p *nn.NamedModule) {
 	c.Add("input_proj_linear", nn.NewLinear(s.Bins*s.Channels[1], s.Width, false))
 }
 
-// Gemma4Audio returns Gemma4AudioModel.
+// Gemma4Audio returns the modules of Gemma4AudioModel.
 func Gemma4Audio(s Conformer) *nn.NamedModule {
 	p := &nn.NamedModule{}
 	s.subsample(p)

@@ -9,11 +9,11 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Tiled has the sizes by which MllamaVisionModel cuts images into tiles: at most Tiles of them, in one of Shapes
-// arrangements. Global is the number of layers that attend over all tiles.
+// Tiled describes how MllamaVisionModel cuts an image into tiles: at most Tiles of them, in one of Shapes arrangements.
+// Global is the number of layers that attend over all tiles of an image.
 type Tiled struct{ Tiles, Shapes, Global int64 }
 
-// Mllama returns MllamaVisionModel; s.Positions are the patches of a tile.
+// Mllama returns the modules of MllamaVisionModel. s.Positions is the number of patches of a tile.
 func Mllama(s Size, t Tiled) *nn.NamedModule {
 	p := (&nn.NamedModule{}).AddParameter("class_embedding", s.Width).Add("patch_embedding",
 		patches(s.Channels, s.Width, false, s.Patch, s.Patch))
@@ -42,13 +42,14 @@ func mllamaLayers(p *nn.NamedModule, s Size, n int64, gated bool) {
 	})
 }
 
-// Tiles runs Mllama's tower: images are cut into tiles, and layers of the decoder attend to the tower's states.
+// MllamaImages encodes images, cut into tiles, with Mllama's tower. The decoder's cross-attention layers read the
+// result.
 type Tiles struct {
 	Tower     *nn.NamedModule
 	Projector *nn.NamedModule // what holds it
 	Size      Size
 	Tiled     Tiled
-	// States are the layers whose states are handed on besides the last one's.
+	// States are the layers whose hidden states the tower returns besides the last layer's.
 	States []int64
 	Images ImageBatch
 
@@ -56,10 +57,10 @@ type Tiles struct {
 	grads                        bool
 }
 
-// ReplacesTokens implements [Vision]: images do not replace tokens; layers of their own attend to them.
+// ReplacesTokens returns false, for [Vision]: images replace no tokens, since cross-attention layers read them.
 func (q *Tiles) ReplacesTokens() bool { return false }
 
-// Load implements [Vision].
+// Load copies the images of a batch to the device, for [Vision].
 func (q *Tiles) Load(t *trace.Tape, rows int64) {
 	s, n := q.Size, q.Images.PerRow
 	q.pixels = batchOf(t, trace.F32, rows, n, q.Tiled.Tiles, s.Channels, s.Image, s.Image)
@@ -68,10 +69,10 @@ func (q *Tiles) Load(t *trace.Tape, rows int64) {
 	q.among = batchOf(t, trace.I64, rows, q.Images.Length, n, q.Tiled.Tiles)
 }
 
-// RequireGrads implements [Vision].
+// RequireGrads makes the tower's first result require gradients, for [Vision].
 func (q *Tiles) RequireGrads() { q.grads = true }
 
-// Encode implements [Vision], as MllamaModel.forward does.
+// Encode records the image part of MllamaModel.forward, for [Vision].
 func (q *Tiles) Encode(f *frame, _, _, _ *tensor, _ hf.Text) DecoderInputs {
 	out := f.Bind(q.encodeImages(f))
 	places := q.Size.Positions + 1
@@ -81,8 +82,8 @@ func (q *Tiles) Encode(f *frame, _, _, _ *tensor, _ hf.Text) DecoderInputs {
 	return DecoderInputs{Cross: []*tensor{states, f.Bind(mask), f.Bind(rows)}}
 }
 
-// crossMask follows _prepare_cross_attention_mask: the image states that each token attends to, and the tokens that
-// attend to any.
+// crossMask records _prepare_cross_attention_mask of transformers' Mllama: which image states each token attends to,
+// and which tokens attend to any.
 func (q *Tiles) crossMask(f *frame, places int64) (mask, rows *tensor) {
 	g := f.FuncFrame(q.among)
 	b, d := q.among.Size(0), q.patchType()
@@ -96,12 +97,12 @@ func (q *Tiles) crossMask(f *frame, places int64) (mask, rows *tensor) {
 	return g.ReturnPair(mask, rows)
 }
 
-// patchType returns the type of the weight of the patches' convolution.
+// patchType returns the dtype of the patch convolution's weight.
 func (q *Tiles) patchType() trace.DType {
 	return nn.BaseLayerOf(q.Tower.ChildAt("patch_embedding")).(*nn.Conv).Weight.DType
 }
 
-// encodeImages follows forward of MllamaVisionModel: [rows, images, tiles, patches, width of all states].
+// encodeImages records forward of MllamaVisionModel. The result is [rows, images, tiles, patches, width of all states].
 func (q *Tiles) encodeImages(f *frame) *tensor {
 	s, p := q.Size, q.Tower
 	rows, images, tiles := q.pixels.Size(0), q.pixels.Size(1), q.Tiled.Tiles
@@ -145,7 +146,7 @@ func (q *Tiles) encodeImages(f *frame) *tensor {
 	return g.Return(g.Set(&x, trace.Cat(-1, x, states)))
 }
 
-// tile follows forward of MllamaPrecomputedAspectRatioEmbedding.
+// addTileEmbedding records forward of MllamaPrecomputedAspectRatioEmbedding.
 func (q *Tiles) tile(f *frame, m *nn.NamedModule, x *tensor) *tensor {
 	return callModule(f, m, []*tensor{x, q.shapes}, func(g *frame) *tensor {
 		e := g.Bind(g.Call(m.ChildAt("embedding"), q.shapes.View(-1, 1)))
@@ -155,14 +156,14 @@ func (q *Tiles) tile(f *frame, m *nn.NamedModule, x *tensor) *tensor {
 	})
 }
 
-// classed follows apply_class_embedding of transformers' MllamaVisionModel.
+// addClassToken records apply_class_embedding of transformers' MllamaVisionModel.
 func (q *Tiles) classed(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
 	class := g.Bind(q.Tower.ParameterTensor("class_embedding").Expand(x.Size(0), 1, q.Size.Width))
 	return g.Return(g.Set(&x, trace.Cat(1, class, x)))
 }
 
-// withPositions follows forward of MllamaPrecomputedPositionEmbedding.
+// addPositions records forward of MllamaPrecomputedPositionEmbedding.
 func (q *Tiles) withPositions(f *frame, m *nn.NamedModule, x *tensor) *tensor {
 	places := q.Size.Positions + 1
 	return callModule(f, m, []*tensor{x, q.shapes}, func(g *frame) *tensor {
@@ -175,7 +176,7 @@ func (q *Tiles) withPositions(f *frame, m *nn.NamedModule, x *tensor) *tensor {
 	})
 }
 
-// mask follows _prepare_aspect_ratio_attention_mask: an additive mask for every pair of patches of n images.
+// tileMask records _prepare_aspect_ratio_attention_mask: an additive mask for every pair of patches of n images.
 func (q *Tiles) mask(f *frame, n, padded int64) *tensor {
 	d := q.patchType()
 	g := f.FuncFrame(q.tiles)
@@ -187,7 +188,7 @@ func (q *Tiles) mask(f *frame, n, padded int64) *tensor {
 	return g.Return(g.Set(&m, m.Unsqueeze(1)))
 }
 
-// encoded returns the states after each layer of MllamaVisionEncoder, which recomputes nothing.
+// encode returns the hidden states after each layer of MllamaVisionEncoder, which has no activation checkpointing.
 func (q *Tiles) encoded(f *frame, m *nn.NamedModule, layers int64, gated bool, x, mask *tensor) []*tensor {
 	g := f.ModuleFrame(m, x, mask)
 	g.Bind(x)
@@ -201,7 +202,7 @@ func (q *Tiles) encoded(f *frame, m *nn.NamedModule, layers int64, gated bool, x
 	return states
 }
 
-// layer follows forward of MllamaVisionEncoderLayer.
+// forwardLayer records forward of MllamaVisionEncoderLayer.
 func (q *Tiles) layer(f *frame, l *nn.NamedModule, x, mask *tensor, gated bool) *tensor {
 	through := func(gate string) {
 		if gated {
@@ -220,7 +221,7 @@ func (q *Tiles) layer(f *frame, l *nn.NamedModule, x, mask *tensor, gated bool) 
 	return f.Set(&x, residual.Add(x))
 }
 
-// StatesWithin reports whether all state numbers are numbers of existing layers.
+// StatesWithin reports whether all numbers in states are indices of existing layers.
 func StatesWithin(states []int64, layers int64) bool {
 	return !slices.ContainsFunc(states, func(i int64) bool { return i >= layers })
 }

@@ -2,7 +2,7 @@ package tower
 
 import "github.com/vprof/vprof/models/nn"
 
-// Qwen2VL returns Qwen2VisionTransformerPretrainedModel.
+// Qwen2VL returns the modules of Qwen2VisionTransformerPretrainedModel.
 func Qwen2VL(s Size) *nn.NamedModule {
 	norm := func() nn.Layer { return nn.NewLayerNorm(s.Width) }
 	return qwen2(s, norm, func(m *nn.NamedModule) {
@@ -10,7 +10,7 @@ func Qwen2VL(s Size) *nn.NamedModule {
 	})
 }
 
-// Qwen25VL returns Qwen2_5_VisionTransformerPretrainedModel.
+// Qwen25VL returns the modules of Qwen2_5_VisionTransformerPretrainedModel.
 func Qwen25VL(s Size) *nn.NamedModule {
 	norm := func() nn.Layer { return scale(s.Width) }
 	return qwen2(s, norm, func(m *nn.NamedModule) { gated(m, s.Width, s.Inner, s.Width, true) })
@@ -31,12 +31,12 @@ func qwen2(s Size, norm func() nn.Layer, mlp func(m *nn.NamedModule)) *nn.NamedM
 	return p
 }
 
-// joined adds an attention module with one projection for query, key and value.
+// addFusedAttention adds an attention module with one projection for query, key and value.
 func joined(l *nn.NamedModule, width int64, bias bool) {
 	l.AddChild("attn").Add("qkv", nn.NewLinear(width, 3*width, bias)).Add("proj", nn.NewLinear(width, width, bias))
 }
 
-// Qwen3VL returns Qwen3VLVisionModel, or Qwen3.5's, in which only the last layer passes features to the decoder.
+// Qwen3VL returns the modules of Qwen3VLVisionModel, or of Qwen3.5's tower, which has no deepstack features.
 func Qwen3VL(s Size) *nn.NamedModule {
 	p := &nn.NamedModule{}
 	p.AddChild("patch_embed").Add("proj", patches(s.Channels, s.Width, true, s.Frames, s.Patch, s.Patch))
@@ -60,7 +60,7 @@ func Qwen3VL(s Size) *nn.NamedModule {
 	return p
 }
 
-// GLM4V returns Glm4vVisionModel; inner is the feed-forward width of its merger.
+// GLM4V returns the modules of Glm4vVisionModel. inner is the feed-forward width of its merger.
 func GLM4V(s Size, inner int64) *nn.NamedModule {
 	p := &nn.NamedModule{}
 	p.AddChild("embeddings").Add("position_embedding", nn.NewEmbedding(s.Positions, s.Width))

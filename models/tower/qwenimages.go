@@ -8,7 +8,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Qwen is the image encoder of Qwen2-VL, Qwen2.5-VL and Qwen3-VL. Image sides may be any multiples of a token's square.
+// QwenImages encodes images with the towers of Qwen2-VL, Qwen2.5-VL and Qwen3-VL, which accept images of any size.
 type Qwen struct {
 	Tower  *nn.NamedModule
 	Size   Size
@@ -18,26 +18,26 @@ type Qwen struct {
 	grads               bool
 }
 
-// QwenTokens returns the number of tokens of an image with the given side in pixels, rounded to whole squares
+// QwenTokens returns the number of tokens of an image with the given side in pixels, rounded to whole tokens
 // (smart_resize).
 func QwenTokens(s Size, side int64) int64 {
 	n := squares(s, side)
 	return n * n
 }
 
-// squares returns the number of tokens along a side, each a square of patches.
+// tokensPerSide returns the number of tokens along a side of an image. Each token is a square of patches.
 func squares(s Size, side int64) int64 {
 	unit := s.Patch * s.Merge
 	return max(1, (side+unit/2)/unit)
 }
 
-// side returns the number of patches along a side.
+// patchesPerSide returns the number of patches along a side of an image.
 func (q *Qwen) side() int64 { return squares(q.Size, q.Images.Side) * q.Size.Merge }
 
-// images returns the number of images in the batch.
+// imageCount returns the number of images in the batch.
 func (q *Qwen) images() int64 { return q.grid.Size(0) }
 
-// Load implements [Vision].
+// Load copies the images of a batch to the device, for [Vision].
 func (q *Qwen) Load(t *trace.Tape, rows int64) {
 	s, n := q.Size, rows*q.Images.PerRow
 	q.pixels = batchOf(t, trace.F32, n*q.side()*q.side(), s.Channels*s.Frames*s.Patch*s.Patch)
@@ -45,14 +45,14 @@ func (q *Qwen) Load(t *trace.Tape, rows int64) {
 	q.kinds = batchOf(t, trace.I64, rows, q.Images.Length)
 }
 
-// RequireGrads implements [Vision]. transformers does not find the first module of Qwen3VLVisionModel, so it has no
-// effect there.
+// RequireGrads makes the tower's first result require gradients, for [Vision]. It has no effect for Qwen3VLVisionModel,
+// whose first module transformers does not find.
 func (q *Qwen) RequireGrads() { q.grads = q.Size.Positions == 0 }
 
-// ReplacesTokens implements [Vision].
+// ReplacesTokens returns true, for [Vision]: image features replace placeholder tokens.
 func (q *Qwen) ReplacesTokens() bool { return true }
 
-// Encode implements [Vision], as Qwen2_5_VLModel.forward does.
+// Encode records the image part of Qwen2_5_VLModel.forward, for [Vision].
 func (q *Qwen) Encode(f *frame, ids, _, embeds *tensor, text hf.Text) DecoderInputs {
 	_, features, deep := q.features(f, text)
 	images := f.Bind(trace.Cat(0, features...).To(embeds.DType()))
@@ -70,7 +70,7 @@ func (q *Qwen) Encode(f *frame, ids, _, embeds *tensor, text hf.Text) DecoderInp
 	return seen
 }
 
-// features follows get_image_features: the last state of the tower, the features of each image, and the features of
+// imageFeatures records get_image_features: the tower's last state, the features of each image, and the features of
 // deeper layers. All of them live in frame f.
 func (q *Qwen) features(f *frame, text hf.Text) (last *tensor, images []*tensor, deep [][]*tensor) {
 	g := f.CallFrame(q.pixels, q.grid)
@@ -93,8 +93,8 @@ func (q *Qwen) patchEmbed() *nn.Parameter {
 	return nn.BaseLayerOf(q.Tower.ChildAt("patch_embed.proj")).(*nn.Conv).Weight
 }
 
-// encodeImages follows forward of the tower: the output of its last layer, the merged tokens (one for each square), and
-// the outputs of deeper layers.
+// encodeImages records forward of the tower. It returns the output of the last layer, the merged tokens (one for each
+// square of patches), and the outputs of deeper layers.
 func (q *Qwen) encodeImages(f *frame, pixels *tensor, text hf.Text) (last, merged *tensor, deep []*tensor) {
 	s := q.Size
 	g := f.ModuleFrame(q.Tower, pixels, q.grid)
@@ -144,7 +144,7 @@ func (q *Qwen) encodeImages(f *frame, pixels *tensor, text hf.Text) (last, merge
 	return x, merged, deep
 }
 
-// patched returns the forward of the layer that embeds patches.
+// embedPatches records forward of the patch embedding (PatchEmbed).
 func (q *Qwen) patched(f *frame, pixels *tensor) *tensor {
 	s, m := q.Size, q.Tower.ModuleAt("patch_embed")
 	y := callModule(f, m, []*tensor{pixels}, func(g *frame) *tensor {
@@ -155,13 +155,13 @@ func (q *Qwen) patched(f *frame, pixels *tensor) *tensor {
 	return y
 }
 
-// ordered follows permute_input_for_window_attn: the rows of squares in the order of windows.
+// inWindowOrder records permute_input_for_window_attn: it sorts the squares of patches by window.
 func (q *Qwen) ordered(x, order *tensor) *tensor {
 	unit := q.Size.Merge * q.Size.Merge
 	return x.Reshape(x.Size(0)/unit, unit, -1).Index(order).Reshape(x.Size(0), -1)
 }
 
-// positions follows get_vision_position_ids: the row and the column of each patch [patches, 2].
+// positionIDs records get_vision_position_ids: the row and the column of each patch [patches, 2].
 func (q *Qwen) positions(f *frame) *tensor {
 	g := f.FuncFrame(q.grid)
 	t, n := g.Tape(), q.side()
@@ -179,7 +179,7 @@ func (q *Qwen) positions(f *frame) *tensor {
 	return g.Return(trace.Cat(0, all...))
 }
 
-// angles returns the forward of the rotary positions: cosines and sines [patches, head size].
+// rotaryAngles records forward of the rotary embedding: cosines and sines [patches, head size].
 func (q *Qwen) angles(f *frame, positions *tensor) (cos, sin *tensor) {
 	m := q.Tower.ModuleAt("rotary_pos_emb")
 	g := f.ModuleFrame(m, positions)
@@ -197,7 +197,7 @@ func (q *Qwen) angles(f *frame, positions *tensor) (cos, sin *tensor) {
 	return g.ReturnPair(cos, sin)
 }
 
-// windows returns the numbers of patches in each window of an image.
+// windowLengths returns the number of patches in each attention window of an image.
 func (q *Qwen) windows() (lengths []int64) {
 	n, side := q.side()/q.Size.Merge, q.Size.Window/q.Size.Patch/q.Size.Merge
 	for y := int64(0); y < n; y += side {
@@ -208,7 +208,8 @@ func (q *Qwen) windows() (lengths []int64) {
 	return lengths
 }
 
-// block runs a layer on patches, the ends of spans, cosines and sines; patches attend only within their span.
+// forwardBlock records a layer's forward of patches, the ends of spans, cosines and sines. Patches attend within their
+// span.
 func (q *Qwen) block(f *frame, l *nn.NamedModule, args []*tensor, spans []int64) *tensor {
 	x, attn := args[0], l.ModuleAt("attn")
 	lengths := slices.Repeat(spans, int(q.images()))
@@ -232,7 +233,7 @@ func (q *Qwen) block(f *frame, l *nn.NamedModule, args []*tensor, spans []int64)
 	return f.Set(&x, x.Add(z))
 }
 
-// attend returns the forward of the tower's attention.
+// forwardAttention records forward of the tower's attention.
 func (q *Qwen) attend(f *frame, m *nn.NamedModule, x, cos, sin *tensor, lengths []int64) *tensor {
 	n := x.Size(0)
 	parts := f.BindAll(f.Call(m.ChildAt("qkv"), x).Reshape(n, 3, q.Size.Heads, -1).Permute(1, 0, 2, 3).Unbind(0))
@@ -256,7 +257,7 @@ func (q *Qwen) attend(f *frame, m *nn.NamedModule, x, cos, sin *tensor, lengths 
 	return f.Set(&y, f.Call(m.ChildAt("proj"), y))
 }
 
-// applyRotary follows transformers' apply_rotary_pos_emb_vision.
+// applyRotary records transformers' apply_rotary_pos_emb_vision.
 func applyRotary(f *frame, q, k, cos, sin *tensor) []*tensor {
 	g := f.FuncFrame(q, k, cos, sin)
 	d := q.DType()
@@ -280,7 +281,7 @@ func rotateHalf(f *frame, x *tensor) *tensor {
 	return g.Return(trace.Cat(-1, x2.Neg(), x1))
 }
 
-// merged merges the patches of each square into one token.
+// mergePatches records forward of the merger, which merges each square of patches into one token.
 func (q *Qwen) merged(f *frame, m *nn.NamedModule, x *tensor) *tensor {
 	square := q.Size.Width * q.Size.Merge * q.Size.Merge
 	return callModule(f, m, []*tensor{x}, func(g *frame) *tensor {
@@ -302,7 +303,7 @@ func (q *Qwen) merged(f *frame, m *nn.NamedModule, x *tensor) *tensor {
 	})
 }
 
-// interpolation follows get_vision_interpolation_indices_and_weights: for each patch the four nearest positions
+// nearestPositions records get_vision_interpolation_indices_and_weights: for each patch the four nearest positions
 // [patches, 4], and their weights.
 func (q *Qwen) interpolation(f *frame) (taps, weights *tensor) {
 	n := q.images() * q.side() * q.side()

@@ -1,6 +1,6 @@
-// Package tower has the modules of multimodal models besides the decoder: the towers that encode images or sound, and
-// the projectors after them, under the names of transformers 5.23. A step on text alone holds their weights and never
-// calls them; a [Vision] calls them for images.
+// Package tower has the image and audio encoders (towers) of multimodal models and the projectors after them, with
+// module names of transformers 5.23. A text-only step holds their weights and never calls them; a [Vision] calls the
+// encoder of images.
 package tower
 
 import (
@@ -16,34 +16,34 @@ type (
 	tensor = trace.Tensor
 )
 
-// Size is the size of a tower. Values that a kind of tower does not have are zero.
+// Size holds the sizes of a tower. Sizes that a kind of tower does not have are zero.
 type Size struct {
 	Width, Inner, Layers, Heads int64
-	// Channels, Patch and Image describe the input: colors, and pixels along a side; Frames is the number of images
-	// that a patch covers, Bins the number of frequency bins of sound.
+	// Channels, Patch and Image describe the input: color channels, and pixels along a side of a patch and of an image.
+	// Frames is the number of images that a patch covers, Bins the number of frequency bins of audio.
 	Channels, Patch, Image, Frames, Bins int64
-	// Positions is the number of position embeddings, Merge the number of patches along a side that become one token,
-	// Out the width of the output.
+	// Positions is the number of position embeddings, Merge the number of patches along a token's side, Out the output
+	// width.
 	Positions, Merge, Out int64
-	// Deep is the number of layers whose output the decoder gets, too.
+	// Deep is the number of layers whose outputs are added to the decoder's first layers (deepstack).
 	Deep int64
-	// Pooled reports whether there is a head that pools, Bias that projections have a bias.
+	// Pooled reports whether the tower has a pooling head, Bias whether projections have a bias.
 	Pooled, Bias bool
-	// Activation is the name of a function, see [hf.Activations]. Window is the side of the
-	// square of pixels that most layers see; FullAttentionLayers see all of the image; zero is none.
+	// Activation is the name of an activation function, see [hf.Activations]. Window is the side in pixels of the
+	// square within which most layers attend, FullAttentionLayers are the others; zero for no windows.
 	Activation          string
 	Window              int64
 	FullAttentionLayers []int64
-	// DeepLayers are the layers whose output the decoder gets, too. Gated reports whether feed-forward halves are
-	// gated.
+	// DeepLayers are the layers whose outputs are added to the decoder's first layers. Gated reports whether
+	// feed-forward layers are gated.
 	DeepLayers []int64
 	Gated      bool
-	// FeatureLayer is the layer whose output is used, counted back from the last one, -1; zero is the output of the
-	// tower itself.
+	// FeatureLayer is the layer whose output the decoder gets, counted from the last, -1. Zero is the tower's own
+	// output.
 	FeatureLayer int64
 }
 
-// rmsNorm is a norm with only a weight, like Llama's.
+// rmsNorm is a norm with only a weight, like LlamaRMSNorm.
 type rmsNorm struct {
 	nn.Module
 	Weight *nn.Parameter
@@ -51,14 +51,14 @@ type rmsNorm struct {
 
 func scale(width int64) *rmsNorm { return &rmsNorm{Weight: nn.NewParameter(width)} }
 
-// Forward keeps the shape.
+// Forward returns the normalized x, of the same shape.
 func (n *rmsNorm) Forward(f *frame, x *tensor) *tensor {
 	d := x.DType()
 	hf.RMSNormalize(f, &x)
 	return n.Weight.Mul(x.To(d))
 }
 
-// patches returns a convolution over adjacent patches.
+// newPatchConv returns a convolution whose stride is its kernel size, over adjacent patches.
 func patches(in, out int64, bias bool, kernel ...int64) nn.Layer {
 	return nn.NewConv(in, out, nn.ConvOptions{Kernel: kernel, Stride: kernel, NoBias: !bias})
 }
@@ -67,35 +67,35 @@ func conv(in, out int64, bias bool, kernel ...int64) nn.Layer {
 	return nn.NewConv(in, out, nn.ConvOptions{Kernel: kernel, NoBias: !bias})
 }
 
-// gated adds a gated feed-forward half.
+// addGatedMLP adds a gated feed-forward layer.
 func gated(p *nn.NamedModule, width, inner, out int64, bias bool) {
 	p.Add("gate_proj", nn.NewLinear(width, inner, bias)).Add("up_proj", nn.NewLinear(width, inner, bias)).
 		Add("down_proj", nn.NewLinear(inner, out, bias))
 }
 
-// indexed returns the path of an element of a list.
+// elementPath returns the path of an element of a module list: "layers.3".
 func indexed(list string, i int64) string { return list + "." + strconv.FormatInt(i, 10) }
 
-// layers calls add for every layer of a list.
+// addLayers adds n layers to a module list and calls add for each.
 func layers(p *nn.NamedModule, n int64, add func(l *nn.NamedModule)) {
 	for i := range n {
 		add(p.AddChild(strconv.FormatInt(i, 10)))
 	}
 }
 
-// attention adds projections of equal width.
+// addProjections adds linear layers of equal input and output width.
 func attention(p *nn.NamedModule, width int64, bias bool, names ...string) {
 	for _, name := range names {
 		p.Add(name, nn.NewLinear(width, width, bias))
 	}
 }
 
-// inverse adds the frequencies of rotary positions over heads.
+// addRotaryBuffer adds the inv_freq buffer of rotary embeddings for heads of a size.
 func inverse(p *nn.NamedModule, size int64) {
 	p.AddBuffer(trace.F32, size).AddBuffer(trace.F32, size)
 }
 
-// encoder adds the layers that CLIP and SigLIP share.
+// addEncoder adds the encoder layers that CLIP and SigLIP share.
 func encoder(p *nn.NamedModule, s Size) {
 	layers(p.AddChild("encoder").AddChild("layers"), s.Layers, func(l *nn.NamedModule) {
 		l.Add("layer_norm1", nn.NewLayerNorm(s.Width))
@@ -106,7 +106,7 @@ func encoder(p *nn.NamedModule, s Size) {
 	})
 }
 
-// Siglip returns SiglipVisionModel; s.Positions are the patches of an image.
+// Siglip returns the modules of SiglipVisionModel. s.Positions is the number of patches of an image.
 func Siglip(s Size) *nn.NamedModule {
 	p := &nn.NamedModule{}
 	p.AddChild("embeddings").Add("patch_embedding", patches(s.Channels, s.Width, true, s.Patch, s.Patch)).
@@ -115,14 +115,14 @@ func Siglip(s Size) *nn.NamedModule {
 	return p
 }
 
-// PaddleOCR returns PaddleOCRVisionTransformer: SigLIP's with rotary positions in addition.
+// PaddleOCR returns the modules of PaddleOCRVisionTransformer: SigLIP's, and rotary embeddings.
 func PaddleOCR(s Size) *nn.NamedModule {
 	p := Siglip(s)
 	inverse(p, s.Width/s.Heads/4)
 	return p
 }
 
-// SmolVLM returns SmolVLMVisionTransformer, which computes the numbers of its patches.
+// SmolVLM returns the modules of SmolVLMVisionTransformer, which computes position ids instead of storing them.
 func SmolVLM(s Size) *nn.NamedModule {
 	p := &nn.NamedModule{}
 	p.AddChild("embeddings").Add("patch_embedding", conv(s.Channels, s.Width, true, s.Patch, s.Patch)).
@@ -146,7 +146,7 @@ func siglipEncoder(p *nn.NamedModule, s Size) {
 		nn.NewLinear(s.Inner, s.Width, true))
 }
 
-// CLIP returns CLIPVisionModel, with a class token for each image.
+// CLIP returns the modules of CLIPVisionModel, which has a class token for each image.
 func CLIP(s Size) *nn.NamedModule {
 	p := &nn.NamedModule{}
 	p.AddChild("embeddings").AddParameter("class_embedding", s.Width).Add("patch_embedding",
@@ -157,7 +157,7 @@ func CLIP(s Size) *nn.NamedModule {
 	return p.Add("post_layernorm", nn.NewLayerNorm(s.Width))
 }
 
-// Pixtral returns PixtralVisionModel.
+// Pixtral returns the modules of PixtralVisionModel.
 func Pixtral(s Size) *nn.NamedModule {
 	p := &nn.NamedModule{}
 	p.Add("patch_conv", conv(s.Channels, s.Width, false, s.Patch, s.Patch)).Add("ln_pre", scale(s.Width))
@@ -171,7 +171,8 @@ func Pixtral(s Size) *nn.NamedModule {
 	return p
 }
 
-// Llama4 returns Llama4VisionModel, with a class token for each image; s.Inner is also the width of its adapter.
+// Llama4 returns the modules of Llama4VisionModel, with a class token for each image. s.Inner is its adapter's width,
+// too.
 func Llama4(s Size) *nn.NamedModule {
 	places := s.Positions + 1
 	p := (&nn.NamedModule{}).AddParameter("class_embedding", s.Width).AddParameter("positional_embedding_vlm", places,

@@ -8,44 +8,44 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// ImageBatch is the shape of a batch's images: how many a row of Length tokens has, and their side in pixels.
+// ImageBatch describes the images of a batch: their number in each sequence of Length tokens, and their side in pixels.
 type ImageBatch struct{ PerRow, Side, Length int64 }
 
-// Vision encodes a batch's images and inserts them among the tokens.
+// Vision encodes a batch's images for the decoder.
 type Vision interface {
-	// Load brings the images of some rows to the device.
+	// Load copies the images of a number of sequences to the device.
 	Load(t *trace.Tape, rows int64)
 	// RequireGrads makes the tower's first result require gradients although the tower is frozen, as
 	// enable_input_require_grads() of transformers does.
 	RequireGrads()
-	// ReplacesTokens reports whether features replace tokens; else it leaves tokens alone, and Encode is given none.
+	// ReplacesTokens reports whether image features replace placeholder tokens. If not, Encode gets no ids or embeds.
 	ReplacesTokens() bool
-	// Encode replaces the tokens of images by the tower's features among embeddings [rows, length, width], in the frame
-	// of the model that binds them; padding may be nil.
+	// Encode returns the decoder's input. It replaces placeholder tokens in embeds [rows, length, width] by the tower's
+	// features. f is the frame of the model's forward, which holds them as variables; padding may be nil.
 	Encode(f *frame, ids, padding, embeds *tensor, text hf.Text) DecoderInputs
 }
 
-// DecoderInputs is a decoder's input from text and images.
+// DecoderInputs is the decoder's input from text and images.
 type DecoderInputs struct {
-	// Embeds are the embeddings [rows, length, width] (inputs_embeds).
+	// Embeds are the embeddings of text and images [rows, length, width] (inputs_embeds).
 	Embeds *tensor
-	// Positions are those in time, height and width [3, rows, length]; nil where the decoder counts its tokens.
+	// Positions are position ids by time, height and width [3, rows, length]; nil if the decoder computes them.
 	Positions *tensor
-	// ImageTokens marks the tokens of images [rows, length]; Deepstack are features that are added at these tokens to
-	// the output of the first layers.
+	// ImageTokens marks the tokens of images [rows, length]. Deepstack are features that the first layers add to their
+	// outputs at these tokens.
 	ImageTokens *tensor
 	Deepstack   []*tensor
-	// Full and Window are the masks of layers that see all before them and of layers with a
-	// window; both nil where the decoder makes its own.
+	// Full and Window are the masks of layers with full attention and with a sliding window; both nil if the decoder
+	// creates them.
 	Full, Window *tensor
-	// Cross are the states of images that separate layers attend to, the mask of the states that each token attends to,
-	// and the tokens that attend to any; Embeds are nil then.
+	// Cross are the image states for cross-attention layers, the mask of the states that each token attends to, and the
+	// tokens that attend to any. Embeds is nil then.
 	Cross []*tensor
-	// Kept are features that the model returns besides its states.
+	// Kept are features that the model returns besides its hidden states.
 	Kept []*tensor
 }
 
-// AddDeepstack follows _deepstack_process: x [rows, length, width] with the features of layer i added where images are.
+// AddDeepstack records Qwen3-VL's _deepstack_process: it adds layer i's image features to x [rows, length, width].
 func (s DecoderInputs) AddDeepstack(f *frame, x *tensor, i int) *tensor {
 	g := f.FuncFrame(x, s.ImageTokens, s.Deepstack[i])
 	deep := g.Bind(s.Deepstack[i].To(x.DType()))
@@ -63,11 +63,11 @@ func batchOf(t *trace.Tape, d trace.DType, shape ...int64) *tensor {
 	return t.Hold(t.New(movingBatch, program.Batch, d, shape...))
 }
 
-// movingBatch is the native function that copies a batch to the device.
+// movingBatch is the C++ function of ATen that copies a batch to the device.
 const movingBatch = "to_dtype_layout"
 
-// imagePlaces follows get_placeholder_mask: masks of the ids that are placeholders of images, and of other inputs. It
-// also sums each mask.
+// imageMasks records get_placeholder_mask of transformers: for images and each other kind of input, the mask of their
+// placeholder ids and its sum.
 func imagePlaces(f *frame, ids *tensor, kinds int) []*tensor {
 	g := f.FuncFrame(ids)
 	masks := lists.Make(kinds, func(int) *tensor { return g.Bind(ids.EqScalar()) })
@@ -79,20 +79,20 @@ func imagePlaces(f *frame, ids *tensor, kinds int) []*tensor {
 	return masks
 }
 
-// callModule runs the body of a module in a new frame.
+// callModule records body as the forward of module m, in a new frame.
 func callModule(f *frame, m any, args []*tensor, body func(g *frame) *tensor) *tensor {
 	g := f.ModuleFrame(m, args...)
 	return g.Return(body(g))
 }
 
-// feedForward runs a feed-forward half of two layers with an activation between them.
+// feedForward records a feed-forward module: two linear layers with an activation between them.
 func feedForward(f *frame, m *nn.NamedModule, first, activation, second string, x *tensor) *tensor {
 	return callModule(f, m, []*tensor{x}, func(g *frame) *tensor {
 		return g.Call(m.ChildAt(second), g.Call(hf.Activation(activation), g.Call(m.ChildAt(first), x)))
 	})
 }
 
-// feedForwardInSteps follows [feedForward] for a class that binds the result of each step to a name.
+// feedForwardInSteps records [feedForward] of a class that assigns each step's result to a variable.
 func feedForwardInSteps(f *frame, m *nn.NamedModule, activation string, x *tensor) *tensor {
 	return callModule(f, m, []*tensor{x}, func(g *frame) *tensor {
 		g.Pass(&x, m.ChildAt("fc1"), hf.Activation(activation), m.ChildAt("fc2"))
@@ -100,8 +100,8 @@ func feedForwardInSteps(f *frame, m *nn.NamedModule, activation string, x *tenso
 	})
 }
 
-// selfAttention follows forward of an attention module with separate projections of query, key and value, and a layer
-// named output for the result. splitLast splits heads after all three projections.
+// selfAttention records forward of an attention module with separate projections of query, key and value. output is the
+// name of the output projection. splitLast: heads are split after all three projections.
 func selfAttention(f *frame, m *nn.NamedModule, x, mask *tensor, s Size, output string, splitLast bool) *tensor {
 	heads := func(y *tensor) *tensor { return hf.SplitHeads(y, s.Width/s.Heads) }
 	return callModule(f, m, []*tensor{x, mask}, func(g *frame) *tensor {
