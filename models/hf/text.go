@@ -166,7 +166,7 @@ type TextTask struct {
 	// none for the model.
 	Attentions []peft.Attention
 	// embeddingMethod is a peft method at the embedding; nil for most methods.
-	embeddingMethod *peft.Site
+	embeddingMethod *peft.AdaptedLayer
 }
 
 // ExtraInput is a model input besides text, such as images.
@@ -306,7 +306,7 @@ func (t *TextTask) AdaptEmbeddings(method peft.Config) (nn.Adapter, error) {
 // (PeftModelForCausalLM.forward).
 func (t *TextTask) promptedLoss(f *frame) *tensor {
 	b, g := t.batch, f.FuncFrame(t.batch.IDs, t.batch.Labels, t.batch.Padding)
-	t.embeddingMethod.CalledFrom(g)
+	t.embeddingMethod.SetCaller(g)
 	n := t.embeddingMethod.VirtualTokens()
 	if n > 0 && b.Padding != nil {
 		seen := g.Bind(g.Tape().New("to_device", program.Temporaries, trace.F32, b.IDs.Size(0), n))

@@ -128,7 +128,7 @@ func visionQwen(read func(r *reader) tower.Size) func(r *reader) *imageInput {
 			side:   448,
 			tokens: func(side int64) int64 { return tower.QwenTokens(s, side) },
 			of: func(w llama.Wrapper, p tower.ImageBatch, _ models.Case) tower.Vision {
-				return &tower.Qwen{Tower: w.Before.ModuleAt("visual"), Size: s, Images: p}
+				return &tower.QwenImages{Tower: w.Before.ModuleAt("visual"), Size: s, Images: p}
 			},
 		}
 	}
@@ -149,7 +149,7 @@ func visionLlava(r *reader) *imageInput {
 	return &imageInput{
 		side: s.Image, fixed: true, tokens: func(int64) int64 { return tokens },
 		of: func(w llama.Wrapper, p tower.ImageBatch, _ models.Case) tower.Vision {
-			return &tower.Squares{
+			return &tower.CLIPImages{
 				Tower: w.Before.ModuleAt("vision_tower"), Size: s, Classed: true, Images: p,
 				Projected: tower.LlavaProjected(w.Before.ModuleAt("multi_modal_projector"), activation, cut),
 			}
@@ -173,7 +173,7 @@ func visionGemma3(r *reader) *imageInput {
 	}
 	window := r.sub("text_config").size("sliding_window", 4096, mostPositions)
 	made.of = func(w llama.Wrapper, p tower.ImageBatch, c models.Case) tower.Vision {
-		q := &tower.Squares{
+		q := &tower.CLIPImages{
 			Tower: w.Before.ModuleAt("vision_tower"), Size: s, Images: p,
 			Projected: tower.Gemma3Projected(w.Before.ModuleAt("multi_modal_projector"), s, side),
 		}
@@ -195,7 +195,7 @@ func visionMllama(r *reader) *imageInput {
 	}
 	made.crosses, made.tiles = true, t.Tiles
 	made.of = func(w llama.Wrapper, p tower.ImageBatch, _ models.Case) tower.Vision {
-		return &tower.Tiles{
+		return &tower.MllamaImages{
 			Tower: w.Before.ModuleAt("vision_model"), Projector: w.After, Size: s, Tiled: t,
 			States: states, Images: p,
 		}

@@ -25,13 +25,13 @@ type method struct {
 	// counts lists the options that must be positive integers.
 	has, counts string
 	// add adds the parameters to a layer that has cannot describe.
-	add func(s *Site) error
+	add func(s *AdaptedLayer) error
 	// share sets up what all adapted layers share; nil for most methods.
-	share func(sites []*Site)
+	share func(sites []*AdaptedLayer)
 	// forward records the forward pass of peft's layer for input x.
-	forward func(s *Site, f *trace.Frame, x *trace.Tensor) *trace.Tensor
+	forward func(s *AdaptedLayer, f *trace.Frame, x *trace.Tensor) *trace.Tensor
 	// penalty adds the method's regularization to the loss; nil for most methods.
-	penalty func(f *trace.Frame, sites []*Site, loss *trace.Tensor)
+	penalty func(f *trace.Frame, sites []*AdaptedLayer, loss *trace.Tensor)
 }
 
 func init() {
@@ -66,10 +66,10 @@ func NewConfig(name string, given map[string]string) (Config, error) {
 	}
 	for key, value := range given {
 		if key == "dropout" {
-			key = dropoutOf(keys)
+			key = dropoutKey(keys)
 		}
 		standard, ok := values[key]
-		if !ok && withoutEffect(key) {
+		if !ok && isIgnored(key) {
 			continue
 		}
 		choices := strings.Split(standard, "|")
@@ -91,7 +91,7 @@ func NewConfig(name string, given map[string]string) (Config, error) {
 }
 
 // dropoutKey returns the key of the adapters' dropout among a method's keys.
-func dropoutOf(keys []string) string {
+func dropoutKey(keys []string) string {
 	i := slices.IndexFunc(keys, func(key string) bool { return strings.HasSuffix(key, "dropout") })
 	if i < 0 {
 		return "dropout"
@@ -100,7 +100,7 @@ func dropoutOf(keys []string) string {
 }
 
 // isIgnored reports whether a key of peft changes no allocation: keys for initialization, scaling and saving.
-func withoutEffect(key string) bool {
+func isIgnored(key string) bool {
 	parts := []string{"alpha", "init", "scaling", "seed", "save_", "prng_key", "eps", "lambda", "beta"}
 	contained := func(part string) bool { return strings.Contains(key, part) }
 	return slices.ContainsFunc(parts, contained) || slices.Contains([]string{
@@ -142,10 +142,10 @@ func (o options) number(key string) float64 {
 
 func (o options) count(key string) int64 { return int64(o.number(key)) }
 
-func (o options) on(key string) bool { return strings.EqualFold(o.text(key), "true") }
+func (o options) enabled(key string) bool { return strings.EqualFold(o.text(key), "true") }
 
 // requirePositive returns an error unless the options are positive integers.
-func (o options) positive(keys ...string) error {
+func (o options) requirePositive(keys ...string) error {
 	for _, key := range keys {
 		if o.number(key) < 1 {
 			return fmt.Errorf("%s=%s must be above zero", key, o.text(key))
@@ -155,7 +155,7 @@ func (o options) positive(keys ...string) error {
 }
 
 // requireDivisor returns an error unless n divides all of the given widths.
-func divides(what string, n int64, widths ...int64) error {
+func requireDivisor(what string, n int64, widths ...int64) error {
 	for _, w := range widths {
 		if n < 1 || w%n != 0 {
 			return fmt.Errorf("peft raises an error: %s %d does not divide %d", what, n, w)

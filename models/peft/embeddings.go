@@ -16,7 +16,7 @@ import (
 // Methods that adapt the input embeddings: virtual tokens before each sequence, and trained rows of embeddings.
 
 // embeddingTable is the input embeddings as the base layer of an adapter.
-type table struct {
+type embeddingTable struct {
 	nn.Module
 	Embeddings *nn.Embedding `torch:""`
 	attentions []Attention
@@ -32,14 +32,14 @@ type Words struct {
 }
 
 // Widths returns the number of tokens in the vocabulary and the embedding width.
-func (t *table) Widths() (in, out int64) {
+func (t *embeddingTable) Widths() (in, out int64) {
 	return t.Embeddings.Weight.Dims[0], t.Embeddings.Weight.Dims[1]
 }
 
-func (t *table) AdapterType() trace.DType { return t.Embeddings.Weight.DType }
+func (t *embeddingTable) AdapterType() trace.DType { return t.Embeddings.Weight.DType }
 
 // Forward maps a tensor of indices to the embeddings' rows.
-func (t *table) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
+func (t *embeddingTable) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	return f.Call(t.Embeddings, x)
 }
 
@@ -51,9 +51,9 @@ func (c Config) ForLanguageModels() bool { return c.method.name != "trainable_to
 
 // AdaptEmbeddings records peft.get_peft_model with a method at the input embeddings of a frozen model. It replaces the
 // embeddings, and an output layer that shares their weight. The error names an unsupported option.
-func AdaptEmbeddings(model any, c Config, w Words) (*Site, error) {
-	t := &table{Embeddings: w.Embeddings, attentions: w.Attentions}
-	s, err := newSite(t, c, "")
+func AdaptEmbeddings(model any, c Config, w Words) (*AdaptedLayer, error) {
+	t := &embeddingTable{Embeddings: w.Embeddings, attentions: w.Attentions}
+	s, err := newAdaptedLayer(t, c, "")
 	if err != nil {
 		return nil, err
 	}
@@ -66,14 +66,14 @@ func AdaptEmbeddings(model any, c Config, w Words) (*Site, error) {
 	}
 	if l, ok := w.Output.(*nn.Linear); ok && l.Weight == w.Embeddings.Weight && s.has("trainable_tokens_delta") {
 		for _, p := range nn.FieldsHolding(model, w.Output) {
-			*p = &tiedTokens{BaseLayer: l, embeddings: s}
+			*p = &tiedOutput{BaseLayer: l, embeddings: s}
 		}
 	}
 	return s, nil
 }
 
 // VirtualTokens returns the number of tokens that the method adds before each sequence.
-func (s *Site) VirtualTokens() int64 {
+func (s *AdaptedLayer) VirtualTokens() int64 {
 	if _, ok := s.options["num_virtual_tokens"]; ok {
 		return s.count("num_virtual_tokens")
 	}
@@ -81,30 +81,30 @@ func (s *Site) VirtualTokens() int64 {
 }
 
 // SetCaller sets the frame of PeftModel.forward, in which the virtual tokens are variables.
-func (s *Site) CalledFrom(f *trace.Frame) { s.caller = f }
+func (s *AdaptedLayer) SetCaller(f *trace.Frame) { s.caller = f }
 
-func (s *Site) embeddings() *nn.Embedding { return s.BaseLayer.(*table).Embeddings }
+func (s *AdaptedLayer) embeddings() *nn.Embedding { return s.BaseLayer.(*embeddingTable).Embeddings }
 
-func (s *Site) addPTuning() error {
+func (s *AdaptedLayer) addPTuning() error {
 	hidden := cmp.Or(s.count("encoder_hidden_size"), s.out)
 	widths := []int64{s.out, hidden, hidden, s.out}
 	if s.text("encoder_reparameterization_type") == "LSTM" {
-		if err := s.positive("encoder_num_layers"); err != nil {
+		if err := s.requirePositive("encoder_num_layers"); err != nil {
 			return err
 		}
 		s.addLSTM(hidden)
 		widths = []int64{2 * hidden, 2 * hidden, s.out}
 	}
 	for i := range len(widths) - 1 {
-		s.weight(fmt.Sprint("mlp_head.weight", i), widths[i+1], widths[i])
-		s.weight(fmt.Sprint("mlp_head.bias", i), widths[i+1])
+		s.addWeight(fmt.Sprint("mlp_head.weight", i), widths[i+1], widths[i])
+		s.addWeight(fmt.Sprint("mlp_head.bias", i), widths[i+1])
 	}
-	s.weight("embedding", s.count("num_virtual_tokens"), s.out)
-	return s.positive("num_virtual_tokens")
+	s.addWeight("embedding", s.count("num_virtual_tokens"), s.out)
+	return s.requirePositive("num_virtual_tokens")
 }
 
 // addLSTM adds a bidirectional LSTM to the encoder of virtual tokens (p-tuning).
-func (s *Site) addLSTM(hidden int64) {
+func (s *AdaptedLayer) addLSTM(hidden int64) {
 	const gates = 4
 	in := s.out
 	for layer := range s.count("encoder_num_layers") {
@@ -118,7 +118,7 @@ func (s *Site) addLSTM(hidden int64) {
 				{"bias_ih", []int64{gates * hidden}},
 				{"bias_hh", []int64{gates * hidden}},
 			} {
-				s.weight(fmt.Sprintf("lstm_head.%s_l%d%s", w.name, layer, back), w.dims...)
+				s.addWeight(fmt.Sprintf("lstm_head.%s_l%d%s", w.name, layer, back), w.dims...)
 			}
 		}
 		in = 2 * hidden
@@ -126,7 +126,7 @@ func (s *Site) addLSTM(hidden int64) {
 }
 
 // lstmWeights returns the weights of the prompt encoder's LSTM; none if the encoder has no LSTM.
-func (s *Site) lstm() (weights []*tensor) {
+func (s *AdaptedLayer) lstmWeights() (weights []*tensor) {
 	for _, p := range s.Own.Parameters() {
 		if len(weights) < int(8*s.count("encoder_num_layers")) && p.TensorOrNil() != nil {
 			weights = append(weights, p.TensorOrNil())
@@ -136,37 +136,37 @@ func (s *Site) lstm() (weights []*tensor) {
 }
 
 // AfterMove implements [nn.MoveHook]: nn.LSTM copies its weights into one buffer (flatten_parameters).
-func (s *Site) AfterMove(t *trace.Tape) {
-	if s.has(firstOfLSTM) {
-		ops.FlattenRNNWeights(t, s.lstm())
+func (s *AdaptedLayer) AfterMove(t *trace.Tape) {
+	if s.has(firstLSTMWeight) {
+		ops.FlattenRNNWeights(t, s.lstmWeights())
 	}
 }
 
 // firstLSTMWeight is the name of the first weight of the prompt encoder's LSTM.
-const firstOfLSTM = "lstm_head.weight_ih_l0"
+const firstLSTMWeight = "lstm_head.weight_ih_l0"
 
 // forwardLSTM records nn.LSTM.forward of virtual tokens [1, n, width].
-func (s *Site) recur(f *frame, x *tensor) *tensor {
+func (s *AdaptedLayer) forwardLSTM(f *frame, x *tensor) *tensor {
 	g, layers := f.CallFrame(x), s.count("encoder_num_layers")
 	hidden := s.w("lstm_head.weight_hh_l0").Size(1)
 	h := g.Bind(g.Tape().Zeros(x.DType(), 2*layers, 1, hidden))
 	c := g.Bind(g.Tape().Zeros(x.DType(), 2*layers, 1, hidden))
 	y, hy, cy := ops.RNN(x, h, c, ops.RNNArgs{
 		Mode: ops.LSTM, Hidden: hidden, Layers: layers, Bidirectional: true, BatchFirst: true, Training: s.Training(),
-		Dropout: s.number("encoder_dropout"), Weights: s.lstm(),
+		Dropout: s.number("encoder_dropout"), Weights: s.lstmWeights(),
 	})
 	g.BindEach(y, hy, cy)
 	return g.Return(y)
 }
 
-// forwardWithPrompt looks up embeddings and prepends those of virtual tokens, which an encoder may compute.
-func (s *Site) prompted(f *frame, ids *tensor) *tensor {
+// forwardWithPrompt looks up embeddings, and prepends virtual tokens, which an encoder may compute.
+func (s *AdaptedLayer) forwardWithPrompt(f *frame, ids *tensor) *tensor {
 	rows := f.Bind(f.Call(s.BaseLayer, ids))
 	g, n := f.FuncFrame(), s.count("num_virtual_tokens")
 	tokens := g.Bind(g.Tape().New("to_device", program.Temporaries, trace.I64, ids.Size(0), n))
 	y := g.Bind(tokens.Slice(0, 0, 1).Embedding(s.w("embedding")))
-	if s.has(firstOfLSTM) {
-		g.Set(&y, s.recur(g, y))
+	if s.has(firstLSTMWeight) {
+		g.Set(&y, s.forwardLSTM(g, y))
 	}
 	for i := range 3 {
 		if !s.has(fmt.Sprint("mlp_head.weight", i)) {
@@ -183,47 +183,47 @@ func (s *Site) prompted(f *frame, ids *tensor) *tensor {
 	return s.caller.Bind(trace.Cat(1, cast, rows))
 }
 
-func (s *Site) addTrainableTokens() error {
+func (s *AdaptedLayer) addTrainableTokens() error {
 	n := int64(len(strings.Split(s.text("token_indices"), "+")))
 	if s.text("token_indices") == none || n > s.in {
 		return fmt.Errorf("token_indices: need numbers below the vocabulary size %d, joined by \"+\"", s.in)
 	}
-	s.weight("trainable_tokens_delta", n, s.out)
+	s.addWeight("trainable_tokens_delta", n, s.out)
 	s.Own.AddBuffer(trace.F32, n, s.out) // trainable_tokens_original
 	return nil
 }
 
 // mergedTable records TrainableTokensLayer.get_merged_weights: a copy of the embeddings with the trained rows.
-func (s *Site) merged(f *frame) *tensor {
+func (s *AdaptedLayer) mergedTable(f *frame) *tensor {
 	g, w, delta := f.FuncFrame(), s.embeddings().Weight.TensorOrNil(), s.w("trainable_tokens_delta")
 	index := g.Bind(g.Tape().New("to_device", program.Temporaries, trace.I64, delta.Size(0)))
 	rows := g.Bind(delta.To(w.DType()))
 	return f.Bind(g.Return(w.IndexCopy(0, index, rows)))
 }
 
-func (s *Site) trainableTokens(f *frame, ids *tensor) *tensor {
-	return s.embeddings().Lookup(ids, s.merged(f))
+func (s *AdaptedLayer) trainableTokens(f *frame, ids *tensor) *tensor {
+	return s.embeddings().Lookup(ids, s.mergedTable(f))
 }
 
 // tiedOutput is an output layer that shares its weight with the input embeddings, some of whose rows are trained.
-type tiedTokens struct {
+type tiedOutput struct {
 	nn.Module
 	BaseLayer  *nn.Linear
-	embeddings *Site
+	embeddings *AdaptedLayer
 }
 
 // Forward maps [..., width] to logits [..., tokens].
-func (l *tiedTokens) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
+func (l *tiedOutput) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	if l.embeddings.disabled {
 		return f.Call(l.BaseLayer, x)
 	}
-	return x.Linear(l.embeddings.merged(f), nil)
+	return x.Linear(l.embeddings.mergedTable(f), nil)
 }
 
 // LLaMA-Adapter adds prompt tokens to the attention of the last layers.
 
 // lookup returns the embeddings of ids, which LLaMA-Adapter does not change.
-func (s *Site) lookedUp(f *frame, ids *tensor) *tensor { return f.Call(s.BaseLayer, ids) }
+func (s *AdaptedLayer) lookup(f *frame, ids *tensor) *tensor { return f.Call(s.BaseLayer, ids) }
 
 // Attention is an attention module to which LLaMA-Adapter can add a prompt.
 type Attention interface{ AddPrompt(p *Prompt) }
@@ -232,8 +232,8 @@ type Attention interface{ AddPrompt(p *Prompt) }
 type Prompt struct{ Weight, Gate *nn.Parameter }
 
 // addPrompts adds a prompt in the weights' dtype to each of the last layers.
-func (s *Site) addPrompts() error {
-	all := s.BaseLayer.(*table).attentions
+func (s *AdaptedLayer) addPrompts() error {
+	all := s.BaseLayer.(*embeddingTable).attentions
 	if len(all) == 0 {
 		return errors.New("peft 0.21 raises an error: it adds adaption prompts to llama, mistral and gpt2; vprof " +
 			"supports the first two")
@@ -249,8 +249,8 @@ func (s *Site) addPrompts() error {
 	}
 	for i, a := range all[int64(len(all))-numbers["adapter_layers"]:] {
 		prompt, gate := fmt.Sprint("adaption_prompt", i), fmt.Sprint("adaption_gate", i)
-		s.weight(prompt, 1, numbers["adapter_len"], s.out)
-		s.weight(gate, 1)
+		s.addWeight(prompt, 1, numbers["adapter_len"], s.out)
+		s.addWeight(gate, 1)
 		p := &Prompt{s.parameter(prompt), s.parameter(gate)}
 		p.Weight.DType, p.Gate.DType = s.BaseType(), s.BaseType()
 		a.AddPrompt(p)

@@ -11,24 +11,24 @@ import (
 
 // Methods that rotate the layer's input or output.
 
-func (s *Site) addOFT() error {
+func (s *AdaptedLayer) addOFT() error {
 	n := s.count("oft_block_size")
 	if r := s.count("r"); r > 0 { // blocks
-		if err := divides("r", r, s.in); err != nil {
+		if err := requireDivisor("r", r, s.in); err != nil {
 			return err
 		}
 		n = s.in / r
 	}
-	if err := divides("oft_block_size", n, s.in); err != nil {
+	if err := requireDivisor("oft_block_size", n, s.in); err != nil {
 		return err
 	}
-	s.weight("oft_R", s.in/n, n*(n-1)/2)
+	s.addWeight("oft_R", s.in/n, n*(n-1)/2)
 	s.Own.AddBuffer(trace.I64, n*(n-1)/2).AddBuffer(trace.I64, n*(n-1)/2) // rows, cols
-	return s.positive("num_cayley_neumann_terms")
+	return s.requirePositive("num_cayley_neumann_terms")
 }
 
 // oft rotates the layer's input, block by block.
-func (s *Site) oft(f *frame, x *tensor) *tensor {
+func (s *AdaptedLayer) oft(f *frame, x *tensor) *tensor {
 	dtype := x.DType()
 	f.Set(&x, x.To(s.dtype()))
 	g := f.CallFrame(x)
@@ -43,7 +43,7 @@ func (s *Site) oft(f *frame, x *tensor) *tensor {
 }
 
 // cayleyNeumann records OFTRotationModule._cayley_batch: a series for the rotations of skew-symmetric matrices.
-func (s *Site) cayleyNeumann(f *frame, n int64) *tensor {
+func (s *AdaptedLayer) cayleyNeumann(f *frame, n int64) *tensor {
 	vec, t := s.w("oft_R"), f.Tape()
 	g := f.FuncFrame()
 	h := g.FuncFrame()
@@ -51,7 +51,7 @@ func (s *Site) cayleyNeumann(f *frame, n int64) *tensor {
 	q.SetItem(vec, nil, s.Own.BufferTensor(0), s.Own.BufferTensor(1))
 	h.Set(&q, q.Sub(q.Transpose(-2, -1)))
 	g.Bind(h.Return(q))
-	if !s.on("use_cayley_neumann") {
+	if !s.enabled("use_cayley_neumann") {
 		id := g.Bind(t.Filled("eye", vec.DType(), n, n).Unsqueeze(0).Expand(vec.Size(0), n, n))
 		return g.Return(ops.LinalgSolve(id.Add(q), id.Sub(q), false))
 	}
@@ -71,16 +71,16 @@ func (s *Site) cayleyNeumann(f *frame, n int64) *tensor {
 	return g.Return(r)
 }
 
-func (s *Site) addBOFT() error {
+func (s *AdaptedLayer) addBOFT() error {
 	n := s.count("boft_block_size")
 	if s.count("boft_n_butterfly_factor") != 1 {
 		return errors.New("vprof supports only boft_n_butterfly_factor=1, peft's default")
 	}
-	if err := divides("boft_block_size", n, s.in); err != nil {
+	if err := requireDivisor("boft_block_size", n, s.in); err != nil {
 		return err
 	}
-	s.weight("boft_R", 1, s.in/n, n, n)
-	s.weight("boft_s", s.out, 1)
+	s.addWeight("boft_R", 1, s.in/n, n, n)
+	s.addWeight("boft_s", s.out, 1)
 	if s.text("boft_P") == "gpu" { // and not of a model that was there before it had adapters, as with device_map
 		s.Own.AddBuffer(trace.F32, 1, s.in, s.in)
 	}
@@ -88,7 +88,7 @@ func (s *Site) addBOFT() error {
 }
 
 // boft rotates the layer's input by one butterfly factor, as peft does without its CUDA extension.
-func (s *Site) boft(f *frame, x *tensor) *tensor {
+func (s *AdaptedLayer) boft(f *frame, x *tensor) *tensor {
 	t, dtype, data, n := f.Tape(), x.DType(), s.w("boft_R"), s.count("boft_block_size")
 	rotation := f.Bind(t.Filled("eye", dtype, s.in, s.in))
 	scale := f.Bind(t.Filled("ones", dtype, s.out, 1))
@@ -112,7 +112,7 @@ func (s *Site) boft(f *frame, x *tensor) *tensor {
 	f.Set(&rotation, f.Bind(batch.Select(0, 0)).Matmul(rotation))
 	f.Set(&scale, s.w("boft_s").Mul(scale))
 	result := f.Bind(f.Call(s.BaseLayer, f.Bind(x.Matmul(rotation))))
-	bias := s.plain().Bias.TensorOrNil()
+	bias := s.linear().Bias.TensorOrNil()
 	if bias != nil {
 		f.Set(&result, result.Sub(bias))
 	}

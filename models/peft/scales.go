@@ -2,19 +2,19 @@ package peft
 
 // Methods that scale the layer's input or output by a vector.
 
-func (s *Site) addIA3() error {
-	if s.feedsForward() {
-		s.weight("ia3_l", 1, s.in)
+func (s *AdaptedLayer) addIA3() error {
+	if s.scalesInput() {
+		s.addWeight("ia3_l", 1, s.in)
 	} else {
-		s.weight("ia3_l", s.out, 1)
+		s.addWeight("ia3_l", s.out, 1)
 	}
 	return nil
 }
 
-func (s *Site) ia3(f *frame, x *tensor) *tensor {
+func (s *AdaptedLayer) ia3(f *frame, x *tensor) *tensor {
 	l := s.w("ia3_l")
 	scaling := f.Bind(l.Flatten(0, -1).MulScalar())
-	if s.feedsForward() {
+	if s.scalesInput() {
 		dtype := x.DType()
 		f.Set(&x, x.To(l.DType()))
 		return f.Bind(f.Call(s.BaseLayer, f.Bind(x.Mul(scaling).To(dtype))))
@@ -24,4 +24,4 @@ func (s *Site) ia3(f *frame, x *tensor) *tensor {
 }
 
 // scalesInput reports whether (IA)^3 scales the layer's input instead of its output.
-func (s *Site) feedsForward() bool { return s.named("feedforward_modules") }
+func (s *AdaptedLayer) scalesInput() bool { return s.isNamedIn("feedforward_modules") }

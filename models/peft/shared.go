@@ -16,9 +16,9 @@ import (
 // Methods whose adapted layers share matrices or vectors.
 
 // shareVeRA adds two frozen matrices as wide as the widest adapted layer. The first has n rows per rank.
-func shareVeRA(n int64) func(sites []*Site) {
-	return func(sites []*Site) {
-		in, out := widest(sites)
+func shareVeRA(n int64) func(sites []*AdaptedLayer) {
+	return func(sites []*AdaptedLayer) {
+		in, out := largestWidths(sites)
 		r := sites[0].count("r")
 		sites[0].Own.AddBuffer(trace.F32, n*r, in).AddBuffer(trace.F32, out, r)
 		shareBuffers(sites)
@@ -26,24 +26,24 @@ func shareVeRA(n int64) func(sites []*Site) {
 }
 
 // shareBuffers makes all adapted layers use the first one's buffers.
-func shareBuffers(sites []*Site) {
+func shareBuffers(sites []*AdaptedLayer) {
 	for _, s := range sites {
 		s.shared = sites[0].Own.Buffers()
 	}
 }
 
 // shareParameter returns a function that adds a shared parameter to the first adapted layer. dims are options or sizes.
-func sharing(name string, dims ...string) func(sites []*Site) {
-	return func(sites []*Site) {
+func shareParameter(name string, dims ...string) func(sites []*AdaptedLayer) {
+	return func(sites []*AdaptedLayer) {
 		sizes := lists.Map(dims, sites[0].count)
-		sites[0].weight(name, sizes...)
+		sites[0].addWeight(name, sizes...)
 		for _, s := range sites {
 			s.borrow(name, sites[0])
 		}
 	}
 }
 
-func (s *Site) vera(f *frame, x *tensor) *tensor {
+func (s *AdaptedLayer) vera(f *frame, x *tensor) *tensor {
 	before := x.DType()
 	result := f.Bind(f.Call(s.BaseLayer, x))
 	dtype := result.DType()
@@ -56,7 +56,7 @@ func (s *Site) vera(f *frame, x *tensor) *tensor {
 	return f.Set(&result, result.To(before))
 }
 
-func (s *Site) pvera(f *frame, x *tensor) *tensor {
+func (s *AdaptedLayer) pvera(f *frame, x *tensor) *tensor {
 	before := x.DType()
 	result := f.Bind(f.Call(s.BaseLayer, x))
 	a, b := s.shared[0].Slice(1, 0, s.in), s.shared[1].Slice(0, 0, s.out)
@@ -73,14 +73,14 @@ func (s *Site) pvera(f *frame, x *tensor) *tensor {
 	return f.Set(&result, result.To(before))
 }
 
-func (s *Site) vblora(f *frame, x *tensor) *tensor {
+func (s *AdaptedLayer) vblora(f *frame, x *tensor) *tensor {
 	dtype := x.DType()
 	result := f.Bind(f.Call(s.BaseLayer, x))
 	a, b := s.w("vblora_logits_A"), s.w("vblora_logits_B")
 	g := f.FuncFrame()
 	g.Discard(a.Select(0, 0).Select(0, 0).IsInf().Any(false))
-	left := g.Bind(s.mixed(g, a).Reshape(a.Size(0), -1))
-	right := g.Bind(s.mixed(g, b).Transpose(1, 2).Reshape(-1, b.Size(1)))
+	left := g.Bind(s.mixVectors(g, a).Reshape(a.Size(0), -1))
+	right := g.Bind(s.mixVectors(g, b).Transpose(1, 2).Reshape(-1, b.Size(1)))
 	g.End(left, right)
 	f.BindEach(left, right)
 	f.Set(&x, x.To(s.w("vblora_vector_bank").DType()))
@@ -89,7 +89,7 @@ func (s *Site) vblora(f *frame, x *tensor) *tensor {
 }
 
 // mixVectors records _get_low_rank_matrix of peft's VBLoRA: mixtures of the vectors with the highest logits.
-func (s *Site) mixed(f *frame, logits *tensor) *tensor {
+func (s *AdaptedLayer) mixVectors(f *frame, logits *tensor) *tensor {
 	g := f.FuncFrame(logits)
 	top, places := logits.TopK(s.count("topk"), -1)
 	g.BindEach(top, places)
@@ -97,21 +97,21 @@ func (s *Site) mixed(f *frame, logits *tensor) *tensor {
 	return g.Return(weights.Unsqueeze(-1).Mul(s.w("vblora_vector_bank").Index(places)).Sum(false, -2))
 }
 
-func (s *Site) addRandLoRA() error {
+func (s *AdaptedLayer) addRandLoRA() error {
 	r := s.count("r")
-	if err := s.positive("r"); err != nil {
+	if err := s.requirePositive("r"); err != nil {
 		return err
 	}
 	least := min(s.in, s.out)
 	s.bases = (least + r - 1) / r
-	s.weight("randlora_lambda", r, s.bases)
-	s.weight("randlora_gamma", s.bases, least)
+	s.addWeight("randlora_lambda", r, s.bases)
+	s.addWeight("randlora_gamma", s.bases, least)
 	return nil
 }
 
 // shareRandLoRA adds the frozen bases that all adapted layers use, as large as the widest layer requires.
-func shareRandLoRA(sites []*Site) {
-	in, out := widest(sites)
+func shareRandLoRA(sites []*AdaptedLayer) {
+	in, out := largestWidths(sites)
 	r, least := sites[0].count("r"), min(in, out)
 	sites[0].Own.AddBuffer(trace.F32, r, 1, least).AddBuffer(trace.F32, max(in, out), (least+r-1)/r, r)
 	shareBuffers(sites)
@@ -132,7 +132,7 @@ var uniqueBase = &trace.Function{
 	},
 }
 
-func (s *Site) randlora(f *frame, x *tensor) *tensor {
+func (s *AdaptedLayer) randlora(f *frame, x *tensor) *tensor {
 	dtype := x.DType()
 	result := f.Bind(f.Call(s.BaseLayer, x))
 	g := f.FuncFrame()
@@ -153,18 +153,18 @@ func (s *Site) randlora(f *frame, x *tensor) *tensor {
 	return f.Set(&result, result.To(dtype))
 }
 
-func (s *Site) addTinyLoRA() error {
+func (s *AdaptedLayer) addTinyLoRA() error {
 	r, u := min(s.count("r"), s.in, s.out), s.count("u")
 	s.Own.AddBuffer(trace.F32, r, s.in).AddBuffer(trace.F32, s.out, r).AddBuffer(trace.F32, u, r, r)
-	s.weight("tinylora_v", u)
+	s.addWeight("tinylora_v", u)
 	if tied := s.number("weight_tying"); tied < 0 || tied > 1 {
 		return fmt.Errorf("weight_tying=%s: need a share from 0 to 1", s.text("weight_tying"))
 	}
-	return s.positive("r", "u")
+	return s.requirePositive("r", "u")
 }
 
 // shareTinyLoRA makes successive layers share a vector; the option weight_tying sets how many share one.
-func shareTinyLoRA(sites []*Site) {
+func shareTinyLoRA(sites []*AdaptedLayer) {
 	n := len(sites)
 	groups := max(1, int(math.RoundToEven(float64(n)*(1-sites[0].number("weight_tying")))))
 	size := max(1, n/groups)
@@ -173,7 +173,7 @@ func shareTinyLoRA(sites []*Site) {
 	}
 }
 
-func (s *Site) tinylora(f *frame, x *tensor) *tensor {
+func (s *AdaptedLayer) tinylora(f *frame, x *tensor) *tensor {
 	before, a, b := x.DType(), s.Own.BufferTensor(0), s.Own.BufferTensor(1)
 	result := f.Bind(f.Call(s.BaseLayer, x))
 	r := f.Bind(ops.Einsum("i,ijk->jk", s.w("tinylora_v"), s.Own.BufferTensor(2)))
@@ -186,37 +186,37 @@ func (s *Site) tinylora(f *frame, x *tensor) *tensor {
 	return f.Set(&result, result.To(before))
 }
 
-func (s *Site) addFRoD() error {
-	if s.on("runtime_offload_base_weight") && s.number("frod_dropout") > 0 {
+func (s *AdaptedLayer) addFRoD() error {
+	if s.enabled("runtime_offload_base_weight") && s.number("frod_dropout") > 0 {
 		return errors.New("frod_dropout needs the weights that runtime_offload_base_weight moves to the host")
 	}
-	if s.on("runtime_offload_base_weight") {
-		s.plain().Weight.IsElsewhere = true // on the host
+	if s.enabled("runtime_offload_base_weight") {
+		s.linear().Weight.IsElsewhere = true // on the host
 	}
 	if rate := s.number("sparse_rate"); rate <= 0 || rate > 1 {
 		return fmt.Errorf("sparse_rate=%s: need a share above 0 and up to 1", s.text("sparse_rate"))
 	}
-	s.weight("frod_lambda_s_values", s.frodPlaces())
-	s.weight("frod_lambda_l", s.in)
+	s.addWeight("frod_lambda_s_values", s.frodElements())
+	s.addWeight("frod_lambda_l", s.in)
 	s.Own.AddBuffer(s.BaseType(), s.out, s.in) // frod_U
 	return nil
 }
 
 // frodElements returns the number of trained elements of a layer's sparse rotation.
-func (s *Site) frodPlaces() int64 {
+func (s *AdaptedLayer) frodElements() int64 {
 	return max(1, min(int64(float64(s.in*s.in)*s.number("sparse_rate")), s.in*(s.in-1)))
 }
 
 // shareFRoD copies the basis that layers of the same name share, and the positions of trained elements, to the device
 // if the adapters were added before model.to(device). Otherwise each layer copies both in each forward pass.
-func shareFRoD(sites []*Site) {
-	first := map[string]*Site{}
+func shareFRoD(sites []*AdaptedLayer) {
+	first := map[string]*AdaptedLayer{}
 	for _, s := range sites {
 		name := s.path[strings.LastIndexByte(s.path, '.')+1:]
 		if first[name] == nil {
 			first[name] = s
 			if s.text("frod_V") == "gpu" {
-				s.Own.AddBuffer(s.BaseType(), s.in, s.in).AddBuffer(trace.I64, 2, s.frodPlaces())
+				s.Own.AddBuffer(s.BaseType(), s.in, s.in).AddBuffer(trace.I64, 2, s.frodElements())
 			}
 		}
 		s.shared = first[name].Own.Buffers()[1:]
@@ -224,13 +224,13 @@ func shareFRoD(sites []*Site) {
 }
 
 // frod records FRoD's forward, which rotates the layer's input in a basis in which the weight is diagonal.
-func (s *Site) frod(f *frame, x *tensor) *tensor {
-	dtype, places, lead := x.DType(), s.frodPlaces(), x.Shape()[:x.NDim()-1]
+func (s *AdaptedLayer) frod(f *frame, x *tensor) *tensor {
+	dtype, places, lead := x.DType(), s.frodElements(), x.Shape()[:x.NDim()-1]
 	if dtype == trace.F32 {
 		f.Tape().Raise(errors.New("lora: in fp32 peft's FRoD multiplies by a sparse matrix, for which vprof has no " +
 			"rules; train in bf16 or fp16, where it is dense"))
 	}
-	linear, dropped := s.plain(), x
+	linear, dropped := s.linear(), x
 	var result, base *tensor
 	if s.number("frod_dropout") > 0 {
 		result = f.Bind(f.Call(linear, x))
@@ -242,13 +242,13 @@ func (s *Site) frod(f *frame, x *tensor) *tensor {
 	basis, indices := s.frodBasis(f, dtype, places)
 	values := f.Bind(s.w("frod_lambda_s_values").To(dtype))
 	scale := f.Bind(s.w("frod_lambda_l").To(dtype))
-	sparse := f.Bind(f.Apply(coalesced, values, indices)[0])
+	sparse := f.Bind(f.Apply(coalescedValues, values, indices)[0])
 	order := f.Bind(f.Tape().New("coalesce", program.Activations, trace.I64, 2, places))
 	if base != nil {
 		dropped = f.Bind(f.Call(s.Dropout, x))
 	}
 	z := f.Bind(dropped.Reshape(-1, s.in).Matmul(basis))
-	rotated := f.Bind(z.Matmul(f.Apply(s.dense(), sparse, order)[0].T()))
+	rotated := f.Bind(z.Matmul(f.Apply(s.toDense(), sparse, order)[0].T()))
 	scaled := f.Bind(z.Mul(scale))
 	more := f.Bind(rotated.Add(scaled).Linear(s.Own.BufferTensor(0), nil))
 	more = f.Bind(more.Reshape(append(slices.Clone(lead), s.out)...))
@@ -265,7 +265,7 @@ func (s *Site) frod(f *frame, x *tensor) *tensor {
 }
 
 // frodBasis returns the shared basis and the positions of the trained elements.
-func (s *Site) frodBasis(f *frame, dtype trace.DType, places int64) (basis, indices *tensor) {
+func (s *AdaptedLayer) frodBasis(f *frame, dtype trace.DType, places int64) (basis, indices *tensor) {
 	if s.text("frod_V") == "gpu" {
 		return f.Bind(s.shared[0].To(dtype)), f.Bind(s.shared[1].Tensor)
 	}
@@ -275,7 +275,7 @@ func (s *Site) frodBasis(f *frame, dtype trace.DType, places int64) (basis, indi
 }
 
 // coalescedValues is an autograd.Function that returns the values of a sparse tensor, sorted by position.
-var coalesced = &trace.Function{
+var coalescedValues = &trace.Function{
 	Name: "CoalesceBackward",
 	Forward: func(g *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
 		ctx.SaveForBackward(in...)
@@ -290,7 +290,7 @@ var coalesced = &trace.Function{
 }
 
 // toDense returns the autograd.Function of to_dense() of a sparse matrix with the given values and positions.
-func (s *Site) dense() *trace.Function {
+func (s *AdaptedLayer) toDense() *trace.Function {
 	return &trace.Function{
 		Name: "ToDenseBackward0",
 		Forward: func(g *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
@@ -305,7 +305,7 @@ func (s *Site) dense() *trace.Function {
 }
 
 // largestWidths returns the largest input width and the largest output width of all adapted layers.
-func widest(sites []*Site) (in, out int64) {
+func largestWidths(sites []*AdaptedLayer) (in, out int64) {
 	for _, s := range sites {
 		in, out = max(in, s.in), max(out, s.out)
 	}

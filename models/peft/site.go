@@ -12,7 +12,7 @@ import (
 )
 
 // AdaptedLayer is a frozen layer with the parameters that an adapter method adds to it.
-type Site struct {
+type AdaptedLayer struct {
 	nn.Module
 	BaseLayer nn.Projection
 	// Own holds the method's parameters and buffers under the names that peft gives them.
@@ -37,7 +37,7 @@ type Site struct {
 // whose path is wanted, except excluded ones. The error names a layer that the method does not support.
 func Adapt(model any, c Config, wanted func(path string) bool, excluded ...nn.Layer) (made []nn.Adapter, err error) {
 	nn.Freeze(model)
-	var sites []*Site
+	var sites []*AdaptedLayer
 	nn.WalkLinears(model, excluded, func(v reflect.Value, path string) {
 		base, linear := v.Interface().(*nn.Linear)
 		if err != nil || !wanted(path) {
@@ -47,7 +47,7 @@ func Adapt(model any, c Config, wanted func(path string) bool, excluded ...nn.La
 			err = fmt.Errorf("%s is not a torch.nn.Linear; for other layers vprof supports only LoRA", path)
 			return
 		}
-		s, wrong := newSite(base, c, path)
+		s, wrong := newAdaptedLayer(base, c, path)
 		if wrong != nil {
 			err = fmt.Errorf("%s: %w", path, wrong)
 		}
@@ -60,15 +60,15 @@ func Adapt(model any, c Config, wanted func(path string) bool, excluded ...nn.La
 	return made, err
 }
 
-func newSite(base nn.Projection, c Config, path string) (*Site, error) {
-	s := &Site{
+func newAdaptedLayer(base nn.Projection, c Config, path string) (*AdaptedLayer, error) {
+	s := &AdaptedLayer{
 		BaseLayer: base, Own: &nn.NamedModule{}, Dropout: nn.NewIdentity(), method: c.method, options: c.options,
 		path: path,
 	}
 	s.in, s.out = base.Widths()
 	if _, ok := s.options["rank_pattern"]; ok {
 		if _, ok := s.options["r"]; ok {
-			r, err := s.ranked("r")
+			r, err := s.rankOf("r")
 			if err != nil {
 				return nil, err
 			}
@@ -90,8 +90,8 @@ func newSite(base nn.Projection, c Config, path string) (*Site, error) {
 }
 
 // addDeclared adds the parameters and buffers listed in method.has to a layer.
-func (s *Site) addDeclared() error {
-	if err := s.positive(strings.Fields(s.method.counts)...); err != nil {
+func (s *AdaptedLayer) addDeclared() error {
+	if err := s.requirePositive(strings.Fields(s.method.counts)...); err != nil {
 		return err
 	}
 	for field := range strings.FieldsSeq(s.method.has) {
@@ -110,16 +110,16 @@ func (s *Site) addDeclared() error {
 		case "i64":
 			s.Own.AddBuffer(trace.I64, dims...)
 		default:
-			s.weight(name, dims...)
+			s.addWeight(name, dims...)
 		}
 	}
 	return nil
 }
 
 // dimension returns a dimension written in method.has: a size, or a product or quotient of two sizes.
-func (s *Site) dimension(text string) (int64, error) {
+func (s *AdaptedLayer) dimension(text string) (int64, error) {
 	if of, by, ok := strings.Cut(text, "/"); ok {
-		if err := divides(by, s.size(by), s.size(of)); err != nil {
+		if err := requireDivisor(by, s.size(by), s.size(of)); err != nil {
 			return 0, err
 		}
 		return s.size(of) / s.size(by), nil
@@ -131,7 +131,7 @@ func (s *Site) dimension(text string) (int64, error) {
 }
 
 // size returns the value of in or out (the layer's widths), of a number, or of an option.
-func (s *Site) size(text string) int64 {
+func (s *AdaptedLayer) size(text string) int64 {
 	switch n, err := strconv.ParseInt(text, 10, 64); {
 	case err == nil:
 		return n
@@ -145,9 +145,9 @@ func (s *Site) size(text string) int64 {
 
 // AddPenalty adds the regularization of the adapters' method to a step's loss, if the method has any.
 func AddPenalty(f *trace.Frame, adapters []nn.Adapter, loss *trace.Tensor) {
-	var sites []*Site
+	var sites []*AdaptedLayer
 	for _, a := range adapters {
-		if s, ok := a.(*Site); ok && s.method.penalty != nil {
+		if s, ok := a.(*AdaptedLayer); ok && s.method.penalty != nil {
 			sites = append(sites, s)
 		}
 	}
@@ -157,46 +157,46 @@ func AddPenalty(f *trace.Frame, adapters []nn.Adapter, loss *trace.Tensor) {
 }
 
 // Trained returns the adapter's trained parameters, for [nn.Adapter].
-func (s *Site) Trained() []*nn.Parameter { return s.Own.Parameters() }
+func (s *AdaptedLayer) Trained() []*nn.Parameter { return s.Own.Parameters() }
 
 // BaseType returns the dtype of the frozen layer's weight, for [nn.Adapter].
-func (s *Site) BaseType() trace.DType { return s.BaseLayer.AdapterType() }
+func (s *AdaptedLayer) BaseType() trace.DType { return s.BaseLayer.AdapterType() }
 
 // Frozen returns the frozen layer without its adapter, for [nn.Adapter].
-func (s *Site) Frozen() nn.Layer {
-	if t, ok := s.BaseLayer.(*table); ok {
+func (s *AdaptedLayer) Frozen() nn.Layer {
+	if t, ok := s.BaseLayer.(*embeddingTable); ok {
 		return t.Embeddings
 	}
 	return s.BaseLayer
 }
 
 // Disable turns the adapter off or on, for [nn.Adapter].
-func (s *Site) Disable(off bool) { s.disabled = off }
+func (s *AdaptedLayer) Disable(off bool) { s.disabled = off }
 
 // Forward maps [..., in] to [..., out] with the adapter, or without it if it is disabled.
-func (s *Site) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
+func (s *AdaptedLayer) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	if s.disabled {
 		return f.Call(s.BaseLayer, x)
 	}
 	return s.method.forward(s, f, x)
 }
 
-func (s *Site) weight(name string, dims ...int64) { s.Own.AddParameter(name, dims...) }
+func (s *AdaptedLayer) addWeight(name string, dims ...int64) { s.Own.AddParameter(name, dims...) }
 
 // parameter returns a parameter by name, the layer's own or a borrowed one; nil if there is none.
-func (s *Site) parameter(name string) *nn.Parameter {
+func (s *AdaptedLayer) parameter(name string) *nn.Parameter {
 	if p, ok := s.borrowed[name]; ok {
 		return p
 	}
 	return s.Own.Parameter(name)
 }
 
-func (s *Site) w(name string) *trace.Tensor { return s.parameter(name).TensorOrNil() }
+func (s *AdaptedLayer) w(name string) *trace.Tensor { return s.parameter(name).TensorOrNil() }
 
-func (s *Site) has(name string) bool { return s.parameter(name) != nil }
+func (s *AdaptedLayer) has(name string) bool { return s.parameter(name) != nil }
 
 // borrow makes the layer use a parameter of another adapted layer instead of its own.
-func (s *Site) borrow(name string, from *Site) {
+func (s *AdaptedLayer) borrow(name string, from *AdaptedLayer) {
 	if s == from {
 		return
 	}
@@ -207,7 +207,7 @@ func (s *Site) borrow(name string, from *Site) {
 	s.Own.RemoveParameter(name)
 }
 
-func (s *Site) plain() *nn.Linear { return s.BaseLayer.(*nn.Linear) }
+func (s *AdaptedLayer) linear() *nn.Linear { return s.BaseLayer.(*nn.Linear) }
 
 // dtype returns the dtype of the adapter's parameters.
-func (s *Site) dtype() trace.DType { return s.Trained()[0].DType }
+func (s *AdaptedLayer) dtype() trace.DType { return s.Trained()[0].DType }

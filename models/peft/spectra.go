@@ -11,18 +11,18 @@ import (
 // Methods that train coefficients of a Fourier or wavelet transform of the weight's update.
 
 // addSpectrum adds n_frequency trained coefficients, each for one element of the weight's spectrum.
-func (s *Site) addSpectrum() error {
+func (s *AdaptedLayer) addSpectrum() error {
 	n := s.count("n_frequency")
-	s.weight(s.method.name+"_spectrum", n)
+	s.addWeight(s.method.name+"_spectrum", n)
 	if n > s.in*s.out {
 		return fmt.Errorf("peft raises an error: n_frequency %d is more than the %d elements of the weight",
 			n, s.in*s.out)
 	}
-	return s.positive("n_frequency")
+	return s.requirePositive("n_frequency")
 }
 
-func (s *Site) fourierFT(f *frame, x *tensor) *tensor {
-	return s.withWeight(f, x, func(g *frame) *tensor {
+func (s *AdaptedLayer) fourierFT(f *frame, x *tensor) *tensor {
+	return s.forwardWithUpdate(f, x, func(g *frame) *tensor {
 		h, t, spectrum := g.FuncFrame(), g.Tape(), s.w("fourierft_spectrum")
 		places := h.Bind(t.New("to_device", program.Temporaries, trace.I64, 2, spectrum.Numel()))
 		dense := h.Bind(t.Zeros(trace.F32, s.out, s.in))
@@ -33,21 +33,21 @@ func (s *Site) fourierFT(f *frame, x *tensor) *tensor {
 }
 
 // waveft records WaveFT's forward: the inverse wavelet transform (db1) of a matrix with some trained coefficients.
-func (s *Site) waveft(f *frame, x *tensor) *tensor {
-	return s.withWeight(f, x, func(g *frame) *tensor {
+func (s *AdaptedLayer) waveft(f *frame, x *tensor) *tensor {
+	return s.forwardWithUpdate(f, x, func(g *frame) *tensor {
 		h, t, spectrum := g.FuncFrame(), g.Tape(), s.w("waveft_spectrum")
 		n := spectrum.Numel()
 		indices := h.Bind(t.New("to_device", program.Temporaries, trace.I64, 2, n))
 		rows, columns := s.out+s.out%2, s.in+s.in%2
 		dense := h.Bind(t.Zeros(spectrum.DType(), rows, columns))
-		if !s.on("use_idwt") {
+		if !s.enabled("use_idwt") {
 			dense.SetItem(spectrum, indices.Select(0, 0), indices.Select(0, 1))
 			return h.Return(dense.MulScalar())
 		}
 		padded := h.Bind(indices.Clone())
 		mask := h.Bind(padded.Select(0, 0).GtScalar().And(padded.Select(0, 1).GtScalar()))
 		kept := h.Bind(t.New("index", program.Temporaries, trace.I64, 2, n))
-		values := h.Bind(h.Apply(masked, spectrum, mask)[0])
+		values := h.Bind(h.Apply(maskedIndex, spectrum, mask)[0])
 		dense.SetItem(values, kept.Select(0, 0), kept.Select(0, 1))
 		a, b := rows/2, columns/2
 		parts := make([]*tensor, 4)
@@ -64,7 +64,7 @@ func (s *Site) waveft(f *frame, x *tensor) *tensor {
 }
 
 // maskedIndex is an autograd.Function that indexes a vector by a mask whose elements are all true.
-var masked = &trace.Function{
+var maskedIndex = &trace.Function{
 	Name: "IndexBackward0",
 	Forward: func(g *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
 		ctx.SaveForBackward(in[1])

@@ -15,29 +15,29 @@ import (
 // Methods that add a low-rank product to the layer's output.
 
 // addBDLoRA adds LoRA's two matrices to a layer, one of them block diagonal.
-func (s *Site) addBDLoRA() error {
+func (s *AdaptedLayer) addBDLoRA() error {
 	r, n := s.count("r"), s.count("nblocks")
-	if err := divides("nblocks", n, s.in, s.out, r); err != nil {
+	if err := requireDivisor("nblocks", n, s.in, s.out, r); err != nil {
 		return err
 	}
 	in, rank := s.in, r
-	if s.named("target_modules_bd_a") {
+	if s.isNamedIn("target_modules_bd_a") {
 		in /= n
-	} else if s.named("target_modules_bd_b") {
+	} else if s.isNamedIn("target_modules_bd_b") {
 		rank /= n
 	}
-	s.weight("lora_A", r, in)
-	s.weight("lora_B", s.out, rank)
-	return s.positive("r")
+	s.addWeight("lora_A", r, in)
+	s.addWeight("lora_B", s.out, rank)
+	return s.requirePositive("r")
 }
 
 // isNamedIn reports whether an option, a list of names joined by "+", holds a name that ends the layer's path.
-func (s *Site) named(key string) bool {
+func (s *AdaptedLayer) isNamedIn(key string) bool {
 	names := strings.Split(s.text(key), "+")
 	return slices.ContainsFunc(names, func(name string) bool { return nn.MatchesSuffix(s.path, name) })
 }
 
-func (s *Site) bdlora(f *frame, x *tensor) *tensor {
+func (s *AdaptedLayer) bdlora(f *frame, x *tensor) *tensor {
 	result := f.Bind(f.Call(s.BaseLayer, x))
 	dtype := result.DType()
 	f.Set(&x, x.To(s.dtype()))
@@ -54,7 +54,7 @@ func (s *Site) bdlora(f *frame, x *tensor) *tensor {
 }
 
 // blockDiagonal records BlockDiagonalLinear of peft's tuners/lora: n products, one for each block of the diagonal.
-func (s *Site) blockDiagonal(f *frame, x, w *tensor, n, out int64) *tensor {
+func (s *AdaptedLayer) blockDiagonal(f *frame, x, w *tensor, n, out int64) *tensor {
 	g, shape := f.CallFrame(x), append(slices.Clone(x.Shape()[:x.NDim()-1]), -1)
 	g.Set(&x, x.Reshape(-1, x.Size(-1)))
 	g.Set(&x, x.Reshape(-1, n, x.Size(-1)/n))
@@ -62,21 +62,21 @@ func (s *Site) blockDiagonal(f *frame, x, w *tensor, n, out int64) *tensor {
 	return g.Return(y.Reshape(shape...))
 }
 
-func (s *Site) addAdaLoRA() error {
+func (s *AdaptedLayer) addAdaLoRA() error {
 	r := s.count("init_r")
-	s.weight("lora_A", r, s.in)
-	s.weight("lora_B", s.out, r)
-	s.weight("lora_E", r, 1)
-	s.weight("ranknum", 1)  // which has a gradient, too, and none is meant
-	if s.on("importance") { // what RankAllocator.update_ipt keeps of each matrix
+	s.addWeight("lora_A", r, s.in)
+	s.addWeight("lora_B", s.out, r)
+	s.addWeight("lora_E", r, 1)
+	s.addWeight("ranknum", 1)    // which has a gradient, too, and none is meant
+	if s.enabled("importance") { // what RankAllocator.update_ipt keeps of each matrix
 		for range 3 {
 			s.Own.AddBuffer(trace.F32, r, s.in).AddBuffer(trace.F32, s.out, r).AddBuffer(trace.F32, r, 1)
 		}
 	}
-	return s.positive("init_r")
+	return s.requirePositive("init_r")
 }
 
-func (s *Site) adalora(f *frame, x *tensor) *tensor {
+func (s *AdaptedLayer) adalora(f *frame, x *tensor) *tensor {
 	a := s.w("lora_A")
 	result := f.Bind(f.Call(s.BaseLayer, x))
 	ranks := f.Bind(s.w("ranknum").AddScalar())
@@ -88,7 +88,7 @@ func (s *Site) adalora(f *frame, x *tensor) *tensor {
 
 // addOrthogonalPenalty adds the regularization of AdaLoraModel.forward to the loss: how far all layers' singular
 // vectors are from orthogonal.
-func orthogonal(f *frame, sites []*Site, loss *tensor) {
+func addOrthogonalPenalty(f *frame, sites []*AdaptedLayer, loss *tensor) {
 	g := f.FuncFrame()
 	var sum, product, id *tensor
 	for _, s := range sites {
@@ -116,7 +116,7 @@ func orthogonal(f *frame, sites []*Site, loss *tensor) {
 	g.End()
 }
 
-func (s *Site) delora(f *frame, x *tensor) *tensor {
+func (s *AdaptedLayer) delora(f *frame, x *tensor) *tensor {
 	dtype, a, b := x.DType(), s.w("delora_A"), s.w("delora_B")
 	base := f.Bind(f.Call(s.BaseLayer, x))
 	sum := f.Bind(base.ZerosLike())
@@ -134,12 +134,12 @@ func (s *Site) delora(f *frame, x *tensor) *tensor {
 
 // shareLily shares matrices among layers with the same name and shape. All use the second matrix of the first layer;
 // groups of successive layers use the first matrix of the group's first.
-func shareLily(sites []*Site) {
+func shareLily(sites []*AdaptedLayer) {
 	type group struct {
 		name    string
 		in, out int64
 	}
-	groups := map[group][]*Site{}
+	groups := map[group][]*AdaptedLayer{}
 	for _, s := range sites {
 		g := group{s.path[strings.LastIndexByte(s.path, '.')+1:], s.in, s.out}
 		groups[g] = append(groups[g], s)
@@ -149,7 +149,7 @@ func shareLily(sites []*Site) {
 	}
 }
 
-func (s *Site) lily(f *frame, x *tensor) *tensor {
+func (s *AdaptedLayer) lily(f *frame, x *tensor) *tensor {
 	result := f.Bind(f.Call(s.BaseLayer, x))
 	dtype, n, all := result.DType(), s.count("num_B"), s.w("lily_B")
 	b := f.Bind(all.Reshape(n, -1, all.Size(1)))
@@ -163,9 +163,9 @@ func (s *Site) lily(f *frame, x *tensor) *tensor {
 	return f.Set(&result, result.Add(delta.MulScalar().To(dtype)))
 }
 
-func (s *Site) addOSF() error {
+func (s *AdaptedLayer) addOSF() error {
 	least := min(s.in, s.out)
-	high, err := s.ranked("effective_rank")
+	high, err := s.rankOf("effective_rank")
 	if err != nil {
 		return err
 	}
@@ -174,9 +174,9 @@ func (s *Site) addOSF() error {
 	if low == 0 {
 		return fmt.Errorf("effective_rank=%d is too large for a layer of %d x %d; use less", high, s.in, s.out)
 	}
-	s.weight("U_low", s.out, low)
-	s.weight("S_low", low)
-	s.weight("V_low", low, s.in)
+	s.addWeight("U_low", s.out, low)
+	s.addWeight("S_low", low)
+	s.addWeight("V_low", low, s.in)
 	s.Own.AddBuffer(trace.F32, s.out, low).AddBuffer(trace.F32, low).AddBuffer(trace.F32, low, s.in)
 	if s.out > s.in {
 		s.Own.AddBuffer(trace.F32, s.out, high)
@@ -188,7 +188,7 @@ func (s *Site) addOSF() error {
 }
 
 // osf records OSF's forward, which adds the update of the part of the weight with small singular values.
-func (s *Site) osf(f *frame, x *tensor) *tensor {
+func (s *AdaptedLayer) osf(f *frame, x *tensor) *tensor {
 	dtype := x.DType()
 	result := f.Bind(f.Call(s.BaseLayer, x))
 	now := s.w("U_low").Mul(s.w("S_low").Unsqueeze(0))
@@ -202,7 +202,7 @@ func (s *Site) osf(f *frame, x *tensor) *tensor {
 }
 
 // rankOf returns the layer's rank: from rank_pattern ("q_proj:2944+k_proj:896"), else from the option key, else zero.
-func (s *Site) ranked(key string) (int64, error) {
+func (s *AdaptedLayer) rankOf(key string) (int64, error) {
 	if pattern := s.text("rank_pattern"); pattern != none {
 		for entry := range strings.SplitSeq(pattern, "+") {
 			name, rank, _ := strings.Cut(entry, ":")

@@ -11,7 +11,7 @@ import (
 // Methods that compute a weight update as large as the layer's weight.
 
 // forwardWithUpdate records a linear layer plus the product with a computed weight update (_get_delta_activations).
-func (s *Site) withWeight(f *frame, x *tensor, weight func(g *frame) *tensor) *tensor {
+func (s *AdaptedLayer) forwardWithUpdate(f *frame, x *tensor, weight func(g *frame) *tensor) *tensor {
 	dtype := x.DType()
 	result := f.Bind(f.Call(s.BaseLayer, x))
 	g := f.FuncFrame(x)
@@ -42,8 +42,8 @@ var hadaWeight = &trace.Function{
 	},
 }
 
-func (s *Site) loha(f *frame, x *tensor) *tensor {
-	return s.withWeight(f, x, func(g *frame) *tensor {
+func (s *AdaptedLayer) loha(f *frame, x *tensor) *tensor {
+	return s.forwardWithUpdate(f, x, func(g *frame) *tensor {
 		return g.Apply(hadaWeight, s.w("hada_w1_a"), s.w("hada_w1_b"), s.w("hada_w2_a"), s.w("hada_w2_b"))[0]
 	})
 }
@@ -71,30 +71,30 @@ func factorization(n, factor int64) (small, large int64) {
 	return min(small, large), max(small, large)
 }
 
-func (s *Site) addLoKr() error {
+func (s *AdaptedLayer) addLoKr() error {
 	r, factor := s.count("r"), s.count("decompose_factor")
 	if factor != -1 && factor < 1 {
 		return fmt.Errorf("decompose_factor=%d must be -1 or above zero", factor)
 	}
 	m, n := factorization(s.in, factor)
 	l, k := factorization(s.out, factor)
-	s.factor("lokr_w1", l, m, r, s.on("decompose_both"))
-	s.factor("lokr_w2", k, n, r, true)
-	return s.positive("r")
+	s.addFactor("lokr_w1", l, m, r, s.enabled("decompose_both"))
+	s.addFactor("lokr_w2", k, n, r, true)
+	return s.requirePositive("r")
 }
 
 // addFactor adds one of LoKr's matrices, or two low-rank ones if these are smaller.
-func (s *Site) factor(name string, rows, columns, r int64, splits bool) {
+func (s *AdaptedLayer) addFactor(name string, rows, columns, r int64, splits bool) {
 	if splits && 2*r < max(rows, columns) {
-		s.weight(name+"_a", rows, r)
-		s.weight(name+"_b", r, columns)
+		s.addWeight(name+"_a", rows, r)
+		s.addWeight(name+"_b", r, columns)
 		return
 	}
-	s.weight(name, rows, columns)
+	s.addWeight(name, rows, columns)
 }
 
-func (s *Site) lokr(f *frame, x *tensor) *tensor {
-	return s.withWeight(f, x, func(g *frame) *tensor {
+func (s *AdaptedLayer) lokr(f *frame, x *tensor) *tensor {
+	return s.forwardWithUpdate(f, x, func(g *frame) *tensor {
 		h := g.FuncFrame()
 		factor := func(name string) *tensor {
 			if s.has(name) {
@@ -107,19 +107,19 @@ func (s *Site) lokr(f *frame, x *tensor) *tensor {
 	})
 }
 
-func (s *Site) addGLoRA() error {
-	r, biased := s.count("r"), s.plain().Bias != nil
+func (s *AdaptedLayer) addGLoRA() error {
+	r, biased := s.count("r"), s.linear().Bias != nil
 	path := func(name, kind string, rows, columns int64, inverted bool) {
 		switch {
 		case kind == "lora":
-			s.weight(name+"d", rows, r)
-			s.weight(name+"u", r, columns)
+			s.addWeight(name+"d", rows, r)
+			s.addWeight(name+"u", r, columns)
 		case kind == "vector" && inverted:
-			s.weight(name, rows)
+			s.addWeight(name, rows)
 		case kind == "vector":
-			s.weight(name, rows, 1)
+			s.addWeight(name, rows, 1)
 		case kind == "constant":
-			s.weight(name, 1)
+			s.addWeight(name, 1)
 		case inverted:
 			s.Own.AddBuffer(s.BaseType(), rows)
 		default:
@@ -137,13 +137,13 @@ func (s *Site) addGLoRA() error {
 	path("C", withBias(s.text("config_C")), s.in, 1, false)
 	path("D", withBias(s.text("config_D_E")), s.out, 1, true)
 	path("E", withBias(s.text("config_D_E")), s.out, 1, true)
-	return s.positive("r")
+	return s.requirePositive("r")
 }
 
-func (s *Site) glora(f *frame, x *tensor) *tensor {
+func (s *AdaptedLayer) glora(f *frame, x *tensor) *tensor {
 	base := f.Bind(f.Call(s.BaseLayer, x))
 	dtype, result, held := base.DType(), f.Bind(base), 0
-	w, bias := s.plain().Weight.TensorOrNil(), s.plain().Bias.TensorOrNil()
+	w, bias := s.linear().Weight.TensorOrNil(), s.linear().Bias.TensorOrNil()
 	weights, others := s.text("config_A_B"), s.text("config_D_E")
 	a, b := s.gloraPath(f, "A", weights, &held), s.gloraPath(f, "B", weights, &held)
 	c := s.gloraPath(f, "C", s.text("config_C"), &held)
@@ -158,29 +158,29 @@ func (s *Site) glora(f *frame, x *tensor) *tensor {
 	return f.Set(&result, result.To(dtype))
 }
 
-func (s *Site) addMiSS() error {
+func (s *AdaptedLayer) addMiSS() error {
 	r, mini := s.count("r"), s.count("mini_r")
 	switch s.text("init_weights") {
 	case "bat":
-		if err := divides("r", r, s.in, s.out); err != nil {
+		if err := requireDivisor("r", r, s.in, s.out); err != nil {
 			return err
 		}
-		s.weight("miss_block", s.out/r, r, r)
+		s.addWeight("miss_block", s.out/r, r, r)
 	case "mini":
-		if err := divides("mini_r", mini, s.out); err != nil {
+		if err := requireDivisor("mini_r", mini, s.out); err != nil {
 			return err
 		}
-		s.weight("miss_block", r, mini)
+		s.addWeight("miss_block", r, mini)
 	default:
-		s.weight("miss_block", r, s.out)
+		s.addWeight("miss_block", r, s.out)
 	}
 	if r > s.in {
 		return fmt.Errorf("peft raises an error: r=%d is more than the layer's %d inputs", r, s.in)
 	}
-	return s.positive("r")
+	return s.requirePositive("r")
 }
 
-func (s *Site) miss(f *frame, x *tensor) *tensor {
+func (s *AdaptedLayer) miss(f *frame, x *tensor) *tensor {
 	if s.text("init_weights") == "bat" {
 		return s.missBat(f, x)
 	}
@@ -202,7 +202,7 @@ func (s *Site) miss(f *frame, x *tensor) *tensor {
 
 // gloraPath returns the tensor of one of GLoRA's paths: its parameter, or the stored buffer at *place, which it then
 // advances.
-func (s *Site) gloraPath(f *frame, name, kind string, place *int) *tensor {
+func (s *AdaptedLayer) gloraPath(f *frame, name, kind string, place *int) *tensor {
 	var y *tensor
 	switch {
 	case s.has(name + "d"):
@@ -215,12 +215,12 @@ func (s *Site) gloraPath(f *frame, name, kind string, place *int) *tensor {
 		y = s.Own.BufferTensor(*place)
 		*place++
 	}
-	return f.Bind(y.To(s.plain().Weight.TensorOrNil().DType()))
+	return f.Bind(y.To(s.linear().Weight.TensorOrNil().DType()))
 }
 
 // missBat records the forward of MiSS's variant "bat", in which the blocks transform the weight itself.
-func (s *Site) missBat(f *frame, x *tensor) *tensor {
-	dtype, base, block := x.DType(), s.plain(), s.w("miss_block")
+func (s *AdaptedLayer) missBat(f *frame, x *tensor) *tensor {
+	dtype, base, block := x.DType(), s.linear(), s.w("miss_block")
 	weight, r := f.Bind(base.Weight.Clone()), block.Size(-1)
 	g := f.FuncFrame()
 	cast := g.Bind(weight.To(block.DType()))
@@ -237,20 +237,20 @@ func (s *Site) missBat(f *frame, x *tensor) *tensor {
 	return f.Set(&result, result.To(dtype))
 }
 
-func (s *Site) addPEANuT() error {
+func (s *AdaptedLayer) addPEANuT() error {
 	r := s.count("r")
-	s.weight("peanut_A", r, s.out)
-	s.weight("peanut_B", s.out, r)
+	s.addWeight("peanut_A", r, s.out)
+	s.addWeight("peanut_B", s.out, r)
 	for _, part := range []string{"encoder", "decoder"} {
 		for i := range s.count("depth") {
-			s.weight(fmt.Sprint(part, i), r, r)
+			s.addWeight(fmt.Sprint(part, i), r, r)
 		}
 	}
-	return s.positive("r")
+	return s.requirePositive("r")
 }
 
 // peanut records PEANuT's forward, which computes the weight's update from the weight itself by a small network.
-func (s *Site) peanut(f *frame, x *tensor) *tensor {
+func (s *AdaptedLayer) peanut(f *frame, x *tensor) *tensor {
 	result := f.Bind(f.Call(s.BaseLayer, x))
 	dtype := result.DType()
 	g := f.FuncFrame()
@@ -268,7 +268,7 @@ func (s *Site) peanut(f *frame, x *tensor) *tensor {
 		return y.ReLU()
 	}
 	a := s.w("peanut_A")
-	weight := g.Bind(s.plain().Weight.Transpose(0, 1).To(a.DType()))
+	weight := g.Bind(s.linear().Weight.Transpose(0, 1).To(a.DType()))
 	delta := g.Bind(act(weight.Matmul(a.T())))
 	var residuals []*tensor
 	for i := range s.count("depth") {
@@ -286,27 +286,27 @@ func (s *Site) peanut(f *frame, x *tensor) *tensor {
 	return f.Set(&result, result.Add(more.To(dtype)))
 }
 
-func (s *Site) addSHiRA() error {
+func (s *AdaptedLayer) addSHiRA() error {
 	n := s.count("r") * (s.in + s.out)
-	s.weight("shira_weight", n)
+	s.addWeight("shira_weight", n)
 	s.Own.AddBuffer(trace.I32, 2, n) // shira_indices
 	if all := s.in * s.out; n > all {
 		return fmt.Errorf("peft raises an error: r=%d trains %d elements, and the weight has %d", s.count("r"), n, all)
 	}
-	return s.positive("r")
+	return s.requirePositive("r")
 }
 
 // shira records SHiRA's forward, which adds trained values to some elements of the weight, as a sparse tensor.
-func (s *Site) shira(f *frame, x *tensor) *tensor {
-	base, values := s.plain(), s.w("shira_weight")
+func (s *AdaptedLayer) shira(f *frame, x *tensor) *tensor {
+	base, values := s.linear(), s.w("shira_weight")
 	weight := f.Bind(f.Apply(s.sparseSum(), values.MulScalar())[0])
 	return f.Bind(x.Linear(weight, base.Bias.TensorOrNil()))
 }
 
 // sparseSum returns the autograd.Function of weight.clone() += torch.sparse_coo_tensor(indices, values), as
 // add_out_dense_sparse_cuda computes it if the dtypes of values and weight differ.
-func (s *Site) sparseSum() *trace.Function {
-	w := s.plain().Weight.TensorOrNil()
+func (s *AdaptedLayer) sparseSum() *trace.Function {
+	w := s.linear().Weight.TensorOrNil()
 	return &trace.Function{
 		Name: "AddBackward0",
 		Forward: func(g *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {

@@ -7,7 +7,7 @@ import (
 )
 
 // CLIPImages encodes images with CLIP's or SigLIP's tower, in the one size that the tower accepts.
-type Squares struct {
+type CLIPImages struct {
 	Tower *nn.NamedModule
 	Size  Size
 	// Classed reports whether the tower is CLIP's, which has a class token for each image.
@@ -28,33 +28,33 @@ type Squares struct {
 type States struct{ Chosen, Last *tensor }
 
 // Load copies the images of a batch to the device, for [Vision].
-func (q *Squares) Load(t *trace.Tape, rows int64) {
+func (q *CLIPImages) Load(t *trace.Tape, rows int64) {
 	s := q.Size
-	q.pixels = batchOf(t, trace.F32, rows*q.Images.PerRow, s.Channels, s.Image, s.Image)
+	q.pixels = newBatchTensor(t, trace.F32, rows*q.Images.PerRow, s.Channels, s.Image, s.Image)
 	if q.Masked != nil {
-		q.kinds = batchOf(t, trace.I64, rows, q.Images.Length)
+		q.kinds = newBatchTensor(t, trace.I64, rows, q.Images.Length)
 	}
 }
 
 // RequireGrads makes the tower's first result require gradients, for [Vision].
-func (q *Squares) RequireGrads() { q.grads = true }
+func (q *CLIPImages) RequireGrads() { q.grads = true }
 
 // ReplacesTokens returns true, for [Vision]: image features replace placeholder tokens.
-func (q *Squares) ReplacesTokens() bool { return true }
+func (q *CLIPImages) ReplacesTokens() bool { return true }
 
 // Encode records the image part of LlavaModel.forward and Gemma3Model.forward, for [Vision].
-func (q *Squares) Encode(f *frame, ids, padding, embeds *tensor, text hf.Text) DecoderInputs {
+func (q *CLIPImages) Encode(f *frame, ids, padding, embeds *tensor, text hf.Text) DecoderInputs {
 	g := f.CallFrame(q.pixels)
 	states := q.encodeImages(g, text)
 	features := g.Bind(q.Projected(g, states))
-	held := append(states.held(), features)
+	held := append(states.tensors(), features)
 	g.End(held...)
 	f.BindAll(held)
 	if features.NDim() == 3 && q.Masked == nil { // a list of the images'
 		features = f.Bind(trace.Cat(0, f.BindAll(features.Unbind(0))...))
 	}
 	features = f.Bind(features.To(embeds.DType()))
-	mask := f.Bind(imagePlaces(f, ids, 1)[0])
+	mask := f.Bind(imageMasks(f, ids, 1)[0])
 	f.Set(&embeds, embeds.MaskedScatter(mask, features))
 	seen := DecoderInputs{Embeds: embeds, Kept: []*tensor{features}}
 	if q.Masked != nil {
@@ -64,7 +64,7 @@ func (q *Squares) Encode(f *frame, ids, padding, embeds *tensor, text hf.Text) D
 }
 
 // encodeImages records forward of CLIPVisionModel or SiglipVisionModel.
-func (q *Squares) encodeImages(f *frame, text hf.Text) States {
+func (q *CLIPImages) encodeImages(f *frame, text hf.Text) States {
 	g := f.ModuleFrame(q.Tower, q.pixels)
 	x := g.Bind(q.patchEmbeddings(g))
 	if q.Classed {
@@ -75,9 +75,9 @@ func (q *Squares) encodeImages(f *frame, text hf.Text) States {
 	h := g.ModuleFrame(encoder, x)
 	y := h.Bind(x)
 	for i := range q.Size.Layers {
-		l := encoder.ModuleAt(indexed("layers", i))
+		l := encoder.ModuleAt(elementPath("layers", i))
 		h.Set(&y, text.CallLayer(h, int(i), l, func(k *frame, args []*tensor) *tensor {
-			return q.layer(k, l, args[0])
+			return q.forwardLayer(k, l, args[0])
 		}, []*tensor{y}))
 		if q.Size.FeatureLayer == i-q.Size.Layers {
 			states.Chosen = g.Bind(y)
@@ -90,19 +90,19 @@ func (q *Squares) encodeImages(f *frame, text hf.Text) States {
 	} else {
 		g.Set(&states.Last, g.Call(q.Tower.ChildAt("post_layernorm"), y))
 	}
-	g.End(states.held()...)
-	f.BindAll(states.held())
+	g.End(states.tensors()...)
+	f.BindAll(states.tensors())
 	return states
 }
 
-func (s States) held() []*tensor {
+func (s States) tensors() []*tensor {
 	if s.Chosen == nil {
 		return []*tensor{s.Last}
 	}
 	return []*tensor{s.Last, s.Chosen}
 }
 
-func (q *Squares) patchEmbeddings(f *frame) *tensor {
+func (q *CLIPImages) patchEmbeddings(f *frame) *tensor {
 	m := q.Tower.ModuleAt("embeddings")
 	return callModule(f, m, []*tensor{q.pixels}, func(g *frame) *tensor {
 		conv := m.ChildAt("patch_embedding")
@@ -119,7 +119,7 @@ func (q *Squares) patchEmbeddings(f *frame) *tensor {
 }
 
 // forwardLayer records forward of CLIPEncoderLayer and SiglipEncoderLayer.
-func (q *Squares) layer(f *frame, l *nn.NamedModule, x *tensor) *tensor {
+func (q *CLIPImages) forwardLayer(f *frame, l *nn.NamedModule, x *tensor) *tensor {
 	residual := f.Bind(x)
 	f.Set(&x, f.Call(l.ChildAt("layer_norm1"), x))
 	f.Set(&x, selfAttention(f, l.ModuleAt("self_attn"), x, nil, q.Size, "out_proj", q.Classed))
@@ -174,7 +174,7 @@ func Gemma3Projected(p *nn.NamedModule, s Size, tokens int64) func(f *frame, sta
 // image attend to each other in both directions.
 func Gemma3Masks(window int64) func(f *frame, ids, kinds, padding *tensor) (full, part *tensor) {
 	return func(f *frame, ids, kinds, padding *tensor) (full, part *tensor) {
-		blocks := f.Bind(imageBlocks(f, kinds))
+		blocks := f.Bind(imageNumbers(f, kinds))
 		full = f.Bind(hf.BlockMask(f, ids.Size(0), ids, padding, blocks, hf.SingleSequence, 0))
 		part = f.Bind(hf.BlockMask(f, ids.Size(0), ids, padding, blocks, hf.SingleSequence, window))
 		return full, part
@@ -182,7 +182,7 @@ func Gemma3Masks(window int64) func(f *frame, ids, kinds, padding *tensor) (full
 }
 
 // imageNumbers records get_block_sequence_ids_for_mask: the number of the image that each token belongs to.
-func imageBlocks(f *frame, kinds *tensor) *tensor {
+func imageNumbers(f *frame, kinds *tensor) *tensor {
 	g := f.FuncFrame(kinds)
 	image := g.Bind(kinds.EqScalar())
 	before := g.Bind(image.Pad(1, 0).Slice(1, 0, image.Size(1)))

@@ -14,7 +14,7 @@ type GemmaVision struct {
 }
 
 // addClippable adds linear layers that may clamp their inputs and outputs (Gemma4ClippableLinear).
-func clippable(p *nn.NamedModule, clipped bool, in, out int64, names ...string) {
+func addClippable(p *nn.NamedModule, clipped bool, in, out int64, names ...string) {
 	for _, name := range names {
 		l := p.AddChild(name).Add("linear", nn.NewLinear(in, out, false))
 		for range 4 {
@@ -31,17 +31,17 @@ func Gemma4(s GemmaVision) *nn.NamedModule {
 	p.AddChild("patch_embedder").AddParameter("position_embedding_table", 2, s.Positions, s.Width).Add("input_proj",
 		nn.NewLinear(3*s.Patch*s.Patch, s.Width, false))
 	e := p.AddChild("encoder")
-	inverse(e.AddChild("rotary_emb"), s.HeadSize/4)
-	layers(e.AddChild("layers"), s.Layers, func(l *nn.NamedModule) {
+	addRotaryBuffer(e.AddChild("rotary_emb"), s.HeadSize/4)
+	addLayers(e.AddChild("layers"), s.Layers, func(l *nn.NamedModule) {
 		a := l.AddChild("self_attn")
-		clippable(a, s.Clipped, s.Width, s.Heads*s.HeadSize, "q_proj")
-		clippable(a, s.Clipped, s.Width, s.KVHeads*s.HeadSize, "k_proj", "v_proj")
-		clippable(a, s.Clipped, s.Heads*s.HeadSize, s.Width, "o_proj")
-		a.Add("q_norm", scale(s.HeadSize)).Add("k_norm", scale(s.HeadSize))
+		addClippable(a, s.Clipped, s.Width, s.Heads*s.HeadSize, "q_proj")
+		addClippable(a, s.Clipped, s.Width, s.KVHeads*s.HeadSize, "k_proj", "v_proj")
+		addClippable(a, s.Clipped, s.Heads*s.HeadSize, s.Width, "o_proj")
+		a.Add("q_norm", newRMSNorm(s.HeadSize)).Add("k_norm", newRMSNorm(s.HeadSize))
 		m := l.AddChild("mlp")
-		clippable(m, s.Clipped, s.Width, s.Inner, "gate_proj", "up_proj")
-		clippable(m, s.Clipped, s.Inner, s.Width, "down_proj")
-		scales(l, s.Width, "input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm",
+		addClippable(m, s.Clipped, s.Width, s.Inner, "gate_proj", "up_proj")
+		addClippable(m, s.Clipped, s.Inner, s.Width, "down_proj")
+		addRMSNorms(l, s.Width, "input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm",
 			"post_feedforward_layernorm")
 	})
 	if s.Standardized {
@@ -51,9 +51,9 @@ func Gemma4(s GemmaVision) *nn.NamedModule {
 }
 
 // addRMSNorms adds norms that have only a weight.
-func scales(p *nn.NamedModule, width int64, names ...string) {
+func addRMSNorms(p *nn.NamedModule, width int64, names ...string) {
 	for _, name := range names {
-		p.Add(name, scale(width))
+		p.Add(name, newRMSNorm(width))
 	}
 }
 
@@ -69,11 +69,11 @@ type Conformer struct {
 }
 
 // addSubsampling adds the two first convolutions, which shorten the sequence of audio frames.
-func (s Conformer) subsample(p *nn.NamedModule) {
+func (s Conformer) addSubsampling(p *nn.NamedModule) {
 	c := p.AddChild("subsample_conv_projection")
 	in := int64(1)
 	for i, name := range []string{"layer0", "layer1"} {
-		c.AddChild(name).Add("conv", conv(in, s.Channels[i], false, 3, 3)).Add("norm", scale(s.Channels[i]))
+		c.AddChild(name).Add("conv", newConv(in, s.Channels[i], false, 3, 3)).Add("norm", newRMSNorm(s.Channels[i]))
 		in = s.Channels[i]
 	}
 	c.Add("input_proj_linear", nn.NewLinear(s.Bins*s.Channels[1], s.Width, false))
@@ -82,25 +82,25 @@ func (s Conformer) subsample(p *nn.NamedModule) {
 // Gemma4Audio returns the modules of Gemma4AudioModel.
 func Gemma4Audio(s Conformer) *nn.NamedModule {
 	p := &nn.NamedModule{}
-	s.subsample(p)
+	s.addSubsampling(p)
 	p.AddChild("rel_pos_enc").AddBuffer(trace.F32, 1, 1, s.Width/2)
-	layers(p.AddChild("layers"), s.Layers, func(l *nn.NamedModule) {
+	addLayers(p.AddChild("layers"), s.Layers, func(l *nn.NamedModule) {
 		for _, name := range []string{"feed_forward1", "feed_forward2"} {
 			f := l.AddChild(name)
-			clippable(f, s.Clipped, s.Width, 4*s.Width, "ffw_layer_1")
-			clippable(f, s.Clipped, 4*s.Width, s.Width, "ffw_layer_2")
-			scales(f, s.Width, "pre_layer_norm", "post_layer_norm")
+			addClippable(f, s.Clipped, s.Width, 4*s.Width, "ffw_layer_1")
+			addClippable(f, s.Clipped, 4*s.Width, s.Width, "ffw_layer_2")
+			addRMSNorms(f, s.Width, "pre_layer_norm", "post_layer_norm")
 		}
 		a := l.AddChild("self_attn").AddParameter("per_dim_scale", s.Width/s.Heads).AddBuffer(trace.F32)
-		clippable(a, s.Clipped, s.Width, s.Width, "q_proj", "k_proj", "v_proj", "post")
+		addClippable(a, s.Clipped, s.Width, s.Width, "q_proj", "k_proj", "v_proj", "post")
 		a.Add("relative_k_proj", nn.NewLinear(s.Width, s.Width, false))
 		c := l.AddChild("lconv1d")
-		clippable(c, s.Clipped, s.Width, 2*s.Width, "linear_start")
-		clippable(c, s.Clipped, s.Width, s.Width, "linear_end")
+		addClippable(c, s.Clipped, s.Width, 2*s.Width, "linear_start")
+		addClippable(c, s.Clipped, s.Width, s.Width, "linear_end")
 		c.Add("depthwise_conv1d",
 			nn.NewConv(s.Width, s.Width, nn.ConvOptions{Kernel: []int64{s.Kernel}, Groups: s.Width, NoBias: true}))
-		scales(c, s.Width, "pre_layer_norm", "conv_norm")
-		scales(l, s.Width, "norm_pre_attn", "norm_post_attn", "norm_out")
+		addRMSNorms(c, s.Width, "pre_layer_norm", "conv_norm")
+		addRMSNorms(l, s.Width, "norm_pre_attn", "norm_post_attn", "norm_out")
 	})
 	return p.Add("output_proj", nn.NewLinear(s.Width, s.Out, true))
 }

@@ -16,7 +16,7 @@ type Tiled struct{ Tiles, Shapes, Global int64 }
 // Mllama returns the modules of MllamaVisionModel. s.Positions is the number of patches of a tile.
 func Mllama(s Size, t Tiled) *nn.NamedModule {
 	p := (&nn.NamedModule{}).AddParameter("class_embedding", s.Width).Add("patch_embedding",
-		patches(s.Channels, s.Width, false, s.Patch, s.Patch))
+		newPatchConv(s.Channels, s.Width, false, s.Patch, s.Patch))
 	places := s.Positions + 1
 	p.AddChild("gated_positional_embedding").AddParameter("gate", 1).AddParameter("embedding", places,
 		s.Width).Add("tile_embedding",
@@ -25,17 +25,17 @@ func Mllama(s Size, t Tiled) *nn.NamedModule {
 		p.AddChild(name).AddParameter("gate", 1).Add("embedding", nn.NewEmbedding(t.Shapes+1, t.Tiles*s.Width))
 	}
 	p.Add("layernorm_pre", nn.NewLayerNorm(s.Width)).Add("layernorm_post", nn.NewLayerNorm(s.Width))
-	mllamaLayers(p.AddChild("transformer"), s, s.Layers, false)
-	mllamaLayers(p.AddChild("global_transformer"), s, t.Global, true)
+	addMllamaLayers(p.AddChild("transformer"), s, s.Layers, false)
+	addMllamaLayers(p.AddChild("global_transformer"), s, t.Global, true)
 	return p
 }
 
-func mllamaLayers(p *nn.NamedModule, s Size, n int64, gated bool) {
-	layers(p.AddChild("layers"), n, func(l *nn.NamedModule) {
+func addMllamaLayers(p *nn.NamedModule, s Size, n int64, gated bool) {
+	addLayers(p.AddChild("layers"), n, func(l *nn.NamedModule) {
 		if gated {
 			l.AddParameter("gate_attn", 1).AddParameter("gate_ffn", 1)
 		}
-		attention(l.AddChild("self_attn"), s.Width, false, "q_proj", "k_proj", "v_proj", "o_proj")
+		addProjections(l.AddChild("self_attn"), s.Width, false, "q_proj", "k_proj", "v_proj", "o_proj")
 		l.AddChild("mlp").Add("fc1", nn.NewLinear(s.Width, s.Inner, true)).Add("fc2",
 			nn.NewLinear(s.Inner, s.Width, true))
 		l.Add("input_layernorm", nn.NewLayerNorm(s.Width)).Add("post_attention_layernorm", nn.NewLayerNorm(s.Width))
@@ -44,7 +44,7 @@ func mllamaLayers(p *nn.NamedModule, s Size, n int64, gated bool) {
 
 // MllamaImages encodes images, cut into tiles, with Mllama's tower. The decoder's cross-attention layers read the
 // result.
-type Tiles struct {
+type MllamaImages struct {
 	Tower     *nn.NamedModule
 	Projector *nn.NamedModule // what holds it
 	Size      Size
@@ -58,22 +58,22 @@ type Tiles struct {
 }
 
 // ReplacesTokens returns false, for [Vision]: images replace no tokens, since cross-attention layers read them.
-func (q *Tiles) ReplacesTokens() bool { return false }
+func (q *MllamaImages) ReplacesTokens() bool { return false }
 
 // Load copies the images of a batch to the device, for [Vision].
-func (q *Tiles) Load(t *trace.Tape, rows int64) {
+func (q *MllamaImages) Load(t *trace.Tape, rows int64) {
 	s, n := q.Size, q.Images.PerRow
-	q.pixels = batchOf(t, trace.F32, rows, n, q.Tiled.Tiles, s.Channels, s.Image, s.Image)
-	q.shapes = batchOf(t, trace.I64, rows, n)
-	q.tiles = batchOf(t, trace.I64, rows, n, q.Tiled.Tiles)
-	q.among = batchOf(t, trace.I64, rows, q.Images.Length, n, q.Tiled.Tiles)
+	q.pixels = newBatchTensor(t, trace.F32, rows, n, q.Tiled.Tiles, s.Channels, s.Image, s.Image)
+	q.shapes = newBatchTensor(t, trace.I64, rows, n)
+	q.tiles = newBatchTensor(t, trace.I64, rows, n, q.Tiled.Tiles)
+	q.among = newBatchTensor(t, trace.I64, rows, q.Images.Length, n, q.Tiled.Tiles)
 }
 
 // RequireGrads makes the tower's first result require gradients, for [Vision].
-func (q *Tiles) RequireGrads() { q.grads = true }
+func (q *MllamaImages) RequireGrads() { q.grads = true }
 
 // Encode records the image part of MllamaModel.forward, for [Vision].
-func (q *Tiles) Encode(f *frame, _, _, _ *tensor, _ hf.Text) DecoderInputs {
+func (q *MllamaImages) Encode(f *frame, _, _, _ *tensor, _ hf.Text) DecoderInputs {
 	out := f.Bind(q.encodeImages(f))
 	places := q.Size.Positions + 1
 	states := f.Call(q.Projector.ChildAt("multi_modal_projector"), out)
@@ -84,7 +84,7 @@ func (q *Tiles) Encode(f *frame, _, _, _ *tensor, _ hf.Text) DecoderInputs {
 
 // crossMask records _prepare_cross_attention_mask of transformers' Mllama: which image states each token attends to,
 // and which tokens attend to any.
-func (q *Tiles) crossMask(f *frame, places int64) (mask, rows *tensor) {
+func (q *MllamaImages) crossMask(f *frame, places int64) (mask, rows *tensor) {
 	g := f.FuncFrame(q.among)
 	b, d := q.among.Size(0), q.patchType()
 	mask = g.Bind(q.among.RepeatInterleave(places, 3))
@@ -98,12 +98,12 @@ func (q *Tiles) crossMask(f *frame, places int64) (mask, rows *tensor) {
 }
 
 // patchType returns the dtype of the patch convolution's weight.
-func (q *Tiles) patchType() trace.DType {
+func (q *MllamaImages) patchType() trace.DType {
 	return nn.BaseLayerOf(q.Tower.ChildAt("patch_embedding")).(*nn.Conv).Weight.DType
 }
 
 // encodeImages records forward of MllamaVisionModel. The result is [rows, images, tiles, patches, width of all states].
-func (q *Tiles) encodeImages(f *frame) *tensor {
+func (q *MllamaImages) encodeImages(f *frame) *tensor {
 	s, p := q.Size, q.Tower
 	rows, images, tiles := q.pixels.Size(0), q.pixels.Size(1), q.Tiled.Tiles
 	n, places := rows*images, s.Positions+1
@@ -114,24 +114,24 @@ func (q *Tiles) encodeImages(f *frame) *tensor {
 	g.Bind(patches)
 	x := g.Bind(patches.Flatten(2, -1).Transpose(1, 2))
 	g.Set(&x, x.Reshape(n, tiles, -1, s.Width))
-	g.Set(&x, q.tile(g, p.ModuleAt("pre_tile_positional_embedding"), x))
+	g.Set(&x, q.addTileEmbedding(g, p.ModuleAt("pre_tile_positional_embedding"), x))
 	g.Set(&x, x.Reshape(n*tiles, places-1, s.Width))
-	g.Set(&x, q.classed(g, x))
+	g.Set(&x, q.addClassToken(g, x))
 	g.Set(&x, x.Reshape(n, tiles, places, s.Width))
-	g.Set(&x, q.withPositions(g, p.ModuleAt("gated_positional_embedding"), x))
+	g.Set(&x, q.addPositions(g, p.ModuleAt("gated_positional_embedding"), x))
 	g.Set(&x, g.Call(p.ChildAt("layernorm_pre"), x))
 	padded := (places + 7) / 8 * 8
 	g.Set(&x, x.Pad(0, 0, 0, padded-places))
-	mask := g.Bind(q.mask(g, n, padded))
+	mask := g.Bind(q.tileMask(g, n, padded))
 	g.Set(&x, x.View(n, -1, s.Width))
-	first := q.encoded(g, p.ModuleAt("transformer"), s.Layers, false, x, mask)
+	first := q.encode(g, p.ModuleAt("transformer"), s.Layers, false, x, mask)
 	g.BindAll(first)
 	g.Set(&x, first[len(first)-1])
 	g.Set(&x, g.Call(p.ChildAt("layernorm_post"), x))
 	g.Set(&x, x.Reshape(n, tiles, padded, s.Width))
-	g.Set(&x, q.tile(g, p.ModuleAt("post_tile_positional_embedding"), x))
+	g.Set(&x, q.addTileEmbedding(g, p.ModuleAt("post_tile_positional_embedding"), x))
 	g.Set(&x, x.Reshape(n, tiles*padded, s.Width))
-	whole := q.encoded(g, p.ModuleAt("global_transformer"), q.Tiled.Global, true, x, mask)
+	whole := q.encode(g, p.ModuleAt("global_transformer"), q.Tiled.Global, true, x, mask)
 	g.BindAll(whole)
 	g.Set(&x, whole[len(whole)-1])
 	cut := func(x **tensor, width int64) {
@@ -147,7 +147,7 @@ func (q *Tiles) encodeImages(f *frame) *tensor {
 }
 
 // addTileEmbedding records forward of MllamaPrecomputedAspectRatioEmbedding.
-func (q *Tiles) tile(f *frame, m *nn.NamedModule, x *tensor) *tensor {
+func (q *MllamaImages) addTileEmbedding(f *frame, m *nn.NamedModule, x *tensor) *tensor {
 	return callModule(f, m, []*tensor{x, q.shapes}, func(g *frame) *tensor {
 		e := g.Bind(g.Call(m.ChildAt("embedding"), q.shapes.View(-1, 1)))
 		g.Set(&e, e.Reshape(-1, q.Tiled.Tiles, 1, q.Size.Width))
@@ -157,14 +157,14 @@ func (q *Tiles) tile(f *frame, m *nn.NamedModule, x *tensor) *tensor {
 }
 
 // addClassToken records apply_class_embedding of transformers' MllamaVisionModel.
-func (q *Tiles) classed(f *frame, x *tensor) *tensor {
+func (q *MllamaImages) addClassToken(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
 	class := g.Bind(q.Tower.ParameterTensor("class_embedding").Expand(x.Size(0), 1, q.Size.Width))
 	return g.Return(g.Set(&x, trace.Cat(1, class, x)))
 }
 
 // addPositions records forward of MllamaPrecomputedPositionEmbedding.
-func (q *Tiles) withPositions(f *frame, m *nn.NamedModule, x *tensor) *tensor {
+func (q *MllamaImages) addPositions(f *frame, m *nn.NamedModule, x *tensor) *tensor {
 	places := q.Size.Positions + 1
 	return callModule(f, m, []*tensor{x, q.shapes}, func(g *frame) *tensor {
 		gated := g.Bind(m.ParameterTensor("gate").Tanh().RSubScalar().Mul(m.ParameterTensor("embedding")))
@@ -177,7 +177,7 @@ func (q *Tiles) withPositions(f *frame, m *nn.NamedModule, x *tensor) *tensor {
 }
 
 // tileMask records _prepare_aspect_ratio_attention_mask: an additive mask for every pair of patches of n images.
-func (q *Tiles) mask(f *frame, n, padded int64) *tensor {
+func (q *MllamaImages) tileMask(f *frame, n, padded int64) *tensor {
 	d := q.patchType()
 	g := f.FuncFrame(q.tiles)
 	m := g.Bind(q.tiles.View(n, q.Tiled.Tiles, 1, 1).To(d))
@@ -189,13 +189,14 @@ func (q *Tiles) mask(f *frame, n, padded int64) *tensor {
 }
 
 // encode returns the hidden states after each layer of MllamaVisionEncoder, which has no activation checkpointing.
-func (q *Tiles) encoded(f *frame, m *nn.NamedModule, layers int64, gated bool, x, mask *tensor) []*tensor {
+func (q *MllamaImages) encode(f *frame, m *nn.NamedModule, layers int64, gated bool, x, mask *tensor) []*tensor {
 	g := f.ModuleFrame(m, x, mask)
 	g.Bind(x)
 	var states []*tensor
 	for i := range layers {
-		l := m.ModuleAt(indexed("layers", i))
-		g.Set(&x, callModule(g, l, []*tensor{x, mask}, func(h *frame) *tensor { return q.layer(h, l, x, mask, gated) }))
+		l := m.ModuleAt(elementPath("layers", i))
+		forward := func(h *frame) *tensor { return q.forwardLayer(h, l, x, mask, gated) }
+		g.Set(&x, callModule(g, l, []*tensor{x, mask}, forward))
 		states = append(states, g.Bind(x))
 	}
 	g.End(states...)
@@ -203,7 +204,7 @@ func (q *Tiles) encoded(f *frame, m *nn.NamedModule, layers int64, gated bool, x
 }
 
 // forwardLayer records forward of MllamaVisionEncoderLayer.
-func (q *Tiles) layer(f *frame, l *nn.NamedModule, x, mask *tensor, gated bool) *tensor {
+func (q *MllamaImages) forwardLayer(f *frame, l *nn.NamedModule, x, mask *tensor, gated bool) *tensor {
 	through := func(gate string) {
 		if gated {
 			f.Set(&x, l.ParameterTensor(gate).Tanh().Mul(x))

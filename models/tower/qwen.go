@@ -5,24 +5,24 @@ import "github.com/vprof/vprof/models/nn"
 // Qwen2VL returns the modules of Qwen2VisionTransformerPretrainedModel.
 func Qwen2VL(s Size) *nn.NamedModule {
 	norm := func() nn.Layer { return nn.NewLayerNorm(s.Width) }
-	return qwen2(s, norm, func(m *nn.NamedModule) {
+	return newQwen2Tower(s, norm, func(m *nn.NamedModule) {
 		m.Add("fc1", nn.NewLinear(s.Width, s.Inner, true)).Add("fc2", nn.NewLinear(s.Inner, s.Width, true))
 	})
 }
 
 // Qwen25VL returns the modules of Qwen2_5_VisionTransformerPretrainedModel.
 func Qwen25VL(s Size) *nn.NamedModule {
-	norm := func() nn.Layer { return scale(s.Width) }
-	return qwen2(s, norm, func(m *nn.NamedModule) { gated(m, s.Width, s.Inner, s.Width, true) })
+	norm := func() nn.Layer { return newRMSNorm(s.Width) }
+	return newQwen2Tower(s, norm, func(m *nn.NamedModule) { addGatedMLP(m, s.Width, s.Inner, s.Width, true) })
 }
 
-func qwen2(s Size, norm func() nn.Layer, mlp func(m *nn.NamedModule)) *nn.NamedModule {
+func newQwen2Tower(s Size, norm func() nn.Layer, mlp func(m *nn.NamedModule)) *nn.NamedModule {
 	p := &nn.NamedModule{}
-	p.AddChild("patch_embed").Add("proj", patches(s.Channels, s.Width, false, s.Frames, s.Patch, s.Patch))
-	inverse(p.AddChild("rotary_pos_emb"), s.Width/s.Heads/4)
-	layers(p.AddChild("blocks"), s.Layers, func(l *nn.NamedModule) {
+	p.AddChild("patch_embed").Add("proj", newPatchConv(s.Channels, s.Width, false, s.Frames, s.Patch, s.Patch))
+	addRotaryBuffer(p.AddChild("rotary_pos_emb"), s.Width/s.Heads/4)
+	addLayers(p.AddChild("blocks"), s.Layers, func(l *nn.NamedModule) {
 		l.Add("norm1", norm()).Add("norm2", norm())
-		joined(l, s.Width, true)
+		addFusedAttention(l, s.Width, true)
 		mlp(l.AddChild("mlp"))
 	})
 	square := s.Width * s.Merge * s.Merge // the patches that become one token
@@ -32,19 +32,19 @@ func qwen2(s Size, norm func() nn.Layer, mlp func(m *nn.NamedModule)) *nn.NamedM
 }
 
 // addFusedAttention adds an attention module with one projection for query, key and value.
-func joined(l *nn.NamedModule, width int64, bias bool) {
+func addFusedAttention(l *nn.NamedModule, width int64, bias bool) {
 	l.AddChild("attn").Add("qkv", nn.NewLinear(width, 3*width, bias)).Add("proj", nn.NewLinear(width, width, bias))
 }
 
 // Qwen3VL returns the modules of Qwen3VLVisionModel, or of Qwen3.5's tower, which has no deepstack features.
 func Qwen3VL(s Size) *nn.NamedModule {
 	p := &nn.NamedModule{}
-	p.AddChild("patch_embed").Add("proj", patches(s.Channels, s.Width, true, s.Frames, s.Patch, s.Patch))
+	p.AddChild("patch_embed").Add("proj", newPatchConv(s.Channels, s.Width, true, s.Frames, s.Patch, s.Patch))
 	p.Add("pos_embed", nn.NewEmbedding(s.Positions, s.Width))
-	inverse(p.AddChild("rotary_pos_emb"), s.Width/s.Heads/4)
-	layers(p.AddChild("blocks"), s.Layers, func(l *nn.NamedModule) {
+	addRotaryBuffer(p.AddChild("rotary_pos_emb"), s.Width/s.Heads/4)
+	addLayers(p.AddChild("blocks"), s.Layers, func(l *nn.NamedModule) {
 		l.Add("norm1", nn.NewLayerNorm(s.Width)).Add("norm2", nn.NewLayerNorm(s.Width))
-		joined(l, s.Width, true)
+		addFusedAttention(l, s.Width, true)
 		l.AddChild("mlp").Add("linear_fc1", nn.NewLinear(s.Width, s.Inner, true)).Add("linear_fc2",
 			nn.NewLinear(s.Inner, s.Width, true))
 	})
@@ -55,7 +55,7 @@ func Qwen3VL(s Size) *nn.NamedModule {
 	}
 	merge(p.AddChild("merger"), s.Width)
 	if s.Deep > 0 {
-		layers(p.AddChild("deepstack_merger_list"), s.Deep, func(m *nn.NamedModule) { merge(m, square) })
+		addLayers(p.AddChild("deepstack_merger_list"), s.Deep, func(m *nn.NamedModule) { merge(m, square) })
 	}
 	return p
 }
@@ -64,17 +64,18 @@ func Qwen3VL(s Size) *nn.NamedModule {
 func GLM4V(s Size, inner int64) *nn.NamedModule {
 	p := &nn.NamedModule{}
 	p.AddChild("embeddings").Add("position_embedding", nn.NewEmbedding(s.Positions, s.Width))
-	p.AddChild("patch_embed").Add("proj", patches(s.Channels, s.Width, true, s.Frames, s.Patch, s.Patch))
-	inverse(p.AddChild("rotary_pos_emb"), s.Width/s.Heads/4)
-	layers(p.AddChild("blocks"), s.Layers, func(l *nn.NamedModule) {
-		l.Add("norm1", scale(s.Width)).Add("norm2", scale(s.Width))
+	p.AddChild("patch_embed").Add("proj", newPatchConv(s.Channels, s.Width, true, s.Frames, s.Patch, s.Patch))
+	addRotaryBuffer(p.AddChild("rotary_pos_emb"), s.Width/s.Heads/4)
+	addLayers(p.AddChild("blocks"), s.Layers, func(l *nn.NamedModule) {
+		l.Add("norm1", newRMSNorm(s.Width)).Add("norm2", newRMSNorm(s.Width))
 		l.AddChild("attn").Add("qkv", nn.NewLinear(s.Width, 3*s.Width, s.Bias)).Add("proj",
 			nn.NewLinear(s.Width, s.Width, false))
-		gated(l.AddChild("mlp"), s.Width, s.Inner, s.Width, false)
+		addGatedMLP(l.AddChild("mlp"), s.Width, s.Inner, s.Width, false)
 	})
 	m := p.AddChild("merger").Add("proj", nn.NewLinear(s.Out, s.Out, false)).Add("post_projection_norm",
 		nn.NewLayerNorm(s.Out))
-	gated(m, s.Out, inner, s.Out, false)
-	return p.Add("post_conv_layernorm", scale(s.Width)).Add("downsample", conv(s.Width, s.Out, true, s.Merge, s.Merge)).
-		Add("post_layernorm", scale(s.Width))
+	addGatedMLP(m, s.Out, inner, s.Out, false)
+	return p.Add("post_conv_layernorm", newRMSNorm(s.Width)).
+		Add("downsample", newConv(s.Width, s.Out, true, s.Merge, s.Merge)).
+		Add("post_layernorm", newRMSNorm(s.Width))
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // QwenImages encodes images with the towers of Qwen2-VL, Qwen2.5-VL and Qwen3-VL, which accept images of any size.
-type Qwen struct {
+type QwenImages struct {
 	Tower  *nn.NamedModule
 	Size   Size
 	Images ImageBatch
@@ -21,42 +21,44 @@ type Qwen struct {
 // QwenTokens returns the number of tokens of an image with the given side in pixels, rounded to whole tokens
 // (smart_resize).
 func QwenTokens(s Size, side int64) int64 {
-	n := squares(s, side)
+	n := tokensPerSide(s, side)
 	return n * n
 }
 
 // tokensPerSide returns the number of tokens along a side of an image. Each token is a square of patches.
-func squares(s Size, side int64) int64 {
+func tokensPerSide(s Size, side int64) int64 {
 	unit := s.Patch * s.Merge
 	return max(1, (side+unit/2)/unit)
 }
 
 // patchesPerSide returns the number of patches along a side of an image.
-func (q *Qwen) side() int64 { return squares(q.Size, q.Images.Side) * q.Size.Merge }
+func (q *QwenImages) patchesPerSide() int64 {
+	return tokensPerSide(q.Size, q.Images.Side) * q.Size.Merge
+}
 
 // imageCount returns the number of images in the batch.
-func (q *Qwen) images() int64 { return q.grid.Size(0) }
+func (q *QwenImages) imageCount() int64 { return q.grid.Size(0) }
 
 // Load copies the images of a batch to the device, for [Vision].
-func (q *Qwen) Load(t *trace.Tape, rows int64) {
+func (q *QwenImages) Load(t *trace.Tape, rows int64) {
 	s, n := q.Size, rows*q.Images.PerRow
-	q.pixels = batchOf(t, trace.F32, n*q.side()*q.side(), s.Channels*s.Frames*s.Patch*s.Patch)
-	q.grid = batchOf(t, trace.I64, n, 3)
-	q.kinds = batchOf(t, trace.I64, rows, q.Images.Length)
+	q.pixels = newBatchTensor(t, trace.F32, n*q.patchesPerSide()*q.patchesPerSide(), s.Channels*s.Frames*s.Patch*s.Patch)
+	q.grid = newBatchTensor(t, trace.I64, n, 3)
+	q.kinds = newBatchTensor(t, trace.I64, rows, q.Images.Length)
 }
 
 // RequireGrads makes the tower's first result require gradients, for [Vision]. It has no effect for Qwen3VLVisionModel,
 // whose first module transformers does not find.
-func (q *Qwen) RequireGrads() { q.grads = q.Size.Positions == 0 }
+func (q *QwenImages) RequireGrads() { q.grads = q.Size.Positions == 0 }
 
 // ReplacesTokens returns true, for [Vision]: image features replace placeholder tokens.
-func (q *Qwen) ReplacesTokens() bool { return true }
+func (q *QwenImages) ReplacesTokens() bool { return true }
 
 // Encode records the image part of Qwen2_5_VLModel.forward, for [Vision].
-func (q *Qwen) Encode(f *frame, ids, _, embeds *tensor, text hf.Text) DecoderInputs {
-	_, features, deep := q.features(f, text)
+func (q *QwenImages) Encode(f *frame, ids, _, embeds *tensor, text hf.Text) DecoderInputs {
+	_, features, deep := q.imageFeatures(f, text)
 	images := f.Bind(trace.Cat(0, features...).To(embeds.DType()))
-	masks := f.BindAll(imagePlaces(f, ids, 2))
+	masks := f.BindAll(imageMasks(f, ids, 2))
 	f.Set(&embeds, embeds.MaskedScatter(masks[0], images))
 	seen := DecoderInputs{Embeds: embeds}
 	if q.Size.Deep > 0 {
@@ -72,12 +74,12 @@ func (q *Qwen) Encode(f *frame, ids, _, embeds *tensor, text hf.Text) DecoderInp
 
 // imageFeatures records get_image_features: the tower's last state, the features of each image, and the features of
 // deeper layers. All of them live in frame f.
-func (q *Qwen) features(f *frame, text hf.Text) (last *tensor, images []*tensor, deep [][]*tensor) {
+func (q *QwenImages) imageFeatures(f *frame, text hf.Text) (last *tensor, images []*tensor, deep [][]*tensor) {
 	g := f.CallFrame(q.pixels, q.grid)
 	pixels := g.Bind(q.pixels.To(q.patchEmbed().DType))
 	last, merged, each := q.encodeImages(g, pixels, text)
 	g.BindAll(append([]*tensor{last, merged}, each...))
-	per := merged.Size(0) / q.images()
+	per := merged.Size(0) / q.imageCount()
 	images = g.BindAll(merged.Split(per, 0))
 	all := append([]*tensor{last}, images...)
 	for _, d := range each {
@@ -89,26 +91,26 @@ func (q *Qwen) features(f *frame, text hf.Text) (last *tensor, images []*tensor,
 	return last, images, deep
 }
 
-func (q *Qwen) patchEmbed() *nn.Parameter {
+func (q *QwenImages) patchEmbed() *nn.Parameter {
 	return nn.BaseLayerOf(q.Tower.ChildAt("patch_embed.proj")).(*nn.Conv).Weight
 }
 
 // encodeImages records forward of the tower. It returns the output of the last layer, the merged tokens (one for each
 // square of patches), and the outputs of deeper layers.
-func (q *Qwen) encodeImages(f *frame, pixels *tensor, text hf.Text) (last, merged *tensor, deep []*tensor) {
+func (q *QwenImages) encodeImages(f *frame, pixels *tensor, text hf.Text) (last, merged *tensor, deep []*tensor) {
 	s := q.Size
 	g := f.ModuleFrame(q.Tower, pixels, q.grid)
 	var taps, weights *tensor
 	if s.Positions > 0 {
-		taps, weights = q.interpolation(g)
+		taps, weights = q.nearestPositions(g)
 	}
-	positions := g.Bind(q.positions(g))
-	ends := g.Bind(g.Tape().Zeros(trace.I32, q.images()+1))
+	positions := g.Bind(q.positionIDs(g))
+	ends := g.Bind(g.Tape().Zeros(trace.I32, q.imageCount()+1))
 	var order, windows *tensor
 	if s.Window > 0 {
-		windows = g.Bind(g.Tape().Zeros(trace.I32, int64(len(q.windows()))*q.images()+1))
+		windows = g.Bind(g.Tape().Zeros(trace.I32, int64(len(q.windowLengths()))*q.imageCount()+1))
 	}
-	x := g.Bind(q.patched(g, pixels))
+	x := g.Bind(q.embedPatches(g, pixels))
 	if s.Positions > 0 {
 		places := g.Bind(g.Call(q.Tower.ChildAt("pos_embed"), taps).Mul(weights.Unsqueeze(-1)).Sum(false, 1))
 		g.Set(&x, x.Add(places.To(x.DType())))
@@ -116,27 +118,27 @@ func (q *Qwen) encodeImages(f *frame, pixels *tensor, text hf.Text) (last, merge
 	if s.Window > 0 {
 		order = g.Tape().New(movingBatch, 0, trace.I64, x.Size(0)/(s.Merge*s.Merge))
 		g.Bind(order)
-		g.Set(&x, q.ordered(x, order))
+		g.Set(&x, q.inWindowOrder(x, order))
 	}
-	cos, sin := q.angles(g, positions)
+	cos, sin := q.rotaryAngles(g, positions)
 	g.BindAll([]*tensor{cos, sin})
 	if s.Window > 0 {
-		g.Set(&cos, q.ordered(cos, order))
-		g.Set(&sin, q.ordered(sin, order))
+		g.Set(&cos, q.inWindowOrder(cos, order))
+		g.Set(&sin, q.inWindowOrder(sin, order))
 	}
 	for i := range s.Layers {
-		l, ends, spans := q.Tower.ModuleAt(indexed("blocks", i)), ends, []int64{q.side() * q.side()}
+		l, ends, spans := q.Tower.ModuleAt(elementPath("blocks", i)), ends, []int64{q.patchesPerSide() * q.patchesPerSide()}
 		if s.Window > 0 && !slices.Contains(s.FullAttentionLayers, i) {
-			ends, spans = windows, q.windows()
+			ends, spans = windows, q.windowLengths()
 		}
 		g.Set(&x, text.CallLayer(g, int(i), l, func(h *frame, args []*tensor) *tensor {
-			return q.block(h, l, args, spans)
+			return q.forwardBlock(h, l, args, spans)
 		}, []*tensor{x}, ends, cos, sin))
 		if at := slices.Index(s.DeepLayers, i); at >= 0 {
-			deep = append(deep, g.Bind(q.merged(g, q.Tower.ModuleAt(indexed("deepstack_merger_list", int64(at))), x)))
+			deep = append(deep, g.Bind(q.mergePatches(g, q.Tower.ModuleAt(elementPath("deepstack_merger_list", int64(at))), x)))
 		}
 	}
-	merged = g.Bind(q.merged(g, q.Tower.ModuleAt("merger"), x))
+	merged = g.Bind(q.mergePatches(g, q.Tower.ModuleAt("merger"), x))
 	if s.Window > 0 {
 		g.Set(&merged, merged.Index(order))
 	}
@@ -145,7 +147,7 @@ func (q *Qwen) encodeImages(f *frame, pixels *tensor, text hf.Text) (last, merge
 }
 
 // embedPatches records forward of the patch embedding (PatchEmbed).
-func (q *Qwen) patched(f *frame, pixels *tensor) *tensor {
+func (q *QwenImages) embedPatches(f *frame, pixels *tensor) *tensor {
 	s, m := q.Size, q.Tower.ModuleAt("patch_embed")
 	y := callModule(f, m, []*tensor{pixels}, func(g *frame) *tensor {
 		x := g.Bind(pixels.View(-1, s.Channels, s.Frames, s.Patch, s.Patch))
@@ -156,17 +158,17 @@ func (q *Qwen) patched(f *frame, pixels *tensor) *tensor {
 }
 
 // inWindowOrder records permute_input_for_window_attn: it sorts the squares of patches by window.
-func (q *Qwen) ordered(x, order *tensor) *tensor {
+func (q *QwenImages) inWindowOrder(x, order *tensor) *tensor {
 	unit := q.Size.Merge * q.Size.Merge
 	return x.Reshape(x.Size(0)/unit, unit, -1).Index(order).Reshape(x.Size(0), -1)
 }
 
 // positionIDs records get_vision_position_ids: the row and the column of each patch [patches, 2].
-func (q *Qwen) positions(f *frame) *tensor {
+func (q *QwenImages) positionIDs(f *frame) *tensor {
 	g := f.FuncFrame(q.grid)
-	t, n := g.Tape(), q.side()
+	t, n := g.Tape(), q.patchesPerSide()
 	var all []*tensor
-	for range q.images() {
+	for range q.imageCount() {
 		h, w := t.Arange(n).View(-1, 1).Expand(n, n), t.Arange(n).View(1, -1).Expand(n, n)
 		g.BindAll([]*tensor{h, w})
 		blocks := func(x *tensor) *tensor {
@@ -180,7 +182,7 @@ func (q *Qwen) positions(f *frame) *tensor {
 }
 
 // rotaryAngles records forward of the rotary embedding: cosines and sines [patches, head size].
-func (q *Qwen) angles(f *frame, positions *tensor) (cos, sin *tensor) {
+func (q *QwenImages) rotaryAngles(f *frame, positions *tensor) (cos, sin *tensor) {
 	m := q.Tower.ModuleAt("rotary_pos_emb")
 	g := f.ModuleFrame(m, positions)
 	g.Tape().NoGrad(func() {
@@ -198,8 +200,8 @@ func (q *Qwen) angles(f *frame, positions *tensor) (cos, sin *tensor) {
 }
 
 // windowLengths returns the number of patches in each attention window of an image.
-func (q *Qwen) windows() (lengths []int64) {
-	n, side := q.side()/q.Size.Merge, q.Size.Window/q.Size.Patch/q.Size.Merge
+func (q *QwenImages) windowLengths() (lengths []int64) {
+	n, side := q.patchesPerSide()/q.Size.Merge, q.Size.Window/q.Size.Patch/q.Size.Merge
 	for y := int64(0); y < n; y += side {
 		for x := int64(0); x < n; x += side {
 			lengths = append(lengths, min(side, n-y)*min(side, n-x)*q.Size.Merge*q.Size.Merge)
@@ -210,12 +212,12 @@ func (q *Qwen) windows() (lengths []int64) {
 
 // forwardBlock records a layer's forward of patches, the ends of spans, cosines and sines. Patches attend within their
 // span.
-func (q *Qwen) block(f *frame, l *nn.NamedModule, args []*tensor, spans []int64) *tensor {
+func (q *QwenImages) forwardBlock(f *frame, l *nn.NamedModule, args []*tensor, spans []int64) *tensor {
 	x, attn := args[0], l.ModuleAt("attn")
-	lengths := slices.Repeat(spans, int(q.images()))
+	lengths := slices.Repeat(spans, int(q.imageCount()))
 	y := f.Call(l.ChildAt("norm1"), x)
 	f.Set(&x, x.Add(callModule(f, attn, []*tensor{y, args[1], args[2], args[3]}, func(g *frame) *tensor {
-		return q.attend(g, attn, y, args[2], args[3], lengths)
+		return q.forwardAttention(g, attn, y, args[2], args[3], lengths)
 	})))
 	m, z := l.ModuleAt("mlp"), f.Call(l.ChildAt("norm2"), x)
 	switch {
@@ -234,7 +236,7 @@ func (q *Qwen) block(f *frame, l *nn.NamedModule, args []*tensor, spans []int64)
 }
 
 // forwardAttention records forward of the tower's attention.
-func (q *Qwen) attend(f *frame, m *nn.NamedModule, x, cos, sin *tensor, lengths []int64) *tensor {
+func (q *QwenImages) forwardAttention(f *frame, m *nn.NamedModule, x, cos, sin *tensor, lengths []int64) *tensor {
 	n := x.Size(0)
 	parts := f.BindAll(f.Call(m.ChildAt("qkv"), x).Reshape(n, 3, q.Size.Heads, -1).Permute(1, 0, 2, 3).Unbind(0))
 	turned := applyRotary(f, parts[0], parts[1], cos, sin)
@@ -282,7 +284,7 @@ func rotateHalf(f *frame, x *tensor) *tensor {
 }
 
 // mergePatches records forward of the merger, which merges each square of patches into one token.
-func (q *Qwen) merged(f *frame, m *nn.NamedModule, x *tensor) *tensor {
+func (q *QwenImages) mergePatches(f *frame, m *nn.NamedModule, x *tensor) *tensor {
 	square := q.Size.Width * q.Size.Merge * q.Size.Merge
 	return callModule(f, m, []*tensor{x}, func(g *frame) *tensor {
 		if q.Size.Positions == 0 {
@@ -305,7 +307,7 @@ func (q *Qwen) merged(f *frame, m *nn.NamedModule, x *tensor) *tensor {
 
 // nearestPositions records get_vision_interpolation_indices_and_weights: for each patch the four nearest positions
 // [patches, 4], and their weights.
-func (q *Qwen) interpolation(f *frame) (taps, weights *tensor) {
-	n := q.images() * q.side() * q.side()
+func (q *QwenImages) nearestPositions(f *frame) (taps, weights *tensor) {
+	n := q.imageCount() * q.patchesPerSide() * q.patchesPerSide()
 	return f.Bind(f.Tape().Zeros(trace.I64, n, 4)), f.Bind(f.Tape().Zeros(trace.F32, n, 4))
 }

@@ -49,7 +49,7 @@ type rmsNorm struct {
 	Weight *nn.Parameter
 }
 
-func scale(width int64) *rmsNorm { return &rmsNorm{Weight: nn.NewParameter(width)} }
+func newRMSNorm(width int64) *rmsNorm { return &rmsNorm{Weight: nn.NewParameter(width)} }
 
 // Forward returns the normalized x, of the same shape.
 func (n *rmsNorm) Forward(f *frame, x *tensor) *tensor {
@@ -59,47 +59,47 @@ func (n *rmsNorm) Forward(f *frame, x *tensor) *tensor {
 }
 
 // newPatchConv returns a convolution whose stride is its kernel size, over adjacent patches.
-func patches(in, out int64, bias bool, kernel ...int64) nn.Layer {
+func newPatchConv(in, out int64, bias bool, kernel ...int64) nn.Layer {
 	return nn.NewConv(in, out, nn.ConvOptions{Kernel: kernel, Stride: kernel, NoBias: !bias})
 }
 
-func conv(in, out int64, bias bool, kernel ...int64) nn.Layer {
+func newConv(in, out int64, bias bool, kernel ...int64) nn.Layer {
 	return nn.NewConv(in, out, nn.ConvOptions{Kernel: kernel, NoBias: !bias})
 }
 
 // addGatedMLP adds a gated feed-forward layer.
-func gated(p *nn.NamedModule, width, inner, out int64, bias bool) {
+func addGatedMLP(p *nn.NamedModule, width, inner, out int64, bias bool) {
 	p.Add("gate_proj", nn.NewLinear(width, inner, bias)).Add("up_proj", nn.NewLinear(width, inner, bias)).
 		Add("down_proj", nn.NewLinear(inner, out, bias))
 }
 
 // elementPath returns the path of an element of a module list: "layers.3".
-func indexed(list string, i int64) string { return list + "." + strconv.FormatInt(i, 10) }
+func elementPath(list string, i int64) string { return list + "." + strconv.FormatInt(i, 10) }
 
 // addLayers adds n layers to a module list and calls add for each.
-func layers(p *nn.NamedModule, n int64, add func(l *nn.NamedModule)) {
+func addLayers(p *nn.NamedModule, n int64, add func(l *nn.NamedModule)) {
 	for i := range n {
 		add(p.AddChild(strconv.FormatInt(i, 10)))
 	}
 }
 
 // addProjections adds linear layers of equal input and output width.
-func attention(p *nn.NamedModule, width int64, bias bool, names ...string) {
+func addProjections(p *nn.NamedModule, width int64, bias bool, names ...string) {
 	for _, name := range names {
 		p.Add(name, nn.NewLinear(width, width, bias))
 	}
 }
 
 // addRotaryBuffer adds the inv_freq buffer of rotary embeddings for heads of a size.
-func inverse(p *nn.NamedModule, size int64) {
+func addRotaryBuffer(p *nn.NamedModule, size int64) {
 	p.AddBuffer(trace.F32, size).AddBuffer(trace.F32, size)
 }
 
 // addEncoder adds the encoder layers that CLIP and SigLIP share.
-func encoder(p *nn.NamedModule, s Size) {
-	layers(p.AddChild("encoder").AddChild("layers"), s.Layers, func(l *nn.NamedModule) {
+func addEncoder(p *nn.NamedModule, s Size) {
+	addLayers(p.AddChild("encoder").AddChild("layers"), s.Layers, func(l *nn.NamedModule) {
 		l.Add("layer_norm1", nn.NewLayerNorm(s.Width))
-		attention(l.AddChild("self_attn"), s.Width, true, "k_proj", "v_proj", "q_proj", "out_proj")
+		addProjections(l.AddChild("self_attn"), s.Width, true, "k_proj", "v_proj", "q_proj", "out_proj")
 		l.Add("layer_norm2", nn.NewLayerNorm(s.Width))
 		l.AddChild("mlp").Add("fc1", nn.NewLinear(s.Width, s.Inner, true)).Add("fc2",
 			nn.NewLinear(s.Inner, s.Width, true))
@@ -109,30 +109,30 @@ func encoder(p *nn.NamedModule, s Size) {
 // Siglip returns the modules of SiglipVisionModel. s.Positions is the number of patches of an image.
 func Siglip(s Size) *nn.NamedModule {
 	p := &nn.NamedModule{}
-	p.AddChild("embeddings").Add("patch_embedding", patches(s.Channels, s.Width, true, s.Patch, s.Patch)).
+	p.AddChild("embeddings").Add("patch_embedding", newPatchConv(s.Channels, s.Width, true, s.Patch, s.Patch)).
 		Add("position_embedding", nn.NewEmbedding(s.Positions, s.Width)).AddBuffer(trace.I64, s.Positions)
-	siglipEncoder(p, s)
+	addSiglipEncoder(p, s)
 	return p
 }
 
 // PaddleOCR returns the modules of PaddleOCRVisionTransformer: SigLIP's, and rotary embeddings.
 func PaddleOCR(s Size) *nn.NamedModule {
 	p := Siglip(s)
-	inverse(p, s.Width/s.Heads/4)
+	addRotaryBuffer(p, s.Width/s.Heads/4)
 	return p
 }
 
 // SmolVLM returns the modules of SmolVLMVisionTransformer, which computes position ids instead of storing them.
 func SmolVLM(s Size) *nn.NamedModule {
 	p := &nn.NamedModule{}
-	p.AddChild("embeddings").Add("patch_embedding", conv(s.Channels, s.Width, true, s.Patch, s.Patch)).
+	p.AddChild("embeddings").Add("patch_embedding", newConv(s.Channels, s.Width, true, s.Patch, s.Patch)).
 		Add("position_embedding", nn.NewEmbedding(s.Positions, s.Width))
-	siglipEncoder(p, s)
+	addSiglipEncoder(p, s)
 	return p
 }
 
-func siglipEncoder(p *nn.NamedModule, s Size) {
-	encoder(p, s)
+func addSiglipEncoder(p *nn.NamedModule, s Size) {
+	addEncoder(p, s)
 	p.Add("post_layernorm", nn.NewLayerNorm(s.Width))
 	if !s.Pooled {
 		return
@@ -150,24 +150,24 @@ func siglipEncoder(p *nn.NamedModule, s Size) {
 func CLIP(s Size) *nn.NamedModule {
 	p := &nn.NamedModule{}
 	p.AddChild("embeddings").AddParameter("class_embedding", s.Width).Add("patch_embedding",
-		patches(s.Channels, s.Width, false, s.Patch, s.Patch)).
+		newPatchConv(s.Channels, s.Width, false, s.Patch, s.Patch)).
 		Add("position_embedding", nn.NewEmbedding(s.Positions+1, s.Width)).AddBuffer(trace.I64, s.Positions+1)
 	p.Add("pre_layrnorm", nn.NewLayerNorm(s.Width))
-	encoder(p, s)
+	addEncoder(p, s)
 	return p.Add("post_layernorm", nn.NewLayerNorm(s.Width))
 }
 
 // Pixtral returns the modules of PixtralVisionModel.
 func Pixtral(s Size) *nn.NamedModule {
 	p := &nn.NamedModule{}
-	p.Add("patch_conv", conv(s.Channels, s.Width, false, s.Patch, s.Patch)).Add("ln_pre", scale(s.Width))
-	layers(p.AddChild("transformer").AddChild("layers"), s.Layers, func(l *nn.NamedModule) {
-		l.Add("attention_norm", scale(s.Width))
-		gated(l.AddChild("feed_forward"), s.Width, s.Inner, s.Width, false)
-		attention(l.AddChild("attention"), s.Width, false, "k_proj", "v_proj", "q_proj", "o_proj")
-		l.Add("ffn_norm", scale(s.Width))
+	p.Add("patch_conv", newConv(s.Channels, s.Width, false, s.Patch, s.Patch)).Add("ln_pre", newRMSNorm(s.Width))
+	addLayers(p.AddChild("transformer").AddChild("layers"), s.Layers, func(l *nn.NamedModule) {
+		l.Add("attention_norm", newRMSNorm(s.Width))
+		addGatedMLP(l.AddChild("feed_forward"), s.Width, s.Inner, s.Width, false)
+		addProjections(l.AddChild("attention"), s.Width, false, "k_proj", "v_proj", "q_proj", "o_proj")
+		l.Add("ffn_norm", newRMSNorm(s.Width))
 	})
-	inverse(p.AddChild("patch_positional_embedding"), s.Width/s.Heads/2)
+	addRotaryBuffer(p.AddChild("patch_positional_embedding"), s.Width/s.Heads/2)
 	return p
 }
 
@@ -180,8 +180,8 @@ func Llama4(s Size) *nn.NamedModule {
 	p.AddChild("patch_embedding").Add("linear", nn.NewLinear(s.Channels*s.Patch*s.Patch, s.Width, false))
 	p.AddChild("rotary_embedding").AddBuffer(trace.C64, places, 1, s.Width/s.Heads/2)
 	p.Add("layernorm_pre", nn.NewLayerNorm(s.Width)).Add("layernorm_post", nn.NewLayerNorm(s.Width))
-	layers(p.AddChild("model").AddChild("layers"), s.Layers, func(l *nn.NamedModule) {
-		attention(l.AddChild("self_attn"), s.Width, true, "q_proj", "k_proj", "v_proj", "o_proj")
+	addLayers(p.AddChild("model").AddChild("layers"), s.Layers, func(l *nn.NamedModule) {
+		addProjections(l.AddChild("self_attn"), s.Width, true, "q_proj", "k_proj", "v_proj", "o_proj")
 		l.AddChild("mlp").Add("fc1", nn.NewLinear(s.Width, s.Inner, true)).Add("fc2",
 			nn.NewLinear(s.Inner, s.Width, true))
 		l.Add("input_layernorm", nn.NewLayerNorm(s.Width)).Add("post_attention_layernorm", nn.NewLayerNorm(s.Width))

@@ -59,7 +59,7 @@ func (s DecoderInputs) AddDeepstack(f *frame, x *tensor, i int) *tensor {
 	return g.Return(x)
 }
 
-func batchOf(t *trace.Tape, d trace.DType, shape ...int64) *tensor {
+func newBatchTensor(t *trace.Tape, d trace.DType, shape ...int64) *tensor {
 	return t.Hold(t.New(movingBatch, program.Batch, d, shape...))
 }
 
@@ -68,7 +68,7 @@ const movingBatch = "to_dtype_layout"
 
 // imageMasks records get_placeholder_mask of transformers: for images and each other kind of input, the mask of their
 // placeholder ids and its sum.
-func imagePlaces(f *frame, ids *tensor, kinds int) []*tensor {
+func imageMasks(f *frame, ids *tensor, kinds int) []*tensor {
 	g := f.FuncFrame(ids)
 	masks := lists.Make(kinds, func(int) *tensor { return g.Bind(ids.EqScalar()) })
 	for i := range masks {
