@@ -23,8 +23,7 @@ type requestValues struct {
 	// the GPU's memory, from 0 to 1.
 	GPUGiB, MiB, GiB int64
 	Share            float64
-	// HostMiB and HostGiB are the host memory that each machine needs, ProcessBytes each process's part; zero if
-	// unknown.
+	// HostMiB and HostGiB are the host memory that each machine needs, ProcessBytes that of a process; zero if unknown.
 	HostMiB, HostGiB, ProcessBytes int64
 	// Parts reports whether a part of one GPU is enough.
 	Parts bool

@@ -33,8 +33,8 @@ type Job struct {
 	Batches []int `json:"batches"`
 	// Lengths is the distribution of the lengths of a plan's samples; absent if all have the case's length.
 	Lengths *epoch.Lengths `json:"lengths,omitempty"`
-	// CurriculumParts are the other parts of a curriculum, which train with the same batch; absent if training has one
-	// part.
+	// CurriculumParts are the other stages of a curriculum, which train with the same batch; absent without a
+	// curriculum.
 	CurriculumParts []step.Part `json:"parts,omitempty"`
 	// Conditions are the conditions of a sweep's runs.
 	Conditions sweep.Conditions `json:"conditions,omitzero"`
@@ -44,8 +44,7 @@ type Job struct {
 
 // Target is the device of a job.
 type Target struct {
-	// Device names a GPU of the machine that runs the job, "cuda:0", or is [AutoDevice]; absent if the GPU is
-	// simulated.
+	// Device names a GPU of the machine that runs the job ("cuda:0"), or is [AutoDevice]; absent for a simulated GPU.
 	Device string `json:"device,omitempty"`
 	// GPU is the GPU to simulate, with all its values, since catalogs differ; absent for a GPU of the machine.
 	GPU *device.GPU `json:"board,omitempty"`

@@ -9,8 +9,7 @@ import (
 	"github.com/vprof/vprof/profiler/replay"
 )
 
-// CheckPhase judges one point of a result: of a setup's training steps, or of its evaluation after them. The caller
-// sets the name.
+// CheckPhase judges the training steps of a result, or the evaluation after them. The caller sets the check's name.
 func (j *Judge) CheckPhase(ctx context.Context, s *step.Setup, r *step.Result, of func(*replay.Run) replay.PhaseUsage,
 ) (c report.Check, err error) {
 	at := of(r.Run)
@@ -105,8 +104,7 @@ func (j *Judge) CheckEpochs(l *report.Lengths) report.Check {
 	return c
 }
 
-// ApplyEpochs adds replayed epochs to the point of their worst batch. The point is not safe if an epoch does not
-// complete.
+// ApplyEpochs adds replayed epochs to the check of their worst batch, which fails if an epoch does not complete.
 func (j *Judge) ApplyEpochs(l *report.Lengths, p *report.Point) {
 	p.Lengths = l
 	c := j.CheckEpochs(l)

@@ -172,8 +172,7 @@ func (j *Judge) WorstCase(ctx context.Context, cases []*step.Setup, batch int) (
 	return worst, nil
 }
 
-// isClearlySafe reports whether the need of a larger batch of a case is so small that no smaller batch exceeds the
-// limit.
+// isClearlySafe reports whether a larger batch needs so little that no smaller batch exceeds the limit.
 func (j *Judge) isClearlySafe(s *step.Setup, batch int) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -285,8 +284,7 @@ func (j *Judge) Estimate(s *step.Setup, r *step.Result, at replay.Usage) (planne
 	return s.WithOtherProcesses(j.OtherProcessBytes).EstimateAt(j.GPU, r, at)
 }
 
-// need returns the upper end of an estimate, which must be within the limit: [math.MaxInt64] if the machine has too
-// little memory.
+// need returns an estimate's upper end, which must be within the limit; [math.MaxInt64] if it exceeds the host memory.
 func (j *Judge) need(e planner.Estimate) int64 {
 	if e.Host.Exceeds() {
 		return math.MaxInt64

@@ -162,8 +162,7 @@ func (d *Judgement) measure(l *Loop) (err error) {
 	return err
 }
 
-// measuredNeed returns the need of a run on a device, in bytes: [math.MaxInt64] if it frees cached memory, or runs out
-// of memory.
+// measuredNeed returns a measured run's bytes; [math.MaxInt64] if it frees cached memory or runs out of memory.
 func measuredNeed(r *step.Result) int64 {
 	if r.Measured.Run.HadRetries() {
 		return math.MaxInt64
@@ -252,8 +251,7 @@ func (d *Judgement) Evaluate(ctx context.Context) (err error) {
 // hasEvaluation reports whether the verdict counts the evaluation.
 func (d *Judgement) hasEvaluation() bool { return d.judge.Validation > 0 || d.setup.Evaluates() }
 
-// Complete adds the parts of a judgement that only reports show: the whole interval of a need beyond the limit, and the
-// evaluation.
+// Complete adds what only reports show: the whole interval of a need beyond the limit, and the evaluation.
 func (d *Judgement) Complete(ctx context.Context) error {
 	if d.completed {
 		return nil
@@ -337,8 +335,7 @@ func (d *Judgement) reportEvaluation(ctx context.Context, out *report.Estimate) 
 	return nil
 }
 
-// addDeviceNeeds replays with the GPU's own memory, which decides if the memory's end lies within the interval of an
-// estimate.
+// addDeviceNeeds replays with the GPU's own memory size, which decides if it lies within the interval of an estimate.
 func (d *Judgement) addDeviceNeeds(ctx context.Context, out *report.Estimate, l *Loop, training bool) error {
 	if out.Verdict != report.Tight {
 		return nil

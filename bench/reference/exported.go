@@ -81,8 +81,7 @@ func isExported(line []byte) bool {
 		bytes.HasPrefix(line, []byte(`{"model"`)) && bytes.Contains(line, []byte(`"strategy"`)) && !isFineTune(line)
 }
 
-// exportedLosses are the losses of records that name none, by the library of the model: a model of transformers returns
-// its loss.
+// exportedLosses are the losses of records that name none, by the model's library: transformers' models return a loss.
 var exportedLosses = map[string]string{"hf": "output", "diffusers": "mse", "own": "token-cross-entropy"}
 
 // singleGPU is the name of one GPU's strategy in records.

@@ -19,8 +19,7 @@ type Agreement struct {
 	Found     int `json:"found_batch,omitempty"`
 }
 
-// AgreementWithin compares a GPU's measurements with the estimates; false for simulated devices, whose bytes are no
-// measurement.
+// AgreementWithin compares a GPU's measurements with the estimates; false for simulated devices, which measure nothing.
 func (r *Report) AgreementWithin(tolerance float64) (Agreement, bool) {
 	d, driven := r.realDevice()
 	if !driven || d.Simulated {

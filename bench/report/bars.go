@@ -43,8 +43,7 @@ func (t Tone) colorize(s string, color bool) string {
 }
 
 const (
-	// barCells is the length of a bar that ends at the limit, in characters, and cellsAboveGPU the largest length
-	// beyond it.
+	// barCells is the length in characters of a bar that ends at the limit, cellsAboveGPU the largest length beyond it.
 	barCells      = 36
 	cellsAboveGPU = 9
 )
@@ -149,8 +148,7 @@ var verdictTones = map[Verdict]Tone{
 	DoesNotFit: BadTone,
 }
 
-// need returns the device bytes of a point, from its run or estimate, and a color. Needs that fit without being safe
-// are not green.
+// need returns a point's device bytes, from its run or estimate, and a color: green only if safe, not if it just fits.
 func (p Point) need() (int64, Tone) {
 	tone := verdictTones[p.Verdict()]
 	if tone == GoodTone && p.Estimate != nil && p.Estimate.Unsafe != "" {

@@ -42,8 +42,7 @@ type BisectionCause struct {
 	Package string `json:"package"`
 	Old     string `json:"old"`
 	New     string `json:"new"`
-	// RequiredChanges are changes of other packages without which the script does not run or has the old peak: "b 1.0
-	// -> 1.9".
+	// RequiredChanges are other packages' changes without which the script fails or has the old peak: "b 1.0 -> 1.9".
 	RequiredChanges []string `json:"with,omitempty"`
 	// Before and After are allocated bytes at the peak with the two releases, beside the same other packages.
 	Before int64 `json:"before_bytes"`

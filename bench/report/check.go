@@ -9,8 +9,7 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// maxBytes limits amounts of memory. It is far above any GPU, since estimates of batch sizes that no GPU holds are
-// allowed.
+// maxBytes limits amounts of memory. It is far above any GPU: estimates may exceed GPUs.
 const maxBytes = 1 << 60
 
 // check returns an error for values that no writer of the schema produces.

@@ -25,25 +25,25 @@ type Edit struct {
 	// AcceptedValue, if not nil, replaces Value if the file's value has the kind of AcceptedValue: precision is a name
 	// in some files and a boolean in others.
 	AcceptedValue any
-	// Create adds the key, and the groups that contain it, if the format is YAML or JSON.
+	// Create adds a missing key, with the groups that contain it (YAML and JSON only).
 	Create bool
-	// Item adds the value to a list of the file, if it is not among the items yet and the format is YAML.
+	// Item adds the value to the list at Path (YAML only), unless the list already contains it.
 	Item bool
 	// Default is the value of a missing key: if it is Value, the key may stay missing.
 	Default any
 }
 
-// Format is how a file is written.
+// Format is the file format of a configuration: YAML, TOML or JSON.
 type Format string
 
-// The formats.
+// The supported file formats.
 const (
 	YAML Format = "YAML"
 	TOML Format = "TOML"
 	JSON Format = "JSON"
 )
 
-// FormatOf returns the format of a file's suffix.
+// FormatOf returns the format of a file by its suffix.
 func FormatOf(path string) (Format, error) {
 	switch strings.ToLower(filepath.Ext(path)) {
 	case ".yaml", ".yml":
@@ -60,7 +60,7 @@ func FormatOf(path string) (Format, error) {
 type KeyError struct {
 	Path   string
 	Reason string
-	// Missing reports whether there is no such key.
+	// Missing reports whether the file lacks the key.
 	Missing bool
 }
 
@@ -126,7 +126,7 @@ func Splice(f Format, data []byte, edits []Edit) ([]byte, error) {
 	return out, nil
 }
 
-// checkAbsent returns the error for a missing key, which names the keys that the file has there.
+// checkAbsent returns the error for a path that the file lacks; it lists the keys that the file has at that level.
 func (e Edit) checkAbsent(f Format, data []byte, p path) error {
 	var v any
 	var depth int
@@ -153,7 +153,7 @@ func (e Edit) checkAbsent(f Format, data []byte, p path) error {
 	return &KeyError{Path: e.Path, Reason: reason + "; add it to the file, or name another with --map", Missing: true}
 }
 
-// path is a path divided into keys.
+// path is [Edit.Path] split into keys.
 type path []string
 
 // ValidPath returns an error for an invalid path of keys.
@@ -193,7 +193,7 @@ func parsePath(s string) (path, error) {
 	}
 }
 
-// kind is the type of a value, in words.
+// kind is the type of a value, as error messages name it.
 type kind string
 
 const (
@@ -232,7 +232,7 @@ func (e Edit) chooseValue(old kind, shown string) (any, error) {
 	return nil, e.keyError("is %s (%s), not %s; nothing was changed", shown, old, kindOf(e.Value))
 }
 
-// pathItems is a list of one value.
+// pathItems is the value of Edit.Item: a list with one element.
 type pathItems []any
 
 // literal returns a value as all three formats write it; text is in double quotes.
@@ -270,7 +270,7 @@ func (e Edit) checked(f Format, data, out []byte, change func(before any) bool) 
 	return out, nil
 }
 
-// lookup finds a value below maps.
+// lookup returns the value at a path of nested maps.
 func lookup(v any, p path) (any, bool) {
 	for _, key := range p {
 		m, ok := v.(map[string]any)
@@ -284,7 +284,7 @@ func lookup(v any, p path) (any, bool) {
 	return v, true
 }
 
-// setValue sets a value below lists and maps, and adds missing ones.
+// setValue sets the value at a path of nested lists and maps. Missing maps are added.
 func setValue(v any, p path, value any) bool {
 	switch at := v.(type) {
 	case map[string]any:

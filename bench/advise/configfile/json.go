@@ -13,7 +13,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// spliceJSON sets one value of a JSON document. Paths go through objects.
+// spliceJSON sets one value of a JSON document. Each key of the path but the last must be an object.
 func spliceJSON(data []byte, p path, e Edit) ([]byte, error) {
 	before, err := readJSON(data)
 	if err != nil {
@@ -41,7 +41,8 @@ func spliceJSON(data []byte, p path, e Edit) ([]byte, error) {
 	return spliceAt(JSON, data, p, e, at)
 }
 
-// findJSON returns the last value's text with a path, its end, and how many there are. An empty path is the document.
+// findJSON returns the text of the value at a path, its end offset, and how often the path occurs; the last occurrence
+// counts. An empty path is the document.
 func findJSON(data []byte, p path) (raw jsontext.Value, end, times int) {
 	var want jsontext.Pointer
 	for _, key := range p {
@@ -65,7 +66,7 @@ func findJSON(data []byte, p path) (raw jsontext.Value, end, times int) {
 	}
 }
 
-// insertJSON adds nested keys after the entries of the object that lacks the first.
+// insertJSON adds the missing keys of a path after the last entry of the innermost existing object.
 func insertJSON(data []byte, p path, e Edit, before any) ([]byte, error) {
 	has := 0
 	for v := before; has < len(p)-1; has++ {
@@ -109,7 +110,7 @@ func insertJSON(data []byte, p path, e Edit, before any) ([]byte, error) {
 	return out, nil
 }
 
-// readJSON reads a document of objects, whole numbers as int64.
+// readJSON decodes a JSON object. Whole numbers become int64.
 func readJSON(data []byte) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
@@ -123,7 +124,7 @@ func readJSON(data []byte) (any, error) {
 	return integers(v), nil
 }
 
-// integers converts whole numbers to int64.
+// integers converts the whole numbers of a decoded JSON value to int64.
 func integers(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

@@ -10,15 +10,15 @@ import (
 	"github.com/vprof/vprof/internal/input"
 )
 
-// GroupError is a path that has no single value.
+// GroupError reports that the value at a path is a group or a list, where a single value is needed.
 type GroupError struct{ File, Path string }
 
 func (e *GroupError) Error() string {
 	return fmt.Sprintf("%s: %s: is not a single value", e.File, e.Path)
 }
 
-// Read reads single values of a file: an int64, float64, bool or string for every path in the file; missing paths are
-// left out. A value of another kind is a [*GroupError].
+// Read returns the single values (int64, float64, bool or string) at the given paths of a file. Missing paths are left
+// out. A value of another kind is a [*GroupError].
 func Read(file string, paths []string) (map[string]any, error) {
 	root, err := open(file)
 	if err != nil {
@@ -53,7 +53,7 @@ func Value(file, at string) (any, error) {
 	return have[at], err
 }
 
-// Keys returns the paths of all values in a file that are not groups, in order.
+// Keys returns the paths of all single values and lists of a file, in order.
 func Keys(file string) ([]string, error) {
 	root, err := open(file)
 	keys := leafPaths(nil, root, "")
@@ -61,7 +61,7 @@ func Keys(file string) ([]string, error) {
 	return keys, err
 }
 
-// leafPaths adds the paths of all values that are not groups, at a path and below it.
+// leafPaths appends the paths of all values that are not groups, at a path and below it.
 func leafPaths(to []string, v any, at string) []string {
 	group, ok := v.(map[string]any)
 	if !ok && at != "" {
@@ -76,7 +76,7 @@ func leafPaths(to []string, v any, at string) []string {
 	return to
 }
 
-// open decodes a file by its suffix.
+// open reads a file and decodes it by its suffix.
 func open(file string) (any, error) {
 	format, err := FormatOf(file)
 	if err != nil {

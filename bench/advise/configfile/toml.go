@@ -10,7 +10,7 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// valueSpan is the position of a value in a text.
+// valueSpan is the position of a value in a document.
 type valueSpan struct {
 	from, to int
 	kind     kind
@@ -70,7 +70,7 @@ func keysOf(it unstable.Iterator) path {
 	return p
 }
 
-// valueTOML looks for the path in a key and its value, which may be a table in braces.
+// valueTOML looks for the path p in a key and its value, which may be an inline table.
 func valueTOML(parser *unstable.Parser, x *unstable.Node, above, p path, e Edit) (at valueSpan, found bool, err error) {
 	full := slices.Concat(above, keysOf(x.Key()))
 	if len(full) > len(p) || !slices.Equal(full, p[:len(full)]) {
@@ -106,7 +106,7 @@ func valueTOML(parser *unstable.Parser, x *unstable.Node, above, p path, e Edit)
 	return at, true, nil
 }
 
-// spliceAt writes the value of an edit at a position.
+// spliceAt returns the document with the edit's value at the given position.
 func spliceAt(f Format, data []byte, p path, e Edit, at valueSpan) ([]byte, error) {
 	value, err := e.chooseValue(at.kind, string(data[at.from:at.to]))
 	if err != nil {

@@ -68,11 +68,11 @@ func parseYAML(data []byte) (*yaml.Node, error) {
 type yamlSplice struct {
 	Edit
 	data []byte
-	// aliased maps aliases to the nodes that they repeat.
+	// aliased maps each alias node (*name) to the anchored node that it repeats.
 	aliased map[*yaml.Node]*yaml.Node
 }
 
-// aliases finds the aliases below a node, with the nodes that they repeat.
+// aliases returns the aliases (*name) below a node, each with the anchored node that it repeats.
 func aliases(n *yaml.Node) map[*yaml.Node]*yaml.Node {
 	found := map[*yaml.Node]*yaml.Node{}
 	var walk func(*yaml.Node)
@@ -89,7 +89,7 @@ func aliases(n *yaml.Node) map[*yaml.Node]*yaml.Node {
 	return found
 }
 
-// find follows the path. A nil node means that its parent lacks the remaining keys, and that they may be added.
+// find follows the path. If node is nil, parent lacks the remaining keys of the path, which may be added to it.
 func (s *yamlSplice) find(n *yaml.Node, p path) (parent, node *yaml.Node, lacking path, err error) {
 	for i, key := range p {
 		if again, ok := s.aliased[n]; ok {
@@ -131,7 +131,7 @@ func (s *yamlSplice) find(n *yaml.Node, p path) (parent, node *yaml.Node, lackin
 	return parent, n, nil, nil
 }
 
-// entry returns the value of a key, nil if there is none.
+// entry returns the value of a mapping's key; nil if the mapping lacks the key.
 func (s *yamlSplice) entry(n *yaml.Node, key string) (*yaml.Node, error) {
 	var found *yaml.Node
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -146,7 +146,7 @@ func (s *yamlSplice) entry(n *yaml.Node, key string) (*yaml.Node, error) {
 	return found, nil
 }
 
-// hasMergeKey reports whether a mapping has a key by a merge (<<: *base); an entry of its own then takes precedence.
+// hasMergeKey reports whether a mapping gets a key by a merge (<<: *base). A key of the mapping's own takes precedence.
 func hasMergeKey(n *yaml.Node, key string) bool {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if n.Content[i].ShortTag() != "!!merge" {
@@ -170,7 +170,7 @@ func hasMergeKey(n *yaml.Node, key string) bool {
 	return false
 }
 
-// scalar returns the node that an alias repeats, or the node itself.
+// scalar returns the anchored node if n is an alias, else n.
 func scalar(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
 		return n.Alias
@@ -224,7 +224,7 @@ func sameYAML(n *yaml.Node, value any) bool {
 	return n.ShortTag() == "!!str" && n.Value == value
 }
 
-// set replaces the text of a node.
+// set replaces the text of a scalar node by the value.
 func (s *yamlSplice) set(n *yaml.Node, value any) ([]byte, error) {
 	from, err := s.content(n)
 	if err != nil {
@@ -244,7 +244,7 @@ func (s *yamlSplice) set(n *yaml.Node, value any) ([]byte, error) {
 	return replace(s.data, from, to, written), nil
 }
 
-// scalarStyle returns how the text of a node is quoted; an alias is not.
+// scalarStyle returns the quoting style of a node. An alias has none.
 func scalarStyle(n *yaml.Node) yaml.Style {
 	if n.Kind == yaml.AliasNode {
 		return 0
@@ -313,7 +313,7 @@ func nextLine(data []byte) int {
 	return -1
 }
 
-// content returns the offset of a node's text after its anchor and tag.
+// content returns the byte offset of a node's text, after its anchor and tag.
 func (s *yamlSplice) content(n *yaml.Node) (int, error) {
 	at, ok := offset(s.data, n.Line, n.Column)
 	if !ok {
@@ -332,7 +332,7 @@ func (s *yamlSplice) content(n *yaml.Node) (int, error) {
 	return at, nil
 }
 
-// end returns the offset at which the text of a node ends that begins at from.
+// end returns the byte offset of the end of a node's text that begins at from.
 func (s *yamlSplice) end(n *yaml.Node, from int) (int, error) {
 	rest := s.data[from:]
 	multi := s.keyError("is a text of several lines in line %d; change it by hand", n.Line)

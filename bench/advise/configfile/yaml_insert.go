@@ -8,8 +8,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// insert adds nested keys to a mapping that lacks the first: in a block after the last entry, in braces before the
-// first.
+// insert adds the missing keys of a path to a mapping that lacks the first of them: after the last entry of a block
+// mapping, or before the first entry of a flow mapping ({...}).
 func (s *yamlSplice) insert(m *yaml.Node, keys path) ([]byte, error) {
 	words := make([]string, len(keys))
 	for i, key := range keys {
@@ -69,7 +69,7 @@ func (s *yamlSplice) lineBreak() string {
 	return "\n"
 }
 
-// lastLine returns the last line on which a scalar below a node begins.
+// lastLine returns the last line on which a scalar of a node or of its descendants begins.
 func lastLine(n *yaml.Node) int {
 	last := n.Line
 	for _, c := range n.Content {
@@ -78,7 +78,8 @@ func lastLine(n *yaml.Node) int {
 	return last
 }
 
-// addItem adds the edit's value to a YAML list, made if missing: at the end of a block, the start of brackets.
+// addItem adds the edit's value to a YAML list: at the end of a block list, or at the start of a flow list ([...]). A
+// missing list is created.
 func (s *yamlSplice) addItem(root *yaml.Node, p path) ([]byte, error) {
 	parent, node, lacking, err := s.find(root, p)
 	if err != nil {
@@ -131,7 +132,7 @@ func (s *yamlSplice) addItem(root *yaml.Node, p path) ([]byte, error) {
 	return out, nil
 }
 
-// appendInline returns the document with a line for a new item after a block list, nil if a line cannot be added there.
+// appendInline returns the document with a new item on its own line after a block list; nil if impossible.
 func (s *yamlSplice) appendInline(list *yaml.Node, word string) []byte {
 	start, ok := offset(s.data, list.Line, 1)
 	dash, okDash := offset(s.data, list.Line, list.Column)

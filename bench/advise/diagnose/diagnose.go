@@ -14,7 +14,8 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// Thresholds of findings. The recipes' guides give the first two; others leave out findings too small to act on.
+// Thresholds of findings. The first two come from the guides of the supported projects; the others exclude findings too
+// small to act on.
 const (
 	underUsedShare  = 0.5  // of the GPU, at the peak
 	nearlyFullShare = 0.95 // of the GPU, at the peak
@@ -26,7 +27,7 @@ const (
 	warmUpShare     = 0.2  // of the samples, in which caches fill
 )
 
-// Series finds patterns in a log of memory over time. GPU sizes that the log lacks come from the catalog.
+// Series returns the findings in a log of memory over time. GPU sizes that the log lacks come from the catalog.
 func Series(s series.Series) []report.Finding {
 	if gpu, err := device.Lookup(s.Product); s.Total == 0 && err == nil {
 		s.Total = gpu.Memory
@@ -52,7 +53,7 @@ func Series(s series.Series) []report.Finding {
 			},
 		})
 	}
-	// A cache that still fills is not counted as unsteady.
+	// Growth while the allocator's cache is still filling does not count as unsteady.
 	filled := steady[len(steady)/2:]
 	low, top := series.Quantile(filled, 0.05), series.Quantile(filled, 0.95)
 	if !growing && top-low > unsteadyShare*series.Median(filled) && top-low > noticeableBytes {
@@ -99,7 +100,7 @@ func leakAdvice() []string {
 const leakTitle = "memory grows and does not stop: something keeps tensors of earlier steps (a list of losses with " +
 	"their graph, outputs without detach())"
 
-// findLeak tests for growth that continues to the end. Memory also grows while a cache fills, but then stops.
+// findLeak reports memory that grows until the end of the log. While a cache fills, memory also grows, but then stops.
 func findLeak(s series.Series, steady []float64) (report.Finding, bool) {
 	whole, end := series.TrendOf(steady), series.TrendOf(steady[len(steady)/2:])
 	growth := whole.PerSample * float64(len(steady)-1)
@@ -140,7 +141,7 @@ func findUse(peak, total int64) []report.Finding {
 	return nil
 }
 
-// Snapshot finds problems in a snapshot of PyTorch's allocator; without any it returns the peak, and what is in use.
+// Snapshot returns the findings in a snapshot of PyTorch's allocator; without problems, the peak and the memory in use.
 func Snapshot(s snapshot.Summary) []report.Finding {
 	var found []report.Finding
 	if s.OOMs > 0 {
@@ -149,7 +150,7 @@ func Snapshot(s snapshot.Summary) []report.Finding {
 	if f, ok := findStepLeak(s); ok {
 		found = append(found, f)
 	}
-	// Blocks that a peak left in the cache are not fragmentation, so the peaks are compared.
+	// Free blocks that remain in the cache after a peak are not fragmentation, so the peaks of both are compared.
 	found = append(found, findFragmentation(cache{s.PeakAllocated, s.PeakReserved, s.Free, s.LargestFree, s.Failed})...)
 	if len(found) > 0 {
 		return found
@@ -162,7 +163,7 @@ func Snapshot(s snapshot.Summary) []report.Finding {
 	}}
 }
 
-// Limits of growth from step to step in a snapshot, whose bytes are exact.
+// Limits of growth from step to step. The bytes of a snapshot are exact, so small growth counts.
 const (
 	skippedSteps     = 2 // in which state and caches come to life
 	minSteps         = 6 // that a trend needs
@@ -192,18 +193,18 @@ func findStepLeak(s snapshot.Summary) (report.Finding, bool) {
 	return report.Finding{Kind: "leak", Problem: true, What: leakTitle, Advice: leakAdvice(), Evidence: evidence}, true
 }
 
-// cache is the state of an allocator in bytes; zero is unknown.
+// cache is the state of PyTorch's caching allocator in bytes. Zero is unknown.
 type cache struct {
 	allocated, reserved int64 // at their peaks
-	// free is the cached memory when an allocation of failed bytes failed, largest its largest block.
+	// failed is the size of a failed allocation, free the cached memory at that time, largest its largest block.
 	free, largest, failed int64
 }
 
-// findFragmentation finds a cache far larger than its tensors, or with room for a failed allocation, but not in one
-// block.
+// findFragmentation reports a cache that is far larger than its tensors, or that had enough bytes for a failed
+// allocation but no block of that size.
 func findFragmentation(c cache) []report.Finding {
 	over := float64(c.reserved) >= cacheToUseRatio*float64(c.allocated) && c.reserved-c.allocated >= noticeableBytes
-	// A small part of every cache is in pieces.
+	// Every cache is fragmented a little, so a small share is ignored.
 	pieces := c.failed > 0 && c.free >= c.failed && c.largest < c.failed &&
 		float64(c.free) > fragmentedShare*float64(c.reserved)
 	if !over && !pieces {
@@ -225,7 +226,7 @@ func findFragmentation(c cache) []report.Finding {
 	}}
 }
 
-// Run finds problems in one run of a report.
+// Run returns the findings in one run of a report.
 func Run(d report.Device, u *report.Run) []report.Finding {
 	var found []report.Finding
 	c := cache{allocated: u.Allocated, reserved: u.Reserved}
@@ -256,7 +257,7 @@ func Run(d report.Device, u *report.Run) []report.Finding {
 	return found
 }
 
-// Script finds memory that a script leaves behind with every step, and scripts that fit without being safe.
+// Script reports memory that a script does not free from step to step, and a script that fits without a safety margin.
 func Script(s *report.Script) (found []report.Finding) {
 	if s.Unsafe != "" {
 		found = append(found, report.Finding{

@@ -12,15 +12,15 @@ import (
 	"github.com/vprof/vprof/internal/phrase"
 )
 
-// shortage is an allocation that failed, as a log or a snapshot describes it. Bytes that are not known are zero.
+// shortage describes an allocation that failed, from a log or a snapshot. Unknown bytes are zero.
 type shortage struct {
 	requested, free, cached int64
-	// largest is the largest free piece of the cache; -1 if that is not known.
+	// largest is the size of the largest free block in the cache; -1 if unknown.
 	largest int64
-	// allocated counts the bytes of tensors.
+	// allocated is the number of bytes of live tensors.
 	allocated int64
 	source    string
-	// oldFormat reports whether PyTorch is older than expandable segments.
+	// oldFormat reports whether the message comes from a PyTorch without expandable segments.
 	oldFormat bool
 }
 
@@ -43,7 +43,7 @@ func (s shortage) evidence() []string {
 	return lines
 }
 
-// advice returns remedies, the cheapest first.
+// advice returns remedies for a shortage, the cheapest first.
 func (s shortage) advice() []string {
 	var todo phrase.List
 	enough, grows := s.cached > 0 && s.cached+s.free >= s.requested, s.allocated+s.requested
@@ -62,7 +62,7 @@ func (s shortage) advice() []string {
 // NameTheModel is the advice to users who have not named the model to vprof.
 const NameTheModel = "--model and --batch with this command show what each remedy would save"
 
-// holderLines describes the places that hold the memory, for people.
+// holderLines formats the code locations that hold the memory, for messages.
 func holderLines(of string, places []snapshot.Site) []string {
 	var lines phrase.List
 	for _, p := range places[:min(len(places), maxHolders)] {
@@ -96,7 +96,7 @@ func findOutOfMemory(s snapshot.Summary) report.Finding {
 	return f
 }
 
-// Errors returns findings from the text of PyTorch's OutOfMemoryError.
+// Errors returns the findings for messages of PyTorch's OutOfMemoryError.
 func Errors(messages []oomtext.Message) []report.Finding {
 	var found []report.Finding
 	for _, m := range lists.Union(nil, messages...) { // a log repeats itself
@@ -170,7 +170,7 @@ func messageFinding(m oomtext.Message) report.Finding {
 // maxSpread is the accepted relative difference between the peaks of ranks.
 const maxSpread = 0.10
 
-// Ranks compares the peaks of several ranks' snapshots, by name.
+// Ranks compares the peaks in the snapshots of several ranks; names are the ranks' files.
 func Ranks(names []string, peaks []int64) []report.Finding {
 	if len(peaks) < 2 {
 		return nil

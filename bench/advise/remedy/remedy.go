@@ -1,5 +1,5 @@
-// Package remedy simulates changes that reduce the memory of a training step: each remedy is the case with one change,
-// replayed.
+// Package remedy simulates changes that reduce the memory of a training step. It applies one change to the case and
+// replays the step.
 package remedy
 
 import (
@@ -25,10 +25,10 @@ import (
 type mitigation struct {
 	title string
 	batch int
-	// readBy is the key, named as in [systems.Names], that the project's trainer must read for the change; empty if
-	// none.
+	// readBy is the configuration key (see [systems.Names]) that the project's trainer must support for the change;
+	// empty for changes without a key.
 	readBy string
-	// change makes the change of the case; nil for none.
+	// change applies the mitigation to a case; nil for a change of batch size alone.
 	change func(*models.Case)
 }
 
@@ -81,7 +81,7 @@ func mitigations(s *step.Setup, gpu device.GPU, batch int) (all []mitigation) {
 	return all
 }
 
-// A Step is a step of training for which remedies are sought: a case at a batch size on a GPU, with its need.
+// A Step is a training step whose memory remedies are to reduce: a case at a batch size on a GPU, with its memory need.
 type Step struct {
 	setup             *step.Setup
 	gpu               device.GPU
@@ -89,7 +89,7 @@ type Step struct {
 	allocated, device report.Interval
 }
 
-// JudgeStep estimates the step of a case. The error is [*step.RefusedError] if PyTorch would raise.
+// JudgeStep estimates the memory need of a case. The error is [*step.RefusedError] if PyTorch would raise.
 func JudgeStep(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (*Step, error) {
 	d, err := judge.JudgeBatch(ctx, s, gpu, batch)
 	if err != nil {
@@ -101,10 +101,10 @@ func JudgeStep(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (*
 }
 
 // Remedies returns the mitigations for a step with their simulated savings of device bytes, the remaining need, and
-// whether that is safe. Remedies that make the step safe come first, by their cost to the user, then the others, by
-// their savings. Remedies that save nothing, or less than a hundredth without being enough, or that PyTorch or the
-// model refuses, are left out. beyond is the memory of the process besides the step, in bytes: the first remedy removes
-// it, the others leave it unchanged.
+// whether that is safe. Remedies that make the step safe come first, ordered by their cost to the user. The others
+// follow, ordered by savings. Remedies that PyTorch or the model refuses are left out, as are remedies that save less
+// than a hundredth without making the step safe. beyond is the memory of the process outside of the step, in bytes. The
+// first remedy removes it; the others leave it unchanged.
 func (n *Step) Remedies(ctx context.Context, beyond int64) ([]report.Remedy, error) {
 	s, gpu, batch := n.setup, n.gpu, n.batch
 	system, known, err := systems.Lookup(s.Model().Name)
@@ -150,13 +150,13 @@ func (n *Step) Remedies(ctx context.Context, beyond int64) ([]report.Remedy, err
 	return out, nil
 }
 
-// PresentNeed returns the device bytes of the step and of the rest of the process.
+// PresentNeed returns the device bytes of the step plus beyond, the bytes of the process outside of it.
 func (n *Step) PresentNeed(beyond int64) report.Interval {
 	d := n.device
 	return report.Interval{Bytes: d.Bytes + beyond, Low: d.Low + beyond, High: d.High + beyond}
 }
 
-// try returns the result of a mitigation on a GPU, if the process also uses beyond bytes outside of the step.
+// try replays a mitigation on a GPU. beyond is the memory of the process outside of the step, in bytes.
 func try(ctx context.Context, s *step.Setup, gpu device.GPU, m mitigation, beyond int64) (report.Remedy, error) {
 	out := report.Remedy{What: m.title}
 	c := s.Case()
@@ -189,7 +189,7 @@ type Peak struct {
 	Device bool
 }
 
-// A peak that exceeds the step by less than these is no finding: releases of libraries differ by as much.
+// Smallest excess of a peak over the step's estimate that is a finding. Library releases cause smaller differences.
 const (
 	minUnexplainedBytes = 256 << 20
 	minUnexplainedShare = 0.1

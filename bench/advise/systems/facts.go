@@ -10,28 +10,29 @@ import (
 	"github.com/vprof/vprof/internal/input"
 )
 
-// Fact is a key that affects memory and that vprof does not recommend values for.
+// Fact is a configuration key that affects memory and whose value vprof reads but does not recommend.
 type Fact struct {
 	Path string `yaml:"path"`
-	// Model is the model that the value names, as a format for [fmt.Sprintf].
+	// Model is a format for [fmt.Sprintf] that makes the name of vprof's model from the key's value.
 	Model string `yaml:"model"`
-	// Setting is the model's setting that the key sets, Scale the factor by which the value is multiplied.
+	// Setting is the model setting (--set) that the key sets. Scale converts the key's value to the setting's unit.
 	Setting string  `yaml:"setting"`
 	Scale   float64 `yaml:"scale"`
-	// Planned is the only value that vprof plans, and Why the note on other values.
+	// Planned is the only value that vprof can plan. Why is the note about other values.
 	Planned any    `yaml:"planned"`
 	Reason  string `yaml:"why"`
 }
 
-// Unplanned is a value of a file that vprof does not plan.
+// Unplanned is a configuration value that vprof cannot plan.
 type Unplanned struct {
 	Path   string
 	Value  any
 	Reason string
 }
 
-// ReadFacts reads the other keys of a project's configuration that affect memory: the model's settings by name, and
-// values that are not planned, including unknown keys. A file of another model is an [*input.FormatError].
+// ReadFacts reads the keys of a project's configuration that affect memory and have no recommendation. It returns the
+// model's settings by name, and the values that vprof cannot plan, including unknown keys. A file of another model is
+// an [*input.FormatError].
 func (s System) ReadFacts(config, model string) (settings map[string]int64, unplanned []Unplanned, err error) {
 	settings = map[string]int64{}
 	keys, err := configfile.Keys(config)
@@ -86,8 +87,8 @@ func (s System) paths() (all []string) {
 	return all
 }
 
-// findKey returns the path of a key in a file: its own, or if that is missing, one that ends in the same name, since
-// users may write a key where the project does not read it.
+// findKey returns the path of a key in a file. If the file lacks the path, it returns one that ends in the same name,
+// since users may write a key where the project does not read it.
 func (s System) findKey(path string, keys []string) string {
 	if slices.Contains(keys, path) {
 		return path
@@ -102,8 +103,8 @@ func (s System) findKey(path string, keys []string) string {
 
 func lastKey(path string) string { return path[strings.LastIndexByte(path, '.')+1:] }
 
-// whyIgnored returns the reason why a key that may affect memory is not read: it is at a place that the project does
-// not read, or not a key of the project. The reason is empty for keys that are read or harmless.
+// whyIgnored returns the reason why a key that may affect memory is not read: the project does not read it at that
+// place, or does not have such a key. The reason is empty for keys that are read or harmless.
 func (s System) whyIgnored(key string, keys, read []string) string {
 	if slices.Contains(read, key) {
 		return ""
@@ -131,7 +132,7 @@ func (s System) isHarmless(key string) bool {
 	return false
 }
 
-// scaledValue returns a value in the unit of the setting.
+// scaledValue returns a value of the key in the unit of the model's setting.
 func (f Fact) scaledValue(v any) (int64, bool) {
 	n, ok := v.(float64)
 	if whole, isWhole := v.(int64); isWhole {
@@ -141,9 +142,9 @@ func (f Fact) scaledValue(v any) (int64, bool) {
 	return int64(n), ok && n >= 1 && n < 1<<31
 }
 
-// ModelOfConfig finds the system that a file configures, by the key of its batch size and, for a family of models,
-// another of its keys. model is the file's model, or the family, such as redimnet-*, if the file does not name it.
-// found is false if no system matches.
+// ModelOfConfig returns the listed model that a file configures. It recognizes the project by the key of the batch size
+// and, for a family of models, by another key. For a file that does not name the model, model is the family, such as
+// redimnet-*. found is false if no project matches.
 func ModelOfConfig(config string) (model string, found bool) {
 	all, err := All()
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// Read reads the values in a project's configuration file by their names: [Names] and settings. Missing
-// values are the project's defaults; values that the project does not read from its configuration are left out.
+// Read returns the values in a project's configuration file by name: those of [Names] and settings. Missing values are
+// the project's defaults. Values that the project does not read from its configuration are left out.
 func (s System) Read(config string) (map[string]any, error) {
 	var paths []string
 	for _, k := range s.Keys {
@@ -48,15 +48,15 @@ func (s System) Read(config string) (map[string]any, error) {
 	return values, nil
 }
 
-// A Part is a part of a curriculum: a file beside the configuration, whose settings replace the configuration's.
+// A Part is one stage of a curriculum: a file beside the configuration, whose settings replace the configuration's.
 type Part struct {
-	// Name is the file's name without its suffix, and Model the listed model that it corresponds to.
+	// Name is the file's name without its suffix. Model is the listed model that the stage trains.
 	Name, Model string
 	Settings    models.Settings
 }
 
-// ReadParts reads the parts of a project's curriculum from the files beside its configuration, or, with written, as
-// [System.Files] writes them. Missing files and keys are left out.
+// ReadParts reads the stages of a project's curriculum from the files beside its configuration. If written is true, it
+// returns them as [System.Files] would write them. Missing files and keys are left out.
 func (s System) ReadParts(config string, written bool) ([]Part, error) {
 	var parts []Part
 	for _, stage := range s.Stages {
@@ -87,7 +87,7 @@ func (s System) ReadParts(config string, written bool) ([]Part, error) {
 	return parts, nil
 }
 
-// LargestSettings returns the largest settings among the parts of a curriculum that use a model.
+// LargestSettings returns the largest value of each setting among the stages of a curriculum that use a model.
 func LargestSettings(parts []Part, model string) models.Settings {
 	settings := models.Settings{}
 	for _, p := range parts {
@@ -100,8 +100,8 @@ func LargestSettings(parts []Part, model string) models.Settings {
 	return settings
 }
 
-// ReadMapped reads values from any other file, by "name=path" pairs as in [Map]. Precision may be true or false, a
-// number of bits or a name with a number. A key that the file lacks is an error.
+// ReadMapped reads values from any other file, by "name=path" pairs as in [Map]. Precision may be a boolean, a number
+// of bits, or a name that contains one. A key that the file lacks is an error.
 func ReadMapped(config string, pairs []string) (map[string]any, error) {
 	values := map[string]any{}
 	for _, pair := range pairs {
@@ -123,7 +123,7 @@ func ReadMapped(config string, pairs []string) (map[string]any, error) {
 	return values, nil
 }
 
-// parsePrecision converts a file's precision to vprof's name of it.
+// parsePrecision converts a file's precision to vprof's name of that precision.
 func parsePrecision(v any) (string, error) {
 	switch s := strings.ToLower(fmt.Sprint(v)); {
 	case s == "false" || s == "no" || s == "none" || strings.Contains(s, "32"):
@@ -136,7 +136,7 @@ func parsePrecision(v any) (string, error) {
 	return "", fmt.Errorf("unknown precision %v; use none, fp16 or bf16", v)
 }
 
-// translate converts a value of the file to vprof's.
+// translate converts a value of the configuration file to vprof's value.
 func (k Key) translate(name string, v any) (any, error) {
 	if len(k.Values) == 0 {
 		return toCaseValue(name, v)
@@ -152,7 +152,7 @@ func (k Key) translate(name string, v any) (any, error) {
 	return nil, fmt.Errorf("unknown value %v; use one of %s", v, strings.Join(words, ", "))
 }
 
-// toCaseValue converts a value of a file to a value of vprof's flag; settings of models stay unchanged.
+// toCaseValue converts a value of a file to the value of vprof's flag. Values of model settings stay unchanged.
 func toCaseValue(name string, v any) (any, error) {
 	n, isNumber := v.(int64)
 	_, isBool := v.(bool)

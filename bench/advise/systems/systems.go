@@ -1,5 +1,5 @@
-// Package systems lists the files of listed models' projects that hold batch size, micro-batches, precision and
-// checkpointing: the keys of configuration files, or the lines of notebooks.
+// Package systems describes where the projects of listed models keep batch size, micro-batches, precision and
+// checkpointing: keys of configuration files, or lines of notebooks.
 package systems
 
 import (
@@ -19,18 +19,18 @@ import (
 //go:embed systems.yaml
 var data []byte
 
-// System is a project that trains models, and where its files keep the values that vprof recommends.
+// System is a project that trains models, with the places in its files that hold the values vprof recommends.
 type System struct {
-	// Models are names, or patterns as of [path.Match].
+	// Models are names of models, or patterns as of [path.Match].
 	Models []string `yaml:"models"`
 	// Project is the project's usual name.
 	Project string `yaml:"project"`
 	// Config is the file that has the Keys, relative to the project's root; empty if there is only a Snippet.
 	Config string         `yaml:"config"`
 	Keys   map[string]Key `yaml:"keys"`
-	// Unread are the names of values that the project does not let its users choose.
+	// Unread are the names of values that the project's users cannot choose.
 	Unread []string `yaml:"unread"`
-	// Facts are the other keys that affect memory. Harmless maps groups of keys without an effect to the reason.
+	// Facts are the other keys that affect memory. Harmless maps groups of keys without effect on memory to the reason.
 	Facts    []Fact            `yaml:"facts"`
 	Harmless map[string]string `yaml:"harmless"`
 	Stages   []Stage           `yaml:"stages"`
@@ -44,9 +44,9 @@ type System struct {
 // Key is the position of a value in a configuration file.
 type Key struct {
 	Path string `yaml:"path"`
-	// Default is the value that the project uses if the key is missing: the key is then added only for another value.
+	// Default is the project's value if the key is missing. The key is added only to set another value.
 	Default any `yaml:"default"`
-	// Values map vprof's words to the file's; empty if they are the same.
+	// Values map vprof's values to the file's; empty if they are the same.
 	Values map[string]any `yaml:"values"`
 }
 
@@ -55,19 +55,19 @@ type Stage struct {
 	File string `yaml:"file"`
 	// Model is the listed model that the stage trains.
 	Model string `yaml:"model"`
-	// Set are values by key.
+	// Set maps keys of the stage's file to values.
 	Set map[string]int64 `yaml:"set"`
 }
 
-// path returns the file's path if the configuration is at config.
+// path returns the path of the stage's file for a configuration at config.
 func (s Stage) path(config string) string {
 	return filepath.Join(filepath.Dir(config), filepath.FromSlash(s.File))
 }
 
-// Values are a recommended case to be written into files; its settings are the ones that were searched.
+// Values are a recommended case to write into files. Its settings are those that the search varied.
 type Values struct {
 	models.Case
-	// Effective is the number of samples of one optimizer step.
+	// Effective is the number of samples of one optimizer step on all GPUs.
 	Effective int
 }
 
@@ -91,13 +91,13 @@ func (v Values) lookup(name string) (any, bool) {
 	return n, ok
 }
 
-// All returns the systems. An error is a bug in systems.yaml, which a test finds.
+// All returns all known projects. An error is a bug in systems.yaml, which a test finds.
 func All() ([]System, error) {
 	var all []System
 	return all, yamlkeys.Decode("systems.yaml", data, &all)
 }
 
-// Lookup finds the system of a model.
+// Lookup returns the project that trains a model.
 func Lookup(model string) (System, bool, error) {
 	all, err := All()
 	for _, s := range all {
@@ -113,15 +113,16 @@ func Lookup(model string) (System, bool, error) {
 // Supports reports whether the project lets its users choose the named value.
 func (s System) Supports(name string) bool { return !slices.Contains(s.Unread, name) }
 
-// File is a file with the edits to make.
+// File is a file of the project with the edits to make in it.
 type File struct {
 	Path  string
 	Edits []configfile.Edit
-	// Optional files may be missing.
+	// Optional reports whether the file may be missing.
 	Optional bool
 }
 
-// UnwrittenKeys returns the keys that the project does not read, whose values stay as they are.
+// UnwrittenKeys returns the keys of values that the project does not read from its configuration, so that Files leaves
+// them unchanged.
 func (s System) UnwrittenKeys() (keys []string) {
 	for _, name := range s.Unread {
 		if key, ok := s.Keys[name]; ok {
@@ -131,7 +132,7 @@ func (s System) UnwrittenKeys() (keys []string) {
 	return keys
 }
 
-// Files returns the edits of the configuration, found at config, and of the stages beside it.
+// Files returns the edits of the configuration at path config, and of the curriculum's stages in its folder.
 func (s System) Files(config string, v Values) ([]File, error) {
 	f := File{Path: config}
 	for _, name := range Names() {
@@ -170,7 +171,7 @@ func (k Key) edit(name string, v Values) (configfile.Edit, error) {
 	return e, nil
 }
 
-// fileValue converts one of vprof's values to the file's; nil if there is none.
+// fileValue converts a value of vprof to the file's value; nil if there is none.
 func (k Key) fileValue(ours any) any {
 	if len(k.Values) > 0 && ours != nil {
 		ours = k.Values[fmt.Sprint(ours)]
@@ -190,8 +191,8 @@ func parsePair(pair string) (name, at string, err error) {
 	return name, at, nil
 }
 
-// MappedEdits returns the edits for "name=path" pairs in any other file. Precision is written as true or false if the
-// file has a boolean there.
+// MappedEdits returns the edits for "name=path" pairs in a file that belongs to no known project. Precision is written
+// as true or false if the file has a boolean there.
 func MappedEdits(pairs []string, v Values) ([]configfile.Edit, error) {
 	var edits []configfile.Edit
 	for _, pair := range pairs {
@@ -216,7 +217,7 @@ func MappedEdits(pairs []string, v Values) ([]configfile.Edit, error) {
 	return edits, nil
 }
 
-// Paste returns the snippet to paste, with the values; empty if the system has none.
+// Paste returns the project's snippet with the values, for users to paste; empty if the project has none.
 func (s System) Paste(v Values) (string, error) {
 	t, err := template.New("snippet").Option("missingkey=error").Parse(s.Snippet)
 	if err != nil {

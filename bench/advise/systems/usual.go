@@ -9,15 +9,15 @@ import (
 	"github.com/vprof/vprof/bench/advise/configfile"
 )
 
-// commonKeys are the keys of transformers and Lightning, by the name of a value. They are used for values that a map
-// does not name, in the group that has the batch.
+// commonKeys are the configuration keys of transformers and Lightning for each of vprof's value names. They are used
+// for values that no "name=path" pair names, in the group that holds the batch size.
 var commonKeys = map[string][]string{
 	"checkpointing": {"gradient_checkpointing", "use_gradient_checkpointing", "activation_checkpointing"},
 	"accumulate":    {"gradient_accumulation_steps", "accumulate_grad_batches", "accumulation_steps"},
 	"amp":           {"bf16", "fp16", "precision", "mixed_precision"},
 }
 
-// IsMapped reports whether one of the "name=path" pairs is about a name.
+// IsMapped reports whether one of the "name=path" pairs has the given name.
 func IsMapped(pairs []string, name string) bool {
 	return slices.ContainsFunc(pairs, func(pair string) bool { return strings.HasPrefix(pair, name+"=") })
 }
@@ -56,8 +56,8 @@ func ReadCommonKeys(config string, pairs []string) (map[string]any, error) {
 	return values, nil
 }
 
-// readValue returns the value at a path of a file, nil if it has none; bf16: true gives "bf16". In DeepSpeed's files
-// the path is a group with a switch.
+// readValue returns the value at a path of a file; nil if there is none. "bf16: true" is returned as "bf16". In a
+// DeepSpeed file the path is a group with the key "enabled".
 func readValue(config, at string) (any, error) {
 	v, err := configfile.Value(config, at)
 	if errors.As(err, new(*configfile.GroupError)) {

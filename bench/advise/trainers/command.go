@@ -14,26 +14,26 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// A launcher describes how a program starts a trainer.
+// A launcher recognizes a command line that starts a trainer.
 type launcher struct {
-	// words begin the command; "*.py" stands for any Python file, "*" for any word.
+	// words are the first words of the command. "*.py" matches any Python file, "*" any word.
 	words []string
-	// trainer is the table of its arguments.
+	// trainer is the name of the table that describes the command's arguments.
 	trainer string
 	// readsConfig reports whether the first argument is a configuration file.
 	readsConfig bool
-	// takesFolder reports whether the first argument is the folder of the model.
+	// takesFolder reports whether the first argument is the model's folder.
 	takesFolder bool
-	// says are the facts that the command implies.
+	// says holds the facts that the command itself implies.
 	says facts
-	// task is the task of the trainer that the command names.
+	// task is the kind of training that the command names ("dpo").
 	task string
 }
 
-// litgptFacts returns the fact that a command of litgpt implies about what is trained.
+// litgptFacts returns the fact of what a litgpt command trains: all weights, or adapters.
 func litgptFacts(name string) facts { return facts{"tuner": {value: name}} }
 
-// launchers are the programs that start trainers by themselves.
+// launchers are the programs that start training without torchrun or accelerate.
 var launchers = []launcher{
 	{words: []string{"swift", "sft"}, trainer: "ms-swift", readsConfig: true},
 	{words: []string{"swift", "pt"}, trainer: "ms-swift", readsConfig: true},
@@ -47,7 +47,7 @@ var launchers = []launcher{
 	{words: []string{"litgpt", "pretrain"}, trainer: "litgpt", says: litgptFacts("pretrain")},
 }
 
-// rankStarters are programs that run a Python program on one GPU or several. Their own options precede it.
+// rankStarters are programs that start a Python program on one or several GPUs. Their own options precede the program.
 var rankStarters = [][]string{
 	{"accelerate", "launch"},
 	{"torchrun"},
@@ -76,17 +76,17 @@ func moduleCommand(module string) []string {
 	return modules[module]
 }
 
-// wrappers are commands that run the command after their own options, unchanged.
+// wrappers are commands that run the command after their own options, such as nohup.
 var wrappers = []string{
 	"srun", "nohup", "time", "exec", "nice", "uv", "poetry", "conda", "singularity", "apptainer",
 	"numactl", "stdbuf", "timeout", "sudo",
 }
 
-// NoTraining ends the error of a command that starts no trainer, and names the ones known to vprof.
+// NoTraining ends the error about a command that starts no trainer. It lists the known trainers.
 const NoTraining = "starts no trainer that vprof knows: swift sft, trl sft, llamafactory-cli train, axolotl " +
 	"train, tune run, litgpt finetune, or a Python program by accelerate launch, torchrun, deepspeed or python"
 
-// A token is a word of a command, with its line.
+// A token is one word of a command, with its line in the script.
 type token struct {
 	text string
 	line int
@@ -130,7 +130,7 @@ func parseScript(file, script string) (*document, error) {
 	return found, nil
 }
 
-// commandLineFile replaces the file's name in messages about a command line.
+// commandLineFile takes the place of a file name in messages about a command line.
 const commandLineFile = "command line"
 
 // parseCommand reads a command line that the user gave as arguments.
@@ -166,14 +166,14 @@ func (d *document) environment(vars map[string]token) {
 	}
 }
 
-// cublasWorkspace is the flag of CUBLAS_WORKSPACE_CONFIG.
+// cublasWorkspace is the vprof flag for CUBLAS_WORKSPACE_CONFIG.
 const cublasWorkspace = "cublas-workspace"
 
-// visibleGPUs is the variable by which CUDA shows only some GPUs.
+// visibleGPUs is the environment variable that selects the GPUs visible to CUDA.
 const visibleGPUs = "CUDA_VISIBLE_DEVICES"
 
-// setVisibleGPUs reads the number of visible GPUs if the command does not set a number of processes: most launchers and
-// trainers start a process on each.
+// setVisibleGPUs reads the number of visible GPUs, unless the command sets the number of processes. Most launchers and
+// trainers start one process for each GPU.
 func (d *document) setVisibleGPUs(v token, where string) {
 	n := len(strings.Split(strings.Trim(v.text, ", "), ","))
 	if n == 1 || d.facts["gpus"].value != "" || d.gpuDocument != nil && d.gpuDocument.root.own("num_processes") != nil {
@@ -193,7 +193,7 @@ func (d *document) setVisibleGPUs(v token, where string) {
 
 var variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
 
-// assignments removes the leading variable assignments from a command.
+// assignments splits a command into its leading variable assignments and the rest.
 func assignments(c []token) (env map[string]token, rest []token) {
 	env = map[string]token{}
 	for len(c) > 0 && (variable.MatchString(c[0].text) || c[0].text == "export" || c[0].text == "env") {
@@ -205,7 +205,7 @@ func assignments(c []token) (env map[string]token, rest []token) {
 	return env, c
 }
 
-// commandDocument reads the arguments of a trainer; nil if the command starts another program.
+// commandDocument reads the arguments of the trainer that a command starts; nil if it starts another program.
 func commandDocument(file string, c []token) *document {
 	if len(c) > 0 && slices.Contains(wrappers, programName(c[0].text)) {
 		for i := range c[1:] {
@@ -236,7 +236,7 @@ func commandDocument(file string, c []token) *document {
 	return nil
 }
 
-// document returns the keys and values of a trainer's command line c.
+// document returns the keys and values of the trainer's command line c.
 func (l launcher) document(file string, c []token) *document {
 	d := &document{file: file, command: true, trainer: l.trainer, task: l.task, facts: facts{}}
 	rest := c[len(l.words):]
@@ -256,8 +256,8 @@ func (l launcher) document(file string, c []token) *document {
 	return d
 }
 
-// startedDocument returns the keys and values of the arguments of the program that a launcher starts: a Python file or
-// a module (-m). It is nil if the command names neither.
+// startedDocument returns the keys and values of the arguments of the Python file or module (-m) that a launcher
+// starts; nil if the command names neither.
 func startedDocument(file string, starter []string, c []token) *document {
 	for at, t := range c {
 		var d *document
@@ -296,7 +296,8 @@ func isConfigFile(name string) bool {
 		slices.Contains([]string{".yaml", ".yml", ".json", ".toml"}, strings.ToLower(filepath.Ext(name)))
 }
 
-// useConfig reads the file that --config names. Other arguments override it, as in TRL, torchtune and torchtitan.
+// useConfig reads the configuration file that the argument --config names. The other arguments override it, as in TRL,
+// torchtune and torchtitan.
 func (d *document) useConfig() {
 	for _, key := range []string{"config", "job.config_file"} {
 		if v := d.root.own(key); d.config == "" && v != nil && isConfigFile(v.text) {
@@ -354,8 +355,8 @@ func hasPrefix(c []token, words []string) bool {
 	return true
 }
 
-// parseArguments returns the options of a command line as the keys of a group: "--key value", "--key=value", "--key"
-// for true, and "key=value" as OmegaConf writes it.
+// parseArguments returns the options of a command line as keys of a group. It accepts "--key value", "--key=value",
+// "--key" for true, and OmegaConf's "key=value".
 func parseArguments(c []token) *value {
 	root := &value{kind: groupKind}
 	for i := 0; i < len(c); i++ {
@@ -391,7 +392,7 @@ func parseArguments(c []token) *value {
 	return root
 }
 
-// parseWord converts an argument as trainers do, and returns its kind and its text.
+// parseWord returns the type and the text of an argument, converted as trainers do.
 func parseWord(s string) (kind, string) {
 	switch strings.ToLower(s) {
 	case "true", "yes":

@@ -13,7 +13,7 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// caseFlagFacts are the facts that have the name and the value of a flag, in the order of a command line.
+// caseFlagFacts are the facts that set the flag of the same name, in the order of a command line.
 var caseFlagFacts = []string{
 	"task", "batch", "accumulate", "seq-len", "weights", "amp", "checkpointing", "optimizer", "lora", "quantize",
 	"objective", "train-only", "trained-weights", "qat", "float8", "liger", "chunked-loss",
@@ -23,11 +23,11 @@ var caseFlagFacts = []string{
 	"alloc-conf", cublasWorkspace, "gpu-memory", "workers",
 }
 
-// The settings of models (--set) that a file may request: how attention is computed, and how weights are laid out.
-// flashAttention is for models whose attention is eager by default, eager for the other models, flex for models that
-// support flex_attention. linearized stores experts as lists of linear layers. repeated repeats keys and values for all
-// heads that share them. separate splits projections that the model joins in one. flat puts all sequences of a batch in
-// one row. loaded has from_pretrained bring the model to the device.
+// The model settings (--set) that a configuration may request: how attention is computed, and how weights are laid out.
+// flashAttention is for models whose attention is eager by default, eager for the others, flex for models that support
+// flex_attention. linearized stores experts as lists of linear layers. repeated repeats keys and values for all heads
+// that share them. separate splits projections that the model joins in one. flat puts all sequences of a batch in one
+// row. loaded moves the model to the device in from_pretrained.
 const (
 	flashAttention = "flash"
 	eagerAttention = "eager"
@@ -39,13 +39,12 @@ const (
 	loaded         = models.DeviceMapSetting
 )
 
-// IsProjectSetting reports whether only some models have a setting. The others need no such setting, and it is left out
-// for them.
+// IsProjectSetting reports whether only some models have a setting. It is left out for models that lack it.
 func IsProjectSetting(setting string) bool {
 	return slices.Contains([]string{flashAttention, flat, linearized, loaded, repeated, separate}, setting)
 }
 
-// settingFacts are the facts that become values of --set, with the names of the settings.
+// settingFacts are the facts that set a model setting (--set), with the setting's name.
 var settingFacts = []struct{ fact, setting string }{
 	{"packed", "packed"},
 	{flat, "flat"},
@@ -62,19 +61,20 @@ var settingFacts = []struct{ fact, setting string }{
 	{linearized, linearized},
 }
 
-// imagePixels is the fact of an image's largest number of pixels, ImageSize the flag of the side of such a square.
+// imagePixels is the fact of the largest number of pixels of an image. ImageSize is the flag of the side length of a
+// square with as many.
 const (
 	imagePixels = "image-pixels"
 	ImageSize   = "image-size"
 )
 
-// loraTarget is the fact of which layers get adapters: names, or a regular expression with any of these.
+// loraTarget is the fact of the layers with adapters: names, or a regular expression with one of these characters.
 const (
 	loraTarget = "lora-target"
 	expression = `\*()[]|^$`
 )
 
-// composeSettings turns facts into settings.
+// composeSettings converts all facts into settings of vprof.
 func (c *Config) composeSettings() error {
 	if m, ok := c.facts["model"]; ok {
 		if strings.Contains(m.value, "$") {
@@ -101,7 +101,7 @@ func (c *Config) composeSettings() error {
 	return c.resolveDefaults()
 }
 
-// resolveDefaults turns complete facts into settings.
+// resolveDefaults converts facts that need no other fact into settings.
 func (c *Config) resolveDefaults() error {
 	for _, name := range caseFlagFacts {
 		f, ok := c.facts[name]
@@ -134,8 +134,8 @@ func (c *Config) resolveDefaults() error {
 	return nil
 }
 
-// Recompute returns the form of activation checkpointing that the configuration names, on or off; empty for PyTorch's
-// default, non-reentrant in every layer.
+// Recompute returns the kind of activation checkpointing that the configuration selects, on or off. Empty is the
+// default: non-reentrant, in every layer.
 func (c *Config) Recompute() models.Recompute {
 	if kept := c.facts["kept"].value; kept != "" {
 		return models.Recompute("selective=" + kept)
@@ -152,7 +152,7 @@ func (c *Config) Recompute() models.Recompute {
 	return ""
 }
 
-// Batching returns how batches are made of samples of different lengths: "padded", "grouped" or "packed".
+// Batching returns how samples of different lengths are batched: "padded", "grouped" or "packed".
 func (c *Config) Batching() string {
 	switch {
 	case c.facts["packing"].value == "true":
@@ -163,8 +163,8 @@ func (c *Config) Batching() string {
 	return "padded"
 }
 
-// PadToMultiple returns the number to whose multiples batches are padded, in tokens: the full length (seq-len) if every
-// batch is padded to that, 1 for padding only to the longest sample.
+// PadToMultiple returns the number of tokens to whose multiples batches are padded: the full length (seq-len) if every
+// batch is padded to it, 1 if batches are padded only to their longest sample.
 func (c *Config) PadToMultiple() string {
 	if c.facts["to-length"].value == "true" {
 		return cmp.Or(c.facts["seq-len"].value, "1")
@@ -217,8 +217,8 @@ func (c *Config) addSharding() error {
 	return nil
 }
 
-// shardOptions returns the options of fully_shard about the device of shards, the loading of weights, and the wrapped
-// modules; flat reports whether the trainer uses FullyShardedDataParallel, which has other loading and wrapping.
+// shardOptions returns the options of fully_shard for the device of shards, the loading of weights, and the wrapped
+// modules. flat reports whether the trainer uses FullyShardedDataParallel, whose loading and wrapping differ.
 func (c *Config) shardOptions(flat bool) (list phrase.List) {
 	loading, ends := c.facts["loading"].value, c.facts["wrap"].value == models.WrapEnds && !flat
 	list.If(c.facts["shards"].value == "host", "offload=all")
@@ -229,12 +229,11 @@ func (c *Config) shardOptions(flat bool) (list phrase.List) {
 	return list
 }
 
-// unfrozenRange matches the range of rows that may follow a pattern of axolotl. Gradients of other rows are set to
-// zero.
+// unfrozenRange matches the range of rows after an axolotl pattern. Axolotl sets the gradients of other rows to zero.
 var unfrozenRange = regexp.MustCompile(`\[\d*:?\d*\]$`)
 
-// unfreeze converts axolotl's patterns of trained parameters to a regular expression: dots match literally except
-// before a plus, and names begin with the pattern.
+// unfreeze converts axolotl's patterns of trained parameters to a regular expression. A dot that is not before a plus
+// is literal, and a parameter's name must begin with the pattern.
 func (c *Config) unfreeze() error {
 	f, ok := c.facts["unfrozen"]
 	if !ok || f.value == "" {
@@ -253,7 +252,7 @@ func (c *Config) unfreeze() error {
 	return nil
 }
 
-// addEvaluation makes the options of --evaluate.
+// addEvaluation converts the facts about evaluation to --evaluate.
 func (c *Config) addEvaluation() error {
 	on, batch := c.facts["evaluates"], c.facts["eval-batch"]
 	if on.value != "true" {
@@ -264,7 +263,7 @@ func (c *Config) addEvaluation() error {
 	return nil
 }
 
-// addRounding adds the group size of quantization-aware training to its setting.
+// addRounding appends the group size of quantization-aware training to the value of its flag.
 func (c *Config) addRounding() error {
 	if q, g := c.facts["qat"], c.facts["qat-group"]; q.value != "" && g.value != "" {
 		c.facts.extend("qat", "group="+g.value)
@@ -272,8 +271,8 @@ func (c *Config) addRounding() error {
 	return nil
 }
 
-// addPreferences adds to the objective whether the reference's log-probabilities are precomputed, and whose code
-// computes log-probabilities.
+// addPreferences appends options to the objective: whether the reference model's log-probabilities are precomputed, and
+// which library's code computes log-probabilities.
 func (c *Config) addPreferences() error {
 	o, ok := c.facts["objective"]
 	if !ok {
@@ -286,7 +285,7 @@ func (c *Config) addPreferences() error {
 	return nil
 }
 
-// sizes of DeepSpeed's ZeRO, by the facts that are the options of its strategies.
+// zeroSizes are the options of the DeepSpeed ZeRO strategies that are numbers of elements, named like their facts.
 var zeroSizes = []string{"bucket", "prefetch", "persist", "reuse", "live", "part"}
 
 // addDeepSpeed adds DeepSpeed's options to the strategy. Its engine trains in the type of the weights, with fp32 master
@@ -334,7 +333,7 @@ func (c *Config) addDeepSpeed() error {
 	return nil
 }
 
-// elements reads a number of elements as in DeepSpeed's JSON: "5e8", or "auto". Zero counts as one.
+// elements converts a number of elements of DeepSpeed's JSON ("5e8") to digits; "auto" stays. Zero becomes one.
 func elements(text string) (string, error) {
 	if text == "auto" {
 		return text, nil
@@ -346,7 +345,7 @@ func elements(text string) (string, error) {
 	return strconv.FormatInt(max(1, int64(n)), 10), nil
 }
 
-// addAdapters makes the options of --lora.
+// addAdapters converts the facts about adapters to --lora.
 func (c *Config) addAdapters() error {
 	if c.facts["tuner"].value != "lora" {
 		return nil

@@ -1,7 +1,10 @@
-// Package trainers reads the configurations of fine-tuning programs (axolotl, LLaMA-Factory, torchtune, ms-swift, TRL,
-// the Trainer of transformers, DeepSpeed, accelerate) as settings of vprof, and writes settings back by the same
+// Package trainers converts the configurations of fine-tuning programs (axolotl, LLaMA-Factory, torchtune, ms-swift,
+// TRL, the Trainer of transformers, DeepSpeed, accelerate) to settings of vprof, and writes settings back by the same
 // mapping.
 //
-// The meaning of keys is data, a table per trainer in tables: every key is mapped, known to change no memory, known to
-// be unsupported, or unknown. Tables name the version of the trainer whose schema they were read from.
+// The meaning of keys is data: the folder tables has one table for each trainer. A key is mapped, or does not affect
+// memory, or is unsupported, or unknown. Each table names the release of the trainer whose schema it was made from.
+//
+// A fact is a value under vprof's name that a key implies, such as batch or lora-r. Rules derive further facts, and
+// facts become settings.
 package trainers

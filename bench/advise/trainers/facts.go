@@ -10,17 +10,17 @@ import (
 // fact is a value that a configuration sets, under vprof's name.
 type fact struct {
 	value string
-	// from is the key in a file or the flag that gave the value; the zero Key if it is the trainer's default.
+	// from is the key in a file, or the flag, that gave the value; the zero Key if it is the trainer's default.
 	from Key
 }
 
-// facts maps names to values. Most are names of flags, such as "batch". Others ("tuner", "lora-r") are inputs of
-// rules and of composed flags.
+// facts maps names to values. Most names are those of flags, such as "batch". Others ("tuner", "lora-r") are only read
+// by rules and by flags that combine several facts.
 type facts map[string]fact
 
 func (f facts) set(name, value string, from Key) { f[name] = fact{value, from} }
 
-// extend appends options to the value of a fact, as in "fsdp2:mp=bf16,cp=2".
+// appendOptions appends options to the value of a fact, as in "fsdp2:mp=bf16,cp=2".
 func (f facts) extend(name string, options ...string) {
 	v, separator := f[name], ":"
 	if strings.Contains(v.value, ":") {
@@ -32,8 +32,8 @@ func (f facts) extend(name string, options ...string) {
 	}
 }
 
-// options returns the options of a memory-saving flag, from pairs of an option and the fact with its value. Those
-// without a value, or with one that is false or zero, are left out.
+// options returns the options of a flag's value, from pairs of an option's name and its fact. Options whose fact is
+// missing, false or zero are left out.
 func (f facts) options(pairs ...string) (list []string) {
 	for i := 0; i < len(pairs); i += 2 {
 		if v := f[pairs[i+1]].value; v != "false" && strings.Trim(v, "0.") != "" {
@@ -43,14 +43,14 @@ func (f facts) options(pairs ...string) (list []string) {
 	return list
 }
 
-// integerFacts are the facts that are whole numbers from 1 on.
+// integerFacts are the facts that must be positive whole numbers.
 var integerFacts = []string{
 	"batch", "accumulate", "seq-len", "lora-r", "lora-alpha", "gpus", "chunked-loss", "num-labels",
 	meshCopies, meshShard, meshTensor, meshContext, meshExperts, meshPipeline, microBatch, "qat-group", "every",
 	totalBatch, globalBatch, "empty-cache", "eval-batch", "eval-scores", "new-tokens",
 }
 
-// checkCount returns the error in the value of a fact; empty if there is none.
+// checkCount returns what is wrong with the value of a fact of integerFacts; empty if it is valid.
 func checkCount(name, value string) string {
 	if !slices.Contains(integerFacts, name) || name == "gpus" && strings.HasPrefix(value, "$") {
 		return ""
@@ -61,7 +61,8 @@ func checkCount(name, value string) string {
 	return ""
 }
 
-// integerFact returns the value of a fact that is a whole number, not below least; otherwise if it is not set.
+// integerFact returns the value of a fact that must be a whole number of at least least; otherwise is the result if the
+// fact is missing.
 func (c *Config) integerFact(name string, otherwise, least int) (int, error) {
 	const most = 1 << 30
 	f := c.facts[name]

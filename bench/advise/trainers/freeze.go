@@ -13,24 +13,24 @@ import (
 	"github.com/vprof/vprof/models/hfconfig"
 )
 
-// The facts of LLaMA-Factory's freeze training: the number of trained layers from the end (negative: from the
-// beginning), which of their modules are trained, and which modules outside of the layers.
+// The facts of LLaMA-Factory's freeze training: the number of trained layers, counted from the end (negative: from the
+// beginning), the trained modules of those layers, and the trained modules outside of layers.
 const (
 	freezeLayers  = "freeze-layers"
 	freezeModules = "freeze-modules"
 	freezeExtra   = "freeze-extra"
 )
 
-// frozenTowers is the fact that the image and audio encoders are not trained.
+// frozenTowers is the fact that the image and audio encoders (towers) are not trained.
 const frozenTowers = "frozen-towers"
 
-// maxLayers limits the layer numbers in a file and the number of layers of a model.
+// maxLayers is the largest accepted layer number, and the largest number of layers of a model.
 const maxLayers = 4096
 
-// freezes reports whether the trained parameters depend on the model's number of layers.
+// freezes reports whether the trained parameters depend on the number of layers (LLaMA-Factory's freeze training).
 func (c *Config) freezes() bool { return c.facts["tuner"].value == "freeze" }
 
-// checkFreeze returns an error if the choice of layers is invalid.
+// checkFreeze returns an error if the configured layer numbers are invalid.
 func (c *Config) checkFreeze() error {
 	if !c.freezes() {
 		return nil
@@ -86,7 +86,7 @@ func (c *Config) ChooseLayers(model string) error {
 	return c.add("train-only", strings.Join(list, "|"), cmp.Or(f.from, c.facts["tuner"].from))
 }
 
-// freezeTowers freezes the vision and audio towers of a model, as trainers do by default when they train no adapters.
+// freezeTowers freezes the image and audio encoders of a model, as trainers do by default when they train no adapters.
 func (c *Config) freezeTowers(model string) error {
 	f := c.facts[frozenTowers]
 	if f.value != "true" || c.facts["tuner"].value == "lora" {
@@ -98,7 +98,7 @@ func (c *Config) freezeTowers(model string) error {
 	return nil
 }
 
-// languageModel matches the names of the modules of a model with towers that are not towers.
+// languageModel matches the modules outside of the image and audio encoders.
 const languageModel = `language_model|text_model|lm_head`
 
 func (c *Config) trainedLayers(count int) (ids []string, err error) {
@@ -121,7 +121,8 @@ func (c *Config) trainedLayers(count int) (ids []string, err error) {
 	return ids, nil
 }
 
-// layersOf reads a language model's number of layers from a config.json, and whether the model also has towers.
+// layersOf reads the number of layers of a language model from a config.json. composite reports whether the model also
+// has image or audio encoders.
 func layersOf(path string) (count int, composite bool, err error) {
 	data, err := readConfig(path)
 	if err != nil {

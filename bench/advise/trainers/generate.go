@@ -7,8 +7,8 @@ import (
 	"github.com/vprof/vprof/internal/phrase"
 )
 
-// addGeneration adds the settings of training on generated answers: the lengths of prompts and answers, the
-// log-probabilities computed before the step, and the memory that vLLM leaves.
+// addGeneration adds the settings of training on generated answers (GRPO): the lengths of prompts and answers, the
+// log-probabilities computed before the step, and the memory that vLLM leaves to training.
 func (c *Config) addGeneration() error {
 	if o := c.facts["objective"].value; o != "grpo" && o != "gkd" {
 		return nil
@@ -48,8 +48,8 @@ func (c *Config) addGeneration() error {
 	return nil
 }
 
-// isOutdated reports whether answers may come from an earlier state of the model: several steps learn from the same
-// answers, or answers of vLLM are weighted.
+// isOutdated reports whether answers may come from an earlier state of the model. Then several steps train on the same
+// answers, or the losses of vLLM's answers are weighted.
 func (c *Config) isOutdated() (bool, error) {
 	if c.facts["old"].value == "true" {
 		return true, nil
@@ -70,7 +70,7 @@ func (c *Config) malformedError(f fact, reason string) error {
 	return c.inFile(f.from).fault("%q %s", f.value, reason)
 }
 
-// inFile returns the key, with the trainer's own file if the key names none.
+// inFile returns the key with the trainer's own file if it names no file.
 func (c *Config) inFile(k Key) Key {
 	k.File = cmp.Or(k.File, c.File)
 	return k

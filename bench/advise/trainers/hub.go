@@ -11,7 +11,7 @@ import (
 	"github.com/vprof/vprof/models/hfconfig"
 )
 
-// Model is the model of a configuration: a folder, or a repository of a hub.
+// Model identifies the model of a configuration: a folder, or a repository on a model hub.
 type Model struct {
 	Name, Revision string
 	// Folder is the path of the model's files in the configuration; empty if there is none.
@@ -19,12 +19,12 @@ type Model struct {
 	from   Key
 }
 
-// usualName is the name of transformers' file that describes a model.
+// usualName is the name of the file in which transformers describes a model.
 const usualName = "config.json"
 
-// Find finds the model's config.json: in the folder of that name, relative to the working directory or the
-// configuration's folder, or in the caches of the Hugging Face hub and of ModelScope. A name that [hfconfig.OfHub]
-// knows needs no file. Others are fetched by [hub.Default]; the error names the command that fetches.
+// Find returns the path of the model's config.json. It searches the folder of the model's name (relative to the working
+// directory or the configuration), then the caches of the Hugging Face hub and of ModelScope. A name that
+// [hfconfig.OfHub] knows needs no file. Others are fetched by [hub.Default]; the error names the command that fetches.
 func (m Model) Find() (path string, err error) {
 	for _, dir := range append(m.folders(), m.snapshots()...) {
 		path := filepath.Join(dir, usualName)
@@ -55,7 +55,7 @@ func (m Model) Find() (path string, err error) {
 	return "", m.from.fault("%s: %s", m.Name, reason)
 }
 
-// isRepository reports whether the name is a possible name of a repository.
+// isRepository reports whether the name can be a repository's ("owner/name").
 func (m Model) isRepository() bool {
 	return strings.Count(m.Name, "/") <= 1 && !strings.HasPrefix(m.Name, ".") && !strings.HasPrefix(m.Name, "/") &&
 		!strings.Contains(m.Name, "..") && !strings.ContainsAny(m.Name, `\:`)
@@ -83,11 +83,11 @@ func (m Model) snapshots() []string {
 	return hub.Snapshots(m.Name, m.Revision)
 }
 
-// trustRemote is the key by which all trainers allow the code of a model's own repository.
+// trustRemote is the key by which trainers allow code from a model's repository (trust_remote_code).
 const trustRemote = "trust_remote_code"
 
-// CheckRemoteCode adds a note if the trainer may train other code than transformers' own: the file trusts the model's
-// repository, and its config.json names classes there.
+// CheckRemoteCode adds a note if the trainer may run code from the model's repository in place of transformers': the
+// configuration trusts the repository, and its config.json names classes there.
 func (c *Config) CheckRemoteCode(model string) {
 	v := c.doc.root.lookup(trustRemote)
 	if v == nil {

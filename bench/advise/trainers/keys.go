@@ -16,7 +16,7 @@ type reader struct {
 	facts  facts
 }
 
-// readGroup reads the keys of a group; path ends in a dot, or is empty for the file.
+// readGroup reads the keys of a group. path is the group's path with a dot at its end; empty for the whole file.
 func (r *reader) readGroup(path string, v *value) error {
 	for _, e := range v.entries {
 		key := path + e.key
@@ -52,7 +52,7 @@ func (r *reader) readKey(key string, e entry) error {
 	return nil
 }
 
-// isCount reports whether a group of keys applies, according to the document's other keys.
+// isCount reports whether a key applies, by the table's conditions ([Table.Only]) on other keys.
 func (r *reader) isCount(key string) bool {
 	for other, values := range r.table.Only[key] {
 		if v := r.doc.root.lookup(other); v != nil && !slices.Contains(values, v.text) {
@@ -62,7 +62,7 @@ func (r *reader) isCount(key string) bool {
 	return true
 }
 
-// readFile reads the file that a key names, as the group with the name of that key.
+// readFile reads the file that a key names. Its keys count as keys of a group with that key's name.
 func (r *reader) readFile(key string, e entry) error {
 	d, err := open(resolvePath(r.doc.file, e.value.text))
 	if err != nil {
@@ -81,7 +81,7 @@ func (r *reader) keyOf(e entry, key string) Key {
 	return Key{r.doc.file, e.line, key}
 }
 
-// applyRow adds the facts of one key.
+// applyRow adds the facts that the row of a key implies for its value.
 func (r *reader) applyRow(key string, row Row, e entry) error {
 	v, err := r.resolveValue(key, e.value, 0)
 	if err != nil {
@@ -119,7 +119,7 @@ func (r *reader) applyRow(key string, row Row, e entry) error {
 	return nil
 }
 
-// applyWords adds the facts that the value of a key implies.
+// applyWords adds the facts that the row's Words list for the value of a key.
 func (r *reader) applyWords(row Row, v *value, texts []string, from Key) error {
 	if len(texts) > 1 && !row.Each {
 		return from.fault("is %s, where one value is expected", v.excerpt())
@@ -148,7 +148,7 @@ func (r *reader) applyWords(row Row, v *value, texts []string, from Key) error {
 	return nil
 }
 
-// lookupWord returns the meaning of a file's value. A number means itself if a number is expected.
+// lookupWord returns the facts that a value implies. If the row expects a number, a number is its own fact.
 func (row Row) lookupWord(text string) (w Words, ok bool) {
 	for _, t := range []string{text, strings.ToLower(text)} {
 		if w, ok = row.Words[t]; ok {
@@ -247,8 +247,8 @@ func (c *Config) rules(t *Table, f facts) error {
 	return nil
 }
 
-// addReferenced sets a fact to v if it has no value: to a text, to the value of another fact ("=name"), or with another
-// item of a list ("+item").
+// addReferenced sets a fact to v if it has no value. v is a value, another fact's name ("=name"), or an item to append
+// to a list ("+item").
 func (f facts) addReferenced(name, v string, at Key) {
 	from := at
 	if more, adds := strings.CutPrefix(v, "+"); adds {

@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// starterOptions are the options of torchrun, deepspeed and trainers' own commands with the number of GPUs.
+// starterOptions are the options that set the number of GPUs in torchrun, deepspeed and trainers' own commands.
 var starterOptions = []string{"nproc_per_node", "num_gpus", "num_processes"}
 
-// accelerateGroups maps prefixes of accelerate's options to the groups of its file that contain them.
+// accelerateGroups maps prefixes of accelerate's options to the groups of its configuration file that contain them.
 var accelerateGroups = map[string]string{
 	"fsdp_": "fsdp_config", "dynamo_": "dynamo_config", "parallelism_config_": "parallelism_config",
 	"zero_": "deepspeed_config", "zero3_": "deepspeed_config", "offload_optimizer_": "deepspeed_config",
@@ -21,13 +21,14 @@ var accelerateGroups = map[string]string{
 	"deepspeed_":     "deepspeed_config", "gradient_": "deepspeed_config",
 }
 
-// distributedTypes maps accelerate's options of how GPUs share the work to the values in its file.
+// distributedTypes maps the options of "accelerate launch" that select a strategy (such as --use_fsdp) to the values of
+// distributed_type in its configuration file.
 var distributedTypes = map[string]string{
 	"use_fsdp": "FSDP", "use_deepspeed": "DEEPSPEED",
 	"use_megatron_lm": "MEGATRON_LM", "multi_gpu": "MULTI_GPU",
 }
 
-// launch reads the options of the program that starts a document's program.
+// launch reads the options of torchrun, accelerate or another program that starts the training program.
 func (d *document) launch(starter []string, options *value) {
 	if starter[0] == "accelerate" {
 		d.accelerate(options)
@@ -57,7 +58,7 @@ func (d *document) launch(starter []string, options *value) {
 	d.facts.set("gpus", count, Key{d.file, ranks.line, "--" + ranks.key})
 }
 
-// accelerate converts the options of "accelerate launch", which override the file that they name, to a configuration.
+// accelerate converts the options of "accelerate launch" to a configuration. They override the file that they name.
 func (d *document) accelerate(options *value) {
 	s := &document{file: d.file, command: true, trainer: "accelerate", root: &value{kind: groupKind}}
 	for _, e := range options.entries {
@@ -89,8 +90,8 @@ func (d *document) accelerate(options *value) {
 	}
 }
 
-// accelerateConfigFile returns the file that "accelerate config" has written on this machine, which accelerate uses if
-// no other is named; empty if there is none.
+// accelerateConfigFile returns the path of the file that "accelerate config" wrote on this machine; accelerate uses it
+// unless another is named. The path is empty if there is none.
 func accelerateConfigFile() string {
 	home, err := os.UserHomeDir()
 	if err != nil {

@@ -6,12 +6,12 @@ import (
 	"github.com/vprof/vprof/internal/phrase"
 )
 
-// The facts of optimizers that project gradients: which (galore), the rank, and the layers.
+// The facts of optimizers with projected gradients (GaLore): the kind, the rank, and the layers.
 const (
 	lowPrecision = "low"
 	lowRank      = "low-rank"
 	lowTarget    = "low-target"
-	// optimArgs is the fact with transformers' options of an optimizer: key=value, separated by commas.
+	// optimArgs is the fact of transformers' optim_args: "key=value" pairs, separated by commas.
 	optimArgs = "optim-args"
 )
 
@@ -45,7 +45,7 @@ func (c *Config) addProjection() error {
 	return nil
 }
 
-// projection returns the options of an optimizer that projects gradients.
+// projection returns the options of a GaLore optimizer.
 func (c *Config) projection() (options phrase.List, err error) {
 	rank := c.facts[lowRank]
 	args := c.facts[optimArgs]

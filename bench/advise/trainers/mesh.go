@@ -2,8 +2,8 @@ package trainers
 
 import "strconv"
 
-// The facts that are sizes of a mesh of ranks: the number of ranks that shard the weights, hold a copy of them, share
-// each layer, share each sequence, and divide the experts.
+// The facts of the sizes of a device mesh: the number of ranks that shard the weights, that hold a copy of them, that
+// share each layer (tensor parallelism), that share each sequence (context parallelism), and that divide the experts.
 const (
 	meshShard   = "shard-ranks"
 	meshCopies  = "replicate"
@@ -12,10 +12,11 @@ const (
 	meshExperts = "experts"
 )
 
-// expertsInside is the fact that the ranks that divide the experts are a part of the ranks that shard the weights.
+// expertsInside is the fact that the ranks that divide the experts are among the ranks that shard the weights.
 const expertsInside = "experts-inside"
 
-// mesh computes the number of GPUs from the sizes of their mesh, if the file sets how many share weights or experts.
+// mesh computes the number of GPUs from the mesh's sizes, if the configuration sets a size for tensor, context or
+// expert parallelism.
 func (c *Config) mesh() error {
 	sizes := []string{meshShard, meshCopies, meshTensor, meshContext, meshPipeline, meshExperts}
 	from, given := c.facts[meshShard]
@@ -43,11 +44,10 @@ func (c *Config) mesh() error {
 	return nil
 }
 
-// globalBatch is the fact of the number of samples on all ranks in an optimizer step.
+// globalBatch is the fact of the number of samples of an optimizer step on all ranks.
 const globalBatch = "global-batch"
 
-// setAccumulation computes the number of batches of a rank before an optimizer step from the samples of all ranks, if
-// the file sets the number of GPUs.
+// setAccumulation computes a rank's number of micro-batches from the global batch, if the file sets the number of GPUs.
 func (c *Config) setAccumulation() error {
 	all, given := c.facts[globalBatch]
 	if !given {
@@ -72,8 +72,8 @@ func (c *Config) setAccumulation() error {
 	return nil
 }
 
-// divideGlobalBatch adds to the strategy the number of ranks that share each sequence, the way they share it, and the
-// number of ranks that divide the experts.
+// divideGlobalBatch adds the sizes of context and expert parallelism, and the way ranks share a sequence, to the
+// strategy.
 func (c *Config) divideGlobalBatch() error {
 	for _, of := range [][2]string{{meshContext, "cp"}, {meshExperts, "ep"}} {
 		if _, ok := c.facts[of[0]]; ok && c.facts["strategy"].value != "" {
@@ -83,6 +83,6 @@ func (c *Config) divideGlobalBatch() error {
 	return nil
 }
 
-// meshTensorBy is the fact, and the option of strategies, of how ranks share layers. "cp_by" and "ep_by" are the facts
-// of how they share sequences and experts.
+// meshTensorBy is the fact, and the strategy's option, of how ranks share layers. "cp_by" and "ep_by" are those for
+// sequences and experts.
 const meshTensorBy = "tp_by"

@@ -17,7 +17,7 @@ import (
 	"github.com/vprof/vprof/internal/input"
 )
 
-// open reads a configuration or a script, by its suffix.
+// open reads a configuration or a shell script; the file's suffix selects the format.
 func open(path string) (*document, error) {
 	f, err := input.Open(path)
 	if err != nil {
@@ -62,7 +62,7 @@ func parse(path string, data []byte) (*document, error) {
 	return d, nil
 }
 
-// yamlLine matches an error of the library: the line where it stopped, if it gives one, and the reason.
+// yamlLine matches an error of the YAML library: the line at which parsing stopped, if known, and the reason.
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
 
 // parseYAML reads the one document of a YAML file. Anchors and merge keys are resolved.
@@ -161,7 +161,7 @@ func (y *yamlReader) group(n *yaml.Node, depth int) (*value, error) {
 	return v, nil
 }
 
-// merge adds the keys of one group or of several. Earlier groups override later ones.
+// merge adds the keys of one or several groups to another (YAML's <<). Earlier groups override later ones.
 func (y *yamlReader) merge(into, in *value, line int) error {
 	groups := []*value{in}
 	if in.kind == listKind {
@@ -180,7 +180,7 @@ func (y *yamlReader) merge(into, in *value, line int) error {
 	return nil
 }
 
-// oldBooleans are words that PyYAML, which reads YAML 1.1, also reads as booleans.
+// oldBooleans are words that YAML 1.1, and therefore PyYAML, reads as booleans.
 var oldBooleans = map[string]string{"yes": "true", "on": "true", "no": "false", "off": "false"}
 
 func yamlScalar(n *yaml.Node) *value {

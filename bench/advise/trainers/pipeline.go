@@ -11,9 +11,9 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// The facts of a pipeline: its number of ranks, its schedule by torchtitan's name, the samples of a micro-batch, the
-// number of micro-batches, the layers of a stage, and the number of layers as which the embeddings and the output layer
-// count.
+// The facts of pipeline parallelism: its number of ranks, its schedule by torchtitan's name, the samples of a
+// micro-batch, the number of micro-batches, the layers of a stage, and the numbers of layers that the embeddings and
+// the output layer count as.
 const (
 	meshPipeline  = "pipeline"
 	schedule      = "schedule"
@@ -27,7 +27,7 @@ const (
 // schedules maps torchtitan's names, in lower case, to the pipeline schedules that vprof records.
 var schedules = map[string]string{"": "1f1b", "1f1b": "1f1b", "gpipe": "gpipe", "interleaved1f1b": models.Interleaved}
 
-// addPipeline turns the strategy into a pipeline whose stages share it. The batch then is a micro-batch.
+// addPipeline adds a pipeline to the strategy, which then applies within each stage. The batch becomes the micro-batch.
 func (c *Config) addPipeline() error {
 	n, ok := c.facts[meshPipeline]
 	if !ok {
@@ -72,7 +72,7 @@ func (c *Config) addPipeline() error {
 	return nil
 }
 
-// stageOptions returns the strategy for a number of GPUs. A pipeline that uses all of them has no fully_shard.
+// stageOptions returns the strategy for a number of GPUs, without fully_shard if the pipeline uses all GPUs.
 func (c *Config) stageOptions(strategy, gpus string) string {
 	ranks, err := c.integerFact(meshPipeline, 0, 0)
 	tensor, wrong := c.integerFact(meshTensor, 1, 0)
@@ -85,7 +85,7 @@ func (c *Config) stageOptions(strategy, gpus string) string {
 	}), ",")
 }
 
-// pipelineEdits returns the edit of the batch size for a pipeline with another size of micro-batches.
+// pipelineEdits returns the edit that sets the batch size, if a pipeline's micro-batch has another size.
 func (c *Config) pipelineEdits(v Values) []configfile.Edit {
 	f := c.facts[microBatches]
 	n, err := strconv.Atoi(f.value)
@@ -96,9 +96,9 @@ func (c *Config) pipelineEdits(v Values) []configfile.Edit {
 	return []configfile.Edit{{Path: path, Value: int64(n) * int64(v.Batch), Create: true}}
 }
 
-// setStageLayers adds the first layers of the stages to a pipeline's strategy, as torchtitan computes them
-// (generate_llm_fqn_per_model_part): the embeddings and the output layer count as layers, and the remainder of the
-// division goes to the first stages.
+// setStageLayers adds the first layer of each pipeline stage to the strategy, as torchtitan computes it
+// (generate_llm_fqn_per_model_part). The embeddings and the output layer count as layers. The first stages get one more
+// layer if the division has a remainder.
 func (c *Config) setStageLayers(model string) error {
 	n := c.facts[meshPipeline]
 	at := slices.IndexFunc(c.Settings, func(s Setting) bool { return s.Flag == "strategy" })

@@ -17,37 +17,38 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// Config is a trainer's configuration, as settings of vprof.
+// Config is a trainer's configuration, converted to settings of vprof.
 type Config struct {
-	// File is the configuration; Trainer and Version identify the table by which it was read.
+	// File is the path of the configuration. Trainer and Version name the table that described its keys.
 	File, Trainer, Version string
 	// Model is the trained model; its Name is empty if the files name none.
 	Model Model
-	// Teacher is the model whose outputs the model learns (distillation); its Name is empty for none.
+	// Teacher is the teacher model in distillation; its Name is empty without distillation.
 	Teacher Model
 	// Settings are vprof's flags with their values, in the order of a command line.
 	Settings []Setting
-	// Notes describe where the plan differs from the trainer's behavior.
+	// Notes describe differences between the plan and the trainer's behavior.
 	Notes phrase.List
-	// Unknown are the keys that the table does not have.
+	// Unknown are the keys that the trainer's table lacks.
 	Unknown []UnknownKey
-	// SeveralGPUs is the strategy for several GPUs if the files do not describe one; empty for DDP.
+	// SeveralGPUs is the default strategy for several GPUs if the files name none; empty for DDP.
 	SeveralGPUs string
-	// Script is the user's Python file that a command starts. Its arguments are not read: flags say what is trained.
+	// Script is the user's Python file that a command starts. Flags must describe its training: its arguments are not
+	// read.
 	Script string
-	// Mapped and Harmless are the numbers of keys that affect memory and that do not.
+	// Mapped and Harmless count the keys that affect memory and those that do not.
 	Mapped, Harmless int
 
 	docs  []*document
 	doc   *document
 	table *Table
 	facts facts
-	// unknownCount is the number of GPUs if it is a variable or a command of the shell.
+	// unknownCount is the number of GPUs as written, if that is a shell variable or command.
 	unknownCount fact
-	// total is the batch size of an optimizer step, if the file sets that.
+	// total is the batch size of an optimizer step on one GPU, if the file sets it.
 	total int
-	// groups is the number of groups of ranks that each train on different samples (the data-parallel size); set only
-	// where the file gives the global batch.
+	// groups is the data-parallel size: the number of groups of ranks that train on different samples. It is set only
+	// if the file has the global batch.
 	groups int64
 }
 
@@ -57,7 +58,7 @@ type UnknownKey struct {
 	Near, Trainer string
 }
 
-// Key is the position of a value: a key of a file.
+// Key identifies where a value is set: a key of a file, with its line.
 type Key struct {
 	File string
 	Line int
@@ -74,26 +75,26 @@ func (k Key) fault(format string, args ...any) error {
 	return &input.FormatError{File: k.File, Line: k.Line, Key: k.Path, Reason: fmt.Sprintf(format, args...)}
 }
 
-// Setting is a flag of vprof that a file sets.
+// Setting is a flag of vprof with the value that a file sets.
 type Setting struct {
 	// Flag is the name of the flag without dashes, Value its value.
 	Flag, Value string
-	// Change is the change of a case by the setting. It is zero if the flag is no field of a case, or concerns several
-	// GPUs, which the verb decides.
+	// Change applies the setting to a case. It is zero if no field of a case corresponds to the flag, or if the flag
+	// concerns several GPUs, which commands handle.
 	Change models.Change
-	// From is the key that sets the flag; its Path is empty for a default of the trainer.
+	// From is the key that sets the flag; its Path is empty for the trainer's default.
 	From Key
 }
 
-// Fault returns an error about the setting, at its place in the file.
+// Fault returns an error about the setting, with the file and line of its key.
 func (s Setting) Fault(format string, args ...any) error {
 	s.From.Path = cmp.Or(s.From.Path, "--"+s.Flag)
 	return s.From.fault(format, args...)
 }
 
-// Open reads the configuration files of one training: the trainer's file, and the files
-// of DeepSpeed and accelerate with it. The objective is the value of --objective, empty without one. It decides
-// where files of several objectives have the same keys. The error is a [*input.FormatError].
+// Open reads the configuration of one training: the trainer's file, and the files of DeepSpeed and accelerate that are
+// used with it. objective is the value of --objective; empty without one. It selects the task if files of several tasks
+// have the same keys. The error is a [*input.FormatError].
 func Open(paths []string, objective string) (*Config, error) {
 	var docs []*document
 	for _, p := range paths {
@@ -107,7 +108,7 @@ func Open(paths []string, objective string) (*Config, error) {
 	return read(docs)
 }
 
-// Command reads the command line that starts a trainer; the objective is as in [Open].
+// Command reads the command line that starts a trainer. objective is as in [Open].
 func Command(args []string, objective string) (*Config, error) {
 	d, err := parseCommand(args)
 	if err != nil {
@@ -117,7 +118,7 @@ func Command(args []string, objective string) (*Config, error) {
 	return read([]*document{d})
 }
 
-// read makes a configuration of the trainer's document and the documents of strategies.
+// read combines the trainer's document with the documents of DeepSpeed and accelerate.
 func read(docs []*document) (*Config, error) {
 	c := &Config{facts: facts{}, docs: docs}
 	for _, d := range docs {
@@ -155,7 +156,7 @@ func read(docs []*document) (*Config, error) {
 	return c, nil
 }
 
-// add adds a setting, whose value is read where it is a field of a case.
+// add adds a setting. It parses the value if a field of a case corresponds to the flag.
 func (c *Config) add(flag, value string, from Key) error {
 	s := Setting{Flag: flag, Value: value, From: c.inFile(from)}
 	if f := models.FieldNamed(flag); f != nil && flag != "strategy" {
@@ -168,10 +169,10 @@ func (c *Config) add(flag, value string, from Key) error {
 	return nil
 }
 
-// totalBatch is the fact of a batch size that counts all micro-batches of an optimizer step.
+// totalBatch is the fact of a batch size that includes all micro-batches of an optimizer step.
 const totalBatch = "total-batch"
 
-// divideBatch computes the number of micro-batches if the file sets the batch of a step.
+// divideBatch computes the number of micro-batches if the file sets the batch size of an optimizer step.
 func (c *Config) divideBatch() {
 	f, ok := c.facts[totalBatch]
 	if _, given := c.facts["accumulate"]; !ok || given {
@@ -182,7 +183,7 @@ func (c *Config) divideBatch() {
 	c.facts.set("accumulate", strconv.Itoa(max(1, c.total/max(1, batch))), f.from)
 }
 
-// overridesFile applies the arguments of a command line to the configuration file that it names.
+// overridesFile merges the arguments of a command line into the configuration file that it names.
 func (d *document) overridesFile() (*document, error) {
 	if d.config == "" {
 		return d, nil
@@ -210,8 +211,8 @@ func (d *document) overridesFile() (*document, error) {
 	return file, nil
 }
 
-// refuseOptions applies a file of DeepSpeed or accelerate without a trainer's file: flags describe the training, and
-// the file also sets the precision.
+// refuseOptions applies a DeepSpeed or accelerate file that was given without a trainer's file: flags then describe the
+// training, and the file also sets the precision.
 func (c *Config) refuseOptions(d *document) {
 	t := tableOf(d)
 	c.table, c.doc, c.File, c.Trainer, c.Version, c.SeveralGPUs = t, d, d.file, t.Trainer, t.Version, t.Several
@@ -228,8 +229,8 @@ func (c *Config) refuseOptions(d *document) {
 		"%s: optimizer: is not read; --optimizer names the one that is planned", d.file)
 }
 
-// tableOf returns the table of a document; nil if no known trainer matches. A file that the Trainer's table recognizes
-// belongs to TRL if its keys, its script or the user name one of TRL's tasks.
+// tableOf returns the table of the trainer whose file or command a document is; nil if unknown. A file that the
+// Trainer's table recognizes belongs to TRL if its keys, its script or the user name a TRL task.
 func tableOf(d *document) *Table {
 	t := TableNamed(d.trainer)
 	for _, other := range Tables() {
@@ -304,7 +305,7 @@ func (c *Config) readDocument(d *document) error {
 }
 
 // unknownTrainer returns the error for a file of no known trainer. It names the trainer with the most matching keys and
-// the missing ones, or else all trainers.
+// its missing keys; without such a trainer, it names all trainers.
 func unknownTrainer(d *document) error {
 	var names []string
 	var like *Table
@@ -330,7 +331,7 @@ func unknownTrainer(d *document) error {
 		strings.Join(ways, "; "), misspelledHint(d, []*Table{like}))
 }
 
-// misspelledHint returns the most similar key among those by which trainers are recognized.
+// misspelledHint returns a hint with the most similar key among the keys that identify trainers.
 func misspelledHint(d *document, tables []*Table) string {
 	var signs []string
 	known := func(key string) bool { return false }
@@ -353,8 +354,8 @@ func misspelledHint(d *document, tables []*Table) string {
 	return ""
 }
 
-// resolvePath finds a file that another file names: relative to the working directory, to that file's folder, or to a
-// folder above it, from which trainers' examples are started. If no file is found, it returns the name unchanged.
+// resolvePath returns the path of a file that another file names. It tries the working directory, that file's folder,
+// and the folders above it, where trainers' examples are started. If none has the file, it returns the name.
 func resolvePath(file, name string) string {
 	if _, err := os.Stat(name); err == nil || filepath.IsAbs(name) {
 		return name
@@ -370,7 +371,7 @@ func resolvePath(file, name string) string {
 	return name
 }
 
-// strategy reads the file of DeepSpeed that a trainer's configuration names.
+// strategy reads the DeepSpeed file that a trainer's configuration names.
 func (c *Config) strategy() error {
 	f, ok := c.facts["deepspeed"]
 	if !ok || f.value == "" {

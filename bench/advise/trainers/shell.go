@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// splitScript splits a script into its commands. It expands variables whose values the
-// script sets; variables of the environment stay as they are written.
+// splitScript splits a shell script into its commands. It expands variables that the script sets; others stay as
+// written.
 func splitScript(d *document, script string) (commands [][]token, vars map[string]token, err error) {
 	s := scanner{d: d, text: script, line: 1, vars: map[string]token{}}
 	for s.at < len(s.text) {
@@ -29,7 +29,7 @@ func splitScript(d *document, script string) (commands [][]token, vars map[strin
 	return commands, s.vars, nil
 }
 
-// scanner reads the words of a shell script: quotes, comments, continued lines and variables; nothing is run.
+// scanner splits a shell script into words: quotes, comments, continued lines, variables. It runs nothing.
 type scanner struct {
 	d             *document
 	text          string
@@ -143,7 +143,7 @@ func (s *scanner) readQuoted(quote byte) error {
 	return s.d.fault(from, "", "a quote is not closed")
 }
 
-// expandVariable inserts the value of a variable of the script; others stay as they are written.
+// expandVariable appends the value of a variable that the script sets. Other variables stay as written.
 func (s *scanner) expandVariable() {
 	rest := s.text[s.at+1:]
 	if strings.HasPrefix(rest, "(") {
@@ -176,7 +176,8 @@ func (s *scanner) expandVariable() {
 	}
 }
 
-// substituteDefault replaces "$(expr 16 / $n)" and "$((16 / n))" by their values. Other commands stay: nothing is run.
+// substituteDefault replaces "$(expr 16 / $n)" and "$((16 / n))" by their results. Other command substitutions stay as
+// written: nothing is run.
 func (s *scanner) substituteDefault(rest string) {
 	depth, end := 0, -1
 	for i := 0; i < len(rest) && i < 1<<10 && end < 0; i++ {
@@ -204,8 +205,8 @@ func (s *scanner) substituteDefault(rest string) {
 	s.appendText("$" + whole)
 }
 
-// evaluateArithmetic evaluates numbers, or variables, and the operators between them, from left to right: scripts
-// divide batches that way.
+// evaluateArithmetic evaluates numbers or variables with operators between them, from left to right. Scripts divide
+// batch sizes in this way.
 func (s *scanner) evaluateArithmetic(text string) (int, bool) {
 	inner, ok := strings.CutPrefix(strings.Trim(text, "()"), "expr ")
 	if !ok && !strings.HasPrefix(text, "((") {

@@ -13,15 +13,15 @@ import (
 //go:embed strangers.yaml
 var unplannedFile []byte
 
-// unplannedTrainer is a program whose files are recognized and not planned.
+// unplannedTrainer is a training program whose files vprof recognizes but cannot plan.
 type unplannedTrainer struct {
 	// Trainer is the program's name; Recognized is as in [Table].
 	Trainer    string     `yaml:"trainer"`
 	Recognized [][]string `yaml:"recognized"`
-	// Commands are the first words of its command lines, and Scripts the beginnings of the names of its Python files.
+	// Commands are the first words of the program's command lines. Scripts are prefixes of its Python files' names.
 	Commands []string `yaml:"commands"`
 	Scripts  []string `yaml:"scripts"`
-	// Why names the kind of its files and the reason why they are not planned; empty if its keys are unknown.
+	// Why describes the program's files and the reason why vprof cannot plan them; empty if their keys are unknown.
 	Why string `yaml:"why"`
 }
 
@@ -32,7 +32,7 @@ var unplannedTrainers = sync.OnceValue(func() (all []unplannedTrainer) {
 	return all
 })
 
-// refuseUnplanned returns an error for a program that vprof recognizes and does not plan; nil for others.
+// refuseUnplanned returns an error if a document belongs to a program that vprof recognizes but cannot plan; else nil.
 func refuseUnplanned(d *document) error {
 	for _, s := range unplannedTrainers() {
 		begins := func(name string) bool { return strings.HasPrefix(d.script, name) }
@@ -43,13 +43,13 @@ func refuseUnplanned(d *document) error {
 	return nil
 }
 
-// refuse returns the error about a document of the program.
+// refuse returns the error about a document of the unplanned program.
 func (s unplannedTrainer) refuse(d *document) error {
 	return d.fault(0, "", "is of %s, %s", s.Trainer, cmp.Or(s.Why,
 		"whose keys vprof does not know; vprof run takes the command that starts it: vprof run -- COMMAND"))
 }
 
-// startedTrainer returns the error for a command of a program that is not planned; nil for others.
+// startedTrainer returns an error if a command starts a program that vprof cannot plan; else nil.
 func startedTrainer(file string, c []token) error {
 	for _, s := range unplannedTrainers() {
 		for _, words := range s.Commands {

@@ -10,13 +10,13 @@ import (
 	"github.com/vprof/vprof/models/hfconfig"
 )
 
-// fusedLoss is the setting with which liger-kernel computes only the loss, plainLoss everything but the loss.
+// fusedLoss is the setting that applies liger-kernel to the loss only, plainLoss the one for everything else.
 const (
 	fusedLoss = "fused-loss"
 	plainLoss = "plain-loss=1"
 )
 
-// DescribedCase returns the name under which vprof opens the trained model, with its teacher; the model's config.json
+// ModelSpec returns the --model value with which vprof opens the trained model and its teacher. The model's config.json
 // must be on this machine.
 func (c *Config) DescribedCase() (string, error) {
 	path, err := c.Model.Find()
@@ -27,8 +27,8 @@ func (c *Config) DescribedCase() (string, error) {
 	return hfconfig.Scheme + ":" + path + hfconfig.TeacherMark + teacher, err
 }
 
-// CaseSettings returns the settings for a number of GPUs; "" uses the file's number. If neither the file nor the caller
-// names a strategy, the trainer's own is added.
+// CaseSettings returns the settings for a number of GPUs; "" selects the file's number. If neither the file nor the
+// caller names a strategy, the trainer's default is added. chosen reports whether the caller names one.
 func (c *Config) CaseSettings(gpus string, chosen bool) ([]Setting, error) {
 	var out []Setting
 	for _, s := range c.Settings {
@@ -59,9 +59,8 @@ func (c *Config) CaseSettings(gpus string, chosen bool) ([]Setting, error) {
 	return out, nil
 }
 
-// SuitedSettings returns the settings that apply to a model. Settings that only other models have are dropped.
-// Attention that vprof cannot record for this model is an error; liger-kernel layers that it cannot record become a
-// note.
+// SuitedSettings returns the settings that apply to a model. It drops settings that the model lacks. Attention that
+// vprof cannot record for this model is an error. liger-kernel layers that it cannot record become a note.
 func (c *Config) SuitedSettings(m models.Model, settings []Setting) ([]Setting, error) {
 	has := func(name string) bool {
 		return slices.ContainsFunc(m.Settings, func(s models.Setting) bool { return s.Name == name })
@@ -91,7 +90,8 @@ func (c *Config) SuitedSettings(m models.Model, settings []Setting) ([]Setting, 
 	return out, nil
 }
 
-// ligerSettings reduces liger-kernel's setting to what vprof supports for the model, which for most is only the loss.
+// ligerSettings reduces the liger-kernel setting to what vprof can record for the model, which for most is only the
+// loss.
 func (c *Config) ligerSettings(m models.Model, lossDescribed bool, settings []Setting) []Setting {
 	if m.Supports.Liger || !lossDescribed {
 		return settings
@@ -122,7 +122,7 @@ func (c *Config) ligerSettings(m models.Model, lossDescribed bool, settings []Se
 	return out
 }
 
-// Apply puts the settings into a case of the model, the batch size too.
+// Apply applies the settings, including the batch size, to a case.
 func Apply(settings []Setting, c *models.Case) error {
 	patch := models.Patch{}
 	own := models.Settings{} // the case may share its map with the model's default

@@ -19,74 +19,73 @@ var files embed.FS
 
 // Table describes the keys of one trainer.
 type Table struct {
-	// Trainer is the trainer's usual name, Version the release whose schema was read.
+	// Trainer is the trainer's name, Version the release whose schema the table was made from.
 	Trainer string `yaml:"trainer"`
 	Version string `yaml:"version"`
-	// Extends names a table whose keys and rules also apply, after this table's own.
+	// Extends names another table, whose keys and rules apply after this table's.
 	Extends string `yaml:"extends"`
-	// Order is the position of the table when a file is compared with all tables: tables with keys of their own come
-	// first.
+	// Order is the table's position when a file is compared with all tables. Tables with distinctive keys come first.
 	Order int `yaml:"order"`
-	// Recognized are alternatives: a file is the trainer's if it has all keys of
-	// one. A key may have a value: "model._component_=torchtune.".
+	// Recognized are lists of keys. A file that has all keys of one list belongs to the trainer. A key may require a
+	// value: "model._component_=torchtune.".
 	Recognized [][]string `yaml:"recognized"`
-	// Scripts are the names of Python files that belong to the trainer, whatever their arguments are.
+	// Scripts are the names of Python files that always belong to the trainer.
 	Scripts []string `yaml:"scripts"`
-	// Tasks are the kinds of training that a file may describe, the usual one first; empty for a trainer with one.
+	// Tasks are the kinds of training that a file may describe, the default first; empty for a trainer with one kind.
 	Tasks []Task `yaml:"tasks"`
-	// Strategy reports whether a file of the table only describes how several GPUs share the work.
+	// Strategy reports whether files of the table only describe the strategy for several GPUs (DeepSpeed, accelerate).
 	Strategy bool `yaml:"strategy"`
-	// Several is the strategy for several GPUs if the file does not describe one; empty for DDP.
+	// Several is the default strategy for several GPUs if the file names none; empty for DDP.
 	Several string `yaml:"several"`
-	// Only maps groups of keys to the condition under which they count: other keys have one of some values.
+	// Only maps groups of keys to the condition under which they apply: the values that other keys must have.
 	Only map[string]map[string]OneOf `yaml:"only"`
-	// Keys are the keys that matter, by path.
+	// Keys maps the paths of the keys that affect memory to their meaning.
 	Keys map[string]Row `yaml:"keys"`
-	// WrittenKeys are the keys to add for batch, accumulate and checkpointing if a file does not set them yet.
+	// WrittenKeys are the keys that are added for batch, accumulate and checkpointing if the file lacks them.
 	WrittenKeys map[string]string `yaml:"written"`
-	// SavingValues are the keys, with values, that set a memory-saving option, by "fact=value"; + adds a value to a
-	// list.
+	// SavingValues maps "fact=value" of a memory-saving option to the keys and values that turn it on. "+" appends a
+	// value to a list.
 	SavingValues map[string]map[string]string `yaml:"turned"`
-	// Harmless are the known keys that do not change what a step needs, or groups of
-	// them; "wandb_*" stands for all that begin so.
+	// Harmless are known keys, or groups of keys, without effect on memory. "wandb_*" matches all keys with that
+	// prefix.
 	Harmless []string `yaml:"harmless"`
-	// Rules follow in order from the facts that the keys gave.
+	// Rules are applied in order to the facts of the keys.
 	Rules []Rule `yaml:"rules"`
 }
 
-// Row is the meaning of a key.
+// Row is the meaning of one configuration key.
 type Row struct {
 	// FactName is the fact that the key sets.
 	FactName string `yaml:"is"`
-	// TrimPrefix is removed from the beginning of the value: "checkpoints/" of a folder that is named as a repository.
+	// TrimPrefix is removed from the start of the value, such as "checkpoints/" before the name of a repository.
 	TrimPrefix string `yaml:"cut"`
-	// Words maps values to the facts that they imply; "" is null. A value that is not listed is unknown, unless there
-	// is an entry "*". "=" represents the value itself, and a fact that begins with + is added to a list.
+	// Words maps the key's values to the facts that they imply; "" is null, "*" any other value. A value without an
+	// entry is unknown. "=" stands for the value itself. A fact that begins with + is appended to a list.
 	Words map[string]Words `yaml:"words"`
-	// File reports whether the value may name a file, whose keys then count as keys of this group.
+	// File reports whether the value may name a file, whose keys are then read as keys of this group.
 	File bool `yaml:"file"`
-	// Each reports whether the value is a list of words.
+	// Each reports whether the value is a list, each item of which has an entry in Words.
 	Each bool `yaml:"each"`
-	// Unless are the values that change nothing. Any other value is refused with the reason Needs, or needs less memory
-	// than planned, as Bound describes.
+	// Unless are the values that do not affect memory. For other values, Needs is the reason for refusing them, or
+	// Bound describes why they need less memory than planned.
 	Unless []string `yaml:"unless"`
 	Needs  string   `yaml:"needs"`
 	Bound  string   `yaml:"bound"`
-	// Note is for readers of the table.
+	// Note is for readers of the table; vprof ignores it.
 	Note string `yaml:"note"`
-	// SameAs is another key whose Words apply: only the model that they name becomes the row's fact.
+	// SameAs is another key whose Words apply. Only the model that they name is used, as this row's fact.
 	SameAs string `yaml:"like"`
 }
 
-// Words are the facts that a value of a key implies: the row's own fact, if only a value is given, or further facts.
+// Words are the facts that one value of a key implies: the row's own fact, further facts, or both.
 type Words struct {
 	// Value is the value of the row's own fact.
 	Value string
-	// Facts are further facts with their values.
+	// Facts maps the names of further facts to their values.
 	Facts map[string]string
 }
 
-// UnmarshalYAML reads a scalar as the row's own fact, a group as facts.
+// UnmarshalYAML reads a scalar as the row's own fact, and a mapping as further facts.
 func (w *Words) UnmarshalYAML(n *yaml.Node) error {
 	if n.Kind == yaml.ScalarNode {
 		if n.ShortTag() != "!!null" {
@@ -97,28 +96,28 @@ func (w *Words) UnmarshalYAML(n *yaml.Node) error {
 	return n.Decode(&w.Facts)
 }
 
-// Rule sets facts, refuses the configuration, or adds a note if other facts satisfy its condition.
+// Rule sets facts, refuses the configuration, or adds a note, if other facts satisfy a condition.
 type Rule struct {
-	// When maps facts to values that satisfy the condition; "" is a missing fact, "*" any value. Unless lists
-	// exceptions.
+	// When maps facts to the values that satisfy the condition; "" is a missing fact, "*" any value. Unless lists
+	// exceptions in the same way.
 	When   map[string]OneOf `yaml:"when"`
 	Unless map[string]OneOf `yaml:"unless"`
-	// Set are facts that get a value if they have none. A value "=name" is the value of another fact, and a value that
-	// begins with + is added to a list.
+	// Set maps facts to values for those that have none. "=name" copies the value of another fact. A value that begins
+	// with + is appended to a list.
 	Set map[string]string `yaml:"set"`
-	// Clear are facts that are removed.
+	// Clear are the facts to remove.
 	Clear []string `yaml:"clear"`
-	// Refuse is the reason why the configuration is impossible or not planned; At is the fact whose key is the cause.
+	// Refuse is the reason why the configuration is impossible or not planned. The error names the key of the fact At.
 	Refuse string `yaml:"refuse"`
 	At     string `yaml:"at"`
-	// Note is a note for the user.
+	// Note is a note that vprof prints.
 	Note string `yaml:"note"`
 }
 
-// OneOf is one value or several.
+// OneOf is a list of values; YAML may give a single value.
 type OneOf []string
 
-// UnmarshalYAML reads a scalar as a list of one.
+// UnmarshalYAML decodes a scalar as a list with one value.
 func (a *OneOf) UnmarshalYAML(n *yaml.Node) error {
 	if n.Kind == yaml.ScalarNode {
 		*a = OneOf{n.Value}
@@ -194,7 +193,7 @@ var tables = sync.OnceValues(func() ([]*Table, error) {
 	return all, nil
 })
 
-// resolveSameAs copies to each row the words of the row that its SameAs names.
+// resolveSameAs copies the Words of the row that SameAs names into each row.
 func (t *Table) resolveSameAs() {
 	for key, row := range t.Keys {
 		if row.SameAs == "" {
@@ -216,7 +215,7 @@ func TableNamed(trainer string) *Table {
 	return t
 }
 
-// recognizes reports whether a document is the trainer's.
+// recognizes reports whether a document belongs to the trainer.
 func (t *Table) recognizes(d *document) bool {
 	return slices.ContainsFunc(t.Recognized, func(keys []string) bool {
 		for _, k := range keys {
@@ -230,7 +229,7 @@ func (t *Table) recognizes(d *document) bool {
 	})
 }
 
-// isHarmless reports whether a key, or a group that it is in, has no effect on memory.
+// isHarmless reports whether a key, or a group that contains it, is listed as not affecting memory.
 func (t *Table) isHarmless(key string) bool {
 	return slices.ContainsFunc(t.Harmless, func(h string) bool {
 		if begins, ok := strings.CutSuffix(h, "*"); ok {
@@ -250,7 +249,7 @@ func (t *Table) hasGroup(group string) bool {
 	return slices.ContainsFunc(t.Harmless, func(h string) bool { return strings.HasPrefix(h, group+".") })
 }
 
-// names returns the keys of the table, without groups of them.
+// names returns the paths of the keys in the table, without groups of keys.
 func (t *Table) names() []string {
 	single := func(h string) bool { return !strings.HasSuffix(h, "*") }
 	return append(slices.Sorted(maps.Keys(t.Keys)), lists.Filter(t.Harmless, single)...)

@@ -11,22 +11,22 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// Task is one kind of training of a trainer. TRL's are the next token, DPO, GRPO and others, which share most keys.
+// Task is one kind of training that a trainer offers. TRL has SFT, DPO, GRPO and others, which share most keys.
 type Task struct {
-	// Name is the word of commands and of file names ("dpo"), Names are further words of file names.
+	// Name is the task's name in commands and file names ("dpo"). Names are further names in file names.
 	Name  string   `yaml:"name"`
 	Names []string `yaml:"names"`
 	// Facts are the facts that the task implies.
 	Facts map[string]string `yaml:"facts"`
-	// Keys are the keys that this task has and some other task lacks, or "key=value" for one value of a key.
+	// Keys are keys, or "key=value" pairs, that this task has and another task lacks.
 	Keys []string `yaml:"keys"`
-	// Class is the name of its Python class without "Trainer".
+	// Class is the name of the task's Python class without "Trainer".
 	Class string `yaml:"class"`
-	// Refuse is the reason why vprof does not plan it; empty if it does.
+	// Refuse is the reason why vprof cannot plan the task; empty if it can.
 	Refuse string `yaml:"refuse"`
 }
 
-// task adds the facts of the document's task.
+// task adds the facts that the document's task implies.
 func (r *reader) task() error {
 	task, from, err := r.config.task(r.doc, r.table)
 	switch {
@@ -41,9 +41,9 @@ func (r *reader) task() error {
 	return nil
 }
 
-// task returns the task of a document: the one that the command or the user names, or the only one with all of its
-// keys, or the one named by the script's imports, its name, the file's name or its folder. It returns nil for a trainer
-// with one task, and an error if several are possible.
+// task returns the task of a document: the one that the command or the user names, else the only one that has all of
+// the document's keys, else the one that the script's imports, the script's name, the file's name or its folder name.
+// It returns nil for a trainer with one task, and an error if several tasks are possible.
 func (c *Config) task(d *document, t *Table) (task *Task, from Key, err error) {
 	from = Key{File: d.file}
 	if len(t.Tasks) == 0 {
@@ -90,7 +90,7 @@ func (t *Table) namesTask(d *document) bool {
 	return task != nil
 }
 
-// hasName reports whether a word of a command, or of --objective, names the task.
+// hasName reports whether a word of a command, or the value of --objective, is a name of the task.
 func (k *Task) hasName(word string) bool {
 	word, _, _ = strings.Cut(word, ":")
 	return word != "" && (k.Name == word || k.Facts["objective"] == word)
@@ -121,8 +121,8 @@ func (t *Table) tasksByKeys(d *document) (left []*Task, signs []Key, err error) 
 	return left, signs, nil
 }
 
-// taskNamed returns the task that the trainer classes in the document's script name, or else the name of the script,
-// the file or its folder, and what named it; nil if nothing does.
+// taskNamed returns the task that the document names, and what names it: a trainer class in the script, the script's
+// name, the file's name or its folder; nil if none does.
 func taskNamed(tasks []*Task, d *document) (task *Task, what string) {
 	classes := trainerClasses(d.source)
 	imported := lists.Filter(tasks, func(k *Task) bool { return slices.Contains(classes, k.Class) })
@@ -155,7 +155,8 @@ var (
 	trainerClass = regexp.MustCompile(`\b([A-Z]\w*)Trainer\b`)
 )
 
-// trainerClasses returns the names of trainer classes in a Python file, without "Trainer"; none without such a file.
+// trainerClasses returns the names of the trainer classes in a Python file, without "Trainer"; none without such a
+// file.
 func trainerClasses(script string) (names []string) {
 	if script == "" {
 		return nil

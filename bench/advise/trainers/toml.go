@@ -9,7 +9,7 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// parseTOML reads a TOML document. The tables of an array ([[name]]) are the groups of a list.
+// parseTOML reads a TOML document. An array of tables ([[name]]) becomes a list of groups.
 func parseTOML(d *document, data []byte) (*value, error) {
 	if err := toml.Unmarshal(data, &map[string]any{}); err != nil { // which also finds keys that stand twice
 		line := 0
@@ -46,7 +46,7 @@ type tomlReader struct {
 
 func (t *tomlReader) line(n *unstable.Node) int { return t.parser.Shape(n.Raw).Start.Line }
 
-// checkLimits returns an error for documents that are too large or too deeply nested.
+// checkLimits returns an error if the document has too many values or is too deeply nested.
 func (t *tomlReader) checkLimits(line, depth int) error {
 	if t.count++; t.count > maxValues || depth > maxDepth {
 		return t.d.fault(line, "", "nests its values too deep, or has too many")
@@ -54,7 +54,7 @@ func (t *tomlReader) checkLimits(line, depth int) error {
 	return nil
 }
 
-// subgroup returns the group under a key, and adds it if it is missing; for an array of tables, the last one.
+// subgroup returns the group with a key, for an array of tables its last one. A missing group is added.
 func (t *tomlReader) subgroup(at *value, key *unstable.Node) (*value, error) {
 	name, line := string(key.Data), t.line(key)
 	in := at.own(name)
@@ -71,7 +71,7 @@ func (t *tomlReader) subgroup(at *value, key *unstable.Node) (*value, error) {
 	return in, t.checkLimits(line, 0)
 }
 
-// table returns the group that a header begins.
+// table returns the group that a table header ([name]) opens.
 func (t *tomlReader) table(root *value, x *unstable.Node) (at *value, err error) {
 	at = root
 	for keys := x.Key(); keys.Next(); {
@@ -94,7 +94,7 @@ func (t *tomlReader) table(root *value, x *unstable.Node) (at *value, err error)
 	return at, nil
 }
 
-// pair adds a key, which may have dots, and its value.
+// pair adds a value under a key, which may contain dots.
 func (t *tomlReader) pair(at *value, x *unstable.Node, depth int) (err error) {
 	for keys := x.Key(); keys.Next(); {
 		key := keys.Node()

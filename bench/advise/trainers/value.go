@@ -9,15 +9,15 @@ import (
 	"github.com/vprof/vprof/internal/phrase"
 )
 
-// The largest contents of a file. Configurations of trainers have a few hundred values; each use of an alias counts its
-// values again.
+// Limits on the contents of a file. Trainers' configurations have a few hundred values. Each use of an alias counts
+// anew.
 const (
 	maxBytes  = 4 << 20
 	maxValues = 1 << 13
 	maxDepth  = 64
 )
 
-// kind is the type of a value.
+// kind is the YAML type of a value.
 type kind int
 
 const (
@@ -32,26 +32,26 @@ const (
 // value is a value of a file, with its line.
 type value struct {
 	kind kind
-	// text is a scalar as in tables: true and false for all spellings of a boolean, whole numbers in decimal.
+	// text is the scalar as tables write it: true or false for every spelling of a boolean, decimal whole numbers.
 	text string
 	line int
-	// items are the elements of a list, entries the keys of a group with their values, in the file's order.
+	// items are the elements of a list. entries are the keys of a group with their values, in the file's order.
 	items   []*value
 	entries []entry
 }
 
-// entry is a key of a group with its value. A repeated key has its last value, as in Python; twice is then the line of
-// an earlier one.
+// entry is one key of a group with its value. If a key is repeated, its last value counts, as in Python, and twice is
+// the line of an earlier one.
 type entry struct {
 	key   string
 	line  int
 	twice int
-	// argument reports whether the entry is an argument of a command line, which overrides the file's.
+	// argument reports whether the entry is an argument of a command line, which overrides the configuration file.
 	argument bool
 	value    *value
 }
 
-// lookup finds the value under a path of keys between dots; nil if there is none.
+// lookup returns the value at a path of keys; nil if there is none.
 func (v *value) lookup(path string) *value {
 	key, rest, deeper := strings.Cut(path, ".")
 	in := v.own(key)
@@ -61,7 +61,7 @@ func (v *value) lookup(path string) *value {
 	return in.lookup(rest)
 }
 
-// own returns the value of a key; nil if there is none.
+// own returns the value of a group's key; nil if the group lacks it.
 func (v *value) own(key string) *value {
 	for _, e := range v.entries {
 		if e.key == key {
@@ -71,7 +71,7 @@ func (v *value) own(key string) *value {
 	return nil
 }
 
-// add adds an entry, or replaces the entry with the same key.
+// add adds an entry to a group, or replaces the entry with the same key.
 func (v *value) add(e entry) {
 	for i, old := range v.entries {
 		if old.key == e.key {
@@ -83,7 +83,7 @@ func (v *value) add(e entry) {
 	v.entries = append(v.entries, e)
 }
 
-// put sets the entry at its key, a path with dots. A word for a component of torchtune names the component.
+// put sets the value of an entry, whose key is a path. A value for a torchtune component sets the component's class.
 func (v *value) put(e entry) {
 	key, rest, deeper := strings.Cut(e.key, ".")
 	at := v.own(key)
@@ -106,15 +106,15 @@ func (v *value) put(e entry) {
 	v.entries = append(v.entries, e)
 }
 
-// componentKey is torchtune's key with the class or function that a group configures.
+// componentKey is torchtune's key for the class or function that a group configures.
 const componentKey = "_component_"
 
-// remove takes a key away, if it is there.
+// remove removes a key from a group, if present.
 func (v *value) remove(key string) {
 	v.entries = slices.DeleteFunc(v.entries, func(e entry) bool { return e.key == key })
 }
 
-// excerpt returns a value in a message.
+// excerpt formats a value for messages.
 func (v *value) excerpt() string {
 	const most = 40
 	switch v.kind {
@@ -134,7 +134,7 @@ func (v *value) excerpt() string {
 	return v.text
 }
 
-// scalars returns the texts of a scalar that is not null, or of a list of them; ok is false for other values.
+// scalars returns the text of a scalar or the texts of a list of scalars. ok is false for null and other values.
 func (v *value) scalars() (texts []string, ok bool) {
 	if v.kind != listKind {
 		if v.kind == groupKind || v.kind == nullKind {
@@ -155,20 +155,19 @@ func (v *value) scalars() (texts []string, ok bool) {
 type document struct {
 	file string
 	root *value
-	// command reports whether the values are arguments of a command line.
+	// command reports whether the document is a command line.
 	command bool
-	// facts are implied by the command line, besides the trainer's own arguments.
+	// facts are implied by the command itself, apart from the trainer's arguments.
 	facts facts
-	// trainer is the name of the table, if the command line determines it.
+	// trainer is the name of the trainer's table, if the command line determines it.
 	trainer string
-	// script is the name of the Python file that the command line starts, source its path, starter the program before
-	// it.
+	// script is the Python file that the command line starts, source its path, and starter the program that starts it.
 	script, source, starter string
-	// task is the word for the kind of training ("dpo"), if the command or the user names it.
+	// task is the kind of training ("dpo") that the command or the user names.
 	task string
 	// config is the configuration file that the command line names, which its arguments override.
 	config string
-	// gpuDocument is accelerate's configuration for a command line; nil if there is none.
+	// gpuDocument holds the options of accelerate on the command line; nil without accelerate.
 	gpuDocument *document
 	// notes are notes for the user.
 	notes phrase.List

@@ -11,17 +11,17 @@ import (
 	"github.com/vprof/vprof/internal/input"
 )
 
-// Values are the values of a recommendation that are written to the file.
+// Values are the recommended values to write into a configuration file.
 type Values struct {
-	// Batch is the batch size of one GPU, Accumulate the number of micro-batches of a step.
+	// Batch is the batch size of one GPU. Accumulate is the number of micro-batches of an optimizer step.
 	Batch, Accumulate int
 	Checkpointing     bool
-	// Savings holds the memory-saving options that the recommendation sets: flags without dashes,
-	// with their values. Options that the file sets already may be among them.
+	// Savings maps the flags of memory-saving options (without dashes) to the recommended values. The file may already
+	// set some of them.
 	Savings map[string]string
 }
 
-// CanSet reports whether the trainer has a key for a memory-saving option, named as its flag without dashes.
+// CanSet reports whether the trainer has a key for a memory-saving option, given by its flag without dashes.
 func (c *Config) CanSet(flag string) bool {
 	for lever := range c.table.SavingValues {
 		if strings.HasPrefix(lever, flag+"=") {
@@ -52,7 +52,7 @@ func (c *Config) savingEdits(levers map[string]string) (edits []configfile.Edit,
 	return edits, nil
 }
 
-// yamlLiteral converts a word of a table to a file's value: a boolean, a number, or the word.
+// yamlLiteral converts a value of a table to a YAML boolean, number or string.
 func yamlLiteral(word string) any {
 	if on, err := strconv.ParseBool(word); err == nil && len(word) > 1 {
 		return on
@@ -63,8 +63,7 @@ func yamlLiteral(word string) any {
 	return word
 }
 
-// Effective returns the number of samples in an optimizer step by the configuration on this number of GPUs; 0 if
-// unknown.
+// Effective returns the configured number of samples of an optimizer step on this number of GPUs; 0 if unknown.
 func (c *Config) Effective(gpus int) int {
 	n := max(1, gpus)
 	if c.facts[meshPipeline].value != "" { // whose ranks have one batch together
@@ -81,11 +80,12 @@ func (c *Config) Effective(gpus int) int {
 	return n
 }
 
-// Writable reports whether values can be written into the file. Command lines are printed for the user to paste.
+// Writable reports whether values can be written into the document. It is false for a command line, whose arguments are
+// printed instead.
 func (c *Config) Writable() bool { return !c.doc.command }
 
-// Edits returns the edits that set the values in the configuration file, by its trainer's table. Values that are
-// already set stay.
+// Edits returns the edits that set the values in the configuration file, by the trainer's table. Keys that already have
+// the value stay unchanged.
 func (c *Config) Edits(v Values) ([]configfile.Edit, error) {
 	var edits []configfile.Edit
 	for _, name := range []string{"batch", "accumulate", "checkpointing"} {
@@ -101,7 +101,7 @@ func (c *Config) Edits(v Values) ([]configfile.Edit, error) {
 	return slices.Concat(edits, c.pipelineEdits(v), turned), err
 }
 
-// Reread reads the configuration with other contents of the trainer's own file.
+// Reread reads the configuration again with other contents of the trainer's file.
 func (c *Config) Reread(data []byte) (*Config, error) {
 	docs := slices.Clone(c.docs)
 	for i, d := range docs {
@@ -117,8 +117,8 @@ func (c *Config) Reread(data []byte) (*Config, error) {
 	return read(docs)
 }
 
-// DecidedBy returns the key that sets a setting (named by its flag) or a fact: the key in the file, or the one to add;
-// empty if vprof knows none.
+// DecidedBy returns the key that sets a fact, or a setting given by its flag: the key in the file, or the key to add;
+// empty if the trainer's table has none.
 func (c *Config) DecidedBy(flag string) string {
 	for _, s := range c.Settings {
 		if s.Flag == flag && s.From.Path != "" {
@@ -146,7 +146,7 @@ func (c *Config) DecidedBy(flag string) string {
 	return ""
 }
 
-// Paste returns the command-line arguments that set the values.
+// Paste returns the command-line arguments that set the values, for users to paste.
 func (c *Config) Paste(v Values) (string, error) {
 	var words []string
 	for _, name := range []string{"batch", "accumulate", "checkpointing"} {
@@ -163,7 +163,8 @@ func (c *Config) Paste(v Values) (string, error) {
 	return strings.Join(words, " "), err
 }
 
-// keyAndValue returns the key that sets a fact and the file's form of vprof's value; same if the file sets it already.
+// keyAndValue returns the key that sets a fact, and the trainer's value for vprof's value. same reports whether the
+// file already sets that value.
 func (c *Config) keyAndValue(name string, v Values) (key string, value any, same bool, err error) {
 	ours := map[string]string{
 		"batch": strconv.Itoa(v.Batch), "accumulate": strconv.Itoa(v.Accumulate),

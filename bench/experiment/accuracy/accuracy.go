@@ -20,8 +20,8 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// Smaller differences count as none: no plan depends on so few bytes, and reserved bytes come in segments. They must
-// also be less than a share of the reference, since they are a large part of a small step.
+// Smaller differences count as zero: no plan depends on so few bytes, and reserved bytes come in whole segments. They
+// must also be less than a share of the reference, since they are a large part of a small step.
 const (
 	negligibleAllocated = 4 << 20
 	negligibleReserved  = 20 << 20 // one segment of the large pool
@@ -36,7 +36,7 @@ type Outcome struct {
 	Phases    []reference.Phase
 }
 
-// A Replayer records cases and replays the recordings. Several goroutines use it at once.
+// A Replayer records cases and replays the recordings. Its methods may be called concurrently.
 type Replayer interface {
 	// Record records a case for a GPU. A [*step.RefusedError] means that PyTorch would not run it, any other error
 	// that vprof does not know the case.
@@ -49,8 +49,9 @@ type Replayable interface {
 	Replay(ctx context.Context, allocConf string) (Outcome, error)
 }
 
-// Compare estimates every record, on all cores, and returns the errors against PyTorch. Records of one case and GPU
-// share a recording. After each, progress is called with the number of finished records; calls do not overlap.
+// Compare estimates the memory of every record's case, on all cores, and returns the errors relative to PyTorch's
+// measurement. Records of one case and GPU share a recording. progress is called with the number of finished records
+// after each one; calls do not overlap.
 func Compare(ctx context.Context, records []reference.Record, r Replayer,
 	progress progress.Func,
 ) (*report.Accuracy, error) {
@@ -74,7 +75,7 @@ func Compare(ctx context.Context, records []reference.Record, r Replayer,
 	return compareResults(records, results), nil
 }
 
-// result is the outcome of one record, or the error why there is none.
+// result is the replayed outcome of one record, or the error of its recording or replay.
 type result struct {
 	outcome Outcome
 	err     error
@@ -86,11 +87,11 @@ type recordingKey struct {
 	c     models.CaseKey
 	gpu   string
 	steps int
-	// ascendingAddresses is the order of the driver's addresses. A recording has one GPU.
+	// ascendingAddresses reports whether the driver returns ascending addresses. A recording has one GPU.
 	ascendingAddresses bool
 }
 
-// shareRecordings groups the indices of records that one recording serves, in the order of their first records.
+// shareRecordings groups the indices of records that can share a recording, in the order of their first records.
 func shareRecordings(records []reference.Record) [][]int {
 	var groups [][]int
 	at := map[recordingKey]int{}
@@ -109,8 +110,8 @@ func shareRecordings(records []reference.Record) [][]int {
 	return groups
 }
 
-// stepsOf returns the number of recorded steps at which a replay is comparable with all records of a case. An OOM
-// record has fewer, because PyTorch stopped.
+// stepsOf returns the number of steps to record so that a replay is comparable with all records of a case. An OOM
+// record has fewer steps, because PyTorch stopped.
 func stepsOf(r *reference.Record) int {
 	if r.Status == reference.StatusOK {
 		return r.Steps()
@@ -141,7 +142,7 @@ func replayGroup(ctx context.Context, records []reference.Record, group []int, r
 	}
 }
 
-// compareResults makes the rows of the report: each record with its result.
+// compareResults returns the rows of the report, each comparing a record with its result.
 func compareResults(records []reference.Record, results []result) *report.Accuracy {
 	a := &report.Accuracy{
 		Schema: report.AccuracySchema, Rows: []report.AccuracyRow{},
@@ -184,7 +185,7 @@ func rowOf(rec *reference.Record) report.AccuracyRow {
 	return row
 }
 
-// oomReason removes the name of the exception from a message of PyTorch.
+// oomReason returns PyTorch's message of an OutOfMemoryError without the exception's name.
 func oomReason(raised string) string {
 	if name, rest, ok := strings.Cut(raised, ": "); ok && !strings.Contains(name, " ") {
 		return rest
@@ -199,8 +200,8 @@ func nonEmpty(s string) *string {
 	return &s
 }
 
-// fillEstimate completes a row by an outcome. Bytes are compared only if PyTorch finished: an OOM record shows how far
-// it came, not what it needs.
+// fillEstimate adds the outcome of the replay to a row. Bytes are compared only if PyTorch finished: the bytes of an
+// OOM record are those before the failure, not the need.
 func fillEstimate(row *report.AccuracyRow, rec *reference.Record, o *Outcome) {
 	row.Estimate.OOM, row.Estimate.Allocated, row.Estimate.Reserved = o.OOM, o.Allocated, o.Reserved
 	if rec.Status != reference.StatusOK {
@@ -242,7 +243,7 @@ func relativeError(estimate, reference, negligible int64) float64 {
 	return share
 }
 
-// samePhases returns the replay's phases that match the reference's steps; nil if they differ in name or order.
+// samePhases returns the replay's phases if their names and order match the reference's steps; else nil.
 func samePhases(ref, ours []reference.Phase) []reference.Phase {
 	steps := map[int]bool{}
 	for _, p := range ref {

@@ -13,7 +13,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Recorder is the [Replayer] over a registry and simulated GPUs.
+// Recorder is the [Replayer] for models of a registry on simulated GPUs.
 type Recorder struct{ Models *models.Registry }
 
 // Record implements [Replayer].

@@ -1,5 +1,5 @@
-// Package asking finds the convolutions of training steps whose cuDNN workspace is
-// modeled, since cuDNN was not asked about them yet: the questions of vprof capture ask.
+// Package asking finds the convolutions of training steps whose cuDNN workspace is estimated by a model because vprof
+// has no recorded answer of cuDNN. "vprof capture ask" sends these questions to cuDNN.
 package asking
 
 import (
@@ -22,22 +22,22 @@ type GenerationQuestions struct {
 	known      map[query.Question]bool
 }
 
-// Options are the training steps whose convolutions are collected.
+// Options select the training steps whose convolutions are collected.
 type Options struct {
-	// Setups are recorded at all batch sizes on all GPUs.
+	// Setups are the cases to record, at all batch sizes on all GPUs.
 	Setups  []*step.Setup
 	GPUs    []device.GPU
 	Batches []int
-	// SkipRefused leaves out batch sizes that PyTorch refuses.
+	// SkipRefused reports whether batch sizes that PyTorch refuses are left out.
 	SkipRefused bool
-	// RepeatAnswered asks about convolutions that have an answer, too.
+	// RepeatAnswered reports whether convolutions with a recorded answer are included.
 	RepeatAnswered bool
-	// MaxQuestions leaves out batch sizes once there are so many questions; 0 leaves out none.
+	// MaxQuestions is the number of questions after which no further batch sizes are recorded; 0 is no limit.
 	MaxQuestions int
 }
 
-// CollectQuestions records all steps and returns the questions about their convolutions, a topic
-// for each architecture. Errors come from [step.Setup.Record].
+// CollectQuestions records all steps and returns the questions about their convolutions, one set for each GPU
+// architecture. Errors come from [step.Setup.Record].
 func CollectQuestions(ctx context.Context, o Options) ([]*GenerationQuestions, error) {
 	var topics []*GenerationQuestions
 	questions := 0
@@ -62,7 +62,7 @@ func CollectQuestions(ctx context.Context, o Options) ([]*GenerationQuestions, e
 	return topics, nil
 }
 
-// record collects the questions about the steps at a batch size on a GPU.
+// record adds the questions about the training steps at a batch size on a GPU.
 func (t *GenerationQuestions) record(ctx context.Context, o Options, batch int, gpu device.GPU) error {
 	for _, s := range o.Setups {
 		rec, err := s.Record(ctx, batch, gpu)

@@ -1,4 +1,5 @@
-// Package bisect finds the package of a Python environment, and its release, with which the memory of a script changed.
+// Package bisect finds which package of a Python environment, and which of its releases, changed the memory of a
+// script.
 package bisect
 
 import (
@@ -11,29 +12,31 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// ErrUnusable reports that an environment cannot run the script, as where releases of packages do not fit together.
+// ErrUnusable reports that an environment cannot run the script, for example because releases of packages are
+// incompatible.
 var ErrUnusable = errors.New("the script does not run in this environment")
 
-// ValueChange is a change of the value between two positions, which are neighbors unless those between are unusable.
+// ValueChange is a change of the value between two neighboring positions. Unusable positions may lie between them.
 type ValueChange struct {
 	Low, High     int
 	Before, After int64
 }
 
-// Search finds the positions at which a value changes.
+// Search finds the positions of a sequence at which a computed value changes.
 type Search struct {
-	// Equal reports whether two values count as equal.
+	// Equal reports whether two values count as the same.
 	Equal func(a, b int64) bool
-	// OnRemaining is called before each value is computed, with the number of values that the search still needs if
-	// each open range has one change.
+	// OnRemaining is called before each value is computed, with the number of values still to compute if each open
+	// range contains one change.
 	OnRemaining func(values int)
 }
 
-// maxTries bounds the positions that are tried in a range whose middle is unusable.
+// maxTries is the number of positions to try in a range whose middle is unusable.
 const maxTries = 5
 
-// FindChanges returns the changes of the value from position 0 to the last, in order. [ErrUnusable] leaves a position
-// out, any other error ends the search. Both ends must be usable. Changes that cancel each other are not found.
+// FindChanges returns the changes of the value from position 0 to the last, in order. If value returns [ErrUnusable],
+// the position is skipped; any other error ends the search. Both ends must be usable. Changes that cancel each other
+// are not found.
 func (s *Search) FindChanges(last int, value func(position int) (int64, error)) ([]ValueChange, error) {
 	s.OnRemaining(2 + maxTriesAmong(last))
 	first, err := value(0)
@@ -66,7 +69,7 @@ func (s *Search) FindChanges(last int, value func(position int) (int64, error)) 
 	return found, nil
 }
 
-// valueBetween returns the usable position nearest to a range's middle, inside it, and its value; -1 if there is none.
+// valueBetween returns the usable position nearest to the middle of a range, with its value; -1 if there is none.
 func (s *Search) valueBetween(
 	r ValueChange, open []ValueChange, of func(int) (int64, error),
 ) (position int, value int64, err error) {
@@ -89,19 +92,19 @@ func (s *Search) valueBetween(
 	return -1, 0, nil
 }
 
-// maxTriesAmong returns the number of values to compute to find one change among a number of neighbors.
+// maxTriesAmong returns the number of values to compute to find one change among the given number of neighbors.
 func maxTriesAmong(neighbors int) int { return bits.Len(uint(max(neighbors-1, 0))) }
 
-// Change is a package with its releases in two environments.
+// Change is a package whose release differs between two environments.
 type Change struct{ Package, Old, New string }
 
 // String returns the change as "trl 1.15 -> 1.16".
 func (c Change) String() string { return c.Package + " " + c.Old + " -> " + c.New }
 
-// Pins are the releases of packages by name.
+// Pins maps names of packages to releases.
 type Pins map[string]string
 
-// Changes returns the packages that two environments have in different releases, by name.
+// Changes returns the packages whose releases differ between two environments, sorted by name.
 func Changes(before, after Pins) (all []Change) {
 	for name, release := range before {
 		if now, ok := after[name]; ok && CompareReleases(release, now) != 0 {
@@ -112,8 +115,7 @@ func Changes(before, after Pins) (all []Change) {
 	return all
 }
 
-// ReleasesBetween returns a package's releases from the old to the new one, both included, in order, without
-// pre-releases.
+// ReleasesBetween returns a package's releases from the old to the new one, both included, without pre-releases.
 func (c Change) ReleasesBetween(releases []string) []string {
 	low, high := c.Old, c.New
 	down := CompareReleases(low, high) > 0
@@ -133,29 +135,29 @@ func (c Change) ReleasesBetween(releases []string) []string {
 	return all
 }
 
-// Cause is a change of one package that changes the peak, if others change with it.
+// Cause is a package whose change of release changes the peak memory, possibly only together with other changes.
 type Cause struct {
 	Change
 	// RequiredChanges are changes of other packages without which the script does not run, or has the old peak.
 	RequiredChanges []Change
 	Before, After   int64
-	// Low and High are the releases of the packages with which the two values were seen.
+	// Low and High are environments on both sides of the change, by package release, with the old and the new peak.
 	Low, High Pins
 }
 
-// Finder finds the causes of a change between two environments.
+// Finder finds the packages that cause a change of peak memory between two environments.
 type Finder struct {
-	// Old and New are the releases of the packages of both environments.
+	// Old and New are the packages of the two environments.
 	Old, New Pins
-	// Peak returns the bytes that the script needs with some releases; errors are as in [Search].
+	// Peak returns the peak bytes of the script with the given releases; its errors are as in [Search].
 	Peak func(Pins) (int64, error)
-	// Releases returns the releases that a package has.
+	// Releases returns all releases of a package.
 	Releases func(name string) ([]string, error)
 	Search
 }
 
-// Find returns the packages that change the peak, each with the two nearest releases between which it changes. It
-// bisects packages, then the releases of each package that it finds.
+// Find returns the packages whose release changes the peak, each with the two nearest releases between which it
+// changes. It bisects the packages first, then the releases of each package found.
 func (f *Finder) Find() ([]Cause, error) {
 	changes := Changes(f.Old, f.New)
 	at := func(position int) Pins { return f.mixed(changes, position) }
@@ -185,8 +187,8 @@ func (f *Finder) Find() ([]Cause, error) {
 	return all, nil
 }
 
-// minimalChanges returns the changes without which the script does not run or has another peak. It halves a list of
-// changes until a part is not needed, and removes that part from the releases.
+// minimalChanges returns the changes without which the script does not run or has another peak. It repeatedly halves
+// the list of changes. A half that is not needed is reverted in the releases.
 func (f *Finder) minimalChanges(changes []Change, pins Pins, peak int64) ([]Change, error) {
 	fewer := withOldReleases(pins, changes)
 	f.OnRemaining(2*len(changes) - 1)
@@ -217,8 +219,8 @@ func withOldReleases(pins Pins, changes []Change) Pins {
 	return pins
 }
 
-// causesByRelease returns the releases of one package at which the peak changes; beside has the releases of the other
-// packages.
+// causesByRelease returns the releases of one package at which the peak changes. beside has the other packages'
+// releases.
 func (f *Finder) causesByRelease(c Change, beside Pins) ([]Cause, error) {
 	all, err := f.Releases(c.Package)
 	if err != nil {
@@ -243,15 +245,15 @@ func (f *Finder) causesByRelease(c Change, beside Pins) ([]Cause, error) {
 	return causes, nil
 }
 
-// mixed returns the environment with the new releases of the first changes and the old releases of the rest. Packages
-// that only one environment has are always included, since the other does not use them.
+// mixed returns the environment with the new releases of the first changes and the old releases of the rest. A package
+// that only one environment has is always included, since the other environment does not use it.
 func (f *Finder) mixed(changes []Change, newer int) Pins {
 	pins := maps.Clone(f.Old)
 	maps.Copy(pins, f.New)
 	return withOldReleases(pins, changes[newer:])
 }
 
-// TestedEnvironments returns the releases with which the old and the new environment are run.
+// TestedEnvironments returns the old and the new environment as they are run.
 func (f *Finder) TestedEnvironments() (before, after Pins) {
 	changes := Changes(f.Old, f.New)
 	return f.mixed(changes, 0), f.mixed(changes, len(changes))

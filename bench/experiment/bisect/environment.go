@@ -17,29 +17,29 @@ import (
 	"github.com/vprof/vprof/internal/requirements"
 )
 
-// Installer installs releases of packages beside the environment of a Python: each in a folder of its own, so that an
+// Installer installs releases of packages on top of a Python's environment. Each release has its own folder, so an
 // environment is a list of folders, and no release is installed twice.
 type Installer struct {
-	// Python is the interpreter whose environment is the base, Cache the folder of all installed releases.
+	// Python is the interpreter of the base environment. Cache is the folder of all installed releases.
 	Python, Cache string
-	// Wheels is a folder from which packages are installed without a network; empty for the index of pip or uv.
+	// Wheels is a folder from which packages are installed without a network; if empty, they come from pip's or uv's
+	// index.
 	Wheels string
 
 	tag  string
 	pip  bool
 	base Pins
-	// needed are the dependencies of named packages, whether the base has them or not.
+	// needed are the dependencies of the packages that the user named, whether or not the base environment has them.
 	needed Pins
 }
 
-// describeScript prints the tag of compiled modules, whether there is pip, and the packages of the environment, a line
-// each.
+// describeScript prints the tag of compiled modules, whether pip is installed, and the packages, one per line.
 const describeScript = `import importlib.metadata as m, importlib.util, sys, sysconfig
 print(sys.implementation.cache_tag + '-' + sysconfig.get_platform())
 print(importlib.util.find_spec('pip') is not None)
 for d in m.distributions(): print('%s==%s' % (d.metadata['Name'], d.version))`
 
-// InstalledPins returns the packages of the base environment. It runs the interpreter.
+// InstalledPins returns the packages of the base environment, as reported by its interpreter.
 func (i *Installer) InstalledPins(ctx context.Context) (Pins, error) {
 	if i.base != nil {
 		return i.base, nil
@@ -54,8 +54,8 @@ func (i *Installer) InstalledPins(ctx context.Context) (Pins, error) {
 	return i.base, nil
 }
 
-// ResolveSpec returns the packages of an environment: a lock file's, optionally of a commit (uv.lock@HEAD~1), or the
-// base with some packages in other releases ("trl==1.10 peft==0.18") and their dependencies.
+// ResolveSpec returns the packages of an environment. The spec is a lock file, optionally at a commit (uv.lock@HEAD~1),
+// or changes to the base environment ("trl==1.10 peft==0.18"), whose dependencies are resolved.
 func (i *Installer) ResolveSpec(ctx context.Context, spec string) (Pins, error) {
 	base, err := i.InstalledPins(ctx)
 	if err != nil {
@@ -91,7 +91,7 @@ func (i *Installer) ResolveSpec(ctx context.Context, spec string) (Pins, error) 
 	return pins, nil
 }
 
-// resolve returns the releases that would be installed for some requirements.
+// resolve returns the releases that pip or uv would install for some requirements.
 func (i *Installer) resolve(ctx context.Context, specs []string) (Pins, error) {
 	args := append(i.command("--dry-run"), specs...)
 	text, err := output(ctx, args[0], args[1:]...)
@@ -112,7 +112,7 @@ func (i *Installer) resolve(ctx context.Context, specs []string) (Pins, error) {
 	return pins, nil
 }
 
-// command returns the installer's command line with some options: pip's of the interpreter if it has one, else uv's.
+// command returns a command line of the interpreter's pip or, without pip, of uv.
 func (i *Installer) command(options ...string) []string {
 	args := []string{"uv", "pip", "install", "--python", i.Python, "--no-progress"}
 	if i.pip {
@@ -124,7 +124,7 @@ func (i *Installer) command(options ...string) []string {
 	return append(args, options...)
 }
 
-// Folder returns the folder with a release of a package, and installs it if it is not there yet.
+// Folder returns the folder of a package's release. It installs the release if the folder is missing.
 func (i *Installer) Folder(ctx context.Context, name, release string) (string, error) {
 	dir := filepath.Join(i.Cache, i.tag, name+"-"+release)
 	if _, err := os.Stat(dir); err == nil {
@@ -148,8 +148,8 @@ func (i *Installer) Folder(ctx context.Context, name, release string) (string, e
 	return dir, nil
 }
 
-// Folders returns the folders to put before the base environment's own so that it becomes the given one. NVIDIA's
-// libraries are left out, since stubs replace them, as are packages that the base lacks, unless they are named.
+// Folders returns the folders to put before the base environment's own to get the given environment. NVIDIA's libraries
+// are left out, since stubs replace them. Packages that the base lacks are left out unless they are named.
 func (i *Installer) Folders(ctx context.Context, pins Pins, named []string) (folders []string, err error) {
 	base, err := i.InstalledPins(ctx)
 	if err != nil {
@@ -171,10 +171,10 @@ func (i *Installer) Folders(ctx context.Context, pins Pins, named []string) (fol
 	return folders, nil
 }
 
-// wheelName is the beginning of the name of a wheel, or of a source archive, with the package and its release.
+// wheelName matches the file name of a wheel or source archive up to the package and its release.
 var wheelName = pattern.Lazy(`^([A-Za-z0-9_.]+?)-([0-9][\w.!+]*?)(?:-.*\.whl|\.tar\.gz)$`)
 
-// Releases returns the releases of a package that the index, or the folder of wheels, has.
+// Releases returns the releases of a package in the index, or in the folder of wheels.
 func (i *Installer) Releases(ctx context.Context, name string) (all []string, err error) {
 	if i.Wheels != "" {
 		files, err := os.ReadDir(i.Wheels)
@@ -199,7 +199,7 @@ func (i *Installer) Releases(ctx context.Context, name string) (all []string, er
 	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' }), nil
 }
 
-// output returns the standard output of a command, or its error with the end of what it printed.
+// output returns the standard output of a command, or an error with the end of its output.
 func output(ctx context.Context, name string, args ...string) (string, error) {
 	var stdout, stderr strings.Builder
 	cmd := exec.CommandContext(ctx, name, args...)

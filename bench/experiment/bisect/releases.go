@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// releaseParser are the numbers and words of a release: 1, 10, 0, rc, 1.
+// releaseParser matches one number or word of a release: "1.10.0rc1" has 1, 10, 0, rc and 1.
 var releaseParser = regexp.MustCompile(`\d+|[a-z]+`)
 
-// preReleaseRanks order the words of a release (PEP 440). Words of pre-releases are below 0.
+// preReleaseRanks order the words of a release (PEP 440). Words of pre-releases rank below 0.
 var preReleaseRanks = map[string]int{
 	"dev": -4, "a": -3, "alpha": -3, "b": -2, "beta": -2, "rc": -1, "c": -1, "pre": -1, "post": 1,
 }
@@ -33,10 +33,11 @@ func CompareReleases(a, b string) int {
 	return 0
 }
 
-// maxSegments is the number of numbers before a release's words; missing ones are zeros: 1.2rc1 is 1.2.0.0.0.0 rc 1.
+// maxSegments is the number of numeric segments of a release before its word. Missing ones are zero: 1.2rc1 is
+// 1.2.0.0.0.0rc1.
 const maxSegments = 6
 
-// releaseParts returns a release as numbers that compare in its order.
+// releaseParts returns a release as a list of numbers whose lexicographic order is that of releases.
 func releaseParts(release string) (all []int) {
 	release, _, _ = strings.Cut(strings.ToLower(release), "+")
 	for _, part := range releaseParser.FindAllString(release, -1) {

@@ -1,5 +1,4 @@
-// Package calibration fits the planner's coefficients to runs that were observed, and
-// lists and compares files of coefficients.
+// Package calibration fits the planner's coefficients to observed runs, and lists and compares coefficients files.
 package calibration
 
 import (
@@ -27,30 +26,30 @@ import (
 	"github.com/vprof/vprof/profiler/planner/steptime"
 )
 
-// A Calibration is a fit of coefficients to runs: its input and settings.
+// A Calibration is the input and the settings of a fit of coefficients to observed runs.
 type Calibration struct {
 	Models    *models.Registry
 	Residuals step.ResidualsFunc
-	// Trials runs the trials; nil is this process.
+	// Trials runs the trials; nil runs them in this process.
 	Trials step.Executor
 	Runs   []Observed
 	Inputs []coefficients.Input
-	// Name is the name of the entry; if it is empty, the entry is named after the GPU and the stack.
+	// Name is the name of the new entry in the coefficients file. An empty name becomes the GPU and the software stack.
 	Name string
-	// Stack, where it is not empty, replaces the stack that the runs name.
+	// Stack, if not empty, replaces the software stack that the runs name.
 	Stack coefficients.Stack
-	// Pool lets runs of several models share one set of coefficients.
+	// Pool allows runs of several models to share one set of coefficients.
 	Pool bool
-	// Force accepts runs that are further from their replays than [MaxReplay] and [MaxFitted] allow, too few runs, and
-	// coefficients that no GPU can have.
+	// Force accepts runs that differ from their replays by more than [MaxReplay] or [MaxFitted], too few runs, and
+	// coefficients that are impossible for a GPU.
 	Force bool
 	Tool  report.Tool
 	Now   time.Time
 }
 
-// Run fits coefficients to the runs. Runs that do not belong together, differ from their case, are too few or give
-// impossible values are errors of bad input. Runs that do not determine the coefficients give a
-// [*calibrate.ConditionError].
+// Run fits coefficients to the runs. The error is bad input if the runs do not belong together, differ from their case,
+// are too few, or give impossible values. It is a [*calibrate.ConditionError] if they do not determine the
+// coefficients.
 func (c *Calibration) Run(ctx context.Context) (*report.Calibration, *coefficients.Entry, error) {
 	if err := checkPoolable(c.Runs, c.Pool); err != nil {
 		return nil, nil, err
@@ -80,7 +79,7 @@ func (c *Calibration) Run(ctx context.Context) (*report.Calibration, *coefficien
 	}
 	fitted, err := c.fit(ctx, gpu, seen, from)
 	if _, few := errors.AsType[*TooFewRunsError](err); few && len(timed[false]) > 0 {
-		// The time of a single step is enough for its speed.
+		// Even one timed step is enough to fit the speed.
 		fitted, err = &calibrate.Result{Undetermined: []string{"memory: " + err.Error()}}, nil
 	}
 	if err != nil {
@@ -106,7 +105,7 @@ func (c *Calibration) Run(ctx context.Context) (*report.Calibration, *coefficien
 	return c.report(entry, fitted), entry, nil
 }
 
-// fit fits the terms of memory. The error is a [*TooFewRunsError] where the runs are too few.
+// fit fits the coefficients of memory. The error is a [*TooFewRunsError] if there are too few runs.
 func (c *Calibration) fit(ctx context.Context, gpu device.GPU, seen []calibrate.Observation,
 	from planner.Coefficients,
 ) (*calibrate.Result, error) {
@@ -125,18 +124,18 @@ func (c *Calibration) fit(ctx context.Context, gpu device.GPU, seen []calibrate.
 	return fitted, nil
 }
 
-// isBare reports whether the runs are of vprof's own process, which does not load PyTorch's libraries.
+// isBare reports whether the runs come from a process of vprof itself, which does not load PyTorch's libraries.
 func (c *Calibration) isBare() bool { return c.Runs[0].Bare }
 
-// setupKey identifies runs of the same case at different batch sizes.
+// setupKey returns a key that is equal for runs of the same case at different batch sizes.
 func setupKey(o Observed) models.CaseKey {
 	k := o.Case
 	k.Batch = 0
 	return k.Key()
 }
 
-// observe replays the step of every run. It also returns the timed steps, of synthetic kernels (true) and of others,
-// and the coefficients of a plan without calibration.
+// observe replays the step of every run and returns the observations. times holds the timed steps, by whether synthetic
+// kernels ran; the estimate is the plan's without calibration.
 func (c *Calibration) observe(ctx context.Context, gpu device.GPU) ([]calibrate.Observation,
 	map[bool][]calibrate.Timed, planner.Coefficients, error,
 ) {
@@ -184,7 +183,7 @@ func (c *Calibration) setup(o Observed) (*step.Setup, error) {
 	return step.New(m, o.Case, step.Evidence{Trials: c.Trials, Residuals: c.Residuals})
 }
 
-// ncclBytes returns the assumed memory of NCCL on a run's GPU, in bytes: zero without NCCL.
+// ncclBytes returns the estimated memory of NCCL on a run's GPU, in bytes; zero for a run without NCCL.
 func ncclBytes(o Observed, gpu device.GPU) float64 {
 	if o.Case.Strategy == nil || o.Synthetic {
 		return 0
@@ -200,8 +199,7 @@ type TooFewRunsError struct{ error }
 
 func (e *TooFewRunsError) Unwrap() error { return e.error }
 
-// adviseRuns makes a [TooFewRunsError] that names the further run that would help most, among the runs whose replay
-// fits the GPU.
+// adviseRuns makes a [TooFewRunsError] that names the most useful further run among those whose replay fits the GPU.
 func (c *Calibration) adviseRuns(ctx context.Context, gpu device.GPU, few *calibrate.ConditionError,
 	seen []calibrate.Observation,
 ) error {
@@ -230,7 +228,7 @@ func (c *Calibration) adviseRuns(ctx context.Context, gpu device.GPU, few *calib
 		"; nor would any other batch that fits this GPU"))}
 }
 
-// entry makes the entry of the coefficients file.
+// entry returns the fitted coefficients as an entry of the coefficients file.
 func (c *Calibration) entry(gpu device.GPU, r *calibrate.Result) *coefficients.Entry {
 	e := &coefficients.Entry{
 		Name: c.Name, GPU: gpu.Name, Stack: c.Runs[0].Stack, Simulated: c.Runs[0].Simulated, Bare: c.isBare(),
@@ -264,8 +262,8 @@ func (c *Calibration) entry(gpu device.GPU, r *calibrate.Result) *coefficients.E
 	return e
 }
 
-// roundSignificant keeps seven digits, more than any measurement of memory has: files are
-// read by people, and the last digits of a float differ between machines.
+// roundSignificant rounds to seven digits, more than any measurement of memory has. People read the files, and the last
+// digits of a float differ between machines.
 func roundSignificant(v float64) float64 {
 	short, err := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 7, 64), 64)
 	if err != nil {
@@ -284,7 +282,8 @@ func stackName(s coefficients.Stack) string {
 	return "replay"
 }
 
-// errorsOf summarizes the differences between points and observations. Held-out errors need all points to have one.
+// errorsOf summarizes the errors of the fitted points before and after calibration. heldOut is nil unless every point
+// has a held-out error.
 func errorsOf(points []calibrate.Point) (before, after coefficients.Error, heldOut *coefficients.Error) {
 	var b, a, h []float64
 	for _, p := range points {
@@ -309,7 +308,7 @@ func summarizeErrors(errs []float64) coefficients.Error {
 		return coefficients.Error{}
 	}
 	slices.Sort(errs)
-	// The nearest rank, as in accuracy reports.
+	// The percentile is the nearest rank, as in accuracy reports.
 	return coefficients.Error{Median: roundSignificant(errs[(len(errs)-1)/2]), Max: roundSignificant(errs[len(errs)-1])}
 }
 

@@ -28,11 +28,11 @@ func numbersByEntry(f *coefficients.File) map[string]map[string]coefficients.Num
 	return all
 }
 
-// hostEntry is the name of the host's number, and of the entry that lists it.
+// hostEntry is the name of the host's coefficient, and of the entry under which it is listed.
 const hostEntry = "host"
 
 // speedNumbers returns the efficiencies of an entry by name: "efficiency:matmul", or "synthetic efficiency:matmul" for
-// vprof's own kernels.
+// vprof's synthetic kernels.
 func speedNumbers(e *coefficients.Entry) map[string]coefficients.Number {
 	all := map[string]coefficients.Number{}
 	for prefix, of := range map[string]map[string]coefficients.Number{

@@ -12,18 +12,18 @@ import (
 	"github.com/vprof/vprof/profiler/planner/calibrate"
 )
 
-// Limits for the runs that coefficients are learned from. The replay of a step lacks only memory that libraries
-// allocate unseen. Runs that differ by more, or that no coefficients explain together, measured something else.
+// Limits for runs that coefficients are fitted to. The replay of a step lacks only memory that libraries allocate
+// outside of PyTorch. Runs that differ by more, or that no coefficients explain together, measured something else.
 const (
-	// MaxReplay limits the difference between the tensors of a replay and a run, as a share of the run's bytes, and
-	// MaxFitted the difference between the calibrated estimate and the run.
+	// MaxReplay limits the difference of allocated bytes between a replay and a run, as a share of the run's bytes.
+	// MaxFitted limits the difference between the calibrated estimate and the run in the same way.
 	MaxReplay = 0.25
 	MaxFitted = 0.10
-	// hiddenBytes is a difference that is always allowed: libraries' workspaces in a small model.
+	// hiddenBytes is a difference in bytes that is always accepted: libraries' workspaces in a small model.
 	hiddenBytes = 128 << 20
 )
 
-// deviationError returns the error of a run that does not belong to the case in its label.
+// deviationError returns the error about a run that differs too much from the case that its label names.
 func deviationError(label, what string, observed, says int64, bound float64) error {
 	return input.Errorf("%s: %s are %s, and the estimate is %s (%.0f %% off, above %.0f %%): check model, batch "+
 		"size and settings, and that the run has a complete step; --force uses the run nevertheless",
@@ -37,7 +37,7 @@ func exceedsBound(observed, says int64, bound float64) bool {
 	return observed > 0 && relativeResidual(observed, says) > bound && math.Abs(float64(says-observed)) > hiddenBytes
 }
 
-// checkReplays returns an error for runs that differ too much from the replays of their case.
+// checkReplays returns an error if runs differ too much from the replays of their cases.
 func checkReplays(seen []calibrate.Observation) error {
 	for _, o := range seen {
 		switch {
@@ -50,7 +50,7 @@ func checkReplays(seen []calibrate.Observation) error {
 	return nil
 }
 
-// checkFit returns an error for runs that the fitted coefficients do not explain.
+// checkFit returns an error if the fitted coefficients do not explain the runs.
 func checkFit(points []calibrate.Point) error {
 	for _, p := range points {
 		if exceedsBound(p.Observed, p.After, MaxFitted) {
@@ -60,18 +60,18 @@ func checkFit(points []calibrate.Point) error {
 	return nil
 }
 
-// spareRuns is the number of runs that calibration needs beyond the number of coefficients. Each run is left out once
-// and predicted by coefficients that were fitted to the others; that fit needs more runs than coefficients, too.
+// spareRuns is the number of runs that calibration needs beyond the number of coefficients. Each run is held out once
+// and predicted by coefficients fitted to the others; that fit also needs more runs than coefficients.
 const spareRuns = 3
 
-// termLevels are the coefficients that are fitted together, to the runs that saw that level.
+// termLevels are the groups of coefficients that are fitted together, each to the runs that measured its kind of bytes.
 var termLevels = [][]planner.Term{
 	{planner.LibraryWorkspace, planner.AllocatedSlack},
 	{planner.ReservedSlack},
 	{planner.ContextBytes, planner.DeviceSlack, planner.CommunicationShare},
 }
 
-// checkRunCount returns an error for coefficients that were learned from too few runs.
+// checkRunCount returns an error if coefficients were fitted to too few runs.
 func checkRunCount(r *calibrate.Result) error {
 	for _, level := range termLevels {
 		n := len(lists.Filter(r.Terms, func(t planner.Term) bool { return slices.Contains(level, t) }))
@@ -87,14 +87,14 @@ func checkRunCount(r *calibrate.Result) error {
 // maxContext is an upper bound for CUDA's context and the kernels of PyTorch's libraries on any GPU, in bytes.
 const maxContext = 4 << 30
 
-// impossibleError returns the error of a coefficient that no GPU can have.
+// impossibleError returns the error about a coefficient whose value is impossible for a GPU.
 func impossibleError(t planner.Term, value, most string) error {
 	return input.Errorf("%s would be %s, above the possible %s: the runs are of another model, or "+
 		"another process was on the GPU; --force learns it nevertheless", t, value, most)
 }
 
-// checkPlausible returns an error for coefficients that no GPU has: impossible contexts, and slack beyond a run's
-// distance from its replay.
+// checkPlausible returns an error for coefficients that are impossible for a GPU: contexts, or slack above the
+// difference between a run and its replay.
 func checkPlausible(r *calibrate.Result) error {
 	for _, t := range r.Terms {
 		v := r.Coefficients.Term(t).Value

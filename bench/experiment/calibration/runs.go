@@ -23,30 +23,29 @@ import (
 	"github.com/vprof/vprof/profiler/planner/coefficients"
 )
 
-// Observed is a training step that ran: its case, its GPU, and the peaks that were
-// measured, in bytes; a peak that was not measured is zero.
+// Observed is a training step that ran: its case, its GPU, and the measured peaks in bytes; zero is not measured.
 type Observed struct {
-	// Label names its source: "b2.json: batch 8".
+	// Label names the run's source in messages: "b2.json: batch 8".
 	Label string
 	Case  models.Case
 	// Description describes the case's model.
 	Description models.Description
-	// GPU is a GPU's name for [device.Lookup], or the name of Known.
+	// GPU is the GPU's name for [device.Lookup], or the name of DescribedGPU.
 	GPU string
-	// DescribedGPU is the GPU as its driver described it; the zero GPU where it did not.
+	// DescribedGPU is the GPU as its driver described it; the zero GPU if the file does not have that.
 	DescribedGPU device.GPU
-	// GPU identifies the physical GPU, in words; empty where the file does not give it.
+	// GPUIdentity is the physical GPU, as text; empty if the file does not name it.
 	GPUIdentity string
 	Stack       coefficients.Stack
 	Simulated   bool
-	// OthersAssumed reports whether the memory of other processes on the GPU is unknown, so that Device may include it.
+	// OthersAssumed reports whether other processes' memory on the GPU is unknown, so that Device may include it.
 	OthersAssumed bool
-	// Synthetic reports whether vprof's synthetic kernels ran in place of PyTorch's. Such a run does not show the
-	// memory that cuBLAS and cuDNN load.
+	// Synthetic reports whether vprof's synthetic kernels ran in place of PyTorch's. Such a run lacks the memory that
+	// cuBLAS and cuDNN load.
 	Synthetic bool
-	// Bare reports whether the run was on a GPU, in a process that loads none of PyTorch's libraries.
+	// Bare reports whether the run was a process on a GPU that loads none of PyTorch's libraries.
 	Bare bool
-	// Script reports whether "vprof run" ran a script, whose Case is not known.
+	// Script reports whether the run was a script under "vprof run", whose Case is unknown.
 	Script bool
 
 	Allocated, Reserved, Device int64
@@ -54,9 +53,9 @@ type Observed struct {
 	StepSeconds float64
 }
 
-// ReadObserved reads the runs of a report or of reference records. It leaves out runs that ran out of memory and runs
-// that had to free cached memory, since their peak is the GPU's size and not the case's need. The error is a
-// [*input.FormatError] unless reading itself failed.
+// ReadObserved reads the runs of a report or of reference records. It skips runs that ran out of memory or had to free
+// cached memory, since their peak is the GPU's size and not the case's need. The error is a [*input.FormatError] unless
+// reading failed.
 func ReadObserved(r io.Reader, name string) ([]Observed, coefficients.Input, error) {
 	data, in, err := readInput(r, name)
 	if err != nil {
@@ -90,7 +89,7 @@ func ReadObserved(r io.Reader, name string) ([]Observed, coefficients.Input, err
 	return runs, in, nil
 }
 
-// readInput reads a whole file of runs, with its name and SHA-256 for the coefficients file.
+// readInput reads a whole file. It returns its content, and its name and SHA-256 for the coefficients file.
 func readInput(r io.Reader, name string) ([]byte, coefficients.Input, error) {
 	data, err := input.ReadAll(r, name)
 	if err == nil && len(bytes.TrimSpace(data)) == 0 {
@@ -100,9 +99,9 @@ func readInput(r io.Reader, name string) ([]byte, coefficients.Input, error) {
 	return data, coefficients.Input{File: name, SHA256: hex.EncodeToString(sum[:])}, err
 }
 
-// ReadSnapshotRun reads a memory snapshot of PyTorch as a run of the case on a GPU. It does not show what the driver
-// adds, and has no peak of allocated bytes unless events were recorded. The error is a [*input.FormatError] unless
-// reading itself failed.
+// ReadSnapshotRun reads a PyTorch memory snapshot as a run of the case on a GPU. A snapshot lacks memory allocated by
+// the driver and, unless it has events, the peak of allocated bytes. The error is a [*input.FormatError] unless reading
+// failed.
 func ReadSnapshotRun(r io.Reader, name string, c models.Case, gpu string) (Observed, coefficients.Input, error) {
 	data, in, err := readInput(r, name)
 	if err != nil {
@@ -202,7 +201,7 @@ func observedRuns(r *report.Report, name string) []Observed {
 			Synthetic: r.Script == nil, Bare: r.Script == nil && d.IsBare(), OthersAssumed: p.Run.OthersAssumed,
 			Script:    r.Script != nil,
 			Simulated: p.Run.Simulated || d.Simulated || strings.Contains(d.Driver, reference.SimulatedDriver),
-			// The synthetic kernels' memory is not PyTorch's.
+			// The memory of synthetic kernels is not PyTorch's.
 			Allocated: p.Run.Allocated, Reserved: p.Run.Reserved, Device: p.Run.Device - p.Run.Kernels,
 		}
 		if p.Run.Step != nil {
@@ -216,8 +215,8 @@ func observedRuns(r *report.Report, name string) []Observed {
 	return runs
 }
 
-// SplitByProcess divides runs into groups that must not be mixed: by the kind of GPU, its driver, and whether they were
-// measured, in order of appearance.
+// SplitByProcess groups runs that can be calibrated together: runs of one kind of GPU and driver, measured in the same
+// kind of process. Groups are in order of appearance.
 func SplitByProcess(runs []Observed) [][]Observed {
 	type kind struct {
 		gpu       string
@@ -227,7 +226,7 @@ func SplitByProcess(runs []Observed) [][]Observed {
 	return lists.Groups(runs, func(r Observed) kind { return kind{r.GPU, r.Stack, r.Simulated} })
 }
 
-// processKey names the process that ran.
+// processKey returns a key that is equal for runs of the same kind of process, GPU and driver.
 func (o *Observed) processKey() string {
 	if o.Synthetic {
 		return "vprof's own"
@@ -235,12 +234,13 @@ func (o *Observed) processKey() string {
 	return "PyTorch's"
 }
 
-// mixedError describes what differs in runs that cannot be calibrated together.
+// mixedError returns the error about runs that cannot be calibrated together. what names the difference, a and b its
+// values.
 func mixedError(what, a, b string) error {
 	return input.Errorf("runs of different %s: %s and %s; calibrate them apart", what, a, b)
 }
 
-// checkPoolable returns an error for runs that cannot be calibrated together.
+// checkPoolable returns an error if the runs cannot be calibrated together.
 func checkPoolable(runs []Observed, pool bool) error {
 	if len(runs) == 0 {
 		return errors.New("there are no runs to learn from")
@@ -263,7 +263,7 @@ func checkPoolable(runs []Observed, pool bool) error {
 	return nil
 }
 
-// fromScripts reads reports of "vprof run" as runs of the case c.
+// fromScripts reads reports of "vprof run" as runs of case c.
 func fromScripts(data []byte, name string, c models.Case, gpu string, in *coefficients.Input) ([]Observed, error) {
 	runs, err := fromReports(data, name, in)
 	if err != nil {
@@ -284,10 +284,10 @@ func fromScripts(data []byte, name string, c models.Case, gpu string, in *coeffi
 	return runs, nil
 }
 
-// ReadDescribedRuns reads files that do not record the case, which the caller passes: c on GPUs called gpu. They are a
-// report of "vprof run", a memory snapshot of PyTorch, or a monitor's log of one GPU or of the GPUs of several ranks,
-// whose runs are returned in order. Only a report records its GPU; gpu may then be empty. The error is a
-// [*input.FormatError] unless reading itself failed.
+// ReadDescribedRuns reads a file that does not record the case, and returns its runs in order. The caller passes case c
+// and the GPU's name. The file is a report of "vprof run", a PyTorch memory snapshot, or a monitor's log of one GPU or
+// of several ranks' GPUs. Only a report records its GPU; gpu may then be empty. The error is a [*input.FormatError]
+// unless reading failed.
 func ReadDescribedRuns(r io.Reader, name string, c models.Case, gpu string) ([]Observed, coefficients.Input, error) {
 	data, in, err := readInput(r, name)
 	if err != nil {

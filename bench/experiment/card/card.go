@@ -1,5 +1,5 @@
-// Package card describes what a repository's training needs: it runs the documented command without weights, data and
-// GPUs, varies the settings that its parser has, and writes the needs as a page.
+// Package card describes the memory that a repository's documented training command needs. It runs the command without
+// weights, data and GPUs, varies the options of the command's argument parser, and writes the results as a page.
 package card
 
 import (
@@ -25,33 +25,33 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-// Card holds the results of a command by setting. Its JSON is the state from which an interrupted card resumes.
+// Card holds the results of a training command, one row for each setting. Its JSON is the state from which an
+// interrupted card resumes.
 type Card struct {
 	Command Command `json:"command"`
 	GPU     string  `json:"gpu"`
-	// GPUs is the number of ranks that the command starts, of which the first is run.
+	// GPUs is the number of ranks that the command starts. Only the first rank is run.
 	GPUs int   `json:"gpus"`
 	Rows []Row `json:"rows"`
-	// Options are the options of the command's own parser.
+	// Options are the options of the command's argument parser.
 	Options []script.Option `json:"options,omitempty"`
 }
 
-// Row is one setting of the command.
+// Row is the result of the command with one setting.
 type Row struct {
 	Setting string   `json:"setting"`
 	Args    []string `json:"args"`
-	// Result is "fits", or the reason why there are no numbers.
+	// Result is "fits", or the reason why the row has no numbers.
 	Result string `json:"result"`
-	// Need is the device bytes, context included. Training, Evaluation and Saving are the reserved bytes at the peaks
-	// of these phases, zero where no such phase ran. Host is the host memory of the process with the most.
+	// Need is the device bytes, including the context. Training, Evaluation and Saving are the peaks of reserved bytes
+	// in these phases; zero if the phase did not run. Host is the largest host memory of any of the processes.
 	Need, Training, Evaluation, Saving, Host int64
-	// GPUs are the products of the catalog in which the need is safe, from the smallest memory.
+	// GPUs are the GPUs of the catalog on which the need is safe, smallest memory first.
 	GPUs     []string
 	Replaced []report.Replaced
 }
 
-// settingVariants are settings that save memory: the flags by which parsers have them, and a value where a flag needs
-// one.
+// settingVariants are memory-saving settings: their flags in argument parsers, and a value if the flag needs one.
 var settingVariants = []struct {
 	setting string
 	flag    func() *regexp.Regexp
@@ -66,16 +66,16 @@ var settingVariants = []struct {
 	{"block swap", pattern.Lazy(`blocks_to_swap|block_swap`), "16"},
 }
 
-// documentedSetting names the setting of the command itself.
+// documentedSetting is the name of the setting in which the command runs as documented.
 const documentedSetting = "as documented"
 
 var batchFlag = pattern.Lazy(
 	`^--?((global_|total_|per_device_|micro_|local_)?(train_)?(micro_)?batch_?size(_per_gpu|_per_device)?|bs|b)$`)
 
-// deviceFlag matches an option that moves a script from the CPU to a GPU.
+// deviceFlag matches an option that moves a script from the CPU to a GPU, such as --use-cuda.
 var deviceFlag = pattern.Lazy(`^--?(use[_-])?(device|cuda|gpu|accel)$`)
 
-// RunAll runs each setting that the card lacks, once, until a time. keep is called with the card after each.
+// RunAll runs each setting that the card lacks, until a time. keep is called with the card after each.
 func (c *Card) RunAll(ctx context.Context, of script.Command, until time.Time, keep func() error) error {
 	c.GPUs = c.gpus()
 	of.GPUs = c.GPUs
@@ -105,12 +105,12 @@ func (c *Card) RunAll(ctx context.Context, of script.Command, until time.Time, k
 	return nil
 }
 
-// rankLauncher matches the option with the number of ranks of a script that starts its ranks itself.
+// rankLauncher matches the option that sets the number of ranks in a script that starts its ranks itself.
 var rankLauncher = pattern.Lazy(
 	`(?:^| )(?:-d|--(?:n_?|num[_-])?(?:gpus|devices)(?:[_-]per[_-]node)?)[= ]([1-9]\d*)(?: |$)`,
 )
 
-// gpus returns the ranks that the command starts; 1 if it names no number.
+// gpus returns the number of ranks that the command starts; 1 if it has no such option.
 func (c *Card) gpus() int {
 	n := 1
 	if m := rankLauncher().FindStringSubmatch(strings.Join(c.Command.Args, " ")); m != nil {
@@ -119,7 +119,8 @@ func (c *Card) gpus() int {
 	return max(n, 1)
 }
 
-// settings returns the rows that the parser permits: all that save memory, the smallest batch, and each other option.
+// settings returns the rows to run: all memory-saving options of the parser together, the smallest batch, and each
+// other option.
 func (c *Card) settings() []Row {
 	var rows []Row
 	all := Row{Setting: "batch 1 and all of these", Args: c.Command.Args}
@@ -155,7 +156,7 @@ func (c *Card) settings() []Row {
 	return rows
 }
 
-// withFlag returns arguments with a flag set to a value, or only added if it has none.
+// withFlag returns arguments with a flag set to a value. A flag without a value is only added.
 func withFlag(args []string, flag, value string) []string {
 	args = slices.DeleteFunc(slices.Clone(args), func(a string) bool { return strings.HasPrefix(a, flag+"=") })
 	if at := slices.Index(args, flag); at >= 0 {
@@ -198,7 +199,7 @@ func (c *Card) runRow(ctx context.Context, of script.Command, r Row, until time.
 	return keep()
 }
 
-// fill reads the numbers of a run.
+// fill fills the row with the numbers of a run.
 func (r *Row) fill(o *script.Outcome, of *report.Report) {
 	r.Result, r.Host, r.Replaced = of.Script.Result, of.Script.Host, of.Script.Replaced
 	if kind := o.Kind(); kind == script.Untrained || kind == script.Failed && o.MissingObjectText() != "" {
@@ -238,7 +239,7 @@ func (r *Row) fill(o *script.Outcome, of *report.Report) {
 
 var tracebackFrame = pattern.Lazy(`(?m)^ *File "([^"]+)", line (\d+).*\n *(\S.*)$`)
 
-// failureCause describes an exception in a line: the first line of its text, and where it was raised.
+// failureCause describes an exception in one line: the first line of its text, and the source line that raised it.
 func failureCause(exception, traceback string) string {
 	exception, _, _ = strings.Cut(exception, "\n")
 	frames := tracebackFrame().FindAllStringSubmatch(traceback, -1)
@@ -265,7 +266,7 @@ func (c *Card) Write(w io.Writer, name string) error {
 	return t.Execute(w, c)
 }
 
-// SmallestNeed returns the row with the smallest need; nil if none ran.
+// SmallestNeed returns the row that needs the least memory; nil if no row has numbers.
 func (c *Card) SmallestNeed() *Row {
 	var least *Row
 	for i := range c.Rows {
@@ -276,7 +277,7 @@ func (c *Card) SmallestNeed() *Row {
 	return least
 }
 
-// Read reads the state of a card. Entries of other commands, and unreadable ones, are ignored.
+// Read reads the state of a card from JSON. Rows of another command and unreadable data are ignored.
 func (c *Card) Read(data []byte) {
 	var kept Card
 	if json.Unmarshal(data, &kept) == nil && slices.Equal(kept.Command.Args, c.Command.Args) && kept.GPU == c.GPU {

@@ -19,13 +19,13 @@ import (
 type Command struct {
 	Args []string `json:"args"`
 	From string   `json:"from,omitempty"`
-	// Dir is the folder of the repository in which it runs; empty for the repository's own.
+	// Dir is the folder of the repository in which the command runs; empty for the repository's root.
 	Dir string `json:"dir,omitempty"`
-	// missingCount is the number of its settings that name something that only the reader has.
+	// missingCount is the number of arguments that name something that only the user has, such as a data set.
 	missingCount int
 }
 
-// documentNames are the files in which repositories document their commands, the most useful first.
+// documentNames are the files in which repositories document their commands, most useful first.
 var documentNames = []string{
 	"README*", "readme*", "*.md", "docs/*.md", "scripts/*.sh", "scripts/*/*.sh", "*.sh", "examples/*.md", "*/README*",
 	"*/*/README*", "*/*/*/README*", "*/*.md", "*/*/*.md", "*/*.sh", "*/*/*.sh", "*/*/*/*.sh", "*/*/*/*/*.sh",
@@ -36,60 +36,61 @@ var documentNames = []string{
 const maxTextBytes = 1 << 20
 
 var (
-	// A prompt may name an environment and a folder. MPI starts one process for each rank, of which one is enough.
+	// starts matches the start of a command. A prompt may name an environment and a folder. For MPI, which starts one
+	// process for each rank, one process is enough.
 	starts = pattern.Lazy(`^(?:[-$>#*` + "`" + `\s]|run:|\([\w-]+\)|\[[\w-]+\]\$)*((?:[A-Z_]+=\S+\s+)*)` +
 		`(?:mpi(?:exec|run) -np? \S+ )?((?:uv run |poetry run )?` +
 		`(?:python[\d.]*|torchrun|accelerate launch|deepspeed)\s.*)$`)
 	trains = pattern.Lazy(`(?i)train|tune|sft|dpo|lora|main|fit|imitat|learn|_ft\b|\bft_`)
-	// steps matches the source of a script that trains and has another name.
+	// steps matches the source code of a training script whose name does not contain train.
 	steps   = pattern.Lazy(`\.backward\(|Trainer\(|\.fit\(`)
 	scripts = pattern.Lazy(`\S+\.py\b`)
 	modules = pattern.Lazy(`-m\s+\S+(\s+[a-z]\w*)?`) // with a program's subcommand
 	others  = pattern.Lazy(`(?i)eval|infer|test|sampl|generat|demo|predict|export|convert|preproc|prepare|download|` +
 		`setup|submit|gradio|merge|fetch|search|cache|\b(serve|chat|deploy)\b`)
 	frameworks = pattern.Lazy(`-m (paddle|mindspore)\b`) // other than PyTorch
-	// evaluates matches an option by which a training script evaluates or explains itself, and does not train.
+	// evaluates matches an option with which a training script prints help or evaluates, and does not train.
 	evaluates = pattern.Lazy(`(?i)^--?(only[-_])?(h|help|eval|evaluate|test|infer|inference|predict)([-_]only)?$|` +
 		`^--(is|do)_train(ing)?[= ](0|false)$|^--?sample[-_]only$|` +
 		`^--?(mode|phase|stage)[= ](test|eval|infer|sampl|align|predict|generat|demo)\w*$`)
-	// entered matches a change to a folder of the repository, alone or before a command.
+	// entered matches "cd" to a folder of the repository, alone or before a command.
 	entered   = pattern.Lazy(`^[-$>#*\s]*cd (?:\./)?(\w[\w/-]*)\s*(?:(?:&&|;)\s*(.*))?$`)
 	continued = pattern.Lazy(`\\(\s+#.*)?\s*$`)
 	indented  = pattern.Lazy(`^\s+--?\w`) // options below a command, as documents for several shells write them
-	// spanned matches a command in a sentence or a list: "1. Run `python train.py`".
+	// spanned matches a command in backticks within a sentence or a list: "1. Run `python train.py`".
 	spanned = pattern.Lazy("`((?:[A-Z_]+=\\S+ +)*(?:python[\\d.]*|torchrun|accelerate launch|deepspeed) [^`]*)`")
 	ends    = pattern.Lazy(`^(?:[#|&;>\\]|2>)`) // what follows a command in its line: a remark, a pipe, another command
-	// mentioned matches a script in a sentence: run `train.py`.
+	// mentioned matches the name of a script within a sentence: run `train.py`.
 	mentioned = pattern.Lazy("[`\"]([\\w/]*train\\w*\\.py)[`\"]")
 	variable  = pattern.Lazy(`\$\{(\w+)(?::-["']?([^}"']*)["']?)?\}|\$(\w+)`)
-	// arrayed matches an array of options, a line or several for each, and arrays matches its use.
+	// arrayed matches a shell array of options, and arrays matches its use in a command.
 	arrayed  = pattern.Lazy(`(?ms)^\s*([A-Za-z_]\w*)=\(\s*$(.*?)^\s*\)`)
 	arrays   = pattern.Lazy(`"?\$\{(\w+)\[[@*]\]\}"?`)
 	remark   = pattern.Lazy(`(?m)(^|\s)#.*$`)
 	assigned = pattern.Lazy(`(?m)^\s*(?:export\s+)?([A-Za-z_]\w*)=("[^"(\x60]*"|'[^']*'|[^\s;&|(\x60]*)(?:\s+#.*)?\s*$`)
 	blank    = pattern.Lazy(`<[^<>]+>|\{[A-Z][A-Z_ ]*\}|\[[A-Z][^\[\]]+\]|\[[a-z][\w-]*( [\w-]+)+\]`)
-	// optional matches an option as manuals write it, and an option whose value they leave out: --node-rank=...
+	// optional matches an option as manuals write it ([--option]), and an option without its value: --node-rank=...
 	optional = pattern.Lazy(`\[-[^\[\]]*\]|"?\$[@*]"?|--[\w-]+=\.\.\.(\s|$)`)
 	ranks    = pattern.Lazy(`(--nproc[-_]per[-_]node[= ])[A-Za-z<$]\S*`) // a number that readers fill in
 	port     = pattern.Lazy(`(port[= ])absent-\S*`)
 	words    = pattern.Lazy(`(?:"[^"]*"|'[^']*'|[^\s"'])+`)
-	// declared matches a program that pip makes of a module: lerobot-train = "lerobot.scripts.train:main".
+	// declared matches a program that pip installs for a module: lerobot-train = "lerobot.scripts.train:main".
 	declared = pattern.Lazy(`([\w-]+)['"]?\s*=\s*['"]?([\w.]+):\w+`)
 	called   = pattern.Lazy(`^([\s$>]*(?:[A-Z_]+=\S+ +)*)([\w-]+)( .*)`)
-	// chosen and configured match settings that decide which model or data is trained.
+	// chosen and configured match options that select the model or the data to train.
 	chosen = pattern.Lazy(`(?i)(model|config|cfg|version|arch|polic|task|type|method|module).*` +
 		`(absent-|path[/_-]to|your[_-])|^\.\.\.$|://absent-`)
 	configured = pattern.Lazy(`[^\s=]+\.(ya?ml|toml|json)$`)
 	quotes     = pattern.Lazy(`"([^"]*)"|'([^']*)'`)
-	// shouted matches a value that the reader fills in: --master_port=PORT, LMDB_PATH.
+	// shouted matches a value in capitals that the reader must fill in: --master_port=PORT, LMDB_PATH.
 	shouted = pattern.Lazy(`^(--?[\w-]+=)?((?:[A-Z]+_)*` +
 		`(?:PATH|DIR|ROOT|FOLDER|FILE|NAME|SIZE|NUM|ID|PORT|CONFIG|DATASET|DATA|GPUS?))$`)
 	unnamed = pattern.Lazy(`absent-[a-z_-]*[a-z]`) // the part of a file's name that the reader fills in
-	// wrappedLine matches the documented call of a script of the shell: bash scripts/train.sh tiny 1.
+	// wrappedLine matches the documented call of a shell script: bash scripts/train.sh tiny 1.
 	wrappedLine = pattern.Lazy("(?:bash |sh |\\./)(\\S+\\.sh)((?: +[^\\s`|&;>#]+)*)")
 )
 
-// declaredPrograms returns the commands of a repository's own programs, by name.
+// declaredPrograms returns the programs that a repository's packaging files declare, by name.
 func declaredPrograms(dir string) map[string]string {
 	programs := map[string]string{}
 	for _, name := range []string{"pyproject.toml", "setup.cfg", "setup.py"} {
@@ -101,13 +102,14 @@ func declaredPrograms(dir string) map[string]string {
 	return programs
 }
 
-// isTrainingScript reports whether a Python file is a script that takes optimizer steps.
+// isTrainingScript reports whether a Python file is a script that trains a model.
 func isTrainingScript(name string, text []byte) bool {
 	called := strings.HasPrefix(name, "train") || bytes.Contains(text, []byte("\nif __name__ =="))
 	return called && steps().Match(text)
 }
 
-// Find returns the training commands that a repository documents, likeliest first; bad input if there is none.
+// Find returns the training commands that a repository documents, most likely first. The error is bad input if there is
+// none.
 func Find(dir string) ([]Command, error) {
 	all, names := []Command{}, []string{}
 	seen, programs, calls := map[string]bool{}, declaredPrograms(dir), map[string][]string{}
@@ -146,7 +148,7 @@ func Find(dir string) ([]Command, error) {
 	return all, nil
 }
 
-// expandVariables returns a text with the values of its variables; absent-NAME for an unknown one.
+// expandVariables replaces the variables in a text by their values; an unknown variable becomes absent-NAME.
 func expandVariables(text string, known map[string]string) string {
 	return variable().ReplaceAllStringFunc(text, func(v string) string {
 		name := variable().FindStringSubmatch(v)
@@ -157,8 +159,8 @@ func expandVariables(text string, known map[string]string) string {
 	})
 }
 
-// parseCommands returns the commands of a text that run a script of a folder, or one of its programs. arguments are the
-// values of $1, $2 and so on if the text is a shell script.
+// parseCommands returns the commands of a text that run a script of folder dir or one of its programs. arguments are
+// the values of $1, $2 and so on if the text is a shell script.
 func parseCommands(dir, name, text string, programs map[string]string, arguments []string) (all []Command) {
 	known := map[string]string{}
 	for i, argument := range arguments {
@@ -227,7 +229,7 @@ func joinContinued(lines []string, at int) (string, int) {
 	return line, at
 }
 
-// parseCommand returns the training command of a line; nil if it has none.
+// parseCommand returns the training command in a line; nil if the line has none.
 func parseCommand(dir, name, line string, known map[string]string) *Command {
 	m := starts().FindStringSubmatch(line)
 	if m == nil {
@@ -279,8 +281,8 @@ func parseCommand(dir, name, line string, known map[string]string) *Command {
 	return c
 }
 
-// firstExistingFile returns a setting with the first matching file of the repository, if the reader must fill in a part
-// of its name. The script may add a folder of configurations by itself.
+// firstExistingFile returns a setting with the name of the first matching file of the repository, if the reader must
+// fill in a part of the name. The script may add the folder of configurations itself.
 func firstExistingFile(dir, setting string) string {
 	file := configured().FindString(setting)
 	for _, folder := range []string{"", "conf*", "cfg*"} {
@@ -293,8 +295,8 @@ func firstExistingFile(dir, setting string) string {
 	return setting
 }
 
-// isMissingFile reports whether a setting names a model, or a file that the repository lacks: one that is neither in a
-// folder nor up to two levels below it.
+// isMissingFile reports whether a setting names a model, or a file that exists neither in folder dir nor up to two
+// levels below it.
 func isMissingFile(dir, setting string) bool {
 	file := configured().FindString(setting)
 	if file == "" || !chosen().MatchString(setting+"absent-") {
@@ -306,8 +308,9 @@ func isMissingFile(dir, setting string) bool {
 	})
 }
 
-// folderOf returns the folder of a repository in which a script that a file names is found: the repository's own, the
-// file's, the only one in it with the script, or one around it; empty if there is none. A module may be installed.
+// folderOf returns the folder of a repository from which the script in a documented command runs: the root, the
+// document's folder, the only folder with that script, or one above it; empty if there is none. A module may be
+// installed instead.
 func folderOf(dir, name, script string) string {
 	for in := filepath.Dir(name); ; in = filepath.Dir(in) {
 		for _, at := range []string{".", in, in + "/*"} {

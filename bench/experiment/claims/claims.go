@@ -1,4 +1,5 @@
-// Package claims compares the values that projects' guides give with vprof's own for the same conditions.
+// Package claims compares the memory and time that projects' guides state with vprof's estimates for the same
+// conditions.
 package claims
 
 import (
@@ -46,8 +47,7 @@ func claimOf(g guides.Guide, c guides.Claim) report.Claim {
 	return out
 }
 
-// ClaimsFor returns guides' values for the setup's case at a batch size on a GPU, which count all that a training step
-// needs.
+// ClaimsFor returns the guides' values for the whole memory of a training step of a case at a batch size on a GPU.
 func ClaimsFor(s *step.Setup, gpu device.GPU, batch int) []report.Claim {
 	c := s.Case()
 	c.Batch = batch
@@ -58,8 +58,9 @@ func ClaimsFor(s *step.Setup, gpu device.GPU, batch int) []report.Claim {
 	return out
 }
 
-// AnsweredClaims returns all values that guides give for a model, each with vprof's own for the same conditions, on the
-// claim's GPU or else the given one. If PyTorch refuses the conditions, the answer is the refusal.
+// AnswersFor returns all values that guides state for a model, each with vprof's estimate for the same conditions. The
+// estimate is for the claim's GPU or, if it names none, for gpu. If PyTorch refuses the conditions, the answer is the
+// refusal.
 func AnsweredClaims(
 	ctx context.Context, m models.Model, gpu device.GPU, residuals step.ResidualsFunc,
 ) ([]report.Claim, error) {
@@ -81,8 +82,8 @@ func AnsweredClaims(
 	return out, nil
 }
 
-// expandStages returns the claims, with one for each stage in place of a claim about the time of any stage: a range
-// over stages would also contain times that no stage takes.
+// expandStages replaces a claim about the step time of any stage by one claim for each stage. A range over all stages
+// would also contain times that no stage has.
 func expandStages(m models.Model, all []guides.Claim) (out []guides.Claim) {
 	for _, c := range all {
 		if c.Of != guides.StepTime || c.Stage != "" {
@@ -96,20 +97,20 @@ func expandStages(m models.Model, all []guides.Claim) (out []guides.Claim) {
 	return out
 }
 
-// answerer computes vprof's values for claims, each case once.
+// answerer computes vprof's estimates for claims, once for each case and GPU.
 type answerer struct {
 	model     models.Model
 	residuals step.ResidualsFunc
 	known     map[projectionKey]*projection
 }
 
-// projectionKey identifies a projection: the case and the GPU.
+// projectionKey identifies a projection by its case and GPU.
 type projectionKey struct {
 	c   models.CaseKey
 	gpu string
 }
 
-// projection is the estimate of a case, with its replay and its parameter counts.
+// projection is the estimate of a case on a GPU, with its replay and its parameter counts.
 type projection struct {
 	planner.Estimate
 	verdict report.Verdict
@@ -118,7 +119,8 @@ type projection struct {
 	time    steptime.Estimate
 }
 
-// duration returns vprof's time for a claim about a case: of a step, or of the steps over its samples.
+// duration returns vprof's estimate of the time that a claim about a case states: of one step, or of the steps over all
+// its samples.
 func (o *projection) duration(c guides.Claim, k models.Case) steptime.Estimate {
 	if c.Samples == 0 {
 		return o.time
@@ -168,7 +170,8 @@ func (a *answerer) answer(ctx context.Context, c guides.Claim, gpu device.GPU) (
 	return out, nil
 }
 
-// cases returns a claim's cases: every stage if it names none, and both ends of its range of batch sizes.
+// cases returns the cases that a claim describes: every stage if it names none, and both ends of its range of batch
+// sizes.
 func (a *answerer) cases(c guides.Claim) []models.Case {
 	k := c.ApplyTo(a.model.DefaultCase())
 	k.Accumulate = step.StepsToRecord(max(1, k.Accumulate))
@@ -186,7 +189,7 @@ func (a *answerer) cases(c guides.Claim) []models.Case {
 	return all
 }
 
-// project estimates a case on a simulated GPU.
+// project estimates the memory and time of a case on a simulated GPU.
 func (a *answerer) project(ctx context.Context, c models.Case, gpu device.GPU) (*projection, error) {
 	key := projectionKey{c.Key(), gpu.Name}
 	if seen := a.known[key]; seen != nil {
@@ -215,7 +218,7 @@ func (a *answerer) project(ctx context.Context, c models.Case, gpu device.GPU) (
 	return seen, nil
 }
 
-// value returns the quantity that a claim states, in bytes or as a share.
+// value returns vprof's value of the quantity that a claim states, in bytes or as a share.
 func (o *projection) value(c guides.Claim) float64 {
 	if part, ok := c.Of.Component(); ok {
 		return float64(o.Components[part])
@@ -243,7 +246,7 @@ func (o *projection) value(c guides.Claim) float64 {
 	return float64(o.Device.Value)
 }
 
-// phase returns the allocated bytes at the beginning and the end of the last phase with a name.
+// phase returns the allocated bytes at the beginning and the end of the last phase of a name.
 func (o *projection) phase(name string) (begin, end int64) {
 	for i, p := range slices.Backward(o.run.Phases) {
 		if p.Name != name {

@@ -31,13 +31,14 @@ type Side struct {
 // StepMemory are the peaks of one training step.
 type StepMemory struct {
 	report.MemoryCounts
-	// Subject names the step; steps of both sides with the same name are compared.
-	// It is empty for a snapshot, which does not know what was trained.
+	// Subject names the step. Steps of both sides are compared if they have the same subject. It is empty for a
+	// snapshot, which does not record what was trained.
 	Subject string
-	// AnyRelease is the name of the step without the release of PyTorch: steps of different releases are compared where
-	// each side has one release.
+	// AnyRelease is Subject without the release of PyTorch. Steps of different releases are compared if each side has
+	// one release.
 	AnyRelease string
-	// Script reports whether the step is a run of a command. Two such runs are compared whatever their names are.
+	// Script reports whether the step comes from a command run by "vprof run". Two such runs are compared whatever
+	// their subjects are.
 	Script bool
 	// Case is the trained case; its model is empty if the file names none.
 	Case  models.Case
@@ -46,7 +47,7 @@ type StepMemory struct {
 	Identity, UUID string
 }
 
-// Read reads a report (its runs if it has some, else estimates), reference records or a snapshot of PyTorch.
+// Read reads a report (its runs or, without runs, its estimates), reference records, or a PyTorch memory snapshot.
 func Read(r io.Reader, name, label string) (*Side, error) {
 	head := make([]byte, 4096)
 	n, err := io.ReadFull(r, head)
@@ -146,7 +147,7 @@ func (s *Side) reports(r io.Reader, name string) error {
 	return nil
 }
 
-// smoke adds the check of a smoke test that holds most.
+// smoke adds the largest check of a smoke test as a step.
 func (s *Side) smoke(r io.Reader, name string) error {
 	t, err := report.ReadSmoke(name, r)
 	if err != nil {
@@ -166,8 +167,7 @@ func (s *Side) smoke(r io.Reader, name string) error {
 	return nil
 }
 
-// amountsOf returns the step of a case at a batch size on a kind of GPU, without its peaks. Two steps are compared if
-// they share one of the names and the GPU.
+// stepOf returns a training step with its names and GPU, but without peaks.
 func amountsOf(c models.Case, batch int, gpu string) StepMemory {
 	a := StepMemory{Subject: fmt.Sprintf("%s, batch %d", c, batch), Case: c, Batch: batch}
 	a.GPU, a.Torch = gpu, c.ReleaseName()
@@ -175,9 +175,10 @@ func amountsOf(c models.Case, batch int, gpu string) StepMemory {
 	return a
 }
 
-// Compare compares a and b. Differences are relative to a; a row is over the tolerance if the larger side exceeds the
+// Compare compares a and b. Differences are relative to a. A row exceeds the tolerance if the larger side exceeds the
 // smaller by more. batch, if not zero, selects the steps of that batch size. If each side has one step of the same
-// model with different options, the comparison lists the options that differ and, by price, their cost in memory.
+// model with different options, the comparison lists the options that differ and, the resulting difference of memory,
+// as estimated by price in memory.
 func Compare(a, b *Side, tolerance float64, batch int, price NeedFunc) (*report.Comparison, error) {
 	out := &report.Comparison{
 		Schema: report.ComparisonSchema, A: a.Label, B: b.Label, Tolerance: tolerance, Rows: []report.ComparisonRow{},
@@ -192,7 +193,7 @@ func Compare(a, b *Side, tolerance float64, batch int, price NeedFunc) (*report.
 		out.Match(as[0].MemoryCounts, bs[0].MemoryCounts, cmp.Or(as[0].Subject, bs[0].Subject, "snapshot"))
 	} else if pairSteps(out, as, bs); len(out.Rows) == 0 && len(as) == 1 && len(bs) == 1 && as[0].Script &&
 		bs[0].Script {
-		// Each file has one run: the user compares these two, although the commands differ.
+		// Each file has one run, so these two are compared although their commands differ.
 		out.Match(as[0].MemoryCounts, bs[0].MemoryCounts, as[0].Subject+" and "+bs[0].Subject)
 	} else if len(out.Rows) == 0 && len(as) == 1 && len(bs) == 1 && as[0].Case.Model != "" &&
 		as[0].Case.Model == bs[0].Case.Model {
@@ -221,8 +222,9 @@ func filterBatch(steps []StepMemory, batch int) []StepMemory {
 		func(s StepMemory) bool { return s.Batch != batch && s.Subject != "" })
 }
 
-// pairSteps compares steps with the same name: on the same GPU if both sides have it, else on GPUs of one kind. GPUs of
-// different kinds are compared only if each side has one GPU. The same holds for releases of PyTorch.
+// pairSteps compares steps with the same subject. Steps must be on the same physical GPU if both sides have it, else on
+// GPUs of one kind. GPUs of different kinds, and different releases of PyTorch, are compared only if each side has only
+// one.
 func pairSteps(out *report.Comparison, as, bs []StepMemory) {
 	several := gpusOf(as) > 1 || gpusOf(bs) > 1
 	step := func(a StepMemory) string { return a.Subject }
@@ -255,8 +257,9 @@ func pairSteps(out *report.Comparison, as, bs []StepMemory) {
 	}
 }
 
-// matchNearest matches equal steps one to one, steps of the nearest GPUs first, and none whose GPUs are less similar
-// than least. For each of as it returns the index of its match in bs, or -1, and for each of bs whether it has a match.
+// matchNearest matches steps for which same is true, one to one. Steps on the most similar GPUs are matched first, and
+// none whose GPUs are less similar than least. For each step of as it returns the index of its match in bs, or -1, and
+// for each step of bs whether it has a match.
 func matchNearest(as, bs []StepMemory, least int, same func(x, y StepMemory) bool) (matched []int, used []bool) {
 	matched, used = slices.Repeat([]int{-1}, len(as)), make([]bool, len(bs))
 	for nearness := samePhysicalGPU; nearness >= least; nearness-- {
@@ -271,7 +274,7 @@ func matchNearest(as, bs []StepMemory, least int, same func(x, y StepMemory) boo
 	return matched, used
 }
 
-// How much the GPUs of two steps have in common, in rising order.
+// The similarity of the GPUs of two steps, in rising order.
 const (
 	otherGPU = iota
 	sameGPU
@@ -291,7 +294,7 @@ func (a StepMemory) gpuMatch(b StepMemory) int {
 	return otherGPU
 }
 
-// releaseOf returns the release of PyTorch of all steps; empty if they differ.
+// releaseOf returns the PyTorch release of all steps; empty if they differ.
 func releaseOf(steps []StepMemory) string {
 	if len(steps) == 0 || slices.ContainsFunc(steps, func(s StepMemory) bool { return s.Torch != steps[0].Torch }) {
 		return ""
@@ -326,12 +329,12 @@ func snapshotOf(label string, s *snapshot.Summary) report.SnapshotSummary {
 	return out
 }
 
-// NeedFunc estimates the device memory in bytes of training a case with a batch size on a GPU of the catalog, by name.
+// NeedFunc estimates the device bytes of training a case at a batch size on a GPU, named as in the catalog.
 type NeedFunc func(c models.Case, batch int, gpu string) (int64, error)
 
-// changes lists the differences from step a to step b: fields of the case, the batch size, the GPU. They are applied to
-// a one after another, and each one's cost is the resulting difference in device memory. After a change whose cost
-// cannot be simulated, no further cost is given, since it would include that one's.
+// changes returns the differences between step a and step b: fields of the case, the batch size, the GPU. They are
+// applied to a one after another, and the cost of each is the resulting difference in device memory. If the cost of a
+// change cannot be simulated, no later cost is given, since it would include that change.
 func changes(a, b StepMemory, price NeedFunc) []report.Change {
 	type state struct {
 		c     models.Case

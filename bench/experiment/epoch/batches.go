@@ -8,42 +8,41 @@ import (
 	"github.com/vprof/vprof/internal/ceil"
 )
 
-// Batching is a way to make batches of samples of different lengths.
+// Batching is the way in which samples of different lengths are batched.
 type Batching string
 
-// The ways of forming batches.
+// The kinds of batching.
 const (
 	// Padded takes samples in random order and pads them to the longest of their batch.
 	Padded Batching = "padded"
-	// Grouped puts samples of like lengths into a batch, as group_by_length of
-	// transformers' Trainer does, with the longest sample of all first.
+	// Grouped batches samples of similar lengths, as group_by_length of transformers' Trainer does. The batch with the
+	// longest sample comes first.
 	Grouped Batching = "grouped"
-	// Packed puts several samples into rows of the model's length until each is full: every batch is as large as any
-	// other.
+	// Packed fills rows of the model's length with several samples each, so all batches have the same size.
 	Packed Batching = "packed"
 )
 
 // Batchings returns all values of [Batching].
 func Batchings() []Batching { return []Batching{Padded, Grouped, Packed} }
 
-// An epochPlan is the batches of an epoch to replay, and totals over the epoch.
+// An epochPlan holds the batches of an epoch to replay, and totals over the whole epoch.
 type epochPlan struct {
-	// lengths has an element for each batch, in the order of training: the length in
-	// tokens to which all its rows are padded.
+	// lengths has one element for each batch, in the order of training: the length in tokens to which all its sequences
+	// are padded.
 	lengths []int64
 	// batches is the number of batches of the whole epoch, samples the number of its samples.
 	batches, samples int
-	// tokens is the length of all samples of the batches, positions the length of all rows with padding.
+	// tokens is the sum of the batches' sample lengths, positions the same with padding.
 	tokens, positions int64
-	// longest is the length of the longest sample, truncated the number of samples that were cut at the limit, total
-	// the length of all samples.
+	// longest is the length of the longest sample. truncated is the number of samples that were cut at the limit. total
+	// is the sum of all samples' lengths.
 	longest, truncated, total int64
-	// p95, p99 and p999 are the lengths that 95, 99 and 99.9 % of the samples are no longer than.
+	// p95, p99 and p999 are the 95th, 99th and 99.9th percentile of the samples' lengths.
 	p95, p99, p999 int64
 }
 
-// planEpoch plans an epoch of batches of a size. Samples are cut at limit, and at most most batches are planned; if an
-// epoch has more, the last planned one is the batch with the longest sample.
+// planEpoch forms the batches of an epoch, of the given size. Samples are cut at limit. At most most batches are
+// planned; if an epoch has more, the last planned batch is the one with the longest sample.
 func (l *Lengths) planEpoch(r *rand.Rand, size int, limit int64, most int) epochPlan {
 	samples := l.samples(r)
 	p := epochPlan{samples: len(samples), batches: ceil.Div(len(samples), size)}
@@ -75,7 +74,8 @@ func (l *Lengths) planEpoch(r *rand.Rand, size int, limit int64, most int) epoch
 	return p
 }
 
-// Representative returns n lengths that represent an epoch's samples, including the longest, in a fixed random order.
+// Representative returns n lengths that represent the samples of an epoch, including the longest, in a fixed random
+// order.
 func (l *Lengths) Representative(n int) []int64 {
 	r := rand.New(rand.NewPCG(1, 1)) //nolint:gosec // the order of samples is no secret
 	samples := l.samples(r)
@@ -88,7 +88,7 @@ func (l *Lengths) Representative(n int) []int64 {
 	return all
 }
 
-// add adds a batch of samples.
+// add adds a batch of samples to the plan.
 func (p *epochPlan) add(batch []int32, multiple, limit int64) {
 	length := padLength(int64(slices.Max(batch)), multiple, limit)
 	p.lengths = append(p.lengths, length)
@@ -102,7 +102,7 @@ func (l *Lengths) paddedLength(length, limit int64) int64 {
 	return padLength(length, l.Multiple, limit)
 }
 
-// padLength returns a length rounded up to a multiple, within the limit.
+// padLength rounds a length up to a multiple, but not beyond the limit.
 func padLength(length, multiple, limit int64) int64 {
 	if multiple > 1 {
 		length = ceil.Multiple(length, multiple)
@@ -110,8 +110,8 @@ func padLength(length, multiple, limit int64) int64 {
 	return min(length, limit)
 }
 
-// groupByLength orders samples as get_length_grouped_indices of transformers does: within groups of up to fifty batches
-// the longest first, and the longest of all at the beginning.
+// groupByLength orders samples as transformers' get_length_grouped_indices does. In each group of up to fifty batches
+// the longest come first. The longest sample of all is at the beginning.
 func groupByLength(samples []int32, size int) {
 	const batches = 50
 	stretch := max(min(len(samples)/(4*size), batches), 1) * size
@@ -126,8 +126,8 @@ func groupByLength(samples []int32, size int) {
 	samples[0], samples[at] = samples[at], samples[0]
 }
 
-// packSamples fills rows of the limit's length, the longest samples first, each into the fullest
-// row that has room for it (best fit decreasing, as TRL and axolotl pack).
+// packSamples fills sequences of the limit's length, the longest samples first, each into the fullest sequence that has
+// room for it (best fit decreasing, as TRL and axolotl pack).
 func (l *Lengths) packSamples(p *epochPlan, sorted []int32, size int, limit int64, most int) {
 	room := newFreeSpace(limit)
 	rows := 0
@@ -144,8 +144,8 @@ func (l *Lengths) packSamples(p *epochPlan, sorted []int32, size int, limit int6
 	p.lengths = slices.Repeat([]int64{limit}, min(p.batches, most))
 }
 
-// freeSpaceTree counts the rows being filled, by their free tokens: a tree with the number of rows in each half of the
-// sizes, in each half of that, and so on.
+// freeSpaceTree counts the sequences being filled, by their free tokens. It is a binary tree: the number of sequences
+// in each half of the range of free tokens, in each half of that, and so on.
 type freeSpaceTree struct {
 	tree []int32
 	base int // where the leaves begin, one for each size
@@ -165,10 +165,10 @@ func (r *freeSpaceTree) change(free int64, by int32) {
 	}
 }
 
-// take removes the row with the least room for n tokens, and returns its room.
+// take removes the sequence with the fewest free tokens among those with at least n, and returns its free tokens.
 func (r *freeSpaceTree) take(n int64) (free int64, ok bool) {
 	i := r.base + int(n)
-	// Up, until a tree to the right has a row; then down to its first.
+	// Go up until a tree to the right has a sequence, then down to its first.
 	for r.tree[i] == 0 {
 		for i&1 == 1 {
 			i /= 2

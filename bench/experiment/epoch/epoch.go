@@ -20,17 +20,17 @@ import (
 	"github.com/vprof/vprof/profiler/replay"
 )
 
-// Options limit the work of [Run]. The zero value has the usual limits.
+// Options limit the work of [Run]. The zero value selects the defaults.
 type Options struct {
-	// Epochs is the number of epochs that are replayed, each with its samples in another order; zero is 20.
+	// Epochs is the number of epochs to replay, each with its samples in another order; zero is 20.
 	Epochs int
-	// MaxReplayedActions is the approximate number of allocations and frees that are replayed in total; zero is 100
-	// million, some ten seconds.
+	// MaxReplayedActions is the approximate total number of allocations and frees to replay; zero is 100 million, some
+	// ten seconds.
 	MaxReplayedActions int
 	// OtherProcessBytes is the number of bytes that other processes hold on the GPU.
 	OtherProcessBytes int64
-	// MemoryLimit, if not zero, ends the replays if an epoch runs out of memory, frees cached memory, or reserves more
-	// than these bytes. A search for a batch size needs no more.
+	// MemoryLimit, if not zero, ends the replays when an epoch runs out of memory, frees cached memory, or reserves
+	// more than these bytes. A search for a batch size needs no more.
 	MemoryLimit int64
 	// Progress receives the progress of the replays.
 	Progress progress.Func
@@ -41,11 +41,12 @@ const (
 	defaultActions = 100_000_000
 	quickEpochs    = 4
 	quickActions   = 8_000_000
-	// maxRecorded limits the number of different lengths that are recorded: if there are more, lengths are rounded up.
+	// maxRecorded limits the number of different lengths to record. If there are more, lengths are rounded up.
 	maxRecorded = 160
-	// mostRecorded is the number of steps after which every loop repeats: DDP rebuilds its buckets in the second.
+	// mostRecorded is the number of steps after which every loop repeats itself. DDP rebuilds its buckets in the second
+	// step.
 	mostRecorded = 4
-	// fewestSteps and mostSteps limit the number of steps of an epoch that are replayed.
+	// fewestSteps and mostSteps limit the number of steps to replay in an epoch.
 	fewestSteps, mostSteps = 40, 5000
 )
 
@@ -55,8 +56,8 @@ func (o Options) ForSearch() Options {
 	return o
 }
 
-// Run replays epochs over samples of different lengths on a simulated GPU, at a batch size: the steps of each in one
-// allocator, from the first on. Longer samples than the case's are cut, as trainers do. Results can be repeated.
+// Run replays epochs over samples of different lengths on a simulated GPU, at a batch size. All steps of an epoch use
+// one allocator. Samples longer than the case's are cut, as trainers do. Results are reproducible.
 func Run(ctx context.Context, s *step.Setup, gpu device.GPU, batch int, l *Lengths,
 	o Options,
 ) (*report.Lengths, error) {
@@ -89,7 +90,7 @@ func Run(ctx context.Context, s *step.Setup, gpu device.GPU, batch int, l *Lengt
 	return e.report(ctx, s)
 }
 
-// settingOf returns the setting of a model that is the length of a sample.
+// settingOf returns the setting of a model that sets the length of a sample.
 func settingOf(m models.Model, name string) (models.Setting, error) {
 	var lengths []string
 	for _, s := range m.Settings {
@@ -111,7 +112,7 @@ func settingOf(m models.Model, name string) (models.Setting, error) {
 			m.Name, lengths[0], strings.Join(lengths, ", "))
 }
 
-// An experiment is a Run in progress.
+// An experiment is the state of [Run].
 type experiment struct {
 	setup        *step.Setup
 	gpu          device.GPU
@@ -123,16 +124,16 @@ type experiment struct {
 	microBatches int
 
 	plans []epochPlan
-	// multiple is the number of tokens to whose multiples lengths were rounded up so that at most maxRecorded differ;
-	// zero if they were not.
+	// multiple is the number to whose multiples lengths were rounded up so that at most maxRecorded differ; zero
+	// without rounding.
 	multiple int64
 	recorded map[int64]*replay.ReplayableSteps
 }
 
-// random returns the random numbers of an epoch. The seed is the epoch's number, so that results are reproducible.
+// random returns the random number generator of an epoch. The seed is the epoch's number, so results are reproducible.
 func random(epoch int) *rand.Rand { return rand.New(rand.NewPCG(uint64(epoch), 2026)) } //nolint:gosec // no secret
 
-// plan plans the epochs: as many steps of each as the limits allow.
+// plan plans the batches of all epochs, with as many steps as the limits allow.
 func (e *experiment) plan(ctx context.Context) error {
 	first := e.lengths.planEpoch(random(0), e.batch, e.limit, 1)
 	longest := max(e.lengths.paddedLength(first.longest, e.limit), e.setting.Min)
@@ -156,8 +157,8 @@ func (e *experiment) plan(ctx context.Context) error {
 	return nil
 }
 
-// roundLengths rounds the plans' lengths up to a multiple, so that few are recorded, and to the shortest length that
-// the model accepts.
+// roundLengths rounds the planned lengths up to a multiple, so that few lengths are recorded, and at least to the
+// shortest length that the model accepts.
 func (e *experiment) roundLengths() {
 	for multiple := max(e.lengths.Multiple, 1); ; multiple *= 2 {
 		different := map[int64]bool{}
@@ -193,7 +194,7 @@ func (l *Lengths) batchOf(m models.Model, c models.Case, setting string, batch i
 	return c
 }
 
-// Longest returns the case with batches of the greatest length in usual epochs over the data set, at most the case's
+// Longest returns the case whose batches have the greatest length of usual epochs over the data set, at most the case's
 // length. The error means bad input.
 func (l *Lengths) Longest(m models.Model, c models.Case) (models.Case, error) {
 	setting, err := settingOf(m, l.Setting)
@@ -216,7 +217,7 @@ func (l *Lengths) WorstCase(m models.Model, c models.Case, of *report.Lengths) m
 	return l.batchOf(m, c, of.Setting, c.Batch, of.WorstLength)
 }
 
-// recordLength records the case with samples of a length and cuts the recording into steps.
+// recordLength records the case with samples of a length and splits the recording into steps.
 func (e *experiment) recordLength(ctx context.Context, length int64) (*replay.ReplayableSteps, error) {
 	c := e.caseOfLength(length)
 	for recorded := 2; ; recorded++ {
@@ -231,7 +232,7 @@ func (e *experiment) recordLength(ctx context.Context, length int64) (*replay.Re
 	}
 }
 
-// record records all lengths of the plans.
+// record records the case at each length of the plans.
 func (e *experiment) record(ctx context.Context) error {
 	missing := map[int64]bool{}
 	for _, p := range e.plans {
@@ -254,7 +255,7 @@ func (e *experiment) record(ctx context.Context) error {
 	return err
 }
 
-// report replays the epochs and reports the worst batch, the allocator's growth and how often memory ran out.
+// report replays the epochs and reports the worst batch, the growth of reserved memory, and how often memory ran out.
 func (e *experiment) report(ctx context.Context, s *step.Setup) (*report.Lengths, error) {
 	out := e.describe()
 	worst := slices.Max(slices.Collect(maps.Keys(e.recorded)))
@@ -292,8 +293,8 @@ func (e *experiment) report(ctx context.Context, s *step.Setup) (*report.Lengths
 	return out, nil
 }
 
-// highestNeed estimates the device bytes at the highest reserved bytes, from a sample of the worst batch; nil if memory
-// runs out. It does not include managed memory.
+// highestNeed estimates the device bytes at the peak of reserved bytes, from a replayed sample of the worst batch; nil
+// if memory runs out. It excludes managed memory.
 func (e *experiment) highestNeed(s *step.Setup, worst planner.Sample, all report.Epochs) (*report.Interval, error) {
 	if all.OutOfMemory > 0 {
 		return nil, nil
@@ -303,7 +304,7 @@ func (e *experiment) highestNeed(s *step.Setup, worst planner.Sample, all report
 	return new(step.IntervalOf(most.Device)), err
 }
 
-// describe returns the report's description of the data set and batches: lengths, padding, steps.
+// describe returns the part of the report about the data set and its batches: lengths, padding, steps.
 func (e *experiment) describe() *report.Lengths {
 	out := &report.Lengths{
 		Simulated: true, Source: e.lengths.Source, Setting: e.setting.Name, Batching: string(e.lengths.Batching),

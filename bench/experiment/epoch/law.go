@@ -12,30 +12,30 @@ import (
 	"github.com/vprof/vprof/internal/options"
 )
 
-// Distribution is a distribution from which the lengths of a data set are drawn.
+// Distribution is a probability distribution of the sample lengths of a data set.
 type Distribution struct {
 	// Name is [LogNormal], [Normal], [Uniform] or [Quantiles].
 	Name string `json:"name"`
-	// Location and Scale are the mean and the standard deviation, of a log-normal law
-	// the mean and standard deviation of the logarithm; of a uniform law the ends.
+	// Location and Scale are the mean and the standard deviation. For a log-normal distribution they are those of the
+	// logarithm, for a uniform one its two ends.
 	Location float64 `json:"location"`
 	Scale    float64 `json:"scale"`
-	// Least and Most are the limits to which lengths are cut.
+	// Least and Most are the shortest and the longest length; draws beyond are cut to them.
 	Least int64 `json:"least"`
 	Most  int64 `json:"most"`
 	// Samples is the number of samples of an epoch.
 	Samples int64 `json:"samples"`
-	// Points are the quantiles of a law that is given by them, ascending, from the least length to the most.
+	// Points are the quantiles of a [Quantiles] distribution, ascending, from the least length to the most.
 	Points []Quantile `json:"points,omitempty"`
 }
 
-// Quantile is a point of a distribution: the share of samples that are at most as long as a length.
+// Quantile is a point of a distribution: Share of the samples have at most this length.
 type Quantile struct {
 	Share  float64 `json:"share"`
 	Length float64 `json:"length"`
 }
 
-// The names of laws.
+// The names of distributions.
 const (
 	LogNormal = "lognormal"
 	Normal    = "normal"
@@ -43,19 +43,19 @@ const (
 	Quantiles = "quantiles"
 )
 
-// quantileShares are the quantiles by which a law may be given. One sample in a thousand is longer than the last, and
-// decides the longest batch.
+// quantileShares are the accepted quantiles of a [Quantiles] distribution. One sample in a thousand is longer than the
+// last, and decides the longest batch.
 var quantileShares = map[string]float64{"p50": .5, "p75": .75, "p90": .9, "p95": .95, "p99": .99, "p99.9": .999}
 
-// defaultSamples is the number of samples of an epoch if the law gives none.
+// defaultSamples is the number of samples of an epoch if the distribution's text gives none.
 const defaultSamples = 10_000
 
 // quantile95 is the 95th percentile of the standard normal distribution.
 const quantile95 = 1.6448536269514722
 
-// parseDistribution reads "lognormal:mean=512,p95=1500,max=4096,samples=50000"; ok reports whether the text begins with
-// a distribution's name. lognormal needs mean or median; uniform:min=64,max=512 has neither; in
-// quantiles:p50=300,p99=2000,p99.9=4096,max=8192 only max is required.
+// parseDistribution parses "lognormal:mean=512,p95=1500,max=4096,samples=50000". ok reports whether the text begins
+// with a distribution's name. lognormal needs mean or median; uniform:min=64,max=512 has neither.
+// quantiles:p50=300,p99=2000,p99.9=4096,max=8192 only requires max.
 func parseDistribution(text string) (law *Distribution, ok bool, err error) {
 	name, rest, ok := strings.Cut(text, ":")
 	if !ok || !slices.Contains([]string{LogNormal, Normal, Uniform, Quantiles}, name) {
@@ -75,7 +75,7 @@ func parseDistribution(text string) (law *Distribution, ok bool, err error) {
 	return law, true, nil
 }
 
-// givenKeys holds the values of the keys of a distribution.
+// givenKeys holds the values of the keys in a distribution's text.
 type givenKeys map[string]float64
 
 var distributionKeys = options.Table[givenKeys]{
@@ -86,7 +86,7 @@ var distributionKeys = options.Table[givenKeys]{
 	distributionKey("p99.9", Quantiles), distributionKey("min"), distributionKey("max"), distributionKey("samples"),
 }
 
-// distributionKey returns a key of the named distributions, or of all.
+// distributionKey returns the option for a key that the named distributions accept, or all distributions.
 func distributionKey(key string, laws ...string) options.Option[givenKeys] {
 	return options.Option[givenKeys]{Key: key, Names: laws, Read: func(g *givenKeys, text string) error {
 		v, err := strconv.ParseFloat(text, 64)
@@ -98,7 +98,7 @@ func distributionKey(key string, laws ...string) options.Option[givenKeys] {
 	}}
 }
 
-// newDistribution makes a law of its keys, which are positive where they are given.
+// newDistribution makes a distribution from the keys in its text, which must be positive.
 func newDistribution(name string, given givenKeys) (*Distribution, error) {
 	l := &Distribution{Name: name, Least: 1, Most: maxLength, Samples: defaultSamples}
 	for key, to := range map[string]*int64{"min": &l.Least, "max": &l.Most, "samples": &l.Samples} {
@@ -181,7 +181,7 @@ func (l *Distribution) quantile(share float64) float64 {
 	return a.Length + (share-a.Share)/(b.Share-a.Share)*(b.Length-a.Length)
 }
 
-// draw draws the lengths of an epoch.
+// draw draws the sample lengths of an epoch.
 func (l *Distribution) draw(r *rand.Rand) []int32 {
 	all := make([]int32, l.Samples)
 	for i := range all {

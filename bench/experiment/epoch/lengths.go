@@ -1,5 +1,5 @@
-// Package epoch simulates epochs whose samples differ in length: which batch needs the most memory, how the allocator's
-// cache grows from step to step, and how likely it is that memory runs out.
+// Package epoch simulates epochs whose samples differ in length. It finds the batch that needs the most memory, the
+// growth of the allocator's reserved memory from step to step, and the probability of running out of memory.
 package epoch
 
 import (
@@ -17,16 +17,16 @@ import (
 	"github.com/vprof/vprof/models/hf"
 )
 
-// Lengths describe the lengths of a data set's samples, and how batches are made of them. Its JSON is a part of jobs.
+// Lengths describes the sample lengths of a data set, and how samples are batched. Its JSON is a part of jobs.
 type Lengths struct {
-	// Source is the user's text: a file or a distribution.
+	// Source is the user's text: the name of a file, or a distribution.
 	Source string `json:"source"`
 	// Setting is the model's setting for the length of a sample; empty if the model has only one.
 	Setting string `json:"setting,omitempty"`
-	// Counts are the lengths of a file in ascending order; Law is the distribution of lengths if there is no file.
+	// Counts are the lengths in a file, ascending; Law is the distribution of lengths if there is no file.
 	Counts       []Count       `json:"counts,omitempty"`
 	Distribution *Distribution `json:"law,omitempty"`
-	// Batching is the way batches are made; their length is a multiple of Multiple, zero for any.
+	// Batching is the kind of batching. The length of batches is a multiple of Multiple; zero is any length.
 	Batching Batching `json:"batching"`
 	Multiple int64    `json:"multiple,omitempty"`
 	// Masked reports whether padded batches have an attention mask, if the model makes one ([hf.Padding]).
@@ -39,15 +39,15 @@ type Count struct {
 	Samples int64 `json:"samples"`
 }
 
-// Limits of the input: larger values are taken for a mistake.
+// Limits of the input. Larger values are refused as mistakes.
 const (
 	maxLength  = 1 << 24
 	maxSamples = 10_000_000
 	maxFile    = 256 << 20
 )
 
-// ParseLengths reads a distribution such as "lognormal:mean=512,p95=1500", or the name of a file whose lines have a
-// length, or a length and the number of its samples: "512,1000".
+// ParseLengths parses a distribution such as "lognormal:mean=512,p95=1500", or reads the named file. Each line of a
+// file has a length, or a length and its number of samples: "512,1000".
 func ParseLengths(text string) (*Lengths, error) {
 	if law, ok, err := parseDistribution(text); ok {
 		if err != nil {
@@ -110,7 +110,7 @@ func readLengths(name string, r io.Reader) ([]Count, error) {
 	return counts, nil
 }
 
-// parseCount reads "512" or "512,1000"; a tab or a semicolon separates as well.
+// parseCount parses "512" or "512,1000"; a tab or a semicolon may replace the comma.
 func parseCount(line string) (Count, error) {
 	fields := strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(",;\t ", r) })
 	if len(fields) == 0 || len(fields) > 2 {
@@ -129,7 +129,7 @@ func parseCount(line string) (Count, error) {
 	return c, nil
 }
 
-// setMasked turns on padding in a case whose batches have some.
+// setMasked turns on attention masks for padding in a case whose batches have padding.
 func (l *Lengths) setMasked(m models.Model, batch int, s models.Settings) {
 	padded := l.Masked && batch > 1 && l.Batching != Packed
 	if padded && slices.ContainsFunc(m.Settings, func(s models.Setting) bool { return s.Name == hf.Padding }) {
@@ -137,7 +137,7 @@ func (l *Lengths) setMasked(m models.Model, batch int, s models.Settings) {
 	}
 }
 
-// samples returns the lengths of all samples of a data set, in no order. A distribution's lengths are drawn.
+// samples returns the lengths of all samples of a data set, in no order. Those of a distribution are drawn at random.
 func (l *Lengths) samples(r *rand.Rand) []int32 {
 	if l.Distribution != nil {
 		return l.Distribution.draw(r)
@@ -150,7 +150,7 @@ func (l *Lengths) samples(r *rand.Rand) []int32 {
 	return all
 }
 
-// Check validates lengths that come from the JSON of a job.
+// Check validates lengths that were read from a job's JSON.
 func (l *Lengths) Check() error {
 	var total int64
 	for _, c := range l.Counts {

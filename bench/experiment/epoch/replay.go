@@ -18,26 +18,26 @@ import (
 
 // An outcome is the result of replaying one epoch.
 type outcome struct {
-	// reserved is the peak of reserved bytes up to each milestone that the epoch reached, peak its peak.
+	// reserved holds the peak of reserved bytes up to each milestone that the epoch reached; peak is the epoch's peak.
 	reserved []int64
 	peak     int64
-	// retries counts how often the cache was freed, oomStep is the step that ran
-	// out of memory, counted from one, with batches of oomLength; zero if none did.
+	// retries counts how often cached memory was freed. oomStep is the step that ran out of memory, counted from one,
+	// and oomLength the length of its batches; zero if none did.
 	retries   int64
 	oomStep   int
 	oomLength int64
 }
 
-// exceeds reports whether memory ran out, cached memory was freed, or more was reserved than a limit in bytes; zero
-// means no limit.
+// exceeds reports whether memory ran out, cached memory was freed, or more than the given bytes were reserved; zero is
+// no limit.
 func (o outcome) exceeds(bytes int64) bool {
 	return bytes > 0 && (o.oomStep > 0 || o.retries > 0 || o.peak > bytes)
 }
 
-// errMemoryLimit ends the replay of further epochs.
+// errMemoryLimit ends the replays after an epoch that exceeds [Options.MemoryLimit].
 var errMemoryLimit = errors.New("an epoch needs more memory than its limit")
 
-// milestones returns the steps after which growth is reported: 1, 10, 100 and so on, and the last.
+// milestones returns the steps after which the growth of memory is reported: 1, 10, 100 and so on, and the last.
 func milestones(steps int) []int {
 	var at []int
 	for n := 1; n < steps; n *= 10 {
@@ -46,7 +46,7 @@ func milestones(steps int) []int {
 	return append(at, steps)
 }
 
-// epochs replays all epochs under allocator settings.
+// epochs replays all epochs under allocator settings, and summarizes them.
 func (e *experiment) epochs(ctx context.Context, conf allocator.Config) (report.Epochs, error) {
 	outcomes := make([]outcome, len(e.plans))
 	err := progress.Each(ctx, e.options.Progress, "epochs", e.plans,
@@ -67,10 +67,10 @@ func (e *experiment) epochs(ctx context.Context, conf allocator.Config) (report.
 	return all, nil
 }
 
-// steps returns the number of optimizer steps for a number of batches.
+// steps returns the number of optimizer steps for a number of batches (micro-batches).
 func (e *experiment) steps(batches int) int { return ceil.Div(batches, e.microBatches) }
 
-// epoch replays the steps of an epoch in a new allocator.
+// epoch replays the steps of an epoch with a new allocator.
 func (e *experiment) epoch(ctx context.Context, conf allocator.Config, lengths []int64) (o outcome, err error) {
 	simulated, err := sim.New(e.gpu, e.options.OtherProcessBytes)
 	if err != nil {

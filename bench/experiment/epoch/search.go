@@ -12,24 +12,24 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-// Search finds the largest batch with which epochs over samples of different lengths complete.
+// Search finds the largest batch with which epochs over samples of different lengths do not run out of memory.
 type Search struct {
-	// Setup is the case with samples of the greatest length, and Judge has the GPU and the budget.
+	// Setup is the case with samples of the greatest length. Judge holds the GPU and the budget.
 	Setup   *step.Setup
 	Judge   *judge.Judge
 	Lengths *Lengths
 	Options Options
-	// SingleEpoch reports whether only one batch is tried.
+	// SingleEpoch reports whether only one batch size is tried.
 	SingleEpoch bool
-	// SplitBatch returns the largest batch up to a size and its number of micro-batches; if nil, the size and the
-	// case's number are used.
+	// SplitBatch returns the largest batch up to a size, and its number of micro-batches. If it is nil, the batch is
+	// that size, with the case's number of micro-batches.
 	SplitBatch func(ctx context.Context, largest int) (batch, steps int, err error)
-	// Results are the results by batch. Results from before the search cover all epochs.
+	// Results are the results by batch size. Those from before the search cover all epochs.
 	Results map[int]*report.Lengths
 }
 
-// Largest returns the largest batch up to a given one, and its number of micro-batches. Quick epochs find a candidate,
-// which all epochs must then confirm. Both are zero if there is none.
+// Largest returns the largest batch up to a given size, and its number of micro-batches; zeros if there is none. A few
+// epochs find a candidate, which all epochs must confirm.
 func (s *Search) Largest(ctx context.Context, to int) (batch, steps int, err error) {
 	limit := s.Judge.Budget.Limit()
 	replayed := maps.Clone(s.Results)
@@ -77,7 +77,7 @@ func (s *Search) Largest(ctx context.Context, to int) (batch, steps int, err err
 	return 0, 0, err
 }
 
-// splitBatch returns the batch up to a size, and its number of micro-batches.
+// splitBatch returns the largest batch up to a size, and its number of micro-batches.
 func (s *Search) splitBatch(ctx context.Context, largest int) (batch, steps int, err error) {
 	if s.SplitBatch == nil {
 		return largest, s.Setup.Case().Accumulate, nil

@@ -17,15 +17,15 @@ import (
 	"github.com/vprof/vprof/profiler/planner/steptime"
 )
 
-// batchSearch is the search for the largest batch of one configuration.
+// batchSearch is the search for the largest batch of one case on a GPU.
 type batchSearch struct {
 	setup *step.Setup
 	judge *judge.Judge
 	parts []models.Settings
 	start planner.Start
-	// max is the end of the range; fixedBatch is the only batch to try, zero for none.
+	// max is the largest size to try. fixedBatch is the only batch size to try; zero searches.
 	max, fixedBatch int
-	// rowBatch is the batch of a search for the longest row; zero if the batch is searched.
+	// rowBatch is the batch size of a search for the longest sequence; zero in a search for the batch.
 	rowBatch int
 	multiple int
 	speed    steptime.Efficiency
@@ -49,10 +49,10 @@ func (s *Search) batchSearch(setup *step.Setup, gpu device.GPU) (*batchSearch, e
 	return q, err
 }
 
-// SeqLen is the searched setting of a search for the longest row.
+// SeqLen is the setting that a search for the longest sequence varies.
 const SeqLen = "seq-len"
 
-// searchSeqLen makes the search vary the length of sequences, up to the longest that the model accepts.
+// searchSeqLen makes the search vary the sequence length, up to the longest that the model accepts.
 func (q *batchSearch) searchSeqLen(s *Search) error {
 	i := slices.IndexFunc(s.Model.Settings, func(set models.Setting) bool { return set.Name == SeqLen })
 	if i < 0 {
@@ -65,8 +65,8 @@ func (q *batchSearch) searchSeqLen(s *Search) error {
 	return nil
 }
 
-// setupOf returns the case with a number of micro-batches, and the batch size, for a size of the search: the size is
-// the batch, or the length of sequences.
+// setupOf returns the case for a size of the search, and its batch size. The size is the batch or, in a search for the
+// longest sequence, the sequence length.
 func (q *batchSearch) setupOf(size, accumulate int) (*step.Setup, int) {
 	setup := q.setup.WithAccumulation(accumulate)
 	if q.rowBatch == 0 {
@@ -78,11 +78,11 @@ func (q *batchSearch) setupOf(size, accumulate int) (*step.Setup, int) {
 	return setup.WithCase(c), q.rowBatch
 }
 
-// judgedMicroBatches returns the number of micro-batches to record for the verdict on a step.
+// judgedMicroBatches returns the number of micro-batches to record to judge a step of micro micro-batches.
 func judgedMicroBatches(micro int) int { return min(micro, step.MaxMicroBatches) }
 
-// find returns the size to use, a batch or a length, its number of micro-batches, and the largest size with that
-// number. Both sizes are zero if nothing fits.
+// find returns the size to use (a batch, or a sequence length), its number of micro-batches n, and the largest size
+// with as many. Both sizes are zero if nothing fits.
 func (q *batchSearch) find(ctx context.Context, effective, steps int) (batch, largest, n int, err error) {
 	if effective == 0 {
 		largest, err = q.largest(ctx, steps, q.max)
@@ -109,8 +109,7 @@ func (q *batchSearch) find(ctx context.Context, effective, steps int) (batch, la
 	}
 }
 
-// splitEffective divides an effective batch into micro-batches, of at least two samples if PyTorch refuses one (batch
-// norm).
+// splitEffective divides an effective batch into micro-batches, of at least two samples if batch norm refuses one.
 func (q *batchSearch) splitEffective(ctx context.Context, effective, largest int) (batch, steps int, err error) {
 	batch, steps = planner.SplitBatch(effective, largest, q.multiple)
 	if batch > 1 || largest < 2 {
@@ -122,10 +121,10 @@ func (q *batchSearch) splitEffective(ctx context.Context, effective, largest int
 	return batch, steps, err
 }
 
-// isModelError reports whether PyTorch would raise an error with a batch, as batch norm does with one sample.
+// isModelError reports whether PyTorch would raise an error at this batch size, as batch norm does for one sample.
 func isModelError(err error) bool { return errors.As(err, new(*step.RefusedError)) }
 
-// roundDown returns a batch size rounded down to a multiple; a smaller size stays unchanged.
+// roundDown returns a batch size rounded down to a multiple; a size below the multiple stays unchanged.
 func roundDown(batch, multiple int) int {
 	if multiple < 2 || batch < multiple {
 		return batch
@@ -133,12 +132,14 @@ func roundDown(batch, multiple int) int {
 	return batch - batch%multiple
 }
 
-// largest returns the largest batch within the budget, up to a limit, with a number of micro-batches; zero if none is.
+// largest returns the largest batch within the budget, up to to, with the given number of micro-batches; zero if none
+// is.
 func (q *batchSearch) largest(ctx context.Context, micro, to int) (int, error) {
-	// Few micro-batches are recorded while batch sizes are tried, and as many as plan and smoke record at the end.
+	// Batch sizes are tried with few recorded micro-batches. The size that is found is judged with as many as plan and
+	// smoke record.
 	looked := step.StepsToRecord(micro)
 	whole := judgedMicroBatches(micro) == looked
-	// A search that only finds the start of the next search tests no sizes below the edge.
+	// A search that only finds the start of another one need not test sizes below the largest that fits.
 	found, err := q.largestOf(ctx, looked, planner.BatchSearch{Start: q.start, To: to, Runs: !whole})
 	if err != nil || whole {
 		return found, err
@@ -158,8 +159,8 @@ func (q *batchSearch) largestOf(ctx context.Context, recorded int, s planner.Bat
 	return q.search(&s)
 }
 
-// search returns the largest safe batch within the budget, or the given batch if it is safe; zero if none is. A To of
-// zero means the largest batch of the search.
+// search returns the largest safe batch within the budget; with a fixed batch, that batch if it is safe. It returns
+// zero if none is. If s.To is zero, it becomes the search's largest size.
 func (q *batchSearch) search(s *planner.BatchSearch) (int, error) {
 	s.From, s.To, s.Limit, s.HasJumps = 1, cmp.Or(s.To, q.max), q.judge.Budget.Limit(), q.setup.HasReservedJumps() &&
 		!s.Runs
@@ -172,10 +173,10 @@ func (q *batchSearch) search(s *planner.BatchSearch) (int, error) {
 	return q.fixedBatch, nil
 }
 
-// describedBatch returns the batch to describe: the one found, else the given one, else 1.
+// describedBatch returns the batch to describe in the report: the one found, else the fixed one, else 1.
 func (q *batchSearch) describedBatch(batch int) int { return cmp.Or(batch, q.fixedBatch, 1) }
 
-// try judges a size with a number of recorded micro-batches, in the part of a curriculum that needs the most.
+// try judges a size with a number of recorded micro-batches, in the stage of the curriculum that needs the most.
 func (q *batchSearch) try(ctx context.Context, size, accumulate int) (*judge.Judgement, error) {
 	setup, batch := q.setupOf(size, accumulate)
 	cases := []*step.Setup{setup}
@@ -185,14 +186,14 @@ func (q *batchSearch) try(ctx context.Context, size, accumulate int) (*judge.Jud
 	return q.judge.WorstCase(ctx, cases, batch)
 }
 
-// stepSeconds returns the duration of a step of a judgement; zero if unknown.
+// stepSeconds returns the step time of a judgement in seconds; zero if unknown.
 func (q *batchSearch) stepSeconds(ctx context.Context, d *judge.Judgement) (float64, error) {
 	load, err := d.KernelLoad(ctx)
 	return seconds(q.speed, load), err
 }
 
-// describe adds the estimate and the time of the size that was found to the choice; if nothing fits, the estimate of
-// the smallest one.
+// describe adds the estimate and the step time at the size found to the choice. If nothing fits, the estimate is for
+// the smallest size.
 func (q *batchSearch) describe(ctx context.Context, out *report.Choice, found, steps int) error {
 	size := q.describedBatch(found)
 	d, err := q.try(ctx, size, judgedMicroBatches(steps))
@@ -219,7 +220,7 @@ func (q *batchSearch) describe(ctx context.Context, out *report.Choice, found, s
 		return err
 	}
 	if recorded := judgedMicroBatches(steps); steps > recorded {
-		// Every further micro-batch takes as long as each after the first.
+		// Every micro-batch after the first takes equally long.
 		one, err := q.try(ctx, size, 1)
 		if err != nil {
 			return err
@@ -234,7 +235,7 @@ func (q *batchSearch) describe(ctx context.Context, out *report.Choice, found, s
 	return nil
 }
 
-// setSamplesPerSecond records the speed of a choice whose step takes out.StepSeconds, zero if that is unknown.
+// setSamplesPerSecond sets the speed of a choice from its StepSeconds; zero if that is unknown.
 func setSamplesPerSecond(out *report.Choice) {
 	if out.StepSeconds > 0 {
 		out.SamplesPerSecond = float64(out.EffectiveBatch) / out.StepSeconds

@@ -14,8 +14,8 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-// Profiles returns recommendations for the stages of a project's curriculum, in its authors' precision, within the
-// search's budget on its single GPU. The effective batch is the search's, or else the project's.
+// Profiles returns recommendations for the stages of a project's curriculum, in the precision of its authors, within
+// the budget on the search's single GPU. The effective batch is that of the search or, without one, the project's.
 func Profiles(ctx context.Context, s Search, lookup func(string) (models.Model, error)) ([]report.Profile, error) {
 	s.Effective = cmp.Or(s.Effective, s.Model.Curriculum.EffectiveBatch)
 	parts := s.Model.Curriculum.Parts
@@ -43,7 +43,8 @@ func Profiles(ctx context.Context, s Search, lookup func(string) (models.Model, 
 	return out, nil
 }
 
-// commonSettings returns a case with what all cases of the search have: allocator settings and the release of PyTorch.
+// commonSettings returns a case with the settings that all cases of the search share: the allocator's and PyTorch's
+// release.
 func (s *Search) commonSettings(c models.Case) models.Case {
 	if len(s.Cases) > 0 {
 		c.AllocConf, c.Torch = s.Cases[0].AllocConf, s.Cases[0].Torch

@@ -11,7 +11,7 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// longestCase returns the case for which a batch size is searched: with the longest samples, if they differ in length.
+// longestCase returns the case for which the batch size is searched: with the longest samples if lengths differ.
 func (s *Search) longestCase(c models.Case) (models.Case, error) {
 	if s.Lengths == nil {
 		return c, nil
@@ -23,9 +23,10 @@ func (s *Search) longestCase(c models.Case) (models.Case, error) {
 	return k, err
 }
 
-// checkEpochs replays epochs over the data set's lengths with the recommended choices, for each stage and for all of
-// them together. If an epoch runs out of memory, the batch is reduced to the largest that completes the epochs. A
-// choice that is then slower than another loses its recommendation, until every recommended choice completes them.
+// checkEpochs replays epochs over the data set's lengths for the recommended choices, of each stage and of all stages
+// together. If an epoch runs out of memory, the batch is reduced to the largest that completes the epochs. A choice
+// that becomes slower than another loses its recommendation. This repeats until every recommended choice completes the
+// epochs.
 func (s *Search) checkEpochs(ctx context.Context, f *report.Fit) error {
 	gpus := s.gpus()
 	replayed := map[string]bool{}
@@ -74,7 +75,7 @@ func (s *Search) simulateEpochs(ctx context.Context, gpu device.GPU, c *report.C
 	if err != nil {
 		return err
 	}
-	// The lengths of the smallest batch, or of the one to try, if none is safe.
+	// If no batch is safe, the report has the lengths of the smallest batch, or of the fixed one.
 	c.Lengths = cmp.Or(e.Results[cmp.Or(batch, 1)], e.Results[c.Batch])
 	if batch == c.Batch {
 		return nil

@@ -22,59 +22,59 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-// Search is the input of [Run]: configurations, GPUs and the budget.
+// Search is the input of [Run]: cases, GPUs and the budget.
 type Search struct {
 	Model models.Model
-	// Cases are the configurations; their batch sizes do not matter.
+	// Cases are the configurations to search; their batch sizes are ignored.
 	Cases []models.Case
 	GPUs  []device.GPU
-	// CaseCount is the number of cases of the whole search, if this is a part of one.
+	// CaseCount is the number of cases of the whole search if this search is one part.
 	CaseCount int
-	// Budget is the share of each GPU that may be filled; its Memory is set from the GPU.
+	// Budget is the share of each GPU's memory that may be used. Its Memory is set from the GPU.
 	Budget planner.Budget
 	// Others is the memory of other processes on each GPU, in bytes.
 	Others int64
-	// Effective is the number of samples that an optimizer step should see; zero keeps the accumulation of the cases.
+	// Effective is the number of samples of an optimizer step; zero keeps the cases' accumulation.
 	Effective int
 	// MaxBatch is the largest batch size to try.
 	MaxBatch int
 	// Multiple is the number of which batches are multiples, unless they are smaller; zero and one allow any batch.
 	Multiple int
-	// Batch is the one batch size to try; zero is the largest that fits.
+	// Batch is the only batch size to try; zero searches the largest that fits.
 	Batch int
-	// SeqLen searches the longest safe row ([SeqLen]) at Batch, in place of the batch.
+	// SeqLen searches the longest safe sequence ([SeqLen]) at Batch instead of the batch.
 	SeqLen bool
 	step.Evidence
-	// Ranks describes several GPUs if the cases have strategies, each of which records one rank; else it is zero. If
-	// strategies are searched, most are interpolated, and the smallest number of GPUs is computed.
+	// Ranks describes the GPUs if the cases have strategies for several GPUs, and each case records one rank; else it
+	// is zero. If strategies are searched, most cases are interpolated, and the least number of GPUs is computed.
 	Ranks report.Parallel
-	// Device, if not nil, is the one GPU: each recommended batch is measured on it, and reduced until it fits.
+	// Device, if not nil, is the only GPU. Each recommended batch is measured on it, and reduced until it fits.
 	Device device.Device
-	// TrySavings reports whether the cases differ by memory-saving options. The savings of each recommendation's
-	// options are then computed.
+	// TrySavings reports whether the cases differ by memory-saving options. The saving of each recommended option is
+	// then computed.
 	TrySavings bool
-	// Precisions are the precisions in which the best combinations of memory-saving options are searched.
+	// Precisions are the precisions in which the best combinations of memory-saving options are also searched.
 	Precisions []models.Autocast
-	// Lengths are the lengths of the data set's samples, nil if all are equal. Recommended batches complete whole
-	// epochs over them. They need a single simulated GPU.
+	// Lengths are the sample lengths of the data set; nil if all are equal. Recommended batches complete whole epochs
+	// over them. Lengths require a single simulated GPU.
 	Lengths *epoch.Lengths
-	// Parts are the settings of each part of a curriculum, all of which train with one batch: a batch fits if it is
-	// safe in all of them. Nil if training has one part.
+	// Parts are the settings of each stage of a curriculum whose stages train with one batch. The batch must be safe in
+	// all of them. Nil without a curriculum.
 	Parts []models.Settings
-	// UnreadReason returns the reason why the project's own code does not train a configuration; empty if it does. Nil
-	// if no project is known.
+	// UnreadReason returns the reason why the project's code cannot train a configuration; empty if it can. Nil without
+	// a project.
 	UnreadReason func(models.Case) string
-	// Slots are shared with searches that run at the same time; nil if there are none.
+	// Slots limits concurrent work together with other searches; nil if no other search runs.
 	Slots Slots
-	// Progress receives the number of finished configurations.
+	// Progress receives the number of searched configurations.
 	Progress progress.Func
 }
 
-// Slots limits the number of configurations that all searches together process at a time. Each holds recordings, so
-// more than one per core only costs memory.
+// Slots limits the number of configurations that all searches process at a time. Each holds recordings in memory, so
+// more than one per core is useless.
 type Slots chan struct{}
 
-// NewSlots returns a slot for each core.
+// NewSlots returns as many slots as there are cores.
 func NewSlots() Slots { return make(Slots, runtime.GOMAXPROCS(0)) }
 
 // acquire waits for a slot, and returns the function that releases it.
@@ -135,8 +135,7 @@ func Run(ctx context.Context, s Search) (*report.Fit, error) {
 	return f, nil
 }
 
-// finish replays recommendations that were only interpolated, and finds the smallest number of GPUs if strategies are
-// searched.
+// finish replays recommendations that were only interpolated, and finds the least number of GPUs in a strategy search.
 func (s *Search) finish(ctx context.Context, f *report.Fit) error {
 	fits := slices.ContainsFunc(f.Choices, func(c report.Choice) bool { return c.Fits() })
 	g, ctx := errgroup.WithContext(ctx)
@@ -153,7 +152,7 @@ func (s *Search) finish(ctx context.Context, f *report.Fit) error {
 	return g.Wait()
 }
 
-// newReport returns the result before any configuration was tried.
+// newReport returns the report of a search without any configuration.
 func (s *Search) newReport() *report.Fit {
 	f := &report.Fit{
 		Schema: report.FitSchema, Model: s.Model.Name, BatchUnit: s.Model.BatchUnit,
@@ -177,7 +176,7 @@ func (s *Search) newReport() *report.Fit {
 	return f
 }
 
-// surveyCases makes a choice of each case on each GPU: interpolated on several GPUs, exact on one.
+// surveyCases returns a choice for each case on each GPU: interpolated for several GPUs, replayed for one.
 func (s Search) surveyCases(ctx context.Context, cases []models.Case) (*survey, error) {
 	s.CaseCount, s.Cases = max(s.CaseCount, len(s.Cases)), cases
 	n := len(cases) * len(s.GPUs)
@@ -188,7 +187,7 @@ func (s Search) surveyCases(ctx context.Context, cases []models.Case) (*survey, 
 	return v, s.surveyExactly(ctx, v)
 }
 
-// surveyExactly replays every configuration on every GPU as often as the search for its largest batch needs.
+// surveyExactly searches the largest batch of every configuration on every GPU by replays.
 func (s *Search) surveyExactly(ctx context.Context, v *survey) error {
 	begin := planner.Start{Batch: s.Model.Default.Batch}
 	gpus := make([]device.GPU, len(v.choices))
@@ -203,7 +202,7 @@ func (s *Search) surveyExactly(ctx context.Context, v *survey) error {
 	})
 }
 
-// rankChoices sorts the choices and recommends the first one that fits in each stage.
+// rankChoices sorts the choices and marks the first that fits in each stage as recommended.
 func rankChoices(f *report.Fit, stages []string) {
 	dropRefused(f)
 	for i := range f.Choices {
@@ -244,17 +243,18 @@ func rankChoices(f *report.Fit, stages []string) {
 	for _, c := range best {
 		c.Recommended = true
 	}
-	// A recommendation comes first in its stage, though others may be a little faster.
+	// The recommended choice comes first in its stage, although others may be a little faster.
 	slices.SortStableFunc(f.Choices, func(a, b report.Choice) int {
 		return cmp.Or(grouped(a, b), report.CompareBools(a.Recommended, b.Recommended))
 	})
 }
 
-// equalSpeedShare is the share of the fastest choice's samples per second above which a choice counts as equally fast.
+// equalSpeedShare is the share of the fastest choice's samples per second from which on a choice counts as equally
+// fast.
 const equalSpeedShare = 0.99
 
-// isSimpler reports whether the first of two equally fast choices is simpler for users: it is trained as its authors
-// do, or has fewer memory-saving options, or a strategy with fewer options that needs no more memory.
+// isSimpler reports whether choice a is simpler for users than the equally fast b: it trains as the model's authors do,
+// or has fewer memory-saving options, or has a strategy with fewer options that needs no more memory.
 func isSimpler(a, b *report.Choice) bool {
 	like := a.Case.Case
 	like.Strategy = b.Case.Strategy
@@ -268,8 +268,8 @@ func isSimpler(a, b *report.Choice) bool {
 	return countSavings(a) < countSavings(b)
 }
 
-// countSavings counts the memory-saving options that a choice has turned on (liger, 8-bit optimizers, ...). A paged
-// 8-bit optimizer counts two, since no estimate includes its transfers when memory is short.
+// countSavings counts the memory-saving options of a choice (liger, 8-bit optimizers, ...). A paged 8-bit optimizer
+// counts two, since no estimate includes the transfers of its pages.
 func countSavings(c *report.Choice) (n int) {
 	for _, t := range memorySavings() {
 		if t.is(&c.Case.Case) {
@@ -283,7 +283,7 @@ func countSavings(c *report.Choice) (n int) {
 }
 
 // largestBatch finds the largest batch size of one configuration on one GPU, starting at begin. refused is the reason
-// why PyTorch or the model would not train it.
+// why PyTorch or the model would not train the configuration.
 func (s *Search) largestBatch(ctx context.Context, gpu device.GPU, c models.Case, begin planner.Start) (
 	out report.Choice, refused, err error,
 ) {
@@ -321,7 +321,8 @@ func (s *Search) largestBatch(ctx context.Context, gpu device.GPU, c models.Case
 	return out, nil, q.describe(ctx, &out, size, steps)
 }
 
-// refuse records a configuration that PyTorch or the model refuses as a choice; it returns other errors.
+// refuse returns a configuration that PyTorch or the model refuses as a choice without a batch. It returns other errors
+// unchanged.
 func (s *Search) refuse(gpu device.GPU, c models.Case, cause error) (report.Choice, error, error) {
 	if !step.IsRefused(cause) {
 		return report.Choice{}, nil, cause
@@ -332,8 +333,7 @@ func (s *Search) refuse(gpu device.GPU, c models.Case, cause error) (report.Choi
 	}, cause, nil
 }
 
-// notAdvised returns the reason why a configuration is not recommended on a GPU even if it is the fastest; empty if it
-// may be.
+// notAdvised returns the reason why a configuration is not recommended even if it is the fastest; empty if it may be.
 func (s *Search) notAdvised(gpu device.GPU, c models.Case) string {
 	if c.AMP == "bf16" && gpu.EmulatesBF16() {
 		return fmt.Sprintf("is emulated on compute capability %v", gpu.Capability)
@@ -344,8 +344,8 @@ func (s *Search) notAdvised(gpu device.GPU, c models.Case) string {
 	return ""
 }
 
-// isOwnCase reports whether the case is trained as the model's authors do: with their precision,
-// settings, optimizer and checkpointing, and without a strategy that the search chose.
+// isOwnCase reports whether the case trains as the model's authors do: with their precision, settings, optimizer and
+// checkpointing, and without a strategy that the search chose.
 func (s *Search) isOwnCase(c models.Case) bool {
 	d, err := s.Model.Complete(s.Model.Default)
 	if err != nil {

@@ -10,8 +10,9 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-// measureChoices measures the recommended choices, for each stage and for all of them together. A choice that is slower
-// than another, or does not fit, loses its recommendation to the next, until every recommended choice was measured.
+// measureChoices measures the recommended choices on the device, of each stage and of all stages together. A choice
+// that does not fit, or is slower than another, loses its recommendation to the next. This repeats until every
+// recommended choice was measured.
 func (s *Search) measureChoices(ctx context.Context, f *report.Fit) error {
 	f.Devices[0] = step.DeviceOn(s.Device)
 	for i := range f.Choices {
@@ -34,7 +35,7 @@ func (s *Search) measureChoices(ctx context.Context, f *report.Fit) error {
 	}
 }
 
-// nextToMeasure returns a recommended choice that was not measured yet; nil if there is none.
+// nextToMeasure returns a recommended choice that was not measured yet; nil if all were.
 func nextToMeasure(f *report.Fit, measured map[string]bool) *report.Choice {
 	overall, ok := f.Overall(f.Devices[0].Name)
 	for i := range f.Choices {
@@ -55,8 +56,8 @@ func (s *Search) measureChoice(ctx context.Context, c *report.Choice) error {
 	return s.measure(ctx, setup, c)
 }
 
-// measure runs a choice on the device. If it exceeds the budget, the batch is reduced to the largest that does not; the
-// number of micro-batches stays.
+// measure runs a choice on the device. If the run exceeds the budget, the batch is reduced to the largest that does
+// not, with the same number of micro-batches.
 func (s *Search) measure(ctx context.Context, setup *step.Setup, c *report.Choice) error {
 	q, err := s.batchSearch(setup, s.GPUs[0])
 	if err != nil {

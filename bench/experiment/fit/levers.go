@@ -51,8 +51,8 @@ func memorySavings() []memorySaving {
 	}
 }
 
-// SavingCases returns the cases with combinations of memory-saving options, the case itself first: all useful
-// combinations for the model, of options that no flag fixes.
+// SavingCases returns copies of a case with all useful combinations of memory-saving options for the model, the case
+// itself first. It leaves out options whose flag the user has fixed.
 func SavingCases(m models.Model, c models.Case, fixed func(flag string) bool) []models.Case {
 	cases := []models.Case{c}
 	for _, t := range memorySavings() {
@@ -72,8 +72,8 @@ func SavingCases(m models.Model, c models.Case, fixed func(flag string) bool) []
 	return cases
 }
 
-// searchPrecisions searches the best combinations of memory-saving options in the other precisions, too: combinations
-// nearly as fast as the recommendation on a GPU, or all if nothing fits.
+// searchPrecisions also searches the best combinations of memory-saving options in the other precisions: combinations
+// nearly as fast as the recommended one on a GPU, or all if nothing fits.
 func (s *Search) searchPrecisions(ctx context.Context, f *report.Fit) error {
 	var cases []models.Case
 	best := 0.0
@@ -92,13 +92,13 @@ func (s *Search) searchPrecisions(ctx context.Context, f *report.Fit) error {
 	return err
 }
 
-// HasSaving reports whether a case has turned on the memory-saving option of a flag.
+// HasSaving reports whether a case has the memory-saving option of a flag turned on.
 func HasSaving(flag string, c *models.Case) bool {
 	return slices.ContainsFunc(memorySavings(), func(t memorySaving) bool { return t.flag == flag && t.is(c) })
 }
 
-// isApplicable reports whether a memory-saving option could save much in a case of a model: the state and the gradients
-// of adapters are small, and few models are mixtures of experts.
+// isApplicable reports whether a memory-saving option can save much in a case of a model. Options for optimizer states
+// save little with adapters, and few models have experts.
 func isApplicable(t memorySaving, m models.Model, c models.Case) bool {
 	switch t.flag {
 	case "quantize":
@@ -111,8 +111,8 @@ func isApplicable(t memorySaving, m models.Model, c models.Case) bool {
 	return true
 }
 
-// conflictsWith reports whether a memory-saving option of a case is impossible or useless together with another:
-// recomputed activations need no offloading.
+// conflictsWith reports whether a memory-saving option is impossible or useless with the other options of a case. For
+// example, recomputed activations need no offloading.
 func conflictsWith(t memorySaving, c *models.Case) bool {
 	switch t.flag {
 	case "optimizer":
@@ -125,7 +125,7 @@ func conflictsWith(t memorySaving, c *models.Case) bool {
 	return false
 }
 
-// addWaterfalls computes, for each recommended configuration, how much each memory-saving option saves.
+// addWaterfalls computes how much each memory-saving option of the recommended choices saves.
 func (s *Search) addWaterfalls(ctx context.Context, f *report.Fit) (err error) {
 	gpus := s.gpus()
 	for i := range f.Choices {
@@ -141,7 +141,7 @@ func (s *Search) addWaterfalls(ctx context.Context, f *report.Fit) (err error) {
 	return nil
 }
 
-// waterfall replays a choice at its batch without memory-saving options, and then adds one after the other.
+// waterfall replays a choice at its batch without memory-saving options, then adds its options one after another.
 func (s *Search) waterfall(ctx context.Context, gpu device.GPU, c *report.Choice) ([]report.Lever, error) {
 	whole := c.Case.Case
 	k := whole
@@ -170,7 +170,7 @@ func (s *Search) waterfall(ctx context.Context, gpu device.GPU, c *report.Choice
 	return out, nil
 }
 
-// need returns the need of a case at a batch size, independent of the GPU's memory.
+// need returns the memory need of a case at a batch size, independent of the GPU's memory size.
 func (s *Search) need(ctx context.Context, gpu device.GPU, k models.Case, batch int) (report.Lever, error) {
 	setup, err := step.New(s.Model, k, s.Evidence)
 	if err != nil {

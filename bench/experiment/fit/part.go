@@ -12,21 +12,20 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// A Part is the result of some configurations of a search. All parts together give the result of the whole search.
+// A Part is the result of some cases of a search. All parts of a search together give its result.
 type Part struct {
-	// Choices hold the part's configurations on all GPUs, GPU after GPU.
+	// Choices are the results of the part's cases on all GPUs, ordered by GPU.
 	Choices []report.Choice `json:"choices"`
-	// Confirmed are replays by the index in Choices: of the choices that would be recommended if there were no other
-	// part, and of choices ranked before them that did not fit.
+	// Confirmed holds replays by their index in Choices: of the choices that would be recommended without the other
+	// parts, and of higher-ranked choices that did not fit.
 	Confirmed map[int]report.Choice `json:"confirmed,omitempty"`
 	// Intervals is the text of [report.Fit.Intervals].
 	Intervals string `json:"intervals,omitempty"`
-	// Profiles hold the profiles of the whole search. The first part has them.
+	// Profiles are the recommendations for a curriculum of the whole search. Only the first part has them.
 	Profiles []report.Profile `json:"profiles,omitempty"`
 }
 
-// RunPart searches the configurations of one part of a search. Several GPUs are searched in simulation, without
-// measuring.
+// RunPart searches the configurations of one part of a search. It simulates all GPUs.
 func RunPart(ctx context.Context, s Search) (*Part, error) {
 	f := s.newReport()
 	s.Evidence = s.WithSharedSteps(s.GPUs)
@@ -51,7 +50,7 @@ func RunPart(ctx context.Context, s Search) (*Part, error) {
 	return p, nil
 }
 
-// intervalsSource returns the source of the intervals of the first estimate; empty without one.
+// intervalsSource returns the text about the intervals of the first choice with an estimate; empty if there is none.
 func intervalsSource(choices []report.Choice) string {
 	c, ok := lists.First(choices, func(c report.Choice) bool { return c.Estimate != nil })
 	if !ok {
@@ -60,7 +59,7 @@ func intervalsSource(choices []report.Choice) string {
 	return c.Estimate.Source
 }
 
-// choiceKey identifies a configuration on a GPU.
+// choiceKey returns a key for a choice's configuration and GPU.
 func choiceKey(c report.Choice) string {
 	text, err := json.Marshal(c.Case)
 	if err != nil {
@@ -69,8 +68,8 @@ func choiceKey(c report.Choice) string {
 	return c.Device + " " + string(text)
 }
 
-// JoinParts merges the parts, which have the configurations in order. head is the result without choices, stages are
-// the model's. The error reports that PyTorch or the model refuses every configuration.
+// JoinParts merges the parts of a search, which must be in order. head is the report without choices. stages are the
+// model's. The error reports that PyTorch or the model refuses every configuration.
 func JoinParts(head report.Fit, stages []string, parts []*Part) (*report.Fit, error) {
 	f := &head
 	f.Choices = []report.Choice{}
@@ -97,7 +96,7 @@ func JoinParts(head report.Fit, stages []string, parts []*Part) (*report.Fit, er
 	return f, nil
 }
 
-// CommonResult returns the result of the search without choices, which is the same for all parts.
+// CommonResult returns the report of the search without choices, which is the same for all parts.
 func (s *Search) CommonResult() report.Fit {
 	return *s.newReport()
 }

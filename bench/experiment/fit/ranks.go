@@ -18,10 +18,10 @@ const AutoStrategy = "auto"
 
 // StrategiesFor returns the strategies that a search tries for a case of a model on a number of GPUs. Half-precision
 // parameters are tried only for cases without autocast, which they replace. Tensor parallelism is tried only if PyTorch
-// supports it: it does not clip gradients over two meshes. If ranks can also share tokens and logits, they do (as in
-// torchtitan), and clip. Groups have at most eight ranks, like the GPUs of a machine. Pipelines have as many
-// micro-batches as stages; with several machines, each may be a stage. Experts and long sequences are also divided.
-// [finer] varies the best strategies.
+// supports it: PyTorch does not clip gradients over two meshes. If ranks can also share tokens and logits, they do (as
+// in torchtitan), and clip. Groups have at most eight ranks, like the GPUs of a machine. Pipelines have as many
+// micro-batches as stages; with several machines, each machine may be a stage. Experts and long sequences are also
+// divided. [finer] varies the best strategies.
 func StrategiesFor(m models.Model, c models.Case, gpus int) []string {
 	all := []string{"ddp:bucket_view=true", "zero1:bucket_view=true", "fsdp2", "fsdp2:reshard=false", "fsdp2:wrap=none"}
 	half := c.AMP == models.NoAutocast && c.Weights == models.FP32
@@ -34,8 +34,8 @@ func StrategiesFor(m models.Model, c models.Case, gpus int) []string {
 	return append(all, pipelines(m, c, gpus, half)...)
 }
 
-// pipelines returns the strategies with one GPU for each stage and, with several machines, those with a machine for
-// each stage, whose GPUs share it by fully_shard or tensor parallelism.
+// pipelines returns the pipeline strategies: one GPU for each stage and, with several machines, one machine for each
+// stage, whose GPUs share the stage by fully_shard or tensor parallelism.
 func pipelines(m models.Model, c models.Case, gpus int, half bool) (all []string) {
 	if gpus < 2 || c.AMP == "fp16" || c.Accumulate > 1 || c.Offload || !c.Objective.IsZero() {
 		return nil
@@ -57,7 +57,7 @@ func pipelines(m models.Model, c models.Case, gpus int, half bool) (all []string
 	return all
 }
 
-// tensorParallel returns the strategies of tensor parallelism to search.
+// tensorParallel returns the strategies with tensor parallelism.
 func tensorParallel(m models.Model, c models.Case, gpus int, half bool) (all []string) {
 	if c.LoRA != nil || c.Quantize != "" {
 		return nil
@@ -85,8 +85,8 @@ func tensorParallel(m models.Model, c models.Case, gpus int, half bool) (all []s
 	return all
 }
 
-// expertParallel returns the strategies that divide experts: over as many ranks of a node as possible, with groups of
-// them left for fully_shard, or over all ranks.
+// expertParallelStrategies returns the strategies that divide experts among ranks: among as many ranks of a node as
+// possible, with fully_shard over groups of them, or among all ranks.
 func expertParallel(m models.Model, c models.Case, gpus int) (all []string) {
 	if m.Supports.Experts == 0 || c.Quantize != "" {
 		return nil
@@ -103,10 +103,11 @@ func expertParallel(m models.Model, c models.Case, gpus int) (all []string) {
 	return all
 }
 
-// longSequence is the number of tokens from which on ranks also share sequences.
+// longSequence is the number of tokens from which on strategies that divide sequences are tried.
 const longSequence = 32_768
 
-// contextParallel returns the strategies that share each sequence (PyTorch's context_parallel, in half precision).
+// contextParallel returns the strategies whose ranks share each sequence (PyTorch's context_parallel, in half
+// precision).
 func contextParallel(m models.Model, c models.Case, gpus int) (all []string) {
 	length := c.Settings["seq-len"]
 	fp32 := c.AMP == models.NoAutocast && c.Weights != "bf16" && c.Weights != "fp16"
@@ -121,17 +122,16 @@ func contextParallel(m models.Model, c models.Case, gpus int) (all []string) {
 	return all
 }
 
-// maxPipelineStages is the largest number of stages of a pipeline that is searched.
+// maxPipelineStages is the largest number of pipeline stages to search.
 const maxPipelineStages = 64
 
-// The parts of training that ranks share, as messages name them.
+// Kinds of parallelism that only some models support, as messages name them.
 const (
 	sharedRows    = "context parallelism"
 	sharedExperts = "expert parallelism"
 )
 
-// specialParallelism returns the kind of parallelism of a strategy that only some models support; empty for strategies
-// that all do.
+// specialParallelism returns the kind of parallelism of a strategy if only some models support it; else empty.
 func specialParallelism(s *models.Strategy) string {
 	switch {
 	case s == nil:
@@ -146,8 +146,8 @@ func specialParallelism(s *models.Strategy) string {
 	return ""
 }
 
-// dropRefused removes strategies that a search of all strategies has added and that the model does not support, and
-// reports the reason if no variant of a strategy is left.
+// dropRefused removes strategies that the search added and the model does not support. If no variant of a strategy is
+// left, it adds the reason to the report.
 func dropRefused(f *report.Fit) {
 	if f.Parallel == nil || f.Parallel.Strategy != AutoStrategy {
 		return
@@ -173,21 +173,21 @@ func dropRefused(f *report.Fit) {
 	}
 }
 
-// batchesOf returns the number of batches that the GPUs of a case train on at a time.
+// batchesOf returns the number of batches that the GPUs of a case train at a time.
 func (s *Search) batchesOf(c models.Case) int { return max(1, c.ParallelBatches()) }
 
-// usesSurvey reports whether configurations are interpolated, and only recommendations are replayed.
+// usesSurvey reports whether cases are interpolated and only recommended choices are replayed.
 func (s *Search) usesSurvey() bool {
 	return s.Ranks.Strategy == AutoStrategy || !s.SeqLen && len(s.GPUs) > 1 &&
 		len(s.GPUs)*max(s.CaseCount, len(s.Cases)) > maxExactCases
 }
 
-// maxExactCases limits the configurations on several GPUs that are all searched exactly. If there are more, only
-// recommendations are exact.
+// maxExactCases is the largest number of cases on several GPUs for which all are replayed. If there are more, only
+// recommended choices are.
 const maxExactCases = 100
 
-// leastGPUs returns the smallest power of two of GPUs, or the number of the search, on which
-// a configuration fits with one sample; zero if none does.
+// leastGPUs returns the smallest number of GPUs on which a case fits with one sample: a power of two, or the number of
+// the search; zero if none does.
 func (s *Search) leastGPUs(ctx context.Context) (int, error) {
 	cases := smallestCases(s.Cases)
 	for n := 1; ; n = min(2*n, s.Ranks.GPUs) {
@@ -214,8 +214,8 @@ func (s *Search) leastGPUs(ctx context.Context) (int, error) {
 	}
 }
 
-// smallestCases returns the cases that need the least memory, the smallest need first; of cases that differ only in
-// checkpointing and options of fully_shard, only the smallest.
+// smallestCases returns the cases that need the least memory, smallest need first. Of cases that differ only in
+// checkpointing and options of fully_shard, it keeps the smallest.
 func smallestCases(cases []models.Case) []models.Case {
 	cases = slices.Clone(cases)
 	slices.SortStableFunc(cases, func(a, b models.Case) int { return cmp.Compare(savingRank(b), savingRank(a)) })
@@ -235,7 +235,7 @@ func smallestCases(cases []models.Case) []models.Case {
 	})
 }
 
-// savingRank estimates how little memory a configuration is likely to need.
+// savingRank returns a rank of a case by its likely memory need, for sorting.
 func savingRank(c models.Case) int {
 	n := 0
 	if c.Checkpointing {
@@ -248,7 +248,7 @@ func savingRank(c models.Case) int {
 	return n
 }
 
-// fitsOne reports whether one sample of a case fits; a case that PyTorch refuses does not.
+// fitsOne reports whether one sample of a case fits the GPU; false if PyTorch refuses the case.
 func (s *Search) fitsOne(ctx context.Context, c models.Case) (bool, error) {
 	setup, err := step.New(s.Model, c, s.Evidence)
 	if err == nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// refine searches around the best strategies: other options of the same strategies, in the same configurations.
+// refine searches variants of the best strategies: the same configurations with other options of the strategy.
 func (s *Search) refine(ctx context.Context, f *report.Fit) error {
 	var cases []models.Case
 	for _, l := range leaders(f) {
@@ -40,8 +40,8 @@ func (s *Search) refine(ctx context.Context, f *report.Fit) error {
 	return err
 }
 
-// extend adds the choices of further cases to a search, except known and refused ones, and ranks all choices. It
-// returns the added ones.
+// addCases adds the choices of further cases to a fit, except known and refused ones, and ranks all choices. It returns
+// the added choices.
 func (s *Search) extend(ctx context.Context, f *report.Fit, cases []models.Case) ([]report.Choice, error) {
 	known := lists.ToSet(lists.Map(f.Choices, func(c report.Choice) models.CaseKey { return keyOf(c.Case.Case) }))
 	cases = slices.DeleteFunc(cases, func(c models.Case) bool {
@@ -61,21 +61,21 @@ func (s *Search) extend(ctx context.Context, f *report.Fit, cases []models.Case)
 	return added, nil
 }
 
-// keyOf identifies a configuration, whatever its batch.
+// keyOf returns a key for a configuration without its batch size.
 func keyOf(c models.Case) models.CaseKey {
 	c.Batch, c.Accumulate = 0, 1
 	return c.Key()
 }
 
-// deviceLeader is a case whose neighbors are searched. Both values are samples per second: the speed if no pipeline
-// stage ever waited, and the speed that makes the search worthwhile.
+// deviceLeader is a case whose variants are searched. Both speeds are in samples per second: that of the case if no
+// pipeline stage ever waited, and the one above which searching variants is worthwhile.
 type deviceLeader struct {
 	models.Case
 	possible, enough float64
 }
 
-// leaders returns the cases to search around, for every stage on every GPU: the fastest of each strategy, and for
-// fully_shard the fastest with and without checkpointing. Cases much slower than the fastest of all are left out; a
+// leaders returns the cases whose variants to search, for every stage on every GPU: the fastest of each strategy, and
+// for fully_shard the fastest with and without checkpointing. Cases much slower than the fastest of all are left out; a
 // pipeline is compared as if its stages never waited (see [models.Strategy.BubbleFactor]), since more micro-batches
 // come close to that. A pipeline that does not fit with single samples does not fit with more micro-batches, which add
 // buffers and outputs, nor with more stages per rank, which hold more samples at a time.
@@ -120,11 +120,11 @@ func leaders(f *report.Fit) []deviceLeader {
 	return out
 }
 
-// nearlyAsFastShare is the share of the fastest case's samples per second above which similar cases are searched: finer
-// options seldom gain more than the rest.
+// nearlyAsFastShare is the share of the fastest case's samples per second from which on a case's variants are searched.
+// Variants seldom gain more than the rest.
 const nearlyAsFastShare = 0.9
 
-// isBetter reports whether a choice trains faster than another, or needs less memory if neither fits.
+// isBetter reports whether choice a trains faster than b or, if neither fits, needs less memory.
 func isBetter(a, b report.Choice) bool {
 	if n := cmp.Compare(a.SamplesPerSecond, b.SamplesPerSecond); n != 0 {
 		return n > 0
@@ -133,7 +133,7 @@ func isBetter(a, b report.Choice) bool {
 		a.Estimate.Device.Bytes < b.Estimate.Device.Bytes
 }
 
-// finerStrategies returns the strategy of a case with other options.
+// finerStrategies returns variants of a case's strategy with other options.
 func (s *Search) finerStrategies(l deviceLeader) []string {
 	c := l.Case
 	var out []string
@@ -158,8 +158,8 @@ func (s *Search) finerStrategies(l deviceLeader) []string {
 	return out
 }
 
-// finerPipelines tries more micro-batches, several stages per rank, and for stages that ranks share, other resharding
-// and fewer GPUs per stage.
+// finerPipelines tries more micro-batches, and several stages per rank. If ranks share a stage, it also tries other
+// resharding and fewer GPUs per stage.
 func (s *Search) finerPipelines(c models.Case, try func(change func(o *models.Strategy))) {
 	stages := c.Strategy.PipelineRanks(c.GPUs)
 	for _, times := range []int64{2, 4} {
@@ -175,7 +175,7 @@ func (s *Search) finerPipelines(c models.Case, try func(change func(o *models.St
 	}
 }
 
-// finerShards tries other values of fully_shard's reshard, replicate, reduce and wrap.
+// finerShards tries other values of fully_shard's options reshard, replicate, reduce and wrap.
 func (s *Search) finerShards(c models.Case, try func(change func(o *models.Strategy))) {
 	for _, reshard := range []string{"", "auto", "false"} {
 		try(func(o *models.Strategy) { o.Reshard = reshard })
@@ -193,7 +193,7 @@ func (s *Search) finerShards(c models.Case, try func(change func(o *models.Strat
 	}
 }
 
-// gpusOfNode is the usual number of GPUs of one machine, within which links are fast.
+// gpusOfNode is the usual number of GPUs of one machine, which are connected by fast links.
 const gpusOfNode = 8
 
 // wrapVariants returns patterns of modules that fully_shard could wrap. By default it wraps the modules of the longest
@@ -249,7 +249,7 @@ func (s *Search) wrapVariants(c models.Case) [][]string {
 	return out
 }
 
-// wildcardName returns a path with stars in place of numbers.
+// wildcardName returns a module's path with stars in place of numbers.
 func wildcardName(module string) string {
 	names := strings.Split(module, ".")
 	for i, n := range names {
@@ -260,7 +260,7 @@ func wildcardName(module string) string {
 	return strings.Join(names, ".")
 }
 
-// containsModule reports whether a module holds others.
+// containsModule reports whether a module contains one of the others.
 func containsModule(parts []models.WrappableModule, module string) bool {
 	return slices.ContainsFunc(parts,
 		func(p models.WrappableModule) bool { return strings.HasPrefix(p.Path, module+".") })

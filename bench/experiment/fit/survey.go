@@ -20,19 +20,20 @@ import (
 	"github.com/vprof/vprof/profiler/planner/steptime"
 )
 
-// A survey estimates every configuration on every GPU from few recordings: three batch sizes of each configuration, on
-// one GPU for all of its kind, interpolated linearly. GPUs of a kind differ only in scratch memory of some kernels, and
-// kinds mostly share a recording, too. On a single GPU the survey tries the batch sizes that a search for the largest
-// tries first. A survey selects candidates; each recommendation is replayed by itself.
+// A survey estimates every case on every GPU from few recordings. It records three batch sizes of each case and
+// interpolates linearly. GPUs with the same compute capability differ only in the workspace of some kernels, so one
+// recording serves all of them; different capabilities mostly share one, too. On a single GPU the survey records the
+// batch sizes that a search for the largest tries first. A survey selects candidates; each recommended choice is
+// replayed by itself.
 type survey struct {
 	search *Search
-	// choices holds the choices, GPU after GPU.
+	// choices are the results, ordered by GPU.
 	choices  []report.Choice
 	refusals []error
 }
 
-// run fills in all choices. Libraries choose kernels by the compute capability, and PyTorch refuses some by it, so the
-// GPUs of a kind have the same.
+// run fills in all choices. Libraries select kernels by compute capability, and PyTorch refuses some cases by it, so
+// GPUs are grouped by it.
 func (v *survey) run(ctx context.Context) error {
 	kinds := step.GroupGPUs(v.search.GPUs)
 	done := v.search.Progress.Counter("configurations", len(kinds)*len(v.search.Cases))
@@ -51,7 +52,7 @@ func (v *survey) run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// groupSimilar groups the cases, by number: a case without autocast follows the bf16 case that is otherwise equal,
+// groupSimilar groups the indices of the cases. A case without autocast follows the bf16 case that is otherwise equal,
 // since their steps may be equal.
 func (v *survey) groupSimilar() (all [][]int) {
 	of := map[models.CaseKey]int{}
@@ -75,8 +76,8 @@ func (v *survey) groupSimilar() (all [][]int) {
 	return all
 }
 
-// configurations fills in the choices of cases that may be equal: if autocast changes nothing in the first, the others
-// use its recordings.
+// configurations fills in the choices of cases that may have equal steps. If autocast changes nothing in the first
+// case, the others use its recordings.
 func (v *survey) configurations(ctx context.Context, kinds [][]int, alike []int) error {
 	lines, err := v.configuration(ctx, kinds, alike[0], nil)
 	if slices.ContainsFunc(lines, func(l sampledCurve) bool { return l.cast }) {
@@ -90,19 +91,19 @@ func (v *survey) configurations(ctx context.Context, kinds [][]int, alike []int)
 	return err
 }
 
-// sampledCurve holds the recordings of one configuration at a few batch sizes, from which estimates for all GPUs of an
-// architecture are interpolated.
+// sampledCurve holds the replayed results of one case at a few batch sizes on one GPU. The estimates for all GPUs with
+// its compute capability are interpolated from them.
 type sampledCurve struct {
 	batches []int
 	samples map[int]planner.Sample
-	// seconds are step times of the smallest and the largest of the batches, by GPU.
+	// seconds are the step times at the smallest and the largest batch size, by the GPU's index.
 	seconds map[int][]float64
-	// cast reports whether autocast changed some recording.
+	// cast reports whether autocast changed a recording.
 	cast bool
 }
 
-// configuration fills in the choices of one configuration on all GPUs, grouped by kind, by interpolation: from known
-// lines, or else from new ones. It returns the lines; nil if the configuration is refused on some GPUs.
+// configuration fills in the choices of one case on all GPUs, grouped by compute capability, by interpolation in the
+// known curves or else in new ones. It returns the curves; nil if the case is refused on some GPUs.
 func (v *survey) configuration(
 	ctx context.Context, kinds [][]int, at int, known []sampledCurve,
 ) (lines []sampledCurve, err error) {
@@ -146,7 +147,7 @@ func (v *survey) configuration(
 	return lines, nil
 }
 
-// sampleCurves records a configuration at a few batch sizes, on the first GPU of each kind.
+// sampleCurves records a case at a few batch sizes, on the first GPU of each compute capability.
 func (v *survey) sampleCurves(ctx context.Context, setup *step.Setup, kinds [][]int) ([]sampledCurve, error) {
 	s, batches := v.search, v.batches()
 	lines := make([]sampledCurve, len(kinds))
@@ -173,8 +174,8 @@ func (v *survey) sampleCurves(ctx context.Context, setup *step.Setup, kinds [][]
 	return lines, nil
 }
 
-// narrowCurves records a configuration on one GPU at the batch sizes of a search for the largest, until there are
-// enough for a line.
+// narrowCurves records a case on one GPU at the batch sizes of a search for the largest, until there are enough to
+// interpolate.
 func (v *survey) narrowCurves(ctx context.Context, setup *step.Setup, gpu device.GPU) ([]sampledCurve, error) {
 	s, timed := v.search, []device.GPU{gpu}
 	q, err := s.batchSearch(setup, gpu)
@@ -222,7 +223,7 @@ func (v *survey) narrowCurves(ctx context.Context, setup *step.Setup, gpu device
 	return []sampledCurve{l}, nil
 }
 
-// estimator estimates batch sizes on a GPU by a configuration's line.
+// estimator returns a function that estimates a batch size on a GPU by interpolation in a curve.
 func (v *survey) estimator(setup *step.Setup, gpu device.GPU,
 	l sampledCurve,
 ) (func(batch int) (planner.Estimate, error), error) {
@@ -230,7 +231,7 @@ func (v *survey) estimator(setup *step.Setup, gpu device.GPU,
 	return p.Estimate, err
 }
 
-// batches returns the sizes to try, from the smallest GPUs' sizes to the largest GPUs'.
+// batches returns the batch sizes to record, from those of the smallest GPU to those of the largest.
 func (v *survey) batches() []int {
 	s := v.search
 	var batches []int
@@ -243,7 +244,7 @@ func (v *survey) batches() []int {
 	return slices.Compact(batches)
 }
 
-// add adds the result of a trial at a batch size to the line of its kind of GPU.
+// add adds the result at a batch size to a curve, with the step times on the timed GPUs.
 func (v *survey) add(l *sampledCurve, batch int, r *step.Result, timed []device.GPU) error {
 	l.samples[batch] = r.Sample()
 	l.cast = l.cast || !r.Facts.Uncast
@@ -257,7 +258,7 @@ func (v *survey) add(l *sampledCurve, batch int, r *step.Result, timed []device.
 	return nil
 }
 
-// seconds estimates the time of a step from its work on a GPU; zero if the GPU's speed is not known.
+// seconds estimates the step time from the step's work and the GPU's speed; zero if the speed is unknown.
 func seconds(speed steptime.Efficiency, load steptime.Load) float64 {
 	if !load.IsKnown() {
 		return 0
@@ -265,7 +266,7 @@ func seconds(speed steptime.Efficiency, load steptime.Load) float64 {
 	return speed.Time(load).Seconds
 }
 
-// largestBatch finds the largest batch size on a GPU by interpolation.
+// largestBatch finds the largest batch size on a GPU by interpolation in a curve.
 func (v *survey) largestBatch(setup *step.Setup, l sampledCurve, group []int, index, steps int) (report.Choice, error) {
 	s, gpu := v.search, v.search.GPUs[index]
 	q, err := s.batchSearch(setup, gpu)
@@ -310,8 +311,8 @@ func (v *survey) largestBatch(setup *step.Setup, l sampledCurve, group []int, in
 	return out, nil
 }
 
-// secondsAt returns the step time in seconds at a batch size on a GPU, extrapolated linearly; it is
-// never less than in proportion to the smallest recorded batch size.
+// secondsAt returns the step time in seconds at a batch size on a GPU by linear extrapolation. It is at least
+// proportional to the batch size.
 func (l sampledCurve) secondsAt(batch, index int) float64 {
 	a := l.batches[0]
 	first := l.seconds[a][index]
@@ -323,9 +324,9 @@ func (l sampledCurve) secondsAt(batch, index int) float64 {
 	return max(first+slope*float64(batch-a), first*min(1, float64(batch)/float64(a)))
 }
 
-// confirm replays each recommended choice of a survey at its own batch size and GPU, and replaces the estimates. If
-// another choice of its stage is then better, it is recommended and replayed as well. It returns the replays by the
-// keys of the choices that they replace, and by their own.
+// confirm replays each recommended choice of a survey at its batch size on its GPU and replaces the interpolated
+// estimate. If another choice of its stage is then better, that one is recommended and replayed, too. It returns the
+// replays by the keys of the choices that they replace, and by their own.
 func (s *Search) confirm(ctx context.Context, f *report.Fit) (confirmed map[string]report.Choice, err error) {
 	confirmed = map[string]report.Choice{}
 	for settled := !s.usesSurvey(); !settled; settled = applyConfirmed(f, s.Model.Stages, confirmed) {
@@ -346,8 +347,7 @@ func (s *Search) confirm(ctx context.Context, f *report.Fit) (confirmed map[stri
 	return confirmed, nil
 }
 
-// applyConfirmed replaces recommended choices by their replays and ranks all again. It reports whether nothing was left
-// to replace.
+// applyConfirmed replaces recommended choices by their replays and ranks again. settled means none was left to replace.
 func applyConfirmed(f *report.Fit, stages []string, confirmed map[string]report.Choice) (settled bool) {
 	settled = true
 	for i, c := range f.Choices {
@@ -360,7 +360,7 @@ func applyConfirmed(f *report.Fit, stages []string, confirmed map[string]report.
 	return settled
 }
 
-// gpus returns the simulated GPUs of a search by the names that choices use.
+// gpus returns the simulated GPUs of a search by their names in choices.
 func (s *Search) gpus() map[string]device.GPU {
 	all := map[string]device.GPU{}
 	for _, gpu := range s.GPUs {
@@ -369,7 +369,7 @@ func (s *Search) gpus() map[string]device.GPU {
 	return all
 }
 
-// replayChoices searches choices exactly, each on its GPU from its batch.
+// replayChoices replays choices by an exact search, each on its GPU and starting at its batch.
 func (s *Search) replayChoices(ctx context.Context, choices []report.Choice) ([]report.Choice, error) {
 	if len(choices) == 0 {
 		return nil, nil

@@ -1,5 +1,5 @@
-// Package modelcard collects the known facts about a model: element counts, the tensors of a batch, attention backends,
-// and its guide's values.
+// Package modelcard collects what is known about a model: element counts, the tensors of a batch, attention backends,
+// and the values that its guide states.
 package modelcard
 
 import (
@@ -18,8 +18,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Describe records a model to find what its page shows beyond the registry: element counts of each stage, the tensors
-// of a batch, attention backends by precision, and the guide's values beside vprof's.
+// Describe records a model to collect what the registry lacks: element counts of each stage, the tensors of a batch,
+// attention backends by precision, and the guide's values compared with vprof's.
 func Describe(
 	ctx context.Context, m models.Model, gpu device.GPU, residuals step.ResidualsFunc,
 ) (*report.Model, error) {
@@ -65,8 +65,8 @@ func countsOf(m models.Model, c models.Case) (models.Counts, error) {
 	return trainer.Counts(), nil
 }
 
-// factsOf records one step of the model's default case at a batch size, with fp32 weights, which work with any
-// precision, and returns the recording's facts.
+// factsOf records one step of the model's default case at a batch size and returns the recording's facts. The weights
+// are fp32, which works with any precision.
 func factsOf(m models.Model, gpu device.GPU, amp models.Autocast, batch int) (trace.Facts, error) {
 	c := m.DefaultCase()
 	c.AMP, c.Batch, c.Weights = amp, batch, ""
@@ -106,7 +106,7 @@ func inputsOf(m models.Model, gpu device.GPU) ([]report.Input, error) {
 	return out, nil
 }
 
-// sizeOf formats a dimension that is n and m at batch sizes a and b: "48000", "B", "8·B".
+// sizeOf formats a dimension that has size n at batch size a and m at batch size b: "48000", "B", "8·B".
 func sizeOf(n, m, a, b int64) string {
 	switch {
 	case n == m:
@@ -119,7 +119,7 @@ func sizeOf(n, m, a, b int64) string {
 	return fmt.Sprintf("%d at B=%d", n, a)
 }
 
-// attentionOf lists the backend of each attention call by precision.
+// attentionOf lists the backend of each attention call, by precision.
 func attentionOf(ctx context.Context, m models.Model, gpu device.GPU) ([]report.AttentionBackend, error) {
 	var out []report.AttentionBackend
 	for _, amp := range models.AutocastPrecisions() {

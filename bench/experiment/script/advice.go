@@ -17,22 +17,23 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Ways to find what a change saves.
+// The ways in which the saving of a change was determined.
 const (
 	triedSource    = "tried"
 	replayedSource = "replayed"
 	estimateSource = "estimate"
 )
 
-// noGrad is the change for scripts without a backward pass.
+// noGrad is the change that is proposed for scripts without a backward pass.
 const noGrad = "torch.no_grad() or inference_mode(), since no backward pass uses the graphs"
 
-// maxRetryTime limits the second run of a script, which tries changes. On a loaded machine, it may take twice as long.
+// maxRetryTime limits the second run of a script, in which the hook tries changes. On a loaded machine the run may take
+// twice as long.
 const maxRetryTime = 20 * time.Second
 
-// TryChanges runs the command again for a few steps in which the hook tries changes. It does so only if the script
-// ended by itself before its hook had tried all, within maxRetryTime without waiting for a processor. Results count as
-// the first run's.
+// TryChanges runs the command again for a few steps in which the hook tries memory-saving changes. It does so only if
+// the first run lasted less than maxRetryTime of processor time and ended before its hook had tried all changes.
+// Results are added to the first run's.
 func (o *Outcome) TryChanges(ctx context.Context) error {
 	all := len(o.eventsOfRank("tried")) > 0 && len(o.eventsOfRank("cut")) == 0
 	graphs := o.Longest > 0 && o.mayKeepUnusedGraphs()
@@ -61,11 +62,11 @@ func (o *Outcome) TryChanges(ctx context.Context) error {
 	return nil
 }
 
-// turnsAutogradOff matches source in which something runs without graphs of autograd.
+// turnsAutogradOff matches source code that runs something without recording autograd graphs.
 var turnsAutogradOff = pattern.Lazy(`no_grad|inference_mode|set_grad_enabled|requires_grad(_\(| *= *)False`)
 
-// mayKeepUnusedGraphs reports whether a script without a backward pass may record graphs of autograd: it has weights,
-// and the file of the line with most bytes at the peak never turns autograd off.
+// mayKeepUnusedGraphs reports whether a script without a backward pass may record autograd graphs: it has weights, and
+// the file that allocated the most bytes at the peak never turns autograd off.
 func (o *Outcome) mayKeepUnusedGraphs() bool {
 	weight := func(b program.Buffer) bool { return b.Class == program.Weights }
 	backward := func(e Event) bool { return e.Phase == "backward" }
@@ -80,11 +81,11 @@ func (o *Outcome) mayKeepUnusedGraphs() bool {
 	return !turnsAutogradOff().MatchString(file)
 }
 
-// minSavingShare is the share of the peak below which a change is not worth a line.
+// minSavingShare is the share of the peak below which a saving is not reported.
 const minSavingShare = 0.01
 
-// remedies returns the changes that would need less memory than a run: changes that the hook tried in further steps,
-// replays with other allocator settings, and estimates from the breakdown of the peak.
+// remedies returns changes that would reduce the memory of a run: changes that the hook tried in further steps, replays
+// with other allocator settings, and estimates from the breakdown of the peak.
 func (o *Outcome) remedies(ctx context.Context, run *report.Run, held step.LiveBuffers) ([]report.Remedy, error) {
 	var all []report.Remedy
 	add := func(what, how string, saves int64) {
@@ -144,8 +145,8 @@ func (o *Outcome) remedies(ctx context.Context, run *report.Run, held step.LiveB
 	return all, nil
 }
 
-// trainingAndEvaluationPeaks returns the peaks outside of training steps, and outside of evaluation. Work after an
-// evaluation in the same step counts as evaluation, since it uses the evaluation's outputs.
+// trainingAndEvaluationPeaks returns the peaks of phases outside of evaluation, and outside of training steps. Work
+// after an evaluation in the same step counts as evaluation, since it uses the evaluation's outputs.
 func trainingAndEvaluationPeaks(phases []report.Phase) (training, evaluation int64) {
 	for _, p := range phases {
 		evaluates := slices.ContainsFunc(phases, func(q report.Phase) bool {
@@ -161,8 +162,7 @@ func trainingAndEvaluationPeaks(phases []report.Phase) (training, evaluation int
 	return training, evaluation
 }
 
-// codeRemedies are changes of lines of the user's source: of lines that match line, with a line nearby that matches
-// near.
+// codeRemedies are changes of source lines: lines that match line and have a neighboring line that matches near.
 var codeRemedies = []struct {
 	what       string
 	line, near func() *regexp.Regexp
@@ -185,10 +185,11 @@ var codeRemedies = []struct {
 // sourceLocation matches file:line:function, with groups for the file and the line.
 var sourceLocation = pattern.Lazy(`^(.*):(\d+):[^:]*$`)
 
-// contextLines is the number of lines before and after one that belong to the same computation.
+// contextLines is the number of lines before and after a line that count as the same computation.
 const contextLines = 8
 
-// bytesOfLines returns the bytes that matching lines of the user hold, and the line with most.
+// bytesOfLines returns the sum of the bytes that matching lines of the user's code hold, and the line that holds the
+// most.
 func bytesOfLines(held step.LiveBuffers, line, near *regexp.Regexp) (sum int64, most string) {
 	for _, c := range held.Lines(20) {
 		if text, around, _ := sourceLine(c.Name); line.MatchString(text) && near.MatchString(around) {
@@ -200,7 +201,8 @@ func bytesOfLines(held step.LiveBuffers, line, near *regexp.Regexp) (sum int64, 
 	return sum, most
 }
 
-// sourceLine returns the text of a line, file:line:function, of the lines around it and its file; empty if unreadable.
+// sourceLine returns the text of a source line (file:line:function), the text of the lines around it, and the file;
+// empty if unreadable.
 func sourceLine(where string) (line, near, file string) {
 	parts := sourceLocation().FindStringSubmatch(where)
 	if parts == nil {

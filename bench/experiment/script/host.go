@@ -16,9 +16,9 @@ import (
 //go:embed host.py
 var hostScript string
 
-// HostSteps trains ResNet-50 with a Python on the command's GPU and stubs. It returns the release of PyTorch, and the
-// processor time in seconds of ten steps without recording, in ascending order. The error means bad input if the Python
-// or its PyTorch cannot run it.
+// HostSteps trains ResNet-50 with the given Python on the command's GPU and stubs, to measure the host's speed. It
+// returns the release of PyTorch and the processor seconds of ten steps without recording, ascending. The error means
+// bad input if the Python or its PyTorch cannot run the training.
 func HostSteps(ctx context.Context, c Command, python string) (torch string, seconds []float64, err error) {
 	if _, err := exec.LookPath(python); err != nil {
 		return "", nil, input.Errorf("no Python interpreter %s found; name yours with --python", python)

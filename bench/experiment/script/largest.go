@@ -13,31 +13,31 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// usualSearchRuns is the number of runs after which a search whose prediction was not true does not run again for one
-// multiple.
+// usualSearchRuns limits a search for the batch: a wrong prediction beyond it is not refined for one more multiple.
 const usualSearchRuns = 4
 
-// firstBatch is the batch size of the first run of a search.
+// firstBatch is the batch size of the first run of a search for the largest batch.
 const firstBatch = 8
 
-// secondRunShare is the second run's share of the batch that would fit if the weights, gradients and optimizer states
-// of the first did not grow with the batch and all other bytes did. The second batch is at most maxProportionalFactor
-// times the batch that would fit if all bytes grew.
+// secondRunShare times the following is the second batch: the batch that would fit if the weights, gradients and
+// optimizer states of the first did not grow with the batch and all other bytes did. The second batch is at most
+// maxProportionalFactor times the batch that would fit if all bytes grew.
 const secondRunShare, maxProportionalFactor = 0.9, 4
 
-// squareError is the share by which bytes that grow with the square of a batch may be off, since they are rounded.
+// squareError is the relative rounding error up to which bytes count as growing with the square of the batch.
 const squareError = 0.02
 
-// A BatchRun is a run of a command at a batch size.
+// A BatchRun is the result of running a command at a batch size.
 type BatchRun struct {
 	Batch int
-	// Reserved are the reserved bytes, with the growth of steps that were not run; zero if the run did not fit.
+	// Reserved is the peak of reserved bytes, including the growth in steps that were not run; zero if the run did not
+	// fit.
 	Reserved int64
-	// Peaks are the peaks of allocated bytes by name of the phase: a small batch may raise them and no reserved bytes.
+	// Peaks are the peaks of allocated bytes by phase. At small batches they may grow while reserved bytes do not.
 	Peaks map[string]int64
-	// Fixed are the bytes at the peak that do not grow with the batch, as far as known.
+	// Fixed are the bytes at the peak that are known not to grow with the batch.
 	Fixed int64
-	// Samples is the number of samples of the data set, above which batches do not grow; zero if unknown.
+	// Samples is the number of samples in the data set, which limits batches; zero if unknown.
 	Samples int
 
 	program *program.Program
@@ -62,8 +62,8 @@ func (o *Outcome) BatchRun(batch int, r *report.Report) BatchRun {
 	return sized
 }
 
-// batchSearch is a search for the largest batch of a command. Each run costs minutes, so allocations between two runs
-// are interpolated and replayed.
+// batchSearch is the state of a search for the largest batch of a command. Each run takes minutes, so allocations at
+// other batch sizes are interpolated between two runs and replayed.
 type batchSearch struct {
 	gpu         device.GPU
 	need        func(reserved int64) int64
@@ -74,7 +74,8 @@ type batchSearch struct {
 	missed      bool // whether a batch that was predicted to fit did not
 }
 
-// Largest finds the largest multiple that is safe on a GPU, up to a limit, with few runs.
+// Largest finds the largest multiple of a batch size that is safe on a GPU, up to a limit, with few runs of the
+// command.
 func Largest(ctx context.Context, gpu device.GPU, b planner.Budget, multiple, most int,
 	run func(batch int) (BatchRun, error),
 ) (found report.Largest, err error) {
@@ -112,8 +113,8 @@ func Largest(ctx context.Context, gpu device.GPU, b planner.Budget, multiple, mo
 	return found, nil
 }
 
-// next returns the multiple to run next: the largest whose predicted need is within the limit. It returns the largest
-// multiple that fits if no other is left to run. known reports whether the need of the last run is known.
+// next returns the multiple to run next: the largest whose predicted need is within the limit. If no multiple is left
+// to run, it returns the largest that fits. known reports whether the need of the last run is known.
 func (s *batchSearch) next(ctx context.Context, known bool) (int, error) {
 	low, high := s.fits, s.fails
 	switch {
@@ -163,9 +164,9 @@ func (s *batchSearch) next(ctx context.Context, known bool) (int, error) {
 	return low, nil
 }
 
-// prediction returns the need as a function of the batch, by two runs: the smallest run that does not fit, or the
-// largest run if all fit, and the largest below it that fits. If both are the same run, the second is the largest of at
-// most three quarters of its batch, or the smallest.
+// prediction returns the memory need as a function of the batch, from two runs: the smallest run that does not fit (or
+// the largest if all fit), and the largest run below it that fits. If both are the same run, the second is the largest
+// run with at most three quarters of its batch, or the smallest run.
 func (s *batchSearch) prediction(ctx context.Context) (func(batch int) (int64, error), error) {
 	fits, above := s.fits*s.multiple, 1
 	for above < len(s.runs)-1 && s.runs[above].Batch <= fits {
@@ -184,8 +185,9 @@ func (s *batchSearch) prediction(ctx context.Context) (func(batch int) (int64, e
 	}, err
 }
 
-// reservedAt returns the reserved bytes at a batch size from two other runs: by their interpolated allocations, or on a
-// straight line if their allocations do not correspond. Beyond the larger run they rise at least as much as the peak.
+// reservedAt returns the reserved bytes at a batch size from two runs at other sizes: by interpolating and replaying
+// their allocations or, if these do not correspond, on a straight line. Beyond the larger run they grow at least as
+// much as the peak of allocated bytes.
 func reservedAt(ctx context.Context, gpu device.GPU, a, b BatchRun, batch int) (int64, error) {
 	p := interpolateProgram(a, b, batch)
 	if p == nil {
@@ -212,8 +214,8 @@ func peakAt(batch int, a, b BatchRun) (highest int64) {
 	return highest
 }
 
-// interpolateProgram returns the program of a batch size, with allocation sizes interpolated or extrapolated from two
-// runs. It is nil if the runs differ in more than sizes before the third step.
+// interpolateProgram returns the program at a batch size, with allocation sizes interpolated or extrapolated from two
+// runs; nil if the runs differ in more than sizes before the third step.
 func interpolateProgram(one, other BatchRun, batch int) *program.Program {
 	n, end, a, b := 0, 0, one.program, other.program
 	if a == nil || b == nil {
@@ -237,8 +239,8 @@ func interpolateProgram(one, other BatchRun, batch int) *program.Program {
 	return &p
 }
 
-// interpolate returns the bytes at a batch size, on the straight line through the bytes of two others. Bytes that grew
-// with the square of the batch, as matrices of all pairs of samples do, follow a parabola through zero.
+// interpolate returns the bytes at a batch size, on the straight line through the bytes at two other sizes. Bytes that
+// grew with the square of the batch, such as matrices of all pairs of samples, follow a parabola through zero.
 func interpolate(batch, from, to int, start, end int64) int64 {
 	grown := float64(batch-from) / float64(to-from) * float64(end-start)
 	square := func(batch int) float64 { return math.Pow(float64(batch)/float64(from), 2) * float64(start) }

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// readNative reads the log of the stub libraries (VPROF_STUB_LOG), and Python's report of a crash in native code.
+// readNative reads the log of the stub libraries (VPROF_STUB_LOG), and a crash report of Python's faulthandler.
 func (o *Outcome) readNative(r *hookFolder) error {
 	noted, err := os.ReadFile(r.path("missing"))
 	if err != nil && !os.IsNotExist(err) {
@@ -37,8 +37,8 @@ func (o *Outcome) readNative(r *hookFolder) error {
 	return nil
 }
 
-// crashEvent returns the end of a process by a signal in native code, as Python's faulthandler reports it: with the
-// Python lines that led there, and the name of a stub function without effect if one was called.
+// crashEvent returns the error event for a process that a signal ended in native code, from the report of Python's
+// faulthandler: the Python lines of the stack, and the name of the last stub function without effect that was called.
 func (o *Outcome) crashEvent() Event {
 	if o.fault == "" {
 		return Event{}

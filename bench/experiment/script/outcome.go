@@ -15,24 +15,24 @@ import (
 // Outcome is the result of running a command.
 type Outcome struct {
 	Command
-	// Seconds is the run's duration, CPUSeconds its processor time, and TimedOut reports whether its timeout ended it.
+	// Seconds is the run's duration, CPUSeconds its processor time. TimedOut reports whether the timeout ended the run.
 	Seconds, CPUSeconds float64
 	TimedOut            bool
 	// ExitCode is the command's exit code, as a shell reports it.
 	ExitCode int
-	// StderrTail is the end of its standard error, if that was hidden.
+	// StderrTail is the end of the command's standard error if that was hidden.
 	StderrTail string
-	// HostPeak is the peak host memory of the process with the most, in bytes.
+	// HostPeak is the peak host memory in bytes of the process that used the most.
 	HostPeak int64
-	// LeftFolders are non-empty folders that the command has made: code that is not Python wrote something there.
+	// LeftFolders are non-empty folders that the command created. Their files were written by code other than Python,
+	// so vprof did not redirect them.
 	LeftFolders []string
-	// NoOpCalls are the functions of NVIDIA's libraries that were called and did nothing, in the order of their first
-	// calls.
+	// NoOpCalls are the functions of NVIDIA's libraries whose stub did nothing when called, in order of the first call.
 	NoOpCalls []string
-	// Sizes counts the sizes that libraries decide: answers of the library itself, results of vprof's rules, and
-	// unknown ones, which count as zero.
+	// Sizes counts the sizes that libraries choose: answers of the library itself, results of vprof's rules, and
+	// unknown sizes, which count as zero bytes.
 	Sizes report.Workspaces
-	// Program is the recording of the process that trained; nil if none did.
+	// Program is the recording of the training process; nil if no process trained.
 	Program *program.Program
 	// OOM is the last failed allocation of the recording; nil if none failed.
 	OOM *Failure
@@ -43,18 +43,17 @@ type Outcome struct {
 
 // Failure is an allocation for which the GPU had too little memory.
 type Failure struct {
-	// Want and Free are the requested bytes and the free bytes of the GPU.
+	// Want is the requested bytes, Free the free bytes of the GPU.
 	Want int64 `json:"want"`
 	Free int64 `json:"free"`
 	// Where is the line of the user's code that allocated, as file:line:function.
 	Where string `json:"where"`
-	// Step and Phase are the step and the phase of the failure.
+	// Step and Phase are those in which the allocation failed.
 	Step  int    `json:"step"`
 	Phase string `json:"phase"`
 }
 
-// Trained returns the ID of the process that stepped an optimizer most often. If none did, it returns one that used the
-// GPU, or zero.
+// Trained returns the ID of the process with the most optimizer steps; without steps, one that used the GPU, or zero.
 func (o *Outcome) Trained() int {
 	best, most := 0, 0
 	for _, e := range o.eventsNamed("end") {
@@ -73,19 +72,19 @@ func (o *Outcome) eventsNamed(name string) []Event {
 	return slices.DeleteFunc(slices.Clone(o.events), func(e Event) bool { return e.Name != name })
 }
 
-// eventsOfRank returns the events with a name in the process that trained.
+// eventsOfRank returns the events with a name from the training process.
 func (o *Outcome) eventsOfRank(name string) []Event {
 	pid := o.Trained()
 	return slices.DeleteFunc(o.eventsNamed(name), func(e Event) bool { return e.PID != pid })
 }
 
-// marks returns the ends of phases on the GPU whose values the report has.
+// marks returns the phase ends on the GPU that the report describes.
 func (o *Outcome) marks() []Event {
 	gpu := o.End().GPU
 	return slices.DeleteFunc(o.eventsOfRank("mark"), func(e Event) bool { return e.GPU != gpu })
 }
 
-// End returns the last event of the process that trained; the zero Event if there is none.
+// End returns the last event of the training process; the zero Event if there is none.
 func (o *Outcome) End() Event {
 	if ends := o.eventsOfRank("end"); len(ends) > 0 {
 		return ends[len(ends)-1]
@@ -93,12 +92,12 @@ func (o *Outcome) End() Event {
 	return Event{}
 }
 
-// Steps returns the number of steps of each optimizer that stepped, largest first.
+// Steps returns the numbers of steps of all optimizers that stepped, largest first.
 func (o *Outcome) Steps() []int {
 	return slices.DeleteFunc(slices.Clone(o.End().Steps), func(n int) bool { return n == 0 })
 }
 
-// Torch returns the event that describes PyTorch; the zero Event if it was never imported.
+// Torch returns the event that describes PyTorch; the zero Event if PyTorch was never imported.
 func (o *Outcome) Torch() Event {
 	all := o.eventsNamed("torch")
 	if len(all) == 0 {
@@ -115,13 +114,14 @@ func (o *Outcome) allocConf() string {
 	return ""
 }
 
-// DivertedFiles returns the files whose writes vprof redirected, by the paths that the script used.
+// DivertedFiles returns the files whose writes vprof redirected, by the paths in the script.
 func (o *Outcome) DivertedFiles() []string { return o.paths("diverted") }
 
-// UncomputedLines returns the user's lines, as file:line, that depend on a number that was never computed.
+// UncomputedLines returns the user's lines (file:line) that depend on a number that was not computed, since kernels do
+// not run.
 func (o *Outcome) UncomputedLines() []string { return o.paths("guessed") }
 
-// paths returns the paths in all events of a name, each once.
+// paths returns the distinct paths in all events with a name.
 func (o *Outcome) paths(event string) []string {
 	paths := lists.Map(o.eventsNamed(event), func(e Event) string { return e.Path })
 	slices.Sort(paths)
@@ -133,19 +133,19 @@ type Kind int
 
 // The kinds of ends.
 const (
-	// Fits completed its requested steps on the GPU.
+	// Fits means that the command completed the requested steps on the GPU.
 	Fits Kind = iota
-	// OutOfMemory ended by an OutOfMemoryError that the script did not catch.
+	// OutOfMemory means that the command ended with an OutOfMemoryError that the script did not catch.
 	OutOfMemory
-	// Failed is a script that failed for another reason.
+	// Failed means that the script failed for another reason.
 	Failed
-	// TimedOut was ended by its timeout.
+	// TimedOut means that the timeout ended the command.
 	TimedOut
-	// NoCUDA has no PyTorch, or a PyTorch built for a release of CUDA without stub libraries.
+	// NoCUDA means that PyTorch is missing, or was built for a release of CUDA without stub libraries.
 	NoCUDA
-	// NoGPU requires a GPU of the machine, which PyTorch does not find.
+	// NoGPU means that the command needs a GPU of this machine and PyTorch finds none.
 	NoGPU
-	// Untrained never put anything on the GPU.
+	// Untrained means that the command never used the GPU.
 	Untrained
 )
 
@@ -162,7 +162,7 @@ func (o *Outcome) Kind() Kind {
 	case torch.Version != "" && o.Device != "" && !torch.Available:
 		return NoGPU
 	case o.ExitCode != 0 && slices.Contains([]string{"", "exit"}, o.End().Reason):
-		// A program that started the training, such as a notebook, may report its end by vprof as a failure.
+		// A program that started the training, such as a notebook, may report a run that vprof ended as a failure.
 		return Failed
 	case torch.Version == "":
 		return NoCUDA
@@ -172,7 +172,7 @@ func (o *Outcome) Kind() Kind {
 	return Fits
 }
 
-// isSupportedCUDA reports whether there are stubs for the libraries of a release of CUDA.
+// isSupportedCUDA reports whether vprof has stub libraries for a release of CUDA.
 func isSupportedCUDA(cuda string) bool {
 	major, _, _ := strings.Cut(cuda, ".")
 	return slices.Contains([]string{"12", "13"}, major)
@@ -193,7 +193,7 @@ func (o *Outcome) failure() Event {
 	return all[len(all)-1]
 }
 
-// readTrace reads the recorded allocations of the process that trained.
+// readTrace reads the recorded allocations of the training process.
 func (o *Outcome) readTrace() error {
 	end := o.End()
 	if end.Trace == "" {
@@ -212,7 +212,7 @@ func (o *Outcome) readTrace() error {
 	return nil
 }
 
-// ReachedText describes which parts of training a command without training steps reached.
+// ReachedText describes how far a command without training steps came.
 func (o *Outcome) ReachedText() string {
 	if wanted := o.MissingObjectText(); wanted != "" {
 		return wanted

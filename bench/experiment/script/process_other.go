@@ -7,11 +7,11 @@ import (
 	"os"
 )
 
-// hostPeak returns zero: this system does not report it.
+// hostPeak returns zero: this operating system does not report it.
 func hostPeak(*os.ProcessState) int64 { return 0 }
 
-// holdOpen opens nothing: this system has no signal for readers of pipes.
+// holdOpen opens nothing: this operating system does not notify the readers of pipes.
 func holdOpen(string) (io.Closer, error) { return io.NopCloser(nil), nil }
 
-// isFull returns false: this system does not report it.
+// isFull returns false: this operating system does not report it.
 func isFull(string) bool { return false }

@@ -10,7 +10,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn/query"
 )
 
-// Operations and element types by the stubs' names.
+// Convolution passes and element types by their names in the stub libraries' questions.
 var (
 	operations = map[string]cudnn.Direction{"fprop": cudnn.Forward, "dgrad": cudnn.GradInput, "wgrad": cudnn.GradWeight}
 	types      = map[string]cudnn.DType{"float": cudnn.F32, "half": cudnn.F16, "bfloat16": cudnn.BF16}
@@ -19,24 +19,25 @@ var (
 
 // A question asks for a size that a library chooses, such as cuDNN's workspace.
 type question struct {
-	// asked is the question for cuDNN; empty if cuDNN does not answer it without a GPU.
+	// asked is the question in the form that cuDNN answers; empty if cuDNN cannot answer it without a GPU.
 	asked string
-	// compiled marks questions about kernels that cuDNN compiles at run time.
+	// compiled reports whether the question is about a kernel that cuDNN compiles at run time.
 	compiled bool
-	// convolution is the convolution of the question; nil for others.
+	// convolution is the convolution that the question is about; nil for other questions.
 	convolution *query.Question
-	// engine is the engine of the convolution; the zero engine is PyTorch's choice.
+	// engine is the convolution's engine in cuDNN; the zero engine is the one that PyTorch chooses.
 	engine engine
 	// rule returns vprof's own answer in bytes; nil if it has none.
 	rule func(*cudnn.Rules, cudnn.GPU) int64
 }
 
-// An engine is an implementation of a convolution that PyTorch tries with cudnn.benchmark, or if memory is short.
+// An engine is a cuDNN implementation of a convolution. PyTorch tries several with cudnn.benchmark, or if memory is
+// short.
 type engine struct {
 	list string // "proposal" or "fallback"; empty for the engine of PyTorch's choice
 	at   int
-	// notes reports whether the question is about the engine's numerical notes, by which PyTorch excludes engines that
-	// are not deterministic or use TF32.
+	// notes reports whether the question asks for the engine's numerical notes, by which PyTorch excludes engines that
+	// are not deterministic or that use TF32.
 	notes bool
 }
 
@@ -55,7 +56,7 @@ func engineOf(given map[string]string) (e engine, err error) {
 	return e, err
 }
 
-// parseQuestion parses a line; package stubs describes the format.
+// parseQuestion parses one line of a stub library; package stubs documents the format.
 func parseQuestion(line string) (question, error) {
 	words := strings.Fields(line)
 	if len(words) < 2 {
@@ -103,7 +104,7 @@ func workspaceOf(r *cudnn.Rules, b cudnn.GPU, q query.Question) int64 {
 	return allocations[len(allocations)-1] // copies of tensors come before it
 }
 
-// recurrent parses a question about recurrent layers.
+// recurrent parses a question about an RNN layer.
 func recurrent(given map[string]string) (cudnn.RNN, error) {
 	modes := map[string]cudnn.RNNMode{"rnn": cudnn.SimpleRNN, "gru": cudnn.GRU, "lstm": cudnn.LSTM}
 	mode, known := modes[given["mode"]]
@@ -142,8 +143,8 @@ func batchNorm(pass string, given map[string]string) (int64, error) {
 	return n.Forward(), nil
 }
 
-// convolution parses a question about a convolution: pass, types, and tensors as dimensions and strides. The groups are
-// the channels of x divided by the channels of w.
+// convolution parses a question about a convolution: pass, types, and tensors as sizes and strides. The number of
+// groups is the channels of x divided by the channels of w.
 func convolution(pass string, given map[string]string) (query.Question, error) {
 	var q query.Question
 	operation, known := operations[pass]
@@ -172,7 +173,7 @@ func convolution(pass string, given map[string]string) (query.Question, error) {
 	return query.NewQuestion(c, operation), nil
 }
 
-// configOf returns the convolution that has tensors of these sizes.
+// configOf returns the convolution whose tensors have the given sizes.
 func configOf(sizes map[string][]int64) (cudnn.Config, error) {
 	x, w, y := sizes["x"], sizes["w"], sizes["y"]
 	dims := len(x) - 2

@@ -17,13 +17,13 @@ import (
 	"github.com/vprof/vprof/profiler/stack"
 )
 
-// results maps the kinds of ends to their words in reports.
+// results maps the kinds of ends to their names in reports.
 var results = map[Kind]string{
 	Fits: "fits", OutOfMemory: "out of memory", Failed: "failed", TimedOut: "timeout",
 	NoCUDA: "no cuda", NoGPU: "no gpu", Untrained: "no training",
 }
 
-// Report returns the outcome as a report. Its peaks are PyTorch's own counts.
+// Report returns the outcome as a report. Its peaks are those that PyTorch counted.
 func (o *Outcome) Report(ctx context.Context) (*report.Report, error) {
 	c := models.Case{Model: o.name(), GPUs: o.GPUs, Stack: o.libraries()}
 	if release, err := stack.Lookup(o.Torch().Version); err == nil {
@@ -68,7 +68,7 @@ func (o *Outcome) Report(ctx context.Context) (*report.Report, error) {
 	return r, err
 }
 
-// warnings returns warnings about properties of the run that the values do not show.
+// warnings returns warnings about aspects of the run that its values do not show.
 func (o *Outcome) warnings() []report.Warning {
 	var all []report.Warning
 	warn := func(hint, format string, args ...any) {
@@ -107,13 +107,13 @@ func (o *Outcome) warnings() []report.Warning {
 	return all
 }
 
-// name returns the script among the arguments, without its folder.
+// name returns the name of the script in the command, without its folder.
 func (o *Outcome) name() string {
 	at := slices.IndexFunc(o.Args, func(arg string) bool { return strings.HasSuffix(arg, ".py") })
 	return filepath.Base(o.Args[max(0, at)])
 }
 
-// libraries returns the releases of the libraries that the script imported, without releases that are not numbers.
+// libraries returns the releases of the libraries that the script imported, except releases that are not numeric.
 func (o *Outcome) libraries() stack.Libraries {
 	all := stack.Libraries{}
 	for name, release := range o.End().Releases {
@@ -156,8 +156,8 @@ func (o *Outcome) script() *report.Script {
 	return s
 }
 
-// coverage returns the parts of training that a run covers. It is nil if the script ended by itself, or the user chose
-// the number of steps.
+// coverage returns which parts of training the run covers; nil if the script ended by itself or the user chose the
+// number of steps.
 func (o *Outcome) coverage() *report.Coverage {
 	if o.Longest == 0 || !slices.Contains([]string{"steps", "shortened"}, o.End().Reason) {
 		return nil
@@ -172,11 +172,11 @@ func (o *Outcome) coverage() *report.Coverage {
 	return seen
 }
 
-// mostSteps is the number of steps beyond which growth is of no concern: few trainings have more.
+// mostSteps is the number of steps beyond which growth does not matter: few trainings have more.
 const mostSteps = 1_000_000
 
-// LeastMemory returns the smallest memory of a GPU, to a hundredth, on which a run fits that ran out of memory on a
-// smaller GPU: its recording on a larger GPU, which needed device bytes there, is replayed.
+// LeastMemory returns the smallest GPU memory on which a run fits, to a hundredth. o ran out of memory on a smaller
+// GPU; device is the device bytes of its recording on a larger one, which is replayed.
 func (o *Outcome) LeastMemory(ctx context.Context, device int64) (int64, error) {
 	gpu := o.GPU
 	for few := gpu.Memory; device-few > device/100; {
@@ -194,11 +194,11 @@ func (o *Outcome) LeastMemory(ctx context.Context, device int64) (int64, error) 
 	return device, nil
 }
 
-// growth returns the growth of memory per step, and the step at which it fills the GPU. It is nil if memory hardly
-// grows.
+// growth returns the growth of memory per step, and the step at which the GPU is full; nil without much growth.
 func (o *Outcome) growth(run *report.Run) *report.StepGrowth {
 	last := max(o.End().Batches, run.Phases[len(run.Phases)-1].Step)
-	// Memory left by the step before the last, or the one before it: loop variables still hold memory of the last step.
+	// Use memory left by the step before the last, or the one before it: after the last step, loop variables still hold
+	// memory.
 	kept := step.KeptAfterStep(o.Program, last-2)
 	for made := last - 3; made > 0 && kept.Bytes() == 0; made-- {
 		kept = step.KeptAfterStep(o.Program, made)
@@ -231,7 +231,7 @@ func (o *Outcome) growth(run *report.Run) *report.StepGrowth {
 	return g
 }
 
-// run returns the run on the GPU. The breakdown of the peak comes from a replay of the recording.
+// run returns the report of the run on the GPU. The breakdown of the peak comes from a replay of the recording.
 func (o *Outcome) run(ctx context.Context, r *report.Report) (*report.Run, error) {
 	end := o.End()
 	out := &report.Run{
@@ -264,7 +264,7 @@ func (o *Outcome) run(ctx context.Context, r *report.Report) (*report.Run, error
 	breakdown.EachVisible(func(c program.Class, bytes int64) {
 		out.Classes = append(out.Classes, report.Component{Name: c.String(), Bytes: bytes})
 	})
-	// Failed trials of cudnn.benchmark are not replayed.
+	// Failed trials of cudnn.benchmark are not in the replay.
 	rest := out.Allocated - breakdown.Total()
 	if max(rest, -rest) > out.Allocated/100 && !end.Benchmark {
 		r.Warnings = append(r.Warnings, report.Warning{
@@ -276,15 +276,15 @@ func (o *Outcome) run(ctx context.Context, r *report.Report) (*report.Run, error
 	return out, nil
 }
 
-// highest returns the first phase with the highest peak.
+// highest returns the phase with the highest peak; the first if several have it.
 func highest(all []report.Phase) report.Phase {
 	return slices.MaxFunc(all, func(a, b report.Phase) int { return cmp.Compare(a.PeakAllocated, b.PeakAllocated) })
 }
 
-// leastTimed is the smallest number of steps whose median counts as the time of a step.
+// leastTimed is the smallest number of timed steps whose median is reported.
 const leastTimed = 10
 
-// timing returns the median time of the timed steps; nil if they are too few.
+// timing returns the median of the timed steps; nil if there are too few.
 func (o *Outcome) timing() *report.Timing {
 	all := o.eventsOfRank("timed")
 	if len(all) == 0 || len(all[0].Times) < leastTimed {
@@ -298,7 +298,7 @@ func (o *Outcome) timing() *report.Timing {
 	}
 }
 
-// allocator returns the settings of PyTorch's allocator.
+// allocator returns the settings of PyTorch's allocator in the run.
 func (o *Outcome) allocator() allocator.Config {
 	conf, err := allocator.ParseConfig(o.allocConf())
 	if err != nil { // PyTorch has taken it, so what is not known has no effect here

@@ -21,7 +21,7 @@ import (
 //go:embed hook/*.py hook/vprof_hook/*.py hook/bin hook/kernels hook/kernels/*/*.py hook/kernels/*/*/*.py
 var hook embed.FS
 
-// Hook returns the Python code of the hook, which runs in the user's process: all its files, one after the other.
+// Hook returns the Python code of the hook, which runs in the user's process: the contents of all its files, joined.
 func Hook() string {
 	var b strings.Builder
 	err := fs.WalkDir(hook, "hook", func(path string, d fs.DirEntry, err error) error {
@@ -38,10 +38,10 @@ func Hook() string {
 	return b.String()
 }
 
-// A hookFolder is the temporary folder of one run, with the hook, its events and the files that the script saved.
+// A hookFolder is the temporary folder of one run. It holds the hook, the events and the files that the script saved.
 type hookFolder struct {
 	dir string
-	// running is open while the run continues; the processes of the command watch it.
+	// running is an open pipe while the run continues; the command's processes watch it.
 	running io.Closer
 }
 
@@ -64,7 +64,7 @@ func openHookFolder() (*hookFolder, error) {
 // path returns the path of a file in the hook folder.
 func (r *hookFolder) path(name string) string { return filepath.Join(r.dir, name) }
 
-// Close removes the hook folder, and ends processes that still use it.
+// Close removes the hook folder and ends processes that still use it.
 func (r *hookFolder) Close() error { return errors.Join(r.running.Close(), os.RemoveAll(r.dir)) }
 
 // removeCreatedFiles removes the empty folders that the command made for files that vprof redirected to the temporary
@@ -85,13 +85,13 @@ func removeCreatedFiles(events []Event) []string {
 	return slices.DeleteFunc(slices.Clone(left), inner)
 }
 
-// offlineVariables keeps experiment trackers from recording a run that is not real.
+// offlineVariables are environment variables that keep experiment trackers from uploading a simulated run.
 var offlineVariables = []string{
 	"WANDB_MODE=offline", "COMET_OFFLINE=1", "COMET_MODE=disabled", "NEPTUNE_MODE=offline", "CLEARML_OFFLINE_MODE=1",
 	"SWANLAB_MODE=disabled", "TRACKIO_DISABLED=1", "HF_HUB_DISABLE_TELEMETRY=1", "MLFLOW_DISABLED=1", "DVCLIVE_TEST=1",
 }
 
-// environment returns the command's environment: the user's own, and the variables of the hook and the libraries.
+// environment returns the command's environment variables: the user's, and those of the hook and the stub libraries.
 func (c *Command) environment(r *hookFolder) ([]string, error) {
 	env := os.Environ()
 	set := func(name, value string) { env = append(env, name+"="+value) }
@@ -122,7 +122,7 @@ func (c *Command) environment(r *hookFolder) ([]string, error) {
 	if c.KeepFiles {
 		set("VPROF_KEEP", "1")
 	} else {
-		// Trackers that write files all the same write them into the hook folder.
+		// Trackers that write files anyway write them into the hook folder.
 		env = append(append(env, offlineVariables...), "WANDB_DIR="+r.dir, "MLFLOW_TRACKING_URI=file:"+r.path("mlruns"))
 	}
 	env = append(env, c.compileVariables(r)...)
@@ -150,11 +150,11 @@ func (c *Command) environment(r *hookFolder) ([]string, error) {
 	return env, nil
 }
 
-// inductorFolder is the folder in the hook folder that is Inductor's cache.
+// inductorFolder is the folder of Inductor's cache within the hook folder.
 const inductorFolder = "inductor"
 
-// compileVariables returns the environment variables of torch.compile. Inductor's cache is a folder of this run, or the
-// one that the command names: simulated timings of kernels must not reach the cache of real runs.
+// compileVariables returns the environment variables for torch.compile. Inductor's cache is a folder of this run, or
+// the one that the command names: simulated kernel timings must not reach the cache of real runs.
 func (c *Command) compileVariables(r *hookFolder) []string {
 	env := []string{"TORCHINDUCTOR_CACHE_DIR=" + cmp.Or(c.InductorCache, r.path(inductorFolder))}
 	if c.ActivationBudget > 0 {
@@ -166,11 +166,10 @@ func (c *Command) compileVariables(r *hookFolder) []string {
 	return append(env, "TORCHINDUCTOR_COMPILE_THREADS=1") // there is nothing to compile in processes of its own
 }
 
-// driverVersion is a version of CUDA times 1000, as in cuDriverGetVersion: newer than what any release of PyTorch
-// needs.
+// driverVersion is a CUDA version times 1000, as in cuDriverGetVersion: newer than any release of PyTorch needs.
 const driverVersion = 13020
 
-// withGPU adds the variables that describe the GPU to the stub libraries.
+// withGPU appends the variables that describe the GPU to the stub libraries.
 func (c *Command) withGPU(r *hookFolder, env []string) ([]string, error) {
 	var gpu bytes.Buffer
 	if err := stubs.WriteGPU(&gpu, c.GPU, max(c.GPUs, 1), driverVersion); err != nil {
@@ -186,7 +185,7 @@ func (c *Command) withGPU(r *hookFolder, env []string) ([]string, error) {
 	return env, nil
 }
 
-// visibleDevices returns the number of the machine's GPU that the command uses, by CUDA_VISIBLE_DEVICES.
+// visibleDevices returns the number of this machine's GPU that the command uses, from CUDA_VISIBLE_DEVICES.
 func (c *Command) visibleDevices(otherwise string) string {
 	number := strings.TrimPrefix(c.Device, "cuda:")
 	index, err := strconv.Atoi(number)
@@ -196,7 +195,7 @@ func (c *Command) visibleDevices(otherwise string) string {
 	return number
 }
 
-// prependPath returns a list of paths with another path in front.
+// prependPath returns a list of paths with another path at its start.
 func prependPath(first, list string) string {
 	if list == "" {
 		return first

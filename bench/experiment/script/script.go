@@ -25,64 +25,65 @@ import (
 type Command struct {
 	// Args are the program and its arguments.
 	Args []string
-	// GPU is the GPU that PyTorch finds.
+	// GPU is the simulated GPU that PyTorch finds.
 	GPU device.GPU
-	// Stubs is the folder of libraries that give PyTorch the GPU, with a folder for
-	// each major version of CUDA; empty to run on the GPU of the machine.
+	// Stubs is the folder of stub libraries that simulate the GPU, with a subfolder for each major version of CUDA;
+	// empty to run on a GPU of this machine.
 	Stubs string
-	// Device names a GPU of the machine ("cuda:0"), of which other processes use Others bytes; empty with Stubs.
+	// Device names the GPU of this machine to use ("cuda:0"); empty with Stubs. Others is the bytes that other
+	// processes use on it.
 	Device string
 	Others int64
-	// Steps is the number of steps of each optimizer after which training is ended; zero for no limit.
+	// Steps is the number of steps of each optimizer after which training ends; zero is no limit.
 	Steps int
-	// Brief ends training after the steps and the longest batches, without further steps.
+	// Brief ends training after Steps and the longest batches, without the further steps that try changes.
 	Brief bool
-	// Timed adds timed steps after them, which a run on a GPU of the machine always has.
+	// Timed adds timed steps. A run on a GPU of this machine always has them.
 	Timed bool
-	// Longest limits the search for the largest batches of the data set, of which one or two are trained on after the
-	// steps; zero skips the search.
+	// Longest is the time limit of the search for the largest batches of the data set. Training runs one or two of them
+	// after the steps. Zero skips the search.
 	Longest time.Duration
-	// Until is "eval" or "save" to train until the first evaluation or saving, "end" to let the command end by itself.
+	// Until is "eval" or "save" to train until the first evaluation or saving, or "end" to let the command end by
+	// itself.
 	Until string
 	// NoGrad turns off autograd.
 	NoGrad bool
-	// Timeout ends the command; zero is none.
+	// Timeout ends the command; zero is no limit.
 	Timeout time.Duration
-	// KeepFiles lets the script save files at their own paths, and its trackers go online.
+	// KeepFiles lets the script save files at their own paths, and its trackers use the network.
 	KeepFiles bool
-	// Triton reports whether Triton compiles the kernels of torch.compile. The allocated bytes do not depend on it.
+	// Triton reports whether Triton compiles the kernels of torch.compile. Allocated bytes do not depend on it.
 	Triton bool
 	// ActivationBudget is PyTorch's activation_memory_budget for torch.compile; zero keeps the script's.
 	ActivationBudget float64
-	// InductorCache is a folder in which Inductor keeps compiled code and tunings for further runs; empty for a folder
-	// that is deleted after the run.
+	// InductorCache is the folder in which Inductor keeps compiled code and autotuning results for later runs. If
+	// empty, the folder is deleted after the run.
 	InductorCache string
-	// Tunings is a file with Inductor's tunings of other commands; empty for none. It is not read if there is an
-	// InductorCache.
+	// Tunings is a file with Inductor's tunings of other commands; empty for none. InductorCache takes its place.
 	Tunings string
 	// Without names the kinds of files that placeholders replace.
 	Without Without
-	// GPUs is the number of ranks of the training, Rank the rank that runs.
+	// GPUs is the number of ranks of the training, Rank the one that runs.
 	GPUs, Rank int
 	// Folders are searched for packages before the environment's own. Libraries reports whether allocations are also
-	// named by lines of libraries other than PyTorch.
+	// attributed to lines of libraries other than PyTorch.
 	Folders   []string
 	Libraries bool
-	// Stdin, Stdout and Stderr are the command's streams. Without a Stderr, its standard error is hidden, and
-	// Outcome.StderrTail is the end of it.
+	// Stdin, Stdout and Stderr are the command's streams. If Stderr is nil, standard error is hidden, and
+	// Outcome.StderrTail holds its end.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	// Foreground reports whether the command shares a terminal with this process.
 	Foreground bool
-	// OnEvent is called with each event as it happens; nil for none.
+	// OnEvent, if not nil, is called with each event as it happens.
 	OnEvent func(Event)
 }
 
-// terminateGrace is the time that an interrupted command has to end.
+// terminateGrace is the time after which an interrupted command is killed.
 const terminateGrace = 10 * time.Second
 
-// Run runs the command to its end. A failure of the command is a result. The error is about its environment, and means
-// bad input if the program does not exist.
+// Run runs the command to its end. A failing command is a result, not an error. The error is about the environment, and
+// means bad input if the program does not exist.
 func Run(ctx context.Context, c Command) (*Outcome, error) {
 	room, err := openHookFolder()
 	if err != nil {
@@ -146,7 +147,7 @@ func Run(ctx context.Context, c Command) (*Outcome, error) {
 // noSpaceMessage is the start of Linux's error for a full disk.
 const noSpaceMessage = "No space left on device"
 
-// eventHandler returns a function that passes events on, and tells the server which Python has the cuDNN to query.
+// eventHandler returns a function that calls OnEvent, and tells the server which Python's cuDNN to query.
 func (c *Command) eventHandler(s *cudnnServer) func(Event) {
 	return func(e Event) {
 		if e.Name == "torch" {
@@ -158,7 +159,7 @@ func (c *Command) eventHandler(s *cudnnServer) func(Event) {
 	}
 }
 
-// await reads the log until the command has ended; late reports whether it ran out of time.
+// await reads events until the command has ended; late reports whether it reached its timeout.
 func (c *Command) await(ctx context.Context, p *supervisor.Process, log *eventLog) (late bool) {
 	var timeout <-chan time.Time
 	if c.Timeout > 0 {

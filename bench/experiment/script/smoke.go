@@ -10,8 +10,8 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// smokeMoments are the points of training at which memory runs out, in the order of a training run, as
-// smoke tests name them.
+// smokeMoments are the points of training at which memory may run out, as smoke tests name them, in the order of a
+// training run.
 var smokeMoments = []struct {
 	name, note string
 	of         func(p report.Phase) bool
@@ -35,8 +35,9 @@ func isTraining(p report.Phase) bool {
 	return p.Step > 0 && slices.Contains([]string{"forward", "backward", "optimizer"}, p.Name)
 }
 
-// Smoke returns the run of a command, reported by r, as a smoke test: whether each point of training is within the
-// budget. Points that were not reached are left out. batch is the value of {batch} in the command; 1 without it.
+// Smoke returns the run of a command, with report r, as a smoke test: whether memory at each point of training is
+// within the budget. Points that the run did not reach are left out. batch is the value of {batch} in the command; 1 if
+// it has none.
 func Smoke(r *report.Report, budget planner.Budget, batch int) *report.Smoke {
 	ran := r.Devices[0]
 	budget.Memory = ran.Memory
@@ -94,14 +95,14 @@ func Smoke(r *report.Report, budget planner.Budget, batch int) *report.Smoke {
 	return s
 }
 
-// deviceNeed returns the number of bytes of a run that must be within the limit of a budget: what it reserved, and the
-// upper end of the context.
+// deviceNeed returns the device bytes that must be within a budget: the reserved bytes plus the upper end of the
+// context.
 func deviceNeed(b planner.Budget, context, reserved int64) int64 {
 	return b.Need(planner.EstimateOfRun(device.GPU{Context: context}, reserved))
 }
 
-// components returns the breakdown of a training step at its peak. Classes are known only at the peak of the whole run;
-// another step has its allocated bytes in one part.
+// components returns the breakdown of a training step at its peak. Tensor classes are known only at the peak of the
+// whole run; for another step, the allocated bytes are one component.
 func components(run *report.Run, step report.Check) []report.Component {
 	all := slices.Clone(run.Classes)
 	if step.Allocated != run.Allocated {

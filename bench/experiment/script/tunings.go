@@ -13,28 +13,29 @@ import (
 	"github.com/vprof/vprof/internal/rewrite"
 )
 
-// A tuning is a line of a file that replaces Inductor's cache on a machine with the GPU. It records that a command
-// began, or what that command tuned. In Inductor's cache, a file beside each kernel names its fastest configuration.
-// Another file names the matrix products that are faster with padded operands (pad_mm). A later process that compiles
-// the same code tries nothing again. Likewise here, a command that runs for the first time finds the tunings of earlier
-// commands. A command that runs again finds only what it found the first time, and tunes the rest again, so its values
-// stay the same.
+// A tuning is one line of a file that plays the role of Inductor's persistent cache. It records that a command began,
+// or the files with its autotuning results. In Inductor's cache, a file beside each kernel names its fastest
+// configuration. Another file names the matrix products that are faster with padded operands (pad_mm). A later process
+// that compiles the same code does not autotune again. In the same way, a command that runs for the first time finds
+// the tunings of earlier commands. A command that runs again finds only what it found the first time, and tunes the
+// rest again, so its values stay the same.
 type tuning struct {
 	Command string `json:"command"`
-	// Tuned are the files with what Inductor tuned: names in its cache, and contents.
+	// Tuned maps names of files in Inductor's cache to their contents, for files with autotuning results.
 	Tuned map[string]string `json:"tuned,omitempty"`
 }
 
-// maxTuningBytes is the size in bytes beyond which a file of tunings is deleted and restarted: some 20,000 kernels.
+// maxTuningBytes is the size in bytes at which a file of tunings is deleted: some 20,000 kernels.
 const maxTuningBytes = 8 << 20
 
-// tuningFile reports whether a file of Inductor's cache holds tunings: of a kernel, or the LocalCache of codecache.py.
+// tuningFile reports whether a file of Inductor's cache holds autotuning results: of a kernel, or of the LocalCache of
+// codecache.py.
 func tuningFile(name string) bool {
 	return (strings.HasSuffix(name, ".best_config") || filepath.Dir(name) == "cache") && filepath.IsLocal(name)
 }
 
-// findTuned copies the tunings of earlier commands into the cache of a run, and returns all known files. Tunings that
-// cannot be read or stored are lost: Inductor then tunes again.
+// findTuned copies the tunings of earlier commands into the Inductor cache of a run and returns all known files.
+// Tunings that cannot be read or stored are skipped: Inductor then tunes again.
 func (c *Command) findTuned(r *hookFolder) (known map[string]string) {
 	known = map[string]string{}
 	if c.Tunings == "" || c.InductorCache != "" {
@@ -65,7 +66,7 @@ func (c *Command) findTuned(r *hookFolder) (known map[string]string) {
 	return known
 }
 
-// keepTuned stores the tunings of a run, for commands that run for the first time after it.
+// keepTuned stores the tunings of a run for commands that run for the first time later.
 func (c *Command) keepTuned(r *hookFolder, known map[string]string) {
 	if c.Tunings == "" || c.InductorCache != "" {
 		return
@@ -75,7 +76,7 @@ func (c *Command) keepTuned(r *hookFolder, known map[string]string) {
 	_ = fs.WalkDir(files, ".", func(name string, _ fs.DirEntry, err error) error {
 		if err == nil && tuningFile(name) {
 			content, err := fs.ReadFile(files, name)
-			// The file about products grows with each command, except with one that runs again.
+			// The file about padded products grows with each new command.
 			if err == nil && len(content) > len(known[name]) {
 				t.Tuned[name] = string(content)
 			}
@@ -87,7 +88,7 @@ func (c *Command) keepTuned(r *hookFolder, known map[string]string) {
 	}
 }
 
-// addTuning appends a line in one write, so that several processes may append at the same time.
+// addTuning appends a line in one write, so several processes may append concurrently.
 func (c *Command) addTuning(t tuning) {
 	line, err := json.Marshal(t)
 	if err != nil || os.MkdirAll(filepath.Dir(c.Tunings), 0o700) != nil {
@@ -96,7 +97,7 @@ func (c *Command) addTuning(t tuning) {
 	_ = rewrite.Append(c.Tunings, append(line, '\n'), 0o600)
 }
 
-// identity identifies the command by its arguments and folder; all ranks of a command have the same identity.
+// identity returns a key for the command from its arguments and folder. All ranks of a command have the same key.
 func (c *Command) identity() string {
 	folder, _ := os.Getwd()
 	sum := sha256.Sum256([]byte(strings.Join(append([]string{folder}, c.Args...), "\x00")))

@@ -87,8 +87,7 @@ func (e *RefusedError) Unwrap() error { return e.Err }
 // Usage marks the error as bad input.
 func (*RefusedError) Usage() bool { return true }
 
-// SharedGPUWarnings returns warnings about software that shares the device, whether the driver lists its processes or
-// not.
+// SharedGPUWarnings returns warnings about software that shares the device, visible to the driver or not.
 func SharedGPUWarnings(d device.Device) []report.Warning {
 	var all []report.Warning
 	if o, ok := d.(device.Observer); ok && !o.Baseline().OthersKnown {

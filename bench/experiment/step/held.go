@@ -196,7 +196,7 @@ func (h LiveBuffers) sumByName(n int, name func(program.Site) string) []report.C
 	return all[:min(n, len(all))]
 }
 
-// Holders returns the bytes by line and phase of allocation, largest first, without lines of less than a thousandth of
+// Holders returns the bytes by allocating line and phase, largest first, without lines of less than a thousandth of
 // all.
 func (h LiveBuffers) Holders() []report.Holder {
 	phases := allocatedIn(h.p)

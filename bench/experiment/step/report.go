@@ -144,8 +144,7 @@ func ParametersOf(c models.Counts) report.Parameters {
 	return report.Parameters{Total: c.Total, Trainable: c.Trainable, Criterion: c.Criterion, Buffers: c.Buffers}
 }
 
-// rareComponents are the components that are shown only if they are not zero: of CUDA graphs, paged optimizers and
-// several GPUs.
+// rareComponents are shown only if they are not zero: components of CUDA graphs, paged optimizers and several GPUs.
 var rareComponents = []planner.Component{planner.Component(program.GraphPools), planner.Paged, planner.Communication}
 
 // EstimateOf returns an estimate as reports show it.

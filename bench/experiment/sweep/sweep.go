@@ -257,8 +257,7 @@ func (w *sweeper) gpu() device.GPU {
 	return w.device.GPU()
 }
 
-// others returns the bytes of the device that the step cannot use: memory of other processes, and memory left free for
-// them.
+// others returns the device's bytes that the step cannot use: memory of other processes, and memory left free for them.
 func (w *sweeper) others() int64 {
 	var bytes int64
 	if o, ok := w.device.(device.Observer); ok {

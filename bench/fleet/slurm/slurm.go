@@ -45,7 +45,7 @@ func run(ctx context.Context, stdin, name string, args ...string) (string, error
 	return strings.TrimSpace(string(out)), err
 }
 
-// Partitions returns the partitions of this machine's cluster. The error reports that Slurm's commands are missing or
+// Partitions returns the partitions of this machine's cluster. The error means that Slurm's commands are missing or
 // fail.
 func Partitions(ctx context.Context) ([]string, error) {
 	for _, name := range []string{"sbatch", "squeue", "scancel"} {

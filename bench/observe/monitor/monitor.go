@@ -19,8 +19,7 @@ type GPU struct {
 	Reader     Reader
 }
 
-// A Reader reads the state of a GPU. An error is a failure of the GPU or of the driver, such as a driver that was
-// reloaded.
+// A Reader reads the state of a GPU. Its error means that the GPU or the driver failed, as after a driver reload.
 type Reader interface {
 	Read() (nvml.Reading, error)
 	// Memory and Processes are the parts of a reading that a burst needs.
@@ -118,8 +117,7 @@ func (m *Monitor) Sample(now time.Time) Round {
 	return out
 }
 
-// ReadMemory reads only memory; the next sample includes it in its peaks. Readings a millisecond apart find short
-// peaks.
+// ReadMemory reads only memory, for the peaks of the next sample. Readings a millisecond apart find short peaks.
 func (m *Monitor) ReadMemory(now time.Time) {
 	for _, b := range m.gpus {
 		if !b.lostSince.IsZero() {

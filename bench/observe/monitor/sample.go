@@ -29,8 +29,7 @@ type Sample struct {
 	// shorter peaks may have been missed.
 	Peak int64   `json:"peak_bytes"`
 	Gap  float64 `json:"longest_gap_seconds"`
-	// Watched is the memory of the watched processes in bytes; absent if all are watched, -1 if NVML does not report
-	// it.
+	// Watched is the memory of the watched processes in bytes; absent if all are watched, -1 if NVML reports none.
 	Watched    *int64   `json:"watched_bytes,omitempty"`
 	GPUPercent *int     `json:"gpu_percent,omitempty"`
 	MemPercent *int     `json:"memory_percent,omitempty"`
@@ -87,8 +86,8 @@ func (s Sample) Power() string {
 	return fmt.Sprintf("%.0f%s W", *s.Watts, phrase.IfKnown(" of %.0f", s.LimitWatts))
 }
 
-// FormatInterval formats the time between samples, rounded up, in milliseconds or from ten seconds on in tenths of a
-// second.
+// FormatInterval formats the time between samples, rounded up, in milliseconds, from ten seconds on in tenths of
+// seconds.
 func FormatInterval(d time.Duration) string {
 	unit := time.Millisecond
 	if d >= 10*time.Second {
@@ -126,8 +125,7 @@ func (s Sample) Record() []string {
 // GPUTotals is the summary of all samples of a GPU.
 type GPUTotals struct {
 	GPU int
-	// Samples counts readings, Failed the failed ones. Gap is the longest time between two: a shorter peak may have
-	// been missed.
+	// Samples counts readings, Failed failed ones. Gap is the longest time between two: a shorter peak may be missing.
 	Samples, Failed int
 	Gap             time.Duration
 	// First is the used memory at the first reading, Peak its maximum, in bytes.

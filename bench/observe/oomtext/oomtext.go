@@ -182,8 +182,7 @@ var hostOOMWordings = []string{
 // maxLineBytes is the largest number of bytes of a line that is quoted.
 const maxLineBytes = 160
 
-// HostMessage returns the first line of a text that reports that the host's memory ran out, not a GPU's; empty if none
-// does.
+// HostMessage returns the first line of a text that reports that host memory, not a GPU's, ran out; empty if none does.
 func HostMessage(text []byte) string {
 	at := -1
 	for _, w := range hostOOMWordings {
@@ -213,8 +212,7 @@ func requester(before string) string {
 	return where
 }
 
-// parseAmount parses a size in bytes. It returns zero for sizes above the memory of any GPU, as if the message had
-// none.
+// parseAmount parses a size in bytes. A size above the memory of any GPU counts as missing: zero.
 func parseAmount(s string) int64 {
 	n, err := bytesize.Parse(strings.TrimSuffix(strings.TrimSuffix(s, " bytes"), " byte"))
 	if err != nil || n > 1<<50 {

@@ -233,8 +233,7 @@ func (d *decoder) block(v any, where *keyPath) Block {
 	}
 }
 
-// stack returns the stack of a block or of an event. The texts of a shared frame count for each reference, since each
-// is searched.
+// stack returns the stack of a block or event. A frame's text counts once for each reference: each is searched.
 func (d *decoder) stack(m *pickle.Dict, where *keyPath) []Frame {
 	l, ok := m.Get("frames").(*pickle.List)
 	if !ok || len(l.Items) == 0 {

@@ -115,8 +115,7 @@ func largestSites(places map[string]Site) []Site {
 	return slices.Clip(all[:min(len(all), maxLargestBlocks)])
 }
 
-// SummarizeOnlyDevice summarizes the one device that has memory. Several are a [*input.FormatError] about the file
-// name.
+// SummarizeOnlyDevice summarizes the only device that has memory. Several are a [*input.FormatError] naming the file.
 func (s *Snapshot) SummarizeOnlyDevice(name string) (Summary, error) {
 	devices := s.Devices()
 	if len(devices) != 1 {
@@ -125,8 +124,7 @@ func (s *Snapshot) SummarizeOnlyDevice(name string) (Summary, error) {
 	return s.Summarize(devices[0]), nil
 }
 
-// replayEvents replays the recorded events up to the moment of the snapshot, whose bytes are known, and finds the
-// peaks.
+// replayEvents replays the events up to the snapshot, where the live bytes are known, and finds the peaks.
 func (s *Summary) replayEvents(h *heapReplay, events []Event) {
 	s.Traced = len(events)
 	// The state before the first event follows from the present state.
@@ -152,8 +150,7 @@ func (s *Summary) replayEvents(h *heapReplay, events []Event) {
 	s.Troughs = troughs(now)
 }
 
-// troughs returns the local minima of a curve at which it falls at least half as deep as it ever does: the ends of
-// steps.
+// troughs returns the local minima of a curve that are at least half as deep as its deepest: the ends of steps.
 func troughs(values []int64) []int64 {
 	var deepest, high int64
 	for _, v := range values {

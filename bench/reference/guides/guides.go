@@ -102,8 +102,7 @@ func (q Quantity) Component() (planner.Component, bool) {
 	return 0, false
 }
 
-// IsTotal reports whether the quantity is the whole memory of a training step, which tables show beside vprof's
-// estimate.
+// IsTotal reports whether the quantity is a training step's whole memory, which tables compare with vprof's estimate.
 func (q Quantity) IsTotal() bool { return q == Device || q == AllocatedBytes }
 
 // String returns the quantity in words.

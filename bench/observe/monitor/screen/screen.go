@@ -38,8 +38,8 @@ type Options struct {
 	History *monitor.History
 	// Interval is the time between two samples.
 	Interval time.Duration
-	// Limit returns the position of the limit line for a GPU with so much memory; Alarm reports whether the user set
-	// it.
+	// Limit returns the position of the limit line for a GPU of that memory; Alarm reports whether the user set the
+	// limit.
 	Limit func(total int64) int64
 	Alarm bool
 	Now   func() time.Time
