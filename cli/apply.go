@@ -64,7 +64,7 @@ func (f *applyFlags) check(gpus int) error {
 }
 
 // path returns the file of a system that is written.
-func (f *applyFlags) path(s systems.System) string { return cmp.Or(f.config, s.Config) }
+func (f *applyFlags) path(s systems.Project) string { return cmp.Or(f.config, s.Config) }
 
 // takeFileValues fixes in the case the values that the user's file keeps: those outside of --map, and the precision and
 // checkpointing of a project. The recommendation must be safe with the rest of the file unchanged. It returns the names
@@ -128,7 +128,7 @@ func bestChoice(fit *report.Fit, device string, wanted func(report.Choice) bool)
 
 // chooseBest returns the choice to write: safe in all stages and, for settings that the project
 // does not offer, with its authors' values.
-func (f *applyFlags) chooseBest(fit *report.Fit, s systems.System) (c report.Choice, note string, err error) {
+func (f *applyFlags) chooseBest(fit *report.Fit, s systems.Project) (c report.Choice, note string, err error) {
 	device := fit.Devices[0].Name
 	if len(f.mapPairs) == 0 && (!s.Supports("amp") || !s.Supports("checkpointing")) {
 		if c, ok := bestChoice(fit, device, func(c report.Choice) bool { return c.IsAuthorsOwn }); ok {
@@ -213,7 +213,7 @@ func (f *applyFlags) run(ctx context.Context, o *output, fit *report.Fit) error 
 }
 
 // printValuesToPaste prints the settings to paste for projects without a configuration file.
-func (f *applyFlags) printValuesToPaste(to io.Writer, s systems.System, v systems.Values) error {
+func (f *applyFlags) printValuesToPaste(to io.Writer, s systems.Project, v systems.Values) error {
 	text, err := s.Paste(v)
 	if err != nil {
 		return err
@@ -251,21 +251,21 @@ func trainerValues(c report.Choice) trainers.Values {
 }
 
 // changes returns the files with their new contents.
-func (f *applyFlags) changes(s systems.System, v systems.Values, c report.Choice) ([]configfile.Change, error) {
-	var files []systems.File
+func (f *applyFlags) changes(s systems.Project, v systems.Values, c report.Choice) ([]configfile.Change, error) {
+	var files []systems.FileEdits
 	var err error
 	if f.trainer != nil && len(f.mapPairs) == 0 {
 		edits, err := f.trainer.Edits(trainerValues(c))
 		if err != nil {
 			return nil, err
 		}
-		files = []systems.File{{Path: f.trainer.File, Edits: edits}}
+		files = []systems.FileEdits{{Path: f.trainer.File, Edits: edits}}
 	} else if len(f.mapPairs) > 0 {
 		edits, err := systems.MappedEdits(f.mapPairs, v)
 		if err != nil {
 			return nil, fmt.Errorf("--map: %w", err)
 		}
-		files = []systems.File{{Path: f.config, Edits: edits}}
+		files = []systems.FileEdits{{Path: f.config, Edits: edits}}
 	} else if files, err = s.Files(f.path(s), v); err != nil {
 		return nil, err
 	}

@@ -94,7 +94,7 @@ func runBisect(ctx context.Context, o *bisectOptions, args []string) error {
 	if err := o.prepare(args); err != nil {
 		return err
 	}
-	f := &bisect.Finder{
+	f := &bisect.CauseFinder{
 		Peak: func(pins bisect.Pins) (int64, error) {
 			r, err := o.cachedResult(ctx, pins)
 			if err != nil {
@@ -103,7 +103,7 @@ func runBisect(ctx context.Context, o *bisectOptions, args []string) error {
 			return r.allocated, nil
 		},
 		Releases: func(name string) ([]string, error) { return o.installer.Releases(ctx, name) },
-		Search: bisect.Search{
+		ChangeSearch: bisect.ChangeSearch{
 			Equal: func(a,
 				b int64,
 			) bool {
@@ -125,7 +125,7 @@ func runBisect(ctx context.Context, o *bisectOptions, args []string) error {
 		return usagef("%s and %s have the same releases of all packages", o.oldEnvironment, o.newEnvironment)
 	}
 	o.printProgress("%d packages differ: %s", len(o.changedPackages), strings.Join(o.changedPackages, ", "))
-	causes, err := f.Find()
+	causes, err := f.FindCauses()
 	if err != nil {
 		return err
 	}
@@ -220,7 +220,7 @@ func (o *bisectOptions) printProgress(format string, args ...any) {
 }
 
 // finish writes the result.
-func (o *bisectOptions) finish(ctx context.Context, f *bisect.Finder, causes []bisect.Cause) error {
+func (o *bisectOptions) finish(ctx context.Context, f *bisect.CauseFinder, causes []bisect.Cause) error {
 	b := &report.Bisection{
 		Schema: report.BisectionSchema, Tool: vprofTool(), Command: o.run.command.Args, GPU: o.run.command.GPU.Name,
 		Causes: []report.BisectionCause{},
@@ -244,7 +244,7 @@ func (o *bisectOptions) finish(ctx context.Context, f *bisect.Finder, causes []b
 		}
 		b.Causes = append(b.Causes, report.BisectionCause{
 			Package: c.Package, Old: c.Old, New: c.New, Before: c.Before, After: c.After,
-			RequiredChanges: lists.Map(c.RequiredChanges, bisect.Change.String),
+			RequiredChanges: lists.Map(c.RequiredChanges, bisect.ReleaseChange.String),
 			Lines:           report.LineChanges(low.holders, high.holders),
 		})
 	}

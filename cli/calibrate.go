@@ -116,7 +116,7 @@ func runCalibrate(ctx context.Context, o *calibrateOptions) error {
 	return o.out.finish(r)
 }
 
-func (o *calibrateOptions) readObserved() ([]calibration.Observed, []coefficients.Input, error) {
+func (o *calibrateOptions) readObserved() ([]calibration.ObservedRun, []coefficients.Input, error) {
 	wanted, err := o.runFilter()
 	if err != nil {
 		return nil, nil, err
@@ -124,14 +124,14 @@ func (o *calibrateOptions) readObserved() ([]calibration.Observed, []coefficient
 	if err := o.checkSnapshotFlags(); err != nil {
 		return nil, nil, err
 	}
-	var runs []calibration.Observed
+	var runs []calibration.ObservedRun
 	var inputs []coefficients.Input
 	for _, arg := range o.runs {
 		all, in, err := o.readRun(arg)
 		if err != nil {
 			return nil, nil, err
 		}
-		all = slices.DeleteFunc(all, func(r calibration.Observed) bool { return !wanted(r) })
+		all = slices.DeleteFunc(all, func(r calibration.ObservedRun) bool { return !wanted(r) })
 		if len(all) == 0 {
 			return nil, nil, usagef("%s: no run matches the flags (batches in the file: %v)", arg, in.Batches)
 		}
@@ -169,7 +169,7 @@ func (o *calibrateOptions) checkSnapshotFlags() error {
 }
 
 // runFilter returns a predicate for the runs that the flags select.
-func (o *calibrateOptions) runFilter() (func(calibration.Observed) bool, error) {
+func (o *calibrateOptions) runFilter() (func(calibration.ObservedRun) bool, error) {
 	batches, err := o.batch.sizes(nil)
 	if err != nil {
 		return nil, err
@@ -181,14 +181,14 @@ func (o *calibrateOptions) runFilter() (func(calibration.Observed) bool, error) 
 		}
 		o.gpu = gpu.Name
 	}
-	return func(r calibration.Observed) bool {
+	return func(r calibration.ObservedRun) bool {
 		return (len(batches) == 0 || slices.Contains(batches, r.Case.Batch)) &&
 			(o.c.model == "" || r.Case.Model == o.c.model) && (o.gpu == "" || r.GPU == o.gpu)
 	}, nil
 }
 
 // readRun reads the runs of a file, or of standard input for "-".
-func (o *calibrateOptions) readRun(arg string) ([]calibration.Observed, coefficients.Input, error) {
+func (o *calibrateOptions) readRun(arg string) ([]calibration.ObservedRun, coefficients.Input, error) {
 	batch, path := batchAndFile(arg)
 	defer input.BeginReading()()
 	from, name, err := o.app.open(path)

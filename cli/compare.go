@@ -47,7 +47,7 @@ func runCompare(ctx context.Context, o *compareOptions, args []string) error {
 	if args[0] == "-" && args[1] == "-" {
 		return usagef("only one of the two files can be - (standard input)")
 	}
-	var sides [2]*compare.Side
+	var sides [2]*compare.ComparedFile
 	for i, arg := range args {
 		if sides[i], err = o.app.readSide(arg); err != nil {
 			return err
@@ -102,7 +102,7 @@ func (a *app) stepPrice(ctx context.Context) compare.NeedFunc {
 }
 
 // readSide reads LABEL=FILE or FILE.
-func (a *app) readSide(arg string) (*compare.Side, error) {
+func (a *app) readSide(arg string) (*compare.ComparedFile, error) {
 	label, path, labeled := strings.Cut(arg, "=")
 	if !labeled {
 		path = arg

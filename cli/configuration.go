@@ -27,7 +27,7 @@ type configuration struct {
 	// values are the values of the file by vprof's names ("batch", "amp"); nil before the file is read.
 	values map[string]any
 	// parts are the parts of the project's curriculum, from the files beside it.
-	parts []systems.Part
+	parts []systems.StageSettings
 	// ignoredValues are warnings about values of the file that the plan does not use.
 	ignoredValues []report.Warning
 }
@@ -124,10 +124,10 @@ func (k *configuration) read(m models.Model) (err error) {
 	if err != nil {
 		return err
 	}
-	if k.parts, err = s.ReadParts(k.path, false); err != nil {
+	if k.parts, err = s.ReadStages(k.path, false); err != nil {
 		return err
 	}
-	facts, unplanned, err := s.ReadFacts(k.path, m.Name)
+	facts, unplanned, err := s.ReadOtherKeys(k.path, m.Name)
 	if err != nil {
 		return err
 	}

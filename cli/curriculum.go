@@ -13,7 +13,7 @@ import (
 
 // curriculum returns the parts of a project's curriculum that differ in memory, each once. Settings of the model's own
 // parts that are fixed stay as they are.
-func curriculum(m models.Model, parts []systems.Part, fixed func(setting string) bool) (out []step.Part) {
+func curriculum(m models.Model, parts []systems.StageSettings, fixed func(setting string) bool) (out []step.Part) {
 	for _, p := range parts {
 		settings := models.Settings{}
 		for _, s := range m.Settings {
@@ -45,7 +45,7 @@ func (f *caseFlags) curriculumParts(m models.Model, c models.Case) ([]step.Part,
 }
 
 // file returns the system whose configuration is written, and its values; ok is false if there is none.
-func (f *applyFlags) file(m models.Model) (s systems.System, values map[string]any, found bool, err error) {
+func (f *applyFlags) file(m models.Model) (s systems.Project, values map[string]any, found bool, err error) {
 	if !f.apply && f.config == "" || len(f.mapPairs) > 0 || f.trainer != nil {
 		return s, nil, false, nil
 	}

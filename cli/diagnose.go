@@ -109,11 +109,11 @@ func (o *diagnoseOptions) diagnoseRanks(ctx context.Context, d *report.Diagnosis
 			}
 			sum := s.Summarize(device)
 			names, peaks = append(names, label), append(peaks, sum.PeakAllocated)
-			d.Findings = append(d.Findings, nameGPU(label, true, diagnose.Snapshot(sum))...)
+			d.Findings = append(d.Findings, nameGPU(label, true, diagnose.FindInSnapshot(sum))...)
 		}
 	}
 	d.Subject = strings.Join(names, ", ")
-	d.Findings = append(d.Findings, diagnose.Ranks(names, peaks)...)
+	d.Findings = append(d.Findings, diagnose.CompareRanks(names, peaks)...)
 	o.observedPeak.Bytes = slices.Max(peaks)
 	return o.addRemedies(ctx, d, device.GPU{})
 }
@@ -145,12 +145,12 @@ func (o *diagnoseOptions) diagnoseFile(ctx context.Context, d *report.Diagnosis,
 		err = o.diagnoseSeries(ctx, d, data, name)
 	case oomtext.Contains(data), oomtext.HostMessage(data) != "":
 		messages := oomtext.Parse(string(data))
-		d.Findings = append(d.Findings, diagnose.Errors(messages)...)
+		d.Findings = append(d.Findings, diagnose.FindInErrors(messages)...)
 		for _, m := range messages {
 			o.observedPeak.Bytes = max(o.observedPeak.Bytes, m.Allocated)
 		}
 		if line := oomtext.HostMessage(data); line != "" {
-			d.Findings = append(d.Findings, diagnose.HostMemory(line))
+			d.Findings = append(d.Findings, diagnose.HostMemoryFinding(line))
 		}
 		if oomtext.Contains(data) {
 			err = o.addRemedies(ctx, d, gpuOfMessages(messages, d))
@@ -193,7 +193,7 @@ func (o *diagnoseOptions) diagnoseSnapshot(ctx context.Context, d *report.Diagno
 	for _, device := range devices {
 		sum := s.Summarize(device)
 		o.observedPeak.Bytes = max(o.observedPeak.Bytes, sum.PeakAllocated)
-		d.Findings = append(d.Findings, nameGPU(fmt.Sprint(device), len(devices) > 1, diagnose.Snapshot(sum))...)
+		d.Findings = append(d.Findings, nameGPU(fmt.Sprint(device), len(devices) > 1, diagnose.FindInSnapshot(sum))...)
 	}
 	return o.addRemedies(ctx, d, device.GPU{})
 }
@@ -205,7 +205,7 @@ func (o *diagnoseOptions) diagnoseSeries(ctx context.Context, d *report.Diagnosi
 	}
 	product := ""
 	for _, s := range all {
-		found := diagnose.Series(s)
+		found := diagnose.FindInSeries(s)
 		if len(s.WatchedBytes) > 0 {
 			most := max(o.observedPeak.Bytes, int64(series.Quantile(s.WatchedBytes, 1)))
 			o.observedPeak = remedy.Peak{Bytes: most, Device: true}
@@ -272,9 +272,9 @@ func (o *diagnoseOptions) diagnoseReport(ctx context.Context, d *report.Diagnosi
 		return usagef("%s: the file holds no run to diagnose", name)
 	}
 	ran, _ := of.Find(at.Device)
-	d.Findings = append(d.Findings, diagnose.Run(ran, at.Run)...)
+	d.Findings = append(d.Findings, diagnose.FindInRun(ran, at.Run)...)
 	if of.Script != nil {
-		if found := diagnose.Script(of.Script); len(found) > 0 {
+		if found := diagnose.FindInScript(of.Script); len(found) > 0 {
 			enlarge := func(f report.Finding) bool { return f.Kind == "under-use" }
 			d.Findings = slices.Concat(found, slices.DeleteFunc(d.Findings, enlarge))
 		}

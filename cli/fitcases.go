@@ -122,7 +122,7 @@ func (o *fitOptions) keepEffectiveBatch(m models.Model) ([]models.Settings, erro
 	if o.effectiveBatch == 0 && !o.c.flags.Changed("accumulate") && o.batch == 0 {
 		o.effectiveBatch = effectiveBatch(values)
 	}
-	written, err := s.ReadParts(o.apply.path(s), true)
+	written, err := s.ReadStages(o.apply.path(s), true)
 	if err != nil {
 		return nil, usageError{err}
 	}

@@ -78,7 +78,7 @@ func runFleetCollect(ctx context.Context, o *fleetCollectOptions, path string) (
 			return nil
 		})
 	}
-	var runs []calibration.Observed
+	var runs []calibration.ObservedRun
 	each := func(r *report.Report) error {
 		if o.calibrate != "" {
 			runs = append(runs, calibration.ObservedRuns(r)...)
@@ -153,7 +153,7 @@ func (o *fleetCollectOptions) write(collect func(func(*report.Report) error) err
 const reportsPerPage = 32 << 20
 
 // fit fits each GPU's coefficients to all of its runs.
-func (o *fleetCollectOptions) fit(ctx context.Context, runs []calibration.Observed) error {
+func (o *fleetCollectOptions) fit(ctx context.Context, runs []calibration.ObservedRun) error {
 	now := o.app.now().UTC()
 	for _, gpu := range calibration.SplitByProcess(runs) {
 		if gpu[0].Simulated && !o.allowSimulated {

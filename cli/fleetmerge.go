@@ -149,7 +149,7 @@ func mergeFit(_ *app, set *shard.Set) (report.Document, error) {
 	if err := json.Unmarshal(set.First.Common, &head); err != nil {
 		return nil, err
 	}
-	parts, err := decodeResults[fit.Part](set)
+	parts, err := decodeResults[fit.PartResult](set)
 	if err != nil {
 		return nil, err
 	}

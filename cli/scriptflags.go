@@ -197,7 +197,7 @@ func (b *batchRuns) runUntilFull(ctx context.Context, batches []int) error {
 // searchLargest finds the largest multiple that is safe on the GPU, up to a limit.
 func (b *batchRuns) searchLargest(ctx context.Context, multiple, most int, budget planner.Budget) error {
 	try := func(batch int) (script.BatchRun, error) { return b.runBatch(ctx, batch) }
-	found, err := script.Largest(ctx, b.gpu, budget, multiple, most, try)
+	found, err := script.LargestBatch(ctx, b.gpu, budget, multiple, most, try)
 	if err == nil {
 		b.all.Largest = &found
 	}

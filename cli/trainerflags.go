@@ -154,7 +154,7 @@ func (f *caseFlags) modelOf(t *trainers.Config) (words []string, err error) {
 	case t.Model.Name == "":
 		return nil, usagef("%s: the file does not name the model; name it with --model", t.File)
 	}
-	if f.model, err = t.DescribedCase(); err != nil {
+	if f.model, err = t.ModelSpec(); err != nil {
 		return nil, err
 	}
 	return []string{"--model " + f.model}, nil

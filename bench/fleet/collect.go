@@ -11,15 +11,15 @@ import (
 	"github.com/vprof/vprof/internal/input"
 )
 
-// Result is the report of a job, or the reason why there is none.
+// Result is the report of one job, or the reason why there is no report.
 type Result struct {
 	Report        *report.Report `json:"report,omitempty"`
 	Case          report.Case    `json:"case,omitzero"`
 	RefusedReason string         `json:"refused,omitempty"`
 }
 
-// Results passes the results of all GPUs' jobs to each, in the order of the fleet, with one shard open at a time. The
-// error names every GPU with missing results.
+// Results calls each with the result of every job on every GPU, in the order of the fleet. One shard is open at a time.
+// The error names every GPU with missing results.
 func (f *Folder) Results(each func(b GPUTasks, r Result) error) error {
 	sets := make([]*shard.Set, len(f.GPUs))
 	var missing error
@@ -58,7 +58,7 @@ func (f *Folder) Results(each func(b GPUTasks, r Result) error) error {
 	return nil
 }
 
-// shards returns the shards of a GPU, nil if there are none yet.
+// shards returns the set of a GPU's shards; nil if no task has written one.
 func (f *Folder) shards(b GPUTasks) (*shard.Set, error) {
 	set, err := shard.ReadDir(f.Path(b))
 	switch {

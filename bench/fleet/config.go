@@ -1,7 +1,7 @@
 // Package fleet runs sweeps of many cases on the GPUs of a cluster, through the cluster's scheduler, and merges their
-// results. A [Config] lists what to train where. [Prepare] writes the jobs of each GPU into a folder that all machines
-// share. Tasks, started by an [Engine], each run a shard of a GPU's jobs. The state is in the files of the shards, so
-// that any machine can resume from the folder.
+// results. A [Config] lists the models and GPUs. [Prepare] writes the jobs of each GPU into a folder that all machines
+// share. An [Engine] starts tasks, each of which runs one shard of a GPU's jobs. The state is in the files of the
+// shards, so any machine can resume from the folder.
 package fleet
 
 import (
@@ -28,10 +28,10 @@ import (
 type Config struct {
 	// Name is the name of the fleet's jobs and of its folder.
 	Name string `yaml:"name"`
-	// Models are the trained models; each is planned in all Cases.
+	// Models are the models to train; each is planned in all Cases.
 	Models []Case `yaml:"models"`
 	Cases  []Case `yaml:"cases"`
-	// Batches are the batch sizes; empty for each model's own.
+	// Batches are the batch sizes; empty for each model's default.
 	Batches  Batches   `yaml:"batches"`
 	GPUs     []GPUKind `yaml:"boards"`
 	Strategy Strategy  `yaml:"strategy"`
@@ -41,45 +41,45 @@ type Config struct {
 	source     []byte
 }
 
-// Case is a model, or settings of a case; settings left out are the model's defaults. Its keys are the keys of
+// Case is a model, or settings of a case. Missing settings have the model's defaults. Its YAML keys are those of
 // [models.Fields], and model, trainer and settings.
 type Case struct {
 	Model string
-	// Trainer are the configuration files of a trainer, relative to the fleet's folder, which give the model and how it
-	// is trained; other keys change that.
+	// Trainer are the configuration files of a trainer, relative to the fleet's folder. They set the model and the
+	// training options; other keys override them.
 	Trainer Files
-	// patch has the file's values, settings the model's.
+	// patch holds the values of the keys in the file, settings the model's settings.
 	patch    models.Patch
 	settings models.Settings
 	line     int
 }
 
-// GPUKind is a kind of GPU of the cluster, with the scheduler's request for one.
+// GPUKind is a kind of GPU in the cluster, with what to request from the scheduler for one.
 type GPUKind struct {
-	// GPU is its name in the catalog.
+	// GPU is the GPU's name in the catalog.
 	GPU string `yaml:"gpu"`
-	// Partition is Slurm's partition, and Gres the generic resources to request from it; empty is gpu:1.
+	// Partition is the Slurm partition. Gres is the generic resource to request; empty is gpu:1.
 	Partition string `yaml:"partition"`
 	Gres      string `yaml:"gres"`
-	// Selector are the labels of Kubernetes's nodes that have it.
+	// Selector are the labels of the Kubernetes nodes that have the GPU.
 	Selector map[string]string `yaml:"node-selector"`
 	line     int
 }
 
 // Strategy describes how tasks are scheduled.
 type Strategy struct {
-	// Device is the device on which tasks run: "cuda:0", or "sim" for a simulated GPU; empty is cuda:0 if a scheduler
-	// runs them, sim on this machine.
+	// Device is the device on which tasks run: "cuda:0", or "sim" for a simulated GPU. Empty is cuda:0 with a
+	// scheduler, and sim on this machine.
 	Device  string `yaml:"device"`
 	FindMax bool   `yaml:"find-max"`
 	WarmUp  int    `yaml:"warm-up"`
 	Repeat  int    `yaml:"repeat"`
 	Verify  bool   `yaml:"verify"`
-	// TasksPerGPU limits the number of tasks that the jobs of a GPU are divided into; zero is 100.
+	// TasksPerGPU is the largest number of tasks into which a GPU's jobs are divided; zero is 100.
 	TasksPerGPU int `yaml:"tasks"`
-	// MaxRunning limits the number of tasks of a GPU that run at the same time; zero leaves it to the scheduler.
+	// MaxRunning is the largest number of a GPU's tasks that run at the same time; zero leaves it to the scheduler.
 	MaxRunning int `yaml:"at-once"`
-	// Attempts limits how often a task is started; zero is 3.
+	// Attempts is the largest number of times that a task is started; zero is 3.
 	Attempts int `yaml:"attempts"`
 }
 
@@ -90,13 +90,13 @@ type Slurm struct {
 	Time    string `yaml:"time"`
 	CPUs    int    `yaml:"cpus"`
 	Memory  string `yaml:"memory"`
-	// Container is the image that tasks run in, by Apptainer or, with Runtime "pyxis", by srun.
+	// Container is the image in which tasks run, by Apptainer or, if Runtime is "pyxis", by srun.
 	Container string `yaml:"container"`
 	Runtime   string `yaml:"container-runtime"`
-	// Setup are lines of the shell before the task, Options further lines of #SBATCH.
+	// Setup are shell lines before the task. Options are further #SBATCH lines.
 	Setup   string   `yaml:"setup"`
 	Options []string `yaml:"options"`
-	// Vprof is the path of vprof on the nodes; empty is the path of the running program.
+	// Vprof is the path of vprof on the nodes; empty is the path of this program.
 	Vprof string `yaml:"vprof"`
 }
 
@@ -104,27 +104,27 @@ type Slurm struct {
 type Kubernetes struct {
 	Namespace string `yaml:"namespace"`
 	Image     string `yaml:"image"`
-	// Claim is the volume claim with the fleet's folder, Path the folder's path in it.
+	// Claim is the persistent volume claim that contains the fleet's folder, at Path.
 	Claim string `yaml:"claim"`
 	Path  string `yaml:"path"`
-	// Resource is the resource name of a GPU; empty is nvidia.com/gpu.
+	// Resource is the Kubernetes resource name of a GPU; empty is nvidia.com/gpu.
 	Resource       string `yaml:"resource"`
 	CPU            string `yaml:"cpu"`
 	Memory         string `yaml:"memory"`
 	ServiceAccount string `yaml:"service-account"`
 	RuntimeClass   string `yaml:"runtime-class"`
 	Queue          string `yaml:"queue"`
-	// Selector are labels of nodes for all GPUs, besides the labels of each; Tolerations are as in a pod.
+	// Selector are node labels for all GPUs, in addition to those of each GPU. Tolerations are as in a pod.
 	Selector    map[string]string `yaml:"node-selector"`
 	Tolerations []map[string]any  `yaml:"tolerations"`
-	// Pod are further fields of the pod's spec, which replace vprof's.
+	// Pod are further fields of the pod's spec. They override vprof's.
 	Pod map[string]any `yaml:"pod"`
 }
 
-// Batches are batch sizes: a number, a list of numbers, or text in the form of --batch.
+// Batches are batch sizes. YAML gives a number, a list of numbers, or text as for --batch.
 type Batches []int
 
-// Files are paths: one, or a list of them.
+// Files are paths of files. YAML gives one path or a list.
 type Files []string
 
 // UnmarshalYAML implements [yaml.Unmarshaler].
@@ -162,7 +162,7 @@ func (*Case) Keys() []string {
 	return keys
 }
 
-// UnmarshalYAML implements [yaml.Unmarshaler]: a name alone is a model.
+// UnmarshalYAML implements [yaml.Unmarshaler]. A scalar is the name of a model.
 func (c *Case) UnmarshalYAML(n *yaml.Node) error {
 	c.line, c.patch = n.Line, models.Patch{}
 	if n.Kind == yaml.ScalarNode {
@@ -205,7 +205,7 @@ func (c *Case) setKey(key, value *yaml.Node) error {
 	return nil
 }
 
-// UnmarshalYAML implements [yaml.Unmarshaler]: a name alone is a GPU of the catalog and a partition.
+// UnmarshalYAML implements [yaml.Unmarshaler]. A scalar is the name of a GPU in the catalog and of its partition.
 func (b *GPUKind) UnmarshalYAML(n *yaml.Node) error {
 	b.line = n.Line
 	if n.Kind == yaml.ScalarNode {
@@ -216,10 +216,10 @@ func (b *GPUKind) UnmarshalYAML(n *yaml.Node) error {
 	return n.Decode((*plain)(b))
 }
 
-// maxConfigBytes is the largest file read, in bytes: ten thousand cases are a megabyte.
+// maxConfigBytes is the largest accepted size of a fleet's file: ten thousand cases take a megabyte.
 const maxConfigBytes = 16 << 20
 
-// Read reads a fleet. The error is an [*input.FormatError] unless reading itself failed.
+// Read reads a fleet's YAML file. The error is an [*input.FormatError] unless reading failed.
 func Read(r io.Reader, file string) (*Config, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxConfigBytes+1))
 	if err != nil {
@@ -297,13 +297,13 @@ func (c *Config) check(file string) error {
 	return c.checkShell(wrong)
 }
 
-// maxTasks is the number of tasks that Slurm accepts in an array by default.
+// maxTasks is the number of tasks that Slurm accepts in a job array by default.
 const maxTasks = 1000
 
-// maxRuns limits the number of runs of a batch size.
+// maxRuns is the largest accepted number of runs of a batch size.
 const maxRuns = 1000
 
-// checkShell refuses line ends and control characters in values that are written into lines of a script.
+// checkShell refuses line breaks and control characters in values that are written into lines of a shell script.
 func (c *Config) checkShell(wrong func(line int, key, format string, args ...any) error) error {
 	values := map[string]string{
 		"slurm.account": c.Slurm.Account, "slurm.qos": c.Slurm.QOS, "slurm.time": c.Slurm.Time,
@@ -326,7 +326,7 @@ func (c *Config) checkShell(wrong func(line int, key, format string, args ...any
 	return nil
 }
 
-// Key returns the name of the GPU's part of the fleet: the GPU's, or its partition's if that differs.
+// Key returns the name of the GPU within the fleet: the GPU's name, followed by the partition's if that differs.
 func (b GPUKind) Key() string {
 	key := b.GPU
 	if b.Partition != b.GPU {
@@ -340,7 +340,7 @@ func (b GPUKind) Key() string {
 	}, key)
 }
 
-// applyTo returns the case of a model with the values of c in place of its own.
+// applyTo returns a model's case with the values of c in place of its own.
 func (c Case) applyTo(to models.Case) models.Case {
 	settings := models.Settings{}
 	for _, from := range []models.Settings{to.Settings, c.settings} {
@@ -367,7 +367,7 @@ func (c *Config) batchesFor(m models.Model, k models.Case) []int {
 	return []int{k.Batch}
 }
 
-// caseLocation returns the place of a case in the file, for errors.
+// caseLocation names the position of a case in the file, for errors.
 func caseLocation(file string, m, k Case) string {
 	if k.line > 0 {
 		return file + ":" + strconv.Itoa(k.line)

@@ -32,16 +32,17 @@ import (
 // Schema names this version of fleet.json.
 const Schema = "vprof.fleet/v1"
 
-// A ModelCase is a model in a case.
+// A ModelCase is one model with one case of a fleet.
 type ModelCase struct {
 	Model   models.Model
 	Case    models.Case
 	Batches []int
-	// Refused is the reason why the case cannot be trained, if that is known without recording it; otherwise nil.
+	// Refused is the reason why the case cannot be trained, if that is known without recording; else nil.
 	Refused error
 }
 
-// Units returns all models in all cases, in the file's order. tell is called for each trainer's configuration read.
+// Units returns all combinations of models and cases, in the file's order. tell is called with each trainer
+// configuration that is read.
 func (c *Config) Units(file string, r *models.Registry, tell func(*trainers.Config)) ([]ModelCase, error) {
 	cases := c.Cases
 	if len(cases) == 0 {
@@ -75,7 +76,7 @@ func (c *Config) Units(file string, r *models.Registry, tell func(*trainers.Conf
 	return units, nil
 }
 
-// resolveCase returns the model, and its case from the model's defaults or the trainer's configuration.
+// resolveCase returns the model, and its case with the model's defaults or the values of the trainer's configuration.
 func (c Case) resolveCase(
 	folder string, r *models.Registry, tell func(*trainers.Config),
 ) (models.Model, models.Case, error) {
@@ -106,7 +107,7 @@ func (c Case) resolveCase(
 	return m, trained, err
 }
 
-// trainer reads the trainer's configuration, and the name of the trained model from it or the case.
+// trainer reads the trainer's configuration, and returns it with the name of the model to train.
 func (c Case) trainer(folder string) (*trainers.Config, string, error) {
 	var paths []string
 	for _, p := range c.Trainer {
@@ -121,7 +122,7 @@ func (c Case) trainer(folder string) (*trainers.Config, string, error) {
 	}
 	name := c.Model
 	if name == "" {
-		if name, err = t.DescribedCase(); err != nil {
+		if name, err = t.ModelSpec(); err != nil {
 			return nil, "", err
 		}
 	}
@@ -130,14 +131,14 @@ func (c Case) trainer(folder string) (*trainers.Config, string, error) {
 	return t, name, t.ChooseLayers(path)
 }
 
-// The names of the engines that run tasks.
+// The engines that run tasks.
 const (
 	OnLocal      = "local"
 	OnSlurm      = "slurm"
 	OnKubernetes = "kubernetes"
 )
 
-// Manifest is fleet.json: the contents of a folder.
+// Manifest is fleet.json, which describes the contents of a fleet's folder.
 type Manifest struct {
 	Schema  string      `json:"schema"`
 	Name    string      `json:"name"`
@@ -147,10 +148,10 @@ type Manifest struct {
 	Created time.Time   `json:"created"`
 }
 
-// GPUTasks are the tasks of a GPU.
+// GPUTasks describes the tasks of one GPU.
 type GPUTasks struct {
 	GPUKind `json:"-"`
-	// Key is the name of the GPU's folder. Jobs is the number of its jobs, in Tasks shards; Hash identifies the jobs.
+	// Key is the name of the GPU's folder. Jobs is the number of jobs, in Tasks shards. Hash is the hash of the jobs.
 	Key      string `json:"key"`
 	Jobs     int    `json:"jobs"`
 	Tasks    int    `json:"tasks"`
@@ -196,8 +197,8 @@ const (
 	configName   = "fleet.yaml"
 )
 
-// Prepare makes the folder of a fleet, unless it exists. A folder of another fleet or of another version of vprof is an
-// error, and stays unchanged.
+// Prepare makes the folder of a fleet, unless it exists. If the existing folder belongs to another fleet or version of
+// vprof, Prepare returns an error and leaves it unchanged.
 func Prepare(dir, engine string, c *Config, units []ModelCase, learned *coefficients.Selection, tool report.Tool,
 	now time.Time,
 ) (*Folder, error) {
@@ -249,7 +250,7 @@ func equalJobs(a, b []GPUTasks) bool {
 	})
 }
 
-// write writes the manifest last: a folder with a manifest is complete.
+// write writes the folder, with the manifest last: a folder with a manifest is complete.
 func (f *Folder) write() error {
 	if err := report.WriteFile(filepath.Join(f.Dir, configName), writeBytes(f.Config.source)); err != nil {
 		return err
@@ -261,7 +262,6 @@ func (f *Folder) write() error {
 	return report.WriteFile(filepath.Join(f.Dir, manifestName), writeBytes(append(text, '\n')))
 }
 
-// writeBytes returns a function that writes data.
 func writeBytes(data []byte) func(io.Writer) error {
 	return func(w io.Writer) error {
 		_, err := w.Write(data)
@@ -269,7 +269,7 @@ func writeBytes(data []byte) func(io.Writer) error {
 	}
 }
 
-// writeJobs writes one job a line. Descriptions of models are separate files, since many jobs share one.
+// writeJobs writes one job per line. Model descriptions are separate files, since many jobs share one.
 func (f *Folder) writeJobs(b GPUTasks, jobs []job.Job) error {
 	for _, dir := range []string{filepath.Join(f.Dir, b.Key, "log"), filepath.Join(f.Dir, "models")} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -298,7 +298,7 @@ func (f *Folder) writeJobs(b GPUTasks, jobs []job.Job) error {
 
 func (f *Folder) modelPath(hash string) string { return filepath.Join(f.Dir, "models", hash+".json") }
 
-// Open opens the folder of a fleet. The error wraps [fs.ErrNotExist] if the folder is not one of a fleet.
+// Open opens the folder of a fleet. The error wraps [fs.ErrNotExist] if the folder is not a fleet's.
 func Open(dir string) (*Folder, error) {
 	path := filepath.Join(dir, manifestName)
 	text, err := os.ReadFile(path)
@@ -333,7 +333,7 @@ func Open(dir string) (*Folder, error) {
 	return f, nil
 }
 
-// GPU finds a GPU by the name of its folder.
+// GPU returns the tasks of the GPU with the given folder name.
 func (f *Folder) GPU(key string) (GPUTasks, bool) {
 	return lists.First(f.GPUs, func(b GPUTasks) bool { return b.Key == key })
 }
@@ -341,7 +341,7 @@ func (f *Folder) GPU(key string) (GPUTasks, bool) {
 // Path returns the folder of a GPU.
 func (f *Folder) Path(b GPUTasks) string { return filepath.Join(f.Dir, b.Key) }
 
-// Jobs reads a GPU's jobs from index from up to, and without, index to.
+// Jobs reads a GPU's jobs with indices from up to, but not including, to.
 func (f *Folder) Jobs(b GPUTasks, from, to int) ([]job.Job, error) {
 	path := filepath.Join(f.Path(b), "jobs.jsonl")
 	file, err := os.Open(path)
@@ -368,7 +368,7 @@ func (f *Folder) Jobs(b GPUTasks, from, to int) ([]job.Job, error) {
 	return jobs, nil
 }
 
-// readJob parses a job and restores the description of its model.
+// readJob parses a job and adds its model's description.
 func (f *Folder) readJob(text []byte) (job.Job, error) {
 	var j job.Job
 	if err := json.Unmarshal(text, &j); err != nil || j.Case.ConfigHash == "" {

@@ -14,10 +14,10 @@ import (
 	"github.com/vprof/vprof/internal/rewrite"
 )
 
-// Local runs tasks as processes of this machine, a limited number at a time.
+// Local runs tasks as processes of this machine, several at a time.
 type Local struct {
 	Folder *Folder
-	// Program is the path of vprof, Most the largest number of tasks at a time.
+	// Program is the path of vprof. Most is the largest number of concurrent tasks.
 	Program      string
 	MaxProcesses int
 
@@ -42,7 +42,7 @@ func (l *Local) Start(_ context.Context, b GPUTasks, tasks []int, _ []string) er
 	return l.startQueued()
 }
 
-// startQueued starts tasks up to the limit. The caller holds the lock.
+// startQueued starts queued tasks up to the limit. The caller holds the mutex.
 func (l *Local) startQueued() error {
 	for len(l.running) < max(1, l.MaxProcesses) && len(l.queue) > 0 {
 		t := l.queue[0]
@@ -56,7 +56,7 @@ func (l *Local) startQueued() error {
 		}
 		l.running[t] = true
 		go func() {
-			// The shard's file has the result of the task.
+			// The exit code is ignored: the task's result is in the file of its shard.
 			_ = cmd.Wait()
 			l.mu.Lock()
 			defer l.mu.Unlock()
@@ -69,7 +69,7 @@ func (l *Local) startQueued() error {
 	return nil
 }
 
-// command returns a process that does not receive this process's interrupts.
+// command returns the command of a task. It does not receive this process's interrupts.
 func (l *Local) command(t Task) (*exec.Cmd, error) {
 	b, _ := l.Folder.GPU(t.GPU)
 	log, err := os.OpenFile(filepath.Join(l.Folder.Path(b), "log", fmt.Sprintf("task-%d.txt", t.Index)),
@@ -92,7 +92,7 @@ func (l *Local) command(t Task) (*exec.Cmd, error) {
 
 func (l *Local) pids() string { return filepath.Join(l.Folder.Dir, "local.pids") }
 
-// Active implements [Engine]: the locks of shards show tasks that an earlier process started.
+// Active implements [Engine]. Locked shards are tasks that this or an earlier process started.
 func (l *Local) Active(context.Context) (map[Task]string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -106,7 +106,7 @@ func (l *Local) Active(context.Context) (map[Task]string, error) {
 	return active, nil
 }
 
-// Cancel implements [Engine]: it interrupts this fleet's processes, which then write their partial results.
+// Cancel implements [Engine]. It interrupts this fleet's processes, which then write their partial results.
 func (l *Local) Cancel(context.Context) (int, error) {
 	if _, err := os.Stat("/proc/self/cmdline"); err != nil {
 		return 0,
@@ -132,7 +132,7 @@ func (l *Local) Cancel(context.Context) (int, error) {
 	return n, nil
 }
 
-// isTask reports whether a process is a task of the fleet.
+// isTask reports whether a process runs a task of this fleet.
 func (l *Local) isTask(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil {

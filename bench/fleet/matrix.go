@@ -16,17 +16,17 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-// maxRecordedCases limits the number of cases times architectures that are recorded separately. If there are more,
-// every case is recorded for one architecture only.
+// maxRecordedCases limits the number of recordings (cases times GPU architectures). If there are more, every case is
+// recorded for one architecture only.
 const maxRecordedCases = 5000
 
 // maxExactCells is the largest number of cells of a matrix whose cells are all recorded separately.
 const maxExactCells = 500
 
-// Matrix estimates every unit on every GPU: which of its batch sizes fits, its need, and the largest batch size of all.
-// A unit is recorded at a few batch sizes, once for all GPUs of an architecture, and other sizes are interpolated. In a
-// small matrix, interpolation only gives the batch size of each cell; that size and the next are then recorded for the
-// cell's own GPU.
+// Matrix estimates every unit (a model with a case) on every GPU: which of its batch sizes fits, the need, and the
+// largest batch size. A unit is recorded at a few batch sizes, once for all GPUs of an architecture, and interpolated
+// at others. In a small matrix, interpolation only selects the batch size of each cell; that size and the next are then
+// recorded for the cell's GPU.
 func Matrix(ctx context.Context, units []ModelCase, gpus []device.GPU, e step.Evidence,
 	tell progress.Func,
 ) (*report.Matrix, error) {
@@ -66,7 +66,7 @@ func Matrix(ctx context.Context, units []ModelCase, gpus []device.GPU, e step.Ev
 	})
 }
 
-// groupGPUs groups GPUs by compute capability, which determines libraries' kernels and workspaces.
+// groupGPUs returns the indices of GPUs grouped by compute capability, by which libraries select kernels.
 func groupGPUs(gpus []device.GPU, units int) [][]int {
 	kinds := step.GroupGPUs(gpus)
 	if len(kinds)*units <= maxRecordedCases {
@@ -75,7 +75,7 @@ func groupGPUs(gpus []device.GPU, units int) [][]int {
 	return [][]int{slices.Concat(kinds...)}
 }
 
-// cachedResiduals returns a function that looks up the residuals of each model once.
+// cachedResiduals returns a residuals function that caches its results by model.
 func cachedResiduals(of step.ResidualsFunc) step.ResidualsFunc {
 	type answer struct {
 		allocated, reserved planner.Residual
@@ -95,7 +95,7 @@ func cachedResiduals(of step.ResidualsFunc) step.ResidualsFunc {
 	}
 }
 
-// estimate fills in the cells of a group of GPUs that share one recording.
+// estimate fills in the cells of a group of GPUs that share recordings.
 func (u ModelCase) estimate(ctx context.Context, row []report.MatrixCell, group []int, gpus []device.GPU,
 	e step.Evidence,
 	exact bool,
@@ -143,8 +143,9 @@ func (u ModelCase) estimate(ctx context.Context, row []report.MatrixCell, group 
 	return nil
 }
 
-// replaySamples returns replays at the smallest and the largest batch size; if there is only one size, also at a larger
-// one, for interpolation. Units that differ only in micro-batches share them: after the second, memory is the same.
+// replaySamples returns replays at the smallest and the largest batch size. If there is only one size, it adds a larger
+// one, for interpolation. Units that differ only in the number of micro-batches share replays: memory is the same from
+// the second on.
 func (u ModelCase) replaySamples(
 	ctx context.Context, setup *step.Setup, gpu device.GPU,
 ) (all []planner.Sample, err error) {
@@ -165,7 +166,7 @@ func (u ModelCase) replaySamples(
 }
 
 // fillCellExactly judges the batches of an interpolated cell: the largest safe batch, and the largest of the unit's own
-// sizes up to it, or else the smallest, with its need.
+// sizes up to it, or else the smallest of them, with its need.
 func (u ModelCase) fillCellExactly(
 	ctx context.Context, cell *report.MatrixCell, setup *step.Setup, gpu device.GPU,
 ) error {
@@ -189,7 +190,7 @@ func (u ModelCase) fillCellExactly(
 	return nil
 }
 
-// fillCell fills in a GPU's cell by interpolation.
+// fillCell fills in the cell of a GPU by interpolation.
 func (u ModelCase) fillCell(
 	cell *report.MatrixCell, setup *step.Setup, gpu device.GPU, samples []planner.Sample,
 ) error {

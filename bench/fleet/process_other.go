@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// detached returns no attributes: this system has no processes.
+// detached returns no attributes: this operating system has no processes.
 func detached() *syscall.SysProcAttr { return nil }
 
 func interrupt(int) error { return errors.ErrUnsupported }

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// detached protects a task from the console's Ctrl-C: the engine ends tasks itself.
+// detached puts a task into its own process group, so Ctrl-C in the console does not reach it. The engine ends tasks.
 func detached() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{CreationFlags: syscall.CREATE_NEW_PROCESS_GROUP}
 }

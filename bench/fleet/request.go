@@ -14,30 +14,30 @@ import (
 	"github.com/vprof/vprof/profiler/planner/host"
 )
 
-// requestValues has the values of a request's template: the number of GPUs, and the memory that the step needs on each,
-// by the upper end of the estimate's interval.
+// requestValues are the values for a template of a scheduler request: the number of GPUs, and the memory that the step
+// needs on each (the upper end of the estimate's interval).
 type requestValues struct {
 	GPUs, Nodes, PerNode int
 	GPU                  string
-	// GPUGiB is the memory of the GPU, MiB and GiB the step's need of it, rounded up, and Share the need as a part of
-	// the GPU's memory, from 0 to 1.
+	// GPUGiB is the GPU's memory size. MiB and GiB are the step's need, rounded up. Share is the need as a share of the
+	// GPU's memory, from 0 to 1.
 	GPUGiB, MiB, GiB int64
 	Share            float64
 	// HostMiB and HostGiB are the host memory that each machine needs, ProcessBytes that of a process; zero if unknown.
 	HostMiB, HostGiB, ProcessBytes int64
-	// Parts reports whether a part of one GPU is enough.
+	// Parts reports whether a fraction of one GPU is enough (MIG, or a shared GPU).
 	Parts bool
 }
 
-// requestTemplate is the format of one scheduler's requests.
+// requestTemplate is the format of requests to one scheduler.
 type requestTemplate struct {
 	name string
 	text *template.Template
-	// perGPU reports whether the request is lines of a script, and not a document of YAML.
+	// perGPU reports whether the request is lines of a script; else it is a YAML document.
 	perGPU bool
 }
 
-// documentTemplate returns a request in YAML, lineTemplate one for a script.
+// documentTemplate returns the template of a YAML request, lineTemplate that of script lines.
 func documentTemplate(name, text string) requestTemplate {
 	return requestTemplate{name: name, text: template.Must(template.New(name).Parse(text))}
 }
@@ -127,12 +127,12 @@ scaling_config = ScalingConfig(num_workers={{.GPUs}}, use_gpu=True{{if .HostMiB}
 {{end}}`),
 }
 
-// Requests returns the names of the schedulers that have a format.
+// Requests returns the names of the schedulers for which requests can be written.
 func Requests() []string {
 	return lists.Map(requests, func(r requestTemplate) string { return r.name })
 }
 
-// WriteRequests writes the request to a scheduler, one of [Requests], for the GPUs and memory of each point of a plan.
+// WriteRequests writes a request to a scheduler, one of [Requests], for the GPUs and memory of each point of a plan.
 func WriteRequests(w io.Writer, r *report.Report, to string) error {
 	at := slices.IndexFunc(requests, func(r requestTemplate) bool { return r.name == to })
 	for i, p := range r.Points {

@@ -15,8 +15,8 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// Command runs a program of a scheduler and returns its standard output. The error is absent if this machine does not
-// have the program; otherwise it has name and the program's standard error.
+// Command runs a scheduler's program and returns its standard output. The error is absent if this machine lacks the
+// program. Otherwise the error has name and the program's standard error.
 func Command(ctx context.Context, stdin []byte, absent error, name, program string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Stdin = bytes.NewReader(stdin)
@@ -34,51 +34,51 @@ func Command(ctx context.Context, stdin []byte, absent error, name, program stri
 	return out.Bytes(), nil
 }
 
-// An Engine runs tasks: a scheduler, or this machine. Task i of a GPU is shard i of its jobs.
+// An Engine runs tasks through a scheduler, or on this machine. Task i of a GPU is shard i of its jobs.
 type Engine interface {
 	// Check finds errors before tasks start: missing programs and partitions.
 	Check(ctx context.Context) error
-	// Start starts tasks of a GPU, on none of the nodes to avoid, and returns once the engine has accepted them.
+	// Start starts tasks of a GPU, except on the nodes in avoid. It returns once the scheduler has accepted them.
 	Start(ctx context.Context, b GPUTasks, tasks []int, avoid []string) error
-	// Active returns the tasks that wait or run, each with its state in the engine's words.
+	// Active returns the waiting and running tasks, with the scheduler's name of their state.
 	Active(ctx context.Context) (map[Task]string, error)
-	// Cancel ends all tasks that wait or run, and returns their number.
+	// Cancel ends all waiting and running tasks and returns their number.
 	Cancel(ctx context.Context) (int, error)
-	// CanRestart reports whether the engine itself restarts failed tasks.
+	// CanRestart reports whether the scheduler itself restarts failed tasks.
 	CanRestart() bool
 }
 
-// Task identifies a task of a GPU.
+// Task identifies one task of a GPU.
 type Task struct {
 	GPU   string
 	Index int
 }
 
-// Status is the progress of a fleet.
+// Status is the progress of all GPUs of a fleet.
 type Status struct {
 	GPUs []GPUStatus `json:"boards"`
 }
 
-// GPUStatus is the progress of a GPU's tasks.
+// GPUStatus is the progress of the tasks of one GPU.
 type GPUStatus struct {
 	GPU string `json:"board"`
-	// Done of Jobs jobs are done, Whole of Tasks tasks.
+	// Done is the number of finished jobs out of Jobs, Whole the number of finished tasks out of Tasks.
 	Done        int `json:"jobs_done"`
 	Jobs        int `json:"jobs"`
 	WholeShards int `json:"tasks_done"`
 	Tasks       int `json:"tasks"`
-	// Running and Waiting count the tasks that the engine has; States counts them by the engine's own words.
+	// Running and Waiting count the tasks in the scheduler. States counts them by the scheduler's state names.
 	Running int            `json:"running"`
 	Waiting int            `json:"waiting"`
 	States  map[string]int `json:"states,omitempty"`
-	// Failed are tasks that ended early and that the engine does not have.
+	// Failed are tasks that ended early and are not in the scheduler.
 	Failed []shard.State `json:"failed,omitempty"`
 
 	missing []int // neither whole nor with the engine
 	failure map[int]*shard.Failure
 }
 
-// Complete reports whether all is done.
+// Complete reports whether all jobs are finished.
 func (s *Status) Complete() bool {
 	return !slices.ContainsFunc(s.GPUs, func(b GPUStatus) bool { return b.WholeShards < b.Tasks })
 }
@@ -88,7 +88,7 @@ func (s *Status) Active() bool {
 	return slices.ContainsFunc(s.GPUs, func(b GPUStatus) bool { return b.Running+b.Waiting > 0 })
 }
 
-// Status reads the shards of all GPUs. active are the tasks that the engine reports as active, nil if it was not asked.
+// Status reads the state of all shards. active are the tasks that the scheduler reported; nil if it was not queried.
 func (f *Folder) Status(active map[Task]string) (*Status, error) {
 	out := &Status{}
 	for _, b := range f.GPUs {
@@ -143,17 +143,17 @@ func (s *GPUStatus) add(b GPUTasks, state shard.State, active map[Task]string) {
 // RunningState is the state of a running task in the result of [Engine.Active].
 const RunningState = "running"
 
-// The exit codes of tasks that are started again.
+// The exit codes after which a task is started again.
 const (
 	codeNoGPU       = 4
 	codeInterrupted = 130
 )
 
-// A Runner runs the tasks of a fleet until all are done.
+// A Runner runs the tasks of a fleet until all are finished.
 type Runner struct {
 	Folder *Folder
 	Engine Engine
-	// Poll is the time between two checks of the tasks.
+	// Poll is the time between two checks of the tasks' states.
 	Poll time.Duration
 	// OnStatus is called with the fleet's state after each check.
 	OnStatus func(*Status)
@@ -163,7 +163,7 @@ type Runner struct {
 	badNodes      map[string][]string // nodes, by GPU
 }
 
-// A StoppedWaitingError reports that a command stops watching while tasks continue.
+// A StoppedWaitingError reports that a command stopped waiting for tasks, which continue to run.
 type StoppedWaitingError struct{ Status *Status }
 
 func (e *StoppedWaitingError) Error() string { return "tasks go on" }
@@ -227,7 +227,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	}
 }
 
-// startTasks starts the tasks that are neither done, waiting nor running; settled reports whether all have ended.
+// startTasks starts the tasks that are neither finished, waiting nor running. settled reports whether all have ended.
 func (r *Runner) startTasks(ctx context.Context, s *Status) (settled bool, err error) {
 	settled = !s.Active()
 	for i, b := range s.GPUs {
@@ -259,10 +259,10 @@ func (r *Runner) startTasks(ctx context.Context, s *Status) (settled bool, err e
 	return settled, nil
 }
 
-// maxMissingChecks is the number of checks in which a task must be missing before it counts as ended.
+// maxMissingChecks is the number of consecutive checks without a task after which the task counts as ended.
 const maxMissingChecks = 2
 
-// shouldStart reports whether to start a task, for the first time or again after a failure.
+// shouldStart reports whether to start a task for the first time, or again after the failure f.
 func (r *Runner) shouldStart(t Task, f *shard.Failure) bool {
 	n := r.attempts[t]
 	if n == 0 {

@@ -1,5 +1,5 @@
-// Package job represents a whole plan or sweep as a value that another machine can run. A job names what is trained, on
-// which GPU and at which batch sizes. An executor runs it and returns a report, and reports of several jobs merge into
+// Package job represents a whole plan or sweep as a value that another machine can run. A job names the model, the
+// device and the batch sizes. An executor runs it and returns a report, and the reports of several jobs are merged into
 // one. Jobs consist of trials, see package bench/experiment/step.
 package job
 
@@ -23,7 +23,7 @@ import (
 // Schema names this version of the JSON of a [Job].
 const Schema = "vprof.job/v1"
 
-// Job is one case on one device. Its JSON is complete: the case includes the description of a model of the user.
+// Job is one case on one device. Its JSON is complete: the case includes the description of a user's model.
 type Job struct {
 	Schema string      `json:"schema"`
 	Kind   report.Kind `json:"kind"`
@@ -31,26 +31,25 @@ type Job struct {
 	Target Target      `json:"target"`
 	// Batches are the batch sizes to estimate, and to run in a sweep.
 	Batches []int `json:"batches"`
-	// Lengths is the distribution of the lengths of a plan's samples; absent if all have the case's length.
+	// Lengths are the sample lengths of a plan; absent if all samples have the case's length.
 	Lengths *epoch.Lengths `json:"lengths,omitempty"`
-	// CurriculumParts are the other stages of a curriculum, which train with the same batch; absent without a
-	// curriculum.
+	// CurriculumParts are the other stages of a curriculum, which train with the same batch; absent if there is none.
 	CurriculumParts []step.Part `json:"parts,omitempty"`
-	// Conditions are the conditions of a sweep's runs.
+	// Conditions are the limits of a sweep, and how it runs each batch.
 	Conditions sweep.Conditions `json:"conditions,omitzero"`
 	// Calibrated are the coefficients that correct estimates; absent for the shipped defaults.
 	Calibrated *coefficients.Selection `json:"calibrated,omitempty"`
 }
 
-// Target is the device of a job.
+// Target is the device on which a job runs.
 type Target struct {
 	// Device names a GPU of the machine that runs the job ("cuda:0"), or is [AutoDevice]; absent for a simulated GPU.
 	Device string `json:"device,omitempty"`
-	// GPU is the GPU to simulate, with all its values, since catalogs differ; absent for a GPU of the machine.
+	// GPU is the GPU to simulate, with all its properties, since catalogs differ; absent for a GPU of the machine.
 	GPU *device.GPU `json:"board,omitempty"`
 }
 
-// AutoDevice is the [Target.Device] of a job on its machine's first GPU, or a simulated one if it has none.
+// AutoDevice is the [Target.Device] that selects the first GPU of the machine, or a simulated one if it has none.
 const AutoDevice = "auto"
 
 // Simulated returns the target for a simulated GPU of the catalog.
@@ -63,12 +62,12 @@ func Plan(c report.Case, gpus []device.GPU, batches []int) []Job {
 	})
 }
 
-// Sweep returns the job that runs a case on a device.
+// Sweep returns the job that runs the batch sizes of a case on a device.
 func Sweep(c report.Case, t Target, batches []int, k sweep.Conditions) Job {
 	return Job{Schema: Schema, Kind: report.Sweep, Case: c, Target: t, Batches: batches, Conditions: k}
 }
 
-// Read reads a job. Unknown keys are an error.
+// Read reads a job as JSON. Unknown keys are an error.
 func Read(r io.Reader) (Job, error) {
 	var j Job
 	text, err := io.ReadAll(io.LimitReader(r, maxJobBytes+1))
@@ -89,10 +88,10 @@ func Read(r io.Reader) (Job, error) {
 	return j, j.check()
 }
 
-// maxJobBytes is the longest JSON of a job that is read, in bytes. Nearly all of it is the description of a model.
+// maxJobBytes is the largest accepted size of a job's JSON. Nearly all of it is the description of a model.
 const maxJobBytes = 256 << 20
 
-// check returns an error for a job that vprof cannot have written.
+// check returns an error if vprof cannot have written the job.
 func (j Job) check() error {
 	switch {
 	case j.Schema != Schema:

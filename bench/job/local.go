@@ -19,21 +19,21 @@ import (
 
 // Executor runs jobs.
 type Executor interface {
-	// Run runs a job. After each point of a sweep, each is called with the report so far; its error ends the job. A job
-	// that is interrupted, or that its device fails, returns the points it has with the error.
+	// Run runs a job. After each point of a sweep, each is called with the report so far; its error ends the job. After
+	// an interrupt or a device failure, Run returns the points so far with the error.
 	Run(ctx context.Context, j Job, each func(*report.Report) error) (*report.Report, error)
 }
 
 // Local runs jobs in this process.
 type Local struct {
 	Models *models.Registry
-	// Evidence is the input of estimates besides the coefficients of a job.
+	// Evidence is the input of estimates, apart from a job's own coefficients.
 	Evidence step.Evidence
-	// Open opens a GPU of this machine by its name, for one job, which closes it; nil if jobs have none.
+	// Open opens a GPU of this machine by name for one job, which closes it; nil if jobs only simulate GPUs.
 	Open func(name string) (device.Device, error)
-	// Progress receives the progress of the work on lengths.
+	// Progress receives the progress of replayed epochs.
 	Progress progress.Func
-	// Resumed is the unfinished result of an earlier sweep of the job; nil for none.
+	// Resumed is the unfinished report of an earlier sweep of the job; nil for none.
 	Resumed *report.Report
 }
 
@@ -61,8 +61,8 @@ func (l *Local) Run(ctx context.Context, j Job, each func(*report.Report) error)
 	return r, errors.Join(err, d.Close())
 }
 
-// plan estimates the batch sizes. If samples differ in length, each size is estimated at the worst batch of epochs over
-// them, and must complete these epochs.
+// plan estimates the batch sizes. If samples differ in length, each batch size is estimated at the worst batch of
+// epochs over them, and must complete these epochs.
 func (l *Local) plan(ctx context.Context, s *step.Setup, j Job) (*report.Report, error) {
 	if j.Lengths == nil {
 		return sweep.Plan(ctx, s, *j.Target.GPU, j.Batches)
@@ -92,8 +92,8 @@ func (l *Local) open(t Target) (device.Device, error) {
 	return sim.New(*t.GPU, 0)
 }
 
-// RunAll runs jobs one after the other, each for its own GPUs, and merges their reports. progress receives the number
-// of finished jobs. A case that PyTorch refuses on all GPUs is an error.
+// RunAll runs jobs for different GPUs one after another and merges their reports. progress receives the number of
+// finished jobs. It is an error if PyTorch refuses the case on all GPUs.
 func RunAll(ctx context.Context, e Executor, jobs []Job, progress progress.Func) (*report.Report, error) {
 	reports := make([]*report.Report, 0, len(jobs))
 	var refused error
@@ -109,7 +109,7 @@ func RunAll(ctx context.Context, e Executor, jobs []Job, progress progress.Func)
 		reports = append(reports, r)
 		done(1)
 	}
-	// The first report describes what they have in common.
+	// The merged report has the description of the first report.
 	slices.SortStableFunc(reports, func(a, b *report.Report) int {
 		return cmp.Compare(min(len(b.Points), 1), min(len(a.Points), 1))
 	})

@@ -32,8 +32,8 @@ func (j *Judge) CheckPhase(ctx context.Context, s *step.Setup, r *step.Result, o
 	return c, j.checkNestedReplay(ctx, &c, s, r, of)
 }
 
-// checkNestedReplay completes a check of a simulated GPU by a replay with the GPU's own memory, if the memory's end
-// matters. A run that runs out of memory there, or succeeds only by freeing cached memory, is not safe whatever the
+// checkNestedReplay completes a check on a simulated GPU by a replay with the GPU's own memory size, if that size
+// matters. If the replay runs out of memory, or succeeds only by freeing cached memory, the check fails whatever the
 // estimate is.
 func (j *Judge) checkNestedReplay(ctx context.Context, c *report.Check, s *step.Setup, r *step.Result,
 	of func(*replay.Run) replay.PhaseUsage,
@@ -65,7 +65,7 @@ func (j *Judge) checkNestedReplay(ctx context.Context, c *report.Check, s *step.
 	return nil
 }
 
-// checkMeasured returns the check of a point of a run on a device. Device bytes outside the segments are assumed to be
+// checkMeasured returns the check of a point of a run on a device. It assumes that device bytes outside of segments are
 // the same as at the peak.
 func (j *Judge) checkMeasured(r *step.Result, at replay.PhaseUsage) report.Check {
 	run := r.Measured.Run
@@ -86,7 +86,7 @@ func (j *Judge) checkMeasured(r *step.Result, at replay.PhaseUsage) report.Check
 	return c
 }
 
-// CheckEpochs returns the check of replayed epochs over samples of different lengths. The caller sets the name.
+// CheckEpochs returns the check of replayed epochs over samples of different lengths. The caller sets the check's name.
 func (j *Judge) CheckEpochs(l *report.Lengths) report.Check {
 	device, reserved := l.Worst.Device, l.Worst.Reserved.Bytes
 	if l.MostDevice != nil {
@@ -117,8 +117,8 @@ func (j *Judge) ApplyEpochs(l *report.Lengths, p *report.Point) {
 	}
 }
 
-// ApplyMeasuredRun sets the verdict of a check on a complete run: out of memory, cached memory freed, or a comparison
-// of its need with the budget.
+// ApplyMeasuredRun sets the verdict of a check from a complete run: out of memory, cached memory freed, or its device
+// bytes compared with the budget.
 func ApplyMeasuredRun(b planner.Budget, c *report.Check) {
 	switch {
 	case c.OutOfMemory():

@@ -1,9 +1,9 @@
 // Package judge decides whether a batch of a case is safe on a GPU. All commands print parts of its judgements, and
 // none judges by itself.
 //
-// A [Judge] tries a batch: it replays the training steps in each loop that the case may have, and the evaluation after
-// them. Each of these moments has a need with an interval. A [Judgement] compares the needs with the budget. The search
-// for the largest safe batch uses the same judge.
+// A [Judge] replays the training steps of a batch, in each training loop that the case may have, and the evaluation
+// after them. Each replay gives a memory need with an interval. A [Judgement] compares these needs with the budget. The
+// search for the largest safe batch uses the same judge.
 package judge
 
 import (
@@ -20,30 +20,31 @@ import (
 	"github.com/vprof/vprof/profiler/replay"
 )
 
-// A Judge decides which batches of a case are safe on a GPU: their need is within the budget at each moment of
+// A Judge decides which batches of a case are safe on a GPU: whether their need is within the budget at each point of
 // training. It caches its results, and is safe for concurrent use.
 type Judge struct {
-	// Cases are the case, and all other cases in which the same batch must be safe: other stages, parts of a
-	// curriculum, the longest sample. Their own batch sizes do not matter.
+	// Cases are the case, followed by all other cases in which the same batch must be safe: other stages of training or
+	// of a curriculum, the longest sample. Their own batch sizes are ignored.
 	Cases []*step.Setup
 	GPU   device.GPU
-	// Budget is complete, as [New] makes it. Others is the memory of other processes, in bytes.
+	// Budget is complete, as [New] returns it. OtherProcessBytes is the memory of other processes, in bytes.
 	Budget            planner.Budget
 	OtherProcessBytes int64
-	// Validation is the size of an evaluation batch; zero is the case's, the project's or the training's size.
+	// Validation is the size of an evaluation batch; zero is the case's, else the project's, else the training's.
 	Validation int
 	// Device is the name of the device that the setups run on; empty to simulate the GPU.
 	Device string
-	// MemoryCap ends recordings beyond this many bytes ([step.Trial.MemoryCap]); zero is no limit.
+	// MemoryCap ends recordings above this many live bytes ([step.Trial.MemoryCap]); zero is no limit.
 	MemoryCap int64
 
 	mu         sync.Mutex
 	judgements map[judgedKey]*Judgement
-	// clearUpTo are the batches up to which a case is safe by [planner.ClearShare], without judging smaller batches.
+	// clearUpTo maps cases to the batch size up to which they are safe by [planner.ClearShare], without further
+	// replays.
 	clearUpTo map[models.CaseKey]int
-	// lastJudgement is the judgement whose recording is kept; nil for none.
+	// lastJudgement is the judgement whose recording is kept; nil if none is.
 	lastJudgement *Judgement
-	// nestedResults are replays of checks with the GPU's own memory, by the result without a memory limit.
+	// nestedResults maps results without a memory limit to their replays with the GPU's own memory size.
 	nestedResults map[*step.Result]*step.Result
 }
 
@@ -53,7 +54,7 @@ type judgedKey struct {
 	batch int
 }
 
-// New returns the judge of a case on a GPU, part of whose memory other processes use. It sets the budget's Memory. The
+// New returns the judge of a case on a GPU on which other processes use some memory. It sets the budget's Memory. The
 // error reports that no memory is left.
 func New(s *step.Setup, gpu device.GPU, b planner.Budget, others int64) (*Judge, error) {
 	b, err := s.Budget(b, gpu, others)
@@ -63,21 +64,22 @@ func New(s *step.Setup, gpu device.GPU, b planner.Budget, others int64) (*Judge,
 	}, err
 }
 
-// Default returns the judge with the default budget, for commands without a flag for it. If other processes leave no
+// Default returns a judge with the default budget, for commands without a budget flag. If other processes leave no
 // memory on the GPU, no batch is safe.
 func Default(s *step.Setup, gpu device.GPU, others int64) *Judge {
 	j, _ := New(s, gpu, planner.Budget{Margin: planner.DefaultMargin}, others)
 	return j
 }
 
-// JudgeBatch judges one batch of a case on a GPU by the default budget. The caller ends the judgement.
+// JudgeBatch judges a batch of a case on a GPU with the default budget. The caller must end the judgement.
 func JudgeBatch(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (*Judgement, error) {
 	return Default(s, gpu, 0).try(ctx, s, batch, true)
 }
 
-// EarlyReports passes reports on a batch to show before its plan is complete. The first has the need in the loop in
-// which most memory stays alive, in a fraction of the time of a judgement; its interval lacks the share of perturbed
-// replays. If it has no verdict, a second report has that of these or, where other loops may change it, the judgement.
+// EarlyReports sends reports on a batch before its complete plan. The first has the need in the training loop that
+// keeps the most memory alive, after a fraction of a judgement's time; its interval lacks the part from perturbed
+// replays. If it has no verdict, a second report adds that part or, if other loops may change the verdict, has the
+// judgement.
 func EarlyReports(ctx context.Context, s *step.Setup, gpu device.GPU, batch int, send func(*report.Report)) error {
 	j := Default(s, gpu, 0)
 	defer j.FreeRecordings()
@@ -111,8 +113,8 @@ func EarlyReports(ctx context.Context, s *step.Setup, gpu device.GPU, batch int,
 	return err
 }
 
-// clearEstimate returns the estimate of a loop. It has a verdict only if nothing else that is judged can change it: the
-// need is below a share of the memory in which all smaller batches are safe, or exceeds the memory as clearly.
+// clearEstimate returns the estimate of a loop. It has a verdict only if no other replay can change that: the need is
+// below the share of memory at which all smaller batches are safe, or exceeds the memory as clearly.
 func (d *Judgement) clearEstimate(l *Loop, share float64) *report.Estimate {
 	e, b, safeShare := step.EstimateOf(l.Estimate), d.judge.Budget, share
 	if d.Batch > 1 { // smaller batches must be safe, too
@@ -126,8 +128,8 @@ func (d *Judgement) clearEstimate(l *Loop, share float64) *report.Estimate {
 	return e
 }
 
-// JudgeBatch returns the complete judgement of a batch of the case itself. A batch is also not safe if another of the
-// cases, or a smaller batch, is not.
+// JudgeBatch returns the complete judgement of a batch of the case itself. The batch is also not safe if it is not safe
+// in another of the cases, or if a smaller batch is not.
 func (j *Judge) JudgeBatch(ctx context.Context, batch int) (*Judgement, error) {
 	d, err := j.try(ctx, j.Cases[0], batch, true)
 	if err != nil || d.Reason != "" {
@@ -151,8 +153,8 @@ func (j *Judge) JudgeBatch(ctx context.Context, batch int) (*Judgement, error) {
 	return d, err
 }
 
-// WorstCase returns the judgement of the case that needs most at a batch, or of the first that exceeds the limit. After
-// the first case, it skips cases whose need at a larger batch is far below the limit.
+// WorstCase returns the judgement of the case with the largest need at a batch, or of the first case that exceeds the
+// limit. After the first case, it skips cases whose need at a larger batch is far below the limit.
 func (j *Judge) WorstCase(ctx context.Context, cases []*step.Setup, batch int) (worst *Judgement, err error) {
 	for i, s := range cases {
 		if i > 0 && j.isClearlySafe(s, batch) {
@@ -179,7 +181,7 @@ func (j *Judge) isClearlySafe(s *step.Setup, batch int) bool {
 	return batch <= j.clearUpTo[s.Case().Key()]
 }
 
-// Need returns the largest need of a batch in any of the cases, in bytes: [math.MaxInt64] if it cannot train.
+// Need returns the largest need of a batch in any of the cases, in bytes; [math.MaxInt64] if the batch cannot train.
 func (j *Judge) Need(ctx context.Context, batch int) (int64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
@@ -196,8 +198,8 @@ func (j *Judge) Largest(ctx context.Context, begin planner.Start, to int) (int, 
 	return Largest(j.search(ctx, begin, to))
 }
 
-// LargestByEstimate returns the largest batch up to a limit whose estimate is within the budget, with interpolated
-// estimates in place of replays; zero if there is none.
+// LargestByEstimate returns the largest batch up to a limit whose estimate is within the budget; zero if there is none.
+// It uses interpolated estimates in place of replays.
 func (j *Judge) LargestByEstimate(estimate func(batch int) (planner.Estimate, error), begin planner.Start, to int,
 ) (int, error) {
 	return Largest(&planner.BatchSearch{
@@ -218,12 +220,12 @@ func (j *Judge) search(ctx context.Context, begin planner.Start, to int) *planne
 }
 
 // Try judges a batch of one of the cases as precisely as a search needs. If a need exceeds the limit, its interval may
-// lack the perturbed replays, which Complete adds.
+// lack the perturbed replays; Complete adds them.
 func (j *Judge) Try(ctx context.Context, s *step.Setup, batch int) (*Judgement, error) {
 	return j.try(ctx, s, batch, false)
 }
 
-// try judges a batch of one of the cases; whole asks for the complete judgement.
+// try judges a batch of one of the cases; whole requests the complete judgement.
 func (j *Judge) try(ctx context.Context, s *step.Setup, batch int, whole bool) (d *Judgement, err error) {
 	key := judgedKey{s.Case().Key(), batch}
 	j.mu.Lock()
@@ -259,8 +261,8 @@ func (j *Judge) try(ctx context.Context, s *step.Setup, batch int, whole bool) (
 	return d, nil
 }
 
-// remember stores the recordings of this judgement only, since recordings are large. Most searches end with the largest
-// batch of a case within the budget.
+// remember keeps the recordings of this judgement and frees those of the last one, since recordings are large. Most
+// searches end with the largest batch of a case within the budget.
 func (j *Judge) remember(d *Judgement) {
 	spare := j.lastJudgement
 	if spare != nil && d != nil && spare.Batch > d.Batch && spare.setup.Case().Key() == d.setup.Case().Key() {
@@ -279,7 +281,7 @@ func (j *Judge) FreeRecordings() {
 	j.remember(nil)
 }
 
-// Estimate returns the estimate of a case's result at a point of its run.
+// Estimate converts the memory usage at a point of a case's run to an estimate.
 func (j *Judge) Estimate(s *step.Setup, r *step.Result, at replay.Usage) (planner.Estimate, error) {
 	return s.WithOtherProcesses(j.OtherProcessBytes).EstimateAt(j.GPU, r, at)
 }
@@ -292,7 +294,7 @@ func (j *Judge) need(e planner.Estimate) int64 {
 	return j.Budget.Need(e)
 }
 
-// reasonOfEstimate returns the reason why an estimate is not safe; empty if it is.
+// reasonOfEstimate returns the reason why an estimate is not safe; empty if it is safe.
 func (j *Judge) reasonOfEstimate(e planner.Estimate) planner.Reason {
 	if e.Host.Exceeds() {
 		return planner.HostFull
@@ -300,7 +302,7 @@ func (j *Judge) reasonOfEstimate(e planner.Estimate) planner.Reason {
 	return j.Budget.ReasonOf(e)
 }
 
-// reasonOfRun returns the reason why a run on the GPU is not safe; empty if it is.
+// reasonOfRun returns the reason why a run on the GPU is not safe; empty if it is safe.
 func reasonOfRun(r *report.Run) planner.Reason {
 	switch {
 	case !r.Fits:
@@ -311,8 +313,7 @@ func reasonOfRun(r *report.Run) planner.Reason {
 	return ""
 }
 
-// Safe reports whether a batch of a search is safe. The search begins at one sample, or at two if PyTorch refuses one,
-// as batch norm does.
+// Safe reports whether a batch is safe. The search begins at one sample, or at two if batch norm refuses one.
 func Safe(s *planner.BatchSearch, batch int) (bool, error) {
 	safe, _, err := safeNear(s, batch)
 	return safe, err

@@ -69,8 +69,8 @@ type Evaluation struct {
 	// Need is the number of bytes that must be within the limit, and Reason why it is not; empty if it is.
 	Need   int64
 	Reason planner.Reason
-	// Judged reports whether the verdict counts the evaluation: users or projects evaluate. Otherwise the evaluation is
-	// only described.
+	// Judged reports whether the evaluation counts for the verdict: the user or project evaluates. Else it is only
+	// shown.
 	Judged bool
 }
 

@@ -235,15 +235,15 @@ func (e Edit) chooseValue(old kind, shown string) (any, error) {
 // pathItems is the value of Edit.Item: a list with one element.
 type pathItems []any
 
-// literal returns a value as all three formats write it; text is in double quotes.
-func literal(v any) (string, error) {
+// formatLiteral returns a value as all three formats write it; text is in double quotes.
+func formatLiteral(v any) (string, error) {
 	switch v := v.(type) {
 	case bool:
 		return strconv.FormatBool(v), nil
 	case int64:
 		return strconv.FormatInt(v, 10), nil
 	case pathItems:
-		word, err := literal(v[0])
+		word, err := formatLiteral(v[0])
 		return "[" + word + "]", err
 	case string:
 		for _, r := range v {
@@ -256,12 +256,12 @@ func literal(v any) (string, error) {
 	panic(fmt.Sprintf("configfile: a value of type %T", v))
 }
 
-func replace(data []byte, from, to int, text string) []byte {
+func replaceRange(data []byte, from, to int, text string) []byte {
 	return slices.Concat(data[:from], []byte(text), data[to:])
 }
 
-// checked returns the spliced document if parsing it gives the intended result: the old document with one change.
-func (e Edit) checked(f Format, data, out []byte, change func(before any) bool) ([]byte, error) {
+// verifiedSplice returns the spliced document if it parses to the intended result: the old one with one change.
+func (e Edit) verifiedSplice(f Format, data, out []byte, change func(before any) bool) ([]byte, error) {
 	before, err := decode(f, data)
 	after, wrong := decode(f, out)
 	if err != nil || wrong != nil || !change(before) || !reflect.DeepEqual(before, after) {

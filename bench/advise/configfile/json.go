@@ -76,13 +76,13 @@ func insertJSON(data []byte, p path, e Edit, before any) ([]byte, error) {
 		}
 		v = next
 	}
-	value, err := literal(e.Value)
+	value, err := formatLiteral(e.Value)
 	if err != nil {
 		return nil, e.keyError("%v", err)
 	}
 	entry := value
 	for i := len(p) - 1; i >= has; i-- {
-		key, err := literal(p[i])
+		key, err := formatLiteral(p[i])
 		if err != nil {
 			return nil, e.keyError("%v", err)
 		}
@@ -101,7 +101,7 @@ func insertJSON(data []byte, p path, e Edit, before any) ([]byte, error) {
 	if first := strings.TrimLeft(entries, white); first != "" {
 		entry = "," + cmp.Or(entries[:len(entries)-len(first)], " ") + entry
 	}
-	out, err := e.checked(JSON, data, replace(data, at, at, entry), func(before any) bool {
+	out, err := e.verifiedSplice(JSON, data, replaceRange(data, at, at, entry), func(before any) bool {
 		return setValue(before, p, e.Value)
 	})
 	if err != nil {
@@ -121,19 +121,19 @@ func readJSON(data []byte) (any, error) {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("not JSON: text follows the end of the document")
 	}
-	return integers(v), nil
+	return convertIntegers(v), nil
 }
 
-// integers converts the whole numbers of a decoded JSON value to int64.
-func integers(v any) any {
+// convertIntegers converts the whole numbers of a decoded JSON value to int64.
+func convertIntegers(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
 		for k, x := range v {
-			v[k] = integers(x)
+			v[k] = convertIntegers(x)
 		}
 	case []any:
 		for i, x := range v {
-			v[i] = integers(x)
+			v[i] = convertIntegers(x)
 		}
 	case int:
 		return int64(v)

@@ -110,5 +110,5 @@ func decode(f Format, data []byte) (any, error) {
 	}
 	var v any
 	err = root.Decode(&v)
-	return integers(v), err
+	return convertIntegers(v), err
 }

@@ -112,7 +112,7 @@ func spliceAt(f Format, data []byte, p path, e Edit, at valueSpan) ([]byte, erro
 	if err != nil {
 		return nil, err
 	}
-	written, err := literal(value)
+	written, err := formatLiteral(value)
 	if err != nil {
 		return nil, e.keyError("%v", err)
 	}
@@ -122,7 +122,7 @@ func spliceAt(f Format, data []byte, p path, e Edit, at valueSpan) ([]byte, erro
 		}
 	}
 	same := false
-	out, err := e.checked(f, data, replace(data, at.from, at.to, written), func(before any) bool {
+	out, err := e.verifiedSplice(f, data, replaceRange(data, at.from, at.to, written), func(before any) bool {
 		have, ok := lookup(before, p)
 		same = ok && have == value
 		return setValue(before, p, value)

@@ -18,11 +18,11 @@ func spliceYAML(data []byte, p path, e Edit) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &yamlSplice{Edit: e, data: data, aliased: aliases(root)}
+	s := &yamlSplice{Edit: e, data: data, aliased: aliasTargets(root)}
 	if e.Item {
 		return s.addItem(root, p)
 	}
-	parent, node, lacking, err := s.find(root, p)
+	parent, node, lacking, err := s.findPath(root, p)
 	if err != nil {
 		return nil, err
 	}
@@ -33,7 +33,7 @@ func spliceYAML(data []byte, p path, e Edit) ([]byte, error) {
 	}
 	if node == nil {
 		value = e.Value
-		out, err = s.insert(parent, lacking)
+		out, err = s.insertKeys(parent, lacking)
 	} else {
 		if value, err = e.chooseValue(yamlKind(node), excerpt(node)); err != nil {
 			return nil, err
@@ -41,12 +41,12 @@ func spliceYAML(data []byte, p path, e Edit) ([]byte, error) {
 		if sameYAML(node, value) {
 			return data, nil
 		}
-		out, err = s.set(node, value)
+		out, err = s.replaceNode(node, value)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return s.checked(YAML, data, out, func(before any) bool { return setValue(before, p, value) })
+	return s.verifiedSplice(YAML, data, out, func(before any) bool { return setValue(before, p, value) })
 }
 
 // parseYAML returns the root value of the one document in data.
@@ -72,8 +72,8 @@ type yamlSplice struct {
 	aliased map[*yaml.Node]*yaml.Node
 }
 
-// aliases returns the aliases (*name) below a node, each with the anchored node that it repeats.
-func aliases(n *yaml.Node) map[*yaml.Node]*yaml.Node {
+// aliasTargets returns the aliases (*name) below a node, each with the anchored node that it repeats.
+func aliasTargets(n *yaml.Node) map[*yaml.Node]*yaml.Node {
 	found := map[*yaml.Node]*yaml.Node{}
 	var walk func(*yaml.Node)
 	walk = func(n *yaml.Node) {
@@ -89,8 +89,8 @@ func aliases(n *yaml.Node) map[*yaml.Node]*yaml.Node {
 	return found
 }
 
-// find follows the path. If node is nil, parent lacks the remaining keys of the path, which may be added to it.
-func (s *yamlSplice) find(n *yaml.Node, p path) (parent, node *yaml.Node, lacking path, err error) {
+// findPath follows the path. If node is nil, parent lacks the remaining keys of the path, which may be added to it.
+func (s *yamlSplice) findPath(n *yaml.Node, p path) (parent, node *yaml.Node, lacking path, err error) {
 	for i, key := range p {
 		if again, ok := s.aliased[n]; ok {
 			return nil, nil, nil,
@@ -224,13 +224,13 @@ func sameYAML(n *yaml.Node, value any) bool {
 	return n.ShortTag() == "!!str" && n.Value == value
 }
 
-// set replaces the text of a scalar node by the value.
-func (s *yamlSplice) set(n *yaml.Node, value any) ([]byte, error) {
-	from, err := s.content(n)
+// replaceNode replaces the text of a scalar node by the value.
+func (s *yamlSplice) replaceNode(n *yaml.Node, value any) ([]byte, error) {
+	from, err := s.contentOffset(n)
 	if err != nil {
 		return nil, err
 	}
-	to, err := s.end(n, from)
+	to, err := s.endOffset(n, from)
 	if err != nil {
 		return nil, err
 	}
@@ -241,7 +241,7 @@ func (s *yamlSplice) set(n *yaml.Node, value any) ([]byte, error) {
 	if from == to && from > 0 && s.data[from-1] != ' ' { // nothing was there, not even a space
 		written = " " + written
 	}
-	return replace(s.data, from, to, written), nil
+	return replaceRange(s.data, from, to, written), nil
 }
 
 // scalarStyle returns the quoting style of a node. An alias has none.
@@ -256,7 +256,7 @@ func scalarStyle(n *yaml.Node) yaml.Style {
 var plainScalar = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_./-]*$`)
 
 func yamlText(value any, style yaml.Style) (string, error) {
-	quoted, err := literal(value)
+	quoted, err := formatLiteral(value)
 	v, isText := value.(string)
 	switch {
 	case err != nil || !isText || style&yaml.DoubleQuotedStyle != 0:
@@ -313,8 +313,8 @@ func nextLine(data []byte) int {
 	return -1
 }
 
-// content returns the byte offset of a node's text, after its anchor and tag.
-func (s *yamlSplice) content(n *yaml.Node) (int, error) {
+// contentOffset returns the byte offset of a node's text, after its anchor and tag.
+func (s *yamlSplice) contentOffset(n *yaml.Node) (int, error) {
 	at, ok := offset(s.data, n.Line, n.Column)
 	if !ok {
 		return 0, s.keyError("cannot be found in the text of line %d", n.Line)
@@ -332,8 +332,8 @@ func (s *yamlSplice) content(n *yaml.Node) (int, error) {
 	return at, nil
 }
 
-// end returns the byte offset of the end of a node's text that begins at from.
-func (s *yamlSplice) end(n *yaml.Node, from int) (int, error) {
+// endOffset returns the byte offset of the end of a node's text that begins at from.
+func (s *yamlSplice) endOffset(n *yaml.Node, from int) (int, error) {
 	rest := s.data[from:]
 	multi := s.keyError("is a text of several lines in line %d; change it by hand", n.Line)
 	switch {

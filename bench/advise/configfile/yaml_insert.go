@@ -8,9 +8,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// insert adds the missing keys of a path to a mapping that lacks the first of them: after the last entry of a block
+// insertKeys adds the missing keys of a path to a mapping that lacks the first of them: after the last entry of a block
 // mapping, or before the first entry of a flow mapping ({...}).
-func (s *yamlSplice) insert(m *yaml.Node, keys path) ([]byte, error) {
+func (s *yamlSplice) insertKeys(m *yaml.Node, keys path) ([]byte, error) {
 	words := make([]string, len(keys))
 	for i, key := range keys {
 		var err error
@@ -23,7 +23,7 @@ func (s *yamlSplice) insert(m *yaml.Node, keys path) ([]byte, error) {
 		return nil, s.keyError("%v", err)
 	}
 	if m.Style&yaml.FlowStyle != 0 {
-		at, err := s.content(m)
+		at, err := s.contentOffset(m)
 		if err != nil {
 			return nil, err
 		}
@@ -34,7 +34,7 @@ func (s *yamlSplice) insert(m *yaml.Node, keys path) ([]byte, error) {
 		if len(m.Content) > 0 {
 			entry += ", "
 		}
-		return replace(s.data, at+1, at+1, entry), nil
+		return replaceRange(s.data, at+1, at+1, entry), nil
 	}
 	first, ok := offset(s.data, m.Content[0].Line, m.Content[0].Column)
 	start, okLine := offset(s.data, m.Content[0].Line, 1)
@@ -56,9 +56,9 @@ func (s *yamlSplice) insert(m *yaml.Node, keys path) ([]byte, error) {
 func (s *yamlSplice) addLine(n *yaml.Node, text string) []byte {
 	at, ok := offset(s.data, lastLine(n)+1, 1)
 	if !ok { // the last line of the document has no line break
-		return replace(s.data, len(s.data), len(s.data), s.lineBreak()+text)
+		return replaceRange(s.data, len(s.data), len(s.data), s.lineBreak()+text)
 	}
-	return replace(s.data, at, at, text+s.lineBreak())
+	return replaceRange(s.data, at, at, text+s.lineBreak())
 }
 
 // lineBreak returns "\n" or "\r\n", whichever ends the first line of the document.
@@ -81,7 +81,7 @@ func lastLine(n *yaml.Node) int {
 // addItem adds the edit's value to a YAML list: at the end of a block list, or at the start of a flow list ([...]). A
 // missing list is created.
 func (s *yamlSplice) addItem(root *yaml.Node, p path) ([]byte, error) {
-	parent, node, lacking, err := s.find(root, p)
+	parent, node, lacking, err := s.findPath(root, p)
 	if err != nil {
 		return nil, err
 	}
@@ -94,11 +94,11 @@ func (s *yamlSplice) addItem(root *yaml.Node, p path) ([]byte, error) {
 	add := func(list []any) []any { return append(list, s.Value) }
 	switch {
 	case node == nil:
-		if out, err = s.insert(parent, lacking); err != nil {
+		if out, err = s.insertKeys(parent, lacking); err != nil {
 			return nil, err
 		}
 	case node.Kind == yaml.ScalarNode && node.ShortTag() == "!!null":
-		if out, err = s.set(node, pathItems{s.Value}); err != nil {
+		if out, err = s.replaceNode(node, pathItems{s.Value}); err != nil {
 			return nil, err
 		}
 	case node.Kind != yaml.SequenceNode:
@@ -108,21 +108,21 @@ func (s *yamlSplice) addItem(root *yaml.Node, p path) ([]byte, error) {
 	}):
 		return s.data, nil
 	case node.Style&yaml.FlowStyle != 0:
-		at, err := s.content(node)
+		at, err := s.contentOffset(node)
 		if err != nil {
 			return nil, err
 		}
 		if len(node.Content) > 0 {
 			word += ", "
 		}
-		out = replace(s.data, at+1, at+1, word)
+		out = replaceRange(s.data, at+1, at+1, word)
 		add = func(list []any) []any { return append([]any{s.Value}, list...) }
 	default:
 		if out = s.appendInline(node, word); out == nil {
 			return nil, byHand
 		}
 	}
-	if out, err = s.checked(YAML, s.data, out, func(before any) bool {
+	if out, err = s.verifiedSplice(YAML, s.data, out, func(before any) bool {
 		old, _ := lookup(before, p)
 		list, _ := old.([]any)
 		return setValue(before, p, add(list))

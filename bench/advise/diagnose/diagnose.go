@@ -14,8 +14,8 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// Thresholds of findings. The first two come from the guides of the supported projects; the others exclude findings too
-// small to act on.
+// Thresholds of findings. The first two come from the guides of projects; the others exclude findings too small to act
+// on.
 const (
 	underUsedShare  = 0.5  // of the GPU, at the peak
 	nearlyFullShare = 0.95 // of the GPU, at the peak
@@ -27,8 +27,8 @@ const (
 	warmUpShare     = 0.2  // of the samples, in which caches fill
 )
 
-// Series returns the findings in a log of memory over time. GPU sizes that the log lacks come from the catalog.
-func Series(s series.Series) []report.Finding {
+// FindInSeries returns the findings in a log of memory over time. GPU sizes that the log lacks come from the catalog.
+func FindInSeries(s series.Series) []report.Finding {
 	if gpu, err := device.Lookup(s.Product); s.Total == 0 && err == nil {
 		s.Total = gpu.Memory
 	}
@@ -45,7 +45,8 @@ func Series(s series.Series) []report.Finding {
 			Kind: "spike", Problem: true,
 			What: "a few samples need far more than all others: a larger batch (validation, the last one), a " +
 				"longer sequence, a tensor made at once",
-			Evidence: []string{fmt.Sprintf("at most %s, but 95 %% of the samples at most %s", size(high), size(p95))},
+			Evidence: []string{fmt.Sprintf("at most %s, but 95 %% of the samples at most %s",
+				bytesText(high), bytesText(p95))},
 			Advice: []string{
 				"move batches to the GPU one by one, never the data set: tensors are made on the host",
 				"validate in model.eval() and under torch.no_grad(), with a smaller batch",
@@ -61,7 +62,7 @@ func Series(s series.Series) []report.Finding {
 			Kind: "variable input",
 			What: "memory rises and falls from step to step, as with inputs of different lengths",
 			Evidence: []string{fmt.Sprintf("in the second half, 90 %% of the samples lie between %s and %s",
-				size(low), size(top))},
+				bytesText(low), bytesText(top))},
 			Advice: []string{
 				"pad to a fixed length (padding: max_length)",
 				"lower the batch by 10 to 20 %, for the longest input",
@@ -77,7 +78,7 @@ func Series(s series.Series) []report.Finding {
 	if others > noticeableBytes {
 		found = append(found, otherProcessFinding(others, evidence))
 	}
-	return append(found, findUse(s.Peak, s.Total)...)
+	return append(found, findGPUUse(s.Peak, s.Total)...)
 }
 
 // otherProcessFinding returns the finding that other processes use the GPU.
@@ -108,7 +109,8 @@ func findLeak(s series.Series, steady []float64) (report.Finding, bool) {
 		return report.Finding{}, false
 	}
 	var evidence phrase.List
-	evidence.Add("%s over %d samples, %s a sample (Theil-Sen)", size(growth), len(steady), size(whole.PerSample))
+	evidence.Add("%s over %d samples, %s a sample (Theil-Sen)",
+		bytesText(growth), len(steady), bytesText(whole.PerSample))
 	evidence.Add("probability of such an order without growth: %.2g (Mann-Kendall), in the second half %.2g", whole.P,
 		end.P)
 	evidence.If(s.Process.PID != 0, "%v grows", s.Process)
@@ -118,8 +120,8 @@ func findLeak(s series.Series, steady []float64) (report.Finding, bool) {
 	return report.Finding{Kind: "leak", Problem: true, What: leakTitle, Advice: leakAdvice(), Evidence: evidence}, true
 }
 
-// findUse reports GPUs that are nearly full or half empty.
-func findUse(peak, total int64) []report.Finding {
+// findGPUUse reports GPUs that are nearly full or half empty.
+func findGPUUse(peak, total int64) []report.Finding {
 	if total <= 0 || peak <= 0 {
 		return nil
 	}
@@ -141,8 +143,8 @@ func findUse(peak, total int64) []report.Finding {
 	return nil
 }
 
-// Snapshot returns the findings in a snapshot of PyTorch's allocator; without problems, the peak and the memory in use.
-func Snapshot(s snapshot.Summary) []report.Finding {
+// FindInSnapshot returns the findings in a snapshot of PyTorch's allocator; else the peak and the memory in use.
+func FindInSnapshot(s snapshot.Summary) []report.Finding {
 	var found []report.Finding
 	if s.OOMs > 0 {
 		found = append(found, findOutOfMemory(s))
@@ -185,7 +187,7 @@ func findStepLeak(s snapshot.Summary) (report.Finding, bool) {
 	var evidence phrase.List
 	evidence.Add(
 		"%d steps leave %s more and more, %s a step (Theil-Sen; probability without growth %.2g, Mann-Kendall)",
-		len(ends), size(growth), size(trend.PerSample), trend.P)
+		len(ends), bytesText(growth), bytesText(trend.PerSample), trend.P)
 	for _, site := range s.Sites {
 		evidence.If(site.Blocks >= len(ends)/2, "%d blocks in use, %s, come from %s", site.Blocks,
 			bytesize.Format(site.Bytes), site.Where)
@@ -226,8 +228,8 @@ func findFragmentation(c cache) []report.Finding {
 	}}
 }
 
-// Run returns the findings in one run of a report.
-func Run(d report.Device, u *report.Run) []report.Finding {
+// FindInRun returns the findings in one run of a report.
+func FindInRun(d report.Device, u *report.Run) []report.Finding {
 	var found []report.Finding
 	c := cache{allocated: u.Allocated, reserved: u.Reserved}
 	if u.OOM != nil {
@@ -252,13 +254,13 @@ func Run(d report.Device, u *report.Run) []report.Finding {
 			otherProcessFinding(u.OtherProcessBytes, []string{bytesize.Format(u.OtherProcessBytes) + " are theirs"}))
 	}
 	if u.OOM == nil {
-		found = append(found, findUse(u.Device+u.OtherProcessBytes, d.Memory)...)
+		found = append(found, findGPUUse(u.Device+u.OtherProcessBytes, d.Memory)...)
 	}
 	return found
 }
 
-// Script reports memory that a script does not free from step to step, and a script that fits without a safety margin.
-func Script(s *report.Script) (found []report.Finding) {
+// FindInScript reports memory that a script does not free after a step, and a script that fits without a margin.
+func FindInScript(s *report.Script) (found []report.Finding) {
 	if s.Unsafe != "" {
 		found = append(found, report.Finding{
 			Kind: "nearly full", Problem: true, What: "the script fits and is not safe",
@@ -278,4 +280,4 @@ func Script(s *report.Script) (found []report.Finding) {
 	})
 }
 
-func size(bytes float64) string { return bytesize.Format(int64(bytes)) }
+func bytesText(bytes float64) string { return bytesize.Format(int64(bytes)) }

@@ -45,17 +45,17 @@ func TestRunsAreDiagnosed(t *testing.T) {
 		}, []string{"other processes"}},
 		{report.Run{OOM: &report.OOM{}}, []string{"out of memory"}},
 	} {
-		require.Equal(t, c.want, kinds(Run(gpu, &c.run)))
+		require.Equal(t, c.want, kinds(FindInRun(gpu, &c.run)))
 	}
 }
 
 func TestSnapshotsAreDiagnosed(t *testing.T) {
-	healthy := Snapshot(snapshot.Summary{PeakAllocated: 900 * steptest.MiB, PeakReserved: 1000 * steptest.MiB})
+	healthy := FindInSnapshot(snapshot.Summary{PeakAllocated: 900 * steptest.MiB, PeakReserved: 1000 * steptest.MiB})
 	require.Equal(t, []string{"no problem"}, kinds(healthy))
 	require.False(t, healthy[0].Problem)
 	require.Equal(t, "tensors held 900.00 MiB at most, the allocator 1000.00 MiB", healthy[0].What)
 	require.Equal(t, []string{"out of memory", "fragmentation"},
-		kinds(Snapshot(snapshot.Summary{
+		kinds(FindInSnapshot(snapshot.Summary{
 			PeakAllocated: 400 * steptest.MiB, PeakReserved: 1000 * steptest.MiB,
 			LargestFree: 20 * steptest.MiB, OOMs: 1,
 		})))
@@ -68,9 +68,9 @@ func TestOnlyGrowthThatGoesOnIsALeak(t *testing.T) {
 		fills = append(fills, float64(min(8000, 2000+100*i))*steptest.MiB)
 		grows = append(grows, float64(4000+20*i)*steptest.MiB)
 	}
-	require.Empty(t, kinds(Series(series.Series{WatchedBytes: fills})))
-	require.Equal(t, []string{"leak"}, kinds(Series(series.Series{WatchedBytes: grows})))
-	require.Empty(t, Series(series.Series{}))
+	require.Empty(t, kinds(FindInSeries(series.Series{WatchedBytes: fills})))
+	require.Equal(t, []string{"leak"}, kinds(FindInSeries(series.Series{WatchedBytes: grows})))
+	require.Empty(t, FindInSeries(series.Series{}))
 }
 
 func steady(n int, mebibytes float64) []float64 {
@@ -86,16 +86,16 @@ func TestLogsOfProcessesShowWhoElseIsThere(t *testing.T) {
 			{PID: 8, Name: "nvtop", Peak: 2 * steptest.MiB},
 		},
 	}
-	found := Series(s)
+	found := FindInSeries(s)
 	require.Equal(t, []string{"other processes"}, kinds(found))
 	require.Equal(t, []string{"process 7 (jupyter) had up to 1.86 GiB"}, found[0].Evidence)
 	require.Contains(t, found[0].Advice[0], "end them, which frees 1.86 GiB")
 	s.Others, s.Peak = nil, 14800*steptest.MiB
-	require.Equal(t, []string{"nearly full"}, kinds(Series(s)))
+	require.Equal(t, []string{"nearly full"}, kinds(FindInSeries(s)))
 	s.Peak = 7000 * steptest.MiB
-	require.Equal(t, []string{"under-use"}, kinds(Series(s)))
+	require.Equal(t, []string{"under-use"}, kinds(FindInSeries(s)))
 	s.Product = "a GPU of tomorrow"
-	require.Empty(t, Series(s))
+	require.Empty(t, FindInSeries(s))
 }
 
 // Steps leave 10 MiB more each; stacks say which line keeps them.
@@ -111,14 +111,14 @@ func TestSnapshotsOfSeveralStepsShowWhatLeaks(t *testing.T) {
 			{Where: "train.py:12 main", Blocks: 11, Bytes: 110 * steptest.MiB},
 		},
 	}
-	found := Snapshot(s)
+	found := FindInSnapshot(s)
 	require.Equal(t, []string{"leak"}, kinds(found))
 	require.Contains(t, found[0].Evidence[0], "10 steps leave 90.00 MiB more and more, 10.00 MiB a step")
 	require.Equal(t, []string{"11 blocks in use, 110.00 MiB, come from train.py:12 main"}, found[0].Evidence[1:])
 	s.Troughs = stays
-	require.Equal(t, []string{"no problem"}, kinds(Snapshot(s)))
+	require.Equal(t, []string{"no problem"}, kinds(FindInSnapshot(s)))
 	s.Troughs = grows[:7]
-	require.Equal(t, []string{"no problem"}, kinds(Snapshot(s)), "five steps are no trend")
+	require.Equal(t, []string{"no problem"}, kinds(FindInSnapshot(s)), "five steps are no trend")
 }
 
 // 300 MiB are free and 100 are asked for, but no piece has more than 60.
@@ -127,16 +127,16 @@ func TestFreePiecesThatNoRequestFitsAreFragments(t *testing.T) {
 		PeakAllocated: 900 * steptest.MiB, PeakReserved: 1000 * steptest.MiB, OOMs: 1,
 		Failed: 100 * steptest.MiB, Free: 300 * steptest.MiB, LargestFree: 60 * steptest.MiB,
 	}
-	found := Snapshot(s)
+	found := FindInSnapshot(s)
 	require.Equal(t, []string{"out of memory", "fragmentation"}, kinds(found))
 	require.Contains(t, found[1].Evidence,
 		"100.00 MiB were requested while 300.00 MiB were free in the cache, in blocks too small")
 	s.LargestFree = 150 * steptest.MiB
-	require.Equal(t, []string{"out of memory"}, kinds(Snapshot(s)))
+	require.Equal(t, []string{"out of memory"}, kinds(FindInSnapshot(s)))
 	run := report.Run{
 		Allocated: 900 * steptest.MiB, Reserved: 1000 * steptest.MiB,
 		OOM:    &report.OOM{Requested: 100 * steptest.MiB},
 		Phases: []report.Phase{{Allocated: 700 * steptest.MiB, Reserved: 1000 * steptest.MiB}},
 	}
-	require.Equal(t, []string{"out of memory", "fragmentation"}, kinds(Run(report.Device{}, &run)))
+	require.Equal(t, []string{"out of memory", "fragmentation"}, kinds(FindInRun(report.Device{}, &run)))
 }

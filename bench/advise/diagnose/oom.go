@@ -12,8 +12,8 @@ import (
 	"github.com/vprof/vprof/internal/phrase"
 )
 
-// shortage describes an allocation that failed, from a log or a snapshot. Unknown bytes are zero.
-type shortage struct {
+// failedAllocation describes an allocation that failed, from a log or a snapshot. Unknown bytes are zero.
+type failedAllocation struct {
 	requested, free, cached int64
 	// largest is the size of the largest free block in the cache; -1 if unknown.
 	largest int64
@@ -25,10 +25,10 @@ type shortage struct {
 }
 
 // missing returns how many bytes were missing, assuming that the cache was not fragmented.
-func (s shortage) missing() int64 { return max(0, s.requested-s.free-s.cached) }
+func (s failedAllocation) missing() int64 { return max(0, s.requested-s.free-s.cached) }
 
 // evidence describes the request that failed, and the largest one that would have fitted.
-func (s shortage) evidence() []string {
+func (s failedAllocation) evidence() []string {
 	lines := phrase.List{"asked for " + bytesize.Format(s.requested) + phrase.Prefix(" at ", s.source)}
 	if s.free+s.cached == 0 {
 		return lines
@@ -44,7 +44,7 @@ func (s shortage) evidence() []string {
 }
 
 // advice returns remedies for a shortage, the cheapest first.
-func (s shortage) advice() []string {
+func (s failedAllocation) advice() []string {
 	var todo phrase.List
 	enough, grows := s.cached > 0 && s.cached+s.free >= s.requested, s.allocated+s.requested
 	why := "a part of what was missing lay in the cache in pieces"
@@ -80,7 +80,7 @@ func findOutOfMemory(s snapshot.Summary) report.Finding {
 	if s.OOMs > 1 {
 		f.What = fmt.Sprintf("allocations failed, %d times; this is the last", s.OOMs)
 	}
-	short := shortage{requested: s.Failed, cached: s.Free, largest: s.LargestFree, allocated: s.Allocated}
+	short := failedAllocation{requested: s.Failed, cached: s.Free, largest: s.LargestFree, allocated: s.Allocated}
 	if s.Failure != nil {
 		short.requested, short.free, short.source = s.Failure.Requested, s.Failure.Free, s.Failure.String()
 	}
@@ -96,8 +96,8 @@ func findOutOfMemory(s snapshot.Summary) report.Finding {
 	return f
 }
 
-// Errors returns the findings for messages of PyTorch's OutOfMemoryError.
-func Errors(messages []oomtext.Message) []report.Finding {
+// FindInErrors returns the findings for messages of PyTorch's OutOfMemoryError.
+func FindInErrors(messages []oomtext.Message) []report.Finding {
 	var found []report.Finding
 	for _, m := range lists.Union(nil, messages...) { // a log repeats itself
 		found = append(found, messageFinding(m))
@@ -110,8 +110,8 @@ func Errors(messages []oomtext.Message) []report.Finding {
 	return found
 }
 
-// HostMemory returns the finding for a log line about a process that was killed because host memory ran out.
-func HostMemory(line string) report.Finding {
+// HostMemoryFinding returns the finding for a log line about a process that was killed because host memory ran out.
+func HostMemoryFinding(line string) report.Finding {
 	return report.Finding{
 		Kind: "out of host memory", Problem: true,
 		What:     "a process was killed, as the kernel does when host memory (RAM) runs out; it is not GPU memory",
@@ -147,7 +147,7 @@ func messageFinding(m oomtext.Message) report.Finding {
 	if m.Allowed > 0 {
 		free = max(0, min(free, m.Allowed-m.Allocated-m.Cached))
 	}
-	s := shortage{
+	s := failedAllocation{
 		requested: m.Requested, free: free, cached: m.Cached, largest: -1, allocated: m.Allocated, source: m.Where,
 		oldFormat: m.OldFormat,
 	}
@@ -170,8 +170,8 @@ func messageFinding(m oomtext.Message) report.Finding {
 // maxSpread is the accepted relative difference between the peaks of ranks.
 const maxSpread = 0.10
 
-// Ranks compares the peaks in the snapshots of several ranks; names are the ranks' files.
-func Ranks(names []string, peaks []int64) []report.Finding {
+// CompareRanks compares the peaks in the snapshots of several ranks; names are the ranks' files.
+func CompareRanks(names []string, peaks []int64) []report.Finding {
 	if len(peaks) < 2 {
 		return nil
 	}

@@ -19,7 +19,7 @@ func TestSnapshotsSayWhoAskedAndWhoHolds(t *testing.T) {
 	require.NoError(t, err)
 	s, err := snapshot.Parse(data, "requester.pickle")
 	require.NoError(t, err)
-	f := Snapshot(s.Summarize(0))[0]
+	f := FindInSnapshot(s.Summarize(0))[0]
 	require.Equal(t, "out of memory", f.Kind)
 	said := strings.Join(f.Evidence, "\n")
 	for _, want := range []string{
@@ -41,7 +41,7 @@ func TestErrorsSayWhatWouldHaveFitted(t *testing.T) {
 		Rank: -1, GPU: 0, Requested: 2 * gib, Total: 16 * gib, Free: gib / 2, Process: 15 * gib,
 		Allocated: 13 * gib, Cached: gib / 2,
 	}
-	found := Errors([]oomtext.Message{m, m})
+	found := FindInErrors([]oomtext.Message{m, m})
 	require.Len(t, found, 1, "a log repeats itself")
 	said := strings.Join(found[0].Evidence, "\n")
 	require.Contains(t, said, "with the cache in one piece, 1.00 GiB would still have been missing")
@@ -50,19 +50,19 @@ func TestErrorsSayWhatWouldHaveFitted(t *testing.T) {
 	require.Contains(t, strings.Join(found[0].Advice, "\n"), "smaller by 7 % or more")
 
 	m.Allowed, m.Others, m.Rank = 13.75*gib, gib, 2
-	found = Errors([]oomtext.Message{m})
+	found = FindInErrors([]oomtext.Message{m})
 	require.Len(t, found, 2)
 	require.Equal(t, "rank 2", found[0].GPU)
 	require.Contains(t, strings.Join(found[0].Evidence, "\n"), "an allocation of up to 256.00 MiB would have fitted")
 	require.Equal(t, "other processes", found[1].Kind)
 
-	found = Errors([]oomtext.Message{{Rank: -1, GPU: -1}})
+	found = FindInErrors([]oomtext.Message{{Rank: -1, GPU: -1}})
 	require.Contains(t, found[0].What, "outside PyTorch's allocator")
 }
 
 func TestRanksThatDifferAreFound(t *testing.T) {
-	require.Empty(t, Ranks([]string{"a"}, []int64{gib}))
-	require.Empty(t, Ranks([]string{"a", "b"}, []int64{gib, gib + gib/50}))
+	require.Empty(t, CompareRanks([]string{"a"}, []int64{gib}))
+	require.Empty(t, CompareRanks([]string{"a", "b"}, []int64{gib, gib + gib/50}))
 	require.Equal(t, []string{"b peaks at 2.00 GiB, a at 1.00 GiB"},
-		Ranks([]string{"a", "b"}, []int64{gib, 2 * gib})[0].Evidence)
+		CompareRanks([]string{"a", "b"}, []int64{gib, 2 * gib})[0].Evidence)
 }

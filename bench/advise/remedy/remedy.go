@@ -1,5 +1,4 @@
-// Package remedy simulates changes that reduce the memory of a training step. It applies one change to the case and
-// replays the step.
+// Package remedy simulates changes that save memory: it applies one change to a case and replays the training step.
 package remedy
 
 import (
@@ -113,7 +112,7 @@ func (n *Step) Remedies(ctx context.Context, beyond int64) ([]report.Remedy, err
 	}
 	var out []report.Remedy
 	if beyond > 0 {
-		r, err := try(ctx, s, gpu, mitigation{
+		r, err := simulate(ctx, s, gpu, mitigation{
 			title: "the data set and what else is not the step's on the host, one batch at a time on the GPU",
 			batch: batch,
 		}, 0)
@@ -124,7 +123,7 @@ func (n *Step) Remedies(ctx context.Context, beyond int64) ([]report.Remedy, err
 		out = append(out, r)
 	}
 	for _, m := range mitigations(s, gpu, batch) {
-		r, err := try(ctx, s, gpu, m, beyond)
+		r, err := simulate(ctx, s, gpu, m, beyond)
 		if step.IsRefused(err) {
 			continue
 		}
@@ -156,8 +155,8 @@ func (n *Step) PresentNeed(beyond int64) report.Interval {
 	return report.Interval{Bytes: d.Bytes + beyond, Low: d.Low + beyond, High: d.High + beyond}
 }
 
-// try replays a mitigation on a GPU. beyond is the memory of the process outside of the step, in bytes.
-func try(ctx context.Context, s *step.Setup, gpu device.GPU, m mitigation, beyond int64) (report.Remedy, error) {
+// simulate replays a mitigation on a GPU. beyond is the memory of the process outside of the step, in bytes.
+func simulate(ctx context.Context, s *step.Setup, gpu device.GPU, m mitigation, beyond int64) (report.Remedy, error) {
 	out := report.Remedy{What: m.title}
 	c := s.Case()
 	if m.change != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/vprof/vprof/internal/input"
 )
 
-// Fact is a configuration key that affects memory and whose value vprof reads but does not recommend.
-type Fact struct {
+// UnplannedKey is a configuration key that affects memory and whose value vprof reads but does not recommend.
+type UnplannedKey struct {
 	Path string `yaml:"path"`
 	// Model is a format for [fmt.Sprintf] that makes the name of vprof's model from the key's value.
 	Model string `yaml:"model"`
@@ -30,10 +30,10 @@ type Unplanned struct {
 	Reason string
 }
 
-// ReadFacts reads the keys of a project's configuration that affect memory and have no recommendation. It returns the
-// model's settings by name, and the values that vprof cannot plan, including unknown keys. A file of another model is
-// an [*input.FormatError].
-func (s System) ReadFacts(config, model string) (settings map[string]int64, unplanned []Unplanned, err error) {
+// ReadOtherKeys reads the keys of a project's configuration that affect memory and have no recommendation. It returns
+// the model's settings by name, and the values that vprof cannot plan, including unknown keys. A file of another model
+// is an [*input.FormatError].
+func (s Project) ReadOtherKeys(config, model string) (settings map[string]int64, unplanned []Unplanned, err error) {
 	settings = map[string]int64{}
 	keys, err := configfile.Keys(config)
 	if err != nil {
@@ -76,7 +76,7 @@ func (s System) ReadFacts(config, model string) (settings map[string]int64, unpl
 }
 
 // paths returns the paths of the keys that are read, in order.
-func (s System) paths() (all []string) {
+func (s Project) paths() (all []string) {
 	for _, k := range s.Keys {
 		all = append(all, k.Path)
 	}
@@ -89,28 +89,28 @@ func (s System) paths() (all []string) {
 
 // findKey returns the path of a key in a file. If the file lacks the path, it returns one that ends in the same name,
 // since users may write a key where the project does not read it.
-func (s System) findKey(path string, keys []string) string {
+func (s Project) findKey(path string, keys []string) string {
 	if slices.Contains(keys, path) {
 		return path
 	}
 	for _, key := range keys {
-		if lastKey(key) == lastKey(path) && !s.isHarmless(key) {
+		if lastPathElement(key) == lastPathElement(path) && !s.isHarmless(key) {
 			return key
 		}
 	}
 	return path
 }
 
-func lastKey(path string) string { return path[strings.LastIndexByte(path, '.')+1:] }
+func lastPathElement(path string) string { return path[strings.LastIndexByte(path, '.')+1:] }
 
 // whyIgnored returns the reason why a key that may affect memory is not read: the project does not read it at that
 // place, or does not have such a key. The reason is empty for keys that are read or harmless.
-func (s System) whyIgnored(key string, keys, read []string) string {
+func (s Project) whyIgnored(key string, keys, read []string) string {
 	if slices.Contains(read, key) {
 		return ""
 	}
 	for _, at := range read {
-		if lastKey(at) == lastKey(key) && !slices.Contains(keys, at) {
+		if lastPathElement(at) == lastPathElement(key) && !slices.Contains(keys, at) {
 			return fmt.Sprintf("%s has it as %s", s.Project, at)
 		}
 	}
@@ -121,7 +121,7 @@ func (s System) whyIgnored(key string, keys, read []string) string {
 }
 
 // isHarmless reports whether a key has no effect on memory.
-func (s System) isHarmless(key string) bool {
+func (s Project) isHarmless(key string) bool {
 	for group := range s.Harmless {
 		for one := range strings.SplitSeq(group, ", ") {
 			if key == one || strings.HasPrefix(key, one+".") {
@@ -133,7 +133,7 @@ func (s System) isHarmless(key string) bool {
 }
 
 // scaledValue returns a value of the key in the unit of the model's setting.
-func (f Fact) scaledValue(v any) (int64, bool) {
+func (f UnplannedKey) scaledValue(v any) (int64, bool) {
 	n, ok := v.(float64)
 	if whole, isWhole := v.(int64); isWhole {
 		n, ok = float64(whole), true
@@ -146,7 +146,7 @@ func (f Fact) scaledValue(v any) (int64, bool) {
 // and, for a family of models, by another key. For a file that does not name the model, model is the family, such as
 // redimnet-*. found is false if no project matches.
 func ModelOfConfig(config string) (model string, found bool) {
-	all, err := All()
+	all, err := AllProjects()
 	if err != nil {
 		return "", false
 	}

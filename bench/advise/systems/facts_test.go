@@ -23,25 +23,25 @@ func single(t *testing.T, at string, v any) string {
 
 // Each key is read, said where another value is planned, or refused; none is passed over.
 func TestEveryFactIsReadSaidOrRefused(t *testing.T) {
-	all, err := All()
+	all, err := AllProjects()
 	require.NoError(t, err)
 	for _, s := range all {
 		require.Equal(t, s.Config != "", len(s.Facts) > 0, s.Project)
 		model := strings.Replace(s.Models[0], "*", "b2", 1)
 		for _, f := range s.Facts {
-			settings, unplanned, err := s.ReadFacts(single(t, f.Path, 3), model)
+			settings, unplanned, err := s.ReadOtherKeys(single(t, f.Path, 3), model)
 			switch {
 			case f.Model != "":
 				require.ErrorContains(t, err, f.Path+": 3 is "+fmt.Sprintf(f.Model, 3)+", not "+model)
 			case f.Setting != "":
 				require.NoError(t, err)
 				require.Equal(t, map[string]int64{f.Setting: int64(3 * f.Scale)}, settings)
-				_, _, err = s.ReadFacts(single(t, f.Path, "long"), model)
+				_, _, err = s.ReadOtherKeys(single(t, f.Path, "long"), model)
 				require.ErrorContains(t, err, "long is not a positive number")
 			default:
 				require.NotEmpty(t, f.Reason, f.Path)
 				require.Equal(t, []Unplanned{{f.Path, int64(3), f.Reason}}, unplanned)
-				_, unplanned, err = s.ReadFacts(single(t, f.Path, f.Planned), model)
+				_, unplanned, err = s.ReadOtherKeys(single(t, f.Path, f.Planned), model)
 				require.NoError(t, err)
 				require.Empty(t, unplanned, f.Path)
 			}
@@ -65,10 +65,10 @@ logging: {model_name: run-7}
 seed: 1
 remat: [1, 2]
 `), 0o600))
-	_, _, err = s.ReadFacts(path, "redimnet-b2")
+	_, _, err = s.ReadOtherKeys(path, "redimnet-b2")
 	require.ErrorContains(t, err, "model_name: b5 is redimnet-b5, not redimnet-b2",
 		"also where the project does not look")
-	_, unplanned, err := s.ReadFacts(path, "redimnet-b5")
+	_, unplanned, err := s.ReadOtherKeys(path, "redimnet-b5")
 	require.NoError(t, err)
 	require.Equal(t, []Unplanned{
 		{Path: "logging.model_name", Reason: s.Project + " has it as advanced.model_name"},

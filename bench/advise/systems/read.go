@@ -15,7 +15,7 @@ import (
 
 // Read returns the values in a project's configuration file by name: those of [Names] and settings. Missing values are
 // the project's defaults. Values that the project does not read from its configuration are left out.
-func (s System) Read(config string) (map[string]any, error) {
+func (s Project) Read(config string) (map[string]any, error) {
 	var paths []string
 	for _, k := range s.Keys {
 		paths = append(paths, k.Path)
@@ -48,17 +48,17 @@ func (s System) Read(config string) (map[string]any, error) {
 	return values, nil
 }
 
-// A Part is one stage of a curriculum: a file beside the configuration, whose settings replace the configuration's.
-type Part struct {
+// StageSettings is one stage of a curriculum: a file beside the configuration, whose settings replace its own.
+type StageSettings struct {
 	// Name is the file's name without its suffix. Model is the listed model that the stage trains.
 	Name, Model string
 	Settings    models.Settings
 }
 
-// ReadParts reads the stages of a project's curriculum from the files beside its configuration. If written is true, it
-// returns them as [System.Files] would write them. Missing files and keys are left out.
-func (s System) ReadParts(config string, written bool) ([]Part, error) {
-	var parts []Part
+// ReadStages reads the stages of a project's curriculum from the files beside its configuration. If written is true, it
+// returns them as [Project.Files] would write them. Missing files and keys are left out.
+func (s Project) ReadStages(config string, written bool) ([]StageSettings, error) {
+	var parts []StageSettings
 	for _, stage := range s.Stages {
 		have, err := configfile.Read(stage.path(config), slices.Sorted(maps.Keys(stage.Set)))
 		if errors.Is(err, fs.ErrNotExist) {
@@ -68,7 +68,7 @@ func (s System) ReadParts(config string, written bool) ([]Part, error) {
 			return nil, err
 		}
 		name := path.Base(stage.File)
-		p := Part{Name: strings.TrimSuffix(name, path.Ext(name)), Model: stage.Model, Settings: models.Settings{}}
+		p := StageSettings{strings.TrimSuffix(name, path.Ext(name)), stage.Model, models.Settings{}}
 		for key, set := range stage.Set {
 			v, found := have[key]
 			n, whole := v.(int64)
@@ -88,7 +88,7 @@ func (s System) ReadParts(config string, written bool) ([]Part, error) {
 }
 
 // LargestSettings returns the largest value of each setting among the stages of a curriculum that use a model.
-func LargestSettings(parts []Part, model string) models.Settings {
+func LargestSettings(parts []StageSettings, model string) models.Settings {
 	settings := models.Settings{}
 	for _, p := range parts {
 		for name, n := range p.Settings {

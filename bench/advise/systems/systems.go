@@ -19,8 +19,8 @@ import (
 //go:embed systems.yaml
 var data []byte
 
-// System is a project that trains models, with the places in its files that hold the values vprof recommends.
-type System struct {
+// Project is a project that trains models, with the places in its files that hold the values vprof recommends.
+type Project struct {
 	// Models are names of models, or patterns as of [path.Match].
 	Models []string `yaml:"models"`
 	// Project is the project's usual name.
@@ -31,7 +31,7 @@ type System struct {
 	// Unread are the names of values that the project's users cannot choose.
 	Unread []string `yaml:"unread"`
 	// Facts are the other keys that affect memory. Harmless maps groups of keys without effect on memory to the reason.
-	Facts    []Fact            `yaml:"facts"`
+	Facts    []UnplannedKey    `yaml:"facts"`
 	Harmless map[string]string `yaml:"harmless"`
 	Stages   []Stage           `yaml:"stages"`
 	// ReplacedText is the text that Snippet replaces, a text/template over [Values].
@@ -91,15 +91,15 @@ func (v Values) lookup(name string) (any, bool) {
 	return n, ok
 }
 
-// All returns all known projects. An error is a bug in systems.yaml, which a test finds.
-func All() ([]System, error) {
-	var all []System
+// AllProjects returns all known projects. An error is a bug in systems.yaml, which a test finds.
+func AllProjects() ([]Project, error) {
+	var all []Project
 	return all, yamlkeys.Decode("systems.yaml", data, &all)
 }
 
 // Lookup returns the project that trains a model.
-func Lookup(model string) (System, bool, error) {
-	all, err := All()
+func Lookup(model string) (Project, bool, error) {
+	all, err := AllProjects()
 	for _, s := range all {
 		for _, pattern := range s.Models {
 			if ok, _ := path.Match(pattern, model); ok {
@@ -107,23 +107,22 @@ func Lookup(model string) (System, bool, error) {
 			}
 		}
 	}
-	return System{}, false, err
+	return Project{}, false, err
 }
 
 // Supports reports whether the project lets its users choose the named value.
-func (s System) Supports(name string) bool { return !slices.Contains(s.Unread, name) }
+func (s Project) Supports(name string) bool { return !slices.Contains(s.Unread, name) }
 
-// File is a file of the project with the edits to make in it.
-type File struct {
+// FileEdits is a file of the project with the edits to make in it.
+type FileEdits struct {
 	Path  string
 	Edits []configfile.Edit
 	// Optional reports whether the file may be missing.
 	Optional bool
 }
 
-// UnwrittenKeys returns the keys of values that the project does not read from its configuration, so that Files leaves
-// them unchanged.
-func (s System) UnwrittenKeys() (keys []string) {
+// UnwrittenKeys returns the keys that Files leaves unchanged: the project does not read them from its configuration.
+func (s Project) UnwrittenKeys() (keys []string) {
 	for _, name := range s.Unread {
 		if key, ok := s.Keys[name]; ok {
 			keys = append(keys, key.Path)
@@ -133,8 +132,8 @@ func (s System) UnwrittenKeys() (keys []string) {
 }
 
 // Files returns the edits of the configuration at path config, and of the curriculum's stages in its folder.
-func (s System) Files(config string, v Values) ([]File, error) {
-	f := File{Path: config}
+func (s Project) Files(config string, v Values) ([]FileEdits, error) {
+	f := FileEdits{Path: config}
 	for _, name := range Names() {
 		key, ok := s.Keys[name]
 		if !ok || !s.Supports(name) {
@@ -146,9 +145,9 @@ func (s System) Files(config string, v Values) ([]File, error) {
 		}
 		f.Edits = append(f.Edits, e)
 	}
-	files := []File{f}
+	files := []FileEdits{f}
 	for _, stage := range s.Stages {
-		f := File{Path: stage.path(config), Optional: true}
+		f := FileEdits{Path: stage.path(config), Optional: true}
 		for _, key := range []string{"n_positives", "n_negatives"} {
 			value := stage.Set[key]
 			if searched, ok := v.Settings[strings.ReplaceAll(key, "_", "-")]; ok && stage.Model == v.Model {
@@ -218,7 +217,7 @@ func MappedEdits(pairs []string, v Values) ([]configfile.Edit, error) {
 }
 
 // Paste returns the project's snippet with the values, for users to paste; empty if the project has none.
-func (s System) Paste(v Values) (string, error) {
+func (s Project) Paste(v Values) (string, error) {
 	t, err := template.New("snippet").Option("missingkey=error").Parse(s.Snippet)
 	if err != nil {
 		return "", fmt.Errorf("systems: %w", err)

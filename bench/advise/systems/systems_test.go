@@ -17,7 +17,7 @@ var values = Values{models.Case{
 }, 255}
 
 func TestEverySystemSaysWhereToWrite(t *testing.T) {
-	all, err := All()
+	all, err := AllProjects()
 	require.NoError(t, err)
 	for _, s := range all {
 		require.NotEmpty(t, s.Models)
@@ -70,12 +70,12 @@ func TestNAICSWritesTheConfigurationAndTheCurriculum(t *testing.T) {
 	files, err := s.Files("my/conf/config.yaml", v)
 	require.NoError(t, err)
 	require.Len(t, files, 6)
-	require.Equal(t, File{Path: "my/conf/config.yaml", Edits: []configfile.Edit{
+	require.Equal(t, FileEdits{Path: "my/conf/config.yaml", Edits: []configfile.Edit{
 		{Path: "data_loader.batch_size", Value: int64(15)},
 		{Path: "training.trainer.accumulate_grad_batches", Value: int64(17), Create: true, Default: int64(1)},
 		{Path: "training.trainer.precision", Value: "16-mixed"},
 	}}, files[0])
-	require.Equal(t, File{Path: "my/conf/text_curriculum/01_stage.yaml", Optional: true, Edits: []configfile.Edit{
+	require.Equal(t, FileEdits{Path: "my/conf/text_curriculum/01_stage.yaml", Optional: true, Edits: []configfile.Edit{
 		{Path: "n_positives", Value: int64(32)}, {Path: "n_negatives", Value: int64(12)},
 	}}, files[1])
 	require.Equal(t, []configfile.Edit{{Path: "n_positives", Value: int64(16)}, {Path: "n_negatives", Value: int64(8)}},
@@ -146,20 +146,20 @@ func TestStagesAreReadFromTheCurriculum(t *testing.T) {
 	}
 	s, _, err := Lookup("naics-embedder")
 	require.NoError(t, err)
-	parts, err := s.ReadParts(config, false)
+	parts, err := s.ReadStages(config, false)
 	require.NoError(t, err)
-	require.Equal(t, []Part{
+	require.Equal(t, []StageSettings{
 		{"01_stage", "naics-embedder-stage01", models.Settings{"n-negatives": 64}},
 		{"02_stage", "naics-embedder", models.Settings{"n-negatives": 8}},
 		{"04_stage", "naics-embedder", models.Settings{"n-negatives": 12, "n-positives": 3}},
 	}, parts)
 	require.Equal(t, models.Settings{"n-negatives": 12, "n-positives": 3}, LargestSettings(parts, "naics-embedder"))
-	parts, err = s.ReadParts(config, true)
+	parts, err = s.ReadStages(config, true)
 	require.NoError(t, err)
 	require.Equal(t, models.Settings{"n-negatives": 24, "n-positives": 32}, parts[0].Settings)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "text_curriculum", "01_stage.yaml"),
 		[]byte("n_negatives: many\n"), 0o600))
-	_, err = s.ReadParts(config, false)
+	_, err = s.ReadStages(config, false)
 	require.ErrorContains(t, err, "n_negatives: many is not a whole number")
 }
 

@@ -24,8 +24,8 @@ type launcher struct {
 	readsConfig bool
 	// takesFolder reports whether the first argument is the model's folder.
 	takesFolder bool
-	// says holds the facts that the command itself implies.
-	says facts
+	// implied holds the facts that the command itself implies.
+	implied facts
 	// task is the kind of training that the command names ("dpo").
 	task string
 }
@@ -33,18 +33,18 @@ type launcher struct {
 // litgptFacts returns the fact of what a litgpt command trains: all weights, or adapters.
 func litgptFacts(name string) facts { return facts{"tuner": {value: name}} }
 
-// launchers are the programs that start training without torchrun or accelerate.
-var launchers = []launcher{
+// trainerLaunchers are the programs that start training without torchrun or accelerate.
+var trainerLaunchers = []launcher{
 	{words: []string{"swift", "sft"}, trainer: "ms-swift", readsConfig: true},
 	{words: []string{"swift", "pt"}, trainer: "ms-swift", readsConfig: true},
-	{words: []string{"swift", "rlhf"}, trainer: "ms-swift", says: facts{"method": {value: "rlhf"}}},
+	{words: []string{"swift", "rlhf"}, trainer: "ms-swift", implied: facts{"method": {value: "rlhf"}}},
 	{words: []string{"llamafactory-cli", "train"}, trainer: "LLaMA-Factory", readsConfig: true},
 	{words: []string{"axolotl", "train"}, trainer: "axolotl", readsConfig: true},
 	{words: []string{"torchtitan", "train"}, trainer: "torchtitan"},
-	{words: []string{"litgpt", "finetune_full"}, trainer: "litgpt", takesFolder: true, says: litgptFacts("full")},
-	{words: []string{"litgpt", "finetune_lora"}, trainer: "litgpt", takesFolder: true, says: litgptFacts("lora")},
-	{words: []string{"litgpt", "finetune"}, trainer: "litgpt", takesFolder: true, says: litgptFacts("lora")},
-	{words: []string{"litgpt", "pretrain"}, trainer: "litgpt", says: litgptFacts("pretrain")},
+	{words: []string{"litgpt", "finetune_full"}, trainer: "litgpt", takesFolder: true, implied: litgptFacts("full")},
+	{words: []string{"litgpt", "finetune_lora"}, trainer: "litgpt", takesFolder: true, implied: litgptFacts("lora")},
+	{words: []string{"litgpt", "finetune"}, trainer: "litgpt", takesFolder: true, implied: litgptFacts("lora")},
+	{words: []string{"litgpt", "pretrain"}, trainer: "litgpt", implied: litgptFacts("pretrain")},
 }
 
 // rankStarters are programs that start a Python program on one or several GPUs. Their own options precede the program.
@@ -58,8 +58,8 @@ var rankStarters = [][]string{
 	{"python3"},
 }
 
-// modules maps each module that python -m and the starters run to the equivalent command.
-var modules = map[string][]string{
+// moduleCommands maps each module that python -m and the starters run to the equivalent command.
+var moduleCommands = map[string][]string{
 	"axolotl.cli.train": {"axolotl", "train"},
 	"llamafactory.cli":  {"llamafactory-cli"},
 	"torchtitan.train":  {"torchtitan", "train"},
@@ -73,11 +73,11 @@ func moduleCommand(module string) []string {
 	if task, ok := strings.CutPrefix(module, "trl.scripts."); ok {
 		return []string{"trl", task}
 	}
-	return modules[module]
+	return moduleCommands[module]
 }
 
-// wrappers are commands that run the command after their own options, such as nohup.
-var wrappers = []string{
+// wrapperCommands are commands that run the command after their own options, such as nohup.
+var wrapperCommands = []string{
 	"srun", "nohup", "time", "exec", "nice", "uv", "poetry", "conda", "singularity", "apptainer",
 	"numactl", "stdbuf", "timeout", "sudo",
 }
@@ -101,7 +101,7 @@ func parseScript(file, script string) (*document, error) {
 	}
 	var found *document
 	for _, c := range commands {
-		env, words := assignments(c)
+		env, words := splitAssignments(c)
 		one := commandDocument(file, words)
 		if one == nil {
 			continue
@@ -115,11 +115,11 @@ func parseScript(file, script string) (*document, error) {
 				env[name] = v
 			}
 		}
-		one.environment(env)
+		one.readEnvironment(env)
 		found = one
 	}
 	for _, c := range commands {
-		_, words := assignments(c)
+		_, words := splitAssignments(c)
 		if err := startedTrainer(file, words); found == nil && err != nil {
 			return nil, err
 		}
@@ -136,19 +136,19 @@ const commandLineFile = "command line"
 // parseCommand reads a command line that the user gave as arguments.
 func parseCommand(args []string) (*document, error) {
 	tokens := lists.Map(args, func(a string) token { return token{text: a} })
-	env, words := assignments(tokens)
+	env, words := splitAssignments(tokens)
 	d := commandDocument(commandLineFile, words)
 	if d == nil {
 		return nil, cmp.Or(startedTrainer(commandLineFile, words),
 			error(&input.FormatError{File: commandLineFile, Reason: NoTraining}))
 	}
-	d.environment(env)
+	d.readEnvironment(env)
 	return d, nil
 }
 
-// environment reads the command's environment variables that affect memory. The GPUs may also be set in vprof's own
+// readEnvironment reads the command's environment variables that affect memory. The GPUs may also be set in vprof's own
 // shell, which would start the command.
-func (d *document) environment(vars map[string]token) {
+func (d *document) readEnvironment(vars map[string]token) {
 	for _, name := range slices.Sorted(maps.Keys(vars)) {
 		fact, ok := map[string]string{
 			"NPROC_PER_NODE":          "gpus",
@@ -176,7 +176,7 @@ const visibleGPUs = "CUDA_VISIBLE_DEVICES"
 // trainers start one process for each GPU.
 func (d *document) setVisibleGPUs(v token, where string) {
 	n := len(strings.Split(strings.Trim(v.text, ", "), ","))
-	if n == 1 || d.facts["gpus"].value != "" || d.gpuDocument != nil && d.gpuDocument.root.own("num_processes") != nil {
+	if n == 1 || d.facts["gpus"].value != "" || d.gpuDocument != nil && d.gpuDocument.root.get("num_processes") != nil {
 		return
 	}
 	switch d.starter {
@@ -191,12 +191,12 @@ func (d *document) setVisibleGPUs(v token, where string) {
 	}
 }
 
-var variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
+var assignmentPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
 
-// assignments splits a command into its leading variable assignments and the rest.
-func assignments(c []token) (env map[string]token, rest []token) {
+// splitAssignments splits a command into its leading variable assignments and the rest.
+func splitAssignments(c []token) (env map[string]token, rest []token) {
 	env = map[string]token{}
-	for len(c) > 0 && (variable.MatchString(c[0].text) || c[0].text == "export" || c[0].text == "env") {
+	for len(c) > 0 && (assignmentPattern.MatchString(c[0].text) || c[0].text == "export" || c[0].text == "env") {
 		if name, v, ok := strings.Cut(c[0].text, "="); ok {
 			env[name] = token{v, c[0].line}
 		}
@@ -207,7 +207,7 @@ func assignments(c []token) (env map[string]token, rest []token) {
 
 // commandDocument reads the arguments of the trainer that a command starts; nil if it starts another program.
 func commandDocument(file string, c []token) *document {
-	if len(c) > 0 && slices.Contains(wrappers, programName(c[0].text)) {
+	if len(c) > 0 && slices.Contains(wrapperCommands, programName(c[0].text)) {
 		for i := range c[1:] {
 			if d := commandDocument(file, c[1+i:]); d != nil {
 				return d
@@ -215,21 +215,21 @@ func commandDocument(file string, c []token) *document {
 		}
 		return nil
 	}
-	if hasPrefix(c, []string{"tune", "run"}) {
+	if hasWordPrefix(c, []string{"tune", "run"}) {
 		return tuneRunDocument(file, c[2:])
 	}
-	for _, l := range launchers {
-		if hasPrefix(c, l.words) {
+	for _, l := range trainerLaunchers {
+		if hasWordPrefix(c, l.words) {
 			return l.document(file, c)
 		}
 	}
-	if trl := TableNamed("TRL"); hasPrefix(c, []string{"trl"}) && len(c) > 1 {
+	if trl := TableNamed("TRL"); hasWordPrefix(c, []string{"trl"}) && len(c) > 1 {
 		if slices.ContainsFunc(trl.Tasks, func(k Task) bool { return k.Name == c[1].text }) {
 			return launcher{words: []string{"trl", c[1].text}, trainer: "TRL", task: c[1].text}.document(file, c)
 		}
 	}
 	for _, s := range rankStarters {
-		if hasPrefix(c, s) {
+		if hasWordPrefix(c, s) {
 			return startedDocument(file, s, c[len(s):])
 		}
 	}
@@ -243,12 +243,12 @@ func (l launcher) document(file string, c []token) *document {
 	if l.readsConfig && len(rest) > 0 && !strings.HasPrefix(rest[0].text, "-") {
 		d.config, rest = rest[0].text, rest[1:]
 	}
-	for name, f := range l.says {
+	for name, f := range l.implied {
 		d.facts.set(name, f.value, Key{file, c[0].line, strings.Join(l.words, " ")})
 	}
 	d.root = parseArguments(rest)
 	if l.takesFolder && len(rest) > 0 && !strings.HasPrefix(rest[0].text, "-") {
-		d.root.put(entry{key: "checkpoint_dir", line: rest[0].line, value: &value{
+		d.root.setAtPath(groupEntry{key: "checkpoint_dir", line: rest[0].line, value: &configValue{
 			kind: textKind, text: rest[0].text, line: rest[0].line,
 		}})
 	}
@@ -285,7 +285,7 @@ func startedDocument(file string, starter []string, c []token) *document {
 		if len(starter) == 3 { // python -m torch.distributed.run
 			d.starter = "torchrun"
 		}
-		d.launch(starter, parseArguments(c[:at]))
+		d.readLauncherOptions(starter, parseArguments(c[:at]))
 		return d
 	}
 	return nil
@@ -300,7 +300,7 @@ func isConfigFile(name string) bool {
 // torchtune and torchtitan.
 func (d *document) useConfig() {
 	for _, key := range []string{"config", "job.config_file"} {
-		if v := d.root.own(key); d.config == "" && v != nil && isConfigFile(v.text) {
+		if v := d.root.get(key); d.config == "" && v != nil && isConfigFile(v.text) {
 			d.config = v.text
 			d.root.remove(key)
 		}
@@ -326,11 +326,11 @@ func tuneRunDocument(file string, c []token) *document {
 	d.root = parseArguments(rest)
 	for _, t := range rest {
 		if key, removed := strings.CutPrefix(t.text, "~"); removed {
-			d.root.add(entry{key: key, line: t.line, value: &value{line: t.line}})
+			d.root.add(groupEntry{key: key, line: t.line, value: &configValue{line: t.line}})
 		}
 	}
 	d.starter = "torchrun"
-	d.launch([]string{d.starter}, parseArguments(c[:at-1]))
+	d.readLauncherOptions([]string{d.starter}, parseArguments(c[:at-1]))
 	return d
 }
 
@@ -339,7 +339,7 @@ func programName(path string) string {
 	return strings.TrimSuffix(path[strings.LastIndexAny(path, `/\`)+1:], ".exe")
 }
 
-func hasPrefix(c []token, words []string) bool {
+func hasWordPrefix(c []token, words []string) bool {
 	if len(c) < len(words) {
 		return false
 	}
@@ -357,21 +357,21 @@ func hasPrefix(c []token, words []string) bool {
 
 // parseArguments returns the options of a command line as keys of a group. It accepts "--key value", "--key=value",
 // "--key" for true, and OmegaConf's "key=value".
-func parseArguments(c []token) *value {
-	root := &value{kind: groupKind}
+func parseArguments(c []token) *configValue {
+	root := &configValue{kind: groupKind}
 	for i := 0; i < len(c); i++ {
 		text, option := strings.CutPrefix(c[i].text, "--")
 		key, one, inline := strings.Cut(text, "=")
 		if key == "" || (!option && !inline) {
 			continue
 		}
-		v := &value{line: c[i].line}
+		v := &configValue{line: c[i].line}
 		if inline {
 			v.kind, v.text = parseWord(one)
 		} else {
 			for i+1 < len(c) && !strings.HasPrefix(c[i+1].text, "--") {
 				i++
-				item := &value{line: c[i].line}
+				item := &configValue{line: c[i].line}
 				item.kind, item.text = parseWord(c[i].text)
 				v.items = append(v.items, item)
 			}
@@ -387,7 +387,7 @@ func parseArguments(c []token) *value {
 		if option && strings.Contains(key, "-") {
 			key = strings.ReplaceAll(key, "-", "_")
 		}
-		root.add(entry{key: key, line: c[i].line, value: v})
+		root.add(groupEntry{key: key, line: c[i].line, value: v})
 	}
 	return root
 }

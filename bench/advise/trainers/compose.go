@@ -61,8 +61,7 @@ var settingFacts = []struct{ fact, setting string }{
 	{linearized, linearized},
 }
 
-// imagePixels is the fact of the largest number of pixels of an image. ImageSize is the flag of the side length of a
-// square with as many.
+// imagePixels is the fact of an image's largest number of pixels, ImageSize the flag of a square's side length.
 const (
 	imagePixels = "image-pixels"
 	ImageSize   = "image-size"
@@ -92,7 +91,8 @@ func (c *Config) composeSettings() error {
 	c.Teacher = Model{Name: c.facts["teacher"].value, from: c.facts["teacher"].from}
 	for _, complete := range []func() error{
 		c.addAdapters, c.addEvaluation, c.unfreeze, c.checkFreeze, c.addGeneration, c.addPreferences, c.addRounding,
-		c.mesh, c.setAccumulation, c.addSharding, c.addDeepSpeed, c.divideGlobalBatch, c.addPipeline, c.addProjection,
+		c.setMesh, c.setAccumulation, c.addSharding, c.addDeepSpeed, c.divideGlobalBatch, c.addPipeline,
+		c.addProjection,
 	} {
 		if err := complete(); err != nil {
 			return err
@@ -266,7 +266,7 @@ func (c *Config) addEvaluation() error {
 // addRounding appends the group size of quantization-aware training to the value of its flag.
 func (c *Config) addRounding() error {
 	if q, g := c.facts["qat"], c.facts["qat-group"]; q.value != "" && g.value != "" {
-		c.facts.extend("qat", "group="+g.value)
+		c.facts.appendOptions("qat", "group="+g.value)
 	}
 	return nil
 }
@@ -281,7 +281,7 @@ func (c *Config) addPreferences() error {
 	var list phrase.List
 	list.If(c.facts["reference"].value == "precomputed" && (o.value == "dpo" || o.value == "kto"), "precomputed")
 	list.If(c.facts["pairs-packed"].value == "true", "packed")
-	c.facts.extend("objective", append(list, c.facts.options("as", "objective-as")...)...)
+	c.facts.appendOptions("objective", append(list, c.facts.options("as", "objective-as")...)...)
 	return nil
 }
 
@@ -307,7 +307,7 @@ func (c *Config) addDeepSpeed() error {
 		if f.value == "" || !three && name != "bucket" {
 			continue
 		}
-		size, err := elements(f.value)
+		size, err := parseElementCount(f.value)
 		if err != nil {
 			return f.fault("%v", err)
 		}
@@ -329,12 +329,12 @@ func (c *Config) addDeepSpeed() error {
 	list.If(optimizer && params, "offload=all")
 	list.If(optimizer && !params, "offload=optimizer")
 	list.If(params && !optimizer, "offload=params")
-	c.facts.extend("strategy", list...)
+	c.facts.appendOptions("strategy", list...)
 	return nil
 }
 
-// elements converts a number of elements of DeepSpeed's JSON ("5e8") to digits; "auto" stays. Zero becomes one.
-func elements(text string) (string, error) {
+// parseElementCount converts a number in DeepSpeed's JSON ("5e8") to digits; "auto" stays. Zero becomes one.
+func parseElementCount(text string) (string, error) {
 	if text == "auto" {
 		return text, nil
 	}

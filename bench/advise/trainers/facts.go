@@ -21,7 +21,7 @@ type facts map[string]fact
 func (f facts) set(name, value string, from Key) { f[name] = fact{value, from} }
 
 // appendOptions appends options to the value of a fact, as in "fsdp2:mp=bf16,cp=2".
-func (f facts) extend(name string, options ...string) {
+func (f facts) appendOptions(name string, options ...string) {
 	v, separator := f[name], ":"
 	if strings.Contains(v.value, ":") {
 		separator = ","
@@ -61,8 +61,7 @@ func checkCount(name, value string) string {
 	return ""
 }
 
-// integerFact returns the value of a fact that must be a whole number of at least least; otherwise is the result if the
-// fact is missing.
+// integerFact returns the value of a fact that must be a whole number from least on; otherwise if it is missing.
 func (c *Config) integerFact(name string, otherwise, least int) (int, error) {
 	const most = 1 << 30
 	f := c.facts[name]
@@ -76,8 +75,8 @@ func (c *Config) integerFact(name string, otherwise, least int) (int, error) {
 	return n, nil
 }
 
-// matches reports whether the facts satisfy a rule's condition.
-func (f facts) matches(when map[string]OneOf) bool {
+// satisfy reports whether the facts satisfy a rule's condition.
+func (f facts) satisfy(when map[string]OneOf) bool {
 	for name, values := range when {
 		is := f[name].value
 		if !slices.Contains(values, is) && (is == "" || !slices.Contains(values, "*")) {

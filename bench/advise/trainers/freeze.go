@@ -27,12 +27,12 @@ const frozenTowers = "frozen-towers"
 // maxLayers is the largest accepted layer number, and the largest number of layers of a model.
 const maxLayers = 4096
 
-// freezes reports whether the trained parameters depend on the number of layers (LLaMA-Factory's freeze training).
-func (c *Config) freezes() bool { return c.facts["tuner"].value == "freeze" }
+// dependsOnLayers reports whether the trained parameters depend on the number of layers (freeze of LLaMA-Factory).
+func (c *Config) dependsOnLayers() bool { return c.facts["tuner"].value == "freeze" }
 
 // checkFreeze returns an error if the configured layer numbers are invalid.
 func (c *Config) checkFreeze() error {
-	if !c.freezes() {
+	if !c.dependsOnLayers() {
 		return nil
 	}
 	n := c.facts[freezeLayers]
@@ -50,13 +50,13 @@ func (c *Config) ChooseLayers(model string) error {
 	if err := c.setStageLayers(model); err != nil {
 		return err
 	}
-	if !c.freezes() {
+	if !c.dependsOnLayers() {
 		return c.freezeTowers(model)
 	}
 	count, composite, err := layersOf(model)
 	f := c.facts[freezeLayers]
 	if err != nil {
-		return c.facts["tuner"].fault("the layers that are trained are counted in the model's %s: %v", usualName, err)
+		return c.facts["tuner"].fault("the layers that are trained are counted in the model's %s: %v", configName, err)
 	}
 	ids, err := c.trainedLayers(count)
 	if err != nil {
@@ -93,13 +93,13 @@ func (c *Config) freezeTowers(model string) error {
 		return nil
 	}
 	if _, composite, err := layersOf(model); err == nil && composite {
-		return c.add("train-only", languageModel, f.from)
+		return c.add("train-only", languageModelModules, f.from)
 	}
 	return nil
 }
 
-// languageModel matches the modules outside of the image and audio encoders.
-const languageModel = `language_model|text_model|lm_head`
+// languageModelModules matches the modules outside of the image and audio encoders.
+const languageModelModules = `language_model|text_model|lm_head`
 
 func (c *Config) trainedLayers(count int) (ids []string, err error) {
 	f := c.facts[freezeLayers]
@@ -155,7 +155,7 @@ func layersOf(path string) (count int, composite bool, err error) {
 // readConfig reads a config.json, given as a file or as the folder that holds it.
 func readConfig(path string) ([]byte, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		path = filepath.Join(path, usualName)
+		path = filepath.Join(path, configName)
 	}
 	data, err := os.ReadFile(path)
 	if config, known := hfconfig.OfHub(path); known && err != nil {

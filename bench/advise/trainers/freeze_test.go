@@ -14,8 +14,8 @@ func TestTowersAreFrozenWhereTrainersFreezeThem(t *testing.T) {
 		"true\nimage_max_pixels: 262144\n"
 	config := filepath.Join(t.TempDir(), "config.json")
 	for _, row := range []struct{ keys, config, want string }{
-		{"finetuning_type: full\n", `{"text_config": {"num_hidden_layers": 8}}`, languageModel},
-		{"finetuning_type: full\n", `{"num_hidden_layers": 8, "vision_config": {}}`, languageModel},
+		{"finetuning_type: full\n", `{"text_config": {"num_hidden_layers": 8}}`, languageModelModules},
+		{"finetuning_type: full\n", `{"num_hidden_layers": 8, "vision_config": {}}`, languageModelModules},
 		{"finetuning_type: full\n", `{"num_hidden_layers": 8}`, ""},
 		{"finetuning_type: full\nfreeze_vision_tower: false\n", `{"text_config": {"num_hidden_layers": 8}}`, ""},
 		{"finetuning_type: lora\n", `{"text_config": {"num_hidden_layers": 8}}`, ""},

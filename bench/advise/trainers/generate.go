@@ -26,7 +26,7 @@ func (c *Config) addGeneration() error {
 	list := phrase.List{"completion=" + strconv.Itoa(answer)}
 	list.If(c.facts["compared"].value == "true", "reference")
 	list.If(late, "old")
-	c.facts.extend("objective", list...)
+	c.facts.appendOptions("objective", list...)
 	if f, ok := c.facts["prompt"]; ok {
 		prompt, err := c.integerFact("prompt", 1, 1)
 		if err != nil {
@@ -44,7 +44,7 @@ func (c *Config) addGeneration() error {
 	}
 	left := strconv.FormatFloat(100-100*share, 'f', -1, 64)
 	c.facts.set("gpu-memory", left+"%", f.from)
-	c.Notes.Add("%v: vLLM holds %s of the same GPU; planned is with the other %s%%", c.inFile(f.from), f.value, left)
+	c.Notes.Add("%v: vLLM holds %s of the same GPU; planned is with the other %s%%", c.withFile(f.from), f.value, left)
 	return nil
 }
 
@@ -67,11 +67,11 @@ func (c *Config) isOutdated() (bool, error) {
 }
 
 func (c *Config) malformedError(f fact, reason string) error {
-	return c.inFile(f.from).fault("%q %s", f.value, reason)
+	return c.withFile(f.from).fault("%q %s", f.value, reason)
 }
 
-// inFile returns the key with the trainer's own file if it names no file.
-func (c *Config) inFile(k Key) Key {
+// withFile returns the key with the trainer's own file if it names no file.
+func (c *Config) withFile(k Key) Key {
 	k.File = cmp.Or(k.File, c.File)
 	return k
 }

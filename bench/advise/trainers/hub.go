@@ -19,15 +19,15 @@ type Model struct {
 	from   Key
 }
 
-// usualName is the name of the file in which transformers describes a model.
-const usualName = "config.json"
+// configName is the name of the file in which transformers describes a model.
+const configName = "config.json"
 
 // Find returns the path of the model's config.json. It searches the folder of the model's name (relative to the working
 // directory or the configuration), then the caches of the Hugging Face hub and of ModelScope. A name that
 // [hfconfig.OfHub] knows needs no file. Others are fetched by [hub.Default]; the error names the command that fetches.
 func (m Model) Find() (path string, err error) {
 	for _, dir := range append(m.folders(), m.snapshots()...) {
-		path := filepath.Join(dir, usualName)
+		path := filepath.Join(dir, configName)
 		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
 			return path, nil
 		}
@@ -37,20 +37,20 @@ func (m Model) Find() (path string, err error) {
 	}
 	reason := ""
 	if hub.Default != nil && m.isRepository() && strings.Contains(m.Name, "/") {
-		path, err := hub.Default.Fetch(m.Name, m.Revision, usualName)
+		path, err := hub.Default.Fetch(m.Name, m.Revision, configName)
 		if err == nil {
 			return path, nil
 		}
 		reason = err.Error() + "; "
 	}
-	reason += fmt.Sprintf("the model's %s is not in this machine's caches; get it with: hf download %s %s", usualName,
-		m.Name, usualName)
+	reason += fmt.Sprintf("the model's %s is not in this machine's caches; get it with: hf download %s %s", configName,
+		m.Name, configName)
 	if m.Revision != "" {
 		reason += " --revision " + m.Revision
 	}
 	if !m.isRepository() {
 		reason = fmt.Sprintf("there is no %s in the folder %s; name the model's with --model hf:FOLDER",
-			usualName, m.Name)
+			configName, m.Name)
 	}
 	return "", m.from.fault("%s: %s", m.Name, reason)
 }
@@ -108,5 +108,5 @@ func (c *Config) CheckRemoteCode(model string) {
 	}
 	at := Key{c.doc.file, v.line, trustRemote}
 	c.Notes.Add("%v: the model's %s names code of its repository (auto_map), which the trainer runs; planned is "+
-		"transformers' own class, and the two may differ", at, usualName)
+		"transformers' own class, and the two may differ", at, configName)
 }

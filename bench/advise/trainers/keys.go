@@ -8,8 +8,8 @@ import (
 	"github.com/vprof/vprof/internal/nearest"
 )
 
-// reader converts the keys of a document to facts.
-type reader struct {
+// factReader converts the keys of a document to facts.
+type factReader struct {
 	doc    *document
 	table  *Table
 	config *Config
@@ -17,7 +17,7 @@ type reader struct {
 }
 
 // readGroup reads the keys of a group. path is the group's path with a dot at its end; empty for the whole file.
-func (r *reader) readGroup(path string, v *value) error {
+func (r *factReader) readGroup(path string, v *configValue) error {
 	for _, e := range v.entries {
 		key := path + e.key
 		r.config.Notes.If(e.twice > 0, "%s:%d: %s stands in line %d, too; the trainer takes the later one", r.doc.file,
@@ -29,10 +29,10 @@ func (r *reader) readGroup(path string, v *value) error {
 	return nil
 }
 
-func (r *reader) readKey(key string, e entry) error {
+func (r *factReader) readKey(key string, e groupEntry) error {
 	row, known := r.table.Keys[key]
 	switch {
-	case !r.isCount(key):
+	case !r.isApplicable(key):
 		r.config.Harmless++
 	case row.File && e.value.kind == textKind:
 		return r.readFile(key, e)
@@ -46,14 +46,14 @@ func (r *reader) readKey(key string, e entry) error {
 	case e.value.kind == nullKind && r.table.hasGroup(key):
 		r.config.Harmless++
 	default:
-		near := nearest.LikelyTypo(key, r.table.names())
+		near := nearest.LikelyTypo(key, r.table.keyNames())
 		r.config.Unknown = append(r.config.Unknown, UnknownKey{r.keyOf(e, key), near, r.table.Trainer})
 	}
 	return nil
 }
 
-// isCount reports whether a key applies, by the table's conditions ([Table.Only]) on other keys.
-func (r *reader) isCount(key string) bool {
+// isApplicable reports whether a key applies, by the table's conditions ([Table.Only]) on other keys.
+func (r *factReader) isApplicable(key string) bool {
 	for other, values := range r.table.Only[key] {
 		if v := r.doc.root.lookup(other); v != nil && !slices.Contains(values, v.text) {
 			return false
@@ -63,8 +63,8 @@ func (r *reader) isCount(key string) bool {
 }
 
 // readFile reads the file that a key names. Its keys count as keys of a group with that key's name.
-func (r *reader) readFile(key string, e entry) error {
-	d, err := open(resolvePath(r.doc.file, e.value.text))
+func (r *factReader) readFile(key string, e groupEntry) error {
+	d, err := openDocument(resolvePath(r.doc.file, e.value.text))
 	if err != nil {
 		return r.keyOf(e, key).fault("%v", err)
 	}
@@ -74,7 +74,7 @@ func (r *reader) readFile(key string, e entry) error {
 }
 
 // keyOf returns the position of an entry, in the document or on the command line that overrides it.
-func (r *reader) keyOf(e entry, key string) Key {
+func (r *factReader) keyOf(e groupEntry, key string) Key {
 	if e.argument {
 		return Key{commandLineFile, 0, key}
 	}
@@ -82,7 +82,7 @@ func (r *reader) keyOf(e entry, key string) Key {
 }
 
 // applyRow adds the facts that the row of a key implies for its value.
-func (r *reader) applyRow(key string, row Row, e entry) error {
+func (r *factReader) applyRow(key string, row Row, e groupEntry) error {
 	v, err := r.resolveValue(key, e.value, 0)
 	if err != nil {
 		return err
@@ -120,7 +120,7 @@ func (r *reader) applyRow(key string, row Row, e entry) error {
 }
 
 // applyWords adds the facts that the row's Words list for the value of a key.
-func (r *reader) applyWords(row Row, v *value, texts []string, from Key) error {
+func (r *factReader) applyWords(row Row, v *configValue, texts []string, from Key) error {
 	if len(texts) > 1 && !row.Each {
 		return from.fault("is %s, where one value is expected", v.excerpt())
 	}
@@ -149,7 +149,7 @@ func (r *reader) applyWords(row Row, v *value, texts []string, from Key) error {
 }
 
 // lookupWord returns the facts that a value implies. If the row expects a number, a number is its own fact.
-func (row Row) lookupWord(text string) (w Words, ok bool) {
+func (row Row) lookupWord(text string) (w ImpliedFacts, ok bool) {
 	for _, t := range []string{text, strings.ToLower(text)} {
 		if w, ok = row.Words[t]; ok {
 			return w, true
@@ -159,7 +159,7 @@ func (row Row) lookupWord(text string) (w Words, ok bool) {
 		return w, false
 	}
 	if slices.Contains(integerFacts, row.FactName) {
-		return Words{Value: text}, true
+		return ImpliedFacts{Value: text}, true
 	}
 	if w, ok = row.Words["*"]; w.Value == "=" {
 		w.Value = text
@@ -167,7 +167,7 @@ func (row Row) lookupWord(text string) (w Words, ok bool) {
 	return w, ok
 }
 
-func (r *reader) addFacts(row Row, word string, w Words, from Key) error {
+func (r *factReader) addFacts(row Row, word string, w ImpliedFacts, from Key) error {
 	if w.Value != "" {
 		r.facts.set(row.FactName, w.Value, from)
 	}
@@ -191,7 +191,7 @@ func (r *reader) addFacts(row Row, word string, w Words, from Key) error {
 
 // knownWords returns the accepted words of a key. If there are many, it returns the words nearest to the given one and
 // the number of the others.
-func knownWords(given string, words map[string]Words) string {
+func knownWords(given string, words map[string]ImpliedFacts) string {
 	const most = 8
 	var names []string
 	for name, w := range words {
@@ -211,7 +211,7 @@ func knownWords(given string, words map[string]Words) string {
 }
 
 // resolveValue returns a value without references to other keys, as OmegaConf writes them: "${batch_size}".
-func (r *reader) resolveValue(key string, v *value, depth int) (*value, error) {
+func (r *factReader) resolveValue(key string, v *configValue, depth int) (*configValue, error) {
 	if v.kind != textKind || !strings.Contains(v.text, "$") || r.table.Keys[key].FactName == "gpus" {
 		return v, nil
 	}
@@ -226,17 +226,17 @@ func (r *reader) resolveValue(key string, v *value, depth int) (*value, error) {
 	return nil, r.doc.fault(v.line, key, wrong, v.excerpt())
 }
 
-// rules applies a table's rules to facts.
-func (c *Config) rules(t *Table, f facts) error {
+// applyRules applies a table's rules to facts.
+func (c *Config) applyRules(t *Table, f facts) error {
 	for _, rule := range t.Rules {
-		if !f.matches(rule.When) || len(rule.Unless) > 0 && f.matches(rule.Unless) {
+		if !f.satisfy(rule.When) || len(rule.Unless) > 0 && f.satisfy(rule.Unless) {
 			continue
 		}
 		at := f[rule.At].from
 		if rule.Refuse != "" {
-			return c.inFile(at).fault("%s", rule.Refuse)
+			return c.withFile(at).fault("%s", rule.Refuse)
 		}
-		c.Notes.If(rule.Note != "", "%v: %s", c.inFile(at), rule.Note)
+		c.Notes.If(rule.Note != "", "%v: %s", c.withFile(at), rule.Note)
 		for name, v := range rule.Set {
 			f.addReferenced(name, v, at)
 		}

@@ -28,13 +28,13 @@ var distributedTypes = map[string]string{
 	"use_megatron_lm": "MEGATRON_LM", "multi_gpu": "MULTI_GPU",
 }
 
-// launch reads the options of torchrun, accelerate or another program that starts the training program.
-func (d *document) launch(starter []string, options *value) {
+// readLauncherOptions reads the options of torchrun, accelerate or another program that starts the training program.
+func (d *document) readLauncherOptions(starter []string, options *configValue) {
 	if starter[0] == "accelerate" {
-		d.accelerate(options)
+		d.readAccelerateOptions(options)
 		return
 	}
-	nodes, ranks := 1, (*entry)(nil)
+	nodes, ranks := 1, (*groupEntry)(nil)
 	for _, e := range options.entries {
 		switch {
 		case slices.Contains(starterOptions, e.key):
@@ -58,19 +58,19 @@ func (d *document) launch(starter []string, options *value) {
 	d.facts.set("gpus", count, Key{d.file, ranks.line, "--" + ranks.key})
 }
 
-// accelerate converts the options of "accelerate launch" to a configuration. They override the file that they name.
-func (d *document) accelerate(options *value) {
-	s := &document{file: d.file, command: true, trainer: "accelerate", root: &value{kind: groupKind}}
+// readAccelerateOptions converts the options of "accelerate launch", which override a file, to a configuration.
+func (d *document) readAccelerateOptions(options *configValue) {
+	s := &document{file: d.file, command: true, trainer: "accelerate", root: &configValue{kind: groupKind}}
 	for _, e := range options.entries {
 		kind, sharing := distributedTypes[e.key]
 		switch {
 		case e.key == "config_file":
 			s.config = e.value.text
 			continue
-		case sharing && e.value.text != "true", sharing && kind == "MULTI_GPU" && s.root.own("distributed_type") != nil:
+		case sharing && e.value.text != "true", sharing && kind == "MULTI_GPU" && s.root.get("distributed_type") != nil:
 			continue
 		case sharing:
-			e.key, e.value = "distributed_type", &value{kind: textKind, text: kind, line: e.line}
+			e.key, e.value = "distributed_type", &configValue{kind: textKind, text: kind, line: e.line}
 		}
 		path := e.key
 		for _, begins := range slices.Sorted(maps.Keys(accelerateGroups)) {
@@ -79,7 +79,7 @@ func (d *document) accelerate(options *value) {
 			}
 		}
 		e.key = path
-		s.root.put(e)
+		s.root.setAtPath(e)
 	}
 	if s.config == "" {
 		s.config = accelerateConfigFile()

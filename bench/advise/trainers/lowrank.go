@@ -22,8 +22,7 @@ var projectedOptimizers = map[string]string{
 	"adafactor-transformers": "galore-adafactor",
 }
 
-// addProjection replaces the configured optimizer with its GaLore variant (adamw becomes galore-adamw), with its
-// options.
+// addProjection replaces the configured optimizer with its GaLore variant and options (adamw becomes galore-adamw).
 func (c *Config) addProjection() error {
 	o := c.facts["optimizer"]
 	l := c.facts[lowPrecision]
@@ -36,17 +35,17 @@ func (c *Config) addProjection() error {
 			return l.fault("vprof does not record %s with optimizer %s", l.value, o.value)
 		}
 	}
-	options, err := c.projection()
+	options, err := c.projectionOptions()
 	if err != nil {
 		return err
 	}
 	c.facts.set("optimizer", name, l.from)
-	c.facts.extend("optimizer", options...)
+	c.facts.appendOptions("optimizer", options...)
 	return nil
 }
 
-// projection returns the options of a GaLore optimizer.
-func (c *Config) projection() (options phrase.List, err error) {
+// projectionOptions returns the options of a GaLore optimizer.
+func (c *Config) projectionOptions() (options phrase.List, err error) {
 	rank := c.facts[lowRank]
 	args := c.facts[optimArgs]
 	for arg := range strings.SplitSeq(strings.ReplaceAll(args.value, " ", ""), ",") {

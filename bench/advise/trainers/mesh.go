@@ -15,9 +15,9 @@ const (
 // expertsInside is the fact that the ranks that divide the experts are among the ranks that shard the weights.
 const expertsInside = "experts-inside"
 
-// mesh computes the number of GPUs from the mesh's sizes, if the configuration sets a size for tensor, context or
-// expert parallelism.
-func (c *Config) mesh() error {
+// setMesh computes the number of GPUs from the mesh's sizes, if the configuration sets a size for tensor, context
+// or expert parallelism.
+func (c *Config) setMesh() error {
 	sizes := []string{meshShard, meshCopies, meshTensor, meshContext, meshPipeline, meshExperts}
 	from, given := c.facts[meshShard]
 	if c.facts[expertsInside].value == "true" {
@@ -72,12 +72,11 @@ func (c *Config) setAccumulation() error {
 	return nil
 }
 
-// divideGlobalBatch adds the sizes of context and expert parallelism, and the way ranks share a sequence, to the
-// strategy.
+// divideGlobalBatch adds the sizes of context and expert parallelism, and how ranks share a sequence, to the strategy.
 func (c *Config) divideGlobalBatch() error {
 	for _, of := range [][2]string{{meshContext, "cp"}, {meshExperts, "ep"}} {
 		if _, ok := c.facts[of[0]]; ok && c.facts["strategy"].value != "" {
-			c.facts.extend("strategy", c.facts.options(of[1], of[0], of[1]+"_by", of[1]+"_by")...)
+			c.facts.appendOptions("strategy", c.facts.options(of[1], of[0], of[1]+"_by", of[1]+"_by")...)
 		}
 	}
 	return nil

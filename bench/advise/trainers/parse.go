@@ -17,8 +17,8 @@ import (
 	"github.com/vprof/vprof/internal/input"
 )
 
-// open reads a configuration or a shell script; the file's suffix selects the format.
-func open(path string) (*document, error) {
+// openDocument reads a configuration or a shell script; the file's suffix selects the format.
+func openDocument(path string) (*document, error) {
 	f, err := input.Open(path)
 	if err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func parse(path string, data []byte) (*document, error) {
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
 
 // parseYAML reads the one document of a YAML file. Anchors and merge keys are resolved.
-func parseYAML(d *document, data []byte) (root *value, err error) {
+func parseYAML(d *document, data []byte) (root *configValue, err error) {
 	defer func() {
 		if p := recover(); p != nil { // the library panics on some malformed input
 			root, err = nil, d.fault(0, "", "is not YAML: %v", p)
@@ -104,7 +104,7 @@ type yamlReader struct {
 	count int
 }
 
-func (y *yamlReader) value(n *yaml.Node, depth int) (*value, error) {
+func (y *yamlReader) value(n *yaml.Node, depth int) (*configValue, error) {
 	if y.count++; y.count > maxValues || depth > maxDepth {
 		return nil, y.d.fault(n.Line, "", "nests or repeats its values too often (anchors count each time)")
 	}
@@ -116,7 +116,7 @@ func (y *yamlReader) value(n *yaml.Node, depth int) (*value, error) {
 		}
 		return v, err
 	case yaml.SequenceNode:
-		v := &value{kind: listKind, line: n.Line}
+		v := &configValue{kind: listKind, line: n.Line}
 		for _, c := range n.Content {
 			item, err := y.value(c, depth+1)
 			if err != nil {
@@ -131,8 +131,8 @@ func (y *yamlReader) value(n *yaml.Node, depth int) (*value, error) {
 	return yamlScalar(n), nil
 }
 
-func (y *yamlReader) group(n *yaml.Node, depth int) (*value, error) {
-	v, merged := &value{kind: groupKind, line: n.Line}, &value{kind: groupKind}
+func (y *yamlReader) group(n *yaml.Node, depth int) (*configValue, error) {
+	v, merged := &configValue{kind: groupKind, line: n.Line}, &configValue{kind: groupKind}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key := n.Content[i]
 		for depth := 0; key.Kind == yaml.AliasNode && depth < maxDepth; depth++ {
@@ -146,7 +146,7 @@ func (y *yamlReader) group(n *yaml.Node, depth int) (*value, error) {
 			return nil, err
 		}
 		if key.ShortTag() != "!!merge" {
-			v.add(entry{key: key.Value, line: n.Content[i].Line, value: in})
+			v.add(groupEntry{key: key.Value, line: n.Content[i].Line, value: in})
 			continue
 		}
 		if err := y.merge(merged, in, key.Line); err != nil {
@@ -154,7 +154,7 @@ func (y *yamlReader) group(n *yaml.Node, depth int) (*value, error) {
 		}
 	}
 	for _, e := range merged.entries {
-		if v.own(e.key) == nil {
+		if v.get(e.key) == nil {
 			v.entries = append(v.entries, e)
 		}
 	}
@@ -162,8 +162,8 @@ func (y *yamlReader) group(n *yaml.Node, depth int) (*value, error) {
 }
 
 // merge adds the keys of one or several groups to another (YAML's <<). Earlier groups override later ones.
-func (y *yamlReader) merge(into, in *value, line int) error {
-	groups := []*value{in}
+func (y *yamlReader) merge(into, in *configValue, line int) error {
+	groups := []*configValue{in}
 	if in.kind == listKind {
 		groups = in.items
 	}
@@ -172,7 +172,7 @@ func (y *yamlReader) merge(into, in *value, line int) error {
 			return y.d.fault(line, "<<", "merges %s, which is not a group of keys", g.excerpt())
 		}
 		for _, e := range g.entries {
-			if into.own(e.key) == nil {
+			if into.get(e.key) == nil {
 				into.entries = append(into.entries, e)
 			}
 		}
@@ -180,11 +180,11 @@ func (y *yamlReader) merge(into, in *value, line int) error {
 	return nil
 }
 
-// oldBooleans are words that YAML 1.1, and therefore PyYAML, reads as booleans.
-var oldBooleans = map[string]string{"yes": "true", "on": "true", "no": "false", "off": "false"}
+// yaml11Booleans are words that YAML 1.1, and therefore PyYAML, reads as booleans.
+var yaml11Booleans = map[string]string{"yes": "true", "on": "true", "no": "false", "off": "false"}
 
-func yamlScalar(n *yaml.Node) *value {
-	v := &value{kind: textKind, text: n.Value, line: n.Line}
+func yamlScalar(n *yaml.Node) *configValue {
+	v := &configValue{kind: textKind, text: n.Value, line: n.Line}
 	switch n.ShortTag() {
 	case "!!null":
 		v.kind, v.text = nullKind, ""
@@ -199,13 +199,13 @@ func yamlScalar(n *yaml.Node) *value {
 	case "!!float":
 		v.kind = numberKind
 	}
-	if old, ok := oldBooleans[strings.ToLower(n.Value)]; ok && n.Style == 0 {
+	if old, ok := yaml11Booleans[strings.ToLower(n.Value)]; ok && n.Style == 0 {
 		v.kind, v.text = booleanKind, old
 	}
 	return v
 }
 
-func parseJSON(d *document, data []byte) (*value, error) {
+func parseJSON(d *document, data []byte) (*configValue, error) {
 	j := jsonReader{d: d, data: data, decoder: json.NewDecoder(bytes.NewReader(data)), line: 1}
 	j.decoder.UseNumber()
 	v, err := j.value(0)
@@ -240,12 +240,12 @@ func (j *jsonReader) currentLine() int {
 	return j.line
 }
 
-func (j *jsonReader) value(depth int) (*value, error) {
+func (j *jsonReader) value(depth int) (*configValue, error) {
 	t, err := j.decoder.Token()
 	if err != nil {
 		return nil, err
 	}
-	v := &value{line: j.currentLine()}
+	v := &configValue{line: j.currentLine()}
 	if j.count++; j.count > maxValues || depth > maxDepth {
 		return nil, j.d.fault(v.line, "", "nests its values too deep, or has too many")
 	}
@@ -263,7 +263,7 @@ func (j *jsonReader) value(depth int) (*value, error) {
 			v.kind = listKind
 		}
 		for j.decoder.More() {
-			var e entry
+			var e groupEntry
 			if v.kind == groupKind {
 				key, err := j.decoder.Token()
 				if err != nil {

@@ -52,10 +52,10 @@ func (c *Config) addPipeline() error {
 		return c.facts[schedule].fault("is %s: vprof records stages that GPUs share with 1F1B and GPipe; take one of "+
 			"them, or give vprof run the command as it is", c.facts[schedule].value)
 	case sizes["batch"]%each != 0:
-		return c.inFile(batch.from).fault("is %s, which is no multiple of a micro-batch of %d; torchtitan refuses it",
+		return c.withFile(batch.from).fault("is %s, which is no multiple of a micro-batch of %d; torchtitan refuses it",
 			batch.value, each)
 	case micro < ranks:
-		return c.inFile(batch.from).fault("is %s, which makes %d micro-batches of %d, and a pipeline of %d ranks "+
+		return c.withFile(batch.from).fault("is %s, which makes %d micro-batches of %d, and a pipeline of %d ranks "+
 			"needs as many at least; make it a multiple of %d", batch.value, micro, each, ranks, ranks*each)
 	case sizes["accumulate"] > 1:
 		return c.facts["accumulate"].fault("has each pipeline run %d times before a step, and vprof records it once; "+
@@ -107,7 +107,7 @@ func (c *Config) setStageLayers(model string) error {
 	}
 	layers, _, err := layersOf(model)
 	if err != nil {
-		return n.fault("the layers of its stages are counted in the model's %s: %v", usualName, err)
+		return n.fault("the layers of its stages are counted in the model's %s: %v", configName, err)
 	}
 	ranks, ofRanks := c.integerFact(meshPipeline, 0, 0)
 	input, ofInput := c.integerFact(inputLayers, 1, 0)

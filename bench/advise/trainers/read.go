@@ -33,8 +33,7 @@ type Config struct {
 	Unknown []UnknownKey
 	// SeveralGPUs is the default strategy for several GPUs if the files name none; empty for DDP.
 	SeveralGPUs string
-	// Script is the user's Python file that a command starts. Flags must describe its training: its arguments are not
-	// read.
+	// Script is the user's Python file that a command starts. Flags must describe its training, not its arguments.
 	Script string
 	// Mapped and Harmless count the keys that affect memory and those that do not.
 	Mapped, Harmless int
@@ -98,14 +97,14 @@ func (s Setting) Fault(format string, args ...any) error {
 func Open(paths []string, objective string) (*Config, error) {
 	var docs []*document
 	for _, p := range paths {
-		d, err := open(p)
+		d, err := openDocument(p)
 		if err != nil {
 			return nil, err
 		}
 		d.task = cmp.Or(d.task, objective)
 		docs = append(docs, d)
 	}
-	return read(docs)
+	return combineDocuments(docs)
 }
 
 // Command reads the command line that starts a trainer. objective is as in [Open].
@@ -115,11 +114,11 @@ func Command(args []string, objective string) (*Config, error) {
 		return nil, err
 	}
 	d.task = cmp.Or(d.task, objective)
-	return read([]*document{d})
+	return combineDocuments([]*document{d})
 }
 
-// read combines the trainer's document with the documents of DeepSpeed and accelerate.
-func read(docs []*document) (*Config, error) {
+// combineDocuments combines the trainer's document with the documents of DeepSpeed and accelerate.
+func combineDocuments(docs []*document) (*Config, error) {
 	c := &Config{facts: facts{}, docs: docs}
 	for _, d := range docs {
 		for _, part := range []*document{d.gpuDocument, d} {
@@ -143,11 +142,11 @@ func read(docs []*document) (*Config, error) {
 		}
 		c.refuseOptions(alone)
 	}
-	if err := c.strategy(); err != nil {
+	if err := c.readStrategyFile(); err != nil {
 		return nil, err
 	}
 	c.divideBatch()
-	if err := c.rules(c.table, c.facts); err != nil {
+	if err := c.applyRules(c.table, c.facts); err != nil {
 		return nil, err
 	}
 	if err := c.composeSettings(); err != nil {
@@ -158,7 +157,7 @@ func read(docs []*document) (*Config, error) {
 
 // add adds a setting. It parses the value if a field of a case corresponds to the flag.
 func (c *Config) add(flag, value string, from Key) error {
-	s := Setting{Flag: flag, Value: value, From: c.inFile(from)}
+	s := Setting{Flag: flag, Value: value, From: c.withFile(from)}
 	if f := models.FieldNamed(flag); f != nil && flag != "strategy" {
 		var err error
 		if s.Change, err = f.Parse(value); err != nil {
@@ -194,7 +193,7 @@ func (d *document) overridesFile() (*document, error) {
 			"%s is one of torchtune's own files; \"tune cp %s mine.yaml\" copies it, then name --config mine.yaml",
 			d.config, d.config)
 	}
-	file, err := open(path)
+	file, err := openDocument(path)
 	if err != nil {
 		return nil, err
 	}
@@ -204,7 +203,7 @@ func (d *document) overridesFile() (*document, error) {
 			continue
 		}
 		e.argument = true
-		file.root.put(e)
+		file.root.setAtPath(e)
 	}
 	file.facts, file.trainer, file.script, file.notes = d.facts, d.trainer, d.script, d.notes
 	file.source, file.task = d.source, d.task
@@ -225,7 +224,7 @@ func (c *Config) refuseOptions(d *document) {
 	if f, ok := c.facts["mixed"]; ok {
 		c.facts["amp"] = f
 	}
-	c.Notes.If(d.root.own("optimizer") != nil,
+	c.Notes.If(d.root.get("optimizer") != nil,
 		"%s: optimizer: is not read; --optimizer names the one that is planned", d.file)
 }
 
@@ -264,18 +263,18 @@ func (c *Config) readDocument(d *document) error {
 		return unknownTrainer(d)
 	}
 	c.Notes = append(c.Notes, d.notes...)
-	r := reader{doc: d, table: t, config: c, facts: facts{}}
+	r := factReader{doc: d, table: t, config: c, facts: facts{}}
 	if d.facts != nil {
 		maps.Copy(r.facts, d.facts)
 	}
-	if err := r.task(); err != nil {
+	if err := r.addTaskFacts(); err != nil {
 		return err
 	}
 	if err := r.readGroup("", d.root); err != nil {
 		return err
 	}
 	if t.Strategy {
-		if err := c.rules(t, r.facts); err != nil {
+		if err := c.applyRules(t, r.facts); err != nil {
 			return err
 		}
 	} else {
@@ -348,7 +347,7 @@ func misspelledHint(d *document, tables []*Table) string {
 			return fmt.Sprintf(" (line %d: did you mean %s for %s?)", e.line, near, e.key)
 		}
 	}
-	if d.root.own("architectures") != nil || d.root.own("model_type") != nil {
+	if d.root.get("architectures") != nil || d.root.get("model_type") != nil {
 		return fmt.Sprintf("; it is a model's configuration: --model hf:%s", d.file)
 	}
 	return ""
@@ -371,8 +370,8 @@ func resolvePath(file, name string) string {
 	return name
 }
 
-// strategy reads the DeepSpeed file that a trainer's configuration names.
-func (c *Config) strategy() error {
+// readStrategyFile reads the DeepSpeed file that a trainer's configuration names.
+func (c *Config) readStrategyFile() error {
 	f, ok := c.facts["deepspeed"]
 	if !ok || f.value == "" {
 		return nil
@@ -383,7 +382,7 @@ func (c *Config) strategy() error {
 		c.facts.set("strategy", f.value, f.from)
 		return nil
 	}
-	d, err := open(resolvePath(c.File, f.value))
+	d, err := openDocument(resolvePath(c.File, f.value))
 	if err != nil {
 		return f.from.fault("%v", err)
 	}

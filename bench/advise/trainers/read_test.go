@@ -378,7 +378,7 @@ func TestWrittenValuesAreReadAgain(t *testing.T) {
 		}
 		d, err := parse(path, after)
 		require.NoError(t, err)
-		got, err := read([]*document{d})
+		got, err := combineDocuments([]*document{d})
 		require.NoError(t, err, "%s\n%s", path, after)
 		require.Equal(t, "7", setting(got, "batch"), path)
 		require.Equal(t, strconv.Itoa(v.Accumulate), setting(got, "accumulate"), path)

@@ -246,7 +246,7 @@ func TestLeversThatAreWrittenAreReadAgain(t *testing.T) {
 		open := func(text string) *Config {
 			d, err := parse("train.yaml", []byte(text))
 			require.NoError(t, err)
-			c, err := read([]*document{d})
+			c, err := combineDocuments([]*document{d})
 			require.NoError(t, err, "%s\n%s", trainer, text)
 			require.Equal(t, trainer, c.Trainer)
 			return c

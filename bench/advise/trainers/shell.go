@@ -5,10 +5,9 @@ import (
 	"strings"
 )
 
-// splitScript splits a shell script into its commands. It expands variables that the script sets; others stay as
-// written.
+// splitScript splits a shell script into commands. It expands variables that the script sets; others stay as written.
 func splitScript(d *document, script string) (commands [][]token, vars map[string]token, err error) {
-	s := scanner{d: d, text: script, line: 1, vars: map[string]token{}}
+	s := shellScanner{d: d, text: script, line: 1, vars: map[string]token{}}
 	for s.at < len(s.text) {
 		c, err := s.command()
 		if err != nil {
@@ -17,7 +16,7 @@ func splitScript(d *document, script string) (commands [][]token, vars map[strin
 		if s.count += len(c); s.count > maxValues || s.expandedBytes > 2*maxBytes {
 			return nil, nil, d.fault(s.line, "", "has too many words for a script that starts a trainer")
 		}
-		env, rest := assignments(c)
+		env, rest := splitAssignments(c)
 		if len(rest) == 0 {
 			for name, v := range env {
 				s.vars[name] = v
@@ -29,8 +28,8 @@ func splitScript(d *document, script string) (commands [][]token, vars map[strin
 	return commands, s.vars, nil
 }
 
-// scanner splits a shell script into words: quotes, comments, continued lines, variables. It runs nothing.
-type scanner struct {
+// shellScanner splits a shell script into words: quotes, comments, continued lines, variables. It runs nothing.
+type shellScanner struct {
 	d             *document
 	text          string
 	at, line      int
@@ -44,7 +43,7 @@ type scanner struct {
 }
 
 // command reads up to the end of one command.
-func (s *scanner) command() ([]token, error) {
+func (s *shellScanner) command() ([]token, error) {
 	s.collected = nil
 	for s.at < len(s.text) {
 		c := s.text[s.at]
@@ -84,7 +83,7 @@ func (s *scanner) command() ([]token, error) {
 	return s.collected, nil
 }
 
-func (s *scanner) appendText(text string) {
+func (s *shellScanner) appendText(text string) {
 	if !s.inWord {
 		s.inWord, s.wordLine = true, s.line
 	}
@@ -93,7 +92,7 @@ func (s *scanner) appendText(text string) {
 	}
 }
 
-func (s *scanner) endWord() {
+func (s *shellScanner) endWord() {
 	if s.inWord {
 		s.collected = append(s.collected, token{s.word.String(), s.wordLine})
 	}
@@ -101,7 +100,7 @@ func (s *scanner) endWord() {
 	s.inWord = false
 }
 
-func (s *scanner) escape() {
+func (s *shellScanner) escape() {
 	s.at++
 	if s.at >= len(s.text) {
 		return
@@ -118,7 +117,7 @@ func (s *scanner) escape() {
 	s.at++
 }
 
-func (s *scanner) readQuoted(quote byte) error {
+func (s *shellScanner) readQuoted(quote byte) error {
 	from := s.line
 	s.appendText("")
 	s.at++
@@ -144,7 +143,7 @@ func (s *scanner) readQuoted(quote byte) error {
 }
 
 // expandVariable appends the value of a variable that the script sets. Other variables stay as written.
-func (s *scanner) expandVariable() {
+func (s *shellScanner) expandVariable() {
 	rest := s.text[s.at+1:]
 	if strings.HasPrefix(rest, "(") {
 		s.substituteDefault(rest)
@@ -178,7 +177,7 @@ func (s *scanner) expandVariable() {
 
 // substituteDefault replaces "$(expr 16 / $n)" and "$((16 / n))" by their results. Other command substitutions stay as
 // written: nothing is run.
-func (s *scanner) substituteDefault(rest string) {
+func (s *shellScanner) substituteDefault(rest string) {
 	depth, end := 0, -1
 	for i := 0; i < len(rest) && i < 1<<10 && end < 0; i++ {
 		switch rest[i] {
@@ -207,7 +206,7 @@ func (s *scanner) substituteDefault(rest string) {
 
 // evaluateArithmetic evaluates numbers or variables with operators between them, from left to right. Scripts divide
 // batch sizes in this way.
-func (s *scanner) evaluateArithmetic(text string) (int, bool) {
+func (s *shellScanner) evaluateArithmetic(text string) (int, bool) {
 	inner, ok := strings.CutPrefix(strings.Trim(text, "()"), "expr ")
 	if !ok && !strings.HasPrefix(text, "((") {
 		return 0, false

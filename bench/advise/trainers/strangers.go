@@ -53,7 +53,7 @@ func (s unplannedTrainer) refuse(d *document) error {
 func startedTrainer(file string, c []token) error {
 	for _, s := range unplannedTrainers() {
 		for _, words := range s.Commands {
-			if hasPrefix(c, strings.Fields(words)) {
+			if hasWordPrefix(c, strings.Fields(words)) {
 				return s.refuse(&document{file: file})
 			}
 		}

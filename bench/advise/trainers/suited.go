@@ -18,7 +18,7 @@ const (
 
 // ModelSpec returns the --model value with which vprof opens the trained model and its teacher. The model's config.json
 // must be on this machine.
-func (c *Config) DescribedCase() (string, error) {
+func (c *Config) ModelSpec() (string, error) {
 	path, err := c.Model.Find()
 	if err != nil || c.Teacher.Name == "" {
 		return hfconfig.Scheme + ":" + path, err
@@ -37,8 +37,8 @@ func (c *Config) CaseSettings(gpus string, chosen bool) ([]Setting, error) {
 		}
 	}
 	if f := c.unknownCount; gpus == "" && f.value != "" {
-		return nil, c.inFile(f.from).fault("is %s, which only the machine with the GPUs knows; say how many there are "+
-			"with --gpus N", f.value)
+		return nil, c.withFile(f.from).fault("is %s, which only the machine with the GPUs knows; say how many there are with "+
+			"--gpus N", f.value)
 	}
 	for _, s := range c.Settings {
 		switch {
@@ -90,8 +90,7 @@ func (c *Config) SuitedSettings(m models.Model, settings []Setting) ([]Setting, 
 	return out, nil
 }
 
-// ligerSettings reduces the liger-kernel setting to what vprof can record for the model, which for most is only the
-// loss.
+// ligerSettings reduces the liger-kernel setting to what vprof can record for the model: mostly the loss.
 func (c *Config) ligerSettings(m models.Model, lossDescribed bool, settings []Setting) []Setting {
 	if m.Supports.Liger || !lossDescribed {
 		return settings

@@ -43,11 +43,9 @@ type Table struct {
 	Keys map[string]Row `yaml:"keys"`
 	// WrittenKeys are the keys that are added for batch, accumulate and checkpointing if the file lacks them.
 	WrittenKeys map[string]string `yaml:"written"`
-	// SavingValues maps "fact=value" of a memory-saving option to the keys and values that turn it on. "+" appends a
-	// value to a list.
+	// SavingValues maps "fact=value" of a memory-saving option to the keys and values that turn it on; "+" appends.
 	SavingValues map[string]map[string]string `yaml:"turned"`
-	// Harmless are known keys, or groups of keys, without effect on memory. "wandb_*" matches all keys with that
-	// prefix.
+	// Harmless are known keys, or groups of keys, without effect on memory. "wandb_*" matches keys with that prefix.
 	Harmless []string `yaml:"harmless"`
 	// Rules are applied in order to the facts of the keys.
 	Rules []Rule `yaml:"rules"`
@@ -61,7 +59,7 @@ type Row struct {
 	TrimPrefix string `yaml:"cut"`
 	// Words maps the key's values to the facts that they imply; "" is null, "*" any other value. A value without an
 	// entry is unknown. "=" stands for the value itself. A fact that begins with + is appended to a list.
-	Words map[string]Words `yaml:"words"`
+	Words map[string]ImpliedFacts `yaml:"words"`
 	// File reports whether the value may name a file, whose keys are then read as keys of this group.
 	File bool `yaml:"file"`
 	// Each reports whether the value is a list, each item of which has an entry in Words.
@@ -77,8 +75,8 @@ type Row struct {
 	SameAs string `yaml:"like"`
 }
 
-// Words are the facts that one value of a key implies: the row's own fact, further facts, or both.
-type Words struct {
+// ImpliedFacts are the facts that one value of a key implies: the row's own fact, further facts, or both.
+type ImpliedFacts struct {
 	// Value is the value of the row's own fact.
 	Value string
 	// Facts maps the names of further facts to their values.
@@ -86,7 +84,7 @@ type Words struct {
 }
 
 // UnmarshalYAML reads a scalar as the row's own fact, and a mapping as further facts.
-func (w *Words) UnmarshalYAML(n *yaml.Node) error {
+func (w *ImpliedFacts) UnmarshalYAML(n *yaml.Node) error {
 	if n.Kind == yaml.ScalarNode {
 		if n.ShortTag() != "!!null" {
 			w.Value = n.Value
@@ -199,10 +197,10 @@ func (t *Table) resolveSameAs() {
 		if row.SameAs == "" {
 			continue
 		}
-		row.Words = map[string]Words{}
+		row.Words = map[string]ImpliedFacts{}
 		for word, w := range t.Keys[row.SameAs].Words {
 			if name := w.Facts["model"]; name != "" {
-				row.Words[word] = Words{Value: name}
+				row.Words[word] = ImpliedFacts{Value: name}
 			}
 		}
 		t.Keys[key] = row
@@ -249,8 +247,8 @@ func (t *Table) hasGroup(group string) bool {
 	return slices.ContainsFunc(t.Harmless, func(h string) bool { return strings.HasPrefix(h, group+".") })
 }
 
-// names returns the paths of the keys in the table, without groups of keys.
-func (t *Table) names() []string {
+// keyNames returns the paths of the keys in the table, without groups of keys.
+func (t *Table) keyNames() []string {
 	single := func(h string) bool { return !strings.HasSuffix(h, "*") }
 	return append(slices.Sorted(maps.Keys(t.Keys)), lists.Filter(t.Harmless, single)...)
 }

@@ -115,7 +115,7 @@ func FuzzConfigurations(f *testing.F) {
 		d, err := parse(name, []byte(data))
 		if err == nil && d.config == "" && (d.gpuDocument == nil || d.gpuDocument.config == "") {
 			var c *Config
-			if c, err = read([]*document{d}); err == nil {
+			if c, err = combineDocuments([]*document{d}); err == nil {
 				for _, s := range c.Settings {
 					require.NotEmpty(t, s.Value, s.Flag)
 					require.NotEmpty(t, s.From.File)

@@ -26,9 +26,9 @@ type Task struct {
 	Refuse string `yaml:"refuse"`
 }
 
-// task adds the facts that the document's task implies.
-func (r *reader) task() error {
-	task, from, err := r.config.task(r.doc, r.table)
+// addTaskFacts adds the facts that the document's task implies.
+func (r *factReader) addTaskFacts() error {
+	task, from, err := r.config.findTask(r.doc, r.table)
 	switch {
 	case err != nil || task == nil:
 		return err
@@ -41,10 +41,10 @@ func (r *reader) task() error {
 	return nil
 }
 
-// task returns the task of a document: the one that the command or the user names, else the only one that has all of
-// the document's keys, else the one that the script's imports, the script's name, the file's name or its folder name.
-// It returns nil for a trainer with one task, and an error if several tasks are possible.
-func (c *Config) task(d *document, t *Table) (task *Task, from Key, err error) {
+// findTask returns the task of a document: the one that the command or the user names, else the only one that has all
+// of the document's keys, else the one that the script's imports, the script's name, the file's name or its folder
+// name. It returns nil for a trainer with one task, and an error if several tasks are possible.
+func (c *Config) findTask(d *document, t *Table) (task *Task, from Key, err error) {
 	from = Key{File: d.file}
 	if len(t.Tasks) == 0 {
 		return nil, from, nil
@@ -155,8 +155,7 @@ var (
 	trainerClass = regexp.MustCompile(`\b([A-Z]\w*)Trainer\b`)
 )
 
-// trainerClasses returns the names of the trainer classes in a Python file, without "Trainer"; none without such a
-// file.
+// trainerClasses returns the names of the trainer classes in a Python file, without "Trainer"; none without a file.
 func trainerClasses(script string) (names []string) {
 	if script == "" {
 		return nil

@@ -10,7 +10,7 @@ import (
 )
 
 // parseTOML reads a TOML document. An array of tables ([[name]]) becomes a list of groups.
-func parseTOML(d *document, data []byte) (*value, error) {
+func parseTOML(d *document, data []byte) (*configValue, error) {
 	if err := toml.Unmarshal(data, &map[string]any{}); err != nil { // which also finds keys that stand twice
 		line := 0
 		if bad, ok := errors.AsType[*toml.DecodeError](err); ok {
@@ -20,7 +20,7 @@ func parseTOML(d *document, data []byte) (*value, error) {
 	}
 	t := tomlReader{d: d}
 	t.parser.Reset(data)
-	root := &value{kind: groupKind}
+	root := &configValue{kind: groupKind}
 	at := root
 	for t.parser.NextExpression() {
 		x := t.parser.Expression()
@@ -55,12 +55,12 @@ func (t *tomlReader) checkLimits(line, depth int) error {
 }
 
 // subgroup returns the group with a key, for an array of tables its last one. A missing group is added.
-func (t *tomlReader) subgroup(at *value, key *unstable.Node) (*value, error) {
+func (t *tomlReader) subgroup(at *configValue, key *unstable.Node) (*configValue, error) {
 	name, line := string(key.Data), t.line(key)
-	in := at.own(name)
+	in := at.get(name)
 	if in == nil {
-		in = &value{kind: groupKind, line: line}
-		at.add(entry{key: name, line: line, value: in})
+		in = &configValue{kind: groupKind, line: line}
+		at.add(groupEntry{key: name, line: line, value: in})
 	}
 	if in.kind == listKind && len(in.items) > 0 {
 		in = in.items[len(in.items)-1]
@@ -72,18 +72,18 @@ func (t *tomlReader) subgroup(at *value, key *unstable.Node) (*value, error) {
 }
 
 // table returns the group that a table header ([name]) opens.
-func (t *tomlReader) table(root *value, x *unstable.Node) (at *value, err error) {
+func (t *tomlReader) table(root *configValue, x *unstable.Node) (at *configValue, err error) {
 	at = root
 	for keys := x.Key(); keys.Next(); {
 		key := keys.Node()
 		if keys.IsLast() && x.Kind == unstable.ArrayTable {
 			name, line := string(key.Data), t.line(key)
-			all := at.own(name)
+			all := at.get(name)
 			if all == nil {
-				all = &value{kind: listKind, line: line}
-				at.add(entry{key: name, line: line, value: all})
+				all = &configValue{kind: listKind, line: line}
+				at.add(groupEntry{key: name, line: line, value: all})
 			}
-			item := &value{kind: groupKind, line: line}
+			item := &configValue{kind: groupKind, line: line}
 			all.items = append(all.items, item)
 			return item, t.checkLimits(line, 0)
 		}
@@ -95,7 +95,7 @@ func (t *tomlReader) table(root *value, x *unstable.Node) (at *value, err error)
 }
 
 // pair adds a value under a key, which may contain dots.
-func (t *tomlReader) pair(at *value, x *unstable.Node, depth int) (err error) {
+func (t *tomlReader) pair(at *configValue, x *unstable.Node, depth int) (err error) {
 	for keys := x.Key(); keys.Next(); {
 		key := keys.Node()
 		if !keys.IsLast() {
@@ -108,13 +108,13 @@ func (t *tomlReader) pair(at *value, x *unstable.Node, depth int) (err error) {
 		if err != nil {
 			return err
 		}
-		at.add(entry{key: string(key.Data), line: v.line, value: v})
+		at.add(groupEntry{key: string(key.Data), line: v.line, value: v})
 	}
 	return nil
 }
 
-func (t *tomlReader) value(n *unstable.Node, line, depth int) (*value, error) {
-	v := &value{kind: textKind, text: string(n.Data), line: line}
+func (t *tomlReader) value(n *unstable.Node, line, depth int) (*configValue, error) {
+	v := &configValue{kind: textKind, text: string(n.Data), line: line}
 	if err := t.checkLimits(line, depth); err != nil {
 		return nil, err
 	}

@@ -9,8 +9,7 @@ import (
 	"github.com/vprof/vprof/internal/phrase"
 )
 
-// Limits on the contents of a file. Trainers' configurations have a few hundred values. Each use of an alias counts
-// anew.
+// Limits on a file's contents. Trainers' configurations have a few hundred values. Each use of an alias counts anew.
 const (
 	maxBytes  = 4 << 20
 	maxValues = 1 << 13
@@ -29,40 +28,40 @@ const (
 	groupKind
 )
 
-// value is a value of a file, with its line.
-type value struct {
+// configValue is a value of a file, with its line.
+type configValue struct {
 	kind kind
 	// text is the scalar as tables write it: true or false for every spelling of a boolean, decimal whole numbers.
 	text string
 	line int
 	// items are the elements of a list. entries are the keys of a group with their values, in the file's order.
-	items   []*value
-	entries []entry
+	items   []*configValue
+	entries []groupEntry
 }
 
-// entry is one key of a group with its value. If a key is repeated, its last value counts, as in Python, and twice is
-// the line of an earlier one.
-type entry struct {
+// groupEntry is one key of a group with its value. If a key is repeated, its last value counts, as in Python, and twice
+// is the line of an earlier one.
+type groupEntry struct {
 	key   string
 	line  int
 	twice int
 	// argument reports whether the entry is an argument of a command line, which overrides the configuration file.
 	argument bool
-	value    *value
+	value    *configValue
 }
 
 // lookup returns the value at a path of keys; nil if there is none.
-func (v *value) lookup(path string) *value {
+func (v *configValue) lookup(path string) *configValue {
 	key, rest, deeper := strings.Cut(path, ".")
-	in := v.own(key)
+	in := v.get(key)
 	if in == nil || !deeper {
 		return in
 	}
 	return in.lookup(rest)
 }
 
-// own returns the value of a group's key; nil if the group lacks it.
-func (v *value) own(key string) *value {
+// get returns the value of a group's key; nil if the group lacks it.
+func (v *configValue) get(key string) *configValue {
 	for _, e := range v.entries {
 		if e.key == key {
 			return e.value
@@ -72,7 +71,7 @@ func (v *value) own(key string) *value {
 }
 
 // add adds an entry to a group, or replaces the entry with the same key.
-func (v *value) add(e entry) {
+func (v *configValue) add(e groupEntry) {
 	for i, old := range v.entries {
 		if old.key == e.key {
 			e.twice = old.line
@@ -83,23 +82,23 @@ func (v *value) add(e entry) {
 	v.entries = append(v.entries, e)
 }
 
-// put sets the value of an entry, whose key is a path. A value for a torchtune component sets the component's class.
-func (v *value) put(e entry) {
+// setAtPath sets the value of an entry, whose key is a path. For a torchtune component it sets the component's class.
+func (v *configValue) setAtPath(e groupEntry) {
 	key, rest, deeper := strings.Cut(e.key, ".")
-	at := v.own(key)
+	at := v.get(key)
 	switch {
 	case deeper && (at == nil || at.kind != groupKind):
-		at = &value{kind: groupKind, line: e.line}
+		at = &configValue{kind: groupKind, line: e.line}
 		v.remove(key)
-		v.entries = append(v.entries, entry{key: key, line: e.line, argument: e.argument, value: at})
+		v.entries = append(v.entries, groupEntry{key: key, line: e.line, argument: e.argument, value: at})
 		fallthrough
 	case deeper:
 		e.key = rest
-		at.put(e)
+		at.setAtPath(e)
 		return
-	case at != nil && e.value.kind != nullKind && at.own(componentKey) != nil:
+	case at != nil && e.value.kind != nullKind && at.get(componentKey) != nil:
 		e.key = componentKey
-		at.put(e)
+		at.setAtPath(e)
 		return
 	}
 	v.remove(key)
@@ -110,12 +109,12 @@ func (v *value) put(e entry) {
 const componentKey = "_component_"
 
 // remove removes a key from a group, if present.
-func (v *value) remove(key string) {
-	v.entries = slices.DeleteFunc(v.entries, func(e entry) bool { return e.key == key })
+func (v *configValue) remove(key string) {
+	v.entries = slices.DeleteFunc(v.entries, func(e groupEntry) bool { return e.key == key })
 }
 
 // excerpt formats a value for messages.
-func (v *value) excerpt() string {
+func (v *configValue) excerpt() string {
 	const most = 40
 	switch v.kind {
 	case nullKind:
@@ -135,7 +134,7 @@ func (v *value) excerpt() string {
 }
 
 // scalars returns the text of a scalar or the texts of a list of scalars. ok is false for null and other values.
-func (v *value) scalars() (texts []string, ok bool) {
+func (v *configValue) scalars() (texts []string, ok bool) {
 	if v.kind != listKind {
 		if v.kind == groupKind || v.kind == nullKind {
 			return nil, v.kind == nullKind
@@ -154,7 +153,7 @@ func (v *value) scalars() (texts []string, ok bool) {
 // document is a file that was read.
 type document struct {
 	file string
-	root *value
+	root *configValue
 	// command reports whether the document is a command line.
 	command bool
 	// facts are implied by the command itself, apart from the trainer's arguments.

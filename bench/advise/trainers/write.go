@@ -80,8 +80,7 @@ func (c *Config) Effective(gpus int) int {
 	return n
 }
 
-// Writable reports whether values can be written into the document. It is false for a command line, whose arguments are
-// printed instead.
+// Writable reports whether values can be written into the document; false for a command line, which is printed.
 func (c *Config) Writable() bool { return !c.doc.command }
 
 // Edits returns the edits that set the values in the configuration file, by the trainer's table. Keys that already have
@@ -114,7 +113,7 @@ func (c *Config) Reread(data []byte) (*Config, error) {
 		}
 		docs[i] = changed
 	}
-	return read(docs)
+	return combineDocuments(docs)
 }
 
 // DecidedBy returns the key that sets a fact, or a setting given by its flag: the key in the file, or the key to add;

@@ -81,8 +81,7 @@ type result struct {
 	err     error
 }
 
-// recordingKey is equal for records that can share a recording. It does not include allocator settings, which matter
-// only to the replay.
+// recordingKey is equal for records that can share a recording. It lacks allocator settings, which only affect replays.
 type recordingKey struct {
 	c     models.CaseKey
 	gpu   string

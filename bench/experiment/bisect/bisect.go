@@ -1,5 +1,4 @@
-// Package bisect finds which package of a Python environment, and which of its releases, changed the memory of a
-// script.
+// Package bisect finds which package of a Python environment, and which release, changed a script's memory.
 package bisect
 
 import (
@@ -12,8 +11,7 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// ErrUnusable reports that an environment cannot run the script, for example because releases of packages are
-// incompatible.
+// ErrUnusable reports that an environment cannot run the script, as with incompatible packages.
 var ErrUnusable = errors.New("the script does not run in this environment")
 
 // ValueChange is a change of the value between two neighboring positions. Unusable positions may lie between them.
@@ -22,8 +20,8 @@ type ValueChange struct {
 	Before, After int64
 }
 
-// Search finds the positions of a sequence at which a computed value changes.
-type Search struct {
+// ChangeSearch finds the positions of a sequence at which a computed value changes.
+type ChangeSearch struct {
 	// Equal reports whether two values count as the same.
 	Equal func(a, b int64) bool
 	// OnRemaining is called before each value is computed, with the number of values still to compute if each open
@@ -35,9 +33,9 @@ type Search struct {
 const maxTries = 5
 
 // FindChanges returns the changes of the value from position 0 to the last, in order. If value returns [ErrUnusable],
-// the position is skipped; any other error ends the search. Both ends must be usable. Changes that cancel each other
-// are not found.
-func (s *Search) FindChanges(last int, value func(position int) (int64, error)) ([]ValueChange, error) {
+// the position is skipped; any other error ends the search. Both ends must be usable. Changes that cancel out are
+// missed.
+func (s *ChangeSearch) FindChanges(last int, value func(position int) (int64, error)) ([]ValueChange, error) {
 	s.OnRemaining(2 + maxTriesAmong(last))
 	first, err := value(0)
 	if err != nil {
@@ -70,7 +68,7 @@ func (s *Search) FindChanges(last int, value func(position int) (int64, error)) 
 }
 
 // valueBetween returns the usable position nearest to the middle of a range, with its value; -1 if there is none.
-func (s *Search) valueBetween(
+func (s *ChangeSearch) valueBetween(
 	r ValueChange, open []ValueChange, of func(int) (int64, error),
 ) (position int, value int64, err error) {
 	inside := lists.Make(r.High-r.Low-1, func(i int) int { return r.Low + 1 + i })
@@ -95,28 +93,28 @@ func (s *Search) valueBetween(
 // maxTriesAmong returns the number of values to compute to find one change among the given number of neighbors.
 func maxTriesAmong(neighbors int) int { return bits.Len(uint(max(neighbors-1, 0))) }
 
-// Change is a package whose release differs between two environments.
-type Change struct{ Package, Old, New string }
+// ReleaseChange is a package whose release differs between two environments.
+type ReleaseChange struct{ Package, Old, New string }
 
 // String returns the change as "trl 1.15 -> 1.16".
-func (c Change) String() string { return c.Package + " " + c.Old + " -> " + c.New }
+func (c ReleaseChange) String() string { return c.Package + " " + c.Old + " -> " + c.New }
 
 // Pins maps names of packages to releases.
 type Pins map[string]string
 
 // Changes returns the packages whose releases differ between two environments, sorted by name.
-func Changes(before, after Pins) (all []Change) {
+func Changes(before, after Pins) (all []ReleaseChange) {
 	for name, release := range before {
 		if now, ok := after[name]; ok && CompareReleases(release, now) != 0 {
-			all = append(all, Change{name, release, now})
+			all = append(all, ReleaseChange{name, release, now})
 		}
 	}
-	slices.SortFunc(all, func(a, b Change) int { return strings.Compare(a.Package, b.Package) })
+	slices.SortFunc(all, func(a, b ReleaseChange) int { return strings.Compare(a.Package, b.Package) })
 	return all
 }
 
 // ReleasesBetween returns a package's releases from the old to the new one, both included, without pre-releases.
-func (c Change) ReleasesBetween(releases []string) []string {
+func (c ReleaseChange) ReleasesBetween(releases []string) []string {
 	low, high := c.Old, c.New
 	down := CompareReleases(low, high) > 0
 	if down {
@@ -137,30 +135,30 @@ func (c Change) ReleasesBetween(releases []string) []string {
 
 // Cause is a package whose change of release changes the peak memory, possibly only together with other changes.
 type Cause struct {
-	Change
+	ReleaseChange
 	// RequiredChanges are changes of other packages without which the script does not run, or has the old peak.
-	RequiredChanges []Change
+	RequiredChanges []ReleaseChange
 	Before, After   int64
 	// Low and High are environments on both sides of the change, by package release, with the old and the new peak.
 	Low, High Pins
 }
 
-// Finder finds the packages that cause a change of peak memory between two environments.
-type Finder struct {
+// CauseFinder finds the packages that cause a change of peak memory between two environments.
+type CauseFinder struct {
 	// Old and New are the packages of the two environments.
 	Old, New Pins
-	// Peak returns the peak bytes of the script with the given releases; its errors are as in [Search].
+	// Peak returns the peak bytes of the script with the given releases; its errors are as in [ChangeSearch].
 	Peak func(Pins) (int64, error)
 	// Releases returns all releases of a package.
 	Releases func(name string) ([]string, error)
-	Search
+	ChangeSearch
 }
 
-// Find returns the packages whose release changes the peak, each with the two nearest releases between which it
+// FindCauses returns the packages whose release changes the peak, each with the two nearest releases between which it
 // changes. It bisects the packages first, then the releases of each package found.
-func (f *Finder) Find() ([]Cause, error) {
+func (f *CauseFinder) FindCauses() ([]Cause, error) {
 	changes := Changes(f.Old, f.New)
-	at := func(position int) Pins { return f.mixed(changes, position) }
+	at := func(position int) Pins { return f.mixedPins(changes, position) }
 	steps, err := f.FindChanges(len(changes), func(position int) (int64, error) { return f.Peak(at(position)) })
 	if err != nil {
 		return nil, err
@@ -189,7 +187,7 @@ func (f *Finder) Find() ([]Cause, error) {
 
 // minimalChanges returns the changes without which the script does not run or has another peak. It repeatedly halves
 // the list of changes. A half that is not needed is reverted in the releases.
-func (f *Finder) minimalChanges(changes []Change, pins Pins, peak int64) ([]Change, error) {
+func (f *CauseFinder) minimalChanges(changes []ReleaseChange, pins Pins, peak int64) ([]ReleaseChange, error) {
 	fewer := withOldReleases(pins, changes)
 	f.OnRemaining(2*len(changes) - 1)
 	v, err := f.Peak(fewer)
@@ -211,7 +209,7 @@ func (f *Finder) minimalChanges(changes []Change, pins Pins, peak int64) ([]Chan
 	return append(first, rest...), err
 }
 
-func withOldReleases(pins Pins, changes []Change) Pins {
+func withOldReleases(pins Pins, changes []ReleaseChange) Pins {
 	pins = maps.Clone(pins)
 	for _, c := range changes {
 		pins[c.Package] = c.Old
@@ -219,9 +217,9 @@ func withOldReleases(pins Pins, changes []Change) Pins {
 	return pins
 }
 
-// causesByRelease returns the releases of one package at which the peak changes. beside has the other packages'
-// releases.
-func (f *Finder) causesByRelease(c Change, beside Pins) ([]Cause, error) {
+// causesByRelease returns the releases of one package at which the peak changes, with those of other packages in
+// beside.
+func (f *CauseFinder) causesByRelease(c ReleaseChange, beside Pins) ([]Cause, error) {
 	all, err := f.Releases(c.Package)
 	if err != nil {
 		return nil, err
@@ -239,22 +237,22 @@ func (f *Finder) causesByRelease(c Change, beside Pins) ([]Cause, error) {
 	var causes []Cause
 	for _, s := range steps {
 		causes = append(causes, Cause{
-			Change{c.Package, line[s.Low], line[s.High]}, nil, s.Before, s.After, at(s.Low), at(s.High),
+			ReleaseChange{c.Package, line[s.Low], line[s.High]}, nil, s.Before, s.After, at(s.Low), at(s.High),
 		})
 	}
 	return causes, nil
 }
 
-// mixed returns the environment with the new releases of the first changes and the old releases of the rest. A package
-// that only one environment has is always included, since the other environment does not use it.
-func (f *Finder) mixed(changes []Change, newer int) Pins {
+// mixedPins returns the environment with the new releases of the first changes and the old releases of the rest. A
+// package that only one environment has is always included, since the other environment does not use it.
+func (f *CauseFinder) mixedPins(changes []ReleaseChange, newer int) Pins {
 	pins := maps.Clone(f.Old)
 	maps.Copy(pins, f.New)
 	return withOldReleases(pins, changes[newer:])
 }
 
 // TestedEnvironments returns the old and the new environment as they are run.
-func (f *Finder) TestedEnvironments() (before, after Pins) {
+func (f *CauseFinder) TestedEnvironments() (before, after Pins) {
 	changes := Changes(f.Old, f.New)
-	return f.mixed(changes, 0), f.mixed(changes, len(changes))
+	return f.mixedPins(changes, 0), f.mixedPins(changes, len(changes))
 }

@@ -28,7 +28,7 @@ func TestSearchFindsAllChanges(t *testing.T) {
 		}
 		asked := map[int]bool{}
 		first := 0
-		s := &Search{
+		s := &ChangeSearch{
 			Equal: func(a, b int64) bool { return a == b },
 			OnRemaining: func(n int) {
 				first = max(first, n)
@@ -51,7 +51,7 @@ func TestSearchFindsAllChanges(t *testing.T) {
 }
 
 // search tells no one how many values are left.
-var search = Search{Equal: func(a, b int64) bool { return a == b }, OnRemaining: func(int) {}}
+var search = ChangeSearch{Equal: func(a, b int64) bool { return a == b }, OnRemaining: func(int) {}}
 
 // Where environments are unusable, the change is found between the nearest that are usable.
 func TestSearchGoesAroundUnusablePositions(t *testing.T) {
@@ -80,8 +80,8 @@ func TestSearchGoesAroundUnusablePositions(t *testing.T) {
 }
 
 // finder makes environments of three packages, of which one changes the peak at a release.
-func finder(peak func(Pins) (int64, error)) *Finder {
-	return &Finder{
+func finder(peak func(Pins) (int64, error)) *CauseFinder {
+	return &CauseFinder{
 		Old:  Pins{"a": "1.0", "b": "1.0", "c": "1.0", "same": "3"},
 		New:  Pins{"a": "2.0", "b": "1.9", "c": "1.1", "same": "3"},
 		Peak: peak,
@@ -92,7 +92,7 @@ func finder(peak func(Pins) (int64, error)) *Finder {
 			}
 			return all, nil
 		},
-		Search: search,
+		ChangeSearch: search,
 	}
 }
 
@@ -106,12 +106,12 @@ func TestFinderNamesPackageAndRelease(t *testing.T) {
 			n -= 10
 		}
 		return n, nil
-	}).Find()
+	}).FindCauses()
 	require.NoError(t, err)
 	require.Len(t, causes, 2)
-	require.Equal(t, Change{"a", "1.11", "2.0"}, causes[0].Change)
+	require.Equal(t, ReleaseChange{"a", "1.11", "2.0"}, causes[0].ReleaseChange)
 	require.Equal(t, []int64{100, 90}, []int64{causes[0].Before, causes[0].After})
-	require.Equal(t, Change{"b", "1.6", "1.7"}, causes[1].Change)
+	require.Equal(t, ReleaseChange{"b", "1.6", "1.7"}, causes[1].ReleaseChange)
 	require.Equal(t, []int64{90, 115}, []int64{causes[1].Before, causes[1].After})
 	require.Equal(t, "2.0", causes[1].Low["a"])
 }
@@ -125,11 +125,11 @@ func TestPackagesThatNeedEachOtherAreOneCause(t *testing.T) {
 			return 7, nil
 		}
 		return 5, nil
-	}).Find()
+	}).FindCauses()
 	require.NoError(t, err)
 	require.Len(t, causes, 1)
-	require.Equal(t, Change{"a", "1.0", "2.0"}, causes[0].Change)
-	require.Equal(t, []Change{{"b", "1.0", "1.9"}}, causes[0].RequiredChanges)
+	require.Equal(t, ReleaseChange{"a", "1.0", "2.0"}, causes[0].ReleaseChange)
+	require.Equal(t, []ReleaseChange{{"b", "1.0", "1.9"}}, causes[0].RequiredChanges)
 	require.Equal(t, []string{"1.0", "1.0", "1.0"},
 		[]string{causes[0].Low["a"], causes[0].Low["b"], causes[0].Low["c"]})
 	require.Equal(t, "1.0", causes[0].High["c"], "which is not needed")
@@ -145,7 +145,7 @@ func TestPackagesAreTriedAlone(t *testing.T) {
 			return 7, nil
 		}
 		return 5, nil
-	}).Find()
+	}).FindCauses()
 	require.NoError(t, err)
 	require.Len(t, causes, 1)
 	require.Equal(t, "c", causes[0].Package)
@@ -169,6 +169,6 @@ func TestReleasesAreOrdered(t *testing.T) {
 		}
 	}
 	require.Zero(t, CompareReleases("2.15.0+cu130", "2.15"))
-	line := Change{"p", "1.10", "1.8"}.ReleasesBetween([]string{"1.7", "1.8", "1.9rc1", "1.9", "1.10.0", "1.11"})
+	line := ReleaseChange{"p", "1.10", "1.8"}.ReleasesBetween([]string{"1.7", "1.8", "1.9rc1", "1.9", "1.10.0", "1.11"})
 	require.Equal(t, []string{"1.10", "1.9", "1.8"}, line)
 }

@@ -22,8 +22,7 @@ import (
 type Installer struct {
 	// Python is the interpreter of the base environment. Cache is the folder of all installed releases.
 	Python, Cache string
-	// Wheels is a folder from which packages are installed without a network; if empty, they come from pip's or uv's
-	// index.
+	// Wheels is a folder to install packages from without a network; if empty, they come from pip's or uv's index.
 	Wheels string
 
 	tag  string
@@ -44,7 +43,7 @@ func (i *Installer) InstalledPins(ctx context.Context) (Pins, error) {
 	if i.base != nil {
 		return i.base, nil
 	}
-	text, err := output(ctx, i.Python, "-c", describeScript)
+	text, err := commandOutput(ctx, i.Python, "-c", describeScript)
 	if err != nil {
 		return nil, input.Errorf("cannot list the packages of %s: %w", i.Python, err)
 	}
@@ -75,7 +74,7 @@ func (i *Installer) ResolveSpec(ctx context.Context, spec string) (Pins, error) 
 	var text []byte
 	if committed {
 		var shown string
-		shown, err = output(ctx, "git", "-C", filepath.Dir(file), "show", commit+":./"+filepath.Base(file))
+		shown, err = commandOutput(ctx, "git", "-C", filepath.Dir(file), "show", commit+":./"+filepath.Base(file))
 		text = []byte(shown)
 	} else {
 		text, err = requirements.Read(file)
@@ -94,7 +93,7 @@ func (i *Installer) ResolveSpec(ctx context.Context, spec string) (Pins, error) 
 // resolve returns the releases that pip or uv would install for some requirements.
 func (i *Installer) resolve(ctx context.Context, specs []string) (Pins, error) {
 	args := append(i.command("--dry-run"), specs...)
-	text, err := output(ctx, args[0], args[1:]...)
+	text, err := commandOutput(ctx, args[0], args[1:]...)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +138,7 @@ func (i *Installer) Folder(ctx context.Context, name, release string) (string, e
 	}
 	defer os.RemoveAll(made)
 	args := i.command("--no-deps", "--target", made, name+"=="+release)
-	if _, err := output(ctx, args[0], args[1:]...); err != nil {
+	if _, err := commandOutput(ctx, args[0], args[1:]...); err != nil {
 		return "", fmt.Errorf("%w: %s==%s cannot be installed: %w", ErrUnusable, name, release, err)
 	}
 	if err := os.Rename(made, dir); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -190,7 +189,7 @@ func (i *Installer) Releases(ctx context.Context, name string) (all []string, er
 		args = []string{i.Python, "-m", "pip"}
 	}
 	args = append(args, "index", "versions", "--disable-pip-version-check", name)
-	text, err := output(ctx, args[0], args[1:]...)
+	text, err := commandOutput(ctx, args[0], args[1:]...)
 	if err != nil {
 		return nil, fmt.Errorf("cannot list the releases of %s on the package index: %w", name, err)
 	}
@@ -199,8 +198,8 @@ func (i *Installer) Releases(ctx context.Context, name string) (all []string, er
 	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' }), nil
 }
 
-// output returns the standard output of a command, or an error with the end of its output.
-func output(ctx context.Context, name string, args ...string) (string, error) {
+// commandOutput returns the standard output of a command, or an error with the end of its output.
+func commandOutput(ctx context.Context, name string, args ...string) (string, error) {
 	var stdout, stderr strings.Builder
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

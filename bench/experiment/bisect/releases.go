@@ -33,8 +33,7 @@ func CompareReleases(a, b string) int {
 	return 0
 }
 
-// maxSegments is the number of numeric segments of a release before its word. Missing ones are zero: 1.2rc1 is
-// 1.2.0.0.0.0rc1.
+// maxSegments is the number of numeric segments before a release's word; missing ones are 0: 1.2rc1 is 1.2.0.0.0.0rc1.
 const maxSegments = 6
 
 // releaseParts returns a release as a list of numbers whose lexicographic order is that of releases.

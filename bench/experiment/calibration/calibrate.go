@@ -32,7 +32,7 @@ type Calibration struct {
 	Residuals step.ResidualsFunc
 	// Trials runs the trials; nil runs them in this process.
 	Trials step.Executor
-	Runs   []Observed
+	Runs   []ObservedRun
 	Inputs []coefficients.Input
 	// Name is the name of the new entry in the coefficients file. An empty name becomes the GPU and the software stack.
 	Name string
@@ -48,13 +48,12 @@ type Calibration struct {
 }
 
 // Run fits coefficients to the runs. The error is bad input if the runs do not belong together, differ from their case,
-// are too few, or give impossible values. It is a [*calibrate.ConditionError] if they do not determine the
-// coefficients.
+// are too few, or give impossible values; it is a [*calibrate.ConditionError] if they leave coefficients open.
 func (c *Calibration) Run(ctx context.Context) (*report.Calibration, *coefficients.Entry, error) {
 	if err := checkPoolable(c.Runs, c.Pool); err != nil {
 		return nil, nil, err
 	}
-	if i := slices.IndexFunc(c.Runs, func(o Observed) bool { return o.OthersAssumed }); i >= 0 && !c.Force {
+	if i := slices.IndexFunc(c.Runs, func(o ObservedRun) bool { return o.OthersAssumed }); i >= 0 && !c.Force {
 		return nil, nil, input.Errorf("%s: the memory of other processes on the GPU is unknown, and its device "+
 			"bytes may include it; run it where NVML works (vprof doctor), or use the run nevertheless with "+
 			"--force", c.Runs[i].Label)
@@ -90,7 +89,7 @@ func (c *Calibration) Run(ctx context.Context) (*report.Calibration, *coefficien
 			"are of vprof's kernels. Plans add %s ± %s for PyTorch's libraries",
 			bytesize.Format(int64(libraries.Value)), bytesize.Format(int64(1.96*libraries.StdErr))))
 	}
-	entry := c.entry(gpu, fitted)
+	entry := c.newEntry(gpu, fitted)
 	for synthetic, steps := range timed {
 		speed := steptime.Default()
 		if synthetic { // no Python launches vprof's own kernels
@@ -102,7 +101,7 @@ func (c *Calibration) Run(ctx context.Context) (*report.Calibration, *coefficien
 		}
 		entry.SetSpeed(speed, synthetic)
 	}
-	return c.report(entry, fitted), entry, nil
+	return c.newReport(entry, fitted), entry, nil
 }
 
 // fit fits the coefficients of memory. The error is a [*TooFewRunsError] if there are too few runs.
@@ -128,7 +127,7 @@ func (c *Calibration) fit(ctx context.Context, gpu device.GPU, seen []calibrate.
 func (c *Calibration) isBare() bool { return c.Runs[0].Bare }
 
 // setupKey returns a key that is equal for runs of the same case at different batch sizes.
-func setupKey(o Observed) models.CaseKey {
+func setupKey(o ObservedRun) models.CaseKey {
 	k := o.Case
 	k.Batch = 0
 	return k.Key()
@@ -147,7 +146,7 @@ func (c *Calibration) observe(ctx context.Context, gpu device.GPU) ([]calibrate.
 		setup := setups[setupKey(o)]
 		if setup == nil {
 			var err error
-			if setup, err = c.setup(o); err != nil {
+			if setup, err = c.setupOf(o); err != nil {
 				return nil, nil, from, fmt.Errorf("%s: %w", o.Label, err)
 			}
 			setups[setupKey(o)] = setup
@@ -174,8 +173,8 @@ func (c *Calibration) observe(ctx context.Context, gpu device.GPU) ([]calibrate.
 	return seen, timed, from, nil
 }
 
-// setup returns the step of a run's case.
-func (c *Calibration) setup(o Observed) (*step.Setup, error) {
+// setupOf returns the step of a run's case.
+func (c *Calibration) setupOf(o ObservedRun) (*step.Setup, error) {
 	m, err := c.Models.ModelForCase(o.Case, o.Description)
 	if err != nil {
 		return nil, err
@@ -184,7 +183,7 @@ func (c *Calibration) setup(o Observed) (*step.Setup, error) {
 }
 
 // ncclBytes returns the estimated memory of NCCL on a run's GPU, in bytes; zero for a run without NCCL.
-func ncclBytes(o Observed, gpu device.GPU) float64 {
+func ncclBytes(o ObservedRun, gpu device.GPU) float64 {
 	if o.Case.Strategy == nil || o.Synthetic {
 		return 0
 	}
@@ -203,7 +202,7 @@ func (e *TooFewRunsError) Unwrap() error { return e.error }
 func (c *Calibration) adviseRuns(ctx context.Context, gpu device.GPU, few *calibrate.ConditionError,
 	seen []calibrate.Observation,
 ) error {
-	setup, err := c.setup(c.Runs[0])
+	setup, err := c.setupOf(c.Runs[0])
 	if err != nil {
 		return err
 	}
@@ -228,8 +227,8 @@ func (c *Calibration) adviseRuns(ctx context.Context, gpu device.GPU, few *calib
 		"; nor would any other batch that fits this GPU"))}
 }
 
-// entry returns the fitted coefficients as an entry of the coefficients file.
-func (c *Calibration) entry(gpu device.GPU, r *calibrate.Result) *coefficients.Entry {
+// newEntry returns the fitted coefficients as an entry of the coefficients file.
+func (c *Calibration) newEntry(gpu device.GPU, r *calibrate.Result) *coefficients.Entry {
 	e := &coefficients.Entry{
 		Name: c.Name, GPU: gpu.Name, Stack: c.Runs[0].Stack, Simulated: c.Runs[0].Simulated, Bare: c.isBare(),
 		Fitted: c.Now, Memory: map[string]coefficients.Number{}, Undetermined: r.Undetermined, Inputs: c.Inputs,
@@ -312,7 +311,7 @@ func summarizeErrors(errs []float64) coefficients.Error {
 	return coefficients.Error{Median: roundSignificant(errs[(len(errs)-1)/2]), Max: roundSignificant(errs[len(errs)-1])}
 }
 
-func (c *Calibration) report(e *coefficients.Entry, r *calibrate.Result) *report.Calibration {
+func (c *Calibration) newReport(e *coefficients.Entry, r *calibrate.Result) *report.Calibration {
 	out := &report.Calibration{
 		Schema: report.CalibrationSchema, Tool: c.Tool, Started: c.Now, Entry: e.Name, GPU: e.GPU,
 		Stack:  e.Stack.String(),

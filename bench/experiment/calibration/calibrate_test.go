@@ -27,10 +27,10 @@ func hidden(reserved int64) int64 { return int64(1.3*(1<<30) + 1.03*float64(rese
 
 // referenceRuns returns the committed reference runs by case, from ascending
 // batches, with the hidden overhead as device bytes.
-func referenceRuns(t *testing.T) map[string][]Observed {
+func referenceRuns(t *testing.T) map[string][]ObservedRun {
 	paths, err := filepath.Glob("../../reference/data/*.jsonl")
 	require.NoError(t, err)
-	series := map[string][]Observed{}
+	series := map[string][]ObservedRun{}
 	for _, path := range paths {
 		f, err := os.Open(path)
 		require.NoError(t, err)
@@ -79,9 +79,9 @@ type prediction struct {
 	inside bool
 }
 
-func predictLarger(t *testing.T, runs []Observed, onlyDevice bool) (out []prediction) {
+func predictLarger(t *testing.T, runs []ObservedRun, onlyDevice bool) (out []prediction) {
 	at := func(batch int) int {
-		return slices.IndexFunc(runs, func(o Observed) bool { return o.Case.Batch == batch })
+		return slices.IndexFunc(runs, func(o ObservedRun) bool { return o.Case.Batch == batch })
 	}
 	if at(8) < 0 || at(32) < 0 || at(64) < 0 && at(128) < 0 {
 		return nil
@@ -136,7 +136,7 @@ func sampled(t *testing.T, setup *step.Setup, gpu device.GPU, batch int) planner
 }
 
 // snapshotRun reads one of the pickles that bench/observe/snapshot has as a run of the toy.
-func snapshotRun(t *testing.T, name string, batch int) (Observed, coefficients.Input, error) {
+func snapshotRun(t *testing.T, name string, batch int) (ObservedRun, coefficients.Input, error) {
 	f, err := os.Open("../../observe/snapshot/testdata/" + name)
 	require.NoError(t, err)
 	defer f.Close()
@@ -146,7 +146,7 @@ func snapshotRun(t *testing.T, name string, batch int) (Observed, coefficients.I
 // testdata/README.md of bench/observe/snapshot says what the GPU behind them adds: 64 MiB,
 // 5 % of tensors and 10 % of cache.
 func TestSnapshotsTeachWhatLibrariesAndTheCacheTake(t *testing.T) {
-	var runs []Observed
+	var runs []ObservedRun
 	var inputs []coefficients.Input
 	for name, batch := range map[string]int{"toy8.pickle": 8, "toy32.pickle": 32} {
 		o, in, err := snapshotRun(t, name, batch)

@@ -27,14 +27,14 @@ const (
 func deviationError(label, what string, observed, says int64, bound float64) error {
 	return input.Errorf("%s: %s are %s, and the estimate is %s (%.0f %% off, above %.0f %%): check model, batch "+
 		"size and settings, and that the run has a complete step; --force uses the run nevertheless",
-		label, what, bytesize.Format(observed), bytesize.Format(says), 100*relativeResidual(observed, says), 100*bound)
+		label, what, bytesize.Format(observed), bytesize.Format(says), 100*absoluteError(observed, says), 100*bound)
 }
 
-func relativeResidual(observed, says int64) float64 { return math.Abs(relativeError(says, observed)) }
+func absoluteError(observed, says int64) float64 { return math.Abs(relativeError(says, observed)) }
 
 // exceedsBound reports whether a computed number of bytes differs from the observed one by more than a bound.
 func exceedsBound(observed, says int64, bound float64) bool {
-	return observed > 0 && relativeResidual(observed, says) > bound && math.Abs(float64(says-observed)) > hiddenBytes
+	return observed > 0 && absoluteError(observed, says) > bound && math.Abs(float64(says-observed)) > hiddenBytes
 }
 
 // checkReplays returns an error if runs differ too much from the replays of their cases.

@@ -19,17 +19,17 @@ import (
 )
 
 // toyRuns returns runs of the toy whose tensors take factor times what they do.
-func toyRuns(t *testing.T, factor float64) []Observed {
+func toyRuns(t *testing.T, factor float64) []ObservedRun {
 	gpu, err := device.Lookup("t4")
 	require.NoError(t, err)
 	setup := steptest.Toy(t, models.Case{}, "")
-	var runs []Observed
+	var runs []ObservedRun
 	for _, batch := range []int{32, 64, 96, 128, 160} {
 		s := sampled(t, setup, gpu, batch)
 		c := setup.Case()
 		c.Batch = batch
 		reserved := int64(factor * float64(s.Reserved))
-		runs = append(runs, Observed{
+		runs = append(runs, ObservedRun{
 			Label: "run", Case: c, GPU: "t4",
 			Allocated: int64(factor * float64(s.Allocated())), Reserved: reserved, Device: reserved + 300*steptest.MiB,
 		})
@@ -37,7 +37,7 @@ func toyRuns(t *testing.T, factor float64) []Observed {
 	return runs
 }
 
-func calibrationOf(runs []Observed) *Calibration {
+func calibrationOf(runs []ObservedRun) *Calibration {
 	return &Calibration{
 		Models: models.NewRegistry([]models.Model{toy.Model()}), Residuals: steptest.Exactly, Runs: runs,
 		Now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),

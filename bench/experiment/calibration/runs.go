@@ -23,8 +23,8 @@ import (
 	"github.com/vprof/vprof/profiler/planner/coefficients"
 )
 
-// Observed is a training step that ran: its case, its GPU, and the measured peaks in bytes; zero is not measured.
-type Observed struct {
+// ObservedRun is a training step that ran: its case, its GPU, and the measured peaks in bytes; zero is not measured.
+type ObservedRun struct {
 	// Label names the run's source in messages: "b2.json: batch 8".
 	Label string
 	Case  models.Case
@@ -56,12 +56,12 @@ type Observed struct {
 // ReadObserved reads the runs of a report or of reference records. It skips runs that ran out of memory or had to free
 // cached memory, since their peak is the GPU's size and not the case's need. The error is a [*input.FormatError] unless
 // reading failed.
-func ReadObserved(r io.Reader, name string) ([]Observed, coefficients.Input, error) {
+func ReadObserved(r io.Reader, name string) ([]ObservedRun, coefficients.Input, error) {
 	data, in, err := readInput(r, name)
 	if err != nil {
 		return nil, in, err
 	}
-	var runs []Observed
+	var runs []ObservedRun
 	switch head := data[:min(len(data), 4096)]; {
 	case snapshot.IsSnapshot(head):
 		err = input.FileErrorf(name, "a memory snapshot does not name its model; "+
@@ -102,21 +102,21 @@ func readInput(r io.Reader, name string) ([]byte, coefficients.Input, error) {
 // ReadSnapshotRun reads a PyTorch memory snapshot as a run of the case on a GPU. A snapshot lacks memory allocated by
 // the driver and, unless it has events, the peak of allocated bytes. The error is a [*input.FormatError] unless reading
 // failed.
-func ReadSnapshotRun(r io.Reader, name string, c models.Case, gpu string) (Observed, coefficients.Input, error) {
+func ReadSnapshotRun(r io.Reader, name string, c models.Case, gpu string) (ObservedRun, coefficients.Input, error) {
 	data, in, err := readInput(r, name)
 	if err != nil {
-		return Observed{}, in, err
+		return ObservedRun{}, in, err
 	}
 	s, err := snapshot.Parse(data, name)
 	if err != nil {
-		return Observed{}, in, err
+		return ObservedRun{}, in, err
 	}
 	sum, err := s.SummarizeOnlyDevice(name)
 	if err != nil {
-		return Observed{}, in, err
+		return ObservedRun{}, in, err
 	}
 	if sum.OOMs > 0 {
-		return Observed{}, in, input.FileErrorf(name,
+		return ObservedRun{}, in, input.FileErrorf(name,
 			"an allocation failed in this recording; calibration needs a complete step")
 	}
 	in.Kind, in.Source, in.Batches = "snapshot", "torch.cuda.memory._dump_snapshot", []int{c.Batch}
@@ -124,7 +124,7 @@ func ReadSnapshotRun(r io.Reader, name string, c models.Case, gpu string) (Obser
 		in.Source, in.Simulated = s.SimulatedBy, true
 	}
 	c.AllocConf = s.AllocConf
-	o := Observed{
+	o := ObservedRun{
 		Label: fmt.Sprintf("%s: batch %d", name, c.Batch), Case: c, GPU: gpu,
 		Simulated: in.Simulated, Reserved: sum.PeakReserved,
 	}
@@ -134,7 +134,7 @@ func ReadSnapshotRun(r io.Reader, name string, c models.Case, gpu string) (Obser
 	return o, in, nil
 }
 
-func fromReference(data []byte, name string, in *coefficients.Input) ([]Observed, error) {
+func fromReference(data []byte, name string, in *coefficients.Input) ([]ObservedRun, error) {
 	f, err := reference.Read(bytes.NewReader(data), name)
 	if err != nil {
 		return nil, err
@@ -145,13 +145,13 @@ func fromReference(data []byte, name string, in *coefficients.Input) ([]Observed
 	if f.Header.CUDNN != 0 {
 		stack.CUDNN = fmt.Sprint(f.Header.CUDNN)
 	}
-	var runs []Observed
+	var runs []ObservedRun
 	for i := range f.Records {
 		r := &f.Records[i]
 		if r.Status != reference.StatusOK || r.Retries > 0 {
 			continue
 		}
-		runs = append(runs, Observed{
+		runs = append(runs, ObservedRun{
 			Label: fmt.Sprintf("%s:%d: batch %d", name, r.Line, r.Batch),
 			Case:  r.Case, GPU: r.GPU, Stack: stack,
 			Simulated: in.Simulated,
@@ -162,13 +162,13 @@ func fromReference(data []byte, name string, in *coefficients.Input) ([]Observed
 	return runs, nil
 }
 
-func fromReports(data []byte, name string, in *coefficients.Input) ([]Observed, error) {
+func fromReports(data []byte, name string, in *coefficients.Input) ([]ObservedRun, error) {
 	reports, err := report.Read(name, bytes.NewReader(data))
 	if err != nil {
 		return nil, err
 	}
 	in.Kind, in.Source = "report", "vprof "+reports[0].Tool.Version
-	var runs []Observed
+	var runs []ObservedRun
 	for _, r := range reports {
 		runs = append(runs, observedRuns(r, name)...)
 	}
@@ -179,10 +179,10 @@ func fromReports(data []byte, name string, in *coefficients.Input) ([]Observed, 
 }
 
 // ObservedRuns returns the runs of a report, as [ReadObserved] reads them from a file.
-func ObservedRuns(r *report.Report) []Observed { return observedRuns(r, r.Case.Model) }
+func ObservedRuns(r *report.Report) []ObservedRun { return observedRuns(r, r.Case.Model) }
 
-func observedRuns(r *report.Report, name string) []Observed {
-	var runs []Observed
+func observedRuns(r *report.Report, name string) []ObservedRun {
+	var runs []ObservedRun
 	for _, p := range r.Points {
 		if p.Run == nil || !p.Run.Fits || p.Run.Retries > 0 {
 			continue
@@ -191,7 +191,7 @@ func observedRuns(r *report.Report, name string) []Observed {
 		known, _ := step.GPUOf(d) // what is not known is an error where it is needed
 		c := r.Case.Case
 		c.Batch = p.Batch
-		o := Observed{
+		o := ObservedRun{
 			Label: fmt.Sprintf("%s: batch %d", name, p.Batch),
 			Case:  c, Description: r.Case.Description(),
 			GPU: d.GPU, DescribedGPU: known, GPUIdentity: d.String(), Stack: coefficients.Stack{
@@ -217,31 +217,30 @@ func observedRuns(r *report.Report, name string) []Observed {
 
 // SplitByProcess groups runs that can be calibrated together: runs of one kind of GPU and driver, measured in the same
 // kind of process. Groups are in order of appearance.
-func SplitByProcess(runs []Observed) [][]Observed {
+func SplitByProcess(runs []ObservedRun) [][]ObservedRun {
 	type kind struct {
 		gpu       string
 		stack     coefficients.Stack
 		simulated bool
 	}
-	return lists.Groups(runs, func(r Observed) kind { return kind{r.GPU, r.Stack, r.Simulated} })
+	return lists.Groups(runs, func(r ObservedRun) kind { return kind{r.GPU, r.Stack, r.Simulated} })
 }
 
 // processKey returns a key that is equal for runs of the same kind of process, GPU and driver.
-func (o *Observed) processKey() string {
+func (o *ObservedRun) processKey() string {
 	if o.Synthetic {
 		return "vprof's own"
 	}
 	return "PyTorch's"
 }
 
-// mixedError returns the error about runs that cannot be calibrated together. what names the difference, a and b its
-// values.
+// mixedError returns the error that runs cannot be calibrated together. what names the difference, a and b its values.
 func mixedError(what, a, b string) error {
 	return input.Errorf("runs of different %s: %s and %s; calibrate them apart", what, a, b)
 }
 
 // checkPoolable returns an error if the runs cannot be calibrated together.
-func checkPoolable(runs []Observed, pool bool) error {
+func checkPoolable(runs []ObservedRun, pool bool) error {
 	if len(runs) == 0 {
 		return errors.New("there are no runs to learn from")
 	}
@@ -264,7 +263,7 @@ func checkPoolable(runs []Observed, pool bool) error {
 }
 
 // fromScripts reads reports of "vprof run" as runs of case c.
-func fromScripts(data []byte, name string, c models.Case, gpu string, in *coefficients.Input) ([]Observed, error) {
+func fromScripts(data []byte, name string, c models.Case, gpu string, in *coefficients.Input) ([]ObservedRun, error) {
 	runs, err := fromReports(data, name, in)
 	if err != nil {
 		return nil, err
@@ -288,7 +287,7 @@ func fromScripts(data []byte, name string, c models.Case, gpu string, in *coeffi
 // and the GPU's name. The file is a report of "vprof run", a PyTorch memory snapshot, or a monitor's log of one GPU or
 // of several ranks' GPUs. Only a report records its GPU; gpu may then be empty. The error is a [*input.FormatError]
 // unless reading failed.
-func ReadDescribedRuns(r io.Reader, name string, c models.Case, gpu string) ([]Observed, coefficients.Input, error) {
+func ReadDescribedRuns(r io.Reader, name string, c models.Case, gpu string) ([]ObservedRun, coefficients.Input, error) {
 	data, in, err := readInput(r, name)
 	if err != nil {
 		return nil, in, err
@@ -303,7 +302,7 @@ func ReadDescribedRuns(r io.Reader, name string, c models.Case, gpu string) ([]O
 	}
 	if snapshot.IsSnapshot(head) || !series.IsLog(head) {
 		run, in, err := ReadSnapshotRun(bytes.NewReader(data), name, c, gpu)
-		return []Observed{run}, in, err
+		return []ObservedRun{run}, in, err
 	}
 	all, err := series.Read(bytes.NewReader(data), name)
 	if err != nil {
@@ -315,7 +314,7 @@ func ReadDescribedRuns(r io.Reader, name string, c models.Case, gpu string) ([]O
 			len(all), max(1, c.GPUs))
 	}
 	in.Kind, in.Source, in.Batches = "log", "GPU memory over time", []int{c.Batch}
-	var runs []Observed
+	var runs []ObservedRun
 	named, _ := device.Lookup(gpu) // a GPU of one's own is in no catalog, and none has its name
 	for i, s := range all {
 		logged, err := device.Lookup(s.Product)
@@ -323,7 +322,7 @@ func ReadDescribedRuns(r io.Reader, name string, c models.Case, gpu string) ([]O
 			return nil, in, input.FileErrorf(name, "is a log of %s, not of %s; name the logged GPU with --gpu",
 				logged.Product, gpu)
 		}
-		o := Observed{
+		o := ObservedRun{
 			Label: fmt.Sprintf("%s: %s: batch %d", name, s.GPU, c.Batch), Case: c,
 			GPU: gpu, GPUIdentity: s.GPU,
 		}

@@ -31,14 +31,14 @@ type Card struct {
 	Command Command `json:"command"`
 	GPU     string  `json:"gpu"`
 	// GPUs is the number of ranks that the command starts. Only the first rank is run.
-	GPUs int   `json:"gpus"`
-	Rows []Row `json:"rows"`
+	GPUs int       `json:"gpus"`
+	Rows []Variant `json:"rows"`
 	// Options are the options of the command's argument parser.
 	Options []script.Option `json:"options,omitempty"`
 }
 
-// Row is the result of the command with one setting.
-type Row struct {
+// Variant is the result of the command with one setting.
+type Variant struct {
 	Setting string   `json:"setting"`
 	Args    []string `json:"args"`
 	// Result is "fits", or the reason why the row has no numbers.
@@ -77,9 +77,9 @@ var deviceFlag = pattern.Lazy(`^--?(use[_-])?(device|cuda|gpu|accel)$`)
 
 // RunAll runs each setting that the card lacks, until a time. keep is called with the card after each.
 func (c *Card) RunAll(ctx context.Context, of script.Command, until time.Time, keep func() error) error {
-	c.GPUs = c.gpus()
+	c.GPUs = c.rankCount()
 	of.GPUs = c.GPUs
-	if err := c.runRow(ctx, of, Row{Setting: documentedSetting, Args: c.Command.Args}, until, keep); err != nil {
+	if err := c.runRow(ctx, of, Variant{Setting: documentedSetting, Args: c.Command.Args}, until, keep); err != nil {
 		return err
 	}
 	first := c.Rows[0]
@@ -110,8 +110,8 @@ var rankLauncher = pattern.Lazy(
 	`(?:^| )(?:-d|--(?:n_?|num[_-])?(?:gpus|devices)(?:[_-]per[_-]node)?)[= ]([1-9]\d*)(?: |$)`,
 )
 
-// gpus returns the number of ranks that the command starts; 1 if it has no such option.
-func (c *Card) gpus() int {
+// rankCount returns the number of ranks that the command starts; 1 if it has no such option.
+func (c *Card) rankCount() int {
 	n := 1
 	if m := rankLauncher().FindStringSubmatch(strings.Join(c.Command.Args, " ")); m != nil {
 		n, _ = strconv.Atoi(m[1]) // too large a number is refused with the command
@@ -119,13 +119,12 @@ func (c *Card) gpus() int {
 	return max(n, 1)
 }
 
-// settings returns the rows to run: all memory-saving options of the parser together, the smallest batch, and each
-// other option.
-func (c *Card) settings() []Row {
-	var rows []Row
-	all := Row{Setting: "batch 1 and all of these", Args: c.Command.Args}
+// settings returns the rows to run: all memory-saving options together, the smallest batch, and each other option.
+func (c *Card) settings() []Variant {
+	var rows []Variant
+	all := Variant{Setting: "batch 1 and all of these", Args: c.Command.Args}
 	add := func(name, flag, value string) {
-		rows = append(rows, Row{Setting: name, Args: withFlag(c.Command.Args, flag, value)})
+		rows = append(rows, Variant{Setting: name, Args: withFlag(c.Command.Args, flag, value)})
 		all.Args = withFlag(all.Args, flag, value)
 	}
 	for _, o := range c.Options {
@@ -173,8 +172,8 @@ func withFlag(args []string, flag, value string) []string {
 	return args
 }
 
-func (c *Card) runRow(ctx context.Context, of script.Command, r Row, until time.Time, keep func() error) error {
-	at := slices.IndexFunc(c.Rows, func(known Row) bool { return slices.Equal(known.Args, r.Args) })
+func (c *Card) runRow(ctx context.Context, of script.Command, r Variant, until time.Time, keep func() error) error {
+	at := slices.IndexFunc(c.Rows, func(known Variant) bool { return slices.Equal(known.Args, r.Args) })
 	done := at >= 0 && (c.Rows[at].Need > 0 || at > 0 && !strings.HasPrefix(c.Rows[at].Result, "timeout"))
 	if of.Timeout = time.Until(until); of.Timeout <= 0 || done {
 		return nil
@@ -188,7 +187,7 @@ func (c *Card) runRow(ctx context.Context, of script.Command, r Row, until time.
 	if err != nil {
 		return err
 	}
-	r.fill(o, result)
+	r.fillFromRun(o, result)
 	if at < 0 {
 		at, c.Rows = len(c.Rows), append(c.Rows, r)
 	}
@@ -199,8 +198,8 @@ func (c *Card) runRow(ctx context.Context, of script.Command, r Row, until time.
 	return keep()
 }
 
-// fill fills the row with the numbers of a run.
-func (r *Row) fill(o *script.Outcome, of *report.Report) {
+// fillFromRun fills the row with the numbers of a run.
+func (r *Variant) fillFromRun(o *script.Outcome, of *report.Report) {
 	r.Result, r.Host, r.Replaced = of.Script.Result, of.Script.Host, of.Script.Replaced
 	if kind := o.Kind(); kind == script.Untrained || kind == script.Failed && o.MissingObjectText() != "" {
 		r.Result = o.ReachedText()
@@ -267,8 +266,8 @@ func (c *Card) Write(w io.Writer, name string) error {
 }
 
 // SmallestNeed returns the row that needs the least memory; nil if no row has numbers.
-func (c *Card) SmallestNeed() *Row {
-	var least *Row
+func (c *Card) SmallestNeed() *Variant {
+	var least *Variant
 	for i := range c.Rows {
 		if r := &c.Rows[i]; r.Need > 0 && (least == nil || r.Need < least.Need) {
 			least = r

@@ -158,7 +158,7 @@ func TestScriptsOfTheShellHaveTheArgumentsOfTheirDocumentedCall(t *testing.T) {
 
 func TestCardIsWrittenAndResumed(t *testing.T) {
 	c := &card.Card{Command: card.Command{Args: []string{"python", "train.py"}, From: "README.md:3"}, GPU: "b200"}
-	c.Rows = []card.Row{
+	c.Rows = []card.Variant{
 		{
 			Setting: "as documented", Args: c.Command.Args, Result: "fits", Need: 8 << 30, GPUs: []string{"rtx-3090"},
 			Replaced: []report.Replaced{{Kind: "weights", Name: "org/model", By: "shapes"}},

@@ -108,8 +108,7 @@ func isTrainingScript(name string, text []byte) bool {
 	return called && steps().Match(text)
 }
 
-// Find returns the training commands that a repository documents, most likely first. The error is bad input if there is
-// none.
+// Find returns the training commands that a repository documents, most likely first; bad input if there is none.
 func Find(dir string) ([]Command, error) {
 	all, names := []Command{}, []string{}
 	seen, programs, calls := map[string]bool{}, declaredPrograms(dir), map[string][]string{}
@@ -309,8 +308,7 @@ func isMissingFile(dir, setting string) bool {
 }
 
 // folderOf returns the folder of a repository from which the script in a documented command runs: the root, the
-// document's folder, the only folder with that script, or one above it; empty if there is none. A module may be
-// installed instead.
+// document's folder, the only folder with that script, or one above; empty if there is none, or for a module.
 func folderOf(dir, name, script string) string {
 	for in := filepath.Dir(name); ; in = filepath.Dir(in) {
 		for _, at := range []string{".", in, in + "/*"} {

@@ -1,5 +1,4 @@
-// Package claims compares the memory and time that projects' guides state with vprof's estimates for the same
-// conditions.
+// Package claims compares the memory and time that projects' guides state with vprof's estimates.
 package claims
 
 import (
@@ -59,12 +58,11 @@ func ClaimsFor(s *step.Setup, gpu device.GPU, batch int) []report.Claim {
 }
 
 // AnswersFor returns all values that guides state for a model, each with vprof's estimate for the same conditions. The
-// estimate is for the claim's GPU or, if it names none, for gpu. If PyTorch refuses the conditions, the answer is the
-// refusal.
-func AnsweredClaims(
+// GPU is the claim's, else gpu. If PyTorch refuses the conditions, the answer is the refusal.
+func AnswersFor(
 	ctx context.Context, m models.Model, gpu device.GPU, residuals step.ResidualsFunc,
 ) ([]report.Claim, error) {
-	a := &answerer{model: m, residuals: residuals, known: map[projectionKey]*projection{}}
+	a := &answerer{model: m, residuals: residuals, known: map[caseEstimateKey]*caseEstimate{}}
 	var out []report.Claim
 	for _, g := range guides.GuidesFor(m.Name) {
 		for _, c := range expandStages(m, g.Claims) {
@@ -101,17 +99,17 @@ func expandStages(m models.Model, all []guides.Claim) (out []guides.Claim) {
 type answerer struct {
 	model     models.Model
 	residuals step.ResidualsFunc
-	known     map[projectionKey]*projection
+	known     map[caseEstimateKey]*caseEstimate
 }
 
-// projectionKey identifies a projection by its case and GPU.
-type projectionKey struct {
+// caseEstimateKey identifies a projection by its case and GPU.
+type caseEstimateKey struct {
 	c   models.CaseKey
 	gpu string
 }
 
-// projection is the estimate of a case on a GPU, with its replay and its parameter counts.
-type projection struct {
+// caseEstimate is the estimate of a case on a GPU, with its replay and its parameter counts.
+type caseEstimate struct {
 	planner.Estimate
 	verdict report.Verdict
 	run     *replay.Run
@@ -119,9 +117,8 @@ type projection struct {
 	time    steptime.Estimate
 }
 
-// duration returns vprof's estimate of the time that a claim about a case states: of one step, or of the steps over all
-// its samples.
-func (o *projection) duration(c guides.Claim, k models.Case) steptime.Estimate {
+// duration returns vprof's estimate of the time that a claim states: of one step, or of the steps over all samples.
+func (o *caseEstimate) duration(c guides.Claim, k models.Case) steptime.Estimate {
 	if c.Samples == 0 {
 		return o.time
 	}
@@ -139,8 +136,8 @@ func (a *answerer) answer(ctx context.Context, c guides.Claim, gpu device.GPU) (
 	if c.Of == guides.TensorBytes {
 		return nil, nil
 	}
-	for _, k := range a.cases(c) {
-		seen, err := a.project(ctx, k, gpu)
+	for _, k := range a.casesOf(c) {
+		seen, err := a.estimateCase(ctx, k, gpu)
 		if step.IsRefused(err) {
 			out.Refused = err.Error()
 			return out, nil
@@ -154,7 +151,7 @@ func (a *answerer) answer(ctx context.Context, c guides.Claim, gpu device.GPU) (
 		}
 		value, share := seen.value(c), c.Of == guides.Trainable
 		if c.Baseline != nil {
-			than, err := a.project(ctx, c.Baseline.ApplyTo(k), gpu)
+			than, err := a.estimateCase(ctx, c.Baseline.ApplyTo(k), gpu)
 			if err != nil {
 				return nil, err
 			}
@@ -170,9 +167,8 @@ func (a *answerer) answer(ctx context.Context, c guides.Claim, gpu device.GPU) (
 	return out, nil
 }
 
-// cases returns the cases that a claim describes: every stage if it names none, and both ends of its range of batch
-// sizes.
-func (a *answerer) cases(c guides.Claim) []models.Case {
+// casesOf returns the cases that a claim describes: every stage if it names none, both ends of its batch range.
+func (a *answerer) casesOf(c guides.Claim) []models.Case {
 	k := c.ApplyTo(a.model.DefaultCase())
 	k.Accumulate = step.StepsToRecord(max(1, k.Accumulate))
 	stages := a.model.Stages
@@ -189,9 +185,9 @@ func (a *answerer) cases(c guides.Claim) []models.Case {
 	return all
 }
 
-// project estimates the memory and time of a case on a simulated GPU.
-func (a *answerer) project(ctx context.Context, c models.Case, gpu device.GPU) (*projection, error) {
-	key := projectionKey{c.Key(), gpu.Name}
+// estimateCase estimates the memory and time of a case on a simulated GPU.
+func (a *answerer) estimateCase(ctx context.Context, c models.Case, gpu device.GPU) (*caseEstimate, error) {
+	key := caseEstimateKey{c.Key(), gpu.Name}
 	if seen := a.known[key]; seen != nil {
 		return seen, nil
 	}
@@ -213,13 +209,13 @@ func (a *answerer) project(ctx context.Context, c models.Case, gpu device.GPU) (
 		return nil, err
 	}
 	l := d.Loops[0]
-	seen := &projection{l.Estimate, judged.Verdict, l.Steps.Run, l.Steps.Counts, steptime.Default().Time(load)}
+	seen := &caseEstimate{l.Estimate, judged.Verdict, l.Steps.Run, l.Steps.Counts, steptime.Default().Time(load)}
 	a.known[key] = seen
 	return seen, nil
 }
 
 // value returns vprof's value of the quantity that a claim states, in bytes or as a share.
-func (o *projection) value(c guides.Claim) float64 {
+func (o *caseEstimate) value(c guides.Claim) float64 {
 	if part, ok := c.Of.Component(); ok {
 		return float64(o.Components[part])
 	}
@@ -235,10 +231,10 @@ func (o *projection) value(c guides.Claim) float64 {
 	case guides.Trainable:
 		return float64(o.counts.Trainable) / float64(max(1, o.counts.Total))
 	case guides.AllocatedAfterPhase:
-		_, end := o.phase(c.Phase)
+		_, end := o.phaseBytes(c.Phase)
 		return float64(end)
 	case guides.AddedByPhase:
-		begin, end := o.phase(c.Phase)
+		begin, end := o.phaseBytes(c.Phase)
 		return float64(end - begin)
 	case guides.PhasePeak:
 		return float64(o.run.PhasePeak(0, c.Phase).Allocated)
@@ -246,8 +242,8 @@ func (o *projection) value(c guides.Claim) float64 {
 	return float64(o.Device.Value)
 }
 
-// phase returns the allocated bytes at the beginning and the end of the last phase of a name.
-func (o *projection) phase(name string) (begin, end int64) {
+// phaseBytes returns the allocated bytes at the beginning and the end of the last phase of a name.
+func (o *caseEstimate) phaseBytes(name string) (begin, end int64) {
 	for i, p := range slices.Backward(o.run.Phases) {
 		if p.Name != name {
 			continue

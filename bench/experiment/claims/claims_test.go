@@ -21,7 +21,7 @@ func claimsOf(t *testing.T, model string) []report.Claim {
 	require.NoError(t, err)
 	gpu, err := device.Lookup("rtx-5060-ti")
 	require.NoError(t, err)
-	found, err := claims.AnsweredClaims(t.Context(), m, gpu, steptest.Exactly)
+	found, err := claims.AnswersFor(t.Context(), m, gpu, steptest.Exactly)
 	require.NoError(t, err)
 	return found
 }

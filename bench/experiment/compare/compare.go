@@ -19,8 +19,8 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// A Side is one of the two files of a comparison.
-type Side struct {
+// A ComparedFile is one of the two files of a comparison.
+type ComparedFile struct {
 	Label string
 	// Steps are the training steps of the file.
 	Steps []StepMemory
@@ -34,11 +34,9 @@ type StepMemory struct {
 	// Subject names the step. Steps of both sides are compared if they have the same subject. It is empty for a
 	// snapshot, which does not record what was trained.
 	Subject string
-	// AnyRelease is Subject without the release of PyTorch. Steps of different releases are compared if each side has
-	// one release.
+	// AnyRelease is Subject without the release of PyTorch. Steps are compared by it if each side has one release.
 	AnyRelease string
-	// Script reports whether the step comes from a command run by "vprof run". Two such runs are compared whatever
-	// their subjects are.
+	// Script reports whether the step comes from "vprof run". Two such steps are compared whatever their subjects are.
 	Script bool
 	// Case is the trained case; its model is empty if the file names none.
 	Case  models.Case
@@ -48,7 +46,7 @@ type StepMemory struct {
 }
 
 // Read reads a report (its runs or, without runs, its estimates), reference records, or a PyTorch memory snapshot.
-func Read(r io.Reader, name, label string) (*Side, error) {
+func Read(r io.Reader, name, label string) (*ComparedFile, error) {
 	head := make([]byte, 4096)
 	n, err := io.ReadFull(r, head)
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
@@ -56,16 +54,16 @@ func Read(r io.Reader, name, label string) (*Side, error) {
 	}
 	head = head[:n]
 	whole := io.MultiReader(strings.NewReader(string(head)), r)
-	side := &Side{Label: label}
+	side := &ComparedFile{Label: label}
 	switch {
 	case snapshot.IsSnapshot(head):
-		err = side.snapshot(whole, name)
+		err = side.addSnapshot(whole, name)
 	case strings.Contains(string(head), `"`+reference.Schema+`"`):
-		err = side.reference(whole, name)
+		err = side.addReference(whole, name)
 	case strings.Contains(string(head), `"`+report.Schema+`"`):
-		err = side.reports(whole, name)
+		err = side.addReports(whole, name)
 	case strings.Contains(string(head), `"`+report.SmokeSchema+`"`):
-		err = side.smoke(whole, name)
+		err = side.addSmokeTest(whole, name)
 	default:
 		err = input.FileErrorf(name, "unknown format: need a result of vprof plan, sweep, run or smoke, reference "+
 			"records or a memory snapshot of PyTorch")
@@ -79,7 +77,7 @@ func Read(r io.Reader, name, label string) (*Side, error) {
 	return side, nil
 }
 
-func (s *Side) snapshot(r io.Reader, name string) error {
+func (s *ComparedFile) addSnapshot(r io.Reader, name string) error {
 	shot, err := snapshot.Read(r, name)
 	if err != nil {
 		return err
@@ -100,7 +98,7 @@ func (s *Side) snapshot(r io.Reader, name string) error {
 	return nil
 }
 
-func (s *Side) reference(r io.Reader, name string) error {
+func (s *ComparedFile) addReference(r io.Reader, name string) error {
 	f, err := reference.Read(r, name)
 	if err != nil {
 		return err
@@ -108,7 +106,7 @@ func (s *Side) reference(r io.Reader, name string) error {
 	for i := range f.Records {
 		rec := &f.Records[i]
 		if rec.Status == reference.StatusOK {
-			a := amountsOf(rec.Case, rec.Batch, rec.GPU)
+			a := stepOf(rec.Case, rec.Batch, rec.GPU)
 			a.Kind, a.Allocated, a.Reserved, a.Device = "reference", rec.PeakAllocated, rec.PeakReserved, rec.PeakDevice
 			s.Steps = append(s.Steps, a)
 		}
@@ -116,7 +114,7 @@ func (s *Side) reference(r io.Reader, name string) error {
 	return nil
 }
 
-func (s *Side) reports(r io.Reader, name string) error {
+func (s *ComparedFile) addReports(r io.Reader, name string) error {
 	reports, err := report.Read(name, r)
 	if err != nil {
 		return err
@@ -125,7 +123,7 @@ func (s *Side) reports(r io.Reader, name string) error {
 	for _, r := range reports {
 		for _, p := range r.Points {
 			d, _ := r.Find(p.Device)
-			a := amountsOf(r.Case.Case, p.Batch, d.GPU)
+			a := stepOf(r.Case.Case, p.Batch, d.GPU)
 			if r.Script != nil { // whose precision and batch nobody knows
 				a.Subject, a.AnyRelease = r.Case.Model, r.Case.Model
 			}
@@ -147,8 +145,8 @@ func (s *Side) reports(r io.Reader, name string) error {
 	return nil
 }
 
-// smoke adds the largest check of a smoke test as a step.
-func (s *Side) smoke(r io.Reader, name string) error {
+// addSmokeTest adds the largest check of a smoke test as a step.
+func (s *ComparedFile) addSmokeTest(r io.Reader, name string) error {
 	t, err := report.ReadSmoke(name, r)
 	if err != nil {
 		return err
@@ -157,7 +155,7 @@ func (s *Side) smoke(r io.Reader, name string) error {
 		func(a, b report.Check) int {
 			return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Allocated, b.Allocated))
 		})
-	a := amountsOf(t.Case.Case, t.Batch, t.Device.GPU)
+	a := stepOf(t.Case.Case, t.Batch, t.Device.GPU)
 	a.Kind, a.Allocated, a.Reserved, a.Device = "simulated", c.Allocated, c.Reserved, c.Device
 	if !c.Simulated {
 		a.Kind = "measured"
@@ -168,7 +166,7 @@ func (s *Side) smoke(r io.Reader, name string) error {
 }
 
 // stepOf returns a training step with its names and GPU, but without peaks.
-func amountsOf(c models.Case, batch int, gpu string) StepMemory {
+func stepOf(c models.Case, batch int, gpu string) StepMemory {
 	a := StepMemory{Subject: fmt.Sprintf("%s, batch %d", c, batch), Case: c, Batch: batch}
 	a.GPU, a.Torch = gpu, c.ReleaseName()
 	a.AnyRelease = fmt.Sprintf("%s, batch %d", c.StringWithoutRelease(), batch)
@@ -179,7 +177,7 @@ func amountsOf(c models.Case, batch int, gpu string) StepMemory {
 // smaller by more. batch, if not zero, selects the steps of that batch size. If each side has one step of the same
 // model with different options, the comparison lists the options that differ and, the resulting difference of memory,
 // as estimated by price in memory.
-func Compare(a, b *Side, tolerance float64, batch int, price NeedFunc) (*report.Comparison, error) {
+func Compare(a, b *ComparedFile, tolerance float64, batch int, price NeedFunc) (*report.Comparison, error) {
 	out := &report.Comparison{
 		Schema: report.ComparisonSchema, A: a.Label, B: b.Label, Tolerance: tolerance, Rows: []report.ComparisonRow{},
 	}
@@ -199,14 +197,14 @@ func Compare(a, b *Side, tolerance float64, batch int, price NeedFunc) (*report.
 		as[0].Case.Model == bs[0].Case.Model {
 		out.OnlyA, out.OnlyB = nil, nil
 		out.Match(as[0].MemoryCounts, bs[0].MemoryCounts, as[0].Case.Model)
-		out.Changes = changes(as[0], bs[0], price)
+		out.Changes = listChanges(as[0], bs[0], price)
 	}
 	if len(out.Rows) == 0 {
 		return nil, input.Errorf("no step is in both files: %s has %s, %s has %s; --batch chooses one "+
 			"step of each, and vprof report shows two configurations side by side", a.Label, stepText(as),
 			b.Label, stepText(bs))
 	}
-	for _, s := range []*Side{a, b} {
+	for _, s := range []*ComparedFile{a, b} {
 		if s.Snapshot != nil {
 			out.Snapshots = append(out.Snapshots, snapshotOf(s.Label, s.Snapshot))
 		}
@@ -223,10 +221,9 @@ func filterBatch(steps []StepMemory, batch int) []StepMemory {
 }
 
 // pairSteps compares steps with the same subject. Steps must be on the same physical GPU if both sides have it, else on
-// GPUs of one kind. GPUs of different kinds, and different releases of PyTorch, are compared only if each side has only
-// one.
+// GPUs of one kind. Kinds of GPUs and releases of PyTorch may differ if each side has one.
 func pairSteps(out *report.Comparison, as, bs []StepMemory) {
-	several := gpusOf(as) > 1 || gpusOf(bs) > 1
+	several := gpuCount(as) > 1 || gpuCount(bs) > 1
 	step := func(a StepMemory) string { return a.Subject }
 	if releases := [2]string{releaseOf(as), releaseOf(bs)}; releases[0] != releases[1] && releases[0] != "" &&
 		releases[1] != "" {
@@ -302,7 +299,7 @@ func releaseOf(steps []StepMemory) string {
 	return steps[0].Torch
 }
 
-func gpusOf(steps []StepMemory) int {
+func gpuCount(steps []StepMemory) int {
 	return len(lists.Groups(steps, func(s StepMemory) string { return s.GPU + " " + s.Identity }))
 }
 
@@ -332,10 +329,10 @@ func snapshotOf(label string, s *snapshot.Summary) report.SnapshotSummary {
 // NeedFunc estimates the device bytes of training a case at a batch size on a GPU, named as in the catalog.
 type NeedFunc func(c models.Case, batch int, gpu string) (int64, error)
 
-// changes returns the differences between step a and step b: fields of the case, the batch size, the GPU. They are
+// listChanges returns the differences between step a and step b: fields of the case, the batch size, the GPU. They are
 // applied to a one after another, and the cost of each is the resulting difference in device memory. If the cost of a
 // change cannot be simulated, no later cost is given, since it would include that change.
-func changes(a, b StepMemory, price NeedFunc) []report.Change {
+func listChanges(a, b StepMemory, price NeedFunc) []report.Change {
 	type state struct {
 		c     models.Case
 		batch int

@@ -25,8 +25,8 @@ func amounts(of string, allocated int64) compare.StepMemory {
 	}
 }
 
-func side(label string, steps ...compare.StepMemory) *compare.Side {
-	return &compare.Side{Label: label, Steps: steps}
+func side(label string, steps ...compare.StepMemory) *compare.ComparedFile {
+	return &compare.ComparedFile{Label: label, Steps: steps}
 }
 
 func TestDifferencesAreRelativeToA(t *testing.T) {
@@ -100,7 +100,7 @@ func TestReleasesAreComparedWhereEachSideIsOfOne(t *testing.T) {
 // Whatever the steps are, each is in a row or named as one side's, and swapping the sides swaps these.
 func TestEveryStepIsAccountedFor(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		drawn := func(label string) *compare.Side {
+		drawn := func(label string) *compare.ComparedFile {
 			names := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"u", "v", "w", "x", "y"}), 1, 5,
 				rapid.ID[string]).Draw(t, label)
 			s := side(label)

@@ -27,8 +27,8 @@ func Batchings() []Batching { return []Batching{Padded, Grouped, Packed} }
 
 // An epochPlan holds the batches of an epoch to replay, and totals over the whole epoch.
 type epochPlan struct {
-	// lengths has one element for each batch, in the order of training: the length in tokens to which all its sequences
-	// are padded.
+	// lengths has one element for each batch, in training order: the length in tokens to which its sequences are
+	// padded.
 	lengths []int64
 	// batches is the number of batches of the whole epoch, samples the number of its samples.
 	batches, samples int
@@ -74,8 +74,7 @@ func (l *Lengths) planEpoch(r *rand.Rand, size int, limit int64, most int) epoch
 	return p
 }
 
-// Representative returns n lengths that represent the samples of an epoch, including the longest, in a fixed random
-// order.
+// Representative returns n lengths that represent the samples of an epoch, with the longest, in a fixed random order.
 func (l *Lengths) Representative(n int) []int64 {
 	r := rand.New(rand.NewPCG(1, 1)) //nolint:gosec // the order of samples is no secret
 	samples := l.samples(r)

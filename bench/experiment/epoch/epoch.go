@@ -43,8 +43,7 @@ const (
 	quickActions   = 8_000_000
 	// maxRecorded limits the number of different lengths to record. If there are more, lengths are rounded up.
 	maxRecorded = 160
-	// mostRecorded is the number of steps after which every loop repeats itself. DDP rebuilds its buckets in the second
-	// step.
+	// mostRecorded is the number of steps after which every loop repeats. DDP rebuilds its buckets in the second step.
 	mostRecorded = 4
 	// fewestSteps and mostSteps limit the number of steps to replay in an epoch.
 	fewestSteps, mostSteps = 40, 5000
@@ -75,19 +74,19 @@ func Run(ctx context.Context, s *step.Setup, gpu device.GPU, batch int, l *Lengt
 		return nil, err
 	}
 	s = s.WithLargestLoop()
-	e := &experiment{
+	e := &epochRun{
 		setup: s.WithAccumulation(step.StepsToRecord(s.Case().Accumulate)), gpu: gpu, batch: batch, lengths: l,
 		options: o,
 		setting: setting, limit: s.Case().Settings[setting.Name], microBatches: s.Case().Accumulate,
 		recorded: map[int64]*replay.ReplayableSteps{},
 	}
-	if err := e.plan(ctx); err != nil {
+	if err := e.planEpochs(ctx); err != nil {
 		return nil, err
 	}
-	if err := e.record(ctx); err != nil {
+	if err := e.recordLengths(ctx); err != nil {
 		return nil, err
 	}
-	return e.report(ctx, s)
+	return e.replayAndReport(ctx, s)
 }
 
 // settingOf returns the setting of a model that sets the length of a sample.
@@ -112,8 +111,8 @@ func settingOf(m models.Model, name string) (models.Setting, error) {
 			m.Name, lengths[0], strings.Join(lengths, ", "))
 }
 
-// An experiment is the state of [Run].
-type experiment struct {
+// An epochRun is the state of [Run].
+type epochRun struct {
 	setup        *step.Setup
 	gpu          device.GPU
 	batch        int
@@ -130,12 +129,12 @@ type experiment struct {
 	recorded map[int64]*replay.ReplayableSteps
 }
 
-// random returns the random number generator of an epoch. The seed is the epoch's number, so results are reproducible.
-func random(epoch int) *rand.Rand { return rand.New(rand.NewPCG(uint64(epoch), 2026)) } //nolint:gosec // no secret
+// epochRandom returns the random number generator of an epoch, seeded with its number, so results are reproducible.
+func epochRandom(epoch int) *rand.Rand { return rand.New(rand.NewPCG(uint64(epoch), 2026)) } //nolint:gosec // no secret
 
-// plan plans the batches of all epochs, with as many steps as the limits allow.
-func (e *experiment) plan(ctx context.Context) error {
-	first := e.lengths.planEpoch(random(0), e.batch, e.limit, 1)
+// planEpochs plans the batches of all epochs, with as many steps as the limits allow.
+func (e *epochRun) planEpochs(ctx context.Context) error {
+	first := e.lengths.planEpoch(epochRandom(0), e.batch, e.limit, 1)
 	longest := max(e.lengths.paddedLength(first.longest, e.limit), e.setting.Min)
 	if e.lengths.Batching == Packed {
 		longest = e.limit
@@ -151,7 +150,7 @@ func (e *experiment) plan(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		e.plans = append(e.plans, e.lengths.planEpoch(random(i), e.batch, e.limit, most*e.microBatches))
+		e.plans = append(e.plans, e.lengths.planEpoch(epochRandom(i), e.batch, e.limit, most*e.microBatches))
 	}
 	e.roundLengths()
 	return nil
@@ -159,7 +158,7 @@ func (e *experiment) plan(ctx context.Context) error {
 
 // roundLengths rounds the planned lengths up to a multiple, so that few lengths are recorded, and at least to the
 // shortest length that the model accepts.
-func (e *experiment) roundLengths() {
+func (e *epochRun) roundLengths() {
 	for multiple := max(e.lengths.Multiple, 1); ; multiple *= 2 {
 		different := map[int64]bool{}
 		for _, p := range e.plans {
@@ -182,7 +181,7 @@ func (e *experiment) roundLengths() {
 	}
 }
 
-func (e *experiment) caseOfLength(length int64) models.Case {
+func (e *epochRun) caseOfLength(length int64) models.Case {
 	return e.lengths.batchOf(e.setup.Model(), e.setup.Case(), e.setting.Name, e.batch, length)
 }
 
@@ -206,7 +205,7 @@ func (l *Lengths) Longest(m models.Model, c models.Case) (models.Case, error) {
 	if l.Batching != Packed {
 		longest = setting.Min
 		for i := range defaultEpochs {
-			longest = max(longest, l.paddedLength(l.planEpoch(random(i), 1, limit, 1).longest, limit))
+			longest = max(longest, l.paddedLength(l.planEpoch(epochRandom(i), 1, limit, 1).longest, limit))
 		}
 	}
 	return l.batchOf(m, c, setting.Name, c.Batch, longest), nil
@@ -218,7 +217,7 @@ func (l *Lengths) WorstCase(m models.Model, c models.Case, of *report.Lengths) m
 }
 
 // recordLength records the case with samples of a length and splits the recording into steps.
-func (e *experiment) recordLength(ctx context.Context, length int64) (*replay.ReplayableSteps, error) {
+func (e *epochRun) recordLength(ctx context.Context, length int64) (*replay.ReplayableSteps, error) {
 	c := e.caseOfLength(length)
 	for recorded := 2; ; recorded++ {
 		rec, err := e.setup.RecordCase(ctx, c, e.gpu, models.Options{Steps: recorded})
@@ -232,8 +231,8 @@ func (e *experiment) recordLength(ctx context.Context, length int64) (*replay.Re
 	}
 }
 
-// record records the case at each length of the plans.
-func (e *experiment) record(ctx context.Context) error {
+// recordLengths records the case at each length of the plans.
+func (e *epochRun) recordLengths(ctx context.Context) error {
 	missing := map[int64]bool{}
 	for _, p := range e.plans {
 		for _, n := range p.lengths {
@@ -255,8 +254,8 @@ func (e *experiment) record(ctx context.Context) error {
 	return err
 }
 
-// report replays the epochs and reports the worst batch, the growth of reserved memory, and how often memory ran out.
-func (e *experiment) report(ctx context.Context, s *step.Setup) (*report.Lengths, error) {
+// replayAndReport replays the epochs and reports the worst batch, the growth of reserved memory, and OOMs.
+func (e *epochRun) replayAndReport(ctx context.Context, s *step.Setup) (*report.Lengths, error) {
 	out := e.describe()
 	worst := slices.Max(slices.Collect(maps.Keys(e.recorded)))
 	c := s.Case()
@@ -276,7 +275,7 @@ func (e *experiment) report(ctx context.Context, s *step.Setup) (*report.Lengths
 	tried := d.Loops[0].Steps
 	out.WorstLength = worst
 	conf := s.Allocator()
-	if out.Epochs, err = e.epochs(ctx, conf); err != nil {
+	if out.Epochs, err = e.replayEpochs(ctx, conf); err != nil {
 		return nil, err
 	}
 	if out.MostDevice, err = e.highestNeed(alone, tried.Sample(), out.Epochs); err != nil {
@@ -284,7 +283,7 @@ func (e *experiment) report(ctx context.Context, s *step.Setup) (*report.Lengths
 	}
 	if !conf.Expandable && out.Epochs.Strained() && e.options.MemoryLimit == 0 {
 		conf.Expandable = true
-		expandable, err := e.epochs(ctx, conf)
+		expandable, err := e.replayEpochs(ctx, conf)
 		if err != nil {
 			return nil, err
 		}
@@ -295,7 +294,7 @@ func (e *experiment) report(ctx context.Context, s *step.Setup) (*report.Lengths
 
 // highestNeed estimates the device bytes at the peak of reserved bytes, from a replayed sample of the worst batch; nil
 // if memory runs out. It excludes managed memory.
-func (e *experiment) highestNeed(s *step.Setup, worst planner.Sample, all report.Epochs) (*report.Interval, error) {
+func (e *epochRun) highestNeed(s *step.Setup, worst planner.Sample, all report.Epochs) (*report.Interval, error) {
 	if all.OutOfMemory > 0 {
 		return nil, nil
 	}
@@ -305,7 +304,7 @@ func (e *experiment) highestNeed(s *step.Setup, worst planner.Sample, all report
 }
 
 // describe returns the part of the report about the data set and its batches: lengths, padding, steps.
-func (e *experiment) describe() *report.Lengths {
+func (e *epochRun) describe() *report.Lengths {
 	out := &report.Lengths{
 		Simulated: true, Source: e.lengths.Source, Setting: e.setting.Name, Batching: string(e.lengths.Batching),
 		Multiple: e.lengths.Multiple,
@@ -323,7 +322,7 @@ func (e *experiment) describe() *report.Lengths {
 	if positions > 0 {
 		out.Padding = 1 - float64(tokens)/float64(positions)
 	}
-	out.Steps = e.steps(first.batches)
-	out.Replayed = e.steps(len(first.lengths))
+	out.Steps = e.stepCount(first.batches)
+	out.Replayed = e.stepCount(len(first.lengths))
 	return out
 }

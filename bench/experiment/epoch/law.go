@@ -26,11 +26,11 @@ type Distribution struct {
 	// Samples is the number of samples of an epoch.
 	Samples int64 `json:"samples"`
 	// Points are the quantiles of a [Quantiles] distribution, ascending, from the least length to the most.
-	Points []Quantile `json:"points,omitempty"`
+	Points []LengthQuantile `json:"points,omitempty"`
 }
 
-// Quantile is a point of a distribution: Share of the samples have at most this length.
-type Quantile struct {
+// LengthQuantile is a point of a distribution: Share of the samples have at most this length.
+type LengthQuantile struct {
 	Share  float64 `json:"share"`
 	Length float64 `json:"length"`
 }
@@ -111,13 +111,13 @@ func newDistribution(name string, given givenKeys) (*Distribution, error) {
 	case (name == Uniform || name == Quantiles) && given["max"] == 0:
 		return nil, fmt.Errorf("max=N, the largest length, is missing")
 	case name == Quantiles:
-		l.Points = []Quantile{{0, float64(l.Least)}, {1, float64(l.Most)}}
+		l.Points = []LengthQuantile{{0, float64(l.Least)}, {1, float64(l.Most)}}
 		for key, share := range quantileShares {
 			if v, ok := given[key]; ok {
-				l.Points = append(l.Points, Quantile{share, v})
+				l.Points = append(l.Points, LengthQuantile{share, v})
 			}
 		}
-		slices.SortFunc(l.Points, func(a, b Quantile) int { return cmp.Compare(a.Share, b.Share) })
+		slices.SortFunc(l.Points, func(a, b LengthQuantile) int { return cmp.Compare(a.Share, b.Share) })
 		return l, nil
 	case name == Uniform:
 		l.Location, l.Scale = float64(l.Least), float64(l.Most)
@@ -175,14 +175,14 @@ func (l *Distribution) check() error {
 // quantile returns the length below which a share of all samples lies, interpolated linearly between the points.
 func (l *Distribution) quantile(share float64) float64 {
 	at, _ := slices.BinarySearchFunc(l.Points, share,
-		func(p Quantile, s float64) int { return cmp.Compare(p.Share, s) })
+		func(p LengthQuantile, s float64) int { return cmp.Compare(p.Share, s) })
 	at = min(max(at, 1), len(l.Points)-1)
 	a, b := l.Points[at-1], l.Points[at]
 	return a.Length + (share-a.Share)/(b.Share-a.Share)*(b.Length-a.Length)
 }
 
-// draw draws the sample lengths of an epoch.
-func (l *Distribution) draw(r *rand.Rand) []int32 {
+// drawLengths draws the sample lengths of an epoch.
+func (l *Distribution) drawLengths(r *rand.Rand) []int32 {
 	all := make([]int32, l.Samples)
 	for i := range all {
 		var v float64

@@ -77,7 +77,7 @@ func FuzzParseLaw(f *testing.F) {
 			return
 		}
 		law.Samples = min(law.Samples, 100)
-		for _, n := range law.draw(random(0)) {
+		for _, n := range law.drawLengths(epochRandom(0)) {
 			require.True(t, int64(n) >= law.Least && int64(n) <= law.Most)
 		}
 	})
@@ -93,7 +93,7 @@ func TestLawsHaveTheirMeanAndPercentile(t *testing.T) {
 	} {
 		l, err := ParseLengths(text)
 		require.NoError(t, err)
-		all := l.samples(random(1))
+		all := l.samples(epochRandom(1))
 		slices.Sort(all)
 		sum := 0.0
 		for _, n := range all {
@@ -108,13 +108,13 @@ func TestLawsHaveTheirMeanAndPercentile(t *testing.T) {
 func TestQuantilesAreKept(t *testing.T) {
 	l, err := ParseLengths("quantiles:p50=300,p90=900,p99=2000,p99.9=4096,max=8192,min=16,samples=400000")
 	require.NoError(t, err)
-	all := l.samples(random(1))
+	all := l.samples(epochRandom(1))
 	slices.Sort(all)
 	for thousandths, want := range map[int]float64{0: 16, 500: 300, 900: 900, 990: 2000, 999: 4096} {
 		require.InEpsilon(t, want, float64(all[(len(all)-1)*thousandths/1000]), 0.02, thousandths)
 	}
 	require.InEpsilon(t, 8192, float64(all[len(all)-1]), 0.02)
-	p := l.planEpoch(random(1), 4, 1<<20, 10)
+	p := l.planEpoch(epochRandom(1), 4, 1<<20, 10)
 	require.InEpsilon(t, 2000, float64(p.p99), 0.02)
 	require.InEpsilon(t, 4096, float64(p.p999), 0.02)
 }
@@ -157,7 +157,7 @@ func TestEveryEpochHasItsLongestBatch(t *testing.T) {
 		}
 		size, limit := rapid.IntRange(1, 7).Draw(t, "batch"), rapid.Int64Range(1, 300).Draw(t, "limit")
 		most := rapid.IntRange(1, 90).Draw(t, "most")
-		p := l.planEpoch(random(3), size, limit, most)
+		p := l.planEpoch(epochRandom(3), size, limit, most)
 		require.Equal(t, n, p.samples)
 		require.Len(t, p.lengths, min(most, p.batches))
 		require.LessOrEqual(t, p.tokens, p.positions)
@@ -175,7 +175,7 @@ func TestEveryEpochHasItsLongestBatch(t *testing.T) {
 
 func TestSamplesArePackedIntoTheFullestRow(t *testing.T) {
 	l := &Lengths{Batching: Packed, Counts: []Count{{6, 1}, {5, 1}, {4, 1}, {3, 1}, {2, 1}}}
-	p := l.planEpoch(random(0), 1, 10, 100)
+	p := l.planEpoch(epochRandom(0), 1, 10, 100)
 	require.Equal(t, 2, p.batches) // 6+4, 5+3+2
 	require.Equal(t, int64(20), p.positions)
 }

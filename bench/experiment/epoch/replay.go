@@ -28,8 +28,7 @@ type outcome struct {
 	oomLength int64
 }
 
-// exceeds reports whether memory ran out, cached memory was freed, or more than the given bytes were reserved; zero is
-// no limit.
+// exceeds reports whether memory ran out, cached memory was freed, or more than bytes were reserved; zero is no limit.
 func (o outcome) exceeds(bytes int64) bool {
 	return bytes > 0 && (o.oomStep > 0 || o.retries > 0 || o.peak > bytes)
 }
@@ -46,12 +45,12 @@ func milestones(steps int) []int {
 	return append(at, steps)
 }
 
-// epochs replays all epochs under allocator settings, and summarizes them.
-func (e *experiment) epochs(ctx context.Context, conf allocator.Config) (report.Epochs, error) {
+// replayEpochs replays all epochs under allocator settings, and summarizes them.
+func (e *epochRun) replayEpochs(ctx context.Context, conf allocator.Config) (report.Epochs, error) {
 	outcomes := make([]outcome, len(e.plans))
 	err := progress.Each(ctx, e.options.Progress, "epochs", e.plans,
 		func(ctx context.Context, i int, p epochPlan) (err error) {
-			outcomes[i], err = e.epoch(ctx, conf, p.lengths)
+			outcomes[i], err = e.replayEpoch(ctx, conf, p.lengths)
 			if err == nil && outcomes[i].exceeds(e.options.MemoryLimit) {
 				return errMemoryLimit
 			}
@@ -60,18 +59,18 @@ func (e *experiment) epochs(ctx context.Context, conf allocator.Config) (report.
 	if err != nil && !errors.Is(err, errMemoryLimit) {
 		return report.Epochs{}, err
 	}
-	all := summarizeEpochs(outcomes, milestones(e.steps(len(e.plans[0].lengths))))
+	all := summarizeEpochs(outcomes, milestones(e.stepCount(len(e.plans[0].lengths))))
 	if e.lengths.Batching == Packed { // nothing is left to chance
 		all.Low, all.High = float64(all.OutOfMemory), float64(all.OutOfMemory)
 	}
 	return all, nil
 }
 
-// steps returns the number of optimizer steps for a number of batches (micro-batches).
-func (e *experiment) steps(batches int) int { return ceil.Div(batches, e.microBatches) }
+// stepCount returns the number of optimizer steps for a number of batches (micro-batches).
+func (e *epochRun) stepCount(batches int) int { return ceil.Div(batches, e.microBatches) }
 
-// epoch replays the steps of an epoch with a new allocator.
-func (e *experiment) epoch(ctx context.Context, conf allocator.Config, lengths []int64) (o outcome, err error) {
+// replayEpoch replays the steps of an epoch with a new allocator.
+func (e *epochRun) replayEpoch(ctx context.Context, conf allocator.Config, lengths []int64) (o outcome, err error) {
 	simulated, err := sim.New(e.gpu, e.options.OtherProcessBytes)
 	if err != nil {
 		return o, err
@@ -81,7 +80,7 @@ func (e *experiment) epoch(ctx context.Context, conf allocator.Config, lengths [
 	if err != nil {
 		return o, err
 	}
-	at := milestones(e.steps(len(lengths)))
+	at := milestones(e.stepCount(len(lengths)))
 	for n := 1; len(lengths) > 0; n++ {
 		batches := lengths[:min(e.microBatches, len(lengths))]
 		lengths = lengths[len(batches):]

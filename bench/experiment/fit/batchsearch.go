@@ -115,7 +115,7 @@ func (q *batchSearch) splitEffective(ctx context.Context, effective, largest int
 	if batch > 1 || largest < 2 {
 		return batch, steps, nil
 	}
-	if _, err = q.try(ctx, 1, judgedMicroBatches(steps)); isModelError(err) {
+	if _, err = q.judgeSize(ctx, 1, judgedMicroBatches(steps)); isModelError(err) {
 		return 2, (effective + 1) / 2, nil
 	}
 	return batch, steps, err
@@ -132,11 +132,9 @@ func roundDown(batch, multiple int) int {
 	return batch - batch%multiple
 }
 
-// largest returns the largest batch within the budget, up to to, with the given number of micro-batches; zero if none
-// is.
+// largest returns the largest batch up to to within the budget, with the given number of micro-batches; else zero.
 func (q *batchSearch) largest(ctx context.Context, micro, to int) (int, error) {
-	// Batch sizes are tried with few recorded micro-batches. The size that is found is judged with as many as plan and
-	// smoke record.
+	// Batch sizes are tried with few recorded micro-batches; the one found is judged with as many as in plan and smoke.
 	looked := step.StepsToRecord(micro)
 	whole := judgedMicroBatches(micro) == looked
 	// A search that only finds the start of another one need not test sizes below the largest that fits.
@@ -150,7 +148,7 @@ func (q *batchSearch) largest(ctx context.Context, micro, to int) (int, error) {
 
 func (q *batchSearch) largestOf(ctx context.Context, recorded int, s planner.BatchSearch) (int, error) {
 	s.Need = func(batch int) (int64, error) {
-		d, err := q.try(ctx, batch, recorded)
+		d, err := q.judgeSize(ctx, batch, recorded)
 		if err != nil {
 			return 0, err
 		}
@@ -176,8 +174,8 @@ func (q *batchSearch) search(s *planner.BatchSearch) (int, error) {
 // describedBatch returns the batch to describe in the report: the one found, else the fixed one, else 1.
 func (q *batchSearch) describedBatch(batch int) int { return cmp.Or(batch, q.fixedBatch, 1) }
 
-// try judges a size with a number of recorded micro-batches, in the stage of the curriculum that needs the most.
-func (q *batchSearch) try(ctx context.Context, size, accumulate int) (*judge.Judgement, error) {
+// judgeSize judges a size with a number of recorded micro-batches, in the stage of the curriculum that needs the most.
+func (q *batchSearch) judgeSize(ctx context.Context, size, accumulate int) (*judge.Judgement, error) {
 	setup, batch := q.setupOf(size, accumulate)
 	cases := []*step.Setup{setup}
 	if len(q.parts) > 0 {
@@ -189,16 +187,15 @@ func (q *batchSearch) try(ctx context.Context, size, accumulate int) (*judge.Jud
 // stepSeconds returns the step time of a judgement in seconds; zero if unknown.
 func (q *batchSearch) stepSeconds(ctx context.Context, d *judge.Judgement) (float64, error) {
 	load, err := d.KernelLoad(ctx)
-	return seconds(q.speed, load), err
+	return estimateSeconds(q.speed, load), err
 }
 
-// describe adds the estimate and the step time at the size found to the choice. If nothing fits, the estimate is for
-// the smallest size.
+// describe adds the estimate and step time at the size found to the choice; if nothing fits, at the smallest size.
 func (q *batchSearch) describe(ctx context.Context, out *report.Choice, found, steps int) error {
 	size := q.describedBatch(found)
-	d, err := q.try(ctx, size, judgedMicroBatches(steps))
+	d, err := q.judgeSize(ctx, size, judgedMicroBatches(steps))
 	if isModelError(err) && size == 1 && found == 0 {
-		d, err = q.try(ctx, 2, judgedMicroBatches(steps))
+		d, err = q.judgeSize(ctx, 2, judgedMicroBatches(steps))
 	}
 	if err != nil {
 		return err
@@ -221,7 +218,7 @@ func (q *batchSearch) describe(ctx context.Context, out *report.Choice, found, s
 	}
 	if recorded := judgedMicroBatches(steps); steps > recorded {
 		// Every micro-batch after the first takes equally long.
-		one, err := q.try(ctx, size, 1)
+		one, err := q.judgeSize(ctx, size, 1)
 		if err != nil {
 			return err
 		}

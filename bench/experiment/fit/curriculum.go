@@ -43,8 +43,7 @@ func Profiles(ctx context.Context, s Search, lookup func(string) (models.Model, 
 	return out, nil
 }
 
-// commonSettings returns a case with the settings that all cases of the search share: the allocator's and PyTorch's
-// release.
+// commonSettings returns a case with the settings that all cases share: the allocator's and PyTorch's release.
 func (s *Search) commonSettings(c models.Case) models.Case {
 	if len(s.Cases) > 0 {
 		c.AllocConf, c.Torch = s.Cases[0].AllocConf, s.Cases[0].Torch

@@ -25,10 +25,9 @@ func (s *Search) longestCase(c models.Case) (models.Case, error) {
 
 // checkEpochs replays epochs over the data set's lengths for the recommended choices, of each stage and of all stages
 // together. If an epoch runs out of memory, the batch is reduced to the largest that completes the epochs. A choice
-// that becomes slower than another loses its recommendation. This repeats until every recommended choice completes the
-// epochs.
+// that becomes slower than another loses its recommendation, until all recommended ones complete.
 func (s *Search) checkEpochs(ctx context.Context, f *report.Fit) error {
-	gpus := s.gpus()
+	gpus := s.simulatedGPUs()
 	replayed := map[string]bool{}
 	for {
 		c := nextToMeasure(f, replayed)

@@ -50,8 +50,7 @@ type Search struct {
 	Ranks report.Parallel
 	// Device, if not nil, is the only GPU. Each recommended batch is measured on it, and reduced until it fits.
 	Device device.Device
-	// TrySavings reports whether the cases differ by memory-saving options. The saving of each recommended option is
-	// then computed.
+	// TrySavings reports whether the cases differ by memory-saving options, whose savings are then computed.
 	TrySavings bool
 	// Precisions are the precisions in which the best combinations of memory-saving options are also searched.
 	Precisions []models.Autocast
@@ -61,8 +60,8 @@ type Search struct {
 	// Parts are the settings of each stage of a curriculum whose stages train with one batch. The batch must be safe in
 	// all of them. Nil without a curriculum.
 	Parts []models.Settings
-	// UnreadReason returns the reason why the project's code cannot train a configuration; empty if it can. Nil without
-	// a project.
+	// UnreadReason returns the reason why the project's code cannot train a configuration; empty if it can. It may be
+	// nil.
 	UnreadReason func(models.Case) string
 	// Slots limits concurrent work together with other searches; nil if no other search runs.
 	Slots Slots
@@ -109,11 +108,11 @@ func Run(ctx context.Context, s Search) (*report.Fit, error) {
 		}
 	}
 	if s.Ranks.Strategy == AutoStrategy {
-		if err := s.refine(ctx, f); err != nil {
+		if err := s.searchVariants(ctx, f); err != nil {
 			return nil, err
 		}
 	}
-	if err := s.finish(ctx, f); err != nil {
+	if err := s.confirmRecommended(ctx, f); err != nil {
 		return f, err
 	}
 	if s.Lengths != nil {
@@ -135,12 +134,12 @@ func Run(ctx context.Context, s Search) (*report.Fit, error) {
 	return f, nil
 }
 
-// finish replays recommendations that were only interpolated, and finds the least number of GPUs in a strategy search.
-func (s *Search) finish(ctx context.Context, f *report.Fit) error {
+// confirmRecommended replays recommendations that were only interpolated, and finds the least number of GPUs.
+func (s *Search) confirmRecommended(ctx context.Context, f *report.Fit) error {
 	fits := slices.ContainsFunc(f.Choices, func(c report.Choice) bool { return c.Fits() })
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		_, err := s.confirm(ctx, f)
+		_, err := s.replayRecommended(ctx, f)
 		return err
 	})
 	if s.Ranks.Strategy == AutoStrategy && fits {
@@ -182,7 +181,7 @@ func (s Search) surveyCases(ctx context.Context, cases []models.Case) (*survey, 
 	n := len(cases) * len(s.GPUs)
 	v := &survey{search: &s, choices: make([]report.Choice, n), refusals: make([]error, n)}
 	if s.usesSurvey() {
-		return v, v.run(ctx)
+		return v, v.fillChoices(ctx)
 	}
 	return v, s.surveyExactly(ctx, v)
 }
@@ -249,8 +248,7 @@ func rankChoices(f *report.Fit, stages []string) {
 	})
 }
 
-// equalSpeedShare is the share of the fastest choice's samples per second from which on a choice counts as equally
-// fast.
+// equalSpeedShare is the share of the highest samples per second from which on a choice counts as equally fast.
 const equalSpeedShare = 0.99
 
 // isSimpler reports whether choice a is simpler for users than the equally fast b: it trains as the model's authors do,
@@ -271,7 +269,7 @@ func isSimpler(a, b *report.Choice) bool {
 // countSavings counts the memory-saving options of a choice (liger, 8-bit optimizers, ...). A paged 8-bit optimizer
 // counts two, since no estimate includes the transfers of its pages.
 func countSavings(c *report.Choice) (n int) {
-	for _, t := range memorySavings() {
+	for _, t := range memoryOptions() {
 		if t.is(&c.Case.Case) {
 			n++
 		}
@@ -290,7 +288,7 @@ func (s *Search) largestBatch(ctx context.Context, gpu device.GPU, c models.Case
 	defer s.Slots.acquire()()
 	given, err := step.New(s.Model, c, s.Evidence)
 	if err != nil {
-		return s.refuse(gpu, c, err)
+		return s.refusedChoice(gpu, c, err)
 	}
 	longest, err := s.longestCase(given.Case())
 	if err != nil {
@@ -307,7 +305,7 @@ func (s *Search) largestBatch(ctx context.Context, gpu device.GPU, c models.Case
 	size, largest, steps, err := q.find(ctx, (s.Effective+gpus-1)/gpus, c.Accumulate)
 	if err != nil {
 		c.Accumulate = step.StepsToRecord(c.Accumulate)
-		return s.refuse(gpu, c, err)
+		return s.refusedChoice(gpu, c, err)
 	}
 	out = report.Choice{Device: step.SimName(gpu), LargestIsCapped: largest == q.max, Largest: largest, Batch: size}
 	whole := given.WithAccumulation(steps).Case()
@@ -321,9 +319,8 @@ func (s *Search) largestBatch(ctx context.Context, gpu device.GPU, c models.Case
 	return out, nil, q.describe(ctx, &out, size, steps)
 }
 
-// refuse returns a configuration that PyTorch or the model refuses as a choice without a batch. It returns other errors
-// unchanged.
-func (s *Search) refuse(gpu device.GPU, c models.Case, cause error) (report.Choice, error, error) {
+// refusedChoice returns a configuration that PyTorch or the model refuses as a choice without a batch, or other errors.
+func (s *Search) refusedChoice(gpu device.GPU, c models.Case, cause error) (report.Choice, error, error) {
 	if !step.IsRefused(cause) {
 		return report.Choice{}, nil, cause
 	}

@@ -210,7 +210,7 @@ func TestMicroBatchesAfterTheSecondAllocateNoMoreAndTakeTheSameTime(t *testing.T
 			require.NoError(t, err)
 			q, err := (&Search{Budget: planner.Budget{Margin: 1}}).batchSearch(setup, gpu)
 			require.NoError(t, err)
-			of, err := q.try(t.Context(), 4, n)
+			of, err := q.judgeSize(t.Context(), 4, n)
 			require.NoError(t, err)
 			allocated[n] = of.Loops[0].Allocated.Value
 			seconds[n], err = q.stepSeconds(t.Context(), of)

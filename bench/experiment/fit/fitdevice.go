@@ -98,7 +98,7 @@ func (s *Search) measure(ctx context.Context, setup *step.Setup, c *report.Choic
 		c.StepSeconds, c.SamplesPerSecond = 0, 0
 		return nil
 	}
-	d, err := q.try(ctx, batch, judgedMicroBatches(c.Case.Accumulate))
+	d, err := q.judgeSize(ctx, batch, judgedMicroBatches(c.Case.Accumulate))
 	if err != nil {
 		return err
 	}

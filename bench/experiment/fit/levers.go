@@ -10,8 +10,8 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// A memorySaving is a memory-saving option that a search may turn on.
-type memorySaving struct {
+// A memoryOption is a memory-saving option that a search may turn on.
+type memoryOption struct {
 	name string
 	// flag is the flag that sets the option.
 	flag  string
@@ -19,20 +19,20 @@ type memorySaving struct {
 	is    func(c *models.Case) bool
 }
 
-// memorySavings returns the memory-saving options, in order of the time that they cost.
-func memorySavings() []memorySaving {
-	optimizer := func(name string) memorySaving {
-		return memorySaving{
+// memoryOptions returns the memory-saving options, in order of the time that they cost.
+func memoryOptions() []memoryOption {
+	optimizer := func(name string) memoryOption {
+		return memoryOption{
 			name, "optimizer",
 			func(c *models.Case) { c.Optimizer = name }, func(c *models.Case) bool { return c.Optimizer == name },
 		}
 	}
-	quantize := func(kind string) memorySaving {
-		return memorySaving{kind, "quantize", func(c *models.Case) {
+	quantize := func(kind string) memoryOption {
+		return memoryOption{kind, "quantize", func(c *models.Case) {
 			c.Quantize = kind
 		}, func(c *models.Case) bool { return c.Quantize == kind }}
 	}
-	return []memorySaving{
+	return []memoryOption{
 		{"liger", "liger", func(c *models.Case) { c.Liger = true }, func(c *models.Case) bool { return c.Liger }},
 		{"optimizer in backward", "optimizer-in-backward", func(c *models.Case) {
 			c.InBackward, c.Clip = true, ""
@@ -55,7 +55,7 @@ func memorySavings() []memorySaving {
 // itself first. It leaves out options whose flag the user has fixed.
 func SavingCases(m models.Model, c models.Case, fixed func(flag string) bool) []models.Case {
 	cases := []models.Case{c}
-	for _, t := range memorySavings() {
+	for _, t := range memoryOptions() {
 		if fixed(t.flag) || !isApplicable(t, m, c) {
 			continue
 		}
@@ -88,18 +88,18 @@ func (s *Search) searchPrecisions(ctx context.Context, f *report.Fit) error {
 			}
 		}
 	}
-	_, err := s.extend(ctx, f, cases)
+	_, err := s.addCases(ctx, f, cases)
 	return err
 }
 
 // HasSaving reports whether a case has the memory-saving option of a flag turned on.
 func HasSaving(flag string, c *models.Case) bool {
-	return slices.ContainsFunc(memorySavings(), func(t memorySaving) bool { return t.flag == flag && t.is(c) })
+	return slices.ContainsFunc(memoryOptions(), func(t memoryOption) bool { return t.flag == flag && t.is(c) })
 }
 
 // isApplicable reports whether a memory-saving option can save much in a case of a model. Options for optimizer states
 // save little with adapters, and few models have experts.
-func isApplicable(t memorySaving, m models.Model, c models.Case) bool {
+func isApplicable(t memoryOption, m models.Model, c models.Case) bool {
 	switch t.flag {
 	case "quantize":
 		return m.Supports.Experts > 0 || !models.MemoryOptions{Quantize: t.name}.QuantizesExperts()
@@ -113,7 +113,7 @@ func isApplicable(t memorySaving, m models.Model, c models.Case) bool {
 
 // conflictsWith reports whether a memory-saving option is impossible or useless with the other options of a case. For
 // example, recomputed activations need no offloading.
-func conflictsWith(t memorySaving, c *models.Case) bool {
+func conflictsWith(t memoryOption, c *models.Case) bool {
 	switch t.flag {
 	case "optimizer":
 		return c.Optimizer != "" && !slices.Contains([]string{"adamw", "adamw-fused", "adamw-single"}, c.Optimizer)
@@ -127,7 +127,7 @@ func conflictsWith(t memorySaving, c *models.Case) bool {
 
 // addWaterfalls computes how much each memory-saving option of the recommended choices saves.
 func (s *Search) addWaterfalls(ctx context.Context, f *report.Fit) (err error) {
-	gpus := s.gpus()
+	gpus := s.simulatedGPUs()
 	for i := range f.Choices {
 		c := &f.Choices[i]
 		gpu, simulated := gpus[c.Device]
@@ -147,12 +147,12 @@ func (s *Search) waterfall(ctx context.Context, gpu device.GPU, c *report.Choice
 	k := whole
 	k.Quantize, k.Liger, k.Recompute, k.Offload, k.InBackward = "", false, "", false, false
 	k.Checkpointing, k.Optimizer = false, s.Cases[0].Optimizer
-	first, err := s.need(ctx, gpu, k, c.Batch)
+	first, err := s.caseNeed(ctx, gpu, k, c.Batch)
 	if err != nil {
 		return nil, err
 	}
 	out := []report.Lever{first}
-	for _, t := range memorySavings() {
+	for _, t := range memoryOptions() {
 		if !t.is(&whole) || t.is(&k) {
 			continue
 		}
@@ -160,7 +160,7 @@ func (s *Search) waterfall(ctx context.Context, gpu device.GPU, c *report.Choice
 		if k.Checkpointing {
 			k.Recompute = whole.Recompute
 		}
-		l, err := s.need(ctx, gpu, k, c.Batch)
+		l, err := s.caseNeed(ctx, gpu, k, c.Batch)
 		if err != nil {
 			return nil, err
 		}
@@ -170,8 +170,8 @@ func (s *Search) waterfall(ctx context.Context, gpu device.GPU, c *report.Choice
 	return out, nil
 }
 
-// need returns the memory need of a case at a batch size, independent of the GPU's memory size.
-func (s *Search) need(ctx context.Context, gpu device.GPU, k models.Case, batch int) (report.Lever, error) {
+// caseNeed returns the memory need of a case at a batch size, independent of the GPU's memory size.
+func (s *Search) caseNeed(ctx context.Context, gpu device.GPU, k models.Case, batch int) (report.Lever, error) {
 	setup, err := step.New(s.Model, k, s.Evidence)
 	if err != nil {
 		return report.Lever{}, err
@@ -187,7 +187,7 @@ func (s *Search) need(ctx context.Context, gpu device.GPU, k models.Case, batch 
 	}
 	defer q.judge.FreeRecordings()
 	micro := judgedMicroBatches(max(1, k.Accumulate))
-	t, err := q.try(ctx, batch, micro)
+	t, err := q.judgeSize(ctx, batch, micro)
 	if err != nil {
 		return report.Lever{}, err
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// A Part is the result of some cases of a search. All parts of a search together give its result.
-type Part struct {
+// A PartResult is the result of some cases of a search. All parts of a search together give its result.
+type PartResult struct {
 	// Choices are the results of the part's cases on all GPUs, ordered by GPU.
 	Choices []report.Choice `json:"choices"`
 	// Confirmed holds replays by their index in Choices: of the choices that would be recommended without the other
@@ -26,7 +26,7 @@ type Part struct {
 }
 
 // RunPart searches the configurations of one part of a search. It simulates all GPUs.
-func RunPart(ctx context.Context, s Search) (*Part, error) {
+func RunPart(ctx context.Context, s Search) (*PartResult, error) {
 	f := s.newReport()
 	s.Evidence = s.WithSharedSteps(s.GPUs)
 	v, err := s.surveyCases(ctx, s.Cases)
@@ -34,11 +34,11 @@ func RunPart(ctx context.Context, s Search) (*Part, error) {
 		return nil, err
 	}
 	f.Choices = v.choices
-	p := &Part{
+	p := &PartResult{
 		Choices: slices.Clone(v.choices), Confirmed: map[int]report.Choice{}, Intervals: intervalsSource(v.choices),
 	}
 	rankChoices(f, s.Model.Stages)
-	confirmed, err := s.confirm(ctx, f)
+	confirmed, err := s.replayRecommended(ctx, f)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func choiceKey(c report.Choice) string {
 
 // JoinParts merges the parts of a search, which must be in order. head is the report without choices. stages are the
 // model's. The error reports that PyTorch or the model refuses every configuration.
-func JoinParts(head report.Fit, stages []string, parts []*Part) (*report.Fit, error) {
+func JoinParts(head report.Fit, stages []string, parts []*PartResult) (*report.Fit, error) {
 	f := &head
 	f.Choices = []report.Choice{}
 	confirmed := map[string]report.Choice{}

@@ -28,15 +28,15 @@ func StrategiesFor(m models.Model, c models.Case, gpus int) []string {
 	if half {
 		all = append(all, "fsdp2:mp=bf16", "fsdp2:mp=bf16,reshard=false", "fsdp2:mp=bf16,wrap=none")
 	}
-	all = append(all, tensorParallel(m, c, gpus, half)...)
-	all = append(all, expertParallel(m, c, gpus)...)
-	all = append(all, contextParallel(m, c, gpus)...)
-	return append(all, pipelines(m, c, gpus, half)...)
+	all = append(all, tensorParallelStrategies(m, c, gpus, half)...)
+	all = append(all, expertParallelStrategies(m, c, gpus)...)
+	all = append(all, contextParallelStrategies(m, c, gpus)...)
+	return append(all, pipelineStrategies(m, c, gpus, half)...)
 }
 
-// pipelines returns the pipeline strategies: one GPU for each stage and, with several machines, one machine for each
-// stage, whose GPUs share the stage by fully_shard or tensor parallelism.
-func pipelines(m models.Model, c models.Case, gpus int, half bool) (all []string) {
+// pipelineStrategies returns the pipeline strategies: one GPU for each stage and, with several machines, one machine
+// for each stage, whose GPUs share the stage by fully_shard or tensor parallelism.
+func pipelineStrategies(m models.Model, c models.Case, gpus int, half bool) (all []string) {
 	if gpus < 2 || c.AMP == "fp16" || c.Accumulate > 1 || c.Offload || !c.Objective.IsZero() {
 		return nil
 	}
@@ -57,8 +57,8 @@ func pipelines(m models.Model, c models.Case, gpus int, half bool) (all []string
 	return all
 }
 
-// tensorParallel returns the strategies with tensor parallelism.
-func tensorParallel(m models.Model, c models.Case, gpus int, half bool) (all []string) {
+// tensorParallelStrategies returns the strategies with tensor parallelism.
+func tensorParallelStrategies(m models.Model, c models.Case, gpus int, half bool) (all []string) {
 	if c.LoRA != nil || c.Quantize != "" {
 		return nil
 	}
@@ -87,7 +87,7 @@ func tensorParallel(m models.Model, c models.Case, gpus int, half bool) (all []s
 
 // expertParallelStrategies returns the strategies that divide experts among ranks: among as many ranks of a node as
 // possible, with fully_shard over groups of them, or among all ranks.
-func expertParallel(m models.Model, c models.Case, gpus int) (all []string) {
+func expertParallelStrategies(m models.Model, c models.Case, gpus int) (all []string) {
 	if m.Supports.Experts == 0 || c.Quantize != "" {
 		return nil
 	}
@@ -106,9 +106,8 @@ func expertParallel(m models.Model, c models.Case, gpus int) (all []string) {
 // longSequence is the number of tokens from which on strategies that divide sequences are tried.
 const longSequence = 32_768
 
-// contextParallel returns the strategies whose ranks share each sequence (PyTorch's context_parallel, in half
-// precision).
-func contextParallel(m models.Model, c models.Case, gpus int) (all []string) {
+// contextParallelStrategies returns the strategies whose ranks share each sequence (context_parallel, half precision).
+func contextParallelStrategies(m models.Model, c models.Case, gpus int) (all []string) {
 	length := c.Settings["seq-len"]
 	fp32 := c.AMP == models.NoAutocast && c.Weights != "bf16" && c.Weights != "fp16"
 	if !m.Supports.Context || length < longSequence || fp32 || !c.Objective.IsZero() {
@@ -258,7 +257,7 @@ func (s *Search) fitsOne(ctx context.Context, c models.Case) (bool, error) {
 		}
 		defer q.judge.FreeRecordings()
 		q.judge.MemoryCap = q.judge.Budget.Limit()
-		t, tried := q.try(ctx, 1, c.Accumulate)
+		t, tried := q.judgeSize(ctx, 1, c.Accumulate)
 		if err = tried; err == nil {
 			return t.Need <= q.judge.Budget.Limit(), nil
 		}

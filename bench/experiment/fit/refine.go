@@ -12,10 +12,10 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// refine searches variants of the best strategies: the same configurations with other options of the strategy.
-func (s *Search) refine(ctx context.Context, f *report.Fit) error {
+// searchVariants searches variants of the best strategies: the same configurations with other options of the strategy.
+func (s *Search) searchVariants(ctx context.Context, f *report.Fit) error {
 	var cases []models.Case
-	for _, l := range leaders(f) {
+	for _, l := range casesToVary(f) {
 		c := l.Case
 		for _, text := range s.finerStrategies(l) {
 			strategy, err := models.ParseStrategy(text)
@@ -29,7 +29,7 @@ func (s *Search) refine(ctx context.Context, f *report.Fit) error {
 			cases = append(cases, c)
 		}
 	}
-	added, err := s.extend(ctx, f, cases)
+	added, err := s.addCases(ctx, f, cases)
 	if slices.ContainsFunc(added, func(c report.Choice) bool { return c.Fits() && c.Case.Strategy.Offload != "" }) {
 		f.Warnings = append(f.Warnings, report.Warning{
 			What: "samples per second with all on the host (offload=all) count its copies and its optimizer at " +
@@ -40,9 +40,8 @@ func (s *Search) refine(ctx context.Context, f *report.Fit) error {
 	return err
 }
 
-// addCases adds the choices of further cases to a fit, except known and refused ones, and ranks all choices. It returns
-// the added choices.
-func (s *Search) extend(ctx context.Context, f *report.Fit, cases []models.Case) ([]report.Choice, error) {
+// addCases adds the choices of further cases, except known and refused ones, ranks all, and returns the added ones.
+func (s *Search) addCases(ctx context.Context, f *report.Fit, cases []models.Case) ([]report.Choice, error) {
 	known := lists.ToSet(lists.Map(f.Choices, func(c report.Choice) models.CaseKey { return keyOf(c.Case.Case) }))
 	cases = slices.DeleteFunc(cases, func(c models.Case) bool {
 		defer func() { known[keyOf(c)] = true }()
@@ -67,19 +66,19 @@ func keyOf(c models.Case) models.CaseKey {
 	return c.Key()
 }
 
-// deviceLeader is a case whose variants are searched. Both speeds are in samples per second: that of the case if no
+// variedCase is a case whose variants are searched. Both speeds are in samples per second: that of the case if no
 // pipeline stage ever waited, and the one above which searching variants is worthwhile.
-type deviceLeader struct {
+type variedCase struct {
 	models.Case
 	possible, enough float64
 }
 
-// leaders returns the cases whose variants to search, for every stage on every GPU: the fastest of each strategy, and
-// for fully_shard the fastest with and without checkpointing. Cases much slower than the fastest of all are left out; a
-// pipeline is compared as if its stages never waited (see [models.Strategy.BubbleFactor]), since more micro-batches
-// come close to that. A pipeline that does not fit with single samples does not fit with more micro-batches, which add
-// buffers and outputs, nor with more stages per rank, which hold more samples at a time.
-func leaders(f *report.Fit) []deviceLeader {
+// casesToVary returns the cases whose variants to search, for every stage on every GPU: the fastest of each strategy,
+// and for fully_shard the fastest with and without checkpointing. Cases much slower than the fastest of all are left
+// out; a pipeline is compared as if its stages never waited (see [models.Strategy.BubbleFactor]), since more
+// micro-batches come close to that. A pipeline that does not fit with single samples does not fit with more
+// micro-batches, which add buffers and outputs, nor with more stages per rank, which hold more samples at a time.
+func casesToVary(f *report.Fit) []variedCase {
 	type kind struct {
 		device, stage, strategy string
 		recomputed              bool
@@ -103,13 +102,13 @@ func leaders(f *report.Fit) []deviceLeader {
 			best[k] = c
 		}
 	}
-	var out []deviceLeader
+	var out []variedCase
 	for _, k := range order {
 		c := best[k]
 		if k.strategy == models.PP && !c.Fits() {
 			continue
 		}
-		l := deviceLeader{
+		l := variedCase{
 			c.Case.Case, c.SamplesPerSecond * c.Case.Strategy.BubbleFactor(c.Case.GPUs),
 			nearlyAsFastShare * fastest[gpu{k.device, k.stage}],
 		}
@@ -134,7 +133,7 @@ func isBetter(a, b report.Choice) bool {
 }
 
 // finerStrategies returns variants of a case's strategy with other options.
-func (s *Search) finerStrategies(l deviceLeader) []string {
+func (s *Search) finerStrategies(l variedCase) []string {
 	c := l.Case
 	var out []string
 	try := func(change func(o *models.Strategy)) {

@@ -32,9 +32,9 @@ type survey struct {
 	refusals []error
 }
 
-// run fills in all choices. Libraries select kernels by compute capability, and PyTorch refuses some cases by it, so
-// GPUs are grouped by it.
-func (v *survey) run(ctx context.Context) error {
+// fillChoices fills in all choices. Libraries select kernels by compute capability, and PyTorch refuses some cases by
+// it, so GPUs are grouped by it.
+func (v *survey) fillChoices(ctx context.Context) error {
 	kinds := step.GroupGPUs(v.search.GPUs)
 	done := v.search.Progress.Counter("configurations", len(kinds)*len(v.search.Cases))
 	g, ctx := errgroup.WithContext(ctx)
@@ -46,7 +46,7 @@ func (v *survey) run(ctx context.Context) error {
 					done(1)
 				}
 			}()
-			return v.configurations(ctx, kinds, alike)
+			return v.fillConfigurations(ctx, kinds, alike)
 		})
 	}
 	return g.Wait()
@@ -76,16 +76,16 @@ func (v *survey) groupSimilar() (all [][]int) {
 	return all
 }
 
-// configurations fills in the choices of cases that may have equal steps. If autocast changes nothing in the first
+// fillConfigurations fills in the choices of cases that may have equal steps. If autocast changes nothing in the first
 // case, the others use its recordings.
-func (v *survey) configurations(ctx context.Context, kinds [][]int, alike []int) error {
-	lines, err := v.configuration(ctx, kinds, alike[0], nil)
+func (v *survey) fillConfigurations(ctx context.Context, kinds [][]int, alike []int) error {
+	lines, err := v.fillConfiguration(ctx, kinds, alike[0], nil)
 	if slices.ContainsFunc(lines, func(l sampledCurve) bool { return l.cast }) {
 		lines = nil
 	}
 	for _, at := range alike[1:] {
 		if err == nil {
-			_, err = v.configuration(ctx, kinds, at, lines)
+			_, err = v.fillConfiguration(ctx, kinds, at, lines)
 		}
 	}
 	return err
@@ -102,9 +102,9 @@ type sampledCurve struct {
 	cast bool
 }
 
-// configuration fills in the choices of one case on all GPUs, grouped by compute capability, by interpolation in the
-// known curves or else in new ones. It returns the curves; nil if the case is refused on some GPUs.
-func (v *survey) configuration(
+// fillConfiguration fills in the choices of one case on all GPUs, grouped by compute capability, by interpolation in
+// the known curves or else in new ones. It returns the curves; nil if the case is refused on some GPUs.
+func (v *survey) fillConfiguration(
 	ctx context.Context, kinds [][]int, at int, known []sampledCurve,
 ) (lines []sampledCurve, err error) {
 	s, c := v.search, v.search.Cases[at]
@@ -125,7 +125,7 @@ func (v *survey) configuration(
 	}
 	if step.IsRefused(cause) && len(kinds) > 1 { // maybe on one of them alone
 		for i := range kinds {
-			if _, err := v.configuration(ctx, kinds[i:i+1], at, nil); err != nil {
+			if _, err := v.fillConfiguration(ctx, kinds[i:i+1], at, nil); err != nil {
 				return nil, err
 			}
 		}
@@ -135,7 +135,7 @@ func (v *survey) configuration(
 		for _, i := range group {
 			to := i*len(s.Cases) + at
 			if cause != nil {
-				v.choices[to], v.refusals[to], err = s.refuse(s.GPUs[i], c, cause)
+				v.choices[to], v.refusals[to], err = s.refusedChoice(s.GPUs[i], c, cause)
 			} else {
 				v.choices[to], err = v.largestBatch(setup, lines[k], group, i, steps)
 			}
@@ -149,7 +149,7 @@ func (v *survey) configuration(
 
 // sampleCurves records a case at a few batch sizes, on the first GPU of each compute capability.
 func (v *survey) sampleCurves(ctx context.Context, setup *step.Setup, kinds [][]int) ([]sampledCurve, error) {
-	s, batches := v.search, v.batches()
+	s, batches := v.search, v.sampledBatches()
 	lines := make([]sampledCurve, len(kinds))
 	for k := range lines {
 		lines[k] = sampledCurve{batches: batches, samples: map[int]planner.Sample{}, seconds: map[int][]float64{}}
@@ -165,7 +165,7 @@ func (v *survey) sampleCurves(ctx context.Context, setup *step.Setup, kinds [][]
 			if err != nil {
 				return nil, err
 			}
-			if err := v.add(&lines[k], batch, r, t.Timed); err != nil {
+			if err := v.addResult(&lines[k], batch, r, t.Timed); err != nil {
 				return nil, err
 			}
 			r.Discard()
@@ -174,8 +174,7 @@ func (v *survey) sampleCurves(ctx context.Context, setup *step.Setup, kinds [][]
 	return lines, nil
 }
 
-// narrowCurves records a case on one GPU at the batch sizes of a search for the largest, until there are enough to
-// interpolate.
+// narrowCurves records a case on one GPU at the batch sizes of a search for the largest, until interpolation works.
 func (v *survey) narrowCurves(ctx context.Context, setup *step.Setup, gpu device.GPU) ([]sampledCurve, error) {
 	s, timed := v.search, []device.GPU{gpu}
 	q, err := s.batchSearch(setup, gpu)
@@ -193,7 +192,7 @@ func (v *survey) narrowCurves(ctx context.Context, setup *step.Setup, gpu device
 				return planner.Estimate{}, err
 			}
 			defer r.Discard()
-			if err := v.add(&l, batch, r, timed); err != nil {
+			if err := v.addResult(&l, batch, r, timed); err != nil {
 				return planner.Estimate{}, err
 			}
 		}
@@ -231,8 +230,8 @@ func (v *survey) estimator(setup *step.Setup, gpu device.GPU,
 	return p.Estimate, err
 }
 
-// batches returns the batch sizes to record, from those of the smallest GPU to those of the largest.
-func (v *survey) batches() []int {
+// sampledBatches returns the batch sizes to record, from those of the smallest GPU to those of the largest.
+func (v *survey) sampledBatches() []int {
 	s := v.search
 	var batches []int
 	for _, batch := range []int{
@@ -244,8 +243,8 @@ func (v *survey) batches() []int {
 	return slices.Compact(batches)
 }
 
-// add adds the result at a batch size to a curve, with the step times on the timed GPUs.
-func (v *survey) add(l *sampledCurve, batch int, r *step.Result, timed []device.GPU) error {
+// addResult adds the result at a batch size to a curve, with the step times on the timed GPUs.
+func (v *survey) addResult(l *sampledCurve, batch int, r *step.Result, timed []device.GPU) error {
 	l.samples[batch] = r.Sample()
 	l.cast = l.cast || !r.Facts.Uncast
 	for k, load := range r.Loads {
@@ -253,13 +252,13 @@ func (v *survey) add(l *sampledCurve, batch int, r *step.Result, timed []device.
 		if err != nil {
 			return err
 		}
-		l.seconds[batch] = append(l.seconds[batch], seconds(speed, load))
+		l.seconds[batch] = append(l.seconds[batch], estimateSeconds(speed, load))
 	}
 	return nil
 }
 
-// seconds estimates the step time from the step's work and the GPU's speed; zero if the speed is unknown.
-func seconds(speed steptime.Efficiency, load steptime.Load) float64 {
+// estimateSeconds estimates the step time from the step's work and the GPU's speed; zero if the speed is unknown.
+func estimateSeconds(speed steptime.Efficiency, load steptime.Load) float64 {
 	if !load.IsKnown() {
 		return 0
 	}
@@ -324,10 +323,10 @@ func (l sampledCurve) secondsAt(batch, index int) float64 {
 	return max(first+slope*float64(batch-a), first*min(1, float64(batch)/float64(a)))
 }
 
-// confirm replays each recommended choice of a survey at its batch size on its GPU and replaces the interpolated
-// estimate. If another choice of its stage is then better, that one is recommended and replayed, too. It returns the
-// replays by the keys of the choices that they replace, and by their own.
-func (s *Search) confirm(ctx context.Context, f *report.Fit) (confirmed map[string]report.Choice, err error) {
+// replayRecommended replays each recommended choice of a survey at its batch size on its GPU and replaces the
+// interpolated estimate. If another choice of its stage is then better, that one is recommended and replayed, too. It
+// returns the replays by the keys of the choices that they replace, and by their own.
+func (s *Search) replayRecommended(ctx context.Context, f *report.Fit) (confirmed map[string]report.Choice, err error) {
 	confirmed = map[string]report.Choice{}
 	for settled := !s.usesSurvey(); !settled; settled = applyConfirmed(f, s.Model.Stages, confirmed) {
 		var open []report.Choice
@@ -360,8 +359,8 @@ func applyConfirmed(f *report.Fit, stages []string, confirmed map[string]report.
 	return settled
 }
 
-// gpus returns the simulated GPUs of a search by their names in choices.
-func (s *Search) gpus() map[string]device.GPU {
+// simulatedGPUs returns the simulated GPUs of a search by their names in choices.
+func (s *Search) simulatedGPUs() map[string]device.GPU {
 	all := map[string]device.GPU{}
 	for _, gpu := range s.GPUs {
 		all[step.SimName(gpu)] = gpu
@@ -374,7 +373,7 @@ func (s *Search) replayChoices(ctx context.Context, choices []report.Choice) ([]
 	if len(choices) == 0 {
 		return nil, nil
 	}
-	gpus := s.gpus()
+	gpus := s.simulatedGPUs()
 	exact := make([]report.Choice, len(choices))
 	order := lists.Map(choices, func(c report.Choice) device.GPU { return gpus[c.Device] })
 	key := func(i int) models.CaseKey { return keyOf(choices[i].Case.Case) }

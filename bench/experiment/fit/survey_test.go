@@ -192,7 +192,7 @@ func TestRefusedAutocastLeavesTheCaseWithoutIt(t *testing.T) {
 		look := func(s Search) *survey {
 			n := len(s.GPUs) * len(s.Cases)
 			v := &survey{search: &s, choices: make([]report.Choice, n), refusals: make([]error, n)}
-			require.NoError(t, v.run(t.Context()))
+			require.NoError(t, v.fillChoices(t.Context()))
 			return v
 		}
 		both := look(s)

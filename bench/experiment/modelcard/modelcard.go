@@ -49,7 +49,7 @@ func Describe(
 	if out.Attention, err = attentionOf(ctx, m, gpu); err != nil && !errors.As(err, new(*step.RefusedError)) {
 		return nil, err
 	}
-	out.Claims, err = claims.AnsweredClaims(ctx, m, gpu, residuals)
+	out.Claims, err = claims.AnswersFor(ctx, m, gpu, residuals)
 	return out, err
 }
 

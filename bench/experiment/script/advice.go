@@ -27,8 +27,7 @@ const (
 // noGrad is the change that is proposed for scripts without a backward pass.
 const noGrad = "torch.no_grad() or inference_mode(), since no backward pass uses the graphs"
 
-// maxRetryTime limits the second run of a script, in which the hook tries changes. On a loaded machine the run may take
-// twice as long.
+// maxRetryTime limits the second run of a script, in which the hook tries changes; twice that on a loaded machine.
 const maxRetryTime = 20 * time.Second
 
 // TryChanges runs the command again for a few steps in which the hook tries memory-saving changes. It does so only if
@@ -37,12 +36,12 @@ const maxRetryTime = 20 * time.Second
 func (o *Outcome) TryChanges(ctx context.Context) error {
 	all := len(o.eventsOfRank("tried")) > 0 && len(o.eventsOfRank("cut")) == 0
 	graphs := o.Longest > 0 && o.mayKeepUnusedGraphs()
-	if !o.End().Untried && !graphs || all || o.Kind() != Fits || o.KeepFiles || o.Device != "" ||
+	if !o.EndEvent().Untried && !graphs || all || o.Kind() != Fits || o.KeepFiles || o.Device != "" ||
 		min(o.Seconds, o.CPUSeconds) > maxRetryTime.Seconds() {
 		return nil
 	}
 	c := o.Command
-	c.Steps, c.Brief, c.NoGrad, c.Timeout = max(2, highest(o.phases()).Step), true, graphs, 2*maxRetryTime
+	c.Steps, c.Brief, c.NoGrad, c.Timeout = max(2, highestPhase(o.mergedPhases()).Step), true, graphs, 2*maxRetryTime
 	c.Stdin, c.Stdout, c.Stderr, c.OnEvent = nil, nil, nil, nil
 	again, err := Run(ctx, c)
 	if err != nil {
@@ -52,11 +51,11 @@ func (o *Outcome) TryChanges(ctx context.Context) error {
 	changed := again.eventsOfRank("tried")
 	if graphs && again.Kind() == Fits {
 		changed = []Event{{
-			Name: "tried", Text: noGrad, Allocated: o.End().Allocated, PeakAllocated: again.End().Allocated,
+			Name: "tried", Text: noGrad, Allocated: o.EndEvent().Allocated, PeakAllocated: again.EndEvent().Allocated,
 		}}
 	}
 	for _, e := range changed {
-		e.PID = o.Trained()
+		e.PID = o.TrainingProcess()
 		o.events = append(o.events, e)
 	}
 	return nil
@@ -97,7 +96,7 @@ func (o *Outcome) remedies(ctx context.Context, run *report.Run, held step.LiveB
 	for _, e := range o.eventsOfRank("tried") {
 		if e.Text != "" {
 			add(e.Text, triedSource, min(e.Allocated-e.PeakAllocated, run.Allocated-other))
-		} else if o.End().Benchmark {
+		} else if o.EndEvent().Benchmark {
 			add("torch.backends.cudnn.benchmark = False, whose trials of algorithms have the peak", triedSource,
 				min(run.Allocated-e.Allocated, run.Allocated-other))
 		}
@@ -106,8 +105,9 @@ func (o *Outcome) remedies(ctx context.Context, run *report.Run, held step.LiveB
 		add(e.Text, estimateSource, e.Allocated)
 	}
 	evaluates := func(p *program.Phase) bool { return p.Name == "evaluation" }
-	if kept, line, all := step.LiveAtPeakOf(o.Program, evaluates).RepeatedLine(3); kept > 0 && o.End().Graded != "" {
-		add("torch.no_grad() for the evaluation, whose batches keep graphs ("+o.End().Graded+")", estimateSource,
+	graded := o.EndEvent().Graded
+	if kept, line, all := step.LiveAtPeakOf(o.Program, evaluates).RepeatedLine(3); kept > 0 && graded != "" {
+		add("torch.no_grad() for the evaluation, whose batches keep graphs ("+o.EndEvent().Graded+")", estimateSource,
 			min(all, run.Allocated-evaluation))
 	} else if kept > 0 {
 		add("outputs of the evaluation brought to the host batch by batch ("+line+
@@ -188,8 +188,7 @@ var sourceLocation = pattern.Lazy(`^(.*):(\d+):[^:]*$`)
 // contextLines is the number of lines before and after a line that count as the same computation.
 const contextLines = 8
 
-// bytesOfLines returns the sum of the bytes that matching lines of the user's code hold, and the line that holds the
-// most.
+// bytesOfLines returns the bytes that matching lines of the user's code hold, and the line that holds the most.
 func bytesOfLines(held step.LiveBuffers, line, near *regexp.Regexp) (sum int64, most string) {
 	for _, c := range held.Lines(20) {
 		if text, around, _ := sourceLine(c.Name); line.MatchString(text) && near.MatchString(around) {
@@ -201,8 +200,8 @@ func bytesOfLines(held step.LiveBuffers, line, near *regexp.Regexp) (sum int64, 
 	return sum, most
 }
 
-// sourceLine returns the text of a source line (file:line:function), the text of the lines around it, and the file;
-// empty if unreadable.
+// sourceLine returns the text of a line (file:line:function), of the lines around it, and the file; empty if
+// unreadable.
 func sourceLine(where string) (line, near, file string) {
 	parts := sourceLocation().FindStringSubmatch(where)
 	if parts == nil {

@@ -102,8 +102,7 @@ type Event struct {
 	Graded string `json:"graded"`
 	// Untried reports whether further steps would show the savings of changes, unless "tried" events follow.
 	Untried bool `json:"untried"`
-	// Unseen are the lines (file:line) that evaluate ("eval") or save and did not run. A line is empty if a trainer may
-	// do so.
+	// Unseen are the lines (file:line) that evaluate ("eval") or save and did not run; empty if a trainer may do so.
 	Unseen map[string]string `json:"unseen"`
 	// Releases are the releases of the imported libraries by their name on PyPI.
 	Releases map[string]string `json:"releases"`
@@ -115,8 +114,7 @@ type Event struct {
 	Benchmark bool `json:"benchmark"`
 	// TunedBefore is the number of torch.compile kernels whose autotuning result Inductor found in its cache.
 	TunedBefore int `json:"tuned_before"`
-	// PrivatePools is the number of PyTorch's private memory pools (as for CUDA graphs) at the end, PrivateBytes their
-	// reserved bytes.
+	// PrivatePools is the number of PyTorch's private memory pools (CUDA graphs) at the end, PrivateBytes their bytes.
 	PrivatePools int   `json:"private_pools"`
 	PrivateBytes int64 `json:"private_bytes"`
 	// Elsewhere holds the peaks on the other devices that the process used.

@@ -37,7 +37,7 @@ func HostSteps(ctx context.Context, c Command, python string) (torch string, sec
 	if o.Kind() != Fits || len(seconds) < leastTimed {
 		return "", nil, input.Errorf("%s cannot train on the simulated GPU (%s): need PyTorch for CUDA 12 or 13; "+
 			"name a Python that has it with --python", python, strings.TrimSuffix(
-			fmt.Sprintf("%s, %s", results[o.Kind()], o.StderrTail), ", "))
+			fmt.Sprintf("%s, %s", resultNames[o.Kind()], o.StderrTail), ", "))
 	}
 	seconds = seconds[len(seconds)-leastTimed:]
 	slices.Sort(seconds)

@@ -20,8 +20,8 @@ func (o *Outcome) WriteProgram(w io.Writer) error {
 	}
 	f := recorded.File{
 		Header: recorded.Header{
-			Name: o.name(), GPU: o.GPU.Name, Torch: release.Release(), AllocConf: o.allocConf(),
-			Allocated: o.End().Allocated, Reserved: o.End().Reserved,
+			Name: o.scriptName(), GPU: o.GPU.Name, Torch: release.Release(), AllocConf: o.allocConf(),
+			Allocated: o.EndEvent().Allocated, Reserved: o.EndEvent().Reserved,
 		},
 		Recordings: []*recorded.Recording{{Program: o.Program}},
 	}

@@ -30,8 +30,7 @@ const squareError = 0.02
 // A BatchRun is the result of running a command at a batch size.
 type BatchRun struct {
 	Batch int
-	// Reserved is the peak of reserved bytes, including the growth in steps that were not run; zero if the run did not
-	// fit.
+	// Reserved is the peak of reserved bytes, with growth in steps that were not run; zero if the run did not fit.
 	Reserved int64
 	// Peaks are the peaks of allocated bytes by phase. At small batches they may grow while reserved bytes do not.
 	Peaks map[string]int64
@@ -74,9 +73,8 @@ type batchSearch struct {
 	missed      bool // whether a batch that was predicted to fit did not
 }
 
-// Largest finds the largest multiple of a batch size that is safe on a GPU, up to a limit, with few runs of the
-// command.
-func Largest(ctx context.Context, gpu device.GPU, b planner.Budget, multiple, most int,
+// LargestBatch finds the largest multiple of a batch size that is safe on a GPU, up to a limit, with few runs.
+func LargestBatch(ctx context.Context, gpu device.GPU, b planner.Budget, multiple, most int,
 	run func(batch int) (BatchRun, error),
 ) (found report.Largest, err error) {
 	b.Memory, found.Safe = gpu.Memory, true
@@ -103,7 +101,7 @@ func Largest(ctx context.Context, gpu device.GPU, b planner.Budget, multiple, mo
 		} else {
 			s.fails, found.FirstFailing, s.missed = next, next*multiple, s.missed || predicted
 		}
-		if next, err = s.next(ctx, r.Reserved > 0); err != nil {
+		if next, err = s.nextMultiple(ctx, r.Reserved > 0); err != nil {
 			return found, err
 		}
 	}
@@ -113,9 +111,9 @@ func Largest(ctx context.Context, gpu device.GPU, b planner.Budget, multiple, mo
 	return found, nil
 }
 
-// next returns the multiple to run next: the largest whose predicted need is within the limit. If no multiple is left
-// to run, it returns the largest that fits. known reports whether the need of the last run is known.
-func (s *batchSearch) next(ctx context.Context, known bool) (int, error) {
+// nextMultiple returns the multiple to run next: the largest whose predicted need is within the limit. If no multiple
+// is left to run, it returns the largest that fits. known reports whether the need of the last run is known.
+func (s *batchSearch) nextMultiple(ctx context.Context, known bool) (int, error) {
 	low, high := s.fits, s.fails
 	switch {
 	case high-low <= 1:
@@ -133,7 +131,7 @@ func (s *batchSearch) next(ctx context.Context, known bool) (int, error) {
 		beside := secondRunShare * float64(one.Batch) * float64(s.limit-fixed) / float64(max(1, need-fixed))
 		return int(min(max(whole, beside), maxProportionalFactor*whole, float64(high*s.multiple))) / s.multiple, nil
 	}
-	predicted, err := s.prediction(ctx)
+	predicted, err := s.predictNeed(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -164,10 +162,10 @@ func (s *batchSearch) next(ctx context.Context, known bool) (int, error) {
 	return low, nil
 }
 
-// prediction returns the memory need as a function of the batch, from two runs: the smallest run that does not fit (or
+// predictNeed returns the memory need as a function of the batch, from two runs: the smallest run that does not fit (or
 // the largest if all fit), and the largest run below it that fits. If both are the same run, the second is the largest
 // run with at most three quarters of its batch, or the smallest run.
-func (s *batchSearch) prediction(ctx context.Context) (func(batch int) (int64, error), error) {
+func (s *batchSearch) predictNeed(ctx context.Context) (func(batch int) (int64, error), error) {
 	fits, above := s.fits*s.multiple, 1
 	for above < len(s.runs)-1 && s.runs[above].Batch <= fits {
 		above++

@@ -29,7 +29,7 @@ func TestTheLargestBatchTakesFewRuns(t *testing.T) {
 		safe := func(batch int) bool {
 			return budget.Need(planner.EstimateOfRun(gpu, reserved(batch))) <= budget.Limit()
 		}
-		found, err := script.Largest(t.Context(), gpu, budget, multiple, 1<<16,
+		found, err := script.LargestBatch(t.Context(), gpu, budget, multiple, 1<<16,
 			func(batch int) (script.BatchRun, error) {
 				runs++
 				sized := script.BatchRun{Batch: batch}
@@ -51,7 +51,7 @@ func TestTheLargestBatchTakesFewRuns(t *testing.T) {
 func TestSamplesBoundTheLargestBatch(t *testing.T) {
 	gpu := device.GPU{Name: "card", Memory: 24 << 30}
 	for samples, want := range map[int]int{100: 96, 64: 64, 5: 8} {
-		found, err := script.Largest(t.Context(), gpu, planner.Budget{Margin: planner.DefaultMargin}, 8, 1<<16,
+		found, err := script.LargestBatch(t.Context(), gpu, planner.Budget{Margin: planner.DefaultMargin}, 8, 1<<16,
 			func(batch int) (script.BatchRun, error) {
 				require.LessOrEqual(t, batch, max(8, samples))
 				return script.BatchRun{Batch: batch, Reserved: int64(batch) << 20, Samples: samples}, nil
@@ -65,7 +65,7 @@ func TestSamplesBoundTheLargestBatch(t *testing.T) {
 func TestPeaksOfPhasesTellWhatLargerBatchesNeed(t *testing.T) {
 	gpu, runs := device.GPU{Name: "card", Memory: 24 << 30}, 0
 	budget := planner.Budget{Memory: gpu.Memory, Margin: planner.DefaultMargin}
-	found, err := script.Largest(t.Context(), gpu, budget, 1, 1<<20, func(batch int) (script.BatchRun, error) {
+	found, err := script.LargestBatch(t.Context(), gpu, budget, 1, 1<<20, func(batch int) (script.BatchRun, error) {
 		runs++
 		peaks := map[string]int64{"optimizer": 4 << 30, "backward": 2<<30 + 100_000*int64(batch)}
 		sized := script.BatchRun{Batch: batch, Reserved: max(peaks["optimizer"], peaks["backward"]), Peaks: peaks}

@@ -53,8 +53,8 @@ type Failure struct {
 	Phase string `json:"phase"`
 }
 
-// Trained returns the ID of the process with the most optimizer steps; without steps, one that used the GPU, or zero.
-func (o *Outcome) Trained() int {
+// TrainingProcess returns the ID of the process with the most optimizer steps, else of one that used the GPU, or zero.
+func (o *Outcome) TrainingProcess() int {
 	best, most := 0, 0
 	for _, e := range o.eventsNamed("end") {
 		steps := 0
@@ -74,18 +74,18 @@ func (o *Outcome) eventsNamed(name string) []Event {
 
 // eventsOfRank returns the events with a name from the training process.
 func (o *Outcome) eventsOfRank(name string) []Event {
-	pid := o.Trained()
+	pid := o.TrainingProcess()
 	return slices.DeleteFunc(o.eventsNamed(name), func(e Event) bool { return e.PID != pid })
 }
 
 // marks returns the phase ends on the GPU that the report describes.
 func (o *Outcome) marks() []Event {
-	gpu := o.End().GPU
+	gpu := o.EndEvent().GPU
 	return slices.DeleteFunc(o.eventsOfRank("mark"), func(e Event) bool { return e.GPU != gpu })
 }
 
-// End returns the last event of the training process; the zero Event if there is none.
-func (o *Outcome) End() Event {
+// EndEvent returns the last event of the training process; the zero Event if there is none.
+func (o *Outcome) EndEvent() Event {
 	if ends := o.eventsOfRank("end"); len(ends) > 0 {
 		return ends[len(ends)-1]
 	}
@@ -94,7 +94,7 @@ func (o *Outcome) End() Event {
 
 // Steps returns the numbers of steps of all optimizers that stepped, largest first.
 func (o *Outcome) Steps() []int {
-	return slices.DeleteFunc(slices.Clone(o.End().Steps), func(n int) bool { return n == 0 })
+	return slices.DeleteFunc(slices.Clone(o.EndEvent().Steps), func(n int) bool { return n == 0 })
 }
 
 // Torch returns the event that describes PyTorch; the zero Event if PyTorch was never imported.
@@ -117,8 +117,7 @@ func (o *Outcome) allocConf() string {
 // DivertedFiles returns the files whose writes vprof redirected, by the paths in the script.
 func (o *Outcome) DivertedFiles() []string { return o.paths("diverted") }
 
-// UncomputedLines returns the user's lines (file:line) that depend on a number that was not computed, since kernels do
-// not run.
+// UncomputedLines returns the user's lines (file:line) that depend on a number that no kernel computed.
 func (o *Outcome) UncomputedLines() []string { return o.paths("guessed") }
 
 // paths returns the distinct paths in all events with a name.
@@ -151,7 +150,7 @@ const (
 
 // Kind returns how the run ended.
 func (o *Outcome) Kind() Kind {
-	torch, failure := o.Torch(), o.failure()
+	torch, failure := o.Torch(), o.exception()
 	switch {
 	case o.TimedOut:
 		return TimedOut
@@ -161,12 +160,12 @@ func (o *Outcome) Kind() Kind {
 		return NoCUDA
 	case torch.Version != "" && o.Device != "" && !torch.Available:
 		return NoGPU
-	case o.ExitCode != 0 && slices.Contains([]string{"", "exit"}, o.End().Reason):
+	case o.ExitCode != 0 && slices.Contains([]string{"", "exit"}, o.EndEvent().Reason):
 		// A program that started the training, such as a notebook, may report a run that vprof ended as a failure.
 		return Failed
 	case torch.Version == "":
 		return NoCUDA
-	case o.End().Allocated == 0:
+	case o.EndEvent().Allocated == 0:
 		return Untrained
 	}
 	return Fits
@@ -178,8 +177,8 @@ func isSupportedCUDA(cuda string) bool {
 	return slices.Contains([]string{"12", "13"}, major)
 }
 
-// failure returns the exception that ended the script; the zero Event if there is none.
-func (o *Outcome) failure() Event {
+// exception returns the exception that ended the script; the zero Event if there is none.
+func (o *Outcome) exception() Event {
 	if o.ExitCode == 0 {
 		return Event{}
 	}
@@ -195,7 +194,7 @@ func (o *Outcome) failure() Event {
 
 // readTrace reads the recorded allocations of the training process.
 func (o *Outcome) readTrace() error {
-	end := o.End()
+	end := o.EndEvent()
 	if end.Trace == "" {
 		return nil
 	}

@@ -6,8 +6,7 @@ import (
 	"syscall"
 )
 
-// hostPeak returns the peak resident memory in bytes of an ended process or of a child that it waited for. Linux counts
-// in KiB.
+// hostPeak returns the peak resident memory, in bytes, of an ended process or of a child that it waited for.
 func hostPeak(state *os.ProcessState) int64 {
 	if usage, ok := state.SysUsage().(*syscall.Rusage); ok {
 		return usage.Maxrss << 10

@@ -26,14 +26,13 @@ type question struct {
 	// convolution is the convolution that the question is about; nil for other questions.
 	convolution *query.Question
 	// engine is the convolution's engine in cuDNN; the zero engine is the one that PyTorch chooses.
-	engine engine
+	engine convolutionEngine
 	// rule returns vprof's own answer in bytes; nil if it has none.
 	rule func(*cudnn.Rules, cudnn.GPU) int64
 }
 
-// An engine is a cuDNN implementation of a convolution. PyTorch tries several with cudnn.benchmark, or if memory is
-// short.
-type engine struct {
+// A convolutionEngine is a cuDNN implementation of a convolution. With cudnn.benchmark PyTorch tries several.
+type convolutionEngine struct {
 	list string // "proposal" or "fallback"; empty for the engine of PyTorch's choice
 	at   int
 	// notes reports whether the question asks for the engine's numerical notes, by which PyTorch excludes engines that
@@ -42,7 +41,7 @@ type engine struct {
 }
 
 // engineOf returns the engine that a question names.
-func engineOf(given map[string]string) (e engine, err error) {
+func engineOf(given map[string]string) (e convolutionEngine, err error) {
 	_, e.notes = given["notes"]
 	for _, list := range []string{"proposal", "fallback"} {
 		if at, named := given[list]; named {
@@ -72,13 +71,13 @@ func parseQuestion(line string) (question, error) {
 	}
 	switch words[0] {
 	case "conv":
-		q, err := convolution(words[1], given)
+		q, err := parseConvolution(words[1], given)
 		e, wrong := engineOf(given)
 		return question{asked: q.String(), convolution: &q, engine: e, rule: func(r *cudnn.Rules, b cudnn.GPU) int64 {
 			return workspaceOf(r, b, q)
 		}}, errors.Join(err, wrong)
 	case "rnn":
-		r, err := recurrent(given)
+		r, err := parseRNN(given)
 		return question{rule: func(_ *cudnn.Rules, b cudnn.GPU) int64 {
 			if words[1] == "reserve" {
 				return r.Reserve()
@@ -86,13 +85,13 @@ func parseQuestion(line string) (question, error) {
 			return r.Workspace(b.Capability)
 		}}, err
 	case "norm":
-		n, err := batchNorm(words[1], given)
-		return question{rule: constant(n)}, err
+		n, err := batchNormWorkspace(words[1], given)
+		return question{rule: constantBytes(n)}, err
 	}
 	return question{}, fmt.Errorf("unknown operation in question %q", line)
 }
 
-func constant(n int64) func(*cudnn.Rules, cudnn.GPU) int64 {
+func constantBytes(n int64) func(*cudnn.Rules, cudnn.GPU) int64 {
 	return func(*cudnn.Rules, cudnn.GPU) int64 { return n }
 }
 
@@ -104,8 +103,8 @@ func workspaceOf(r *cudnn.Rules, b cudnn.GPU, q query.Question) int64 {
 	return allocations[len(allocations)-1] // copies of tensors come before it
 }
 
-// recurrent parses a question about an RNN layer.
-func recurrent(given map[string]string) (cudnn.RNN, error) {
+// parseRNN parses a question about an RNN layer.
+func parseRNN(given map[string]string) (cudnn.RNN, error) {
 	modes := map[string]cudnn.RNNMode{"rnn": cudnn.SimpleRNN, "gru": cudnn.GRU, "lstm": cudnn.LSTM}
 	mode, known := modes[given["mode"]]
 	element, sized := sizes[given["dtype"]]
@@ -125,9 +124,9 @@ func recurrent(given map[string]string) (cudnn.RNN, error) {
 	return r, nil
 }
 
-// batchNorm returns the workspace of a batch norm over a channels-last tensor.
-func batchNorm(pass string, given map[string]string) (int64, error) {
-	x, err := numbers(given["x"])
+// batchNormWorkspace returns the workspace of a batch norm over a channels-last tensor.
+func batchNormWorkspace(pass string, given map[string]string) (int64, error) {
+	x, err := parseNumbers(given["x"])
 	if err != nil || len(x) < 3 || x[1] < 1 {
 		return 0, fmt.Errorf("invalid sizes x=%q of a batch norm: %w", given["x"], err)
 	}
@@ -143,9 +142,9 @@ func batchNorm(pass string, given map[string]string) (int64, error) {
 	return n.Forward(), nil
 }
 
-// convolution parses a question about a convolution: pass, types, and tensors as sizes and strides. The number of
+// parseConvolution parses a question about a convolution: pass, types, and tensors as sizes and strides. The number of
 // groups is the channels of x divided by the channels of w.
-func convolution(pass string, given map[string]string) (query.Question, error) {
+func parseConvolution(pass string, given map[string]string) (query.Question, error) {
 	var q query.Question
 	operation, known := operations[pass]
 	if !known {
@@ -154,13 +153,13 @@ func convolution(pass string, given map[string]string) (query.Question, error) {
 	lists := map[string][]int64{}
 	for _, key := range []string{"x", "w", "y", "pad", "stride", "dilation"} {
 		dims, _, _ := strings.Cut(given[key], ";")
-		list, err := numbers(dims)
+		list, err := parseNumbers(dims)
 		if err != nil {
 			return q, fmt.Errorf("%s: %w", key, err)
 		}
 		lists[key] = list
 	}
-	c, err := configOf(lists)
+	c, err := convolutionOf(lists)
 	if err != nil {
 		return q, err
 	}
@@ -173,8 +172,8 @@ func convolution(pass string, given map[string]string) (query.Question, error) {
 	return query.NewQuestion(c, operation), nil
 }
 
-// configOf returns the convolution whose tensors have the given sizes.
-func configOf(sizes map[string][]int64) (cudnn.Config, error) {
+// convolutionOf returns the convolution whose tensors have the given sizes.
+func convolutionOf(sizes map[string][]int64) (cudnn.Config, error) {
 	x, w, y := sizes["x"], sizes["w"], sizes["y"]
 	dims := len(x) - 2
 	if dims < 2 || dims > 3 || len(w) != len(x) || len(y) != len(x) || w[1] < 1 || x[1]%w[1] != 0 {
@@ -202,12 +201,12 @@ func configOf(sizes map[string][]int64) (cudnn.Config, error) {
 
 func channelsLast(tensor string) bool {
 	dims, strides, _ := strings.Cut(tensor, ";s=")
-	d, err := numbers(dims)
-	s, failed := numbers(strides)
+	d, err := parseNumbers(dims)
+	s, failed := parseNumbers(strides)
 	return err == nil && failed == nil && len(d) == len(s) && len(d) > 2 && d[1] > 1 && s[1] == 1
 }
 
-func numbers(list string) ([]int64, error) {
+func parseNumbers(list string) ([]int64, error) {
 	var all []int64
 	for word := range strings.SplitSeq(list, ",") {
 		n, err := strconv.ParseInt(word, 10, 64)

@@ -17,15 +17,15 @@ import (
 	"github.com/vprof/vprof/profiler/stack"
 )
 
-// results maps the kinds of ends to their names in reports.
-var results = map[Kind]string{
+// resultNames maps the kinds of ends to their names in reports.
+var resultNames = map[Kind]string{
 	Fits: "fits", OutOfMemory: "out of memory", Failed: "failed", TimedOut: "timeout",
 	NoCUDA: "no cuda", NoGPU: "no gpu", Untrained: "no training",
 }
 
 // Report returns the outcome as a report. Its peaks are those that PyTorch counted.
 func (o *Outcome) Report(ctx context.Context) (*report.Report, error) {
-	c := models.Case{Model: o.name(), GPUs: o.GPUs, Stack: o.libraries()}
+	c := models.Case{Model: o.scriptName(), GPUs: o.GPUs, Stack: o.libraries()}
 	if release, err := stack.Lookup(o.Torch().Version); err == nil {
 		c.Torch = release.Release()
 	}
@@ -34,7 +34,7 @@ func (o *Outcome) Report(ctx context.Context) (*report.Report, error) {
 		Case:         report.Case{Case: c, BatchUnit: "sample"},
 		Devices:      []report.Device{step.DeviceOf(o.GPU)},
 		Coefficients: []report.Coefficient{}, Points: []report.Point{},
-		Script: o.script(), Warnings: o.warnings(),
+		Script: o.scriptReport(), Warnings: o.warnings(),
 	}
 	if o.Device != "" {
 		r.Devices[0].Name, r.Devices[0].Simulated = o.Device, false
@@ -42,7 +42,7 @@ func (o *Outcome) Report(ctx context.Context) (*report.Report, error) {
 	if o.Program == nil {
 		return r, nil
 	}
-	run, err := o.run(ctx, r)
+	run, err := o.runReport(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func (o *Outcome) warnings() []report.Warning {
 	if o.Sizes.Unknown > 0 {
 		warn("the peaks lack them", "the sizes of %d workspaces of libraries are unknown", o.Sizes.Unknown)
 	}
-	if o.End().Benchmark && o.Device == "" {
+	if o.EndEvent().Benchmark && o.Device == "" {
 		const tries = "torch.backends.cudnn.benchmark is on: PyTorch tries several algorithms of each convolution; "
 		switch {
 		case o.Sizes.Modeled > 0:
@@ -101,14 +101,14 @@ func (o *Outcome) warnings() []report.Warning {
 				"all their workspaces are counted, and the one that cuDNN proposes first is taken for the fastest")
 		}
 	}
-	if o.End().OOMs > 0 && o.Kind() != OutOfMemory {
-		warn("", "the script ran out of memory %d times and caught the errors", o.End().OOMs)
+	if o.EndEvent().OOMs > 0 && o.Kind() != OutOfMemory {
+		warn("", "the script ran out of memory %d times and caught the errors", o.EndEvent().OOMs)
 	}
 	return all
 }
 
-// name returns the name of the script in the command, without its folder.
-func (o *Outcome) name() string {
+// scriptName returns the name of the script in the command, without its folder.
+func (o *Outcome) scriptName() string {
 	at := slices.IndexFunc(o.Args, func(arg string) bool { return strings.HasSuffix(arg, ".py") })
 	return filepath.Base(o.Args[max(0, at)])
 }
@@ -116,7 +116,7 @@ func (o *Outcome) name() string {
 // libraries returns the releases of the libraries that the script imported, except releases that are not numeric.
 func (o *Outcome) libraries() stack.Libraries {
 	all := stack.Libraries{}
-	for name, release := range o.End().Releases {
+	for name, release := range o.EndEvent().Releases {
 		if one, err := stack.ParseLibraries(name + "=" + release); err == nil {
 			all[name] = one[name]
 		}
@@ -124,10 +124,10 @@ func (o *Outcome) libraries() stack.Libraries {
 	return all
 }
 
-func (o *Outcome) script() *report.Script {
-	torch, end, failure := o.Torch(), o.End(), o.failure()
+func (o *Outcome) scriptReport() *report.Script {
+	torch, end, failure := o.Torch(), o.EndEvent(), o.exception()
 	s := &report.Script{
-		Command: o.Args, Torch: torch.Version, CUDA: torch.CUDA, Result: results[o.Kind()], ExitCode: o.ExitCode,
+		Command: o.Args, Torch: torch.Version, CUDA: torch.CUDA, Result: resultNames[o.Kind()], ExitCode: o.ExitCode,
 		Steps: append([]int{}, o.Steps()...), Optimizers: append([]string{}, end.Optimizers...), Ended: end.Reason,
 		Seconds: o.Seconds, Host: o.HostPeak, Lines: []report.Component{},
 		DivertedFiles: append([]string{}, o.DivertedFiles()...), SparedFiles: o.paths("kept"),
@@ -156,10 +156,9 @@ func (o *Outcome) script() *report.Script {
 	return s
 }
 
-// coverage returns which parts of training the run covers; nil if the script ended by itself or the user chose the
-// number of steps.
+// coverage returns the parts of training that the run covers; nil if it ended by itself or the user chose the steps.
 func (o *Outcome) coverage() *report.Coverage {
-	if o.Longest == 0 || !slices.Contains([]string{"steps", "shortened"}, o.End().Reason) {
+	if o.Longest == 0 || !slices.Contains([]string{"steps", "shortened"}, o.EndEvent().Reason) {
 		return nil
 	}
 	seen := &report.Coverage{Why: "no DataLoader of PyTorch gave the batches"}
@@ -196,15 +195,14 @@ func (o *Outcome) LeastMemory(ctx context.Context, device int64) (int64, error) 
 
 // growth returns the growth of memory per step, and the step at which the GPU is full; nil without much growth.
 func (o *Outcome) growth(run *report.Run) *report.StepGrowth {
-	last := max(o.End().Batches, run.Phases[len(run.Phases)-1].Step)
-	// Use memory left by the step before the last, or the one before it: after the last step, loop variables still hold
-	// memory.
+	last := max(o.EndEvent().Batches, run.Phases[len(run.Phases)-1].Step)
+	// Use memory left by an earlier step than the last: after the last step, loop variables still hold memory.
 	kept := step.KeptAfterStep(o.Program, last-2)
 	for made := last - 3; made > 0 && kept.Bytes() == 0; made-- {
 		kept = step.KeptAfterStep(o.Program, made)
 	}
-	each := o.End().Growth
-	if o.End().Uneven {
+	each := o.EndEvent().Growth
+	if o.EndEvent().Uneven {
 		each = 0
 		for made := 1; made <= last-2; made++ { // the first step makes the optimizer's state
 			kept = step.KeptAfterStep(o.Program, made)
@@ -216,11 +214,11 @@ func (o *Outcome) growth(run *report.Run) *report.StepGrowth {
 	}
 	room := o.GPU.Memory - run.Context - run.Allocated // the allocator frees what it has cached
 	g := &report.StepGrowth{
-		Bytes: each, FullBatchSteps: last + int(max(0, room)/each), Lines: kept.Lines(3), Through: o.End().Through,
+		Bytes: each, FullBatchSteps: last + int(max(0, room)/each), Lines: kept.Lines(3), Through: o.EndEvent().Through,
 	}
-	if total := o.End().Total; total > 0 && total <= g.FullBatchSteps {
+	if total := o.EndEvent().Total; total > 0 && total <= g.FullBatchSteps {
 		g.Steps, g.RestBytes = total, each*int64(max(0, total-last))
-		if later := o.End().Later; later > 0 {
+		if later := o.EndEvent().Later; later > 0 {
 			g.RestBytes = max(0, later-run.Allocated)
 		}
 		g.RestBytes = min(g.RestBytes, max(0, o.GPU.Memory-run.Device)) // it fits, since cached memory is freed
@@ -231,16 +229,16 @@ func (o *Outcome) growth(run *report.Run) *report.StepGrowth {
 	return g
 }
 
-// run returns the report of the run on the GPU. The breakdown of the peak comes from a replay of the recording.
-func (o *Outcome) run(ctx context.Context, r *report.Report) (*report.Run, error) {
-	end := o.End()
+// runReport returns the report of the run on the GPU. The breakdown of the peak comes from a replay of the recording.
+func (o *Outcome) runReport(ctx context.Context, r *report.Report) (*report.Run, error) {
+	end := o.EndEvent()
 	out := &report.Run{
 		Simulated: o.Device == "", Fits: o.Kind() != OutOfMemory,
 		Requested: end.Requested, Allocated: end.Allocated, Reserved: end.Reserved,
 		Device: end.Reserved + o.GPU.Context, Context: o.GPU.Context,
-		Retries: end.Retries, Phases: o.phases(),
+		Retries: end.Retries, Phases: o.mergedPhases(),
 	}
-	out.Step = o.timing()
+	out.Step = o.medianTiming()
 	if o.Device != "" {
 		out.OtherProcessBytes, out.Device = o.Others, end.Reserved
 		for _, e := range o.marks() {
@@ -248,9 +246,9 @@ func (o *Outcome) run(ctx context.Context, r *report.Report) (*report.Run, error
 		}
 		out.Context = out.Device - end.Reserved
 	}
-	peak := highest(out.Phases)
+	peak := highestPhase(out.Phases)
 	out.PeakPhase = program.Phase{Step: peak.Step - 1, Name: peak.Name}.String()
-	if f := o.OOM; f != nil && o.End().OOMs > 0 {
+	if f := o.OOM; f != nil && o.EndEvent().OOMs > 0 {
 		out.OOM = &report.OOM{
 			Requested: f.Want, Free: f.Free, Class: program.Temporaries.String(), Op: "allocation",
 			Line: f.Where, Phase: program.Phase{Step: f.Step, Name: f.Phase}.String(),
@@ -276,16 +274,16 @@ func (o *Outcome) run(ctx context.Context, r *report.Report) (*report.Run, error
 	return out, nil
 }
 
-// highest returns the phase with the highest peak; the first if several have it.
-func highest(all []report.Phase) report.Phase {
+// highestPhase returns the phase with the highest peak; the first if several have it.
+func highestPhase(all []report.Phase) report.Phase {
 	return slices.MaxFunc(all, func(a, b report.Phase) int { return cmp.Compare(a.PeakAllocated, b.PeakAllocated) })
 }
 
 // leastTimed is the smallest number of timed steps whose median is reported.
 const leastTimed = 10
 
-// timing returns the median of the timed steps; nil if there are too few.
-func (o *Outcome) timing() *report.Timing {
+// medianTiming returns the median of the timed steps; nil if there are too few.
+func (o *Outcome) medianTiming() *report.Timing {
 	all := o.eventsOfRank("timed")
 	if len(all) == 0 || len(all[0].Times) < leastTimed {
 		return nil
@@ -307,8 +305,8 @@ func (o *Outcome) allocator() allocator.Config {
 	return conf
 }
 
-// phases returns the phases in order. Phases of a step with the same name are merged.
-func (o *Outcome) phases() []report.Phase {
+// mergedPhases returns the phases in order. Phases of a step with the same name are merged.
+func (o *Outcome) mergedPhases() []report.Phase {
 	var all []report.Phase
 	for _, e := range o.marks() {
 		i := slices.IndexFunc(all, func(p report.Phase) bool { return p.Step == e.Step+1 && p.Name == e.Phase })

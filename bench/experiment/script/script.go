@@ -30,8 +30,7 @@ type Command struct {
 	// Stubs is the folder of stub libraries that simulate the GPU, with a subfolder for each major version of CUDA;
 	// empty to run on a GPU of this machine.
 	Stubs string
-	// Device names the GPU of this machine to use ("cuda:0"); empty with Stubs. Others is the bytes that other
-	// processes use on it.
+	// Device names the GPU of this machine to use ("cuda:0"); empty with Stubs. Other processes use Others bytes of it.
 	Device string
 	Others int64
 	// Steps is the number of steps of each optimizer after which training ends; zero is no limit.
@@ -43,8 +42,7 @@ type Command struct {
 	// Longest is the time limit of the search for the largest batches of the data set. Training runs one or two of them
 	// after the steps. Zero skips the search.
 	Longest time.Duration
-	// Until is "eval" or "save" to train until the first evaluation or saving, or "end" to let the command end by
-	// itself.
+	// Until is "eval" or "save" to train until the first evaluation or saving, "end" until the command ends by itself.
 	Until string
 	// NoGrad turns off autograd.
 	NoGrad bool
@@ -116,7 +114,7 @@ func Run(ctx context.Context, c Command) (*Outcome, error) {
 		return nil, input.Errorf("cannot start %s: %w%s", c.Args[0], err, how)
 	}
 	log := &eventLog{path: room.path("events.jsonl"), onEvent: c.eventHandler(server)}
-	late := c.await(ctx, p, log)
+	late := c.awaitEnd(ctx, p, log)
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -137,7 +135,7 @@ func Run(ctx context.Context, c Command) (*Outcome, error) {
 		o.ExitCode = 1
 	}
 	err = errors.Join(o.readNative(room), o.readTrace())
-	if (err != nil || o.ExitCode != 0) && (isFull(room.dir) || strings.Contains(o.failure().Text, noSpaceMessage)) {
+	if (err != nil || o.ExitCode != 0) && (isFull(room.dir) || strings.Contains(o.exception().Text, noSpaceMessage)) {
 		return nil, fmt.Errorf("%s in %s, where vprof stores the script's files; set TMPDIR to a folder with more",
 			strings.ToLower(noSpaceMessage), os.TempDir())
 	}
@@ -159,8 +157,8 @@ func (c *Command) eventHandler(s *cudnnServer) func(Event) {
 	}
 }
 
-// await reads events until the command has ended; late reports whether it reached its timeout.
-func (c *Command) await(ctx context.Context, p *supervisor.Process, log *eventLog) (late bool) {
+// awaitEnd reads events until the command has ended; late reports whether it reached its timeout.
+func (c *Command) awaitEnd(ctx context.Context, p *supervisor.Process, log *eventLog) (late bool) {
 	var timeout <-chan time.Time
 	if c.Timeout > 0 {
 		timeout = time.After(c.Timeout)

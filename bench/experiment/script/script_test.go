@@ -86,7 +86,7 @@ func TestTrainingEndsAfterTheStepsThatAreAskedFor(t *testing.T) {
 		o, said := trial(t, script.Command{Steps: c.steps, Until: c.until}, c.args...)
 		require.Equal(t, script.Fits, o.Kind(), "%s: %s", c.name, said)
 		require.Equal(t, c.want, o.Steps(), c.name)
-		require.Equal(t, c.ended, o.End().Reason, c.name)
+		require.Equal(t, c.ended, o.EndEvent().Reason, c.name)
 		if slices.Contains(c.args, "within backward") {
 			require.Equal(t, 2, strings.Count(said, "backward goes on"), "the pass is not left before its end")
 		}
@@ -236,7 +236,7 @@ func TestFailuresHaveTheirKind(t *testing.T) {
 	}
 	o, _ := trial(t, script.Command{Steps: 3}, "small", "catch")
 	require.Equal(t, script.Fits, o.Kind())
-	require.EqualValues(t, 1, o.End().OOMs)
+	require.EqualValues(t, 1, o.EndEvent().OOMs)
 	require.EqualValues(t, 1000, o.OOM.Want)
 	require.Equal(t, "backward", o.OOM.Phase)
 	o, _ = trial(t, script.Command{Timeout: 300 * time.Millisecond}, strings.Fields("save")...)
@@ -435,8 +435,8 @@ func TestGrowthIsNamed(t *testing.T) {
 		o, said := trial(t, script.Command{Steps: 3, Longest: time.Minute}, c.args...)
 		require.Equal(t, script.Fits, o.Kind(), said)
 		require.Equal(t, c.steps, o.Steps(), c.args)
-		require.Equal(t, map[int]int64{1: 2000, 2: 0}[len(c.args)], o.End().Growth)
-		require.Equal(t, slices.Contains(c.args, "uneven"), o.End().Uneven)
+		require.Equal(t, map[int]int64{1: 2000, 2: 0}[len(c.args)], o.EndEvent().Growth)
+		require.Equal(t, slices.Contains(c.args, "uneven"), o.EndEvent().Uneven)
 	}
 	card := device.GPU{Name: "card", Memory: 1 << 16}
 	o, _ := trial(t, script.Command{Steps: 3, Longest: time.Minute, GPU: card}, "grow")
@@ -455,7 +455,7 @@ func TestGrowthIsNamed(t *testing.T) {
 		"grow graph":   `total \(.*train\.py:\d+\), to whose graph every step adds`,
 	} {
 		o, said := trial(t, script.Command{Steps: 3, Longest: time.Minute}, strings.Fields(args)...)
-		require.Regexp(t, `^`+through, o.End().Through, said)
+		require.Regexp(t, `^`+through, o.EndEvent().Through, said)
 	}
 	smoke := script.Smoke(r, planner.Budget{Margin: planner.DefaultMargin}, 1)
 	require.False(t, smoke.Safe)
@@ -566,7 +566,7 @@ func TestEvaluationAndSavingFollowTheSteps(t *testing.T) {
 	}
 	// With --steps, nothing else is run; what follows the last step until the next still does.
 	o, said := trial(t, script.Command{Steps: 3}, "rows", "alike", "validate")
-	require.Equal(t, "steps", o.End().Reason)
+	require.Equal(t, "steps", o.EndEvent().Reason)
 	require.Contains(t, said, "batch 4 20\nbatch 4 20\nbatch 4 20\n")
 	require.NotContains(t, said, "epoch ends")
 }

@@ -10,8 +10,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// smokeMoments are the points of training at which memory may run out, as smoke tests name them, in the order of a
-// training run.
+// smokeMoments are the points of training at which memory may run out, named as in smoke tests, in order.
 var smokeMoments = []struct {
 	name, note string
 	of         func(p report.Phase) bool
@@ -95,8 +94,7 @@ func Smoke(r *report.Report, budget planner.Budget, batch int) *report.Smoke {
 	return s
 }
 
-// deviceNeed returns the device bytes that must be within a budget: the reserved bytes plus the upper end of the
-// context.
+// deviceNeed returns the device bytes that must be within a budget: reserved bytes and the context's upper end.
 func deviceNeed(b planner.Budget, context, reserved int64) int64 {
 	return b.Need(planner.EstimateOfRun(device.GPU{Context: context}, reserved))
 }

@@ -13,13 +13,13 @@ import (
 	"github.com/vprof/vprof/internal/rewrite"
 )
 
-// A tuning is one line of a file that plays the role of Inductor's persistent cache. It records that a command began,
-// or the files with its autotuning results. In Inductor's cache, a file beside each kernel names its fastest
-// configuration. Another file names the matrix products that are faster with padded operands (pad_mm). A later process
-// that compiles the same code does not autotune again. In the same way, a command that runs for the first time finds
-// the tunings of earlier commands. A command that runs again finds only what it found the first time, and tunes the
-// rest again, so its values stay the same.
-type tuning struct {
+// A tuningRecord is a line of a file that replaces Inductor's persistent cache. It holds a command's start or its
+// autotuning results. In Inductor's cache, a file beside each kernel names its fastest configuration. Another file
+// names the matrix products that are faster with padded operands (pad_mm). A later process that compiles the same code
+// does not autotune again. In the same way, a command that runs for the first time finds the tunings of earlier
+// commands. A command that runs again finds only what it found the first time, and tunes the rest again, so its values
+// stay the same.
+type tuningRecord struct {
 	Command string `json:"command"`
 	// Tuned maps names of files in Inductor's cache to their contents, for files with autotuning results.
 	Tuned map[string]string `json:"tuned,omitempty"`
@@ -28,8 +28,8 @@ type tuning struct {
 // maxTuningBytes is the size in bytes at which a file of tunings is deleted: some 20,000 kernels.
 const maxTuningBytes = 8 << 20
 
-// tuningFile reports whether a file of Inductor's cache holds autotuning results: of a kernel, or of the LocalCache of
-// codecache.py.
+// tuningFile reports whether a file of Inductor's cache holds autotuning results (of a kernel, or
+// codecache.LocalCache).
 func tuningFile(name string) bool {
 	return (strings.HasSuffix(name, ".best_config") || filepath.Dir(name) == "cache") && filepath.IsLocal(name)
 }
@@ -45,9 +45,9 @@ func (c *Command) findTuned(r *hookFolder) (known map[string]string) {
 		_ = os.Remove(c.Tunings)
 	}
 	text, _ := os.ReadFile(c.Tunings)
-	this, began := c.identity(), false
+	this, began := c.commandKey(), false
 	for line := range bytes.Lines(text) {
-		var t tuning
+		var t tuningRecord
 		if json.Unmarshal(line, &t) != nil {
 			continue // a line that another process has not written to its end
 		}
@@ -61,7 +61,7 @@ func (c *Command) findTuned(r *hookFolder) (known map[string]string) {
 		}
 	}
 	if !began {
-		c.addTuning(tuning{Command: this})
+		c.addTuning(tuningRecord{Command: this})
 	}
 	return known
 }
@@ -71,7 +71,7 @@ func (c *Command) keepTuned(r *hookFolder, known map[string]string) {
 	if c.Tunings == "" || c.InductorCache != "" {
 		return
 	}
-	t := tuning{Command: c.identity(), Tuned: map[string]string{}}
+	t := tuningRecord{Command: c.commandKey(), Tuned: map[string]string{}}
 	files := os.DirFS(r.path(inductorFolder))
 	_ = fs.WalkDir(files, ".", func(name string, _ fs.DirEntry, err error) error {
 		if err == nil && tuningFile(name) {
@@ -89,7 +89,7 @@ func (c *Command) keepTuned(r *hookFolder, known map[string]string) {
 }
 
 // addTuning appends a line in one write, so several processes may append concurrently.
-func (c *Command) addTuning(t tuning) {
+func (c *Command) addTuning(t tuningRecord) {
 	line, err := json.Marshal(t)
 	if err != nil || os.MkdirAll(filepath.Dir(c.Tunings), 0o700) != nil {
 		return
@@ -97,8 +97,8 @@ func (c *Command) addTuning(t tuning) {
 	_ = rewrite.Append(c.Tunings, append(line, '\n'), 0o600)
 }
 
-// identity returns a key for the command from its arguments and folder. All ranks of a command have the same key.
-func (c *Command) identity() string {
+// commandKey returns a key for the command from its arguments and folder. All ranks of a command have the same key.
+func (c *Command) commandKey() string {
 	folder, _ := os.Getwd()
 	sum := sha256.Sum256([]byte(strings.Join(append([]string{folder}, c.Args...), "\x00")))
 	return hex.EncodeToString(sum[:8])

@@ -21,18 +21,18 @@ import (
 type Without struct {
 	// Weights and Data report whether these kinds are replaced.
 	Weights, Data bool
-	// Lengths are lengths of texts in tokens, which the samples have in turn; empty for the script's own limit.
+	// Lengths are the token counts of generated texts, used in turn for the samples; empty for the script's own limit.
 	Lengths []int64
-	// Shapes is a file of the shapes of data, see [CheckShapes]; empty for none.
+	// Shapes is a JSON file with the shapes of generated data, see [CheckShapes]; empty for none.
 	Shapes string
-	// Fetch is a folder for configurations and headers of weights that are fetched from the hub; empty for no network.
+	// Fetch is the folder for configurations and weight headers fetched from the hub; empty without network access.
 	Fetch string
 }
 
-// Any reports whether any kind is replaced.
+// Any reports whether any kind of file is replaced.
 func (w Without) Any() bool { return w.Weights || w.Data }
 
-// credentials are environment variables that commands without weights or data do not get.
+// credentials are environment variables that are removed for commands without weights or data.
 var credentials = []string{
 	"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "WANDB_API_KEY", "COMET_API_KEY", "NEPTUNE_API_TOKEN",
 	"CLEARML_API_ACCESS_KEY", "CLEARML_API_SECRET_KEY", "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD",
@@ -62,7 +62,7 @@ func (w Without) environment(r *hookFolder, env []string) ([]string, error) {
 		"TRANSFORMERS_OFFLINE=1"), err
 }
 
-// Replaced returns the absent files that a placeholder replaced, each once.
+// Replaced returns the distinct absent files that placeholders replaced.
 func (o *Outcome) Replaced() []report.Replaced {
 	all := lists.Union(nil, lists.Map(o.eventsNamed("replaced"), func(e Event) report.Replaced {
 		return report.Replaced{Kind: e.Kind, Name: e.Path, By: e.By}
@@ -71,7 +71,7 @@ func (o *Outcome) Replaced() []report.Replaced {
 	return all
 }
 
-// Options returns the options of the command's own parser; of several parsers, of the one with most options.
+// Options returns the options of the command's argument parser; of several parsers, the one with the most options.
 func (o *Outcome) Options() (options []Option) {
 	for _, e := range o.eventsNamed("options") {
 		if len(e.Options) > len(options) {
@@ -81,21 +81,21 @@ func (o *Outcome) Options() (options []Option) {
 	return options
 }
 
-// MissingObjectText returns a sentence about the last object that the script required and no placeholder could replace;
-// empty if there was none.
+// MissingObjectText returns a sentence about the last missing object that the script required and no placeholder could
+// replace; empty if there was none.
 func (o *Outcome) MissingObjectText() string {
 	all := o.eventsNamed("wanted")
 	if len(all) == 0 {
 		return ""
 	}
 	e := all[len(all)-1]
-	return fmt.Sprintf("%s requires %s: %s", cmp.Or(e.Path, o.name()), e.Text, e.By)
+	return fmt.Sprintf("%s requires %s: %s", cmp.Or(e.Path, o.scriptName()), e.Text, e.By)
 }
 
-// mostShapes limits the file of --data-shapes, in bytes.
+// mostShapes is the largest accepted size in bytes of the file of --data-shapes.
 const mostShapes = 1 << 20
 
-// CheckShapes checks that a file of data shapes is JSON with known sections. The hook checks the sections.
+// CheckShapes checks that a file of data shapes is JSON with known sections. The hook checks their contents.
 func CheckShapes(path string) error {
 	f, err := input.OpenFile(path)
 	if err != nil {

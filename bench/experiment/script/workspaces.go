@@ -17,9 +17,9 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn/query"
 )
 
-// A cudnnServer answers the stubs' questions about workspaces, over a Unix socket. A question is a line, its answer
-// another: the bytes, and "asked" if cuDNN itself returned them, "modeled" if vprof's rules did, "unknown", or "none"
-// if cuDNN has no such engine.
+// A cudnnServer answers the stub libraries' questions about workspace sizes, over a Unix socket. Question and answer
+// are one line each. The answer is the bytes, followed by "asked" if cuDNN itself returned them, "modeled" if vprof's
+// rules did, "unknown", or "none" if cuDNN has no such engine.
 type cudnnServer struct {
 	ctx      context.Context
 	listener net.Listener
@@ -36,7 +36,7 @@ type cudnnServer struct {
 	counts        report.Workspaces
 }
 
-// serve starts a server for questions about the GPU, which only stubs ask.
+// serve starts a server for questions about the simulated GPU. Only stub libraries ask.
 func (c *Command) serve(ctx context.Context, r *hookFolder) (*cudnnServer, error) {
 	s := &cudnnServer{
 		ctx: ctx, gpu: gpuOf(c.GPU), rules: stack.Default().Rules().Convolutions,
@@ -59,7 +59,7 @@ func gpuOf(gpu device.GPU) cudnn.GPU {
 	return cudnn.GPU{Name: gpu.Name, Capability: int(gpu.Capability), Memory: gpu.Memory}
 }
 
-// accept serves one client after the other until the listener is closed.
+// accept serves one client after another until the listener is closed.
 func (s *cudnnServer) accept() {
 	for {
 		client, err := s.listener.Accept()
@@ -80,14 +80,14 @@ func (s *cudnnServer) serveClient(client net.Conn) {
 	}
 }
 
-// addPython sets the Python whose PyTorch the command imports. Its cuDNN is asked.
+// addPython sets the Python whose PyTorch the command imports. Its cuDNN answers the questions.
 func (s *cudnnServer) addPython(python string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.python = python
 }
 
-// Sizes counts the different questions by the source of their answers.
+// Sizes counts the distinct questions by the source of their answers.
 func (s *cudnnServer) Sizes() report.Workspaces {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,7 +106,7 @@ func (s *cudnnServer) Close() {
 	}
 }
 
-// answer returns the answer to a line. Repeated questions have the same answer and are not counted again.
+// answer returns the answer to a question. A repeated question gets the same answer and is not counted again.
 func (s *cudnnServer) answer(line string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,10 +121,10 @@ func (s *cudnnServer) answer(line string) string {
 	return s.known[line]
 }
 
-// find returns cuDNN's answer if it has one, and else the result of the rules. The rules also answer for kernels that
-// cuDNN offers only on a machine with a GPU.
+// find returns cuDNN's answer if it has one, else the result of the rules. The rules also answer for kernels that cuDNN
+// offers only on a machine with a GPU.
 func (s *cudnnServer) find(q question) string {
-	if q.engine != (engine{}) {
+	if q.engine != (convolutionEngine{}) {
 		return s.askOtherEngines(q)
 	}
 	n, asked := s.ask(q)
@@ -149,7 +149,7 @@ func (s *cudnnServer) find(q question) string {
 }
 
 // askOtherEngines returns the workspace of an engine that PyTorch tries besides its first choice, or the numerical
-// notes of any engine as a bit set. Without cuDNN, there is one fallback engine without workspace and notes, like the
+// notes of an engine as a bit set. Without cuDNN, there is one fallback engine without workspace and notes, like the
 // first algorithm of each convolution (CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM).
 func (s *cudnnServer) askOtherEngines(q question) string {
 	c := s.conversation(q)
@@ -173,13 +173,13 @@ func (s *cudnnServer) askOtherEngines(q question) string {
 	case q.engine.at < len(list):
 		s.count(q, &s.counts.FromCuDNN)
 		return answerText(list[q.engine.at].Workspace, nil)
-	case q.engine.notes || all == nil && q.engine == (engine{list: "fallback"}):
+	case q.engine.notes || all == nil && q.engine == (convolutionEngine{list: "fallback"}):
 		return "0 modeled"
 	}
 	return "-1 none"
 }
 
-// count counts a question by its kind. Of the engines of a convolution only the first question counts.
+// count counts a question by its kind. Of the engines of one convolution, only the first question counts.
 func (s *cudnnServer) count(q question, kind *int) {
 	if c := q.convolution; c != nil {
 		if s.settled[*c] {
@@ -190,7 +190,7 @@ func (s *cudnnServer) count(q question, kind *int) {
 	*kind++
 }
 
-// answerText returns cuDNN's answer as a line of the protocol.
+// answerText formats cuDNN's answer as a line of the protocol.
 func answerText(n int64, err error) string {
 	if err != nil {
 		return "0 unknown"
@@ -205,7 +205,7 @@ func bitSet(numbers []int) (set uint64) {
 	return set
 }
 
-// ask returns cuDNN's answer in bytes; false if it gives none.
+// ask returns cuDNN's answer in bytes; asked is false if there is none.
 func (s *cudnnServer) ask(q question) (n int64, asked bool) {
 	c := s.conversation(q)
 	if c == nil {
@@ -215,8 +215,8 @@ func (s *cudnnServer) ask(q question) (n int64, asked bool) {
 	return n, err == nil && n >= 0
 }
 
-// conversation returns the cuDNN that answers a question; nil if there is none. It is started at most twice: without a
-// driver, for convolutions, and with one (--driver of the asking program).
+// conversation returns the running cuDNN program that answers a question; nil if there is none. There are at most two:
+// one without a driver, for convolutions, and one with a driver (--driver of the asking program).
 func (s *cudnnServer) conversation(q question) *capture.Conversation {
 	if q.asked == "" || s.python == "" {
 		return nil

@@ -21,7 +21,7 @@ func questionAbout(line string) (query.Question, error) {
 		key, value, _ := strings.Cut(w, "=")
 		given[key] = value
 	}
-	return convolution(words[1], given)
+	return parseConvolution(words[1], given)
 }
 
 func TestQuestionsAboutConvolutions(t *testing.T) {

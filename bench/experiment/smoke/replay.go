@@ -11,8 +11,7 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-// components returns the parts of the training step's peak. They are simulated in any case,
-// since a run on a device may end before the peak.
+// components returns the breakdown of the training step's peak, always simulated: a device run may end before it.
 func (m *checks) components(ctx context.Context, l *judge.Loop) ([]report.Component, error) {
 	if l.Steps.Measured == nil {
 		return step.EstimateOf(l.Estimate).Components, nil
@@ -30,8 +29,8 @@ func (m *checks) estimateCase(ctx context.Context, c models.Case) (e planner.Est
 	return m.judge.Estimate(m.setup, r, r.Run.Max)
 }
 
-// checkEpochs checks whether training completes epochs over samples of different lengths. All further checks then use
-// the worst batch of these epochs. It does nothing if all samples have the same length.
+// checkEpochs checks whether epochs over samples of different lengths complete. All further checks then use the worst
+// batch of these epochs. It does nothing if all samples have the same length.
 func (m *checks) checkEpochs(ctx context.Context) error {
 	m.wholeSetup = m.setup
 	if m.test.Lengths == nil {
@@ -49,7 +48,7 @@ func (m *checks) checkEpochs(ctx context.Context) error {
 	return nil
 }
 
-// largestOfEpochs returns the largest batch, up to a limit, whose epochs fit the budget; zero if there is none.
+// largestOfEpochs returns the largest batch, up to a limit, whose epochs stay within the budget; zero if there is none.
 func (m *checks) largestOfEpochs(ctx context.Context, to int) (int, error) {
 	s := epoch.Search{
 		Setup: m.wholeSetup, Judge: m.judge, Lengths: m.test.Lengths,

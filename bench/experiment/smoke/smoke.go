@@ -1,5 +1,4 @@
-// Package smoke tests before training whether a case is safe on a GPU, at every point of training at which memory may
-// run out.
+// Package smoke tests before training whether a case is safe on a GPU, at every point where memory may run out.
 package smoke
 
 import (
@@ -28,30 +27,30 @@ type Test struct {
 	// Case is the case to test, with its batch size.
 	Case models.Case
 	GPU  device.GPU
-	// Budget is the share of the GPU that may be filled; its Memory is set from the GPU.
+	// Budget is the share of the GPU's memory that may be used. Its Memory is set from the GPU.
 	Budget planner.Budget
 	// Others is the memory of other processes on the GPU, in bytes.
 	Others int64
 	step.Evidence
 	// Device, if not nil, is the real GPU, on which every check runs.
 	Device device.Device
-	// SingleGPU reports whether the user named the stage: later stages of training are shown and not judged.
+	// SingleGPU reports whether the user named the stage. Later stages of training are then shown but not judged.
 	SingleGPU bool
-	// Validation is the batch size of validation; zero is the project's, or else that of training.
+	// Validation is the batch size of validation; zero is the project's or, without one, the training batch size.
 	Validation int
-	// Parts are the parts of a curriculum besides the case, which train with the same batch.
+	// Parts are the other stages of a curriculum, which train with the same batch size.
 	Parts []step.Part
-	// LongestInputs are settings of the longest sample, nil if all samples have the same length.
+	// LongestInputs are the settings of the longest sample; nil if all samples have the same length.
 	LongestInputs models.Settings
-	// Lengths is the distribution of the lengths of the data set's samples, nil if all have the same length. Epochs
-	// over them are replayed, on a simulated GPU even if there is a device.
+	// Lengths are the sample lengths of the data set; nil if all are equal. Epochs over them are replayed, on a
+	// simulated GPU even if there is a device.
 	Lengths *epoch.Lengths
-	// Progress receives the progress of the work on lengths.
+	// Progress receives the progress of replayed epochs.
 	Progress progress.Func
 }
 
-// Run replays the training step of a case and checks the moments at which training may run out of memory, in the order
-// of a training run. If one of them exceeds the budget, the result names a batch that would not. A case that PyTorch
+// Run replays the training step of a case and checks each point at which training may run out of memory, in the order
+// of a training run. If a check exceeds the budget, the result names a smaller batch that does not. A case that PyTorch
 // would refuse is an error.
 func Run(ctx context.Context, t Test) (*report.Smoke, error) {
 	setup, err := step.New(t.Model, t.Case, t.Evidence)
@@ -99,22 +98,22 @@ func Run(ctx context.Context, t Test) (*report.Smoke, error) {
 	return s, err
 }
 
-// checks is a smoke test in progress.
+// checks is the state of a smoke test.
 type checks struct {
 	test  Test
 	setup *step.Setup
 	judge *judge.Judge
 	smoke *report.Smoke
-	// epoch is the check of epochs over samples of different lengths, nil for none, and whole the case with samples of
-	// the greatest length.
+	// epoch is the check of epochs over samples of different lengths, nil without them. whole is the case with samples
+	// of the greatest length.
 	epoch      *report.Check
 	wholeSetup *step.Setup
 	neighbors  step.WarnedProcesses
-	// refused are the stages that PyTorch or the model refuses in this case.
+	// refused are the stages of training that PyTorch or the model refuses in this case.
 	refused []string
 }
 
-// judgeCase returns the complete judgement of a case at its batch size.
+// judgeCase returns the complete judgement of a case at its own batch size.
 func (m *checks) judgeCase(ctx context.Context, c models.Case) (*judge.Judgement, error) {
 	d, err := m.judge.Try(ctx, m.setup.WithCase(c), c.Batch)
 	if err == nil {
@@ -126,10 +125,10 @@ func (m *checks) judgeCase(ctx context.Context, c models.Case) (*judge.Judgement
 	return d, err
 }
 
-// phaseSelector selects a moment of a run.
+// phaseSelector selects the memory usage at one point of a run.
 type phaseSelector func(*replay.Run) replay.PhaseUsage
 
-// phasePeak and phaseEnd select moments of a phase, whole the peak of the run.
+// phasePeak and phaseEnd select a phase's peak or end, wholeRun the peak of the run.
 func phasePeak(step int, name string) phaseSelector {
 	return func(r *replay.Run) replay.PhaseUsage { return r.PhasePeak(step, name) }
 }
@@ -140,7 +139,7 @@ func phaseEnd(step int, name string) phaseSelector {
 
 func wholeRun(r *replay.Run) replay.PhaseUsage { return r.WholeUsage() }
 
-// add appends a check of the memory in use at a moment of the run of a result.
+// add appends a check of the memory usage that of selects from a result's run.
 func (m *checks) add(ctx context.Context, name, note string, s *step.Setup, r *step.Result, of phaseSelector) error {
 	if r.Measured != nil { // other processes that were seen on the device
 		m.smoke.Warnings = append(m.smoke.Warnings, m.neighbors.Warnings(m.test.Device, r.Measured.Neighbors...)...)
@@ -152,8 +151,8 @@ func (m *checks) add(ctx context.Context, name, note string, s *step.Setup, r *s
 	return err
 }
 
-// training checks the first steps: loading the model, the first forward pass, the first
-// optimizer step, and the step with the highest peak.
+// training checks the first training steps: loading the model, the first forward pass, the first optimizer step, and
+// the step with the highest peak.
 func (m *checks) training(ctx context.Context) error {
 	d, err := m.judgeCase(ctx, m.setup.Case())
 	if err != nil {
@@ -192,7 +191,7 @@ func (m *checks) training(ctx context.Context) error {
 	return nil
 }
 
-// streamedNeed estimates the device bytes of the training step with the data set on the host, in bytes.
+// streamedNeed estimates the device bytes of the training step if the data set stays on the host.
 func (m *checks) streamedNeed(ctx context.Context) (int64, error) {
 	c := m.setup.Case()
 	c.Dataset = 0
@@ -200,7 +199,7 @@ func (m *checks) streamedNeed(ctx context.Context) (int64, error) {
 	return e.Device.Value, err
 }
 
-// checkLaterSteps checks moments hours after the start of training: validation, saving a checkpoint, the next stage.
+// checkLaterSteps checks points hours after the start of training: validation, saving a checkpoint, the next stage.
 func (m *checks) checkLaterSteps(ctx context.Context) error {
 	c := m.setup.Case()
 	d, err := m.judgeCase(ctx, c)
@@ -266,9 +265,9 @@ func (m *checks) checkCurriculum(ctx context.Context) error {
 	return nil
 }
 
-// savingNote describes what the device holds while a checkpoint is saved. Full state dicts of sharded weights
-// (full_state_dict of torch.distributed.checkpoint, stage3_gather_16bit_weights_on_model_save) gather and copy one
-// weight after the other.
+// savingNote describes what is on the device while a checkpoint is saved. Full state dicts of sharded weights
+// (full_state_dict of torch.distributed.checkpoint, stage3_gather_16bit_weights_on_model_save) gather and copy the
+// weights one after another.
 func savingNote(c models.Case) string {
 	if c.Strategy.SharesWeights() {
 		return "copies to the host; a whole checkpoint gathers one weight at a time beside what it held"
@@ -306,7 +305,7 @@ func (m *checks) longestCase(c models.Case) (models.Case, error) {
 	return m.test.Model.Complete(c)
 }
 
-// verdict sets the verdict of the batch from all checks that count, from smaller batches and from the machine's memory.
+// verdict sets the verdict on the batch from all checks that count, from smaller batches and from the host memory.
 func (m *checks) verdict(ctx context.Context) error {
 	s, batch := m.smoke, m.smoke.Batch
 	for _, check := range s.Checks {
@@ -347,8 +346,8 @@ func (m *checks) largest(ctx context.Context) (int, error) {
 	return m.largestOfEpochs(ctx, largest)
 }
 
-// otherStages returns the case in each further stage of the training, with the stage's own optimizer if it has one. A
-// case with adapters has no other stage.
+// otherStages returns the case in each other stage of training, with the stage's own optimizer if it has one. A case
+// with adapters has no other stage.
 func (m *checks) otherStages(c models.Case) (others []models.Case) {
 	if c.LoRA != nil {
 		return nil
@@ -367,7 +366,7 @@ func (m *checks) otherStages(c models.Case) (others []models.Case) {
 	return others
 }
 
-// variants returns the cases in which a batch must be safe: all stages, parts of a curriculum, the longest samples.
+// variants returns all cases in which a batch must be safe: stages of training and curriculum, the longest samples.
 func (m *checks) variants(batch int) []models.Case {
 	c := m.setup.Case()
 	c.Batch = batch

@@ -1,4 +1,4 @@
 // Package step defines a configured training step, which all experiments use: a complete case of a model, and the
-// evidence for estimates of it. An executor records and replays trials of the step. The package makes estimates from
-// their results and converts them to the types of reports.
+// residuals and coefficients for estimates of its memory. An executor records and replays trials of the step. The
+// package converts their results to estimates and to the types of reports.
 package step

@@ -14,7 +14,7 @@ import (
 	"github.com/vprof/vprof/profiler/replay"
 )
 
-// Planner makes estimates on a GPU, by interpolation between samples at some batch sizes.
+// Planner returns a planner that estimates the case on a GPU by interpolation between samples at some batch sizes.
 func (s *Setup) Planner(gpu device.GPU, samples ...planner.Sample) (*planner.Planner, error) {
 	known := map[int]planner.Sample{}
 	var batches []int
@@ -37,7 +37,7 @@ func (s *Setup) Planner(gpu device.GPU, samples ...planner.Sample) (*planner.Pla
 	}, nil
 }
 
-// Estimate returns the need of a sample on a GPU, with its interval.
+// Estimate returns the memory need of a replayed sample on a GPU, with its interval.
 func (s *Setup) Estimate(gpu device.GPU, sample planner.Sample) (planner.Estimate, error) {
 	p, err := s.Planner(gpu, sample)
 	if err != nil {
@@ -46,10 +46,10 @@ func (s *Setup) Estimate(gpu device.GPU, sample planner.Sample) (planner.Estimat
 	return p.Estimate(sample.Batch)
 }
 
-// TryUntilSteady tries a trial with as many steps as it takes until a further step needs no more memory;
-// [Result.Spread] may be missing. If the cache grew in the second step, the third step may allocate in another order,
-// and the cache may grow again. The first try has as many steps as the nearest batch size of the case took, on any GPU
-// or in another loop; without such a size, the recording decides.
+// TryUntilSteady runs a trial with enough steps that a further step needs no more memory; [Result.Spread] may be
+// missing. If the allocator's cache grew in the second step, the third step may reuse blocks in another order, and the
+// cache may grow again. The first attempt has the number of steps that the case's nearest batch size took, on any GPU
+// or in another loop. Without such a number, the recording ends when the cache stops growing.
 func (s *Setup) TryUntilSteady(ctx context.Context, t Trial) (*Result, error) {
 	t.Replay.NominalMemory = true
 	usual := t.setup.c.Steps()
@@ -76,8 +76,8 @@ func (s *Setup) TryUntilSteady(ctx context.Context, t Trial) (*Result, error) {
 	}
 }
 
-// AddSpread replays the step of a result with slightly other sizes and orders, and adds the spread of its peaks to the
-// result, unless it has one or was measured on a device.
+// AddSpread replays the step of a result with slightly different sizes and orders, and adds the spread of the peaks to
+// the result. It does nothing for a result that has one or was measured on a device.
 func (s *Setup) AddSpread(ctx context.Context, r *Result) error {
 	if r.Spread.High > 0 || r.Measured != nil {
 		return nil
@@ -92,11 +92,11 @@ func (s *Setup) AddSpread(ctx context.Context, r *Result) error {
 	return err
 }
 
-// digestSeed is the seed of digests, which are compared only within a process.
+// digestSeed is the seed of digests, which are compared only within one process.
 var digestSeed = maphash.MakeSeed()
 
-// AllocationDigest returns a digest of the allocations and frees of a batch's first step. Cases that differ only in a
-// release and have the same digest have the same needs. Errors are as in [Setup.Record].
+// AllocationDigest returns a digest of the allocations and frees in the first step of a batch. Cases that differ only
+// in a library's release and have the same digest need the same memory. Errors are as in [Setup.Record].
 func (s *Setup) AllocationDigest(ctx context.Context, gpu device.GPU, batch int) (uint64, error) {
 	c := s.c
 	c.Batch, c.Accumulate = batch, StepsToRecord(c.Accumulate)
@@ -117,7 +117,7 @@ func (s *Setup) AllocationDigest(ctx context.Context, gpu device.GPU, batch int)
 	return digest.Sum64(), nil
 }
 
-// maxSteps is the largest number of steps that are tried until a cache stops growing.
+// maxSteps is the largest number of steps to try until the allocator's cache stops growing.
 const maxSteps = 5
 
 // moreSteps returns the [Trial.Steps] for a number of steps; zero for the default number.
@@ -138,8 +138,8 @@ func cacheGrewIn(r *replay.Run, step int) bool {
 	return r.PhasePeak(step, "").Reserved > before
 }
 
-// Coefficients returns the planner's coefficients for the case on a GPU. They depend on whether workspaces of
-// convolutions are modeled, and for a compiled step on the batch sizes.
+// Coefficients returns the planner's coefficients for the case on a GPU. They depend on whether convolution workspaces
+// are modeled. For a compiled step, they also depend on the batch sizes.
 func (s *Setup) Coefficients(gpu device.GPU, modeled bool, batches ...int) (planner.Coefficients, error) {
 	unknown := slices.ContainsFunc(s.cases(batches),
 		func(c models.Case) bool { return s.model.NotRecordedReason(c) != "" })
@@ -157,7 +157,7 @@ func (s *Setup) Coefficients(gpu device.GPU, modeled bool, batches ...int) (plan
 	return c, err
 }
 
-// cases returns the case at some batch sizes, or unchanged if there are none.
+// cases returns the case at each of the batch sizes, or unchanged if there are none.
 func (s *Setup) cases(batches []int) []models.Case {
 	if len(batches) == 0 {
 		return []models.Case{s.c}
@@ -170,14 +170,14 @@ func (s *Setup) cases(batches []int) []models.Case {
 	return all
 }
 
-// The savings of device bytes below which expandable segments are not mentioned.
+// The smallest saving of device bytes for which reports mention expandable segments.
 const (
 	minSparedBytes = 256 << 20
 	minSparedShare = 0.05
 )
 
-// ExpandableNeed estimates the device bytes with expandable segments. It is nil if they are on already, or would save
-// little of a trial's estimate.
+// ExpandableNeed estimates the device bytes with expandable segments. It returns nil if they are on already, or if they
+// save little compared with e.
 func (s *Setup) ExpandableNeed(ctx context.Context, e planner.Estimate, gpu device.GPU,
 	r *Result,
 ) (*report.Interval, error) {
@@ -202,9 +202,9 @@ func (s *Setup) ExpandableNeed(ctx context.Context, e planner.Estimate, gpu devi
 	return new(IntervalOf(then.Device)), nil
 }
 
-// Spill estimates the host memory that a result's step uses on Windows or WSL2, whose drivers allocate there once the
-// GPU is full. It returns nil if the step fits, if neither system supports the GPU, or if the step's kernels are not
-// known. Expandable segments do not exist on these systems.
+// Spill estimates the host memory that a result's step uses on Windows or WSL2, where the driver allocates host memory
+// once the GPU is full. It returns nil if the step fits, if neither system supports the GPU, or if the step's kernels
+// are unknown. These systems have no expandable segments.
 func (s *Setup) Spill(ctx context.Context, gpu device.GPU, r *Result) (*report.Spill, error) {
 	room := gpu.Memory - gpu.Context - s.otherProcessBytes
 	if !gpu.DrivesDisplays() || gpu.UnifiedMemory || s.conf.Expandable || s.c.Compile || s.c.Strategy != nil ||
@@ -229,8 +229,8 @@ func (s *Setup) Spill(ctx context.Context, gpu device.GPU, r *Result) (*report.S
 	return out, err
 }
 
-// Budget completes a budget for a GPU: its Memory is the share of the GPU's memory that the allocator settings allow
-// the process, less the bytes of other processes. It is an error if nothing is left.
+// Budget completes a budget for a GPU: its Memory is the share of the GPU's memory that the allocator settings allow,
+// less the bytes of other processes. It is an error if nothing is left.
 func (s *Setup) Budget(b planner.Budget, gpu device.GPU, others int64) (planner.Budget, error) {
 	b.Memory = int64(float64(gpu.Memory)*s.conf.MemoryFraction) - others
 	if err := b.Check(); err != nil {
@@ -239,8 +239,8 @@ func (s *Setup) Budget(b planner.Budget, gpu device.GPU, others int64) (planner.
 	return b, nil
 }
 
-// EstimateAt returns the memory in use at a moment of a result's run as an estimate: corrected by the coefficients,
-// with an interval. Only the estimate of the peak counts managed memory, which the driver can move to the host.
+// EstimateAt converts the memory usage at a point of a result's run to an estimate, corrected by the coefficients, with
+// an interval. Only the estimate of the peak includes managed memory, which the driver can move to the host.
 func (s *Setup) EstimateAt(gpu device.GPU, r *Result, u replay.Usage) (planner.Estimate, error) {
 	sample := r.Sample()
 	if u != r.Run.Max {
@@ -252,9 +252,9 @@ func (s *Setup) EstimateAt(gpu device.GPU, r *Result, u replay.Usage) (planner.E
 	return s.Estimate(gpu, sample)
 }
 
-// assumedBreakdown returns an assumed breakdown for a moment other than the peak, of which only the allocated bytes are
-// known. It assumes that memory which torch.compile does not change is as large as at the peak, and that the rest is
-// activations. The interval of a moment then never ends above the interval of a moment with more bytes.
+// assumedBreakdown returns a breakdown for a point of a run other than the peak, where only the allocated bytes are
+// known. It assumes that memory unaffected by torch.compile is as large as at the peak, and that the rest is
+// activations. Then a point with fewer bytes never has an interval that ends higher.
 func assumedBreakdown(peak program.Breakdown, sum int64) (b program.Breakdown) {
 	for class, bytes := range planner.EagerBreakdown(peak) {
 		b[class] = min(bytes, sum)

@@ -13,25 +13,25 @@ import (
 	"github.com/vprof/vprof/profiler/planner/steptime"
 )
 
-// Evidence is the input of estimates: results of trials, errors of their replays, and calibrated coefficients.
+// Evidence is the input of estimates besides the case: an executor of trials, errors of replays, and coefficients.
 type Evidence struct {
-	// Trials runs the trials; nil is [Local], this process.
+	// Trials runs the trials; nil is [Local], which runs them in this process.
 	Trials Executor
-	// Residuals returns the errors of replays compared with PyTorch.
+	// Residuals returns the errors of earlier replays, compared with PyTorch.
 	Residuals ResidualsFunc
 	// Calibrated are coefficients that vprof calibrate has fitted; nil for the shipped defaults.
 	Calibrated *coefficients.Selection
 	// OnMissing, if not nil, is called for a GPU without coefficients in Calibrated.
 	OnMissing func(error)
-	// MeasuredSpeed is the speed by a step that the user timed, which replaces the calibrated one; nil for none.
+	// MeasuredSpeed is the speed from a step that the user timed, which replaces the calibrated one; nil for none.
 	MeasuredSpeed *steptime.Efficiency
 	NoKernels     bool // leaves launches of kernels out of recordings
-	// stepCounts is shared with setups that were derived from one, or of all GPUs ([Evidence.WithSharedSteps]).
+	// stepCounts is shared by all setups derived from one; with [Evidence.WithSharedSteps], by the setups of all GPUs.
 	stepCounts *stepCounts
 }
 
-// WithSharedSteps returns the evidence with an executor that shares recordings and replays among GPUs, unless it has
-// another.
+// WithSharedSteps returns the evidence with an executor that shares recordings and replays among GPUs. An evidence that
+// already has an executor keeps it.
 func (e Evidence) WithSharedSteps(gpus []device.GPU) Evidence {
 	e.stepCounts = &stepCounts{}
 	if e.Trials == nil && len(gpus) > 1 {
@@ -43,8 +43,8 @@ func (e Evidence) WithSharedSteps(gpus []device.GPU) Evidence {
 // ResidualsFunc returns the errors of estimates compared with PyTorch: [planner.Residuals], unless a test replaces it.
 type ResidualsFunc func(of planner.ResidualSubject) (allocated, reserved planner.Residual, err error)
 
-// Coefficients returns the planner's coefficients for a model and release on a GPU: the
-// shipped ones, corrected by calibration. The error is a [*coefficients.NoEntryError].
+// Coefficients returns the planner's coefficients for a model and release on a GPU: the calibrated ones, else the
+// defaults. The error is a [*coefficients.NoEntryError].
 func (e Evidence) Coefficients(gpu device.GPU, of planner.ResidualSubject) (planner.Coefficients, error) {
 	allocated, reserved, err := e.Residuals(of)
 	if err != nil {
@@ -73,7 +73,7 @@ func (e Evidence) Speed(gpu device.GPU, model string) (steptime.Efficiency, erro
 	return e.Calibrated.Speed(gpu.Name, model)
 }
 
-// IsRefused reports whether an error is a refusal of the case by PyTorch or the model, and not a failure.
+// IsRefused reports whether an error means that PyTorch or the model refuses the case.
 func IsRefused(err error) bool {
 	return errors.As(err, new(*RefusedError)) || errors.As(err, new(*models.CaseError))
 }
@@ -108,10 +108,10 @@ func SharedGPUWarnings(d device.Device) []report.Warning {
 	return all
 }
 
-// WarnedProcesses is the set of other processes on a device, by process ID, that have been warned about.
+// WarnedProcesses is the set of process IDs on a device for which a warning was given.
 type WarnedProcesses map[int]bool
 
-// Warnings returns a warning for each process that uses or used the device and has none yet.
+// Warnings returns a warning for each other process on the device that has none yet. Those in seen may have ended.
 func (n *WarnedProcesses) Warnings(d device.Device, seen ...device.Neighbor) []report.Warning {
 	if o, ok := d.(device.Observer); ok {
 		seen = append(seen, o.Neighbors()...)

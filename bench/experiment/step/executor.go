@@ -14,18 +14,17 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn"
 )
 
-// Executor runs trials. Experiments plan trials and read results; an executor may run them in another process. It may
-// be called concurrently, except for trials on a device.
+// Executor runs trials, possibly in another process. It is safe for concurrent use, except for trials on a device.
 type Executor interface {
-	// Try runs a trial. The error is a [*models.CaseError], or a [*RefusedError] if PyTorch would raise.
+	// Try runs a trial. The error is a [*models.CaseError], or a [*RefusedError] if PyTorch would raise an error.
 	Try(ctx context.Context, t Trial) (*Result, error)
 }
 
 // Local runs trials in this process.
 type Local struct {
-	// Models holds the models of trials that come from elsewhere.
+	// Models holds the models of trials that were made in another process.
 	Models *models.Registry
-	// Device runs the trials that name it; nil if none do.
+	// Device runs the trials that name it; nil if no trial does.
 	Device device.Device
 }
 
@@ -37,7 +36,7 @@ func (l Local) Try(ctx context.Context, t Trial) (*Result, error) {
 	return l.result(ctx, t)
 }
 
-// result replays the recording of a trial on its GPU.
+// result replays the recording of a trial on the trial's GPU.
 func (l Local) result(ctx context.Context, t Trial) (*Result, error) {
 	rec := t.recording
 	r := &Result{
@@ -75,7 +74,7 @@ func (l Local) result(ctx context.Context, t Trial) (*Result, error) {
 	return r, nil
 }
 
-// isRecordedStep reports whether the trial's step is a recorded step of torch.compile.
+// isRecordedStep reports whether the trial's step is a torch.compile step recorded with PyTorch.
 func (t *Trial) isRecordedStep() bool {
 	c := t.setup.c
 	c.Batch = t.Batch
@@ -94,8 +93,8 @@ func (t *Trial) replayReordered(ctx context.Context) (*report.Peaks, error) {
 	return replayPeaks(ctx, rec.Program, WithUnlimitedMemory(t.GPU), t.setup.conf)
 }
 
-// kernelLoads returns the work of a step for each GPU whose time is estimated. Recorded steps of torch.compile have
-// their kernels apart, or else the work of the eager step.
+// kernelLoads returns the work of a step for each GPU whose time is estimated. A step recorded with torch.compile has
+// its kernels in a separate record; without one, the work is that of the eager step.
 func (t *Trial) kernelLoads(ctx context.Context) (loads []steptime.Load, err error) {
 	if len(t.Timed) == 0 {
 		return nil, nil
@@ -130,7 +129,7 @@ func (t *Trial) kernelLoads(ctx context.Context) (loads []steptime.Load, err err
 	return loads, nil
 }
 
-// prepare completes a trial of another process: its case, and its recording.
+// prepare completes a trial that another process made, with its case and its recording.
 func (l Local) prepare(ctx context.Context, t *Trial) (err error) {
 	if t.setup == nil {
 		if l.Models == nil {
@@ -146,10 +145,10 @@ func (l Local) prepare(ctx context.Context, t *Trial) (err error) {
 	return err
 }
 
-// steadyStep is the step whose work all later steps repeat. The first step also makes the optimizer's state.
+// steadyStep is the first step whose work equals that of all later steps. Step 0 also allocates the optimizer's state.
 const steadyStep = 1
 
-// untilStep returns the beginning of a program, up to the first instruction of a step.
+// untilStep returns the part of a program before the first instruction of a step.
 func untilStep(p *program.Program, step int) *program.Program {
 	short := *p
 	for i, in := range p.Instructions {
@@ -166,7 +165,7 @@ func WithUnlimitedMemory(gpu device.GPU) device.GPU {
 	return gpu
 }
 
-// simulate replays a program on a simulated GPU, as the trial of the result describes.
+// simulate replays a program on a simulated GPU by the options of the result's trial.
 func simulate(ctx context.Context, p *program.Program, r *Result) error {
 	t, conf, gpu := &r.trial, r.trial.setup.conf, r.trial.GPU
 	conf.Expandable = conf.Expandable || t.Replay.Expandable
@@ -198,7 +197,7 @@ func simulate(ctx context.Context, p *program.Program, r *Result) error {
 	return err
 }
 
-// measure replays a program on the device, as the trial of the result describes.
+// measure replays a program on the device by the options of the result's trial.
 func (l Local) measure(ctx context.Context, p *program.Program, r *Result) error {
 	how, conf := r.trial.Replay, r.trial.setup.conf
 	if l.Device == nil || l.Device.Name() != how.Device {

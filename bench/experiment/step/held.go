@@ -13,7 +13,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// MaxBuffers is the number of buffers of compiled graphs that are shown.
+// MaxBuffers is the number of torch.compile's buffers that reports show.
 const MaxBuffers = 8
 
 // LiveBuffers lists the allocations that are alive when the requested bytes of a program reach their maximum.
@@ -25,8 +25,8 @@ type LiveBuffers struct {
 // LiveAtPeak returns the buffers that are alive when a program's requested bytes reach their maximum.
 func LiveAtPeak(p *program.Program) LiveBuffers { return LiveAtPeakOf(p, nil) }
 
-// LiveAtPeakOf returns the buffers that are alive at the peak of a program's requested bytes within the selected
-// phases, and that these phases allocated. A nil function selects all phases.
+// LiveAtPeakOf returns the buffers that are alive when a program's requested bytes reach their maximum within the
+// selected phases, and that these phases allocated. A nil function selects all phases.
 func LiveAtPeakOf(p *program.Program, within func(*program.Phase) bool) LiveBuffers {
 	most, peak, n := int64(0), 0, 0
 	phases, now := allocatedIn(p), (*program.Phase)(nil)
@@ -57,9 +57,9 @@ func liveAt(p *program.Program, n int, selected func(buffer uint32) bool) LiveBu
 	return h
 }
 
-// RepeatedLine finds lines that allocated at least that number of buffers of one size, few of which were freed since
-// their phase began. It counts their bytes without the last buffer, and returns the line with most, its bytes, and the
-// bytes of all lines. Lines of libraries count separately.
+// RepeatedLine finds source lines that allocated at least least buffers of one size and freed few of them in the same
+// phase. It sums their bytes without the last buffer. It returns the line with the most bytes, these bytes, and the
+// bytes of all such lines. Lines of libraries count separately.
 func (h LiveBuffers) RepeatedLine(least int) (most int64, line string, all int64) {
 	type key struct {
 		line, below string
@@ -89,8 +89,8 @@ func (h LiveBuffers) RepeatedLine(least int) (most int64, line string, all int64
 	return most, line, all
 }
 
-// CheckpointCopies returns the buffers that saving a checkpoint allocates, and all buffers of lines that allocate
-// mostly during saves.
+// CheckpointCopies returns the buffers that saving a checkpoint allocates, and all buffers from source lines that
+// mainly allocate during saves.
 func CheckpointCopies(p *program.Program) LiveBuffers {
 	phases, sums := allocatedIn(p), map[string]int64{}
 	saves := func(i uint32) bool { return phases[i] != nil && phases[i].Name == "saving" }
@@ -115,7 +115,7 @@ func selectBuffers(p *program.Program, which func(buffer uint32) bool) LiveBuffe
 	return h
 }
 
-// PeaksWithout returns the peaks of the program without these buffers; nil if there are no buffers.
+// PeaksWithout returns the peaks of the program replayed without these buffers; nil if there are no buffers.
 func (h LiveBuffers) PeaksWithout(ctx context.Context, gpu device.GPU, conf allocator.Config) (*report.Peaks, error) {
 	if len(h.buffers) == 0 {
 		return nil, nil
@@ -128,7 +128,7 @@ func (h LiveBuffers) PeaksWithout(ctx context.Context, gpu device.GPU, conf allo
 	return replayPeaks(ctx, &again, gpu, conf)
 }
 
-// KeptAfterStep returns the buffers that a step allocated and that are alive at the end of the program.
+// KeptAfterStep returns the buffers that the step made allocated and that are alive at the program's end.
 func KeptAfterStep(p *program.Program, made int) LiveBuffers {
 	phases := allocatedIn(p)
 	return liveAt(p, len(p.Instructions), func(i uint32) bool { return phases[i] != nil && phases[i].Step == made })
@@ -142,8 +142,8 @@ func (h LiveBuffers) Bytes() (sum int64) {
 	return sum
 }
 
-// allocatedIn returns the phase in which each buffer was allocated, by the buffer's number. It is nil for buffers after
-// the last mark, since a mark ends a phase.
+// allocatedIn returns the phase in which each buffer was allocated, by the buffer's number; nil for buffers after the
+// last mark, which ends the last phase.
 func allocatedIn(p *program.Program) []*program.Phase {
 	phases, pending := make([]*program.Phase, len(p.Buffers)), []uint32{}
 	for _, in := range p.Instructions {
@@ -162,13 +162,13 @@ func allocatedIn(p *program.Program) []*program.Phase {
 
 func (h LiveBuffers) site(buffer uint32) program.Site { return h.p.Sites[h.p.Buffers[buffer].Site] }
 
-// Lines returns the n lines of the user's source whose buffers are largest.
+// Lines returns the n lines of the user's source with the most live bytes.
 func (h LiveBuffers) Lines(n int) []report.Component {
 	return h.sumByName(n, func(s program.Site) string { return s.Where })
 }
 
-// CallersBelow returns the n lines of libraries, with their module paths, whose buffers are largest among those
-// allocated below a line of the user's source.
+// CallersBelow returns the n library lines (with module paths) with the most live bytes, among the allocations made
+// through one line of the user's source.
 func (h LiveBuffers) CallersBelow(line string, n int) []report.Component {
 	return h.sumByName(n, func(s program.Site) string {
 		if s.Where != line || s.Native == "" {
@@ -196,8 +196,7 @@ func (h LiveBuffers) sumByName(n int, name func(program.Site) string) []report.C
 	return all[:min(n, len(all))]
 }
 
-// Holders returns the bytes by allocating line and phase, largest first, without lines of less than a thousandth of
-// all.
+// Holders returns the bytes by allocating line and phase, largest first, except lines below a thousandth of all.
 func (h LiveBuffers) Holders() []report.Holder {
 	phases := allocatedIn(h.p)
 	sums, total := map[report.Holder]int64{}, int64(0)
@@ -221,7 +220,7 @@ func (h LiveBuffers) Holders() []report.Holder {
 	return all
 }
 
-// CompiledBuffers returns the n largest buffers of compiled graphs; buffers of the same name are summed.
+// CompiledBuffers returns the n largest buffers of compiled graphs. Buffers of the same name are summed.
 func (h LiveBuffers) CompiledBuffers(n int) []report.Buffer {
 	type key struct {
 		program.Site
@@ -249,11 +248,11 @@ func (h LiveBuffers) CompiledBuffers(n int) []report.Buffer {
 	return all[:min(n, len(all))]
 }
 
-// tuningOp is the operator of allocations during Inductor's autotuning.
+// tuningOp is the operator name of allocations made by Inductor's autotuning.
 const tuningOp = "autotuning"
 
-// PeaksWithoutTuning returns the peaks of a program without the allocations of Inductor's autotuning, whose result is
-// cached for later runs. It is nil if nothing is tuned.
+// PeaksWithoutTuning returns the peaks of a program without the allocations of Inductor's autotuning, which later runs
+// skip by its cache. It returns nil if nothing is autotuned.
 func PeaksWithoutTuning(
 	ctx context.Context, p *program.Program, gpu device.GPU, conf allocator.Config,
 ) (*report.Peaks, error) {

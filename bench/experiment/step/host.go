@@ -11,8 +11,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// hostNeed returns the host memory that the trial needs. It is zero for steps recorded from a script, whose numbers of
-// parameters are not known.
+// hostNeed returns the trial's host memory; zero for steps recorded from a script, without parameter counts.
 func (r *Result) hostNeed() host.Need {
 	c := r.trial.Case.Case
 	if r.Counts.Total == 0 {
@@ -44,11 +43,11 @@ func (r *Result) hostNeed() host.Need {
 	return n
 }
 
-// hostLoading returns the copies of the weights that the processes of a machine hold while they load the model.
-// transformers maps files, whose pages the kernel can reclaim, and copies weights that change their type. Other code
-// builds a module on the host, and often reads a checkpoint as well. Quantized layers are read from the file one by
-// one. If ranks share the weights, the first rank loads them for all. Pipeline stages built on the meta device are
-// loaded one by one: a machine holds the stages of its GPUs, and the largest may have both embeddings and output layer.
+// hostLoading returns the copies of the weights that a machine's processes hold while they load the model. transformers
+// maps files, whose pages the kernel can reclaim, and copies weights whose type changes. Other code builds the module
+// on the host, and often also reads a checkpoint. Quantized layers are read one by one. If ranks share the weights, the
+// first rank loads them for all. Pipeline stages built on the meta device are loaded one by one: a machine holds the
+// stages of its GPUs, and the largest may have both the embeddings and the output layer.
 func (r *Result) hostLoading(c models.Case, processes int64) host.Interval {
 	stages, most := int64(1), processes
 	if s := c.Strategy; s != nil && s.Init != models.InitDevice && s.Init != models.InitHost {
@@ -77,25 +76,25 @@ func (r *Result) hostLoading(c models.Case, processes int64) host.Interval {
 	return host.Interval{Value: weights, Low: weights, High: 2 * high}
 }
 
-// stagesOf returns two numbers of pipeline stages: on the given GPUs of one machine, and in total. Without a pipeline,
-// the model is one stage.
+// stagesOf returns the number of pipeline stages on the given number of GPUs of one machine, and the number of all
+// stages. Without a pipeline, the model is one stage.
 func stagesOf(c models.Case, gpus int64) (here, all int64) {
 	all = c.Strategy.PipelineRanks(c.GPUs)
 	return max(1, ceil.Div(gpus*all, int64(max(1, c.GPUs)))), all
 }
 
-// hostLinkBandwidth is the bandwidth between a GPU and the host, in bytes per second: PCIe 4.0 x8, or x16 with memory
-// that is not pinned. hostMemoryBandwidth is the share of the machine's memory bandwidth for one of its processes: of a
-// server's 300 GB/s for eight, or a desktop's 80 for two. Both are assumptions.
+// hostLinkBandwidth is the bandwidth between a GPU and the host in bytes per second: PCIe 4.0 x8, or x16 with memory
+// that is not pinned. hostMemoryBandwidth is one process's share of the machine's memory bandwidth: of 300 GB/s for
+// eight processes on a server, or 80 GB/s for two on a desktop. Both are assumptions.
 const (
 	hostLinkBandwidth   = 12e9
 	hostMemoryBandwidth = 40e9
 )
 
-// hostSeconds returns the time that a step takes on the host: copies in both directions, and the optimizer's step,
-// which reads weights, gradients and state, and writes weights and state. Weights are copied for forward and for
-// backward of each micro-batch. Only DeepSpeed sends gradients after each micro-batch, and returns the stepped weights
-// in half the size.
+// hostSeconds returns the time of a step's work on the host: copies in both directions, and the optimizer step, which
+// reads weights, gradients and state, and writes weights and state. Weights are copied for forward and for backward of
+// each micro-batch. Only DeepSpeed copies gradients after each micro-batch, and returns the updated weights in half the
+// size.
 func hostSeconds(c models.Case, facts trace.Facts) float64 {
 	h, batches := facts.Host, int64(max(1, c.Accumulate))
 	moved := 2*batches*(facts.HostSaved+h.Weights) + h.Gradients
@@ -105,7 +104,7 @@ func hostSeconds(c models.Case, facts trace.Facts) float64 {
 	return float64(moved)/hostLinkBandwidth + float64(2*h.Stepped+h.Gradients+2*h.State)/hostMemoryBandwidth
 }
 
-// hostMemoryReport converts an estimate of host memory for a report; nil if there is none.
+// hostMemoryReport converts a host memory estimate for a report; nil if the estimate is empty.
 func hostMemoryReport(e host.Estimate) *report.HostMemory {
 	if e.Processes == 0 {
 		return nil

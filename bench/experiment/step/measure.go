@@ -48,8 +48,8 @@ func measuredRun(m *replay.Measurement, p *program.Program, d device.Device, sam
 	return out
 }
 
-// hasKernels reports whether a program has the kernels of its forward passes. Recorded steps, compiled or from a
-// script, have only allocations, and the optimizer's time alone is not the time of a step.
+// hasKernels reports whether a program includes the kernels of its forward passes. A step recorded from a script or
+// from torch.compile has only allocations, and the optimizer's time alone is not the time of a step.
 func hasKernels(p *program.Program) bool {
 	launches := false
 	for _, in := range p.Instructions {
@@ -65,12 +65,12 @@ func hasKernels(p *program.Program) bool {
 	return true
 }
 
-// median returns the middle duration; of an even number, the lower of the two in the middle.
+// median returns the median duration; of an even number, the lower of the middle two.
 func median(times []time.Duration) time.Duration {
 	return slices.Sorted(slices.Values(times))[(len(times)-1)/2]
 }
 
-// runReport converts a run for a report; free is the number of bytes that the GPU has for segments.
+// runReport converts a run for a report. free is the number of bytes that segments may use on the GPU.
 func runReport(run *replay.Run, free int64) *report.Run {
 	out := &report.Run{
 		Fits:      run.OOM == nil,

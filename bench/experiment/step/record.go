@@ -20,7 +20,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// RecorderGPU returns the properties of a GPU that a recording depends on.
+// RecorderGPU returns those properties of a GPU on which a recording depends.
 func RecorderGPU(gpu device.GPU) trace.GPU {
 	return trace.GPU{
 		Name: gpu.Name, Capability: int(gpu.Capability), SMs: gpu.SMs, ThreadsPerSM: gpu.ThreadsPerSM,
@@ -28,15 +28,15 @@ func RecorderGPU(gpu device.GPU) trace.GPU {
 	}
 }
 
-// Record records training steps of the case at a batch size, which replaces the case's own. The error is a
-// [*models.CaseError] if the case is impossible, a [*RefusedError] if PyTorch would raise.
+// Record records training steps of the case at the given batch size. The error is a [*models.CaseError] if the case is
+// impossible, and a [*RefusedError] if PyTorch would raise an error.
 func (s *Setup) Record(ctx context.Context, batch int, gpu device.GPU) (*models.Recording, error) {
 	c := s.c
 	c.Batch = batch
 	return s.RecordCase(ctx, c, gpu, models.Options{})
 }
 
-// RecordCase records any case of the setup's model, as Record does; the error is [trace.ErrCeiling] at a ceiling.
+// RecordCase records any case of the setup's model, with errors as in Record, or [trace.ErrCeiling] above a memory cap.
 func (s *Setup) RecordCase(ctx context.Context, c models.Case, gpu device.GPU,
 	o models.Options,
 ) (*models.Recording, error) {
@@ -54,7 +54,7 @@ func (s *Setup) RecordCase(ctx context.Context, c models.Case, gpu device.GPU,
 	return rec, nil
 }
 
-// Events records training steps of the case at a batch size, with the line of the model that causes each event.
+// Events records training steps of the case at a batch size, with the source line of the model for each event.
 func (s *Setup) Events(ctx context.Context, gpu device.GPU, batch, steps int) (*program.Program, error) {
 	c := s.c
 	c.Batch = batch
@@ -65,9 +65,9 @@ func (s *Setup) Events(ctx context.Context, gpu device.GPU, batch, steps int) (*
 	return rec.Program, nil
 }
 
-// StepsToRecord returns the number of a step's n micro-batches to record for values that are only interpolated or
-// compared; verdicts record more. Gradients exist from the second micro-batch on, so all later ones allocate the same
-// within a thousandth. The cache's reserved bytes may differ by several percent.
+// StepsToRecord returns the number of micro-batches to record for a step with n of them, for values that are only
+// interpolated or compared; verdicts record more. Gradients exist from the second micro-batch on, so all later ones
+// allocate the same bytes within a thousandth. Reserved bytes may differ by several percent.
 func StepsToRecord(n int) int { return min(n, 2) }
 
 // Simulation is a replay on a simulated GPU.
@@ -77,7 +77,7 @@ type Simulation struct {
 	Device int64
 }
 
-// Simulate replays a program on a simulated GPU, part of whose memory other processes use.
+// Simulate replays a program on a simulated GPU on which other processes use some memory.
 func Simulate(ctx context.Context, p *program.Program, gpu device.GPU, conf allocator.Config,
 	others int64,
 ) (*Simulation, error) {
@@ -108,8 +108,8 @@ func (s *Setup) Profile(ctx context.Context, gpu device.GPU, batch int) (*profil
 	return p, nil
 }
 
-// GPUOf returns the GPU of a report's device: the catalog's or, if it is not there, a GPU with the properties and
-// memory that the driver reported. The error is a [*device.UnknownGPUError] if neither is known.
+// GPUOf returns the GPU of a report's device: the catalog's or, if the catalog lacks it, a GPU with the properties and
+// memory that the driver reported. The error is a [*device.UnknownGPUError] if there is neither.
 func GPUOf(d report.Device) (device.GPU, error) {
 	gpu, err := device.Lookup(d.GPU)
 	if err != nil && d.SMs == 0 {

@@ -10,25 +10,25 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// CachedExecutor runs trials as [Local] does and caches the latest recordings with their replays, for processes that
-// answer many requests and for searches on several GPUs. GPUs on which a step differs only in the sizes of some buffers
-// share a recording. GPUs on which the step is the same also share its replays. It is safe for concurrent use.
+// CachedExecutor runs trials as [Local] does. It caches recent recordings and their replays, for processes that answer
+// many requests and for searches on several GPUs. GPUs on which a step differs only in the sizes of some buffers share
+// a recording. GPUs on which the step is identical also share replays. It is safe for concurrent use.
 type CachedExecutor struct {
-	// GPUs are the GPUs that share recordings; without any each has its own.
+	// GPUs are the GPUs that may share recordings. If empty, each GPU has its own.
 	GPUs []device.GPU
 
 	mu     sync.Mutex
 	cached map[string]*sharedSteps
-	// recent are the keys of the kept steps, the latest last, and instructions is the number of their instructions.
+	// recent are the keys of the cached steps, the latest last. instructions is the total number of their instructions.
 	recent       []string
 	instructions int
 }
 
-// maxCachedInstructions limits the number of instructions in kept recordings. An instruction takes about 100 bytes with
-// its tables, so that dozens of recordings are kept: as many as searches on GPUs of similar memory share.
+// maxCachedInstructions limits the total number of instructions in cached recordings. An instruction takes about 100
+// bytes with its tables, so dozens of recordings are cached, as many as searches on GPUs of similar memory can share.
 const maxCachedInstructions = 1 << 20
 
-// evict counts the instructions of steps, and drops the least recently used recordings above the limit.
+// evict counts the instructions of the cached steps and removes the least recently used recordings above the limit.
 func (x *CachedExecutor) evict(used *sharedSteps) {
 	used.mu.Lock()
 	n := 0
@@ -50,7 +50,7 @@ func (x *CachedExecutor) evict(used *sharedSteps) {
 	}
 }
 
-// GroupGPUs returns the indices of GPUs, grouped by compute capability, which determines the kernels.
+// GroupGPUs returns the indices of GPUs in groups of equal compute capability, by which libraries select kernels.
 func GroupGPUs(gpus []device.GPU) (kinds [][]int) {
 	at := map[device.Capability]int{}
 	for i, gpu := range gpus {
@@ -64,7 +64,7 @@ func GroupGPUs(gpus []device.GPU) (kinds [][]int) {
 	return kinds
 }
 
-// OrderForSharing returns the indices of searches, each of a case on a GPU, in the order that shares most recordings.
+// OrderForSharing returns the indices of searches (a case on a GPU) in the order that shares the most recordings.
 func OrderForSharing(gpus []device.GPU, of func(i int) models.CaseKey) []int {
 	at := make([]int, len(gpus))
 	for i := range at {
@@ -77,24 +77,24 @@ func OrderForSharing(gpus []device.GPU, of func(i int) models.CaseKey) []int {
 	return at
 }
 
-// sharedSteps are the recordings of a trial: one for all GPUs, or a few.
+// sharedSteps are the recordings of one trial: one recording for all GPUs, or several.
 type sharedSteps struct {
 	key string
-	// instructions is the number of its instructions that count towards the limit.
+	// instructions is the number of the recordings' instructions that count towards the cache's limit.
 	instructions int
 
 	mu         sync.Mutex
 	recordings []*sharedRecording
 }
 
-// A sharedRecording is a recording, the GPUs that it was made for (its own is the first), and its programs in use.
+// A sharedRecording is a recording with the GPUs that it was made for, its own first, and its programs in use.
 type sharedRecording struct {
 	*models.Recording
 	gpus     []device.GPU
 	programs []*sharedProgram
 }
 
-// A sharedProgram is a program of one or several GPUs, with its replays without a memory limit.
+// A sharedProgram is a program for one or several GPUs, with its replays without a memory limit.
 type sharedProgram struct {
 	recording *models.Recording
 	sizes     []int64
@@ -122,7 +122,7 @@ func (x *CachedExecutor) Try(ctx context.Context, t Trial) (_ *Result, err error
 
 // stepsFor returns the recordings of a trial.
 func (x *CachedExecutor) stepsFor(t Trial) *sharedSteps {
-	// The result of [Trial.Record] depends on whether GPUs are timed if there are many micro-batches.
+	// With many micro-batches, [Trial.Record] records more of them if GPUs are timed.
 	whole := len(t.Timed) > 0 && t.setup.c.Accumulate > MaxMicroBatches
 	t.GPU, t.Replay, t.Timed = device.GPU{}, ReplayOptions{OmitSavedBuffers: whole}, nil
 	key := t.Key()
@@ -140,12 +140,11 @@ func (x *CachedExecutor) stepsFor(t Trial) *sharedSteps {
 	return x.cached[key]
 }
 
-// similarMemoryRatio is the largest ratio of the memories of two GPUs that count as similar: a search tries about the
-// same batches on both.
+// similarMemoryRatio is the largest ratio of two GPUs' memory sizes at which searches try about the same batches.
 const similarMemoryRatio = 2
 
-// program returns the program of a trial on its GPU. A new recording also serves other GPUs that have none yet; if a
-// batch is judged, only GPUs with about the same memory.
+// program returns a trial's program for its GPU. A new recording also serves other GPUs that have none yet. If a batch
+// is judged, these are only GPUs of similar memory size.
 func (s *sharedSteps) program(ctx context.Context, t Trial, all []device.GPU) (*sharedProgram, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,7 +174,7 @@ func (s *sharedSteps) program(ctx context.Context, t Trial, all []device.GPU) (*
 	return p, nil
 }
 
-// indexOf returns the index of a GPU in the recording; negative if the recording does not serve it.
+// indexOf returns the index of a GPU in the recording; negative if the recording is not for that GPU.
 func (r *sharedRecording) indexOf(gpu device.GPU) int {
 	at := slices.IndexFunc(r.gpus, func(g device.GPU) bool { return g.Name == gpu.Name && g.Memory == gpu.Memory })
 	if at < 0 || !r.Others.IsUsable(at-1) {
@@ -184,7 +183,7 @@ func (r *sharedRecording) indexOf(gpu device.GPU) int {
 	return at
 }
 
-// programFor returns the program for a GPU; nil if the GPU needs its own recording.
+// programFor returns the recording's program for a GPU; nil if the GPU needs its own recording.
 func (r *sharedRecording) programFor(gpu device.GPU) *sharedProgram {
 	at := r.indexOf(gpu)
 	if at < 0 {
@@ -204,7 +203,7 @@ func (r *sharedRecording) programFor(gpu device.GPU) *sharedProgram {
 	return p
 }
 
-// try replays the program for a trial, once for all GPUs: without a memory limit only their contexts differ.
+// try replays the program for a trial. A replay without a memory limit serves all GPUs: only their contexts differ.
 func (p *sharedProgram) try(ctx context.Context, t Trial) (*Result, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -229,15 +228,15 @@ func (p *sharedProgram) try(ctx context.Context, t Trial) (*Result, error) {
 	return &r, err
 }
 
-// stepCounts stores the numbers of steps that trials of a case took until the cache stopped growing. It is safe for
-// concurrent use.
+// stepCounts stores the number of steps after which the allocator's cache stopped growing, by case and batch size. It
+// is safe for concurrent use.
 type stepCounts struct {
 	mu sync.Mutex
-	// sizes has the numbers of steps by batch size, of a case, and of a case in any loop; zero is the default number.
+	// sizes maps a case, or a case in any loop, to the numbers of steps by batch size; zero is the default number.
 	sizes map[models.CaseKey]map[int]int
 }
 
-// caseKeys returns the key of a case, and of the case in any loop. Both are the same for all releases of libraries.
+// caseKeys returns a key for a case, and a key for the case in any loop. Both ignore releases of libraries.
 func caseKeys(c models.Case) (own, other models.CaseKey) {
 	c.Stack = nil
 	own = c.Key()
@@ -245,9 +244,9 @@ func caseKeys(c models.Case) (own, other models.CaseKey) {
 	return own, c.Key()
 }
 
-// lookup returns the [Trial.Steps] with which to try a batch size of a case: the number of steps that the nearest size
-// took, zero for the default. If this loop was not tried yet and another took more steps, it returns the other's
-// number. Otherwise the recording decides.
+// lookup returns the [Trial.Steps] for the first attempt at a batch size of a case: the number that the nearest batch
+// size took; zero for the default. If only another loop was tried and took more steps, it returns that number. Else the
+// recording decides.
 func (r *stepCounts) lookup(c models.Case, batch int) int {
 	own, other := caseKeys(c)
 	r.mu.Lock()
@@ -259,7 +258,7 @@ func (r *stepCounts) lookup(c models.Case, batch int) int {
 	return cmp.Or(sizes[nearestSize(sizes, batch)], stepsUntilSteady)
 }
 
-// nearestSize returns the size that is nearest to a batch, of two the smaller; zero if there is none.
+// nearestSize returns the recorded batch size nearest to a batch, the smaller of two; zero if there is none.
 func nearestSize(sizes map[int]int, batch int) (size int) {
 	for n := range sizes {
 		apart, least := max(n-batch, batch-n), max(size-batch, batch-size)
@@ -270,7 +269,7 @@ func nearestSize(sizes map[int]int, batch int) (size int) {
 	return size
 }
 
-// remember stores the number of steps that a batch size of a case took, zero for the default.
+// remember stores the number of steps that a batch size of a case took; zero for the default.
 func (r *stepCounts) remember(c models.Case, batch, steps int) {
 	own, other := caseKeys(c)
 	r.mu.Lock()

@@ -26,12 +26,12 @@ func (s *Setup) Report(kind report.Kind, gpus ...device.GPU) *report.Report {
 	}
 }
 
-// Warnings returns the caveats of the model for this case, at some batch sizes.
+// Warnings returns the model's caveats about this case at some batch sizes, as warnings.
 func (s *Setup) Warnings(batches ...int) []report.Warning {
 	return Caveats(s.model, s.cases(batches)...)
 }
 
-// Caveats returns the caveats of a model for some cases, each once.
+// Caveats returns the distinct caveats of a model about some cases, as warnings.
 func Caveats(m models.Model, cases ...models.Case) []report.Warning {
 	var all []report.Warning
 	for _, c := range cases {
@@ -80,8 +80,7 @@ func Unsupported(gpus []device.GPU, cases ...models.Case) []report.Warning {
 	return all
 }
 
-// Describe adds the basis of a trial's estimates on a GPU to a report: the coefficients that the report lacks, and the
-// element counts of the model.
+// Describe adds the basis of a result's estimates on a GPU to a report: coefficients, and the model's element counts.
 func (s *Setup) Describe(r *report.Report, gpu device.GPU, of *Result) error {
 	k, err := s.Coefficients(gpu, of.hasModeledWorkspaces(), of.trial.Batch)
 	if err != nil {
@@ -123,7 +122,7 @@ func externalWarnings(r *Result) []report.Warning {
 	return all
 }
 
-// WorkspacesOf counts a step's convolutions that cuDNN was asked about; nil without its answers.
+// WorkspacesOf counts a step's convolutions by the source of their workspace size; nil if cuDNN answered none.
 func WorkspacesOf(facts trace.Facts) *report.Workspaces {
 	if !facts.Answered || len(facts.Convolutions) == 0 {
 		return nil

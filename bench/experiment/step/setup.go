@@ -14,31 +14,30 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// Setup is a complete case of a model, ready to be tried and estimated. It does not change: results and recordings are
-// returned, and another case has another setup.
+// Setup is a complete case of a model, ready for trials and estimates. It is immutable: a changed case is a new setup.
 type Setup struct {
 	model    models.Model
 	c        models.Case
 	conf     allocator.Config
 	evidence Evidence
-	// reportCase is the case as in reports.
+	// reportCase is the case as written to reports.
 	reportCase report.Case
 	// otherProcessBytes is the memory of other processes on the GPU, in bytes.
 	otherProcessBytes int64
-	// device runs the trials that name it (Replay.Device); nil if there is none.
+	// device runs the trials that name it (ReplayOptions.Device); nil if there is none.
 	device device.Device
-	// parts are the other parts of a curriculum, which train with the same batch; part is the name of this part.
+	// parts are the other stages of a curriculum, which train with the same batch size; part is the name of this stage.
 	parts []Part
 	part  string
 }
 
-// A Part is a part of a curriculum: its name, and the settings that replace the case's.
+// A Part is a stage of a curriculum: its name, and the settings that replace those of the case.
 type Part struct {
 	Name     string          `json:"name"`
 	Settings models.Settings `json:"settings"`
 }
 
-// New completes a case of the model. The error is a [*models.CaseError], or PyTorch's refusal of allocator settings.
+// New makes a setup of the completed case. The error is a [*models.CaseError], or PyTorch's about allocator settings.
 func New(m models.Model, c models.Case, e Evidence) (*Setup, error) {
 	c, err := m.Complete(c)
 	if err != nil {
@@ -58,8 +57,8 @@ func New(m models.Model, c models.Case, e Evidence) (*Setup, error) {
 	return &Setup{model: m, c: c, conf: conf, evidence: e, reportCase: report.CaseOf(m, c)}, nil
 }
 
-// NewFromReport makes the setup of a report's case from the report alone. The error is a [*models.UnknownModelError],
-// an error of [New], or an error of a source of models.
+// NewFromReport makes the setup of a case in a report. The error is a [*models.UnknownModelError], an error of [New],
+// or the error of opening the model.
 func NewFromReport(r *models.Registry, c report.Case, e Evidence) (*Setup, error) {
 	m, err := r.ModelForCase(c.Case, c.Description())
 	if err != nil {
@@ -77,10 +76,10 @@ func (s *Setup) Case() models.Case { return s.c }
 // Allocator returns the case's allocator settings, parsed.
 func (s *Setup) Allocator() allocator.Config { return s.conf }
 
-// Evidence returns the residuals and coefficients that estimates use.
+// Evidence returns the residuals and coefficients that the setup's estimates use.
 func (s *Setup) Evidence() Evidence { return s.evidence }
 
-// Trial returns the trial of the case at a batch size, which replaces the case's own, replayed without a memory limit.
+// Trial returns a trial of the case at the given batch size, replayed without a memory limit.
 func (s *Setup) Trial(gpu device.GPU, batch int) Trial {
 	return Trial{Case: s.reportCase, Batch: batch, GPU: gpu, setup: s}
 }
@@ -98,31 +97,31 @@ func (s *Setup) Try(ctx context.Context, t Trial) (*Result, error) {
 	return r, err
 }
 
-// HasReservedJumps reports whether reserved bytes may jump from one batch to the next. A block of max_split_size_mb
-// serves only requests of nearly its size, so tensors that just reach this size leave many unused blocks: wav2vec2-base
-// on an RTX 4070 with the activations on the host and 128 MiB may reserve 11.2 GiB at batch 4 and 1.8 at batch 5.
-// roundup_power2_divisions makes many sizes equal, which may then reuse each other's blocks: patch-vqvae with 4
-// divisions needs 1.3 times as much at batch 448 as at 464.
+// HasReservedJumps reports whether reserved bytes may jump between neighboring batch sizes. With max_split_size_mb, a
+// large block serves only requests of nearly its size, so tensors that just reach the size leave many unused blocks:
+// wav2vec2-base on an RTX 4070 with activations on the host and 128 MiB may reserve 11.2 GiB at batch 4 and 1.8 GiB at
+// batch 5. roundup_power2_divisions makes many sizes equal, whose blocks are then reused: patch-vqvae with 4 divisions
+// needs 1.3 times as much at batch 448 as at 464.
 func (s *Setup) HasReservedJumps() bool {
 	rounds := func(divisions uint64) bool { return divisions > 1 }
 	return s.conf.MaxSplit != allocator.Unlimited || slices.ContainsFunc(s.conf.Roundup[:], rounds)
 }
 
-// WithDevice returns the setup with a device on which its trials may run, in this process.
+// WithDevice returns the setup with a device on which its trials may run in this process.
 func (s *Setup) WithDevice(d device.Device) *Setup {
 	other := *s
 	other.device = d
 	return &other
 }
 
-// WithOtherProcesses returns the setup on GPUs part of whose memory other processes use.
+// WithOtherProcesses returns the setup for GPUs on which other processes use the given bytes.
 func (s *Setup) WithOtherProcesses(others int64) *Setup {
 	other := *s
 	other.otherProcessBytes = others
 	return &other
 }
 
-// WithCase returns the setup of another case of the model, complete.
+// WithCase returns the setup of another complete case of the model.
 func (s *Setup) WithCase(c models.Case) *Setup {
 	other := *s
 	other.c = c
@@ -131,14 +130,14 @@ func (s *Setup) WithCase(c models.Case) *Setup {
 	return &other
 }
 
-// WithParts returns the setup with the other parts of its curriculum, which train with the same batch size.
+// WithParts returns the setup with the other stages of its curriculum, which train with the same batch size.
 func (s *Setup) WithParts(parts []Part) *Setup {
 	other := *s
 	other.parts = parts
 	return &other
 }
 
-// PartSetups returns the setups of the other parts of the curriculum; nil if training has one part.
+// PartSetups returns the setups of the curriculum's other stages; nil without a curriculum.
 func (s *Setup) PartSetups() []*Setup {
 	return lists.Map(s.parts, func(p Part) *Setup {
 		other := s.WithSettings(p.Settings)
@@ -147,7 +146,7 @@ func (s *Setup) PartSetups() []*Setup {
 	})
 }
 
-// Part returns the name of the setup's part of a curriculum; empty for the case itself.
+// Part returns the name of the setup's stage of a curriculum; empty for the case itself.
 func (s *Setup) Part() string { return s.part }
 
 // WithSettings returns the setup with some settings changed.
@@ -158,15 +157,15 @@ func (s *Setup) WithSettings(changed models.Settings) *Setup {
 	return s.WithCase(c)
 }
 
-// WithAccumulation returns the setup with another number of micro-batches of a step.
+// WithAccumulation returns the setup with another number of micro-batches per optimizer step.
 func (s *Setup) WithAccumulation(n int) *Setup {
 	c := s.c
 	c.Accumulate = n
 	return s.WithCase(c)
 }
 
-// LoopSetups returns the case in each training loop that it may have: its own and, if no flag chose the loop, also the
-// plain one, in which most of a step's memory stays alive. A batch must be safe in both.
+// LoopSetups returns the case in each training loop that it may have: its own and, if no flag chose one, the plain
+// loop, which keeps the most memory alive. A batch must be safe in both.
 func (s *Setup) LoopSetups() []*Setup {
 	c, unchosen := s.model.LargestLoopCase(s.c)
 	if !unchosen || s.model.Supports.Loop == models.LoopPlain {
@@ -175,22 +174,22 @@ func (s *Setup) LoopSetups() []*Setup {
 	return []*Setup{s, s.WithCase(c)}
 }
 
-// WithLargestLoop returns the case in that possible loop in which most of a step's memory stays alive.
+// WithLargestLoop returns the case in the training loop, of those possible, that keeps the most memory alive.
 func (s *Setup) WithLargestLoop() *Setup {
 	loops := s.LoopSetups()
 	return loops[len(loops)-1]
 }
 
-// Loop returns the name of the training loop; empty for a model with a loop of its own.
+// Loop returns the name of the training loop; empty if the model has its own.
 func (s *Setup) Loop() models.Loop { return cmp.Or(s.c.Loop, s.model.Supports.Loop) }
 
-// Evaluates reports whether training includes evaluation: the user requested it, or the project's own loop evaluates.
+// Evaluates reports whether training includes evaluation: at the user's request, or in the project's training loop.
 func (s *Setup) Evaluates() bool {
 	return !s.c.Evaluate.IsOff && (!s.c.Evaluate.IsZero() || s.model.Supports.Loop == "")
 }
 
-// TrainingTrial returns a trial that also records an evaluation batch, unless the case has none, but replays only the
-// training steps. A batch size of zero means the evaluation's own, the project's, or the training's.
+// TrainingTrial returns a trial that also records an evaluation batch, if the case evaluates, but replays only the
+// training steps. An evaluation batch size of zero is the evaluation's own, else the project's, else the training's.
 func (s *Setup) TrainingTrial(t Trial, evaluation int) Trial {
 	t.Replay.TrainingOnly = true
 	if !s.c.Evaluate.IsOff {

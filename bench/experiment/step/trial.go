@@ -19,60 +19,60 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// A Trial is the smallest job: the training steps of a case are recorded for a GPU and replayed once. It is plain data,
-// and its JSON is complete: the case includes the description of a model of the user.
+// A Trial is the smallest job: record the training steps of a case for a GPU and replay them once. It is plain data,
+// and its JSON is complete: the case includes the description of a user's model.
 type Trial struct {
 	Case  report.Case `json:"case"`
 	Batch int         `json:"batch"`
-	// GPU is the GPU for which the step is recorded, and which is simulated unless the replay is on a device.
+	// GPU is the GPU to record for. It is also simulated unless the replay is on a device.
 	GPU device.GPU `json:"board"`
-	// Validation is the size of a validation batch after the training steps, for systems that validate; zero for none.
+	// Validation is the size of a validation batch after the training steps, for projects that validate; zero for none.
 	Validation int `json:"validation,omitempty"`
-	// Steps is the number of training steps that are recorded. Zero is [models.Case.Steps], and -1 the number after
-	// which a cache without a memory limit stops growing.
+	// Steps is the number of training steps to record. Zero is [models.Case.Steps], and -1 the number after which the
+	// allocator's cache stops growing without a memory limit.
 	Steps int `json:"steps,omitempty"`
-	// MemoryCap ends the trial with [trace.ErrCeiling] once more than this many bytes are alive at a time; zero is no
-	// limit. The memory of the GPU does not end a recording.
+	// MemoryCap ends the trial with [trace.ErrCeiling] once more than this many bytes are alive; zero is no limit. The
+	// GPU's memory size does not end a recording.
 	MemoryCap int64         `json:"ceiling,omitempty"`
 	Replay    ReplayOptions `json:"replay,omitzero"`
 	// Timed are the GPUs for which [Result.Loads] is computed.
 	Timed []device.GPU `json:"timed,omitempty"`
 
-	// setup and recording are the completed case and its recording, if the trial was made in this process. Other
-	// executors make them from the other fields.
+	// setup and recording are the completed case and its recording if the trial was made in this process. Otherwise the
+	// executor makes them from the other fields.
 	setup     *Setup
 	recording *models.Recording
-	// simulation is the replay of the training steps that ended their recording; nil if none did.
+	// simulation is the replay that ended the recording because the cache stopped growing; nil if none did.
 	simulation *Simulation
 	// shared is the recording's program if several GPUs share it ([CachedExecutor]); else nil.
 	shared *sharedProgram
 }
 
-// ReplayOptions describes how the recorded steps are replayed. Its zero value replays on the simulated GPU with more
-// memory than any step needs, since an estimate must continue where the GPU's memory ends.
+// ReplayOptions selects how the recorded steps are replayed. The zero value simulates a GPU with more memory than any
+// step needs, since an estimate must continue beyond the GPU's memory size.
 type ReplayOptions struct {
-	// StopAtLimit limits the memory to the GPU's, of which other processes use Others bytes.
+	// StopAtLimit limits the memory to the GPU's size less Others, the bytes of other processes.
 	StopAtLimit       bool  `json:"within,omitempty"`
 	OtherProcessBytes int64 `json:"others,omitempty"`
 	// TrainingOnly leaves out the validation batch.
 	TrainingOnly bool `json:"training,omitempty"`
 	// Expandable turns on expandable segments, whatever the case sets.
 	Expandable bool `json:"expandable,omitempty"`
-	// NominalMemory leaves out the perturbed replays, and with them [Result.Spread].
+	// NominalMemory leaves out the perturbed replays, so [Result.Spread] is empty.
 	NominalMemory bool `json:"nominal,omitempty"`
-	// OmitSavedBuffers leaves out the unperturbed replay of the recording, and with it [Result.Run].
+	// OmitSavedBuffers leaves out the unperturbed replay, so [Result.Run] is nil.
 	OmitSavedBuffers bool `json:"omit,omitempty"`
 	// Spill requests [Result.Spill].
 	Spill bool `json:"spill,omitempty"`
-	// Device is the name of the executor's device to replay on, with its own memory and a kernel for every operator;
-	// empty to simulate. WarmUp, Repeat and Verify are as in [replay.Conditions].
+	// Device is the name of the executor's device to replay on, with the device's memory and a kernel for every
+	// operator; empty to simulate. WarmUp, Repeat and Verify are as in [replay.Conditions].
 	Device string `json:"device,omitempty"`
 	WarmUp int    `json:"warm_up,omitempty"`
 	Repeat int    `json:"repeat,omitempty"`
 	Verify bool   `json:"verify,omitempty"`
 }
 
-// Key identifies a trial: the SHA-256 of its JSON, in hexadecimal. Equal keys give equal results, unless measured.
+// Key identifies a trial by the SHA-256 of its JSON, in hexadecimal. Equal keys give equal results, unless measured.
 func (t Trial) Key() string {
 	text, err := json.Marshal(t)
 	if err != nil {
@@ -82,14 +82,14 @@ func (t Trial) Key() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// MaxMicroBatches is the largest number of micro-batches of a step that is recorded when a trial is about memory and
-// not about time. Micro-batches after the second have the same allocations. They are recorded at all because the
-// caching allocator may have its free blocks in another order by then: of 147 cases of 15 models three reserved up to 7
-// % more or less with the third, and with the spread the ends of intervals were up to 19 % apart.
+// MaxMicroBatches is the largest number of micro-batches to record in a step if a trial is about memory and not about
+// time. Micro-batches after the second have the same allocations, but the caching allocator may have its free blocks in
+// another order by then: of 147 cases of 15 models, three reserved up to 7 % more or less with the third, and with the
+// spread the ends of intervals were up to 19 % apart.
 const MaxMicroBatches = 16
 
 // Record records the steps of a trial that was made in this process, for its GPU and others. If a replay ended the
-// recording, the trial keeps it.
+// recording, the trial stores it in simulation.
 func (t *Trial) Record(ctx context.Context, others ...device.GPU) (*models.Recording, error) {
 	c := t.setup.c
 	c.Batch = t.Batch
@@ -112,10 +112,10 @@ func (t *Trial) Record(ctx context.Context, others ...device.GPU) (*models.Recor
 	return t.setup.RecordCase(ctx, c, t.GPU, o)
 }
 
-// stepsUntilSteady is the [Trial.Steps] of a trial whose recording ends when the cache stops growing.
+// stepsUntilSteady is the [Trial.Steps] that ends the recording when the allocator's cache stops growing.
 const stepsUntilSteady = -1
 
-// unlimitedAllocator returns the allocator settings of a replay without a limit of memory.
+// unlimitedAllocator returns the allocator settings for a replay without a memory limit.
 func (t *Trial) unlimitedAllocator() allocator.Config {
 	conf := t.setup.conf
 	conf.Expandable = conf.Expandable || t.Replay.Expandable
@@ -123,7 +123,7 @@ func (t *Trial) unlimitedAllocator() allocator.Config {
 	return conf
 }
 
-// A Result is the result of a trial.
+// A Result is the result of running a trial.
 type Result struct {
 	Counts models.Counts `json:"counts"`
 	Facts  trace.Facts   `json:"facts"`
@@ -133,22 +133,23 @@ type Result struct {
 	ValidationStep int `json:"validation_step,omitempty"`
 	// LargestWeight is the size of the largest parameter, in bytes.
 	LargestWeight int64 `json:"largest_weight"`
-	// Buffers are the largest buffers of Inductor at the peak of a recorded compiled step.
+	// Buffers are Inductor's largest buffers at the peak of a recorded torch.compile step.
 	Buffers []report.Buffer `json:"buffers,omitempty"`
-	// Tuned are the peaks of a recorded compiled step if Inductor finds its tunings; nil if it tunes nothing.
+	// Tuned are the peaks of a recorded torch.compile step if Inductor finds its autotuning results in its cache; nil
+	// if it autotunes nothing.
 	Tuned *report.Peaks `json:"tuned,omitempty"`
-	// Reordered are the peaks of a recorded compiled step with the other possible order of its kernels. They belong to
-	// the perturbed replays; nil if there is only one order.
+	// Reordered are the peaks of a recorded torch.compile step with the other possible order of its kernels, which is
+	// one of the perturbed replays; nil if there is only one order.
 	Reordered *report.Peaks `json:"reordered,omitempty"`
-	// Loads are the work of one step on each of the timed GPUs: of the step whose work all later ones repeat.
+	// Loads are the work of the steady step (which all later steps repeat) on each of the timed GPUs.
 	Loads []steptime.Load `json:"loads,omitempty"`
-	// Run is the replay, nil if the trial omits it; on a device it is the first replay, whose memory is measured.
+	// Run is the replay; nil if the trial omits it. On a device it is the first replay, whose memory is measured.
 	Run *replay.Run `json:"run,omitempty"`
-	// Spread is the variation of reserved bytes by chance, in a replay without a memory limit.
+	// Spread is the variation of reserved bytes over perturbed replays without a memory limit.
 	Spread replay.PeakSpread `json:"spread,omitzero"`
-	// Spill is the host memory that the steps use if the driver allocates there once the GPU is full.
+	// Spill is the host memory that the steps use if the driver allocates host memory once the GPU is full.
 	Spill replay.Spill `json:"spilled,omitzero"`
-	// Device is the peak of used GPU memory without other processes, in bytes.
+	// Device is the peak of used GPU memory, without other processes, in bytes.
 	Device int64 `json:"device"`
 	// Measured is the measurement on a device; nil if the GPU was simulated.
 	Measured *Measurement `json:"measured,omitempty"`
@@ -161,13 +162,13 @@ type Measurement struct {
 	Run *report.Run `json:"run"`
 	// Timed is the number of replays that were timed.
 	Timed int `json:"timed,omitempty"`
-	// TimesVaried reports whether a later replay needed another amount of memory.
+	// TimesVaried reports whether a later replay used another amount of memory than the first.
 	TimesVaried bool `json:"varied,omitempty"`
 	// Neighbors are other processes that were seen on the device.
 	Neighbors []device.Neighbor `json:"neighbors,omitempty"`
 }
 
-// LastStep returns the peak of allocated bytes in the last of the steps.
+// LastStep returns the peak of allocated bytes in the last training step.
 func (r *Result) LastStep() int64 {
 	most := int64(0)
 	for _, p := range r.Run.Phases {
@@ -178,7 +179,7 @@ func (r *Result) LastStep() int64 {
 	return most
 }
 
-// Discard frees the recording. Trials of [Result.ReplayTrial] record again.
+// Discard frees the recording. Trials returned by [Result.ReplayTrial] must then record again.
 func (r *Result) Discard() {
 	if r.trial.shared != nil {
 		r.trial.shared, r.trial.recording = nil, nil
@@ -188,24 +189,24 @@ func (r *Result) Discard() {
 	}
 }
 
-// AdoptRecording takes the recording of another result of the same steps, for further trials.
+// AdoptRecording uses the recording of another result of the same steps for further trials.
 func (r *Result) AdoptRecording(other *Result) {
 	if other.trial.recording != nil {
 		r.trial.recording, r.trial.shared = other.trial.recording, other.trial.shared
 	}
 }
 
-// ReplayTrial returns the trial of the same recording with another replay. This process does not record it again.
+// ReplayTrial returns a trial that replays the result's recording with other options, without recording again.
 func (r *Result) ReplayTrial(how ReplayOptions) Trial {
 	t := r.trial
 	t.Replay, t.Timed = how, nil
 	return t
 }
 
-// WithoutEvaluation reports whether training steps were replayed without the evaluation after them.
+// WithoutEvaluation reports whether only training steps were replayed, without the evaluation after them.
 func (r *Result) WithoutEvaluation() bool { return r.trial.Replay.TrainingOnly }
 
-// Sample returns the peak of the run, as input of the planner.
+// Sample returns the peak of the run as a sample for the planner.
 func (r *Result) Sample() planner.Sample {
 	s := planner.Sample{
 		Batch: r.trial.Batch, Classes: r.Run.Peak.Allocated, Reserved: r.Run.Max.Reserved,
@@ -224,7 +225,7 @@ func (r *Result) Sample() planner.Sample {
 	return s
 }
 
-// hasModeledWorkspaces reports whether cuDNN was not asked about some convolution of the steps.
+// hasModeledWorkspaces reports whether cuDNN has no recorded answer about some convolution of the steps.
 func (r *Result) hasModeledWorkspaces() bool {
 	return slices.ContainsFunc(r.Facts.Convolutions, func(c trace.Convolution) bool { return !c.Asked })
 }

@@ -11,17 +11,17 @@ import (
 )
 
 const (
-	// maxBatch is the largest batch size.
+	// maxBatch is the largest accepted batch size.
 	maxBatch = models.MaxBatch
-	// maxBatches is the largest number of sizes in a list.
+	// maxBatches is the largest number of batch sizes in a list.
 	maxBatches = 4096
-	// maxRangeItems is the largest number of sizes in a range without a step: nobody reads longer tables.
+	// maxRangeItems is the largest number of batch sizes in a range without a step.
 	maxRangeItems = 64
 )
 
-// ParseBatches reads a list of batch sizes: sizes and ranges, separated by commas. A range runs from its first size up
-// to at most its last, by a factor or by a step, else by a step of one: "8,16,32", "8..128x2" (8, 16, 32, 64, 128),
-// "8..64+8", "1..8". The result is ascending without duplicates.
+// ParseBatches parses a list of batch sizes and ranges, separated by commas. A range multiplies by a factor (x), adds a
+// step (+), or adds one: "8,16,32", "8..128x2" (8, 16, 32, 64, 128), "8..64+8", "1..8". It ends at most at its last
+// size. The result is ascending without duplicates.
 func ParseBatches(list string) ([]int, error) {
 	var sizes []int
 	for item := range strings.SplitSeq(list, ",") {

@@ -20,10 +20,10 @@ import (
 
 // Conditions are the limits of a sweep, and how each batch size is run.
 type Conditions struct {
-	// FindMax continues after the largest given size, up to the largest that fits.
+	// FindMax continues after the largest given batch size, up to the largest that fits.
 	FindMax bool `json:"find_max,omitempty"`
-	// WarmUp is the number of untimed replays and Repeat the number of timed ones. Verify writes and reads back the
-	// memory, as in [step.ReplayOptions].
+	// WarmUp is the number of untimed replays and Repeat the number of timed ones. Verify writes the memory and reads
+	// it back. All are as in [step.ReplayOptions].
 	WarmUp int  `json:"warm_up,omitempty"`
 	Repeat int  `json:"repeat,omitempty"`
 	Verify bool `json:"verify,omitempty"`
@@ -31,12 +31,11 @@ type Conditions struct {
 
 // Options are the batch sizes of a sweep and how each is run.
 type Options struct {
-	// Batches are the sizes, in any order.
+	// Batches are the batch sizes, in any order.
 	Batches []int
 	Conditions
-	// Resumed is the report of an interrupted sweep; nil for none. All its points stay, also points whose batch sizes
-	// are not in Batches. It must be of the same case, GPU and settings, and of no other GPU, or the error is a
-	// [*ResumeError].
+	// Resumed is the report of an interrupted sweep to resume; nil for none. All its points are kept, also those whose
+	// batch sizes are not in Batches. A report with another case, GPU or settings is a [*ResumeError].
 	Resumed *report.Report
 }
 
@@ -48,10 +47,10 @@ func (e *ResumeError) Error() string { return "the report cannot be continued: "
 // Usage marks the error as bad input.
 func (*ResumeError) Usage() bool { return true }
 
-// Run estimates every batch size and runs each on the device, in ascending order. It ends at the first that does not
-// fit, since no larger one would. A batch size that PyTorch refuses, as a batch norm refuses one sample, does not end
-// the sweep, and is an error only if there is no other. each is called after each point with the report so far; its
-// error ends the sweep. After an interrupt or a failure of the device, it returns the points so far with the error.
+// Run estimates every batch size and runs each on the device, in ascending order. It stops at the first that does not
+// fit, since no larger one would. A batch size that PyTorch refuses, as batch norm refuses one sample, does not stop
+// the sweep. It is an error only if all are refused. each is called after each point with the report so far; its error
+// stops the sweep. After an interrupt or a device failure, Run returns the points so far with the error.
 func Run(ctx context.Context, s *step.Setup, d device.Device, o Options,
 	each func(*report.Report) error,
 ) (*report.Report, error) {
@@ -70,19 +69,19 @@ func Run(ctx context.Context, s *step.Setup, d device.Device, o Options,
 	return w.report, nil
 }
 
-// A sweeper is a sweep in progress.
+// A sweeper is the state of a sweep.
 type sweeper struct {
 	setup   *step.Setup
 	device  device.Device
 	options Options
 	report  *report.Report
 	each    func(*report.Report) error
-	// described reports whether the report has the coefficients and the model's counts.
+	// described reports whether the report already has the coefficients and the model's element counts.
 	described bool
 	neighbors step.WarnedProcesses
 }
 
-// resume takes the points of an earlier sweep, after checking that it has the same case, GPU and driver.
+// resume adds the points of the earlier sweep, after checking that it has the same case, GPU and driver.
 func (w *sweeper) resume() error {
 	old := w.options.Resumed
 	if old == nil {
@@ -121,7 +120,7 @@ func (w *sweeper) resume() error {
 	}
 	slices.SortStableFunc(now.Points, func(a, b report.Point) int { return cmp.Compare(a.Batch, b.Batch) })
 	if len(now.Points) > 0 {
-		// The counts and coefficients are reported nowhere else, unless a batch size is left to record.
+		// Counts and coefficients are kept if all batch sizes are already in the report; else they are computed again.
 		now.Parameters, now.Coefficients = old.Parameters, slices.Clone(old.Coefficients)
 		now.Largest = old.Largest
 	}
@@ -133,7 +132,7 @@ func (w *sweeper) resume() error {
 	return nil
 }
 
-// run tries the batch sizes.
+// run runs all batch sizes.
 func (w *sweeper) run(ctx context.Context) error {
 	batches := w.options.Batches
 	for i, batch := range batches {
@@ -155,7 +154,7 @@ func (w *sweeper) run(ctx context.Context) error {
 	return nil
 }
 
-// stop records in the report why the sweep ends early.
+// stop records in the report why the sweep stops early.
 func (w *sweeper) stop(ctx context.Context, cause error, batch int, left []int) error {
 	if save, ok := errors.AsType[saveError](cause); ok {
 		return save.error
@@ -174,10 +173,10 @@ func (w *sweeper) stop(ctx context.Context, cause error, batch int, left []int) 
 	return cause
 }
 
-// A saveError is an error of the each function, which saves the report.
+// A saveError is an error returned by the each function, which saves the report.
 type saveError struct{ error }
 
-// try runs a batch size and adds its point, unless the report has it. If it does not fit, the sizes left will not run.
+// try runs a batch size and adds its point, unless the report has it. If it does not fit, the sizes left do not run.
 func (w *sweeper) try(ctx context.Context, batch int, left []int) (fits bool, err error) {
 	at, done := slices.BinarySearchFunc(w.report.Points, batch, func(p report.Point, batch int) int {
 		return cmp.Compare(p.Batch, batch)
@@ -248,8 +247,7 @@ func (w *sweeper) estimate(ctx context.Context, d *judge.Judgement) (*report.Est
 	return d.Report(ctx)
 }
 
-// gpu returns the GPU as the process of the sweep sees it: vprof's own process on a real device, a process of PyTorch
-// on a simulated one.
+// gpu returns the GPU with the context of the process that runs the step: vprof on a real device, else PyTorch.
 func (w *sweeper) gpu() device.GPU {
 	if _, driven := w.device.(device.DriverReporter); driven {
 		return w.device.GPU().WithoutLibraries()
@@ -269,8 +267,8 @@ func (w *sweeper) others() int64 {
 	return bytes
 }
 
-// predictLargest returns the largest batch size whose estimate, with the kernels' own memory, fits a GPU. The search
-// begins at the size that was found.
+// predictLargest returns the largest batch size whose estimate, including the memory of vprof's kernels, fits the GPU.
+// The search begins at found.
 func (w *sweeper) predictLargest(ctx context.Context, found int) (int, error) {
 	o, driven := w.device.(device.Observer)
 	if !driven || w.device.Simulated() {
@@ -305,7 +303,7 @@ func (w *sweeper) predictLargest(ctx context.Context, found int) (int, error) {
 	return s.Largest()
 }
 
-// findMax finds the largest batch that runs, by bisection between one that runs and one that does not. It reports only
+// findMax finds the largest batch that runs, by bisection between one that runs and one that does not. It only reports
 // batches that it has run.
 func (w *sweeper) findMax(ctx context.Context) error {
 	fits, fails := 0, maxBatch+1
@@ -345,7 +343,7 @@ func (w *sweeper) findMax(ctx context.Context) error {
 	return w.each(w.report)
 }
 
-// largest returns the result of findMax: the largest batch size that fits and the smallest that does not.
+// largest returns the result of findMax: the largest batch size that fits, and the smallest that does not.
 func (w *sweeper) largest() *report.Largest {
 	out := &report.Largest{}
 	for _, p := range w.report.Points {
@@ -358,8 +356,8 @@ func (w *sweeper) largest() *report.Largest {
 	return out
 }
 
-// Plan estimates every batch size on a GPU. Warnings that depend on all GPUs of a plan, such as [step.Unsupported]
-// returns, are left to the caller. If all batch sizes are refused, the report comes with the error of the last.
+// Plan estimates every batch size on a GPU. Warnings that concern all GPUs of a plan, such as [step.Unsupported], are
+// left to the caller. If all batch sizes are refused, the report comes with the error of the last one.
 func Plan(ctx context.Context, s *step.Setup, gpu device.GPU, batches []int) (*report.Report, error) {
 	go claims.ClaimsFor(s, gpu, 1) // reads the guides while the steps are recorded
 	r := s.Report(report.Plan, gpu)
@@ -394,7 +392,7 @@ func Plan(ctx context.Context, s *step.Setup, gpu device.GPU, batches []int) (*r
 	return r, refused
 }
 
-// plannedPoint is a batch size of a plan: its point with the judged steps, or the reason of its refusal.
+// plannedPoint is a planned batch size: its point with the judged steps, or the reason why it is refused.
 type plannedPoint struct {
 	point   report.Point
 	steps   *step.Result
@@ -423,8 +421,8 @@ func planBatch(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (p
 	return p, nil
 }
 
-// completePoint adds the rest of a judgement to a point with an estimate: the guides' estimates, answered convolutions,
-// and the needs with other settings.
+// completePoint adds everything but the estimate to a point of a judged batch: the guides' values, counts of
+// convolutions by source, and the needs with other settings.
 func completePoint(ctx context.Context, s *step.Setup, d *judge.Judgement, p *report.Point) (err error) {
 	r := d.Loops[0].Steps
 	p.Claims, p.Workspaces, p.Buffers = claims.ClaimsFor(s, d.GPU(), p.Batch), step.WorkspacesOf(r.Facts), r.Buffers

@@ -20,7 +20,7 @@ import (
 	"github.com/vprof/vprof/profiler/planner/steptime"
 )
 
-// Stage is a training stage to be timed: its case and its epochs.
+// Stage is a training stage to time: its case and its number of epochs.
 type Stage struct {
 	Name   string
 	Epochs float64
@@ -30,25 +30,24 @@ type Stage struct {
 // Table is the input of a time estimate: stages, batch size and data set.
 type Table struct {
 	Stages []Stage
-	// Batch is the batch size; zero is the largest safe one, GPU by GPU, within Budget,
-	// whose Memory is taken from the GPU.
+	// Batch is the batch size. Zero is the largest safe one on each GPU, within Budget, whose Memory is the GPU's.
 	Batch  int
 	Budget planner.Budget
 	// Dataset is the number of samples of an epoch; zero is unknown.
 	Dataset int64
-	// Measured is a step that was timed on the GPU; zero for none.
+	// Measured is a step that the user timed on the GPU; the zero value for none.
 	Measured Measured
 	// Progress receives the number of finished GPUs.
 	Progress progress.Func
 }
 
-// Measured is the time of a step of the first stage at a batch size, which corrects the estimates of its GPU.
+// Measured is the measured time of a step of the first stage at a batch size. It corrects the estimates for its GPU.
 type Measured struct {
 	Seconds float64
 	Batch   int
 }
 
-// Correct returns the GPU's efficiency at which a setup's step takes the measured time; unchanged without one.
+// Correct returns the GPU's efficiency at which a setup's step takes the measured time; speed if none was measured.
 func (m Measured) Correct(ctx context.Context, of *step.Setup, gpu device.GPU, speed steptime.Efficiency,
 ) (steptime.Efficiency, error) {
 	if m.Seconds == 0 {
@@ -108,7 +107,7 @@ func (t *Table) Run(ctx context.Context, gpus []device.GPU) (*report.Times, erro
 	return out, nil
 }
 
-// gpuTimes are the rows of a GPU, at its speed. refused is the reason why the GPU refuses a stage, the last of several.
+// gpuTimes are the table rows of a GPU. refused is the reason why the GPU refuses a stage, of several the last.
 type gpuTimes struct {
 	speed   steptime.Efficiency
 	rows    []report.TimeRow
@@ -116,7 +115,7 @@ type gpuTimes struct {
 	refused error
 }
 
-// timeGPU estimates every stage on a GPU.
+// timeGPU estimates the time of every stage on a GPU.
 func (t *Table) timeGPU(ctx context.Context, gpu device.GPU) (out gpuTimes, err error) {
 	first := t.Stages[0].Setup
 	if out.speed, err = first.Evidence().Speed(gpu, first.Model().Name); err != nil {

@@ -1,5 +1,5 @@
-// Package kubernetes runs the tasks of a fleet as Indexed Jobs of Kubernetes, one for each GPU. The Jobs' policy
-// restarts failed tasks by vprof's exit codes.
+// Package kubernetes runs the tasks of a fleet as Indexed Jobs of Kubernetes, one Job for each GPU. Their failure
+// policy restarts tasks depending on vprof's exit code.
 package kubernetes
 
 import (
@@ -19,15 +19,15 @@ import (
 	"github.com/vprof/vprof/internal/input"
 )
 
-// mountPath is the path of the fleet's folder in pods.
+// mountPath is the path at which pods mount the fleet's folder.
 const mountPath = "/fleet"
 
-// queueLabel is the label of a job's queue for KAI's scheduler.
+// queueLabel is the label for a job's queue in the KAI scheduler.
 const queueLabel = "kai.scheduler/queue"
 
 type object = map[string]any
 
-// Check finds missing keys of the configuration that manifests need. The error is an [*input.FormatError].
+// Check returns an error if the configuration lacks keys that manifests need. The error is an [*input.FormatError].
 func Check(file string, k fleet.Kubernetes) error {
 	switch {
 	case k.Image == "":
@@ -45,7 +45,7 @@ func Check(file string, k fleet.Kubernetes) error {
 	return nil
 }
 
-// Jobs returns the manifests, a Job of batch/v1 for each GPU, as YAML documents.
+// Jobs returns the Kubernetes manifests as YAML documents, one batch/v1 Job for each GPU.
 func Jobs(f *fleet.Folder) ([]byte, error) {
 	var out bytes.Buffer
 	e := yaml.NewEncoder(&out)
@@ -58,7 +58,7 @@ func Jobs(f *fleet.Folder) ([]byte, error) {
 	return out.Bytes(), e.Close()
 }
 
-// job returns the manifest of a GPU.
+// job returns the manifest of a GPU's Job.
 func job(f *fleet.Folder, b fleet.GPUTasks) object {
 	k, s := f.Config.Kubernetes, f.Config.Strategy
 	labels := object{"app.kubernetes.io/name": "vprof", "vprof.dev/fleet": f.Name, "vprof.dev/board": labelValue(b.Key)}
@@ -77,7 +77,7 @@ func job(f *fleet.Folder, b fleet.GPUTasks) object {
 		"command": []string{
 			"vprof", "fleet", "task", mountPath + "/" + b.Key, "--shard", fmt.Sprintf("auto/%d", b.Tasks),
 		},
-		// A pod's own name does not identify the machine with the GPU.
+		// The pod's own name does not identify the node.
 		"env": []object{{
 			"name":      "VPROF_NODE",
 			"valueFrom": object{"fieldRef": object{"fieldPath": "spec.nodeName"}},
@@ -123,8 +123,8 @@ func job(f *fleet.Folder, b fleet.GPUTasks) object {
 	}
 }
 
-// failurePolicy restarts tasks by their exit codes. Drained nodes and interrupted tasks do not count as failures.
-// Errors that would recur fail at once. All others, such as a node with an unusable GPU, count.
+// failurePolicy returns a Job's policy for failed tasks by exit code. Drained nodes and interrupted tasks do not count
+// as failures. Errors that would recur fail the task at once. All others count, such as an unusable GPU.
 func failurePolicy() object {
 	return object{"rules": []object{
 		{"action": "Ignore", "onPodConditions": []object{{"type": "DisruptionTarget", "status": "True"}}},
@@ -137,7 +137,7 @@ func failurePolicy() object {
 	}}
 }
 
-// labelValue returns a name that is valid for labels and jobs.
+// labelValue converts a name to one that is valid for labels and jobs.
 func labelValue(key string) string {
 	return strings.Trim(strings.Map(func(r rune) rune {
 		if (r < 'a' || r > 'z') && (r < '0' || r > '9') {
@@ -157,7 +157,7 @@ func noKubectl() error {
 		"be applied elsewhere")
 }
 
-// kubectl runs a command in the namespace of the fleet.
+// kubectl runs kubectl in the fleet's namespace.
 func (e *Engine) kubectl(ctx context.Context, stdin []byte, args ...string) ([]byte, error) {
 	if ns := e.Folder.Config.Kubernetes.Namespace; ns != "" {
 		args = append(args, "--namespace", ns)
@@ -176,14 +176,14 @@ func (e *Engine) Check(context.Context) error {
 // CanRestart implements [fleet.Engine]: the policy of the Jobs restarts failed tasks.
 func (*Engine) CanRestart() bool { return true }
 
-// Start implements [fleet.Engine]. All tasks of a GPU are one Job; tasks that are done already end at once.
+// Start implements [fleet.Engine]. It starts one Job for all tasks of a GPU; tasks that are already done end at once.
 func (e *Engine) Start(ctx context.Context, b fleet.GPUTasks, _ []int, _ []string) error {
 	manifest := job(e.Folder, b)
 	text, err := json.Marshal(manifest)
 	if err != nil {
 		return err
 	}
-	// A Job cannot be changed after its end, so it is deleted. Its tasks' files stay.
+	// A finished Job cannot be changed, so it is deleted and created again. The files of its tasks are kept.
 	name := manifest["metadata"].(object)["name"].(string)
 	if _, err := e.kubectl(ctx, nil, "delete", "job", name, "--ignore-not-found", "--wait=true"); err != nil {
 		return err
@@ -192,7 +192,7 @@ func (e *Engine) Start(ctx context.Context, b fleet.GPUTasks, _ []int, _ []strin
 	return err
 }
 
-// jobs is the part of kubectl's answer about Jobs that vprof reads.
+// jobs is the part of kubectl's JSON about Jobs that vprof reads.
 type jobs struct {
 	Items []struct {
 		Metadata struct {
@@ -211,7 +211,7 @@ type status struct {
 
 type condition struct{ Type, Status string }
 
-// ended reports whether the Job has ended.
+// ended reports whether the Job has completed or failed.
 func (s status) ended() bool {
 	return slices.ContainsFunc(s.Conditions, func(c condition) bool {
 		return c.Status == "True" && (c.Type == "Complete" || c.Type == "Failed")
@@ -227,7 +227,7 @@ func (e *Engine) Active(ctx context.Context) (map[fleet.Task]string, error) {
 	return active(out, e.Folder.GPUs)
 }
 
-// active reads what kubectl prints.
+// active reads kubectl's JSON and returns the unfinished tasks with their states.
 func active(out []byte, gpus []fleet.GPUTasks) (map[fleet.Task]string, error) {
 	var list jobs
 	if err := json.Unmarshal(out, &list); err != nil {
@@ -244,7 +244,7 @@ func active(out []byte, gpus []fleet.GPUTasks) (map[fleet.Task]string, error) {
 	return tasks, nil
 }
 
-// active adds the unfinished tasks of a GPU; it assumes that the first of them are running.
+// active adds the unfinished tasks of a GPU. It assumes that the first of them are the running ones.
 func (s status) active(b fleet.GPUTasks, tasks map[fleet.Task]string) {
 	ended := map[int]bool{}
 	for _, i := range append(parseIndexes(s.Completed), parseIndexes(s.Failed)...) {
@@ -263,10 +263,10 @@ func (s status) active(b fleet.GPUTasks, tasks map[fleet.Task]string) {
 	}
 }
 
-// maxIndexes limits the size of a range of indexes.
+// maxIndexes limits the number of indexes in a range.
 const maxIndexes = 100_000
 
-// parseIndexes reads "1,3-5".
+// parseIndexes parses a list of indexes such as "1,3-5".
 func parseIndexes(text string) []int {
 	var all []int
 	for word := range strings.SplitSeq(text, ",") {

@@ -1,4 +1,4 @@
-// Package slurm runs the tasks of a fleet as job arrays of Slurm, one for each partition, by its own commands.
+// Package slurm runs the tasks of a fleet as Slurm job arrays, one for each partition, through Slurm's commands.
 package slurm
 
 import (
@@ -33,20 +33,19 @@ type Engine struct {
 
 var _ fleet.Engine = (*Engine)(nil)
 
-// missingCommand returns the error that this machine lacks a command of Slurm.
+// missingCommand returns the error that a Slurm command is missing on this machine.
 func missingCommand(command string) error {
 	return input.Errorf(
 		"%s is not on the PATH of this machine; run the fleet on a login node, where jobs are submitted", command)
 }
 
-// run runs a command of Slurm and returns what it prints.
+// run runs a Slurm command and returns its standard output.
 func run(ctx context.Context, stdin, name string, args ...string) (string, error) {
 	out, err := fleet.Command(ctx, []byte(stdin), missingCommand(name), name, name, args...)
 	return strings.TrimSpace(string(out)), err
 }
 
-// Partitions returns the partitions of this machine's cluster. The error means that Slurm's commands are missing or
-// fail.
+// Partitions returns the partitions of this machine's cluster. The error means that Slurm's commands fail.
 func Partitions(ctx context.Context) ([]string, error) {
 	for _, name := range []string{"sbatch", "squeue", "scancel"} {
 		if _, err := exec.LookPath(name); err != nil {
@@ -75,10 +74,10 @@ func (e *Engine) Check(ctx context.Context) error {
 	return nil
 }
 
-// CanRestart implements [fleet.Engine]: Slurm itself requeues only the tasks of failed nodes.
+// CanRestart implements [fleet.Engine]. Slurm itself only requeues tasks of failed nodes.
 func (*Engine) CanRestart() bool { return false }
 
-// array is a job array that was submitted.
+// array is a submitted job array.
 type array struct {
 	Job   string `json:"job"`
 	GPU   string `json:"board"`
@@ -87,7 +86,7 @@ type array struct {
 
 func (e *Engine) arraysFile() string { return filepath.Join(e.Folder.Dir, "slurm.jsonl") }
 
-// arrays returns the submitted arrays, and the GPU of each.
+// arrays returns the IDs of the submitted job arrays with the GPU of each.
 func (e *Engine) arrays() (map[string]string, error) {
 	text, err := os.ReadFile(e.arraysFile())
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -125,7 +124,7 @@ func (e *Engine) Start(ctx context.Context, b fleet.GPUTasks, tasks []int, avoid
 	return rewrite.Append(e.arraysFile(), append(text, '\n'), 0o644)
 }
 
-// option returns a #SBATCH line, quoted as sbatch requires; empty for an empty value.
+// option returns an #SBATCH line, quoted as sbatch requires; empty if the value is empty.
 func option(name, value string) (string, error) {
 	switch {
 	case value == "":
@@ -141,7 +140,7 @@ func option(name, value string) (string, error) {
 	return "#SBATCH --" + name + "=" + value + "\n", nil
 }
 
-// Script returns the batch script of some tasks of a GPU.
+// Script returns the batch script that runs some tasks of a GPU.
 func (e *Engine) Script(b fleet.GPUTasks, tasks []int, avoid []string) (string, error) {
 	c, s := e.Folder.Config, e.Folder.Config.Slurm
 	dir := e.Folder.Path(b)
@@ -188,7 +187,7 @@ func (e *Engine) Script(b fleet.GPUTasks, tasks []int, avoid []string) (string, 
 	return out.String(), nil
 }
 
-// positiveText returns a number as text, empty for zero.
+// positiveText formats a number; zero is empty.
 func positiveText(n int) string {
 	if n <= 0 {
 		return ""
@@ -196,7 +195,7 @@ func positiveText(n int) string {
 	return strconv.Itoa(n)
 }
 
-// arraySpec formats tasks for --array: "0-3,7%2".
+// arraySpec formats task numbers for the option --array: "0-3,7%2".
 func arraySpec(tasks []int, atOnce int) string {
 	text := strings.Join(shard.Ranges(tasks), ",")
 	if atOnce > 0 {
@@ -218,7 +217,7 @@ func (e *Engine) Active(ctx context.Context) (map[fleet.Task]string, error) {
 	return parseQueue(out, gpus), nil
 }
 
-// parseQueue parses the output of squeue.
+// parseQueue parses the output of squeue into tasks with their states.
 func parseQueue(out string, gpus map[string]string) map[fleet.Task]string {
 	tasks := map[fleet.Task]string{}
 	for row := range strings.Lines(out) {
