@@ -41,7 +41,7 @@ type Config struct {
 	source     []byte
 }
 
-// Case is a model, or settings of a case. Missing settings have the model's defaults. Its YAML keys are those of
+// Case is a model, or settings of a case. Missing settings have the model's defaults. Its YAML keys are the keys of
 // [models.Fields], and model, trainer and settings.
 type Case struct {
 	Model string
@@ -114,7 +114,7 @@ type Kubernetes struct {
 	ServiceAccount string `yaml:"service-account"`
 	RuntimeClass   string `yaml:"runtime-class"`
 	Queue          string `yaml:"queue"`
-	// Selector are node labels for all GPUs, in addition to those of each GPU. Tolerations are as in a pod.
+	// Selector are node labels for all GPUs, in addition to the labels of each GPU. Tolerations are as in a pod.
 	Selector    map[string]string `yaml:"node-selector"`
 	Tolerations []map[string]any  `yaml:"tolerations"`
 	// Pod are further fields of the pod's spec. They override vprof's.

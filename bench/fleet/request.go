@@ -23,7 +23,7 @@ type requestValues struct {
 	// GPU's memory, from 0 to 1.
 	GPUGiB, MiB, GiB int64
 	Share            float64
-	// HostMiB and HostGiB are the host memory that each machine needs, ProcessBytes that of a process; zero if unknown.
+	// HostMiB and HostGiB are the host memory that each machine needs, ProcessBytes a process's; zero if unknown.
 	HostMiB, HostGiB, ProcessBytes int64
 	// Parts reports whether a fraction of one GPU is enough (MIG, or a shared GPU).
 	Parts bool

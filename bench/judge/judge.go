@@ -261,7 +261,7 @@ func (j *Judge) try(ctx context.Context, s *step.Setup, batch int, whole bool) (
 	return d, nil
 }
 
-// remember keeps the recordings of this judgement and frees those of the last one, since recordings are large. Most
+// remember keeps the recordings of this judgement and frees the previous ones, since recordings are large. Most
 // searches end with the largest batch of a case within the budget.
 func (j *Judge) remember(d *Judgement) {
 	spare := j.lastJudgement

@@ -13,8 +13,8 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// Read returns the values in a project's configuration file by name: those of [Names] and settings. Missing values are
-// the project's defaults. Values that the project does not read from its configuration are left out.
+// Read returns the values in a project's configuration file by name ([Names] and settings). Missing values are the
+// project's defaults. Values that the project does not read from its configuration are left out.
 func (s Project) Read(config string) (map[string]any, error) {
 	var paths []string
 	for _, k := range s.Keys {

@@ -64,7 +64,7 @@ func (s Stage) path(config string) string {
 	return filepath.Join(filepath.Dir(config), filepath.FromSlash(s.File))
 }
 
-// Values are a recommended case to write into files. Its settings are those that the search varied.
+// Values are a recommended case to write into files. Its settings are the ones that the search varied.
 type Values struct {
 	models.Case
 	// Effective is the number of samples of one optimizer step on all GPUs.

@@ -14,8 +14,8 @@ type fact struct {
 	from Key
 }
 
-// facts maps names to values. Most names are those of flags, such as "batch". Others ("tuner", "lora-r") are only read
-// by rules and by flags that combine several facts.
+// facts maps names to values. Most are names of flags, such as "batch". Others ("tuner", "lora-r") are only read by
+// rules and by flags that combine several facts.
 type facts map[string]fact
 
 func (f facts) set(name, value string, from Key) { f[name] = fact{value, from} }

@@ -35,7 +35,7 @@ type Config struct {
 	SeveralGPUs string
 	// Script is the user's Python file that a command starts. Flags must describe its training, not its arguments.
 	Script string
-	// Mapped and Harmless count the keys that affect memory and those that do not.
+	// Mapped and Harmless count the keys that affect memory and the keys that do not.
 	Mapped, Harmless int
 
 	docs  []*document

@@ -100,7 +100,7 @@ type Rule struct {
 	// exceptions in the same way.
 	When   map[string]OneOf `yaml:"when"`
 	Unless map[string]OneOf `yaml:"unless"`
-	// Set maps facts to values for those that have none. "=name" copies the value of another fact. A value that begins
+	// Set maps facts that have no value to their value. "=name" copies the value of another fact. A value that begins
 	// with + is appended to a list.
 	Set map[string]string `yaml:"set"`
 	// Clear are the facts to remove.

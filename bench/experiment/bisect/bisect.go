@@ -217,8 +217,7 @@ func withOldReleases(pins Pins, changes []ReleaseChange) Pins {
 	return pins
 }
 
-// causesByRelease returns the releases of one package at which the peak changes, with those of other packages in
-// beside.
+// causesByRelease returns the releases of one package at which the peak changes; beside has the other packages.
 func (f *CauseFinder) causesByRelease(c ReleaseChange, beside Pins) ([]Cause, error) {
 	all, err := f.Releases(c.Package)
 	if err != nil {

@@ -198,7 +198,7 @@ type TooFewRunsError struct{ error }
 
 func (e *TooFewRunsError) Unwrap() error { return e.error }
 
-// adviseRuns makes a [TooFewRunsError] that names the most useful further run among those whose replay fits the GPU.
+// adviseRuns makes a [TooFewRunsError] that names the most useful further run whose replay fits the GPU.
 func (c *Calibration) adviseRuns(ctx context.Context, gpu device.GPU, few *calibrate.ConditionError,
 	seen []calibrate.Observation,
 ) error {

@@ -16,7 +16,7 @@ import (
 type Distribution struct {
 	// Name is [LogNormal], [Normal], [Uniform] or [Quantiles].
 	Name string `json:"name"`
-	// Location and Scale are the mean and the standard deviation. For a log-normal distribution they are those of the
+	// Location and Scale are the mean and the standard deviation. For a log-normal distribution they describe the
 	// logarithm, for a uniform one its two ends.
 	Location float64 `json:"location"`
 	Scale    float64 `json:"scale"`

@@ -15,7 +15,7 @@ import (
 )
 
 // Profiles returns recommendations for the stages of a project's curriculum, in the precision of its authors, within
-// the budget on the search's single GPU. The effective batch is that of the search or, without one, the project's.
+// the budget on the search's single GPU. The effective batch is the search's or, without one, the project's.
 func Profiles(ctx context.Context, s Search, lookup func(string) (models.Model, error)) ([]report.Profile, error) {
 	s.Effective = cmp.Or(s.Effective, s.Model.Curriculum.EffectiveBatch)
 	parts := s.Model.Curriculum.Parts

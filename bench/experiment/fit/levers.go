@@ -72,8 +72,8 @@ func SavingCases(m models.Model, c models.Case, fixed func(flag string) bool) []
 	return cases
 }
 
-// searchPrecisions also searches the best combinations of memory-saving options in the other precisions: combinations
-// nearly as fast as the recommended one on a GPU, or all if nothing fits.
+// searchPrecisions searches the best combinations of memory-saving options in the other precisions: combinations nearly
+// as fast as the recommended one on a GPU, or all if nothing fits.
 func (s *Search) searchPrecisions(ctx context.Context, f *report.Fit) error {
 	var cases []models.Case
 	best := 0.0

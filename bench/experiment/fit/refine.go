@@ -66,7 +66,7 @@ func keyOf(c models.Case) models.CaseKey {
 	return c.Key()
 }
 
-// variedCase is a case whose variants are searched. Both speeds are in samples per second: that of the case if no
+// variedCase is a case whose variants are searched. Both speeds are in samples per second: the case's own if no
 // pipeline stage ever waited, and the one above which searching variants is worthwhile.
 type variedCase struct {
 	models.Case

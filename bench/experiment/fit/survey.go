@@ -230,7 +230,7 @@ func (v *survey) estimator(setup *step.Setup, gpu device.GPU,
 	return p.Estimate, err
 }
 
-// sampledBatches returns the batch sizes to record, from those of the smallest GPU to those of the largest.
+// sampledBatches returns the batch sizes to record, from the smallest GPU's to the largest GPU's.
 func (v *survey) sampledBatches() []int {
 	s := v.search
 	var batches []int

@@ -57,7 +57,7 @@ type Event struct {
 	Loading []float64 `json:"loading"`
 
 	// For lengths: the batches of an epoch, the samples of the data set, how many of them were read, and why not all
-	// were. For longer, a batch larger than all before it: the shape of its largest tensor, and that of the largest
+	// were. For longer, a batch larger than all before it: the shape of its largest tensor, and the same of the largest
 	// earlier batch. For end: the batches of a script without an optimizer.
 	Batches int    `json:"batches"`
 	Samples int    `json:"samples"`

@@ -23,7 +23,7 @@ var resultNames = map[Kind]string{
 	NoCUDA: "no cuda", NoGPU: "no gpu", Untrained: "no training",
 }
 
-// Report returns the outcome as a report. Its peaks are those that PyTorch counted.
+// Report returns the outcome as a report. Its peaks are PyTorch's own counts.
 func (o *Outcome) Report(ctx context.Context) (*report.Report, error) {
 	c := models.Case{Model: o.scriptName(), GPUs: o.GPUs, Stack: o.libraries()}
 	if release, err := stack.Lookup(o.Torch().Version); err == nil {

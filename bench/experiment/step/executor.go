@@ -94,7 +94,7 @@ func (t *Trial) replayReordered(ctx context.Context) (*report.Peaks, error) {
 }
 
 // kernelLoads returns the work of a step for each GPU whose time is estimated. A step recorded with torch.compile has
-// its kernels in a separate record; without one, the work is that of the eager step.
+// its kernels in a separate record; without one, the eager step's work is used.
 func (t *Trial) kernelLoads(ctx context.Context) (loads []steptime.Load, err error) {
 	if len(t.Timed) == 0 {
 		return nil, nil

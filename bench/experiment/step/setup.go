@@ -31,7 +31,7 @@ type Setup struct {
 	part  string
 }
 
-// A Part is a stage of a curriculum: its name, and the settings that replace those of the case.
+// A Part is a stage of a curriculum: its name, and the settings that replace the case's.
 type Part struct {
 	Name     string          `json:"name"`
 	Settings models.Settings `json:"settings"`

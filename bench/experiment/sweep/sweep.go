@@ -34,8 +34,8 @@ type Options struct {
 	// Batches are the batch sizes, in any order.
 	Batches []int
 	Conditions
-	// Resumed is the report of an interrupted sweep to resume; nil for none. All its points are kept, also those whose
-	// batch sizes are not in Batches. A report with another case, GPU or settings is a [*ResumeError].
+	// Resumed is the report of an interrupted sweep to resume; nil for none. All its points are kept, even with batch
+	// sizes that are not in Batches. A report with another case, GPU or settings is a [*ResumeError].
 	Resumed *report.Report
 }
 
