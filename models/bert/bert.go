@@ -19,23 +19,23 @@ type (
 // Config has the fields of BertConfig that affect memory.
 type Config struct {
 	Vocab, Width, Layers, Heads, Inner, Positions, Types int64
-	// Activation is the name of a function, see [hf.Activations]; "" is gelu.
+	// Activation is the name of an activation function, see [hf.Activations]; empty is gelu.
 	Activation string
-	// HiddenDropout and AttentionDropout are probabilities.
+	// HiddenDropout and AttentionDropout are dropout probabilities.
 	HiddenDropout, AttentionDropout float64
-	// Pooler adds the pooler over the first token.
+	// Pooler reports whether the model has BertPooler, which uses the first token.
 	Pooler bool
-	// Roberta counts positions from the first token that is no padding, and has other heads.
+	// Roberta counts positions from the first token that is not padding, as RoBERTa does, and uses RoBERTa's heads.
 	Roberta bool
-	// Untied gives the output layer a weight of its own.
+	// Untied reports whether the output layer has a weight of its own.
 	Untied bool
-	// Eager attention computes scores and keeps them.
+	// Eager uses eager attention, which keeps its attention weights.
 	Eager bool
 }
 
 func (c Config) activation() *nn.FuncLayer { return hf.Activation(cmp.Or(c.Activation, "gelu")) }
 
-// embeddings sum the embeddings of tokens, positions and token types. RoBERTa declares its position table in another
+// embeddings sums the embeddings of tokens, positions and token types. RoBERTa declares position embeddings in another
 // order.
 type embeddings struct {
 	nn.Module
@@ -92,7 +92,7 @@ func robertaPositions(f *frame, ids *tensor) *tensor {
 	return g.Return(index.To(trace.I64).AddScalar())
 }
 
-// selfAttention projects to query, key and value and attends.
+// selfAttention is BertSelfAttention: projections to query, key and value, and attention.
 type selfAttention struct {
 	nn.Module
 	Query, Key, Value nn.Layer
@@ -107,7 +107,7 @@ func (a *selfAttention) call(f *frame, x, mask *tensor) (y, weights *tensor) {
 	return g.ReturnPair(hf.SelfAttention(g, a, x, mask, a.Query, a.Key, a.Value, a.headSize, a.dropout, a.eager))
 }
 
-// output ends each half of a layer: projection, dropout, and the norm of its sum with the residual.
+// output is BertSelfOutput or BertOutput: projection, dropout, and the norm of the sum with the residual.
 type output struct {
 	nn.Module
 	Dense     nn.Layer
@@ -128,7 +128,7 @@ func (o *output) call(f *frame, x, input *tensor) *tensor {
 	return g.Return(g.Set(&x, g.Call(o.LayerNorm, x.Add(input))))
 }
 
-// attention is self attention and its output.
+// attention is BertAttention: self-attention and its output projection.
 type attention struct {
 	nn.Module
 	Self   *selfAttention
@@ -143,7 +143,7 @@ func (a *attention) call(f *frame, x, mask *tensor) (y, weights *tensor) {
 	return g.ReturnPair(y, weights)
 }
 
-// layer is an encoder layer, normalized after each half.
+// layer is BertLayer, with a norm after attention and after the feed-forward part.
 type layer struct {
 	nn.Module
 	Attention    *attention
@@ -168,7 +168,7 @@ func newLayer(c Config) *layer {
 	}
 }
 
-// forward takes hidden states and a mask.
+// forward records the layer's forward; args are hidden states and a mask.
 func (l *layer) forward(f *frame, args []*tensor) *tensor {
 	y, weights := l.Attention.call(f, args[0], args[1])
 	f.BindEach(y, weights)
@@ -181,7 +181,7 @@ func (l *layer) feedForward(f *frame, x *tensor) *tensor {
 	return g.Return(g.Bind(l.Output.call(g, inner, x)))
 }
 
-// encoder is the stack of layers.
+// encoder is BertEncoder: the list of layers.
 type encoder struct {
 	nn.Module
 	Layer []*layer
@@ -195,7 +195,7 @@ func (e *encoder) call(f *frame, x, mask *tensor, checkpointing bool) *tensor {
 	return g.Return(x)
 }
 
-// pooler computes its result from the first token.
+// pooler is BertPooler, which uses the first token's hidden state.
 type pooler struct {
 	nn.Module
 	Dense nn.Layer
@@ -216,7 +216,7 @@ type Model struct {
 	eager      bool
 }
 
-// New builds the model.
+// New returns the modules of BertModel.
 func New(c Config) *Model {
 	m := &Model{Embeddings: newEmbeddings(c), Encoder: &encoder{}, eager: c.Eager}
 	m.Encoder.Layer = lists.Make(c.Layers, func(int64) *layer { return newLayer(c) })
@@ -226,8 +226,8 @@ func New(c Config) *Model {
 	return m
 }
 
-// Call maps token ids and a padding mask [batch, length] to hidden states [batch, length, width]. padded reports
-// whether the mask has a zero. The pooler's output is computed and not used.
+// Call records BertModel.forward: it maps token ids and a padding mask [batch, length] to hidden states [batch, length,
+// width]. padded reports whether the mask has a zero. The pooler's output is computed and not used.
 func (m *Model) Call(f *frame, ids, padding *tensor, padded, checkpointing bool) *tensor {
 	states, pooled := m.outputs(f, ids, padding, padded, checkpointing)
 	if pooled != nil {

@@ -10,17 +10,17 @@ import (
 // DistilledConfig has the fields of DistilBertConfig that affect memory.
 type DistilledConfig struct {
 	Vocab, Width, Layers, Heads, Inner, Positions int64
-	// Activation is the name of a function, see [hf.Activations].
+	// Activation is the name of an activation function, see [hf.Activations].
 	Activation string
-	// Dropout and AttentionDropout are probabilities.
+	// Dropout and AttentionDropout are dropout probabilities.
 	Dropout, AttentionDropout float64
-	// Untied gives the output layer a weight of its own.
+	// Untied reports whether the output layer has a weight of its own.
 	Untied bool
-	// Eager attention computes scores and keeps them.
+	// Eager uses eager attention, which keeps its attention weights.
 	Eager bool
 }
 
-// distilEmbeddings sum the embeddings of tokens and positions: there are no token types.
+// distilEmbeddings sums the embeddings of tokens and positions; DistilBERT has no token types.
 type distilEmbeddings struct {
 	nn.Module
 	WordEmbeddings     nn.Layer
@@ -67,7 +67,7 @@ func (n *distilFFN) Forward(f *frame, input *tensor) *tensor {
 	return x
 }
 
-// distilBlock is TransformerBlock, normalized after each half.
+// distilBlock is TransformerBlock of DistilBERT, with a norm after attention and after the feed-forward part.
 type distilBlock struct {
 	nn.Module
 	Attention       *distilAttention
@@ -92,7 +92,7 @@ func newDistilBlock(c DistilledConfig) *distilBlock {
 	}
 }
 
-// forward takes hidden states and a mask.
+// forward records the block's forward; args are hidden states and a mask.
 func (b *distilBlock) forward(f *frame, args []*tensor) *tensor {
 	x, mask := args[0], args[1]
 	y := f.Bind(b.Attention.call(f, x, mask))
@@ -101,7 +101,7 @@ func (b *distilBlock) forward(f *frame, args []*tensor) *tensor {
 	return f.Set(&z, f.Call(b.OutputLayerNorm, z.Add(y)))
 }
 
-// distilTransformer is the stack of layers.
+// distilTransformer is Transformer of DistilBERT: the list of layers.
 type distilTransformer struct {
 	nn.Module
 	Layer []*distilBlock
@@ -123,7 +123,7 @@ type Distilled struct {
 	eager       bool
 }
 
-// NewDistilled builds the model.
+// NewDistilled returns the modules of DistilBertModel.
 func NewDistilled(c DistilledConfig) *Distilled {
 	m := &Distilled{
 		Embeddings: &distilEmbeddings{
@@ -140,7 +140,7 @@ func NewDistilled(c DistilledConfig) *Distilled {
 	return m
 }
 
-// Call maps token ids and a padding mask [batch, length] to hidden states [batch, length, width].
+// Call records DistilBertModel.forward of token ids and a padding mask [batch, length], to hidden states.
 func (m *Distilled) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	g := f.CallFrame(ids, padding)
 	x := g.Bind(g.Call(m.Embeddings, ids))

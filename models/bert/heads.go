@@ -5,7 +5,7 @@ import (
 	"github.com/vprof/vprof/models/nn"
 )
 
-// MaskedLM returns the task of predicting masked tokens.
+// MaskedLM returns the task of masked-token prediction.
 func MaskedLM(c Config, text hf.Text) *hf.TextTask {
 	c.Pooler = false
 	m := New(c)
@@ -53,7 +53,7 @@ type bertLM struct {
 
 type bertHead struct {
 	nn.Module
-	// Predictions usually share the weight of the word embeddings, and the bias.
+	// Predictions usually shares weight and bias with the word embeddings and the head.
 	Predictions *nn.NamedModule
 }
 
@@ -108,7 +108,7 @@ func Classification(c Config, classes hf.Classes, dropout float64, text hf.Text)
 	return task
 }
 
-// classifier is BertForTokenClassification, BertForSequenceClassification and their like of RoBERTa.
+// classifier is BertForTokenClassification or BertForSequenceClassification, or RoBERTa's class of the same kind.
 type classifier struct {
 	nn.Module
 	Bert, Roberta *Model
@@ -117,7 +117,7 @@ type classifier struct {
 	Classifier    nn.Layer
 }
 
-// task trains the classifier over the hidden states of the last layer, which states computes.
+// task returns a classification task. states computes the hidden states of the last layer.
 func (n *classifier) task(inputs *nn.Embedding, classes hf.Classes, text hf.Text,
 	states func(f *frame, b hf.TextBatch) *tensor,
 ) *hf.TextTask {

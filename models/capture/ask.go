@@ -10,23 +10,22 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn/query"
 )
 
-// AskScript is the Python that asks cuDNN.
-//
+// AskScript is the Python script that asks cuDNN for workspaces.
 //go:embed ask.py
 var AskScript string
 
-// Asking names the Python whose cuDNN answers questions about convolutions.
+// Asking selects the Python interpreter whose cuDNN is asked about convolutions.
 type Asking struct {
-	// Python is the interpreter whose cuDNN is asked; empty is the PATH's. Library is a libcudnn.so.9 in its place.
+	// Python is the interpreter; empty is PATH's. Library is a libcudnn.so.9 to use instead of the interpreter's.
 	Python, Library string
-	// Driver is a library of the driver to load, which cuDNN needs to propose kernels that it compiles; empty for none.
+	// Driver is the path of libcuda, without which cuDNN proposes no kernels that it compiles; empty for none.
 	Driver string
-	// Verbose copies Python's output to stderr of this process.
+	// Verbose copies Python's output to this process's stderr.
 	Verbose bool
 }
 
-// blackwell is the generation of GPUs of which cuDNN proposes products that cuBLASLt
-// has no kernel for, and productless the version from which on it does.
+// On the GPU generation blackwell, cuDNN proposes matrix products that cuBLASLt has no kernel for, from version
+// productless on.
 const (
 	blackwell   = 120
 	productless = "9.26"
@@ -66,7 +65,7 @@ func (a Asking) Ask(ctx context.Context, generation int, questions []query.Quest
 	return answer.CuDNN, answer.Bytes, nil
 }
 
-// askFiles returns the files that the script reads: stubs of cuBLASLt, and the description of the GPU.
+// askFiles returns the files that the script reads: stubs of cuBLASLt, and the description of a GPU of the generation.
 func askFiles(generation int) (map[string][]byte, error) {
 	stubs := query.Stubs()
 	if stubs == nil {
@@ -80,7 +79,7 @@ func askFiles(generation int) (map[string][]byte, error) {
 	return files, nil
 }
 
-// args returns the arguments that name the files of [askFiles] in a folder.
+// args returns the script's arguments, which name the files of [askFiles] in a folder.
 func (a Asking) args(dir string, generation int) []string {
 	args := []string{"--stubs", dir + "/stubs", "--gpu", dir + "/gpu.json"}
 	if generation == blackwell {

@@ -1,5 +1,5 @@
 // Package capture makes .pt2 files of users' models. It runs a script of vprof in the user's Python, where the model
-// and its libraries are installed; vprof itself executes none of the model's code.
+// and its libraries are installed. vprof itself executes none of the model's code.
 package capture
 
 import (
@@ -14,21 +14,18 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// Script returns the Python that exports a model and watches its forward, in one file.
+// Script returns, as one file, the Python script that exports a model and observes its forward.
 var Script = sync.OnceValue(assemble)
 
 //go:embed capture.py
 var script string
 
-// parts are modules of the script: the model that is named and its inputs, its export, what its forward does in Python
-// and the exported graph besides that, what models read of numbers that their code has, what custom autograd.Functions
-// do in backward, how crashes are told, where Inductor decides by the batch size, and what kernels it launches.
-//
+// scriptModules are the Python modules of the script. Each begins with a description of its purpose.
 //go:embed vprof_model.py vprof_export.py vprof_observe.py vprof_gpu.py vprof_graph.py vprof_known.py
 //go:embed vprof_backward.py vprof_host.py vprof_child.py vprof_choices.py vprof_kernels.py
 var parts embed.FS
 
-// assemble inserts the parts into the script, where Python finds them by name.
+// assemble inserts the modules into the script, which imports them by name.
 func assemble() string {
 	texts := map[string]string{}
 	names, err := parts.ReadDir(".")
@@ -45,7 +42,7 @@ func assemble() string {
 	return strings.Replace(script, first, "\nfind_parts("+string(literal)+")\n"+first, 1)
 }
 
-// Options say what to capture.
+// Options selects the model to capture, and how.
 type Options struct {
 	// Spec is the model: timm:NAME, torchvision:NAME, hf:[ORG/NAME@]config.json,
 	// pkg.module:callable or file.py:callable.
@@ -57,38 +54,38 @@ type Options struct {
 	// InputsFrom is a Python function that returns an example of the inputs, as
 	// file.py:function or pkg.module:function.
 	InputsFrom string
-	// Task and Attention are of models of transformers: what they are trained
-	// for, and their attn_implementation. Empty: the configuration's own.
+	// Task and Attention are for models of transformers: the training task and attn_implementation. Empty means the
+	// configuration's own.
 	Task, Attention string
-	// Size is the height and width of images, in pixels, Seq the tokens of a
-	// text, and Samples the length of a sound. 0 is the default of the script.
+	// Size is the height and width of images in pixels, Seq the sequence length, and Samples the length of audio. Zero
+	// means the script's default.
 	Size, Seq, Samples int
-	// Python is the interpreter. Empty: python3 or python of the PATH.
+	// Python is the interpreter; empty is python3 or python in PATH.
 	Python string
-	// Verbose copies all of Python's output to stderr of this process.
+	// Verbose copies all of Python's output to this process's stderr.
 	Verbose bool
 }
 
 // Outcome is the result of a capture.
 type Outcome struct {
-	// File is the written file, of Bytes bytes and Nodes nodes.
+	// File is the written file. Its size is Bytes, and its graph has Nodes nodes.
 	File  string `json:"file"`
 	Bytes int64  `json:"bytes"`
 	Nodes int    `json:"nodes"`
-	// Symbols are the sizes that stay open. AnyBatch reports whether the file
-	// works at any batch size, by a symbol or by the numbers that follow it.
+	// Symbols are the dynamic sizes. AnyBatch reports whether the file can be planned at any batch size: the batch is
+	// dynamic, or vprof knows which integers in the graph depend on it.
 	Symbols  []string `json:"symbols"`
 	AnyBatch bool     `json:"batch"`
 	// Notes are warnings about the file.
 	Notes []string `json:"notes"`
 }
 
-// SameCommand names, in a refusal, the command that records a step in place of a graph.
+// SameCommand is advice in error messages: the command that records a step instead of exporting a graph.
 const SameCommand = "the same command with --step"
 
-// A RefusedError is a reason why a capture fails that the user can change.
+// A RefusedError is the failure of a capture that the user can fix.
 type RefusedError struct {
-	// What is wrong, and what to Do about it; Do may be empty.
+	// What is the problem, Do how to fix it; Do may be empty.
 	What string `json:"error"`
 	Do   string `json:"do"`
 }
@@ -113,7 +110,7 @@ func Run(ctx context.Context, o Options) (*Outcome, error) {
 	return made, nil
 }
 
-// args returns the options as arguments of the script.
+// args returns the options as command-line arguments of the script.
 func (o *Options) args() []string {
 	inputs := lists.Map(o.Inputs, func(input string) string { return "--input=" + input })
 	args := append([]string{"--output", o.Output}, inputs...)

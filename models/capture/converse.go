@@ -16,9 +16,9 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn/query"
 )
 
-// A Conversation asks cuDNN one question after the other. Close ends it.
+// A Conversation is a running Python process that asks cuDNN one question after the other. Close ends the process.
 type Conversation struct {
-	// Version is the version of the cuDNN that answers ("9.19").
+	// Version is the version of cuDNN that answers, as "9.19".
 	Version string
 
 	mu      sync.Mutex
@@ -28,7 +28,7 @@ type Conversation struct {
 	answers *bufio.Scanner
 }
 
-// Converse starts asking cuDNN about GPUs of a [cudnn.Generation]. The error says why no cuDNN is available.
+// Converse starts a conversation with cuDNN about a [cudnn.Generation]. The error says why no cuDNN is available.
 func (a Asking) Converse(ctx context.Context, generation int) (*Conversation, error) {
 	files, err := askFiles(generation)
 	if err != nil {
@@ -70,28 +70,28 @@ func (c *Conversation) start() (err error) {
 	return nil
 }
 
-// AskLine returns the answer to a line in the asking program's format, which may also describe another graph than a
-// convolution.
+// AskLine returns the workspace bytes for a line of the script's text format, which may also describe other graphs than
+// a convolution.
 func (c *Conversation) AskLine(q string) (bytes int64, err error) {
 	err = c.ask(q, &bytes)
 	return bytes, err
 }
 
-// An Engine is one of the implementations that cuDNN has for a convolution.
+// An Engine is one of cuDNN's implementations of a convolution.
 type Engine struct {
-	// Workspace is the memory that it needs beside its tensors, in bytes.
+	// Workspace is the size of the engine's workspace in bytes.
 	Workspace int64
-	// Notes are its numerical notes, as cudnnBackendNumericalNote_t counts them.
+	// Notes are the engine's numerical notes, as values of cudnnBackendNumericalNote_t.
 	Notes []int
 }
 
-// UnmarshalJSON reads an engine from a list of two values.
+// UnmarshalJSON reads an engine from a list: the workspace and the notes.
 func (e *Engine) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, &[]any{&e.Workspace, &e.Notes})
 }
 
-// Engines returns all of cuDNN's engines for a convolution, in the order of its heuristics: the proposed ones, and the
-// fallbacks, which PyTorch tries if none of the others runs.
+// Engines returns all of cuDNN's engines for a convolution in the order of its heuristics: the proposed ones, and the
+// fallbacks, which PyTorch tries if none of the proposed ones runs.
 func (c *Conversation) Engines(q query.Question) (proposed, fallbacks []Engine, err error) {
 	err = c.ask("all "+q.String(), &[]*[]Engine{&proposed, &fallbacks})
 	return proposed, fallbacks, err
@@ -103,7 +103,7 @@ func (c *Conversation) Notes(q query.Question) (notes []int, err error) {
 	return notes, err
 }
 
-// ask sends a line and reads the answer.
+// ask sends a line to the Python process and decodes its JSON answer.
 func (c *Conversation) ask(q string, answer any) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

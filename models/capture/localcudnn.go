@@ -13,12 +13,12 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn/query"
 )
 
-// LocalCuDNN answers questions about convolutions with the cuDNN of the Python that captured models. It stores the
-// answers in a folder of the user's.
+// LocalCuDNN answers questions about convolutions with the cuDNN of the Python interpreter that captured models. It
+// stores the answers in a folder of the user.
 type LocalCuDNN struct {
-	// Folder has the interpreter's name and the answers of earlier processes.
+	// Folder holds the interpreter's path, and the answers of earlier processes.
 	Folder string
-	// Silent disables asking, for callers that look for unknown convolutions.
+	// Silent disables questions to cuDNN, so that callers find out which convolutions have no stored answer.
 	Silent bool
 
 	mu     sync.Mutex
@@ -28,7 +28,7 @@ type LocalCuDNN struct {
 	told   []*teller
 }
 
-// teller holds the answers of one version of cuDNN for one generation of GPUs.
+// versionAnswers holds the answers of a version of cuDNN for a generation of GPUs, and the conversation for others.
 type teller struct {
 	cudnnanswers.Set
 	before cudnn.Answer
@@ -57,7 +57,7 @@ func (o *LocalCuDNN) Remember(python string) error {
 	return os.WriteFile(filepath.Join(o.Folder, pythonFile), []byte(path+"\n"), 0o600)
 }
 
-// Answers implements [cudnnanswers.Source]; the result is nil if no Python was remembered.
+// Answers is a [cudnnanswers.Source], which returns nil if no interpreter was remembered.
 func (o *LocalCuDNN) Answers(version string, generation int) cudnn.Answer {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -78,7 +78,7 @@ func (o *LocalCuDNN) Answers(version string, generation int) cudnn.Answer {
 	return o.answer(t)
 }
 
-// open reads the stored answers. Answers that cannot be read are asked again.
+// load reads the stored answers. Unreadable answers are asked again.
 func (o *LocalCuDNN) open() {
 	if o.opened {
 		return
@@ -96,7 +96,7 @@ func (o *LocalCuDNN) open() {
 	o.known, _ = cudnnanswers.Read(filepath.Join(o.Folder, answersFile))
 }
 
-// answer returns a function that answers from the stored answers, or else asks cuDNN.
+// answer returns a function that looks up a stored answer, or else asks cuDNN.
 func (o *LocalCuDNN) answer(t *teller) cudnn.Answer {
 	return func(c cudnn.Config, d cudnn.Direction) (int64, bool) {
 		if n, ok := t.before(c, d); ok {
@@ -119,7 +119,7 @@ func (o *LocalCuDNN) answer(t *teller) cudnn.Answer {
 	}
 }
 
-// converse reports whether a cuDNN of the teller's version is available. It looks for one only once.
+// converse reports whether a cuDNN of the same version is available. It tries to start a conversation only once.
 func (o *LocalCuDNN) converse(t *teller) bool {
 	if t.talk != nil || t.silent {
 		return !t.silent
@@ -133,7 +133,7 @@ func (o *LocalCuDNN) converse(t *teller) bool {
 	return !t.silent
 }
 
-// Close ends the conversations and stores their answers. An error comes from writing.
+// Close ends all conversations and stores their answers. The error comes from writing.
 func (o *LocalCuDNN) Close(ctx context.Context) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -18,22 +18,22 @@ import (
 	"github.com/vprof/vprof/internal/tail"
 )
 
-// program is a Python program of vprof and how it is run. It writes its result, or the reason for a failure, to the
-// file that --result names.
+// program is a Python script of vprof and the way to run it. The script writes its result, or the reason for a failure,
+// to the file named by --result.
 type program struct {
 	name, text string
-	// purpose is the first part of error messages.
+	// purpose is the beginning of error messages.
 	purpose string
-	// python is the interpreter; empty: python3 or python of the PATH.
+	// python is the interpreter; empty is python3 or python in PATH.
 	python string
-	// files are stored next to the script, by name.
+	// files are further files for the script, by name. They are stored next to it.
 	files   map[string][]byte
 	stdin   io.Reader
 	verbose bool
 }
 
-// run runs the script with arguments, which may name files in the folder passed to args, and reads its result. The
-// error is a [*RefusedError] if the user can fix the cause.
+// run runs the script and reads its result. args returns the arguments, which may name files in the script's folder
+// dir. The error is a [*RefusedError] if the user can fix the cause.
 func (s *program) run(ctx context.Context, args func(dir string) []string, result any) error {
 	err := s.execute(ctx, args, result)
 	if refused := (*RefusedError)(nil); err == nil || errors.As(err, &refused) {
@@ -69,8 +69,8 @@ func (s *program) execute(ctx context.Context, args func(dir string) []string, r
 	return read(out, python, ended, said.Last(), result)
 }
 
-// read reads the script's result. If there is none, Python ended early: the error has the reason (ended) and the last
-// line of its output.
+// readResult reads the script's result. If there is none, Python exited early: the error has the reason (ended) and the
+// last line of Python's output.
 func read(path, python string, ended error, last string, result any) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -89,7 +89,7 @@ func read(path, python string, ended error, last string, result any) error {
 	return nil
 }
 
-// find returns the interpreter to run.
+// findPython returns the path of the interpreter.
 func find(python string) (string, error) {
 	names := []string{"python3", "python"}
 	if python != "" {
@@ -106,7 +106,7 @@ func find(python string) (string, error) {
 	}
 }
 
-// prepare returns the interpreter to run, and a new folder with files, by their names with slashes.
+// prepare returns the interpreter's path, and a new folder with the given files. File names may contain slashes.
 func prepare(python string, files map[string][]byte) (interpreter, dir string, err error) {
 	if interpreter, err = find(python); err != nil {
 		return "", "", err

@@ -12,19 +12,18 @@ import (
 	"github.com/vprof/vprof/models/recorded"
 )
 
-// stepScript records steps of a model.
-//
+// stepScript is the Python script that records steps of a model.
 //go:embed steps.py
 var stepScript string
 
 // Compile holds the options of torch.compile, and the precisions and batch sizes to record.
 type Compile struct {
-	// Form is one of [recorded.Forms] or [recorded.Eager], Loss the name of a loss or empty for the model's own.
+	// Form is one of [recorded.Forms] or [recorded.Eager]. Loss is the name of a loss, empty for the model's own.
 	Form, Loss string
-	// AMP are the precisions of autocast, "bf16" or "none" for instance, and Batches the batch sizes.
+	// AMP are the precisions of autocast, such as "bf16" or "none".
 	AMP     []string
 	Batches []int
-	// Dynamic is torch.compile(dynamic=True), and Budget the activation_memory_budget; zero is PyTorch's own.
+	// Dynamic is the argument of torch.compile, Budget is activation_memory_budget; zero is PyTorch's default.
 	Dynamic bool
 	Budget  float64
 }
@@ -35,7 +34,7 @@ type Point struct {
 	Batch int
 }
 
-// String returns the point as the script reads it: "bf16-16".
+// String returns the point in the script's format, as "bf16-16".
 func (p Point) String() string { return fmt.Sprintf("%s-%d", p.AMP, p.Batch) }
 
 // Points returns all pairs of precisions and batch sizes.
@@ -49,15 +48,15 @@ func (c *Compile) Points() []Point {
 	return all
 }
 
-// StepRecorder is a command that records steps on a real or simulated GPU, with a folder of its own.
+// StepRecorder is a command that records steps on a real or simulated GPU, with its temporary folder.
 type StepRecorder struct {
-	// Args are Python, the script and its arguments.
+	// Args are the Python interpreter, the script and the script's arguments.
 	Args   []string
 	dir    string
 	points []Point
 }
 
-// Record writes the files of a step recorder into a folder, which Close removes.
+// Record returns a step recorder, whose files it writes to a temporary folder. Close removes the folder.
 func (o Options) Record(c Compile, points []Point) (*StepRecorder, error) {
 	files := map[string][]byte{"vprof_capture.py": []byte(Script()), "vprof_steps.py": []byte(stepScript)}
 	python, dir, err := prepare(o.Python, files)
@@ -75,7 +74,7 @@ func (o Options) Record(c Compile, points []Point) (*StepRecorder, error) {
 	return &StepRecorder{append(args, o.args()...), dir, points}, nil
 }
 
-// Result adds the command's recordings to a file. The error is a [*RefusedError] if the user can fix the cause.
+// Result adds the steps that the command recorded to all. The error is a [*RefusedError] if the user can fix it.
 func (c *StepRecorder) Result(all *recorded.File) error {
 	for _, p := range c.points {
 		var h recorded.Header
@@ -99,5 +98,5 @@ func (c *StepRecorder) Result(all *recorded.File) error {
 	return nil
 }
 
-// Close removes the folder.
+// Close removes the temporary folder.
 func (c *StepRecorder) Close() error { return os.RemoveAll(c.dir) }

@@ -7,7 +7,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// wrapped is Gemma4Model, and that of Gemma 4 Unified, trained on text.
+// multimodalModel is Gemma4Model or Gemma4UnifiedModel, trained on text.
 type wrapped struct {
 	nn.Module
 	Before        *nn.NamedModule `torch:""`
@@ -16,7 +16,7 @@ type wrapped struct {
 	c             *Config
 }
 
-// ConditionalGeneration returns the task of predicting each next token of a text with a decoder among other modules.
+// ConditionalGeneration returns the task of next-token prediction on text with a multimodal model.
 func ConditionalGeneration(c Config, w llama.Wrapper, text hf.Text) *hf.TextTask {
 	c.Liger, c.Cache = text.Liger, text.Cache
 	m := newGemma4(&c)
@@ -37,7 +37,7 @@ func (w *wrapped) callDecoder(f *frame, in decoderInputs, padding *tensor, text 
 	return g.Return(w.LanguageModel.run(g, in, padding, text))
 }
 
-// embedTokens looks tokens up, except placeholders of images and sound, of which a text has none.
+// embedTokens looks up embeddings of tokens, with placeholders of images and sound replaced by the padding token.
 func (w *wrapped) embedTokens(g *frame, ids *tensor) (in decoderInputs) {
 	m := w.LanguageModel.Rest
 	senses := g.BindAll([]*tensor{ids.EqScalar(), ids.EqScalar(), ids.EqScalar()})
@@ -54,7 +54,7 @@ func (w *wrapped) embedTokens(g *frame, ids *tensor) (in decoderInputs) {
 	return in
 }
 
-// prepareMasks makes positions and masks outside of the decoder.
+// prepareMasks computes position ids and masks in the forward of the multimodal model, outside of the decoder.
 func (w *wrapped) prepareMasks(g *frame, in *decoderInputs, padding *tensor, text hf.Text) {
 	in.made, in.positions = true, positions(g, in.embeds)
 	var blocks *tensor

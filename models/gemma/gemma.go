@@ -15,34 +15,34 @@ type (
 	tensor = trace.Tensor
 )
 
-// Config has the fields of a decoder's configuration that affect memory.
+// Config has the fields of Gemma4TextConfig that affect memory.
 type Config struct {
 	Vocab, Width, Heads int64
 	Layers              []Layer
-	// Window is how many tokens the layers with a window see.
+	// Window is the number of tokens that sliding-window layers attend to.
 	Window     int64
 	Activation string
-	// Bias gives the projections of attention a bias.
+	// Bias reports whether the projections of attention have a bias.
 	Bias             bool
 	AttentionDropout float64
-	// PerLayer is the width of the embeddings that every layer looks up besides the residual
-	// stream, in a table of PerLayerVocab tokens; zero means none.
+	// PerLayer is the width of the token embeddings that each layer adds to the residual stream, from a table of
+	// PerLayerVocab tokens; zero means none.
 	PerLayer, PerLayerVocab int64
-	// KeysAreValues has the layers with full attention take keys for values.
+	// KeysAreValues reports whether layers with full attention use the keys as values (attention_k_eq_v).
 	KeysAreValues bool
-	// Experts are next to the feed-forward half of every layer; a count of zero means that there are none.
+	// Experts run besides the feed-forward part of every layer; a count of zero means none.
 	Experts Experts
-	// ScoreCap bounds the logits by a tanh, Tied reports whether the output layer shares the weight of the embeddings.
+	// ScoreCap reports whether tanh limits the logits, Tied whether the output layer shares the embeddings' weight.
 	ScoreCap, Tied bool
-	// Blocks has the model around the decoder mark what tokens see each other both ways,
-	// which is none of a text, but makes masks.
+	// Blocks reports whether the multimodal model creates masks of tokens that attend to each other in both directions,
+	// even for a text, which has no such tokens.
 	Blocks bool
-	// Flash has FlashAttention serve the layers whose heads it takes; Liger has the kernels
-	// of liger-kernel compute norms and feed-forward halves.
+	// Flash uses FlashAttention in layers whose head size it supports. Liger uses liger-kernel's norms and feed-forward
+	// parts.
 	Flash, Liger bool
-	// Eager has scores computed and kept.
+	// Eager uses eager attention, which keeps its attention weights.
 	Eager bool
-	// Cache has the keys and values of all layers that make some; nil for none.
+	// Cache holds the keys and values of all layers that compute some; nil for none.
 	Cache *hf.KVCache
 }
 
@@ -51,15 +51,16 @@ type Layer struct {
 	Slides            bool
 	HeadSize, KVHeads int64
 	Inner             int64
-	// Shares takes keys and values from an earlier layer; Stores marks the last layer of its kind that makes its own.
+	// Shares reports whether the layer uses keys and values of an earlier layer. Stores marks each kind's last layer
+	// that computes some.
 	Shares, Stores bool
 }
 
-// Experts is the size of the mixture next to a feed-forward half.
+// Experts holds the sizes of the mixture of experts besides a feed-forward part.
 type Experts struct{ Count, PerToken, Inner int64 }
 
-// decoderInputs are the inputs of a decoder: token embeddings [batch, length, width], embeddings of all layers [batch,
-// length, layers, width], and, if made is set, the positions and masks that the surrounding model has computed.
+// decoderInputs are a decoder's inputs: token embeddings [batch, length, width] and per-layer embeddings [batch,
+// length, layers, width]. If made is true, the multimodal model has computed positions and masks, too.
 type decoderInputs struct {
 	embeds, perLayer *tensor
 	made             bool
@@ -67,7 +68,7 @@ type decoderInputs struct {
 	full, window     *tensor
 }
 
-// CausalLM returns the task of predicting each next token.
+// CausalLM returns the task of next-token prediction.
 func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	c.Liger, c.Cache = text.Liger, text.Cache
 	m := newGemma4(&c)
@@ -75,7 +76,7 @@ func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	return hf.CausalLM(nil, m, m, m.Rest.embed.table, head(&c, m), text)
 }
 
-// head returns the output layer.
+// outputLayer returns the linear layer that computes logits.
 func head(c *Config, m *gemma4) *nn.Linear {
 	l := nn.NewLinear(c.Width, c.Vocab, false)
 	if c.Tied {
@@ -84,7 +85,7 @@ func head(c *Config, m *gemma4) *nn.Linear {
 	return l
 }
 
-// textModel holds the modules that follow the layers.
+// textModel holds the modules of Gemma4TextModel that are registered after the layers.
 type textModel struct {
 	nn.Module
 	RotaryEmb               *rotary
@@ -106,10 +107,10 @@ func newTextModel(c *Config) *textModel {
 	return m
 }
 
-// state holds the arguments of the layers besides hidden states.
+// layerArguments holds the arguments of a decoder layer besides hidden states.
 type state struct {
 	positions *tensor
-	// of layers with full attention, and of layers with a window
+	// by kind of attention: full, sliding window
 	mask, cos, sin [2]*tensor
 	shared         [2]keysValues
 }
@@ -117,7 +118,7 @@ type state struct {
 // keysValues are the keys and values that later layers of the same kind share.
 type keysValues struct{ key, value *trace.Slot }
 
-// masks computes positions and masks, unless the surrounding model has.
+// prepare computes positions and masks, unless the multimodal model has computed them.
 func (m *textModel) masks(g *frame, in decoderInputs, padding *tensor, text hf.Text) *state {
 	s := &state{positions: in.positions, mask: [2]*tensor{in.full, in.window}}
 	if !in.made {
@@ -127,14 +128,14 @@ func (m *textModel) masks(g *frame, in decoderInputs, padding *tensor, text hf.T
 	return s
 }
 
-// positions binds the positions of tokens.
+// positionIDs records the computation of position_ids.
 func positions(g *frame, embeds *tensor) *tensor {
 	p := g.Bind(g.Tape().Arange(embeds.Size(1)).AddScalar())
 	return g.Set(&p, p.Unsqueeze(0))
 }
 
-// masks binds the masks of full attention and of a window, nil where the kernels need none.
-// Blocks mark tokens that see each other both ways, nil for none.
+// attentionMasks records the masks of full and of sliding-window attention, nil where the kernels need none. blocks
+// marks tokens that attend to each other in both directions, nil for none.
 func (c *Config) masks(g *frame, embeds, positions, padding, blocks *tensor, text hf.Text) (masks [2]*tensor) {
 	for kind, window := range []int64{0, c.Window} {
 		if c.Flash && c.flashTakes(kind) {
@@ -155,13 +156,13 @@ func (c *Config) masks(g *frame, embeds, positions, padding, blocks *tensor, tex
 	return masks
 }
 
-// flashTakes reports whether FlashAttention supports the width of the heads of a kind of layer.
+// flashSupports reports whether FlashAttention supports the head size of a kind of layer.
 func (c *Config) flashTakes(kind int) bool {
 	const widest = 256
 	return !slices.ContainsFunc(c.Layers, func(l Layer) bool { return l.kind() == kind && l.HeadSize > widest })
 }
 
-// angles computes the cosines and sines for both kinds of layers, and the slots for shared keys and values.
+// rotaryAngles computes cosines and sines for both kinds of layers, and creates the slots for shared keys and values.
 func (m *textModel) angles(g *frame, s *state, x *tensor) {
 	for kind := range s.cos {
 		if m.RotaryEmb.Kinds[kind] == nil {
@@ -177,7 +178,7 @@ func (m *textModel) angles(g *frame, s *state, x *tensor) {
 	}
 }
 
-// kind returns 0 for full attention, 1 for a window.
+// kind returns 0 for full attention, 1 for sliding-window attention.
 func (l Layer) kind() int {
 	if l.Slides {
 		return 1
@@ -185,7 +186,7 @@ func (l Layer) kind() int {
 	return 0
 }
 
-// keywordArguments returns the arguments that a layer of a kind is called with by name.
+// keywordArguments returns the keyword arguments of a call of a layer of a kind.
 func (s *state) keywordArguments(kind int) []*tensor {
 	out := []*tensor{s.mask[kind], s.positions, s.cos[kind], s.sin[kind]}
 	for _, kv := range s.shared {
@@ -196,13 +197,13 @@ func (s *state) keywordArguments(kind int) []*tensor {
 	return out
 }
 
-// perLayerInputs follows get_per_layer_inputs of Gemma 4: embeddings of all layers [batch, length, layers, width].
+// perLayerInputs records Gemma4TextModel.get_per_layer_inputs: embeddings of all layers [batch, length, layers, width].
 func (m *textModel) perLayerInputs(f *frame, ids *tensor) *tensor {
 	g := f.FuncFrame(ids)
 	return g.Return(m.EmbedTokensPerLayer.call(g, ids).Reshape(ids.Size(0), ids.Size(1), -1, m.c.PerLayer))
 }
 
-// projectPerLayer follows transformers' project_per_layer_inputs.
+// projectPerLayer records Gemma4TextModel.project_per_layer_inputs.
 func (m *textModel) projectPerLayer(f *frame, embeds, perLayer *tensor) *tensor {
 	g := f.FuncFrame(embeds, perLayer)
 	p := g.Bind(g.Call(m.PerLayerModelProjection, embeds).MulScalar())

@@ -9,7 +9,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// gemma4 is Gemma4TextModel.
+// gemma4 is Gemma4TextModel of transformers.
 type gemma4 struct {
 	nn.Module
 	EmbedTokens *scaledEmbedding
@@ -55,7 +55,7 @@ func (m *gemma4) run(g *frame, in decoderInputs, padding *tensor, text hf.Text) 
 	return g.Set(&x, g.Call(m.Norm, x))
 }
 
-// layer4 is Gemma4TextDecoderLayer.
+// layer4 is Gemma4TextDecoderLayer of transformers.
 type layer4 struct {
 	nn.Module
 	SelfAttn                                          *attention
@@ -99,7 +99,7 @@ func newLayer4(c *Config, l Layer) *layer4 {
 	return y
 }
 
-// forward takes hidden states and the embeddings of the layer, if there are any, by place, and what a state names.
+// forward records the layer's forward of args: hidden states, and the layer's embeddings if there are any.
 func (l *layer4) forward(f *frame, args []*tensor, s *state) *tensor {
 	x, perLayer, named := args[0], (*tensor)(nil), args[1:]
 	if l.c.PerLayer > 0 {
@@ -129,7 +129,7 @@ func (l *layer4) forward(f *frame, args []*tensor, s *state) *tensor {
 	return x.MulInPlace(l.LayerScalar.Tensor)
 }
 
-// addExperts adds the output of the experts, run on the residual stream, to the output of the feed-forward half.
+// addExperts adds the experts' output, computed from the residual stream, to the output of the feed-forward part.
 func (l *layer4) addExperts(f *frame, x, residual *tensor) *tensor {
 	first := f.Bind(f.Call(l.PostFeedforwardLayernorm1, x))
 	flat := f.Bind(residual.Reshape(-1, residual.Size(-1)))
@@ -142,7 +142,7 @@ func (l *layer4) addExperts(f *frame, x, residual *tensor) *tensor {
 	return first.Add(second)
 }
 
-// router is Gemma4TextRouter.
+// router is Gemma4TextRouter of transformers.
 type router struct {
 	nn.Module
 	Norm                  *norm
@@ -158,7 +158,7 @@ func newRouter(c *Config) *router {
 	}
 }
 
-// call returns the probabilities of all experts for tokens [tokens, width], and weights and numbers of the chosen.
+// call returns the probabilities of all experts for tokens [tokens, width], and weights and indices of the chosen.
 func (r *router) call(f *frame, x *tensor) (probabilities, weights, chosen *tensor) {
 	g := f.ModuleFrame(r, x)
 	g.Set(&x, g.Call(r.Norm, x))
@@ -173,7 +173,7 @@ func (r *router) call(f *frame, x *tensor) (probabilities, weights, chosen *tens
 	return probabilities, weights, chosen
 }
 
-// mlp is Gemma4TextMLP.
+// mlp is Gemma4TextMLP of transformers.
 type mlp struct {
 	nn.Module
 	GateProj, UpProj, DownProj nn.Layer

@@ -7,7 +7,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// norm is Gemma4RMSNorm; it may have no weight.
+// norm is Gemma4RMSNorm of transformers, which may have no weight.
 type norm struct {
 	nn.Module
 	Weight *nn.Parameter
@@ -36,7 +36,7 @@ func normalize(f *frame, x *tensor) *tensor {
 	return g.Return(x.Mul(squared.Pow(-0.5)))
 }
 
-// scaledEmbedding is Gemma4TextScaledWordEmbedding, or what has taken its place.
+// scaledEmbedding is Gemma4TextScaledWordEmbedding, or an adapter that has replaced it.
 type scaledEmbedding struct {
 	nn.Module
 	Table nn.Layer `torch:""`
@@ -51,7 +51,7 @@ func newScaledEmbedding(n, width int64) *scaledEmbedding {
 
 func (s *scaledEmbedding) call(f *frame, ids *tensor) *tensor { return f.Call(s.Table, ids) }
 
-// rotary is Gemma4TextRotaryEmbedding: kinds are full attention and a window, nil where no layer is of that kind.
+// rotary is Gemma4TextRotaryEmbedding, for full and for sliding-window attention; nil if no layer has that kind.
 type rotary struct {
 	nn.Module
 	Kinds []*hf.Frequencies `torch:""`
@@ -65,7 +65,7 @@ func newRotary(c *Config) *rotary {
 	return m
 }
 
-// call gives the cosines and sines of positions [1, length] for a kind of layers, in the type of x.
+// call returns cosines and sines of positions [1, length] for a kind of layers, in the dtype of x.
 func (m *rotary) call(f *frame, kind int, x, positions *tensor) (cos, sin *tensor) {
 	g := f.ModuleFrame(m, x, positions)
 	g.Tape().NoGrad(func() {
@@ -78,7 +78,7 @@ func (m *rotary) call(f *frame, kind int, x, positions *tensor) (cos, sin *tenso
 	return g.ReturnPair(cos, sin)
 }
 
-// applyRotary follows apply_rotary_pos_emb over [batch, length, heads, size].
+// applyRotary records apply_rotary_pos_emb of transformers' Gemma 4 over [batch, length, heads, size].
 func applyRotary(f *frame, x, cos, sin *tensor) *tensor {
 	g := f.FuncFrame(x, cos, sin)
 	g.Set(&cos, cos.Unsqueeze(2))
@@ -86,7 +86,7 @@ func applyRotary(f *frame, x, cos, sin *tensor) *tensor {
 	return g.Return(x.Mul(cos).Add(hf.RotateHalf(g, x).Mul(sin)))
 }
 
-// attention is Gemma4TextAttention.
+// attention is Gemma4TextAttention of transformers.
 type attention struct {
 	nn.Module
 	QProj               nn.Layer
@@ -113,7 +113,7 @@ func newAttention(c *Config, l Layer) *attention {
 	return a
 }
 
-// call returns the attention output for x [batch, length, width], and the weights if they are kept.
+// call returns the attention output for x [batch, length, width], and the attention weights if attention is eager.
 func (a *attention) call(f *frame, x, mask, cos, sin *tensor, shared keysValues) (y, weights *tensor) {
 	g := f.ModuleFrame(a, x, mask, cos, sin)
 	q := g.Bind(a.heads(g, a.QProj, x))
@@ -141,7 +141,7 @@ func (a *attention) call(f *frame, x, mask, cos, sin *tensor, shared keysValues)
 	return g.ReturnPair(y, weights)
 }
 
-// keysValues binds keys and values [batch, heads, length, size].
+// projectKeysValues computes keys and values [batch, heads, length, size].
 func (a *attention) keysValues(g *frame, x, cos, sin *tensor) (k, v *tensor) {
 	k = g.Bind(a.heads(g, a.KProj, x))
 	v = k
@@ -157,7 +157,7 @@ func (a *attention) keysValues(g *frame, x, cos, sin *tensor) (k, v *tensor) {
 	return k, v
 }
 
-// heads projects x to [batch, length, heads, size].
+// projectHeads projects x to [batch, length, heads, size].
 func (a *attention) heads(f *frame, project nn.Layer, x *tensor) *tensor {
 	return f.Call(project, x).View(x.Size(0), x.Size(1), -1, a.l.HeadSize)
 }

@@ -5,19 +5,19 @@ import (
 	"strings"
 )
 
-// Kernels are the replacements by liger-kernel 0.8 in one file of transformers (apply_liger_kernel_to_llama and
-// similar), as far as vprof describes them.
+// Kernels lists the classes and functions in one file of transformers that liger-kernel 0.8 replaces
+// (apply_liger_kernel_to_llama and similar), as far as vprof supports them.
 type Kernels struct {
-	// Norm is the class of the file's norms and what takes their place; Gated is the class of
-	// feed-forward layers whose product of activation and values is one kernel.
+	// Norm is the class of norms in the file. Gated is the class of feed-forward layers whose product of activation and
+	// values becomes one kernel.
 	Norm  string
 	Kind  Norm
 	Gated string
-	// Activation is the only one that the kernel has.
+	// Activation is the only activation function that the kernel of Gated supports.
 	Activation string
 	// Rotary reports whether apply_rotary_pos_emb is replaced.
 	Rotary bool
-	// Loss is the class whose forward computes logits and loss in chunks.
+	// Loss is the class whose forward is replaced to compute logits and loss in chunks.
 	Loss string
 }
 
@@ -26,7 +26,7 @@ const (
 	gelu = "gelu"
 )
 
-// usual returns the kernels of most decoders, whose classes begin with name.
+// decoderKernels returns the kernels of most decoders. name is the prefix of their class names.
 func usual(name string) Kernels {
 	return Kernels{
 		Norm: name + "RMSNorm", Gated: name + "MLP", Activation: silu, Rotary: true,
@@ -54,7 +54,7 @@ func (k Kernels) withGated(class string) Kernels {
 	return k
 }
 
-// files are the kernels by the folders of transformers' models.
+// kernelsOf maps a model's folder in transformers to its kernels.
 var files = map[string]Kernels{
 	"llama":            usual("Llama"),
 	"mistral":          usual("Mistral"),
@@ -74,8 +74,8 @@ var files = map[string]Kernels{
 	"gemma4":           usual("Gemma4").withGELU().outOfPlace().withoutRotary().withGated("Gemma4TextMLP"),
 }
 
-// others are the files that liger-kernel has kernels for that this package does not describe,
-// such as kernels for experts, images, or a loss over all logits at once.
+// unsupported are the folders in transformers for which liger-kernel has kernels that vprof does not support, such as
+// kernels for experts, for images, or for a loss over all logits at once.
 var others = []string{
 	"deepseek_v2", "deepseek_v3", "deepseek_v4", "falcon_h1", "glm4v", "glm4v_moe", "gpt_oss", "granite",
 	"hunyuan_v1_moe", "internvl", "llama4",
@@ -84,23 +84,23 @@ var others = []string{
 	"qwen3_moe", "qwen3_next", "qwen3_vl", "qwen3_vl_moe", "smolvlm",
 }
 
-// Of splits a class of transformers ("transformers.models.llama.modeling_llama.LlamaMLP") into the kernels for its file
-// and its own name; ok is false if liger-kernel replaces nothing in the file, or nothing that vprof supports.
+// Of returns the kernels for the file of a transformers class ("transformers.models.llama.modeling_llama.LlamaMLP"),
+// and the class name. ok is false if liger-kernel replaces nothing there, or nothing that vprof supports.
 func Of(class string) (k Kernels, name string, ok bool) {
 	folder, name := fileOf(class)
 	k, ok = files[folder]
 	return k, name, ok
 }
 
-// Undescribed reports whether liger-kernel replaces classes in the class's file by kernels that vprof does not
-// describe, such as vision-language models'.
+// Undescribed reports whether liger-kernel replaces classes in the file of a transformers class by kernels that vprof
+// does not support, such as vision-language models'.
 func Undescribed(class string) bool {
 	folder, name := fileOf(class)
 	return slices.Contains(others, folder) || files[folder].Norm != "" &&
 		strings.HasSuffix(name, "ForConditionalGeneration")
 }
 
-// fileOf returns the folder of a class of transformers ("" for other classes) and the class's name.
+// folderOf returns the model's folder of a transformers class (empty for other classes) and the class name.
 func fileOf(class string) (folder, name string) {
 	rest, ok := strings.CutPrefix(class, "transformers.models.")
 	if !ok {

@@ -1,5 +1,5 @@
-// Package liger is liger-kernel 0.8: fused Triton kernels for operators of transformers' decoders, and a loss that
-// never holds all logits. Names and statements follow its Python code.
+// Package liger records liger-kernel 0.8: fused Triton kernels for operators of transformers' decoders, and a loss that
+// never holds all logits. Names and the order of statements follow liger-kernel's Python code.
 package liger
 
 import (
@@ -12,13 +12,13 @@ type (
 	tensor = trace.Tensor
 )
 
-// Norm holds the properties in which models' norms differ.
+// Norm holds how liger-kernel's RMSNorm differs between models.
 type Norm struct {
-	// OutOfPlace makes backward give the input's gradient its own tensor, not the output gradient's (in_place=False).
+	// OutOfPlace gives the input's gradient a tensor of its own instead of the output gradient's (in_place=False).
 	OutOfPlace bool
 }
 
-// RMSNorm follows LigerRMSNormFunction over the last dimension.
+// RMSNorm records LigerRMSNormFunction over the last dimension.
 func (n Norm) RMSNorm(f *frame, x, weight *tensor) *tensor {
 	return f.Apply(&trace.Function{
 		Name: "LigerRMSNormFunctionBackward",
@@ -52,19 +52,19 @@ func (n Norm) RMSNorm(f *frame, x, weight *tensor) *tensor {
 	}, x, weight)[0]
 }
 
-// Rotate follows liger_rotary_pos_emb: it rotates query and key [batch, heads, length, size] in place. A tensor that is
-// not laid out by tokens is copied first.
+// Rotate records liger_rotary_pos_emb, which rotates query and key [batch, heads, length, size] in place. A tensor
+// whose memory is not ordered by tokens is copied first.
 func Rotate(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
 	return rotate(f, "LigerRopeFunctionBackward", "rope", true, q, k, cos, sin)
 }
 
-// RotateComplex follows liger_llama4_text_rotary_pos_emb: it rotates query and key [batch, length, heads, size] in
+// RotateComplex records liger_llama4_text_rotary_pos_emb, which rotates query and key [batch, length, heads, size] in
 // place by complex numbers. A tensor that is not contiguous is copied first.
 func RotateComplex(f *frame, q, k, angles *tensor) (*tensor, *tensor) {
 	return rotate(f, "LigerLlama4RopeFunctionBackward", "llama4_rope", false, q, k, angles)
 }
 
-// rotate returns an autograd function whose backward rotates gradients by the same angles.
+// rotate records an autograd.Function that rotates q and k in place; its backward rotates their gradients in place.
 func rotate(f *frame, node, kernel string, headsFirst bool, q, k *tensor, angles ...*tensor) (*tensor, *tensor) {
 	transposed := func(x *tensor) *tensor {
 		if headsFirst {
@@ -93,8 +93,8 @@ func rotate(f *frame, node, kernel string, headsFirst bool, q, k *tensor, angles
 	return ys[0], ys[1]
 }
 
-// GatedProduct follows LigerSiLUMulFunction or LigerGELUMulFunction: activation(gate) * up. Their gradients overwrite
-// the saved inputs.
+// GatedProduct records LigerSiLUMulFunction or LigerGELUMulFunction: activation(gate) * up. Backward writes the
+// gradients into the saved inputs.
 func GatedProduct(f *frame, gate, up *tensor) *tensor {
 	return f.Apply(&trace.Function{
 		Name: "LigerSiLUMulFunctionBackward",

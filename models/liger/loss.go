@@ -5,8 +5,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// CausalLMLoss follows LigerForCausalLMLoss: the loss of hidden states [batch, length,
-// width] and an output weight [vocabulary, width], without all scores at once.
+// CausalLMLoss records LigerForCausalLMLoss of hidden states [batch, length, width] and an output weight [vocabulary,
+// width]. It never holds all logits.
 func CausalLMLoss(f *frame, x, weight, labels *tensor) *tensor {
 	g := f.FuncFrame(x, labels)
 	g.Set(&labels, labels.Pad(0, 1))
@@ -17,8 +17,8 @@ func CausalLMLoss(f *frame, x, weight, labels *tensor) *tensor {
 	return g.Return(loss)
 }
 
-// LinearCrossEntropy follows LigerFusedLinearCrossEntropyLoss of hidden states [..., width], an
-// output weight [vocabulary, width], and a label for each row.
+// LinearCrossEntropy records LigerFusedLinearCrossEntropyLoss of hidden states [..., width], an output weight
+// [vocabulary, width], and a label for each token.
 func LinearCrossEntropy(f *frame, x, weight, labels *tensor) *tensor {
 	g := f.FuncFrame(x, labels)
 	g.Set(&x, x.View(-1, x.Size(-1)))
@@ -27,7 +27,7 @@ func LinearCrossEntropy(f *frame, x, weight, labels *tensor) *tensor {
 	return g.Return(loss)
 }
 
-// chunkRows returns the number of rows of n in a chunk, so that the logits of a chunk take about as many bytes as the
+// chunkRows returns the number of tokens in a chunk of n tokens. A chunk's logits have about as many bytes as all
 // hidden states.
 func chunkRows(n, width, vocabulary int64) int64 {
 	want := ceil.Div(n, ceil.Div(vocabulary, width))
@@ -38,8 +38,8 @@ func chunkRows(n, width, vocabulary int64) int64 {
 	return min(rows, n)
 }
 
-// fusedLinearCrossEntropy follows LigerFusedLinearCrossEntropyFunction of hidden states [n, width], a weight
-// [vocabulary, width] and labels [n]. Forward already computes the gradients, so that backward only returns them.
+// fusedLinearCrossEntropy returns LigerFusedLinearCrossEntropyFunction of hidden states [n, width], a weight
+// [vocabulary, width] and labels [n]. Forward already computes the gradients; backward returns them.
 func fusedLinearCrossEntropy() *trace.Function {
 	return &trace.Function{
 		Name: "LigerFusedLinearCrossEntropyFunctionBackward", AMP: true,

@@ -12,8 +12,8 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// mostUnmatched is the largest share of a step's allocated bytes that may have no counterpart at another batch size,
-// such as the buffers of a reduction that Inductor splits at one size and not at the other.
+// mostUnmatched is the largest share of a step's allocated bytes without a counterpart at another batch size. An
+// example is the buffer of a reduction that Inductor splits at only one of the two sizes.
 const mostUnmatched = 0.05
 
 // AtBatch returns the recording of a precision at a batch size, interpolated from two recordings if there is none. The
@@ -32,7 +32,7 @@ func (f *File) AtBatch(amp string, batch int) (*Recording, error) {
 	return p.Recording, p.err
 }
 
-// planned is the last result of [File.AtBatch], since a plan needs it several times.
+// cachedRecording is the last result of [File.AtBatch], kept since a plan needs it several times.
 type planned struct {
 	*Recording
 	amp   string
@@ -68,7 +68,7 @@ func (f *File) reordered(amp string, batch int) *Recording {
 	return r
 }
 
-// in returns the recordings of a precision, by their batch sizes in ascending order.
+// recordings returns the recordings of a precision in ascending order of batch sizes.
 func (f *File) in(amp string) []*Recording {
 	amp = strings.TrimPrefix(amp, "none")
 	all := slices.DeleteFunc(slices.Clone(f.Recordings), func(r *Recording) bool { return r.AMP != amp })
@@ -77,7 +77,7 @@ func (f *File) in(amp string) []*Recording {
 }
 
 // neighbors returns the recordings of a precision at the nearest batch sizes. near is the one in which Inductor fuses
-// as at this size, or else the nearer one. A recording of this very size is returned as both.
+// as at this batch size, or else the nearer one. A recording of this very batch size is returned as both.
 func (f *File) neighbors(amp string, batch int) (near, far *Recording, err error) {
 	all := f.in(amp)
 	if i := slices.IndexFunc(all, func(r *Recording) bool { return r.Batch == batch }); i >= 0 {
@@ -99,14 +99,14 @@ func (f *File) neighbors(amp string, batch int) (near, far *Recording, err error
 	return near, far, nil
 }
 
-// otherwise counts the reductions that Inductor fuses at only one of two batch sizes: the given one and the recorded
+// fusionDifferences counts the reductions that Inductor fuses at only one of two batch sizes: batch and the recorded
 // one.
 func (r *Recording) otherwise(batch int) int {
 	return r.splitsOtherwise(batch) +
 		len(lists.Filter(r.FusesFrom, func(from int) bool { return (r.Batch >= from) != (batch >= from) }))
 }
 
-// splitsOtherwise counts the reductions that are split at only one of two batch sizes: the given one and the recorded
+// splitDifferences counts the reductions that Inductor splits at only one of two batch sizes: batch and the recorded
 // one.
 func (r *Recording) splitsOtherwise(batch int) int {
 	return len(lists.Filter(r.SplitsAt, func(at []int) bool {
@@ -114,8 +114,8 @@ func (r *Recording) splitsOtherwise(batch int) int {
 	}))
 }
 
-// Missing returns batch sizes between the recorded ones of a precision at which Inductor splits reductions in a way
-// that no recording has: the largest size of each way.
+// Missing returns the batch sizes that should be recorded, too: between the recorded ones, the largest of each range in
+// which Inductor splits reductions like in no recording.
 func (f *File) Missing(amp string) []int {
 	all := f.in(amp)
 	largest, known := map[string]int{}, map[string]bool{}
@@ -133,7 +133,7 @@ func (f *File) Missing(amp string) []int {
 	return slices.Sorted(maps.Values(largest))
 }
 
-// kept returns the nodes of the graph whose results a step keeps for backward, in ascending order.
+// keptNodes returns the graph nodes whose results a step keeps for backward, in ascending order.
 func (s *Step) kept() []string {
 	var all []string
 	for n, class := range s.classes(false) {
@@ -144,8 +144,8 @@ func (s *Step) kept() []string {
 	return slices.Sorted(slices.Values(all))
 }
 
-// node returns the graph's node whose result an allocation holds: the first in "mul_34 > gelu_3". It is empty for a
-// buffer that Inductor numbers ("buf28"), since the number changes with the order of kernels.
+// nodeOf returns the graph node whose result an allocation holds: the first in "mul_34 > gelu_3". It is empty for a
+// buffer that Inductor numbers ("buf28"), since that number depends on the order of kernels.
 func (s *Step) node(n int) string {
 	node, _, _ := strings.Cut(s.name(n), " > ")
 	if strings.HasPrefix(node, "buf") {
@@ -154,8 +154,8 @@ func (s *Step) node(n int) string {
 	return node
 }
 
-// interpolate returns the recording at a batch size between, or beyond, this one and another. It is an error if a share
-// of more than [mostUnmatched] of a step has no counterpart. Eager steps run their lines in the same order.
+// interpolate returns the recording at a batch size between, or beyond, the ones of r and far. The error says that more
+// than [mostUnmatched] of a step has no counterpart. Eager steps run their source lines in the same order.
 func (r *Recording) interpolate(far *Recording, batch int, eager bool) (*Recording, error) {
 	out := *r
 	out.Batch = batch
@@ -189,8 +189,8 @@ func (r *Recording) interpolate(far *Recording, batch int, eager bool) (*Recordi
 	return &out, nil
 }
 
-// convolutionsAt returns the convolutions of a step, scaled to another batch size, without any whose number of samples
-// would not be whole.
+// convolutionsAt returns a step's convolutions, scaled from batch to the batch size other. A convolution whose number
+// of samples would not be an integer is left out.
 func (s *Step) convolutionsAt(batch, other int64) []Convolution {
 	var all []Convolution
 	for _, c := range s.Convolutions {
@@ -202,8 +202,8 @@ func (s *Step) convolutionsAt(batch, other int64) []Convolution {
 	return all
 }
 
-// used returns for each allocation whether another event comes between it and its free. None does for workspaces of
-// libraries: these depend on the algorithm for the batch size, and need no counterpart.
+// used reports for each allocation whether any event comes between it and its free. For a library's workspace none
+// does. Its size depends on the algorithm chosen for the batch size, so it needs no counterpart.
 func (s *Step) used() []bool {
 	used := make([]bool, len(s.Allocations))
 	for i, n := range s.Order {
@@ -214,8 +214,8 @@ func (s *Step) used() []bool {
 	return used
 }
 
-// A matchKey must be equal for two allocations at different batch sizes to be counterparts: the line of code, and the
-// phases (0 forward, 1 backward, 2 the rest) in which they are allocated and freed; -1 for never.
+// A matchKey must be equal for counterparts at different batch sizes: the source line, and the phases of allocation and
+// free (0 forward, 1 backward, 2 the rest of the step, -1 never).
 type matchKey struct {
 	line                 string
 	allocatedIn, freedIn int
@@ -249,7 +249,7 @@ type matching struct {
 	taken    []bool // whether each allocation of the other step is one
 }
 
-// left returns the unmatched allocations of both steps, by key and in order.
+// unmatched returns the allocations of both steps that have no counterpart yet, by key and in order.
 func left[K comparable](m *matching, key func(s *Step, n int) K) map[K]*[2][]int {
 	groups := map[K]*[2][]int{}
 	add := func(side int, s *Step, n int) {
@@ -272,15 +272,15 @@ func left[K comparable](m *matching, key func(s *Step, n int) K) map[K]*[2][]int
 	return groups
 }
 
-// pair matches allocations with others, in order.
+// pair makes the allocations of one step, in order, counterparts of the other step's.
 func (m *matching) pair(both *[2][]int) {
 	for i := range min(len(both[0]), len(both[1])) {
 		m.found[both[0][i]], m.taken[both[1][i]] = both[1][i], true
 	}
 }
 
-// matchByName matches gradients of the same parameter, and results of the same graph node, whose sizes follow one
-// expression. If a graph runs several times, as compiled blocks do, they match in order.
+// matchByName matches gradients of the same parameter, and results of the same graph node if their sizes scale alike.
+// If a graph runs several times, as compiled blocks do, results match in order.
 func (m *matching) matchByName() {
 	gradients := map[*Step]map[int]string{m.own: m.own.parameters(), m.far: m.far.parameters()}
 	for name, both := range left(m, func(s *Step, n int) string { return gradients[s][n] }) {
@@ -296,7 +296,7 @@ func (m *matching) matchByName() {
 	}
 }
 
-// parameters returns the parameter whose gradient is in each allocation.
+// parameters maps an allocation to the name of the parameter whose gradient it holds.
 func (s *Step) parameters() map[int]string {
 	names := map[int]string{}
 	for _, g := range slices.Backward(s.Gradients) {
@@ -369,7 +369,7 @@ func (s *Step) sortBySize(all []int) {
 	})
 }
 
-// sameCourse reports whether two steps differ only in sizes.
+// sameCourse reports whether two steps have the same events except for sizes.
 func (s *Step) sameCourse(other *Step) bool {
 	if !slices.Equal(s.Order, other.Order) || s.Forward != other.Forward || s.Backward != other.Backward {
 		return false
@@ -382,11 +382,11 @@ func (s *Step) sameCourse(other *Step) bool {
 	return true
 }
 
-// mostPairs bounds the table of [matching.matchInOrder]: 64 MiB.
+// mostPairs limits the table in [matching.matchInOrder] to 64 MiB.
 const mostPairs = 1 << 24
 
-// matchInOrder matches as many allocations as possible with ones of the other step in the same order, if the size is
-// between equal and proportional to the batch.
+// matchInOrder matches as many allocations as possible with allocations of the other step in the same order. A pair's
+// sizes must be equal, proportional to the batch, or in between.
 func (m *matching) matchInOrder(own, others []int, batch, farBatch int64) {
 	fits := func(n, o int) bool {
 		size := m.own.Allocations[n].Bytes

@@ -13,10 +13,10 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Schema is the format of files.
+// Schema is the format name in .vprof files.
 const Schema = "vprof.program/v1"
 
-// File is a complete run, or the steps of a model that were recorded at some batch sizes.
+// File is a recording of a complete run, or recordings of a model's step at several batch sizes.
 type File struct {
 	Header
 	Recordings []*Recording `json:"recordings"`
@@ -28,15 +28,15 @@ type File struct {
 type Header struct {
 	// Schema is [Schema]; Write fills it in.
 	Schema string `json:"schema"`
-	// Name is the script or the model: "train.py", "timm:vit_small_patch16_224".
+	// Name is the script or the model, as "train.py" or "timm:vit_small_patch16_224".
 	Name string `json:"name"`
-	// GPU is the catalog's name of the GPU that PyTorch found: "rtx-3090".
+	// GPU is the simulated GPU's name in the catalog, as "rtx-3090".
 	GPU string `json:"gpu"`
-	// Torch is the release of PyTorch that ran: "2.15".
+	// Torch is the release of PyTorch that ran, as "2.15".
 	Torch string `json:"torch"`
-	// AllocConf is the PYTORCH_CUDA_ALLOC_CONF of a run; empty for the defaults.
+	// AllocConf is PYTORCH_CUDA_ALLOC_CONF during the run; empty for the defaults.
 	AllocConf string `json:"alloc_conf,omitempty"`
-	// Allocated and Reserved are the peaks that PyTorch counted in a run, in bytes; zero if they are unknown.
+	// Allocated and Reserved are a run's peaks as PyTorch's allocator reported them, in bytes; zero if unknown.
 	Allocated int64 `json:"allocated_bytes,omitempty"`
 	Reserved  int64 `json:"reserved_bytes,omitempty"`
 	// Steps describes recorded forward and backward passes; nil for a whole run.
@@ -45,21 +45,21 @@ type Header struct {
 
 // Steps describes the model whose forward and backward passes were recorded, and how they ran.
 type Steps struct {
-	// Form is what was compiled: "whole" is the model, "loss" the model and its loss, "blocks" each block by itself;
-	// [Eager] if nothing was.
+	// Form tells which part was compiled: "whole" is the model, "loss" the model with its loss, "blocks" each block by
+	// itself, and [Eager] none.
 	Form string `json:"form"`
 	// Loss is the value of --loss; empty for the model's own.
 	Loss string `json:"loss,omitempty"`
-	// Dynamic is torch.compile(dynamic=True), Budget the activation_memory_budget; zero is PyTorch's own.
+	// Dynamic is the argument of torch.compile, Budget is activation_memory_budget; zero is PyTorch's default.
 	Dynamic bool    `json:"dynamic,omitempty"`
 	Budget  float64 `json:"budget,omitempty"`
-	// Sizes are the symbols of the inputs besides the batch: {"seq": 256}.
+	// Sizes are the sizes of the inputs besides the batch, as {"seq": 256}.
 	Sizes map[string]int64 `json:"sizes,omitempty"`
-	// Parameters and Buffers are in the order of .to(device). In Inputs a dimension of -1 is the batch.
+	// Parameters and Buffers are in the order of .to(device). A dimension of -1 in Inputs is the batch.
 	Parameters []Tensor `json:"parameters"`
 	Buffers    []Tensor `json:"buffers"`
 	Inputs     []Tensor `json:"inputs"`
-	// Guessed are the lines, "net.py:12", whose control flow depends on numbers that were never computed.
+	// Guessed are source lines ("net.py:12") whose control flow depends on tensor values that were not computed.
 	Guessed []string `json:"guessed,omitempty"`
 }
 
@@ -73,59 +73,59 @@ type Tensor struct {
 
 // Recording is a program of training steps.
 type Recording struct {
-	// AMP is the precision of autocast, empty for none, and Batch the samples of a micro-batch; zero if unknown.
+	// AMP is the precision of autocast, empty for none. Batch is the micro-batch size, zero if unknown.
 	AMP   string `json:"amp,omitempty"`
 	Batch int    `json:"batch,omitempty"`
-	// Breaks is the number of graph breaks.
+	// Breaks is the number of graph breaks of torch.compile.
 	Breaks int `json:"breaks,omitempty"`
-	// FusesFrom are the batch sizes from which on Inductor fuses some of its reductions.
+	// FusesFrom are batch sizes from which on Inductor fuses additional reductions.
 	FusesFrom []int `json:"fuses_from,omitempty"`
-	// SplitsAt lists, for each sum that Inductor splits, the batch sizes at which the pieces are the samples. It then
-	// fuses them with the kernels that go through the samples.
+	// SplitsAt lists, for each sum that Inductor splits, the batch sizes at which the parts are the samples. Inductor
+	// then fuses them with the kernels that loop over samples.
 	SplitsAt [][]int `json:"splits_at,omitempty"`
 	// Program is the recorded program.
 	Program *program.Program `json:"program"`
-	// Notes are what is known of recorded steps besides their allocations, in order.
+	// Notes describe buffers of the recorded steps, in the order of the program.
 	Notes []Note `json:"notes,omitempty"`
 
 	setup Step
-	// steps are the first, in which torch.compile compiles and tunes, and a later one.
+	// steps are the first step, in which torch.compile compiles and autotunes, and a later one.
 	steps [2]Step
 }
 
 // A Note describes the content of a buffer of a recorded step.
 type Note struct {
-	// At is the number of instructions before it.
+	// At is the number of the program's instructions before the note.
 	At int
-	// Kind is one of the kinds below.
+	// Kind is one of the kinds below, such as "gradient".
 	Kind string
-	// Buffer is the one that the note is about, -1 for none, and Offset a number of bytes in it.
+	// Buffer is the buffer that the note describes, -1 for none. Offset is a position in it, in bytes.
 	Buffer int
 	Offset int64
-	// Text is the name of a parameter or a question.
+	// Text is the name of a parameter, or the convolution that cuDNN is asked about.
 	Text string
 }
 
 // The kinds of notes.
 const (
-	// heldNote is the place of the model's next parameter or buffer at the end of set-up.
+	// heldNote gives the position of the model's next parameter or buffer at the end of set-up.
 	heldNote = "tensor"
-	// returnedNote is a buffer that holds a result of the model.
+	// returnedNote marks a buffer that holds a result of the model.
 	returnedNote = "returned"
-	// gradientNote is the place of the gradient of the parameter that Text names.
+	// gradientNote gives the position of the gradient of the parameter Text.
 	gradientNote = "gradient"
-	// convolutionNote comes before the workspace of a convolution, which is the next buffer. Text is what cuDNN is
-	// asked about it. Without a workspace there is no buffer.
+	// convolutionNote precedes the workspace of a convolution, which is the next buffer; Buffer is -1 if it has none.
+	// Text describes the convolution for cuDNN.
 	convolutionNote = "convolution"
 )
 
-// Forms returns the parts of a step that can be compiled.
+// Forms returns the values of [Steps.Form] for torch.compile.
 func Forms() []string { return []string{"whole", "loss", "blocks"} }
 
-// Eager is the form of steps that ran without torch.compile.
+// Eager is the value of [Steps.Form] for steps without torch.compile.
 const Eager = "eager"
 
-// Add adds a recording of the model that a header describes. The error names its fault.
+// Add adds a recording of the model that h describes. The error names what is invalid.
 func (f *File) Add(h Header, r *Recording) error {
 	if f.Steps == nil {
 		f.Header = h
@@ -134,7 +134,7 @@ func (f *File) Add(h Header, r *Recording) error {
 	return r.divide(f.Steps)
 }
 
-// check returns the first fault in a header, and its key.
+// check returns an error about the first invalid value in a header, and its key.
 func (h *Header) check() (key string, err error) {
 	switch {
 	case h.Schema != Schema:
@@ -165,7 +165,7 @@ func (h *Header) check() (key string, err error) {
 	return "", nil
 }
 
-// check returns the first fault in a file, and its key. It divides the recordings into steps.
+// check returns an error about the first invalid value in a file, and its key. It divides the recordings into steps.
 func (f *File) check() (key string, err error) {
 	if key, err := f.Header.check(); err != nil {
 		return key, err
@@ -196,14 +196,14 @@ func (f *File) check() (key string, err error) {
 	return "", nil
 }
 
-// dtypes are the element types by PyTorch's names.
+// dtypes maps PyTorch's names of dtypes to the recorder's.
 var dtypes = map[string]trace.DType{
 	"uint8": trace.U8, "int8": trace.U8, "int32": trace.I32, "int64": trace.I64, "float16": trace.F16,
 	"bfloat16": trace.BF16,
 	"float32":  trace.F32, "float64": trace.F64, "complex64": trace.C64, "bool": trace.Bool,
 }
 
-// mostSize bounds sizes in bytes, and mostDim dimensions.
+// mostSize limits sizes in bytes, mostDim dimensions.
 const mostSize, mostDim = 1 << 50, 1 << 40
 
 // bytes returns the size of a tensor at a batch size.
@@ -222,7 +222,7 @@ func (t *Tensor) bytes(batch int64) (int64, error) {
 	return n, nil
 }
 
-// at returns the shape at a batch size.
+// shapeAt returns the tensor's shape at a batch size.
 func (t *Tensor) at(batch int64) []int64 {
 	shape := slices.Clone(t.Shape)
 	for i, n := range shape {

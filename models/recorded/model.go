@@ -11,7 +11,7 @@ import (
 	"github.com/vprof/vprof/models/pt2/cudnnanswers"
 )
 
-// stepModel returns the model of recorded eager steps. Its cases may change only fields that are [leftOpen].
+// stepModel returns the model of recorded eager steps. Its cases may change only the fields in [changeableFields].
 func stepModel(f *File, name string, o cudnnanswers.Source) (models.Model, error) {
 	torch, err := models.ParseRelease(f.Torch)
 	if err != nil {
@@ -80,7 +80,7 @@ func (f *File) stepCaveats(c models.Case) []string {
 	return all
 }
 
-// Line returns a sentence about how linear the recorded peaks of a precision are in the batch size.
+// Linearity returns a sentence about how linear the recorded peaks of a precision are in the batch size.
 func (f *File) Line(amp string) string {
 	switch name, off := models.Autocast(amp), f.offTheLine(amp); {
 	case len(f.batches(amp)) < 3:
@@ -97,7 +97,7 @@ func (f *File) Line(amp string) string {
 	}
 }
 
-// offTheLine returns the largest relative difference between a recording's peak and the peak interpolated from its
+// deviation returns the largest relative difference between a recording's peak and the peak interpolated from its
 // neighbors; infinite if nothing can be interpolated.
 func (f *File) offTheLine(amp string) float64 {
 	most := 0.0

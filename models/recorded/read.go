@@ -12,10 +12,10 @@ import (
 	"github.com/vprof/vprof/internal/input"
 )
 
-// maxBytes bounds the JSON that is read: a step of a large model has some hundred thousand instructions of 40 bytes.
+// maxBytes limits the JSON that is read: a step of a large model has some hundred thousand instructions of 40 bytes.
 const maxBytes = 1 << 30
 
-// Read reads a file of this name. The error is an [*input.FormatError].
+// Read reads a .vprof file. name is the file's name for errors, which are [*input.FormatError].
 func Read(from io.Reader, name string) (*File, error) {
 	bad := func(key, reason string) (*File, error) {
 		return nil, &input.FormatError{File: name, Key: key, Reason: reason}
@@ -34,7 +34,7 @@ func Read(from io.Reader, name string) (*File, error) {
 	return f, nil
 }
 
-// ReadRecording reads a recording as the hook writes it: JSON that is not compressed.
+// ReadRecording reads a recording from the uncompressed JSON that the Python hook writes.
 func ReadRecording(from io.Reader, name string) (*Recording, error) {
 	r := new(Recording)
 	err := decode(from, r)
@@ -56,7 +56,7 @@ func decode(from io.Reader, to any) error {
 	return err
 }
 
-// Write writes a file. The error names what is wrong with it, or comes from writing.
+// Write writes the file. The error names an invalid value, or comes from writing.
 func (f *File) Write(to io.Writer) error {
 	f.Schema = Schema
 	if key, err := f.check(); err != nil {
@@ -66,10 +66,10 @@ func (f *File) Write(to io.Writer) error {
 	return errors.Join(json.NewEncoder(compressed).Encode(f), compressed.Close())
 }
 
-// maxStep bounds the numbers of steps, so that they can be added to.
+// maxStep limits step numbers, so that they can be added without overflow.
 const maxStep = 1 << 30
 
-// check returns the first fault in a recording. It does not check the division into steps.
+// check returns an error about the first invalid value in a recording. It does not check the division into steps.
 func (r *Recording) check() error {
 	p := r.Program
 	if p == nil {

@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	// Scheme is the prefix of the names of these models.
+	// Scheme is the prefix of these models' names, as in vprof:run.vprof.
 	Scheme = "vprof"
-	// Suffix is what their files end in.
+	// Suffix is the suffix of their file names.
 	Suffix = ".vprof"
 )
 
-// Source opens files for a registry: complete runs, and eager steps. o is asked about the convolutions of batch
-// sizes that were not recorded; it may be nil. Errors are [*input.FormatError] or errors of reading.
+// Source returns the source of models that are complete runs or eager steps. o, which may be nil, is asked about the
+// convolutions of batch sizes that were not recorded. Errors are [*input.FormatError] or errors of reading.
 func Source(o cudnnanswers.Source) models.Source {
 	return models.Source{
 		Scheme: Scheme, Suffix: Suffix,
@@ -49,7 +49,7 @@ func Source(o cudnnanswers.Source) models.Source {
 	}
 }
 
-// open makes the model of a file from its content, which is also the model's description.
+// openModel returns the model of a file from its content, which is also the model's description.
 func open(file, name string, content []byte, o cudnnanswers.Source) (m models.Model, err error) {
 	f, err := Read(bytes.NewReader(content), file)
 	switch {
@@ -106,12 +106,12 @@ func caveatsOfRun(h *Header) []string {
 	return all
 }
 
-// run plays a complete run: its program is already on the tape.
+// run is the trainer of a complete run, whose program it copies to the tape.
 type run struct{ p *program.Program }
 
 func (run) Counts() models.Counts { return models.Counts{} }
 
-// Record implements [models.Trainer]. The steps are the run's own.
+// Record copies the run's program to the tape, for [models.Trainer]. The number of steps is the run's own.
 func (t run) Record(tape *trace.Tape, _ int) error {
 	tape.Play(t.p)
 	return nil

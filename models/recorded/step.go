@@ -9,59 +9,59 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn/query"
 )
 
-// Step holds the allocations of set-up, or of a training step: forward, loss, backward and the end of the step.
+// Step holds the allocations of set-up, or of one training step: forward, loss, backward and the end of the step.
 type Step struct {
 	Allocations []Allocation
-	// Order has the allocation n as n and its free as ^n. Forward and Backward count events before the phase's end.
+	// Order lists the events: n is allocation n, ^n its free. Forward and Backward are the phases' ends in it.
 	Order             []int
 	Forward, Backward int
-	// Returned are the allocations that hold the model's results. Order has their frees where a loop frees them once it
-	// has the loss.
+	// Returned are the allocations that hold the model's results. If a training loop frees them after the loss, Order
+	// has their frees there.
 	Returned []int
-	// Gradients are the places of the gradients that the step leaves.
+	// Gradients are the positions of the gradients at the end of the step.
 	Gradients []Gradient
-	// Convolutions are the calls of cuDNN; none before PyTorch 2.11.
+	// Convolutions are the step's calls of cuDNN; none before PyTorch 2.11.
 	Convolutions []Convolution
-	// Held are the places of parameters and then buffers at the end of set-up.
+	// Held are the positions of parameters and then of buffers at the end of set-up.
 	Held []Place
 
 	sites []program.Site
 	asked []Convolution // whose workspaces cuDNN is asked about, at a batch size that was not recorded
 }
 
-// Allocation is an allocation and its index in the recording's sites.
+// Allocation is the size of an allocation, and its index in the recording's sites.
 type Allocation struct {
 	Bytes int64
 	Site  uint32
 }
 
-// Place is the position of a tensor: an allocation, -1 for none, and the offset in bytes.
+// Place is the position of a tensor: an allocation, -1 for none, and an offset in bytes.
 type Place struct {
 	Allocation int
 	Offset     int64
 }
 
-// Gradient is the gradient of a parameter.
+// Gradient is the position of a parameter's gradient.
 type Gradient struct {
 	Place
 	Parameter string
 }
 
-// Convolution is one direction of a convolution: the position of its workspace in a step's order, the workspace's
-// allocation, -1 for none, and the question for cuDNN.
+// Convolution is one direction of a convolution: where its workspace is in a step's order, the workspace's allocation
+// (-1 for none), and the description for cuDNN.
 type Convolution struct {
 	Place, Workspace int
 	Question         query.Question
 }
 
-// name returns the compiled graph's nodes whose results an allocation holds, one after the other, "mul_34 > gelu_3";
-// empty if unknown.
+// nodeNames returns the compiled graph's nodes whose results an allocation holds one after the other, as "mul_34 >
+// gelu_3"; empty if unknown.
 func (s *Step) name(n int) string { return s.sites[s.Allocations[n].Site].Op }
 
 func (s *Step) line(n int) string { return s.sites[s.Allocations[n].Site].Where }
 
-// The phases of recorded steps, which end with marks. Whatever happens in other phases, such as moving the batch to the
-// GPU, is no part of a step.
+// The phases of recorded steps; a mark ends each. Other phases, such as moving the batch to the GPU, do not belong to a
+// step.
 const (
 	modelPhase    = "model"
 	forwardPhase  = "forward"
@@ -69,7 +69,7 @@ const (
 	endPhase      = "step_end"
 )
 
-// part returns the step that a phase belongs to; nil for none.
+// stepOf returns the step that a phase belongs to; nil for none.
 func (r *Recording) part(phase program.Phase) *Step {
 	switch phase.Name {
 	case modelPhase:
@@ -82,14 +82,14 @@ func (r *Recording) part(phase program.Phase) *Step {
 	return nil
 }
 
-// home is where a buffer is allocated: a step, nil for none, and the number of the allocation in it.
+// home is where a buffer is allocated: a step (nil for none) and the number of the allocation in that step.
 type home struct {
 	step *Step
 	n    int
 }
 
-// divide divides a recording into set-up and two steps, and checks its notes. A buffer that the second step frees and
-// the first allocated is freed at the end of the first.
+// divide divides a recording into set-up and two steps, and checks its notes. A buffer that the first step allocates
+// and the second frees is freed at the end of the first.
 func (r *Recording) divide(of *Steps) error {
 	p := r.Program
 	r.setup, r.steps = Step{sites: p.Sites}, [2]Step{{sites: p.Sites}, {sites: p.Sites}}
@@ -119,7 +119,7 @@ func (r *Recording) divide(of *Steps) error {
 	return r.checkSteps(of)
 }
 
-// event adds an allocation or a free to a step.
+// addEvent adds an allocation or a free to a step.
 func (r *Recording) event(s *Step, in program.Instruction, homes []home) {
 	switch {
 	case s == nil:
@@ -135,7 +135,7 @@ func (r *Recording) event(s *Step, in program.Instruction, homes []home) {
 	}
 }
 
-// note adds a note to a step. Notes about buffers of other steps are dropped.
+// addNote adds a note to a step. It drops notes about buffers of other steps.
 func (s *Step) note(n *Note, homes []home) error {
 	if s == nil {
 		return nil
@@ -203,7 +203,7 @@ func (r *Recording) checkSteps(of *Steps) error {
 	return nil
 }
 
-// fits reports whether an allocation that the step never frees has room for the bytes at a position.
+// hasRoom reports whether a tensor fits into the allocation at a position, which the step must not free.
 func (s *Step) fits(at Place, bytes int64) bool {
 	size := s.Allocations[at.Allocation].Bytes
 	return at.Offset >= 0 && size <= mostSize && bytes <= size-at.Offset && !slices.Contains(s.Order, ^at.Allocation)

@@ -19,18 +19,18 @@ import (
 	"github.com/vprof/vprof/profiler/stack"
 )
 
-// FileOf returns the name of the file beside a model's file that holds its compiled steps: "vit.vprof" for vit.pt2.
+// FileOf returns the name of the file with a model's compiled steps: "vit.vprof" for "vit.pt2".
 func FileOf(model string) string { return strings.TrimSuffix(model, filepath.Ext(model)) + Suffix }
 
-// FileOfListed returns the file of compiled steps of a listed model's complete case in a folder: one for each setting.
+// FileOfListed returns the file in a folder with the compiled steps of a listed model's case: one for each setting.
 func FileOfListed(folder string, m models.Model, c models.Case) string {
 	words := append([]string{m.Name}, m.Canonical(c).Settings.Assignments()...)
 	return filepath.Join(folder, strings.Join(words, ",")+Suffix)
 }
 
-// CompiledSteps returns the steps recorded under torch.compile: for users' models from the file beside the model's, for
-// listed models from a folder (none if it is empty). o is asked about the convolutions of batch sizes that were
-// not recorded; it may be nil.
+// CompiledSteps returns a function that finds steps recorded under torch.compile: for users' models in the file beside
+// the model's, for listed models in a folder (none if it is empty). o, which may be nil, is asked about the
+// convolutions of batch sizes that were not recorded.
 func CompiledSteps(folder string, o cudnnanswers.Source) models.StepsFunc {
 	return func(m models.Model, c models.Case, content []byte) (models.Model, error) {
 		usual, path := m.Default, ""
@@ -60,7 +60,7 @@ func CompiledSteps(folder string, o cudnnanswers.Source) models.StepsFunc {
 	}
 }
 
-// asTrained returns a case by the loop of its model where it names none: transformers' Trainer clips gradients, too.
+// withLoop returns the case with a training loop: its own, or the model's. transformers' Trainer clips gradients, too.
 func asTrained(c models.Case, own models.Loop) models.Case {
 	c.Loop = cmp.Or(c.Loop, own)
 	if own == models.LoopTrainer {
@@ -69,7 +69,7 @@ func asTrained(c models.Case, own models.Loop) models.Case {
 	return c
 }
 
-// planning returns a model whose compiled steps come from a file, which was recorded with the settings of usual.
+// withCompiledSteps returns the model with the file's compiled steps, recorded with the settings of the case usual.
 func (f *File) planning(m models.Model, usual models.Case, o cudnnanswers.Source) models.Model {
 	if m.Class == nil { // of a listed model other sizes are recorded in other files
 		m.Settings = f.recordedSizes(m.Settings)
@@ -110,7 +110,7 @@ func (f *File) planning(m models.Model, usual models.Case, o cudnnanswers.Source
 	return m
 }
 
-// kernels returns what [models.Model.Kernels] does.
+// kernels returns the recorded programs for [models.Model.Kernels].
 func (f *File) kernels(c models.Case) (one, other *program.Program, share float64) {
 	near, far, err := f.neighbors(string(c.AMP), c.Batch)
 	if err != nil || len(near.Program.Ops) == 0 || len(far.Program.Ops) == 0 {
@@ -132,7 +132,7 @@ func (f *File) recordedSizes(all []models.Setting) []models.Setting {
 	return all
 }
 
-// leftOpen lists the fields of a case, by their keys in files, that may differ from the recorded one: they do not
+// changeableFields lists the JSON keys of a case's fields that may differ from the recorded case, since they do not
 // change the recorded forward and backward passes.
 var leftOpen = []string{
 	"model", "batch", "accumulate", "optimizer", "clip", "alloc_conf", "torch_compile", "config_sha256",
@@ -140,7 +140,7 @@ var leftOpen = []string{
 	"stack",
 }
 
-// missing returns why the file has no recording for a case, empty if it has one; usual is the model's default case.
+// missingReason returns why the file has no recording of a case, empty if it has. usual is the model's default case.
 func (f *File) missing(c, usual models.Case) string {
 	recordedBy, err := stack.Lookup(f.Torch)
 	if err != nil || recordedBy.Release() != c.ReleaseName() {
@@ -149,7 +149,7 @@ func (f *File) missing(c, usual models.Case) string {
 	return f.differs(c, usual)
 }
 
-// differs returns how a case differs from the recorded one; empty if the step is the same.
+// difference returns how a case differs from the recorded one; empty if the step is the same.
 func (f *File) differs(c, usual models.Case) string {
 	if c.Loss != f.Steps.Loss && c.Loss != usual.Loss {
 		return "recorded with another loss"
@@ -182,8 +182,8 @@ func (f *File) differs(c, usual models.Case) string {
 	return ""
 }
 
-// alike reports whether two values of a field give the same step: it is [leftOpen], or they are equal, or each is
-// absent, zero or the default.
+// sameStep reports whether two values of a field give the same step: the field is in [changeableFields], or the values
+// are equal, or each is absent, zero or the default.
 func alike(key string, a, b json.RawMessage) bool {
 	nothing := func(v json.RawMessage) bool {
 		return len(v) == 0 || slices.Contains([]string{`""`, "false", "0", "1", `"full"`}, string(v))

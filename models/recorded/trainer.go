@@ -14,7 +14,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// newTrainer trains a model whose forward and backward were recorded. o may be nil.
+// newTrainer returns the trainer of a model whose forward and backward were recorded. o may be nil.
 func newTrainer(f *File, r *Recording, c models.Case, o cudnnanswers.Source) models.Trainer {
 	net := &nn.NamedModule{}
 	l := &loop{parameters: map[string]*nn.Parameter{}, keeps: c.Loop != models.LoopTrainer}
@@ -62,7 +62,7 @@ func newTrainer(f *File, r *Recording, c models.Case, o cudnnanswers.Source) mod
 	return struct{ models.Trainer }{own} // which validates nothing
 }
 
-// loop is a training loop that plays recordings.
+// loop is a training loop that replays recorded forward and backward passes.
 type loop struct {
 	tape       *trace.Tape
 	parameters map[string]*nn.Parameter
@@ -72,7 +72,7 @@ type loop struct {
 	now        *played       // the step whose variables are bound
 }
 
-// played is a step that has been partly played.
+// playedStep is a step of which some events were already played.
 type played struct {
 	*Step
 	first  bool
@@ -81,7 +81,7 @@ type played struct {
 }
 
 // play plays the recorded forward and backward passes, and sets the resulting gradients. Tensors of the previous step
-// are freed when its variables are rebound. The scaler, nil if there is none, scales the loss in between.
+// are freed when its variables are rebound. Between the passes the scaler, if there is one, scales the loss.
 func (l *loop) play(r *Recording, scaler *optim.GradScaler) {
 	s := &r.steps[min(l.count, len(r.steps)-1)]
 	p := &played{
@@ -111,20 +111,20 @@ func (l *loop) play(r *Recording, scaler *optim.GradScaler) {
 	l.tape.Mark("backward")
 }
 
-// setGrad sets a parameter's gradient, unless the previous micro-batch has set it.
+// setGrad sets a parameter's gradient to a position in at, unless the previous micro-batch has set it.
 func (l *loop) setGrad(p, at *trace.Tensor, offset int64) {
 	if p.Grad() == nil {
 		l.tape.NoGrad(func() { p.SetGrad(lying(at, p.DType(), p.Shape(), offset)) })
 	}
 }
 
-// lying returns a tensor in an allocation, at an offset in bytes.
+// tensorIn returns a tensor inside an allocation, at an offset in bytes.
 func lying(in *trace.Tensor, d trace.DType, dims []int64, offset int64) *trace.Tensor {
 	strides := trace.DenseStrides(dims, lists.Ascending(len(dims)))
 	return in.ViewType(d).AsStrided(dims, strides, offset/d.Size())
 }
 
-// place allocates a model on the device as it was recorded.
+// placeModel allocates the model's parameters and buffers on the device as they were recorded.
 func (s *Step) place(tape *trace.Tape, net *nn.Tree) {
 	classes := make([]program.Class, len(s.Allocations))
 	for _, n := range s.Order {
@@ -165,7 +165,7 @@ func (s *Step) place(tape *trace.Tape, net *nn.Tree) {
 	}
 }
 
-// events plays some events of a step.
+// playEvents plays a step's events with the indices from and up to to.
 func (l *loop) events(p *played, from, to int) {
 	classes := p.classes(l.keeps)
 	for i, n := range p.Order[from:to] {
@@ -192,7 +192,7 @@ func (l *loop) events(p *played, from, to int) {
 const Unnamed = "empty_strided"
 
 // end plays the frees at the end of a step, when the variables of its tensors are deleted. Allocations that the first
-// step leaves stay for good. What later steps leave is freed, since the next step allocates its own.
+// step leaves stay allocated. What later steps leave is freed, since the next step allocates its own.
 func (l *loop) end() {
 	p := l.now
 	if p == nil {
