@@ -191,7 +191,7 @@ func (l *loop) events(p *played, from, to int) {
 // Unnamed is the operator of an allocation of compiled code whose graph node is unknown: the function that allocates.
 const Unnamed = "empty_strided"
 
-// end plays the frees at the end of a step, when the variables of its tensors are deleted. Allocations that the first
+// endStep plays the frees at the end of a step, when the variables of its tensors are deleted. Allocations that the first
 // step leaves stay allocated. What later steps leave is freed, since the next step allocates its own.
 func (l *loop) end() {
 	p := l.now
