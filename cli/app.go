@@ -95,7 +95,7 @@ func newSystemApp() *app {
 		a.localCuDNN = &capture.LocalCuDNN{Folder: filepath.Join(cache, "cudnn")}
 		a.compiledSteps = filepath.Join(cache, "compiled")
 		a.models = sync.OnceValue(func() *models.Registry {
-			return all.Consulting(a.localCuDNN.Answers, a.compiledSteps)
+			return all.ModelsWithSources(a.localCuDNN.Answers, a.compiledSteps)
 		})
 	}
 	return a

@@ -207,7 +207,7 @@ func recordStep(ctx context.Context, o *captureOptions) error {
 	printable.Fprintf(o.app.stdout, "%s: steps as PyTorch %s ran them for %s\n", o.Output, made.Torch, made.GPU)
 	for _, amp := range o.compile.AMP {
 		amp = strings.TrimPrefix(amp, "none")
-		printable.Fprintf(o.app.stdout, "  %s\n", made.Line(amp))
+		printable.Fprintf(o.app.stdout, "  %s\n", made.Linearity(amp))
 	}
 	for _, line := range made.Steps.Guessed {
 		printable.Fprintf(o.app.stdout, "note: %s: control flow depends on a number that was never computed\n", line)

@@ -18,11 +18,11 @@ import (
 )
 
 // Models returns the registry of all models that vprof describes.
-func Models() *models.Registry { return Consulting(nil, "") }
+func Models() *models.Registry { return ModelsWithSources(nil, "") }
 
-// Consulting returns [Models] with the source of cuDNN's answers for .pt2 files (nil for none) and a folder of steps
-// recorded under torch.compile (empty for none).
-func Consulting(o cudnnanswers.Source, steps string) *models.Registry {
+// ModelsWithSources returns [Models] with a source of cuDNN's answers for .pt2 files (nil for none) and a folder of
+// steps recorded under torch.compile (empty for none).
+func ModelsWithSources(o cudnnanswers.Source, steps string) *models.Registry {
 	return WithFiles(models.NewRegistry(
 		redimnet.Models(),
 		vqvae.Models(),

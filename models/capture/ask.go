@@ -11,6 +11,7 @@ import (
 )
 
 // AskScript is the Python script that asks cuDNN for workspaces.
+//
 //go:embed ask.py
 var AskScript string
 

@@ -21,17 +21,18 @@ var Script = sync.OnceValue(assemble)
 var script string
 
 // scriptModules are the Python modules of the script. Each begins with a description of its purpose.
+//
 //go:embed vprof_model.py vprof_export.py vprof_observe.py vprof_gpu.py vprof_graph.py vprof_known.py
 //go:embed vprof_backward.py vprof_host.py vprof_child.py vprof_choices.py vprof_kernels.py
-var parts embed.FS
+var scriptModules embed.FS
 
 // assemble inserts the modules into the script, which imports them by name.
 func assemble() string {
 	texts := map[string]string{}
-	names, err := parts.ReadDir(".")
+	names, err := scriptModules.ReadDir(".")
 	for _, f := range names {
 		var text []byte
-		text, err = parts.ReadFile(f.Name())
+		text, err = scriptModules.ReadFile(f.Name())
 		texts[strings.TrimSuffix(f.Name(), ".py")] = string(text)
 	}
 	literal, wrong := json.Marshal(texts) // a literal of Python, too

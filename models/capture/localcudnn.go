@@ -25,11 +25,11 @@ type LocalCuDNN struct {
 	opened bool
 	python string
 	known  cudnnanswers.Answers
-	told   []*teller
+	told   []*versionAnswers
 }
 
 // versionAnswers holds the answers of a version of cuDNN for a generation of GPUs, and the conversation for others.
-type teller struct {
+type versionAnswers struct {
 	cudnnanswers.Set
 	before cudnn.Answer
 	talk   *Conversation
@@ -44,7 +44,7 @@ const (
 // Remember stores the path of the Python interpreter whose cuDNN answers from now on. The path is never read from files
 // that others may have written, because the interpreter is executed.
 func (o *LocalCuDNN) Remember(python string) error {
-	path, err := find(python)
+	path, err := findPython(python)
 	if err != nil {
 		return err
 	}
@@ -57,11 +57,11 @@ func (o *LocalCuDNN) Remember(python string) error {
 	return os.WriteFile(filepath.Join(o.Folder, pythonFile), []byte(path+"\n"), 0o600)
 }
 
-// Answers is a [cudnnanswers.Source], which returns nil if no interpreter was remembered.
+// Answers returns answers as a [cudnnanswers.Source] does, nil if no interpreter was remembered.
 func (o *LocalCuDNN) Answers(version string, generation int) cudnn.Answer {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.open()
+	o.load()
 	if o.python == "" || o.Silent {
 		return nil
 	}
@@ -70,7 +70,7 @@ func (o *LocalCuDNN) Answers(version string, generation int) cudnn.Answer {
 			return o.answer(t)
 		}
 	}
-	t := &teller{
+	t := &versionAnswers{
 		Set:    cudnnanswers.Set{CuDNN: version, Capability: generation, Bytes: map[string]int64{}},
 		before: o.known.For(version, generation),
 	}
@@ -79,7 +79,7 @@ func (o *LocalCuDNN) Answers(version string, generation int) cudnn.Answer {
 }
 
 // load reads the stored answers. Unreadable answers are asked again.
-func (o *LocalCuDNN) open() {
+func (o *LocalCuDNN) load() {
 	if o.opened {
 		return
 	}
@@ -97,7 +97,7 @@ func (o *LocalCuDNN) open() {
 }
 
 // answer returns a function that looks up a stored answer, or else asks cuDNN.
-func (o *LocalCuDNN) answer(t *teller) cudnn.Answer {
+func (o *LocalCuDNN) answer(t *versionAnswers) cudnn.Answer {
 	return func(c cudnn.Config, d cudnn.Direction) (int64, bool) {
 		if n, ok := t.before(c, d); ok {
 			return n, n >= 0
@@ -120,7 +120,7 @@ func (o *LocalCuDNN) answer(t *teller) cudnn.Answer {
 }
 
 // converse reports whether a cuDNN of the same version is available. It tries to start a conversation only once.
-func (o *LocalCuDNN) converse(t *teller) bool {
+func (o *LocalCuDNN) converse(t *versionAnswers) bool {
 	if t.talk != nil || t.silent {
 		return !t.silent
 	}

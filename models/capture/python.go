@@ -66,12 +66,12 @@ func (s *program) execute(ctx context.Context, args func(dir string) []string, r
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return read(out, python, ended, said.Last(), result)
+	return readResult(out, python, ended, said.Last(), result)
 }
 
 // readResult reads the script's result. If there is none, Python exited early: the error has the reason (ended) and the
 // last line of Python's output.
-func read(path, python string, ended error, last string, result any) error {
+func readResult(path, python string, ended error, last string, result any) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		if ended == nil {
@@ -90,7 +90,7 @@ func read(path, python string, ended error, last string, result any) error {
 }
 
 // findPython returns the path of the interpreter.
-func find(python string) (string, error) {
+func findPython(python string) (string, error) {
 	names := []string{"python3", "python"}
 	if python != "" {
 		names = []string{python}
@@ -108,7 +108,7 @@ func find(python string) (string, error) {
 
 // prepare returns the interpreter's path, and a new folder with the given files. File names may contain slashes.
 func prepare(python string, files map[string][]byte) (interpreter, dir string, err error) {
-	if interpreter, err = find(python); err != nil {
+	if interpreter, err = findPython(python); err != nil {
 		return "", "", err
 	}
 	if dir, err = supervisor.Folder("vprof-capture-"); err != nil {

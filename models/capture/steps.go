@@ -13,6 +13,7 @@ import (
 )
 
 // stepScript is the Python script that records steps of a model.
+//
 //go:embed steps.py
 var stepScript string
 
@@ -79,7 +80,7 @@ func (c *StepRecorder) Result(all *recorded.File) error {
 	for _, p := range c.points {
 		var h recorded.Header
 		path := filepath.Join(c.dir, p.String())
-		if err := read(path+".json", c.Args[0], nil, "", &h); err != nil {
+		if err := readResult(path+".json", c.Args[0], nil, "", &h); err != nil {
 			return err
 		}
 		from, err := os.Open(path)

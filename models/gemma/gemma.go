@@ -73,11 +73,11 @@ func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	c.Liger, c.Cache = text.Liger, text.Cache
 	m := newGemma4(&c)
 	text.SoftCap = c.ScoreCap
-	return hf.CausalLM(nil, m, m, m.Rest.embed.table, head(&c, m), text)
+	return hf.CausalLM(nil, m, m, m.Rest.embed.table, outputLayer(&c, m), text)
 }
 
 // outputLayer returns the linear layer that computes logits.
-func head(c *Config, m *gemma4) *nn.Linear {
+func outputLayer(c *Config, m *gemma4) *nn.Linear {
 	l := nn.NewLinear(c.Width, c.Vocab, false)
 	if c.Tied {
 		l.Weight = m.Rest.embed.table.Weight
@@ -108,7 +108,7 @@ func newTextModel(c *Config) *textModel {
 }
 
 // layerArguments holds the arguments of a decoder layer besides hidden states.
-type state struct {
+type layerArguments struct {
 	positions *tensor
 	// by kind of attention: full, sliding window
 	mask, cos, sin [2]*tensor
@@ -119,26 +119,26 @@ type state struct {
 type keysValues struct{ key, value *trace.Slot }
 
 // prepare computes positions and masks, unless the multimodal model has computed them.
-func (m *textModel) masks(g *frame, in decoderInputs, padding *tensor, text hf.Text) *state {
-	s := &state{positions: in.positions, mask: [2]*tensor{in.full, in.window}}
+func (m *textModel) prepare(g *frame, in decoderInputs, padding *tensor, text hf.Text) *layerArguments {
+	s := &layerArguments{positions: in.positions, mask: [2]*tensor{in.full, in.window}}
 	if !in.made {
-		s.positions = positions(g, in.embeds)
-		s.mask = m.c.masks(g, in.embeds, s.positions, padding, nil, text)
+		s.positions = positionIDs(g, in.embeds)
+		s.mask = m.c.attentionMasks(g, in.embeds, s.positions, padding, nil, text)
 	}
 	return s
 }
 
 // positionIDs records the computation of position_ids.
-func positions(g *frame, embeds *tensor) *tensor {
+func positionIDs(g *frame, embeds *tensor) *tensor {
 	p := g.Bind(g.Tape().Arange(embeds.Size(1)).AddScalar())
 	return g.Set(&p, p.Unsqueeze(0))
 }
 
 // attentionMasks records the masks of full and of sliding-window attention, nil where the kernels need none. blocks
 // marks tokens that attend to each other in both directions, nil for none.
-func (c *Config) masks(g *frame, embeds, positions, padding, blocks *tensor, text hf.Text) (masks [2]*tensor) {
+func (c *Config) attentionMasks(g *frame, embeds, positions, padding, blocks *tensor, text hf.Text) (masks [2]*tensor) {
 	for kind, window := range []int64{0, c.Window} {
-		if c.Flash && c.flashTakes(kind) {
+		if c.Flash && c.flashSupports(kind) {
 			continue
 		}
 		switch {
@@ -157,13 +157,13 @@ func (c *Config) masks(g *frame, embeds, positions, padding, blocks *tensor, tex
 }
 
 // flashSupports reports whether FlashAttention supports the head size of a kind of layer.
-func (c *Config) flashTakes(kind int) bool {
+func (c *Config) flashSupports(kind int) bool {
 	const widest = 256
 	return !slices.ContainsFunc(c.Layers, func(l Layer) bool { return l.kind() == kind && l.HeadSize > widest })
 }
 
 // rotaryAngles computes cosines and sines for both kinds of layers, and creates the slots for shared keys and values.
-func (m *textModel) angles(g *frame, s *state, x *tensor) {
+func (m *textModel) rotaryAngles(g *frame, s *layerArguments, x *tensor) {
 	for kind := range s.cos {
 		if m.RotaryEmb.Kinds[kind] == nil {
 			continue
@@ -187,7 +187,7 @@ func (l Layer) kind() int {
 }
 
 // keywordArguments returns the keyword arguments of a call of a layer of a kind.
-func (s *state) keywordArguments(kind int) []*tensor {
+func (s *layerArguments) keywordArguments(kind int) []*tensor {
 	out := []*tensor{s.mask[kind], s.positions, s.cos[kind], s.sin[kind]}
 	for _, kv := range s.shared {
 		if kv.key != nil {

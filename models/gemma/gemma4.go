@@ -39,9 +39,9 @@ func (m *gemma4) run(g *frame, in decoderInputs, padding *tensor, text hf.Text) 
 	if m.c.PerLayer > 0 {
 		g.Set(&in.perLayer, m.Rest.projectPerLayer(g, in.embeds, in.perLayer))
 	}
-	s := m.Rest.masks(g, in, padding, text)
+	s := m.Rest.prepare(g, in, padding, text)
 	x := g.Bind(in.embeds)
-	m.Rest.angles(g, s, x)
+	m.Rest.rotaryAngles(g, s, x)
 	var own *tensor
 	for i, l := range m.Layers {
 		inputs := []*tensor{x}
@@ -100,7 +100,7 @@ func newLayer4(c *Config, l Layer) *layer4 {
 }
 
 // forward records the layer's forward of args: hidden states, and the layer's embeddings if there are any.
-func (l *layer4) forward(f *frame, args []*tensor, s *state) *tensor {
+func (l *layer4) forward(f *frame, args []*tensor, s *layerArguments) *tensor {
 	x, perLayer, named := args[0], (*tensor)(nil), args[1:]
 	if l.c.PerLayer > 0 {
 		perLayer, named = args[1], args[2:]

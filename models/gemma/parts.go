@@ -116,7 +116,7 @@ func newAttention(c *Config, l Layer) *attention {
 // call returns the attention output for x [batch, length, width], and the attention weights if attention is eager.
 func (a *attention) call(f *frame, x, mask, cos, sin *tensor, shared keysValues) (y, weights *tensor) {
 	g := f.ModuleFrame(a, x, mask, cos, sin)
-	q := g.Bind(a.heads(g, a.QProj, x))
+	q := g.Bind(a.projectHeads(g, a.QProj, x))
 	g.Set(&q, g.Call(a.QNorm, q))
 	g.Set(&q, applyRotary(g, q, cos, sin))
 	g.Set(&q, q.Transpose(1, 2))
@@ -124,7 +124,7 @@ func (a *attention) call(f *frame, x, mask, cos, sin *tensor, shared keysValues)
 	if a.l.Shares {
 		k, v = g.Bind(shared.key.Value()), g.Bind(shared.value.Value())
 	} else {
-		k, v = a.keysValues(g, x, cos, sin)
+		k, v = a.projectKeysValues(g, x, cos, sin)
 		k, v = a.c.Cache.Update(g, k, v)
 	}
 	if a.l.Stores {
@@ -142,11 +142,11 @@ func (a *attention) call(f *frame, x, mask, cos, sin *tensor, shared keysValues)
 }
 
 // projectKeysValues computes keys and values [batch, heads, length, size].
-func (a *attention) keysValues(g *frame, x, cos, sin *tensor) (k, v *tensor) {
-	k = g.Bind(a.heads(g, a.KProj, x))
+func (a *attention) projectKeysValues(g *frame, x, cos, sin *tensor) (k, v *tensor) {
+	k = g.Bind(a.projectHeads(g, a.KProj, x))
 	v = k
 	if a.VProj != nil {
-		v = a.heads(g, a.VProj, x)
+		v = a.projectHeads(g, a.VProj, x)
 	}
 	g.Bind(v)
 	g.Set(&k, g.Call(a.KNorm, k))
@@ -158,6 +158,6 @@ func (a *attention) keysValues(g *frame, x, cos, sin *tensor) (k, v *tensor) {
 }
 
 // projectHeads projects x to [batch, length, heads, size].
-func (a *attention) heads(f *frame, project nn.Layer, x *tensor) *tensor {
+func (a *attention) projectHeads(f *frame, project nn.Layer, x *tensor) *tensor {
 	return f.Call(project, x).View(x.Size(0), x.Size(1), -1, a.l.HeadSize)
 }

@@ -174,8 +174,8 @@ func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	return g.Return(g.Set(&x, x.View(ids.Size(0), ids.Size(1), -1)))
 }
 
-// names are the module names of GPT2LMHeadModel and GPT2ForSequenceClassification.
-var names = nn.TorchNames{"model": "transformer"}
+// torchNames are the module names of GPT2LMHeadModel and GPT2ForSequenceClassification.
+var torchNames = nn.TorchNames{"model": "transformer"}
 
 // CausalLM returns the task of predicting each next token.
 func CausalLM(c Config, text hf.Text) *hf.TextTask {
@@ -186,12 +186,12 @@ func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	if c.Untied {
 		head = nn.NewLinear(c.Width, c.Vocab, false)
 	}
-	return hf.CausalLM(names, m, m, nn.EmbeddingOf(m.Wte), head, text)
+	return hf.CausalLM(torchNames, m, m, nn.EmbeddingOf(m.Wte), head, text)
 }
 
 // Classification returns the sequence classification task. padToken: the configuration has a padding token.
 func Classification(c Config, classes hf.Classes, padToken bool, text hf.Text) *hf.TextTask {
 	c.Cache = text.Cache
 	m := New(c)
-	return hf.SequenceClassification(names, m, m, nn.EmbeddingOf(m.Wte), c.Width, classes, padToken, text)
+	return hf.SequenceClassification(torchNames, m, m, nn.EmbeddingOf(m.Wte), c.Width, classes, padToken, text)
 }

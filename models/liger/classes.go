@@ -27,7 +27,7 @@ const (
 )
 
 // decoderKernels returns the kernels of most decoders. name is the prefix of their class names.
-func usual(name string) Kernels {
+func decoderKernels(name string) Kernels {
 	return Kernels{
 		Norm: name + "RMSNorm", Gated: name + "MLP", Activation: silu, Rotary: true,
 		Loss: name + "ForCausalLM",
@@ -55,28 +55,28 @@ func (k Kernels) withGated(class string) Kernels {
 }
 
 // kernelsOf maps a model's folder in transformers to its kernels.
-var files = map[string]Kernels{
-	"llama":            usual("Llama"),
-	"mistral":          usual("Mistral"),
-	"ministral":        usual("Ministral"),
-	"qwen2":            usual("Qwen2"),
-	"qwen3":            usual("Qwen3"),
-	"smollm3":          usual("SmolLM3"),
-	"hunyuan_v1_dense": usual("HunYuanDenseV1"),
-	"phi3":             usual("Phi3"),
-	"olmo2":            usual("Olmo2").outOfPlace(),
-	"olmo3":            usual("Olmo3").outOfPlace(),
-	"exaone4":          usual("Exaone4").outOfPlace(),
-	"glm4":             usual("Glm4").outOfPlace().withoutRotary(),
-	"gemma":            usual("Gemma").withGELU(),
-	"gemma2":           usual("Gemma2").withGELU().outOfPlace(),
-	"gemma3":           usual("Gemma3").withGELU().outOfPlace(),
-	"gemma4":           usual("Gemma4").withGELU().outOfPlace().withoutRotary().withGated("Gemma4TextMLP"),
+var kernelsOf = map[string]Kernels{
+	"llama":            decoderKernels("Llama"),
+	"mistral":          decoderKernels("Mistral"),
+	"ministral":        decoderKernels("Ministral"),
+	"qwen2":            decoderKernels("Qwen2"),
+	"qwen3":            decoderKernels("Qwen3"),
+	"smollm3":          decoderKernels("SmolLM3"),
+	"hunyuan_v1_dense": decoderKernels("HunYuanDenseV1"),
+	"phi3":             decoderKernels("Phi3"),
+	"olmo2":            decoderKernels("Olmo2").outOfPlace(),
+	"olmo3":            decoderKernels("Olmo3").outOfPlace(),
+	"exaone4":          decoderKernels("Exaone4").outOfPlace(),
+	"glm4":             decoderKernels("Glm4").outOfPlace().withoutRotary(),
+	"gemma":            decoderKernels("Gemma").withGELU(),
+	"gemma2":           decoderKernels("Gemma2").withGELU().outOfPlace(),
+	"gemma3":           decoderKernels("Gemma3").withGELU().outOfPlace(),
+	"gemma4":           decoderKernels("Gemma4").withGELU().outOfPlace().withoutRotary().withGated("Gemma4TextMLP"),
 }
 
 // unsupported are the folders in transformers for which liger-kernel has kernels that vprof does not support, such as
 // kernels for experts, for images, or for a loss over all logits at once.
-var others = []string{
+var unsupported = []string{
 	"deepseek_v2", "deepseek_v3", "deepseek_v4", "falcon_h1", "glm4v", "glm4v_moe", "gpt_oss", "granite",
 	"hunyuan_v1_moe", "internvl", "llama4",
 	"llava", "mixtral", "mllama", "muse_glimmer", "nemotron", "paligemma", "pixtral", "qwen2_5_vl", "qwen2_vl",
@@ -87,21 +87,21 @@ var others = []string{
 // Of returns the kernels for the file of a transformers class ("transformers.models.llama.modeling_llama.LlamaMLP"),
 // and the class name. ok is false if liger-kernel replaces nothing there, or nothing that vprof supports.
 func Of(class string) (k Kernels, name string, ok bool) {
-	folder, name := fileOf(class)
-	k, ok = files[folder]
+	folder, name := folderOf(class)
+	k, ok = kernelsOf[folder]
 	return k, name, ok
 }
 
 // Undescribed reports whether liger-kernel replaces classes in the file of a transformers class by kernels that vprof
 // does not support, such as vision-language models'.
 func Undescribed(class string) bool {
-	folder, name := fileOf(class)
-	return slices.Contains(others, folder) || files[folder].Norm != "" &&
+	folder, name := folderOf(class)
+	return slices.Contains(unsupported, folder) || kernelsOf[folder].Norm != "" &&
 		strings.HasSuffix(name, "ForConditionalGeneration")
 }
 
 // folderOf returns the model's folder of a transformers class (empty for other classes) and the class name.
-func fileOf(class string) (folder, name string) {
+func folderOf(class string) (folder, name string) {
 	rest, ok := strings.CutPrefix(class, "transformers.models.")
 	if !ok {
 		return "", ""

@@ -82,7 +82,7 @@ func newTrainer(c models.Case) *trainer {
 	t := &trainer{negatives: c.Settings["n-negatives"], length: c.Settings["max-length"], model: m}
 	t.OwnLoopModel = train.OwnLoopModel[*batch]{
 		Case: c, Net: nn.NewTree(m), Load: t.load, Step: t.step,
-		ComputeLosses: func(f *frame, b *batch) { t.losses(f, new(names), b) },
+		ComputeLosses: func(f *frame, b *batch) { t.losses(f, new(loopVariables), b) },
 	}
 	return t
 }
@@ -103,15 +103,15 @@ func (t *trainer) tokens(tape *trace.Tape, n int64) (x tokens) {
 	return x
 }
 
-// names are the local variables of the training loop.
-type names struct {
+// loopVariables are the local variables of the training loop.
+type loopVariables struct {
 	a, p, n                          outputs
 	near, far, logits, contrast      *tensor
 	probs, idx, share, balance, loss *tensor
 }
 
 // del runs the loop's del statement.
-func (n *names) del(f *frame) {
+func (n *loopVariables) del(f *frame) {
 	n.a.del(f)
 	n.p.del(f)
 	n.n.del(f)
@@ -123,7 +123,7 @@ func (n *names) del(f *frame) {
 // step runs one update: micro-batches, then unscale, clip, step.
 func (t *trainer) step(s *train.Session, opt *optim.Optimizer, b *batch) {
 	f := s.Tape.Frame()
-	var n names
+	var n loopVariables
 	for micro := range t.Case.Accumulate {
 		s.Autocast(func() { t.losses(f, &n, b) })
 		if micro == 0 {
@@ -139,17 +139,17 @@ func (t *trainer) step(s *train.Session, opt *optim.Optimizer, b *batch) {
 }
 
 // losses runs the model and all losses of a micro-batch.
-func (t *trainer) losses(f *frame, n *names, b *batch) {
+func (t *trainer) losses(f *frame, n *loopVariables, b *batch) {
 	size := b.anchor[0].ids.Size(0)
 	n.a = t.model.call(f, &b.anchor)
-	n.a.let(f)
+	n.a.bind(f)
 	n.p = t.model.call(f, &b.positive)
-	n.p.let(f)
+	n.p.bind(f)
 	n.n = t.model.call(f, &b.negatives)
-	n.n.let(f)
+	n.n.bind(f)
 	f.Tape().Mark("forward")
-	f.Set(&n.near, lorentz(f, n.a.embedding, n.p.embedding).Neg().DivScalar())
-	f.Set(&n.far, lorentz(f, n.a.embedding, n.n.embedding.View(size, t.negatives, -1)).Neg().DivScalar())
+	f.Set(&n.near, lorentzDistance(f, n.a.embedding, n.p.embedding).Neg().DivScalar())
+	f.Set(&n.far, lorentzDistance(f, n.a.embedding, n.n.embedding.View(size, t.negatives, -1)).Neg().DivScalar())
 	f.Set(&n.logits, trace.Cat(1, n.near.Unsqueeze(1), n.far))
 	f.Set(&n.contrast, n.logits.CrossEntropy(f.Tape().Zeros(trace.I64, size)))
 	f.Set(&n.probs, trace.Cat(0, n.a.probs, n.p.probs, n.n.probs))

@@ -2,7 +2,6 @@ package naics
 
 import (
 	"github.com/vprof/vprof/internal/ceil"
-	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models/bert"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
@@ -39,7 +38,7 @@ var adapters = nn.LoRA{Rank: 8, Dropout: 0.1}
 type network struct {
 	nn.Module
 	Encoders   []*bert.Model
-	Moe        *mixture
+	Moe        *expertMixture
 	Projection *nn.Linear
 	Hyper      *hyperboloid
 
@@ -77,8 +76,8 @@ type tokens [channels]struct{ ids, mask *tensor }
 // outputs are the network's results for n texts: embedding [n, 386], probs [n, 4] and idx [n, 2] of the gate.
 type outputs struct{ embedding, euclid, probs, idx *tensor }
 
-// let binds names to all outputs.
-func (o *outputs) let(f *frame) {
+// bind binds names to all outputs.
+func (o *outputs) bind(f *frame) {
 	for _, x := range []*tensor{o.embedding, o.euclid, o.probs, o.idx} {
 		f.Bind(x)
 	}
@@ -113,23 +112,25 @@ func (n *network) call(f *frame, in *tokens) outputs {
 	return o
 }
 
-// mixture routes every row to two of four experts.
-type mixture struct {
+// expertMixture routes every row to two of four experts.
+type expertMixture struct {
 	nn.Module
 	Gate    *nn.Linear
 	Experts []*nn.Sequential
 }
 
-func newMixture(dim int64) *mixture {
-	return &mixture{Gate: nn.NewLinear(dim, experts, true), Experts: lists.Make(experts, func(int) *nn.Sequential {
-		return nn.NewSequential(
-			nn.NewLinear(dim, hidden, true), nn.NewReLU(), nn.NewDropout(0.1), nn.NewLinear(hidden, dim, true))
-	})}
+func newMixture(dim int64) *expertMixture {
+	m := &expertMixture{Gate: nn.NewLinear(dim, experts, true)}
+	for range experts {
+		m.Experts = append(m.Experts, nn.NewSequential(
+			nn.NewLinear(dim, hidden, true), nn.NewReLU(), nn.NewDropout(0.1), nn.NewLinear(hidden, dim, true)))
+	}
+	return m
 }
 
 // call runs moe(x) and returns the mixed rows, the gate's probabilities and the chosen experts. Rows are assumed to
 // spread evenly over the experts.
-func (m *mixture) call(f *frame, x *tensor) (out, probs, idx *tensor) {
+func (m *expertMixture) call(f *frame, x *tensor) (out, probs, idx *tensor) {
 	g := f.ModuleFrame(m, x)
 	logits := g.Bind(g.Call(m.Gate, x))
 	probs = g.Bind(logits.Softmax(1))
@@ -160,14 +161,14 @@ type hyperboloid struct {
 // Forward maps [n, d] to [n, d+2].
 func (h *hyperboloid) Forward(f *frame, x *tensor) *tensor {
 	v := f.Bind(f.Call(h.Linear, x))
-	root := f.Bind(constant(f).Sqrt())
+	root := f.Bind(scalarOnGPU(f).Sqrt())
 	norm := f.Bind(v.Norm(2, true, 1).ClampOneSided())
 	s := f.Bind(norm.Div(root).Unary("sinh"))
 	return trace.Cat(1, norm.Div(root).Unary("cosh"), s.Mul(v).Div(norm))
 }
 
-// lorentz returns the distance of points u [n, d] and v [n, d] or [n, k, d].
-func lorentz(f *frame, u, v *tensor) *tensor {
+// lorentzDistance returns the distance of points u [n, d] and v [n, d] or [n, k, d].
+func lorentzDistance(f *frame, u, v *tensor) *tensor {
 	g := f.FuncFrame(u, v)
 	if u.NDim() == 2 && v.NDim() == 3 {
 		g.Set(&u, u.Unsqueeze(1))
@@ -176,8 +177,8 @@ func lorentz(f *frame, u, v *tensor) *tensor {
 	last := uv.NDim() - 1
 	dot := g.Bind(uv.Slice(last, 1, uv.Size(last)).Sum(false, -1).Sub(uv.Select(last, 0)))
 	g.Set(&dot, dot.ClampOneSided())
-	return g.Return(constant(g).Sqrt().Mul(dot.Neg().Unary("acosh")))
+	return g.Return(scalarOnGPU(g).Sqrt().Mul(dot.Neg().Unary("acosh")))
 }
 
-// constant returns torch.tensor(c, device="cuda").
-func constant(f *frame) *tensor { return f.Tape().Filled("to_device", trace.F32) }
+// scalarOnGPU returns torch.tensor(c, device="cuda").
+func scalarOnGPU(f *frame) *tensor { return f.Tape().Filled("to_device", trace.F32) }

@@ -25,7 +25,7 @@ func (f *File) AtBatch(amp string, batch int) (*Recording, error) {
 	}
 	p := f.last.Load()
 	if p == nil || p.amp != amp || p.batch != batch {
-		p = &planned{amp: amp, batch: batch}
+		p = &cachedRecording{amp: amp, batch: batch}
 		p.Recording, p.err = f.interpolated(amp, batch)
 		f.last.Store(p)
 	}
@@ -33,7 +33,7 @@ func (f *File) AtBatch(amp string, batch int) (*Recording, error) {
 }
 
 // cachedRecording is the last result of [File.AtBatch], kept since a plan needs it several times.
-type planned struct {
+type cachedRecording struct {
 	*Recording
 	amp   string
 	batch int
@@ -45,7 +45,7 @@ func (f *File) interpolated(amp string, batch int) (*Recording, error) {
 	if err != nil || near == far {
 		return near, err
 	}
-	if f.Steps.Budget > 0 && !slices.Equal(near.steps[1].kept(), far.steps[1].kept()) {
+	if f.Steps.Budget > 0 && !slices.Equal(near.steps[1].keptNodes(), far.steps[1].keptNodes()) {
 		return nil, fmt.Errorf("cannot interpolate to batch %d: with an activation_memory_budget different tensors "+
 			"are kept "+
 			"for backward at batch %d than at %d; record this size with --batch of vprof capture", batch, near.Batch,
@@ -69,7 +69,7 @@ func (f *File) reordered(amp string, batch int) *Recording {
 }
 
 // recordings returns the recordings of a precision in ascending order of batch sizes.
-func (f *File) in(amp string) []*Recording {
+func (f *File) recordings(amp string) []*Recording {
 	amp = strings.TrimPrefix(amp, "none")
 	all := slices.DeleteFunc(slices.Clone(f.Recordings), func(r *Recording) bool { return r.AMP != amp })
 	slices.SortStableFunc(all, func(a, b *Recording) int { return cmp.Compare(a.Batch, b.Batch) })
@@ -79,7 +79,7 @@ func (f *File) in(amp string) []*Recording {
 // neighbors returns the recordings of a precision at the nearest batch sizes. near is the one in which Inductor fuses
 // as at this batch size, or else the nearer one. A recording of this very batch size is returned as both.
 func (f *File) neighbors(amp string, batch int) (near, far *Recording, err error) {
-	all := f.in(amp)
+	all := f.recordings(amp)
 	if i := slices.IndexFunc(all, func(r *Recording) bool { return r.Batch == batch }); i >= 0 {
 		return all[i], all[i], nil
 	}
@@ -92,7 +92,7 @@ func (f *File) neighbors(amp string, batch int) (near, far *Recording, err error
 		i++
 	}
 	near, far = all[i-1], all[i]
-	apart := near.otherwise(batch) - far.otherwise(batch)
+	apart := near.fusionDifferences(batch) - far.fusionDifferences(batch)
 	if apart > 0 || apart == 0 && float64(batch) > math.Sqrt(float64(near.Batch)*float64(far.Batch)) {
 		near, far = far, near
 	}
@@ -101,14 +101,14 @@ func (f *File) neighbors(amp string, batch int) (near, far *Recording, err error
 
 // fusionDifferences counts the reductions that Inductor fuses at only one of two batch sizes: batch and the recorded
 // one.
-func (r *Recording) otherwise(batch int) int {
-	return r.splitsOtherwise(batch) +
+func (r *Recording) fusionDifferences(batch int) int {
+	return r.splitDifferences(batch) +
 		len(lists.Filter(r.FusesFrom, func(from int) bool { return (r.Batch >= from) != (batch >= from) }))
 }
 
 // splitDifferences counts the reductions that Inductor splits at only one of two batch sizes: batch and the recorded
 // one.
-func (r *Recording) splitsOtherwise(batch int) int {
+func (r *Recording) splitDifferences(batch int) int {
 	return len(lists.Filter(r.SplitsAt, func(at []int) bool {
 		return slices.Contains(at, r.Batch) != slices.Contains(at, batch)
 	}))
@@ -117,7 +117,7 @@ func (r *Recording) splitsOtherwise(batch int) int {
 // Missing returns the batch sizes that should be recorded, too: between the recorded ones, the largest of each range in
 // which Inductor splits reductions like in no recording.
 func (f *File) Missing(amp string) []int {
-	all := f.in(amp)
+	all := f.recordings(amp)
 	largest, known := map[string]int{}, map[string]bool{}
 	kind := func(batch int) string {
 		return fmt.Sprint(lists.Map(all[0].SplitsAt, func(at []int) bool { return slices.Contains(at, batch) }))
@@ -134,11 +134,11 @@ func (f *File) Missing(amp string) []int {
 }
 
 // keptNodes returns the graph nodes whose results a step keeps for backward, in ascending order.
-func (s *Step) kept() []string {
+func (s *Step) keptNodes() []string {
 	var all []string
 	for n, class := range s.classes(false) {
 		if class == program.Activations {
-			all = append(all, s.node(n))
+			all = append(all, s.nodeOf(n))
 		}
 	}
 	return slices.Sorted(slices.Values(all))
@@ -146,8 +146,8 @@ func (s *Step) kept() []string {
 
 // nodeOf returns the graph node whose result an allocation holds: the first in "mul_34 > gelu_3". It is empty for a
 // buffer that Inductor numbers ("buf28"), since that number depends on the order of kernels.
-func (s *Step) node(n int) string {
-	node, _, _ := strings.Cut(s.name(n), " > ")
+func (s *Step) nodeOf(n int) string {
+	node, _, _ := strings.Cut(s.nodeNames(n), " > ")
 	if strings.HasPrefix(node, "buf") {
 		return ""
 	}
@@ -250,7 +250,7 @@ type matching struct {
 }
 
 // unmatched returns the allocations of both steps that have no counterpart yet, by key and in order.
-func left[K comparable](m *matching, key func(s *Step, n int) K) map[K]*[2][]int {
+func unmatched[K comparable](m *matching, key func(s *Step, n int) K) map[K]*[2][]int {
 	groups := map[K]*[2][]int{}
 	add := func(side int, s *Step, n int) {
 		k := key(s, n)
@@ -283,13 +283,13 @@ func (m *matching) pair(both *[2][]int) {
 // If a graph runs several times, as compiled blocks do, results match in order.
 func (m *matching) matchByName() {
 	gradients := map[*Step]map[int]string{m.own: m.own.parameters(), m.far: m.far.parameters()}
-	for name, both := range left(m, func(s *Step, n int) string { return gradients[s][n] }) {
+	for name, both := range unmatched(m, func(s *Step, n int) string { return gradients[s][n] }) {
 		if name != "" {
 			m.pair(both)
 		}
 	}
 	type named struct{ node, line string }
-	for k, both := range left(m, func(s *Step, n int) named { return named{s.node(n), s.line(n)} }) {
+	for k, both := range unmatched(m, func(s *Step, n int) named { return named{s.nodeOf(n), s.line(n)} }) {
 		if k.node != "" && len(both[0]) == len(both[1]) {
 			m.pair(both)
 		}
@@ -325,7 +325,7 @@ func (s *Step) counterparts(far *Step, batch, farBatch int64, eager bool) []int 
 	keys := map[*Step][]matchKey{s: s.matchKeys(), far: far.matchKeys()}
 	key := func(s *Step, n int) matchKey { return keys[s][n] }
 	m.matchBySize(key, batch, farBatch)
-	for _, both := range left(m, key) {
+	for _, both := range unmatched(m, key) {
 		switch own, others := both[0], both[1]; {
 		case len(own) == len(others):
 			s.sortBySize(own)
@@ -350,7 +350,7 @@ func (m *matching) matchBySize(key func(s *Step, n int) matchKey, batch, farBatc
 		bytes, remainder int64
 	}
 	for _, ratio := range [][2]int64{{farBatch, batch}, {1, 1}} {
-		for _, both := range left(m, func(s *Step, n int) sized {
+		for _, both := range unmatched(m, func(s *Step, n int) sized {
 			bytes := s.Allocations[n].Bytes
 			if s == m.far {
 				return sized{key(s, n), bytes, 0}
@@ -375,7 +375,7 @@ func (s *Step) sameCourse(other *Step) bool {
 		return false
 	}
 	for n := range s.Allocations {
-		if s.line(n) != other.line(n) || s.node(n) != other.node(n) {
+		if s.line(n) != other.line(n) || s.nodeOf(n) != other.nodeOf(n) {
 			return false
 		}
 	}

@@ -141,7 +141,7 @@ func TestEagerStepsKeepTheirOrder(t *testing.T) {
 	want := sized(5, 1125, 113)
 	require.Equal(t, want.steps[1], r.steps[1])
 	larger := file(step(4), sized(8, 1<<20), step(16))
-	require.Positive(t, larger.offTheLine("bf16"), "a step that needs more than its neighbors")
+	require.Positive(t, larger.deviation("bf16"), "a step that needs more than its neighbors")
 }
 
 // renumber numbers the allocations in the order in which they happen.

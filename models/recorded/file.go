@@ -21,7 +21,7 @@ type File struct {
 	Header
 	Recordings []*Recording `json:"recordings"`
 
-	last *atomic.Pointer[planned] // nil to interpolate anew each time
+	last *atomic.Pointer[cachedRecording] // nil to interpolate anew each time
 }
 
 // Header describes what ran.
@@ -213,7 +213,7 @@ func (t *Tensor) bytes(batch int64) (int64, error) {
 		return 0, fmt.Errorf("there is no type %q", t.DType)
 	}
 	n := d.Size()
-	for _, s := range t.at(batch) {
+	for _, s := range t.shapeAt(batch) {
 		if s < 0 || s > mostDim || n > 0 && s > mostSize/n {
 			return 0, fmt.Errorf("invalid shape %v: a size is negative or too large", t.Shape)
 		}
@@ -223,7 +223,7 @@ func (t *Tensor) bytes(batch int64) (int64, error) {
 }
 
 // shapeAt returns the tensor's shape at a batch size.
-func (t *Tensor) at(batch int64) []int64 {
+func (t *Tensor) shapeAt(batch int64) []int64 {
 	shape := slices.Clone(t.Shape)
 	for i, n := range shape {
 		if n == -1 {

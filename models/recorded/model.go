@@ -32,9 +32,9 @@ func stepModel(f *File, name string, o cudnnanswers.Source) (models.Model, error
 		Supports: models.MemoryOptionSupport{Loop: models.LoopFunction}, Batches: f.batches(first.AMP),
 		BatchUnit: "sample",
 		Losses:    losses, UserModel: true,
-		IsPartial: f.offTheLine(first.AMP) > 0,
+		IsPartial: f.deviation(first.AMP) > 0,
 		Check: func(c models.Case) error {
-			why := f.differs(c, usual)
+			why := f.difference(c, usual)
 			switch {
 			case c.Compile:
 				why = "recorded without torch.compile"
@@ -58,7 +58,7 @@ func stepModel(f *File, name string, o cudnnanswers.Source) (models.Model, error
 
 // batches returns the recorded batch sizes in a precision, ascending.
 func (f *File) batches(amp string) []int {
-	return slices.Compact(lists.Map(f.in(amp), func(r *Recording) int { return r.Batch }))
+	return slices.Compact(lists.Map(f.recordings(amp), func(r *Recording) int { return r.Batch }))
 }
 
 // stepCaveats returns warnings that limit the estimates of recorded steps.
@@ -70,8 +70,8 @@ func (f *File) stepCaveats(c models.Case) []string {
 	if from, to := batches[0], batches[len(batches)-1]; c.Batch < from || c.Batch > to {
 		all = append(all, fmt.Sprintf("recorded: what lies beyond batch %d to %d goes on in a line", from, to))
 	}
-	if f.offTheLine(amp) > 0 {
-		all = append(all, "recorded: "+f.Line(amp))
+	if f.deviation(amp) > 0 {
+		all = append(all, "recorded: "+f.Linearity(amp))
 	}
 	if len(f.Steps.Guessed) > 0 {
 		all = append(all, "recorded: the control flow of the step depends on numbers that were never computed, at "+
@@ -81,8 +81,8 @@ func (f *File) stepCaveats(c models.Case) []string {
 }
 
 // Linearity returns a sentence about how linear the recorded peaks of a precision are in the batch size.
-func (f *File) Line(amp string) string {
-	switch name, off := models.Autocast(amp), f.offTheLine(amp); {
+func (f *File) Linearity(amp string) string {
+	switch name, off := models.Autocast(amp), f.deviation(amp); {
 	case len(f.batches(amp)) < 3:
 		return fmt.Sprintf("amp %v: too few batch sizes to see whether sizes follow the batch in a line; record three",
 			name)
@@ -99,9 +99,9 @@ func (f *File) Line(amp string) string {
 
 // deviation returns the largest relative difference between a recording's peak and the peak interpolated from its
 // neighbors; infinite if nothing can be interpolated.
-func (f *File) offTheLine(amp string) float64 {
+func (f *File) deviation(amp string) float64 {
 	most := 0.0
-	all := f.in(amp)
+	all := f.recordings(amp)
 	for i := 1; i < len(all)-1; i++ {
 		others := File{Header: f.Header, Recordings: slices.Delete(slices.Clone(all), i, i+1)}
 		line, err := others.AtBatch(amp, all[i].Batch)

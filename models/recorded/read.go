@@ -24,8 +24,8 @@ func Read(from io.Reader, name string) (*File, error) {
 	if err != nil {
 		return bad("", "is no recorded program, which is compressed by gzip")
 	}
-	f := &File{last: new(atomic.Pointer[planned])}
-	if err := decode(expanded, f); err != nil {
+	f := &File{last: new(atomic.Pointer[cachedRecording])}
+	if err := decodeJSON(expanded, f); err != nil {
 		return bad("", err.Error())
 	}
 	if key, err := f.check(); err != nil {
@@ -37,7 +37,7 @@ func Read(from io.Reader, name string) (*File, error) {
 // ReadRecording reads a recording from the uncompressed JSON that the Python hook writes.
 func ReadRecording(from io.Reader, name string) (*Recording, error) {
 	r := new(Recording)
-	err := decode(from, r)
+	err := decodeJSON(from, r)
 	if err == nil {
 		err = r.check()
 	}
@@ -47,8 +47,8 @@ func ReadRecording(from io.Reader, name string) (*Recording, error) {
 	return r, nil
 }
 
-// decode reads a value of JSON.
-func decode(from io.Reader, to any) error {
+// decodeJSON reads a value of JSON.
+func decodeJSON(from io.Reader, to any) error {
 	err := json.NewDecoder(io.LimitReader(from, maxBytes)).Decode(to)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return errors.New("the file ends too early")

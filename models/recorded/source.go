@@ -37,20 +37,20 @@ func Source(o cudnnanswers.Source) models.Source {
 			if err != nil {
 				return models.Model{}, err
 			}
-			return open(path, Scheme+":"+strings.TrimSuffix(filepath.Base(path), Suffix), content, o)
+			return openModel(path, Scheme+":"+strings.TrimSuffix(filepath.Base(path), Suffix), content, o)
 		},
 		Restore: func(name, description string) (models.Model, error) {
 			var content []byte
 			if json.Unmarshal([]byte(description), &content) != nil {
 				return models.Model{}, &input.FormatError{File: name, Reason: "its description is no recorded program"}
 			}
-			return open(name, name, content, o)
+			return openModel(name, name, content, o)
 		},
 	}
 }
 
 // openModel returns the model of a file from its content, which is also the model's description.
-func open(file, name string, content []byte, o cudnnanswers.Source) (m models.Model, err error) {
+func openModel(file, name string, content []byte, o cudnnanswers.Source) (m models.Model, err error) {
 	f, err := Read(bytes.NewReader(content), file)
 	switch {
 	case err != nil:

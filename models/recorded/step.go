@@ -56,7 +56,7 @@ type Convolution struct {
 
 // nodeNames returns the compiled graph's nodes whose results an allocation holds one after the other, as "mul_34 >
 // gelu_3"; empty if unknown.
-func (s *Step) name(n int) string { return s.sites[s.Allocations[n].Site].Op }
+func (s *Step) nodeNames(n int) string { return s.sites[s.Allocations[n].Site].Op }
 
 func (s *Step) line(n int) string { return s.sites[s.Allocations[n].Site].Where }
 
@@ -70,7 +70,7 @@ const (
 )
 
 // stepOf returns the step that a phase belongs to; nil for none.
-func (r *Recording) part(phase program.Phase) *Step {
+func (r *Recording) stepOf(phase program.Phase) *Step {
 	switch phase.Name {
 	case modelPhase:
 		return &r.setup
@@ -99,14 +99,14 @@ func (r *Recording) divide(of *Steps) error {
 			continue
 		}
 		phase := p.Phases[in.Arg]
-		s := r.part(phase)
+		s := r.stepOf(phase)
 		for i := from; i <= to; i++ {
 			for ; len(notes) > 0 && notes[0].At == i; notes = notes[1:] {
-				if err := s.note(&notes[0], homes); err != nil {
+				if err := s.addNote(&notes[0], homes); err != nil {
 					return err
 				}
 			}
-			r.event(s, p.Instructions[i], homes)
+			r.addEvent(s, p.Instructions[i], homes)
 		}
 		if s != nil && phase.Name == forwardPhase {
 			s.Forward = len(s.Order)
@@ -120,7 +120,7 @@ func (r *Recording) divide(of *Steps) error {
 }
 
 // addEvent adds an allocation or a free to a step.
-func (r *Recording) event(s *Step, in program.Instruction, homes []home) {
+func (r *Recording) addEvent(s *Step, in program.Instruction, homes []home) {
 	switch {
 	case s == nil:
 	case in.Kind == program.Alloc:
@@ -136,7 +136,7 @@ func (r *Recording) event(s *Step, in program.Instruction, homes []home) {
 }
 
 // addNote adds a note to a step. It drops notes about buffers of other steps.
-func (s *Step) note(n *Note, homes []home) error {
+func (s *Step) addNote(n *Note, homes []home) error {
 	if s == nil {
 		return nil
 	}
@@ -179,7 +179,7 @@ func (r *Recording) checkSteps(of *Steps) error {
 	}
 	for i, t := range held {
 		n, err := t.bytes(1)
-		if err != nil || r.setup.Held[i].Allocation >= 0 && !r.setup.fits(r.setup.Held[i], n) {
+		if err != nil || r.setup.Held[i].Allocation >= 0 && !r.setup.hasRoom(r.setup.Held[i], n) {
 			return fmt.Errorf("the allocation of %q in set-up is missing or too small", t.Name)
 		}
 		sizes[t.Name] = n
@@ -195,7 +195,7 @@ func (r *Recording) checkSteps(of *Steps) error {
 			}
 		}
 		for _, g := range s.Gradients {
-			if n, known := sizes[g.Parameter]; !known || !s.fits(g.Place, n) {
+			if n, known := sizes[g.Parameter]; !known || !s.hasRoom(g.Place, n) {
 				return fmt.Errorf("step %d: the gradient of %q is missing or too small", k, g.Parameter)
 			}
 		}
@@ -204,7 +204,7 @@ func (r *Recording) checkSteps(of *Steps) error {
 }
 
 // hasRoom reports whether a tensor fits into the allocation at a position, which the step must not free.
-func (s *Step) fits(at Place, bytes int64) bool {
+func (s *Step) hasRoom(at Place, bytes int64) bool {
 	size := s.Allocations[at.Allocation].Bytes
 	return at.Offset >= 0 && size <= mostSize && bytes <= size-at.Offset && !slices.Contains(s.Order, ^at.Allocation)
 }

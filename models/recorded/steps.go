@@ -56,12 +56,12 @@ func CompiledSteps(folder string, o cudnnanswers.Source) models.StepsFunc {
 			return m, err
 		}
 		m.Description = m.Description.WithSteps(content)
-		return f.planning(m, usual, o), nil
+		return f.withCompiledSteps(m, usual, o), nil
 	}
 }
 
 // withLoop returns the case with a training loop: its own, or the model's. transformers' Trainer clips gradients, too.
-func asTrained(c models.Case, own models.Loop) models.Case {
+func withLoop(c models.Case, own models.Loop) models.Case {
 	c.Loop = cmp.Or(c.Loop, own)
 	if own == models.LoopTrainer {
 		c.Clip = cmp.Or(c.Clip, models.ClipNorm)
@@ -70,25 +70,25 @@ func asTrained(c models.Case, own models.Loop) models.Case {
 }
 
 // withCompiledSteps returns the model with the file's compiled steps, recorded with the settings of the case usual.
-func (f *File) planning(m models.Model, usual models.Case, o cudnnanswers.Source) models.Model {
+func (f *File) withCompiledSteps(m models.Model, usual models.Case, o cudnnanswers.Source) models.Model {
 	if m.Class == nil { // of a listed model other sizes are recorded in other files
 		m.Settings = f.recordedSizes(m.Settings)
 	}
 	own, build, caveat, caches := m.Supports.Loop, m.Build, m.Caveat, m.Supports.Cache
-	m.Unrecorded = func(c models.Case) string { return f.missing(c, usual) }
+	m.Unrecorded = func(c models.Case) string { return f.missingReason(c, usual) }
 	m.Build = func(c models.Case) (models.Trainer, error) {
-		if !c.Compile || f.missing(c, usual) != "" {
+		if !c.Compile || f.missingReason(c, usual) != "" {
 			return build(c)
 		}
 		r, err := f.AtBatch(string(c.AMP), c.Batch)
 		if err != nil {
 			return nil, &input.FormatError{File: m.Name, Reason: err.Error()}
 		}
-		return newTrainer(f, r, asTrained(c, own), o), nil
+		return newTrainer(f, r, withLoop(c, own), o), nil
 	}
 	m.Reordered = func(c models.Case) (models.Trainer, error) {
 		if r := f.reordered(string(c.AMP), c.Batch); r != nil {
-			return newTrainer(f, r, asTrained(c, own), o), nil
+			return newTrainer(f, r, withLoop(c, own), o), nil
 		}
 		return nil, nil
 	}
@@ -98,7 +98,7 @@ func (f *File) planning(m models.Model, usual models.Case, o cudnnanswers.Source
 		if caveat != nil {
 			all = caveat(c)
 		}
-		if c.Compile && f.missing(c, usual) == "" {
+		if c.Compile && f.missingReason(c, usual) == "" {
 			all = append(all, f.caveats(c)...)
 			if caches && c.UsesCache() {
 				all = append(all, "torch-compile: recorded with use_cache=False; a loop that keeps what the model "+
@@ -134,30 +134,30 @@ func (f *File) recordedSizes(all []models.Setting) []models.Setting {
 
 // changeableFields lists the JSON keys of a case's fields that may differ from the recorded case, since they do not
 // change the recorded forward and backward passes.
-var leftOpen = []string{
+var changeableFields = []string{
 	"model", "batch", "accumulate", "optimizer", "clip", "alloc_conf", "torch_compile", "config_sha256",
 	"dataset_bytes", "amp", "loss", "torch", "settings", "blocks", "loop", "use_cache",
 	"stack",
 }
 
 // missingReason returns why the file has no recording of a case, empty if it has. usual is the model's default case.
-func (f *File) missing(c, usual models.Case) string {
+func (f *File) missingReason(c, usual models.Case) string {
 	recordedBy, err := stack.Lookup(f.Torch)
 	if err != nil || recordedBy.Release() != c.ReleaseName() {
 		return fmt.Sprintf("PyTorch %s compiled what is recorded, and another release compiles otherwise", f.Torch)
 	}
-	return f.differs(c, usual)
+	return f.difference(c, usual)
 }
 
 // difference returns how a case differs from the recorded one; empty if the step is the same.
-func (f *File) differs(c, usual models.Case) string {
+func (f *File) difference(c, usual models.Case) string {
 	if c.Loss != f.Steps.Loss && c.Loss != usual.Loss {
 		return "recorded with another loss"
 	}
 	if c.UseCache == "true" {
 		return "recorded with use_cache=False"
 	}
-	if len(f.in(string(c.AMP))) == 0 {
+	if len(f.recordings(string(c.AMP))) == 0 {
 		return fmt.Sprintf("no step with --amp %v is recorded", c.AMP)
 	}
 	for name, size := range c.Settings {
@@ -167,7 +167,7 @@ func (f *File) differs(c, usual models.Case) string {
 			return "recorded without --set " + name
 		}
 	}
-	switch key := models.FirstDifferingKey(c, usual, alike); key {
+	switch key := models.FirstDifferingKey(c, usual, sameStep); key {
 	case "":
 	case "gpus", "strategy":
 		return "recorded on one GPU"
@@ -184,11 +184,11 @@ func (f *File) differs(c, usual models.Case) string {
 
 // sameStep reports whether two values of a field give the same step: the field is in [changeableFields], or the values
 // are equal, or each is absent, zero or the default.
-func alike(key string, a, b json.RawMessage) bool {
+func sameStep(key string, a, b json.RawMessage) bool {
 	nothing := func(v json.RawMessage) bool {
 		return len(v) == 0 || slices.Contains([]string{`""`, "false", "0", "1", `"full"`}, string(v))
 	}
-	return slices.Contains(leftOpen, key) || bytes.Equal(a, b) || nothing(a) && nothing(b)
+	return slices.Contains(changeableFields, key) || bytes.Equal(a, b) || nothing(a) && nothing(b)
 }
 
 // caveats returns notes about the recording, and about limits of estimates from it.
@@ -207,7 +207,7 @@ func (f *File) caveats(c models.Case) []string {
 		all = append(all, fmt.Sprintf("torch-compile: %d graph breaks; what lies between the graphs ran eagerly",
 			r.Breaks))
 	}
-	if near, _, err := f.neighbors(string(c.AMP), c.Batch); err == nil && near.splitsOtherwise(c.Batch) > 0 {
+	if near, _, err := f.neighbors(string(c.AMP), c.Batch); err == nil && near.splitDifferences(c.Batch) > 0 {
 		all = append(all, fmt.Sprintf("torch-compile: at batch %d Inductor splits sums over samples otherwise than at "+
 			"batch %d, whose order is planned, and may hold some percent less or more; record it: --batch %[1]d of "+
 			"vprof capture", c.Batch, near.Batch))

@@ -27,7 +27,7 @@ func TestModelsOfSteps(t *testing.T) {
 	require.Equal(t, m.Description, again.Description)
 	require.Equal(t, []int{4, 16, 64}, m.Batches)
 	require.False(t, m.IsPartial)
-	require.Contains(t, f.Line("bf16"), "sizes follow the batch in a line")
+	require.Contains(t, f.Linearity("bf16"), "sizes follow the batch in a line")
 	c := m.Default
 	c.Batch = 10
 	c, err = m.Complete(c)
@@ -81,9 +81,9 @@ func TestCasesThatWereNotRecorded(t *testing.T) {
 		c := toyCase(4)
 		k.change(&c)
 		if k.want == "" {
-			require.Empty(t, f.missing(c, usual))
+			require.Empty(t, f.missingReason(c, usual))
 		} else {
-			require.Contains(t, f.missing(c, usual), k.want)
+			require.Contains(t, f.missingReason(c, usual), k.want)
 		}
 	}
 }

@@ -31,7 +31,7 @@ func newTrainer(f *File, r *Recording, c models.Case, o cudnnanswers.Source) mod
 		net.AddBuffer(dtypes[b.DType], b.Shape...)
 	}
 	own := &train.OwnLoopModel[*loop]{Case: c, Net: nn.NewTree(net)}
-	own.Place = func(tape *trace.Tape) { r.setup.place(tape, own.Net) }
+	own.Place = func(tape *trace.Tape) { r.setup.placeModel(tape, own.Net) }
 	own.Load = func(tape *trace.Tape, n int) *loop {
 		if release, err := c.Release(); err == nil && o != nil && len(r.steps[1].asked) > 0 {
 			cudnnanswers.Answers(nil).With(o).Answer(tape, release.Versions().CuDNN)
@@ -39,7 +39,7 @@ func newTrainer(f *File, r *Recording, c models.Case, o cudnnanswers.Source) mod
 		l.tape, l.count, l.now = tape, 0, nil
 		for i := range f.Steps.Inputs {
 			in := &f.Steps.Inputs[i]
-			tape.Hold(tape.New("zeros", program.Batch, dtypes[in.DType], in.at(int64(n))...))
+			tape.Hold(tape.New("zeros", program.Batch, dtypes[in.DType], in.shapeAt(int64(n))...))
 		}
 		return l
 	}
@@ -56,7 +56,7 @@ func newTrainer(f *File, r *Recording, c models.Case, o cudnnanswers.Source) mod
 		opt.ZeroGrad()
 		l.tape.Mark("zero_grad")
 		if c.Loop != models.LoopPlain {
-			l.end()
+			l.endStep()
 		}
 	}
 	return struct{ models.Trainer }{own} // which validates nothing
@@ -69,11 +69,11 @@ type loop struct {
 	paths      []*trace.Path // of the recording's sites
 	keeps      bool          // the model's results, to the end of the step
 	count      int           // steps so far
-	now        *played       // the step whose variables are bound
+	now        *playedStep   // the step whose variables are bound
 }
 
 // playedStep is a step of which some events were already played.
-type played struct {
+type playedStep struct {
 	*Step
 	first  bool
 	live   []*trace.Tensor      // by its allocations
@@ -84,7 +84,7 @@ type played struct {
 // are freed when its variables are rebound. Between the passes the scaler, if there is one, scales the loss.
 func (l *loop) play(r *Recording, scaler *optim.GradScaler) {
 	s := &r.steps[min(l.count, len(r.steps)-1)]
-	p := &played{
+	p := &playedStep{
 		Step: s, first: l.count == 0, live: make([]*trace.Tensor, len(s.Allocations)),
 		places: make(map[int]*Convolution, len(s.asked)),
 	}
@@ -92,8 +92,8 @@ func (l *loop) play(r *Recording, scaler *optim.GradScaler) {
 		p.places[s.asked[i].Place] = &s.asked[i]
 	}
 	l.count++
-	l.events(p, 0, s.Forward)
-	l.end()
+	l.playEvents(p, 0, s.Forward)
+	l.endStep()
 	l.now = p
 	l.tape.Mark("forward")
 	if scaler != nil {
@@ -101,12 +101,12 @@ func (l *loop) play(r *Recording, scaler *optim.GradScaler) {
 		defer l.tape.Release(l.tape.Hold(scaler.Scale(loss)))
 		l.tape.Release(loss)
 	}
-	l.events(p, s.Forward, s.Backward)
+	l.playEvents(p, s.Forward, s.Backward)
 	for _, g := range s.Gradients {
 		l.setGrad(l.parameters[g.Parameter].Tensor, p.live[g.Allocation], g.Offset)
 	}
 	for _, g := range s.Gradients {
-		l.drop(p, g.Allocation) // the parameter holds it, or has added it to what it had
+		l.freeAllocation(p, g.Allocation) // the parameter holds it, or has added it to what it had
 	}
 	l.tape.Mark("backward")
 }
@@ -114,18 +114,18 @@ func (l *loop) play(r *Recording, scaler *optim.GradScaler) {
 // setGrad sets a parameter's gradient to a position in at, unless the previous micro-batch has set it.
 func (l *loop) setGrad(p, at *trace.Tensor, offset int64) {
 	if p.Grad() == nil {
-		l.tape.NoGrad(func() { p.SetGrad(lying(at, p.DType(), p.Shape(), offset)) })
+		l.tape.NoGrad(func() { p.SetGrad(tensorIn(at, p.DType(), p.Shape(), offset)) })
 	}
 }
 
 // tensorIn returns a tensor inside an allocation, at an offset in bytes.
-func lying(in *trace.Tensor, d trace.DType, dims []int64, offset int64) *trace.Tensor {
+func tensorIn(in *trace.Tensor, d trace.DType, dims []int64, offset int64) *trace.Tensor {
 	strides := trace.DenseStrides(dims, lists.Ascending(len(dims)))
 	return in.ViewType(d).AsStrided(dims, strides, offset/d.Size())
 }
 
 // placeModel allocates the model's parameters and buffers on the device as they were recorded.
-func (s *Step) place(tape *trace.Tape, net *nn.Tree) {
+func (s *Step) placeModel(tape *trace.Tape, net *nn.Tree) {
 	classes := make([]program.Class, len(s.Allocations))
 	for _, n := range s.Order {
 		if n < 0 {
@@ -152,7 +152,7 @@ func (s *Step) place(tape *trace.Tape, net *nn.Tree) {
 		if h.Allocation < 0 {
 			return tape.Hold(tape.New("to_dtype_layout", class, d, dims...))
 		}
-		return tape.Hold(lying(live[h.Allocation], d, dims, h.Offset))
+		return tape.Hold(tensorIn(live[h.Allocation], d, dims, h.Offset))
 	}
 	for i, p := range net.Parameters {
 		tape.NoGrad(func() { p.Tensor = place(i, program.Weights, p.DType, p.Dims) })
@@ -166,7 +166,7 @@ func (s *Step) place(tape *trace.Tape, net *nn.Tree) {
 }
 
 // playEvents plays a step's events with the indices from and up to to.
-func (l *loop) events(p *played, from, to int) {
+func (l *loop) playEvents(p *playedStep, from, to int) {
 	classes := p.classes(l.keeps)
 	for i, n := range p.Order[from:to] {
 		c := p.places[from+i]
@@ -178,12 +178,12 @@ func (l *loop) events(p *played, from, to int) {
 		}
 		if n < 0 {
 			if !l.keeps || !slices.Contains(p.Returned, ^n) {
-				l.drop(p, ^n)
+				l.freeAllocation(p, ^n)
 			}
 			continue
 		}
 		a := p.Allocations[n]
-		op := cmp.Or(p.name(n), Unnamed)
+		op := cmp.Or(p.nodeNames(n), Unnamed)
 		p.live[n] = l.tape.Hold(l.tape.NewAt(l.paths[a.Site], op, classes[n], trace.U8, a.Bytes))
 	}
 }
@@ -191,26 +191,26 @@ func (l *loop) events(p *played, from, to int) {
 // Unnamed is the operator of an allocation of compiled code whose graph node is unknown: the function that allocates.
 const Unnamed = "empty_strided"
 
-// endStep plays the frees at the end of a step, when the variables of its tensors are deleted. Allocations that the first
-// step leaves stay allocated. What later steps leave is freed, since the next step allocates its own.
-func (l *loop) end() {
+// endStep plays the frees at the end of a step, when the variables of its tensors are deleted. Allocations that the
+// first step leaves stay allocated. What later steps leave is freed, since the next step allocates its own.
+func (l *loop) endStep() {
 	p := l.now
 	if p == nil {
 		return
 	}
 	for _, n := range p.Returned {
-		l.drop(p, n)
+		l.freeAllocation(p, n)
 	}
-	l.events(p, p.Backward, len(p.Order))
+	l.playEvents(p, p.Backward, len(p.Order))
 	for i := range p.live {
 		if !p.first {
-			l.drop(p, i)
+			l.freeAllocation(p, i)
 		}
 	}
 	l.now = nil
 }
 
-func (l *loop) drop(p *played, i int) {
+func (l *loop) freeAllocation(p *playedStep, i int) {
 	if x := p.live[i]; x != nil {
 		p.live[i] = nil
 		l.tape.Release(x)

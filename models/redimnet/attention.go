@@ -5,8 +5,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// heads is the number of attention heads of every 1-D block.
-const heads = 4
+// attentionHeads is the number of attention heads of every 1-D block.
+const attentionHeads = 4
 
 // tanhGELU is the tanh form of GELU, written out.
 type tanhGELU struct{ nn.Module }
@@ -40,13 +40,13 @@ type selfAttention struct {
 
 func newSelfAttention(d int64) *selfAttention {
 	linear := func() *nn.Linear { return nn.NewLinear(d, d, true) }
-	return &selfAttention{K: linear(), V: linear(), Q: linear(), Out: linear(), headWidth: d / heads}
+	return &selfAttention{K: linear(), V: linear(), Q: linear(), Out: linear(), headWidth: d / attentionHeads}
 }
 
 // split maps [B, T, d] to a contiguous [B, heads, T, d/heads].
 func (a *selfAttention) split(f *frame, x *tensor, b int64) *tensor {
 	g := f.FuncFrame(x)
-	return g.Return(x.View(b, -1, heads, a.headWidth).Transpose(1, 2).Contiguous())
+	return g.Return(x.View(b, -1, attentionHeads, a.headWidth).Transpose(1, 2).Contiguous())
 }
 
 func (a *selfAttention) Forward(f *frame, x *tensor) *tensor {
@@ -54,11 +54,11 @@ func (a *selfAttention) Forward(f *frame, x *tensor) *tensor {
 	q := f.Bind(f.Call(a.Q, x).MulScalar())
 	k := f.Bind(a.split(f, f.Call(a.K, x), b))
 	v := f.Bind(a.split(f, f.Call(a.V, x), b))
-	f.Set(&q, a.split(f, q, b).View(b*heads, -1, a.headWidth))
-	f.Set(&k, k.View(b*heads, -1, a.headWidth))
-	f.Set(&v, v.View(b*heads, -1, a.headWidth))
+	f.Set(&q, a.split(f, q, b).View(b*attentionHeads, -1, a.headWidth))
+	f.Set(&k, k.View(b*attentionHeads, -1, a.headWidth))
+	f.Set(&v, v.View(b*attentionHeads, -1, a.headWidth))
 	p := f.Bind(q.BMM(k.Transpose(1, 2)).Softmax(-1))
-	o := f.Bind(p.BMM(v).View(b, heads, t, a.headWidth).Transpose(1, 2).Reshape(b, t, d))
+	o := f.Bind(p.BMM(v).View(b, attentionHeads, t, a.headWidth).Transpose(1, 2).Reshape(b, t, d))
 	return f.Call(a.Out, o)
 }
 
@@ -114,7 +114,7 @@ type timeContext struct {
 	Expand  *nn.Conv
 }
 
-func newTimeContext(channels, hidden int64, kind context) *timeContext {
+func newTimeContext(channels, hidden int64, kind contextKind) *timeContext {
 	point := nn.ConvOptions{Kernel: []int64{1}}
 	b := &timeContext{
 		Reduce: nn.NewSequential(nn.NewConv(channels, hidden, point), newChannelNorm(hidden)),

@@ -18,7 +18,7 @@ import (
 func Models() []models.Model {
 	var all []models.Model
 	for _, original := range []bool{false, true} {
-		for _, size := range order {
+		for _, size := range sizeOrder {
 			all = append(all, entry(size, original))
 		}
 	}
@@ -27,7 +27,7 @@ func Models() []models.Model {
 
 func entry(size string, original bool) models.Model {
 	name, summary := "redimnet-"+size, "MRL-ReDimNet "+size+" speaker embedding, as its trainer builds it"
-	c := asTrained(sizes[size])
+	c := trainedConfig(sizes[size])
 	if original {
 		name, summary, c = name+"-orig", "published ReDimNet "+size+" body with the MRL head", sizes[size]
 	}
@@ -136,11 +136,11 @@ func (t *trainer) step(s *train.Session, opt *optim.Optimizer, b batch) {
 	train.EndTrainingStep(f, loss)
 }
 
-// context is the kind of 1-D block.
-type context int
+// contextKind is the kind of 1-D block.
+type contextKind int
 
 const (
-	convAndAttention context = iota
+	convAndAttention contextKind = iota
 	attentionOnly
 )
 
@@ -160,7 +160,7 @@ type stage struct{ stride, blocks, expansion, reduction int64 }
 // config describes a ReDimNet body.
 type config struct {
 	bins, channels int64
-	context        context
+	context        contextKind
 	block          blockKind
 	groupDivisor   int64
 	globalContext  bool
@@ -206,12 +206,12 @@ var sizes = map[string]config{
 	},
 }
 
-// order is the order in which sizes are listed.
-var order = []string{"b0", "b1", "b2", "b3", "b4", "b5", "b6", "M"}
+// sizeOrder is the order in which sizes are listed.
+var sizeOrder = []string{"b0", "b1", "b2", "b3", "b4", "b5", "b6", "M"}
 
-// asTrained returns the configuration that the MRL trainer builds from a size's checkpoint: channels, bins, block kinds
-// and stages are the checkpoint's, the rest the trainer's defaults.
-func asTrained(c config) config {
+// trainedConfig returns the configuration that the MRL trainer builds from a size's checkpoint: channels, bins, block
+// kinds and stages are the checkpoint's, the rest the trainer's defaults.
+func trainedConfig(c config) config {
 	c.groupDivisor, c.globalContext, c.hop, c.outChannels = 4, false, 160, 512
 	return c
 }

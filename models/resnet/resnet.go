@@ -16,18 +16,18 @@ type (
 	tensor = trace.Tensor
 )
 
-func conv(in, out, kernel, stride int64) *nn.Conv {
+func newConv(in, out, kernel, stride int64) *nn.Conv {
 	return nn.NewConv(in, out, nn.ConvOptions{
 		Kernel: []int64{kernel, kernel}, Stride: []int64{stride}, Padding: []int64{kernel / 2}, NoBias: true,
 	})
 }
 
-// shortcut returns the projection of a block's input, nil if the input is added unchanged.
-func shortcut(in, out, stride int64) *nn.Sequential {
+// newShortcut returns the projection of a block's input, nil if the input is added unchanged.
+func newShortcut(in, out, stride int64) *nn.Sequential {
 	if in == out && stride == 1 {
 		return nil
 	}
-	return nn.NewSequential(conv(in, out, 1, stride), nn.NewBatchNorm(out))
+	return nn.NewSequential(newConv(in, out, 1, stride), nn.NewBatchNorm(out))
 }
 
 // block is BasicBlock, two 3x3 convolutions with a residual, or Bottleneck, a 3x3 convolution between two 1x1 ones.
@@ -48,9 +48,9 @@ type block struct {
 
 func newBasicBlock(in, planes, stride int64) *block {
 	return &block{
-		Conv1: conv(in, planes, 3, stride), Bn1: nn.NewBatchNorm(planes), Act1: nn.NewReLUInPlace(),
-		Conv2: conv(planes, planes, 3, 1), Bn2: nn.NewBatchNorm(planes), Act2: nn.NewReLUInPlace(),
-		Downsample: shortcut(in, planes, stride), out: planes,
+		Conv1: newConv(in, planes, 3, stride), Bn1: nn.NewBatchNorm(planes), Act1: nn.NewReLUInPlace(),
+		Conv2: newConv(planes, planes, 3, 1), Bn2: nn.NewBatchNorm(planes), Act2: nn.NewReLUInPlace(),
+		Downsample: newShortcut(in, planes, stride), out: planes,
 	}
 }
 
@@ -60,10 +60,10 @@ const expansion = 4
 func newBottleneck(in, planes, stride int64) *block {
 	out := expansion * planes
 	return &block{
-		Conv1: conv(in, planes, 1, 1), Bn1: nn.NewBatchNorm(planes), Act1: nn.NewReLUInPlace(),
-		Conv2: conv(planes, planes, 3, stride), Bn2: nn.NewBatchNorm(planes), Act2: nn.NewReLUInPlace(),
-		Conv3: conv(planes, out, 1, 1), Bn3: nn.NewBatchNorm(out), Act3: nn.NewReLUInPlace(),
-		Downsample: shortcut(in, out, stride), out: out,
+		Conv1: newConv(in, planes, 1, 1), Bn1: nn.NewBatchNorm(planes), Act1: nn.NewReLUInPlace(),
+		Conv2: newConv(planes, planes, 3, stride), Bn2: nn.NewBatchNorm(planes), Act2: nn.NewReLUInPlace(),
+		Conv3: newConv(planes, out, 1, 1), Bn3: nn.NewBatchNorm(out), Act3: nn.NewReLUInPlace(),
+		Downsample: newShortcut(in, out, stride), out: out,
 	}
 }
 
@@ -96,7 +96,7 @@ type resNet struct {
 func newResNet(blocks [4]int64, classes int64, newBlock func(in, planes, stride int64) *block) *resNet {
 	const stem = 64
 	m := &resNet{
-		Conv1:      conv(3, stem, 7, 2),
+		Conv1:      newConv(3, stem, 7, 2),
 		Bn1:        nn.NewBatchNorm(stem),
 		Act1:       nn.NewReLUInPlace(),
 		GlobalPool: nn.NewFunc(func(x *tensor) *tensor { return x.AdaptiveAvgPool(1, 1).Flatten(1, -1) }),

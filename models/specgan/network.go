@@ -19,10 +19,10 @@ const (
 	frames    = 1292
 )
 
-func leaky() *nn.FuncLayer { return nn.NewFunc((*tensor).LeakyReLU) }
+func newLeakyReLU() *nn.FuncLayer { return nn.NewFunc((*tensor).LeakyReLU) }
 
-// leakyInPlace returns LeakyReLU(0.2, inplace=True).
-func leakyInPlace() *nn.FuncLayer { return nn.NewFunc((*tensor).LeakyReLUInPlace) }
+// newLeakyReLUInPlace returns LeakyReLU(0.2, inplace=True).
+func newLeakyReLUInPlace() *nn.FuncLayer { return nn.NewFunc((*tensor).LeakyReLUInPlace) }
 
 // channelGate scales channels by a gate from their means and maxima.
 type channelGate struct {
@@ -45,11 +45,11 @@ func (l *channelGate) Forward(f *frame, x *tensor) *tensor {
 	return x.Mul(g.View(b, c, 1, 1))
 }
 
-// up doubles both sides.
-func up(in, out int64) *nn.Sequential {
+// newUpsampling doubles both sides.
+func newUpsampling(in, out int64) *nn.Sequential {
 	return nn.NewSequential(
 		nn.NewConvTranspose(in, out, nn.ConvOptions{Kernel: []int64{4, 4}, Stride: []int64{2}, Padding: []int64{1}}),
-		nn.NewBatchNorm(out), leaky())
+		nn.NewBatchNorm(out), newLeakyReLU())
 }
 
 // generator maps noise [B, 100] and condition [B, 2] to spectrograms [B, 1, 128, 1292].
@@ -64,9 +64,11 @@ type generator struct {
 func newGenerator() *generator {
 	const start = 256 * 16 * 20
 	return &generator{
-		Cond: nn.NewSequential(nn.NewLinear(condition, 128, true), leaky(), nn.NewLinear(128, 256, true), leaky()),
-		Fc:   nn.NewSequential(nn.NewLinear(noise+256, start, true), nn.NewBatchNorm(start), leaky()),
-		Up1:  up(256, 128), Up2: up(128, 64), Gate: newChannelGate(64), Up3: up(64, 32),
+		Cond: nn.NewSequential(
+			nn.NewLinear(condition, 128, true), newLeakyReLU(), nn.NewLinear(128, 256, true), newLeakyReLU()),
+		Fc:  nn.NewSequential(nn.NewLinear(noise+256, start, true), nn.NewBatchNorm(start), newLeakyReLU()),
+		Up1: newUpsampling(256, 128),
+		Up2: newUpsampling(128, 64), Gate: newChannelGate(64), Up3: newUpsampling(64, 32),
 		Out: nn.NewSequential(
 			nn.NewConvTranspose(32, 1, nn.ConvOptions{Kernel: []int64{1, 8}, Stride: []int64{1, 8}}),
 			nn.NewFunc((*tensor).Tanh)),
@@ -97,16 +99,16 @@ func newDiscriminator() *discriminator {
 		if i > 0 {
 			layers = append(layers, nn.NewBatchNorm(out))
 		}
-		layers = append(layers, leakyInPlace())
+		layers = append(layers, newLeakyReLUInPlace())
 		in = out
 	}
 	flat := in * (mels / 16) * (frames / 16)
 	return &discriminator{
-		Cond: nn.NewSequential(nn.NewLinear(condition, 64, true), leaky()),
+		Cond: nn.NewSequential(nn.NewLinear(condition, 64, true), newLeakyReLU()),
 		Conv: nn.NewSequential(layers...),
 		Fc: nn.NewSequential(
 			nn.NewFunc(func(x *tensor) *tensor { return x.Flatten(1, -1) }), nn.NewLinear(flat+64, 256, true),
-			leakyInPlace(), nn.NewDropout(0.3), nn.NewLinear(256, 1, true)),
+			newLeakyReLUInPlace(), nn.NewDropout(0.3), nn.NewLinear(256, 1, true)),
 	}
 }
 
@@ -117,8 +119,8 @@ func (d *discriminator) call(f *frame, spec, c *tensor) *tensor {
 	return in.Return(in.Call(d.Fc, trace.Cat(1, x.View(x.Size(0), -1), e)))
 }
 
-// network is both halves.
-type network struct {
+// gan is both halves.
+type gan struct {
 	nn.Module
 	Generator     *generator
 	Discriminator *discriminator

@@ -61,13 +61,13 @@ func Models() []models.Model {
 // trainer is the training system of one case.
 type trainer struct {
 	c                  models.Case
-	model              *network
+	model              *gan
 	net                *nn.Tree
 	generator, critics []*nn.Parameter
 }
 
 func newTrainer(c models.Case) *trainer {
-	m := &network{Generator: newGenerator(), Discriminator: newDiscriminator()}
+	m := &gan{Generator: newGenerator(), Discriminator: newDiscriminator()}
 	return &trainer{
 		c: c, model: m, net: nn.NewTree(m),
 		generator: nn.NewTree(m.Generator).Parameters, critics: nn.NewTree(m.Discriminator).Parameters,
@@ -108,7 +108,7 @@ func (t *trainer) Record(tape *trace.Tape, steps int) error {
 		}
 		n := int64(t.c.Batch)
 		l.spec = tape.Hold(tape.New("randn", program.Batch, trace.F32, n, 1, t.c.Settings["n-mels"], frames))
-		l.cond = tape.Hold(l.condition(n))
+		l.cond = tape.Hold(l.randomCondition(n))
 		tape.Mark("batch")
 		for range tape.Steps(steps) {
 			l.step()
@@ -117,8 +117,8 @@ func (t *trainer) Record(tape *trace.Tape, steps int) error {
 	})
 }
 
-// condition returns torch.rand(n, 2) * 2 - 1.
-func (l *loop) condition(n int64) (c *tensor) {
+// randomCondition returns torch.rand(n, 2) * 2 - 1.
+func (l *loop) randomCondition(n int64) (c *tensor) {
 	l.Tape.WithClass(program.Batch, func() {
 		c = l.Tape.New("rand", program.Batch, trace.F32, n, condition).MulScalar().AddScalar()
 	})
@@ -155,7 +155,7 @@ func (l *loop) probeAccuracy() {
 	m, f := l.t.model, l.f
 	l.Tape.NoGrad(func() {
 		l.Autocast(func() {
-			f.Set(&l.probe[0], l.noise())
+			f.Set(&l.probe[0], l.randomNoise())
 			f.Set(&l.probe[1], m.Generator.call(f, l.probe[0], l.cond))
 			f.Set(&l.probe[2], m.Discriminator.call(f, l.spec, l.cond))
 			f.Set(&l.probe[3], m.Discriminator.call(f, l.probe[1], l.cond))
@@ -166,7 +166,7 @@ func (l *loop) probeAccuracy() {
 	l.Tape.Mark("accuracy")
 }
 
-func (l *loop) noise() *tensor {
+func (l *loop) randomNoise() *tensor {
 	return l.Tape.New("randn", program.Temporaries, trace.F32, l.spec.Size(0), noise)
 }
 
@@ -195,17 +195,17 @@ func (l *loop) trainDiscriminator(last bool) {
 	l.Autocast(func() {
 		f.Set(&l.realOut, l.discriminate(l.spec))
 		f.Set(&l.real, l.loss(l.realOut, l.ones))
-		f.Set(&l.z, l.noise())
+		f.Set(&l.z, l.randomNoise())
 		f.Set(&l.fake, l.generate(l.z).Detach())
 		f.Set(&l.fakeOut, l.discriminate(l.fake))
 		f.Set(&l.fakeD, l.loss(l.fakeOut, l.zeros))
 		f.Set(&l.lossD, l.real.Add(l.fakeD).DivScalar())
 	})
-	l.learn("d", l.lossD, l.optD, l.t.critics, "d_optimizer", last)
+	l.backwardAndStep("d", l.lossD, l.optD, l.t.critics, "d_optimizer", last)
 }
 
-// learn runs backward from a loss, and in the last micro-batch an optimizer step.
-func (l *loop) learn(of string, loss *trace.Tensor, o *optim.Optimizer, trained []*nn.Parameter, phase string,
+// backwardAndStep runs backward from a loss, and in the last micro-batch an optimizer step.
+func (l *loop) backwardAndStep(of string, loss *trace.Tensor, o *optim.Optimizer, trained []*nn.Parameter, phase string,
 	last bool,
 ) {
 	l.Tape.Mark(of + "_forward")
@@ -221,10 +221,10 @@ func (l *loop) learn(of string, loss *trace.Tensor, o *optim.Optimizer, trained 
 func (l *loop) trainGenerator(last bool) {
 	f := l.f
 	l.Autocast(func() {
-		f.Set(&l.z, l.noise())
+		f.Set(&l.z, l.randomNoise())
 		f.Set(&l.fake, l.generate(l.z))
 		f.Set(&l.fakeOut, l.discriminate(l.fake))
 		f.Set(&l.lossG, l.loss(l.fakeOut, l.ones).DivScalar())
 	})
-	l.learn("g", l.lossG, l.optG, l.t.generator, "optimizer", last)
+	l.backwardAndStep("g", l.lossG, l.optG, l.t.generator, "optimizer", last)
 }

@@ -116,8 +116,8 @@ func (l *layer) Forward(f *frame, x *tensor) *tensor {
 	return f.Call(l.N2, x.Add(f.Call(l.Drop, f.Call(l.Ffn, x))))
 }
 
-// firstNet is the six-layer network of the first notebook.
-type firstNet struct {
+// firstNotebookNet is the six-layer network of the first notebook.
+type firstNotebookNet struct {
 	nn.Module
 	Cls    *nn.Parameter
 	Pe     *nn.Buffer
@@ -126,9 +126,9 @@ type firstNet struct {
 	Head   *nn.Sequential
 }
 
-func newFirstNet() *firstNet {
+func newFirstNotebookNet() *firstNotebookNet {
 	const dropout, positions = 0.1, 300
-	return &firstNet{
+	return &firstNotebookNet{
 		Cls: nn.NewParameter(1, 1, width), Pe: nn.NewBuffer(trace.F32, positions, 1, width),
 		Embed: nn.NewLinear(features, width, true),
 		Head: nn.NewSequential(nn.NewLayerNorm(width), nn.NewDropout(dropout),
@@ -139,7 +139,7 @@ func newFirstNet() *firstNet {
 }
 
 // call maps poses [B, frames, features] to logits.
-func (n *firstNet) call(f *frame, x, _ *tensor, checkpointing bool) *tensor {
+func (n *firstNotebookNet) call(f *frame, x, _ *tensor, checkpointing bool) *tensor {
 	g := f.CallFrame(x)
 	g.Set(&x, trace.Cat(1, n.Cls.Expand(x.Size(0), -1, -1), g.Call(n.Embed, x)))
 	g.Set(&x, x.Transpose(0, 1).Add(n.Pe.Narrow(0, 0, x.Size(1))).Transpose(0, 1))

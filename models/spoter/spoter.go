@@ -80,7 +80,7 @@ type trainer struct {
 func newTrainer(c models.Case, first bool) *trainer {
 	t := &trainer{first: first, model: newSpoterNet()}
 	if first {
-		t.model = newFirstNet()
+		t.model = newFirstNotebookNet()
 	}
 	t.OwnLoopModel = train.OwnLoopModel[batch]{
 		Case: c, Net: nn.NewTree(t.model), HasNoOptimizer: c.Stage == inference, Load: t.load, Step: t.step,

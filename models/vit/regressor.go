@@ -9,16 +9,16 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// values is the number of predictions for an image: valence and arousal.
-const values = 2
+// predictedValues is the number of predictions for an image: valence and arousal.
+const predictedValues = 2
 
-// unfrozen is how many of the last layers each stage trains besides the head.
-var unfrozen = map[string]int{"full": -1, "unfreeze-3": 3, "unfreeze-2": 2, "unfreeze-1": 1, "frozen": 0}
+// trainedLayers is how many of the last layers each stage trains besides the head.
+var trainedLayers = map[string]int{"full": -1, "unfreeze-3": 3, "unfreeze-2": 2, "unfreeze-1": 1, "frozen": 0}
 
 // Models returns vit-b16-224 as the notebook trains it.
-func Models() []models.Model { return []models.Model{notebook()} }
+func Models() []models.Model { return []models.Model{notebookModel()} }
 
-func notebook() models.Model {
+func notebookModel() models.Model {
 	b16 := Config{Patch: 16, Channels: 3, Width: 768, Layers: 12, Heads: 12, Inner: 3072}
 	return models.Model{
 		Name:    "vit-b16-224",
@@ -67,7 +67,7 @@ func newRegressor(c Config) *regressor {
 		Vit: New(c, true),
 		Head: nn.NewSequential(nn.NewLayerNorm(c.Width), nn.NewLinear(c.Width, hidden, true), nn.NewGELU(),
 			nn.NewDropout(0.1),
-			nn.NewLinear(hidden, values, true)),
+			nn.NewLinear(hidden, predictedValues, true)),
 	}
 }
 
@@ -90,7 +90,7 @@ type batch struct{ x, y *tensor }
 
 func newTrainer(config Config, c models.Case) *trainer {
 	t := &trainer{config: config, model: newRegressor(config)}
-	if n := unfrozen[c.Stage]; n >= 0 {
+	if n := trainedLayers[c.Stage]; n >= 0 {
 		nn.Freeze(t.model.Vit)
 		layers := t.model.Vit.Layers
 		for _, p := range nn.NewTree(layers[len(layers)-n:]).Parameters {
@@ -98,7 +98,7 @@ func newTrainer(config Config, c models.Case) *trainer {
 		}
 	}
 	t.OwnLoopModel = train.OwnLoopModel[batch]{
-		Case: c, Groups: t.groups(), Net: nn.NewTree(t.model), Load: t.load, Step: t.step,
+		Case: c, Groups: t.parameterGroups(), Net: nn.NewTree(t.model), Load: t.load, Step: t.step,
 		ComputeLosses: func(f *trace.Frame, b batch) { t.losses(f, new(*tensor), new(*tensor), b) },
 	}
 	return t
@@ -109,7 +109,7 @@ func (t *trainer) load(tape *trace.Tape, images int) (b batch) {
 	n := int64(images)
 	b.x = tape.Hold(tape.New("randn", program.Batch, trace.F32, n, t.config.Channels, t.config.Image, t.config.Image))
 	tape.WithClass(program.Batch, func() {
-		b.y = tape.Hold(tape.New("rand", program.Batch, trace.F32, n, values).MulScalar().AddScalar())
+		b.y = tape.Hold(tape.New("rand", program.Batch, trace.F32, n, predictedValues).MulScalar().AddScalar())
 	})
 	return b
 }
@@ -126,8 +126,8 @@ func (t *trainer) losses(f *trace.Frame, out, loss **tensor, b batch) {
 	f.Tape().Mark("loss")
 }
 
-// groups returns the parameters of the head and, if any are trained, of the body.
-func (t *trainer) groups() [][]*nn.Parameter {
+// parameterGroups returns the parameters of the head and, if any are trained, of the body.
+func (t *trainer) parameterGroups() [][]*nn.Parameter {
 	groups := [][]*nn.Parameter{nn.NewTree(t.model.Head).Parameters}
 	if body := train.Trainable(nn.NewTree(t.model.Vit).Parameters); len(body) > 0 {
 		groups = append(groups, body)

@@ -9,9 +9,9 @@ import (
 )
 
 func counts(t *testing.T, c models.Case) models.Counts {
-	c, err := notebook().Complete(c)
+	c, err := notebookModel().Complete(c)
 	require.NoError(t, err)
-	trainer, err := notebook().Build(c)
+	trainer, err := notebookModel().Build(c)
 	require.NoError(t, err)
 	return trainer.Counts()
 }
@@ -30,6 +30,6 @@ func TestStagesUnfreezeLayersFromTheEnd(t *testing.T) {
 }
 
 func TestPatchesMustFillTheImage(t *testing.T) {
-	_, err := notebook().Complete(models.Case{Settings: models.Settings{"image-size": 100}})
+	_, err := notebookModel().Complete(models.Case{Settings: models.Settings{"image-size": 100}})
 	require.EqualError(t, err, "vit-b16-224: image-size: 100 is not a multiple of the patch size 16")
 }

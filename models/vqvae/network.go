@@ -63,8 +63,8 @@ func newEncoder() *encoder {
 
 func (e *encoder) Forward(f *frame, x *tensor) *tensor { return f.Call(e.Net, x).Tanh().MulScalar() }
 
-// table is the codebook, an nn.Embedding of which only the weight is used.
-type table struct {
+// codebook is the codebook, an nn.Embedding of which only the weight is used.
+type codebook struct {
 	nn.Module
 	Weight *nn.Parameter
 }
@@ -73,13 +73,13 @@ type table struct {
 type quantizer struct {
 	nn.Module
 	Count, Total *nn.Buffer
-	Table        *table
+	Table        *codebook
 }
 
 func newQuantizer() *quantizer {
 	return &quantizer{
 		Count: nn.NewBuffer(trace.F32, codes), Total: nn.NewBuffer(trace.F32, codes, latent),
-		Table: &table{Weight: nn.NewParameter(codes, latent)},
+		Table: &codebook{Weight: nn.NewParameter(codes, latent)},
 	}
 }
 
@@ -96,7 +96,7 @@ func (q *quantizer) call(f *frame, z *tensor) (quantized, loss, perplexity *tens
 	hot.ScatterInPlace(index)
 	code := g.Bind(hot.Matmul(weight).View(b, h*w, c))
 	if q.Training() {
-		q.follow(g, hot, flat)
+		q.updateAverages(g, hot, flat)
 	}
 	straight := g.Bind(x.Add(code.Sub(x).Detach()))
 	l := g.Bind(x.MSELoss(code.Detach(), trace.ReduceMean).MulScalar())
@@ -107,8 +107,8 @@ func (q *quantizer) call(f *frame, z *tensor) (quantized, loss, perplexity *tens
 	return quantized, l, p
 }
 
-// follow updates the moving averages with this batch.
-func (q *quantizer) follow(f *frame, hot, flat *tensor) {
+// updateAverages updates the moving averages with this batch.
+func (q *quantizer) updateAverages(f *frame, hot, flat *tensor) {
 	n := f.Bind(hot.Sum(false, 0))
 	s := f.Bind(hot.T().Matmul(flat))
 	f.Tape().NoGrad(func() {
@@ -149,22 +149,22 @@ func (d *decoder) Forward(f *frame, x *tensor) *tensor {
 	return f.Call(d.Out, x)
 }
 
-// heads classify machine and transformation of a spectrogram.
-type heads struct {
+// classifierHeads classify machine and transformation of a spectrogram.
+type classifierHeads struct {
 	nn.Module
 	Machine, Transform *nn.Sequential
 }
 
-func newHeads() *heads {
+func newHeads() *classifierHeads {
 	mlp := func(classes int64) *nn.Sequential {
 		return nn.NewSequential(nn.NewLinear(latent, 128, true), nn.NewSiLU(), nn.NewDropout(0.3),
 			nn.NewLinear(128, classes, true))
 	}
-	return &heads{Machine: mlp(machines), Transform: mlp(transforms)}
+	return &classifierHeads{Machine: mlp(machines), Transform: mlp(transforms)}
 }
 
 // call maps latents [B, 64, 8, 8] to the two rows of logits.
-func (l *heads) call(f *frame, x *tensor) (machine, transform *tensor) {
+func (l *classifierHeads) call(f *frame, x *tensor) (machine, transform *tensor) {
 	g := f.CallFrame(x)
 	h := g.Bind(x.AdaptiveAvgPool(1, 1).Flatten(1, -1))
 	machine, transform = g.Call(l.Machine, h), g.Call(l.Transform, h)
@@ -177,5 +177,5 @@ type network struct {
 	Encoder   *encoder
 	Quantizer *quantizer
 	Decoder   *decoder
-	Heads     *heads
+	Heads     *classifierHeads
 }

@@ -87,7 +87,7 @@ func newTrainer(c models.Case) *trainer {
 	}
 	t.OwnLoopModel = train.OwnLoopModel[batch]{
 		Case: c, Net: nn.NewTree(t.model), Load: t.load, Step: t.step,
-		ComputeLosses: func(f *frame, b batch) { t.losses(f, new(names), b) },
+		ComputeLosses: func(f *frame, b batch) { t.losses(f, new(loopVariables), b) },
 	}
 	return t
 }
@@ -108,7 +108,7 @@ func (t *trainer) load(tape *trace.Tape, size int) batch {
 func (t *trainer) step(s *train.Session, opt *optim.Optimizer, b batch) {
 	f := s.Tape.Frame()
 	t.Net.SetTraining(true)
-	var n names
+	var n loopVariables
 	for range t.Case.Accumulate {
 		s.Autocast(func() { t.losses(f, &n, b) })
 		s.Backward(n.total)
@@ -122,15 +122,15 @@ func (t *trainer) step(s *train.Session, opt *optim.Optimizer, b batch) {
 	train.EndTrainingStep(f, n.total)
 }
 
-// names are the local names of the training loop.
-type names struct {
+// loopVariables are the local names of the training loop.
+type loopVariables struct {
 	flat, z, q, vq, perplexity, rec, recLoss, pooled  *tensor
 	machine, transform, other, ceMachine, ceTransform *tensor
 	part, total                                       *tensor
 }
 
 // del runs the loop's del statement.
-func (n *names) del(f *frame) {
+func (n *loopVariables) del(f *frame) {
 	for _, x := range []**tensor{
 		&n.z, &n.q, &n.vq, &n.rec, &n.recLoss, &n.pooled, &n.machine, &n.transform,
 		&n.ceMachine, &n.ceTransform, &n.perplexity, &n.other,
@@ -140,7 +140,7 @@ func (n *names) del(f *frame) {
 }
 
 // losses runs the model and all losses of a micro-batch.
-func (t *trainer) losses(f *frame, n *names, b batch) {
+func (t *trainer) losses(f *frame, n *loopVariables, b batch) {
 	m, size := t.model, b.patches.Size(0)
 	headsActive := t.Case.Stage != "vq-only"
 	f.Set(&n.flat, b.patches.Reshape(size*t.patches, 1, patch, patch))

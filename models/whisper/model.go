@@ -106,24 +106,26 @@ type Model struct {
 	Decoder *decoder
 }
 
-// generation is WhisperForConditionalGeneration; its output layer usually shares the weight of the token embeddings.
-type generation struct {
+// conditionalGeneration is WhisperForConditionalGeneration, whose output layer usually shares the embeddings' weight.
+type conditionalGeneration struct {
 	nn.Module
 	Model   *Model
 	ProjOut *nn.Linear
 }
 
-func newGeneration(c Config) *generation {
+func newConditionalGeneration(c Config) *conditionalGeneration {
 	m := &Model{Encoder: newEncoder(c), Decoder: newDecoder(c)}
 	out := &nn.Linear{Weight: m.Decoder.EmbedTokens.Weight}
 	if c.Untied {
 		out = nn.NewLinear(c.Width, c.Vocab, false)
 	}
-	return &generation{Model: m, ProjOut: out}
+	return &conditionalGeneration{Model: m, ProjOut: out}
 }
 
 // call returns the loss of predicting labels [batch, length] from log-mel frames.
-func (m *generation) call(f *frame, features, labels *tensor, packed hf.Packing, checkpointing bool) *tensor {
+func (m *conditionalGeneration) call(f *frame, features, labels *tensor, packed hf.Packing,
+	checkpointing bool,
+) *tensor {
 	g := f.ModuleFrame(m, features, labels)
 	features = g.Argument(features)
 	ids := g.Bind(shiftRight(g, labels))

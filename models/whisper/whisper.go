@@ -134,7 +134,7 @@ func PositionsSetting() models.Setting {
 func Transcription(c Config, k models.Case) train.Adaptable {
 	text := hf.TextOf(k)
 	c.TrainedPositions = k.IsSwitchOn(positionsSetting)
-	net := newGeneration(c)
+	net := newConditionalGeneration(c)
 	return &train.SupervisedTask{
 		Net: net, Last: net.ProjOut, Embeddings: []nn.Layer{net.ProjOut},
 		RequireGrads: func() {
