@@ -1,4 +1,4 @@
-// Package all is the list of the models of all systems. It is not part of package models, which the systems import.
+// Package all lists the models of all packages under models. It is separate since these packages import package models.
 package all
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/vprof/vprof/models/vqvae"
 )
 
-// Models returns the registry of all models that vprof describes.
+// Models returns the registry of all models that vprof supports.
 func Models() *models.Registry { return ModelsWithSources(nil, "") }
 
 // ModelsWithSources returns [Models] with a source of cuDNN's answers for .pt2 files (nil for none) and a folder of
@@ -36,7 +36,7 @@ func ModelsWithSources(o cudnnanswers.Source, steps string) *models.Registry {
 	), o, steps)
 }
 
-// WithFiles adds the sources of users' models, and the compiled steps in a folder.
+// WithFiles adds sources of users' models to a registry: files, and compiled steps in a folder.
 func WithFiles(r *models.Registry, o cudnnanswers.Source, steps string) *models.Registry {
 	for _, s := range []models.Source{
 		hfconfig.Source(), pt2.Source(o), recorded.Source(o),

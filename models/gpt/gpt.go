@@ -17,21 +17,21 @@ type (
 // Config has the fields of GPT2Config that affect memory.
 type Config struct {
 	Vocab, Width, Layers, Heads, Inner, Positions int64
-	// The probabilities of dropout: of embeddings, of attention weights, and of what is added to the residual stream.
+	// Dropout probabilities: of embeddings, of attention weights, and of the results of attention and MLP.
 	EmbedDropout, AttentionDropout, ResidualDropout float64
-	// Activation is the name of a function, see [hf.Activations].
+	// Activation is the name of an activation function, see [hf.Activations].
 	Activation string
-	// Untied gives the output layer a weight of its own.
+	// Untied reports whether the output layer has a weight of its own.
 	Untied bool
-	// Eager attention computes scores and keeps them.
+	// Eager uses eager attention, which keeps its attention weights.
 	Eager bool
-	// CausalBuffers are masks [1, 1, positions, positions] of all layers, as in releases before 5.2.
+	// CausalBuffers reports whether layers store causal masks [1, 1, positions, positions], as in releases before 5.2.
 	CausalBuffers bool
-	// Cache has the keys and values of all layers; nil for none.
+	// Cache holds the keys and values of all layers; nil for none.
 	Cache *hf.KVCache
 }
 
-// attention is causal self attention; query, key and value come from one projection.
+// attention is GPT2Attention, with one projection for query, key and value.
 type attention struct {
 	nn.Module
 	Bias         *nn.Buffer
@@ -65,8 +65,8 @@ func (a *attention) call(f *frame, x, mask *tensor) (y, weights *tensor) {
 	return g.ReturnPair(y, weights)
 }
 
-// eagerAttention follows eager_attention_forward of GPT-2. Releases with causal buffers replace scores by their values,
-// and add a mask if there is one.
+// eagerAttention records eager_attention_forward of transformers' GPT-2. Releases with causal buffers replace attention
+// scores by masked ones, and add a mask if there is one.
 func eagerAttention(f *frame, causal *nn.Buffer, q, k, v, mask *tensor, dropout float64) (y, weights *tensor) {
 	g := f.FuncFrame(q, k, v, mask)
 	weights = g.Bind(q.Matmul(k.Transpose(2, 3)).MulScalar())
@@ -85,7 +85,7 @@ func eagerAttention(f *frame, causal *nn.Buffer, q, k, v, mask *tensor, dropout 
 	return g.ReturnPair(y, weights)
 }
 
-// block is a decoder layer, normalized before each half.
+// block is GPT2Block, with a norm before attention and before the MLP.
 type block struct {
 	nn.Module
 	Ln1  *nn.LayerNorm `torch:"ln_1"`
@@ -115,7 +115,7 @@ func newBlock(c Config) *block {
 	return b
 }
 
-// forward takes hidden states and a mask.
+// forward records the block's forward; args are hidden states and a mask.
 func (b *block) forward(f *frame, args []*tensor) *tensor {
 	x, mask := args[0], args[1]
 	residual := f.Bind(x)
@@ -141,7 +141,7 @@ type Model struct {
 	eager bool
 }
 
-// New builds the model.
+// New returns the modules of GPT2Model.
 func New(c Config) *Model {
 	return &Model{
 		Wte: nn.NewEmbedding(c.Vocab, c.Width), Wpe: nn.NewEmbedding(c.Positions, c.Width),
@@ -150,7 +150,7 @@ func New(c Config) *Model {
 	}
 }
 
-// Call implements [hf.Decoder].
+// Call records GPT2Model.forward, for [hf.Decoder].
 func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	g := f.CallFrame(ids, padding)
 	embeds := g.Bind(g.Call(m.Wte, ids))
@@ -177,7 +177,7 @@ func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 // torchNames are the module names of GPT2LMHeadModel and GPT2ForSequenceClassification.
 var torchNames = nn.TorchNames{"model": "transformer"}
 
-// CausalLM returns the task of predicting each next token.
+// CausalLM returns the task of next-token prediction.
 func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	c.Cache = text.Cache
 	text.OwnLoss = hf.ModelLoss{Until: trace.SharedByMistral, Unconverted: true}

@@ -20,8 +20,8 @@ type AttentionOptions struct {
 	// Groups is num_key_value_groups, the number of query heads that share one head of keys and values; zero and one
 	// mean no sharing.
 	Groups int64
-	// KeepsScoreType computes the softmax of eager attention in the data type of the scores, as Llama 4 does, instead
-	// of fp32.
+	// KeepsScoreType computes the softmax of eager attention in the scores' data type, as Llama 4 does, instead of
+	// fp32.
 	KeepsScoreType bool
 	// RepeatKV repeats keys and values for every query head even if the kernel does not need it, as torchtune does.
 	RepeatKV bool
@@ -29,8 +29,8 @@ type AttentionOptions struct {
 	Flash bool
 }
 
-// Attention records sdpa_attention_forward over [batch, heads, length, head size]; mask can be nil. The result is
-// [batch, length, heads, head size].
+// Attention records transformers' sdpa_attention_forward over [batch, heads, length, head size]; mask can be nil. The
+// result is [batch, length, heads, head size].
 func Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) *tensor {
 	g := f.FuncFrame(q, k, v, mask)
 	gqa, rules := false, &f.Tape().Rules().Libraries
@@ -64,8 +64,8 @@ func Attend(f *frame, q, k, v, mask *tensor, o AttentionOptions, eager bool) (y,
 	return f.Bind(Attention(f, q, k, v, mask, o)), nil
 }
 
-// EagerAttention records eager_attention_forward over [batch, heads, length, head size], whose scores stay in memory;
-// softcap limits them by tanh. It returns [batch, length, heads, head size] and the attention weights.
+// EagerAttention records transformers' eager_attention_forward over [batch, heads, length, head size], whose scores
+// stay in memory; softcap limits them by tanh. It returns [batch, length, heads, head size] and the attention weights.
 func EagerAttention(f *frame, q, k, v, mask *tensor, o AttentionOptions, softcap bool) (y, weights *tensor) {
 	g := f.FuncFrame(q, k, v, mask)
 	keys, values := k, v
@@ -147,8 +147,8 @@ func repeatHeads(f *frame, x *tensor, n int64) *tensor {
 	return g.Return(x.Reshape(b, heads*n, length, size))
 }
 
-// SplitHeads computes view(batch, length, -1, size).transpose(1, 2), which splits a projection [batch, length, width]
-// into heads.
+// SplitHeads records view(batch, length, -1, size).transpose(1, 2): it splits a projection [batch, length, width] into
+// heads.
 func SplitHeads(x *tensor, size int64) *tensor {
 	return x.View(x.Size(0), x.Size(1), -1, size).Transpose(1, 2)
 }

@@ -91,8 +91,7 @@ const (
 	UncheckedPacking
 )
 
-// WithoutPositions returns the packing that mask functions see without the batch's positions: each row counts as one
-// sequence.
+// WithoutPositions returns the packing that mask functions see without position_ids: each row counts as one sequence.
 func (p Packing) WithoutPositions() Packing {
 	if p == SeveralSequences {
 		return SingleSequence

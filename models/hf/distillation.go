@@ -13,7 +13,7 @@ type distillationLoss struct {
 	answer int64
 }
 
-// divergenceChunk is the chunk_size of jsd_loss.
+// divergenceChunk is the chunk_size of ms-swift's jsd_loss.
 const divergenceChunk = 512
 
 // loss follows compute_loss of ms-swift's GKD trainer.
@@ -40,7 +40,7 @@ func (d *distillationLoss) activeTokens(f *frame, scores *tensor) *tensor {
 	return g.Return(scores.Index(rows, tokens))
 }
 
-// jsDivergence records jsd_loss with 0 < beta < 1.
+// jsDivergence records jsd_loss of ms-swift's gkd_loss.py with 0 < beta < 1.
 func jsDivergence(f *frame, student, teacher *tensor) *tensor {
 	g := f.FuncFrame(student, teacher)
 	var total, x, y, mean, each *tensor

@@ -52,9 +52,9 @@ func blockMask(f *frame, batch, n int64) []*tensor {
 	return out
 }
 
-// FlexAttention records flex_attention_forward over [batch, heads, length, head size], compiled by TorchInductor of
-// PyTorch 2.11, with a block mask's tensors. It returns the output [batch, length, heads, head size] and the
-// logsumexp of each row [batch, heads, length].
+// FlexAttention records transformers' flex_attention_forward over [batch, heads, length, head size], compiled by
+// TorchInductor of PyTorch 2.11, with a block mask's tensors. It returns the output [batch, length, heads, head size]
+// and the logsumexp of each row [batch, heads, length].
 func FlexAttention(f *frame, q, k, v *tensor, blocks []*tensor, o AttentionOptions) (y, sums *tensor) {
 	g := f.FuncFrame(q, k, v)
 	if heads := q.Size(1); o.Groups > 1 && heads&(heads-1) != 0 {

@@ -2,9 +2,9 @@ package hf
 
 import "github.com/vprof/vprof/profiler/trace"
 
-// BidirectionalMask records create_bidirectional_mask: the mask [batch, 1, queries, keys] for the queries of x and a
-// padding mask [batch, keys]. It is bool, or additive in x's data type for eager attention. transformers makes no
-// mask if nothing is padded, which it reads from the GPU; padded is the answer.
+// BidirectionalMask records transformers' create_bidirectional_mask: the mask [batch, 1, queries, keys] for the queries
+// of x and a padding mask [batch, keys]. It is bool, or additive in x's data type for eager attention. transformers
+// makes no mask if nothing is padded, which it reads from the GPU; padded is the answer.
 func BidirectionalMask(f *frame, x, padding *tensor, padded, eager bool) *tensor {
 	form := maskInterface(sdpaMask)
 	if eager {
@@ -22,46 +22,46 @@ func BidirectionalMask(f *frame, x, padding *tensor, padded, eager bool) *tensor
 	return g.Return(padding)
 }
 
-// CausalMask records create_causal_mask for positions [1 or batch, length] and a padding mask [batch, length], which
-// is nil unless some row is padded. Without a padding mask, transformers reads from the positions whether rows hold
-// several packed sequences, and otherwise makes no mask, since attention kernels are causal by themselves; packed is
-// the answer.
+// CausalMask records transformers' create_causal_mask for positions [1 or batch, length] and a padding mask [batch,
+// length], which is nil unless some row is padded. Without a padding mask, transformers reads from the positions
+// whether rows hold several packed sequences, and otherwise makes no mask, since attention kernels are causal by
+// themselves; packed is the answer.
 func CausalMask(f *frame, batch int64, positions, padding *tensor, packed Packing) *tensor {
 	return sequenceMask(f, batch, positions, padding, packed, false, causalMask, sdpaMask)
 }
 
-// EagerCausalMask records create_causal_mask for eager attention: always an additive mask in x's data type.
+// EagerCausalMask records transformers' create_causal_mask for eager attention: always an additive mask in x's dtype.
 func EagerCausalMask(f *frame, x, positions, padding *tensor, packed Packing) *tensor {
 	return sequenceMask(f, x.Size(0), positions, padding, packed, true, causalMask, eagerMask(x.DType()))
 }
 
-// EagerWindowMask records create_sliding_window_causal_mask for eager attention.
+// EagerWindowMask records transformers' create_sliding_window_causal_mask for eager attention.
 func EagerWindowMask(f *frame, x, positions, padding *tensor, packed Packing) *tensor {
 	return sequenceMask(f, x.Size(0), positions, padding, packed, true, andMasks(windowMask, causalMask),
 		eagerMask(x.DType()))
 }
 
-// EagerChunkMask records create_chunked_causal_mask for eager attention.
+// EagerChunkMask records transformers' create_chunked_causal_mask for eager attention.
 func EagerChunkMask(f *frame, x, positions, padding *tensor, packed Packing) *tensor {
 	return positionMask(f, x.Size(0), positions, padding, packed, true, chunkMask, unchangedMask, eagerMask(x.DType()))
 }
 
-// WindowMask records create_sliding_window_causal_mask: tokens attend to earlier ones up to a distance. A sequence of
-// that length or more always needs a mask.
+// WindowMask records transformers' create_sliding_window_causal_mask: tokens attend to earlier ones up to a distance. A
+// sequence of that length or more always needs a mask.
 func WindowMask(f *frame, batch int64, positions, padding *tensor, packed Packing, window int64) *tensor {
 	return sequenceMask(f, batch, positions, padding, packed, positions.Size(1) >= window,
 		andMasks(windowMask, causalMask), sdpaMask)
 }
 
-// ChunkMask records create_chunked_causal_mask: tokens attend to earlier ones of their chunk. A sequence longer than
-// a chunk always needs a mask.
+// ChunkMask records transformers' create_chunked_causal_mask: tokens attend to earlier ones of their chunk. A sequence
+// longer than a chunk always needs a mask.
 func ChunkMask(f *frame, batch int64, positions, padding *tensor, packed Packing, chunk int64) *tensor {
 	needed := positions.Size(1) >= chunk
 	return positionMask(f, batch, positions, padding, packed, needed, chunkMask, unchangedMask, sdpaMask)
 }
 
-// BlockMask records create_causal_mask or, if window is not zero, create_sliding_window_causal_mask. blocks [batch,
-// length] marks tokens that attend to each other in both directions, which always needs a mask; it can be nil.
+// BlockMask records transformers' create_causal_mask or, if window is not zero, create_sliding_window_causal_mask.
+// blocks [batch, length] marks tokens that attend to each other in both directions, which needs a mask; it can be nil.
 func BlockMask(f *frame, batch int64, positions, padding, blocks *tensor, packed Packing, window int64) *tensor {
 	switch {
 	case blocks == nil && window == 0:
@@ -94,8 +94,7 @@ func unchangedMask(mask maskFunction) maskFunction { return mask }
 
 type maskMaker func(f *frame, batch int64, padding *tensor) maskFunction
 
-// positionMask records [sequenceMask] for position tensors. overlay changes the mask function before the padding mask
-// is added.
+// positionMask records [sequenceMask] for position tensors. overlay changes the mask function before padding is masked.
 func positionMask(
 	f *frame, batch int64, positions, padding *tensor, packed Packing, needed bool, of maskMaker,
 	overlay func(maskFunction) maskFunction, form maskInterface,
@@ -134,7 +133,7 @@ func positionMask(
 	return g.Return(form(g, batch, length, length, mask))
 }
 
-// packedSequences records find_packed_sequence_indices: the index of each token's sequence in its row.
+// packedSequences records transformers' find_packed_sequence_indices: the index of each token's sequence in its row.
 func packedSequences(f *frame, batch int64, positions *tensor, packed Packing) *tensor {
 	rules := &f.Tape().Rules().Libraries
 	if packed == UncheckedPacking || !rules.ReadsPositions {
@@ -174,7 +173,7 @@ func packedSequenceMask(sequences *tensor) maskFunction {
 	}
 }
 
-// blockOverlay records blockwise_overlay.
+// blockOverlay returns blockwise_overlay of transformers' masking_utils.py.
 func blockOverlay(blocks *tensor) maskFunction {
 	return func(f *frame, i maskIndices) *tensor {
 		g := f.FuncFrame(i.batch, i.query, i.key)
@@ -184,8 +183,8 @@ func blockOverlay(blocks *tensor) maskFunction {
 	}
 }
 
-// remapPositions records remap_positions_for_packed_sequence, which passes positions within sequences to the mask
-// function.
+// remapPositions records transformers' remap_positions_for_packed_sequence, which passes positions within sequences to
+// the mask function.
 func remapPositions(positions *tensor, mask maskFunction) maskFunction {
 	return func(f *frame, i maskIndices) *tensor {
 		query, key := positions.Index(i.batch, i.query), positions.Index(i.batch, i.key)
@@ -196,10 +195,10 @@ func remapPositions(positions *tensor, mask maskFunction) maskFunction {
 
 func causalMask(_ *frame, i maskIndices) *tensor { return i.key.Gt(i.query) }
 
-// windowMask records sliding_window_overlay.
+// windowMask returns sliding_window_overlay of transformers' masking_utils.py.
 func windowMask(_ *frame, i maskIndices) *tensor { return i.key.Gt(i.query.AddScalar()) }
 
-// chunkMask records chunked_causal_mask_function. Chunks begin after a row's padding on the left.
+// chunkMask returns transformers' chunked_causal_mask_function. Chunks begin after a row's padding on the left.
 func chunkMask(f *frame, batch int64, padding *tensor) maskFunction {
 	left := f.Bind(leftPadding(f, batch, padding))
 	chunk := func(i maskIndices, of *tensor) *tensor {
@@ -216,7 +215,7 @@ func leftPadding(f *frame, batch int64, padding *tensor) *tensor {
 	return padding.CumSum(-1).Eq(padding.ZerosLike()).Sum(false, -1)
 }
 
-// andMasks records and_masks, which combines masks one by one, and or_masks, which allocates the same.
+// andMasks records transformers' and_masks, which combines masks one by one, and or_masks, which allocates the same.
 func andMasks(masks ...maskFunction) maskFunction {
 	return func(f *frame, i maskIndices) *tensor {
 		g := f.FuncFrame(i.batch, i.query, i.key)
@@ -231,7 +230,7 @@ func andMasks(masks ...maskFunction) maskFunction {
 // maskInterface evaluates a mask function in the form that a kind of attention needs.
 type maskInterface func(f *frame, batch, queries, keys int64, mask maskFunction) *tensor
 
-// eagerMask records eager_mask: sdpaMask's mask as an additive one of the given type.
+// eagerMask records transformers' eager_mask: sdpaMask's mask as an additive one of the given type.
 func eagerMask(d trace.DType) maskInterface {
 	return func(f *frame, batch, queries, keys int64, mask maskFunction) *tensor {
 		g := f.FuncFrame()
@@ -240,7 +239,7 @@ func eagerMask(d trace.DType) maskInterface {
 	}
 }
 
-// sdpaMask records sdpa_mask: a bool mask with the function's value for every query and key.
+// sdpaMask records transformers' sdpa_mask: a bool mask with the function's value for every query and key.
 func sdpaMask(f *frame, batch, queries, keys int64, mask maskFunction) *tensor {
 	g := f.FuncFrame()
 	t := g.Tape()

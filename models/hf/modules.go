@@ -69,7 +69,7 @@ func NewFrequencies(headSize int64) *Frequencies {
 	return &Frequencies{InvFreq: nn.NewBuffer(trace.F32, half), OriginalInvFreq: nn.NewBuffer(trace.F32, half)}
 }
 
-// RotateHalf records rotate_half, which swaps the halves of x's last dimension and negates the second.
+// RotateHalf records transformers' rotate_half, which swaps the halves of x's last dimension and negates the second.
 func RotateHalf(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(x)
 	half := x.Size(-1) / 2

@@ -63,8 +63,7 @@ func (p *policyTask) computeLogProbs(f *frame) {
 	t.Mark("score")
 }
 
-// swiftLogProbs records _get_logps_via_local_forward of ms-swift for one micro-batch, whose tensors are freed before
-// the next.
+// swiftLogProbs records ms-swift's _get_logps_via_local_forward of one micro-batch, whose tensors then are freed.
 func (p *policyTask) swiftLogProbs(f *frame, ids, padding *tensor, model *modelCaller) *tensor {
 	answer := p.objective.AnswerTokens()
 	g := f.FuncFrame(ids, padding)
@@ -75,8 +74,9 @@ func (p *policyTask) swiftLogProbs(f *frame, ids, padding *tensor, model *modelC
 		p.objective.LikeTrainer))
 }
 
-// tokenLogProbs records _get_per_token_logps_and_entropies of ids [n, length], which returns log-probabilities [n,
-// answer tokens] one micro-batch at a time. The logits of one are still held while the model runs on the next.
+// tokenLogProbs records _get_per_token_logps_and_entropies of TRL's trainers for ids [n, length], which returns
+// log-probabilities [n, answer tokens] one micro-batch at a time. The logits of one live while the model runs on the
+// next.
 func (p *policyTask) tokenLogProbs(f *frame, ids, mask *tensor, model *modelCaller, entropy bool) *tensor {
 	answer, rules := p.objective.AnswerTokens(), f.Tape().Rules().Libraries
 	g := f.FuncFrame(ids, mask)
@@ -119,7 +119,7 @@ func (p *policyTask) tokenLogProbs(f *frame, ids, mask *tensor, model *modelCall
 	return g.Return(trace.Cat(0, all...))
 }
 
-// loss records _compute_loss of the next micro-batch.
+// loss records _compute_loss of TRL's trainer for the next micro-batch.
 func (p *policyTask) loss(f *frame) *tensor {
 	from, to := p.micro%p.task.Micro*p.rows, (p.micro%p.task.Micro+1)*p.rows
 	p.micro++

@@ -15,7 +15,7 @@ type preferenceTask struct {
 	task      *TextTask
 }
 
-// loss records compute_loss of the trainer.
+// loss records compute_loss of TRL's trainer.
 func (p *preferenceTask) loss(f *frame, b TextBatch) *tensor {
 	g := f.FuncFrame(b.IDs, b.Padding)
 	if p.usesLLaMAFactoryKTO() {
@@ -136,8 +136,7 @@ func (p *preferenceTask) logps(f *frame, logits, ids *tensor) *tensor {
 	return g.Return(each.Mul(g.Bind(labels.EqScalar())).Sum(false, -1))
 }
 
-// selectiveLogSoftmax records selective_log_softmax of trl/trainer/utils.py, or of another trainer: row by row, or by
-// a kernel.
+// selectiveLogSoftmax records selective_log_softmax of TRL, or of another trainer: row by row, or by a kernel.
 func selectiveLogSoftmax(f *frame, logits, labels *tensor, trainer string) *tensor {
 	if trainer == "" && f.Tape().Rules().Libraries.LogKernels {
 		return kernelLogProbs(f, logits, labels)
@@ -164,8 +163,7 @@ func selectiveLogSoftmax(f *frame, logits, labels *tensor, trainer string) *tens
 	return g.Return(y)
 }
 
-// dpoLoss returns the loss of objectives with a reference model (DPO, KTO). The reference's logits live as long as
-// the model's.
+// dpoLoss returns the loss of objectives with a reference model (DPO, KTO), whose logits live as long as the model's.
 func (p *preferenceTask) dpoLoss(f *frame, b TextBatch, logps, kl *tensor) *tensor {
 	ratios := logps
 	if !p.objective.Precomputed {
@@ -222,7 +220,7 @@ func (p *preferenceTask) oddsOrMargins(parts []*tensor) *tensor {
 	return parts[0].Sub(parts[1]).MulScalar().LogSigmoid().Neg().Mean(false)
 }
 
-// chosenAnswersLoss records cross_entropy_loss of the chosen answers, the first half of the rows.
+// chosenAnswersLoss records TRL's cross_entropy_loss of the chosen answers, the first half of the rows.
 func chosenAnswersLoss(f *frame, logits, ids *tensor) *tensor {
 	rows := logits.Size(0) / 2
 	g := f.FuncFrame(logits, ids)
@@ -231,11 +229,11 @@ func chosenAnswersLoss(f *frame, logits, ids *tensor) *tensor {
 	return g.Return(chosen.View(-1, chosen.Size(-1)).CrossEntropy(labels.View(-1)))
 }
 
-// entropyRows is the chunk_size of entropy_from_logits.
+// entropyRows is the chunk_size of TRL's entropy_from_logits.
 const entropyRows = 128
 
-// recordEntropies records entropy_from_logits of logits [rows, tokens, vocabulary]. Only the first chunk is recorded,
-// since later chunks reuse its memory.
+// recordEntropies records TRL's entropy_from_logits of logits [rows, tokens, vocabulary]. Only the first chunk is
+// recorded, since later chunks reuse its memory.
 func recordEntropies(f *frame, logits *tensor) {
 	g := f.FuncFrame(logits)
 	flat := g.Bind(logits.Reshape(-1, logits.Size(-1)))

@@ -96,7 +96,7 @@ func (c ContextParallel) sendToNext(f *frame, x *tensor) *tensor {
 	return y
 }
 
-// ringForward records ring_flash_attn_forward.
+// ringForward records ring_flash_attn_forward of ring-flash-attention.
 func (c ContextParallel) ringForward(f *frame, q, k, v *tensor) (y, lse *tensor) {
 	g := f.FuncFrame(q, k, v)
 	batch, local, heads := q.Size(0), q.Size(1), q.Size(2)
@@ -126,7 +126,7 @@ func (c ContextParallel) ringForward(f *frame, q, k, v *tensor) (y, lse *tensor)
 	return g.ReturnPair(y, lse)
 }
 
-// mergeBlock records update_out_and_lse.
+// mergeBlock records update_out_and_lse of ring-flash-attention.
 func (c ContextParallel) mergeBlock(f, g *frame, block, blockSums *tensor, out, sums **tensor) {
 	wide := f.Bind(block.To(trace.F32))
 	s := f.Bind(blockSums.Transpose(-2, -1).Unsqueeze(-1))
@@ -139,7 +139,7 @@ func (c ContextParallel) mergeBlock(f, g *frame, block, blockSums *tensor, out, 
 	g.Set(sums, (*sums).Sub((*sums).Sub(s).LogSigmoid()))
 }
 
-// ringBackward records ring_flash_attn_backward.
+// ringBackward records ring_flash_attn_backward of ring-flash-attention.
 func (c ContextParallel) ringBackward(f *frame, q, k, v *tensor) []*tensor {
 	t := f.Tape()
 	g := f.FuncFrame(q, k, v)

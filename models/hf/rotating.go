@@ -36,8 +36,7 @@ func (c ContextParallel) callTorchRing(f *frame, q, k, v *tensor, o AttentionOpt
 	return g.Return(g.Set(&y, y.Transpose(1, 2).Contiguous()))
 }
 
-// torchRing is the state of one call: key and value of the current step, all of all ranks, and joined, the last
-// concatenation.
+// torchRing is the state of one call: key and value of the current step and of all ranks, and the last concatenation.
 type torchRing struct {
 	ContextParallel
 	f                       *frame
@@ -59,8 +58,7 @@ func concatFlat(f *frame, x, y *tensor) *tensor {
 	return g.Return(trace.Cat(0, g.Bind(x.Reshape(-1)), g.Bind(y.Reshape(-1))))
 }
 
-// splitFlat sets first to a view of the first half of a flat tensor, with the shape of x, and second to the second
-// half.
+// splitFlat sets first and second to views of the halves of a flat tensor, with the shape of x.
 func (r *torchRing) splitFlat(joined, x *tensor, first, second **tensor) {
 	n := x.Numel()
 	r.f.Set(first, joined.Slice(0, 0, n).Reshape(x.Shape()...))
@@ -146,8 +144,7 @@ func (r *torchRing) merge(y, lse *tensor, late bool, out, sums **tensor) {
 	g.End()
 }
 
-// addPart records _partial_update(x, part, add=True): it adds to half i of x in place and concatenates the halves
-// again.
+// addPart records PyTorch's _partial_update(x, part, add=True): it adds to half i of x and concatenates the halves.
 func addPart(f *frame, x, part *tensor, i int) *tensor {
 	g := f.FuncFrame(x, part)
 	halves := g.BindAll(x.Chunk(2, tokens))
@@ -155,7 +152,7 @@ func addPart(f *frame, x, part *tensor, i int) *tensor {
 	return g.Return(trace.Cat(tokens, halves...))
 }
 
-// backward records _templated_ring_attention_backward: gradients of keys and values go around the ranks in fp32.
+// backward records PyTorch's _templated_ring_attention_backward, which sends fp32 gradients of keys and values around.
 func (r *torchRing) backward(y, lse, grad *tensor) []*tensor {
 	f := r.f
 	var dq, dk, dv, blockQ, blockK, blockV, sums, arriving, sent *tensor

@@ -40,7 +40,7 @@ type rewardModelLoss struct {
 	net   *valueHeadModel
 }
 
-// loss records compute_loss of the trainer.
+// loss records compute_loss of LLaMA-Factory's reward trainer.
 func (v *rewardModelLoss) loss(f *frame, b TextBatch) *tensor {
 	g := f.FuncFrame(b.IDs, b.Padding)
 	values := g.Bind(v.values(g, b))

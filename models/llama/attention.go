@@ -218,7 +218,7 @@ func (a *attention) applyRotary(f *frame, q, k **tensor, cos, sin *tensor) {
 	f.Set(k, turnedK)
 }
 
-// queryScale records get_llama_4_attn_scale.
+// queryScale records get_llama_4_attn_scale of transformers' Ministral 3.
 func queryScale(f *frame, positions *tensor) *tensor {
 	g := f.FuncFrame(positions)
 	scaling := g.Bind(positions.DivScalar().Unary("floor").AddScalar().Log().MulScalar().AddScalar())
@@ -262,7 +262,7 @@ func (a *attention) forwardWithPrompt(f *frame, x *tensor, in inputs) *tensor {
 	return g.Return(g.Set(&y, y.To(query.DType())))
 }
 
-// promptQuery records llama_compute_query_states.
+// promptQuery records llama_compute_query_states of peft's adaption_prompt/utils.py.
 func (a *attention) promptQuery(f *frame, x *tensor, in inputs) *tensor {
 	g := f.FuncFrame()
 	q := g.Bind(hf.SplitHeads(g.Call(a.QProj, x), a.c.HeadSize))

@@ -199,7 +199,7 @@ func (d *deltaNet) chunks(f *frame, query, key **tensor, keys, values, decay *te
 	return y
 }
 
-// l2Normalize records l2norm.
+// l2Normalize records l2norm of transformers' modeling_qwen3_next.py: x * rsqrt(sum(x*x) + eps).
 func l2Normalize(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
 	inverse := g.Bind(x.Mul(x).Sum(true, -1).AddScalar().Rsqrt())

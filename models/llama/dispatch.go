@@ -53,7 +53,7 @@ func (e *ExpertWeights) deepEPForward(f *frame, x, chosen, weights *tensor) *ten
 	return g.Return(g.Set(&out, out.To(own)))
 }
 
-// maskedForward records _grouped_mm_local: tokens of other ranks' experts go to the first expert with weight zero.
+// maskedForward records axolotl's _grouped_mm_local: tokens of other ranks' experts go to expert 0 with weight zero.
 func (e *ExpertWeights) maskedForward(f *frame, x, chosen, weights *tensor) *tensor {
 	g := f.FuncFrame(x, chosen, weights)
 	h := g.FuncFrame(chosen, weights)
@@ -115,9 +115,9 @@ func (e *ExpertWeights) tensorParallelForward(f *frame, x, chosen, weights *tens
 	return g.Return(y.SumInPlace(ranks))
 }
 
-// dispatchTokens records _dispatch_tokens. It returns the rows received for the rank's experts, the indices of their
-// experts, weights of one, the order in which the rank sent its own pairs, and the weights of these. Ranks with the
-// same tokens each send a part of them.
+// dispatchTokens records _dispatch_tokens of transformers' AllToAllEP. It returns the rows received for the rank's
+// experts, the indices of their experts, weights of one, the order in which the rank sent its own pairs, and the
+// weights of these. Ranks with the same tokens each send a part of them.
 func (e *ExpertWeights) dispatchTokens(f *frame, x, chosen, weights *tensor) (tokens, ids, ones, order, share *tensor) {
 	g := f.FuncFrame(x, chosen, weights)
 	t, n := g.Tape(), e.c.Experts.Ranks
@@ -146,8 +146,8 @@ func (e *ExpertWeights) dispatchTokens(f *frame, x, chosen, weights *tensor) (to
 	return tokens, ids, ones, order, weights
 }
 
-// combineTokens records _combine_tokens: it weights the experts' results for the rank's own pairs and sums them for
-// each token. Ranks with the same tokens gather all rows.
+// combineTokens records _combine_tokens of transformers' AllToAllEP: it weights the experts' results for the rank's own
+// pairs and sums them for each token. Ranks with the same tokens gather all rows.
 func (e *ExpertWeights) combineTokens(f *frame, y, order, weights *tensor, rows int64) *tensor {
 	g := f.FuncFrame(y, order, weights)
 	back := g.Bind(y.AllToAll(e.c.Experts.Ranks, order.Size(0)))

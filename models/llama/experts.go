@@ -251,8 +251,8 @@ func (e *ExpertWeights) Call(f *frame, x, chosen, weights *tensor) *tensor {
 	})[0]
 }
 
-// groupedForward records grouped_mm_experts_forward, which sorts tokens [tokens, width] by expert. None of its sizes
-// depends on the number of tokens of an expert.
+// groupedForward records grouped_mm_experts_forward of transformers' moe.py, which sorts tokens [tokens, width] by
+// expert. None of its sizes depends on the number of tokens of an expert.
 func (e *ExpertWeights) groupedForward(f *frame, x, chosen, weights *tensor) *tensor {
 	g := f.ModuleFrame(e, x, chosen, weights)
 	return g.Return(e.groupedProducts(g, x, chosen, weights, nil))
@@ -331,7 +331,7 @@ func (e *ExpertWeights) sortedBiases(f *frame, of *nn.Parameter, sorted *tensor)
 	return f.Bind(of.Index(sorted))
 }
 
-// applyGate records _default_apply_gate.
+// applyGate records _default_apply_gate of transformers' integrations/moe.py.
 func (e *ExpertWeights) applyGate(f *frame, x *tensor) *tensor {
 	if e.c.Experts.Clamped {
 		return applyClampedGate(f, x)
@@ -341,7 +341,7 @@ func (e *ExpertWeights) applyGate(f *frame, x *tensor) *tensor {
 	return g.Return(g.Call(e.ActFn, parts[0]).Mul(parts[1]))
 }
 
-// applyClampedGate records GptOssExperts._apply_gate.
+// applyClampedGate records transformers' GptOssExperts._apply_gate.
 func applyClampedGate(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
 	gate := g.Bind(x.SliceStep(-1, 0, x.Size(-1), 2))
@@ -352,7 +352,7 @@ func applyClampedGate(f *frame, x *tensor) *tensor {
 	return g.Return(g.Bind(up.AddScalar().Mul(glu)))
 }
 
-// groupedLinear records _grouped_linear, which autocast does not affect; bias can be nil.
+// groupedLinear records transformers' _grouped_linear, which autocast does not affect; bias can be nil.
 func (e *ExpertWeights) groupedLinear(f *frame, x, weight, bias, ends *tensor) *tensor {
 	g := f.FuncFrame(x, bias)
 	if !e.c.Experts.Clamped {

@@ -106,7 +106,7 @@ func (l *latentAttention) applyRotary(f *frame, q, k, cos, sin *tensor) (*tensor
 	return l.c.Rotary.rotate(f, q, k, cos, sin)
 }
 
-// rotatePairs records apply_rotary_pos_emb_interleave.
+// rotatePairs records apply_rotary_pos_emb_interleave of transformers' DeepSeek V3.
 func rotatePairs(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
 	g := f.FuncFrame(q, k, cos, sin)
 	half := cos.Size(-1) / 2
@@ -142,8 +142,8 @@ func complexPairs(x *tensor) *tensor {
 	return x.To(trace.F32).Reshape(pairs...).ViewAsComplex()
 }
 
-// expandKV records expand_kv: keys and values of all heads from latent vectors [batch, 1, length, rank] and the rotated
-// part of the keys.
+// expandKV records expand_kv of transformers' latent attention: keys and values of all heads from latent vectors
+// [batch, 1, length, rank] and the rotated part of the keys.
 func (l *latentAttention) expandKV(f *frame, x, turned *tensor) (key, value *tensor) {
 	g := f.FuncFrame(x, turned)
 	s, batch, length := l.c.Latent, x.Size(0), x.Size(2)

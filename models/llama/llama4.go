@@ -75,7 +75,7 @@ func (a *llama4Attention) call(f *frame, x *tensor, in inputs) (y, weights *tens
 	return g.ReturnPair(y, weights)
 }
 
-// applyRotary records apply_rotary_emb over query and key [batch, length, heads, size].
+// applyRotary records apply_rotary_emb of transformers' Llama 4 over query and key [batch, length, heads, size].
 func (a *llama4Attention) applyRotary(f *frame, q, k, angles *tensor) (*tensor, *tensor) {
 	g := f.FuncFrame(q, k, angles)
 	qs := g.Bind(complexPairs(q))

@@ -63,7 +63,7 @@ func (m *mambaMixer) call(f *frame, x, mask *tensor) *tensor {
 	return g.Return(g.Bind(g.Call(m.OutProj, y.To(d))))
 }
 
-// zeroPadding records apply_mask_to_padding_states.
+// zeroPadding records apply_mask_to_padding_states of transformers' Mamba 2.
 func zeroPadding(f *frame, x, mask *tensor) *tensor {
 	g := f.FuncFrame(x, mask)
 	if mask != nil {
@@ -80,7 +80,7 @@ func newCausalConv(channels, kernel int64, bias bool) *nn.Conv {
 	})
 }
 
-// causalConv records causal_conv1d_fn over x [batch, channels, length].
+// causalConv records transformers' torch fallback of causal_conv1d_fn over x [batch, channels, length].
 func causalConv(f *frame, x *tensor, conv *nn.Conv) *tensor {
 	g := f.FuncFrame(x)
 	length, d := x.Size(2), x.DType()
@@ -142,7 +142,7 @@ func (m *mambaMixer) passStates(f *frame, x, b, c, summed *tensor) (states, acro
 	return states, from.Mul(out.Permute(0, 2, 3, 1).Unsqueeze(-1))
 }
 
-// padLength records pad_tensor_by_size, which appends tokens to x.
+// padLength records pad_tensor_by_size of transformers' Mamba 2, which appends tokens to x.
 func padLength(f *frame, x *tensor, pad int64) *tensor {
 	g := f.FuncFrame(x)
 	pads := []int64{0, 0, 0, pad, 0, 0}
@@ -152,7 +152,7 @@ func padLength(f *frame, x *tensor, pad int64) *tensor {
 	return g.Return(x.Pad(pads...))
 }
 
-// intoChunks records reshape_into_chunks.
+// intoChunks records reshape_into_chunks of transformers' Mamba 2.
 func (m *mambaMixer) intoChunks(f *frame, x *tensor, pad int64) *tensor {
 	g := f.FuncFrame(x)
 	g.Set(&x, padLength(g, x, pad))
@@ -160,7 +160,7 @@ func (m *mambaMixer) intoChunks(f *frame, x *tensor, pad int64) *tensor {
 	return g.Return(x.Reshape(shape...))
 }
 
-// segmentSum records segment_sum: sums of x [..., length] between any two positions.
+// segmentSum records segment_sum of transformers' Mamba 2: sums of x [..., length] between any two positions.
 func segmentSum(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
 	t, n := g.Tape(), x.Size(-1)

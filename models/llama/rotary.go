@@ -92,7 +92,7 @@ func (m *rotary) gridAngles(f *frame, x, positions *tensor) (cos, sin *tensor) {
 	return g.ReturnPair(cos, sin)
 }
 
-// recomposeFrequencies records recomposition_frequencies, which combines the angles of all position axes.
+// recomposeFrequencies records Qwen VL's recomposition_frequencies, which combines the angles of all position axes.
 func (m *rotary) recomposeFrequencies(f *frame, freq *tensor) *tensor {
 	g := f.FuncFrame(freq)
 	parts := g.BindAll(freq.Chunk(m.r.Grids, -1))
@@ -109,7 +109,7 @@ func (m *rotary) recomposeFrequencies(f *frame, freq *tensor) *tensor {
 	return g.Return(y)
 }
 
-// rotateHalf records rotate_half, of halves or, with Interleaved, of neighboring elements.
+// rotateHalf records rotate_half of transformers: of halves or, with Interleaved, of neighboring elements.
 func (r Rotary) rotateHalf(f *frame, x *tensor) *tensor {
 	if !r.Interleaved {
 		return hf.RotateHalf(f, x)
@@ -120,7 +120,7 @@ func (r Rotary) rotateHalf(f *frame, x *tensor) *tensor {
 	return g.Return(trace.Stack(-1, x2.Neg(), x1).Flatten(-2, -1))
 }
 
-// rotate records apply_rotary_pos_emb.
+// rotate records apply_rotary_pos_emb of transformers.
 func (r Rotary) rotate(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
 	if r.Inside {
 		return r.rotateParts(f, q, k, cos, sin)

@@ -1,5 +1,5 @@
-// Package naics is the NAICS text embedder: four MiniLM encoders with LoRA, a mixture of experts and a hyperbolic
-// projection, trained on anchors with a positive and several negatives each.
+// Package naics records the training of the NAICS text embedder: four MiniLM encoders with LoRA, a mixture of experts
+// and a hyperbolic projection. A sample is an anchor with a positive and several negatives.
 package naics
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// Models returns the system as in its configuration file, and in stage 01 of its curriculum.
+// Models returns the model as its project's configuration file trains it, and as stage 01 of the curriculum does.
 func Models() []models.Model {
 	entry := func(name, summary string, negatives, positives int64) models.Model {
 		return models.Model{
@@ -70,7 +70,7 @@ func Models() []models.Model {
 	}
 }
 
-// trainer is the training system of one case.
+// trainer records training steps of one case.
 type trainer struct {
 	train.OwnLoopModel[*batch]
 	negatives, length int64
@@ -110,7 +110,7 @@ type loopVariables struct {
 	probs, idx, share, balance, loss *tensor
 }
 
-// del runs the loop's del statement.
+// del records the loop's del statement.
 func (n *loopVariables) del(f *frame) {
 	n.a.del(f)
 	n.p.del(f)
@@ -120,7 +120,7 @@ func (n *loopVariables) del(f *frame) {
 	}
 }
 
-// step runs one update: micro-batches, then unscale, clip, step.
+// step records one update: micro-batches, then unscaling of gradients, clipping and the optimizer's step.
 func (t *trainer) step(s *train.Session, opt *optim.Optimizer, b *batch) {
 	f := s.Tape.Frame()
 	var n loopVariables
@@ -138,7 +138,7 @@ func (t *trainer) step(s *train.Session, opt *optim.Optimizer, b *batch) {
 	f.End()
 }
 
-// losses runs the model and all losses of a micro-batch.
+// losses records the forward pass and all losses of a micro-batch.
 func (t *trainer) losses(f *frame, n *loopVariables, b *batch) {
 	size := b.anchor[0].ids.Size(0)
 	n.a = t.model.call(f, &b.anchor)
@@ -163,7 +163,7 @@ func (t *trainer) losses(f *frame, n *loopVariables, b *batch) {
 	f.Tape().Mark("loss")
 }
 
-// curriculum has the two profiles of scripts/optimize_gpu_config.py, for stages of the curriculum, and its batch.
+// curriculum holds the two profiles of scripts/optimize_gpu_config.py in the project, for stages of its curriculum.
 var curriculum = models.Curriculum{
 	EffectiveBatch: 256,
 	Parts: []models.CurriculumPart{

@@ -12,7 +12,7 @@ type (
 	tensor = trace.Tensor
 )
 
-// Sizes of the system.
+// Sizes of the model.
 const (
 	channels = 4 // title, description, excluded, examples
 	width    = 384
@@ -27,14 +27,14 @@ var miniLM = bert.Config{
 	HiddenDropout: 0.1, AttentionDropout: 0.1, Pooler: true,
 }
 
-// maxPositions is how long a sequence can be.
+// maxPositions is the longest sequence.
 const maxPositions = 512
 
 // adapters are the LoRA options of every encoder.
 var adapters = nn.LoRA{Rank: 8, Dropout: 0.1}
 
-// network is the embedder: an encoder for each channel, a mixture of experts over their pooled states, and the
-// projection to the hyperboloid.
+// network is the embedder: an encoder for each text channel, a mixture of experts over their pooled hidden states, and
+// the projection to the hyperboloid.
 type network struct {
 	nn.Module
 	Encoders   []*bert.Model
@@ -70,10 +70,11 @@ func newNetwork(checkpointing, adapterDropout bool) *network {
 	return n
 }
 
-// tokens are the ids and masks of a batch of texts, a pair for each channel.
+// tokens holds the ids and masks of a batch of texts for each channel.
 type tokens [channels]struct{ ids, mask *tensor }
 
-// outputs are the network's results for n texts: embedding [n, 386], probs [n, 4] and idx [n, 2] of the gate.
+// outputs are the network's results for n texts: embedding [n, 386] and its Euclidean form, and the gate's probs [n, 4]
+// and idx [n, 2].
 type outputs struct{ embedding, euclid, probs, idx *tensor }
 
 // bind binds names to all outputs.
@@ -90,7 +91,7 @@ func (o *outputs) del(f *frame) {
 	}
 }
 
-// call runs model(inputs).
+// call records the network's forward.
 func (n *network) call(f *frame, in *tokens) outputs {
 	g := f.ModuleFrame(n)
 	var pooled []*tensor
@@ -112,7 +113,7 @@ func (n *network) call(f *frame, in *tokens) outputs {
 	return o
 }
 
-// expertMixture routes every row to two of four experts.
+// expertMixture sends every text to two of four experts.
 type expertMixture struct {
 	nn.Module
 	Gate    *nn.Linear
@@ -128,8 +129,8 @@ func newMixture(dim int64) *expertMixture {
 	return m
 }
 
-// call runs moe(x) and returns the mixed rows, the gate's probabilities and the chosen experts. Rows are assumed to
-// spread evenly over the experts.
+// call records the mixture's forward. It returns the mixed states, the gate's probabilities and the chosen experts.
+// Texts are assumed to be spread evenly over the experts.
 func (m *expertMixture) call(f *frame, x *tensor) (out, probs, idx *tensor) {
 	g := f.ModuleFrame(m, x)
 	logits := g.Bind(g.Call(m.Gate, x))

@@ -20,16 +20,16 @@ type Config struct {
 	// EmbedWidth is the width of token embeddings (word_embed_proj_dim); linear layers project it to Width and back.
 	EmbedWidth                int64
 	Dropout, AttentionDropout float64
-	// Activation is the name of a function, see [hf.Activations].
+	// Activation is the name of an activation function, see [hf.Activations].
 	Activation string
-	// NormLast normalizes after each half of a layer, as opt-350m does; NoFinalNorm
-	// leaves out the last norm of the others.
+	// NormLast has norms after attention and feed-forward part, as opt-350m does, instead of before. NoFinalNorm leaves
+	// out the final norm.
 	NormLast, NoFinalNorm bool
-	// Bias gives the linear layers biases; PlainNorms have no weights.
+	// Bias reports whether linear layers have biases, PlainNorms whether norms have no weights.
 	Bias, PlainNorms bool
 	Untied           bool
 	Eager            bool
-	// Cache has the keys and values of all layers; nil for none.
+	// Cache holds the keys and values of all layers; nil for none.
 	Cache *hf.KVCache
 }
 
@@ -74,8 +74,8 @@ func (a *attention) call(f *frame, x, mask *tensor) (y, weights *tensor) {
 	return g.ReturnPair(y, weights)
 }
 
-// clampedAttention follows the eager OPTAttention before transformers 4.50, which clamps masked scores to the smallest
-// number of their type and keeps them; backward compares them twice again.
+// clampedAttention records eager attention of OPTAttention before transformers 4.50. It clamps masked attention scores
+// to the smallest number of their dtype and keeps them; backward compares them twice again.
 func clampedAttention(f *frame, q, k, v, mask *tensor, dropout float64) (y, weights *tensor) {
 	g := f.FuncFrame(q, k, v, mask)
 	weights = g.Bind(q.Matmul(k.Transpose(2, 3)).Add(mask))
@@ -108,7 +108,7 @@ func newLayer(c *Config) *layer {
 	}
 }
 
-// forward takes hidden states and a mask.
+// forward records the layer's forward; args are hidden states and a mask.
 func (l *layer) forward(f *frame, args []*tensor) *tensor {
 	x, mask := args[0], args[1]
 	first := !l.c.NormLast
@@ -136,8 +136,8 @@ func (l *layer) forward(f *frame, args []*tensor) *tensor {
 	return x
 }
 
-// packingOf returns the packing of rows for masks. The model passes a padding mask of its own, and releases that do not
-// skip masks then ignore packing.
+// packingOf returns how sequences are packed, for masks. The model passes a padding mask of its own, and releases that
+// do not skip masks then ignore packing.
 func packingOf(f *frame, text hf.Text) hf.Packing {
 	if !f.Tape().Rules().Libraries.SkipsMasks {
 		return hf.UncheckedPacking
@@ -157,7 +157,7 @@ type Model struct {
 	c                     *Config
 }
 
-// New builds the model.
+// New returns the modules of OPTDecoder.
 func New(c Config) *Model {
 	const offset = 2
 	embedding := nn.NewEmbedding(c.Vocab, c.EmbedWidth)
@@ -176,7 +176,7 @@ func New(c Config) *Model {
 	return m
 }
 
-// Call implements [hf.Decoder].
+// Call records OPTDecoder.forward, for [hf.Decoder].
 func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	g := f.CallFrame(ids, padding)
 	embeds := g.Bind(g.Call(m.EmbedTokens, ids))
@@ -186,7 +186,7 @@ func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	}
 	positions := g.Bind(seen.CumSum(1))
 	g.Set(&positions, positions.Mul(seen).AddScalar().To(trace.I64))
-	// masks know nothing of positions, and so of rows that hold several sequences
+	// Masks do not depend on positions, and so not on packed sequences.
 	var mask *tensor
 	if m.c.Eager {
 		mask = g.Bind(hf.EagerCausalMask(g, embeds, positions, padding, text.Packed.WithoutPositions()))
@@ -216,7 +216,7 @@ type body struct {
 	Decoder *Model
 }
 
-// CausalLM returns the task of predicting each next token.
+// CausalLM returns the task of next-token prediction.
 func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	c.Cache = text.Cache
 	text.OwnLoss = hf.ModelLoss{Until: trace.SharedByMistral, Unconverted: true}
@@ -228,7 +228,7 @@ func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	return hf.CausalLM(nil, &body{Decoder: m}, m, m.embedding, head, text)
 }
 
-// Classification returns the task of classifying sequences. padToken reports whether the model knows its padding token.
+// Classification returns the sequence classification task. padToken: the configuration has a padding token.
 func Classification(c Config, classes hf.Classes, padToken bool, text hf.Text) *hf.TextTask {
 	c.Cache = text.Cache
 	m := New(c)

@@ -200,8 +200,7 @@ func (s *AdaptedLayer) miss(f *frame, x *tensor) *tensor {
 	return f.Set(&result, result.To(dtype))
 }
 
-// gloraPath returns the tensor of one of GLoRA's paths: its parameter, or the stored buffer at *place, which it then
-// advances.
+// gloraPath returns the tensor of one of GLoRA's paths: its parameter, or the buffer at *place, which it then advances.
 func (s *AdaptedLayer) gloraPath(f *frame, name, kind string, place *int) *tensor {
 	var y *tensor
 	switch {

@@ -8,7 +8,7 @@ import (
 // attentionHeads is the number of attention heads of every 1-D block.
 const attentionHeads = 4
 
-// tanhGELU is the tanh form of GELU, written out.
+// tanhGELU is GELU's tanh approximation, computed by elementary operators.
 type tanhGELU struct{ nn.Module }
 
 func (*tanhGELU) Forward(f *frame, x *tensor) *tensor {
@@ -31,7 +31,7 @@ func (l *feedForward) Forward(f *frame, x *tensor) *tensor {
 	return f.Call(l.Down, f.Call(l.Act, f.Call(l.Up, x)))
 }
 
-// selfAttention materializes its probabilities [B*heads, T, T].
+// selfAttention is self-attention that keeps its probabilities [B*heads, T, T].
 type selfAttention struct {
 	nn.Module
 	K, V, Q, Out *nn.Linear
@@ -62,7 +62,7 @@ func (a *selfAttention) Forward(f *frame, x *tensor) *tensor {
 	return f.Call(a.Out, o)
 }
 
-// attentionLayer is a post-norm encoder layer on [B, C, T]; inside, channels come last.
+// attentionLayer is a post-norm transformer layer on [B, C, T], transposed to [B, T, C] inside.
 type attentionLayer struct {
 	nn.Module
 	Attn  *selfAttention
@@ -106,7 +106,7 @@ func (l *convPosition) Forward(f *frame, x *tensor) *tensor {
 	return x.Add(f.Call(l.Norm, f.Call(l.Conv, x)))
 }
 
-// timeContext is the 1-D block: reduce, context, expand, residual.
+// timeContext is the 1-D block: reduction to fewer channels, context over time, expansion to all, and a residual.
 type timeContext struct {
 	nn.Module
 	Reduce  *nn.Sequential

@@ -5,13 +5,13 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// stageLayers is one stage: the first layer mixes all earlier outputs, the others work on its result.
+// stageLayers are the modules of a stage. The first mixes the outputs of all earlier stages, the others process that.
 type stageLayers struct {
 	nn.Module
 	Layers []any `torch:""`
 }
 
-// run maps the earlier outputs to the next one.
+// run maps the outputs of earlier stages to this stage's output.
 func (s *stageLayers) run(f *frame, outs []*tensor) *tensor {
 	x := f.Bind(s.Layers[0].(*mixPrevious).call(f, outs))
 	for _, l := range s.Layers[1:] {
@@ -25,7 +25,7 @@ func (s *stageLayers) call(f *frame, outs []*tensor) *tensor {
 	return g.Return(s.run(g, outs))
 }
 
-// body is ReDimNet between the mel spectrogram and the pooling.
+// body is the part of ReDimNet between the mel spectrogram and the pooling.
 type body struct {
 	nn.Module
 	Stem   *nn.Sequential
@@ -59,7 +59,7 @@ func newBody(c config) *body {
 	return b
 }
 
-// newStage builds stage i; channels and bins are those before it and become those after it.
+// newStage returns stage i. It changes channels and bins from the stage's input sizes to its output sizes.
 func newStage(c config, s stage, i int64, channels, bins *int64) *stageLayers {
 	flat := c.channels * c.bins
 	mixed := flat

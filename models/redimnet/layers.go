@@ -13,7 +13,7 @@ type (
 	tensor = trace.Tensor
 )
 
-// channelNorm is a layer norm over dimension 1 made of elementary operators, so that autograd keeps its pieces.
+// channelNorm is a layer norm over dimension 1, made of elementary operators whose results autograd keeps.
 type channelNorm struct {
 	nn.Module
 	Weight, Bias *nn.Parameter
@@ -23,7 +23,7 @@ func newChannelNorm(channels int64) *channelNorm {
 	return &channelNorm{Weight: nn.NewParameter(channels), Bias: nn.NewParameter(channels)}
 }
 
-// Forward keeps the shape [B, channels, ...].
+// Forward returns the normalized x [B, channels, ...].
 func (n *channelNorm) Forward(f *frame, x *tensor) *tensor {
 	shape := slices.Repeat([]int64{1}, x.NDim()-1)
 	shape[0] = -1
@@ -52,7 +52,7 @@ func (l *fold1dTo2d) Forward(_ *frame, x *tensor) *tensor {
 	return x.Reshape(s[0], l.f, l.c, s[2]).Permute(0, 2, 1, 3)
 }
 
-// mixPrevious is the softmax-weighted sum of all earlier 1-D outputs, with one weight per input and channel.
+// mixPrevious is the softmax-weighted sum of all earlier 1-D outputs. Each output has a weight for each channel.
 type mixPrevious struct {
 	nn.Module
 	W *nn.Parameter
@@ -64,7 +64,7 @@ func newMixPrevious(n, channels int64, learn bool) *mixPrevious {
 	return m
 }
 
-// mix maps outputs of shape [B, channels, T] to their sum.
+// mix returns the weighted sum of outputs [B, channels, T].
 func (m *mixPrevious) mix(f *frame, outs []*tensor) *tensor {
 	w := f.Bind(m.W.Softmax(1))
 	maps := lists.Map(outs, func(o *tensor) *tensor { return o.Unsqueeze(1) })
@@ -77,7 +77,7 @@ func (m *mixPrevious) call(f *frame, outs []*tensor) *tensor {
 	return g.Return(m.mix(g, outs))
 }
 
-// nextBlock: grouped "same" convolution, batch norm, GELU, pointwise convolution, residual add (convnext_like).
+// nextBlock is ReDimNet's convnext_like block: grouped convolution, batch norm, GELU, pointwise convolution, residual.
 type nextBlock struct {
 	nn.Module
 	Spatial *nn.Conv
@@ -96,7 +96,7 @@ func newNextBlock(c int64, kernel []int64, groupDivisor int64) *nextBlock {
 	}
 }
 
-// Forward keeps the shape. The cat of one tensor is in the original: a copy.
+// Forward returns the block's output, shaped like x. The original concatenates a single tensor, which copies it.
 func (b *nextBlock) Forward(f *frame, x *tensor) *tensor {
 	y := f.Bind(trace.Cat(1, f.Call(b.Spatial, x)))
 	return x.Add(f.Call(b.Point, f.Call(b.Act, f.Call(b.Norm, y))))
@@ -120,8 +120,8 @@ func (g *freqGate) Forward(f *frame, x *tensor) *tensor {
 	return x.Mul(gate.Unsqueeze(1).Unsqueeze(3))
 }
 
-// resBlock2d: two pairs of grouped 3x3 and pointwise convolutions; both ReLUs
-// work in place, the first before its batch norm (basic_resnet).
+// resBlock2d is ReDimNet's basic_resnet block: two pairs of grouped 3x3 and pointwise convolutions. Both ReLUs work in
+// place, the first one before its batch norm.
 type resBlock2d struct {
 	nn.Module
 	Conv1, Point1 *nn.Conv

@@ -7,8 +7,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
-// Facts of the task: audio of 16 kHz, in chunks of 3 s by default, the speakers of VoxCeleb2's
-// development set, and the widths at which the embedding is trained.
+// Facts of the training: 16 kHz audio, by default in chunks of 3 s, the speakers of VoxCeleb2's development set, and
+// the widths of the Matryoshka embedding.
 const (
 	perMilli = 16 // samples of a millisecond
 	speakers = 5_994
@@ -18,7 +18,7 @@ const (
 
 var widths = []int64{64, 128, 192, 256}
 
-// melFrontEnd: pre-emphasis, power mel spectrogram, log, mean removal; in fp32 and without gradient.
+// melFrontEnd computes pre-emphasis, power mel spectrogram, log and mean removal, in fp32 and without gradients.
 type melFrontEnd struct {
 	nn.Module
 	Emphasis, Window, Bank *nn.Buffer
@@ -34,7 +34,7 @@ func newMelFrontEnd(bins, hop int64) *melFrontEnd {
 	}
 }
 
-// Forward maps waves [B, 1, samples] to [B, bins, T].
+// Forward maps waveforms [B, 1, samples] to spectrograms [B, bins, T].
 func (m *melFrontEnd) Forward(f *frame, x *tensor) (y *tensor) {
 	f.Set(&x, x.To(trace.F32))
 	f.Tape().NoGrad(func() {
@@ -49,7 +49,7 @@ func (m *melFrontEnd) Forward(f *frame, x *tensor) (y *tensor) {
 	return y
 }
 
-// attentivePool is the attentive mean and standard deviation over time.
+// attentivePool computes the attention-weighted mean and standard deviation over time.
 type attentivePool struct {
 	nn.Module
 	Score1, Score2 *nn.Conv
@@ -83,7 +83,7 @@ func (p *attentivePool) Forward(f *frame, x *tensor) *tensor {
 	return trace.Cat(1, mean, variance.ClampMin().Sqrt())
 }
 
-// mrlHead gives one embedding whose prefixes are the narrower ones.
+// mrlHead computes one embedding. Its prefixes are the narrower embeddings (Matryoshka representation learning, MRL).
 type mrlHead struct {
 	nn.Module
 	Bn     *nn.BatchNorm
@@ -100,7 +100,7 @@ func (h *mrlHead) forward(f *frame, x *tensor) []*tensor {
 	return lists.Map(widths, func(d int64) *tensor { return f.Bind(e.Slice(1, 0, d)) })
 }
 
-// model is the speaker network with its MRL head.
+// model is the speaker network with the MRL head.
 type model struct {
 	nn.Module
 	Mel  *melFrontEnd
@@ -117,7 +117,7 @@ func newModel(c config) *model {
 	}
 }
 
-// call maps waves [B, 1, samples] to one embedding per width.
+// call maps waveforms [B, 1, samples] to one embedding for each width.
 func (m *model) call(f *frame, wave *tensor, checkpointing bool) []*tensor {
 	g := f.CallFrame(wave)
 	var x *tensor
@@ -134,8 +134,7 @@ func (m *model) call(f *frame, wave *tensor, checkpointing bool) []*tensor {
 	return out
 }
 
-// angularMargin is the additive angular margin softmax over all speakers; its
-// weight is cut to the width of the embedding.
+// angularMargin is the additive angular margin softmax over all speakers. Its weight is cut to the embedding's width.
 type angularMargin struct {
 	nn.Module
 	Weight *nn.Parameter
@@ -155,7 +154,7 @@ func (a *angularMargin) call(f *frame, embedding, labels *tensor) *tensor {
 	return g.Return(out.CrossEntropy(labels))
 }
 
-// matryoshkaLoss is the mean of the margin loss over the embeddings.
+// matryoshkaLoss is the mean of the margin losses of all embedding widths.
 type matryoshkaLoss struct {
 	nn.Module
 	Base *angularMargin

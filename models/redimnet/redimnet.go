@@ -1,5 +1,5 @@
-// Package redimnet is MRL-ReDimNet: a mel front end, the ReDimNet body, an attentive pooling, an MRL head and the
-// angular-margin losses, trained as its trainer does.
+// Package redimnet records the training of MRL-ReDimNet, a speaker embedding network: a mel front end, the ReDimNet
+// body, attentive pooling, an MRL head and angular-margin losses.
 package redimnet
 
 import (
@@ -69,14 +69,14 @@ func caveats(c models.Case) (all []string) {
 	return all
 }
 
-// trainer is the training system of one case.
+// trainer records training steps of one case.
 type trainer struct {
 	train.OwnLoopModel[batch]
 	model     *model
 	criterion *matryoshkaLoss
 }
 
-// batch is a batch of the loader: clips and their speakers.
+// batch is a batch of audio clips and their speakers.
 type batch struct{ wave, labels *tensor }
 
 func newTrainer(c config, k models.Case) *trainer {
@@ -98,13 +98,13 @@ func newTrainer(c config, k models.Case) *trainer {
 	return t
 }
 
-// load brings n clips and their labels to the device.
+// load copies n clips and their labels to the device.
 func (t *trainer) load(tape *trace.Tape, n int) batch {
 	wave := tape.Hold(tape.New("randn", program.Batch, trace.F32, int64(n), 1, perMilli*t.Case.Settings["chunk-ms"]))
 	return batch{wave, tape.Hold(tape.New("randint_low", program.Batch, trace.I64, int64(n)))}
 }
 
-// losses runs the model and the loss over all widths of the embedding.
+// losses records the forward pass and the loss over all embedding widths.
 func (t *trainer) losses(f *trace.Frame, embeddings *[]*tensor, loss **tensor, b batch) {
 	f.SetAll(embeddings, t.model.call(f, b.wave, t.Case.Checkpointing))
 	f.Tape().Mark("forward")
@@ -112,7 +112,7 @@ func (t *trainer) losses(f *trace.Frame, embeddings *[]*tensor, loss **tensor, b
 	f.Tape().Mark("loss")
 }
 
-// step runs one optimizer step of the trainer, which clips after every backward and does not divide the loss.
+// step records one optimizer step. The MRL trainer clips gradients after every backward and does not divide the loss.
 func (t *trainer) step(s *train.Session, opt *optim.Optimizer, b batch) {
 	f := s.Tape.Frame()
 	t.Net.SetTraining(true)
@@ -136,7 +136,7 @@ func (t *trainer) step(s *train.Session, opt *optim.Optimizer, b batch) {
 	train.EndTrainingStep(f, loss)
 }
 
-// contextKind is the kind of 1-D block.
+// contextKind is the kind of context over time in a 1-D block.
 type contextKind int
 
 const (
@@ -144,7 +144,7 @@ const (
 	attentionOnly
 )
 
-// blockKind is the kind of 2-D block.
+// blockKind is the kind of a 2-D block.
 type blockKind int
 
 const (
@@ -153,8 +153,8 @@ const (
 	gatedResNet
 )
 
-// stage is a row of a size's table: frequency stride, number of 2-D blocks,
-// channel expansion, and reduction of the 1-D block (0: no such block).
+// stage holds the sizes of one stage: frequency stride, number of 2-D blocks, channel expansion, and the 1-D block's
+// channel reduction (0: no 1-D block).
 type stage struct{ stride, blocks, expansion, reduction int64 }
 
 // config describes a ReDimNet body.

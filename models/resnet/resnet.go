@@ -22,7 +22,7 @@ func newConv(in, out, kernel, stride int64) *nn.Conv {
 	})
 }
 
-// newShortcut returns the projection of a block's input, nil if the input is added unchanged.
+// newShortcut returns the projection of a block's input; nil if the input is added unchanged.
 func newShortcut(in, out, stride int64) *nn.Sequential {
 	if in == out && stride == 1 {
 		return nil
@@ -30,7 +30,7 @@ func newShortcut(in, out, stride int64) *nn.Sequential {
 	return nn.NewSequential(newConv(in, out, 1, stride), nn.NewBatchNorm(out))
 }
 
-// block is BasicBlock, two 3x3 convolutions with a residual, or Bottleneck, a 3x3 convolution between two 1x1 ones.
+// block is timm's BasicBlock (two 3x3 convolutions) or Bottleneck (a 3x3 convolution between two 1x1 ones).
 type block struct {
 	nn.Module
 	Conv1      *nn.Conv
@@ -54,7 +54,7 @@ func newBasicBlock(in, planes, stride int64) *block {
 	}
 }
 
-// expansion is how much wider a bottleneck block's result is than its inside.
+// expansion is the ratio of a bottleneck block's output channels to its inner channels.
 const expansion = 4
 
 func newBottleneck(in, planes, stride int64) *block {
@@ -81,7 +81,7 @@ func (b *block) Forward(f *frame, x *tensor) *tensor {
 	return f.Set(&x, f.Call(last, x))
 }
 
-// resNet is a stem, four stages of blocks and a classifier.
+// resNet is a ResNet: the stem, four stages of blocks and a classifier.
 type resNet struct {
 	nn.Module
 	Conv1                          *nn.Conv
@@ -150,7 +150,7 @@ func (m *resNet) head(f *frame, x *tensor) *tensor {
 	return g.Return(g.Call(m.Fc, x))
 }
 
-// variant is a member of the family.
+// variant is the configuration of a ResNet of a certain depth.
 type variant struct {
 	depth    int
 	blocks   [4]int64
@@ -165,7 +165,7 @@ var variants = []variant{
 	{152, [4]int64{3, 8, 36, 3}, newBottleneck},
 }
 
-// Models returns resnet18 to resnet152.
+// Models returns resnet18 to resnet152 of timm.
 func Models() []models.Model {
 	var all []models.Model
 	for _, v := range variants {
@@ -190,7 +190,7 @@ func Models() []models.Model {
 	return all
 }
 
-// classification returns the task of the family: cross entropy over the classes.
+// classification returns the task of image classification by cross entropy.
 func (v variant) classification(c models.Case) train.Task {
 	net, size := newResNet(v.blocks, c.Settings["classes"], v.newBlock), c.Settings["image-size"]
 	return &train.SupervisedTask{

@@ -11,7 +11,7 @@ type (
 	tensor = trace.Tensor
 )
 
-// Sizes of the system: noise and condition, and the spectrograms that come out.
+// Sizes of the model: of noise and condition, and of the generated spectrograms.
 const (
 	noise     = 100
 	condition = 2
@@ -24,7 +24,7 @@ func newLeakyReLU() *nn.FuncLayer { return nn.NewFunc((*tensor).LeakyReLU) }
 // newLeakyReLUInPlace returns LeakyReLU(0.2, inplace=True).
 func newLeakyReLUInPlace() *nn.FuncLayer { return nn.NewFunc((*tensor).LeakyReLUInPlace) }
 
-// channelGate scales channels by a gate from their means and maxima.
+// channelGate scales channels by a gate computed from their means and maxima.
 type channelGate struct {
 	nn.Module
 	Fc *nn.Sequential
@@ -45,7 +45,7 @@ func (l *channelGate) Forward(f *frame, x *tensor) *tensor {
 	return x.Mul(g.View(b, c, 1, 1))
 }
 
-// newUpsampling doubles both sides.
+// newUpsampling returns a block that doubles height and width.
 func newUpsampling(in, out int64) *nn.Sequential {
 	return nn.NewSequential(
 		nn.NewConvTranspose(in, out, nn.ConvOptions{Kernel: []int64{4, 4}, Stride: []int64{2}, Padding: []int64{1}}),
@@ -119,7 +119,7 @@ func (d *discriminator) call(f *frame, spec, c *tensor) *tensor {
 	return in.Return(in.Call(d.Fc, trace.Cat(1, x.View(x.Size(0), -1), e)))
 }
 
-// gan is both halves.
+// gan holds the generator and the discriminator.
 type gan struct {
 	nn.Module
 	Generator     *generator

@@ -1,5 +1,5 @@
-// Package specgan is the conditional spectrogram GAN: a generator and a
-// discriminator with spectral norm, trained in alternating steps.
+// Package specgan records the training of a conditional spectrogram GAN: a generator and a discriminator with spectral
+// norm, trained in turn.
 package specgan
 
 import (
@@ -11,11 +11,11 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// discriminatorSteps is how often the discriminator is trained for each step
-// of the generator while its accuracy is below 80 %.
+// discriminatorSteps is the number of discriminator steps for each generator step while the discriminator's accuracy is
+// below 80 %.
 const discriminatorSteps = 2
 
-// Models returns the system.
+// Models returns the spectrogram GAN.
 func Models() []models.Model {
 	const name = "spectrogram-gan"
 	return []models.Model{{
@@ -58,7 +58,7 @@ func Models() []models.Model {
 	}}
 }
 
-// trainer is the training system of one case.
+// trainer records training steps of one case.
 type trainer struct {
 	c                  models.Case
 	model              *gan
@@ -117,7 +117,7 @@ func (t *trainer) Record(tape *trace.Tape, steps int) error {
 	})
 }
 
-// randomCondition returns torch.rand(n, 2) * 2 - 1.
+// randomCondition records torch.rand(n, 2) * 2 - 1.
 func (l *loop) randomCondition(n int64) (c *tensor) {
 	l.Tape.WithClass(program.Batch, func() {
 		c = l.Tape.New("rand", program.Batch, trace.F32, n, condition).MulScalar().AddScalar()
@@ -125,7 +125,7 @@ func (l *loop) randomCondition(n int64) (c *tensor) {
 	return c
 }
 
-// step runs one update of both networks.
+// step records one update of both networks.
 func (l *loop) step() {
 	*l = loop{Session: l.Session, t: l.t, batches: l.batches, optG: l.optG, optD: l.optD, spec: l.spec, cond: l.cond}
 	l.f = l.Tape.Frame()
@@ -149,8 +149,8 @@ func (l *loop) step() {
 	train.EndTrainingStep(l.f, l.lossG)
 }
 
-// probeAccuracy runs both networks without gradients on new noise and the batch: the discriminator's accuracy there
-// decides how often it is trained. The results stay bound to their names.
+// probeAccuracy records both networks without gradients on new noise and the batch, which gives the discriminator's
+// accuracy. That decides how often it is trained. The results stay bound to their variables.
 func (l *loop) probeAccuracy() {
 	m, f := l.t.model, l.f
 	l.Tape.NoGrad(func() {
@@ -174,7 +174,7 @@ func (l *loop) generate(z *tensor) *tensor { return l.call(l.t.model.Generator.c
 
 func (l *loop) discriminate(spec *tensor) *tensor { return l.call(l.t.model.Discriminator.call, spec) }
 
-// call runs a network on the batch's condition, and with checkpointing again in backward.
+// call records a network on the batch's condition; with checkpointing, backward recomputes it.
 func (l *loop) call(network func(f *frame, x, c *tensor) *tensor, x *tensor) *tensor {
 	if !l.t.c.Checkpointing {
 		return network(l.f, x, l.cond)
@@ -204,7 +204,7 @@ func (l *loop) trainDiscriminator(last bool) {
 	l.backwardAndStep("d", l.lossD, l.optD, l.t.critics, "d_optimizer", last)
 }
 
-// backwardAndStep runs backward from a loss, and in the last micro-batch an optimizer step.
+// backwardAndStep records backward from a loss and, in the last micro-batch, an optimizer step.
 func (l *loop) backwardAndStep(of string, loss *trace.Tensor, o *optim.Optimizer, trained []*nn.Parameter, phase string,
 	last bool,
 ) {

@@ -11,7 +11,7 @@ type (
 	tensor = trace.Tensor
 )
 
-// Sizes of both networks: 54 points with two coordinates, 60 words.
+// Sizes of both networks: 54 points with two coordinates, 60 words to recognize.
 const (
 	features    = 108
 	classes     = 60
@@ -20,7 +20,7 @@ const (
 	feedForward = 512
 )
 
-// network is a model that the trainer trains.
+// network is a model that the trainer can train.
 type network interface {
 	call(f *frame, poses, mask *tensor, checkpointing bool) *tensor
 }
@@ -70,7 +70,7 @@ func (n *spoterNet) call(f *frame, x, mask *tensor, checkpointing bool) *tensor 
 	return g.Return(g.Call(n.Head, firstToken(x)))
 }
 
-// attention materializes its probabilities.
+// attention is self-attention that keeps its probabilities.
 type attention struct {
 	nn.Module
 	Q, K, V, O *nn.Linear

@@ -1,5 +1,5 @@
-// Package spoter is BdSLW-SPOTER, sign language words from poses: the eight-layer encoder of the training notebook and
-// the six-layer one of the notebook before.
+// Package spoter records the training of BdSLW-SPOTER, which recognizes words of sign language from poses: the
+// eight-layer encoder of the training notebook, and the six-layer encoder of an earlier notebook.
 package spoter
 
 import (
@@ -11,16 +11,16 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// Frames of a clip, padded; the first notebook cuts at firstFrames.
+// The numbers of frames of a clip: padded, or cut at firstFrames by the earlier notebook.
 const (
 	frames      = 150
 	firstFrames = 100
 )
 
-// inference is the stage in which nothing is trained.
+// inference is the freeze stage in which nothing is trained.
 const inference = "inference"
 
-// Models returns the two training phases; the network of the second is evaluated in stage inference.
+// Models returns the models of both training phases; stage inference evaluates the second phase's network.
 func Models() []models.Model {
 	entry := func(name, summary string, first bool, validation int, d models.Case, notes ...string) models.Model {
 		stages, trains := []string{"full"}, map[string]string(nil)
@@ -55,7 +55,7 @@ func Models() []models.Model {
 	}
 }
 
-// check returns an error for options that the inference stage does not have.
+// check returns an error for options that the inference stage does not support.
 func check(c models.Case) error {
 	if c.Stage == inference && c.Optimizer != "" {
 		return &models.CaseError{Model: c.Model, Field: "optimizer", Reason: "stage " + inference + " has none"}
@@ -70,7 +70,7 @@ func caveats(c models.Case) []string {
 	return nil
 }
 
-// trainer is the training system of one case.
+// trainer records training steps of one case.
 type trainer struct {
 	train.OwnLoopModel[batch]
 	first bool
@@ -94,7 +94,7 @@ func newTrainer(c models.Case, first bool) *trainer {
 
 type batch struct{ poses, mask, labels *tensor }
 
-// load brings n clips to the device.
+// load copies n clips to the device.
 func (t *trainer) load(tape *trace.Tape, clips int) batch {
 	n, length := int64(clips), int64(frames)
 	if t.first {
@@ -107,7 +107,7 @@ func (t *trainer) load(tape *trace.Tape, clips int) batch {
 	}
 }
 
-// losses runs the model and the loss.
+// losses records the forward pass and the loss.
 func (t *trainer) losses(f *trace.Frame, logits, loss **tensor, b batch) {
 	smoothing := 0.1
 	if t.first {
@@ -122,7 +122,7 @@ func (t *trainer) losses(f *trace.Frame, logits, loss **tensor, b batch) {
 	f.Tape().Mark("loss")
 }
 
-// step runs one optimizer step of the notebook's loop.
+// step records one optimizer step of the notebook's loop.
 func (t *trainer) step(s *train.Session, opt *optim.Optimizer, b batch) {
 	f := s.Tape.Frame()
 	t.Net.SetTraining(true)
@@ -147,7 +147,7 @@ func (t *trainer) step(s *train.Session, opt *optim.Optimizer, b batch) {
 	train.EndTrainingStep(f, loss)
 }
 
-// evaluate runs as many batches of the evaluation as a training step has.
+// evaluate records as many evaluation batches as a training step has micro-batches.
 func (t *trainer) evaluate(s *train.Session, b batch) {
 	f := s.Tape.Frame()
 	t.Net.SetTraining(false)

@@ -181,7 +181,7 @@ func Gemma3Masks(window int64) func(f *frame, ids, kinds, padding *tensor) (full
 	}
 }
 
-// imageNumbers records get_block_sequence_ids_for_mask: the number of the image that each token belongs to.
+// imageNumbers records transformers' get_block_sequence_ids_for_mask: the number of each token's image.
 func imageNumbers(f *frame, kinds *tensor) *tensor {
 	g := f.FuncFrame(kinds)
 	image := g.Bind(kinds.EqScalar())

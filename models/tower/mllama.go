@@ -42,8 +42,7 @@ func addMllamaLayers(p *nn.NamedModule, s Size, n int64, gated bool) {
 	})
 }
 
-// MllamaImages encodes images, cut into tiles, with Mllama's tower. The decoder's cross-attention layers read the
-// result.
+// MllamaImages encodes images, cut into tiles, with Mllama's tower. Cross-attention layers read the result.
 type MllamaImages struct {
 	Tower     *nn.NamedModule
 	Projector *nn.NamedModule // what holds it
@@ -176,7 +175,8 @@ func (q *MllamaImages) addPositions(f *frame, m *nn.NamedModule, x *tensor) *ten
 	})
 }
 
-// tileMask records _prepare_aspect_ratio_attention_mask: an additive mask for every pair of patches of n images.
+// tileMask records Mllama's _prepare_aspect_ratio_attention_mask: an additive mask for all pairs of patches of n
+// images.
 func (q *MllamaImages) tileMask(f *frame, n, padded int64) *tensor {
 	d := q.patchType()
 	g := f.FuncFrame(q.tiles)

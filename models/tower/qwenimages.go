@@ -72,8 +72,8 @@ func (q *QwenImages) Encode(f *frame, ids, _, embeds *tensor, text hf.Text) Deco
 	return seen
 }
 
-// imageFeatures records get_image_features: the tower's last state, the features of each image, and the features of
-// deeper layers. All of them live in frame f.
+// imageFeatures records Qwen VL's get_image_features: the tower's last state, the features of each image, and the
+// features of deeper layers. All of them live in frame f.
 func (q *QwenImages) imageFeatures(f *frame, text hf.Text) (last *tensor, images []*tensor, deep [][]*tensor) {
 	g := f.CallFrame(q.pixels, q.grid)
 	pixels := g.Bind(q.pixels.To(q.patchEmbed().DType))
@@ -157,13 +157,13 @@ func (q *QwenImages) embedPatches(f *frame, pixels *tensor) *tensor {
 	return y
 }
 
-// inWindowOrder records permute_input_for_window_attn: it sorts the squares of patches by window.
+// inWindowOrder records transformers' permute_input_for_window_attn: it sorts the squares of patches by window.
 func (q *QwenImages) inWindowOrder(x, order *tensor) *tensor {
 	unit := q.Size.Merge * q.Size.Merge
 	return x.Reshape(x.Size(0)/unit, unit, -1).Index(order).Reshape(x.Size(0), -1)
 }
 
-// positionIDs records get_vision_position_ids: the row and the column of each patch [patches, 2].
+// positionIDs records transformers' get_vision_position_ids: the row and the column of each patch [patches, 2].
 func (q *QwenImages) positionIDs(f *frame) *tensor {
 	g := f.FuncFrame(q.grid)
 	t, n := g.Tape(), q.patchesPerSide()
@@ -210,8 +210,7 @@ func (q *QwenImages) windowLengths() (lengths []int64) {
 	return lengths
 }
 
-// forwardBlock records a layer's forward of patches, the ends of spans, cosines and sines. Patches attend within their
-// span.
+// forwardBlock records a layer's forward of patches, ends of spans, cosines and sines. Patches attend within spans.
 func (q *QwenImages) forwardBlock(f *frame, l *nn.NamedModule, args []*tensor, spans []int64) *tensor {
 	x, attn := args[0], l.ModuleAt("attn")
 	lengths := slices.Repeat(spans, int(q.imageCount()))
@@ -305,8 +304,8 @@ func (q *QwenImages) mergePatches(f *frame, m *nn.NamedModule, x *tensor) *tenso
 	})
 }
 
-// nearestPositions records get_vision_interpolation_indices_and_weights: for each patch the four nearest positions
-// [patches, 4], and their weights.
+// nearestPositions records transformers' get_vision_interpolation_indices_and_weights: for each patch the four nearest
+// positions [patches, 4], and their weights.
 func (q *QwenImages) nearestPositions(f *frame) (taps, weights *tensor) {
 	n := q.imageCount() * q.patchesPerSide() * q.patchesPerSide()
 	return f.Bind(f.Tape().Zeros(trace.I64, n, 4)), f.Bind(f.Tape().Zeros(trace.F32, n, 4))

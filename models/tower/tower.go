@@ -22,8 +22,8 @@ type Size struct {
 	// Channels, Patch and Image describe the input: color channels, and pixels along a side of a patch and of an image.
 	// Frames is the number of images that a patch covers, Bins the number of frequency bins of audio.
 	Channels, Patch, Image, Frames, Bins int64
-	// Positions is the number of position embeddings, Merge the number of patches along a token's side, Out the output
-	// width.
+	// Positions is the number of position embeddings, Merge the number of patches along a token's side, Out the width
+	// out.
 	Positions, Merge, Out int64
 	// Deep is the number of layers whose outputs are added to the decoder's first layers (deepstack).
 	Deep int64

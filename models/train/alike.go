@@ -111,8 +111,7 @@ func (f *stepFingerprints) fingerprint(from, to int) string {
 	return string(h.Sum(nil))
 }
 
-// liveAcross returns the sizes of tensors made before an instruction and read after it, without parameters and
-// buffers.
+// liveAcross returns sizes of tensors made before an instruction and read after it, without parameters and buffers.
 func (f *stepFingerprints) liveAcross(at int) []int64 {
 	var out []int64
 	for b := range f.p.Buffers {

@@ -25,8 +25,7 @@ type ModelLayout struct {
 	Linears []string
 	// Sharing maps the names of tied parameters to the modules that share them, without the module that names them.
 	Sharing map[string][]string
-	// Frozen reports whether this is a reference model, not the trained one. Adapted reports whether only adapters
-	// are trained.
+	// Frozen reports whether this is a reference model, not the trained one. Adapted: only adapters are trained.
 	Frozen, Adapted bool
 	// Optimizer is the case's optimizer; zero for the model's own.
 	Optimizer optim.Config

@@ -5,8 +5,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// SupervisedTask is a task whose batch is one input with labels. It implements [Adaptable]; peft copies none of its
-// layers.
+// SupervisedTask is a task whose batch is one input with labels. It implements [Adaptable]; peft copies no layers.
 type SupervisedTask struct {
 	// Net is the argument of [nn.NewTree]. Last is the layer that freeze stage "head" trains.
 	Net, Last any

@@ -13,8 +13,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// Task is a model with its batch and one loss, trained by AdamW over the trainable parameters with gradients clipped
-// to a norm.
+// Task is a model with its batch and one loss, trained by AdamW with gradients clipped to a norm.
 type Task interface {
 	// Model returns the argument of [nn.NewTree]. Head returns the layer that freeze stage "head" trains.
 	Model() any

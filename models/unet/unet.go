@@ -14,10 +14,10 @@ type (
 	tensor = trace.Tensor
 )
 
-// levels is the number of resolutions; each halves the one before.
+// levels is the number of resolutions; each is half the previous one.
 const levels = 5
 
-// Models returns unet.
+// Models returns the U-Net.
 func Models() []models.Model {
 	return []models.Model{train.CompleteModel(models.Model{
 		Name:      "unet",
@@ -54,7 +54,7 @@ func doubleConv(in, out int64) *nn.Sequential {
 		conv(out), nn.NewBatchNorm(out), nn.NewReLUInPlace())
 }
 
-// uNet has five levels down and up again, with a skip connection at each.
+// uNet is a U-Net with five resolutions and a skip connection at each.
 type uNet struct {
 	nn.Module
 	Down  []*nn.Sequential
@@ -96,7 +96,7 @@ func (m *uNet) call(f *frame, x *tensor, checkpointing bool) *tensor {
 	return g.Return(g.Call(m.Out, x))
 }
 
-// segmentation returns the task of the network: cross entropy of every pixel.
+// segmentation returns the training task: cross entropy of every pixel.
 func segmentation(c models.Case) train.Task {
 	net, size := newUNet(c.Settings["width"], c.Settings["classes"]), c.Settings["image-size"]
 	return &train.SupervisedTask{

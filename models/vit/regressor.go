@@ -9,13 +9,13 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// predictedValues is the number of predictions for an image: valence and arousal.
+// predictedValues is the number of values that the model predicts for an image: valence and arousal.
 const predictedValues = 2
 
-// trainedLayers is how many of the last layers each stage trains besides the head.
+// trainedLayers is the number of last layers that each freeze stage trains besides the head; -1 for all.
 var trainedLayers = map[string]int{"full": -1, "unfreeze-3": 3, "unfreeze-2": 2, "unfreeze-1": 1, "frozen": 0}
 
-// Models returns vit-b16-224 as the notebook trains it.
+// Models returns vit-b16-224 as a music-emotion notebook trains it.
 func Models() []models.Model { return []models.Model{notebookModel()} }
 
 func notebookModel() models.Model {
@@ -78,14 +78,14 @@ func (m *regressor) call(f *frame, pixels *tensor, checkpointing bool) *tensor {
 	return g.Return(g.Call(m.Head, m.Vit.Call(g, pixels, checkpointing).Select(1, 0)))
 }
 
-// trainer is the training system of the notebook.
+// trainer records training steps of the notebook.
 type trainer struct {
 	train.OwnLoopModel[batch]
 	config Config
 	model  *regressor
 }
 
-// batch is a batch of the loader: images and their values.
+// batch is a batch of images and the values to predict.
 type batch struct{ x, y *tensor }
 
 func newTrainer(config Config, c models.Case) *trainer {
@@ -104,7 +104,7 @@ func newTrainer(config Config, c models.Case) *trainer {
 	return t
 }
 
-// load brings n images and their values to the device.
+// load copies n images and their values to the device.
 func (t *trainer) load(tape *trace.Tape, images int) (b batch) {
 	n := int64(images)
 	b.x = tape.Hold(tape.New("randn", program.Batch, trace.F32, n, t.config.Channels, t.config.Image, t.config.Image))
@@ -114,7 +114,7 @@ func (t *trainer) load(tape *trace.Tape, images int) (b batch) {
 	return b
 }
 
-// losses runs the model and the weighted sum of the two squared errors.
+// losses records the forward pass and the weighted sum of the two squared errors.
 func (t *trainer) losses(f *trace.Frame, out, loss **tensor, b batch) {
 	f.Set(out, t.model.call(f, b.x, t.Case.Checkpointing))
 	f.Tape().Mark("forward")
@@ -126,7 +126,7 @@ func (t *trainer) losses(f *trace.Frame, out, loss **tensor, b batch) {
 	f.Tape().Mark("loss")
 }
 
-// parameterGroups returns the parameters of the head and, if any are trained, of the body.
+// parameterGroups returns the parameters of the head and, if any are trained, of the layers.
 func (t *trainer) parameterGroups() [][]*nn.Parameter {
 	groups := [][]*nn.Parameter{nn.NewTree(t.model.Head).Parameters}
 	if body := train.Trainable(nn.NewTree(t.model.Vit).Parameters); len(body) > 0 {
@@ -135,7 +135,7 @@ func (t *trainer) parameterGroups() [][]*nn.Parameter {
 	return groups
 }
 
-// step runs one update of the notebook.
+// step records one update of the notebook's loop.
 func (t *trainer) step(s *train.Session, opt *optim.Optimizer, b batch) {
 	f := s.Tape.Frame()
 	t.Net.SetTraining(true)

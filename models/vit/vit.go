@@ -25,9 +25,9 @@ type Config struct {
 	Image, Patch, Channels          int64
 	Width, Layers, Heads, Inner     int64
 	HiddenDropout, AttentionDropout float64
-	// Activation is the name of a function, see [hf.Activations]; "" is gelu.
+	// Activation is the name of an activation function, see [hf.Activations]; empty is gelu.
 	Activation string
-	// NoQKVBias leaves out the bias of query, key and value.
+	// NoQKVBias means that query, key and value projections have no bias.
 	NoQKVBias bool
 }
 
@@ -92,7 +92,7 @@ func (a *attention) Forward(f *frame, x *tensor) *tensor {
 	return f.Set(&y, f.Call(a.OProj, y))
 }
 
-// layer is ViTLayer, normalized before each half.
+// layer is ViTLayer, with a norm before attention and before the feed-forward part.
 type layer struct {
 	nn.Module
 	Attention       *attention
@@ -113,7 +113,7 @@ func newLayer(c Config) *layer {
 	}
 }
 
-// forward takes hidden states.
+// forward records the layer's forward; args are the hidden states.
 func (l *layer) forward(f *frame, args []*tensor) *tensor {
 	x := args[0]
 	residual := f.Bind(x)
@@ -124,7 +124,7 @@ func (l *layer) forward(f *frame, args []*tensor) *tensor {
 	return f.Set(&x, x.Add(residual))
 }
 
-// pooler is ViTPooler: the class token, projected.
+// pooler is ViTPooler: a projection of the class token.
 type pooler struct {
 	nn.Module
 	Dense      nn.Layer
@@ -146,7 +146,7 @@ type Model struct {
 	Pooler     *pooler
 }
 
-// New builds the model, with a pooler if one is wanted.
+// New returns the modules of ViTModel, with a pooler if pooling is true.
 func New(c Config, pooling bool) *Model {
 	m := &Model{Embeddings: newEmbeddings(c), Layernorm: nn.NewLayerNorm(c.Width)}
 	m.Layers = lists.Make(c.Layers, func(int64) *layer { return newLayer(c) })
@@ -156,8 +156,8 @@ func New(c Config, pooling bool) *Model {
 	return m
 }
 
-// Call maps images [batch, channels, size, size] to hidden states [batch, tokens, width]. The pooler's result is not
-// returned.
+// Call maps images [batch, channels, size, size] to hidden states [batch, tokens, width]. It does not return the
+// pooler's result.
 func (m *Model) Call(f *frame, pixels *tensor, checkpointing bool) *tensor {
 	g := f.CallFrame(pixels)
 	embedded := g.Bind(g.Call(m.Embeddings, pixels))
@@ -177,7 +177,7 @@ func (m *Model) Call(f *frame, pixels *tensor, checkpointing bool) *tensor {
 
 const imageSetting = "image-size"
 
-// ImageSetting returns the size of images.
+// ImageSetting returns the setting of the images' height and width.
 func ImageSetting(usual int64) models.Setting {
 	return models.Setting{Name: imageSetting, Usage: "pixels of a side", Default: usual, Min: 1, Max: 1 << 13}
 }
@@ -189,7 +189,7 @@ type imageClassifier struct {
 	Classifier nn.Layer
 }
 
-// call returns the loss of classifying images.
+// call returns the loss of image classification.
 func (m *imageClassifier) call(f *frame, pixels, labels *tensor, classes hf.Classes, checkpointing bool) *tensor {
 	g := f.ModuleFrame(m, pixels, labels)
 	pixels = g.Argument(pixels)

@@ -10,14 +10,14 @@ type (
 	tensor = trace.Tensor
 )
 
-// Sizes of the system: patches of 64 x 64 mel bins and frames, latents of 64 channels, 128 codes.
+// Sizes of the model: patches of 64 x 64 mel bins and frames, latents of 64 channels, 128 codes.
 const (
 	patch  = 64
 	latent = 64
 	codes  = 128
 )
 
-// separableBlock: depthwise 3x3 without bias, pointwise 1x1, batch norm, SiLU; a residual where the shape stays.
+// separableBlock is a depthwise 3x3 and a pointwise convolution, batch norm and SiLU, with a residual if shapes agree.
 type separableBlock struct {
 	nn.Module
 	Dw, Pw *nn.Conv
@@ -63,13 +63,13 @@ func newEncoder() *encoder {
 
 func (e *encoder) Forward(f *frame, x *tensor) *tensor { return f.Call(e.Net, x).Tanh().MulScalar() }
 
-// codebook is the codebook, an nn.Embedding of which only the weight is used.
+// codebook is an nn.Embedding of which only the weight is used.
 type codebook struct {
 	nn.Module
 	Weight *nn.Parameter
 }
 
-// quantizer finds the nearest code by the full matrix of distances; the codebook follows by moving averages.
+// quantizer finds the nearest code by the matrix of all distances. Moving averages update the codebook.
 type quantizer struct {
 	nn.Module
 	Count, Total *nn.Buffer
@@ -83,7 +83,7 @@ func newQuantizer() *quantizer {
 	}
 }
 
-// call maps latents [N, c, h, w] to quantized ones, the commitment loss and the perplexity.
+// call maps latents [N, c, h, w] to quantized latents, the commitment loss and the perplexity.
 func (q *quantizer) call(f *frame, z *tensor) (quantized, loss, perplexity *tensor) {
 	g := f.ModuleFrame(q, z)
 	b, c, h, w := z.Size(0), z.Size(1), z.Size(2), z.Size(3)
@@ -107,7 +107,7 @@ func (q *quantizer) call(f *frame, z *tensor) (quantized, loss, perplexity *tens
 	return quantized, l, p
 }
 
-// updateAverages updates the moving averages with this batch.
+// updateAverages updates the moving averages with this batch's codes.
 func (q *quantizer) updateAverages(f *frame, hot, flat *tensor) {
 	n := f.Bind(hot.Sum(false, 0))
 	s := f.Bind(hot.T().Matmul(flat))
@@ -120,7 +120,7 @@ func (q *quantizer) updateAverages(f *frame, hot, flat *tensor) {
 	})
 }
 
-// decoder maps quantized latents back to patches.
+// decoder maps quantized latents to patches.
 type decoder struct {
 	nn.Module
 	Up  []*nn.Sequential
@@ -149,7 +149,7 @@ func (d *decoder) Forward(f *frame, x *tensor) *tensor {
 	return f.Call(d.Out, x)
 }
 
-// classifierHeads classify machine and transformation of a spectrogram.
+// classifierHeads classify the machine and the transformation of a spectrogram.
 type classifierHeads struct {
 	nn.Module
 	Machine, Transform *nn.Sequential
@@ -163,7 +163,7 @@ func newHeads() *classifierHeads {
 	return &classifierHeads{Machine: mlp(machines), Transform: mlp(transforms)}
 }
 
-// call maps latents [B, 64, 8, 8] to the two rows of logits.
+// call maps latents [B, 64, 8, 8] to the logits of both classifications.
 func (l *classifierHeads) call(f *frame, x *tensor) (machine, transform *tensor) {
 	g := f.CallFrame(x)
 	h := g.Bind(x.AdaptiveAvgPool(1, 1).Flatten(1, -1))
@@ -171,7 +171,7 @@ func (l *classifierHeads) call(f *frame, x *tensor) (machine, transform *tensor)
 	return g.ReturnPair(machine, transform)
 }
 
-// network is the whole model.
+// network is the VQ-VAE with its classifier heads.
 type network struct {
 	nn.Module
 	Encoder   *encoder

@@ -1,4 +1,4 @@
-// Package vqvae is the patch VQ-VAE with semantic heads for mel patches, in the phases of its staged training.
+// Package vqvae records the staged training of a patch VQ-VAE with classifier heads for mel spectrograms.
 package vqvae
 
 import (
@@ -10,13 +10,13 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// The tasks of the heads.
+// The numbers of classes of the classifier heads.
 const (
 	machines   = 4
 	transforms = 6
 )
 
-// Models returns the system with 16 patches a spectrogram, with 8, and with 4, which the project's own command for
+// Models returns the model with 16 patches for each spectrogram, with 8, and with 4, which the project's command for
 // little memory trains.
 func Models() []models.Model {
 	entry := func(name, summary string, patches, stride int64, d models.Case) models.Model {
@@ -72,7 +72,7 @@ func Models() []models.Model {
 	}
 }
 
-// trainer is the training system of one case.
+// trainer records training steps of one case.
 type trainer struct {
 	train.OwnLoopModel[batch]
 	patches int64
@@ -94,7 +94,7 @@ func newTrainer(c models.Case) *trainer {
 
 type batch struct{ patches, machine, transform *tensor }
 
-// load brings n spectrograms and their labels to the device.
+// load copies n spectrograms and their labels to the device.
 func (t *trainer) load(tape *trace.Tape, size int) batch {
 	n := int64(size)
 	return batch{
@@ -104,7 +104,7 @@ func (t *trainer) load(tape *trace.Tape, size int) batch {
 	}
 }
 
-// step runs one update of the trainer: micro-batches, then unscale, clip, step.
+// step records one update: micro-batches, then unscaling of gradients, clipping and the optimizer's step.
 func (t *trainer) step(s *train.Session, opt *optim.Optimizer, b batch) {
 	f := s.Tape.Frame()
 	t.Net.SetTraining(true)
@@ -122,14 +122,14 @@ func (t *trainer) step(s *train.Session, opt *optim.Optimizer, b batch) {
 	train.EndTrainingStep(f, n.total)
 }
 
-// loopVariables are the local names of the training loop.
+// loopVariables are the local variables of the training loop.
 type loopVariables struct {
 	flat, z, q, vq, perplexity, rec, recLoss, pooled  *tensor
 	machine, transform, other, ceMachine, ceTransform *tensor
 	part, total                                       *tensor
 }
 
-// del runs the loop's del statement.
+// del records the loop's del statement.
 func (n *loopVariables) del(f *frame) {
 	for _, x := range []**tensor{
 		&n.z, &n.q, &n.vq, &n.rec, &n.recLoss, &n.pooled, &n.machine, &n.transform,
@@ -139,7 +139,7 @@ func (n *loopVariables) del(f *frame) {
 	}
 }
 
-// losses runs the model and all losses of a micro-batch.
+// losses records the forward pass and all losses of a micro-batch.
 func (t *trainer) losses(f *frame, n *loopVariables, b batch) {
 	m, size := t.model, b.patches.Size(0)
 	headsActive := t.Case.Stage != "vq-only"

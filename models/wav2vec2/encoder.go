@@ -36,7 +36,7 @@ func newFeedForward(c Config) *nn.NamedModule {
 		Add("output_dropout", nn.NewDropout(c.HiddenDropout))
 }
 
-// encoderLayer is Wav2Vec2EncoderLayer, or with stable Wav2Vec2EncoderLayerStableLayerNorm.
+// encoderLayer is Wav2Vec2EncoderLayer, or with StableLayerNorm Wav2Vec2EncoderLayerStableLayerNorm.
 type encoderLayer struct {
 	nn.Module
 	Attention      *attention
@@ -54,7 +54,7 @@ func newEncoderLayer(c Config) *encoderLayer {
 	}
 }
 
-// forward takes hidden states.
+// forward records the layer's forward; args are the hidden states.
 func (l *encoderLayer) forward(f *frame, args []*tensor) *tensor {
 	x := args[0]
 	residual := f.Bind(x)
@@ -116,7 +116,7 @@ type Model struct {
 	Encoder           *encoder
 }
 
-// New builds the model.
+// New returns the modules of Wav2Vec2Model.
 func New(c Config) *Model {
 	channels := c.Conv[len(c.Conv)-1].Width
 	m := &Model{
@@ -133,7 +133,7 @@ func New(c Config) *Model {
 	return m
 }
 
-// Call maps samples [batch, time] to hidden states [batch, frames, width]; it also returns the normalized features.
+// Call maps audio samples [batch, time] to hidden states [batch, frames, width], and returns normalized features.
 func (m *Model) Call(f *frame, samples *tensor, checkpointing bool) (hidden, features *tensor) {
 	g := f.CallFrame(samples)
 	features = g.Bind(m.FeatureExtractor.call(g, samples, checkpointing))
@@ -160,7 +160,7 @@ func newRecognizer(c Config) *recognizer {
 	}
 }
 
-// call gives logits [batch, frames, labels].
+// call returns logits [batch, frames, labels].
 func (m *recognizer) call(f *frame, samples *tensor, checkpointing bool) *tensor {
 	g := f.ModuleFrame(m, samples)
 	samples = g.Argument(samples)

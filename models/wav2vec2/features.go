@@ -17,29 +17,29 @@ type (
 // Config has the fields of Wav2Vec2Config that affect memory.
 type Config struct {
 	Vocab, Width, Layers, Heads, Inner int64
-	// Conv are the layers that turn samples into features.
+	// Conv are the convolutions that turn audio samples into features.
 	Conv     []ConvLayer
 	ConvBias bool
-	// LayerNorms normalizes after every one of them; else the first alone is normalized, by groups of one channel.
+	// LayerNorms has a layer norm after every convolution; otherwise the first has a group norm, the others none.
 	LayerNorms bool
-	// StableLayerNorm normalizes before each half of an encoder layer instead of after it.
+	// StableLayerNorm has norms before attention and feed-forward part of an encoder layer instead of after.
 	StableLayerNorm bool
-	// PositionKernel and PositionGroups describe the convolution that encodes positions.
+	// PositionKernel and PositionGroups are the sizes of the convolution that computes position embeddings.
 	PositionKernel, PositionGroups int64
-	// The probabilities of dropout: of the residual stream, of attention
-	// weights, after the activation, of projected features, of the result.
+	// Dropout probabilities: of the residual stream, of attention weights, after the activation, of projected features,
+	// of the model's output.
 	HiddenDropout, AttentionDropout, ActivationDropout, FeatureDropout, FinalDropout float64
-	// FeatureActivation and Activation are names of functions, see [hf.Activations].
+	// FeatureActivation and Activation are names of activation functions, see [hf.Activations].
 	FeatureActivation, Activation string
-	// MaskVector is the parameter that SpecAugment puts in place of masked frames; nothing is masked here.
+	// MaskVector adds the parameter that SpecAugment substitutes for masked frames. No frame is masked here.
 	MaskVector bool
 }
 
-// ConvLayer is a convolution over time.
+// ConvLayer holds the sizes of a convolution over time.
 type ConvLayer struct{ Width, Kernel, Stride int64 }
 
-// convLayer is one of Wav2Vec2GroupNormConvLayer, Wav2Vec2LayerNormConvLayer and Wav2Vec2NoLayerNormConvLayer; without
-// groups or layers to normalize the norms are nil.
+// convLayer is Wav2Vec2GroupNormConvLayer, Wav2Vec2LayerNormConvLayer or Wav2Vec2NoLayerNormConvLayer. Norms that the
+// class lacks are nil.
 type convLayer struct {
 	nn.Module
 	Conv       *nn.Conv
@@ -68,7 +68,7 @@ func newConvLayer(c Config, i int) *convLayer {
 	return layer
 }
 
-// forward takes features [batch, channels, time].
+// forward records the layer's forward; args are features [batch, channels, time].
 func (l *convLayer) forward(f *frame, args []*tensor) *tensor {
 	x := args[0]
 	f.Set(&x, f.Call(l.Conv, x))
@@ -92,8 +92,8 @@ func newFeatureEncoder(c Config) *featureEncoder {
 	return &featureEncoder{ConvLayers: lists.Make(len(c.Conv), func(i int) *convLayer { return newConvLayer(c, i) })}
 }
 
-// call maps samples [batch, time] to features [batch, channels, frames]. In training its input requires a gradient, as
-// checkpointing needs.
+// call maps audio samples [batch, time] to features [batch, channels, frames]. In training the input requires
+// gradients, since reentrant checkpointing needs that.
 func (e *featureEncoder) call(f *frame, samples *tensor, checkpointing bool) *tensor {
 	g := f.CallFrame(samples)
 	x := g.Bind(samples.Unsqueeze(1))
@@ -113,7 +113,7 @@ type featureProjection struct {
 	Dropout    *nn.Dropout
 }
 
-// call returns projected features and the normalized ones before.
+// call returns the projected features, and the normalized features before the projection.
 func (p *featureProjection) call(f *frame, x *tensor) (projected, normed *tensor) {
 	g := f.CallFrame(x)
 	normed = g.Bind(g.Call(p.LayerNorm, x))

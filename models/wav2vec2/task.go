@@ -18,7 +18,7 @@ const (
 	labelsSetting  = "seq-len"
 )
 
-// Settings returns the sizes of clips.
+// Settings returns the settings of the audio clips' length and transcript.
 func Settings() []models.Setting {
 	return []models.Setting{
 		{Name: secondsSetting, Usage: "seconds of a clip", Length: true, Default: 5, Min: 1, Max: 3600},
@@ -26,7 +26,7 @@ func Settings() []models.Setting {
 	}
 }
 
-// CheckClip returns the setting and reason of clips that are too short for the convolutions; both are empty otherwise.
+// CheckClip returns the setting and reason if a case's clips are too short for the convolutions, else empty strings.
 func (c Config) CheckClip(k models.Case) (setting, reason string) {
 	length := sampleRate * k.Settings[secondsSetting]
 	for i, l := range c.Conv {
@@ -39,8 +39,8 @@ func (c Config) CheckClip(k models.Case) (setting, reason string) {
 	return "", ""
 }
 
-// Recognition returns the task of recognizing labels in clips of the sizes in the case's [Settings]. transformers sees
-// no input embeddings in the model, and so no output embeddings.
+// Recognition returns the task of speech recognition by CTC on clips of the sizes in the case's [Settings].
+// transformers finds no input embeddings in the model, and so no output embeddings.
 func Recognition(c Config, k models.Case) train.Adaptable {
 	net := newRecognizer(c)
 	return &train.SupervisedTask{

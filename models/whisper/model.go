@@ -7,7 +7,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// encoder is WhisperEncoder: two convolutions over log-mel frames, and layers.
+// encoder is WhisperEncoder: two convolutions over log-mel frames, and encoder layers.
 type encoder struct {
 	nn.Module
 	Conv1, Conv2   *nn.Conv
@@ -51,7 +51,7 @@ func (e *encoder) call(f *frame, features *tensor, checkpointing bool) *tensor {
 	return g.Return(g.Set(&x, g.Call(e.LayerNorm, x)))
 }
 
-// positionalEmbedding is WhisperPositionalEmbedding: its weight, indexed.
+// positionalEmbedding is WhisperPositionalEmbedding, which indexes its weight by position.
 type positionalEmbedding struct {
 	nn.Module
 	Weight *nn.Parameter
@@ -81,8 +81,8 @@ func newDecoder(c Config) *decoder {
 	}
 }
 
-// call maps token ids [batch, length] and the encoder's result to hidden states [batch, length, width]. packed reports
-// whether several sequences share a row.
+// call maps token ids [batch, length] and the encoder's output to hidden states [batch, length, width]. packed tells
+// how many sequences share a row.
 func (d *decoder) call(f *frame, ids, states *tensor, packed hf.Packing, checkpointing bool) *tensor {
 	g := f.CallFrame(ids, states)
 	embeds := g.Bind(g.Call(d.EmbedTokens, ids))
@@ -139,7 +139,7 @@ func (m *conditionalGeneration) call(f *frame, features, labels *tensor, packed 
 	return hf.EndWithLoss(g, loss, logits, states)
 }
 
-// shiftRight follows shift_tokens_right: what the decoder reads to predict labels.
+// shiftRight records shift_tokens_right of transformers' Whisper: the decoder's input ids for predicting labels.
 func shiftRight(f *frame, ids *tensor) *tensor {
 	g := f.FuncFrame(ids)
 	shifted := g.Bind(g.Tape().Filled("new_zeros", trace.I64, ids.Shape()...))

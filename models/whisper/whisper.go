@@ -1,5 +1,5 @@
-// Package whisper is Whisper as in transformers, trained to transcribe clips of speech. Linear layers are fields of
-// type Layer, so that adapters can replace them.
+// Package whisper is Whisper as in transformers, trained to transcribe audio clips. Linear layers are fields of type
+// Layer, so that adapters can replace them.
 package whisper
 
 import (
@@ -23,17 +23,17 @@ type Config struct {
 	EncoderHeads, DecoderHeads       int64
 	EncoderInner, DecoderInner       int64
 	SourcePositions, TargetPositions int64
-	// The probabilities of dropout: of the residual stream, of attention weights, and after the activation.
+	// Dropout probabilities: of the residual stream, of attention weights, and after the activation.
 	Dropout, AttentionDropout, ActivationDropout float64
-	// Activation is the name of a function, see [hf.Activations].
+	// Activation is the name of an activation function, see [hf.Activations].
 	Activation string
-	// Untied gives the output layer a weight of its own.
+	// Untied reports whether the output layer has a weight of its own.
 	Untied bool
-	// TrainedPositions trains the encoder's positions, which transformers freezes.
+	// TrainedPositions trains the encoder's position embeddings, which transformers freezes.
 	TrainedPositions bool
 }
 
-// attention is WhisperAttention: self-attention, or attention to the encoder's result.
+// attention is WhisperAttention: self-attention, or cross-attention to the encoder's output.
 type attention struct {
 	nn.Module
 	KProj, VProj, QProj, OutProj nn.Layer
@@ -66,7 +66,7 @@ func (a *attention) call(f *frame, x, states, mask *tensor) *tensor {
 	return g.Return(g.Set(&y, g.Call(a.OutProj, y)))
 }
 
-// layer is WhisperEncoderLayer, or with EncoderAttn WhisperDecoderLayer.
+// layer is WhisperEncoderLayer, or WhisperDecoderLayer if EncoderAttn is set.
 type layer struct {
 	nn.Module
 	SelfAttn             *attention
@@ -94,11 +94,11 @@ func newLayer(c Config, heads, inner int64, causal bool) *layer {
 	}
 }
 
-// forward takes hidden states, a mask, and the encoder's result.
+// forward records the layer's forward; args are hidden states, a mask, and the encoder's output.
 func (l *layer) forward(f *frame, args []*tensor) *tensor {
 	x, mask, states := args[0], args[1], args[2]
 	residual := f.Bind(x)
-	// add ends a part of the layer: what it computed is added to what came in.
+	// add records the end of a residual branch: dropout, and the sum with the branch's input.
 	add := func() {
 		f.Set(&x, x.Dropout(l.c.Dropout, l.Training()))
 		f.Set(&x, residual.Add(x))
@@ -123,14 +123,14 @@ func (l *layer) forward(f *frame, args []*tensor) *tensor {
 
 const positionsSetting = "encoder-positions"
 
-// PositionsSetting returns the setting that trains the encoder's positions.
+// PositionsSetting returns the setting that trains the encoder's position embeddings.
 func PositionsSetting() models.Setting {
 	return models.SwitchSetting(positionsSetting, 1,
 		"1 if the encoder's positions are trained with all other parameters, 0 "+
 			"if they stay sinusoids, as transformers leaves them")
 }
 
-// Transcription returns the task of predicting the transcripts of clips.
+// Transcription returns the task of transcribing audio clips.
 func Transcription(c Config, k models.Case) train.Adaptable {
 	text := hf.TextOf(k)
 	c.TrainedPositions = k.IsSwitchOn(positionsSetting)
