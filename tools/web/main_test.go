@@ -99,7 +99,8 @@ func (b *tab) answer(t testing.TB) string {
 	return js[string](t, b, `text`)
 }
 
-// told returns the output of the native command line for a command of the page, in a folder.
+// told returns the output of the native command line for a command of the page, in a folder: of an error its text,
+// without the hint at the verb's help.
 func (s *served) told(t *testing.T, folder, command string) string {
 	t.Helper()
 	require.True(t, strings.HasPrefix(command, "vprof "), command)
@@ -108,7 +109,8 @@ func (s *served) told(t *testing.T, folder, command string) string {
 	out, err := cmd.Output()
 	if failed := (*exec.ExitError)(nil); err != nil {
 		require.ErrorAs(t, err, &failed)
-		return strings.TrimPrefix(strings.TrimSpace(string(failed.Stderr)), "vprof: ")
+		text, _, _ := strings.Cut(strings.TrimPrefix(string(failed.Stderr), "vprof: "), "\nSee \"vprof ")
+		return strings.TrimSpace(text)
 	}
 	return string(out)
 }
