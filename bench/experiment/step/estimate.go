@@ -68,7 +68,7 @@ func (s *Setup) TryUntilSteady(ctx context.Context, t Trial) (*Result, error) {
 			enough++
 		}
 		if enough == r.Steps || enough < r.Steps && !first || r.Steps == maxSteps && enough > r.Steps {
-			settling.remember(t.setup.c, t.Batch, moreSteps(r.Steps))
+			settling.remember(t.setup.c, t.Batch, stepCount{t.Steps, moreSteps(r.Steps)})
 			return r, nil
 		}
 		r.Discard()

@@ -231,35 +231,37 @@ func (p *sharedProgram) try(ctx context.Context, t Trial) (*Result, error) {
 // stepCounts stores the number of steps after which the allocator's cache stopped growing, by case and batch size. It
 // is safe for concurrent use.
 type stepCounts struct {
-	mu sync.Mutex
-	// sizes maps a case, or a case in any loop, to the numbers of steps by batch size; zero is the default number.
-	sizes map[models.CaseKey]map[int]int
+	mu    sync.Mutex
+	sizes map[models.CaseKey]map[int]stepCount // by case and batch size
 }
 
-// caseKeys returns a key for a case, and a key for the case in any loop. Both ignore releases of libraries.
-func caseKeys(c models.Case) (own, other models.CaseKey) {
+// A stepCount is the [Trial.Steps] of a trial and the number of steps that it took; zero is the default number.
+type stepCount struct{ tried, taken int }
+
+// keyOfSteps returns the key of a case, the same for all releases of libraries.
+func keyOfSteps(c models.Case) models.CaseKey {
 	c.Stack = nil
-	own = c.Key()
-	c.Loop = ""
-	return own, c.Key()
+	return c.Key()
 }
 
-// lookup returns the [Trial.Steps] for the first attempt at a batch size of a case: the number that the nearest batch
-// size took; zero for the default. If only another loop was tried and took more steps, it returns that number. Else the
-// recording decides.
+// lookup returns the [Trial.Steps] for an attempt at a batch size of a case: the same as in the last attempt at this
+// size, else the number of steps that the nearest size took. If none was tried yet, the recording decides.
 func (r *stepCounts) lookup(c models.Case, batch int) int {
-	own, other := caseKeys(c)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if sizes := r.sizes[own]; len(sizes) > 0 {
-		return sizes[nearestSize(sizes, batch)]
+	sizes := r.sizes[keyOfSteps(c)]
+	n, known := sizes[batch]
+	switch {
+	case len(sizes) == 0:
+		return stepsUntilSteady
+	case known:
+		return n.tried
 	}
-	sizes := r.sizes[other]
-	return cmp.Or(sizes[nearestSize(sizes, batch)], stepsUntilSteady)
+	return sizes[nearestSize(sizes, batch)].taken
 }
 
 // nearestSize returns the recorded batch size nearest to a batch, the smaller of two; zero if there is none.
-func nearestSize(sizes map[int]int, batch int) (size int) {
+func nearestSize(sizes map[int]stepCount, batch int) (size int) {
 	for n := range sizes {
 		apart, least := max(n-batch, batch-n), max(size-batch, batch-size)
 		if size == 0 || apart < least || apart == least && n < size {
@@ -269,18 +271,16 @@ func nearestSize(sizes map[int]int, batch int) (size int) {
 	return size
 }
 
-// remember stores the number of steps that a batch size of a case took; zero for the default.
-func (r *stepCounts) remember(c models.Case, batch, steps int) {
-	own, other := caseKeys(c)
+// remember stores the number of steps that a trial of a batch size of a case took.
+func (r *stepCounts) remember(c models.Case, batch int, n stepCount) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	key := keyOfSteps(c)
 	if r.sizes == nil {
-		r.sizes = map[models.CaseKey]map[int]int{}
+		r.sizes = map[models.CaseKey]map[int]stepCount{}
 	}
-	for _, key := range [...]models.CaseKey{own, other} {
-		if r.sizes[key] == nil {
-			r.sizes[key] = map[int]int{}
-		}
-		r.sizes[key][batch] = steps
+	if r.sizes[key] == nil {
+		r.sizes[key] = map[int]stepCount{}
 	}
+	r.sizes[key][batch] = n
 }
