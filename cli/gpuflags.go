@@ -29,12 +29,23 @@ func (f *gpuFlags) isSet() bool {
 	return slices.ContainsFunc([]string{"gpu", "gpu-spec", "gpu-memory"}, f.flags.Changed)
 }
 
+// defaultGPU returns the GPU that was chosen by default, with the reason; empty if the user chose one.
 func (f *gpuFlags) defaultGPU(gpus []device.GPU) string {
 	chosen := slices.ContainsFunc([]string{"auto", "profile", "device"}, f.flags.Changed)
 	if f.isSet() || chosen || len(gpus) != 1 || f.gpu != defaultGPU { // of the settings
 		return ""
 	}
-	return gpus[0].Product
+	return f.byDefault(gpus[0].Product)
+}
+
+// byDefault adds to the name of a GPU why it was chosen.
+func (f *gpuFlags) byDefault(product string) string {
+	for _, word := range f.flags.Args() { // of a command that follows
+		if name, _, _ := strings.Cut(word, "="); name == "--gpu" {
+			return product + " (--gpu after the command's name is the command's own; write it before --)"
+		}
+	}
+	return product + " (no --gpu given; see vprof gpus)"
 }
 
 func (f *gpuFlags) register(cmd *cobra.Command, gpuUsage string) {

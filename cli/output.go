@@ -28,8 +28,9 @@ type output struct {
 	// modelDefaults names the settings that decide the need of a step and that the user left to the model.
 	modelDefaults string
 	// origins are the sources of settings, set by verbs that choose settings; other verbs keep the sources in files.
-	origins    report.Origins
-	fromModel  bool
+	origins   report.Origins
+	fromModel bool
+	// defaultGPU is the GPU that was chosen by default, with the reason; empty if the user chose one.
 	defaultGPU string
 
 	reportFormat report.Format
@@ -93,7 +94,7 @@ func (o *output) print(d report.Document) error {
 	if o.reportFormat == report.Table {
 		err := report.WriteTable(o.app.stdout, d, o.layout())
 		if err == nil && o.defaultGPU != "" {
-			_, err = fmt.Fprintf(o.app.stdout, "judged on an %s (no --gpu given; see vprof gpus)\n", o.defaultGPU)
+			_, err = fmt.Fprintf(o.app.stdout, "judged on an %s\n", o.defaultGPU)
 		}
 		return err
 	}

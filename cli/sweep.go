@@ -121,7 +121,7 @@ func runSweep(cmd *cobra.Command, o *sweepOptions) error {
 	// An interrupted sweep shows the results so far.
 	o.addProvenance(r, started)
 	if d := r.Devices; target.Device == job.AutoDevice && len(d) > 0 && !d[0].HasDriver() {
-		o.out.defaultGPU = d[0].Title
+		o.out.defaultGPU = o.target.byDefault(d[0].Title)
 	}
 	return errors.Join(err, o.out.print(r), o.verdict(r))
 }

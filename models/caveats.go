@@ -13,6 +13,10 @@ func (m Model) Caveats(c Case) []string {
 		if v, given := c.Settings[s.Name]; s.Inert != "" && given && v != s.Default {
 			caveats = append(caveats, fmt.Sprintf("%s does not change memory: %s", s.Name, s.Inert))
 		}
+		if v := c.Settings[s.Name]; s.Trained > 0 && v > s.Trained {
+			caveats = append(caveats, fmt.Sprintf("%s %d is above the model's max_position_embeddings, %d: the step "+
+				"runs, but the model has not learned such positions", s.Name, v, s.Trained))
+		}
 	}
 	if s, err := c.Release(); err == nil {
 		caveats = append(caveats, s.Notes()...)

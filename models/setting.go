@@ -25,6 +25,8 @@ type Setting struct {
 	Default int64 `json:"default"`
 	Min     int64 `json:"min"`
 	Max     int64 `json:"max"`
+	// Trained is the largest value that the model was made for, if larger ones are possible; zero for none.
+	Trained int64 `json:"-"`
 	// Lower is the factor by which to reduce the value when memory is short, as the project's guide recommends; zero
 	// if it should not be reduced.
 	Lower Fraction `json:"-"`

@@ -112,7 +112,7 @@ func (j *Judge) ApplyEpochs(l *report.Lengths, p *report.Point) {
 	if e := p.Estimate; c.Reason != "" && (e.Unsafe == "" || worse) {
 		e.Unsafe, e.Decides = c.Reason, &report.Decision{
 			What: "an epoch over these lengths", Batch: p.Batch, Need: c.Need,
-			Limit: j.Budget.LimitFor(planner.Reason(c.Reason)),
+			Limit: j.Budget.Limit(),
 		}
 	}
 }

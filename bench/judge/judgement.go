@@ -308,7 +308,7 @@ func (d *Judgement) Report(ctx context.Context) (*report.Estimate, error) {
 	if d.Reason != "" {
 		out.Decides = &report.Decision{
 			What: d.DecidingMoment.Moment, Batch: d.DecidingMoment.Batch, Need: d.DecidingMoment.Need,
-			Limit: d.judge.Budget.LimitFor(d.Reason),
+			Limit: d.judge.Budget.Limit(),
 		}
 	}
 	return out, nil

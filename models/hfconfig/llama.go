@@ -68,6 +68,7 @@ func (r *reader) rotaryLengthSetting(positions int64) models.Setting {
 	const most = 1 << 20
 	made := r.size(positionsKey, positions, mostPositions)
 	s := hf.LengthSetting(min(2048, made), most)
+	s.Trained = made
 	s.Usage += fmt.Sprintf(" (%s of the configuration: %d)", positionsKey, made)
 	return s
 }

@@ -90,14 +90,6 @@ func (b Budget) Judge(need int64) Reason {
 	return ""
 }
 
-// LimitFor returns the number of bytes that a need of this reason exceeds.
-func (b Budget) LimitFor(r Reason) int64 {
-	if r == GPUFull {
-		return b.Memory
-	}
-	return b.Limit()
-}
-
 // Check returns an error if the margin or the risk is out of range, or no memory is left.
 func (b Budget) Check() error {
 	switch {

@@ -49,6 +49,19 @@ func (s *Search) batchSearch(setup *step.Setup, gpu device.GPU) (*batchSearch, e
 	return q, err
 }
 
+// searchOf returns a case of the search, complete, and the search for its largest batch on a GPU. If samples differ in
+// length, that has a batch of the longest.
+func (s *Search) searchOf(gpu device.GPU, c models.Case) (given *step.Setup, q *batchSearch, err error) {
+	if given, err = step.New(s.Model, c, s.Evidence); err != nil {
+		return nil, nil, err
+	}
+	longest, err := s.longestCase(given.Case())
+	if err == nil {
+		q, err = s.batchSearch(given.WithCase(longest), gpu)
+	}
+	return given, q, err
+}
+
 // SeqLen is the setting that a search for the longest sequence varies.
 const SeqLen = "seq-len"
 
@@ -61,7 +74,7 @@ func (q *batchSearch) searchSeqLen(s *Search) error {
 		}
 	}
 	q.rowBatch, q.fixedBatch, q.multiple = s.Batch, 0, 0
-	q.max, q.start = int(s.Model.Settings[i].Max), planner.Start{Batch: int(q.setup.Case().Settings[SeqLen])}
+	q.max, q.start = int(s.Model.Settings[i].Max), planner.Start{Batch: int(s.Model.Settings[i].Default)}
 	return nil
 }
 

@@ -5,11 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/progress"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/planner"
 )
@@ -20,27 +18,20 @@ func Profiles(ctx context.Context, s Search, lookup func(string) (models.Model, 
 	s.Effective = cmp.Or(s.Effective, s.Model.Curriculum.EffectiveBatch)
 	parts := s.Model.Curriculum.Parts
 	out := make([]report.Profile, len(parts))
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(runtime.GOMAXPROCS(0))
-	for i, p := range parts {
-		g.Go(func() (err error) {
-			s := s
-			if s.Model, err = lookup(p.Model); err != nil {
-				return err
-			}
-			c := s.commonSettings(s.Model.Default)
-			choice, refused, err := s.largestBatch(ctx, s.GPUs[0], c, planner.Start{Batch: c.Batch})
-			if err = errors.Join(refused, err); err != nil {
-				return fmt.Errorf("%s: %w", p.Name, err)
-			}
-			out[i] = report.Profile{Name: p.Name, Settings: p.Settings, Choice: choice}
-			return nil
-		})
-	}
-	if err := g.Wait(); err != nil {
-		return nil, err
-	}
-	return out, nil
+	err := progress.Each(ctx, nil, "", parts, func(ctx context.Context, i int, p models.CurriculumPart) (err error) {
+		s := s
+		if s.Model, err = lookup(p.Model); err != nil {
+			return err
+		}
+		c := s.commonSettings(s.Model.Default)
+		choice, refused, err := s.largestBatch(ctx, s.GPUs[0], c, planner.Start{Batch: c.Batch})
+		if err = errors.Join(refused, err); err != nil {
+			return fmt.Errorf("%s: %w", p.Name, err)
+		}
+		out[i] = report.Profile{Name: p.Name, Settings: p.Settings, Choice: choice}
+		return nil
+	})
+	return out, err
 }
 
 // commonSettings returns a case with the settings that all cases share: the allocator's and PyTorch's release.

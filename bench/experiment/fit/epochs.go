@@ -5,7 +5,6 @@ import (
 	"context"
 
 	"github.com/vprof/vprof/bench/experiment/epoch"
-	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
@@ -44,15 +43,7 @@ func (s *Search) checkEpochs(ctx context.Context, f *report.Fit) error {
 
 // simulateEpochs reduces the batch of a choice to the largest that completes the epochs; zero if none does.
 func (s *Search) simulateEpochs(ctx context.Context, gpu device.GPU, c *report.Choice) error {
-	whole, err := step.New(s.Model, c.Case.Case, s.Evidence)
-	if err != nil {
-		return err
-	}
-	k, err := s.longestCase(whole.Case())
-	if err != nil {
-		return err
-	}
-	q, err := s.batchSearch(whole.WithCase(k), gpu)
+	whole, q, err := s.searchOf(gpu, c.Case.Case)
 	if err != nil {
 		return err
 	}

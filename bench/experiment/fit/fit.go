@@ -125,6 +125,11 @@ func Run(ctx context.Context, s Search) (*report.Fit, error) {
 			return f, err
 		}
 	}
+	for _, c := range f.Choices {
+		if c.Recommended && s.SeqLen { // whose length the search has set
+			f.Warnings = lists.Union(f.Warnings, step.Caveats(s.Model, c.Case.Case)...)
+		}
+	}
 	if s.usesSurvey() {
 		return f, nil
 	}
@@ -286,18 +291,9 @@ func (s *Search) largestBatch(ctx context.Context, gpu device.GPU, c models.Case
 	out report.Choice, refused, err error,
 ) {
 	defer s.Slots.acquire()()
-	given, err := step.New(s.Model, c, s.Evidence)
+	given, q, err := s.searchOf(gpu, c)
 	if err != nil {
 		return s.refusedChoice(gpu, c, err)
-	}
-	longest, err := s.longestCase(given.Case())
-	if err != nil {
-		return out, nil, err
-	}
-	setup := given.WithCase(longest)
-	q, err := s.batchSearch(setup, gpu)
-	if err != nil {
-		return out, nil, err
 	}
 	defer q.judge.FreeRecordings()
 	q.start = begin

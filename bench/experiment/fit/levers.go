@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 
-	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
@@ -172,16 +171,7 @@ func (s *Search) waterfall(ctx context.Context, gpu device.GPU, c *report.Choice
 
 // caseNeed returns the memory need of a case at a batch size, independent of the GPU's memory size.
 func (s *Search) caseNeed(ctx context.Context, gpu device.GPU, k models.Case, batch int) (report.Lever, error) {
-	setup, err := step.New(s.Model, k, s.Evidence)
-	if err != nil {
-		return report.Lever{}, err
-	}
-	longest, err := s.longestCase(setup.Case())
-	if err != nil {
-		return report.Lever{}, err
-	}
-	setup = setup.WithCase(longest)
-	q, err := s.batchSearch(setup, gpu)
+	_, q, err := s.searchOf(gpu, k)
 	if err != nil {
 		return report.Lever{}, err
 	}

@@ -37,8 +37,8 @@ func StrategiesFor(m models.Model, c models.Case, gpus int) []string {
 // pipelineStrategies returns the pipeline strategies: one GPU for each stage and, with several machines, one machine
 // for each stage, whose GPUs share the stage by fully_shard or tensor parallelism.
 func pipelineStrategies(m models.Model, c models.Case, gpus int, half bool) (all []string) {
-	if gpus < 2 || c.AMP == "fp16" || c.Accumulate > 1 || c.Offload || !c.Objective.IsZero() {
-		return nil
+	if gpus < 2 || c.AMP == "fp16" || c.Accumulate > 1 || c.Offload || c.LoRA != nil || !c.Objective.IsZero() {
+		return nil // no trainer of peft has pipelines
 	}
 	if gpus <= maxPipelineStages {
 		all = append(all, fmt.Sprintf("pp:micro=%d", gpus))
@@ -51,7 +51,7 @@ func pipelineStrategies(m models.Model, c models.Case, gpus int, half bool) (all
 	if all = append(all, way); half {
 		all = append(all, way+",mp=bf16")
 	}
-	if c.LoRA == nil && c.Quantize == "" && m.Supports.Context && !c.Liger {
+	if m.Supports.Context && !c.Liger {
 		all = append(all, fmt.Sprintf("%s,tp=%d,sequence=true,loss=true", way, gpusOfNode))
 	}
 	return all
@@ -249,12 +249,8 @@ func savingRank(c models.Case) int {
 
 // fitsOne reports whether one sample of a case fits the GPU; false if PyTorch refuses the case.
 func (s *Search) fitsOne(ctx context.Context, c models.Case) (bool, error) {
-	setup, err := step.New(s.Model, c, s.Evidence)
+	_, q, err := s.searchOf(s.GPUs[0], c)
 	if err == nil {
-		var q *batchSearch
-		if q, err = s.batchSearch(setup, s.GPUs[0]); err != nil {
-			return false, err
-		}
 		defer q.judge.FreeRecordings()
 		q.judge.MemoryCap = q.judge.Budget.Limit()
 		t, tried := q.judgeSize(ctx, 1, c.Accumulate)

@@ -33,11 +33,16 @@ func TestASearchOfStrategiesTriesWhatPyTorchTakes(t *testing.T) {
 	for _, s := range slices.Concat(StrategiesFor(own, fp32, 8), StrategiesFor(own, fp32, 20)) {
 		require.NotContains(t, s, "pp:pp=", "one machine, or a part of one")
 	}
+	titan := own
+	titan.Supports.Context = true
+	adapted := fp32
+	adapted.LoRA = &models.LoRA{Rank: 8}
+	for _, s := range slices.Concat(StrategiesFor(titan, adapted, 2), StrategiesFor(titan, adapted, 32)) {
+		require.NotRegexp(t, "^pp", s, "no trainer of peft has pipelines")
+	}
 	unclipped := fp32
 	unclipped.Clip = models.ClipNone
 	require.Contains(t, StrategiesFor(own, unclipped, 8), "tp:tp=2")
-	titan := own
-	titan.Supports.Context = true
 	require.Subset(t, StrategiesFor(titan, fp32, 8),
 		[]string{
 			"tp:tp=2,sequence=true,loss=true,mp=bf16",

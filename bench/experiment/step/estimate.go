@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
@@ -81,6 +83,10 @@ func (s *Setup) TryUntilSteady(ctx context.Context, t Trial) (*Result, error) {
 func (s *Setup) AddSpread(ctx context.Context, r *Result) error {
 	if r.Spread.High > 0 || r.Measured != nil {
 		return nil
+	}
+	if r.Run.OOM != nil { // without a limit of memory
+		return input.Errorf("%s, batch %d: the step needs more than %s; take a smaller batch or shorter sequences",
+			s.model.Name, r.trial.Batch, bytesize.Format(unlimitedMemory))
 	}
 	how := r.trial.Replay
 	how.OmitSavedBuffers, how.NominalMemory = true, false

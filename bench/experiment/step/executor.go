@@ -161,9 +161,12 @@ func untilStep(p *program.Program, step int) *program.Program {
 
 // WithUnlimitedMemory returns a GPU with more memory than any step needs.
 func WithUnlimitedMemory(gpu device.GPU) device.GPU {
-	gpu.Memory = 1 << 46
+	gpu.Memory = unlimitedMemory
 	return gpu
 }
+
+// unlimitedMemory is the memory of such a GPU, in bytes.
+const unlimitedMemory = 1 << 46
 
 // simulate replays a program on a simulated GPU by the options of the result's trial.
 func simulate(ctx context.Context, p *program.Program, r *Result) error {

@@ -105,8 +105,8 @@ func (t *Trial) Record(ctx context.Context, others ...device.GPU) (*models.Recor
 		o.NeedsMoreSteps = func(p *program.Program) bool {
 			run, err := Simulate(ctx, p, WithUnlimitedMemory(t.GPU), conf, 0)
 			t.simulation = run
-			return err == nil && len(run.Phases) > 0 && cacheGrewIn(run.Run, lastStep(run.Run)) &&
-				lastStep(run.Run) < maxSteps-1
+			return err == nil && run.OOM == nil && len(run.Phases) > 0 &&
+				cacheGrewIn(run.Run, lastStep(run.Run)) && lastStep(run.Run) < maxSteps-1
 		}
 	}
 	return t.setup.RecordCase(ctx, c, t.GPU, o)
