@@ -12,7 +12,7 @@ const (
 	gib = 1 << 30
 )
 
-// The constants of the allocator, PyTorch's names in the comments (c10/core/AllocatorConfig.h of 2.11).
+// The constants of the allocator, with PyTorch's names in the comments (c10/core/AllocatorConfig.h of 2.11).
 const (
 	minBlockSize  = 512      // kMinBlockSize: sizes are multiples of it
 	smallSize     = 1 * mib  // kSmallSize: the largest request of the small pool
@@ -32,16 +32,17 @@ type Allocator struct {
 	source Source
 	paged  PagedSource // source, if expandable segments are on
 
-	// limit is the largest number of reserved bytes under a memory fraction; negative without one.
+	// limit is the largest number of reserved bytes that the memory fraction allows; negative if there is no limit.
 	limit int64
 	// collectsGarbage reports whether garbage collection is on.
 	collectsGarbage bool
 	// roundsRequests reports whether sizes are rounded to divisions of powers of two.
 	roundsRequests bool
 
-	// streams in ascending order; the first is the default stream.
+	// streams are in ascending order of their handles; the first is the default stream.
 	streams []*stream
-	// poolClocks counts the searches for a free block in each pool, by which garbage collection measures age.
+	// poolClocks counts the searches for a free block in each pool. Garbage collection measures the age of blocks by
+	// them.
 	poolClocks [numPools]int64
 
 	blocks          blockSlab
@@ -57,7 +58,7 @@ type Allocator struct {
 	// allocated ones and are not counted separately.
 	sharesSegments bool
 
-	// fewerStats reports whether most statistics are left out ([Allocator.CountBytesOnly]).
+	// fewerStats reports whether only the most important statistics are counted ([Allocator.CountBytesOnly]).
 	fewerStats bool
 	stats      Stats
 	tracer     func(TraceEvent) // nil if nobody listens
@@ -70,7 +71,7 @@ type stream struct {
 	events       []event // oldest first
 }
 
-// An event is recorded on a stream when a block that the stream uses is freed.
+// An event completes when a stream has finished the work queued before a block that it uses was freed.
 type event struct {
 	seq   int64
 	block *Block
@@ -84,7 +85,7 @@ type pool struct {
 	unmapped []*Block // of expandable segments, by address
 }
 
-// A segment is a stretch of memory got from the source. Its blocks tile it.
+// A segment is a range of memory that the source allocated. Its blocks cover it without gaps.
 type segment struct {
 	pool  *pool
 	addr  uint64
@@ -97,9 +98,8 @@ func (a *Allocator) segment(b *Block) *segment { return a.segments[b.segment-1] 
 
 func (a *Allocator) pool(b *Block) *pool { return a.segment(b).pool }
 
-// New returns an allocator above a source. The source of a configuration with expandable segments must be a
-// [PagedSource]; if it is not, New returns an error, as it does for a configuration whose sizes make no sense. It
-// reuses the tables of an allocator that was released.
+// New returns an allocator on top of a source. With expandable segments, the source must be a [PagedSource]; otherwise
+// New returns an error, as for a configuration with impossible sizes. New reuses the tables of released allocators.
 func New(source Source, config Config) (*Allocator, error) {
 	a := allocatorPool.Get().(*Allocator)
 	a.config, a.source, a.limit = config, source, -1
@@ -125,10 +125,10 @@ func New(source Source, config Config) (*Allocator, error) {
 	return a, nil
 }
 
-// allocatorPool is a pool of used allocators. New ones reuse their tables, which is faster than clearing new memory.
+// allocatorPool holds released allocators, whose tables are reused. That is faster than clearing new memory.
 var allocatorPool = sync.Pool{New: func() any { return &Allocator{} }}
 
-// Release ends the use of the allocator and of its blocks. It releases nothing to the source.
+// Release ends the use of the allocator and its blocks. It does not free the memory in the source.
 func (a *Allocator) Release() {
 	used := Allocator{streams: a.streams[:1], blocks: blockSlab{chunks: a.blocks.chunks}, segments: a.segments[:0]}
 	for _, p := range [...]*pool{&used.streams[0].small, &used.streams[0].large} {
@@ -140,11 +140,11 @@ func (a *Allocator) Release() {
 	allocatorPool.Put(a)
 }
 
-// Malloc returns a block for n bytes on the default stream, nil if n is zero. Without enough memory the error is an
-// [*OOMError], the cache is empty, and the allocator still usable; any other error is the source's.
+// Malloc returns a block for n bytes on the default stream; nil if n is zero. If memory runs out, the error is an
+// [*OOMError], the cache is empty, and the allocator remains usable. Any other error comes from the source.
 func (a *Allocator) Malloc(n int64) (*Block, error) { return a.MallocOn(0, n) }
 
-// MallocOn allocates on a stream, as Malloc does on the default one.
+// MallocOn allocates a block on a stream, as Malloc does on the default stream.
 func (a *Allocator) MallocOn(s Stream, n int64) (*Block, error) {
 	if n <= 0 {
 		if n < 0 {
@@ -171,7 +171,7 @@ func (a *Allocator) MallocOn(s Stream, n int64) (*Block, error) {
 	return b, nil
 }
 
-// Free frees a block. A block that other streams use returns to the cache only when the events recorded here on those
+// Free frees a block. A block that other streams use returns to the cache only after the events recorded on those
 // streams have completed.
 func (a *Allocator) Free(b *Block) {
 	if b == nil {
@@ -202,8 +202,8 @@ func (a *Allocator) Free(b *Block) {
 	a.completeFree(b)
 }
 
-// EmptyCache releases all cached segments, and pages that are wholly free, to the source, as torch.cuda.empty_cache
-// does. Errors come from the source.
+// EmptyCache releases all cached segments and all entirely free pages to the source, as torch.cuda.empty_cache does.
+// Errors come from the source.
 func (a *Allocator) EmptyCache() error {
 	if err := a.releaseCached(); err != nil {
 		return fmt.Errorf("empty cache: %w", err)
@@ -211,8 +211,8 @@ func (a *Allocator) EmptyCache() error {
 	return nil
 }
 
-// CountBytesOnly leaves out all statistics of blocks but the requested and the allocated bytes of both pools together,
-// which saves a fifth of the time. It must be called before the first Malloc, and [Allocator.RecordStream] not at all.
+// CountBytesOnly turns off all statistics except the requested and allocated bytes of both pools together, which saves
+// a fifth of the time. It must be called before the first Malloc and excludes [Allocator.RecordStream].
 func (a *Allocator) CountBytesOnly() { a.fewerStats = true }
 
 // Stats returns a copy of the statistics.
@@ -227,7 +227,7 @@ func (a *Allocator) Stats() Stats {
 // ResetPeakStats sets every peak to the current value.
 func (a *Allocator) ResetPeakStats() { a.stats.resetPeaks() }
 
-// Requested returns the sum of the bytes asked for in active blocks now.
+// Requested returns the current sum of the requested bytes of active blocks.
 func (a *Allocator) Requested() int64 { return a.stats.RequestedBytes[AllPools].Current }
 
 // Allocated returns the current memory_allocated() in bytes.
@@ -245,7 +245,8 @@ func (a *Allocator) Active() int64 {
 // Reserved returns the current memory_reserved() in bytes.
 func (a *Allocator) Reserved() int64 { return a.stats.ReservedBytes[AllPools].Current }
 
-// markAllocated turns the unused block b, in no set, into an allocated block of size bytes, and caches the rest.
+// markAllocated turns an unused block outside of all free lists into an allocated block of size bytes, and caches the
+// rest.
 func (a *Allocator) markAllocated(b *Block, n, size int64) {
 	segment := a.segment(b)
 	p := segment.pool
@@ -305,8 +306,8 @@ func (a *Allocator) completeFree(b *Block) {
 	a.stats.RequestedBytes.sub(p.kind, requested)
 }
 
-// cacheMerged merges a block with its free neighbors and caches the result,
-// which it returns with the number of neighbors.
+// cacheMerged merges a block with its free neighbors and caches the result. It returns the cached block and the number
+// of merged neighbors.
 func (a *Allocator) cacheMerged(p *pool, b *Block) (cached *Block, merged int64) {
 	if prev := a.blocks.block(b.prev); prev != nil && prev.state == Free {
 		p.free.remove(prev)
@@ -330,7 +331,7 @@ func (a *Allocator) cacheBlock(p *pool, b *Block) {
 	p.free.insert(b)
 }
 
-// takeFree removes the best fitting cached block from the free list; nil if none fits the request.
+// takeFree removes the best fitting cached block from the free list; it returns nil if no block fits the request.
 func (a *Allocator) takeFree(p *pool, size int64) *Block {
 	if a.collectsGarbage {
 		a.poolClocks[p.kind]++
@@ -341,8 +342,8 @@ func (a *Allocator) takeFree(p *pool, size int64) *Block {
 	}
 	b := a.blocks.block(p.free.blockAt(at))
 	if a.config.Expandable {
-		// Blocks are compared by the size that they can grow to. A larger block that can grow less is taken first, so
-		// that the block that can grow most is used last.
+		// Blocks are compared by the size to which they can grow (with unmapped memory after them). A larger block that
+		// can grow less is preferred, so that the block that can grow most is used last.
 		for {
 			further, ok := p.free.next(at)
 			if !ok {
@@ -365,7 +366,7 @@ func (a *Allocator) takeFree(p *pool, size int64) *Block {
 	return b
 }
 
-// shouldSplit reports whether a remainder becomes a block of its own.
+// shouldSplit reports whether the remainder of a block becomes a separate block.
 func (a *Allocator) shouldSplit(p *pool, remainder, size int64) bool {
 	if p.kind == SmallPool || a.config.Expandable {
 		return remainder >= minBlockSize
@@ -409,7 +410,7 @@ func (a *Allocator) poolFor(s Stream, size int64) *pool {
 	return &on.large
 }
 
-// stream returns the stream with a handle, a new one if there is none yet.
+// stream returns the stream with a handle. It adds a new one if there is none.
 func (a *Allocator) stream(handle Stream) *stream {
 	i, ok := slices.BinarySearchFunc(a.streams, handle, func(s *stream, h Stream) int {
 		if s.handle < h {

@@ -11,7 +11,7 @@ const (
 	Allocated
 	// PendingFree blocks were freed, but another stream may still use them.
 	PendingFree
-	// unmapped stretches of an expandable segment have no memory.
+	// unmapped blocks are parts of an expandable segment without memory.
 	unmapped
 )
 
@@ -20,10 +20,10 @@ var stateNames = [...]string{"inactive", "active_allocated", "active_pending_fre
 // String returns the state as a PyTorch snapshot spells it.
 func (s State) String() string { return stateNames[s] }
 
-// A Block is a stretch of a segment. [Allocator.Malloc] returns it, and it is valid until [Allocator.Free]. The nil
-// Block is the null pointer that a request for zero bytes gets.
+// A Block is a part of a segment. [Allocator.Malloc] returns it, and it is valid until [Allocator.Free]. A nil Block is
+// the null pointer that a request for zero bytes returns.
 //
-// Blocks refer to each other and to their segment by number, zero for none: without pointers Go's garbage collector
+// Blocks refer to each other and to their segment by number; zero is none. Without pointers, Go's garbage collector
 // does not scan them.
 type Block struct {
 	addr       uint64
@@ -52,7 +52,7 @@ func (b *Block) Addr() uint64 {
 	return b.addr
 }
 
-// Size returns the number of bytes the block takes, the rounding included; zero for the nil Block.
+// Size returns the block's number of bytes, including rounding; zero for the nil Block.
 func (b *Block) Size() int64 {
 	if b == nil {
 		return 0
@@ -63,17 +63,18 @@ func (b *Block) Size() int64 {
 // isSplit reports whether the block is only a part of its segment.
 func (b *Block) isSplit() bool { return b.prev != 0 || b.next != 0 }
 
-// available reports whether the block is an unused part of its segment, mapped or not.
+// available reports whether the block is unused, mapped or not.
 func (b *Block) available() bool { return b.state == Free || b.state == unmapped }
 
-// A blockSlab holds blocks and recycles them, so that a steady state allocates none. Blocks never move.
+// A blockSlab stores all blocks and recycles them, so that a steady state allocates no new ones. Blocks never move in
+// memory.
 type blockSlab struct {
 	chunks   []*[slabChunk]Block
 	used     blockID // blocks of the chunks ever used
 	recycled blockID // linked through next
 }
 
-// slabChunk is the number of blocks that a slab gets at once.
+// slabChunk is the number of blocks that a slab allocates at once.
 const slabChunk = 256
 
 // block returns the block with a number, nil for zero.
@@ -105,8 +106,8 @@ func (s *blockSlab) recycle(b *Block) {
 	s.recycled = b.id
 }
 
-// split divides b into its first size bytes, which stay b, and the rest, which it returns. The rest has the state of b
-// and is in no free list yet.
+// split shortens b to its first size bytes and returns a new block with the rest, which has the state of b and is in no
+// free list yet.
 func (s *blockSlab) split(b *Block, size int64) *Block {
 	rest := s.newBlock()
 	rest.addr, rest.rank = b.addr+uint64(size), b.rank+uint64(size)
@@ -122,7 +123,7 @@ func (s *blockSlab) split(b *Block, size int64) *Block {
 	return rest
 }
 
-// mergeNext appends the block that follows b to b.
+// mergeNext merges b with the block after it.
 func (s *blockSlab) mergeNext(b *Block) {
 	rest := s.block(b.next)
 	b.size += rest.size
@@ -133,7 +134,7 @@ func (s *blockSlab) mergeNext(b *Block) {
 	s.recycle(rest)
 }
 
-// mergedSize returns the size that a free block of an expandable segment can grow to, with the unmapped block after it.
+// mergedSize returns the size to which a free block of an expandable segment can grow with the unmapped block after it.
 func (s *blockSlab) mergedSize(b *Block) int64 {
 	if next := s.block(b.next); next != nil && next.state == unmapped {
 		return b.size + next.size

@@ -14,31 +14,31 @@ import (
 // Config holds the settings of PYTORCH_CUDA_ALLOC_CONF that affect device memory; see [DefaultConfig] and
 // [ParseConfig].
 type Config struct {
-	// MaxSplit is the size from which blocks are not split (max_split_size_mb); [Unlimited] by default.
+	// MaxSplit is the size from which on blocks are not split (max_split_size_mb); [Unlimited] by default.
 	MaxSplit int64
 	// MaxNonSplitRounding is the number of bytes by which a block of at least MaxSplit bytes may exceed the request
 	// (max_non_split_rounding_mb); LargeSegment by default.
 	MaxNonSplitRounding int64
-	// LargeSegment is the segment for requests over 1 MiB and under 10 MiB, and the page of expandable segments of the
-	// large pool (large_segment_size_mb); 20 MiB by default.
+	// LargeSegment is the segment size for requests above 1 MiB and below 10 MiB, and the page size of the large pool's
+	// expandable segments (large_segment_size_mb); 20 MiB by default.
 	LargeSegment int64
-	// GarbageCollection is the share of the allowed memory above which cached segments are released on a miss
-	// (garbage_collection_threshold); zero is off. It needs a MemoryFraction below one.
+	// GarbageCollection is the share of the allowed memory above which cached segments are released before new ones are
+	// allocated (garbage_collection_threshold); zero is off. It needs a MemoryFraction below one.
 	GarbageCollection float64
-	// MemoryFraction is the share of the device that may be reserved (per_process_memory_fraction, or
+	// MemoryFraction is the share of the device's memory that may be reserved (per_process_memory_fraction, or
 	// set_per_process_memory_fraction); one is no limit.
 	MemoryFraction float64
-	// Roundup are the divisions between two powers of two that sizes are rounded up to (roundup_power2_divisions), one
-	// for each power from 1 MiB to 32 GiB; zero and one are off.
+	// Roundup is the number of divisions between two powers of two to which sizes are rounded up
+	// (roundup_power2_divisions), one entry for each power from 1 MiB to 32 GiB; zero and one are off.
 	Roundup [16]uint64
 	// Expandable turns expandable segments on (expandable_segments).
 	Expandable bool
 	// ExpandableRange is the size of the address range of an expandable segment (expandable_segments_reserve), at most
 	// 9/8 of the device, which is also the default. A pool with more blocks than fit into it reserves further ranges.
 	ExpandableRange SizeOrShare
-	// ChecksLimitFirst reports whether a segment with which more than the device's total memory would be reserved
-	// raises an error at once: cached memory is not released, and the failure is not counted (throw_on_cudamalloc_oom).
-	// A MemoryFraction below one is checked before, so it has no effect there.
+	// ChecksLimitFirst reports whether a segment raises an error at once if more than the device's total memory would
+	// be reserved (throw_on_cudamalloc_oom). Cached memory is then not released, and the failure is not counted. A
+	// MemoryFraction below one is checked earlier, so the setting has no effect with one.
 	ChecksLimitFirst bool
 	// OrdersByAddress reports whether the allocator takes the block with the lowest address among free blocks of equal
 	// size, as PyTorch before 2.12 does. Later releases take the first block of the oldest segment. Both choose the
@@ -55,7 +55,7 @@ type SizeOrShare struct {
 // Unlimited is the MaxSplit that lets every block be split.
 const Unlimited int64 = math.MaxInt64
 
-// defaultLargeSegment is kLargeBuffer of PyTorch before 2.11 and the default since.
+// defaultLargeSegment is kLargeBuffer in PyTorch before 2.11, and the default of later releases.
 const defaultLargeSegment = 20 * mib
 
 // DefaultConfig returns the configuration of an empty PYTORCH_CUDA_ALLOC_CONF.
@@ -68,14 +68,14 @@ func DefaultConfig() Config {
 	}
 }
 
-// ParseConfig reads the value of PYTORCH_CUDA_ALLOC_CONF by the rules of the newest release, see [Rules.Parse].
+// ParseConfig parses the value of PYTORCH_CUDA_ALLOC_CONF by the rules of the newest release, see [Rules.Parse].
 func ParseConfig(s string) (Config, error) { return Rules{}.Parse(s) }
 
-// Parse reads the value of PYTORCH_CUDA_ALLOC_CONF (or PYTORCH_ALLOC_CONF): key:value
-// pairs divided by commas, spaces ignored.
+// Parse parses the value of PYTORCH_CUDA_ALLOC_CONF (or PYTORCH_ALLOC_CONF): key:value pairs separated by commas,
+// ignoring spaces.
 //
-// What PyTorch rejects is rejected. So is what it silently misreads: a missing colon, or a number with something after
-// it. Settings without an effect on device memory are checked and dropped. The error names the key.
+// It rejects what PyTorch rejects, and also what PyTorch silently misreads: a missing colon, or a number followed by
+// other text. Settings without an effect on device memory are checked and dropped. The error names the key.
 func (r Rules) Parse(s string) (Config, error) {
 	settings, err := r.split(s)
 	if err != nil {
@@ -83,7 +83,7 @@ func (r Rules) Parse(s string) (Config, error) {
 	}
 	c := DefaultConfig()
 	c.OrdersByAddress = r.OrdersByAddress
-	// The large segment comes first wherever it is written, since it is the lower limit of others.
+	// large_segment_size_mb is parsed first wherever it is, since it is the lower limit of other settings.
 	for _, pass := range []bool{true, false} {
 		for _, set := range settings {
 			if (set.key == "large_segment_size_mb") != pass {
@@ -104,11 +104,11 @@ func (r Rules) Parse(s string) (Config, error) {
 	return c, nil
 }
 
-// setting is a known key with its value; a list keeps its brackets.
+// setting is a key with the text of its value. A list keeps its brackets.
 type setting struct{ key, value string }
 
-// split cuts a configuration into settings. Commas inside brackets
-// belong to the value; one comma at the end is allowed.
+// split splits a configuration into settings. Commas inside brackets belong to the value. One comma at the end is
+// allowed.
 func (r Rules) split(s string) ([]setting, error) {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) {
@@ -146,7 +146,8 @@ func (r Rules) split(s string) ([]setting, error) {
 	return settings, nil
 }
 
-// parsers has a function for every key that a release of PyTorch knows; keys that change no memory are only checked.
+// parsers has a function for every key that a release of PyTorch accepts. The values of keys that affect no device
+// memory are only checked.
 var parsers = map[string]func(c *Config, value string) error{
 	"expandable_segments": setField(parseBool, func(c *Config) *bool { return &c.Expandable }),
 	"large_segment_size_mb": func(c *Config, v string) (err error) {
@@ -187,7 +188,7 @@ var parsers = map[string]func(c *Config, value string) error{
 		return nil
 	},
 	"expandable_segments_reserve": setField(parseExtent, func(c *Config) *SizeOrShare { return &c.ExpandableRange }),
-	// Only C++ code gives a class to a stream.
+	// Only C++ code can assign a class to a stream, so the value has no effect.
 	"expandable_segments_reserve_by_class": func(_ *Config, v string) error {
 		list, isList := strings.CutPrefix(v, "[")
 		if !isList {
@@ -213,7 +214,7 @@ var parsers = map[string]func(c *Config, value string) error{
 	"release_lock_on_hipmalloc":         checkOnly(parseBool),
 }
 
-// setField returns the parser of a setting that stores its value in a field.
+// setField returns the parser of a setting that stores its value in a field of Config.
 func setField[T any](parse func(v string) (T, error), field func(c *Config) *T) func(c *Config, v string) error {
 	return func(c *Config, v string) (err error) {
 		*field(c), err = parse(v)
@@ -221,7 +222,7 @@ func setField[T any](parse func(v string) (T, error), field func(c *Config) *T) 
 	}
 }
 
-// checkOnly returns the parser of a setting that changes no device memory.
+// checkOnly returns the parser of a setting that affects no device memory.
 func checkOnly[T any](parse func(v string) (T, error)) func(c *Config, v string) error {
 	return setField(parse, func(*Config) *T { return new(T) })
 }
@@ -264,8 +265,8 @@ func parseBool(v string) (bool, error) {
 	return v == "True", nil
 }
 
-// parseMiB reads a number of MiB that is not below least, and returns it in bytes. Like PyTorch, it reduces a number
-// that would overflow to the largest that does not.
+// parseMiB parses a number of MiB that must be at least least, and returns bytes. Like PyTorch, it reduces a number
+// that would overflow to the largest possible one.
 func parseMiB(v string, least int64) (int64, error) {
 	n, err := parseCount(v)
 	if err != nil {
@@ -277,8 +278,8 @@ func parseMiB(v string, least int64) (int64, error) {
 	return int64(min(n, math.MaxInt64/mib)) * mib, nil
 }
 
-// parseRoundup reads the divisions: one number for all sizes, or a list of
-// MiB:divisions in which > stands for all sizes above the key before it.
+// parseRoundup parses the divisions: one number for all sizes, or a list of MiB:divisions, in which > stands for all
+// larger sizes.
 func parseRoundup(v string) (divisions [16]uint64, err error) {
 	list, isList := strings.CutPrefix(v, "[")
 	if !isList {
@@ -334,9 +335,9 @@ func parseCount(v string) (uint64, error) {
 
 func isPowerOf2(n uint64) bool { return n != 0 && n&(n-1) == 0 }
 
-// Rules are the settings of PYTORCH_CUDA_ALLOC_CONF that releases of PyTorch treat differently, as plain data; package
-// stack has the rules of each release. The zero value is the newest release. The allocator's own constants, sizes of
-// 512 bytes and 1, 2, 10 and 20 MiB, are the same in all known releases.
+// Rules are those rules for PYTORCH_CUDA_ALLOC_CONF that differ between releases of PyTorch, as plain data; package
+// stack has the rules of each release. The zero value is the newest release. The allocator's constants (512 bytes, 1,
+// 2, 10 and 20 MiB) are the same in all known releases.
 type Rules struct {
 	// UnknownSettings are the keys that the release rejects.
 	UnknownSettings []string

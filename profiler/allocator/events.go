@@ -2,8 +2,8 @@ package allocator
 
 import "slices"
 
-// RecordStream notes that a stream other than the block's own uses the block, as Tensor.record_stream does. The block's
-// memory is then reused only after the work that is queued on the stream when the block is freed.
+// RecordStream records that another stream than the block's own uses the block, as Tensor.record_stream does. After
+// Free, the block's memory is reused only once the work queued on that stream has finished.
 func (a *Allocator) RecordStream(b *Block, s Stream) {
 	if b == nil || s == a.pool(b).stream {
 		return
@@ -21,8 +21,8 @@ func (a *Allocator) RecordStream(b *Block, s Stream) {
 	b.recorded = true
 }
 
-// CompleteEvents completes all events, as when the device has finished all queued work. The frees that waited for it
-// complete with the next Malloc, which is when PyTorch checks.
+// CompleteEvents marks all events as completed, as if the device had finished all queued work. The frees that wait for
+// them complete in the next Malloc, as in PyTorch.
 func (a *Allocator) CompleteEvents() { a.completedEvents = a.eventClock }
 
 // recordEvents keeps a freed block pending until the streams that use it have finished the work queued so far.
@@ -39,7 +39,7 @@ func (a *Allocator) recordEvents(b *Block) {
 	delete(a.streamUses, b)
 }
 
-// processEvents completes the frees whose events have completed.
+// processEvents completes the frees of blocks whose events have all completed.
 func (a *Allocator) processEvents() {
 	for _, s := range a.streams {
 		done := 0
@@ -51,7 +51,7 @@ func (a *Allocator) processEvents() {
 	}
 }
 
-// synchronize waits for all events and completes the frees.
+// synchronize completes all events and the frees that wait for them.
 func (a *Allocator) synchronize() {
 	a.stats.NumSyncAllStreams++
 	a.completedEvents = a.eventClock
@@ -60,7 +60,7 @@ func (a *Allocator) synchronize() {
 	}
 }
 
-// finishFree counts one event of a block as completed.
+// finishFree counts one event of a freed block as completed.
 func (a *Allocator) finishFree(b *Block) {
 	a.pendingEvents--
 	if b.events--; b.events == 0 {

@@ -9,12 +9,12 @@ import (
 	"github.com/vprof/vprof/internal/ceil"
 )
 
-// Expandable segments: one address range per pool and stream that memory is mapped into page by page, so that neighbors
-// merge across what would be segment borders. A range consists of blocks like any segment; stretches without memory are
-// unmapped blocks, kept by address in pool.unmapped.
+// An expandable segment is one address range for each pool and stream, into which memory is mapped page by page, so
+// that neighboring blocks merge. Like any segment, a range consists of blocks. Parts without memory are unmapped
+// blocks, which pool.unmapped lists by address.
 
-// rangeSize returns the size of an address range on a device with total bytes: an eighth more than the device has, so
-// that pages can move.
+// rangeSize returns the size of an address range on a device with total bytes: 9/8 of it by default, so that pages can
+// move.
 func (e SizeOrShare) rangeSize(total int64) int64 {
 	whole := total + total/8
 	switch {
@@ -26,8 +26,8 @@ func (e SizeOrShare) rangeSize(total int64) int64 {
 	return whole
 }
 
-// allocExpandable returns size bytes at the lowest address of the pool where free and unmapped blocks are large enough,
-// and maps missing pages. The block is in no set; it is nil if the device has too little memory.
+// allocExpandable returns a block of size bytes at the lowest address of the pool where free and unmapped blocks are
+// large enough. It maps missing pages. The block is in no free list; it is nil if the device has too little memory.
 func (a *Allocator) allocExpandable(p *pool, size int64) (*Block, error) {
 	b, err := a.findUnmapped(p, size)
 	if b == nil || err != nil {
@@ -39,7 +39,7 @@ func (a *Allocator) allocExpandable(p *pool, size int64) (*Block, error) {
 		}
 	}
 	for b.size < size {
-		// Free blocks merge, so an unmapped one follows.
+		// Free blocks are merged, so the next block is unmapped.
 		next := a.blocks.block(b.next)
 		if b, err = a.mapPages(next, min(next.size, size-b.size)); b == nil {
 			return nil, err
@@ -49,8 +49,8 @@ func (a *Allocator) allocExpandable(p *pool, size int64) (*Block, error) {
 	return b, nil
 }
 
-// findUnmapped finds the first free or unmapped block from which on size bytes are unused, or else reserves a new
-// range. It returns nil if the request is larger than a range.
+// findUnmapped returns the first free or unmapped block at which size bytes are unused. If there is none, it reserves a
+// new range. It returns nil if the request is larger than a range.
 func (a *Allocator) findUnmapped(p *pool, size int64) (*Block, error) {
 	for _, b := range p.unmapped {
 		if prev := a.blocks.block(b.prev); prev != nil && prev.available() {
@@ -81,8 +81,8 @@ func (a *Allocator) findUnmapped(p *pool, size int64) (*Block, error) {
 	return b, nil
 }
 
-// mapPages maps the pages that hold the first size bytes of an unmapped block and merges them with free neighbors. The
-// block it returns is free and cached; it is nil if the device has too little memory.
+// mapPages maps the pages of the first size bytes of an unmapped block and merges them with free neighbors. It returns
+// the resulting free, cached block; nil if the device has too little memory.
 func (a *Allocator) mapPages(b *Block, size int64) (*Block, error) {
 	segment := a.segment(b)
 	p, page := segment.pool, segment.page
@@ -110,8 +110,8 @@ func (a *Allocator) mapPages(b *Block, size int64) (*Block, error) {
 	return b, nil
 }
 
-// unmapBlock unmaps the pages that lie wholly inside a free block; the rest of the block at its ends remains as smaller
-// free blocks. A range without mapped memory is released.
+// unmapBlock unmaps the pages that lie entirely inside a free block. The block's ends remain as smaller free blocks. A
+// range without mapped memory is released.
 func (a *Allocator) unmapBlock(b *Block) error {
 	s := a.segment(b)
 	from := ceil.Multiple(int64(b.addr-s.addr), s.page)

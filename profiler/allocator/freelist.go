@@ -2,19 +2,19 @@ package allocator
 
 import "math/bits"
 
-// A freeList is the set of free blocks of one pool and stream, ordered by size
-// and then rank, with best fit in constant time.
+// A freeList is the set of free blocks of one pool and stream, ordered by size and then rank. It finds the best fit in
+// constant time.
 //
-// Blocks are in bins by size: exact multiples of 512 bytes up to 32 KiB, then 32 bins to each power of two. A bitmap
-// names which bins are filled. Within a bin the entries are sorted downwards, so that the best fit of a bin is its last
-// entry and taking it moves nothing. Bins hold few blocks in practice, since free neighbors merge.
+// Blocks are in bins by size: one bin for each multiple of 512 bytes up to 32 KiB, then 32 bins for each power of two.
+// A bitmap marks the bins that are not empty. The entries of a bin are sorted in descending order, so the best fit is
+// the last entry, and removing it moves nothing. Bins hold few blocks in practice, since free neighbors merge.
 type freeList struct {
 	filled [numBins / 64]uint64
 	bins   [numBins]bin
 }
 
-// A bin counts its entries outside the slice: changing the count writes no pointer, which would cost a write barrier of
-// Go's garbage collector.
+// A bin holds its number of entries outside of the slice. Changing it writes no pointer, which would cost a write
+// barrier of Go's garbage collector.
 type bin struct {
 	entries []freeEntry // the first count are in use
 	count   int
@@ -22,7 +22,7 @@ type bin struct {
 
 func (b *bin) live() []freeEntry { return b.entries[:b.count] }
 
-// freeEntry repeats the key of its block, so that a search stays in the bin.
+// freeEntry contains the sort key of its block, so a search does not read the block.
 type freeEntry struct {
 	size  int64
 	rank  uint64
@@ -30,13 +30,13 @@ type freeEntry struct {
 }
 
 const (
-	// binBits is the logarithm of the number of bins to a power of two.
+	// binBits is the base-two logarithm of the number of bins for each power of two.
 	binBits = 5
-	// numBins reaches to 32 TiB; anything larger shares the last bin.
+	// numBins is enough for blocks up to 32 TiB. Larger blocks share the last bin.
 	numBins = 1024
 )
 
-// binOf returns the bin of a size. Bins are monotone: a larger size never has a lower bin.
+// binOf returns the bin of a size. A larger size never has a lower bin.
 func binOf(size int64) int {
 	units := uint64(size) / minBlockSize
 	shift := bits.Len64(units) - 1 - binBits
@@ -89,8 +89,8 @@ func (f *freeList) removeAt(at entryIndex) {
 	}
 }
 
-// position returns the index of the first entry whose key is below (size, rank). An entry with that key is inserted
-// there; if the list already has one, it is at the index before.
+// position returns the index of the first entry whose key is below (size, rank). An entry with this key is inserted
+// there; if the list already contains one, that one is directly before.
 func position(entries []freeEntry, size int64, rank uint64) int {
 	lo, hi := 0, len(entries)
 	for lo < hi {
@@ -104,7 +104,7 @@ func position(entries []freeEntry, size int64, rank uint64) int {
 	return lo
 }
 
-// bestFit finds the smallest block of at least size bytes, the one of the lowest rank among equals.
+// bestFit finds the smallest block of at least size bytes; among equal sizes, the one of the lowest rank.
 func (f *freeList) bestFit(size int64) (at entryIndex, ok bool) {
 	n := binOf(size)
 	if i := position(f.bins[n].live(), size, 0); i > 0 {
@@ -113,7 +113,7 @@ func (f *freeList) bestFit(size int64) (at entryIndex, ok bool) {
 	return f.firstFrom(n + 1)
 }
 
-// next returns the place of the block that follows in the order of the list.
+// next returns the position of the next block in the order of the list.
 func (f *freeList) next(at entryIndex) (entryIndex, bool) {
 	if at.index > 0 {
 		return entryIndex{at.bin, at.index - 1}, true
@@ -121,7 +121,7 @@ func (f *freeList) next(at entryIndex) (entryIndex, bool) {
 	return f.firstFrom(at.bin + 1)
 }
 
-// last returns the place of the largest block.
+// last returns the position of the largest block.
 func (f *freeList) last() (at entryIndex, ok bool) {
 	for word := len(f.filled) - 1; word >= 0; word-- {
 		if w := f.filled[word]; w != 0 {

@@ -7,15 +7,15 @@ import (
 	"github.com/vprof/vprof/internal/ceil"
 )
 
-// An OOMError reports that a request did not fit although the cache was emptied. It is a result as much as a failure:
-// the allocator continues working.
+// An OOMError reports that a request did not fit although the cache was emptied. It is an expected result: the
+// allocator remains usable.
 type OOMError struct {
-	// Requested is the size of the tensor in bytes. Segment is the size of the memory that the allocator requested from
-	// the device to hold it: PyTorch's "tried to allocate".
+	// Requested is the size of the tensor in bytes. Segment is the size of the segment that the allocator requested
+	// from the device for it: PyTorch's "tried to allocate".
 	Requested, Segment int64
-	// Allocated and Reserved are the statistics at that moment.
+	// Allocated and Reserved are the allocated and reserved bytes at that time.
 	Allocated, Reserved int64
-	// Limit is the number of bytes that the memory fraction allows to reserve; negative without one.
+	// Limit is the number of reserved bytes that the memory fraction allows; negative without a limit.
 	Limit int64
 }
 
@@ -42,8 +42,8 @@ func (a *Allocator) segmentSize(size int64) int64 {
 	}
 }
 
-// allocateOrRetry gets a block for a request that the cache cannot serve. It tries PyTorch's steps in its order:
-// collect garbage; get a segment; release oversize blocks and get one; empty the cache and get one.
+// allocateOrRetry returns a block for a request that no cached block can serve. It follows PyTorch's order: collect
+// garbage; allocate a segment; release oversize blocks and allocate one; empty the cache and allocate one.
 func (a *Allocator) allocateOrRetry(p *pool, n, size int64) (*Block, error) {
 	if a.collectsGarbage {
 		if err := a.collectGarbage(); err != nil {
@@ -80,8 +80,8 @@ func (a *Allocator) newOOMError(n, size int64) *OOMError {
 	}
 }
 
-// allocateSegment gets memory for size bytes from the source. The block it returns is in
-// no set; it is nil if the device or the limit has too little.
+// allocateSegment allocates a segment for size bytes in the source. The returned block is in no free list; it is nil if
+// the device has too little memory or the limit is exceeded.
 func (a *Allocator) allocateSegment(p *pool, size int64) (*Block, error) {
 	want := a.segmentSize(size)
 	if a.limit >= 0 && want > a.limit-a.reserved {
@@ -108,14 +108,14 @@ func (a *Allocator) allocateSegment(p *pool, size int64) (*Block, error) {
 	return a.addSegment(p, addr, want, 0), nil
 }
 
-// addReserved counts n bytes got from the source in one call.
+// addReserved counts n bytes that one call allocated in the source.
 func (a *Allocator) addReserved(kind Pool, n int64) {
 	a.reserved += n
 	a.stats.ReservedBytes.add(kind, n)
 	a.stats.NumDeviceAlloc++
 }
 
-// subReserved counts n bytes returned to the source in one call.
+// subReserved counts n bytes that one call released to the source.
 func (a *Allocator) subReserved(kind Pool, n int64) {
 	a.reserved -= n
 	a.stats.ReservedBytes.sub(kind, n)
@@ -148,8 +148,9 @@ func (a *Allocator) dropSegment(b *Block) {
 	a.blocks.recycle(b)
 }
 
-// collectGarbage releases cached segments of the large pool, oldest first, until reserved memory is at the threshold.
-// Age is the number of searches since a block became free; each round releases blocks of average age and above.
+// collectGarbage releases cached segments of the large pool, oldest first, until reserved memory is below the
+// threshold. The age of a free block is the number of searches since it was freed. Each round releases blocks of at
+// least average age.
 func (a *Allocator) collectGarbage() error {
 	threshold := int64(a.config.GarbageCollection * float64(a.limit))
 	target := a.reserved - threshold
@@ -189,11 +190,11 @@ func (a *Allocator) collectGarbage() error {
 	return nil
 }
 
-// blockAge returns the number of searches that a free block of the large pool has seen.
+// blockAge returns the number of searches since a block of the large pool was freed.
 func (a *Allocator) blockAge(b *Block) int64 { return a.poolClocks[LargePool] - b.born }
 
-// releaseOversize releases oversize blocks, if there is a maximum split size: one that is large enough, or else the
-// largest ones until enough bytes are released. It reports whether there were enough.
+// releaseOversize releases oversize blocks if there is a maximum split size: one that is large enough or, if there is
+// none, the largest ones until enough bytes are released. enough reports whether they were enough.
 func (a *Allocator) releaseOversize(p *pool, size int64) (enough bool, err error) {
 	if a.config.MaxSplit == Unlimited || a.config.Expandable {
 		return false, nil
@@ -220,8 +221,8 @@ func (a *Allocator) releaseOversize(p *pool, size int64) (enough bool, err error
 	return released >= need, nil
 }
 
-// releaseCached releases everything possible: after all pending frees, the cached segments that are one block and the
-// wholly free pages of expandable segments.
+// releaseCached completes all pending frees, then releases all cached segments that are one block and all entirely free
+// pages of expandable segments.
 func (a *Allocator) releaseCached() error {
 	a.synchronize()
 	for _, kind := range [...]Pool{LargePool, SmallPool} {
@@ -250,7 +251,7 @@ func (a *Allocator) releaseCached() error {
 	return nil
 }
 
-// freeSegment returns a cached segment that is one free block to the source.
+// freeSegment releases a cached segment, which must be one free block, to the source.
 func (a *Allocator) freeSegment(b *Block) error {
 	s := a.segment(b)
 	kind := s.pool.kind

@@ -5,20 +5,19 @@ import (
 	"slices"
 )
 
-// SegmentInfo is a segment at the moment of a snapshot. An expandable segment
-// shows once for each contiguous stretch that has memory.
+// SegmentInfo describes a segment in a snapshot. An expandable segment appears once for each contiguous mapped part.
 type SegmentInfo struct {
 	Address uint64
-	// Size is the whole segment; Allocated, Active and Requested are the parts of it in use, in bytes, as in [Stats].
+	// Size is the size of the segment in bytes. Allocated, Active and Requested are the bytes in use, as in [Stats].
 	Size, Allocated, Active, Requested int64
 	Stream                             Stream
 	Pool                               Pool
 	Expandable                         bool
-	// Blocks tile the segment in the order of their addresses.
+	// Blocks are the blocks of the segment in the order of their addresses, without gaps.
 	Blocks []BlockInfo
 }
 
-// BlockInfo is a block at the moment of a snapshot.
+// BlockInfo describes a block in a snapshot.
 type BlockInfo struct {
 	Address uint64
 	Size    int64
@@ -27,7 +26,7 @@ type BlockInfo struct {
 	State     State
 }
 
-// Snapshot lists the segments by address, as torch.cuda.memory_snapshot does.
+// Snapshot returns all segments in the order of their addresses, as torch.cuda.memory_snapshot does.
 func (a *Allocator) Snapshot() []SegmentInfo {
 	infos := make([]SegmentInfo, 0, len(a.segments)-len(a.unusedSegments))
 	for _, s := range a.segments {

@@ -7,56 +7,57 @@ import (
 	"github.com/vprof/vprof/internal/ceil"
 )
 
-// ErrOutOfMemory is what a [Source] returns, wrapped or not, when the device has not enough memory left. Any other
-// error of a source is a failure of the device and ends the allocation at once.
+// ErrOutOfMemory is the error of a [Source], possibly wrapped, if the device has too little memory. Any other error of
+// a source is a failure of the device and ends the allocation at once.
 var ErrOutOfMemory = errors.New("device out of memory")
 
-// A Source is the memory below an [Allocator]: it allocates and releases whole segments, as cudaMalloc and cudaFree do.
+// A Source provides the memory of an [Allocator]: it allocates and releases whole segments, as cudaMalloc and cudaFree
+// do.
 type Source interface {
-	// Total is the memory of the device in bytes, used or not. Memory fractions are relative to it.
+	// Total returns the size of the device's memory in bytes. Memory fractions are relative to it.
 	Total() int64
-	// Get returns the address of a new segment of size bytes.
+	// Get allocates a segment of size bytes and returns its address.
 	Get(size int64) (addr uint64, err error)
-	// Put releases the segment of size bytes that Get returned at addr.
+	// Put releases the segment of size bytes at addr, which Get allocated.
 	Put(addr uint64, size int64) error
 }
 
-// A PagedSource can also back an address range page by page, which expandable segments need: cuMemAddressReserve,
+// A PagedSource can also map memory into an address range page by page, as expandable segments do: cuMemAddressReserve,
 // cuMemCreate with cuMemMap and cuMemSetAccess, and their opposites.
 type PagedSource interface {
 	Source
-	// Reserve returns the address of a range of size bytes without memory.
+	// Reserve reserves an address range of size bytes without memory and returns its address.
 	Reserve(size int64) (addr uint64, err error)
-	// Map puts memory behind the page of size bytes at addr.
+	// Map maps memory for the page of size bytes at addr.
 	Map(addr uint64, size int64) error
 	// Unmap releases the memory of the page of size bytes at addr.
 	Unmap(addr uint64, size int64) error
-	// Release releases the range of size bytes at addr. No page of it is mapped any more.
+	// Release releases the address range of size bytes at addr, in which no page is mapped any more.
 	Release(addr uint64, size int64) error
 }
 
-// PageSize is the unit in which CUDA hands out device memory.
+// PageSize is the granularity of CUDA's device memory, 2 MiB.
 const PageSize = 2 << 20
 
-// SimulatedMemory is a [PagedSource] without a device. It counts bytes in granules and uses no address twice.
+// SimulatedMemory is a [PagedSource] without a device. It counts bytes in pages and uses no address twice.
 type SimulatedMemory struct {
-	// Rising reports whether each address is above the one before, not below. Drivers on Linux hand out falling
-	// addresses (an H100's, 580.159.04: all of 78 segments). With [Config.OrdersByAddress] the allocator takes the
-	// lowest of equally good blocks, so the order decides which blocks are split.
+	// Rising reports whether each new address is above the previous one; if not, it is below. Drivers on Linux return
+	// falling addresses (an H100's, 580.159.04: all of 78 segments). With [Config.OrdersByAddress] the allocator takes
+	// the block with the lowest address among equal ones, so the order determines which blocks are split.
 	Rising bool
 
 	total, used, peak int64
 	next              uint64
 }
 
-// memoryBase is the first address of a [SimulatedMemory]. Any multiple of the granule works; zero would look like no
-// address at all.
+// memoryBase is the first address of a [SimulatedMemory]. It can be any multiple of the page size except zero, which
+// means no address.
 const memoryBase uint64 = 0x7f00_0000_0000
 
-// addressSpace is the largest size of a range: the 47 bits of a process.
+// addressSpace is the largest size of an address range: the 47-bit address space of a process.
 const addressSpace = 1 << 47
 
-// NewMemory returns the memory of a device with total bytes, of which others use taken bytes: the CUDA context,
+// NewMemory returns the memory of a device with total bytes, of which taken bytes are used by others: the CUDA context,
 // libraries, other processes.
 func NewMemory(total, taken int64) *SimulatedMemory {
 	return &SimulatedMemory{total: total, used: taken, peak: taken, next: memoryBase}
@@ -65,13 +66,13 @@ func NewMemory(total, taken int64) *SimulatedMemory {
 // Total returns the size of the memory in bytes.
 func (m *SimulatedMemory) Total() int64 { return m.total }
 
-// Used returns the number of bytes in use now, including other users.
+// Used returns the number of bytes in use, including other users.
 func (m *SimulatedMemory) Used() int64 { return m.used }
 
-// Free returns the number of bytes not in use now, as cudaMemGetInfo reports it.
+// Free returns the number of bytes not in use, as cudaMemGetInfo reports it.
 func (m *SimulatedMemory) Free() int64 { return m.total - m.used }
 
-// Peak returns the highest value Used has had.
+// Peak returns the maximum of Used so far.
 func (m *SimulatedMemory) Peak() int64 { return m.peak }
 
 // Get implements [Source].
@@ -128,5 +129,5 @@ func (m *SimulatedMemory) nextAddress(size int64) uint64 {
 	return addr
 }
 
-// roundToPages rounds size up to whole granules.
+// roundToPages rounds a size up to a multiple of the page size.
 func roundToPages(size int64) int64 { return ceil.Multiple(size, PageSize) }

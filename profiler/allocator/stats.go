@@ -1,8 +1,8 @@
 package allocator
 
-// Stat follows one quantity, as torch.cuda.memory_stats does.
+// Stat counts one quantity, as torch.cuda.memory_stats does.
 type Stat struct {
-	// Current is the value now, Peak the highest since the last reset.
+	// Current is the current value, Peak its maximum since the last reset.
 	Current, Peak int64
 	// Allocated is the sum of all increases.
 	Allocated int64
@@ -23,19 +23,19 @@ func (s *Stat) resetPeak() { s.Peak = s.Current }
 // Pool selects the part of a [PoolStat].
 type Pool uint8
 
-// The pools PyTorch keeps statistics of.
+// The pools for which PyTorch counts statistics.
 const (
 	// AllPools is the small and the large pool together.
 	AllPools Pool = iota
 	// SmallPool serves requests of up to 1 MiB after rounding.
 	SmallPool
-	// LargePool serves the others.
+	// LargePool serves larger requests.
 	LargePool
 
 	numPools = iota
 )
 
-// PoolStat is a [Stat] for all pools together and for each, indexed by [Pool].
+// PoolStat holds the [Stat] of both pools together and of each pool, indexed by [Pool].
 type PoolStat [numPools]Stat
 
 func (s *PoolStat) add(p Pool, n int64) {
@@ -57,20 +57,20 @@ func (s *PoolStat) change(p Pool, n int64) {
 	}
 }
 
-// Stats are the statistics of an allocator under the names of torch.cuda.memory_stats.
+// Stats are the statistics of an allocator, named as in torch.cuda.memory_stats.
 type Stats struct {
-	// Allocation counts blocks in use, Active those and freed blocks that still wait for events, InactiveSplit free
-	// parts of split segments. Expandable segments are in neither Segment nor InactiveSplit.
+	// Allocation counts allocated blocks, Active allocated blocks and freed ones that still wait for events,
+	// InactiveSplit free parts of split segments. Expandable segments are in neither Segment nor InactiveSplit.
 	Allocation, Segment, Active, InactiveSplit PoolStat
 
-	// AllocatedBytes is the size of the blocks in use, after rounding and with remainders that were not split off;
-	// memory_allocated() is its current value.
+	// AllocatedBytes is the size of the allocated blocks, including rounding and remainders that were not split off.
+	// Its current value is memory_allocated().
 	AllocatedBytes PoolStat
-	// ReservedBytes are the sizes of segments and mapped pages; memory_reserved() is its current value.
+	// ReservedBytes is the size of segments and mapped pages. Its current value is memory_reserved().
 	ReservedBytes PoolStat
 	// ActiveBytes are the sizes of active blocks.
 	ActiveBytes PoolStat
-	// InactiveSplitBytes are the sizes of the blocks InactiveSplit counts.
+	// InactiveSplitBytes is the size of the blocks that InactiveSplit counts.
 	InactiveSplitBytes PoolStat
 	// RequestedBytes are the requested bytes of active blocks.
 	RequestedBytes PoolStat
@@ -78,12 +78,12 @@ type Stats struct {
 	// OversizeAllocations and OversizeSegments count blocks and segments of at least the maximum split size.
 	OversizeAllocations, OversizeSegments Stat
 
-	// NumAllocRetries counts allocations tried again with an empty cache, NumOOMs allocations that failed permanently.
+	// NumAllocRetries counts requests that were retried after emptying the cache, NumOOMs requests that failed.
 	NumAllocRetries, NumOOMs int64
-	// NumSyncAllStreams counts waits for all pending events.
+	// NumSyncAllStreams counts calls that waited for all pending events.
 	NumSyncAllStreams int64
-	// NumDeviceAlloc and NumDeviceFree count calls to the source: one per segment, and one per mapping or unmapping,
-	// however many pages it has.
+	// NumDeviceAlloc and NumDeviceFree count calls of the source: one per segment, and one per mapping or unmapping of
+	// any number of pages.
 	NumDeviceAlloc, NumDeviceFree int64
 }
 

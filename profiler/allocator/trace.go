@@ -1,9 +1,9 @@
 package allocator
 
-// Action is the kind of a [TraceEvent], as a PyTorch snapshot spells it.
+// Action is the kind of a [TraceEvent], spelled as in a PyTorch snapshot.
 type Action string
 
-// The actions.
+// The kinds of trace events.
 const (
 	TraceAlloc         Action = "alloc"
 	TraceFreeRequested Action = "free_requested"
@@ -15,18 +15,19 @@ const (
 	TraceOOM           Action = "oom"
 )
 
-// TraceEvent is something that happened in an allocator: an entry of the device_traces of a PyTorch snapshot.
+// TraceEvent is an event in an allocator: an entry of device_traces in a PyTorch snapshot.
 type TraceEvent struct {
 	Action Action
 	// Addr is the address; zero for TraceOOM.
 	Addr uint64
-	// Size is the requested size, without rounding, of an allocation or free; the bytes of a segment that was allocated
-	// or released; the rounded request that failed for TraceOOM.
+	// Size depends on the action. For an allocation or free it is the requested size without rounding; for a segment,
+	// its bytes; for TraceOOM, the rounded size of the failed request.
 	Size   int64
 	Stream Stream
 }
 
-// SetTrace calls f for every event from now on, in PyTorch's order; nil turns it off. f must not call the allocator.
+// SetTrace makes the allocator call f for every further event, in PyTorch's order; nil turns it off. f must not call
+// the allocator.
 func (a *Allocator) SetTrace(f func(TraceEvent)) { a.tracer = f }
 
 func (a *Allocator) trace(action Action, addr uint64, size int64, p *pool) {

@@ -11,37 +11,32 @@ import (
 
 // Value is an argument or a result. It is one of
 //
-//	nil                 None, and Tensor? that is absent
-//	*trace.Tensor       Tensor
-//	[]*trace.Tensor     Tensor[], Tensor?[] (nil where there is none)
-//	int64               int, SymInt once it is known
-//	float64, bool       float, bool
-//	[]int64, []float64, []bool
-//	string              str
-//	trace.DType         ScalarType
-//	MemoryFormat
+// nil                 None, and Tensor? that is absent    *trace.Tensor       Tensor      []*trace.Tensor     Tensor[],
+// Tensor?[] (nil where there is none)       int64               int, SymInt once it is known        float64, bool
+// float, bool         []int64, []float64, []bool      string              str         trace.DType         ScalarType
+// MemoryFormat
 //
-// A Scalar is an int64, a float64 or a bool. Layouts and devices, of which a
-// recording has one each, are given as nil or any string.
+// A Scalar is an int64, a float64 or a bool. A layout or device is nil or any string, since a recording has only one of
+// each.
 type Value any
 
-// MemoryFormat is how the dimensions of a tensor are ordered in memory.
+// MemoryFormat is the order in which a tensor's dimensions are laid out in memory.
 type MemoryFormat string
 
-// The memory formats; ChannelsLast covers images and volumes.
+// The memory formats; ChannelsLast is for images and for volumes.
 const (
 	ContiguousFormat MemoryFormat = "contiguous"
 	PreserveFormat   MemoryFormat = "preserve"
 	ChannelsLast     MemoryFormat = "channels_last"
 )
 
-// Arg is an argument of a call by name.
+// Arg is an argument of a call with its name.
 type Arg struct {
 	Name  string
 	Value Value
 }
 
-// Args are the arguments of one call, in the order of the schema.
+// Args are the arguments of one operator call, in the order of the schema.
 type Args struct {
 	op     *Operator
 	tape   *trace.Tape
@@ -49,8 +44,8 @@ type Args struct {
 	given  []bool
 }
 
-// Bind arranges the arguments of a call. Missing ones get their defaults. A name that the schema lacks, a missing
-// argument and a value of the wrong type are errors.
+// Bind returns the arguments of a call in the schema's order, with defaults for missing ones. A name that the schema
+// lacks, a missing argument without a default, and a value of the wrong type are errors.
 func (o *Operator) Bind(given ...Arg) (Args, error) {
 	a := Args{op: o, values: make([]Value, len(o.Arguments)), given: make([]bool, len(o.Arguments))}
 	for _, g := range given {
@@ -76,8 +71,8 @@ func (o *Operator) Bind(given ...Arg) (Args, error) {
 	return a, nil
 }
 
-// convert checks a value against a schema type. What PyTorch's own parser widens is widened: an int where a float is
-// due, one number for a list, a number where an operator takes a tensor.
+// convert converts a value to a schema type. Like PyTorch's parser, it converts an int to a float, one number to a
+// list, and a number to a tensor where the schema requires it.
 func convert(v Value, typ string) (Value, error) {
 	optional := strings.HasSuffix(typ, "?")
 	base := strings.TrimSuffix(typ, "?")
@@ -116,7 +111,7 @@ func isNilTensor(v Value) bool {
 	return ok && x == nil
 }
 
-// convertOne converts a value to a type that is no list.
+// convertOne converts a value to a type other than a list.
 func convertOne(v Value, typ string) (Value, bool) {
 	switch typ {
 	case "Tensor":
@@ -185,7 +180,7 @@ func listOf(typ string) (element string, list bool) {
 	return typ[:i], true
 }
 
-// defaultValue returns the value of a default text. Layout, Device and reductions are ignored.
+// defaultValue parses the text of a default value. Layouts, devices and reductions become nil.
 func defaultValue(p Argument) Value {
 	base := strings.TrimSuffix(p.Type, "?")
 	if p.Default == "None" {
@@ -232,7 +227,7 @@ func defaultList(text, element string) Value {
 	return out
 }
 
-// value returns the argument of the given name; asking for one that the schema lacks is a mistake of the table.
+// value returns the argument with the given name. A name that the schema lacks is an error in the operator table.
 func (a *Args) value(name string) Value {
 	i := a.op.index(name)
 	if i < 0 {
@@ -241,13 +236,13 @@ func (a *Args) value(name string) Value {
 	return a.values[i]
 }
 
-// valueOf returns an argument of a type, the zero value for None and for other types.
+// valueOf returns an argument of type T; the zero value for None and values of other types.
 func valueOf[T any](a *Args, name string) T {
 	v, _ := a.value(name).(T)
 	return v
 }
 
-// Tape returns the recording that the call is made on.
+// Tape returns the tape on which the call is recorded.
 func (a *Args) Tape() *trace.Tape { return a.tape }
 
 // Tensor returns a tensor argument, nil for None or a number.
@@ -259,13 +254,13 @@ func (a *Args) Tensors(name string) []*trace.Tensor { return valueOf[[]*trace.Te
 // Int returns an integer argument, 0 for None.
 func (a *Args) Int(name string) int64 { return valueOf[int64](a, name) }
 
-// Dim returns an argument that names a dimension.
+// Dim returns an argument that is the index of a dimension.
 func (a *Args) Dim(name string) int { return int(a.Int(name)) }
 
 // Ints returns a list of integers, nil for None.
 func (a *Args) Ints(name string) []int64 { return valueOf[[]int64](a, name) }
 
-// Dims returns a list of dimensions, or one; nil for None.
+// Dims returns an argument that is a list of dimensions or a single one; nil for None.
 func (a *Args) Dims(name string) []int {
 	if n, one := a.value(name).(int64); one {
 		return []int{int(n)}
@@ -293,7 +288,7 @@ func (a *Args) Bool(name string) bool { return valueOf[bool](a, name) }
 // Text returns a textual argument, "" for None.
 func (a *Args) Text(name string) string { return valueOf[string](a, name) }
 
-// DType returns an element type, def for None.
+// DType returns an element type argument; def for None.
 func (a *Args) DType(name string, def trace.DType) trace.DType {
 	if d, ok := a.value(name).(trace.DType); ok {
 		return d

@@ -9,13 +9,13 @@ import (
 	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
-// family is a part of the table. A key is an operator's name with its overload, or several that are recorded alike,
-// separated by spaces; their schemas are in schemas.txt. A value is a function of [*Args], or a function of the
-// recorder whose parameters are the operator's first arguments, in order, or the arguments that [with] names.
-// Parameters of the types in composite combine several arguments.
+// family is a part of the operator table. A key is an operator's name with its overload, or several such names,
+// separated by spaces, that are recorded in the same way; schemas.txt has their schemas. A value is a function of
+// [*Args], or a function of package trace. Its parameters are the operator's first arguments, in order, or the
+// arguments that [withArgs] names. A parameter whose type is in composite combines several arguments.
 type family map[string]any
 
-// withArgs returns a function of the recorder whose last parameters are the arguments of these names.
+// withArgs returns a function of package trace whose last parameters are the arguments with these names.
 func withArgs(f any, last ...string) named { return named{f, last} }
 
 type named struct {
@@ -23,7 +23,7 @@ type named struct {
 	last     []string
 }
 
-// composite has the parameters that combine several arguments, whose names are always the same, or none.
+// composite maps a parameter type to a function that makes it from several arguments, which always have the same names.
 var composite = map[reflect.Type]func(a *Args) any{
 	reflect.TypeFor[*Args]():           func(a *Args) any { return a },
 	reflect.TypeFor[*trace.Tape]():     func(a *Args) any { return a.tape },
@@ -39,8 +39,8 @@ var composite = map[reflect.Type]func(a *Args) any{
 	reflect.TypeFor[trace.BatchNormState](): func(a *Args) any { return a.batchNorm() },
 }
 
-// bind makes the body of an operator from its row. A row that does not fit the schema is a mistake in the table, which
-// its test finds.
+// bind makes the body of an operator from its row in the table. A row that does not fit the schema is an error in the
+// table, which the table's test finds.
 func bind(s *Schema, row any) body {
 	if run, ok := row.(body); ok {
 		return run
@@ -70,8 +70,8 @@ func bind(s *Schema, row any) body {
 	}
 }
 
-// parameters returns a function for each parameter of a function of type t that computes its value from the arguments;
-// last names the last parameters.
+// parameters returns, for each parameter of a function type t, a function that computes it from the arguments; last
+// names the arguments for the last parameters.
 func (s *Schema) parameters(t reflect.Type, last []string) []func(a *Args) reflect.Value {
 	out := make([]func(a *Args) reflect.Value, t.NumIn())
 	var ofArguments []int
@@ -100,7 +100,7 @@ func (s *Schema) parameters(t reflect.Type, last []string) []func(a *Args) refle
 	return out
 }
 
-// parameter returns a function that converts argument i, declared as p, to a parameter of type t. None is zero.
+// parameter returns a function that converts argument i, declared as p, to type t. None becomes the zero value.
 func (p *Argument) parameter(i int, t reflect.Type) func(a *Args) reflect.Value {
 	zero := reflect.Zero(t)
 	value := func(a *Args) any {

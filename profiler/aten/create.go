@@ -7,7 +7,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
-// creation has the operators that make tensors without an input tensor, and random numbers.
+// creation has the operators that create tensors without an input tensor, including random numbers.
 var creation = family{
 	"full":        full,
 	"multinomial": ops.Multinomial,
@@ -53,8 +53,8 @@ var creation = family{
 	},
 }
 
-// newResult returns a tensor of the given size, whose values the called operator sets. Its type is the argument dtype,
-// or the type otherwise if dtype is None.
+// newResult returns a new tensor of the given size, whose values the operator sets. Its type is the argument dtype, or
+// otherwise if dtype is None.
 func (a *Args) newResult(otherwise trace.DType, size ...int64) *tensor {
 	return a.tape.Filled(a.op.base(), a.DType("dtype", otherwise), size...)
 }
@@ -68,7 +68,7 @@ func filled(a *Args) *tensor { return a.newResult(trace.F32, a.Ints("size")...) 
 // full records aten::full, whose result has the type of its fill value.
 func full(a *Args) *tensor { return a.newResult(numberType(a.value("fill_value")), a.Ints("size")...) }
 
-// numberType returns the type of a tensor made of a number.
+// numberType returns the element type of a tensor that is made from a number.
 func numberType(v Value) trace.DType {
 	switch v.(type) {
 	case bool:
@@ -80,7 +80,7 @@ func numberType(v Value) trace.DType {
 	}
 }
 
-// arange records torch.arange. The result has integers if all of its numbers are integers.
+// arange records torch.arange. The result has integers if start, end and step are integers.
 func (a *Args) arange(start, end, step float64) *tensor {
 	d := trace.I64
 	for i, p := range a.op.Arguments {
@@ -98,7 +98,7 @@ func (a *Args) arange(start, end, step float64) *tensor {
 	return a.newResult(d, n)
 }
 
-// like returns a tensor in the shape and layout of the first argument.
+// like records an operator such as zeros_like: a new tensor with the shape and layout of the first argument.
 func like(a *Args) *tensor {
 	x, op := a.first(0), a.op.base()
 	d := x.DType()

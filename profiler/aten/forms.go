@@ -6,13 +6,13 @@ import (
 	"sync"
 )
 
-// Forms of operators that the table does not name follow from the functional one: X_ writes
-// the result into self, X.out into a tensor that is given.
+// Forms of operators that the table does not list are derived from the functional one: X_ writes the result into self,
+// X.out into the tensor out.
 
-// derived are the forms that were used so far; nil for operators without any.
+// derived caches the derived forms that were used; nil for names without one.
 var derived sync.Map // string to *entry
 
-// entryOf finds an operator by its qualified name and overload; nil if it is not known.
+// entryOf returns the operator with a qualified name and overload; nil if it is unknown.
 func entryOf(name string) *entry {
 	if e := index()[name]; e != nil || name == "" {
 		return e
@@ -24,8 +24,8 @@ func entryOf(name string) *entry {
 	return e.(*entry)
 }
 
-// functionals are the overloads that X.out may be of: PyTorch names overloads of both forms
-// alike but for "_out", and leaves out the most usual name.
+// functionals are the overloads of which X.out may be a form. PyTorch names the overloads of both forms alike except
+// for "_out", and leaves out the most common name.
 var functionals = []string{"", "Tensor", "Scalar", "self", "dim", "input"}
 
 func derive(name string) *entry {
@@ -42,7 +42,7 @@ func derive(name string) *entry {
 	return nil
 }
 
-// functional returns the first overload of a name that is in the table and has one tensor as its result.
+// functional returns the first of some overloads that is in the table and has one tensor as its result.
 func functional(base string, overloads ...string) *entry {
 	for _, overload := range overloads {
 		name := base
@@ -56,7 +56,7 @@ func functional(base string, overloads ...string) *entry {
 	return nil
 }
 
-// inPlaceForm writes the result of the functional form into its first argument.
+// inPlaceForm returns the form that writes the result into the first argument.
 func inPlaceForm(name string, f *entry) *entry {
 	if f == nil || len(f.operator().Arguments) == 0 || f.operator().Arguments[0].Type != "Tensor" {
 		return nil
@@ -66,7 +66,7 @@ func inPlaceForm(name string, f *entry) *entry {
 	})
 }
 
-// outForm writes the result of the functional form to the argument out. Autograd refuses out arguments that require
+// outForm returns the form that writes the result into the argument out. Autograd refuses out arguments that require
 // gradients, so nothing is saved. Pointwise operators compute in place.
 func outForm(name string, f *entry) *entry {
 	if f == nil {

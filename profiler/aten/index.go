@@ -54,7 +54,7 @@ var indexing = family{
 	"embedding":      withArgs((*tensor).Embedding, "indices", "weight"),
 }
 
-// indexType returns the type of positions in a sorted tensor: int32 if out_int32 is set, else int64.
+// indexType returns the type of an index result: int32 if out_int32 is set, else int64.
 func (a *Args) indexType() trace.DType {
 	if a.Bool("out_int32") {
 		return trace.I32
@@ -70,7 +70,8 @@ func indexed(a *Args) *tensor {
 	return a.first(0).Index(a.Tensors("indices")...)
 }
 
-// mask returns an index that may be a mask. How many elements it picks depends on the data, so the caller must set it.
+// mask returns an index tensor that may be a mask. The number of elements that it selects depends on the data, so the
+// caller must set it.
 func (a *Args) mask(x *tensor) *tensor {
 	if x != nil && (x.DType() == trace.Bool || x.DType() == trace.U8) && !x.TrueIsKnown() {
 		a.Tape().Raise(errors.New("the size of a boolean mask's result depends on the data, which vprof lacks"))
@@ -86,7 +87,7 @@ func nonzero(a *Args) *tensor {
 	return a.first(0).Nonzero()
 }
 
-// unique records torch.unique(x). The caller must set how many elements differ.
+// unique records torch.unique(x). The caller must set the number of distinct elements.
 func unique(a *Args) []*tensor {
 	x := a.first(0)
 	if !x.TrueIsKnown() {
@@ -108,7 +109,7 @@ func scatterReduce(a *Args) *tensor {
 	}
 }
 
-// scatterReduceInPlace allocates nothing unless autograd records it, which saves a copy of self.
+// scatterReduceInPlace records scatter_reduce_. It allocates only if autograd records it: then it saves a copy of self.
 func scatterReduceInPlace(a *Args) *tensor {
 	x, src := a.first(0), a.Tensor("src")
 	if !a.Tape().RequiresGrad(x, src) && a.Text("reduce") != "mean" {
@@ -117,7 +118,7 @@ func scatterReduceInPlace(a *Args) *tensor {
 	return x.CopyInPlace(scatterReduce(a))
 }
 
-// outputSize returns the size that a call must pass, since it otherwise depends on the data.
+// outputSize returns the argument output_size, which a call must pass since the size otherwise depends on the data.
 func (a *Args) outputSize() int64 {
 	if a.IsNone("output_size") {
 		a.Tape().Raise(errors.New("output_size is missing, and without it the size of the result depends on the data"))

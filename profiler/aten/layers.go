@@ -5,7 +5,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
-// norms normalize activations to mean zero and variance one, or to length one.
+// norms are the normalization operators.
 var norms = family{
 	"batch_norm": (*tensor).BatchNorm,
 	"layer_norm": func(a *Args) *tensor {
@@ -23,7 +23,7 @@ var norms = family{
 	"native_group_norm": withArgs((*tensor).NativeGroupNorm, "group", "weight", "bias"),
 }
 
-// batchNorm returns the arguments of a norm that may have running statistics.
+// batchNorm returns the arguments of a norm with optional running statistics.
 func (a *Args) batchNorm() trace.BatchNormState {
 	training := "training"
 	if a.op.index(training) < 0 {
@@ -96,7 +96,7 @@ func ctc(a *Args) *tensor {
 		ops.CTCLossArgs{Reduction: a.reduction(), ZeroInfinity: a.Bool("zero_infinity")})
 }
 
-// recurrent layers run in cuDNN, all layers of a stack at once.
+// recurrent are the RNN operators. cuDNN runs all layers of a stack at once.
 var recurrent = family{
 	"lstm.input":                    lstm,
 	"gru.input":                     rnn(ops.GRU),
@@ -110,7 +110,7 @@ var recurrent = family{
 	"gru_cell":      ops.GRUCell,
 }
 
-// cellWeights returns the parameters of a cell.
+// cellWeights returns the weights of an RNN cell.
 func (a *Args) cellWeights() ops.CellWeights {
 	return ops.CellWeights{
 		InWeight: a.Tensor("w_ih"), HiddenWeight: a.Tensor("w_hh"), InBias: a.Tensor("b_ih"),
@@ -132,7 +132,7 @@ func rnn(mode ops.RNNMode) body {
 	}
 }
 
-// rnn returns the arguments of a stack of layers that begins with the given state.
+// rnn returns the arguments of a stack of RNN layers with the given initial state.
 func (a *Args) rnn(mode ops.RNNMode, state *tensor) ops.RNNArgs {
 	return ops.RNNArgs{
 		Mode: mode, Hidden: state.Size(-1), Layers: a.Int("num_layers"),

@@ -8,8 +8,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
-// linearAlgebra has the factorizations of matrices and the operators based on them. cuSOLVER's workspaces are left out,
-// since their sizes are not published.
+// linearAlgebra has matrix factorizations and the operators based on them. It leaves out cuSOLVER's workspaces, since
+// their sizes are not published.
 var linearAlgebra = family{
 	"linalg_solve_triangular":          withArgs(ops.SolveTriangular, "B", "left"),
 	"triangular_solve":                 ops.TriangularSolve,
@@ -42,8 +42,8 @@ var linearAlgebra = family{
 	},
 }
 
-// transforms are Fourier transforms. Their sizes and dimensions may be None:
-// all dimensions, or the last ones if there are sizes.
+// transforms are Fourier transforms. Sizes and dimensions may be None: then all dimensions are transformed, or the last
+// ones if there are sizes.
 var transforms = family{
 	"fft_fft fft_ifft":                      fourier1(ops.FFT),
 	"fft_rfft":                              fourier1(ops.RealFFT),
@@ -91,7 +91,7 @@ func (a *Args) filledN(n int64) *tensor {
 	return a.Tape().Filled("fft_fftfreq", a.DType("dtype", trace.F32), n)
 }
 
-// frames returns the options that stft and istft share; hop_length defaults to a quarter of a frame.
+// frames returns the arguments that stft and istft share. hop_length is a quarter of a frame by default.
 func (a *Args) frames() ops.STFTArgs {
 	n := a.Int("n_fft")
 	s := ops.STFTArgs{
@@ -107,7 +107,7 @@ func (a *Args) frames() ops.STFTArgs {
 	return s
 }
 
-// stft gives real and imaginary parts separately unless return_complex is set.
+// stft records torch.stft. The result has real and imaginary parts separately unless return_complex is set.
 func (a *Args) stft(s ops.STFTArgs) *tensor {
 	x := a.first(0)
 	s.Complex = a.Bool("return_complex")

@@ -18,8 +18,8 @@ type Operator struct {
 // body records a call. Results are in the order of the schema's returns.
 type body = func(a *Args) []Value
 
-// Call records the operator. Errors that PyTorch would raise, and incompatible shapes of arguments, are returned; the
-// recording is unusable after that.
+// Call records the operator. It returns errors that PyTorch would raise, and incompatible shapes, as an error; the
+// recording is unusable after an error.
 func (o *Operator) Call(t *trace.Tape, a Args) (out []Value, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -33,18 +33,17 @@ func (o *Operator) Call(t *trace.Tape, a Args) (out []Value, err error) {
 	return out, nil
 }
 
-// families are in the files named after them.
+// families are the parts of the operator table, each in the file of that name.
 var families = []family{
 	pointwise, activations, reductions, shapes, indexing, products, linearAlgebra, norms, resizing, creation,
 	losses, recurrent, transforms, queries, composed, special, libraries,
 }
 
-// schemas declare the operators in families, one a line, as in PyTorch's native_functions.yaml and the libraries.
-//
+// schemas declares the operators in families, one per line, as in native_functions.yaml of PyTorch and of libraries.
 //go:embed schemas.txt
 var schemas string
 
-// index finds an operator by its qualified name and overload: "aten::add.Tensor". Schemas are parsed at first use.
+// index maps qualified names with overload ("aten::add.Tensor") to operators. Schemas are parsed at first use.
 var index = sync.OnceValue(func() map[string]*entry {
 	all := make(map[string]*entry, 1024)
 	add := func(schema string) *entry {
@@ -80,8 +79,8 @@ func qualified(name string) string {
 	return "aten::" + name
 }
 
-// rowBody returns the body of an operator that is a row of the recorder. If an argument is a number in place of a
-// tensor, it uses the overload for numbers.
+// rowBody returns the body of an operator that is declared as a row in package trace. If an argument is a number in
+// place of a tensor, it uses the row's overload for numbers.
 func rowBody(o *trace.Operator, inPlace bool) body {
 	return func(a *Args) []Value {
 		xs, n, lacking := a.operands()
@@ -100,8 +99,8 @@ func rowBody(o *trace.Operator, inPlace bool) body {
 	}
 }
 
-// operands returns the tensors of a call, and the type of argument "other" if that is a number. lacking reports whether
-// an argument that the operator's schema calls a tensor is none.
+// operands returns the tensors of a call, and the type of the argument "other" if that is a number. lacking reports
+// whether an argument that the schema declares as a tensor is None.
 func (a *Args) operands() (xs []*tensor, n trace.Number, lacking bool) {
 	for i, p := range a.op.Arguments {
 		x, ok := a.values[i].(*tensor)
@@ -137,7 +136,7 @@ func (e *entry) operator() *Operator {
 	return e.op
 }
 
-// ByTarget finds an operator by the text that exported graphs call it by: "torch.ops.aten.layer_norm.default".
+// ByTarget finds an operator by its name in exported graphs: "torch.ops.aten.layer_norm.default".
 func ByTarget(target string) (*Operator, bool) {
 	e := entryOf(nameOf(target))
 	if e == nil {
@@ -146,7 +145,7 @@ func ByTarget(target string) (*Operator, bool) {
 	return e.operator(), true
 }
 
-// nameOf returns "aten::add.Tensor" for "torch.ops.aten.add.Tensor".
+// nameOf converts "torch.ops.aten.add.Tensor" to "aten::add.Tensor".
 func nameOf(target string) string {
 	path, ok := strings.CutPrefix(target, "torch.ops.")
 	if !ok {

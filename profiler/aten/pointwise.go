@@ -2,7 +2,7 @@ package aten
 
 import "github.com/vprof/vprof/profiler/trace"
 
-// pointwise has the operators that compute each element by itself.
+// pointwise are the elementwise operators.
 var pointwise = family{
 	"polar":                                  (*tensor).Polar,
 	"square":                                 (*tensor).Square,
@@ -69,7 +69,7 @@ var pointwise = family{
 	"masked_fill.Scalar":  (*tensor).MaskedFill,
 }
 
-// arithmetic returns the body of an operator whose second argument may be a number.
+// arithmetic returns the body of a binary operator whose second argument may be a number.
 func arithmetic(tensors func(x, y *tensor) *tensor, number func(x *tensor) *tensor) func(a *Args) *tensor {
 	return func(a *Args) *tensor {
 		x, y := a.first(0), a.Tensor("other")
@@ -80,7 +80,7 @@ func arithmetic(tensors func(x, y *tensor) *tensor, number func(x *tensor) *tens
 	}
 }
 
-// addScaled records x + alpha*y. A scale other than one also scales the gradient. One of the two may be a number.
+// addScaled records x + alpha*y. An alpha other than one also scales the gradient. x or y may be a number.
 func addScaled(a *Args, plain, scaled func(x, y *tensor) *tensor) *tensor {
 	y := a.Tensor("other")
 	if n := a.values[0]; y != nil && isNumber(n) { // torch.add(0, y)
@@ -120,7 +120,7 @@ func function(name string) func(x *tensor) *tensor {
 	return func(x *tensor) *tensor { return x.Unary(name) }
 }
 
-// kindOf returns the kind of a number, which lifts the type of a result.
+// kindOf returns the kind of a number, by which the type of the result may be promoted.
 func kindOf(v Value) trace.Number {
 	switch v.(type) {
 	case bool:
@@ -141,7 +141,7 @@ func floorDivide(a *Args) *tensor {
 	return a.first(0).FloorDivide(kindOf(a.value("other")))
 }
 
-// divRounded returns a true division unless rounding_mode is set.
+// divRounded records torch.div: a true division unless rounding_mode is set.
 func divRounded(a *Args) *tensor {
 	x, y := a.first(0), a.Tensor("other")
 	switch rounded := !a.IsNone("rounding_mode"); {
@@ -163,8 +163,8 @@ func divRoundedInPlace(a *Args) *tensor {
 	return a.first(0).DivScalarInPlace()
 }
 
-// comparison is the body of one with a tensor or a number.
+// comparison is the body of a comparison operator with a tensor or a number.
 var comparison = arithmetic((*tensor).Gt, (*tensor).GtScalar)
 
-// bitwise is the body of an operator on bits, whose result has the type of its input.
+// bitwise is the body of a bitwise operator, whose result has the type of its input.
 var bitwise = arithmetic((*tensor).And, bitwiseNot)

@@ -42,8 +42,8 @@ var products = family{
 	"baddbmm": (*tensor).BAddBMMScaled,
 }
 
-// conv returns the arguments of a convolution; its padding may be "same" or "valid". One that has output_padding is
-// transposed unless its argument says otherwise.
+// conv returns the arguments of a convolution, whose padding may be "same" or "valid". A convolution with
+// output_padding is transposed unless an argument says otherwise.
 func (a *Args) conv() trace.ConvArgs {
 	c := trace.ConvArgs{
 		Stride: a.Ints("stride"), Padding: a.Ints("padding"), Dilation: a.Ints("dilation"), Groups: a.Int("groups"),
@@ -56,7 +56,7 @@ func (a *Args) conv() trace.ConvArgs {
 	return c
 }
 
-// product multiplies all matrices, from left to right.
+// product records the product of several matrices, from left to right.
 func product(xs []*tensor) *tensor {
 	y := xs[0]
 	for _, x := range xs[1:] {

@@ -7,7 +7,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
-// reductions make one value of many, along dimensions or of all.
+// reductions are operators that reduce dimensions, or all elements, to one value.
 var reductions = family{
 	"nansum": func(a *Args) *tensor {
 		return a.cast().NanSum(a.Bool("keepdim"), a.Dims("dim")...)
@@ -79,7 +79,7 @@ var reductions = family{
 	"cdist":       withArgs(ops.CDist, "x2", "p", "compute_mode"),
 }
 
-// cast returns the first argument in the type that the result is to have.
+// cast returns the first argument, converted to the type of the result.
 func (a *Args) cast() *tensor {
 	x := a.first(0)
 	if d := a.DType("dtype", x.DType()); d != x.DType() {
@@ -88,7 +88,7 @@ func (a *Args) cast() *tensor {
 	return x
 }
 
-// scanned returns a running sum or product, in the type that the call requests.
+// scanned records a cumulative sum or product in the type of the argument dtype.
 func scanned(a *Args, plain func(x *tensor, dim int) *tensor,
 	to func(x *tensor, d trace.DType, dim int) *tensor,
 ) *tensor {
@@ -98,7 +98,7 @@ func scanned(a *Args, plain func(x *tensor, dim int) *tensor,
 	return to(a.first(0), a.DType("dtype", trace.F32), a.Dim("dim"))
 }
 
-// power returns the order of a norm, two by default.
+// power returns the order of a norm; two by default.
 func (a *Args) power(name string) float64 {
 	if a.IsNone(name) {
 		return 2
@@ -106,7 +106,7 @@ func (a *Args) power(name string) float64 {
 	return a.Float(name)
 }
 
-// reductionWithType returns the body of a reduction with an optional type of the result.
+// reductionWithType returns the body of a reduction with an optional argument dtype.
 func reductionWithType(plain func(x *tensor, keep bool, dims ...int) *tensor,
 	to func(x *tensor, d trace.DType, keep bool, dims ...int) *tensor,
 ) func(a *Args) *tensor {
@@ -123,7 +123,7 @@ func reductionWithType(plain func(x *tensor, keep bool, dims ...int) *tensor,
 	}
 }
 
-// matrixNorm returns the Frobenius norm, or the sum of the singular values.
+// matrixNorm records the Frobenius norm or the nuclear norm (the sum of the singular values).
 func matrixNorm(a *Args) *tensor {
 	x, keep, dims := a.first(0), a.Bool("keepdim"), a.Dims("dim")
 	if a.Text("ord") != "nuc" {

@@ -55,8 +55,8 @@ func adaptiveAvgPool(a *Args) *tensor {
 	return x.AdaptiveAvgPool(size...)
 }
 
-// resized returns the size that an interpolation ends with: given, or the input's
-// times the factors (compute_output_size of UpSample.cpp).
+// resized returns the output size of an interpolation: the given size, or the input's size times the scale factors
+// (compute_output_size of UpSample.cpp).
 func (a *Args) resized() []int64 {
 	if size := a.Ints("output_size"); size != nil {
 		return size
@@ -74,7 +74,7 @@ func (a *Args) resized() []int64 {
 
 func upsample(a *Args) *tensor { return ops.Upsample(a.op.base(), a.first(0), a.resized()...) }
 
-// poolBody returns the body of a pooling; it adds a batch dimension to inputs without one.
+// poolBody returns the body of a pooling operator. It adds a batch dimension to inputs without one.
 func poolBody(f func(x *tensor, p trace.PoolArgs) *tensor) any {
 	return func(x *tensor, p trace.PoolArgs) *tensor {
 		if x.NDim() == len(p.Kernel)+1 {

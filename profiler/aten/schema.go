@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// Schema is an operator's declaration.
+// Schema is the declaration of an operator overload.
 type Schema struct {
-	// Name is qualified: "aten::add".
+	// Name is the qualified name: "aten::add".
 	Name string
-	// Overload is "" for the default one.
+	// Overload is the overload's name; "" for the default overload.
 	Overload  string
 	Arguments []Argument
 	// Returns are the types of the results.
@@ -20,7 +20,7 @@ type Schema struct {
 // Argument is a parameter of a schema.
 type Argument struct {
 	Name string
-	// Type is as in the schema, without alias annotations: "Tensor?", "SymInt[]".
+	// Type is the type in the schema, without alias annotations: "Tensor?", "SymInt[]".
 	Type string
 	// Default is the text of the default value; HasDefault reports whether there is one.
 	Default    string
@@ -35,16 +35,16 @@ func (s *Schema) String() string {
 	return s.Name + "." + s.Overload
 }
 
-// base returns the name alone: "add".
+// base returns the name without namespace and overload: "add".
 func (s *Schema) base() string { return s.Name[strings.LastIndexByte(s.Name, ':')+1:] }
 
-// index returns the place of an argument, -1 if there is none of the name.
+// index returns the index of an argument by name; -1 if there is none.
 func (s *Schema) index(name string) int {
 	return slices.IndexFunc(s.Arguments, func(a Argument) bool { return a.Name == name })
 }
 
-// ParseSchema reads a declaration in PyTorch's notation, such as "add.Tensor(Tensor self, Tensor other, *, Scalar
-// alpha=1) -> Tensor". A name without a namespace is of aten.
+// ParseSchema parses a declaration in PyTorch's notation, such as "add.Tensor(Tensor self, Tensor other, *, Scalar
+// alpha=1) -> Tensor". A name without a namespace belongs to aten.
 func ParseSchema(text string) (*Schema, error) {
 	open := strings.IndexByte(text, '(')
 	if open <= 0 {
@@ -96,7 +96,7 @@ func parseArgument(field string) (Argument, error) {
 	return a, nil
 }
 
-// parseReturns reads one type or a tuple of them; results may have names.
+// parseReturns parses one type or a tuple of types; results may have names.
 func parseReturns(text string) ([]string, error) {
 	if text == "()" {
 		return nil, nil
@@ -126,7 +126,7 @@ func parseReturns(text string) ([]string, error) {
 	return out, nil
 }
 
-// plainType returns a type without its alias annotations, "Tensor(a!)" for one.
+// plainType returns a type without its alias annotations, such as "Tensor(a!)".
 func plainType(text string) (string, error) {
 	var out strings.Builder
 	depth := 0
@@ -167,7 +167,7 @@ func cutParenthesized(text string) (inside, rest string, err error) {
 	return "", "", fmt.Errorf("unbalanced parentheses")
 }
 
-// splitList splits at commas that are in no brackets and no quotes.
+// splitList splits a text at commas that are outside of brackets and quotes.
 func splitList(text string) []string {
 	var out []string
 	depth, from := 0, 0

@@ -9,7 +9,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
-// shapes are views and rearrangements.
+// shapes are the operators for views and rearranged elements.
 var shapes = family{
 	"view":               view,
 	"reshape":            (*tensor).Reshape,
@@ -117,7 +117,7 @@ var shapes = family{
 	"copy_":           (*tensor).CopyInPlace,
 }
 
-// slice records x[..., start:end:step, ...]. A missing end is the end of the dimension.
+// slice records x[..., start:end:step, ...]. Without an end, it is the dimension's end.
 func slice(a *Args) *tensor {
 	return a.first(0).SliceStep(a.Dim("dim"), a.Int("start"), a.sliceEnd(), a.Int("step"))
 }
@@ -150,7 +150,7 @@ func contiguous(a *Args) *tensor {
 	return a.first(0).Contiguous()
 }
 
-// clone keeps the strides unless memory_format is set.
+// clone records x.clone(). The result keeps the strides unless memory_format is set.
 func clone(a *Args) *tensor {
 	switch a.Format("memory_format") {
 	case ContiguousFormat:
@@ -162,7 +162,7 @@ func clone(a *Args) *tensor {
 	}
 }
 
-// to returns a conversion; with copy=True there is one even if nothing changes.
+// to records x.to(). With copy=True it copies even if nothing changes.
 func to(a *Args) *tensor {
 	x := a.first(0)
 	d := a.DType("dtype", x.DType())
@@ -179,7 +179,7 @@ func to(a *Args) *tensor {
 	return x
 }
 
-// repeatInterleave repeats along a dimension, or the flattened tensor.
+// repeatInterleave records x.repeat_interleave along a dimension, or of the flattened tensor.
 func repeatInterleave(a *Args) *tensor {
 	x, dim := a.first(0), a.Dim("dim")
 	if a.IsNone("dim") {
@@ -194,7 +194,7 @@ func reversed(x *tensor) *tensor {
 	return x.Permute(lists.Make(x.NDim(), func(d int) int { return x.NDim() - 1 - d })...)
 }
 
-// unflatten views dimension dim as several.
+// unflatten records a view of dimension dim as several dimensions.
 func unflatten(a *Args) *tensor {
 	x := a.first(0)
 	dim := a.Dim("dim")
@@ -216,7 +216,7 @@ func unflatten(a *Args) *tensor {
 	return x.View(slices.Concat(x.Shape()[:dim], sizes, x.Shape()[dim+1:])...)
 }
 
-// diff returns the difference of neighbors, n times.
+// diff records torch.diff: the differences of neighboring elements, n times.
 func diff(a *Args) *tensor {
 	x, d := a.first(0), a.Dim("dim")
 	ends := []*tensor{a.Tensor("prepend"), x, a.Tensor("append")}
@@ -229,7 +229,7 @@ func diff(a *Args) *tensor {
 	return x
 }
 
-// atLeast adds dimensions of size one until there are n.
+// atLeast returns an operator that adds dimensions of size one until there are n.
 func atLeast(n int) func(x *tensor) *tensor {
 	return func(x *tensor) *tensor {
 		for x.NDim() < n {
@@ -239,7 +239,8 @@ func atLeast(n int) func(x *tensor) *tensor {
 	}
 }
 
-// concatenate concatenates tensors along a dimension, which is the first for vectors.
+// concatenate returns an operator such as torch.hstack, which concatenates tensors along dim, or along the first
+// dimension if they are vectors.
 func concatenate(dim, atLeast int) func(a *Args) *tensor {
 	return func(a *Args) *tensor {
 		xs := slices.Clone(a.Tensors("tensors"))
@@ -253,7 +254,7 @@ func concatenate(dim, atLeast int) func(a *Args) *tensor {
 	}
 }
 
-// diag returns the diagonal of a matrix, or a matrix with a vector as its diagonal.
+// diag records torch.diag: the diagonal of a matrix, or a matrix with a vector as its diagonal.
 func diag(a *Args) *tensor {
 	x, offset := a.first(0), a.Int("diagonal")
 	if x.NDim() == 1 {
@@ -271,8 +272,8 @@ func asStrided(a *Args) *tensor {
 	return x.AsStrided(a.Ints("size"), a.Ints("stride"), offset)
 }
 
-// view records x.view(size), or a copy if strides forbid a view: the graph may come from an export without a GPU, where
-// attention's result was contiguous and contiguous() was left out.
+// view records x.view(size), or a copy if the strides do not allow a view. A graph may be exported without a GPU, where
+// the result of attention was contiguous and contiguous() was left out.
 func view(a *Args) *tensor {
 	x, size := a.first(0), a.Ints("size")
 	if !x.Viewable(size...) {

@@ -9,7 +9,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
-// special are operators with two names, and operators that few models call.
+// special are operators with several names, and operators that few models call.
 var special = family{
 	"special_softmax": func(a *Args) *tensor { return softmax(a, (*tensor).Softmax, (*tensor).SoftmaxTo) },
 	"special_log_softmax": func(a *Args) *tensor {
@@ -73,14 +73,16 @@ var libraries = family{
 	},
 }
 
-// regions returns an operator on regions of interest; places reports whether it also returns its values' positions.
+// regions records an operator on regions of interest (torchvision). from is the position of each value in the input, if
+// places is set.
 func (a *Args) regions(op string, channels int64, places bool) (y, from *tensor) {
 	return ops.Regions(a.first(0), a.Tensor("rois"), ops.RegionArgs{
 		Op: op, Height: a.Int("pooled_height"), Width: a.Int("pooled_width"), Channels: channels, Places: places,
 	})
 }
 
-// positionSensitive returns an operator that computes each position of a region's result from separate channels.
+// positionSensitive returns an operator such as ps_roi_align, which computes each position of a region's result from
+// its own channels.
 func positionSensitive(op string) func(a *Args) (y, from *tensor) {
 	return func(a *Args) (*tensor, *tensor) {
 		return a.regions(op, a.first(0).Size(1)/(a.Int("pooled_height")*a.Int("pooled_width")), true)
@@ -89,7 +91,7 @@ func positionSensitive(op string) func(a *Args) (y, from *tensor) {
 
 func (a *Args) twoOf(height, width string) [2]int64 { return [2]int64{a.Int(height), a.Int(width)} }
 
-// queries are operators without results, and operators that return properties of tensors. They allocate nothing.
+// queries are operators that have no result or return properties of tensors. They allocate nothing.
 var queries = family{
 	"_assert_tensor_metadata _assert_async _assert_async.msg _assert_scalar sym_constrain_range": nothing,
 	"sym_constrain_range_for_size": nothing,
@@ -112,7 +114,8 @@ func stride(a *Args) Value {
 	return x.Strides()[d]
 }
 
-// composed are operators that PyTorch composes of others (CompositeImplicitAutograd), each as in its source.
+// composed are operators that PyTorch implements by other operators (CompositeImplicitAutograd), each recorded as in
+// its source.
 var composed = family{
 	"addr":                      (*tensor).AddR,
 	"cartesian_prod":            cartesianProduct,
@@ -133,8 +136,8 @@ var composed = family{
 	"hamming_window":         ops.HannWindow, // with other constants
 }
 
-// window returns the body of a signal window, such as torch.hamming_window, that takes the given number of operations;
-// the window is periodic by default.
+// window returns the body of a signal window, such as torch.hamming_window, which takes the given number of operations.
+// The window is periodic by default.
 func window(operations int) func(a *Args) *tensor {
 	return func(a *Args) *tensor {
 		periodic := a.op.index("periodic") < 0 || a.Bool("periodic")
@@ -156,7 +159,7 @@ func atLeast3D(x *tensor) *tensor {
 
 func depthStack(a *Args) *tensor { return trace.Cat(2, lists.Map(a.Tensors("tensors"), atLeast3D)...) }
 
-// cartesianProduct returns the grid of all tensors, flattened, as the columns of a matrix.
+// cartesianProduct records torch.cartesian_prod: a matrix whose columns are the flattened grids of all tensors.
 func cartesianProduct(a *Args) *tensor {
 	xs := a.Tensors("tensors")
 	if len(xs) == 1 {

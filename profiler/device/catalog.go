@@ -9,24 +9,24 @@ import (
 	"strings"
 )
 
-// Units of the tables.
+// Units of the columns in the catalog's tables.
 const (
 	MiB      = 1 << 20 // bytes
 	gigabyte = 1e9     // bytes, as data sheets count bandwidth
 	tera     = 1e12
 )
 
-// GPUs is the catalog: a row for each GPU with the sources of its values, GPUs of one compute capability together, the
-// oldest first. GeForce GPUs accumulate in FP32 at half the speed of the workstation and server GPUs with the same
-// chips; the chips of the GTX 16 series have no tensor cores. context_mib is a bare CUDA context, libraries_mib what
-// PyTorch's libraries add to it, where runs of PyTorch showed it. Contexts are estimates, except for the H100's and the
-// T4's, and calibration replaces them. A source "as the driver below the reference data takes" marks the context that
-// the reference data counted for its GPUs.
+// gpusCSV is the catalog of GPUs: one row for each GPU with the sources of its values. GPUs of one compute capability
+// are together, the oldest first. GeForce GPUs accumulate in FP32 at half the speed of the workstation and server GPUs
+// with the same chips; the chips of the GTX 16 series have no tensor cores. context_mib is a bare CUDA context,
+// libraries_mib what PyTorch's libraries add to it, if runs of PyTorch showed that. Contexts are estimates, except for
+// the H100's and the T4's, and calibration replaces them. The source "as the driver below the reference data takes"
+// means the context in the reference records.
 //
 //go:embed gpus.csv
 var gpusCSV string
 
-// The catalog, and the place in it of each normalized name.
+// catalog are the GPUs, and index the position of each normalized name.
 var catalog, index = parseCatalog(gpusCSV)
 
 func parseCatalog(text string) ([]GPU, map[string]int) {
@@ -50,8 +50,8 @@ func parseCatalog(text string) ([]GPU, map[string]int) {
 		}
 		gpus = append(gpus, g)
 	}
-	// The driver gives variants with different memory the same name. Without the memory, a name means the variant whose
-	// alias it is, or else the first.
+	// The driver gives variants with different memory the same name. Without a memory size, a name means the variant
+	// that has it as an alias, else the first.
 	for i, g := range gpus {
 		if _, taken := index[normalizeName(g.Product)]; !taken {
 			index[normalizeName(g.Product)] = i

@@ -6,7 +6,7 @@ func (t *Tape) Full(d DType, shape ...int64) *Tensor { return t.Filled("full", d
 // Zeros records torch.zeros(shape) on the device.
 func (t *Tape) Zeros(d DType, shape ...int64) *Tensor { return t.Filled("zeros", d, shape...) }
 
-// Filled returns a fresh tensor, filled with numbers by operator op.
+// Filled returns a new tensor that operator op fills with numbers.
 func (t *Tape) Filled(op string, d DType, shape ...int64) *Tensor {
 	c := t.Begin(op)
 	x := t.Alloc(d, shape...)
@@ -14,13 +14,13 @@ func (t *Tape) Filled(op string, d DType, shape ...int64) *Tensor {
 	return c.End(x)
 }
 
-// EmptyLike records torch.empty_like(x): it keeps the layout of x.
+// EmptyLike records torch.empty_like(x), which keeps the layout of x.
 func (x *Tensor) EmptyLike() *Tensor {
 	c := x.tape.Begin("empty_like", x)
 	return c.End(x.AllocLike(x.dtype))
 }
 
-// FilledLike returns a tensor in the layout of x, of type d, that operator op fills with numbers.
+// FilledLike returns a new tensor of type d in the layout of x, which operator op fills with numbers.
 func (x *Tensor) FilledLike(op string, d DType) *Tensor {
 	c := x.tape.Begin(op, x)
 	y := x.AllocLike(d)
@@ -28,12 +28,12 @@ func (x *Tensor) FilledLike(op string, d DType) *Tensor {
 	return c.End(y)
 }
 
-// FilledChannelsLast records [Tape.Filled] in channels-last layout.
+// FilledChannelsLast records [Tape.Filled] with a result in channels-last layout.
 func (t *Tape) FilledChannelsLast(op string, d DType, shape ...int64) *Tensor {
 	return t.FilledStrided(op, d, shape, channelsLastStrides(nil, shape))
 }
 
-// FilledStrided records [Tape.Filled] with strides.
+// FilledStrided records [Tape.Filled] with a result of the given strides.
 func (t *Tape) FilledStrided(op string, d DType, shape, strides []int64) *Tensor {
 	c := t.Begin(op)
 	x := t.AllocStrided(d, shape, strides)
@@ -50,7 +50,7 @@ func (x *Tensor) OnesLike() *Tensor { return x.FilledLike("ones_like", x.dtype) 
 // ZeroInPlace records x.zero_().
 func (x *Tensor) ZeroInPlace() *Tensor { return x.overwrite("zero_", "ZeroBackward0") }
 
-// FillInPlace records x.OP_() of an operator that overwrites x with numbers, such as "fill_" or "normal_".
+// FillInPlace records x.op_() for an operator that overwrites x with numbers, such as "fill_" or "normal_".
 func (x *Tensor) FillInPlace(op string) *Tensor { return x.overwrite(op, "FillBackward0") }
 
 func (x *Tensor) overwrite(op, node string) *Tensor {

@@ -6,10 +6,10 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// The temporary storage of CUB's device-wide algorithms: sizes as in dispatch_radix_sort.cuh and its siblings, tunings
-// (tuning_radix_sort.cuh) by Rules.CUB. Offsets have 64 bits, as ATen's wrappers pass them.
+// The temporary storage of CUB's device-wide algorithms. Sizes are as in dispatch_radix_sort.cuh and similar files,
+// tunings (tuning_radix_sort.cuh) as in Rules.CUB. Offsets have 64 bits, as ATen's wrappers pass them.
 
-// cubBlob returns the size of one allocation for several pieces (AliasTemporaries), with padding to align each piece
+// cubBlob returns the size of one allocation for several buffers (AliasTemporaries), with padding to align each of them
 // and the start.
 func cubBlob(pieces ...int64) int64 {
 	const align = 256
@@ -23,7 +23,7 @@ func cubTile(threads, items, width int64) int64 {
 	return min(threads, ceil.Div(48<<10/(width*items), 32)*32) * items
 }
 
-// radixSort is the parameters that determine the storage of a radix sort.
+// radixSort holds the parameters that determine the temporary storage of a radix sort.
 type radixSort struct {
 	n          int64
 	key, value int64 // bytes; no value if 0
@@ -59,7 +59,7 @@ func (gpu GPU) radixStorage(cub *CUB, s radixSort) int64 {
 }
 
 // radixSpine returns the number of digit counters of a radix sort in several passes (GPUs before Hopper, keys of less
-// than four bytes): a row of digits for every block, and five blocks for each that fits the GPU at one time.
+// than four bytes). Each block has a row of digits, and there are five times as many blocks as fit the GPU at a time.
 func (gpu GPU) radixSpine(s radixSort) int64 {
 	const threads, subscription, scanTile = 512, 5, 512 * 23 / 2
 	digits := int64(128)
@@ -83,13 +83,13 @@ func (t *Tape) reduceByCUB(sum, x *Tensor) {
 	t.scratchFor(bytes, x.numel, []*Tensor{sum}, []*Tensor{x})
 }
 
-// scanByCUB records a scan of x by tiles, each of which publishes its state.
+// scanByCUB records a prefix scan of x by tiles, each of which publishes its state.
 func (t *Tape) scanByCUB(out, x *Tensor, tile int64, also ...*Tensor) {
 	storage := cubBlob(tileState * (ceil.Div(x.numel, tile) + tilePadding))
 	t.scratchFor(storage, x.numel, []*Tensor{out}, append([]*Tensor{x}, also...))
 }
 
-// scratchFor holds CUB's temporary storage while the kernels run that fill outs from ins.
+// scratchFor allocates CUB's temporary storage while the kernels run that compute outs from ins.
 func (t *Tape) scratchFor(bytes, n int64, outs, ins []*Tensor) {
 	c := t.Begin(t.native)
 	c.Bind(t.scratch(bytes))
@@ -97,7 +97,7 @@ func (t *Tape) scratchFor(bytes, n int64, outs, ins []*Tensor) {
 	c.Finish()
 }
 
-// RadixSort sorts keys by their lowest bits, and reorders values (nil for none) with them.
+// RadixSort records a sort of keys by their lowest bits, which also reorders values (nil for none).
 func (t *Tape) RadixSort(sortedKeys, sortedValues, keys, values *Tensor, bits int) {
 	s := radixSort{n: keys.numel, key: keys.dtype.Size(), bits: bits}
 	if values != nil {
@@ -109,8 +109,8 @@ func (t *Tape) RadixSort(sortedKeys, sortedValues, keys, values *Tensor, bits in
 	}), passes*s.n, []*Tensor{sortedKeys, sortedValues}, []*Tensor{keys, values})
 }
 
-// uniqueByKey records the starts of runs of equal sorted 64-bit keys, and their number. The
-// kernel also writes the keys, which nobody reads.
+// uniqueByKey records the starts of runs of equal sorted 64-bit keys, and their number. The kernel also writes the
+// keys, which are not used.
 func (t *Tape) uniqueByKey(keys, starts, count *Tensor) {
 	c := t.Begin(t.native)
 	unwanted := c.Bind(t.Alloc(keys.dtype, keys.numel))
@@ -126,7 +126,8 @@ func (t *Tape) scan(in, out *Tensor) {
 	t.scratchFor(scanStorage(ceil.Div(in.numel, tile)), in.numel, []*Tensor{out}, []*Tensor{in})
 }
 
-// A tile of a scan publishes its state in words of this many bytes; there are as many more as a warp has lanes.
+// tileState is the number of bytes in which a tile of a scan publishes its state, tilePadding the number of additional
+// states (one for each lane of a warp).
 const tileState, tilePadding = 16, 32
 
 // scanStorage returns the temporary storage of a scan over 64-bit integers.

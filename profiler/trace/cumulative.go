@@ -42,8 +42,8 @@ func (x *Tensor) CumProdTo(d DType, dim int) *Tensor {
 	}))
 }
 
-// scan returns the kernel of both: row-major, over a converted copy if the result
-// has another type. CUB scans a tensor that has one dimension only.
+// scan records the kernel of a cumulative operator: row-major, on a converted copy if the result has another type. CUB
+// scans a tensor with only one dimension.
 func (x *Tensor) scan(op string, d DType, dim int) *Tensor {
 	c := x.tape.Begin(op, x)
 	y := c.t.Alloc(d, x.shape...)
@@ -68,7 +68,7 @@ func (x *Tensor) Prod(keep bool, dim int) *Tensor {
 	}))
 }
 
-// prodGrad records prod_backward of an input without zeros.
+// prodGrad records prod_backward of an input that contains no zeros.
 func prodGrad(grad, input, result *Tensor, keep bool, dim int) *Tensor {
 	c := grad.tape.Begin("prod_backward", grad, input, result)
 	if !keep {
@@ -82,13 +82,13 @@ func prodGrad(grad, input, result *Tensor, keep bool, dim int) *Tensor {
 	return c.End(grad.Mul(slope))
 }
 
-// reversedCumSum sums from the end: x.flip(dim).cumsum(dim).flip(dim).
+// reversedCumSum records a cumulative sum from the end: x.flip(dim).cumsum(dim).flip(dim).
 func (x *Tensor) reversedCumSum(dim int) *Tensor {
 	c := x.tape.Begin("reversed_cumsum", x)
 	return c.End(x.Flip(dim).scan("cumsum", x.dtype, dim).Flip(dim))
 }
 
-// cumProdGrad records cumprod_backward of an input without zeros.
+// cumProdGrad records cumprod_backward of an input that contains no zeros.
 func cumProdGrad(grad, input, output *Tensor, dim int) *Tensor {
 	c := grad.tape.Begin("cumprod_backward", grad, input, output)
 	w := c.Bind(output.Mul(grad))

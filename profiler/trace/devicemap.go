@@ -6,12 +6,13 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// deviceMap is a model whose modules are on several GPUs of one process; the tape records one of them. Tensors of other
-// GPUs have shapes but no memory, and belong to the same graph. An operator runs on the GPU of its arguments.
+// deviceMap describes a model whose modules are on several GPUs of one process. The tape records one of these GPUs.
+// Tensors on other GPUs have shapes but no memory, and belong to the same graph. An operator runs on the GPU of its
+// arguments.
 type deviceMap struct {
 	// home is the GPU of batches and of the model's outputs.
 	home StagePart
-	// modules maps modules to GPUs. Other modules run on the GPU of their inputs.
+	// modules maps modules to GPUs. A module without an entry runs on the GPU of its inputs.
 	modules map[*Path]StagePart
 }
 
@@ -30,7 +31,8 @@ func (x *Tensor) part() StagePart {
 	return OwnStage
 }
 
-// switchToGPUOf switches to the GPU of x until the returned function is called, under [Tape.SetDeviceMap].
+// switchToGPUOf switches to the GPU of x until the returned function is called. It does nothing without
+// [Tape.SetDeviceMap].
 func (t *Tape) switchToGPUOf(x *Tensor) (back func()) {
 	if t.ranks.spread == nil || x == nil {
 		return func() {}
@@ -40,7 +42,7 @@ func (t *Tape) switchToGPUOf(x *Tensor) (back func()) {
 	return func() { t.ranks.pipeline.part = was }
 }
 
-// runWith runs an operator on the GPU of its arguments. All must be on the same GPU, except scalars.
+// runWith switches to the GPU of an operator's arguments. All must be on the same GPU, except scalars.
 func (t *Tape) runWith(args []*Tensor) {
 	for i, x := range args {
 		switch {

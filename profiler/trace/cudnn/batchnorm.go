@@ -2,14 +2,14 @@ package cudnn
 
 import "github.com/vprof/vprof/internal/ceil"
 
-// BatchNorm is a batch norm in training over a tensor in channels-last layout. In other layouts, and in evaluation,
-// cuDNN needs no workspace for one.
+// BatchNorm is a batch norm in training over a channels-last tensor. For other layouts, and in evaluation, cuDNN needs
+// no workspace.
 type BatchNorm struct {
 	Channels, Rows int64 // rows are the positions of all samples
 	Half           bool  // in half precision
 }
 
-// Parts of the workspace in numbers of 4 bytes, and the shape of blocks.
+// Sizes of the workspace's areas in numbers of 4 bytes, and the shape of blocks.
 const (
 	normNumber        = 4
 	normThreads       = 512
@@ -19,8 +19,8 @@ const (
 	normFixedBackward = 264
 )
 
-// tiles returns the number of tiles if each block makes the given number of passes with all its threads; columns are
-// the tiles along the channels, and padded the channels in whole columns.
+// tiles returns the number of tiles if each block makes the given number of passes with all its threads. columns is the
+// number of tiles along the channels, padded the number of channels in whole tiles.
 func (n BatchNorm) tiles(passes int64) (tiles, columns, padded int64) {
 	width := int64(normVector)
 	if n.Channels%normVector != 0 {
@@ -32,8 +32,8 @@ func (n BatchNorm) tiles(passes int64) (tiles, columns, padded int64) {
 }
 
 // Forward returns the workspace of the forward pass in bytes: two sums per channel and a flag for each tile, a counter
-// per column of tiles, and a fixed area. The formula gives exactly the twelve different sizes in the recorded vectors,
-// as [BatchNorm.Backward] does. Whether it depends on the number of multiprocessors is unknown.
+// per column of tiles, and a fixed area. Like [BatchNorm.Backward], the formula gives all twelve sizes in the recorded
+// vectors exactly. Whether it depends on the number of multiprocessors is unknown.
 func (n BatchNorm) Forward() int64 {
 	passes := int64(2)
 	if n.Half {

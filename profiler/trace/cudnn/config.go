@@ -8,7 +8,7 @@ import (
 // DType is the element type of input, weight and output; cuDNN computes all of them with fp32 accumulation.
 type DType uint8
 
-// The types convolutions run in. F32 means TF32 on GPUs that have it.
+// The element types of convolutions. F32 means TF32 on GPUs that have it.
 const (
 	F32 DType = iota
 	F16
@@ -27,21 +27,21 @@ var dtypeNames = [...]string{"fp32", "fp16", "bf16"}
 
 func (d DType) String() string { return dtypeNames[d] }
 
-// Layout is the memory format of the tensors PyTorch hands to the convolution.
+// Layout is the memory format of the tensors that PyTorch passes to the convolution.
 type Layout uint8
 
-// The layouts. InputChannelsLast is a channels-last input with a contiguous weight, which PyTorch first copies.
+// The layouts. InputChannelsLast is a channels-last input with a contiguous weight, which PyTorch copies first.
 const (
 	Contiguous Layout = iota
 	ChannelsLast
 	InputChannelsLast
 )
 
-// Direction is the part of training a convolution runs in.
+// Direction is the pass of a convolution: forward, or one of the two gradients.
 type Direction uint8
 
-// The three directions, in the order they run. Grad input and grad weight come
-// from one backward call; each has its own workspace, freed before the next.
+// The three directions, in the order in which they run. One backward call computes both gradients. Each has its own
+// workspace, freed before the next.
 const (
 	Forward Direction = iota
 	GradInput
@@ -52,33 +52,33 @@ var directionNames = [...]string{"forward", "grad input", "grad weight"}
 
 func (d Direction) String() string { return directionNames[d] }
 
-// Config is one convolution as PyTorch calls it.
+// Config describes one convolution as PyTorch calls it.
 type Config struct {
 	// Dim is the number of spatial dimensions, 1 to 3.
 	Dim int
-	// Transposed marks nn.ConvTranspose.
+	// Transposed reports whether it is a transposed convolution (nn.ConvTranspose).
 	Transposed bool
-	// N is the batch size, Ci and Co the channels of input and output.
+	// N is the batch size, Ci and Co are the numbers of input and output channels.
 	N, Ci, Co int64
-	// In is the spatial size of the input, K the kernel; both of length Dim, as are the others. For Transposed, Out
-	// must be given too (it depends on output_padding); otherwise it is computed when zero.
+	// In is the spatial size of the input, K of the kernel; the first Dim elements of each are used. Out is computed if
+	// it is zero; for Transposed it must be set, since it depends on output_padding.
 	In, K, Stride, Pad, Dilation, Out [3]int64
-	// Groups divides Ci and Co.
+	// Groups is the number of groups, which divides Ci and Co.
 	Groups int64
-	// DType is the type the convolution computes in (after autocast).
+	// DType is the type in which the convolution computes (after autocast).
 	DType DType
 	// Layout is the memory format of input and weight.
 	Layout Layout
 }
 
-// GPU is the values of a GPU that determine which engines cuDNN chooses. Its number of multiprocessors is not among
-// them (see the package comment).
+// GPU holds the properties of a GPU that determine cuDNN's choice of engines. The number of multiprocessors is not one
+// of them (see the package comment).
 type GPU struct {
-	// Name appears in error texts and explanations only.
+	// Name is only used in messages.
 	Name string
 	// Capability is the compute capability times ten: 75, 80, 86, 89, 90, 120.
 	Capability int
-	// Memory is the device memory in bytes; an engine whose workspace does not fit is passed over.
+	// Memory is the device memory in bytes. Engines whose workspace exceeds it are skipped.
 	Memory int64
 }
 
@@ -93,7 +93,7 @@ func MaxExcess(capability int) int64 {
 	return 0
 }
 
-// kind is the operation as cuDNN sees it, see [Canonical].
+// kind is the operation that cuDNN computes, see [Canonical].
 type kind uint8
 
 const (
@@ -102,8 +102,8 @@ const (
 	wgrad
 )
 
-// problem is one direction of a convolution in cuDNN's terms: x is the image side (c channels), y the feature side (k
-// channels), w the filter.
+// problem is one direction of a convolution in cuDNN's terms: x is the image (c channels), y the result of the forward
+// pass (k channels), w the filter.
 type problem struct {
 	Config
 	kind   kind
@@ -115,9 +115,9 @@ type problem struct {
 	es     int64 // bytes per element
 }
 
-// Canonical returns the cuDNN call for direction d of c. PyTorch runs 1-D convolutions as 2-D ones with one row. It
-// runs the forward pass of a transposed convolution as the data gradient of the ordinary convolution from its output to
-// its input, and its input gradient as that convolution's forward pass. Missing sizes are computed.
+// Canonical returns the cuDNN call for direction d of convolution c. PyTorch runs 1-D convolutions as 2-D ones with one
+// row. It runs the forward pass of a transposed convolution as the data gradient of the ordinary convolution from its
+// output to its input, and its input gradient as the forward pass of that convolution. Missing sizes are computed.
 func Canonical(c Config, d Direction) (Config, Direction) {
 	for i := range c.Dim {
 		if c.Out[i] == 0 {
@@ -167,7 +167,7 @@ func newProblem(cfg Config, d Direction, b *GPU) problem {
 // flat reports whether the images have one row, as in 1-D convolutions.
 func (p *problem) flat() bool { return p.Dim == 2 && p.In[0] == 1 && p.Out[0] == 1 && p.K[0] == 1 }
 
-// outSize returns the spatial size of the output along axis i, without output_padding.
+// outSize returns the spatial output size along axis i, without output_padding.
 func outSize(c Config, i int) int64 {
 	reach := c.Dilation[i]*(c.K[i]-1) + 1
 	if c.Transposed {
@@ -176,18 +176,18 @@ func outSize(c Config, i int) int64 {
 	return (c.In[i]+2*c.Pad[i]-reach)/c.Stride[i] + 1
 }
 
-// Choice is an engine class with its knobs.
+// Choice is the engine that cuDNN chooses, with its tuning parameters (knobs).
 type Choice struct {
-	// Engine is the class.
+	// Engine is the engine's class.
 	Engine Engine
-	// TileM and TileN are the sides of the kernel's tile where the workspace depends on them, else zero.
+	// TileM and TileN are the sides of the kernel's tile if the workspace depends on them, else zero.
 	TileM, TileN int64
-	// Splits is the number of parts of a split reduction, zero for most.
+	// Splits is the number of parts into which the reduction is split; zero without splits.
 	Splits int64
 }
 
-// String writes a choice as the rules do: "copies", "copies*12" for twelve
-// results in fp32, "copies/64x128*3" for three of each tile.
+// String formats a choice as in the rules: "copies", "copies*12" with twelve fp32 results, "copies/64x128*3" with three
+// partial sums of each tile.
 func (c Choice) String() string {
 	s := c.Engine.String()
 	if c.TileM > 0 {
@@ -199,7 +199,7 @@ func (c Choice) String() string {
 	return s
 }
 
-// parseChoice reads the form that String writes.
+// parseChoice parses the text that String returns.
 func parseChoice(s string) (Choice, error) {
 	var c Choice
 	name, knobs := s, ""

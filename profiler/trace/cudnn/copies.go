@@ -6,27 +6,28 @@ import (
 	"github.com/vprof/vprof/internal/ceil"
 )
 
-// copyAlign is the alignment of each piece inside a workspace, and what an
-// engine adds for the alignment of the workspace itself.
+// copyAlign is the alignment of each buffer in a workspace, and the bytes that an engine adds to align the workspace
+// itself.
 const copyAlign = 16
 
-// concurrentGroups is the most groups that engines without a grouped kernel keep in flight: one launch and one set of
-// copies per group, in turn on eight internal streams. Seen as min(groups, 8)/groups of the copies of all groups.
+// concurrentGroups is the largest number of groups that engines without a grouped kernel run at a time, with one launch
+// and one set of copies per group, on eight internal streams in turn. It was observed as min(groups, 8)/groups of the
+// copies of all groups.
 const concurrentGroups = 8
 
-// padding is how an engine pads the channels of one group in its copies.
+// padding is how an engine pads the channels of a group in its copies.
 type padding uint8
 
 const (
-	// padNone keeps the channels as they are.
+	// padNone does not pad.
 	padNone padding = iota
-	// padVector pads to the width of a tensor-core load: 16 bytes, that is 8 channels in half precision and 4 in TF32.
+	// padVector pads to the width of a tensor-core load, 16 bytes: 8 channels in half precision and 4 in TF32.
 	padVector
-	// padGroup pads both sides of every group to one power of two, as the grouped xmma kernels need them.
+	// padGroup pads both channel counts of every group to one power of two, as grouped xmma kernels require.
 	padGroup
 )
 
-// shape is the size of an engine's copies: channels per group on both sides, groups, bytes per element.
+// shape is the size of an engine's copies: input and output channels per group, groups, bytes per element.
 type shape struct{ c, k, groups, es int64 }
 
 func (p *problem) padded(h copyTraits) shape {
@@ -56,19 +57,19 @@ const groupedChannels = 8
 // vectorBytes is the width of the loads of tensor-core kernels.
 const vectorBytes = 16
 
-// copyTraits are the ways in which an engine's copies differ from the usual ones.
+// copyTraits describes how the copies of an engine differ from the usual ones.
 type copyTraits struct {
 	pad padding
-	// contiguousResult engines write the result where it belongs.
+	// contiguousResult reports whether the engine writes the result in place, without a copy.
 	contiguousResult bool
-	// unrounded engines read fp32 inputs as they are. The others need them rounded to TF32, which takes a copy even
-	// when the layout is right.
+	// unrounded reports whether the engine reads fp32 inputs directly. Other engines need inputs rounded to TF32, which
+	// takes a copy even if the layout is right.
 	unrounded bool
-	// widened engines compute half precision in TF32, on fp32 copies of all.
+	// widened reports whether the engine computes half precision in TF32, on fp32 copies of all tensors.
 	widened bool
 }
 
-// copyHabits are the habits of the engine classes that work on copies.
+// copyHabits has the copyTraits of the engine classes that work on copies.
 var copyHabits = [numEngines]copyTraits{
 	Copies:          {pad: padVector},
 	Serial:          {pad: padVector},
@@ -85,8 +86,8 @@ var copyHabits = [numEngines]copyTraits{
 	Hopper:          {pad: padGroup, unrounded: true},
 }
 
-// layoutCopies returns the room for the channels-last copies of an engine. A tensor is copied when its layout differs
-// from channels last, when its channels are padded, or when it must be rounded or widened.
+// layoutCopies returns the bytes of an engine's channels-last copies. A tensor is copied if its layout is not
+// channels-last, if its channels are padded, or if it must be rounded or widened.
 func (p *problem) layoutCopies(h copyTraits) int64 {
 	s := p.padded(h)
 	strided := p.Layout == Contiguous
@@ -118,8 +119,8 @@ func (p *problem) layoutCopies(h copyTraits) int64 {
 	return total
 }
 
-// oneGroup returns the problem of a single group, as engines without a grouped
-// kernel see it. Inside the channels of all groups it is never channels last.
+// oneGroup returns the problem of a single group, for engines without a grouped kernel. Among the channels of all
+// groups, one group is never channels-last.
 func (p *problem) oneGroup() problem {
 	q := *p
 	q.Groups, q.c, q.k = 1, p.cg, p.kg

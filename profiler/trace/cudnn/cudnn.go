@@ -34,16 +34,16 @@
 // A transposed convolution runs as the ordinary one's data gradient and the reverse; 1-D runs as 2-D with one row.
 package cudnn
 
-// Plan is the engine that the rules predict for one direction of a convolution, and its workspace.
+// Plan is the engine that the rules predict for one direction of a convolution, with its workspace.
 type Plan struct {
-	// Choice is the chosen engine with its knobs.
+	// Choice is the chosen engine with its tuning parameters.
 	Choice
-	// Allocations are the requested bytes, in order; nil for none.
+	// Allocations are the sizes of the transient allocations in bytes, in order; nil for none.
 	Allocations []int64
 }
 
-// Workspaces returns the transient allocations of one direction of a
-// convolution: requested bytes, in order, nil if it needs none.
+// Workspaces returns the sizes of the transient allocations of one direction of a convolution in bytes, in order; nil
+// if it needs none.
 func (r *Rules) Workspaces(c Config, d Direction, gpu GPU) []int64 {
 	return r.Explain(c, d, gpu).Allocations
 }
@@ -65,7 +65,7 @@ func (r *Rules) Explain(c Config, d Direction, gpu GPU) Plan {
 	return Plan{Allocations: list(copied, 0)}
 }
 
-// choose applies the rules for an operation.
+// choose returns the engine that the rules choose for a problem with features f.
 func (a *architecture) choose(p *problem, f []float32) Choice {
 	half := 0
 	if p.DType != F32 {
@@ -79,7 +79,7 @@ func (a *architecture) choose(p *problem, f []float32) Choice {
 }
 
 // onDevice returns the half-precision kernel for few channels per group that replaces an engine with a workspace of the
-// given bytes, if one does. cuDNN proposes such kernels only on a machine with a GPU.
+// given bytes; runs is false if none does. cuDNN proposes such kernels only on a machine with a GPU.
 func (a *architecture) onDevice(p *problem, f []float32, bytes int64) (c Choice, runs bool) {
 	switch {
 	case p.DType == F32:
@@ -101,16 +101,16 @@ func (r *Rules) OnDevice(c Config, d Direction, gpu GPU, bytes int64) (workspace
 }
 
 // summedBySample reports whether [SampleSums] runs in place of an engine with a workspace of the given bytes. It always
-// runs for 7x7 filters without stride, by peaks of PyTorch 2.11 on an RTX 3090 and an A100 (ConvNeXt, CAFormer and
-// MambaOut in channels-last). For other filters cuDNN's answer holds, unless that engine copies the image with every
-// channel padded to a group: no recorded call does so where SampleSums can run.
+// runs for 7x7 filters with stride 1, by peaks of PyTorch 2.11 on an RTX 3090 and an A100 (ConvNeXt, CAFormer and
+// MambaOut in channels-last). For other filters cuDNN's answer counts, unless its engine copies the image with every
+// channel padded to a group: in no recorded call does such an engine run where SampleSums can.
 func (p *problem) summedBySample(bytes int64) bool {
 	const padded = 4
 	return p.sumsBySample() && (p.K[0] == 7 && !p.strided() || bytes > padded*p.N*p.c*p.xs*p.es)
 }
 
-// sumsBySample reports whether [SampleSums] can run: gradients of depthwise filters of channels-last tensors, in
-// half precision, of squares that keep sizes or halve them.
+// sumsBySample reports whether [SampleSums] can run: for the weight gradient of a depthwise convolution of
+// channels-last tensors in half precision, with square images whose size is kept or halved.
 func (p *problem) sumsBySample() bool {
 	depthwise := p.Groups > 1 && p.cg == 1 && p.kg == 1 && p.k >= sampleChannels
 	square := p.Dim == 2 && p.K[0] == p.K[1] && p.K[0]%2 == 1 && p.K[0] <= 7
@@ -119,8 +119,8 @@ func (p *problem) sumsBySample() bool {
 		p.Stride[0] == p.Stride[1] && p.Stride[0] <= 2
 }
 
-// weightCopy returns the bytes of PyTorch's own channels-last copy of a contiguous weight. PyTorch makes it before it
-// calls cuDNN when only the input is channels last. Native depthwise kernels accept the weight as it is.
+// weightCopy returns the bytes of the channels-last copy of a contiguous weight that PyTorch makes before it calls
+// cuDNN if only the input is channels-last. Native depthwise kernels need no copy.
 func (p *problem) weightCopy(d Direction) int64 {
 	if p.Layout != InputChannelsLast || d == GradWeight || p.taps == 1 || p.cg == 1 {
 		return 0
@@ -128,13 +128,13 @@ func (p *problem) weightCopy(d Direction) int64 {
 	return p.k * p.cg * p.taps * p.es
 }
 
-// bf16Capability is where cuDNN's engines for bfloat16 begin
+// bf16Capability is the lowest compute capability at which PyTorch runs bfloat16 convolutions in cuDNN
 // (supportsBFloat16ConvolutionWithCuDNNv8 in ATen's CUDAHooks.cpp).
 const bf16Capability = 80
 
 // withoutCuDNN returns the plan of PyTorch's own convolution (slow_conv2d and similar): native depthwise kernels, or a
-// matrix product for each sample, whose windows are columns of a buffer that all samples share. Groups are computed in
-// turn on copies, and the results are concatenated. The plan holds the allocations that are alive at the last group.
+// matrix product for each sample, with a buffer of window columns that all samples share. Groups are computed one after
+// another on copies, and the results are concatenated. The plan has the allocations that are alive at the last group.
 func (p *problem) withoutCuDNN() Plan {
 	if p.Groups > 1 && p.cg == 1 {
 		return Plan{}
@@ -149,7 +149,7 @@ func (p *problem) withoutCuDNN() Plan {
 	return plan
 }
 
-// groupCopies returns the copies of the last group's factors and the results of all.
+// groupCopies returns the sizes of the last group's copies and of the results of all groups.
 func (p *problem) groupCopies() []int64 {
 	x, y, w := p.N*p.cg*p.xs*p.es, p.N*p.kg*p.ys*p.es, p.kg*p.cg*p.taps*p.es
 	switch p.kind {
@@ -161,7 +161,7 @@ func (p *problem) groupCopies() []int64 {
 	return []int64{x, y * p.Groups}
 }
 
-// list returns the allocations that are not empty.
+// list returns the sizes that are not zero.
 func list(first, second int64) []int64 {
 	switch {
 	case first > 0 && second > 0:

@@ -2,40 +2,40 @@ package cudnn
 
 import "github.com/vprof/vprof/internal/ceil"
 
-// Engine is a class of cuDNN engines with one way to use workspace. The names
-// say what the class does; the kernels behind each are named in its comment.
+// Engine is a class of cuDNN engines that use workspace in the same way. Names describe what the class does; comments
+// name its kernels.
 type Engine uint8
 
 // The engine classes.
 const (
-	// Direct engines read and write the tensors where they are: PyTorch's native depthwise kernels, matrix products of
-	// 1x1 convolutions, direct and precomputed-index convolutions, channels-last tensor-core kernels whose tensors are
-	// as they want them. No workspace, or a few KiB.
+	// Direct engines read and write the tensors in place: PyTorch's native depthwise kernels, matrix products of 1x1
+	// convolutions, direct and precomputed-index convolutions, and tensor-core kernels whose tensors already are
+	// channels-last. They need no workspace, or a few KiB.
 	Direct Engine = iota
 	// Copies engines (xmma_*_implicit_gemm, cutlass_tensorop_*) work on
 	// channels-last copies of x, w and y, padded to full vectors.
 	Copies
-	// Serial is Copies of a CUTLASS wgrad, whose splits of the reduction take
-	// turns: a counter per tile instead of partial sums.
+	// Serial is Copies for a weight gradient in CUTLASS whose splits of the reduction add to the result in turn. It has
+	// a counter per tile instead of partial sums.
 	Serial
-	// Indexed (xmma_dgrad_indexed) is Copies or Grouped with tables of offsets,
-	// which kernel_helper_stage kernels compute first.
+	// Indexed (xmma_dgrad_indexed) is Copies or Grouped with tables of offsets, computed first by kernel_helper_stage
+	// kernels.
 	Indexed
-	// Widened engines compute half precision in TF32: fp32 copies of all.
+	// Widened engines compute half precision in TF32, on fp32 copies of all tensors.
 	Widened
 	// WidenedUnpadded (xmma_*_indexed_wo_smem) is Widened without padding.
 	WidenedUnpadded
-	// Looped is Copies for a grouped convolution, one group after the other.
+	// Looped is Copies for a grouped convolution, one group after another.
 	Looped
-	// LoopedSerial is Serial for one group after the other.
+	// LoopedSerial is Serial for a grouped convolution, one group after another.
 	LoopedSerial
 	// Grouped is Copies with a kernel for groups (xmma only).
 	Grouped
-	// ContiguousOut (xmma_*_nhwckrsc_nchw, fp32) reads channels-last copies and writes the contiguous result itself.
+	// ContiguousOut (xmma_*_nhwckrsc_nchw, fp32) reads channels-last copies and writes the contiguous result in place.
 	ContiguousOut
 	// Unpadded (xmma_*_indexed_wo_smem) copies without padding.
 	Unpadded
-	// GroupPairs (h200, fp32) transposes x and y of one group after the other and leaves w alone.
+	// GroupPairs (h200, fp32) transposes x and y of one group after another and reads w in place.
 	GroupPairs
 	// Unrounded (sm90_xmma_*) is Copies or Grouped whose kernels round to TF32 themselves.
 	Unrounded
@@ -44,14 +44,14 @@ const (
 	Hopper
 	// Folded (dgrad) folds the stride into channels and runs at stride 1.
 	Folded
-	// BatchedGemm (wgrad of pointwise kernels) multiplies each sample on its
-	// own and sums the products (reduce_wgrad_nchw_helper).
+	// BatchedGemm (weight gradient of 1x1 kernels) computes a product for each sample and sums the products
+	// (reduce_wgrad_nchw_helper).
 	BatchedGemm
 	// Winograd4 is the unfused Winograd engine with 4x4 output tiles.
 	Winograd4
-	// Winograd9 is the same for 5x5 kernels, with 9x9 output tiles.
+	// Winograd9 is the unfused Winograd engine for 5x5 kernels, with 9x9 output tiles.
 	Winograd9
-	// WinogradFused transforms only the filter beforehand.
+	// WinogradFused is the fused Winograd engine, which only transforms the filter beforehand.
 	WinogradFused
 	// FFT1D32 and FFT1D256 are tiled 1-D FFT engines.
 	FFT1D32
@@ -60,28 +60,28 @@ const (
 	FFT2D16
 	FFT2D32
 	FFT2D64
-	// WholeFFT is the oldest FFT engine, over whole images.
+	// WholeFFT is the oldest FFT engine, which transforms whole images.
 	WholeFFT
-	// TurnsFFT is the FFT engine of wgrad over whole images, whose spectra take turns in two regions.
+	// TurnsFFT is the FFT engine for weight gradients over whole images. Its spectra use two memory regions in turn.
 	TurnsFFT
-	// DepthwiseTiles (xmma_depthwise_convolution_*) is the tensor-core depthwise engine of half precision.
+	// DepthwiseTiles (xmma_depthwise_convolution_*) is the depthwise tensor-core engine for half precision.
 	DepthwiseTiles
-	// Offsets (5x_cudnn_*) keeps tables of offsets.
+	// Offsets (5x_cudnn_*) needs tables of offsets.
 	Offsets
 	// OffsetCopies (5x_cudnn_*_nhwc) is Copies with tables of offsets.
 	OffsetCopies
 	// Planar engines work on contiguous copies of channels-last tensors.
 	Planar
-	// Indices (precomputed_convolve_*) keeps a table of where each number of the filter meets the image.
+	// Indices (precomputed_convolve_*) needs a table of the image offset for each element of the filter.
 	Indices
-	// Counters (cublas-like wgrad kernels) keeps two counters for each tile.
+	// Counters (cublas-like wgrad kernels) needs two counters for each tile.
 	Counters
-	// SampleSums (wgrad2d_c1_k1_nhwc, depthwise) sums for each sample on its own, and then over samples.
+	// SampleSums (wgrad2d_c1_k1_nhwc, depthwise) sums each sample separately, and then over the samples.
 	SampleSums
-	// Im2col is PyTorch's own fallback where cuDNN has no engine (bf16 on
-	// GPUs before Ampere): one sample's columns at a time.
+	// Im2col is PyTorch's own fallback if cuDNN has no engine (bf16 on GPUs before Ampere). It unfolds one sample at a
+	// time.
 	Im2col
-	// Kept is no engine: corrections of rules choose it where the rules are right.
+	// Kept is not an engine. Correcting rules vote for it if the earlier rules are right.
 	Kept
 
 	numEngines = iota
@@ -103,7 +103,7 @@ func (e Engine) String() string {
 	return "unknown"
 }
 
-// can reports whether engines of class e exist for the problem, by the limits of their algorithms.
+// can reports whether engines of class e exist for the problem, by the restrictions of their algorithms.
 func (p *problem) can(e Engine) bool {
 	switch e {
 	case Looped, LoopedSerial, Grouped, GroupPairs:
@@ -154,10 +154,10 @@ func (p *problem) can(e Engine) bool {
 	return true
 }
 
-// strided reports whether some axis is strided.
+// strided reports whether the stride is above one on some axis.
 func (p *problem) strided() bool { return max(p.Stride[0], p.Stride[1], p.Stride[2]) > 1 }
 
-// hasUnitSteps reports whether nothing is strided or dilated.
+// hasUnitSteps reports whether all strides and dilations are one.
 func (p *problem) hasUnitSteps() bool {
 	return !p.strided() && max(p.Dilation[0], p.Dilation[1], p.Dilation[2]) == 1
 }
@@ -172,7 +172,7 @@ func (e Engine) splits() bool {
 	return false
 }
 
-// bytes returns the workspace of a choice.
+// bytes returns the workspace bytes of a choice.
 func (p *problem) bytes(choice Choice) int64 {
 	switch e := choice.Engine; e {
 	case Copies, Grouped, ContiguousOut, Unpadded, Widened, WidenedUnpadded, Unrounded:
@@ -221,17 +221,17 @@ func (p *problem) bytes(choice Choice) int64 {
 	return 0
 }
 
-// SampleSums engines keep sampleSums fp32 sums for each sample, filter tap and channel, whose number is rounded up to a
+// SampleSums engines need sampleSums fp32 sums for each sample, filter tap and channel, with channels rounded up to a
 // multiple of sampleChannels.
 const (
 	sampleSums     = 8
 	sampleChannels = 32
 )
 
-// counterTile is the side of the tiles that Counters engines count for.
+// counterTile is the side of the tiles that Counters engines count.
 const counterTile = 32
 
-// kernelIndices returns a table of 4 bytes for each number of the filter that one result sees.
+// kernelIndices returns the bytes of a table with 4 bytes for each filter element of one result.
 func (p *problem) kernelIndices() int64 {
 	n := 4 * p.cg * p.taps
 	if p.Groups > 1 {
@@ -258,12 +258,12 @@ func (p *problem) planarCopies() int64 {
 	return align(n) * min(p.Groups, concurrentGroups)
 }
 
-// hopperHeader is the bytes that the fprop and dgrad kernels of sm90 keep in the
-// workspace besides copies: 128 at any alignment of 4.
+// hopperHeader is the number of bytes besides copies in the workspace of sm90 forward and data gradient kernels: 128,
+// with any alignment to 4.
 const hopperHeader = 131
 
-// offsetTables returns the tables of an indexed dgrad: 4 bytes for each point of x and for each coordinate of each
-// axis, 16 for each point of the kernel and one more, in pieces of 128 bytes.
+// offsetTables returns the bytes of the tables of an indexed data gradient: 4 bytes for each point of x and for each
+// coordinate of each axis, 16 for each point of the kernel plus one, each table a multiple of 128 bytes.
 func (p *problem) offsetTables() int64 {
 	coordinates := int64(0)
 	for i := range p.Dim {
@@ -272,8 +272,8 @@ func (p *problem) offsetTables() int64 {
 	return ceil.Multiple(4*(p.xs+coordinates)+16*(p.taps+2), 128)
 }
 
-// pointOffsets returns the bytes of the tables of the 5x_cudnn kernels: 6 for each point of the result and an end mark,
-// in pieces of 128 bytes; a dgrad has 17 more such pieces for its filter.
+// pointOffsets returns the bytes of the tables of the 5x_cudnn kernels: 6 bytes for each point of the result and an end
+// mark, in multiples of 128 bytes. A data gradient needs 17 further blocks of 128 bytes for its filter.
 func (p *problem) pointOffsets() int64 {
 	if p.kind == dgrad {
 		return ceil.Multiple(6*p.xs+1, 128) + 17*128
@@ -281,7 +281,7 @@ func (p *problem) pointOffsets() int64 {
 	return ceil.Multiple(6*p.ys+1, 128)
 }
 
-// align adds the alignment of a workspace that is not empty.
+// align adds the bytes to align a workspace, unless it is empty.
 func align(n int64) int64 {
 	if n == 0 {
 		return 0
@@ -289,8 +289,8 @@ func align(n int64) int64 {
 	return n + copyAlign
 }
 
-// folded returns the workspace of a strided dgrad that folds each stride into channels: y keeps its points, x has the
-// points of y (and one more if the kernel overlaps) times stride channels, and the kernel shrinks likewise.
+// folded returns the workspace of a data gradient that folds each stride into channels. y keeps its points. x has as
+// many points as y (one more if kernels overlap) and stride times the channels. The kernel shrinks accordingly.
 func (p *problem) folded() int64 {
 	xPoints, taps, fold := int64(1), int64(1), int64(1)
 	for i := range p.Dim {
@@ -307,8 +307,8 @@ func (p *problem) folded() int64 {
 // depthwiseHeader is the number of bytes that the tensor-core depthwise engine adds.
 const depthwiseHeader = 142
 
-// depthwiseTiles returns the bytes of the copies and of the filter in the kernel's order. A choice with splits adds
-// partial sums with counters: a tile for each split of each block of TileM channels.
+// depthwiseTiles returns the bytes of the copies and of the reordered filter. A choice with splits adds partial sums
+// with counters: one tile for each split of each block of TileM channels.
 func (p *problem) depthwiseTiles(c Choice) int64 {
 	n := align(p.layoutCopies(copyTraits{pad: padNone, unrounded: true})) +
 		ceil.Multiple(p.k*p.cg*p.taps*p.es, 128) + depthwiseHeader
@@ -318,13 +318,13 @@ func (p *problem) depthwiseTiles(c Choice) int64 {
 	return n
 }
 
-// An Answer returns cuDNN's own answer about a convolution, the workspace bytes of its plan, and whether cuDNN was
-// asked about it. Sizes follow [Canonical].
+// An Answer returns the workspace bytes of cuDNN's own plan for a convolution; asked is false if there is no recorded
+// answer. Sizes are as in [Canonical].
 type Answer func(Config, Direction) (bytes int64, asked bool)
 
-// AnsweredWorkspaces returns the transient allocations of one direction of a convolution as [Rules.Workspaces] does,
-// but by cuDNN's own answer if there is one, and reports whether there is. In both cases, the rules model what PyTorch
-// allocates around the call, and the kernels that cuDNN proposes only on a machine with a GPU.
+// AnsweredWorkspaces returns the transient allocations of one direction of a convolution like [Rules.Workspaces], but
+// with cuDNN's own answer if there is one; it reports whether there is. In both cases, the rules model PyTorch's
+// allocations around the call, and the kernels that cuDNN proposes only on a machine with a GPU.
 func (r *Rules) AnsweredWorkspaces(c Config, d Direction, gpu GPU, answer Answer) (allocations []int64, asked bool) {
 	n, asked := answer(Canonical(c, d))
 	if !asked || !gpu.Runs(c) {
@@ -342,5 +342,5 @@ func (r *Rules) AnsweredWorkspaces(c Config, d Direction, gpu GPU, answer Answer
 	return list(copied, n), true
 }
 
-// Runs reports whether PyTorch gives a convolution of such a type to cuDNN on the GPU.
+// Runs reports whether PyTorch runs a convolution of this type in cuDNN on the GPU.
 func (gpu GPU) Runs(c Config) bool { return c.DType != BF16 || gpu.Capability >= bf16Capability }

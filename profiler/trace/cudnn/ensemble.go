@@ -8,23 +8,23 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn/forest"
 )
 
-// An Ensemble chooses an engine with its knobs in two votes, as cuDNN's heuristics do: first on the variant, that is an
-// engine and its tile, then, if that variant splits the reduction, on how often.
+// An Ensemble chooses an engine in two votes of decision trees, as cuDNN's heuristics do. The first chooses the
+// variant: an engine and its tile. If the variant splits the reduction, the second chooses the number of splits.
 type Ensemble struct {
 	variants *forest.Forest
 	choices  []Choice // by variant, without splits
 	splits   []splits // by variant
 }
 
-// splits holds the votes on how often a variant splits the reduction; without votes it does not split.
+// splits holds the votes on the number of splits of a variant; without votes the variant does not split.
 type splits struct {
 	votes  *forest.Forest
 	counts []int64 // by class of the votes
 }
 
-// newEnsemble joins the votes on variants with the votes on their splits, whose classes are counts. A variant is named
-// like a choice without splits, such as "copies". If its kernel splits the reduction, a number follows
-// ("copies/64x128@3"), since each such variant has its own rules for the number of splits.
+// newEnsemble combines the votes on variants with the votes on their splits, whose classes are numbers of splits. A
+// variant is named like a choice without splits, such as "copies". If its kernel splits the reduction, a number follows
+// ("copies/64x128@3"), since each such variant has its own votes on the number of splits.
 func newEnsemble(variants *forest.Forest, counts map[string]*forest.Forest) (*Ensemble, error) {
 	v := &Ensemble{
 		variants: variants,
@@ -60,7 +60,7 @@ func newSplits(votes *forest.Forest) (s splits, err error) {
 	return s, nil
 }
 
-// Choose votes on a case with these features (Study.Features).
+// Choose returns the choice for a case with these features ([Study.Features]).
 func (v *Ensemble) Choose(x []float32) Choice {
 	variant := v.variants.Vote(x)
 	choice := v.choices[variant]
@@ -70,7 +70,7 @@ func (v *Ensemble) Choose(x []float32) Choice {
 	return choice
 }
 
-// AppendEnsemble appends an ensemble to b: the votes on variants, and by variant those on splits.
+// AppendEnsemble appends an encoded ensemble to b: the votes on variants, and for each variant the votes on splits.
 func AppendEnsemble(b []byte, variants forest.TrainedForest, counts map[string]forest.TrainedForest) []byte {
 	forests := []forest.TrainedForest{variants}
 	for _, variant := range variants.Classes {
@@ -81,7 +81,7 @@ func AppendEnsemble(b []byte, variants forest.TrainedForest, counts map[string]f
 	return forest.Append(b, forests...)
 }
 
-// DecodeEnsemble reads the form that AppendEnsemble writes, and returns the rest of the bytes.
+// DecodeEnsemble decodes the encoding of AppendEnsemble and returns the remaining bytes.
 func DecodeEnsemble(b []byte) (v *Ensemble, rest []byte, err error) {
 	cuts, b, err := forest.DecodeCuts(b)
 	if err != nil {
@@ -104,11 +104,11 @@ func DecodeEnsemble(b []byte) (v *Ensemble, rest []byte, err error) {
 	return v, b, err
 }
 
-// Corrected are the rules of one operation: ensembles, each of which corrects those before it. It was trained where
-// they are wrong, and votes [Kept] where they are right.
+// Corrected are the rules of one operation: ensembles, each of which corrects the earlier ones. A correcting ensemble
+// is trained on cases where they are wrong, and votes [Kept] if they are right.
 type Corrected []*Ensemble
 
-// DecodeRules reads ensembles, one at least, that lie one after the other.
+// DecodeRules decodes one or more consecutive ensembles.
 func DecodeRules(b []byte) (Corrected, error) {
 	var c Corrected
 	for len(c) == 0 || len(b) > 0 {

@@ -8,8 +8,8 @@ import (
 // numFeatures is the number of lines in features.txt.
 const numFeatures = forest.Features
 
-// features are the quantities that rules compare, in the order of features.txt. They are sizes of the implicit matrix
-// product, its tiles, alignments and the shape's proportions: what a heuristic that never saw the shape could use.
+// features are the quantities that decision trees compare, in the order of features.txt: sizes of the implicit matrix
+// product, its tiles, alignments, and proportions of the shape. They describe any shape, including unseen ones.
 type features [numFeatures]float32
 
 // features computes the values of all features of a problem.
@@ -53,7 +53,7 @@ func (p *problem) features() (f features) {
 	}
 }
 
-// product returns the implicit matrix product of one group: rows x columns, summed over reduction.
+// product returns the implicit matrix product of one group: rows x columns, with sums over reduction elements.
 func (p *problem) product() (rows, columns, reduction int64) {
 	switch p.kind {
 	case dgrad:
@@ -78,8 +78,8 @@ func flag(b bool) float32 {
 	return 0
 }
 
-// generation maps a capability to the nearest one for which rules were found. B200 (100, 103) uses Hopper's rules,
-// since it resembles Hopper more than 120: a guess.
+// generation returns the compute capability whose rules apply to a GPU of a compute capability. B200 (100, 103) uses
+// Hopper's rules, assuming that it resembles Hopper more than 120.
 func generation(capability int) int {
 	switch {
 	case capability < 80:
@@ -96,7 +96,7 @@ func generation(capability int) int {
 	return 120
 }
 
-// winogradSide returns the side of a kernel that Winograd engines can do, or 0.
+// winogradSide returns the side of the kernel if Winograd engines support it; else 0.
 func (p *problem) winogradSide() float32 {
 	if p.can(Winograd4) || p.can(Winograd9) {
 		return float32(p.K[0])

@@ -5,9 +5,10 @@ import "github.com/vprof/vprof/internal/ceil"
 // fftSizes are the sides of the tiles that tiled FFT engines transform.
 var fftSizes = [numEngines]int64{FFT1D32: 32, FFT1D256: 256, FFT2D16: 16, FFT2D32: 32, FFT2D64: 64}
 
-// fft returns the workspace of the FFT engines (fp32): the half spectra, complex, of x, w and y. The tiled engines cut
-// long images into overlapping tiles and hold two of them per sample at a time; the old engine transforms the whole
-// image, padded to a square power of two, and needs a fourth region for transposing, so it has no sensible bound.
+// fft returns the workspace of the FFT engines (fp32): the complex half spectra of x, w and y. The tiled engines divide
+// long images into overlapping tiles and hold two of them per sample at a time. The old engine transforms the whole
+// image, padded to a square with a power of two as its side, and needs a fourth region for transposing, so its
+// workspace is practically unbounded.
 func (p *problem) fft(e Engine) int64 {
 	switch e {
 	case WholeFFT:
@@ -30,7 +31,7 @@ func (p *problem) fft(e Engine) int64 {
 	return 8 * points * (batch*(p.cg+p.kg) + p.cg*p.kg) * min(p.Groups, concurrentGroups)
 }
 
-// side returns the side of the square that holds an image and the border that the filter needs, a power of two.
+// side returns the side of the square, a power of two, for an image with the border that the filter needs.
 func (p *problem) side() int64 {
 	side := int64(1)
 	for i := range p.Dim {
@@ -39,8 +40,8 @@ func (p *problem) side() int64 {
 	return side
 }
 
-// turnsFFT returns the workspace bytes of an FFT engine with two regions and a copy of y. A region holds the spectra of
-// x and y, or the spectra of w. All channels-last tensors are copied first.
+// turnsFFT returns the workspace of an FFT engine with two regions and a copy of y. A region holds the spectra of x and
+// y, or of w. All channels-last tensors are copied first.
 func (p *problem) turnsFFT() int64 {
 	side := p.side()
 	spectra := 8 * side * (side/2 + 1) * 2 * max(p.N*(p.cg+p.kg), p.cg*p.kg)
@@ -87,7 +88,7 @@ func (p *problem) winograd(e Engine) int64 {
 		tile, transformed = 9, 169
 	}
 	if e == Winograd9 || p.kind != wgrad {
-		// These kernels take the samples sixteen at a time.
+		// These kernels process sixteen samples at a time.
 		n = ceil.Multiple(n, 16)
 	}
 	tiles := n * ceil.Div(p.Out[0], tile) * ceil.Div(p.Out[1], tile)

@@ -2,20 +2,20 @@ package cudnn
 
 import "github.com/vprof/vprof/internal/ceil"
 
-// RNNMode is the kind of a recurrent layer.
+// RNNMode is the kind of an RNN layer: simple, GRU or LSTM.
 type RNNMode int
 
-// The recurrent layers of cuDNN.
+// The RNN layers of cuDNN.
 const (
 	SimpleRNN RNNMode = iota // with tanh or ReLU
 	GRU
 	LSTM
 )
 
-// Gates returns the number of products of a step with its input.
+// Gates returns the number of matrix products of a time step with its input.
 func (m RNNMode) Gates() int64 { return [...]int64{1, 3, 4}[m] }
 
-// RNN is a stack of recurrent layers that cuDNN runs as one, with its standard algorithm.
+// RNN is a stack of RNN layers that cuDNN runs in one call, with its standard algorithm.
 type RNN struct {
 	Mode               RNNMode
 	Element            int64 // bytes of a number
@@ -24,11 +24,11 @@ type RNN struct {
 	Layers, Directions int64
 	Training           bool
 	Dropout            bool // between layers, while training
-	// Packed is the sum of the lengths of packed sequences, 0 of padded ones.
+	// Packed is the total length of packed sequences; 0 for padded ones.
 	Packed int64
 }
 
-// Parts of the sizes that cuDNN 9 reports (cudnnGetRNNTempSpaceSizes).
+// Constants in the sizes that cuDNN 9 reports (cudnnGetRNNTempSpaceSizes).
 const (
 	rnnSlack           = 256     // bytes, of both spaces
 	rnnStreamWorkspace = 8 << 20 // bytes, of each layer and direction: they run on streams of their own
@@ -36,9 +36,9 @@ const (
 	rnnRecorded        = 10 * 10 // capability from which on the sizes match recordings
 )
 
-// Reserve returns the bytes that a forward pass in training keeps for backward: per step and hidden unit one value of a
-// simple RNN, six of a GRU, five of an LSTM, and one between layers. With dropout, each layer after the first also has
-// a bit for each of its inputs, in each of its directions.
+// Reserve returns the bytes that a forward pass in training saves for backward. Per step and hidden unit, these are one
+// value for a simple RNN, six for a GRU, five for an LSTM, and one between layers. With dropout, each layer after the
+// first also has one bit for each of its inputs, in each direction.
 func (r RNN) Reserve() int64 {
 	kept := r.kept()
 	space := r.Element*r.steps()*r.Hidden*r.Directions*(kept*r.Layers+r.Layers-1) + rnnSlack
@@ -61,7 +61,7 @@ func (r RNN) steps() int64 {
 	return r.Length * r.Batch
 }
 
-// FLOPs returns the work of a pass, in multiplications with their additions.
+// FLOPs returns the work of a pass, counting a multiply-add as one.
 func (r RNN) FLOPs() int64 {
 	flops, in := int64(0), r.Inputs
 	for range r.Layers {
@@ -97,7 +97,7 @@ func (r RNN) Workspace(capability int) int64 {
 	return workspace
 }
 
-// matrices returns the bytes of the weights, each aligned.
+// matrices returns the bytes of the weights, each of them aligned.
 func (r RNN) matrices() int64 {
 	bytes, in := int64(0), r.Inputs
 	each := r.Element * r.Mode.Gates() * r.Hidden
@@ -108,8 +108,8 @@ func (r RNN) matrices() int64 {
 	return bytes
 }
 
-// forward returns the elements of a pass forward: the gates, and of padded sequences packed copies of
-// the input, the output and the states. Two directions hold their inputs and outputs as well.
+// forward returns the elements of a forward pass: the gates, and for padded sequences packed copies of the input, the
+// output and the states. With two directions, inputs and outputs are added.
 func (r RNN) forward() int64 {
 	gates, d, states := r.Mode.Gates(), r.Directions, r.states()
 	steps, layers := r.steps(), r.Batch*r.Hidden*r.Layers
@@ -127,7 +127,7 @@ func (r RNN) forward() int64 {
 }
 
 // backward returns the elements of a backward pass: gradients of the layers' inputs and outputs, and packed copies of
-// padded inputs and outputs. Several layers in one direction run at the same time, each some steps behind the next.
+// padded inputs and outputs. Several layers in one direction run concurrently, each some steps behind the next.
 func (r RNN) backward() int64 {
 	d, states := r.Directions, r.states()
 	steps, layers, widest := r.steps(), r.Batch*r.Hidden*r.Layers, max(r.Inputs, r.Hidden)
@@ -146,7 +146,7 @@ func (r RNN) backward() int64 {
 	return elements
 }
 
-// window returns the number of steps that the first of several layers is ahead of the last.
+// window returns the number of steps by which the first of several layers is ahead of the last.
 func (r RNN) window() int64 {
 	ahead := int64(2)
 	for _, row := range [][2]int64{{1, 32}, {8, 16}, {16, 8}, {96, 4}} {
@@ -159,8 +159,8 @@ func (r RNN) window() int64 {
 }
 
 // recorded returns the elements of a forward and a backward pass as recorded on an RTX 5060 Ti: the inputs and outputs
-// of all layers, products of the gates, and states. The formula gives all ten recordings to the byte (each kind with
-// one layer, GRU and LSTM with two bidirectional ones, in training and evaluation).
+// of all layers, products of the gates, and states. The formula gives all ten recordings to the byte (each mode with
+// one layer, GRU and LSTM with two bidirectional layers, in training and evaluation).
 func (r RNN) recorded() (forward, backward int64) {
 	layers, d, gates, states, hidden := r.Layers, r.Directions, r.Mode.Gates(), r.states(), r.Hidden
 	all, widest := r.Inputs+(layers-1)*d*hidden, r.Inputs

@@ -11,14 +11,14 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn/forest"
 )
 
-// generations are the architectures there are rules for.
+// generations are the compute capabilities for which there are rules.
 var generations = [...]int{75, 80, 86, 89, 90, 120}
 
-// Rules are the decision rules of one release of cuDNN, by architecture. They may be used concurrently.
+// Rules are the decision rules of one release of cuDNN, by architecture. They are safe for concurrent use.
 type Rules struct{ architectures map[int]*architecture }
 
-// NewRules returns the rules in a directory of files (see [RuleFile]), each of which is read on first use. A file that
-// cannot be read then is a bug of ours and panics.
+// NewRules returns the rules in a folder of files (see [RuleFile]), each of which is read on first use. An unreadable
+// file is a bug in vprof and panics.
 func NewRules(files fs.FS) *Rules {
 	r := &Rules{map[int]*architecture{}}
 	for _, g := range generations {
@@ -27,12 +27,12 @@ func NewRules(files fs.FS) *Rules {
 	return r
 }
 
-// architecture is the rules of one architecture, each read on first use.
+// architecture holds the rules of one architecture, each read on first use.
 type architecture struct {
-	// ensemble has the functions that decode the rules, by operation and element size.
+	// ensemble has, by operation and element size, functions that decode the rules.
 	ensemble [len(kindNames)][len(precisionNames)]func() Corrected
-	// device holds, by operation, rules for half-precision kernels with few channels, which need no workspace and which
-	// cuDNN proposes only if there is a device.
+	// device has, by operation, rules for half-precision kernels with few channels, which need no workspace and which
+	// cuDNN proposes only on a machine with a GPU.
 	device [len(kindNames)]func() *forest.Forest
 }
 
@@ -41,7 +41,7 @@ var (
 	precisionNames = [...]string{"fp32", "half"}
 )
 
-// RuleFile returns the name of the file of rules for one operation.
+// RuleFile returns the name of the file with the rules for an operation.
 func RuleFile(generation int, operation string, half bool) string {
 	precision := precisionNames[0]
 	if half {
@@ -50,18 +50,19 @@ func RuleFile(generation int, operation string, half bool) string {
 	return fmt.Sprintf("sm%d-%s-%s", generation, operation, precision)
 }
 
-// CorrectionsFile returns the name of the optional file of corrections to such rules. A release with nearly the same
+// CorrectionsFile returns the name of the optional file that corrects such rules. A cuDNN release with nearly the same
 // answers as another has only corrections.
 func CorrectionsFile(generation int, operation string, half bool) string {
 	return RuleFile(generation, operation, half) + "-corrections"
 }
 
-// DeviceRuleFile returns the name of the file of rules on kernels that cuDNN proposes only if there is a device.
+// DeviceRuleFile returns the name of the file with the rules for kernels that cuDNN proposes only on a machine with a
+// GPU.
 func DeviceRuleFile(generation int, operation string) string {
 	return fmt.Sprintf("sm%d-%s-device", generation, operation)
 }
 
-// DeviceVote returns the class of such rules that means that a kernel runs, or that it does not.
+// DeviceVote returns the class in device rules that means that the kernel runs, or that it does not.
 func DeviceVote(runs bool) int {
 	if runs {
 		return 1
@@ -88,7 +89,7 @@ func newArchitecture(files fs.FS, generation int) *architecture {
 	return a
 }
 
-// checkEnd returns an error if bytes are left after decoding.
+// checkEnd returns an error if bytes remain after decoding.
 func checkEnd(rest []byte) error {
 	if len(rest) > 0 {
 		return fmt.Errorf("%d bytes follow the end of the rules", len(rest))
@@ -96,8 +97,8 @@ func checkEnd(rest []byte) error {
 	return nil
 }
 
-// decodeOnce returns a function that decodes a file on first use, together with the optional file behind, which is
-// appended to it.
+// decodeOnce returns a function that decodes a file on first use. The content of the optional file behind is appended
+// to it.
 func decodeOnce[T any](files fs.FS, decode func([]byte) (T, error), name, behind string) func() T {
 	return sync.OnceValue(func() T {
 		b, err := fs.ReadFile(files, name)

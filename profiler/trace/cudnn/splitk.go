@@ -2,17 +2,14 @@ package cudnn
 
 import "github.com/vprof/vprof/internal/ceil"
 
-// partials returns the workspace of a split-k reduction without its copies: partial results in fp32, which are summed
-// afterwards, and the counters that order the summing. It depends on the engine:
+// partials returns the workspace of a split-k reduction without copies of tensors: partial results in fp32, which are
+// summed afterwards, and the counters that order the sums. It depends on the engine:
 //
-//   - xmma kernels keep whole tiles of the kernel's size and a counter for each,
-//     and one more set of counters (4*(splits+1) bytes a tile);
-//   - CUTLASS kernels followed by ReduceSplitK keep whole results, padded like
-//     the copies;
-//   - CUTLASS kernels that split serially add to the result in turn, so that a
-//     counter per tile is all they need;
-//   - Hopper kernels share out the last wave of tiles; Splits counts the tiles
-//     kept, whatever the number of tiles there are.
+// - xmma kernels keep whole tiles of the kernel's size and a counter for each,     and one more set of counters
+// (4*(splits+1) bytes a tile);   - CUTLASS kernels followed by ReduceSplitK keep whole results, padded like     the
+// copies;   - CUTLASS kernels that split serially add to the result in turn, so that a     counter per tile is all they
+// need;   - Hopper kernels share out the last wave of tiles; Splits counts the tiles     kept, whatever the number of
+// tiles there are.
 func (p *problem) partials(c Choice) int64 {
 	switch {
 	case c.Splits == 0:
@@ -29,15 +26,14 @@ func (p *problem) partials(c Choice) int64 {
 }
 
 const (
-	// splitHeader is the constant part of the workspace of split CUTLASS engines in bytes, tileHeader that of xmma
-	// engines.
+	// splitHeader is the constant size in bytes of the workspace of split CUTLASS engines, tileHeader of xmma engines.
 	splitHeader = 128
 	tileHeader  = 159
-	// groupTile is the side of the blocks that grouped kernels cut the channels of all groups into.
+	// groupTile is the side of the blocks into which grouped kernels divide the channels of all groups.
 	groupTile = 64
 )
 
-// tileBytes returns one tile of partial sums.
+// tileBytes returns the bytes of one tile of partial sums.
 func (c Choice) tileBytes() int64 { return 4 * c.TileM * c.TileN }
 
 // tileCount returns the number of tiles of the result. The grouped wgrad processes several small groups in one block.
@@ -58,7 +54,7 @@ func (p *problem) tileCount(c Choice) int64 {
 	return ceil.Div(rows, c.TileM) * ceil.Div(columns, c.TileN)
 }
 
-// result32 returns the size of the result in fp32 with the padding of e.
+// result32 returns the bytes of the result in fp32 with the padding of engine e.
 func (p *problem) result32(e Engine) int64 {
 	s := p.padded(copyHabits[e])
 	switch p.kind {

@@ -9,12 +9,12 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// communicationStream is the stream that collectives of DDP run on: NCCL's own, from whose pool nothing is allocated.
+// communicationStream is the stream of DDP's collectives: NCCL's own, on which the caching allocator allocates nothing.
 const communicationStream program.Stream = 1
 
 const mib = 1 << 20
 
-// The sizes of DDP's buckets, in bytes.
+// The default sizes of DDP's buckets, in bytes.
 const (
 	defaultBucketBytes   = 25 * mib // bucket_cap_mb
 	firstBucketBytes     = 1 * mib  // _DEFAULT_FIRST_BUCKET_BYTES, unless a cap is given
@@ -25,12 +25,12 @@ const (
 type DDPOptions struct {
 	// BucketCap is bucket_cap_mb in bytes; zero is the default, with a small first bucket.
 	BucketCap int64
-	// BucketView is gradient_as_bucket_view: gradients are in the buckets.
+	// BucketView is gradient_as_bucket_view: gradients are views of the buckets.
 	BucketView bool
 	// FindUnused is find_unused_parameters: buckets are never rebuilt.
 	FindUnused bool
-	// StaticGraph is static_graph: the first backward that reduces does so when it has
-	// ended, and buckets are rebuilt after the second.
+	// StaticGraph is static_graph: the first backward pass with a reduction reduces after its end, and buckets are
+	// rebuilt after the second.
 	StaticGraph bool
 }
 
@@ -50,11 +50,11 @@ type DDP struct {
 	syncs         bool // the next backward reduces
 	expectsHooks  bool // and hooks are waited for
 	finishQueued  bool
-	// delaysReduction reports whether the next backward that reduces is the first of a static graph.
+	// delaysReduction reports whether the next backward pass with a reduction is the first one of a static graph.
 	delaysReduction bool
 }
 
-// bucket are gradients that are reduced together (Reducer::Bucket).
+// bucket holds gradients that are reduced together (Reducer::Bucket).
 type bucket struct {
 	params  []int
 	flat    *trace.Tensor
@@ -98,7 +98,7 @@ func (d *DDP) bucketLimits() []int64 {
 	return []int64{firstBucketBytes, defaultBucketBytes}
 }
 
-// assignBuckets fills buckets with parameters of one type, in an order, up to limits
+// assignBuckets assigns parameters of one type, in the given order, to buckets up to limits
 // (compute_bucket_assignment_by_size).
 func (d *DDP) assignBuckets(order []int, limits []int64) [][]int {
 	return fillBuckets(d.params, order, limits)
@@ -136,7 +136,7 @@ func fillBuckets(tensors []*trace.Tensor, order []int, limits []int64) [][]int {
 	return out
 }
 
-// makeBuckets allocates new buckets in place of the former ones (initialize_buckets).
+// makeBuckets allocates new buckets in place of the previous ones (initialize_buckets).
 func (d *DDP) makeBuckets(assigned [][]int) {
 	t := d.tape
 	t.Release(d.gradientViews...)
@@ -189,7 +189,8 @@ func (d *DDP) Leave([]*trace.Tensor) {
 	}
 }
 
-// rebuild orders the buckets as gradients came in the first backward, once: the ranks agree on the order on the device.
+// rebuild reorders the buckets, once, by the order of gradients in the first backward pass. The ranks agree on the
+// order by a broadcast on the device.
 func (d *DDP) rebuild() {
 	if d.rebuilt || d.options.FindUnused || len(d.readyParams) == 0 {
 		return
@@ -227,7 +228,7 @@ func (d *DDP) sendBuffers() {
 	frame.End()
 }
 
-// accumulated runs when a gradient is complete (autograd_hook).
+// accumulated runs when the gradient of parameter i is complete (autograd_hook).
 func (d *DDP) accumulated(i int) {
 	if !d.expectsHooks {
 		return
@@ -281,7 +282,7 @@ func (d *DDP) reduceDelayed() {
 // (_DDPSink).
 func (d *DDP) Sinks() bool { return d.expectsHooks && (d.options.FindUnused || d.delaysReduction) }
 
-// finish waits for the reductions and copies the sums to the gradients (finalize_backward).
+// finish waits for the reductions and copies the reduced gradients out of the buckets (finalize_backward).
 func (d *DDP) finish() {
 	t := d.tape
 	if d.delaysReduction {

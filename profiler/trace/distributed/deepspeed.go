@@ -8,22 +8,22 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// DeepSpeed holds the options that the stages of DeepSpeed's ZeRO share. The stages follow deepspeed/runtime/zero of
-// release 0.19.8. The optimizer's state is on the device or on the host.
+// DeepSpeed holds the options that all stages of DeepSpeed's ZeRO share. The recorded stages follow
+// deepspeed/runtime/zero of release 0.19.8. The optimizer's state is on the device or on the host.
 type DeepSpeed struct {
-	// Bucket is reduce_bucket_size, in elements; zero is DeepSpeed's own.
+	// Bucket is reduce_bucket_size, in elements; zero is DeepSpeed's default.
 	Bucket int64
 	// Overlap is overlap_comm: a second bucket fills while the first is reduced.
 	Overlap bool
-	// OffloadOptimizer keeps master weights, their gradients and the optimizer's states in the host's memory and runs
-	// the optimizer there.
+	// OffloadOptimizer keeps master weights, their gradients and the optimizer's states in host memory and runs the
+	// optimizer there.
 	OffloadOptimizer bool
 }
 
-// defaultReduceBucket is DeepSpeed's reduce_bucket_size.
+// defaultReduceBucket is DeepSpeed's default of reduce_bucket_size.
 const defaultReduceBucket = 500_000_000
 
-// reduction stream of DeepSpeed, and the one that gathers.
+// The streams of DeepSpeed's reductions and gathers.
 const (
 	zeroReduceStream program.Stream = 1
 	zeroGatherStream program.Stream = 2
@@ -36,8 +36,8 @@ func (o DeepSpeed) bucket() int64 {
 	return defaultReduceBucket
 }
 
-// masterWeights are the fp32 weights that the optimizer updates, a tensor for each part, and how gradients reach them.
-// There are none if the host has them.
+// masterWeights are the fp32 weights that the optimizer updates, one tensor for each parameter group, and how gradients
+// reach them. There are none if the host has them.
 type masterWeights struct {
 	tape  *trace.Tape
 	parts []*trace.Tensor
@@ -58,7 +58,7 @@ func (m *masterWeights) allocate(d trace.DType, n int64) {
 	})
 }
 
-// setGradient sets the gradient of master i: the reduced parts, concatenated and cast to fp32.
+// setGradient sets the gradient of master weight i: the reduced gradients, concatenated and cast to fp32.
 func (m *masterWeights) setGradient(i int, reduced []*trace.Tensor) {
 	t := m.tape
 	t.NoGrad(func() {
@@ -79,8 +79,8 @@ func (m *masterWeights) setGradient(i int, reduced []*trace.Tensor) {
 	})
 }
 
-// recordGradNorm records the computation of the gradients' norm: a copy of each in fp64. sizes holds the number of
-// elements of each gradient that belong to the rank.
+// recordGradNorm records the computation of the gradients' norm: an fp64 copy of each gradient. sizes are the numbers
+// of elements of each gradient that belong to the rank.
 func recordGradNorm(t *trace.Tape, sizes []int64) {
 	t.NoGrad(func() {
 		f := t.Frame()
@@ -91,7 +91,7 @@ func recordGradNorm(t *trace.Tape, sizes []int64) {
 	})
 }
 
-// elementSpan is a parameter's place in a flat buffer.
+// elementSpan is the position of a parameter in a flat buffer, in elements.
 type elementSpan struct{ begin, end int64 }
 
 // overlap returns the length of the intersection of two spans.
@@ -99,11 +99,11 @@ func (s elementSpan) overlap(o elementSpan) int64 {
 	return max(0, min(s.end, o.end)-max(s.begin, o.begin))
 }
 
-// alignToRanks returns n rounded up to a multiple that all ranks share equally.
+// alignToRanks rounds n up to a number that all ranks can share equally.
 func alignToRanks(n, ranks int64) int64 { return ceil.Div(n, 2*ranks) * 2 * ranks }
 
 // Partition divides parameters among ranks as ZeroRedundancyOptimizer does: the largest first, each to the rank with
-// the fewest elements. A rank's optimizer steps its parameters in this order.
+// the fewest elements. The rank's optimizer updates its parameters in this order.
 func Partition(params []*trace.Tensor, ranks int64) [][]*trace.Tensor {
 	sorted := slices.Clone(params)
 	slices.SortStableFunc(sorted, func(a, b *trace.Tensor) int { return int(b.Numel() - a.Numel()) })
@@ -122,7 +122,7 @@ func Partition(params []*trace.Tensor, ranks int64) [][]*trace.Tensor {
 	return out
 }
 
-// LargestPart returns the rank with most elements of a partition.
+// LargestPart returns the rank that a partition gives the most elements.
 func LargestPart(parts [][]*trace.Tensor) int64 {
 	most, at := int64(-1), 0
 	for r, part := range parts {
@@ -133,8 +133,8 @@ func LargestPart(parts [][]*trace.Tensor) int64 {
 	return int64(at)
 }
 
-// BroadcastParameters records the end of the optimizer's step: every rank sends the parameters it has updated to the
-// others.
+// BroadcastParameters records the end of the optimizer's step: every rank broadcasts the parameters that it has
+// updated.
 func BroadcastParameters(t *trace.Tape, params []*trace.Tensor, ranks int64) {
 	t.WaitStream(communicationStream, 0)
 	t.OnStream(communicationStream, func() {

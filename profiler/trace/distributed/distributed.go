@@ -11,13 +11,13 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// World is the number of ranks and the recorded rank.
+// World describes the ranks of the training.
 type World struct {
 	// Size is the number of ranks, Rank the index of the recorded one.
 	Size, Rank int64
 }
 
-// Check returns an error if the world is invalid.
+// Check returns an error if the number of ranks or the rank is invalid.
 func (w World) Check() error {
 	switch {
 	case w.Size < 1 || w.Size > maxRanks:
@@ -33,17 +33,17 @@ const maxRanks = 1 << 20
 
 // Param is a parameter of a model.
 type Param struct {
-	// Name is as in named_parameters().
+	// Name is the name in named_parameters().
 	Name string
-	// Tensor is the model's field for the parameter's tensor.
+	// Tensor points to the model's field for the parameter.
 	Tensor **trace.Tensor
-	// Order is the parameter's place among all of the model.
+	// Order is the index of the parameter among all parameters of the model.
 	Order int
-	// TiedTo is the name of an earlier parameter whose shard this one uses; empty for none.
+	// TiedTo is the name of an earlier parameter whose shard this parameter uses; empty for none.
 	TiedTo string
 }
 
-// newEmpty records torch.empty on the device.
+// newEmpty records torch.empty for n elements on the device.
 func newEmpty(t *trace.Tape, c program.Class, d trace.DType, n int64) *trace.Tensor {
 	return t.New("empty_memory_format", c, d, n)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// The streams of FSDP2, after the one that computes, in the order of their first use by the allocator.
+// The streams of FSDP2 besides the compute stream, in the order of their first use by the allocator.
 const (
 	computeStream program.Stream = iota
 	copyInStream
@@ -21,20 +21,20 @@ const (
 // streamNames holds the names of [trace.Tape.Streams].
 var streamNames = []string{"compute", "all-gather copy-in", "reduce-scatter", "all-gather", "all-reduce"}
 
-// Reshard describes when the whole parameters are freed after forward.
+// Reshard selects when the whole parameters are freed after forward.
 type Reshard uint8
 
 // The values of fully_shard's reshard_after_forward.
 const (
-	// ReshardAll frees them in every group (True).
+	// ReshardAll frees the parameters of every group (True).
 	ReshardAll Reshard = iota
 	// ReshardAuto keeps the root's parameters, which backward needs first (None, PyTorch's default).
 	ReshardAuto
-	// ReshardNone keeps all until backward has used them (False).
+	// ReshardNone keeps all parameters until backward has used them (False).
 	ReshardNone
 )
 
-// ParameterSource is the device of parameters before they are sharded. It decides how shards come to the GPU.
+// ParameterSource is the device of parameters before they are sharded. It decides how shards are copied to the GPU.
 type ParameterSource uint8
 
 // The sources of parameters.
@@ -45,50 +45,52 @@ const (
 	FromHost
 	// FromMeta means that only shards are allocated, in the order of the model (to_empty, load_state_dict).
 	FromMeta
-	// FromRank0 means that shards are allocated in that order, each after the first rank sends the whole parameter.
+	// FromRank0 means that shards are allocated in the model's order, each after the first rank has broadcast the whole
+	// parameter.
 	FromRank0
 )
 
-// Options of fully_shard and FullyShardedDataParallel.
+// Options are the options of fully_shard and of FullyShardedDataParallel.
 type Options struct {
 	From    ParameterSource
 	Reshard Reshard
 	// ParamType and ReduceType are param_dtype and reduce_dtype of MixedPrecisionPolicy; nil keeps the types of
 	// parameters and gradients.
 	ParamType, ReduceType *trace.DType
-	// ReshardRanks is the number of ranks that share parameters after forward, if it is less than all that share the
-	// model (reshard_after_forward as an int); zero is all.
+	// ReshardRanks is the number of ranks that share parameters after forward (reshard_after_forward as an int), if not
+	// all ranks do; zero is all.
 	ReshardRanks int64
 	// Replicate is the number of groups of ranks that each hold a whole model (HSDP); one for plain sharding.
 	Replicate int64
-	// Offload keeps shards, their gradients and the optimizer's state in the host's memory (CPUOffloadPolicy).
+	// Offload keeps shards, their gradients and the optimizer's state in host memory (CPUOffloadPolicy).
 	Offload bool
-	// GatherStreams reports whether this is a frozen model besides the trained one. It gathers on separate streams.
+	// GatherStreams reports whether this is a frozen model in addition to the trained one. It gathers on separate
+	// streams.
 	GatherStreams bool
-	// WarmUp allocates as much as all shards first, and frees it (from_pretrained of transformers).
+	// WarmUp first allocates as many bytes as all shards, and frees them (from_pretrained of transformers).
 	WarmUp bool
-	// ManualSync keeps parameters whole and gradients unreduced after every backward pass, until [FSDP.Finish], as in
-	// pipeline stages.
+	// ManualSync keeps parameters gathered and gradients unreduced after every backward pass, until [FSDP.Finish], as
+	// in pipeline stages.
 	ManualSync bool
 	// Prefetch is FullyShardedDataParallel's backward_prefetch: [PrefetchPre], [PrefetchPost], or else none.
 	Prefetch string
 }
 
-// ModuleGroup are the parameters of a module that are gathered together.
+// ModuleGroup describes a module whose parameters are gathered together.
 type ModuleGroup struct {
-	// Module is the path of the module, empty for the root. With holds the paths of modules wrapped together with it
-	// (fully_shard of a list), in the order of their calls.
+	// Module is the path of the module; empty for the root. With are the paths of modules that are wrapped together
+	// with it (fully_shard of a list), in the order of their calls.
 	Module string
 	With   []string
-	// ExpertRanks is the number of ranks that have parameters of their own here (experts), which only the other ranks
-	// of the world share; zero if all ranks share all parameters.
+	// ExpertRanks is the number of ranks that have different parameters in this group (experts), so that only the
+	// remaining ranks share each of them; zero if all ranks share all parameters.
 	ExpertRanks int64
 	// Place is the index of the module among all modules of the model, parents first.
 	Place int
-	// Scaled reports whether gradients are divided by a given factor (set_gradient_divide_factor), not by the number of
-	// ranks that share parameters.
+	// Scaled reports whether gradients are divided by a fixed factor (set_gradient_divide_factor) instead of the number
+	// of ranks that share parameters.
 	Scaled bool
-	// StaysGathered reports whether its parameters stay after forward (reshard_after_forward=False).
+	// StaysGathered reports whether the module's parameters stay gathered after forward (reshard_after_forward=False).
 	StaysGathered bool
 	Params        []Param
 }
@@ -104,18 +106,18 @@ type FSDP struct {
 
 	movingParams []*trace.Tensor // whole parameters of which shards are made
 
-	// What the groups share (FSDPCommContext).
+	// State that all groups share (FSDPCommContext).
 	forward  []*ParamGroup // in the order of their use
 	gathered *gatherResult // the last of forward, kept until the next was copied out
 	reducing *reduction    // the one reduce-scatter in flight
-	// outermost is the outermost group whose forward runs: the root, or the first group of a region that a checkpoint
-	// recomputes; nil while none runs (iter_forward_root).
+	// outermost is the group of the outermost running forward: the root, or the first group of a region that a
+	// checkpoint recomputes; nil if none runs (iter_forward_root).
 	outermost *ParamGroup
 	queued    bool // the root's callback after backward is
 	syncs     bool // gradients are reduced
 }
 
-// trainingPhase is the phase of a group in a training step (TrainingState).
+// trainingPhase is the phase of a group within a training step (TrainingState).
 type trainingPhase uint8
 
 const (
@@ -125,7 +127,8 @@ const (
 	afterBackward
 )
 
-// FullyShard shards the parameters of groups, the root's last. Where a group has no parameters only its hooks run.
+// FullyShard shards the parameters of groups, of which the root is the last. A group without parameters only runs its
+// hooks.
 func FullyShard(t *trace.Tape, w World, o Options, groups []ModuleGroup) (*FSDP, error) {
 	o.Replicate = max(1, o.Replicate)
 	if err := w.Check(); err != nil {
@@ -176,7 +179,8 @@ func FullyShard(t *trace.Tape, w World, o Options, groups []ModuleGroup) (*FSDP,
 	return f, nil
 }
 
-// allocateShards allocates the shards in place of the parameters: group by group, or in the order of the model.
+// allocateShards allocates the shards and replaces the parameters by them: group by group, or in the order of the
+// model.
 func (f *FSDP) allocateShards(groups []ModuleGroup) {
 	inOrder := f.options.From == FromMeta || f.options.From == FromRank0
 	if inOrder {
@@ -201,7 +205,7 @@ func (f *FSDP) allocateShards(groups []ModuleGroup) {
 	}
 }
 
-// shard allocates the shard of a parameter. A tied parameter uses the shard of the other if that exists.
+// shard allocates the shard of a parameter. A tied parameter uses the other parameter's shard if that exists.
 func (f *FSDP) shard(s *shardedParam) {
 	var tied *shardedParam
 	if s.tiedTo != "" {
@@ -216,7 +220,7 @@ func (f *FSDP) shard(s *shardedParam) {
 	s.shard(f.tape, f.options.Offload, tied)
 }
 
-// placeInOrder gives all shards their memory in the order of the parameters.
+// placeInOrder allocates all shards in the order of the parameters.
 func (f *FSDP) placeInOrder() {
 	var all []*shardedParam
 	for _, g := range f.groups {
@@ -241,20 +245,20 @@ func (f *FSDP) placeInOrder() {
 	}
 }
 
-// beginMove copies whole parameters to the device, where they stay until arrived.
+// beginMove copies whole parameters to the device, until endMove frees them.
 func (f *FSDP) beginMove(params ...*shardedParam) {
 	for _, s := range params {
 		f.movingParams = append(f.movingParams, f.tape.Hold(f.tape.New("to", program.Weights, s.dtype, s.shape...)))
 	}
 }
 
-// endMove frees the whole parameters after they have been sharded.
+// endMove frees the whole parameters after they were sharded.
 func (f *FSDP) endMove() {
 	f.tape.Release(f.movingParams...)
 	f.movingParams = nil
 }
 
-// copyIn returns the stream on which shards are copied together for a gather.
+// copyIn returns the stream on which shards are copied into the input of an all-gather.
 func (f *FSDP) copyIn() program.Stream {
 	if f.options.GatherStreams {
 		return allReduceStream + 1
@@ -283,10 +287,10 @@ func maxRows(groups []ModuleGroup) int64 {
 	return most
 }
 
-// Groups returns the groups in the order in which they were passed.
+// Groups returns the groups in the order in which they were passed to FullyShard.
 func (f *FSDP) Groups() []*ParamGroup { return append(f.groups[1:len(f.groups):len(f.groups)], f.root) }
 
-// Parameters returns the shards that train, in the order of the names given.
+// Parameters returns the trained shards in the order of the given names.
 func (f *FSDP) Parameters(names []string) []*trace.Tensor {
 	byName := map[string]*trace.Tensor{}
 	for _, g := range f.groups {
@@ -299,7 +303,8 @@ func (f *FSDP) Parameters(names []string) []*trace.Tensor {
 	return lists.NonZero(names, func(n string) *trace.Tensor { return byName[n] })
 }
 
-// Finish ends backward of a pipeline's micro-batches: it reduces gradients and frees parameters (finalize_backward).
+// Finish ends the backward passes of a pipeline's micro-batches: it reduces gradients and frees parameters
+// (finalize_backward).
 func (f *FSDP) Finish() {
 	f.syncs = true
 	order := slices.Clone(f.groups)
@@ -322,14 +327,14 @@ func (f *FSDP) Finish() {
 // SetSync sets whether the next backward passes reduce gradients (set_requires_gradient_sync).
 func (f *FSDP) SetSync(on bool) { f.syncs = on }
 
-// enter begins a forward pass: the streams wait for the work queued before.
+// enter begins a forward pass: the streams wait for the work queued so far.
 func (f *FSDP) enter(g *ParamGroup) {
 	f.outermost = g
 	f.tape.WaitStream(f.copyIn(), computeStream)
 	f.tape.WaitStream(f.allGather(), computeStream)
 }
 
-// leave ends a forward pass, and frees the gathered buffers that copies still needed.
+// leave ends a forward pass and frees the gathered buffers that copies still needed.
 func (f *FSDP) leave() {
 	if g := f.gathered; g != nil {
 		f.gathered = nil
@@ -339,13 +344,13 @@ func (f *FSDP) leave() {
 	f.outermost = nil
 }
 
-// streamsWait makes the gathering streams wait for an event of the compute stream.
+// streamsWait makes the all-gather streams wait for an event of the compute stream.
 func (f *FSDP) streamsWait(event uint32) {
 	f.tape.WaitEvent(f.copyIn(), event)
 	f.tape.WaitEvent(f.allGather(), event)
 }
 
-// afterBackward records the end of backward: reductions that are not finished.
+// afterBackward records the end of a backward pass, which waits for unfinished reductions.
 func (f *FSDP) afterBackward() {
 	for _, g := range f.groups {
 		if g.phase != afterBackward {
@@ -364,7 +369,7 @@ func (f *FSDP) afterBackward() {
 	f.resetState()
 }
 
-// resetState releases the input of the reduce-scatter that was in flight.
+// resetState releases the input of the last reduce-scatter.
 func (f *FSDP) resetState() {
 	if r := f.reducing; r != nil {
 		f.reducing = nil
@@ -373,8 +378,8 @@ func (f *FSDP) resetState() {
 	}
 }
 
-// Check returns an error for a wrapped group whose module is never called, so that its parameters are never gathered.
-// It is called after a step.
+// Check returns an error if the module of a wrapped group was never called, so that its parameters were never gathered.
+// It must be called after a step.
 func (f *FSDP) Check() error {
 	for _, g := range f.groups {
 		for _, s := range g.params {

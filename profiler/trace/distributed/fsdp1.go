@@ -10,7 +10,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// The streams of FSDP1 after the one that computes.
+// The streams of FullyShardedDataParallel besides the compute stream.
 const (
 	unshardStream program.Stream = iota + 1
 	postBackwardStream
@@ -18,7 +18,7 @@ const (
 	replicaStream
 )
 
-// The moments at which backward gathers the next unit: before the gradients of a unit are computed, and after them.
+// The times at which backward gathers the next unit: before the gradients of a unit are computed, or after.
 const (
 	PrefetchPre  = "pre"
 	PrefetchPost = "post"
@@ -37,16 +37,18 @@ type FSDP1 struct {
 	syncs   bool        // gradients are reduced; under no_sync they add up whole
 }
 
-// FlatUnit is a wrapped module whose parameters are one flat tensor (FlatParamHandle). It implements [trace.Wrapper].
+// FlatUnit is a wrapped module whose parameters are views of one flat tensor (FlatParamHandle). It implements
+// [trace.Wrapper].
 type FlatUnit struct {
 	fsdp   *FSDP1
 	module string
 	root   bool
 	trains bool
-	// shard is the rank's part of the flat tensor, grad its gradient, locals its parts of trained parameters by name.
+	// shard is the rank's part of the flat tensor, grad its gradient, and locals are its parts of trained parameters,
+	// by name.
 	shard, grad *trace.Tensor
 	locals      map[string]*trace.Tensor
-	// flat is the whole flat tensor, empty between uses. The model computes with parts of it, the last for padding.
+	// flat is the whole flat tensor, empty between uses. The model computes with views of it; the last one is padding.
 	flat  *trace.Tensor
 	parts []*trace.Tensor
 
@@ -59,7 +61,7 @@ type FlatUnit struct {
 	forget        func() // removes the hooks on its inputs
 }
 
-// WrapFSDP1 puts a model under FullyShardedDataParallel: groups are the wrapped modules, the root last.
+// WrapFSDP1 puts a model under FullyShardedDataParallel. groups are the wrapped modules, of which the root is the last.
 func WrapFSDP1(t *trace.Tape, w World, o Options, groups []ModuleGroup) (*FSDP1, error) {
 	if err := w.Check(); err != nil {
 		return nil, err
@@ -81,7 +83,7 @@ func WrapFSDP1(t *trace.Tape, w World, o Options, groups []ModuleGroup) (*FSDP1,
 	return f, nil
 }
 
-// flatten replaces parameters by parts of one flat tensor.
+// flatten replaces parameters by views of one flat tensor.
 func (u *FlatUnit) flatten(params []Param) error {
 	f, t := u.fsdp, u.fsdp.tape
 	own, of := trace.BF16, ""
@@ -128,7 +130,8 @@ func (u *FlatUnit) flatten(params []Param) error {
 	return nil
 }
 
-// place allocates the rank's shard: all parameters are copied to the device and concatenated, and a part is copied.
+// place allocates the rank's shard: all parameters are copied to the device and concatenated, and the rank's part is
+// copied.
 func (u *FlatUnit) place(params []Param, own trace.DType, total int64) {
 	f, t := u.fsdp, u.fsdp.tape
 	var whole []*trace.Tensor
@@ -142,7 +145,8 @@ func (u *FlatUnit) place(params []Param, own trace.DType, total int64) {
 	t.Release(whole...)
 }
 
-// addParam replaces a parameter by the part of the flat tensor from an offset on, and finds the rank's share of it.
+// addParam replaces a parameter by a view of the flat tensor at an offset, and computes the rank's part of the
+// parameter.
 func (u *FlatUnit) addParam(p Param, at int64) {
 	t, old := u.fsdp.tape, *p.Tensor
 	d, n, share := u.flat.DType(), old.Bytes()/u.shard.DType().Size(), u.shard.Numel()
@@ -168,7 +172,7 @@ func (f *FSDP1) Wrappers() map[string]trace.Wrapper {
 	return out
 }
 
-// Parameters returns the rank's parts of parameters that train, in the order of the names given.
+// Parameters returns the rank's parts of trained parameters in the order of the given names.
 func (f *FSDP1) Parameters(names []string) (out []*trace.Tensor) {
 	for _, n := range names {
 		for _, u := range f.units {
@@ -183,7 +187,8 @@ func (f *FSDP1) Parameters(names []string) (out []*trace.Tensor) {
 // SetSync sets whether the next backward passes reduce gradients.
 func (f *FSDP1) SetSync(on bool) { f.syncs = on }
 
-// dropGradients ends gradients of shards that the optimizer has dropped (_reset_flat_param_grad_info_if_needed).
+// dropGradients removes the gradients of shards that the optimizer has set to None
+// (_reset_flat_param_grad_info_if_needed).
 func (f *FSDP1) dropGradients() {
 	for _, u := range f.units {
 		has := func(x *trace.Tensor) bool { return x.Grad() != nil }
@@ -219,7 +224,7 @@ func (u *FlatUnit) Enter(args []*trace.Tensor) {
 	}
 }
 
-// Inputs implements [trace.Wrapper]: the root casts its arguments.
+// Inputs implements [trace.Wrapper]. The root module casts its arguments.
 func (u *FlatUnit) Inputs() (d trace.DType, cast bool) {
 	if p := u.fsdp.options.ParamType; p != nil && u.root {
 		return *p, true
@@ -280,7 +285,7 @@ func (u *FlatUnit) preBackward() {
 	u.prefetch(PrefetchPre)
 }
 
-// finish ends backward (_post_backward_final_callback).
+// finish runs at the end of backward (_post_backward_final_callback).
 func (f *FSDP1) finish() {
 	if f.syncs {
 		f.tape.WaitStream(computeStream, postBackwardStream)
@@ -300,7 +305,7 @@ func (f *FSDP1) finish() {
 // freesInBackward reports whether backward frees whole parameters (_should_free_in_backward).
 func (f *FSDP1) freesInBackward() bool { return f.syncs || f.options.Reshard == ReshardAll }
 
-// prefetch gathers the unit that backward needs next, if now is the configured moment.
+// prefetch gathers the unit that backward needs next, if now is the configured time.
 func (u *FlatUnit) prefetch(now string) {
 	f := u.fsdp
 	if f.options.Prefetch != now || u.endedIndex < 1 {
@@ -312,7 +317,7 @@ func (u *FlatUnit) prefetch(now string) {
 	}
 }
 
-// gather gathers the whole parameter and makes the compute stream wait for it.
+// gather gathers the whole flat parameter and makes the compute stream wait for that.
 func (u *FlatUnit) gather() {
 	if !u.prefetched {
 		u.unshard()
@@ -320,7 +325,7 @@ func (u *FlatUnit) gather() {
 	u.fsdp.tape.WaitStream(computeStream, unshardStream)
 }
 
-// unshard gathers the whole parameter; first the shard is cast.
+// unshard casts the shard and gathers the whole flat parameter.
 func (u *FlatUnit) unshard() {
 	f, t := u.fsdp, u.fsdp.tape
 	if u.isUnsharded {
@@ -345,7 +350,7 @@ func (u *FlatUnit) unshard() {
 	})
 }
 
-// free ends the use of the whole parameter, and frees its memory if on is set.
+// free ends the use of the whole flat parameter, and frees its memory if on is set.
 func (u *FlatUnit) free(on bool) {
 	if on && u.isUnsharded {
 		u.flat.FreeStorage()
@@ -361,7 +366,7 @@ func (u *FlatUnit) endBackward() {
 	u.prefetch(PrefetchPost)
 }
 
-// postBackward runs when the gradient of the whole parameter exists (_post_backward_hook).
+// postBackward runs when the gradient of the whole flat parameter exists (_post_backward_hook).
 func (u *FlatUnit) postBackward() {
 	f, t := u.fsdp, u.fsdp.tape
 	u.phase = afterBackward
@@ -374,7 +379,7 @@ func (u *FlatUnit) postBackward() {
 	}
 }
 
-// reduce reduces and scatters the gradient; each rank gets the sum of its part (_reduce_grad).
+// reduce records the reduce-scatter of the gradient; each rank gets the sum of its part (_reduce_grad).
 func (u *FlatUnit) reduce() {
 	f, t := u.fsdp, u.fsdp.tape
 	computed := u.flat.TakeGrad()

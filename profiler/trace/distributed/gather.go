@@ -18,7 +18,8 @@ type gatherResult struct {
 	copied uint32 // an event after its copy-out
 }
 
-// unshard gathers the group's parameters (foreach_all_gather). They are whole only after [ParamGroup.wait].
+// unshard records the all-gather of the group's parameters (foreach_all_gather). They are usable only after
+// [ParamGroup.wait].
 func (g *ParamGroup) unshard() {
 	f, t := g.fsdp, g.fsdp.tape
 	if g.gathered != nil || g.isUnsharded {
@@ -51,7 +52,7 @@ func (g *ParamGroup) unshard() {
 	g.gathered = out
 }
 
-// copyIn copies the rank's shards to their part of the output.
+// copyIn copies the rank's shards to the rank's part of the all-gather's output.
 func (g *ParamGroup) copyIn(out *gatherResult) {
 	f, t := g.fsdp, g.fsdp.tape
 	frame := t.Frame()
@@ -112,7 +113,7 @@ func (g *ParamGroup) copyIn(out *gatherResult) {
 	frame.End()
 }
 
-// wait copies the gathered buffer to the parameters (wait_for_unshard). In forward the buffer lives until the next
+// wait copies the gathered buffer to the parameters (wait_for_unshard). In forward, the buffer lives until the next
 // group's buffer is copied, so that the two overlap.
 func (g *ParamGroup) wait() {
 	f, t := g.fsdp, g.fsdp.tape
@@ -158,7 +159,7 @@ func (g *ParamGroup) wait() {
 	}
 }
 
-// copySingle copies unsharded parameters: the group has replicas and no shards, so there is nothing to gather.
+// copySingle copies the parameters of a group that has replicas but no shards, so that there is nothing to gather.
 func (g *ParamGroup) copySingle() {
 	t := g.fsdp.tape
 	frame := t.Frame()
@@ -204,17 +205,17 @@ func (g *ParamGroup) copyOut(from *gatherResult) {
 	frame.End()
 }
 
-// The blocks of the kernels that copy between flat buffers and parameters
-// (ATen/native/cuda/TensorShape.cu): threads, and bytes that a block copies at a time.
+// The blocks of the kernels that copy between flat buffers and parameters (ATen/native/cuda/TensorShape.cu): the number
+// of threads, and the bytes that a block copies at a time.
 const (
 	copyBlock = 128
 	copyTile  = 16 * copyBlock
 )
 
 // splitTable returns the number of elements of the table that split_with_sizes_copy_out_cuda_contiguous_no_cast copies
-// to the device: for each split its source, destination, size and the offset of its blocks, and for each block the
-// index of its split. Chunks are the sizes of splits in bytes, of which each of n ranks has one; most is twice the
-// number of blocks that the GPU runs at once.
+// to the device. For each split it has the source, destination, size and offset of its blocks; for each block it has
+// the index of the split. chunks are the bytes of each split on one of n ranks. most is twice the number of blocks that
+// run on the GPU at a time.
 func splitTable(chunks []int64, n, most int64) int64 {
 	tiles := func(each int64) int64 {
 		return lists.Sum(chunks, func(c int64) int64 { return ceil.Div(c, each) })

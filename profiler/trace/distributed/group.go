@@ -7,7 +7,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// ParamGroup are parameters that are gathered, used and reduced together, and the hooks around their module's forward
+// ParamGroup holds parameters that are gathered, used and reduced together, and the hooks around their module's forward
 // (FSDPState and FSDPParamGroup). It implements [trace.Wrapper].
 type ParamGroup struct {
 	fsdp        *FSDP
@@ -19,8 +19,8 @@ type ParamGroup struct {
 	place       int  // of the first of its modules among all
 	phase       trainingPhase
 	isUnsharded bool // the parameters are
-	// isDivided reports whether parameters were divided after forward among Options.ReshardRanks ranks. at is an event
-	// after the division, for which the next all-gather waits.
+	// isDivided reports whether parameters were resharded after forward among Options.ReshardRanks ranks. at is an
+	// event after that, for which the next all-gather waits.
 	isDivided bool
 	at        *uint32
 
@@ -29,7 +29,8 @@ type ParamGroup struct {
 	restore  func()        // ends the node before the inputs
 	entered  int           // forwards that run
 	pending  []bool        // the modules whose forwards are to run yet, none between passes
-	// reduced is an event after the reduction of the group's gradients; summed is their buffer while replicas sum it.
+	// reduced is an event after the reduction of the group's gradients; summed is the gradients' buffer while replicas
+	// sum it.
 	reduced *uint32
 	summed  *trace.Tensor
 }
@@ -202,7 +203,7 @@ func (g *ParamGroup) prefetch() {
 	}
 }
 
-// reshard frees the memory of the whole parameters; the rank's shards stay.
+// reshard frees the memory of the whole parameters; the rank's shards remain.
 func (g *ParamGroup) reshard() {
 	g.isDivided = false
 	if !g.isUnsharded {
@@ -214,7 +215,7 @@ func (g *ParamGroup) reshard() {
 	g.isUnsharded = false
 }
 
-// divide reshards the whole parameters over fewer ranks than the shards (to_sharded_post_forward): the rank keeps a
+// divide reshards the whole parameters over fewer ranks than the shards (to_sharded_post_forward). The rank keeps a
 // copy of its part.
 func (g *ParamGroup) divide() {
 	t, n := g.fsdp.tape, g.fsdp.options.ReshardRanks
@@ -271,7 +272,8 @@ func (g *ParamGroup) postBackward() {
 	f.reducing = g.reduce(with, grads)
 }
 
-// ownShardOf returns the part of gradient x to reduce if another group shares the parameter. It takes ownership of x.
+// ownShardOf returns the part of gradient x to reduce in this group if another group shares the parameter. It takes
+// ownership of x.
 func (s *shardedParam) ownShardOf(x *trace.Tensor) *trace.Tensor {
 	t := x.Tape()
 	y := x
@@ -283,7 +285,7 @@ func (s *shardedParam) ownShardOf(x *trace.Tensor) *trace.Tensor {
 	return y
 }
 
-// accumulate adds a gradient to the sum of earlier micro-batches, which has the type of the reduction.
+// accumulate adds a gradient to the sum of earlier micro-batches, which has the reduction's type.
 func (s *shardedParam) accumulate() {
 	if s.accumulated == nil || s.whole.Grad() == nil {
 		return
@@ -293,7 +295,7 @@ func (s *shardedParam) accumulate() {
 	x.Tape().Release(x)
 }
 
-// upcast keeps a gradient in the type of the reduction until it is reduced.
+// upcast keeps a gradient in the reduction's type until it is reduced.
 func (s *shardedParam) upcast(d *trace.DType) {
 	if d == nil || s.whole.Grad() == nil || s.whole.Grad().DType() == *d {
 		return
@@ -304,7 +306,7 @@ func (s *shardedParam) upcast(d *trace.DType) {
 	t.Release(x)
 }
 
-// finish waits for the group's own reduction.
+// finish waits for the reduction of the group's gradients.
 func (g *ParamGroup) finish() {
 	t := g.fsdp.tape
 	if g.reduced != nil {
@@ -315,7 +317,7 @@ func (g *ParamGroup) finish() {
 	g.summed = nil
 }
 
-// finalize ends the group's backward.
+// finalize ends the backward pass of the group.
 func (g *ParamGroup) finalize() {
 	g.finish()
 	if g.gathered != nil { // fetched, and not needed after all

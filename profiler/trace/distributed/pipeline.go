@@ -1,16 +1,16 @@
 package distributed
 
-// PipelineAction is the forward or the backward pass of a micro-batch on a stage of a pipeline.
+// PipelineAction is a forward or backward pass of one micro-batch on one pipeline stage.
 type PipelineAction struct {
-	// Stage is the index of the stage among the rank's stages.
+	// Stage is the index among the rank's stages.
 	Stage    int
 	Micro    int
 	Backward bool
 }
 
-// PipelineSchedule returns the order of a rank's actions for some micro-batches, with one stage on each rank. "gpipe"
-// runs all forward passes first (ScheduleGPipe). Otherwise backward begins as soon as a micro-batch returns from the
-// last stage, and then forward and backward alternate (Schedule1F1B).
+// PipelineSchedule returns the order of the actions of a rank with one stage. "gpipe" runs all forward passes first
+// (ScheduleGPipe). Otherwise the backward pass of a micro-batch begins as soon as it returns from the last stage, and
+// then forward and backward alternate (Schedule1F1B).
 func PipelineSchedule(name string, micro, ranks, rank int) []PipelineAction {
 	ahead := min(micro, ranks-rank)
 	if name == "gpipe" {
@@ -29,9 +29,9 @@ func PipelineSchedule(name string, micro, ranks, rank int) []PipelineAction {
 	return out
 }
 
-// InterleavedSchedule returns the order of a rank with several stages, whose numbers differ by the number of ranks
-// (ScheduleInterleaved1F1B): micro-batches pass through the ranks in rounds. [MicroBatchRounds] must divide their
-// number.
+// InterleavedSchedule returns the order of the actions of a rank with several stages, whose indices differ by the
+// number of ranks (ScheduleInterleaved1F1B). Micro-batches pass through the ranks in rounds. [MicroBatchRounds] must
+// divide the number of micro-batches.
 func InterleavedSchedule(micro, ranks, rank, stages int) []PipelineAction {
 	round := micro / MicroBatchRounds(micro, ranks)
 	all := micro * stages
@@ -59,5 +59,5 @@ func InterleavedSchedule(micro, ranks, rank, stages int) []PipelineAction {
 	return out
 }
 
-// MicroBatchRounds returns the number of rounds of micro-batches through an interleaved pipeline.
+// MicroBatchRounds returns the number of rounds in which micro-batches pass through an interleaved pipeline.
 func MicroBatchRounds(micro, ranks int) int { return max(1, micro/ranks) }

@@ -9,14 +9,14 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// reduction is a reduce-scatter in flight (ReduceScatterState).
+// reduction is the state of a reduce-scatter that has not finished (ReduceScatterState).
 type reduction struct {
 	input *trace.Tensor
 	done  uint32
 }
 
-// reduce reduces and scatters gradients; each rank gets the sum of its rows (foreach_reduce). It takes over the
-// references to the gradients.
+// reduce records the reduce-scatter of gradients; each rank gets the sum of its rows (foreach_reduce). It takes
+// ownership of the gradients.
 func (g *ParamGroup) reduce(params []*shardedParam, grads []*trace.Tensor) *reduction {
 	t := g.fsdp.tape
 	r := &reduction{}
@@ -82,14 +82,15 @@ func (g *ParamGroup) reduceInto(r *reduction, params []*shardedParam, grads, fre
 	frame.End()
 }
 
-// divide records the division by the number of ranks where NCCL's average could overflow: half before, half after.
+// divide records the division by the number of ranks if NCCL's average could overflow: by a part before, by the rest
+// after.
 func divide(x *trace.Tensor, ranks int64, d trace.DType) {
 	if d == trace.F16 && ranks > 1 {
 		trace.Update("div__Scalar", 1, x)
 	}
 }
 
-// distribute turns the rows of a reduced buffer into the shards' gradients, or adds them to existing gradients.
+// distribute sets the gradients of shards to the rows of a reduced buffer, or adds these to existing gradients.
 func (g *ParamGroup) distribute(params []*shardedParam, output *trace.Tensor) {
 	at := int64(0)
 	for _, s := range params {
@@ -103,7 +104,7 @@ func (g *ParamGroup) distribute(params []*shardedParam, output *trace.Tensor) {
 	}
 }
 
-// copyGradients lays gradients out by rank (torch._chunk_cat).
+// copyGradients copies gradients into the input of a reduce-scatter, ordered by rank (torch._chunk_cat).
 func copyGradients(t *trace.Tape, into *trace.Tensor, grads []*trace.Tensor, params []*shardedParam, n int64) {
 	frame := t.Frame()
 	same := grads[0].DType() == into.DType() || grads[0].DType() == trace.BF16 && into.DType() == trace.F32
@@ -121,9 +122,9 @@ func copyGradients(t *trace.Tape, into *trace.Tensor, grads []*trace.Tensor, par
 	frame.End()
 }
 
-// chunkTable returns the number of elements of the table that _chunk_cat_out_cuda copies to the device: for each tensor
-// its address, sizes, number of blocks and the offsets of its bytes and blocks, and for each block the index of its
-// tensor. Chunks are the bytes of each tensor that a rank receives.
+// chunkTable returns the number of elements of the table that _chunk_cat_out_cuda copies to the device. For each tensor
+// it has the address, sizes, number of blocks and the offsets of bytes and blocks; for each block it has the index of
+// the tensor. chunks are the bytes of each tensor that a rank receives.
 func chunkTable(chunks []int64) int64 {
 	n := int64(len(chunks))
 	return 4*n + 2*(n+1) + lists.Sum(chunks, func(c int64) int64 { return ceil.Div(c, copyTile) })

@@ -12,7 +12,7 @@ import (
 type shardedParam struct {
 	name  string
 	shape []int64
-	// row is the number of elements of a row, rows the number of rows for which each rank allocates memory.
+	// row is the number of elements of a row, rows the number of rows that each rank allocates.
 	row, rows int64
 	dtype     trace.DType // of the shard
 	gathered  trace.DType // of the whole
@@ -23,18 +23,19 @@ type shardedParam struct {
 
 	// data is the padded shard; local is the shard without padding, which the optimizer updates.
 	data, local *trace.Tensor
-	// part is the rank's part between forward and backward, if fewer ranks share it then (Options.ReshardRanks).
+	// part is the rank's part between forward and backward if fewer ranks share the parameter then
+	// (Options.ReshardRanks).
 	part *trace.Tensor
-	// output is the flat buffer of the whole parameter, empty between uses; whole is
-	// the parameter over it. The model computes with it.
+	// output is the flat buffer of the whole parameter, empty between uses; whole is the parameter as a view of it,
+	// with which the model computes.
 	output, whole *trace.Tensor
 	used          bool // it was gathered before
-	// accumulated is a gradient in the type of the reduction that was not reduced yet.
+	// accumulated is an unreduced gradient in the reduction's type.
 	accumulated *trace.Tensor
 }
 
-// newShardedParam lays a parameter out over the ranks of a world: rows of the first dimension, as in torch.chunk,
-// padded to equal shares. Its memory is allocated by shard.
+// newShardedParam computes the layout of a parameter's shards: rows of the first dimension, as in torch.chunk, padded
+// to equal sizes. The method shard allocates the memory.
 func newShardedParam(p Param, w World, o Options) (*shardedParam, error) {
 	x := *p.Tensor
 	shape := x.Shape()
@@ -55,7 +56,7 @@ func newShardedParam(p Param, w World, o Options) (*shardedParam, error) {
 	return s, nil
 }
 
-// shard allocates the rank's rows, unless another parameter shares them; onHost reports whether the host has them.
+// shard allocates the rank's rows, unless the tied parameter has them. onHost reports whether they are in host memory.
 func (s *shardedParam) shard(t *trace.Tape, onHost bool, tied *shardedParam) {
 	if tied != nil {
 		s.data, s.local = t.Hold(tied.data), t.Hold(tied.local)
@@ -88,8 +89,8 @@ func (s *shardedParam) allocateRows(t *trace.Tape, onHost bool) {
 	}
 }
 
-// offload counts the rank's rows in the host's memory: weights, which are page-locked (FSDPParam._init_sharded_param),
-// and gradients, which are page-locked too, since they are copied asynchronously.
+// offload counts the rank's rows in host memory: weights (FSDPParam._init_sharded_param) and gradients. Both are
+// page-locked, since they are copied asynchronously.
 func (s *shardedParam) offload(h *trace.Host, bytes int64) {
 	h.Pin(&h.Weights, bytes)
 	if s.trains {
@@ -98,7 +99,7 @@ func (s *shardedParam) offload(h *trace.Host, bytes int64) {
 	}
 }
 
-// padded returns the number of elements of the whole with its padding.
+// padded returns the number of elements of the whole parameter with padding.
 func (s *shardedParam) padded(w World) int64 { return s.rows * s.row * w.Size }
 
 // allocate allocates the memory of the whole parameter.
@@ -110,7 +111,7 @@ func (s *shardedParam) allocate() {
 	s.output.AllocStorage(op, program.Weights)
 }
 
-// keepPart holds a part of the parameter until backward; nil releases it.
+// keepPart stores a part of the parameter until backward; nil releases it.
 func (s *shardedParam) keepPart(part *trace.Tensor) {
 	if was := s.part; was != nil {
 		was.Tape().Release(was)

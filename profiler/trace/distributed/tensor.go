@@ -8,21 +8,21 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// SharedLayer is a layer whose weight the ranks of a group share.
+// SharedLayer is a layer whose weight is divided among the ranks of a group (tensor parallelism).
 type SharedLayer struct {
 	// Path is the path of its module.
 	Path string
 	trace.Sharing
-	// Weight and Bias are the model's fields for its parameters; Bias may be nil.
+	// Weight and Bias point to the model's fields for the layer's parameters; Bias may be nil.
 	Weight, Bias **trace.Tensor
 }
 
-// splitDim is the dimension of a weight that ranks have parts of, by how they share it.
+// splitDim is the dimension along which a weight is divided, for each way of dividing.
 var splitDim = map[trace.Split]int{trace.ByColumn: 0, trace.ByWord: 0, trace.ByRow: 1}
 
-// ParallelizeModule shards the weights of layers over the ranks of a world, one layer after the other
-// (parallelize_module with ColwiseParallel, RowwiseParallel and SequenceParallel). With meta the weights are on the
-// meta device: nothing is allocated.
+// ParallelizeModule shards the weights of layers over the ranks, one layer after another (parallelize_module with
+// ColwiseParallel, RowwiseParallel and SequenceParallel). If meta is set, the weights are on the meta device and
+// nothing is allocated.
 func ParallelizeModule(t *trace.Tape, w World, layers []SharedLayer, meta bool) error {
 	if err := w.Check(); err != nil {
 		return err
@@ -55,8 +55,8 @@ func ParallelizeModule(t *trace.Tape, w World, layers []SharedLayer, meta bool) 
 	return nil
 }
 
-// ParametersToDevice allocates parameters of the meta device (to_empty). If warm is set, a block as large as all of
-// them is allocated and freed first (from_pretrained).
+// ParametersToDevice allocates parameters of the meta device on the GPU (to_empty). If warm is set, one block as large
+// as all of them is allocated and freed first (from_pretrained).
 func ParametersToDevice(t *trace.Tape, params []Param, warm bool) {
 	params = slices.Clone(params)
 	slices.SortStableFunc(params, func(a, b Param) int { return a.Order - b.Order })
@@ -74,7 +74,7 @@ func warmUpAllocator(t *trace.Tape, bytes int64) {
 	t.Release(t.Hold(t.New("empty", program.Temporaries, trace.U8, bytes)))
 }
 
-// splitMetaParameter replaces a parameter of the meta device by the rank's chunk. Neither has memory.
+// splitMetaParameter replaces a parameter on the meta device by the rank's chunk. Neither uses memory.
 func splitMetaParameter(t *trace.Tape, w World, p **trace.Tensor, dim int) {
 	x := *p
 	shape := append([]int64{}, x.Shape()...)

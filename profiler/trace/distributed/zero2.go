@@ -9,7 +9,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// ZeRO2 is a model under DeepSpeed's stage 2, or under stage 1, which keeps whole gradients. All trained weights are in
+// ZeRO2 is a model under DeepSpeed's ZeRO stage 2, or stage 1, which keeps whole gradients. All trained weights are in
 // one flat buffer, of which each rank updates a part.
 type ZeRO2 struct {
 	tape    *trace.Tape
@@ -27,8 +27,8 @@ type ZeRO2 struct {
 	elements int64 // in it
 	members  []int // parameters in it
 	large    *trace.Tensor
-	// kept holds the rank's reduced gradients of this backward, summed their sums over earlier backwards of the same
-	// step, in the order of parameters.
+	// kept are the rank's reduced gradients of this backward pass, and summed their sums over earlier backward passes
+	// of the same step, in the order of parameters.
 	kept, summed []*trace.Tensor
 	reduced      *trace.Tensor // the buffer that kept is in
 	at           int64
@@ -38,8 +38,8 @@ type ZeRO2 struct {
 	summing      []bool // parameters whose gradients of several the host sums
 }
 
-// HeaviestRank returns the rank whose part of the flat buffer overlaps parameters with most elements: it keeps the
-// whole gradients of these.
+// HeaviestRank returns the rank that keeps the most gradient elements: its part of the flat buffer overlaps the largest
+// parameters.
 func HeaviestRank(params []Param, ranks int64) (heaviest int64) {
 	total := int64(0)
 	for _, p := range params {
@@ -71,7 +71,7 @@ func HeaviestRank(params []Param, ranks int64) (heaviest int64) {
 // errNothingTrained is the error for a model without parameters that train, for which DeepSpeed makes no optimizer.
 var errNothingTrained = errors.New("no parameter is trained, and DeepSpeed needs trained parameters to partition")
 
-// PartitionZeRO2 puts a model under stage 1 or 2.
+// PartitionZeRO2 puts a model under ZeRO stage 1 or 2.
 func PartitionZeRO2(t *trace.Tape, w World, o DeepSpeed, stage int, params []Param) (*ZeRO2, error) {
 	if err := w.Check(); err != nil {
 		return nil, err
@@ -103,8 +103,8 @@ func PartitionZeRO2(t *trace.Tape, w World, o DeepSpeed, stage int, params []Par
 	return z, nil
 }
 
-// offload counts what stages 1 and 2 keep in page-locked memory of the host (DeepSpeedZeroOptimizer.__init__):
-// the rank's master weights, their copy in the type of the model, their gradients, and room for the largest gradient.
+// offload counts the page-locked host memory of stages 1 and 2 (DeepSpeedZeroOptimizer.__init__): the rank's master
+// weights, their copy in the model's type, their gradients, and room for the largest gradient.
 func (z *ZeRO2) offload(h *trace.Host, d trace.DType, largest int64) {
 	n := z.own.end - z.own.begin
 	h.Pin(&h.Weights, n*trace.F32.Size())
@@ -167,7 +167,7 @@ func bytesOf(params []Param) int64 {
 	return lists.Sum(params, func(p Param) int64 { return (*p.Tensor).Bytes() })
 }
 
-// Masters returns the master weights that the optimizer steps; none if the host steps them.
+// Masters returns the master weights that the optimizer updates; none if they are on the host.
 func (z *ZeRO2) Masters() []*trace.Tensor { return z.masters.parts }
 
 // SetSync sets whether the next micro-batch is the last one of a step.
@@ -176,7 +176,7 @@ func (z *ZeRO2) SetSync(on bool) { z.last, z.several = on, z.several || !on }
 // ownsParam reports whether the rank owns a part of a parameter.
 func (z *ZeRO2) ownsParam(i int) bool { return z.spans[i].overlap(z.own) > 0 }
 
-// setup makes the buckets of a backward (setup_buckets).
+// setup allocates the buckets of a backward pass (setup_buckets).
 func (z *ZeRO2) setup() {
 	t := z.tape
 	if !z.queued {
@@ -196,7 +196,7 @@ func (z *ZeRO2) setup() {
 	z.filling = 0
 }
 
-// accumulated runs when the gradient of parameter i exists (process_gradients).
+// accumulated runs when the gradient of parameter i is complete (process_gradients).
 func (z *ZeRO2) accumulated(i int) {
 	t, x := z.tape, z.params[i]
 	z.setup()
@@ -206,7 +206,7 @@ func (z *ZeRO2) accumulated(i int) {
 	t.NoGrad(func() { z.addToBucket(i, x) })
 }
 
-// addToBucket puts a gradient into the bucket (reduce_independent_p_g_buckets_and_remove_grads).
+// addToBucket copies a gradient into the bucket (reduce_independent_p_g_buckets_and_remove_grads).
 func (z *ZeRO2) addToBucket(i int, x *trace.Tensor) {
 	if x.Grad() == nil {
 		return
@@ -228,7 +228,7 @@ func (z *ZeRO2) addToBucket(i int, x *trace.Tensor) {
 	z.members = append(z.members, i)
 }
 
-// reduce sums the bucket over the ranks and keeps the part of this rank (reduce_ipg_grads).
+// reduce sums the bucket over the ranks and keeps this rank's part (reduce_ipg_grads).
 func (z *ZeRO2) reduce() {
 	if len(z.members) == 0 {
 		return
@@ -249,7 +249,7 @@ func (z *ZeRO2) reduce() {
 	z.members, z.elements, z.large = nil, 0, nil
 }
 
-// sumGradients records average_tensor: it concatenates the parts of several ranks and sums them.
+// sumGradients records average_tensor: the parts of several ranks are concatenated and summed.
 func (z *ZeRO2) sumGradients() {
 	t := z.tape
 	f := t.Frame()
@@ -283,7 +283,7 @@ func (z *ZeRO2) sumGradients() {
 	f.End()
 }
 
-// sliceSizes returns the sizes of the parts of a bucket, each of which belongs to one rank.
+// sliceSizes returns the sizes of the bucket's parts, each of which belongs to one rank.
 func (z *ZeRO2) sliceSizes() (sizes []int64) {
 	part := z.own.end - z.own.begin
 	last := int64(-1)
@@ -298,7 +298,8 @@ func (z *ZeRO2) sliceSizes() (sizes []int64) {
 	return sizes
 }
 
-// keep takes a reduced gradient over from the bucket (copy_grads_in_partition), or frees it.
+// keep copies a reduced gradient of the rank out of the bucket (copy_grads_in_partition). It frees the gradients of
+// other ranks.
 func (z *ZeRO2) keep(i int) {
 	t, x := z.tape, z.params[i]
 	switch {
@@ -336,7 +337,7 @@ func (z *ZeRO2) keep(i int) {
 	x.SetGrad(part)
 }
 
-// finish ends a backward (independent_gradient_partition_epilogue).
+// finish runs at the end of a backward pass (independent_gradient_partition_epilogue).
 func (z *ZeRO2) finish() {
 	t := z.tape
 	z.queued = false
@@ -375,7 +376,7 @@ func (z *ZeRO2) finish() {
 	}
 }
 
-// Step records the first part of the optimizer's step: the gradients of the rank's part become one flat tensor.
+// Step records the first part of the optimizer's step: the rank's gradients become one flat tensor.
 func (z *ZeRO2) Step() {
 	if z.options.OffloadOptimizer {
 		return
@@ -397,7 +398,7 @@ func (z *ZeRO2) Step() {
 	t.Release(mine...)
 }
 
-// End records the last part of the optimizer's step: the updated weights are gathered on all ranks.
+// End records the last part of the optimizer's step: all ranks gather the updated weights.
 func (z *ZeRO2) End() {
 	for _, x := range z.masters.parts {
 		x.ZeroGrad()

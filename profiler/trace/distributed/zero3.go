@@ -9,14 +9,14 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// ZeRO3Options are the options of DeepSpeed's stage 3 about weights, in elements.
+// ZeRO3Options are the options of DeepSpeed's ZeRO stage 3 for weights, in elements.
 type ZeRO3Options struct {
 	// Prefetch is stage3_prefetch_bucket_size, Persist stage3_param_persistence_threshold, Reuse
 	// stage3_max_reuse_distance, Live stage3_max_live_parameters, SubGroupSize sub_group_size.
 	Prefetch, Persist, Reuse, Live, SubGroupSize int64
-	// Frozen reports whether the model is not trained: DeepSpeed then has no optimizer.
+	// Frozen reports whether the model is not trained, so that DeepSpeed makes no optimizer.
 	Frozen bool
-	// OffloadWeights keeps the rank's parts of weights in the host's memory.
+	// OffloadWeights keeps the rank's parts of weights in host memory.
 	OffloadWeights bool
 	// Serial is overlap_comm=False: collectives run on the compute stream.
 	Serial bool
@@ -26,15 +26,15 @@ type ZeRO3Options struct {
 	TorchLinear bool
 }
 
-// ZeRO3 is a model under DeepSpeed's stage 3: a rank has a part of each parameter, and
-// modules gather theirs when they run.
+// ZeRO3 is a model under DeepSpeed's ZeRO stage 3. Each rank has a part of each parameter, and modules gather their
+// parameters when they run.
 type ZeRO3 struct {
 	tape    *trace.Tape
 	world   World
 	options DeepSpeed
 	fetch   ZeRO3Options
 
-	// dtype is the type that the engine trains in. Parameters that peft adds outside zero.Init stay in fp32
+	// dtype is the type in which the engine trains. Parameters that peft adds outside of zero.Init stay in fp32
 	// (_cast_module_mixed_precision); their gradients are exchanged in dtype.
 	dtype   trace.DType
 	modules []*ZeROModule
@@ -47,14 +47,14 @@ type ZeRO3 struct {
 	members  []*zeroParam
 	grads    *trace.Tensor // the rank's parts of all gradients
 	queued   bool
-	// order holds the modules of a step in the order of their calls, once known; used is the index of the running
-	// module, ahead the index of the module being fetched.
+	// order are the modules of a step in the order of their calls, once known. used is the index of the running module,
+	// ahead of the module being fetched.
 	order       []*ZeROModule
 	known       bool
 	used, ahead int
 	within      int   // the parameters of the module where fetching is
 	live        int64 // elements that are whole
-	// running holds the modules whose forward runs, active the modules whose backward has begun and not ended.
+	// running are the modules whose forward is running, active the modules whose backward has begun but not ended.
 	running, active []*ZeROModule
 }
 
@@ -65,28 +65,28 @@ type zeroParam struct {
 	usedInPlace          bool // the only rank uses its part itself: nothing is gathered (NoGatherHandle)
 	flat, whole          *trace.Tensor
 	at                   int64 // in the buffer of gradients
-	// users are the modules that use the parameter now (ds_active_sub_modules). It is a set: a module that a checkpoint
-	// recomputes may stop before its post-forward hook, and is then removed after its backward.
+	// users are the modules that currently use the parameter (ds_active_sub_modules). It is a set: a module that a
+	// checkpoint recomputes may stop before its post-forward hook, and is then removed after its backward.
 	users map[*ZeROModule]bool
-	// isGathered reports whether it is gathered, or being gathered, and handle by which collective.
+	// isGathered reports whether the parameter is gathered or being gathered. handle is the collective that gathers it.
 	isGathered, used bool
 	handle           *gatherHandle
 }
 
-// ZeROModule are a module's own parameters and the hooks around its forward. It implements [trace.Wrapper].
+// ZeROModule holds a module's own parameters and the hooks around its forward. It implements [trace.Wrapper].
 type ZeROModule struct {
 	zero    *ZeRO3
 	module  string
 	params  []*zeroParam
 	restore []func()
 	running int // in backward
-	// recomputed are the frozen parameters of modules that a checkpoint recomputed while this module was the last whose
-	// backward had begun (ds_recompute_parameters). They are kept until that backward ends.
+	// recomputed are frozen parameters of modules that a checkpoint recomputed while this module was the last whose
+	// backward had begun (ds_recompute_parameters). They stay gathered until that backward ends.
 	recomputed []*zeroParam
 }
 
-// PartitionZeRO3 puts a model under stage 3. Its weights must not be on the device yet: they are copied to it in
-// parts.
+// PartitionZeRO3 puts a model under ZeRO stage 3. Its weights must not be on the device yet: the rank's parts are
+// copied there.
 func PartitionZeRO3(t *trace.Tape, w World, o DeepSpeed, fetch ZeRO3Options, groups []ModuleGroup) (*ZeRO3, error) {
 	if err := w.Check(); err != nil {
 		return nil, err
@@ -134,8 +134,8 @@ func (z *ZeRO3) gathering() program.Stream {
 	return zeroGatherStream
 }
 
-// markExternal gathers a parameter that another module's code reads. From then on it counts as that module's parameter,
-// too (register_external_parameter).
+// markExternal gathers a parameter that another module's code reads. From then on it also counts as a parameter of that
+// module (register_external_parameter).
 func (z *ZeRO3) markExternal(x *trace.Tensor) {
 	for _, m := range z.modules {
 		for _, q := range m.params {
@@ -157,7 +157,7 @@ func (z *ZeRO3) markExternal(x *trace.Tensor) {
 	}
 }
 
-// partition shards a parameter.
+// partition divides a parameter among the ranks.
 func (z *ZeRO3) partition(p Param) *zeroParam {
 	t, old := z.tape, *p.Tensor
 	q := &zeroParam{
@@ -187,7 +187,7 @@ func (z *ZeRO3) partition(p Param) *zeroParam {
 	return q
 }
 
-// setOwnPart sets the rank's part of a parameter if there is only one rank, which owns all of it.
+// setOwnPart sets the rank's part of a parameter if there is only one rank, which owns the whole.
 func (z *ZeRO3) setOwnPart(q *zeroParam, part *trace.Tensor, at int64) {
 	if z.world.Size > 1 {
 		return
@@ -238,7 +238,7 @@ func (z *ZeRO3) allocate() {
 	if !z.options.OffloadOptimizer {
 		z.grads = t.Hold(t.New("zeros", program.Gradients, z.dtype, total))
 	}
-	// gathered once, so that a hook finds its gradient (create_reduce_and_remove_grad_hooks)
+	// Each trained parameter is gathered once, so that a hook finds its gradient (create_reduce_and_remove_grad_hooks).
 	for _, q := range z.trained {
 		f := t.Frame()
 		f.Bind(newEmpty(t, program.Temporaries, d, q.part*z.world.Size))
@@ -246,9 +246,8 @@ func (z *ZeRO3) allocate() {
 	}
 }
 
-// offload counts the optimizer memory that stage 3 keeps on the host (_create_fp32_partitions,
-// initialize_optimizer_states): master weights, their gradients in page-locked memory for each group, and all
-// parameters' gradients in the type of the reduction.
+// offload counts the optimizer's host memory in stage 3 (_create_fp32_partitions, initialize_optimizer_states): master
+// weights, their gradients in page-locked memory for each group, and all parameters' gradients in the reduction's type.
 func (z *ZeRO3) offload(h *trace.Host) {
 	total := sizeOf(z.trained)
 	for _, g := range z.groups {
@@ -260,9 +259,9 @@ func (z *ZeRO3) offload(h *trace.Host) {
 	h.Pin(&h.Gradients, total*z.dtype.Size())
 }
 
-// hold makes the fp32 master weights of each group, each by a copy that lives until the next one is made, and
-// temporarily their gradients (_create_fp32_partitions, initialize_optimizer_states). fp32 weights are copied too:
-// DeepSpeed compares a torch.device with a string, which are never equal, to find out that no copy is needed.
+// hold allocates the fp32 master weights of each group, each through a copy that lives until the next one is made, and
+// temporarily their gradients (_create_fp32_partitions, initialize_optimizer_states). fp32 weights are copied, too: to
+// find out that no copy is needed, DeepSpeed compares a torch.device with a string, which are never equal.
 func (z *ZeRO3) hold(d trace.DType) {
 	t, largest := z.tape, int64(0)
 	t.NoGrad(func() {
@@ -283,15 +282,15 @@ func (z *ZeRO3) hold(d trace.DType) {
 	})
 }
 
-// sizeOf returns the number of elements that a rank holds of some parameters.
+// sizeOf returns the number of elements of some parameters that a rank has.
 func sizeOf(params []*zeroParam) int64 {
 	return lists.Sum(params, func(q *zeroParam) int64 { return q.part })
 }
 
-// Masters returns the master weights that the optimizer steps; none if the host steps them.
+// Masters returns the master weights that the optimizer updates; none if they are on the host.
 func (z *ZeRO3) Masters() []*trace.Tensor { return z.masters.parts }
 
-// Modules returns the modules with parameters, in the order in which they were passed.
+// Modules returns the modules with parameters in the order in which they were passed to PartitionZeRO3.
 func (z *ZeRO3) Modules() []*ZeROModule { return z.modules }
 
 // Module returns the path of the module.
@@ -349,8 +348,8 @@ func (m *ZeROModule) backwardBegins() {
 	z.enter(m)
 }
 
-// addUser assigns the frozen parameters of module m, which runs again in a checkpoint, to the last module whose
-// backward has begun (update_recompute_parameters).
+// addUser assigns the frozen parameters of module m, which a checkpoint recomputes, to the last module whose backward
+// has begun (update_recompute_parameters).
 func (z *ZeRO3) addUser(m *ZeROModule) {
 	if !z.queued || len(z.active) == 0 {
 		return

@@ -8,7 +8,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// enter gathers a module's parameters and begins to gather the next modules' (fetch_sub_module).
+// enter gathers a module's parameters and starts gathering the next modules' parameters (fetch_sub_module).
 func (z *ZeRO3) enter(m *ZeROModule) {
 	var need []*zeroParam
 	if z.used == 0 { // what small parameters take that stay is not counted (reset_step)
@@ -36,7 +36,7 @@ func (z *ZeRO3) enter(m *ZeROModule) {
 	}
 }
 
-// prefetch gathers for the next modules, up to the bucket's size.
+// prefetch starts gathering the parameters of the next modules, up to the bucket's size.
 func (z *ZeRO3) prefetch() {
 	most := min(z.fetch.Prefetch, z.fetch.Live-z.live)
 	var next []*zeroParam
@@ -59,8 +59,8 @@ func (z *ZeRO3) prefetch() {
 	z.launch(next)
 }
 
-// A gatherHandle holds parameters that are gathered together. Several share one buffer for each type; all are copied
-// out when the first is needed, and it stays until all were (AllGatherCoalescedHandle).
+// A gatherHandle holds parameters that are gathered together. Several parameters share one buffer for each type. All
+// are copied out when the first is needed, and the buffer lives until then (AllGatherCoalescedHandle).
 type gatherHandle struct {
 	types  [][]*zeroParam
 	flats  []*trace.Tensor
@@ -68,7 +68,7 @@ type gatherHandle struct {
 	left   int // parameters that were not needed yet
 }
 
-// launch begins to gather parameters.
+// launch starts gathering parameters.
 func (z *ZeRO3) launch(params []*zeroParam) {
 	if len(params) == 0 {
 		return
@@ -94,7 +94,7 @@ func (z *ZeRO3) launch(params []*zeroParam) {
 	}
 }
 
-// coalesce allocates the buffers of a gathering, bf16 first (sort_dtypes).
+// coalesce allocates the buffers of an all-gather, bf16 first (sort_dtypes).
 func (f *gatherHandle) coalesce(z *ZeRO3, params []*zeroParam) {
 	for _, d := range []trace.DType{trace.BF16, trace.F16, trace.F32} {
 		same := lists.Filter(params, func(q *zeroParam) bool { return q.flat.DType() == d })
@@ -153,7 +153,8 @@ func (z *ZeRO3) leave(m *ZeROModule) {
 	}
 }
 
-// keepsGathered reports whether a parameter stays between modules, which it does once their order is known.
+// keepsGathered reports whether a parameter stays gathered between modules, as a persistent one does once the order of
+// modules is known.
 func (z *ZeRO3) keepsGathered(q *zeroParam) bool { return q.isPersistent && z.known }
 
 // free releases a parameter that no module uses.
@@ -193,7 +194,7 @@ func (z *ZeRO3) usedSoon(q *zeroParam) bool {
 
 // linear records DeepSpeed's linear layer (LinearFunctionForZeroStage3 in deepspeed/runtime/zero/linear.py), which
 // zero.Init substitutes for torch.nn.functional.linear. It saves its input and weight for backward even if the weight
-// is frozen, and adds a bias in an operation of its own unless the input is a matrix.
+// is frozen. It adds the bias in a separate operation unless the input is a matrix.
 func linear(f *trace.Frame, x, weight, bias *trace.Tensor) *trace.Tensor {
 	return f.Apply(&trace.Function{
 		Name: "LinearFunctionForZeroStage3Backward",

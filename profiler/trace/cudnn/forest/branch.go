@@ -6,17 +6,18 @@ import (
 	"slices"
 )
 
-// Branch is a node of a tree that is built; without Less and Other it is a leaf.
+// Branch is a node of an uncompressed decision tree. A node without Less and Other is a leaf.
 type Branch struct {
-	// Feature is compared with Threshold: Less if it is less, else Other.
+	// Feature is the index of the feature to compare with Threshold. Less is the branch for smaller values, Other for
+	// the rest.
 	Feature     int
 	Threshold   float32
 	Less, Other *Branch
-	// Class is a leaf's answer.
+	// Class is the class that a leaf votes for.
 	Class int
 }
 
-// TrainedForest is a forest to be written: trees over at most 65536 classes with ASCII names.
+// TrainedForest is a forest to encode: trees over at most 65536 classes with ASCII names.
 type TrainedForest struct {
 	Classes []string
 	Trees   []*Branch
@@ -25,8 +26,8 @@ type TrainedForest struct {
 // Leaf reports whether b is a leaf.
 func (b *Branch) Leaf() bool { return b.Less == nil }
 
-// thresholds appends the threshold of b and of each branch below it to the list of the branch's feature. It skips
-// NaN, which is above all values and needs no question.
+// thresholds appends the threshold of b and of each branch below to the list of the branch's feature. It skips NaN:
+// every value is below it, so no comparison is needed.
 func (b *Branch) thresholds(of *[Features][]float32) {
 	if b.Leaf() {
 		return
@@ -38,9 +39,9 @@ func (b *Branch) thresholds(of *[Features][]float32) {
 	b.Other.thresholds(of)
 }
 
-// Append appends forests that share their cuts to b, in the form that [DecodeCuts] and [Cuts.Decode] read: the number
-// of cuts and their bits; then for each forest the numbers of classes and trees, the names and each tree. Numbers
-// are varints. Names and trees follow the number of their bytes.
+// Append encodes forests that share their thresholds (cuts), as [DecodeCuts] and [Cuts.Decode] decode them, and appends
+// them to b: the number of cuts and their bits; then for each forest the numbers of classes and trees, the names, and
+// each tree. Numbers are varints. Names and trees are preceded by their length in bytes.
 func Append(b []byte, forests ...TrainedForest) []byte {
 	c := cutsOf(forests)
 	w := newWriter()
@@ -77,7 +78,7 @@ func (f *TrainedForest) writeTree(w *writer, i int, c *Cuts) {
 	p.root(f.Trees[i])
 }
 
-// treeWriter writes a tree.
+// treeWriter encodes a tree.
 type treeWriter struct {
 	*writer
 	classModel
@@ -96,7 +97,7 @@ func (p *treeWriter) root(b *Branch) {
 	p.question(b, Features)
 }
 
-// needed returns the first branch at or below b whose question the path to it does not already answer.
+// needed returns the first branch at or below b whose comparison is not already decided by the path to it.
 func (p *treeWriter) needed(b *Branch) *Branch {
 	for !b.Leaf() {
 		r := p.rooms[b.Feature]
@@ -112,7 +113,7 @@ func (p *treeWriter) needed(b *Branch) *Branch {
 	return b
 }
 
-// in returns the needed part of a branch if the feature is restricted to a range of cuts.
+// in returns the needed branch at or below b if the feature is restricted to a range of cuts.
 func (p *treeWriter) in(feature int, r cutRange, b *Branch) *Branch {
 	kept := p.rooms[feature]
 	p.rooms[feature] = r
@@ -173,7 +174,8 @@ func (p *treeWriter) question(b *Branch, parent int) {
 	}
 }
 
-// branch writes a subtree below a question about a feature; r is the range of cuts of the feature that remains.
+// branch encodes the subtree after a comparison of a feature. r is the range of that feature's cuts that remains
+// possible.
 func (p *treeWriter) branch(feature int, r cutRange, b *Branch) {
 	kept := p.rooms[feature]
 	p.rooms[feature] = r
@@ -218,14 +220,14 @@ func (w *writer) bits(v uint64, n int) {
 	}
 }
 
-// jump writes the number of bits of a long branch.
+// jump writes the length in bits of a long branch.
 func (w *writer) jump(size int) {
 	digits := bits.Len(uint(size)) - 1
 	w.symbol(jumpCode, 0, digits)
 	w.bits(uint64(size)&(1<<digits-1), digits)
 }
 
-// name writes a name, and a zero after it.
+// name writes a name, followed by a zero byte.
 func (w *writer) name(name string) {
 	before := 0
 	for _, c := range append([]byte(name), 0) {
@@ -234,7 +236,7 @@ func (w *writer) name(name string) {
 	}
 }
 
-// below writes a number below limit, in as few bits as equal chances allow.
+// below writes a number below limit with the fewest bits that equal probabilities allow.
 func (w *writer) below(v, limit int) {
 	long, short := widths(limit)
 	if v < short {

@@ -6,21 +6,23 @@ import (
 	"sync"
 )
 
-// A code names the prefix codes of one kind of symbol, one for each context of the symbol.
+// A code identifies the prefix codes (as in Huffman coding) for one kind of symbol. Each context of the symbol has its
+// own prefix code.
 type code int
 
 const (
-	// questionCode codes a feature and a shape; its context is the parent's feature.
+	// questionCode encodes the feature of a comparison and its shape. The context is the parent's feature.
 	questionCode code = iota
-	// positionCode codes which cut a question compares with; its context is the feature and how many are possible.
+	// positionCode encodes with which cut a feature is compared. The context is the feature and the number of possible
+	// cuts.
 	positionCode
-	// rankCode codes how recently a leaf's class was used; its context is the ranks before.
+	// rankCode encodes how recently a leaf's class was used. The context is the previous ranks.
 	rankCode
-	// stepCode codes cuts, in the contexts of [cutModel].
+	// stepCode encodes the cuts, in the contexts of [cutModel].
 	stepCode
-	// nameCode codes the bytes of names; its context is the byte before.
+	// nameCode encodes the bytes of names. The context is the previous byte.
 	nameCode
-	// jumpCode codes how many bits the length of a long branch has.
+	// jumpCode encodes the number of bits of the length of a long branch.
 	jumpCode
 	numCodes
 )
@@ -34,8 +36,8 @@ const (
 	longest   = 15 // bits of a symbol
 )
 
-// sizes are the contexts and symbols of each code, the books that contexts share, and the number of bits up to which
-// codes are looked up in a table.
+// sizes are, for each code, the numbers of contexts and symbols, the number of different prefix codes that contexts
+// share, and the number of bits up to which codes are looked up in a table.
 var sizes = [numCodes]struct{ contexts, symbols, books, fast int }{
 	questionCode: {2 * (Features + 1), Features * numShapes, 64, 9},
 	positionCode: {Features * rooms, positions, 96, 6},
@@ -53,13 +55,13 @@ type book struct {
 	shift  int                 // of a word, to its index in fast
 }
 
-// tables has for each code the book of each context, a byte each, and the number of bits of each symbol in each book,
-// four bits each. TestShippedTreesAreWrittenAsTheyAreRead learns them from all trees, with -learn.
-//
+// tables has, for each code, the prefix code of each context (one byte each), and the number of bits of each symbol in
+// each prefix code (four bits each). TestShippedTreesAreWrittenAsTheyAreRead learns them from all trees with the flag
+// -learn.
 //go:embed codes
 var tables []byte
 
-// codeBooks are the books of each code, and which of them each context has.
+// codeBooks are the prefix codes of each code, and the index of each context's prefix code.
 type codeBooks [numCodes]struct {
 	contexts []byte
 	books    []book
@@ -89,7 +91,7 @@ func newBooks(tables []byte) *codeBooks {
 
 func (c *codeBooks) book(of code, context int) *book { return &c[of].books[c[of].contexts[context]] }
 
-// newBook makes a code of the number of bits of each symbol.
+// newBook makes a canonical prefix code from the number of bits of each symbol.
 func newBook(lengths []byte, fast int) book {
 	b := book{sorted: make([]uint16, len(lengths)), fast: make([]uint16, 1<<fast), shift: 64 - fast}
 	for _, n := range lengths {
@@ -116,7 +118,7 @@ func newBook(lengths []byte, fast int) book {
 	return b
 }
 
-// reader reads bits, highest first, and zeros after the last.
+// reader reads bits, highest first. After the last bit it returns zeros.
 type reader struct {
 	b     []byte
 	at    int
@@ -125,13 +127,13 @@ type reader struct {
 
 func newReader(b []byte) *reader { return &reader{b: b, books: shippedBooks()} }
 
-// fail ends reading.
+// fail marks the data as damaged; failed then returns true.
 func (r *reader) fail() { r.at = 8*len(r.b) + 1 }
 
 // failed reports whether more bits were read than there are.
 func (r *reader) failed() bool { return r.at > 8*len(r.b) }
 
-// peek returns the next bits, 57 at least, as the highest of a word.
+// peek returns at least the next 57 bits, as the highest bits of a word.
 func (r *reader) peek() uint64 {
 	from := min(r.at/8, len(r.b))
 	if len(r.b)-from >= 8 {
@@ -172,7 +174,7 @@ func (r *reader) symbol(c code, context int) int {
 	return 0
 }
 
-// below reads a number below limit, as [writer.below] writes it.
+// below reads a number below limit, written by [writer.below].
 func (r *reader) below(limit int) int {
 	long, short := widths(limit)
 	v := int(r.bits(long - 1))
@@ -182,7 +184,7 @@ func (r *reader) below(limit int) int {
 	return v
 }
 
-// name reads a name up to its end, a zero.
+// name reads a name up to its final zero byte.
 func (r *reader) name() string {
 	var name []byte
 	for before := 0; !r.failed(); {

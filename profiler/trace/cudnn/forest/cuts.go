@@ -7,10 +7,10 @@ import (
 	"slices"
 )
 
-// Cuts are the thresholds that some forests compare features with.
+// Cuts are the thresholds with which the trees of some forests compare features.
 type Cuts struct {
 	values []float32 // by feature, then ascending
-	// of has the index of each feature's first cut, and at its end the number of all cuts.
+	// of is the index of each feature's first cut, and at its end the number of all cuts.
 	of [Features + 1]int32
 }
 
@@ -31,7 +31,7 @@ func cutsOf(forests []TrainedForest) *Cuts {
 	return c
 }
 
-// find returns the index of a feature's cut.
+// find returns the index of a feature's threshold.
 func (c *Cuts) find(feature int, threshold float32) int32 {
 	first := c.of[feature]
 	at, _ := slices.BinarySearch(c.values[first:c.of[feature+1]], threshold)
@@ -52,7 +52,8 @@ var powers = func() (p [units]float64) {
 	return p
 }()
 
-// inUnits returns a cut as a multiple of the largest unit that gives all its bits.
+// inUnits returns a threshold as a multiple of the largest unit that represents it exactly; ok is false if there is
+// none.
 func inUnits(v float32) (multiple int64, unit int, ok bool) {
 	for unit := units - 1; unit >= 0 && v > 0; unit-- {
 		m := math.Round(float64(v) / powers[unit])
@@ -63,7 +64,7 @@ func inUnits(v float32) (multiple int64, unit int, ok bool) {
 	return 0, 0, false
 }
 
-// cutModel predicts a feature's next cut by the one before it.
+// cutModel predicts a feature's next cut from its previous one.
 type cutModel struct {
 	before       float64
 	unit, length int // of the cut before, and binary digits of the gap before it
@@ -71,7 +72,7 @@ type cutModel struct {
 
 func newCutModel() cutModel { return cutModel{unit: one} }
 
-// Symbols of stepCode: a unit's distance from the one before with the length of the gap, and three more.
+// Symbols of stepCode: the change of unit with the length of the gap, and three special ones.
 const (
 	unitSteps   = 9
 	gapLengths  = 16
@@ -86,10 +87,10 @@ const (
 // context returns the context of the next step.
 func (m *cutModel) context() int { return m.unit*gapLengths + min(m.length, gapLengths-1) }
 
-// floor returns the cut before in another unit, rounded down.
+// floor returns the previous cut in another unit, rounded down.
 func (m *cutModel) floor(unit int) int64 { return int64(m.before/powers[unit] + 1e-9) }
 
-// add returns the cut that is gap above the previous one, and makes it the previous.
+// add returns the cut that is gap above the previous one. It becomes the previous cut.
 func (m *cutModel) add(unit int, gap int64) float32 {
 	v := float32(float64(m.floor(unit)+gap) * powers[unit])
 	m.before, m.unit, m.length = float64(v), unit, bits.Len64(uint64(gap))
@@ -129,7 +130,7 @@ func (m *cutModel) write(w *writer, v float32) {
 	m.add(unit, gap)
 }
 
-// DecodeCuts reads the cuts of forests, and returns the bytes that follow it.
+// DecodeCuts decodes the cuts of forests and returns the remaining bytes.
 func DecodeCuts(b []byte) (*Cuts, []byte, error) {
 	d := decoder{b: b}
 	count := d.count("cuts", math.MaxInt32)

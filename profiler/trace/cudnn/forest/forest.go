@@ -1,5 +1,5 @@
-// Package forest holds decision trees that vote on one of a few classes. Trees stay
-// compressed: a vote follows one path of each tree and skips the rest.
+// Package forest implements decision trees that vote on one of a few classes. Trees stay compressed in memory: a vote
+// follows one path of each tree and skips the rest.
 package forest
 
 import (
@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// Features is the number of features that trees compare; the codes were learned for these.
+	// Features is the number of features of a case; the prefix codes were learned for these features.
 	Features = 65
-	// MostTrees limits the trees of a forest.
+	// MostTrees is the largest number of trees in a forest.
 	MostTrees = 9
 )
 
@@ -25,7 +25,8 @@ type Forest struct {
 	trees   []tree
 }
 
-// Decode reads the next forest that [Append] wrote with these cuts, and returns the bytes behind it. It keeps b.
+// Decode decodes the next forest that [Append] encoded with these cuts, and returns the remaining bytes. The forest
+// refers to b.
 func (c *Cuts) Decode(b []byte) (*Forest, []byte, error) {
 	d := decoder{b: b}
 	f := &Forest{Classes: make([]string, d.count("classes", math.MaxUint16+1)), cuts: c}
@@ -52,13 +53,13 @@ func (c *Cuts) Decode(b []byte) (*Forest, []byte, error) {
 	return f, d.b, nil
 }
 
-// decoder reads counts and parts until it finds an error; everything after that is empty.
+// decoder reads counts and byte sequences until it finds an error; afterwards it returns empty values.
 type decoder struct {
 	b   []byte
 	err error
 }
 
-// count reads a number of things, at most eight for each byte that follows.
+// count reads a number of things, which is at most most, and at most eight for each remaining byte.
 func (d *decoder) count(things string, most int) int {
 	n, size := binary.Uvarint(d.b)
 	switch {
@@ -76,7 +77,7 @@ func (d *decoder) count(things string, most int) int {
 	return int(n)
 }
 
-// part reads the number of a part's bytes, and returns them.
+// part reads a length and that number of bytes.
 func (d *decoder) part(name string) []byte {
 	n, size := binary.Uvarint(d.b)
 	switch have := len(d.b) - max(size, 0); {
@@ -93,8 +94,8 @@ func (d *decoder) part(name string) []byte {
 	return nil
 }
 
-// Vote returns the class that most trees choose for x. Of equals it returns the choice of the
-// earliest tree. Trees after a majority are not walked.
+// Vote returns the class that most trees choose for the features x. In a tie, the choice of the earliest tree wins. It
+// stops once a majority is reached.
 func (f *Forest) Vote(x []float32) int {
 	var classes, votes [MostTrees]int
 	best := 0

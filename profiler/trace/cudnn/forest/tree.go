@@ -6,13 +6,14 @@ import (
 	"sync"
 )
 
-// A shape tells which branches of a question are leaves. A leaf comes first, else the branch of lesser values.
+// A shape tells which branches of a comparison are leaves. A leaf is encoded first, else the branch of lower values.
 const (
 	bothLeaves = iota
 	lessIsLeaf
 	otherIsLeaf
 	noLeaf
-	// longBranch is noLeaf, and the number of bits of the first branch precedes it, so that it can be skipped unread.
+	// longBranch is noLeaf with the length of the first branch in bits before it, so that a reader can skip that
+	// branch.
 	longBranch
 	numShapes
 )
@@ -20,13 +21,13 @@ const (
 // longBits is the number of bits above which a branch is long.
 const longBits = 2048
 
-// widths returns the bits of a number below a limit: numbers below short take one bit less than long.
+// widths returns the bits of a number below a limit: numbers below short take one bit less than long bits.
 func widths(limit int) (long, short int) {
 	long = bits.Len(uint(limit))
 	return long, 1<<long - limit
 }
 
-// cutRange is the cuts that a question may compare a feature with, after the questions on the path to it.
+// cutRange is the range of cuts with which a comparison may compare a feature, after the comparisons on the path to it.
 type cutRange struct{ low, high int32 }
 
 func (r cutRange) context(feature int) int {
@@ -44,7 +45,7 @@ func (r cutRange) position(cut int32) int {
 	return int(cut - r.low)
 }
 
-// part returns the cuts at a position.
+// part returns the range of cuts at a position.
 func (r cutRange) part(position int) cutRange {
 	n := int(r.high - r.low)
 	if n < positions {
@@ -54,7 +55,7 @@ func (r cutRange) part(position int) cutRange {
 	return cutRange{edge(position), edge(position + 1)}
 }
 
-// roomsOf are the cuts that the next question may compare each feature with.
+// roomsOf has the range of cuts of each feature that the next comparison may use.
 type roomsOf [Features]cutRange
 
 func (c *Cuts) rooms() (r roomsOf) {
@@ -64,8 +65,8 @@ func (c *Cuts) rooms() (r roomsOf) {
 	return r
 }
 
-// questionContext returns the context of a question whose parent asks about a feature, or of the root ([Features]).
-// Trees after the first use about half of the features.
+// questionContext returns the context of a comparison whose parent compares a feature, or of the root ([Features]).
+// Trees after the first use only about half of the features.
 func questionContext(parent int, first bool) int {
 	if first {
 		return parent
@@ -90,7 +91,8 @@ func (m *classModel) reset() {
 	m.last, m.other = 0, 0
 }
 
-// context returns the context of the next leaf's rank; a sibling follows the other leaf of its parent.
+// context returns the context of the next leaf's rank. sibling reports whether the leaf follows the other leaf of its
+// parent.
 func (m *classModel) context(sibling bool) int {
 	c := min(m.width(), 7) * 2
 	if sibling {
@@ -102,7 +104,7 @@ func (m *classModel) context(sibling bool) int {
 // width returns the number of bits of a rank.
 func (m *classModel) width() int { return bits.Len(uint(len(m.order))) }
 
-// use moves the class of a rank to the front, and returns it.
+// use returns the class at a rank and moves it to the front.
 func (m *classModel) use(rank int) int {
 	c := m.order[rank]
 	copy(m.order[1:rank+1], m.order[:rank])
@@ -120,14 +122,14 @@ type walker struct {
 	first bool
 }
 
-// begin starts reading a tree, and reports whether it is a leaf.
+// begin starts to read a tree and reports whether it is a single leaf.
 func (w *walker) begin(tree []byte, first bool) (leaf bool) {
 	w.reader, w.rooms, w.first = *newReader(tree), w.cuts.rooms(), first
 	w.reset()
 	return w.bits(1) == 0
 }
 
-// walk returns the class of tree i for x, any if the tree is damaged.
+// walk returns the class that tree i chooses for x. If the tree is damaged, the class is arbitrary.
 func (f *Forest) walk(w *walker, i int, x []float32) int {
 	if w.begin(f.trees[i].packed, i == 0) {
 		return w.class(false)
@@ -166,20 +168,21 @@ func (f *Forest) walk(w *walker, i int, x []float32) int {
 	}
 }
 
-// tree is an encoded tree, with the positions after branches that were skipped before.
+// tree is an encoded tree, with the positions after branches that were skipped earlier.
 type tree struct {
 	packed []byte
 	mutex  sync.RWMutex
 	ends   map[int]end // by the place of the branch
 }
 
-// end is the place after a branch, and the prediction of classes there.
+// end is the position after a branch, with the state of classModel there.
 type end struct {
 	at int
 	classModel
 }
 
-// skip moves w past a subtree below a question about a feature; left is the range of cuts of the feature that remains.
+// skip moves w past the subtree after a comparison of a feature. left is the range of the feature's cuts that remains
+// possible.
 func (t *tree) skip(w *walker, parent int, left cutRange) {
 	from := w.at
 	t.mutex.RLock()
@@ -199,7 +202,8 @@ func (t *tree) skip(w *walker, parent int, left cutRange) {
 	t.ends[from] = end{w.at, w.clone()}
 }
 
-// branch reads a subtree below a question about a feature; left is the range of cuts of the feature that remains.
+// branch reads the subtree after a comparison of a feature. left is the range of the feature's cuts that remains
+// possible.
 func (w *walker) branch(parent int, left cutRange) {
 	kept := w.rooms[parent]
 	w.rooms[parent] = left
@@ -228,7 +232,7 @@ func (w *walker) branch(parent int, left cutRange) {
 	w.rooms[parent] = kept
 }
 
-// question reads a question.
+// question reads a comparison.
 func (w *walker) question(parent int) (feature, shape int, cut int32) {
 	s := w.symbol(questionCode, questionContext(parent, w.first))
 	feature, shape = s/numShapes, s%numShapes
@@ -243,13 +247,13 @@ func (w *walker) question(parent int) (feature, shape int, cut int32) {
 	return feature, shape, r.low + int32(w.below(int(r.high-r.low)))
 }
 
-// jump reads the number of bits of a long branch.
+// jump reads the length of a long branch in bits.
 func (w *walker) jump() int {
 	digits := w.symbol(jumpCode, 0)
 	return 1<<digits | int(w.bits(digits))
 }
 
-// class reads a leaf.
+// class reads the class of a leaf.
 func (w *walker) class(sibling bool) int {
 	rank := w.symbol(rankCode, w.context(sibling))
 	if rank == ranks-1 {

@@ -7,18 +7,17 @@ import (
 	"runtime"
 )
 
-// GPUs describes a GPU of each architecture, in cuDNN's words.
-//
+// gpus has a cuDNN description of one GPU of each architecture.
 //go:embed ask/boards/*.json
 var gpus embed.FS
 
-// stubs take cuBLASLt's place where cuDNN is asked (ask/cublaslt.c), built for Linux by "make stub" there.
-//
+// stubs are libraries that replace cuBLASLt while cuDNN is queried (ask/cublaslt.c), built for Linux by "make stub"
+// there.
 //go:embed stub/*.so
 var stubs embed.FS
 
-// GPU returns a description of a GPU that cuDNN reads, for an architecture by [cudnn.Generation]. GPUs of one
-// architecture get the same answers.
+// GPU returns cuDNN's description of a GPU of an architecture, given as [cudnn.Generation] returns it. cuDNN answers
+// equally for all GPUs of one architecture.
 func GPU(generation int) []byte {
 	text, err := gpus.ReadFile(fmt.Sprintf("ask/boards/sm%d.json", generation))
 	if err != nil {
@@ -27,10 +26,10 @@ func GPU(generation int) []byte {
 	return text
 }
 
-// stubName is the name under which cuBLASLt of CUDA 13 is found.
+// stubName is the file name of cuBLASLt in CUDA 13.
 const stubName = "libcublasLt.so.13"
 
-// Stubs returns stub libraries in place of cuBLASLt, by name; nil if this machine has none.
+// Stubs returns stub libraries that replace cuBLASLt, by file name; nil if vprof has none for this operating system.
 func Stubs() map[string][]byte {
 	if runtime.GOOS != "linux" {
 		return nil
@@ -39,7 +38,7 @@ func Stubs() map[string][]byte {
 	if err != nil {
 		return nil
 	}
-	// The name inside has as many letters in CUDA 12.
+	// The library's name inside the file has equally many characters in CUDA 12.
 	const older = "libcublasLt.so.12"
 	return map[string][]byte{
 		stubName: library,

@@ -1,5 +1,5 @@
-// Package query writes and reads questions for cuDNN itself: which engine it chooses for a convolution, and the
-// engine's workspace. Directory ask has the program that asks them; its README describes how.
+// Package query formats and parses questions for cuDNN itself: which engine it chooses for a convolution, and that
+// engine's workspace. The program in folder ask sends them to cuDNN; its README describes how.
 package query
 
 import (
@@ -10,28 +10,28 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn"
 )
 
-// Question is one call as cuDNN sees it: 1-D convolutions are 2-D with one row,
-// and transposed ones are the data gradients of ordinary ones.
+// Question is one convolution call of cuDNN. A 1-D convolution is 2-D with one row, and a transposed one is the data
+// gradient of an ordinary one.
 type Question struct {
-	// Operation is what is computed.
+	// Operation is the direction to compute.
 	Operation cudnn.Direction
-	// Config is the convolution, never a transposed or 1-D one.
+	// Config is the convolution, never transposed or 1-D.
 	Config cudnn.Config
 }
 
-// NewQuestion returns the question that direction d of c puts to cuDNN.
+// NewQuestion returns the question about direction d of convolution c.
 func NewQuestion(c cudnn.Config, d cudnn.Direction) Question {
 	c, d = cudnn.Canonical(c, d)
 	return Question{d, c}
 }
 
-// sizes returns the spatial parts of a question, in the order they are written.
+// sizes returns the spatial sizes of a question, in the order in which they are written.
 func (q *Question) sizes() [6]*[3]int64 {
 	c := &q.Config
 	return [...]*[3]int64{&c.In, &c.K, &c.Out, &c.Stride, &c.Pad, &c.Dilation}
 }
 
-// String writes a question in one line, as the asking program reads it.
+// String formats a question as one line for the program that queries cuDNN.
 func (q Question) String() string {
 	c := q.Config
 	line := make([]byte, 0, 96)
@@ -49,7 +49,7 @@ func (q Question) String() string {
 	return string(line[:len(line)-1])
 }
 
-// ParseQuestion reads the form that String writes.
+// ParseQuestion parses the text that String returns.
 func ParseQuestion(line string) (Question, error) {
 	var q Question
 	words := strings.Fields(line)
@@ -85,7 +85,7 @@ func ParseQuestion(line string) (Question, error) {
 	return NewQuestion(q.Config, q.Operation), nil
 }
 
-// possible returns an error for sizes that no convolution has.
+// possible returns an error for sizes that no convolution can have.
 func possible(c *cudnn.Config) error {
 	if min(c.N, c.Ci, c.Co, c.Groups) < 1 || c.Ci%c.Groups != 0 || c.Co%c.Groups != 0 {
 		return fmt.Errorf("invalid: %d samples, %d channels in, %d out, %d groups", c.N, c.Ci, c.Co, c.Groups)
