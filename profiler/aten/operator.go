@@ -40,6 +40,7 @@ var families = []family{
 }
 
 // schemas declares the operators in families, one per line, as in native_functions.yaml of PyTorch and of libraries.
+//
 //go:embed schemas.txt
 var schemas string
 

@@ -58,6 +58,7 @@ type book struct {
 // tables has, for each code, the prefix code of each context (one byte each), and the number of bits of each symbol in
 // each prefix code (four bits each). TestShippedTreesAreWrittenAsTheyAreRead learns them from all trees with the flag
 // -learn.
+//
 //go:embed codes
 var tables []byte
 

@@ -8,11 +8,13 @@ import (
 )
 
 // gpus has a cuDNN description of one GPU of each architecture.
+//
 //go:embed ask/boards/*.json
 var gpus embed.FS
 
 // stubs are libraries that replace cuBLASLt while cuDNN is queried (ask/cublaslt.c), built for Linux by "make stub"
 // there.
+//
 //go:embed stub/*.so
 var stubs embed.FS
 
