@@ -26,7 +26,7 @@ func refuse(field, with string, when func(*subject) bool, reason string) Conflic
 type subject struct {
 	*Case
 	m *Model
-	// s is the strategy, zero on one GPU. opt is the optimizer's configuration.
+	// s is the case's strategy, zero on one GPU. opt is the configuration of the optimizer.
 	s   Strategy
 	opt optim.Config
 }
@@ -100,7 +100,7 @@ func (k *subject) fillTemplate(reason string) string {
 func (k *subject) pipelineRanks() int64 { return k.s.PipelineRanks(k.GPUs) }
 func (k *subject) stageGPUs() int64     { return int64(k.GPUs) / k.pipelineRanks() }
 
-// isStrategy reports whether the strategy is one of these.
+// isStrategy reports whether the case's strategy has one of the names.
 func (k *subject) isStrategy(names ...string) bool { return slices.Contains(names, k.s.Name) }
 
 func (k *subject) predictsNextToken() bool {

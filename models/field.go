@@ -33,7 +33,7 @@ type Field struct {
 	BareValue string
 	// Values returns the valid values; nil if any value is valid or the model decides.
 	Values func() []string
-	// form parses and writes the value. A field without a name is only written.
+	// codec parses and writes the value. A field without a name is only written.
 	codec
 	// phrase puts the value into a line about a case; nil writes the value alone. absentText is written if there is
 	// no value.

@@ -298,7 +298,7 @@ func parsePatterns(text string) (patterns []RankPattern, err error) {
 	return patterns, nil
 }
 
-// String returns the form that [ParseLoRA] reads; empty for nil.
+// String returns the text that [ParseLoRA] reads; empty for nil.
 func (l *LoRA) String() string {
 	if l == nil {
 		return ""

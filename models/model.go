@@ -20,7 +20,7 @@ type Counts struct {
 	Gradients int64
 }
 
-// Model is an entry of the registry.
+// Model is a model of the registry: its name, what it supports, and how its steps are recorded.
 type Model struct {
 	Name    string
 	Summary string
@@ -192,7 +192,7 @@ type Options struct {
 	NeedsMoreSteps func(*program.Program) bool
 	// Validation, if not zero, is the batch size of a validation that is recorded after the steps.
 	Validation int
-	// Others are further GPUs. The recording also covers those on which only the sizes of workspaces differ.
+	// Others are further GPUs. The recording also covers the ones on which only the sizes of workspaces differ.
 	Others []trace.GPU
 	// Ceiling stops the recording with [trace.ErrCeiling] once more bytes than this are allocated; zero means no limit.
 	Ceiling int64

@@ -27,7 +27,7 @@ type Objective struct {
 	LikeTrainer string
 }
 
-// The objectives.
+// The names of the training objectives, as --objective has them.
 const (
 	DPO    = "dpo"
 	GKD    = "gkd"
@@ -118,7 +118,7 @@ func (o Objective) AnswerTokens() int64 {
 	return o.Completion
 }
 
-// String returns the form that [ParseObjective] reads; empty for none.
+// String returns the text that [ParseObjective] reads; empty for none.
 func (o Objective) String() string { return objectiveOptions.FormatNamed(o.Name, &o) }
 
 // IsZero reports whether the objective is next-token prediction.

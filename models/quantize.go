@@ -38,7 +38,7 @@ func ParseQAT(text string) (q QAT, err error) {
 	return q, err
 }
 
-// String returns the form that [ParseQAT] reads; empty for none.
+// String returns the text that [ParseQAT] reads; empty for none.
 func (q QAT) String() string {
 	if q.Group == defaultGroupSizes[q.Name] {
 		q.Group = 0

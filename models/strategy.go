@@ -115,7 +115,7 @@ const (
 // AutoSize is the value "auto" of a size, which is then computed from the model's width.
 const AutoSize = -1
 
-// The strategies.
+// The names of the strategies, as --strategy has them.
 const (
 	DDP   = "ddp"
 	FSDP1 = "fsdp1"

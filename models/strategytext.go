@@ -163,7 +163,7 @@ func (s *Strategy) overlapText() string {
 	return ""
 }
 
-// The values of Offload.
+// The values of [Strategy.Offload].
 const (
 	OffloadOptimizer = "optimizer"
 	OffloadParams    = "params"

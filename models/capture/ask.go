@@ -25,8 +25,7 @@ type Asking struct {
 	Verbose bool
 }
 
-// On the GPU generation blackwell, cuDNN proposes matrix products that cuBLASLt has no kernel for, from version
-// productless on.
+// On Blackwell GPUs cuDNN from version productless on proposes matrix products for which cuBLASLt has no kernel.
 const (
 	blackwell   = 120
 	productless = "9.26"

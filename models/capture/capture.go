@@ -69,7 +69,7 @@ type Options struct {
 
 // Outcome is the result of a capture.
 type Outcome struct {
-	// File is the written file. Its size is Bytes, and its graph has Nodes nodes.
+	// File is the path of the written file. Bytes is the file's size, Nodes the number of nodes in the graph.
 	File  string `json:"file"`
 	Bytes int64  `json:"bytes"`
 	Nodes int    `json:"nodes"`

@@ -35,7 +35,7 @@ type Classes struct {
 	Count int64
 	// Problem is the kind of labels.
 	Problem ProblemType
-	// Tokens reports whether each token has a label instead of each row.
+	// Tokens reports whether each token has a label instead of each sequence.
 	Tokens bool
 }
 
@@ -141,7 +141,7 @@ func TokenClassification(net any, inputs *nn.Embedding, head TokenHead, classes 
 	}
 }
 
-// tokenLoss records ForTokenClassification, or BERT's own loss, which does not convert logits to fp32 (whole).
+// tokenLoss records ForTokenClassification of transformers' loss_utils.py. whole: BERT's own loss, without fp32 logits.
 func tokenLoss(f *frame, logits, labels *tensor, whole bool) *tensor {
 	rows := logits.View(-1, logits.Size(-1))
 	if !whole {

@@ -227,7 +227,7 @@ func andMasks(masks ...maskFunction) maskFunction {
 	}
 }
 
-// maskInterface evaluates a mask function in the form that a kind of attention needs.
+// maskInterface evaluates a mask function as a kind of attention requires: as a bool, additive or block mask.
 type maskInterface func(f *frame, batch, queries, keys int64, mask maskFunction) *tensor
 
 // eagerMask records transformers' eager_mask: sdpaMask's mask as an additive one of the given type.

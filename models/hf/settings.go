@@ -13,7 +13,7 @@ const (
 	linearSetting = "linear-cross-entropy"
 	plainSetting  = "plain-loss"
 	trlSetting    = "trl-loss"
-	// HeadSetting is the name of the setting of the output layer and its loss.
+	// HeadSetting is the name of the setting that leaves out the output layer and its loss.
 	HeadSetting = "head"
 )
 
@@ -80,7 +80,7 @@ func (i Implementation) IsChosen(c models.Case) bool { return c.IsSwitchOn(strin
 const PackedNote = "rows that hold one sequence each need no attention mask, and flash attention serves them in " +
 	"half precision: --set packed=0"
 
-// SharedLabels is the name of the setting of labels that are the ids' own tensor.
+// SharedLabels is the name of the setting that uses the tensor of input_ids also as labels.
 const SharedLabels = "shared-labels"
 
 // SharedLabelsSetting returns the setting that uses the tensor of token ids as labels.

@@ -106,7 +106,7 @@ func (r *reader) modelName() string {
 	return cmp.Or(name, "model")
 }
 
-// cleanName returns a name without characters that a model's name may not have, and at most 64 characters of it.
+// cleanName removes characters that a model's name may not have, and shortens the name to 64.
 func cleanName(name string) string {
 	const most = 64
 	name = strings.Map(func(c rune) rune {

@@ -15,7 +15,7 @@ import (
 	"github.com/vprof/vprof/models/train"
 )
 
-// Scheme is the prefix of these models' names, as in hf:config.json.
+// Scheme is the prefix of names of models from configurations, as in hf:config.json.
 const Scheme = "hf"
 
 // Limits of a configuration's numbers, far above the sizes of trained models. They keep recordings small and sums below

@@ -10,7 +10,7 @@ import (
 	"github.com/vprof/vprof/models/tower"
 )
 
-// The settings of images.
+// Names of the settings of image inputs.
 const (
 	imagesSetting = "images"
 	sideSetting   = "image-size"

@@ -151,15 +151,15 @@ type Order string
 const (
 	// NormFirst has a norm before attention and before the feed-forward layer.
 	NormFirst Order = ""
-	// NormAround also has a norm after each of them, as Gemma 2 does.
+	// NormAround also has a norm after attention and after the feed-forward layer, as Gemma 2 does.
 	NormAround Order = "NormAround"
 	// CohereParallel computes attention and feed-forward layer from the same norm and adds both to the input.
 	CohereParallel Order = "CohereParallel"
-	// NeoX is NormFirst with the statements of GPT-NeoX.
+	// NeoX is NormFirst with GPT-NeoX's order of statements.
 	NeoX Order = "NeoX"
 	// NeoXParallel computes attention and feed-forward layer from the same input, each through its own norm.
 	NeoXParallel Order = "NeoXParallel"
-	// Llama4Order is NormFirst with the statements of Llama 4, which keep attention's result.
+	// Llama4Order is NormFirst with Llama 4's order of statements, in which a variable keeps attention's result.
 	Llama4Order Order = "Llama4Order"
 	// NemotronBlock is a norm and the module that Blocks selects.
 	NemotronBlock Order = "NemotronBlock"

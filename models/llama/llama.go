@@ -70,7 +70,7 @@ func (m *Model) runLayers(g *frame, seen tower.DecoderInputs, padding *tensor, t
 	}
 	positions := m.positionIDs(g, seen, embeds, text)
 	full, window := seen.Full, seen.Window
-	// transformers does not check these for packed sequences.
+	// transformers does not check masks with these arguments for packed sequences.
 	if full == nil && (seen.Positions == nil || padding != nil || m.c.Eager) {
 		full, window = m.attentionMasks(g, embeds, positions, padding, text.Packed)
 	}

@@ -11,7 +11,7 @@ import (
 // Quantization is the format in which bitsandbytes stores the weights of linear layers.
 type Quantization uint8
 
-// The quantizations.
+// The names of bitsandbytes' quantizations.
 const (
 	// NF4 stores two values in a byte, with an fp32 scale for each block of 64 values.
 	NF4 Quantization = iota

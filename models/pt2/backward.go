@@ -18,7 +18,7 @@ const (
 // customBackward is a call of an autograd.Function whose backward is in the graph. The nodes are, in order: markers
 // of the arguments, forward, incoming gradients, backward, markers of the returned gradients.
 type customBackward struct {
-	// region spans all nodes of the call; its inputs are forward's.
+	// region spans all nodes of the autograd.Function's call; its inputs are forward's inputs.
 	*region
 	call export.FunctionCall
 	// forward is forward's first node, after the markers of the arguments. Backward's nodes are from up to before to.

@@ -210,7 +210,7 @@ func (r *region) isBorderValue(v int32) bool {
 	return slices.Contains(r.freedAfter, v) || slices.Contains(r.inputs, v) || slices.Contains(r.outputs, v)
 }
 
-// isFreedInside reports whether a node of the region is the last that uses a result of it.
+// isFreedInside reports whether the last node that uses a value computed in the region is also in the region.
 func (r *region) isFreedInside(p *export.Program, v int32) bool {
 	for i := r.begin; i < r.end; i++ {
 		if slices.Contains(p.Nodes[i].Dies, v) {

@@ -193,7 +193,7 @@ func gatedKernel(p *export.Program, c export.KernelCall) *ligerKernel {
 	}
 }
 
-// kernelSpan returns a kernel that replaces all nodes of a call, and these nodes as a region.
+// kernelSpan returns a kernel that replaces all nodes of a call, and the call's nodes as a region.
 func kernelSpan(p *export.Program, c export.KernelCall) (*ligerKernel, *region) {
 	r := &region{begin: c.Begin, end: c.End}
 	r.findBorders(p)

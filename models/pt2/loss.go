@@ -9,7 +9,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// The losses.
+// The names of the losses, as --loss has them.
 const (
 	CrossEntropy      = "cross-entropy"
 	TokenCrossEntropy = "token-cross-entropy"

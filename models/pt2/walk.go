@@ -205,7 +205,7 @@ func (w *nodeRunner) compute(n *export.Node, c *plannedCall, args aten.Args) (ou
 // movePrefix is the prefix of the operators that move a tensor to another device.
 const movePrefix = "torch.ops.aten.to."
 
-// countMasks sets the number of true elements in mask arguments, or of nonzero or unique elements in self.
+// countMasks sets the number of true elements in mask arguments, or of nonzero or unique elements in argument self.
 func countMasks(given []aten.Arg, count export.MaskCount, batch int64) {
 	var self, masks []*trace.Tensor
 	for _, a := range given {

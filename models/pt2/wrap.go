@@ -136,7 +136,7 @@ func (w *nodeRunner) undoArgumentCasts(c *wrappedCall) {
 	}
 }
 
-// tensors returns the tensors among the values of these numbers; other values have none.
+// tensors returns the tensors of the given values; values that are not tensors are left out.
 func (w *nodeRunner) tensors(values []int32) []*trace.Tensor { return lists.NonZero(values, w.tensor) }
 
 func wrappersWithin(wraps []*wrappedCall, r *region) []*wrappedCall {

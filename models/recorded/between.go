@@ -189,8 +189,8 @@ func (r *Recording) interpolate(far *Recording, batch int, eager bool) (*Recordi
 	return &out, nil
 }
 
-// convolutionsAt returns a step's convolutions, scaled from batch to the batch size other. A convolution whose number
-// of samples would not be an integer is left out.
+// convolutionsAt returns a step's convolutions, scaled from batch size batch to other. A convolution whose number of
+// samples would not be an integer is left out.
 func (s *Step) convolutionsAt(batch, other int64) []Convolution {
 	var all []Convolution
 	for _, c := range s.Convolutions {

@@ -99,14 +99,14 @@ type Note struct {
 	At int
 	// Kind is one of the kinds below, such as "gradient".
 	Kind string
-	// Buffer is the buffer that the note describes, -1 for none. Offset is a position in it, in bytes.
+	// Buffer is the buffer that the note describes, -1 for none. Offset is a position in the buffer, in bytes.
 	Buffer int
 	Offset int64
 	// Text is the name of a parameter, or the convolution that cuDNN is asked about.
 	Text string
 }
 
-// The kinds of notes.
+// The values of [Note.Kind].
 const (
 	// heldNote gives the position of the model's next parameter or buffer at the end of set-up.
 	heldNote = "tensor"

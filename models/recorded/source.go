@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// Scheme is the prefix of these models' names, as in vprof:run.vprof.
+	// Scheme is the prefix of names of recorded models, as in vprof:run.vprof.
 	Scheme = "vprof"
-	// Suffix is the suffix of their file names.
+	// Suffix is the file name suffix of recorded models.
 	Suffix = ".vprof"
 )
 

@@ -12,7 +12,7 @@ import (
 // Step holds the allocations of set-up, or of one training step: forward, loss, backward and the end of the step.
 type Step struct {
 	Allocations []Allocation
-	// Order lists the events: n is allocation n, ^n its free. Forward and Backward are the phases' ends in it.
+	// Order lists the events: n is allocation n, ^n its free. Forward and Backward are the phases' ends in Order.
 	Order             []int
 	Forward, Backward int
 	// Returned are the allocations that hold the model's results. If a training loop frees them after the loss, Order

@@ -56,11 +56,11 @@ type Stage struct {
 	pendingBackwards int // number of backward passes still to run
 }
 
-// StageTensor is a tensor that is sent between stages.
+// StageTensor is a tensor that one pipeline stage sends to another.
 type StageTensor struct {
 	DType trace.DType
 	Shape []int64
-	// NeedsGrad reports whether a gradient is sent back for it.
+	// NeedsGrad reports whether the next stage sends back the tensor's gradient.
 	NeedsGrad bool
 }
 

@@ -25,7 +25,7 @@ type stageLayers struct {
 	skipped trace.OtherStagesCalls
 
 	pass *MicroBatchPass
-	// outs maps storages to indices of the pass's tensors to send.
+	// outs maps storages to indices of the tensors that the pass sends to other stages.
 	outs map[any]int
 }
 

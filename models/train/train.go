@@ -58,7 +58,7 @@ func (s *Session) Optimizer(c models.Case, own optim.Config, groups ...[]*nn.Par
 	return s.OptimizerOfTensors(c, own, nil, lists.Map(groups, Tensors)...)
 }
 
-// OptimizerOfTensors returns an optimizer of tensors. Ranks that shard the optimizer state each keep a part.
+// OptimizerOfTensors returns an optimizer of tensors. Ranks that shard the optimizer state each keep a shard.
 func (s *Session) OptimizerOfTensors(c models.Case, own optim.Config, r *Ranks,
 	groups ...[]*trace.Tensor,
 ) (*optim.Optimizer, error) {

@@ -38,7 +38,7 @@ type binding struct {
 	inferred bool
 }
 
-// enter leaves and enters functions until the stack of activations matches a node's stack trace.
+// enter updates the stack of activations to a node's stack trace: it ends and begins calls of functions.
 func (t *tracer) enter(n *export.Node) {
 	if len(n.Trace) == 0 || len(n.Stack) == 0 || n.Module == "" && n.Stack[0] != "" {
 		return // a call that export has put in
@@ -129,7 +129,8 @@ func (t *tracer) leave() {
 	t.release(result...)
 }
 
-// advance moves the activation to the line of the next call. calling: that line calls a function with its own frame.
+// advance moves the activation to the next call's line. calling reports whether that line calls a function with a
+// frame.
 func (a *activation) advance(t *tracer, f export.Frame, calling bool) {
 	text := parse(f.Source)
 	again := a.text.single && calling && a.calls > 0 // of a loop over one line
